@@ -12,7 +12,7 @@ import (
 
 // A Dataplane makes a node's kernel, or a process on it, serve Services. The
 // package comment has the contract, line by line. Calls never overlap, except
-// that Inspect, Trace, Count and Report may run beside another call; each honours its context
+// that Inspect, Trace and Report may run beside another call; each honours its context
 // within a second, and leaves no child process behind.
 type Dataplane interface {
 	// Configure begins a session. It only reads the node: can it run this

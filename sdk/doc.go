@@ -130,7 +130,7 @@ one Service. The host decides, and when the owner gives it up the next one is Se
 the same Update. Order inside an Update means nothing: a frontend that changes
 Name is switched, never removed after it was added.
 
-11. Calls never overlap, though Inspect, Trace, Count and Report may run beside one; Serve makes
+11. Calls never overlap, though Inspect, Trace and Report may run beside one; Serve makes
 sure of it. The context is honoured within a second and child processes are killed and
 reaped: nothing of a call goes on after it. A helper, a process that is to run for long
 such as a daemon by which the dataplane serves, is declared (package sdk/helper): then it

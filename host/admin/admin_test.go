@@ -30,10 +30,6 @@ func backend() Backend {
 		Service: func(_ context.Context, namespace, name string) (ServiceDetail, error) {
 			return ServiceDetail{Service: Service{Namespace: namespace, Name: name, Ports: []Port{{Network: "tcp4"}}}}, nil
 		},
-		Traffic: func(_ context.Context, services []Service) Reading {
-			services[0].Ports[0].Traffic = &Traffic{Connections: 7}
-			return Reading{Seconds: 2}
-		},
 		Explain: func(_ context.Context, q Question) (Explanation, error) {
 			return Explanation{Question: q, Verdict: "forward"}, nil
 		},
@@ -112,15 +108,6 @@ func TestWhatIsAskedIsAnswered(t *testing.T) {
 	}
 	if s, err := c.Service(ctx, "shop", "w/b"); err != nil || s.Namespace != "shop" || s.Name != "w/b" || s.Meta != meta("ServiceDetail") {
 		t.Errorf("service %+v, error %v", s, err)
-	}
-	if l, err := c.Services(ctx); err != nil || l.Reading != nil || l.Items[0].Ports[0].Traffic != nil {
-		t.Errorf("services with traffic that was not asked for: %+v, error %v", l, err)
-	}
-	if l, err := c.Traffic(ctx); err != nil || l.Reading.Seconds != 2 || l.Items[0].Ports[0].Traffic.Connections != 7 {
-		t.Errorf("traffic %+v, error %v", l, err)
-	}
-	if s, err := c.ServiceTraffic(ctx, "shop", "w/b"); err != nil || s.Name != "w/b" || s.Reading.Seconds != 2 || s.Ports[0].Traffic.Connections != 7 {
-		t.Errorf("service with traffic %+v, error %v", s, err)
 	}
 	if l, err := c.Plugins(ctx); err != nil || len(l.Items) != 1 || l.Meta != meta("PluginList") {
 		t.Errorf("plugins %+v, error %v", l, err)

@@ -57,23 +57,9 @@ func (c *Client) Services(ctx context.Context) (ServiceList, error) {
 	return ask[ServiceList](ctx, c, http.MethodGet, "services")
 }
 
-// Traffic asks for all Services, and what each has had.
-func (c *Client) Traffic(ctx context.Context) (ServiceList, error) {
-	return ask[ServiceList](ctx, c, http.MethodGet, "services?traffic=1")
-}
-
 // Service asks for one Service, and what became of it.
 func (c *Client) Service(ctx context.Context, namespace, name string) (ServiceDetail, error) {
-	return ask[ServiceDetail](ctx, c, http.MethodGet, servicePath(namespace, name))
-}
-
-// ServiceTraffic asks for one Service, and what it has had besides.
-func (c *Client) ServiceTraffic(ctx context.Context, namespace, name string) (ServiceDetail, error) {
-	return ask[ServiceDetail](ctx, c, http.MethodGet, servicePath(namespace, name)+"?traffic=1")
-}
-
-func servicePath(namespace, name string) string {
-	return "services/" + url.PathEscape(namespace) + "/" + url.PathEscape(name)
+	return ask[ServiceDetail](ctx, c, http.MethodGet, "services/"+url.PathEscape(namespace)+"/"+url.PathEscape(name))
 }
 
 // Explain asks what becomes of a packet; from and to are as ParseQuestion reads them.

@@ -24,7 +24,6 @@ type Backend struct {
 	Status   func() Status
 	Services func() []Service
 	Service  func(ctx context.Context, namespace, name string) (ServiceDetail, error)
-	Traffic  func(context.Context, []Service) Reading // adds to each port what it has had
 	Explain  func(context.Context, Question) (Explanation, error)
 	Plugins  func() []Plugin
 	Config   func() (Config, error)
@@ -123,10 +122,8 @@ func handler(b Backend) http.Handler {
 	return ownName(noBrowserActs(beside(mux, b.Web)))
 }
 
-func (b Backend) services(r *http.Request) (any, error) {
-	list := ServiceList{Meta: meta("ServiceList"), Items: b.Services()}
-	list.Reading = b.traffic(r, list.Items)
-	return list, nil
+func (b Backend) services(*http.Request) (any, error) {
+	return ServiceList{Meta: meta("ServiceList"), Items: b.Services()}, nil
 }
 
 func (b Backend) service(r *http.Request) (any, error) {
@@ -134,17 +131,8 @@ func (b Backend) service(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Meta, s.Reading = meta("ServiceDetail"), b.traffic(r, []Service{s.Service})
+	s.Meta = meta("ServiceDetail")
 	return s, nil
-}
-
-// traffic adds to services what each port has had, if r asks for it.
-func (b Backend) traffic(r *http.Request, services []Service) *Reading {
-	if asked, _ := strconv.ParseBool(r.URL.Query().Get("traffic")); !asked {
-		return nil
-	}
-	reading := b.Traffic(r.Context(), services)
-	return &reading
 }
 
 func (b Backend) explain(r *http.Request) (any, error) {

@@ -49,7 +49,6 @@ type Port struct {
 
 	Endpoints []Endpoint   `json:"endpoints,omitempty"` // all that there are; of a ServiceDetail alone
 	Kernel    []Programmed `json:"kernel,omitempty"`    // likewise
-	Traffic   *Traffic     `json:"traffic,omitempty"`   // nil: it was not asked for, or is not known
 }
 
 // Destination returns a frontend of p as ParseQuestion reads it: "10.96.0.10:53/udp", of
@@ -107,12 +106,10 @@ type ServiceDetail struct {
 	LocalReady     int      `json:"localReady"`                    // endpoints of this node that are ready, as answered there
 	KernelUnread   string   `json:"kernelUnread,omitempty"`        // why Kernel is missing
 	Events         []Event  `json:"events"`                        // its own, the latest last
-	Reading        *Reading `json:"trafficReading,omitempty"`      // of the ports' Traffic; nil: it was not asked for
 }
 
 // A ServiceList is all Services that are known.
 type ServiceList struct {
 	Meta
-	Items   []Service `json:"items"`
-	Reading *Reading  `json:"trafficReading,omitempty"` // of the ports' Traffic; nil: it was not asked for
+	Items []Service `json:"items"`
 }

@@ -8,7 +8,6 @@ answering while a plugin is away.
 
 	:10256  /healthz /livez /readyz            endpoints.go ◀─ Assess: live, healthy, eligible, ready?
 	:10249  /metrics /metrics/slis             metrics.go, samples.go
-	:10249  /metrics/traffic                   traffic.go
 	        /proxyMode /configz /statusz …     endpoints.go
 	:PORT   each Service's healthCheckNodePort checks.go    ◀─ tracker: how many endpoints are ready here?
 

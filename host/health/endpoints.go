@@ -104,14 +104,13 @@ const profileTime = 5 * time.Minute
 // Endpoints answers at metricsBindAddress.
 func (s *Server) Endpoints() http.Handler {
 	byPath := map[string]http.HandlerFunc{
-		"/healthz":         func(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok") },
-		"/metrics":         s.Metrics().ServeHTTP,
-		"/metrics/slis":    promhttp.HandlerFor(s.metrics.slis, promhttp.HandlerOpts{}).ServeHTTP,
-		"/metrics/traffic": s.traffic,
-		"/proxyMode":       func(w http.ResponseWriter, _ *http.Request) { writeText(w, s.settings.Mode()) },
-		"/configz":         s.configz,
-		"/flagz":           negotiated("Flagz", s.flagzObject, s.flagz),
-		"/statusz":         nil,
+		"/healthz":      func(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok") },
+		"/metrics":      s.Metrics().ServeHTTP,
+		"/metrics/slis": promhttp.HandlerFor(s.metrics.slis, promhttp.HandlerOpts{}).ServeHTTP,
+		"/proxyMode":    func(w http.ResponseWriter, _ *http.Request) { writeText(w, s.settings.Mode()) },
+		"/configz":      s.configz,
+		"/flagz":        negotiated("Flagz", s.flagzObject, s.flagz),
+		"/statusz":      nil,
 	}
 	if s.settings.Profiling {
 		maps.Copy(byPath, s.profiles())

@@ -59,7 +59,7 @@ func forgetting() sdk.Histogram {
 	return h
 }
 
-// scrape is all that /metrics, /metrics/slis and /metrics/traffic say.
+// scrape is all that /metrics and /metrics/slis say.
 func scrape(t *testing.T, b *harness) map[string]*dto.MetricFamily {
 	t.Helper()
 	all := make(map[string]*dto.MetricFamily)
@@ -71,11 +71,7 @@ func scrape(t *testing.T, b *harness) map[string]*dto.MetricFamily {
 	if err != nil {
 		t.Fatal(err)
 	}
-	traffic, err := trafficOf([]Busy{{Service: "shop/web/tcp4", Bytes: true}}).Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range slices.Concat(families, slis, traffic) {
+	for _, f := range slices.Concat(families, slis) {
 		all[f.GetName()] = f
 	}
 	return all

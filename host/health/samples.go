@@ -127,7 +127,7 @@ func isHosts(name string) bool {
 		"pointsman_health_checks", "pointsman_healthy", "pointsman_live", "pointsman_plugin_active", "pointsman_plugin_flows",
 		"pointsman_plugin_log_lines_dropped_total", "pointsman_plugin_memory_bytes", "pointsman_plugin_pending", "pointsman_plugin_repaired_total",
 		"pointsman_plugin_restarts_total", "pointsman_plugin_revision", "pointsman_plugin_up", "pointsman_plugin_writer", "pointsman_ready",
-		"pointsman_readyz_total", "pointsman_samples_refused_total", "pointsman_service_bytes_per_second", "pointsman_service_connections_per_second", "pointsman_service_ports", "pointsman_services",
+		"pointsman_readyz_total", "pointsman_samples_refused_total", "pointsman_service_ports", "pointsman_services",
 		"pointsman_source_reachable", "pointsman_sync_failures_total", "pointsman_unserved",
 		"pointsman_waiting_seconds",
 	}, name)

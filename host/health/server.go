@@ -50,13 +50,12 @@ type Settings struct {
 	MinGap  time.Duration // between two updates: a change may wait for that
 
 	Tracker    *track.Tracker
-	Dataplanes func() []Dataplane                    // as they are now, the one that is meant to serve first
-	Config     func() ([]byte, error)                // the settings in force, as JSON
-	KubeProxy  func() []byte                         // kube-proxy's file that says so, as JSON; nil: it is none
-	Events     func() map[string]int                 // how often each kind of event happened
-	Traffic    func(context.Context) ([]Busy, error) // of each port of a Service that is counted; asked at a scrape of /metrics/traffic
-	Fault      func() string                         // why no changes come now; empty: they do
-	Level      func(level string) error              // changes the log's level
+	Dataplanes func() []Dataplane       // as they are now, the one that is meant to serve first
+	Config     func() ([]byte, error)   // the settings in force, as JSON
+	KubeProxy  func() []byte            // kube-proxy's file that says so, as JSON; nil: it is none
+	Events     func() map[string]int    // how often each kind of event happened
+	Fault      func() string            // why no changes come now; empty: they do
+	Level      func(level string) error // changes the log's level
 	Report     func(track.Notice)
 
 	Log         *log.Logger // what net/http has to say

@@ -19,7 +19,7 @@ func TestZpages(t *testing.T) {
 	const statusz = "application/json;v=v1beta1;g=config.k8s.io;as=Statusz"
 	const flagz = "application/json;v=v1beta1;g=config.k8s.io;as=Flagz"
 	status := `{"kind":"Statusz","apiVersion":"config.k8s.io/v1beta1","metadata":{"name":"pointsman"},"startTime":"2026-01-02T03:04:05Z","uptimeSeconds":0,"goVersion":"` +
-		runtime.Version() + `","binaryVersion":"v1.2.3","paths":["/configz","/flagz","/healthz","/metrics","/metrics/slis","/metrics/traffic","/proxyMode","/statusz"]}`
+		runtime.Version() + `","binaryVersion":"v1.2.3","paths":["/configz","/flagz","/healthz","/metrics","/metrics/slis","/proxyMode","/statusz"]}`
 	flags := `{"kind":"Flagz","apiVersion":"config.k8s.io/v1beta1","metadata":{"name":"pointsman"},"flags":{"burst":"10","cidrs":"a b","logging.level":"info","mode":"iptables"}}`
 	for _, c := range []struct {
 		path, accept string

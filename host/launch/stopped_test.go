@@ -66,7 +66,6 @@ func TestEveryCallOfAStoppedPluginReturns(t *testing.T) {
 			_, err := r.Trace(ctx, sdk.Packet{From: netip.MustParseAddrPort("10.0.0.1:0"), To: netip.MustParseAddrPort("10.0.0.2:80")})
 			return err
 		}},
-		{"Count", func(ctx context.Context) error { return r.Count(ctx, nil) }},
 		{"Stuck", func(ctx context.Context) error { return r.ExportAffinity(ctx, nil) }},
 		{"Seed", func(ctx context.Context) error { return r.ImportAffinity(ctx, nil) }},
 		{"a big Seed", func(ctx context.Context) error { return r.ImportAffinity(ctx, entries) }},

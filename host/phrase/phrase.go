@@ -97,17 +97,3 @@ func YAML(err error) (line int, why string) {
 	}
 	return line, why
 }
-
-// PerSecond returns a rate, fit to be read.
-func PerSecond(rate float64) string {
-	unit := ""
-	switch {
-	case rate >= 1e9:
-		rate, unit = rate/1e9, "G"
-	case rate >= 1e6:
-		rate, unit = rate/1e6, "M"
-	case rate >= 1e4:
-		rate, unit = rate/1e3, "k"
-	}
-	return strconv.FormatFloat(rate, 'f', 1, 64) + unit
-}

@@ -69,11 +69,3 @@ func TestYAML(t *testing.T) {
 		}
 	}
 }
-
-func TestPerSecond(t *testing.T) {
-	for rate, want := range map[float64]string{0: "0.0", 0.04: "0.0", 9999: "9999.0", 10000: "10.0k", 1234567: "1.2M", 2.5e9: "2.5G"} {
-		if got := PerSecond(rate); got != want {
-			t.Errorf("%v is written %s, want %s", rate, got, want)
-		}
-	}
-}

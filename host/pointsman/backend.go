@@ -25,7 +25,6 @@ func (h *host) backend() admin.Backend {
 		Status:   h.status,
 		Services: h.dataplanes.Services,
 		Service:  h.service,
-		Traffic:  h.dataplanes.Traffic,
 		Explain:  h.dataplanes.Explain,
 		Plugins:  h.dataplanes.Plugins,
 		Config:   h.config,

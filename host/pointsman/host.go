@@ -287,7 +287,6 @@ func (h *host) newServers() *health.Server {
 		MinGap:     s.MinSyncPeriod,
 		Tracker:    h.tracker,
 		Dataplanes: func() []health.Dataplane { return h.dataplanes.Health() },
-		Traffic:    func(ctx context.Context) ([]health.Busy, error) { return h.dataplanes.Busy(ctx) },
 		Config:     func() ([]byte, error) { return h.follower.Host().JSON(false) },
 		KubeProxy:  func() []byte { return h.follower.Host().KubeProxy() },
 		Events:     h.reports.Counts,

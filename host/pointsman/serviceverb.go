@@ -23,25 +23,20 @@ func serviceVerb() *cobra.Command {
 
 func serviceListVerb() *cobra.Command {
 	var namespace string
-	var problems, traffic bool
+	var problems bool
 	c := &cobra.Command{
 		Use:   "list [TEXT]",
 		Short: "List each port of each Service, how it is served, and since when",
 		Long: `List prints a line for each port of each Service in each IP family. With TEXT it
-prints those that have it in their name, their frontends or their endpoints.
-
-With --traffic each line has the new connections and the bytes of a second instead, and all
-connections since counting began, the busiest first. They are what the dataplane counts; a "-"
-stands for what it does not. They are read twice, a second apart, unless they were read lately.`,
+prints those that have it in their name, their frontends or their endpoints.`,
 		Args: words(0, 1, "at most one text to look for"),
 
 		ValidArgsFunction: eachWord(completeServices),
 	}
 	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only those of this namespace")
 	c.Flags().BoolVar(&problems, "problems", false, "only those that are not served, or have no endpoint")
-	c.Flags().BoolVar(&traffic, "traffic", false, "also the traffic of each, the busiest first")
 	return asking(c, func(c *cobra.Command, args []string) (admin.ServiceList, error) {
-		list, err := listServices(c, traffic)
+		list, err := client(c).Services(c.Context())
 		list.Items = slices.DeleteFunc(list.Items, func(s admin.Service) bool { return namespace != "" && s.Namespace != namespace })
 		for i := range list.Items {
 			s := &list.Items[i]
@@ -56,18 +51,7 @@ stands for what it does not. They are read twice, a second apart, unless they we
 	}, writeServices)
 }
 
-func listServices(c *cobra.Command, traffic bool) (admin.ServiceList, error) {
-	if traffic {
-		return client(c).Traffic(c.Context())
-	}
-	return client(c).Services(c.Context())
-}
-
 func writeServices(w io.Writer, list admin.ServiceList) {
-	if list.Reading != nil {
-		writeTraffic(w, list)
-		return
-	}
 	now := time.Now()
 	fmt.Fprintln(w, "NAME\tSTATE\tSINCE\tENDPOINTS\tHERE\tPOLICY\tAFFINITY\tFRONTENDS")
 	for _, s := range list.Items {
@@ -97,7 +81,6 @@ func affinityOf(p admin.Port) string {
 }
 
 func serviceShowVerb() *cobra.Command {
-	var traffic bool
 	c := &cobra.Command{
 		Use:   "show NAMESPACE/NAME",
 		Short: "Tell all about one Service: its endpoints, why each is used or not, and what the kernel has",
@@ -105,14 +88,10 @@ func serviceShowVerb() *cobra.Command {
 
 		ValidArgsFunction: eachWord(completeServices),
 	}
-	c.Flags().BoolVar(&traffic, "traffic", false, "also what traffic it has had")
 	return asking(c, func(c *cobra.Command, args []string) (admin.ServiceDetail, error) {
 		namespace, name, ok := strings.Cut(args[0], "/")
 		if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
 			return admin.ServiceDetail{}, usageError{fmt.Errorf("%q names no Service: want NAMESPACE/NAME; try: pointsman service list %s", args[0], args[0])}
-		}
-		if traffic {
-			return client(c).ServiceTraffic(c.Context(), namespace, name)
 		}
 		return client(c).Service(c.Context(), namespace, name)
 	}, writeService)
@@ -134,9 +113,6 @@ func writeService(w io.Writer, s admin.ServiceDetail) {
 	if s.KernelUnread != "" {
 		fmt.Fprintf(w, "\nwhat is served now is not known: %s\n", s.KernelUnread)
 	}
-	if s.Reading != nil && s.Reading.Why != "" {
-		fmt.Fprintf(w, "\nits traffic is not known: %s\n", s.Reading.Why)
-	}
 	if len(s.Events) > 0 {
 		fmt.Fprintln(w)
 		writeEvents(w, s.Events)
@@ -151,9 +127,6 @@ func writePort(w io.Writer, s admin.Service, p admin.Port, now time.Time) {
 	fmt.Fprintf(w, "\n%s %s %s for %s%s\n", s.PortName(p), verb, p.State, ago(p.Since, now), because(p.Why))
 	if p.AffinitySeconds > 0 {
 		fmt.Fprintf(w, "a client keeps its endpoint for %s after its last connection\n", affinityOf(p))
-	}
-	if p.Traffic != nil {
-		fmt.Fprintln(w, trafficText(p.Traffic, now))
 	}
 	if len(p.Kernel) > 0 {
 		fmt.Fprintln(w, "\nFRONTEND\tSERVED NOW\tDIFFERS")

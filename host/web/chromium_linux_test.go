@@ -20,7 +20,7 @@ import (
 )
 
 // paths are those of every kind of page.
-var paths = []string{"/", "/services", "/services/shop/web", "/services/shop/web?traffic=1", "/explain?from=10.1.2.3&to=10.96.0.10:80", "/plugins", "/plugins/iptables/logs", "/events"}
+var paths = []string{"/", "/services", "/services/shop/web", "/explain?from=10.1.2.3&to=10.96.0.10:80", "/plugins", "/plugins/iptables/logs", "/events"}
 
 // serveSite serves pages until the test ends.
 func serveSite(t testing.TB, h http.Handler) string {

@@ -24,7 +24,6 @@ var functions = template.FuncMap{
 	"memory":     memory,
 	"percent":    func(share float64) string { return fmt.Sprintf("%.3g%%", 100*share) },
 	"seconds":    func(n int) string { return (time.Duration(n) * time.Second).String() },
-	"perSecond":  phrase.PerSecond,
 	"serviceURL": serviceURL,
 	"portName":   func(s admin.Service, p *admin.Port) string { return s.PortName(*p) },
 	"ownerURL":   ownerURL,

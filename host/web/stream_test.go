@@ -3,7 +3,6 @@
 package web
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -40,15 +39,11 @@ func (d *deadlined) Write(text []byte) (int, error) {
 // in small parts, and each part of them has a deadline.
 func TestPagesAreStreamed(t *testing.T) {
 	services, events := manyServices(2000), make([]admin.Event, 2000)
-	for i := range services {
-		services[i].Ports[0].Traffic = &admin.Traffic{}
-	}
 	b := backend()
 	b.Services = func() []admin.Service { return services }
-	b.Traffic = func(context.Context, []admin.Service) admin.Reading { return admin.Reading{} }
 	b.Events = func() []admin.Event { return events }
 	h := New("here", b).Handler()
-	for path, least := range map[string]int{"/services": 50 << 10, "/services?state=served&from=1000": 50 << 10, "/events": 200 << 10, "/traffic": 10 << 10, "/": 1 << 10, "/services/shop/web": 1 << 10, "/plugins": 1 << 10, "/static/style.css": 1 << 10, "/none": 100} {
+	for path, least := range map[string]int{"/services": 50 << 10, "/services?state=served&from=1000": 50 << 10, "/events": 200 << 10, "/": 1 << 10, "/services/shop/web": 1 << 10, "/plugins": 1 << 10, "/static/style.css": 1 << 10, "/none": 100} {
 		d := &deadlined{header: http.Header{}}
 		h.ServeHTTP(d, httptest.NewRequest(http.MethodGet, "http://localhost"+path, nil))
 		if d.all < least || d.largest > 64<<10 || d.boundless > 0 {

@@ -207,8 +207,7 @@ func isIn(state, asked string) bool {
 type serviceView struct {
 	admin.ServiceDetail
 	Ports   []portView
-	Reading *admin.Reading // of the traffic of its ports; nil: it was not asked for
-	Targets []string       // what explain may be asked of it: ADDRESS:PORT/PROTOCOL
+	Targets []string // what explain may be asked of it: ADDRESS:PORT/PROTOCOL
 }
 
 // A portView is one port of a Service.
@@ -220,8 +219,7 @@ type portView struct {
 
 var errBusy = &admin.Error{Code: http.StatusTooManyRequests, What: "too many questions at once", Why: "each has the dataplane read what it serves", Try: "again in a second"}
 
-// service shows one Service. Its traffic is for those that ask for it: having the dataplane count at each
-// change would be work for it, so what shows traffic is not kept current.
+// service shows one Service.
 func (s *Site) service(w http.ResponseWriter, r *http.Request) error {
 	if !s.reads.allow() {
 		return errBusy
@@ -231,16 +229,12 @@ func (s *Site) service(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	view := serviceView{ServiceDetail: detail}
-	if asked, _ := strconv.ParseBool(r.URL.Query().Get("traffic")); asked {
-		reading := s.backend.Traffic(r.Context(), []admin.Service{detail.Service})
-		view.Reading = &reading
-	}
 	addrs := s.backend.Status().Node.Addrs
 	for _, p := range detail.Ports {
 		view.Ports = append(view.Ports, portView{p, detail.PortName(p), draw(detail, p)})
 		view.Targets = append(view.Targets, targets(p, addrs)...)
 	}
-	return s.show(w, http.StatusOK, "service", frame{Title: detail.Namespace + "/" + detail.Name, Live: view.Reading == nil, Here: "/services", Main: view})
+	return s.show(w, http.StatusOK, "service", frame{Title: detail.Namespace + "/" + detail.Name, Live: true, Here: "/services", Main: view})
 }
 
 // targets returns where the frontends of p are reached, each once, as explain reads it. A node port is

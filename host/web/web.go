@@ -81,7 +81,6 @@ func (s *Site) routes() http.Handler {
 	handle("GET /{$}", s.overview)
 	handle("GET /services", s.services)
 	handle("GET /services/{namespace}/{name}", s.service)
-	handle("GET /traffic", s.traffic)
 	handle("GET /explain", s.explain)
 	handle("GET /plugins", s.plugins)
 	handle("GET /plugins/{name}/logs", s.logs)

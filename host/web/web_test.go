@@ -86,13 +86,6 @@ func backendSaying(words string) admin.Backend {
 				Verdict: "forward", Endpoints: []admin.Share{{Address: "10.244.1.7:8080", Share: 0.5, Masquerade: true}}, Unused: []admin.Unused{{Address: "10.244.3.7:8080", Why: "it is not ready"}},
 			}, nil
 		},
-		Traffic: func(_ context.Context, services []admin.Service) admin.Reading {
-			services[0].Ports[0].Traffic = &admin.Traffic{Since: noon.Add(-time.Hour), Connections: 7, Bytes: &admin.Bytes{InPerSecond: 2e6, OutPerSecond: 3}}
-			if len(services[0].Ports) > 1 {
-				services[0].Ports[1].Traffic = &admin.Traffic{Since: noon.Add(-time.Minute), Connections: 9, ConnectionsPerSecond: 1.5}
-			}
-			return admin.Reading{Seconds: 1}
-		},
 		Plugins: func() []admin.Plugin {
 			return []admin.Plugin{{Name: "iptables", State: "serving", InUse: true, PID: 42, Restarts: 3, Memory: 12 << 20, LastEnd: "signal: killed", Path: "/usr/libexec/pointsman/pointsman-dataplane-iptables"}, {Name: "ipvs", State: "unused"}}
 		},
@@ -143,13 +136,11 @@ func TestContent(t *testing.T) {
 		{"/", 200, []string{`<h1>1 thing to look at</h1>`, `<strong>W004</strong>`, `<li aria-current="step" class="now">holding</li>`, `class="past">verifying<`, `class="next">cutting<`,
 			`41 of 42 confirmed`, `1 Service port<`, `2s ago</time>, in 3.5 ms`, `3; the last end .*signal: killed`, `12.0 MiB`, `href="/services/shop/web">shop/web:dead/tcp4</a>, <a href="/services/shop/b">`, `(?s)second.*first`}},
 		{"/services", 200, []string{`3 ports shown of 2 Services`, `<a href="/services/shop/web">shop/web:http/tcp4</a></th><td><span class="state good">served</span></td><td>1h0m0s</td><td class="number">2/3</td><td class="number">1</td><td>cluster, local</td><td>10m0s</td><td>cluster-ip 10.96.0.10:80, node-port \*:30080 local</td>`, `shop/none</a></th><td><span class="state bad">not served</span></td><td colspan="6">it has no cluster IP`}},
-		{"/traffic", 200, []string{`2 ports shown of 2`, `(?s)shop/web:dead/tcp4</a></th><td><span class="state bad">failed</span></td><td class="number">1.5</td><td class="number">-</td><td class="number">-</td><td class="number">9</td><td>1m0s</td></tr>.*shop/web:http/tcp4</a>.*<td class="number">2.0M</td><td class="number">3.0</td><td class="number">7</td><td>1h0m0s</td>`}},
 		{"/services?state=problems", 200, []string{`2 ports shown`, `<option value="problems" selected>`}},
 		{"/services?state=served&text=10.244.2.7", 200, []string{`1 port shown`, `value="10.244.2.7"`}},
 		{"/services?text=nothing", 200, []string{`0 ports shown`}},
 		{"/services/shop/web", 200, []string{`<h1>shop/web</h1>`, `web-abc`, `30999 answers with 1 endpoint`, `aria-label="shop/web:http/tcp4: 2 frontends lead to 4 endpoints, of which 2 may not be used. In the dataplane 1 of the frontends differ`,
 			`class="missing"`, `class="extra"`, `class="served"`, `<option>10.96.0.10:80</option><option>192.0.2.1:30080</option>`, `it is on node far`, `ServiceFailed`}},
-		{"/services/shop/web?traffic=1", 200, []string{`as the dataplane has just counted it. <a href="\?traffic=1">Read again`, `It had 7 connections in the 1h0m0s that they are counted for, and has 0.0 a second now; of bytes, 2.0M a second in and 3.0 out.`}},
 		{"/services/shop/wbe", 404, []string{`<h1>no Service shop/wbe</h1>`, `did you mean shop/web\?`}},
 		{"/explain", 200, []string{`name="from"`}},
 		{"/explain?from=10.1.2.3&to=10.96.0.10:80", 200, []string{`Verdict <span class="state good">forward`, `yes: 10.1.2.3`, `50%</td><td>this node`, `it is not ready`, `href="/services/shop/web"`}},
@@ -185,37 +176,10 @@ func TestContent(t *testing.T) {
 	}
 }
 
-// TestTrafficIsAskedFor: what one Service has had is counted for those that ask, and not again at each change.
-func TestTrafficIsAskedFor(t *testing.T) {
-	t.Parallel()
-	asked := 0
-	b := backend()
-	b.Traffic = func(context.Context, []admin.Service) admin.Reading {
-		asked++
-		return admin.Reading{Why: "<b> does not count"}
-	}
-	h := New("here", b).Handler()
-	for path, want := range map[string]struct {
-		asked int
-		live  bool
-		says  string
-	}{
-		"/services/shop/web":           {0, true, `<a href="?traffic=1">Have the dataplane count</a>`},
-		"/services/shop/web?traffic=0": {0, true, `<a href="?traffic=1">Have the dataplane count</a>`},
-		"/services/shop/web?traffic=1": {1, false, `not known: &lt;b&gt; does not count. <a href="?traffic=1">Read again</a>`},
-	} {
-		asked = 0
-		text := get(h, path).Body.String()
-		if asked != want.asked || strings.Contains(text, "/static/live.js") != want.live || !strings.Contains(text, want.says) {
-			t.Errorf("%s: traffic was read %d times, want %d; kept current: want %v; want %s in:\n%s", path, asked, want.asked, want.live, want.says, text)
-		}
-	}
-}
-
 // TestAccessible holds each page to what a screen reader and a keyboard need.
 func TestAccessible(t *testing.T) {
 	h := newSite().Handler()
-	for _, path := range []string{"/", "/services", "/services/shop/web", "/services/shop/web?traffic=1", "/traffic", "/explain?from=10.1.2.3&to=10.96.0.10:80", "/plugins", "/plugins/iptables/logs", "/events", "/nowhere"} {
+	for _, path := range []string{"/", "/services", "/services/shop/web", "/explain?from=10.1.2.3&to=10.96.0.10:80", "/plugins", "/plugins/iptables/logs", "/events", "/nowhere"} {
 		text := get(h, path).Body.String()
 		for _, once := range []string{`<html lang="en">`, "<main ", "<h1>", "<header>", "<footer>", `class="skip" href="#main"`} {
 			if n := strings.Count(text, once); n != 1 {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
@@ -32,7 +31,6 @@ func TestKernelCounts(t *testing.T) {
 		p := k.start()
 		k.sync(p, s.Update(1))
 		k.role(p, sdk.Active)
-		countsConnections(k, p, s, stage)
 		if !counting() {
 			k.Skip("needs a kernel and programs with nfacct")
 		}
@@ -58,40 +56,6 @@ func TestKernelCounts(t *testing.T) {
 			k.Errorf("after a cleanup of %q the accounts are there: %v", gone, err)
 		}
 	})
-}
-
-// countsConnections sends packets to the Services of s, and asks how many connections each had.
-func countsConnections(k kernel, p *plugin, s sdktest.Scenario, stage sdktest.Stage) {
-	k.Helper()
-	had := func() (sum uint64) {
-		err := p.Count(k.Context(), func(t sdk.Traffic) error {
-			if t.Bytes || t.Since.IsZero() || !slices.ContainsFunc(s.Services, func(svc sdk.Service) bool { return svc.Name == t.Name }) {
-				k.Errorf("counted: %+v", t)
-			}
-			sum += t.Connections
-			return nil
-		})
-		if err != nil {
-			k.Fatal(err)
-		}
-		return sum
-	}
-	if n := had(); n != 0 {
-		k.Errorf("before anything was asked for, %d connections were counted", n)
-	}
-	sent := uint64(0)
-	for _, packet := range s.Packets {
-		a, err := stage.Send(k.Context(), packet)
-		if err != nil {
-			k.Fatal(err)
-		}
-		if a.Verdict == sdk.Forward && packet.Want.Verdict == sdk.Forward && !packet.Want.Unserved {
-			sent++
-		}
-	}
-	if n := had(); n < sent || sent == 0 {
-		k.Errorf("%d connections were led to an endpoint, and %d were counted", sent, n)
-	}
 }
 
 // portOf is the node port of the first Service of s that has one.

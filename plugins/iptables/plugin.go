@@ -36,7 +36,6 @@ func New(dir string) sdk.Dataplane {
 // A plugin is the frame around both families, and what this mode can do besides.
 type plugin struct {
 	*frame.Dataplane[ruleset.Desired]
-	counts frame.Counts
 
 	mu       sync.Mutex // guards what follows, which is read beside a call
 	families []*family

@@ -15,7 +15,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
@@ -44,7 +43,6 @@ type fake struct {
 
 type fakeService struct {
 	observed
-	had   frame.Count
 	next  int
 	stuck map[netip.Addr]netip.AddrPort
 	conns map[netip.AddrPort]int // that are open, by real
@@ -139,16 +137,6 @@ func (f *fake) Services() (map[serviceKey]observed, error) {
 		v := s.observed
 		v.dests = maps.Clone(v.dests)
 		all[at] = v
-	}
-	return all, nil
-}
-
-func (f *fake) Counters() (map[serviceKey]frame.Count, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	all := make(map[serviceKey]frame.Count)
-	for at, s := range f.services {
-		all[at] = s.had
 	}
 	return all, nil
 }

@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/hooks"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
@@ -40,9 +39,6 @@ type balancer interface {
 
 	// Table are the destinations of all virtual services, but for those of marks, at once.
 	Table() (table, error)
-
-	// Counters are what virtual services have had since they were made, also other programs'.
-	Counters() (map[serviceKey]frame.Count, error)
 
 	Timeouts() (timeouts, error)
 	SetTimeouts(timeouts) error // zero: as it is

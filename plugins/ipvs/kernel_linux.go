@@ -17,7 +17,6 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -106,20 +105,6 @@ func (m moby) Loads(at serviceKey) (map[netip.AddrPort]load, bool, error) {
 		loads[netip.AddrPortFrom(addr, d.Port)] = load{d.Weight, d.ActiveConnections, d.InactiveConnections}
 	}
 	return loads, true, nil
-}
-
-func (m moby) Counters() (map[serviceKey]frame.Count, error) {
-	list, err := m.handle.GetServices()
-	if err != nil {
-		return nil, fmt.Errorf("list virtual servers: %w", err)
-	}
-	all := make(map[serviceKey]frame.Count, len(list))
-	for _, svc := range list {
-		if at, err := keyOf(svc); err == nil {
-			all[at] = frame.Count{Connections: uint64(svc.Stats.Connections), BytesIn: svc.Stats.BytesIn, BytesOut: svc.Stats.BytesOut}
-		}
-	}
-	return all, nil
 }
 
 func (m moby) Timeouts() (timeouts, error) {

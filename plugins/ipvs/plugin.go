@@ -53,7 +53,6 @@ type plugin struct {
 	machine machine
 	dir     string
 	parked  *parked
-	counts  frame.Counts
 
 	swapImpact atomic.Pointer[string] // what a change of mode would end; nil: nothing
 

@@ -5,9 +5,6 @@ package ipvs
 import (
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/pointsman/pointsman/sdk"
 )
 
 // Every way to a Service, in PROTO and both families: which client is served, by which
@@ -69,32 +66,8 @@ func TestKernelIPVSEveryProtocol(t *testing.T) {
 	s := newStand(t, "")
 	for protocol, text := range map[string]string{"tcp": everyWay + refused, "udp": everyWay + refused, "sctp": everyWay} {
 		served := s.serve(strings.ReplaceAll(text, "PROTO", protocol))
-		s.traffic() // what was counted before is no Service's
-		sent := uint64(0)
 		for _, p := range served.Packets {
-			if a := s.packet(p); a.Verdict == sdk.Forward && !p.Want.Unserved {
-				sent++
-			}
+			s.packet(p)
 		}
-		// The kernel sums up what its processors have counted each two seconds.
-		s.within(time.Minute, "all that were served are counted", func() bool {
-			had := s.traffic()
-			return sent > 0 && had.Connections >= sent && had.BytesIn > 0 && had.BytesOut > 0
-		})
 	}
-}
-
-// traffic is what all Services have had, as the process says.
-func (s *stand) traffic() (sum sdk.Traffic) {
-	s.Helper()
-	err := s.plugin.Count(s.Context(), func(t sdk.Traffic) error {
-		sum.Connections += t.Connections
-		sum.BytesIn += t.BytesIn
-		sum.BytesOut += t.BytesOut
-		return nil
-	})
-	if err != nil {
-		s.Fatal(err)
-	}
-	return sum
 }

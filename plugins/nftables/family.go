@@ -106,7 +106,6 @@ func (f *family) Node(n sdk.Node) error {
 		ip: f.ip, node: n, parts: f.node.parts,
 		localhost: f.options.localhost(f.Family, n),
 		liberal:   n.Conntrack.TCPBeLiberal || sysctl.Liberal(),
-		counts:    f.options.CountConnections,
 	}
 	f.Reshape()
 	var err error

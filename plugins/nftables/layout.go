@@ -186,7 +186,6 @@ type nodeConfig struct {
 	self      netip.Addr // one of the node's addresses, by which it answers pings; none: it does not
 	localhost bool       // node ports answer on 127.0.0.1 too
 	liberal   bool       // the kernel takes packets outside the TCP window for valid
-	counts    bool       // connections are counted for each endpoint
 	parts
 }
 
@@ -197,7 +196,7 @@ func layoutSets(f ip, has parts) []nftnl.Set {
 		all = append(all, p.sets(has)...)
 	}
 	one := []nftnl.Field{f.Addr()}
-	return append(all, countedSet(f), nftnl.Set{Name: "vips", Key: one}, nftnl.Set{Name: "own", Key: one},
+	return append(all, nftnl.Set{Name: "vips", Key: one}, nftnl.Set{Name: "own", Key: one},
 		nftnl.Set{Name: "hairpin", Key: []nftnl.Field{f.Addr(), f.Addr()}})
 }
 
@@ -207,9 +206,6 @@ func layout(n nodeConfig, role sdk.Role) []nftable.Chain {
 	for _, p := range n.indexes(n.ip) {
 		all = append(all, p.chains(n.parts)...)
 	}
-	if n.counts {
-		all = append(all, n.count())
-	}
 	return append(all, n.entrances()...)
 }
 
@@ -217,9 +213,6 @@ func layout(n nodeConfig, role sdk.Role) []nftable.Chain {
 func baseChains(n nodeConfig, role sdk.Role) []nftable.Chain {
 	base := func(name, kind string, at uint32, priority int32, jumps ...string) nftable.Chain {
 		c := nftable.Chain{Name: name, Hook: &nftnl.Hook{Type: kind, At: at, Priority: priority}}
-		if last := at == nftnl.PostRouting || at == nftnl.Input; last && n.counts && len(jumps) > 0 {
-			jumps = slices.Insert(jumps, 0, "count")
-		}
 		for _, j := range jumps {
 			c.Rules = append(c.Rules, nftable.Rule{to(nftnl.Jump(j))})
 		}

@@ -4,19 +4,16 @@ package nftables
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Report says how far the present call is, what was observed of the node, and what the kernel
-// has counted.
+// Report returns the progress of the present call and the notes about the node.
 func (p *plugin) Report() sdk.Report {
 	r := p.Dataplane.Report()
 	r.Notes = p.notes.All()
-	r.Samples = append(slices.Clip(r.Samples), p.counts()...)
 	return r
 }
 

@@ -15,7 +15,6 @@ import (
 type options struct {
 	Protect            string `json:"protect"`
 	LocalhostNodePorts bool   `json:"localhostNodePorts"`
-	CountConnections   bool   `json:"countConnections"`
 }
 
 // schema describes the options, for people that write the file.
@@ -24,8 +23,7 @@ const schema = `{
   "additionalProperties": false,
   "properties": {
     "protect": {"enum": ["auto", "never"], "default": "auto", "description": "whether other programs are kept from changing the tables, where the kernel can do that (Linux 6.9)"},
-    "localhostNodePorts": {"type": "boolean", "default": false, "description": "whether IPv4 node ports answer on 127.0.0.1, if nodePortAddresses has it"},
-    "countConnections": {"type": "boolean", "default": false, "description": "whether connections are counted for each endpoint; metrics have those with the most"}
+    "localhostNodePorts": {"type": "boolean", "default": false, "description": "whether IPv4 node ports answer on 127.0.0.1, if nodePortAddresses has it"}
   }
 }`
 

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
@@ -41,10 +40,6 @@ type plugin struct {
 
 	mu       sync.Mutex // guards what follows, which is read beside a call
 	families []*family
-
-	counting atomic.Bool // countConnections is true
-	counted  counted
-	traffic  frame.Counts
 }
 
 // families are the two of IP.
@@ -68,11 +63,6 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 			reasons = append(reasons, err.Error())
 			continue
 		}
-		if options.CountConnections {
-			if err := probe(ctx, nodeConfig{ip: ipOf(of), counts: true}); err != nil {
-				return session, &sdk.Refusal{Field: "options.countConnections", Why: err.Error(), Try: "false"}
-			}
-		}
 		f := newFamily(of, options, commits, marks, &p.notes, env)
 		f.lookAround(ctx)
 		all = append(all, f)
@@ -92,7 +82,6 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.families = all
-	p.counting.Store(options.CountConnections)
 	session.Settings = func(n sdk.Node) sysctl.Settings { return options.settings(n) }
 	return session, nil
 }

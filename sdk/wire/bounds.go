@@ -31,7 +31,6 @@ const (
 	maxFailures        = 200_000   // of a Result
 	maxRemoved         = 200_000   // lines of a Cleanup
 	maxAffinityEntries = 500_000   // clients that keep their endpoint
-	maxTraffic         = 200_000   // Services of a Count
 
 	// logRate is how many bytes of a plugin's log the host reads in a second. What
 	// comes faster stays with the plugin, which drops and counts it.

@@ -102,53 +102,6 @@ func TestTraceTravels(t *testing.T) {
 	}
 }
 
-// Count says of many Services what each had; a dataplane that is not set to count says so.
-func (g *gifted) Count(_ context.Context, f func(sdk.Traffic) error) error {
-	for i := range 20000 {
-		if err := f(trafficOf(i)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func trafficOf(i int) sdk.Traffic {
-	t := sdk.Traffic{Name: bulkService(i, 1).Name, Since: time.Unix(1700000000, int64(i)), Connections: uint64(i)}
-	if i%2 == 1 {
-		t.Bytes, t.BytesIn, t.BytesOut = true, 1<<40, uint64(i)
-	}
-	return t
-}
-
-// A counter that is not set to count.
-type unset struct{ subject }
-
-func (*unset) Count(context.Context, func(sdk.Traffic) error) error {
-	return &sdk.Refusal{Field: "options.count", Why: "it is not set", Try: "true"}
-}
-
-func TestCountTravels(t *testing.T) {
-	r := local(t, &gifted{})
-	n := 0
-	err := r.Count(soon(t), func(got sdk.Traffic) error {
-		if want := trafficOf(n); !got.Since.Equal(want.Since) || got.Name != want.Name || got.Connections != want.Connections || got.Bytes != want.Bytes || got.BytesIn != want.BytesIn || got.BytesOut != want.BytesOut {
-			t.Fatalf("%+v; want %+v", got, want)
-		}
-		n++
-		return nil
-	})
-	if err != nil || n != 20000 {
-		t.Errorf("%d came, %v", n, err)
-	}
-	var refusal *sdk.Refusal
-	if err := local(t, &unset{}).Count(soon(t), nil); !errors.As(err, &refusal) || refusal.Field != "options.count" {
-		t.Errorf("of one that is not set to: %v", err)
-	}
-	if err := local(t, &subject{}).Count(soon(t), nil); !errors.Is(err, ErrUnsupported) {
-		t.Errorf("of one that cannot: %v", err)
-	}
-}
-
 func TestAffinityTravelsBothWays(t *testing.T) {
 	r := configured(t, local(t, &gifted{}), order{})
 	var entries []sdk.AffinityEntry

@@ -55,7 +55,6 @@ var (
 	_ sdk.Dataplane       = (*Remote)(nil)
 	_ sdk.Inspector       = (*Remote)(nil)
 	_ sdk.Tracer          = (*Remote)(nil)
-	_ sdk.Counter         = (*Remote)(nil)
 	_ sdk.AffinityCarrier = (*Remote)(nil)
 )
 

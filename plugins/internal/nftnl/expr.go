@@ -190,9 +190,3 @@ func Fib(into Reg) Expr { return expr("fib", into.as(1), num(2, 3), num(3, 1<<1)
 func Remember(set string, key, data Reg, timeout time.Duration) Expr {
 	return expr("dynset", text(1, set), num(3, 1), key.as(4), data.as(5), num64(6, uint64(timeout.Milliseconds())))
 }
-
-// Count adds an element to a set, or lets its time begin anew, and counts the packet for it
-// ("dynset", NFT_DYNSET_OP_UPDATE; NFTA_DYNSET_EXPR: "counter").
-func Count(set string, key Reg) Expr {
-	return expr("dynset", text(1, set), num(3, 1), key.as(4), nest(7, text(1, "counter")))
-}

@@ -95,7 +95,6 @@ func TestKernelListsAsNftWrites(t *testing.T) {
 		add element ip theirs numbered { 1:2 . 10.2.0.1 }
 		add element ip theirs endpoints { 10.0.0.1 . tcp . 80 . 7 : 10.9.0.1 . 8080 }
 		add element ip theirs sticky { 10.2.0.1 expires 30m : 10.9.0.1 . 8080 }
-		add element ip theirs counted { 10.0.0.1 . tcp . 80 expires 30m }
 	`)
 	nft(t, text.String(), "-f", "-")
 	defer nft(t, "", "delete", "table", "ip", "theirs")

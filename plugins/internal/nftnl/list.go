@@ -174,18 +174,6 @@ func (l Listing) Elements(ctx context.Context, set string) (all []Element, err e
 	return all, err
 }
 
-// Counts are how many packets were counted for each element of a set, by its key.
-func (l Listing) Counts(ctx context.Context, set string) (all map[string]uint64, err error) {
-	begin := func() { all = make(map[string]uint64) }
-	err = l.each(ctx, getElem, begin, func(b []byte) {
-		eachAttr(attr(b, 3), func(_ uint16, v []byte) {
-			counter := attr(v, 7, 2) // NFTA_SET_ELEM_EXPR, NFTA_EXPR_DATA
-			all[string(attr(v, 1, 1))] = getUint(attr(counter, 2))
-		})
-	}, text(2, set))
-	return all, err
-}
-
 // Len is how many elements a set has, for kernels that do not tell it with the set.
 func (l Listing) Len(ctx context.Context, set string) (n int, err error) {
 	err = l.each(ctx, getElem, func() { n = 0 }, func(b []byte) {

@@ -37,7 +37,6 @@ var samples = []struct {
 	{"meta l4proto tcp dnat ip to ip saddr map @sticky", []Expr{Meta(MetaL4Proto, 0), Cmp(Equal, 0, "\x06"), Payload(Network, 12, 4, 0), Find("sticky", 0, 0), DNAT(IPv4, 0, 1)}},
 	{"meta l4proto udp update @sticky { ip saddr timeout 1m : ip daddr . th dport }", []Expr{
 		Meta(MetaL4Proto, 0), Cmp(Equal, 0, "\x11"), Payload(Network, 12, 4, 0), Payload(Network, 16, 4, 4), Payload(Transport, 2, 2, 5), Remember("sticky", 0, 4, time.Minute)}},
-	{"update @counted { ip daddr . meta l4proto . th dport counter }", key(Count("counted", 0))},
 	{"fib daddr type local return", []Expr{Fib(0), Cmp(Equal, 0, mark(Local)), Do(Return)}},
 	{"meta l4proto icmp dnat to 10.0.0.1", []Expr{Meta(MetaL4Proto, 0), Cmp(Equal, 0, "\x01"), Load(0, "\x0a\x00\x00\x01"), DNATAddr(IPv4, 0)}},
 }
@@ -51,7 +50,6 @@ var sampleSets = []Set{
 	{Name: "known", Key: []Field{Priority}},
 	{Name: "endpoints", Key: append(keyFields, Mark), Data: destFields},
 	{Name: "sticky", Key: []Field{Addr4}, Data: destFields, Flags: Dynamic, Timeout: time.Hour, Size: 1 << 17},
-	{Name: "counted", Key: keyFields, Flags: Dynamic, Timeout: time.Hour, Size: 1 << 17},
 }
 
 const sampleText = `
@@ -62,7 +60,6 @@ const sampleText = `
 	set known { type classid; }
 	map endpoints { type ipv4_addr . inet_proto . inet_service . mark : ipv4_addr . inet_service; }
 	map sticky { type ipv4_addr : ipv4_addr . inet_service; flags dynamic,timeout; timeout 1h; size 131072; }
-	set counted { type ipv4_addr . inet_proto . inet_service; flags dynamic,timeout; timeout 1h; size 131072; }
 	chain other { }
 	chain hide { type nat hook postrouting priority 100; policy accept; masquerade fully-random; }
 `
@@ -90,7 +87,6 @@ func writeSamples(t testing.TB, c *Conn) {
 	b.Add("numbered", Element{Key: mark(0x10002) + "\x0a\x02\x00\x01"})
 	b.Add("endpoints", Element{Key: at10 + mark(7), Data: "\x0a\x09\x00\x01\x1f\x90\x00\x00"})
 	b.Add("sticky", Element{Key: "\x0a\x02\x00\x01", Data: "\x0a\x09\x00\x01\x1f\x90\x00\x00", Left: 30 * time.Minute})
-	b.Add("counted", Element{Key: at10, Left: 30 * time.Minute})
 	send(t, c, b)
 	t.Cleanup(func() {
 		b := NewBatch(IPv4, "ours", 0)

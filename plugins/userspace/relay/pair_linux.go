@@ -108,9 +108,6 @@ func (p *pair) onDialEvent(events uint32) {
 		p.dial(p.dialing.next())
 	case events&unix.EPOLLOUT != 0:
 		p.loop.timers.stop(p)
-		had := &p.dialing.service.traffic
-		had.connections.Add(1)
-		p.in.ofOne, p.out.ofOne = &had.bytesIn, &had.bytesOut
 		p.dialing = nil
 		p.loop.relay.counters.established.Add(1) // first: it is one of both at any moment
 		p.loop.relay.counters.dialing.Add(-1)

@@ -108,7 +108,7 @@ func (r *Relay) receive(c inbound, accept acceptor) {
 func (r *Relay) carry(client inbound, accept acceptor) {
 	defer r.group.remove(client)
 	server, from := accept(client)
-	endpoint, service := r.connect(server, from)
+	endpoint := r.connect(server, from)
 	if endpoint == nil || !r.group.add(endpoint) {
 		r.counters.dialing.Add(-1)
 		if endpoint == nil {
@@ -120,30 +120,29 @@ func (r *Relay) carry(client inbound, accept acceptor) {
 	r.counters.established.Add(1) // first: it is one of both at any moment
 	defer r.counters.established.Add(-1)
 	r.counters.dialing.Add(-1)
-	service.traffic.connections.Add(1)
-	r.join(client, endpoint, &service.traffic)
+	r.join(client, endpoint)
 }
 
-// connect connects to an endpoint that accepts, of a Service. Nil: none does.
-func (r *Relay) connect(s *server, from sdk.Caller) (*net.TCPConn, *Service) {
+// connect connects to an endpoint that accepts. Nil: none does.
+func (r *Relay) connect(s *server, from sdk.Caller) *net.TCPConn {
 	if s == nil {
-		return nil, nil
+		return nil
 	}
 	ctx := r.group.context()
 	for a := (attempts{server: s, from: from}); ctx.Err() == nil; {
 		ep, timeout, ok := a.next()
 		if !ok {
-			return nil, nil
+			return nil
 		}
 		dialer := r.dialer(timeout)
 		// Not DialTCP: it takes a local port before it knows the address that is called.
 		endpoint, err := dialer.DialContext(ctx, network(sdk.TCP, s.at), ep.String())
 		if err == nil {
-			return endpoint.(*net.TCPConn), a.service
+			return endpoint.(*net.TCPConn)
 		}
 		a.failed(ep, err)
 	}
-	return nil, nil
+	return nil
 }
 
 // A pump moves bytes one way between two connections:
@@ -156,15 +155,14 @@ func (r *Relay) connect(s *server, from sdk.Caller) (*net.TCPConn, *Service) {
 type pump struct {
 	from, to half
 	bytes    *atomic.Uint64
-	ofOne    *atomic.Uint64 // the same, of the Service
-	reset    *atomic.Bool   // shared by both pumps: one side was reset
+	reset    *atomic.Bool // shared by both pumps: one side was reset
 }
 
 // join moves bytes both ways between client and endpoint until both have ended.
-func (r *Relay) join(client, endpoint half, had *traffic) {
+func (r *Relay) join(client, endpoint half) {
 	var reset atomic.Bool
-	in := pump{from: client, to: endpoint, bytes: &r.counters.bytesIn, ofOne: &had.bytesIn, reset: &reset}
-	out := pump{from: endpoint, to: client, bytes: &r.counters.bytesOut, ofOne: &had.bytesOut, reset: &reset}
+	in := pump{from: client, to: endpoint, bytes: &r.counters.bytesIn, reset: &reset}
+	out := pump{from: endpoint, to: client, bytes: &r.counters.bytesOut, reset: &reset}
 	var back sync.WaitGroup
 	back.Go(out.run) // ends with either connection, which in.run or the group closes
 	in.run()
@@ -206,7 +204,6 @@ func (p *pump) copy() (readErr, writeErr error) {
 				return nil, err
 			}
 			p.bytes.Add(uint64(n))
-			p.ofOne.Add(uint64(n))
 		}
 		switch {
 		case errors.Is(err, io.EOF):

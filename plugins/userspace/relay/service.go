@@ -21,20 +21,13 @@ type Service struct {
 	value    atomic.Pointer[sdk.Service]
 	cursors  [2]atomic.Uint32 // of the round robin, in Cluster and in Local
 	affinity affinity
-	traffic  traffic
-}
-
-// traffic is what a Service has had since it was made.
-type traffic struct {
-	since                          time.Time
-	connections, bytesIn, bytesOut atomic.Uint64
 }
 
 // NewService returns a Service whose value is svc. The round robin of each of its lists
 // begins at a place of its own, or after a restart every node of a cluster would send to
 // the same endpoint.
 func NewService(svc sdk.Service) *Service {
-	s := &Service{name: svc.Name, traffic: traffic{since: time.Now()}}
+	s := &Service{name: svc.Name}
 	for i := range s.cursors {
 		s.cursors[i].Store(rand.Uint32())
 	}
@@ -47,20 +40,6 @@ func (s *Service) Name() sdk.Name { return s.name }
 
 // Value returns what Set was called with last. It must not be changed.
 func (s *Service) Value() *sdk.Service { return s.value.Load() }
-
-// Traffic is what a Service has had since it was made.
-type Traffic struct {
-	Since       time.Time
-	Connections uint64 // that an endpoint has accepted, and flows
-	BytesIn     uint64 // from clients
-	BytesOut    uint64 // to clients
-}
-
-// Traffic returns what the Service has had so far. It waits for nothing.
-func (s *Service) Traffic() Traffic {
-	t := &s.traffic
-	return Traffic{Since: t.since, Connections: t.connections.Load(), BytesIn: t.bytesIn.Load(), BytesOut: t.bytesOut.Load()}
-}
 
 // Set makes svc what new connections see. Affinity to endpoints that it does not have is
 // forgotten.

@@ -113,10 +113,9 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 1
 // attempts are the endpoints that are tried for one connection: first the one that its
 // client is to have, and others in turn while that does not accept.
 type attempts struct {
-	server  *server
-	from    sdk.Caller
-	service *Service // that the endpoint which next returned is of
-	tried   []netip.AddrPort
+	server *server
+	from   sdk.Caller
+	tried  []netip.AddrPort
 }
 
 // next returns the endpoint to try now, and how long it may take. It is false if there
@@ -136,7 +135,7 @@ func (a *attempts) next() (ep netip.AddrPort, timeout time.Duration, ok bool) {
 		return ep, 0, false
 	}
 	timeout = dialTimeouts[len(a.tried)]
-	a.service, a.tried = target.Service, append(a.tried, ep)
+	a.tried = append(a.tried, ep)
 	return ep, timeout, true
 }
 

@@ -16,7 +16,6 @@ type stream struct {
 	pair     *pair
 	from, to *end
 	count    *atomic.Uint64 // of bytes written
-	ofOne    *atomic.Uint64 // the same, of the Service; set before anything is
 
 	rest  []byte // was read, and is to be written
 	pipe  *pipe  // nil, or holds left bytes that are to be written
@@ -120,7 +119,6 @@ func (s *stream) flush() bool {
 		}
 		n, err := s.write()
 		s.count.Add(uint64(n))
-		s.ofOne.Add(uint64(n))
 		switch {
 		case err == unix.EAGAIN:
 			s.to.writable = false

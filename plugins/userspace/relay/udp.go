@@ -145,9 +145,6 @@ func (s *udpSocket) forward(datagram []byte, from netip.AddrPort) {
 			return
 		}
 		f.touch()
-		if len(tried) == 0 {
-			f.of.bytesIn.Add(uint64(len(datagram)))
-		}
 		_, err := f.conn.Write(datagram)
 		if errors.Is(err, errTooLong) {
 			_, err = f.conn.Write(datagram)
@@ -184,7 +181,7 @@ func (s *udpSocket) flow(from netip.AddrPort, tried []netip.AddrPort) *flow {
 		r.log.Load().Debug("cannot send to endpoint", "service", target.Service.name, "endpoint", ep, "err", err)
 		return nil
 	}
-	return s.begin(&flow{socket: s, client: from, endpoint: ep, conn: conn.(*net.UDPConn), of: &target.Service.traffic})
+	return s.begin(&flow{socket: s, client: from, endpoint: ep, conn: conn.(*net.UDPConn)})
 }
 
 // begin makes f the client's flow. Only the socket's own reader calls it, so there is
@@ -200,7 +197,6 @@ func (s *udpSocket) begin(f *flow) *flow {
 	s.flows[f.client] = f
 	s.relay.counters.flows.Add(1)
 	s.relay.counters.flowsBegun.Add(1)
-	f.of.connections.Add(1)
 	go f.replies() // ends when f is dropped, idle or refused
 	return f
 }
@@ -228,7 +224,6 @@ type flow struct {
 	client   netip.AddrPort
 	endpoint netip.AddrPort
 	conn     *net.UDPConn // connected to the endpoint
-	of       *traffic     // the Service's
 	used     atomic.Int64 // when last, by the wall clock
 }
 
@@ -258,7 +253,6 @@ func (f *flow) replies() {
 		}
 		f.touch()
 		r.counters.bytesOut.Add(uint64(n))
-		f.of.bytesOut.Add(uint64(n))
 		_, _ = f.socket.conn.WriteToUDPAddrPort(buf[:n], f.client) // clients of UDP cope with loss
 		in.giveBack(buf)
 	}

@@ -21,8 +21,7 @@ func TestDatagrams(t *testing.T) {
 	front, a, b := at(1, 5300), at(2, 5300), at(3, 5300)
 	relaytest.UDPEndpoint(t, a)
 	relaytest.UDPEndpoint(t, b)
-	dns := udp(svc("dns", "cluster-ip "+front, a+" "+b))
-	g := serve(t, dns)
+	serve(t, udp(svc("dns", "cluster-ip "+front, a+" "+b)))
 	seen := make(map[string]int)
 	for range 6 {
 		c := relaytest.UDPClient(t, front)
@@ -34,9 +33,6 @@ func TestDatagrams(t *testing.T) {
 	}
 	if seen[a] != 3 || seen[b] != 3 {
 		t.Errorf("six callers found %v", seen)
-	}
-	if had := g.services[dns.Name].Traffic(); had.Connections != 6 || had.BytesIn < 6*60000 || had.BytesIn > 6*60100 || had.BytesOut < 6*60000 {
-		t.Errorf("the Service had %+v", had)
 	}
 }
 

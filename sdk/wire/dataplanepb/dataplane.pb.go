@@ -2810,171 +2810,6 @@ func (x *Way) GetRules() []string {
 	return nil
 }
 
-type CountRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *CountRequest) Reset() {
-	*x = CountRequest{}
-	mi := &file_dataplane_proto_msgTypes[32]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *CountRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*CountRequest) ProtoMessage() {}
-
-func (x *CountRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[32]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use CountRequest.ProtoReflect.Descriptor instead.
-func (*CountRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{32}
-}
-
-type CountReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Traffic       []*Traffic             `protobuf:"bytes,1,rep,name=traffic,proto3" json:"traffic,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *CountReply) Reset() {
-	*x = CountReply{}
-	mi := &file_dataplane_proto_msgTypes[33]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *CountReply) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*CountReply) ProtoMessage() {}
-
-func (x *CountReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[33]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use CountReply.ProtoReflect.Descriptor instead.
-func (*CountReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{33}
-}
-
-func (x *CountReply) GetTraffic() []*Traffic {
-	if x != nil {
-		return x.Traffic
-	}
-	return nil
-}
-
-// What traffic one Service has had.
-type Traffic struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          *Name                  `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	SinceUnixNano int64                  `protobuf:"varint,2,opt,name=since_unix_nano,json=sinceUnixNano,proto3" json:"since_unix_nano,omitempty"` // no count falls while it is the same
-	Connections   uint64                 `protobuf:"varint,3,opt,name=connections,proto3" json:"connections,omitempty"`                            // of UDP: flows
-	Bytes         bool                   `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`                                        // the two that follow are counted
-	BytesIn       uint64                 `protobuf:"varint,5,opt,name=bytes_in,json=bytesIn,proto3" json:"bytes_in,omitempty"`                     // from callers
-	BytesOut      uint64                 `protobuf:"varint,6,opt,name=bytes_out,json=bytesOut,proto3" json:"bytes_out,omitempty"`                  // to them
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Traffic) Reset() {
-	*x = Traffic{}
-	mi := &file_dataplane_proto_msgTypes[34]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Traffic) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Traffic) ProtoMessage() {}
-
-func (x *Traffic) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[34]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Traffic.ProtoReflect.Descriptor instead.
-func (*Traffic) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{34}
-}
-
-func (x *Traffic) GetName() *Name {
-	if x != nil {
-		return x.Name
-	}
-	return nil
-}
-
-func (x *Traffic) GetSinceUnixNano() int64 {
-	if x != nil {
-		return x.SinceUnixNano
-	}
-	return 0
-}
-
-func (x *Traffic) GetConnections() uint64 {
-	if x != nil {
-		return x.Connections
-	}
-	return 0
-}
-
-func (x *Traffic) GetBytes() bool {
-	if x != nil {
-		return x.Bytes
-	}
-	return false
-}
-
-func (x *Traffic) GetBytesIn() uint64 {
-	if x != nil {
-		return x.BytesIn
-	}
-	return 0
-}
-
-func (x *Traffic) GetBytesOut() uint64 {
-	if x != nil {
-		return x.BytesOut
-	}
-	return 0
-}
-
 type StuckRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2983,7 +2818,7 @@ type StuckRequest struct {
 
 func (x *StuckRequest) Reset() {
 	*x = StuckRequest{}
-	mi := &file_dataplane_proto_msgTypes[35]
+	mi := &file_dataplane_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2995,7 +2830,7 @@ func (x *StuckRequest) String() string {
 func (*StuckRequest) ProtoMessage() {}
 
 func (x *StuckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[35]
+	mi := &file_dataplane_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3008,7 +2843,7 @@ func (x *StuckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StuckRequest.ProtoReflect.Descriptor instead.
 func (*StuckRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{35}
+	return file_dataplane_proto_rawDescGZIP(), []int{32}
 }
 
 type StuckReply struct {
@@ -3020,7 +2855,7 @@ type StuckReply struct {
 
 func (x *StuckReply) Reset() {
 	*x = StuckReply{}
-	mi := &file_dataplane_proto_msgTypes[36]
+	mi := &file_dataplane_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3032,7 +2867,7 @@ func (x *StuckReply) String() string {
 func (*StuckReply) ProtoMessage() {}
 
 func (x *StuckReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[36]
+	mi := &file_dataplane_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3045,7 +2880,7 @@ func (x *StuckReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StuckReply.ProtoReflect.Descriptor instead.
 func (*StuckReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{36}
+	return file_dataplane_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StuckReply) GetSticks() []*Stick {
@@ -3069,7 +2904,7 @@ type Stick struct {
 
 func (x *Stick) Reset() {
 	*x = Stick{}
-	mi := &file_dataplane_proto_msgTypes[37]
+	mi := &file_dataplane_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3081,7 +2916,7 @@ func (x *Stick) String() string {
 func (*Stick) ProtoMessage() {}
 
 func (x *Stick) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[37]
+	mi := &file_dataplane_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3094,7 +2929,7 @@ func (x *Stick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stick.ProtoReflect.Descriptor instead.
 func (*Stick) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{37}
+	return file_dataplane_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Stick) GetName() *Name {
@@ -3143,7 +2978,7 @@ type SeedChunk struct {
 
 func (x *SeedChunk) Reset() {
 	*x = SeedChunk{}
-	mi := &file_dataplane_proto_msgTypes[38]
+	mi := &file_dataplane_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3155,7 +2990,7 @@ func (x *SeedChunk) String() string {
 func (*SeedChunk) ProtoMessage() {}
 
 func (x *SeedChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[38]
+	mi := &file_dataplane_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3168,7 +3003,7 @@ func (x *SeedChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeedChunk.ProtoReflect.Descriptor instead.
 func (*SeedChunk) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{38}
+	return file_dataplane_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SeedChunk) GetSession() string {
@@ -3200,7 +3035,7 @@ type SeedReply struct {
 
 func (x *SeedReply) Reset() {
 	*x = SeedReply{}
-	mi := &file_dataplane_proto_msgTypes[39]
+	mi := &file_dataplane_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3212,7 +3047,7 @@ func (x *SeedReply) String() string {
 func (*SeedReply) ProtoMessage() {}
 
 func (x *SeedReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[39]
+	mi := &file_dataplane_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3225,7 +3060,7 @@ func (x *SeedReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeedReply.ProtoReflect.Descriptor instead.
 func (*SeedReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{39}
+	return file_dataplane_proto_rawDescGZIP(), []int{36}
 }
 
 type LogsRequest struct {
@@ -3237,7 +3072,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_dataplane_proto_msgTypes[40]
+	mi := &file_dataplane_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3249,7 +3084,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[40]
+	mi := &file_dataplane_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3262,7 +3097,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{40}
+	return file_dataplane_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *LogsRequest) GetAfter() uint64 {
@@ -3281,7 +3116,7 @@ type LogsReply struct {
 
 func (x *LogsReply) Reset() {
 	*x = LogsReply{}
-	mi := &file_dataplane_proto_msgTypes[41]
+	mi := &file_dataplane_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3293,7 +3128,7 @@ func (x *LogsReply) String() string {
 func (*LogsReply) ProtoMessage() {}
 
 func (x *LogsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[41]
+	mi := &file_dataplane_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3306,7 +3141,7 @@ func (x *LogsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsReply.ProtoReflect.Descriptor instead.
 func (*LogsReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{41}
+	return file_dataplane_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *LogsReply) GetLines() []*LogLine {
@@ -3330,7 +3165,7 @@ type LogLine struct {
 
 func (x *LogLine) Reset() {
 	*x = LogLine{}
-	mi := &file_dataplane_proto_msgTypes[42]
+	mi := &file_dataplane_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3342,7 +3177,7 @@ func (x *LogLine) String() string {
 func (*LogLine) ProtoMessage() {}
 
 func (x *LogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[42]
+	mi := &file_dataplane_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3355,7 +3190,7 @@ func (x *LogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
 func (*LogLine) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{42}
+	return file_dataplane_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *LogLine) GetUnixNano() int64 {
@@ -3410,7 +3245,7 @@ type LogAttr struct {
 
 func (x *LogAttr) Reset() {
 	*x = LogAttr{}
-	mi := &file_dataplane_proto_msgTypes[43]
+	mi := &file_dataplane_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3422,7 +3257,7 @@ func (x *LogAttr) String() string {
 func (*LogAttr) ProtoMessage() {}
 
 func (x *LogAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[43]
+	mi := &file_dataplane_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3435,7 +3270,7 @@ func (x *LogAttr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAttr.ProtoReflect.Descriptor instead.
 func (*LogAttr) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{43}
+	return file_dataplane_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *LogAttr) GetKey() string {
@@ -3461,7 +3296,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_dataplane_proto_msgTypes[44]
+	mi := &file_dataplane_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3473,7 +3308,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[44]
+	mi := &file_dataplane_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3486,7 +3321,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{44}
+	return file_dataplane_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ShutdownRequest) GetSession() string {
@@ -3504,7 +3339,7 @@ type ShutdownReply struct {
 
 func (x *ShutdownReply) Reset() {
 	*x = ShutdownReply{}
-	mi := &file_dataplane_proto_msgTypes[45]
+	mi := &file_dataplane_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3516,7 +3351,7 @@ func (x *ShutdownReply) String() string {
 func (*ShutdownReply) ProtoMessage() {}
 
 func (x *ShutdownReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[45]
+	mi := &file_dataplane_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3529,7 +3364,7 @@ func (x *ShutdownReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownReply.ProtoReflect.Descriptor instead.
 func (*ShutdownReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{45}
+	return file_dataplane_proto_rawDescGZIP(), []int{42}
 }
 
 var File_dataplane_proto protoreflect.FileDescriptor
@@ -3735,17 +3570,6 @@ const file_dataplane_proto_rawDesc = "" +
 	"masquerade\x18\x05 \x01(\bR\n" +
 	"masquerade\x12\x14\n" +
 	"\x05rules\x18\x06 \x03(\tR\x05rules\"\x0e\n" +
-	"\fCountRequest\"G\n" +
-	"\n" +
-	"CountReply\x129\n" +
-	"\atraffic\x18\x01 \x03(\v2\x1f.pointsman.dataplane.v1.TrafficR\atraffic\"\xd3\x01\n" +
-	"\aTraffic\x120\n" +
-	"\x04name\x18\x01 \x01(\v2\x1c.pointsman.dataplane.v1.NameR\x04name\x12&\n" +
-	"\x0fsince_unix_nano\x18\x02 \x01(\x03R\rsinceUnixNano\x12 \n" +
-	"\vconnections\x18\x03 \x01(\x04R\vconnections\x12\x14\n" +
-	"\x05bytes\x18\x04 \x01(\bR\x05bytes\x12\x19\n" +
-	"\bbytes_in\x18\x05 \x01(\x04R\abytesIn\x12\x1b\n" +
-	"\tbytes_out\x18\x06 \x01(\x04R\bbytesOut\"\x0e\n" +
 	"\fStuckRequest\"C\n" +
 	"\n" +
 	"StuckReply\x125\n" +
@@ -3823,7 +3647,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fVERDICT_DROP\x10\x01\x12\x12\n" +
 	"\x0eVERDICT_REJECT\x10\x02\x12\x13\n" +
-	"\x0fVERDICT_FORWARD\x10\x032\xa0\b\n" +
+	"\x0fVERDICT_FORWARD\x10\x032\xcb\a\n" +
 	"\tDataplane\x12]\n" +
 	"\tConfigure\x12(.pointsman.dataplane.v1.ConfigureRequest\x1a&.pointsman.dataplane.v1.ConfigureReply\x12T\n" +
 	"\x04Sync\x12#.pointsman.dataplane.v1.UpdateChunk\x1a#.pointsman.dataplane.v1.ResultChunk(\x010\x01\x12W\n" +
@@ -3832,7 +3656,6 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x06Report\x12%.pointsman.dataplane.v1.ReportRequest\x1a#.pointsman.dataplane.v1.ReportReply\x12Y\n" +
 	"\aInspect\x12&.pointsman.dataplane.v1.InspectRequest\x1a$.pointsman.dataplane.v1.InspectReply0\x01\x12Q\n" +
 	"\x05Trace\x12$.pointsman.dataplane.v1.TraceRequest\x1a\".pointsman.dataplane.v1.TraceReply\x12S\n" +
-	"\x05Count\x12$.pointsman.dataplane.v1.CountRequest\x1a\".pointsman.dataplane.v1.CountReply0\x01\x12S\n" +
 	"\x05Stuck\x12$.pointsman.dataplane.v1.StuckRequest\x1a\".pointsman.dataplane.v1.StuckReply0\x01\x12N\n" +
 	"\x04Seed\x12!.pointsman.dataplane.v1.SeedChunk\x1a!.pointsman.dataplane.v1.SeedReply(\x01\x12P\n" +
 	"\x04Logs\x12#.pointsman.dataplane.v1.LogsRequest\x1a!.pointsman.dataplane.v1.LogsReply0\x01\x12Z\n" +
@@ -3851,7 +3674,7 @@ func file_dataplane_proto_rawDescGZIP() []byte {
 }
 
 var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_dataplane_proto_goTypes = []any{
 	(Protocol)(0),            // 0: pointsman.dataplane.v1.Protocol
 	(Family)(0),              // 1: pointsman.dataplane.v1.Family
@@ -3895,23 +3718,20 @@ var file_dataplane_proto_goTypes = []any{
 	(*TraceRequest)(nil),     // 39: pointsman.dataplane.v1.TraceRequest
 	(*TraceReply)(nil),       // 40: pointsman.dataplane.v1.TraceReply
 	(*Way)(nil),              // 41: pointsman.dataplane.v1.Way
-	(*CountRequest)(nil),     // 42: pointsman.dataplane.v1.CountRequest
-	(*CountReply)(nil),       // 43: pointsman.dataplane.v1.CountReply
-	(*Traffic)(nil),          // 44: pointsman.dataplane.v1.Traffic
-	(*StuckRequest)(nil),     // 45: pointsman.dataplane.v1.StuckRequest
-	(*StuckReply)(nil),       // 46: pointsman.dataplane.v1.StuckReply
-	(*Stick)(nil),            // 47: pointsman.dataplane.v1.Stick
-	(*SeedChunk)(nil),        // 48: pointsman.dataplane.v1.SeedChunk
-	(*SeedReply)(nil),        // 49: pointsman.dataplane.v1.SeedReply
-	(*LogsRequest)(nil),      // 50: pointsman.dataplane.v1.LogsRequest
-	(*LogsReply)(nil),        // 51: pointsman.dataplane.v1.LogsReply
-	(*LogLine)(nil),          // 52: pointsman.dataplane.v1.LogLine
-	(*LogAttr)(nil),          // 53: pointsman.dataplane.v1.LogAttr
-	(*ShutdownRequest)(nil),  // 54: pointsman.dataplane.v1.ShutdownRequest
-	(*ShutdownReply)(nil),    // 55: pointsman.dataplane.v1.ShutdownReply
-	nil,                      // 56: pointsman.dataplane.v1.Service.HintsEntry
-	nil,                      // 57: pointsman.dataplane.v1.Sample.LabelsEntry
-	nil,                      // 58: pointsman.dataplane.v1.Histogram.LabelsEntry
+	(*StuckRequest)(nil),     // 42: pointsman.dataplane.v1.StuckRequest
+	(*StuckReply)(nil),       // 43: pointsman.dataplane.v1.StuckReply
+	(*Stick)(nil),            // 44: pointsman.dataplane.v1.Stick
+	(*SeedChunk)(nil),        // 45: pointsman.dataplane.v1.SeedChunk
+	(*SeedReply)(nil),        // 46: pointsman.dataplane.v1.SeedReply
+	(*LogsRequest)(nil),      // 47: pointsman.dataplane.v1.LogsRequest
+	(*LogsReply)(nil),        // 48: pointsman.dataplane.v1.LogsReply
+	(*LogLine)(nil),          // 49: pointsman.dataplane.v1.LogLine
+	(*LogAttr)(nil),          // 50: pointsman.dataplane.v1.LogAttr
+	(*ShutdownRequest)(nil),  // 51: pointsman.dataplane.v1.ShutdownRequest
+	(*ShutdownReply)(nil),    // 52: pointsman.dataplane.v1.ShutdownReply
+	nil,                      // 53: pointsman.dataplane.v1.Service.HintsEntry
+	nil,                      // 54: pointsman.dataplane.v1.Sample.LabelsEntry
+	nil,                      // 55: pointsman.dataplane.v1.Histogram.LabelsEntry
 }
 var file_dataplane_proto_depIdxs = []int32{
 	0,  // 0: pointsman.dataplane.v1.Name.protocol:type_name -> pointsman.dataplane.v1.Protocol
@@ -3921,7 +3741,7 @@ var file_dataplane_proto_depIdxs = []int32{
 	14, // 4: pointsman.dataplane.v1.Service.cluster:type_name -> pointsman.dataplane.v1.Endpoints
 	14, // 5: pointsman.dataplane.v1.Service.local:type_name -> pointsman.dataplane.v1.Endpoints
 	13, // 6: pointsman.dataplane.v1.Service.serving:type_name -> pointsman.dataplane.v1.Addresses
-	56, // 7: pointsman.dataplane.v1.Service.hints:type_name -> pointsman.dataplane.v1.Service.HintsEntry
+	53, // 7: pointsman.dataplane.v1.Service.hints:type_name -> pointsman.dataplane.v1.Service.HintsEntry
 	2,  // 8: pointsman.dataplane.v1.Frontend.kind:type_name -> pointsman.dataplane.v1.Kind
 	3,  // 9: pointsman.dataplane.v1.Frontend.policy:type_name -> pointsman.dataplane.v1.Policy
 	16, // 10: pointsman.dataplane.v1.Node.pods:type_name -> pointsman.dataplane.v1.Pods
@@ -3945,8 +3765,8 @@ var file_dataplane_proto_depIdxs = []int32{
 	6,  // 28: pointsman.dataplane.v1.ReportReply.lock:type_name -> pointsman.dataplane.v1.Lock
 	26, // 29: pointsman.dataplane.v1.ReportReply.unserved:type_name -> pointsman.dataplane.v1.Failure
 	33, // 30: pointsman.dataplane.v1.ReportReply.helpers:type_name -> pointsman.dataplane.v1.Helper
-	57, // 31: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
-	58, // 32: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
+	54, // 31: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
+	55, // 32: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
 	38, // 33: pointsman.dataplane.v1.InspectReply.served:type_name -> pointsman.dataplane.v1.Served
 	10, // 34: pointsman.dataplane.v1.Served.name:type_name -> pointsman.dataplane.v1.Name
 	12, // 35: pointsman.dataplane.v1.Served.frontend:type_name -> pointsman.dataplane.v1.Frontend
@@ -3955,42 +3775,38 @@ var file_dataplane_proto_depIdxs = []int32{
 	7,  // 38: pointsman.dataplane.v1.TraceRequest.origin:type_name -> pointsman.dataplane.v1.Origin
 	41, // 39: pointsman.dataplane.v1.TraceReply.ways:type_name -> pointsman.dataplane.v1.Way
 	8,  // 40: pointsman.dataplane.v1.Way.verdict:type_name -> pointsman.dataplane.v1.Verdict
-	44, // 41: pointsman.dataplane.v1.CountReply.traffic:type_name -> pointsman.dataplane.v1.Traffic
-	10, // 42: pointsman.dataplane.v1.Traffic.name:type_name -> pointsman.dataplane.v1.Name
-	47, // 43: pointsman.dataplane.v1.StuckReply.sticks:type_name -> pointsman.dataplane.v1.Stick
-	10, // 44: pointsman.dataplane.v1.Stick.name:type_name -> pointsman.dataplane.v1.Name
-	47, // 45: pointsman.dataplane.v1.SeedChunk.sticks:type_name -> pointsman.dataplane.v1.Stick
-	52, // 46: pointsman.dataplane.v1.LogsReply.lines:type_name -> pointsman.dataplane.v1.LogLine
-	53, // 47: pointsman.dataplane.v1.LogLine.attrs:type_name -> pointsman.dataplane.v1.LogAttr
-	20, // 48: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
-	23, // 49: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
-	27, // 50: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
-	29, // 51: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
-	31, // 52: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
-	36, // 53: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
-	39, // 54: pointsman.dataplane.v1.Dataplane.Trace:input_type -> pointsman.dataplane.v1.TraceRequest
-	42, // 55: pointsman.dataplane.v1.Dataplane.Count:input_type -> pointsman.dataplane.v1.CountRequest
-	45, // 56: pointsman.dataplane.v1.Dataplane.Stuck:input_type -> pointsman.dataplane.v1.StuckRequest
-	48, // 57: pointsman.dataplane.v1.Dataplane.Seed:input_type -> pointsman.dataplane.v1.SeedChunk
-	50, // 58: pointsman.dataplane.v1.Dataplane.Logs:input_type -> pointsman.dataplane.v1.LogsRequest
-	54, // 59: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
-	21, // 60: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
-	25, // 61: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
-	28, // 62: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
-	30, // 63: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
-	32, // 64: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
-	37, // 65: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
-	40, // 66: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
-	43, // 67: pointsman.dataplane.v1.Dataplane.Count:output_type -> pointsman.dataplane.v1.CountReply
-	46, // 68: pointsman.dataplane.v1.Dataplane.Stuck:output_type -> pointsman.dataplane.v1.StuckReply
-	49, // 69: pointsman.dataplane.v1.Dataplane.Seed:output_type -> pointsman.dataplane.v1.SeedReply
-	51, // 70: pointsman.dataplane.v1.Dataplane.Logs:output_type -> pointsman.dataplane.v1.LogsReply
-	55, // 71: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
-	60, // [60:72] is the sub-list for method output_type
-	48, // [48:60] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	44, // 41: pointsman.dataplane.v1.StuckReply.sticks:type_name -> pointsman.dataplane.v1.Stick
+	10, // 42: pointsman.dataplane.v1.Stick.name:type_name -> pointsman.dataplane.v1.Name
+	44, // 43: pointsman.dataplane.v1.SeedChunk.sticks:type_name -> pointsman.dataplane.v1.Stick
+	49, // 44: pointsman.dataplane.v1.LogsReply.lines:type_name -> pointsman.dataplane.v1.LogLine
+	50, // 45: pointsman.dataplane.v1.LogLine.attrs:type_name -> pointsman.dataplane.v1.LogAttr
+	20, // 46: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
+	23, // 47: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
+	27, // 48: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
+	29, // 49: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
+	31, // 50: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
+	36, // 51: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
+	39, // 52: pointsman.dataplane.v1.Dataplane.Trace:input_type -> pointsman.dataplane.v1.TraceRequest
+	42, // 53: pointsman.dataplane.v1.Dataplane.Stuck:input_type -> pointsman.dataplane.v1.StuckRequest
+	45, // 54: pointsman.dataplane.v1.Dataplane.Seed:input_type -> pointsman.dataplane.v1.SeedChunk
+	47, // 55: pointsman.dataplane.v1.Dataplane.Logs:input_type -> pointsman.dataplane.v1.LogsRequest
+	51, // 56: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
+	21, // 57: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
+	25, // 58: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
+	28, // 59: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
+	30, // 60: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
+	32, // 61: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
+	37, // 62: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
+	40, // 63: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
+	43, // 64: pointsman.dataplane.v1.Dataplane.Stuck:output_type -> pointsman.dataplane.v1.StuckReply
+	46, // 65: pointsman.dataplane.v1.Dataplane.Seed:output_type -> pointsman.dataplane.v1.SeedReply
+	48, // 66: pointsman.dataplane.v1.Dataplane.Logs:output_type -> pointsman.dataplane.v1.LogsReply
+	52, // 67: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
+	57, // [57:68] is the sub-list for method output_type
+	46, // [46:57] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_dataplane_proto_init() }
@@ -4004,7 +3820,7 @@ func file_dataplane_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dataplane_proto_rawDesc), len(file_dataplane_proto_rawDesc)),
 			NumEnums:      10,
-			NumMessages:   49,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

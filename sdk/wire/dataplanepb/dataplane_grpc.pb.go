@@ -35,7 +35,6 @@ const (
 	Dataplane_Report_FullMethodName    = "/pointsman.dataplane.v1.Dataplane/Report"
 	Dataplane_Inspect_FullMethodName   = "/pointsman.dataplane.v1.Dataplane/Inspect"
 	Dataplane_Trace_FullMethodName     = "/pointsman.dataplane.v1.Dataplane/Trace"
-	Dataplane_Count_FullMethodName     = "/pointsman.dataplane.v1.Dataplane/Count"
 	Dataplane_Stuck_FullMethodName     = "/pointsman.dataplane.v1.Dataplane/Stuck"
 	Dataplane_Seed_FullMethodName      = "/pointsman.dataplane.v1.Dataplane/Seed"
 	Dataplane_Logs_FullMethodName      = "/pointsman.dataplane.v1.Dataplane/Logs"
@@ -66,8 +65,6 @@ type DataplaneClient interface {
 	Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[InspectReply], error)
 	// What the kernel would do now with a packet. UNSUPPORTED where it cannot.
 	Trace(ctx context.Context, in *TraceRequest, opts ...grpc.CallOption) (*TraceReply, error)
-	// What traffic Services have had, as far as it is counted anyway. UNSUPPORTED where it cannot.
-	Count(ctx context.Context, in *CountRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CountReply], error)
 	// Client affinity handed to a successor. UNSUPPORTED where it cannot.
 	Stuck(ctx context.Context, in *StuckRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StuckReply], error)
 	Seed(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[SeedChunk, SeedReply], error)
@@ -176,28 +173,9 @@ func (c *dataplaneClient) Trace(ctx context.Context, in *TraceRequest, opts ...g
 	return out, nil
 }
 
-func (c *dataplaneClient) Count(ctx context.Context, in *CountRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CountReply], error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Dataplane_ServiceDesc.Streams[3], Dataplane_Count_FullMethodName, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	x := &grpc.GenericClientStream[CountRequest, CountReply]{ClientStream: stream}
-	if err := x.ClientStream.SendMsg(in); err != nil {
-		return nil, err
-	}
-	if err := x.ClientStream.CloseSend(); err != nil {
-		return nil, err
-	}
-	return x, nil
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Dataplane_CountClient = grpc.ServerStreamingClient[CountReply]
-
 func (c *dataplaneClient) Stuck(ctx context.Context, in *StuckRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StuckReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Dataplane_ServiceDesc.Streams[4], Dataplane_Stuck_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Dataplane_ServiceDesc.Streams[3], Dataplane_Stuck_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +194,7 @@ type Dataplane_StuckClient = grpc.ServerStreamingClient[StuckReply]
 
 func (c *dataplaneClient) Seed(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[SeedChunk, SeedReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Dataplane_ServiceDesc.Streams[5], Dataplane_Seed_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Dataplane_ServiceDesc.Streams[4], Dataplane_Seed_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +207,7 @@ type Dataplane_SeedClient = grpc.ClientStreamingClient[SeedChunk, SeedReply]
 
 func (c *dataplaneClient) Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogsReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Dataplane_ServiceDesc.Streams[6], Dataplane_Logs_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Dataplane_ServiceDesc.Streams[5], Dataplane_Logs_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -280,8 +258,6 @@ type DataplaneServer interface {
 	Inspect(*InspectRequest, grpc.ServerStreamingServer[InspectReply]) error
 	// What the kernel would do now with a packet. UNSUPPORTED where it cannot.
 	Trace(context.Context, *TraceRequest) (*TraceReply, error)
-	// What traffic Services have had, as far as it is counted anyway. UNSUPPORTED where it cannot.
-	Count(*CountRequest, grpc.ServerStreamingServer[CountReply]) error
 	// Client affinity handed to a successor. UNSUPPORTED where it cannot.
 	Stuck(*StuckRequest, grpc.ServerStreamingServer[StuckReply]) error
 	Seed(grpc.ClientStreamingServer[SeedChunk, SeedReply]) error
@@ -319,9 +295,6 @@ func (UnimplementedDataplaneServer) Inspect(*InspectRequest, grpc.ServerStreamin
 }
 func (UnimplementedDataplaneServer) Trace(context.Context, *TraceRequest) (*TraceReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Trace not implemented")
-}
-func (UnimplementedDataplaneServer) Count(*CountRequest, grpc.ServerStreamingServer[CountReply]) error {
-	return status.Error(codes.Unimplemented, "method Count not implemented")
 }
 func (UnimplementedDataplaneServer) Stuck(*StuckRequest, grpc.ServerStreamingServer[StuckReply]) error {
 	return status.Error(codes.Unimplemented, "method Stuck not implemented")
@@ -457,17 +430,6 @@ func _Dataplane_Trace_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Dataplane_Count_Handler(srv interface{}, stream grpc.ServerStream) error {
-	m := new(CountRequest)
-	if err := stream.RecvMsg(m); err != nil {
-		return err
-	}
-	return srv.(DataplaneServer).Count(m, &grpc.GenericServerStream[CountRequest, CountReply]{ServerStream: stream})
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Dataplane_CountServer = grpc.ServerStreamingServer[CountReply]
-
 func _Dataplane_Stuck_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(StuckRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -558,11 +520,6 @@ var Dataplane_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Inspect",
 			Handler:       _Dataplane_Inspect_Handler,
-			ServerStreams: true,
-		},
-		{
-			StreamName:    "Count",
-			Handler:       _Dataplane_Count_Handler,
 			ServerStreams: true,
 		},
 		{
