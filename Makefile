@@ -10,7 +10,7 @@ PLUGINS := $(notdir $(patsubst %/main.go,%,$(wildcard plugins/*/pointsman-datapl
 VCS     := -buildvcs=$(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo auto || echo false)
 # Packages whose kernel tests need root: each makes network namespaces of its own, so
 # two go side by side. Those that measure what traffic sees go alone, and last.
-KERNEL  := $(shell grep -rlE '^func TestKernel' --include='*_test.go' --exclude-dir=examples . 2>/dev/null | xargs -r -n1 dirname | sort -u)
+KERNEL  := $(shell grep -rlE '^func TestKernel' --include='*_test.go' . 2>/dev/null | xargs -r -n1 dirname | sort -u)
 # Where a C compiler and its headers are, and Go has it for this machine, tests run under the
 # race detector, also the kernel tests of these packages. Those of whole dataplanes and of the
 # whole system measure what traffic sees within a time, which the detector makes too long.
@@ -18,7 +18,7 @@ RACED   := $(filter ./plugins/internal/% ./plugins/userspace/relay ./sdk/%,$(KER
 RACE     = $(shell $(GO) list -race std >/dev/null 2>&1 && echo '#include <pthread.h>' | $$($(GO) env CC) -E - >/dev/null 2>&1 && echo -race)
 # Else each program that the detector is in waits a second for reports before it ends.
 export GORACE ?= atexit_sleep_ms=0
-BENCHES := $(shell grep -rlE '^func Benchmark' --include='*_test.go' --exclude-dir=examples . 2>/dev/null | xargs -r -n1 dirname | sort -u)
+BENCHES := $(shell grep -rlE '^func Benchmark' --include='*_test.go' . 2>/dev/null | xargs -r -n1 dirname | sort -u)
 # Packages that touch neither processes nor the kernel, and test in no time.
 PURE    := ./sdk ./host/pace ./host/phrase ./host/reach ./host/report ./host/swap ./host/track ./plugins/internal/tree
 
@@ -257,6 +257,5 @@ verify: ## check format, vet, staticcheck, workflows, other systems' builds, and
 	GOOS=windows $(GO) vet ./...
 	$(GO) mod verify
 	$(GO) mod tidy -diff
-	cd examples/haproxy && $(GO) mod tidy -diff
 	@if command -v protoc >/dev/null; then sdk/wire/generate.sh --check; \
 	else echo "verify: without protoc nobody knows whether the wire's Go code is stale; try: apt-get install protobuf-compiler"; fi

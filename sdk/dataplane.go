@@ -131,10 +131,6 @@ func (r Role) Known() bool { return known(roles, uint8(r)) }
 type Leftovers struct {
 	KubeProxy bool // also what kube-proxy left in the mode this dataplane replaces
 	DryRun    bool // only name it
-
-	// StateDir is as in Setup, also in a process that was not configured; empty: it is not known,
-	// as where a person runs the plugin's own verb without naming it.
-	StateDir string
 }
 
 // An Inspector can say what it serves now, read from the kernel and not from its

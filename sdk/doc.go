@@ -132,13 +132,10 @@ Name is switched, never removed after it was added.
 
 11. Calls never overlap, though Inspect, Trace and Report may run beside one; Serve makes
 sure of it. The context is honoured within a second and child processes are killed and
-reaped: nothing of a call goes on after it. A helper, a process that is to run for long
-such as a daemon by which the dataplane serves, is declared (package sdk/helper): then it
-outlives a crash of the dataplane's process, which adopts it when it is started again (line
-6), and only Cleanup ends it. The end of the process does so only where the dataplane has
-[LimitDiesWithProcess]. What is not declared is ended when the dataplane's process has
-ended. What does not return is hung, and is killed; waiting for another tool's
-lock is a reported state ([Report].Waiting), not a hang.
+reaped: nothing of a call goes on after it. A daemon by which a dataplane serves runs as a
+unit or container of its own, and the dataplane writes its configuration. What does not
+return is hung, and is killed; waiting for another tool's lock is a reported state
+([Report].Waiting), not a hang.
 
 12. Drift. A flush or deletion by another program of a chain, set, address or all
 virtual servers is noticed within 5 s and repaired; anything subtler by a slow,

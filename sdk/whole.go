@@ -55,8 +55,8 @@ func (f Failures) Error() string {
 
 // Parts are what WholeOf makes a Dataplane of. Only Serve has to be there.
 type Parts struct {
-	// Serve is as the function of Whole. The Setup is that of the session; for Cleanup in a process
-	// without one it has the StateDir alone, and none where that is not known.
+	// Serve is as the function of Whole. The Setup is that of the session. For Cleanup in a process
+	// that was not configured only its Log is set.
 	Serve func(context.Context, Setup, State) error
 
 	// Configure looks at the Setup, with its options, when a session begins: it only reads the node, and
@@ -230,9 +230,6 @@ func (w *whole) Cleanup(ctx context.Context, l Leftovers) ([]string, error) {
 	what := []string{"everything that " + w.description.Name + " serves"}
 	if l.DryRun {
 		return what, nil
-	}
-	if l.StateDir != "" {
-		w.setup.StateDir = l.StateDir
 	}
 	if w.setup.Log == nil {
 		w.setup.Log = slog.New(slog.DiscardHandler)

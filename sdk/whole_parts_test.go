@@ -75,7 +75,7 @@ func TestWholeOfGetsTheSetup(t *testing.T) {
 	if _, err := dp.Configure(t.Context(), Setup{Options: []byte(`"wrong"`)}); err == nil {
 		t.Error("wrong options were taken")
 	}
-	if _, err := dp.Cleanup(t.Context(), Leftovers{StateDir: "/state"}); err != nil {
+	if _, err := dp.Cleanup(t.Context(), Leftovers{}); err != nil {
 		t.Error(err)
 	}
 	dp = WholeOf(Description{Name: "test"}, dp.(*whole).parts)
@@ -83,10 +83,10 @@ func TestWholeOfGetsTheSetup(t *testing.T) {
 		t.Fatal(err)
 	}
 	takes(t, dp, Update{Full: true, To: 1, Set: []Service{svc("web", 1)}})
-	if _, err := dp.Cleanup(t.Context(), Leftovers{StateDir: "/state"}); err != nil {
+	if _, err := dp.Cleanup(t.Context(), Leftovers{}); err != nil {
 		t.Error(err)
 	}
-	want := []string{"/state  0", `/state {"x":1} 1`, `/state {"x":1} 0`}
+	want := []string{"  0", `/state {"x":1} 1`, `/state {"x":1} 0`}
 	if !slices.Equal(seen, want) {
 		t.Errorf("%q, want %q", seen, want)
 	}

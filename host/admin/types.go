@@ -151,21 +151,12 @@ type Plugin struct {
 	Next     time.Time `json:"next,omitzero"` // when it is tried again
 	Call     string    `json:"call,omitempty"`
 	Waiting  string    `json:"waiting,omitempty"`
-	Notes    []string  `json:"notes,omitempty"`       // what it observed on the node, and costs no Service
-	Memory   uint64    `json:"memoryBytes,omitempty"` // with its helpers'
-	Helpers  []Helper  `json:"helpers,omitempty"`
+	Notes    []string  `json:"notes,omitempty"` // what it observed on the node, and costs no Service
+	Memory   uint64    `json:"memoryBytes,omitempty"`
 	Features []string  `json:"features,omitempty"`
 	Limits   []string  `json:"limits,omitempty"`
 
 	Options json.RawMessage `json:"optionsSchema,omitempty"`
-}
-
-// A Helper is a long-lived process that a plugin has declared, and that outlives it.
-type Helper struct {
-	Name   string `json:"name"`
-	PID    int    `json:"pid,omitempty"` // zero: it has ended
-	Path   string `json:"path"`
-	Memory uint64 `json:"memoryBytes,omitempty"`
 }
 
 // A PluginList is all plugins that were found.

@@ -108,14 +108,11 @@ func (set *Set) endFormer() {
 // endOrphans ends the processes that a former host left and nothing speaks of, before a
 // dataplane begins: one of them may hold the writer's lock.
 func (set *Set) endOrphans() {
-	var keep, spare []string
+	var keep []string
 	for _, p := range set.all() {
 		keep = append(keep, supervise.KeptLaunch(p.process.plugin.StateDir, p.slot))
 	}
-	for _, f := range Discover(set.Begun) { // also of modes that do not serve now: Cleanup ends their helpers
-		spare = append(spare, StateDir(set.Begun, f.Name))
-	}
-	orphans, err := supervise.EndOrphans(context.Background(), set.Begun.StateDir, keep, spare, false)
+	orphans, err := supervise.EndOrphans(context.Background(), set.Begun.StateDir, keep, false)
 	if err != nil {
 		set.Reports.Report(report.Event{Warning: true, Reason: report.PluginLeftAlone, Message: fmt.Sprintf("look for the plugins that a former host left: %v", err)})
 	}
@@ -157,13 +154,12 @@ func orphaned(o supervise.Orphan) report.Event {
 // file of theirs speaks of, or with dryRun says which it would end. The caller holds the
 // lock on the state directory.
 func EndOrphans(ctx context.Context, h *config.Host, dryRun bool) ([]supervise.Orphan, error) {
-	var keep, spare []string // the files say of these: EndLeftovers ends them, and Cleanup the helpers
+	var keep []string // the files say of these: EndLeftovers ends them
 	for _, f := range Discover(h) {
-		spare = append(spare, StateDir(h, f.Name))
 		for _, slot := range []string{"", otherSlot("")} {
 			keep = append(keep, supervise.KeptLaunch(StateDir(h, f.Name), slot))
 		}
 	}
-	orphans, err := supervise.EndOrphans(ctx, h.StateDir, keep, spare, dryRun)
+	orphans, err := supervise.EndOrphans(ctx, h.StateDir, keep, dryRun)
 	return slices.DeleteFunc(orphans, func(o supervise.Orphan) bool { return o.Other }), err
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // This file is what can be asked of the dataplanes, and of each.
@@ -151,7 +150,7 @@ func (p *dataplane) shown() admin.Plugin {
 		State: s.State.String(), Why: s.Why,
 		Version: s.Version, PID: s.PID, Up: s.Up, Restarts: s.Restarts, Fallback: s.Fallback,
 		LastEnd: s.LastEnd, EndedAt: s.LastEndAt, Next: s.Next,
-		Call: s.Vitals.Call, Waiting: s.Vitals.Waiting, Notes: s.Vitals.Notes, Memory: s.Vitals.TotalMemory(), Helpers: helpersOf(s.Vitals),
+		Call: s.Vitals.Call, Waiting: s.Vitals.Waiting, Notes: s.Vitals.Notes, Memory: s.Vitals.Memory,
 		Features: phrase.Plain(s.Description.Features), Limits: phrase.Plain(s.Description.Limits),
 		Options: s.Description.Options, Debug: p.process.plugin.Debug,
 	}
@@ -165,13 +164,6 @@ func (p *dataplane) shown() admin.Plugin {
 		a.Holder = holder.String()
 	}
 	return a
-}
-
-func helpersOf(v wire.Vitals) (list []admin.Helper) {
-	for _, h := range v.Helpers {
-		list = append(list, admin.Helper{Name: h.Name, PID: h.PID, Path: h.Path, Memory: h.Memory})
-	}
-	return list
 }
 
 // sync returns how far the dataplane has come.
@@ -236,7 +228,7 @@ func (p *dataplane) health() health.Dataplane {
 		Mortal:     diesWithProcess(s.Description),
 		Restarts:   s.Restarts,
 		LogDropped: p.process.leftOut(),
-		Memory:     s.Vitals.TotalMemory(),
+		Memory:     s.Vitals.Memory,
 		Report:     s.Vitals.Report,
 		Sent:       sync.Sent,
 		Acked:      sync.Acked,

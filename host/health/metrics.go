@@ -198,7 +198,7 @@ func dataplane(e emitter, p Dataplane, meant bool) {
 	e.gauge("pointsman_plugin_active", "Whether it is the one that serves.", truth(meant && p.Up && p.Active && p.NoWriter == ""), name)
 	e.counter("pointsman_plugin_log_lines_dropped_total", "Lines of its log that are not in the host's, because there were too many.", float64(p.LogDropped), name)
 	e.counter("pointsman_plugin_restarts_total", "Processes started after the first.", float64(p.Restarts), name)
-	e.gauge("pointsman_plugin_memory_bytes", "Its resident memory, with that of the helpers that it has declared.", float64(p.Memory), name)
+	e.gauge("pointsman_plugin_memory_bytes", "Its resident memory.", float64(p.Memory), name)
 	e.counter("pointsman_plugin_repaired_total", "How often it undid another program's change of what it serves.", float64(p.Report.Repaired), name)
 	e.gauge("pointsman_plugin_flows", "While it drains: established connections left.", float64(p.Report.Flows), name)
 	for state, revision := range map[string]uint64{"sent": p.Sent, "acked": p.Acked, "served": p.Served} {

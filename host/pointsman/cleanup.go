@@ -20,7 +20,6 @@ import (
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/supervise"
-	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // Why lockState does not lock a state directory: a host with it lives, or others may change
@@ -173,7 +172,6 @@ func (j cleaner) ask(ctx context.Context, f supervise.Found) error {
 	}
 	defer binary.Close()
 	cmd := binary.Command(ctx, args...)
-	cmd.Env = append(cmd.Env, wire.StateDirKey+"="+dataplanes.StateDir(j.settings, f.Name))
 	cmd.WaitDelay = 5 * time.Second
 	cmd.Stdout = &prefixed{w: j.out, prefix: f.Name + ": "}
 	cmd.Stderr = &prefixed{w: j.errs, prefix: f.Name + ": "}

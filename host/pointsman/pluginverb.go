@@ -127,21 +127,11 @@ func writePlugin(w io.Writer, p admin.Plugin) {
 	if p.Memory > 0 {
 		line("memory", fmt.Sprintf("%.1f MiB", float64(p.Memory)/(1<<20)))
 	}
-	for i, h := range p.Helpers {
-		line(map[bool]string{true: "helpers"}[i == 0], helperText(h))
-	}
 	line("serves", phrase.List(p.Features))
 	line("limits", phrase.List(p.Limits))
 	for i, option := range schemaLines(p.Options) {
 		line(map[bool]string{true: "options"}[i == 0], option)
 	}
-}
-
-func helperText(h admin.Helper) string {
-	if h.PID == 0 {
-		return fmt.Sprintf("%s (%s) has ended", h.Name, h.Path)
-	}
-	return fmt.Sprintf("%s (pid %d, %s), %.1f MiB", h.Name, h.PID, h.Path, float64(h.Memory)/(1<<20))
 }
 
 func pidText(pid int) string {

@@ -46,29 +46,22 @@ func TestMain(m *testing.M) {
 // plugin is a dataplane that serves nothing, or refuses to.
 type plugin struct{ how string }
 
-func (p *plugin) Configure(ctx context.Context, setup sdk.Setup) (sdk.Description, error) {
+func (p *plugin) Configure(context.Context, sdk.Setup) (sdk.Description, error) {
 	if p.how == "panic-early" {
 		panic("no steam")
 	}
-	if p.how == "helper" {
-		if err := os.Remove("helper"); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if p.how == "daemon" {
+		if err := os.Remove("daemon"); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return sdk.Description{}, err
 		}
-		if err := startHelper(); err != nil {
+		if err := startDaemon(); err != nil {
 			return sdk.Description{}, err
 		}
 	}
 	if p.how == "refuse" {
 		return sdk.Description{}, &sdk.Refusal{Why: "the points are frozen", Try: "heating them"}
 	}
-	d := sdk.Description{Name: "test", Version: "1.2.3"}
-	if p.how == "declares-mortal" {
-		d.Limits = []sdk.Limit{sdk.LimitDiesWithProcess}
-	}
-	if strings.HasPrefix(p.how, "declares") {
-		return d, keepDaemon(ctx, setup.StateDir)
-	}
-	return d, nil
+	return sdk.Description{Name: "test", Version: "1.2.3"}, nil
 }
 
 // Sync of one that hangs does not return, whatever its context says, and its beats are

@@ -51,7 +51,7 @@ func (p Plugin) launch(ctx context.Context) (*live, error) {
 		Mark:        mark,
 	})
 	if err != nil {
-		p.left(mark.Launch).end()
+		remainder(mark.Launch).end()
 		return nil, err
 	}
 	return p.configure(ctx, remote)
@@ -144,7 +144,7 @@ func (p Plugin) configure(ctx context.Context, remote *launch.Plugin) (*live, er
 	v, err := p.begin(ctx, remote)
 	if err != nil {
 		_ = remote.Stop(context.WithoutCancel(ctx)) // why it is stopped says more
-		p.left(ended(remote)).end()
+		remainderOf(remote).end()
 		return nil, &crashed{err, remote.Exit().Crash()}
 	}
 	return v, nil
@@ -301,7 +301,7 @@ func (s *Supervisor) drop(v *live) {
 		return
 	}
 	v.stop()
-	v.remainder(s.plugin).end()
+	remainderOf(v.remote).end()
 }
 
 // detach ends what goes on beside the process, and closes the connection to it.
@@ -321,7 +321,7 @@ func (p Plugin) Try(ctx context.Context, f func(context.Context, *wire.Remote, s
 	if err != nil {
 		return false, err
 	}
-	defer func() { v.stop(); v.remainder(p).end() }()
+	defer func() { v.stop(); remainderOf(v.remote).end() }()
 	err = f(ctx, v.remote.Remote, v.description)
 	if err == nil {
 		return false, nil

@@ -246,7 +246,7 @@ func (l *loop) dropProcess() {
 	default:
 	}
 	l.live.stop()
-	left := l.live.remainder(l.plugin)
+	left := remainderOf(l.live.remote)
 	l.sweeping.Go(left.end) // finish waits for it
 	l.live = nil
 }

@@ -25,11 +25,10 @@ type Orphan struct {
 }
 
 // EndOrphans ends the processes of launches by hosts with this state directory, but for
-// those of the launches in keep and for the helpers that are declared in the state directories
-// in spare, of plugins. Of those that it leaves alone it returns why. The caller
+// those of the launches in keep. Of those that it leaves alone it returns why. The caller
 // holds the lock on the state directory, so that no other host with it lives. With a dry
 // run it only looks.
-func EndOrphans(ctx context.Context, stateDir string, keep, spare []string, dryRun bool) ([]Orphan, error) {
+func EndOrphans(ctx context.Context, stateDir string, keep []string, dryRun bool) ([]Orphan, error) {
 	marked, err := launch.FindMarked()
 	if err != nil {
 		return nil, err
@@ -41,7 +40,7 @@ func EndOrphans(ctx context.Context, stateDir string, keep, spare []string, dryR
 	here := place{netns: netns, uid: uint32(os.Geteuid()), pid: os.Getpid()}
 	var found []Orphan
 	for _, m := range marked {
-		if slices.Contains(keep, m.Mark.Launch) || slices.ContainsFunc(spare, func(dir string) bool { return declaredIn(dir, m.PID) }) {
+		if slices.Contains(keep, m.Mark.Launch) {
 			continue
 		}
 		if o, ok := here.decide(m, m.SeesDir(stateDir)); ok {

@@ -88,7 +88,7 @@ func playHost() {
 // foundOrphan is what EndOrphans found of that process; the zero Orphan: nothing.
 func foundOrphan(t *testing.T, stateDir string, pid int, keep ...string) Orphan {
 	t.Helper()
-	orphans, err := EndOrphans(t.Context(), stateDir, keep, nil, false)
+	orphans, err := EndOrphans(t.Context(), stateDir, keep, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestOrphansThatAreLeftAlone(t *testing.T) {
 	if o := foundOrphan(t, y.plugin.StateDir, left, kept); o.PID != 0 {
 		t.Errorf("a launch that is written down: %+v", o)
 	}
-	again, err := EndOrphans(t.Context(), y.plugin.StateDir, nil, nil, true)
+	again, err := EndOrphans(t.Context(), y.plugin.StateDir, nil, true)
 	if err != nil || len(again) == 0 {
 		t.Errorf("a dry run found %v, %v", again, err)
 	}

@@ -9,58 +9,41 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/launch"
-	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/helper"
 )
 
 const (
-	// helperGrace is how long the tools of a plugin that has ended may take to finish.
-	helperGrace = time.Second
+	// remainderGrace is how long the tools of a plugin that has ended may take to finish.
+	remainderGrace = time.Second
 
-	// helperRounds is how often what is left is ended: it may start more meanwhile.
-	helperRounds = 3
+	// remainderRounds is how often what is left is ended: it may start more meanwhile.
+	remainderRounds = 3
 )
 
-// A remainder is what the process of a launch started and left behind when it ended.
-type remainder struct {
-	launch string // empty: nothing is known of it
-	dir    string // the plugin's state directory: helpers that are declared there run on; empty: none does
-}
+// A remainder is what the process of a launch started and left behind when it ended: the
+// processes with that launch in their environment. An empty one has none.
+type remainder string
 
-// left returns the remainder of a launch that never came so far as to say what it is.
-func (p Plugin) left(launch string) remainder { return remainder{launch, p.StateDir} }
-
-// remainder returns what the process leaves; nothing of one that has not ended, as where another
-// host has taken it over. The helpers of a dataplane that dies with its process end too.
-func (v *live) remainder(p Plugin) remainder {
-	r := p.left(ended(v.remote))
-	if slices.Contains(v.description.Limits, sdk.LimitDiesWithProcess) {
-		r.dir = ""
-	}
-	return r
-}
-
-// ended returns the launch of a process that has ended; empty: it has not, or it is not known.
-func ended(remote *launch.Plugin) string {
+// remainderOf returns the remainder of a process; an empty one while the process lives, as where
+// another host has taken it over.
+func remainderOf(remote *launch.Plugin) remainder {
 	select {
 	case <-remote.Exited():
-		return remote.Handle().Launch
+		return remainder(remote.Handle().Launch)
 	default:
 		return ""
 	}
 }
 
-// end ends it, also what is in sessions of its own: the tools that the plugin ran, and long-lived
-// processes that are not declared. They are known by the launch in their environment. It returns
-// within ten seconds, at once where there are none.
+// end ends these processes, also those in sessions of their own. It returns within ten seconds,
+// at once where there are none.
 func (r remainder) end() {
-	if r.launch == "" {
+	if r == "" {
 		return
 	}
-	for deadline := time.Now().Add(helperGrace); len(r.processes()) > 0 && time.Now().Before(deadline); {
-		time.Sleep(helperGrace / 10)
+	for deadline := time.Now().Add(remainderGrace); len(r.processes()) > 0 && time.Now().Before(deadline); {
+		time.Sleep(remainderGrace / 10)
 	}
-	for range helperRounds {
+	for range remainderRounds {
 		left := r.processes()
 		if len(left) == 0 {
 			return
@@ -80,14 +63,6 @@ func (r remainder) processes() []launch.Marked {
 		return nil // without /proc nothing can be known of them
 	}
 	return slices.DeleteFunc(marked, func(m launch.Marked) bool {
-		return m.Mark.Launch != r.launch || r.dir != "" && declaredIn(r.dir, m.PID)
+		return m.Mark.Launch != string(r)
 	})
-}
-
-// declaredIn reports whether a process belongs to a helper that is declared in a plugin's state
-// directory. Where what is there cannot be read, all are: to end what serves is worse than to
-// leave what does not.
-func declaredIn(stateDir string, pid int) bool {
-	all, err := helper.All(helper.Dir(stateDir))
-	return err != nil || slices.ContainsFunc(all, func(r helper.Record) bool { return r.Has(pid) })
 }

@@ -135,8 +135,7 @@ func (t *trial) ask(ctx context.Context) error {
 	return nil
 }
 
-// noChildrenLeft: after a call was cut off no process of the plugin's is left, but for the helpers
-// that it has declared.
+// noChildrenLeft checks that after a call was cut off no child of the plugin's process is left.
 func noChildrenLeft(t *trial) {
 	r, ok := t.dp.(*wire.Remote)
 	if !ok || r.Hello().PID == 0 || r.Target().Network == "local" {
@@ -148,9 +147,9 @@ func noChildrenLeft(t *trial) {
 	defer cancel()
 	t.cutOff(ctx, t.many(many))
 	t.need(poll(t.ctx, 10*time.Second, func() error {
-		if left := t.undeclared(children(r.Hello().PID)); len(left) > 0 {
-			return mismatch{"no child process but the helpers that are declared", strings.Join(few(left), "; ") +
-				"; end what a call has started before it returns, or, if it is to run for long, start it by helper.Start in helper.Dir(Setup.StateDir), which declares it"}
+		if left := children(r.Hello().PID); len(left) > 0 {
+			return mismatch{"no child process", strings.Join(few(left), "; ") +
+				"; end what a call has started before it returns; run a daemon as a unit or container of its own"}
 		}
 		return nil
 	}))
@@ -206,9 +205,9 @@ func at(a, b byte, i int, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{a, b, byte(i >> 8), byte(i)}), port)
 }
 
-// children returns the processes whose parent is pid, zombies among them. Where there is no
+// children names the processes whose parent is pid, zombies among them. Where there is no
 // /proc it finds none.
-func children(pid int) (list []int) {
+func children(pid int) (names []string) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is none that fails
 	for _, path := range stats {
 		data, err := os.ReadFile(path)
@@ -219,8 +218,8 @@ func children(pid int) (list []int) {
 		fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
 		if len(fields) > 1 && string(fields[1]) == strconv.Itoa(pid) {
 			child, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-			list = append(list, child)
+			names = append(names, processName(child))
 		}
 	}
-	return list
+	return names
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -61,7 +60,6 @@ func foreignStays(t *trial) {
 
 // cleans is a Cleanup that goes well.
 func (t *trial) cleans(l sdk.Leftovers) (names []string) {
-	l.StateDir = t.stateDir
 	names, err := t.dp.Cleanup(t.ctx, l)
 	if err != nil {
 		t.fail(fmt.Errorf("clean up after %v: %w", names, err))
@@ -86,7 +84,7 @@ func cleanupLeavesNothing(t *trial) {
 		t.fail(errors.New("Cleanup named nothing of what it removed"))
 	}
 	t.during("after Cleanup")
-	if names, err := t.dp.Cleanup(t.ctx, sdk.Leftovers{DryRun: true, StateDir: t.stateDir}); err != nil || len(names) > 0 {
+	if names, err := t.dp.Cleanup(t.ctx, sdk.Leftovers{DryRun: true}); err != nil || len(names) > 0 {
 		t.fail(mismatch{"nothing left for a dry run to name", fmt.Sprintf("%q, %v", names, orNil(err))})
 	}
 	got, err := t.inspect()
@@ -98,9 +96,6 @@ func cleanupLeavesNothing(t *trial) {
 		t.fail(mismatch{"nothing served", besides(got, nil)})
 	}
 	t.need(settledOrNoTestbed(t.packets(unserved(s))))
-	if left := t.helpers(); len(left) > 0 {
-		t.fail(mismatch{"Cleanup to end the helpers that are declared", strings.Join(names(left), "; ")})
-	}
 }
 
 // cleanupOfNothing: in a life that has served nothing, and without Configure.
@@ -111,7 +106,7 @@ func cleanupOfNothing(t *trial) {
 	var err error
 	t.dp, err = t.subject.Start(t.ctx, t.stateDir)
 	t.need(err)
-	names, err := t.dp.Cleanup(t.ctx, sdk.Leftovers{StateDir: t.stateDir})
+	names, err := t.dp.Cleanup(t.ctx, sdk.Leftovers{})
 	if err != nil || len(names) > 0 {
 		t.fail(mismatch{"nothing to clean up on a clean node", fmt.Sprintf("%q, %v", names, orNil(err))})
 	}

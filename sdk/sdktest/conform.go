@@ -280,7 +280,6 @@ func checks() []check {
 		check{"C04/address-not-ours", true, addressNotOurs},
 		check{"C05/ten-thousand-services", true, tenThousandServices},
 		check{"C06/restart", true, restartAdopts},
-		check{"C06/helpers-are-adopted", false, helpersAreAdopted},
 		check{"C06/foreign-stays", false, foreignStays},
 		check{"C06/dry-run-only-names", true, dryRunOnlyNames},
 		check{"C06/cleanup-leaves-nothing", true, cleanupLeavesNothing},

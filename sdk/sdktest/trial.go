@@ -226,7 +226,7 @@ func (t *trial) clear() {
 		if t.subject.Single { // the next check begins with this process, and it in Standby
 			_ = t.dp.SetRole(ctx, sdk.Standby)
 		}
-		_, _ = t.dp.Cleanup(ctx, sdk.Leftovers{StateDir: t.stateDir})
+		_, _ = t.dp.Cleanup(ctx, sdk.Leftovers{})
 	}()
 	select {
 	case <-done:
@@ -239,7 +239,7 @@ func (t *trial) clear() {
 // most of the suite's time.
 func (t *trial) leavesNothing() bool {
 	d := t.description
-	return t.subject.Stop != nil && !t.subject.Single && limited(d, sdk.LimitDiesWithProcess) && limited(d, sdk.LimitOwnAddressesOnly) && len(t.helpers()) == 0
+	return t.subject.Stop != nil && !t.subject.Single && limited(d, sdk.LimitDiesWithProcess) && limited(d, sdk.LimitOwnAddressesOnly)
 }
 
 // sync sends u as the next update, which must be taken whole.

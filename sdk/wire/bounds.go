@@ -24,7 +24,6 @@ const (
 	maxSamples         = 1024      // of a Report, and histograms
 	maxUnserved        = 64 << 10  // bytes of the failures in a Report; of more only the number is sent
 	maxNotes           = 16        // of a Report
-	maxHelpers         = 64        // of a Report
 	maxWords           = 256       // features, limits, attributes of a log line
 	maxAnswer          = 64 << 20  // bytes of a Result, or of a Cleanup's answer
 	maxSteps           = 100_000   // of a Result; more are left out

@@ -107,7 +107,6 @@ func (c cli) help() string {
   %[1]s cleanup        removes every trace of it from this node
       --dry-run        only names what would be removed
       --kube-proxy     also what kube-proxy left in the mode it replaces
-      --state-dir DIR  where a host has it keep its state
   %[1]s plan           for a host: what it would write to serve what standard input
                        has; changes nothing (--options JSON)
   %[1]s --listen %[3]s
@@ -269,10 +268,6 @@ func narrowed(all, here sdk.Description) []string {
 	return lines
 }
 
-// StateDirKey is the variable by which a host tells a binary's verb cleanup what its flag
-// --state-dir says: an older binary has no such flag.
-const StateDirKey = "POINTSMAN_STATE_DIR"
-
 // A cleaned is the answer of cleanup as programs read it.
 type cleaned struct {
 	DryRun  bool     `json:"dryRun"` // nothing was removed, only named
@@ -281,11 +276,10 @@ type cleaned struct {
 }
 
 func (c cli) cleanup(ctx context.Context, args []string) error {
-	l := sdk.Leftovers{StateDir: os.Getenv(StateDirKey)}
+	var l sdk.Leftovers
 	asJSON, err := c.outputFlags("cleanup", args, func(f *flag.FlagSet) {
 		f.BoolVar(&l.KubeProxy, "kube-proxy", false, "")
 		f.BoolVar(&l.DryRun, "dry-run", false, "")
-		f.StringVar(&l.StateDir, "state-dir", l.StateDir, "")
 	})
 	if err != nil {
 		return err

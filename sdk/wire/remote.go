@@ -130,7 +130,7 @@ func (r *Remote) SetRole(ctx context.Context, role sdk.Role) error {
 func (r *Remote) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error) {
 	ctx, cancel := r.within(ctx, cleanupTimeout)
 	defer cancel()
-	stream, err := r.client.Cleanup(ctx, &pb.CleanupRequest{Session: r.sessionID(), KubeProxy: l.KubeProxy, DryRun: l.DryRun, StateDir: l.StateDir})
+	stream, err := r.client.Cleanup(ctx, &pb.CleanupRequest{Session: r.sessionID(), KubeProxy: l.KubeProxy, DryRun: l.DryRun})
 	if err != nil {
 		return nil, r.callError("Cleanup", err)
 	}

@@ -29,7 +29,6 @@ type server struct {
 	calls       *semaphore
 	tidier      *tidier
 	session     session
-	helpers     helperList
 	hostTimeout time.Duration // how long to run without a host; zero: no limit
 
 	closing chan struct{} // closed by end
@@ -66,7 +65,6 @@ func (s *server) Configure(ctx context.Context, r *pb.ConfigureRequest) (*pb.Con
 	}
 	defer done()
 	s.session.begin(r.Session)
-	s.helpers.begin(r.StateDir)
 	sysctls, err := decodeSysctls(r.Sysctls)
 	if err != nil {
 		return nil, encodeStatus(err)
@@ -116,7 +114,7 @@ func (s *server) Cleanup(r *pb.CleanupRequest, stream grpc.ServerStreamingServer
 	if err := s.session.admitAny(r.Session); err != nil {
 		return encodeStatus(err)
 	}
-	removed, err := s.dataplane.Cleanup(ctx, sdk.Leftovers{KubeProxy: r.KubeProxy, DryRun: r.DryRun, StateDir: s.helpers.dir(r.StateDir)})
+	removed, err := s.dataplane.Cleanup(ctx, sdk.Leftovers{KubeProxy: r.KubeProxy, DryRun: r.DryRun})
 	c := newReply(stream.Send)
 	for _, what := range removed {
 		if err := c.room(len(what)); err != nil {

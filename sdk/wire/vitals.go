@@ -4,7 +4,6 @@ package wire
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -29,7 +28,6 @@ type Vitals struct {
 	Overdue time.Duration
 
 	Memory     uint64 // bytes resident
-	Helpers    []Helper
 	LogDropped uint64 // log lines that were not read in time
 
 	// UnservedMore is how many more Unserved there are than fit into an answer. A
@@ -53,9 +51,6 @@ func (s *server) Report(context.Context, *pb.ReportRequest) (*pb.ReportReply, er
 	if r, ok := s.dataplane.(sdk.Reporter); ok {
 		v.Report = r.Report()
 	}
-	var notes []string
-	v.Helpers, notes = s.helpers.now()
-	v.Notes = append(slices.Clip(v.Notes), notes...)
 	v.Revision, v.Role = s.session.now()
 	v.Call, v.CallFor, v.Overdue = s.calls.current()
 	return encodeVitals(v), nil
@@ -75,7 +70,6 @@ func encodeVitals(v Vitals) *pb.ReportReply {
 		OverdueNanos: int64(v.Overdue),
 		Memory:       v.Memory,
 		LogDropped:   v.LogDropped,
-		Helpers:      encodeHelpers(v.Helpers),
 
 		Lock:          pb.Lock(v.Lock),
 		HolderPid:     int64(v.Holder.PID),
@@ -132,7 +126,6 @@ func decodeVitals(r *pb.ReportReply) Vitals {
 		Overdue:    time.Duration(r.GetOverdueNanos()),
 		Memory:     r.GetMemory(),
 		LogDropped: r.GetLogDropped(),
-		Helpers:    decodeHelpers(r.GetHelpers()),
 
 		UnservedMore: int(min(r.GetUnservedMore(), maxFailures)) + max(0, len(r.GetUnserved())-maxSamples),
 	}

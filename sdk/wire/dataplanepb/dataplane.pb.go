@@ -1859,7 +1859,6 @@ type CleanupRequest struct {
 	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	KubeProxy     bool                   `protobuf:"varint,2,opt,name=kube_proxy,json=kubeProxy,proto3" json:"kube_proxy,omitempty"` // also what kube-proxy left in the mode this dataplane replaces
 	DryRun        bool                   `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`          // only name it
-	StateDir      string                 `protobuf:"bytes,4,opt,name=state_dir,json=stateDir,proto3" json:"state_dir,omitempty"`     // as Configure has it; empty: it is not known, or the session's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1913,13 +1912,6 @@ func (x *CleanupRequest) GetDryRun() bool {
 		return x.DryRun
 	}
 	return false
-}
-
-func (x *CleanupRequest) GetStateDir() string {
-	if x != nil {
-		return x.StateDir
-	}
-	return ""
 }
 
 type CleanupReply struct {
@@ -2028,7 +2020,6 @@ type ReportReply struct {
 	Unserved      []*Failure `protobuf:"bytes,19,rep,name=unserved,proto3" json:"unserved,omitempty"`                                // Services that failed when what was planned was written between calls
 	UnservedMore  uint64     `protobuf:"varint,20,opt,name=unserved_more,json=unservedMore,proto3" json:"unserved_more,omitempty"`   // and how many more there are than fit; a Full names them all
 	Notes         []string   `protobuf:"bytes,21,rep,name=notes,proto3" json:"notes,omitempty"`                                      // the dataplane's own word: what an operator should know, and costs no Service
-	Helpers       []*Helper  `protobuf:"bytes,22,rep,name=helpers,proto3" json:"helpers,omitempty"`                                  // Serve's word: the long-lived processes that the dataplane has declared
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2210,82 +2201,6 @@ func (x *ReportReply) GetNotes() []string {
 	return nil
 }
 
-func (x *ReportReply) GetHelpers() []*Helper {
-	if x != nil {
-		return x.Helpers
-	}
-	return nil
-}
-
-// A long-lived process that a dataplane has declared.
-type Helper struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Pid           int64                  `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`       // zero: it has ended
-	Path          string                 `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`      // its executable
-	Memory        uint64                 `protobuf:"varint,4,opt,name=memory,proto3" json:"memory,omitempty"` // bytes resident, with what it has started; not in the report's memory
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Helper) Reset() {
-	*x = Helper{}
-	mi := &file_dataplane_proto_msgTypes[23]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Helper) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Helper) ProtoMessage() {}
-
-func (x *Helper) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[23]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Helper.ProtoReflect.Descriptor instead.
-func (*Helper) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{23}
-}
-
-func (x *Helper) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
-func (x *Helper) GetPid() int64 {
-	if x != nil {
-		return x.Pid
-	}
-	return 0
-}
-
-func (x *Helper) GetPath() string {
-	if x != nil {
-		return x.Path
-	}
-	return ""
-}
-
-func (x *Helper) GetMemory() uint64 {
-	if x != nil {
-		return x.Memory
-	}
-	return 0
-}
-
 type Sample struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2298,7 +2213,7 @@ type Sample struct {
 
 func (x *Sample) Reset() {
 	*x = Sample{}
-	mi := &file_dataplane_proto_msgTypes[24]
+	mi := &file_dataplane_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2310,7 +2225,7 @@ func (x *Sample) String() string {
 func (*Sample) ProtoMessage() {}
 
 func (x *Sample) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[24]
+	mi := &file_dataplane_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2323,7 +2238,7 @@ func (x *Sample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sample.ProtoReflect.Descriptor instead.
 func (*Sample) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{24}
+	return file_dataplane_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Sample) GetName() string {
@@ -2369,7 +2284,7 @@ type Histogram struct {
 
 func (x *Histogram) Reset() {
 	*x = Histogram{}
-	mi := &file_dataplane_proto_msgTypes[25]
+	mi := &file_dataplane_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2381,7 +2296,7 @@ func (x *Histogram) String() string {
 func (*Histogram) ProtoMessage() {}
 
 func (x *Histogram) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[25]
+	mi := &file_dataplane_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2394,7 +2309,7 @@ func (x *Histogram) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Histogram.ProtoReflect.Descriptor instead.
 func (*Histogram) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{25}
+	return file_dataplane_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Histogram) GetName() string {
@@ -2447,7 +2362,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_dataplane_proto_msgTypes[26]
+	mi := &file_dataplane_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2459,7 +2374,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[26]
+	mi := &file_dataplane_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2472,7 +2387,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{26}
+	return file_dataplane_proto_rawDescGZIP(), []int{25}
 }
 
 type InspectReply struct {
@@ -2484,7 +2399,7 @@ type InspectReply struct {
 
 func (x *InspectReply) Reset() {
 	*x = InspectReply{}
-	mi := &file_dataplane_proto_msgTypes[27]
+	mi := &file_dataplane_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2496,7 +2411,7 @@ func (x *InspectReply) String() string {
 func (*InspectReply) ProtoMessage() {}
 
 func (x *InspectReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[27]
+	mi := &file_dataplane_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2509,7 +2424,7 @@ func (x *InspectReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectReply.ProtoReflect.Descriptor instead.
 func (*InspectReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{27}
+	return file_dataplane_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *InspectReply) GetServed() []*Served {
@@ -2531,7 +2446,7 @@ type Served struct {
 
 func (x *Served) Reset() {
 	*x = Served{}
-	mi := &file_dataplane_proto_msgTypes[28]
+	mi := &file_dataplane_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2543,7 +2458,7 @@ func (x *Served) String() string {
 func (*Served) ProtoMessage() {}
 
 func (x *Served) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[28]
+	mi := &file_dataplane_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2556,7 +2471,7 @@ func (x *Served) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Served.ProtoReflect.Descriptor instead.
 func (*Served) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{28}
+	return file_dataplane_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Served) GetName() *Name {
@@ -2596,7 +2511,7 @@ type TraceRequest struct {
 
 func (x *TraceRequest) Reset() {
 	*x = TraceRequest{}
-	mi := &file_dataplane_proto_msgTypes[29]
+	mi := &file_dataplane_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2608,7 +2523,7 @@ func (x *TraceRequest) String() string {
 func (*TraceRequest) ProtoMessage() {}
 
 func (x *TraceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[29]
+	mi := &file_dataplane_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2621,7 +2536,7 @@ func (x *TraceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceRequest.ProtoReflect.Descriptor instead.
 func (*TraceRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{29}
+	return file_dataplane_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TraceRequest) GetProtocol() Protocol {
@@ -2683,7 +2598,7 @@ type TraceReply struct {
 
 func (x *TraceReply) Reset() {
 	*x = TraceReply{}
-	mi := &file_dataplane_proto_msgTypes[30]
+	mi := &file_dataplane_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2695,7 +2610,7 @@ func (x *TraceReply) String() string {
 func (*TraceReply) ProtoMessage() {}
 
 func (x *TraceReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[30]
+	mi := &file_dataplane_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2708,7 +2623,7 @@ func (x *TraceReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceReply.ProtoReflect.Descriptor instead.
 func (*TraceReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{30}
+	return file_dataplane_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TraceReply) GetWays() []*Way {
@@ -2740,7 +2655,7 @@ type Way struct {
 
 func (x *Way) Reset() {
 	*x = Way{}
-	mi := &file_dataplane_proto_msgTypes[31]
+	mi := &file_dataplane_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2752,7 +2667,7 @@ func (x *Way) String() string {
 func (*Way) ProtoMessage() {}
 
 func (x *Way) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[31]
+	mi := &file_dataplane_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2765,7 +2680,7 @@ func (x *Way) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Way.ProtoReflect.Descriptor instead.
 func (*Way) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{31}
+	return file_dataplane_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Way) GetVerdict() Verdict {
@@ -2818,7 +2733,7 @@ type StuckRequest struct {
 
 func (x *StuckRequest) Reset() {
 	*x = StuckRequest{}
-	mi := &file_dataplane_proto_msgTypes[32]
+	mi := &file_dataplane_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2830,7 +2745,7 @@ func (x *StuckRequest) String() string {
 func (*StuckRequest) ProtoMessage() {}
 
 func (x *StuckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[32]
+	mi := &file_dataplane_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2843,7 +2758,7 @@ func (x *StuckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StuckRequest.ProtoReflect.Descriptor instead.
 func (*StuckRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{32}
+	return file_dataplane_proto_rawDescGZIP(), []int{31}
 }
 
 type StuckReply struct {
@@ -2855,7 +2770,7 @@ type StuckReply struct {
 
 func (x *StuckReply) Reset() {
 	*x = StuckReply{}
-	mi := &file_dataplane_proto_msgTypes[33]
+	mi := &file_dataplane_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2867,7 +2782,7 @@ func (x *StuckReply) String() string {
 func (*StuckReply) ProtoMessage() {}
 
 func (x *StuckReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[33]
+	mi := &file_dataplane_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2880,7 +2795,7 @@ func (x *StuckReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StuckReply.ProtoReflect.Descriptor instead.
 func (*StuckReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{33}
+	return file_dataplane_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StuckReply) GetSticks() []*Stick {
@@ -2904,7 +2819,7 @@ type Stick struct {
 
 func (x *Stick) Reset() {
 	*x = Stick{}
-	mi := &file_dataplane_proto_msgTypes[34]
+	mi := &file_dataplane_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2916,7 +2831,7 @@ func (x *Stick) String() string {
 func (*Stick) ProtoMessage() {}
 
 func (x *Stick) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[34]
+	mi := &file_dataplane_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2929,7 +2844,7 @@ func (x *Stick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stick.ProtoReflect.Descriptor instead.
 func (*Stick) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{34}
+	return file_dataplane_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Stick) GetName() *Name {
@@ -2978,7 +2893,7 @@ type SeedChunk struct {
 
 func (x *SeedChunk) Reset() {
 	*x = SeedChunk{}
-	mi := &file_dataplane_proto_msgTypes[35]
+	mi := &file_dataplane_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2990,7 +2905,7 @@ func (x *SeedChunk) String() string {
 func (*SeedChunk) ProtoMessage() {}
 
 func (x *SeedChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[35]
+	mi := &file_dataplane_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3003,7 +2918,7 @@ func (x *SeedChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeedChunk.ProtoReflect.Descriptor instead.
 func (*SeedChunk) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{35}
+	return file_dataplane_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SeedChunk) GetSession() string {
@@ -3035,7 +2950,7 @@ type SeedReply struct {
 
 func (x *SeedReply) Reset() {
 	*x = SeedReply{}
-	mi := &file_dataplane_proto_msgTypes[36]
+	mi := &file_dataplane_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3047,7 +2962,7 @@ func (x *SeedReply) String() string {
 func (*SeedReply) ProtoMessage() {}
 
 func (x *SeedReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[36]
+	mi := &file_dataplane_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3060,7 +2975,7 @@ func (x *SeedReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeedReply.ProtoReflect.Descriptor instead.
 func (*SeedReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{36}
+	return file_dataplane_proto_rawDescGZIP(), []int{35}
 }
 
 type LogsRequest struct {
@@ -3072,7 +2987,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_dataplane_proto_msgTypes[37]
+	mi := &file_dataplane_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3084,7 +2999,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[37]
+	mi := &file_dataplane_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3097,7 +3012,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{37}
+	return file_dataplane_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *LogsRequest) GetAfter() uint64 {
@@ -3116,7 +3031,7 @@ type LogsReply struct {
 
 func (x *LogsReply) Reset() {
 	*x = LogsReply{}
-	mi := &file_dataplane_proto_msgTypes[38]
+	mi := &file_dataplane_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3128,7 +3043,7 @@ func (x *LogsReply) String() string {
 func (*LogsReply) ProtoMessage() {}
 
 func (x *LogsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[38]
+	mi := &file_dataplane_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3141,7 +3056,7 @@ func (x *LogsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsReply.ProtoReflect.Descriptor instead.
 func (*LogsReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{38}
+	return file_dataplane_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *LogsReply) GetLines() []*LogLine {
@@ -3165,7 +3080,7 @@ type LogLine struct {
 
 func (x *LogLine) Reset() {
 	*x = LogLine{}
-	mi := &file_dataplane_proto_msgTypes[39]
+	mi := &file_dataplane_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3177,7 +3092,7 @@ func (x *LogLine) String() string {
 func (*LogLine) ProtoMessage() {}
 
 func (x *LogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[39]
+	mi := &file_dataplane_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3190,7 +3105,7 @@ func (x *LogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
 func (*LogLine) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{39}
+	return file_dataplane_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *LogLine) GetUnixNano() int64 {
@@ -3245,7 +3160,7 @@ type LogAttr struct {
 
 func (x *LogAttr) Reset() {
 	*x = LogAttr{}
-	mi := &file_dataplane_proto_msgTypes[40]
+	mi := &file_dataplane_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3257,7 +3172,7 @@ func (x *LogAttr) String() string {
 func (*LogAttr) ProtoMessage() {}
 
 func (x *LogAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[40]
+	mi := &file_dataplane_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3270,7 +3185,7 @@ func (x *LogAttr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAttr.ProtoReflect.Descriptor instead.
 func (*LogAttr) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{40}
+	return file_dataplane_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *LogAttr) GetKey() string {
@@ -3296,7 +3211,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_dataplane_proto_msgTypes[41]
+	mi := &file_dataplane_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3308,7 +3223,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[41]
+	mi := &file_dataplane_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3321,7 +3236,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{41}
+	return file_dataplane_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ShutdownRequest) GetSession() string {
@@ -3339,7 +3254,7 @@ type ShutdownReply struct {
 
 func (x *ShutdownReply) Reset() {
 	*x = ShutdownReply{}
-	mi := &file_dataplane_proto_msgTypes[42]
+	mi := &file_dataplane_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3351,7 +3266,7 @@ func (x *ShutdownReply) String() string {
 func (*ShutdownReply) ProtoMessage() {}
 
 func (x *ShutdownReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[42]
+	mi := &file_dataplane_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3364,7 +3279,7 @@ func (x *ShutdownReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownReply.ProtoReflect.Descriptor instead.
 func (*ShutdownReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{42}
+	return file_dataplane_proto_rawDescGZIP(), []int{41}
 }
 
 var File_dataplane_proto protoreflect.FileDescriptor
@@ -3479,16 +3394,15 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x0eSetRoleRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x120\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x1c.pointsman.dataplane.v1.RoleR\x04role\"\x0e\n" +
-	"\fSetRoleReply\"\x7f\n" +
+	"\fSetRoleReply\"b\n" +
 	"\x0eCleanupRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x1d\n" +
 	"\n" +
 	"kube_proxy\x18\x02 \x01(\bR\tkubeProxy\x12\x17\n" +
-	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12\x1b\n" +
-	"\tstate_dir\x18\x04 \x01(\tR\bstateDir\"(\n" +
+	"\adry_run\x18\x03 \x01(\bR\x06dryRun\"(\n" +
 	"\fCleanupReply\x12\x18\n" +
 	"\aremoved\x18\x01 \x03(\tR\aremoved\"\x0f\n" +
-	"\rReportRequest\"\xad\x06\n" +
+	"\rReportRequest\"\xf3\x05\n" +
 	"\vReportReply\x12\x1a\n" +
 	"\bprogress\x18\x01 \x01(\x04R\bprogress\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\tR\awaiting\x12\x14\n" +
@@ -3516,13 +3430,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x06served\x18\x12 \x01(\x04R\x06served\x12;\n" +
 	"\bunserved\x18\x13 \x03(\v2\x1f.pointsman.dataplane.v1.FailureR\bunserved\x12#\n" +
 	"\runserved_more\x18\x14 \x01(\x04R\funservedMore\x12\x14\n" +
-	"\x05notes\x18\x15 \x03(\tR\x05notes\x128\n" +
-	"\ahelpers\x18\x16 \x03(\v2\x1e.pointsman.dataplane.v1.HelperR\ahelpers\"Z\n" +
-	"\x06Helper\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
-	"\x03pid\x18\x02 \x01(\x03R\x03pid\x12\x12\n" +
-	"\x04path\x18\x03 \x01(\tR\x04path\x12\x16\n" +
-	"\x06memory\x18\x04 \x01(\x04R\x06memory\"\xc5\x01\n" +
+	"\x05notes\x18\x15 \x03(\tR\x05notes\"\xc5\x01\n" +
 	"\x06Sample\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12B\n" +
 	"\x06labels\x18\x02 \x03(\v2*.pointsman.dataplane.v1.Sample.LabelsEntryR\x06labels\x12\x14\n" +
@@ -3674,7 +3582,7 @@ func file_dataplane_proto_rawDescGZIP() []byte {
 }
 
 var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_dataplane_proto_goTypes = []any{
 	(Protocol)(0),            // 0: pointsman.dataplane.v1.Protocol
 	(Family)(0),              // 1: pointsman.dataplane.v1.Family
@@ -3709,29 +3617,28 @@ var file_dataplane_proto_goTypes = []any{
 	(*CleanupReply)(nil),     // 30: pointsman.dataplane.v1.CleanupReply
 	(*ReportRequest)(nil),    // 31: pointsman.dataplane.v1.ReportRequest
 	(*ReportReply)(nil),      // 32: pointsman.dataplane.v1.ReportReply
-	(*Helper)(nil),           // 33: pointsman.dataplane.v1.Helper
-	(*Sample)(nil),           // 34: pointsman.dataplane.v1.Sample
-	(*Histogram)(nil),        // 35: pointsman.dataplane.v1.Histogram
-	(*InspectRequest)(nil),   // 36: pointsman.dataplane.v1.InspectRequest
-	(*InspectReply)(nil),     // 37: pointsman.dataplane.v1.InspectReply
-	(*Served)(nil),           // 38: pointsman.dataplane.v1.Served
-	(*TraceRequest)(nil),     // 39: pointsman.dataplane.v1.TraceRequest
-	(*TraceReply)(nil),       // 40: pointsman.dataplane.v1.TraceReply
-	(*Way)(nil),              // 41: pointsman.dataplane.v1.Way
-	(*StuckRequest)(nil),     // 42: pointsman.dataplane.v1.StuckRequest
-	(*StuckReply)(nil),       // 43: pointsman.dataplane.v1.StuckReply
-	(*Stick)(nil),            // 44: pointsman.dataplane.v1.Stick
-	(*SeedChunk)(nil),        // 45: pointsman.dataplane.v1.SeedChunk
-	(*SeedReply)(nil),        // 46: pointsman.dataplane.v1.SeedReply
-	(*LogsRequest)(nil),      // 47: pointsman.dataplane.v1.LogsRequest
-	(*LogsReply)(nil),        // 48: pointsman.dataplane.v1.LogsReply
-	(*LogLine)(nil),          // 49: pointsman.dataplane.v1.LogLine
-	(*LogAttr)(nil),          // 50: pointsman.dataplane.v1.LogAttr
-	(*ShutdownRequest)(nil),  // 51: pointsman.dataplane.v1.ShutdownRequest
-	(*ShutdownReply)(nil),    // 52: pointsman.dataplane.v1.ShutdownReply
-	nil,                      // 53: pointsman.dataplane.v1.Service.HintsEntry
-	nil,                      // 54: pointsman.dataplane.v1.Sample.LabelsEntry
-	nil,                      // 55: pointsman.dataplane.v1.Histogram.LabelsEntry
+	(*Sample)(nil),           // 33: pointsman.dataplane.v1.Sample
+	(*Histogram)(nil),        // 34: pointsman.dataplane.v1.Histogram
+	(*InspectRequest)(nil),   // 35: pointsman.dataplane.v1.InspectRequest
+	(*InspectReply)(nil),     // 36: pointsman.dataplane.v1.InspectReply
+	(*Served)(nil),           // 37: pointsman.dataplane.v1.Served
+	(*TraceRequest)(nil),     // 38: pointsman.dataplane.v1.TraceRequest
+	(*TraceReply)(nil),       // 39: pointsman.dataplane.v1.TraceReply
+	(*Way)(nil),              // 40: pointsman.dataplane.v1.Way
+	(*StuckRequest)(nil),     // 41: pointsman.dataplane.v1.StuckRequest
+	(*StuckReply)(nil),       // 42: pointsman.dataplane.v1.StuckReply
+	(*Stick)(nil),            // 43: pointsman.dataplane.v1.Stick
+	(*SeedChunk)(nil),        // 44: pointsman.dataplane.v1.SeedChunk
+	(*SeedReply)(nil),        // 45: pointsman.dataplane.v1.SeedReply
+	(*LogsRequest)(nil),      // 46: pointsman.dataplane.v1.LogsRequest
+	(*LogsReply)(nil),        // 47: pointsman.dataplane.v1.LogsReply
+	(*LogLine)(nil),          // 48: pointsman.dataplane.v1.LogLine
+	(*LogAttr)(nil),          // 49: pointsman.dataplane.v1.LogAttr
+	(*ShutdownRequest)(nil),  // 50: pointsman.dataplane.v1.ShutdownRequest
+	(*ShutdownReply)(nil),    // 51: pointsman.dataplane.v1.ShutdownReply
+	nil,                      // 52: pointsman.dataplane.v1.Service.HintsEntry
+	nil,                      // 53: pointsman.dataplane.v1.Sample.LabelsEntry
+	nil,                      // 54: pointsman.dataplane.v1.Histogram.LabelsEntry
 }
 var file_dataplane_proto_depIdxs = []int32{
 	0,  // 0: pointsman.dataplane.v1.Name.protocol:type_name -> pointsman.dataplane.v1.Protocol
@@ -3741,7 +3648,7 @@ var file_dataplane_proto_depIdxs = []int32{
 	14, // 4: pointsman.dataplane.v1.Service.cluster:type_name -> pointsman.dataplane.v1.Endpoints
 	14, // 5: pointsman.dataplane.v1.Service.local:type_name -> pointsman.dataplane.v1.Endpoints
 	13, // 6: pointsman.dataplane.v1.Service.serving:type_name -> pointsman.dataplane.v1.Addresses
-	53, // 7: pointsman.dataplane.v1.Service.hints:type_name -> pointsman.dataplane.v1.Service.HintsEntry
+	52, // 7: pointsman.dataplane.v1.Service.hints:type_name -> pointsman.dataplane.v1.Service.HintsEntry
 	2,  // 8: pointsman.dataplane.v1.Frontend.kind:type_name -> pointsman.dataplane.v1.Kind
 	3,  // 9: pointsman.dataplane.v1.Frontend.policy:type_name -> pointsman.dataplane.v1.Policy
 	16, // 10: pointsman.dataplane.v1.Node.pods:type_name -> pointsman.dataplane.v1.Pods
@@ -3759,54 +3666,53 @@ var file_dataplane_proto_depIdxs = []int32{
 	10, // 22: pointsman.dataplane.v1.Failure.name:type_name -> pointsman.dataplane.v1.Name
 	18, // 23: pointsman.dataplane.v1.Failure.problem:type_name -> pointsman.dataplane.v1.Problem
 	5,  // 24: pointsman.dataplane.v1.SetRoleRequest.role:type_name -> pointsman.dataplane.v1.Role
-	34, // 25: pointsman.dataplane.v1.ReportReply.samples:type_name -> pointsman.dataplane.v1.Sample
+	33, // 25: pointsman.dataplane.v1.ReportReply.samples:type_name -> pointsman.dataplane.v1.Sample
 	5,  // 26: pointsman.dataplane.v1.ReportReply.role:type_name -> pointsman.dataplane.v1.Role
-	35, // 27: pointsman.dataplane.v1.ReportReply.histograms:type_name -> pointsman.dataplane.v1.Histogram
+	34, // 27: pointsman.dataplane.v1.ReportReply.histograms:type_name -> pointsman.dataplane.v1.Histogram
 	6,  // 28: pointsman.dataplane.v1.ReportReply.lock:type_name -> pointsman.dataplane.v1.Lock
 	26, // 29: pointsman.dataplane.v1.ReportReply.unserved:type_name -> pointsman.dataplane.v1.Failure
-	33, // 30: pointsman.dataplane.v1.ReportReply.helpers:type_name -> pointsman.dataplane.v1.Helper
-	54, // 31: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
-	55, // 32: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
-	38, // 33: pointsman.dataplane.v1.InspectReply.served:type_name -> pointsman.dataplane.v1.Served
-	10, // 34: pointsman.dataplane.v1.Served.name:type_name -> pointsman.dataplane.v1.Name
-	12, // 35: pointsman.dataplane.v1.Served.frontend:type_name -> pointsman.dataplane.v1.Frontend
-	14, // 36: pointsman.dataplane.v1.Served.endpoints:type_name -> pointsman.dataplane.v1.Endpoints
-	0,  // 37: pointsman.dataplane.v1.TraceRequest.protocol:type_name -> pointsman.dataplane.v1.Protocol
-	7,  // 38: pointsman.dataplane.v1.TraceRequest.origin:type_name -> pointsman.dataplane.v1.Origin
-	41, // 39: pointsman.dataplane.v1.TraceReply.ways:type_name -> pointsman.dataplane.v1.Way
-	8,  // 40: pointsman.dataplane.v1.Way.verdict:type_name -> pointsman.dataplane.v1.Verdict
-	44, // 41: pointsman.dataplane.v1.StuckReply.sticks:type_name -> pointsman.dataplane.v1.Stick
-	10, // 42: pointsman.dataplane.v1.Stick.name:type_name -> pointsman.dataplane.v1.Name
-	44, // 43: pointsman.dataplane.v1.SeedChunk.sticks:type_name -> pointsman.dataplane.v1.Stick
-	49, // 44: pointsman.dataplane.v1.LogsReply.lines:type_name -> pointsman.dataplane.v1.LogLine
-	50, // 45: pointsman.dataplane.v1.LogLine.attrs:type_name -> pointsman.dataplane.v1.LogAttr
-	20, // 46: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
-	23, // 47: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
-	27, // 48: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
-	29, // 49: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
-	31, // 50: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
-	36, // 51: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
-	39, // 52: pointsman.dataplane.v1.Dataplane.Trace:input_type -> pointsman.dataplane.v1.TraceRequest
-	42, // 53: pointsman.dataplane.v1.Dataplane.Stuck:input_type -> pointsman.dataplane.v1.StuckRequest
-	45, // 54: pointsman.dataplane.v1.Dataplane.Seed:input_type -> pointsman.dataplane.v1.SeedChunk
-	47, // 55: pointsman.dataplane.v1.Dataplane.Logs:input_type -> pointsman.dataplane.v1.LogsRequest
-	51, // 56: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
-	21, // 57: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
-	25, // 58: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
-	28, // 59: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
-	30, // 60: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
-	32, // 61: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
-	37, // 62: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
-	40, // 63: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
-	43, // 64: pointsman.dataplane.v1.Dataplane.Stuck:output_type -> pointsman.dataplane.v1.StuckReply
-	46, // 65: pointsman.dataplane.v1.Dataplane.Seed:output_type -> pointsman.dataplane.v1.SeedReply
-	48, // 66: pointsman.dataplane.v1.Dataplane.Logs:output_type -> pointsman.dataplane.v1.LogsReply
-	52, // 67: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
-	57, // [57:68] is the sub-list for method output_type
-	46, // [46:57] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	53, // 30: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
+	54, // 31: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
+	37, // 32: pointsman.dataplane.v1.InspectReply.served:type_name -> pointsman.dataplane.v1.Served
+	10, // 33: pointsman.dataplane.v1.Served.name:type_name -> pointsman.dataplane.v1.Name
+	12, // 34: pointsman.dataplane.v1.Served.frontend:type_name -> pointsman.dataplane.v1.Frontend
+	14, // 35: pointsman.dataplane.v1.Served.endpoints:type_name -> pointsman.dataplane.v1.Endpoints
+	0,  // 36: pointsman.dataplane.v1.TraceRequest.protocol:type_name -> pointsman.dataplane.v1.Protocol
+	7,  // 37: pointsman.dataplane.v1.TraceRequest.origin:type_name -> pointsman.dataplane.v1.Origin
+	40, // 38: pointsman.dataplane.v1.TraceReply.ways:type_name -> pointsman.dataplane.v1.Way
+	8,  // 39: pointsman.dataplane.v1.Way.verdict:type_name -> pointsman.dataplane.v1.Verdict
+	43, // 40: pointsman.dataplane.v1.StuckReply.sticks:type_name -> pointsman.dataplane.v1.Stick
+	10, // 41: pointsman.dataplane.v1.Stick.name:type_name -> pointsman.dataplane.v1.Name
+	43, // 42: pointsman.dataplane.v1.SeedChunk.sticks:type_name -> pointsman.dataplane.v1.Stick
+	48, // 43: pointsman.dataplane.v1.LogsReply.lines:type_name -> pointsman.dataplane.v1.LogLine
+	49, // 44: pointsman.dataplane.v1.LogLine.attrs:type_name -> pointsman.dataplane.v1.LogAttr
+	20, // 45: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
+	23, // 46: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
+	27, // 47: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
+	29, // 48: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
+	31, // 49: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
+	35, // 50: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
+	38, // 51: pointsman.dataplane.v1.Dataplane.Trace:input_type -> pointsman.dataplane.v1.TraceRequest
+	41, // 52: pointsman.dataplane.v1.Dataplane.Stuck:input_type -> pointsman.dataplane.v1.StuckRequest
+	44, // 53: pointsman.dataplane.v1.Dataplane.Seed:input_type -> pointsman.dataplane.v1.SeedChunk
+	46, // 54: pointsman.dataplane.v1.Dataplane.Logs:input_type -> pointsman.dataplane.v1.LogsRequest
+	50, // 55: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
+	21, // 56: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
+	25, // 57: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
+	28, // 58: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
+	30, // 59: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
+	32, // 60: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
+	36, // 61: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
+	39, // 62: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
+	42, // 63: pointsman.dataplane.v1.Dataplane.Stuck:output_type -> pointsman.dataplane.v1.StuckReply
+	45, // 64: pointsman.dataplane.v1.Dataplane.Seed:output_type -> pointsman.dataplane.v1.SeedReply
+	47, // 65: pointsman.dataplane.v1.Dataplane.Logs:output_type -> pointsman.dataplane.v1.LogsReply
+	51, // 66: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
+	56, // [56:67] is the sub-list for method output_type
+	45, // [45:56] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_dataplane_proto_init() }
@@ -3820,7 +3726,7 @@ func file_dataplane_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dataplane_proto_rawDesc), len(file_dataplane_proto_rawDesc)),
 			NumEnums:      10,
-			NumMessages:   46,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
