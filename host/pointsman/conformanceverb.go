@@ -28,43 +28,9 @@ type conformance struct {
 	sdktest.Report
 }
 
-// A reportFormat is a format, or one of those that only a report of conformance has.
-type reportFormat struct{ format }
-
-func (f *reportFormat) Set(s string) error {
-	if s == "junit" || s == "html" {
-		f.format = format(s)
-		return nil
-	}
-	if err := f.format.Set(s); err != nil {
-		return errors.New("want table, json, yaml, junit or html")
-	}
-	return nil
-}
-
-// print prints a report.
-func (f *reportFormat) print(w io.Writer, r sdktest.Report) error {
-	var text []byte
-	var err error
-	switch f.format {
-	case "junit":
-		text, err = r.JUnit()
-	case "html":
-		text, err = r.HTML()
-	default:
-		answer := conformance{admin.Meta{APIVersion: admin.APIVersion, Kind: "Conformance"}, r.Conforms(), r}
-		return f.format.print(w, answer, func(w io.Writer) { fmt.Fprintln(w, r) })
-	}
-	if err == nil {
-		_, err = w.Write(text)
-	}
-	return err
-}
-
 func conformanceVerb() *cobra.Command {
 	var run, plugin, second string
 	var verbose bool
-	out := &reportFormat{"table"}
 	c := &cobra.Command{
 		Use:   "conformance BINARY|ADDRESS",
 		Short: "Hold a plugin to the contract, line by line",
@@ -78,7 +44,7 @@ It exits 0 when the plugin conforms, 1 when not.`,
 
 		ValidArgsFunction: eachWord(completeFiles),
 	}
-	c.Flags().VarP(out, "output", "o", "table, json, yaml, junit or html")
+	out := addFormat(c)
 	c.Flags().StringVar(&run, "run", "", "only the checks whose name matches this regular expression; such a report never conforms")
 	c.Flags().StringVar(&plugin, "options", "", "the plugin's own options, as JSON")
 	c.Flags().StringVar(&second, "second", "", "with an address: that of another process of the plugin, to swap to")
@@ -92,7 +58,7 @@ It exits 0 when the plugin conforms, 1 when not.`,
 			}
 			options.Run = pattern
 		}
-		if out.format == "table" {
+		if *out == "table" {
 			options.Out = c.OutOrStdout()
 		}
 		ctx, stop := untilInterrupt(c.Context())
@@ -109,7 +75,8 @@ It exits 0 when the plugin conforms, 1 when not.`,
 		if err != nil {
 			return err
 		}
-		if err := out.print(c.OutOrStdout(), report); err != nil {
+		answer := conformance{admin.Meta{APIVersion: admin.APIVersion, Kind: "Conformance"}, report.Conforms(), report}
+		if err := out.print(c.OutOrStdout(), answer, func(w io.Writer) { fmt.Fprintln(w, report) }); err != nil {
 			return err
 		}
 		return disproved(args[0], report)

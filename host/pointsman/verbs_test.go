@@ -82,7 +82,7 @@ func TestExits(t *testing.T) {
 		{"config show --config " + good + " --mode acme -o json", exitOK, `"acme"`, ""},
 		{"plugin conformance " + filepath.Join(dir, "none"), exitFailed, "", "none"},
 		{"plugin conformance --run ( x", exitUsage, "", "--run"},
-		{"plugin conformance -o csv x", exitUsage, "", "junit or html"},
+		{"plugin conformance -o csv x", exitUsage, "", "table, json or yaml"},
 		{"plugin conformance unix://x", exitUsage, "", "unix:///absolute/path"},
 		{"plugin conformance unix:///none/at/all", exitFailed, "", "/none/at/all"},
 	} {

@@ -29,11 +29,9 @@ func (t *trial) packets(s Scenario) error {
 // packetsOn returns packets, where endpoints answer already.
 func (t *trial) packetsOn(stage Stage, s Scenario) error {
 	var used []sdk.Limit
-	t.notes(s)
 	for _, p := range s.Packets {
 		text, _, _ := strings.Cut(p.Text, " = ")
 		j, err := t.packet(stage, p, keepsEndpoint(s, p))
-		t.note(PacketSeen{Line: p.Line, Packet: text, Want: p.Want.String(), Seen: strings.Join(j.answers, ", ")})
 		if err != nil {
 			return fmt.Errorf("scenario %s, line %d, %s: %w", s.Name, p.Line, text, err)
 		}
@@ -82,19 +80,6 @@ func (t *trial) packet(stage Stage, p Packet, keeps bool) (comparison, error) {
 	return j, nil
 }
 
-// notes begins to note which packets of a scenario are sent, for the report.
-func (t *trial) notes(s Scenario) {
-	if t.seen != nil {
-		t.seen.Scenario, t.seen.Packets = s.Name, nil
-	}
-}
-
-func (t *trial) note(p PacketSeen) {
-	if t.seen != nil {
-		t.seen.Packets = append(t.seen.Packets, p)
-	}
-}
-
 func keepsEndpoint(s Scenario, p Packet) bool {
 	return slices.ContainsFunc(s.Services, func(svc sdk.Service) bool { return svc.Name == p.Service && svc.Affinity > 0 })
 }
@@ -105,15 +90,10 @@ type comparison struct {
 	limits []sdk.Limit
 	used   []sdk.Limit
 	seen   []netip.AddrPort
-
-	answers []string // each once, in order
 }
 
 func (j *comparison) take(a Answer) error {
 	want := j.packet.Want
-	if text := a.String(); !slices.Contains(j.answers, text) {
-		j.answers = append(j.answers, text)
-	}
 	switch {
 	case want.Unserved:
 		if a.Verdict == sdk.Forward {

@@ -64,7 +64,7 @@ unasked. Where a dataplane declares a limit, the suite expects what the limit sa
 instead. A check that was not run says why, and one that is needed disqualifies.
 
 A second life is begun beside the first, and swapped to under load: a relay has to listen with
-SO_REUSEPORT. A [Report] is text, JSON, JUnit's XML or a page of HTML.
+SO_REUSEPORT. A [Report] prints as text or as JSON.
 
 [ConformBinary] does the same with a plugin's binary, and reports:
 

@@ -4,6 +4,7 @@ package sdktest
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 
@@ -233,4 +234,18 @@ func TestSuiteBitesWhatLasts(t *testing.T) {
 			t.Errorf("no check saw it: %s", f)
 		}
 	})
+}
+
+// TestUnreleasedLock: in one process, a life that has not let go of the writer's lock keeps the next
+// one from serving. The check says so, and what was planned.
+func TestUnreleasedLock(t *testing.T) {
+	s := lasts(func(*lasting) {})
+	s.Stop = nil // the mistake
+	if f := find(t, s, "C03/full-twice"); f.Status != Pass {
+		t.Fatalf("the first: %s", f)
+	}
+	f := find(t, s, "C03/full-twice")
+	if f.Status != Fail || !strings.Contains(f.Seen, "only planned") || !strings.Contains(f.Seen, "held by pid 7 (lasting)") || !strings.Contains(f.Seen, "Result.Steps: set ns1/") {
+		t.Errorf("the second: %s", f)
+	}
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // needsSecond ends a check for which another process has to be there, where none is. Where it is needed,
@@ -73,15 +72,6 @@ func few(list []string) []string {
 		return list
 	}
 	return append(append([]string(nil), list[:most]...), fmt.Sprintf("and %d more", len(list)-most))
-}
-
-// processOf names the process of a life, and what it executes; empty: it is in this one.
-func processOf(dp sdk.Dataplane) string {
-	r, ok := dp.(*wire.Remote)
-	if !ok || r.Target().Network == "local" || r.Hello().PID == 0 {
-		return ""
-	}
-	return processName(r.Hello().PID)
 }
 
 // processName names a process by its pid and by its executable, as far as that can be seen.

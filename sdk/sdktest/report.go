@@ -22,28 +22,16 @@ const (
 	NotRun Status = "not-run" // Finding.Reason says why
 )
 
-// A Finding is what one check found.
+// A Finding is the result of one check.
 type Finding struct {
-	Check  string        `json:"check"` // "C03/full-drops-stale": the contract's line, and what of it
+	Check  string        `json:"check"` // "C03/full-drops-stale": the contract's line, and a name
 	Status Status        `json:"status"`
-	Reason string        `json:"reason,omitempty"` // in a sentence; with Want and Seen in it, where they are set
+	Reason string        `json:"reason,omitempty"` // where and why, in words
 	Want   string        `json:"want,omitempty"`   // what was expected
 	Seen   string        `json:"seen,omitempty"`   // what was there instead
 	Limits []sdk.Limit   `json:"limits,omitempty"` // with Limit: which
-	Needed bool          `json:"needed"`           // not run, it disqualifies
+	Needed bool          `json:"needed"`           // if it is not run, the dataplane does not conform
 	Took   time.Duration `json:"took"`
-
-	Process  string       `json:"process,omitempty"`  // that was held to it: "pid 7 (/path)"; empty: the suite's own
-	Scenario string       `json:"scenario,omitempty"` // whose packets were sent last
-	Packets  []PacketSeen `json:"packets,omitempty"`  // of that scenario; the last one may have ended the check
-}
-
-// A PacketSeen is one packet of a scenario, and what became of it.
-type PacketSeen struct {
-	Line   int    `json:"line"`   // in the scenario's file
-	Packet string `json:"packet"` // as it stands there: "10.180.0.9 > 172.30.0.41:80"
-	Want   string `json:"want"`   // where it has to go, on the testbed
-	Seen   string `json:"seen"`   // which answers there were
 }
 
 func (f Finding) String() string {
@@ -51,10 +39,13 @@ func (f Finding) String() string {
 	if f.Reason != "" {
 		s += ": " + f.Reason
 	}
+	if f.Want != "" || f.Seen != "" {
+		s += ": " + mismatch{f.Want, f.Seen}.Error()
+	}
 	return s
 }
 
-// name returns the check's without its line: "full-drops-stale".
+// name returns the check's name without its line: "full-drops-stale".
 func (f Finding) name() string {
 	_, name, _ := strings.Cut(f.Check, "/")
 	return name
@@ -81,8 +72,11 @@ func (r Report) Conforms() bool {
 }
 
 // Count returns how many findings have a status.
-func (r Report) Count(s Status) int {
-	return len(Line{Findings: r.Findings}.with(s))
+func (r Report) Count(s Status) int { return len(having(r.Findings, s)) }
+
+// having returns the findings that have a status.
+func having(findings []Finding, s Status) []Finding {
+	return slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Status != s })
 }
 
 // Verdict returns the report in one line.
@@ -103,18 +97,6 @@ func (r Report) Verdict() string {
 		r.Name, r.Version, verdict, len(r.Findings), r.Count(Pass), r.Count(Limit), r.Count(Fail), r.Count(NotRun))
 }
 
-// String returns the verdict, and below it a line for each line of the contract, with
-// what was expected and seen where it is not kept.
-func (r Report) String() string {
-	var b strings.Builder
-	b.WriteString(r.Verdict() + "\n")
-	shown := make(map[string]bool)
-	for _, l := range r.Lines() {
-		b.WriteString("\n" + l.text(groups(r.Findings), shown))
-	}
-	return b.String()
-}
-
 // titles are the contract's lines, in the words that package sdk begins them with.
 var titles = []string{
 	"session",
@@ -133,137 +115,96 @@ var titles = []string{
 	"evolution",
 }
 
-// A Line is one line of the contract, with all that was found about it.
-type Line struct {
-	Number   int
-	Title    string
-	Findings []Finding
-}
-
-// Lines returns the contract's lines in order, those that were looked at.
-func (r Report) Lines() []Line {
-	var lines []Line
-	for number, title := range titles {
-		l := Line{Number: number, Title: title}
-		prefix := fmt.Sprintf("C%02d/", number)
-		for _, f := range r.Findings {
-			if strings.HasPrefix(f.Check, prefix) {
-				l.Findings = append(l.Findings, f)
-			}
-		}
-		if len(l.Findings) > 0 {
-			lines = append(lines, l)
-		}
-	}
-	return lines
-}
-
-// with returns the line's findings that have a status.
-func (l Line) with(s Status) []Finding {
-	return slices.DeleteFunc(slices.Clone(l.Findings), func(f Finding) bool { return f.Status != s })
-}
-
-// Status returns the worst that was found: Fail, then NotRun where it disqualifies or
-// nothing else was found, then Limit, then Pass.
-func (l Line) Status() Status {
-	switch {
-	case len(l.with(Fail)) > 0:
-		return Fail
-	case slices.ContainsFunc(l.Findings, Finding.bad), len(l.with(NotRun)) == len(l.Findings):
-		return NotRun
-	case len(l.with(Limit)) > 0:
-		return Limit
-	}
-	return Pass
-}
-
-// String returns the line, what it came to, and below it the reasons.
+// String returns the verdict, and below it each line of the contract with the checks that failed
+// or were not tried. Checks with the same reason are named together.
 //
 //	0  session                                  ok (3 checks)
-//	5  cost follows the change                  NOT KEPT
-//	     ten-thousand-services: one change of 10000 Services
-//	       expected  at most a quarter of what all of them take, 210ms
-//	       seen      73ms
-//
-// Failures that are equal are one, with how many checks it is and the names of the first.
-func (l Line) String() string { return l.text(groups(l.Findings), make(map[string]bool)) }
-
-// text is String, by the failures of a whole report, of which those that are shown already are left
-// out.
-func (l Line) text(all []failure, shown map[string]bool) string {
+//	5  cost follows the change                  NOT KEPT (1 of 1 check failed)
+//	     ten-thousand-services: one change among 10000 Services
+//	       expected  at most half of the 210ms that all of them take
+//	       seen      173ms
+func (r Report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%2d  %-41s%s", l.Number, l.Title, l.words())
-	for _, group := range all {
-		if key := group.key(); !shown[key] && slices.ContainsFunc(l.with(Fail), func(f Finding) bool { return group.has(f) }) {
-			shown[key] = true
-			b.WriteString("\n      " + strings.ReplaceAll(group.text(), "\n", "\n        "))
+	b.WriteString(r.Verdict() + "\n")
+	for number, title := range titles {
+		of := r.line(number)
+		if len(of) == 0 {
+			continue
 		}
-	}
-	left := l.with(NotRun)
-	if l.Status() == NotRun && len(reasons(left)) == 1 {
-		return b.String() // which says why already
-	}
-	for _, why := range reasons(left) {
-		var names []string
-		for _, f := range left {
-			if f.Reason == why {
-				names = append(names, f.name())
-			}
+		fmt.Fprintf(&b, "\n%2d  %-41s%s", number, title, summary(of))
+		for _, same := range alike(having(of, Fail)) {
+			b.WriteString("\n      " + strings.ReplaceAll(failureText(same), "\n", "\n        "))
 		}
-		b.WriteString("\n      not tried: " + why + some(names))
+		for _, same := range alike(having(of, NotRun)) {
+			b.WriteString("\n      not tried: " + same[0].Reason + " (" + names(same) + ")")
+		}
 	}
 	return b.String()
 }
 
-// words returns what the line came to.
-func (l Line) words() string {
-	n := len(l.Findings)
-	count := fmt.Sprintf("%d of %d checks", n-len(l.with(NotRun)), n)
-	if len(l.with(NotRun)) == 0 {
-		count = plural(n, "check")
+// line returns the findings about one line of the contract.
+func (r Report) line(number int) []Finding {
+	prefix := fmt.Sprintf("C%02d/", number)
+	return slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return !strings.HasPrefix(f.Check, prefix) })
+}
+
+// summary returns the result of a line: the worst of its findings.
+func summary(findings []Finding) string {
+	n := len(findings)
+	tried := n - len(having(findings, NotRun))
+	count := plural(n, "check")
+	if tried < n {
+		count = fmt.Sprintf("%d of %s", tried, count)
 	}
-	switch l.Status() {
-	case Fail:
-		return fmt.Sprintf("NOT KEPT (%d of %s failed)", len(l.with(Fail)), plural(n, "check"))
-	case NotRun:
-		words := "could not be tried here"
-		if why := reasons(l.with(NotRun)); len(why) == 1 {
-			words += ": " + why[0]
+	failed, limited := having(findings, Fail), having(findings, Limit)
+	switch {
+	case len(failed) > 0:
+		return fmt.Sprintf("NOT KEPT (%d of %s failed)", len(failed), plural(n, "check"))
+	case tried == 0 || slices.ContainsFunc(findings, Finding.bad):
+		return "could not be tried here (" + count + ")"
+	case len(limited) > 0:
+		var limits []sdk.Limit
+		for _, f := range limited {
+			limits = append(limits, f.Limits...)
 		}
-		if tried := n - len(l.with(NotRun)); tried > 0 {
-			words += fmt.Sprintf(" (%d of %s ok without)", tried, plural(n, "check"))
-		}
-		return words
-	case Limit:
-		return "limit declared: " + join(l.limits()) + " (" + count + ")"
+		slices.Sort(limits)
+		return "limit declared: " + join(slices.Compact(limits)) + " (" + count + ")"
 	}
 	return "ok (" + count + ")"
 }
 
-// limits returns those that the line's checks came upon.
-func (l Line) limits() []sdk.Limit {
-	var all []sdk.Limit
-	for _, f := range l.Findings {
-		all = append(all, f.Limits...)
+// failureText returns the names of checks that failed alike, and why.
+func failureText(same []Finding) string {
+	text, f := names(same), same[0]
+	if f.Reason != "" {
+		text += ": " + f.Reason
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	if f.Want != "" || f.Seen != "" {
+		text += "\nexpected  " + strings.ReplaceAll(f.Want, "\n", "\n          ") + "\nseen      " + strings.ReplaceAll(f.Seen, "\n", "\n          ")
+	}
+	return text
 }
 
-// reasons returns those of findings, each once, in order.
-func reasons(findings []Finding) []string {
-	var all []string
+// alike groups findings that give the same reason, in order.
+func alike(findings []Finding) (groups [][]Finding) {
 	for _, f := range findings {
-		if !slices.Contains(all, f.Reason) {
-			all = append(all, f.Reason)
+		i := slices.IndexFunc(groups, func(g []Finding) bool { return g[0].Reason == f.Reason && g[0].Want == f.Want && g[0].Seen == f.Seen })
+		if i < 0 {
+			groups = append(groups, []Finding{f})
+		} else {
+			groups[i] = append(groups[i], f)
 		}
 	}
-	return all
+	return groups
 }
 
-// some names the first few, and counts the rest.
-func some(names []string) string {
-	return " (" + strings.Join(few(names), ", ") + ")"
+// names returns the names of the first few of these checks.
+func names(findings []Finding) string {
+	var all []string
+	for _, f := range findings {
+		all = append(all, f.name())
+	}
+	return strings.Join(few(all), ", ")
 }
 
 func plural(n int, what string) string {

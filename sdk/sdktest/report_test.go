@@ -3,6 +3,7 @@
 package sdktest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -46,15 +47,15 @@ func TestEveryLineIsChecked(t *testing.T) {
 		seen[c.name] = true
 		r.Findings = append(r.Findings, Finding{Check: c.name, Status: Pass})
 	}
-	lines, n := r.Lines(), 0
-	for i, l := range lines {
-		n += len(l.Findings)
-		if l.Number != i {
-			t.Errorf("line %d has no check", i)
+	n := 0
+	for number := range titles {
+		of := r.line(number)
+		if n += len(of); len(of) == 0 {
+			t.Errorf("line %d has no check", number)
 		}
 	}
-	if len(lines) != len(titles) || n != len(seen) {
-		t.Errorf("%d lines have %d of %d checks", len(lines), n, len(seen))
+	if n != len(seen) {
+		t.Errorf("the lines have %d of %d checks", n, len(seen))
 	}
 }
 
@@ -91,7 +92,8 @@ func TestReportReads(t *testing.T) {
       full-twice: after a Full
         expected  10.180.0.1:8080
         seen      drop
- 5  cost follows the change                  could not be tried here: there is no testbed`
+ 5  cost follows the change                  could not be tried here (0 of 1 check)
+      not tried: there is no testbed (ten-thousand-services)`
 	if got := r.String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -106,3 +108,55 @@ func TestReportReads(t *testing.T) {
 }
 
 func wrap(what string, err error) error { return fmt.Errorf("%s: %w", what, err) }
+
+// TestEqualFailuresAreOne: each line of the contract has equal failures once, with the names of the first.
+func TestEqualFailuresAreOne(t *testing.T) {
+	r := Report{Name: "relay", Version: "1"}
+	for i := range 41 {
+		f := Finding{Check: fmt.Sprintf("C%02d/check-%d", i%5, i), Status: Pass}
+		f.conclude(errors.New("start the dataplane: it is tired"))
+		r.Findings = append(r.Findings, f)
+	}
+	r.Findings = append(r.Findings, Finding{Check: "C04/other", Status: Fail, Reason: "another"})
+	text := r.String()
+	if strings.Count(text, "tired") != 5 || !strings.Contains(text, "\n      check-0, check-5, check-10, and 6 more: start the dataplane") {
+		t.Errorf("41 equal failures are told so:\n%s", text)
+	}
+	if strings.Count(text, "NOT KEPT") != 5 || !strings.Contains(text, "other: another") {
+		t.Errorf("what else there is:\n%s", text)
+	}
+}
+
+// TestPartNeverConforms, whatever was found.
+func TestPartNeverConforms(t *testing.T) {
+	r := Report{Name: "relay", Version: "1", Partial: true, Findings: []Finding{{Check: "C00/x", Status: Pass}}}
+	if r.Conforms() || !strings.Contains(r.Verdict(), "was held to a part of the contract") {
+		t.Errorf("%t: %s", r.Conforms(), r.Verdict())
+	}
+}
+
+// TestWrongDescriptions: what a dataplane says of itself is held to what may be said.
+func TestWrongDescriptions(t *testing.T) {
+	good := func() sdk.Description {
+		return sdk.Description{Name: "relay", Version: "1", Features: sdk.Features, Limits: sdk.Limits, Options: []byte(`{"type": "object"}`)}
+	}
+	for _, c := range []struct {
+		breaks func(*sdk.Description)
+		want   string
+	}{
+		{func(*sdk.Description) {}, ""},
+		{func(d *sdk.Description) { d.Name = "Relay" }, "lower-case"},
+		{func(d *sdk.Description) { d.Name = "relais" }, `"relay", as the binary's name says`},
+		{func(d *sdk.Description) { d.Version = "" }, "Description.Version"},
+		{func(d *sdk.Description) { d.Limits = []sdk.Limit{"slow"} }, `seen "slow"`},
+		{func(d *sdk.Description) { d.Features = []sdk.Feature{"quic"} }, `seen "quic"`},
+		{func(d *sdk.Description) { d.Options = []byte("{") }, "JSON schema"},
+	} {
+		d := good()
+		c.breaks(&d)
+		err := wrongIn(d, NameOf("/usr/lib/pointsman-dataplane-relay.exe"))
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", d, err, c.want)
+		}
+	}
+}

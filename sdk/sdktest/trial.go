@@ -59,10 +59,7 @@ func (c check) find(t T, s Subject) Finding {
 	}
 	defer done()
 	began := time.Now()
-	f.conclude(c.try(t, s, &f))
-	if f.Status != Fail {
-		f.Process = ""
-	}
+	f.conclude(c.try(t, s))
 	f.Took = time.Since(began).Round(time.Millisecond)
 	return f
 }
@@ -72,14 +69,12 @@ func (c check) find(t T, s Subject) Finding {
 func (c check) onlyPackets() bool { return strings.Contains(c.name, "/scenario/") }
 
 // try runs the check on a goroutine of its own, which a step that fails ends.
-func (c check) try(t T, s Subject, f *Finding) error {
+func (c check) try(t T, s Subject) error {
 	tr, err := begin(t, s)
 	if err != nil {
 		return err
 	}
-	tr.seen = f
 	defer tr.end()
-	f.Process = processOf(tr.dp)
 	done := make(chan struct{})
 	go func() { // ends with the check
 		defer close(done)
@@ -103,6 +98,7 @@ func (f *Finding) conclude(err error) {
 		f.Status, f.Reason, f.Needed = NotRun, rightly.why, false
 	} else if differs, ok := errors.AsType[mismatch](err); ok {
 		f.Want, f.Seen = differs.want, differs.seen
+		f.Reason = strings.TrimSuffix(strings.TrimSuffix(f.Reason, differs.Error()), ": ")
 	}
 }
 
@@ -116,11 +112,10 @@ type trial struct {
 	dp          sdk.Dataplane
 	description sdk.Description
 	stateDir    string
-	revision    uint64   // last acknowledged
-	yielded     bool     // the last role that was set
-	seen        *Finding // of this check: the packets that were sent; shared with a second life
-	part        string   // of the check, for its errors
-	failure     *error   // shared with a second life; nil in it: the check has passed so far
+	revision    uint64 // last acknowledged
+	yielded     bool   // the last role that was set
+	part        string // of the check, for its errors
+	failure     *error // shared with a second life; nil in it: the check has passed so far
 	after       []func()
 }
 
@@ -142,7 +137,7 @@ func begin(t T, s Subject) (*trial, error) {
 // wrote is taken away: the first may be gone by then.
 func (t *trial) another() *trial {
 	t.needsSecond()
-	second := &trial{subject: t.subject.other(), ctx: t.ctx, stateDir: t.stateDir, failure: t.failure, seen: t.seen}
+	second := &trial{subject: t.subject.other(), ctx: t.ctx, stateDir: t.stateDir, failure: t.failure}
 	t.need(second.start())
 	t.cleanup(func() {
 		if !second.leavesNothing() {
