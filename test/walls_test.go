@@ -57,7 +57,7 @@ var walls = []wall{
 	{"host/health", []string{"sdk", "host/limit", "host/phrase", "host/track", "github.com/prometheus/client_golang", "github.com/prometheus/client_model", "k8s.io/utils/clock"}, "answers probes and scrapes, and judges by what it is told whether the node is well; it acts on nothing"},
 	{"host/report", []string{"sdk"}, "one call for each thing that happened"},
 	{"host/admin", []string{"host/limit", "internal/pipe"}, "the verbs' way in; its JSON is a promise, so its types are its own"},
-	{"host/web", []string{"sdk/statefile", "host/admin", "host/phrase"}, "pages of what admin answers; it asks nothing else, and acts on nothing"},
+	{"host/web", []string{"host/admin", "host/phrase", "github.com/prometheus/client_golang", "golang.org/x/time"}, "pages of what admin and the metrics say; it asks nothing else, and acts on nothing"},
 	{"host/demo", []string{"sdk/ledger", "sdk/statefile", "configs", "golang.org/x/sys"}, "drives the real binaries as a user would, never in process"},
 	{"host/scaffold", []string{"examples/python-relay", "sdk/examples", "sdk/wire"}, "what `plugin new` writes; of the examples it has the text alone"},
 	{"host/limit", nil, "how many descriptors the host's servers may hold, and when there are none left"},

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -171,41 +170,6 @@ func TestReadingActsOnNothing(t *testing.T) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	if r.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("GET of an act: %s", r.Status)
-	}
-}
-
-// TestBrowser: pages stand beside what verbs ask, and a browser that a forwarded port leads to a
-// socket may look at both, by no foreign name, and may not act.
-func TestBrowser(t *testing.T) {
-	b := backend()
-	b.Web = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "page "+r.URL.Path) })
-	h := handler(b)
-	for _, tt := range []struct {
-		method, path, host, header string
-		code                       int
-		says                       string
-	}{
-		{"GET", "/", "localhost:8080", "", 200, "page /"},
-		{"GET", "/services", "", "", 200, "page /services"},
-		{"GET", "/v1/status", "[::1]:8080", "Origin", 200, "userspace"},
-		{"GET", "/v1/nothing", "pointsman", "", 404, "404"},
-		{"GET", "/v1/mode/reset", "pointsman", "", 405, "Method"},
-		{"GET", "/", "evil.example:8080", "", 403, "no answer for the name"},
-		{"GET", "/v1/status", "evil.example", "", 403, "no answer for the name"},
-		{"POST", "/v1/mode/reset", "pointsman", "", 200, "undone"},
-		{"POST", "/v1/mode/reset", "localhost:8080", "Origin", 403, "a browser may ask, and not act"},
-		{"POST", "/v1/mode/reset", "localhost:8080", "Sec-Fetch-Site", 403, "a browser may ask, and not act"},
-	} {
-		r := httptest.NewRequest(tt.method, tt.path, nil)
-		r.Host = tt.host
-		if tt.header != "" {
-			r.Header.Set(tt.header, "http://localhost:8080")
-		}
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.says) {
-			t.Errorf("%+v: %d %s", tt, w.Code, w.Body)
-		}
 	}
 }
 

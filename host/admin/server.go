@@ -37,7 +37,6 @@ type Backend struct {
 
 	Modes   Modes
 	Metrics http.Handler // in the Prometheus text format
-	Web     http.Handler // answers what is not below /v1/, to browsers; nil: nothing does
 	Log     *log.Logger  // what net/http has to say; nil: discarded
 }
 
@@ -119,7 +118,7 @@ func handler(b Backend) http.Handler {
 		return Done{meta("Done"), text}, err
 	})
 	b.Modes.routes(handle)
-	return ownName(noBrowserActs(beside(mux, b.Web)))
+	return mux
 }
 
 func (b Backend) services(*http.Request) (any, error) {

@@ -45,10 +45,6 @@ func (l limited) limit() {
 // Unwrap is for http.ResponseController.
 func (l limited) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
-// Limited returns w with a deadline for each part that is written: a caller that does not read for
-// ten seconds is let go, however long the answer is.
-func Limited(w http.ResponseWriter) http.ResponseWriter { return limited{w} }
-
 // A list is an answer that has one item after the other. frame is the answer without them, and field the
 // name that they have in it.
 type list struct {

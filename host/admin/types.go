@@ -22,7 +22,6 @@ is set, on another one that answers the members of that group, and does nothing 
 	POST /v1/plugins/NAME/restart       Done
 	POST /v1/mode/swap?to=NAME          Done
 	POST /v1/mode/reset                 Done
-	GET  /                              package web: the same as HTML, for people
 
 Reading is GET and acting is POST. Every body says its apiVersion and kind, and so
 does everything that a verb prints with -o json: it is the same. Within v1 fields

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // An answer is the body that probes get. Its fields are kube-proxy's, and ready.
@@ -129,6 +130,9 @@ func (s *Server) Endpoints() http.Handler {
 func (s *Server) Metrics() http.Handler {
 	return promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4})
 }
+
+// Gather implements prometheus.Gatherer: it returns what Metrics answers with.
+func (s *Server) Gather() ([]*dto.MetricFamily, error) { return s.metrics.registry.Gather() }
 
 // profiles returns Go's, and the switch of the log's level: both show, or change, more
 // than a scrape should.

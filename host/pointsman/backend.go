@@ -37,13 +37,6 @@ func (h *host) backend() admin.Backend {
 	}
 }
 
-// shown is backend, with the pages beside it.
-func (h *host) shown() admin.Backend {
-	b := h.backend()
-	b.Web = h.site.Handler()
-	return b
-}
-
 func (h *host) status() admin.Status {
 	node := h.tracker.Node()
 	counts := h.tracker.Counts()

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"syscall"
@@ -55,8 +54,7 @@ type host struct {
 	servers    *health.Server
 	dataplanes *dataplanes.Set
 	updated    atomic.Pointer[time.Time] // when the last update ended; nil: there was none
-	site       *web.Site
-	loopback   http.Handler // the site, for a port; nil: there is none
+	site       *web.Site                 // the status page; nil: it is not served
 }
 
 // newHost constructs the parts. Nothing happens before run.
@@ -85,7 +83,9 @@ func newHost(settings *config.Host, flags *pflag.FlagSet, logs io.Writer) (*host
 		Applied: h.applied, Refused: h.servers.Failed, Pods: h.podsOf,
 	})
 	h.follower.Check = h.dataplanes.Refuses
-	h.site = web.New(nodeName(settings, m), h.backend())
+	if settings.WebBindAddress != "" {
+		h.site = web.New(nodeName(settings, m), h.backend(), h.servers)
+	}
 	return h, nil
 }
 
@@ -113,7 +113,6 @@ func (h *host) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.openLoopback(gid)
 	h.greet()
 	if err := h.dataplanes.Begin(); err != nil {
 		listener.Close()
@@ -136,14 +135,17 @@ func (h *host) run(ctx context.Context) error {
 		},
 		"service manager": h.watched,
 		"config":          func(ctx context.Context) error { h.follower.Run(ctx, configPeriod, h.reload); return nil },
-		"admin":           func(ctx context.Context) error { return admin.Serve(ctx, listener, h.shown()) },
+		"admin":           func(ctx context.Context) error { return admin.Serve(ctx, listener, h.backend()) },
 		"dataplanes":      h.dataplanes.Run,
 	}
 	if members != nil {
-		parts["adminGroup"] = func(ctx context.Context) error { return admin.ServeGroup(ctx, members, h.shown()) }
+		parts["adminGroup"] = func(ctx context.Context) error { return admin.ServeGroup(ctx, members, h.backend()) }
 	}
 	if h.written != nil {
 		parts["events"] = h.written.Run
+	}
+	if h.site != nil {
+		parts["status page"] = h.site.Run
 	}
 	runParts(ctx, h.log, parts, "dataplanes")
 	h.log.Info("host ended")
@@ -163,21 +165,6 @@ func (h *host) listen(gid int) (owner, members net.Listener, err error) {
 		return nil, nil, err
 	}
 	return owner, members, nil
-}
-
-// webToken is the file that has the token of the status page.
-func webToken(stateDir string) string { return filepath.Join(stateDir, "web-token") }
-
-// openLoopback has the site ready for a port, if there is to be one. Without its token it shows
-// nothing, and the host does everything else.
-func (h *host) openLoopback(gid int) {
-	if h.settings.WebBindAddress == "" {
-		return
-	}
-	var err error
-	if h.loopback, err = h.site.Loopback(webToken(h.settings.StateDir), gid); err != nil {
-		h.reports.Report(report.Event{Warning: true, Reason: health.WebNotServed, Message: err.Error()})
-	}
 }
 
 func (h *host) greet() {
@@ -278,7 +265,7 @@ func (h *host) newServers() *health.Server {
 		Healthz:    s.HealthzBindAddress,
 		Metrics:    s.MetricsBindAddress,
 		Web:        s.WebBindAddress,
-		Pages:      http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.loopback.ServeHTTP(w, r) }),
+		Pages:      http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.site.ServeHTTP(w, r) }),
 		HardFail:   s.BindAddressHardFail,
 		Profiling:  s.EnableProfiling,
 		Mode:       func() string { return h.dataplanes.Mode() },

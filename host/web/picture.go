@@ -3,6 +3,7 @@
 package web
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,210 +12,139 @@ import (
 	"github.com/pointsman/pointsman/host/phrase"
 )
 
-// A picture is a packet's way through one port of a Service: from the objects to the frontends at which
-// it comes in, and on to the endpoints, as they should be and as the dataplane has them.
+// A picture is a packet's way through one port of a Service: from the frontends to the endpoints, as it should be and
+// as the dataplane has it.
 type picture struct {
-	Width, Height int
-	Says          string // what is to be seen, in a sentence
-	Boxes         []box
-	Lines         []line
+	Height int
+	Says   string // the same in words
+	Boxes  []box
+	Lines  []line
 }
 
-// A box is one thing. Its text begins at X+10.
+// A box is a frontend or an endpoint.
 type box struct {
-	X, Y, Width, Height int
-	Text, Note          string // the note is a second line
-	Full                string // Text, where that was cut
-	Class               string
+	X, Y              int
+	Text, Note, Class string
+
+	cluster, local bool // of an endpoint: the frontends of this policy should lead to it
 }
 
-// A line leads from one box to another.
-type line struct {
-	X1, Y1, X2, Y2 int
-	Class          string
-}
-
-// The classes of lines between frontends and endpoints.
-const (
-	lineServed  = "served"  // it should be, and the dataplane has it
-	lineMissing = "missing" // it should be, and the dataplane does not have it
-	lineExtra   = "extra"   // the dataplane has it, and it should not be
-	lineUnread  = "unread"  // it should be, and what the dataplane has is not known
-)
-
-// The measures of a picture, in units of its own.
-const (
-	boxWidth, boxHeight, boxGap = 250, 44, 12
-	columnWidth                 = 315
-	headHeight                  = 28
-	mostBoxes                   = 12 // of one column; the tables have all
-	mostText                    = 31 // characters of one line in a box
-)
-
-// draw draws port p of a Service.
-func draw(s admin.ServiceDetail, p admin.Port) picture {
-	frontends, endpoints := frontendsOf(p), endpointsOf(p)
-	pic := picture{Says: sentence(s, p, frontends, endpoints)}
-	pic.column(0, "Kubernetes objects", objectsOf(s))
-	pic.column(1, "frontends", frontends)
-	pic.column(2, "endpoints", endpoints)
-	for i := range min(len(frontends), mostBoxes) {
-		pic.join(0, 0, 1, i, lineServed)
-	}
-	for i, f := range frontends[:min(len(frontends), mostBoxes)] {
-		for j, e := range endpoints[:min(len(endpoints), mostBoxes)] {
-			if class := lineOf(p, f.Full, e.Full); class != "" {
-				pic.join(1, i, 2, j, class)
-			}
-		}
-	}
-	pic.Width = 2*columnWidth + boxWidth + 2 // with the edges of the first and the last box
-	return pic
-}
-
-// column draws one below the other, and says how many more there are.
-func (pic *picture) column(n int, head string, boxes []box) {
-	x := n * columnWidth
-	pic.Boxes = append(pic.Boxes, box{X: x, Y: 0, Width: boxWidth, Height: headHeight, Text: head, Class: "head"})
-	for i, b := range boxes {
-		b.X, b.Y, b.Width, b.Height = x, top(i), boxWidth, boxHeight
-		if i == mostBoxes {
-			b.Text, b.Note, b.Full, b.Class = fmt.Sprintf("and %d more", len(boxes)-i), "", "", "more"
-		}
-		b.Text, b.Note = shorten(b.Text), shorten(b.Note)
-		pic.Boxes = append(pic.Boxes, b)
-		pic.Height = max(pic.Height, b.Y+boxHeight+1)
-		if i == mostBoxes {
-			return
-		}
-	}
-}
-
-// join draws a line from a box of one column to a box of another.
-func (pic *picture) join(from, i, to, j int, class string) {
-	middle := boxHeight / 2
-	pic.Lines = append(pic.Lines, line{from*columnWidth + boxWidth, top(i) + middle, to * columnWidth, top(j) + middle, class})
-}
-
-func top(i int) int { return headHeight + i*(boxHeight+boxGap) }
-
-func shorten(text string) string {
+// Short returns text as far as the box has room for it.
+func (b box) Short(text string) string {
 	if letters := []rune(text); len(letters) > mostText {
 		return string(letters[:mostText-1]) + "…"
 	}
 	return text
 }
 
-func objectsOf(s admin.ServiceDetail) []box {
-	name := s.Namespace + "/" + s.Name
-	boxes := []box{{Text: name, Full: name, Note: "Service", Class: "object"}}
-	for _, slice := range s.EndpointSlices {
-		boxes = append(boxes, box{Text: slice, Full: slice, Note: "EndpointSlice", Class: "object"})
-	}
-	return boxes
+// A line leads from the middle of a frontend to the middle of an endpoint.
+type line struct {
+	Y1, Y2 int
+	Class  string
 }
 
-// frontendsOf returns those that p should have, and those that the dataplane has besides.
-func frontendsOf(p admin.Port) []box {
-	var boxes []box
-	for _, f := range p.Frontends {
-		b := box{Text: f, Full: f, Note: "what is served there is not known", Class: "unread"}
-		if k := programmed(p, f); k != nil {
-			b.Note, b.Class = "served as it should be", "good"
-			if k.Differs != "" {
-				b.Note, b.Class = k.Differs, "bad"
-			}
-		}
-		boxes = append(boxes, b)
-	}
-	for _, k := range p.Kernel {
-		if !slices.Contains(p.Frontends, k.Frontend) {
-			boxes = append(boxes, box{Text: k.Frontend, Full: k.Frontend, Note: k.Differs, Class: "bad"})
-		}
-	}
-	return boxes
-}
+// The measures of a picture; service.html has the widths.
+const (
+	boxHeight, boxGap = 44, 12
+	columnAt          = 560 // of the endpoints
+	mostBoxes         = 12  // of one column; the tables have all
+	mostText          = 44  // characters of one line in a box
+)
 
-// endpointsOf returns all that p has, the used ones first, and those that the dataplane has besides.
-func endpointsOf(p admin.Port) []box {
-	var used, unused []box
-	for _, e := range p.Endpoints {
-		b := box{Text: e.Address, Full: e.Address, Note: e.Condition(), Class: "good"}
-		if e.Node != "" {
-			b.Note += " on " + e.Node
-		}
-		if e.NotCluster != "" && e.NotLocal != "" {
-			b.Note, b.Class = e.NotCluster, "idle"
-			unused = append(unused, b)
-			continue
-		}
-		used = append(used, b)
-	}
-	boxes := slices.Concat(used, unused)
+// Draw draws port p of the Service.
+func (s serviceView) Draw(p admin.Port) (pic picture) {
+	names, kernel, differ := slices.Clone(p.Frontends), make(map[string]admin.Programmed), 0
 	for _, k := range p.Kernel {
-		for _, addr := range k.Endpoints {
-			if !slices.ContainsFunc(boxes, func(b box) bool { return b.Full == addr }) {
-				boxes = append(boxes, box{Text: addr, Full: addr, Note: "no endpoint of this Service", Class: "bad"})
+		kernel[k.Frontend] = k
+		if !slices.Contains(names, k.Frontend) {
+			names = append(names, k.Frontend)
+		}
+	}
+	var frontends []box
+	endpoints := endpointsOf(p)
+	for i, name := range names {
+		k, read := kernel[name]
+		b := box{Text: name, Note: cmp.Or(k.Differs, "served as it should be"), Class: "good"}
+		if !read {
+			b.Note, b.Class = "what is served there is not known", "idle"
+		} else if k.Differs != "" {
+			b.Class = "bad"
+			differ++
+		}
+		frontends = append(frontends, b)
+		local := slices.Contains(strings.Fields(name), "local")
+		for j, e := range endpoints[:min(len(endpoints), mostBoxes)] {
+			wanted := i < len(p.Frontends) && (local && e.local || !local && e.cluster)
+			if class := classOf(wanted, read, slices.Contains(k.Endpoints, e.Text)); class != "" && i < mostBoxes {
+				pic.Lines = append(pic.Lines, line{top(i) + boxHeight/2, top(j) + boxHeight/2, class})
 			}
 		}
 	}
-	return boxes
+	pic.column(0, frontends)
+	pic.column(columnAt, endpoints)
+	pic.Says = fmt.Sprintf("%s: %s and %s.", s.PortName(p), phrase.Count(len(frontends), "frontend"), phrase.Count(len(endpoints), "endpoint"))
+	switch {
+	case s.KernelUnread != "":
+		pic.Says += " What the dataplane has is not known."
+	case differ > 0:
+		pic.Says += fmt.Sprintf(" In the dataplane %d of the frontends differ from what should be.", differ)
+	default:
+		pic.Says += " The dataplane has them as they should be."
+	}
+	return pic
 }
 
-// lineOf returns how a frontend leads to an endpoint; empty: it does not, and should not.
-func lineOf(p admin.Port, frontend, endpoint string) string {
-	wanted := slices.Contains(p.Frontends, frontend) && slices.Contains(listOf(p, frontend), endpoint)
-	k := programmed(p, frontend)
-	has := k != nil && slices.Contains(k.Endpoints, endpoint)
+// classOf returns the class of the line from a frontend to an endpoint, or "" if there is no line.
+func classOf(wanted, read, has bool) string {
 	switch {
 	case wanted && has:
-		return lineServed
-	case wanted && k == nil:
-		return lineUnread
+		return "served"
+	case wanted && read:
+		return "missing"
 	case wanted:
-		return lineMissing
+		return "unread"
 	case has:
-		return lineExtra
+		return "extra"
 	}
 	return ""
 }
 
-// listOf returns the endpoints that a frontend should lead to, by its traffic policy.
-func listOf(p admin.Port, frontend string) []string {
-	if slices.Contains(strings.Fields(frontend), "local") {
-		return p.Local
+// column adds boxes one below the other, and a last one that says how many more there are.
+func (pic *picture) column(x int, boxes []box) {
+	if n := len(boxes) - mostBoxes; n > 0 {
+		boxes = append(boxes[:mostBoxes:mostBoxes], box{Text: fmt.Sprintf("and %d more", n), Class: "idle"})
 	}
-	return p.Cluster
+	for i, b := range boxes {
+		b.X, b.Y = x, top(i)
+		pic.Boxes = append(pic.Boxes, b)
+		pic.Height = max(pic.Height, top(i+1))
+	}
 }
 
-// programmed returns a frontend as the dataplane has it; nil: that is not known.
-func programmed(p admin.Port, frontend string) *admin.Programmed {
-	i := slices.IndexFunc(p.Kernel, func(k admin.Programmed) bool { return k.Frontend == frontend })
-	if i < 0 {
-		return nil
-	}
-	return &p.Kernel[i]
-}
+func top(i int) int { return 1 + i*(boxHeight+boxGap) }
 
-// sentence says what the picture shows, for readers who do not see it.
-func sentence(s admin.ServiceDetail, p admin.Port, frontends, endpoints []box) string {
-	differ, unused := 0, 0
-	for _, f := range frontends {
-		if f.Class == "bad" {
-			differ++
+// endpointsOf returns the endpoints of p, the used ones first, and those that only the dataplane has.
+func endpointsOf(p admin.Port) []box {
+	var used, unused []box
+	for _, e := range p.Endpoints {
+		b := box{Text: e.Address, Note: e.Condition(), Class: "good", cluster: e.NotCluster == "", local: e.NotLocal == ""}
+		if e.Node != "" {
+			b.Note += " on " + e.Node
+		}
+		if b.cluster || b.local {
+			used = append(used, b)
+			continue
+		}
+		b.Note, b.Class = e.NotCluster, "idle"
+		unused = append(unused, b)
+	}
+	boxes := slices.Concat(used, unused)
+	for _, k := range p.Kernel {
+		for _, addr := range k.Endpoints {
+			if !slices.ContainsFunc(boxes, func(b box) bool { return b.Text == addr }) {
+				boxes = append(boxes, box{Text: addr, Note: "no endpoint of this Service", Class: "bad"})
+			}
 		}
 	}
-	for _, e := range endpoints {
-		if e.Class != "good" {
-			unused++
-		}
-	}
-	text := fmt.Sprintf("%s: %s lead to %s, of which %d may not be used.", s.PortName(p), phrase.Count(len(frontends), "frontend"), phrase.Count(len(endpoints), "endpoint"), unused)
-	switch {
-	case s.KernelUnread != "":
-		return text + " What the dataplane has is not known."
-	case differ > 0:
-		return text + fmt.Sprintf(" In the dataplane %d of the frontends differ from what should be.", differ)
-	}
-	return text + " The dataplane has them as they should be."
+	return boxes
 }

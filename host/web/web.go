@@ -1,147 +1,238 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package web shows a host in browsers: pages of HTML that are
-put together when they are asked for, from the same functions that answer the admin socket.
+Package web shows a host to browsers: pages of HTML without JavaScript, rendered for each request from the
+functions that answer the admin socket, and charts of the host's own metrics.
 
-	browser ─▶ Loopback: Host, Origin, method, token ─┐
-	                                                  ├─▶ views ─▶ templates ─▶ HTML
-	browser ─▶ admin socket, which has its own guard ─┘     └─ admin.Backend
+	browser ─▶ refusal: Host, origin ─▶ overview, services, service ─▶ templates
+	                                        └─ history ◀─ metrics, every 15 seconds
 
-The pages only show. The one form that is sent by POST is the one for the token, and it changes
-nothing in the host. Everything that a page consists of is in the binary: no other server is asked
-for anything, and without JavaScript all of it can be read.
-
-On a port of the loopback interface every process of the node can connect, and so can a script of
-any web site that a browser on the node has open. Therefore [Site.Loopback] asks for a token that is
-in a file of the host's, and refuses requests that were meant for another name or come from another
-origin.
+The pages only show: nothing that a request can do changes the host. They are served on a loopback address, without a
+token, so each process of the node can read them. A web site of elsewhere cannot: a request for any other name than
+localhost or a loopback address is refused, so no name of the DNS gives a page of that site the same origin.
 */
 package web
 
 import (
-	"bufio"
-	"context"
+	"cmp"
 	"embed"
 	"errors"
+	"fmt"
 	"html/template"
+	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/phrase"
 )
 
-//go:embed templates/*.html
-var templateFiles embed.FS
+//go:embed templates static
+var files embed.FS
 
-//go:embed static
-var staticFiles embed.FS
+var templates = template.Must(template.New("").Funcs(template.FuncMap{
+	"ago":      phrase.Since,
+	"at":       func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"count":    phrase.Count,
+	"list":     phrase.List[string],
+	"some":     phrase.Some,
+	"memory":   func(bytes uint64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) },
+	"ownerURL": ownerURL,
+}).ParseFS(files, "templates/*.html"))
 
-var templates = template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/*.html"))
+// ownerURL returns the page of the Service of a port, which is named as in events: "shop/web:http/tcp4".
+func ownerURL(port string) string {
+	namespace, rest, _ := strings.Cut(port, "/")
+	name, _, _ := strings.Cut(rest, "/")
+	name, _, _ = strings.Cut(name, ":")
+	return "/services/" + url.PathEscape(namespace) + "/" + url.PathEscape(name)
+}
 
 // A Site is the pages of one host. It is safe for concurrent use.
 type Site struct {
 	node    string
 	backend admin.Backend
-	live    *live
-	reads   *rate // of what the dataplane serves: each is work for the plugin
+	history history
+	reads   *rate.Limiter // of Inspect: each read is work for the plugin
+	mux     *http.ServeMux
 	now     func() time.Time
 }
 
-// New returns the pages of the host on node, with what b answers.
-func New(node string, b admin.Backend) *Site {
-	look := func() uint64 { return version(b.Status(), b.Events()) }
-	return &Site{node: node, backend: b, live: newLive(look), reads: newRate(2, 10, time.Now), now: time.Now}
-}
-
-// answerTimeout is how long it may take to find out what a page shows.
-const answerTimeout = 20 * time.Second
-
-// partSize is how many bytes of a page are written at once: what is held of it.
-const partSize = 16 << 10
-
-// Handler returns the pages for callers that may ask this host anything, such as those of its
-// sockets.
-func (s *Site) Handler() http.Handler { return withHeaders(s.routes()) }
-
-// routes answers with the pages, each within its time, and with what changes while a page is open.
-func (s *Site) routes() http.Handler {
-	mux := http.NewServeMux()
-	answer := func(show func(http.ResponseWriter, *http.Request) error) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if err := show(w, r); err != nil {
-				s.fail(w, err)
+// New returns the pages of the host on node, which answers by b and has the given metrics.
+func New(node string, b admin.Backend, metrics prometheus.Gatherer) *Site {
+	s := &Site{node: node, backend: b, history: history{metrics: metrics}, reads: rate.NewLimiter(2, 10), mux: http.NewServeMux(), now: time.Now}
+	s.mux.Handle("GET /static/", http.FileServerFS(files))
+	for pattern, view := range map[string]func(*http.Request) (page, error){
+		"GET /{$}":                         s.overview,
+		"GET /services":                    s.services,
+		"GET /services/{namespace}/{name}": s.service,
+		"GET /": func(r *http.Request) (page, error) {
+			return page{}, &admin.Error{Code: http.StatusNotFound, What: "no page " + r.URL.Path}
+		},
+	} {
+		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			p, err := view(r)
+			if err != nil {
+				s.fail(w, r, err)
+				return
 			}
+			s.show(w, r, http.StatusOK, p)
 		})
 	}
-	handle := func(pattern string, show func(http.ResponseWriter, *http.Request) error) {
-		mux.Handle(pattern, limited(answer(show)))
+	return s
+}
+
+// ServeHTTP answers with a page. A browser takes nothing from elsewhere for it, keeps nothing of it, and does not show
+// it inside another page.
+func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", "default-src 'none'; img-src 'self'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "no-store")
+	if err := refusal(r); err != nil {
+		s.fail(w, r, err)
+		return
 	}
-	mux.Handle("GET /changes", answer(s.changes))
-	handle("GET /{$}", s.overview)
-	handle("GET /services", s.services)
-	handle("GET /services/{namespace}/{name}", s.service)
-	handle("GET /explain", s.explain)
-	handle("GET /plugins", s.plugins)
-	handle("GET /plugins/{name}/logs", s.logs)
-	handle("GET /events", s.events)
-	handle("GET /", func(_ http.ResponseWriter, r *http.Request) error {
-		return &admin.Error{Code: http.StatusNotFound, What: "no page " + r.URL.Path}
-	})
-	mux.Handle("GET /static/", limited(static()))
-	return mux
+	s.mux.ServeHTTP(w, r)
 }
 
-// static answers with what the pages consist of besides HTML. It is the same for everybody.
-func static() http.Handler { return http.FileServerFS(staticFiles) }
-
-// limited bounds the time that an answer takes to be put together, and that each part of it takes to be read.
-func limited(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w = admin.Limited(w)
-		out := http.NewResponseController(w)
-		ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
-		defer cancel()
-		next.ServeHTTP(w, r.WithContext(ctx))
-		_ = out.Flush()
-		_ = out.SetWriteDeadline(time.Time{}) // the connection may be used again, by what has no such limit
-	})
-}
-
-// A frame is what every page has around its own content.
-type frame struct {
-	Title string
-	Live  bool   // it is kept current where JavaScript runs
-	Here  string // the entry of the menu; empty: none
-	Node  string
-	Now   time.Time
-	Main  any // of the page itself
-}
-
-// show answers with a page, part by part as it is put together: that of ten thousand Services is never held
-// whole. An error of writing ends it, and is the caller's to notice, by a page that ends in its middle.
-func (s *Site) show(w http.ResponseWriter, code int, name string, f frame) error {
-	f.Node, f.Now = s.node, s.now()
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(code)
-	out := bufio.NewWriterSize(w, partSize)
-	_ = templates.ExecuteTemplate(out, name+".html", f)
-	_ = out.Flush()
+// refusal returns why a request is not answered, or nil.
+func refusal(r *http.Request) error {
+	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
+	switch {
+	case !isLoopback(r.Host):
+		return &admin.Error{Code: http.StatusForbidden, What: fmt.Sprintf("no answer for the name %q", r.Host), Why: "these pages answer for localhost and loopback addresses only", Try: "open them by http://127.0.0.1 and the port"}
+	case origin != "" && !strings.EqualFold(origin, "http://"+r.Host),
+		site != "" && site != "same-origin" && site != "none" && r.Header.Get("Sec-Fetch-Mode") != "navigate":
+		return &admin.Error{Code: http.StatusForbidden, What: "no answer to a page of another origin"}
+	}
 	return nil
 }
 
-// fail answers with what went wrong.
-func (s *Site) fail(w http.ResponseWriter, err error) {
+// isLoopback reports whether host, with or without a port, is a name that only this machine can have.
+func isLoopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return strings.EqualFold(host, "localhost") || err == nil && addr.IsLoopback()
+}
+
+// A page is a template and what it shows.
+type page struct {
+	Template, Title, Here string // Here: the entry of the menu
+	Main                  any
+
+	Node    string
+	Now     time.Time
+	Reloads bool   // the browser loads the page again by itself
+	Reload  string // the query that changes that
+}
+
+func (s *Site) show(w http.ResponseWriter, r *http.Request, code int, p page) {
+	q := r.URL.Query()
+	p.Node, p.Now, p.Reloads = s.node, s.now(), q.Has("reload")
+	if q.Set("reload", ""); p.Reloads {
+		q.Del("reload")
+	}
+	p.Reload = "?" + q.Encode()
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(code)
+	_ = templates.ExecuteTemplate(w, p.Template, p) // the caller may be gone
+}
+
+func (s *Site) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var e *admin.Error
 	if !errors.As(err, &e) {
 		e = &admin.Error{What: err.Error()}
 	}
-	code := e.Code
-	if code == 0 {
-		code = http.StatusInternalServerError
+	s.show(w, r, cmp.Or(e.Code, http.StatusInternalServerError), page{Template: "error.html", Title: "Error", Main: e})
+}
+
+// An overview is how the host is doing, on one page.
+type overview struct {
+	admin.Status
+	Plugins []admin.Plugin
+	Charts  []chart
+	Events  []admin.Event // the last ones, the latest first
+}
+
+func (s *Site) overview(*http.Request) (page, error) {
+	o := overview{Status: s.backend.Status(), Plugins: s.backend.Plugins(), Charts: s.history.charts(), Events: s.backend.Events()}
+	slices.Reverse(o.Events)
+	o.Events = o.Events[:min(len(o.Events), 20)]
+	return page{Template: "overview.html", Title: "Overview", Here: "/", Main: o}, nil
+}
+
+// perPage is how many rows of the list of Services are shown at once: a browser takes seconds to lay out thousands.
+const perPage = 200
+
+// A serviceList is a part of the ports of Services that were asked for.
+type serviceList struct {
+	Text          string
+	Problems      bool
+	Rows          []row
+	First, Last   int    // rows of this part, counted from 1
+	Of            int    // all rows
+	Before, After string // the queries for the parts before and after it; empty: there is none
+}
+
+// A row is one port of a Service, or a Service that has none.
+type row struct {
+	Title, Problem string
+	*admin.Port
+}
+
+func (s *Site) services(r *http.Request) (page, error) {
+	q := r.URL.Query()
+	list := serviceList{Text: strings.TrimSpace(q.Get("text")), Problems: q.Has("problems")}
+	var rows []row
+	for _, svc := range s.backend.Services() {
+		for i := range svc.Ports {
+			p := &svc.Ports[i]
+			if (!list.Problems || p.State != "served") && (list.Text == "" || svc.Mentions(*p, list.Text)) {
+				rows = append(rows, row{svc.PortName(*p), "", p})
+			}
+		}
+		if name := svc.Namespace + "/" + svc.Name; len(svc.Ports) == 0 && strings.Contains(name, list.Text) {
+			rows = append(rows, row{name, cmp.Or(strings.Join(svc.Problems, "; "), "it has no port that is served"), nil})
+		}
 	}
-	if code == http.StatusTooManyRequests {
-		w.Header().Set("Retry-After", "1")
+	from, _ := strconv.Atoi(q.Get("from")) // what is no number is the beginning
+	from = max(0, min(from, len(rows)-1)) / perPage * perPage
+	end := min(from+perPage, len(rows))
+	part := func(from int) string {
+		q.Set("from", strconv.Itoa(from))
+		return "?" + q.Encode()
 	}
-	_ = s.show(w, code, "error", frame{Title: "Error", Main: e})
+	list.Rows, list.First, list.Last, list.Of = rows[from:end], from+1, end, len(rows)
+	if from > 0 {
+		list.Before = part(from - perPage)
+	}
+	if end < len(rows) {
+		list.After = part(end)
+	}
+	return page{Template: "services.html", Title: "Services", Here: "/services", Main: list}, nil
+}
+
+// A serviceView is one Service.
+type serviceView struct{ admin.ServiceDetail }
+
+func (s *Site) service(r *http.Request) (page, error) {
+	if !s.reads.Allow() {
+		return page{}, &admin.Error{Code: http.StatusTooManyRequests, What: "too many questions at once", Why: "each has the dataplane read what it serves", Try: "again in a second"}
+	}
+	detail, err := s.backend.Service(r.Context(), r.PathValue("namespace"), r.PathValue("name"))
+	return page{Template: "service.html", Title: detail.Namespace + "/" + detail.Name, Here: "/services", Main: serviceView{detail}}, err
 }

@@ -19,7 +19,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/pointsman/pointsman/test/eventually"
 )
@@ -224,12 +223,6 @@ func (tab *Tab) Show(width, height int, colours string) {
 	tab.call("Emulation.setEmulatedMedia", map[string]any{"features": []any{map[string]any{"name": "prefers-color-scheme", "value": colours}}}, nil)
 }
 
-// Scripts lets scripts of the pages that are loaded from now on run, or not.
-func (tab *Tab) Scripts(run bool) {
-	tab.t.Helper()
-	tab.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": !run}, nil)
-}
-
 // Named lists what a screen reader finds: "link Services", "table Events".
 func (tab *Tab) Named() []string {
 	tab.t.Helper()
@@ -269,15 +262,4 @@ func (tab *Tab) Errors() []string {
 	found := tab.errors
 	tab.errors = nil
 	return found
-}
-
-// Soon waits until an expression is true.
-func (tab *Tab) Soon(what, expression string) {
-	tab.t.Helper()
-	eventually.SucceedsWithin(tab.t, 2*time.Minute, what, func() error {
-		if got := tab.Eval(expression); got != "true" {
-			return fmt.Errorf("%s is %s", expression, got)
-		}
-		return nil
-	})
 }
