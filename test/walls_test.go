@@ -61,7 +61,7 @@ var walls = []wall{
 	{"host/demo", []string{"sdk/ledger", "sdk/statefile", "configs", "golang.org/x/sys"}, "drives the real binaries as a user would, never in process"},
 	{"host/scaffold", []string{"examples/python-relay", "sdk/examples", "sdk/wire"}, "what `plugin new` writes; of the examples it has the text alone"},
 	{"host/limit", nil, "how many descriptors the host's servers may hold, and when there are none left"},
-	{"host/doctor", []string{"host/admin", "golang.org/x/sys"}, "what a node has that no dataplane decides; it only looks"},
+	{"host/doctor", []string{"host/admin", "host/phrase", "golang.org/x/sys"}, "what a node has that no dataplane decides; it only looks"},
 	{"host/trial", nil, "whether a node is well for a time; it asks what everyone may ask, and acts on nothing"},
 	{"host/phrase", nil, "words, for events and verbs alike"},
 	{"host/dataplanes", []string{"sdk", "sdk/wire", "host/admin", "host/canary", "host/config", "host/feed", "host/health", "host/intent", "host/launch", "host/phrase", "host/quarantine", "host/report", "host/supervise", "host/swap", "host/track", "github.com/hashicorp/go-hclog", "k8s.io/utils/clock"},

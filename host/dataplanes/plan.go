@@ -238,21 +238,6 @@ func check(ctx context.Context, path, sum string, options []byte) (admin.Check, 
 	return answer[admin.Check](verb(ctx, path, sum, words...))
 }
 
-// WouldRemove returns what a plugin's binary would clean up, and with kubeProxy also what kube-proxy
-// left in the modes that it replaces.
-func WouldRemove(ctx context.Context, f supervise.Found, sum string, kubeProxy bool) ([]string, error) {
-	if f.Err != nil {
-		return nil, f.Err
-	}
-	var flags []string
-	if kubeProxy {
-		flags = append(flags, "--kube-proxy")
-	}
-	ctx, cancel := context.WithTimeout(ctx, verbLimit)
-	defer cancel()
-	return wouldRemove(ctx, f.Path, sum, flags...)
-}
-
 // wouldRemove returns the things that a plugin's binary would clean up.
 func wouldRemove(ctx context.Context, path, sum string, flags ...string) ([]string, error) {
 	cleaned, err := answer[struct {

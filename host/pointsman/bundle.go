@@ -4,7 +4,6 @@ package main
 
 import (
 	"archive/tar"
-	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/doctor"
 	"github.com/pointsman/pointsman/host/phrase"
 )
 
@@ -130,7 +130,7 @@ func hiding(values []string, schemas string) *strings.Replacer {
 func (b *bundle) addAll(ctx context.Context, c *cobra.Command) error {
 	versionText, err := json.MarshalIndent(version(), "", "  ")
 	err = errors.Join(b.add("version.json", versionText, err), b.add("config.json", b.settings, b.invalid))
-	findings, failed := json.MarshalIndent(diagnosis(examine(ctx, c)), "", "  ")
+	findings, failed := json.MarshalIndent(doctor.NewDiagnosis(examine(ctx, c)), "", "  ")
 	err = errors.Join(err, b.add("doctor.json", findings, failed))
 	asked := []struct{ file, path string }{
 		{"status.json", "status"}, {"services.json", "services"}, {"events.json", "events"}, {"plugins.json", "plugins"},
@@ -165,9 +165,4 @@ func (b *bundle) add(name string, text []byte, missing error) error {
 	}
 	_, err = b.out.Write([]byte(hidden))
 	return err
-}
-
-// diagnosis returns the answer of doctor.
-func diagnosis(found []admin.Finding) admin.Diagnosis {
-	return admin.Diagnosis{Meta: admin.Meta{APIVersion: admin.APIVersion, Kind: "Diagnosis"}, Checks: found, Result: cmp.Or(admin.Worst(found), admin.OK)}
 }

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/doctor"
 )
 
 // A table aligns its cells, and has colours where it is printed on a terminal that has them.
@@ -38,12 +38,12 @@ func isTerminal(w io.Writer) bool {
 // paint returns text in green, yellow or red, by the result of a check, if the table w has colours.
 // All cells of a column are painted or none: the codes (SGR of ECMA-48) are equally long, so the
 // columns stay aligned.
-func paint(w io.Writer, result admin.Result, text string) string {
+func paint(w io.Writer, result doctor.Result, text string) string {
 	if t, ok := w.(table); !ok || !t.colours {
 		return text
 	}
 	const usual = 39
-	colour, known := map[admin.Result]int{admin.OK: 32, admin.Warn: 33, admin.Fail: 31}[result]
+	colour, known := map[doctor.Result]int{doctor.OK: 32, doctor.Warn: 33, doctor.Fail: 31}[result]
 	if !known {
 		colour = usual
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/doctor"
 )
 
 // TestColouredTables: a table in colours has the columns of a table without.
@@ -19,9 +20,9 @@ func TestColouredTables(t *testing.T) {
 		want  string // in colours
 	}{
 		"doctor": {func(w io.Writer) {
-			writeDiagnosis(w, admin.Diagnosis{Result: admin.Fail, Checks: []admin.Finding{
-				{Check: "host", Result: admin.OK, Why: "r"}, {Check: "forwarding", Result: admin.Warn, Why: "r", Try: "sysctl"},
-				{Check: "clock", Result: admin.Unknown, Why: "r"}, {Check: "plugin", Result: admin.Fail, Why: "r"},
+			writeDiagnosis(w, doctor.Diagnosis{Result: doctor.Fail, Checks: []doctor.Finding{
+				{Check: "host", Result: doctor.OK, Why: "r"}, {Check: "forwarding", Result: doctor.Warn, Why: "r", Try: "sysctl"},
+				{Check: "clock", Result: doctor.Unknown, Why: "r"}, {Check: "plugin", Result: doctor.Fail, Why: "r"},
 			}})
 		}, "\x1b[32mok\x1b[39m|\x1b[33mwarn\x1b[39m|\x1b[39munknown\x1b[39m|\x1b[31mfail\x1b[39m"},
 		"status": {func(w io.Writer) {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/doctor"
 	"github.com/pointsman/pointsman/host/phrase"
 )
 
@@ -143,13 +144,13 @@ func writeStatus(w io.Writer, s admin.Status) {
 	}
 	writeUnserved(w, line, s.Unserved)
 	for _, warning := range s.Warnings {
-		line("warning", "%s %s", paint(w, admin.Warn, warning.Code), warning.Text)
+		line("warning", "%s %s", paint(w, doctor.Warn, warning.Code), warning.Text)
 		if warning.Try != "" {
 			line("", "     try: %s", warning.Try)
 		}
 	}
 	if s.Healthy {
-		line("all", "%s", paint(w, admin.OK, "is well"))
+		line("all", "%s", paint(w, doctor.OK, "is well"))
 	}
 }
 
@@ -173,7 +174,7 @@ func writeUnserved(w io.Writer, line func(label, format string, args ...any), pr
 		}
 		names := services[c]
 		first := names[:min(shownNames, len(names))]
-		line("unserved", "%s%s %s: %s", phrase.List(first), phrase.AndMore(len(names)-len(first)), paint(w, admin.Fail, c.reason), c.why)
+		line("unserved", "%s%s %s: %s", phrase.List(first), phrase.AndMore(len(names)-len(first)), paint(w, doctor.Fail, c.reason), c.why)
 	}
 }
 

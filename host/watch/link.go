@@ -44,6 +44,7 @@ type Request struct {
 	Method, Host string
 	Code         string        // of the answer, or "<error>"
 	Took         time.Duration // until the answer began
+	Date         time.Time     // of the server when it answered; zero: it did not say
 }
 
 // Connect returns a client of the API server. It is not an error that the server does
@@ -103,11 +104,12 @@ type observer struct {
 func (o observer) RoundTrip(r *http.Request) (*http.Response, error) {
 	start := time.Now()
 	answer, err := o.next.RoundTrip(r)
-	code := "<error>"
+	told := Request{Method: r.Method, Host: r.URL.Host, Code: "<error>", Took: time.Since(start)}
 	if err == nil {
-		code = strconv.Itoa(answer.StatusCode)
+		told.Code = strconv.Itoa(answer.StatusCode)
+		told.Date, _ = http.ParseTime(answer.Header.Get("Date"))
 	}
-	o.tell(Request{Method: r.Method, Host: r.URL.Host, Code: code, Took: time.Since(start)})
+	o.tell(told)
 	return answer, err
 }
 

@@ -13,14 +13,14 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/doctor"
 )
 
 // permissions has doctor ask the API server what it keeps from a host: with all that rbac.yaml grants, without
 // two rights of it, and with a token that the server does not know. No host runs meanwhile.
 func permissions(w *world) {
 	w.until("doctor finds all granted", func() error {
-		return w.doctored(w.token(), "ok it answers, and grants what the host asks")
+		return w.doctored(w.token(), "ok it answers")
 	})
 	roles := w.kube.RbacV1().ClusterRoles()
 	role, err := roles.Get(w.Context(), "pointsman", metav1.GetOptions{})
@@ -41,8 +41,9 @@ func permissions(w *world) {
 	defer w.grant()
 	w.until("doctor finds what is not granted", func() error {
 		return w.doctored(w.token(),
-			"fail it answers, and this host may not watch endpointslices.discovery.k8s.io (as node node-a): ",
-			"warn it answers, and this host may not create events.events.k8s.io (as node node-a): ")
+			"ok it answers",
+			"warn it does not allow this host to create events.events.k8s.io: ",
+			"fail it does not allow this host to watch endpointslices.discovery.k8s.io: ")
 	})
 	w.until("doctor is not let in", func() error { return w.doctored("unknown", "fail ask the API server whether this host may ") })
 }
@@ -67,7 +68,7 @@ pluginDirs: [%[3]q]
 	ctx, cancel := afterwards()
 	defer cancel()
 	out, _ := exec.CommandContext(ctx, filepath.Join(binaries, "pointsman"), "doctor", "--config", file, "-o", "json").Output() // fails where a check does
-	var d admin.Diagnosis
+	var d doctor.Diagnosis
 	if err := json.Unmarshal(out, &d); err != nil {
 		return fmt.Errorf("doctor prints %q: %w", out, err)
 	}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/doctor"
+	"github.com/pointsman/pointsman/host/watch"
+)
+
+func doctorVerb() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check what Services on this node depend on, with or without a running host",
+		Long: `Doctor checks the running host and its dataplane, the API server, kube-proxy, the state directory
+and the kernel parameters that Services depend on. It changes nothing. It exits 0 when all is well,
+2 when there is something to look at, and 1 when connections to Services fail.`,
+		Args: noWords(),
+	}
+	out := addFormat(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		ctx, stop := untilInterrupt(c.Context())
+		defer stop()
+		d := doctor.NewDiagnosis(examine(ctx, c))
+		err := out.print(c.OutOrStdout(), d, func(w io.Writer) { writeDiagnosis(w, d) })
+		return cmp.Or(err, map[doctor.Result]error{doctor.Fail: errRefused, doctor.Warn: errDegraded}[d.Result])
+	}
+	return c
+}
+
+func writeDiagnosis(w io.Writer, d doctor.Diagnosis) {
+	for _, f := range d.Checks {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", paint(w, f.Result, string(f.Result)), f.Check, f.Why)
+		if f.Try != "" {
+			fmt.Fprintf(w, "%s\t\t  try: %s\n", paint(w, "", ""), f.Try)
+		}
+	}
+	fmt.Fprintf(w, "%s\tin all\t\n", paint(w, d.Result, string(d.Result)))
+}
+
+// examine makes all checks. It uses the settings of the running host, or those of the file if no host answers.
+func examine(ctx context.Context, c *cobra.Command) (all []doctor.Finding) {
+	host := client(c)
+	status, unreachable := host.Status(ctx)
+	settings, err := settings(c)
+	if running, failed := host.Config(ctx); failed == nil {
+		settings, err = config.Parse("the running host", running.Settings, nil)
+	}
+	if unreachable != nil {
+		all = doctor.New("host", doctor.Fail, "systemctl start pointsman; pointsman plugin check MODE says what the kernel lacks", "%s", oneLineOf(unreachable))
+	} else {
+		all = doctor.New("host", doctor.OK, "", "process %d, mode %s", status.Host.PID, status.Mode)
+	}
+	for _, w := range status.Warnings { // a kernel feature that a dataplane lacks is one
+		all = append(all, doctor.New("host", doctor.Warn, w.Try, "%s: %s", w.Code, w.Text)...)
+	}
+	for _, note := range status.Dataplane.Notes { // such as a FORWARD chain that drops
+		all = append(all, doctor.New("dataplane", doctor.Warn, "", "%s", note)...)
+	}
+	if err != nil {
+		return append(all, doctor.New("config", doctor.Fail, "pointsman config validate", "%s", oneLineOf(err))...)
+	}
+	node := doctor.Node{Proc: "/proc", Mode: cmp.Or(status.Mode, settings.Mode), StateDir: settings.StateDir}
+	if list, err := host.Services(ctx); err == nil {
+		node.Services = list.Items
+	}
+	return slices.Concat(all, server(ctx, settings), kubeProxyBeside(), node.Examine())
+}
+
+// mostSkew is more than what the Date header, which has whole seconds, and a slow answer account for.
+const mostSkew = 10 * time.Second
+
+// server asks the API server which permissions this host lacks, and compares its clock with this node's.
+func server(ctx context.Context, settings *config.Host) []doctor.Finding {
+	const check = "API server"
+	source := settings.Source.Kubernetes
+	if source == nil {
+		return nil
+	}
+	var skew time.Duration
+	client, err := watch.Connect(watch.Connection{
+		Kubeconfig: source.Kubeconfig, QPS: settings.ClientConnection.QPS, Burst: settings.ClientConnection.Burst,
+		Observe: func(r watch.Request) {
+			if !r.Date.IsZero() {
+				skew = time.Since(r.Date).Abs().Round(time.Second)
+			}
+		},
+	})
+	if err != nil && source.Kubeconfig == "" {
+		return doctor.New(check, doctor.Unknown, "kubectl exec in the host's pod: pointsman doctor", "%s", oneLineOf(err))
+	}
+	var denied []watch.Permission
+	if err == nil {
+		here, _ := thisMachine()
+		denied, err = client.Denied(ctx, nodeName(settings, here))
+	}
+	if err != nil {
+		return doctor.New(check, doctor.Fail, "see whether this node reaches the server of the kubeconfig, and whether its credentials are valid", "%s", oneLineOf(err))
+	}
+	all := doctor.New(check, doctor.OK, "", "it answers")
+	for _, p := range denied {
+		result, then := doctor.Fail, "no change of Services reaches this node"
+		if p.Spared {
+			result, then = doctor.Warn, "the host works without it"
+		}
+		all = append(all, doctor.New(check, result, "kubectl apply -f "+watch.RoleFile, "it does not allow this host to %s: %s", p, then)...)
+	}
+	if skew > mostSkew {
+		return append(all, doctor.New("clock", doctor.Warn, "timedatectl", "this node and the API server differ by %s: certificates and tokens may be refused", skew)...)
+	}
+	return append(all, doctor.New("clock", doctor.OK, "", "this node and the API server agree")...)
+}
+
+// kubeProxyBeside looks for a process of kube-proxy in this network namespace.
+func kubeProxyBeside() []doctor.Finding {
+	const check = "kube-proxy"
+	switch all, err := kubeProxies(); {
+	case err != nil:
+		return doctor.New(check, doctor.Unknown, "", "%s", oneLineOf(err))
+	case len(all) > 0:
+		return doctor.New(check, doctor.Warn, "pointsman plan --from-kube-proxy; only one of the two may serve this node", "it runs: process %s", processes(all))
+	}
+	return doctor.New(check, doctor.OK, "", "it does not run in this network namespace")
+}
+
+// oneLineOf returns an error for a table.
+func oneLineOf(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
