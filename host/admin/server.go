@@ -15,7 +15,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/pointsman/pointsman/host/limit"
+	"golang.org/x/net/netutil"
 )
 
 // A Backend is what a Server asks. Its functions are called from any goroutine,
@@ -50,8 +50,7 @@ type Modes struct {
 	Reset func() (string, error)
 }
 
-// mostConns is how many may be connected. One more ends the connection that has been without
-// activity for the longest time.
+// mostConns is how many connections are accepted at a time. Others wait in the kernel.
 const mostConns = 32
 
 // Serve answers on l until ctx ends. It returns when every answer is given or cut
@@ -69,7 +68,6 @@ func answer(ctx context.Context, l net.Listener, h http.Handler, messages *log.L
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ErrorLog:          cmp.Or(messages, log.New(io.Discard, "", 0)),
 	}
-	limit.NewConns(mostConns).Bound(server)
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
@@ -79,7 +77,7 @@ func answer(ctx context.Context, l net.Listener, h http.Handler, messages *log.L
 			_ = server.Close()
 		}
 	})
-	err := server.Serve(l)
+	err := server.Serve(netutil.LimitListener(l, mostConns))
 	if stop() {
 		return fmt.Errorf("serve the admin socket: %w", err)
 	}

@@ -16,7 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pointsman/pointsman/host/limit"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -26,7 +25,6 @@ import (
 type checks struct {
 	settings Settings
 	healthy  func() bool // whether what changes is applied in time
-	pool     *limit.Pool // of descriptors
 
 	open map[track.Key]*check // for run alone
 
@@ -41,8 +39,8 @@ type check struct {
 	servers map[netip.Addr]*http.Server
 }
 
-func newChecks(s Settings, pool *limit.Pool, healthy func() bool) *checks {
-	return &checks{settings: s, healthy: healthy, pool: pool, open: make(map[track.Key]*check)}
+func newChecks(s Settings, healthy func() bool) *checks {
+	return &checks{settings: s, healthy: healthy, open: make(map[track.Key]*check)}
 }
 
 // run answers until ctx ends. Now and then it looks whether an address came or
@@ -133,11 +131,11 @@ func (c *checks) listen(addr netip.AddrPort, h http.Handler) (*http.Server, erro
 	if addr.Addr().Is6() {
 		network = "tcp6"
 	}
-	l, err := c.pool.Listen(context.Background(), network, addr.String())
+	l, err := listen(context.Background(), network, addr.String())
 	if err != nil {
 		return nil, err
 	}
-	server := newHTTPServer(h, c.pool, c.settings.Log)
+	server := newHTTPServer(h, c.settings.Log)
 	go func() { // ends when the server is closed
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			l.Close()

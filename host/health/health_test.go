@@ -300,6 +300,30 @@ func TestHardFail(t *testing.T) {
 	}
 }
 
+// TestIdleConnections: callers that hold all connections of one server keep no probe waiting, and those of their own
+// server wait only until one of them goes.
+func TestIdleConnections(t *testing.T) {
+	at := func() string { return fmt.Sprintf("127.0.0.1:%d", free(t)) }
+	b := newHarness(func(s *Settings) { s.Healthz, s.Metrics = at(), at() })
+	b.run(t)
+	metrics := func() string { return fetch("http://" + b.settings.Metrics + "/healthz") }
+	until(t, "metrics are served", metrics, "200  ok")
+	var idle []net.Conn
+	for range 2 * mostConns {
+		c, err := net.Dial("tcp4", b.settings.Metrics)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		idle = append(idle, c)
+	}
+	until(t, "the probes are served", func() string { return strings.Fields(fetch("http://"+b.settings.Healthz+"/livez") + " ")[0] }, "200")
+	for _, c := range idle {
+		c.Close()
+	}
+	until(t, "metrics are served again", metrics, "200  ok")
+}
+
 // TestJSON has every probe's body read by a program.
 func TestJSON(t *testing.T) {
 	var a struct {

@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"log"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/pointsman/pointsman/host/limit"
+	"golang.org/x/net/netutil"
+
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
@@ -58,8 +60,7 @@ type Settings struct {
 	Level      func(level string) error // changes the log's level
 	Report     func(track.Notice)
 
-	Log         *log.Logger // what net/http has to say
-	Descriptors int         // that the process may hold; zero: as the kernel says
+	Log *log.Logger // what net/http has to say
 
 	Now   func() time.Time // nil: time.Now
 	Addrs func() []Addr    // this machine's; nil: as they are
@@ -95,7 +96,6 @@ type Server struct {
 	metrics  *metrics
 	checks   *checks
 	started  time.Time
-	pool     *limit.Pool // of descriptors
 
 	looks sync.Mutex // held while looking
 
@@ -113,17 +113,14 @@ func New(s Settings) *Server {
 	if s.Now == nil {
 		s.Now = time.Now
 	}
-	if s.Descriptors == 0 {
-		s.Descriptors = limit.Descriptors()
-	}
 	if s.Addrs == nil {
 		s.Addrs = machineAddrs
 	}
-	server := &Server{settings: s, started: s.Now(), known: Facts{Eligible: true}, unbound: make(map[string]string), pool: limit.NewPool(s.Descriptors)}
+	server := &Server{settings: s, started: s.Now(), known: Facts{Eligible: true}, unbound: make(map[string]string)}
 	server.looked, server.open = server.started, server.started
 	server.SetPeriods(s.MinGap, s.Period)
 	server.metrics = newMetrics(server)
-	server.checks = newChecks(s, server.pool, func() bool { return server.assessed().Healthy })
+	server.checks = newChecks(s, func() bool { return server.assessed().Healthy })
 	return server
 }
 
@@ -281,12 +278,12 @@ func (s *Server) serve(ctx context.Context, addr, reason, what string, h http.Ha
 
 // serveAt answers at addr until ctx ends.
 func (s *Server) serveAt(ctx context.Context, addr, what string, h http.Handler) error {
-	l, err := s.pool.Listen(ctx, "tcp", addr)
+	l, err := listen(ctx, "tcp", addr)
 	if err != nil {
 		return err
 	}
 	s.bound(what, nil)
-	server := newHTTPServer(h, s.pool, s.settings.Log)
+	server := newHTTPServer(h, s.settings.Log)
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -314,17 +311,29 @@ func (s *Server) Unbound() []string {
 	return append(list, s.checks.unbound()...)
 }
 
+// mostConns is how many connections each listener of this package accepts at a time. Others wait in the kernel.
+const mostConns = 64
+
+// listen listens at an address. Each server has a listener of its own, so that callers of one do not keep a probe of
+// another waiting.
+func listen(ctx context.Context, network, addr string) (net.Listener, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return netutil.LimitListener(l, mostConns), nil
+}
+
 // newHTTPServer returns a server that no client can hold up.
-func newHTTPServer(h http.Handler, pool *limit.Pool, to *log.Logger) *http.Server {
-	server := &http.Server{
+func newHTTPServer(h http.Handler, to *log.Logger) *http.Server {
+	return &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second,
-		IdleTimeout:       60 * time.Second,
+		IdleTimeout:       30 * time.Second,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          to,
 	}
-	pool.Bound(server)
-	return server
 }

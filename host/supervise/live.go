@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/launch"
-	"github.com/pointsman/pointsman/host/limit"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/statefile"
 	"github.com/pointsman/pointsman/sdk/wire"
@@ -224,7 +223,7 @@ func (v *live) beat(ctx context.Context, s *Supervisor, about func(EventKind, st
 			return
 		}
 		switch {
-		case err != nil && (silence.excused() || limit.Exhausted(err)):
+		case err != nil && (silence.excused() || exhausted(err)):
 			about(Starved, err.Error())
 		case err != nil:
 			about(Missed, err.Error())

@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pointsman/pointsman/host/limit"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
@@ -169,8 +168,8 @@ func (l *loop) start(ctx context.Context) {
 		switch {
 		case refused:
 			e.Event = Event{Kind: Refuses, Why: err.Error()}
-		case limit.Exhausted(err):
-			e.Event = Event{Kind: Hindered, Why: fmt.Sprintf("the host is short of descriptors or memory (RLIMIT_NOFILE is %d), which is not the plugin's fault: %v", limit.Descriptors(), err)}
+		case exhausted(err):
+			e.Event = Event{Kind: Hindered, Why: fmt.Sprintf("the host is short of descriptors or memory (RLIMIT_NOFILE is %d), which is not the plugin's fault: %v", mostDescriptors(), err)}
 		case err != nil:
 			e.Event = Event{Kind: Failed, Why: err.Error()}
 		}
@@ -315,7 +314,7 @@ func (l *loop) obtain(ctx context.Context, p Plugin, first bool) (*live, error) 
 			return came, nil
 		case ctx.Err() != nil && l.leaves():
 			return nil, err // it was not asked for long enough to say that it does not answer
-		case limit.Exhausted(err):
+		case exhausted(err):
 			return nil, err // it was not asked at all
 		}
 		l.looked.Store(true)

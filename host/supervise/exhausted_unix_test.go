@@ -2,7 +2,7 @@
 
 //go:build unix
 
-package limit
+package supervise
 
 import (
 	"errors"
@@ -28,7 +28,7 @@ func TestExhausted(t *testing.T) {
 		{syscall.ECONNREFUSED, false},
 		{&os.PathError{Op: "open", Path: "/x", Err: syscall.ENOENT}, false},
 	} {
-		if got := Exhausted(c.err); got != c.want {
+		if got := exhausted(c.err); got != c.want {
 			t.Errorf("%v: %t", c.err, got)
 		}
 	}

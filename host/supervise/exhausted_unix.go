@@ -2,7 +2,7 @@
 
 //go:build unix
 
-package limit
+package supervise
 
 import (
 	"errors"
@@ -10,9 +10,9 @@ import (
 	"syscall"
 )
 
-// Descriptors returns how many this process may hold. At its start Go has raised the soft limit
+// mostDescriptors returns how many this process may hold. At its start Go has raised the soft limit
 // to the hard one; what it executes gets the former back.
-func Descriptors() int {
+func mostDescriptors() int {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
 		return unknown
@@ -20,9 +20,9 @@ func Descriptors() int {
 	return int(min(uint64(l.Cur), 1<<20))
 }
 
-// Exhausted reports whether err says that this process, or the machine, has no descriptor, no
+// exhausted reports whether err says that this process, or the machine, has no descriptor, no
 // memory or no process left: what failed is not to blame.
-func Exhausted(err error) bool {
+func exhausted(err error) bool {
 	if fork := new(os.PathError); errors.As(err, &fork) && fork.Op == "fork/exec" && errors.Is(fork, syscall.EAGAIN) {
 		return true // no process may be added
 	}
