@@ -69,7 +69,7 @@ Under the Local policy a local pod gets Cluster, not masqueraded; the node gets
 Cluster, masqueraded; any other caller gets Local with the source kept. An endpoint
 that calls itself is masqueraded.
 
-3. Idempotent. A Full removes whatever of ours it does not name or keep. A gap is
+3. Idempotent. A Full removes whatever of ours it does not name. A gap is
 answered with ErrResync. After any other error nothing is taken for granted: the
 next update starts at the last acknowledged revision. A Full cut off before its
 last chunk changed nothing.
@@ -142,7 +142,7 @@ virtual servers is noticed within 5 s and repaired; anything subtler by a slow,
 spread-out audit.
 
 13. Evolution. An enum value that a dataplane does not know puts that Service in
-Failed, never the update. A field whose absence would change where a packet goes
+Failed, never the update. Serve does this, and leaves the Service out. A field whose absence would change where a packet goes
 has a [Feature] name, and the host keeps such a Service from a dataplane that does
 not claim it. Dataplane gains no method within a major version.
 */

@@ -24,9 +24,8 @@ type State struct {
 	Node     Node
 	Services map[Name]Service
 
-	// Kept are the names that are quarantined. Above stands the value last
-	// confirmed, if there was one (a new process never learned it); either way
-	// what the kernel serves stays.
+	// Kept names Services that this node cannot serve, and that a function of Whole is
+	// therefore not given: it leaves them as they are served. Only Whole sets it.
 	Kept map[Name]bool
 
 	begun     bool               // a Full has been confirmed
@@ -83,9 +82,6 @@ func (s *State) Apply(u Update) (Changes, error) {
 	for i := range u.Set {
 		s.put(u.Set[i].Name, &u.Set[i])
 	}
-	for _, name := range u.Keep {
-		s.keep(name)
-	}
 	s.applied = u.To
 	return s.changes(), nil
 }
@@ -98,31 +94,25 @@ func (s *State) Confirm(failed ...Failure) {
 	s.begun = s.begun || s.full
 	s.revision = s.applied
 	for _, f := range failed {
-		if u, ok := s.unsettled[f.Name]; ok && !s.Kept[f.Name] {
+		if u, ok := s.unsettled[f.Name]; ok {
 			s.failed[f.Name] = u.before
 			delete(s.unsettled, f.Name)
-		} else if _, there := s.Services[f.Name]; there && !ok && !s.Kept[f.Name] {
+		} else if _, there := s.Services[f.Name]; there {
 			if _, again := s.failed[f.Name]; !again {
 				s.failed[f.Name] = nil // which value serves is not known
 			}
 		}
 	}
-	settling := s.unsettled
-	s.unsettled = make(map[Name]unsettled) // small again: to walk a map costs its largest size
-	for name, u := range settling {
-		if u.applied && s.Kept[name] {
-			s.unsettled[name] = u // it was left half-way, and is in the Changes when it is named again
-			continue
-		}
+	for name := range s.unsettled {
 		delete(s.failed, name)
 	}
+	s.unsettled = make(map[Name]unsettled) // small again: to walk a map costs its largest size
 	s.full, s.node = false, false
 }
 
 func (s *State) begin(services int) {
 	if s.Services == nil {
 		s.Services = make(map[Name]Service, services)
-		s.Kept = make(map[Name]bool)
 		s.unsettled = make(map[Name]unsettled, services)
 		s.failed = make(map[Name]*Service)
 	}
@@ -132,14 +122,11 @@ func (s *State) begin(services int) {
 	}
 }
 
-// dropAllBut deletes what a Full does not name. What it keeps stays as it is.
+// dropAllBut deletes what a Full does not name.
 func (s *State) dropAllBut(u Update) {
-	named := make(map[Name]bool, len(u.Set)+len(u.Keep))
+	named := make(map[Name]bool, len(u.Set))
 	for i := range u.Set {
 		named[u.Set[i].Name] = true
-	}
-	for _, name := range u.Keep {
-		named[name] = true
 	}
 	for name := range s.Services {
 		if !named[name] {
@@ -151,22 +138,6 @@ func (s *State) dropAllBut(u Update) {
 			s.put(name, nil)
 		}
 	}
-	clear(s.Kept)
-}
-
-// keep quarantines one Service: it goes back to the value last confirmed, which
-// the kernel serves, and is no change.
-func (s *State) keep(name Name) {
-	s.Kept[name] = true
-	before := s.confirmed(name)
-	if u, ok := s.unsettled[name]; ok {
-		before = u.before
-	}
-	delete(s.failed, name)
-	delete(s.Services, name)
-	if before != nil {
-		s.Services[name] = *before
-	}
 }
 
 // put sets one Service, or deletes it, and remembers the value last confirmed.
@@ -174,7 +145,6 @@ func (s *State) put(name Name, svc *Service) {
 	if _, ok := s.unsettled[name]; !ok {
 		s.unsettled[name] = unsettled{before: s.confirmed(name)}
 	}
-	delete(s.Kept, name)
 	if svc == nil {
 		delete(s.Services, name)
 		return
@@ -202,13 +172,10 @@ func (s *State) service(name Name) *Service {
 
 // changes lists what was applied and not confirmed. The first time, what came
 // back to its old value is left out; after a failure it is not known how far the
-// kernel followed, so it is in them too. What is kept is no change.
+// kernel followed, so it is in them too.
 func (s *State) changes() Changes {
 	c := Changes{Full: s.full, Node: s.node, Services: make([]Change, 0, len(s.unsettled))}
 	for name, u := range s.unsettled {
-		if s.Kept[name] {
-			continue
-		}
 		change := Change{Name: name, Before: u.before, After: s.service(name)}
 		if u.applied || !change.same() {
 			c.Services = append(c.Services, change)

@@ -25,13 +25,7 @@ func (s *walk) expect(u Update) expected {
 		for name := range s.failed {
 			named[name] = true
 		}
-		for _, name := range u.Keep {
-			delete(named, name)
-		}
 		clear(s.applied)
-		for _, name := range u.Keep {
-			s.applied[name] = Service{} // below
-		}
 	}
 	for _, svc := range u.Set {
 		named[svc.Name], s.applied[svc.Name] = true, svc
@@ -39,13 +33,6 @@ func (s *walk) expect(u Update) expected {
 	for _, name := range u.Delete {
 		named[name] = true
 		delete(s.applied, name)
-	}
-	for _, name := range u.Keep {
-		delete(s.failed, name)
-		delete(s.applied, name)
-		if svc, ok := s.settled[name]; ok {
-			s.applied[name] = svc
-		}
 	}
 	for name := range named {
 		s.unsure[name] = true
@@ -60,7 +47,7 @@ func (s *walk) expect(u Update) expected {
 		before, had := s.settled[name]
 		after, has := s.applied[name]
 		same := had == has && before.Equal(after)
-		if !s.kept[name] && (unsure[name] || !same) {
+		if unsure[name] || !same {
 			e.services[name] = show(before, had) + " to " + show(after, has)
 		}
 	}
@@ -102,9 +89,6 @@ func (s *walk) agrees() error {
 	if s.state.Node.Name != s.nodeApplied.Name {
 		return fmt.Errorf("the state has node %q, and should have %q", s.state.Node.Name, s.nodeApplied.Name)
 	}
-	if !maps.Equal(s.state.Kept, s.kept) {
-		return fmt.Errorf("kept are %v, and should be %v", s.state.Kept, s.kept)
-	}
 	if s.state.Revision() != s.at {
 		return fmt.Errorf("at revision %d, and should be at %d", s.state.Revision(), s.at)
 	}
@@ -123,11 +107,8 @@ func (s *walk) served() error {
 	}
 	for _, name := range names {
 		want, wanted := s.want[name]
-		if s.failed[name] || s.kept[name] {
+		if s.failed[name] {
 			want, wanted = s.settled[name], s.settled[name].Name == name
-		}
-		if s.kept[name] && s.unsure[name] {
-			continue // left half-way
 		}
 		got, served := s.kernel[name]
 		if wanted != served || !got.Equal(want) {

@@ -28,7 +28,7 @@ func TestStateApply(t *testing.T) {
 func FuzzStateApply(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16})
-	f.Add([]byte("set one, err, keep it, confirm, and set it again as it was: it must be named"))
+	f.Add([]byte("set one, err, confirm, and set it again as it was: it must be named"))
 	f.Add([]byte("a full, a gap, a full, a node, another node, the first node, and a failure"))
 	f.Fuzz(func(t *testing.T, dice []byte) {
 		if err := tell(dice); err != nil {
@@ -46,7 +46,6 @@ type walk struct {
 	// The host.
 	want     map[Name]Service
 	owed     map[Name]bool // changed since the last acknowledgement
-	kept     map[Name]bool // quarantined
 	at       uint64        // the revision last acknowledged
 	newest   uint64
 	fullNext bool
@@ -67,7 +66,7 @@ type walk struct {
 func tell(dice []byte) error {
 	s := &walk{
 		dice: dice, fullNext: true,
-		want: map[Name]Service{}, owed: map[Name]bool{}, kept: map[Name]bool{},
+		want: map[Name]Service{}, owed: map[Name]bool{},
 		applied: map[Name]Service{}, settled: map[Name]Service{}, failed: map[Name]bool{}, unsure: map[Name]bool{},
 		kernel: map[Name]Service{},
 	}
@@ -139,30 +138,20 @@ func (s *walk) change() {
 			s.owed[name] = true // it is offered again
 		}
 	}
-	name := names[s.draw(len(names))]
-	switch s.draw(8) {
-	case 0:
-		s.kept[name] = true
-	case 1, 2:
-		if s.kept[name] {
-			delete(s.kept, name)
-			s.owed[name] = true
-		}
-	}
 }
 
 // gap is an update that leads from elsewhere: it must change nothing.
 func (s *walk) gap() error {
-	before, services, kept := s.state, maps.Clone(s.state.Services), maps.Clone(s.state.Kept)
+	before, services := s.state, maps.Clone(s.state.Services)
 	from := s.at + 1 + uint64(s.draw(3))
 	if s.fullNext && !s.state.begun {
 		from = 0 // nothing leads on from nothing
 	}
-	_, err := s.state.Apply(Update{From: from, To: from + 1, Delete: names, Keep: names})
+	_, err := s.state.Apply(Update{From: from, To: from + 1, Delete: names})
 	if !errors.Is(err, ErrResync) {
 		return fmt.Errorf("an update that leads from %d, at %d, got %v", from, s.at, err)
 	}
-	if !maps.EqualFunc(services, s.state.Services, Service.Equal) || !maps.Equal(kept, s.state.Kept) || before.Revision() != s.state.Revision() {
+	if !maps.EqualFunc(services, s.state.Services, Service.Equal) || before.Revision() != s.state.Revision() {
 		return fmt.Errorf("a refused update changed the state")
 	}
 	return nil
@@ -183,8 +172,6 @@ func (s *walk) update() Update {
 	for _, name := range names {
 		svc, exists := s.want[name]
 		switch {
-		case s.kept[name]:
-			u.Keep = append(u.Keep, name)
 		case exists && (u.Full || s.owed[name] || s.draw(9) == 0):
 			u.Set = append(u.Set, svc)
 		case !exists && !u.Full && (s.owed[name] || s.draw(9) == 0):
@@ -217,16 +204,13 @@ func (s *walk) confirm(c Changes, to uint64) {
 	}
 	if c.Full {
 		for name := range s.kernel {
-			if _, wanted := s.state.Services[name]; !wanted && !s.state.Kept[name] && !bad[name] {
+			if _, wanted := s.state.Services[name]; !wanted && !bad[name] {
 				delete(s.kernel, name)
 			}
 		}
 	}
 	s.state.Confirm(failures...)
 	for name := range s.unsure {
-		if s.kept[name] {
-			continue // it is still not known
-		}
 		delete(s.unsure, name)
 		if s.failed[name] = bad[name]; bad[name] {
 			continue

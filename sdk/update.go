@@ -13,15 +13,10 @@ type Update struct {
 	// whatever was sent since, as it is now.
 	From, To uint64
 
-	// Full says that Set is everything: what it does not name, and Keep does not
-	// either, is no longer wanted.
+	// Full says that Set is everything: what it does not name is no longer wanted.
 	Full bool
 
 	Node   *Node     // nil: unchanged
 	Set    []Service // added or changed
 	Delete []Name    // gone; one that was never there is harmless
-
-	// Keep names Services that are quarantined because a dataplane crashes on
-	// them. They are left as they are served now, also by a Full.
-	Keep []Name
 }

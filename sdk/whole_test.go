@@ -74,8 +74,8 @@ func TestWholeIsGivenAll(t *testing.T) {
 	expect(t, w, "n1[a=2 b=1]")
 	takes(t, dp, Update{From: 2, To: 3, Node: &Node{Name: "n2"}, Delete: []Name{svc("b", 0).Name}})
 	expect(t, w, "n2[a=2]")
-	takes(t, dp, Update{To: 4, Full: true, Set: []Service{svc("c", 1)}, Keep: []Name{svc("a", 0).Name, svc("z", 0).Name}})
-	expect(t, w, "n2[a=2 c=1 keep a keep z]")
+	takes(t, dp, Update{To: 4, Full: true, Set: []Service{svc("c", 1)}})
+	expect(t, w, "n2[c=1]")
 }
 
 func TestWholeAsksForAFull(t *testing.T) {
@@ -161,12 +161,12 @@ func TestWholeYieldsWhatDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.take()
-	takes(t, dp, Update{From: 1, To: 2, Set: []Service{svc("b", 1)}, Keep: []Name{svc("a", 0).Name}})
+	takes(t, dp, Update{From: 1, To: 2, Set: []Service{svc("b", 1)}})
 	expect(t, w, "[]")
 	if err := dp.SetRole(t.Context(), Active); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, w, "[a=1 b=1 keep a]")
+	expect(t, w, "[a=1 b=1]")
 }
 
 func TestWholeRoleAtStart(t *testing.T) {

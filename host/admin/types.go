@@ -107,7 +107,7 @@ type Counts struct {
 // A Problem is a Service and what is wrong with serving it.
 type Problem struct {
 	Service string `json:"service"`
-	Reason  string `json:"reason"` // failed, refused, withheld, quarantined, conflict, invalid
+	Reason  string `json:"reason"` // failed, refused, withheld, conflict, invalid
 	Why     string `json:"why"`
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/pointsman/pointsman/host/feed"
-	"github.com/pointsman/pointsman/host/quarantine"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/track"
@@ -30,7 +29,6 @@ type dataplane struct {
 	log           hclog.Logger
 	hooks         hooks
 	process       *process
-	quarantine    *quarantine.Quarantine
 	changes       notifier      // of what mu guards, and of the process's state
 	roleSemaphore chan struct{} // holds an element while the role of the process is set
 
@@ -79,14 +77,10 @@ func (p *dataplane) run(plugin supervise.Plugin) {
 		Log:        p.process.line,
 		Beat:       p.beat,
 	})
-	p.quarantine = quarantine.New(quarantine.Settings{
-		Plugin: p.name, Report: p.reports.Report, Value: p.tracker.Value,
-		Ready: swapSide{p}.Filled, Try: p.try, Changed: p.applyQuarantine,
-	})
 }
 
 // start begins to run its process, until ctx ends or the process is stopped.
-func (p *dataplane) start(ctx context.Context) { p.process.start(ctx, p.quarantine.Run) }
+func (p *dataplane) start(ctx context.Context) { p.process.start(ctx) }
 
 // notify has whatever waits for a change look again.
 func (p *dataplane) notify() {
@@ -156,34 +150,6 @@ func (p *dataplane) setPeriods(gap, retry time.Duration) error {
 		return nil
 	}
 	return s.feed.SetPeriods(gap, retry)
-}
-
-// applyQuarantine gives the session's cursor the quarantined Services.
-func (p *dataplane) applyQuarantine() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.session.fed() {
-		p.session.cursor.Quarantine(p.quarantine.Names()...)
-	}
-}
-
-// try updates an instance that serves nothing with a group of Services, and lets it leave
-// all others as they are. It reports whether the instance crashed.
-func (p *dataplane) try(ctx context.Context, group []sdk.Name) (crashed bool, err error) {
-	return p.process.plugin.Try(ctx, func(ctx context.Context, r *wire.Remote, d sdk.Description) error {
-		if err := r.SetRole(ctx, trialRole(d)); err != nil { // it must not try for the writer's lock
-			return err
-		}
-		c := p.tracker.Cursor(d)
-		defer c.Close()
-		c.Quarantine(p.tracker.NamesBut(group)...)
-		u, ok := c.Next()
-		if !ok {
-			return nil
-		}
-		_, err := r.Sync(ctx, u)
-		return err
-	})
 }
 
 // trialRole returns the role in which a process changes nothing that serves: it plans all, writes

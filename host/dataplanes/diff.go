@@ -51,7 +51,7 @@ func (set *Set) Diff(ctx context.Context, mode string) (admin.Diff, error) {
 	if described.Why != "" {
 		return d, errors.New(described.Why)
 	}
-	return d, set.plan(ctx, &d, binary{found.Path, p.SHA256, p.Options}, features(described.Features), nil)
+	return d, set.plan(ctx, &d, binary{found.Path, p.SHA256, p.Options}, features(described.Features))
 }
 
 // notComparable says of an error about a swap that it is about a diff.
@@ -91,7 +91,7 @@ func (set *Set) drift(ctx context.Context, main *dataplane) (admin.Diff, error) 
 		d.Notes = append(d.Notes, "only where Services are reached and where they lead is compared, as "+main.name+" itself reads that: another process cannot see all that it has")
 		return d, set.readDrift(ctx, &d, main)
 	}
-	return d, set.plan(ctx, &d, binary{plugin.Path, plugin.SHA256, plugin.Options}, status.Description.Features, main.quarantine.Names())
+	return d, set.plan(ctx, &d, binary{plugin.Path, plugin.SHA256, plugin.Options}, status.Description.Features)
 }
 
 // A binary is how a plugin's binary is run, and with which options.
@@ -101,8 +101,8 @@ type binary struct {
 }
 
 // plan has a process of a binary compare the kernel with everything that is to be served.
-func (set *Set) plan(ctx context.Context, d *admin.Diff, b binary, has []sdk.Feature, keep []sdk.Name) error {
-	u, known := set.Tracker.Whole(has, keep)
+func (set *Set) plan(ctx context.Context, d *admin.Diff, b binary, has []sdk.Feature) error {
+	u, known := set.Tracker.Whole(has)
 	if !known {
 		return errNotSynced(d.Mode)
 	}
@@ -158,7 +158,7 @@ const mostRead = 10_000
 
 // readDrift compares what is to be served with what the dataplane reads where it serves.
 func (set *Set) readDrift(ctx context.Context, d *admin.Diff, p *dataplane) error {
-	u, known := set.Tracker.Whole(p.status().Description.Features, p.quarantine.Names())
+	u, known := set.Tracker.Whole(p.status().Description.Features)
 	if !known {
 		return errNotSynced(d.Mode)
 	}
@@ -181,9 +181,6 @@ func (set *Set) readDrift(ctx context.Context, d *admin.Diff, p *dataplane) erro
 			addDrift(d, svc, found[svc.Name])
 		}
 		delete(found, svc.Name)
-	}
-	for _, name := range u.Keep {
-		delete(found, name)
 	}
 	for name, served := range found {
 		addDrift(d, sdk.Service{Name: name}, served)

@@ -17,7 +17,6 @@ is to serve. They meet here, with what they need of this machine.
 	                        │        ▼                          ▼          │
 	                        │     canary                    dataplane ◀────┼── track: Services
 	                        │                    process, session, writer  │
-	                        │                    quarantine   │            │
 	                        └─────────────────────────────────┼────────────┘
 	                                                          ▼ the plugin's process
 

@@ -19,15 +19,13 @@ func service(name string) sdk.Name {
 // TestLosses says what a swap would take from whom, and nothing else.
 func TestLosses(t *testing.T) {
 	now := track.CursorStatus{
-		Failed:      []sdk.Failure{{Name: service("broken"), Err: errors.New("no room")}},
-		Quarantined: []sdk.Name{service("deadly")},
+		Failed: []sdk.Failure{{Name: service("broken"), Err: errors.New("no room")}},
 	}
 	next := track.CursorStatus{
-		Failed:      []sdk.Failure{{Name: service("broken"), Err: errors.New("no room")}, {Name: sdk.Name{Namespace: canary.Namespace, Service: "canary"}, Err: errors.New("taken")}},
-		Withheld:    []track.Withheld{{Name: service("phone"), Lacks: []sdk.Feature{"sctp"}}},
-		Quarantined: []sdk.Name{service("deadly"), service("fresh")},
+		Failed:   []sdk.Failure{{Name: service("broken"), Err: errors.New("no room")}, {Name: service("fresh"), Err: errors.New("no room")}, {Name: sdk.Name{Namespace: canary.Namespace, Service: "canary"}, Err: errors.New("taken")}},
+		Withheld: []track.Withheld{{Name: service("phone"), Lacks: []sdk.Feature{"sctp"}}},
 	}
-	want := []string{"shop/fresh/tcp4: the dataplane crashes on it", "shop/phone/tcp4: the dataplane does not serve sctp"}
+	want := []string{"shop/fresh/tcp4: no room", "shop/phone/tcp4: the dataplane does not serve sctp"}
 	if got := losses(now, next); !slices.Equal(got, want) {
 		t.Errorf("a swap loses %q, want %q", got, want)
 	}

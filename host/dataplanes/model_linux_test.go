@@ -214,9 +214,6 @@ func (p *modelPlugin) program() error {
 	for name := range want {
 		errs = append(errs, p.kernel.change(p.mode, func(r *rules) { r.Frontends[name] = true }))
 	}
-	for name := range p.state.Kept { // quarantined: left as it is served
-		want[name.String()] = true
-	}
 	errs = append(errs, p.kernel.change(p.mode, func(r *rules) {
 		maps.DeleteFunc(r.Frontends, func(name string, _ bool) bool { return !want[name] })
 	}), p.lead())

@@ -37,8 +37,8 @@ type process struct {
 	ended  chan struct{}           // closed when it is over
 }
 
-// start begins to run it, and beside it what besides does, until ctx ends or Stop.
-func (p *process) start(ctx context.Context, besides func(context.Context)) {
+// start begins to run it, until ctx ends or stop is called.
+func (p *process) start(ctx context.Context) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
 	p.mu.Lock()
@@ -46,10 +46,7 @@ func (p *process) start(ctx context.Context, besides func(context.Context)) {
 	p.mu.Unlock()
 	go func() { // ends with ctx; stop and wait wait for it
 		defer close(ended)
-		var all sync.WaitGroup
-		all.Go(func() { besides(ctx) })
 		p.supervisor.Run(ctx)
-		all.Wait()
 	}()
 }
 

@@ -112,8 +112,6 @@ func (p *dataplane) state(s track.ServiceStatus, port track.PortStatus) (state, 
 	}
 	refusal := (*sdk.Refusal)(nil)
 	switch {
-	case now.Quarantined:
-		return health.Quarantined, crashes, now.Since
 	case errors.As(now.Err, &refusal):
 		return health.Refused, now.Err.Error(), now.Since
 	case now.Err != nil:

@@ -68,11 +68,10 @@ func (p *dataplane) serve(outer context.Context, life supervise.Life) error {
 	defer func() { cancel(nil); s.proof.Wait() }()
 	cursor := p.tracker.Cursor(life.Description)
 	defer cursor.Close()
-	cursor.Quarantine(p.quarantine.Names()...)
 	p.mu.Lock()
 	periods := p.periods
 	p.mu.Unlock()
-	f, err := feed.New(clock.RealClock{}, cursor, p.quarantine.Watch(s.remote), feed.Settings{
+	f, err := feed.New(clock.RealClock{}, cursor, s.remote, feed.Settings{
 		MinGap: periods.gap, Period: periods.retry, Retry: firstRetry,
 		Deadline: p.syncDeadline(),
 		Gone:     s.remote.Exited(),
@@ -89,12 +88,7 @@ func (p *dataplane) serve(outer context.Context, life supervise.Life) error {
 	if err := s.firstRole(); err != nil {
 		return err
 	}
-	err = f.Run(ctx)
-	gone := errors.Is(err, feed.ErrGone)
-	if gone {
-		p.quarantine.Crashed()
-	}
-	if gone || outer.Err() != nil {
+	if err := f.Run(ctx); errors.Is(err, feed.ErrGone) || outer.Err() != nil {
 		return nil
 	}
 	return context.Cause(ctx)

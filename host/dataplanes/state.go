@@ -14,7 +14,7 @@ import (
 // State returns what the dataplane that serves would be sent first if it began a session now.
 func (set *Set) State() (admin.State, error) {
 	main := set.serving()
-	u, known := set.Tracker.Whole(main.status().Description.Features, main.quarantine.Names())
+	u, known := set.Tracker.Whole(main.status().Description.Features)
 	if !known {
 		return admin.State{}, errNotSynced(main.name)
 	}

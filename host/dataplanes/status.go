@@ -202,13 +202,8 @@ func unservedBy(c track.CursorStatus) []unserved {
 	for _, w := range c.Withheld {
 		all = append(all, unserved{w.Name, health.Withheld, lacks(w.Lacks)})
 	}
-	for _, name := range c.Quarantined {
-		all = append(all, unserved{name, health.Quarantined, crashes})
-	}
 	return all
 }
-
-const crashes = "the dataplane crashes on it"
 
 func lacks(features []sdk.Feature) string {
 	return "the dataplane does not serve " + phrase.List(features)

@@ -25,20 +25,19 @@ import (
 // TestUnserved has a Service for each reason why one is not served.
 func TestUnserved(t *testing.T) {
 	tracker := track.New(nil)
-	for i, name := range []string{"failed", "phone", "quarantined", "refused", "served"} {
+	for i, name := range []string{"failed", "phone", "refused", "served"} {
 		protocol := corev1.ProtocolTCP
 		if name == "phone" {
 			protocol = corev1.ProtocolSCTP
 		}
 		tracker.SetService(clusterService(name, netip.AddrFrom4([4]byte{172, 30, 0, byte(i)}), protocol))
 	}
-	tracker.SetService(clusterService("second", netip.AddrFrom4([4]byte{172, 30, 0, 4}), corev1.ProtocolTCP))
+	tracker.SetService(clusterService("second", netip.AddrFrom4([4]byte{172, 30, 0, 3}), corev1.ProtocolTCP))
 	badly := clusterService("wrong", netip.AddrFrom4([4]byte{172, 30, 0, 6}), corev1.ProtocolTCP)
 	badly.Spec.ExternalIPs = []string{"127.0.0.1"}
 	tracker.SetService(badly)
 	tracker.Synced()
 	p := filled(t, "acme", tracker, sdk.FeatureIPv4)
-	p.session.cursor.Quarantine(service("quarantined"))
 	p.session.cursor.Resync()
 	u, _ := p.session.cursor.Next()
 	p.session.cursor.Ack(u.To, []sdk.Failure{{Name: service("failed"), Err: errors.New("in use")}, {Name: service("refused"), Err: &sdk.Refusal{Why: "not here"}}})
@@ -49,9 +48,8 @@ func TestUnserved(t *testing.T) {
 	want := []string{
 		"shop/failed/tcp4 failed: in use",
 		"shop/phone/sctp4 withheld: the dataplane does not serve sctp",
-		"shop/quarantined/tcp4 quarantined: the dataplane crashes on it",
 		"shop/refused/tcp4 refused: not here",
-		"shop/served conflict: cluster-ip 172.30.0.4:80 belongs to Service shop/second; it is not served for this one",
+		"shop/served conflict: cluster-ip 172.30.0.3:80 belongs to Service shop/second; it is not served for this one",
 		"shop/wrong invalid: external IP 127.0.0.1 is loopback; it is not served",
 	}
 	if !slices.Equal(got, want) {
@@ -88,15 +86,15 @@ func TestUnservedAgrees(t *testing.T) {
 			}
 		}
 	}
-	if len(seen) != 6 {
+	if len(seen) != 5 {
 		t.Errorf("only %v were ever seen", seen)
 	}
 }
 
-// disturb changes a Service, quarantines some, or has the dataplane answer as it likes.
+// disturb changes a Service, or has the dataplane answer as it likes.
 func disturb(r *rand.Rand, tracker *track.Tracker, c *track.Cursor) {
 	pick := func() string { return fmt.Sprint("s", r.IntN(8)) }
-	switch r.IntN(5) {
+	switch r.IntN(4) {
 	case 0:
 		tracker.DeleteService("shop", pick())
 	case 1, 2:
@@ -106,12 +104,6 @@ func disturb(r *rand.Rand, tracker *track.Tracker, c *track.Cursor) {
 		}
 		tracker.SetService(svc)
 	case 3:
-		var names []sdk.Name
-		for range r.IntN(3) {
-			names = append(names, service(pick()))
-		}
-		c.Quarantine(names...)
-	case 4:
 		c.Resync()
 	}
 	u, ok := c.Next()
@@ -146,7 +138,7 @@ func scraped(t *testing.T, set *Set) func() map[string]int {
 			}
 			count[m[1]] = n
 		}
-		if len(count) != 6 {
+		if len(count) != 5 {
 			t.Fatalf("%v is counted of\n%s", count, answer.Body)
 		}
 		return count

@@ -100,7 +100,7 @@ func TestFinished(t *testing.T) {
 			leaves.start(ended)
 			leaves.process.wait()
 			stays.served = c.serves
-			stays.process.start(ended, func(context.Context) {})
+			stays.process.start(ended)
 			stays.process.wait()
 			set.prefer("userspace")
 			swapHost{set}.Finished(swapSide{stays}, swap.Machine{}, c.o)

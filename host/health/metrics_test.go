@@ -116,7 +116,7 @@ func TestMetrics(t *testing.T) {
 		"pointsman_events_total":                               "reason=PluginDown 3",
 		"pointsman_plugin_revision":                            "plugin=iptables,state=acked 8; plugin=iptables,state=sent 9; plugin=iptables,state=served 7",
 		"pointsman_plugin_writer":                              "plugin=iptables 1",
-		"pointsman_unserved":                                   "plugin=iptables,why=conflict 0; plugin=iptables,why=failed 1; plugin=iptables,why=invalid 0; plugin=iptables,why=quarantined 0; plugin=iptables,why=refused 2; plugin=iptables,why=withheld 0",
+		"pointsman_unserved":                                   "plugin=iptables,why=conflict 0; plugin=iptables,why=failed 1; plugin=iptables,why=invalid 0; plugin=iptables,why=refused 2; plugin=iptables,why=withheld 0",
 		"pointsman_samples_refused_total":                      " 1",
 		"pointsman_sync_failures_total":                        " 1",
 		"pointsman_ready":                                      " 1",

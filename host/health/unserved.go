@@ -10,12 +10,11 @@ import (
 
 // The reasons why Services are not served as they ask, in status and in pointsman_unserved.
 const (
-	Failed      = "failed"      // the dataplane could not, and is asked again
-	Refused     = "refused"     // the dataplane cannot
-	Withheld    = "withheld"    // the dataplane lacks a feature that they need
-	Quarantined = "quarantined" // the dataplane crashes on them
-	Conflict    = "conflict"    // what they ask for is another Service's
-	Invalid     = "invalid"     // what they ask for cannot be used
+	Failed   = "failed"   // the dataplane could not, and is asked again
+	Refused  = "refused"  // the dataplane cannot
+	Withheld = "withheld" // the dataplane lacks a feature that they need
+	Conflict = "conflict" // what they ask for is another Service's
+	Invalid  = "invalid"  // what they ask for cannot be used
 )
 
 // The other states of a port of a Service.
@@ -26,7 +25,7 @@ const (
 )
 
 func reasons() []string {
-	return []string{Failed, Refused, Withheld, Quarantined, Conflict, Invalid}
+	return []string{Failed, Refused, Withheld, Conflict, Invalid}
 }
 
 // ReasonOf returns the one that the reason of a problem of the tracker's comes to.

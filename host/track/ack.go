@@ -71,7 +71,7 @@ func (c *Cursor) failOthers(failed []sdk.Failure) {
 	for _, f := range failed {
 		before, known := c.confirmed[f.Name]
 		_, flying := c.flight[f.Name]
-		if _, already := c.failed[f.Name]; known && !flying && !already && !c.isQuarantined(f.Name) {
+		if _, already := c.failed[f.Name]; known && !flying && !already {
 			delete(c.confirmed, f.Name) // which value is served is not known
 			c.fail(f.Name, before.value, f.Err)
 			c.changed(f.Name)

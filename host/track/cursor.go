@@ -26,12 +26,11 @@ type Cursor struct {
 	full         bool      // the next update is a Full
 	fullSent     bool      // the one in flight is
 
-	confirmed   map[sdk.Name]confirmation // by the dataplane
-	owed        map[sdk.Name]time.Time    // changed since they were confirmed; since when
-	flight      map[sdk.Name]handout      // handed out, or offered again; not confirmed
-	failed      map[sdk.Name]failure      // the dataplane could not serve them
-	quarantined map[sdk.Name]time.Time    // since when
-	withheld    map[sdk.Name]withheld
+	confirmed map[sdk.Name]confirmation // by the dataplane
+	owed      map[sdk.Name]time.Time    // changed since they were confirmed; since when
+	flight    map[sdk.Name]handout      // handed out, or offered again; not confirmed
+	failed    map[sdk.Name]failure      // the dataplane could not serve them
+	withheld  map[sdk.Name]withheld
 
 	node, nodeSent *sdk.Node // as last confirmed; as handed out, nil: not in flight
 
@@ -75,17 +74,16 @@ func (t *Tracker) Cursor(d sdk.Description) *Cursor {
 	t.mu.Lock()
 	defer t.unlock()
 	c := &Cursor{
-		t:           t,
-		name:        d.Name,
-		features:    make(map[sdk.Feature]bool),
-		ready:       make(chan struct{}, 1),
-		full:        true,
-		confirmed:   make(map[sdk.Name]confirmation),
-		owed:        make(map[sdk.Name]time.Time),
-		flight:      make(map[sdk.Name]handout),
-		failed:      make(map[sdk.Name]failure),
-		quarantined: make(map[sdk.Name]time.Time),
-		withheld:    make(map[sdk.Name]withheld),
+		t:         t,
+		name:      d.Name,
+		features:  make(map[sdk.Feature]bool),
+		ready:     make(chan struct{}, 1),
+		full:      true,
+		confirmed: make(map[sdk.Name]confirmation),
+		owed:      make(map[sdk.Name]time.Time),
+		flight:    make(map[sdk.Name]handout),
+		failed:    make(map[sdk.Name]failure),
+		withheld:  make(map[sdk.Name]withheld),
 
 		fullSince: t.now(),
 	}
@@ -154,38 +152,9 @@ func (c *Cursor) Retry() {
 	}
 }
 
-// Quarantine says which names are quarantined: their Services are left as they are
-// served now, whatever happens to them, also by a Full. Those that were quarantined
-// before and are no longer are handed out as they are now.
-func (c *Cursor) Quarantine(names ...sdk.Name) {
-	c.t.mu.Lock()
-	defer c.t.unlock()
-	before, now := c.quarantined, c.t.now()
-	c.quarantined = make(map[sdk.Name]time.Time, len(names))
-	for _, name := range names {
-		c.quarantined[name] = now
-		if since, already := before[name]; already {
-			c.quarantined[name] = since
-		}
-		delete(c.confirmed, name)
-		delete(c.owed, name)
-		delete(c.flight, name)
-		delete(c.failed, name)
-	}
-	for name := range before {
-		if !c.isQuarantined(name) {
-			c.flight[name] = handout{since: now} // what is served is not known
-			c.signal()
-		}
-	}
-}
-
 // changed notes that another value than before is to be served under name.
 func (c *Cursor) changed(name sdk.Name) {
 	c.withhold(name)
-	if c.isQuarantined(name) {
-		return
-	}
 	now := c.now(name)
 	_, flying := c.flight[name]
 	f, failed := c.failed[name]
@@ -210,11 +179,6 @@ func (c *Cursor) owe(name sdk.Name) {
 	if _, before := c.owed[name]; !before {
 		c.owed[name] = c.t.now()
 	}
-}
-
-func (c *Cursor) isQuarantined(name sdk.Name) bool {
-	_, is := c.quarantined[name]
-	return is
 }
 
 func (c *Cursor) isWithheld(name sdk.Name) bool {
@@ -251,7 +215,7 @@ func (c *Cursor) everything() sdk.Update {
 	c.owed = make(map[sdk.Name]time.Time)
 	clear(c.flight)
 	for name, value := range c.t.values {
-		if !c.isWithheld(name) && !c.isQuarantined(name) {
+		if !c.isWithheld(name) {
 			u.Set = append(u.Set, *value)
 			c.flight[name] = handout{u.To, value, since}
 		}
@@ -295,12 +259,8 @@ func (c *Cursor) difference() (sdk.Update, bool) {
 // handOut completes u, and notes that it is in flight. The order in u means
 // nothing, and is fixed so that it reads well.
 func (c *Cursor) handOut(u *sdk.Update, node *sdk.Node) {
-	for name := range c.quarantined {
-		u.Keep = append(u.Keep, name)
-	}
 	slices.SortFunc(u.Set, func(a, b sdk.Service) int { return a.Name.Compare(b.Name) })
 	slices.SortFunc(u.Delete, sdk.Name.Compare)
-	slices.SortFunc(u.Keep, sdk.Name.Compare)
 	u.Node, c.nodeSent = node, node
 	c.sent, c.open, c.fullSent = u.To, true, u.Full
 	c.triggersSent = remember(c.triggersSent, c.triggers...)

@@ -195,20 +195,6 @@ func TestFailedAndThenGone(t *testing.T) {
 	}
 }
 
-// What is quarantined is left alone, whatever happens to it.
-func TestQuarantine(t *testing.T) {
-	tracker, c, _ := followed(t)
-	c.Quarantine(web)
-	oneEndpoint(tracker)
-	want(t, "quarantined", handedOut(c), "nothing")
-	c.Resync()
-	want(t, "quarantined in a Full", handedOut(c), "full\nkeep ns1/web:http/tcp4")
-	tracker.DeleteService("ns1", "web")
-	want(t, "quarantined though it is gone", handedOut(c), "nothing")
-	c.Quarantine()
-	want(t, "no longer quarantined", handedOut(c), "delete ns1/web:http/tcp4")
-}
-
 func TestWithheld(t *testing.T) {
 	tracker, notices := newTracker()
 	d := sdk.Description{Name: "simple", Features: []sdk.Feature{sdk.FeatureIPv4}}

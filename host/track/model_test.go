@@ -72,9 +72,9 @@ func (m *model) step() {
 	m.dataplanes[m.rand.IntN(len(m.dataplanes))].follow()
 }
 
-// change changes the cluster, or what is quarantined.
+// change changes the cluster.
 func (m *model) change() {
-	switch m.rand.IntN(10) {
+	switch m.rand.IntN(7) {
 	case 0, 1:
 		m.setService()
 	case 2:
@@ -87,14 +87,9 @@ func (m *model) change() {
 		name := m.pick("s1", "s2", "s3", "s4", "s5")
 		delete(m.slices, name)
 		m.tracker.DeleteSlice("ns1", name)
-	case 6:
+	default:
 		m.node = withPodCIDRs(newNode("n1", m.pick("z1", "z2")), m.pick("10.180.0.0/24", "10.180.1.0/24"))
 		m.tracker.SetNode(m.node)
-	case 7:
-		p := m.dataplanes[m.rand.IntN(len(m.dataplanes))]
-		p.cursor.Quarantine(sdk.Name{Namespace: "ns1", Service: m.pick("a", "b"), Port: "http", Protocol: sdk.TCP, Family: sdk.IPv4})
-	default:
-		m.dataplanes[m.rand.IntN(len(m.dataplanes))].cursor.Quarantine()
 	}
 }
 
@@ -202,9 +197,6 @@ func never() bool { return false }
 // its revision is not taken.
 func (p *dataplane) apply(u sdk.Update, fails func() bool, breaks bool) (failed []sdk.Failure) {
 	stays := make(map[sdk.Name]bool)
-	for _, name := range u.Keep {
-		stays[name] = true
-	}
 	for _, s := range u.Set {
 		stays[s.Name] = true
 		if fails() {
@@ -241,7 +233,6 @@ func (p *dataplane) why() error {
 // settle follows until there is nothing more to follow. What was refused is not
 // offered again by itself, so a new session ends the story.
 func (p *dataplane) settle(t *testing.T) {
-	p.cursor.Quarantine()
 	p.cursor.Retry()
 	if slices.ContainsFunc(p.cursor.Status().Failed, func(f sdk.Failure) bool { return refused(f.Err) }) {
 		p.cursor.Resync()

@@ -51,8 +51,8 @@ func TestServiceCIDR(t *testing.T) {
 	tracker.SetService(newService("web", "172.30.0.1", externalIPs("172.30.0.99", "203.0.113.1")))
 	served := func(when string, want bool) {
 		t.Helper()
-		svc, ok := tracker.Value(sdk.Name{Namespace: "ns1", Service: "web", Port: "http", Family: sdk.IPv4, Protocol: sdk.TCP})
-		if !ok {
+		svc := tracker.values[web]
+		if svc == nil {
 			t.Fatalf("%s: it is not served: %v", when, tracker.Services())
 		}
 		got := slices.ContainsFunc(svc.Frontends, func(f sdk.Frontend) bool { return f.Addr.String() == "172.30.0.99:80" })

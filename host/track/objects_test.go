@@ -137,9 +137,6 @@ func text(u sdk.Update) string {
 	for _, n := range u.Delete {
 		line("delete %s", n)
 	}
-	for _, n := range u.Keep {
-		line("keep %s", n)
-	}
 	return strings.TrimSpace(b.String())
 }
 

@@ -113,6 +113,4 @@ func TestPendingWhileFull(t *testing.T) {
 	pending("confirmed", 0)
 	c.Resync()
 	pending("everything is to be sent again", 2)
-	c.Quarantine(web)
-	pending("one is quarantined", 1)
 }

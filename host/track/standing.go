@@ -9,23 +9,19 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Standing is how far a dataplane is with one port of a Service. At most one of Quarantined,
-// Lacks, Err and Pending says that it is not served as it is to be.
+// A Standing is how far a dataplane is with one port of a Service. At most one of Lacks,
+// Err and Pending says that it is not served as it is to be.
 type Standing struct {
-	Since       time.Time // since when it is so; of what is served, when that was received; zero: not known
-	Quarantined bool
-	Lacks       []sdk.Feature // of the dataplane, for which the Service is kept from it
-	Err         error         // what it could not, or refused
-	Pending     bool          // it was not handed out yet, or is not confirmed
+	Since   time.Time     // since when it is so; of what is served, when that was received; zero: not known
+	Lacks   []sdk.Feature // of the dataplane, for which the Service is kept from it
+	Err     error         // what it could not, or refused
+	Pending bool          // it was not handed out yet, or is not confirmed
 }
 
 // Standing returns how far the dataplane is with what is to be served under name.
 func (c *Cursor) Standing(name sdk.Name) Standing {
 	c.t.mu.Lock()
 	defer c.t.unlock()
-	if since, is := c.quarantined[name]; is {
-		return Standing{Since: since, Quarantined: true}
-	}
 	if w, is := c.withheld[name]; is {
 		return Standing{Since: w.since, Lacks: w.lacks}
 	}

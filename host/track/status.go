@@ -3,12 +3,9 @@
 package track
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/pointsman/pointsman/host/reach"
 	"github.com/pointsman/pointsman/sdk"
@@ -22,7 +19,6 @@ type CursorStatus struct {
 	Since       time.Time // since when the oldest of what is owed is; zero: nothing is
 	Failed      []sdk.Failure
 	Withheld    []Withheld
-	Quarantined []sdk.Name
 }
 
 // A Withheld Service is kept from a dataplane that lacks features it needs.
@@ -50,17 +46,13 @@ func (c *Cursor) Status() CursorStatus {
 	for name, w := range c.withheld {
 		s.Withheld = append(s.Withheld, Withheld{name, w.lacks})
 	}
-	for name := range c.quarantined {
-		s.Quarantined = append(s.Quarantined, name)
-	}
 	slices.SortFunc(s.Failed, func(a, b sdk.Failure) int { return a.Name.Compare(b.Name) })
 	slices.SortFunc(s.Withheld, func(a, b Withheld) int { return a.Name.Compare(b.Name) })
-	slices.SortFunc(s.Quarantined, sdk.Name.Compare)
 	return s
 }
 
 // Wanted returns how many Services the dataplane is to serve: all but those that it failed to
-// serve, those kept from it, and those quarantined.
+// serve and those kept from it.
 func (c *Cursor) Wanted() int {
 	c.t.mu.Lock()
 	defer c.t.unlock()
@@ -69,21 +61,21 @@ func (c *Cursor) Wanted() int {
 
 func (c *Cursor) wanted() (n int) {
 	for name := range c.t.values {
-		if _, failed := c.failed[name]; !failed && !c.isQuarantined(name) && !c.isWithheld(name) {
+		if _, failed := c.failed[name]; !failed && !c.isWithheld(name) {
 			n++
 		}
 	}
 	return n
 }
 
-// Confirmed returns what the dataplane has confirmed, in no order. What it failed to serve,
-// and what is quarantined, is not among it.
+// Confirmed returns the Services that the dataplane has confirmed, in no order, without those
+// that it failed to serve.
 func (c *Cursor) Confirmed() []sdk.Service {
 	c.t.mu.Lock()
 	defer c.t.unlock()
 	confirmed := make([]sdk.Service, 0, len(c.confirmed))
 	for name, last := range c.confirmed {
-		if _, failed := c.failed[name]; !failed && !c.isQuarantined(name) {
+		if _, failed := c.failed[name]; !failed {
 			confirmed = append(confirmed, *last.value)
 		}
 	}
@@ -272,22 +264,4 @@ func (t *Tracker) Node() sdk.Node {
 	t.mu.Lock()
 	defer t.unlock()
 	return *t.node
-}
-
-// Value returns what is to be served under name.
-func (t *Tracker) Value(name sdk.Name) (sdk.Service, bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	v, ok := t.values[name]
-	if !ok {
-		return sdk.Service{}, false
-	}
-	return *v, true
-}
-
-// NamesBut returns all names under which something is to be served, save for these.
-func (t *Tracker) NamesBut(these []sdk.Name) []sdk.Name {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.DeleteFunc(slices.Collect(maps.Keys(t.values)), sets.New(these...).Has)
 }

@@ -9,18 +9,18 @@ import (
 )
 
 // Whole returns the Full that a dataplane with these features would be handed first if it began a
-// session now, with the Services called keep quarantined. No cursor is made for it, and nothing is
-// noted. It is false before everything is known that is to be served.
-func (t *Tracker) Whole(features []sdk.Feature, keep []sdk.Name) (sdk.Update, bool) {
+// session now. No cursor is made for it, and nothing is noted. It is false before everything is
+// known that is to be served.
+func (t *Tracker) Whole(features []sdk.Feature) (sdk.Update, bool) {
 	t.mu.Lock()
 	defer t.unlock()
 	if !t.synced {
 		return sdk.Update{}, false
 	}
-	u := sdk.Update{To: 1, Full: true, Node: t.node, Set: make([]sdk.Service, 0, len(t.values)), Keep: slices.Clone(keep)}
+	u := sdk.Update{To: 1, Full: true, Node: t.node, Set: make([]sdk.Service, 0, len(t.values))}
 	lacks := func(f sdk.Feature) bool { return !slices.Contains(features, f) }
-	for name, value := range t.values {
-		if value != nil && !slices.Contains(keep, name) && !slices.ContainsFunc(value.Needs(), lacks) {
+	for _, value := range t.values {
+		if value != nil && !slices.ContainsFunc(value.Needs(), lacks) {
 			u.Set = append(u.Set, *value)
 		}
 	}

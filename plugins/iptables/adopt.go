@@ -42,9 +42,8 @@ func (s *familyRules) shown() sdk.Role {
 	return role
 }
 
-// keep finds, in what was adopted, what serves a Service that is quarantined and that this
-// process has never been told: the entries that lead to its chains or speak of it, and all
-// chains behind them.
+// keep finds, in what was adopted, what a former process serves a Service by that is refused now:
+// the entries that lead to its chains or speak of it, and all chains behind them.
 func (s *familyRules) keep(name sdk.Name) ruleset.Desired {
 	var d ruleset.Desired
 	for i, t := range s.Trees() {

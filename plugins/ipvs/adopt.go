@@ -231,8 +231,7 @@ func kubeProxy(t iptables.Tables) []iptables.ID {
 	return chains
 }
 
-// keep finds, in what was adopted, what serves a Service that is quarantined, and that this
-// process was never told of.
+// keep finds, in what was adopted, what a former process serves a Service by that is refused now.
 func (o *objects) keep(name sdk.Name) desired {
 	p := desired{specs: make(map[serviceKey]spec), entries: make(map[entry]note)}
 	mine := func(e entry, n note) bool {

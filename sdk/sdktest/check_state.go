@@ -124,33 +124,6 @@ func deleteOfNothing(t *trial) {
 	t.serves(a)
 }
 
-// keepKeeps: what is quarantined stays as it is served, by a delta and by a Full,
-// also in a session that never learned what it is.
-func keepKeeps(t *trial) {
-	a, b := t.two()
-	t.serve(a)
-	keep := []sdk.Name{a.Services[0].Name}
-	without := a.Update(0)
-	without.Set, without.Keep = nil, keep
-
-	t.during("kept by a delta")
-	t.sync(sdk.Update{Keep: keep})
-	t.serves(a)
-
-	t.during("kept by a Full")
-	t.sync(without)
-	t.serves(a)
-
-	t.during("kept by the first Full of a session")
-	t.need(t.configure())
-	t.sync(without)
-	t.serves(a)
-
-	t.during("no longer kept")
-	t.sync(b.Update(0))
-	t.serves(b)
-}
-
 // steps is how far the random walk goes.
 const steps = 120
 

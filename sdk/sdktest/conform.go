@@ -272,7 +272,6 @@ func checks() []check {
 		check{"C03/full-drops-stale", true, fullDropsStale},
 		check{"C03/delta-twice", true, deltaTwice},
 		check{"C03/delete-of-nothing", true, deleteOfNothing},
-		check{"C03/keep", true, keepKeeps},
 		check{"C03/random-walk", true, randomWalk},
 		check{"C03/established-tcp-stays", false, establishedStays},
 		check{"C04/one-bad-service", true, isolates(unknownKind)},

@@ -38,15 +38,10 @@ func (m misleading) Forgets(to netip.AddrPort, protocol sdk.Protocol, ep netip.A
 func leaveStale(b *broken) {
 	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		for _, s := range b.Services() {
-			u.Keep = append(u.Keep, s.Name)
+			if u.Full && !slices.ContainsFunc(u.Set, func(o sdk.Service) bool { return o.Name == s.Name }) {
+				u.Set = append(u.Set, s)
+			}
 		}
-		return b.Recorder.Sync(ctx, u)
-	}
-}
-
-func ignoreKeep(b *broken) {
-	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
-		u.Keep = nil
 		return b.Recorder.Sync(ctx, u)
 	}
 }

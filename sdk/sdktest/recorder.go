@@ -154,14 +154,13 @@ func (r *Recorder) serve(changes sdk.Changes) []sdk.Failure {
 	var failed []sdk.Failure
 	if changes.Full {
 		for name := range r.served {
-			if _, wanted := r.state.Services[name]; !wanted && !r.state.Kept[name] {
+			if _, wanted := r.state.Services[name]; !wanted {
 				delete(r.served, name)
 			}
 		}
 	}
 	for _, c := range changes.Services {
 		switch {
-		case r.state.Kept[c.Name]:
 		case c.After == nil:
 			delete(r.served, c.Name)
 		default:

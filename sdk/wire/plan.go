@@ -20,7 +20,7 @@ import (
 )
 
 // WriteUpdate writes u as the verb plan of a plugin's binary reads it from its standard input. It
-// returns the Services that cannot travel, which are named among those to keep.
+// returns the Services that cannot be put on the wire.
 func WriteUpdate(w io.Writer, u sdk.Update) ([]sdk.Failure, error) {
 	return sendUpdate("", u, func(c *pb.UpdateChunk) error {
 		_, err := protodelim.MarshalTo(w, c)

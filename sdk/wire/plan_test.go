@@ -29,8 +29,8 @@ func (p *planner) Plan(_ context.Context, setup sdk.Setup, u sdk.Update) (r sdk.
 			r.Steps = append(r.Steps, fmt.Sprintf("  + rule %d", i))
 		}
 	}
-	for _, n := range u.Keep {
-		r.Failed = append(r.Failed, sdk.Failure{Name: n, Err: errors.New("kept")})
+	for _, n := range u.Delete {
+		r.Failed = append(r.Failed, sdk.Failure{Name: n, Err: errors.New("busy")})
 	}
 	return r, p.err
 }
@@ -51,7 +51,7 @@ func plan(t *testing.T, dp sdk.Dataplane, u sdk.Update, args ...string) (exit in
 func TestPlan(t *testing.T) {
 	t.Parallel()
 	u := full(1, bulk(3000, 20).Set...)
-	u.Keep = []sdk.Name{{Namespace: "ns", Service: "kept", Protocol: sdk.TCP, Family: sdk.IPv4}}
+	u.Delete = []sdk.Name{{Namespace: "ns", Service: "gone", Protocol: sdk.TCP, Family: sdk.IPv4}}
 	exit, out, _ := plan(t, &planner{steps: 4}, u, "-o", "json", "--options", `{"a":1}`)
 	var got planned
 	if err := json.Unmarshal([]byte(out), &got); err != nil || exit != exitOK {
@@ -60,7 +60,7 @@ func TestPlan(t *testing.T) {
 	if len(got.Lines) != mostPlanned || got.More != 500 || got.Lines[0] != "write "+u.Set[0].Name.String()+` by {"a":1}` {
 		t.Errorf("%d lines, the first is %q, and %d more", len(got.Lines), got.Lines[0], got.More)
 	}
-	if !slices.Equal(got.Failed, []plannedFailed{{u.Keep[0].String(), "kept"}}) {
+	if !slices.Equal(got.Failed, []plannedFailed{{u.Delete[0].String(), "busy"}}) {
 		t.Errorf("failed: %+v", got.Failed)
 	}
 	if _, out, _ := plan(t, &planner{steps: 1}, full(1, bulk(2, 1).Set...)); strings.Count(out, "write ") != 2 {

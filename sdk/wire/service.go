@@ -66,7 +66,7 @@ func encodeService(s *sdk.Service) (*pb.Service, error) {
 	return out, c.err
 }
 
-// decodeService returns the name also with an error: so that it is known what to quarantine.
+// decodeService returns the name also with an error, so that the failure can name the Service.
 func decodeService(s *pb.Service) (sdk.Service, error) {
 	var c conversion
 	out := sdk.Service{

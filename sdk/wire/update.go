@@ -5,7 +5,6 @@ package wire
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -13,9 +12,8 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// sendUpdate sends u in chunks, the last one marked. What cannot be put on the
-// wire is left out as the plugin's end does it: named in the failures, and kept
-// as it is served.
+// sendUpdate sends u in chunks, the last one marked. It leaves out the Services that
+// cannot be put on the wire, and returns them as failures.
 func sendUpdate(session string, u sdk.Update, send func(*pb.UpdateChunk) error) ([]sdk.Failure, error) {
 	node, err := encodeNode(u.Node)
 	if err != nil {
@@ -27,15 +25,13 @@ func sendUpdate(session string, u sdk.Update, send func(*pb.UpdateChunk) error) 
 	if err != nil {
 		return nil, err
 	}
-	keep := slices.Clip(u.Keep) // the caller's array is not ours to write to
-	for _, f := range failed {
-		keep = append(keep, f.Name)
-	}
-	if err := chunkNames(c, u.Delete, func(m *pb.UpdateChunk) *[]*pb.Name { return &m.Delete }); err != nil {
-		return nil, err
-	}
-	if err := chunkNames(c, keep, func(m *pb.UpdateChunk) *[]*pb.Name { return &m.Keep }); err != nil {
-		return nil, err
+	for _, name := range u.Delete {
+		if checkName(name) != nil {
+			continue // a Service of this name was never sent
+		}
+		if err := add(c, encodeName(name), func(m *pb.UpdateChunk) *[]*pb.Name { return &m.Delete }); err != nil {
+			return nil, err
+		}
 	}
 	c.chunk.Last = true
 	return failed, send(c.chunk)
@@ -62,20 +58,6 @@ func chunkServices(c *chunker[pb.UpdateChunk], services []sdk.Service) ([]sdk.Fa
 		c.chunk.Set = append(c.chunk.Set, svc)
 	}
 	return failed, nil
-}
-
-// chunkNames adds those that can travel. One that cannot was never sent, so the other
-// end has nothing to delete or to keep.
-func chunkNames(c *chunker[pb.UpdateChunk], names []sdk.Name, list func(*pb.UpdateChunk) *[]*pb.Name) error {
-	for _, name := range names {
-		if checkName(name) != nil {
-			continue
-		}
-		if err := add(c, encodeName(name), list); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // tooLarge refuses a Service that does not fit a chunk.
@@ -114,14 +96,12 @@ func (in *incoming) add(c *pb.UpdateChunk) (bool, error) {
 	for _, n := range c.Delete {
 		in.update.Delete = append(in.update.Delete, decodeName(n))
 	}
-	for _, n := range c.Keep {
-		in.update.Keep = append(in.update.Keep, decodeName(n))
-	}
 	return c.Last, nil
 }
 
-// set takes a Service in, or quarantines it: one that is not understood keeps what
-// served it before, and never blocks the others (contract lines 4 and 13).
+// set adds a Service to the update. It leaves out a Service that this version does not
+// understand, and names it as failed, so that it never blocks the others (contract lines
+// 4 and 13). What served it before stays until a Full.
 func (in *incoming) set(s *pb.Service) {
 	svc, err := decodeService(s)
 	if err == nil {
@@ -131,7 +111,6 @@ func (in *incoming) set(s *pb.Service) {
 		in.update.Set = append(in.update.Set, svc)
 		return
 	}
-	in.update.Keep = append(in.update.Keep, svc.Name)
 	in.failed = append(in.failed, sdk.Failure{Name: svc.Name, Err: &sdk.Refusal{
 		Why: "this plugin does not understand the Service: " + err.Error(),
 		Try: "a version of the plugin that is as new as the host",

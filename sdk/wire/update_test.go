@@ -12,8 +12,8 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// A Service that the plugin does not understand is quarantined, and the others go in.
-func TestUnknownValuesAreQuarantined(t *testing.T) {
+// A Service that the plugin does not understand is refused, and the others go in.
+func TestUnknownValuesAreRefused(t *testing.T) {
 	good := bulkService(0, 2)
 	bad := []sdk.Service{bulkService(1, 2), bulkService(2, 2), bulkService(3, 2), bulkService(4, 2)}
 	bad[0].Name.Protocol = 77
@@ -30,19 +30,19 @@ func TestUnknownValuesAreQuarantined(t *testing.T) {
 		t.Errorf("failed: %v; want the %d bad ones", result.Failed, len(bad))
 	}
 	got := s.Updates[0]
-	if len(got.Set) != 1 || !got.Set[0].Equal(good) || len(got.Keep) != len(bad) {
-		t.Errorf("the dataplane was given %+v; want the good one, and the bad ones kept", got)
+	if len(got.Set) != 1 || !got.Set[0].Equal(good) {
+		t.Errorf("the dataplane was given %+v; want the good one alone", got)
 	}
 	for i, f := range result.Failed {
 		var refusal *sdk.Refusal
-		if f.Name != bad[i].Name || got.Keep[i] != bad[i].Name || !errors.As(f.Err, &refusal) {
-			t.Errorf("%s failed with %v, kept as %s", f.Name, f.Err, got.Keep[i])
+		if f.Name != bad[i].Name || !errors.As(f.Err, &refusal) {
+			t.Errorf("%s failed with %v", f.Name, f.Err)
 		}
 	}
 }
 
-// What cannot be put on the wire is quarantined by the sender.
-func TestUnsendableIsQuarantined(t *testing.T) {
+// A Service that cannot be put on the wire is refused by the sender, and the others go in.
+func TestUnsendableIsRefused(t *testing.T) {
 	bad := []sdk.Service{bulkService(1, 2), bulkService(2, 2), bulkService(3, 400_000)}
 	bad[0].Cluster[1].Addr = netip.MustParseAddrPort("[fe80::1%eth0]:80")
 	bad[1].Frontends[0].Addr = netip.AddrPort{}
@@ -52,8 +52,8 @@ func TestUnsendableIsQuarantined(t *testing.T) {
 	if err != nil || len(result.Failed) != 3 {
 		t.Fatalf("got %v, %v; want the three bad ones", result.Failed, err)
 	}
-	if got := s.Updates[0]; len(got.Set) != 1 || len(got.Keep) != 3 {
-		t.Errorf("the dataplane was given %d and %d to keep; want 1 and 3", len(got.Set), len(got.Keep))
+	if got := s.Updates[0]; len(got.Set) != 1 {
+		t.Errorf("the dataplane was given %d; want 1", len(got.Set))
 	}
 }
 
@@ -63,14 +63,13 @@ func TestABigUpdateArrives(t *testing.T) {
 	u := bulk(10000, 10)
 	u.Node = &sdk.Node{Name: "n1", MasqueradeBit: 14}
 	u.Delete = []sdk.Name{bulkService(20000, 1).Name}
-	u.Keep = []sdk.Name{bulkService(20001, 1).Name}
 	s := &subject{}
 	r := configured(t, local(t, s), order{})
 	if _, err := r.Sync(soon(t), u); err != nil {
 		t.Fatal(err)
 	}
 	got := s.Updates[0]
-	if len(got.Set) != len(u.Set) || got.Delete[0] != u.Delete[0] || got.Keep[0] != u.Keep[0] || !got.Node.Equal(*u.Node) {
+	if len(got.Set) != len(u.Set) || got.Delete[0] != u.Delete[0] || !got.Node.Equal(*u.Node) {
 		t.Fatalf("%d Services came", len(got.Set))
 	}
 	for i := range got.Set {
@@ -103,8 +102,8 @@ func TestALargeServiceArrives(t *testing.T) {
 	if err != nil || len(result.Failed) != 1 || result.Failed[0].Name != does.Name || !errors.As(result.Failed[0].Err, &refusal) || refusal.Field == "" || refusal.Try == "" {
 		t.Fatalf("%+v, %v; want %s refused alone", result.Failed, err, does.Name)
 	}
-	if got := s.Updates[0]; len(got.Set) != 2 || !got.Set[0].Equal(fits) || !got.Set[1].Equal(small) || len(got.Keep) != 1 || got.Keep[0] != does.Name {
-		t.Errorf("%d Services came, and %v are kept", len(got.Set), got.Keep)
+	if got := s.Updates[0]; len(got.Set) != 2 || !got.Set[0].Equal(fits) || !got.Set[1].Equal(small) {
+		t.Errorf("%d Services came", len(got.Set))
 	}
 	for _, c := range chunksOf(t, u) {
 		if c > chunkSize {

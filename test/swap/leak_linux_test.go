@@ -57,7 +57,7 @@ func (n *node) files() int {
 // goroutines are how many it has, as its metrics tell.
 func (n *node) goroutines() int {
 	n.Helper()
-	text := metrics(n.T, "127.0.0.1:10249")
+	text := get(10249, "metrics")
 	_, rest, _ := strings.Cut(text, "\ngo_goroutines ")
 	count, _, _ := strings.Cut(rest, "\n")
 	number, err := strconv.Atoi(count)

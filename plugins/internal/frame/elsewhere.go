@@ -43,8 +43,8 @@ func (d *Dataplane[P]) leaveOther(ctx context.Context) {
 }
 
 // servesAll reports whether all that is desired is served by what this session wrote: no Service
-// failed, none is kept as a former session wrote it, and it is known what the kernel has.
+// failed, and it is known what the kernel has.
 func (d *Dataplane[P]) servesAll() bool {
 	unknown := func(f *family[P]) bool { return !f.known }
-	return len(d.lacking) == 0 && len(d.state.Kept) == 0 && !slices.ContainsFunc(d.families, unknown)
+	return len(d.lacking) == 0 && !slices.ContainsFunc(d.families, unknown)
 }

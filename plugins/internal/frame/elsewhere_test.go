@@ -8,22 +8,20 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// What the other backend has may be all that serves a Service which failed, or which is kept.
+// What the other backend has may be all that serves a Service which failed.
 func TestServesAll(t *testing.T) {
 	name := sdk.Name{Namespace: "shop", Service: "web"}
 	for _, c := range []struct {
 		what  string
 		known bool
 		lacks map[sdk.Name]bool
-		kept  map[sdk.Name]bool
 		want  bool
 	}{
-		{"all is served", true, nil, nil, true},
-		{"a Service failed", true, map[sdk.Name]bool{name: true}, nil, false},
-		{"a Service is kept", true, nil, map[sdk.Name]bool{name: true}, false},
-		{"what was written last may not be there", false, nil, nil, false},
+		{"all is served", true, nil, true},
+		{"a Service failed", true, map[sdk.Name]bool{name: true}, false},
+		{"what was written last may not be there", false, nil, false},
 	} {
-		d := &Dataplane[int]{lacking: c.lacks, state: sdk.State{Kept: c.kept}, families: []*family[int]{{known: c.known}}}
+		d := &Dataplane[int]{lacking: c.lacks, families: []*family[int]{{known: c.known}}}
 		if got := d.servesAll(); got != c.want {
 			t.Errorf("%s: %t", c.what, got)
 		}

@@ -230,13 +230,8 @@ func (d *Dataplane[P]) render(f *family[P], touched map[sdk.Name]bool) (map[sdk.
 				p = f.Keep(name) // what a process before this one made of it
 			}
 			pieces[name] = p
-		case has && !d.state.Kept[name]:
+		case has:
 			pieces[name] = *new(P)
-		}
-	}
-	for name := range d.state.Kept {
-		if _, has := had[name]; !has && f.Serves(name.Family) {
-			pieces[name] = f.Keep(name)
 		}
 	}
 	return pieces, failed

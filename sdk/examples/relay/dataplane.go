@@ -85,7 +85,7 @@ func (d *dataplane) gone(changes sdk.Changes) (names []sdk.Name) {
 		return names
 	}
 	for name := range d.relay.services {
-		if _, wanted := d.state.Services[name]; !wanted && !d.state.Kept[name] {
+		if _, wanted := d.state.Services[name]; !wanted {
 			names = append(names, name)
 		}
 	}
