@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package configs has what the demo runs on built into the binary, so that an installed
-// pointsman shows it anywhere. The other files here are for people: a host's settings for
-// each way of use.
+// Package configs embeds the files that examples/demo runs on. All files here are for people:
+// a host's settings for each way of use.
 package configs
 
 import "embed"
 
-// Demo is demo.yaml, a host's file, and demo, a folder with the Services.
+// Demo has demo.yaml, a host's config, and demo, a folder with the manifests of two Services.
 //
 //go:embed demo.yaml demo
 var Demo embed.FS

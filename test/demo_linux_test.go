@@ -10,16 +10,17 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 
-	"github.com/pointsman/pointsman/sdk/ledger"
+	"github.com/pointsman/pointsman/test/built"
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// A show is a run of the demo, with a folder of its own for what it writes.
+// A show is a run of the demo, with a folder of its own for temporary files.
 type show struct {
 	cmd *exec.Cmd
 	dir string
@@ -44,168 +45,229 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// newShow starts the demo of the binaries as they are built.
-func newShow(t *testing.T) *show {
+// demoBinary builds what `make demo` runs, in a folder where any user may run it.
+func demoBinary(t *testing.T) string {
 	t.Helper()
-	return started(t, filepath.Join(binaries(t), "pointsman"), "demo", "--plugin-dir", filepath.Join(binaries(t), "plugins"))
+	dir, err := os.MkdirTemp("", "pointsman-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := errors.Join(built.All(dir), built.Into(dir, "", "./examples/demo")); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "demo")
 }
 
-// newInstalledShow starts the demo of an installation, which has no repository near it.
-func newInstalledShow(t *testing.T) *show {
-	t.Helper()
-	prefix := t.TempDir()
-	for _, dir := range []string{"bin", "libexec/pointsman"} {
-		if err := os.MkdirAll(filepath.Join(prefix, dir), 0o755); err != nil {
-			t.Fatal(err)
+// forUsers runs a test as a plain user, and where this is root, as root.
+func forUsers(t *testing.T, run func(*testing.T, *syscall.Credential)) {
+	t.Run("plain user", func(t *testing.T) {
+		t.Parallel()
+		if os.Geteuid() == 0 {
+			run(t, &syscall.Credential{Uid: 65534, Gid: 65534})
+		} else {
+			run(t, nil)
 		}
-	}
-	binary := filepath.Join(prefix, "bin", "pointsman")
-	install(t, filepath.Join(binaries(t), "pointsman"), binary)
-	plugins, err := filepath.Glob(filepath.Join(binaries(t), "plugins", "*"))
-	if err != nil || len(plugins) == 0 {
-		t.Fatal(plugins, err)
-	}
-	for _, plugin := range plugins {
-		install(t, plugin, filepath.Join(prefix, "libexec", "pointsman", filepath.Base(plugin)))
-	}
-	return started(t, binary, "demo")
+	})
+	t.Run("root", func(t *testing.T) {
+		t.Parallel()
+		if os.Geteuid() != 0 {
+			t.Skip("needs root")
+		}
+		run(t, nil)
+	})
 }
 
-// install copies a binary.
-func install(t *testing.T, from, to string) {
+// newShow starts the demo.
+func newShow(t *testing.T, binary string, user *syscall.Credential) *show {
 	t.Helper()
-	content, err := os.ReadFile(from)
-	if err == nil {
-		err = os.WriteFile(to, content, 0o755)
+	dir, err := os.MkdirTemp("", "pointsman-test-")
+	if err == nil && user != nil {
+		err = os.Chown(dir, int(user.Uid), int(user.Gid))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// started runs a command in an empty folder.
-func started(t *testing.T, name string, args ...string) *show {
-	t.Helper()
-	d := &show{dir: t.TempDir(), out: new(lockedBuffer)}
-	d.cmd = exec.Command(name, args...)
-	d.cmd.Dir, d.cmd.Stdout, d.cmd.Stderr = d.dir, d.out, d.out
-	d.cmd.Env = append(os.Environ(), "TMPDIR="+d.dir)
+	d := &show{cmd: exec.Command(binary), dir: dir, out: new(lockedBuffer)}
+	d.cmd.Dir, d.cmd.Stdout, d.cmd.Stderr = dir, d.out, d.out
+	d.cmd.Env = append(os.Environ(), "TMPDIR="+dir, d.mark())
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: user}
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = d.cmd.Process.Kill() })
+	t.Cleanup(func() {
+		_ = d.cmd.Process.Kill()
+		_ = os.RemoveAll(dir)
+		if t.Failed() {
+			t.Logf("the demo said:\n%s", d.out)
+		}
+	})
 	return d
 }
 
-// clean checks that nothing is left in the demo's folder.
-func (d *show) clean(t *testing.T) {
-	t.Helper()
-	if left, err := os.ReadDir(d.dir); err != nil || len(left) > 0 {
-		t.Errorf("the demo left %v: %v", left, err)
-	}
-}
+// mark is what all processes of this demo have in their environment.
+func (d *show) mark() string { return "DEMO_OF_TEST=" + d.dir }
 
-// TestDemo runs three demos at a time, each to its end.
-func TestDemo(t *testing.T) {
-	t.Parallel()
-	for _, d := range []*show{newShow(t), newShow(t), newInstalledShow(t)} {
-		t.Cleanup(func() {
-			if t.Failed() {
-				t.Logf("the demo said:\n%s", d.out)
-			}
-		})
-		if err := d.cmd.Wait(); err != nil {
-			t.Errorf("the demo: %v", err)
-			continue
-		}
-		lines := strings.Split(strings.TrimSpace(d.out.String()), "\n")
-		if last := lines[len(lines)-1]; !regexp.MustCompile(`^demo: \d{3,} requests, 0 failed$`).MatchString(last) {
-			t.Errorf("the demo's last line is %q", last)
-		}
-		for _, part := range []string{"web-c got its last request", "Served again", "in flight through it that were lost: ", "$ pointsman status", "W002"} {
-			if !strings.Contains(d.out.String(), part) {
-				t.Errorf("the demo says nothing with %q", part)
-			}
-		}
-		if strings.Contains(d.out.String(), "\x1b") {
-			t.Error("the demo draws where there is no terminal")
-		}
-		d.clean(t)
-	}
-}
-
-// TestDemoInterrupted stops what it has started, and says so.
-func TestDemoInterrupted(t *testing.T) {
-	t.Parallel()
-	d := newShow(t)
-	eventually.Succeeds(t, "the demo begins", func() error {
-		if out := d.out.String(); !strings.Contains(out, "2  Requests") {
-			return fmt.Errorf("it says\n%s", out)
-		}
-		return nil
-	})
-	if os.Geteuid() == 0 {
-		d.ledger(t)
-	}
-	if err := d.cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	err := d.cmd.Wait()
-	if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(d.out.String(), "interrupted") {
-		t.Errorf("the demo ends with %v and says:\n%s", err, d.out)
-	}
-	d.clean(t)
-	eventually.Succeeds(t, "no process is left", func() error {
-		if left := d.left(t); left != "" {
-			return errors.New(left)
-		}
-		return nil
-	})
-}
-
-// ledger requires that the demo, in its network namespace, has a ledger that ends with it.
-func (d *show) ledger(t *testing.T) {
-	t.Helper()
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", d.cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var children []string
-	for _, thread := range threads {
-		pids, _ := os.ReadFile(thread) // or the thread has ended, and has none
-		children = append(children, strings.Fields(string(pids))...)
-	}
-	for _, pid := range children {
-		mounts, _ := os.ReadFile("/proc/" + pid + "/mountinfo") // or it has ended
-		if strings.Contains(string(mounts), " "+ledger.Dir+" ") {
-			return
-		}
-	}
-	t.Errorf("no process of %q, which the demo started, has a mount at %s", children, ledger.Dir)
-}
-
-// left is a process of the demo's; none: empty.
-func (d *show) left(t *testing.T) string {
-	t.Helper()
-	for _, pid := range processes(t) {
-		cmdline, _ := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
-		environ, _ := os.ReadFile(filepath.Join("/proc", pid, "environ"))
-		if strings.Contains(string(cmdline)+string(environ), d.dir) {
-			return fmt.Sprintf("%s %q", pid, cmdline)
-		}
-	}
-	return ""
-}
-
-// processes are the ids of all processes.
-func processes(t *testing.T) []string {
+// processes returns the ids of the demo's processes whose command line has the words.
+func (d *show) processes(t *testing.T, words string) (pids []int) {
 	t.Helper()
 	found, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil || len(found) == 0 {
 		t.Fatal(found, err)
 	}
-	for i := range found {
-		found[i] = filepath.Base(found[i])
+	for _, dir := range found {
+		line, _ := os.ReadFile(dir + "/cmdline") // or the process has ended
+		env, _ := os.ReadFile(dir + "/environ")
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err == nil && bytes.Contains(env, []byte(d.mark()+"\x00")) && strings.Contains(strings.ReplaceAll(string(line), "\x00", " "), words) {
+			pids = append(pids, pid)
+		}
 	}
-	return found
+	return pids
+}
+
+// says waits until the demo has said something.
+func (d *show) says(t *testing.T, part string) {
+	t.Helper()
+	eventually.Succeeds(t, "the demo gets on", func() error {
+		if out := d.out.String(); !strings.Contains(out, part) {
+			return fmt.Errorf("it does not say %q", part)
+		}
+		return nil
+	})
+}
+
+// apart checks that what root's demo starts has network and mount namespaces of its own, so that
+// rules, and the ledger below /run, end with the demo.
+func (d *show) apart(t *testing.T) {
+	t.Helper()
+	for _, pid := range d.processes(t, "pointsman run") {
+		mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+		if err != nil || !strings.Contains(string(mounts), " /run rw,nosuid,nodev") {
+			t.Errorf("process %d has no /run of its own: %v\n%s", pid, err, mounts)
+		}
+		own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
+		if ours, _ := os.Readlink("/proc/self/ns/net"); err != nil || own == ours {
+			t.Errorf("process %d is in the network namespace %s of the test: %v", pid, own, err)
+		}
+	}
+}
+
+// clean checks that nothing is left of the demo, after it has ended.
+func (d *show) clean(t *testing.T) {
+	t.Helper()
+	if left := d.processes(t, ""); len(left) > 0 {
+		t.Errorf("the demo left the processes %d", left)
+	}
+	if left, err := os.ReadDir(d.dir); err != nil || len(left) > 0 {
+		t.Errorf("the demo left %v: %v", left, err)
+	}
+}
+
+// TestDemo runs the demo to its end.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	binary := demoBinary(t)
+	forUsers(t, func(t *testing.T, user *syscall.Credential) {
+		d := newShow(t, binary, user)
+		if err := d.cmd.Wait(); err != nil {
+			t.Errorf("the demo: %v", err)
+		}
+		d.clean(t)
+		out := strings.TrimSpace(d.out.String())
+		if last := out[strings.LastIndex(out, "\n")+1:]; !regexp.MustCompile(`^demo: \d{3,} requests, 0 failed$`).MatchString(last) {
+			t.Errorf("the last line of the demo is %q", last)
+		}
+		parts := []string{"web-c gets no more requests", "the kill of the relay cost ", "$ pointsman status", "W002"}
+		if os.Geteuid() == 0 && user == nil {
+			parts = append(parts, d.modes(t)...)
+		}
+		for _, part := range parts {
+			if !strings.Contains(out, part) {
+				t.Errorf("the demo does not say %q", part)
+			}
+		}
+	})
+}
+
+// modes returns what root's demo says of the modes that this machine can run.
+func (d *show) modes(t *testing.T) []string {
+	t.Helper()
+	if strings.Contains(d.out.String(), "may not make namespaces") {
+		t.Skip("root may not make namespaces here: no CAP_SYS_ADMIN")
+	}
+	if strings.Contains(d.out.String(), "this kernel has no nf_tables") {
+		if out, err := exec.Command("nft", "list", "tables").CombinedOutput(); err == nil {
+			t.Errorf("nft finds nf_tables here: %s", out)
+		}
+		t.Skip("this kernel has no nf_tables")
+	}
+	parts := []string{"nftables serves; userspace drains", "userspace serves; nftables drains"}
+	if _, err := exec.LookPath("iptables-nft"); err != nil {
+		return append(parts, "iptables is not installed")
+	}
+	return append(parts, "iptables serves; userspace drains", "userspace serves; iptables drains")
+}
+
+// TestDemoInterrupted ends the demo in the middle of a step. It fails, stops what it has started,
+// and removes what it has written.
+func TestDemoInterrupted(t *testing.T) {
+	t.Parallel()
+	binary := demoBinary(t)
+	const swapping = "mode swap nftables"
+	for _, tc := range []struct {
+		name, at string // when the demo has said this
+		end      func(*testing.T, *show) error
+		says     string
+	}{
+		{"interrupted", "2  Send", func(_ *testing.T, d *show) error { return d.cmd.Process.Signal(syscall.SIGINT) }, "interrupted"},
+		{"terminated", "4  Kill", func(_ *testing.T, d *show) error { return d.cmd.Process.Signal(syscall.SIGTERM) }, "interrupted"},
+		{"terminated during a swap", swapping, func(_ *testing.T, d *show) error { return d.cmd.Process.Signal(syscall.SIGTERM) }, "interrupted"},
+		{"the host ends", "2  Send", func(t *testing.T, d *show) error {
+			return syscall.Kill(d.processes(t, "pointsman run")[0], syscall.SIGTERM)
+		}, "the host ended"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			forUsers(t, func(t *testing.T, user *syscall.Credential) {
+				d := newShow(t, binary, user)
+				d.says(t, "2  Send")
+				apart := os.Geteuid() == 0 && user == nil && !strings.Contains(d.out.String(), "may not make namespaces")
+				if apart {
+					d.apart(t)
+				} else if tc.at == swapping {
+					t.Skip("only root swaps, where it may make namespaces")
+				}
+				d.says(t, tc.at)
+				if err := tc.end(t, d); err != nil {
+					t.Fatal(err)
+				}
+				err := d.cmd.Wait()
+				if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(d.out.String(), tc.says) {
+					t.Errorf("the demo ends with %v and does not say %q", err, tc.says)
+				}
+				d.clean(t)
+			})
+		})
+	}
+}
+
+// TestDemoKilled kills the demo itself, which cannot clean up: its processes end by themselves.
+func TestDemoKilled(t *testing.T) {
+	t.Parallel()
+	binary := demoBinary(t)
+	forUsers(t, func(t *testing.T, user *syscall.Credential) {
+		d := newShow(t, binary, user)
+		d.says(t, "2  Send")
+		if err := d.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = d.cmd.Wait() // it was killed
+		eventually.Succeeds(t, "the processes of the demo end", func() error {
+			if left := d.processes(t, ""); len(left) > 0 {
+				return fmt.Errorf("%d run", left)
+			}
+			return nil
+		})
+	})
 }

@@ -71,7 +71,6 @@ func TestVerbs(t *testing.T) {
 		{"config validate a b", 64, "--help"},
 		{"run here", 64, "--help"},
 		{"cleanup everything", 64, "--help"},
-		{"demo please", 64, "--help"},
 		{"version --long", 64, "unknown flag"},
 		{"completion nosuch", 64, "completion --help"},
 		{"help nosuch", 64, "pointsman --help"},

@@ -37,6 +37,7 @@ var walls = []wall{
 
 	{"sdk/examples", []string{"sdk", "sdk/wire"}, "what an author begins from"},
 	{"examples/python-relay", nil, "what an author begins from, without the sdk"},
+	{"examples/demo", []string{"configs", "github.com/vishvananda/netlink", "golang.org/x/sys"}, "runs the real binaries as a user would, never in process"},
 
 	{"configs", nil, "files for people, and what the demo runs on"},
 	{"host/bounded", []string{"golang.org/x/sys"}, "reads files that may hang, for any room of the host"},
@@ -57,7 +58,6 @@ var walls = []wall{
 	{"host/report", []string{"sdk"}, "one call for each thing that happened"},
 	{"host/admin", []string{"golang.org/x/net", "internal/pipe"}, "the verbs' way in; its JSON is a promise, so its types are its own"},
 	{"host/web", []string{"host/admin", "host/phrase", "github.com/prometheus/client_golang", "golang.org/x/time"}, "pages of what admin and the metrics say; it asks nothing else, and acts on nothing"},
-	{"host/demo", []string{"sdk/ledger", "sdk/statefile", "configs", "golang.org/x/sys"}, "drives the real binaries as a user would, never in process"},
 	{"host/scaffold", []string{"examples/python-relay", "sdk/examples", "sdk/wire"}, "what `plugin new` writes; of the examples it has the text alone"},
 	{"host/doctor", []string{"host/admin", "host/phrase", "golang.org/x/sys"}, "what a node has that no dataplane decides; it only looks"},
 	{"host/trial", nil, "whether a node is well for a time; it asks what everyone may ask, and acts on nothing"},

@@ -20,7 +20,7 @@ func envName(path string) string {
 // begins with pointsman, and Pointsman itself for the processes that it starts.
 var foreignEnv = regexp.MustCompile(`^POINTSMAN_(` +
 	`(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)` +
-	`|DEMO_\w+|LOG_LEVEL|PLUGIN|PROCESS)$`)
+	`|LOG_LEVEL|PLUGIN|PROCESS)$`)
 
 // optionsEnv is what looks like an option of a plugin, or like all of them.
 var optionsEnv = regexp.MustCompile(`^POINTSMAN_PLUGINS_\w+_OPTIONS(_\w*)?$`)

@@ -29,7 +29,6 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
-	"github.com/pointsman/pointsman/host/demo"
 	"github.com/pointsman/pointsman/host/launch"
 )
 
@@ -88,7 +87,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 
 func rootVerb() *cobra.Command {
 	root := group("pointsman", "A service proxy for Kubernetes nodes, with dataplanes as plugins",
-		runVerb(), statusVerb(), serviceVerb(), explainVerb(), diffVerb(), stateVerb(), bundleVerb(), doctorVerb(), eventsVerb(), planVerb(), modeVerb(), trialVerb(), configVerb(), pluginVerb(), cleanupVerb(), demoVerb(), versionVerb())
+		runVerb(), statusVerb(), serviceVerb(), explainVerb(), diffVerb(), stateVerb(), bundleVerb(), doctorVerb(), eventsVerb(), planVerb(), modeVerb(), trialVerb(), configVerb(), pluginVerb(), cleanupVerb(), versionVerb())
 	root.SilenceErrors = true
 	root.SilenceUsage = true
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
@@ -195,28 +194,6 @@ func adminSocket(c *cobra.Command) (path string, fallback bool) {
 	}
 	path, _ = c.Flags().GetString("admin-socket")
 	return path, false
-}
-
-func demoVerb() *cobra.Command {
-	return &cobra.Command{
-		Use:   "demo",
-		Short: "Show it at work on this machine, in under a minute, without root",
-		Long: `Demo shows Pointsman at work on this machine, in under a minute, without root. As root
-it does so in a network namespace of its own, and then also changes the mode while
-requests run.`,
-		Args: noWords(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			self, err := os.Executable()
-			if err != nil {
-				return err
-			}
-			path, _ := c.Flags().GetString("config") // every verb has these two
-			dirs, _ := c.Flags().GetStringSlice("plugin-dir")
-			ctx, stop := untilInterrupt(c.Context())
-			defer stop()
-			return demo.Run(ctx, demo.Settings{Binary: self, Config: path, PluginDir: dirs, Out: c.OutOrStdout()})
-		},
-	}
 }
 
 // A format is how a verb prints: the value of -o.

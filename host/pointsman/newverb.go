@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pointsman/pointsman/host/demo"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/scaffold"
 	"github.com/pointsman/pointsman/host/supervise"
@@ -64,7 +63,7 @@ func writeNew(dir string, p scaffold.Plugin) (written int, err error) {
 		return 0, err
 	}
 	p.Pointsman = callOf(self)
-	p.PluginDirs = demo.PluginDirs(self)
+	p.PluginDirs = pluginDirs(self)
 	if p.Ports, err = scaffold.FreePorts(); err != nil {
 		return 0, err
 	}
@@ -73,6 +72,19 @@ func writeNew(dir string, p scaffold.Plugin) (written int, err error) {
 		return 0, err
 	}
 	return len(files), scaffold.Write(dir, files)
+}
+
+// pluginDirs returns the folders that may have the plugins of a binary and exist: its own, as make
+// build makes it, and those of an installation.
+func pluginDirs(binary string) []string {
+	beside := filepath.Dir(binary)
+	var dirs []string
+	for _, dir := range []string{beside, filepath.Join(beside, "..", "libexec", "pointsman"), "/usr/libexec/pointsman"} {
+		if found, _ := filepath.Glob(filepath.Join(dir, supervise.Prefix+"*")); len(found) > 0 && !slices.Contains(dirs, dir) { // the pattern is valid
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
 }
 
 // callOf returns how a shell calls a program: by its name, where PATH leads to it.
