@@ -34,6 +34,7 @@ func TestVerbs(t *testing.T) {
 		says  string // on stdout, or on stderr if code is not 0
 	}{
 		{"status", 0, "all        is well"},
+		{"status --until-well 5s", 0, "all        is well"},
 		{"status --wait 5s", 0, "1 Service, 1 EndpointSlice, 1 endpoint"},
 		{"config validate", 0, "host.yaml is good"},
 		{"config validate host.yaml", 0, "host.yaml is good"},
@@ -151,6 +152,7 @@ func TestNoHost(t *testing.T) {
 		"doctor":                    1,
 		"events":                    3,
 		"status --wait 200ms":       3,
+		"status --until-well 200ms": 3,
 		"config show --running":     3,
 		"plugin logs userspace":     3,
 		"plugin restart userspace":  3,

@@ -60,7 +60,6 @@ var walls = []wall{
 	{"host/web", []string{"host/admin", "host/phrase", "github.com/prometheus/client_golang", "golang.org/x/time"}, "pages of what admin and the metrics say; it asks nothing else, and acts on nothing"},
 	{"host/scaffold", []string{"examples/python-relay", "sdk/examples", "sdk/wire"}, "what `plugin new` writes; of the examples it has the text alone"},
 	{"host/doctor", []string{"host/admin", "host/phrase", "golang.org/x/sys"}, "what a node has that no dataplane decides; it only looks"},
-	{"host/trial", nil, "whether a node is well for a time; it asks what everyone may ask, and acts on nothing"},
 	{"host/phrase", nil, "words, for events and verbs alike"},
 	{"host/dataplanes", []string{"sdk", "sdk/wire", "host/admin", "host/canary", "host/config", "host/feed", "host/health", "host/intent", "host/launch", "host/phrase", "host/report", "host/supervise", "host/swap", "host/track", "github.com/hashicorp/go-hclog", "k8s.io/utils/clock"},
 		"where feed, supervise and swap meet; it knows neither the command line nor the API server"},

@@ -24,23 +24,33 @@ import (
 const shownProblems, shownNames = 10, 3
 
 func statusVerb() *cobra.Command {
-	var wait time.Duration
+	var wait, until time.Duration
 	var watch bool
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Say on one screen how the running host is doing",
 		Long: `Status says how the running host is doing. It exits 0 when all is well, 2 when
-there is something to look at, 3 when no host answers.`,
+there is something to look at, 3 when no host answers.
+
+With --until-well it waits until the node is well and stays well for two seconds, and prints to
+stderr what it waits for whenever that changes. The exit is that of the last status.`,
 		Args: noWords(),
 	}
 	out := addFormat(c)
 	c.Flags().DurationVar(&wait, "wait", 0, "wait this long for all to be well")
+	c.Flags().DurationVar(&until, "until-well", 0, "wait this long until all is well and stays well, and say what is not yet")
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "print it again each second, until Ctrl-C")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if watch {
 			return watchStatus(c, out)
 		}
-		s, err := statusWithin(c.Context(), client(c), wait)
+		w := waiting{client: client(c), limit: wait, say: func(string) {}}
+		if c.Flags().Changed("until-well") {
+			w.limit, w.stay, w.say = until, 2*time.Second, func(state string) {
+				fmt.Fprintf(c.ErrOrStderr(), "%s  %s\n", time.Now().Format(time.TimeOnly), state)
+			}
+		}
+		s, err := w.wait(c.Context())
 		if err != nil {
 			return err
 		}
@@ -92,15 +102,40 @@ func watchStatus(c *cobra.Command, out *format) error {
 	}
 }
 
-// statusWithin asks until the host is well, or the time is over, and returns the
-// last answer.
-func statusWithin(ctx context.Context, client *admin.Client, wait time.Duration) (admin.Status, error) {
-	deadline := time.Now().Add(wait)
+// A waiting waits for a node to be well.
+type waiting struct {
+	client *admin.Client
+	limit  time.Duration
+	stay   time.Duration // how long the node must be well without a break
+	say    func(state string)
+}
+
+// wait asks for the status until the node is well, and has been for stay, or until limit is over while
+// it is not well. It returns the last answer, and calls say when the state of the node changes.
+func (w waiting) wait(ctx context.Context) (admin.Status, error) {
+	deadline := time.Now().Add(w.limit)
+	var well time.Time // since when the node is well; zero: it is not
+	var said string
 	for {
-		s, err := client.Status(ctx)
-		well := err == nil && s.Healthy && s.Sync.Pending == 0
+		s, err := w.client.Status(ctx)
+		now := time.Now()
+		switch {
+		case err != nil || !s.Healthy:
+			well = time.Time{}
+		case well.IsZero() && s.Sync.Pending == 0: // later changes may be on their way
+			well = now
+		}
+		if name, text := stateOf(s, err, well.IsZero()); name != said {
+			said = name
+			w.say(text)
+		}
 		again := err == nil || errors.Is(err, admin.ErrUnreachable)
-		if well || !again || !time.Now().Before(deadline) {
+		switch {
+		case !well.IsZero():
+			if now.Sub(well) >= w.stay {
+				return s, nil
+			}
+		case !again || !now.Before(deadline):
 			return s, err
 		}
 		select {
@@ -109,6 +144,24 @@ func statusWithin(ctx context.Context, client *admin.Client, wait time.Duration)
 			return s, ctx.Err()
 		}
 	}
+}
+
+// stateOf returns a line about a node that answered s and err, and whether changes of before are still
+// to be confirmed. The name stays the same while only times in the text change.
+func stateOf(s admin.Status, err error, pending bool) (name, text string) {
+	switch {
+	case err != nil:
+		return "away", oneLineOf(err)
+	case !s.Healthy:
+		var codes, texts []string
+		for _, w := range s.Warnings {
+			codes, texts = append(codes, w.Code), append(texts, w.Code+" "+w.Text)
+		}
+		return strings.Join(codes, " "), "not well: " + strings.Join(texts, "; ")
+	case pending:
+		return "pending", "well, but for changes that the dataplane has not confirmed"
+	}
+	return "well", "well"
 }
 
 func writeStatus(w io.Writer, s admin.Status) {

@@ -5,11 +5,14 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -56,6 +59,52 @@ func pseudoTerminal(t *testing.T) (master, screen *os.File) {
 	}
 	t.Cleanup(func() { _ = screen.Close() })
 	return master, screen
+}
+
+// TestUntilWell waits for a node to be well and to stay so, and says what changes meanwhile.
+func TestUntilWell(t *testing.T) {
+	warned := func(codes ...string) admin.Status {
+		s := well()
+		for _, code := range codes {
+			s.Warnings = append(s.Warnings, admin.Warning{Code: code, Text: "since " + time.Now().String()})
+		}
+		s.Healthy = len(codes) == 0
+		return s
+	}
+	pending := warned()
+	pending.Sync.Pending = 3
+	for name, c := range map[string]struct {
+		answers []admin.Status // the last one for ever; none: no host is there
+		limit   time.Duration
+		states  string // the beginnings of what it says
+		healthy bool
+		away    bool
+	}{
+		"well at once":             {[]admin.Status{warned()}, 0, "well", true, false},
+		"well in the end":          {[]admin.Status{warned("W001"), warned("W001"), warned("W001", "W003"), pending, pending, warned()}, time.Minute, "not well: W001 since|not well: W001 since|well, but|well", true, false},
+		"not well for long":        {[]admin.Status{warned(), warned("W004"), warned()}, time.Minute, "well|not well: W004|well", true, false},
+		"well, and changes come":   {[]admin.Status{warned(), pending, pending}, 0, "well", true, false},
+		"not well within the time": {[]admin.Status{warned("W001")}, 250 * time.Millisecond, "not well: W001", false, false},
+		"no host":                  {nil, 250 * time.Millisecond, "no host answers", false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			socket, asked := "/none/at/all", 0
+			if c.answers != nil {
+				socket = answering(t, func() admin.Status {
+					asked++
+					return c.answers[min(asked, len(c.answers))-1]
+				})
+			}
+			var said []string
+			s, err := waiting{admin.NewClient(socket), c.limit, 150 * time.Millisecond, func(state string) { said = append(said, state) }}.wait(t.Context())
+			if errors.Is(err, admin.ErrUnreachable) != c.away || s.Healthy != c.healthy {
+				t.Errorf("it ends with %+v, %v", s, err)
+			}
+			if !slices.EqualFunc(said, strings.Split(c.states, "|"), strings.HasPrefix) {
+				t.Errorf("it says %q, want %q", said, c.states)
+			}
+		})
+	}
 }
 
 // TestWatchStatus prints the status again and again: on a terminal on an empty screen and in colours

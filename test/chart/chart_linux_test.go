@@ -116,7 +116,6 @@ func TestChartRefuses(t *testing.T) {
 		"config.mode=ipvs":                                "/config/mode",
 		"apiServer.port=0":                                "/apiServer/port",
 		"resources.request.cpu=1":                         "request",
-		"trial.for=long":                                  "/trial/for",
 		"pools[0].name=a":                                 "/pools/0",
 		"kubeProxy.checkNodes={A_B}":                      "/kubeProxy/checkNodes/0",
 		"image.pullPolicy=Sometimes":                      "/image/pullPolicy",
@@ -295,17 +294,15 @@ func TestChartAgrees(t *testing.T) {
 	}
 }
 
-// TestChartJobs: the chart's Jobs are those of configs.
+// TestChartJobs: the Job of the chart that checks a node is that of configs.
 func TestChartJobs(t *testing.T) {
-	chart := plain(t, objects(t, render(t, "--set", "kubeProxy.replace=true,kubeProxy.checkNodes={worker-1},trial.nodes={worker-1}")))
-	for file, name := range map[string]string{"kubernetes-replace-kube-proxy/check.yaml": "Job check-worker-1", "rollout/trial.yaml": "Job trial-worker-1"} {
-		text, err := os.ReadFile(configs + file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := objects(t, strings.NewReplacer("NODE", "worker-1", "FOR", "5m").Replace(string(text)))
-		same(t, map[string]object{name: chart[name]}, want)
+	chart := plain(t, objects(t, render(t, "--set", "kubeProxy.replace=true,kubeProxy.checkNodes={worker-1}")))
+	text, err := os.ReadFile(configs + "kubernetes-replace-kube-proxy/check.yaml")
+	if err != nil {
+		t.Fatal(err)
 	}
+	const name = "Job check-worker-1"
+	same(t, map[string]object{name: chart[name]}, objects(t, strings.ReplaceAll(string(text), "NODE", "worker-1")))
 }
 
 // TestChartSettings has pointsman find nothing wrong with the settings that the chart writes.

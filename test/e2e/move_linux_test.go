@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestChartMove moves a node from kube-proxy and back by the commands that `helm install` prints,
+// and by no others. No call fails.
+func TestChartMove(t *testing.T) {
+	need(t)
+	needHelm(t)
+	v := newMove(t, "iptables")
+	v.withHelm()
+	answers := v.answered()
+	load := v.calledAllTheTime(v.nodes[0].pods[0], answers(0))
+
+	out, err := v.sh("helm install pointsman " + chart + " -n kube-system --set kubeProxy.replace=true")
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	leave, move, back := v.printed(out)
+	v.runs("kube-proxy", "kube-proxy")
+	v.must(leave...)
+	v.runs("kube-proxy", "kube-proxy")
+	v.checked(move[0])
+	v.must(move...)
+	v.runs("pointsman", "kube-proxy")
+	answers(1)
+	v.must(back)
+	v.runs("kube-proxy", "kube-proxy")
+	answers(0)
+	v.result(load, nothing)
+}
+
+// answered makes a Service, and returns what has pod j of the second node answer for it, waits
+// until it does, and returns the Service's address.
+func (v *move) answered() func(j int) netip.AddrPort {
+	v.Helper()
+	s := v.service("web")
+	from := v.nodes[0].pods[0]
+	return func(j int) netip.AddrPort {
+		v.Helper()
+		v.endpoints("web", v.nodes[1].end(j))
+		v.expect(from, "tcp4", at(s, 0, 80), saw(v.nodes[1].pods[j], backend, from.addrs[0]))
+		return at(s, 0, 80)
+	}
+}
+
+// printed are the commands in what helm prints: those that have kube-proxy leave nodes with the
+// label, those that move a node, and the one by which it comes back.
+func (v *move) printed(text string) (leave, move []string, back string) {
+	v.Helper()
+	before, after, found := strings.Cut(strings.ReplaceAll(text, "NODE", v.nodes[0].name), "\nThen, ")
+	_, back, backs := strings.Cut(after, "\nThe way back is ")
+	command := regexp.MustCompile(`(?m)^  ((?:kubectl|helm) .*)$`)
+	for _, m := range command.FindAllStringSubmatch(before, -1) {
+		leave = append(leave, m[1])
+	}
+	for _, m := range command.FindAllStringSubmatch(after, -1) {
+		move = append(move, m[1])
+	}
+	if !found || !backs || len(leave) != 2 || len(move) != 4 {
+		v.Fatalf("helm prints %s", text)
+	}
+	back, _, _ = strings.Cut(back, "\n")
+	return leave, move, back
+}
+
+// checked has the first of the commands fail, on a node that cannot be served: no pod goes.
+func (v *move) checked(first string) {
+	v.Helper()
+	mode := v.setMode("kernelspace")
+	out, err := v.sh(first)
+	if err == nil || !strings.Contains(out, "check-"+v.nodes[0].name) {
+		v.Errorf("on a node that cannot be served: %v, %s", err, out)
+	}
+	v.setMode(mode)
+	v.runs("kube-proxy", "kube-proxy")
+}
