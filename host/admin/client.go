@@ -30,19 +30,12 @@ type Client struct {
 	http   http.Client
 }
 
-// NewClient returns a client of the host on the unix socket at path, or on that of adminGroup
-// where this process may open that alone.
+// NewClient returns a client of the host on the unix socket at path.
 func NewClient(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
-		conn, err := Dial(ctx, path)
-		if errors.Is(err, fs.ErrPermission) { // a member of adminGroup has a socket too
-			if conn, groupErr := Dial(ctx, GroupSocket(path)); groupErr == nil {
-				return conn, nil
-			}
-		}
-		return conn, err
+		return Dial(ctx, path)
 	}
 	return &Client{socket: path, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
 }
@@ -199,7 +192,7 @@ func (c *Client) unreachable(err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%w: there is no socket %s; is it running (pointsman run), and with this --admin-socket?", ErrUnreachable, c.socket)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: %s may only be opened by its owner; try as the user that runs the host, such as with sudo, or as a member of adminGroup, where that is set", ErrUnreachable, c.socket)
+		return fmt.Errorf("%w: %s may only be opened by its owner; try as the user that runs the host, such as with sudo", ErrUnreachable, c.socket)
 	}
 	return fmt.Errorf("%w on %s: %w", ErrUnreachable, c.socket, err)
 }

@@ -4,7 +4,6 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 
@@ -22,17 +21,4 @@ func Listen(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("listen on the admin socket %s: %w; if another host answers there, stop it, or set adminSocket and stateDir to others", path, err)
 	}
 	return l, nil
-}
-
-var errNoGroups = errors.New("groups of users have no pipe on Windows; leave adminGroup empty, and ask as an administrator")
-
-// LookupGroup returns an error here.
-func LookupGroup(string) (int, error) { return 0, errNoGroups }
-
-// ListenGroup makes nothing here.
-func ListenGroup(_ string, gid int) (net.Listener, error) {
-	if gid < 0 {
-		return nil, nil
-	}
-	return nil, errNoGroups
 }

@@ -56,17 +56,13 @@ const mostConns = 32
 // Serve answers on l until ctx ends. It returns when every answer is given or cut
 // off, at most a second later.
 func Serve(ctx context.Context, l net.Listener, b Backend) error {
-	return answer(ctx, l, handler(b), b.Log)
-}
-
-func answer(ctx context.Context, l net.Listener, h http.Handler, messages *log.Logger) error {
 	server := &http.Server{
-		Handler:           h,
+		Handler:           handler(b),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		MaxHeaderBytes:    16 << 10,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ErrorLog:          cmp.Or(messages, log.New(io.Discard, "", 0)),
+		ErrorLog:          cmp.Or(b.Log, log.New(io.Discard, "", 0)),
 	}
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

@@ -2,8 +2,7 @@
 
 /*
 Package admin is how the other verbs of pointsman, and an operator's scripts, reach
-a running host: HTTP and JSON on a unix socket that only its owner may open, and, where adminGroup
-is set, on another one that answers the members of that group, and does nothing else.
+a running host: HTTP and JSON on a unix socket that only its owner may open.
 
 	GET  /v1/status                     Status
 	GET  /v1/services                   ServiceList

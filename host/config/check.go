@@ -170,12 +170,7 @@ func (c *checker) places() {
 		"healthzBindAddress and metricsBindAddress are the same", "take another port")
 	c.web()
 	c.want(c.AdminSocket != "", "adminSocket", "is missing", "")
-	most := maxSocket - newSocket
-	if c.AdminGroup != "" {
-		most -= len("group/")
-	}
-	c.fits("adminSocket", c.AdminSocket, most)
-	c.want(!strings.ContainsAny(c.AdminGroup, " /:\t\n"), "adminGroup", fmt.Sprintf("%q is no name of a group", c.AdminGroup), "")
+	c.fits("adminSocket", c.AdminSocket, maxSocket-newSocket)
 	c.want(c.StateDir != "", "stateDir", "is missing", "")
 	c.want(c.DataDir != "", "dataDir", "is missing", "")
 	c.want(!slices.Contains(c.PluginDirs, ""), "pluginDirs", "names an empty path", "")

@@ -62,7 +62,6 @@ type Host struct {
 	BindAddressHardFail bool   `yaml:"bindAddressHardFail"`
 	EnableProfiling     bool   `yaml:"enableProfiling"`
 	AdminSocket         string `yaml:"adminSocket"`
-	AdminGroup          string `yaml:"adminGroup"` // whose members may ask; empty: there is none
 	StateDir            string `yaml:"stateDir"`
 	DataDir             string `yaml:"dataDir"`
 	OOMScoreAdj         int    `yaml:"oomScoreAdj"`

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -105,20 +104,13 @@ func (h *host) run(ctx context.Context) error {
 		return err
 	}
 	defer lock.Close()
-	gid, err := groupOf(h.settings)
+	listener, err := admin.Listen(h.settings.AdminSocket)
 	if err != nil {
-		return fmt.Errorf("adminGroup: %w", err)
-	}
-	listener, members, err := h.listen(gid)
-	if err != nil {
-		return err
+		return fmt.Errorf("%w; try: --admin-socket PATH", err)
 	}
 	h.greet()
 	if err := h.dataplanes.Begin(); err != nil {
 		listener.Close()
-		if members != nil {
-			members.Close()
-		}
 		return err
 	}
 
@@ -138,9 +130,6 @@ func (h *host) run(ctx context.Context) error {
 		"admin":           func(ctx context.Context) error { return admin.Serve(ctx, listener, h.backend()) },
 		"dataplanes":      h.dataplanes.Run,
 	}
-	if members != nil {
-		parts["adminGroup"] = func(ctx context.Context) error { return admin.ServeGroup(ctx, members, h.backend()) }
-	}
 	if h.written != nil {
 		parts["events"] = h.written.Run
 	}
@@ -153,18 +142,6 @@ func (h *host) run(ctx context.Context) error {
 		return err
 	}
 	return nil
-}
-
-// listen makes the admin socket, and the one of adminGroup, if there is such a group.
-func (h *host) listen(gid int) (owner, members net.Listener, err error) {
-	if owner, err = admin.Listen(h.settings.AdminSocket); err != nil {
-		return nil, nil, fmt.Errorf("%w; try: --admin-socket PATH", err)
-	}
-	if members, err = admin.ListenGroup(h.settings.AdminSocket, gid); err != nil {
-		owner.Close()
-		return nil, nil, err
-	}
-	return owner, members, nil
 }
 
 func (h *host) greet() {

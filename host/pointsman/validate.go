@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/dataplanes"
 	"github.com/pointsman/pointsman/host/watch"
@@ -40,7 +39,6 @@ func configValidateVerb() *cobra.Command {
 		if !fileOnly {
 			problems, notes = dataplanes.Validate(c.Context(), h)
 			problems = append(kubeconfigProblems(h), problems...)
-			problems = append(groupProblems(h), problems...)
 		}
 		for _, w := range append(h.Warnings(), notes...) {
 			fmt.Fprintln(c.OutOrStdout(), w)
@@ -52,22 +50,6 @@ func configValidateVerb() *cobra.Command {
 		return nil
 	}
 	return c
-}
-
-// groupProblems says that this machine has no adminGroup.
-func groupProblems(h *config.Host) config.Problems {
-	if _, err := groupOf(h); err != nil {
-		return config.Problems{{Where: h.Origin("adminGroup"), Field: "adminGroup", Why: err.Error()}}
-	}
-	return nil
-}
-
-// groupOf returns the id of h's adminGroup; negative: there is none.
-func groupOf(h *config.Host) (int, error) {
-	if h.AdminGroup == "" {
-		return -1, nil
-	}
-	return admin.LookupGroup(h.AdminGroup)
 }
 
 // kubeconfigProblems says why the kubeconfig that h names cannot be used. The API server is not
