@@ -3,11 +3,7 @@
 package test
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -63,74 +59,15 @@ func TestStoppedAndSpared(t *testing.T) {
 	}
 }
 
-// TestStateByHand writes what the plugin of a running host is sent, and sends it to another one by
-// hand, in both forms.
-func TestStateByHand(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
-	backend(t, at(s.net+"101"))
-	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
-	s.start()
-	s.served("tcp", s.net+"10:18080")
-	dump := s.verb("state", "dump")
-	if dump.code != 0 || !strings.Contains(dump.out, "kind: State\n") || !strings.Contains(dump.out, "service: web") {
-		t.Fatalf("state dump says %+v", dump)
-	}
-	// The host's own plugin has the addresses: the other one gets some of its own.
-	net := ownNet(t)
-	file := s.path("state.yaml")
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(dump.out, s.net, net)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	socket := filepath.Join(s.dir, "by/hand")
-	listening(t, socket)
-	s.until("it listens", func() error {
-		if got := s.verb("plugin", "call", "unix://"+socket, "--state", file, "--options", neverRedirect); got.code != 0 {
-			return errors.New(got.err)
-		}
-		return nil
-	})
-	for _, to := range []string{plugin(t), "unix://" + socket} {
-		got := s.verb("plugin", "call", to, "--state", file, "--role", "active", "--options", neverRedirect)
-		if got.code != 0 || !strings.Contains(got.out, "confirmed what it was sent, 1 port") || !strings.Contains(got.out, "serves: ns/web") {
-			t.Errorf("plugin call %s says %+v", to, got)
-		}
-	}
-	backend(t, at(net+"101"))
-	s.served("tcp", net+"10:18080") // by the one that runs by itself, which keeps what it was sent
-	got := s.verb("plugin", "call", plugin(t), "--state", file, "--options", neverRedirect, "-o", "json")
-	var answer struct {
-		Kind, Role string
-		Sent       int
-		Served     []string
-	}
-	if err := json.Unmarshal([]byte(got.out), &answer); err != nil || answer.Kind != "Call" || answer.Role != "standby" || answer.Sent != 1 || len(answer.Served) != 1 {
-		t.Errorf("%v: %+v says %+v", err, answer, got)
-	}
-	for words, want := range map[string]string{
-		"plugin call " + plugin(t):                                     "--state: want the file",
-		"plugin call " + plugin(t) + " --state " + s.path("host.yaml"): "unknown field",
-		"plugin call " + plugin(t) + " --state x --role leader":        "want standby, active, draining or yielded",
-	} {
-		if got := s.verb(strings.Fields(words)...); got.code == 0 || !strings.Contains(got.err, want) {
-			t.Errorf("%s says %+v, want %q", words, got, want)
-		}
-	}
-}
-
-// TestDocOfDebugging sends the state that docs/debugging.md shows, as the page says, and reads the
-// configurations that it shows.
+// TestDocOfDebugging reads the configurations that docs/debugging.md shows.
 func TestDocOfDebugging(t *testing.T) {
 	t.Parallel()
 	doc := read(t, "../docs/debugging.md")
 	s := newSystem(t)
-	net := ownNet(t)
 	configs := 0
 	for _, block := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```").FindAllStringSubmatch(doc, -1) {
 		text := block[1]
 		switch {
-		case strings.Contains(text, "kind: State"):
-			s.write("state.yaml", strings.ReplaceAll(text, "127.30.0.", net))
 		case strings.Contains(text, "kind: HostConfig"):
 			s.write("shown.yaml", text)
 			if got := s.verb("config", "validate", "--file-only", s.path("shown.yaml")); got.code != 0 {
@@ -147,14 +84,5 @@ func TestDocOfDebugging(t *testing.T) {
 	}
 	if configs != 2 {
 		t.Errorf("the page shows %d configs", configs)
-	}
-	command := regexp.MustCompile(`(?m)^\$ pointsman (plugin call --state .*) /usr/libexec/pointsman/pointsman-dataplane-userspace$`).FindStringSubmatch(doc)
-	if command == nil {
-		t.Fatal("the page shows no plugin call")
-	}
-	shown, options, _ := strings.Cut(strings.Replace(command[1], "state.yaml", s.path("state.yaml"), 1), " --options ")
-	words := append(strings.Fields(shown), "--options", strings.Trim(options, "'"), plugin(t))
-	if got := s.verb(words...); got.code != 0 || !strings.Contains(got.out, "serves: shop/web/tcp4") {
-		t.Errorf("%v says %+v", words, got)
 	}
 }

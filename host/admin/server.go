@@ -45,7 +45,6 @@ type Modes struct {
 	Show  func() Mode
 	Plan  func(ctx context.Context, to string) (ModePlan, error)
 	Diff  func(ctx context.Context, mode string) (Diff, error) // of the mode that serves, if it is empty
-	State func() (State, error)                                // what the dataplane that serves would be sent first
 	Swap  func(to string, force bool) error
 	Reset func() (string, error)
 }
@@ -153,11 +152,6 @@ func (m Modes) routes(handle func(pattern string, answer func(*http.Request) (an
 		d, err := m.Diff(r.Context(), r.URL.Query().Get("mode"))
 		d.Meta = meta("Diff")
 		return d, err
-	})
-	handle("GET /v1/state", func(*http.Request) (any, error) {
-		s, err := m.State()
-		s.Meta = meta("State")
-		return s, err
 	})
 	handle("POST /v1/mode/swap", func(r *http.Request) (any, error) {
 		q := r.URL.Query()

@@ -68,10 +68,6 @@ func listOf(answer any) (list, bool) {
 		items := each(l.Changes)
 		l.Changes = []Change{}
 		return list{l, "changes", items}, true
-	case State:
-		items := each(l.Services)
-		l.Services = []StateService{}
-		return list{l, "services", items}, true
 	}
 	return list{}, false
 }

@@ -52,8 +52,7 @@ func TestStreamedIsTheList(t *testing.T) {
 	one.Items[0].Problems = []string{`"items":[]`}
 	events := EventList{meta("EventList"), []Event{{Reason: "Synced", Message: `"items":[]`}, {Reason: "Failed", Warning: true}}}
 	diff := Diff{Meta: meta("Diff"), Mode: "x", Changes: []Change{{Step: "add", Details: []string{"+ a"}}, {Step: "delete"}}, More: 3, Unserved: []Problem{}, Notes: []string{`"changes":[]`}}
-	state := State{Meta: meta("State"), Node: StateNode{Name: "here"}, Services: []StateService{{Service: "a"}, {Service: "b"}}}
-	for _, answer := range []any{manyServices(0), one, manyServices(3), events, diff, state} {
+	for _, answer := range []any{manyServices(0), one, manyServices(3), events, diff} {
 		l, is := listOf(answer)
 		if !is {
 			t.Errorf("%T is no list", answer)
@@ -116,10 +115,9 @@ func TestAnswersHaveDeadlines(t *testing.T) {
 				long(ctx)
 				return Diff{Changes: make([]Change, 10_000)}, nil
 			},
-			State: func() (State, error) { return State{Services: make([]StateService, 2000)}, nil },
 		},
 	}
-	for path, parts := range map[string]int{"services": 2, "services/a/b": 1, "events": 2, "diff": 2, "state": 2, "plugins/x/logs": 2} {
+	for path, parts := range map[string]int{"services": 2, "services/a/b": 1, "events": 2, "diff": 2, "plugins/x/logs": 2} {
 		d := &deadlined{ResponseRecorder: *httptest.NewRecorder()}
 		handler(b).ServeHTTP(d, httptest.NewRequest(http.MethodGet, "http://pointsman/v1/"+path, nil))
 		if d.Code != http.StatusOK || d.parts < parts || d.boundless > 0 {

@@ -17,7 +17,6 @@ a running host: HTTP and JSON on a unix socket that only its owner may open.
 	GET  /v1/mode                       Mode
 	GET  /v1/mode/plan?to=NAME          ModePlan
 	GET  /v1/diff?mode=NAME             Diff
-	GET  /v1/state                      State
 	POST /v1/plugins/NAME/restart       Done
 	POST /v1/mode/swap?to=NAME          Done
 	POST /v1/mode/reset                 Done

@@ -87,7 +87,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 
 func rootVerb() *cobra.Command {
 	root := group("pointsman", "A service proxy for Kubernetes nodes, with dataplanes as plugins",
-		runVerb(), statusVerb(), serviceVerb(), explainVerb(), diffVerb(), stateVerb(), bundleVerb(), doctorVerb(), eventsVerb(), planVerb(), modeVerb(), configVerb(), pluginVerb(), cleanupVerb(), versionVerb())
+		runVerb(), statusVerb(), serviceVerb(), explainVerb(), diffVerb(), bundleVerb(), doctorVerb(), eventsVerb(), planVerb(), modeVerb(), configVerb(), pluginVerb(), cleanupVerb(), versionVerb())
 	root.SilenceErrors = true
 	root.SilenceUsage = true
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {

@@ -19,7 +19,7 @@ import (
 
 func pluginVerb() *cobra.Command {
 	return group("plugin", "List, examine and restart dataplane plugins, begin one, and hold it to the contract",
-		pluginListVerb(), pluginInfoVerb(), pluginCheckVerb(), pluginLogsVerb(), pluginRestartVerb(), pluginNewVerb(), conformanceVerb(), pluginCallVerb())
+		pluginListVerb(), pluginInfoVerb(), pluginCheckVerb(), pluginLogsVerb(), pluginRestartVerb(), pluginNewVerb(), conformanceVerb())
 }
 
 func pluginListVerb() *cobra.Command {
