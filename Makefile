@@ -36,9 +36,10 @@ PURE    := ./sdk ./host/pace ./host/phrase ./host/reach ./host/report ./host/swa
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## build pointsman and every plugin into bin/
+build: ## build pointsman, every plugin and pointsman-conformance into bin/
 	@mkdir -p bin
 	$(GO) build -trimpath $(VCS) -o bin/pointsman ./host/pointsman
+	$(GO) build -trimpath $(VCS) -o bin/pointsman-conformance ./sdk/sdktest/pointsman-conformance
 	@for p in $(PLUGINS); do echo "$(GO) build -trimpath $(VCS) -o bin/$$p ./plugins/$${p#pointsman-dataplane-}/$$p"; \
 		$(GO) build -trimpath $(VCS) -o bin/$$p ./plugins/$${p#pointsman-dataplane-}/$$p || exit 1; done
 

@@ -54,12 +54,12 @@ func apart(t *testing.T, f func()) {
 	}
 }
 
-// conformance runs the verb on the calling thread.
+// conformance runs the program on the calling thread.
 func conformance(t *testing.T, words ...string) (out string, exit int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // others may have the addresses first
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(binaries(t), "pointsman"), append([]string{"plugin", "conformance"}, words...)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(binaries(t), "pointsman-conformance"), words...)
 	text, err := cmd.CombinedOutput()
 	if _, ran := errors.AsType[*exec.ExitError](err); err != nil && !ran {
 		t.Errorf("%v: %v", words, err)
@@ -197,11 +197,11 @@ func TestSwapToAMutePlugin(t *testing.T) {
 		t.Errorf("mode swap says %+v", got)
 	}
 	s.until("an event says what to do", func() error {
-		return errors.Join(s.event("SwapUndone", "in Standby it has to name what it would serve"), s.event("SwapUndone", "pointsman plugin conformance --run C07 "+s.plugins))
+		return errors.Join(s.event("SwapUndone", "in Standby it has to name what it would serve"), s.event("SwapUndone", "pointsman-conformance --run C07 "+s.plugins))
 	})
 	s.served("tcp", s.net+"10:18080")
-	got := s.verb("plugin", "conformance", "--run", "C07/standby-inspects", filepath.Join(s.plugins, "pointsman-dataplane-mute"))
-	if got.code != 1 || !strings.Contains(got.out, "standby-inspects: Inspect in Standby, which is to name what Active would serve") {
-		t.Errorf("conformance says %+v", got)
+	out, exit := conformance(t, "--run", "C07/standby-inspects", filepath.Join(s.plugins, "pointsman-dataplane-mute"))
+	if exit != 1 || !strings.Contains(out, "standby-inspects: Inspect in Standby, which is to name what Active would serve") {
+		t.Errorf("conformance exits with %d and says\n%s", exit, out)
 	}
 }

@@ -58,7 +58,7 @@ func binaries(t *testing.T) string {
 			return
 		}
 		programs.err = errors.Join(
-			built.Into(programs.dir, "", "./host/pointsman"),
+			built.Into(programs.dir, "", "./host/pointsman", "./sdk/sdktest/pointsman-conformance"),
 			built.Into(filepath.Join(programs.dir, "plugins"), "", "./plugins/userspace/"+userspace))
 	})
 	if programs.err != nil {

@@ -58,7 +58,7 @@ func TestVerbs(t *testing.T) {
 		{"help status", 0, "--wait"},
 		{"", 0, "Available Commands"},
 		{"config", 0, "validate"},
-		{"plugin", 0, "conformance"},
+		{"plugin", 0, "restart"},
 
 		{"satus", 64, "pointsman status"},
 		{"plugin lits", 64, "pointsman plugin list"},
@@ -67,8 +67,7 @@ func TestVerbs(t *testing.T) {
 		{"status --wait soon", 64, "--wait"},
 		{"status -o xml", 64, "table, json or yaml"},
 		{"plugin info", 64, "the name of a plugin"},
-		{"plugin conformance", 64, "--help"},
-		{"plugin conformance nowhere", 1, "no such file"},
+		{"plugin conformance --run C07 ./acme", 64, "run: pointsman-conformance --run C07 ./acme"},
 		{"config validate a b", 64, "--help"},
 		{"run here", 64, "--help"},
 		{"cleanup everything", 64, "--help"},

@@ -31,6 +31,7 @@ var walls = []wall{
 		"the only room that knows how plugins are talked to; an author links it into a plugin, so what only a host needs is in host/launch"},
 	{"sdk/sdktest", []string{"sdk", "sdk/ledger", "sdk/wire", "sdk/sdktest/...", "golang.org/x/tools/txtar", "golang.org/x/sys", "github.com/vishvananda/netns", "github.com/vishvananda/netlink"},
 		"third parties hold their dataplanes to it"},
+	{"sdk/sdktest/pointsman-conformance", []string{"sdk", "sdk/sdktest", "sdk/wire", "github.com/spf13/pflag"}, "the suite as a program, for those who write plugins; it is no part of the host"},
 	{"sdk/conntrack", []string{"sdk", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "for any dataplane, also a third party's"},
 	{"sdk/statefile", []string{"golang.org/x/sys"}, "how a state file is read and written, in host and dataplanes alike"},
 	{"sdk/ledger", []string{"sdk", "sdk/statefile", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "for any dataplane, also a third party's"},
@@ -63,7 +64,7 @@ var walls = []wall{
 	{"host/phrase", nil, "words, for events and verbs alike"},
 	{"host/dataplanes", []string{"sdk", "sdk/wire", "host/admin", "host/canary", "host/config", "host/feed", "host/health", "host/intent", "host/launch", "host/phrase", "host/report", "host/supervise", "host/swap", "host/track", "github.com/hashicorp/go-hclog", "k8s.io/utils/clock"},
 		"where feed, supervise and swap meet; it knows neither the command line nor the API server"},
-	{"host/pointsman", []string{"host/...", "sdk", "sdk/...", "internal/notify", "internal/procs", "github.com/hashicorp/go-hclog", "github.com/spf13/cobra", "github.com/spf13/pflag", "go.yaml.in/yaml/v3", "golang.org/x/sys", "golang.org/x/term"},
+	{"host/pointsman", []string{"host/...", "sdk", "sdk/statefile", "sdk/wire", "internal/notify", "internal/procs", "github.com/hashicorp/go-hclog", "github.com/spf13/cobra", "github.com/spf13/pflag", "go.yaml.in/yaml/v3", "golang.org/x/sys", "golang.org/x/term"},
 		"constructs, connects, waits"},
 
 	{"plugins", []string{"sdk", "sdk/...", "golang.org/x/sys", "github.com/vishvananda/netlink", "github.com/vishvananda/netns"},
@@ -103,6 +104,7 @@ func TestWalls(t *testing.T) {
 // is looked for wherever it might hide.
 func TestKeptInOneRoom(t *testing.T) {
 	only := map[string][]string{
+		module + "sdk/sdktest":           {"sdk/sdktest"}, // no test kit in a program that runs on a node
 		"google.golang.org/grpc":         {"sdk/wire"},
 		"github.com/hashicorp/go-plugin": {"sdk/wire", "host/launch"}, // its server, and its client
 		"k8s.io/client-go":               {"host/watch", "test"},

@@ -179,7 +179,7 @@ func (p swapSide) Verify(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("inspect: %w", err)
 	}
 	if err := v.Differences(); err != nil {
-		return true, fmt.Errorf("%w; try: pointsman plugin conformance --run C07 %s", err, p.status().Path)
+		return true, fmt.Errorf("%w; try: pointsman-conformance --run C07 %s", err, p.status().Path)
 	}
 	return true, nil
 }

@@ -34,7 +34,6 @@ func TestCompletionWithoutAHost(t *testing.T) {
 		"plugin check ./":          files,
 		"plugin restart ac":        `^acme\n:4\n$`,
 		"plugin logs ac":           `^acme\n:4\n$`,
-		"plugin conformance ":      files,
 		"config validate ":         `^yaml\nyml\n:8\n$`,
 		"status --config ":         `^yaml\nyml\n:8\n$`,
 		"run --files ":             files,

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -63,6 +62,7 @@ func writeNew(dir string, p scaffold.Plugin) (written int, err error) {
 		return 0, err
 	}
 	p.Pointsman = callOf(self)
+	p.Conformance = callOf(filepath.Join(filepath.Dir(self), conformanceProgram))
 	p.PluginDirs = pluginDirs(self)
 	if p.Ports, err = scaffold.FreePorts(); err != nil {
 		return 0, err
@@ -87,16 +87,18 @@ func pluginDirs(binary string) []string {
 	return dirs
 }
 
-// callOf returns how a shell calls a program: by its name, where PATH leads to it.
+// callOf returns how a shell calls a program: by its path, or by its name where PATH leads to it or
+// no file has that path.
 func callOf(program string) string {
-	found, err := exec.LookPath(filepath.Base(program))
+	name := filepath.Base(program)
+	file, err := os.Stat(program)
 	if err != nil {
-		return program
+		return name
 	}
-	a, err := os.Stat(found)
-	b, other := os.Stat(program)
-	if errors.Join(err, other) == nil && os.SameFile(a, b) {
-		return filepath.Base(program)
+	if found, err := exec.LookPath(name); err == nil {
+		if inPath, err := os.Stat(found); err == nil && os.SameFile(file, inPath) {
+			return name
+		}
 	}
 	return program
 }

@@ -18,7 +18,7 @@ import (
 )
 
 func pluginVerb() *cobra.Command {
-	return group("plugin", "List, examine and restart dataplane plugins, begin one, and hold it to the contract",
+	return group("plugin", "List, examine and restart dataplane plugins, and begin one",
 		pluginListVerb(), pluginInfoVerb(), pluginCheckVerb(), pluginLogsVerb(), pluginRestartVerb(), pluginNewVerb(), conformanceVerb())
 }
 

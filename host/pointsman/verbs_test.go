@@ -60,9 +60,6 @@ func TestExits(t *testing.T) {
 		{"statuss", exitUsage, "", "try: pointsman status"},
 		{"plugin lsit", exitUsage, "", "try: pointsman plugin list"},
 		{"plugin info", exitUsage, "", "want the name of a plugin"},
-		{"plugin conformance --second unix:///a/s pointsman-dataplane-acme", exitUsage, "", "--second: of a binary"},
-		{"plugin conformance --second unix:///a/s unix:///a/s", exitUsage, "", "--second: that is the address of the first"},
-		{"plugin conformance --second tcp://a unix:///a/s", exitUsage, "", "--second: "},
 		{"run --modus userspace", exitUsage, "", "unknown flag: --modus; try: pointsman run --help"},
 		{"status --admin-socket " + nobody, exitUnreachable, "", "there is no socket " + nobody},
 		{"config show --running --admin-socket " + nobody, exitUnreachable, "", "no host answers"},
@@ -80,11 +77,6 @@ func TestExits(t *testing.T) {
 		{"config defaults", exitOK, "minSyncPeriod: ", ""},
 		{"config show --config " + good + " --origin", exitOK, "good.yaml:3", ""},
 		{"config show --config " + good + " --mode acme -o json", exitOK, `"acme"`, ""},
-		{"plugin conformance " + filepath.Join(dir, "none"), exitFailed, "", "none"},
-		{"plugin conformance --run ( x", exitUsage, "", "--run"},
-		{"plugin conformance -o csv x", exitUsage, "", "table, json or yaml"},
-		{"plugin conformance unix://x", exitUsage, "", "unix:///absolute/path"},
-		{"plugin conformance unix:///none/at/all", exitFailed, "", "/none/at/all"},
 	} {
 		exit, stdout, stderr := do(t, strings.Fields(c.words)...)
 		if exit != c.exit || !strings.Contains(stdout, c.stdout) || !strings.Contains(stderr, c.stderr) {

@@ -36,13 +36,14 @@ var Languages = []string{Go, Python}
 
 // A Plugin is what is to be written.
 type Plugin struct {
-	Name       string   // "acme"
-	Language   string   // one of Languages
-	Module     string   // of Go, its path
-	Pointsman  string   // the program, as the files call it
-	Version    string   // of this module, that the plugin is built with; empty: the latest
-	PluginDirs []string // where a host finds other plugins
-	Ports      [4]int   // that are free on this machine
+	Name        string   // "acme"
+	Language    string   // one of Languages
+	Module      string   // of Go, its path
+	Pointsman   string   // the program, as the files call it
+	Conformance string   // the program pointsman-conformance, likewise
+	Version     string   // of this module, that the plugin is built with; empty: the latest
+	PluginDirs  []string // where a host finds other plugins
+	Ports       [4]int   // that are free on this machine
 }
 
 // NumPorts is how many ports a host with its Service needs.
@@ -106,7 +107,7 @@ func fill(name string, p Plugin) ([]byte, error) {
 	}
 	var out bytes.Buffer
 	err = t.Execute(&out, map[string]any{
-		"Name": p.Name, "Language": p.Language, "Module": p.Module, "Pointsman": p.Pointsman, "Version": p.Version,
+		"Name": p.Name, "Language": p.Language, "Module": p.Module, "Pointsman": p.Pointsman, "Conformance": p.Conformance, "Version": p.Version,
 		"GoVersion": goVersion, "PluginDirs": dirs(p), "ClusterIP": clusterIP,
 		"HealthPort": p.Ports[0], "MetricsPort": p.Ports[1], "ServicePort": p.Ports[2], "EndpointPort": p.Ports[3],
 	})

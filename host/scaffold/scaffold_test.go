@@ -12,7 +12,7 @@ import (
 )
 
 func plugin(language string) Plugin {
-	return Plugin{Name: "acme", Language: language, Module: "example.org/acme", Pointsman: "pointsman", PluginDirs: []string{"/usr/libexec/pointsman"}, Ports: [NumPorts]int{1, 2, 3, 4}}
+	return Plugin{Name: "acme", Language: language, Module: "example.org/acme", Pointsman: "pointsman", Conformance: "pointsman-conformance", PluginDirs: []string{"/usr/libexec/pointsman"}, Ports: [NumPorts]int{1, 2, 3, 4}}
 }
 
 // TestFiles: a plugin has its name and not that of the example, and each language what it needs to be built

@@ -46,6 +46,28 @@ func Binary(path string) Subject {
 	}
 }
 
+// Listening returns a Subject that is a plugin which runs by itself and listens at an address, as of
+// wire.At. second is the address of another process of the plugin; empty: there is none. Both are left running.
+func Listening(address, second string) Subject {
+	attach := func(address string) func(context.Context, string) (sdk.Dataplane, error) {
+		return func(ctx context.Context, _ string) (sdk.Dataplane, error) {
+			target, err := wire.At(address)
+			if err != nil {
+				return nil, err
+			}
+			return wire.Attach(ctx, target)
+		}
+	}
+	s := Subject{
+		Path: address, Single: true, Start: attach(address),
+		Stop: func(dp sdk.Dataplane) { _ = dp.(*wire.Remote).Close() }, // the check has said what is wrong with it
+	}
+	if second != "" {
+		s.Second = attach(second)
+	}
+	return s
+}
+
 // NameOf returns what the dataplane in a binary has to call itself, by the name of the file:
 // "pointsman-dataplane-NAME", and .exe on Windows. Of a file that is called otherwise it returns the
 // whole name: a host does not find it.

@@ -49,7 +49,8 @@ func Into(dir, tags string, packages ...string) error {
 	return nil
 }
 
-// All puts the host and every plugin of this module into a folder, where any user may run them.
+// All puts the host, every plugin of this module and the conformance suite into a folder, where any user
+// may run them.
 func All(dir string) error {
 	root, err := moduleRoot()
 	if err != nil {
@@ -59,7 +60,7 @@ func All(dir string) error {
 	if err != nil {
 		return err
 	}
-	packages := []string{"./host/pointsman"}
+	packages := []string{"./host/pointsman", "./sdk/sdktest/pointsman-conformance"}
 	for _, main := range mains {
 		packages = append(packages, "."+strings.TrimPrefix(filepath.Dir(main), root))
 	}

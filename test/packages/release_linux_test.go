@@ -85,7 +85,7 @@ func TestReleasedPrograms(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 		programs, _ := filepath.Glob(dir + "/pointsman*")
-		if len(programs) != 1+len(dataplanes) {
+		if len(programs) != 2+len(dataplanes) { // pointsman, pointsman-conformance, and the dataplanes
 			t.Fatalf("%s: programs %q", arch, programs)
 		}
 		bytes := int64(0)

@@ -29,7 +29,7 @@ func (n *node) listens() {
 		}
 		return nil
 	})
-	out, exit := n.run("pointsman", "plugin", "conformance", "-v", "--run", "^C00/", "--options", `{"redirect": "never"}`, at)
+	out, exit := n.run("pointsman-conformance", "-v", "--run", "^C00/", "--options", `{"redirect": "never"}`, at)
 	if exit != 0 || strings.Count(out, "\npass ") < 3 {
 		n.Errorf("held to the contract by its pipe: exit %d\n%s", exit, out)
 	}

@@ -262,7 +262,7 @@ const lacking = "wsaioctl: winapi error #10045"
 // conforms holds the dataplane to the lines of the contract that sessions and packets are in.
 func (n *node) conforms() {
 	n.Helper()
-	out, _ := n.run("pointsman", "plugin", "conformance", "-v", "--run", "^C0[01]/", "--options", `{"redirect": "never"}`, there(n.path("bin/pointsman-dataplane-userspace.exe")))
+	out, _ := n.run("pointsman-conformance", "-v", "--run", "^C0[01]/", "--options", `{"redirect": "never"}`, there(n.path("bin/pointsman-dataplane-userspace.exe")))
 	if strings.Contains(out, "testbed-is-free") { // on Windows the suite does not wait for that
 		n.Logf("not run, for another run of the suite has the addresses:\n%s", out)
 		return

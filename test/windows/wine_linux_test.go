@@ -37,7 +37,7 @@ func newWine(t *testing.T) *wine {
 	}
 	// Nothing is printed by wine itself, and it offers to install nothing.
 	w.env = append(w.env, "WINEPREFIX="+w.path("prefix"), "WINEDEBUG=-all", "WINEDLLOVERRIDES=mscoree,mshtml=")
-	w.build("build", "-o", w.path("bin")+"/", "../../host/pointsman", "../../plugins/userspace/pointsman-dataplane-userspace")
+	w.build("build", "-o", w.path("bin")+"/", "../../host/pointsman", "../../sdk/sdktest/pointsman-conformance", "../../plugins/userspace/pointsman-dataplane-userspace")
 	if err := os.Mkdir(w.path("prefix"), 0o700); err != nil {
 		t.Fatal(err)
 	}
