@@ -103,7 +103,6 @@ func TestFormats(t *testing.T) {
 		"service show ns/web":       "ServiceDetail",
 		"explain node 192.0.2.1:80": "Explanation",
 		"events":                    "EventList",
-		"top --once":                "Rates",
 		"plugin info userspace":     "Plugin",
 		"config show":               "HostConfig",
 		"config show --running":     "Config",
