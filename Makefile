@@ -78,10 +78,8 @@ test-root: ## run the tests that TESTS names (A|B), as root
 .PHONY: test-modes
 test-modes: ## each mode once in a real kernel: conformance, and what others change or remove (root)
 	$(needs_root)
-	$(GOTEST) -count=1 -timeout 20m -run '^TestKernel(Conforms|PutsBackWhatOthersTake|AuditFindsWhatWasReplaced|LeavesOthersAlone|ForeignRulesLeadToOurs|FailsARefusedService)$$/^nft$$' ./plugins/iptables
-	$(GOTEST) -count=1 -timeout 20m -run '^TestKernelConforms$$/^auto$$' ./plugins/nftables
-	$(GOTEST) -count=1 -timeout 20m -run '^TestKernel(Repairs|AuditFindsAnElement|OwnsBetweenSessions|NamesABadService)$$' ./plugins/nftables
-	$(GOTEST) -count=1 -timeout 20m -run '^TestKernel(Conforms|Restart|ForeignRulesLeadToOurs|TakenAway)$$/^nft$$' ./plugins/userspace
+	$(GOTEST) -p 3 -count=1 -timeout 30m -run '^TestKernel(Conforms|PutsBackWhatOthersTake|AuditFindsWhatWasReplaced|LeavesOthersAlone|FailsARefusedService|Repairs|AuditFindsAnElement|OwnsBetweenSessions|NamesABadService|Restart|ForeignRulesLeadToOurs|TakenAway)$$/^(nft|auto|never)$$' \
+		./plugins/iptables ./plugins/nftables ./plugins/userspace
 
 .PHONY: test-swaps
 test-swaps: ## swaps under load, a plugin killed, and the host killed in each step of a swap (root)
