@@ -51,9 +51,7 @@ func TestKilledDuringUpdates(t *testing.T) {
 			return nil
 		})
 		if i > 0 { // the first process was told everything before they came
-			if err := answersReadyz(port, "503")(); err != nil {
-				t.Error(err)
-			}
+			n.until("the node is not ready", long, answersReadyz(port, "503"))
 		}
 		if err := syscall.Kill(updating, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
@@ -63,10 +61,13 @@ func TestKilledDuringUpdates(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.until("the node is ready again", long, answersReadyz(port, "200"))
-	s, err := n.Status(t.Context())
-	if served := n.number("plugins/served"); err != nil || len(s.Unserved) > 0 || s.Sync.Pending > 0 || served != services {
-		t.Errorf("%d of %d Services are served, %d are unserved, sync %+v: %v", served, services, len(s.Unserved), s.Sync, err)
-	}
+	n.until("all Services are served", long, func() error {
+		s, err := n.Status(t.Context())
+		if served := n.number("plugins/served"); err != nil || len(s.Unserved) > 0 || s.Sync.Pending > 0 || served != services {
+			return fmt.Errorf("%d of %d Services are served, %d are unserved, sync %+v: %v", served, services, len(s.Unserved), s.Sync, err)
+		}
+		return nil
+	})
 }
 
 // number reads a number from a file; zero: it is not there.
