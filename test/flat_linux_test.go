@@ -70,7 +70,7 @@ func (s *system) another() {
 // asked has a plugin that would wait, as who dies so often has to, tried at once.
 func (s *system) asked(plugin string) error {
 	st, err := s.Status(s.t.Context())
-	if err == nil && (st.Dataplane.State == "waiting" || st.Dataplane.State == "quarantined") {
+	if err == nil && st.Dataplane.State == "waiting" {
 		_, err = s.Restart(s.t.Context(), plugin)
 	}
 	return err

@@ -132,7 +132,7 @@ type Plugin struct {
 	Name     string    `json:"name"`
 	Path     string    `json:"path"`
 	InUse    bool      `json:"inUse"`
-	State    string    `json:"state"` // serving, starting, trying, suspect, waiting, refused, quarantined, stopped; unused
+	State    string    `json:"state"` // serving, starting, suspect, waiting, refused, stopped; unused
 	Why      string    `json:"why,omitempty"`
 	Version  string    `json:"version,omitempty"`
 	Role     string    `json:"role,omitempty"`
@@ -141,8 +141,7 @@ type Plugin struct {
 	PID      int       `json:"pid,omitempty"`
 	Up       time.Time `json:"up,omitzero"`
 	Restarts int       `json:"restarts"`
-	Debug    bool      `json:"debug,omitempty"`    // its process is not ended if it hangs
-	Fallback bool      `json:"fallback,omitempty"` // it is the last binary that worked, not the one at Path
+	Debug    bool      `json:"debug,omitempty"` // its process is not ended if it hangs
 	LastEnd  string    `json:"lastEnd,omitempty"`
 	EndedAt  time.Time `json:"endedAt,omitzero"`
 	Next     time.Time `json:"next,omitzero"` // when it is tried again

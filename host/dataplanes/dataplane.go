@@ -152,15 +152,6 @@ func (p *dataplane) setPeriods(gap, retry time.Duration) error {
 	return s.feed.SetPeriods(gap, retry)
 }
 
-// trialRole returns the role in which a process changes nothing that serves: it plans all, writes
-// nothing, and lives or crashes. One whose serving ended with its process anyway is in Standby.
-func trialRole(d sdk.Description) sdk.Role {
-	if diesWithProcess(d) {
-		return sdk.Standby
-	}
-	return sdk.Yielded
-}
-
 // diesWithProcess reports whether a dataplane serves only while its process runs.
 func diesWithProcess(d sdk.Description) bool {
 	return slices.Contains(d.Limits, sdk.LimitDiesWithProcess)

@@ -224,8 +224,6 @@ func TestTransitions(t *testing.T) {
 	}{
 		{supervise.Stopped, supervise.Starting, "", report.PluginStarting, false, false},
 		{supervise.Starting, supervise.Serving, "", report.PluginServing, false, false},
-		{supervise.Starting, supervise.Trying, why, report.PluginStarting, false, false},
-		{supervise.Trying, supervise.Serving, "", report.PluginServing, false, false},
 		{supervise.Suspect, supervise.Serving, "", report.PluginServing, false, false},
 		{supervise.Serving, supervise.Suspect, why, report.PluginDown, true, true},
 		{supervise.Serving, supervise.Waiting, why, report.PluginDown, true, true},
@@ -233,8 +231,6 @@ func TestTransitions(t *testing.T) {
 		{supervise.Starting, supervise.Waiting, why, report.PluginDown, true, true},
 		{supervise.Waiting, supervise.Starting, why, report.PluginStarting, false, false},
 		{supervise.Starting, supervise.Refused, why, report.PluginRefuses, true, true},
-		{supervise.Suspect, supervise.Quarantined, why, report.PluginQuarantined, true, true},
-		{supervise.Quarantined, supervise.Starting, why, report.PluginStarting, false, false},
 		{supervise.Serving, supervise.Stopped, why, report.PluginStopped, false, false},
 		{supervise.Serving, supervise.Serving, why, report.PluginNote, false, false},
 	} {
@@ -279,18 +275,6 @@ func TestNotSet(t *testing.T) {
 	const want = "/sys/x stays as it is, and was to be 7: read-only file system; set it on the machine itself"
 	if len(got) != 1 || !got[0].Warning || got[0].Reason != report.ParameterNotSet || got[0].Message != want {
 		t.Errorf("reported %+v", got)
-	}
-}
-
-// TestTrialRole gives a process on trial a role in which it changes nothing that serves.
-func TestTrialRole(t *testing.T) {
-	for role, limits := range map[sdk.Role][]sdk.Limit{
-		sdk.Yielded: {sdk.LimitNoDrop},                           // or it would take away what catches packets
-		sdk.Standby: {sdk.LimitNoDrop, sdk.LimitDiesWithProcess}, // which has died with the one before
-	} {
-		if got := trialRole(sdk.Description{Limits: limits}); got != role {
-			t.Errorf("one with the limits %v is tried in %s, want %s", limits, got, role)
-		}
 	}
 }
 

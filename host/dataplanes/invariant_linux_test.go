@@ -253,7 +253,7 @@ func TestLeftIsCleaned(t *testing.T) {
 	m.write("mode", "b")
 	m.start()
 	m.reaches("PluginRefuses")
-	for range 3 { // as often as it takes for the plugin to be quarantined
+	for range 3 { // as often as it takes for the change to be undone
 		m.crashAfter(0)
 		m.write("mode", "a")
 		m.crashed()

@@ -104,16 +104,12 @@ func transitionEvent(t supervise.Transition) (e report.Event, gone bool) {
 		e.Reason = report.PluginNote
 	case t.To == supervise.Serving:
 		e.Reason, e.Message = report.PluginServing, fmt.Sprintf("pid %d is up", t.PID)
-	case t.To == supervise.Trying:
-		e.Reason, e.Message = report.PluginStarting, fmt.Sprintf("pid %d is up, and is tried before it may serve", t.PID)
 	case t.To == supervise.Waiting, t.To == supervise.Suspect:
 		e.Reason, gone = report.PluginDown, true
 	case t.To == supervise.Refused:
 		e.Reason, gone = report.PluginRefuses, true
 	case t.To == supervise.Starting && t.From == supervise.Serving && t.Why != "": // it is started again at once
 		e.Reason, gone = report.PluginDown, true
-	case t.To == supervise.Quarantined:
-		e.Reason, gone = report.PluginQuarantined, true
 	case t.To == supervise.Starting:
 		e.Reason = report.PluginStarting
 	case t.Left != 0 && t.Taken:

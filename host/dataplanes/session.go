@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -45,9 +44,6 @@ type session struct {
 	desc      sdk.Description
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
-	passed    func()         // says that a process on trial may serve
-	proof     sync.WaitGroup // that it may
-	trial     bool           // it may not serve yet; read and written by the feed's loop, once that runs
 
 	// Without them the process is sent nothing: it is being cleared.
 	cursor *track.Cursor
@@ -64,8 +60,8 @@ func (p *dataplane) serve(outer context.Context, life supervise.Life) error {
 	for _, w := range life.Warnings {
 		p.reports.Report(report.Event{Reason: report.PluginNote, Object: p.name, Message: w})
 	}
-	s := &session{dataplane: p, remote: life.Remote, desc: life.Description, ctx: ctx, cancel: cancel, trial: life.Trial, passed: life.Passed}
-	defer func() { cancel(nil); s.proof.Wait() }()
+	s := &session{dataplane: p, remote: life.Remote, desc: life.Description, ctx: ctx, cancel: cancel}
+	defer cancel(nil)
 	cursor := p.tracker.Cursor(life.Description)
 	defer cursor.Close()
 	p.mu.Lock()
@@ -154,9 +150,6 @@ func (s *session) wrote() bool {
 // rules is filled before it catches a packet; and one that is to catch none must
 // not begin to.
 func (s *session) firstRole() error {
-	if s.trial {
-		return s.dataplane.become(s.ctx, s, trialRole(s.desc))
-	}
 	s.dataplane.mu.Lock()
 	want := s.dataplane.want
 	s.dataplane.mu.Unlock()
@@ -214,14 +207,9 @@ func (s *session) acked(a feed.Acked) {
 	p := s.dataplane
 	defer p.notify()
 	s.note(a)
-	tried := s.trial // the first update of a session is a Full, so it was sent everything
-	s.trial = false
 	if err := s.takeRole(); err != nil {
 		s.cancel(err)
 		return
-	}
-	if tried {
-		s.proof.Go(s.prove) // ends with the session
 	}
 	if a.Update.Full {
 		s.fill()
@@ -273,14 +261,4 @@ func (s *session) failed(err error) {
 	if errors.Is(err, wire.ErrFenced) {
 		s.cancel(err) // another host has it now
 	}
-}
-
-// prove compares the kernel with what a process on trial was sent, once it has its role. One
-// that does not serve that has failed again.
-func (s *session) prove() {
-	if _, err := (swapSide{s.dataplane}).Verify(s.ctx); err != nil {
-		s.cancel(err)
-		return
-	}
-	s.passed()
 }

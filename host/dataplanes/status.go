@@ -148,7 +148,7 @@ func (p *dataplane) shown() admin.Plugin {
 	a := admin.Plugin{
 		Name: s.Name, Path: s.Path, InUse: true,
 		State: s.State.String(), Why: s.Why,
-		Version: s.Version, PID: s.PID, Up: s.Up, Restarts: s.Restarts, Fallback: s.Fallback,
+		Version: s.Version, PID: s.PID, Up: s.Up, Restarts: s.Restarts,
 		LastEnd: s.LastEnd, EndedAt: s.LastEndAt, Next: s.Next,
 		Call: s.Vitals.Call, Waiting: s.Vitals.Waiting, Notes: s.Vitals.Notes, Memory: s.Vitals.Memory,
 		Features: phrase.Plain(s.Description.Features), Limits: phrase.Plain(s.Description.Limits),

@@ -55,13 +55,13 @@ func (p *dataplane) trouble(failure string) error {
 }
 
 // Filled waits until its process has confirmed everything, and serves that. One that may
-// plan has only received it. It does not wait for a plugin that is refused or quarantined,
+// plan has only received it. It does not wait for a plugin that is refused,
 // which may stay so for long.
 func (p swapSide) Filled(ctx context.Context) error {
 	var failed error
 	err := p.until(ctx, "has confirmed everything", func() bool {
 		failed = p.lockMissing()
-		if s := p.status(); s.State == supervise.Refused || s.State == supervise.Quarantined {
+		if s := p.status(); s.State == supervise.Refused {
 			failed = fmt.Errorf("%s is %s: %s", p.name, s.State, s.Why)
 		}
 		return p.session.filled() && p.mayPlan() || p.session.wrote() || failed != nil
@@ -79,7 +79,7 @@ func (p swapSide) comeUp(ctx context.Context) error {
 	var failed error
 	err := p.until(ctx, "is up", func() bool {
 		switch s := p.status(); s.State {
-		case supervise.Waiting, supervise.Refused, supervise.Quarantined:
+		case supervise.Waiting, supervise.Refused:
 			failed = fmt.Errorf("%s is %s: %s", p.name, s.State, s.Why)
 		}
 		return p.session != nil || failed != nil

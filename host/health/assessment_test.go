@@ -14,7 +14,7 @@ import (
 )
 
 // states are those that package supervise has names for.
-var states = []string{Serving, "stopped", "starting", "suspect", "waiting", "refused", "quarantined", "trying"}
+var states = []string{Serving, "stopped", "starting", "suspect", "waiting", "refused"}
 
 // every calls f with facts in every combination.
 func every(f func(Facts)) {
@@ -123,11 +123,9 @@ func TestNeverProgrammed(t *testing.T) {
 	for what, dataplane := range map[string]Dataplane{
 		"no binary":                {State: "waiting", Why: "there is no such file"},
 		"it refuses":               {State: "refused", Why: "it needs ip_vs"},
-		"it is quarantined":        {State: "quarantined"},
 		"its first update fails":   {State: Serving, Up: true, Active: true, Failure: "iptables-restore: exit status 1"},
 		"its first update is slow": {State: Serving, Up: true, Active: true},
 		"it is not the writer":     {State: Serving, Up: true, Filled: true, Active: true, NoWriter: "pid 7 is"},
-		"it is tried":              {State: "trying", Up: true, Filled: true},
 	} {
 		b := newHarness()
 		b.setDataplane(func(p *Dataplane) { *p = dataplane; p.Name = "acme" })

@@ -126,7 +126,6 @@ const (
 	sourceAway     = "W008"
 	swapFailed     = "W009"
 	swapUnfinished = "W010"
-	fallenBack     = "W011"
 	notAnswering   = "W012"
 	notWritten     = "W017"
 	notUpdated     = "W018"
@@ -162,9 +161,6 @@ func warnings(s admin.Status, b besides) []admin.Warning {
 	}
 	if d.Debug {
 		warn(debugged, "remove plugins."+d.Name+".debug from the config file, and restart the host", "dataplane %s is debugged: its process is not ended if it hangs", d.Name)
-	}
-	if d.Fallback {
-		warn(fallenBack, "pointsman plugin restart "+d.Name, "dataplane %s runs the last binary that worked: the one at %s failed too often", d.Name, d.Path)
 	}
 	if l := s.LastSwap; l != nil && l.Error != "" && !(s.Swap != nil && s.Swap.Moved()) { // a later one was made
 		warn(swapFailed, "pointsman mode show", "the swap to %s %s: %s%s", l.To, ended(*l, d), l.Error, l.Retried(time.Now()))

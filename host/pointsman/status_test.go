@@ -74,7 +74,6 @@ func TestWarnings(t *testing.T) {
 		{name: "pending", change: func(s *admin.Status) { s.Config.Pending = []string{"mode"} }, want: "W006 the config file was changed; what waits for a restart: mode"},
 		{name: "manifests", change: func(*admin.Status) {}, besides: besides{faults: []string{"web.yaml:3: bad", "web.yaml:9: worse"}},
 			want: "W007 web.yaml:3: bad\nW007 web.yaml:9: worse"},
-		{name: "fallback", change: func(s *admin.Status) { s.Dataplane.Fallback = true }, want: "W011 dataplane acme runs the last binary that worked"},
 		{name: "undone", change: func(s *admin.Status) {
 			s.Dataplane.Name, s.LastSwap = "iptables", &admin.Swapped{From: "iptables", To: "ipvs", Error: "no ip_vs"}
 		}, want: "W009 the swap to ipvs was undone, and iptables serves on: no ip_vs"},

@@ -12,19 +12,11 @@ Package supervise keeps a plugin's process alive.
 	   └──────────── waiting ◀──────────────────────┘
 	    time is up
 	                 refused: this node cannot run it; until something changes
-	                 quarantined: it failed too often; until something changes, or
-	                              a long while has passed. Then it is started again,
-	                              and trying: it serves only once it has shown that it
-	                              can, and goes back at its first failure
 
 What to do is decided by a pure function, Machine.Step; a Supervisor does it, and
 gives the machine the outcome as an event. Each new process is a new session: the whole
 state is sent again, and a dataplane that keeps its state in the kernel has gone
 on forwarding meanwhile.
-
-A binary that fails too often gives way to the last one that served for long, of
-which a copy is kept under its hash; if that one fails too, or there is none, the
-plugin is not tried for a while, and costs nothing.
 
 A process hangs when it answers no heartbeat, when a call does not return after its
 deadline, or when a call makes no progress by the dataplane's own reports, although it

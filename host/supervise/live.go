@@ -24,7 +24,6 @@ type live struct {
 	foreign     bool               // something else keeps it running
 	left        bool               // a former host left it serving
 	binary      identity           // of a process that a former host left; zero: that of the file
-	trial       bool               // it must pass before it may serve
 	cancel      context.CancelFunc // ends what goes on beside it; nil: nothing does
 	beside      sync.WaitGroup
 }
@@ -202,7 +201,7 @@ func (v *live) session(ctx context.Context, hook func(context.Context, Life) err
 		case <-ctx.Done():
 		}
 	}()
-	life := Life{Remote: v.remote.Remote, Warnings: v.remote.Warnings(), Description: v.description, Trial: v.trial, Passed: func() { about(Passed, "") }}
+	life := Life{Remote: v.remote.Remote, Warnings: v.remote.Warnings(), Description: v.description}
 	switch err := hook(ctx, life); {
 	case err == nil || ctx.Err() != nil:
 	case errors.Is(err, wire.ErrFenced):

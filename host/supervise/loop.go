@@ -27,8 +27,6 @@ type loop struct {
 	taken   bool  // that process ends with this one all the same
 	kept    *live // the way to which is written down
 
-	good      identity           // of the file that was kept as the one to fall back to
-	proved    bool               // the present process has served long enough to be fallen back to
 	giveUp    context.CancelFunc // ends the launching that goes on; nil: there was none
 	launching sync.WaitGroup
 	sweeping  sync.WaitGroup // ends what former processes have left behind
@@ -40,11 +38,10 @@ type loop struct {
 func (l *loop) step(ctx context.Context, e event) {
 	before, pid := l.machine, l.pid()
 	var actions []Action
-	l.machine.Good = l.fallsBack(e.Kind)
 	l.machine.Spared = l.plugin.Address != "" || l.plugin.Debug
 	l.machine, actions = l.machine.Step(e.Event, l.now(), jitter)
 	if e.came != nil {
-		if before.State == Starting && (l.machine.State == Serving || l.machine.State == Trying) {
+		if before.State == Starting && l.machine.State == Serving {
 			l.begin(ctx, e.came)
 		} else {
 			l.drop(e.came)
@@ -69,47 +66,14 @@ func (l *loop) step(ctx context.Context, e event) {
 
 // tick looks at what sends no event.
 func (l *loop) tick(ctx context.Context) {
-	l.prove()
 	l.keep()
-	if s := l.machine.State; s == Waiting || s == Refused || s == Quarantined {
+	if s := l.machine.State; s == Waiting || s == Refused {
 		if now := identify(l.plugin.where()); now != l.binary {
 			l.step(ctx, event{Event: Event{Kind: Changed, Why: "the binary changed"}})
 			return
 		}
 	}
 	l.step(ctx, event{Event: Event{Kind: Tick}})
-}
-
-// prove keeps the binary of a process that has served for long.
-func (l *loop) prove() {
-	if l.proved || l.machine.State != Serving || l.machine.Fallback || l.plugin.Address != "" || l.now().Sub(l.machine.Up) < proof {
-		return
-	}
-	l.proved = true
-	if identify(l.plugin.Path) != l.binary {
-		return // that one has proved nothing
-	}
-	err := keepGood(l.plugin.StateDir, l.plugin.Path)
-	if err == nil {
-		l.good = l.binary
-	} else {
-		l.hooks.Transition(Transition{Time: l.now(), From: Serving, To: Serving, Why: err.Error(), PID: l.pid()})
-	}
-}
-
-// fallsBack reports whether there is a binary to fall back to. It is looked for
-// only when something failed. Where the config names a checksum, no other binary is run. That the
-// one that failed is the very one is known without reading both.
-func (l *loop) fallsBack(k EventKind) bool {
-	failure := k == Failed || k == Exited || k == Hung || k == Missed || k == Tick && l.machine.State == Suspect
-	if !failure || l.plugin.SHA256 != "" || l.plugin.Address != "" {
-		return false
-	}
-	if now := identify(l.plugin.Path); now != (identity{}) && now == l.good {
-		return false
-	}
-	good, _ := lastGood(l.plugin.StateDir, l.plugin.Path)
-	return good != ""
 }
 
 // wake returns when the machine waits for an instant that comes before the next tick.
@@ -135,8 +99,8 @@ func (l *loop) tell(before Machine, pid int) {
 	l.show(func(s *Status) {
 		s.State, s.Since, s.Why = m.State, m.Since, m.Why
 		s.Up, s.Next, s.PID = m.Up, m.Next, l.pid()
-		s.Restarts, s.Fallback = max(0, m.Launches-1), m.Fallback
-		if m.State != Serving && m.State != Suspect && m.State != Trying {
+		s.Restarts = max(0, m.Launches-1)
+		if m.State != Serving && m.State != Suspect {
 			s.Vitals = wire.Vitals{}
 		}
 	})
@@ -152,11 +116,7 @@ func (l *loop) start(ctx context.Context) {
 	l.mu.Unlock()
 	limited, cancel := context.WithCancel(ctx)
 	l.giveUp = cancel
-	l.proved = false
 	process, p := l.machine.Launches, l.plugin
-	if l.machine.Fallback {
-		p = p.good()
-	}
 	l.launching.Go(func() {
 		came, err := l.obtain(limited, p, !l.looked.Load())
 		cancel()
@@ -195,7 +155,7 @@ func (l *loop) begin(ctx context.Context, came *live) {
 		l.binary = came.binary
 		l.mu.Unlock()
 	}
-	l.live, came.trial = came, l.machine.State == Trying
+	l.live = came
 	l.show(func(s *Status) {
 		s.Version, s.Description = came.description.Version, came.description
 	})

@@ -13,17 +13,15 @@ type State uint8
 
 // The states.
 const (
-	Stopped     State = iota // not wanted, or told to end
-	Starting                 // being executed, greeted and configured
-	Serving                  // in a session
-	Suspect                  // it missed its beats; asked once more
-	Waiting                  // it ended or did not come up; tried again at Next
-	Refused                  // it cannot run here; tried again when something changes
-	Quarantined              // it failed too often; tried once, after a long while or when something changes
-	Trying                   // that try: it is up, and must pass before it may serve
+	Stopped  State = iota // not wanted, or told to end
+	Starting              // being executed, greeted and configured
+	Serving               // in a session
+	Suspect               // it missed its beats; asked once more
+	Waiting               // it ended or did not come up; tried again at Next
+	Refused               // it cannot run here; tried again when something changes
 )
 
-var states = [...]string{"stopped", "starting", "serving", "suspect", "waiting", "refused", "quarantined", "trying"}
+var states = [...]string{"stopped", "starting", "serving", "suspect", "waiting", "refused"}
 
 func (s State) String() string {
 	if int(s) < len(states) {
@@ -34,21 +32,15 @@ func (s State) String() string {
 
 // The times that the machine goes by.
 const (
-	startLimit      = time.Minute            // for Starting, on a machine that does much else; launching and configuring have deadlines of their own within it
-	suspectLimit    = 3 * time.Second        // for Suspect; the answer that is awaited has less
-	tryLimit        = 5 * time.Minute        // for Trying; one that hangs is found sooner
-	missedBeats     = 1                      // in a row make it Suspect, and one more ends it
-	longLife        = 60 * time.Second       // a process that served so long is started again at once
-	firstBackoff    = 100 * time.Millisecond // doubled with each failure in a row,
-	lastBackoff     = 30 * time.Second       // up to this
-	forgetFailures  = 5 * time.Minute        // failures are forgotten after it served so long
-	refusedRetry    = time.Minute            // what cannot be seen changing may have
-	yieldFor        = time.Hour              // the other host may be gone by then
-	hinderedRetry   = time.Second            // the plugin is not to blame, and has done nothing
-	tooOften        = 5                      // failures
-	tooSoon         = 2 * time.Minute        // within this open the breaker
-	firstQuarantine = 5 * time.Minute        // how long it stays open, doubled each time,
-	lastQuarantine  = time.Hour              // up to this
+	startLimit    = time.Minute            // for Starting, on a machine that does much else; launching and configuring have deadlines of their own within it
+	suspectLimit  = 3 * time.Second        // for Suspect; the answer that is awaited has less
+	missedBeats   = 1                      // in a row make it Suspect, and one more ends it
+	longLife      = 60 * time.Second       // a process that served so long is started again at once, and its failures are forgotten
+	firstBackoff  = 100 * time.Millisecond // doubled with each failure in a row,
+	lastBackoff   = 30 * time.Second       // up to this
+	refusedRetry  = time.Minute            // what cannot be seen changing may have
+	yieldFor      = time.Hour              // the other host may be gone by then
+	hinderedRetry = time.Second            // the plugin is not to blame, and has done nothing
 )
 
 // An Event is what happened to a plugin.
@@ -64,7 +56,6 @@ type EventKind uint8
 const (
 	Begin    EventKind = iota // it is wanted
 	Launched                  // it is up and configured
-	Passed                    // on trial it did what it had to
 	Failed                    // it did not come up, or its session ended by an error
 	Hindered                  // it was not started: the host, or the machine, had no descriptor or no memory left
 	Refuses                   // it came up and said that it cannot run here, or now is another host's
@@ -93,19 +84,14 @@ const (
 // A Machine is the state of a plugin's process, as a value. The zero Machine is Stopped.
 type Machine struct {
 	State    State
-	Since    time.Time           // when it came into State
-	Why      string              // why it did, where something went wrong
-	Up       time.Time           // since when the present process serves; zero: none does
-	Next     time.Time           // in Waiting and Refused: when it is tried again
-	Launches int                 // processes started
-	Failures int                 // in a row: starts that failed, lives that were short
-	Trips    int                 // how often the breaker opened since it last served for long
-	Good     bool                // there is another binary of it that has proved itself
-	Fallback bool                // that one is run
-	Trial    bool                // the present process must pass before it may serve
-	Spared   bool                // a process that hangs is not ended: something else runs it, or it is debugged
-	missed   int                 // beats, in a row
-	recent   [tooOften]time.Time // the last failures; the oldest first
+	Since    time.Time // when it came into State
+	Why      string    // why it did, where something went wrong
+	Up       time.Time // since when the present process serves; zero: none does
+	Next     time.Time // in Waiting and Refused: when it is tried again
+	Launches int       // processes started
+	Failures int       // in a row: starts that failed, lives that were short
+	Spared   bool      // a process that hangs is not ended: something else runs it, or it is debugged
+	missed   int       // beats, in a row
 }
 
 // Step returns what becomes of m by e, and what to do about it. jitter picks a time
@@ -127,16 +113,12 @@ func (m Machine) Step(e Event, now time.Time, jitter func(time.Duration) time.Du
 		return m.serving(e, now, jitter)
 	case Suspect:
 		return m.suspect(e, now, jitter)
-	case Trying:
-		return m.trying(e, now, jitter)
 	}
 	return m.idle(e, now)
 }
 
 func (m Machine) starting(e Event, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
 	switch {
-	case e.Kind == Launched && m.Trial:
-		return m.up(Trying, now, now, m.Why)
 	case e.Kind == Launched:
 		return m.up(Serving, now, now, "")
 	case e.Kind == Failed:
@@ -155,8 +137,8 @@ func (m Machine) serving(e Event, now time.Time, jitter func(time.Duration) time
 	switch e.Kind {
 	case Beat:
 		m.missed = 0
-		if now.Sub(m.Up) >= forgetFailures {
-			m.Failures, m.Trips, m.recent = 0, 0, [tooOften]time.Time{}
+		if now.Sub(m.Up) >= longLife {
+			m.Failures = 0
 		}
 	case Missed:
 		m.missed++
@@ -219,41 +201,16 @@ func (m Machine) suspect(e Event, now time.Time, jitter func(time.Duration) time
 	return m, nil
 }
 
-// trying is Step in Trying, for a plugin that failed often before. No further failure is tolerated.
-func (m Machine) trying(e Event, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
-	switch {
-	case e.Kind == Passed:
-		m.Trial = false
-		return m.up(Serving, now, m.Up, "")
-	case e.Kind == Missed, e.Kind == Hung:
-		return m.hangs(e.Why, now, jitter)
-	case e.Kind == Tick && now.Sub(m.Since) >= tryLimit:
-		return m.hangs(fmt.Sprintf("on trial, it was not done within %s", tryLimit), now, jitter)
-	case e.Kind == Exited:
-		return m.backoff(e.Why, now, jitter)
-	case e.Kind == Failed:
-		return m.after(Stop, e.Why, now, jitter)
-	case e.Kind == Refuses:
-		return m.yield(now, e.Why)
-	case e.Kind == Restart:
-		return m.relaunch(now, e.Why)
-	}
-	return m, nil
-}
-
-// idle is Step in Waiting, Refused and Quarantined: nothing runs. A plugin that was quarantined
-// is started on trial, whatever the reason to try it.
+// idle is Step in Waiting and Refused: nothing runs.
 func (m Machine) idle(e Event, now time.Time) (Machine, []Action) {
 	why := m.Why
 	switch {
 	case e.Kind == Changed, e.Kind == Restart:
-		m.Failures, m.recent = 0, [tooOften]time.Time{}
-		m.Fallback = false
+		m.Failures = 0
 		why = e.Why
 	case e.Kind != Tick || now.Before(m.Next):
 		return m, nil
 	}
-	m.Trial = m.Trial || m.State == Quarantined
 	return m.launch(now, why)
 }
 
@@ -267,24 +224,10 @@ func (m Machine) ended(why string, now time.Time, jitter func(time.Duration) tim
 	return m.backoff(why, now, jitter)
 }
 
-// backoff waits, longer with each failure in a row. A plugin that fails too often is
-// not tried for a while: it would cost, and be of no use. If there is another binary that
-// has proved itself, that one is run.
+// backoff waits, longer with each failure in a row.
 func (m Machine) backoff(why string, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
 	wait := min(firstBackoff<<min(m.Failures, 16), lastBackoff)
 	m.Failures++
-	copy(m.recent[:], m.recent[1:])
-	m.recent[tooOften-1] = now
-	open := m.Trips > 0 || !m.recent[0].IsZero() && now.Sub(m.recent[0]) <= tooSoon
-	switch {
-	case open && m.Good && !m.Fallback:
-		m.Fallback, m.Trial, m.Failures, m.recent = true, false, 0, [tooOften]time.Time{}
-		return m.launch(now, why)
-	case open:
-		quarantine := min(firstQuarantine<<min(m.Trips, 8), lastQuarantine)
-		m.Trips++
-		return m.down(Quarantined, now, quarantine, why)
-	}
 	return m.down(Waiting, now, jitter(wait), why)
 }
 
@@ -301,7 +244,6 @@ func (m Machine) launch(now time.Time, why string) (Machine, []Action) {
 }
 
 func (m Machine) relaunch(now time.Time, why string) (Machine, []Action) {
-	m.Fallback = false
 	m, launch := m.launch(now, why)
 	return m, append([]Action{Stop}, launch...)
 }

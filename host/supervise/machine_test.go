@@ -94,7 +94,7 @@ func TestLives(t *testing.T) {
 			{2 * second, Missed, "suspect"},
 			{2 * second, Missed, "waiting 100ms kill"},
 		},
-		"fails too often, and is let be": {
+		"fails again and again, until it is replaced": {
 			{0, Begin, "starting launch"},
 			{0, Failed, "waiting 100ms"},
 			{second, Tick, "starting launch"},
@@ -106,15 +106,15 @@ func TestLives(t *testing.T) {
 			{0, Failed, "waiting 800ms"},
 			{second, Tick, "starting launch"},
 			{0, Launched, "serving"},
-			{second, Hung, "quarantined 5m0s kill"},
-			{firstQuarantine - 1, Tick, "quarantined 1ns"},
-			{1, Tick, "starting launch"},
-			{0, Failed, "quarantined 10m0s"},
+			{second, Hung, "waiting 1.6s kill"},
+			{2 * second, Tick, "starting launch"},
+			{0, Failed, "waiting 3.2s"},
 			{second, Changed, "starting launch"},
-			{0, Launched, "trying"},
-			{second, Beat, "trying"},
-			{second, Passed, "serving"},
-			{forgetFailures, Beat, "serving"},
+			{0, Launched, "serving"},
+			{second, Hung, "waiting 100ms kill"},
+			{second, Tick, "starting launch"},
+			{0, Launched, "serving"},
+			{longLife, Beat, "serving"},
 			{0, Failed, "waiting 100ms stop"},
 		},
 		"answers, and dies young again": {
@@ -124,18 +124,6 @@ func TestLives(t *testing.T) {
 			{0, Launched, "serving"},
 			{second, Beat, "serving"},
 			{second, Exited, "waiting 200ms"}, // one answer forgives nothing
-		},
-		"fails often, but not so soon": {
-			{0, Begin, "starting launch"},
-			{0, Failed, "waiting 100ms"},
-			{31 * second, Tick, "starting launch"},
-			{0, Failed, "waiting 200ms"},
-			{31 * second, Tick, "starting launch"},
-			{0, Failed, "waiting 400ms"},
-			{31 * second, Tick, "starting launch"},
-			{0, Failed, "waiting 800ms"},
-			{31 * second, Tick, "starting launch"},
-			{0, Failed, "waiting 1.6s"},
 		},
 		"fails, and is replaced": {
 			{0, Begin, "starting launch"},
@@ -206,36 +194,6 @@ func TestLives(t *testing.T) {
 	}
 }
 
-// TestTrial has every way in which a process on trial may end.
-func TestTrial(t *testing.T) {
-	now := time.Unix(0, 0)
-	for name, c := range map[string]struct {
-		after time.Duration
-		kind  EventKind
-		want  string
-	}{
-		"passes":          {time.Second, Passed, "serving"},
-		"misses one beat": {time.Second, Missed, "quarantined 10m0s kill"},
-		"cannot answer":   {time.Second, Starved, "trying"},
-		"hangs":           {time.Second, Hung, "quarantined 10m0s kill"},
-		"dies":            {time.Second, Exited, "quarantined 10m0s"},
-		"fails":           {time.Second, Failed, "quarantined 10m0s stop"},
-		"is never done":   {tryLimit, Tick, "quarantined 10m0s kill"},
-		"is restarted":    {time.Second, Restart, "starting stop launch"},
-		"is not wanted":   {time.Second, End, "stopped stop"},
-		"is busy":         {tryLimit - 1, Tick, "trying"},
-	} {
-		m := Machine{State: Quarantined, Next: now, Trips: 1}
-		m, _ = m.Step(Event{Kind: Tick}, now, most)
-		m, _ = m.Step(Event{Kind: Launched}, now, most)
-		later := now.Add(c.after)
-		m, actions := m.Step(Event{Kind: c.kind}, later, most)
-		if got := describe(m, actions, later); got != c.want {
-			t.Errorf("a process on trial that %s: %s, want %s", name, got, c.want)
-		}
-	}
-}
-
 // TestJitter has plugins of many nodes, which fail together, come back apart.
 func TestJitter(t *testing.T) {
 	now := time.Unix(0, 0)
@@ -247,49 +205,16 @@ func TestJitter(t *testing.T) {
 	}
 }
 
-// TestRefusedOnTrial has one that refuses on trial tried again when it no longer does.
-func TestRefusedOnTrial(t *testing.T) {
-	now := time.Unix(0, 0)
-	m := Machine{State: Quarantined, Next: now, Trips: 1}
-	for _, kind := range []EventKind{Tick, Refuses, Tick, Launched} {
-		m, _ = m.Step(Event{Kind: kind}, now, most)
-		now = now.Add(refusedRetry)
-	}
-	if m.State != Trying {
-		t.Errorf("it is %s", m.State)
-	}
-}
-
 // TestWaitsNoLonger has a plugin that fails again and again wait longer each time, up to a limit.
 func TestWaitsNoLonger(t *testing.T) {
 	now := time.Unix(0, 0)
-	wait, quarantine := firstBackoff, firstQuarantine
+	wait := firstBackoff
 	for n := range 40 {
 		m, _ := Machine{State: Starting, Failures: n}.Step(Event{Kind: Failed}, now, most)
 		if got := m.Next.Sub(now); m.State != Waiting || got != wait {
 			t.Errorf("after %d failures: %s for %s, want %s", n, m.State, got, wait)
 		}
-		m, _ = Machine{State: Starting, Trial: true, Trips: n + 1}.Step(Event{Kind: Failed}, now, most)
-		if quarantine = min(2*quarantine, lastQuarantine); m.State != Quarantined || m.Next.Sub(now) != quarantine {
-			t.Errorf("after %d quarantines: %s for %s, want %s", n+1, m.State, m.Next.Sub(now), quarantine)
-		}
 		wait = min(2*wait, lastBackoff)
-	}
-}
-
-// TestTrialOnce has one that passed its trial, and dies, serve again without another.
-func TestTrialOnce(t *testing.T) {
-	now := time.Unix(0, 0)
-	m := Machine{State: Quarantined, Next: now, Trips: 1}
-	for _, kind := range []EventKind{Tick, Launched, Passed} {
-		m, _ = m.Step(Event{Kind: kind}, now, most)
-	}
-	for _, kind := range []EventKind{Exited, Launched} {
-		now = now.Add(longLife)
-		m, _ = m.Step(Event{Kind: kind}, now, most)
-	}
-	if m.State != Serving {
-		t.Errorf("it is %s", m.State)
 	}
 }
 

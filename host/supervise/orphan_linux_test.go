@@ -288,17 +288,23 @@ func TestHungOfAnUpgradedBinaryIsEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	y.plugin.Env = append(y.plugin.Env, behaviour+"=serve")
-	if err := copyFile(self, y.plugin.Path); err != nil {
-		t.Fatal(err)
+	copySelf := func() {
+		t.Helper()
+		data, err := os.ReadFile(self)
+		if err == nil {
+			err = errors.Join(os.WriteFile(y.plugin.Path+".new", data, 0o700), os.Rename(y.plugin.Path+".new", y.plugin.Path))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
+	copySelf()
 	y.run()
 	left := y.untilServing()
 	y.host.Leave()
 	y.stop()
 	_ = syscall.Kill(left.PID, syscall.SIGSTOP)
-	if err := copyFile(self, y.plugin.Path); err != nil {
-		t.Fatal(err)
-	}
+	copySelf()
 	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", left.PID))
 	if err != nil || !strings.HasSuffix(exe, "(deleted)") {
 		t.Fatalf("it executes %s, %v; want a file that is deleted", exe, err)

@@ -60,12 +60,6 @@ type Life struct {
 	Remote      *wire.Remote
 	Warnings    []string // what went wrong at launch without keeping it from being used
 	Description sdk.Description
-
-	// Trial says that the plugin failed so often that this process is only tried. It
-	// must not change what serves until it has done without harm whatever can be done
-	// before that; then Passed is to be called.
-	Trial  bool
-	Passed func()
 }
 
 // A Transition is a change of state. One whose From and To are the same changes
@@ -90,7 +84,6 @@ type Status struct {
 	Description sdk.Description
 	Up          time.Time // since when it serves; zero: it does not
 	Restarts    int       // processes started after the first
-	Fallback    bool      // what runs is the last binary that proved itself, not the one that is installed
 	LastEnd     string    // how the last process ended; empty: none did
 	LastEndAt   time.Time
 	Next        time.Time // when it is tried again; zero: it is not waiting
@@ -103,7 +96,7 @@ type Status struct {
 // it is worth waiting for what that says.
 func (s Status) Coming() bool {
 	switch s.State {
-	case Waiting, Refused, Quarantined:
+	case Waiting, Refused:
 		return false
 	case Stopped:
 		return s.Since.IsZero() // Run has not begun

@@ -81,60 +81,12 @@ func TestHungCallIsFound(t *testing.T) {
 func TestCrashingAtStartSaysWhy(t *testing.T) {
 	y := newHarness(t, "crash")
 	y.run()
-	s := y.until("tried three times", func(s Status) bool { return s.Restarts >= 3 && (s.State == Waiting || s.State == Quarantined) })
+	s := y.until("tried three times", func(s Status) bool { return s.Restarts >= 3 && s.State == Waiting })
 	if !strings.Contains(s.Why, "no more coal") || !strings.Contains(s.Why, "code 3") {
 		t.Errorf("status says %q, not that it exited with code 3 and its last words", s.Why)
 	}
 	y.install("serve")
 	y.untilServing()
-}
-
-// Who was quarantined is tried before it serves.
-func TestTriedAfterQuarantine(t *testing.T) {
-	y := newHarness(t, "crash")
-	y.run()
-	y.until("quarantined", func(s Status) bool { return s.State == Quarantined })
-	y.install("serve")
-	y.untilServing()
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	got := strings.Join(y.transitions, "\n")
-	if !strings.Contains(got, "starting → trying") || strings.Contains(got, "starting → serving") {
-		t.Errorf("it was not tried:\n%s", got)
-	}
-}
-
-// A new binary that dies again and again gives way to a copy of the last one that worked.
-func TestFallsBack(t *testing.T) {
-	y := newHarness(t, "crash")
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	y.plugin.Env = []string{behaviour + "=serve"} // what is installed says otherwise
-	if err := errors.Join(os.MkdirAll(y.plugin.StateDir, 0o700), keepGood(y.plugin.StateDir, self)); err != nil {
-		t.Fatal(err)
-	}
-	y.run()
-	s := y.until("serving by the other binary", func(s Status) bool { return s.State == Serving && s.Fallback })
-	if s.Restarts < tooOften {
-		t.Errorf("the new binary was given up after %d restarts", s.Restarts)
-	}
-	y.install("serve")
-	y.host.Restart("there is another binary")
-	y.until("serving by the new one", func(s Status) bool { return s.State == Serving && !s.Fallback })
-}
-
-// A script cannot be held to a hash, so none is fallen back to.
-func TestFallsBackToNoScript(t *testing.T) {
-	y := newHarness(t, "serve")
-	if err := errors.Join(os.MkdirAll(y.plugin.StateDir, 0o700), keepGood(y.plugin.StateDir, y.plugin.Path)); err != nil {
-		t.Fatal(err)
-	}
-	y.install("crash")
-	if good, _ := lastGood(y.plugin.StateDir, y.plugin.Path); good != "" {
-		t.Errorf("%s would be run", good)
-	}
 }
 
 func TestRefusedUntilItChanges(t *testing.T) {

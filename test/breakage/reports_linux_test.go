@@ -190,22 +190,8 @@ func (n *node) served() error {
 	return nil
 }
 
-// acquit does what an operator does once a plugin is quarantined for what was broken about
-// it before.
-func (n *node) acquit() {
-	n.Helper()
-	s, err := n.Status(context.Background())
-	if err != nil || s.Dataplane.State != "quarantined" {
-		return
-	}
-	n.step("  plugin restart %s, which is quarantined", s.Dataplane.Name)
-	if out, err := n.verb("plugin", "restart", s.Dataplane.Name); err != nil {
-		n.Errorf("plugin restart: %v: %s", err, out)
-	}
-}
-
 // passing are the warnings that stay for a while after what they warn of.
-var passing = []string{"W002", "W009", "W011"}
+var passing = []string{"W002", "W009"}
 
 // settle waits until all that was done is over and undone: the host says that it serves
 // everything, and warns of nothing; and each Service is reached as it should be.
@@ -213,7 +199,6 @@ func (n *node) settle() {
 	n.Helper()
 	n.until("the host serves everything", long, func() error {
 		if err := n.served(); err != nil {
-			n.acquit()
 			return err
 		}
 		n.relayBack()

@@ -143,9 +143,6 @@ func (n *node) resolved() {
 		if err == nil {
 			err = n.served()
 		}
-		if err != nil {
-			n.acquit()
-		}
 		if err != nil || m.Mode != serves {
 			still = time.Now()
 		}

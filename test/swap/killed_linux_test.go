@@ -23,7 +23,7 @@ func TestKilledDuringUpdates(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("needs go: it builds a plugin")
 	}
-	const services, kills = 300, 4
+	const services, kills = 300, 7
 	n := bareNode(t, "slow")
 	build := exec.Command("go", "build", "-o", n.path("plugins/pointsman-dataplane-slow"), "./testdata/slow")
 	if out, err := build.CombinedOutput(); err != nil {

@@ -4,7 +4,6 @@ package swap
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -258,22 +257,4 @@ func TestKernelIPv6(t *testing.T) {
 		}
 		n.rested()
 	}
-}
-
-// cpu is how much of the processor a process and the children it has waited for used.
-func cpu(t *testing.T, pid int) time.Duration {
-	t.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	var ticks int
-	for _, field := range fields[11:15] {
-		var n int
-		if _, err := fmt.Sscan(field, &n); err == nil {
-			ticks += n
-		}
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond
 }
