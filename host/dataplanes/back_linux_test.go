@@ -3,7 +3,6 @@
 package dataplanes
 
 import (
-	"path/filepath"
 	"testing"
 
 	"github.com/pointsman/pointsman/host/swap"
@@ -15,7 +14,7 @@ import (
 // the swap makes it Active. In any other role it might let go of connections that it has.
 func TestWantedBackDrainsOn(t *testing.T) {
 	s := newFormerHost(t)
-	s.write(filepath.Join(s.host.StateDir, "swap.json"), `{"stage":"draining","plan":{"from":"iptables","to":"userspace"}}`)
+	s.write(modeFile(s.host), `{"serving":"userspace","swap":{"stage":"draining","plan":{"from":"iptables","to":"userspace"}}}`)
 	set := s.next()
 	defer set.canary.End()
 	d, err := swapHost{set}.Open(t.Context(), swap.Plan{From: "userspace", To: "iptables"})

@@ -5,7 +5,6 @@ package dataplanes
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -154,9 +153,8 @@ func TestBegin(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newFormerHost(t)
-			file := filepath.Join(s.host.StateDir, "swap.json")
 			if c.swap != "" {
-				s.write(file, "{"+c.swap+"}")
+				s.write(modeFile(s.host), `{"serving":"","swap":{`+c.swap+`}}`)
 			}
 			if c.mode != "" {
 				s.write(modeFile(s.host), c.mode)
@@ -179,9 +177,6 @@ func TestBegin(t *testing.T) {
 			stage := set.runner.Machine().Stage.String()
 			if got += "; " + stage; got != c.want {
 				t.Errorf("begins with %s, want %s", got, c.want)
-			}
-			if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("%s, and the file of an older host: %v", stage, err)
 			}
 			if next := s.next(); next.runner.Machine() != set.runner.Machine() {
 				t.Errorf("the host after it begins with %+v, not %+v", next.runner.Machine(), set.runner.Machine())

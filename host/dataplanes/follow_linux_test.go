@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -84,27 +83,22 @@ func TestBeginsWithoutWhatCannotBeUsed(t *testing.T) {
 	text := func(text string) func(string) error {
 		return func(file string) error { return os.WriteFile(file, []byte(text), 0o600) }
 	}
-	for name, c := range map[string]struct {
-		file string
-		lay  func(string) error
-	}{
-		"mode: a pipe":              {"mode.json", func(f string) error { return syscall.Mkfifo(f, 0o600) }},
-		"mode: endless":             {"mode.json", func(f string) error { return os.Symlink("/dev/zero", f) }},
-		"mode: huge":                {"mode.json", func(f string) error { return errors.Join(os.WriteFile(f, nil, 0o600), os.Truncate(f, 1<<40)) }},
-		"mode: no JSON":             {"mode.json", text("{")},
-		"mode: a path":              {"mode.json", text(`{"serving":"../../userspace"}`)},
-		"mode: a path for a slot":   {"mode.json", text(`{"serving":"userspace","slot":"../x"}`)},
-		"mode: a path asked for":    {"mode.json", text(`{"serving":"userspace","asked":"../x","file":"iptables"}`)},
-		"swap: a pipe":              {"swap.json", func(f string) error { return syscall.Mkfifo(f, 0o600) }},
-		"swap: a directory":         {"swap.json", func(f string) error { return os.Mkdir(f, 0o700) }},
-		"swap: no JSON":             {"swap.json", text("[]")},
-		"swap: a path to go to":     {"swap.json", text(`{"stage":"draining","plan":{"from":"iptables","to":"../../userspace"}}`)},
-		"swap: a path to come from": {"swap.json", text(`{"stage":"staging","plan":{"from":"../../userspace","to":"iptables"}}`)},
-		"swap: a path for a slot":   {"swap.json", text(`{"stage":"draining","plan":{"from":"iptables","to":"userspace","toSlot":"/../../x"}}`)},
+	for name, lay := range map[string]func(string) error{
+		"mode: a pipe":              func(f string) error { return syscall.Mkfifo(f, 0o600) },
+		"mode: endless":             func(f string) error { return os.Symlink("/dev/zero", f) },
+		"mode: huge":                func(f string) error { return errors.Join(os.WriteFile(f, nil, 0o600), os.Truncate(f, 1<<40)) },
+		"mode: no JSON":             text("{"),
+		"mode: a path":              text(`{"serving":"../../userspace"}`),
+		"mode: a path for a slot":   text(`{"serving":"userspace","slot":"../x"}`),
+		"mode: a path asked for":    text(`{"serving":"userspace","asked":"../x","file":"iptables"}`),
+		"swap: no JSON":             text(`{"serving":"userspace","swap":[]}`),
+		"swap: a path to go to":     text(`{"swap":{"stage":"draining","plan":{"from":"iptables","to":"../../userspace"}}}`),
+		"swap: a path to come from": text(`{"swap":{"stage":"staging","plan":{"from":"../../userspace","to":"iptables"}}}`),
+		"swap: a path for a slot":   text(`{"swap":{"stage":"draining","plan":{"from":"iptables","to":"userspace","toSlot":"/../../x"}}}`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newFormerHost(t)
-			if err := c.lay(filepath.Join(s.host.StateDir, c.file)); err != nil {
+			if err := lay(modeFile(s.host)); err != nil {
 				t.Fatal(err)
 			}
 			done := time.AfterFunc(time.Minute, func() { panic("it waits") })
@@ -113,7 +107,7 @@ func TestBeginsWithoutWhatCannotBeUsed(t *testing.T) {
 			if len(set.members) != 1 || set.members[0].name != "iptables" || set.members[0].slot != "" {
 				t.Errorf("begins with %s/%s of %d", set.members[0].name, set.members[0].slot, len(set.members))
 			}
-			if said := eventsOf(set, report.StateNotUsed); len(said) != 1 || !strings.Contains(said[0], c.file) {
+			if said := eventsOf(set, report.StateNotUsed); len(said) != 1 || !strings.Contains(said[0], "mode.json") {
 				t.Errorf("says %q", said)
 			}
 		})

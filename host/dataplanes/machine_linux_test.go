@@ -3,7 +3,6 @@
 package dataplanes
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -188,11 +187,6 @@ func (m *machine) spoil(mode string) {
 	case 3:
 		m.did("the state files are nonsense")
 		m.write("state/mode.json", "{")
-		m.write("state/swap.json", "{")
-	case 4:
-		m.oldSwap([]string{"staging", "cutting", "proving", "draining", "clearing", "returning"}[m.IntN(6)], mode, other)
-	case 5:
-		m.older()
 	}
 }
 
@@ -200,32 +194,6 @@ func (m *machine) spoil(mode string) {
 func (m *machine) swapFile(stage, from, to string) {
 	m.did("mode.json says %s of %s to %s", stage, from, to)
 	m.write("state/mode.json", fmt.Sprintf(`{"serving":%q,"swap":{"stage":%q,"plan":{"from":%q,"to":%q,"drain":40000000000}}}`, from, stage, from, to))
-}
-
-// oldSwap has it say so in the file of a host of before.
-func (m *machine) oldSwap(stage, from, to string) {
-	m.did("swap.json says %s of %s to %s", stage, from, to)
-	m.write("state/swap.json", fmt.Sprintf(`{"stage":%q,"plan":{"from":%q,"to":%q,"drain":40000000000}}`, stage, from, to))
-}
-
-// older writes the state as a host of before would have: in two files.
-func (m *machine) older() {
-	m.Helper()
-	m.did("the state is in two files")
-	var mode map[string]json.RawMessage
-	text, err := os.ReadFile(filepath.Join(m.dir, "state/mode.json"))
-	if errors.Is(err, os.ErrNotExist) || json.Unmarshal(text, &mode) != nil {
-		return // nothing was written yet, or it was spoiled
-	}
-	if swap, ok := mode["swap"]; ok {
-		delete(mode, "swap")
-		m.write("state/swap.json", string(swap))
-	}
-	text, err = json.Marshal(mode)
-	if err != nil {
-		m.Fatal(err)
-	}
-	m.write("state/mode.json", string(text))
 }
 
 // crashAfter has a plugin be killed after so many more steps.

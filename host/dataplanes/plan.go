@@ -190,8 +190,7 @@ func (p *dataplane) ends(ctx context.Context) string {
 // oneLine returns several errors in a row.
 func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
 
-// errNoAnswer is that a binary does not answer in JSON. One that was built with an older sdk
-// describes itself so, and nothing else.
+// errNoAnswer is the error of a binary that does not answer a verb in JSON.
 var errNoAnswer = errors.New("it gives no answer in JSON")
 
 // Describe returns a plugin that no host runs, with what its binary says of itself.
@@ -255,7 +254,7 @@ func answer[T any](printed []byte, failed error) (T, error) {
 	var t T
 	if len(printed) == 0 && failed != nil {
 		if exit := new(exec.ExitError); errors.As(failed, &exit) && exit.ExitCode() == wire.ExitUsage {
-			failed = fmt.Errorf("%w; was it built with an older sdk? %w", errNoAnswer, failed)
+			failed = fmt.Errorf("%w: %w", errNoAnswer, failed)
 		}
 		return t, failed
 	}

@@ -125,9 +125,6 @@ func (set *Set) Run(ctx context.Context) error {
 	for _, p := range set.all() {
 		p.process.wait()
 	}
-	if err := set.intent.Leave(); err != nil {
-		set.Log.Warn(err.Error())
-	}
 	return nil
 }
 

@@ -8,9 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 
 	"github.com/pointsman/pointsman/host/supervise"
@@ -84,39 +82,8 @@ func (s Saved) UnderWay() swap.Machine {
 	return m
 }
 
-// encoded returns s as it is written. While a change is under way the mode that is to leave is
-// among Left: a host that does not know Swap then cleans up after it.
-func (s Saved) encoded() Saved {
-	if leaves := s.leaves(); leaves != "" && !slices.Contains(s.Left, leaves) {
-		s.Left = append(slices.Clone(s.Left), leaves)
-	}
-	return s
-}
-
-// decoded returns s as it was before it was encoded.
-func (s Saved) decoded() Saved {
-	if leaves := s.leaves(); leaves != "" {
-		s.Left = without(s.Left, leaves)
-	}
-	return s
-}
-
-// leaves returns the mode that the change under way takes out of the kernel; empty: none.
-func (s Saved) leaves() string {
-	m := s.UnderWay()
-	if m.Stage == swap.Idle || m.Plan.Same {
-		return ""
-	}
-	_, leaves := m.Parties()
-	return leaves.Mode
-}
-
-// The files of a state directory. Hosts of before have the change of mode that is under way
-// in a file of its own; what is there is taken over, and the file removed.
-const (
-	file    = "mode.json"
-	oldFile = "swap.json"
-)
+// file is in the state directory.
+const file = "mode.json"
 
 // A Store keeps an Intent, and on the disk what of it the next host must know. It is safe
 // for concurrent use.
@@ -167,9 +134,8 @@ func (s *Store) Repair() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	text := s.Intent().text()
-	there, err := statefile.Read(s.path(file))
-	_, old := os.Lstat(s.path(oldFile))
-	if old != nil && (err == nil && bytes.Equal(there, text) || bytes.Equal(text, Saved{}.text())) {
+	there, err := statefile.Read(s.path())
+	if err == nil && bytes.Equal(there, text) || bytes.Equal(text, Saved{}.text()) {
 		return nil
 	}
 	return s.write(text)
@@ -180,10 +146,7 @@ func (s *Store) Repair() error {
 func (s *Store) write(text []byte) error {
 	err := statefile.MakeDir(s.dir)
 	if err == nil {
-		err = statefile.Write(s.path(file), text)
-	}
-	if err == nil {
-		err = statefile.Remove(s.path(oldFile)) // only now: a host that finds it believes it
+		err = statefile.Write(s.path(), text)
 	}
 	s.mu.Lock()
 	s.behind = err != nil
@@ -194,36 +157,17 @@ func (s *Store) write(text []byte) error {
 	return nil
 }
 
-// Leave writes a change of mode that is under way for a host of before, too, as this one
-// ends. A host like this one finds the same in both files.
-func (s *Store) Leave() error {
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	under := s.Intent().Swap
-	if under == nil {
-		return nil
-	}
-	text, err := json.Marshal(under)
-	if err == nil {
-		err = statefile.Write(s.path(oldFile), text)
-	}
-	if err != nil {
-		return fmt.Errorf("write down where the swap stands, for an older host: %w", err)
-	}
-	return nil
-}
-
-func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
+func (s *Store) path() string { return filepath.Join(s.dir, file) }
 
 func (s Saved) text() []byte {
-	text, err := json.Marshal(s.encoded())
+	text, err := json.Marshal(s)
 	if err != nil {
 		panic(err) // it has nothing but texts, numbers and times
 	}
 	return text
 }
 
-// read returns what is in the files, and why what is there cannot be used.
+// read returns what is in the file, and why what is there cannot be used.
 func read(dir string) (s Saved, errs []error) {
 	path := filepath.Join(dir, file)
 	if err := readJSON(path, &s); err != nil {
@@ -235,28 +179,7 @@ func read(dir string) (s Saved, errs []error) {
 	if _, err := s.Swap.Machine(); err != nil {
 		s.Swap, errs = nil, append(errs, fmt.Errorf("read the swap that was under way: %s: %w", path, err))
 	}
-	old, err := readOld(filepath.Join(dir, oldFile))
-	if err != nil {
-		errs = append(errs, fmt.Errorf("read the swap that was under way: %w", err))
-	} else if old != nil {
-		s.Swap = old
-	}
-	return s.decoded(), errs
-}
-
-// readOld returns the change of mode that a host of before wrote; nil: there is none.
-func readOld(path string) (*swap.Saved, error) {
-	var old swap.Saved
-	if err := readJSON(path, &old); err != nil {
-		return nil, err
-	}
-	if old == (swap.Saved{}) {
-		return nil, nil
-	}
-	if _, err := old.Machine(); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return &old, nil
+	return s, errs
 }
 
 // readJSON reads a file into v. Without a file it leaves v as it is.

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/keepalive"
 
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
@@ -201,10 +200,9 @@ func connect(creds credentials.TransportCredentials, dialer func(context.Context
 
 // serverOptions returns the plugin's half of the same. Neither end sends keepalives: on a socket of
 // this machine the kernel says when the other process has ended, and one that a debugger has
-// stopped would lose its connection. Those of an older host are let in.
+// stopped would lose its connection.
 func serverOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.MaxRecvMsgSize(maxUpdate),
 		grpc.NumStreamWorkers(4), // reuse stacks: a host makes the same few calls again and again
 		grpc.InitialWindowSize(window),

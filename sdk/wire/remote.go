@@ -39,7 +39,6 @@ const (
 // and may be used from several goroutines.
 type Remote struct {
 	conn     *grpc.ClientConn
-	calls    grpc.ClientConnInterface // conn, in the major that both speak
 	client   pb.DataplaneClient
 	hello    Hello
 	target   Target
@@ -75,8 +74,7 @@ func newRemote(conn *grpc.ClientConn, hello Hello, t Target, p Process) *Remote 
 	if pid := p.PID(); pid != 0 {
 		hello.PID = pid // the kernel's word, not the plugin's
 	}
-	calls := speaking(conn, hello.common())
-	return &Remote{conn: conn, calls: calls, client: pb.NewDataplaneClient(calls), hello: hello, target: t, process: p, release: func() {}, attempts: &attempts{}}
+	return &Remote{conn: conn, client: pb.NewDataplaneClient(conn), hello: hello, target: t, process: p, release: func() {}, attempts: &attempts{}}
 }
 
 // Hello returns what the plugin said of itself when it was connected to.

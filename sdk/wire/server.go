@@ -128,6 +128,11 @@ func (s *server) Cleanup(r *pb.CleanupRequest, stream grpc.ServerStreamingServer
 	return encodeStatus(because(ctx, err))
 }
 
+func (s *server) register(r grpc.ServiceRegistrar) {
+	pb.RegisterHelloServer(r, s)
+	pb.RegisterDataplaneServer(r, s)
+}
+
 // because prefers the reason a call was interrupted for over the error that the
 // dataplane made of it, if any.
 func because(ctx context.Context, err error) error {

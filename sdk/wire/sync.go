@@ -53,7 +53,7 @@ func (r *Remote) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 // the wire it is the same.
 func (r *Remote) openSync(ctx context.Context, single bool) (grpc.ClientStream, error) {
 	desc := &grpc.StreamDesc{StreamName: "Sync", ServerStreams: true, ClientStreams: !single}
-	return r.calls.NewStream(ctx, desc, pb.Dataplane_Sync_FullMethodName)
+	return r.conn.NewStream(ctx, desc, pb.Dataplane_Sync_FullMethodName)
 }
 
 func (s *server) Sync(stream grpc.BidiStreamingServer[pb.UpdateChunk, pb.ResultChunk]) error {

@@ -3,10 +3,7 @@
 package swap
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -163,15 +160,11 @@ func hostRestarts(t *testing.T, mode, rules string) {
 }
 
 // TestKernelUpgrade replaces host and plugin by other binaries and back, in both
-// orders. State that a newer host wrote is read by an older one. With POINTSMAN_OLDER,
-// a folder, the binaries there are the older ones.
+// orders.
 func TestKernelUpgrade(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.forks()
-	older, newer := os.Getenv("POINTSMAN_OLDER"), n.path("newer")
-	if older == "" {
-		older = programs.dir
-	}
+	older, newer := programs.dir, n.path("newer")
 	n.newer("newer", "-tags=failpoints", "-ldflags=-buildid=newer")
 	n.copy(filepath.Join(older, "pointsman"), "pointsman")
 	n.dataplane("iptables", older)
@@ -180,7 +173,6 @@ func TestKernelUpgrade(t *testing.T) {
 	before := n.ruled("ruleset")
 	host := func(from string) {
 		n.replace(from)
-		n.future()
 		n.start()
 	}
 	plugin := func(from string) {
@@ -202,81 +194,4 @@ func TestKernelUpgrade(t *testing.T) {
 		t.Errorf("rules were written again:\n%s", unlike(unnumbered(before), after))
 	}
 	l.done(fmt.Sprintf("%d upgrades and downgrades of a host, and as many of a plugin", 4*rounds))
-}
-
-// future adds to every file of the host's state what only a host to come would write.
-func (n *node) future() {
-	n.Helper()
-	found := 0
-	err := filepath.WalkDir(n.path("state"), func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || filepath.Ext(path) != ".json" {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		var all map[string]any
-		if err == nil {
-			err = json.Unmarshal(text, &all)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-		all["fromTheFuture"] = map[string]int{"a": 1}
-		found++
-		text, err = json.Marshal(all)
-		return errors.Join(err, os.WriteFile(path, text, 0o600))
-	})
-	if err != nil || found == 0 {
-		n.Fatalf("%d files of state: %v", found, err)
-	}
-}
-
-// TestKernelMajors goes to a version that speaks another major of the wire, and back:
-// the host first, which still speaks the one before. In the wrong order nothing is lost:
-// one that does not fit says what would, and what serves goes on.
-func TestKernelMajors(t *testing.T) {
-	n := newNode(t, "iptables")
-	n.forks()
-	next := n.path("next")
-	n.newer("next", "-tags=failpoints,nextmajor")
-	n.start()
-	l := n.newLoad()
-	first := n.plugin("iptables")
-
-	n.dataplane("iptables", next)
-	if out, err := n.verb("plugin", "restart", "iptables"); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	n.event("pointsman 2.0.0 or later")
-	if m := n.settled("iptables"); m.Last == nil || m.Last.Error == "" || n.plugin("iptables") != first {
-		t.Errorf("a plugin of the next major ended with %+v, and process %d serves, not %d", m.Last, n.plugin("iptables"), first)
-	}
-
-	n.replace(next)
-	n.start()
-	if now := n.plugin("iptables"); now != first {
-		t.Errorf("under a host of the next major process %d serves, not %d", now, first)
-	}
-	second := n.renewed("iptables")
-	n.replace(next)
-	n.start()
-	if now := n.plugin("iptables"); now != second {
-		t.Errorf("under another host of the next major process %d serves, not %d", now, second)
-	}
-
-	n.replace(programs.dir)
-	n.exec(n.host())
-	n.event("speaks major 2 of the wire, this host speaks 1")
-	if n.processes()[fmt.Sprint(second)] == "" {
-		t.Error("the plugin of the next major is gone")
-	}
-	n.dataplane("iptables", programs.dir)
-	n.until("the one that fits serves", long, n.servesWith("iptables", second))
-	n.until("the plugin of the next major is gone", long, func() error {
-		if binary := n.processes()[fmt.Sprint(second)]; binary != "" {
-			return errors.New(binary + " runs")
-		}
-		return nil
-	})
-	n.settled("iptables")
-	l.done("another major of the wire, and back")
 }
