@@ -77,10 +77,8 @@ last chunk changed nothing.
 4. One bad Service never blocks the others. [Result].Failed names it and why, and
 it keeps what served it before. The host reports it and offers it again until it
 goes in. A [*Refusal] means that this node cannot, and trying again will not help.
-That goes for size, too: where one Service takes long, the others are written first,
-and a Sync does not wait for its end. It names it as failed, with how much is left,
-writes on between calls, and has it served when it is offered again; meanwhile the
-kernel may have some of the new endpoints and some of the old ones.
+That goes for size, too: a Service with more endpoints than one Sync writes in about two
+seconds is refused.
 
 5. Cost follows the change. An update of k Services costs O(k and their
 endpoints): no listing of the kernel and no rendering of everything in steady

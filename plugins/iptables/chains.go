@@ -124,7 +124,6 @@ func ruleConfig(family sdk.Family) ruleset.Config[sdk.Name] {
 		},
 		Ours:       isOurs,
 		Rank:       rank,
-		Spare:      isSpare,
 		Companions: map[iptables.ID]iptables.ID{nat(canary): {Table: "mangle", Chain: canary}}, // kube-proxy has one in each table
 	}
 }
@@ -158,10 +157,3 @@ func rank(c iptables.Chain) int {
 // isList reports whether a chain chooses among all endpoints of a Service, by their parts where
 // there are many.
 func isList(id iptables.ID) bool { return rank(iptables.Chain{ID: id}) == 3 }
-
-// isSpare reports whether a chain is an endpoint's, or a part of a list: nothing leads there
-// once the chain of its Service is gone.
-func isSpare(id iptables.ID) bool {
-	r := rank(iptables.Chain{ID: id})
-	return r == 1 || r == 2
-}

@@ -37,7 +37,6 @@ type family struct {
 
 var _ interface {
 	frame.Family[ruleset.Desired]
-	frame.Divider[ruleset.Desired]
 	frame.Drainer
 	frame.Forgetter
 	frame.Sampler
@@ -66,7 +65,6 @@ func (f *family) Hold(lock *ledger.Lock) {
 // Adopt reads the tables, unless no process wrote since they were last read.
 func (f *family) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
 	f.mayCount(ctx)
-	f.rules.LimitRemovals(0)
 	if f.rules.Doubt() == "" && f.rules.JustRead() {
 		f.rules.TouchAll()
 		return f.rules.shown(), nil
@@ -103,6 +101,10 @@ func (f *family) Role(r sdk.Role) error {
 	f.role = r
 	return nil
 }
+
+// Ceiling is how many endpoints one Service may have, in one family: as many as one call
+// writes in about two seconds of a processor.
+const Ceiling = 20_000
 
 // Want is what a Service needs in the tables.
 func (f *family) Want(svc sdk.Service) (ruleset.Desired, error) {
@@ -146,7 +148,6 @@ func (p plan) Apply(ctx context.Context) ([]sdk.Failure, error) {
 	refused := new(iptables.LineError)
 	switch {
 	case err == nil:
-		rules.LimitRemovals(rules.slice())
 		return nil, nil
 	case ctx.Err() == nil && errors.As(err, &refused):
 		return nil, &frame.Refused{Suspects: rules.Suspects(refused, rules.Owners()), Err: err}

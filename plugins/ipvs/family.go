@@ -39,7 +39,6 @@ type family struct {
 
 var _ interface {
 	frame.Family[desired]
-	frame.Divider[desired]
 	frame.Drainer
 	frame.Forgetter
 	frame.Sampler
@@ -143,6 +142,11 @@ func (f *family) Role(role sdk.Role) error {
 	}
 	return nil
 }
+
+// Ceiling is how many endpoints one Service may have, in one family: as many as one call writes
+// in about two seconds. The kernel keeps the endpoints of a virtual service in a list and
+// searches all of it for each that comes, so the time grows with the square of their number.
+const Ceiling = 20_000
 
 // Want is what svc needs, with a mark of its own if it needs one.
 func (f *family) Want(svc sdk.Service) (desired, error) {

@@ -68,8 +68,7 @@ func TestServicesKeepTheirMarks(t *testing.T) {
 	}
 }
 
-// A large Service has its mark for itself while it waits to be written; one that is gone
-// leaves its mark to others.
+// Each Service has a mark for itself; one that is gone leaves its mark to others.
 func TestAMarkIsOfOneService(t *testing.T) {
 	l := newLife(t)
 	s := marked(3)
@@ -77,17 +76,10 @@ func TestAMarkIsOfOneService(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.role(sdk.Active)
-	l.plugin.Among = 0
-	large := widened(s.Services[0], 11, 2*slice+1)
-	if failed := l.tell(sdk.Update{Set: []sdk.Service{large}}); len(failed) != 1 {
-		t.Fatalf("nothing is left to be written: %v", failed)
-	}
-	if failed := l.tell(sdk.Update{Set: s.Services[1:]}); len(failed) > 0 {
-		t.Fatal(failed)
-	}
-	l.brought()
+	l.sync(sdk.Update{Set: []sdk.Service{widened(s.Services[0], 11, 101)}})
+	l.sync(sdk.Update{Set: s.Services[1:]})
 	sizes := slices.Sorted(maps.Values(l.marks()))
-	if want := []int{2, 2, 2*slice + 1}; !slices.Equal(sizes, want) {
+	if want := []int{2, 2, 101}; !slices.Equal(sizes, want) {
 		t.Errorf("the servers of marks have %v endpoints, want %v", sizes, want)
 	}
 

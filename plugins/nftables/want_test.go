@@ -4,6 +4,7 @@ package nftables
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -36,6 +37,25 @@ func text(e nftable.Element, f ip) string {
 		line += " # " + e.Comment
 	}
 	return line
+}
+
+// A Service with more endpoints than one call writes in good time is refused, with what to do.
+func TestTooManyEndpointsAreRefused(t *testing.T) {
+	svc := sdk.Service{
+		Name:      sdk.Name{Namespace: "ns1", Service: "web", Protocol: sdk.TCP, Family: sdk.IPv4},
+		Frontends: []sdk.Frontend{{Kind: sdk.ClusterIP, Addr: netip.MustParseAddrPort("172.30.0.41:80"), Policy: sdk.Cluster}},
+	}
+	for i := range Ceiling + 1 {
+		svc.Cluster = append(svc.Cluster, sdk.Endpoint{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}), 8080)})
+	}
+	_, err := want(svc)
+	if refusal, ok := errors.AsType[*sdk.Refusal](err); !ok || refusal.Field == "" || refusal.Why == "" || refusal.Try == "" {
+		t.Errorf("with %d endpoints: %v", len(svc.Cluster), err)
+	}
+	svc.Cluster = svc.Cluster[1:]
+	if _, err := want(svc); err != nil {
+		t.Errorf("with %d endpoints: %v", len(svc.Cluster), err)
+	}
 }
 
 // A ClusterIP and a load balancer's address under the Local policy, with one endpoint here and

@@ -22,10 +22,6 @@ type Dataplane[P any] struct {
 	mode Mode[P]
 	dir  string
 
-	// Among and InStandby are for how long an update writes large Services; a test's to
-	// change, before the first call.
-	Among, InStandby time.Duration
-
 	// semaphore guards everything that follows, and what the mode writes.
 	semaphore *semaphore
 
@@ -42,7 +38,6 @@ type Dataplane[P any] struct {
 	role     sdk.Role // zero: the kernel says it, and was not asked yet
 	played   sdk.Role // the role that the families were told last
 	caught   bool     // the role was more than Standby once: connections may be this process's
-	stands   bool     // the host said Standby, rather than the kernel
 	drain    drain
 
 	elsewhere bool              // it was looked in this session whether the other backend of iptables has rules of the mode
@@ -59,8 +54,7 @@ type family[P any] struct {
 	known   bool // what the kernel has, as far as this process did it
 	planned bool // what was put was only planned: the kernel serves something else
 
-	large   map[sdk.Name]*backlog[P] // Services that are still to be written
-	rounds  rounds                   // of forgetting UDP flows
+	rounds  rounds // of forgetting UDP flows
 	audited time.Time
 	retry   time.Duration // how long is waited before a family that is not known is read again,
 	retryAt time.Time     // and until when
@@ -88,7 +82,7 @@ func (f *family[P]) shared() *masquerade.Hold {
 // New is the dataplane of a mode, which keeps its ledger in dir (ledger.Dir on a node).
 func New[P any](mode Mode[P], dir string) *Dataplane[P] {
 	d := &Dataplane[P]{
-		mode: mode, dir: dir, Among: amongOthers, InStandby: inStandby,
+		mode: mode, dir: dir,
 		semaphore: newSemaphore(), log: slog.New(slog.DiscardHandler),
 	}
 	d.status.carries = slices.Contains(mode.Description.Limits, sdk.LimitDiesWithProcess)
@@ -136,7 +130,7 @@ func (d *Dataplane[P]) Configure(ctx context.Context, setup sdk.Setup) (sdk.Desc
 	d.lacking = make(map[sdk.Name]bool)
 	d.claim.Begin()
 	if d.role != sdk.Yielded {
-		d.role, d.stands = 0, false
+		d.role = 0
 	}
 	if d.endMonitor == nil {
 		d.endMonitor = d.startMonitor()
@@ -155,7 +149,7 @@ func (d *Dataplane[P]) use(open Session[P]) {
 	d.open, d.families, d.played = open, nil, 0
 	for _, f := range open.Families {
 		d.families = append(d.families, &family[P]{
-			Family: f, large: make(map[sdk.Name]*backlog[P]), rounds: newRounds(), audited: time.Now(),
+			Family: f, rounds: newRounds(), audited: time.Now(),
 		})
 	}
 	d.hold()

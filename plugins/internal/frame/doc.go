@@ -8,7 +8,7 @@ The frame brings everything else that the contract of package sdk asks for:
 
 	line  0  sessions: an update of another session, or a gap, asks for a Full
 	line  3  what a cut-off or failed call left is unknown, and is read before it is written
-	line  4  a Service that is refused keeps what served it; a large one waits for the others
+	line  4  a Service that is refused keeps what served it
 	line  5  only Services that changed are rendered
 	line  6  nothing is written before the first update; what another process wrote is adopted
 	line  7  roles, from any to any; connections that are counted while draining
@@ -44,11 +44,10 @@ sockets. Its zero value is that of a Service which is gone. The frame never look
 
 # Goroutines
 
-A Dataplane has two of its own. The monitor probes, audits, repairs, and writes what calls
-have left; it begins with the first Configure and ends with Close. The claim (package writer)
-tries the writer's lock again while another process holds it; it ends when it has the lock,
-or with Close. Both work only while they hold the semaphore that each call holds too, and
-stop when a call waits for it. A Family may have goroutines of its own, which listen to the
+A Dataplane has two of its own. The monitor probes, audits and repairs; it begins with the
+first Configure and ends with Close. The claim (package writer) tries the writer's lock again
+while another process holds it; it ends when it has the lock, or with Close. Both work only
+while they hold the semaphore that each call holds too, and stop when a call waits for it. A Family may have goroutines of its own, which listen to the
 kernel: they begin with Hold of a lock, and end with Hold of none.
 */
 package frame

@@ -168,19 +168,6 @@ type Finding struct {
 	Stale bool
 }
 
-// A Divider is a Family in which a Service may be so large that writing it would keep the
-// others waiting.
-type Divider[P any] interface {
-	// Divide is the next P on the way to that which is desired of a Service, and how much
-	// is left to be written after it, in whatever unit; zero: next is the desired P. With
-	// more it writes as much as others can wait for; without, next is nothing but what the
-	// kernel has already of the one or the other.
-	Divide(name sdk.Name, desired P, more bool) (next P, left int)
-
-	// Behind reports whether something that is of no use any more is still to be removed.
-	Behind() bool
-}
-
 // A Drainer is a Family of which the connections can be counted.
 type Drainer interface {
 	// Flows are the established connections that this dataplane serves and that were there

@@ -17,9 +17,9 @@ const (
 )
 
 // startMonitor begins to look after the kernel between calls: the monitor notices when
-// another process removes what this process wrote, and restores it; counts connections
-// while draining; and writes what calls have left of large Services. Its goroutine ends with
-// end, which is called without the semaphore: the monitor may hold it.
+// another process removes what this process wrote, and restores it; and counts connections
+// while draining. Its goroutine ends with end, which is called without the semaphore: the
+// monitor may hold it.
 func (d *Dataplane[P]) startMonitor() (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -42,43 +42,39 @@ func (d *Dataplane[P]) watch(ctx context.Context) {
 		case <-tick.C:
 		case <-wake:
 		}
-		look := d.look
-		for more := true; more; look = d.proceed {
-			work, done, err := d.semaphore.idle(ctx)
-			if err != nil {
-				return
-			}
-			wake = d.open.Wake
-			more = look(work)
-			done() // a call that waits goes first
+		work, done, err := d.semaphore.idle(ctx)
+		if err != nil {
+			return
 		}
+		wake = d.open.Wake
+		d.look(work)
+		done()
 	}
 }
 
 // look looks at each family once, and repairs what others broke. What fails is tried again
-// on a later round. It reports whether there may be something left to write.
-func (d *Dataplane[P]) look(ctx context.Context) (more bool) {
+// on a later round.
+func (d *Dataplane[P]) look(ctx context.Context) {
 	if ctx.Err() != nil || !d.session || !d.writes() || d.role == 0 {
-		return false
+		return
 	}
 	d.count()
 	if !d.updated || d.claim.Owes() {
-		return false // first it has to be known, or written, what is desired
+		return // first it has to be known, or written, what is desired
 	}
 	for _, f := range d.families {
 		found := d.examine(ctx, f)
 		if ctx.Err() != nil {
-			return false
+			return
 		}
 		if (found.Lost != 0 || f.shared().Doubted()) && d.cleaned().Left() {
 			d.standDown()
-			return false
+			return
 		}
 		steps, err := f.shared().Mend(ctx)
 		d.repaired(ctx, f, "it belongs to all dataplanes", steps, err)
 		d.repair(ctx, f, found)
 	}
-	return true
 }
 
 // examine probes f, and audits it when that is due.
@@ -161,9 +157,6 @@ func (d *Dataplane[P]) renew(f *family[P]) error {
 		return err
 	}
 	pieces, _ := d.render(f, d.touched(sdk.Changes{Node: true})) // what fails was named by the Sync that brought it
-	for name := range f.large {
-		delete(pieces, name) // they go on as they are
-	}
 	f.Put(pieces)
 	return nil
 }

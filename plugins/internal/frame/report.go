@@ -58,18 +58,6 @@ func (d *Dataplane[P]) Report() sdk.Report {
 	return r
 }
 
-// Unfinished is how many large Services are not written to their end. It keeps no repair from
-// its end, however often it is asked.
-func (d *Dataplane[P]) Unfinished(ctx context.Context) (n int, err error) {
-	err = d.Beside(ctx, func() error {
-		for _, f := range d.families {
-			n += len(f.large)
-		}
-		return nil
-	})
-	return n, err
-}
-
 // publish makes the metrics of all families those that Report has.
 func (d *Dataplane[P]) publish() {
 	var now sdk.Report

@@ -44,7 +44,7 @@ func (d *Dataplane[P]) SetRole(ctx context.Context, role sdk.Role) error {
 	if err := d.become(ctx, role); err != nil {
 		return errors.Join(err, d.play(was))
 	}
-	d.caught, d.stands = d.caught || was != sdk.Standby, role == sdk.Standby
+	d.caught = d.caught || was != sdk.Standby
 	if !d.writes() {
 		return nil // it takes effect once this process is the writer
 	}
@@ -194,7 +194,6 @@ func (d *Dataplane[P]) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, 
 func (d *Dataplane[P]) unlearn() {
 	for _, f := range d.families {
 		f.known = false
-		clear(f.large)
 		f.shared().Forget()
 	}
 	d.state, d.updated = sdk.State{}, false

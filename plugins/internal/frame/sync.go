@@ -121,7 +121,6 @@ func (d *Dataplane[P]) everything() sdk.Changes {
 			none[name] = *new(P)
 		}
 		f.Put(none)
-		clear(f.large)
 	}
 	return sdk.Changes{Full: true, Node: true}
 }
@@ -164,11 +163,10 @@ func (d *Dataplane[P]) take(all sysctl.Settings) error {
 	return all.Take(d.ledger, d.name(), d.log)
 }
 
-// follow writes what the touched Services ask for, in one family after the other, and large
-// ones at the end. Without the right to write it only plans.
+// follow writes what the touched Services ask for, in one family after the other. Without the
+// right to write it only plans.
 func (d *Dataplane[P]) follow(ctx context.Context, touched map[sdk.Name]bool) (sdk.Result, error) {
 	result := sdk.Result{Planned: !d.writes()}
-	large := make(map[*family[P]][]sdk.Name)
 	d.share(ctx)
 	for _, f := range d.families {
 		d.status.step()
@@ -180,18 +178,13 @@ func (d *Dataplane[P]) follow(ctx context.Context, touched map[sdk.Name]bool) (s
 			result.Steps = append(result.Steps, f.Plan().Steps()...)
 			continue
 		}
-		if names := f.setApart(pieces); len(names) > 0 {
-			large[f] = names
-		}
 		failed, err := d.write(ctx, f, pieces)
 		result.Failed = append(result.Failed, failed...)
 		if err != nil {
 			return result, err
 		}
 	}
-	failed, err := d.writeLarge(ctx, large)
-	result.Failed = append(result.Failed, failed...)
-	return result, err
+	return result, nil
 }
 
 // share makes sure of the chains that all dataplanes share, in all families before one of them

@@ -41,7 +41,6 @@ func testConfig() Config[int] {
 			return strings.HasPrefix(id.Chain, "KUBE-") && !masquerade.Is(id)
 		},
 		Rank:       rank,
-		Spare:      func(id iptables.ID) bool { return strings.HasPrefix(id.Chain, "KUBE-SEP-") },
 		Companions: map[iptables.ID]iptables.ID{nat("KUBE-PROXY-CANARY"): {Table: "mangle", Chain: "KUBE-PROXY-CANARY"}},
 	}
 }

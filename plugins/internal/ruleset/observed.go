@@ -47,10 +47,6 @@ func (s *Set[K]) TouchAll() {
 	}
 }
 
-// Pending reports whether a plan may have anything to write: chains were touched since the
-// kernel last had what it should, or are left to be removed.
-func (s *Set[K]) Pending() bool { return len(s.touched) > 0 }
-
 // Stands reports whether the kernel has j.
 func (s *Set[K]) Stands(j iptables.Jump) bool { return s.standing[j] }
 
@@ -71,12 +67,6 @@ func (s *Set[K]) ObservedAll() map[iptables.ID]string { return s.text }
 
 // RuleCount is how many rules the kernel has in our chains of a table.
 func (s *Set[K]) RuleCount(table string) int { return s.rules[table] }
-
-// Has reports whether the kernel has c as it is wanted.
-func (s *Set[K]) Has(c iptables.Chain) bool {
-	text, there := s.text[c.ID]
-	return there && s.same(c.ID, text, iptables.Join(c.Rules))
-}
 
 // Behind adds to chains the observed chain id, and the chains of ours that it leads to,
 // unless shared says that a chain serves others too.
@@ -122,17 +112,9 @@ func (s *Set[K]) done(block iptables.Block) {
 	}
 }
 
-// Settled notes that all plans were carried out. Chains that are left to be removed stay
-// touched.
+// Settled notes that all plans were carried out.
 func (s *Set[K]) Settled() {
-	touched := s.touched
 	s.touched = make(map[iptables.ID]bool) // small again: to walk a map costs its largest size
-	for id := range touched {
-		_, wanted := s.chains[id]
-		if _, there := s.text[id]; there && !wanted && !s.held[id] {
-			s.touched[id] = true
-		}
-	}
 	s.shrink()
 }
 

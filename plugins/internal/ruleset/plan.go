@@ -43,7 +43,6 @@ func (s *Set[K]) Plan() Plan {
 			into.Remove = append(into.Remove, id)
 		}
 	}
-	b.nat.Remove, b.last.Remove = s.limited(b.nat.Remove), s.limited(b.last.Remove)
 	s.planJumps(b)
 	all := append(Plan{b.first, b.nat, b.mangle, b.last}, s.companions(slices.Concat(b.nat.Remove, b.last.Remove))...)
 	return slices.DeleteFunc(all, iptables.Block.Empty)
@@ -71,28 +70,6 @@ func (b *blocks) of(table string) *iptables.Block {
 		return &b.mangle
 	}
 	return &b.last
-}
-
-// limited is as many of surplus as one plan removes. No rule leads to any that are left:
-// they are spare, and what led there is gone. Those with a higher rank may lead to others,
-// so they go first.
-func (s *Set[K]) limited(surplus []iptables.ID) []iptables.ID {
-	if s.limit == 0 || len(surplus) <= s.limit {
-		return surplus
-	}
-	var some, spare []iptables.ID
-	for _, id := range surplus {
-		if s.config.Spare != nil && s.config.Spare(id) {
-			spare = append(spare, id)
-		} else {
-			some = append(some, id)
-		}
-	}
-	rank := func(id iptables.ID) int { return s.config.Rank(iptables.Chain{ID: id}) }
-	slices.SortStableFunc(spare, func(x, y iptables.ID) int { return cmp.Compare(rank(y), rank(x)) })
-	some = append(some, spare[:min(len(spare), max(0, s.limit-len(some)))]...)
-	slices.SortFunc(some, iptables.ID.Compare)
-	return some
 }
 
 // planJumps adds the jumps that are missing and takes out those that should not be there. A

@@ -29,10 +29,6 @@ type Config[K comparable] struct {
 	// Rank orders chains: each has a higher rank than those that its rules lead to.
 	Rank func(iptables.Chain) int
 
-	// Spare, if not nil, reports whether a chain may be removed later than what led to it.
-	// See Set.LimitRemovals.
-	Spare func(iptables.ID) bool
-
 	// Companions are chains in tables that are never read, which go with one that is.
 	Companions map[iptables.ID]iptables.ID
 }
@@ -62,23 +58,6 @@ type Tree struct {
 type Desired struct {
 	Chains  []iptables.Chain
 	Entries []Entry
-}
-
-// With is d with these chains beside its own, or in place of those with the same name.
-func (d Desired) With(chains []iptables.Chain) Desired {
-	at := make(map[iptables.ID]int, len(d.Chains))
-	for i, c := range d.Chains {
-		at[c.ID] = i
-	}
-	d.Chains = slices.Clone(d.Chains)
-	for _, c := range chains {
-		if i, has := at[c.ID]; has {
-			d.Chains[i] = c
-		} else {
-			d.Chains = append(d.Chains, c)
-		}
-	}
-	return d
 }
 
 // Empty reports whether nothing is wanted.
@@ -115,9 +94,6 @@ type Set[K comparable] struct {
 
 	jumps []iptables.Jump // those that should be there
 	own   []iptables.Jump // those that this dataplane makes in any role
-
-	// limit is how many spare chains one plan removes from a table; 0: all.
-	limit int
 
 	chains  map[iptables.ID]chain[K]
 	touched map[iptables.ID]bool
@@ -159,11 +135,6 @@ func (s *Set[K]) Trees() []Tree { return s.config.Trees }
 
 // Owners are those that want something. The map is the set's own: it is only read.
 func (s *Set[K]) Owners() map[K]Desired { return s.desired }
-
-// LimitRemovals has each plan remove at most n spare chains from a table, so that other
-// updates need not wait for it; 0: all. The others stay touched, and the plans after it
-// remove them.
-func (s *Set[K]) LimitRemovals(n int) { s.limit = n }
 
 // SetJumps says which jumps at built-in chains should be there, in the order in which they
 // are inserted, each at the top of its chain. own are all that this dataplane makes in any
