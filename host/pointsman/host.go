@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -52,8 +51,7 @@ type host struct {
 	written    *watch.Events // to the cluster; nil: there is none
 	servers    *health.Server
 	dataplanes *dataplanes.Set
-	updated    atomic.Pointer[time.Time] // when the last update ended; nil: there was none
-	site       *web.Site                 // the status page; nil: it is not served
+	site       *web.Site // the status page; nil: it is not served
 }
 
 // newHost constructs the parts. Nothing happens before run.
@@ -207,7 +205,6 @@ func (h *host) openCluster(k config.Kubernetes) error {
 		QPS:        h.settings.ClientConnection.QPS,
 		Burst:      h.settings.ClientConnection.Burst,
 		UserAgent:  "pointsman/" + wire.Build(),
-		Pause:      h.pause,
 		Observe:    func(r watch.Request) { h.servers.Requested(r.Method, r.Host, r.Code, r.Took) },
 	})
 	if err != nil {
@@ -274,8 +271,6 @@ func (h *host) setLevel(level string) error {
 // applied passes to the servers an update that the dataplane confirmed. It is about both IP
 // families if it is about everything or about the node.
 func (h *host) applied(a feed.Acked) {
-	now := time.Now()
-	h.updated.Store(&now)
 	u := a.Update
 	var about []sdk.Family
 	for _, f := range []sdk.Family{sdk.IPv4, sdk.IPv6} {

@@ -26,7 +26,6 @@ import (
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/track"
-	"github.com/pointsman/pointsman/internal/procs"
 )
 
 func runVerb() *cobra.Command {
@@ -63,7 +62,6 @@ func runHost(ctx context.Context, c *cobra.Command, logs io.Writer) error {
 		return err
 	}
 	tuneGC()
-	defer procs.One()()
 	h, err := newHost(s, c.Flags(), logs)
 	if err != nil {
 		return err

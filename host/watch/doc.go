@@ -16,8 +16,7 @@ removes anything because its source does not answer any more.
 
 The Kubernetes source follows Services, EndpointSlices and this node's Node. It
 uses client-go's reflectors, which list, watch, and list again when a watch is too
-old or the server was away; but it keeps no cache behind them (see store). Where many
-events come, several are read at a time (see paced). Events
+old or the server was away; but it keeps no cache behind them (see store). Events
 goes the other way: it writes to the API server what the operator should know.
 
 The files source serves one machine without a cluster. It reads the manifests one

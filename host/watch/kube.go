@@ -20,7 +20,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/pointsman/pointsman/host/track"
-	"github.com/pointsman/pointsman/internal/procs"
 )
 
 // NodeUnknown is the reason of the notice that this node has no Node object.
@@ -109,8 +108,6 @@ func again() *wait.Backoff {
 // has been listed once, however long that takes.
 func (k *KubeSource) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.Logger{})
-	heard := procs.All()
-	defer heard()
 	var running sync.WaitGroup
 	for _, r := range k.kinds {
 		running.Go(func() { r.RunWithContext(ctx) }) // until ctx ends
@@ -124,7 +121,6 @@ func (k *KubeSource) Run(ctx context.Context) error {
 		}
 	}
 	k.tracker.Synced()
-	heard()
 	<-ctx.Done()
 	return ctx.Err()
 }

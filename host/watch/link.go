@@ -32,10 +32,6 @@ type Connection struct {
 	Burst      int     // and at once
 	UserAgent  string
 
-	// Pause is how long what comes may wait to be read together with what comes after it, where
-	// much comes; zero: it does not. It may change at any time. Nil: it is zero.
-	Pause func() time.Duration
-
 	Observe func(Request) // called for every request
 }
 
@@ -56,9 +52,6 @@ func Connect(c Connection) (*Client, error) {
 	}
 	config.QPS, config.Burst = float32(c.QPS), c.Burst
 	config.UserAgent = c.UserAgent
-	if c.Pause != nil {
-		config.Dial = pacedDial(c.Pause)
-	}
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	config.WarningHandler = rest.NoWarnings{}

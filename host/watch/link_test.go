@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -111,10 +110,8 @@ func TestConnection(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	write(t, file, `{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "`+server.URL+`"}}], contexts: [{name: c, context: {cluster: c}}]}`)
 	var seen []Request
-	var paced atomic.Bool
 	client, err := Connect(Connection{
 		Kubeconfig: file, QPS: 7, Burst: 9, UserAgent: "pointsman/test", Observe: func(r Request) { seen = append(seen, r) },
-		Pause: func() time.Duration { paced.Store(true); return 0 },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -137,9 +134,6 @@ func TestConnection(t *testing.T) {
 	rate := client.Services.(resource[*corev1.ServiceList]).client.GetRateLimiter()
 	if other := client.Slices.(resource[*discoveryv1.EndpointSliceList]).client.GetRateLimiter(); rate.QPS() != 7 || other != rate {
 		t.Errorf("at %v a second, and %v", rate.QPS(), other.QPS())
-	}
-	if !paced.Load() {
-		t.Error("the connection is not paced")
 	}
 	if len(seen) != 2 || seen[0].Method != "GET" || seen[0].Code != "418" || !strings.HasSuffix(server.URL, seen[0].Host) {
 		t.Errorf("seen %+v", seen)

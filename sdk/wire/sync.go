@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/pointsman/pointsman/internal/procs"
 	"github.com/pointsman/pointsman/sdk"
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
@@ -22,9 +21,6 @@ import (
 func (r *Remote) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	ctx, cancel := r.within(ctx, syncTimeout)
 	defer cancel()
-	var w work
-	defer w.end()
-	w.of(len(u.Set))
 	var stream grpc.ClientStream // opened with the first chunk
 	failed, err := sendUpdate(r.sessionID(), u, func(c *pb.UpdateChunk) (err error) {
 		if stream == nil {
@@ -57,9 +53,7 @@ func (r *Remote) openSync(ctx context.Context, single bool) (grpc.ClientStream, 
 }
 
 func (s *server) Sync(stream grpc.BidiStreamingServer[pb.UpdateChunk, pb.ResultChunk]) error {
-	var w work
-	defer w.end()
-	in, err := receive(stream, w.of)
+	in, err := receive(stream)
 	if err != nil {
 		return encodeStatus(err)
 	}
@@ -76,26 +70,9 @@ func (s *server) Sync(stream grpc.BidiStreamingServer[pb.UpdateChunk, pb.ResultC
 	return nil
 }
 
-// A work has this process use all processors once an update turns out to be of many Services,
-// until it ends.
-type work struct{ done func() }
-
-// of says of how many Services it is so far.
-func (w *work) of(services int) {
-	if services >= much && w.done == nil {
-		w.done = procs.All()
-	}
-}
-
-func (w *work) end() {
-	if w.done != nil {
-		w.done()
-	}
-}
-
-// receive puts an update together, and tells of how many Services it is so far. One that ends
-// before its last chunk is an error, and has changed nothing.
-func receive(stream grpc.BidiStreamingServer[pb.UpdateChunk, pb.ResultChunk], of func(services int)) (*incoming, error) {
+// receive puts an update together. One that ends before its last chunk is an error, and has
+// changed nothing.
+func receive(stream grpc.BidiStreamingServer[pb.UpdateChunk, pb.ResultChunk]) (*incoming, error) {
 	in := &incoming{}
 	for {
 		chunk, err := stream.Recv()
@@ -106,7 +83,6 @@ func receive(stream grpc.BidiStreamingServer[pb.UpdateChunk, pb.ResultChunk], of
 			return nil, err
 		}
 		last, err := in.add(chunk)
-		of(len(in.update.Set))
 		if err != nil || last {
 			return in, err
 		}

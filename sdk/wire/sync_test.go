@@ -3,16 +3,9 @@
 package wire
 
 import (
-	"context"
-	"os"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/pointsman/pointsman/internal/procs"
-	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // Memory is given back a while after many Services were followed, in one update or in many,
@@ -49,42 +42,4 @@ func TestMemoryIsGivenBackAfterManyServices(t *testing.T) {
 		tidier.stop()
 		later(4, "after the end")
 	})
-}
-
-// While an update of many Services is on its way, sent or followed, all processors are in use;
-// one of few leaves a process that asked for one processor at one.
-func TestManyServicesHaveAllProcessors(t *testing.T) {
-	all := runtime.GOMAXPROCS(0)
-	if _, set := os.LookupEnv("GOMAXPROCS"); set || all == 1 {
-		t.Skip("needs several processors, and GOMAXPROCS unset")
-	}
-	defer procs.One()()
-	for services, want := range map[int]int{much - 1: 1, much: all} {
-		var sending work
-		sending.of(services)
-		if got := runtime.GOMAXPROCS(0); got != want {
-			t.Errorf("%d Services of an update have %d processors, want %d", services, got, want)
-		}
-		sending.end()
-		counting := &processors{}
-		r := configured(t, local(t, counting), order{})
-		if _, err := r.Sync(soon(t), bulk(services, 1)); err != nil {
-			t.Fatal(err)
-		}
-		if counting.used != want {
-			t.Errorf("%d Services are followed on %d processors, want %d", services, counting.used, want)
-		}
-		eventually.True(t, "one processor is left", func() bool { return runtime.GOMAXPROCS(0) == 1 })
-	}
-}
-
-// processors is a dataplane that notes how many processors its last Sync had.
-type processors struct {
-	subject
-	used int
-}
-
-func (p *processors) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
-	p.used = runtime.GOMAXPROCS(0)
-	return p.subject.Sync(ctx, u)
 }

@@ -5,13 +5,11 @@
 package main
 
 import (
-	"github.com/pointsman/pointsman/internal/procs"
 	"github.com/pointsman/pointsman/plugins/iptables"
 	"github.com/pointsman/pointsman/sdk/ledger"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 func main() {
-	procs.One() // the kernel carries packets
 	wire.Serve(iptables.Description, iptables.New(ledger.Dir))
 }
