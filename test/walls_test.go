@@ -40,10 +40,9 @@ var walls = []wall{
 	{"examples/demo", []string{"configs", "github.com/vishvananda/netlink", "golang.org/x/sys"}, "runs the real binaries as a user would, never in process"},
 
 	{"configs", nil, "files for people, and what the demo runs on"},
-	{"host/bounded", []string{"golang.org/x/sys"}, "reads files that may hang, for any room of the host"},
-	{"host/config", []string{"sdk", "host/bounded", "host/phrase", "internal/pipe", "github.com/spf13/viper", "github.com/spf13/pflag", "go.yaml.in/yaml/v3", "k8s.io/kube-proxy/config", "k8s.io/api", "k8s.io/apimachinery"},
+	{"host/config", []string{"sdk", "host/phrase", "internal/pipe", "github.com/spf13/viper", "github.com/spf13/pflag", "go.yaml.in/yaml/v3", "k8s.io/kube-proxy/config", "k8s.io/api", "k8s.io/apimachinery"},
 		"the one file a user writes; nothing else reads files of settings"},
-	{"host/watch", []string{"host/bounded", "host/phrase", "host/track", "golang.org/x/sys", "k8s.io/client-go", "k8s.io/klog", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/utils", "go.yaml.in/yaml/v3", "sigs.k8s.io/json"},
+	{"host/watch", []string{"host/phrase", "host/track", "golang.org/x/sys", "k8s.io/client-go", "k8s.io/klog", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/utils", "go.yaml.in/yaml/v3", "sigs.k8s.io/json"},
 		"where Services come from; it only tells the tracker"},
 	{"host/reach", []string{"sdk", "k8s.io/api", "k8s.io/apimachinery"}, "pure: which endpoints this node may use"},
 	{"host/track", []string{"sdk", "host/reach", "k8s.io/api", "k8s.io/apimachinery"}, "pure: what each dataplane has not yet confirmed"},

@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -16,8 +15,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-
-	"github.com/pointsman/pointsman/host/bounded"
 )
 
 // A Follower keeps a running host's settings as its file says. It looks and
@@ -27,8 +24,7 @@ type Follower struct {
 	path  string
 	flags *pflag.FlagSet
 	now   func() time.Time
-	calls bounded.Caller[string, answer] // of the looks, which follow one another
-	asked chan struct{}                  // Reload was called; of one
+	asked chan struct{} // Reload was called; of one
 
 	// Check says why a file cannot be taken that has no other fault; nil: it is not asked. It is set
 	// before Run.
@@ -172,42 +168,13 @@ func (f *Follower) refuse(err error) Change {
 	return Change{Host: f.host, Pending: f.status.Pending, Err: err}
 }
 
-const (
-	maxFile = 1 << 20 // more than any file of settings needs
-
-	// timeout is how long the file system has to answer: one that hangs, as NFS does
-	// without its server, must keep neither the host nor a signal waiting.
-	timeout = time.Second
-)
-
-// An answer is what a look at the file came to.
-type answer struct {
-	data []byte
-	err  error
-}
-
-// read reads the file again while the host runs, and says what tells one finding from another:
-// a hash or an error. A read without an answer goes on, and is the next look's, so that only
-// one is ever under way.
+// read reads the file again while the host runs, and says what tells one finding from another: a hash or an error.
 func (f *Follower) read() (data []byte, found string, err error) {
-	a, ok := f.calls.Do(f.path, timeout, func() answer {
-		data, err := bounded.ReadFile(f.path, maxFile)
-		return answer{data, err}
-	})
-	if !ok {
-		a.err = errors.New("its file system does not answer")
-	}
-	if err := about(f.path, a.err); err != nil {
+	data, err = readFile(f.path)
+	if err != nil {
 		return nil, err.Error(), err
 	}
-	return a.data, hashOf(a.data), nil
-}
-
-func about(path string, err error) error {
-	if err != nil {
-		return fmt.Errorf("read config: %s: %w", path, err)
-	}
-	return nil
+	return data, hashOf(data), nil
 }
 
 // hashOf tells one content from another; empty: there was no file.

@@ -150,13 +150,13 @@ func TestFollow(t *testing.T) {
 		}},
 		{"gone, and back as it was", func(f *follow) {
 			f.remove()
-			f.want("refused: read config: host.yaml: no such file or directory", 10*time.Second, true)
+			f.want("refused: read config: stat host.yaml: no such file or directory", 10*time.Second, true)
 			f.write(good)
 			f.want("applied [] pending []", 10*time.Second, false)
 		}},
 		{"gone, and back as another", func(f *follow) {
 			f.remove()
-			f.want("refused: read config: host.yaml: no such file or directory", 10*time.Second, true)
+			f.want("refused: read config: stat host.yaml: no such file or directory", 10*time.Second, true)
 			f.write(better)
 			f.want("applied [syncPeriod] pending []", 20*time.Second, false)
 		}},
@@ -165,7 +165,7 @@ func TestFollow(t *testing.T) {
 			if err := os.Mkdir(f.path, 0o755); err != nil {
 				f.t.Fatal(err)
 			}
-			f.want("refused: read config: host.yaml: it is no ordinary file but a folder", 10*time.Second, true)
+			f.want("refused: read config: host.yaml is no regular file", 10*time.Second, true)
 		}},
 		{"an editor in the middle of writing is waited for", func(f *follow) {
 			f.write(better[:len(better)-4]) // syncPeriod: 20 → and nothing after it
@@ -269,7 +269,7 @@ func TestFollowConfigMap(t *testing.T) {
 	point("..v2")
 	f.want("applied [syncPeriod] pending []", 20*time.Second, false)
 	point("..nowhere")
-	f.want("refused: read config: host.yaml: no such file or directory", 20*time.Second, true)
+	f.want("refused: read config: stat host.yaml: no such file or directory", 20*time.Second, true)
 	point("..v1")
 	f.want("applied [syncPeriod] pending []", 10*time.Second, false)
 }

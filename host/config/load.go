@@ -6,6 +6,7 @@ import (
 	"cmp"
 	_ "embed"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/netip"
 	"os"
@@ -18,8 +19,6 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
 	"go.yaml.in/yaml/v3"
-
-	"github.com/pointsman/pointsman/host/bounded"
 )
 
 //go:embed defaults.yaml
@@ -35,11 +34,32 @@ func Load(path string, flags *pflag.FlagSet) (*Host, error) {
 	if path == "" {
 		return load("", nil, flags)
 	}
-	data, err := bounded.ReadFileWithin(path, maxFile, 5*timeout)
+	data, err := readFile(path)
 	if err != nil {
-		return nil, about(path, err)
+		return nil, err
 	}
 	return load(path, data, flags)
+}
+
+// maxFile is more than any file of settings needs.
+const maxFile = 1 << 20
+
+// readFile reads the config file. A pipe or a device could keep the host waiting.
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular():
+		err = fmt.Errorf("%s is no regular file", path)
+	case info.Size() > maxFile:
+		err = fmt.Errorf("%s is larger than %d MiB", path, maxFile>>20)
+	default:
+		var data []byte
+		if data, err = os.ReadFile(path); err == nil {
+			return data, nil
+		}
+	}
+	return nil, fmt.Errorf("read config: %w", err)
 }
 
 // Parse is Load of a file at path whose content is data, such as one that only another process

@@ -290,7 +290,7 @@ func TestNoFile(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		filepath.Join(dir, "missing.yaml"): "no such file",
-		dir:                                "it is no ordinary file but a folder",
+		dir:                                "is no regular file",
 		large:                              "larger than 1 MiB",
 	} {
 		if _, err := Load(path, nil); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pointsman/pointsman/host/bounded"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/phrase"
 )
@@ -118,9 +117,6 @@ func (p *kubeProxy) inPod() bool {
 	return err == nil && bytes.Contains(groups, []byte("kubepods"))
 }
 
-// maxKubeProxyFile is more than any config file of kube-proxy's needs.
-const maxKubeProxyFile = 16 << 20
-
 // file returns its config file, as it sees it, and where that is.
 func (p *kubeProxy) file() (path string, data []byte, err error) {
 	name := p.flag("config")
@@ -135,8 +131,8 @@ func (p *kubeProxy) file() (path string, data []byte, err error) {
 		name = filepath.Join(dir, name)
 	}
 	path = filepath.Join(p.dir, "root", name)
-	if data, err = bounded.ReadFileIn(p.dir+"/root", name, maxKubeProxyFile); err != nil {
-		return "", nil, fmt.Errorf("read %s: %w; try: as root, or --config FILE", path, err)
+	if data, err = os.ReadFile(path); err != nil {
+		return "", nil, fmt.Errorf("%w; try: as root, or --config FILE", err)
 	}
 	return path, data, nil
 }

@@ -31,7 +31,7 @@ it, unless it is empty, and at once when it was renamed into place. What is miss
 was missed for an interval. A file that cannot be read, or holds an error, removes
 nothing.
 
-A read that does not come back, as on a network file system whose server is gone, is
-left alone: what the file said stays in force, and the others are followed.
+Files are read in turn. Where the file system does not answer, as that of a network without
+its server, no look ends: what was served stays, and a fault says for how long.
 */
 package watch

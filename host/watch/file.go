@@ -4,13 +4,13 @@ package watch
 
 import (
 	"crypto/sha256"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/pointsman/pointsman/host/bounded"
 )
 
 // maxFile bounds what is read: a hundred thousand endpoints are a quarter of it.
@@ -168,16 +168,6 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// unchangedFiles returns the files that cannot have changed.
-func unchangedFiles(files map[string]fileState) (names []string) {
-	for name, before := range files {
-		if info, err := os.Lstat(name); err == nil && before.unchanged(info) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
 // found is what a look at a file found.
 type found struct {
 	there   bool // there is such a name, though it may lead nowhere
@@ -206,7 +196,15 @@ func readFile(name string, before fileState) (seen found) {
 		return seen
 	}
 	seen.state = fileState{info: info, read: time.Now()}
-	if seen.data, seen.err = bounded.ReadFile(name, maxFile); seen.err != nil {
+	switch {
+	case !info.Mode().IsRegular(): // a pipe or a device could keep the source waiting
+		seen.err = errors.New("it is no regular file")
+	case info.Size() > maxFile:
+		seen.err = fmt.Errorf("it is larger than %d MiB", maxFile>>20)
+	default:
+		seen.data, seen.err = os.ReadFile(name)
+	}
+	if seen.err != nil {
 		return seen
 	}
 	seen.hash = sha256.Sum256(seen.data)
@@ -244,15 +242,13 @@ func (f folder) mine(name string) bool {
 // A listing is a folder and what is in it.
 type listing struct {
 	folder
-	names   []string
-	links   map[string]bool // of names
-	partial bool            // only the folder was looked at
-	err     error
+	names []string
+	links map[string]bool // of names
+	err   error
 }
 
 // stat looks at the folder of path alone.
-func stat(path string) listing {
-	l := listing{partial: true}
+func stat(path string) (l listing) {
 	l.dir = path
 	if l.info, l.err = os.Stat(path); l.err == nil && !l.info.IsDir() {
 		l.dir, l.only = filepath.Dir(path), path
@@ -261,10 +257,9 @@ func stat(path string) listing {
 	return l
 }
 
-// list has the folder of path watched, and then lists the files that path unchanged for.
+// list has the folder of path watched, and then lists the files that path stands for.
 func list(path string, n *notifier) listing {
 	l := stat(path)
-	l.partial = false
 	if l.err != nil {
 		return l
 	}

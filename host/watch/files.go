@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pointsman/pointsman/host/bounded"
 	"github.com/pointsman/pointsman/host/track"
 )
 
@@ -44,10 +43,6 @@ type FileSource struct {
 	files   map[string]*file // by name
 	pending map[string]bool  // of files, those to look at before the next full look
 	full    time.Time        // when all is to be looked at next
-	timeout time.Duration    // what this look may still wait for calls that hang
-	lists   bounded.Caller[string, listing]
-	scans   bounded.Caller[string, []string]
-	reads   bounded.Caller[string, found]
 
 	tracked map[ID]sum       // what the tracker has from the files
 	missed  map[ID]time.Time // of that, what is in no file since then

@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/pointsman/pointsman/host/bounded"
 	"github.com/pointsman/pointsman/host/track"
 )
 
@@ -63,16 +62,9 @@ func Connect(c Connection) (*Client, error) {
 	return client, nil
 }
 
-// maxKubeconfig is more than any kubeconfig needs.
-const maxKubeconfig = 16 << 20
-
 func load(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig != "" {
-		_, err := bounded.ReadFileWithin(kubeconfig, maxKubeconfig, 5*time.Second)
-		var config *rest.Config
-		if err == nil {
-			config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
-		}
+		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 		if err != nil {
 			return nil, fmt.Errorf("reading kubeconfig %s: %w", kubeconfig, err)
 		}

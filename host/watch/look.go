@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
+	"os"
 	"slices"
 	"time"
 )
@@ -18,15 +18,6 @@ const (
 
 	// quick is how long a file must stay as it is that its writer has closed.
 	quick = 50 * time.Millisecond
-
-	callTimeout = 250 * time.Millisecond // for one call that may hang,
-	lookTimeout = time.Second            // and for all those of a look
-	leastWait   = 10 * time.Millisecond
-	statTimeout = 20 * time.Microsecond // more for each file that is only looked at
-
-	// maxHung is how many calls may hang at a time, as each has a thread of its own;
-	// and as many more of files that are no links, which rarely do.
-	maxHung = 64
 )
 
 // Look looks at all files, and passes what differs to the tracker.
@@ -36,29 +27,14 @@ func (f *FileSource) Look() {
 	if !f.list() {
 		return
 	}
-	f.lookAt(slices.Sorted(maps.Keys(f.changeable())))
-}
-
-// changeable returns the files that may have changed. One call finds
-// that out for all: if it does not return soon, each is looked at by itself.
-func (f *FileSource) changeable() map[string]*file {
-	stable := make(map[string]fileState, len(f.files))
+	var names []string
 	for name, file := range f.files {
-		if file.stable() {
-			stable[name] = file.state
+		if info, err := os.Lstat(name); !file.stable() || err != nil || !file.state.unchanged(info) {
+			names = append(names, name)
 		}
 	}
-	same, ok := f.scans.Do(f.path, callTimeout+time.Duration(len(stable))*statTimeout, func() []string { return unchangedFiles(stable) })
-	if !ok {
-		return f.files
-	}
-	rest := maps.Clone(f.files)
-	for _, name := range same {
-		if file := f.files[name]; file != nil && file.stable() {
-			delete(rest, name)
-		}
-	}
-	return rest
+	slices.Sort(names)
+	f.lookAt(names)
 }
 
 // lookAtPending looks at the files that may have changed since the last look.
@@ -79,7 +55,6 @@ func (f *FileSource) lookAtPending() {
 }
 
 func (f *FileSource) begin() {
-	f.timeout = lookTimeout
 	if f.begun.IsZero() {
 		f.begun = f.now()
 	}
@@ -87,10 +62,7 @@ func (f *FileSource) begin() {
 
 // check has everything looked at when the folder is another than the one watched.
 func (f *FileSource) check(now time.Time) bool {
-	l, ok := f.lists.Do(f.path, callTimeout, func() listing { return stat(f.path) })
-	if !ok {
-		l.err = errHung
-	}
+	l := stat(f.path)
 	f.folder.seen = now
 	if l.err == nil && l.folder.same(f.folder) {
 		return true
@@ -105,17 +77,9 @@ func (f *FileSource) check(now time.Time) bool {
 // list finds out which files there are.
 func (f *FileSource) list() bool {
 	now := f.now()
-	notify := f.notify
-	l, ok := f.lists.Do(f.path, callTimeout, func() listing { return list(f.path, notify) })
-	if !ok {
-		l.err = errHung
-	}
+	l := list(f.path, f.notify)
 	f.full = now.Add(f.settings.Interval)
 	f.folder.seen = now
-	if l.err == nil && l.partial { // the answer to an earlier check
-		f.full = now
-		return false
-	}
 	if l.err != nil {
 		f.unreadable(l.err)
 		return false
@@ -146,10 +110,7 @@ func (f *FileSource) drop(name string) {
 	f.changed = f.changed || f.files[name].known
 	delete(f.files, name)
 	delete(f.pending, name)
-	f.reads.Forget(name)
 }
-
-var errHung = errors.New("its file system does not answer")
 
 // unreadable keeps everything as it is, and says so once.
 func (f *FileSource) unreadable(err error) {
@@ -190,7 +151,7 @@ func (f *FileSource) lookForUnsettled(now time.Time) {
 func (f *FileSource) ready(now time.Time) bool {
 	for name := range f.pending {
 		file := f.files[name]
-		if !file.known && (file.trouble == nil || !f.reads.Since(name).IsZero()) && now.Sub(f.begun) < f.settings.Interval+stale {
+		if !file.known && file.trouble == nil && now.Sub(f.begun) < f.settings.Interval+stale {
 			return false
 		}
 	}
@@ -204,11 +165,9 @@ func (f *FileSource) read(name string) {
 	if !file.draft.since.IsZero() {
 		before = fileState{}
 	}
-	seen, ok := f.call(name, file.link, before)
+	seen := readFile(name, before)
 	now := f.now()
 	switch {
-	case !ok:
-		f.waitFor(name, file, now)
 	case errors.Is(seen.err, fs.ErrNotExist) && !seen.there && f.folder.only != "":
 		f.full = now // the one file is missing, which list reports
 	case errors.Is(seen.err, fs.ErrNotExist) && !seen.there:
@@ -223,38 +182,6 @@ func (f *FileSource) read(name string) {
 		f.decide(name, file, seen, begun)
 	}
 	f.rest(name, file, seen, now)
-}
-
-// call reads a file in a goroutine, and waits for that as long as this look may.
-func (f *FileSource) call(name string, link bool, before fileState) (found, bool) {
-	limit := maxHung
-	if !link {
-		limit *= 2
-	}
-	if f.reads.Waiting() >= limit && f.reads.Since(name).IsZero() {
-		return found{}, false
-	}
-	begun, timeout := time.Now(), max(min(callTimeout, f.timeout), leastWait)
-	if !f.reads.Since(name).IsZero() { // it hangs already
-		timeout = time.Millisecond
-	}
-	seen, ok := f.reads.Do(name, timeout, func() found { return readFile(name, before) })
-	if !ok {
-		f.timeout -= time.Since(begun)
-	}
-	return seen, ok
-}
-
-// waitFor says that a file does not answer, once it has had time to.
-func (f *FileSource) waitFor(name string, file *file, now time.Time) {
-	since := f.reads.Since(name)
-	if since.IsZero() {
-		f.troubled(file, Fault{File: name, Line: 1, Message: fmt.Sprintf("it is not read while %d others do not answer; what it said stays in force", f.reads.Waiting())})
-		return
-	}
-	if waited := time.Since(since); waited > stale/2 {
-		f.troubled(file, Fault{File: name, Line: 1, Message: fmt.Sprintf("reading: %v; what it said stays in force", errHung)})
-	}
 }
 
 // troubled notes why a file cannot be read, and says so when that is new.

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pointsman/pointsman/host/bounded/boundedtest"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/test/eventually"
@@ -205,64 +204,6 @@ func TestWriterInPlace(t *testing.T) {
 	d.write("web.yaml", serviceText("web", "172.30.0.1")+"---\n"+sliceText("web", "10.0.0.3"))
 	r.serves("web=10.0.0.3")
 	r.until("no fault", func() bool { return len(r.source.Faults()) == 0 })
-}
-
-// Files that do not answer keep neither the others nor the end of the source waiting,
-// however many they are.
-func TestHungFiles(t *testing.T) {
-	for _, count := range []int{1, maxHung + 20} {
-		t.Run(fmt.Sprint(count), func(t *testing.T) {
-			hung, release := boundedtest.Hung(t)
-			d := newHarness(t)
-			d.write("a.yaml", serviceText("a", "172.30.0.1"))
-			d.write("z.yaml", serviceText("z", "172.30.0.2"))
-			r := run(t, d, d.dir, 200*time.Millisecond)
-			r.serves("a= z=")
-			link := func(i int) string { return filepath.Join(d.dir, fmt.Sprintf("h%d.yaml", i)) }
-			for i := range count {
-				must(t, os.Symlink(filepath.Join(hung, "x.yaml"), link(i)))
-			}
-			begun := time.Now()
-			r.until("said", func() bool { return r.faulty("h0.yaml:1: reading: its file system does not answer") })
-			if took := time.Since(begun); took > 20*time.Second {
-				t.Errorf("said after %s", took)
-			}
-			d.write("z.yaml", serviceText("z", "172.30.0.2")+"---\n"+sliceText("z", "10.0.0.1"))
-			r.serves("a= z=10.0.0.1")
-			for i := range count {
-				must(t, os.Remove(link(i)))
-			}
-			release()
-			d.write("h0.yaml", serviceText("h", "172.30.0.3"))
-			r.serves("a= h= z=10.0.0.1")
-			r.until("no fault", func() bool { return len(r.source.Faults()) == 0 })
-		})
-	}
-}
-
-// What hangs at the start keeps the others waiting only so long.
-func TestHungAtTheStart(t *testing.T) {
-	hung, _ := boundedtest.Hung(t)
-	d := newHarness(t)
-	d.write("a.yaml", serviceText("a", "172.30.0.1"))
-	must(t, os.Symlink(filepath.Join(hung, "x.yaml"), filepath.Join(d.dir, "h.yaml")))
-	must(t, syscall.Mkfifo(filepath.Join(d.dir, "pipe.yaml"), 0o600))
-	must(t, os.Symlink("/proc/kmsg", filepath.Join(d.dir, "kmsg.yaml")))
-	c := d.tracker.Cursor(sdk.Description{Features: sdk.Features})
-	r := run(t, d, d.dir, 100*time.Millisecond)
-	r.until("synced", func() bool { _, ok := c.Next(); return ok })
-	r.serves("a=")
-	for _, part := range []string{"h.yaml:1: reading: its file system", "pipe.yaml:1: reading: it is no ordinary file but a pipe", "kmsg.yaml:1: reading: it lies in procfs"} {
-		r.until(part, func() bool { return r.faulty(part) })
-	}
-}
-
-// A folder that does not answer is a fault, and the source can be ended.
-func TestHungFolder(t *testing.T) {
-	hung, _ := boundedtest.Hung(t)
-	r := run(t, newHarness(t), hung, 100*time.Millisecond)
-	r.until("said", func() bool { return r.faulty("its file system does not answer") })
-	r.stop()
 }
 
 // Ten thousand files that do not change cost next to nothing.
