@@ -43,7 +43,6 @@ func backend() Backend {
 		},
 		Modes: Modes{
 			Show: func() Mode { return Mode{Mode: "userspace", Swap: &Swap{To: "iptables", Stage: "draining"}} },
-			Plan: func(_ context.Context, to string) (ModePlan, error) { return ModePlan{To: to}, nil },
 			Swap: func(to string, force bool) error {
 				if !force {
 					return &Error{Code: http.StatusConflict, What: "swap to " + to, Why: "another one is under way"}
@@ -264,9 +263,6 @@ func TestModes(t *testing.T) {
 	m, err := c.Mode(t.Context())
 	if err != nil || m.Kind != "Mode" || m.Mode != "userspace" || !m.Swap.Moved() {
 		t.Errorf("mode %+v, %v", m, err)
-	}
-	if p, err := c.PlanMode(t.Context(), "ip&vs"); err != nil || p.To != "ip&vs" {
-		t.Errorf("plan %+v, %v", p, err)
 	}
 	if _, err := c.SwapMode(t.Context(), "iptables", false); err == nil || !strings.Contains(err.Error(), "under way") {
 		t.Errorf("a swap beside another: %v", err)

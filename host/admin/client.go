@@ -97,11 +97,6 @@ func (c *Client) Mode(ctx context.Context) (Mode, error) {
 	return ask[Mode](ctx, c, http.MethodGet, "mode")
 }
 
-// PlanMode asks what a change of mode would come to.
-func (c *Client) PlanMode(ctx context.Context, to string) (ModePlan, error) {
-	return ask[ModePlan](ctx, c, http.MethodGet, "mode/plan?to="+url.QueryEscape(to))
-}
-
 // Diff asks what the dataplane of a mode would write if it wrote everything now; empty: that of the
 // mode that serves.
 func (c *Client) Diff(ctx context.Context, mode string) (Diff, error) {

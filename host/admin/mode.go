@@ -55,18 +55,3 @@ func (s Swapped) Retried(now time.Time) string {
 	}
 	return fmt.Sprintf("; it is tried again in %s", max(0, s.Again.Sub(now)).Round(time.Second))
 }
-
-// A ModePlan is what a change of mode would come to.
-type ModePlan struct {
-	Meta
-	From    string   `json:"from"`
-	To      string   `json:"to"`
-	Lost    []string `json:"lost"`    // what would not be served any more, or otherwise than now, and why
-	Written []string `json:"written"` // what the one to come would make
-	Left    []string `json:"left"`    // what the one to leave would take away, after its connections have ended
-	Steps   []string `json:"steps"`
-	Notes   []string `json:"notes,omitempty"`   // what the one to come observed on the node, and costs no Service
-	Refused []string `json:"refused,omitempty"` // why it would not be made, as far as that is known before
-	Outcome Outcome  `json:"outcome"`
-	Summary string   `json:"summary"` // what would happen, in a sentence
-}

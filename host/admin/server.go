@@ -43,7 +43,6 @@ type Backend struct {
 // Modes are what a Server asks about the mode.
 type Modes struct {
 	Show  func() Mode
-	Plan  func(ctx context.Context, to string) (ModePlan, error)
 	Diff  func(ctx context.Context, mode string) (Diff, error) // of the mode that serves, if it is empty
 	Swap  func(to string, force bool) error
 	Reset func() (string, error)
@@ -142,11 +141,6 @@ func (m Modes) routes(handle func(pattern string, answer func(*http.Request) (an
 		mode := m.Show()
 		mode.Meta = meta("Mode")
 		return mode, nil
-	})
-	handle("GET /v1/mode/plan", func(r *http.Request) (any, error) {
-		plan, err := m.Plan(r.Context(), r.URL.Query().Get("to"))
-		plan.Meta = meta("ModePlan")
-		return plan, err
 	})
 	handle("GET /v1/diff", func(r *http.Request) (any, error) {
 		d, err := m.Diff(r.Context(), r.URL.Query().Get("mode"))

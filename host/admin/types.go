@@ -15,7 +15,6 @@ a running host: HTTP and JSON on a unix socket that only its owner may open.
 	GET  /v1/events                     EventList
 	GET  /v1/metrics                    text, as at metricsBindAddress
 	GET  /v1/mode                       Mode
-	GET  /v1/mode/plan?to=NAME          ModePlan
 	GET  /v1/diff?mode=NAME             Diff
 	POST /v1/plugins/NAME/restart       Done
 	POST /v1/mode/swap?to=NAME          Done

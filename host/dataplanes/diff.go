@@ -44,7 +44,7 @@ func (set *Set) Diff(ctx context.Context, mode string) (admin.Diff, error) {
 	d := set.newDiff(mode)
 	p := set.Now().Plugins[mode]
 	if p.Address != "" {
-		return d, &admin.Error{Code: http.StatusConflict, What: "diff of " + mode, Why: "it runs by itself at " + p.Address + ", and is not asked before it is connected to", Try: "pointsman mode plan " + mode}
+		return d, &admin.Error{Code: http.StatusConflict, What: "diff of " + mode, Why: "it runs by itself at " + p.Address + ", and is not asked before it is connected to", Try: "pointsman mode swap " + mode}
 	}
 	found := set.found(mode)
 	described := Describe(ctx, found, p.SHA256)

@@ -191,33 +191,6 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestPlan says what a change would come to, by the words of the two plugins.
-func TestPlan(t *testing.T) {
-	s := newFormerHost(t)
-	s.script("iptables", `cleanup*) echo '{"removed":["chain A","iptables-nft: chain nat KUBE-MARK-MASQ","iptables-nft: jump POSTROUTING to KUBE-POSTROUTING","chain B"]}';;`)
-	s.script("userspace", `describe*) echo '{"version":"2","features":["ipv4"],"limits":["dies-with-process"]}';;
-check*) echo '{"runs":false,"why":"a port is taken"}'; exit 1;;`)
-	set := s.next()
-	set.Tracker = track.New(nil)
-	p, err := set.Plan(t.Context(), "userspace")
-	if err != nil || p.From != "iptables" || p.To != "userspace" || strings.Join(p.Left, ", ") != "chain A, chain B" {
-		t.Errorf("%+v, %v", p, err)
-	}
-	if len(p.Lost) != 1 || !strings.Contains(p.Lost[0], "when its process ends, so do the connections through it") || strings.Join(p.Refused, ", ") != "a port is taken" {
-		t.Errorf("lost: %q, refused: %q", p.Lost, p.Refused)
-	}
-	if len(p.Steps) != 8 || p.Steps[2] != "verifying: record check verify probe-canary" {
-		t.Errorf("the steps are %q", p.Steps)
-	}
-	if p, err = set.Plan(t.Context(), "iptables"); err != nil || len(p.Written) != 1 || len(p.Left) != 0 {
-		t.Errorf("to itself: %+v, %v", p, err)
-	}
-	s.script("iptables", "")
-	if p, err = set.Plan(t.Context(), "userspace"); err != nil || len(p.Left) != 1 || !strings.Contains(p.Left[0], "by hand") {
-		t.Errorf("of a binary that cannot say: %+v, %v", p.Left, err)
-	}
-}
-
 // TestSurvey names what goes on serving while the mode in use does not.
 func TestSurvey(t *testing.T) {
 	s := newFormerHost(t)

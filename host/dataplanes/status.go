@@ -117,7 +117,7 @@ func (set *Set) running(name string) (*dataplane, error) {
 	for _, f := range Discover(set.Begun) {
 		there = append(there, f.Name)
 		if f.Name == name {
-			return nil, &admin.Error{Code: http.StatusConflict, What: "plugin " + name + " is not in use", Why: "the mode is " + set.serving().name, Try: "pointsman mode plan " + name}
+			return nil, &admin.Error{Code: http.StatusConflict, What: "plugin " + name + " is not in use", Why: "the mode is " + set.serving().name, Try: "pointsman plugin check " + name}
 		}
 	}
 	return nil, UnknownPlugin(name, there)

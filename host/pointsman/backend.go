@@ -33,7 +33,7 @@ func (h *host) backend() admin.Backend {
 		Restart:  h.dataplanes.Restart,
 		Metrics:  h.servers.Metrics(),
 		Log:      serverLog(h.log, "admin"),
-		Modes:    admin.Modes{Show: h.dataplanes.Show, Plan: h.dataplanes.Plan, Diff: h.dataplanes.Diff, Swap: h.dataplanes.SwapTo, Reset: h.dataplanes.Reset},
+		Modes:    admin.Modes{Show: h.dataplanes.Show, Diff: h.dataplanes.Diff, Swap: h.dataplanes.SwapTo, Reset: h.dataplanes.Reset},
 	}
 }
 

@@ -28,7 +28,6 @@ func TestCompletionWithoutAHost(t *testing.T) {
 		"config show --mode au":    `^auto\t.*\n:4\n$`,
 		"plan --mode a":            `^acme\n:4\n$`,
 		"mode swap ":               `^acme\n`,
-		"mode plan x":              nothing,
 		"mode swap acme ":          nothing,
 		"plugin info ac":           `^acme\n:4\n$`,
 		"plugin check ./":          files,

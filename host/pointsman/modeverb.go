@@ -15,8 +15,8 @@ import (
 )
 
 func modeVerb() *cobra.Command {
-	return group("mode", "Show, plan, make and undo a change of mode, under which connections go on",
-		modeShowVerb(), modePlanVerb(), modeSwapVerb(), modeResetVerb())
+	return group("mode", "Show, make and undo a change of mode, under which connections go on",
+		modeShowVerb(), modeSwapVerb(), modeResetVerb())
 }
 
 func modeShowVerb() *cobra.Command {
@@ -60,29 +60,6 @@ func writeMode(w io.Writer, m admin.Mode) {
 			line("not finished", "%s", l.Left)
 		}
 	}
-}
-
-func modePlanVerb() *cobra.Command {
-	return planning(&cobra.Command{
-		Use:   "plan MODE",
-		Short: "Say what a change of mode would lose, write and take away, and change nothing",
-		Args:  words(1, 1, "the name of a mode"),
-
-		ValidArgsFunction: eachWord(completePlugins),
-	}, func(c *cobra.Command, args []string) (admin.ModePlan, admin.Outcome, error) {
-		p, err := client(c).PlanMode(c.Context(), args[0])
-		return p, p.Outcome, err
-	}, writeModePlan)
-}
-
-func writeModePlan(w io.Writer, p admin.ModePlan) {
-	fmt.Fprintf(w, "%s → %s\n", p.From, p.To)
-	writeItems(w, "refused", "", p.Refused)
-	writeItems(w, "note", "", p.Notes)
-	writeItems(w, "lost", "nothing", p.Lost)
-	writeItems(w, "written", "nothing", p.Written)
-	writeItems(w, "taken away", "nothing", phrase.Alike(p.Left))
-	writeItems(w, string(p.Outcome), "", []string{p.Summary})
 }
 
 func modeSwapVerb() *cobra.Command {

@@ -151,16 +151,3 @@ func (p Plan) work(s Stage) []Action {
 	}
 	return nil
 }
-
-// Steps returns what a swap by p does, stage by stage, in words.
-func Steps(p Plan) []string {
-	var steps []string
-	for s := Preflight; s <= Clearing; s++ {
-		text := s.String() + ":"
-		for _, a := range p.work(s) {
-			text += " " + a.String()
-		}
-		steps = append(steps, text)
-	}
-	return steps
-}

@@ -25,58 +25,6 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// Plan says what a swap would come to, and changes nothing.
-func (set *Set) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
-	if err := set.possible(to); err != nil {
-		return admin.ModePlan{}, err
-	}
-	main := set.serving()
-	p := admin.ModePlan{From: main.name, To: to, Lost: []string{}, Written: []string{}, Left: []string{}, Steps: swap.Steps(swap.Plan{From: main.name, To: to, Same: main.name == to})}
-	if main.name == to {
-		p.Written = append(p.Written, "only what differs from what is in the kernel")
-		p.Notes = main.status().Vitals.Notes
-		set.conclude(&p)
-		return p, nil
-	}
-	next := Describe(ctx, set.found(to), set.Now().Plugins[to].SHA256)
-	var forced []string // what is lost only if it is asked for
-	if ends := main.ends(ctx); ends != "" {
-		forced = append(forced, ends)
-	}
-	if next.Why != "" {
-		p.Lost = append(p.Lost, "not known before it runs: "+next.Why)
-	} else {
-		c := set.preflight(ctx, to)
-		if p.Notes = c.Notes; c.Why != "" {
-			p.Refused = append(p.Refused, c.Why)
-		}
-		if c.SwapImpact != "" {
-			forced = append(forced, c.SwapImpact)
-		}
-		forced = append(forced, set.unserved(next)...)
-		p.Lost = append(p.Lost, set.lacks(next)...)
-	}
-	if p.Lost = append(p.Lost, forced...); len(forced) > 0 && main.serves() {
-		p.Refused = append(p.Refused, "what would be lost is given up only if it is asked for with --force")
-	}
-	p.Notes = append(p.Notes, AtNodeAddresses(set.Tracker)...)
-	services, frontends := 0, 0
-	for s := range set.Tracker.All() {
-		for _, port := range s.Ports {
-			services++
-			frontends += len(port.Service.Frontends)
-		}
-	}
-	p.Written = append(p.Written, fmt.Sprintf("%s with %s", phrase.Count(services, "port"), phrase.Count(frontends, "frontend")))
-	left, err := main.leftovers(ctx)
-	if errors.Is(err, errNoAnswer) {
-		left, err = []string{"what " + main.name + " has in the kernel; its binary names it by hand: cleanup --dry-run"}, nil
-	}
-	p.Left = append(p.Left, slices.DeleteFunc(left, isShared)...) // which the one to come keeps
-	set.conclude(&p)
-	return p, err
-}
-
 // AtNodeAddresses lists the Services that have an address of this node as external IP although the
 // operator did not choose that.
 func AtNodeAddresses(t *track.Tracker) []string {
@@ -85,52 +33,6 @@ func AtNodeAddresses(t *track.Tracker) []string {
 		external.Add(w.Message, w.Object)
 	}
 	return external.Lines("Service")
-}
-
-// conclude says what a plan comes to.
-func (set *Set) conclude(p *admin.ModePlan) {
-	p.Outcome = admin.OutcomeOf(len(p.Refused), len(p.Lost)+len(p.Notes))
-	begin, drain := "pointsman mode swap "+p.To, phrase.Round(set.Now().Swap.DrainTimeout)
-	switch {
-	case p.Outcome == admin.No:
-		p.Summary = fmt.Sprintf("%s would be refused, and %s would serve on", begin, p.From)
-	case p.From == p.To:
-		p.Summary = fmt.Sprintf("%s would start the binary of %s anew, and another process of it would go on with what is served", begin, p.To)
-	default:
-		p.Summary = fmt.Sprintf("%s would bring up %s beside %s and prove it; new connections go by %s then, and %s is removed when its connections have ended, after %s at the latest",
-			begin, p.To, p.From, p.To, p.From, drain)
-	}
-	if p.Outcome == admin.Look {
-		p.Summary += "; what is lost or noted above comes with it"
-	}
-}
-
-// lacks returns the limits of a plugin that the one that serves does not have.
-func (set *Set) lacks(next admin.Plugin) []string {
-	var lost []string
-	has := phrase.Plain(set.serving().status().Description.Limits)
-	for _, limit := range next.Limits {
-		if !slices.Contains(has, limit) {
-			lost = append(lost, limit+": "+Meaning(sdk.Limit(limit)))
-		}
-	}
-	return lost
-}
-
-// unserved returns the Services that the one that serves can serve, and a plugin cannot.
-func (set *Set) unserved(next admin.Plugin) []string {
-	var lost phrase.Causes
-	has := set.serving().status().Description.Features
-	for s := range set.Tracker.All() {
-		for _, port := range s.Ports {
-			for _, need := range port.Service.Needs() {
-				if slices.Contains(has, need) && !slices.Contains(next.Features, string(need)) {
-					lost.Add(fmt.Sprintf("%s does not serve %s", next.Name, need), s.Key.String())
-				}
-			}
-		}
-	}
-	return lost.Lines("Service")
 }
 
 // askLimit is how long a plugin's binary may take to say what it can, or would do.
@@ -155,22 +57,6 @@ func Meaning(l sdk.Limit) string {
 		return "when its process ends, so do the connections through it"
 	}
 	return "see docs/writing-a-plugin.md"
-}
-
-// leftovers returns what the dataplane would clean up. Another process of its binary says it,
-// so that it need not stop serving for that; of one that runs by itself there is no other.
-func (p *dataplane) leftovers(ctx context.Context) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
-	plugin := p.process.plugin
-	if plugin.Address == "" {
-		return wouldRemove(ctx, plugin.Path, plugin.SHA256)
-	}
-	remote := p.remote()
-	if remote == nil {
-		return nil, fmt.Errorf("ask %s at %s what it would clean up: %w", p.name, plugin.Address, errNoProcess)
-	}
-	return remote.Cleanup(ctx, sdk.Leftovers{DryRun: true})
 }
 
 // ends returns what a change to another mode would end, or, of the one to come, what the change
