@@ -155,18 +155,6 @@ type Served struct {
 	Endpoints []netip.AddrPort
 }
 
-// A Planner can say what it would do. The host starts a process for that, beside the one that
-// serves, if there is one: Plan is the only call to it, and without Configure.
-//
-// Plan returns the steps by which Sync of the update, which is a Full, would make the kernel
-// serve it in the role Active, and the Services that it would fail. It compares with what the
-// kernel has when it is called. It writes nothing, and never takes the writer's lock, also
-// where no process holds it. No steps means that the kernel has what the update asks for, as
-// far as the kernel shows that to another process.
-type Planner interface {
-	Plan(context.Context, Setup, Update) (Result, error)
-}
-
 // A Tracer can say what the kernel would do now with the first packet of a connection: it follows
 // the packet through everything that the kernel has at its hooks, also what other programs wrote, and through
 // nothing that the dataplane remembers; where the dataplane's own process carries connections, then through what that does

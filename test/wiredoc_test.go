@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
-	"net/netip"
 	"regexp"
 	"strings"
 	"testing"
@@ -16,9 +15,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
-	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
-	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
 const wireDoc = "../docs/wire.md"
@@ -72,34 +69,6 @@ func TestWireDoc(t *testing.T) {
 			t.Errorf("%s: the JSON is written as %x, not %x: %v", e.name, again, e.bytes, err)
 		}
 	}
-}
-
-// TestWireDocUpdate: a host sends the update of the page as those bytes. (What plan reads has no session.)
-func TestWireDocUpdate(t *testing.T) {
-	u := sdk.Update{To: 1, Full: true, Set: []sdk.Service{{
-		Name:      sdk.Name{Namespace: "shop", Service: "web", Protocol: sdk.TCP, Family: sdk.IPv4},
-		Frontends: []sdk.Frontend{{Kind: sdk.ClusterIP, Addr: netip.MustParseAddrPort("10.96.0.10:80"), Policy: sdk.Cluster}},
-		Cluster: []sdk.Endpoint{
-			{Addr: netip.MustParseAddrPort("10.244.1.2:8080"), OnNode: true}, {Addr: netip.MustParseAddrPort("10.244.2.3:8080")},
-		},
-	}}}
-	var sent bytes.Buffer
-	if _, err := wire.WriteUpdate(&sent, u); err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range examplesOf(t, read(t, wireDoc)) {
-		chunk := &pb.UpdateChunk{}
-		if e.name != string(chunk.ProtoReflect().Descriptor().FullName()) || proto.Unmarshal(e.bytes, chunk) != nil || !chunk.Head.Full {
-			continue
-		}
-		chunk.Head.Session = ""
-		want, err := proto.Marshal(chunk)
-		if err != nil || !bytes.Equal(sent.Bytes()[1:], want) || int(sent.Bytes()[0]) != len(want) {
-			t.Errorf("a host sends %x, and the page has %x: %v", sent.Bytes(), want, err)
-		}
-		return
-	}
-	t.Error("the page has no full update")
 }
 
 // TestWireDocStart holds what the page says of the start: the cookie is the one that plugins look for,

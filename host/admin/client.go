@@ -97,10 +97,9 @@ func (c *Client) Mode(ctx context.Context) (Mode, error) {
 	return ask[Mode](ctx, c, http.MethodGet, "mode")
 }
 
-// Diff asks what the dataplane of a mode would write if it wrote everything now; empty: that of the
-// mode that serves.
-func (c *Client) Diff(ctx context.Context, mode string) (Diff, error) {
-	return ask[Diff](ctx, c, http.MethodGet, "diff?mode="+url.QueryEscape(mode))
+// Diff asks where the kernel serves something else than it should.
+func (c *Client) Diff(ctx context.Context) (Diff, error) {
+	return ask[Diff](ctx, c, http.MethodGet, "diff")
 }
 
 // SwapMode begins a change of mode.

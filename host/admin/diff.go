@@ -2,23 +2,21 @@
 
 package admin
 
-// A Diff is what a dataplane would write, of all that it is to serve, if it were to write all of it
-// now: where the kernel has something else.
+// A Diff is where the kernel serves something else than the dataplane should serve.
 type Diff struct {
 	Meta
 	Mode     string    `json:"mode"`
-	Serves   bool      `json:"serves"`         // it is the mode that serves; else the kernel may have nothing of it
-	Changes  []Change  `json:"changes"`        // in the order in which they would take effect; none: nothing differs
+	Changes  []Change  `json:"changes"`        // none: nothing differs
 	More     int       `json:"more,omitempty"` // so many changes are left out
-	Unserved []Problem `json:"unserved"`       // Services that it would not serve
+	Unserved []Problem `json:"unserved"`       // Services that the dataplane failed to serve
 	Notes    []string  `json:"notes,omitempty"`
 }
 
-// A Change is one thing that would be written or removed.
+// A Change is one frontend that is not served as it should be.
 type Change struct {
-	Step    string   `json:"step"`              // in words of the tool that an operator would use
-	Details []string `json:"details,omitempty"` // what differs there: + comes, - goes
+	Step    string   `json:"step"`              // which frontend, of which Service
+	Details []string `json:"details,omitempty"` // what differs, and what is served now
 }
 
-// Differs reports whether anything would be written or removed.
+// Differs reports whether anything is not served as it should be.
 func (d Diff) Differs() bool { return len(d.Changes)+d.More > 0 }

@@ -43,7 +43,7 @@ type Backend struct {
 // Modes are what a Server asks about the mode.
 type Modes struct {
 	Show  func() Mode
-	Diff  func(ctx context.Context, mode string) (Diff, error) // of the mode that serves, if it is empty
+	Diff  func(context.Context) (Diff, error)
 	Swap  func(to string, force bool) error
 	Reset func() (string, error)
 }
@@ -143,7 +143,7 @@ func (m Modes) routes(handle func(pattern string, answer func(*http.Request) (an
 		return mode, nil
 	})
 	handle("GET /v1/diff", func(r *http.Request) (any, error) {
-		d, err := m.Diff(r.Context(), r.URL.Query().Get("mode"))
+		d, err := m.Diff(r.Context())
 		d.Meta = meta("Diff")
 		return d, err
 	})

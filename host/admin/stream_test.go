@@ -111,7 +111,7 @@ func TestAnswersHaveDeadlines(t *testing.T) {
 			return errors.Join(line(LogLine{}), line(LogLine{}))
 		},
 		Modes: Modes{
-			Diff: func(ctx context.Context, _ string) (Diff, error) {
+			Diff: func(ctx context.Context) (Diff, error) {
 				long(ctx)
 				return Diff{Changes: make([]Change, 10_000)}, nil
 			},

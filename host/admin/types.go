@@ -15,7 +15,7 @@ a running host: HTTP and JSON on a unix socket that only its owner may open.
 	GET  /v1/events                     EventList
 	GET  /v1/metrics                    text, as at metricsBindAddress
 	GET  /v1/mode                       Mode
-	GET  /v1/diff?mode=NAME             Diff
+	GET  /v1/diff                       Diff
 	POST /v1/plugins/NAME/restart       Done
 	POST /v1/mode/swap?to=NAME          Done
 	POST /v1/mode/reset                 Done
@@ -182,37 +182,12 @@ type MovePlan struct {
 	Config   string   `json:"config"`        // the file of its settings
 	From     string   `json:"from"`          // its mode
 	To       string   `json:"to"`
-	Settings []string `json:"settings"`           // those that do not count
-	Services int      `json:"services,omitempty"` // how many were looked at
-	Differs  []string `json:"differs"`            // what would be served otherwise than now
-	Notes    []string `json:"notes,omitempty"`    // what was observed on the node, and what was not looked at
-	Left     []string `json:"left"`               // what kube-proxy would leave over
-	Kept     []string `json:"kept,omitempty"`     // what of it other programs' rules lead to, and stays
-	Refused  []string `json:"refused,omitempty"`  // why it could not be done
-	Steps    []string `json:"steps,omitempty"`
-	Outcome  Outcome  `json:"outcome"`
-	Summary  string   `json:"summary"`
-}
-
-// An Outcome is what a plan comes to, in one word.
-type Outcome string
-
-// The outcomes.
-const (
-	Go   Outcome = "go"   // nothing is lost
-	Look Outcome = "look" // it can be done, and there is something to look at before
-	No   Outcome = "no"   // it would be refused
-)
-
-// OutcomeOf returns that of a plan that would be refused for some reasons, and has some things to look at.
-func OutcomeOf(refused, look int) Outcome {
-	switch {
-	case refused > 0:
-		return No
-	case look > 0:
-		return Look
-	}
-	return Go
+	Settings []string `json:"settings"`        // those that do not carry over
+	Taken    []string `json:"taken"`           // what Pointsman would take over of kube-proxy's rules
+	Left     []string `json:"left"`            // what kube-proxy would leave over
+	Kept     []string `json:"kept,omitempty"`  // what of it other programs' rules lead to, and stays
+	Notes    []string `json:"notes,omitempty"` // what could not be looked at
+	Back     string   `json:"back"`            // the way back to kube-proxy
 }
 
 // A Config is the settings in force.

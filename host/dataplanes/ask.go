@@ -8,32 +8,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os/exec"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/launch"
-	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/supervise"
-	"github.com/pointsman/pointsman/host/swap"
-	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
-
-// AtNodeAddresses lists the Services that have an address of this node as external IP although the
-// operator did not choose that.
-func AtNodeAddresses(t *track.Tracker) []string {
-	var external phrase.Causes
-	for _, w := range t.Warned() {
-		external.Add(w.Message, w.Object)
-	}
-	return external.Lines("Service")
-}
 
 // askLimit is how long a plugin's binary may take to say what it can, or would do.
 const askLimit = 20 * time.Second
@@ -155,18 +140,13 @@ func answer[T any](printed []byte, failed error) (T, error) {
 // verb runs a plugin's binary by hand, until ctx ends, and returns what it prints. Like
 // the plugin itself it is run only if nothing else could have changed it.
 func verb(ctx context.Context, path, sum string, words ...string) ([]byte, error) {
-	return verbOn(ctx, nil, path, sum, words...)
-}
-
-// verbOn is verb with something to read on the standard input.
-func verbOn(ctx context.Context, stdin io.Reader, path, sum string, words ...string) ([]byte, error) {
 	binary, err := launch.OpenBinary(path, sum)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	defer binary.Close()
 	cmd := binary.Command(ctx, words...)
-	cmd.Stdin, cmd.WaitDelay = stdin, time.Second
+	cmd.WaitDelay = time.Second
 	printed, err := cmd.Output()
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("it was ended before it had answered: %w", ctx.Err())

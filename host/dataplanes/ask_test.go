@@ -66,15 +66,3 @@ esac
 		}
 	}
 }
-
-// TestChangesOf: lines that are indented are what differs in the change before.
-func TestChangesOf(t *testing.T) {
-	t.Parallel()
-	got := changesOf([]string{"write A", "  + one", "  - two", "remove B"})
-	if len(got) != 2 || got[0].Step != "write A" || !slices.Equal(got[0].Details, []string{"+ one", "- two"}) || got[1].Step != "remove B" || got[1].Details != nil {
-		t.Errorf("%+v", got)
-	}
-	if none := changesOf(nil); none == nil || len(none) > 0 {
-		t.Errorf("of no lines: %#v", none)
-	}
-}

@@ -43,71 +43,22 @@ func plugins(t *testing.T, scripts map[string]string) *config.Host {
 	return &config.Host{PluginDirs: []string{dir}}
 }
 
-// TestDiffOfAnotherMode has a process of its binary say what it would write, from all that is to be
-// served; and says what keeps it from that.
-func TestDiffOfAnotherMode(t *testing.T) {
-	const (
-		describe = `"describe -o json") echo '{"version":"1","features":["ipv4"]}';;`
-		lines    = `"plan -o json") cat >/dev/null; echo '{"lines":["write A","  + one","remove B"],"more":4,"failed":[{"service":"shop/web/tcp4","why":"no room"}]}';;`
-	)
-	h := plugins(t, map[string]string{
-		"able":  describe + lines,
-		"fails": describe + `"plan -o json") cat >/dev/null; echo '{"error":"no such kernel"}'; exit 1;;`,
-		"old":   describe,
-		"odd":   `"describe -o json") echo hello;;`,
-	})
-	set := explained(t, sdk.Pods{})
-	set.Begun, set.Now = h, func() *config.Host { return h }
-	d, err := set.Diff(t.Context(), "able")
-	if err != nil || d.Mode != "able" || d.Serves || d.More != 4 || len(d.Changes) != 2 || !slices.Equal(d.Changes[0].Details, []string{"+ one"}) {
-		t.Errorf("%+v, %v", d, err)
-	}
-	if want := []admin.Problem{{Service: "shop/web/tcp4", Reason: health.Failed, Why: "no room"}}; !slices.Equal(d.Unserved, want) {
-		t.Errorf("not served: %+v", d.Unserved)
-	}
-	for mode, want := range map[string]string{"fails": "no such kernel", "old": "no answer in JSON", "odd": `it printed "hello"`, "none": "diff of none"} {
-		if _, err := set.Diff(t.Context(), mode); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", mode, err, want)
-		}
-	}
-	h.Plugins = map[string]config.Plugin{"apart": {Address: "unix:///run/apart.sock"}}
-	if _, err := set.Diff(t.Context(), "apart"); err == nil || !strings.Contains(err.Error(), "runs by itself at unix:///run/apart.sock") {
-		t.Errorf("one that runs by itself: %v", err)
-	}
-	set.Tracker = track.New(nil)
-	if _, err := set.Diff(t.Context(), "able"); err == nil || !strings.Contains(err.Error(), "not known yet what is to be served") {
-		t.Errorf("before all was read: %v", err)
-	}
-}
-
-// TestDiffsWait for one another, no longer than the caller does.
-func TestDiffsWait(t *testing.T) {
-	t.Parallel()
-	set := explained(t, sdk.Pods{})
-	set.comparing <- struct{}{}
-	ctx, cancel := limited(t, false)
-	defer cancel()
-	if _, err := set.Diff(ctx, ""); err == nil || !strings.Contains(err.Error(), "wait for another diff to end") {
-		t.Errorf("%v", err)
-	}
-}
-
-// TestAddDrift lists frontends that are served otherwise, up to a number, and counts the rest.
-func TestAddDrift(t *testing.T) {
+// TestAddChanges lists frontends that are served otherwise, up to a number, and counts the rest.
+func TestAddChanges(t *testing.T) {
 	t.Parallel()
 	s := sdk.Service{Name: sdk.Name{Namespace: "shop", Service: "web", Protocol: sdk.TCP, Family: sdk.IPv4},
 		Frontends: []sdk.Frontend{{Kind: sdk.ClusterIP, Addr: netip.MustParseAddrPort("172.30.0.1:80")}}}
 	var d admin.Diff
-	addDrift(&d, s, []sdk.Served{{Name: s.Name, Frontend: s.Frontends[0]}})
+	addChanges(&d, s, []sdk.Served{{Name: s.Name, Frontend: s.Frontends[0]}})
 	if len(d.Changes) != 0 {
 		t.Errorf("as it is to be: %+v", d.Changes)
 	}
-	addDrift(&d, s, nil)
+	addChanges(&d, s, nil)
 	if len(d.Changes) != 1 || !strings.HasSuffix(d.Changes[0].Step, " of shop/web/tcp4") || d.Changes[0].Details[0] != "it is not there" {
 		t.Errorf("missing: %+v", d.Changes)
 	}
-	d.Changes = make([]admin.Change, mostRead)
-	if addDrift(&d, s, nil); d.More != 1 || len(d.Changes) != mostRead {
+	d.Changes = make([]admin.Change, mostChanges)
+	if addChanges(&d, s, nil); d.More != 1 || len(d.Changes) != mostChanges {
 		t.Errorf("one too many: %d changes and %d more", len(d.Changes), d.More)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 // A Leftovers is what kube-proxy would leave on a node where a mode serves in its place.
 type Leftovers struct {
+	Taken     []string // what the mode takes over of it
 	Removable []string // what the other modes' plugins would remove of it, but for what the mode takes over; empty where that is not known
 	Kept      []string // what they would keep, since rules of other programs lead there; likewise
 	Unknown   []string // of which plugins that is not known, and why
@@ -49,6 +50,7 @@ func LeftOfKubeProxy(ctx context.Context, h *config.Host, mode string) (l Leftov
 	if !known {
 		return Leftovers{Unknown: l.Unknown}
 	}
+	l.Taken = taken
 	l.settle(taken)
 	return l
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/intent"
 	"github.com/pointsman/pointsman/host/swap"
-	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 )
 

@@ -57,8 +57,7 @@ type Set struct {
 
 	options attempt // only follow uses it
 
-	comparing chan struct{} // holds an element while a Diff is answered
-	tracing   chan struct{} // holds an element while a packet is traced
+	tracing chan struct{} // holds an element while a packet is traced
 }
 
 // New returns a Set with no dataplane yet. Nothing happens before Begin.
@@ -70,7 +69,7 @@ func New(s Settings) *Set {
 		survey:  &survey{plugins: in, running: g},
 		chooser: &chooser{plugins: in},
 
-		comparing: make(chan struct{}, 1), tracing: make(chan struct{}, 1),
+		tracing: make(chan struct{}, 1),
 	}
 	set.canary = canary.New(s.Tracker, s.NodeName, s.Addrs, set.ownProcesses)
 	return set

@@ -13,29 +13,28 @@ import (
 )
 
 func diffVerb() *cobra.Command {
-	var mode string
 	c := &cobra.Command{
 		Use:   "diff",
-		Short: "Say where the kernel has something else than it should, and change nothing",
-		Long: `Diff says what would be written and removed if the host had the dataplane write everything
-now: where the kernel has something else than the Services ask for. What another program has
-removed or replaced is repaired within seconds, and shows only until then.
+		Short: "Say where the kernel serves something else than it should, and change nothing",
+		Long: `Diff compares what each Service asks for with what the dataplane reads from the kernel: which
+frontends are there, and which endpoints each leads to. What another program has removed or replaced
+is repaired within seconds, and shows only until then.
 
-With --mode it is what the dataplane of another mode would write. It exits 0 when nothing
-differs, 2 when something does.`,
-		Example: `  pointsman diff
-  pointsman diff --mode ipvs`,
+It exits 0 when nothing differs, 1 when something does.`,
 		Args: noWords(),
 	}
-	c.Flags().StringVar(&mode, "mode", "", "another mode than the one that serves")
-	return planning(c, func(c *cobra.Command, _ []string) (admin.Diff, admin.Outcome, error) {
-		d, err := client(c).Diff(c.Context(), mode)
-		outcome := admin.Go
-		if d.Differs() {
-			outcome = admin.Look
+	out := addFormat(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		d, err := client(c).Diff(c.Context())
+		if err == nil {
+			err = out.print(c.OutOrStdout(), d, func(w io.Writer) { writeDiff(w, d) })
 		}
-		return d, outcome, err
-	}, writeDiff)
+		if err == nil && d.Differs() {
+			err = errRefused
+		}
+		return err
+	}
+	return c
 }
 
 func writeDiff(w io.Writer, d admin.Diff) {
@@ -54,13 +53,9 @@ func writeDiff(w io.Writer, d admin.Diff) {
 	for _, note := range d.Notes {
 		fmt.Fprintf(w, "note: %s\n", note)
 	}
-	of := ""
-	if !d.Serves {
-		of = " of " + d.Mode
-	}
 	if d.Differs() {
-		fmt.Fprintf(w, "%s%s would be made\n", phrase.Count(len(d.Changes)+d.More, "change"), of)
+		fmt.Fprintln(w, phrase.Count(len(d.Changes)+d.More, "difference"))
 	} else {
-		fmt.Fprintf(w, "nothing differs%s\n", of)
+		fmt.Fprintln(w, "nothing differs")
 	}
 }

@@ -128,7 +128,7 @@ func kubeProxyBeside() []doctor.Finding {
 	case err != nil:
 		return doctor.New(check, doctor.Unknown, "", "%s", oneLineOf(err))
 	case len(all) > 0:
-		return doctor.New(check, doctor.Warn, "pointsman plan --from-kube-proxy; only one of the two may serve this node", "it runs: process %s", processes(all))
+		return doctor.New(check, doctor.Warn, "pointsman plan --from-kube-proxy; only one of the two may serve this node", "it runs: process %d", all[0].pid)
 	}
 	return doctor.New(check, doctor.OK, "", "it does not run in this network namespace")
 }

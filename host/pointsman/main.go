@@ -174,7 +174,7 @@ func settings(c *cobra.Command) (*config.Host, error) { return config.Load(confi
 
 // client reaches the running host. A config file that is wrong must not keep a user
 // from asking what is going on: then the host is looked for where it usually is. A flag of the verb's
-// own, such as --mode of diff, is no setting.
+// own is no setting.
 func client(c *cobra.Command) *admin.Client {
 	socket, fallback := adminSocket(c)
 	if fallback {

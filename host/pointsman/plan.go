@@ -3,42 +3,251 @@
 package main
 
 import (
+	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/dataplanes"
+	"github.com/pointsman/pointsman/host/phrase"
 )
 
-// planning completes c, a verb that says what would happen: it prints that, and exits by the outcome.
-func planning[T any](c *cobra.Command, plan func(*cobra.Command, []string) (T, admin.Outcome, error), table func(io.Writer, T)) *cobra.Command {
+func planVerb() *cobra.Command {
+	var from bool
+	c := &cobra.Command{
+		Use:   "plan --from-kube-proxy",
+		Short: "Say what Pointsman would take over from the kube-proxy on this node, and change nothing",
+		Long: `Plan says which settings of the kube-proxy that runs on this node do not carry over, what
+Pointsman would take over of its rules and what would be left over, and the way back. It writes
+nothing. The settings are read from kube-proxy's own config file, or from --config.
+
+It exits 0 when everything carries over, 2 when something does not.`,
+		Args: noWords(),
+	}
+	c.Flags().BoolVar(&from, "from-kube-proxy", false, "from the kube-proxy that runs on this node")
+	c.Flags().String("mode", "", "the dataplane that is to serve (default kube-proxy's mode)")
+	c.Flags().String("hostname-override", "", "this node's name in Kubernetes (default as kube-proxy has it)")
 	out := addFormat(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
-		p, outcome, err := plan(c, args)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if !from {
+			return usageError{errors.New("from what? try: pointsman plan --from-kube-proxy")}
+		}
+		p, err := planMove(c)
 		if err == nil {
-			err = out.print(c.OutOrStdout(), p, func(w io.Writer) { table(w, p) })
+			err = out.print(c.OutOrStdout(), p, func(w io.Writer) { writeMovePlan(w, p) })
 		}
-		switch {
-		case err != nil:
-			return err
-		case outcome == admin.No:
-			return errRefused
-		case outcome == admin.Look:
-			return errDegraded
+		if err == nil && len(p.Settings)+len(p.Notes) > 0 {
+			err = errDegraded
 		}
-		return nil
+		return err
 	}
 	return c
 }
 
-// writeItems writes the lines under one label; where there are none, none, unless that is empty.
-func writeItems(w io.Writer, label, none string, items []string) {
-	if len(items) == 0 && none != "" {
-		items = []string{none}
+// planMove returns what would change with Pointsman in the place of the kube-proxy on this node.
+func planMove(c *cobra.Command) (admin.MovePlan, error) {
+	ctx, stop := untilInterrupt(c.Context())
+	defer stop()
+	running, err := kubeProxies()
+	if err != nil {
+		return admin.MovePlan{}, err
 	}
-	for _, item := range items {
-		fmt.Fprintf(w, "%s\t%s\n", label, item)
-		label = ""
+	h, err := theirSettings(c, running)
+	if err != nil {
+		return admin.MovePlan{}, err
 	}
+	var plugins []string
+	for _, f := range dataplanes.Discover(h) {
+		plugins = append(plugins, f.Name)
+	}
+	if !slices.Contains(plugins, h.Mode) {
+		return admin.MovePlan{}, dataplanes.UnknownPlugin(h.Mode, plugins)
+	}
+	theirs, left := theirMode(h), dataplanes.LeftOfKubeProxy(ctx, h, h.Mode)
+	p := admin.MovePlan{
+		Meta: admin.Meta{APIVersion: admin.APIVersion, Kind: "MovePlan"}, Config: h.Path(), From: theirs, To: h.Mode,
+		Settings: append(phrase.Texts(h.Warnings()), unusedOptions(theirs, h.Mode, h.Plugins[theirs].Options)...),
+		Taken:    append([]string{}, left.Taken...), Left: append([]string{}, left.Removable...), Kept: left.Kept, Notes: left.Unknown,
+		Back: wayBack(theirs, h.Mode),
+	}
+	if len(running) > 0 {
+		p.PID = running[0].pid
+	} else {
+		p.Notes = append(p.Notes, "no kube-proxy runs in this network namespace: what it has in the kernel may be older than "+h.Path())
+	}
+	return p, nil
+}
+
+func writeMovePlan(w io.Writer, p admin.MovePlan) {
+	lines := func(label, none string, items []string) {
+		if len(items) == 0 && none != "" {
+			items = []string{none}
+		}
+		for _, item := range items {
+			fmt.Fprintf(w, "%s\t%s\n", label, item)
+			label = ""
+		}
+	}
+	fmt.Fprintf(w, "kube-proxy %s → %s, by %s\n", p.From, p.To, p.Config)
+	lines("settings", "all carry over", p.Settings)
+	lines("taken over", "nothing", phrase.Alike(p.Taken))
+	lines("left over", "nothing", phrase.Alike(p.Left))
+	lines("kept", "", p.Kept)
+	lines("note", "", p.Notes)
+	lines("way back", "", []string{p.Back})
+}
+
+// wayBack returns how a node that was moved to Pointsman goes back to kube-proxy in mode from.
+func wayBack(from, to string) string {
+	var back string
+	if to != from {
+		back = "pointsman mode swap " + from + "; then "
+	}
+	switch from {
+	case "nftables": // the tables are not kube-proxy's
+		return back + "end Pointsman, start kube-proxy again, and once its tables are there pointsman cleanup"
+	case "ipvs": // the sets and rules are not
+		return back + "end Pointsman, start kube-proxy again, which takes over the virtual services, and once its rules are there pointsman-dataplane-ipvs cleanup; no pointsman cleanup, which would remove chains that kube-proxy has too"
+	}
+	return back + "end Pointsman and start kube-proxy again, which takes over what stands; no pointsman cleanup, which would remove that"
+}
+
+// unusedOptions returns the settings of kube-proxy's ipvs mode that have no effect in another mode.
+// The options are those that these settings amount to.
+func unusedOptions(from, to string, options []byte) (lines []string) {
+	var said map[string]any
+	if from != "ipvs" || to == from || json.Unmarshal(options, &said) != nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(said)) {
+		if value := fmt.Sprint(said[name]); !slices.Contains([]string{"", "rr", "0s", "false", "[]", "<nil>"}, value) {
+			lines = append(lines, fmt.Sprintf("ipvs.%s: no effect in mode %s", name, to))
+		}
+	}
+	return lines
+}
+
+// theirSettings returns what kube-proxy is set to, by --config or by the file of the first process.
+func theirSettings(c *cobra.Command, running []kubeProxy) (h *config.Host, err error) {
+	if len(running) > 0 && !c.Flags().Changed("hostname-override") {
+		if name := running[0].flag("hostname-override"); name != "" {
+			_ = c.Flags().Set("hostname-override", name) // it is text, and any text will do
+		}
+	}
+	switch path, _ := c.Flags().GetString("config"); {
+	case path != "":
+		h, err = config.Load(path, c.Flags())
+	case len(running) == 0:
+		err = errors.New("no kube-proxy runs in this network namespace; try: on the node itself, where its processes can be seen, or --config FILE with kube-proxy's settings")
+	default:
+		h, err = running[0].settings(c.Flags())
+	}
+	if err == nil && h.KubeProxy() == nil {
+		err = fmt.Errorf("%s is no KubeProxyConfiguration; try: --config FILE with kube-proxy's settings", h.Path())
+	}
+	return h, err
+}
+
+// theirMode returns the mode in which kube-proxy serves.
+func theirMode(h *config.Host) string {
+	var said struct{ Mode string }
+	if err := json.Unmarshal(h.KubeProxy(), &said); err != nil {
+		return h.Mode
+	}
+	return cmp.Or(said.Mode, "iptables")
+}
+
+// A kubeProxy is a process of kube-proxy. Only its command line and its config file are read; its
+// credentials are not used.
+type kubeProxy struct {
+	pid  int
+	dir  string // below /proc
+	args []string
+}
+
+// kubeProxies returns the processes of kube-proxy in this network namespace. It leaves out their
+// children: a child looks like its parent until it runs a program such as iptables-restore.
+func kubeProxies() ([]kubeProxy, error) {
+	own, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return nil, fmt.Errorf("look for kube-proxy: %w", err)
+	}
+	var all []kubeProxy
+	pids := make(map[int]bool)
+	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is good
+	for _, dir := range dirs {
+		pid, _ := strconv.Atoi(filepath.Base(dir))
+		p := kubeProxy{pid: pid, dir: dir}
+		if ns, err := os.Readlink(dir + "/ns/net"); err == nil && ns == own && p.is() {
+			all, pids[pid] = append(all, p), true
+		}
+	}
+	all = slices.DeleteFunc(all, func(p kubeProxy) bool { return pids[p.parent()] })
+	slices.SortFunc(all, func(a, b kubeProxy) int { return cmp.Compare(a.pid, b.pid) })
+	return all, nil
+}
+
+// parent returns the pid of the process that started p; 0 if p has ended.
+func (p kubeProxy) parent() (pid int) {
+	text, _ := os.ReadFile(p.dir + "/status")
+	_, line, _ := strings.Cut(string(text), "\nPPid:")
+	_, _ = fmt.Sscan(line, &pid)
+	return pid
+}
+
+// is reads the command line, and reports whether p is a kube-proxy. One binary may be several programs,
+// so either of its names counts.
+func (p *kubeProxy) is() bool {
+	line, err := os.ReadFile(p.dir + "/cmdline")
+	if err != nil {
+		return false // it has ended
+	}
+	p.args = strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
+	exe, _ := os.Readlink(p.dir + "/exe")
+	return filepath.Base(strings.TrimSuffix(exe, " (deleted)")) == "kube-proxy" || filepath.Base(p.args[0]) == "kube-proxy"
+}
+
+// flag returns the value of a flag of p; empty: it was not given.
+func (p *kubeProxy) flag(name string) (value string) {
+	for i, arg := range p.args {
+		if v, ok := strings.CutPrefix(arg, "--"+name+"="); ok {
+			value = v
+		} else if arg == "--"+name && i+1 < len(p.args) {
+			value = p.args[i+1]
+		}
+	}
+	return value
+}
+
+// settings returns what p is set to by the file of its --config, as p sees it.
+func (p *kubeProxy) settings(flags *pflag.FlagSet) (*config.Host, error) {
+	name := p.flag("config")
+	if name == "" {
+		return nil, fmt.Errorf("kube-proxy (pid %d) was started without --config; try: --config FILE, with what kube-proxy --write-config-to=FILE writes by the same flags", p.pid)
+	}
+	if dir, err := os.Readlink(p.dir + "/cwd"); err == nil && !filepath.IsAbs(name) {
+		name = filepath.Join(dir, name)
+	}
+	var data []byte
+	root, err := os.OpenRoot(p.dir + "/root") // no link leads out of it
+	if err == nil {
+		data, err = root.ReadFile(strings.TrimPrefix(name, "/"))
+		_ = root.Close()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read kube-proxy's %s: %w; try: as root, or --config FILE", name, err)
+	}
+	return config.Parse(filepath.Join(p.dir, "root", name), data, flags)
 }

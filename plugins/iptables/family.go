@@ -137,9 +137,6 @@ type plan struct {
 	ruleset.Plan
 }
 
-// Details are its steps, with the rules that differ.
-func (p plan) Details() []string { return p.family.rules.Details(p.Plan) }
-
 // Apply writes the rules. A line that the kernel does not take keeps out all that are
 // written with it.
 func (p plan) Apply(ctx context.Context) ([]sdk.Failure, error) {

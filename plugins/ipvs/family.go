@@ -181,19 +181,6 @@ type pending struct {
 // Steps are the plan for people.
 func (p pending) Steps() []string { return p.plan.steps() }
 
-// Details are the steps, with the rules that differ.
-func (p pending) Details() []string {
-	var all []string
-	for _, s := range p.plan {
-		if len(s.rules) == 0 {
-			all = append(all, s.String())
-			continue
-		}
-		all = append(all, p.family.objects.have.rules.Details(s.rules)...)
-	}
-	return all
-}
-
 // Apply takes the steps. What is said of a step of one Service is of that Service alone.
 func (p pending) Apply(ctx context.Context) ([]sdk.Failure, error) {
 	bad, err := p.family.write(ctx, p.plan)

@@ -133,12 +133,6 @@ func (p *redirectedPlan) Steps() []string {
 	return append(p.written.Steps(), texts(p.steps)...)
 }
 
-// Details are the steps, with the rules that differ.
-func (p *redirectedPlan) Details() []string {
-	p.Steps() // plans
-	return append(p.rules.Details(p.written), texts(p.steps)...)
-}
-
 // Apply opens sockets, writes the rules that lead to them, and closes others. A line that
 // the kernel does not take keeps out all that are written with it: then no socket closes.
 func (p *redirectedPlan) Apply(ctx context.Context) ([]sdk.Failure, error) {

@@ -30,10 +30,10 @@ const (
 )
 
 // runCLI does what the arguments say, and returns the exit.
-func runCLI(d sdk.Description, dp sdk.Dataplane, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+func runCLI(d sdk.Description, dp sdk.Dataplane, args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	c := cli{description: d, dataplane: dp, stdin: stdin, stdout: stdout, stderr: stderr}
+	c := cli{description: d, dataplane: dp, stdout: stdout, stderr: stderr}
 	err := c.do(ctx, args)
 	if err == nil {
 		return exitOK
@@ -55,7 +55,6 @@ func (e usageError) Error() string { return string(e) }
 type cli struct {
 	description    sdk.Description
 	dataplane      sdk.Dataplane
-	stdin          io.Reader
 	stdout, stderr io.Writer
 }
 
@@ -82,8 +81,6 @@ func (c cli) do(ctx context.Context, args []string) error {
 		return c.check(ctx, rest)
 	case "cleanup":
 		return c.cleanup(ctx, rest)
-	case "plan":
-		return c.plan(ctx, rest)
 	case "--listen":
 		return c.listen(rest)
 	case "alive":
@@ -107,8 +104,6 @@ func (c cli) help() string {
   %[1]s cleanup        removes every trace of it from this node
       --dry-run        only names what would be removed
       --kube-proxy     also what kube-proxy left in the mode it replaces
-  %[1]s plan           for a host: what it would write to serve what standard input
-                       has; changes nothing (--options JSON)
   %[1]s --listen %[3]s
                        serves hosts that attach there, instead of one that starts it:
                        those of this user and of root
@@ -117,7 +112,7 @@ func (c cli) help() string {
   %[1]s alive %[3]s
                        asks the one that listens there whether it still answers
 
-For programs, describe, check, cleanup and plan answer with -o json. It exits 0 when all went well, 1 when not, 64 on a wrong word.
+For programs, describe, check and cleanup answer with -o json. It exits 0 when all went well, 1 when not, 64 on a wrong word.
 `, c.binary(), c.description.Name, exampleOf(c.description.Name))
 }
 

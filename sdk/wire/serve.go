@@ -40,7 +40,7 @@ const unusedTimeout = time.Minute
 // connection on, stdout and stderr lead to the log that the host reads.
 func Serve(d sdk.Description, dp sdk.Dataplane) {
 	if os.Getenv(cookieKey) != cookieValue {
-		os.Exit(runCLI(d, dp, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+		os.Exit(runCLI(d, dp, os.Args[1:], os.Stdout, os.Stderr))
 	}
 	if !serveLaunched(newServer(d, dp)) {
 		os.Exit(1) // go-plugin has said why, on stderr

@@ -5,12 +5,45 @@ package wire
 import (
 	"errors"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/pointsman/pointsman/sdk"
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
+
+// TestUpdateOfDoc: a host sends the full update of docs/wire.md as the page has it.
+func TestUpdateOfDoc(t *testing.T) {
+	page, err := os.ReadFile("../../docs/wire.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin = `{"head": {"session": "s1", "to": "1", "full": true},`
+	_, text, _ := strings.Cut(string(page), begin)
+	text, _, _ = strings.Cut(text, "```")
+	want := &pb.UpdateChunk{}
+	if err := protojson.Unmarshal([]byte(begin+text), want); err != nil {
+		t.Fatal(err)
+	}
+	u := sdk.Update{To: 1, Full: true, Set: []sdk.Service{{
+		Name:      sdk.Name{Namespace: "shop", Service: "web", Protocol: sdk.TCP, Family: sdk.IPv4},
+		Frontends: []sdk.Frontend{{Kind: sdk.ClusterIP, Addr: netip.MustParseAddrPort("10.96.0.10:80"), Policy: sdk.Cluster}},
+		Cluster: []sdk.Endpoint{
+			{Addr: netip.MustParseAddrPort("10.244.1.2:8080"), OnNode: true}, {Addr: netip.MustParseAddrPort("10.244.2.3:8080")},
+		},
+	}}}
+	var sent []*pb.UpdateChunk
+	if _, err := sendUpdate("s1", u, func(c *pb.UpdateChunk) error {
+		sent = append(sent, proto.CloneOf(c))
+		return nil
+	}); err != nil || len(sent) != 1 || !proto.Equal(sent[0], want) {
+		t.Errorf("a host sends %v, and the page has %v: %v", sent, want, err)
+	}
+}
 
 // A Service that the plugin does not understand is refused, and the others go in.
 func TestUnknownValuesAreRefused(t *testing.T) {

@@ -132,27 +132,6 @@ func (h *Hold) write(ctx context.Context, share *ledger.Share) ([]string, error)
 	return b.Steps(), tool.Restore(ctx, s)
 }
 
-// Plan says what Ensure would write into an object that nothing is known of, and writes nothing,
-// nor does it take the lock.
-func (h *Hold) Plan(ctx context.Context, bit uint8) ([]string, error) {
-	if h == nil {
-		return nil, nil
-	}
-	share := h.Ledger.Look(Mark)
-	if latest, err := strconv.ParseUint(share.Facts[factBit], 10, 5); err == nil && slices.Contains(share.Holders, h.Holder) {
-		bit = uint8(latest)
-	}
-	found, err := read(ctx, h.Tool, mark, postrouting, jump.At)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", Mark, err)
-	}
-	details := lacking(found, bit).Details(func(id iptables.ID) ([]iptables.Rule, bool) {
-		rules, there := found[id]
-		return rules, there
-	})
-	return iptables.Of(h.Tool.Family, details), nil
-}
-
 // Elsewhere returns the tool of the backend that h does not write to, where the ledger says that a
 // dataplane wrote the object there.
 func (h *Hold) Elsewhere(ctx context.Context) (tool iptables.Tool, there bool) {

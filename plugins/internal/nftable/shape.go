@@ -3,7 +3,6 @@
 package nftable
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
@@ -53,18 +52,6 @@ func (s seen) is(c Chain) bool {
 
 func (s seen) at(c Chain) bool {
 	return s.Hook == nil && c.Hook == nil || s.Hook != nil && c.Hook != nil && *s.Hook == *c.Hook
-}
-
-// differs says where the rules of a chain begin to differ from those of c.
-func (s seen) differs(c Chain) string {
-	if !s.raw {
-		return "it has other rules"
-	}
-	same := 0
-	for same < min(len(s.read), len(c.Rules)) && s.read[same].Is(c.Rules[same]) {
-		same++
-	}
-	return fmt.Sprintf("it has %d, which differ from number %d on", len(s.read), same+1)
 }
 
 // compare notes which chains differ. One that was read and does not is known from now on.

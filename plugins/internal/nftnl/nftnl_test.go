@@ -66,26 +66,3 @@ func FuzzRead(f *testing.F) {
 		_ = contains(b, b)
 	})
 }
-
-// TestWords: keys and data read as nft lists them, and what is of another shape is not guessed at.
-func TestWords(t *testing.T) {
-	mark := string(native.AppendUint32(nil, 3))
-	for _, c := range []struct {
-		fields []Field
-		value  string
-		want   string
-	}{
-		{[]Field{Addr4, Proto, Port, Mark}, "\x0a\x00\x00\x07\x06\x00\x00\x00\x00\x50\x00\x00" + mark, "10.0.0.7 . tcp . 80 . 3"},
-		{[]Field{Proto, Port}, "\x84\x00\x00\x00\x1f\x90\x00\x00", "sctp . 8080"},
-		{[]Field{Proto, Port}, "\x61\x00\x00\x00\x1f\x90\x00\x00", "97 . 8080"},
-		{[]Field{Addr6}, "\xfd\x00" + strings.Repeat("\x00", 13) + "\x01", "fd00::1"},
-		{[]Field{Priority}, mark, "3"},
-		{[]Field{Addr4}, "\x0a", "0x0a"},
-		{[]Field{Addr4}, "\x0a\x00\x00\x07\x01", "0x0a00000701"},
-		{nil, "\x01", "0x01"},
-	} {
-		if got := Words(c.fields, c.value); got != c.want {
-			t.Errorf("%x: %q; want %q", c.value, got, c.want)
-		}
-	}
-}

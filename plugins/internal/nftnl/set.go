@@ -2,14 +2,7 @@
 
 package nftnl
 
-import (
-	"encoding/binary"
-	"fmt"
-	"net/netip"
-	"strconv"
-	"strings"
-	"time"
-)
+import "time"
 
 // Flags of a set: NFT_SET_*.
 const (
@@ -71,45 +64,6 @@ func (s Set) flags() uint32 {
 		}
 	}
 	return flags
-}
-
-// Words are a key or data of these fields as nft lists them; what they do not fit is in hex.
-func Words(fields []Field, value string) string {
-	var all []string
-	rest := value
-	for _, f := range fields {
-		whole := (f.Len + 3) &^ 3
-		if len(fields) == 1 {
-			whole = f.Len
-		}
-		if len(rest) < whole {
-			return fmt.Sprintf("%#x", value)
-		}
-		all = append(all, f.word(rest[:f.Len]))
-		rest = rest[whole:]
-	}
-	if len(rest) > 0 || len(fields) == 0 {
-		return fmt.Sprintf("%#x", value)
-	}
-	return strings.Join(all, " . ")
-}
-
-func (f Field) word(value string) string {
-	switch f {
-	case Addr4, Addr6:
-		addr, _ := netip.AddrFromSlice([]byte(value))
-		return addr.String()
-	case Proto:
-		if name, known := map[byte]string{6: "tcp", 17: "udp", 132: "sctp"}[value[0]]; known {
-			return name
-		}
-		return strconv.Itoa(int(value[0]))
-	case Port:
-		return strconv.Itoa(int(binary.BigEndian.Uint16([]byte(value))))
-	case Mark, Priority:
-		return strconv.Itoa(int(native.Uint32([]byte(value))))
-	}
-	return fmt.Sprintf("%#x", value)
 }
 
 // hostOrder tells nft that keys (0) or data (1) of one field are in host order: NFTNL_UDATA_SET_*,

@@ -129,19 +129,6 @@ func (p Plan) Steps() []string {
 	return steps
 }
 
-// Details are the steps of p, each with its IP family, and the rules that differ.
-func (s *Set[K]) Details(p Plan) []string {
-	var all []string
-	for _, b := range p {
-		details := b.Details(func(id iptables.ID) ([]iptables.Rule, bool) {
-			text, there := s.text[id]
-			return iptables.Split(text), there
-		})
-		all = append(all, iptables.Of(s.config.Family, details)...)
-	}
-	return all
-}
-
 // Script is the whole plan as the iptables-restore of a backend takes it.
 func (p Plan) Script(to iptables.Backend) *iptables.Script {
 	s := new(iptables.Script)

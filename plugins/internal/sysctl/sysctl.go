@@ -154,29 +154,6 @@ func (all Settings) Expect() error {
 	return &sdk.Refusal{Field: "sysctls", Why: "they are not set: " + strings.Join(missing, " "), Try: "set them before the plugin starts, or let it set them"}
 }
 
-// Steps says which of them would be set now, and changes nothing. One that this process could
-// not set is left out.
-func (all Settings) Steps() []string {
-	var steps []string
-	for _, s := range all {
-		value, err := os.ReadFile(s.Path)
-		has := strings.TrimSpace(string(value))
-		if err == nil && has != s.Value && writable(s.Path) {
-			steps = append(steps, "set "+s.Path+" to "+s.Value+"; it is "+has)
-		}
-	}
-	return steps
-}
-
-// writable reports whether this process may write a file of the kernel's. To open one sets nothing.
-func writable(path string) bool {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return false
-	}
-	return f.Close() == nil
-}
-
 // GiveBack gives back all that mode took, and names it; a dry run only names it. dir has the
 // ledger.
 func GiveBack(dir, mode string, l sdk.Leftovers) ([]string, error) {

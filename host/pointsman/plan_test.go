@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestWayBack: on the way back kube-proxy takes over what its own mode has, so cleanup is only said where
+// nothing of kube-proxy's would go with it.
+func TestWayBack(t *testing.T) {
+	const noCleanup, swap = "no pointsman cleanup", "pointsman mode swap "
+	for _, c := range []struct{ from, to, says, saysNot string }{
+		{"ipvs", "ipvs", "once its rules are there pointsman-dataplane-ipvs cleanup; " + noCleanup, swap},
+		{"ipvs", "iptables", swap + "ipvs; then end", "chains that kube-proxy has not"},
+		{"iptables", "iptables", noCleanup, swap},
+		{"iptables", "ipvs", swap + "iptables; then end", "pointsman-dataplane-ipvs"},
+		{"nftables", "nftables", "once its tables are there pointsman cleanup", noCleanup},
+	} {
+		if text := wayBack(c.from, c.to); !strings.Contains(text, c.says) || strings.Contains(text, c.saysNot) {
+			t.Errorf("from %s to %s: it must say %q, and not %q: %s", c.from, c.to, c.says, c.saysNot, text)
+		}
+	}
+}
+
+// TestUnusedOptions: what kube-proxy's file has for its ipvs mode is named where another mode serves.
+func TestUnusedOptions(t *testing.T) {
+	options := []byte(`{"scheduler": "wlc", "strictARP": true, "tcpTimeout": "10m", "udpTimeout": "0s", "excludeCIDRs": []}`)
+	want := []string{"ipvs.scheduler: no effect in mode iptables", "ipvs.strictARP: no effect in mode iptables", "ipvs.tcpTimeout: no effect in mode iptables"}
+	if got := unusedOptions("ipvs", "iptables", options); !slices.Equal(got, want) {
+		t.Errorf("it says %q", got)
+	}
+	for _, c := range [][3]string{{"ipvs", "ipvs", string(options)}, {"ipvs", "iptables", `{"scheduler": "rr"}`}, {"ipvs", "iptables", ""}, {"iptables", "ipvs", `{"localhostNodePorts": true}`}} {
+		if got := unusedOptions(c[0], c[1], []byte(c[2])); len(got) > 0 {
+			t.Errorf("from %s to %s with %s it says %q", c[0], c[1], c[2], got)
+		}
+	}
+}
