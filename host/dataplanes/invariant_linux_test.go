@@ -109,8 +109,6 @@ func TestFromDown(t *testing.T) {
 		"both are killed":         func(m *machine) { m.crashAfter(1); m.kills("staging"); m.kill("a"); m.start() },
 		"the host is ended":       func(m *machine) { m.reaches("staging"); m.stop(syscall.SIGTERM); m.start() },
 		"mode.json is old":        func(m *machine) { m.stop(syscall.SIGKILL); m.write("state/mode.json", `{"serving":"b"}`); m.start() },
-		"it is of an older host":  func(m *machine) { m.reaches("staging"); m.stop(syscall.SIGKILL); m.older(); m.start() },
-		"an older host's swap":    func(m *machine) { m.stop(syscall.SIGKILL); m.oldSwap("proving", "b", "a"); m.start() },
 		"mode.json is from afar":  func(m *machine) { m.stop(syscall.SIGKILL); m.write("state/mode.json", `{"serving":"c"}`); m.start() },
 		"an old swap, of a to b":  func(m *machine) { m.stop(syscall.SIGKILL); m.swapFile("clearing", "a", "b"); m.start() },
 		"an old swap, draining a": func(m *machine) { m.stop(syscall.SIGKILL); m.swapFile("draining", "a", "b"); m.start() },

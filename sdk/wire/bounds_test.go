@@ -48,7 +48,7 @@ func (g gusher) SetRole(context.Context, *pb.SetRoleRequest) (*pb.SetRoleReply, 
 }
 
 func (g gusher) Sync(stream grpc.BidiStreamingServer[pb.UpdateChunk, pb.ResultChunk]) error {
-	if _, err := receive(stream, func(int) {}); err != nil {
+	if _, err := receive(stream); err != nil {
 		return err
 	}
 	for {
