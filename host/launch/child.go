@@ -25,17 +25,14 @@ import (
 // stop draining the other.
 type child struct {
 	*process
-	cmd    *exec.Cmd
-	launch string          // of its mark
-	until  context.Context // ends the process, until release is called
-	free   func() bool     // of until; set by Start
-	job    job             // that it is in
-	alone  error           // why what it starts is not in the job; nil: it is
-	tail   *tail
-	first  chan struct{}            // closed when the first line of stdout is there, or will never be
-	line   string                   // written before first is closed
-	limit  time.Duration            // for the first line
-	late   atomic.Pointer[timedOut] // that it did not come in time; nil: it may yet
+	cmd   *exec.Cmd
+	until context.Context // ends the process, until release is called
+	free  func() bool     // of until; set by Start
+	tail  *tail
+	first chan struct{}            // closed when the first line of stdout is there, or will never be
+	line  string                   // written before first is closed
+	limit time.Duration            // for the first line
+	late  atomic.Pointer[timedOut] // that it did not come in time; nil: it may yet
 }
 
 func newChild(until context.Context, cmd *exec.Cmd) *child {
@@ -59,7 +56,7 @@ func (c *child) Start(context.Context) error {
 		return err
 	}
 	c.cmd.Stdout, c.cmd.Stderr = outEnd, errEnd
-	c.cmd, err = begin(c.cmd)
+	err = c.cmd.Start()
 	outEnd.Close()
 	errEnd.Close()
 	if err != nil {
@@ -68,7 +65,6 @@ func (c *child) Start(context.Context) error {
 		return err
 	}
 	c.pid, c.signal = c.cmd.Process.Pid, c.cmd.Process.Signal
-	c.job, c.alone = gather(c.launch, c.pid)
 	c.start, _ = StartTime(c.pid) // zero if it is gone already, and then nothing asks
 	c.free = context.AfterFunc(c.until, func() { c.kill(os.Kill) })
 	read := make(chan struct{}, 2)
@@ -119,7 +115,6 @@ const lastWords = 200 * time.Millisecond
 // reap waits for the process. Go does that by a pidfd where there is one.
 func (c *child) reap(stdout, stderr *os.File, read <-chan struct{}) {
 	state, _ := c.cmd.Process.Wait() // it fails only if other code has reaped it
-	c.job.end()
 	deadline := time.Now().Add(lastWords)
 	_ = stdout.SetReadDeadline(deadline) // pipes have deadlines wherever Go has a poller
 	_ = stderr.SetReadDeadline(deadline)

@@ -30,9 +30,6 @@ type Command struct {
 	// SHA256 is what the binary's content must have, in hexadecimal. Empty: anything.
 	SHA256 string
 
-	// Outlives: it serves on when this process was killed. On Windows others end then (Tie).
-	Outlives bool
-
 	// SocketDir is where a directory for the socket is made. It is made too if it
 	// is missing. Empty: the system's for temporary files.
 	SocketDir string
@@ -89,7 +86,7 @@ func (c Command) command(b *Binary, cert []byte) *exec.Cmd {
 	cmd.Env = append([]string{c.Mark.environ()}, cmd.Env...)
 	cmd.Env = append(cmd.Env, c.Env...)
 	cmd.Env = append(cmd.Env, "PLUGIN_CLIENT_CERT="+string(cert))
-	cmd.SysProcAttr = separate(c.Outlives)
+	cmd.SysProcAttr = separate()
 	return cmd
 }
 
@@ -115,9 +112,8 @@ type Binary struct {
 // OpenBinary opens the plugin at path, and checks that it cannot be changed by a user that
 // could not as well change the host: that it belongs to root, to this user or to
 // the owner of the host's binary, that neither others nor a foreign group may write
-// to it, and that the same goes for every directory that leads to it; on Windows that is asked of
-// their access control lists (statefile.GuardedFile). With a sum,
-// the SHA-256 of its content in hexadecimal, its content must have that.
+// to it, and that the same goes for every directory that leads to it; on
+// Windows that is the administrator's to see to. With a sum, the SHA-256 of its content in hexadecimal, its content must have that.
 func OpenBinary(path, sum string) (*Binary, error) {
 	path, err := filepath.Abs(path) // the plugin has another working directory
 	if err != nil {

@@ -40,7 +40,7 @@ func launch(ctx context.Context, c Command) (*Plugin, error) {
 	}
 	c.Mark.Launch = cmp.Or(c.Mark.Launch, NewLaunch())
 	child := newChild(ctx, c.command(binary, cert))
-	child.launch, child.limit = c.Mark.Launch, c.timeout()
+	child.limit = c.timeout()
 	handle := Handle{Target: wire.Target{Cert: cert, Key: key}, Launch: c.Mark.Launch}
 	if err := handle.start(c, child); err != nil {
 		endChild(child)
@@ -52,9 +52,6 @@ func launch(ctx context.Context, c Command) (*Plugin, error) {
 		endChild(child)
 		handle.removeDir()
 		return nil, child.explain(err)
-	}
-	if child.alone != nil {
-		plugin.warnings = append(plugin.warnings, fmt.Sprintf("what %s starts may outlive it: %v", plugin.Hello(), child.alone))
 	}
 	if c.OOMScoreAdj != nil {
 		if err := oomScore(child.pid, *c.OOMScoreAdj); err != nil {
@@ -136,7 +133,6 @@ func attach(ctx context.Context, h Handle, pid int, start uint64) (*Plugin, erro
 	if err != nil {
 		return nil, err
 	}
-	p.gather(h.Launch)
 	h.PID, h.Start = p.pid, p.start
 	plugin, err := connect(ctx, h, p)
 	if err != nil {

@@ -131,7 +131,6 @@ func End(ctx context.Context, h Handle) error {
 	switch {
 	case err == nil:
 		defer h.removeDir()
-		p.gather(h.Launch)
 		err = p.terminate(context.WithoutCancel(ctx))
 	case errors.Is(err, os.ErrProcessDone):
 		h.removeDir()

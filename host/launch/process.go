@@ -22,12 +22,11 @@ type process struct {
 	exit   Exit                  // written before exited is closed
 	end    func(Exit)            // closes exited; called once
 	forget func()                // ends the watch, where the process is no child
-	gather func(launch string)   // has what it started end with it, where the process is no child
 }
 
 func newProcess(pid int) *process {
 	exited := make(chan struct{})
-	p := &process{pid: pid, exited: exited, forget: func() {}, gather: func(string) {}}
+	p := &process{pid: pid, exited: exited, forget: func() {}}
 	p.end = func(e Exit) {
 		p.exit = e
 		close(exited)

@@ -20,7 +20,7 @@ import (
 
 // separate gives a plugin a session of its own, so that what is typed at the
 // host's terminal does not reach it.
-func separate(bool) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+func separate() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
 // StartTime returns when process pid started, in the kernel's ticks since boot. With
 // the pid it names a process for good. The error is os.ErrProcessDone when there

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-func separate(bool) *syscall.SysProcAttr { return nil }
+func separate() *syscall.SysProcAttr { return nil }
 
 // StartTime returns when process pid started. This system has no way to tell that we
 // know of; zero stands for that.

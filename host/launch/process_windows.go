@@ -13,14 +13,17 @@ import (
 	"golang.org/x/sys/windows"
 )
 
+func executable(string, os.FileInfo) error { return nil }
+
+func unstarted(_ string, err error) error { return err }
+
+// guardedWell has nothing to say: who may change the binary is the administrator's to see to.
+func guardedWell(string, os.FileInfo) error { return nil }
+
 // separate gives a plugin a process group of its own, so that Ctrl-C and Ctrl-Break at the
-// host's console do not reach it; and one that outlives the host leaves its job (Tie).
-func separate(outlives bool) *syscall.SysProcAttr {
-	flags := uint32(windows.CREATE_NEW_PROCESS_GROUP)
-	if outlives {
-		flags |= windows.CREATE_BREAKAWAY_FROM_JOB
-	}
-	return &syscall.SysProcAttr{CreationFlags: flags, HideWindow: true}
+// host's console do not reach it.
+func separate() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP, HideWindow: true}
 }
 
 // StartTime returns when process pid started, in 100 ns since 1601. With the pid it names a
@@ -80,7 +83,7 @@ func watch(pid int, start uint64) (*process, error) {
 	}
 	p := newProcess(pid)
 	p.start = now
-	p.signal, p.forget, p.gather = h.end, h.forget, h.gather
+	p.signal, p.forget = h.end, h.forget
 	go h.follow(p.end)
 	return p, nil
 }
@@ -89,18 +92,8 @@ func watch(pid int, start uint64) (*process, error) {
 type handles struct {
 	process, stop windows.Handle
 
-	mu     sync.Mutex // guards what is below, and both handles from being closed while they are used
-	job    job        // that the process is in, as far as is known
+	mu     sync.Mutex // guards closed, and both handles from being closed while they are used
 	closed bool
-}
-
-// gather has what the process started end with it, where the launch put it into a job.
-func (h *handles) gather(launch string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.closed && h.job == (job{}) {
-		h.job = findJob(launch, h.process)
-	}
 }
 
 // end ends the process, if that is what sig means. The others have no counterpart here: a
@@ -126,8 +119,7 @@ func (h *handles) forget() {
 	}
 }
 
-// follow calls ended when the process has, and ends then, or with forget. What the process started is
-// ended before.
+// follow calls ended when the process has, and ends then, or with forget.
 func (h *handles) follow(ended func(Exit)) {
 	which, err := windows.WaitForMultipleObjects([]windows.Handle{h.process, h.stop}, false, windows.INFINITE)
 	exit := Exit{Code: -1}
@@ -139,12 +131,9 @@ func (h *handles) follow(ended func(Exit)) {
 	h.closed = true
 	_, _ = windows.CloseHandle(h.process), windows.CloseHandle(h.stop)
 	h.mu.Unlock()
-	if err != nil || which != windows.WAIT_OBJECT_0 {
-		h.job.close()
-		return
+	if err == nil && which == windows.WAIT_OBJECT_0 {
+		ended(exit)
 	}
-	h.job.end()
-	ended(exit)
 }
 
 // oomScore has nothing to do: Windows has no score for when memory runs out.

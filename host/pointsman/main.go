@@ -29,7 +29,6 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
-	"github.com/pointsman/pointsman/host/launch"
 )
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -54,9 +53,6 @@ type usageError struct{ error }
 
 // execute does what the arguments say, and returns the exit.
 func execute(args []string, stdout, stderr io.Writer) int {
-	if err := launch.Tie(); err != nil {
-		fmt.Fprintf(stderr, "pointsman: what it starts may outlive it: %v\n", err)
-	}
 	root := rootVerb()
 	root.SetArgs(args)
 	root.SetOut(stdout)

@@ -40,7 +40,7 @@ SIGHUP reads the config file again.`,
 		Args: noWords(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			run := func(ctx context.Context, logs io.Writer) error { return runHost(ctx, c, logs) }
-			done, err := underManager(c, run)
+			done, err := asService(run)
 			if !done {
 				err = run(c.Context(), c.ErrOrStderr())
 			}
@@ -51,7 +51,6 @@ SIGHUP reads the config file again.`,
 		},
 	}
 	config.AddFlags(c.Flags())
-	mayBeManaged(c)
 	return c
 }
 

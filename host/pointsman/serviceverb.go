@@ -18,7 +18,7 @@ import (
 )
 
 func serviceVerb() *cobra.Command {
-	return group("service", "List the Services that the running host serves, and examine one", append(managerVerbs(), serviceListVerb(), serviceShowVerb())...)
+	return group("service", "List the Services that the running host serves, and examine one", serviceListVerb(), serviceShowVerb())
 }
 
 func serviceListVerb() *cobra.Command {

@@ -42,7 +42,6 @@ func (p Plugin) launch(ctx context.Context) (*live, error) {
 		Path:        p.Path,
 		SHA256:      p.SHA256,
 		Env:         p.Env,
-		Outlives:    true,
 		SocketDir:   p.socketDir(),
 		StateDir:    p.StateDir,
 		OOMScoreAdj: p.OOMScoreAdj,

@@ -56,8 +56,9 @@ func (a *adding) marked(own func() ([]address, error)) func() ([]address, error)
 	}
 	return func() ([]address, error) {
 		all, err := own()
+		ours := a.holding.Ours()
 		for i := range all {
-			all[i].foreign = all[i].foreign || a.holding.Ours(all[i].prefix.Addr())
+			all[i].foreign = all[i].foreign || ours(all[i].prefix.Addr())
 		}
 		return all, err
 	}
@@ -83,20 +84,20 @@ func (a *adding) ensure(ctx context.Context, all []netip.Addr, step func()) erro
 	return nil
 }
 
-// close ends what this process holds; the addresses stay for the next one.
-func (a *adding) close() error {
+// letGo has the next process add and remove addresses. All stay as they are.
+func (a *adding) letGo() error {
 	if a.holding == nil {
 		return nil
 	}
-	return a.holding.Close()
+	return a.holding.LetGo()
 }
 
-// sweep removes, or only names, every address that is noted and that no other process wants.
-func (a *adding) sweep(ctx context.Context, dry bool) ([]string, error) {
+// sweep removes, or only names, every address that is noted, unless another process serves.
+func (a *adding) sweep(dry bool) ([]string, error) {
 	if a.holding == nil {
 		return nil, nil
 	}
-	return a.holding.Sweep(ctx, dry)
+	return a.holding.Sweep(dry)
 }
 
 // mostNotes is how many Services of a family are named that lost an address.
@@ -142,11 +143,12 @@ func (d *direct) addressSteps() (steps []string) {
 	if d.adding.holding == nil {
 		return nil
 	}
+	ours := d.adding.holding.Ours()
 	for _, addr := range d.touchedAddrs() {
 		switch has := d.adding.holding.Has(addr); {
 		case d.borne(addr) && !has && !d.machine.own[addr]:
 			steps = append(steps, "add address "+addr.String())
-		case !d.borne(addr) && has && d.adding.holding.Ours(addr):
+		case !d.borne(addr) && has && ours(addr):
 			steps = append(steps, "remove address "+addr.String())
 		}
 	}
@@ -198,14 +200,14 @@ func (d *direct) unwanted() {
 // relinquish lets go of addresses at which nothing stands any more and, once after all was
 // adopted, of those that a process before this one left. What cannot be removed is tried again.
 func (d *direct) relinquish(ctx context.Context) {
-	if d.adding.holding == nil {
+	if d.adding.holding == nil || d.role != sdk.Active {
 		return
 	}
-	if err := d.adding.holding.Release(ctx, d.free()); err != nil && ctx.Err() == nil {
+	if err := d.adding.holding.Release(d.free()); err != nil {
 		d.log.Warn("an address of a Service that is gone stays; trying again", "err", err)
 	}
 	maps.DeleteFunc(d.unneeded, func(addr netip.Addr, _ bool) bool { return !d.adding.holding.Has(addr) })
-	if d.strays && d.role == sdk.Active {
+	if d.strays {
 		d.removeStrays(ctx)
 	}
 	d.adding.say(d.family, d.unaddressed())

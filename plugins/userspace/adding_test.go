@@ -166,7 +166,7 @@ func TestAddressRemovedUnderUs(t *testing.T) {
 	}
 	l.Gone(true)
 	eventually(t, func() error {
-		if notes := s.Report().Notes; len(notes) != 1 || !strings.HasPrefix(notes[0], "ns1/web/tcp4 is not served at "+front) || !strings.Contains(notes[0], "no loopback interface") {
+		if notes := s.Report().Notes; len(notes) != 1 || !strings.HasPrefix(notes[0], "ns1/web/tcp4 is not served at "+front) || !strings.Contains(notes[0], "to the loopback interface") {
 			return fmt.Errorf("notes: %q", notes)
 		}
 		return nil

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pointsman/pointsman/plugins/internal/addresses"
 	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -211,12 +210,7 @@ func probe(ctx context.Context, p place) error {
 // explain makes an error of relay.Listen one that says what to do. What no retry can
 // mend is a Refusal.
 func explain(p place, err error) error {
-	fault, unable := errors.AsType[*addresses.Fault](err)
 	switch {
-	case unable && fault.Hard:
-		return &sdk.Refusal{Field: "frontends", Why: fault.Why, Try: fault.Try}
-	case unable:
-		return err
 	case notOurs(err):
 		return &sdk.Refusal{
 			Field: "frontends",

@@ -4,7 +4,6 @@ package userspace
 
 import (
 	"context"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -35,6 +34,7 @@ func (d *direct) Hold(lock *ledger.Lock) {
 		return
 	}
 	d.handover.withdraw()
+	_ = d.adding.letGo() // closing a lock's file fails only if it is closed
 	for p, socket := range d.open {
 		if p.protocol == sdk.UDP {
 			delete(d.open, p)
@@ -97,8 +97,10 @@ func (p directPlan) Apply(ctx context.Context) ([]sdk.Failure, error) {
 	if closed {
 		p.steps = p.plan()
 	}
-	if p.role == sdk.Active {
-		p.inherit(ctx)
+	if p.role == sdk.Active && slices.ContainsFunc(p.steps, func(s step) bool { return s.verb == open }) {
+		if err := p.handover.take(ctx); err != nil {
+			p.log.Warn("the process that serves does not give its ports up", "err", err)
+		}
 	}
 	steps, failed, err := p.prepare(ctx, p.steps, p.listen)
 	if err != nil {
@@ -112,25 +114,12 @@ func (p directPlan) Apply(ctx context.Context) ([]sdk.Failure, error) {
 	} else {
 		p.handover.withdraw()
 		p.letGo()
+		if err := p.adding.letGo(); err != nil {
+			p.log.Warn("cannot let go of addresses", "err", err)
+		}
 	}
 	p.relinquish(ctx)
 	return failed, nil
-}
-
-// inherit opens the sockets by which another process serves what steps open, at addresses that an
-// interface has.
-func (p directPlan) inherit(ctx context.Context) {
-	var places []place
-	for _, s := range p.steps {
-		if at := s.claim.place; s.verb == open && p.retired[at] == nil && p.adding.unable[at.addr.Addr()] == nil {
-			places = append(places, at)
-		}
-	}
-	sockets, err := p.handover.take(ctx, p.relay, places)
-	if err != nil {
-		p.log.Warn("the process that serves hands its sockets over only in part", "err", err)
-	}
-	maps.Copy(p.open, sockets)
 }
 
 func (d *direct) listen(ctx context.Context, p place) error {

@@ -5,110 +5,65 @@ package userspace
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
-	"net/netip"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/pointsman/pointsman/internal/pipe"
-	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A handover is how a process that is to serve gets the sockets of the one that serves. On Windows
-// a port is one socket's: where two bind it by SO_REUSEADDR, which of them a client comes to is
-// not defined, and another program could do the same. But two processes can have the
-// socket. The one that serves listens on a pipe, and gives the successor a handle of each socket that
-// it asks for (WSADuplicateSocket). Like all of a process it is guarded by the frame.
+// A handover has the process that serves close its sockets when another one is to serve in its
+// place. On Windows a port belongs to one socket, so the next process can listen only then; a client
+// that connects between the two is refused. Connections that were accepted go on. The process that
+// serves listens on a pipe: whoever connects there wants the ports. Like all of a process it is
+// guarded by the frame.
 type handover struct {
 	path string // of the pipe
-	give func(ctx context.Context, r request) ([]handed, error)
+	give func(context.Context) error
 
 	end func() // ends what offer began; nil: nothing
 
-	mu  sync.Mutex // guards has, and the pipe from being made while this process asks by it
+	mu  sync.Mutex // guards has, and keeps run from making the pipe while take asks by it
 	has bool       // this process has the pipe
 }
 
-// A request is for the sockets at these places, all at once: a swap has few seconds.
-type request struct {
-	PID    uint32 // of the process that asks
-	Places []spot
-}
-
-// An answer has those that there are.
-type answer struct {
-	Handed []handed
-	Error  string
-}
-
-// handed is a socket of TCP, or says that the port of UDP is free now.
-type handed struct {
-	spot
-	Socket []byte
-}
-
-// A spot is a place, in JSON.
-type spot struct {
-	Protocol sdk.Protocol
-	Addr     netip.AddrPort
-}
-
 const (
-	handoverTimeout = 3 * time.Second        // of a request, and of a process that connects and asks nothing; the host gives a call 5 s
-	offerPeriod     = 100 * time.Millisecond // between two tries to have the pipe
+	handoverTimeout = 3 * time.Second        // of a request; the host gives a call 5 s
+	offerPeriod     = 100 * time.Millisecond // between two tries to make the pipe
 )
 
-// handsOver says by which pipe: processes that keep their ledger in one folder are those of one
-// node.
+// handsOver sets the pipe's name. Processes that keep their ledger in one folder serve one node.
 func (p *plugin) handsOver(dir string) {
 	sum := sha256.Sum256([]byte(dir))
 	p.handover.path = fmt.Sprintf("%spointsman-userspace-%x", pipe.Prefix, sum[:10])
-	p.handover.give = func(ctx context.Context, r request) (all []handed, err error) {
-		err = p.Beside(ctx, func() (err error) {
+	p.handover.give = func(ctx context.Context) error {
+		return p.Beside(ctx, func() error {
 			for _, f := range p.way.families {
-				if s := f.core(); s.writes {
-					some, failed := s.handOver(r)
-					all, err = append(all, some...), errors.Join(err, failed)
-				}
+				f.core().giveUpPorts()
 			}
-			return err
+			return p.adding.letGo()
 		})
-		return all, err
 	}
 }
 
-// handOver does so with the sockets of TCP, and closes those of UDP: their datagrams can be
-// divided between two processes by nothing.
-func (s *sockets) handOver(r request) (all []handed, err error) {
-	for _, a := range r.Places {
-		p := place{a.Protocol, a.Addr}
-		socket := s.open[p]
-		switch {
-		case socket == nil:
-		case p.protocol == sdk.TCP:
-			info, failed := relay.HandOver(socket, r.PID)
-			if failed != nil {
-				err = errors.Join(err, failed)
-				continue
-			}
-			all = append(all, handed{a, info})
-		default:
+// giveUpPorts closes all sockets. They are opened again if this process is to serve again.
+func (s *sockets) giveUpPorts() {
+	for p, socket := range s.open {
+		s.touched[p] = true
+		if p.protocol == sdk.UDP { // its flows share the port
 			delete(s.open, p)
-			s.touched[p] = true // opened again, if this process is to serve again
 			socket.Close()
-			all = append(all, handed{a, nil})
+			continue
 		}
+		s.release(p)
 	}
-	return all, err
 }
 
-// offer hands over what is asked for, until withdraw. Its goroutine ends then.
+// offer makes the pipe and answers there until withdraw. Its goroutine ends then.
 func (h *handover) offer() {
 	if h.end != nil {
 		return
@@ -127,11 +82,15 @@ func (h *handover) withdraw() {
 	}
 }
 
-// run has the pipe until ctx ends. While another process has it, that is the predecessor, which
-// has not let go of its sockets yet.
+// run has the pipe until ctx ends. As long as another process has it, which is the one that served
+// before, run tries again.
 func (h *handover) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		if l := h.listen(); l != nil {
+		h.mu.Lock()
+		l, err := pipe.Listen(h.path)
+		h.has = err == nil
+		h.mu.Unlock()
+		if err == nil {
 			h.serve(ctx, l)
 			h.mu.Lock()
 			h.has = false
@@ -144,19 +103,7 @@ func (h *handover) run(ctx context.Context) {
 	}
 }
 
-// listen makes the pipe. Nil: another process has it, or none can be made now.
-func (h *handover) listen() net.Listener {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	l, err := pipe.Listen(h.path)
-	if err != nil {
-		return nil
-	}
-	h.has = true
-	return l
-}
-
-// serve answers one process after the other.
+// serve gives the ports up for each process that connects, and closes the connection then.
 func (h *handover) serve(ctx context.Context, l net.Listener) {
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
 	defer l.Close()
@@ -165,72 +112,35 @@ func (h *handover) serve(ctx context.Context, l net.Listener) {
 		if err != nil {
 			return
 		}
-		h.answer(ctx, conn)
+		timed, cancel := context.WithTimeout(ctx, handoverTimeout)
+		if h.give(timed) == nil {
+			_, _ = conn.Write([]byte{1}) // if it cannot be told, it tries again
+		}
+		cancel()
+		_ = conn.Close()
 	}
 }
 
-// answer answers the one request of a process.
-func (h *handover) answer(ctx context.Context, conn net.Conn) {
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, handoverTimeout)
-	defer cancel()
-	_ = conn.SetDeadline(time.Now().Add(handoverTimeout))
-	var r request
-	if err := json.NewDecoder(conn).Decode(&r); err != nil {
-		return
-	}
-	var a answer
-	all, err := h.give(ctx, r)
-	if a.Handed = all; err != nil {
-		a.Error = err.Error()
-	}
-	_ = json.NewEncoder(conn).Encode(a)
-}
-
-// take opens the sockets of TCP at these places that another process serves by, and has it close those
-// of UDP. Where no process serves there are none. It does all it can, and says what failed.
-func (h *handover) take(ctx context.Context, r *relay.Relay, places []place) (map[place]relay.Socket, error) {
+// take has another process that serves close its sockets. Where no process serves it does nothing.
+func (h *handover) take(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(places) == 0 || h.has {
-		return nil, nil
+	if h.has {
+		return nil
 	}
-	asked := request{PID: uint32(os.Getpid())}
-	for _, p := range places {
-		asked.Places = append(asked.Places, spot{p.protocol, p.addr})
-	}
-	a, err := h.ask(ctx, asked)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if a.Error != "" {
-		err = errors.Join(err, errors.New(a.Error))
-	}
-	sockets := make(map[place]relay.Socket)
-	for _, given := range a.Handed {
-		if given.Protocol != sdk.TCP {
-			continue
-		}
-		s, failed := r.Adopt(given.Addr, given.Socket)
-		if failed != nil {
-			err = errors.Join(err, failed)
-			continue
-		}
-		sockets[place{given.Protocol, given.Addr}] = s
-	}
-	return sockets, err
-}
-
-// ask asks the process that serves.
-func (h *handover) ask(ctx context.Context, r request) (a answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, handoverTimeout)
 	defer cancel()
 	conn, err := pipe.Dial(ctx, h.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
-		return answer{}, err
+		return err
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(handoverTimeout))
-	return a, errors.Join(json.NewEncoder(conn).Encode(r), json.NewDecoder(conn).Decode(&a))
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		return fmt.Errorf("wait until another process has closed its sockets: %w", err)
+	}
+	return nil
 }

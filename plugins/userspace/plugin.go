@@ -96,7 +96,7 @@ type family interface {
 // Close ends everything that runs, as the end of the process would.
 func (p *plugin) Close() error {
 	err := p.Dataplane.Close()
-	return errors.Join(err, p.Beside(context.Background(), func() error { p.end(); return p.adding.close() }))
+	return errors.Join(err, p.Beside(context.Background(), func() error { p.end(); return p.adding.letGo() }))
 }
 
 // end closes all sockets, and ends what they have begun. The rules stay.

@@ -30,7 +30,7 @@ func (p *plugin) sweep(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]s
 		p.end()
 		p.forgetDoors(closed)
 	}
-	removed, unable := p.adding.sweep(ctx, l.DryRun)
+	removed, unable := p.adding.sweep(l.DryRun)
 	return slices.Concat(gone, swept, removed), errors.Join(err, unable)
 }
 

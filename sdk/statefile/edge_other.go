@@ -4,9 +4,15 @@
 
 package statefile
 
-import "os"
+import (
+	"errors"
+	"os"
+)
 
 const careful = 0
+
+// TryLock is not supported here.
+func TryLock(string) (*os.File, error) { return nil, errors.ErrUnsupported }
 
 // settle has nothing to do where directories cannot be synced.
 func settle(string) error { return nil }

@@ -82,6 +82,23 @@ func volume(dir string, s *syscall.Stat_t) bool {
 // careful opens nothing but what is at that very path, and waits for no other process.
 const careful = syscall.O_NOFOLLOW | syscall.O_NONBLOCK | syscall.O_NOCTTY
 
+// TryLock locks the file at path, which it makes. The lock ends when the file is closed, or with the
+// process. Where another one has the lock, the error is ErrLocked.
+func TryLock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|careful, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+		return f, nil
+	}
+	_ = f.Close()
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = ErrLocked
+	}
+	return nil, fmt.Errorf("lock %s: %w", path, err)
+}
+
 // settle makes a change of a directory's names last.
 func settle(dir string) error {
 	f, err := os.Open(dir)

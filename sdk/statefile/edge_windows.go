@@ -17,128 +17,34 @@ const careful = 0
 // settle has nothing to do: directories cannot be synced.
 func settle(string) error { return nil }
 
-// Guarded reports which other users could change what is in dir, if so. Dir and each folder that
-// leads to it must belong to this user, administrators or the system, and its access control list
-// must let no other user write to it, nor replace what leads to it.
-func Guarded(dir string) error {
-	real, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return err
-	}
-	if real, err = filepath.Abs(real); err != nil {
-		return err
-	}
-	me, err := user()
-	if err != nil {
-		return err
-	}
-	has, err := accessOf(real)
-	if err != nil {
-		return err
-	}
-	if err := has.guarded(real, me, name); err != nil {
-		return err
-	}
-	for at := real; at != filepath.Dir(at); {
-		at = filepath.Dir(at)
-		has, err := accessOf(at)
-		if err != nil {
-			return err
-		}
-		if err := has.leads(at, me, name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// Guarded has nothing to say: folders that MakeDir makes are closed to other users, and what an
+// administrator opens to them is not looked at.
+func Guarded(string) error { return nil }
 
-// accessOf reads the security descriptor of a folder or a file.
-func accessOf(path string) (access, error) {
-	has, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
+// TryLock locks the file at path, which it makes. The lock ends when the file is closed, or with the
+// process. Where another one has the lock, the error is ErrLocked.
+func TryLock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return access{}, fmt.Errorf("ask who may change %s: %w", path, err)
+		return nil, err
 	}
-	owner, _, err := has.Owner()
-	if err != nil {
-		return access{}, fmt.Errorf("ask whose %s is: %w", path, err)
+	err = windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, new(windows.Overlapped))
+	if err == nil {
+		return f, nil
 	}
-	if owner == nil {
-		return access{}, fmt.Errorf("%s has no owner", path)
+	_ = f.Close()
+	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) || errors.Is(err, windows.ERROR_IO_PENDING) {
+		err = ErrLocked
 	}
-	a := access{owner: owner.String()}
-	list, _, err := has.DACL()
-	switch {
-	case errors.Is(err, windows.ERROR_OBJECT_NOT_FOUND), err == nil && list == nil:
-		a.all = true
-		return a, nil
-	case err != nil:
-		return access{}, fmt.Errorf("ask who may change %s: %w", path, err)
-	}
-	for i := range uint32(list.AceCount) {
-		var ace *windows.ACCESS_ALLOWED_ACE
-		if err := windows.GetAce(list, i, &ace); err != nil {
-			return access{}, fmt.Errorf("ask who may change %s: %w", path, err)
-		}
-		if e, ok := entryOf(ace); ok {
-			a.entries = append(a.entries, e)
-		}
-	}
-	return a, nil
-}
-
-// Kinds of entries that golang.org/x/sys/windows has no names for.
-const (
-	deniedObject   = 0x6
-	deniedCallback = 0xa
-	deniedBoth     = 0xc
-)
-
-// entryOf is what ace allows; not ok, if it denies.
-func entryOf(ace *windows.ACCESS_ALLOWED_ACE) (entry, bool) {
-	e := entry{mask: uint32(ace.Mask), inherited: ace.Header.AceFlags&windows.INHERIT_ONLY_ACE != 0}
-	switch ace.Header.AceType {
-	case windows.ACCESS_DENIED_ACE_TYPE, deniedObject, deniedCallback, deniedBoth:
-		return entry{}, false
-	case windows.ACCESS_ALLOWED_ACE_TYPE:
-		e.user = (*windows.SID)(unsafe.Pointer(&ace.SidStart)).String()
-	default:
-		e.user, e.strange = fmt.Sprintf("an entry of kind %d", ace.Header.AceType), true
-	}
-	return e, true
-}
-
-// user is the SID of this process's user.
-func user() (string, error) {
-	u, err := windows.GetCurrentProcessToken().GetTokenUser()
-	if err != nil {
-		return "", fmt.Errorf("ask for this process's user: %w", err)
-	}
-	return u.User.Sid.String(), nil
-}
-
-// name is a user's or a group's, as people know it.
-func name(sid string) string {
-	parsed, err := windows.StringToSid(sid)
-	if err != nil {
-		return sid
-	}
-	account, domain, _, err := parsed.LookupAccount("")
-	if err != nil {
-		return sid
-	}
-	if domain != "" {
-		account = domain + `\` + account
-	}
-	return account + " (" + sid + ")"
+	return nil, fmt.Errorf("lock %s: %w", path, err)
 }
 
 // MakeDir makes dir, and the folders that lead to it, where they are not there yet: for this user,
-// administrators and the system alone.
+// administrators and the system alone, whatever the folder above passes on.
 func MakeDir(dir string) error {
-	if info, err := os.Stat(dir); err == nil {
-		if !info.IsDir() {
-			return &os.PathError{Op: "mkdir", Path: dir, Err: windows.ERROR_DIRECTORY}
-		}
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return &os.PathError{Op: "mkdir", Path: dir, Err: windows.ERROR_DIRECTORY}
+	} else if err == nil {
 		return nil
 	}
 	if parent := filepath.Dir(dir); parent != dir {
@@ -146,11 +52,11 @@ func MakeDir(dir string) error {
 			return err
 		}
 	}
-	me, err := user()
+	me, err := windows.GetCurrentProcessToken().GetTokenUser()
 	if err != nil {
-		return err
+		return fmt.Errorf("ask for this process's user: %w", err)
 	}
-	descriptor, err := windows.SecurityDescriptorFromString(private(me))
+	descriptor, err := windows.SecurityDescriptorFromString(fmt.Sprintf("D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;%s)", me.User.Sid))
 	if err != nil {
 		return fmt.Errorf("make folder %s: %w", dir, err)
 	}
@@ -164,10 +70,4 @@ func MakeDir(dir string) error {
 		return &os.PathError{Op: "mkdir", Path: dir, Err: err}
 	}
 	return nil
-}
-
-// private is the security descriptor of a folder that is made: its access control list is
-// protected from what the folder above would pass on.
-func private(me string) string {
-	return fmt.Sprintf("D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;%s)", me)
 }

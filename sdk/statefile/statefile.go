@@ -22,6 +22,9 @@ import (
 // Limit is how large a state file may be.
 const Limit = 1 << 20
 
+// ErrLocked says that another process, or another part of this one, has the lock.
+var ErrLocked = errors.New("it is locked")
+
 // ErrUnusable says that what is there is no state file.
 var ErrUnusable = errors.New("it is not used; remove it")
 

@@ -4,11 +4,8 @@ package wire
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-
-	"golang.org/x/sys/windows"
 
 	"github.com/pointsman/pointsman/internal/pipe"
 )
@@ -41,34 +38,4 @@ func (s socket) listen() (net.Listener, error) {
 		return nil, err
 	}
 	return pipe.Listen(s.address)
-}
-
-// A peer is the process at the other end of a pipe, which listens there; zero: it is not known.
-type peer struct{ pid int }
-
-func peerOf(conn net.Conn) (peer, error) {
-	handle, ok := conn.(interface{ Fd() uintptr })
-	if !ok {
-		return peer{}, errors.New("the connection has no handle")
-	}
-	var pid uint32
-	if err := windows.GetNamedPipeServerProcessId(windows.Handle(handle.Fd()), &pid); err != nil {
-		return peer{}, fmt.Errorf("ask which process listens: %w", err)
-	}
-	return peer{int(pid)}, nil
-}
-
-// trusted has nothing to add: the pipe's owner was looked at when it was opened.
-func trusted(net.Conn) error { return nil }
-
-// expected reports why the other end is not process pid, if so; with a pid of zero, any may be.
-func expected(conn net.Conn, pid int) error {
-	if pid == 0 {
-		return nil
-	}
-	p, err := peerOf(conn)
-	if err == nil && p.pid != pid {
-		err = fmt.Errorf("process %d is at the other end, and not %d", p.pid, pid)
-	}
-	return err
 }

@@ -1,30 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package addresses gives the addresses of Services to an interface of the machine, for a
-dataplane that can only listen where an interface has the address, and takes away what it gave
-and nothing else.
+Package addresses adds the addresses of Services to an interface of the machine, for a dataplane
+that can only listen where an interface has the address, and removes what it added and nothing
+else.
 
-	wanted, noted, observed ──▶ decide ──▶ note on disk ──▶ System.Add ──▶ note when it was made
-
-A note is on disk before its address is added, so that a process that is killed between the two
-leaves nothing unknown. Afterwards the note has the time at which the system made the address.
-An address is ours only where both agree: what another program has added in its place since has
-another time, is used as it is, and is never removed. Where the time is not in the note, since
+Each address is noted in a file before it is added, so that a process that is killed between the
+two leaves nothing unknown. Afterwards the note has the time at which the system made the address.
+An address is ours only where both agree: an address that another program has added in its place
+has another time. It is used as it is, and never removed. Where the time is not in the note, since
 the process was killed between, an address is ours if it has the form that Add gives it.
 
-Several processes share the notes, such as two during a swap to another binary. Each note names
-its holders; an address is removed when no holder lives that wants it. A process lives for as
-long as it has its lock, which the system frees with it. Without a reboot in between nothing
-that was noted is lost; with one, the system has forgotten the addresses, and their notes are
-dropped. So notes need not last through a power failure, and no write waits for the disk.
+One process at a time, the one that serves, adds and removes addresses: it has the lock. What it
+leaves when it ends is noted, and belongs to the next one. A reboot removes the addresses, and the
+next process then removes their notes.
 */
 package addresses
 
-import (
-	"fmt"
-	"net/netip"
-)
+import "net/netip"
 
 // A System has interfaces with addresses: that of this machine ([Here]), or a test's ([Fake]).
 type System interface {
@@ -77,6 +70,3 @@ const (
 	Duplicate              // another machine has it
 	Usable
 )
-
-// what names an address for people, on the interface that its note names.
-func what(addr netip.Addr, on string) string { return fmt.Sprintf("address %s on %q", addr, on) }

@@ -34,21 +34,13 @@
 //
 //   - Linux: one event loop for each processor (GOMAXPROCS), started by the first TCP
 //     listener. A loop owns its share of all connections, so these need no lock.
-//   - Windows: one poller for all TCP listeners, started by the first, and two for each connection.
 //   - elsewhere: one for each TCP listener, and two for each connection.
 //   - one reader for each UDP socket from its first Serve on, and one for each flow.
 //
 // # Windows
 //
-// There a port is one socket's. Where two sockets have it by SO_REUSEADDR, which of them a client
-// comes to is not defined, and a program that asks for the same could have clients, too; a listener
-// that is closed before the next one opens refuses clients meanwhile, and resets those that wait in it.
-// So a process hands its TCP listeners over to the next one (HandOver, Adopt: WSADuplicateSocket),
-// and both accept until it closes them.
-//
-// Package net cannot accept by such a socket: it puts each into a completion port, which is of
-// one process, and the socket of both is in that port for good. So a poller (WSAPoll) sees which
-// listeners have clients, and accepts them. To endpoints package net connects as elsewhere.
+// There a port belongs to one socket: another process can listen on it only after the socket is
+// closed. SO_REUSEADDR would let any program of the machine take the port.
 //
 // # Limits
 //

@@ -16,8 +16,7 @@ import (
 )
 
 // This file carries TCP with package net and goroutines, two for each
-// connection: that is how it is done on systems other than Linux. On Windows they are accepted
-// without package net.
+// connection: that is how it is done on systems other than Linux.
 
 // A netListener is a listener of package net.
 type netListener struct {
@@ -79,22 +78,8 @@ func (c netConn) original() (netip.AddrPort, error) {
 	return netip.AddrPort{}, errors.ErrUnsupported
 }
 
-// A half is one end of a connection that is relayed: a *net.TCPConn, or what does the same.
-type half interface {
-	io.ReadWriteCloser
-	CloseRead() error
-	CloseWrite() error
-	SetLinger(sec int) error // zero: Close resets it
-}
-
-// An inbound is the client's end of a connection.
-type inbound interface {
-	half
-	conn
-}
-
 // receive has a goroutine carry a connection, which is counted as open when receive returns.
-func (r *Relay) receive(c inbound, accept acceptor) {
+func (r *Relay) receive(c netConn, accept acceptor) {
 	if !r.group.add(c) {
 		return
 	}
@@ -105,14 +90,14 @@ func (r *Relay) receive(c inbound, accept acceptor) {
 
 // carry connects an accepted connection to an endpoint, and moves bytes until both have
 // ended.
-func (r *Relay) carry(client inbound, accept acceptor) {
+func (r *Relay) carry(client netConn, accept acceptor) {
 	defer r.group.remove(client)
 	server, from := accept(client)
 	endpoint := r.connect(server, from)
 	if endpoint == nil || !r.group.add(endpoint) {
 		r.counters.dialing.Add(-1)
 		if endpoint == nil {
-			abort(client)
+			abort(client.TCPConn)
 		}
 		return
 	}
@@ -120,7 +105,7 @@ func (r *Relay) carry(client inbound, accept acceptor) {
 	r.counters.established.Add(1) // first: it is one of both at any moment
 	defer r.counters.established.Add(-1)
 	r.counters.dialing.Add(-1)
-	r.join(client, endpoint)
+	r.join(client.TCPConn, endpoint)
 }
 
 // connect connects to an endpoint that accepts. Nil: none does.
@@ -153,13 +138,13 @@ func (r *Relay) connect(s *server, from sdk.Caller) *net.TCPConn {
 // The two pumps of a connection end each for itself, so that an end that has closed its
 // side can still receive (half-close). A reset on one side becomes one on the other.
 type pump struct {
-	from, to half
+	from, to *net.TCPConn
 	bytes    *atomic.Uint64
 	reset    *atomic.Bool // shared by both pumps: one side was reset
 }
 
 // join moves bytes both ways between client and endpoint until both have ended.
-func (r *Relay) join(client, endpoint half) {
+func (r *Relay) join(client, endpoint *net.TCPConn) {
 	var reset atomic.Bool
 	in := pump{from: client, to: endpoint, bytes: &r.counters.bytesIn, reset: &reset}
 	out := pump{from: endpoint, to: client, bytes: &r.counters.bytesOut, reset: &reset}
@@ -215,7 +200,7 @@ func (p *pump) copy() (readErr, writeErr error) {
 }
 
 // abort ends conn with a reset.
-func abort(conn half) {
+func abort(conn *net.TCPConn) {
 	_ = conn.SetLinger(0) // of a connection that is broken already: then it needs no reset
 	conn.Close()
 }

@@ -3,7 +3,6 @@
 package relay
 
 import (
-	"errors"
 	"net"
 	"net/netip"
 	"syscall"
@@ -55,13 +54,6 @@ func alive(c syscall.Conn) error {
 	}
 	return raw.Control(func(uintptr) {})
 }
-
-// What only Linux has: marks on packets, and the device by which a datagram came in.
-
-func withMark(uint32) func(network, address string, c syscall.RawConn) error { return nil }
-
-func (p *packets) receiveDevices() error { return errors.ErrUnsupported }
-func (p *packets) device() string        { return "" }
 
 // bindOnce binds a TCP socket and closes it at once.
 func bindOnce(at netip.AddrPort) error {
