@@ -155,10 +155,10 @@ type Served struct {
 	Endpoints []netip.AddrPort
 }
 
-// A Tracer can say what the kernel would do now with the first packet of a connection: it follows
-// the packet through everything that the kernel has at its hooks, also what other programs wrote, and through
-// nothing that the dataplane remembers; where the dataplane's own process carries connections, then through what that does
-// with one, and what it sends itself. Trace may run beside another call, as Inspect may.
+// A Tracer can walk the first packet of a connection through the rules that the kernel has now: those of iptables
+// and nf_tables, also of other programs, in the kernel's order of hooks and priorities. What decides otherwise, such
+// as IPVS or a process that relays connections, it names and does not follow. Trace may run beside another call, as
+// Inspect may.
 type Tracer interface {
 	Trace(context.Context, Packet) (Traced, error)
 }
@@ -171,22 +171,20 @@ type Packet struct {
 	In       string         // else: the interface that it comes in on; empty: that by which replies to From would leave
 }
 
-// A Traced is what can become of a packet.
+// A Traced is a walk through rules.
 type Traced struct {
-	Ways []Way // each place where it may end; several where chance decides
-
-	// CannotTell names what a Tracer does not understand, and where that is: the verdict depends on it.
-	// Empty: Ways are all that there is.
-	CannotTell string
+	Ways        []Way    // each place where it ends; several where rules choose at random
+	Notes       []string // what may decide besides the rules, such as a program of XDP, a sentence each
+	Connections []string // from the caller to the destination that conntrack has; rules of nat are not asked for them again
 }
 
-// A Way is one of those that a packet may take.
+// A Way is one on which a walk ends.
 type Way struct {
-	Verdict    Verdict        // Forward: nothing stops it
+	Verdict    Verdict        // Forward: no rule stops it
 	To         netip.AddrPort // where it goes, after translation; Packet.To: it is not translated
-	Share      float64        // of new connections; all are 1. Where it is not known whether a client is remembered, both are as likely
 	Masquerade bool           // what it is sent to sees the node, not the caller
-	Rules      []string       // that decided, in order, as an operator finds them; of the first ways only
+	Then       string         // what decides next and is not followed, such as IPVS; empty: Verdict is final
+	Steps      []string       // rules that matched and routes, in order, as an operator finds them; of the first ways only
 }
 
 // A Reporter can say how it is doing. Report is called each second, beside other

@@ -55,9 +55,10 @@ func (c *Client) Service(ctx context.Context, namespace, name string) (ServiceDe
 	return ask[ServiceDetail](ctx, c, http.MethodGet, "services/"+url.PathEscape(namespace)+"/"+url.PathEscape(name))
 }
 
-// Explain asks what becomes of a packet; from and to are as ParseQuestion reads them.
-func (c *Client) Explain(ctx context.Context, from, to string) (Explanation, error) {
-	return ask[Explanation](ctx, c, http.MethodGet, "explain?from="+url.QueryEscape(from)+"&to="+url.QueryEscape(to))
+// Explain asks what becomes of a packet; from and to are as ParseQuestion reads them. With try the host connects to
+// the endpoints.
+func (c *Client) Explain(ctx context.Context, from, to string, try bool) (Explanation, error) {
+	return ask[Explanation](ctx, c, http.MethodGet, fmt.Sprintf("explain?from=%s&to=%s&try=%t", url.QueryEscape(from), url.QueryEscape(to), try))
 }
 
 // Events asks what happened lately.

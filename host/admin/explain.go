@@ -17,6 +17,7 @@ type Question struct {
 	Pod      string         `json:"pod,omitempty"` // NAMESPACE/NAME of the caller, whose address the host looks up
 	To       netip.AddrPort `json:"to"`            // where it is sent
 	Protocol string         `json:"protocol"`      // tcp, udp or sctp
+	Try      bool           `json:"try,omitempty"` // whether to connect to the endpoints, over TCP
 }
 
 // Where a caller stands.
@@ -51,6 +52,9 @@ func ParseQuestion(from, to string) (Question, error) {
 	} else if q.Caller != CallerNode && q.Pod == "" {
 		return q, badQuestion("%q names no caller: want an address behind %s:", from, kind)
 	}
+	if name, _, _ := strings.Cut(to, ":"); isPod(name) && !startsWithAddr(name) {
+		return q, &Error{Code: http.StatusBadRequest, What: to + " is no address", Why: "want one at which the Service is reached", Try: "pointsman service show " + name}
+	}
 	dest, protocol, _ := strings.Cut(to, "/")
 	q.Protocol = cmp.Or(strings.ToLower(protocol), "tcp")
 	if q.Protocol != "tcp" && q.Protocol != "udp" && q.Protocol != "sctp" {
@@ -72,6 +76,13 @@ func isPod(word string) bool {
 	return ok && namespace != "" && name != "" && !strings.ContainsAny(word, ":%\\ ") && !strings.Contains(name, "/")
 }
 
+// startsWithAddr reports whether what stands before a slash is an address: "10.96.0.10/udp".
+func startsWithAddr(word string) bool {
+	before, _, _ := strings.Cut(word, "/")
+	_, err := netip.ParseAddr(before)
+	return err == nil
+}
+
 func badQuestion(format string, args ...any) error {
 	return &Error{Code: http.StatusBadRequest, What: fmt.Sprintf(format, args...), Try: "pointsman explain 10.244.1.7 10.96.0.10:80"}
 }
@@ -82,7 +93,7 @@ const (
 	VerdictCannotTell = "cannot tell" // it depends on what the host does not know
 )
 
-// An Explanation is what is to become of a packet, why, and what the dataplane has instead.
+// An Explanation is what is to become of a packet, why, and what the node has instead.
 type Explanation struct {
 	Meta
 	Question
@@ -96,7 +107,7 @@ type Explanation struct {
 	Why        string      `json:"why,omitempty"`        // it is in that state
 	Programmed *Programmed `json:"programmed,omitempty"` // the frontend as the dataplane has just read it
 	Unread     string      `json:"unread,omitempty"`     // why Programmed is missing
-	Kernel     *Traced     `json:"kernel,omitempty"`     // what the kernel would do now; nil: see Untraced
+	Kernel     *Traced     `json:"kernel,omitempty"`     // how it goes through the rules of the node now; nil: see Untraced
 	Untraced   string      `json:"untraced,omitempty"`   // why Kernel is missing
 	Remedies   []string    `json:"remedies,omitempty"`   // what may be done, where the packet does not reach an endpoint
 }
@@ -110,25 +121,26 @@ type Step struct {
 // A Share is an endpoint that a packet may be sent to.
 type Share struct {
 	Address    string  `json:"address"`
-	Share      float64 `json:"share"`      // of new connections without affinity; all are 1
-	Masquerade bool    `json:"masquerade"` // it sees this node in the caller's place
+	Share      float64 `json:"share"`           // of new connections without affinity; all are 1
+	Masquerade bool    `json:"masquerade"`      // it sees this node in the caller's place
+	Tried      string  `json:"tried,omitempty"` // what came back from a connection to it; empty: none was tried
 }
 
-// A Traced is what the kernel would do now with the packet, by all that it has at its hooks, also
-// what other programs wrote.
+// A Traced is how the packet goes through the rules of the node now, also those of other programs.
 type Traced struct {
-	Ways       []Way  `json:"ways"`                 // each place where it may end
-	CannotTell string `json:"cannotTell,omitempty"` // what is not understood, and where: the ways are not known
-	Differs    string `json:"differs,omitempty"`    // from the verdict that it should come to
+	Ways        []Way    `json:"ways"`                  // several where rules choose at random; one that Differs first
+	Differs     string   `json:"differs,omitempty"`     // from the verdict that it should come to
+	Notes       []string `json:"notes,omitempty"`       // what may decide besides the rules
+	Connections []string `json:"connections,omitempty"` // from the caller to the destination that conntrack has
 }
 
-// A Way is one of those that the packet may take.
+// A Way is one on which the walk ends.
 type Way struct {
 	Verdict    string   `json:"verdict"` // forward, reject, drop
 	To         string   `json:"to"`      // where it goes, after translation
-	Share      float64  `json:"share"`   // of new connections; all are 1
 	Masquerade bool     `json:"masquerade"`
-	Rules      []string `json:"rules,omitempty"` // that decided, in order; of the first ways only
+	Then       string   `json:"then,omitempty"`  // what decides next and is not followed, such as IPVS
+	Steps      []string `json:"steps,omitempty"` // rules that matched and routes, in order; of the first ways only
 }
 
 // An Unused endpoint is one that the packet is not sent to.

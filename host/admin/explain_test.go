@@ -28,6 +28,8 @@ func TestParseQuestion(t *testing.T) {
 		{"10.0.0.1", "10.96.0.10", `"10.96.0.10" is nowhere to send to: want ADDRESS:PORT, such as`},
 		{"10.0.0.1", "10.96.0.10:0", `is nowhere to send to`},
 		{"10.0.0.1", "web:80", `is nowhere to send to`},
+		{"10.0.0.1", "shop/web:80", `shop/web:80 is no address: want one at which the Service is reached; try: pointsman service show shop/web`},
+		{"10.0.0.1", "10.96.0.10/udp", `is nowhere to send to`},
 		{"10.0.0.1", "10.96.0.10:80/icmp", `has no protocol of Services: want tcp, udp or sctp`},
 		{"10.0.0.1", "[fd00::1]:80", "10.0.0.1 and fd00::1 are of two IP families"},
 	} {
@@ -46,11 +48,11 @@ func TestParseQuestion(t *testing.T) {
 // mistake.
 func TestExplainOverTheSocket(t *testing.T) {
 	c := NewClient(serve(t))
-	x, err := c.Explain(t.Context(), "pod:10.244.1.7", "10.96.0.10:53/udp")
-	if err != nil || x.Kind != "Explanation" || x.Verdict != "forward" || x.Caller != CallerPod || x.To.Port() != 53 {
+	x, err := c.Explain(t.Context(), "pod:10.244.1.7", "10.96.0.10:53/udp", true)
+	if err != nil || x.Kind != "Explanation" || x.Verdict != "forward" || x.Caller != CallerPod || x.To.Port() != 53 || !x.Try {
 		t.Errorf("%+v, %v", x, err)
 	}
-	if _, err := c.Explain(t.Context(), "web", "10.96.0.10:80"); err == nil || !strings.Contains(err.Error(), "names no caller") {
+	if _, err := c.Explain(t.Context(), "web", "10.96.0.10:80", false); err == nil || !strings.Contains(err.Error(), "names no caller") {
 		t.Errorf("of no caller: %v", err)
 	}
 }

@@ -131,6 +131,7 @@ func (b Backend) explain(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	q.Try, _ = strconv.ParseBool(r.URL.Query().Get("try"))
 	x, err := b.Explain(r.Context(), q)
 	x.Meta = meta("Explanation")
 	return x, err

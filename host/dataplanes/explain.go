@@ -4,48 +4,70 @@ package dataplanes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
-	"strings"
+	"sync"
+	"syscall"
+	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// Explain says what is to become of a packet on this node by the contract, why, and what the
-// dataplane that serves has there instead.
+// Explain says what is to become of a packet on this node by the contract and why, what the dataplane that serves has
+// there, and how the packet goes through the rules of the node.
 func (set *Set) Explain(ctx context.Context, q admin.Question) (admin.Explanation, error) {
 	own, err := addressesNow()
 	if err != nil {
 		return admin.Explanation{}, err
 	}
-	pod, err := set.pod(ctx, &q, own)
+	x := explanation{Explanation: admin.Explanation{Question: q, Steps: []admin.Step{}, Endpoints: []admin.Share{}}, node: set.Tracker.Node(), own: own}
+	if why := set.Unanswered(); why != "" {
+		x.step("source", why)
+		x.Verdict = admin.VerdictCannotTell
+		return x.Explanation, nil
+	}
+	pod, err := set.pod(ctx, &x.Question, own)
 	if err != nil {
 		return admin.Explanation{}, err
 	}
-	x := explanation{Explanation: admin.Explanation{Question: q, Steps: []admin.Step{}, Endpoints: []admin.Share{}}, node: set.Tracker.Node(), own: own}
 	if pod != "" {
 		x.step("pod", pod)
 	}
 	m := set.Tracker.Match(q.To, protocols[q.Protocol], own)
 	if m.Why != "" {
-		x.unmatched(m)
-		set.trace(ctx, &x, m)
-		return x.Explanation, nil
+		x.step("frontend", "none: "+m.Why)
+		x.Verdict = admin.VerdictPass
+		if m.Depends {
+			x.Verdict = admin.VerdictCannotTell
+		}
+	} else {
+		x.Service, x.Frontend = m.Service.Name.String(), m.Frontend.String()
+		x.step("frontend", fmt.Sprintf("%s of %s", x.Frontend, x.Service))
+		x.decide(m)
+		set.observe(ctx, &x, m)
 	}
-	x.Service, x.Frontend = m.Service.Name.String(), m.Frontend.String()
-	x.step("frontend", fmt.Sprintf("%s of %s", x.Frontend, x.Service))
-	x.decide(m)
-	x.limit(set.serving().status().Description.Limits)
-	set.observe(ctx, &x, m)
-	set.trace(ctx, &x, m)
-	x.remedy(m)
+	if q.Try && q.Protocol == "tcp" {
+		x.connect(ctx)
+	}
+	set.walk(ctx, &x, m)
 	return x.Explanation, nil
+}
+
+// Unanswered says why it is not known which Services there are; empty: it is known.
+func (set *Set) Unanswered() string {
+	if set.Tracker.HasSynced() {
+		return ""
+	}
+	return "it has not answered yet, so that it is not known which Services there are; see pointsman status"
 }
 
 var protocols = map[string]sdk.Protocol{"tcp": sdk.TCP, "udp": sdk.UDP, "sctp": sdk.SCTP}
@@ -77,14 +99,8 @@ func (x *explanation) step(question, answer string) {
 	x.Steps = append(x.Steps, admin.Step{Question: question, Answer: answer})
 }
 
-// unmatched explains a packet that no frontend is for.
-func (x *explanation) unmatched(m track.Match) {
-	x.step("frontend", "none: "+m.Why)
-	x.Verdict = admin.VerdictPass
-	if m.Depends {
-		x.Verdict = admin.VerdictCannotTell
-		x.Remedies = append(x.Remedies, "send to another address of this node, or see the option with pointsman config show")
-	}
+func (x *explanation) try(format string, args ...any) {
+	x.Remedies = append(x.Remedies, fmt.Sprintf(format, args...))
 }
 
 // decide takes the contract's decision. Where pods are told by their interface, which a question does not
@@ -92,18 +108,17 @@ func (x *explanation) unmatched(m track.Match) {
 func (x *explanation) decide(m track.Match) {
 	from, why, known := x.caller(m)
 	route, steps := m.Route(from, x.node)
+	x.step("caller", why)
 	if !known {
 		as := from
 		as.From = sdk.OnPod
 		pods, _ := m.Route(as, x.node)
 		if pods.Verdict != route.Verdict || pods.Masquerade != route.Masquerade || !slices.Equal(pods.Endpoints, route.Endpoints) {
-			x.step("caller", why)
 			x.Verdict = admin.VerdictCannotTell
-			x.Remedies = append(x.Remedies, fmt.Sprintf("ask for pod:%s if that is a pod of this node, or for outside:%s", from.Addr, from.Addr))
+			x.try("ask for pod:%s if that is a pod of this node, or for outside:%s", from.Addr, from.Addr)
 			return
 		}
 	}
-	x.step("caller", why)
 	for _, s := range steps {
 		x.step(s.Question, s.Answer)
 	}
@@ -114,24 +129,6 @@ func (x *explanation) decide(m track.Match) {
 	}
 	if route.Verdict == sdk.Forward && m.Service.Affinity > 0 {
 		x.step("affinity", fmt.Sprintf("a client that called within the last %s keeps its endpoint, as long as that is one of these", m.Service.Affinity))
-	}
-}
-
-// limit says where the dataplane does not do what the contract asks, as it declares itself.
-func (x *explanation) limit(limits []sdk.Limit) {
-	for _, l := range limits {
-		switch {
-		case l == sdk.LimitNoDrop && x.Verdict == sdk.Drop.String():
-			x.Verdict = sdk.Reject.String()
-		case l == sdk.LimitNoClientAddress && x.Verdict == sdk.Forward.String():
-			for i := range x.Endpoints {
-				x.Endpoints[i].Masquerade = true
-			}
-		case l == sdk.LimitAffinityPerFrontend && x.answer("affinity") != "":
-		default:
-			continue
-		}
-		x.step("limit", fmt.Sprintf("%s: %s", l, Meaning(l)))
 	}
 }
 
@@ -169,12 +166,11 @@ func (x *explanation) nodeAddr() netip.Addr {
 	if x.own(x.To.Addr()) {
 		return x.To.Addr()
 	}
-	for _, addr := range x.node.Addrs {
-		if addr.Is4() == x.To.Addr().Is4() {
-			return addr
-		}
+	i := slices.IndexFunc(x.node.Addrs, func(a netip.Addr) bool { return a.Is4() == x.To.Addr().Is4() })
+	if i < 0 {
+		return netip.Addr{}
 	}
-	return netip.Addr{}
+	return x.node.Addrs[i]
 }
 
 // observe adds what the dataplane has of the frontend, and which endpoints it does not use.
@@ -186,16 +182,17 @@ func (set *Set) observe(ctx context.Context, x *explanation, m track.Match) {
 		return // it was deleted meanwhile
 	}
 	main := set.serving()
-	x.State, x.Why, _ = main.state(s, s.Ports[i])
+	if x.State, x.Why, _ = main.state(s, s.Ports[i]); x.State != health.Served && x.State != health.NoEndpoints {
+		x.try("it is %s, so that the kernel may have something else; see pointsman service show %s", x.State, key)
+	}
 	for _, e := range endpoints[i] {
+		why := e.NotCluster
+		if x.local {
+			why = e.NotLocal
+		}
 		used := slices.ContainsFunc(x.Endpoints, func(s admin.Share) bool { return s.Address == e.Addr.String() })
-		if why := e.NotCluster; !used && x.Verdict != admin.VerdictCannotTell {
-			if x.local {
-				why = e.NotLocal
-			}
-			if why != "" {
-				x.Unused = append(x.Unused, admin.Unused{Address: e.Addr.String(), Why: why})
-			}
+		if why != "" && !used && x.Verdict != admin.VerdictCannotTell {
+			x.Unused = append(x.Unused, admin.Unused{Address: e.Addr.String(), Why: why})
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, readBack)
@@ -212,36 +209,94 @@ func (set *Set) observe(ctx context.Context, x *explanation, m track.Match) {
 	}
 }
 
-// remedy says what may be done where the packet does not reach an endpoint.
-func (x *explanation) remedy(m track.Match) {
-	add := func(format string, args ...any) { x.Remedies = append(x.Remedies, fmt.Sprintf(format, args...)) }
-	service := m.Service.Name.Namespace + "/" + m.Service.Name.Service
-	if x.State != "" && x.State != health.Served && x.State != health.NoEndpoints {
-		add("it is %s, so that the kernel may have something else; see pointsman service show %s", x.State, service)
+// mostTried is how many endpoints are tried.
+const mostTried = 8
+
+// connect opens one connection to each endpoint, from this node, and says what came back.
+func (x *explanation) connect(ctx context.Context) {
+	var wg sync.WaitGroup
+	for i := range x.Endpoints[:min(len(x.Endpoints), mostTried)] {
+		e := &x.Endpoints[i]
+		wg.Go(func() {
+			conn, err := (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "tcp", e.Address)
+			e.Tried = cameBack(err)
+			if err == nil {
+				conn.Close()
+			}
+		})
 	}
-	turnedAway := x.Verdict == sdk.Drop.String() || x.Verdict == sdk.Reject.String()
+	wg.Wait()
+}
+
+// cameBack says what became of an attempt to connect.
+func cameBack(err error) string {
 	switch {
-	case turnedAway && !strings.HasPrefix(x.answer("allowed"), "yes"):
-		add("call from another address, or add it to spec.loadBalancerSourceRanges of %s", service)
-	case turnedAway && len(m.Service.Cluster) > 0:
-		add("call a node that has an endpoint, or set the traffic policy of %s to Cluster", service)
-	case turnedAway:
-		add("see why no endpoint may be used: pointsman service show %s", service)
+	case err == nil:
+		return "connected"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "refused"
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.ETIMEDOUT):
+		return "timed out"
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
+		return "no route"
 	}
-	if rule := x.stopped(); rule != "" && !turnedAway {
-		add("this is what stops it: %s; if Pointsman did not write that, remove it, or let the packet pass before it", rule)
+	return err.Error()
+}
+
+// walk adds how the packet goes through the rules of the node, as the dataplane that serves reads them.
+func (set *Set) walk(ctx context.Context, x *explanation, m track.Match) {
+	ctx, cancel := context.WithTimeout(ctx, readBack)
+	defer cancel()
+	main := set.serving()
+	remote := main.remote()
+	if remote == nil {
+		x.Untraced = errNoProcess.Error()
+		return
 	}
-	if x.Programmed != nil && x.Programmed.Differs != "" {
-		add("the dataplane has something else there: it puts back what is gone within seconds, and takes away what was added within minutes; if it stays so, see pointsman events and pointsman plugin logs")
+	from, _, _ := x.caller(m)
+	traced, err := remote.Trace(ctx, sdk.Packet{
+		Protocol: protocols[x.Protocol], From: netip.AddrPortFrom(from.Addr, 0), To: x.To, Origin: from.From,
+	})
+	switch {
+	case errors.Is(err, wire.ErrUnsupported):
+		x.Untraced = fmt.Sprintf("%s cannot trace packets", main.name)
+	case err != nil:
+		x.Untraced = err.Error()
+	default:
+		x.walked(traced)
 	}
 }
 
-// answer returns how a question was settled; empty: it did not come to that.
-func (x *explanation) answer(question string) string {
-	for _, s := range x.Steps {
-		if s.Question == question {
-			return s.Answer
+// walked adds a walk. A way that differs from the verdict comes first.
+func (x *explanation) walked(t sdk.Traced) {
+	x.Kernel = &admin.Traced{Ways: []admin.Way{}, Notes: t.Notes, Connections: t.Connections}
+	for _, w := range t.Ways {
+		way := admin.Way{Verdict: w.Verdict.String(), To: w.To.String(), Masquerade: w.Masquerade, Then: w.Then, Steps: w.Steps}
+		differs := x.differs(w)
+		if differs == "" || x.Kernel.Differs != "" {
+			x.Kernel.Ways = append(x.Kernel.Ways, way)
+			continue
+		}
+		x.Kernel.Differs, x.Kernel.Ways = differs, slices.Insert(x.Kernel.Ways, 0, way)
+		if n := len(w.Steps); n > 0 && w.Verdict != sdk.Forward && x.Verdict != w.Verdict.String() {
+			x.try("this is what stops it: %s; if Pointsman did not write that, remove it, or let the packet pass before it", w.Steps[n-1])
 		}
 	}
-	return ""
+}
+
+// differs says where a way ends otherwise than the packet should; empty: it does not, or that is not known.
+func (x *explanation) differs(w sdk.Way) string {
+	passes := w.Verdict == sdk.Forward && w.To == x.To
+	isEndpoint := slices.ContainsFunc(x.Endpoints, func(s admin.Share) bool { return s.Address == w.To.String() })
+	switch {
+	case x.Verdict == admin.VerdictCannotTell, w.Then != "", w.Verdict == sdk.Forward && isEndpoint:
+		return ""
+	case w.Verdict.String() == x.Verdict && w.Verdict != sdk.Forward, passes && x.Verdict == admin.VerdictPass:
+		return ""
+	case passes:
+		return "no rule takes it, so that it goes on as it was sent"
+	case w.Verdict == sdk.Forward:
+		return fmt.Sprintf("it is sent to %s, which is none of its endpoints", w.To)
+	}
+	return fmt.Sprintf("it comes to %s, not %s", w.Verdict, x.Verdict)
 }

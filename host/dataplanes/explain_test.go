@@ -3,11 +3,14 @@
 package dataplanes
 
 import (
+	"errors"
+	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -93,11 +96,11 @@ func TestExplain(t *testing.T) {
 		{"what calls itself", byRange, "10.244.1.1", "172.30.0.1:80", "forward", "10.244.1.1:8080* 10.244.2.1:8080", "", nil},
 		{"a process of this node", byRange, "node", "172.30.0.1:80", "forward", "10.244.1.1:8080* 10.244.2.1:8080*", "",
 			[]string{"a process of this node, with the address 192.0.2.10"}},
-		{"no endpoint", byRange, podOfNode, "172.30.0.3:80", "reject", "", "", []string{"pointsman service show shop/none"}},
-		{"none is near", byRange, client, "203.0.113.2:80", "drop", "", "10.244.2.2:8080", []string{"call a node that has an endpoint"}},
+		{"no endpoint", byRange, podOfNode, "172.30.0.3:80", "reject", "", "", nil},
+		{"none is near", byRange, client, "203.0.113.2:80", "drop", "", "10.244.2.2:8080", []string{"none of the 1 is on this node"}},
 		{"none is near, and a pod calls", byRange, podOfNode, "203.0.113.2:80", "forward", "10.244.2.2:8080", "", nil},
 		{"another port", byRange, podOfNode, "172.30.0.1:81", "pass", "", "", []string{"which is not reached at port 81/tcp"}},
-		{"a node port on loopback", byRange, "node", "127.0.0.1:30002", "cannot tell", "", "", []string{"localhostNodePorts", "another address of this node"}},
+		{"a node port on loopback", byRange, "node", "127.0.0.1:30002", "cannot tell", "", "", []string{"localhostNodePorts"}},
 		{"pods by their bridge", byBridge, podOfNode, "172.30.0.1:80", "cannot tell", "", "", []string{"ask for pod:10.244.1.7", "outside:10.244.1.7"}},
 		{"a pod, as is said", byBridge, "pod:" + podOfNode, "172.30.0.1:80", "forward", "10.244.1.1:8080 10.244.2.1:8080", "", []string{"as you say"}},
 		{"another machine, as is said", byBridge, "outside:" + podOfNode, "172.30.0.1:80", "forward", "10.244.1.1:8080* 10.244.2.1:8080*", "", []string{"as you say"}},
@@ -149,99 +152,95 @@ func shares(x admin.Explanation) string {
 	return strings.Join(all, " ")
 }
 
-// TestLimits: what a dataplane cannot do, and declares, is what becomes of the packet.
-func TestLimits(t *testing.T) {
+// TestBeforeTheSource: before it has answered, nothing is said of a packet.
+func TestBeforeTheSource(t *testing.T) {
 	t.Parallel()
-	every := []sdk.Limit{sdk.LimitNoDrop, sdk.LimitNoClientAddress, sdk.LimitAffinityPerFrontend, sdk.LimitDiesWithProcess}
-	for _, c := range []struct {
-		verdict, want string
-		masquerade    bool
-		said          int
-	}{
-		{"drop", "reject", false, 1},
-		{"forward", "forward", true, 1},
-		{"reject", "reject", false, 0},
-	} {
-		x := explanation{Explanation: admin.Explanation{Verdict: c.verdict, Endpoints: []admin.Share{{Address: "10.0.0.1:80"}}}}
-		x.limit(every)
-		if x.Verdict != c.want || x.Endpoints[0].Masquerade != c.masquerade || len(x.Steps) != c.said {
-			t.Errorf("%s: %+v", c.verdict, x.Explanation)
-		}
+	tracker := track.New(nil)
+	p := filled(t, "m", tracker, sdk.FeatureIPv4)
+	set := newSet(Settings{Tracker: tracker, Reports: p.reports, Begun: &config.Host{}}, nil, p)
+	q, _ := admin.ParseQuestion("node", "172.30.0.1:80")
+	x, err := set.Explain(t.Context(), q)
+	if err != nil || x.Verdict != admin.VerdictCannotTell || len(x.Steps) != 1 || !strings.Contains(x.Steps[0].Answer, "has not answered yet") {
+		t.Errorf("%+v, %v", x, err)
 	}
-	x := explanation{Explanation: admin.Explanation{Verdict: "forward"}}
-	x.step("affinity", "it keeps one")
-	x.limit(every)
-	if x.answer("limit") == "" || len(x.Steps) != 3 {
-		t.Errorf("with affinity: %+v", x.Steps)
+	if _, err := set.Service(t.Context(), "shop", "web"); err == nil || !strings.Contains(err.Error(), "has not answered yet") {
+		t.Errorf("a Service: %v", err)
+	}
+	if set.Unanswered() == "" || explained(t, sdk.Pods{}).Unanswered() != "" {
+		t.Error("it is not told apart whether the source has answered")
 	}
 }
 
-// TestKernelDiffers says where the kernel would do something else than is right, and nothing where
-// that is not known.
+// TestKernelDiffers says where the rules do something else than is right, and nothing where that is not known.
 func TestKernelDiffers(t *testing.T) {
 	t.Parallel()
 	to := netip.MustParseAddrPort("172.30.0.1:80")
 	way := func(v sdk.Verdict, addr string) sdk.Way {
-		w := sdk.Way{Verdict: v}
-		if addr != "" {
-			w.To = netip.MustParseAddrPort(addr)
-		}
-		return w
+		return sdk.Way{Verdict: v, To: netip.MustParseAddrPort(addr)}
 	}
+	then := way(sdk.Forward, to.String())
+	then.Then = "IPVS"
 	for _, c := range []struct {
-		name, verdict, unknown string
-		ways                   []sdk.Way
-		want                   string
+		name, verdict string
+		way           sdk.Way
+		want          string
 	}{
-		{"as is right", "forward", "", []sdk.Way{way(sdk.Forward, "10.0.0.1:80")}, ""},
-		{"an endpoint too many", "forward", "", []sdk.Way{way(sdk.Forward, "10.0.0.1:80"), way(sdk.Forward, "10.9.9.9:80")}, "10.9.9.9:80, which is none of its endpoints"},
-		{"untouched", "forward", "", []sdk.Way{way(sdk.Forward, to.String())}, "no rule takes it"},
-		{"untouched, and to be refused", "reject", "", []sdk.Way{way(sdk.Forward, to.String())}, "no rule takes it"},
-		{"dropped", "forward", "", []sdk.Way{way(sdk.Drop, "")}, "it would come to drop, not forward"},
-		{"dropped, and to be refused", "reject", "", []sdk.Way{way(sdk.Drop, "")}, "it would come to drop, not reject"},
-		{"no Service's", "pass", "", []sdk.Way{way(sdk.Forward, to.String())}, ""},
-		{"no Service's, and led away", "pass", "", []sdk.Way{way(sdk.Forward, "10.0.0.1:80")}, "as if a Service were there"},
-		{"no Service's, and dropped", "pass", "", []sdk.Way{way(sdk.Drop, "")}, "it is turned away (drop)"},
-		{"beyond the model", "forward", "a rule of BPF", []sdk.Way{way(sdk.Drop, "")}, ""},
-		{"what is right is not known", "cannot tell", "", []sdk.Way{way(sdk.Drop, "")}, ""},
+		{"as is right", "forward", way(sdk.Forward, "10.0.0.1:80"), ""},
+		{"an endpoint too many", "forward", way(sdk.Forward, "10.9.9.9:80"), "10.9.9.9:80, which is none of its endpoints"},
+		{"untouched", "forward", way(sdk.Forward, to.String()), "no rule takes it"},
+		{"untouched, and to be refused", "reject", way(sdk.Forward, to.String()), "no rule takes it"},
+		{"dropped", "forward", way(sdk.Drop, "10.0.0.1:80"), "it comes to drop, not forward"},
+		{"dropped, and to be refused", "reject", way(sdk.Drop, to.String()), "it comes to drop, not reject"},
+		{"refused", "reject", way(sdk.Reject, to.String()), ""},
+		{"no Service's", "pass", way(sdk.Forward, to.String()), ""},
+		{"no Service's, and led away", "pass", way(sdk.Forward, "10.9.9.9:80"), "10.9.9.9:80, which is none"},
+		{"no Service's, and dropped", "pass", way(sdk.Drop, to.String()), "it comes to drop, not pass"},
+		{"something else decides", "forward", then, ""},
+		{"what is right is not known", "cannot tell", way(sdk.Drop, to.String()), ""},
 	} {
 		x := explanation{Explanation: admin.Explanation{Question: admin.Question{To: to}, Verdict: c.verdict, Endpoints: []admin.Share{{Address: "10.0.0.1:80"}}}}
-		got := x.differs(sdk.Traced{Ways: c.ways, CannotTell: c.unknown})
-		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+		if got := x.differs(c.way); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
 }
 
-// TestRemedyNamesTheRule that stops a packet which is to reach an endpoint.
-func TestRemedyNamesTheRule(t *testing.T) {
+// TestWalked: a way that differs comes first, and the rule that stops it is named.
+func TestWalked(t *testing.T) {
 	t.Parallel()
-	m := track.Match{Service: sdk.Service{Name: sdk.Name{Namespace: "shop", Service: "web"}}}
-	x := explanation{Explanation: admin.Explanation{
-		Verdict: "forward", State: "failed", Programmed: &admin.Programmed{Differs: "it is not there"},
-		Kernel: &admin.Traced{Ways: []admin.Way{{Verdict: "forward"}, {Verdict: "drop", Rules: []string{"filter/INPUT/1", "filter/WALL/3: -j DROP"}}}},
-	}}
-	x.remedy(m)
-	all := strings.Join(x.Remedies, "\n")
-	for _, want := range []string{"filter/WALL/3: -j DROP; if Pointsman did not write that", "it is failed", "puts back what is gone"} {
-		if !strings.Contains(all, want) {
-			t.Errorf("nothing says %q:\n%s", want, all)
-		}
+	x := explanation{Explanation: admin.Explanation{Verdict: "forward", Endpoints: []admin.Share{{Address: "10.0.0.1:80"}}}}
+	good := sdk.Way{Verdict: sdk.Forward, To: netip.MustParseAddrPort("10.0.0.1:80")}
+	bad := sdk.Way{Verdict: sdk.Drop, To: netip.MustParseAddrPort("10.0.0.2:80"), Steps: []string{"filter/INPUT/1", "filter/WALL/3: -j DROP"}}
+	x.walked(sdk.Traced{Ways: []sdk.Way{good, bad, bad}, Notes: []string{"a program of XDP"}})
+	if k := x.Kernel; len(k.Ways) != 3 || k.Ways[0].Verdict != "drop" || k.Differs != "it comes to drop, not forward" || len(k.Notes) != 1 {
+		t.Errorf("%+v", k)
+	}
+	if len(x.Remedies) != 1 || !strings.Contains(x.Remedies[0], "filter/WALL/3: -j DROP; if Pointsman did not write that") {
+		t.Errorf("%q", x.Remedies)
 	}
 }
 
-// TestOnePacketAtATime: a question that comes while another is traced waits no longer than its own
-// deadline, and says why the kernel was not asked.
-func TestOnePacketAtATime(t *testing.T) {
+// TestTried says what came back from connections to endpoints.
+func TestTried(t *testing.T) {
 	t.Parallel()
-	set := explained(t, sdk.Pods{})
-	set.tracing <- struct{}{}
-	ctx, cancel := limited(t, false)
-	defer cancel()
-	q, _ := admin.ParseQuestion("outside:"+client, "172.30.0.1:80")
-	began := time.Now()
-	x, err := set.Explain(ctx, q)
-	if err != nil || !strings.Contains(x.Untraced, "ask again") || x.Verdict != "forward" {
-		t.Errorf("after %s: %+v, %v", time.Since(began), x, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	defer l.Close()
+	x := explanation{Explanation: admin.Explanation{Endpoints: []admin.Share{{Address: l.Addr().String()}, {Address: gone.Addr().String()}}}}
+	x.connect(t.Context())
+	if x.Endpoints[0].Tried != "connected" || x.Endpoints[1].Tried != "refused" {
+		t.Errorf("%+v", x.Endpoints)
+	}
+	for want, err := range map[string]error{"timed out": &net.OpError{Err: os.ErrDeadlineExceeded}, "no route": &net.OpError{Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)}, "odd": errors.New("odd")} {
+		if got := cameBack(err); got != want {
+			t.Errorf("%v: %q, want %q", err, got, want)
+		}
 	}
 }

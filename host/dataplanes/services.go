@@ -64,6 +64,9 @@ func (set *Set) Service(ctx context.Context, namespace, name string) (admin.Serv
 }
 
 func (set *Set) unknownService(key track.Key) error {
+	if why := set.Unanswered(); why != "" {
+		return &admin.Error{Code: http.StatusServiceUnavailable, What: "cannot tell yet whether there is a Service " + key.String(), Why: "the source: " + why}
+	}
 	var there []string
 	for s := range set.Tracker.All() {
 		there = append(there, s.Key.String())

@@ -57,7 +57,6 @@ type Set struct {
 
 	options attempt // only follow uses it
 
-	tracing chan struct{} // holds an element while a packet is traced
 }
 
 // New returns a Set with no dataplane yet. Nothing happens before Begin.
@@ -68,8 +67,6 @@ func New(s Settings) *Set {
 		record:  &record{group: g, reports: s.Reports},
 		survey:  &survey{plugins: in, running: g},
 		chooser: &chooser{plugins: in},
-
-		tracing: make(chan struct{}, 1),
 	}
 	set.canary = canary.New(s.Tracker, s.NodeName, s.Addrs, set.ownProcesses)
 	return set

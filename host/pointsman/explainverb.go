@@ -6,14 +6,11 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pointsman/pointsman/host/admin"
-	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/phrase"
 )
 
@@ -22,60 +19,37 @@ func explainVerb() *cobra.Command {
 		Use:   "explain SRC DST:PORT[/PROTOCOL]",
 		Short: "Say what becomes of a packet that is sent to a Service, and why",
 		Long: `Explain says what becomes of the first packet of a connection on this node: to which frontend
-of which Service it comes, whether it may, which endpoints it can be sent to, and what the
-dataplane has there at this moment.
+of which Service it comes, whether it may, which endpoints may answer, what the dataplane has
+there at this moment, and how the packet goes through the rules of this node, also those of
+other programs.
 
 SRC is an address, node (a process of this node), pod:ADDRESS (a pod of this node),
-outside:ADDRESS (another machine) or NAMESPACE/NAME of a pod that is behind a Service. PROTOCOL is tcp, udp or sctp.`,
+outside:ADDRESS (another machine) or NAMESPACE/NAME of a pod that is behind a Service. PROTOCOL is tcp, udp or sctp.
+It exits 2 when it cannot tell.`,
 		Example: `  pointsman explain 10.244.1.7 10.96.0.10:80
   pointsman explain node 10.96.0.10:53/udp
-  pointsman explain outside:198.51.100.7 192.0.2.10:30080`,
-		Args: words(2, 3, "SRC and DST:PORT"),
+  pointsman explain --try outside:198.51.100.7 192.0.2.10:30080`,
+		Args: words(2, 2, "SRC and DST:PORT"),
 
 		ValidArgsFunction: eachWord(completeCallers, completeFrontends),
 	}
-	return asking(c, func(c *cobra.Command, args []string) (admin.Explanation, error) {
-		if len(args) == 3 && slices.Contains([]string{"→", "to"}, args[1]) {
-			args = slices.Delete(args, 1, 2)
+	var try bool
+	c.Flags().BoolVar(&try, "try", false, "open one connection to each endpoint that may answer (TCP), and say what came back")
+	out := addFormat(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if _, err := admin.ParseQuestion(args[0], args[1]); err != nil {
+			return usageError{err}
 		}
-		if len(args) == 3 {
-			return admin.Explanation{}, usageError{fmt.Errorf("%s: want SRC and DST:PORT; try: %s --help", c.CommandPath(), c.CommandPath())}
+		x, err := client(c).Explain(c.Context(), args[0], args[1], try)
+		if err == nil {
+			err = out.print(c.OutOrStdout(), x, func(w io.Writer) { writeExplanation(w, x) })
 		}
-		_, err := admin.ParseQuestion(args[0], args[1])
-		if err != nil {
-			return admin.Explanation{}, usageError{cmp.Or(serviceAsked(c, args[0], args[1]), err)}
+		if err == nil && x.Verdict == admin.VerdictCannotTell {
+			err = errDegraded
 		}
-		return client(c).Explain(c.Context(), args[0], args[1])
-	}, writeExplanation)
-}
-
-// serviceAsked says where a Service is reached whose name was given for DST; nil: it is no such name,
-// or there is no host to ask.
-func serviceAsked(c *cobra.Command, src, dst string) error {
-	name, _, _ := strings.Cut(dst, ":")
-	namespace, rest, ok := strings.Cut(name, "/")
-	if _, err := netip.ParseAddr(namespace); !ok || err == nil || strings.Contains(rest, "/") {
-		return nil
+		return err
 	}
-	all, there := servicesNow(c), []string{}
-	for _, s := range all {
-		there = append(there, s.Namespace+"/"+s.Name)
-	}
-	if len(all) == 0 {
-		return nil
-	}
-	at := slices.Index(there, name)
-	if at < 0 {
-		return &admin.Error{What: "no Service " + name, Why: config.DidYouMean(name, there), Try: "pointsman service list"}
-	}
-	for _, p := range all[at].Ports {
-		for _, frontend := range p.Frontends {
-			if to, ok := p.Destination(frontend); ok {
-				return &admin.Error{What: dst + " is a Service", Why: "want an address at which it is reached", Try: fmt.Sprintf("pointsman explain %s %s", src, to)}
-			}
-		}
-	}
-	return &admin.Error{What: dst + " is a Service", Why: "want an address at which it is reached", Try: "pointsman service show " + name}
+	return c
 }
 
 func writeExplanation(w io.Writer, x admin.Explanation) {
@@ -88,71 +62,55 @@ func writeExplanation(w io.Writer, x admin.Explanation) {
 	}
 	if p := x.Programmed; p != nil {
 		fmt.Fprintf(w, "served now\t%s\n", phrase.Some(p.Endpoints))
-		if p.Differs != "" {
-			fmt.Fprintf(w, "differs\t%s\n", p.Differs)
-		}
+		writeItems(w, "differs", "", nonempty(p.Differs))
 	}
 	if x.Unread != "" {
 		fmt.Fprintf(w, "served now\tnot known: %s\n", x.Unread)
 	}
-	writeTraced(w, x)
-	for _, r := range x.Remedies {
-		fmt.Fprintf(w, "try\t%s\n", r)
+	k := cmp.Or(x.Kernel, &admin.Traced{})
+	if x.Untraced != "" {
+		fmt.Fprintf(w, "kernel now\tnot known: %s\n", x.Untraced)
+	} else if x.Kernel != nil {
+		fmt.Fprintf(w, "kernel now\t%s\n", phrase.Some(waysOf(k.Ways)))
 	}
+	writeItems(w, "differs", "", nonempty(k.Differs))
+	writeItems(w, "note", "", k.Notes)
+	writeItems(w, "conntrack", "", k.Connections)
+	writeItems(w, "try", "", x.Remedies)
 	if len(x.Endpoints) > 0 {
-		fmt.Fprintln(w, "\nENDPOINT\tSHARE\tSEES")
-		for _, e := range x.Endpoints {
-			sees := "the caller"
-			if e.Masquerade {
-				sees = "this node"
-			}
-			fmt.Fprintf(w, "%s\t%.3g%%\t%s\n", e.Address, 100*e.Share, sees)
-		}
+		fmt.Fprintln(w, "\nENDPOINT\tSHARE\tSEES\tTRIED")
+	}
+	for _, e := range x.Endpoints {
+		sees := map[bool]string{true: "this node", false: "the caller"}[e.Masquerade]
+		fmt.Fprintf(w, "%s\t%.3g%%\t%s\t%s\n", e.Address, 100*e.Share, sees, cmp.Or(e.Tried, "-"))
 	}
 	if len(x.Unused) > 0 {
 		fmt.Fprintln(w, "\nNOT USED\tWHY")
-		for _, e := range x.Unused {
-			fmt.Fprintf(w, "%s\t%s\n", e.Address, e.Why)
+	}
+	for _, e := range x.Unused {
+		fmt.Fprintf(w, "%s\t%s\n", e.Address, e.Why)
+	}
+	if len(k.Ways) > 0 {
+		fmt.Fprintf(w, "\nWALK TO %s\n", k.Ways[0].To)
+		for _, step := range k.Ways[0].Steps {
+			fmt.Fprintln(w, step)
 		}
 	}
 }
 
-// writeTraced writes what the kernel would do now, and by which rules where that is not what it should.
-func writeTraced(w io.Writer, x admin.Explanation) {
-	k := x.Kernel
-	switch {
-	case k == nil && x.Untraced != "":
-		fmt.Fprintf(w, "kernel now\tnot known: %s\n", x.Untraced)
-	case k == nil:
-	case k.CannotTell != "":
-		fmt.Fprintf(w, "kernel now\tcannot tell: %s\n", k.CannotTell)
-	default:
-		fmt.Fprintf(w, "kernel now\t%s\n", phrase.Some(waysOf(k.Ways)))
-	}
-	if k == nil || k.Differs == "" {
-		return
-	}
-	fmt.Fprintf(w, "differs\t%s\n", k.Differs)
-	for _, way := range k.Ways {
-		if len(way.Rules) > 0 && (way.Verdict != x.Verdict || len(k.Ways) == 1) {
-			for _, rule := range way.Rules {
-				fmt.Fprintf(w, "rule\t%s\n", rule)
-			}
-			return
-		}
-	}
+func nonempty(s string) []string {
+	return slices.DeleteFunc([]string{s}, func(s string) bool { return s == "" })
 }
 
-// waysOf returns ways in words: "forward to 10.0.0.1:80 (50%)".
-func waysOf(ways []admin.Way) []string {
-	var all []string
+// waysOf returns ways in words, each once: "forward to 10.0.0.1:80".
+func waysOf(ways []admin.Way) (all []string) {
 	for _, way := range ways {
 		text := way.Verdict
 		if way.Verdict == "forward" {
 			text += " to " + way.To
 		}
-		if way.Share < 0.9995 {
-			text += fmt.Sprintf(" (%.3g%%)", 100*way.Share)
+		if way.Then != "" {
+			text = way.To + ", and from there it is up to " + way.Then
 		}
 		if !slices.Contains(all, text) {
 			all = append(all, text)

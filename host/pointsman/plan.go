@@ -91,22 +91,24 @@ func planMove(c *cobra.Command) (admin.MovePlan, error) {
 }
 
 func writeMovePlan(w io.Writer, p admin.MovePlan) {
-	lines := func(label, none string, items []string) {
-		if len(items) == 0 && none != "" {
-			items = []string{none}
-		}
-		for _, item := range items {
-			fmt.Fprintf(w, "%s\t%s\n", label, item)
-			label = ""
-		}
-	}
 	fmt.Fprintf(w, "kube-proxy %s → %s, by %s\n", p.From, p.To, p.Config)
-	lines("settings", "all carry over", p.Settings)
-	lines("taken over", "nothing", phrase.Alike(p.Taken))
-	lines("left over", "nothing", phrase.Alike(p.Left))
-	lines("kept", "", p.Kept)
-	lines("note", "", p.Notes)
-	lines("way back", "", []string{p.Back})
+	writeItems(w, "settings", "all carry over", p.Settings)
+	writeItems(w, "taken over", "nothing", phrase.Alike(p.Taken))
+	writeItems(w, "left over", "nothing", phrase.Alike(p.Left))
+	writeItems(w, "kept", "", p.Kept)
+	writeItems(w, "note", "", p.Notes)
+	writeItems(w, "way back", "", []string{p.Back})
+}
+
+// writeItems writes a line per item, the first with the label; without items, none if that is not empty.
+func writeItems(w io.Writer, label, none string, items []string) {
+	if len(items) == 0 && none != "" {
+		items = []string{none}
+	}
+	for _, item := range items {
+		fmt.Fprintf(w, "%s\t%s\n", label, item)
+		label = ""
+	}
 }
 
 // wayBack returns how a node that was moved to Pointsman goes back to kube-proxy in mode from.

@@ -156,7 +156,7 @@ func caught(rule iptables.Rule, family sdk.Family) (tree.Key, bool) {
 	return k, k.Port != 0 && k.Protocol != 0
 }
 
-// Trace says what becomes of a packet now, by everything that the kernel has.
+// Trace walks a packet through the rules of the node.
 func (p *plugin) Trace(ctx context.Context, packet sdk.Packet) (sdk.Traced, error) {
-	return hooks.Trace(ctx, packet)
+	return hooks.Trace(ctx, packet, "")
 }

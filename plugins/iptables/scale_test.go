@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/oracle"
 	"github.com/pointsman/pointsman/plugins/internal/ruleset"
-	"github.com/pointsman/pointsman/plugins/internal/trace"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -128,7 +128,7 @@ func fewRules(t *testing.T, node sdk.Node, services []sdk.Service, n int, random
 		pieces[svc.Name] = r.Desired
 	}
 	b.PutAll(pieces)
-	tracer := trace.New(b.tables())
+	tracer := oracle.IPTables(b.tables())
 
 	worst, sum, packets := 0, 0, 0
 	probe := func(to netip.AddrPort) {
@@ -167,13 +167,13 @@ func fewRules(t *testing.T, node sdk.Node, services []sdk.Service, n int, random
 }
 
 // walked is how many rules a packet is held against in the table where most are.
-func walked(t *testing.T, tracer *trace.Tracer, to netip.AddrPort, in string, node sdk.Node) int {
+func walked(t *testing.T, tracer *oracle.Rules, to netip.AddrPort, in string, node sdk.Node) int {
 	t.Helper()
 	from := netip.AddrPortFrom(v4(192<<24|2<<8|7), 40000)
 	if to.Addr().Is6() {
 		from = netip.AddrPortFrom(v6(7), 40000)
 	}
-	paths, err := tracer.Trace(trace.Packet{Protocol: "tcp", From: from, To: to, In: in, Local: func(a netip.Addr) bool { return len(node.Addrs) > 0 && (a == node.Addrs[0] || a == node.Addrs[1]) }})
+	paths, err := tracer.Trace(oracle.Packet{Protocol: "tcp", From: from, To: to, In: in, Local: func(a netip.Addr) bool { return len(node.Addrs) > 0 && (a == node.Addrs[0] || a == node.Addrs[1]) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func walked(t *testing.T, tracer *trace.Tracer, to netip.AddrPort, in string, no
 }
 
 // atService reports whether a packet has come to a Service's own chain.
-func atService(s trace.Step) bool {
+func atService(s oracle.Step) bool {
 	for _, stem := range []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-"} {
 		if strings.HasPrefix(s.Chain, stem) {
 			return true
@@ -199,8 +199,8 @@ func TestManyEndpoints(t *testing.T) {
 		svc.Cluster = append(svc.Cluster, sdk.Endpoint{Addr: netip.AddrPortFrom(v4(10<<24|180<<16|uint32(i)), 8080), OnNode: i%25 == 0})
 	}
 	node := sdk.Node{MasqueradeBit: 14}
-	tracer := trace.New(tablesOf(sdk.IPv4, node, []sdk.Service{svc}).tables())
-	paths, err := tracer.Trace(trace.Packet{Protocol: "tcp", From: netip.AddrPortFrom(v4(1), 1), To: svc.Frontends[0].Addr, In: "eth0", Local: func(netip.Addr) bool { return false }})
+	tracer := oracle.IPTables(tablesOf(sdk.IPv4, node, []sdk.Service{svc}).tables())
+	paths, err := tracer.Trace(oracle.Packet{Protocol: "tcp", From: netip.AddrPortFrom(v4(1), 1), To: svc.Frontends[0].Addr, In: "eth0", Local: func(netip.Addr) bool { return false }})
 	if err != nil {
 		t.Fatal(err)
 	}

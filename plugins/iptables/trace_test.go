@@ -12,8 +12,8 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/oracle"
 	"github.com/pointsman/pointsman/plugins/internal/ruleset"
-	"github.com/pointsman/pointsman/plugins/internal/trace"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
@@ -61,12 +61,12 @@ func (b *familyRules) next(changes map[sdk.Name]ruleset.Desired) ruleset.Plan {
 
 // packet is what p looks like to the tables of node. A caller on the node has no
 // interface; others come in by theirs.
-func packet(p sdktest.Packet, node sdk.Node) trace.Packet {
+func packet(p sdktest.Packet, node sdk.Node) oracle.Packet {
 	in := cmp.Or(p.Interface, "eth0")
 	if p.From.From == sdk.OnNode {
 		in = ""
 	}
-	return trace.Packet{
+	return oracle.Packet{
 		Protocol: p.Protocol.String(),
 		From:     netip.AddrPortFrom(p.From.Addr, 40000),
 		To:       p.To,
@@ -80,7 +80,7 @@ func packet(p sdktest.Packet, node sdk.Node) trace.Packet {
 // outcome is what becomes of p, as the tables have it.
 func outcome(t *testing.T, tables iptables.Tables, p sdktest.Packet, node sdk.Node) sdktest.Outcome {
 	t.Helper()
-	paths, err := trace.New(tables).Trace(packet(p, node))
+	paths, err := oracle.IPTables(tables).Trace(packet(p, node))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,9 +90,9 @@ func outcome(t *testing.T, tables iptables.Tables, p sdktest.Packet, node sdk.No
 	for _, path := range paths {
 		chance += path.Chance
 		switch {
-		case path.Verdict == trace.Reject:
+		case path.Verdict == oracle.Reject:
 			o.Verdict = sdk.Reject
-		case path.Verdict == trace.Drop:
+		case path.Verdict == oracle.Drop:
 			o.Verdict = sdk.Drop
 		case !path.Translated:
 			o.Unserved = true
@@ -132,7 +132,7 @@ func TestScenariosTraced(t *testing.T) {
 				got := outcome(t, tables[sdk.FamilyOf(p.To.Addr())], p, s.Node)
 				if !got.Equal(p.Want) {
 					t.Errorf("line %d, %s: found %s", p.Line, p.Text, got)
-					paths, _ := trace.New(tables[sdk.FamilyOf(p.To.Addr())]).Trace(packet(p, s.Node))
+					paths, _ := oracle.IPTables(tables[sdk.FamilyOf(p.To.Addr())]).Trace(packet(p, s.Node))
 					t.Logf("%s", paths[0])
 				}
 			}

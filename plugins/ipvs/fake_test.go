@@ -90,7 +90,6 @@ func (f *fake) edges() machine {
 			return []iptables.Tool{f.tool(sdk.IPv4), f.tool(sdk.IPv6)}, nil
 		},
 		ruled:       func(_ context.Context, of sdk.Family) []iptables.Tool { return []iptables.Tool{f.tool(of)} },
-		trace:       f.trace,
 		forget:      f.forget,
 		tracked:     f.tracked,
 		parameters:  f.folder,

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/pointsman/pointsman/plugins/internal/hooks"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -189,4 +190,9 @@ func (p *parked) at(at serviceKey) ([]netip.AddrPort, bool) {
 	defer p.mu.Unlock()
 	dests, ok := p.dests[at]
 	return slices.Clone(dests), ok
+}
+
+// Trace walks a packet through the rules of the node. Where IPVS takes it, the walk ends.
+func (p *plugin) Trace(ctx context.Context, packet sdk.Packet) (sdk.Traced, error) {
+	return hooks.Trace(ctx, packet, "")
 }

@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/pointsman/pointsman/plugins/internal/hooks"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
@@ -157,9 +156,6 @@ type machine struct {
 
 	rules func(ctx context.Context, backend string, note func(string)) ([]iptables.Tool, error) // "auto": as the node does
 	ruled func(context.Context, sdk.Family) []iptables.Tool                                     // those that may have rules
-
-	// trace says what becomes of a packet, and of which virtual services another program's takes it.
-	trace func(context.Context, sdk.Packet, func(hooks.Server) bool) (sdk.Traced, error)
 
 	forget      func(sdk.Family, conntrack.Served) (int, error)
 	tracked     func(sdk.Family, func(flow)) error // tells what connection tracking knows

@@ -17,7 +17,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/pointsman/pointsman/plugins/internal/hooks"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
@@ -33,7 +32,6 @@ func thisMachine() machine {
 		reach:       reach,
 		rules:       iptables.OpenAll,
 		ruled:       iptables.ToolsInUse,
-		trace:       hooks.TraceWith,
 		forget:      conntrack.Forget,
 		tracked:     tracked,
 		parameters:  sysctl.Folder,

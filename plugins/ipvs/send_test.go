@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pointsman/pointsman/plugins/internal/trace"
+	"github.com/pointsman/pointsman/plugins/internal/oracle"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 	"github.com/pointsman/pointsman/sdk/sdktest"
@@ -111,30 +111,37 @@ func (g *fakeTestbed) send(p sdktest.Packet) (sdktest.Answer, serviceKey, error)
 	local := func(a netip.Addr) bool {
 		return f.others[a] || f.ours[a] || a.IsLoopback() || p.From.From == sdk.OnNode && a == p.From.Addr
 	}
-	t := trace.New(f.tables[of])
-	t.Sets = f.member
-	packet := trace.Packet{
+	t := oracle.IPTables(f.tables[of])
+	t.Member = func(set, parts string, p oracle.Packet) (bool, error) {
+		_, in := f.member(set, parts, p)
+		return in, nil
+	}
+	t.Mark = func(set, parts string, p oracle.Packet) ([2]uint32, error) {
+		mark, _ := f.member(set, parts, p)
+		return [2]uint32{mark, 0xffffffff}, nil
+	}
+	packet := oracle.Packet{
 		Protocol: p.Protocol.String(), From: netip.AddrPortFrom(p.From.Addr, 40000), To: p.To, Local: local, In: p.Interface,
 	}
 	if packet.In == "" && p.From.From != sdk.OnNode {
 		packet.In = "eth0"
 	}
-	way := []trace.Hook{{Table: "mangle", Chain: "OUTPUT"}, {Table: "nat", Chain: "OUTPUT"}}
+	way := []oracle.Hook{{Table: "mangle", Chain: "OUTPUT"}, {Table: "nat", Chain: "OUTPUT"}}
 	if packet.In != "" {
-		way = []trace.Hook{{Table: "mangle", Chain: "PREROUTING"}, {Table: "nat", Chain: "PREROUTING"}}
+		way = []oracle.Hook{{Table: "mangle", Chain: "PREROUTING"}, {Table: "nat", Chain: "PREROUTING"}}
 		if local(p.To.Addr()) {
-			way = append(way, trace.Hook{Table: "mangle", Chain: "INPUT"}, trace.Hook{Table: "filter", Chain: "INPUT"})
+			way = append(way, oracle.Hook{Table: "mangle", Chain: "INPUT"}, oracle.Hook{Table: "filter", Chain: "INPUT"})
 		} else {
-			way = append(way, trace.Hook{Table: "filter", Chain: "FORWARD"})
+			way = append(way, oracle.Hook{Table: "filter", Chain: "FORWARD"})
 		}
 	}
-	path, err := t.Pass(packet, way...)
+	path, err := through(t, packet, way...)
 	switch {
 	case err != nil:
 		return sdktest.Answer{}, serviceKey{}, err
-	case path.Verdict == trace.Drop:
+	case path.Verdict == oracle.Drop:
 		return sdktest.Answer{Verdict: sdk.Drop}, serviceKey{}, nil
-	case path.Verdict == trace.Reject, packet.In != "" && !local(p.To.Addr()):
+	case path.Verdict == oracle.Reject, packet.In != "" && !local(p.To.Addr()):
 		return sdktest.Answer{Verdict: sdk.Reject}, serviceKey{}, nil
 	}
 	at, dest := f.choose(serviceKey{family: of, protocol: p.Protocol, addr: p.To}, serviceKey{family: of, mark: path.Mark}, p.From.Addr)
@@ -142,12 +149,28 @@ func (g *fakeTestbed) send(p sdktest.Packet) (sdktest.Answer, serviceKey, error)
 		return sdktest.Answer{Verdict: sdk.Reject}, at, nil
 	}
 	packet.To, packet.Mark = dest, path.Mark
-	path, err = t.Pass(packet, trace.Hook{Table: "nat", Chain: "POSTROUTING"})
+	path, err = through(t, packet, oracle.Hook{Table: "nat", Chain: "POSTROUTING"})
 	a := sdktest.Answer{Verdict: sdk.Forward, Endpoint: dest, Client: p.From.Addr}
 	if path.Masquerade {
 		a.Client = g.node.Addrs[slices.IndexFunc(g.node.Addrs, func(a netip.Addr) bool { return sdk.FamilyOf(a) == of })]
 	}
 	return a, at, err
+}
+
+// through takes a packet through some chains, as long as it is accepted.
+func through(t *oracle.Rules, p oracle.Packet, way ...oracle.Hook) (path oracle.Path, err error) {
+	path.Mark = p.Mark
+	for _, h := range way {
+		p.Mark = path.Mark
+		paths, err := t.At(p, h)
+		if err != nil {
+			return path, err
+		}
+		if path = paths[0]; path.Verdict != oracle.Accept {
+			break
+		}
+	}
+	return path, nil
 }
 
 // choose is which virtual service takes a packet, that of its mark first, and where it
@@ -172,7 +195,7 @@ func (f *fake) choose(byAddr, byMark serviceKey, client netip.Addr) (serviceKey,
 }
 
 // member looks up in a set what of a packet its parts name.
-func (f *fake) member(set, parts string, p trace.Packet) (uint32, bool) {
+func (f *fake) member(set, parts string, p oracle.Packet) (uint32, bool) {
 	s := f.sets[set]
 	if s == nil {
 		panic("a rule speaks of a set that is not there: " + set)

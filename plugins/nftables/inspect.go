@@ -60,7 +60,7 @@ func served(services map[sdk.Name]wanted) (all []sdk.Served) {
 	return all
 }
 
-// Trace says what becomes of a packet now, by everything that the kernel has.
+// Trace walks a packet through the rules of the node.
 func (p *plugin) Trace(ctx context.Context, packet sdk.Packet) (sdk.Traced, error) {
-	return hooks.Trace(ctx, packet)
+	return hooks.Trace(ctx, packet, "")
 }

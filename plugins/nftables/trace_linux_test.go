@@ -17,8 +17,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
-	"github.com/pointsman/pointsman/plugins/internal/nftrace"
-	"github.com/pointsman/pointsman/plugins/internal/trace"
+	"github.com/pointsman/pointsman/plugins/internal/oracle"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
@@ -196,7 +195,7 @@ func (k kernel) traced(stage sdktest.Stage, s sdktest.Scenario, p sdktest.Packet
 	want, paths := answered(s, p), k.model(p)
 	model := outcome(k.T, paths, want)
 	svc, _, _ := sdktest.Find(slices.Values(s.Services), s.Node, p.To, p.Protocol)
-	if slices.ContainsFunc(paths, func(w trace.Path) bool {
+	if slices.ContainsFunc(paths, func(w oracle.Path) bool {
 		return w.To.Addr() == p.From.Addr && !w.Masquerade && slices.Contains(svc.Cluster, sdk.Endpoint{Addr: w.To})
 	}) {
 		return // an endpoint elsewhere that may be sent to itself is not masqueraded, and hears nothing
@@ -212,7 +211,7 @@ func (k kernel) traced(stage sdktest.Stage, s sdktest.Scenario, p sdktest.Packet
 	if errors.Is(err, syscall.EPERM) && model.Verdict != sdk.Forward && !model.Unserved {
 		a, err = sdktest.Answer{Verdict: model.Verdict}, nil // how the node hears of what it may not send
 	}
-	i := slices.IndexFunc(paths, func(w trace.Path) bool { return w.Translated && w.To == a.Endpoint })
+	i := slices.IndexFunc(paths, func(w oracle.Path) bool { return w.Translated && w.To == a.Endpoint })
 	switch {
 	case model.Unserved:
 		if a.Verdict == sdk.Drop && err == nil || a.Verdict == sdk.Forward && (a.Endpoint != p.To || a.Client != p.From.Addr) {
@@ -226,14 +225,14 @@ func (k kernel) traced(stage sdktest.Stage, s sdktest.Scenario, p sdktest.Packet
 }
 
 // model is what can become of a packet, by the table as it is listed now.
-func (k kernel) model(p sdktest.Packet) []trace.Path {
+func (k kernel) model(p sdktest.Packet) []oracle.Path {
 	k.Helper()
 	conn, err := nftnl.Dial()
 	if err != nil {
 		k.Fatal(err)
 	}
 	defer conn.Close()
-	table, err := nftrace.Read(k.Context(), conn.List(ipOf(sdk.FamilyOf(p.To.Addr())).NFT(), table))
+	table, err := oracle.ReadTable(k.Context(), conn.List(ipOf(sdk.FamilyOf(p.To.Addr())).NFT(), table))
 	if err != nil {
 		k.Fatal(err)
 	}
@@ -245,7 +244,7 @@ func (k kernel) model(p sdktest.Packet) []trace.Path {
 	for a := range addrs {
 		own = append(own, a)
 	}
-	paths, err := nftrace.New(table).Trace(packet(p, own))
+	paths, err := oracle.NFTables(table).Trace(packet(p, own))
 	if err != nil {
 		k.Fatal(err)
 	}

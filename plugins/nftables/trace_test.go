@@ -14,14 +14,13 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
-	"github.com/pointsman/pointsman/plugins/internal/nftrace"
-	"github.com/pointsman/pointsman/plugins/internal/trace"
+	"github.com/pointsman/pointsman/plugins/internal/oracle"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
 // modelOf is the table of a family of a node that serves s, as it would be written.
-func modelOf(t *testing.T, of sdk.Family, s sdktest.Scenario) *nftrace.Tracer {
+func modelOf(t *testing.T, of sdk.Family, s sdktest.Scenario) *oracle.TableRules {
 	t.Helper()
 	f := newFamily(of, options{}, new(nftable.Commits), new(masquerade.Keeper), new(frame.Notes), frame.Env{Log: slog.New(slog.DiscardHandler)})
 	f.node, f.role = nodeConfig{ip: f.ip, node: s.Node}, sdk.Active
@@ -47,17 +46,17 @@ func modelOf(t *testing.T, of sdk.Family, s sdktest.Scenario) *nftrace.Tracer {
 		all[svc.Name] = w
 	}
 	f.Put(all)
-	return nftrace.New(written(f.Plan().(nftable.Plan[wanted])))
+	return oracle.NFTables(written(f.Plan().(nftable.Plan[wanted])))
 }
 
 // written is what a plan from nothing comes to.
-func written(p nftable.Plan[wanted]) nftrace.Table {
-	table := nftrace.Table{Chains: make(map[string]nftrace.Chain), Elements: make(map[string][]nftnl.Element)}
+func written(p nftable.Plan[wanted]) oracle.Table {
+	table := oracle.Table{Chains: make(map[string]oracle.Chain), Elements: make(map[string][]nftnl.Element)}
 	for _, set := range p.Sets {
 		table.Elements[set.Name] = nil
 	}
 	for _, made := range p.Made {
-		chain := nftrace.Chain{Hook: made.Hook}
+		chain := oracle.Chain{Hook: made.Hook}
 		for _, r := range made.Rules {
 			chain.Rules = append(chain.Rules, r)
 		}
@@ -72,12 +71,12 @@ func written(p nftable.Plan[wanted]) nftrace.Table {
 }
 
 // packet is p as a node with addresses sees it.
-func packet(p sdktest.Packet, addrs []netip.Addr) trace.Packet {
+func packet(p sdktest.Packet, addrs []netip.Addr) oracle.Packet {
 	in := cmp.Or(p.Interface, "eth0")
 	if p.From.From == sdk.OnNode {
 		in = ""
 	}
-	return trace.Packet{
+	return oracle.Packet{
 		Protocol: p.Protocol.String(), From: netip.AddrPortFrom(p.From.Addr, 40000), To: p.To, In: in,
 		Local: func(a netip.Addr) bool {
 			return slices.Contains(addrs, a) || a.IsLoopback() || p.From.From == sdk.OnNode && a == p.From.Addr
@@ -87,13 +86,13 @@ func packet(p sdktest.Packet, addrs []netip.Addr) trace.Packet {
 
 // outcome is what becomes of a packet by some ways, of which those to endpoints have to be
 // chosen alike: want says whether masquerade of a single endpoint is for its own sake.
-func outcome(t *testing.T, paths []trace.Path, want sdktest.Outcome) (o sdktest.Outcome) {
+func outcome(t *testing.T, paths []oracle.Path, want sdktest.Outcome) (o sdktest.Outcome) {
 	t.Helper()
 	for _, path := range paths {
 		switch {
-		case path.Verdict == trace.Reject:
+		case path.Verdict == oracle.Reject:
 			o.Verdict = sdk.Reject
-		case path.Verdict == trace.Drop:
+		case path.Verdict == oracle.Drop:
 			o.Verdict = sdk.Drop
 		case !path.Translated:
 			o.Unserved = true
@@ -135,7 +134,7 @@ func answered(s sdktest.Scenario, p sdktest.Packet) sdktest.Outcome {
 func TestScenariosTraced(t *testing.T) {
 	for _, s := range sdktest.Scenarios() {
 		t.Run(s.Name, func(t *testing.T) {
-			models := map[sdk.Family]*nftrace.Tracer{sdk.IPv4: modelOf(t, sdk.IPv4, s), sdk.IPv6: modelOf(t, sdk.IPv6, s)}
+			models := map[sdk.Family]*oracle.TableRules{sdk.IPv4: modelOf(t, sdk.IPv4, s), sdk.IPv6: modelOf(t, sdk.IPv6, s)}
 			for _, p := range s.Packets {
 				paths, err := models[sdk.FamilyOf(p.To.Addr())].Trace(packet(p, s.Node.Addrs))
 				if err != nil {

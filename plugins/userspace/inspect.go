@@ -4,13 +4,18 @@ package userspace
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/hooks"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // Inspect tells the frontends whose every socket and rule the kernel still has, and
@@ -42,6 +47,16 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 		return err
 	}
 	return frame.TellServed(ctx, all, tell)
+}
+
+// Trace walks a packet through the rules of the node. At the relay's sockets the walk ends. A process that may not
+// read the kernel's rules cannot trace, nor can one on another system than Linux.
+func (p *plugin) Trace(ctx context.Context, packet sdk.Packet) (sdk.Traced, error) {
+	t, err := hooks.Trace(ctx, packet, "the relay")
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
+		err = fmt.Errorf("%w: %w", wire.ErrUnsupported, err)
+	}
+	return t, err
 }
 
 // An inspection is the rules that the kernel has. Those of a tree stand in its root,

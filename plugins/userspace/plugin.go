@@ -24,7 +24,6 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/addresses"
 	"github.com/pointsman/pointsman/plugins/internal/frame"
-	"github.com/pointsman/pointsman/plugins/internal/hooks"
 	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -88,7 +87,6 @@ type way struct {
 type family interface {
 	frame.Family[*desired]
 	inspect(inspection) []sdk.Served
-	meet(sdk.Packet, hooks.End) meeting
 	core() *sockets
 	close()
 }

@@ -283,3 +283,27 @@ func TestKernelPodsByDevice(t *testing.T) {
 		}
 	})
 }
+
+// TestKernelTrace: a walk leads through the rules to the relay, and names it; what others forbid ends the walk before.
+func TestKernelTrace(t *testing.T) {
+	onNode(t, func(n node) {
+		n.serve(svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080"))
+		n.host(outsider) // its link is there from now on
+		for _, from := range []struct {
+			addr   string
+			origin sdk.Origin
+		}{{outsider, sdk.Elsewhere}, {nodeAddr, sdk.OnNode}} {
+			p := sdk.Packet{Protocol: sdk.TCP, From: netip.AddrPortFrom(netip.MustParseAddr(from.addr), 0), To: netip.MustParseAddrPort("172.30.0.41:80"), Origin: from.origin}
+			said, err := n.plugin.Trace(n.Context(), p)
+			if err != nil || len(said.Ways) != 1 || said.Ways[0].Verdict != sdk.Forward || said.Ways[0].Then != "the relay at "+said.Ways[0].To.String() || said.Ways[0].To == p.To {
+				n.Errorf("from %s: %+v, %v", from.addr, said, err)
+			}
+			n.kernel.run("iptables-"+string(n.kernel.backend), "-I", "INPUT", "-p", "tcp", "-s", from.addr, "-j", "DROP")
+			said, err = n.plugin.Trace(n.Context(), p)
+			if err != nil || len(said.Ways) != 1 || said.Ways[0].Verdict != sdk.Drop || said.Ways[0].Then != "" {
+				n.Errorf("from %s, which is dropped: %+v, %v", from.addr, said, err)
+			}
+			n.kernel.run("iptables-"+string(n.kernel.backend), "-D", "INPUT", "-p", "tcp", "-s", from.addr, "-j", "DROP")
+		}
+	})
+}

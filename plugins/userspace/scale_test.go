@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/trace"
+	"github.com/pointsman/pointsman/plugins/internal/oracle"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -115,7 +115,7 @@ func TestFewRules(t *testing.T) {
 // fewRules counts the rules that packets to services and to none are held against.
 func fewRules(t *testing.T, services []sdk.Service, random *rand.Rand) {
 	node, family := bigNode(), services[0].Name.Family
-	tracer := trace.New(newScene(node, services).tables(family, sdk.Active))
+	tracer := oracle.IPTables(newScene(node, services).tables(family, sdk.Active))
 	worst := make(map[string]int)
 	probe := func(p sdk.Protocol, to netip.AddrPort) {
 		for _, in := range []string{"eth0", ""} {
@@ -148,7 +148,7 @@ func fewRules(t *testing.T, services []sdk.Service, random *rand.Rand) {
 }
 
 // walked is how many rules of each table a packet is held against.
-func walked(t *testing.T, tracer *trace.Tracer, node sdk.Node, p sdk.Protocol, to netip.AddrPort, in string) map[string]int {
+func walked(t *testing.T, tracer *oracle.Rules, node sdk.Node, p sdk.Protocol, to netip.AddrPort, in string) map[string]int {
 	t.Helper()
 	from := netip.MustParseAddr("198.18.0.7")
 	switch {
@@ -159,7 +159,7 @@ func walked(t *testing.T, tracer *trace.Tracer, node sdk.Node, p sdk.Protocol, t
 	case to.Addr().Is6():
 		from = v6(7)
 	}
-	paths, err := tracer.Trace(trace.Packet{
+	paths, err := tracer.Trace(oracle.Packet{
 		Protocol: p.String(), From: netip.AddrPortFrom(from, 40000), To: to, In: in,
 		Local: func(a netip.Addr) bool { return slices.Contains(node.Addrs, a) || a.IsLoopback() },
 	})

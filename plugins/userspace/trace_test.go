@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/trace"
+	"github.com/pointsman/pointsman/plugins/internal/oracle"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
@@ -77,7 +77,7 @@ func (s *scene) tables(f sdk.Family, role sdk.Role) iptables.Tables {
 // for the clients that the door which was reached is for.
 func (s *scene) send(t *testing.T, p sdktest.Packet, role sdk.Role) sdktest.Outcome {
 	t.Helper()
-	packet := trace.Packet{
+	packet := oracle.Packet{
 		Protocol: p.Protocol.String(), From: netip.AddrPortFrom(p.From.Addr, 40000), To: p.To, In: cmp.Or(p.Interface, "eth0"),
 		Local: func(a netip.Addr) bool {
 			return slices.Contains(s.node.Addrs, a) || a.IsLoopback() || p.From.From == sdk.OnNode && a == p.From.Addr
@@ -86,14 +86,14 @@ func (s *scene) send(t *testing.T, p sdktest.Packet, role sdk.Role) sdktest.Outc
 	if p.From.From == sdk.OnNode {
 		packet.In = ""
 	}
-	paths, err := trace.New(s.tables(sdk.FamilyOf(p.To.Addr()), role)).Trace(packet)
+	paths, err := oracle.IPTables(s.tables(sdk.FamilyOf(p.To.Addr()), role)).Trace(packet)
 	if err != nil || len(paths) != 1 {
 		t.Fatalf("%s: %d ways, %v", p.Text, len(paths), err)
 	}
 	switch path := paths[0]; {
-	case path.Verdict == trace.Reject:
+	case path.Verdict == oracle.Reject:
 		return sdktest.Outcome{Verdict: sdk.Reject}
-	case path.Verdict == trace.Drop:
+	case path.Verdict == oracle.Drop:
 		return sdktest.Outcome{Verdict: sdk.Drop}
 	case !path.Translated:
 		return sdktest.Outcome{Unserved: true}

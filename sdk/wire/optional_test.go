@@ -71,26 +71,26 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// Trace says what it was asked, and of the node's own packets that it cannot tell.
+// Trace says what it was asked, and of the node's own packets how many connections there are.
 func (g *gifted) Trace(_ context.Context, p sdk.Packet) (sdk.Traced, error) {
 	if p.Origin == sdk.OnNode {
-		return sdk.Traced{CannotTell: p.From.String()}, nil
+		return sdk.Traced{Notes: []string{"eth0 has a program"}, Connections: []string{p.From.String()}}, nil
 	}
 	return sdk.Traced{Ways: []sdk.Way{
-		{Verdict: sdk.Forward, To: p.To, Share: 0.75, Masquerade: true, Rules: []string{p.From.String(), p.Protocol.String(), p.Origin.String(), p.In}},
-		{Verdict: sdk.Drop, To: p.From, Share: 0.25},
+		{Verdict: sdk.Forward, To: p.To, Masquerade: true, Then: "IPVS", Steps: []string{p.From.String(), p.Protocol.String(), p.Origin.String(), p.In}},
+		{Verdict: sdk.Drop, To: p.From},
 	}}, nil
 }
 
 func TestTraceTravels(t *testing.T) {
 	r := local(t, &gifted{})
 	p := sdk.Packet{Protocol: sdk.UDP, From: netip.MustParseAddrPort("[fd00::1]:0"), To: netip.MustParseAddrPort("[fd00::2]:53"), Origin: sdk.OnPod, In: "cni0"}
-	want := "{[{forward [fd00::2]:53 0.75 true [[fd00::1]:0 udp pod cni0]} {drop [fd00::1]:0 0.25 false []}] }"
+	want := "{[{forward [fd00::2]:53 true IPVS [[fd00::1]:0 udp pod cni0]} {drop [fd00::1]:0 false  []}] [] []}"
 	if got, err := r.Trace(soon(t), p); err != nil || fmt.Sprint(got) != want {
 		t.Errorf("%v, %v; want %s", got, err, want)
 	}
 	p.Origin = sdk.OnNode
-	if got, err := r.Trace(soon(t), p); err != nil || got.CannotTell != "[fd00::1]:0" || got.Ways != nil {
+	if got, err := r.Trace(soon(t), p); err != nil || fmt.Sprint(got) != "{[] [eth0 has a program] [[fd00::1]:0]}" {
 		t.Errorf("%v, %v", got, err)
 	}
 	p.From = netip.MustParseAddrPort("10.0.0.1:80")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/pointsman/pointsman/sdk"
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
@@ -82,9 +83,9 @@ func decodePacket(p *pb.TraceRequest) (sdk.Packet, error) {
 
 func encodeTraced(t sdk.Traced) (*pb.TraceReply, error) {
 	var c conversion
-	out := &pb.TraceReply{CannotTell: t.CannotTell, Ways: list(&c, "ways", t.Ways, encodeWay)}
-	if c.err == nil && !utf8All(t.CannotTell) {
-		c.err = errors.New("what it cannot tell is not UTF-8")
+	out := &pb.TraceReply{Ways: list(&c, "ways", t.Ways, encodeWay), Notes: t.Notes, Connections: t.Connections}
+	if c.err == nil && !utf8All(slices.Concat(t.Notes, t.Connections)...) {
+		c.err = errors.New("a note is not UTF-8")
 	}
 	return out, c.err
 }
@@ -94,17 +95,17 @@ func encodeWay(w sdk.Way) (*pb.Way, error) {
 	out := &pb.Way{
 		Verdict: pb.Verdict(w.Verdict) + pb.Verdict_VERDICT_DROP,
 		To:      field(&c, "destination", w.To.Addr(), encodeAddr), ToPort: uint32(w.To.Port()),
-		Share: w.Share, Masquerade: w.Masquerade, Rules: w.Rules,
+		Masquerade: w.Masquerade, Then: w.Then, Steps: w.Steps,
 	}
-	if c.err == nil && !utf8All(w.Rules...) {
-		c.err = errors.New("a rule is not UTF-8")
+	if c.err == nil && !utf8All(append(w.Steps, w.Then)...) {
+		c.err = errors.New("a step is not UTF-8")
 	}
 	return out, c.err
 }
 
 func decodeTraced(t *pb.TraceReply) (sdk.Traced, error) {
 	var c conversion
-	return sdk.Traced{CannotTell: t.GetCannotTell(), Ways: list(&c, "ways", t.GetWays(), decodeWay)}, c.err
+	return sdk.Traced{Ways: list(&c, "ways", t.GetWays(), decodeWay), Notes: t.GetNotes(), Connections: t.GetConnections()}, c.err
 }
 
 func decodeWay(w *pb.Way) (sdk.Way, error) {
@@ -112,7 +113,7 @@ func decodeWay(w *pb.Way) (sdk.Way, error) {
 	out := sdk.Way{
 		Verdict: sdk.Verdict(enum(int32(w.GetVerdict() - pb.Verdict_VERDICT_DROP))),
 		To:      netip.AddrPortFrom(field(&c, "destination", w.GetTo(), decodeAddr), field(&c, "port", w.GetToPort(), port)),
-		Share:   w.GetShare(), Masquerade: w.GetMasquerade(), Rules: w.GetRules(),
+		Masquerade: w.GetMasquerade(), Then: w.GetThen(), Steps: w.GetSteps(),
 	}
 	if c.err == nil && out.Verdict > sdk.Forward {
 		c.err = fmt.Errorf("verdict %d", w.GetVerdict())

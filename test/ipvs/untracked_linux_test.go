@@ -4,6 +4,7 @@ package ipvs
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"

@@ -34,14 +34,22 @@ func TestKernelExplain(t *testing.T) {
 					return nil
 				})
 			}
-			says("the kernel does what it should", "kernel now forward to 10.180.0.1:8080 (50%), forward to 10.180.1.1:8080 (50%)")
+			const both = "kernel now forward to 10.180.0.1:8080, forward to 10.180.1.1:8080"
+			says("the kernel does what it should", both)
 			n.nft("add", "table", "ip", "firewall")
 			n.nft("add", "chain", "ip", "firewall", "guard", "{ type filter hook forward priority 10; }")
 			n.nft("add", "rule", "ip", "firewall", "guard", "ip", "daddr", "10.180.1.1", "drop")
-			says("explain names the foreign rule", "kernel now forward to 10.180.0.1:8080 (50%), drop (50%)", "differs it would come to drop, not forward",
-				"rule nftables, table ip firewall, chain guard, rule 1", "try this is what stops it: nftables, table ip firewall, chain guard, rule 1; if Pointsman did not write that")
+			const guard = "nftables, table ip firewall, chain guard, rule "
+			says("explain names the foreign rule", "kernel now drop, forward to 10.180.0.1:8080", "differs it comes to drop, not forward",
+				"try this is what stops it: "+guard+"1; if Pointsman did not write that", "WALK TO 10.180.1.1:8080", " "+guard+"1")
+			n.nft("add", "rule", "ip", "firewall", "guard", "ip", "daddr", "10.180.0.1", "drop")
+			says("both are dropped", "kernel now drop differs it comes to drop, not forward", guard)
 			n.nft("delete", "table", "ip", "firewall")
-			says("the rule is gone", "kernel now forward to 10.180.0.1:8080 (50%), forward to 10.180.1.1:8080 (50%)")
+			says("the rules are gone", both)
+			n.iptables("-A", "FORWARD", "-d", "10.180.0.1", "-j", "DROP")
+			says("explain names a foreign rule of iptables", "kernel now drop, forward to 10.180.1.1:8080", "table filter, chain FORWARD, rule", "-d 10.180.0.1/32 -j DROP")
+			n.iptables("-D", "FORWARD", "-d", "10.180.0.1", "-j", "DROP")
+			says("that rule is gone", both)
 		})
 	}
 }

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package hooks follows a packet through everything that this node's kernel has at its hooks:
-both backends of iptables, every table of nf_tables and the routes, also those of other programs. It reads
-them when it is asked, and remembers nothing.
+Package hooks walks the first packet of a connection through the rules that this node's kernel has now: both
+backends of iptables and every table of nf_tables, other programs' too, in the kernel's order of hooks and
+priorities. It reads them when it is asked, and remembers nothing.
 
-	RulesNow ─▶ stages, by hook and priority ─┐
-	            plugins/internal/trace        ├▶ walk ─▶ sdk.Traced
-	            plugins/internal/nftrace      │
-	routes, IPVS ─────────────────────────────┘
+	basesNow ─▶ base chains, as the kernel calls them ─┐
+	            plugins/internal/oracle                ├▶ Trace ─▶ sdk.Traced
+	routes, conntrack, IPVS, programs ─────────────────┘
 
-It exists for the question of why a connection fails: a dataplane knows what it has written, and what
-keeps a packet from a Service is mostly another program's rule. What this package does not understand
-it names, and only where the packet comes to it: a verdict that it gives is the kernel's.
+The route is asked of the kernel. Whatever else decides, such as IPVS, a relay or a BPF program, is named where the
+packet comes to it, and not followed.
 */
 package hooks

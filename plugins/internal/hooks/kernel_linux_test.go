@@ -13,10 +13,45 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
-	"github.com/pointsman/pointsman/test/faults"
 )
 
 func TestMain(m *testing.M) { netns.Main(m) }
+
+// A fault is a rule or route of another program, as each of the tools writes it. SRC, SERVICE, FIRST and
+// SECOND stand for the caller's address, the Service's and its endpoints'.
+type fault struct{ iptables, nft string }
+
+// common are what other programs put in a packet's way. Callers from elsewhere come in by eth7.
+var common = []fault{
+	{"-t filter -I FORWARD -s SRC -j DROP", "forward ip saddr SRC drop"},
+	{"-t filter -I FORWARD -d FIRST -j DROP", "forward ip daddr FIRST drop"},
+	{"-t filter -I FORWARD -p tcp --dport 8080 -j REJECT", "forward tcp dport 8080 reject"},
+	{"-t filter -I FORWARD -i eth7 -j DROP", `forward iifname "eth7" drop`},
+	{"-t filter -I FORWARD ! -o uplink -d SECOND -j REJECT", `forward oifname != "uplink" ip daddr SECOND reject`},
+	{"-t filter -I OUTPUT -p tcp -m multiport --dports 79:80,8080 -j DROP", "output tcp dport { 79-80, 8080 } drop"},
+	{"-t filter -P FORWARD DROP", "policy forward"},
+	{"-t filter -I FORWARD -m conntrack --ctstate NEW,DNAT -j REJECT", "forward ct status dnat reject"},
+	{"-t raw -I PREROUTING -s SRC -j DROP", "early ip saddr SRC drop"},
+	{"-t mangle -I PREROUTING -s SRC -j MARK --set-mark 7", "early ip saddr SRC meta mark set 7"},
+	{"-t filter -I FORWARD -m mark --mark 7 -j DROP", "forward meta mark 7 drop"},
+	{"-t nat -I PREROUTING -s SRC -d SERVICE -p tcp -j DNAT --to-destination [SECOND]:8080", "pre ip saddr SRC ip daddr SERVICE tcp dport 80 dnat to [SECOND]:8080"},
+	{"-t nat -F PREROUTING", "flush pre"},
+	{"route add unreachable FIRST", ""},
+	{"route add blackhole SECOND", ""},
+}
+
+// words puts addresses where their names stand, and with a port behind it, [FIRST]:8080, as an IP family
+// writes that.
+func words(addrs map[string]string) *strings.Replacer {
+	var pairs []string
+	for name, addr := range addrs {
+		pairs = append(pairs, "["+name+"]:", strings.TrimSuffix(netip.AddrPortFrom(netip.MustParseAddr(addr), 0).String(), "0"))
+	}
+	for name, addr := range addrs {
+		pairs = append(pairs, name, addr)
+	}
+	return strings.NewReplacer(pairs...)
+}
 
 // A world is a node with a Service that has two endpoints, in one IP family.
 type world struct {
@@ -90,19 +125,19 @@ func (w *world) end() {
 	w.run(w.program + " -P FORWARD ACCEPT")
 }
 
-func (w *world) suffer(f faults.Fault) {
-	rest, route := strings.CutPrefix(f.IPTables, "route add ")
+func (w *world) suffer(f fault) {
+	rest, route := strings.CutPrefix(f.iptables, "route add ")
 	flag := " -4"
 	if w.family == sdk.IPv6 {
 		flag = " -6"
 	}
-	chain, rule, _ := strings.Cut(f.NFT, " ")
+	chain, rule, _ := strings.Cut(f.nft, " ")
 	switch {
 	case route:
 		w.run("ip" + flag + " route add " + rest + " metric 1")
 		w.undo = append(w.undo, "ip"+flag+" route del "+rest+" metric 1")
 	case w.program != "nft":
-		w.run(w.program + " " + f.IPTables)
+		w.run(w.program + " " + f.iptables)
 	case chain == "policy":
 		w.nft("table ip mine {\nchain " + rule + " {\npolicy drop;\n}\n}")
 	case chain == "flush":
@@ -137,15 +172,16 @@ func TestKernelTellsTheTruth(t *testing.T) {
 		}
 		for _, program := range programs {
 			t.Run(program+" "+family.String(), func(t *testing.T) {
-				w := &world{T: t, Testbed: g, family: family, program: program, words: faults.Words(addrs)}
+				w := &world{T: t, Testbed: g, family: family, program: program, words: words(addrs)}
 				w.suffers(addrs)
 			})
 		}
 	}
 }
 
-// suffers tries faults, one after the other and two at a time.
-func (w *world) suffers(addrs map[string]string) {
+// stage makes the endpoints answer.
+func (w *world) stage(addrs map[string]string) sdktest.Stage {
+	w.Helper()
 	if err := w.Own(netip.MustParseAddr(addrs["NODE"])); err != nil {
 		w.Fatal(err)
 	}
@@ -160,16 +196,22 @@ func (w *world) suffers(addrs map[string]string) {
 	if err != nil {
 		w.Fatal(err)
 	}
+	return stage
+}
+
+// suffers tries faults, one after the other and two at a time.
+func (w *world) suffers(addrs map[string]string) {
+	stage := w.stage(addrs)
 	defer stage.Close()
 	random := rand.New(rand.NewPCG(1, uint64(w.family)))
-	for i := range len(faults.Common) * 3 / 2 {
-		some := []faults.Fault{faults.Common[i%len(faults.Common)]}
-		if i >= len(faults.Common) {
-			some = append(some, faults.Common[random.IntN(len(faults.Common))])
+	for i := range len(common) * 3 / 2 {
+		some := []fault{common[i%len(common)]}
+		if i >= len(common) {
+			some = append(some, common[random.IntN(len(common))])
 		}
 		w.begin()
 		for _, f := range some {
-			if strings.HasPrefix(f.IPTables, "route") && len(w.undo) > 0 {
+			if strings.HasPrefix(f.iptables, "route") && len(w.undo) > 0 {
 				continue
 			}
 			w.suffer(f)
@@ -185,13 +227,105 @@ func (w *world) suffers(addrs map[string]string) {
 	}
 }
 
-// compare sends a packet some times, and compares what becomes of it with what is said.
-func (w *world) compare(stage sdktest.Stage, p sdktest.Packet, some []faults.Fault) {
+// compare sends a packet twice, and compares what becomes of it with what is said.
+func (w *world) compare(stage sdktest.Stage, p sdktest.Packet, some any) {
 	w.Helper()
 	if p.Interface != "" {
 		if _, err := w.Behind(p.Interface, p.From.Addr); err != nil { // the device is there from now on
 			w.Fatal(err)
 		}
 	}
-	faults.Compare(w.T, some, Trace, stage, p)
+	said, err := Trace(w.Context(), sdk.Packet{Protocol: p.Protocol, From: netip.AddrPortFrom(p.From.Addr, 0), To: p.To, Origin: p.From.From, In: p.Interface}, "")
+	if err != nil || len(said.Notes) > 0 {
+		w.Fatalf("%v: %s > %s: %+v, %v", some, p.From.Addr, p.To, said, err)
+	}
+	turnedAway := false          // the node's own processes get an error then that depends on the rule
+	p.Want.Verdict = sdk.Forward // an answer is waited for, unless there may be none
+	v6 := p.To.Addr().Is6()
+	for _, way := range said.Ways {
+		turnedAway = turnedAway || way.Verdict != sdk.Forward
+		if way.Then != "" || len(way.Steps) == 0 {
+			w.Errorf("%v: %s > %s: %+v", some, p.From.Addr, p.To, said)
+		}
+		if way.Verdict == sdk.Drop || way.Verdict == sdk.Reject && v6 {
+			p.Want.Verdict = sdk.Drop
+		}
+		if way.To == p.To && way.Verdict == sdk.Forward {
+			return // it goes on as it was sent, and nothing listens there
+		}
+	}
+	for range 2 {
+		a, err := stage.Send(w.Context(), p)
+		lost := v6 && err == nil && a.Verdict == sdk.Drop // what rejects a translated packet sends an answer, which IPv6 loses
+		if err == nil && !lost && !includes(said, a, p) || (err != nil || lost) && !turnedAway {
+			w.Errorf("%v: %s > %s: %s, %v, and it is said %+v", some, p.From.Addr, p.To, a, err, said)
+		}
+	}
+}
+
+// includes reports whether an answer is one of the ways.
+func includes(said sdk.Traced, a sdktest.Answer, p sdktest.Packet) bool {
+	for _, w := range said.Ways {
+		if w.Verdict == a.Verdict && (a.Verdict != sdk.Forward || w.To == a.Endpoint && (p.From.From == sdk.OnNode || w.Masquerade == (a.Client != p.From.Addr))) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestKernelOrder: of chains of the same hook and priority the kernel calls the one first that was registered later,
+// and all chains of nat at the priority of nf_nat. What others forbid counts, whichever tool wrote it.
+func TestKernelOrder(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it makes network namespaces, and writes to their tables")
+	}
+	g, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	addrs := map[string]string{"NODE": "192.0.2.10", "SRC": "198.18.0.7", "SERVICE": "172.30.0.1", "FIRST": "10.180.0.1", "SECOND": "10.180.1.1"}
+	w := &world{T: t, Testbed: g, family: sdk.IPv4, words: words(addrs)}
+	stage := w.stage(addrs)
+	defer stage.Close()
+	const first = "iptables-nft -t nat -A PREROUTING -d SERVICE -p tcp --dport 80 -j DNAT --to-destination [FIRST]:8080"
+	nat := func(priority, to string) string {
+		return "table ip mine {\nchain pre {\ntype nat hook prerouting priority " + priority + ";\nip daddr SERVICE tcp dport 80 dnat to [" + to + "]:8080;\n}\n}\n"
+	}
+	for _, tt := range []struct {
+		what  string
+		does  []string // commands of iptables, and scripts of nft
+		comes string   // where the packet comes; empty: nowhere
+	}{
+		{"iptables before nftables", []string{first, nat("-100", "SECOND")}, "SECOND"},
+		{"nftables before iptables", []string{nat("-100", "SECOND"), first}, "FIRST"},
+		{"a lower priority", []string{nat("-101", "SECOND"), first}, "SECOND"},
+		{"a chain of filter before nat, by its priority", []string{nat("-150", "FIRST"), "table ip other {\nchain pre {\ntype filter hook prerouting priority -120;\nip daddr SERVICE drop;\n}\n}\n"}, ""},
+		{"a chain of filter behind nat", []string{nat("-150", "FIRST"), "table ip other {\nchain pre {\ntype filter hook prerouting priority -90;\nip daddr SERVICE drop;\n}\n}\n"}, "FIRST"},
+		{"iptables forbids what nftables translates", []string{nat("-100", "FIRST"), "iptables-nft -A FORWARD -d FIRST -j DROP"}, ""},
+		{"legacy iptables does", []string{nat("-100", "FIRST"), "iptables-legacy -A FORWARD -d FIRST -j DROP"}, ""},
+		{"a set of ranges does", []string{nat("-100", "FIRST"), "table inet wall {\nchain f {\ntype filter hook forward priority 0;\nip daddr { 10.180.0.0/24, 10.9.0.0/16 } drop;\n}\n}\n"}, ""},
+	} {
+		w.nft("flush ruleset")
+		for _, command := range tt.does {
+			if strings.HasPrefix(command, "table") {
+				w.nft(command)
+			} else {
+				w.run(command)
+			}
+		}
+		p := sdktest.Packet{From: sdk.Caller{Addr: netip.MustParseAddr(addrs["SRC"])}, Protocol: sdk.TCP, To: netip.MustParseAddrPort("172.30.0.1:80"), Interface: "eth7"}
+		w.compare(stage, p, tt.what)
+		said, err := Trace(t.Context(), sdk.Packet{Protocol: p.Protocol, From: netip.AddrPortFrom(p.From.Addr, 0), To: p.To, In: p.Interface}, "")
+		if err != nil || len(said.Ways) != 1 || (said.Ways[0].Verdict == sdk.Forward) != (tt.comes != "") || tt.comes != "" && said.Ways[0].To.Addr().String() != addrs[tt.comes] {
+			t.Errorf("%s: %+v, %v", tt.what, said, err)
+		}
+		if strings.Contains(tt.what, "legacy") {
+			w.run("iptables-legacy -F FORWARD")
+		}
+	}
 }

@@ -7,108 +7,131 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"strconv"
+	"strings"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/pointsman/pointsman/plugins/internal/ipset"
-	"github.com/pointsman/pointsman/plugins/internal/trace"
+	"github.com/pointsman/pointsman/plugins/internal/oracle"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// theirSets are the kernel's own.
-var theirSets = keeper{header: headerOf, members: setsIn, has: has}
-
-// member asks the kernel whether a set has the parts of a packet that a rule names. An error: the set is
-// of a kind that is not looked up, or the kernel could not be asked.
-func member(set, parts string, p trace.Packet) (bool, error) { return theirSets.member(set, parts, p) }
-
-func has(set string, l lookup) (bool, error) {
-	protocols := map[string]uint8{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP, "sctp": unix.IPPROTO_SCTP}
-	return ipset.Has(set, ipset.Entry{Addr: l.addr, Protocol: protocols[l.protocol], Port: l.port, HasPort: l.hasPort, Second: l.second})
+// dimensions are what an entry of a set has, by the kind of the set, for those whose entries can be looked up.
+var dimensions = map[string][]string{
+	"hash:ip": {"ip"}, "hash:net": {"ip"}, "bitmap:ip": {"ip"}, "bitmap:port": {"port"},
+	"hash:ip,port": {"ip", "port"}, "hash:net,port": {"ip", "port"}, "hash:net,net": {"ip", "ip"},
+	"hash:ip,port,ip": {"ip", "port", "ip"}, "hash:ip,port,net": {"ip", "port", "ip"}, "hash:net,port,net": {"ip", "port", "ip"},
 }
 
-// marksBy has ipset print a set whose entries have marks, if it has the packet.
-func marksBy(ctx context.Context) func(set, parts string, p trace.Packet) ([2]uint32, bool, error) {
-	return func(set, parts string, p trace.Packet) (bits [2]uint32, in bool, err error) {
-		in, err = member(set, parts, p)
-		if !in || err != nil {
-			return bits, false, err
-		}
-		h, err := headerOf(set)
-		if err != nil || h.kind != "hash:ip,port" {
-			return bits, false, fmt.Errorf("the tracer does not see the marks of the set %s, which is of %s", set, h.kind)
-		}
-		l, _, err := h.lookedUp(set, parts, p)
-		if err != nil {
-			return bits, false, err
-		}
-		out, err := exec.CommandContext(ctx, "ipset", "save", set).Output()
-		if err != nil {
-			return bits, false, fmt.Errorf("ipset save %s: %w", set, err)
-		}
-		if bits, in = markIn(string(out), l); !in {
-			return bits, false, fmt.Errorf("ipset does not show %+v in the set %s, which has it", l, set)
-		}
-		return bits, true, nil
-	}
-}
-
-// headerOf is what the kernel says of a set. To be asked whether a set has an entry of another
-// kind than its own it answers that it has not.
-func headerOf(set string) (h header, err error) {
-	answers, err := ipset.Request(nl.IPSET_CMD_HEADER, set).Execute(unix.NETLINK_NETFILTER, 0)
+// member asks the kernel whether a set has the parts of a packet that a rule names ("src,dst"). An error says why
+// that cannot be told.
+func member(set, parts string, p oracle.Packet) (bool, error) {
+	kind, family, err := headerOf(set)
 	if err != nil {
-		return h, err
+		return false, fmt.Errorf("ask for the set %s: %w", set, err)
 	}
-	for _, a := range answers {
-		attributes, err := nl.ParseRouteAttr(a[min(len(a), nl.SizeofNfgenmsg):])
-		if err != nil {
-			return h, err
+	entry, may, err := entryOf(set, kind, family, parts, p)
+	if !may || err != nil {
+		return false, err
+	}
+	in, err := ipset.Has(set, entry)
+	if err != nil {
+		return false, fmt.Errorf("ask whether the set %s has %s: %w", set, p, err)
+	}
+	return in, nil
+}
+
+// entryOf returns the parts of a packet, each src or dst, that a rule has a set looked up by. The kernel finds
+// nothing in a set by fewer parts than its entries have, nor by an address of the other IP family.
+func entryOf(set, kind string, family sdk.Family, parts string, p oracle.Packet) (e ipset.Entry, may bool, err error) {
+	own, known := dimensions[kind]
+	words := strings.Split(parts, ",")
+	switch {
+	case !known:
+		return e, false, fmt.Errorf("the set %s is of %s, which is not looked up", set, kind)
+	case len(words) < len(own) || family != 0 && family != sdk.FamilyOf(p.To.Addr()):
+		return e, false, nil
+	case kind == "bitmap:port" && p.Protocol == "sctp":
+		return e, false, nil
+	}
+	for i, dimension := range own {
+		at := p.To
+		switch words[i] {
+		case "src":
+			at = p.From
+		case "dst":
+		default:
+			return e, false, fmt.Errorf("%s is not looked up in the set %s", parts, set)
 		}
+		switch {
+		case dimension == "port" && at.Port() == 0:
+			return e, false, errors.New("it asks for the caller's port, which is not known")
+		case dimension == "port":
+			e.Port, e.HasPort = at.Port(), true
+			if kind != "bitmap:port" { // it has no protocol
+				e.Protocol = map[string]uint8{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP, "sctp": unix.IPPROTO_SCTP}[p.Protocol]
+			}
+		case i == 0:
+			e.Addr = at.Addr()
+		default:
+			e.Second = at.Addr()
+		}
+	}
+	return e, true, nil
+}
+
+// marked returns the mark beside the entry of a packet in a set and which of its bits count, by what ipset prints:
+//
+//	add KUBE-NEAR 192.0.2.10,tcp:30080 comment "ns1/web:http" skbmark 0x6e000001
+func marked(ctx context.Context, set, parts string, p oracle.Packet) (bits [2]uint32, err error) {
+	at := p.To
+	if parts == "src,src" {
+		at = p.From
+	} else if parts != "dst,dst" {
+		return bits, fmt.Errorf("marks are not looked up by %s", parts)
+	}
+	out, err := exec.CommandContext(ctx, "ipset", "save", set).Output()
+	if err != nil {
+		return bits, fmt.Errorf("ipset save %s: %w", set, err)
+	}
+	entry := fmt.Sprintf("add %s %s,%s:%d ", set, at.Addr(), p.Protocol, at.Port())
+	for line := range strings.Lines(string(out)) {
+		line = strings.TrimSpace(line) + " "
+		if !strings.HasPrefix(line, entry) {
+			continue
+		}
+		_, mark, has := strings.Cut(line, "skbmark ")
+		if !has { // the packet keeps its own
+			return bits, nil
+		}
+		value, mask, masked := strings.Cut(strings.TrimSpace(mark), "/")
+		if !masked {
+			mask = "0xffffffff"
+		}
+		v, err := strconv.ParseUint(value, 0, 32)
+		m, err2 := strconv.ParseUint(mask, 0, 32)
+		return [2]uint32{uint32(v), uint32(m)}, errors.Join(err, err2)
+	}
+	return bits, fmt.Errorf("ipset shows no %sin the set %s", entry, set)
+}
+
+// headerOf returns what the kernel says of a set: its kind ("hash:ip"), and the family of its addresses, if it has
+// one. Asked whether a set has an entry of another kind than its own, the kernel would answer that it has not.
+func headerOf(set string) (kind string, family sdk.Family, err error) {
+	answers, err := ipset.Request(nl.IPSET_CMD_HEADER, set).Execute(unix.NETLINK_NETFILTER, 0)
+	for _, a := range answers {
+		attributes, parseErr := nl.ParseRouteAttr(a[min(len(a), nl.SizeofNfgenmsg):])
+		err = errors.Join(err, parseErr)
 		for _, is := range attributes {
 			switch is.Attr.Type {
 			case nl.IPSET_ATTR_TYPENAME:
-				h.kind = nl.BytesToString(is.Value)
+				kind = nl.BytesToString(is.Value)
 			case nl.IPSET_ATTR_FAMILY:
-				h.family = map[byte]sdk.Family{unix.AF_INET: sdk.IPv4, unix.AF_INET6: sdk.IPv6}[is.Value[0]]
+				family = map[byte]sdk.Family{unix.AF_INET: sdk.IPv4, unix.AF_INET6: sdk.IPv6}[is.Value[0]]
 			}
 		}
 	}
-	if h.kind == "" {
-		return h, errors.New("the kernel does not say what kind it is of")
-	}
-	return h, nil
-}
-
-// setsIn are the sets of a list of sets.
-func setsIn(list string) (sets []string, err error) {
-	answers, err := ipset.Request(nl.IPSET_CMD_LIST, list).Execute(unix.NETLINK_NETFILTER, 0)
-	if err != nil {
-		return nil, err
-	}
-	for _, a := range answers {
-		if err := within(a[min(len(a), nl.SizeofNfgenmsg):], nl.IPSET_ATTR_ADT, func(entries []byte) error {
-			return within(entries, nl.IPSET_ATTR_DATA, func(entry []byte) error {
-				return within(entry, nl.IPSET_ATTR_NAME, func(name []byte) error {
-					sets = append(sets, nl.BytesToString(name))
-					return nil
-				})
-			})
-		}); err != nil {
-			return nil, err
-		}
-	}
-	return sets, nil
-}
-
-// within calls do with each attribute of a kind.
-func within(attributes []byte, kind uint16, do func([]byte) error) error {
-	all, err := nl.ParseRouteAttr(attributes)
-	for _, a := range all {
-		if a.Attr.Type&nl.NLA_TYPE_MASK == kind {
-			err = errors.Join(err, do(a.Value))
-		}
-	}
-	return err
+	return kind, family, err
 }

@@ -3,13 +3,14 @@
 package hooks
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
 
-	"github.com/pointsman/pointsman/plugins/internal/trace"
+	"github.com/pointsman/pointsman/plugins/internal/oracle"
 )
 
 // TestKernelMember asks the kernel's own sets, of which another program's rule may ask.
@@ -30,7 +31,6 @@ func TestKernelMember(t *testing.T) {
 		{"test-netport hash:net,port", "198.51.100.0/24 tcp:80"},
 		{"test-netnet hash:net,net", "198.51.100.0/24 10.0.0.0/8"},
 		{"test-mark hash:ip,mark", "198.51.100.7 5"},
-		{"test-list list:set", "test-net6,test-ip,test-ports"},
 	} {
 		name, _, _ := strings.Cut(s[0], " ")
 		if out, err := exec.Command("ipset", append([]string{"create"}, strings.Fields(s[0])...)...).CombinedOutput(); err != nil {
@@ -49,6 +49,12 @@ func TestKernelMember(t *testing.T) {
 			}
 		}
 	}
+	for _, words := range []string{"create test-marks hash:ip,port skbinfo", "add test-marks 198.51.100.7,tcp:80 skbmark 0x10/0x30", "add test-marks 198.51.100.8,tcp:80"} {
+		if out, err := exec.Command("ipset", strings.Fields(words)...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", words, err, out)
+		}
+	}
+	t.Cleanup(func() { _ = exec.Command("ipset", "destroy", "test-marks").Run() })
 	if missing["test-ip"] {
 		t.Skip("needs a kernel with ipsets")
 	}
@@ -70,11 +76,7 @@ func TestKernelMember(t *testing.T) {
 		{"test-netport", "dst,dst", "198.51.100.200", "10.0.0.1", "no"},
 		{"test-netnet", "src,dst", "198.51.100.200", "10.0.0.1", "yes"},
 		{"test-netnet", "dst,src", "198.51.100.200", "10.0.0.1", "no"},
-		{"test-mark", "src,dst", "198.51.100.7", "10.0.0.1", "the tracer does not look up anything in the set test-mark, which is of hash:ip,mark"},
-		{"test-list", "src", "198.51.100.7", "10.0.0.1", "yes"},
-		{"test-list", "dst", "198.51.100.8", "10.0.0.1", "yes"},
-		{"test-list", "src", "2001:db8::9", "fd00::1", "yes"},
-		{"test-list", "src", "198.51.100.8", "10.0.0.1", "in the set test-list: it asks for the caller's port, which is not known"},
+		{"test-mark", "src,dst", "198.51.100.7", "10.0.0.1", "the set test-mark is of hash:ip,mark, which is not looked up"},
 		{"test-port", "src,dst", "198.51.100.7", "10.0.0.1", "yes"},
 		{"test-port", "dst,dst", "198.51.100.7", "10.0.0.1", "no"},
 		{"test-port", "src,src", "198.51.100.7", "10.0.0.1", "it asks for the caller's port, which is not known"},
@@ -83,13 +85,19 @@ func TestKernelMember(t *testing.T) {
 		if missing[tt.set] {
 			continue
 		}
-		in, err := member(tt.set, tt.parts, trace.Packet{From: netip.AddrPortFrom(netip.MustParseAddr(tt.from), 0), To: netip.AddrPortFrom(netip.MustParseAddr(tt.to), 80), Protocol: "tcp"})
+		in, err := member(tt.set, tt.parts, oracle.Packet{From: netip.AddrPortFrom(netip.MustParseAddr(tt.from), 0), To: netip.AddrPortFrom(netip.MustParseAddr(tt.to), 80), Protocol: "tcp"})
 		got := map[bool]string{true: "yes", false: "no"}[in]
 		if err != nil {
 			got = err.Error()
 		}
 		if !strings.HasPrefix(got, tt.want) {
 			t.Errorf("%s of %s to %s in %s: %s, want %s", tt.parts, tt.from, tt.to, tt.set, got, tt.want)
+		}
+	}
+	for to, want := range map[string]string{"198.51.100.7:80": "[16 48] <nil>", "198.51.100.8:80": "[0 0] <nil>", "198.51.100.9:80": "[0 0] ipset shows no add test-marks 198.51.100.9,tcp:80 in the set test-marks"} {
+		bits, err := marked(t.Context(), "test-marks", "dst,dst", oracle.Packet{To: netip.MustParseAddrPort(to), Protocol: "tcp"})
+		if got := fmt.Sprint(bits, " ", err); got != want {
+			t.Errorf("the mark of %s: %s, want %s", to, got, want)
 		}
 	}
 }

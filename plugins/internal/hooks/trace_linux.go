@@ -9,131 +9,101 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
+	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/pointsman/pointsman/plugins/internal/trace"
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/plugins/internal/oracle"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Trace says what becomes of a packet here at this moment. It may be called from any goroutine, and
-// beside whatever writes; of rules that change meanwhile it may see a part. An error: the kernel could
-// not be asked.
-func Trace(ctx context.Context, p sdk.Packet) (sdk.Traced, error) {
-	return TraceWith(ctx, p, nil)
-}
-
-// TraceWith is Trace, and says which virtual services of IPVS are another program's, by what foreign reports.
-func TraceWith(ctx context.Context, p sdk.Packet, foreign func(Server) bool) (sdk.Traced, error) {
-	k, err := read(ctx, sdk.FamilyOf(p.To.Addr()), foreign)
-	var flows []flow
-	if err == nil {
-		flows, err = k.follow(p, 0)
-	}
-	if why := Unclear(err); why != "" {
-		return sdk.Traced{CannotTell: why}, nil
-	}
+// Trace walks a packet through the rules of the calling thread's network namespace. It may be called from any
+// goroutine, and beside whatever writes; of rules that change meanwhile it may see a part. Relay names what decides
+// at sockets of the node itself; empty: nothing that Services need. An error: the kernel could not be asked.
+func Trace(ctx context.Context, p sdk.Packet, relay string) (sdk.Traced, error) {
+	t, err := walk(ctx, p, relay)
 	if err != nil {
 		return sdk.Traced{}, fmt.Errorf("trace a packet: %w", err)
 	}
-	return traced(flows), nil
+	return t, nil
 }
 
-// A Kernel is what packets of one IP family come through here, as it was when it was read. It is for one
-// goroutine at a time.
-type Kernel struct {
-	kernel
-	machine *machine
-}
-
-// Now reads what packets of a family come through now. It may be called beside whatever writes; of rules that
-// change meanwhile it may see a part. Unclear says of an error whether something is not understood. The routes
-// are asked for as packets are followed, until ctx ends.
-func Now(ctx context.Context, family sdk.Family) (*Kernel, error) { return read(ctx, family, nil) }
-
-func read(ctx context.Context, family sdk.Family, foreign func(Server) bool) (*Kernel, error) {
-	if err := policies(family); err != nil {
-		return nil, err
+func walk(ctx context.Context, p sdk.Packet, relay string) (t sdk.Traced, err error) {
+	family := sdk.FamilyOf(p.To.Addr())
+	m := &machine{ctx: ctx, family: family, routes: make(map[asked]oracle.Route)}
+	if m.local, err = localNow(family); err != nil {
+		return t, err
 	}
-	m, err := machineNow(ctx, family)
-	if err != nil {
-		return nil, err
-	}
-	k := &Kernel{kernel{blind: m.blind, route: m.route}, m}
-	if k.stages, err = rulesNow(ctx, family); err != nil {
-		return nil, err
-	}
-	if k.ipvs, err = ipvsNow(foreign); err != nil {
-		return nil, err
-	}
-	k.stages = append(k.stages, k.ipvs.stages()...)
-	k.sort()
-	return k, nil
-}
-
-// Ends are where a packet may end that begins with a mark. A process of the node need not say by which address it
-// sends. Unclear says of an error whether something is not understood.
-func (k *Kernel) Ends(p sdk.Packet, mark uint32) ([]End, error) {
-	flows, err := k.follow(p, mark)
-	return endsOf(flows), err
-}
-
-// Own reports whether an address is one of the node's.
-func (k *Kernel) Own(addr netip.Addr) bool { return k.machine.own(addr) }
-
-// Takes reports whether a socket of the node takes what is sent to an address of it. Unclear says of an error
-// whether that is not known.
-func (k *Kernel) Takes(protocol sdk.Protocol, at netip.AddrPort) (bool, error) {
-	takes, err := socketAt(protocol.String(), at, true)
-	if err != nil {
-		return false, unknownf("%v", err)
-	}
-	return takes, nil
-}
-
-func (k *Kernel) follow(p sdk.Packet, mark uint32) ([]flow, error) {
-	m := k.machine
-	if err := m.translated(p); err != nil {
-		return nil, err
-	}
-	packet := trace.Packet{Protocol: p.Protocol.String(), From: p.From, To: p.To, In: p.In, Mark: mark, Local: m.own, Index: m.index}
-	switch {
-	case p.Origin == sdk.OnNode && !p.From.Addr().IsValid():
-		from, refused, err := m.source(p.To.Addr(), mark)
-		if err != nil || refused.why != "" {
-			return []flow{refused.ends(packet)}, err
-		}
-		packet.From = netip.AddrPortFrom(from, 0)
-	case p.Origin != sdk.OnNode && p.In == "":
-		var err error
+	packet := oracle.Packet{Protocol: p.Protocol.String(), From: p.From, To: p.To, In: p.In, Local: m.own, Index: index}
+	if p.Origin != sdk.OnNode && p.In == "" {
 		if packet.In, err = m.entry(p.From.Addr()); err != nil {
-			return nil, err
+			return t, err
 		}
 	}
-	return k.trace(packet)
+	n := oracle.Node{Route: m.route}
+	if n.Bases, t.Notes, err = basesNow(ctx, family); err != nil {
+		return t, err
+	}
+	paths, err := n.Walk(packet)
+	if err != nil {
+		return t, err
+	}
+	t.Ways = ways(paths, relay)
+	t.Notes = append(t.Notes, m.programs(packet.In)...)
+	if t.Connections, err = connections(p); err != nil {
+		t.Notes = append(t.Notes, fmt.Sprintf("conntrack could not be read: %v", err))
+	}
+	return t, nil
 }
+
+// withSteps is how many ways have their steps.
+const withSteps = 16
+
+// ways returns those that paths come to: paths that end in the same way are one.
+func ways(paths []oracle.Path, relay string) (all []sdk.Way) {
+	for i := range paths {
+		paths[i].Mark = 0
+		paths[i].Masquerade = paths[i].Masquerade && paths[i].Verdict == oracle.Accept
+	}
+	for i, path := range oracle.Merge(paths) {
+		w := sdk.Way{Verdict: verdicts[path.Verdict], To: path.To, Masquerade: path.Masquerade, Then: path.Then}
+		if path.Local && path.Then == "" && path.Verdict == oracle.Accept && relay != "" {
+			w.Then = fmt.Sprintf("%s at %s", relay, path.To)
+		}
+		for _, s := range path.Steps {
+			if s.Matched && i < withSteps {
+				w.Steps = append(w.Steps, s.String())
+			}
+		}
+		all = append(all, w)
+	}
+	slices.SortStableFunc(all, func(a, b sdk.Way) int { return a.To.Compare(b.To) })
+	return all
+}
+
+var verdicts = map[oracle.Verdict]sdk.Verdict{oracle.Accept: sdk.Forward, oracle.Drop: sdk.Drop, oracle.Reject: sdk.Reject}
 
 // A machine is what the kernel says of routes and interfaces.
 type machine struct {
 	ctx    context.Context
 	family sdk.Family
 	local  []netip.Prefix // what its table of local routes has
-	blinds map[string]error
-	routes map[asked]route
-	sends  map[sdk.Protocol]error // why it cannot be told where a process sends to
+	routes map[asked]oracle.Route
 }
 
 // An asked route is one of which the kernel has been asked.
 type asked struct {
-	from, to netip.Addr
-	in       string
-	mark     uint32
+	to   netip.Addr
+	mark uint32
 }
 
-func machineNow(ctx context.Context, family sdk.Family) (*machine, error) {
-	m := &machine{ctx: ctx, family: family, blinds: make(map[string]error), routes: make(map[asked]route), sends: make(map[sdk.Protocol]error)}
+func localNow(family sdk.Family) (local []netip.Prefix, err error) {
 	of := map[sdk.Family]int{sdk.IPv4: unix.AF_INET, sdk.IPv6: unix.AF_INET6}[family]
 	routes, err := netlink.RouteListFiltered(of, &netlink.Route{Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
 	if err != nil {
@@ -142,23 +112,18 @@ func machineNow(ctx context.Context, family sdk.Family) (*machine, error) {
 	for _, r := range routes {
 		if addr, ok := netip.AddrFromSlice(r.Dst.IP); ok {
 			bits, _ := r.Dst.Mask.Size()
-			m.local = append(m.local, netip.PrefixFrom(addr, bits))
+			local = append(local, netip.PrefixFrom(addr, bits))
 		}
 	}
-	return m, nil
+	return local, nil
 }
 
 // own reports whether the kernel calls an address local.
 func (m *machine) own(addr netip.Addr) bool {
-	for _, p := range m.local {
-		if p.Contains(addr) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.local, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-func (m *machine) index(device string) uint32 {
+func index(device string) uint32 {
 	link, err := net.InterfaceByName(device)
 	if err != nil {
 		return 0
@@ -166,14 +131,17 @@ func (m *machine) index(device string) uint32 {
 	return uint32(link.Index)
 }
 
-// entry is the interface by which packets of a caller come in: that by which replies leave.
+// entry is the interface by which packets of a caller come in: the one by which replies leave.
 func (m *machine) entry(from netip.Addr) (string, error) {
 	if m.own(from) {
-		return "", unknownf("%s is an address of the node itself: packets from it come in nowhere", from)
+		return "", fmt.Errorf("%s is an address of the node itself: packets from it come in nowhere", from)
 	}
 	routes, err := netlink.RouteGet(from.AsSlice())
-	if err != nil || len(routes) == 0 {
-		return "", unknownf("there is no route to %s, so that it is not known by which interface its packets come in", from)
+	if err == nil && len(routes) == 0 {
+		err = errors.New("there is no route")
+	}
+	if err != nil {
+		return "", fmt.Errorf("it is not known by which interface packets from %s come in: %w", from, err)
 	}
 	return device(routes[0])
 }
@@ -186,135 +154,191 @@ func device(r netlink.Route) (string, error) {
 	return link.Name, nil
 }
 
-// blind is why it cannot be told what happens at an interface: programs there may do what they like.
-func (m *machine) blind(name string) error {
-	if name == "lo" {
-		return nil
-	}
-	err, known := m.blinds[name]
-	if !known {
-		err = m.programs(name)
-		m.blinds[name] = err
-	}
-	return err
-}
-
-func (m *machine) programs(name string) error {
-	link, err := netlink.LinkByName(name)
-	if err != nil {
-		return fmt.Errorf("interface %s: %w", name, err)
-	}
-	if xdp := link.Attrs().Xdp; xdp != nil && xdp.Attached {
-		return unknownf("interface %s has %s of XDP, which may take packets", name, called(xdp.ProgId))
-	}
-	if err := atInterface(name, link.Attrs().Index); err != nil {
-		return err
-	}
-	queues, err := netlink.QdiscList(link)
-	if err != nil {
-		return fmt.Errorf("list what queues interface %s has: %w", name, err)
-	}
-	for _, q := range queues {
-		if q.Type() == "clsact" || q.Type() == "ingress" {
-			return unknownf("interface %s has filters of traffic control (tc filter show dev %s), which may take packets", name, name)
-		}
-	}
-	return nil
-}
-
-// route asks the kernel for a packet's route, as it would look it up.
-func (m *machine) route(p trace.Packet, to netip.Addr) (route, error) {
-	if err := m.ctx.Err(); err != nil {
-		return route{}, err
-	}
-	a := asked{p.From.Addr(), to, p.In, p.Mark}
+// route asks the kernel for a packet's route (RTM_GETROUTE), once for each destination and mark.
+func (m *machine) route(p oracle.Packet) (oracle.Route, error) {
+	a := asked{p.Destination().Addr(), p.Mark}
 	r, known := m.routes[a]
 	if known {
 		return r, nil
 	}
-	if !p.From.IsValid() && p.Mark != 0 {
-		if err := bySource(m.family); err != nil {
+	if err := m.ctx.Err(); err != nil {
+		return r, err
+	}
+	found, err := netlink.RouteGetWithOptions(a.to.AsSlice(), &netlink.RouteGetOptions{Iif: p.In, SrcAddr: p.From.Addr().AsSlice(), Mark: p.Mark})
+	if err == nil && len(found) == 0 {
+		err = errors.New("there is no answer")
+	}
+	forwards := p.In == "" || forwardsFrom(m.family, p.In)
+	switch unreachable := errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH); {
+	case err == nil && found[0].Type == unix.RTN_LOCAL:
+		r = oracle.Route{Local: true, Out: "lo", Verdict: oracle.Accept, Text: fmt.Sprintf("routing: %s is this node's own", a.to)}
+	case (err == nil || unreachable) && !forwards:
+		r = oracle.Route{Verdict: oracle.Drop, Text: fmt.Sprintf("routing: the node does not forward what comes in by %s (sysctl forwarding)", p.In)}
+	case err == nil:
+		r.Verdict = oracle.Accept
+		if r.Out, err = device(found[0]); err != nil {
 			return r, err
 		}
+		r.Text = fmt.Sprintf("routing: to %s by %s", a.to, r.Out)
+	default: // EXDEV: rp_filter; EINVAL: a blackhole, or an address that may not be there
+		r = oracle.Route{Verdict: oracle.Drop, Text: fmt.Sprintf("routing: from %s to %s: %v", p.From.Addr(), a.to, err)}
+		if unreachable || p.In == "" {
+			r.Verdict = oracle.Reject
+		}
+		if p.In != "" {
+			r.Text += fmt.Sprintf(" (ip route get %s from %s iif %s)", a.to, p.From.Addr(), p.In)
+		}
 	}
-	found, err := netlink.RouteGetWithOptions(to.AsSlice(), &netlink.RouteGetOptions{Iif: p.In, SrcAddr: p.From.Addr().AsSlice(), Mark: p.Mark})
-	switch {
-	case err != nil:
-		r, err = m.refusal(a, err)
-	case len(found) == 0:
-		err = fmt.Errorf("no answer for the route to %s", to)
-	case found[0].Type == unix.RTN_LOCAL:
-		r = route{local: true, out: "lo", verdict: trace.Accept}
-	case found[0].Type != unix.RTN_UNICAST:
-		err = unknownf("the route to %s is of kind %d, and no common one", to, found[0].Type)
-	case p.In != "" && m.family == sdk.IPv6 && !forwards():
-		r = route{verdict: trace.Drop, why: "routing: the node does not forward IPv6 (sysctl net.ipv6.conf.all.forwarding)"}
-	default:
-		r.verdict = trace.Accept
-		r.out, err = device(found[0])
-	}
-	if err == nil {
-		m.routes[a] = r
-	}
-	return r, err
+	m.routes[a] = r
+	return r, nil
 }
 
-// source is the address by which a process of the node sends to another, or why it cannot.
-func (m *machine) source(to netip.Addr, mark uint32) (from netip.Addr, refused route, err error) {
-	if err := m.ctx.Err(); err != nil {
-		return from, refused, err
+// forwardsFrom reports whether the node forwards what comes in by an interface. Of IPv6 one setting for all counts.
+func forwardsFrom(family sdk.Family, device string) bool {
+	name := "ipv4/conf/" + device
+	if family == sdk.IPv6 {
+		name = "ipv6/conf/all"
 	}
-	found, err := netlink.RouteGetWithOptions(to.AsSlice(), &netlink.RouteGetOptions{Mark: mark})
-	if err != nil {
-		refused, err = m.refusal(asked{to: to, mark: mark}, err)
-		return from, refused, err
-	}
-	if len(found) > 0 {
-		from, _ = netip.AddrFromSlice(found[0].Src)
-	}
-	if !from.IsValid() {
-		return from, refused, unknownf("routing: by which address this node sends to %s is not said", to)
-	}
-	return from.Unmap(), refused, nil
-}
-
-// refusal is what becomes of a packet that the kernel has no route for.
-func (m *machine) refusal(a asked, err error) (route, error) {
-	none := route{verdict: trace.Reject, why: fmt.Sprintf("routing: there is no route from %s to %s", a.from, a.to)}
-	if !a.from.IsValid() { // what IPVS sends
-		none.why = fmt.Sprintf("routing: there is no route to %s", a.to)
-		if errors.Is(err, syscall.EINVAL) { // a route of kind blackhole
-			return none, nil
-		}
-	}
-	if a.in == "" {
-		if errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.EACCES) {
-			return none, nil
-		}
-		if errors.Is(err, syscall.EINVAL) && m.own(a.from) { // a route of kind blackhole
-			return route{verdict: trace.Reject, why: fmt.Sprintf("routing: nothing may be sent from %s to %s", a.from, a.to)}, nil
-		}
-		return route{}, unknownf("routing: a packet from %s to %s: %v", a.from, a.to, err)
-	}
-	switch {
-	case errors.Is(err, syscall.EXDEV):
-		return route{verdict: trace.Drop, why: fmt.Sprintf("routing: a packet from %s does not come in by %s (sysctl rp_filter)", a.from, a.in)}, nil
-	case errors.Is(err, syscall.EINVAL):
-		return route{verdict: trace.Drop, why: fmt.Sprintf("routing: a packet from %s to %s must not come in by %s", a.from, a.to, a.in)}, nil
-	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
-		if !forwards4(a.in) {
-			return route{verdict: trace.Drop, why: fmt.Sprintf("routing: the node does not forward what comes in by %s (sysctl net.ipv4.conf.%s.forwarding)", a.in, a.in)}, nil
-		}
-		return none, nil
-	}
-	return route{}, unknownf("routing: a packet from %s to %s by %s: %v", a.from, a.to, a.in, err)
-}
-
-func forwards() bool { return sysctl("net/ipv6/conf/all/forwarding") }
-
-func forwards4(device string) bool { return sysctl("net/ipv4/conf/" + device + "/forwarding") }
-
-func sysctl(name string) bool {
-	data, err := os.ReadFile("/proc/sys/" + name)
+	data, err := os.ReadFile("/proc/sys/net/" + name + "/forwarding")
 	return err == nil && len(data) > 0 && data[0] == '1'
+}
+
+// programs names programs at the interfaces by which a packet comes in or may leave.
+func (m *machine) programs(in string) (notes []string) {
+	var names []string
+	for _, r := range m.routes {
+		names = append(names, r.Out)
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(append([]string{in}, names...)) {
+		if link, err := netlink.LinkByName(name); name != "lo" && name != "" && err == nil {
+			notes = append(notes, programsAt(link)...)
+		}
+	}
+	return notes
+}
+
+func programsAt(link netlink.Link) (notes []string) {
+	name := link.Attrs().Name
+	add := func(format string, args ...any) {
+		notes = append(notes, fmt.Sprintf(format, args...)+", which the walk does not follow")
+	}
+	if xdp := link.Attrs().Xdp; xdp != nil && xdp.Attached {
+		add("interface %s has a program of XDP (bpftool prog show id %d)", name, xdp.ProgId)
+	}
+	queues, _ := netlink.QdiscList(link)
+	if slices.ContainsFunc(queues, func(q netlink.Qdisc) bool { return q.Type() == "clsact" || q.Type() == "ingress" }) {
+		add("interface %s may have filters of traffic control (tc filter show dev %s)", name, name)
+	}
+	for _, kind := range []uint32{unix.BPF_TCX_INGRESS, unix.BPF_TCX_EGRESS} {
+		if attached(uint32(link.Attrs().Index), kind) {
+			add("interface %s has programs of tcx (bpftool net show dev %s)", name, name)
+			break
+		}
+	}
+	return notes
+}
+
+// attached reports whether programs of tcx are at an interface, which no list of its queues shows (since Linux 6.6).
+// Where the kernel cannot be asked there are none that are known.
+func attached(index, kind uint32) bool {
+	query := struct { // union bpf_attr of BPF_PROG_QUERY; without a buffer the kernel says only how many there are
+		target, kind, flags, attachFlags uint32
+		ids                              uint64
+		count, _                         uint32
+		programFlags                     uint64
+		linkIDs, linkFlags, revision     uint64
+	}{target: index, kind: kind}
+	_, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_QUERY, uintptr(unsafe.Pointer(&query)), unsafe.Sizeof(query))
+	return (errno == 0 || errno == unix.ENOSPC) && query.count > 0
+}
+
+// connections are those that conntrack has from a caller to a destination.
+func connections(p sdk.Packet) ([]string, error) {
+	h, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	family := netlink.InetFamily(map[sdk.Family]uint8{sdk.IPv4: unix.AF_INET, sdk.IPv6: unix.AF_INET6}[sdk.FamilyOf(p.To.Addr())])
+	found := &tracked{packet: p}
+	_, err = h.ConntrackDeleteFilters(netlink.ConntrackTable, family, found) // the one call that holds no list of all
+	return found.all, err
+}
+
+// tracked notes the connections like a packet. To netlink none matches, so that none is deleted.
+type tracked struct {
+	packet sdk.Packet
+	all    []string
+}
+
+// mostConnections is how many connections are named.
+const mostConnections = 5
+
+var tcpStates = []string{"none", "syn sent", "syn received", "established", "fin wait", "close wait", "last ack", "time wait", "close"}
+
+func (t *tracked) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
+	from, to := endpoint(f.Forward.SrcIP, f.Forward.SrcPort), endpoint(f.Forward.DstIP, f.Forward.DstPort)
+	numbers := map[uint8]sdk.Protocol{unix.IPPROTO_TCP: sdk.TCP, unix.IPPROTO_UDP: sdk.UDP, unix.IPPROTO_SCTP: sdk.SCTP}
+	if numbers[f.Forward.Protocol] != t.packet.Protocol || from.Addr() != t.packet.From.Addr() || to != t.packet.To || len(t.all) == mostConnections {
+		return false
+	}
+	text := fmt.Sprintf("%s to %s, answered by %s", from, to, endpoint(f.Reverse.SrcIP, f.Reverse.SrcPort))
+	if tcp, is := f.ProtoInfo.(*netlink.ProtoInfoTCP); is && int(tcp.State) < len(tcpStates) {
+		text += ", " + tcpStates[tcp.State]
+	}
+	t.all = append(t.all, text)
+	return false
+}
+
+func endpoint(ip net.IP, port uint16) netip.AddrPort {
+	addr, _ := netip.AddrFromSlice(ip)
+	return netip.AddrPortFrom(addr.Unmap(), port)
+}
+
+// virtualServer names the virtual service of IPVS that a packet comes to, by what the kernel lists; empty: none.
+//
+//	TCP  0A600001:0050 rr
+//	FWM  6E000001 rr
+func virtualServer(list string, p oracle.Packet) string {
+	to := p.Destination()
+	addr := fmt.Sprintf("%X", to.Addr().AsSlice())
+	if to.Addr().Is6() {
+		addr = "[" + to.Addr().StringExpanded() + "]"
+	}
+	for line := range strings.Lines(list) {
+		words := strings.Fields(line)
+		if len(words) < 3 {
+			continue
+		}
+		mark, _ := strconv.ParseUint(words[1], 16, 32)
+		switch {
+		case words[0] == "FWM" && p.Mark != 0 && uint32(mark) == p.Mark:
+			return fmt.Sprintf("of mark %#x, %s", mark, words[2])
+		case words[0] == strings.ToUpper(p.Protocol) && (words[1] == fmt.Sprintf("%s:%04X", addr, to.Port()) || words[1] == addr+":0000"):
+			return fmt.Sprintf("%s %s, %s", p.Protocol, to, words[2])
+		}
+	}
+	return ""
+}
+
+// balances are where IPVS takes packets: NF_IP_PRI_NAT_SRC - 1 and NF_IP_PRI_NAT_DST + 2.
+func balances() []oracle.Base {
+	list, err := os.ReadFile("/proc/thread-self/net/ip_vs")
+	if err != nil { // the kernel has no IPVS
+		return nil
+	}
+	at := func(p oracle.Packet) ([]oracle.Path, error) {
+		path := through(p)
+		if v := virtualServer(string(list), p); v != "" {
+			path.Then = "IPVS, virtual service " + v + " (ipvsadm -Ln)"
+		}
+		return []oracle.Path{path}, nil
+	}
+	return []oracle.Base{{Of: "IPVS", Hook: nftnl.Input, Priority: 99, At: at}, {Of: "IPVS", Hook: nftnl.Output, Priority: -98, At: at}}
+}
+
+// through is the path of a packet that a base chain lets pass.
+func through(p oracle.Packet) oracle.Path {
+	return oracle.Path{Verdict: oracle.Accept, To: p.Destination(), Chance: 1, Mark: p.Mark}
 }

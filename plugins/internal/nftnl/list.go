@@ -36,7 +36,7 @@ type Observed struct {
 	Table   string // of a chain
 	Hook    *Hook  // of a base chain
 	Drops   bool   // of a base chain: its policy is to drop
-	Handle  uint64 // of a rule
+	Handle  uint64 // of a rule, a chain or the table
 	Flags   uint32 // of a set, or of the table
 	Owner   uint32 // of the table: the number of the Conn that it is; zero: it is none's
 	Count   int    // of a set: how many elements it has; -1: the kernel does not say (before 6.18)
@@ -90,7 +90,7 @@ func (l Listing) each(
 func (l Listing) Table(ctx context.Context) (*Observed, error) {
 	var t *Observed
 	err := l.conn.ask(ctx, getTable, ack, l.family, []string{text(1, l.table)}, func(b []byte) {
-		t = &Observed{Name: getText(attr(b, 1)), Flags: uint32(getUint(attr(b, 2))), Owner: uint32(getUint(attr(b, 7)))}
+		t = &Observed{Name: getText(attr(b, 1)), Flags: uint32(getUint(attr(b, 2))), Handle: getUint(attr(b, 4)), Owner: uint32(getUint(attr(b, 7)))}
 	})
 	if errors.Is(err, syscall.ENOENT) {
 		return nil, nil
@@ -108,7 +108,7 @@ func (l Listing) Chains(ctx context.Context) (all map[string]Observed, err error
 }
 
 func readChain(b []byte) Observed {
-	o := Observed{Table: getText(attr(b, 1)), Name: getText(attr(b, 3))}
+	o := Observed{Table: getText(attr(b, 1)), Name: getText(attr(b, 3)), Handle: getUint(attr(b, 2))}
 	if hook := attr(b, 4); hook != nil {
 		at, priority := getUint(attr(hook, 1)), int32(getUint(attr(hook, 2)))
 		o.Hook = &Hook{Type: getText(attr(b, 7)), At: uint32(at), Priority: priority}
@@ -206,6 +206,8 @@ func readElement(b []byte) (e Element) {
 		case 2:
 			e.Data = string(attr(v, 1))
 			e.Verdict = readVerdict(attr(v, 2))
+		case 3:
+			e.End = getUint(v)&1 != 0 // NFT_SET_ELEM_INTERVAL_END
 		case 5:
 			e.Left = time.Duration(getUint(v)) * time.Millisecond
 		case 6:

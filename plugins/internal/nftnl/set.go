@@ -79,6 +79,7 @@ func hostOrder(of byte, fields []Field) string {
 type Element struct {
 	Key     string
 	KeyEnd  string        // of a range, whose every field goes from Key to KeyEnd; empty: it is none
+	End     bool          // of a set of ranges with one field, which can only be read: ranges end before Key
 	Data    string        // of a map
 	Verdict Verdict       // of a map of verdicts, which can only be read
 	Comment string        // as nft shows it, at most 253 bytes

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/trace"
+	"github.com/pointsman/pointsman/plugins/internal/oracle"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -105,15 +105,15 @@ func TestFewLooksAndFewChanges(t *testing.T) {
 			chains.follow(tr)
 			tables := iptables.Tables(chains)
 			tables[iptables.ID{Table: "nat", Chain: "PREROUTING"}] = []iptables.Rule{"-j ROOT"}
-			tracer := trace.New(tables)
+			tracer := oracle.IPTables(tables)
 			most, touched := 0, 0
 			for i := 0; i < len(entries); i += 29 {
 				e := entries[i]
-				path, err := tracer.Pass(trace.Packet{Protocol: "tcp", To: netip.AddrPortFrom(e.Key.Addr, 80), In: "eth0"}, trace.Hook{Table: "nat", Chain: "PREROUTING"})
-				if err != nil || path.Steps[len(path.Steps)-1].Chain != e.Rule.Target() {
-					t.Fatalf("%s leads to %v, %v", e.Key.Addr, path, err)
+				paths, err := tracer.At(oracle.Packet{Protocol: "tcp", To: netip.AddrPortFrom(e.Key.Addr, 80), In: "eth0"}, oracle.Hook{Table: "nat", Chain: "PREROUTING"})
+				if err != nil || paths[0].Steps[len(paths[0].Steps)-1].Chain != e.Rule.Target() {
+					t.Fatalf("%s leads to %v, %v", e.Key.Addr, paths, err)
 				}
-				most = max(most, path.Walked("nat", nil))
+				most = max(most, paths[0].Walked("nat", nil))
 				tr.Drop(e)
 				touched = max(touched, chains.follow(tr))
 				tr.Put(e)

@@ -139,7 +139,7 @@ func (s *udpSocket) read() {
 // kernel has learnt the path's MTU, and sends what is longer in fragments.
 func (s *udpSocket) forward(datagram []byte, from netip.AddrPort) {
 	var tried []netip.AddrPort
-	for range attemptsUDP {
+	for range 2 {
 		f := s.flow(from, tried)
 		if f == nil {
 			return

@@ -2582,8 +2582,9 @@ func (x *TraceRequest) GetIn() string {
 
 type TraceReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Ways          []*Way                 `protobuf:"bytes,1,rep,name=ways,proto3" json:"ways,omitempty"`
-	CannotTell    string                 `protobuf:"bytes,2,opt,name=cannot_tell,json=cannotTell,proto3" json:"cannot_tell,omitempty"` // what is not understood, and where; empty: the ways are all that there is
+	Ways          []*Way                 `protobuf:"bytes,1,rep,name=ways,proto3" json:"ways,omitempty"`               // each place where the walk ends
+	Notes         []string               `protobuf:"bytes,2,rep,name=notes,proto3" json:"notes,omitempty"`             // what may decide besides the rules, a sentence each
+	Connections   []string               `protobuf:"bytes,3,rep,name=connections,proto3" json:"connections,omitempty"` // from the caller to the destination that conntrack has
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2625,22 +2626,29 @@ func (x *TraceReply) GetWays() []*Way {
 	return nil
 }
 
-func (x *TraceReply) GetCannotTell() string {
+func (x *TraceReply) GetNotes() []string {
 	if x != nil {
-		return x.CannotTell
+		return x.Notes
 	}
-	return ""
+	return nil
 }
 
-// One way that a packet may take.
+func (x *TraceReply) GetConnections() []string {
+	if x != nil {
+		return x.Connections
+	}
+	return nil
+}
+
+// One way on which a walk ends.
 type Way struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Verdict       Verdict                `protobuf:"varint,1,opt,name=verdict,proto3,enum=pointsman.dataplane.v1.Verdict" json:"verdict,omitempty"`
 	To            []byte                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"` // after translation
 	ToPort        uint32                 `protobuf:"varint,3,opt,name=to_port,json=toPort,proto3" json:"to_port,omitempty"`
-	Share         float64                `protobuf:"fixed64,4,opt,name=share,proto3" json:"share,omitempty"` // of new connections; all are 1
-	Masquerade    bool                   `protobuf:"varint,5,opt,name=masquerade,proto3" json:"masquerade,omitempty"`
-	Rules         []string               `protobuf:"bytes,6,rep,name=rules,proto3" json:"rules,omitempty"` // that decided, in order
+	Masquerade    bool                   `protobuf:"varint,4,opt,name=masquerade,proto3" json:"masquerade,omitempty"`
+	Then          string                 `protobuf:"bytes,5,opt,name=then,proto3" json:"then,omitempty"`   // what decides next and is not followed; empty: the verdict is final
+	Steps         []string               `protobuf:"bytes,6,rep,name=steps,proto3" json:"steps,omitempty"` // rules that matched and routes, in order
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2696,13 +2704,6 @@ func (x *Way) GetToPort() uint32 {
 	return 0
 }
 
-func (x *Way) GetShare() float64 {
-	if x != nil {
-		return x.Share
-	}
-	return 0
-}
-
 func (x *Way) GetMasquerade() bool {
 	if x != nil {
 		return x.Masquerade
@@ -2710,9 +2711,16 @@ func (x *Way) GetMasquerade() bool {
 	return false
 }
 
-func (x *Way) GetRules() []string {
+func (x *Way) GetThen() string {
 	if x != nil {
-		return x.Rules
+		return x.Then
+	}
+	return ""
+}
+
+func (x *Way) GetSteps() []string {
+	if x != nil {
+		return x.Steps
 	}
 	return nil
 }
@@ -3454,21 +3462,21 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x02to\x18\x04 \x01(\fR\x02to\x12\x17\n" +
 	"\ato_port\x18\x05 \x01(\rR\x06toPort\x126\n" +
 	"\x06origin\x18\x06 \x01(\x0e2\x1e.pointsman.dataplane.v1.OriginR\x06origin\x12\x0e\n" +
-	"\x02in\x18\a \x01(\tR\x02in\"^\n" +
+	"\x02in\x18\a \x01(\tR\x02in\"u\n" +
 	"\n" +
 	"TraceReply\x12/\n" +
-	"\x04ways\x18\x01 \x03(\v2\x1b.pointsman.dataplane.v1.WayR\x04ways\x12\x1f\n" +
-	"\vcannot_tell\x18\x02 \x01(\tR\n" +
-	"cannotTell\"\xb5\x01\n" +
+	"\x04ways\x18\x01 \x03(\v2\x1b.pointsman.dataplane.v1.WayR\x04ways\x12\x14\n" +
+	"\x05notes\x18\x02 \x03(\tR\x05notes\x12 \n" +
+	"\vconnections\x18\x03 \x03(\tR\vconnections\"\xb3\x01\n" +
 	"\x03Way\x129\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x1f.pointsman.dataplane.v1.VerdictR\averdict\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\fR\x02to\x12\x17\n" +
-	"\ato_port\x18\x03 \x01(\rR\x06toPort\x12\x14\n" +
-	"\x05share\x18\x04 \x01(\x01R\x05share\x12\x1e\n" +
+	"\ato_port\x18\x03 \x01(\rR\x06toPort\x12\x1e\n" +
 	"\n" +
-	"masquerade\x18\x05 \x01(\bR\n" +
-	"masquerade\x12\x14\n" +
-	"\x05rules\x18\x06 \x03(\tR\x05rules\"\x0e\n" +
+	"masquerade\x18\x04 \x01(\bR\n" +
+	"masquerade\x12\x12\n" +
+	"\x04then\x18\x05 \x01(\tR\x04then\x12\x14\n" +
+	"\x05steps\x18\x06 \x03(\tR\x05steps\"\x0e\n" +
 	"\fStuckRequest\"C\n" +
 	"\n" +
 	"StuckReply\x125\n" +

@@ -63,7 +63,7 @@ type DataplaneClient interface {
 	Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportReply, error)
 	// What is served now, read from the kernel. UNSUPPORTED where it cannot.
 	Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[InspectReply], error)
-	// What the kernel would do now with a packet. UNSUPPORTED where it cannot.
+	// The walk of a packet through the rules that the kernel has now. UNSUPPORTED where it cannot.
 	Trace(ctx context.Context, in *TraceRequest, opts ...grpc.CallOption) (*TraceReply, error)
 	// Client affinity handed to a successor. UNSUPPORTED where it cannot.
 	Stuck(ctx context.Context, in *StuckRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StuckReply], error)
@@ -256,7 +256,7 @@ type DataplaneServer interface {
 	Report(context.Context, *ReportRequest) (*ReportReply, error)
 	// What is served now, read from the kernel. UNSUPPORTED where it cannot.
 	Inspect(*InspectRequest, grpc.ServerStreamingServer[InspectReply]) error
-	// What the kernel would do now with a packet. UNSUPPORTED where it cannot.
+	// The walk of a packet through the rules that the kernel has now. UNSUPPORTED where it cannot.
 	Trace(context.Context, *TraceRequest) (*TraceReply, error)
 	// Client affinity handed to a successor. UNSUPPORTED where it cannot.
 	Stuck(*StuckRequest, grpc.ServerStreamingServer[StuckReply]) error

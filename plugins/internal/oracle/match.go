@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package trace
+package oracle
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 )
 
 // A test is one condition of a rule.
-type test func(*walk) bool
+type test func(*ruleWalk) bool
 
 // An action is what a rule does: one of the verbs, with what it needs.
 type action struct {
@@ -38,12 +38,15 @@ type parser struct {
 }
 
 // parse understands a rule as far as it can. Of the rest it is only known that it may keep packets
-// from matching: those that match all before it are not understood.
+// from matching: those that match all before it are not understood, unless its target decides nothing.
 func parse(words []string) clause {
 	p := parser{words: words}
 	for len(p.words) > 0 {
 		if err := p.option(p.next()); err != nil {
-			p.tests = append(p.tests, func(w *walk) bool { w.failed = err; return false })
+			if i := slices.Index(words, "-j"); i >= 0 && i+1 < len(words) && slices.Contains(idle, words[i+1]) {
+				err = nil
+			}
+			p.tests = append(p.tests, func(w *ruleWalk) bool { w.failed = err; return false })
 			return p.clause
 		}
 	}
@@ -67,7 +70,7 @@ func (p *parser) when(t test) error {
 	if p.not {
 		p.not = false
 		inner := t
-		t = func(w *walk) bool { return !inner(w) }
+		t = func(w *ruleWalk) bool { return !inner(w) }
 	}
 	p.tests = append(p.tests, t)
 	return nil
@@ -84,11 +87,8 @@ func (p *parser) option(name string) error {
 		return p.device(name)
 	case "-p":
 		proto := p.next()
-		return p.when(func(w *walk) bool { return w.packet.Protocol == proto })
+		return p.when(func(w *ruleWalk) bool { return w.packet.Protocol == proto })
 	case "-m":
-		if len(p.words) > 0 && p.words[0] == "socket" {
-			return p.socket()
-		}
 		return known("match", p.next(), "comment", "conntrack", "mark", "addrtype", "statistic", "recent", "set", "tcp", "udp", "sctp", "multiport", "state", "nfacct")
 	case "--comment", "--nfacct-name":
 		p.next()
@@ -97,26 +97,27 @@ func (p *parser) option(name string) error {
 		return p.port(name)
 	case "--tcp-flags":
 		mask, flags := strings.Split(p.next(), ","), p.next()
-		return p.when(func(*walk) bool { // the first packet has SYN alone
+		return p.when(func(*ruleWalk) bool { // the first packet has SYN alone
 			return flags == "SYN" && slices.Contains(mask, "SYN") || flags == "NONE" && !slices.Contains(mask, "SYN")
 		})
 	case "--ctstate", "--state":
 		states := strings.Split(p.next(), ",")
-		return p.when(func(w *walk) bool {
-			return w.tracked() && slices.ContainsFunc(w.states(), func(s string) bool { return slices.Contains(states, s) })
+		return p.when(func(w *ruleWalk) bool {
+			return slices.ContainsFunc(w.states(), func(s string) bool { return slices.Contains(states, s) })
 		})
 	case "--mark":
 		bits, err := masked(p.next())
-		return either(err, p.when(func(w *walk) bool { return w.mark&bits[1] == bits[0] }))
+		return either(err, p.when(func(w *ruleWalk) bool { return w.path.Mark&bits[1] == bits[0] }))
 	case "--src-type", "--dst-type":
 		return p.addressType(name)
 	case "--match-set":
-		return p.set()
+		name, parts := p.next(), p.next()
+		return p.when(func(w *ruleWalk) bool { return w.member(name, parts) })
 	case "--mode":
 		return known("mode", p.next(), "random")
 	case "--probability":
 		share, err := strconv.ParseFloat(p.next(), 64)
-		return either(err, p.when(func(w *walk) bool { return w.random(share) }))
+		return either(err, p.when(func(w *ruleWalk) bool { return w.random(share) }))
 	case "-j", "-g":
 		return p.target(name)
 	}
@@ -128,12 +129,12 @@ func (p *parser) address(name string) error {
 	if err != nil { // a mask with gaps
 		return err
 	}
-	return p.when(func(w *walk) bool {
+	return p.when(func(w *ruleWalk) bool {
 		switch name {
 		case "-s":
 			return prefix.Contains(w.packet.From.Addr())
 		case "--ctorigdst":
-			return w.tracked() && prefix.Contains(w.packet.To.Addr()) // as it was sent
+			return !w.packet.Untracked && prefix.Contains(w.packet.To.Addr()) // as it was sent
 		}
 		return prefix.Contains(w.to.Addr())
 	})
@@ -142,7 +143,7 @@ func (p *parser) address(name string) error {
 func (p *parser) device(name string) error {
 	device := p.next()
 	prefix, some := strings.CutSuffix(device, "+")
-	return p.when(func(w *walk) bool {
+	return p.when(func(w *ruleWalk) bool {
 		have := w.packet.In
 		if name == "-o" {
 			have = w.packet.Out
@@ -165,7 +166,7 @@ func (p *parser) port(name string) error {
 		}
 		ranges = append(ranges, [2]uint64{from, to})
 	}
-	return p.when(func(w *walk) bool {
+	return p.when(func(w *ruleWalk) bool {
 		port := uint64(w.to.Port())
 		if strings.HasPrefix(name, "--s") {
 			if port = uint64(w.packet.From.Port()); port == 0 {
@@ -180,7 +181,7 @@ func (p *parser) addressType(name string) error {
 	if err := known("address type", p.next(), "LOCAL"); err != nil {
 		return err
 	}
-	return p.when(func(w *walk) bool {
+	return p.when(func(w *ruleWalk) bool {
 		if name == "--src-type" {
 			return w.packet.Local(w.packet.From.Addr())
 		}
@@ -205,29 +206,34 @@ func (p *parser) recently(name string) error {
 	case "--name":
 		p.recent.name = p.next()
 	default:
-		return fmt.Errorf("the tracer does not know %q", name)
+		return fmt.Errorf("%q is not known", name)
 	}
 	return nil
 }
 
-func (r recent) test(w *walk) bool {
+func (r recent) test(w *ruleWalk) bool {
 	if r.set {
 		w.path.Remembered = append(w.path.Remembered, r.name)
 		return true
 	}
-	if w.tracer.Recent == nil {
-		return w.packet.Seen[r.name]
+	if w.rules.Forgets {
+		return w.random(0.5)
 	}
-	return w.tracer.Recent(r.name, w.packet.From.Addr()) && w.random(0.5)
+	return w.packet.Seen[r.name]
 }
+
+// idle are the targets that decide nothing.
+var idle = []string{"LOG", "NFLOG", "TCPMSS", "CHECKSUM", "TRACE"}
 
 func (p *parser) target(how string) error {
 	name := p.next()
 	p.do = action{verb: name}
+	if slices.Contains(idle, name) {
+		p.do.verb, p.words = "", nil
+		return nil
+	}
 	switch name {
 	case "ACCEPT", "DROP", "RETURN":
-	case "LOG", "NFLOG", "TCPMSS": // they decide nothing
-		p.do.verb, p.words = "", nil
 	case "REJECT":
 		p.skip("--reject-with")
 	case "MASQUERADE":
@@ -236,21 +242,21 @@ func (p *parser) target(how string) error {
 		}
 	case "DNAT":
 		if p.next() != "--to-destination" {
-			return fmt.Errorf("the tracer knows DNAT only with --to-destination")
+			return errors.New("DNAT is known only with --to-destination")
 		}
 		p.do.to = p.next()
 		_, err := netip.ParseAddrPort(p.do.to)
 		return err
 	case "REDIRECT":
 		if p.next() != "--to-ports" {
-			return fmt.Errorf("the tracer knows REDIRECT only with --to-ports")
+			return errors.New("REDIRECT is known only with --to-ports")
 		}
 		p.do.to = p.next()
 		_, err := strconv.ParseUint(p.do.to, 10, 16)
 		return err
 	case "MARK":
 		if p.next() != "--set-xmark" {
-			return fmt.Errorf("the tracer knows MARK only with --set-xmark")
+			return errors.New("MARK is known only with --set-xmark")
 		}
 		bits, err := masked(p.next())
 		p.do.bits = bits
@@ -266,11 +272,11 @@ func (p *parser) target(how string) error {
 // markBySet is the target that marks a packet as its entry in a set says.
 func (p *parser) markBySet() error {
 	if p.next() != "--map-set" {
-		return fmt.Errorf("the tracer knows SET only with --map-set")
+		return errors.New("SET is known only with --map-set")
 	}
 	p.do.to, p.do.parts = p.next(), p.next()
 	if p.next() != "--map-mark" {
-		return fmt.Errorf("the tracer knows --map-set only with --map-mark")
+		return errors.New("--map-set is known only with --map-mark")
 	}
 	return nil
 }
@@ -295,7 +301,7 @@ func masked(s string) (bits [2]uint32, err error) {
 
 func known(what, name string, names ...string) error {
 	if !slices.Contains(names, name) {
-		return fmt.Errorf("the tracer does not know the %s %q", what, name)
+		return fmt.Errorf("the %s %q is not known", what, name)
 	}
 	return nil
 }

@@ -1,25 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nftrace
+package oracle
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
-	"github.com/pointsman/pointsman/plugins/internal/trace"
 )
 
 func do(v nftnl.Verdict) []nftnl.Expr { return []nftnl.Expr{nftnl.Do(v)} }
 
 // from are the ways of a TCP packet through a table, by an interface or from the node.
-func from(t *testing.T, table Table, in, source, dest string) ([]trace.Path, error) {
+func from(t *testing.T, table Table, in, source, dest string) ([]Path, error) {
 	t.Helper()
 	node := netip.MustParseAddr("192.0.2.10")
-	return New(table).Trace(trace.Packet{
+	return NFTables(table).Trace(Packet{
 		Protocol: "tcp", From: netip.MustParseAddrPort(source), To: netip.MustParseAddrPort(dest), In: in,
 		Local: func(a netip.Addr) bool { return a == node },
 	})
@@ -76,12 +74,12 @@ func TestShares(t *testing.T) {
 		}
 		refused := 1.0
 		for _, p := range paths {
-			if p.Verdict == trace.Accept {
+			if p.Verdict == Accept {
 				refused -= c.each
 				if p.Chance != c.each || !p.Translated || p.To.Port() != 8080 {
 					t.Errorf("of %d: %s by %f", len(c.slots), p, p.Chance)
 				}
-			} else if p.Verdict != trace.Reject || p.Chance != refused && refused > 0 {
+			} else if p.Verdict != Reject || p.Chance != refused && refused > 0 {
 				t.Errorf("of %d: %s by %f", len(c.slots), p, p.Chance)
 			}
 		}
@@ -141,15 +139,19 @@ func TestUnknownRules(t *testing.T) {
 		{"a random number below 4, used otherwise than to look for it", []nftnl.Expr{nftnl.Random(4, 0), nftnl.Cmp(nftnl.Equal, 0, key(0, 0)[:4])}},
 		{"a random number below 4 in a key of set endpoints", []nftnl.Expr{nftnl.Random(4, 0), nftnl.NotIn("endpoints", 0)}},
 	} {
-		table.Chains["no"] = Chain{Rules: [][]nftnl.Expr{c.rule}}
+		table.Chains["no"] = Chain{Rules: [][]nftnl.Expr{append(c.rule, nftnl.Do(nftnl.Drop))}}
 		_, err := from(t, table, "eth0", client, service)
 		var unknown *Unknown
-		if !errors.As(err, &unknown) || unknown.Error() != fmt.Sprintf("chain no, rule 1: %s", c.why) {
+		if !errors.As(err, &unknown) || unknown.Error() != "chain no, rule 1: "+c.why {
 			t.Errorf("%v, and not %s", err, c.why)
 		}
 		if _, err := from(t, table, "", client, service); err != nil {
 			t.Errorf("another packet: %v", err)
 		}
+	}
+	table.Chains["no"] = Chain{Rules: [][]nftnl.Expr{{nftnl.Meta(99, 0)}, do(nftnl.Drop)}}
+	if _, err := from(t, table, "eth0", client, service); err != nil {
+		t.Errorf("a rule that decides nothing: %v", err)
 	}
 	table.Chains["no"] = Chain{Rules: [][]nftnl.Expr{do(nftnl.Jump("no"))}}
 	if _, err := from(t, table, "eth0", client, service); err == nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package trace
+package oracle
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 // TestRedirect: where a redirected packet goes is known of what a process of the node sends.
 func TestRedirect(t *testing.T) {
 	const rule iptables.Rule = "-p tcp -m tcp --dport 80 -j REDIRECT --to-ports 1002"
-	tracer := New(iptables.Tables{{Table: "nat", Chain: "PREROUTING"}: {rule}, {Table: "nat", Chain: "OUTPUT"}: {rule}})
+	tracer := IPTables(iptables.Tables{{Table: "nat", Chain: "PREROUTING"}: {rule}, {Table: "nat", Chain: "OUTPUT"}: {rule}})
 	p := Packet{Protocol: "tcp", From: netip.MustParseAddrPort("10.0.0.1:999"), To: netip.MustParseAddrPort("10.0.0.2:80")}
 
 	paths, err := tracer.At(p, Hook{"nat", "OUTPUT"})
@@ -22,7 +22,7 @@ func TestRedirect(t *testing.T) {
 	}
 	p.In = "eth0"
 	var unknown *Unknown
-	if paths, err := tracer.At(p, Hook{"nat", "PREROUTING"}); !errors.As(err, &unknown) || unknown.Rule != string(rule) {
+	if paths, err := tracer.At(p, Hook{"nat", "PREROUTING"}); !errors.As(err, &unknown) || unknown.Step.Rule != string(rule) {
 		t.Errorf("what comes in: %+v, %v", paths, err)
 	}
 }

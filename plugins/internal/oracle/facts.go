@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nftrace
+package oracle
 
 import (
 	"encoding/binary"
@@ -70,7 +70,7 @@ const (
 )
 
 // device returns the number of an interface. Where it is not known it is none that a rule could name.
-func (w *walk) device(name string) []byte {
+func (w *exprWalk) device(name string) []byte {
 	switch {
 	case name == "":
 		return word(0)
@@ -88,15 +88,15 @@ func called(name string) []byte {
 }
 
 // fact is what meta loads.
-func (w *walk) fact(key uint64) ([]byte, error) {
+func (w *exprWalk) fact(key uint64) ([]byte, error) {
 	if value, settable := w.meta[key]; settable {
 		return value, nil
 	}
 	switch key {
 	case metaIif:
-		return w.device(w.in), nil
+		return w.device(w.packet.In), nil
 	case metaIifName:
-		return called(w.in), nil
+		return called(w.packet.In), nil
 	case metaOif:
 		return w.device(w.packet.Out), nil
 	case metaOifName:
@@ -113,7 +113,7 @@ func (w *walk) fact(key uint64) ([]byte, error) {
 }
 
 // payload is a part of the packet's headers: addresses, ports, protocol, and ICMP's type.
-func (w *walk) payload(from nftnl.Header, offset, n uint64) ([]byte, error) {
+func (w *exprWalk) payload(from nftnl.Header, offset, n uint64) ([]byte, error) {
 	type field struct {
 		at    uint64
 		bytes []byte
@@ -154,22 +154,23 @@ const (
 
 // The bits of a connection's state and status that its first packet may have.
 const (
-	stateNew   = 1 << 3
-	translated = 1 << 5 // IPS_DST_NAT
+	stateInvalid = 1 << 0
+	stateNew     = 1 << 3
+	translated   = 1 << 5 // IPS_DST_NAT
 )
 
 // connection is what ct loads of a connection that begins with the packet.
-func (w *walk) connection(key, direction uint64) ([]byte, error) {
-	if w.packet.Untracked {
-		return nil, fmt.Errorf("ct %d, to which the packet comes later", key)
-	}
-	switch nftnl.CTKey(key) {
-	case nftnl.CTState:
+func (w *exprWalk) connection(key, direction uint64) ([]byte, error) {
+	switch k := nftnl.CTKey(key); {
+	case k == nftnl.CTState && w.packet.Untracked:
+		return word(stateInvalid), nil
+	case k == nftnl.CTState:
 		return word(stateNew), nil
-	case nftnl.CTStatus:
-		if w.to != w.packet.To && !w.packet.Balanced {
-			return word(translated), nil
-		}
+	case w.packet.Untracked:
+		return nil, errBreaks // it comes to conntrack later
+	case k == nftnl.CTStatus && w.to != w.packet.To:
+		return word(translated), nil
+	case k == nftnl.CTStatus:
 		return word(0), nil
 	}
 	original := map[nftnl.CTKey]func() []byte{
@@ -186,7 +187,7 @@ func (w *walk) connection(key, direction uint64) ([]byte, error) {
 }
 
 // sourcePort returns the caller's port; nil: it is not known.
-func (w *walk) sourcePort() []byte {
+func (w *exprWalk) sourcePort() []byte {
 	if w.packet.From.Port() == 0 {
 		return nil
 	}
@@ -203,7 +204,7 @@ const (
 )
 
 // fib is the kind of an address.
-func (w *walk) fib(result, flags uint64) ([]byte, error) {
+func (w *exprWalk) fib(result, flags uint64) ([]byte, error) {
 	of, known := map[uint64]netip.Addr{fibSource: w.packet.From.Addr(), fibDest: w.to.Addr()}[flags]
 	switch {
 	case result != fibAddrType || !known:

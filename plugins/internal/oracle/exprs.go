@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nftrace
+package oracle
 
 import (
 	"bytes"
@@ -8,30 +8,47 @@ import (
 	"net/netip"
 
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
-	"github.com/pointsman/pointsman/plugins/internal/trace"
 )
+
+// decides reports whether an expression may decide what becomes of a packet. Those of which the oracle does not know that
+// do: a rule that has none of the others, such as one that counts or logs what is within a limit, is passed over.
+func decides(e nftnl.Expr) bool {
+	switch e.Name() {
+	case "cmp", "range", "bitwise", "byteorder", "limit", "quota", "counter", "log", "last", "dynset", "fib", "rt", "socket", "exthdr", "connlimit":
+		return false
+	case "meta":
+		return e.Has(3) // it sets it
+	case "payload":
+		return e.Has(5)
+	case "ct":
+		return e.Has(4)
+	case "lookup":
+		return e.Has(3) // it may have a verdict
+	}
+	return true
+}
 
 // compile is what an expression does. Numbers of attributes and their values are those of
 // linux/netfilter/nf_tables.h.
-func (t *Tracer) compile(e nftnl.Expr) func(*walk) (bool, error) {
+func (t *TableRules) compile(e nftnl.Expr) func(*exprWalk) (bool, error) {
 	switch e.Name() {
 	case "meta":
 		return meta(e)
 	case "payload":
 		from, offset, n := nftnl.Header(e.Num(2)), e.Num(3), e.Num(4)
-		return load(e, 1, func(w *walk) ([]byte, error) { return w.payload(from, offset, n) })
+		return load(e, 1, func(w *exprWalk) ([]byte, error) { return w.payload(from, offset, n) })
 	case "ct":
 		key, direction := e.Num(2), e.Num(3)
-		return load(e, 1, func(w *walk) ([]byte, error) { return w.connection(key, direction) })
+		return load(e, 1, func(w *exprWalk) ([]byte, error) { return w.connection(key, direction) })
 	case "fib":
 		result, flags := e.Num(2), e.Num(3)
-		return load(e, 1, func(w *walk) ([]byte, error) { return w.fib(result, flags) })
+		return load(e, 1, func(w *exprWalk) ([]byte, error) { return w.fib(result, flags) })
 	case "immediate":
 		if _, data := e.Reg(1); !data {
-			return func(w *walk) (bool, error) { return w.end(e.Verdict(2)) }
+			return func(w *exprWalk) (bool, error) { return w.end(e.Verdict(2)) }
 		}
 		constant := e.Value(2)
-		return load(e, 1, func(*walk) ([]byte, error) { return constant, nil })
+		return load(e, 1, func(*exprWalk) ([]byte, error) { return constant, nil })
 	case "cmp":
 		return compare(e)
 	case "range":
@@ -45,22 +62,22 @@ func (t *Tracer) compile(e nftnl.Expr) func(*walk) (bool, error) {
 	case "nat":
 		return dnat(e)
 	case "masq":
-		return func(w *walk) (bool, error) { w.path.Masquerade = true; return w.end(nftnl.Accept) }
+		return func(w *exprWalk) (bool, error) { w.path.Masquerade = true; return w.end(nftnl.Accept) }
 	case "reject":
-		return func(w *walk) (bool, error) { w.path.Verdict = trace.Reject; return w.end(nftnl.Drop) }
+		return func(w *exprWalk) (bool, error) { w.path.Verdict = Reject; return w.end(nftnl.Drop) }
 	case "counter", "log", "dynset": // what a packet leaves behind does not change its own way
-		return func(*walk) (bool, error) { return true, nil }
+		return func(*exprWalk) (bool, error) { return true, nil }
 	}
 	return unknown("the expression %s", e.Name())
 }
 
 // load is a step that puts what fact says into the register in an attribute.
-func load(e nftnl.Expr, kind uint16, fact func(*walk) ([]byte, error)) func(*walk) (bool, error) {
+func load(e nftnl.Expr, kind uint16, fact func(*exprWalk) ([]byte, error)) func(*exprWalk) (bool, error) {
 	into, ok := e.Reg(kind)
 	if !ok {
 		return unknown("%s without a register to load into", e.Name())
 	}
-	return func(w *walk) (bool, error) {
+	return func(w *exprWalk) (bool, error) {
 		value, err := fact(w)
 		w.regs.load(into, value)
 		return err == nil, err
@@ -68,13 +85,13 @@ func load(e nftnl.Expr, kind uint16, fact func(*walk) ([]byte, error)) func(*wal
 }
 
 // meta loads a fact about the packet, or sets it.
-func meta(e nftnl.Expr) func(*walk) (bool, error) {
+func meta(e nftnl.Expr) func(*exprWalk) (bool, error) {
 	key := e.Num(2)
 	from, sets := e.Reg(3)
 	if !sets {
-		return load(e, 1, func(w *walk) ([]byte, error) { return w.fact(key) })
+		return load(e, 1, func(w *exprWalk) ([]byte, error) { return w.fact(key) })
 	}
-	return func(w *walk) (bool, error) {
+	return func(w *exprWalk) (bool, error) {
 		if w.meta[key] == nil {
 			return unknown("meta %d set", key)(w)
 		}
@@ -92,39 +109,39 @@ var ordered = []func(int) bool{
 	func(c int) bool { return c > 0 }, func(c int) bool { return c >= 0 },
 }
 
-func compare(e nftnl.Expr) func(*walk) (bool, error) {
+func compare(e nftnl.Expr) func(*exprWalk) (bool, error) {
 	op, with := e.Num(2), e.Value(3)
 	reg, ok := e.Reg(1)
 	if !ok || op >= uint64(len(ordered)) {
 		return unknown("the comparison %d", op)
 	}
-	return func(w *walk) (bool, error) {
+	return func(w *exprWalk) (bool, error) {
 		value, err := w.regs.value(reg, len(with))
 		return ordered[op](bytes.Compare(value, with)), err
 	}
 }
 
 // within compares with a range.
-func within(e nftnl.Expr) func(*walk) (bool, error) {
+func within(e nftnl.Expr) func(*exprWalk) (bool, error) {
 	outside, from, to := e.Num(2) == 1, e.Value(3), e.Value(4)
 	reg, ok := e.Reg(1)
 	if !ok || len(from) != len(to) {
 		return unknown("a range without ends")
 	}
-	return func(w *walk) (bool, error) {
+	return func(w *exprWalk) (bool, error) {
 		value, err := w.regs.value(reg, len(from))
 		in := bytes.Compare(from, value) <= 0 && bytes.Compare(value, to) <= 0
 		return in != outside, err
 	}
 }
 
-func bitwise(e nftnl.Expr) func(*walk) (bool, error) {
+func bitwise(e nftnl.Expr) func(*exprWalk) (bool, error) {
 	from, ok := e.Reg(1)
 	mask, xor := e.Value(4), e.Value(5)
 	if !ok || e.Num(6) != 0 || len(mask) != len(xor) {
 		return unknown("bitwise other than by a mask")
 	}
-	return load(e, 2, func(w *walk) ([]byte, error) {
+	return load(e, 2, func(w *exprWalk) ([]byte, error) {
 		value, err := w.regs.value(from, len(mask))
 		value = bytes.Clone(value)
 		for i := range value {
@@ -134,13 +151,13 @@ func bitwise(e nftnl.Expr) func(*walk) (bool, error) {
 	})
 }
 
-func numgen(e nftnl.Expr) func(*walk) (bool, error) {
+func numgen(e nftnl.Expr) func(*exprWalk) (bool, error) {
 	into, ok := e.Reg(1)
 	below := uint32(e.Num(2))
 	if !ok || below == 0 || e.Num(4) != 0 {
 		return unknown("numgen with an offset, or without a range")
 	}
-	return func(w *walk) (bool, error) {
+	return func(w *exprWalk) (bool, error) {
 		w.regs.load(into, make([]byte, 4))
 		w.regs.below[into] = below
 		return true, nil
@@ -148,13 +165,13 @@ func numgen(e nftnl.Expr) func(*walk) (bool, error) {
 }
 
 // dnat sends the packet elsewhere.
-func dnat(e nftnl.Expr) func(*walk) (bool, error) {
+func dnat(e nftnl.Expr) func(*exprWalk) (bool, error) {
 	addr, ok := e.Reg(3)
 	port, moves := e.Reg(5)
 	if !ok || e.Num(1) != 1 {
 		return unknown("nat other than dnat to an address")
 	}
-	return func(w *walk) (bool, error) {
+	return func(w *exprWalk) (bool, error) {
 		to, err := w.regs.value(addr, len(w.to.Addr().AsSlice()))
 		if err != nil {
 			return false, err
@@ -174,7 +191,7 @@ func dnat(e nftnl.Expr) func(*walk) (bool, error) {
 }
 
 // lookup looks for what registers have in a set or a map.
-func (t *Tracer) lookup(e nftnl.Expr) func(*walk) (bool, error) {
+func (t *TableRules) lookup(e nftnl.Expr) func(*exprWalk) (bool, error) {
 	name, inverted := e.Text(1), e.Num(5)&1 != 0
 	key, ok := e.Reg(2)
 	into, loads := e.Reg(3)
@@ -182,7 +199,7 @@ func (t *Tracer) lookup(e nftnl.Expr) func(*walk) (bool, error) {
 	if !ok || !there {
 		return unknown("there is no set %s", name)
 	}
-	return func(w *walk) (bool, error) {
+	return func(w *exprWalk) (bool, error) {
 		found, in, err := w.find(name, s, key, inverted)
 		switch {
 		case err != nil || in == inverted:
@@ -198,7 +215,7 @@ func (t *Tracer) lookup(e nftnl.Expr) func(*walk) (bool, error) {
 
 // find is the element of a set whose key begins in a register. Where a part of the key is
 // random, there is a way for each element that it may be, and one for none.
-func (w *walk) find(name string, s *set, at nftnl.Reg, inverted bool) (nftnl.Element, bool, error) {
+func (w *exprWalk) find(name string, s *set, at nftnl.Reg, inverted bool) (nftnl.Element, bool, error) {
 	random, below := w.regs.random(at, s.width)
 	if below == 0 {
 		key, err := w.regs.value(at, s.width)
@@ -211,10 +228,10 @@ func (w *walk) find(name string, s *set, at nftnl.Reg, inverted bool) (nftnl.Ele
 	}
 	key := string(w.regs.words[4*at:][:s.width])
 	d := draw{name, key, int(4 * (random - at)), below}
-	hits, known := w.tracer.draws[d]
+	hits, known := w.table.draws[d]
 	if !known {
 		hits = d.from(s)
-		w.tracer.draws[d] = hits
+		w.table.draws[d] = hits
 	}
 	ways, misses := len(hits), int(below)-len(hits)
 	if misses > 0 {

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oracle
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+)
+
+// Rules walks packets through tables of iptables.
+type Rules struct {
+	Of string // what has the tables, for people: "iptables-legacy"
+
+	// Member reports whether one of the kernel's sets has the parts of a packet ("dst,dst"), and Mark returns the
+	// mark beside them, and which bits of it count. An error says why that is not known. Without them a rule
+	// that asks a set is not understood.
+	Member func(set, parts string, p Packet) (bool, error)
+	Mark   func(set, parts string, p Packet) ([2]uint32, error)
+
+	// Drops reports whether the policy of one of the kernel's own chains is to drop. Nil: none is.
+	Drops func(Hook) bool
+
+	// Forgets says that Packet.Seen is not known: both ways are followed where a rule asks for it.
+	Forgets bool
+
+	tables  map[Hook][]string
+	words   func(rule string) ([]string, error)
+	clauses map[string]clause
+}
+
+// A Rule is one of iptables', without its chain, that can be taken apart into words.
+type Rule interface {
+	~string
+	Fields() ([]string, error)
+}
+
+// A Hook is a chain of a table of iptables.
+type Hook struct{ Table, Chain string }
+
+// IPTables reads tables of iptables: rules by table and chain.
+func IPTables[ID ~struct{ Table, Chain string }, R Rule](tables map[ID][]R) *Rules {
+	r := &Rules{
+		tables: make(map[Hook][]string, len(tables)), clauses: make(map[string]clause),
+		words: func(rule string) ([]string, error) { return R(rule).Fields() },
+	}
+	for id, rules := range tables {
+		all := make([]string, len(rules))
+		for i := range rules {
+			all[i] = string(rules[i])
+		}
+		r.tables[Hook(id)] = all
+	}
+	return r
+}
+
+// priorities are those of the kernel's own chains: NF_IP_PRI_*.
+var priorities = map[string]map[string]int32{
+	"raw":      {"PREROUTING": -300, "OUTPUT": -300},
+	"mangle":   {"PREROUTING": -150, "INPUT": -150, "FORWARD": -150, "OUTPUT": -150, "POSTROUTING": -150},
+	"nat":      {"PREROUTING": -100, "INPUT": 100, "OUTPUT": -100, "POSTROUTING": 100},
+	"filter":   {"INPUT": 0, "FORWARD": 0, "OUTPUT": 0},
+	"security": {"INPUT": 50, "FORWARD": 50, "OUTPUT": 50},
+}
+
+var hooks = map[string]uint32{
+	"PREROUTING": nftnl.PreRouting, "INPUT": nftnl.Input, "FORWARD": nftnl.Forward, "OUTPUT": nftnl.Output, "POSTROUTING": nftnl.PostRouting,
+}
+
+// Has reports whether there is a chain.
+func (r *Rules) Has(h Hook) bool {
+	_, there := r.tables[h]
+	return there
+}
+
+// Idle reports whether one of the kernel's own chains has no rule, and lets everything pass.
+func (r *Rules) Idle(h Hook) bool {
+	return len(r.tables[h]) == 0 && (r.Drops == nil || !r.Drops(h))
+}
+
+// Bases returns the kernel's own chains that are not idle, sorted.
+func (r *Rules) Bases() (bases []Base) {
+	for h := range r.tables {
+		if priority, is := priorities[h.Table][h.Chain]; is && !r.Idle(h) {
+			bases = append(bases, Base{
+				Of: r.Of + ", table " + h.Table, Hook: hooks[h.Chain], Priority: priority, NAT: h.Table == "nat",
+				At: func(p Packet) ([]Path, error) { return r.At(p, h) },
+			})
+		}
+	}
+	Sort(bases)
+	return bases
+}
+
+// Trace follows p on every way that it can go through a node that has nothing but these tables.
+func (r *Rules) Trace(p Packet) ([]Path, error) { return Node{Bases: r.Bases()}.Walk(p) }
+
+// At follows p through one of the kernel's own chains, on every way that it can go there. What no rule decides is
+// accepted.
+func (r *Rules) At(p Packet, at Hook) ([]Path, error) {
+	return every(p, func(in way) (Path, []choice, error) {
+		w := &ruleWalk{way: in, rules: r, hook: at.Chain, table: at.Table}
+		decided, err := w.chain(at.Chain, 0)
+		if err == nil && !decided && r.Drops != nil && r.Drops(at) {
+			w.path.Verdict = Drop
+			w.path.Steps = append(w.path.Steps, w.step(at.Chain, 0, "policy DROP"))
+		}
+		w.path.To = w.to
+		return w.path, w.choices, err
+	})
+}
+
+// A ruleWalk is one packet on one way. Path.Mark is its mark by now.
+type ruleWalk struct {
+	way
+	rules  *Rules
+	hook   string
+	table  string
+	failed error // why a rule is not understood, where that is seen only as a packet comes to it
+}
+
+// deepest is how far chains may lead into one another: NFT_JUMP_STACK_SIZE.
+const deepest = 16
+
+func (w *ruleWalk) step(chain string, number int, rule string) Step {
+	return Step{Hook: w.hook, Table: w.table, Chain: chain, Number: number, Rule: rule, Matched: true}
+}
+
+// chain walks one chain and reports whether the packet's fate in this table is decided.
+func (w *ruleWalk) chain(name string, depth int) (decided bool, err error) {
+	if depth >= deepest {
+		return false, fmt.Errorf("chain %s: more than %d chains deep, which nft does not take", name, deepest)
+	}
+	rules, ok := w.rules.tables[Hook{w.table, name}]
+	if !ok && depth > 0 {
+		return false, fmt.Errorf("there is no chain %s in table %s", name, w.table)
+	}
+	for i, r := range rules {
+		step := w.step(name, i+1, r)
+		c, err := w.rules.clause(r)
+		if err != nil {
+			return false, &Unknown{step, err}
+		}
+		step.Matched = w.matches(c)
+		w.path.Steps = append(w.path.Steps, step)
+		if step.Matched && w.failed == nil {
+			decided = w.act(c.do)
+		}
+		switch {
+		case w.failed != nil:
+			return false, &Unknown{step, w.failed}
+		case !step.Matched:
+		case c.do.verb == "RETURN":
+			return false, nil
+		case c.do.verb == "goto":
+			return w.chain(c.do.to, depth+1)
+		case c.do.verb == "jump":
+			if decided, err := w.chain(c.do.to, depth+1); decided || err != nil {
+				return decided, err
+			}
+		case decided:
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (r *Rules) clause(rule string) (clause, error) {
+	if c, ok := r.clauses[rule]; ok {
+		return c, nil
+	}
+	words, err := r.words(rule)
+	if err != nil {
+		return clause{}, err
+	}
+	c := parse(words)
+	r.clauses[rule] = c
+	return c, nil
+}
+
+func (w *ruleWalk) matches(c clause) bool {
+	for _, t := range c.tests {
+		if !t(w) {
+			return false
+		}
+	}
+	return true
+}
+
+// act does what a rule says and reports whether that decides.
+func (w *ruleWalk) act(a action) bool {
+	switch a.verb {
+	case "DROP":
+		w.path.Verdict = Drop
+	case "REJECT":
+		w.path.Verdict = Reject
+	case "MASQUERADE":
+		w.path.Masquerade = true
+	case "DNAT":
+		w.to, _ = netip.ParseAddrPort(a.to) // parse checked it
+		w.path.Translated = true
+	case "REDIRECT":
+		w.to = w.redirected(a.to)
+		w.path.Translated = true
+	case "MARK":
+		w.mark(a.bits)
+		return false
+	case "SET":
+		if w.member(a.to, a.parts) {
+			var bits [2]uint32
+			if bits, w.failed = w.rules.Mark(a.to, a.parts, w.now()); w.failed == nil {
+				w.mark(bits)
+			}
+		}
+		return false
+	case "", "RETURN", "jump", "goto":
+		return false
+	}
+	return true
+}
+
+// mark sets the bits of a mark that count.
+func (w *ruleWalk) mark(bits [2]uint32) { w.path.Mark = w.path.Mark&^bits[1] ^ bits[0] }
+
+// now returns the packet as it is by now.
+func (w *ruleWalk) now() Packet {
+	p := w.packet
+	p.To, p.Mark = w.to, w.path.Mark
+	return p
+}
+
+// member reports whether a set has the packet.
+func (w *ruleWalk) member(set, parts string) (in bool) {
+	if w.rules.Member == nil {
+		w.failed = fmt.Errorf("the set %s is not seen", set)
+		return false
+	}
+	in, err := w.rules.Member(set, parts, w.now())
+	if err != nil {
+		w.failed = err
+	}
+	return in
+}
+
+// redirected is port of the node itself, as a process there is sent to it. What comes in is sent to an
+// address of the interface (iptables-extensions(8)), which is not known here.
+func (w *ruleWalk) redirected(port string) netip.AddrPort {
+	if w.packet.In != "" {
+		w.failed = errors.New("it is not known which address of the interface REDIRECT takes")
+	}
+	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if w.to.Addr().Is6() {
+		loopback = netip.IPv6Loopback()
+	}
+	n, _ := strconv.ParseUint(port, 10, 16) // parse checked it
+	return netip.AddrPortFrom(loopback, uint16(n))
+}
+
+// states are what the conntrack match calls a first packet.
+func (w *ruleWalk) states() []string {
+	switch {
+	case w.packet.Untracked:
+		return []string{"INVALID"}
+	case w.path.Translated || w.packet.Translated.IsValid():
+		return []string{"NEW", "DNAT"}
+	}
+	return []string{"NEW"}
+}
+
+// random answers a match that is true with chance share.
+func (w *ruleWalk) random(share float64) bool {
+	if w.choose(2) == 0 {
+		w.path.Chance *= share
+		return true
+	}
+	w.path.Chance *= 1 - share
+	return false
+}

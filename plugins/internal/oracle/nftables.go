@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oracle
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+)
+
+// A Table is one of nf_tables as it was listed, or as it would be.
+type Table struct {
+	Chains   map[string]Chain
+	Elements map[string][]nftnl.Element // by set
+}
+
+// A Chain is its rules, and each rule its expressions.
+type Chain struct {
+	Hook  *nftnl.Hook // nil: other chains lead to it
+	Drops bool        // of a base chain: its policy
+	Rules [][]nftnl.Expr
+}
+
+// ReadTable reads a table from the kernel.
+func ReadTable(ctx context.Context, list nftnl.Listing) (Table, error) {
+	t := Table{Chains: make(map[string]Chain), Elements: make(map[string][]nftnl.Element)}
+	chains, err := list.Chains(ctx)
+	if err != nil {
+		return t, err
+	}
+	rules, err := list.Rules(ctx, "")
+	if err != nil {
+		return t, err
+	}
+	for name, seen := range chains {
+		c := Chain{Hook: seen.Hook, Drops: seen.Drops}
+		for _, r := range rules[name] {
+			c.Rules = append(c.Rules, r.Exprs())
+		}
+		t.Chains[name] = c
+	}
+	sets, err := list.Sets(ctx)
+	if err != nil {
+		return t, err
+	}
+	for name := range sets {
+		if t.Elements[name], err = list.Elements(ctx, name); err != nil {
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+// A TableRules walks packets through one table of nf_tables, as it was when the TableRules was made.
+type TableRules struct {
+	table  Table
+	chains map[string][]rule
+	sets   map[string]*set
+	draws  map[draw][]drawn
+}
+
+// A rule is its expressions as functions. One reports whether the rule goes on.
+type rule []func(*exprWalk) (bool, error)
+
+// NFTables reads a table of nf_tables.
+func NFTables(table Table) *TableRules {
+	t := &TableRules{table: table, chains: make(map[string][]rule), sets: make(map[string]*set), draws: make(map[draw][]drawn)}
+	for name, elements := range table.Elements {
+		t.sets[name] = newSet(elements)
+	}
+	for name, c := range table.Chains {
+		all := make([]rule, len(c.Rules))
+		for i, exprs := range c.Rules {
+			if !slices.ContainsFunc(exprs, decides) {
+				continue
+			}
+			for _, e := range exprs {
+				all[i] = append(all[i], t.compile(e))
+			}
+		}
+		t.chains[name] = all
+	}
+	return t
+}
+
+// Trace says what can become of p on a node that has nothing but this table: one Path for each place where it may
+// end, with the chance that it does.
+func (t *TableRules) Trace(p Packet) ([]Path, error) {
+	n := Node{}
+	for name, c := range t.table.Chains {
+		if c.Hook != nil {
+			n.Bases = append(n.Bases, Base{
+				Hook: c.Hook.At, Priority: c.Hook.Priority, NAT: c.Hook.Type == "nat",
+				At: func(p Packet) ([]Path, error) { return t.At(p, name) },
+			})
+		}
+	}
+	Sort(n.Bases)
+	paths, err := n.Walk(p)
+	paths = Merge(paths)
+	slices.SortFunc(paths, func(a, b Path) int { return a.To.Compare(b.To) })
+	return paths, err
+}
+
+// At says what can become of p in one base chain.
+func (t *TableRules) At(p Packet, chain string) ([]Path, error) {
+	proto, known := protocols[p.Protocol]
+	if !known {
+		return nil, fmt.Errorf("trace %s: the protocol is not known", p)
+	}
+	paths, err := every(p, func(in way) (Path, []choice, error) {
+		w := &exprWalk{way: in, table: t, proto: proto}
+		w.meta = map[uint64][]byte{metaMark: word(p.Mark), metaPriority: word(0)}
+		decided, err := w.chain(chain, 0)
+		if err == nil && !decided && t.table.Chains[chain].Drops {
+			w.path.Verdict = Drop
+			w.path.Steps = append(w.path.Steps, Step{Chain: chain, Rule: "policy drop", Matched: true})
+		}
+		w.path.To, w.path.Mark = w.to, binary.NativeEndian.Uint32(w.meta[metaMark])
+		return w.path, w.choices, err
+	})
+	return Merge(paths), err
+}
+
+// An exprWalk is one packet on one way through a table of nf_tables.
+type exprWalk struct {
+	way
+	table   *TableRules
+	proto   byte
+	meta    map[uint64][]byte // what rules can change
+	regs    registers
+	verdict *nftnl.Verdict // of the rule
+}
+
+// chain walks one chain, and reports whether the base chain is decided.
+func (w *exprWalk) chain(name string, depth int) (decided bool, err error) {
+	rules, there := w.table.chains[name]
+	if !there || depth >= deepest {
+		return false, fmt.Errorf("chain %s is not there, or more than %d deep", name, deepest)
+	}
+	for i, r := range rules {
+		step := Step{Chain: name, Number: i + 1, Matched: true}
+		v, err := w.rule(r)
+		if errors.Is(err, errBreaks) {
+			continue
+		}
+		if err != nil {
+			return false, &Unknown{step, err}
+		}
+		if v != nil {
+			w.path.Steps = append(w.path.Steps, step)
+		}
+		switch {
+		case v == nil:
+		case *v == nftnl.Return:
+			return false, nil
+		case *v == nftnl.Goto(v.Chain()):
+			return w.chain(v.Chain(), depth+1)
+		case *v == nftnl.Jump(v.Chain()):
+			if decided, err := w.chain(v.Chain(), depth+1); decided || err != nil {
+				return decided, err
+			}
+		case *v == nftnl.Accept:
+			return true, nil
+		case *v == nftnl.Drop:
+			if w.path.Verdict != Reject { // the rule answered for the packet
+				w.path.Verdict = Drop
+			}
+			return true, nil
+		default:
+			return false, &Unknown{step, fmt.Errorf("the verdict %v", *v)}
+		}
+	}
+	return false, nil
+}
+
+// rule takes the steps of a rule, until one does not match or there is a verdict. Registers are
+// empty at its start.
+func (w *exprWalk) rule(r rule) (*nftnl.Verdict, error) {
+	w.regs, w.verdict = registers{}, nil
+	for _, step := range r {
+		on, err := step(w)
+		if err != nil || !on || w.verdict != nil {
+			return w.verdict, err
+		}
+	}
+	return nil, nil
+}
+
+// end has a rule end with a verdict.
+func (w *exprWalk) end(v nftnl.Verdict) (bool, error) {
+	w.verdict = &v
+	return true, nil
+}
+
+// errBreaks is that an expression finds nothing to load: the rule does not match (NFT_BREAK).
+var errBreaks = errors.New("there is nothing to load")
+
+// unknown is a step that the oracle cannot take.
+func unknown(format string, args ...any) func(*exprWalk) (bool, error) {
+	err := fmt.Errorf(format, args...)
+	return func(*exprWalk) (bool, error) { return false, err }
+}
+
+// A set is the elements of one, to be looked up.
+type set struct {
+	width  int // of a key
+	exact  map[string]nftnl.Element
+	ranges []nftnl.Element
+}
+
+// newSet takes elements with an end, which only sets of several fields have, and those of other sets of ranges:
+// there each begins a range that goes up to the next element with End (net/netfilter/nft_set_rbtree.c).
+func newSet(elements []nftnl.Element) *set {
+	s := &set{exact: make(map[string]nftnl.Element, len(elements))}
+	halves := slices.ContainsFunc(elements, func(e nftnl.Element) bool { return e.End })
+	if halves {
+		elements = slices.SortedFunc(slices.Values(elements), func(a, b nftnl.Element) int { return cmp.Compare(a.Key, b.Key) })
+	}
+	for i, e := range elements {
+		if e.End {
+			continue
+		}
+		s.width = max(s.width, len(e.Key))
+		switch {
+		case halves:
+			e.KeyEnd = string(bytes.Repeat([]byte{0xff}, len(e.Key)))
+			if n := slices.IndexFunc(elements[i:], func(o nftnl.Element) bool { return o.End && o.Key > e.Key }); n > 0 {
+				e.KeyEnd = before(elements[i+n].Key)
+			}
+			s.ranges = append(s.ranges, e)
+		case e.KeyEnd == "" || e.KeyEnd == e.Key:
+			s.exact[e.Key] = e
+		default:
+			s.ranges = append(s.ranges, e)
+		}
+	}
+	return s
+}
+
+// before returns the key before one.
+func before(key string) string {
+	b := []byte(key)
+	for i := len(b) - 1; i >= 0; i-- {
+		b[i]--
+		if b[i] != 0xff {
+			break
+		}
+	}
+	return string(b)
+}
+
+// find returns the element with a key, or with a range that has it: only the last field of a key may be a range.
+func (s *set) find(key string) (nftnl.Element, bool) {
+	if e, in := s.exact[key]; in {
+		return e, true
+	}
+	if i := slices.IndexFunc(s.ranges, func(e nftnl.Element) bool { return e.Key <= key && key <= e.KeyEnd }); i >= 0 {
+		return s.ranges[i], true
+	}
+	e, in := s.exact[""] // for all else: NFT_SET_ELEM_CATCHALL
+	return e, in
+}
