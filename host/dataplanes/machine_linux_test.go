@@ -24,6 +24,7 @@ type machine struct {
 	*testing.T
 	*rand.Rand
 	dir    string
+	tmp    string // for the plugins' sockets; its path is short
 	kernel modelKernel
 	host   *exec.Cmd // nil: none runs
 	ended  chan struct{}
@@ -36,6 +37,12 @@ func newMachine(t *testing.T, seed uint64) *machine {
 	t.Helper()
 	m := &machine{T: t, Rand: rand.New(rand.NewPCG(seed, 14)), dir: t.TempDir()}
 	m.kernel = modelKernel{filepath.Join(m.dir, "kernel")}
+	tmp, err := os.MkdirTemp("", "m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(tmp) })
+	m.tmp = tmp
 	self, err := os.Executable()
 	if err == nil {
 		err = errors.Join(os.Mkdir(m.kernel.dir, 0o700), os.Mkdir(filepath.Join(m.dir, "state"), 0o700))
@@ -83,7 +90,7 @@ func (m *machine) start() {
 	defer log.Close()
 	self, _ := os.Executable()
 	m.host, m.ended = exec.Command(self), make(chan struct{})
-	m.host.Env = append(os.Environ(), modelHostEnv+"="+m.dir)
+	m.host.Env = append(os.Environ(), modelHostEnv+"="+m.dir, "TMPDIR="+m.tmp)
 	m.host.Stderr = log
 	if err := m.host.Start(); err != nil {
 		m.Fatal(err)

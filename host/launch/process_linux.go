@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -233,6 +234,12 @@ func traits(pid int) (netns, exe string) {
 // about p.
 func (h Handle) shows(p *process) error {
 	environ, err := environOf(p.pid)
+	if errors.Is(err, os.ErrPermission) { // a killed process has lost its memory, which only root may read then: it ends at once
+		select {
+		case <-p.exited:
+		case <-time.After(time.Second):
+		}
+	}
 	mark, _ := markIn(environ)
 	netns, exe := traits(p.pid)
 	if !p.lives() || errors.Is(err, unix.ESRCH) { // its memory, and so its environment, ends before its pid
