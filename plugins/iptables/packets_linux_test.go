@@ -46,6 +46,6 @@ func TestKernelConforms(t *testing.T) {
 		k.foreign()
 		k.foreignMarks()
 		s.Foreign = func(context.Context) (string, error) { return k.notOurs(), nil }
-		sdktest.Conform(sdktest.Testing(k.T), s)
+		sdktest.Conform(k.T, s)
 	})
 }

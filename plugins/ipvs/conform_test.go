@@ -23,5 +23,5 @@ func TestConforms(t *testing.T) {
 		clear(f.services)
 		return nil
 	}
-	sdktest.Conform(sdktest.Testing(t), s)
+	sdktest.Conform(t, s)
 }

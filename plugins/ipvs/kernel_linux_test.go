@@ -59,15 +59,6 @@ func run(t testing.TB, name string, args ...string) string {
 	return string(out)
 }
 
-// Of the checks, shared runs those that no other process has taken.
-type shared struct{ sdktest.T }
-
-func (s shared) Check(name string, run func() sdktest.Finding) {
-	if !(emulated() && slices.Contains(large, name)) && share.Take("TestKernelIPVSConforms/"+name) {
-		s.T.Check(name, run)
-	}
-}
-
 // large are the checks with ten thousand Services, which take minutes in a kernel that
 // is a process itself. TestConforms has them.
 var large = []string{"C05/ten-thousand-services", "C11/context-ends-in-sync"}
@@ -94,7 +85,10 @@ func TestKernelIPVSConforms(t *testing.T) {
 	s.Timeout = 3 * time.Minute
 	s.Disturb = func(context.Context) error { return exec.Command("ipvsadm", "-C").Run() }
 	s.Foreign = foreign(t)
-	sdktest.Conform(shared{sdktest.Testing(t)}, s)
+	s.Only = func(check string) bool { // of those that no other process has taken
+		return !(emulated() && slices.Contains(large, check)) && share.Take("TestKernelIPVSConforms/"+check)
+	}
+	sdktest.Conform(t, s)
 }
 
 // foreign makes things of other people's, and returns what shows them with all else

@@ -29,7 +29,7 @@ func built(t *testing.T) string {
 func TestBinaryConforms(t *testing.T) {
 	s := sdktest.Binary(built(t))
 	s.Options = []byte(`{"redirect": "never", "udpIdleTimeout": "1m"}`)
-	sdktest.Conform(sdktest.Testing(t), s)
+	sdktest.Conform(t, s)
 }
 
 // TestFallsBack: a process that may not write rules listens on addresses, and says what

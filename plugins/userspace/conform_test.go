@@ -15,5 +15,5 @@ func TestConforms(t *testing.T) {
 	needsLoopback(t)
 	s := sdktest.InProcess(Description, func() sdk.Dataplane { return New(t.TempDir()) })
 	s.Options = []byte(`{"redirect": "never", "udpIdleTimeout": "1m"}`)
-	sdktest.Conform(sdktest.Testing(t), s)
+	sdktest.Conform(t, s)
 }

@@ -143,7 +143,7 @@ func TestKernelConforms(t *testing.T) {
 		s.Testbed = g
 		s.Disturb = k.disturb
 		s.Foreign = k.foreign
-		sdktest.Conform(sdktest.Testing(k.T), s)
+		sdktest.Conform(k.T, s)
 	})
 }
 

@@ -19,29 +19,6 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// grace is how long a call may go on after its context. The contract says one
-// second; a loaded machine gets some more.
-const grace = 10 * time.Second
-
-// returns runs one call and errs if it outlives its context by far.
-func returns(ctx context.Context, call func(context.Context) error) error {
-	done := make(chan error, 1)
-	go func() { done <- call(ctx) }() // ends with the call
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(grace):
-		return errHung
-	}
-}
-
-var errHung = errors.New("the call did not return when its context ended")
-
 // endedContext: a call that came too late returns, and harms nothing.
 func endedContext(t *trial) {
 	a, b := t.two()
@@ -116,9 +93,6 @@ func besideSync(t *trial) {
 // ask inspects and has reports until ctx ends.
 func (t *trial) ask(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if r, ok := t.dp.(sdk.Reporter); ok {
-			r.Report()
-		}
 		if r, ok := t.dp.(*wire.Remote); ok {
 			if _, err := r.Vitals(ctx); err != nil && ctx.Err() == nil {
 				return fmt.Errorf("report: %w", err)
@@ -214,11 +188,9 @@ func children(pid int) (names []string) {
 		if err != nil {
 			continue // it has ended
 		}
-		// pid (any name) state parent …
-		fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
-		if len(fields) > 1 && string(fields[1]) == strconv.Itoa(pid) {
-			child, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-			names = append(names, processName(child))
+		name := 1 + bytes.LastIndexByte(data, ')') // pid (any name) state parent …
+		if fields := bytes.Fields(data[name:]); len(fields) > 1 && string(fields[1]) == strconv.Itoa(pid) {
+			names = append(names, "pid "+string(data[:name]))
 		}
 	}
 	return names

@@ -7,20 +7,27 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// restartAdopts: what was served goes on without the process, and its successor
-// adopts it, also if its role comes before its first update. One that dies with its
+// restartAdopts: what was served goes on without the process, with every new connection answered, and its
+// successor adopts it, also if its role comes before its first update. One that dies with its
 // process serves nothing until it is made Active.
 func restartAdopts(t *trial) {
-	t.needsEnd()
 	s := t.scenario("cluster-ip")
 	t.serve(s)
+	goOn := func(string) error { return nil }
+	if t.subject.Testbed != nil && !limited(t.description, sdk.LimitDiesWithProcess) {
+		goOn = t.calls(s).goOn
+	}
+	t.need(goOn("before a restart"))
 	t.stop()
+	t.need(goOn("without a process"))
 	t.during("after a restart, before a first update")
 	t.need(t.start())
 	dies := limited(t.description, sdk.LimitDiesWithProcess)
@@ -35,6 +42,7 @@ func restartAdopts(t *trial) {
 	t.during("after a restart")
 	t.serve(s)
 	t.serves(s)
+	t.need(goOn("after a restart"))
 	if dies {
 		t.fail(by(sdk.LimitDiesWithProcess))
 	}
@@ -72,7 +80,7 @@ func dryRunOnlyNames(t *trial) {
 	t.serve(s)
 	t.during("after a dry run")
 	if len(t.cleans(sdk.Leftovers{DryRun: true})) == 0 {
-		t.fail(errors.New("Cleanup named nothing, though something is served"))
+		t.fail(errors.New("cleanup named nothing, though something is served"))
 	}
 	t.serves(s)
 }
@@ -81,27 +89,21 @@ func cleanupLeavesNothing(t *trial) {
 	s := t.scenario("cluster-ip")
 	t.serve(s)
 	if len(t.cleans(sdk.Leftovers{})) == 0 {
-		t.fail(errors.New("Cleanup named nothing of what it removed"))
+		t.fail(errors.New("cleanup named nothing of what it removed"))
 	}
 	t.during("after Cleanup")
 	if names, err := t.dp.Cleanup(t.ctx, sdk.Leftovers{DryRun: true}); err != nil || len(names) > 0 {
 		t.fail(mismatch{"nothing left for a dry run to name", fmt.Sprintf("%q, %v", names, orNil(err))})
 	}
-	got, err := t.inspect()
-	switch {
-	case errors.Is(err, wire.ErrUnsupported):
-	case err != nil:
-		t.fail(fmt.Errorf("inspect: %w", err))
-	case len(got) > 0:
-		t.fail(mismatch{"nothing served", besides(got, nil)})
-	}
-	t.need(settledOrNoTestbed(t.packets(unserved(s))))
+	gone := unserved(s)
+	t.need(settledOrNoTestbed(t.packets(gone)))
+	gone.Services = nil
+	t.serves(gone)
 }
 
 // cleanupOfNothing: in a life that has served nothing, and without Configure.
 func cleanupOfNothing(t *trial) {
 	t.cleans(sdk.Leftovers{})
-	t.needsEnd()
 	t.stop()
 	var err error
 	t.dp, err = t.subject.Start(t.ctx, t.stateDir)
@@ -121,14 +123,6 @@ func unserved(s Scenario) Scenario {
 	return s
 }
 
-// beginsInStandby: on a clean node the kernel shows no role, and no packet is caught
-// before the host says so.
-func beginsInStandby(t *trial) {
-	s := t.scenario("cluster-ip")
-	t.sync(s.Update(0))
-	t.need(settled(t.packets(unserved(s))))
-}
-
 func anyRoleToAny(t *trial) {
 	s := t.scenario("cluster-ip")
 	t.serve(s)
@@ -145,9 +139,11 @@ func anyRoleToAny(t *trial) {
 	t.serves(s)
 }
 
+// onlyActiveCatches: also before a first role, for a clean node shows none.
 func onlyActiveCatches(t *trial) {
 	s := t.scenario("cluster-ip")
 	t.sync(s.Update(0))
+	t.need(settled(t.packets(unserved(s))))
 	for _, role := range []sdk.Role{sdk.Standby, sdk.Active, sdk.Draining, sdk.Active, sdk.Standby} {
 		expect := unserved(s)
 		if role == sdk.Active {
@@ -187,148 +183,137 @@ func driftIsRepaired(t *trial) {
 	t.need(poll(t.ctx, 15*time.Second, func() error { return t.differs(s) }))
 }
 
-// poll calls f until it returns nil or the time is up; then it returns f's last
-// error.
-func poll(ctx context.Context, within time.Duration, f func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := f()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("after %s still: %w", within, err)
-		case <-tick.C:
-		}
-	}
-}
-
-// soonWrites is how long a life may take until it has the lock and has written: the
-// contract's second, and some for a machine that is busy.
-const soonWrites = 15 * time.Second
-
-// besideFirst begins a second life beside one that serves a, and tells it of b. It
-// plans, and says so: also where there is nothing to do. Where nothing stays in the kernel
-// there is no lock, and the second serves when it is made Active.
-func besideFirst(t *trial) (second *trial, b Scenario, locks bool) {
-	a, b := t.two()
-	t.serve(a)
-	t.during("start a second")
-	second = t.another()
-	second.during("the second")
-	r, err := second.offer(a.Update(0))
-	second.need(err)
-	if !r.Planned {
-		if limited(t.description, sdk.LimitDiesWithProcess) && len(r.Steps) == 0 {
-			return second, b, false
-		}
-		t.fail(mismatch{"the second to say that it only planned what is there already (Result.Planned)", "Planned is false"})
-	}
-	r, err = second.offer(delta(a, b))
-	second.need(err)
-	if !r.Planned || len(r.Steps) == 0 {
-		t.fail(mismatch{"the second to tell which steps it planned", fmt.Sprintf("Planned is %t%s", r.Planned, stepsOf(r))})
-	}
-	t.during("after a second only planned")
-	t.serves(a)
-	second.need(second.reports(sdk.LockAwaited))
-	return second, b, true
-}
-
-// reports holds its Report to how it stands with the lock. Only the writer serves what
-// it was sent.
-func (t *trial) reports(lock sdk.Lock) error {
-	r, err := t.report()
-	if err != nil {
-		return err
-	}
-	served := uint64(0)
-	if lock == sdk.LockHeld {
-		served = t.revision
-	}
-	if r.Lock != lock || r.Served != served || len(r.Unserved) > 0 {
-		return mismatch{fmt.Sprintf("its Report to say: lock %s, revision %d served", lock, served),
-			fmt.Sprintf("lock %s, revision %d served, %d failed", r.Lock, r.Served, len(r.Unserved))}
-	}
-	return nil
-}
-
-// report returns what the dataplane says of itself.
-func (t *trial) report() (sdk.Report, error) {
-	switch dp := t.dp.(type) {
-	case *wire.Remote:
-		v, err := dp.Vitals(t.ctx)
-		return v.Report, err
-	case sdk.Reporter:
-		return dp.Report(), nil
-	}
-	return sdk.Report{}, mismatch{"a Report that says how it stands with the writer's lock", "it has no Report"}
-}
-
-// writes waits until it serves s, without another call, and says that it is the writer.
-func (t *trial) writes(s Scenario) {
-	t.need(poll(t.ctx, soonWrites, func() error { return errors.Join(t.differs(s), t.reports(sdk.LockHeld)) }))
-}
-
-// secondOnlyPlans: two lives at once, of which the first has the lock.
-func secondOnlyPlans(t *trial) {
-	second, b, locks := besideFirst(t)
-	if !locks {
-		r, err := second.offer(b.Update(0))
-		second.need(err)
-		if r.Planned {
-			t.fail(mismatch{"the second, which has no lock, to serve", "it only plans" + stepsOf(r)})
-		}
-	}
-	t.role(sdk.Yielded)
-	second.during("after the first yielded")
-	second.role(sdk.Active)
-	if !locks {
-		second.serves(b)
-		t.fail(by(sdk.LimitDiesWithProcess))
-	}
-	second.writes(b)
-}
-
-// secondTakesOver by itself: what it planned is written when the first is gone, without
-// another Sync or role.
+// secondTakesOver checks that a second life beside the first changes nothing while the first has the
+// writer's lock, and that it serves once the first has left, as a host would use it.
 func secondTakesOver(leaves func(first *trial)) func(*trial) {
 	return func(t *trial) {
-		second, b, locks := besideFirst(t)
-		if !locks {
-			t.fail(by(sdk.LimitDiesWithProcess))
-		}
+		a, b := t.two()
+		t.serve(a)
+		t.during("start a second")
+		second := t.another()
+		second.during("the second")
+		_, err := second.offer(b.Update(0))
+		second.need(err)
+		t.during("beside a second")
+		t.serves(a)
 		leaves(t)
-		second.writes(b)
+		second.during("the second, after the first left")
+		second.need(poll(t.ctx, 15*time.Second, func() error { return second.takes(b.Update(0)) }))
+		second.role(sdk.Active)
+		second.serves(b)
+		if limited(t.description, sdk.LimitDiesWithProcess) {
+			t.fail(by(sdk.LimitDiesWithProcess)) // it has no lock
+		}
 	}
 }
 
-// yieldedNeverTries: a dataplane that has yielded leaves a free lock alone, and plans.
-func yieldedNeverTries(t *trial) {
-	a, b := t.two()
-	t.serve(a)
-	t.role(sdk.Yielded)
-	t.during("while yielded")
-	r, err := t.offer(delta(a, b))
+// inspectsInStandby: before a swap the host compares what the dataplane that is to serve names in
+// Standby with what it was sent, and goes on only if they are the same. What dies with its process
+// names it from memory, for there is nothing in the kernel yet.
+func inspectsInStandby(t *trial) {
+	s := t.scenario("cluster-ip")
+	t.role(sdk.Standby)
+	t.sync(s.Update(0))
+	t.during("Inspect in Standby, which is to name what Active would serve")
+	if _, err := t.inspect(); errors.Is(err, wire.ErrUnsupported) {
+		t.fail(excused{"it has no Inspect, so a host swaps to it unverified, and says so in an event"})
+	}
+	t.serves(s)
+	t.role(sdk.Active)
+	t.role(sdk.Standby)
+	t.during("Inspect in Standby, after Active")
+	t.serves(s)
+}
+
+// swapsUnderLoad brings a second life to Standby beside one that serves, swaps to it and back as a
+// host does, and opens connections all the while.
+func swapsUnderLoad(t *trial) {
+	s := t.calling("cluster-ip", 1)
+	t.serve(s)
+	second := t.another()
+	second.during("the second, beside one that serves")
+	r, err := second.offer(s.Update(0))
+	second.need(err)
+	if r.Planned {
+		t.fail(excused{"two processes of it cannot serve at once: one has the writer's lock"})
+	}
+	if len(r.Failed) > 0 {
+		second.fail(fmt.Errorf("sync failed for %s: %w", r.Failed[0].Name, r.Failed[0].Err))
+	}
+	c := t.calls(s)
+	t.need(c.goOn("before a swap"))
+	second.role(sdk.Standby)
+	if _, err := second.inspect(); !errors.Is(err, wire.ErrUnsupported) {
+		second.serves(s)
+	}
+	second.during("made Active beside the first, which is Active (a relay listens with SO_REUSEPORT)")
+	second.role(sdk.Active)
+	t.need(c.goOn("swapped to the second, while both are Active"))
+	t.role(sdk.Draining)
+	t.need(c.goOn("swapped to the second"))
+	t.during("made Active again beside the second")
+	t.role(sdk.Active)
+	second.role(sdk.Draining)
+	t.need(c.goOn("swapped back to the first"))
+}
+
+// A caller opens one connection after another, until the check ends or one fails.
+type caller struct {
+	silent   bool // no packet can reach the dataplane
+	answered atomic.Int64
+	failed   chan error // why a connection was not answered
+}
+
+// calls begins to open connections to what s says is served.
+func (t *trial) calls(s Scenario) *caller {
+	stage, err := t.stage(s)
 	t.need(err)
-	dies := limited(t.description, sdk.LimitDiesWithProcess)
-	if !r.Planned && dies {
-		t.fail(by(sdk.LimitDiesWithProcess)) // it has no lock
+	t.cleanup(func() { stage.Close() })
+	packets := slices.DeleteFunc(slices.Clone(s.Packets), func(p Packet) bool { return p.Want.Unserved || p.Want.Verdict != sdk.Forward })
+	_, memory := stage.(saidStage)
+	c := &caller{silent: memory || len(packets) == 0, failed: make(chan error, 1)}
+	if c.silent {
+		return c
 	}
-	if !r.Planned {
-		t.fail(mismatch{"one that has yielded only to plan (Result.Planned)", "Planned is false"})
+	ctx, cancel := context.WithCancel(t.ctx)
+	done := make(chan struct{})
+	go func() { // ends with the check
+		defer close(done)
+		for i := 0; ; i++ {
+			if err := call(ctx, stage, packets[i%len(packets)]); err != nil {
+				c.failed <- err
+				return
+			}
+			c.answered.Add(1)
+			time.Sleep(5 * time.Millisecond) // so that the caller's ports last
+		}
+	}()
+	t.cleanup(func() { cancel(); <-done })
+	return c
+}
+
+// call opens one connection. What a listener has not accepted when it is closed, the kernel resets: a caller that
+// tries once more at once has to be answered.
+func call(ctx context.Context, stage Stage, p Packet) (err error) {
+	for range 2 {
+		a, failed := stage.Send(ctx, p)
+		if failed == nil && a.Verdict == sdk.Forward && slices.Contains(p.Want.Endpoints, a.Endpoint) {
+			return nil
+		}
+		text, _, _ := strings.Cut(p.Text, " = ")
+		err = fmt.Errorf("a new connection, %s: %w", text, found(p.Want.String(), a, failed))
 	}
-	time.Sleep(time.Second) // longer than between two tries
-	if dies {
-		return // what serves went with its role
+	return err
+}
+
+// goOn waits until some more connections were answered in a part of the check, or one was not.
+func (c *caller) goOn(part string) error {
+	for until := c.answered.Load() + 20; !c.silent && c.answered.Load() < until; {
+		select {
+		case err := <-c.failed:
+			return fmt.Errorf("%s: %w", part, err)
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
-	t.during("a second after it yielded")
-	t.serves(a)
-	if report, err := t.report(); err == nil && report.Lock == sdk.LockHeld {
-		t.fail(mismatch{"one that has yielded to leave the lock alone", "its Report says that it has the lock"})
-	}
+	return nil
 }

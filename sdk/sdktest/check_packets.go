@@ -50,49 +50,35 @@ func (t *trial) show(s Scenario) {
 	t.need(t.packets(s))
 }
 
-// affinityIsKept: one client on one frontend keeps its endpoint.
-func affinityIsKept(t *trial) {
-	t.keepsEndpoint(func(s Scenario) []Packet { return slices.Repeat(s.Packets[:1], 12) }, oneForAll)
-}
-
-// affinityOverFrontends: the client keeps it also when it calls by another
-// address of the Service. As a limit says, it keeps one for each address.
-func affinityOverFrontends(t *trial) {
-	group := oneForAll
-	limited := limited(t.description, sdk.LimitAffinityPerFrontend)
-	if limited {
-		group = oneForEach
-	}
-	t.keepsEndpoint(func(s Scenario) []Packet {
-		p, q := s.Packets[0], s.Packets[0]
-		q.To = s.Packets[1].To
-		return []Packet{p, q, q, q, p, q, p, q, q, p, q, p, p}
-	}, group)
-	if limited {
-		t.fail(by(sdk.LimitAffinityPerFrontend))
-	}
-}
-
-func oneForAll(Packet) string    { return "one client" }
-func oneForEach(p Packet) string { return "one client of " + p.To.String() }
-
-// keepsEndpoint sends packets, and expects one endpoint for all those of a group.
-func (t *trial) keepsEndpoint(packets func(Scenario) []Packet, group func(Packet) string) {
-	s := t.calling("affinity", 2)
-	t.serve(s)
-	stage, err := t.stage(s)
-	t.need(err)
-	defer stage.Close()
-	kept := make(map[string]netip.AddrPort)
-	for _, p := range packets(s) {
-		a, err := stage.Send(t.ctx, p)
+// affinity checks that one client keeps its endpoint when it calls by one address of the Service, or by
+// several. As a limit says, it keeps one for each address.
+func affinity(addresses int) func(*trial) {
+	return func(t *trial) {
+		s := t.calling("affinity", 2)
+		t.serve(s)
+		stage, err := t.stage(s)
 		t.need(err)
-		client := group(p)
-		first, ok := kept[client]
-		if a.Verdict != sdk.Forward || ok && a.Endpoint != first {
-			t.fail(mismatch{fmt.Sprintf("%s to keep its endpoint %s", client, first), a.String()})
+		defer stage.Close()
+		forEach := addresses > 1 && limited(t.description, sdk.LimitAffinityPerFrontend)
+		kept := make(map[netip.AddrPort]netip.AddrPort)
+		for i := range 13 {
+			p := s.Packets[0]
+			p.To = s.Packets[i*(i+1)/2%addresses].To // in no simple turn
+			a, err := stage.Send(t.ctx, p)
+			t.need(err)
+			client := netip.AddrPort{}
+			if forEach {
+				client = p.To
+			}
+			first, ok := kept[client]
+			if a.Verdict != sdk.Forward || ok && a.Endpoint != first {
+				t.fail(mismatch{fmt.Sprintf("a client of %s to keep its endpoint %s", p.To, first), a.String()})
+			}
+			kept[client] = a.Endpoint
 		}
-		kept[client] = a.Endpoint
+		if forEach {
+			t.fail(by(sdk.LimitAffinityPerFrontend))
+		}
 	}
 }
 

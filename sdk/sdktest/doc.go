@@ -44,30 +44,20 @@ The usual node is n1: 192.0.2.10 and 2001:db8::10, its pods in 10.180.0.0/24 and
 fd00:10:180::/64, node ports on every address. Elsewhere are pods of other nodes
 (10.180.1.0/24 and up), neighbours in 192.0.2.0/24, and clients in 198.18.0.0/15.
 
-# A fake
-
-A [Recorder] is a Dataplane in memory that keeps the contract, and can be asked
-[Recorder.Where] a packet would go.
-
 # The conformance suite
 
 [Conform] holds a dataplane to the contract of package sdk, line by line; a check
 is named for its line. A dataplane's own test is short: here is how to make me.
 
 	func TestConforms(t *testing.T) {
-		sdktest.Conform(sdktest.Testing(t), sdktest.InProcess(description, New))
+		sdktest.Conform(t, sdktest.InProcess(description, New))
 	}
 
-A [Subject] also says on which [Testbed] packets are sent. [Loopback] needs no
-privileges; a dataplane that serves only addresses which the node has gets it
-unasked. Where a dataplane declares a limit, the suite expects what the limit says
-instead. A check that was not run says why, and one that is needed disqualifies.
-
-A second life is begun beside the first, and swapped to under load: a relay has to listen with
-SO_REUSEPORT. A [Report] prints as text or as JSON.
-
-[ConformBinary] does the same with a plugin's binary, and reports:
-
-	report, err := sdktest.ConformBinary(ctx, path, os.Stdout, sdktest.Options{})
+[Check] does the same outside of a test, and returns a [Report]; the program
+pointsman-conformance does so with a plugin's [Binary]. A [Subject] also says on
+which [Testbed] packets are sent. [Loopback] needs no privileges; a dataplane that
+serves only addresses which the node has gets it unasked. Where a dataplane declares
+a limit, the suite expects what the limit says instead. A check that was not run says
+why, and one that is needed disqualifies.
 */
 package sdktest

@@ -5,7 +5,6 @@ package sdktest
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"runtime"
 	"strings"
@@ -38,7 +37,7 @@ func TestExclusive(t *testing.T) {
 	if err := <-second; err != nil {
 		t.Error(err)
 	}
-	if _, err := (Subject{Testbed: Said(nil)}).exclusive(t.Context()); err != nil {
+	if _, err := (Subject{Testbed: said{}}).exclusive(t.Context()); err != nil {
 		t.Errorf("a testbed of one's own: %v", err)
 	}
 }
@@ -61,11 +60,10 @@ func TestRunsAtTheSameTime(t *testing.T) {
 
 // somePackets serves each of a few scenarios on the loopback testbed, as checks do.
 func somePackets(ctx context.Context) error {
-	c := &collector{ctx: ctx, options: Options{Out: io.Discard}}
 	s := InProcess(relayDescription, newRelay)
 	s.Testbed = Loopback()
 	for _, check := range scenarioChecks("C02/scenario/", true)[:8] {
-		if f := check.find(c, s); f.Status == Fail {
+		if f := check.find(ctx, s); f.Status == Fail {
 			return errors.New(f.String())
 		}
 	}

@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -54,14 +56,12 @@ type placing struct {
 	ports map[netip.AddrPort]uint16 // of [::1], given to IPv6 addresses
 }
 
-var here6 = netip.IPv6Loopback()
-
 func (p placing) addr(a netip.Addr) netip.Addr {
 	switch {
 	case a.IsUnspecified(), a.IsLoopback():
 		return a
 	case a.Is6():
-		return here6
+		return netip.IPv6Loopback()
 	}
 	b := a.As4()
 	if b[1] == 0 {
@@ -71,15 +71,12 @@ func (p placing) addr(a netip.Addr) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// firstPort6 is the first of the ports that IPv6 addresses become.
-const firstPort6 = 22000
-
 func (p placing) addrPort(a netip.AddrPort) netip.AddrPort {
 	port := a.Port()
 	switch {
 	case a.Addr().Is6() && !a.Addr().IsUnspecified():
 		if p.ports[a] == 0 {
-			p.ports[a] = firstPort6 + uint16(len(p.ports))
+			p.ports[a] = 22000 + uint16(len(p.ports))
 		}
 		port = p.ports[a]
 	case port < 10000:
@@ -140,7 +137,10 @@ func (p placing) service(s sdk.Service) sdk.Service {
 // packet moves one packet, or says why it would mean something else here.
 func (p placing) packet(q Packet, s Scenario) (Packet, string) {
 	moved := q
-	moved.To = p.to(q)
+	moved.To = p.addrPort(q.To)
+	if q.Frontend.Kind == sdk.NodePort { // it keeps its number
+		moved.To = netip.AddrPortFrom(p.addr(q.To.Addr()), q.To.Port())
+	}
 	moved.From.Addr = p.addr(q.From.Addr)
 	moved.Want.Endpoints, moved.Want.Hairpin = p.addrPorts(q.Want.Endpoints), p.addrPorts(q.Want.Hairpin)
 	switch {
@@ -164,48 +164,71 @@ func (p placing) packet(q Packet, s Scenario) (Packet, string) {
 	return moved, ""
 }
 
-// to moves where a packet goes; a node port keeps its number.
-func (p placing) to(q Packet) netip.AddrPort {
-	if q.Frontend.Kind == sdk.NodePort {
-		return netip.AddrPortFrom(p.addr(q.To.Addr()), q.To.Port())
-	}
-	return p.addrPort(q.To)
-}
-
 func (p placing) addrPorts(list []netip.AddrPort) []netip.AddrPort {
 	moved := each(list, p.addrPort)
 	slices.SortFunc(moved, netip.AddrPort.Compare)
 	return moved
 }
 
-// exclusiveAddr is where the process that has the loopback testbed listens. The kernel gives it
-// back when a process ends, however that ends, and each network namespace has one.
-const exclusiveAddr = "127.0.0.1:22999"
+func (loopback) Open(ctx context.Context, _ sdk.Dataplane, s Scenario) (Stage, error) {
+	return OpenStage(ctx, loopback{}, s)
+}
 
-// exclusiveTime is longer than any check may take.
-const exclusiveTime = checkTime + time.Minute
+func (loopback) Listen(ctx context.Context, protocol sdk.Protocol, at netip.AddrPort) (io.Closer, error) {
+	switch protocol {
+	case sdk.TCP:
+		return new(net.ListenConfig).Listen(ctx, "tcp", at.String())
+	case sdk.UDP:
+		return new(net.ListenConfig).ListenPacket(ctx, "udp", at.String())
+	}
+	return nil, nil
+}
 
-// exclusive waits until no other process uses the subject's testbed. The loopback one has one
-// set of addresses for all processes of this machine, so only one check at a time may have it.
+func (loopback) Dial(ctx context.Context, p Packet) (net.Conn, error) {
+	from := netip.AddrPortFrom(p.From.Addr, 0)
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from)}
+	if p.Protocol == sdk.UDP {
+		d.LocalAddr = net.UDPAddrFromAddrPort(from)
+	}
+	return d.DialContext(ctx, p.Protocol.String(), p.To.String())
+}
+
+// Verdict takes silence for a drop, and being told anything else (a reset, an end, an ICMP message) for a
+// rejection.
+func (loopback) Verdict(err error, _ Packet) (Answer, error) {
+	var timeout net.Error
+	switch {
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return Answer{Verdict: sdk.Drop}, nil
+	case errors.Is(err, context.Canceled), slices.ContainsFunc(ownErrors, func(own error) bool { return errors.Is(err, own) }):
+		return Answer{}, err
+	}
+	return Answer{Verdict: sdk.Reject}, nil
+}
+
+// ownErrors are of this machine: no packet was sent. The numbers are those of Windows: WSAEMFILE,
+// WSAEADDRINUSE, WSAEADDRNOTAVAIL and WSAENOBUFS.
+var ownErrors = []error{
+	syscall.EADDRNOTAVAIL, syscall.EADDRINUSE, syscall.EMFILE, syscall.ENFILE,
+	syscall.Errno(10024), syscall.Errno(10048), syscall.Errno(10049), syscall.Errno(10055),
+}
+
+// exclusive waits until no other process uses the subject's testbed. The loopback one has one set of addresses
+// for all processes of this machine, so only one check at a time may have it. The kernel gives the address back
+// when a process ends, however that ends, and each network namespace has one.
 func (s Subject) exclusive(ctx context.Context) (done func(), err error) {
 	if s.Testbed != Loopback() {
 		return func() {}, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, exclusiveTime)
+	ctx, cancel := context.WithTimeout(ctx, checkTime+time.Minute) // longer than any check may take
 	defer cancel()
-	again := time.NewTicker(20 * time.Millisecond)
-	defer again.Stop()
 	for {
-		var lc net.ListenConfig
-		l, err := lc.Listen(ctx, "tcp4", exclusiveAddr)
+		l, err := net.Listen("tcp4", "127.0.0.1:22999")
 		if err == nil {
 			return func() { _ = l.Close() }, nil
 		}
-		if !errors.Is(err, errInUse) {
-			return nil, fmt.Errorf("wait for this run to have the addresses alone: %w", err)
-		}
 		select {
-		case <-again.C:
+		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
 			return nil, fmt.Errorf("wait until no other run of the suite sends packets on this machine: %w", err)
 		}

@@ -25,7 +25,7 @@ func TestLoopback(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
 	}
-	report, err := Check(t.Context(), InProcess(relayDescription, newRelay), Options{TempDir: t.TempDir()})
+	report, err := Check(t.Context(), InProcess(relayDescription, newRelay), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,8 +47,9 @@ func TestLoopbackWithoutClose(t *testing.T) {
 		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
 	}
 	bare := func() sdk.Dataplane { return struct{ sdk.Dataplane }{newRelay()} }
-	run := regexp.MustCompile("^(C06/restart|C08/)")
-	report, err := Check(t.Context(), InProcess(relayDescription, bare), Options{TempDir: t.TempDir(), Run: run})
+	s := InProcess(relayDescription, bare)
+	s.Only = regexp.MustCompile("^(C06/restart|C08/)").MatchString
+	report, err := Check(t.Context(), s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,8 +73,9 @@ func TestLoopbackWithoutInspector(t *testing.T) {
 			io.Closer
 		}{r, r.(io.Closer)}
 	}
-	run := regexp.MustCompile("^(C05/ten-thousand-services|C07/draining-keeps-established)$")
-	report, err := Check(t.Context(), InProcess(relayDescription, mute), Options{TempDir: t.TempDir(), Run: run})
+	s := InProcess(relayDescription, mute)
+	s.Only = regexp.MustCompile("^(C05/ten-thousand-services|C07/draining-keeps-established)$").MatchString
+	report, err := Check(t.Context(), s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +90,7 @@ func TestLoopbackBites(t *testing.T) {
 		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
 	}
 	open := func() sdk.Dataplane { r := newRelay().(*relay); r.open = true; return r }
-	report, err := Check(t.Context(), InProcess(relayDescription, open), Options{TempDir: t.TempDir()})
+	report, err := Check(t.Context(), InProcess(relayDescription, open), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,33 +4,44 @@ package sdktest
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"net/netip"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/tools/txtar"
 
 	"github.com/pointsman/pointsman/sdk"
 )
 
+var sectionNames = []string{"node", "services", "packets", "manifests"}
+
 // Parse reads a scenario. An error names the file and the line, and says what
 // was expected there. A packet whose outcome is not the one that sdk's own rule
 // gives is an error too: the files and the rule cannot disagree.
-func Parse(name string, data []byte) (Scenario, error) {
-	s := Scenario{Name: strings.TrimSuffix(path.Base(name), ".txtar")}
+func Parse(name string, data []byte) (s Scenario, err error) {
+	defer func() {
+		switch wrong := recover().(type) { // as text/template/parse does
+		case nil:
+		case lineError:
+			err = fmt.Errorf("%s:%d: %s", name, wrong.line, wrong.what)
+		default:
+			panic(wrong)
+		}
+	}()
 	archive := txtar.Parse(data)
-	s.Doc = strings.TrimSpace(string(archive.Comment))
+	s = Scenario{Name: strings.TrimSuffix(path.Base(name), ".txtar"), Doc: strings.TrimSpace(string(archive.Comment)), Node: defaultNode()}
 	if s.Doc == "" {
-		return s, fmt.Errorf("%s:1: expected a sentence that says what the scenario shows", name)
+		panic(lineError{1, "expected a sentence that says what the scenario shows"})
 	}
 	sections := map[string][]line{}
 	at := 1 + bytes.Count(archive.Comment, []byte("\n"))
 	for _, f := range archive.Files {
 		if !slices.Contains(sectionNames, f.Name) || sections[f.Name] != nil {
-			return s, fmt.Errorf("%s:%d: expected one each of the sections %s", name, at, strings.Join(sectionNames, ", "))
+			panic(lineError{at, "expected one each of the sections " + strings.Join(sectionNames, ", ")})
 		}
 		sections[f.Name] = split(f.Data, at+1)
 		if f.Name == "manifests" {
@@ -38,34 +49,18 @@ func Parse(name string, data []byte) (Scenario, error) {
 		}
 		at += 1 + bytes.Count(f.Data, []byte("\n"))
 	}
-	if err := s.parse(sections); err != nil {
-		var where *lineError
-		if errors.As(err, &where) {
-			return s, fmt.Errorf("%s:%d: %s", name, where.line, where.what)
-		}
-		return s, fmt.Errorf("%s: %w", name, err)
+	for _, l := range sections["node"] {
+		parseFact(&s.Node, l)
 	}
-	return s, nil
-}
-
-var sectionNames = []string{"node", "services", "packets", "manifests"}
-
-func (s *Scenario) parse(sections map[string][]line) error {
-	var err error
-	if s.Node, err = parseNode(sections["node"]); err != nil {
-		return err
-	}
-	if s.Services, err = parseServices(sections["services"]); err != nil {
-		return err
-	}
-	if s.Packets, err = parsePackets(sections["packets"], s.Node, s.Services); err != nil {
-		return err
+	s.Services = parseServices(sections["services"])
+	for _, l := range sections["packets"] {
+		s.Packets = append(s.Packets, parsePacket(l, s.Node, s.Services))
 	}
 	if len(s.Packets) == 0 {
-		return errors.New("expected a section -- packets -- with one packet or more")
+		panic(lineError{at, "expected a section -- packets -- with one packet or more"})
 	}
 	s.Needs = needs(s.Services)
-	return nil
+	return s, nil
 }
 
 // A line is one that says something: neither empty nor a comment.
@@ -89,154 +84,361 @@ func split(data []byte, first int) []line {
 	return lines
 }
 
-// A lineError is what is wrong with one line.
+// A lineError is what Parse panics with, and returns.
 type lineError struct {
 	line int
 	what string
 }
 
-func (e *lineError) Error() string { return e.what }
-
-// expected says what should have stood on l.
-func (l line) expected(format string, args ...any) error {
-	return &lineError{l.number, fmt.Sprintf("expected "+format, args...) + fmt.Sprintf("; found %q", l.text)}
+// expected returns the error that something else should have stood on l.
+func (l line) expected(format string, args ...any) lineError {
+	return lineError{l.number, fmt.Sprintf("expected "+format, args...) + fmt.Sprintf("; found %q", l.text)}
 }
 
-func (l line) addr(word string) (netip.Addr, error) {
+func (l line) addr(word string) netip.Addr {
 	addr, err := netip.ParseAddr(word)
 	if err != nil {
-		return addr, l.expected("an IP address where %q stands", word)
+		panic(l.expected("an IP address where %q stands", word))
 	}
-	return addr, nil
+	return addr
 }
 
-func (l line) addrPort(word string) (netip.AddrPort, error) {
+func (l line) addrPort(word string) netip.AddrPort {
 	addr, err := netip.ParseAddrPort(word)
 	if err != nil || addr.Port() == 0 {
-		return addr, l.expected("address:port where %q stands", word)
+		panic(l.expected("address:port where %q stands", word))
 	}
-	return addr, nil
+	return addr
 }
 
-func (l line) prefixes(words []string) ([]netip.Prefix, error) {
-	var list []netip.Prefix
+func (l line) port(word string) uint16 {
+	n, err := strconv.ParseUint(word, 10, 16)
+	if err != nil || n == 0 {
+		panic(l.expected("a port number where %q stands", word))
+	}
+	return uint16(n)
+}
+
+func (l line) prefixes(words []string) (list []netip.Prefix) {
 	for _, word := range words {
 		p, err := netip.ParsePrefix(word)
 		if err != nil || p != p.Masked() {
-			return nil, l.expected("a range such as 10.0.0.0/8 where %q stands", word)
+			panic(l.expected("a range such as 10.0.0.0/8 where %q stands", word))
 		}
 		list = append(list, p)
 	}
-	return list, nil
+	return list
 }
 
-func (l line) protocol(word string) (sdk.Protocol, error) {
+func (l line) protocol(word string) sdk.Protocol {
 	for _, p := range []sdk.Protocol{sdk.TCP, sdk.UDP, sdk.SCTP} {
 		if p.String() == word {
-			return p, nil
+			return p
 		}
 	}
-	return 0, l.expected("tcp, udp or sctp where %q stands", word)
+	panic(l.expected("tcp, udp or sctp where %q stands", word))
 }
 
-// parsePackets reads lines such as
+// defaultNode returns the node of a scenario that does not say otherwise.
+func defaultNode() sdk.Node {
+	return sdk.Node{
+		Name:          "n1",
+		Addrs:         []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")},
+		NodePorts:     []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
+		Pods:          sdk.Pods{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.180.0.0/24"), netip.MustParsePrefix("fd00:10:180::/64")}},
+		MasqueradeBit: 14,
+		ServiceCIDRs:  []netip.Prefix{netip.MustParsePrefix("172.30.0.0/16"), netip.MustParsePrefix("fd00:172:30::/112")},
+	}
+}
+
+// parseFact reads a line of the section node.
+func parseFact(n *sdk.Node, l line) {
+	rest := l.words[1:]
+	switch l.words[0] {
+	case "name":
+		if len(rest) != 1 {
+			panic(l.expected("name and one word"))
+		}
+		n.Name = rest[0]
+	case "addresses":
+		n.Addrs = nil
+		for _, word := range rest {
+			n.Addrs = append(n.Addrs, l.addr(word))
+		}
+	case "node-ports":
+		n.NodePorts = l.prefixes(rest)
+	case "service-cidrs":
+		n.ServiceCIDRs = l.prefixes(rest)
+	case "pods":
+		n.Pods = parsePods(l, rest)
+	case "masquerade-all":
+		n.MasqueradeAll = true
+	case "mark-bit":
+		bit, err := strconv.ParseUint(l.words[len(l.words)-1], 10, 5)
+		if err != nil {
+			panic(l.expected("mark-bit and a number from 0 to 31"))
+		}
+		n.MasqueradeBit = uint8(bit)
+	default:
+		panic(l.expected("name, addresses, node-ports, service-cidrs, pods, masquerade-all or mark-bit"))
+	}
+}
+
+// parsePods reads what stands behind "pods".
+func parsePods(l line, rest []string) sdk.Pods {
+	switch {
+	case len(rest) == 1 && rest[0] == "unknown":
+		return sdk.Pods{}
+	case len(rest) == 2 && rest[0] == "bridge":
+		return sdk.Pods{Bridge: rest[1]}
+	case len(rest) == 2 && rest[0] == "interface":
+		return sdk.Pods{InterfacePrefix: rest[1]}
+	}
+	return sdk.Pods{CIDRs: l.prefixes(rest)}
+}
+
+// parseServices reads blocks, each a Service and, indented, what it has:
+//
+//	ns1/web:http tcp
+//	  cluster-ip 172.30.0.41:80
+//	  endpoint   10.180.0.1:8080 here
+//
+// A block with addresses of both families is two Services.
+func parseServices(lines []line) (all []sdk.Service) {
+	for len(lines) > 0 {
+		head := lines[0]
+		lines = lines[1:]
+		b := block{name: parseName(head)}
+		for ; len(lines) > 0 && lines[0].indented; lines = lines[1:] {
+			b.add(lines[0])
+		}
+		services := b.services()
+		if len(services) == 0 {
+			panic(head.expected("one frontend or more below"))
+		}
+		for _, s := range services {
+			if err := s.Check(); err != nil {
+				panic(head.expected("a sound Service: %v", err))
+			}
+			if slices.ContainsFunc(all, func(t sdk.Service) bool { return t.Name == s.Name }) {
+				panic(head.expected("each Service once; %s stands above", s.Name))
+			}
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(all, func(a, b sdk.Service) int { return a.Name.Compare(b.Name) })
+	return all
+}
+
+// parseName reads "namespace/service:port protocol"; the family comes from the
+// addresses.
+func parseName(l line) sdk.Name {
+	if l.indented || len(l.words) != 2 {
+		panic(l.expected("namespace/service:port and a protocol, not indented"))
+	}
+	namespace, rest, ok := strings.Cut(l.words[0], "/")
+	service, port, _ := strings.Cut(rest, ":")
+	if !ok || namespace == "" || service == "" {
+		panic(l.expected("namespace/service:port where %q stands", l.words[0]))
+	}
+	return sdk.Name{Namespace: namespace, Service: service, Port: port, Protocol: l.protocol(l.words[1])}
+}
+
+// A block is a Service, in each family, as its lines are read.
+type block struct {
+	name      sdk.Name
+	of        [2]*sdk.Service // of IPv4 and IPv6; nil: it has no address of that family
+	nodePorts []sdk.Frontend  // of every family in the block
+	affinity  time.Duration
+	health    uint16
+	hints     map[string]string
+}
+
+// in returns the Service of an address's family.
+func (b *block) in(addr netip.Addr) *sdk.Service {
+	i := 0
+	if sdk.FamilyOf(addr) == sdk.IPv6 {
+		i = 1
+	}
+	if b.of[i] == nil {
+		b.of[i] = &sdk.Service{Name: b.name}
+		b.of[i].Name.Family = sdk.FamilyOf(addr)
+	}
+	return b.of[i]
+}
+
+// services returns the finished Services.
+func (b *block) services() (all []sdk.Service) {
+	for i, every := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		s := b.of[i]
+		if s == nil {
+			continue
+		}
+		for _, f := range b.nodePorts {
+			f.Addr = netip.AddrPortFrom(every, f.Addr.Port())
+			s.Frontends = append(s.Frontends, f)
+		}
+		s.Affinity, s.HealthPort, s.Hints = b.affinity, b.health, b.hints
+		s.Normalize()
+		all = append(all, *s)
+	}
+	return all
+}
+
+// add reads a line below the Service's name.
+func (b *block) add(l line) {
+	if len(l.words) < 2 {
+		panic(l.expected("a word and its value"))
+	}
+	value := l.words[1]
+	switch l.words[0] {
+	case "cluster-ip":
+		b.frontend(l, sdk.ClusterIP)
+	case "external-ip":
+		b.frontend(l, sdk.ExternalIP)
+	case "load-balancer":
+		b.frontend(l, sdk.LoadBalancer)
+	case "node-port":
+		b.nodePorts = append(b.nodePorts, parseTerms(l, sdk.Frontend{Kind: sdk.NodePort, Addr: netip.AddrPortFrom(netip.Addr{}, l.port(value))}))
+	case "endpoint":
+		b.endpoint(l)
+	case "serving":
+		s := b.in(l.addr(value))
+		s.Serving = append(s.Serving, l.addr(value))
+	case "affinity":
+		d, err := time.ParseDuration(value)
+		if err != nil || d <= 0 {
+			panic(l.expected("a time such as 3h where %q stands", value))
+		}
+		b.affinity = d
+	case "health-port":
+		b.health = l.port(value)
+	case "hint":
+		key, hint, ok := strings.Cut(value, "=")
+		if !ok {
+			panic(l.expected("hint key=value"))
+		}
+		if b.hints == nil {
+			b.hints = map[string]string{}
+		}
+		b.hints[key] = hint
+	default:
+		panic(l.expected("cluster-ip, node-port, external-ip, load-balancer, endpoint, serving, affinity, health-port or hint"))
+	}
+}
+
+func (b *block) frontend(l line, kind sdk.Kind) {
+	f := parseTerms(l, sdk.Frontend{Kind: kind, Addr: l.addrPort(l.words[1])})
+	s := b.in(f.Addr.Addr())
+	s.Frontends = append(s.Frontends, f)
+}
+
+// parseTerms reads what stands behind a frontend's address: "local", and "from"
+// with ranges.
+func parseTerms(l line, f sdk.Frontend) sdk.Frontend {
+	rest := l.words[2:]
+	f.Policy = sdk.Cluster
+	if len(rest) > 0 && rest[0] == "local" {
+		f.Policy, rest = sdk.Local, rest[1:]
+	}
+	switch {
+	case len(rest) > 1 && rest[0] == "from":
+		f.Sources = l.prefixes(rest[1:])
+	case len(rest) > 0:
+		panic(l.expected("nothing, local, or from and ranges behind the address"))
+	}
+	return f
+}
+
+// endpoint reads "endpoint ADDR [here] [cluster-only|local-only]". One that is
+// here is for both policies, another for the Cluster policy, unless it says.
+func (b *block) endpoint(l line) {
+	ep, rest := sdk.Endpoint{Addr: l.addrPort(l.words[1])}, l.words[2:]
+	if len(rest) > 0 && rest[0] == "here" {
+		ep.OnNode, rest = true, rest[1:]
+	}
+	cluster, local := true, ep.OnNode
+	switch {
+	case len(rest) == 0:
+	case len(rest) == 1 && rest[0] == "cluster-only":
+		local = false
+	case len(rest) == 1 && rest[0] == "local-only":
+		cluster, local = false, true
+	default:
+		panic(l.expected("here, cluster-only or local-only behind the address"))
+	}
+	s := b.in(ep.Addr.Addr())
+	if cluster {
+		s.Cluster = append(s.Cluster, ep)
+	}
+	if local {
+		s.Local = append(s.Local, ep)
+	}
+}
+
+// parsePacket reads a line such as
 //
 //	10.180.0.9 > 172.30.0.41:80 tcp = 10.180.0.1:8080 10.180.1.1:8080 masq
 //
-// and holds each to the rule.
-func parsePackets(lines []line, node sdk.Node, services []sdk.Service) ([]Packet, error) {
-	var all []Packet
-	for _, l := range lines {
-		p, err := parsePacket(l, node)
-		if err != nil {
-			return nil, err
-		}
-		svc, f, ok := Find(slices.Values(services), node, p.To, p.Protocol)
-		if ok {
-			p.Service, p.Frontend = svc.Name, f
-		}
-		rule := Where(slices.Values(services), node, p.From, p.To, p.Protocol)
-		if !p.Want.Equal(rule) {
-			return nil, l.expected("what the rule gives, which is %q", rule)
-		}
-		all = append(all, p)
-	}
-	return all, nil
-}
-
-func parsePacket(l line, node sdk.Node) (Packet, error) {
+// and holds it to the rule.
+func parsePacket(l line, node sdk.Node, services []sdk.Service) Packet {
 	p := Packet{Line: l.number, Text: strings.Join(l.words, " "), Protocol: sdk.TCP}
 	way, want, ok := strings.Cut(p.Text, " = ")
 	words := strings.Fields(way)
 	if !ok || len(words) < 3 || len(words) > 4 || words[1] != ">" {
-		return p, l.expected("caller > address:port [udp|sctp] = endpoints [masq], reject, drop or unserved")
+		panic(l.expected("caller > address:port [udp|sctp] = endpoints [masq], reject, drop or unserved"))
 	}
-	var err error
 	if len(words) == 4 {
-		if p.Protocol, err = l.protocol(words[3]); err != nil {
-			return p, err
-		}
+		p.Protocol = l.protocol(words[3])
 	}
-	if err := p.ends(l, words[0], words[2], node); err != nil {
-		return p, err
+	p.ends(l, words[0], words[2], node)
+	p.Want = parseOutcome(l, strings.Fields(want))
+	if svc, f, ok := Find(slices.Values(services), node, p.To, p.Protocol); ok {
+		p.Service, p.Frontend = svc.Name, f
 	}
-	p.Want, err = parseOutcome(l, strings.Fields(want))
-	return p, err
+	if rule := Where(slices.Values(services), node, p.From, p.To, p.Protocol); !p.Want.Equal(rule) {
+		panic(l.expected("what the rule gives, which is %q", rule))
+	}
+	return p
 }
 
 // ends reads caller and address. The word node is the node's first address of
 // the family that the other one has; node6 is its first of IPv6.
-func (p *Packet) ends(l line, caller, to string, node sdk.Node) error {
+func (p *Packet) ends(l line, caller, to string, node sdk.Node) {
 	host, port, named := strings.Cut(to, ":")
 	if named = named && (host == "node" || host == "node6"); !named {
-		addr, err := l.addrPort(to)
-		if err != nil {
-			return err
-		}
-		p.To = addr
+		p.To = l.addrPort(to)
 	}
 	family := sdk.IPv4
 	if host == "node6" || strings.Contains(caller, ":") || p.To.Addr().Is6() {
 		family = sdk.IPv6
 	}
 	if named {
-		var number uint16
-		if err := l.port(port, &number); err != nil {
-			return err
-		}
-		p.To = netip.AddrPortFrom(first(node, family), number)
+		p.To = netip.AddrPortFrom(first(node, family), l.port(port))
 	}
-	if err := p.caller(l, caller, family, node); err != nil {
-		return err
-	}
+	p.caller(l, caller, family, node)
 	if sdk.FamilyOf(p.From.Addr) != family || sdk.FamilyOf(p.To.Addr()) != family {
-		return l.expected("two addresses of one family")
+		panic(l.expected("two addresses of one family"))
 	}
-	return nil
 }
 
 // caller reads an address, "node", "ADDR@node" (the node by another of its
 // names) or "ADDR@INTERFACE".
-func (p *Packet) caller(l line, word string, family sdk.Family, node sdk.Node) error {
+func (p *Packet) caller(l line, word string, family sdk.Family, node sdk.Node) {
 	if word == "node" {
 		p.From = sdk.Caller{Addr: first(node, family), From: sdk.OnNode}
-		return nil
+		return
 	}
 	word, where, _ := strings.Cut(word, "@")
-	addr, err := l.addr(word)
-	if err != nil {
-		return err
-	}
-	p.From.Addr = addr
-	switch {
-	case where == "node" || slices.Contains(node.Addrs, addr):
+	p.From.Addr = l.addr(word)
+	if where == "node" || slices.Contains(node.Addrs, p.From.Addr) {
 		p.From.From = sdk.OnNode
-		return nil
-	case node.Pods.Contains(addr, where):
+		return
+	}
+	if node.Pods.Contains(p.From.Addr, where) {
 		p.From.From = sdk.OnPod
 	}
 	p.Interface = where
-	return nil
 }
 
 func first(node sdk.Node, family sdk.Family) netip.Addr {
@@ -248,16 +450,14 @@ func first(node sdk.Node, family sdk.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-func parseOutcome(l line, words []string) (Outcome, error) {
-	if len(words) == 1 {
-		switch words[0] {
-		case "unserved":
-			return Outcome{Unserved: true}, nil
-		case "reject":
-			return Outcome{Verdict: sdk.Reject}, nil
-		case "drop":
-			return Outcome{Verdict: sdk.Drop}, nil
-		}
+func parseOutcome(l line, words []string) Outcome {
+	switch strings.Join(words, " ") {
+	case "unserved":
+		return Outcome{Unserved: true}
+	case "reject":
+		return Outcome{Verdict: sdk.Reject}
+	case "drop":
+		return Outcome{Verdict: sdk.Drop}
 	}
 	o := Outcome{Verdict: sdk.Forward}
 	for i, word := range words {
@@ -266,19 +466,16 @@ func parseOutcome(l line, words []string) (Outcome, error) {
 			break
 		}
 		word, self := strings.CutSuffix(word, "(masq)")
-		ep, err := l.addrPort(word)
-		if err != nil {
-			return o, err
-		}
+		ep := l.addrPort(word)
 		o.Endpoints = append(o.Endpoints, ep)
 		if self {
 			o.Hairpin = append(o.Hairpin, ep)
 		}
 	}
+	if len(o.Endpoints) == 0 {
+		panic(l.expected("endpoints, reject, drop or unserved behind ="))
+	}
 	slices.SortFunc(o.Endpoints, netip.AddrPort.Compare)
 	slices.SortFunc(o.Hairpin, netip.AddrPort.Compare)
-	if len(o.Endpoints) == 0 {
-		return o, l.expected("endpoints, reject, drop or unserved behind =")
-	}
-	return o, nil
+	return o
 }

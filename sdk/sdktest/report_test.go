@@ -79,11 +79,11 @@ func TestReportReads(t *testing.T) {
 	}
 	const want = `relay 1.2 does not conform: of 8 checks 2 passed, 1 came out as a declared limit says, 2 failed, 3 could not be tried here
 
- 0  session                                  ok (1 check)
+ 0  session                                  ok (1 of 1 checks)
  1  verdict, in this order                   limit declared: no-drop (1 of 2 checks)
-      not tried: does not claim sctp (scenario/sctp)
+      not tried: scenario/sctp: does not claim sctp
  2  whose list, whose address                ok (1 of 2 checks)
-      not tried: does not claim affinity (affinity)
+      not tried: affinity: does not claim affinity
  3  idempotent                               NOT KEPT (2 of 2 checks failed)
       full-twice
         expected  a
@@ -92,8 +92,8 @@ func TestReportReads(t *testing.T) {
       full-twice: after a Full
         expected  10.180.0.1:8080
         seen      drop
- 5  cost follows the change                  could not be tried here (0 of 1 check)
-      not tried: there is no testbed (ten-thousand-services)`
+ 5  cost follows the change                  could not be tried here (0 of 1 checks)
+      not tried: ten-thousand-services: there is no testbed`
 	if got := r.String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -146,7 +146,7 @@ func TestWrongDescriptions(t *testing.T) {
 	}{
 		{func(*sdk.Description) {}, ""},
 		{func(d *sdk.Description) { d.Name = "Relay" }, "lower-case"},
-		{func(d *sdk.Description) { d.Name = "relais" }, `"relay", as the binary's name says`},
+		{func(d *sdk.Description) { d.Name = "relais" }, `as the binary's name says, pointsman-dataplane-relay`},
 		{func(d *sdk.Description) { d.Version = "" }, "Description.Version"},
 		{func(d *sdk.Description) { d.Limits = []sdk.Limit{"slow"} }, `seen "slow"`},
 		{func(d *sdk.Description) { d.Features = []sdk.Feature{"quic"} }, `seen "quic"`},
@@ -154,9 +154,10 @@ func TestWrongDescriptions(t *testing.T) {
 	} {
 		d := good()
 		c.breaks(&d)
-		err := wrongIn(d, NameOf("/usr/lib/pointsman-dataplane-relay.exe"))
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: %v, want %q", d, err, c.want)
+		s := bare(func(r *Recorder) sdk.Dataplane { r.Describe = d; return r })
+		s.Path = "/usr/lib/pointsman-dataplane-relay.exe"
+		if f := find(t, s, "C00/description"); (f.Status == Pass) != (c.want == "") || !strings.Contains(f.String(), c.want) {
+			t.Errorf("%+v: %s, want %q", d, f, c.want)
 		}
 	}
 }

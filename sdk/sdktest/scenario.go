@@ -51,18 +51,17 @@ type Packet struct {
 // Scenarios returns all that this package has, sorted by name. They are what every
 // dataplane is held to, and a page of the manual each. It panics on a scenario
 // that does not parse, which a test of this package rules out.
-func Scenarios() []Scenario {
+func Scenarios() (all []Scenario) {
 	entries, err := files.ReadDir("testdata")
-	if err != nil {
-		panic(err)
-	}
-	var all []Scenario
 	for _, e := range entries {
-		s, err := read(e.Name())
-		if err != nil {
-			panic(err)
+		var s Scenario
+		if s, err = read(e.Name()); err != nil {
+			break
 		}
 		all = append(all, s)
+	}
+	if err != nil {
+		panic(err)
 	}
 	return all
 }
@@ -127,10 +126,7 @@ func (o Outcome) Masquerades(ep netip.AddrPort) bool {
 }
 
 // Equal reports whether o and p are the same.
-func (o Outcome) Equal(p Outcome) bool {
-	return o.Unserved == p.Unserved && o.Verdict == p.Verdict && o.Masquerade == p.Masquerade &&
-		slices.Equal(o.Endpoints, p.Endpoints) && slices.Equal(o.Hairpin, p.Hairpin)
-}
+func (o Outcome) Equal(p Outcome) bool { return o.String() == p.String() }
 
 // String reads as on the right side of a packet in a scenario.
 func (o Outcome) String() string {
@@ -160,13 +156,26 @@ func Where(services iter.Seq[sdk.Service], node sdk.Node, from sdk.Caller, to ne
 	if !ok {
 		return Outcome{Unserved: true}
 	}
-	return outcome(svc.Route(f, from, node), from)
+	r := svc.Route(f, from, node)
+	o := Outcome{Verdict: r.Verdict, Masquerade: r.Masquerade}
+	for _, ep := range r.Endpoints {
+		o.Endpoints = append(o.Endpoints, ep.Addr)
+		if !r.Masquerade && r.Masquerades(ep, from) {
+			o.Hairpin = append(o.Hairpin, ep.Addr)
+		}
+	}
+	slices.SortFunc(o.Endpoints, netip.AddrPort.Compare)
+	slices.SortFunc(o.Hairpin, netip.AddrPort.Compare)
+	return o
 }
 
 // Find returns the frontend that a packet to an address is for. One that names the
 // address takes precedence over one that stands for all that take node ports.
 func Find(services iter.Seq[sdk.Service], node sdk.Node, to netip.AddrPort, protocol sdk.Protocol) (sdk.Service, sdk.Frontend, bool) {
-	every := netip.AddrPortFrom(unspecified(to.Addr()), to.Port())
+	every := netip.AddrPortFrom(netip.IPv4Unspecified(), to.Port())
+	if to.Addr().Is6() {
+		every = netip.AddrPortFrom(netip.IPv6Unspecified(), to.Port())
+	}
 	takes := slices.Contains(node.Addrs, to.Addr()) && node.TakesNodePorts(to.Addr())
 	var svc sdk.Service
 	var found sdk.Frontend
@@ -184,24 +193,4 @@ func Find(services iter.Seq[sdk.Service], node sdk.Node, to netip.AddrPort, prot
 		}
 	}
 	return svc, found, found.Kind != 0
-}
-
-func unspecified(like netip.Addr) netip.Addr {
-	if like.Is4() {
-		return netip.IPv4Unspecified()
-	}
-	return netip.IPv6Unspecified()
-}
-
-func outcome(r sdk.Route, from sdk.Caller) Outcome {
-	o := Outcome{Verdict: r.Verdict, Masquerade: r.Masquerade}
-	for _, ep := range r.Endpoints {
-		o.Endpoints = append(o.Endpoints, ep.Addr)
-		if !r.Masquerade && r.Masquerades(ep, from) {
-			o.Hairpin = append(o.Hairpin, ep.Addr)
-		}
-	}
-	slices.SortFunc(o.Endpoints, netip.AddrPort.Compare)
-	slices.SortFunc(o.Hairpin, netip.AddrPort.Compare)
-	return o
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"net/netip"
 	"os"
 	"runtime"
 	"slices"
@@ -14,93 +16,8 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
 )
-
-// A check is one line of the contract, or a part of one.
-type check struct {
-	name   string
-	needed bool // not run, it disqualifies
-	run    func(*trial)
-}
-
-// A check's error is a failure, unless it is one of the first three.
-type (
-	notRun   struct{ why string }
-	excused  struct{ why string } // not run, and rightly so
-	byLimits struct{ limits []sdk.Limit }
-	mismatch struct{ want, seen string } // a failure that can say both
-)
-
-func (e notRun) Error() string   { return e.why }
-func (e excused) Error() string  { return e.why }
-func (e byLimits) Error() string { return "as declared: " + join(e.limits) }
-func (e mismatch) Error() string { return "expected " + e.want + "; seen " + e.seen }
-
-var noPackets = notRun{"no packets can be sent to it here (a test can give a Testbed)"}
-
-// by returns the outcome that a declared limit has instead of the contract's.
-func by(l sdk.Limit) error { return byLimits{[]sdk.Limit{l}} }
-
-// checkTime is how long one check may take. It is there so that a hung dataplane
-// does not hang the suite.
-const checkTime = 3 * time.Minute
-
-// find runs the check on a life of its own.
-func (c check) find(t T, s Subject) Finding {
-	f := Finding{Check: c.name, Status: Pass, Needed: c.needed}
-	if c.onlyPackets() && s.Testbed == nil {
-		f.conclude(noPackets) // it needs no life to say so
-		return f
-	}
-	done, err := s.exclusive(t.Context())
-	if err != nil {
-		f.conclude(err)
-		return f
-	}
-	defer done()
-	began := time.Now()
-	f.conclude(c.try(t, s))
-	f.Took = time.Since(began).Round(time.Millisecond)
-	return f
-}
-
-// onlyPackets reports whether nothing of c can be tried without packets, as is so
-// with a scenario.
-func (c check) onlyPackets() bool { return strings.Contains(c.name, "/scenario/") }
-
-// try runs the check on a goroutine of its own, which a step that fails ends.
-func (c check) try(t T, s Subject) error {
-	tr, err := begin(t, s)
-	if err != nil {
-		return err
-	}
-	defer tr.end()
-	done := make(chan struct{})
-	go func() { // ends with the check
-		defer close(done)
-		c.run(tr)
-	}()
-	<-done
-	return *tr.failure
-}
-
-// conclude says what a check's error comes to.
-func (f *Finding) conclude(err error) {
-	if err == nil {
-		return
-	}
-	f.Status, f.Reason = Fail, err.Error()
-	if limits, ok := errors.AsType[byLimits](err); ok {
-		f.Status, f.Reason, f.Limits = Limit, limits.Error(), limits.limits
-	} else if left, ok := errors.AsType[notRun](err); ok {
-		f.Status, f.Reason = NotRun, left.why
-	} else if rightly, ok := errors.AsType[excused](err); ok {
-		f.Status, f.Reason, f.Needed = NotRun, rightly.why, false
-	} else if differs, ok := errors.AsType[mismatch](err); ok {
-		f.Want, f.Seen = differs.want, differs.seen
-		f.Reason = strings.TrimSuffix(strings.TrimSuffix(f.Reason, differs.Error()), ": ")
-	}
-}
 
 // A trial is a life of the subject, for one check: configured, in no role yet. The steps of a
 // check are its methods that return no error: one that fails ends the check, as t.Fatal ends
@@ -119,32 +36,26 @@ type trial struct {
 	after       []func()
 }
 
-func begin(t T, s Subject) (*trial, error) {
-	dir, err := os.MkdirTemp(t.TempDir(), "conform-")
+func begin(ctx context.Context, s Subject) (*trial, error) {
+	dir, err := os.MkdirTemp("", "conform-")
 	if err != nil {
 		return nil, fmt.Errorf("make a state directory: %w", err)
 	}
-	tr := &trial{subject: s, stateDir: dir, failure: new(error)}
-	tr.ctx, tr.cancel = context.WithTimeout(t.Context(), checkTime)
-	if err := tr.start(); err != nil {
-		tr.cancel()
+	t := &trial{subject: s, stateDir: dir, failure: new(error)}
+	t.ctx, t.cancel = context.WithTimeout(ctx, checkTime)
+	if err := t.start(); err != nil {
+		t.cancel()
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	return tr, nil
+	return t, nil
 }
 
 // another is a second life beside this one. It is ended before this one is, and what it
 // wrote is taken away: the first may be gone by then.
 func (t *trial) another() *trial {
-	t.needsSecond()
-	second := &trial{subject: t.subject.other(), ctx: t.ctx, stateDir: t.stateDir, failure: t.failure}
+	second := &trial{subject: t.subject, ctx: t.ctx, stateDir: t.stateDir, failure: t.failure}
 	t.need(second.start())
-	t.cleanup(func() {
-		if !second.leavesNothing() {
-			second.clear()
-		}
-		second.stop()
-	})
+	t.cleanup(func() { second.clear(); second.stop() })
 	return second
 }
 
@@ -203,56 +114,51 @@ func (t *trial) end() {
 	for _, f := range slices.Backward(t.after) {
 		f()
 	}
-	if !t.leavesNothing() {
-		t.clear()
-	}
+	t.clear()
 	t.stop()
 	t.cancel()
 	_ = os.RemoveAll(t.stateDir)
 }
 
-// clear takes away what the life has left in the kernel.
+// clear takes away what the life has left in the kernel. It does nothing where all that the life made ends with
+// its process: to clean up there would take most of the suite's time.
 func (t *trial) clear() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), min(t.timeout(), 20*time.Second))
-	defer cancel()
-	done := make(chan struct{})
-	go func() { // ends with Cleanup; a dataplane that never returns is left behind
-		defer close(done)
-		if t.subject.Single { // the next check begins with this process, and it in Standby
-			_ = t.dp.SetRole(ctx, sdk.Standby)
-		}
-		_, _ = t.dp.Cleanup(ctx, sdk.Leftovers{})
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
+	d := t.description
+	if t.subject.Stop != nil && limited(d, sdk.LimitDiesWithProcess) && limited(d, sdk.LimitOwnAddressesOnly) {
+		return
 	}
+	cleanUp(context.WithoutCancel(t.ctx), t.dp, min(t.timeout(), 20*time.Second))
 }
 
-// leavesNothing reports whether all that the life has made is gone with its process, as it declares: it
-// redirects no packets, and nothing of it stays in the kernel. To have it clean up before it ends would take
-// most of the suite's time.
-func (t *trial) leavesNothing() bool {
-	d := t.description
-	return t.subject.Stop != nil && !t.subject.Single && limited(d, sdk.LimitDiesWithProcess) && limited(d, sdk.LimitOwnAddressesOnly)
+// cleanUp has a dataplane clean up. One that never returns is left behind.
+func cleanUp(ctx context.Context, dp sdk.Dataplane, within time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	_ = returns(ctx, func(ctx context.Context) error {
+		_, err := dp.Cleanup(ctx, sdk.Leftovers{})
+		return err
+	})
 }
 
 // sync sends u as the next update, which must be taken whole.
 func (t *trial) sync(u sdk.Update) { t.need(t.takes(u)) }
 
-// takes reports why u was not taken whole, if so.
+// takes reports why u was not taken whole, if so. An update that is only planned may soon be written: the life
+// before may hold the writer's lock for a moment longer.
 func (t *trial) takes(u sdk.Update) error {
 	r, err := t.offer(u)
-	if err != nil {
-		return err
+	if err == nil && r.Planned && !t.yielded {
+		err = poll(t.ctx, 10*time.Second, func() error {
+			if r, err = t.offer(sdk.Update{}); err == nil && r.Planned {
+				err = mismatch{"the update to be served", "it was only planned (Result.Planned): another process has the writer's lock"}
+			}
+			return err
+		})
 	}
-	if len(r.Failed) > 0 {
-		return fmt.Errorf("sync failed for %s: %w", r.Failed[0].Name, r.Failed[0].Err)
+	if err == nil && len(r.Failed) > 0 {
+		err = fmt.Errorf("sync failed for %s: %w", r.Failed[0].Name, r.Failed[0].Err)
 	}
-	if r.Planned && !t.yielded {
-		return t.planned(r)
-	}
-	return nil
+	return err
 }
 
 // offer sends u as the next update.
@@ -275,11 +181,54 @@ func (t *trial) offer(u sdk.Update) (sdk.Result, error) {
 	return r, nil
 }
 
+// grace is how long a call may go on after its context. The contract says one
+// second; a loaded machine gets some more.
+const grace = 10 * time.Second
+
+// returns runs one call and errs if it outlives its context by far.
+func returns(ctx context.Context, call func(context.Context) error) error {
+	done := make(chan error, 1)
+	go func() { done <- call(ctx) }() // ends with the call
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(grace):
+		return errHung
+	}
+}
+
+var errHung = errors.New("the call did not return when its context ended")
+
 func (t *trial) timeout() time.Duration {
 	if t.subject.Timeout > 0 {
 		return t.subject.Timeout
 	}
 	return time.Minute
+}
+
+// poll calls f until it returns nil or the time is up; then it returns f's last
+// error.
+func poll(ctx context.Context, within time.Duration, f func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("after %s still: %w", within, err)
+		case <-tick.C:
+		}
+	}
 }
 
 // serve puts a scenario's state in place and makes the dataplane Active.
@@ -321,4 +270,206 @@ func (t *trial) calling(name string, least int) Scenario {
 		t.fail(notRun{"the testbed can express too few of the packets"})
 	}
 	return s
+}
+
+// few returns the first few, and how many more there are.
+func few(list []string) []string {
+	if len(list) <= 3 {
+		return list
+	}
+	return append(slices.Clone(list[:3]), fmt.Sprintf("and %d more", len(list)-3))
+}
+
+func limited(d sdk.Description, l sdk.Limit) bool { return slices.Contains(d.Limits, l) }
+
+// join joins words, which have no spaces in them.
+func join[S ~string](words []S) string {
+	return strings.Join(strings.Fields(strings.Trim(fmt.Sprint(words), "[]")), ", ")
+}
+
+// packets sends every packet of s, which is placed and served, and compares the outcomes.
+func (t *trial) packets(s Scenario) error {
+	if t.subject.Testbed != nil && len(s.Packets) == 0 {
+		return nil // there may be thousands of endpoints that no packet is for
+	}
+	stage, err := t.stage(s)
+	if err != nil {
+		return err
+	}
+	defer stage.Close()
+	return t.packetsOn(stage, s)
+}
+
+// packetsOn returns packets, where endpoints answer already.
+func (t *trial) packetsOn(stage Stage, s Scenario) error {
+	used := make(map[sdk.Limit]bool)
+	for _, p := range s.Packets {
+		keeps := slices.ContainsFunc(s.Services, func(svc sdk.Service) bool { return svc.Name == p.Service && svc.Affinity > 0 })
+		if err := t.packet(stage, p, keeps, used); err != nil {
+			text, _, _ := strings.Cut(p.Text, " = ")
+			return fmt.Errorf("scenario %s, line %d, %s: %w", s.Name, p.Line, text, err)
+		}
+	}
+	if len(used) > 0 {
+		return byLimits{slices.Sorted(maps.Keys(used))}
+	}
+	return nil
+}
+
+func (t *trial) stage(s Scenario) (Stage, error) {
+	if t.subject.Testbed == nil {
+		return nil, noPackets
+	}
+	stage, err := t.subject.Testbed.Open(t.ctx, t.dp, s)
+	if err != nil {
+		return nil, fmt.Errorf("make endpoints answer: %w", err)
+	}
+	return stage, nil
+}
+
+// packet sends p until every endpoint that may answer has, and some more times,
+// so that one that may not is found out. A client that keeps its first
+// endpoint need find no other.
+func (t *trial) packet(stage Stage, p Packet, keeps bool, used map[sdk.Limit]bool) error {
+	n := len(p.Want.Endpoints)
+	least, most := 1+2*n, 1+40*n
+	if keeps {
+		n = min(n, 1)
+	}
+	var seen []netip.AddrPort
+	for i := 0; i < least || i < most && len(seen) < n; i++ {
+		a, err := stage.Send(t.ctx, p)
+		if err != nil {
+			return fmt.Errorf("send: %w", err)
+		}
+		err = t.judge(p, a)
+		if limits, ok := errors.AsType[byLimits](err); ok {
+			used[limits.limits[0]] = true
+		} else if err != nil {
+			return err
+		}
+		if a.Verdict == sdk.Forward && !slices.Contains(seen, a.Endpoint) {
+			seen = append(seen, a.Endpoint)
+		}
+	}
+	if len(seen) < n {
+		return mismatch{p.Want.String(), fmt.Sprintf("only ever %v", seen)}
+	}
+	return nil
+}
+
+// judge holds an answer to what the packet's outcome should be.
+func (t *trial) judge(p Packet, a Answer) error {
+	want, client := p.Want, p.From.Addr
+	masquerades := want.Masquerades(a.Endpoint)
+	switch {
+	case want.Unserved && a.Verdict == sdk.Forward:
+		return mismatch{"no answer, as it is none of ours", a.String()}
+	case want.Unserved:
+		return nil
+	case want.Verdict == sdk.Drop && a.Verdict == sdk.Reject && limited(t.description, sdk.LimitNoDrop):
+		return by(sdk.LimitNoDrop)
+	case a.Verdict != want.Verdict, want.Verdict == sdk.Forward && !slices.Contains(want.Endpoints, a.Endpoint):
+		return mismatch{want.String(), a.String()}
+	case want.Verdict != sdk.Forward, p.From.From == sdk.OnNode: // the node may be masqueraded as itself
+		return nil
+	case masquerades && a.Client == client:
+		return mismatch{fmt.Sprintf("%s to see the node", a.Endpoint), fmt.Sprintf("it saw the caller, %s", a.Client)}
+	case !masquerades && a.Client != client && limited(t.description, sdk.LimitNoClientAddress):
+		return by(sdk.LimitNoClientAddress)
+	case !masquerades && a.Client != client:
+		return mismatch{fmt.Sprintf("%s to see the caller, %s", a.Endpoint, client), fmt.Sprintf("it saw %s", a.Client)}
+	}
+	return nil
+}
+
+// settled takes a limit for a pass: it is not what is asked here.
+func settled(err error) error {
+	if _, ok := errors.AsType[byLimits](err); ok {
+		return nil
+	}
+	return err
+}
+
+// settledOrNoTestbed is settled, for packets that only add to what was inspected.
+func settledOrNoTestbed(err error) error {
+	if errors.As(err, new(notRun)) {
+		return nil
+	}
+	return settled(err)
+}
+
+// inspect is what the dataplane says it serves, a frontend a line.
+func (t *trial) inspect() ([]string, error) {
+	i, ok := t.dp.(sdk.Inspector)
+	if !ok {
+		return nil, wire.ErrUnsupported
+	}
+	var lines []string
+	err := i.Inspect(t.ctx, func(s sdk.Served) error {
+		lines = append(lines, servedLine(s))
+		return nil
+	})
+	slices.Sort(lines)
+	return lines, err
+}
+
+func servedLine(s sdk.Served) string {
+	// Which callers are let in is asked with packets: a dataplane need not keep the ranges as told.
+	f := sdk.Frontend{Kind: s.Frontend.Kind, Addr: s.Frontend.Addr, Policy: s.Frontend.Policy}
+	endpoints := slices.Clone(s.Endpoints)
+	slices.SortFunc(endpoints, netip.AddrPort.Compare)
+	return fmt.Sprintf("%s %s = %v", s.Name, f, endpoints)
+}
+
+// wanted are the lines that services come to.
+func wanted(services []sdk.Service) []string {
+	var lines []string
+	for _, s := range services {
+		for _, f := range s.Frontends {
+			served := sdk.Served{Name: s.Name, Frontend: f}
+			for _, ep := range s.Endpoints(f.Policy) {
+				served.Endpoints = append(served.Endpoints, ep.Addr)
+			}
+			lines = append(lines, servedLine(served))
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// serves expects the dataplane to serve exactly s.
+func (t *trial) serves(s Scenario) { t.need(t.differs(s)) }
+
+// differs reports how what the dataplane serves differs from s: by asking it, and where it
+// cannot say, with s's packets.
+func (t *trial) differs(s Scenario) error { return t.differsBy(s, t.packets) }
+
+// differsBy is differs, where packets are sent otherwise.
+func (t *trial) differsBy(s Scenario, packets func(Scenario) error) error {
+	got, err := t.inspect()
+	if errors.Is(err, wire.ErrUnsupported) {
+		return settled(packets(s))
+	}
+	if err != nil {
+		return fmt.Errorf("inspect: %w", err)
+	}
+	if want := wanted(s.Services); !slices.Equal(got, want) {
+		return mismatch{want: besides(want, got), seen: besides(got, want)}
+	}
+	return nil
+}
+
+// besides shows the first few of these lines that the others lack.
+func besides(these, others []string) string {
+	var lines []string
+	for _, l := range these {
+		if _, found := slices.BinarySearch(others, l); !found {
+			lines = append(lines, l)
+		}
+	}
+	if len(lines) == 0 {
+		return "nothing else"
+	}
+	return strings.Join(few(lines), "\n")
 }

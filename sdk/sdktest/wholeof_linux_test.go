@@ -31,7 +31,7 @@ func TestWholeOfConforms(t *testing.T) {
 			sdk.LimitOwnAddressesOnly, sdk.LimitDiesWithProcess,
 		},
 	}
-	sdktest.Conform(sdktest.Testing(t), sdktest.InProcess(d, func() sdk.Dataplane {
+	sdktest.Conform(t, sdktest.InProcess(d, func() sdk.Dataplane {
 		f := &function{doors: make(map[netip.AddrPort]*door)}
 		return sdk.WholeOf(d, sdk.Parts{Serve: f.serve, List: f.list})
 	}))

@@ -6,18 +6,47 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"sync"
 
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 var description = sdk.Description{Name: "example", Version: "1.2.0", Features: sdk.Features}
 
+// noted is a dataplane that serves no packet: it notes what it is to serve.
+func noted() sdk.Dataplane {
+	var mu sync.Mutex // of what follows
+	var services map[sdk.Name]sdk.Service
+	return sdk.WholeOf(description, sdk.Parts{
+		Serve: func(_ context.Context, _ sdk.Setup, s sdk.State) error {
+			mu.Lock()
+			defer mu.Unlock()
+			services = maps.Clone(s.Services)
+			return nil
+		},
+		List: func(context.Context) (all []sdk.Served, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			for name, svc := range services {
+				for _, f := range svc.Frontends {
+					served := sdk.Served{Name: name, Frontend: f}
+					for _, endpoint := range svc.Endpoints(f.Policy) {
+						served.Endpoints = append(served.Endpoints, endpoint.Addr)
+					}
+					all = append(all, served)
+				}
+			}
+			return all, nil
+		},
+	})
+}
+
 // A plugin's main is one call.
 func ExampleServe() {
-	main := func() { wire.Serve(description, &sdktest.Recorder{Describe: description}) }
+	main := func() { wire.Serve(description, noted()) }
 	_ = main
 }
 
@@ -25,7 +54,7 @@ func ExampleServe() {
 // the whole state, and then an update that does not lead on from it.
 func ExampleLocal() {
 	ctx := context.Background()
-	remote, err := wire.Local(ctx, description, &sdktest.Recorder{Describe: description})
+	remote, err := wire.Local(ctx, description, noted())
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -111,8 +111,8 @@ func decodeTraced(t *pb.TraceReply) (sdk.Traced, error) {
 func decodeWay(w *pb.Way) (sdk.Way, error) {
 	var c conversion
 	out := sdk.Way{
-		Verdict: sdk.Verdict(enum(int32(w.GetVerdict() - pb.Verdict_VERDICT_DROP))),
-		To:      netip.AddrPortFrom(field(&c, "destination", w.GetTo(), decodeAddr), field(&c, "port", w.GetToPort(), port)),
+		Verdict:    sdk.Verdict(enum(int32(w.GetVerdict() - pb.Verdict_VERDICT_DROP))),
+		To:         netip.AddrPortFrom(field(&c, "destination", w.GetTo(), decodeAddr), field(&c, "port", w.GetToPort(), port)),
 		Masquerade: w.GetMasquerade(), Then: w.GetThen(), Steps: w.GetSteps(),
 	}
 	if c.err == nil && out.Verdict > sdk.Forward {

@@ -332,5 +332,5 @@ func TestMemoryConforms(t *testing.T) {
 	s.Testbed = sdktest.Said(func(sdk.Dataplane) sdktest.Sender { return k })
 	s.Disturb = func(context.Context) error { k.do(func() { clear(k.served) }); return nil }
 	s.Foreign = func(context.Context) (string, error) { return "nothing", nil }
-	sdktest.Conform(sdktest.Testing(t), s)
+	sdktest.Conform(t, s)
 }

@@ -13,5 +13,5 @@ import (
 // TestConforms holds the dataplane to the contract, line by line, each check as a subtest. Packets are
 // sent on 127.0.0.0/8, so it needs no root.
 func TestConforms(t *testing.T) {
-	sdktest.Conform(sdktest.Testing(t), sdktest.InProcess(description, newDataplane))
+	sdktest.Conform(t, sdktest.InProcess(description, newDataplane))
 }

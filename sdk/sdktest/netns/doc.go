@@ -2,10 +2,12 @@
 
 // Package netns sends real packets to a dataplane that serves a real kernel, and
 // says what became of them. Everything happens in network namespaces that the test
-// makes, so that no test can touch the machine's own.
+// makes, so that no test can touch the machine's own. It needs root, and Linux;
+// elsewhere the package is empty.
 //
-// The process that tests is the node: Main gives it a namespace to be one in. New
-// builds the world around it, a namespace for each address that a scenario knows:
+// The process that tests is the node: Main, which TestMain calls, gives it a namespace
+// to be one in. New builds the world around it, a namespace for each address that a
+// scenario knows:
 //
 //	            ┌ 10.180.0.9   pods of the node ┐
 //	 outside ─ node                             ├ each behind a veth pair, with a
@@ -17,16 +19,4 @@
 // found out. The node's own default route leads outside, where a router has no routes
 // and says so: that tells a packet which no rule took from one that was dropped or
 // rejected.
-//
-//	func TestMain(m *testing.M) { netns.Main(m) }
-//
-//	func TestKernelConforms(t *testing.T) {
-//		testbed, err := netns.New()
-//		…
-//		s := sdktest.Binary(path)
-//		s.Testbed = testbed
-//		sdktest.Conform(sdktest.Testing(t), s)
-//	}
-//
-// It needs root, and Linux; elsewhere the package is empty.
 package netns

@@ -6,16 +6,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
+	"os"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	vnetns "github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
-	"github.com/pointsman/pointsman/sdk/sdktest/internal/echo"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
 // A Host is one namespace: the node's, or one behind it.
@@ -59,7 +65,11 @@ func away(home vnetns.NsHandle, f func() error) (err error) {
 func (h *Host) Dial(ctx context.Context, network string, from netip.Addr, to netip.AddrPort) (conn net.Conn, err error) {
 	err = h.Do(func() error {
 		for range 1000 {
-			d := net.Dialer{LocalAddr: echo.Local(network, netip.AddrPortFrom(from, h.ports.next())), KeepAlive: -1}
+			at := netip.AddrPortFrom(from, h.ports.next())
+			d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(at), KeepAlive: -1}
+			if strings.HasPrefix(network, "udp") {
+				d.LocalAddr = net.UDPAddrFromAddrPort(at)
+			}
 			conn, err = d.DialContext(ctx, network, to.String())
 			if !errors.Is(err, syscall.EADDRINUSE) {
 				break
@@ -98,4 +108,435 @@ type ports struct{ given atomic.Uint32 }
 
 func (p *ports) next() uint16 {
 	return uint16(firstPort + (p.given.Add(1)-1)%(lastPort-firstPort+1))
+}
+
+// uplink is the node's device that leads outside, and has its addresses.
+const uplink = "uplink"
+
+// The address of the node's end of every veth pair, as its host sees it. No device
+// has it: hosts know the way by heart.
+var (
+	gateway4 = netip.MustParseAddr("169.254.1.1")
+	gateway6 = netip.MustParseAddr("fe80::1")
+)
+
+// routers are the addresses from which outside speaks.
+var routers = []netip.Addr{netip.MustParseAddr("192.0.0.8"), netip.MustParseAddr("100::8")}
+
+// routing are the settings of every namespace. What the kernel answers is not
+// rationed, so that no test mistakes economy for a verdict. A rate of 0 is not enough: the
+// kernel then takes all that the sender has left for errors about routes (ip_error and
+// inet_peer_xrlim_allow share it), where the clock ticks between the two, and its next packet
+// within a second would have no answer. With the mask, only the burst of ip_error remains,
+// 5 and 1 a second for each sender.
+var routing = map[string]string{
+	"net/ipv4/ip_forward":                 "1",
+	"net/ipv4/conf/all/rp_filter":         "0",
+	"net/ipv4/conf/default/rp_filter":     "0",
+	"net/ipv4/icmp_ratelimit":             "0",
+	"net/ipv4/icmp_ratemask":              "0",
+	"net/ipv4/icmp_msgs_per_sec":          "100000",
+	"net/ipv4/icmp_msgs_burst":            "100000",
+	"net/ipv6/conf/all/forwarding":        "1",
+	"net/ipv6/conf/default/accept_dad":    "0",
+	"net/ipv6/conf/default/dad_transmits": "0",
+	"net/ipv6/icmp/ratelimit":             "0",
+}
+
+// settle writes settings into the namespace of the calling thread. One that this
+// kernel does not have is passed over.
+func settle(settings map[string]string) error {
+	for name, value := range settings {
+		err := os.WriteFile("/proc/sys/"+name, []byte(value), 0)
+		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {
+			return fmt.Errorf("set %s to %s: %w", name, value, err)
+		}
+	}
+	return nil
+}
+
+// add makes a host and joins it to the node. A name that can be a device's is the
+// name of the node's end.
+func (g *Testbed) add(name string) (*Host, error) {
+	device := name
+	if strings.ContainsAny(name, ".:") {
+		device = fmt.Sprintf("to%d", len(g.hosts))
+	}
+	h, err := g.behind(g.node, device)
+	if err != nil {
+		return nil, fmt.Errorf("make %s: %w", name, err)
+	}
+	g.hosts[name] = h
+	return h, nil
+}
+
+// behind makes a host that is reached by a device of node's.
+func (g *Testbed) behind(node *netlink.Handle, device string) (*Host, error) {
+	h := &Host{home: g.home, node: node, device: device, addrs: make(map[netip.Addr]bool), ports: g.ports}
+	if err := h.unshare(); err != nil {
+		return nil, fmt.Errorf("make a namespace behind %s: %w", device, err)
+	}
+	if err := h.wire(); err != nil {
+		return nil, errors.Join(fmt.Errorf("join a namespace by %s: %w", device, err), h.close())
+	}
+	return h, nil
+}
+
+// unshare makes the host's namespace, with nothing in it but settings.
+func (h *Host) unshare() error {
+	return away(h.home, func() (err error) {
+		if h.ns, err = vnetns.New(); err != nil {
+			return err
+		}
+		if err := settle(routing); err != nil {
+			return err
+		}
+		h.handle, err = netlink.NewHandleAt(h.ns)
+		return err
+	})
+}
+
+// wire makes the veth pair: device at the node, eth0 at the host.
+func (h *Host) wire() error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = h.device
+	pair := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(h.ns)}
+	if err := h.node.LinkAdd(pair); err != nil {
+		return fmt.Errorf("make veth pair %s: %w", h.device, err)
+	}
+	if err := errors.Join(up(h.handle, "lo"), up(h.handle, "eth0"), up(h.node, h.device)); err != nil {
+		return err
+	}
+	there, err := ready(h.node, h.device)
+	if err != nil {
+		return err
+	}
+	here, err := ready(h.handle, "eth0")
+	if err != nil {
+		return err
+	}
+	for _, gateway := range []netip.Addr{gateway4, gateway6} {
+		if err := through(h.handle, here, gateway, there.Attrs().HardwareAddr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// defaultRoutes leads what the node knows no other way for to outside, which
+// forbids it.
+func (g *Testbed) defaultRoutes(outside *Host) error {
+	link, err := g.node.LinkByName(outside.device)
+	if err != nil {
+		return err
+	}
+	peer, err := outside.handle.LinkByName("eth0")
+	if err != nil {
+		return err
+	}
+	for _, gateway := range []netip.Addr{gateway4, gateway6} {
+		if err := through(g.node, link, gateway, peer.Attrs().HardwareAddr); err != nil {
+			return err
+		}
+	}
+	for _, addr := range routers {
+		if err := outside.join(addr); err != nil {
+			return err
+		}
+	}
+	return errors.Join(outside.knowNobody(netlink.FAMILY_V4), outside.knowNobody(netlink.FAMILY_V6))
+}
+
+// knowNobody lets h answer whatever comes to it with "administratively prohibited":
+// of the answers that no rule of a test gives, the one that UDP sockets hear too.
+func (h *Host) knowNobody(family int) error {
+	const table = 100
+	rule := netlink.NewRule()
+	rule.IifName, rule.Table, rule.Family, rule.Priority = "eth0", table, family, 1
+	if err := h.handle.RuleAdd(rule); err != nil {
+		return fmt.Errorf("rule for what comes in: %w", err)
+	}
+	route := &netlink.Route{Type: unix.RTN_PROHIBIT, Table: table, Family: family, Dst: everywhere(family)}
+	if err := h.handle.RouteAdd(route); err != nil {
+		return fmt.Errorf("route to nothing: %w", err)
+	}
+	return nil
+}
+
+func everywhere(family int) *net.IPNet {
+	if family == netlink.FAMILY_V6 {
+		return &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
+	}
+	return &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
+}
+
+// through routes everything by gateway, which is at mac.
+func through(h *netlink.Handle, link netlink.Link, gateway netip.Addr, mac net.HardwareAddr) error {
+	if err := neighbour(h, link, gateway, mac); err != nil {
+		return err
+	}
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway.AsSlice(), Flags: int(netlink.FLAG_ONLINK)}
+	if err := h.RouteReplace(route); err != nil {
+		return fmt.Errorf("route by %s: %w", gateway, err)
+	}
+	return nil
+}
+
+// neighbour notes for good that addr is at mac, so that no neighbour discovery is needed.
+func neighbour(h *netlink.Handle, link netlink.Link, addr netip.Addr, mac net.HardwareAddr) error {
+	err := h.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(), HardwareAddr: mac})
+	if err != nil {
+		return fmt.Errorf("note where %s is: %w", addr, err)
+	}
+	return nil
+}
+
+// join gives the host an address, and the node the way there. Where two hosts have
+// one address, the last that joined is found.
+func (h *Host) join(addr netip.Addr) error {
+	if !h.addrs[addr] {
+		if err := addAddr(h.handle, "eth0", addr); err != nil {
+			return err
+		}
+		h.addrs[addr] = true
+	}
+	return h.lead(addr)
+}
+
+// lead leads what is for addr from the node to the host, which may pass it on.
+func (h *Host) lead(addr netip.Addr) error {
+	link, err := h.node.LinkByName(h.device)
+	if err != nil {
+		return err
+	}
+	eth0, err := h.handle.LinkByName("eth0")
+	if err != nil {
+		return err
+	}
+	if err := neighbour(h.node, link, addr, eth0.Attrs().HardwareAddr); err != nil {
+		return err
+	}
+	if err := h.node.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: whole(addr)}); err != nil {
+		return fmt.Errorf("route to %s: %w", addr, err)
+	}
+	return nil
+}
+
+// close removes the host; its end of the pair goes with the node's.
+func (h *Host) close() error {
+	var errs []error
+	link, err := h.node.LinkByName(h.device)
+	if err == nil {
+		errs = append(errs, h.node.LinkDel(link))
+	} else if !errors.As(err, &netlink.LinkNotFoundError{}) {
+		errs = append(errs, err)
+	}
+	if h.handle != nil {
+		h.handle.Close()
+	}
+	if h.ns.IsOpen() {
+		errs = append(errs, h.ns.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func up(h *netlink.Handle, name string) error {
+	link, err := h.LinkByName(name)
+	if err == nil {
+		err = h.LinkSetUp(link)
+	}
+	if err != nil {
+		return fmt.Errorf("set %s up: %w", name, err)
+	}
+	return nil
+}
+
+// ready waits until the kernel has noticed that a device's other end is up. Before
+// that, packets get lost.
+func ready(h *netlink.Handle, name string) (netlink.Link, error) {
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		link, err := h.LinkByName(name)
+		switch {
+		case err != nil:
+			return nil, err
+		case link.Attrs().OperState == netlink.OperUp:
+			return link, nil
+		case time.Now().After(end):
+			return nil, fmt.Errorf("%s is %s, and not up", name, link.Attrs().OperState)
+		}
+	}
+}
+
+func addAddr(h *netlink.Handle, name string, addr netip.Addr) error {
+	flags := 0
+	if addr.Is6() {
+		flags = unix.IFA_F_NODAD // usable at once
+	}
+	link, err := h.LinkByName(name)
+	if err == nil {
+		err = h.AddrAdd(link, &netlink.Addr{IPNet: whole(addr), Flags: flags})
+	}
+	if errors.Is(err, syscall.EEXIST) {
+		return nil
+	}
+	if err == nil {
+		err = owned(h, addr)
+	}
+	if err != nil {
+		return fmt.Errorf("give %s to %s: %w", addr, name, err)
+	}
+	return nil
+}
+
+// owned waits until the kernel takes what is sent to addr for its own. With IPv6
+// that is a while after it has the address; until then it sends it on.
+func owned(h *netlink.Handle, addr netip.Addr) error {
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		routes, err := h.RouteGet(addr.AsSlice())
+		switch {
+		case err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL:
+			return nil
+		case time.Now().After(end):
+			return fmt.Errorf("what is sent there goes %v (%v)", routes, err)
+		}
+	}
+}
+
+// whole returns addr as a prefix of its whole length.
+func whole(addr netip.Addr) *net.IPNet {
+	return &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}
+}
+
+// Answer starts an endpoint on h, as sdktest.Echo is one. It ends when it is closed.
+func Answer(ctx context.Context, h *Host, protocol sdk.Protocol, at netip.AddrPort) (io.Closer, error) {
+	l, err := h.listen(ctx, protocol, at)
+	if err != nil {
+		return nil, fmt.Errorf("listen as endpoint %s: %w", at, err)
+	}
+	go sdktest.Echo(l, at) // ends when l is closed
+	return l, nil
+}
+
+func (h *Host) listen(ctx context.Context, protocol sdk.Protocol, at netip.AddrPort) (io.Closer, error) {
+	switch protocol {
+	case sdk.SCTP:
+		return listenSCTP(h, at)
+	case sdk.UDP:
+		return h.ListenPacket(ctx, "udp", at)
+	}
+	l, err := h.Listen(ctx, "tcp", at)
+	for end := time.Now().Add(former); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end) && ctx.Err() == nil; {
+		time.Sleep(former / 100)
+		l, err = h.Listen(ctx, "tcp", at)
+	}
+	return l, err
+}
+
+// former is how long an endpoint that a check has begun, and that was cut off, may take to end.
+const former = 2 * time.Second
+
+// Package net knows no SCTP. But a socket of SCTP that is made like one of TCP behaves
+// like one, so it is made here, and handed to package net then.
+
+// hasSCTP reports whether this kernel has SCTP, or can load it.
+func hasSCTP() bool {
+	fd, err := socketSCTP(netip.IPv4Unspecified())
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err == nil
+}
+
+func socketSCTP(at netip.Addr) (int, error) {
+	domain := unix.AF_INET
+	if at.Is6() {
+		domain = unix.AF_INET6
+	}
+	return unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
+}
+
+// boundSCTP returns a socket at an address of the namespace of the calling thread.
+func boundSCTP(at netip.AddrPort) (int, error) {
+	fd, err := socketSCTP(at.Addr())
+	if err != nil {
+		return -1, err
+	}
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) // else the address may be said to be in use
+	if err := unix.Bind(fd, sockaddr(at)); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+func sockaddr(at netip.AddrPort) unix.Sockaddr {
+	if at.Addr().Is6() {
+		return &unix.SockaddrInet6{Addr: at.Addr().As16(), Port: int(at.Port())}
+	}
+	return &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())}
+}
+
+// dialSCTP opens an association from one of h's addresses, as long as ctx allows.
+func dialSCTP(ctx context.Context, h *Host, from netip.Addr, to netip.AddrPort) (conn net.Conn, err error) {
+	end, _ := ctx.Deadline() // a stage sets one
+	err = h.Do(func() error {
+		fd, err := boundSCTP(netip.AddrPortFrom(from, 0))
+		if err != nil {
+			return err
+		}
+		if err := connectSCTP(fd, to, end); err != nil {
+			unix.Close(fd)
+			return err
+		}
+		file := os.NewFile(uintptr(fd), "sctp")
+		defer file.Close()
+		conn, err = net.FileConn(file)
+		return err
+	})
+	return conn, err
+}
+
+// connectSCTP opens an association until end. Who waits for it in connect itself would be
+// woken by any signal, and the runtime sends itself some.
+func connectSCTP(fd int, to netip.AddrPort, end time.Time) error {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return err
+	}
+	if err := unix.Connect(fd, sockaddr(to)); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+		return err
+	}
+	for {
+		wait := max(0, time.Until(end))
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, int(wait.Milliseconds()))
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return err
+		case n == 0:
+			return os.ErrDeadlineExceeded
+		}
+		code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+		if err == nil && code != 0 {
+			err = unix.Errno(code)
+		}
+		return err
+	}
+}
+
+func listenSCTP(h *Host, at netip.AddrPort) (l net.Listener, err error) {
+	err = h.Do(func() error {
+		fd, err := boundSCTP(at)
+		if err != nil {
+			return err
+		}
+		file := os.NewFile(uintptr(fd), "sctp")
+		defer file.Close()
+		if err := unix.Listen(fd, 16); err != nil {
+			return err
+		}
+		l, err = net.FileListener(file)
+		return err
+	})
+	return l, err
 }

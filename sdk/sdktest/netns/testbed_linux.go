@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"sync"
@@ -17,7 +18,6 @@ import (
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
-	"github.com/pointsman/pointsman/sdk/sdktest/internal/echo"
 )
 
 // A Testbed is the node, which is the namespace that the process is in unless it is
@@ -202,22 +202,7 @@ func (g *Testbed) strip(addr netip.Addr) error {
 
 // Open makes every endpoint of s answer, each from its own host.
 func (g *Testbed) Open(ctx context.Context, _ sdk.Dataplane, s sdktest.Scenario) (sdktest.Stage, error) {
-	stage := &stage{testbed: g}
-	for at := range echo.Sockets(s.Services) {
-		if at.Protocol == sdk.SCTP && !g.sctp {
-			continue
-		}
-		h, err := g.Host(at.Addr.Addr())
-		var end io.Closer
-		if err == nil {
-			end, err = Answer(ctx, h, at.Protocol, at.Addr)
-		}
-		if err != nil {
-			return nil, errors.Join(err, stage.Close())
-		}
-		stage.endpoints = append(stage.endpoints, end)
-	}
-	return stage, nil
+	return sdktest.OpenStage(ctx, network{g}, s)
 }
 
 // Node returns the node itself.
@@ -272,4 +257,90 @@ func (g *Testbed) host(name string, addr netip.Addr) (*Host, error) {
 		}
 	}
 	return h, h.join(addr)
+}
+
+// A network has the sockets of a testbed's hosts.
+type network struct{ *Testbed }
+
+func (n network) Listen(ctx context.Context, protocol sdk.Protocol, at netip.AddrPort) (io.Closer, error) {
+	if protocol == sdk.SCTP && !n.sctp {
+		return nil, nil
+	}
+	h, err := n.Host(at.Addr())
+	if err != nil {
+		return nil, err
+	}
+	return h.listen(ctx, protocol, at)
+}
+
+func (n network) Dial(ctx context.Context, p sdktest.Packet) (net.Conn, error) {
+	h, leave, err := n.caller(p)
+	if err != nil {
+		return nil, err
+	}
+	var conn net.Conn
+	if p.Protocol == sdk.SCTP {
+		conn, err = dialSCTP(ctx, h, p.From.Addr, p.To)
+	} else {
+		conn, err = h.Dial(ctx, p.Protocol.String(), p.From.Addr, p.To)
+	}
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	return call{conn, leave}, nil
+}
+
+// A call ends what it was called from with it.
+type call struct {
+	net.Conn
+	leave func()
+}
+
+func (c call) Close() error {
+	defer c.leave()
+	return c.Conn.Close()
+}
+
+// caller returns the host that sends p. A node that calls by an address which it has
+// not has it for as long as the flow lasts, as where a dataplane binds it.
+func (g *Testbed) caller(p sdktest.Packet) (h *Host, leave func(), err error) {
+	nothing := func() {}
+	switch {
+	case p.From.From == sdk.OnNode:
+		h := g.Node()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.addrs[p.From.Addr] || p.From.Addr.IsLoopback() {
+			return h, nothing, nil
+		}
+		if err := addAddr(g.node, uplink, p.From.Addr); err != nil {
+			return nil, nil, err
+		}
+		return h, func() { _ = g.strip(p.From.Addr) }, nil
+	case p.Interface != "":
+		h, err := g.Behind(p.Interface, p.From.Addr)
+		return h, nothing, err
+	}
+	h, err = g.Host(p.From.Addr)
+	return h, nothing, err
+}
+
+// Verdict takes silence for a drop, and a refusal for a rejection. Any other error
+// says that nothing took the packet, which only one that is none of ours may hear.
+func (network) Verdict(err error, p sdktest.Packet) (sdktest.Answer, error) {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return sdktest.Answer{Verdict: sdk.Drop}, nil
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
+		return sdktest.Answer{Verdict: sdk.Reject}, nil
+	case p.Want.Unserved && unreachable(err):
+		return sdktest.Answer{Verdict: sdk.Reject}, nil
+	}
+	return sdktest.Answer{}, fmt.Errorf("nothing took the packet: %w", err)
+}
+
+// unreachable reports whether err is what outside says, or the node without a route.
+func unreachable(err error) bool {
+	return errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EACCES)
 }

@@ -3,14 +3,45 @@
 package sdktest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
+
+// describesItself: what a dataplane says of itself is what hosts choose it by, and users read. A
+// word that is unknown, such as a misspelt limit, would excuse nothing and mean nothing.
+func describesItself(t *trial) {
+	d, file := t.description, strings.TrimSuffix(filepath.Base(t.subject.Path), ".exe")
+	wrong := func(what string, seen any) { t.fail(mismatch{"Description." + what, fmt.Sprintf("%.80q", seen)}) }
+	switch {
+	case !regexp.MustCompile(`^[a-z0-9-]+$`).MatchString(d.Name):
+		wrong("Name of lower-case letters, digits and -", d.Name)
+	case t.subject.Path != "" && file != "pointsman-dataplane-"+d.Name:
+		wrong("Name as the binary's name says, "+file+" (pointsman-dataplane-NAME)", d.Name)
+	case d.Version == "":
+		wrong("Version to say which version of the plugin this is", d.Version)
+	case len(d.Options) > 0 && !json.Valid(d.Options):
+		wrong("Options to be a JSON schema", d.Options)
+	}
+	for _, l := range d.Limits {
+		if !slices.Contains(sdk.Limits, l) {
+			wrong("Limits to be of those that the contract knows: "+join(sdk.Limits), l)
+		}
+	}
+	for _, f := range d.Features {
+		if !slices.Contains(sdk.Features, f) {
+			wrong("Features to be of those that the vocabulary knows: "+join(sdk.Features), f)
+		}
+	}
+}
 
 func sameSetupTwice(t *trial) {
 	s := t.scenario("cluster-ip")

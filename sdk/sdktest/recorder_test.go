@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sdktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A Recorder is a Dataplane in memory: it keeps the contract, serves no packet, and can say of any
+// packet where it would go. The zero value is ready, and a Recorder is safe for concurrent use.
+type Recorder struct {
+	// Describe is what Configure returns; the zero value stands for everything.
+	Describe sdk.Description
+
+	// Fail, when set, is asked about each Service of an update.
+	Fail func(sdk.Service) error
+
+	// Writer, when set, says whether the recorder has the writer's lock (contract line 8). A recorder
+	// without it plans; it looks again with each call and Inspect. Nil: there is no lock.
+	Writer func() bool
+
+	mu       sync.Mutex // guards all below
+	state    sdk.State
+	served   map[sdk.Name]sdk.Service // outlives a session, as a kernel would
+	node     sdk.Node
+	role     sdk.Role
+	session  bool
+	written  uint64 // the revision that is served
+	next     uint64 // of the endpoints
+	affinity map[affinityKey]netip.AddrPort
+}
+
+type affinityKey struct {
+	name   sdk.Name
+	client netip.Addr
+}
+
+func (r *Recorder) Configure(context.Context, sdk.Setup) (sdk.Description, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state, r.written, r.session = sdk.State{}, 0, true
+	if r.role == 0 {
+		r.role = sdk.Standby
+	}
+	return r.description(), nil
+}
+
+func (r *Recorder) description() sdk.Description {
+	d := r.Describe
+	if d.Name == "" {
+		d.Name, d.Version = "recorder", "1"
+	}
+	if d.Features == nil {
+		d.Features = sdk.Features
+	}
+	if d.Limits == nil {
+		d.Limits = []sdk.Limit{sdk.LimitDiesWithProcess}
+	}
+	return d
+}
+
+func (r *Recorder) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return sdk.Result{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.session {
+		return sdk.Result{}, fmt.Errorf("sync before Configure: %w", sdk.ErrResync)
+	}
+	changes, err := r.state.Apply(u)
+	if err != nil {
+		return sdk.Result{}, err
+	}
+	if !r.writes() {
+		r.state.Confirm()
+		return sdk.Result{Planned: true}, nil
+	}
+	if r.written < r.state.Revision() {
+		changes = r.everything()
+	}
+	return sdk.Result{Failed: r.serve(changes)}, nil
+}
+
+// writes reports whether what it is sent is served, as far as the lock goes. The caller
+// has the mutex.
+func (r *Recorder) writes() bool {
+	if r.role == sdk.Yielded || r.Writer != nil && !r.Writer() {
+		r.written = 0
+		return false
+	}
+	return true
+}
+
+// look writes what was planned, if it may by now. The caller has the mutex.
+func (r *Recorder) look() {
+	if r.session && r.writes() && r.written < r.state.Revision() {
+		r.serve(r.everything())
+	}
+}
+
+// everything returns the whole state as a change.
+func (r *Recorder) everything() sdk.Changes {
+	all := sdk.Changes{Full: true}
+	for name, s := range r.state.Services {
+		all.Services = append(all.Services, sdk.Change{Name: name, After: &s})
+	}
+	return all
+}
+
+// serve makes served follow the state, and returns what it could not serve.
+func (r *Recorder) serve(changes sdk.Changes) (failed []sdk.Failure) {
+	if r.served == nil {
+		r.served = make(map[sdk.Name]sdk.Service)
+	}
+	r.node = r.state.Node
+	if changes.Full {
+		maps.DeleteFunc(r.served, func(name sdk.Name, _ sdk.Service) bool { _, wanted := r.state.Services[name]; return !wanted })
+	}
+	for _, c := range changes.Services {
+		if c.After == nil {
+			delete(r.served, c.Name)
+		} else if err := r.sound(*c.After); err != nil {
+			failed = append(failed, sdk.Failure{Name: c.Name, Err: err})
+		} else {
+			r.served[c.Name] = *c.After
+		}
+	}
+	r.state.Confirm(failed...)
+	r.written = r.state.Revision()
+	return failed
+}
+
+func (r *Recorder) sound(s sdk.Service) error {
+	if err := s.Check(); err != nil {
+		return &sdk.Refusal{Field: "service", Why: err.Error()}
+	}
+	if r.Fail != nil {
+		return r.Fail(s)
+	}
+	return nil
+}
+
+func (r *Recorder) SetRole(_ context.Context, role sdk.Role) error {
+	if !role.Known() {
+		return &sdk.Refusal{Field: "role", Why: "unknown role " + role.String()}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.role = role
+	r.look()
+	return nil
+}
+
+func (r *Recorder) Cleanup(_ context.Context, l sdk.Leftovers) ([]string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var names []string
+	for name := range r.served {
+		names = append(names, "service "+name.String())
+	}
+	if !l.DryRun {
+		r.served, r.affinity = nil, nil
+		r.state, r.session = sdk.State{}, false
+	}
+	return names, nil
+}
+
+func (r *Recorder) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
+	r.mu.Lock()
+	r.look()
+	r.mu.Unlock()
+	for _, s := range r.Services() {
+		for _, f := range s.Frontends {
+			served := sdk.Served{Name: s.Name, Frontend: f}
+			for _, ep := range s.Endpoints(f.Policy) {
+				served.Endpoints = append(served.Endpoints, ep.Addr)
+			}
+			if err := errors.Join(ctx.Err(), tell(served)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Services returns what is served now, sorted by name.
+func (r *Recorder) Services() []sdk.Service {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.SortedFunc(maps.Values(r.served), func(a, b sdk.Service) int { return a.Name.Compare(b.Name) })
+}
+
+// Node returns the node as last sent.
+func (r *Recorder) Node() sdk.Node {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.node
+}
+
+// Role returns the present role; zero before Configure.
+func (r *Recorder) Role() sdk.Role {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.role
+}
+
+// Send opens one new connection: it chooses among the endpoints, in turn or as the
+// client's affinity says, and returns the address that the endpoint would see.
+func (r *Recorder) Send(from sdk.Caller, to netip.AddrPort, protocol sdk.Protocol) Answer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.role != sdk.Active {
+		return Answer{}
+	}
+	o := Where(maps.Values(r.served), r.node, from, to, protocol)
+	if o.Unserved || o.Verdict != sdk.Forward {
+		return Answer{Verdict: o.Verdict}
+	}
+	svc, _, _ := Find(maps.Values(r.served), r.node, to, protocol)
+	key := affinityKey{svc.Name, from.Addr}
+	ep := r.affinity[key]
+	if svc.Affinity == 0 || !slices.Contains(o.Endpoints, ep) {
+		ep = o.Endpoints[r.next%uint64(len(o.Endpoints))]
+		r.next++
+	}
+	if r.affinity == nil {
+		r.affinity = make(map[affinityKey]netip.AddrPort)
+	}
+	r.affinity[key] = ep
+	client := from.Addr
+	if o.Masquerades(ep) {
+		client = first(r.node, svc.Name.Family)
+	}
+	return Answer{Verdict: sdk.Forward, Endpoint: ep, Client: client}
+}
+
+// Forgets follows the contract's line 9: a UDP flow to one of our frontends whose
+// endpoint no longer serves, while another one does.
+func (r *Recorder) Forgets(to netip.AddrPort, protocol sdk.Protocol, endpoint netip.AddrPort) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	svc, _, ok := Find(maps.Values(r.served), r.node, to, protocol)
+	if !ok || protocol != sdk.UDP || r.role != sdk.Active {
+		return false
+	}
+	serving := slices.Clone(svc.Serving)
+	for _, ep := range svc.Reachable() {
+		serving = append(serving, ep.Addr.Addr())
+	}
+	return len(serving) > 0 && !slices.Contains(serving, endpoint.Addr())
+}

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sdktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Conform holds s to the contract, line by line. Each check is a subtest.
+func Conform(t *testing.T, s Subject) {
+	t.Helper()
+	_, s, err := describe(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range s.checks() {
+		t.Run(c.name, func(t *testing.T) {
+			switch f := c.find(t.Context(), s); {
+			case f.bad():
+				t.Error(f)
+			case f.Status == NotRun:
+				t.Skip(f.Reason)
+			case f.Status == Limit:
+				t.Log(f)
+			}
+		})
+	}
+}
+
+// Check holds s to the contract, and reports. tell is called with each finding as its check ends; nil: nobody
+// is told. The error says why the suite could not begin, or was cut short.
+func Check(ctx context.Context, s Subject, tell func(Finding)) (Report, error) {
+	d, s, err := describe(ctx, s)
+	if err != nil {
+		return Report{}, fmt.Errorf("begin conformance: %w", err)
+	}
+	r := Report{Name: d.Name, Version: d.Version, Subject: s.Path, Features: d.Features, Limits: d.Limits, Partial: s.Only != nil}
+	for _, c := range s.checks() {
+		f := c.find(ctx, s)
+		if err := ctx.Err(); err != nil {
+			return r, fmt.Errorf("conformance was cut short: %w", err)
+		}
+		r.Findings = append(r.Findings, f)
+		if tell != nil {
+			tell(f)
+		}
+	}
+	if len(r.Findings) == 0 {
+		return r, errors.New("no check has a name that matches")
+	}
+	return r, nil
+}
+
+// describe returns what the dataplane says of itself on this node, and s with a testbed where one fits.
+func describe(ctx context.Context, s Subject) (sdk.Description, Subject, error) {
+	t, err := begin(ctx, s)
+	if err != nil {
+		return sdk.Description{}, s, err
+	}
+	defer t.end()
+	if s.Testbed == nil && limited(t.description, sdk.LimitOwnAddressesOnly) {
+		s.Testbed = Loopback()
+	}
+	return t.description, s, nil
+}
+
+// checks returns those that are asked for.
+func (s Subject) checks() []check {
+	return slices.DeleteFunc(checks(), func(c check) bool { return s.Only != nil && !s.Only(c.name) })
+}
+
+// A check is one line of the contract, or a part of one.
+type check struct {
+	name   string
+	needed bool // if it is not run, the dataplane does not conform
+	run    func(*trial)
+}
+
+// A check's error is a failure, unless it is one of the first three.
+type (
+	notRun   struct{ why string }
+	excused  struct{ why string } // not run, and rightly so
+	byLimits struct{ limits []sdk.Limit }
+	mismatch struct{ want, seen string } // a failure that can say both
+)
+
+func (e notRun) Error() string   { return e.why }
+func (e excused) Error() string  { return e.why }
+func (e byLimits) Error() string { return "as declared: " + join(e.limits) }
+func (e mismatch) Error() string { return "expected " + e.want + "; seen " + e.seen }
+
+var noPackets = notRun{"no packets can be sent to it here (a test can give a Testbed)"}
+
+// by returns the outcome that a declared limit has instead of the contract's.
+func by(l sdk.Limit) error { return byLimits{[]sdk.Limit{l}} }
+
+// checkTime is how long one check may take. It is there so that a hung dataplane
+// does not hang the suite.
+const checkTime = 3 * time.Minute
+
+// find runs the check on a life of its own.
+func (c check) find(ctx context.Context, s Subject) Finding {
+	f := Finding{Check: c.name, Status: Pass, Needed: c.needed}
+	if s.Testbed == nil && strings.Contains(c.name, "/scenario/") {
+		f.conclude(noPackets) // it needs no life to say so
+		return f
+	}
+	done, err := s.exclusive(ctx)
+	if err != nil {
+		f.conclude(err)
+		return f
+	}
+	defer done()
+	f.conclude(c.try(ctx, s))
+	return f
+}
+
+// try runs the check on a goroutine of its own, which a step that fails ends.
+func (c check) try(ctx context.Context, s Subject) error {
+	t, err := begin(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer t.end()
+	done := make(chan struct{})
+	go func() { // ends with the check
+		defer close(done)
+		c.run(t)
+	}()
+	<-done
+	return *t.failure
+}
+
+// conclude sets the result by the error of a check.
+func (f *Finding) conclude(err error) {
+	if err == nil {
+		return
+	}
+	f.Status, f.Reason = Fail, err.Error()
+	if limits, ok := errors.AsType[byLimits](err); ok {
+		f.Status, f.Reason, f.Limits = Limit, limits.Error(), limits.limits
+	} else if left, ok := errors.AsType[notRun](err); ok {
+		f.Status, f.Reason = NotRun, left.why
+	} else if rightly, ok := errors.AsType[excused](err); ok {
+		f.Status, f.Reason, f.Needed = NotRun, rightly.why, false
+	} else if differs, ok := errors.AsType[mismatch](err); ok {
+		f.Want, f.Seen = differs.want, differs.seen
+		f.Reason = strings.TrimSuffix(strings.TrimSuffix(f.Reason, differs.Error()), ": ")
+	}
+}
+
+// checks are all lines of the contract, in order.
+func checks() []check {
+	return slices.Concat([]check{
+		{"C00/description", true, describesItself},
+		{"C00/same-setup-twice", true, sameSetupTwice},
+		{"C00/first-is-full", true, firstIsFull},
+		{"C00/new-session-starts-over", true, newSessionStartsOver},
+		{"C00/older-session-is-fenced", false, olderIsFenced},
+		{"C01/packets-are-sent", true, packetsAreSent},
+	}, scenarioChecks("C01/scenario/", false), scenarioChecks("C02/scenario/", true), []check{
+		{"C02/affinity", false, affinity(1)},
+		{"C02/affinity-over-frontends", false, affinity(2)},
+		{"C03/gap-resyncs", true, gapResyncs},
+		{"C03/full-twice", true, fullTwice},
+		{"C03/full-drops-stale", true, fullDropsStale},
+		{"C03/delta-twice", true, deltaTwice},
+		{"C03/delete-of-nothing", true, deleteOfNothing},
+		{"C03/random-walk", true, randomWalk},
+		{"C03/established-tcp-stays", false, establishedStays},
+		{"C04/bad-keeps-what-served", true, badKeepsWhatServed},
+		{"C04/address-not-ours", true, addressNotOurs},
+		{"C05/ten-thousand-services", true, tenThousandServices},
+		{"C06/restart", true, restartAdopts},
+		{"C06/foreign-stays", false, foreignStays},
+		{"C06/dry-run-only-names", true, dryRunOnlyNames},
+		{"C06/cleanup-leaves-nothing", true, cleanupLeavesNothing},
+		{"C06/cleanup-of-nothing", true, cleanupOfNothing},
+		{"C07/any-role-to-any", true, anyRoleToAny},
+		{"C07/only-active-catches", true, onlyActiveCatches},
+		{"C07/standby-inspects", true, inspectsInStandby},
+		{"C07/swap-under-load", true, swapsUnderLoad},
+		{"C07/draining-keeps-established", false, drainingKeeps},
+		{"C07/every-role-keeps-established", false, everyRoleKeeps("cluster-ip")},
+		{"C07/every-role-keeps-established-by-node-port", false, everyRoleKeeps("node-port")},
+		{"C07/yielded-catches-up", true, yieldedCatchesUp},
+		{"C08/second-takes-over-from-yielded", false, secondTakesOver(func(first *trial) { first.role(sdk.Yielded) })},
+		{"C08/second-takes-over-from-dead", false, secondTakesOver((*trial).stop)},
+		{"C09/udp-leaves-the-gone", false, udpLeavesTheGone},
+		{"C09/udp-stays-with-the-others", false, udpStaysWithOthers},
+		{"C09/udp-stays-with-who-still-serves", false, udpStaysWithServing},
+		{"C09/udp-stays-when-nobody-serves", false, udpStaysWithoutEndpoints},
+		{"C10/frontend-changes-owner", true, frontendChangesOwner},
+		{"C11/ended-context", true, endedContext},
+		{"C11/context-ends-in-sync", true, contextEndsInSync},
+		{"C11/inspect-and-report-beside", true, besideSync},
+		{"C11/no-children-left", false, noChildrenLeft},
+		{"C12/drift-is-repaired", false, driftIsRepaired},
+		{"C13/unknown-protocol", true, isolates(unknownProtocol)},
+		{"C13/unknown-family", true, isolates(unknownFamily)},
+		{"C13/unknown-kind", true, isolates(unknownKind)},
+		{"C13/unknown-policy", true, isolates(unknownPolicy)},
+	})
+}
+
+// A Status is what a check came to.
+type Status string
+
+// The statuses.
+const (
+	Pass   Status = "pass"
+	Fail   Status = "fail"
+	Limit  Status = "limit"   // as a limit says that the dataplane declares
+	NotRun Status = "not-run" // Finding.Reason says why
+)
+
+// A Finding is the result of one check.
+type Finding struct {
+	Check  string      `json:"check"` // "C03/full-drops-stale": the contract's line, and a name
+	Status Status      `json:"status"`
+	Reason string      `json:"reason,omitempty"` // where and why, in words
+	Want   string      `json:"want,omitempty"`   // what was expected
+	Seen   string      `json:"seen,omitempty"`   // what was there instead
+	Limits []sdk.Limit `json:"limits,omitempty"` // with Limit: which
+	Needed bool        `json:"needed"`           // if it is not run, the dataplane does not conform
+}
+
+func (f Finding) String() string {
+	s := fmt.Sprintf("%-8s %s", f.Status, f.Check)
+	if f.Reason != "" {
+		s += ": " + f.Reason
+	}
+	if f.Want != "" || f.Seen != "" {
+		s += ": " + mismatch{f.Want, f.Seen}.Error()
+	}
+	return s
+}
+
+// bad reports whether f alone makes a report one that does not conform.
+func (f Finding) bad() bool { return f.Status == Fail || f.Status == NotRun && f.Needed }
+
+// A Report is what the suite found about one dataplane.
+type Report struct {
+	Name     string        `json:"name"`
+	Version  string        `json:"version"`
+	Subject  string        `json:"subject,omitempty"` // the file that was held to the contract
+	Partial  bool          `json:"partial,omitempty"` // not all checks were asked for
+	Features []sdk.Feature `json:"features"`
+	Limits   []sdk.Limit   `json:"limits"`
+	Findings []Finding     `json:"findings"`
+}
+
+// Conforms reports whether nothing failed, and nothing that is needed was left
+// out. A report of nothing, or of a part, does not conform.
+func (r Report) Conforms() bool {
+	return len(r.Findings) > 0 && !r.Partial && !slices.ContainsFunc(r.Findings, Finding.bad)
+}
+
+// Count returns how many findings have a status.
+func (r Report) Count(s Status) int { return len(having(r.Findings, s)) }
+
+// having returns the findings that have a status.
+func having(findings []Finding, s Status) []Finding {
+	return slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Status != s })
+}
+
+// Verdict returns the report in one line.
+func (r Report) Verdict() string {
+	verdict := "conforms"
+	switch {
+	case r.Partial:
+		verdict = "was held to a part of the contract, which does not show that it conforms"
+	case r.Count(Fail) > 0:
+		verdict = "does not conform"
+	case !r.Conforms():
+		verdict = "is not shown to conform, for something that is needed could not be tried"
+	}
+	if r.Subject != "" {
+		verdict = "(" + r.Subject + ") " + verdict
+	}
+	return fmt.Sprintf("%s %s %s: of %d checks %d passed, %d came out as a declared limit says, %d failed, %d could not be tried here",
+		r.Name, r.Version, verdict, len(r.Findings), r.Count(Pass), r.Count(Limit), r.Count(Fail), r.Count(NotRun))
+}
+
+// titles are the contract's lines, in the words that package sdk begins them with.
+var titles = []string{
+	"session",
+	"verdict, in this order",
+	"whose list, whose address",
+	"idempotent",
+	"one bad Service never blocks the others",
+	"cost follows the change",
+	"fail-static",
+	"roles, from any to any",
+	"one writer",
+	"UDP flows",
+	"a frontend has one owner",
+	"calls never overlap, and end",
+	"drift is repaired",
+	"evolution",
+}
+
+// String returns the verdict, and below it each line of the contract with the checks that failed
+// or were not tried. Checks with the same reason are named together.
+//
+//	0  session                                  ok (3 checks)
+//	5  cost follows the change                  NOT KEPT (1 of 1 checks failed)
+//	     ten-thousand-services: one change among 10000 Services
+//	       expected  at most half of the 210ms that all of them take
+//	       seen      173ms
+func (r Report) String() string {
+	var b strings.Builder
+	b.WriteString(r.Verdict() + "\n")
+	for number, title := range titles {
+		if of := r.line(number); len(of) > 0 {
+			fmt.Fprintf(&b, "\n%2d  %-41s%s", number, title, summary(of))
+			for _, text := range slices.Concat(reasons(having(of, Fail), ""), reasons(having(of, NotRun), "not tried: ")) {
+				b.WriteString("\n      " + strings.ReplaceAll(text, "\n", "\n        "))
+			}
+		}
+	}
+	return b.String()
+}
+
+// line returns the findings about one line of the contract.
+func (r Report) line(number int) []Finding {
+	prefix := fmt.Sprintf("C%02d/", number)
+	return slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return !strings.HasPrefix(f.Check, prefix) })
+}
+
+// summary returns the result of a line: the worst of its findings.
+func summary(findings []Finding) string {
+	failed, left, limited := having(findings, Fail), having(findings, NotRun), having(findings, Limit)
+	n, tried := len(findings), len(findings)-len(left)
+	switch {
+	case len(failed) > 0:
+		return fmt.Sprintf("NOT KEPT (%d of %d checks failed)", len(failed), n)
+	case tried == 0 || slices.ContainsFunc(left, Finding.bad):
+		return fmt.Sprintf("could not be tried here (%d of %d checks)", tried, n)
+	case len(limited) > 0:
+		var limits []sdk.Limit
+		for _, f := range limited {
+			limits = append(limits, f.Limits...)
+		}
+		slices.Sort(limits)
+		return fmt.Sprintf("limit declared: %s (%d of %d checks)", join(slices.Compact(limits)), tried, n)
+	}
+	return fmt.Sprintf("ok (%d of %d checks)", tried, n)
+}
+
+// reasons returns each reason that findings give, once, with the names of the first few of its checks.
+func reasons(findings []Finding, prefix string) (all []string) {
+	checks := make(map[string][]string)
+	for _, f := range findings {
+		why := f.why()
+		if checks[why] == nil {
+			all = append(all, why)
+		}
+		_, name, _ := strings.Cut(f.Check, "/")
+		checks[why] = append(checks[why], name)
+	}
+	for i, why := range all {
+		all[i] = strings.Replace(prefix+strings.Join(few(checks[why]), ", ")+": "+why, ": \n", "\n", 1) // it may have no reason but these lines
+	}
+	return all
+}
+
+// why returns the reason, with what was expected and seen on lines of their own.
+func (f Finding) why() string {
+	if f.Want == "" && f.Seen == "" {
+		return f.Reason
+	}
+	indent := strings.NewReplacer("\n", "\n          ")
+	return f.Reason + "\nexpected  " + indent.Replace(f.Want) + "\nseen      " + indent.Replace(f.Seen)
+}
