@@ -282,7 +282,7 @@ func TestFollowUnreadable(t *testing.T) {
 	if err := os.Chmod(f.path, 0); err != nil {
 		t.Fatal(err)
 	}
-	f.want("refused: read config: host.yaml: permission denied", 10*time.Second, true)
+	f.want("refused: read config: open host.yaml: permission denied", 10*time.Second, true)
 	if err := os.Chmod(f.path, 0o644); err != nil {
 		t.Fatal(err)
 	}

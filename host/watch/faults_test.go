@@ -47,7 +47,7 @@ func TestUnreadableFile(t *testing.T) {
 	}
 	d.sees("something that cannot be read", "web=")
 	d.sees("for long", "web=")
-	d.hears("it is no ordinary file but a folder; what it said stays in force")
+	d.hears("it is no regular file; what it said stays in force")
 }
 
 // When the folder itself cannot be read nothing changes, and before it has been
