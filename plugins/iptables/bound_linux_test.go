@@ -85,7 +85,7 @@ func TestKernelBoundAtTwoLooks(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		k.run("ip", "link", "add", flows.IPVSDevice, "type", "bridge")
 		k.Cleanup(func() { k.run("ip", "link", "del", flows.IPVSDevice) })
-		f := newFamily(iptables.Tool{Family: sdk.IPv4}, options{}, nil, slog.New(slog.DiscardHandler))
+		f := newFamily(iptables.Tool{Family: sdk.IPv4}, options{}, slog.New(slog.DiscardHandler))
 		look := func() bool {
 			f.addressed = time.Time{}
 			return f.moved()

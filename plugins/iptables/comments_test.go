@@ -202,3 +202,15 @@ func TestANameIsNoOptionalComment(t *testing.T) {
 		t.Errorf("written is %s", written)
 	}
 }
+
+// scenario is the one of the suite that is called so.
+func scenario(t *testing.T, name string) sdktest.Scenario {
+	t.Helper()
+	for _, s := range sdktest.Scenarios() {
+		if s.Name == name {
+			return s
+		}
+	}
+	t.Fatalf("there is no scenario %s", name)
+	return sdktest.Scenario{}
+}

@@ -9,21 +9,9 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/sdktest"
 )
-
-// scenario is the one of the suite that is called so.
-func scenario(t *testing.T, name string) sdktest.Scenario {
-	t.Helper()
-	for _, s := range sdktest.Scenarios() {
-		if s.Name == name {
-			return s
-		}
-	}
-	t.Fatalf("there is no scenario %s", name)
-	return sdktest.Scenario{}
-}
 
 // A harm is something that others do to tables; PROGRAM stands for iptables. Chains
 // are deleted as far as nothing was put back into them yet.
@@ -106,7 +94,7 @@ func TestKernelLeavesOthersAlone(t *testing.T) {
 			k.run(program, "-X", "THEIRS")
 		}
 		written := p.families[0].rules.RuleCount("nat")
-		time.Sleep(2 * iptables.MaxLooks * iptables.LookEvery)
+		time.Sleep(2 * ruleset.MaxLooks * ruleset.LookEvery)
 		if n := p.Report().Repaired; n != 0 || p.families[0].rules.RuleCount("nat") != written {
 			k.Errorf("%d repairs of what was not ours", n)
 		}

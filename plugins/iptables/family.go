@@ -25,7 +25,6 @@ type family struct {
 	rules   *familyRules
 	reader  iptables.Tool // reads beside calls, while that of rules is handed the lock or loses it
 	options options
-	losses  *iptables.Losses
 	log     *slog.Logger
 
 	comments  bool // few Services: every rule of a Service that is not large has a comment
@@ -44,8 +43,8 @@ var _ interface {
 	frame.Masquerader
 } = (*family)(nil)
 
-func newFamily(tool iptables.Tool, o options, l *iptables.Losses, log *slog.Logger) *family {
-	f := &family{rules: newFamilyRules(tool), reader: tool, options: o, losses: l, log: log, comments: true}
+func newFamily(tool iptables.Tool, o options, log *slog.Logger) *family {
+	f := &family{rules: newFamilyRules(tool), reader: tool, options: o, log: log, comments: true}
 	f.rules.Same = sameRules
 	return f
 }
@@ -56,11 +55,8 @@ func (f *family) Serves(of sdk.Family) bool { return of == f.rules.Family() }
 // Masquerade is the hold on the chains that all dataplanes share.
 func (f *family) Masquerade() *masquerade.Hold { return f.rules.Masquerade }
 
-// Hold hands the lock to every program that writes, and listens while there is one.
-func (f *family) Hold(lock *ledger.Lock) {
-	f.rules.Hold(lock)
-	f.losses.Hold(f.rules.Tool)
-}
+// Hold hands the lock to every program that writes.
+func (f *family) Hold(lock *ledger.Lock) { f.rules.Hold(lock) }
 
 // Adopt reads the tables, unless no process wrote since they were last read.
 func (f *family) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
@@ -152,11 +148,11 @@ func (p plan) Apply(ctx context.Context) ([]sdk.Failure, error) {
 	return nil, err
 }
 
-// Probe looks at what nft's kernel told, and at the sizes of legacy's tables; and now and
+// Probe looks whether others have written to nft's tables, and at the sizes of legacy's; and now and
 // then at the node's addresses.
 func (f *family) Probe(ctx context.Context) frame.Finding {
 	f.rules.lead(f.role)
-	f.rules.Look(ctx, f.losses)
+	f.rules.Look(ctx)
 	found := f.doubted()
 	found.Moved = f.moved()
 	return found

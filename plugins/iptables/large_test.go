@@ -37,7 +37,7 @@ func TestTooManyEndpointsAreRefused(t *testing.T) {
 
 // familyOf is a family that writes nothing.
 func familyOf(of sdk.Family) *family {
-	f := newFamily(iptables.Tool{Family: of, Backend: iptables.NFT}, options{LocalhostNodePorts: true}, new(iptables.Losses), slog.New(slog.DiscardHandler))
+	f := newFamily(iptables.Tool{Family: of, Backend: iptables.NFT}, options{LocalhostNodePorts: true}, slog.New(slog.DiscardHandler))
 	f.rules.setNode(nodeOf(of, sdk.Node{MasqueradeBit: 14}))
 	return f
 }

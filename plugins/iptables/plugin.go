@@ -86,11 +86,11 @@ func openFamilies(ctx context.Context, o options, env frame.Env) ([]*family, err
 	if err != nil {
 		return nil, err
 	}
-	losses := &iptables.Losses{Log: env.Log, Matters: ruleset.Matters(isOurs)}
+	commits := new(iptables.Commits)
 	var families []*family
 	for _, tool := range tools {
-		tool.Waiting, tool.Heard, tool.Started, tool.Ended = env.Waiting, env.Step, losses.Started, losses.Ended
-		f := newFamily(tool, o, losses, env.Log)
+		tool.Waiting, tool.Heard, tool.Commits = env.Waiting, env.Step, commits
+		f := newFamily(tool, o, env.Log)
 		f.rules.Masquerade = &masquerade.Hold{Ledger: env.Ledger, Holder: mode, Tool: f.rules.Tool}
 		families = append(families, f)
 	}

@@ -72,7 +72,7 @@ func (f *family) recount() {
 // Probe repairs nothing: it says what another program removed or added, as far as that costs
 // little, and what is due by itself.
 func (f *family) Probe(ctx context.Context) (found frame.Finding) {
-	f.rules.Look(ctx, f.session.losses)
+	f.rules.Look(ctx)
 	found = f.doubted()
 	changes := f.session.take(f.objects.node.family)
 	if f.objects.lost(changes) {

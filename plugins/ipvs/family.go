@@ -61,7 +61,6 @@ func (f *family) Masquerade() *masquerade.Hold { return f.rules.Masquerade }
 func (f *family) Hold(lock *ledger.Lock) {
 	f.session.hold(lock)
 	f.rules.Hold(lock)
-	f.session.losses.Hold(f.rules.Tool)
 }
 
 // Adopt reads parts of what the kernel has.

@@ -17,7 +17,6 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
@@ -79,10 +78,10 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (open
 	s := &session{
 		plugin: p, kernel: p.kernel, options: options, env: env, sysctls: setup.Sysctls,
 		changes: make(map[sdk.Family]addrChanges), wake: make(chan struct{}, 1),
-		losses: &iptables.Losses{Log: env.Log, Matters: ruleset.Matters(isOurs)},
 	}
+	commits := new(iptables.Commits)
 	for _, tool := range tools {
-		tool.Waiting, tool.Heard, tool.Started, tool.Ended = env.Waiting, env.Step, s.losses.Started, s.losses.Ended
+		tool.Waiting, tool.Heard, tool.Commits = env.Waiting, env.Step, commits
 		f := newFamily(tool, s)
 		f.rules.Masquerade = &masquerade.Hold{Ledger: env.Ledger, Holder: mode, Tool: tool}
 		s.families = append(s.families, f)
@@ -136,7 +135,6 @@ type session struct {
 	options  options
 	env      frame.Env
 	sysctls  sdk.Sysctls
-	losses   *iptables.Losses
 	families []*family
 
 	mu       sync.Mutex // guards the kernel and what follows while families adopt, which they do at once

@@ -17,7 +17,6 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
@@ -104,10 +103,10 @@ func (p *plugin) openRedirected(ctx context.Context, backend string, env frame.E
 		return way{}, err
 	}
 	w := way{backend: backend, portals: p.relay.NewRedirected()}
-	losses := &iptables.Losses{Log: env.Log, Matters: ruleset.Matters(isOurs)}
+	commits := new(iptables.Commits)
 	for _, tool := range tools {
-		tool.Waiting, tool.Heard, tool.Started, tool.Ended = env.Waiting, env.Step, losses.Started, losses.Ended
-		f := newRedirected(&p.process, tool, w.portals, losses)
+		tool.Waiting, tool.Heard, tool.Commits = env.Waiting, env.Step, commits
+		f := newRedirected(&p.process, tool, w.portals)
 		f.rules.Masquerade = &masquerade.Hold{Ledger: env.Ledger, Holder: mode, Tool: tool}
 		w.families = append(w.families, f)
 	}

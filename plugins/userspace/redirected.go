@@ -24,7 +24,6 @@ type redirected struct {
 	sockets
 	portals *relay.Redirected // of both families
 	rules   *familyRules
-	losses  *iptables.Losses
 
 	bound  netip.Addr     // where the sockets of UDP stand
 	fresh  map[place]bool // of UDP: no flow that the kernel remembers leads to their sockets
@@ -39,9 +38,9 @@ var _ interface {
 	frame.Masquerader
 } = (*redirected)(nil)
 
-func newRedirected(p *process, tool iptables.Tool, portals *relay.Redirected, l *iptables.Losses) *redirected {
+func newRedirected(p *process, tool iptables.Tool, portals *relay.Redirected) *redirected {
 	return &redirected{
-		sockets: newSockets(p, tool.Family), portals: portals, rules: newFamilyRules(tool), losses: l,
+		sockets: newSockets(p, tool.Family), portals: portals, rules: newFamilyRules(tool),
 		fresh: make(map[place]bool),
 	}
 }
@@ -53,11 +52,10 @@ var everywhere = []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
 // Masquerade is the hold on the chains that all dataplanes share.
 func (r *redirected) Masquerade() *masquerade.Hold { return r.rules.Masquerade }
 
-// Hold hands the lock to every program that writes, and listens while there is one.
+// Hold hands the lock to every program that writes.
 func (r *redirected) Hold(lock *ledger.Lock) {
 	r.writes = lock != nil
 	r.rules.Hold(lock)
-	r.losses.Hold(r.rules.Tool)
 }
 
 // Adopt reads the tables, unless no process wrote since they were last read. The writer
@@ -255,7 +253,7 @@ func (r *redirected) Probe(ctx context.Context) (found frame.Finding) {
 		found.Stale = found.Moved || r.owesUDP()
 		r.forgetFormer(ctx)
 	}
-	r.rules.Look(ctx, r.losses)
+	r.rules.Look(ctx)
 	found.Lost, found.Why = r.doubted()
 	return found
 }

@@ -61,20 +61,11 @@ func Lost(sdk.Family, string, Size, Size, map[ID]string, []Jump) string { return
 // Generation is that of three tables at most.
 func (t Tool) Generation(...string) (Generation, error) { return Generation{}, errors.ErrUnsupported }
 
-// Events are the changes of nft's tables.
-type Events struct{ Matters func(Gone) bool }
+// Foreign returns a number that grows with each commit of another process to nf_tables.
+func (t Tool) Foreign() (uint32, error) { return 0, errors.ErrUnsupported }
 
-// Listen begins to listen.
-func Listen() (*Events, error) { return nil, errors.ErrUnsupported }
-
-// Next waits for a commit that took something away.
-func (*Events) Next() (Commit, error) { return Commit{}, errors.ErrUnsupported }
-
-// Ignore keeps the kernel from telling what a program does.
-func (*Events) Ignore(int) error { return errors.ErrUnsupported }
-
-// Close ends listening.
-func (*Events) Close() error { return nil }
+// Uses returns how many rules each chain of nft's tables has and how many lead to it.
+func (t Tool) Uses(context.Context) (map[ID]uint32, error) { return nil, errors.ErrUnsupported }
 
 // SweepKubeProxy removes, or only names, the tables of kube-proxy's nftables mode.
 func SweepKubeProxy(bool) ([]string, error) { return nil, errors.ErrUnsupported }

@@ -184,6 +184,42 @@ func (t Tool) Generation(tables ...string) (s Generation, err error) {
 	return s, nil
 }
 
+// Foreign returns a number that grows with each commit of another process to nf_tables, of whatever
+// table and family: the generation of the rule set less what Commits has counted. A commit that goes on
+// now counts as another's until it is done.
+func (t Tool) Foreign() (uint32, error) {
+	own := t.Commits.n.Load() // first: what is committed meanwhile counts as another's, and not the other way round
+	all, err := generation()
+	return all - own, err
+}
+
+// Uses returns of each chain of nft's tables of the family how many rules it has and how many lead to it,
+// added up (NFTA_CHAIN_USE). While another process changes chains the kernel may leave some out, so the
+// answer counts only if none did.
+func (t Tool) Uses(ctx context.Context) (map[ID]uint32, error) {
+	for range 10 {
+		before, err := generation()
+		if err != nil {
+			return nil, err
+		}
+		uses := make(map[ID]uint32)
+		err = dumpNetfilter(ctx, unix.NFT_MSG_GETCHAIN, nfproto(t.Family), func(data []byte) {
+			id := ID{attribute(data, unix.NFTA_CHAIN_TABLE), attribute(data, unix.NFTA_CHAIN_NAME)}
+			uses[id] = 0
+			if use := attributeBytes(data, unix.NFTA_CHAIN_USE); len(use) == 4 {
+				uses[id] = binary.BigEndian.Uint32(use)
+			}
+		})
+		if err != nil {
+			return nil, fmt.Errorf("ask for the chains of nft's tables: %w", err)
+		}
+		if after, err := generation(); err == nil && after == before {
+			return uses, nil
+		}
+	}
+	return nil, errors.New("ask for the chains of nft's tables: they change all the time")
+}
+
 // generation is the number that the kernel gives to what nft's tables say now.
 func generation() (uint32, error) {
 	request := nfMessage(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, unix.NLM_F_REQUEST, unix.AF_UNSPEC, 0, nil)

@@ -4,13 +4,10 @@ package iptables
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -85,7 +82,13 @@ func (t Tool) chains(ctx context.Context, table string) (names []string, err err
 		}
 		return names, err
 	case t.Backend == NFT:
-		return chainsNFT(ctx, t.Family, table)
+		uses, err := t.Uses(ctx)
+		for id := range uses {
+			if id.Table == table {
+				names = append(names, id.Chain)
+			}
+		}
+		return names, err
 	case !slices.Contains(legacyTables(t.Family), table):
 		return nil, nil
 	}
@@ -133,30 +136,6 @@ const fewOthers = 50
 // kernel's hooks.
 var builtIn = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
 
-// chainsNFT asks the kernel for the names of a table's chains. While another process
-// changes them it may leave some out, so the answer counts only if none did.
-func chainsNFT(ctx context.Context, family sdk.Family, table string) ([]string, error) {
-	for range 10 {
-		before, err := generation()
-		if err != nil {
-			return nil, err
-		}
-		var names []string
-		err = dumpNetfilter(ctx, unix.NFT_MSG_GETCHAIN, nfproto(family), func(data []byte) {
-			if attribute(data, unix.NFTA_CHAIN_TABLE) == table {
-				names = append(names, attribute(data, unix.NFTA_CHAIN_NAME))
-			}
-		})
-		if err != nil {
-			return nil, fmt.Errorf("ask for the chains of %s: %w", table, err)
-		}
-		if after, err := generation(); err == nil && after == before {
-			return names, nil
-		}
-	}
-	return nil, fmt.Errorf("ask for the chains of %s: they change all the time", table)
-}
-
 // A ruleCount is how much stands in one backend. It is taken from the kernel itself:
 // to have a program print the tables takes long where a proxy of another kind left
 // some 100,000 chains.
@@ -183,21 +162,17 @@ func (t Tool) KubeTables(ctx context.Context) (tables []string, err error) {
 // countNFT counts the rules of nft's tables of family. The kernel says of a chain how
 // many rules it has and how many lead to it, so no rule need be read.
 func countNFT(ctx context.Context, family sdk.Family) (ruleCount, error) {
+	uses, err := Tool{Family: family}.Uses(ctx)
 	var c ruleCount
-	err := dumpNetfilter(ctx, unix.NFT_MSG_GETCHAIN, nfproto(family), func(data []byte) {
-		table := attribute(data, unix.NFTA_CHAIN_TABLE)
-		if !slices.Contains([]string{"filter", "nat", "mangle"}, table) {
-			return
+	for id, use := range uses {
+		if !slices.Contains([]string{"filter", "nat", "mangle"}, id.Table) {
+			continue
 		}
-		used := 0
-		if use := attributeBytes(data, unix.NFTA_CHAIN_USE); len(use) == 4 {
-			used = int(binary.BigEndian.Uint32(use))
+		c.rules += int(use)
+		if isKube(id.Chain) {
+			c.kube += 1 + int(use)
 		}
-		c.rules += used
-		if isKube(attribute(data, unix.NFTA_CHAIN_NAME)) {
-			c.kube += 1 + used
-		}
-	})
+	}
 	return c, err
 }
 

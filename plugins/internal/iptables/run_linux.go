@@ -68,14 +68,11 @@ func (t Tool) once(ctx context.Context, stdout io.Writer, program string, stdin 
 	}
 	cmd.Stdout, cmd.Stderr = stdout, &said
 	if err = cmd.Start(); err == nil {
-		if writes && t.Started != nil {
-			t.Started(cmd.Process.Pid)
-		}
 		stop := t.followProgress(cmd.Process.Pid)
 		err = cmd.Wait()
 		stop()
-		if writes && t.Ended != nil {
-			t.Ended()
+		if writes && err == nil && t.Commits != nil {
+			t.Commits.n.Add(uint32(bytes.Count(stdin, []byte("\nCOMMIT\n")))) // each block of a script is one
 		}
 	}
 	if ctx.Err() != nil {

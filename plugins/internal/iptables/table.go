@@ -10,8 +10,7 @@ import (
 	"io"
 	"slices"
 	"strings"
-
-	"github.com/pointsman/pointsman/sdk"
+	"sync/atomic"
 )
 
 // An ID names a chain: its table and its name.
@@ -141,34 +140,9 @@ func Hash(text string) string {
 	return base32.StdEncoding.EncodeToString(sum[:])[:16]
 }
 
-// A Commit is one change of nft's tables, as far as it took something away.
-type Commit struct {
-	Port    uint32 // whose: the process id of a program of ours, as Tool.Started had it
-	Program string // whose, for people
-	Gone    []Gone
-
-	// Missed says that there was more than the kernel could tell.
-	Missed bool
-}
-
-// Gone is a chain that was deleted or lost a rule, or a whole table.
-type Gone struct {
-	Family sdk.Family
-	ID     ID // no chain: the whole table
-}
-
-// enough is how much of one commit is told. A process that empties more is known by that.
-const enough = 1000
-
-func (c *Commit) add(g Gone) {
-	switch {
-	case slices.Contains(c.Gone[max(0, len(c.Gone)-8):], g): // rules of a chain come one behind the other
-	case len(c.Gone) < enough:
-		c.Gone = append(c.Gone, g)
-	default:
-		c.Missed = true
-	}
-}
+// Commits counts what this process has committed to nf_tables by the programs of iptables, in all tables and
+// families. The zero value is ready; it is safe for concurrent use.
+type Commits struct{ n atomic.Uint32 }
 
 // A Generation is another one when tables have been changed: with nft always, with legacy
 // when one has another size. To ask for it costs the same however big they are.

@@ -43,10 +43,8 @@ type Tool struct {
 	// lasts until the program is done.
 	Hold *os.File
 
-	// Started, if not nil, is told the process id of every program that writes, and
-	// Ended that it has ended. In nft's events its changes go by that number.
-	Started func(pid int)
-	Ended   func()
+	// Commits, if not nil, counts what the programs commit to nf_tables. The tools of one process share it.
+	Commits *Commits
 
 	// Heard, if not nil, is told now and then that a program gets on: that it prints
 	// tables, or uses the processor.

@@ -6,77 +6,154 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 )
 
-// This file finds out whether another process removed rules, at little cost: nft's kernel
-// says which process deleted what, legacy's tables have a size, and an audit reads one chain at a time.
-// A reason for doubt stays until the kernel was read and written again.
+// This file finds out whether another process removed or replaced rules, at little cost: nf_tables says how
+// many commits there were and how many rules a chain has, legacy's tables have a size, and an audit reads one
+// chain at a time. A reason for doubt stays until the kernel was read and written again.
 
-// entrances are the built-in chains in which our jumps may stand.
-var entrances = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+const (
+	// LookEvery is how often Look is called.
+	LookEvery = 500 * time.Millisecond
 
-// Matters is for iptables.Losses: it reports whether a loss may be one of a dataplane's with
-// these chains: one of its chains, one in which it has jumps, or a whole table. Another proxy
-// that is removed takes thousands of others along.
-func Matters(ours func(iptables.ID) bool) func(iptables.Gone) bool {
-	return func(g iptables.Gone) bool {
-		id := g.ID
-		return masquerade.Concerns(id) || slices.Contains(tables, id.Table) && (id.Chain == "" || ours(id) || slices.Contains(entrances, id.Chain))
-	}
-}
+	// MaxLooks is for how many looks another process may be at work on the tables before
+	// what it removed is put back.
+	MaxLooks = 4
+)
 
 // Doubt is why the kernel may not have what was observed; empty: no reason is known.
 func (r *Rules[K]) Doubt() string { return r.doubt }
 
-// Look doubts the rules if other processes removed some of ours: of nft, l has heard it; of
-// legacy, the sizes of the tables tell.
-func (r *Rules[K]) Look(ctx context.Context, l *iptables.Losses) {
-	for _, c := range l.Take(r.Family()) {
-		r.hear(ctx, c)
-	}
-	r.eachSize(r.compare)
-}
-
-// hear doubts the rules if c, which another process did, removed some of ours.
-func (r *Rules[K]) hear(ctx context.Context, c iptables.Commit) {
-	if c.Missed {
-		r.doubt = "more was changed than the kernel could tell"
-		r.Masquerade.Doubt()
-		return
-	}
-	for _, gone := range c.Gone {
-		if gone.Family == r.Family() && masquerade.Concerns(gone.ID) {
-			r.Masquerade.Doubt()
-		}
-		if gone.Family != r.Family() || r.doubt != "" || !slices.Contains(r.config.tables(), gone.ID.Table) {
-			continue
-		}
-		switch id := gone.ID; {
-		case id.Chain == "":
-			r.doubt = fmt.Sprintf("%s deleted the table %s", c.Program, id.Table)
-		case r.config.Ours(id):
-			r.doubt = fmt.Sprintf("%s deleted from %s", c.Program, id)
-		default:
-			r.ask(ctx, id, c.Program)
-		}
+// Look doubts the rules if other processes removed some of ours. It is called each LookEvery.
+func (r *Rules[K]) Look(ctx context.Context) {
+	switch r.Tool.Backend {
+	case iptables.NFT:
+		r.lookNFT(ctx)
+	case iptables.Legacy:
+		r.eachSize(r.compare)
 	}
 }
 
-// ask looks whether the jumps that should be at id are there. Where that cannot be seen they
-// may not be: what was heard is not heard again.
-func (r *Rules[K]) ask(ctx context.Context, id iptables.ID, program string) {
-	if !slices.ContainsFunc(r.jumps, func(j iptables.Jump) bool { return j.At == id }) {
+// A foreign is what other processes have committed to nf_tables.
+type foreign struct {
+	known uint32    // their commits, as Tool.Foreign counts them, after which nothing of ours was missing
+	seen  uint32    // at the last look
+	looks int       // at which they were others than known
+	next  time.Time // when to look closer again, at the earliest
+	owed  bool      // a comparison of the rules themselves, since others have committed something
+	save  time.Time // when to do that, at the earliest
+
+	// uses are of chains that more leads to than we know of, which have our rules.
+	uses map[iptables.ID]uint32
+}
+
+// lookNFT looks closer when other processes have committed something, once they make a pause: one that
+// empties tables does so in several steps, and would fail on what is put back between them.
+func (r *Rules[K]) lookNFT(ctx context.Context) {
+	f := &r.foreign
+	if r.Tool.Hold == nil || !r.known || r.doubt != "" {
+		return // not the writer, or it is all read again anyway
+	}
+	began := time.Now()
+	if f.owed && began.After(f.save) {
+		r.doubt, f.owed = r.replaced(ctx), ctx.Err() != nil
+		f.save = time.Now().Add(100 * time.Since(began)) // a hundredth of a processor at most
 		return
 	}
-	rules, _, err := r.Tool.List(ctx, id)
+	now, err := r.Tool.Foreign()
+	if err != nil || now == f.known {
+		return
+	}
+	paused := now == f.seen
+	f.seen = now
+	if f.looks++; !paused && f.looks < MaxLooks || began.Before(f.next) {
+		return
+	}
+	r.Masquerade.Doubt()
+	why, err := r.lost(ctx)
+	if err != nil {
+		why = err.Error()
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	r.doubt, f.known, f.looks, f.owed = why, now, 0, true
+	f.next = time.Now().Add(min(50*time.Since(began), 3*time.Second)) // a fiftieth of a processor at most
+}
+
+// replaced returns which of our chains has other rules than were written; empty: none has. It reads the tables.
+func (r *Rules[K]) replaced(ctx context.Context) string {
+	found, err := r.Tool.SaveIf(ctx, r.config.reads, r.config.tables()...)
+	switch {
+	case ctx.Err() != nil:
+		return ""
+	case err != nil:
+		return err.Error()
+	}
+	for id, text := range r.text {
+		if rules, there := found[id]; !there || iptables.Join(rules) != text {
+			return fmt.Sprintf("%s is not as it was written", id)
+		}
+	}
+	return ""
+}
+
+// lost returns what of our rules is missing; empty: nothing. It reads the numbers of rules of all chains, the
+// chains whose number is another than it should be, and those in which our jumps stand. That rules were
+// replaced by as many others it cannot tell; replaced can.
+func (r *Rules[K]) lost(ctx context.Context) (string, error) {
+	uses, err := r.Tool.Uses(ctx)
+	if err != nil {
+		return "", err
+	}
+	want := make(map[iptables.ID]uint32, len(r.text))
+	at := make(map[iptables.ID][]iptables.Rule)
 	for _, j := range r.jumps {
-		if j.At == id && (err != nil || !slices.Contains(rules, j.Rule)) {
-			r.doubt = fmt.Sprintf("%s deleted a jump from %s", program, id)
+		at[j.At] = append(at[j.At], j.Rule)
+		want[iptables.ID{Table: j.At.Table, Chain: j.Rule.Target()}]++
+	}
+	for id, text := range r.text {
+		for rule := range strings.Lines(text) {
+			want[id]++
+			want[iptables.ID{Table: id.Table, Chain: iptables.Rule(strings.TrimSuffix(rule, "\n")).Target()}]++
 		}
 	}
+	for id, rules := range at {
+		have, _, err := r.Tool.List(ctx, id)
+		if err != nil {
+			return "", err
+		}
+		for _, rule := range rules {
+			if !slices.Contains(have, rule) {
+				return fmt.Sprintf("a jump was deleted from %s", id), nil
+			}
+		}
+	}
+	before := r.foreign.uses
+	r.foreign.uses = make(map[iptables.ID]uint32)
+	for id, text := range r.text {
+		switch use, there := uses[id]; {
+		case !there:
+			return fmt.Sprintf("%s was deleted", id), nil
+		case use == want[id]:
+		case use == before[id]:
+			r.foreign.uses[id] = use
+		default:
+			have, there, err := r.Tool.List(ctx, id)
+			if err != nil {
+				return "", err
+			}
+			if !there || iptables.Join(have) != text {
+				return fmt.Sprintf("%s is not as it was written", id), nil
+			}
+			r.foreign.uses[id] = use
+		}
+	}
+	return "", nil
 }
 
 // eachSize calls f with how large each of legacy's tables is.
@@ -105,7 +182,7 @@ func (r *Rules[K]) compare(table string, now iptables.Size) {
 	if now == was.ours || r.doubt != "" {
 		return
 	}
-	if was.looks++; now != was.seen && was.looks < iptables.MaxLooks {
+	if was.looks++; now != was.seen && was.looks < MaxLooks {
 		was.seen = now
 		r.sizes[table] = was
 		return // another process is changing it

@@ -36,7 +36,8 @@ type Rules[K comparable] struct {
 
 	doubt string           // why the kernel may not have what was observed; empty: it has
 	sizes map[string]sized // of legacy's tables
-	audit []iptables.Jump  // what is still to be audited
+	foreign
+	audit []iptables.Jump // what is still to be audited
 }
 
 // Stats are what operators of kube-proxy know of rules.
@@ -75,6 +76,13 @@ func (r *Rules[K]) Read(ctx context.Context) (iptables.Tables, error) {
 	r.asRead = nil
 	r.Masquerade.Doubt()
 	generation, unstamped := r.Tool.Generation(r.config.tables()...)
+	if r.Tool.Backend == iptables.NFT && r.Tool.Hold != nil {
+		commits, err := r.Tool.Foreign()
+		if err != nil {
+			return nil, fmt.Errorf("read %s tables: %w", r.Family(), err)
+		}
+		r.foreign = foreign{known: commits, next: r.foreign.next, save: r.foreign.save}
+	}
 	found, err := r.Tool.SaveIf(ctx, r.config.reads, r.config.tables()...)
 	if err != nil {
 		return nil, fmt.Errorf("read %s tables: %w", r.Family(), err)

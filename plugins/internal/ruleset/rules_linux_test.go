@@ -4,7 +4,6 @@ package ruleset
 
 import (
 	"errors"
-	"log/slog"
 	"os"
 	"os/exec"
 	"slices"
@@ -131,24 +130,21 @@ func TestKernelRefusesALine(t *testing.T) {
 // Other rules are noticed, each by the cheapest look that can, and put back.
 func TestKernelDoubt(t *testing.T) {
 	onKernel(t, func(s stage) {
-		losses := &iptables.Losses{Log: slog.New(slog.NewTextHandler(s.Output(), nil)), Matters: Matters(s.config.Ours)}
 		lock, err := s.Masquerade.Ledger.TryLock("test")
 		if err != nil {
 			s.Fatal(err)
 		}
 		defer lock.Unlock()
 		s.Hold(lock)
-		losses.Hold(s.Tool)
-		defer losses.Hold(iptables.Tool{})
-		s.Tool.Started, s.Tool.Ended = losses.Started, losses.Ended
+		s.Tool.Commits = new(iptables.Commits)
 		s.SetFixed(Desired{Chains: []iptables.Chain{{ID: mangle("KUBE-IPVS-NEAR"), Rules: []iptables.Rule{"-j RETURN"}}}})
 		near := iptables.Jump{At: mangle("INPUT"), Rule: `-m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-IPVS-NEAR`}
 		s.SetJumps(append(slices.Clone(way), near), append(slices.Clone(way), near))
 		s.must(map[int]Desired{1: serve(1, 1), 2: serve(2, 0)})
 		look := func() {
-			for range 2 * iptables.MaxLooks {
-				s.Look(s.Context(), losses)
-				time.Sleep(iptables.LookEvery / 2)
+			for range 2 * MaxLooks {
+				s.Look(s.Context())
+				time.Sleep(LookEvery / 2)
 			}
 		}
 		if look(); s.Doubt() != "" {
@@ -170,7 +166,7 @@ func TestKernelDoubt(t *testing.T) {
 			if s.must(map[int]Desired{3: serve(3, i)}); s.Doubt() == "" {
 				s.Fatalf("after iptables %s other rules were written, and what was lost is forgotten", args)
 			}
-			s.Hold(nil) // what is known is of before
+			s.Hold(lock) // what is known is of before
 			if p, err := s.write(); err != nil || len(p) == 0 {
 				s.Fatalf("after iptables %s: %v, %v", args, p, err)
 			}

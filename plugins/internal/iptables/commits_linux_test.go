@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+)
+
+func TestMain(m *testing.M) { netns.Main(m) }
+
+func needsRoot(t *testing.T) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it writes to a kernel's tables, in a namespace of its own")
+	}
+}
+
+func runs(t *testing.T, name string, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s %v: %v: %s", name, args, err, out)
+	}
+}
+
+// TestKernelForeign counts the commits of others, of both families, and not those of the process itself.
+func TestKernelForeign(t *testing.T) {
+	needsRoot(t)
+	tool, err := Open(t.Context(), sdk.IPv4, NFT)
+	if err != nil {
+		t.Skip("needs the backend: ", err)
+	}
+	t.Cleanup(func() {
+		for _, table := range []string{"filter", "nat"} {
+			runs(t, "iptables-nft", "-t", table, "-F")
+			runs(t, "iptables-nft", "-t", table, "-X")
+		}
+	})
+	tool.Commits = new(Commits)
+	foreign := func() uint32 {
+		t.Helper()
+		n, err := tool.Foreign()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := foreign()
+	var s Script
+	s.Begin("filter")
+	s.Chain("KUBE-OURS", []Rule{"-j DROP"})
+	s.Commit()
+	s.Begin("nat")
+	s.Declare("KUBE-OURS")
+	s.Commit()
+	if err := tool.Restore(t.Context(), &s); err != nil {
+		t.Fatal(err)
+	}
+	if now := foreign(); now != before {
+		t.Errorf("after two commits of ours others have made %d", now-before)
+	}
+	runs(t, "ip6tables-nft", "-N", "THEIRS")
+	runs(t, "ip6tables-nft", "-X", "THEIRS")
+	if now := foreign(); now != before+2 {
+		t.Errorf("after two commits of others, they have made %d", now-before)
+	}
+	var bad Script
+	bad.Begin("filter")
+	bad.Remove("KUBE-NONE")
+	bad.Commit()
+	if err := tool.Restore(t.Context(), &bad); err == nil {
+		t.Error("a chain that is not there was removed")
+	}
+	if now := foreign(); now != before+2 {
+		t.Errorf("after a script that failed others have made %d", now-before)
+	}
+}
+
+// TestKernelUses counts rules and what leads to a chain.
+func TestKernelUses(t *testing.T) {
+	needsRoot(t)
+	tool, err := Open(t.Context(), sdk.IPv4, NFT)
+	if err != nil {
+		t.Skip("needs the backend: ", err)
+	}
+	t.Cleanup(func() {
+		runs(t, "iptables-nft", "-t", "mangle", "-F")
+		runs(t, "iptables-nft", "-t", "mangle", "-X")
+	})
+	var s Script
+	s.Begin("mangle")
+	s.Declare("KUBE-B")
+	s.Chain("KUBE-A", []Rule{"-p tcp -j KUBE-B", "-p udp -g KUBE-B", "-j ACCEPT"})
+	s.Append("KUBE-B", []Rule{"-j ACCEPT"})
+	s.Commit()
+	if err := tool.Restore(t.Context(), &s); err != nil {
+		t.Fatal(err)
+	}
+	uses, err := tool.Uses(t.Context())
+	maps.DeleteFunc(uses, func(id ID, _ uint32) bool { return id.Table != "mangle" || id.Chain[:4] != "KUBE" })
+	if want := (map[ID]uint32{{"mangle", "KUBE-A"}: 3, {"mangle", "KUBE-B"}: 3}); err != nil || !maps.Equal(uses, want) {
+		t.Errorf("uses are %v, %v; want %v", uses, err, want)
+	}
+}
