@@ -90,7 +90,7 @@ test-swaps: ## swaps under load, a plugin killed, and the host killed in each st
 .PHONY: test-system
 test-system: peers ## a real API server with nftables and iptables (root)
 	$(needs_root)
-	POINTSMAN_E2E=1 $(GOTEST) -p 1 -count=1 -timeout 30m -run '^TestCluster$$' ./test/e2e
+	POINTSMAN_E2E=1 POINTSMAN_MODES='^(iptables-nft|nftables)$$' $(GOTEST) -p 1 -count=1 -timeout 30m -run '^TestCluster$$' ./test/e2e
 
 test-kernel: test-iptables test-dataplanes test-swap test-breakage ## run all tests that write to a real kernel, in namespaces of their own (root)
 
