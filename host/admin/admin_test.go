@@ -43,9 +43,9 @@ func backend() Backend {
 		},
 		Modes: Modes{
 			Show: func() Mode { return Mode{Mode: "userspace", Swap: &Swap{To: "iptables", Stage: "draining"}} },
-			Swap: func(to string, force bool) error {
-				if !force {
-					return &Error{Code: http.StatusConflict, What: "swap to " + to, Why: "another one is under way"}
+			Swap: func(a SwapAsk) error {
+				if !a.Force {
+					return &Error{Code: http.StatusConflict, What: "swap to " + a.To, Why: "another one is under way"}
 				}
 				return nil
 			},
@@ -264,10 +264,10 @@ func TestModes(t *testing.T) {
 	if err != nil || m.Kind != "Mode" || m.Mode != "userspace" || !m.Swap.Moved() {
 		t.Errorf("mode %+v, %v", m, err)
 	}
-	if _, err := c.SwapMode(t.Context(), "iptables", false); err == nil || !strings.Contains(err.Error(), "under way") {
+	if _, err := c.SwapMode(t.Context(), SwapAsk{To: "iptables"}); err == nil || !strings.Contains(err.Error(), "under way") {
 		t.Errorf("a swap beside another: %v", err)
 	}
-	if d, err := c.SwapMode(t.Context(), "iptables", true); err != nil || !strings.Contains(d.Message, "iptables") {
+	if d, err := c.SwapMode(t.Context(), SwapAsk{To: "iptables", Force: true}); err != nil || !strings.Contains(d.Message, "iptables") {
 		t.Errorf("swap %+v, %v", d, err)
 	}
 	if d, err := c.ResetMode(t.Context()); err != nil || d.Message != "undone" {

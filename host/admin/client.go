@@ -104,8 +104,9 @@ func (c *Client) Diff(ctx context.Context) (Diff, error) {
 }
 
 // SwapMode begins a change of mode.
-func (c *Client) SwapMode(ctx context.Context, to string, force bool) (Done, error) {
-	return ask[Done](ctx, c, http.MethodPost, "mode/swap?to="+url.QueryEscape(to)+"&force="+strconv.FormatBool(force))
+func (c *Client) SwapMode(ctx context.Context, a SwapAsk) (Done, error) {
+	q := url.Values{"to": {a.To}, "force": {strconv.FormatBool(a.Force)}, "dryRun": {strconv.FormatBool(a.DryRun)}}
+	return ask[Done](ctx, c, http.MethodPost, "mode/swap?"+q.Encode())
 }
 
 // ResetMode goes back to the mode of the config file.

@@ -34,12 +34,20 @@ type Swap struct {
 // Moved reports whether the mode that was asked for serves, and the canary passed.
 func (s Swap) Moved() bool { return s.Undo == "" && (s.Stage == "draining" || s.Stage == "clearing") }
 
+// A SwapAsk asks for a change of mode.
+type SwapAsk struct {
+	To     string // the mode
+	Force  bool   // also if Services or connections are lost by it
+	DryRun bool   // only find out whether it can be made, and hold nothing
+}
+
 // A Swapped is a change of mode that has ended.
 type Swapped struct {
 	From    string    `json:"from"`
 	To      string    `json:"to"`
 	At      time.Time `json:"at"`
 	Seconds float64   `json:"seconds"`
+	DryRun  bool      `json:"dryRun,omitempty"` // it was only to be found out whether it can be made
 	Error   string    `json:"error,omitempty"`  // why it was undone
 	Left    string    `json:"left,omitempty"`   // what could not be finished
 	Stays   string    `json:"stays,omitempty"`  // the mode that the host goes on with

@@ -44,7 +44,7 @@ type Backend struct {
 type Modes struct {
 	Show  func() Mode
 	Diff  func(context.Context) (Diff, error)
-	Swap  func(to string, force bool) error
+	Swap  func(SwapAsk) error
 	Reset func() (string, error)
 }
 
@@ -150,8 +150,10 @@ func (m Modes) routes(handle func(pattern string, answer func(*http.Request) (an
 	})
 	handle("POST /v1/mode/swap", func(r *http.Request) (any, error) {
 		q := r.URL.Query()
-		force, _ := strconv.ParseBool(q.Get("force"))
-		return Done{meta("Done"), "the swap to " + q.Get("to") + " begins"}, m.Swap(q.Get("to"), force)
+		a := SwapAsk{To: q.Get("to")}
+		a.Force, _ = strconv.ParseBool(q.Get("force"))
+		a.DryRun, _ = strconv.ParseBool(q.Get("dryRun"))
+		return Done{meta("Done"), "the swap to " + a.To + " begins"}, m.Swap(a)
 	})
 	handle("POST /v1/mode/reset", func(*http.Request) (any, error) {
 		text, err := m.Reset()

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/intent"
 	"github.com/pointsman/pointsman/host/report"
@@ -58,7 +59,7 @@ func (set *Set) next(ctx context.Context, now time.Time) {
 	set.change(func(i intent.Intent) (next intent.Intent) { next, do = i.Next(v, now); return next })
 	switch do.Kind {
 	case intent.Change:
-		if set.ask(do.Mode, "the mode in the config file", false) == nil {
+		if set.ask(admin.SwapAsk{To: do.Mode}, "the mode in the config file") == nil {
 			set.change(func(i intent.Intent) intent.Intent { return i.Begun(do.Mode) })
 		}
 	case intent.CleanUp:
@@ -67,7 +68,7 @@ func (set *Set) next(ctx context.Context, now time.Time) {
 		}
 	case intent.Nothing:
 		if v.Serves && v.Swap.Stage == swap.Idle && main.differs(set.Now()) && set.options.due(set.Now().Plugins[main.name].Options, now) {
-			_ = set.ask(main.name, "its options in the config file", false) // which reports why not
+			_ = set.ask(admin.SwapAsk{To: main.name}, "its options in the config file") // which reports why not
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/intent"
 	"github.com/pointsman/pointsman/host/report"
@@ -49,7 +50,7 @@ func TestFollowHearsTheLast(t *testing.T) {
 		"the file": func(set *Set) error {
 			return set.Reload(config.Change{Host: &config.Host{Mode: "userspace"}, Applied: []string{"mode"}})
 		},
-		"mode swap": func(set *Set) error { return set.SwapTo("userspace", false) },
+		"mode swap": func(set *Set) error { return set.SwapTo(admin.SwapAsk{To: "userspace"}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newFormerHost(t)
@@ -119,7 +120,7 @@ func TestNamesLeadNowhere(t *testing.T) {
 	s := newFormerHost(t)
 	set := s.next()
 	for _, name := range []string{"../iptables", "", "a/b", "iptables\n", ".."} {
-		if err := set.SwapTo(name, true); err == nil {
+		if err := set.SwapTo(admin.SwapAsk{To: name, Force: true}); err == nil {
 			t.Errorf("a swap to %q begins", name)
 		}
 		if p := set.plugin(name, ""); strings.Contains(p.Path, "..") || strings.Contains(p.StateDir, "..") {

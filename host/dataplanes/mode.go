@@ -46,7 +46,11 @@ func swapped(o swap.Outcome) *admin.Swapped {
 	if o.At.IsZero() {
 		return nil
 	}
-	return &admin.Swapped{From: o.Plan.From, To: o.Plan.To, At: o.At, Seconds: o.Took.Seconds(), Error: oneLine(o.Err), Left: oneLine(o.Left), Stays: o.Stays, Undone: o.Undone}
+	s := &admin.Swapped{From: o.Plan.From, To: o.Plan.To, At: o.At, Seconds: o.Took.Seconds(), Error: oneLine(o.Err), Left: oneLine(o.Left), Stays: o.Stays, Undone: o.Undone, DryRun: o.Plan.DryRun}
+	if o.Err == swap.ByDryRun {
+		s.Error = ""
+	}
+	return s
 }
 
 // Recently is how long a swap that was undone, or a restart of the plugin, is worth a
@@ -59,7 +63,7 @@ const Recently = 10 * time.Minute
 // undone is.
 func (set *Set) LastSwap() *admin.Swapped {
 	newest := set.runner.Machine().Last
-	if newest.Plan.Same && newest.OK() {
+	if newest.Plan.Same && newest.OK() || newest.Plan.DryRun {
 		if undone := set.toSpeakOf(set.intent.Intent().Undone); undone != nil {
 			return undone
 		}
@@ -73,7 +77,7 @@ func (set *Set) toSpeakOf(o swap.Outcome) *admin.Swapped {
 	if retry := set.intent.Intent().Retry(); last != nil && last.Error != "" && retry.To == last.To && !o.Plan.Same && !tried {
 		last.Again = retry.At
 	}
-	if last != nil && last.Error == intent.ByReset && last.Left == "" {
+	if last != nil && (last.Error == intent.ByReset || o.Plan.DryRun) && last.Left == "" {
 		return nil
 	}
 	if last == nil || last.Error == "" || time.Since(last.At) < Recently {
@@ -86,24 +90,27 @@ func (set *Set) toSpeakOf(o swap.Outcome) *admin.Swapped {
 }
 
 // SwapTo begins a swap that is asked for. It holds, also for hosts to come,
-// until the file's mode changes or another is asked for.
-func (set *Set) SwapTo(mode string, force bool) error {
+// until the file's mode changes or another is asked for. A dry run holds nothing.
+func (set *Set) SwapTo(a admin.SwapAsk) error {
+	mode := a.To
 	if err := set.possible(mode); err != nil {
 		return err
 	}
 	set.cleared()
-	if err := set.ask(mode, "pointsman mode swap", force); err != nil {
+	if err := set.ask(a, "pointsman mode swap"); err != nil {
 		return &admin.Error{Code: http.StatusConflict, What: "swap to " + mode, Why: err.Error(), Try: "pointsman mode show"}
 	}
-	set.prefer(mode)
+	if !a.DryRun {
+		set.prefer(mode)
+	}
 	return nil
 }
 
-// ask begins a swap to mode.
-func (set *Set) ask(mode, why string, force bool) error {
-	main, s := set.serving(), set.Now()
+// ask begins a swap.
+func (set *Set) ask(a admin.SwapAsk, why string) error {
+	mode, main, s := a.To, set.serving(), set.Now()
 	p := swap.Plan{
-		From: main.name, To: mode, Same: main.name == mode, Why: why, Force: force,
+		From: main.name, To: mode, Same: main.name == mode, Why: why, Force: a.Force, DryRun: a.DryRun,
 		Drain: s.Swap.DrainTimeout, Stay: s.Swap.OnFailure == "stay", FromSlot: main.slot,
 		FromDown: main.name != mode && !main.serves(),
 	}
@@ -172,7 +179,7 @@ func (set *Set) Reset() (string, error) {
 		set.prefer(mode)
 		return "the mode is " + mode + ", as in the config file", nil
 	}
-	return "the swap to " + mode + " begins", set.SwapTo(mode, false)
+	return "the swap to " + mode + " begins", set.SwapTo(admin.SwapAsk{To: mode})
 }
 
 // otherSlot is that of a second process of one mode.

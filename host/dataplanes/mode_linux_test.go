@@ -57,23 +57,23 @@ func TestSwapTo(t *testing.T) {
 	set := s.next()
 	for mode, code := range map[string]int{"../x": http.StatusBadRequest, "ipvs": http.StatusNotFound} {
 		var refused *admin.Error
-		if err := set.SwapTo(mode, false); !errors.As(err, &refused) || refused.Code != code || refused.Try == "" {
+		if err := set.SwapTo(admin.SwapAsk{To: mode}); !errors.As(err, &refused) || refused.Code != code || refused.Try == "" {
 			t.Errorf("to %s: %+v, want %d", mode, refused, code)
 		}
 	}
 	if err := set.possible("afar"); err != nil {
 		t.Errorf("to one that runs by itself: %v", err)
 	}
-	if err := set.SwapTo("userspace", true); err != nil || set.intent.Intent().Wanted() != "userspace" {
+	if err := set.SwapTo(admin.SwapAsk{To: "userspace", Force: true}); err != nil || set.intent.Intent().Wanted() != "userspace" {
 		t.Errorf("to userspace: %v, and %s is wanted", err, set.intent.Intent().Wanted())
 	}
 	var refused *admin.Error
-	if err := set.SwapTo("iptables", false); !errors.As(err, &refused) || refused.Code != http.StatusConflict {
+	if err := set.SwapTo(admin.SwapAsk{To: "iptables"}); !errors.As(err, &refused) || refused.Code != http.StatusConflict {
 		t.Errorf("while another is about to begin: %v", err)
 	}
 	s.host.Mode = "afar"
 	apart := s.next()
-	if err := apart.SwapTo("afar", false); !errors.As(err, &refused) || refused.Code != http.StatusConflict || !strings.Contains(refused.Why, "runs by itself") {
+	if err := apart.SwapTo(admin.SwapAsk{To: "afar"}); !errors.As(err, &refused) || refused.Code != http.StatusConflict || !strings.Contains(refused.Why, "runs by itself") {
 		t.Errorf("to the very one that runs by itself: %v", err)
 	}
 }

@@ -99,7 +99,7 @@ func (set *Set) Restart(name string) (string, error) {
 	}
 	if p == set.serving() && p.process.supervisor.Replaced() && p.status().State == supervise.Serving {
 		set.cleared()
-		if err := set.ask(name, "pointsman plugin restart, and the binary was replaced", true); err != nil {
+		if err := set.ask(admin.SwapAsk{To: name, Force: true}, "pointsman plugin restart, and the binary was replaced"); err != nil {
 			return "", &admin.Error{Code: http.StatusConflict, What: "give way to the new binary of " + name, Why: err.Error(), Try: "pointsman mode show"}
 		}
 		return "plugin " + name + " gives way to its new binary; pointsman mode show tells how far it is", nil

@@ -136,7 +136,7 @@ func (set swapHost) Finished(d swap.Dataplane, last swap.Machine, o swap.Outcome
 // Moved reports each change of stage.
 func (set swapHost) Moved(before, now swap.Machine) {
 	e := report.Event{Reason: report.SwapStage, Object: now.Plan.To, Message: fmt.Sprintf("%s: %s", now.Plan, now.Stage)}
-	if now.Undo != "" && before.Undo == "" {
+	if now.Undo != "" && before.Undo == "" && now.Undo != swap.ByDryRun {
 		e.Warning, e.Message = true, e.Message+", to undo it: "+now.Undo
 	}
 	set.Reports.Report(e)
@@ -145,7 +145,10 @@ func (set swapHost) Moved(before, now swap.Machine) {
 
 func (set swapHost) reportEnd(o swap.Outcome, now time.Time) {
 	e := report.Event{Reason: report.SwapDone, Object: o.Plan.To, Message: fmt.Sprintf("%s in %s", o.Plan, phrase.Round(o.Took))}
-	if o.Err != "" {
+	switch {
+	case o.Err == swap.ByDryRun:
+		e.Reason, e.Message = report.SwapNote, fmt.Sprintf("%s: %s", o.Plan, o.Err)
+	case o.Err != "":
 		e.Reason, e.Warning = report.SwapUndone, true
 		e.Message = undone(o, set.serving().serves())
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/intent"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/supervise"
@@ -181,7 +182,7 @@ func TestNextBegins(t *testing.T) {
 	set := s.next()
 	set.change(func(i intent.Intent) intent.Intent { return i.FileSays("userspace") })
 	set.next(t.Context(), time.Now())
-	if err := set.ask("userspace", "a test", false); !errors.Is(err, swap.ErrBusy) {
+	if err := set.ask(admin.SwapAsk{To: "userspace"}, "a test"); !errors.Is(err, swap.ErrBusy) {
 		t.Errorf("a change was not begun: %v", err)
 	}
 	s.write(modeFile(s.host), `{"serving":"iptables","left":["userspace"]}`)

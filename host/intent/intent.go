@@ -112,7 +112,7 @@ func (i Intent) Ended(o swap.Outcome, mode, slot string, now time.Time) Intent {
 	if i.retry.To != "" && i.due == i.retry.To {
 		i.due = "" // it was just tried, because a user asked for the same
 	}
-	if !o.Plan.Same {
+	if !o.Plan.Same && !o.Plan.DryRun {
 		i.Undone = swap.Outcome{}
 		if o.Err != "" {
 			i.Undone = o
@@ -131,7 +131,7 @@ func (i Intent) Ended(o swap.Outcome, mode, slot string, now time.Time) Intent {
 
 // after returns the retry that follows from the end of a change.
 func (r Retry) after(o swap.Outcome, now time.Time) Retry {
-	if o.Plan.Same {
+	if o.Plan.Same || o.Plan.DryRun {
 		return r // that is no change of mode
 	}
 	if !o.Plan.FromDown && !o.Busy || o.Err == "" || o.Err == ByReset || o.Stays == o.Plan.To {

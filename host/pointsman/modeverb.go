@@ -52,7 +52,12 @@ func writeMode(w io.Writer, m admin.Mode) {
 	}
 	if l := m.Last; l != nil {
 		how := "made"
-		if l.Error != "" {
+		switch {
+		case l.DryRun && l.Error == "":
+			how = "a dry run: it can be made"
+		case l.DryRun:
+			how = "a dry run: it would fail: " + l.Error
+		case l.Error != "":
 			how = "undone: " + l.Error
 		}
 		line("last swap", "%s → %s, %s ago%s, %s", l.From, l.To, phrase.Since(l.At, now), took(l.Seconds), how)
@@ -64,7 +69,7 @@ func writeMode(w io.Writer, m admin.Mode) {
 
 func modeSwapVerb() *cobra.Command {
 	var wait time.Duration
-	var force bool
+	var force, dryRun bool
 	c := &cobra.Command{
 		Use:   "swap MODE",
 		Short: "Change the mode while connections go on",
@@ -75,7 +80,11 @@ old one serves on.
 
 With --wait it returns when the new one serves and has proved that it does, or when
 the swap was undone; then it exits 1 and says why. To swap to the mode that serves
-starts its binary anew.`,
+starts its binary anew.
+
+With --dry-run it brings up the new dataplane in Standby, tells it everything, compares
+what that would serve with what it was told, and ends it again. It exits 0 if the swap
+can be made, and else 1 and says why.`,
 		Args: words(1, 1, "the name of a mode"),
 
 		ValidArgsFunction: eachWord(completePlugins),
@@ -83,13 +92,17 @@ starts its binary anew.`,
 	c.Flags().DurationVar(&wait, "wait", 0, "wait this long for the new mode to serve")
 	c.Flags().Lookup("wait").NoOptDefVal = "3m"
 	c.Flags().BoolVar(&force, "force", false, "also if Services or connections are lost by it")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "only find out whether the swap can be made")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		ctx, stop := untilInterrupt(c.Context())
 		defer stop()
 		began := time.Now()
-		done, err := client(c).SwapMode(ctx, args[0], force)
+		done, err := client(c).SwapMode(ctx, admin.SwapAsk{To: args[0], Force: force, DryRun: dryRun})
 		if err != nil {
 			return err
+		}
+		if dryRun && wait == 0 {
+			wait = 3 * time.Minute
 		}
 		if wait > 0 {
 			return awaitSwap(ctx, client(c), began, wait, c.OutOrStdout())
@@ -122,6 +135,11 @@ func awaitSwap(ctx context.Context, client *admin.Client, began time.Time, wait 
 			return nil
 		case ours && s.Undo != "" && s.Stage == "draining" && s.Flows > 0:
 			return fmt.Errorf("the swap to %s was undone, and %s serves on: %s; %s goes on draining", s.From, s.To, s.Undo, s.From)
+		case ended && last.DryRun && last.Error == "":
+			fmt.Fprintf(w, "%s can serve all that %s serves now\n", last.To, last.From)
+			return nil
+		case ended && last.DryRun:
+			return fmt.Errorf("a swap to %s would fail: %s", last.To, last.Error)
 		case ended && last.Error != "":
 			return fmt.Errorf("the swap to %s was undone, and %s serves on: %s%s", last.To, last.From, last.Error, last.Retried(time.Now()))
 		case ended && last.Left != "":

@@ -16,6 +16,7 @@ type Plan struct {
 	Why     string        `json:"why"`               // it was asked for
 	Drain   time.Duration `json:"drain"`             // how long From may take to finish what it began
 	Force   bool          `json:"force,omitempty"`   // also if Services or connections are lost by it
+	DryRun  bool          `json:"dryRun,omitempty"`  // only up to the verification of To in Standby, and back
 	Stay    bool          `json:"stay,omitempty"`    // a canary that fails is no reason to go back
 
 	// FromDown says that From did not serve when the swap was asked for. To then begins in
@@ -98,6 +99,9 @@ type Outcome struct {
 // OK reports whether the swap was made.
 func (o Outcome) OK() bool { return o.Err == "" && !o.At.IsZero() }
 
+// ByDryRun is why a dry run in which nothing went wrong is undone.
+const ByDryRun = "dry run: it can serve all that is served now"
+
 // An Event is what happened to a swap.
 type Event struct {
 	Kind  EventKind
@@ -178,6 +182,10 @@ func (m Machine) fresh() bool {
 }
 
 func (m Machine) passed(now time.Time) (Machine, []Action) {
+	if m.Stage == Verifying && m.Plan.DryRun {
+		m.Undo = ByDryRun
+		return m.reversed().enter(Draining, now)
+	}
 	switch m.Stage {
 	case Returning:
 		return m.reversed().enter(Draining, now)

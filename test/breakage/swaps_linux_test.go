@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/pointsman/pointsman/host/admin"
 )
 
 // ofSwaps are those of changes of the mode.
@@ -51,7 +53,7 @@ func thereAndBack(n *node) {
 // askedAndReset asks for a swap, and for the mode of the file again.
 func askedAndReset(n *node) {
 	to := n.other()
-	if _, err := n.SwapMode(n.Context(), to, false); err != nil {
+	if _, err := n.SwapMode(n.Context(), admin.SwapAsk{To: to}); err != nil {
 		n.Errorf("mode swap %s: %v", to, err)
 	}
 	time.Sleep(time.Duration(n.IntN(2000)) * time.Millisecond)

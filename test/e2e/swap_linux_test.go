@@ -2,7 +2,11 @@
 
 package e2e
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/pointsman/pointsman/host/admin"
+)
 
 // swapServerAway changes the mode of a node that is cut off from the API server, and back,
 // while it is called. What changed meanwhile is brought in afterwards.
@@ -17,7 +21,7 @@ func swapServerAway(w *world) {
 	w.endpoints("points", b.end(1))
 	w.everywhere("the host says so", func(l *land) error { return a.machines[l.index].warns(w.Context(), "W008") })
 	for _, m := range a.machines {
-		if _, err := m.SwapMode(w.Context(), other(m.land.name), false); err != nil {
+		if _, err := m.SwapMode(w.Context(), admin.SwapAsk{To: other(m.land.name)}); err != nil {
 			w.Errorf("%s: %v", m.land.label, err)
 		}
 	}

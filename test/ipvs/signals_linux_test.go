@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
@@ -74,7 +75,7 @@ func (n *node) travels(s sdktest.Scenario, stage sdktest.Stage, from string, j j
 	load, began, relays := n.load(s, stage), time.Now(), false
 	asked := began
 	before := n.closes(j.ends[0].at)
-	if _, err := n.SwapMode(n.Context(), j.to, false); err != nil {
+	if _, err := n.SwapMode(n.Context(), admin.SwapAsk{To: j.to}); err != nil {
 		n.Fatal(err)
 	}
 	for i, e := range j.ends {
@@ -121,7 +122,7 @@ func (n *node) again(to string, asked time.Time) time.Time {
 	}
 	n.Logf("to %s: %s; once more", to, m.Last.Error)
 	asked = time.Now()
-	if _, err := n.SwapMode(n.Context(), to, false); err != nil {
+	if _, err := n.SwapMode(n.Context(), admin.SwapAsk{To: to}); err != nil {
 		n.Fatal(err)
 	}
 	return asked

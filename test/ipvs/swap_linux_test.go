@@ -83,7 +83,7 @@ func TestKernelIPVSKilledMidSwap(t *testing.T) {
 	n.packets(s, stage)
 	for _, victim := range []string{"ipvs", "iptables"} {
 		load, asked := n.load(s, stage), time.Now()
-		if _, err := n.SwapMode(t.Context(), "iptables", false); err != nil {
+		if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: "iptables"}); err != nil {
 			t.Fatal(err)
 		}
 		n.until(victim+" has a process while the mode changes", func() error {
@@ -192,7 +192,7 @@ func (n *node) ask(to string) (undone string) {
 	if err != nil {
 		n.Fatal(err)
 	}
-	if _, err := n.SwapMode(n.Context(), to, false); err != nil {
+	if _, err := n.SwapMode(n.Context(), admin.SwapAsk{To: to}); err != nil {
 		n.Fatal(err)
 	}
 	n.until(to+" serves, or the change is undone", func() error {

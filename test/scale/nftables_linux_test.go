@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/test/cluster"
 )
 
@@ -62,7 +63,7 @@ func BenchmarkSwapToNftables(b *testing.B) {
 		end := start(b, cmd)
 		untilServed(b, client)
 		began := time.Now()
-		if _, err := client.SwapMode(b.Context(), "nftables", false); err != nil {
+		if _, err := client.SwapMode(b.Context(), admin.SwapAsk{To: "nftables"}); err != nil {
 			b.Fatal(err)
 		}
 		until(b, "the swap", func() bool {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/test/apart"
 )
 
@@ -184,7 +185,7 @@ func TestKernelApartClears(t *testing.T) {
 	if out, err := n.verb("mode", "swap", "iptables"); err == nil || !strings.Contains(out, "runs by itself at unix://") {
 		t.Errorf("a swap to itself: %v: %s", err, out)
 	}
-	if _, err := n.SwapMode(t.Context(), "userspace", true); err != nil {
+	if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: "userspace", Force: true}); err != nil {
 		t.Fatal(err)
 	}
 	n.waiting("clearing/clear")

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pointsman/pointsman/host/admin"
 )
 
 // TestKernelPluginKilled kills the plugin under load, and has it serve an update
@@ -220,7 +222,7 @@ func TestKernelFlushed(t *testing.T) {
 	n.write("gate", "")
 	n.start("POINTSMAN_FAIL=verifying/verify=wait", "POINTSMAN_FAIL_GATE="+gate)
 	l := n.newLoad()
-	if _, err := n.SwapMode(t.Context(), "iptables", false); err != nil {
+	if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: "iptables"}); err != nil {
 		t.Fatal(err)
 	}
 	n.waiting("verifying/verify")

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pointsman/pointsman/host/admin"
 )
 
 // TestKernelFromDown corrects the mode of a host whose plugin does not come up, while the
@@ -104,7 +106,7 @@ func signalled(t *testing.T, p pair, at string, signal syscall.Signal) {
 	n.write("gate", "")
 	n.start("POINTSMAN_FAIL="+at+"=wait", "POINTSMAN_FAIL_GATE="+n.path("gate"))
 	l := n.newLoad()
-	if _, err := n.SwapMode(t.Context(), p.to, false); err != nil {
+	if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: p.to}); err != nil {
 		t.Fatal(err)
 	}
 	n.waiting(at)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/test/apart"
 )
 
@@ -117,7 +118,7 @@ func fault(n *node, p point) {
 	}
 	n.start("POINTSMAN_FAIL="+p.at+"="+how, "POINTSMAN_FAIL_GATE="+gate)
 	l := n.newLoad()
-	if _, err := n.SwapMode(t.Context(), p.to, false); err != nil && p.victim != "host" { // it may be killed before it answers
+	if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: p.to}); err != nil && p.victim != "host" { // it may be killed before it answers
 		t.Fatal(err)
 	}
 	if p.late() { // what drains is cut when its time is over, which is not the fault's doing

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/pointsman/pointsman/host/admin"
 )
 
 // TestKernelRulesetFlushed has another program flush all of nf_tables at a stage of a swap,
@@ -38,7 +40,7 @@ func flushed(t *testing.T, at, protect string) *node {
 	n.write("gate", "")
 	n.start("POINTSMAN_FAIL="+at+"=wait", "POINTSMAN_FAIL_GATE="+n.path("gate"))
 	l := n.newLoad()
-	if _, err := n.SwapMode(t.Context(), "nftables", false); err != nil {
+	if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: "nftables"}); err != nil {
 		t.Fatal(err)
 	}
 	n.waiting(at)

@@ -30,7 +30,20 @@ func TestParting(t *testing.T) {
 	n.write("plugins/active", ends)
 	n.start()
 
-	out, err := n.verb("mode", "swap", "other", "--wait")
+	out, err := n.verb("mode", "swap", "other", "--dry-run")
+	if code := exitCode(err); code != 1 || !strings.Contains(out, "a swap to other would fail") || !strings.Contains(out, "of parting "+ends) {
+		t.Errorf("a dry run ends with %d, %v: %s", code, err, out)
+	}
+	if out, err := n.verb("mode", "swap", "other", "--dry-run", "--force"); err != nil || !strings.Contains(out, "other can serve all that parting serves now") {
+		t.Errorf("a dry run with --force ends with %v: %s", err, out)
+	}
+	if m := n.rested(); m.Mode != "parting" || m.Asked != "" {
+		t.Errorf("after dry runs the mode is %s, and %q is asked for", m.Mode, m.Asked)
+	}
+	if out, err := n.verb("status"); strings.Contains(out, "undone") {
+		t.Errorf("after dry runs status says %v: %s", err, out)
+	}
+	out, err = n.verb("mode", "swap", "other", "--wait")
 	if code := exitCode(err); code != 1 || !strings.Contains(out, "of parting "+ends) || !strings.Contains(out, "pointsman mode swap other --force") {
 		t.Errorf("the swap ends with %d, %v: %s", code, err, out)
 	}

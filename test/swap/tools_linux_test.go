@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pointsman/pointsman/host/admin"
 )
 
 // TestKernelForwardDrop is a node that forwards by leave of the rules that would go. The
@@ -121,7 +123,7 @@ func TestKernelLockHeld(t *testing.T) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.SwapMode(t.Context(), "iptables", false); err != nil {
+	if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: "iptables"}); err != nil {
 		t.Fatal(err)
 	}
 	n.until("the plugin says what it waits for", long, func() error {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pointsman/pointsman/host/admin"
 )
 
 // TestKernelConfigMap has the config file in a folder as the kubelet makes it of a
@@ -78,7 +80,7 @@ func TestKernelAskedTwice(t *testing.T) {
 	gate := n.path("gate")
 	n.write("gate", "")
 	n.start("POINTSMAN_FAIL=staging/fill=wait", "POINTSMAN_FAIL_GATE="+gate)
-	if _, err := n.SwapMode(t.Context(), "userspace", false); err != nil {
+	if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: "userspace"}); err != nil {
 		t.Fatal(err)
 	}
 	n.waiting("staging/fill")
