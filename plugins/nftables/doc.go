@@ -11,7 +11,6 @@ one netlink batch, whatever the number of Services.
 	kernel      ─▶ dump.go       what it has, as wanted again; pure
 
 layout.go and entrances.go have the sets and the rules, parts.go says which of them a Service needs, and affinity.go
-how clients keep their endpoints. docs/nftables.md draws the way of a packet, and says how each part
-of a Service's meaning is met.
+how clients keep their endpoints. docs/nftables.md lists the sets and maps and draws the way of a packet.
 */
 package nftables
