@@ -23,8 +23,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func backend() Backend {
 	return Backend{
 		Status: func() Status { return Status{Mode: "userspace", Healthy: true} },
-		Services: func() []Service {
-			return []Service{{Namespace: "shop", Name: "web", Ports: []Port{{Network: "tcp4"}}}}
+		Services: func() ([]Service, string) {
+			return []Service{{Namespace: "shop", Name: "web", Ports: []Port{{Network: "tcp4"}}}}, ""
 		},
 		Service: func(_ context.Context, namespace, name string) (ServiceDetail, error) {
 			return ServiceDetail{Service: Service{Namespace: namespace, Name: name, Ports: []Port{{Network: "tcp4"}}}}, nil

@@ -22,7 +22,7 @@ import (
 // and may be called at the same time.
 type Backend struct {
 	Status   func() Status
-	Services func() []Service
+	Services func() (list []Service, unknown string) // unknown: why it is not known yet which there are
 	Service  func(ctx context.Context, namespace, name string) (ServiceDetail, error)
 	Explain  func(context.Context, Question) (Explanation, error)
 	Plugins  func() []Plugin
@@ -114,7 +114,8 @@ func handler(b Backend) http.Handler {
 }
 
 func (b Backend) services(*http.Request) (any, error) {
-	return ServiceList{Meta: meta("ServiceList"), Items: b.Services()}, nil
+	list, unknown := b.Services()
+	return ServiceList{Meta: meta("ServiceList"), Items: list, Unknown: unknown}, nil
 }
 
 func (b Backend) service(r *http.Request) (any, error) {

@@ -111,5 +111,6 @@ type ServiceDetail struct {
 // A ServiceList is all Services that are known.
 type ServiceList struct {
 	Meta
-	Items []Service `json:"items"`
+	Items   []Service `json:"items"`
+	Unknown string    `json:"unknown,omitempty"` // why it is not known yet which Services there are
 }

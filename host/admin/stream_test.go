@@ -104,7 +104,7 @@ func TestAnswersHaveDeadlines(t *testing.T) {
 		}
 	}
 	b := Backend{
-		Services: func() []Service { return manyServices(2000).Items },
+		Services: func() ([]Service, string) { return manyServices(2000).Items, "" },
 		Events:   func() []Event { return make([]Event, 2000) },
 		Service:  func(ctx context.Context, _, _ string) (ServiceDetail, error) { long(ctx); return ServiceDetail{}, nil },
 		Logs: func(_ context.Context, _ string, _ bool, line func(LogLine) error) error {
@@ -146,7 +146,7 @@ func (c *clocked) Write(text []byte) (int, error) {
 // BenchmarkServiceList answers with 10,000 Services of ten endpoints each.
 func BenchmarkServiceList(b *testing.B) {
 	services := manyServices(10_000).Items
-	h := handler(Backend{Services: func() []Service { return services }})
+	h := handler(Backend{Services: func() ([]Service, string) { return services, "" }})
 	var first time.Duration
 	size := 0
 	b.ReportAllocs()

@@ -122,7 +122,7 @@ func TestUnknownService(t *testing.T) {
 	if err != nil || detail.KernelUnread == "" || len(detail.Ports) != 1 || len(detail.Ports[0].Endpoints) != 2 || detail.Ports[0].AffinitySeconds != int(3*time.Hour/time.Second) {
 		t.Errorf("%+v, %v", detail, err)
 	}
-	if all := set.Services(); len(all) != 3 || all[0].Name != "near" || !slices.Equal(all[0].Ports[0].Policies, []string{"cluster", "local"}) {
+	if all, unknown := set.Services(); unknown != "" || len(all) != 3 || all[0].Name != "near" || !slices.Equal(all[0].Ports[0].Policies, []string{"cluster", "local"}) {
 		t.Errorf("%+v", all)
 	}
 }

@@ -166,6 +166,9 @@ func TestBeforeTheSource(t *testing.T) {
 	if _, err := set.Service(t.Context(), "shop", "web"); err == nil || !strings.Contains(err.Error(), "has not answered yet") {
 		t.Errorf("a Service: %v", err)
 	}
+	if _, unknown := set.Services(); !strings.Contains(unknown, "has not answered yet") {
+		t.Errorf("the list of Services is not said to be unknown: %q", unknown)
+	}
 	if set.Unanswered() == "" || explained(t, sdk.Pods{}).Unanswered() != "" {
 		t.Error("it is not told apart whether the source has answered")
 	}

@@ -21,13 +21,14 @@ import (
 )
 
 // Services returns all Services, in order of name, with how the dataplane that serves does with
-// each of their ports.
-func (set *Set) Services() []admin.Service {
-	main, list := set.serving(), []admin.Service{}
+// each of their ports. unknown says why the source has not named all of them; empty: it has.
+func (set *Set) Services() (list []admin.Service, unknown string) {
+	main := set.serving()
+	list = []admin.Service{}
 	for s := range set.Tracker.All() {
 		list = append(list, main.service(s))
 	}
-	return list
+	return list, set.Unanswered()
 }
 
 // readBack is how long a dataplane has to read what it serves.

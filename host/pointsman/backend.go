@@ -106,6 +106,17 @@ func (h *host) config() (admin.Config, error) {
 	return admin.Config{Use: configUse(h.follower.Status()), Settings: settings}, err
 }
 
+// published returns the settings for whoever asks over HTTP, without credentials: what a plugin's options hold
+// may be secret.
+func (h *host) published() ([]byte, error) {
+	settings, err := h.follower.Host().JSON(false)
+	if err != nil {
+		return nil, err
+	}
+	public, _, err := config.Public(settings)
+	return public, err
+}
+
 func (h *host) events() []admin.Event {
 	list := []admin.Event{}
 	for _, e := range h.reports.Recent() {

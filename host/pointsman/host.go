@@ -248,7 +248,7 @@ func (h *host) newServers() *health.Server {
 		MinGap:     s.MinSyncPeriod,
 		Tracker:    h.tracker,
 		Dataplanes: func() []health.Dataplane { return h.dataplanes.Health() },
-		Config:     func() ([]byte, error) { return h.follower.Host().JSON(false) },
+		Config:     h.published,
 		KubeProxy:  func() []byte { return h.follower.Host().KubeProxy() },
 		Events:     h.reports.Counts,
 		Fault:      func() string { return h.fault() },

@@ -28,15 +28,20 @@ func serviceListVerb() *cobra.Command {
 		Use:   "list [TEXT]",
 		Short: "List each port of each Service, how it is served, and since when",
 		Long: `List prints a line for each port of each Service in each IP family. With TEXT it
-prints those that have it in their name, their frontends or their endpoints.`,
+prints those that have it in their name, their frontends or their endpoints.
+It exits 2 when the source has not said yet which Services there are.`,
 		Args: words(0, 1, "at most one text to look for"),
 
 		ValidArgsFunction: eachWord(completeServices),
 	}
 	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only those of this namespace")
 	c.Flags().BoolVar(&problems, "problems", false, "only those that are not served, or have no endpoint")
-	return asking(c, func(c *cobra.Command, args []string) (admin.ServiceList, error) {
+	out := addFormat(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
 		list, err := client(c).Services(c.Context())
+		if err != nil {
+			return err
+		}
 		list.Items = slices.DeleteFunc(list.Items, func(s admin.Service) bool { return namespace != "" && s.Namespace != namespace })
 		for i := range list.Items {
 			s := &list.Items[i]
@@ -47,8 +52,13 @@ prints those that have it in their name, their frontends or their endpoints.`,
 		list.Items = slices.DeleteFunc(list.Items, func(s admin.Service) bool {
 			return len(s.Ports) == 0 && (len(args) > 0 || problems && len(s.Problems) == 0)
 		})
-		return list, err
-	}, writeServices)
+		if err := out.print(c.OutOrStdout(), list, func(w io.Writer) { writeServices(w, list) }); err != nil || list.Unknown == "" {
+			return err
+		}
+		fmt.Fprintln(c.ErrOrStderr(), "cannot tell yet which Services there are: the source: "+list.Unknown)
+		return errDegraded
+	}
+	return c
 }
 
 func writeServices(w io.Writer, list admin.ServiceList) {

@@ -198,7 +198,8 @@ func (s *Site) services(r *http.Request) (page, error) {
 	q := r.URL.Query()
 	list := serviceList{Text: strings.TrimSpace(q.Get("text")), Problems: q.Has("problems")}
 	var rows []row
-	for _, svc := range s.backend.Services() {
+	services, _ := s.backend.Services()
+	for _, svc := range services {
 		for i := range svc.Ports {
 			p := &svc.Ports[i]
 			if (!list.Problems || p.State != "served") && (list.Text == "" || svc.Mentions(*p, list.Text)) {

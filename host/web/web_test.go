@@ -55,11 +55,11 @@ func backendSaying(words string) admin.Backend {
 				Warnings: []admin.Warning{{Code: "W004", Text: words, Try: "pointsman status -o yaml"}},
 			}
 		},
-		Services: func() []admin.Service {
+		Services: func() ([]admin.Service, string) {
 			return []admin.Service{
 				{Namespace: "shop", Name: "web", Ports: []admin.Port{webPort, dead}},
 				{Namespace: "shop", Name: "none", Problems: []string{"it has no cluster IP"}},
-			}
+			}, ""
 		},
 		Service: func(_ context.Context, namespace, name string) (admin.ServiceDetail, error) {
 			if name != "web" {
@@ -149,7 +149,7 @@ func TestParts(t *testing.T) {
 		all = append(all, admin.Service{Namespace: "ns", Name: fmt.Sprintf("s%03d", i), Ports: []admin.Port{{Network: "tcp4", State: "served"}}})
 	}
 	b := backendSaying("")
-	b.Services = func() []admin.Service { return all }
+	b.Services = func() ([]admin.Service, string) { return all, "" }
 	h, path := newSite(b), "/services?text=ns"
 	link := regexp.MustCompile(`<a href="([^"]*)" rel="(prev|next)"`)
 	for _, want := range []string{"1 to 200", "201 to 400", "401 to 450"} {
