@@ -34,7 +34,8 @@ type Facts struct {
 	Dataplane Dataplane     // the dataplane that is meant to serve; no other one counts
 	Synced    bool          // everything there was at the start is known
 	Waiting   time.Time     // since when something waits to be served; zero: nothing does
-	Eligible  bool          // load balancers may choose this node
+	Leaving   bool          // the Node is about to be removed, so load balancers must not choose it
+	Nameless  bool          // the API server has no Node of this name
 	Stuck     string        // a loop of the host that is stuck; empty: none is
 }
 
@@ -60,6 +61,7 @@ const (
 	NoWriter    = "W014"
 	NotEligible = "W015"
 	HostStuck   = "W016"
+	NoNode      = "W022"
 )
 
 // Assess returns how a node is by f.
@@ -76,7 +78,7 @@ func Assess(f Facts) Assessment {
 	j := Assessment{
 		Live:     f.Stuck == "",
 		Healthy:  !late,
-		Eligible: f.Eligible,
+		Eligible: !f.Leaving && !f.Nameless,
 		Ready:    p.serves() && p.NoWriter == "" && !late,
 		Waited:   waited,
 	}
@@ -95,7 +97,10 @@ func Assess(f Facts) Assessment {
 	if late || !f.Waiting.IsZero() && waited >= f.Shown {
 		find(Waits, "pointsman plugin logs "+p.Name, "%s for %s%s", whatWaits(p), phrase.Round(waited), then)
 	}
-	if !f.Eligible {
+	if f.Nameless {
+		find(NoNode, "set hostnameOverride to this node's name in Kubernetes", "there is no Node object of this node's name, so no endpoint counts as local, and healthz answers 503")
+	}
+	if f.Leaving {
 		find(NotEligible, "", "the Node is about to be removed, and healthz answers 503 so that load balancers leave it out")
 	}
 	return j

@@ -26,7 +26,7 @@ func every(f func(Facts)) {
 			for _, waited := range []time.Duration{-time.Second, 0, 2 * time.Second, 3 * time.Second, 59 * time.Second, time.Minute, 24 * time.Hour} {
 				for _, stuck := range []string{"", "a loop has not turned for 2m0s"} {
 					facts := Facts{
-						Now: now, Shown: 3 * time.Second, Allowed: time.Minute, Synced: bit(0), Eligible: bit(1), Stuck: stuck,
+						Now: now, Shown: 3 * time.Second, Allowed: time.Minute, Synced: bit(0), Leaving: !bit(1), Stuck: stuck,
 						Dataplane: Dataplane{Name: "acme", State: state, Up: bit(2), Filled: bit(3), Active: bit(4)},
 					}
 					if bit(5) {
@@ -103,10 +103,11 @@ func TestFindings(t *testing.T) {
 		{func(f *Facts) { f.Waiting, f.Dataplane.Pending = since(3*time.Second), 3 }, "W013 3 ports of Services wait to be served, the first for 3s"},
 		{func(f *Facts) { f.Waiting, f.Dataplane.Pending = since(61*time.Second), 1 }, "W013 a port of a Service has waited to be served for 1m1s; healthz answers 503, so load balancers leave this node out"},
 		{func(f *Facts) { f.Waiting = since(5 * time.Second) }, "W013 what is to be served has waited to be written for 5s"},
-		{func(f *Facts) { f.Eligible = false }, "W015 the Node is about to be removed, and healthz answers 503 so that load balancers leave it out"},
+		{func(f *Facts) { f.Nameless = true }, "W022 there is no Node object of this node's name, so no endpoint counts as local, and healthz answers 503"},
+		{func(f *Facts) { f.Leaving = true }, "W015 the Node is about to be removed, and healthz answers 503 so that load balancers leave it out"},
 		{func(f *Facts) { f.Stuck = "a loop has not turned for 2m0s" }, "W016 a loop has not turned for 2m0s, and livez answers 503"},
 	} {
-		f := Facts{Now: now, Shown: 3 * time.Second, Allowed: time.Minute, Synced: true, Eligible: true, Dataplane: Dataplane{Name: "acme", State: Serving, Up: true, Filled: true, Active: true}}
+		f := Facts{Now: now, Shown: 3 * time.Second, Allowed: time.Minute, Synced: true, Dataplane: Dataplane{Name: "acme", State: Serving, Up: true, Filled: true, Active: true}}
 		c.change(&f)
 		var got []string
 		for _, found := range Assess(f).Findings {

@@ -96,7 +96,7 @@ func TestChecks(t *testing.T) {
 	until(t, "who asks by IPv4 has no use for IPv6", get, "200 3 "+body(3, true))
 	b.tracker.SetSlice(slice("web", "10.1.0.1", "10.1.0.2"))
 	until(t, "one less", get, "200 2 "+body(2, true))
-	b.SetEligible(false)
+	b.SetNode(true, false)
 	until(t, "the node's own fate does not count", get, "200 2 "+body(2, true))
 
 	moved := free(t)

@@ -130,8 +130,8 @@ func TestProbes(t *testing.T) {
 		{"it is applied, and another has waited for less", func() { owed(b.now.Add(-30 * time.Second)); b.Applied(Applied{Families: both[:1]}) }, "200 200 200"},
 		{"for too long now", func() { b.pass(30 * time.Second) }, "503 200 503"},
 		{"and is applied", func() { served(); b.Applied(Applied{Families: both[:1]}) }, "200 200 200"},
-		{"the autoscaler wants the node", func() { b.SetEligible(false) }, "503 200 200"},
-		{"and no more", func() { b.SetEligible(true) }, "200 200 200"},
+		{"the autoscaler wants the node", func() { b.SetNode(true, false) }, "503 200 200"},
+		{"and no more", func() { b.SetNode(false, false) }, "200 200 200"},
 		{"the plugin is away, nothing changes", func() { b.setDataplane(func(p *Dataplane) { p.Up, p.Filled = false, false }); b.pass(time.Hour) }, "200 200 503"},
 		{"it is back, and told everything for long", func() { b.setDataplane(func(p *Dataplane) { p.Up = true; p.Since = b.now }); b.pass(5 * time.Minute) }, "200 200 503"},
 		{"which does not go in", func() { b.setDataplane(func(p *Dataplane) { p.Failure = "busy" }); b.pass(30 * time.Second) }, "200 200 503"},
@@ -184,7 +184,7 @@ func TestProbeBodies(t *testing.T) {
 			t.Errorf("%s: header %v", path, w.Header())
 		}
 	}
-	b.SetEligible(false)
+	b.SetNode(true, false)
 	want := `{"lastUpdated":"2026-01-02T03:04:05Z","currentTime":"2026-01-02T03:04:06Z","nodeEligible":false,"healthy":true,` + status
 	if got := ask(b.Server.probes(), "GET", "/healthz", "").Body.String(); got != want {
 		t.Errorf("not eligible:\n%s\nwant\n%s", got, want)

@@ -116,7 +116,7 @@ func New(s Settings) *Server {
 	if s.Addrs == nil {
 		s.Addrs = machineAddrs
 	}
-	server := &Server{settings: s, started: s.Now(), known: Facts{Eligible: true}, unbound: make(map[string]string)}
+	server := &Server{settings: s, started: s.Now(), unbound: make(map[string]string)}
 	server.looked, server.open = server.started, server.started
 	server.SetPeriods(s.MinGap, s.Period)
 	server.metrics = newMetrics(server)
@@ -131,12 +131,12 @@ func (s *Server) SetPeriods(minGap, period time.Duration) {
 	s.known.Allowed, s.known.Shown = 2*period, shownAfter+max(0, minGap-time.Second)
 }
 
-// SetEligible says whether load balancers may choose this node. They may until
-// it is called.
-func (s *Server) SetEligible(eligible bool) {
+// SetNode says whether the Node is about to be removed, or does not exist. In both cases load balancers
+// must not choose this node.
+func (s *Server) SetNode(leaving, nameless bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known.Eligible = eligible
+	s.known.Leaving, s.known.Nameless = leaving, nameless
 }
 
 // Assess returns how the node is now.

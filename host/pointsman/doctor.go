@@ -15,6 +15,7 @@ import (
 
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/doctor"
+	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/watch"
 )
 
@@ -62,7 +63,11 @@ func examine(ctx context.Context, c *cobra.Command) (all []doctor.Finding) {
 		all = doctor.New("host", doctor.OK, "", "process %d, mode %s", status.Host.PID, status.Mode)
 	}
 	for _, w := range status.Warnings { // a kernel feature that a dataplane lacks is one
-		all = append(all, doctor.New("host", doctor.Warn, w.Try, "%s: %s", w.Code, w.Text)...)
+		result := doctor.Warn
+		if w.Code == health.NoNode { // Services under the Local policy are not served
+			result = doctor.Fail
+		}
+		all = append(all, doctor.New("host", result, w.Try, "%s: %s", w.Code, w.Text)...)
 	}
 	for _, note := range status.Dataplane.Notes { // such as a FORWARD chain that drops
 		all = append(all, doctor.New("dataplane", doctor.Warn, "", "%s", note)...)

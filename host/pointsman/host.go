@@ -211,7 +211,7 @@ func (h *host) openCluster(k config.Kubernetes) error {
 		return err
 	}
 	node, notice := nodeName(h.settings, h.machine), noticed(h.reports)
-	cluster := watch.Kubernetes(client, h.tracker, watch.KubeSettings{NodeName: node, Eligible: h.servers.SetEligible, Report: notice})
+	cluster := watch.Kubernetes(client, h.tracker, watch.KubeSettings{NodeName: node, Eligible: h.eligible, Report: notice})
 	h.source, h.faults, h.fault = cluster.Run, func() []watch.Fault { return nil }, cluster.Fault
 	h.written = watch.NewEvents(client, node, notice)
 	h.from, h.pods = "kubernetes", cluster.Pods

@@ -5,6 +5,7 @@ package watch
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,8 +28,8 @@ const NodeUnknown = "NodeUnknown"
 
 // KubeSettings are how a Kubernetes source goes about it.
 type KubeSettings struct {
-	NodeName string     // whose Node object is followed
-	Eligible func(bool) // called for each Node: whether load balancers may choose it
+	NodeName string            // whose Node object is followed
+	Eligible func(Eligibility) // called for each Node, and when there is none: whether load balancers may choose it
 	Report   func(track.Notice)
 }
 
@@ -142,8 +143,9 @@ func (k *KubeSource) nodes() *store {
 			k.tracker.SetNode(node)
 			k.settings.Eligible(eligible(node))
 		},
-		func(key track.Key) { k.tracker.DeleteNode(key.Name) })
+		func(key track.Key) { k.tracker.DeleteNode(key.Name); k.settings.Eligible(NoNode) })
 	h.none = func() {
+		k.settings.Eligible(NoNode)
 		k.settings.Report(track.Notice{Warning: true, Reason: NodeUnknown, Object: k.settings.NodeName, Message: fmt.Sprintf(
 			"there is no Node %q, so no endpoint counts as local: if the node has another name in Kubernetes, set hostnameOverride to it", k.settings.NodeName)})
 	}
@@ -153,14 +155,22 @@ func (k *KubeSource) nodes() *store {
 // autoscalerTaint says that a node is about to be removed.
 const autoscalerTaint = "ToBeDeletedByClusterAutoscaler"
 
-// eligible reports whether load balancers may send new connections to node.
-func eligible(node *corev1.Node) bool {
-	for _, taint := range node.Spec.Taints {
-		if taint.Key == autoscalerTaint {
-			return false
-		}
+// Eligibility says whether load balancers may send new connections to this node.
+type Eligibility uint8
+
+// The eligibilities.
+const (
+	Eligible Eligibility = iota
+	Leaving              // the Node is about to be removed
+	NoNode               // there is no Node object of this name
+)
+
+func eligible(node *corev1.Node) Eligibility {
+	tainted := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == autoscalerTaint })
+	if tainted || !node.DeletionTimestamp.IsZero() {
+		return Leaving
 	}
-	return node.DeletionTimestamp.IsZero()
+	return Eligible
 }
 
 // A store passes on what a reflector hears of one kind. It stands where an informer

@@ -64,7 +64,7 @@ type kubeHarness struct {
 
 	mu       sync.Mutex
 	notices  []track.Notice
-	eligible []bool
+	eligible []Eligibility
 }
 
 // hear runs a source against client until the test ends.
@@ -91,7 +91,7 @@ func (h *kubeHarness) report(n track.Notice) {
 	h.notices = append(h.notices, n)
 }
 
-func (h *kubeHarness) eligibility(ok bool) {
+func (h *kubeHarness) eligibility(ok Eligibility) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.eligible = append(h.eligible, ok)
@@ -172,7 +172,7 @@ func TestKubeFollows(t *testing.T) {
 	h.until("the autoscaler's taint", func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return slices.Equal(h.eligible, []bool{true, false})
+		return slices.Equal(h.eligible, []Eligibility{Eligible, Leaving})
 	})
 
 	if err := client.CoreV1().Services("ns1").Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
@@ -233,6 +233,11 @@ func TestKubeNoNode(t *testing.T) {
 	if got := h.reasons(); !slices.Equal(got, []string{NodeUnknown}) {
 		t.Errorf("told of %v, want NodeUnknown", got)
 	}
+	h.until("load balancers to leave the node out", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return slices.Equal(h.eligible, []Eligibility{NoNode})
+	})
 }
 
 // TestKubeAsks is what the API server is asked for: only what is ours, and of the

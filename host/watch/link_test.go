@@ -150,15 +150,15 @@ func TestEligible(t *testing.T) {
 	for _, test := range []struct {
 		what string
 		node *corev1.Node
-		want bool
+		want Eligibility
 	}{
-		{"as usual", node(func(*corev1.Node) {}), true},
-		{"cordoned", node(func(n *corev1.Node) { n.Spec.Unschedulable = true }), true},
-		{"another's taint", node(func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "other"}} }), true},
+		{"as usual", node(func(*corev1.Node) {}), Eligible},
+		{"cordoned", node(func(n *corev1.Node) { n.Spec.Unschedulable = true }), Eligible},
+		{"another's taint", node(func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "other"}} }), Eligible},
 		{"the autoscaler's", node(func(n *corev1.Node) {
 			n.Spec.Taints = []corev1.Taint{{Key: "other"}, {Key: "ToBeDeletedByClusterAutoscaler"}}
-		}), false},
-		{"being deleted", node(func(n *corev1.Node) { n.DeletionTimestamp = new(metav1.Now()) }), false},
+		}), Leaving},
+		{"being deleted", node(func(n *corev1.Node) { n.DeletionTimestamp = new(metav1.Now()) }), Leaving},
 	} {
 		if got := eligible(test.node); got != test.want {
 			t.Errorf("%s: %v", test.what, got)

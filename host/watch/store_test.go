@@ -29,7 +29,7 @@ func TestKubeTrims(t *testing.T) {
 	if err := client.Tracker().Add(svc); err != nil {
 		t.Fatal(err)
 	}
-	k := Kubernetes(clientOf(client), track.New(nil), KubeSettings{NodeName: "n1", Eligible: func(bool) {}, Report: func(track.Notice) {}})
+	k := Kubernetes(clientOf(client), track.New(nil), KubeSettings{NodeName: "n1", Eligible: func(Eligibility) {}, Report: func(track.Notice) {}})
 	seen := make(chan *corev1.Service, 1)
 	h := newStore("Services", func(o any) { seen <- o.(*corev1.Service) }, func(track.Key) {})
 	k.first = make(chan struct{}, 1)
