@@ -120,6 +120,7 @@ type link struct {
 	fault string     // empty: it answers
 	since time.Time  // of the fault
 	said  time.Time
+	put   time.Time // since when the server puts us off; zero: it does not
 }
 
 // now returns why the server does not answer now; empty: it answers.
@@ -146,13 +147,30 @@ func (l *link) spared(ctx context.Context, err error) bool {
 
 // note notes how a request went: it returns err.
 func (l *link) note(ctx context.Context, err error) error {
-	if ctx.Err() != nil || isRoutine(err) {
+	if ctx.Err() != nil || l.putOff(err, time.Now()) {
 		return err
 	}
 	if notice, say := l.noticeOf(err, time.Now()); say {
 		l.report(notice)
 	}
 	return err
+}
+
+// longPutOff is how long a server may put us off until that is a fault.
+const longPutOff = 30 * time.Second
+
+// putOff reports whether err is one with which the server puts us off, and it has done so for less than
+// longPutOff since a request last succeeded.
+func (l *link) putOff(err error, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err == nil:
+		l.put = time.Time{}
+	case l.put.IsZero():
+		l.put = now
+	}
+	return isRoutine(err) && now.Sub(l.put) < longPutOff
 }
 
 // isRoutine reports whether err belongs to the ordinary course of a watch: one that is

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -75,6 +76,37 @@ func TestLinkIgnores(t *testing.T) {
 	if l.now() != "" {
 		t.Errorf("took %q for a fault", l.now())
 	}
+}
+
+// TestPutOffForLong takes a server that only puts the host off for one that does not answer, until a
+// request succeeds.
+func TestPutOffForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, err := range []error{
+			apierrors.NewTooManyRequests("later", 1), apierrors.NewResourceExpired("too old resource version"),
+			apierrors.NewTimeoutError("Too large resource version: 9, current: 3", 1),
+		} {
+			var said []track.Notice
+			l := &link{kind: "Services", report: func(n track.Notice) { said = append(said, n) }}
+			for range 29 {
+				l.note(t.Context(), err)
+				time.Sleep(time.Second)
+			}
+			if l.now() != "" {
+				t.Errorf("%v: a fault after 29 s", err)
+			}
+			time.Sleep(time.Second)
+			l.note(t.Context(), err)
+			if l.now() == "" || len(said) != 1 || said[0].Reason != SourceUnreachable {
+				t.Errorf("%v: no fault after 30 s: %+v", err, said)
+			}
+			l.note(t.Context(), nil)
+			l.note(t.Context(), err)
+			if l.now() != "" {
+				t.Errorf("%v: a fault after a request that succeeded: %q", err, l.now())
+			}
+		}
+	})
 }
 
 // TestConnect says what is wrong with how the server is to be reached.
