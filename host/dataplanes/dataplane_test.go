@@ -130,18 +130,6 @@ func limited(t *testing.T, succeeds bool) (context.Context, context.CancelFunc) 
 	return context.WithTimeout(t.Context(), 60*time.Millisecond)
 }
 
-// TestSetRole: the dataplane that is to serve must have a process; the one that leaves gets its role later.
-func TestSetRole(t *testing.T) {
-	for role, want := range map[sdk.Role]bool{sdk.Active: false, sdk.Standby: true, sdk.Draining: true, sdk.Yielded: true} {
-		p := idle("m")
-		ctx, cancel := limited(t, want)
-		if err := (swapSide{p}).SetRole(ctx, role); (err == nil) != want || p.want != role {
-			t.Errorf("%s: %v, and the next process gets %s", role, err, p.want)
-		}
-		cancel()
-	}
-}
-
 // TestFlows: it is not known what a process has begun before it is in session, and one that
 // is gone has begun nothing.
 func TestFlows(t *testing.T) {
@@ -154,23 +142,6 @@ func TestFlows(t *testing.T) {
 	p.process.supervisor.Run(ctx) // there is no such program
 	if n, err := (swapSide{p}).Flows(t.Context()); n != 0 || err != nil {
 		t.Errorf("once it has ended it has %d, %v", n, err)
-	}
-}
-
-// TestNote writes down what serves, and nothing else.
-func TestNote(t *testing.T) {
-	main, other := idle("iptables"), idle("userspace")
-	main.slot = "b"
-	store, _ := intent.Open(t.TempDir(), "iptables")
-	set := newSet(Settings{Reports: main.reports}, store, main)
-	for _, c := range []struct {
-		p    *dataplane
-		want intent.Saved
-	}{{other, intent.Saved{}}, {main, intent.Saved{Serving: "iptables", Slot: "b"}}} {
-		set.note(c.p)
-		if got := store.Intent(); got.Serving != c.want.Serving || got.Slot != c.want.Slot {
-			t.Errorf("after %s: %+v is noted", c.p.name, got.Saved)
-		}
 	}
 }
 
@@ -275,41 +246,5 @@ func TestNotSet(t *testing.T) {
 	const want = "/sys/x stays as it is, and was to be 7: read-only file system; set it on the machine itself"
 	if len(got) != 1 || !got[0].Warning || got[0].Reason != report.ParameterNotSet || got[0].Message != want {
 		t.Errorf("reported %+v", got)
-	}
-}
-
-// TestUntil wakes with the change it waits for, and says what it waited for in vain, and why.
-func TestUntil(t *testing.T) {
-	p := idle("m")
-	go func() {
-		p.mu.Lock()
-		p.served = true
-		p.mu.Unlock()
-		p.notify()
-	}()
-	began := time.Now()
-	if err := (swapSide{p}).Serving(t.Context()); err != nil || time.Since(began) > time.Minute {
-		t.Errorf("after %s: %v", time.Since(began), err)
-	}
-	p.followed.failure = "no room"
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	if err := p.until(ctx, "dances", func() bool { return false }); err == nil || !strings.Contains(err.Error(), "wait until m dances") || !strings.Contains(err.Error(), "no room") {
-		t.Errorf("in vain: %v", err)
-	}
-}
-
-// TestNotifier loses no change that comes between a look and a wait.
-func TestNotifier(t *testing.T) {
-	var s notifier
-	s.notify() // nothing waits
-	first, second := s.wait(), s.wait()
-	s.notify()
-	<-first
-	<-second
-	select {
-	case <-s.wait():
-		t.Error("there was no change since")
-	default:
 	}
 }

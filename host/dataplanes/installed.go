@@ -64,21 +64,6 @@ func (in installed) found(mode string) supervise.Found {
 	return supervise.Found{Name: mode, Err: fmt.Errorf("%s runs by itself, and its binary is not here", mode)}
 }
 
-// preflight returns what a mode's plugin says of this node. What it does not say is nothing, or
-// noted where it is not for this host to ask: it is asked once more as the change begins.
-func (in installed) preflight(ctx context.Context, mode string) admin.Check {
-	c, err := in.check(ctx, mode)
-	switch {
-	case errors.Is(err, errByItself):
-		c.Notes = []string{fmt.Sprintf("what %s says of this node is not known before the swap: %v; by hand: %s%s check", mode, err, supervise.Prefix, mode)}
-	case errors.Is(err, errNoAnswer):
-	case err != nil:
-		c.Why = oneLine(err.Error())
-	}
-	c.Why = oneLine(c.Why)
-	return c
-}
-
 var errByItself = errors.New("it runs by itself, and is not asked before it is connected to")
 
 // check asks a mode's plugin whether this node can run it.

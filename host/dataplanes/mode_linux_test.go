@@ -96,30 +96,6 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestCleared waits for a swap that only clears away, and for nothing else.
-func TestCleared(t *testing.T) {
-	began := time.Now()
-	underWay(t, "draining").cleared()
-	if took := time.Since(began); took > clearedSoon/2 {
-		t.Errorf("it waited %s for one that drains", took)
-	}
-	set := newFormerHost(t).next()
-	set.runner.Resume(swap.Machine{Stage: swap.Clearing}, swapSide{set.main}, nil)
-	done := make(chan struct{})
-	go func() { // ends with the swap
-		set.cleared()
-		close(done)
-	}()
-	select {
-	case <-done:
-		t.Error("it did not wait for one that clears away")
-	case <-time.After(50 * time.Millisecond):
-	}
-	set.runner.Resume(swap.Machine{}, swapSide{set.main}, nil)
-	set.changes.notify()
-	<-done
-}
-
 // TestPlugins lists those in use as they do, and those that are only there.
 func TestPlugins(t *testing.T) {
 	set := newFormerHost(t).next()

@@ -5,7 +5,6 @@ package dataplanes
 import (
 	"context"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -96,34 +95,6 @@ func expired(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestSessionsFollow each other: a process that is killed is followed by one that is told the
-// same role, and everything.
-func TestSessionsFollow(t *testing.T) {
-	t.Parallel()
-	p, _ := modelDataplane(t)
-	member := swapSide{p}
-	await(t, func(ctx context.Context) error { return member.SetRole(ctx, sdk.Active) })
-	await(t, member.Serving)
-	first := p.remote()
-	pid := first.Hello().PID
-	process, err := os.FindProcess(pid)
-	if err == nil {
-		err = process.Kill()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	await(t, func(ctx context.Context) error {
-		return p.until(ctx, "has another process", func() bool {
-			return p.session != nil && p.session.remote != first && p.session.is(sdk.Active)
-		})
-	})
-	await(t, member.Serving)
-	if now := p.remote().Hello().PID; now == pid {
-		t.Errorf("process %d is in session still", now)
-	}
-}
-
 // TestRefillMakesAFullStale: a Full that was handed out before everything was asked for again does
 // not make the session full, whichever of its acknowledgements comes first. A swap would take the
 // dataplane for filled, and find that it has confirmed nothing.
@@ -157,21 +128,5 @@ func TestRefillMakesAFullStale(t *testing.T) {
 				t.Error("it was sent everything, and is not taken for filled")
 			}
 		})
-	}
-}
-
-// TestFailedUpdate is reported for as long as it fails.
-func TestFailedUpdate(t *testing.T) {
-	p := idle("m")
-	refused := 0
-	p.hooks.refused = func() { refused++ }
-	s := &session{dataplane: p, ctx: t.Context(), cancel: func(error) {}}
-	s.failed(context.DeadlineExceeded)
-	if sync, _ := p.sync(); refused != 1 || sync.Error != context.DeadlineExceeded.Error() {
-		t.Errorf("refused %d times: %+v", refused, sync)
-	}
-	s.note(feed.Acked{Took: time.Second})
-	if sync, _ := p.sync(); sync.Error != "" || sync.Last.IsZero() || sync.TookMS != 1000 {
-		t.Errorf("and then it went well: %+v", sync)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/phrase"
@@ -110,21 +109,6 @@ func TestFixedOptions(t *testing.T) {
 		}
 		if c.refused && problems[0].Field != "plugins.acme.options.backend" {
 			t.Errorf("%s: it is about %s", name, problems[0].Field)
-		}
-	}
-}
-
-// TestAttempt tries other options once, and again after a while.
-func TestAttempt(t *testing.T) {
-	var a attempt
-	now := time.Now()
-	for i, c := range []struct {
-		options string
-		after   time.Duration
-		due     bool
-	}{{"a", 0, true}, {"a", time.Second, false}, {"b", time.Second, true}, {"a", 2 * time.Second, true}, {"a", time.Minute, false}, {"a", optionsEach + time.Minute, true}} {
-		if got := a.due([]byte(c.options), now.Add(c.after)); got != c.due {
-			t.Errorf("step %d: due is %v", i, got)
 		}
 	}
 }

@@ -3,7 +3,6 @@
 package intent
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -15,8 +14,6 @@ var (
 	began       = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	toUserspace = swap.Plan{From: "iptables", To: "userspace", Why: "pointsman mode swap", Drain: time.Minute}
 )
-
-func all(string) bool { return true }
 
 // TestBegins decides with which mode a host begins, and to which it goes.
 func TestBegins(t *testing.T) {
@@ -202,59 +199,5 @@ func TestLeft(t *testing.T) {
 	}
 	if cleaned := i.Ended(swap.Outcome{Plan: swap.Plan{From: "a", To: "b", Leftover: true}, At: began, Stays: "b"}, "b", "", began); len(cleaned.Left) != 0 {
 		t.Errorf("it was cleaned up: %+v", cleaned)
-	}
-}
-
-// TestEveryStageLeadsOn records every stage of a change, each way it can end, and has the
-// next host begin with the mode whose rules lead packets at that stage.
-func TestEveryStageLeadsOn(t *testing.T) {
-	for stage := swap.Preflight; stage <= swap.Returning; stage++ {
-		for _, back := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, back: %t", stage, back), func(t *testing.T) {
-				m := swap.Machine{Stage: stage, Plan: toUserspace, Began: began, Back: back}
-				serves := "iptables"
-				if stage == swap.Draining || stage == swap.Clearing {
-					serves = "userspace"
-				}
-				dir := t.TempDir()
-				s, _ := Open(dir, "iptables")
-				err := s.Change(func(i Intent) Intent { return i.Serves(serves, "").Record(m) })
-				next, errs := Open(dir, "iptables")
-				i := next.Intent()
-				if err != nil || len(errs) > 0 || i.Begins(all).Mode != serves || i.UnderWay() != m || len(i.Left) > 0 {
-					t.Errorf("the next host begins with %s, %+v; %v, %v", i.Begins(all).Mode, i.Saved, err, errs)
-				}
-			})
-		}
-	}
-}
-
-// TestStands has a mode be gone to when nothing is in the way, and not before.
-func TestStands(t *testing.T) {
-	const a, b, c = "iptables", "userspace", "ipvs"
-	plan := swap.Plan{From: a, To: b}
-	for _, w := range []struct {
-		stage       swap.Stage
-		undo        string
-		serves      string
-		mode        string
-		there, free bool
-	}{
-		{swap.Idle, "", a, a, true, true},
-		{swap.Idle, "", a, b, false, true},
-		{swap.Staging, "", a, a, false, false}, // b will serve, if all goes well
-		{swap.Staging, "", a, b, false, false},
-		{swap.Returning, "", a, a, false, false},
-		{swap.Draining, "", a, b, true, false}, // the host does not speak of b yet
-		{swap.Draining, "", b, a, false, true}, // it is there still, and can be had back
-		{swap.Draining, "", b, c, false, false},
-		{swap.Draining, "it failed", b, a, false, false},
-		{swap.Clearing, "", b, a, false, false},
-		{swap.Clearing, "", b, b, true, false},
-	} {
-		there, free := stands(swap.Machine{Stage: w.stage, Plan: plan, Undo: w.undo}, w.serves, w.mode)
-		if there != w.there || free != w.free {
-			t.Errorf("%s of %s while %s serves, to %s: there %t, free %t", w.stage, plan, w.serves, w.mode, there, free)
-		}
 	}
 }

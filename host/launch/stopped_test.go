@@ -131,20 +131,6 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// A process that only has the pid of the plugin is not touched.
-func TestEndSparesAnotherProcess(t *testing.T) {
-	r := launched(t, "serve")
-	h := r.Handle()
-	h.Start--
-	h.Dir = ""
-	if err := End(soon(t), h); err != nil {
-		t.Error(err)
-	}
-	if _, err := r.Vitals(soon(t)); err != nil {
-		t.Errorf("the other process after End: %v", err)
-	}
-}
-
 // A zombie has ended, though its pid still takes signals: where the host is the
 // first process of a container, nobody else reaps what a former host left.
 func TestAZombieHasEnded(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -183,61 +182,6 @@ func TestLeftBehindAgain(t *testing.T) {
 	}
 	y.run()
 	y.until("serving on", func(s Status) bool { return s.State == Serving && s.PID == left.PID })
-}
-
-// An event of a process that is not the present one means nothing.
-func TestHeardTooLate(t *testing.T) {
-	y := newHarness(t, "serve")
-	y.run()
-	first := y.untilServing()
-	for range cap(y.host.events) + 4 { // the last is taken when some have been heard
-		y.host.events <- event{process: 7, Event: Event{Kind: Exited, Why: "another one's end"}}
-	}
-	if s := y.untilServing(); s.PID != first.PID || s.Restarts != 0 {
-		t.Errorf("process %d serves, not %d, after %d restarts", s.PID, first.PID, s.Restarts)
-	}
-}
-
-// A process that is up when it is no longer waited for is ended.
-func TestComesTooLate(t *testing.T) {
-	y := newHarness(t, "serve")
-	came, err := y.plugin.launch(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &loop{Supervisor: New(y.plugin, quiet()), now: time.Now, machine: Machine{State: Waiting, Launches: 1, Next: time.Now().Add(time.Hour)}}
-	l.step(t.Context(), event{process: 1, came: came, Event: Event{Kind: Launched}})
-	wantGone(t, came.remote.Hello().PID)
-	if l.live != nil {
-		t.Error("it is in session")
-	}
-}
-
-// A pid that has become another process's is left alone.
-func TestAStrangersPIDIsLeftAlone(t *testing.T) {
-	stranger := exec.CommandContext(t.Context(), "cat")
-	input, err := stranger.StdinPipe() // it ends when this closes
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stranger.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { input.Close(); _ = stranger.Wait() }()
-	pid := stranger.Process.Pid
-	y := newHarness(t, "serve")
-	if err := os.MkdirAll(y.plugin.StateDir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	note := fmt.Sprintf(`{"network":"unix","address":"/nowhere","pid":%d,"start":1,"nonce":"n"}`, pid)
-	if err := os.WriteFile(handleFile(y.plugin.StateDir, ""), []byte(note), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	y.run()
-	y.untilServing()
-	if _, err := launch.StartTime(pid); err != nil {
-		t.Errorf("the stranger is gone: %v", err)
-	}
 }
 
 // A plugin that something else keeps running is found when it comes, and again when

@@ -17,7 +17,6 @@ type calls struct {
 	lines []string
 	moved chan Machine
 	bad   string // what fails, such as "prove"
-	late  bool   // in Standby nothing is laid yet
 	flows []int  // left at each look; -1: it is not known; then none
 	when  string // something is noted,
 	then  func() // this is done
@@ -79,7 +78,7 @@ func (f *fake) SetRole(_ context.Context, r sdk.Role) error {
 
 func (f *fake) Verify(context.Context) (bool, error) { return true, f.note("verify " + f.name) }
 
-func (f *fake) ReadyInStandby() bool { return !f.late }
+func (f *fake) ReadyInStandby() bool { return true }
 
 func (f *fake) ExportAffinity(context.Context) ([]sdk.AffinityEntry, error) {
 	return make([]sdk.AffinityEntry, 1), nil

@@ -4,9 +4,6 @@ package swap
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,43 +39,6 @@ func run(t *testing.T, b *calls, begin func(*Runner)) Outcome {
 		case <-deadline:
 			t.Fatalf("it does not end:\n%s", b.text())
 		}
-	}
-}
-
-func TestRunnerSwaps(t *testing.T) {
-	t.Parallel()
-	for name, late := range map[string]bool{"laid in Standby": false, "laid when it is active": true} {
-		t.Run(name, func(t *testing.T) { t.Parallel(); runnerSwaps(t, late) })
-	}
-}
-
-func runnerSwaps(t *testing.T, late bool) {
-	b := newCalls("")
-	b.late = late
-	o := run(t, b, func(r *Runner) {
-		if err := r.Ask(toUserspace); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Ask(toUserspace); !errors.Is(err, ErrBusy) {
-			t.Errorf("asked twice: %v", err)
-		}
-	})
-	if !o.OK() {
-		t.Errorf("ended with %+v", o)
-	}
-	want := []string{
-		"open userspace", "fill userspace", "check", "verify userspace",
-		"freeze", "hold userspace", "hold iptables", "seed userspace",
-		"userspace active", "iptables draining", "release userspace", "release iptables", "thaw",
-		"prove", "serves userspace", "await userspace", "iptables draining", "await userspace", "clear iptables", "stop iptables",
-	}
-	if late { // what was seen in Standby says nothing of now
-		want = slices.Insert(want, slices.Index(want, "prove")+1, "verify userspace")
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if got := b.lines[:min(len(want), len(b.lines))]; !slices.Equal(got, want) {
-		t.Errorf("did\n%s\nwant\n%s", strings.Join(b.lines, "\n"), strings.Join(want, "\n"))
 	}
 }
 
@@ -124,58 +84,6 @@ func TestRunnerEnds(t *testing.T) {
 	r.Run(ctx)
 	if did := b.text(); !strings.Contains(did, "freeze") || !strings.Contains(did, "release userspace") || !strings.Contains(did, "thaw") {
 		t.Errorf("ended, and let go of nothing:\n%s", did)
-	}
-}
-
-// TestRunnerRetires what an earlier swap left, beside the one that serves.
-func TestRunnerRetires(t *testing.T) {
-	t.Parallel()
-	for bad, want := range map[string]string{
-		"":      "prove\nserves iptables\nawait iptables\nipvs draining\nawait iptables\nclear ipvs\nstop ipvs\nstop ipvs\nserves iptables",
-		"prove": "prove\nstop ipvs\nserves iptables",
-	} {
-		b := newCalls(bad)
-		o := run(t, b, func(r *Runner) {
-			if err := r.Retire(Plan{From: "ipvs", To: "iptables", Leftover: true, Drain: time.Minute}, &fake{b, "ipvs"}); err != nil {
-				t.Fatal(err)
-			}
-		})
-		if remains := map[string]string{"prove": "ipvs"}[bad]; b.text() != want || o.Remains != remains || o.Stays != "iptables" {
-			t.Errorf("%q fails: ended with %+v, after\n%s", bad, o, b.text())
-		}
-	}
-}
-
-// TestRunnerSameMode has a new binary take over, and looks at what it made of it.
-func TestRunnerSameMode(t *testing.T) {
-	t.Parallel()
-	for overlap, want := range map[bool]string{
-		false: "iptables yielded\nm active\nrelease",
-		true:  "m active\niptables yielded\nm active\n",
-	} {
-		b := newCalls("")
-		o := run(t, b, func(r *Runner) {
-			if err := r.Ask(Plan{From: "m", To: "m", Same: true, Overlap: overlap, Drain: time.Minute}); err != nil {
-				t.Fatal(err)
-			}
-		})
-		did := b.text()
-		if !o.OK() || !strings.Contains(did, want) || !strings.Contains(did, "prove\nverify m\n") || strings.Contains(did, "clear") {
-			t.Errorf("overlap %t: ended with %+v, after\n%s", overlap, o, did)
-		}
-	}
-}
-
-// TestRunnerSameModeUndone: that the former process stays is said by more than its mode.
-func TestRunnerSameModeUndone(t *testing.T) {
-	t.Parallel()
-	o := run(t, newCalls("prove"), func(r *Runner) {
-		if err := r.Ask(Plan{From: "m", To: "m", Same: true, Drain: time.Minute}); err != nil {
-			t.Fatal(err)
-		}
-	})
-	if o.Err == "" || o.Stays != "m" || !o.Undone {
-		t.Errorf("ended with %+v", o)
 	}
 }
 
@@ -285,74 +193,5 @@ func TestRunnerReverses(t *testing.T) {
 	}
 	if !first.OK() || first.Plan.To != "userspace" {
 		t.Errorf("the swap before ended with %+v", first)
-	}
-}
-
-// TestRunnerIsAskedTooLate for the one that drains: by the time it hears of it, that one is
-// being cleared away. It swaps when it is asked again, all the same.
-func TestRunnerIsAskedTooLate(t *testing.T) {
-	t.Parallel()
-	b := newCalls("")
-	r := New(b, &fake{b, "iptables"})
-	r.Resume(Machine{Stage: Draining, Plan: toUserspace}, &fake{b, "userspace"}, &fake{b, "iptables"})
-	if err := r.Ask(toUserspace.back()); err != nil {
-		t.Fatal(err)
-	}
-	asked := <-r.events
-	r.machine.Stage = Clearing // as if the drain had ended just then
-	r.events <- asked
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { // ends with ctx
-		defer close(ended)
-		r.Run(ctx)
-	}()
-	defer func() { cancel(); <-ended }()
-	eventually.Succeeds(t, "the runner takes it, when it is asked again", func() error {
-		err := r.Ask(toUserspace.back())
-		if err != nil {
-			err = fmt.Errorf("%w, after\n%s", err, b.text())
-		}
-		return err
-	})
-}
-
-// TestRunnerIsAskedWhileItHasMuchToDo says so, and is not taken for asked.
-func TestRunnerIsAskedWhileItHasMuchToDo(t *testing.T) {
-	t.Parallel()
-	b := newCalls("")
-	r := New(b, &fake{b, "iptables"})
-	for range cap(r.events) {
-		r.Reset("someone is impatient")
-	}
-	if err := r.Ask(toUserspace); !errors.Is(err, ErrBusy) {
-		t.Errorf("asked of a runner that cannot hear: %v", err)
-	}
-	<-r.events
-	if err := r.Ask(toUserspace); err != nil {
-		t.Errorf("asked of one that can: %v", err)
-	}
-	if err := r.Ask(toUserspace.back()); !errors.Is(err, ErrBusy) || !strings.HasSuffix(err.Error(), ": iptables → userspace, about to begin") {
-		t.Errorf("asked again before it began: %v", err)
-	}
-}
-
-// TestRunnerResumes finds a swap that was under way.
-func TestRunnerResumes(t *testing.T) {
-	t.Parallel()
-	for want, m := range map[string]Machine{
-		"iptables active": {Stage: Proving, Plan: toUserspace},
-		"clear iptables":  {Stage: Draining, Plan: toUserspace},
-		"clear userspace": {Stage: Staging, Plan: toUserspace},
-		"userspace draining\nawait iptables\nclear userspace": {Stage: Draining, Plan: toUserspace.back(), Back: true, Undo: "no luck"},
-	} {
-		b := newCalls("")
-		o := run(t, b, func(r *Runner) {
-			keeps, leaves := m.Parties()
-			r.Resume(m, &fake{b, keeps.Mode}, &fake{b, leaves.Mode})
-		})
-		if !strings.Contains(b.text(), want) || o.OK() != (want == "clear iptables") {
-			t.Errorf("%s: ended with %+v, without %q:\n%s", m.Stage, o, want, b.text())
-		}
 	}
 }
