@@ -57,27 +57,3 @@ func TestApplyCostsTheSameInMany(t *testing.T) {
 		t.Errorf("one Service changes: %v allocations in a State of 100, %v in one of 10,000", few, lots)
 	}
 }
-
-func BenchmarkApplyOne(b *testing.B) {
-	for _, n := range []int{100, 10_000} {
-		b.Run(fmt.Sprintf("services=%d", n), func(b *testing.B) {
-			change := turning(b, n)
-			b.ReportAllocs()
-			for b.Loop() {
-				change()
-			}
-		})
-	}
-}
-
-func BenchmarkApplyFull10kx10(b *testing.B) {
-	u := many(10_000)
-	b.ReportAllocs()
-	for b.Loop() {
-		var s State
-		if _, err := s.Apply(u); err != nil {
-			b.Fatal(err)
-		}
-		s.Confirm()
-	}
-}

@@ -128,34 +128,3 @@ func TestAnswersHaveDeadlines(t *testing.T) {
 		t.Errorf("%d answers of 2 had a deadline", timed)
 	}
 }
-
-// A clocked answer notes when the first of it was written.
-type clocked struct {
-	http.ResponseWriter
-	counter
-	begun time.Time
-}
-
-func (c *clocked) Write(text []byte) (int, error) {
-	if c.begun.IsZero() {
-		c.begun = time.Now()
-	}
-	return c.counter.Write(text)
-}
-
-// BenchmarkServiceList answers with 10,000 Services of ten endpoints each.
-func BenchmarkServiceList(b *testing.B) {
-	services := manyServices(10_000).Items
-	h := handler(Backend{Services: func() ([]Service, string) { return services, "" }})
-	var first time.Duration
-	size := 0
-	b.ReportAllocs()
-	for b.Loop() {
-		c, asked := &clocked{ResponseWriter: httptest.NewRecorder()}, time.Now()
-		h.ServeHTTP(c, httptest.NewRequest(http.MethodGet, "http://pointsman/v1/services", nil))
-		first += c.begun.Sub(asked)
-		size = c.all
-	}
-	b.ReportMetric(first.Seconds()*1000/float64(b.N), "ms-to-first-byte")
-	b.ReportMetric(float64(size), "bytes")
-}

@@ -331,3 +331,8 @@ func TestWithTracker(t *testing.T) {
 		t.Errorf("ended with %v", err)
 	}
 }
+
+// A ready dataplane follows every update at once.
+type ready struct{}
+
+func (ready) Sync(context.Context, sdk.Update) (sdk.Result, error) { return sdk.Result{}, nil }

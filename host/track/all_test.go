@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 )
 
 // TestAllHoldsNoChange: the tracker is free while a caller has a Service, and one that is gone when it would be
@@ -60,35 +59,4 @@ func textOrder(a, b Key) int {
 		return 1
 	}
 	return 0
-}
-
-// BenchmarkChangesBesideLists is the change of one endpoint in 10,000 Services of ten, until a dataplane has confirmed
-// it, while lists of all Services are made one after the other: half of the changes, and the longest; and how long a list takes.
-func BenchmarkChangesBesideLists(b *testing.B) {
-	tracker, change := turningIn(b, 10_000)
-	stop, lists := make(chan struct{}), make(chan time.Duration)
-	go func() { // until stop is closed
-		n, began := 0, time.Now()
-		for {
-			select {
-			case <-stop:
-				lists <- time.Since(began) / time.Duration(max(n, 1))
-				return
-			default:
-				tracker.Services()
-				n++
-			}
-		}
-	}()
-	var took []time.Duration
-	for b.Loop() {
-		began := time.Now()
-		change()
-		took = append(took, time.Since(began))
-	}
-	close(stop)
-	b.ReportMetric((<-lists).Seconds()*1000, "ms/list")
-	b.ReportMetric(float64(median(took))/1000, "µs/p50")
-	b.ReportMetric(took[len(took)-1].Seconds()*1000, "ms/longest")
-	b.ReportMetric(0, "ns/op")
 }

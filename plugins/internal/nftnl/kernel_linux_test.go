@@ -322,19 +322,3 @@ func TestKernelListsWhatNftCannotWrite(t *testing.T) {
 		t.Errorf("they are not read back: %v", err)
 	}
 }
-
-// BenchmarkKernelOneElement is one change of one element: what a changed endpoint costs.
-func BenchmarkKernelOneElement(b *testing.B) {
-	c := dial(b)
-	writeSamples(b, c)
-	data := [2]string{"\x0a\x09\x00\x01\x1f\x90\x00\x00", "\x0a\x09\x00\x02\x1f\x90\x00\x00"}
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		batch := NewBatch(IPv4, "ours", 0)
-		batch.Remove("endpoints", Element{Key: at10 + mark(7)})
-		batch.Add("endpoints", Element{Key: at10 + mark(7), Data: data[i%2]})
-		if err := c.Send(b.Context(), batch); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

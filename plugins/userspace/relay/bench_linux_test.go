@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"io"
 	"net"
-	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -171,15 +170,4 @@ func BenchmarkRelayIdle(b *testing.B) {
 		}
 	}
 	b.ReportMetric(0, "ns/op")
-}
-
-// BenchmarkPick is what it takes to choose an endpoint.
-func BenchmarkPick(b *testing.B) {
-	s := NewService(svc("web", "cluster-ip 10.0.0.1:80", "10.1.0.1:80 10.1.0.2:80 10.1.0.3:80"))
-	value := s.Value()
-	from := netip.MustParseAddr("10.0.0.9")
-	b.ReportAllocs()
-	for b.Loop() {
-		s.pick(value, value.Cluster, from, nil, time.Time{})
-	}
 }
