@@ -239,63 +239,6 @@ func TestKernelSamples(t *testing.T) {
 	})
 }
 
-// TestKernelRounds: how long it took to look for stale UDP flows is reported by family,
-// and only a change of a UDP Service asks for it.
-func TestKernelRounds(t *testing.T) {
-	onKernel(t, func(k kernel) {
-		rounds := func(p *plugin) (n uint64) {
-			for _, h := range p.Report().Histograms {
-				if h.Name == "kubeproxy_conntrack_reconciler_sync_duration_seconds" && h.Labels["ip_family"] == "IPv4" {
-					for _, count := range h.Counts {
-						n += count
-					}
-				}
-			}
-			return n
-		}
-		s := several(2)
-		s.Services[0].Name.Protocol = sdk.UDP
-		p := k.start()
-		k.sync(p, s.Update(1))
-		k.role(p, sdk.Active)
-		for i, want := range []bool{true, false} {
-			svc := s.Services[i]
-			svc.Cluster = append(svc.Cluster, sdk.Endpoint{Addr: answering})
-			before := rounds(p)
-			k.sync(p, sdk.Update{From: uint64(i + 1), To: uint64(i + 2), Set: []sdk.Service{svc}})
-			if after := rounds(p); (after > before) != want {
-				k.Errorf("after a change of %v there are %d rounds, and %d before", svc.Name, after, before)
-			}
-		}
-	})
-}
-
-// What another process cleaned up stays clean, though the writer still watches. It
-// serves again when a host says so.
-func TestKernelStandsDownWhenAnotherCleansUp(t *testing.T) {
-	onKernel(t, func(k kernel) {
-		s := scenario(k.T, "cluster-ip")
-		p := k.start()
-		k.sync(p, s.Update(1))
-		k.role(p, sdk.Active)
-		other := New(k.dir)
-		if _, err := other.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
-			k.Fatal(err)
-		}
-		successor := k.start()
-		k.eventually("the writer stands down", func() bool {
-			result, err := successor.Sync(k.Context(), s.Update(1))
-			return err == nil && len(result.Steps) == 0 // it no longer only plans
-		})
-		k.want(s, sdk.Standby)
-		successor.die()
-
-		k.sync(p, sdk.Update{From: 1, To: 2})
-		k.role(p, sdk.Active)
-		k.want(s, sdk.Active)
-	})
-}
-
 // Where others have many chains only a few are read before ours are taken out. A foreign
 // rule in one of the rest is found all the same, and the chain that it leads to is emptied.
 func TestKernelCleansUpAmongMany(t *testing.T) {

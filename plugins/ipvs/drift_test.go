@@ -95,33 +95,6 @@ func (l *life) auditRules() {
 	}
 }
 
-// What another process cleaned up is not put back by the writer, which lets it write; and
-// is, once a host says again that the writer is to serve.
-func TestStandsDownWhenAnotherCleansUp(t *testing.T) {
-	l := newLife(t)
-	if err := l.full(many(3)); err != nil {
-		t.Fatal(err)
-	}
-	l.role(sdk.Active)
-	before, clean := "", ""
-	l.quiet(func() {
-		before = l.fake.picture()
-		other := newPlugin(l.dir, l.fake.edges())
-		if _, err := other.Cleanup(t.Context(), sdk.Leftovers{}); err != nil {
-			t.Fatal(err)
-		}
-		clean = l.fake.picture()
-	})
-	eventually.True(t, "it stands down", func() bool { return l.plugin.Report().Lock == sdk.LockReleased })
-	if after := l.fake.picture(); after != clean || l.plugin.Report().Repaired != 0 {
-		t.Errorf("cleaned up by another, it wrote:\n%s", after)
-	}
-	l.role(sdk.Active)
-	if after := l.fake.picture(); after != before {
-		t.Errorf("to serve again, there is\n%s\nand was\n%s", after, before)
-	}
-}
-
 // Entries that a set has besides those that were written are counted once, after a repair:
 // what is added later is noticed, also when an update was written since.
 func TestNoticesEachStrangeEntry(t *testing.T) {

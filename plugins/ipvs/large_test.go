@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -62,34 +61,5 @@ func TestTooManyEndpointsAreRefused(t *testing.T) {
 		if after := l.fake.picture(); after != before {
 			t.Errorf("full: %t: the kernel has another\n%s\nthan\n%s", u.Full, after, before)
 		}
-	}
-}
-
-// To find which endpoints of a large Service go costs a time that grows with their number,
-// not with its square.
-func TestManyEndpointsAreComparedInGoodTime(t *testing.T) {
-	l := newLife(t)
-	s := many(1)
-	s.Services[0] = widened(s.Services[0], 11, Ceiling)
-	if err := l.full(s); err != nil {
-		t.Fatal(err)
-	}
-	o := l.plugin.session.families[0].objects
-	at := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: s.Services[0].Frontends[0].Addr}
-	of := func(n int) time.Duration {
-		spec := o.desired[s.Services[0].Name].specs[at]
-		spec.dests = spec.dests[len(spec.dests)-n:]
-		best := time.Hour
-		for range 5 {
-			began := time.Now()
-			for dest := range o.have.services[at].dests {
-				_ = spec.wants(dest)
-			}
-			best = min(best, time.Since(began))
-		}
-		return best
-	}
-	if few, all := of(Ceiling/20), of(Ceiling); all > 8*few {
-		t.Errorf("%d endpoints are compared with %d in %v, and with %d in %v", Ceiling, Ceiling/20, few, Ceiling, all)
 	}
 }

@@ -50,24 +50,6 @@ func TestOneEndpointIsOneRequestPerServer(t *testing.T) {
 	}
 }
 
-// Many entries go in at once.
-func TestALoadIsOneRestore(t *testing.T) {
-	l := newLife(t)
-	if err := l.full(many(500)); err != nil {
-		t.Fatal(err)
-	}
-	l.role(sdk.Active)
-	n := 0
-	for _, r := range l.fake.counted() {
-		if strings.HasPrefix(r, "sets: ") {
-			n++
-		}
-	}
-	if n > 4 { // for each family those of a load, and the addresses when they are bound
-		t.Errorf("500 Services were %d restores of sets", n)
-	}
-}
-
 // A process that starts anew, and hears what is served already, writes nothing.
 func TestARestartWritesNothing(t *testing.T) {
 	l := newLife(t)

@@ -233,3 +233,11 @@ func many(n int) sdktest.Scenario {
 func endpoint(service, i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 180 + byte(i), byte(service >> 8), byte(service)}), 8080)
 }
+
+// quiet does something while nothing asks the kernel.
+func (l *life) quiet(f func()) {
+	l.Helper()
+	if err := l.plugin.Do(l.Context(), func(map[sdk.Name]sdk.Service) error { f(); return nil }); err != nil {
+		l.Fatal(err)
+	}
+}

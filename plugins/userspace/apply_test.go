@@ -52,22 +52,6 @@ func TestInUse(t *testing.T) {
 	}
 }
 
-// TestPlannedOnce: the sockets of an update in which no place is refused are planned once. A
-// plan looks at each place, which counts as progress.
-func TestPlannedOnce(t *testing.T) {
-	const n = 50
-	s := onStage(t)
-	var services []sdk.Service
-	for i := range n {
-		services = append(services, svc(fmt.Sprint("web", i), "cluster-ip "+at(1, uint16(8000+i)), at(2, 8000)))
-	}
-	before := s.Report().Progress
-	s.set(services...)
-	if steps := s.Report().Progress - before; steps > 7*n {
-		t.Errorf("%d steps for %d Services", steps, n)
-	}
-}
-
 // TestNotOurs: an address that no interface has is refused with what to type, in
 // Standby already.
 func TestNotOurs(t *testing.T) {
@@ -217,21 +201,6 @@ func TestOwed(t *testing.T) {
 	other.Close()
 	s.hurry()
 	soon(t, front, back)
-}
-
-// TestGetsOn has what only computes report progress too: with many Services, on a busy
-// node, it takes longer than a call may stand still.
-func TestGetsOn(t *testing.T) {
-	s := onStage(t)
-	with := func(back string) []sdk.Service {
-		return []sdk.Service{svc("a", "cluster-ip "+at(1, 8000), back), svc("b", "cluster-ip "+at(1, 8001), back)}
-	}
-	s.offer(sdk.Update{Set: with(at(2, 8000))})
-	before := s.Report().Progress
-	s.offer(sdk.Update{Set: with(at(3, 8000))}) // there is nothing to open
-	if steps := s.Report().Progress - before; steps < 6 {
-		t.Errorf("2 Services are %d steps", steps)
-	}
 }
 
 // TestNoEndpoint: there is no socket, so callers are refused, over UDP too.

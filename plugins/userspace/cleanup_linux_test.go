@@ -140,31 +140,6 @@ func (k kernel) saved() string {
 	return all.String()
 }
 
-// Where others have many chains only a few are read before ours are taken out. A foreign
-// rule in one of the rest is found all the same, and the chain that it leads to is emptied.
-func TestKernelCleansUpAmongMany(t *testing.T) {
-	onNode(t, func(n node) {
-		n.serve()
-		program := "iptables-" + string(n.kernel.backend)
-		for i := range 51 {
-			n.kernel.run(program, "-t", "nat", "-N", fmt.Sprintf("THEIRS-%d", i))
-		}
-		n.kernel.run(program, "-t", "nat", "-A", "THEIRS-50", "-j", container.Chain)
-		if _, err := n.plugin.Cleanup(n.Context(), sdk.Leftovers{}); err != nil {
-			n.Fatal(err)
-		}
-		var left []string
-		for line := range strings.Lines(n.kernel.run(program, "-t", "nat", "-S")) {
-			if strings.Contains(line, "KUBE-") {
-				left = append(left, strings.TrimSpace(line))
-			}
-		}
-		if want := []string{"-N " + container.Chain, "-A THEIRS-50 -j " + container.Chain}; !slices.Equal(left, want) {
-			n.Errorf("cleaned up, there is %q", left)
-		}
-	})
-}
-
 // TestKernelBackendIsLeft: a process that begins by the other backend of iptables, since the option changed
 // while none ran, removes the rules of the former one: they lead clients to ports where nothing listens.
 func TestKernelBackendIsLeft(t *testing.T) {

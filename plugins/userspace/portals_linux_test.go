@@ -191,37 +191,6 @@ func TestKernelOnlyByRules(t *testing.T) {
 	})
 }
 
-// TestKernelRounds: how long it took to look for stale UDP flows is reported by family, and
-// only a change of a UDP Service asks for it.
-func TestKernelRounds(t *testing.T) {
-	onNode(t, func(n node) {
-		rounds := func() (count uint64) {
-			for _, h := range n.Report().Histograms {
-				if h.Name == "kubeproxy_conntrack_reconciler_sync_duration_seconds" && h.Labels["ip_family"] == "IPv4" {
-					for _, c := range h.Counts {
-						count += c
-					}
-				}
-			}
-			return count
-		}
-		n.serve(udp(svc("dns", "cluster-ip 172.30.0.10:53", "")), svc("web", "cluster-ip 172.30.0.41:80", ""))
-		for _, test := range []struct {
-			svc  sdk.Service
-			want bool
-		}{
-			{udp(svc("dns", "cluster-ip 172.30.0.10:53", podHere+":8080")), true},
-			{svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080"), false},
-		} {
-			before := rounds()
-			n.must(sdk.Update{Set: []sdk.Service{test.svc}})
-			if after := rounds(); (after > before) != test.want {
-				n.Errorf("after a change of %v there are %d rounds, and %d before", test.svc.Name, after, before)
-			}
-		}
-	})
-}
-
 // TestKernelStrictInput: a node whose policy is to let no packet in still serves.
 func TestKernelStrictInput(t *testing.T) {
 	onNode(t, func(n node) {

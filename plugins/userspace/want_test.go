@@ -152,33 +152,3 @@ func planText(t *testing.T, from, to []sdk.Service) string {
 	}
 	return b.String()
 }
-
-// TestTableAge: a Service that failed gets back what it had, behind those that came since.
-func TestTableAge(t *testing.T) {
-	table := newTable()
-	p := place{sdk.TCP, netip.MustParseAddrPort("10.0.0.1:80")}
-	put := func(service string) *desired {
-		s := svc(service, "cluster-ip 10.0.0.1:80", "10.1.0.1:80")
-		d, err := want(s, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		table.put(s.Name, d)
-		return d
-	}
-	owner := func() string { c, _ := table.owner(p); return c.name.Service }
-	a := put("a")
-	table.put(a.service.Name, nil)
-	b := put("b")
-	table.put(a.service.Name, a)
-	if got := owner(); got != "b" {
-		t.Errorf("the place is %q's", got)
-	}
-	table.put(b.service.Name, nil)
-	if got := owner(); got != "a" {
-		t.Errorf("after b has gone the place is %q's", got)
-	}
-	if put("c"); owner() != "c" {
-		t.Errorf("a Service that comes later has not got the place")
-	}
-}

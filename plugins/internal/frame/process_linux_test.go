@@ -4,7 +4,6 @@ package frame
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -126,25 +125,5 @@ func TestStale(t *testing.T) {
 	w.forgot = nil
 	if n := looked(); n != 1 {
 		t.Errorf("flows of %d Services were looked for, and one is of UDP", n)
-	}
-}
-
-// TestBeside: what only looks does not end what is done between calls; a call does.
-func TestBeside(t *testing.T) {
-	t.Parallel()
-	l := begin(t, newKernel(), t.TempDir())
-	work, done, err := l.semaphore.idle(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	looked := make(chan error, 1)
-	go func() { looked <- l.Beside(t.Context(), func() error { return work.Err() }) }() // ends after done
-	time.Sleep(50 * time.Millisecond)
-	if work.Err() != nil {
-		t.Error("a look ended it")
-	}
-	done()
-	if err := <-looked; !errors.Is(err, context.Canceled) {
-		t.Errorf("it looked before the work was done: %v", err)
 	}
 }

@@ -3,7 +3,6 @@
 package frame
 
 import (
-	"maps"
 	"slices"
 	"testing"
 
@@ -38,36 +37,6 @@ func desiring(t *testing.T, services ...sdk.Service) *Dataplane[int] {
 
 func named(service string, p sdk.Protocol) sdk.Name {
 	return sdk.Name{Namespace: "ns1", Service: service, Protocol: p, Family: sdk.IPv4}
-}
-
-// A having is a family in which something was put.
-type having struct {
-	Family[int]
-	pieces map[sdk.Name]int
-}
-
-func (h having) Pieces() map[sdk.Name]int { return h.pieces }
-
-func TestTouched(t *testing.T) {
-	t.Parallel()
-	a, b, old := named("a", sdk.TCP), named("b", sdk.TCP), named("old", sdk.TCP)
-	d := desiring(t, sdk.Service{Name: a}, sdk.Service{Name: b})
-	d.families = []*family[int]{{Family: having{pieces: map[sdk.Name]int{b: 1, old: 1}}}}
-	changed := []sdk.Change{{Name: a}}
-	for _, c := range []struct {
-		what    string
-		changes sdk.Changes
-		want    []sdk.Name
-	}{
-		{"a Service", sdk.Changes{Services: changed}, []sdk.Name{a}},
-		{"the node", sdk.Changes{Services: changed, Node: true}, []sdk.Name{a, b}},
-		{"everything", sdk.Changes{Services: changed, Full: true}, []sdk.Name{a, b, old}},
-	} {
-		got := slices.SortedFunc(maps.Keys(d.touched(c.changes)), sdk.Name.Compare)
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s changed: %v", c.what, got)
-		}
-	}
 }
 
 func TestUDP(t *testing.T) {
