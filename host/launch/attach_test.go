@@ -8,10 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -170,83 +167,6 @@ func TestTheSecondHostFencesTheFirst(t *testing.T) {
 	}
 	if err := second.Stop(soon(t)); err != nil {
 		t.Error(err)
-	}
-}
-
-// listening starts a plugin with --listen, and waits for its socket.
-func listening(t *testing.T, address string) *exec.Cmd {
-	t.Helper()
-	cmd := byExec(part("serve", ""), "--listen", address)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	reaped := make(chan struct{})
-	go func() { cmd.Wait(); close(reaped) }()
-	t.Cleanup(func() {
-		cmd.Process.Kill()
-		<-reaped
-	})
-	path := strings.TrimPrefix(address, "unix://")
-	eventually.True(t, "the socket takes connections", func() bool { // it is there before it does
-		conn, err := net.Dial("unix", path)
-		if err == nil {
-			conn.Close()
-		}
-		return err == nil
-	})
-	return cmd
-}
-
-// at is the Handle of a plugin that listens at an address.
-func at(t *testing.T, address string) Handle {
-	t.Helper()
-	target, err := wire.At(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return Handle{Target: target}
-}
-
-func TestAttachToAListener(t *testing.T) {
-	dir := filepath.Join(shortDir(t), "own")
-	address := "unix://" + filepath.Join(dir, "plugin.sock")
-	cmd := listening(t, address)
-	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("the directory: %v, %v; want it private", info.Mode(), err)
-	}
-	r, err := Attach(soon(t), at(t, address))
-	if err != nil {
-		t.Fatal(err)
-	}
-	configured(t, r, order{})
-	if _, err := r.Sync(soon(t), full(1)); err != nil {
-		t.Error(err)
-	}
-	if h := r.Handle(); h.PID != cmd.Process.Pid || h.Nonce == "" || h.Start == 0 {
-		t.Errorf("the handle is %+v; want it filled in", h)
-	}
-	if err := r.Stop(soon(t)); err != nil {
-		t.Error(err)
-	}
-}
-
-// Where the process cannot be seen, its end is that of the connection.
-func TestAttachByConnectionAlone(t *testing.T) {
-	address := "unix://" + filepath.Join(shortDir(t), "own", "plugin.sock")
-	cmd := listening(t, address)
-	r, err := attachUnseen(soon(t), at(t, address))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	cmd.Process.Kill()
-	select {
-	case <-r.Exited():
-	case <-soon(t).Done():
-		t.Fatal("the end was not seen")
-	}
-	if _, err := r.Vitals(soon(t)); err == nil || !strings.Contains(err.Error(), "connection to it was lost") {
-		t.Errorf("Vitals: %v; want that the connection was lost", err)
 	}
 }
 

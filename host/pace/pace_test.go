@@ -193,39 +193,6 @@ func TestWhatIsAskedBeforeRunIsNotLost(t *testing.T) {
 	})
 }
 
-// A timed clock counts timers.
-type timed struct {
-	clock.RealClock
-	timers int
-}
-
-func (c *timed) NewTimer(d time.Duration) clock.Timer {
-	c.timers++
-	return c.RealClock.NewTimer(d)
-}
-
-// TestAskedOftenWakesNothing asks a hundred times while a run is due later.
-func TestAskedOftenWakesNothing(t *testing.T) {
-	inBubble(t, Gaps{Min: time.Second}, func(k *track) {
-		c := &timed{}
-		k.runner.clock = c
-		k.ask()
-		k.begin()
-		k.started()
-		k.end <- nil
-		synctest.Wait()
-		for range 100 {
-			k.ask()
-			synctest.Wait()
-		}
-		k.pass(time.Second)
-		if at := k.started(); at != "1s" || c.timers != 1 {
-			k.t.Errorf("the next run is at %s, and it waited anew %d times", at, c.timers)
-		}
-		k.end <- nil
-	})
-}
-
 func TestRunEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	asks := make(chan struct{}, 1)

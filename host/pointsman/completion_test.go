@@ -53,14 +53,3 @@ func TestCompletionWithoutAHost(t *testing.T) {
 		}
 	}
 }
-
-// Each -o offers all that it accepts.
-func TestOutputsAreOffered(t *testing.T) {
-	_, stdout, _ := do(t, "__complete", "status", "-o", "")
-	words, _, _ := strings.Cut(stdout, "\n:")
-	for word := range strings.FieldsSeq(words) {
-		if f := new(format); f.Set(word) != nil {
-			t.Errorf("%q is offered and refused", word)
-		}
-	}
-}

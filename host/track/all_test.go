@@ -37,26 +37,3 @@ func TestAllHoldsNoChange(t *testing.T) {
 		break
 	}
 }
-
-// TestKeysAreInOrder: keys are ordered as their texts are.
-func TestKeysAreInOrder(t *testing.T) {
-	t.Parallel()
-	keys := []Key{{"a", "b"}, {"a", "c"}, {"a-b", "a"}, {"a", "bb"}, {"aa", "a"}, {"b", "a"}}
-	for _, a := range keys {
-		for _, b := range keys {
-			if got, want := a.compare(b), textOrder(a, b); got != want {
-				t.Errorf("%s and %s: %d, want %d", a, b, got, want)
-			}
-		}
-	}
-}
-
-func textOrder(a, b Key) int {
-	switch {
-	case a.String() < b.String():
-		return -1
-	case a.String() > b.String():
-		return 1
-	}
-	return 0
-}

@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"strings"
 	"testing"
-
-	"github.com/pointsman/pointsman/sdk"
 )
 
 // TestCLI: what a plugin that a person runs says, and the exit code that the shell sees.
@@ -65,14 +63,5 @@ func TestCLI(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestNarrowed(t *testing.T) {
-	all := sdk.Description{Features: []sdk.Feature{sdk.FeatureIPv4, sdk.FeatureIPv6}}
-	here := sdk.Description{Features: []sdk.Feature{sdk.FeatureIPv4}, Limits: []sdk.Limit{sdk.LimitNoDrop}}
-	got := strings.Join(narrowed(all, here), "; ")
-	if got != "it does not serve ipv6; it has the limit no-drop" {
-		t.Errorf("got %s", got)
 	}
 }

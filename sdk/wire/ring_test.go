@@ -59,17 +59,6 @@ func TestRingIsBoundedInBytes(t *testing.T) {
 	}
 }
 
-func TestRingWakesItsReader(t *testing.T) {
-	r := newRing(4, 1<<20)
-	_, more := r.reader(0).next(1)
-	r.add(LogLine{})
-	select {
-	case <-more:
-	default:
-		t.Error("the reader was not woken")
-	}
-}
-
 func TestTheLogKeepsWhatItIsGiven(t *testing.T) {
 	r := newRing(9, 1<<20)
 	log := slog.New(newRingHandler(r, slog.LevelInfo))

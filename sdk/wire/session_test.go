@@ -129,16 +129,6 @@ func TestResultsSurvive(t *testing.T) {
 	}
 }
 
-// An empty plan is one, too: there are no steps to tell it by.
-func TestAnEmptyPlanIsPlanned(t *testing.T) {
-	for _, planned := range []bool{true, false} {
-		r := configured(t, local(t, &subject{}), order{Planned: planned})
-		if result, err := r.Sync(soon(t), full(1)); err != nil || result.Planned != planned || len(result.Steps) > 0 {
-			t.Errorf("planned %t came as %+v, %v", planned, result, err)
-		}
-	}
-}
-
 // How it stands with the lock arrives; of failures as many as fit, and the number of
 // the others.
 func TestLocksSurvive(t *testing.T) {
