@@ -5,12 +5,8 @@ package test
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/pointsman/pointsman/host/launch"
 )
 
 // orphan ends the host of s, and loses what it wrote down of the plugin that serves on.
@@ -66,38 +62,4 @@ func TestOrphansOfOthers(t *testing.T) {
 		}
 	}
 	takenOver(gone, left)
-}
-
-// TestInnocentProcess: a file that says of another process that it is the plugin does that
-// process no harm, neither by a host nor by the verb that cleans up.
-func TestInnocentProcess(t *testing.T) {
-	t.Parallel()
-	s := begun(t)
-	old := orphan(s)
-	innocent := exec.Command("sleep", "600")
-	if err := innocent.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = innocent.Process.Kill(); _ = innocent.Wait() })
-	pid := innocent.Process.Pid
-	start, err := launch.StartTime(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	note := fmt.Sprintf(`{"network":"unix","address":"/nowhere","pid":%d,"start":%d,"nonce":"n","launch":"L"}`, pid, start)
-	s.write("state/plugins/userspace/process.json", note)
-	if got := s.verb("cleanup", "--dry-run"); !strings.Contains(got.out, fmt.Sprint(old)) || strings.Contains(got.out, fmt.Sprint(pid)) {
-		t.Errorf("cleanup --dry-run says %+v; want process %d, and not %d", got, old, pid)
-	}
-	s.start()
-	s.serving()
-	s.until("an event says so", func() error { return s.event("PluginNote", "left alone") })
-	if alive(old) || !alive(pid) {
-		t.Errorf("the former host's plugin is alive: %t; the innocent process: %t", alive(old), alive(pid))
-	}
-	s.signal(syscall.SIGKILL)
-	s.write("state/plugins/userspace/process.json", note)
-	if got := s.verb("cleanup"); !strings.Contains(got.err, "left alone") || !alive(pid) {
-		t.Errorf("cleanup says %+v; the innocent process is alive: %t", got, alive(pid))
-	}
 }

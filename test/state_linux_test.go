@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -170,17 +169,5 @@ func TestStartsOverWhatWasLeft(t *testing.T) {
 	s.serving()
 	if now := s.plugin(); now != pid {
 		t.Errorf("process %d serves, not %d: was its socket removed?", now, pid)
-	}
-}
-
-// TestOpenStateDir is refused, with what to do about it.
-func TestOpenStateDir(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
-	if err := errors.Join(os.Mkdir(s.path("state"), 0o700), os.Chmod(s.path("state"), 0o777)); err != nil {
-		t.Fatal(err)
-	}
-	if got := s.verb("run"); got.code != 1 || !strings.Contains(got.err, "may be written to by everyone") || !strings.Contains(got.err, "chmod o-w") {
-		t.Errorf("says %+v", got)
 	}
 }

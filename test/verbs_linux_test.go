@@ -241,13 +241,3 @@ func TestFollowLogs(t *testing.T) {
 		t.Errorf("interrupted, it ends with %v", err)
 	}
 }
-
-// TestSocketIsOwn lets nobody but the owner ask.
-func TestSocketIsOwn(t *testing.T) {
-	t.Parallel()
-	s := begun(t)
-	info, err := os.Stat(s.path("admin.sock"))
-	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the socket is %v: %v", info.Mode(), err)
-	}
-}
