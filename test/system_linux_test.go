@@ -20,17 +20,38 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/sdk/ledger"
 	"github.com/pointsman/pointsman/sdk/statefile"
 	"github.com/pointsman/pointsman/test/built"
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// TestMain removes what the tests have built. This binary is also the malicious plugin that
-// some of them meet.
+// alone says that this process has a mount namespace of its own.
+const alone = "TEST_MOUNT_NAMESPACE"
+
+// TestMain removes what the tests have built. As root it runs them in a mount namespace with a ledger of its
+// own. This binary is also the malicious plugin that some of them meet.
 func TestMain(m *testing.M) {
 	if name, ok := os.LookupEnv(maliciousEnv); ok {
 		fmt.Fprintln(os.Stderr, playMalicious(name, os.Args[1]))
 		os.Exit(1)
+	}
+	if os.Getuid() == 0 && os.Getenv(alone) == "" {
+		cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+		cmd.Env = append(os.Environ(), alone+"=1")
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+		if err := cmd.Run(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if os.Getuid() == 0 {
+		if err := ledger.Private(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	}
 	code := m.Run()
 	if dir := programs.dir; dir != "" {

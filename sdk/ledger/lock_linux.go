@@ -136,16 +136,17 @@ func mayWrite(dir string) error {
 }
 
 // Private gives this process, and those that it starts, a ledger in Dir that no other process
-// sees and that ends with them. It is for a process that made a network namespace of its own
-// and will end with it, such as a test. The process must have a mount namespace of its own, in
-// which what it mounts stays (syscall.SysProcAttr.Unshareflags with CLONE_NEWNS), and the right
-// to mount.
+// sees and that ends with them: it mounts a tmpfs on /run, so that no folder is made on the machine.
+// It is for a process that will end with its network namespace, such as a test. The process must have
+// a mount namespace of its own, in which what it mounts stays (syscall.SysProcAttr.Unshareflags with
+// CLONE_NEWNS), and the right to mount.
 func Private() error {
+	run := filepath.Dir(filepath.Dir(Dir))
+	if err := unix.Mount("pointsman-run", run, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755"); err != nil {
+		return fmt.Errorf("a ledger of its own: mount a tmpfs on %s: %w", run, err)
+	}
 	if err := os.MkdirAll(Dir, 0o700); err != nil {
 		return fmt.Errorf("a ledger of its own: %w", err)
-	}
-	if err := unix.Mount("pointsman-ledger", Dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {
-		return fmt.Errorf("a ledger of its own: mount a tmpfs on %s: %w", Dir, err)
 	}
 	return nil
 }

@@ -279,7 +279,7 @@ func (t *trial) calls(s Scenario) *caller {
 	done := make(chan struct{})
 	go func() { // ends with the check
 		defer close(done)
-		for i := 0; ; i++ {
+		for i := 0; ctx.Err() == nil; i++ {
 			if err := call(ctx, stage, packets[i%len(packets)]); err != nil {
 				c.failed <- err
 				return
