@@ -12,7 +12,7 @@ import (
 func TestEndOfOneCall(t *testing.T) {
 	c, err := Dial()
 	if err != nil {
-		t.Skipf("needs a socket to nftables: %v", err)
+		t.Skipf("needs root: a socket to nf_tables: %v", err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	for range 5000 {
