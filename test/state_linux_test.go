@@ -37,6 +37,7 @@ func TestStateDirSpoiled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSystem(t)
+			s.env = append(s.env, "TMPDIR="+s.dir) // a process that nothing is written of leaves its socket
 			state := s.path("state")
 			if err := os.Mkdir(state, 0o700); err != nil {
 				t.Fatal(err)
