@@ -134,11 +134,15 @@ func (w *world) spread(from *place, network string, to netip.AddrPort, want ...s
 	})
 }
 
-// gone calls until nothing takes the call: what is beyond the router says so.
+// gone calls until nothing takes the call: what is beyond the router says so, or nftables does, which drops
+// what goes to an address of the Service CIDRs that no Service has, and refuses a port that its Service has not.
 func (w *world) gone(from *place, network string, to netip.AddrPort) {
 	w.Helper()
 	w.everywhere(fmt.Sprintf("%s has no use for %s", from.addrs[0], to), func(l *land) error {
 		got := l.call(w.Context(), from, network, to)
+		if l.name == "nftables" && (got == "dropped" || got == refused) {
+			return nil
+		}
 		for _, words := range []string{"permission denied", "no route to host", "unreachable"} {
 			if strings.Contains(got, words) {
 				return nil
