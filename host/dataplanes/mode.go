@@ -96,6 +96,9 @@ func (set *Set) SwapTo(a admin.SwapAsk) error {
 	if err := set.possible(mode); err != nil {
 		return err
 	}
+	if main := set.serving(); a.DryRun && !main.serves() {
+		return &admin.Error{Code: http.StatusConflict, What: "dry run of a swap to " + mode, Why: main.name + " does not serve, and the rules of " + mode + " may be those that serve, which it would write", Try: "pointsman status"}
+	}
 	set.cleared()
 	if err := set.ask(a, "pointsman mode swap"); err != nil {
 		return &admin.Error{Code: http.StatusConflict, What: "swap to " + mode, Why: err.Error(), Try: "pointsman mode show"}

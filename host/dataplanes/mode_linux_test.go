@@ -64,6 +64,10 @@ func TestSwapTo(t *testing.T) {
 	if err := set.possible("afar"); err != nil {
 		t.Errorf("to one that runs by itself: %v", err)
 	}
+	var dry *admin.Error
+	if err := set.SwapTo(admin.SwapAsk{To: "userspace", DryRun: true}); !errors.As(err, &dry) || dry.Code != http.StatusConflict || !strings.Contains(dry.Why, "does not serve") {
+		t.Errorf("a dry run where nothing serves: %v", err)
+	}
 	if err := set.SwapTo(admin.SwapAsk{To: "userspace", Force: true}); err != nil || set.intent.Intent().Wanted() != "userspace" {
 		t.Errorf("to userspace: %v, and %s is wanted", err, set.intent.Intent().Wanted())
 	}

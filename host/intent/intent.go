@@ -112,10 +112,12 @@ func (i Intent) Ended(o swap.Outcome, mode, slot string, now time.Time) Intent {
 	if i.retry.To != "" && i.due == i.retry.To {
 		i.due = "" // it was just tried, because a user asked for the same
 	}
-	if !o.Plan.Same && !o.Plan.DryRun {
-		i.Undone = swap.Outcome{}
-		if o.Err != "" {
-			i.Undone = o
+	if !o.Plan.Same {
+		if !o.Plan.DryRun {
+			i.Undone = swap.Outcome{}
+			if o.Err != "" {
+				i.Undone = o
+			}
 		}
 		gone := o.Plan.From
 		if o.Stays == gone {

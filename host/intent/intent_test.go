@@ -201,3 +201,14 @@ func TestLeft(t *testing.T) {
 		t.Errorf("it was cleaned up: %+v", cleaned)
 	}
 }
+
+// TestEndedDryRun: a dry run is no change of mode that was undone, but what it could not clear away is cleaned up.
+func TestEndedDryRun(t *testing.T) {
+	now := time.Now()
+	i := Begin(Saved{}, "iptables").Ended(swap.Outcome{
+		Plan: swap.Plan{From: "iptables", To: "userspace", DryRun: true}, At: now, Err: swap.ByDryRun, Stays: "iptables", Left: "a chain", Remains: "userspace",
+	}, "iptables", "", now)
+	if i.Undone.Err != "" || i.Retry().To != "" || len(i.Left) != 1 || i.Left[0] != "userspace" || i.Serving != "iptables" {
+		t.Errorf("after a dry run %+v", i)
+	}
+}

@@ -37,6 +37,13 @@ func TestParting(t *testing.T) {
 	if out, err := n.verb("mode", "swap", "other", "--dry-run", "--force"); err != nil || !strings.Contains(out, "other can serve all that parting serves now") {
 		t.Errorf("a dry run with --force ends with %v: %s", err, out)
 	}
+	before, _ := n.Status(t.Context())
+	if out, err := n.verb("mode", "swap", "parting", "--dry-run"); err != nil {
+		t.Errorf("a dry run of the same mode ends with %v: %s", err, out)
+	}
+	if now, err := n.Status(t.Context()); err != nil || now.Dataplane.PID != before.Dataplane.PID {
+		t.Errorf("after a dry run process %d serves, and before it was %d: %v", now.Dataplane.PID, before.Dataplane.PID, err)
+	}
 	if m := n.rested(); m.Mode != "parting" || m.Asked != "" {
 		t.Errorf("after dry runs the mode is %s, and %q is asked for", m.Mode, m.Asked)
 	}
