@@ -64,6 +64,16 @@ func TestKernelForeign(t *testing.T) {
 	if now := foreign(); now != before {
 		t.Errorf("after two commits of ours others have made %d", now-before)
 	}
+	var same Script
+	same.Begin("nat")
+	same.Declare("KUBE-OURS") // it is there, and empty
+	same.Commit()
+	if err := tool.Restore(t.Context(), &same); err != nil {
+		t.Fatal(err)
+	}
+	if now := foreign(); now != before {
+		t.Errorf("after a script that changes nothing others have made %d commits", int32(now-before))
+	}
 	runs(t, "ip6tables-nft", "-N", "THEIRS")
 	runs(t, "ip6tables-nft", "-X", "THEIRS")
 	if now := foreign(); now != before+2 {

@@ -67,18 +67,33 @@ func (t Tool) once(ctx context.Context, stdout io.Writer, program string, stdin 
 		cmd.Stdin = bytes.NewReader(stdin)
 	}
 	cmd.Stdout, cmd.Stderr = stdout, &said
+	counts := writes && t.Commits != nil && t.Backend == NFT
+	var before uint32
+	if counts {
+		before, _ = generation() // zero: then a block that changes nothing counts, too, and the next look reads more
+	}
 	if err = cmd.Start(); err == nil {
 		stop := t.followProgress(cmd.Process.Pid)
 		err = cmd.Wait()
 		stop()
-		if writes && err == nil && t.Commits != nil {
-			t.Commits.n.Add(uint32(bytes.Count(stdin, []byte("\nCOMMIT\n")))) // each block of a script is one
+		if counts && err == nil {
+			t.Commits.add(stdin, before)
 		}
 	}
 	if ctx.Err() != nil {
 		err = errors.Join(ctx.Err(), err)
 	}
 	return said.String(), err
+}
+
+// add counts the commits of a script that has run, before which the rule set had a generation: one for each block, but
+// for those that changed nothing.
+func (c *Commits) add(script []byte, before uint32) {
+	blocks := uint32(bytes.Count(script, []byte("\nCOMMIT\n")))
+	if now, err := generation(); err == nil {
+		blocks = min(blocks, now-before)
+	}
+	c.n.Add(blocks)
 }
 
 // followProgress tells Heard each second in which the program with process id pid got on, until
