@@ -98,7 +98,7 @@ func Assess(f Facts) Assessment {
 		find(Waits, "pointsman plugin logs "+p.Name, "%s for %s%s", whatWaits(p), phrase.Round(waited), then)
 	}
 	if f.Nameless {
-		find(NoNode, "set hostnameOverride to this node's name in Kubernetes", "there is no Node object of this node's name, so no endpoint counts as local, and healthz answers 503")
+		find(NoNode, "set hostnameOverride to this node's name in Kubernetes", "the API server has no Node object of this node's name, and healthz answers 503 so that load balancers leave this node out")
 	}
 	if f.Leaving {
 		find(NotEligible, "", "the Node is about to be removed, and healthz answers 503 so that load balancers leave it out")

@@ -103,7 +103,7 @@ func TestFindings(t *testing.T) {
 		{func(f *Facts) { f.Waiting, f.Dataplane.Pending = since(3*time.Second), 3 }, "W013 3 ports of Services wait to be served, the first for 3s"},
 		{func(f *Facts) { f.Waiting, f.Dataplane.Pending = since(61*time.Second), 1 }, "W013 a port of a Service has waited to be served for 1m1s; healthz answers 503, so load balancers leave this node out"},
 		{func(f *Facts) { f.Waiting = since(5 * time.Second) }, "W013 what is to be served has waited to be written for 5s"},
-		{func(f *Facts) { f.Nameless = true }, "W022 there is no Node object of this node's name, so no endpoint counts as local, and healthz answers 503"},
+		{func(f *Facts) { f.Nameless = true }, "W022 the API server has no Node object of this node's name, and healthz answers 503 so that load balancers leave this node out"},
 		{func(f *Facts) { f.Leaving = true }, "W015 the Node is about to be removed, and healthz answers 503 so that load balancers leave it out"},
 		{func(f *Facts) { f.Stuck = "a loop has not turned for 2m0s" }, "W016 a loop has not turned for 2m0s, and livez answers 503"},
 	} {

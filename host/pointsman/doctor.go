@@ -64,7 +64,7 @@ func examine(ctx context.Context, c *cobra.Command) (all []doctor.Finding) {
 	}
 	for _, w := range status.Warnings { // a kernel feature that a dataplane lacks is one
 		result := doctor.Warn
-		if w.Code == health.NoNode { // Services under the Local policy are not served
+		if w.Code == health.NoNode { // with a wrong name no endpoint counts as local
 			result = doctor.Fail
 		}
 		all = append(all, doctor.New("host", result, w.Try, "%s: %s", w.Code, w.Text)...)
