@@ -89,7 +89,7 @@ type known struct {
 // allowed returns those by name. Besides, a dataplane publishes under its own name:
 // pointsman_NAME_….
 func allowed() map[string]known {
-	family, table, protocol := []string{"ip_family"}, []string{"ip_family", "table"}, []string{"protocol"}
+	family, table, protocol := []string{"ip_family"}, []string{"ip_family", "table"}, []string{"ip_family", "protocol"}
 	return map[string]known{
 		"kubeproxy_sync_proxy_rules_iptables_total":                              {table, nil, "Rules that are installed."},
 		"kubeproxy_sync_proxy_rules_iptables_last":                               {table, nil, "Rules that the last update wrote."},
@@ -101,8 +101,8 @@ func allowed() map[string]known {
 		"kubeproxy_iptables_localhost_nodeports_accepted_packets_total":          {nil, nil, "Packets to a node port on a loopback address."},
 		"kubeproxy_conntrack_reconciler_sync_duration_seconds":                   {family, syncBuckets(), "How long it took to look for UDP flows to forget."},
 		"kubeproxy_conntrack_reconciler_deleted_entries_total":                   {family, nil, "UDP flows that were forgotten because no endpoint answers them any more."},
-		"kubeproxy_localhost_nodeport_listeners":                                 {nil, nil, "Listeners for node ports on loopback addresses."},
-		"kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total": {nil, nil, "Listeners for node ports on loopback addresses that could not be opened."},
+		"kubeproxy_nftables_localhost_nodeport_listeners":                        {family, nil, "Listeners for node ports on loopback addresses."},
+		"kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total": {family, nil, "Listeners for node ports on loopback addresses that could not be opened."},
 		"kubeproxy_nftables_localhost_nodeport_rejected_packets_total":           {protocol, nil, "Packets to node ports on loopback addresses that were turned down."},
 	}
 }

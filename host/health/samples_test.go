@@ -105,14 +105,14 @@ func TestHelp(t *testing.T) {
 			{Name: "pointsman_acme_open", Help: "Doors that are open.", Labels: map[string]string{"at": "1"}},
 			{Name: "pointsman_acme_open", Help: "Others.", Labels: map[string]string{"at": "2"}},
 			{Name: "pointsman_acme_doors_shut"},
-			{Name: "kubeproxy_localhost_nodeport_listeners", Help: "Doors."},
+			{Name: "kubeproxy_nftables_localhost_nodeport_listeners", Help: "Doors.", Labels: map[string]string{"ip_family": "IPv4"}},
 		}
 	})
 	all := scrape(t, b) // fails of two texts for one metric
 	for name, want := range map[string]string{
-		"pointsman_acme_open":                    "Doors that are open.",
-		"pointsman_acme_doors_shut":              "Of the acme dataplane: doors shut.",
-		"kubeproxy_localhost_nodeport_listeners": "Listeners for node ports on loopback addresses.",
+		"pointsman_acme_open":                             "Doors that are open.",
+		"pointsman_acme_doors_shut":                       "Of the acme dataplane: doors shut.",
+		"kubeproxy_nftables_localhost_nodeport_listeners": "Listeners for node ports on loopback addresses.",
 	} {
 		if got := all[name].GetHelp(); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
@@ -127,10 +127,12 @@ func TestFilterHistogram(t *testing.T) {
 		change func(*sdk.Histogram)
 		want   string // in why it is refused; empty: it is not
 	}{
-		"kube-proxy's":     {func(h *sdk.Histogram) { *h = forgetting() }, ""},
-		"own":              {func(h *sdk.Histogram) {}, ""},
-		"foreign":          {func(h *sdk.Histogram) { h.Name = "x" }, "neither"},
-		"of one value":     {func(h *sdk.Histogram) { h.Name = "kubeproxy_localhost_nodeport_listeners" }, "where kube-proxy's is one value"},
+		"kube-proxy's": {func(h *sdk.Histogram) { *h = forgetting() }, ""},
+		"own":          {func(h *sdk.Histogram) {}, ""},
+		"foreign":      {func(h *sdk.Histogram) { h.Name = "x" }, "neither"},
+		"of one value": {func(h *sdk.Histogram) {
+			h.Name, h.Labels = "kubeproxy_nftables_localhost_nodeport_listeners", map[string]string{"ip_family": "IPv4"}
+		}, "where kube-proxy's is one value"},
 		"other bounds":     {func(h *sdk.Histogram) { *h = forgetting(); h.Bounds[3]++ }, "other bounds"},
 		"other labels":     {func(h *sdk.Histogram) { *h = forgetting(); h.Labels["table"] = "" }, "where kube-proxy's has"},
 		"other family":     {func(h *sdk.Histogram) { *h = forgetting(); h.Labels["ip_family"] = "ipv6" }, "IPv4 or IPv6"},
