@@ -120,8 +120,10 @@ Services failed when it wrote by itself. A Yielded instance is owed nothing and 
 tries the lock.
 
 9. UDP. Only the Active dataplane forgets flows, and only those whose original
-destination is a frontend of a Service with a serving address (Cluster, Local or
-Serving) and whose reply comes from none of them. No other flow is touched.
+destination is a frontend of a Service and whose reply comes from none of its serving
+addresses (Cluster, Local or Serving). Where the Service has none, or the frontend is
+gone with this Update, these are the flows that were translated; the next datagram is
+then refused, or none of ours. No other flow is touched.
 
 10. A frontend has one owner: per family one address, port and protocol belongs to
 one Service. The host decides, and when the owner gives it up the next one is Set in

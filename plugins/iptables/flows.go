@@ -7,6 +7,8 @@ import (
 	"net/netip"
 
 	"github.com/pointsman/pointsman/plugins/internal/flows"
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 )
@@ -18,6 +20,26 @@ func (f *family) Forget(of sdk.Family, services []sdk.Service, step func()) (int
 		return 0, err
 	}
 	return conntrack.Forget(of, conntrack.Serving(of, services, func(a netip.Addr) bool { return own[a] }).Telling(step))
+}
+
+// ForgetEarly deletes connections to these Services that began before they were there.
+func (f *family) ForgetEarly(of sdk.Family, services []sdk.Service, step func()) (int, error) {
+	own, err := f.nodePortAddrs()
+	if err != nil {
+		return 0, err
+	}
+	return conntrack.ForgetEarly(of, services, func(a netip.Addr) bool { return own[a] }, step)
+}
+
+// RemovedUDP returns the UDP frontends that the plan removes.
+func (p plan) RemovedUDP() (all []netip.AddrPort) {
+	of := p.family.rules.Family()
+	for _, k := range p.family.rules.Removed(p.Plan, func(r iptables.Rule) (tree.Key, bool) { return caught(r, of) }) {
+		if k.Protocol == sdk.UDP {
+			all = append(all, netip.AddrPortFrom(k.Addr, k.Port))
+		}
+	}
+	return all
 }
 
 // nodePortAddrs are the node's addresses that take node ports now.

@@ -10,6 +10,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/early"
 )
 
 // world is the node of this test, and hosts around it.
@@ -47,5 +48,17 @@ func TestKernelConforms(t *testing.T) {
 		k.foreignMarks()
 		s.Foreign = func(context.Context) (string, error) { return k.notOurs(), nil }
 		sdktest.Conform(k.T, s)
+	})
+}
+
+// TestKernelServesWhoCameEarly: a connection that was begun before its Service was there is served.
+func TestKernelServesWhoCameEarly(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		p := k.start()
+		early.Served(k.T, g, func(u sdk.Update) {
+			k.sync(p, u)
+			k.role(p, sdk.Active)
+		})
 	})
 }

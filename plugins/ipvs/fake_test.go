@@ -91,6 +91,7 @@ func (f *fake) edges() machine {
 		},
 		ruled:       func(_ context.Context, of sdk.Family) []iptables.Tool { return []iptables.Tool{f.tool(of)} },
 		forget:      f.forget,
+		forgetEarly: func(sdk.Family, []sdk.Service, func(netip.Addr) bool, func()) (int, error) { return 0, nil },
 		tracked:     f.tracked,
 		parameters:  f.folder,
 		connections: f.folder + "connections",

@@ -180,6 +180,16 @@ type pending struct {
 // Steps are the plan for people.
 func (p pending) Steps() []string { return p.plan.steps() }
 
+// RemovedUDP returns the UDP frontends that the plan removes.
+func (p pending) RemovedUDP() (all []netip.AddrPort) {
+	for _, s := range p.plan {
+		if s.verb == removeService && s.service.mark == 0 && s.service.protocol == sdk.UDP {
+			all = append(all, s.service.addr)
+		}
+	}
+	return all
+}
+
 // Apply takes the steps. What is said of a step of one Service is of that Service alone.
 func (p pending) Apply(ctx context.Context) ([]sdk.Failure, error) {
 	bad, err := p.family.write(ctx, p.plan)
@@ -196,9 +206,15 @@ func (p pending) Apply(ctx context.Context) ([]sdk.Failure, error) {
 
 // Forget ends UDP flows to these Services that lead nowhere.
 func (f *family) Forget(of sdk.Family, services []sdk.Service, step func()) (int, error) {
-	takes := func(a netip.Addr) bool { return slices.Contains(f.objects.node.addrs, a) }
-	return f.session.plugin.machine.forget(of, conntrack.Serving(of, services, takes).Telling(step))
+	return f.session.plugin.machine.forget(of, conntrack.Serving(of, services, f.takesNodePorts).Telling(step))
 }
+
+// ForgetEarly deletes connections to these Services that began before they were there.
+func (f *family) ForgetEarly(of sdk.Family, services []sdk.Service, step func()) (int, error) {
+	return f.session.plugin.machine.forgetEarly(of, services, f.takesNodePorts, step)
+}
+
+func (f *family) takesNodePorts(a netip.Addr) bool { return slices.Contains(f.objects.node.addrs, a) }
 
 // Samples are how much the kernel has.
 func (f *family) Samples() []sdk.Sample {

@@ -158,6 +158,7 @@ type machine struct {
 	ruled func(context.Context, sdk.Family) []iptables.Tool                                     // those that may have rules
 
 	forget      func(sdk.Family, conntrack.Served) (int, error)
+	forgetEarly func(sdk.Family, []sdk.Service, func(netip.Addr) bool, func()) (int, error)
 	tracked     func(sdk.Family, func(flow)) error // tells what connection tracking knows
 	parameters  string                             // the folder of the kernel's parameters
 	connections string                             // where IPVS lists them

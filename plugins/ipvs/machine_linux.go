@@ -33,6 +33,7 @@ func thisMachine() machine {
 		rules:       iptables.OpenAll,
 		ruled:       iptables.ToolsInUse,
 		forget:      conntrack.Forget,
+		forgetEarly: conntrack.ForgetEarly,
 		tracked:     tracked,
 		parameters:  sysctl.Folder,
 		connections: "/proc/thread-self/net/ip_vs_conn",

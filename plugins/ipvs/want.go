@@ -83,9 +83,8 @@ func (r *render) spec(list []sdk.Endpoint) spec {
 	switch r.svc.Name.Protocol {
 	case sdk.TCP:
 		p.drains = r.scheduling.drains()
-	case sdk.UDP: // flows stay with endpoints that still serve, and when none does
+	case sdk.UDP: // flows stay with endpoints that still serve
 		p.serving = serving(r.svc)
-		p.drains = len(p.serving) == 0 && r.scheduling.drains()
 	}
 	return p
 }

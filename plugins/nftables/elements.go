@@ -3,6 +3,7 @@
 package nftables
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
@@ -22,6 +23,16 @@ func (f ip) Use(set string) nftable.Use {
 		return nftable.OfNone
 	}
 	return nftable.OfOne
+}
+
+// Frontend returns the frontend that an element catches.
+func (f ip) Frontend(e nftable.Element) (protocol sdk.Protocol, at netip.AddrPort, ok bool) {
+	for _, p := range []index{{ip: f}, {ip: f, ports: true}} {
+		if e.Set == p.of("frontends") {
+			return f.ReadKey(e.Key, !p.ports)
+		}
+	}
+	return 0, at, false
 }
 
 // at is the index in which a frontend is, for callers from elsewhere.

@@ -166,9 +166,15 @@ func (f *family) free() number {
 
 // Forget ends UDP flows to these Services that lead nowhere.
 func (f *family) Forget(of sdk.Family, services []sdk.Service, step func()) (int, error) {
-	takes := func(a netip.Addr) bool { return slices.Contains(f.own, a) }
-	return conntrack.Forget(of, conntrack.Serving(of, services, takes).Telling(step))
+	return conntrack.Forget(of, conntrack.Serving(of, services, f.takesNodePorts).Telling(step))
 }
+
+// ForgetEarly deletes connections to these Services that began before they were there.
+func (f *family) ForgetEarly(of sdk.Family, services []sdk.Service, step func()) (int, error) {
+	return conntrack.ForgetEarly(of, services, f.takesNodePorts, step)
+}
+
+func (f *family) takesNodePorts(a netip.Addr) bool { return slices.Contains(f.own, a) }
 
 // Flows are what is left of the connections that were established when this dataplane began
 // to drain.

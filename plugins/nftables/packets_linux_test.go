@@ -16,6 +16,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/early"
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
@@ -316,5 +317,17 @@ func TestKernelServiceAtOwnAddress(t *testing.T) {
 		if err := k.dial(g.Node(), "tcp", netip.MustParseAddr("192.0.2.10"), "192.0.2.10:26733"); err != nil {
 			k.Errorf("what listens at the node's own address: %v", err)
 		}
+	})
+}
+
+// TestKernelServesWhoCameEarly: a connection that was begun before its Service was there is served.
+func TestKernelServesWhoCameEarly(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		p := k.start()
+		early.Served(k.T, g, func(u sdk.Update) {
+			k.sync(p, u)
+			k.role(p, sdk.Active)
+		})
 	})
 }

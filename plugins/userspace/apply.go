@@ -160,6 +160,11 @@ func (s *sockets) finish(steps []step) {
 	for _, step := range steps {
 		if step.verb == closeDown {
 			s.step()
+			if socket := s.open[step.claim.place]; socket != nil && !s.keepsFlows(holderOf(socket)) {
+				delete(s.open, step.claim.place)
+				socket.Close()
+				continue
+			}
 			s.release(step.claim.place)
 		}
 	}
@@ -173,6 +178,14 @@ func (s *sockets) finish(steps []step) {
 		delete(s.services, name)
 	}
 	s.changed, s.touched = make(map[sdk.Name]bool), make(map[place]bool) // small again: to walk a map costs its largest size
+}
+
+// keepsFlows reports whether UDP flows to a frontend whose socket closes go on until they end: its Service still
+// has it, and something serves the Service.
+func (s *sockets) keepsFlows(h holder) bool {
+	d := s.table.desired[h.name]
+	return d != nil && len(d.service.Reachable())+len(d.service.Serving) > 0 &&
+		slices.ContainsFunc(d.service.Frontends, func(f sdk.Frontend) bool { return f.Addr == h.frontend.Addr })
 }
 
 // release lets go of the socket at p when what it has begun is over.

@@ -18,15 +18,11 @@ import (
 // this node is the relay's, and stays, unless the socket that it led to was another: the
 // kernel remembers where it sent a client before, for longer than sockets live.
 func (r *redirected) Forget(of sdk.Family, services []sdk.Service, step func()) (int, error) {
-	m := r.machine
-	takes := func(addr netip.Addr) bool {
-		return slices.Contains(m.nodePorts, addr) || frame.OnLink(addr) && m.node.TakesNodePorts(addr)
-	}
 	var all []sdk.Service
 	for _, svc := range services {
 		all = append(all, r.servedHere(svc))
 	}
-	n, err := conntrack.Forget(of, conntrack.Serving(of, all, takes).Telling(step))
+	n, err := conntrack.Forget(of, conntrack.Serving(of, all, r.takesNodePorts).Telling(step))
 	if err != nil {
 		return n, err
 	}
@@ -34,6 +30,16 @@ func (r *redirected) Forget(of sdk.Family, services []sdk.Service, step func()) 
 		r.eachPlace(svc.Name, func(p place) { delete(r.fresh, p) })
 	}
 	return n, nil
+}
+
+// ForgetEarly deletes connections to these Services that began before they were there.
+func (r *redirected) ForgetEarly(of sdk.Family, services []sdk.Service, step func()) (int, error) {
+	return conntrack.ForgetEarly(of, services, r.takesNodePorts, step)
+}
+
+func (r *redirected) takesNodePorts(addr netip.Addr) bool {
+	m := r.machine
+	return slices.Contains(m.nodePorts, addr) || frame.OnLink(addr) && m.node.TakesNodePorts(addr)
 }
 
 // servedHere is a Service with those that serve it: this node too, if no socket of it is new.

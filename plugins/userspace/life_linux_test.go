@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/early"
 )
 
 // TestKernelRestart: a new process finds itself active, serves as soon as it has
@@ -41,6 +42,26 @@ func TestKernelRestart(t *testing.T) {
 				err = fmt.Errorf("found %q", got)
 			}
 			return err
+		})
+	})
+}
+
+// TestKernelServesWhoCameEarly: a connection that was begun before its Service was there is served.
+func TestKernelServesWhoCameEarly(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		p := newPlugin(k.dir)
+		defer p.Close()
+		if _, err := p.Configure(k.Context(), sdk.Setup{Options: k.options()}); err != nil {
+			k.Fatal(err)
+		}
+		early.Served(k.T, g, func(u sdk.Update) {
+			if _, err := p.Sync(k.Context(), u); err != nil {
+				k.Fatal(err)
+			}
+			if err := p.SetRole(k.Context(), sdk.Active); err != nil {
+				k.Fatal(err)
+			}
 		})
 	})
 }

@@ -154,6 +154,17 @@ func (p *redirectedPlan) Apply(ctx context.Context) ([]sdk.Failure, error) {
 	return nil, err
 }
 
+// RemovedUDP returns the UDP frontends whose sockets the plan closes. After a crash there are none: the port
+// that a flow is led to has no socket, so its datagrams are refused.
+func (p *redirectedPlan) RemovedUDP() (all []netip.AddrPort) {
+	for _, s := range p.plan() {
+		if s.verb == closeDown && s.claim.place.protocol == sdk.UDP {
+			all = append(all, s.claim.place.addr)
+		}
+	}
+	return all
+}
+
 // rebind lets go of the sockets of UDP when packets are sent to another address from now on.
 func (r *redirected) rebind() {
 	if r.bound == r.rules.node.to {

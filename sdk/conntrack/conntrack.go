@@ -15,8 +15,9 @@
 // that port is sent where the one before was sent (ForgetFailed).
 //
 // Only the Active dataplane forgets UDP flows, and only those that the contract names
-// (line 9 in package sdk): the original destination is a frontend of a UDP Service
-// that has a serving address, and the reply comes from none of those.
+// (line 9 in package sdk): the original destination is a frontend of a UDP Service, and the
+// reply comes from none of the addresses that serve it. Where none serves it, or the frontend is
+// gone, only flows that were translated are forgotten, so that the next datagram is refused.
 package conntrack
 
 import (
@@ -49,8 +50,8 @@ func (by servers) have(ep netip.AddrPort) bool {
 	return by[ep] || by[netip.AddrPortFrom(ep.Addr(), 0)]
 }
 
-// Serving gathers what services say. It looks at those that are UDP, of family,
-// and served by at least one address. takesNodePorts reports whether an address
+// Serving gathers what services say. It looks at those that are UDP and of family. A frontend that two of them
+// have counts for the one that is served: the other is what it was before. takesNodePorts reports whether an address
 // is one of this node's that take node ports now.
 func Serving(family sdk.Family, services []sdk.Service, takesNodePorts func(netip.Addr) bool) Served {
 	s := Served{byAddr: make(map[netip.AddrPort]servers), byPort: make(map[uint16]servers), local: takesNodePorts}
@@ -59,18 +60,21 @@ func Serving(family sdk.Family, services []sdk.Service, takesNodePorts func(neti
 			continue
 		}
 		by := serversOf(svc)
-		if len(by) == 0 {
-			continue
-		}
 		for _, f := range svc.Frontends {
 			if f.Addr.Addr().IsUnspecified() {
-				s.byPort[f.Addr.Port()] = by
+				take(s.byPort, f.Addr.Port(), by)
 			} else {
-				s.byAddr[f.Addr] = by
+				take(s.byAddr, f.Addr, by)
 			}
 		}
 	}
 	return s
+}
+
+func take[K comparable](all map[K]servers, frontend K, by servers) {
+	if all[frontend] == nil || len(by) > 0 {
+		all[frontend] = by
+	}
 }
 
 // Telling returns s, which calls step for each flow that is looked at. Many flows take
@@ -89,6 +93,9 @@ func (s Served) Stale(f Flow) bool {
 	if !ok {
 		by, ok = s.byPort[f.To.Port()]
 		ok = ok && s.local(f.To.Addr())
+	}
+	if len(by) == 0 {
+		return ok && f.Reply != f.To // translated
 	}
 	return ok && !by.have(f.Reply)
 }

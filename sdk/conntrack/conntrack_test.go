@@ -32,7 +32,7 @@ func TestStale(t *testing.T) {
 	port.Frontends[0].Kind = sdk.NodePort
 	tcp := udp("tcp", "10.0.0.5:53", "10.1.0.5:53")
 	tcp.Name.Protocol = sdk.TCP
-	services := []sdk.Service{udp("dns", "10.0.0.1:53", "10.1.0.1:53"), udp("idle", "10.0.0.6:53"), local, terminating, port, tcp}
+	services := []sdk.Service{udp("dns", "10.0.0.1:53", "10.1.0.1:53"), udp("idle", "10.0.0.6:53"), udp("new", "10.0.0.7:53", "10.1.0.7:53"), udp("gone", "10.0.0.7:53"), local, terminating, port, tcp}
 	served := Serving(sdk.IPv4, services, func(a netip.Addr) bool { return a == addr("192.0.2.10") })
 
 	for _, c := range []struct {
@@ -48,7 +48,10 @@ func TestStale(t *testing.T) {
 		{"another port of the address is not ours", "10.0.0.1:54", "10.1.0.9:53", false},
 		{"an endpoint of the Local policy serves", "10.0.0.2:53", "10.1.0.2:53", false},
 		{"a terminating endpoint still serves, whatever its port", "10.0.0.3:53", "10.1.0.3:54", false},
-		{"no endpoint serves, so there is nowhere better", "10.0.0.6:53", "10.1.0.9:53", false},
+		{"no endpoint serves", "10.0.0.6:53", "10.1.0.9:53", true},
+		{"no endpoint serves, and it was never translated", "10.0.0.6:53", "10.0.0.6:53", false},
+		{"the frontend is another Service's now", "10.0.0.7:53", "10.1.0.7:53", false},
+		{"the frontend is another Service's now, and it is of before", "10.0.0.7:53", "10.1.0.9:53", true},
 		{"a node port by its endpoint", "192.0.2.10:30053", "10.1.0.4:53", false},
 		{"a node port by a gone endpoint", "192.0.2.10:30053", "10.1.0.9:53", true},
 		{"the port of a node port on another machine", "198.51.100.1:30053", "198.51.100.1:53", false},

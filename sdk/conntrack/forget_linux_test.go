@@ -57,6 +57,45 @@ func TestKernelForget(t *testing.T) {
 	}
 }
 
+// TestKernelForgetEarly: of connections to a frontend only one that nothing has answered is forgotten.
+func TestKernelForgetEarly(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it makes a network namespace")
+	}
+	ownNamespace(t)
+	run(t, "ip", "link", "set", "lo", "up")
+	run(t, "ip", "address", "add", "10.0.0.1/32", "dev", "lo")
+	run(t, "iptables", "-A", "OUTPUT", "-m", "conntrack", "--ctstate", "NEW") // has the kernel track connections
+	answered, err := net.Listen("tcp4", "10.0.0.1:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answered.Close()
+	conn, err := net.Dial("tcp4", "10.0.0.1:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	run(t, "ip", "link", "add", "nowhere", "type", "veth", "peer", "name", "nobody")
+	run(t, "ip", "link", "set", "nowhere", "up")
+	run(t, "ip", "link", "set", "nobody", "up")
+	for _, to := range []string{"10.0.0.2", "10.0.0.3"} {
+		run(t, "ip", "route", "add", to, "dev", "nowhere")
+		run(t, "ip", "neighbour", "add", to, "lladdr", "02:00:00:00:00:01", "dev", "nowhere", "nud", "permanent")
+		if conn, err := net.DialTimeout("tcp4", to+":80", 100*time.Millisecond); err == nil {
+			conn.Close()
+			t.Fatalf("%s was answered", to)
+		}
+	}
+	web := udp("web", "10.0.0.1:80")
+	web.Name.Protocol = sdk.TCP
+	web.Frontends = append(web.Frontends, sdk.Frontend{Kind: sdk.ExternalIP, Addr: addrPort("10.0.0.2:80")})
+	n, err := ForgetEarly(sdk.IPv4, []sdk.Service{web}, nil, func() {})
+	if err != nil || n != 1 {
+		t.Errorf("forgot %d connections, error %v; want the one to 10.0.0.2, which nothing answered", n, err)
+	}
+}
+
 // TestKernelForgetFailed: of TCP connections only those are forgotten that were reset or never
 // answered, and whose replies come from where nothing is any more.
 func TestKernelForgetFailed(t *testing.T) {

@@ -23,3 +23,8 @@ func Forget(family sdk.Family, s Served) (int, error) {
 func ForgetFailed(sdk.Family, func(reply netip.AddrPort) bool) (int, error) {
 	return 0, errors.ErrUnsupported
 }
+
+// ForgetEarly does nothing here: only Linux tracks connections this way.
+func ForgetEarly(sdk.Family, []sdk.Service, func(netip.Addr) bool, func()) (int, error) {
+	return 0, errors.ErrUnsupported
+}

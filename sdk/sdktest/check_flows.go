@@ -3,6 +3,7 @@
 package sdktest
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -52,15 +53,36 @@ func udpStaysWithServing(t *trial) {
 	t.stays(f, "when its endpoint takes no new callers")
 }
 
-// udpStaysWithoutEndpoints: nor when there is no endpoint that it could be sent to.
-func udpStaysWithoutEndpoints(t *trial) {
-	f := t.dial("udp")
-	s := f.scenario
-	for _, ep := range s.Services[0].Reachable() {
-		s = without(s, ep.Addr)
+// udpLeavesUnserved checks that a flow is refused when no endpoint serves its frontend any more, or when the
+// Service is gone; with a restart, that happened while no process ran.
+func udpLeavesUnserved(deleted, restart bool) func(*trial) {
+	return func(t *trial) {
+		f := t.dial("udp")
+		s := f.scenario
+		s.Services = slices.Clone(s.Services)
+		s.Services[0].Cluster, s.Services[0].Local = nil, nil
+		if deleted {
+			s.Services = nil
+		}
+		u := delta(f.scenario, s)
+		if restart {
+			if _, inMemory := t.dp.(Sender); inMemory {
+				t.fail(excused{"its flows are those of its process"})
+			}
+			t.stop()
+			t.need(t.start())
+			u = s.Update(0)
+		}
+		t.sync(u)
+		t.need(poll(t.ctx, 15*time.Second, func() error {
+			ctx, cancel := context.WithTimeout(t.ctx, 2*time.Second)
+			defer cancel()
+			if a, err := f.flow.Ask(ctx); err == nil && a.Verdict == sdk.Forward {
+				return found("the flow to end, as nothing serves it", a, err)
+			}
+			return nil
+		}))
 	}
-	t.sync(delta(f.scenario, s))
-	t.stays(f, "when no endpoint serves")
 }
 
 // establishedStays: an established connection outlives its endpoint's removal, and a new

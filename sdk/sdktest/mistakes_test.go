@@ -271,9 +271,6 @@ func forgetServing(b *broken) {
 	}
 }
 
-// forgetAlways also forgets flows of a Service without a serving endpoint.
-func forgetAlways(b *broken) { forgetServing(b) }
-
 func removeLast(b *broken) {
 	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		before := b.Services()

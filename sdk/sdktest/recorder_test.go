@@ -243,18 +243,21 @@ func (r *Recorder) Send(from sdk.Caller, to netip.AddrPort, protocol sdk.Protoco
 	return Answer{Verdict: sdk.Forward, Endpoint: ep, Client: client}
 }
 
-// Forgets follows the contract's line 9: a UDP flow to one of our frontends whose
-// endpoint no longer serves, while another one does.
+// Forgets follows the contract's line 9: a UDP flow to what was one of our frontends, whose
+// endpoint no longer serves.
 func (r *Recorder) Forgets(to netip.AddrPort, protocol sdk.Protocol, endpoint netip.AddrPort) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	svc, _, ok := Find(maps.Values(r.served), r.node, to, protocol)
-	if !ok || protocol != sdk.UDP || r.role != sdk.Active {
+	if protocol != sdk.UDP || r.role != sdk.Active {
 		return false
+	}
+	if !ok {
+		return true
 	}
 	serving := slices.Clone(svc.Serving)
 	for _, ep := range svc.Reachable() {
 		serving = append(serving, ep.Addr.Addr())
 	}
-	return len(serving) > 0 && !slices.Contains(serving, endpoint.Addr())
+	return !slices.Contains(serving, endpoint.Addr())
 }

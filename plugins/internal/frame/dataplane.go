@@ -5,6 +5,7 @@ package frame
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -39,6 +40,7 @@ type Dataplane[P any] struct {
 	played   sdk.Role // the role that the families were told last
 	caught   bool     // the role was more than Standby once: connections may be this process's
 	drain    drain
+	early    early
 
 	elsewhere bool              // it was looked in this session whether the other backend of iptables has rules of the mode
 	lacking   map[sdk.Name]bool // Services that failed and that no later update has served
@@ -54,10 +56,11 @@ type family[P any] struct {
 	known   bool // what the kernel has, as far as this process did it
 	planned bool // what was put was only planned: the kernel serves something else
 
-	rounds  rounds // of forgetting UDP flows
-	audited time.Time
-	retry   time.Duration // how long is waited before a family that is not known is read again,
-	retryAt time.Time     // and until when
+	rounds     rounds           // of forgetting UDP flows
+	removedUDP []netip.AddrPort // UDP frontends that were removed since flows were last forgotten
+	audited    time.Time
+	retry      time.Duration // how long is waited before a family that is not known is read again,
+	retryAt    time.Time     // and until when
 }
 
 // served is the IP family that f serves, or both, for people.

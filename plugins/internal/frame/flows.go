@@ -4,6 +4,7 @@ package frame
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -86,16 +87,19 @@ func newRounds() rounds {
 	return all
 }
 
-// forget ends UDP flows that the changes left leading nowhere.
+// forget ends UDP flows that the changes left leading nowhere, and those to frontends that plans removed.
 func (d *Dataplane[P]) forget(c sdk.Changes, failed []sdk.Failure) error {
 	for _, of := range families {
-		services := udp(of, d.state, c, failed)
 		f := d.serving(of)
-		if f == nil || len(services) == 0 {
+		if f == nil {
 			continue
 		}
+		services := udp(of, d.state, c, failed)
+		if len(f.removedUDP) > 0 {
+			services = append(services, removedService(of, f.removedUDP))
+		}
 		forgetter, ok := f.Family.(Forgetter)
-		if !ok {
+		if !ok || len(services) == 0 {
 			continue
 		}
 		began := time.Now()
@@ -108,10 +112,102 @@ func (d *Dataplane[P]) forget(c sdk.Changes, failed []sdk.Failure) error {
 			d.log.Info("forgot udp flows", "family", of, "flows", n)
 		}
 	}
+	for _, f := range d.families {
+		f.removedUDP = nil
+	}
 	return nil
 }
 
-// udp are the UDP Services of a family that changed, as they are now: their flows may lead
+// noteRemoved remembers the UDP frontends that a plan is about to remove, also those of a process before
+// this one, until a pass has ended the flows to them. In another role than Active the flows are another
+// dataplane's.
+func (d *Dataplane[P]) noteRemoved(f *family[P], p Plan) {
+	if d.role != sdk.Active {
+		f.removedUDP = nil
+	} else if r, ok := p.(Remover); ok {
+		f.removedUDP = append(f.removedUDP, r.RemovedUDP()...)
+	}
+}
+
+// removedService returns a Service that has these frontends, as far as they are of family, and that nothing
+// serves. conntrack.Serving prefers the Service that has one of them now.
+func removedService(of sdk.Family, removed []netip.AddrPort) sdk.Service {
+	svc := sdk.Service{Name: sdk.Name{Protocol: sdk.UDP, Family: of}}
+	for _, at := range removed {
+		if sdk.FamilyOf(at.Addr()) == of {
+			svc.Frontends = append(svc.Frontends, sdk.Frontend{Addr: at})
+		}
+	}
+	return svc
+}
+
+// earlyEvery is how often connections are listed at most to look for those that began before their Service.
+const earlyEvery = 5 * time.Second
+
+// An early is what is to be looked through for such connections.
+type early struct {
+	all  bool          // every Service
+	some []sdk.Service // with the frontends that came
+	due  time.Time
+}
+
+// noteAdded remembers the frontends of TCP and SCTP that came with an update.
+func (d *Dataplane[P]) noteAdded(c sdk.Changes) {
+	d.early.all = d.early.all || c.Full
+	if d.early.all {
+		d.early.some = nil
+		return
+	}
+	for _, change := range c.Services {
+		if change.After == nil || change.Name.Protocol == sdk.UDP {
+			continue
+		}
+		added := sdk.Service{Name: change.Name}
+		for _, f := range change.After.Frontends {
+			if change.Before == nil || !slices.ContainsFunc(change.Before.Frontends, func(b sdk.Frontend) bool { return b.Addr == f.Addr }) {
+				added.Frontends = append(added.Frontends, f)
+			}
+		}
+		if len(added.Frontends) > 0 {
+			d.early.some = append(d.early.some, added)
+		}
+	}
+}
+
+// forgetEarly deletes the connections that began before their Service was there. The monitor calls it: listing
+// connections takes long on a busy node, and no update waits for it. It takes a twentieth of the time at most.
+func (d *Dataplane[P]) forgetEarly() {
+	if d.role != sdk.Active || !d.early.all && len(d.early.some) == 0 || time.Now().Before(d.early.due) {
+		return
+	}
+	services := d.early.some
+	if d.early.all {
+		services = slices.Collect(maps.Values(d.state.Services))
+	}
+	began := time.Now()
+	for _, of := range families {
+		f := d.serving(of)
+		if f == nil {
+			continue
+		}
+		forgetter, ok := f.Family.(Forgetter)
+		if !ok {
+			continue
+		}
+		n, err := forgetter.ForgetEarly(of, services, d.status.step)
+		if err != nil {
+			d.early.due = time.Now().Add(earlyEvery)
+			d.log.Warn("cannot delete connections that began before their service", "family", of, "err", err)
+			return
+		}
+		if n > 0 {
+			d.log.Info("deleted connections that began before their service", "family", of, "connections", n)
+		}
+	}
+	d.early = early{due: time.Now().Add(max(earlyEvery, 20*time.Since(began)))}
+}
+
+// udp returns the UDP Services of a family that changed, as they are now: their flows may lead
 // nowhere. One that failed is served as before, and so are its flows.
 func udp(of sdk.Family, state sdk.State, c sdk.Changes, failed []sdk.Failure) []sdk.Service {
 	services := make(map[sdk.Name]sdk.Service)
@@ -123,7 +219,7 @@ func udp(of sdk.Family, state sdk.State, c sdk.Changes, failed []sdk.Failure) []
 	for _, change := range c.Services {
 		take(change.Name)
 	}
-	if c.Full {
+	if c.Full || c.Node {
 		for name := range state.Services {
 			take(name)
 		}

@@ -234,6 +234,8 @@ func (m *memory) Flows(map[sdk.Name]sdk.Service, bool) (int, error) { return 2, 
 // Forget has nothing to do: a flow asks Forgets each time.
 func (m *memory) Forget(sdk.Family, []sdk.Service, func()) (int, error) { return 0, nil }
 
+func (m *memory) ForgetEarly(sdk.Family, []sdk.Service, func()) (int, error) { return 0, nil }
+
 // inMemory is the mode, on a kernel.
 func inMemory(k *kernel) Mode[*sdk.Service] {
 	return Mode[*sdk.Service]{
@@ -313,14 +315,17 @@ func (k *kernel) Forgets(to netip.AddrPort, protocol sdk.Protocol, endpoint neti
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	svc, _, ok := sdktest.Find(maps.Values(k.served), k.node, to, protocol)
-	if !ok || protocol != sdk.UDP || k.role != sdk.Active {
+	if protocol != sdk.UDP || k.role != sdk.Active {
 		return false
+	}
+	if !ok {
+		return true
 	}
 	serving := slices.Clone(svc.Serving)
 	for _, ep := range svc.Reachable() {
 		serving = append(serving, ep.Addr.Addr())
 	}
-	return len(serving) > 0 && !slices.Contains(serving, endpoint.Addr())
+	return !slices.Contains(serving, endpoint.Addr())
 }
 
 // TestMemoryConforms: what a mode has to bring, with the frame, is a dataplane.

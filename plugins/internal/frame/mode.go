@@ -180,6 +180,17 @@ type Forgetter interface {
 	// Forget ends the flows to these Services of family that lead to an address which does
 	// not serve, and says how many those were.
 	Forget(family sdk.Family, services []sdk.Service, step func()) (int, error)
+
+	// ForgetEarly deletes the entries of TCP and SCTP connections to these Services of family that began
+	// before the Services were there (conntrack.ForgetEarly), and returns their number.
+	ForgetEarly(family sdk.Family, services []sdk.Service, step func()) (int, error)
+}
+
+// A Remover is a Plan of a Forgetter that says which frontends it removes.
+type Remover interface {
+	// RemovedUDP returns the UDP frontends that the kernel has and will not have after the plan. It is called
+	// before Apply. A frontend that the plan removes and adds again is not among them.
+	RemovedUDP() []netip.AddrPort
 }
 
 // A Sizer is a Family in which the P of a Service depends on whether there are many.

@@ -62,6 +62,7 @@ func (d *Dataplane[P]) look(ctx context.Context) {
 	if !d.updated || d.claim.Owes() {
 		return // first it has to be known, or written, what is desired
 	}
+	d.forgetEarly()
 	for _, f := range d.families {
 		found := d.examine(ctx, f)
 		if ctx.Err() != nil {

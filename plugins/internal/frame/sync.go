@@ -272,6 +272,7 @@ func (d *Dataplane[P]) afterwards(ctx context.Context, c sdk.Changes, failed []s
 	if !d.writes() || !d.updated || d.role != sdk.Active {
 		return nil
 	}
+	d.noteAdded(c)
 	d.leaveOther(ctx)
 	if (c.Full || c.Node) && d.open.Settings != nil {
 		if err := d.take(d.open.Settings(d.state.Node)); err != nil {

@@ -150,6 +150,7 @@ func (d *Dataplane[P]) apply(ctx context.Context, f *family[P]) (plan Plan, fail
 		return nil, nil, err
 	}
 	plan = f.Plan()
+	d.noteRemoved(f, plan)
 	failed, err = plan.Apply(ctx)
 	f.known = err == nil
 	return plan, failed, err

@@ -5,6 +5,7 @@ package nftable
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
@@ -19,6 +20,29 @@ type Plan[P Wanted[P]] struct {
 	Changes changes[P]
 	linked  int // so many of the changes, the first ones, go in together
 	table   *Table[P]
+}
+
+// RemovedUDP returns the UDP frontends that the plan removes.
+func (p Plan[P]) RemovedUDP() []netip.AddrPort {
+	removed := make(map[netip.AddrPort]bool)
+	each := func(all []Element, f func(netip.AddrPort)) {
+		for _, e := range all {
+			if protocol, at, ok := p.table.Layout.Frontend(e); ok && protocol == sdk.UDP {
+				f(at)
+			}
+		}
+	}
+	all := []Difference{p.Fixed}
+	for _, c := range p.Changes {
+		all = append(all, c.Difference)
+	}
+	for _, d := range all {
+		each(d.Gone, func(at netip.AddrPort) { removed[at] = true })
+	}
+	for _, d := range all {
+		each(d.Come, func(at netip.AddrPort) { delete(removed, at) })
+	}
+	return slices.Collect(maps.Keys(removed))
 }
 
 // A Change leads from what serves a Service to what is desired.

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync/atomic"
 
@@ -43,6 +44,9 @@ type Layout[P any] interface {
 
 	// Arrange is desired, as it is reached from have with the fewest changes.
 	Arrange(have, desired P) P
+
+	// Frontend returns the frontend that an element catches; ok is false for an element that catches none.
+	Frontend(Element) (protocol sdk.Protocol, at netip.AddrPort, ok bool)
 
 	// Left are elements that packets left in the table, and that no packet may find when these
 	// changes are made: each is of one of them, by its place there. Only changes that remove

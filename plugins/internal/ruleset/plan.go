@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/tree"
 )
 
 // A Plan is blocks that take effect one after the other: additions to filter, nat, mangle,
@@ -51,6 +52,36 @@ func (s *Set[K]) Plan() Plan {
 // same reports whether a chain that should have the rules want may keep those that it has.
 func (s *Set[K]) same(id iptables.ID, have, want string) bool {
 	return have == want || s.Same != nil && s.Same(id, have, want)
+}
+
+// Removed returns the keys of the entries of nat that the kernel has and will not have after p, which was not
+// carried out yet. key reads the key of an entry from a rule.
+func (s *Set[K]) Removed(p Plan, key func(iptables.Rule) (tree.Key, bool)) []tree.Key {
+	removed := make(map[tree.Key]bool)
+	inTree := func(id iptables.ID) bool {
+		return id.Table == "nat" && slices.ContainsFunc(s.config.Trees, func(t Tree) bool { return t.Has(id) })
+	}
+	each := func(id iptables.ID, rules []iptables.Rule, f func(tree.Key)) {
+		for _, r := range rules {
+			if k, ok := key(r); ok && inTree(id) {
+				f(k)
+			}
+		}
+	}
+	for _, b := range p {
+		for _, id := range b.Remove {
+			each(id, iptables.Split(s.text[id]), func(k tree.Key) { removed[k] = true })
+		}
+		for _, c := range b.Whole {
+			each(c.ID, iptables.Split(s.text[c.ID]), func(k tree.Key) { removed[k] = true })
+		}
+	}
+	for _, b := range p {
+		for _, c := range b.Whole {
+			each(c.ID, c.Rules, func(k tree.Key) { delete(removed, k) })
+		}
+	}
+	return slices.Collect(maps.Keys(removed))
 }
 
 // blocks are those of a plan, in the order in which they take effect.

@@ -63,13 +63,9 @@ func (s *udpSocket) Serve(t *Target) {
 func (s *udpSocket) Alive() error { return alive(s.conn) }
 func (s *udpSocket) Port() uint16 { return s.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port() }
 
-// EndpointsChanged ends the flows to endpoints that serve no more, unless none is left
-// at all: an endpoint that terminates is better than none.
+// EndpointsChanged ends the flows to endpoints that serve no more.
 func (s *udpSocket) EndpointsChanged() {
 	svc := s.target.Load().Service.Value()
-	if len(svc.Cluster)+len(svc.Local)+len(svc.Serving) == 0 {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.flows {
