@@ -278,7 +278,7 @@ func TestKernelIPVSWholeProduct(t *testing.T) {
 	dual, stage := n.shows("dual-stack")
 	n.start()
 	n.packets(dual, stage)
-	n.explains("outside:192.0.2.7", "192.0.2.10:30080", "verdict forward", "kernel now forward to 10.180.0.1:8080 ", "10.180.0.1:8080 100% this node")
+	n.explains("outside:192.0.2.7", "192.0.2.10:30080", "verdict forward", "served now 10.180.0.1:8080", "up to IPVS, virtual service tcp 192.0.2.10:30080", "10.180.0.1:8080 100% this node")
 
 	if err := syscall.Kill(n.plugin(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
