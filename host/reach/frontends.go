@@ -45,6 +45,7 @@ type addresses struct {
 type vip struct {
 	addr    netip.Addr
 	sources []netip.Prefix
+	ofNode  bool // it is one of the Node object's addresses
 }
 
 // An addressFilter decides which addresses are served, and keeps why others are not.
@@ -79,7 +80,7 @@ func (f *addressFilter) addresses(s *Service, family sdk.Family) addresses {
 		if f.accept(IncorrectIPVersion, "load balancer IP", addr, outside) &&
 			f.accept(InvalidAddress, "load balancer IP", addr, unusable(addr, f.here.Loopback)) &&
 			!s.Unreadable {
-			w.vips = append(w.vips, vip{addr, f.here.sources(s.Sources, addr)})
+			w.vips = append(w.vips, vip{addr, f.here.sources(s.Sources, addr), slices.Contains(f.here.Addrs, addr)})
 		}
 	}
 	return w
@@ -157,6 +158,10 @@ func (w addresses) frontends(s *Service, p Port) []sdk.Frontend {
 	add(sdk.ClusterIP, w.clusterIP, p.Number, s.Internal, nil)
 	for _, v := range w.vips {
 		add(sdk.LoadBalancer, v.addr, p.Number, s.External, v.sources)
+		if p.NodePort > 0 && len(v.sources) > 0 && !v.ofNode {
+			// The node may have the address: then its node port would be a way round the ranges (kubernetes#111863).
+			add(sdk.NodePort, v.addr, p.NodePort, s.External, v.sources)
+		}
 	}
 	for _, addr := range w.externalIPs {
 		add(sdk.ExternalIP, addr, p.Number, s.External, nil)

@@ -57,8 +57,12 @@ func TestFrontends(t *testing.T) {
 			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "172.30.0.1", ClusterIPs: []string{"172.30.0.1", "fd00::1"},
 				LoadBalancerSourceRanges: []string{" 198.18.0.7/15", "2001:db8:1::/48"}, Ports: []corev1.ServicePort{{Name: "http", Port: 80, NodePort: 30080}}},
 				corev1.LoadBalancerIngress{IP: "203.0.113.1"}, corev1.LoadBalancerIngress{IP: "2001:db8::1"}),
-			"http/tcp4: cluster-ip 172.30.0.1:80, node-port *:30080, load-balancer 203.0.113.1:80 from 198.18.0.0/15\n" +
-				"http/tcp6: cluster-ip [fd00::1]:80, node-port *:30080, load-balancer [2001:db8::1]:80 from 2001:db8:1::/48", ""},
+			"http/tcp4: cluster-ip 172.30.0.1:80, node-port *:30080, node-port 203.0.113.1:30080 from 198.18.0.0/15, load-balancer 203.0.113.1:80 from 198.18.0.0/15\n" +
+				"http/tcp6: cluster-ip [fd00::1]:80, node-port *:30080, node-port [2001:db8::1]:30080 from 2001:db8:1::/48, load-balancer [2001:db8::1]:80 from 2001:db8:1::/48", ""},
+		{"the node's own address takes node ports for every caller, also where it is the balancer's",
+			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerSourceRanges: []string{"198.18.0.0/15"}, Ports: []corev1.ServicePort{{Name: "http", Port: 80, NodePort: 30080}}},
+				corev1.LoadBalancerIngress{IP: "192.0.2.10"}),
+			"http/tcp4: cluster-ip 172.30.0.1:80, node-port *:30080, load-balancer 192.0.2.10:80 from 198.18.0.0/15", ""},
 		{"a range that holds the node lets the balancer's own address in (A13)",
 			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerSourceRanges: []string{"192.0.2.0/24"}}, corev1.LoadBalancerIngress{IP: "203.0.113.1"}),
 			"http/tcp4: cluster-ip 172.30.0.1:80, load-balancer 203.0.113.1:80 from 192.0.2.0/24 203.0.113.1/32", ""},

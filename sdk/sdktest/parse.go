@@ -299,6 +299,10 @@ func (b *block) add(l line) {
 	case "load-balancer":
 		b.frontend(l, sdk.LoadBalancer)
 	case "node-port":
+		if strings.Contains(value, ":") { // at one address
+			b.frontend(l, sdk.NodePort)
+			return
+		}
 		b.nodePorts = append(b.nodePorts, parseTerms(l, sdk.Frontend{Kind: sdk.NodePort, Addr: netip.AddrPortFrom(netip.Addr{}, l.port(value))}))
 	case "endpoint":
 		b.endpoint(l)
