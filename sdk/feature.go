@@ -70,11 +70,16 @@ const (
 	// nothing redirects packets; the others are in Result.Failed, in Standby too.
 	LimitOwnAddressesOnly Limit = "own-addresses-only"
 
+	// Node ports answer at single addresses of the node, not at a whole prefix that the kernel's
+	// local table has.
+	LimitNodePortsAtAddresses Limit = "node-ports-at-addresses"
+
 	// Nothing stays in the kernel: when the process ends, so does the serving.
 	LimitDiesWithProcess Limit = "dies-with-process"
 )
 
 // Limits are all that this version of the contract knows.
 var Limits = []Limit{
-	LimitNoDrop, LimitNoClientAddress, LimitAffinityPerFrontend, LimitOwnAddressesOnly, LimitDiesWithProcess,
+	LimitNoDrop, LimitNoClientAddress, LimitAffinityPerFrontend, LimitOwnAddressesOnly, LimitNodePortsAtAddresses,
+	LimitDiesWithProcess,
 }

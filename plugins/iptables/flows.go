@@ -3,8 +3,8 @@
 package iptables
 
 import (
-	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
@@ -15,20 +15,20 @@ import (
 
 // Forget ends UDP flows to these Services that lead nowhere.
 func (f *family) Forget(of sdk.Family, services []sdk.Service, step func()) (int, error) {
-	own, err := f.nodePortAddrs()
+	takes, err := f.takesNodePorts()
 	if err != nil {
 		return 0, err
 	}
-	return conntrack.Forget(of, conntrack.Serving(of, services, func(a netip.Addr) bool { return own[a] }).Telling(step))
+	return conntrack.Forget(of, conntrack.Serving(of, services, takes).Telling(step))
 }
 
 // ForgetEarly deletes connections to these Services that began before they were there.
 func (f *family) ForgetEarly(of sdk.Family, services []sdk.Service, step func()) (int, error) {
-	own, err := f.nodePortAddrs()
+	takes, err := f.takesNodePorts()
 	if err != nil {
 		return 0, err
 	}
-	return conntrack.ForgetEarly(of, services, func(a netip.Addr) bool { return own[a] }, step)
+	return conntrack.ForgetEarly(of, services, takes, step)
 }
 
 // RemovedUDP returns the UDP frontends that the plan removes.
@@ -42,17 +42,13 @@ func (p plan) RemovedUDP() (all []netip.AddrPort) {
 	return all
 }
 
-// nodePortAddrs are the node's addresses that take node ports now.
-func (f *family) nodePortAddrs() (map[netip.Addr]bool, error) {
-	addrs, err := flows.Addrs(net.InterfaceAddrs)
-	if err != nil {
-		return nil, err
-	}
-	own := make(map[netip.Addr]bool)
-	for addr := range addrs {
-		own[addr] = f.rules.node.node.TakesNodePorts(addr) && !f.rules.node.isBound(addr)
-	}
-	return own, nil
+// takesNodePorts returns whether an address takes node ports now.
+func (f *family) takesNodePorts() (func(netip.Addr) bool, error) {
+	local, err := flows.Local()
+	return func(a netip.Addr) bool {
+		node := &f.rules.node
+		return node.node.TakesNodePorts(a) && !node.isBound(a) && slices.ContainsFunc(local, func(p netip.Prefix) bool { return p.Contains(a) })
+	}, err
 }
 
 // Flows are what is left of the connections that were established when this dataplane began

@@ -9,11 +9,14 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 )
 
@@ -22,6 +25,9 @@ type links struct {
 	handle  *netlink.Handle
 	ours    netlink.Link // our device, once it was seen
 	monitor *monitor     // nil: not subscribed
+
+	local  []netip.Addr // the addresses of the kernel's local table but those of our device, in order,
+	listed time.Time    // when it was listed last
 }
 
 func (l *links) Close() error {
@@ -68,7 +74,42 @@ func (l *links) Changes() addrChanges {
 			h.lost = append(h.lost, addr)
 		}
 	}
+	if time.Since(l.listed) >= localEvery { // an address of no interface is no event
+		before := l.local
+		if l.list() != nil {
+			return h // the next time
+		}
+		for _, addr := range l.local {
+			if _, known := slices.BinarySearchFunc(before, addr, netip.Addr.Compare); !known {
+				h.others = append(h.others, change{addr, false})
+			}
+		}
+		for _, addr := range before {
+			if _, there := slices.BinarySearchFunc(l.local, addr, netip.Addr.Compare); !there {
+				h.others = append(h.others, change{addr, true})
+			}
+		}
+	}
 	return h
+}
+
+// localEvery is how often the kernel's local table is listed, which has each address that we bound.
+const localEvery = 10 * time.Second
+
+// list lists the single addresses of the kernel's local table.
+func (l *links) list() error {
+	l.listed = time.Now()
+	all, err := flows.Local()
+	if err != nil {
+		return err
+	}
+	l.local = nil
+	for _, p := range all {
+		if p.IsSingleIP() {
+			l.local = append(l.local, p.Addr())
+		}
+	}
+	return nil
 }
 
 func (l *links) Addrs() (addresses, error) {
@@ -82,15 +123,14 @@ func (l *links) Addrs() (addresses, error) {
 		return a, fmt.Errorf("list the node's addresses: %w", err)
 	}
 	for _, found := range list {
-		addr, ok := netip.AddrFromSlice(found.IP)
-		switch {
-		case !ok:
-		case a.device && found.LinkIndex == l.ours.Attrs().Index:
+		if addr, ok := netip.AddrFromSlice(found.IP); ok && a.device && found.LinkIndex == l.ours.Attrs().Index {
 			a.ours = append(a.ours, addr.Unmap())
-		default:
-			a.others = append(a.others, addr.Unmap())
 		}
 	}
+	if err := l.list(); err != nil {
+		return a, err
+	}
+	a.others = slices.Clone(l.local)
 	return a, nil
 }
 

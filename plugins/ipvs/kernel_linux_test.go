@@ -18,7 +18,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
-	"github.com/pointsman/pointsman/test/early"
+	"github.com/pointsman/pointsman/test/field"
 	"github.com/pointsman/pointsman/test/share"
 )
 
@@ -92,22 +92,24 @@ func TestKernelIPVSConforms(t *testing.T) {
 	sdktest.Conform(t, s)
 }
 
-// TestKernelIPVSServesWhoCameEarly: a connection that was begun before its Service was there is served.
-func TestKernelIPVSServesWhoCameEarly(t *testing.T) {
+// TestKernelIPVSField: cases from public reports.
+func TestKernelIPVSField(t *testing.T) {
 	skipTaken(t)
 	g := world(t)
 	p := New(t.TempDir())
 	if _, err := p.Configure(t.Context(), sdk.Setup{}); err != nil {
 		t.Fatal(err)
 	}
-	early.Served(t, g, func(u sdk.Update) {
+	d := field.Dataplane{T: t, Testbed: g, Update: func(u sdk.Update) {
 		if _, err := p.Sync(t.Context(), u); err != nil {
 			t.Fatal(err)
 		}
 		if err := p.SetRole(t.Context(), sdk.Active); err != nil {
 			t.Fatal(err)
 		}
-	})
+	}}
+	d.EarlyClient()
+	d.LocalTable(false)
 }
 
 // foreign makes things of other people's, and returns what shows them with all else

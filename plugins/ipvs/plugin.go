@@ -33,7 +33,7 @@ var Description = sdk.Description{
 	Name:     mode,
 	Version:  "0.1.0",
 	Features: sdk.Features,
-	Limits:   []sdk.Limit{sdk.LimitAffinityPerFrontend},
+	Limits:   []sdk.Limit{sdk.LimitAffinityPerFrontend, sdk.LimitNodePortsAtAddresses},
 	Options:  []byte(schema),
 }
 

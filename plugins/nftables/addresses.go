@@ -15,26 +15,26 @@ import (
 // addressesEvery is how often the node's addresses are looked at.
 const addressesEvery = 2 * time.Second
 
-// addresses are those of the node that take node ports now, in order, and the one by which it
+// addresses returns the prefixes of the node that take node ports now, in order, and the address by which it
 // answers pings: the first that Kubernetes knows, if the node has it.
-func (n nodeConfig) addresses() (own []netip.Addr, self netip.Addr, err error) {
-	all, err := flows.Own()
+func (n nodeConfig) addresses() (own []netip.Prefix, self netip.Addr, err error) {
+	local, err := flows.Local()
 	if err != nil {
 		return nil, self, err
 	}
-	for _, addr := range n.node.Addrs {
-		if all[addr] > 0 && sdk.FamilyOf(addr) == n.Family && !self.IsValid() {
-			self = addr
+	for _, p := range local {
+		if sdk.FamilyOf(p.Addr()) != n.Family {
+			continue
+		}
+		if slices.Contains(n.node.Addrs, p.Addr()) && p.IsSingleIP() && !self.IsValid() {
+			self = p.Addr()
+		}
+		if !frame.OnLink(p.Addr()) && (!p.Addr().IsLoopback() || n.localhost && p.IsSingleIP()) {
+			own = append(own, frame.NodePortPrefixes(n.node, p)...)
 		}
 	}
-	for addr := range all {
-		ours := sdk.FamilyOf(addr) == n.Family && n.node.TakesNodePorts(addr)
-		if ours && !frame.OnLink(addr) && (n.localhost || !addr.IsLoopback()) {
-			own = append(own, addr)
-		}
-	}
-	slices.SortFunc(own, netip.Addr.Compare)
-	return own, self, nil
+	slices.SortFunc(own, netip.Prefix.Compare)
+	return slices.Compact(own), self, nil
 }
 
 // moved reports whether other addresses take node ports than was known.
@@ -48,11 +48,11 @@ func (f *family) moved() bool {
 		f.log.Warn("cannot see which addresses take node ports", "err", err)
 		return false
 	}
-	if slices.Equal(now, f.own) && self == f.node.self {
+	if slices.Equal(now, f.node.own) && self == f.node.self {
 		return false
 	}
 	f.log.Info("other addresses take node ports", "family", f.node.Family, "addresses", len(now))
-	f.own, f.node.self = now, self
+	f.node.own, f.node.self = now, self
 	f.Reshape()
 	return true
 }

@@ -144,14 +144,17 @@ func (h parts) note(f ip) nftable.Chain {
 func (n nodeConfig) remember() nftable.Chain {
 	c := nftable.Chain{Name: "remember"}
 	for _, p := range n.indexes(n.ip) {
-		var sent nftable.Rule
+		sent := []nftable.Rule{nil}
 		if p.ports {
-			sent = n.wasOwn()
+			sent = n.toOwn(n.OrigDaddr(0))
 		}
 		for _, list := range n.kept(p) {
-			if !p.near { // its frontends are in the other, too
+			if p.near { // its frontends are in the other, too
+				continue
+			}
+			for _, to := range sent {
 				keeps := p.of(forList("keeps", list))
-				c.Rules = append(c.Rules, numbered(append(slices.Clone(sent), p.original()...), keeps, "note"))
+				c.Rules = append(c.Rules, numbered(append(slices.Clone(to), p.original()...), keeps, "note"))
 			}
 		}
 	}

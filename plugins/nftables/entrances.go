@@ -3,6 +3,8 @@
 package nftables
 
 import (
+	"slices"
+
 	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
@@ -65,7 +67,7 @@ func (n nodeConfig) lookUp() nftable.Chain {
 	c := nftable.Chain{Name: "far"}
 	for _, p := range n.indexes(n.ip) {
 		if !p.near {
-			c.Rules = append(c.Rules, n.find(p))
+			c.Rules = append(c.Rules, n.find(p)...)
 		}
 	}
 	return c
@@ -77,9 +79,10 @@ func (n nodeConfig) lookUpNear() nftable.Chain {
 	for _, p := range n.indexes(n.ip) {
 		switch {
 		case p.near && p.ports:
-			c.Rules = append(c.Rules, indexes(n.ip)[0].in("frontends", nftnl.Return), n.find(p))
+			c.Rules = append(c.Rules, indexes(n.ip)[0].in("frontends", nftnl.Return))
+			c.Rules = append(c.Rules, n.find(p)...)
 		case p.near:
-			c.Rules = append(c.Rules, n.find(p))
+			c.Rules = append(c.Rules, n.find(p)...)
 		}
 	}
 	return c
@@ -87,12 +90,27 @@ func (n nodeConfig) lookUpNear() nftable.Chain {
 
 // find leads what is sent to a frontend to its index. A node port is looked for at the node's
 // own addresses, and after all frontends with an address.
-func (n nodeConfig) find(p index) nftable.Rule {
+func (n nodeConfig) find(p index) (all []nftable.Rule) {
 	found := p.in("frontends", nftnl.Goto(p.of("gate")))
 	if !p.ports {
-		return found
+		return []nftable.Rule{found}
 	}
-	return append(nftable.Rule{n.Daddr(0), nftnl.In("own", 0)}, found...)
+	for _, own := range n.toOwn(n.Daddr(0)) {
+		all = append(all, append(own, found...))
+	}
+	return all
+}
+
+// toOwn returns the starts of rules for packets to addresses that take node ports, one for the set and one for
+// each prefix. addr loads the address.
+func (n nodeConfig) toOwn(addr nftnl.Expr) []nftable.Rule {
+	all := []nftable.Rule{{addr, nftnl.In("own", 0)}}
+	for _, p := range n.own {
+		if !p.IsSingleIP() {
+			all = append(all, nftable.Within(addr, p))
+		}
+	}
+	return all
 }
 
 // fromPods are the words for packets that pods of this node send, one for each way to be one.
@@ -116,9 +134,6 @@ func (n nodeConfig) fromPods() []nftable.Rule {
 	return all
 }
 
-// wasOwn is the start of a rule for packets that were sent to a node port's address.
-func (n nodeConfig) wasOwn() nftable.Rule { return nftable.Rule{n.OrigDaddr(0), nftnl.In("own", 0)} }
-
 // post decides whose address is hidden, of packets that have been translated.
 func (n nodeConfig) post() nftable.Chain {
 	p := indexes(n.ip)[0]
@@ -134,9 +149,11 @@ func (n nodeConfig) post() nftable.Chain {
 		p.was("frontends", n.OrigDaddr(0), nftnl.In("vips", 0), to(nftnl.Goto("inside"))), // the node may have it, too
 	}}
 	if n.has(p.node()) {
-		c.Rules = append(c.Rules,
-			append(n.wasOwn(), p.node().was("outside", hide)...),
-			append(append(nftable.FromNode(), n.wasOwn()...), p.node().was("outside-local", hide)...))
+		for _, own := range n.toOwn(n.OrigDaddr(0)) {
+			c.Rules = append(c.Rules,
+				append(slices.Clone(own), p.node().was("outside", hide)...),
+				append(append(nftable.FromNode(), own...), p.node().was("outside-local", hide)...))
+		}
 	}
 	return c
 }

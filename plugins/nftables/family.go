@@ -33,7 +33,6 @@ type family struct {
 	cleaned writer.Cleaned // says that this process is to stand down
 
 	node nodeConfig
-	own  []netip.Addr // addresses that take node ports, in order
 	role sdk.Role
 	last number // the one that was given last
 
@@ -109,7 +108,7 @@ func (f *family) Node(n sdk.Node) error {
 	}
 	f.Reshape()
 	var err error
-	f.own, f.node.self, err = f.node.addresses()
+	f.node.own, f.node.self, err = f.node.addresses()
 	return err
 }
 
@@ -148,8 +147,10 @@ func (f *family) Grow(w wanted) bool { return f.node.grow(f.Family, w) }
 
 // Fixed are the addresses that take node ports.
 func (f *family) Fixed() (all []nftable.Element) {
-	for _, a := range f.own {
-		all = append(all, nftable.Element{Set: "own", Element: nftnl.Element{Key: string(a.AsSlice())}})
+	for _, p := range f.node.own {
+		if p.IsSingleIP() { // each longer one has a rule
+			all = append(all, nftable.Element{Set: "own", Element: nftnl.Element{Key: string(p.Addr().AsSlice())}})
+		}
 	}
 	return all
 }
@@ -174,7 +175,9 @@ func (f *family) ForgetEarly(of sdk.Family, services []sdk.Service, step func())
 	return conntrack.ForgetEarly(of, services, f.takesNodePorts, step)
 }
 
-func (f *family) takesNodePorts(a netip.Addr) bool { return slices.Contains(f.own, a) }
+func (f *family) takesNodePorts(a netip.Addr) bool {
+	return slices.ContainsFunc(f.node.own, func(p netip.Prefix) bool { return p.Contains(a) })
+}
 
 // Flows are what is left of the connections that were established when this dataplane began
 // to drain.

@@ -183,9 +183,10 @@ func (p index) choose(n uint32) nftable.Chain {
 type nodeConfig struct {
 	ip
 	node      sdk.Node
-	self      netip.Addr // one of the node's addresses, by which it answers pings; none: it does not
-	localhost bool       // node ports answer on 127.0.0.1 too
-	liberal   bool       // the kernel takes packets outside the TCP window for valid
+	own       []netip.Prefix // those that take node ports, in order
+	self      netip.Addr     // one of the node's addresses, by which it answers pings; none: it does not
+	localhost bool           // node ports answer on 127.0.0.1 too
+	liberal   bool           // the kernel takes packets outside the TCP window for valid
 	parts
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
-	"github.com/pointsman/pointsman/test/early"
 	"github.com/pointsman/pointsman/test/eventually"
+	"github.com/pointsman/pointsman/test/field"
 )
 
 // parsed is a scenario, placed on the testbed.
@@ -320,14 +320,16 @@ func TestKernelServiceAtOwnAddress(t *testing.T) {
 	})
 }
 
-// TestKernelServesWhoCameEarly: a connection that was begun before its Service was there is served.
-func TestKernelServesWhoCameEarly(t *testing.T) {
+// TestKernelField: cases from public reports.
+func TestKernelField(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
 		p := k.start()
-		early.Served(k.T, g, func(u sdk.Update) {
+		d := field.Dataplane{T: k.T, Testbed: g, Update: func(u sdk.Update) {
 			k.sync(p, u)
 			k.role(p, sdk.Active)
-		})
+		}}
+		d.EarlyClient()
+		d.LocalTable(true)
 	})
 }

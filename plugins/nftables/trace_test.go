@@ -31,7 +31,7 @@ func modelOf(t *testing.T, of sdk.Family, s sdktest.Scenario) *oracle.TableRules
 		}
 		f.node.self = a
 		if s.Node.TakesNodePorts(a) {
-			f.own = append(f.own, a)
+			f.node.own = append(f.node.own, netip.PrefixFrom(a, a.BitLen()))
 		}
 	}
 	all := make(map[sdk.Name]wanted)

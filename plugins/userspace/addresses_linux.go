@@ -3,37 +3,37 @@
 package userspace
 
 import (
-	"errors"
 	"fmt"
+	"net"
 	"net/netip"
-
-	"github.com/vishvananda/netlink"
+	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/flows"
 )
 
-// machineAddresses are those that the machine has now.
+// machineAddresses returns those that the machine has now: what the kernel's local table has, and what only
+// a dataplane bound.
 func machineAddresses() ([]address, error) {
-	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	local, err := flows.Local()
 	if err != nil {
-		return nil, fmt.Errorf("list the addresses of this machine: %w", err)
+		return nil, err
 	}
-	foreign := -1
-	link, err := netlink.LinkByName(flows.IPVSDevice)
-	switch {
-	case err == nil:
-		foreign = link.Attrs().Index
-	case !errors.As(err, new(netlink.LinkNotFoundError)):
-		return nil, fmt.Errorf("look for the device %s: %w", flows.IPVSDevice, err)
+	all := make([]address, 0, len(local))
+	for _, p := range local {
+		all = append(all, address{prefix: p, whole: true})
 	}
-	all := make([]address, 0, len(list))
-	for _, a := range list {
-		addr, ok := netip.AddrFromSlice(a.IP)
-		if !ok {
-			continue
+	device, err := net.InterfaceByName(flows.IPVSDevice)
+	if err != nil {
+		return all, nil // mostly there is none
+	}
+	bound, err := flows.Addrs(device.Addrs)
+	if err != nil {
+		return nil, fmt.Errorf("list the addresses of %s: %w", flows.IPVSDevice, err)
+	}
+	for addr := range bound {
+		if p := netip.PrefixFrom(addr, addr.BitLen()); !slices.Contains(local, p) {
+			all = append(all, address{prefix: p, foreign: true})
 		}
-		ones, _ := a.Mask.Size()
-		all = append(all, address{netip.PrefixFrom(addr.Unmap(), ones), a.LinkIndex == foreign})
 	}
 	return all, nil
 }

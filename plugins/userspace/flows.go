@@ -39,7 +39,8 @@ func (r *redirected) ForgetEarly(of sdk.Family, services []sdk.Service, step fun
 
 func (r *redirected) takesNodePorts(addr netip.Addr) bool {
 	m := r.machine
-	return slices.Contains(m.nodePorts, addr) || frame.OnLink(addr) && m.node.TakesNodePorts(addr)
+	in := func(p netip.Prefix) bool { return p.Contains(addr) }
+	return slices.Contains(m.nodePorts, addr) || slices.ContainsFunc(m.prefixes, in) || frame.OnLink(addr) && m.node.TakesNodePorts(addr)
 }
 
 // servedHere is a Service with those that serve it: this node too, if no socket of it is new.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/test/early"
+	"github.com/pointsman/pointsman/test/field"
 )
 
 // TestKernelRestart: a new process finds itself active, serves as soon as it has
@@ -46,8 +46,8 @@ func TestKernelRestart(t *testing.T) {
 	})
 }
 
-// TestKernelServesWhoCameEarly: a connection that was begun before its Service was there is served.
-func TestKernelServesWhoCameEarly(t *testing.T) {
+// TestKernelField: cases from public reports.
+func TestKernelField(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
 		p := newPlugin(k.dir)
@@ -55,14 +55,16 @@ func TestKernelServesWhoCameEarly(t *testing.T) {
 		if _, err := p.Configure(k.Context(), sdk.Setup{Options: k.options()}); err != nil {
 			k.Fatal(err)
 		}
-		early.Served(k.T, g, func(u sdk.Update) {
+		d := field.Dataplane{T: k.T, Testbed: g, Update: func(u sdk.Update) {
 			if _, err := p.Sync(k.Context(), u); err != nil {
 				k.Fatal(err)
 			}
 			if err := p.SetRole(k.Context(), sdk.Active); err != nil {
 				k.Fatal(err)
 			}
-		})
+		}}
+		d.EarlyClient()
+		d.LocalTable(true)
 	})
 }
 

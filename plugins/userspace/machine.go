@@ -13,7 +13,8 @@ import (
 
 // An address is one that an interface of this machine has.
 type address struct {
-	prefix  netip.Prefix // the address and its range
+	prefix  netip.Prefix // the address and its range, or a prefix of which the machine has every address
+	whole   bool         // every address of prefix is the machine's
 	foreign bool         // a dataplane put it there, so it takes no node ports
 }
 
@@ -24,6 +25,7 @@ type machine struct {
 	addresses []address
 	own       map[netip.Addr]bool // those of the machine, and those of the node
 	nodePorts []netip.Addr        // those that take node ports, sorted
+	prefixes  []netip.Prefix      // and those of which every address takes them
 }
 
 func newMachine(node sdk.Node, addresses []address) *machine {
@@ -31,6 +33,12 @@ func newMachine(node sdk.Node, addresses []address) *machine {
 	taking := make(map[netip.Addr]bool)
 	for _, a := range addresses {
 		addr := a.prefix.Addr()
+		if a.whole && !a.prefix.IsSingleIP() {
+			if !a.foreign && !addr.IsLoopback() {
+				m.prefixes = append(m.prefixes, frame.NodePortPrefixes(node, a.prefix)...)
+			}
+			continue
+		}
 		m.own[addr] = true
 		if !a.foreign && !frame.OnLink(addr) && node.TakesNodePorts(addr) {
 			taking[addr] = true

@@ -97,6 +97,7 @@ func (r *redirected) Node(n sdk.Node) error {
 		return err
 	}
 	of := &r.rules.node
+	of.prefixes = r.machine.prefixes
 	of.node, of.nodePorts, of.to = r.machine.node, r.machine.nodePorts, r.machine.target(r.family, of.to)
 	r.relay.SetMark(of.mark())
 	r.touchAll()
@@ -258,7 +259,7 @@ func (r *redirected) Probe(ctx context.Context) (found frame.Finding) {
 	if r.due() {
 		to := r.rules.node.to
 		found.Moved = r.moved(func(now *machine) bool {
-			return !slices.Equal(now.nodePorts, r.machine.nodePorts) || now.target(r.family, to) != to
+			return !slices.Equal(now.nodePorts, r.machine.nodePorts) || !slices.Equal(now.prefixes, r.machine.prefixes) || now.target(r.family, to) != to
 		})
 		found.Due = r.again()
 		found.Stale = found.Moved || r.owesUDP()

@@ -36,8 +36,9 @@ import (
 type nodeConfig struct {
 	family    sdk.Family
 	node      sdk.Node
-	nodePorts []netip.Addr // those that take node ports now
-	to        netip.Addr   // of this node: where packets from elsewhere are sent to
+	nodePorts []netip.Addr   // those that take node ports now
+	prefixes  []netip.Prefix // and those of which every address does
+	to        netip.Addr     // of this node: where packets from elsewhere are sent to
 
 	// doors are the ports of the sockets for TCP, by where the client is. None: there
 	// are none yet.
@@ -129,6 +130,11 @@ func (n *nodeConfig) atNode(to iptables.ID) []iptables.Rule {
 	for _, addr := range n.nodePorts {
 		if sdk.FamilyOf(addr) == n.family {
 			rules = append(rules, iptables.Words("-d", addr, "-j", to.Chain))
+		}
+	}
+	for _, p := range n.prefixes {
+		if sdk.FamilyOf(p.Addr()) == n.family {
+			rules = append(rules, iptables.Words("-d", p, "-j", to.Chain))
 		}
 	}
 	return rules

@@ -69,24 +69,6 @@ func relayed(services map[sdk.Name]sdk.Service) (func(netip.AddrPort) bool, erro
 // own, and yet they take no node ports: they are Services'.
 const IPVSDevice = "kube-ipvs0"
 
-// Own are the addresses of the node, and how often it has each beside those of IPVSDevice.
-func Own() (map[netip.Addr]int, error) {
-	own, err := Addrs(net.InterfaceAddrs)
-	if err != nil {
-		return nil, err
-	}
-	device, err := net.InterfaceByName(IPVSDevice)
-	if err != nil {
-		return own, nil // mostly there is none
-	}
-	bound, err := Addrs(device.Addrs)
-	for addr, times := range bound {
-		own[addr] -= times
-	}
-	maps.DeleteFunc(own, func(_ netip.Addr, times int) bool { return times <= 0 })
-	return own, err
-}
-
 // Addrs are the addresses of the node that list lists, and how often it does.
 func Addrs(list func() ([]net.Addr, error)) (map[netip.Addr]int, error) {
 	listed, err := list()

@@ -6,9 +6,19 @@ package flows
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 
 	"github.com/pointsman/pointsman/sdk"
 )
 
 func translated(sdk.Family, func(flow, netip.AddrPort)) error { return errors.ErrUnsupported }
+
+// Local returns the addresses of this node's interfaces.
+func Local() (all []netip.Prefix, err error) {
+	addrs, err := Addrs(net.InterfaceAddrs)
+	for addr := range addrs {
+		all = append(all, netip.PrefixFrom(addr, addr.BitLen()))
+	}
+	return all, err
+}

@@ -216,6 +216,19 @@ type Masquerader interface {
 // too. 169.254.0.0/16 has no such names.
 func OnLink(addr netip.Addr) bool { return addr.Is6() && addr.IsLinkLocalUnicast() }
 
+// NodePortPrefixes returns the parts of a prefix of the node's that take node ports.
+func NodePortPrefixes(n sdk.Node, own netip.Prefix) (all []netip.Prefix) {
+	for _, p := range n.NodePorts {
+		switch {
+		case p.Bits() <= own.Bits() && p.Contains(own.Addr()):
+			all = append(all, own)
+		case own.Contains(p.Addr()):
+			all = append(all, p.Masked())
+		}
+	}
+	return all
+}
+
 // Localhost reports whether node ports are to be had on 127.0.0.1. IPv6 has no way to do it.
 func Localhost(f sdk.Family, n sdk.Node) bool {
 	return f == sdk.IPv4 && n.TakesNodePorts(netip.AddrFrom4([4]byte{127, 0, 0, 1}))

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package field has cases from public reports about service proxies, with packets, for any dataplane. A mode's
+// kernel tests call them.
+package field
+
+import (
+	"context"
+	"io"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/eventually"
+)
+
+// A Dataplane is one that is Active on the node of a testbed.
+type Dataplane struct {
+	*testing.T
+	*netns.Testbed
+	Update func(sdk.Update) // gives it an update, makes it Active, and fails the test if it refuses
+}
+
+// place returns a scenario on the testbed, with endpoints that answer until leave is called.
+func (d Dataplane) place(name string) (s sdktest.Scenario, leave func()) {
+	d.Helper()
+	scenarios := sdktest.Scenarios()
+	s, left := d.Place(scenarios[slices.IndexFunc(scenarios, func(s sdktest.Scenario) bool { return s.Name == name })])
+	if len(left) > 0 {
+		d.Fatal(left)
+	}
+	var all []io.Closer
+	for _, ep := range s.Services[0].Cluster {
+		host, err := d.Host(ep.Addr.Addr())
+		if err != nil {
+			d.Fatal(err)
+		}
+		l, err := netns.Answer(d.Context(), host, sdk.TCP, ep.Addr)
+		if err != nil {
+			d.Fatal(err)
+		}
+		all = append(all, l)
+	}
+	return s, func() {
+		for _, l := range all {
+			l.Close()
+		}
+	}
+}
+
+// frontend returns the address of the frontend of a kind.
+func frontend(s sdktest.Scenario, kind sdk.Kind) netip.AddrPort {
+	all := s.Services[0].Frontends
+	return all[slices.IndexFunc(all, func(f sdk.Frontend) bool { return f.Kind == kind })].Addr
+}
+
+// run runs a command on the node, and returns its output.
+func (d Dataplane) run(command string) (string, error) {
+	var out []byte
+	err := d.Node().Do(func() (err error) {
+		words := strings.Fields(command)
+		out, err = exec.CommandContext(d.Context(), words[0], words[1:]...).CombinedOutput()
+		return err
+	})
+	return string(out), err
+}
+
+// must runs commands on the node.
+func (d Dataplane) must(commands ...string) {
+	d.Helper()
+	for _, command := range commands {
+		if out, err := d.run(command); err != nil {
+			d.Fatalf("%s: %v\n%s", command, err, out)
+		}
+	}
+}
+
+// EarlyClient has a client of the node connect to an external address that nobody has, and gives the dataplane
+// the Service meanwhile: the kernel remembers that it sent the first packet elsewhere, and the connection must
+// be served nevertheless (kubernetes#101607).
+func (d Dataplane) EarlyClient() {
+	d.Helper()
+	s, leave := d.place("external-ip")
+	defer leave()
+	external := frontend(s, sdk.ExternalIP)
+	addr := external.Addr().String()
+	d.must("ip link add nowhere type veth peer name nobody", "ip link set nowhere up", "ip link set nobody up",
+		"ip route replace "+addr+"/32 dev nowhere", "ip neighbour replace "+addr+" lladdr 02:00:00:00:00:01 dev nowhere nud permanent")
+	defer d.must("ip link del nowhere")
+
+	services := s.Services
+	s.Services = nil
+	d.Update(s.Update(1))
+	answered := make(chan error, 1)
+	go func() { answered <- d.call(d.Node(), s.Node.Addrs[0], external, time.Minute) }()
+	eventually.True(d, "the kernel remembers the first packet", func() bool {
+		out, err := d.run("conntrack -L -d " + addr)
+		return err == nil && strings.Contains(out, "[UNREPLIED]")
+	})
+	s.Services = services
+	d.Update(s.Update(2))
+	if err := <-answered; err != nil {
+		d.Errorf("the client that was there before the Service: %v", err)
+	}
+}
+
+// LocalTable calls a node port at addresses that only the kernel's local table has: one that comes, and with
+// prefixes one of a prefix (kubernetes#97836).
+func (d Dataplane) LocalTable(prefixes bool) {
+	d.Helper()
+	s, leave := d.place("node-port")
+	defer leave()
+	s.Node.NodePorts = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}
+	d.Update(s.Update(1))
+	d.must("ip route add local 10.99.0.50/32 dev lo", "ip route add local 10.98.0.0/16 dev lo")
+	defer d.must("ip route del local 10.99.0.50/32 dev lo", "ip route del local 10.98.0.0/16 dev lo")
+	client := netip.MustParseAddr("198.18.0.7")
+	host, err := d.Host(client)
+	if err != nil {
+		d.Fatal(err)
+	}
+	addrs := []string{"10.99.0.50"}
+	if prefixes {
+		addrs = append(addrs, "10.98.7.7")
+	}
+	for _, addr := range addrs {
+		at := netip.AddrPortFrom(netip.MustParseAddr(addr), frontend(s, sdk.NodePort).Port())
+		eventually.Succeeds(d, "the node port answers at "+addr, func() error { return d.call(host, client, at, time.Second) })
+	}
+}
+
+// call connects.
+func (d Dataplane) call(h *netns.Host, from netip.Addr, to netip.AddrPort, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(d.Context(), within)
+	defer cancel()
+	conn, err := h.Dial(ctx, "tcp", from, to)
+	if err == nil {
+		conn.Close()
+	}
+	return err
+}
