@@ -56,7 +56,7 @@ const mostConns = 32
 func Serve(ctx context.Context, l net.Listener, b Backend) error {
 	server := &http.Server{
 		Handler:           handler(b),
-		ReadHeaderTimeout: 5 * time.Second,
+		ReadHeaderTimeout: 2 * time.Second, // a verb sends its request at once
 		ReadTimeout:       10 * time.Second,
 		MaxHeaderBytes:    16 << 10,
 		BaseContext:       func(net.Listener) context.Context { return ctx },

@@ -18,6 +18,7 @@ import (
 
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/internal/descriptors"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -322,7 +323,7 @@ func listen(ctx context.Context, network, addr string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return netutil.LimitListener(l, mostConns), nil
+	return netutil.LimitListener(l, descriptors.Connections(mostConns)), nil
 }
 
 // newHTTPServer returns a server that no client can hold up.

@@ -11,20 +11,20 @@ import (
 	"time"
 )
 
-// descriptors holds all descriptors that this process may still have, but for some.
-type descriptors struct {
+// held holds all descriptors that this process may still have, but for some.
+type held struct {
 	*testing.T
 	files []*os.File
 }
 
-// holdDescriptors lets this process have few descriptors, until the test ends, and takes them.
-func holdDescriptors(t *testing.T) *descriptors {
+// descriptorsOf lets this process have few descriptors, until the test ends, and takes them.
+func descriptorsOf(t *testing.T) *held {
 	t.Helper()
 	var was syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
 		t.Fatal(err)
 	}
-	h := &descriptors{T: t}
+	h := &held{T: t}
 	t.Cleanup(func() {
 		h.leave(all)
 		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
@@ -40,7 +40,7 @@ func holdDescriptors(t *testing.T) *descriptors {
 }
 
 // leave takes all descriptors but n.
-func (h *descriptors) leave(n int) {
+func (h *held) leave(n int) {
 	h.Helper()
 	for n == all && len(h.files) > 0 {
 		h.free()
@@ -62,7 +62,7 @@ func (h *descriptors) leave(n int) {
 
 const all = 1 << 20
 
-func (h *descriptors) free() {
+func (h *held) free() {
 	h.files[len(h.files)-1].Close()
 	h.files = h.files[:len(h.files)-1]
 }
@@ -72,7 +72,7 @@ func (h *descriptors) free() {
 func TestHindered(t *testing.T) {
 	y := newHarness(t, "serve")
 	y.run()
-	h := holdDescriptors(t)
+	h := descriptorsOf(t)
 	hindered := 0
 	for left := range 24 {
 		h.leave(all)
@@ -113,7 +113,7 @@ func TestHinderedAtFirst(t *testing.T) {
 	pid := y.untilServing().PID
 	y.host.Leave()
 	y.stop()
-	h := holdDescriptors(t)
+	h := descriptorsOf(t)
 	h.leave(0)
 	y.run()
 	y.until("tried again", func(s Status) bool {

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pointsman/pointsman/internal/descriptors"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
@@ -129,7 +130,7 @@ func (l *loop) start(ctx context.Context) {
 		case refused:
 			e.Event = Event{Kind: Refuses, Why: err.Error()}
 		case exhausted(err):
-			e.Event = Event{Kind: Hindered, Why: fmt.Sprintf("the host is short of descriptors or memory (RLIMIT_NOFILE is %d), which is not the plugin's fault: %v", mostDescriptors(), err)}
+			e.Event = Event{Kind: Hindered, Why: fmt.Sprintf("the host is short of descriptors or memory (RLIMIT_NOFILE is %d), which is not the plugin's fault: %v", descriptors.Limit(), err)}
 		case err != nil:
 			e.Event = Event{Kind: Failed, Why: err.Error()}
 		}

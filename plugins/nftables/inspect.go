@@ -10,6 +10,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/hooks"
+	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -21,7 +22,7 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 		if err != nil {
 			return err
 		}
-		return frame.TellServed(ctx, served(seen.Services), tell)
+		return frame.TellServed(ctx, served(seen), tell)
 	})
 }
 
@@ -46,13 +47,27 @@ func (p *plugin) each(call func(*family, *nftnl.Conn) error) error {
 	return nil
 }
 
-// served are the frontends that a table serves.
-func served(services map[sdk.Name]wanted) (all []sdk.Served) {
-	for name, w := range services {
+// served returns the frontends that a table serves, each by the endpoints that its own elements lead to: those of
+// the Service's other frontends may be there while these are not.
+func served(seen nftable.Observed[wanted]) (all []sdk.Served) {
+	missing := make(map[nftable.Place]bool, len(seen.Missing))
+	for _, e := range seen.Missing {
+		missing[e.Place()] = true
+	}
+	lacks := func(set, key string) bool {
+		return missing[nftable.Element{Set: set, Element: nftnl.Element{Key: key}}.Place()]
+	}
+	for name, w := range seen.Services {
 		for _, f := range w.frontends {
 			s := sdk.Served{Name: name, Frontend: sdk.Frontend{Kind: f.kind, Addr: f.addr, Policy: f.policy}}
-			if w.served {
-				s.Endpoints = slices.SortedFunc(slices.Values(w.lists[f.policy]), netip.AddrPort.Compare)
+			p, k, list := at(name.Family, f), nftable.Key(name.Protocol, f.addr), w.lists[f.policy]
+			if w.served && !lacks(p.of(ofClass(class(len(list)))), k) {
+				for i, ep := range list {
+					if !lacks(p.of("endpoints"), nftable.Slot(k, i)) {
+						s.Endpoints = append(s.Endpoints, ep)
+					}
+				}
+				slices.SortFunc(s.Endpoints, netip.AddrPort.Compare)
 			}
 			all = append(all, s)
 		}

@@ -46,7 +46,7 @@ func TestKernelExplain(t *testing.T) {
 			says("both are dropped", "kernel now drop differs it comes to drop, not forward", guard)
 			n.nft("delete", "table", "ip", "firewall")
 			says("the rules are gone", both)
-			n.iptables("-A", "FORWARD", "-d", "10.180.0.1", "-j", "DROP")
+			n.iptables("-I", "FORWARD", "-d", "10.180.0.1", "-j", "DROP")
 			says("explain names a foreign rule of iptables", "kernel now drop, forward to 10.180.1.1:8080", "table filter, chain FORWARD, rule", "-d 10.180.0.1/32 -j DROP")
 			n.iptables("-D", "FORWARD", "-d", "10.180.0.1", "-j", "DROP")
 			says("that rule is gone", both)
