@@ -170,6 +170,22 @@ func (s *Slice) problem(reason, format string, args ...any) {
 	s.Problems = append(s.Problems, Problem{reason, fmt.Sprintf(format, args...)})
 }
 
+// WithoutClusterIPs returns s without the endpoints that are cluster IPs, and with a problem instead. owner
+// names the Service that an address is the cluster IP of, or returns "". A packet is translated once: a
+// cluster IP that it is translated to is nobody's (kubernetes#40870).
+func (s *Slice) WithoutClusterIPs(owner func(netip.Addr) string) Slice {
+	is := func(ep Endpoint) bool { return owner(ep.Addr) != "" }
+	i := slices.IndexFunc(s.Endpoints, is)
+	if i < 0 {
+		return *s
+	}
+	first, used := s.Endpoints[i].Addr, s.Clone()
+	used.Endpoints = slices.DeleteFunc(used.Endpoints, is)
+	refused := refusals{{InvalidAddress, "is the cluster IP of Service " + owner(first), first.String(), len(s.Endpoints) - len(used.Endpoints)}}
+	used.Problems = slices.Concat(s.Problems, refused.problems())
+	return used
+}
+
 // Equal reports whether s and t are served alike.
 func (s *Slice) Equal(t *Slice) bool {
 	return s.Family == t.Family &&

@@ -115,6 +115,9 @@ func (m *model) setSlice() {
 	for range m.rand.IntN(4) {
 		endpoints = append(endpoints, fmt.Sprintf("10.180.%d.%d %s %s", m.rand.IntN(2), m.rand.IntN(4), m.pick("n1", "n2"), m.pick("", "", "unready", "leaving")))
 	}
+	if m.rand.IntN(3) == 0 {
+		endpoints = append(endpoints, m.pick("172.30.0.1", "172.30.0.2"))
+	}
 	slice := newSlice(name, m.pick("a", "b", "c", "d", ""), endpoints...)
 	if m.rand.IntN(2) == 0 {
 		for i := range slice.Endpoints {

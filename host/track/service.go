@@ -47,6 +47,7 @@ func (t *Tracker) renew(svc *service) {
 	touched := t.owners.release(svc)
 	t.enter(svc)
 	touched = append(touched, t.owners.claim(svc)...)
+	touched = append(touched, t.rescreen(before, svc.ports)...)
 	for _, p := range before {
 		if !slices.ContainsFunc(svc.ports, func(q port) bool { return q.name == p.name }) {
 			t.put(p.name, nil)

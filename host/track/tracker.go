@@ -39,6 +39,7 @@ type Tracker struct {
 	slices   map[Key]*slice
 	values   map[sdk.Name]*sdk.Service // what to serve; values are replaced, never written to
 	owners   owners
+	screen   screen
 	checks   map[Key]HealthCheck
 	changes  Changes
 	cursors  []*Cursor
@@ -63,7 +64,8 @@ type slice struct {
 	name    string
 	service *service // nil: it does not say whose it is
 	record  reach.Slice
-	strays  int // see podRanges
+	whole   *reach.Slice // with the endpoints that are cluster IPs, which record lacks; nil: there are none
+	strays  int          // see podRanges
 }
 
 // New returns a tracker of nothing yet. What there is to say goes to report, which may
@@ -78,6 +80,7 @@ func New(report func(Notice)) *Tracker {
 		slices:   make(map[Key]*slice),
 		values:   make(map[sdk.Name]*sdk.Service),
 		owners:   owners{queues: make(map[claim][]holder), addresses: make(addresses)},
+		screen:   screen{blocks: make(map[netip.Prefix]bool), slices: make(map[netip.Addr]map[Key]bool)},
 		checks:   make(map[Key]HealthCheck),
 		checked:  make(chan struct{}, 1),
 		now:      time.Now,
@@ -214,7 +217,7 @@ func (t *Tracker) SetSlice(obj *discoveryv1.EndpointSlice) {
 	}
 	t.nextSlice.Read(obj, t.facts.AllowLoopback)
 	s := t.slices[key]
-	if s != nil && s.owner() == owner && s.record.Equal(&t.nextSlice) {
+	if s != nil && s.owner() == owner && s.said().Equal(&t.nextSlice) {
 		return
 	}
 	if s != nil && s.owner() != owner {
@@ -225,10 +228,12 @@ func (t *Tracker) SetSlice(obj *discoveryv1.EndpointSlice) {
 		s = t.joinSlice(key, owner)
 	}
 	before := s.record
-	s.record = t.nextSlice.Clone()
+	t.screen.remove(key, s.said())
+	said := t.nextSlice.Clone()
+	t.screen.add(key, &said)
+	t.use(key, s, said)
 	t.recount(s, before.Family)
 	t.changes.Slices++
-	t.warnNew("EndpointSlice "+key.String(), before.Problems, s.record.Problems)
 	if s.service != nil && t.settle(s.service, before.Family|s.record.Family) {
 		t.triggered(obj)
 	}
@@ -271,6 +276,7 @@ func (t *Tracker) dropSlice(key Key) {
 	}
 	delete(t.slices, key)
 	t.changes.Slices++
+	t.screen.remove(key, s.said())
 	family := s.record.Family
 	s.record = reach.Slice{}
 	t.recount(s, family)
