@@ -68,11 +68,13 @@ type kubeHarness struct {
 }
 
 // hear runs a source against client until the test ends.
-func hear(t *testing.T, client *fake.Clientset) *kubeHarness {
+func hear(t *testing.T, client *fake.Clientset) *kubeHarness { return hearFrom(t, clientOf(client)) }
+
+func hearFrom(t *testing.T, client *Client) *kubeHarness {
 	h := &kubeHarness{t: t, tracker: track.New(nil)}
 	h.tracker.Configure(track.Facts{NodeName: "n1"})
 	h.cursor = h.tracker.Cursor(sdk.Description{Name: "test", Features: []sdk.Feature{sdk.FeatureIPv4}})
-	h.source = Kubernetes(clientOf(client), h.tracker, KubeSettings{NodeName: "n1", Report: h.report, Eligible: h.eligibility})
+	h.source = Kubernetes(client, h.tracker, KubeSettings{NodeName: "n1", Report: h.report, Eligible: h.eligibility})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- h.source.Run(ctx) }()

@@ -6,16 +6,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -54,6 +59,7 @@ func Connect(c Connection) (*Client, error) {
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	config.WarningHandler = rest.NoWarnings{}
+	config.Dial = new(dialer).dial
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return observer{next, c.Observe} })
 	client, err := newClient(config)
 	if err != nil {
@@ -80,6 +86,38 @@ func load(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
+// A dialer dials the addresses of a host in turn, so that the connection after one to a server that
+// does not answer is one to another server, if there is one.
+type dialer struct {
+	lookup func(context.Context, string) ([]string, error) // nil: the resolver's
+	dialed atomic.Uint32
+}
+
+func (d *dialer) dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	lookup := d.lookup
+	if lookup == nil {
+		lookup = net.DefaultResolver.LookupHost
+	}
+	addrs, err := lookup(ctx, host)
+	if err != nil {
+		return nil, fmt.Errorf("dial %s: %w", address, err)
+	}
+	slices.Sort(addrs)
+	addrs = slices.Compact(addrs)
+	each := net.Dialer{Timeout: 30 * time.Second / time.Duration(len(addrs)), KeepAlive: 30 * time.Second}
+	for range addrs {
+		addr := addrs[int(d.dialed.Add(1)-1)%len(addrs)]
+		if conn, err = each.DialContext(ctx, network, net.JoinHostPort(addr, port)); err == nil {
+			break
+		}
+	}
+	return conn, err
+}
+
 // An observer calls tell for every request that goes through it.
 type observer struct {
 	next http.RoundTripper
@@ -95,7 +133,34 @@ func (o observer) RoundTrip(r *http.Request) (*http.Response, error) {
 		told.Date, _ = http.ParseTime(answer.Header.Get("Date"))
 	}
 	o.tell(told)
+	if l, ok := r.Context().Value(linkOf{}).(*link); ok {
+		l.try(err)
+		if err == nil {
+			answer.Body = body{answer.Body, r.Context(), l}
+		}
+	}
 	return answer, err
+}
+
+// linkOf is what a request's context has its link by.
+type linkOf struct{}
+
+// A body notes on a link what is heard of an answer, and that the connection is lost before its end: on
+// one that is silent for 30 s, HTTP/2 asks for a sign of life, and waits 15 s for it.
+type body struct {
+	io.ReadCloser
+	ctx  context.Context
+	link *link
+}
+
+func (b body) Read(p []byte) (n int, err error) {
+	if n, err = b.ReadCloser.Read(p); n > 0 {
+		b.link.try(nil)
+	}
+	if utilnet.IsHTTP2ConnectionLost(err) {
+		_ = b.link.note(b.ctx, err)
+	}
+	return n, err
 }
 
 // The reasons of a link's notices.
@@ -121,6 +186,24 @@ type link struct {
 	since time.Time  // of the fault
 	said  time.Time
 	put   time.Time // since when the server puts us off; zero: it does not
+	heard time.Time // last, of the server; zero: never
+	tried error     // the last request's
+}
+
+// try notes that something was heard of the server, or with what a request failed.
+func (l *link) try(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.tried = err; err == nil {
+		l.heard = time.Now()
+	}
+}
+
+// unheard returns what the last request failed with. client-go says only of some that they failed.
+func (l *link) unheard() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.tried
 }
 
 // now returns why the server does not answer now; empty: it answers.
@@ -139,7 +222,7 @@ func (l *link) spared(ctx context.Context, err error) bool {
 		return false
 	}
 	if forbidden {
-		l.once.Do(func() { l.report(l.down(err)) })
+		l.once.Do(func() { l.report(l.down(err, time.Now())) })
 	}
 	_ = l.note(ctx, nil)
 	return true
@@ -188,7 +271,7 @@ func (l *link) noticeOf(err error, now time.Time) (n track.Notice, say bool) {
 		l.fault, l.said = "", time.Time{}
 		return n, say
 	}
-	n = l.down(err)
+	n = l.down(err, now)
 	if l.fault == "" {
 		l.since = now
 	}
@@ -204,7 +287,7 @@ func (l *link) back(now time.Time) track.Notice {
 	return track.Notice{Reason: SourceBack, Object: l.kind, Message: fmt.Sprintf("%s are heard of again, after %s", l.kind, now.Sub(l.since).Round(time.Second))}
 }
 
-func (l *link) down(err error) track.Notice {
+func (l *link) down(err error, now time.Time) track.Notice {
 	n := track.Notice{Warning: true, Reason: SourceForbidden, Object: l.kind}
 	switch {
 	case apierrors.IsUnauthorized(err):
@@ -213,7 +296,10 @@ func (l *link) down(err error) track.Notice {
 		n.Message = fmt.Sprintf("we may not read %s (%v); what is served stays as it is: grant list and watch, as configs/kubernetes/rbac.yaml does", l.kind, err)
 	default:
 		n.Reason = SourceUnreachable
-		n.Message = fmt.Sprintf("listing %s: %s; what is served stays as it is", l.kind, brief(err))
+		n.Message = fmt.Sprintf("following %s: %s; what is served stays as it is", l.kind, brief(err))
+		if !l.heard.IsZero() {
+			n.Message += fmt.Sprintf("; last heard %d s ago", int(now.Sub(l.heard).Seconds()))
+		}
 	}
 	return n
 }
@@ -241,20 +327,61 @@ func lister[L runtime.Object](client typed[L], only metav1.ListOptions, l *link)
 	}
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list, err := client.List(ctx, narrow(o))
+			ctx = context.WithValue(ctx, linkOf{}, l)
+			var list L
+			err := wentBack(ctx, client, only, o.ResourceVersion)
+			if err == nil {
+				list, err = client.List(ctx, narrow(o))
+			}
 			if l.spared(ctx, err) {
 				return l.without, nil
 			}
 			return list, l.note(ctx, err)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			ctx = context.WithValue(ctx, linkOf{}, l)
 			w, err := client.Watch(ctx, narrow(o))
+			if err == nil {
+				// Only now: no server is restored without an end of its watches.
+				if err = l.unheard(); err == nil {
+					err = wentBack(ctx, client, only, o.ResourceVersion)
+				}
+				if err != nil {
+					w.Stop()
+				}
+			}
 			if l.spared(ctx, err) {
 				return silence(askAgain), nil
 			}
-			return w, l.note(ctx, err)
+			if l.note(ctx, err) != nil {
+				return nil, err
+			}
+			return w, nil
 		},
 	}
+}
+
+// wentBack returns an error by which a reflector lists everything again, if the server is not as far as
+// since. After etcd was restored from a backup, a watch that goes on from there would be silent until as
+// much was written again (kubernetes#107457).
+func wentBack[L runtime.Object](ctx context.Context, client typed[L], only metav1.ListOptions, since string) error {
+	ours, err := strconv.ParseUint(since, 10, 64)
+	if err != nil || ours == 0 {
+		return nil // any state is new to us
+	}
+	only.Limit = 1
+	list, err := client.List(ctx, only)
+	if err != nil {
+		return err
+	}
+	is, err := meta.ListAccessor(list)
+	if err != nil {
+		return err
+	}
+	if now, err := strconv.ParseUint(is.GetResourceVersion(), 10, 64); err == nil && now < ours {
+		return apierrors.NewResourceExpired(fmt.Sprintf("the server is at revision %d, and was at %d", now, ours))
+	}
+	return nil
 }
 
 // askAgain is how long to go without what the server does not give.

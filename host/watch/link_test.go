@@ -40,7 +40,7 @@ func TestLinkSays(t *testing.T) {
 		want  string // begins the notice; empty: nothing is said
 	}{
 		{0, nil, ""},
-		{1 * time.Second, refused, "SourceUnreachable: listing Services: dial 10.0.0.1:6443: connection refused; what is served"},
+		{1 * time.Second, refused, "SourceUnreachable: following Services: dial 10.0.0.1:6443: connection refused; what is served"},
 		{3 * time.Second, refused, ""},
 		{30 * time.Second, apierrors.NewUnauthorized("who are you"), ""},
 		{62 * time.Second, apierrors.NewUnauthorized("who are you"), "SourceForbidden: the API server does not know us"},
