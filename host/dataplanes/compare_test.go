@@ -17,6 +17,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
@@ -84,6 +86,13 @@ func TestState(t *testing.T) {
 		if got, why := state(p, service); got != want {
 			t.Errorf("%s is %s (%s), want %s", service, got, why, want)
 		}
+	}
+	tracker.SetSlice(&discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}, AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.244.0.1"}}}, Ports: []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(80))}},
+	})
+	if got, why := state(p, "web"); got != health.NoEndpoints || !strings.Contains(why, `asks for port "" (tcp), and its EndpointSlices have only "http" (tcp)`) {
+		t.Errorf("with a port of another name web is %s (%s)", got, why)
 	}
 	if got, _ := state(idleOf("away", tracker), "web"); got != health.Pending {
 		t.Errorf("without a session web is %s", got)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -241,7 +242,8 @@ func TestTried(t *testing.T) {
 	if x.Endpoints[0].Tried != "connected" || x.Endpoints[1].Tried != "refused" {
 		t.Errorf("%+v", x.Endpoints)
 	}
-	for want, err := range map[string]error{"timed out": &net.OpError{Err: os.ErrDeadlineExceeded}, "no route": &net.OpError{Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)}, "odd": errors.New("odd")} {
+	_, late := (&net.Dialer{Deadline: time.Now()}).Dial("tcp", l.Addr().String())
+	for want, err := range map[string]error{"timed out": late, "no route": &net.OpError{Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)}, "odd": errors.New("odd")} {
 		if got := cameBack(err); got != want {
 			t.Errorf("%v: %q, want %q", err, got, want)
 		}

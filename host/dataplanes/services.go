@@ -127,7 +127,7 @@ func (p *dataplane) state(s track.ServiceStatus, port track.PortStatus) (state, 
 	case now.Pending:
 		return health.Pending, "", now.Since
 	case !port.Empty.IsZero():
-		return health.NoEndpoints, "", port.Empty
+		return health.NoEndpoints, port.Misnamed, port.Empty
 	}
 	return health.Served, "", now.Since
 }

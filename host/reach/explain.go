@@ -3,7 +3,9 @@
 package reach
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -45,6 +47,34 @@ func Explain(joined []*Slice, port Port, family sdk.Family, here Here) []Explana
 		explained[i] = e
 	}
 	return explained
+}
+
+// Misnamed says which ports the EndpointSlices with endpoints have, if a Service asks for another; empty:
+// one has it, or there is no endpoint (kubernetes#123954).
+func Misnamed(joined []*Slice, port Port, family sdk.Family) string {
+	var have []string
+	some := false
+	for _, s := range joined {
+		if s.Family != family || len(s.Endpoints) == 0 {
+			continue
+		}
+		some = true
+		for _, p := range s.Ports {
+			if p.Name == port.Name && p.Protocol == port.Protocol {
+				return ""
+			}
+			have = append(have, fmt.Sprintf("%q (%s)", p.Name, p.Protocol))
+		}
+	}
+	slices.Sort(have)
+	asks := fmt.Sprintf("the Service asks for port %q (%s), and its EndpointSlices have ", port.Name, port.Protocol)
+	switch {
+	case !some:
+		return ""
+	case have == nil:
+		return asks + "endpoints without ports; if its targetPort is a name, no pod has a port of that name"
+	}
+	return asks + "only " + strings.Join(slices.Compact(have), ", ") + "; look at the port's name, and at its targetPort if that is a name"
 }
 
 // unused says why a list does not have c that could, by its conditions alone; empty: they are

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
+
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -59,6 +61,26 @@ func TestExplainAsChosen(t *testing.T) {
 			if (e.NotCluster == "") != lists(chosen.Cluster, e.Addr) || (e.NotLocal == "") != lists(chosen.Local, e.Addr) {
 				t.Fatalf("%q: %+v does not agree with %+v", endpoints, e, chosen)
 			}
+		}
+	}
+}
+
+// A port that no EndpointSlice has is named, with those that they have.
+func TestMisnamed(t *testing.T) {
+	const asks = `the Service asks for port "http" (tcp), and its EndpointSlices have `
+	web, portless := slice("web", 8080, "10.0.0.1 n1"), slice("", 0, "10.0.0.1 n1")
+	portless.Ports = nil
+	for what, tt := range map[string]struct {
+		slices []*discoveryv1.EndpointSlice
+		want   string
+	}{
+		"it has the port":         {[]*discoveryv1.EndpointSlice{web, slice("http", 8080, "10.0.0.1 n1")}, ""},
+		"nothing runs":            {[]*discoveryv1.EndpointSlice{slice("web", 8080)}, ""},
+		"another name":            {[]*discoveryv1.EndpointSlice{web, web, slice("db", 5432, "10.0.0.1 n1")}, asks + `only "db" (tcp), "web" (tcp); look at the port's name, and at its targetPort if that is a name`},
+		"a targetPort no pod has": {[]*discoveryv1.EndpointSlice{portless}, asks + "endpoints without ports; if its targetPort is a name, no pod has a port of that name"},
+	} {
+		if got := Misnamed(read(tt.slices...), Port{Name: "http", Protocol: sdk.TCP}, sdk.IPv4); got != tt.want {
+			t.Errorf("%s: %q, want %q", what, got, tt.want)
 		}
 	}
 }

@@ -169,6 +169,8 @@ type PortStatus struct {
 	Ready   int         // endpoints that are ready, on any node
 	Total   int         // endpoints
 	Empty   time.Time   // since when none may be used; zero: one may
+
+	Misnamed string // see reach.Misnamed
 }
 
 // Troubled returns those that are not served as asked for, with nothing but why, in no order.
@@ -215,6 +217,9 @@ func (t *Tracker) status(svc *service) ServiceStatus {
 	}
 	for _, p := range svc.ports {
 		ps := PortStatus{Service: sdk.Service{Name: p.name}, Ready: p.ready, Total: p.total, Empty: p.empty}
+		if p.total == 0 {
+			ps.Misnamed = reach.Misnamed(svc.records(), p.Port, p.Family)
+		}
 		if value := t.values[p.name]; value != nil {
 			ps.Service = *value
 		}
