@@ -157,6 +157,14 @@ func (s *Store) write(text []byte) error {
 	return nil
 }
 
+// Forget removes what the next host must know, after everything was cleaned up that it is about.
+func Forget(dir string) error {
+	if err := statefile.Remove(filepath.Join(dir, file)); err != nil {
+		return fmt.Errorf("forget which mode served: %w", err)
+	}
+	return nil
+}
+
 func (s *Store) path() string { return filepath.Join(s.dir, file) }
 
 func (s Saved) text() []byte {

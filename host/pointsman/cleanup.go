@@ -17,9 +17,11 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/dataplanes"
+	"github.com/pointsman/pointsman/host/intent"
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
 // Why lockState does not lock a state directory: a host with it lives, or others may change
@@ -39,7 +41,8 @@ func cleanupVerb() *cobra.Command {
 		Short: "Remove every trace of the dataplanes from this node",
 		Long: `Cleanup ends the plugins that a host left running, and asks each plugin's binary to
 remove what it made on this node, and only that. Beside a running host it leaves the
-mode in use alone, and while a swap is under way both of its modes.`,
+mode in use alone, and while a swap is under way both of its modes. Where none runs, the
+next host begins with the mode of the config file, whatever mode swap asked for before.`,
 		Args: noWords(),
 	}
 	c.Flags().BoolVar(&kubeProxy, "kube-proxy", false, "also what kube-proxy left in the modes that the plugins replace")
@@ -99,7 +102,10 @@ func (j cleaner) clean(ctx context.Context) error {
 		}
 		failed = append(failed, j.endLeftover(ctx, f.Name), j.ask(ctx, f))
 	}
-	return errors.Join(failed...)
+	if err := errors.Join(failed...); err != nil || j.dryRun || statefile.Guarded(j.settings.StateDir) != nil {
+		return err
+	}
+	return j.alone(func() error { return intent.Forget(j.settings.StateDir) })
 }
 
 func (j cleaner) endLeftover(ctx context.Context, name string) error {
@@ -122,6 +128,25 @@ func (j cleaner) ended() string {
 // another user's host had the directory, as one without privileges has that plugins run
 // apart from, what is in it proves nothing to this one.
 func (j cleaner) endOrphans(ctx context.Context) error {
+	return j.alone(func() error {
+		orphans, err := dataplanes.EndOrphans(ctx, j.settings, j.dryRun)
+		failed := []error{err}
+		for _, o := range orphans {
+			switch {
+			case o.Err != nil:
+				failed = append(failed, o.Err)
+			case o.Alone != "":
+				fmt.Fprintf(j.out, "left alone: %s: %s\n", o, o.Alone)
+			default:
+				fmt.Fprintf(j.out, "%s %s, of which nothing was written down\n", j.ended(), o)
+			}
+		}
+		return errors.Join(failed...)
+	})
+}
+
+// alone does something while no host has the state directory. Where one has it, it is not done.
+func (j cleaner) alone(do func() error) error {
 	if _, err := os.Stat(j.settings.StateDir); err != nil {
 		return nil // no host has used it
 	}
@@ -137,19 +162,7 @@ func (j cleaner) endOrphans(ctx context.Context) error {
 		return err
 	}
 	defer lock.Close()
-	orphans, err := dataplanes.EndOrphans(ctx, j.settings, j.dryRun)
-	failed := []error{err}
-	for _, o := range orphans {
-		switch {
-		case o.Err != nil:
-			failed = append(failed, o.Err)
-		case o.Alone != "":
-			fmt.Fprintf(j.out, "left alone: %s: %s\n", o, o.Alone)
-		default:
-			fmt.Fprintf(j.out, "%s %s, of which nothing was written down\n", j.ended(), o)
-		}
-	}
-	return errors.Join(failed...)
+	return do()
 }
 
 // ask runs the plugin's own cleanup.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -15,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/intent"
 	"github.com/pointsman/pointsman/host/supervise"
 )
 
@@ -226,6 +228,26 @@ func TestCleanupAsksEachPlugin(t *testing.T) {
 	}
 	if errs.String() != "broken: why\n" {
 		t.Errorf("errors %q", errs.String())
+	}
+}
+
+// After a cleanup the mode of the config file serves, not the one that mode swap asked for before.
+func TestCleanupForgetsTheMode(t *testing.T) {
+	dir := t.TempDir()
+	fakePlugin(t, dir, "acme", ``)
+	store, _ := intent.Open(dir, "nftables")
+	if err := store.Change(func(i intent.Intent) intent.Intent { return i.Ask("acme").Serves("acme", "") }); err != nil {
+		t.Fatal(err)
+	}
+	for _, dry := range []bool{true, false} {
+		j := cleaner{settings: hostOf(t, "pluginDirs: ["+dir+"]\nstateDir: "+dir), dryRun: dry, out: io.Discard, errs: io.Discard}
+		if err := j.clean(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		next, _ := intent.Open(dir, "nftables")
+		if got, want := next.Intent().Wanted(), map[bool]string{true: "acme", false: "nftables"}[dry]; got != want {
+			t.Errorf("dry run %t: the next host wants %s, want %s", dry, got, want)
+		}
 	}
 }
 
