@@ -45,7 +45,8 @@ type Dataplane[P any] struct {
 	elsewhere bool              // it was looked in this session whether the other backend of iptables has rules of the mode
 	lacking   map[sdk.Name]bool // Services that failed and that no later update has served
 
-	endMonitor func() // nil: there was no session yet
+	endMonitor func()               // nil: there was no session yet
+	warned     map[string]time.Time // when what fails at each look was logged last
 	status     status
 }
 

@@ -4,6 +4,7 @@ package frame
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -108,7 +109,7 @@ func (d *Dataplane[P]) repair(ctx context.Context, f *family[P], found Finding) 
 		d.repaired(ctx, f, found.Why, steps, err)
 	case found.Moved, found.Due:
 		if err := d.catchUp(ctx, f, found); err != nil && ctx.Err() == nil {
-			d.log.Warn("cannot write what is due", "family", f.served(), "err", err) // the family is read, and tried again
+			d.warn("cannot write what is due", f, "", err) // the family is read, and tried again
 		}
 		d.publish()
 	}
@@ -167,10 +168,24 @@ func (d *Dataplane[P]) repaired(ctx context.Context, f *family[P], why string, s
 	switch {
 	case ctx.Err() != nil: // a call goes first, and begins with a reading
 	case err != nil:
-		d.log.Warn("cannot restore what another program removed", "family", f.served(), "why", why, "err", err)
+		d.warn("cannot restore what another program removed", f, why, err)
 	case len(steps) > 0:
+		clear(d.warned)
 		d.log.Warn("restored what another program removed", "family", f.served(), "why", why, "steps", len(steps), "first", steps[0])
 		d.status.tell(func(r *sdk.Report) { r.Repaired++ })
 		d.publish()
 	}
+}
+
+// warn logs why something failed that is tried at each look, once a minute while it fails alike.
+func (d *Dataplane[P]) warn(what string, f *family[P], why string, err error) {
+	text := strings.Join([]string{what, f.served(), why, err.Error()}, "; ")
+	if at, before := d.warned[text]; before && time.Since(at) < time.Minute {
+		return
+	}
+	if d.warned == nil || len(d.warned) > 100 {
+		d.warned = make(map[string]time.Time)
+	}
+	d.warned[text] = time.Now()
+	d.log.Warn(what, "family", f.served(), "why", why, "err", err)
 }

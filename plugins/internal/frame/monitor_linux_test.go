@@ -3,9 +3,15 @@
 package frame
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -30,6 +36,27 @@ func TestAfterFailure(t *testing.T) {
 	if took := time.Since(began); took > retryMost-time.Second {
 		t.Errorf("the first try came after %s", took)
 	}
+}
+
+// TestWarnsOnce: what fails at each look, as where no process can be started, is logged once a minute.
+func TestWarnsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines bytes.Buffer
+		d := &Dataplane[*sdk.Service]{log: slog.New(slog.NewTextHandler(&lines, nil))}
+		f := &family[*sdk.Service]{Family: newMemory(sdk.IPv4, newKernel())}
+		fork := fmt.Errorf("fork/exec iptables-save: %w", syscall.EAGAIN)
+		for _, c := range []struct {
+			wait time.Duration
+			err  error
+			want int // lines
+		}{{0, fork, 1}, {probeEvery, fork, 1}, {0, errors.New("another"), 2}, {59 * time.Second, fork, 2}, {time.Second, fork, 3}} {
+			time.Sleep(c.wait)
+			d.repaired(t.Context(), f, "why", nil, c.err)
+			if n := strings.Count(lines.String(), "\n"); n != c.want {
+				t.Errorf("%s later %v: %d lines, want %d:\n%s", c.wait, c.err, n, c.want, lines.String())
+			}
+		}
+	})
 }
 
 // TestRepair: what another process removes is restored, but not by a process that must not write.
