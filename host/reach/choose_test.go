@@ -277,6 +277,7 @@ func TestSlicesThatAreRefused(t *testing.T) {
 		{"IPv4 in IPv6", *slice("http", 80, "::ffff:127.0.0.1"), "written as IPv6"},
 		{"with a zone", *slice("http", 80, "fd00::1%eth0"), "has a zone"},
 		{"no address", *slice("http", 80, "localhost"), "is no IP address"},
+		{"a terminal's escape codes", *slice("http", 80, "fd00::1%\x1b[2J"), `endpoint "fd00::1%\x1b[2J" is no IP address`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -288,6 +289,15 @@ func TestSlicesThatAreRefused(t *testing.T) {
 				t.Errorf("%v is used", records[0].Endpoints)
 			}
 		})
+	}
+}
+
+// A name of a Node or zone that no API server takes is not shown either.
+func TestPlaceOfNoName(t *testing.T) {
+	odd := slice("http", 80, "10.0.0.1")
+	odd.Endpoints[0].NodeName, odd.Endpoints[0].Zone = new("n1\x1b[2J"), new("z1")
+	if got := read(odd)[0].Endpoints[0].Place.Value(); got != (Place{}) {
+		t.Errorf("it is at %+v", got)
 	}
 }
 

@@ -81,6 +81,9 @@ func (f *addressFilter) addresses(s *Service, family sdk.Family) addresses {
 			f.accept(InvalidAddress, "load balancer IP", addr, unusable(addr, f.here.Loopback)) &&
 			!s.Unreadable {
 			w.vips = append(w.vips, vip{addr, f.here.sources(s.Sources, addr), slices.Contains(f.here.Addrs, addr)})
+			if len(s.Sources) > 0 && !slices.ContainsFunc(s.Sources, func(p netip.Prefix) bool { return sdk.FamilyOf(p.Addr()) == family }) {
+				f.problems = append(f.problems, Problem{IncorrectIPVersion, fmt.Sprintf("load balancer IP %s is %s, and no source range is; no caller is let in", addr, family)})
+			}
 		}
 	}
 	return w
@@ -129,7 +132,8 @@ func (h Here) refusesExternal(addr netip.Addr) string {
 }
 
 // sources returns those ranges that are of vip's family. A node that may call may
-// call itself by the VIP, which is then its source address too.
+// call itself by the VIP, which is then its source address too. Where all ranges are of
+// the other family, nobody else may: no range at all would let everyone in.
 func (h Here) sources(ranges []netip.Prefix, vip netip.Addr) []netip.Prefix {
 	var own []netip.Prefix
 	for _, p := range ranges {
@@ -137,7 +141,7 @@ func (h Here) sources(ranges []netip.Prefix, vip netip.Addr) []netip.Prefix {
 			own = append(own, p)
 		}
 	}
-	if slices.ContainsFunc(h.Addrs, func(a netip.Addr) bool { return within(a, own) }) {
+	if len(ranges) > 0 && own == nil || slices.ContainsFunc(h.Addrs, func(a netip.Addr) bool { return within(a, own) }) {
 		own = append(own, netip.PrefixFrom(vip, vip.BitLen()))
 	}
 	slices.SortFunc(own, sdk.ComparePrefix)

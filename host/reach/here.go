@@ -20,6 +20,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Here is what must be known of this node to decide.
@@ -89,8 +90,11 @@ func parseAddr(s string) (netip.Addr, bool) {
 	if err != nil {
 		addr, err = netip.ParseAddr(withoutLeadingZeros(s))
 	}
-	return addr, err == nil
+	return addr, err == nil && printable(s) // a zone may be anything
 }
+
+// printable reports whether text has nothing that would change what a terminal or a log shows besides.
+func printable(text string) bool { return !strings.ContainsFunc(text, unicode.IsControl) }
 
 // parsePrefix reads a range such as 10.0.0.0/8, and clears what its length does
 // not cover.

@@ -150,6 +150,10 @@ func (s *Service) readPort(p *corev1.ServicePort) {
 		s.problem(InvalidPort, "port %q has number %d; it is not served", p.Name, p.Port)
 		return
 	}
+	if slices.ContainsFunc(s.Ports, func(q Port) bool { return q.Name == p.Name && q.Protocol == protocol }) {
+		s.problem(InvalidPort, "port %q (%s) has number %d, and another before; it is served at the first only", p.Name, protocol, number)
+		return
+	}
 	s.Ports = append(s.Ports, Port{Name: p.Name, Protocol: protocol, Number: number, NodePort: port(p.NodePort)})
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"unique"
 
@@ -97,6 +98,10 @@ func (s *Slice) readPort(p *discoveryv1.EndpointPort) {
 		s.problem(InvalidPort, "port %q has no number; it is not used", sp.Name)
 		return
 	}
+	if slices.ContainsFunc(s.Ports, func(q SlicePort) bool { return q.Name == sp.Name && q.Protocol == sp.Protocol }) {
+		s.problem(InvalidPort, "port %q (%s) has number %d, and another before; the first is used", sp.Name, sp.Protocol, sp.Number)
+		return
+	}
 	s.Ports = append(s.Ports, sp)
 }
 
@@ -134,6 +139,9 @@ func placeOf(ep *discoveryv1.Endpoint) unique.Handle[Place] {
 	if ep.Hints != nil {
 		p.NodeHints = join(ep.Hints.ForNodes, func(n discoveryv1.ForNode) string { return n.Name })
 		p.ZoneHints = join(ep.Hints.ForZones, func(z discoveryv1.ForZone) string { return z.Name })
+	}
+	if !printable(p.Node) || !printable(p.Zone) || !printable(p.NodeHints) || !printable(p.ZoneHints) {
+		p = Place{} // no Node and no zone has such a name
 	}
 	return unique.Make(p)
 }
@@ -212,6 +220,9 @@ type refusal struct {
 }
 
 func (r *refusals) add(reason, why, addr string) {
+	if !printable(addr) {
+		addr = strconv.Quote(addr)
+	}
 	for i := range *r {
 		if (*r)[i].why == why {
 			(*r)[i].count++
