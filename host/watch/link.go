@@ -60,6 +60,12 @@ func Connect(c Connection) (*Client, error) {
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	config.WarningHandler = rest.NoWarnings{}
 	config.Dial = new(dialer).dial
+	if token := config.BearerToken; token != "" && config.BearerTokenFile == "" {
+		config.BearerToken = "" // client-go would keep the first one
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return &bearer{next: next, kubeconfig: c.Kubeconfig, token: token}
+		})
+	}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return observer{next, c.Observe} })
 	client, err := newClient(config)
 	if err != nil {
@@ -84,6 +90,27 @@ func load(kubeconfig string) (*rest.Config, error) {
 		return nil, fmt.Errorf("source.kubernetes: reading the pod's service account: %w", err)
 	}
 	return config, nil
+}
+
+// A bearer sends the token of a kubeconfig, as the file has it when a request is made.
+type bearer struct {
+	next       http.RoundTripper
+	kubeconfig string
+
+	mu    sync.Mutex // guards token
+	token string     // the last one that could be read
+}
+
+func (b *bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	b.mu.Lock()
+	if now, err := load(b.kubeconfig); err == nil && now.BearerToken != "" {
+		b.token = now.BearerToken
+	}
+	token := b.token
+	b.mu.Unlock()
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+token)
+	return b.next.RoundTrip(r)
 }
 
 // A dialer dials the addresses of a host in turn, so that the connection after one to a server that

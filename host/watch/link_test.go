@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -169,6 +170,32 @@ func TestConnection(t *testing.T) {
 	}
 	if len(seen) != 2 || seen[0].Method != "GET" || seen[0].Code != "418" || !strings.HasSuffix(server.URL, seen[0].Host) {
 		t.Errorf("seen %+v", seen)
+	}
+}
+
+// TestTokenRenewed has the token in a kubeconfig renewed while the host runs.
+func TestTokenRenewed(t *testing.T) {
+	var got []string
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = append(got, r.Header.Get("Authorization"))
+		http.Error(w, "no", http.StatusTeapot)
+	}))
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	with := func(token string) string {
+		return `{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "` + server.URL + `", insecure-skip-tls-verify: true}}], contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {token: ` + token + `}}]}`
+	}
+	write(t, file, with("old"))
+	client, err := Connect(Connection{Kubeconfig: file, QPS: 50, Burst: 100, Observe: func(Request) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{with("old"), with("new"), "{ half of a fi"} {
+		write(t, file, text)
+		_, _ = client.Services.List(t.Context(), metav1.ListOptions{})
+	}
+	if !slices.Equal(got, []string{"Bearer old", "Bearer new", "Bearer new"}) {
+		t.Errorf("sent %q", got)
 	}
 }
 
