@@ -62,6 +62,27 @@ func TestUnits(t *testing.T) {
 	}
 }
 
+// TestUnitsOfEveryMode: the settings have every mode, and the host's unit starts with those that are enabled.
+func TestUnitsOfEveryMode(t *testing.T) {
+	modes, err := filepath.Glob("../plugins/*/pointsman-dataplane-*")
+	if err != nil || len(modes) < 4 {
+		t.Fatalf("%q, %v", modes, err)
+	}
+	for _, mode := range modes {
+		_, name, _ := strings.Cut(filepath.Base(mode), "-dataplane-")
+		if !strings.Contains(read(t, "../configs/systemd/host.yaml"), name+": {address: unix:///run/pointsman/"+name+"/plugin.sock}") {
+			t.Errorf("host.yaml does not know the unit of %s", name)
+		}
+	}
+	host, dataplane := unit(t, "../configs/systemd/pointsman.service"), unit(t, "../configs/systemd/pointsman-dataplane@.service")
+	if wants := host["Unit.Wants"]; !slices.Equal(wants, []string{"network-online.target"}) {
+		t.Errorf("the host wants %q, whatever its mode", wants)
+	}
+	if by := dataplane["Install.WantedBy"]; !slices.Equal(by, []string{"multi-user.target pointsman.service"}) {
+		t.Errorf("a dataplane that is enabled is wanted by %q", by)
+	}
+}
+
 // forms are the units of each form, by the names under which they are installed.
 var forms = map[string]map[string]string{
 	"apart":  {"pointsman.service": "pointsman.service", "pointsman-dataplane@.service": "pointsman-dataplane@.service"},

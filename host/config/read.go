@@ -183,6 +183,8 @@ func (r *reader) unknown(key *yaml.Node, path string, known map[string]reflect.T
 		why, try = "unknown field: case matters", "write "+meant
 	} else if elsewhere := whereIs(key.Value); elsewhere != "" {
 		try = "that is " + elsewhere
+	} else if to := kubeProxyMoves("", DetectClusterCIDR)[join(path, key.Value)].to; to != "" {
+		try = "that is kube-proxy's; here it is " + to
 	} else {
 		try = DidYouMean(key.Value, here)
 	}

@@ -85,8 +85,8 @@ func TestKernelSystemd(t *testing.T) {
 	if said := m.install(before); !strings.Contains(said, "systemctl enable --now pointsman-dataplane@NAME pointsman") {
 		t.Errorf("dpkg does not say what is to be done:\n%s", said)
 	}
-	m.checksBefore()
 	m.in("systemctl", "enable", dataplaneUnit, hostUnit)
+	m.checksBefore()
 	load := m.load()
 	for _, step := range []struct {
 		what     string
@@ -115,7 +115,7 @@ func TestKernelSystemd(t *testing.T) {
 }
 
 // checksBefore: a file that cannot work starts no host, and the journal says why, with the line. Once the
-// file can work, systemd has tried again, and the host has the dataplane's unit with it.
+// file can work, systemd has tried again, and the host has the dataplane's unit with it, as that is enabled.
 func (m *machine) checksBefore() {
 	m.Helper()
 	m.set("iptabels", "30s")
