@@ -18,7 +18,7 @@ import (
 
 const containerfile = "../configs/container/Containerfile"
 
-// registry is what images' names begin with in manifests, and latest what they end with.
+// registry is what images' names begin with in manifests, and latest what those of a release end with, too.
 const (
 	registry = "ghcr.io/pointsman/"
 	latest   = ":latest"
@@ -129,6 +129,7 @@ func TestImageWithoutCgo(t *testing.T) {
 // TestImageInManifests holds what the manifests run against what the image has.
 func TestImageInManifests(t *testing.T) {
 	images := readImages(t)
+	tag := ":" + regexp.MustCompile(`(?m)^appVersion: "([0-9.]+)"`).FindStringSubmatch(read(t, chart+"Chart.yaml"))[1]
 	files, err := filepath.Glob("../configs/kubernetes*/*.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -137,12 +138,12 @@ func TestImageInManifests(t *testing.T) {
 	for _, file := range files {
 		for _, c := range containers(t, file) {
 			seen++
-			name := strings.TrimSuffix(strings.TrimPrefix(c.Image, registry), latest)
+			name := strings.TrimSuffix(strings.TrimPrefix(c.Image, registry), tag)
 			i := images[name]
 			switch {
 			case c.Image == "": // a patch
 				continue
-			case i == nil || c.Image != registry+name+latest:
+			case i == nil || c.Image != registry+name+tag:
 				t.Errorf("%s: %s runs the image %s, which make images does not make", file, c.Name, c.Image)
 				continue
 			case len(c.Command) > 0 && i.copies[c.Command[0]] == "":

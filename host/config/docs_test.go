@@ -3,8 +3,10 @@
 package config
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -70,5 +72,52 @@ func TestDocsExamples(t *testing.T) {
 	}
 	if !strings.Contains(string(text), "\n"+err.Error()+"\n") {
 		t.Errorf("the docs do not show\n%v", err)
+	}
+}
+
+// TestChartSchema: the chart takes each field in config, other than those that it sets itself, and no other
+// one. A wrong word is refused before it comes to a node.
+func TestChartSchema(t *testing.T) {
+	const file = "../../charts/pointsman/values.schema.json"
+	object := func() map[string]any {
+		return map[string]any{"type": "object", "additionalProperties": false, "properties": map[string]any{}}
+	}
+	want := object()
+	for _, f := range fields(withSources("NAME")) {
+		if f.path == "apiVersion" || f.path == "kind" || f.path == "mode" {
+			continue
+		}
+		at, names := want, strings.Split(f.path, ".")
+		for i, name := range names {
+			of := at["properties"].(map[string]any)
+			switch {
+			case name == "NAME" && at["additionalProperties"] == false: // the first field of a plugin
+				at["additionalProperties"] = object()
+				fallthrough
+			case name == "NAME":
+				at = at["additionalProperties"].(map[string]any)
+			case i == len(names)-1:
+				of[name] = map[string]any{}
+			case of[name] == nil:
+				of[name] = object()
+				fallthrough
+			default:
+				at = of[name].(map[string]any)
+			}
+		}
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema struct {
+		Defs map[string]any `json:"$defs"`
+	}
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(schema.Defs["hostConfig"], any(want)) {
+		is, _ := json.MarshalIndent(want, "    ", "  ")
+		t.Errorf("%s: $defs.hostConfig should be\n%s", file, is)
 	}
 }

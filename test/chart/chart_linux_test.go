@@ -113,7 +113,13 @@ func TestChartRefuses(t *testing.T) {
 		"moed=iptables":                                   "moed",
 		"form=both":                                       "'children', 'sidecar'",
 		"clusterCIDRs={10.244.0.0}":                       "/clusterCIDRs/0",
-		"config.mode=ipvs":                                "/config/mode",
+		"config.mode=ipvs":                                "'mode' not allowed",
+		"config.bogus=1":                                  "'bogus' not allowed",
+		"config.linux.conntrack.maxPerCPU=1":              "'maxPerCPU' not allowed",
+		"config.plugins.ipvs.option.strictARP=true":       "'option' not allowed",
+		"mode=nftabels":                                   "mode is nftabels, and the images have iptables, nftables, ipvs, userspace, auto",
+		"pools[0].name=a,pools[0].mode=nftabels":          "the mode of pool a is nftabels",
+		"pools[0].name=a,pools[0].config.bogus=1":         "'bogus' not allowed",
 		"apiServer.port=0":                                "/apiServer/port",
 		"resources.request.cpu=1":                         "request",
 		"pools[0].name=a":                                 "/pools/0",
@@ -127,7 +133,7 @@ func TestChartRefuses(t *testing.T) {
 		"form=sidecar,pools[0].name=a,pools[0].mode=ipvs": "take form: children, or a release for each pool",
 		"form=sidecar,kubeProxy.replace=true":             "take form: children",
 		"kubeProxy.replace=true,config.minSyncPeriod=2s":  "config has no effect: change the ConfigMap",
-		"pools[0].name=a,pools[0].mode=ipvs,pools[1].name=a,pools[1].mode=x":     "two pools have the name a",
+		"pools[0].name=a,pools[0].mode=ipvs,pools[1].name=a,pools[1].mode=ipvs":  "two pools have the name a",
 		"kubeProxy.replace=true,pools[0].name=a,pools[0].config.bindAddress=::1": "pool a has a config",
 	} {
 		out, err := helm(t, "template", "pointsman", folder, "--namespace", "kube-system", "--set", set)

@@ -14,8 +14,11 @@ import (
 	"testing"
 )
 
-// prefix is what images' names begin with.
-const prefix = "ghcr.io/pointsman/"
+// prefix is what images' names begin with in manifests, and tag what they end with.
+const (
+	prefix = "ghcr.io/pointsman/"
+	tag    = ":0.1.0"
+)
 
 // names are those of all images.
 var names = []string{"host", "pointsman", "dataplane-iptables", "dataplane-ipvs", "dataplane-nftables", "dataplane-userspace"}

@@ -29,7 +29,7 @@ func TestArchives(t *testing.T) {
 	dir := folder(t)
 	for _, name := range names {
 		named, all := open(t, filepath.Join(dir, name+".oci.tar")).images(t)
-		if named != prefix+name+":latest" || len(all) != len(machines) {
+		if named != prefix+name+tag || len(all) != len(machines) {
 			t.Errorf("%s is named %s, and is for %d processors", name, named, len(all))
 		}
 		for arch, machine := range machines {

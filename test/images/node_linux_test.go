@@ -120,7 +120,7 @@ func (n *node) unpacked(name, version string) (string, built) {
 	n.Helper()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	short := strings.TrimSuffix(strings.TrimPrefix(name, prefix), ":latest")
+	short := strings.TrimSuffix(strings.TrimPrefix(name, prefix), tag)
 	dir := n.path("images/" + short + version)
 	if i, ok := n.images[dir]; ok {
 		return dir, i

@@ -31,7 +31,7 @@ type mirror struct {
 	url string
 }
 
-// newMirror has images as make images made them, with the tag latest, and each once more as next: another
+// newMirror has images as make images made them, with the tag of the manifests, and each once more as next: another
 // image that has the same files. It also has the image of a pod's pause container.
 func newMirror(t testing.TB, names ...string) *mirror {
 	t.Helper()
@@ -45,7 +45,7 @@ func newMirror(t testing.TB, names ...string) *mirror {
 		a.decode(t, a.index, &top)
 		all := top.Manifests[0].Digest
 		a.decode(t, a.blobs[all], &index)
-		m.Tag(repository+name+":latest", indexType, a.blobs[all])
+		m.Tag(repository+name+tag, indexType, a.blobs[all])
 		for _, d := range index.Manifests {
 			m.Tag("", manifestType, a.blobs[d.Digest])
 			if d.Platform.Architecture == runtime.GOARCH {

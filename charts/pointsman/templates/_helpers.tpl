@@ -14,6 +14,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ .Values.dataplaneImage.repository | default .Values.image.repository | default (printf "ghcr.io/pointsman/dataplane-%s" (.Values.mode | default "iptables")) }}:{{ .Values.dataplaneImage.tag | default .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
+{{/* Refuses a mode that no plugin has, of a list of the mode, the settings beside it, and what it is. */}}
+{{- define "pointsman.knownMode" -}}
+{{- $mode := index . 0 }}
+{{- $known := list "iptables" "nftables" "ipvs" "userspace" "auto" }}
+{{- if and $mode (not (has $mode $known)) (not (hasKey ((index . 1).plugins | default dict) $mode)) }}{{ fail (printf "%s is %s, and the images have %s: another plugin, of an image of your own, is named by config.plugins.%s: {}" (index . 2) $mode (join ", " $known) $mode) }}{{ end }}
+{{- end }}
+
 {{/* What no schema can say of values together. */}}
 {{- define "pointsman.check" -}}
 {{- $v := .Values }}
@@ -25,8 +32,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and $v.kubeProxy.replace $v.config }}{{ fail "kubeProxy.replace reads kube-proxy's ConfigMap, so config has no effect: change the ConfigMap, or set kubeProxy.replace: false" }}{{ end }}
 {{- if and $v.kubeProxy.replace (ne .Release.Namespace "kube-system") }}{{ fail (printf "kubeProxy.replace reads kube-proxy's ConfigMap, which is in kube-system, and this release is in %s: install it with --namespace kube-system" .Release.Namespace) }}{{ end }}
 {{- if and $v.kubeProxy.checkNodes (not $v.kubeProxy.replace) }}{{ fail "kubeProxy.checkNodes asks about kube-proxy's settings: set kubeProxy.replace: true too" }}{{ end }}
+{{- include "pointsman.knownMode" (list $v.mode $v.config "mode") }}
 {{- $seen := dict }}
 {{- range $v.pools }}
+{{- include "pointsman.knownMode" (list .mode (mergeOverwrite (deepCopy $v.config) (deepCopy (.config | default dict))) (printf "the mode of pool %s" .name)) }}
 {{- if hasKey $seen .name }}{{ fail (printf "two pools have the name %s: a node has one label pointsman.dev/pool" .name) }}{{ end }}
 {{- $_ := set $seen .name true }}
 {{- if and $v.kubeProxy.replace .config }}{{ fail (printf "pool %s has a config, and with kubeProxy.replace the settings are kube-proxy's: leave it its mode alone" .name) }}{{ end }}
