@@ -22,12 +22,25 @@ func TestKernelDiff(t *testing.T) {
 			n.options, n.protect = "backend: nft", "protect: never"
 			n.mode(mode)
 			n.start()
-			n.until("nothing differs", long, func() error {
+			same := func() error {
 				if out, err := n.verb("diff"); err != nil || out != "nothing differs\n" {
 					return fmt.Errorf("%w: %s", err, out)
 				}
 				return nil
+			}
+			n.write("services/named.yaml", named)
+			n.until("a Service with affinity is served", long, func() error {
+				_, err := n.verb("service", "show", "shop/named")
+				return errors.Join(err, same())
 			})
+			n.write("services/named.yaml", "# what it needed may be kept")
+			n.until("the Service is gone", long, func() error {
+				if _, err := n.verb("service", "show", "shop/named"); err == nil {
+					return errors.New("it is there")
+				}
+				return nil
+			})
+			n.until("nothing differs", long, same)
 			harms := exec.CommandContext(t.Context(), "sh", "-c", "while nft '"+harm+"'; do :; done")
 			if err := harms.Start(); err != nil { // again and again: what is repaired before diff reads is no difference
 				t.Fatal(err)
