@@ -63,9 +63,12 @@ func (h handshake) certified() error {
 // serverName is what the certificates of both ends are for, as go-plugin wants it.
 const serverName = "localhost"
 
-// keyLife is longer than any plugin runs. Only this host knows the key, which is of no use
-// after the process it was made for.
-const keyLife = 30 * 365 * 24 * time.Hour
+// The host's certificate holds whatever the clock says, which may jump by decades on a machine without a
+// battery. Only this host knows the key, which is of no use after the process it was made for.
+var (
+	notBefore = time.Unix(0, 0)
+	notAfter  = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC) // as RFC 5280 writes that there is no end
+)
 
 // newKeys makes the host's half of one launch's mutual TLS, as PEM.
 func newKeys() (cert, key []byte, err error) {
@@ -83,8 +86,8 @@ func newKeys() (cert, key []byte, err error) {
 		DNSNames:              []string{serverName},
 		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-		NotBefore:             time.Now().Add(-time.Hour), // a clock may be set back
-		NotAfter:              time.Now().Add(keyLife),
+		NotBefore:             notBefore,
+		NotAfter:              notAfter,
 		IsCA:                  true, // the plugin takes it as the authority for itself
 		BasicConstraintsValid: true,
 	}
