@@ -41,6 +41,7 @@ var _ interface {
 	frame.Sampler
 	frame.Sizer
 	frame.Masquerader
+	frame.Noter
 } = (*family)(nil)
 
 func newFamily(tool iptables.Tool, o options, log *slog.Logger) *family {
@@ -54,6 +55,9 @@ func (f *family) Serves(of sdk.Family) bool { return of == f.rules.Family() }
 
 // Masquerade is the hold on the chains that all dataplanes share.
 func (f *family) Masquerade() *masquerade.Hold { return f.rules.Masquerade }
+
+// Notes name chains that iptables cannot print.
+func (f *family) Notes() []string { return f.rules.Notes() }
 
 // Hold hands the lock to every program that writes.
 func (f *family) Hold(lock *ledger.Lock) { f.rules.Hold(lock) }

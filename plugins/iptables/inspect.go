@@ -28,6 +28,9 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 	}
 	for _, tool := range tools {
 		tables, err := tool.Save(ctx, "nat", "filter")
+		if err == nil {
+			err = tables.WasRead(isOurs)
+		}
 		if err != nil {
 			return err
 		}

@@ -57,6 +57,9 @@ func (f *family) Serves(of sdk.Family) bool { return of == f.objects.node.family
 // Masquerade is the hold on the chains that all dataplanes share.
 func (f *family) Masquerade() *masquerade.Hold { return f.rules.Masquerade }
 
+// Notes name chains that iptables cannot print.
+func (f *family) Notes() []string { return f.rules.Notes() }
+
 // Hold hands the lock to whatever writes.
 func (f *family) Hold(lock *ledger.Lock) {
 	f.session.hold(lock)

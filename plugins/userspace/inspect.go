@@ -75,6 +75,9 @@ func inspectRules(ctx context.Context, tools []iptables.Tool) (inspection, error
 	found := make(inspection)
 	for _, tool := range tools {
 		tables, err := tool.Save(ctx, "nat", "filter")
+		if err == nil {
+			err = tables.WasRead(isOurs)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -52,6 +52,9 @@ var everywhere = []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
 // Masquerade is the hold on the chains that all dataplanes share.
 func (r *redirected) Masquerade() *masquerade.Hold { return r.rules.Masquerade }
 
+// Notes name chains that iptables cannot print.
+func (r *redirected) Notes() []string { return r.rules.Notes() }
+
 // Hold hands the lock to every program that writes.
 func (r *redirected) Hold(lock *ledger.Lock) {
 	r.writes = lock != nil

@@ -114,7 +114,7 @@ func (d *Dataplane[P]) Configure(ctx context.Context, setup sdk.Setup) (sdk.Desc
 	}
 	env := d.env()
 	env.Ledger = shared
-	d.status.tell(func(r *sdk.Report) { r.Notes = nil })
+	d.status.tell(func(r *sdk.Report) { d.status.noted, r.Notes = nil, nil })
 	open, err := d.mode.Open(ctx, setup, env)
 	if err == nil && !open.Unlocked {
 		err = bookless
@@ -163,9 +163,13 @@ func (d *Dataplane[P]) use(open Session[P]) {
 func (d *Dataplane[P]) env() Env {
 	return Env{
 		Log: d.log, Dir: d.dir, Ledger: d.ledger,
-		Step:     d.status.step,
-		Waiting:  func(what string) { d.status.tell(func(r *sdk.Report) { r.Waiting = what }) },
-		Note:     func(what string) { d.status.tell(func(r *sdk.Report) { r.Notes = append(slices.Clip(r.Notes), what) }) },
+		Step:    d.status.step,
+		Waiting: func(what string) { d.status.tell(func(r *sdk.Report) { r.Waiting = what }) },
+		Note: func(what string) {
+			d.status.tell(func(r *sdk.Report) {
+				d.status.noted, r.Notes = append(d.status.noted, what), append(slices.Clip(r.Notes), what)
+			})
+		},
 		GiveBack: func(l sdk.Leftovers) ([]string, error) { return sysctl.GiveBack(d.dir, d.name(), l) },
 	}
 }

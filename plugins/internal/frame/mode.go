@@ -205,6 +205,11 @@ type Sampler interface {
 	Samples() []sdk.Sample
 }
 
+// A Noter is a Family that notes what an operator should know and what costs no Service, a sentence each.
+type Noter interface {
+	Notes() []string
+}
+
 // A Masquerader is a Family whose rules lead to the chains that all dataplanes share.
 type Masquerader interface {
 	// Masquerade is the dataplane's hold on them. Adopt doubts it when it reads rules.

@@ -20,8 +20,9 @@ type status struct {
 	// nothing of its calls.
 	carries bool
 
-	mu     sync.Mutex // guards report
+	mu     sync.Mutex // guards what follows
 	report sdk.Report
+	noted  []string // the report's notes but for those of families
 }
 
 // effort is so much use of the processor that a call gets on by it: planning for 10,000
@@ -65,6 +66,9 @@ func (d *Dataplane[P]) publish() {
 		if s, ok := f.Family.(Sampler); ok {
 			now.Samples = append(now.Samples, s.Samples()...)
 		}
+		if n, ok := f.Family.(Noter); ok {
+			now.Notes = append(now.Notes, n.Notes()...)
+		}
 		if _, ok := f.Family.(Forgetter); !ok {
 			continue
 		}
@@ -74,7 +78,9 @@ func (d *Dataplane[P]) publish() {
 			}
 		}
 	}
-	d.status.tell(func(r *sdk.Report) { r.Samples, r.Histograms = now.Samples, now.Histograms })
+	d.status.tell(func(r *sdk.Report) {
+		r.Samples, r.Histograms, r.Notes = now.Samples, now.Histograms, slices.Concat(d.status.noted, now.Notes)
+	})
 }
 
 // TellServed tells what is served, in order.

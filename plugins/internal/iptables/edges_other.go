@@ -33,8 +33,10 @@ func countLegacy(context.Context, sdk.Family) (ruleCount, error) {
 // Reach reports why this process cannot get at the tables of t.
 func (t Tool) Reach() error { return errors.ErrUnsupported }
 
-// Exists reports whether chain id has rule, as the kernel compares them.
-func (t Tool) Exists(ID, Rule) (bool, error) { return false, errors.ErrUnsupported }
+func (t Tool) chains(context.Context, string) ([]string, error) { return nil, errors.ErrUnsupported }
+
+// eachChain reads a table chain by chain.
+func (t Tool) eachChain(context.Context, string, Tables) error { return errors.ErrUnsupported }
 
 // KubeTables are those tables in which chains stand that begin with KUBE-.
 func (t Tool) KubeTables(context.Context) ([]string, error) { return nil, errors.ErrUnsupported }

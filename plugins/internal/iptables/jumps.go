@@ -57,11 +57,11 @@ nat OUTPUT                     -m addrtype --dst-type LOCAL -m comment --comment
 filter INPUT                   -m comment --comment "Ensure that non-local NodePort traffic can flow" -j KUBE-NODEPORT-NON-LOCAL
 `
 
-// jumps are the list, with each rule in its plain form.
+// jumps are the list, by each rule in its plain form.
 var jumps = readJumps(jumpLines)
 
-func readJumps(lines string) map[Jump]bool {
-	all := make(map[Jump]bool)
+func readJumps(lines string) map[Jump]Rule {
+	all := make(map[Jump]Rule)
 	for line := range strings.Lines(lines) {
 		table, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 		chains, rule, _ := strings.Cut(rest, " ")
@@ -70,7 +70,7 @@ func readJumps(lines string) map[Jump]bool {
 			continue // an empty line
 		}
 		for chain := range strings.SplitSeq(chains, ",") {
-			all[Jump{ID{table, chain}, plain}] = true
+			all[Jump{ID{table, chain}, plain}] = Rule(strings.TrimSpace(rule))
 		}
 	}
 	return all
@@ -81,7 +81,7 @@ func readJumps(lines string) map[Jump]bool {
 // of ours is foreign.
 func (j Jump) Listed() bool {
 	plain, ok := j.Rule.plain()
-	return ok && jumps[Jump{j.At, plain}]
+	return ok && jumps[Jump{j.At, plain}] != ""
 }
 
 // plain is a rule that consists of matches and a target, its matches in the order of the

@@ -42,7 +42,7 @@ func (t Tool) Outline(ctx context.Context, table string, mine func(ID) bool) (Ta
 		others = slices.DeleteFunc(others, func(id ID) bool { return !slices.Contains(builtIn, id.Chain) })
 	}
 	for _, id := range others {
-		rules, _, err := t.List(ctx, id)
+		rules, _, err := t.Find(ctx, id)
 		if err != nil {
 			return nil, err
 		}
@@ -69,6 +69,29 @@ func (t Tool) SaveIf(ctx context.Context, mine func(ID) bool, tables ...string) 
 		return make(Tables), nil
 	}
 	return t.Save(ctx, some...)
+}
+
+// manyChains are so many that each is not read by itself: that costs a run of the program.
+const manyChains = 250
+
+// eachChain reads a table that the program cannot print as a whole, chain by chain: of many only the kernel's own.
+func (t Tool) eachChain(ctx context.Context, table string, into Tables) error {
+	chains, err := t.chains(ctx, table)
+	for _, chain := range chains {
+		id := ID{table, chain}
+		if len(chains) > manyChains && !slices.Contains(builtIn, chain) {
+			into[id] = []Rule{Unread}
+			continue
+		}
+		rules, there, err := t.Find(ctx, id)
+		if err != nil {
+			return err
+		}
+		if there {
+			into[id] = rules
+		}
+	}
+	return err
 }
 
 // chains are the names of a table's chains; of legacy, but for the kernel's own. A table that
@@ -120,7 +143,7 @@ func (t Tool) outlineLegacy(ctx context.Context, table string, mine func(ID) boo
 		if _, read := found[at]; read || !mine(ID{table, lead.to}) {
 			continue
 		}
-		rules, _, err := t.List(ctx, at)
+		rules, _, err := t.Find(ctx, at)
 		if err != nil {
 			return nil, err
 		}

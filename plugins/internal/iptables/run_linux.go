@@ -13,10 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	goiptables "github.com/coreos/go-iptables/iptables"
-
-	"github.com/pointsman/pointsman/sdk"
 )
 
 // runInto runs a program of the tool with the arguments, and stdin if that is not nil,
@@ -137,38 +133,4 @@ func used(pid int) string {
 		return ""
 	}
 	return string(fields[11]) + " " + string(fields[12])
-}
-
-// Whether a rule is there is asked by go-iptables. It starts a program, which waits for the lock
-// for a second at most. Whatever writes goes by a Script instead, and whatever reads whole
-// tables by Save: at once, cancelled with its context, and the former under the
-// writer's lock.
-
-// ask is what asks the program called prefix.
-func ask(family sdk.Family, prefix string) (*goiptables.IPTables, error) {
-	protocol := goiptables.ProtocolIPv4
-	if family == sdk.IPv6 {
-		protocol = goiptables.ProtocolIPv6
-	}
-	return goiptables.New(goiptables.IPFamily(protocol), goiptables.Path(prefix), goiptables.Timeout(1))
-}
-
-// Exists reports whether chain id has rule, as the kernel compares them.
-func (t Tool) Exists(id ID, rule Rule) (bool, error) {
-	words, err := rule.Fields()
-	if err != nil {
-		return false, err
-	}
-	asked, err := ask(t.Family, t.Prefix)
-	if err != nil {
-		return false, err
-	}
-	exists, err := asked.Exists(id.Table, id.Chain, words...)
-	if gone := new(goiptables.Error); errors.As(err, &gone) && gone.IsNotExist() {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("ask for %q in %s: %w", rule, id, err)
-	}
-	return exists, nil
 }

@@ -43,6 +43,8 @@ type reader struct {
 	other  bool   // the present table is not
 	rest   []byte // the beginning of a line
 	lines  int
+
+	unreadable []string // the tables that the program does not print
 }
 
 func (r *reader) Write(part []byte) (int, error) {
@@ -66,6 +68,9 @@ func (r *reader) Write(part []byte) (int, error) {
 func (r *reader) line(line []byte) error {
 	r.lines++
 	line = bytes.TrimSpace(line)
+	if name, found := bytes.CutSuffix(line, []byte("' is incompatible, use 'nft' tool.")); found {
+		r.unreadable = append(r.unreadable, string(name[bytes.IndexByte(name, '`')+1:]))
+	}
 	if len(line) > 0 && line[0] == '*' {
 		r.other = r.only != nil && !slices.Contains(r.only, string(line[1:]))
 	}
@@ -128,6 +133,32 @@ func asWritten(rule string) Rule {
 		return Rule(rule)
 	}
 	return Rule(before + " --nfacct-name " + after)
+}
+
+// Unread stands for rules that were not read, because the program cannot print them.
+const Unread Rule = "# not read"
+
+// unsure begins what stands for a jump of which the program does not say whether it is there; why follows.
+const unsure = "# not known: "
+
+// Unsure returns why it is not known which of the listed jumps chain id has; empty: it is known.
+func (t Tables) Unsure(id ID) string {
+	for _, r := range t[id] {
+		if why, found := strings.CutPrefix(string(r), unsure); found {
+			return fmt.Sprintf("it is not known whether our jumps stand in %s, and nothing is written there: %s", id, why)
+		}
+	}
+	return ""
+}
+
+// WasRead returns an error unless the rules of all chains that ours names were read.
+func (t Tables) WasRead(ours func(ID) bool) error {
+	for id := range t {
+		if ours(id) && t.Has(id, Unread) {
+			return fmt.Errorf("read %s: table %s: %w", id, id.Table, ErrUnreadable)
+		}
+	}
+	return nil
 }
 
 // Has reports whether chain id has rule.

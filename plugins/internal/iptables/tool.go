@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -145,7 +146,17 @@ func (t Tool) Whole(ctx context.Context) (Tables, map[ID]bool, error) {
 // save has the program print, and keeps what is in the tables that are named in only,
 // or in all.
 func (t Tool) save(ctx context.Context, only []string, args ...string) (Tables, error) {
-	return t.read(ctx, &reader{tables: make(Tables), each: t.Heard, only: only}, args...)
+	r := reader{tables: make(Tables), each: t.Heard, only: only}
+	tables, err := t.read(ctx, &r, args...)
+	for _, table := range r.unreadable {
+		if err == nil && (only == nil || slices.Contains(only, table)) {
+			err = t.eachChain(ctx, table, tables)
+		}
+	}
+	if err == nil {
+		err = t.recognize(ctx, tables)
+	}
+	return tables, err
 }
 
 func (t Tool) read(ctx context.Context, r *reader, args ...string) (Tables, error) {
@@ -173,8 +184,11 @@ func (t Tool) List(ctx context.Context, id ID) (rules []Rule, ok bool, err error
 	}
 	stdout, stderr, err := t.run(ctx, t.Prefix, nil, "-w", lockWait, "-t", id.Table, "-S", id.Chain)
 	if err != nil {
-		if gone := strings.Contains(stderr, "No chain/target/match") || strings.Contains(stderr, "does not exist") || strings.Contains(stderr, "incompatible"); gone {
+		if gone := strings.Contains(stderr, "No chain/target/match") || strings.Contains(stderr, "does not exist"); gone {
 			return nil, false, nil
+		}
+		if strings.Contains(stderr, "incompatible") {
+			err = ErrUnreadable
 		}
 		return nil, false, fmt.Errorf("%s -t %s -S %s: %w", t.Prefix, id.Table, id.Chain, said(err, stderr))
 	}
@@ -184,6 +198,101 @@ func (t Tool) List(ctx context.Context, id ID) (rules []Rule, ok bool, err error
 		}
 	}
 	return rules, true, nil
+}
+
+// ErrUnreadable is the error of List for a chain in which other programs have rules that only nft can print.
+var ErrUnreadable = errors.New("it has rules that only nft can print")
+
+// Find is List, but of a chain that the program cannot print it returns Unread and the listed jumps that it has:
+// the program compares a single rule there, too.
+func (t Tool) Find(ctx context.Context, id ID) (rules []Rule, ok bool, err error) {
+	rules, ok, err = t.List(ctx, id)
+	if !errors.Is(err, ErrUnreadable) {
+		found := Tables{id: rules}
+		if err == nil {
+			err = t.recognize(ctx, found)
+		}
+		return found[id], ok, err
+	}
+	chains, err := t.chains(ctx, id.Table)
+	if err != nil || !slices.Contains(chains, id.Chain) {
+		return nil, false, err // the program says the same of a chain that is not there
+	}
+	rules = []Rule{Unread}
+	for j, rule := range jumps {
+		if j.At != id || !slices.Contains(chains, rule.Target()) {
+			continue // where no chain is, no jump leads to it
+		}
+		has, err := t.has(ctx, id, rule)
+		switch {
+		case ctx.Err() != nil:
+			return nil, false, err
+		case err != nil:
+			rules = append(rules, Rule(unsure+err.Error()))
+		case has != "":
+			rules = append(rules, has)
+		}
+	}
+	return rules, true, nil
+}
+
+// recognize replaces rules that are a listed jump which another version of the program prints in other words. It asks only
+// where a rule that is not listed leads to the chain of one that is.
+func (t Tool) recognize(ctx context.Context, tables Tables) error {
+	if t.Kernel != nil {
+		return nil
+	}
+	for j, rule := range jumps {
+		leads := func(r Rule) bool { return r.Target() == rule.Target() && !(Jump{j.At, r}).Listed() }
+		at := slices.IndexFunc(tables[j.At], leads)
+		if at < 0 || slices.ContainsFunc(tables[j.At], func(r Rule) bool { p, _ := r.plain(); return p == j.Rule }) {
+			continue
+		}
+		switch has, err := t.has(ctx, j.At, rule); {
+		case ctx.Err() != nil:
+			return err
+		case err != nil:
+			tables[j.At] = append(tables[j.At], Rule(unsure+err.Error()))
+		case has != "":
+			tables[j.At][at] = has
+		}
+	}
+	return nil
+}
+
+// has returns a rule of the list as chain id has it, with whatever mark; empty: it has none.
+func (t Tool) has(ctx context.Context, id ID, rule Rule) (Rule, error) {
+	for bit := range uint8(32) {
+		exact := Rule(strings.Replace(string(rule), "BIT", OneBit(bit), 1))
+		if there, err := t.Exists(ctx, id, exact); there || err != nil {
+			return exact, err
+		}
+		if exact == rule {
+			break
+		}
+	}
+	return "", nil
+}
+
+// Exists reports whether chain id has rule, as the program compares them. Only its exit codes 0 and 1 are an answer.
+func (t Tool) Exists(ctx context.Context, id ID, rule Rule) (bool, error) {
+	if t.Kernel != nil {
+		rules, _, err := t.List(ctx, id)
+		return slices.Contains(rules, rule), err
+	}
+	words, err := rule.Fields()
+	if err != nil {
+		return false, err
+	}
+	_, stderr, err := t.run(ctx, t.Prefix, nil, append([]string{"-w", lockWait, "-t", id.Table, "-C", id.Chain}, words...)...)
+	var exit interface{ ExitCode() int }
+	if ctx.Err() == nil && errors.As(err, &exit) && exit.ExitCode() == 1 {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s -t %s -C %s %s: %w", t.Prefix, id.Table, id.Chain, rule, said(err, stderr))
+	}
+	return true, nil
 }
 
 // Policy is what becomes of what no rule of a chain decides: "ACCEPT" or "DROP"; empty for

@@ -28,7 +28,11 @@ type Hold struct {
 	bit    uint8     // the bit that the object has
 	looked time.Time // when it was seen to be right; zero: it may have changed since
 	seen   seen      // what its dataplane has read
+	unsure string    // why it is not known whether the jump is there
 }
+
+// Unsure returns why it is not known whether the jump to the object is there; empty: it is known.
+func (h *Hold) Unsure() string { return h.unsure }
 
 // A seen is what was read of nat, for as long as fresh says that no process wrote since.
 type seen struct {
@@ -123,6 +127,7 @@ func (h *Hold) write(ctx context.Context, share *ledger.Share) ([]string, error)
 	if err := share.Save(); err != nil {
 		return nil, err
 	}
+	h.unsure = found.Unsure(jump.At)
 	b := lacking(found, h.bit)
 	if b.Empty() {
 		return nil, nil

@@ -135,6 +135,9 @@ func (m *Keeper) ensure(ctx context.Context, holds []*Hold, bit uint8) ([]*Hold,
 	for _, h := range holds {
 		h.Doubt()
 		_, failed := h.Ensure(ctx, bit)
+		if failed == nil && h.Unsure() != "" {
+			failed = errors.New(h.Unsure())
+		}
 		err = errors.Join(err, failed)
 	}
 	return holds, err

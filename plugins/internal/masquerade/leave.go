@@ -145,6 +145,9 @@ func (v leaver) stays(t iptables.Tables) (why string, foreign bool) {
 	if _, whole := t[postrouting]; fact == "" && !whole {
 		return "kube-proxy would have made both", false
 	}
+	if why := t.Unsure(jump.At); why != "" {
+		return why, false
+	}
 	held := t.Held(func(id iptables.ID) bool { return Is(id) || v.removed(id) })
 	for _, id := range []iptables.ID{mark, postrouting} {
 		if from, is := held[id]; is {

@@ -100,8 +100,8 @@ func lacking(t iptables.Tables, bit uint8) iptables.Block {
 			b.Whole = append(b.Whole, c)
 		}
 	}
-	if !t.Has(jump.At, jump.Rule) {
-		b.Insert = append(b.Insert, jump)
+	if there := ownJumps(t); t.Unsure(jump.At) == "" && !slices.Equal(there, []iptables.Jump{jump}) {
+		b.Delete, b.Insert = there, []iptables.Jump{jump}
 	}
 	return b
 }
@@ -113,7 +113,7 @@ func place(t iptables.Tool) string { return fmt.Sprintf("%s %s", t.Family, t.Bac
 func read(ctx context.Context, tool iptables.Tool, chains ...iptables.ID) (iptables.Tables, error) {
 	t := make(iptables.Tables)
 	for _, id := range chains {
-		listed, there, err := tool.List(ctx, id)
+		listed, there, err := tool.Find(ctx, id)
 		if err != nil {
 			return nil, err
 		}

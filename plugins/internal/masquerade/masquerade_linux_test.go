@@ -236,3 +236,36 @@ func TestKernelLocked(t *testing.T) {
 		k.stands("free again", 14)
 	})
 }
+
+// Beside a rule that iptables cannot print there is one jump, whichever process looks, and none in the end.
+func TestKernelEnsuresBesideARuleThatOnlyNFTPrints(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		if k.tool.Backend != iptables.NFT {
+			return // legacy has no such rules
+		}
+		k.run("-N THEIRS") // makes the table
+		native := func(command string) string {
+			out, err := exec.Command("nft", strings.Fields(command)...).CombinedOutput()
+			if err != nil {
+				k.Fatalf("%s: %v: %s", command, err, out)
+			}
+			return string(out)
+		}
+		native(`add chain ip nat POSTROUTING { type nat hook postrouting priority srcnat ; }`)
+		native(`add rule ip nat POSTROUTING oifname { "wan0", "wan1" } masquerade`)
+		defer native(`flush chain ip nat POSTROUTING`)
+		for range 3 {
+			k.ensure(k.hold("nftables"), 14)
+			if n := strings.Count(native(`list chain ip nat POSTROUTING`), "jump KUBE-POSTROUTING"); n != 1 {
+				k.Errorf("%d jumps", n)
+			}
+		}
+		if _, err := Leave(k.Context(), k.dir, "nftables", []iptables.Tool{k.tool}, sdk.Leftovers{}, func(iptables.ID) bool { return false }); err != nil {
+			k.Fatal(err)
+		}
+		left := native(`list table ip nat`)
+		if strings.Contains(left, "KUBE-") || !strings.Contains(left, `oifname { "wan0", "wan1" } masquerade`) {
+			k.Errorf("it left %s", left)
+		}
+	})
+}

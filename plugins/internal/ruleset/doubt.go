@@ -4,6 +4,7 @@ package ruleset
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -95,7 +96,7 @@ func (r *Rules[K]) replaced(ctx context.Context) string {
 		return err.Error()
 	}
 	for id, text := range r.text {
-		if rules, there := found[id]; !there || iptables.Join(rules) != text {
+		if rules, there := found[id]; !there || !slices.Contains(rules, iptables.Unread) && iptables.Join(rules) != text {
 			return fmt.Sprintf("%s is not as it was written", id)
 		}
 	}
@@ -123,12 +124,13 @@ func (r *Rules[K]) lost(ctx context.Context) (string, error) {
 		}
 	}
 	for id, rules := range at {
-		have, _, err := r.Tool.List(ctx, id)
+		have, _, err := r.Tool.Find(ctx, id)
 		if err != nil {
 			return "", err
 		}
+		unsure := iptables.Tables{id: have}.Unsure(id) != ""
 		for _, rule := range rules {
-			if !slices.Contains(have, rule) {
+			if !unsure && !slices.Contains(have, rule) {
 				return fmt.Sprintf("a jump was deleted from %s", id), nil
 			}
 		}
@@ -144,7 +146,7 @@ func (r *Rules[K]) lost(ctx context.Context) (string, error) {
 			r.foreign.uses[id] = use
 		default:
 			have, there, err := r.Tool.List(ctx, id)
-			if err != nil {
+			if err != nil && !errors.Is(err, iptables.ErrUnreadable) { // else another program wrote there
 				return "", err
 			}
 			if !there || iptables.Join(have) != text {
@@ -212,14 +214,14 @@ func (r *Rules[K]) Audit(ctx context.Context) {
 	next := r.audit[0]
 	r.audit = r.audit[1:]
 	if next.Rule != "" {
-		if there, err := r.Tool.Exists(next.At, next.Rule); err == nil && !there && slices.Contains(r.jumps, next) {
+		if there, err := r.Tool.Exists(ctx, next.At, next.Rule); err == nil && !there && slices.Contains(r.jumps, next) {
 			r.doubt = fmt.Sprintf("a jump is missing from %s", next.At)
 		}
 		return
 	}
 	want, ours := r.text[next.At]
 	rules, there, err := r.Tool.List(ctx, next.At)
-	if err == nil && ours && (!there || iptables.Join(rules) != want) {
+	if (err == nil || errors.Is(err, iptables.ErrUnreadable)) && ours && (!there || iptables.Join(rules) != want) {
 		r.doubt = fmt.Sprintf("%s is not as it was written", next.At)
 	}
 }

@@ -3,6 +3,7 @@
 package ruleset
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -17,18 +18,22 @@ func (s *Set[K]) Adopt(t iptables.Tables) {
 	clear(s.text)
 	clear(s.standing)
 	clear(s.held)
+	clear(s.unread)
 	clear(s.rules)
 	for id, rules := range t {
 		if s.config.Ours(id) {
 			s.hold(id, iptables.Join(rules))
 			continue
 		}
+		if why := t.Unsure(id); why != "" || t.Has(id, iptables.Unread) {
+			s.unread[id] = why
+		}
 		for _, r := range rules {
 			to := iptables.ID{Table: id.Table, Chain: r.Target()}
 			switch j := (iptables.Jump{At: id, Rule: r}); {
 			case !s.config.Ours(to):
 			case j.Listed():
-				s.standing[j] = true
+				s.standing[j]++
 			default:
 				s.held[to] = true
 			}
@@ -48,11 +53,26 @@ func (s *Set[K]) TouchAll() {
 }
 
 // Stands reports whether the kernel has j.
-func (s *Set[K]) Stands(j iptables.Jump) bool { return s.standing[j] }
+func (s *Set[K]) Stands(j iptables.Jump) bool { return s.standing[j] > 0 }
 
 // Standing are the listed jumps to our chains that the kernel has. The map is the set's own:
 // it is only read.
-func (s *Set[K]) Standing() map[iptables.Jump]bool { return s.standing }
+func (s *Set[K]) Standing() map[iptables.Jump]int { return s.standing }
+
+// Notes say where our jumps are that the program cannot print.
+func (s *Set[K]) Notes() (notes []string) {
+	for id, why := range s.unread {
+		if !slices.ContainsFunc(s.own, func(j iptables.Jump) bool { return j.At == id }) {
+			continue
+		}
+		if why == "" {
+			why = fmt.Sprintf("iptables cannot print %s (%s), where another program keeps rules of nf_tables; our jumps there are asked for one by one", id, s.Family())
+		}
+		notes = append(notes, why)
+	}
+	slices.Sort(notes)
+	return notes
+}
 
 // Observed are the rules that the kernel has in a chain of ours, a line each, if the chain
 // is there.
@@ -105,10 +125,12 @@ func (s *Set[K]) done(block iptables.Block) {
 		s.lose(id)
 	}
 	for _, j := range block.Delete {
-		delete(s.standing, j)
+		if s.standing[j]--; s.standing[j] == 0 {
+			delete(s.standing, j)
+		}
 	}
 	for _, j := range block.Insert {
-		s.standing[j] = true
+		s.standing[j]++
 	}
 }
 

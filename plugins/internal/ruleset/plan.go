@@ -107,32 +107,35 @@ func (b *blocks) of(table string) *iptables.Block {
 // jump of filter goes in first and out last; one that only kube-proxy makes goes before the
 // chain that it leads to changes. Each is put at the top, so those that are there and stand
 // before one that is missing are put there again, in the same commit: the order of the
-// jumps decides which chain sees a packet first.
+// jumps decides which chain sees a packet first. So are those that are there twice. Where it
+// is not known which are there nothing is written.
 func (s *Set[K]) planJumps(b *blocks) {
 	added := make(map[iptables.ID]bool)
 	for _, j := range s.jumps {
-		if s.standing[j] && !added[j.At] {
+		if s.unread[j.At] != "" || s.standing[j] == 1 && !added[j.At] {
 			continue
 		}
 		into := b.of(j.At.Table)
 		if into == &b.last {
 			into = &b.first
 		}
-		if s.standing[j] {
+		for range s.standing[j] {
 			into.Delete = append(into.Delete, j)
 		}
 		into.Insert = append(into.Insert, j)
 		added[j.At] = true
 	}
 	for _, j := range slices.SortedFunc(maps.Keys(s.standing), iptables.Jump.Compare) {
-		if slices.Contains(s.jumps, j) {
+		if slices.Contains(s.jumps, j) || s.unread[j.At] != "" {
 			continue
 		}
 		into := b.of(j.At.Table)
 		if into == &b.last && !slices.Contains(s.own, j) {
 			into = &b.first
 		}
-		into.Delete = append(into.Delete, j)
+		for range s.standing[j] {
+			into.Delete = append(into.Delete, j)
+		}
 	}
 }
 

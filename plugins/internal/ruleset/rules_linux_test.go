@@ -16,6 +16,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 func TestMain(m *testing.M) { netns.Main(m) }
@@ -160,9 +161,7 @@ func TestKernelDoubt(t *testing.T) {
 				s.Fatal(s.Doubt())
 			}
 			s.must(nil) // nothing of it is known yet, so nothing is written, and the kernel is asked nothing
-			if look(); s.Doubt() == "" {
-				s.Fatalf("iptables %s is not noticed", args)
-			}
+			eventually.True(s, "iptables "+args+" is noticed", func() bool { s.Look(s.Context()); return s.Doubt() != "" })
 			if s.must(map[int]Desired{3: serve(3, i)}); s.Doubt() == "" {
 				s.Fatalf("after iptables %s other rules were written, and what was lost is forgotten", args)
 			}

@@ -100,7 +100,8 @@ type Set[K comparable] struct {
 
 	// What is observed.
 	text     map[iptables.ID]string // the rules of each chain of ours, a line each
-	standing map[iptables.Jump]bool // the listed jumps to our chains
+	standing map[iptables.Jump]int  // how often each listed jump to our chains is there
+	unread   map[iptables.ID]string // chains of others that the program cannot print; why, if it is not known which jumps stand there
 	held     map[iptables.ID]bool   // the chains of ours to which foreign rules lead
 	rules    map[string]int         // how many rules of each table are in text
 	largest  int                    // how many chains there were at most since the maps were made
@@ -118,7 +119,8 @@ func New[K comparable](c Config[K]) *Set[K] {
 		chains:   make(map[iptables.ID]chain[K]),
 		touched:  make(map[iptables.ID]bool),
 		text:     make(map[iptables.ID]string),
-		standing: make(map[iptables.Jump]bool),
+		standing: make(map[iptables.Jump]int),
+		unread:   make(map[iptables.ID]string),
 		held:     make(map[iptables.ID]bool),
 		rules:    make(map[string]int),
 	}

@@ -103,6 +103,11 @@ func (r Rules) by(ctx context.Context, tool iptables.Tool, l sdk.Leftovers, read
 			return nil, err
 		}
 		maps.Copy(found, there)
+		for id := range there {
+			if why := there.Unsure(id); why != "" {
+				return nil, errors.New(why)
+			}
+		}
 	}
 	var gone []string
 	var all ruleset.Plan

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// native are rules that only nft prints, as other programs have them in iptables' tables (k3s#8750, k3s#11415).
+const native = `
+table ip nat {
+	chain PREROUTING { type nat hook prerouting priority dstnat; iifname { "wan0", "wan1" } tcp dport 8443 dnat to 192.0.2.7:443; }
+	chain POSTROUTING { type nat hook postrouting priority srcnat; oifname { "wan0", "wan1" } masquerade; }
+}
+table ip filter {
+	chain INPUT { type filter hook input priority filter; iifname { "wan0", "wan1" } drop; }
+	chain FORWARD { type filter hook forward priority filter; iifname { "wan0", "wan1" } ct state new drop; }
+}`
+
+// natively is the ruleset without what is ours, and how many rules of it lead to each chain of ours.
+func (k kernel) natively() (foreign string, jumps map[string]int) {
+	k.Helper()
+	jumps = make(map[string]int)
+	var rest strings.Builder
+	table, chain := "", ""
+	for line := range strings.Lines(k.run("nft", "-s", "list", "ruleset")) {
+		switch words := strings.Fields(line); {
+		case len(words) > 2 && words[0] == "table":
+			table = words[1] + " " + words[2]
+		case len(words) > 1 && words[0] == "chain":
+			chain = words[1]
+		}
+		switch _, to, leads := strings.Cut(strings.TrimSpace(line), "jump KUBE-"); {
+		case leads && !strings.HasPrefix(chain, "KUBE-"):
+			jumps[table+" "+chain+" "+to]++
+		case !strings.HasPrefix(chain, "KUBE-") && strings.Contains(line, "wan0"):
+			rest.WriteString(chain + line)
+		}
+	}
+	return rest.String(), jumps
+}
+
+// Where iptables cannot print a chain its jumps are asked for one by one: there is one of each, however often a
+// process starts, and a Cleanup finds them all.
+func TestKernelBesideRulesThatOnlyNFTPrints(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		if k.backend != iptables.NFT {
+			return // only nf_tables has such rules
+		}
+		k.run("nft", native)
+		k.Cleanup(func() { k.run("nft", "flush", "ruleset") })
+		before, _ := k.natively()
+		s := scenario(k.T, "cluster-ip")
+		var p *plugin
+		for start := range 4 {
+			p = k.start()
+			k.sync(p, s.Update(1))
+			k.role(p, sdk.Active)
+			k.want(s, sdk.Active)
+			foreign, jumps := k.natively()
+			if foreign != before {
+				k.Errorf("after %d starts the rules of others are\n%s", start+1, foreign)
+			}
+			for at, n := range jumps {
+				if n != 1 {
+					k.Errorf("after %d starts %d jumps: %s", start+1, n, at)
+				}
+			}
+			if notes := strings.Join(p.Report().Notes, "\n"); start > 0 && !strings.Contains(notes, "nat PREROUTING") {
+				k.Errorf("the chain is not named: %q", notes)
+			}
+			if start < 3 {
+				p.die()
+			}
+		}
+		k.run("iptables-nft", "-t", "nat", "-D", "PREROUTING", "-m", "comment", "--comment", "kubernetes service portals", "-j", "KUBE-SERVICES")
+		k.eventually("a jump that was deleted is there again", func() bool { return len(k.wrong(s, sdk.Active)) == 0 })
+		_, err := p.Cleanup(k.Context(), sdk.Leftovers{})
+		if err != nil {
+			k.Fatal(err)
+		}
+		if foreign, jumps := k.natively(); foreign != before || len(jumps) > 0 {
+			k.Errorf("after the cleanup there are %v and\n%s", jumps, foreign)
+		}
+		if left := k.run("nft", "list", "ruleset"); strings.Contains(left, "KUBE-") {
+			k.Errorf("the cleanup left\n%s", left)
+		}
+	})
+}
+
+// replace has a script run in place of one of the backend's programs, which it calls REAL.
+func (k kernel) replace(program, script string) {
+	k.Helper()
+	real, err := exec.LookPath(program)
+	if err != nil {
+		k.Fatal(err)
+	}
+	dir := k.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/sh\n"+strings.ReplaceAll(script, "REAL", real)+"\n"), 0o755); err != nil {
+		k.Fatal(err)
+	}
+	k.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+// Where iptables does not say whether a jump is there, nothing is written to that chain, and the chain is named.
+func TestKernelWritesNoJumpThatMayBeThere(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		if k.backend != iptables.NFT {
+			return // only nf_tables has such rules
+		}
+		k.run("nft", native)
+		k.Cleanup(func() { k.run("nft", "flush", "ruleset") })
+		k.life()
+		_, was := k.natively()
+		k.replace("iptables-nft", `case "$*" in *' -C PREROUTING '*) exit 4;; esac; exec REAL "$@"`)
+		notes := k.life()
+		if _, now := k.natively(); !maps.Equal(now, was) {
+			k.Errorf("there were %v, and now %v", was, now)
+		}
+		if !strings.Contains(notes, "nothing is written there") || !strings.Contains(notes, "PREROUTING") {
+			k.Errorf("the notes are %q", notes)
+		}
+	})
+}
+
+// A jump that another version of the program prints in other words is not added again (kubernetes#112477).
+func TestKernelKnowsAJumpInOtherWords(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		k.life()
+		program := "iptables-" + string(k.backend)
+		was := k.run(program, "-t", "nat", "-S", "PREROUTING")
+		k.replace(program+"-save", `REAL "$@" | sed 's/-m comment --comment "kubernetes service portals" -j/-m comment --text kubernetes -j/'`)
+		k.life()
+		if now := k.run(program, "-t", "nat", "-S", "PREROUTING"); now != was {
+			k.Errorf("there were\n%sand now\n%s", was, now)
+		}
+	})
+}
+
+// life is that of a process which serves, and the notes of its report.
+func (k kernel) life() (notes string) {
+	k.Helper()
+	p := k.start()
+	k.sync(p, scenario(k.T, "cluster-ip").Update(1))
+	k.role(p, sdk.Active)
+	defer p.die()
+	return strings.Join(p.Report().Notes, "\n")
+}
