@@ -32,6 +32,9 @@ var harms = []harm{
 	{"one rule is deleted", []string{"PROGRAM -t nat -D KUBE-POSTROUTING 1"}, ""},
 	{"one rule is deleted, and another table is changed", []string{"PROGRAM -A INPUT -p 98 -j ACCEPT; PROGRAM -t nat -D KUBE-POSTROUTING 1"}, ""},
 	{"one rule is replaced", []string{"PROGRAM -t nat -R KUBE-POSTROUTING 1 -p tcp -m comment --comment theirs -j RETURN"}, ""},
+	{"a rule is added to the way in", []string{"PROGRAM -t nat -I KUBE-SERVICES -p tcp --dport 80 -j RETURN"}, ""},
+	{"a rule is replaced by one that is as long", []string{`PROGRAM-save -t nat | sed 's/--to-destination \(.*\)1:/--to-destination \12:/' | PROGRAM-restore`}, ""},
+	{"a rule that only nft prints is added to the way in", []string{`nft insert rule ip nat KUBE-SERVICES iifname { "wan0", "wan1" } return`}, iptables.NFT},
 	{"a table is deleted", []string{"nft delete table ip nat"}, iptables.NFT},
 	{"everything is deleted", []string{"nft flush ruleset"}, iptables.NFT},
 }
@@ -41,7 +44,7 @@ func (h harm) run(k kernel, name sdk.Name) {
 	k.Helper()
 	for _, c := range h.commands {
 		program := "iptables-" + string(k.backend)
-		c = strings.NewReplacer("PROGRAM-restore", program+"-restore -w", "PROGRAM", program+" -w", "CLUSTER", clusterChain(name)).Replace(c)
+		c = strings.NewReplacer("PROGRAM-restore", program+"-restore -w", "PROGRAM-save", program+"-save", "PROGRAM", program+" -w", "CLUSTER", clusterChain(name)).Replace(c)
 		if strings.HasPrefix(c, "nft ") {
 			if _, err := exec.LookPath("nft"); err != nil {
 				k.Skip("needs the program nft")

@@ -4,6 +4,7 @@ package ipvs
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -149,25 +150,37 @@ func (f *family) Audit(ctx context.Context) frame.Finding {
 	return f.doubted()
 }
 
-const auditShare = 60 // a round over all virtual services takes so many audits
+const (
+	auditShare = 3    // a round over all virtual services takes so many audits, which is 30 s,
+	auditMost  = 1000 // or more, if an audit would take longer than some 0.1 s
+)
 
-// sample reports whether some of what there is, is as we know it. The order of a map
-// is another each time.
+// turn takes from round what an audit looks at. When a round is over the next begins.
+func turn[K comparable, V any](round *[]K, all map[K]V) []K {
+	if len(*round) == 0 {
+		*round = slices.Collect(maps.Keys(all))
+	}
+	n := min(len(*round), 1+len(all)/auditShare, auditMost)
+	some := (*round)[:n]
+	*round = (*round)[n:]
+	return some
+}
+
+// sample reports whether some of what there is, is as we know it.
 func (f *family) sample() (bool, error) {
-	i := 0
-	for at, v := range f.objects.have.services {
-		if i++; i > 1+len(f.objects.have.services)/auditShare {
-			break
+	for _, at := range turn(&f.auditServices, f.objects.have.services) {
+		v, ours := f.objects.have.services[at]
+		if !ours {
+			continue
 		}
 		loads, there, err := f.kernel.Loads(at)
 		if err != nil || !there || !v.like(loads) {
 			return false, err
 		}
 	}
-	i = 0
-	for e := range f.objects.have.entries {
-		if i++; i > 1+len(f.objects.have.entries)/auditShare {
-			break
+	for _, e := range turn(&f.auditEntries, f.objects.have.entries) {
+		if _, ours := f.objects.have.entries[e]; !ours {
+			continue
 		}
 		if there, err := f.kernel.Has(e); err != nil || !there {
 			return false, err

@@ -148,3 +148,15 @@ func TestFindsAddressesWithoutAnEvent(t *testing.T) {
 		return l.fake.services[serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.AddrPortFrom(added, 20000)}] != nil
 	})
 }
+
+// A round of audits, one each ten seconds, looks at everything once.
+func TestAuditsLookAtEverything(t *testing.T) {
+	all := map[int]bool{1: true, 2: true, 3: true, 4: true, 5: true, 6: true, 7: true}
+	var round, seen []int
+	for range auditShare {
+		seen = append(seen, turn(&round, all)...)
+	}
+	if slices.Sort(seen); !slices.Equal(seen, []int{1, 2, 3, 4, 5, 6, 7}) {
+		t.Errorf("after %d audits it has looked at %v", auditShare, seen)
+	}
+}

@@ -35,6 +35,10 @@ type family struct {
 	// it, right after it was read and written; recounts says that it was read.
 	extra    map[set]int
 	recounts bool
+
+	// What is left of a round of audits.
+	auditServices []serviceKey
+	auditEntries  []entry
 }
 
 var _ interface {

@@ -37,6 +37,7 @@ func TestKernelRepairs(t *testing.T) {
 			"add element ip pointsman of-1 { 172.30.0.41 . tcp . 80 }",
 			"add set ip pointsman theirs { type ipv4_addr; }",
 			"add element ip pointsman own { 192.0.2.99 }",
+			"delete element ip pointsman of-4 { 172.30.0.41 . tcp . 80 } ; add element ip pointsman of-4 { 172.30.0.99 . tcp . 80 }",
 		} {
 			out, err := exec.Command("nft", strings.Split(harm, " ")...).CombinedOutput()
 			if k.protect == "auto" {

@@ -51,6 +51,9 @@ func (t Tool) SaveIf(context.Context, func(ID) bool, ...string) (Tables, error) 
 	return nil, errors.ErrUnsupported
 }
 
+// Contents returns a hash of all rules of legacy's tables.
+func Contents(sdk.Family, []string) (uint64, error) { return 0, errors.ErrUnsupported }
+
 // LegacyDrops are the chains in legacy's table filter that have the policy to drop.
 func LegacyDrops(sdk.Family) ([]string, error) { return nil, errors.ErrUnsupported }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"strings"
 	"unsafe"
@@ -134,6 +135,26 @@ func (t counts) lacks(table string, wanted map[ID]string, jumps []Jump) string {
 		}
 	}
 	return ""
+}
+
+var contentSeed = maphash.MakeSeed()
+
+// Contents returns a hash of all rules of legacy's tables, without what they have counted.
+func Contents(family sdk.Family, tables []string) (uint64, error) {
+	var h maphash.Hash
+	h.SetSeed(contentSeed)
+	for _, table := range tables {
+		list, err := readTable(family, table)
+		if err != nil {
+			return 0, err
+		}
+		counted := (list.offsets + 4 + 4 + 7) &^ 7 // behind comefrom, which the kernel uses: two numbers of 8 bytes
+		list.each(func(e entry) {
+			_, _ = h.Write(list.data[e.at : e.at+list.offsets+4]) // a hash takes everything
+			_, _ = h.Write(list.data[min(e.at+counted+16, e.next):e.next])
+		})
+	}
+	return h.Sum64(), nil
 }
 
 // LegacyDrops are the kernel's own chains in legacy's table filter that have the policy to drop.

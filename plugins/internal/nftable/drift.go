@@ -35,15 +35,20 @@ func (t *Table[P]) changed(ctx context.Context) (string, error) {
 	}
 	written := t.Commits.Count()
 	same := generation-t.Have.generation == written-t.Have.batches
-	if same && !t.Recount.due() {
-		return "", nil
-	}
 	if !same {
 		t.Foreign()
+		t.suspect = !t.Have.taken // of a table that has an owner others change nothing
+	}
+	compares := t.suspect && time.Now().After(t.compareAt)
+	if same && !t.Recount.due() && !compares {
+		return "", nil
 	}
 	why, err := t.differs(ctx, t.List(conn))
 	if err == nil && why == "" {
 		t.Have.generation, t.Have.batches = generation, written
+		if compares {
+			why = "another program has replaced elements" // as many as before: all are read, and nothing is written if it has not
+		}
 	}
 	return why, err
 }

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
@@ -107,6 +108,9 @@ type Table[P Wanted[P]] struct {
 	Refused, Removals int
 
 	Recount Recount
+
+	suspect   bool      // another program has written since the elements were read
+	compareAt time.Time // when to read them again for that, at the earliest
 }
 
 // nft is the table's family.
@@ -208,6 +212,7 @@ func (t *Table[P]) Reshape() { t.shaped = true }
 
 // Adopt reads the table. The next plan compares everything.
 func (t *Table[P]) Adopt(ctx context.Context) error {
+	began := time.Now()
 	conn, done, err := t.Reader()
 	if err != nil {
 		return err
@@ -218,6 +223,7 @@ func (t *Table[P]) Adopt(ctx context.Context) error {
 	}
 	t.Have.batches = t.Commits.Count()
 	t.all, t.shaped = true, true
+	t.suspect, t.compareAt = false, time.Now().Add(max(recountEvery, 200*time.Since(began)))
 	return nil
 }
 

@@ -36,11 +36,14 @@ func (r *Rules[K]) Look(ctx context.Context) {
 		r.lookNFT(ctx)
 	case iptables.Legacy:
 		r.eachSize(r.compare)
+		r.compareContents(ctx)
 	}
 }
 
-// A foreign is what other processes have committed to nf_tables.
+// A foreign is what other processes have written.
 type foreign struct {
+	contents uint64 // a hash of legacy's tables, when they were looked at last; zero: this process has written since
+
 	known uint32    // their commits, as Tool.Foreign counts them, after which nothing of ours was missing
 	seen  uint32    // at the last look
 	looks int       // at which they were others than known
@@ -60,9 +63,7 @@ func (r *Rules[K]) lookNFT(ctx context.Context) {
 		return // not the writer, or it is all read again anyway
 	}
 	began := time.Now()
-	if f.owed && began.After(f.save) {
-		r.doubt, f.owed = r.replaced(ctx), ctx.Err() != nil
-		f.save = time.Now().Add(100 * time.Since(began)) // a hundredth of a processor at most
+	if r.compareRules(ctx) {
 		return
 	}
 	now, err := r.Tool.Foreign()
@@ -86,6 +87,34 @@ func (r *Rules[K]) lookNFT(ctx context.Context) {
 	f.next = time.Now().Add(min(50*time.Since(began), 3*time.Second)) // a fiftieth of a processor at most
 }
 
+// compareContents looks closer when legacy's tables say something else, which a size does not tell of a restored
+// snapshot; and once after this process has written, for another one may have done so in the same moment.
+func (r *Rules[K]) compareContents(ctx context.Context) {
+	f, began := &r.foreign, time.Now()
+	if r.Tool.Hold == nil || !r.known || r.doubt != "" || r.compareRules(ctx) || began.Before(f.next) {
+		return
+	}
+	now, err := iptables.Contents(r.Family(), r.config.tables())
+	if err == nil && now != f.contents {
+		if f.contents != 0 {
+			r.Masquerade.Doubt()
+		}
+		f.contents, f.owed = now, true
+	}
+	f.next = time.Now().Add(max(MaxLooks*LookEvery, 100*time.Since(began))) // a hundredth of a processor at most
+}
+
+// compareRules compares the rules with those that were written, if that is owed and it is time, and reports whether it did.
+func (r *Rules[K]) compareRules(ctx context.Context) bool {
+	f, began := &r.foreign, time.Now()
+	if !f.owed || began.Before(f.save) {
+		return false
+	}
+	r.doubt, f.owed = r.replaced(ctx), ctx.Err() != nil
+	f.save = time.Now().Add(100 * time.Since(began)) // a hundredth of a processor at most
+	return true
+}
+
 // replaced returns which of our chains has other rules than were written; empty: none has. It reads the tables.
 func (r *Rules[K]) replaced(ctx context.Context) string {
 	found, err := r.Tool.SaveIf(ctx, r.config.reads, r.config.tables()...)
@@ -104,18 +133,20 @@ func (r *Rules[K]) replaced(ctx context.Context) string {
 }
 
 // lost returns what of our rules is missing; empty: nothing. It reads the numbers of rules of all chains, the
-// chains whose number is another than it should be, and those in which our jumps stand. That rules were
-// replaced by as many others it cannot tell; replaced can.
+// chains whose number is another than it should be, those in which our jumps stand, and those to which they
+// lead. That rules of another were replaced by as many it cannot tell; replaced can.
 func (r *Rules[K]) lost(ctx context.Context) (string, error) {
 	uses, err := r.Tool.Uses(ctx)
 	if err != nil {
 		return "", err
 	}
 	want := make(map[iptables.ID]uint32, len(r.text))
-	at := make(map[iptables.ID][]iptables.Rule)
+	at, entries := make(map[iptables.ID][]iptables.Rule), make(map[iptables.ID]bool)
 	for _, j := range r.jumps {
 		at[j.At] = append(at[j.At], j.Rule)
-		want[iptables.ID{Table: j.At.Table, Chain: j.Rule.Target()}]++
+		entry := iptables.ID{Table: j.At.Table, Chain: j.Rule.Target()}
+		entries[entry] = true
+		want[entry]++
 	}
 	for id, text := range r.text {
 		for rule := range strings.Lines(text) {
@@ -141,8 +172,8 @@ func (r *Rules[K]) lost(ctx context.Context) (string, error) {
 		switch use, there := uses[id]; {
 		case !there:
 			return fmt.Sprintf("%s was deleted", id), nil
-		case use == want[id]:
-		case use == before[id]:
+		case use == want[id] && !entries[id]:
+		case use == before[id] && !entries[id]:
 			r.foreign.uses[id] = use
 		default:
 			have, there, err := r.Tool.List(ctx, id)

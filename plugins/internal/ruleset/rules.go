@@ -120,7 +120,7 @@ func (r *Rules[K]) JustRead() bool {
 // removed meanwhile would be taken for ours.
 func (r *Rules[K]) Write(ctx context.Context, p Plan) error {
 	if len(p) > 0 {
-		r.asRead = nil
+		r.asRead, r.contents = nil, 0
 	}
 	r.Stats.write(p)
 	if err := p.Write(ctx, r.Tool, r.config.Rank, r.RuleCount("nat"), r.Done); err != nil {
