@@ -199,6 +199,8 @@ type Report struct {
 	Waiting  string   // what the present call waits for, such as another tool's lock; empty: nothing
 	Flows    int      // while Draining: established connections of its own that are left
 	Repaired uint64   // how often another program's change was undone (contract line 12)
+	Repair   string   // what was undone last, and which program had done it if the kernel tells
+	Lost     string   // what the last look found removed or changed by another program; empty: nothing
 	Samples  []Sample // metrics, published by the host on its one scrape port
 
 	// SwapImpact says which connections or flows a swap would end, and what to do about

@@ -39,6 +39,7 @@ type dataplane struct {
 	session  *session   // with the present process; nil: there is none
 	held     *feed.Feed // that waits for Release; nil: none does
 	writer   writer     // how its process stands to the writer's lock
+	repairs  repairs    // of other programs' changes
 	followed followed
 
 	served      bool // it was Active and had confirmed everything when its process was last seen

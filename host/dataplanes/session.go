@@ -98,7 +98,7 @@ func (s *session) begin(c *track.Cursor, f *feed.Feed) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.session, p.followed.failure = s, ""
-	p.writer = writer{reported: p.writer.reported}
+	p.writer, p.repairs.begun = writer{reported: p.writer.reported}, false
 	if p.clearing {
 		return false
 	}

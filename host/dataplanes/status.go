@@ -237,6 +237,7 @@ func (p *dataplane) health() health.Dataplane {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h.Up, h.Filled, h.Active = p.session.fed(), p.session.filled(), p.session.is(sdk.Active)
+	h.Repairs = len(p.repairs.times)
 	h.NoWriter, h.Writer = p.noWriter(p.session), p.writer.lock == sdk.LockHeld || p.writer.lock == sdk.LockUnused
 	return h
 }

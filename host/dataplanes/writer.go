@@ -53,6 +53,7 @@ func (p *dataplane) beat(remote *wire.Remote, v wire.Vitals) {
 	role := s.role
 	p.mu.Unlock()
 	p.takeServed(s, v, role)
+	p.takeRepairs(v)
 	p.reportWriter(s)
 	p.mu.Lock()
 	if p.session == s {

@@ -45,7 +45,7 @@ type Assessment struct {
 	Live     bool          // livez: a restart of the host would not help
 	Healthy  bool          // nothing is late; the Services' health checks and pointsman_healthy
 	Eligible bool          // with Healthy: healthz
-	Ready    bool          // readyz: the dataplane serves, was sent everything, writes, and is not late
+	Ready    bool          // readyz: the dataplane serves, was sent everything, writes, found it there at its last look, and is not late
 	Waited   time.Duration // for how long something has waited to be served
 	Findings []Finding
 }
@@ -62,6 +62,7 @@ const (
 	NotEligible = "W015"
 	HostStuck   = "W016"
 	NoNode      = "W022"
+	Meddled     = "W023"
 )
 
 // Assess returns how a node is by f.
@@ -79,7 +80,7 @@ func Assess(f Facts) Assessment {
 		Live:     f.Stuck == "",
 		Healthy:  !late,
 		Eligible: !f.Leaving && !f.Nameless,
-		Ready:    p.serves() && p.NoWriter == "" && !late,
+		Ready:    p.serves() && p.NoWriter == "" && p.Report.Lost == "" && !late,
 		Waited:   waited,
 	}
 	find := func(code, try, format string, args ...any) {
@@ -94,6 +95,12 @@ func Assess(f Facts) Assessment {
 	if p.NoWriter != "" {
 		find(NoWriter, "pointsman plugin info "+p.Name, "dataplane %s may not write, so what it was told is not served: %s", p.Name, p.NoWriter)
 	}
+	switch {
+	case p.Report.Lost != "":
+		find(Meddled, "pointsman events", "at its last look dataplane %s found that another program had removed or changed what it wrote, and readyz answers 503: %s%s", p.Name, p.Report.Lost, often(p))
+	case p.Repairs >= again:
+		find(Meddled, "pointsman events", "dataplane %s undoes what another program changed, the last time: %s%s", p.Name, p.Report.Repair, often(p))
+	}
 	if late || !f.Waiting.IsZero() && waited >= f.Shown {
 		find(Waits, "pointsman plugin logs "+p.Name, "%s for %s%s", whatWaits(p), phrase.Round(waited), then)
 	}
@@ -104,6 +111,16 @@ func Assess(f Facts) Assessment {
 		find(NotEligible, "", "the Node is about to be removed, and healthz answers 503 so that load balancers leave it out")
 	}
 	return j
+}
+
+// again is how many repairs in the last minutes are no accident.
+const again = 3
+
+func often(p Dataplane) string {
+	if p.Repairs < again {
+		return ""
+	}
+	return fmt.Sprintf("; another program changes our rules again and again, %d times in 5 minutes", p.Repairs)
 }
 
 // serves reports whether the dataplane serves all that it was sent.

@@ -84,6 +84,7 @@ type Dataplane struct {
 	LogDropped uint64 // lines of its log that are not in the host's
 	Memory     uint64 // bytes
 	Report     sdk.Report
+	Repairs    int // of other programs' changes, in the last minutes
 
 	Writer              bool           // it is the writer, or needs no lock
 	Sent, Acked, Served uint64         // revisions

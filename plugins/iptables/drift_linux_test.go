@@ -80,6 +80,26 @@ func TestKernelPutsBackWhatOthersTake(t *testing.T) {
 	})
 }
 
+// Once rules were removed it is listened for who does, and the next repair names the program, where the kernel
+// tells.
+func TestKernelNamesWhoRemovesRules(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		p := k.start()
+		k.sync(p, scenario(k.T, "cluster-ip").Update(1))
+		k.role(p, sdk.Active)
+		program := "iptables-" + string(k.backend)
+		for n := range uint64(2) {
+			k.run(program, "-t", "nat", "-I", "KUBE-SERVICES", "-j", "RETURN")
+			k.eventually("it is repaired", func() bool { return p.Report().Repaired == n+1 })
+			k.eventually("a look finds nothing lost", func() bool { return p.Report().Lost == "" })
+		}
+		said := p.Report().Repair
+		if named := strings.Contains(said, "written to by iptables-nft (pid "); !strings.Contains(said, "KUBE-SERVICES") || named != (k.backend == iptables.NFT) {
+			k.Errorf("it is said: %q", said)
+		}
+	})
+}
+
 // What others do with their own rules is theirs: nothing is written for it.
 func TestKernelLeavesOthersAlone(t *testing.T) {
 	onKernel(t, func(k kernel) {

@@ -172,7 +172,7 @@ func (f *family) doubted() frame.Finding {
 	if why := f.rules.Doubt(); why != "" {
 		return frame.Finding{Lost: frame.All, Why: why}
 	}
-	return frame.Finding{}
+	return frame.Finding{Unsure: f.rules.Waits()}
 }
 
 // moved reports whether an ipvs dataplane has bound other addresses than the rules know of, and

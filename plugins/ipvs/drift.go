@@ -132,6 +132,7 @@ func (f *family) doubted() (found frame.Finding) {
 	if found.Why = f.rules.Doubt(); found.Why != "" {
 		found.Lost = frame.Parts(inRules(f.objects.node.family))
 	}
+	found.Unsure = found.Why == "" && f.rules.Waits()
 	return found
 }
 

@@ -124,11 +124,11 @@ func (f *family) Want(svc sdk.Service) (wanted, error) { return want(svc) }
 
 // Probe looks whether the table is as it was written, and now and then at the node's addresses.
 func (f *family) Probe(ctx context.Context) frame.Finding {
-	why := f.Changed(ctx)
+	why, unsure := f.Changed(ctx)
 	f.lookAround(ctx)
-	found := frame.Finding{Due: f.moved()}
+	found := frame.Finding{Due: f.moved(), Unsure: unsure}
 	if f.cleaned.Left() { // it cannot take away what this process owns
-		why = "another process cleaned up"
+		why, found.Unsure = "another process cleaned up", false
 	}
 	if why != "" {
 		found.Lost, found.Why = frame.All, why

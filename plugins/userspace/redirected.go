@@ -269,22 +269,22 @@ func (r *redirected) Probe(ctx context.Context) (found frame.Finding) {
 		r.forgetFormer(ctx)
 	}
 	r.rules.Look(ctx)
-	found.Lost, found.Why = r.doubted()
+	found.Lost, found.Why, found.Unsure = r.doubted()
 	return found
 }
 
 // Audit reads one chain, or asks for one jump.
 func (r *redirected) Audit(ctx context.Context) (found frame.Finding) {
 	r.rules.Audit(ctx)
-	found.Lost, found.Why = r.doubted()
+	found.Lost, found.Why, found.Unsure = r.doubted()
 	return found
 }
 
-func (r *redirected) doubted() (frame.Parts, string) {
+func (r *redirected) doubted() (lost frame.Parts, why string, unsure bool) {
 	if why := r.rules.Doubt(); why != "" {
-		return frame.All, why
+		return frame.All, why, false
 	}
-	return 0, ""
+	return 0, "", r.rules.Waits()
 }
 
 // close closes the sockets, and wants no rules.

@@ -42,6 +42,7 @@ type Dataplane[P any] struct {
 	drain    drain
 	early    early
 
+	foreign   foreign
 	elsewhere bool              // it was looked in this session whether the other backend of iptables has rules of the mode
 	lacking   map[sdk.Name]bool // Services that failed and that no later update has served
 
@@ -57,6 +58,7 @@ type family[P any] struct {
 	known   bool // what the kernel has, as far as this process did it
 	planned bool // what was put was only planned: the kernel serves something else
 
+	lost       string           // what the last look found removed or changed
 	rounds     rounds           // of forgetting UDP flows
 	removedUDP []netip.AddrPort // UDP frontends that were removed since flows were last forgotten
 	audited    time.Time
@@ -209,5 +211,6 @@ func (d *Dataplane[P]) Close() error {
 	if end != nil {
 		end()
 	}
+	d.foreign.close()
 	return err
 }

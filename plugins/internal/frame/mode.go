@@ -156,6 +156,10 @@ type Finding struct {
 	Lost Parts
 	Why  string
 
+	// Unsure says that this is no observation: parts in Lost are only suspected; where there are none nothing was looked at,
+	// because other programs are at work.
+	Unsure bool
+
 	// Moved says that the node is otherwise, in what the family itself reads of it: Node is
 	// called again, and all Services are rendered again.
 	Moved bool

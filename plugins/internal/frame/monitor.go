@@ -4,10 +4,12 @@ package frame
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -60,6 +62,8 @@ func (d *Dataplane[P]) look(ctx context.Context) {
 		return
 	}
 	d.count()
+	d.foreign.look()
+	work := false // another program is at work
 	if !d.updated || d.claim.Owes() {
 		return // first it has to be known, or written, what is desired
 	}
@@ -69,6 +73,13 @@ func (d *Dataplane[P]) look(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		switch {
+		case !found.Unsure:
+			f.lost = found.Why
+		case found.Lost == 0:
+			work = true
+		}
+		d.tellLost()
 		if (found.Lost != 0 || f.shared().Doubted()) && d.cleaned().Left() {
 			d.standDown()
 			return
@@ -77,24 +88,38 @@ func (d *Dataplane[P]) look(ctx context.Context) {
 		d.repaired(ctx, f, "it belongs to all dataplanes", steps, err)
 		d.repair(ctx, f, found)
 	}
+	if !work {
+		d.foreign.names = nil // what they wrote did no harm
+	}
+}
+
+// tellLost reports what the last look found removed or changed.
+func (d *Dataplane[P]) tellLost() {
+	var lost []string
+	for _, f := range d.families {
+		if f.lost != "" {
+			lost = append(lost, f.served()+": "+f.lost)
+		}
+	}
+	d.status.tell(func(r *sdk.Report) { r.Lost = strings.Join(lost, "; ") })
 }
 
 // examine probes f, and audits it when that is due.
 func (d *Dataplane[P]) examine(ctx context.Context, f *family[P]) Finding {
 	if !f.known {
 		if time.Now().Before(f.retryAt) {
-			return Finding{}
+			return Finding{Unsure: true}
 		}
 		f.retry = min(max(2*f.retry, probeEvery), retryMost)
 		f.retryAt = time.Now().Add(f.retry)
-		return Finding{Lost: All, Why: "what was written last may not be there"}
+		return Finding{Lost: All, Why: "what was written last may not be there", Unsure: true}
 	}
 	f.retry, f.retryAt = 0, time.Time{}
 	found := f.Probe(ctx)
 	if found.Lost == 0 && time.Since(f.audited) >= auditEvery {
 		f.audited = time.Now()
 		audit := f.Audit(ctx)
-		found.Lost, found.Why = audit.Lost, audit.Why
+		found.Lost, found.Why, found.Unsure = audit.Lost, audit.Why, audit.Unsure
 		found.Moved, found.Due, found.Stale = found.Moved || audit.Moved, found.Due || audit.Due, found.Stale || audit.Stale
 	}
 	return found
@@ -105,7 +130,13 @@ func (d *Dataplane[P]) repair(ctx context.Context, f *family[P], found Finding) 
 	switch {
 	case found.Lost != 0:
 		d.status.step()
+		known := f.known
 		steps, err := d.restore(ctx, f, found)
+		if !known && err == nil {
+			d.log.Info("wrote what could not be written before", "family", f.served(), "steps", len(steps))
+			d.publish()
+			return // no other program had a part in it
+		}
 		d.repaired(ctx, f, found.Why, steps, err)
 	case found.Moved, found.Due:
 		if err := d.catchUp(ctx, f, found); err != nil && ctx.Err() == nil {
@@ -163,6 +194,45 @@ func (d *Dataplane[P]) renew(f *family[P]) error {
 	return nil
 }
 
+// A foreign finds out which other programs write. It listens for a while after a repair.
+type foreign struct {
+	writers *iptables.Writers
+	until   time.Time
+	names   []string // of those that have written since all was as it was written
+}
+
+// listenFor is how long is listened after a repair.
+const listenFor = 10 * time.Minute
+
+func (f *foreign) look() {
+	if f.writers == nil {
+		return
+	}
+	if f.names = f.writers.Others(f.names); time.Now().After(f.until) {
+		f.close()
+	}
+}
+
+// by names, for people, the programs that have written, and begins to listen.
+func (f *foreign) by() string {
+	f.look()
+	f.until = time.Now().Add(listenFor)
+	if f.writers == nil {
+		f.writers, _ = iptables.ListenToWriters() // without it repairs name no program
+	}
+	if len(f.names) == 0 {
+		return ""
+	}
+	return "; nf_tables was written to by " + strings.Join(f.names, " and ")
+}
+
+func (f *foreign) close() {
+	if f.writers != nil {
+		_ = f.writers.Close()
+	}
+	*f = foreign{}
+}
+
 // repaired tells what a repair came to.
 func (d *Dataplane[P]) repaired(ctx context.Context, f *family[P], why string, steps []string, err error) {
 	switch {
@@ -171,8 +241,13 @@ func (d *Dataplane[P]) repaired(ctx context.Context, f *family[P], why string, s
 		d.warn("cannot restore what another program removed", f, why, err)
 	case len(steps) > 0:
 		clear(d.warned)
-		d.log.Warn("restored what another program removed", "family", f.served(), "why", why, "steps", len(steps), "first", steps[0])
-		d.status.tell(func(r *sdk.Report) { r.Repaired++ })
+		by := d.foreign.by()
+		d.log.Warn("restored what another program removed", "family", f.served(), "why", why, "steps", len(steps), "first", steps[0], "by", by)
+		f.lost = why // until a look finds all as it was written
+		d.status.tell(func(r *sdk.Report) {
+			r.Repaired, r.Repair = r.Repaired+1, fmt.Sprintf("%s: %s; put back in %d steps, the first: %s%s", f.served(), why, len(steps), steps[0], by)
+		})
+		d.tellLost()
 		d.publish()
 	}
 }

@@ -157,4 +157,14 @@ func TestMovedAndDue(t *testing.T) {
 	find(Finding{Lost: All, Why: "a test says so"})
 	eventually.True(t, "what was lost is written", func() bool { return k.differs([]sdk.Service{service(1, 1), service(2, 1)}) == nil })
 	eventually.True(t, "the repair is counted", func() bool { return l.Report().Repaired == 1 })
+	if said := l.Report().Repair; !strings.Contains(said, "a test says so; put back in ") {
+		t.Errorf("it is said: %q", said)
+	}
+	w.found <- Finding{Unsure: true}
+	w.found <- Finding{Unsure: true} // the first was looked at
+	if r := l.Report(); !strings.Contains(r.Lost, "a test says so") {
+		t.Errorf("before another look was over it is said: %q", r.Lost)
+	}
+	w.found <- Finding{}
+	eventually.True(t, "a look finds nothing lost", func() bool { return l.Report().Lost == "" })
 }

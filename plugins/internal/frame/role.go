@@ -121,9 +121,10 @@ func (d *Dataplane[P]) hold() {
 		lock = new(ledger.Lock)
 	}
 	for _, f := range d.families {
-		f.known = false
+		f.known, f.lost = false, ""
 		f.Hold(lock)
 	}
+	d.tellLost()
 }
 
 // release gives up the right to write, and with it the task to repair.
@@ -132,9 +133,10 @@ func (d *Dataplane[P]) release() error {
 		d.claim.Forget()
 	}
 	for _, f := range d.families {
-		f.known = false
+		f.known, f.lost = false, ""
 		f.Hold(nil)
 	}
+	d.tellLost()
 	return d.unlock()
 }
 
@@ -193,9 +195,10 @@ func (d *Dataplane[P]) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, 
 // unlearn forgets what is in the kernel, and what is desired: the next update is a Full.
 func (d *Dataplane[P]) unlearn() {
 	for _, f := range d.families {
-		f.known = false
+		f.known, f.lost = false, ""
 		f.shared().Forget()
 	}
+	d.tellLost()
 	d.state, d.updated = sdk.State{}, false
 	d.role = 0
 	d.claim.Begin()

@@ -54,6 +54,18 @@ func (t Tool) SaveIf(context.Context, func(ID) bool, ...string) (Tables, error) 
 // Contents returns a hash of all rules of legacy's tables.
 func Contents(sdk.Family, []string) (uint64, error) { return 0, errors.ErrUnsupported }
 
+// Writers are the programs that write to nf_tables.
+type Writers struct{}
+
+// ListenToWriters begins to listen.
+func ListenToWriters() (*Writers, error) { return nil, errors.ErrUnsupported }
+
+// Close ends it.
+func (*Writers) Close() error { return nil }
+
+// Others adds to names the other programs that have written.
+func (*Writers) Others(names []string) []string { return names }
+
 // LegacyDrops are the chains in legacy's table filter that have the policy to drop.
 func LegacyDrops(sdk.Family) ([]string, error) { return nil, errors.ErrUnsupported }
 

@@ -69,6 +69,7 @@ func (t Tool) once(ctx context.Context, stdout io.Writer, program string, stdin 
 		before, _ = generation() // zero: then a block that changes nothing counts, too, and the next look reads more
 	}
 	if err = cmd.Start(); err == nil {
+		own.add(cmd.Process.Pid)
 		stop := t.followProgress(cmd.Process.Pid)
 		err = cmd.Wait()
 		stop()

@@ -14,24 +14,24 @@ import (
 // Changed says how the table differs from what was written; empty: it does not, but for single
 // elements (Audit). It compares the generation of the rule set with what this process has written:
 // that costs two microseconds. Only if another program has written something, in whatever table, it
-// looks further.
-func (t *Table[P]) Changed(ctx context.Context) string {
-	why, err := t.changed(ctx)
+// looks further. unsure says that this is only suspected.
+func (t *Table[P]) Changed(ctx context.Context) (why string, unsure bool) {
+	why, unsure, err := t.changed(ctx)
 	if err != nil && ctx.Err() == nil {
-		return err.Error()
+		return err.Error(), true
 	}
-	return why
+	return why, unsure
 }
 
-func (t *Table[P]) changed(ctx context.Context) (string, error) {
+func (t *Table[P]) changed(ctx context.Context) (why string, unsure bool, err error) {
 	conn, done, err := t.Reader()
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	defer done()
 	generation, err := conn.Generation(ctx)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	written := t.Commits.Count()
 	same := generation-t.Have.generation == written-t.Have.batches
@@ -41,16 +41,16 @@ func (t *Table[P]) changed(ctx context.Context) (string, error) {
 	}
 	compares := t.suspect && time.Now().After(t.compareAt)
 	if same && !t.Recount.due() && !compares {
-		return "", nil
+		return "", false, nil
 	}
-	why, err := t.differs(ctx, t.List(conn))
+	why, err = t.differs(ctx, t.List(conn))
 	if err == nil && why == "" {
 		t.Have.generation, t.Have.batches = generation, written
 		if compares {
-			why = "another program has replaced elements" // as many as before: all are read, and nothing is written if it has not
+			return "another program has replaced elements", true, nil // as many as before: all are read, and nothing is written if it has not
 		}
 	}
-	return why, err
+	return why, false, err
 }
 
 // differs compares the table with what was written, but for single elements.

@@ -29,6 +29,16 @@ const (
 // Doubt is why the kernel may not have what was observed; empty: no reason is known.
 func (r *Rules[K]) Doubt() string { return r.doubt }
 
+// Waits reports whether another process is at work, so that the last look found nothing out.
+func (r *Rules[K]) Waits() bool {
+	for _, s := range r.sizes {
+		if s.looks > 0 {
+			return true
+		}
+	}
+	return r.looks > 0
+}
+
 // Look doubts the rules if other processes removed some of ours. It is called each LookEvery.
 func (r *Rules[K]) Look(ctx context.Context) {
 	switch r.Tool.Backend {

@@ -2012,6 +2012,8 @@ type ReportReply struct {
 	Unserved      []*Failure `protobuf:"bytes,19,rep,name=unserved,proto3" json:"unserved,omitempty"`                                // Services that failed when what was planned was written between calls
 	UnservedMore  uint64     `protobuf:"varint,20,opt,name=unserved_more,json=unservedMore,proto3" json:"unserved_more,omitempty"`   // and how many more there are than fit; a Full names them all
 	Notes         []string   `protobuf:"bytes,21,rep,name=notes,proto3" json:"notes,omitempty"`                                      // the dataplane's own word: what an operator should know, and costs no Service
+	Repair        string     `protobuf:"bytes,22,opt,name=repair,proto3" json:"repair,omitempty"`                                    // the dataplane's own word: which change was undone last, and which program had made it
+	Lost          string     `protobuf:"bytes,23,opt,name=lost,proto3" json:"lost,omitempty"`                                        // and this: what the last look found removed or changed by another program
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2191,6 +2193,20 @@ func (x *ReportReply) GetNotes() []string {
 		return x.Notes
 	}
 	return nil
+}
+
+func (x *ReportReply) GetRepair() string {
+	if x != nil {
+		return x.Repair
+	}
+	return ""
+}
+
+func (x *ReportReply) GetLost() string {
+	if x != nil {
+		return x.Lost
+	}
+	return ""
 }
 
 type Sample struct {
@@ -3401,7 +3417,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\"(\n" +
 	"\fCleanupReply\x12\x18\n" +
 	"\aremoved\x18\x01 \x03(\tR\aremoved\"\x0f\n" +
-	"\rReportRequest\"\xf3\x05\n" +
+	"\rReportRequest\"\x9f\x06\n" +
 	"\vReportReply\x12\x1a\n" +
 	"\bprogress\x18\x01 \x01(\x04R\bprogress\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\tR\awaiting\x12\x14\n" +
@@ -3429,7 +3445,9 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x06served\x18\x12 \x01(\x04R\x06served\x12;\n" +
 	"\bunserved\x18\x13 \x03(\v2\x1f.pointsman.dataplane.v1.FailureR\bunserved\x12#\n" +
 	"\runserved_more\x18\x14 \x01(\x04R\funservedMore\x12\x14\n" +
-	"\x05notes\x18\x15 \x03(\tR\x05notes\"\xc5\x01\n" +
+	"\x05notes\x18\x15 \x03(\tR\x05notes\x12\x16\n" +
+	"\x06repair\x18\x16 \x01(\tR\x06repair\x12\x12\n" +
+	"\x04lost\x18\x17 \x01(\tR\x04lost\"\xc5\x01\n" +
 	"\x06Sample\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12B\n" +
 	"\x06labels\x18\x02 \x03(\v2*.pointsman.dataplane.v1.Sample.LabelsEntryR\x06labels\x12\x14\n" +

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplanes
+
+import (
+	"testing"
+	"time"
+)
+
+// TestRepairs counts what a process reports, but not what it did before the session, and one flush of both families once.
+func TestRepairs(t *testing.T) {
+	var r repairs
+	now := time.Now()
+	for _, c := range []struct {
+		after time.Duration
+		n     uint64
+		news  uint64
+		times int
+	}{{0, 4, 0, 0}, {time.Second, 5, 1, 1}, {time.Second, 6, 1, 1}, {5 * time.Second, 6, 0, 1}, {time.Second, 9, 3, 2}, {time.Minute, 10, 1, 3}, {299 * time.Second, 10, 0, 1}, {10 * time.Second, 10, 0, 0}} {
+		var news uint64
+		now = now.Add(c.after)
+		if r, news = r.heard(c.n, now); news != c.news || len(r.times) != c.times {
+			t.Errorf("after %d: %d new, %d counted; want %d, %d", c.n, news, len(r.times), c.news, c.times)
+		}
+	}
+}
