@@ -126,7 +126,7 @@ func parseOptions(data []byte) (options, error) {
 // the rules, and gives them back before.
 func settingsFor(families []*family) func(sdk.Node) sysctl.Settings {
 	return func(n sdk.Node) sysctl.Settings {
-		all := sysctl.Conntrack(sysctl.Folder, n.Conntrack)
+		all := append(sysctl.Conntrack(sysctl.Folder, n.Conntrack), sysctl.Forwarding...)
 		if slices.ContainsFunc(families, func(f *family) bool { return f.options.LocalhostNodePorts && frame.Localhost(f.rules.Family(), n) }) {
 			all = append(all, sysctl.Localnet)
 		}

@@ -4,6 +4,7 @@ package nftables
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/nftable"
@@ -13,7 +14,7 @@ import (
 // Report returns the progress of the present call and the notes about the node.
 func (p *plugin) Report() sdk.Report {
 	r := p.Dataplane.Report()
-	r.Notes = p.notes.All()
+	r.Notes = slices.Concat(r.Notes, p.notes.All())
 	return r
 }
 

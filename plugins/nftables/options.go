@@ -47,7 +47,7 @@ func (o options) localhost(f sdk.Family, n sdk.Node) bool {
 // settings are the kernel's parameters that a node asks for. The guard stands before the kernel
 // routes 127.0.0.0/8: the frame sets them after what is written, and gives them back before.
 func (o options) settings(n sdk.Node) sysctl.Settings {
-	all := sysctl.Conntrack(sysctl.Folder, n.Conntrack)
+	all := append(sysctl.Conntrack(sysctl.Folder, n.Conntrack), sysctl.Forwarding...)
 	if o.localhost(sdk.IPv4, n) {
 		all = append(all, sysctl.Localnet)
 	}

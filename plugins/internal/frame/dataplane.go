@@ -42,9 +42,11 @@ type Dataplane[P any] struct {
 	drain    drain
 	early    early
 
-	foreign   foreign
-	elsewhere bool              // it was looked in this session whether the other backend of iptables has rules of the mode
-	lacking   map[sdk.Name]bool // Services that failed and that no later update has served
+	foreign foreign
+
+	seen      map[sysctl.Setting]bool // kernel parameters that were as asked for, in this process
+	elsewhere bool                    // it was looked in this session whether the other backend of iptables has rules of the mode
+	lacking   map[sdk.Name]bool       // Services that failed and that no later update has served
 
 	endMonitor func()               // nil: there was no session yet
 	warned     map[string]time.Time // when what fails at each look was logged last
@@ -90,6 +92,7 @@ func New[P any](mode Mode[P], dir string) *Dataplane[P] {
 	d := &Dataplane[P]{
 		mode: mode, dir: dir,
 		semaphore: newSemaphore(), log: slog.New(slog.DiscardHandler),
+		seen: make(map[sysctl.Setting]bool),
 	}
 	d.status.carries = slices.Contains(mode.Description.Limits, sdk.LimitDiesWithProcess)
 	d.claim = writer.NewClaim(mode.Description.Name, writer.Planner{

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // A life is a process of the mode in memory, as a host sees it.
@@ -258,7 +259,7 @@ func TestSettings(t *testing.T) {
 		s.Settings = func(n sdk.Node) sysctl.Settings {
 			all := sysctl.Settings{{Path: first, Value: "1", Must: true, First: true}}
 			if n.Conntrack.Max > 0 {
-				all = append(all, sysctl.Setting{Path: later, Value: "1", Must: true})
+				all = append(all, sysctl.Setting{Path: later, Value: "1"})
 			}
 			return all
 		}
@@ -280,6 +281,26 @@ func TestSettings(t *testing.T) {
 	expect("in Standby", "1 0")
 	l.become(sdk.Active)
 	expect("once Active", "1 1")
+	eventually.True(t, "it is known that they were set", func() bool {
+		l.semaphore.held <- struct{}{}
+		defer func() { <-l.semaphore.held }()
+		return len(l.seen) == 2
+	})
+	for _, path := range []string{first, later} {
+		if err := os.WriteFile(path, []byte("0"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually.True(t, "what another program changed is set again, and the other noted", func() bool {
+		return values() == "1 0" && strings.Contains(strings.Join(l.Report().Notes, ""), "another program has set "+later+" to 0")
+	})
+	if r := l.Report(); r.Repaired != 1 || !strings.Contains(r.Repair, first) {
+		t.Errorf("reported are %d repairs, the last %q", r.Repaired, r.Repair)
+	}
+	if err := os.WriteFile(later, []byte("1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually.True(t, "nothing is noted", func() bool { return len(l.Report().Notes) == 0 })
 	l.offer(sdk.Update{Node: &sdk.Node{Name: "n1"}})
 	expect("when one is no longer asked for", "1 0")
 	if _, err := l.Cleanup(t.Context(), sdk.Leftovers{}); err != nil {

@@ -88,6 +88,7 @@ func (d *Dataplane[P]) look(ctx context.Context) {
 		d.repaired(ctx, f, "it belongs to all dataplanes", steps, err)
 		d.repair(ctx, f, found)
 	}
+	d.lookAtSettings()
 	if !work {
 		d.foreign.names = nil // what they wrote did no harm
 	}

@@ -20,9 +20,10 @@ type status struct {
 	// nothing of its calls.
 	carries bool
 
-	mu     sync.Mutex // guards what follows
-	report sdk.Report
-	noted  []string // the report's notes but for those of families
+	mu         sync.Mutex // guards what follows
+	report     sdk.Report
+	noted      []string // the report's notes but for those of families
+	parameters []string // and those about kernel parameters
 }
 
 // effort is so much use of the processor that a call gets on by it: planning for 10,000
@@ -79,7 +80,7 @@ func (d *Dataplane[P]) publish() {
 		}
 	}
 	d.status.tell(func(r *sdk.Report) {
-		r.Samples, r.Histograms, r.Notes = now.Samples, now.Histograms, slices.Concat(d.status.noted, now.Notes)
+		r.Samples, r.Histograms, r.Notes = now.Samples, now.Histograms, slices.Concat(d.status.noted, d.status.parameters, now.Notes)
 	})
 }
 

@@ -157,6 +157,13 @@ func (d *Dataplane[P]) settle() error {
 
 // take sets parameters, or checks them where the node sets them.
 func (d *Dataplane[P]) take(all sysctl.Settings) error {
+	defer func() {
+		for _, s := range all {
+			if _, as := s.Now(); as {
+				d.seen[s] = true
+			}
+		}
+	}()
 	if d.setup.Sysctls == sdk.ExpectSysctls {
 		return all.Expect()
 	}

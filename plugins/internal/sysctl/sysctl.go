@@ -26,6 +26,20 @@ type Setting struct {
 	Path, Value string
 	Must        bool
 	First       bool // it is to be so before anything is written, in any role
+	Watch       bool // it is the node's affair, and only looked at
+}
+
+// Now is what the parameter is, and whether that is as asked for. Conntrack may have more room.
+func (s Setting) Now() (value string, as bool) {
+	data, err := os.ReadFile(s.Path)
+	if err != nil {
+		return "", true // nothing is known against it
+	}
+	value = strings.Join(strings.Fields(string(data)), " ")
+	has, _ := strconv.ParseUint(value, 10, 64)
+	wants, _ := strconv.ParseUint(s.Value, 10, 64)
+	room := strings.HasSuffix(s.Path, "/nf_conntrack_max") || s.Path == hashSize
+	return value, value == s.Value || room && has >= wants
 }
 
 // Settings are what a mode asks of the kernel.
@@ -37,6 +51,13 @@ const Folder = "/proc/sys/"
 // RouteLocalnet is whether the kernel routes 127.0.0.0/8, as it must where node ports answer there. While
 // it does, a rule has to drop what others send there: Localnet is set after that rule was written.
 const RouteLocalnet = Folder + "net/ipv4/conf/all/route_localnet"
+
+// Forwarding are whether the kernel forwards packets, IPv4 and IPv6. Without it Services with endpoints elsewhere answer only
+// callers on the node.
+var Forwarding = Settings{
+	{Path: Folder + "net/ipv4/ip_forward", Value: "1", Watch: true},
+	{Path: Folder + "net/ipv6/conf/all/forwarding", Value: "1", Watch: true},
+}
 
 // Localnet has the kernel route 127.0.0.0/8.
 var Localnet = Setting{Path: RouteLocalnet, Value: "1", Must: true}
@@ -90,6 +111,9 @@ func (all Settings) First() Settings {
 // Take sets them.
 func (all Settings) Take(shared *ledger.Ledger, mode string, log *slog.Logger) error {
 	for _, s := range all {
+		if s.Watch {
+			continue
+		}
 		err := shared.Take(mode, s.Path, s.Value)
 		if err != nil && (s.Must || !OutOfReach(err)) {
 			return err
@@ -144,7 +168,7 @@ func each(err error) []error {
 func (all Settings) Expect() error {
 	var missing []string
 	for _, s := range all {
-		if value, err := os.ReadFile(s.Path); err != nil || strings.TrimSpace(string(value)) != s.Value {
+		if value, err := os.ReadFile(s.Path); !s.Watch && (err != nil || strings.TrimSpace(string(value)) != s.Value) {
 			missing = append(missing, s.Path+"="+s.Value)
 		}
 	}
