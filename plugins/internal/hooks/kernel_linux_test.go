@@ -307,6 +307,7 @@ func TestKernelOrder(t *testing.T) {
 		{"a chain of filter before nat, by its priority", []string{nat("-150", "FIRST"), "table ip other {\nchain pre {\ntype filter hook prerouting priority -120;\nip daddr SERVICE drop;\n}\n}\n"}, ""},
 		{"a chain of filter behind nat", []string{nat("-150", "FIRST"), "table ip other {\nchain pre {\ntype filter hook prerouting priority -90;\nip daddr SERVICE drop;\n}\n}\n"}, "FIRST"},
 		{"iptables forbids what nftables translates", []string{nat("-100", "FIRST"), "iptables-nft -A FORWARD -d FIRST -j DROP"}, ""},
+		{"iptables forbids where nftables translates before iptables does", []string{first, nat("-100", "SECOND"), "iptables-nft -A FORWARD -d SECOND -j DROP"}, ""},
 		{"legacy iptables does", []string{nat("-100", "FIRST"), "iptables-legacy -A FORWARD -d FIRST -j DROP"}, ""},
 		{"a set of ranges does", []string{nat("-100", "FIRST"), "table inet wall {\nchain f {\ntype filter hook forward priority 0;\nip daddr { 10.180.0.0/24, 10.9.0.0/16 } drop;\n}\n}\n"}, ""},
 	} {
