@@ -35,6 +35,10 @@ func (t Tool) Reach() error { return errors.ErrUnsupported }
 
 func (t Tool) chains(context.Context, string) ([]string, error) { return nil, errors.ErrUnsupported }
 
+var matches []string
+
+func (t Tool) lacks(...string) []string { return nil }
+
 // eachChain reads a table chain by chain.
 func (t Tool) eachChain(context.Context, string, Tables) error { return errors.ErrUnsupported }
 

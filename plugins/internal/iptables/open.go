@@ -96,6 +96,9 @@ func OpenAll(ctx context.Context, backend string, note func(string)) ([]Tool, er
 		}
 		if err == nil {
 			tools = append(tools, t)
+			if options := t.lacks(matches...); len(options) > 0 {
+				note(fmt.Sprintf("this kernel lacks %s for %s, so it refuses rules that need them; build them in, or load the modules", strings.Join(options, " and "), family))
+			}
 		}
 		errs = append(errs, err)
 	}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"encoding/binary"
+	"errors"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// matches are those that rules of our modes have.
+var matches = []string{"addrtype", "comment", "conntrack", "mark", "recent", "statistic"}
+
+// lacks returns the kernel's options for those of the matches called names that this kernel does not have, and cannot load.
+func (t Tool) lacks(names ...string) (options []string) {
+	for _, name := range names {
+		ask := t.asksNFT
+		if t.Backend == Legacy {
+			ask = t.asksLegacy
+		}
+		if errors.Is(ask(name), unix.ENOENT) { // another error says nothing of it
+			options = append(options, "CONFIG_NETFILTER_XT_MATCH_"+strings.ToUpper(name))
+		}
+	}
+	return options
+}
+
+// asksNFT asks whether nf_tables can use a match of iptables, in its first revision.
+func (t Tool) asksNFT(name string) error {
+	const kind = unix.NFNL_SUBSYS_NFT_COMPAT << 8 // NFNL_MSG_COMPAT_GET
+	number := func(which uint16) []byte {
+		b := binary.NativeEndian.AppendUint16(nil, unix.SizeofNlAttr+4)
+		return append(binary.NativeEndian.AppendUint16(b, which), 0, 0, 0, 0)
+	}
+	attributes := append(append(textAttribute(1, name), number(2)...), number(3)...) // its name, its revision, and that it is a match
+	_, err := askNetfilter(nfMessage(kind, unix.NLM_F_REQUEST, nfproto(t.Family), 0, attributes))
+	return err
+}
+
+// asksLegacy asks whether legacy iptables has a match, in its first revision.
+func (t Tool) asksLegacy(name string) error {
+	revision := struct {
+		name     [29]byte
+		revision byte
+	}{}
+	copy(revision.name[:28], name)
+	question := 66 // IPT_SO_GET_REVISION_MATCH
+	if t.Family == sdk.IPv6 {
+		question = 68
+	}
+	return askLegacy(t.Family, question, unsafe.Pointer(&revision), uint32(unsafe.Sizeof(revision)))
+}
