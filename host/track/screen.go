@@ -56,16 +56,20 @@ func (s *slice) said() *reach.Slice {
 // use makes what an EndpointSlice says the record of s, save for endpoints that are cluster IPs.
 func (t *Tracker) use(key Key, s *slice, said reach.Slice) {
 	before := s.record.Problems
-	s.record, s.whole = said.WithoutClusterIPs(t.owners.addresses.clusterIPOf), nil
+	s.record, s.whole = said.WithoutClusterIPs(t.clusterIPOf), nil
 	if len(s.record.Endpoints) < len(said.Endpoints) {
 		s.whole = &said
 	}
 	t.warnNew("EndpointSlice "+key.String(), before, s.record.Problems)
 }
 
-// clusterIPOf names the Service that addr is the cluster IP of; empty: it is none's.
-func (a addresses) clusterIPOf(addr netip.Addr) string {
-	if s := a[addr]; s != nil && len(s.cluster) > 0 {
+// clusterIPOf names the Service that addr is the cluster IP of; empty: it is none's. An address that this node
+// has leads to a socket of the node, as that of the canary and those of one machine without a cluster do.
+func (t *Tracker) clusterIPOf(addr netip.Addr) string {
+	if addr.IsLoopback() || slices.Contains(t.here.Addrs, addr) {
+		return ""
+	}
+	if s := t.owners.addresses[addr]; s != nil && len(s.cluster) > 0 {
 		return s.cluster[0].key.String()
 	}
 	return ""

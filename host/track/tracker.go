@@ -158,6 +158,13 @@ func (t *Tracker) renode() {
 		return
 	}
 	t.here = here
+	for _, keys := range t.screen.slices {
+		for key := range keys {
+			s := t.slices[key]
+			t.use(key, s, *s.said())
+			t.recount(s, s.record.Family)
+		}
+	}
 	for _, svc := range t.services {
 		t.renew(svc)
 	}
