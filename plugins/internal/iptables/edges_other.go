@@ -33,6 +33,8 @@ func countLegacy(context.Context, sdk.Family) (ruleCount, error) {
 // Reach reports why this process cannot get at the tables of t.
 func (t Tool) Reach() error { return errors.ErrUnsupported }
 
+func (t Tool) check(ID, []string) (bool, error) { return false, errors.ErrUnsupported }
+
 func (t Tool) chains(context.Context, string) ([]string, error) { return nil, errors.ErrUnsupported }
 
 var matches []string

@@ -13,6 +13,10 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	goiptables "github.com/coreos/go-iptables/iptables"
+
+	"github.com/pointsman/pointsman/sdk"
 )
 
 // runInto runs a program of the tool with the arguments, and stdin if that is not nil,
@@ -134,4 +138,19 @@ func used(pid int) string {
 		return ""
 	}
 	return string(fields[11]) + " " + string(fields[12])
+}
+
+// check asks by go-iptables whether a chain has a rule: it starts a program, which waits for the lock for a second
+// at most, and takes only the exit codes 0 and 1 for an answer. Whatever writes goes by a Script instead, and
+// whatever reads whole tables by Save: cancelled with its context, and the former under the writer's lock.
+func (t Tool) check(id ID, words []string) (bool, error) {
+	protocol := goiptables.ProtocolIPv4
+	if t.Family == sdk.IPv6 {
+		protocol = goiptables.ProtocolIPv6
+	}
+	program, err := goiptables.New(goiptables.IPFamily(protocol), goiptables.Path(t.Prefix), goiptables.Timeout(1))
+	if err != nil {
+		return false, err
+	}
+	return program.Exists(id.Table, id.Chain, words...)
 }

@@ -4,6 +4,7 @@ package iptables
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -284,15 +285,11 @@ func (t Tool) Exists(ctx context.Context, id ID, rule Rule) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	_, stderr, err := t.run(ctx, t.Prefix, nil, append([]string{"-w", lockWait, "-t", id.Table, "-C", id.Chain}, words...)...)
-	var exit interface{ ExitCode() int }
-	if ctx.Err() == nil && errors.As(err, &exit) && exit.ExitCode() == 1 {
-		return false, nil
+	there, err := t.check(id, words)
+	if err = cmp.Or(ctx.Err(), err); err != nil {
+		return false, fmt.Errorf("%s -t %s -C %s %s: %w", t.Prefix, id.Table, id.Chain, rule, err)
 	}
-	if err != nil {
-		return false, fmt.Errorf("%s -t %s -C %s %s: %w", t.Prefix, id.Table, id.Chain, rule, said(err, stderr))
-	}
-	return true, nil
+	return there, nil
 }
 
 // Policy is what becomes of what no rule of a chain decides: "ACCEPT" or "DROP"; empty for
