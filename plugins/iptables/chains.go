@@ -62,12 +62,12 @@ func endpointChain(n sdk.Name, ep netip.AddrPort) string {
 	return "KUBE-SEP-" + iptables.Hash(iptables.Label(n)+n.Protocol.String()+ep.String())
 }
 
-// sourcesChain lets in only some sources of f. A Service mostly has one such
-// frontend, and its chain has kube-proxy's name.
+// sourcesChain lets in only some sources of f. The chain of a Service's first load balancer's address has
+// kube-proxy's name.
 func sourcesChain(svc sdk.Service, f sdk.Frontend) string {
 	text := iptables.Label(svc.Name) + svc.Name.Protocol.String()
 	for _, other := range svc.Frontends {
-		if len(other.Sources) == 0 {
+		if len(other.Sources) == 0 || other.Kind == sdk.NodePort {
 			continue
 		}
 		if other.Addr != f.Addr || other.Kind != f.Kind {
