@@ -100,16 +100,7 @@ func TestKernelIPVSField(t *testing.T) {
 	if _, err := p.Configure(t.Context(), sdk.Setup{}); err != nil {
 		t.Fatal(err)
 	}
-	d := field.Dataplane{T: t, Testbed: g, Update: func(u sdk.Update) {
-		if _, err := p.Sync(t.Context(), u); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.SetRole(t.Context(), sdk.Active); err != nil {
-			t.Fatal(err)
-		}
-	}}
-	d.EarlyClient()
-	d.LocalTable(false)
+	field.Check(t, g, p, false)
 }
 
 // foreign makes things of other people's, and returns what shows them with all else

@@ -325,11 +325,6 @@ func TestKernelField(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
 		p := k.start()
-		d := field.Dataplane{T: k.T, Testbed: g, Update: func(u sdk.Update) {
-			k.sync(p, u)
-			k.role(p, sdk.Active)
-		}}
-		d.EarlyClient()
-		d.LocalTable(true)
+		field.Check(k.T, g, p, true)
 	})
 }

@@ -55,16 +55,7 @@ func TestKernelField(t *testing.T) {
 		if _, err := p.Configure(k.Context(), sdk.Setup{Options: k.options()}); err != nil {
 			k.Fatal(err)
 		}
-		d := field.Dataplane{T: k.T, Testbed: g, Update: func(u sdk.Update) {
-			if _, err := p.Sync(k.Context(), u); err != nil {
-				k.Fatal(err)
-			}
-			if err := p.SetRole(k.Context(), sdk.Active); err != nil {
-				k.Fatal(err)
-			}
-		}}
-		d.EarlyClient()
-		d.LocalTable(true)
+		field.Check(k.T, g, p, true)
 	})
 }
 

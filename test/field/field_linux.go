@@ -20,15 +20,35 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// A Dataplane is one that is Active on the node of a testbed.
-type Dataplane struct {
+// Check has a dataplane that is configured serve the node of a testbed in each case. prefixes says that node ports
+// answer at whole prefixes of the kernel's local table.
+func Check(t *testing.T, g *netns.Testbed, d sdk.Dataplane, prefixes bool) {
+	t.Helper()
+	n := node{t, g, d}
+	n.earlyClient()
+	n.localTable(prefixes)
+}
+
+// A node is the one of a testbed, with the dataplane that serves it.
+type node struct {
 	*testing.T
 	*netns.Testbed
-	Update func(sdk.Update) // gives it an update, makes it Active, and fails the test if it refuses
+	dataplane sdk.Dataplane
+}
+
+// update gives the dataplane an update, and has it serve.
+func (d node) update(u sdk.Update) {
+	d.Helper()
+	if r, err := d.dataplane.Sync(d.Context(), u); err != nil || len(r.Failed) > 0 {
+		d.Fatal(err, r.Failed)
+	}
+	if err := d.dataplane.SetRole(d.Context(), sdk.Active); err != nil {
+		d.Fatal(err)
+	}
 }
 
 // place returns a scenario on the testbed, with endpoints that answer until leave is called.
-func (d Dataplane) place(name string) (s sdktest.Scenario, leave func()) {
+func (d node) place(name string) (s sdktest.Scenario, leave func()) {
 	d.Helper()
 	scenarios := sdktest.Scenarios()
 	s, left := d.Place(scenarios[slices.IndexFunc(scenarios, func(s sdktest.Scenario) bool { return s.Name == name })])
@@ -61,7 +81,7 @@ func frontend(s sdktest.Scenario, kind sdk.Kind) netip.AddrPort {
 }
 
 // run runs a command on the node, and returns its output.
-func (d Dataplane) run(command string) (string, error) {
+func (d node) run(command string) (string, error) {
 	var out []byte
 	err := d.Node().Do(func() (err error) {
 		words := strings.Fields(command)
@@ -72,7 +92,7 @@ func (d Dataplane) run(command string) (string, error) {
 }
 
 // must runs commands on the node.
-func (d Dataplane) must(commands ...string) {
+func (d node) must(commands ...string) {
 	d.Helper()
 	for _, command := range commands {
 		if out, err := d.run(command); err != nil {
@@ -81,10 +101,10 @@ func (d Dataplane) must(commands ...string) {
 	}
 }
 
-// EarlyClient has a client of the node connect to an external address that nobody has, and gives the dataplane
+// earlyClient has a client of the node connect to an external address that nobody has, and gives the dataplane
 // the Service meanwhile: the kernel remembers that it sent the first packet elsewhere, and the connection must
 // be served nevertheless (kubernetes#101607).
-func (d Dataplane) EarlyClient() {
+func (d node) earlyClient() {
 	d.Helper()
 	s, leave := d.place("external-ip")
 	defer leave()
@@ -96,7 +116,7 @@ func (d Dataplane) EarlyClient() {
 
 	services := s.Services
 	s.Services = nil
-	d.Update(s.Update(1))
+	d.update(s.Update(1))
 	answered := make(chan error, 1)
 	go func() { answered <- d.call(d.Node(), s.Node.Addrs[0], external, time.Minute) }()
 	eventually.True(d, "the kernel remembers the first packet", func() bool {
@@ -104,20 +124,20 @@ func (d Dataplane) EarlyClient() {
 		return err == nil && strings.Contains(out, "[UNREPLIED]")
 	})
 	s.Services = services
-	d.Update(s.Update(2))
+	d.update(s.Update(2))
 	if err := <-answered; err != nil {
 		d.Errorf("the client that was there before the Service: %v", err)
 	}
 }
 
-// LocalTable calls a node port at addresses that only the kernel's local table has: one that comes, and with
+// localTable calls a node port at addresses that only the kernel's local table has: one that comes, and with
 // prefixes one of a prefix (kubernetes#97836).
-func (d Dataplane) LocalTable(prefixes bool) {
+func (d node) localTable(prefixes bool) {
 	d.Helper()
 	s, leave := d.place("node-port")
 	defer leave()
 	s.Node.NodePorts = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}
-	d.Update(s.Update(1))
+	d.update(s.Update(1))
 	d.must("ip route add local 10.99.0.50/32 dev lo", "ip route add local 10.98.0.0/16 dev lo")
 	defer d.must("ip route del local 10.99.0.50/32 dev lo", "ip route del local 10.98.0.0/16 dev lo")
 	client := netip.MustParseAddr("198.18.0.7")
@@ -136,7 +156,7 @@ func (d Dataplane) LocalTable(prefixes bool) {
 }
 
 // call connects.
-func (d Dataplane) call(h *netns.Host, from netip.Addr, to netip.AddrPort, within time.Duration) error {
+func (d node) call(h *netns.Host, from netip.Addr, to netip.AddrPort, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(d.Context(), within)
 	defer cancel()
 	conn, err := h.Dial(ctx, "tcp", from, to)

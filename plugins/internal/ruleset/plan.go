@@ -61,26 +61,28 @@ func (s *Set[K]) Removed(p Plan, key func(iptables.Rule) (tree.Key, bool)) []tre
 	inTree := func(id iptables.ID) bool {
 		return id.Table == "nat" && slices.ContainsFunc(s.config.Trees, func(t Tree) bool { return t.Has(id) })
 	}
-	each := func(id iptables.ID, rules []iptables.Rule, f func(tree.Key)) {
+	each := func(rules []iptables.Rule, f func(tree.Key)) {
 		for _, r := range rules {
-			if k, ok := key(r); ok && inTree(id) {
+			if k, ok := key(r); ok {
 				f(k)
 			}
 		}
 	}
+	var comes []iptables.Rule
 	for _, b := range p {
-		for _, id := range b.Remove {
-			each(id, iptables.Split(s.text[id]), func(k tree.Key) { removed[k] = true })
-		}
+		goes := slices.Clone(b.Remove)
 		for _, c := range b.Whole {
-			each(c.ID, iptables.Split(s.text[c.ID]), func(k tree.Key) { removed[k] = true })
+			if inTree(c.ID) {
+				goes, comes = append(goes, c.ID), append(comes, c.Rules...)
+			}
+		}
+		for _, id := range goes {
+			if inTree(id) { // others hold no entries, and may be long
+				each(iptables.Split(s.text[id]), func(k tree.Key) { removed[k] = true })
+			}
 		}
 	}
-	for _, b := range p {
-		for _, c := range b.Whole {
-			each(c.ID, c.Rules, func(k tree.Key) { delete(removed, k) })
-		}
-	}
+	each(comes, func(k tree.Key) { delete(removed, k) })
 	return slices.Collect(maps.Keys(removed))
 }
 
