@@ -76,7 +76,7 @@ func TestDocsExamples(t *testing.T) {
 }
 
 // TestChartSchema: the chart takes each field in config, other than those that it sets itself, and no other
-// one. A wrong word is refused before it comes to a node.
+// one. The chart refuses a misspelled field before it reaches a node.
 func TestChartSchema(t *testing.T) {
 	const file = "../../charts/pointsman/values.schema.json"
 	object := func() map[string]any {

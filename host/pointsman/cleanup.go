@@ -42,7 +42,7 @@ func cleanupVerb() *cobra.Command {
 		Long: `Cleanup ends the plugins that a host left running, and asks each plugin's binary to
 remove what it made on this node, and only that. Beside a running host it leaves the
 mode in use alone, and while a swap is under way both of its modes. Where none runs, the
-next host begins with the mode of the config file, whatever mode swap asked for before.`,
+next host starts with the mode of the config file and ignores an earlier mode swap.`,
 		Args: noWords(),
 	}
 	c.Flags().BoolVar(&kubeProxy, "kube-proxy", false, "also what kube-proxy left in the modes that the plugins replace")

@@ -231,7 +231,7 @@ func TestCleanupAsksEachPlugin(t *testing.T) {
 	}
 }
 
-// After a cleanup the mode of the config file serves, not the one that mode swap asked for before.
+// After a cleanup the host starts with the mode of the config file and ignores an earlier mode swap.
 func TestCleanupForgetsTheMode(t *testing.T) {
 	dir := t.TempDir()
 	fakePlugin(t, dir, "acme", ``)

@@ -133,7 +133,7 @@ func (h Here) refusesExternal(addr netip.Addr) string {
 
 // sources returns those ranges that are of vip's family. A node that may call may
 // call itself by the VIP, which is then its source address too. Where all ranges are of
-// the other family, nobody else may: no range at all would let everyone in.
+// the other family, the VIP itself is the only range: an empty list would admit every caller.
 func (h Here) sources(ranges []netip.Prefix, vip netip.Addr) []netip.Prefix {
 	var own []netip.Prefix
 	for _, p := range ranges {

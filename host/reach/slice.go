@@ -179,8 +179,8 @@ func (s *Slice) problem(reason, format string, args ...any) {
 }
 
 // WithoutClusterIPs returns s without the endpoints that are cluster IPs, and with a problem instead. owner
-// names the Service that an address is the cluster IP of, or returns "". A packet is translated once: a
-// cluster IP that it is translated to is nobody's (kubernetes#40870).
+// returns the name of the Service that has an address as its cluster IP, or "". The kernel translates a
+// packet once, so a packet that was translated to a cluster IP reaches no endpoint (kubernetes#40870).
 func (s *Slice) WithoutClusterIPs(owner func(netip.Addr) string) Slice {
 	is := func(ep Endpoint) bool { return owner(ep.Addr) != "" }
 	i := slices.IndexFunc(s.Endpoints, is)

@@ -107,7 +107,7 @@ func (r resource[L]) List(ctx context.Context, o metav1.ListOptions) (L, error) 
 	return list, r.request(o).Do(ctx).Into(list)
 }
 
-// Watch asks for what changes, once: who asks waits before the next try.
+// Watch opens one watch and does not retry: the caller waits before the next try.
 func (r resource[L]) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
 	return r.request(o).MaxRetries(0).Watch(ctx)

@@ -50,8 +50,8 @@ func (by servers) have(ep netip.AddrPort) bool {
 	return by[ep] || by[netip.AddrPortFrom(ep.Addr(), 0)]
 }
 
-// Serving gathers what services say. It looks at those that are UDP and of family. A frontend that two of them
-// have counts for the one that is served: the other is what it was before. takesNodePorts reports whether an address
+// Serving gathers what services say. It looks at those that are UDP and of family. Where two Services have the
+// same frontend, the one with serving addresses counts: the other is its former owner. takesNodePorts reports whether an address
 // is one of this node's that take node ports now.
 func Serving(family sdk.Family, services []sdk.Service, takesNodePorts func(netip.Addr) bool) Served {
 	s := Served{byAddr: make(map[netip.AddrPort]servers), byPort: make(map[uint16]servers), local: takesNodePorts}

@@ -141,12 +141,12 @@ func removedService(of sdk.Family, removed []netip.AddrPort) sdk.Service {
 	return svc
 }
 
-// earlyEvery is how often connections are listed at most to look for those that began before their Service.
+// earlyEvery is the shortest time between two listings of connections for forgetEarly.
 const earlyEvery = 5 * time.Second
 
-// An early is what is to be looked through for such connections.
+// An early holds the Services whose frontends are new, for forgetEarly.
 type early struct {
-	all  bool          // every Service
+	all  bool          // look at every Service
 	some []sdk.Service // with the frontends that came
 	due  time.Time
 }
@@ -174,8 +174,8 @@ func (d *Dataplane[P]) noteAdded(c sdk.Changes) {
 	}
 }
 
-// forgetEarly deletes the connections that began before their Service was there. The monitor calls it: listing
-// connections takes long on a busy node, and no update waits for it. It takes a twentieth of the time at most.
+// forgetEarly deletes the connections that began before their Service was there. The monitor calls it after the
+// acknowledgement, as listing connections takes long on a busy node. It uses at most a twentieth of the time.
 func (d *Dataplane[P]) forgetEarly() {
 	if d.role != sdk.Active || !d.early.all && len(d.early.some) == 0 || time.Now().Before(d.early.due) {
 		return

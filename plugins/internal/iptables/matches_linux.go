@@ -13,7 +13,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// matches are those that rules of our modes have.
+// matches are the iptables matches that the rules of our modes use.
 var matches = []string{"addrtype", "comment", "conntrack", "mark", "recent", "statistic"}
 
 // lacks returns the kernel's options for those of the matches called names that this kernel does not have, and cannot load.

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Writers are the programs that write to nf_tables. The kernel names them to those that listen, and composes a message for
-// each rule then, which costs those that write: it is listened to only after something of ours was removed.
+// Writers listens for the names of the programs that write to nf_tables. While anybody listens, the kernel composes a
+// message for each rule that is written, which slows the writers down: open it only after a repair.
 type Writers struct{ fd int }
 
 // ListenToWriters begins to listen, in the network namespace of the calling thread.

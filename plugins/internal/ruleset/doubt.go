@@ -114,7 +114,8 @@ func (r *Rules[K]) compareContents(ctx context.Context) {
 	f.next = time.Now().Add(max(MaxLooks*LookEvery, 100*time.Since(began))) // a hundredth of a processor at most
 }
 
-// compareRules compares the rules with those that were written, if that is owed and it is time, and reports whether it did.
+// compareRules compares the rules in the kernel with the rules that were written, when a comparison is owed and due. It
+// reports whether it compared.
 func (r *Rules[K]) compareRules(ctx context.Context) bool {
 	f, began := &r.foreign, time.Now()
 	if !f.owed || began.Before(f.save) {

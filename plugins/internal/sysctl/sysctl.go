@@ -29,7 +29,8 @@ type Setting struct {
 	Watch       bool // it is the node's affair, and only looked at
 }
 
-// Now is what the parameter is, and whether that is as asked for. Conntrack may have more room.
+// Now returns the value of the parameter, and whether it satisfies the setting: conntrack may have more room than
+// was asked for.
 func (s Setting) Now() (value string, as bool) {
 	data, err := os.ReadFile(s.Path)
 	if err != nil {
