@@ -97,6 +97,7 @@ func newShow(t *testing.T, binary string, user *syscall.Credential) *show {
 	}
 	t.Cleanup(func() {
 		_ = d.cmd.Process.Kill()
+		d.ends(t)
 		_ = os.RemoveAll(dir)
 		if t.Failed() {
 			t.Logf("the demo said:\n%s", d.out)
@@ -105,8 +106,19 @@ func newShow(t *testing.T, binary string, user *syscall.Credential) *show {
 	return d
 }
 
-// mark is what all processes of this demo have in their environment.
+// mark is in the environment of the demo and of its host. A plugin gets no more of it than TMPDIR.
 func (d *show) mark() string { return "DEMO_OF_TEST=" + d.dir }
+
+// ends waits until no process of the demo runs.
+func (d *show) ends(t *testing.T) {
+	t.Helper()
+	eventually.Succeeds(t, "the processes of the demo end", func() error {
+		if left := d.processes(t, ""); len(left) > 0 {
+			return fmt.Errorf("%d run", left)
+		}
+		return nil
+	})
+}
 
 // processes returns the ids of the demo's processes whose command line has the words.
 func (d *show) processes(t *testing.T, words string) (pids []int) {
@@ -119,7 +131,8 @@ func (d *show) processes(t *testing.T, words string) (pids []int) {
 		line, _ := os.ReadFile(dir + "/cmdline") // or the process has ended
 		env, _ := os.ReadFile(dir + "/environ")
 		pid, err := strconv.Atoi(filepath.Base(dir))
-		if err == nil && bytes.Contains(env, []byte(d.mark()+"\x00")) && strings.Contains(strings.ReplaceAll(string(line), "\x00", " "), words) {
+		of := bytes.Contains(env, []byte(d.mark()+"\x00")) || bytes.Contains(env, []byte("TMPDIR="+d.dir+"/"))
+		if err == nil && of && strings.Contains(strings.ReplaceAll(string(line), "\x00", " "), words) {
 			pids = append(pids, pid)
 		}
 	}
@@ -236,7 +249,7 @@ func TestDemoInterrupted(t *testing.T) {
 				if apart {
 					d.apart(t)
 				} else if tc.at == swapping {
-					t.Skip("only root swaps, where it may make namespaces")
+					t.Skip("only root swaps, where it may make namespaces") // and the demo is killed
 				}
 				d.says(t, tc.at)
 				if err := tc.end(t, d); err != nil {
@@ -263,11 +276,6 @@ func TestDemoKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = d.cmd.Wait() // it was killed
-		eventually.Succeeds(t, "the processes of the demo end", func() error {
-			if left := d.processes(t, ""); len(left) > 0 {
-				return fmt.Errorf("%d run", left)
-			}
-			return nil
-		})
+		d.ends(t)
 	})
 }

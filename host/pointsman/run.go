@@ -77,7 +77,9 @@ func runHost(ctx context.Context, c *cobra.Command, logs io.Writer) error {
 }
 
 // untilSignal returns a context that ends with the first SIGINT or SIGTERM, after came
-// was called. The second one ends the process as it would any other.
+// was called. One that comes a second later or more ends the process as it would any other.
+// Sooner ones are the same signal: PR_SET_PDEATHSIG (prctl(2)) sends one for each thread of a
+// parent that is killed.
 func untilSignal(ctx context.Context, came func(os.Signal)) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 1)
@@ -88,6 +90,7 @@ func untilSignal(ctx context.Context, came func(os.Signal)) (context.Context, fu
 		case sig := <-signals:
 			came(sig)
 			cancel()
+			time.Sleep(time.Second)
 		case <-ctx.Done():
 		}
 	}()
