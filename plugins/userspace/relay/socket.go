@@ -26,9 +26,9 @@ type Socket interface {
 	// endpoints that no longer serve end, so that the next datagram goes elsewhere.
 	EndpointsChanged()
 
-	// Drain accepts nothing new. It returns true while the Socket stays open for what it
-	// has begun: UDP flows are answered through it. Then Drain is called again later, or
-	// Resume undoes it, or Close.
+	// Drain accepts nothing new but what reached the Socket before. It returns true while the
+	// Socket stays open: UDP flows are answered through it. Then Drain is called again later,
+	// or Resume undoes it, or Close.
 	Drain() bool
 
 	// Resume undoes Drain. It returns false if the Socket was closed meanwhile.

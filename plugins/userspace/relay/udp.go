@@ -33,9 +33,14 @@ type udpSocket struct {
 
 	mu       sync.Mutex // guards all below
 	flows    map[netip.AddrPort]*flow
+	leaving  bool // draining soon: the read deadline is set
 	draining bool // begins no flow, and is closed with the last
 	closed   bool
 }
+
+// lastDatagrams is how long a socket begins flows after Drain. What reached it before Drain is forwarded: the
+// kernel sends what comes later to another dataplane.
+const lastDatagrams = time.Second
 
 // listenUDP opens a socket for datagrams to at, which reach it at bound.
 func (r *Relay) listenUDP(ctx context.Context, at, bound netip.AddrPort) (*udpSocket, error) {
@@ -78,9 +83,20 @@ func (s *udpSocket) EndpointsChanged() {
 func (s *udpSocket) Drain() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.draining = true
-	s.closeIfDrained()
+	if !s.leaving {
+		s.leaving = true
+		_ = s.conn.SetReadDeadline(time.Now().Add(lastDatagrams)) // fails only if it is closed
+	}
 	return !s.closed
+}
+
+// drained is called when the time is over that a draining socket begins flows.
+func (s *udpSocket) drained() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.conn.SetReadDeadline(time.Time{}) // flows go on
+	s.draining = s.draining || s.leaving
+	s.closeIfDrained()
 }
 
 func (s *udpSocket) Close() {
@@ -96,7 +112,8 @@ func (s *udpSocket) Close() {
 func (s *udpSocket) Resume() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.draining = s.closed
+	s.leaving, s.draining = false, s.closed
+	_ = s.conn.SetReadDeadline(time.Time{}) // fails only if it is closed
 	return !s.closed
 }
 
@@ -117,6 +134,9 @@ func (s *udpSocket) read() {
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			s.drained()
+			continue
 		case err != nil:
 			if !backoff.wait(s.relay.group.context(), err) {
 				return

@@ -131,7 +131,7 @@ func TestDatagramsTurnedAway(t *testing.T) {
 }
 
 // TestDrainingFlows end by themselves, and their socket with the last. Until then it can
-// serve again.
+// serve again. A datagram that waited in the socket when draining began is forwarded.
 func TestDrainingFlows(t *testing.T) {
 	front, back := at(1, 5300), at(2, 5300)
 	relaytest.UDPEndpoint(t, back)
@@ -144,25 +144,41 @@ func TestDrainingFlows(t *testing.T) {
 			t.Errorf("%s an established flow finds %s", when, got)
 		}
 	}
+	drained := func() {
+		eventually(t, func() error {
+			udp := socket.(*udpSocket)
+			udp.mu.Lock()
+			defer udp.mu.Unlock()
+			if !udp.draining && !udp.closed {
+				return errors.New("the socket begins flows still")
+			}
+			return nil
+		})
+	}
 	keeps("at first")
+	queued := relaytest.UDPClient(t, front)
+	_, _ = queued.Write([]byte("x"))
 	if !socket.Drain() {
 		t.Error("drained, the socket did not stay for its flow")
 	}
+	s.carries(2)
+	drained()
 	keeps("drained")
 	other := relaytest.UDPClient(t, front)
 	_, _ = other.Write([]byte("x"))
 	keeps("beside a new client")
-	s.carries(1)
+	s.carries(2)
 	if !socket.Resume() {
 		t.Fatal("the socket was closed under its flow")
 	}
 	relaytest.AskUDP(t, other, "x")
-	s.carries(2)
+	s.carries(3)
 	s.SetUDPIdle(time.Millisecond)
 	socket.Drain()
 	_, _ = c.Write([]byte("x"))
 	_, _ = other.Write([]byte("x"))
 	s.carries(0)
+	drained()
 	if socket.Drain() || socket.Resume() || socket.Alive() == nil {
 		t.Error("the socket outlives its last flow")
 	}
