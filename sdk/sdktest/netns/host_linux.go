@@ -123,12 +123,9 @@ var (
 // routers are the addresses from which outside speaks.
 var routers = []netip.Addr{netip.MustParseAddr("192.0.0.8"), netip.MustParseAddr("100::8")}
 
-// routing are the settings of every namespace. What the kernel answers is not
-// rationed, so that no test mistakes economy for a verdict. A rate of 0 is not enough: the
-// kernel then takes all that the sender has left for errors about routes (ip_error and
-// inet_peer_xrlim_allow share it), where the clock ticks between the two, and its next packet
-// within a second would have no answer. With the mask, only the burst of ip_error remains,
-// 5 and 1 a second for each sender.
+// routing are the settings of every namespace. What the kernel answers is not rationed, as silence would be
+// taken for a drop. A rate of 0 is not enough: errors about routes (ip_error) share inet_peer_xrlim_allow's
+// tokens with it. With the mask only the burst of ip_error remains, 5 and 1 a second for each sender.
 var routing = map[string]string{
 	"net/ipv4/ip_forward":                 "1",
 	"net/ipv4/conf/all/rp_filter":         "0",
@@ -244,30 +241,24 @@ func (g *Testbed) defaultRoutes(outside *Host) error {
 			return err
 		}
 	}
-	return errors.Join(outside.knowNobody(netlink.FAMILY_V4), outside.knowNobody(netlink.FAMILY_V6))
+	return errors.Join(outside.knowNobody(netlink.FAMILY_V4, netip.IPv4Unspecified()), outside.knowNobody(netlink.FAMILY_V6, netip.IPv6Unspecified()))
 }
 
 // knowNobody lets h answer whatever comes to it with "administratively prohibited":
 // of the answers that no rule of a test gives, the one that UDP sockets hear too.
-func (h *Host) knowNobody(family int) error {
+func (h *Host) knowNobody(family int, every netip.Addr) error {
 	const table = 100
 	rule := netlink.NewRule()
 	rule.IifName, rule.Table, rule.Family, rule.Priority = "eth0", table, family, 1
 	if err := h.handle.RuleAdd(rule); err != nil {
 		return fmt.Errorf("rule for what comes in: %w", err)
 	}
-	route := &netlink.Route{Type: unix.RTN_PROHIBIT, Table: table, Family: family, Dst: everywhere(family)}
+	all := &net.IPNet{IP: every.AsSlice(), Mask: net.CIDRMask(0, every.BitLen())}
+	route := &netlink.Route{Type: unix.RTN_PROHIBIT, Table: table, Family: family, Dst: all}
 	if err := h.handle.RouteAdd(route); err != nil {
 		return fmt.Errorf("route to nothing: %w", err)
 	}
 	return nil
-}
-
-func everywhere(family int) *net.IPNet {
-	if family == netlink.FAMILY_V6 {
-		return &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
-	}
-	return &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
 }
 
 // through routes everything by gateway, which is at mac.
@@ -455,18 +446,24 @@ func socketSCTP(at netip.Addr) (int, error) {
 	return unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
 }
 
-// boundSCTP returns a socket at an address of the namespace of the calling thread.
-func boundSCTP(at netip.AddrPort) (int, error) {
-	fd, err := socketSCTP(at.Addr())
-	if err != nil {
-		return -1, err
-	}
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) // else the address may be said to be in use
-	if err := unix.Bind(fd, sockaddr(at)); err != nil {
-		unix.Close(fd)
-		return -1, err
-	}
-	return fd, nil
+// sctp makes a socket at an address of h, has begin connect it or listen, and hands it to wrap.
+func (h *Host) sctp(at netip.AddrPort, begin func(fd int) error, wrap func(*os.File) error) error {
+	return h.Do(func() error {
+		fd, err := socketSCTP(at.Addr())
+		if err != nil {
+			return err
+		}
+		file := os.NewFile(uintptr(fd), "sctp")
+		defer file.Close()
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) // else the address may be said to be in use
+		if err := unix.Bind(fd, sockaddr(at)); err != nil {
+			return err
+		}
+		if err := begin(fd); err != nil {
+			return err
+		}
+		return wrap(file)
+	})
 }
 
 func sockaddr(at netip.AddrPort) unix.Sockaddr {
@@ -479,20 +476,8 @@ func sockaddr(at netip.AddrPort) unix.Sockaddr {
 // dialSCTP opens an association from one of h's addresses, as long as ctx allows.
 func dialSCTP(ctx context.Context, h *Host, from netip.Addr, to netip.AddrPort) (conn net.Conn, err error) {
 	end, _ := ctx.Deadline() // a stage sets one
-	err = h.Do(func() error {
-		fd, err := boundSCTP(netip.AddrPortFrom(from, 0))
-		if err != nil {
-			return err
-		}
-		if err := connectSCTP(fd, to, end); err != nil {
-			unix.Close(fd)
-			return err
-		}
-		file := os.NewFile(uintptr(fd), "sctp")
-		defer file.Close()
-		conn, err = net.FileConn(file)
-		return err
-	})
+	connect := func(fd int) error { return connectSCTP(fd, to, end) }
+	err = h.sctp(netip.AddrPortFrom(from, 0), connect, func(f *os.File) (err error) { conn, err = net.FileConn(f); return err })
 	return conn, err
 }
 
@@ -525,18 +510,7 @@ func connectSCTP(fd int, to netip.AddrPort, end time.Time) error {
 }
 
 func listenSCTP(h *Host, at netip.AddrPort) (l net.Listener, err error) {
-	err = h.Do(func() error {
-		fd, err := boundSCTP(at)
-		if err != nil {
-			return err
-		}
-		file := os.NewFile(uintptr(fd), "sctp")
-		defer file.Close()
-		if err := unix.Listen(fd, 16); err != nil {
-			return err
-		}
-		l, err = net.FileListener(file)
-		return err
-	})
+	listen := func(fd int) error { return unix.Listen(fd, 16) }
+	err = h.sctp(at, listen, func(f *os.File) (err error) { l, err = net.FileListener(f); return err })
 	return l, err
 }
