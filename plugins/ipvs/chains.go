@@ -174,23 +174,22 @@ func (n nodeConfig) guard() []iptables.Rule {
 
 // permanent are the jumps that stand in every role: they catch nothing while no address is
 // bound, and connections of another role may need them. So one write of rules, and not two,
-// makes this dataplane Active.
+// makes this dataplane Active. None has a comment: a kernel may lack xt_comment.
 func permanent() []iptables.Jump {
 	return []iptables.Jump{ // each is put at the top
-		{At: nat("POSTROUTING"), Rule: `-m comment --comment "kubernetes postrouting rules" -j ` + postrouting},
-		{At: filter("FORWARD"), Rule: `-m comment --comment "kubernetes forwarding rules" -j ` + forward},
-		{At: filter("INPUT"), Rule: `-m comment --comment "kubernetes health check rules" -j ` + health},
-		{At: filter("INPUT"), Rule: `-m comment --comment "kubernetes ipvs access filter" -j ` + guard},
+		{At: nat("POSTROUTING"), Rule: "-j " + postrouting},
+		{At: filter("FORWARD"), Rule: "-j " + forward},
+		{At: filter("INPUT"), Rule: "-j " + health},
+		{At: filter("INPUT"), Rule: "-j " + guard},
 	}
 }
 
 // catching are the jumps that lead new connections our way. The one of nat goes in
 // before those of mangle, whose marks are meant for no translation but IPVS's.
 func catching() []iptables.Jump {
-	const portals = `-m comment --comment "kubernetes service portals" `
 	return []iptables.Jump{
-		{At: nat("PREROUTING"), Rule: portals + "-j " + wayIn},
-		{At: nat("OUTPUT"), Rule: portals + "-j " + wayIn},
+		{At: nat("PREROUTING"), Rule: "-j " + wayIn},
+		{At: nat("OUTPUT"), Rule: "-j " + wayIn},
 		{At: mangle("PREROUTING"), Rule: newFlows + denied},
 		{At: mangle("OUTPUT"), Rule: newFlows + denied},
 		{At: mangle("INPUT"), Rule: newFlows + near},
@@ -198,4 +197,4 @@ func catching() []iptables.Jump {
 	}
 }
 
-const newFlows = `-m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j `
+const newFlows = "-m conntrack --ctstate NEW -j "

@@ -109,7 +109,7 @@ func TestSwitch(t *testing.T) {
 }
 
 // TestRolesEndNothing: what is established lives through every role. Draining and standby
-// begin no flow.
+// begin no flow, once what waited in the socket is forwarded.
 func TestRolesEndNothing(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
 	speaker(t, back, echo)
@@ -125,17 +125,22 @@ func TestRolesEndNothing(t *testing.T) {
 		if name := tells(t, u, "x"); name != back {
 			t.Errorf("%s an established flow finds %s", when, name)
 		}
-		if n := s.Report().Flows; n != 2 {
+		if n := s.Report().Flows; n < 2 {
 			t.Errorf("%s %d flows are reported", when, n)
 		}
 	}
 	lives("at first")
 	for _, r := range []sdk.Role{sdk.Draining, sdk.Standby, sdk.Active} {
 		s.role(r)
-		if r != sdk.Active {
+		eventually(t, func() error {
+			before := s.Report().Flows
 			_, _ = caller(t, front).Write([]byte("x"))
-		}
-		lives(r.String())
+			lives(r.String()) // the socket reads this datagram after the new one
+			if s.Report().Flows > before && r != sdk.Active {
+				return fmt.Errorf("%s begins a flow", r)
+			}
+			return nil
+		})
 	}
 	s.role(sdk.Yielded) // a successor shares the port: UDP is all its
 	fmt.Fprint(c, "x")

@@ -23,13 +23,13 @@ filter INPUT                   -m comment --comment "kubernetes health check ser
 filter FORWARD                 -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD
 filter INPUT,OUTPUT            -j KUBE-LOCALNET-GUARD
 
-nat POSTROUTING                -m comment --comment "kubernetes postrouting rules" -j KUBE-IPVS-POSTROUTING
-nat PREROUTING,OUTPUT          -m comment --comment "kubernetes service portals" -j KUBE-IPVS-SERVICES
-mangle PREROUTING,OUTPUT       -m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-IPVS-DROP
-mangle INPUT,OUTPUT            -m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-IPVS-NEAR
-filter FORWARD                 -m comment --comment "kubernetes forwarding rules" -j KUBE-IPVS-FORWARD
-filter INPUT                   -m comment --comment "kubernetes health check rules" -j KUBE-IPVS-HEALTH
-filter INPUT                   -m comment --comment "kubernetes ipvs access filter" -j KUBE-IPVS-GUARD
+nat POSTROUTING                -j KUBE-IPVS-POSTROUTING
+nat PREROUTING,OUTPUT          -j KUBE-IPVS-SERVICES
+mangle PREROUTING,OUTPUT       -m conntrack --ctstate NEW -j KUBE-IPVS-DROP
+mangle INPUT,OUTPUT            -m conntrack --ctstate NEW -j KUBE-IPVS-NEAR
+filter FORWARD                 -j KUBE-IPVS-FORWARD
+filter INPUT                   -j KUBE-IPVS-HEALTH
+filter INPUT                   -j KUBE-IPVS-GUARD
 
 nat PREROUTING                 -j KUBE-PORTALS-CONTAINER
 nat OUTPUT                     -m mark ! --mark BIT -j KUBE-PORTALS-HOST

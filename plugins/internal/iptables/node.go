@@ -43,11 +43,11 @@ func FromPods(pods sdk.Pods, family sdk.Family) []Rule {
 }
 
 // Forwarded accepts what a FORWARD policy of DROP would stop: what has the mark for
-// masquerading, and what belongs to a connection.
+// masquerading, and what belongs to a connection. It has no comments: a kernel may lack xt_comment.
 func Forwarded(n sdk.Node) []Rule {
 	return []Rule{
-		Words(`-m comment --comment "kubernetes forwarding rules" -m mark --mark`, OneBit(n.MasqueradeBit), "-j ACCEPT"),
-		`-m comment --comment "kubernetes forwarding conntrack rule" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT`,
+		Words("-m mark --mark", OneBit(n.MasqueradeBit), "-j ACCEPT"),
+		"-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
 	}
 }
 

@@ -139,7 +139,7 @@ func TestKernelDoubt(t *testing.T) {
 		s.Hold(lock)
 		s.Tool.Commits = new(iptables.Commits)
 		s.SetFixed(Desired{Chains: []iptables.Chain{{ID: mangle("KUBE-IPVS-NEAR"), Rules: []iptables.Rule{"-j RETURN"}}}})
-		near := iptables.Jump{At: mangle("INPUT"), Rule: `-m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-IPVS-NEAR`}
+		near := iptables.Jump{At: mangle("INPUT"), Rule: `-m conntrack --ctstate NEW -j KUBE-IPVS-NEAR`}
 		s.SetJumps(append(slices.Clone(way), near), append(slices.Clone(way), near))
 		s.must(map[int]Desired{1: serve(1, 1), 2: serve(2, 0)})
 		look := func() {
