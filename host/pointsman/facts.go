@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/utils/cpuset"
+
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/reach"
 	"github.com/pointsman/pointsman/host/track"
@@ -35,7 +37,7 @@ func thisMachine() (machine, error) {
 	if err != nil {
 		return machine{}, fmt.Errorf("this machine's addresses: %w", err)
 	}
-	m := machine{hostname: name, cpus: runtime.NumCPU()}
+	m := machine{hostname: name, cpus: onlineCPUs("/sys/devices/system/cpu/online")}
 	for _, a := range addrs {
 		prefix, err := netip.ParsePrefix(a.String())
 		if err == nil && prefix.Addr().IsGlobalUnicast() {
@@ -43,6 +45,16 @@ func thisMachine() (machine, error) {
 		}
 	}
 	return m, nil
+}
+
+// onlineCPUs returns how many CPUs the list in the file has, such as "0-3,6". Where there is no such file, it
+// returns those that this process may use, which are fewer where a service manager or a container pins it.
+func onlineCPUs(file string) int {
+	list, _ := os.ReadFile(file)
+	if set, err := cpuset.Parse(strings.TrimSpace(string(list))); err == nil && set.Size() > 0 {
+		return set.Size()
+	}
+	return runtime.NumCPU()
 }
 
 // nodeName returns this node's name as endpoints have it.
@@ -100,6 +112,9 @@ func familiesNotIn(ranges []netip.Prefix) []netip.Prefix {
 	})
 }
 
+// mostByCores is the limit of connections that maxPerCore asks for, whatever the number of CPUs.
+const mostByCores = 1 << 20
+
 // conntrackOf scales the table with the machine, as kube-proxy does.
 func conntrackOf(c config.Conntrack, cpus int) sdk.ConntrackLimits {
 	limits := sdk.ConntrackLimits{
@@ -110,7 +125,7 @@ func conntrackOf(c config.Conntrack, cpus int) sdk.ConntrackLimits {
 		UDPStreamTimeout:      c.UDPStreamTimeout,
 	}
 	if c.MaxPerCore > 0 {
-		limits.Max = uint32(min(max(c.MaxPerCore*cpus, c.Min), 1<<31))
+		limits.Max = uint32(min(max(min(c.MaxPerCore*cpus, mostByCores), c.Min), 1<<31))
 	}
 	return limits
 }

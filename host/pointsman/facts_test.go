@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -46,6 +47,8 @@ func TestFacts(t *testing.T) {
 		{"pods by interface prefix", "detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: cali}", func(h *config.Host) any { return factsOf(h, m, time.Time{}).Pods.InterfacePrefix }, "cali"},
 		{"conntrack by cores", "", func(h *config.Host) any { return factsOf(h, m, time.Time{}).Conntrack.Max }, "262144"},
 		{"conntrack, at least", "linux: {conntrack: {maxPerCore: 1}}", func(h *config.Host) any { return factsOf(h, m, time.Time{}).Conntrack.Max }, "131072"},
+		{"conntrack of many cores", "linux: {conntrack: {maxPerCore: 200000}}", func(h *config.Host) any { return factsOf(h, m, time.Time{}).Conntrack.Max }, "1048576"},
+		{"conntrack, more than that at least", "linux: {conntrack: {min: 2000000}}", func(h *config.Host) any { return factsOf(h, m, time.Time{}).Conntrack.Max }, "2000000"},
 		{"conntrack left alone", "linux: {conntrack: {maxPerCore: 0}}", func(h *config.Host) any { return factsOf(h, m, time.Time{}).Conntrack.Max }, "0"},
 		{"the machine's addresses with files", "source: {files: {path: .}}", func(h *config.Host) any {
 			f := factsOf(h, m, time.Time{})
@@ -64,5 +67,16 @@ func TestFacts(t *testing.T) {
 		if got := fmt.Sprint(c.shown(hostOf(t, c.lines))); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
+	}
+}
+
+func TestOnlineCPUs(t *testing.T) {
+	for list, want := range map[string]int{"0-3,6\n": 5, "0\n": 1, "": runtime.NumCPU(), "many": runtime.NumCPU()} {
+		if got := onlineCPUs(write(t, filepath.Join(t.TempDir(), "online"), list, 0o600)); got != want {
+			t.Errorf("%q: %d, want %d", list, got, want)
+		}
+	}
+	if got := onlineCPUs(t.TempDir()); got != runtime.NumCPU() {
+		t.Errorf("without a list: %d", got)
 	}
 }

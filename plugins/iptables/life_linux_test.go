@@ -118,7 +118,7 @@ func TestKernelParametersAreGivenBack(t *testing.T) {
 		established, closeWait := netfilter+"nf_conntrack_tcp_timeout_established", netfilter+"nf_conntrack_tcp_timeout_close_wait"
 		before := values(k, established, closeWait, sysctl.RouteLocalnet)
 		s := scenario(k.T, "node-port")
-		s.Node.Conntrack = sdk.ConntrackLimits{TCPEstablishedTimeout: 1234 * time.Second, TCPCloseWaitTimeout: 55 * time.Second}
+		s.Node.Conntrack = sdk.ConntrackLimits{Max: 4, TCPEstablishedTimeout: 1234 * time.Second, TCPCloseWaitTimeout: 55 * time.Second}
 		p := k.start()
 		k.sync(p, s.Update(1))
 		if now := values(k, established, closeWait, sysctl.RouteLocalnet); now != before {
@@ -127,6 +127,13 @@ func TestKernelParametersAreGivenBack(t *testing.T) {
 		k.role(p, sdk.Active)
 		if now := values(k, established, closeWait, sysctl.RouteLocalnet); now != "1234 55 1" {
 			k.Errorf("they are %s", now)
+		}
+		// The machine has more room. A network namespace may not write its limits, and that is no failure: the ledger has
+		// the holder, so that another mode does not lower them.
+		for _, path := range []string{netfilter + "nf_conntrack_max", "/sys/module/nf_conntrack/parameters/hashsize"} {
+			if held := k.ledger(); !strings.Contains(held, path) {
+				k.Errorf("the ledger has no holder of %s: %s", path, held)
+			}
 		}
 		less := s.Node
 		less.Conntrack.TCPCloseWaitTimeout = 0
@@ -141,6 +148,21 @@ func TestKernelParametersAreGivenBack(t *testing.T) {
 			k.Errorf("cleaned up, they are %s, and were %s", now, before)
 		}
 	})
+}
+
+// ledger returns the files of the ledger as text.
+func (k kernel) ledger() string {
+	k.Helper()
+	files, _ := filepath.Glob(filepath.Join(k.dir, "net-*.json"))
+	var all []byte
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			k.Fatal(err)
+		}
+		all = append(all, text...)
+	}
+	return string(all)
 }
 
 func values(k kernel, paths ...string) string {

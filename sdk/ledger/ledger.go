@@ -13,7 +13,7 @@
 //	Release(iptables)                   the other still holds it: stays 1
 //	Release(ipvs)                       the last one: 0 again, if it is still 1
 //
-// A value that another program has changed since is left alone. The note is on disk
+// TakeFloor is Take for a limit, which is raised and never lowered. A value that another program has changed since is left alone. The note is on disk
 // before the value is written, so a crash between the two loses nothing.
 //
 // Lock is the other half: one writer for each mode in a network namespace
@@ -38,6 +38,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -106,6 +107,7 @@ type entry struct {
 	Before  string            `json:"before"`  // its value before any of us
 	Ours    string            `json:"ours"`    // what one of us wrote last
 	Holders map[string]string `json:"holders"` // which of them wants which value
+	Floor   bool              `json:"floor,omitempty"`
 }
 
 // Take sets the kernel parameter at path (such as
@@ -113,6 +115,17 @@ type entry struct {
 // it was. Taking what one holds already is harmless. A parameter that has the
 // value is noted too, but not written.
 func (l *Ledger) Take(holder, path, value string) error {
+	return l.take(holder, path, value, false)
+}
+
+// TakeFloor is Take for a limit, such as nf_conntrack_max: it raises the parameter to least, and leaves
+// a higher value, but registers holder in either case. While anybody holds the limit, Release by another
+// holder does not change it. A value that another program set since replaces the value from before.
+func (l *Ledger) TakeFloor(holder, path string, least uint64) error {
+	return l.take(holder, path, strconv.FormatUint(least, 10), true)
+}
+
+func (l *Ledger) take(holder, path, value string, floor bool) error {
 	return l.edit(func(p settings) error {
 		current, err := get(path)
 		if err != nil {
@@ -120,12 +133,19 @@ func (l *Ledger) Take(holder, path, value string) error {
 		}
 		e := p[path]
 		if e == nil {
-			e = &entry{Before: current, Holders: make(map[string]string)}
+			e = &entry{Before: current, Ours: current, Holders: make(map[string]string)}
 			p[path] = e
 		}
+		e.Floor = floor
+		if floor && current != e.Ours {
+			e.Before, e.Ours = current, current
+		}
 		was := entry{Ours: e.Ours, Holders: maps.Clone(e.Holders)}
-		e.Ours = value
 		e.Holders[holder] = value
+		if floor && atLeast(current, value) {
+			return nil
+		}
+		e.Ours = value
 		if current == value {
 			return nil
 		}
@@ -192,6 +212,10 @@ func (l *Ledger) Held(holder string) ([]string, error) {
 // written back.
 func (e *entry) release(holder, path string) (bool, error) {
 	if _, ok := e.Holders[holder]; !ok {
+		return false, nil
+	}
+	if e.Floor && len(e.Holders) > 1 {
+		delete(e.Holders, holder)
 		return false, nil
 	}
 	current, err := get(path)
@@ -285,6 +309,13 @@ func get(path string) (string, error) {
 		return "", err
 	}
 	return strings.Join(strings.Fields(string(data)), " "), nil
+}
+
+// atLeast reports whether the number value is least or more.
+func atLeast(value, least string) bool {
+	has, err := strconv.ParseUint(value, 10, 64)
+	wants, wrong := strconv.ParseUint(least, 10, 64)
+	return err == nil && wrong == nil && has >= wants
 }
 
 func put(path, value string) error {

@@ -5,10 +5,12 @@ package ledger
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -107,6 +109,47 @@ func TestTheOtherHoldersWishComesBack(t *testing.T) {
 	n.want("100")
 	n.release("iptables", 1)
 	n.want("60")
+}
+
+// A limit is raised and never lowered: not by who asks for less than there is, and not by the end of one holder while
+// another is there. The last holder restores the limit from before, if it is still what one of them set.
+func TestFloors(t *testing.T) {
+	for name, c := range map[string]struct {
+		before string
+		steps  []any // a holder's floor as "holder least", "release holder", or the value that another program sets
+		want   []string
+	}{
+		"there is more":             {"262144", []any{"a 131072", "release a"}, []string{"262144", "262144"}},
+		"raised and restored":       {"65536", []any{"a 131072", "a 131072", "release a"}, []string{"131072", "131072", "65536"}},
+		"a swap":                    {"65536", []any{"old 131072", "new 131072", "release old", "release new"}, []string{"131072", "131072", "131072", "65536"}},
+		"a swap to a lower floor":   {"65536", []any{"old 262144", "new 131072", "release old", "release new"}, []string{"262144", "262144", "262144", "65536"}},
+		"a swap, and there is more": {"262144", []any{"old 131072", "new 131072", "release old", "release new"}, []string{"262144", "262144", "262144", "262144"}},
+		"raised by another program": {"65536", []any{"a 131072", 262144, "a 131072", "b 131072", "release a", "release b"}, []string{"131072", "262144", "262144", "262144", "262144", "262144"}},
+		"raised while it is held":   {"65536", []any{"a 131072", 262144, "release a"}, []string{"131072", "262144", "262144"}},
+		"lowered by another":        {"262144", []any{"a 131072", 65536, "b 131072", "release a", "release b"}, []string{"262144", "65536", "131072", "131072", "65536"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, c.before)
+			for i, step := range c.steps {
+				words := strings.Fields(fmt.Sprint(step))
+				var err error
+				switch {
+				case words[0] == "release":
+					_, err = n.open().Release(words[1])
+				case len(words) == 1:
+					n.set(words[0])
+				default:
+					least, _ := strconv.ParseUint(words[1], 10, 64)
+					err = n.open().TakeFloor(words[0], n.path, least)
+				}
+				if err != nil {
+					t.Fatalf("%v: %v", step, err)
+				}
+				n.want(c.want[i])
+			}
+			n.wantEmpty()
+		})
+	}
 }
 
 // A holder that cannot have another value goes on holding the one it has.

@@ -24,23 +24,27 @@ import (
 // reach: then serving goes on without.
 type Setting struct {
 	Path, Value string
+	Floor       bool // Value is the least that it is to be
 	Must        bool
 	First       bool // it is to be so before anything is written, in any role
 	Watch       bool // it is the node's affair, and only looked at
 }
 
-// Now returns the value of the parameter, and whether it satisfies the setting: conntrack may have more room than
-// was asked for.
+// Now returns the value of the parameter, and whether it satisfies the setting.
 func (s Setting) Now() (value string, as bool) {
 	data, err := os.ReadFile(s.Path)
 	if err != nil {
 		return "", true // nothing is known against it
 	}
 	value = strings.Join(strings.Fields(string(data)), " ")
-	has, _ := strconv.ParseUint(value, 10, 64)
-	wants, _ := strconv.ParseUint(s.Value, 10, 64)
-	room := strings.HasSuffix(s.Path, "/nf_conntrack_max") || s.Path == hashSize
-	return value, value == s.Value || room && has >= wants
+	has, err := strconv.ParseUint(value, 10, 64)
+	return value, value == s.Value || s.Floor && err == nil && has >= s.number()
+}
+
+// number is the Value of a floor.
+func (s Setting) number() uint64 {
+	n, _ := strconv.ParseUint(s.Value, 10, 64)
+	return n
 }
 
 // Settings are what a mode asks of the kernel.
@@ -83,10 +87,13 @@ func Conntrack(folder string, c sdk.ConntrackLimits) Settings {
 		}
 	}
 	seconds := func(d time.Duration) uint64 { return uint64(max(d, 0) / time.Second) }
-	add("nf_conntrack_max", uint64(c.Max))
-	if buckets := uint64(c.Max / 4); buckets > hashed() {
-		all = append(all, Setting{Path: hashSize, Value: strconv.FormatUint(buckets, 10)})
+	floor := func(path string, n uint32) {
+		if n > 0 {
+			all = append(all, Setting{Path: path, Value: strconv.FormatUint(uint64(n), 10), Floor: true})
+		}
 	}
+	floor(folder+"net/netfilter/nf_conntrack_max", c.Max)
+	floor(hashSize, c.Max/4)
 	add("nf_conntrack_tcp_timeout_established", seconds(c.TCPEstablishedTimeout))
 	add("nf_conntrack_tcp_timeout_close_wait", seconds(c.TCPCloseWaitTimeout))
 	add("nf_conntrack_udp_timeout", seconds(c.UDPTimeout))
@@ -95,13 +102,6 @@ func Conntrack(folder string, c sdk.ConntrackLimits) Settings {
 		add("nf_conntrack_tcp_be_liberal", 1)
 	}
 	return all
-}
-
-// hashed is how many lists there are, which are never made fewer; zero: that is not known.
-func hashed() uint64 {
-	value, _ := os.ReadFile(hashSize)
-	n, _ := strconv.ParseUint(strings.TrimSpace(string(value)), 10, 64)
-	return n
 }
 
 // First are those that are to be set before anything is written.
@@ -115,7 +115,12 @@ func (all Settings) Take(shared *ledger.Ledger, mode string, log *slog.Logger) e
 		if s.Watch {
 			continue
 		}
-		err := shared.Take(mode, s.Path, s.Value)
+		var err error
+		if s.Floor {
+			err = shared.TakeFloor(mode, s.Path, s.number())
+		} else {
+			err = shared.Take(mode, s.Path, s.Value)
+		}
 		if err != nil && (s.Must || !OutOfReach(err)) {
 			return err
 		}
@@ -126,12 +131,11 @@ func (all Settings) Take(shared *ledger.Ledger, mode string, log *slog.Logger) e
 	return nil
 }
 
-// Release gives back the parameters that mode took and no longer asks for. Lists of
-// connections stay: as many as were asked for are not asked for again. One that is out of reach
+// Release gives back the parameters that mode took and no longer asks for. One that is out of reach
 // stays in the ledger, for the next process that may write it: in a container without privileges
 // /proc/sys is read-only, and what a privileged one took is no reason not to serve.
 func (all Settings) Release(shared *ledger.Ledger, mode string, log *slog.Logger) error {
-	asked := []string{hashSize}
+	var asked []string
 	for _, s := range all {
 		asked = append(asked, s.Path)
 	}
@@ -165,11 +169,11 @@ func each(err error) []error {
 	return []error{err}
 }
 
-// Expect checks them, where another program is to set them.
+// Expect checks the settings, where another program is to set them.
 func (all Settings) Expect() error {
 	var missing []string
 	for _, s := range all {
-		if value, err := os.ReadFile(s.Path); !s.Watch && (err != nil || strings.TrimSpace(string(value)) != s.Value) {
+		if value, as := s.Now(); !s.Watch && (value == "" || !as) {
 			missing = append(missing, s.Path+"="+s.Value)
 		}
 	}

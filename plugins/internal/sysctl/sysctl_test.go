@@ -54,9 +54,10 @@ func TestConntrack(t *testing.T) {
 	if none := sysctl.Conntrack("sys/", sdk.ConntrackLimits{}); len(none) > 0 {
 		t.Errorf("nothing is asked for, and set is %v", none)
 	}
-	asked := sysctl.Conntrack("sys/", sdk.ConntrackLimits{Max: 3, TCPEstablishedTimeout: 24 * time.Hour, UDPTimeout: time.Minute, TCPBeLiberal: true})
+	asked := sysctl.Conntrack("sys/", sdk.ConntrackLimits{Max: 12, TCPEstablishedTimeout: 24 * time.Hour, UDPTimeout: time.Minute, TCPBeLiberal: true})
 	want := sysctl.Settings{
-		{Path: "sys/net/netfilter/nf_conntrack_max", Value: "3"}, {Path: "sys/net/netfilter/nf_conntrack_tcp_timeout_established", Value: "86400"},
+		{Path: "sys/net/netfilter/nf_conntrack_max", Value: "12", Floor: true}, {Path: "/sys/module/nf_conntrack/parameters/hashsize", Value: "3", Floor: true},
+		{Path: "sys/net/netfilter/nf_conntrack_tcp_timeout_established", Value: "86400"},
 		{Path: "sys/net/netfilter/nf_conntrack_udp_timeout", Value: "60"}, {Path: "sys/net/netfilter/nf_conntrack_tcp_be_liberal", Value: "1"},
 	}
 	if !slices.Equal(asked, want) {
@@ -75,9 +76,18 @@ func parameter(t *testing.T) string {
 }
 
 func TestExpect(t *testing.T) {
-	path := parameter(t)
+	path, more := parameter(t), parameter(t)
+	if err := os.WriteFile(more, []byte("262144\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	if err := (sysctl.Settings{{Path: path, Value: "0"}}).Expect(); err != nil {
 		t.Error(err)
+	}
+	if err := (sysctl.Settings{{Path: path, Value: "0", Floor: true}, {Path: more, Value: "131072", Floor: true}}).Expect(); err != nil {
+		t.Errorf("a limit that is higher than asked for: %v", err)
+	}
+	if err := (sysctl.Settings{{Path: more, Value: "262145", Floor: true}}).Expect(); err == nil {
+		t.Error("a limit that is lower than asked for is enough")
 	}
 	var refusal *sdk.Refusal
 	if err := (sysctl.Settings{{Path: path, Value: "2"}}).Expect(); !errors.As(err, &refusal) || !strings.Contains(refusal.Why, path+"=2") {
