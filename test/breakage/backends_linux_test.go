@@ -4,13 +4,11 @@ package breakage
 
 import (
 	"context"
-	"errors"
-	"io"
-	"net"
 	"net/netip"
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/traffic"
 )
 
 // serve answers on one of the backends, until the test ends.
@@ -34,29 +32,6 @@ func (n *node) serve(addr netip.Addr) {
 		n.Fatal(err)
 	}
 	context.AfterFunc(n.Context(), func() { _, _, _ = l.Close(), packets.Close(), names.Close() })
-	go echoStreams(l)       // ends with the listener
-	go echoPackets(packets) // ends with the socket
-}
-
-func echoStreams(l net.Listener) {
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() { defer conn.Close(); _, _ = io.Copy(conn, conn) }() // ends with its caller
-	}
-}
-
-func echoPackets(packets net.PacketConn) {
-	said := make([]byte, 64)
-	for {
-		count, from, err := packets.ReadFrom(said)
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err == nil {
-			_, _ = packets.WriteTo(said[:count], from)
-		}
-	}
+	go traffic.Echo(l)              // ends with the listener
+	go traffic.EchoPackets(packets) // ends with the socket
 }

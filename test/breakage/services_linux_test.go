@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -229,9 +228,7 @@ func (n *node) caller(name string, from netip.Addr, to netip.AddrPort) traffic.C
 	if err != nil {
 		n.Fatal(err)
 	}
-	return traffic.Caller{Name: name, To: to, Dial: func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
-		return host.Dial(ctx, network, from, to)
-	}}
+	return traffic.From(host, name, from, to)
 }
 
 // callers are those from a pod, from the node itself, and from outside, to the virtual

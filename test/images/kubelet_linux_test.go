@@ -257,7 +257,7 @@ func (f *fleet) reset(mode string, pod corev1.Pod) {
 	f.ready(mode, "")
 	l := f.load()
 	time.Sleep(time.Second) // of traffic
-	f.done(l, mode+": after a reset")
+	l.Done(f, mode+": after a reset")
 }
 
 // gone takes the DaemonSet away, and what it left on the machine.
@@ -334,7 +334,7 @@ func (f *fleet) lives(mode, named string, w form, upgrade func(pod string)) {
 		pod = f.ready(mode, pod.Name)
 	}
 	time.Sleep(time.Second) // of traffic
-	f.done(l, named+", "+text)
+	l.Done(f, named+", "+text)
 	f.reset(mode, pod)
 	f.gone()
 }

@@ -78,7 +78,7 @@ func (n *node) reboot(f form, mode string) {
 	n.serves(mode)
 	l := n.load()
 	time.Sleep(time.Second)
-	n.done(l, mode+": after a reboot")
+	l.Done(n, mode+": after a reboot")
 }
 
 // TestKernelOneContainer runs the DaemonSet of configs/kubernetes: the host with its dataplane as its child.
@@ -102,7 +102,7 @@ func TestKernelOneContainer(t *testing.T) {
 				n.serves(mode)
 			}
 			time.Sleep(time.Second)
-			n.done(l, mode+": hung, evicted and upgraded")
+			l.Done(n, mode+": hung, evicted and upgraded")
 			n.reboot(f, mode)
 		})
 	}
@@ -134,7 +134,7 @@ func TestKernelContainerEach(t *testing.T) {
 				n.hang(test.mode)
 			}
 			time.Sleep(time.Second)
-			n.done(l, test.name+": each upgraded, and hung")
+			l.Done(n, test.name+": each upgraded, and hung")
 			n.reboot(f, test.mode)
 		})
 	}
@@ -157,7 +157,7 @@ func TestKernelAfterPrivileged(t *testing.T) {
 	n.current.evict()
 	p := n.begin(containerEach(t, "iptables", "{localhostNodePorts: false}"), "")
 	n.serves("iptables")
-	n.done(l, "the other form took over")
+	l.Done(n, "the other form took over")
 	eventually.Succeeds(t, "it says that a parameter stays", func() error {
 		if said := p.words(); !strings.Contains(said, "cannot give back a kernel parameter") {
 			return fmt.Errorf("it says:\n%s", said)

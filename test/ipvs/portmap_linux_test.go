@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -91,13 +90,5 @@ func (n *node) echoes(addr netip.AddrPort) {
 		n.Fatal(err)
 	}
 	n.Cleanup(func() { _ = l.Close() })
-	go func() { // ends with the listener
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() { defer conn.Close(); _, _ = io.Copy(conn, conn) }() // ends with its caller
-		}
-	}()
+	go traffic.Echo(l) // ends with the listener
 }

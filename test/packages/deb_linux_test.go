@@ -114,7 +114,7 @@ func TestKernelPackages(t *testing.T) {
 			}
 		}
 		n.remove(mode)
-		n.done(load, mode+": upgraded, downgraded and removed")
+		load.Done(n, mode+": upgraded, downgraded and removed")
 		n.purge(mode)
 		n.install(packages)
 	}

@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -240,15 +238,7 @@ func (n *node) echo(at netip.AddrPort) {
 		n.Fatal(err)
 	}
 	context.AfterFunc(n.Context(), func() { _ = l.Close() })
-	go func() { // ends with the listener
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() { defer conn.Close(); _, _ = io.Copy(conn, conn) }() // ends with its caller
-		}
-	}()
+	go traffic.Echo(l) // ends with the listener
 }
 
 // load has a pod and a client call the Service, by new connections and on kept ones.
@@ -260,24 +250,9 @@ func (n *node) load() *traffic.Load {
 		if err != nil {
 			n.Fatal(err)
 		}
-		all = append(all, traffic.Caller{Name: name, To: service, Dial: func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
-			return host.Dial(ctx, network, from, to)
-		}})
+		all = append(all, traffic.From(host, name, from, service))
 	}
 	l := traffic.Start(traffic.Plan{New: 2, Every: 20 * time.Millisecond, Keep: 8}, all...)
 	n.Cleanup(func() { l.End() })
 	return l
-}
-
-// done ends a load, and holds it to having lost nothing.
-func (n *node) done(l *traffic.Load, what string) {
-	n.Helper()
-	counts := l.End()
-	n.Logf("%s: %d new connections and %d answers on kept ones in %.0f s, %d failed", what, counts.New, counts.Kept, counts.Took.Seconds(), len(counts.Failed))
-	for _, f := range counts.Failed[:min(10, len(counts.Failed))] {
-		n.Error(what, f)
-	}
-	if counts.New == 0 || counts.Kept == 0 {
-		n.Errorf("%s: nothing was answered", what)
-	}
 }

@@ -47,7 +47,7 @@ func TestKernelRPMs(t *testing.T) {
 	if rules("iptables") == "" {
 		t.Error("erasing the package took the rules away")
 	}
-	n.done(load, "upgraded and erased")
+	load.Done(n, "upgraded and erased")
 	rpm("-i", packages[1])
 	n.in("/usr/libexec/pointsman/pointsman-dataplane-iptables", "cleanup")
 	if left := rules("iptables"); left != "" {

@@ -97,7 +97,7 @@ func TestKernelSystemd(t *testing.T) {
 	}
 	m.reloads()
 	m.crashes()
-	m.done(load, "upgraded, downgraded, reloaded and crashed")
+	load.Done(m, "upgraded, downgraded, reloaded and crashed")
 
 	m.shutDown()
 	if rules("iptables") != "" {
@@ -107,7 +107,7 @@ func TestKernelSystemd(t *testing.T) {
 	m.anew("booted again", hostUnit, dataplaneUnit)
 	load = m.load()
 	m.removed()
-	m.done(load, "removed")
+	load.Done(m, "removed")
 	m.purge("iptables")
 	if failed := m.in("systemctl", "list-units", "--failed", "--no-legend"); failed != "" {
 		t.Errorf("units have failed:\n%s", failed)

@@ -4,10 +4,11 @@ package swap
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 	"net/netip"
+
+	"github.com/pointsman/pointsman/test/traffic"
 )
 
 // serve answers TCP and UDP on one of the backends, until the test ends: with what
@@ -25,18 +26,7 @@ func (n *node) serve(addr netip.Addr) {
 		n.Fatal(err)
 	}
 	context.AfterFunc(n.Context(), func() { _ = packets.Close() })
-	go func() { // ends with the socket
-		said := make([]byte, 64)
-		for {
-			count, from, err := packets.ReadFrom(said)
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if err == nil {
-				_, _ = packets.WriteTo(said[:count], from)
-			}
-		}
-	}()
+	go traffic.EchoPackets(packets) // ends with the socket
 }
 
 // echo answers TCP.

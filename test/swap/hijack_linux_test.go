@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pointsman/pointsman/test/traffic"
 )
 
 // hijacker is a Service that claims addresses of others, and one that nothing has; and
@@ -166,15 +168,7 @@ func martian(t *testing.T, options string) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	go func() { // ends with the listener
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() { defer conn.Close(); _, _ = io.Copy(conn, conn) }() // ends with its caller
-		}
-	}()
+	go traffic.Echo(listener) // ends with the listener
 	neighbour, err := n.testbed.Host(client)
 	if err != nil {
 		t.Fatal(err)

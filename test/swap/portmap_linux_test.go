@@ -94,9 +94,7 @@ func (p *ports) callers(m portmap.Mapping) []traffic.Caller {
 		{Name: "the node", To: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), m.HostPort), Dial: func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, to.String())
 		}},
-		{Name: "another program", To: netip.AddrPortFrom(nodeAddr, m.HostPort), Dial: func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
-			return host.Dial(ctx, network, client, to)
-		}},
+		traffic.From(host, "another program", client, netip.AddrPortFrom(nodeAddr, m.HostPort)),
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"testing"
 	"time"
 )
 
@@ -36,6 +37,40 @@ type Caller struct {
 	Dial func(context.Context, string, netip.AddrPort) (net.Conn, error)
 	To   netip.AddrPort
 	UDP  bool // it may be called by datagrams too
+}
+
+// From returns a Caller that calls from an address of a host.
+func From(host interface {
+	Dial(context.Context, string, netip.Addr, netip.AddrPort) (net.Conn, error)
+}, name string, from netip.Addr, to netip.AddrPort) Caller {
+	return Caller{Name: name, To: to, Dial: func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
+		return host.Dial(ctx, network, from, to)
+	}}
+}
+
+// Echo answers connections with what was said, until l is closed.
+func Echo(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() { defer conn.Close(); _, _ = io.Copy(conn, conn) }() // ends with its caller
+	}
+}
+
+// EchoPackets answers datagrams with what was said, until conn is closed.
+func EchoPackets(conn net.PacketConn) {
+	said := make([]byte, 64)
+	for {
+		count, from, err := conn.ReadFrom(said)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			_, _ = conn.WriteTo(said[:count], from)
+		}
+	}
 }
 
 // Over is the network by which to call: "tcp" or "udp" of the address's family.
@@ -161,6 +196,19 @@ func (l *Load) End() Counts {
 		l.counts.Took = time.Since(l.began)
 	}
 	return l.counts
+}
+
+// Done ends a load, and holds it to having lost nothing.
+func (l *Load) Done(t testing.TB, what string) {
+	t.Helper()
+	counts := l.End()
+	t.Logf("%s: %d new connections and %d answers on kept ones in %.0f s, %d failed", what, counts.New, counts.Kept, counts.Took.Seconds(), len(counts.Failed))
+	for _, f := range counts.Failed[:min(10, len(counts.Failed))] {
+		t.Error(what, f)
+	}
+	if counts.New == 0 || counts.Kept == 0 {
+		t.Errorf("%s: nothing was answered", what)
+	}
 }
 
 // Sofar is how they have fared.
