@@ -54,6 +54,10 @@ type Setup struct {
 
 	Sysctls Sysctls
 
+	// Gone returns how long the host that began the session has been disconnected; zero: it is connected.
+	// Nil: that is not known. It returns at once, and may be called at any time.
+	Gone func() time.Duration
+
 	// Log is where to say what happens. It never blocks and never fails, with or
 	// without a host.
 	Log *slog.Logger

@@ -139,7 +139,8 @@ return is hung, and is killed; waiting for another tool's lock is a reported sta
 
 12. Drift. A flush or deletion by another program of a chain, set, address or all
 virtual servers is noticed within 5 s and repaired; anything subtler by a slow,
-spread-out audit. [Report].Lost says what the last look found, until a look finds everything.
+spread-out audit. While the host is gone ([Setup].Gone), a dataplane repairs nothing: with the first
+change of another program, and after a minute, it yields until the next session. [Report].Lost says what the last look found, until a look finds everything.
 
 13. Evolution. An enum value that a dataplane does not know puts that Service in
 Failed, never the update. Serve does this, and leaves the Service out. A field whose absence would change where a packet goes

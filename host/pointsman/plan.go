@@ -113,17 +113,17 @@ func writeItems(w io.Writer, label, none string, items []string) {
 
 // wayBack returns how a node that was moved to Pointsman goes back to kube-proxy in mode from.
 func wayBack(from, to string) string {
-	var back string
+	back := "end Pointsman (SIGINT, or systemctl disable --now its units)"
 	if to != from {
-		back = "pointsman mode swap " + from + "; then "
+		back = "pointsman mode swap " + from + "; then " + back
 	}
 	switch from {
 	case "nftables": // the tables are not kube-proxy's
-		return back + "end Pointsman, start kube-proxy again, and once its tables are there pointsman cleanup"
+		return back + ", start kube-proxy again, and once its tables are there pointsman cleanup"
 	case "ipvs": // the sets and rules are not
-		return back + "end Pointsman, start kube-proxy again, which takes over the virtual services, and once its rules are there pointsman-dataplane-ipvs cleanup; no pointsman cleanup, which would remove chains that kube-proxy has too"
+		return back + ", start kube-proxy again, which takes over the virtual services, and once its rules are there pointsman-dataplane-ipvs cleanup; no pointsman cleanup, which would remove chains that kube-proxy has too"
 	}
-	return back + "end Pointsman and start kube-proxy again, which takes over what stands; no pointsman cleanup, which would remove that"
+	return back + " and start kube-proxy again, which takes over what stands; no pointsman cleanup, which would remove that"
 }
 
 // unusedOptions returns the settings of kube-proxy's ipvs mode that have no effect in another mode.

@@ -76,7 +76,7 @@ func listenAndServe(s *server, on socket, w io.Writer) error {
 			fmt.Fprintln(w, err)
 		}
 	}()
-	g := grpc.NewServer(serverOptions()...)
+	g := grpc.NewServer(append(serverOptions(), grpc.StatsHandler(&connections{first: func() {}, session: &s.session}))...)
 	s.register(g)
 	reflection.Register(g) // so that grpcurl and the like know the messages
 	go s.stopWhenEnded(g)  // ends with the server

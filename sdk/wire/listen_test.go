@@ -5,14 +5,17 @@
 package wire
 
 import (
+	"context"
 	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
@@ -83,6 +86,52 @@ func TestAttach(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// A dataplane knows whether the host of its session is connected, whoever else is.
+func TestGone(t *testing.T) {
+	address := "unix://" + filepath.Join(shortDir(t), "own", "s")
+	d := &setups{Dataplane: &subject{}}
+	s := newServer(subjectDescription(), d)
+	go func() { _ = listenAndServe(s, socket{address: address}, io.Discard) }() // ends with the server
+	defer s.end()
+	target, err := At(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	attach := func() (r *Remote) {
+		eventually.True(t, "it listens", func() bool { r, err = Attach(soon(t), target); return err == nil })
+		return r
+	}
+	gone := func() bool { return d.setup.Load().Gone() > 0 }
+
+	first, probe := configured(t, attach(), order{}), attach()
+	probe.Close()
+	second := configured(t, attach(), order{})
+	first.Close()
+	s.session.disconnected(new(connection)) // the first host's, or the probe's
+	if gone() {
+		t.Error("the host of the session is connected")
+	}
+	probe = attach()
+	defer probe.Close()
+	second.Close()
+	eventually.True(t, "it is seen that the host of the session is gone", gone)
+	defer configured(t, attach(), order{}).Close()
+	if gone() {
+		t.Error("another host is connected")
+	}
+}
+
+// setups remembers the last Setup.
+type setups struct {
+	sdk.Dataplane
+	setup atomic.Pointer[sdk.Setup]
+}
+
+func (s *setups) Configure(ctx context.Context, setup sdk.Setup) (sdk.Description, error) {
+	s.setup.Store(&setup)
+	return s.Dataplane.Configure(ctx, setup)
 }
 
 // The end of a process that cannot be seen is that of the connection.

@@ -63,7 +63,7 @@ func serveLaunched(s *server) bool {
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
 			began = true
 			opts = append(opts, serverOptions()...)
-			opts = append(opts, grpc.StatsHandler(&connections{first: out.capture, presence: hosts}))
+			opts = append(opts, grpc.StatsHandler(&connections{first: out.capture, presence: hosts, session: &s.session}))
 			g := grpc.NewServer(opts...)
 			go s.stopWhenEnded(g)
 			return g
@@ -169,6 +169,9 @@ func newPresence(timeout func() time.Duration, gone func()) *presence {
 }
 
 func (p *presence) connected() {
+	if p == nil {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.hosts++
@@ -178,6 +181,9 @@ func (p *presence) connected() {
 }
 
 func (p *presence) disconnected() {
+	if p == nil {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.hosts--; p.hosts == 0 {
@@ -212,19 +218,32 @@ func (p *presence) expire(waited time.Duration) {
 type connections struct {
 	first    func()
 	once     sync.Once
-	presence *presence
+	presence *presence // nil: the process does not end without a host
+	session  *session
+}
+
+// A connection is one that a host, or something else, has made.
+type connection struct{ _ byte } // so that each has an address of its own
+
+type connectionKey struct{}
+
+// connectionOf returns the connection that a call came by; nil: it is not known.
+func connectionOf(ctx context.Context) *connection {
+	c, _ := ctx.Value(connectionKey{}).(*connection)
+	return c
 }
 
 func (c *connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
 	c.once.Do(c.first)
-	return ctx
+	return context.WithValue(ctx, connectionKey{}, new(connection))
 }
 
-func (c *connections) HandleConn(_ context.Context, s stats.ConnStats) {
+func (c *connections) HandleConn(ctx context.Context, s stats.ConnStats) {
 	switch s.(type) {
 	case *stats.ConnBegin:
 		c.presence.connected()
 	case *stats.ConnEnd:
+		c.session.disconnected(connectionOf(ctx))
 		c.presence.disconnected()
 	}
 }

@@ -64,7 +64,7 @@ func (s *server) Configure(ctx context.Context, r *pb.ConfigureRequest) (*pb.Con
 		return nil, encodeStatus(err)
 	}
 	defer done()
-	s.session.begin(r.Session)
+	s.session.begin(r.Session, connectionOf(ctx))
 	sysctls, err := decodeSysctls(r.Sysctls)
 	if err != nil {
 		return nil, encodeStatus(err)
@@ -73,6 +73,7 @@ func (s *server) Configure(ctx context.Context, r *pb.ConfigureRequest) (*pb.Con
 		Options:  r.Options,
 		StateDir: r.StateDir,
 		Sysctls:  sysctls,
+		Gone:     s.session.hostGone,
 		Log:      s.log,
 	})
 	if err != nil {

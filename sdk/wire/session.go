@@ -21,13 +21,37 @@ type session struct {
 	begun      bool       // its first Full was acknowledged
 	revision   uint64     // the last one acknowledged
 	role       sdk.Role   // of the process: it outlives sessions
+
+	host *connection // of the host that began it; nil: it cannot be seen to end
+	gone time.Time   // when that connection ended; zero: it has not
 }
 
 // begin ends every older session: its calls are refused from here on.
-func (s *session) begin(id string) {
+func (s *session) begin(id string, host *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.id, s.configured, s.begun, s.revision = id, false, false, 0
+	s.host, s.gone = host, time.Time{}
+}
+
+// disconnected notes that c ended. Other connections than the host's, such as that of a container's probe,
+// do not matter.
+func (s *session) disconnected(c *connection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.host == c {
+		s.gone = time.Now()
+	}
+}
+
+// hostGone returns how long the host of the session has been disconnected; zero: it is connected.
+func (s *session) hostGone() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone.IsZero() {
+		return 0
+	}
+	return max(time.Since(s.gone), 1)
 }
 
 func (s *session) confirm() {

@@ -40,7 +40,7 @@ func TestSilentSync(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newServer(subjectDescription(), &slow{progress: c.progress})
-			s.session.begin("one")
+			s.session.begin("one", nil)
 			s.session.confirm()
 			ctx, cancel := context.WithTimeout(t.Context(), c.runs)
 			defer cancel()

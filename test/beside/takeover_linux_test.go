@@ -4,12 +4,16 @@ package beside
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // TestKernelNftablesTakeOver: on a node that kube-proxy serves in its nftables mode ours takes over,
@@ -49,6 +53,35 @@ func TestKernelNftablesTakeOver(t *testing.T) {
 	}
 	if len(kept) == 0 {
 		t.Error("no connection was held")
+	}
+}
+
+// TestKernelWayBack: kube-proxy takes a node over while the plugin of a host that was ended by SIGTERM is still there. The
+// plugin leaves the rules to kube-proxy.
+func TestKernelWayBack(t *testing.T) {
+	t.Parallel()
+	c := newContest(t, ourNft)
+	p := c.proxies[0]
+	p.start(t, detected)
+	c.write([]thing{a(20, "web", spread(), samePort(30400))})
+	c.settle()
+	plugin := p.kept
+	t.Cleanup(func() { _ = plugin.Stop() })
+	if err := p.process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-p.ended
+	p.kind, p.kept = theirNft, nil
+	p.start(t, detected)
+	c.settle()
+	said := func(what string) bool {
+		log, err := os.ReadFile(p.log)
+		return err == nil && strings.Contains(string(log), what)
+	}
+	eventually.True(t, "the plugin stands down", func() bool { return said("its host is gone, and what it wrote has changed") })
+	c.settle()
+	if said("restored what another program removed") {
+		t.Error("the plugin undid what kube-proxy wrote")
 	}
 }
 

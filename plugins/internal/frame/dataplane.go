@@ -38,6 +38,7 @@ type Dataplane[P any] struct {
 	state    sdk.State
 	role     sdk.Role // zero: the kernel says it, and was not asked yet
 	played   sdk.Role // the role that the families were told last
+	orphaned bool     // it yielded while its host was gone
 	caught   bool     // the role was more than Standby once: connections may be this process's
 	drain    drain
 	early    early
@@ -138,8 +139,8 @@ func (d *Dataplane[P]) Configure(ctx context.Context, setup sdk.Setup) (sdk.Desc
 	d.state, d.session, d.updated, d.elsewhere = sdk.State{}, true, false, false
 	d.lacking = make(map[sdk.Name]bool)
 	d.claim.Begin()
-	if d.role != sdk.Yielded {
-		d.role = 0
+	if d.role != sdk.Yielded || d.orphaned {
+		d.role, d.orphaned = 0, false
 	}
 	if d.endMonitor == nil {
 		d.endMonitor = d.startMonitor()

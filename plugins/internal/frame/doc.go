@@ -15,7 +15,7 @@ The frame brings everything else that the contract of package sdk asks for:
 	line  8  one writer: without the lock updates are only planned, and written once it is there
 	line  9  UDP flows that lead nowhere are forgotten
 	line 11  one thing at a time: a call of the host interrupts what is done between calls
-	line 12  drift: probes, audits, repairs, and standing down after another process's Cleanup
+	line 12  drift: probes, audits, repairs, and standing down after another process's Cleanup, or without a host
 
 # One update
 

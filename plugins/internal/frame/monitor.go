@@ -17,6 +17,8 @@ const (
 	probeEvery = 500 * time.Millisecond // whatever costs next to nothing
 	auditEvery = 10 * time.Second       // one small piece in each family
 	retryMost  = 5 * time.Second        // between two tries to write what failed: the first comes at once
+
+	hostTimeout = time.Minute // without its host a process is the writer no longer than that
 )
 
 // startMonitor begins to look after the kernel between calls: the monitor notices when
@@ -58,7 +60,14 @@ func (d *Dataplane[P]) watch(ctx context.Context) {
 // look looks at each family once, and repairs what others broke. What fails is tried again
 // on a later round.
 func (d *Dataplane[P]) look(ctx context.Context) {
-	if ctx.Err() != nil || !d.session || !d.writes() || d.role == 0 {
+	gone := d.gone()
+	switch {
+	case ctx.Err() != nil || !d.session:
+		return
+	case gone >= hostTimeout && d.role != sdk.Yielded:
+		d.standDown("its host has been gone for a minute")
+		return
+	case !d.writes() || d.role == 0:
 		return
 	}
 	d.count()
@@ -81,7 +90,11 @@ func (d *Dataplane[P]) look(ctx context.Context) {
 		}
 		d.tellLost()
 		if (found.Lost != 0 || f.shared().Doubted()) && d.cleaned().Left() {
-			d.standDown()
+			d.standDown("another process cleaned up")
+			return
+		}
+		if gone > 0 && found.Lost != 0 && !found.Unsure { // it may be kube-proxy, on the way back to it
+			d.standDown("its host is gone, and what it wrote has changed: " + found.Why)
 			return
 		}
 		steps, err := f.shared().Mend(ctx)
@@ -92,6 +105,14 @@ func (d *Dataplane[P]) look(ctx context.Context) {
 	if !work {
 		d.foreign.names = nil // what they wrote did no harm
 	}
+}
+
+// gone returns how long the host has been gone; zero: it is connected, or there is nothing to yield.
+func (d *Dataplane[P]) gone() time.Duration {
+	if d.setup.Gone == nil || d.open.Unlocked {
+		return 0
+	}
+	return d.setup.Gone()
 }
 
 // tellLost reports what the last look found removed or changed.

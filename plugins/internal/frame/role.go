@@ -153,11 +153,11 @@ func (d *Dataplane[P]) unlock() error {
 // cleaned is the mark by which another process says that it has cleaned up.
 func (d *Dataplane[P]) cleaned() writer.Cleaned { return writer.CleanedIn(d.dir, d.name()) }
 
-// standDown ends being the writer, because another process has cleaned up. A host that
-// wants this process to serve says so by a role.
-func (d *Dataplane[P]) standDown() {
-	d.log.Warn("another process cleaned up: standing down")
-	d.role = sdk.Yielded
+// standDown ends being the writer. What the kernel has stays. A host that wants this process to serve says so by a
+// role, and after the end of its host by a new session.
+func (d *Dataplane[P]) standDown(why string) {
+	d.log.Warn("standing down", "why", why)
+	d.role, d.orphaned = sdk.Yielded, d.gone() > 0
 	if err := d.release(); err != nil {
 		d.log.Warn("cannot give up the right to write", "err", err)
 	}

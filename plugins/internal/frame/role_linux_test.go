@@ -5,6 +5,7 @@ package frame
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -128,6 +129,53 @@ func TestStandsDown(t *testing.T) {
 	}
 	l.become(sdk.Active)
 	k.expect(t, service(1, 1), service(2, 1))
+}
+
+// TestWithoutItsHost: a process whose host is gone leaves the kernel to another program as soon as that one changes what it
+// wrote, and in any case after a minute. It serves again in the next session.
+func TestWithoutItsHost(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		gone  time.Duration
+		flush bool
+	}{"another program writes": {time.Nanosecond, true}, "for a minute": {hostTimeout, false}} {
+		k, dir := newKernel(), t.TempDir()
+		var gone atomic.Int64
+		mode := inMemory(k)
+		l := &life{process: &process{New(mode, dir), k}, t: t}
+		t.Cleanup(func() { _ = l.Close() })
+		configure := func() {
+			gone.Store(0)
+			if _, err := l.Configure(t.Context(), sdk.Setup{Gone: func() time.Duration { return time.Duration(gone.Load()) }}); err != nil {
+				t.Fatal(err)
+			}
+			l.rev = 0
+		}
+		configure()
+		l.full(service(1, 1))
+		l.become(sdk.Active)
+		k.flush()
+		eventually.True(t, "with its host it repairs", func() bool { return k.differs([]sdk.Service{service(1, 1)}) == nil })
+		eventually.True(t, "nothing is lost", func() bool { return l.Report().Lost == "" })
+		gone.Store(int64(c.gone))
+		if c.flush {
+			k.flush()
+		}
+		eventually.True(t, name+": it releases the lock", func() bool { return l.Report().Lock == sdk.LockReleased })
+		if has := k.differs(nil) != nil; has == c.flush {
+			t.Errorf("%s: the kernel has what the process wrote: %t", name, has)
+		}
+		if lock, err := l.ledger.TryLock(l.name()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if err := lock.Unlock(); err != nil {
+			t.Error(err)
+		}
+		configure()
+		if r := l.full(service(1, 2)); r.Planned {
+			t.Errorf("%s: in the next session it only plans", name)
+		}
+		k.expect(t, service(1, 2))
+	}
 }
 
 // TestCleanup: after its own Cleanup a process begins with a Full.
