@@ -4,7 +4,6 @@ package ipvs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,85 +13,6 @@ import (
 	"testing"
 	"time"
 )
-
-// hijacker is a Service that claims addresses of others, and one that nothing has; and
-// one whose endpoints are the node itself, and one that listens for all.
-const hijacker = `
-apiVersion: v1
-kind: Service
-metadata: {name: hijacker, namespace: evil}
-spec:
-  clusterIP: 172.30.0.66
-  externalIPs: [192.0.2.10, 10.180.0.1, 172.30.0.67, 169.254.169.254, 203.0.113.5]
-  ports: [{name: p, port: 7777}, {name: q, port: 7778}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: hijacker-1, namespace: evil, labels: {kubernetes.io/service-name: hijacker}}
-addressType: IPv4
-ports: [{name: p, port: 8080}, {name: q, port: 8080}]
-endpoints: [{addresses: [10.180.0.1]}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: inward, namespace: evil}
-spec: {clusterIP: 172.30.0.67, ports: [{name: p, port: 7777}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: inward-1, namespace: evil, labels: {kubernetes.io/service-name: inward}}
-addressType: IPv4
-ports: [{name: p, port: 7777}]
-endpoints: [{addresses: [169.254.169.254]}, {addresses: [224.0.0.5]}, {addresses: [0.0.0.0]}]
-`
-
-// What no user may draw to a Service of his own (CVE-2020-8554) or point at (CVE-2021-25737) gets no
-// virtual server, no address on the device and no real, until the operator allows it.
-func TestKernelIPVSHijack(t *testing.T) {
-	n := newNode(t)
-	n.shows("dual-stack")
-	if err := n.testbed.Own(netip.MustParseAddr("192.0.2.10")); err != nil {
-		t.Fatal(err)
-	}
-	n.write("services/hijacker.yaml", hijacker)
-	n.start()
-	n.until("the free address is served", func() error { return n.calls("203.0.113.5:7777") })
-	for _, claimed := range []string{"192.0.2.10:7777", "10.180.0.1:7777", "169.254.169.254:7777", "172.30.0.67:7777", "172.30.0.67:7778"} {
-		if n.calls(claimed) == nil {
-			t.Errorf("%s is served", claimed)
-		}
-	}
-	shown := n.shell("ipvsadm -Sn; ip -o address show dev kube-ipvs0")
-	for _, bad := range []string{"192.0.2.10:7777", "10.180.0.1:7777", "10.180.0.1/32", "172.30.0.67:7778", "169.254.169.254", "224.0.0.5", "-r 0.0.0.0"} {
-		if strings.Contains(shown, bad) {
-			t.Errorf("the kernel has %s:\n%s", bad, shown)
-		}
-	}
-	n.stop()
-	n.write("host.yaml", n.config("ipvs")+"externalIPs: {nodeAddresses: warn}\n")
-	n.start()
-	n.until("the node's own address is served", func() error { return n.calls("192.0.2.10:7777") })
-	for _, claimed := range []string{"10.180.0.1:7777", "169.254.169.254:7777", "172.30.0.67:7778"} {
-		if n.calls(claimed) == nil {
-			t.Errorf("%s is served beside the node's own address", claimed)
-		}
-	}
-	n.stop()
-	n.write("host.yaml", n.config("ipvs")+"externalIPs: {allow: [192.0.2.10/32]}\n")
-	n.start()
-	n.until("what is allowed is served", func() error { return n.calls("192.0.2.10:7777") })
-	n.until("what is not allowed is served no more", func() error {
-		if n.calls("203.0.113.5:7777") == nil {
-			return errors.New("it is")
-		}
-		return nil
-	})
-}
-
-// calls calls from a pod, and reports why nothing answers, if so.
-func (n *node) calls(to string) error {
-	return n.hears(netip.MustParseAddr("10.180.0.9"), netip.MustParseAddrPort(to))
-}
 
 // hears calls from a host around the node, and reports why nothing answers, if so.
 func (n *node) hears(from netip.Addr, to netip.AddrPort) error {
