@@ -217,6 +217,10 @@ type Report struct {
 	// no Service, a sentence each, as long as it is so.
 	Notes []string
 
+	// Degraded says what on the node keeps packets from Services while Active, a sentence each, as long as
+	// it is so: the dataplane has written all that it can, and something else drops them.
+	Degraded []string
+
 	// How it stands with the writer's lock (contract line 8). A dataplane that has no
 	// such lock leaves all of these zero: it serves what it acknowledges.
 	Lock     Lock

@@ -63,6 +63,7 @@ const (
 	HostStuck   = "W016"
 	NoNode      = "W022"
 	Meddled     = "W023"
+	Degraded    = "W024"
 )
 
 // Assess returns how a node is by f.
@@ -100,6 +101,9 @@ func Assess(f Facts) Assessment {
 		find(Meddled, "pointsman events", "at its last look dataplane %s found that another program had removed or changed what it wrote, and readyz answers 503: %s%s", p.Name, p.Report.Lost, often(p))
 	case p.Repairs >= again:
 		find(Meddled, "pointsman events", "dataplane %s undoes what another program changed, the last time: %s%s", p.Name, p.Report.Repair, often(p))
+	}
+	for _, why := range p.Report.Degraded {
+		find(Degraded, "pointsman explain", "packets to Services may not pass this node: %s", why)
 	}
 	if late || !f.Waiting.IsZero() && waited >= f.Shown {
 		find(Waits, "pointsman plugin logs "+p.Name, "%s for %s%s", whatWaits(p), phrase.Round(waited), then)

@@ -103,6 +103,7 @@ func TestFindings(t *testing.T) {
 		{func(f *Facts) { f.Dataplane.Repairs, f.Dataplane.Report.Repair = 2, "ipv4: a chain" }, ""},
 		{func(f *Facts) { f.Dataplane.Repairs, f.Dataplane.Report.Repair = 3, "ipv4: a chain" }, "W023 dataplane acme undoes what another program changed, the last time: ipv4: a chain; another program changes our rules again and again, 3 times in 5 minutes"},
 		{func(f *Facts) { f.Waiting, f.Dataplane.Pending = since(2*time.Second), 3 }, ""},
+		{func(f *Facts) { f.Dataplane.Report.Degraded = []string{"a chain drops"} }, "W024 packets to Services may not pass this node: a chain drops"},
 		{func(f *Facts) { f.Waiting, f.Dataplane.Pending = since(3*time.Second), 3 }, "W013 3 ports of Services wait to be served, the first for 3s"},
 		{func(f *Facts) { f.Waiting, f.Dataplane.Pending = since(61*time.Second), 1 }, "W013 a port of a Service has waited to be served for 1m1s; healthz answers 503, so load balancers leave this node out"},
 		{func(f *Facts) { f.Waiting = since(5 * time.Second) }, "W013 what is to be served has waited to be written for 5s"},

@@ -96,12 +96,12 @@ func (h parts) affinitySets(f ip) (all []nftnl.Set) {
 // numbered is a rule that puts into the packet the number that a key has in a map, and goes on
 // in a chain. Without a number it does nothing.
 func numbered(key nftable.Rule, in, chain string) nftable.Rule {
-	return append(key, nftnl.Find(in, 0, 0), nftnl.SetPriority(0), to(nftnl.Jump(chain)))
+	return append(key, nftnl.Find(in, 0, 0), nftnl.SetMeta(nftnl.MetaPriority, 0), to(nftnl.Jump(chain)))
 }
 
 // unnumbered takes the number away again.
 func unnumbered() nftable.Rule {
-	return nftable.Rule{nftnl.Load(0, nftable.Mark(0)), nftnl.SetPriority(0)}
+	return nftable.Rule{nftnl.Load(0, nftable.Mark(0)), nftnl.SetMeta(nftnl.MetaPriority, 0)}
 }
 
 // affinityChains send a client to the endpoint that it keeps, and note which one it has.

@@ -21,6 +21,8 @@ func (n nodeConfig) entrances() []nftable.Chain {
 		n.lookUpNear(),
 		n.post(),
 		n.inside(),
+		n.ofFrontends("admit", n.bit()),
+		n.ofFrontends("forget", 0),
 		nftable.Chain{Name: "hide", Rules: []nftable.Rule{{nftnl.Masquerade()}}},
 		nftable.Chain{Name: "refuse", Rules: []nftable.Rule{
 			{nftable.Proto(0), nftnl.Cmp(nftnl.Equal, 0, nftable.ProtoKey(sdk.TCP)), nftnl.Reset()},
@@ -153,6 +155,24 @@ func (n nodeConfig) post() nftable.Chain {
 			c.Rules = append(c.Rules,
 				append(slices.Clone(own), p.node().was("outside", hide)...),
 				append(append(nftable.FromNode(), own...), p.node().was("outside-local", hide)...))
+		}
+	}
+	return c
+}
+
+// bit is the mark for masquerading, which iptables' FORWARD accepts (masquerade.Forward).
+func (n nodeConfig) bit() uint32 { return 1 << (n.node.MasqueradeBit & 31) }
+
+// ofFrontends is the chain that sets the bit in the mark of packets to frontends, or clears it.
+func (n nodeConfig) ofFrontends(name string, bit uint32) nftable.Chain {
+	set := []nftnl.Expr{
+		nftnl.Meta(nftnl.MetaMark, 0), nftnl.Turn(0, nftable.Mark(^n.bit()), nftable.Mark(bit)), nftnl.SetMeta(nftnl.MetaMark, 0), to(nftnl.Return),
+	}
+	p := indexes(n.ip)[0]
+	c := nftable.Chain{Name: name, Rules: []nftable.Rule{p.was("frontends", set...)}}
+	if n.has(p.node()) {
+		for _, own := range n.toOwn(n.OrigDaddr(0)) {
+			c.Rules = append(c.Rules, append(own, p.node().was("frontends", set...)...))
 		}
 	}
 	return c

@@ -29,7 +29,7 @@ type family struct {
 	options options
 	log     *slog.Logger
 	marks   *masquerade.Keeper
-	notes   *frame.Notes
+	plugin  *plugin
 	cleaned writer.Cleaned // says that this process is to stand down
 
 	node nodeConfig
@@ -39,6 +39,7 @@ type family struct {
 	addressed time.Time // when the node's addresses were looked at last
 	looked    time.Time // when the chains of other programs were,
 	foreign   bool      // and whether those may have changed since
+	written   uint32    // and what Written said then
 	draining  flows.Draining
 }
 
@@ -49,9 +50,9 @@ var _ interface {
 	frame.Sampler
 } = (*family)(nil)
 
-func newFamily(of sdk.Family, o options, c *nftable.Commits, m *masquerade.Keeper, n *frame.Notes, env frame.Env) *family {
+func newFamily(of sdk.Family, o options, c *nftable.Commits, m *masquerade.Keeper, p *plugin, env frame.Env) *family {
 	f := &family{
-		ip: ipOf(of), node: nodeConfig{ip: ipOf(of)}, options: o, log: env.Log, marks: m, notes: n,
+		ip: ipOf(of), node: nodeConfig{ip: ipOf(of)}, options: o, log: env.Log, marks: m, plugin: p,
 		foreign: true, cleaned: writer.CleanedIn(env.Dir, mode),
 	}
 	f.Table = &nftable.Table[wanted]{
@@ -60,7 +61,12 @@ func newFamily(of sdk.Family, o options, c *nftable.Commits, m *masquerade.Keepe
 			f.foreign = true
 			m.Doubt()
 		},
-		Applied: func() { m.Begin(f.node.node.MasqueradeBit) },
+		Applied: func() {
+			m.Begin(f.node.node.MasqueradeBit, m.Written() == 0 && len(p.drops.All()) > 0) // else packets would be dropped at first
+			if m.Written() != f.written {
+				f.lookAround(context.Background())
+			}
+		},
 	}
 	return f
 }
@@ -115,6 +121,7 @@ func (f *family) Node(n sdk.Node) error {
 // Role is that for which base chains are planned.
 func (f *family) Role(r sdk.Role) error {
 	f.role = r
+	f.plugin.serves.Store(r == sdk.Active)
 	f.Reshape()
 	return nil
 }

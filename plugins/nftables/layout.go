@@ -226,7 +226,9 @@ func baseChains(n nodeConfig, role sdk.Role) []nftable.Chain {
 		all = append(all, guard())
 	}
 	if role == sdk.Active || role == sdk.Draining {
-		all = append(all, base("nat-postrouting", "nat", nftnl.PostRouting, 100, "post"))
+		admit, forget := base("filter-admit", "filter", nftnl.Forward, -1), base("filter-forget", "filter", nftnl.PostRouting, 99)
+		admit.Rules, forget.Rules = []nftable.Rule{begins(role, "admit")}, []nftable.Rule{begins(role, "forget")}
+		all = append(all, base("nat-postrouting", "nat", nftnl.PostRouting, 100, "post"), admit, forget)
 	}
 	if role == sdk.Active {
 		all = append(all,
@@ -237,6 +239,16 @@ func baseChains(n nodeConfig, role sdk.Role) []nftable.Chain {
 			base("filter-output", "filter", nftnl.Output, 0, "refused"))
 	}
 	return all
+}
+
+// begins leads to a chain what begins a translated connection. Once another dataplane serves that is only what is sent
+// again: the kernel has decided then whether to masquerade the connection, and a mark that others set stays.
+func begins(role sdk.Role, chain string) nftable.Rule {
+	status := uint32(nftable.Translated)
+	if role == sdk.Draining {
+		status |= nftable.Confirmed
+	}
+	return append(append(nftable.OfState(nftable.StateNew), nftable.OfStatus(status)...), to(nftnl.Jump(chain)))
 }
 
 // guard keeps what others send to 127.0.0.0/8 from the node, while the kernel may route it.

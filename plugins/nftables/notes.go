@@ -5,16 +5,26 @@ package nftables
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Report returns the progress of the present call and the notes about the node.
+// Report returns the progress of the present call and the notes about the node. That a chain of iptables drops what is
+// forwarded counts once it was tried to lead to masquerade.Forward from there.
 func (p *plugin) Report() sdk.Report {
 	r := p.Dataplane.Report()
 	r.Notes = slices.Concat(r.Notes, p.notes.All())
+	drops, marks := p.drops.All(), p.marks.Load()
+	switch {
+	case marks == nil || marks.Written() == 0:
+	case p.serves.Load():
+		r.Degraded = drops
+	default:
+		r.SwapImpact = strings.Join(drops, "\n")
+	}
 	return r
 }
 
@@ -24,16 +34,17 @@ const lookEvery, lookAnyway = 3 * time.Second, time.Minute
 
 // lookAround notes which chains of other programs drop packets to Services, if that is due.
 func (f *family) lookAround(ctx context.Context) {
-	since := time.Since(f.looked)
-	if since < lookEvery || !f.foreign && since < lookAnyway {
+	since, written := time.Since(f.looked), f.marks.Written()
+	if written == f.written && (since < lookEvery || !f.foreign && since < lookAnyway) {
 		return
 	}
-	f.looked = time.Now()
-	found, err := f.Drops(ctx)
+	f.looked, f.written = time.Now(), written
+	found, forward, err := f.Drops(ctx)
 	if err != nil {
 		f.log.Debug("cannot read the chains of other programs", "family", f.Family, "err", err)
 		return
 	}
 	f.foreign = false
-	f.notes.Set(nftable.Word(f.Family), found...)
+	f.plugin.notes.Set(nftable.Word(f.Family), found...)
+	f.plugin.drops.Set(nftable.Word(f.Family), forward...)
 }

@@ -4,13 +4,16 @@ package nftables
 
 import (
 	"log/slog"
+	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
@@ -76,15 +79,75 @@ func TestKernelFindsDropsOfIPTables(t *testing.T) {
 	})
 }
 
-// Of iptables-legacy the policies are found.
-func TestKernelNotesDropsOfLegacy(t *testing.T) {
+// Where FORWARD of iptables drops, as Docker has it, every packet of the scenarios passes that should, and is masqueraded
+// only where it should be. Without iptables' programs the drop is reported: what a swap would cost, and what it costs.
+func TestKernelForwardDrops(t *testing.T) {
+	g := world(t)
 	onKernel(t, func(k kernel) {
-		if out, err := exec.Command("iptables-legacy", "-P", "FORWARD", "DROP").CombinedOutput(); err != nil {
-			k.Skipf("needs iptables-legacy: %v: %s", err, out)
+		if k.protect != "never" {
+			k.Skip("the option says nothing of other programs' tables")
 		}
-		defer func() { _ = exec.Command("iptables-legacy", "-P", "FORWARD", "ACCEPT").Run() }()
-		if notes := k.start().Report().Notes; len(notes) != 1 || !strings.HasPrefix(notes[0], "chain FORWARD of iptables-legacy (ipv4) has the policy to drop") {
-			k.Errorf("noted: %q", notes)
+		for _, backend := range []string{"nft", "legacy"} {
+			k.Run(backend, func(t *testing.T) {
+				k := kernel{t, t.TempDir(), k.protect}
+				var programs []string
+				iptables := func(args ...string) (out string) {
+					k.Helper()
+					for _, program := range programs {
+						b, err := exec.Command(program, args...).CombinedOutput()
+						if err != nil {
+							k.Fatalf("%s %q: %v: %s", program, args, err, b)
+						}
+						out += string(b)
+					}
+					return out
+				}
+				for _, program := range []string{"iptables-" + backend, "ip6tables-" + backend} {
+					path, err := exec.LookPath(program)
+					if err != nil {
+						k.Skip(err)
+					}
+					programs = append(programs, path)
+				}
+				iptables("-P", "FORWARD", "DROP")
+				defer iptables("-P", "FORWARD", "ACCEPT")
+				s := sdktest.InProcess(Description, func() sdk.Dataplane { return New(k.dir) })
+				s.Options, s.Testbed, s.Only = k.options(), g, regexp.MustCompile("^C0[12]/scenario/(node-port|load|external)").MatchString
+				sdktest.Conform(k.T, s)
+
+				p := k.start()
+				k.sync(p, k.parsed(g, sticking).Update(1))
+				k.role(p, sdk.Standby)
+				if r := p.Report(); r.SwapImpact != "" {
+					k.Errorf("a swap would be refused: %s", r.SwapImpact)
+				}
+				if out := iptables("-S", "FORWARD"); strings.Count(out, "-j KUBE-NFT-FORWARD") != 2 {
+					k.Errorf("both families have one jump: %s", out)
+				}
+				if _, err := p.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
+					k.Fatal(err)
+				}
+				p.die()
+				if out := iptables("-S"); strings.Contains(out, "KUBE-") {
+					k.Errorf("left behind: %s", out)
+				}
+
+				path := os.Getenv("PATH")
+				k.Setenv("PATH", k.TempDir())
+				defer os.Setenv("PATH", path)
+				p = k.start()
+				drops := func(text string) bool { return strings.HasPrefix(text, "chain FORWARD of") }
+				if r := p.Report(); !drops(r.SwapImpact) || r.Degraded != nil {
+					k.Errorf("without programs, beforehand: %+v", r)
+				}
+				k.sync(p, k.parsed(g, sticking).Update(1))
+				k.role(p, sdk.Active)
+				if r := p.Report(); len(r.Degraded) != 2 || !drops(r.Degraded[0]) || r.SwapImpact != "" {
+					k.Errorf("without programs, while it serves: %+v", r)
+				}
+				k.Setenv("PATH", path)
+				eventually.True(k, "the programs are there, and nothing drops", func() bool { return len(p.Report().Degraded) == 0 })
+			})
 		}
 	})
 }
@@ -92,10 +155,11 @@ func TestKernelNotesDropsOfLegacy(t *testing.T) {
 func (k kernel) drops() []string {
 	k.Helper()
 	own := nftable.Table[wanted]{Name: table, Of: sdk.IPv4, Log: slog.New(slog.DiscardHandler)}
-	all, err := own.Drops(k.Context())
+	all, forward, err := own.Drops(k.Context())
 	if err != nil {
 		k.Fatal(err)
 	}
+	all = append(all, forward...)
 	slices.Sort(all)
 	return all
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
@@ -37,6 +38,10 @@ func New(dir string) sdk.Dataplane {
 type plugin struct {
 	*frame.Dataplane[wanted]
 	notes frame.Notes
+	drops frame.Notes // those that name a chain of iptables which drops what is forwarded
+
+	marks  atomic.Pointer[masquerade.Keeper] // the session's
+	serves atomic.Bool                       // its role is Active
 
 	mu       sync.Mutex // guards what follows, which is read beside a call
 	families []*family
@@ -57,13 +62,14 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	commits := new(nftable.Commits)
 	marks := &masquerade.Keeper{Holder: mode, Ledger: env.Ledger, Log: env.Log, Note: p.notes.Set}
 	marks.Look()
+	p.marks.Store(marks)
 	for _, of := range families {
 		if err := probe(ctx, nodeConfig{ip: ipOf(of)}); err != nil {
 			env.Log.Info("the kernel cannot serve a family", "family", of, "err", err)
 			reasons = append(reasons, err.Error())
 			continue
 		}
-		f := newFamily(of, options, commits, marks, &p.notes, env)
+		f := newFamily(of, options, commits, marks, p, env)
 		f.lookAround(ctx)
 		all = append(all, f)
 		session.Families = append(session.Families, f)

@@ -4,6 +4,7 @@ package nftables
 
 import (
 	"fmt"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 )
 
 // From the iptables dataplane, in either of its backends, to this one and back, as a host does
-// it: no connection fails.
+// it: no connection fails, also where FORWARD drops what neither accepts.
 func TestKernelSwapsWithIptables(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
@@ -21,6 +22,11 @@ func TestKernelSwapsWithIptables(t *testing.T) {
 				k := kernel{t, k.dir, k.protect}
 				s := k.parsed(g, sticking)
 				s.Services[0].Affinity = 0
+				s.Node.MasqueradeAll = true // or iptables mode does not accept what pods begin
+				if out, err := exec.Command("iptables-"+backend, "-P", "FORWARD", "DROP").CombinedOutput(); err != nil {
+					t.Skipf("needs the backend: %v: %s", err, out)
+				}
+				defer exec.Command("iptables-"+backend, "-P", "FORWARD", "ACCEPT").Run()
 				other := func() sdk.Dataplane {
 					p := iptables.New(k.dir)
 					if _, err := p.Configure(k.Context(), sdk.Setup{Options: []byte(`{"backend":"` + backend + `"}`)}); err != nil {

@@ -22,7 +22,7 @@ import (
 // modelOf is the table of a family of a node that serves s, as it would be written.
 func modelOf(t *testing.T, of sdk.Family, s sdktest.Scenario) *oracle.TableRules {
 	t.Helper()
-	f := newFamily(of, options{}, new(nftable.Commits), new(masquerade.Keeper), new(frame.Notes), frame.Env{Log: slog.New(slog.DiscardHandler)})
+	f := newFamily(of, options{}, new(nftable.Commits), new(masquerade.Keeper), new(plugin), frame.Env{Log: slog.New(slog.DiscardHandler)})
 	f.node, f.role = nodeConfig{ip: f.ip, node: s.Node}, sdk.Active
 	f.Reshape()
 	for _, a := range s.Node.Addrs {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -16,7 +17,7 @@ import (
 // change to it would end.
 
 // errForward is what a node would lose.
-const errForward = "the policy of FORWARD is DROP, and nothing but KUBE-FORWARD lets replies through, which would go: " +
+const errForward = "the policy of FORWARD is DROP, and nothing but KUBE-FORWARD or " + masquerade.Forward + " lets replies through, which would go: " +
 	"pods may lose what they reach outside the Services; try: iptables -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
 
 // SetRole changes what this process catches. In Standby it is found out what a change of
@@ -56,10 +57,10 @@ func (p *plugin) tools(ctx context.Context) (all []iptables.Tool) {
 	return all
 }
 
-// forwardsByLeave reports whether FORWARD drops replies but for KUBE-FORWARD.
+// forwardsByLeave reports whether FORWARD drops replies but for a chain of ours.
 func forwardsByLeave(ctx context.Context, t iptables.Tool) bool {
 	forward := iptables.ID{Table: "filter", Chain: "FORWARD"}
-	leave := func(id iptables.ID) bool { return id.Chain == "KUBE-FORWARD" }
+	leave := func(id iptables.ID) bool { return slices.Contains(letThrough, id.Chain) }
 	if found, err := t.SaveIf(ctx, leave, forward.Table); err != nil || len(found) == 0 {
 		return false // and no table is made by asking for the policy
 	}
@@ -70,13 +71,16 @@ func forwardsByLeave(ctx context.Context, t iptables.Tool) bool {
 	return err == nil && onlyByLeave(rules)
 }
 
-// onlyByLeave reports whether of these rules only that of KUBE-FORWARD accepts replies.
+// letThrough are the chains of ours that accept replies.
+var letThrough = []string{"KUBE-FORWARD", masquerade.Forward}
+
+// onlyByLeave reports whether of these rules only those that lead to chains of ours accept replies.
 func onlyByLeave(rules []iptables.Rule) bool {
 	byLeave := false
 	for _, r := range rules {
 		text := string(r)
 		switch {
-		case strings.HasSuffix(text, "-j KUBE-FORWARD"):
+		case slices.Contains(letThrough, r.Target()):
 			byLeave = true
 		case strings.HasSuffix(text, "-j ACCEPT") && strings.Contains(text, "ESTABLISHED"), text == "-j ACCEPT":
 			return false

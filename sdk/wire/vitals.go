@@ -79,6 +79,7 @@ func encodeVitals(v Vitals) *pb.ReportReply {
 		Served:        v.Served,
 		UnservedMore:  uint64(v.UnservedMore),
 		Notes:         texts[string](first(v.Notes, maxNotes)),
+		Degraded:      texts[string](first(v.Degraded, maxNotes)),
 	}
 	for _, s := range v.Samples {
 		out.Samples = append(out.Samples, &pb.Sample{Name: text(s.Name), Help: text(s.Help), Labels: encodeLabels(s.Labels), Value: s.Value})
@@ -122,6 +123,7 @@ func decodeVitals(r *pb.ReportReply) Vitals {
 			Holder:     sdk.Holder{PID: int(r.GetHolderPid()), Program: oneLine(r.GetHolderProgram())},
 			Served:     r.GetServed(),
 			Notes:      texts[string](first(r.GetNotes(), maxNotes)),
+			Degraded:   texts[string](first(r.GetDegraded(), maxNotes)),
 		},
 		Revision:   r.GetRevision(),
 		Role:       sdk.Role(enum(int32(r.GetRole()))),

@@ -4,6 +4,7 @@ package swap
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -25,6 +26,65 @@ func TestKernelForwardDrop(t *testing.T) {
 	n.iptables("-A", "FORWARD", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")
 	defer n.iptables("-D", "FORWARD", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")
 	n.swapTo("userspace")
+	n.swapTo("nftables")
+	n.answering()
+	n.swapTo("iptables")
+}
+
+// TestKernelForwardDropWithoutTools is a node that forwards nothing, where nobody can change that: a mode that would be cut
+// off is refused unless it is forced, and reported while it serves.
+func TestKernelForwardDropWithoutTools(t *testing.T) {
+	n := newNode(t, "userspace")
+	n.forks()
+	n.set("plugins: {userspace: {options: {redirect: never}}}\n")
+	n.mode("userspace")
+	n.oldTools()
+	path := "PATH=" + n.path("tools") + ":" + os.Getenv("PATH")
+	n.start(path)
+	n.iptables("-P", "FORWARD", "DROP")
+	defer n.iptables("-P", "FORWARD", "ACCEPT")
+	const drops = "chain FORWARD of table ip filter drops what is forwarded, by its policy"
+	n.refuses("nftables", drops)
+	n.mode("nftables")
+	n.until("the swap by the file is refused, too", long, func() error {
+		switch s, err := n.Status(t.Context()); {
+		case err != nil:
+			return err
+		case s.LastSwap == nil || s.Mode != "userspace" || !strings.Contains(s.LastSwap.Error, drops):
+			return fmt.Errorf("mode %s, last swap %+v", s.Mode, s.LastSwap)
+		}
+		return nil
+	})
+	degraded := func(want bool) {
+		t.Helper()
+		n.until(fmt.Sprint("status is degraded: ", want), long, func() error {
+			out, err := n.verb("status")
+			if has := strings.Contains(out, "W024") && strings.Contains(out, drops) && err != nil; has != want {
+				return errors.New(out)
+			}
+			return nil
+		})
+	}
+	if out, err := n.verb("mode", "swap", "nftables", "--force", "--wait"); err != nil {
+		t.Fatal(err, out)
+	}
+	degraded(true)
+	n.reboot()
+	n.start(path)
+	degraded(true)
+	n.iptables("-P", "FORWARD", "ACCEPT")
+	degraded(false)
+}
+
+// oldTools puts programs of iptables into the folder tools that are too old.
+func (n *node) oldTools() {
+	n.Helper()
+	for _, tool := range []string{"iptables", "ip6tables", "iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy"} {
+		n.write("tools/"+tool, "#!/bin/sh\necho 'iptables v1.4.21'\n")
+		if err := os.Chmod(n.path("tools/"+tool), 0o755); err != nil {
+			n.Fatal(err)
+		}
+	}
 }
 
 // iptables runs it.
@@ -89,12 +149,7 @@ func TestKernelOldTools(t *testing.T) {
 	n.forks()
 	n.set("plugins: {userspace: {options: {redirect: never}}}\n")
 	n.mode("userspace")
-	for _, tool := range []string{"iptables", "ip6tables", "iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy"} {
-		n.write("tools/"+tool, "#!/bin/sh\necho 'iptables v1.4.21'\n")
-		if err := os.Chmod(n.path("tools/"+tool), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
+	n.oldTools()
 	n.start("PATH=" + n.path("tools") + ":" + os.Getenv("PATH"))
 	out, err := n.verb("mode", "swap", "iptables", "--wait")
 	if err == nil || !strings.Contains(out, "1.4.21") {

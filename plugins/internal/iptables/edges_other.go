@@ -73,7 +73,7 @@ func (*Writers) Close() error { return nil }
 func (*Writers) Others(names []string) []string { return names }
 
 // LegacyDrops are the chains in legacy's table filter that have the policy to drop.
-func LegacyDrops(sdk.Family) ([]string, error) { return nil, errors.ErrUnsupported }
+func LegacyDrops(sdk.Family, string) ([]string, error) { return nil, errors.ErrUnsupported }
 
 // TableSize asks the kernel how big legacy's table is.
 func TableSize(sdk.Family, string) (Size, error) { return Size{}, errors.ErrUnsupported }

@@ -22,6 +22,7 @@ filter INPUT,FORWARD,OUTPUT    -m conntrack --ctstate NEW -m comment --comment "
 filter INPUT                   -m comment --comment "kubernetes health check service ports" -j KUBE-NODEPORTS
 filter FORWARD                 -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD
 filter INPUT,OUTPUT            -j KUBE-LOCALNET-GUARD
+filter FORWARD                 -j KUBE-NFT-FORWARD
 
 nat POSTROUTING                -j KUBE-IPVS-POSTROUTING
 nat PREROUTING,OUTPUT          -j KUBE-IPVS-SERVICES

@@ -157,9 +157,9 @@ func Contents(family sdk.Family, tables []string) (uint64, error) {
 	return h.Sum64(), nil
 }
 
-// LegacyDrops are the kernel's own chains in legacy's table filter that have the policy to drop.
-// A table that was not made is left so.
-func LegacyDrops(family sdk.Family) (chains []string, err error) {
+// LegacyDrops are the kernel's own chains in legacy's table filter that have the policy to drop, but for those that lead
+// to chain but. A table that was not made is left so.
+func LegacyDrops(family sdk.Family, but string) (chains []string, err error) {
 	if !slices.Contains(legacyTables(family), "filter") {
 		return nil, nil
 	}
@@ -168,11 +168,12 @@ func LegacyDrops(family sdk.Family) (chains []string, err error) {
 		return nil, err
 	}
 	var own string
+	leads := list.counts().Leads
 	list.each(func(e entry) {
 		if chain, begun := list.hooks[e.at]; begun {
 			own = chain
 		}
-		if list.ends[e.at] && e.drops() {
+		if list.ends[e.at] && e.drops() && leads[way{own, but}] == 0 {
 			chains = append(chains, own)
 		}
 	})

@@ -55,7 +55,7 @@ func TestKernelLegacyDrops(t *testing.T) {
 		}
 		drops := func(want ...string) {
 			t.Helper()
-			if got, err := LegacyDrops(family); err != nil || !slices.Equal(got, want) {
+			if got, err := LegacyDrops(family, "OTHER"); err != nil || !slices.Equal(got, want) {
 				t.Errorf("%s: %v, %v; want %v", family, got, err, want)
 			}
 		}
@@ -67,6 +67,8 @@ func TestKernelLegacyDrops(t *testing.T) {
 		drops("FORWARD")
 		runs(t, tool.Prefix, "-P", "INPUT", "DROP")
 		drops("INPUT", "FORWARD")
+		runs(t, tool.Prefix, "-I", "FORWARD", "-j", "OTHER")
+		drops("INPUT")
 		runs(t, tool.Prefix, "-P", "INPUT", "ACCEPT")
 		runs(t, tool.Prefix, "-P", "FORWARD", "ACCEPT")
 		runs(t, tool.Prefix, "-F")

@@ -199,7 +199,9 @@ func countNFT(ctx context.Context, family sdk.Family) (ruleCount, error) {
 	return c, err
 }
 
-func isKube(chain string) bool { return strings.HasPrefix(chain, "KUBE-") }
+func isKube(chain string) bool {
+	return strings.HasPrefix(chain, "KUBE-") && chain != "KUBE-NFT-FORWARD" // that stands in both backends
+}
 
 // countLegacy counts the rules of the tables that legacy has of family. It asks about
 // no others: asking for one would make it.

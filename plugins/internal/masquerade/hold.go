@@ -23,6 +23,7 @@ type Hold struct {
 	Holder string // the dataplane's name
 	Tool   iptables.Tool
 
+	of     *object   // nil: what all dataplanes share
 	held   bool      // it was written, or seen to be right, in this life
 	wanted uint8     // the bit that the host said last
 	bit    uint8     // the bit that the object has
@@ -38,6 +39,14 @@ func (h *Hold) Unsure() string { return h.unsure }
 type seen struct {
 	tables iptables.Tables // of the object's chains, and of that with the jump; nil: nothing was read
 	fresh  func() bool
+}
+
+// object is what is held.
+func (h *Hold) object() *object {
+	if h.of == nil {
+		return marking
+	}
+	return h.of
 }
 
 // lookEvery is after how long the object is looked at, whatever seems to be the case.
@@ -60,9 +69,10 @@ func (h *Hold) Ensure(ctx context.Context, bit uint8) (steps []string, err error
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	share, err := h.Ledger.Share(ctx, Mark)
+	name := h.object().name
+	share, err := h.Ledger.Share(ctx, name)
 	if err != nil {
-		return nil, fmt.Errorf("hold %s: %w", Mark, err)
+		return nil, fmt.Errorf("hold %s: %w", name, err)
 	}
 	defer func() { err = errors.Join(err, share.Close()) }()
 	if latest, err := strconv.ParseUint(share.Facts[factBit], 10, 5); err == nil && known {
@@ -72,7 +82,7 @@ func (h *Hold) Ensure(ctx context.Context, bit uint8) (steps []string, err error
 	}
 	steps, err = h.write(ctx, share)
 	if err != nil {
-		return nil, fmt.Errorf("hold %s: %w", Mark, err)
+		return nil, fmt.Errorf("hold %s: %w", name, err)
 	}
 	h.held, h.wanted, h.looked = true, bit, time.Now()
 	return steps, nil
@@ -103,7 +113,8 @@ func (h *Hold) look(ctx context.Context, tool iptables.Tool) (iptables.Tables, e
 	if was.tables != nil && was.fresh() {
 		return was.tables, nil
 	}
-	return read(ctx, tool, mark, postrouting, jump.At)
+	o := h.object()
+	return read(ctx, tool, append(o.ids(), o.jump.At)...)
 }
 
 // write notes which dataplane holds the object, and then writes what it lacks.
@@ -114,7 +125,9 @@ func (h *Hold) write(ctx context.Context, share *ledger.Share) ([]string, error)
 	if err != nil {
 		return nil, err
 	}
-	if share.Facts[where] == "" {
+	if share.Facts[where] == "" && h.of == forwarding {
+		share.Facts[where] = made
+	} else if share.Facts[where] == "" {
 		others, err := read(ctx, tool, markDrop, kubeletCanary, proxyCanary)
 		if err != nil {
 			return nil, err
@@ -127,8 +140,8 @@ func (h *Hold) write(ctx context.Context, share *ledger.Share) ([]string, error)
 	if err := share.Save(); err != nil {
 		return nil, err
 	}
-	h.unsure = found.Unsure(jump.At)
-	b := lacking(found, h.bit)
+	h.unsure = found.Unsure(h.object().jump.At)
+	b := h.object().lacking(found, h.bit)
 	if b.Empty() {
 		return nil, nil
 	}
@@ -217,17 +230,12 @@ func byKubelet(t iptables.Tables) bool {
 	return canary && len(t[markDrop]) > 0
 }
 
-// isOwn reports whether a rule is the listed jump to the object.
-func isOwn(at iptables.ID, r iptables.Rule) bool {
-	return at.Table == table && r.Target() == postrouting.Chain && (iptables.Jump{At: at, Rule: r}).Listed()
-}
-
 // ownJumps are the listed jumps to the object that are there.
-func ownJumps(t iptables.Tables) []iptables.Jump {
+func (o *object) ownJumps(t iptables.Tables) []iptables.Jump {
 	var all []iptables.Jump
-	for _, r := range slices.Clone(t[jump.At]) {
-		if isOwn(jump.At, r) {
-			all = append(all, iptables.Jump{At: jump.At, Rule: r})
+	for _, r := range t[o.jump.At] {
+		if j := (iptables.Jump{At: o.jump.At, Rule: r}); r.Target() == o.jump.Rule.Target() && j.Listed() {
+			all = append(all, j)
 		}
 	}
 	return all

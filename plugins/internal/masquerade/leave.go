@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
@@ -20,30 +21,38 @@ import (
 // Only the last holder removes the object. Where the ledger knows nothing of it, it stays,
 // unless what kube-proxy left is to go.
 func Leave(ctx context.Context, dir, holder string, tools []iptables.Tool, l sdk.Leftovers, removed func(iptables.ID) bool) (gone []string, err error) {
+	return marking.leave(ctx, dir, holder, tools, l, removed, false)
+}
+
+// leave is Leave, or with move Move.
+func (o *object) leave(ctx context.Context, dir, holder string, tools []iptables.Tool, l sdk.Leftovers, removed func(iptables.ID) bool, move bool) (gone []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	shared, err := ledger.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	share := shared.Look(Mark)
+	share := shared.Look(o.name)
 	if !l.DryRun {
-		if share, err = shared.Share(ctx, Mark); err != nil {
-			return nil, fmt.Errorf("let go of %s: %w", Mark, err)
+		if share, err = shared.Share(ctx, o.name); err != nil {
+			return nil, fmt.Errorf("let go of %s: %w", o.name, err)
 		}
 		defer func() { err = errors.Join(err, share.Close()) }()
 	}
-	held := share.Remove(holder)
+	if move && !slices.Equal(share.Holders, []string{holder}) {
+		return nil, nil // the last of them removes it
+	}
+	held := move || share.Remove(holder)
 	var errs []error
-	if len(share.Holders) == 0 {
+	if move || len(share.Holders) == 0 {
 		for _, tool := range tools {
-			if !held && share.Facts[place(tool)] != made && !l.KubeProxy {
+			if !held && share.Facts[place(tool)] != made && !l.KubeProxy && o == marking {
 				continue
 			}
 			if !l.DryRun {
 				tool.Hold = share.File()
 			}
-			v := leaver{tool: tool, place: place(tool), share: share, held: held, leftovers: l, removed: removed}
+			v := leaver{object: o, tool: tool, place: place(tool), share: share, held: held, leftovers: l, removed: removed}
 			steps, err := v.leave(ctx)
 			gone = append(gone, steps...)
 			errs = append(errs, err)
@@ -61,32 +70,13 @@ func Leave(ctx context.Context, dir, holder string, tools []iptables.Tool, l sdk
 // Move ends what holder holds where tools write, while it holds the object elsewhere, and names
 // what goes and what stays, and why. It goes if there is no other holder.
 func Move(ctx context.Context, dir, holder string, tools []iptables.Tool, removed func(iptables.ID) bool) (gone []string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	shared, err := ledger.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	share, err := shared.Share(ctx, Mark)
-	if err != nil {
-		return nil, fmt.Errorf("move %s: %w", Mark, err)
-	}
-	defer func() { err = errors.Join(err, share.Close()) }()
-	if !slices.Equal(share.Holders, []string{holder}) {
-		return nil, nil // the last of them removes it
-	}
-	var errs []error
-	for _, tool := range tools {
-		tool.Hold = share.File()
-		steps, err := leaver{tool: tool, place: place(tool), share: share, held: true, removed: removed}.leave(ctx)
-		gone, errs = append(gone, steps...), append(errs, err)
-	}
-	return gone, errors.Join(append(errs, share.Save())...)
+	return marking.leave(ctx, dir, holder, tools, sdk.Leftovers{}, removed, true)
 }
 
 // A leaver is the last holder's, or that of a Cleanup of what kube-proxy left, in one
 // place.
 type leaver struct {
+	*object
 	tool      iptables.Tool
 	place     string
 	share     *ledger.Share
@@ -97,7 +87,7 @@ type leaver struct {
 
 // leave removes the object in one place, or says why it stays.
 func (v leaver) leave(ctx context.Context) ([]string, error) {
-	t, err := v.tool.SaveIf(ctx, Is, table)
+	t, err := v.tool.SaveIf(ctx, v.has, v.jump.At.Table)
 	if err != nil {
 		return nil, err
 	}
@@ -108,11 +98,15 @@ func (v leaver) leave(ctx context.Context) ([]string, error) {
 	why, foreign := v.stays(t)
 	b := v.keep(t)
 	if why == "" {
-		b = removal(t)
+		b = v.removal(t)
 	}
 	steps := b.Steps()
 	if why != "" && (v.held || foreign && v.leftovers.KubeProxy) {
-		steps = append(steps, fmt.Sprintf("keep nat %s and %s: %s", Mark, postrouting.Chain, why))
+		var names []string
+		for _, id := range v.ids() {
+			names = append(names, id.Chain)
+		}
+		steps = append(steps, fmt.Sprintf("keep %s %s: %s", v.jump.At.Table, strings.Join(names, " and "), why))
 	}
 	for i, s := range steps {
 		steps[i] = v.place + ": " + s
@@ -142,14 +136,14 @@ func (v leaver) stays(t iptables.Tables) (why string, foreign bool) {
 	if byKubelet(t) {
 		return "a kubelet made them", false
 	}
-	if _, whole := t[postrouting]; fact == "" && !whole {
+	if _, whole := t[iptables.ID{Table: v.jump.At.Table, Chain: v.jump.Rule.Target()}]; fact == "" && !whole {
 		return "kube-proxy would have made both", false
 	}
-	if why := t.Unsure(jump.At); why != "" {
+	if why := t.Unsure(v.jump.At); why != "" {
 		return why, false
 	}
-	held := t.Held(func(id iptables.ID) bool { return Is(id) || v.removed(id) })
-	for _, id := range []iptables.ID{mark, postrouting} {
+	held := t.Held(func(id iptables.ID) bool { return v.has(id) || v.removed(id) })
+	for _, id := range v.ids() {
 		if from, is := held[id]; is {
 			return fmt.Sprintf("a rule of %s leads to %s", from.Chain, id.Chain), true
 		}
@@ -158,9 +152,9 @@ func (v leaver) stays(t iptables.Tables) (why string, foreign bool) {
 }
 
 // removal is the block that removes the object.
-func removal(t iptables.Tables) iptables.Block {
-	b := iptables.Block{Table: table, Delete: ownJumps(t)}
-	for _, id := range []iptables.ID{mark, postrouting} {
+func (o *object) removal(t iptables.Tables) iptables.Block {
+	b := iptables.Block{Table: o.jump.At.Table, Delete: o.ownJumps(t)}
+	for _, id := range o.ids() {
 		if _, there := t[id]; there {
 			b.Remove = append(b.Remove, id)
 		}

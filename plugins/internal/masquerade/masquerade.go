@@ -30,7 +30,41 @@ import (
 // Mark is the chain that marks packets: what "-j" leads to.
 const Mark = "KUBE-MARK-MASQ"
 
+// Forward is the chain that lets packets to Services through iptables' FORWARD, for a dataplane whose own chains are
+// not iptables': what a chain drops no chain of another table can accept.
+const Forward = "KUBE-NFT-FORWARD"
+
 const table = "nat"
+
+// An object is chains, the last of which a jump leads to, that one or more dataplanes hold.
+type object struct {
+	name   string // in the ledger
+	jump   iptables.Jump
+	chains func(bit uint8) []iptables.Chain
+}
+
+var (
+	marking    = &object{Mark, jump, Chains}
+	forwarding = &object{Forward, iptables.Jump{At: iptables.ID{Table: "filter", Chain: "FORWARD"}, Rule: "-j " + Forward}, accepting}
+)
+
+// accepting is the chain that accepts what has the mark, and what belongs to a connection.
+func accepting(bit uint8) []iptables.Chain {
+	return []iptables.Chain{{ID: iptables.ID{Table: "filter", Chain: Forward}, Rules: []iptables.Rule{
+		iptables.Words("-m mark --mark", iptables.OneBit(bit), "-j ACCEPT"),
+		"-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+	}}}
+}
+
+// ids are those of the object's chains.
+func (o *object) ids() (all []iptables.ID) {
+	for _, c := range o.chains(0) {
+		all = append(all, c.ID)
+	}
+	return all
+}
+
+func (o *object) has(id iptables.ID) bool { return slices.Contains(o.ids(), id) }
 
 var (
 	mark        = iptables.ID{Table: table, Chain: Mark}
@@ -90,18 +124,18 @@ func AddTo(t iptables.Tables, bit uint8) {
 }
 
 // Lacks says which steps would give tables the object; none: they have it.
-func Lacks(t iptables.Tables, bit uint8) []string { return lacking(t, bit).Steps() }
+func Lacks(t iptables.Tables, bit uint8) []string { return marking.lacking(t, bit).Steps() }
 
 // lacking is the block after which tables have the object.
-func lacking(t iptables.Tables, bit uint8) iptables.Block {
-	b := iptables.Block{Table: table}
-	for _, c := range Chains(bit) {
+func (o *object) lacking(t iptables.Tables, bit uint8) iptables.Block {
+	b := iptables.Block{Table: o.jump.At.Table}
+	for _, c := range o.chains(bit) {
 		if rules, there := t[c.ID]; !there || !slices.Equal(rules, c.Rules) {
 			b.Whole = append(b.Whole, c)
 		}
 	}
-	if there := ownJumps(t); t.Unsure(jump.At) == "" && !slices.Equal(there, []iptables.Jump{jump}) {
-		b.Delete, b.Insert = there, []iptables.Jump{jump}
+	if there := o.ownJumps(t); t.Unsure(o.jump.At) == "" && !slices.Equal(there, []iptables.Jump{o.jump}) {
+		b.Delete, b.Insert = there, []iptables.Jump{o.jump}
 	}
 	return b
 }
@@ -109,7 +143,7 @@ func lacking(t iptables.Tables, bit uint8) iptables.Block {
 // place is where a tool has the object, or may have it, as the ledger names it.
 func place(t iptables.Tool) string { return fmt.Sprintf("%s %s", t.Family, t.Backend) }
 
-// read is what must be known of chains in nat: their rules, if they are there.
+// read is what must be known of chains: their rules, if they are there.
 func read(ctx context.Context, tool iptables.Tool, chains ...iptables.ID) (iptables.Tables, error) {
 	t := make(iptables.Tables)
 	for _, id := range chains {

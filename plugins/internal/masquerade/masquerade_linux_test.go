@@ -88,7 +88,7 @@ func (k kernel) stands(when string, bit uint8) {
 	if lacks := Lacks(t, bit); len(lacks) > 0 {
 		k.Errorf("%s: it lacks %q", when, lacks)
 	}
-	if n := len(ownJumps(t)); n != 1 {
+	if n := len(marking.ownJumps(t)); n != 1 {
 		k.Errorf("%s: %d jumps lead to it", when, n)
 	}
 }
@@ -102,7 +102,7 @@ func (k kernel) gone(when string) {
 			k.Errorf("%s: %s is still there", when, id)
 		}
 	}
-	if n := len(ownJumps(t)); n > 0 {
+	if n := len(marking.ownJumps(t)); n > 0 {
 		k.Errorf("%s: %d jumps still lead to it", when, n)
 	}
 }

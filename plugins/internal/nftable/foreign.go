@@ -5,29 +5,31 @@ package nftable
 import (
 	"context"
 	"fmt"
-	"log/slog"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
-	"github.com/pointsman/pointsman/sdk"
 )
 
 // accept is what helps.
 const accept = `packets to Services pass if "ct status dnat accept" stands before that`
 
+// unlessAdmitted is what helps where iptables' FORWARD drops.
+const unlessAdmitted = "packets to Services pass where iptables' programs are there to write " + masquerade.Forward + ", or if a rule before that accepts them"
+
 // Drops are the chains of other tables than ours that drop packets to Services, a sentence each. What
 // one chain drops no other can accept. Of those of iptables-legacy, which are not in nf_tables, it has
-// the policies.
-func (t *Table[P]) Drops(ctx context.Context) (all []string, err error) {
+// the policies. Those that are iptables' FORWARD, and do not lead to masquerade.Forward, are apart.
+func (t *Table[P]) Drops(ctx context.Context) (all, forward []string, err error) {
 	conn, done, err := t.Reader()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer done()
 	for of, word := range map[nftnl.Family]string{nftnl.Inet: "inet", t.nft(): Word(t.Of)} {
 		chains, err := conn.BaseChains(ctx, of)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for _, c := range chains {
 			own := of != nftnl.Inet && c.Table == t.Name
@@ -37,15 +39,33 @@ func (t *Table[P]) Drops(ctx context.Context) (all []string, err error) {
 			}
 			rules, err := conn.List(of, c.Table).Rules(ctx, c.Name)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
-			if by := dropsBy(c, rules[c.Name]); by != "" {
-				at := fmt.Sprintf("chain %s of table %s %s", c.Name, word, c.Table)
-				all = append(all, fmt.Sprintf("%s drops %s, by %s; %s", at, packets, by, accept))
+			by := dropsBy(c, rules[c.Name])
+			text := fmt.Sprintf("chain %s of table %s %s drops %s, by %s; ", c.Name, word, c.Table, packets, by)
+			switch {
+			case by == "":
+			case of != nftnl.Inet && c.Table == "filter" && c.Name == "FORWARD":
+				forward = append(forward, text+unlessAdmitted)
+			default:
+				all = append(all, text+accept)
 			}
 		}
 	}
-	return append(all, legacyDrops(t.Of, t.Log)...), nil
+	chains, err := iptables.LegacyDrops(t.Of, masquerade.Forward)
+	if err != nil {
+		t.Log.Debug("cannot read the tables of iptables-legacy", "family", t.Of, "err", err)
+	}
+	for _, chain := range chains {
+		text := fmt.Sprintf("chain %s of iptables-legacy (%s) has the policy to drop; ", chain, t.Of)
+		switch chain {
+		case "INPUT":
+			all = append(all, text+"packets to Services pass where a rule in it accepts them")
+		case "FORWARD":
+			forward = append(forward, text+unlessAdmitted)
+		}
+	}
+	return all, forward, nil
 }
 
 // dropsBy is what in a chain drops every packet that comes so far; empty: nothing, or packets to
@@ -53,7 +73,7 @@ func (t *Table[P]) Drops(ctx context.Context) (all []string, err error) {
 func dropsBy(c nftnl.Observed, rules []nftnl.Observed) string {
 	for i, r := range rules {
 		switch {
-		case r.AcceptsTranslated():
+		case r.AcceptsTranslated(), r.JumpsTo(masquerade.Forward):
 			return ""
 		case r.Refuses():
 			return fmt.Sprintf("rule %d (handle %d)", i+1, r.Handle)
@@ -63,18 +83,4 @@ func dropsBy(c nftnl.Observed, rules []nftnl.Observed) string {
 		return "its policy"
 	}
 	return ""
-}
-
-// legacyDrops are the chains of iptables-legacy that drop, a sentence each.
-func legacyDrops(f sdk.Family, log *slog.Logger) (all []string) {
-	chains, err := iptables.LegacyDrops(f)
-	if err != nil {
-		log.Debug("cannot read the tables of iptables-legacy", "family", f, "err", err)
-	}
-	for _, chain := range chains {
-		if chain != "OUTPUT" {
-			all = append(all, fmt.Sprintf("chain %s of iptables-legacy (%s) has the policy to drop; packets to Services pass where a rule in it accepts them", chain, f))
-		}
-	}
-	return all
 }

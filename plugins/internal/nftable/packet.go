@@ -70,6 +70,7 @@ func Ifname(name string) string {
 const (
 	StateInvalid = 1 << 0
 	StateNew     = 1 << 3
+	Confirmed    = 1 << 3 // IPS_CONFIRMED, of the status: its first packet has left
 	Translated   = 1 << 5 // IPS_DST_NAT, of the status: its destination is translated
 )
 
@@ -85,6 +86,11 @@ func IfUntranslated(v nftnl.Verdict) Rule { return ifStatus(nftnl.Equal, v) }
 
 func ifStatus(op nftnl.CmpOp, v nftnl.Verdict) Rule {
 	return Rule{nftnl.CT(nftnl.CTStatus, 0), nftnl.Mask(0, Mark(Translated)), nftnl.Cmp(op, 0, Mark(0)), nftnl.Do(v)}
+}
+
+// OfStatus goes on with packets of connections that have all of these bits in their status.
+func OfStatus(bits uint32) Rule {
+	return Rule{nftnl.CT(nftnl.CTStatus, 0), nftnl.Mask(0, Mark(bits)), nftnl.Cmp(nftnl.Equal, 0, Mark(bits))}
 }
 
 // FromNode goes on with packets that the node itself sends: they came in nowhere.

@@ -32,6 +32,7 @@ type MetaKey uint32
 // The keys of Meta.
 const (
 	MetaPriority MetaKey = 2  // in host order
+	MetaMark     MetaKey = 3  // in host order
 	MetaIif      MetaKey = 4  // the index of the interface it came in by, in host order; 0: none
 	MetaIifName  MetaKey = 6  // its name, 16 bytes
 	MetaL4Proto  MetaKey = 16 // one byte
@@ -40,8 +41,8 @@ const (
 // Meta loads a fact about the packet ("meta").
 func Meta(key MetaKey, into Reg) Expr { return expr("meta", num(2, uint32(key)), into.as(1)) }
 
-// SetPriority sets the packet's priority ("meta").
-func SetPriority(from Reg) Expr { return expr("meta", num(2, uint32(MetaPriority)), from.as(3)) }
+// SetMeta sets a fact about the packet ("meta").
+func SetMeta(key MetaKey, from Reg) Expr { return expr("meta", num(2, uint32(key)), from.as(3)) }
 
 // A Header is where Payload counts from: NFT_PAYLOAD_*_HEADER.
 type Header uint32
@@ -93,9 +94,11 @@ func Cmp(op CmpOp, reg Reg, with string) Expr {
 }
 
 // Mask keeps the bits of a register that are in mask ("bitwise", NFT_BITWISE_BOOL).
-func Mask(reg Reg, mask string) Expr {
-	none := string(make([]byte, len(mask)))
-	return expr("bitwise", reg.as(1), reg.as(2), num(3, uint32(len(mask))), value(4, mask), value(5, none))
+func Mask(reg Reg, mask string) Expr { return Turn(reg, mask, string(make([]byte, len(mask)))) }
+
+// Turn keeps those bits, and then turns the bits in turned ("bitwise", NFT_BITWISE_BOOL).
+func Turn(reg Reg, mask, turned string) Expr {
+	return expr("bitwise", reg.as(1), reg.as(2), num(3, uint32(len(mask))), value(4, mask), value(5, turned))
 }
 
 // In goes on if the key that begins in a register is in a set ("lookup").

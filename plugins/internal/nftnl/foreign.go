@@ -20,6 +20,9 @@ func (o Observed) AcceptsTranslated() bool {
 		o.Is([]Expr{expr("match", text(1, "conntrack")), Do(Accept)}) && o.ofStateDNAT()
 }
 
+// JumpsTo reports whether a rule leads every packet to a chain.
+func (o Observed) JumpsTo(chain string) bool { return o.bare().Is([]Expr{Do(Jump(chain))}) }
+
 // ofStateDNAT reports whether iptables' match by conntrack, in a rule, takes those of the state
 // DNAT ("-m conntrack --ctstate DNAT"), and asks for nothing else.
 func (o Observed) ofStateDNAT() bool {

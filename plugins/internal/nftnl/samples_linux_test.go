@@ -22,9 +22,9 @@ var samples = []struct {
 	{"ip daddr . meta l4proto . th dport @frontends goto other", key(In("frontends", 0), Do(Goto("other")))},
 	{"ip daddr . meta l4proto . th dport != @frontends jump other", key(NotIn("frontends", 0), Do(Jump("other")))},
 	{"ip daddr . meta l4proto . th dport . ip saddr != @allowed drop", key(Payload(Network, 12, 4, 3), NotIn("allowed", 0), Do(Drop))},
-	{"meta priority set ip daddr . meta l4proto . th dport map @numbers jump other", key(Find("numbers", 0, 0), SetPriority(0), Do(Jump("other")))},
+	{"meta priority set ip daddr . meta l4proto . th dport map @numbers jump other", key(Find("numbers", 0, 0), SetMeta(MetaPriority, 0), Do(Jump("other")))},
 	{"meta priority . ip saddr @numbered meta priority set none", []Expr{
-		Meta(MetaPriority, 0), Payload(Network, 12, 4, 1), In("numbered", 0), Load(0, mark(0)), SetPriority(0)}},
+		Meta(MetaPriority, 0), Payload(Network, 12, 4, 1), In("numbered", 0), Load(0, mark(0)), SetMeta(MetaPriority, 0)}},
 	{"meta l4proto tcp reject with tcp reset", []Expr{Meta(MetaL4Proto, 0), Cmp(Equal, 0, "\x06"), Reset()}},
 	{"reject with icmp port-unreachable", []Expr{Unreachable(IPv4)}},
 	{"ct status & dnat == 0x0 accept", []Expr{CT(CTStatus, 0), Mask(0, mark(32)), Cmp(Equal, 0, mark(0)), Do(Accept)}},

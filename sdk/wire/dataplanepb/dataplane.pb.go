@@ -2014,6 +2014,7 @@ type ReportReply struct {
 	Notes         []string   `protobuf:"bytes,21,rep,name=notes,proto3" json:"notes,omitempty"`                                      // the dataplane's own word: what an operator should know, and costs no Service
 	Repair        string     `protobuf:"bytes,22,opt,name=repair,proto3" json:"repair,omitempty"`                                    // the dataplane's own word: which change was undone last, and which program had made it
 	Lost          string     `protobuf:"bytes,23,opt,name=lost,proto3" json:"lost,omitempty"`                                        // and this: what the last look found removed or changed by another program
+	Degraded      []string   `protobuf:"bytes,24,rep,name=degraded,proto3" json:"degraded,omitempty"`                                // and this: what else keeps packets from Services, while active
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2207,6 +2208,13 @@ func (x *ReportReply) GetLost() string {
 		return x.Lost
 	}
 	return ""
+}
+
+func (x *ReportReply) GetDegraded() []string {
+	if x != nil {
+		return x.Degraded
+	}
+	return nil
 }
 
 type Sample struct {
@@ -3417,7 +3425,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\"(\n" +
 	"\fCleanupReply\x12\x18\n" +
 	"\aremoved\x18\x01 \x03(\tR\aremoved\"\x0f\n" +
-	"\rReportRequest\"\x9f\x06\n" +
+	"\rReportRequest\"\xbb\x06\n" +
 	"\vReportReply\x12\x1a\n" +
 	"\bprogress\x18\x01 \x01(\x04R\bprogress\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\tR\awaiting\x12\x14\n" +
@@ -3447,7 +3455,8 @@ const file_dataplane_proto_rawDesc = "" +
 	"\runserved_more\x18\x14 \x01(\x04R\funservedMore\x12\x14\n" +
 	"\x05notes\x18\x15 \x03(\tR\x05notes\x12\x16\n" +
 	"\x06repair\x18\x16 \x01(\tR\x06repair\x12\x12\n" +
-	"\x04lost\x18\x17 \x01(\tR\x04lost\"\xc5\x01\n" +
+	"\x04lost\x18\x17 \x01(\tR\x04lost\x12\x1a\n" +
+	"\bdegraded\x18\x18 \x03(\tR\bdegraded\"\xc5\x01\n" +
 	"\x06Sample\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12B\n" +
 	"\x06labels\x18\x02 \x03(\v2*.pointsman.dataplane.v1.Sample.LabelsEntryR\x06labels\x12\x14\n" +
