@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,6 +50,8 @@ func TestKernelAskedByHand(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s %s: %v: %s", plugin, words, err, &out)
 			}
+			// Legacy iptables opens its lock also where it is only asked for a rule.
+			written = slices.DeleteFunc(written, func(call string) bool { return strings.Contains(call, "/xtables.lock\", O_RDONLY|O_CREAT") })
 			if !cmd.ProcessState.Success() {
 				t.Errorf("%s %s: %v: %s", plugin, words, cmd.ProcessState, &out)
 			}

@@ -89,7 +89,11 @@ func (p *parser) option(name string) error {
 		proto := p.next()
 		return p.when(func(w *ruleWalk) bool { return w.packet.Protocol == proto })
 	case "-m":
-		return known("match", p.next(), "comment", "conntrack", "mark", "addrtype", "statistic", "recent", "set", "tcp", "udp", "sctp", "multiport", "state", "nfacct")
+		match := p.next()
+		if match == "socket" { // only our relay's rules have it so, and the relay that asks has the socket
+			return known("option of the match socket", p.next(), "--nowildcard")
+		}
+		return known("match", match, "comment", "conntrack", "mark", "addrtype", "statistic", "recent", "set", "tcp", "udp", "sctp", "multiport", "state", "nfacct")
 	case "--comment", "--nfacct-name":
 		p.next()
 		return nil
