@@ -74,6 +74,10 @@ const (
 	// local table has.
 	LimitNodePortsAtAddresses Limit = "node-ports-at-addresses"
 
+	// The node takes whatever it sends to the address of an external IP or a load balancer, at every port: it has
+	// the address.
+	LimitTakesAddresses Limit = "takes-addresses"
+
 	// Nothing stays in the kernel: when the process ends, so does the serving.
 	LimitDiesWithProcess Limit = "dies-with-process"
 )
@@ -81,5 +85,5 @@ const (
 // Limits are all that this version of the contract knows.
 var Limits = []Limit{
 	LimitNoDrop, LimitNoClientAddress, LimitAffinityPerFrontend, LimitOwnAddressesOnly, LimitNodePortsAtAddresses,
-	LimitDiesWithProcess,
+	LimitTakesAddresses, LimitDiesWithProcess,
 }

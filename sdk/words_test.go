@@ -85,7 +85,7 @@ func TestClosedLists(t *testing.T) {
 	if got := slices.Compact(slices.Sorted(slices.Values(Features))); len(got) != 8 || len(Features) != 8 {
 		t.Errorf("features %v", Features)
 	}
-	if got := slices.Compact(slices.Sorted(slices.Values(Limits))); len(got) != 6 || len(Limits) != 6 {
+	if got := slices.Compact(slices.Sorted(slices.Values(Limits))); len(got) != 7 || len(Limits) != 7 {
 		t.Errorf("limits %v", Limits)
 	}
 }

@@ -104,6 +104,7 @@ type ServiceDetail struct {
 	EndpointSlices []string `json:"endpointSlices"`
 	HealthPort     int      `json:"healthCheckNodePort,omitempty"` // that is answered
 	LocalReady     int      `json:"localReady"`                    // endpoints of this node that are ready, as answered there
+	Notes          []string `json:"notes,omitempty"`               // what of it is left out on purpose
 	KernelUnread   string   `json:"kernelUnread,omitempty"`        // why Kernel is missing
 	Events         []Event  `json:"events"`                        // its own, the latest last
 }

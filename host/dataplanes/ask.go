@@ -16,7 +16,6 @@ import (
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/supervise"
-	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
@@ -26,23 +25,6 @@ const askLimit = 20 * time.Second
 // verbLimit is the same where an operator waits for it and nothing else does: a node with much to
 // look at, or little time for it, can answer too.
 const verbLimit = time.Minute
-
-// Meaning says what a limit means to callers and endpoints.
-func Meaning(l sdk.Limit) string {
-	switch l {
-	case sdk.LimitNoDrop:
-		return "callers that are to be dropped are refused instead, and know at once"
-	case sdk.LimitNoClientAddress:
-		return "endpoints see an address of the node, not the caller's"
-	case sdk.LimitAffinityPerFrontend:
-		return "a client keeps an endpoint on each frontend separately"
-	case sdk.LimitOwnAddressesOnly:
-		return "only frontends on addresses that this node has are served"
-	case sdk.LimitDiesWithProcess:
-		return "when its process ends, so do the connections through it"
-	}
-	return "see docs/writing-a-plugin.md"
-}
 
 // ends returns what a change to another mode would end, or, of the one to come, what the change
 // to it would, in its own words; empty: nothing.

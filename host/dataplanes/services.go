@@ -43,7 +43,7 @@ func (set *Set) Service(ctx context.Context, namespace, name string) (admin.Serv
 		return admin.ServiceDetail{}, set.unknownService(key)
 	}
 	main := set.serving()
-	detail := admin.ServiceDetail{Service: main.service(s), EndpointSlices: append([]string{}, s.Slices...), HealthPort: int(s.HealthPort), LocalReady: s.LocalReady.IPv4 + s.LocalReady.IPv6}
+	detail := admin.ServiceDetail{Service: main.service(s), Notes: s.Notes, EndpointSlices: append([]string{}, s.Slices...), HealthPort: int(s.HealthPort), LocalReady: s.LocalReady.IPv4 + s.LocalReady.IPv6}
 	ctx, cancel := context.WithTimeout(ctx, readBack)
 	defer cancel()
 	served, err := main.inspect(ctx, s)

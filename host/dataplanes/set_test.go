@@ -10,7 +10,6 @@ import (
 
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/supervise"
-	"github.com/pointsman/pointsman/sdk"
 )
 
 // TestModeRefused: a changed file whose mode has no plugin is refused, with the mode that was probably meant;
@@ -55,8 +54,5 @@ func TestInstalled(t *testing.T) {
 	}
 	if f := in.found("far"); f.Err == nil || !strings.Contains(f.Err.Error(), "runs by itself") {
 		t.Errorf("found %+v", f)
-	}
-	if limits := sdk.LimitNoDrop; !strings.Contains(Meaning(limits), "refused instead") {
-		t.Errorf("%s means %q", limits, Meaning(limits))
 	}
 }

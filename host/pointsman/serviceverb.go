@@ -117,6 +117,7 @@ func writeService(w io.Writer, s admin.ServiceDetail) {
 	for _, problem := range s.Problems {
 		fmt.Fprintf(w, "problem\t%s\n", problem)
 	}
+	writeItems(w, "note", "", s.Notes)
 	for _, p := range s.Ports {
 		writePort(w, s.Service, p, now)
 	}

@@ -18,9 +18,9 @@ type PortFrontends struct {
 }
 
 // Frontends returns the ways in to s on this node, what of s is no way in though it was asked
-// for, and what is one and may not be meant so. A Service lives in the families in which it has
-// a cluster IP.
-func Frontends(s *Service, here Here) (all []PortFrontends, problems, warnings []Problem) {
+// for, what is one and may not be meant so, and what is left out on purpose. A Service lives in the families
+// in which it has a cluster IP.
+func Frontends(s *Service, here Here) (all []PortFrontends, problems, warnings []Problem, notes []string) {
 	f := addressFilter{here: here, problems: slices.Clone(s.Problems)}
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		w := f.addresses(s, family)
@@ -31,7 +31,7 @@ func Frontends(s *Service, here Here) (all []PortFrontends, problems, warnings [
 			all = append(all, PortFrontends{p, family, w.frontends(s, p)})
 		}
 	}
-	return all, f.problems, f.warnings
+	return all, f.problems, f.warnings, f.notes
 }
 
 // addresses are those of a Service in one family. All its ports have them.
@@ -53,6 +53,16 @@ type addressFilter struct {
 	here     Here
 	problems []Problem
 	warnings []Problem // of what is served
+	notes    []string  // of what is left out
+}
+
+// leaves reports whether addr is left out because it is another Node's, and notes it.
+func (f *addressFilter) leaves(what string, addr netip.Addr) bool {
+	node, is := f.here.Others[addr]
+	if is = is && !slices.Contains(f.here.Addrs, addr); is {
+		f.notes = append(f.notes, fmt.Sprintf("%s %s is an address of Node %s, which gets what is sent there", what, addr, node))
+	}
+	return is
 }
 
 // accept reports whether there is no reason, why, against addr.
@@ -71,7 +81,7 @@ func (f *addressFilter) addresses(s *Service, family sdk.Family) addresses {
 	}
 	for _, addr := range of(s.ExternalIPs, family) {
 		if f.accept(IncorrectIPVersion, "external IP", addr, outside) &&
-			f.accept(ExternalIPRefused, "external IP", addr, f.here.refusesExternal(addr)) {
+			f.accept(ExternalIPRefused, "external IP", addr, f.here.refusesExternal(addr)) && !f.leaves("external IP", addr) {
 			f.warnOfNode(addr)
 			w.externalIPs = append(w.externalIPs, addr)
 		}
@@ -79,7 +89,7 @@ func (f *addressFilter) addresses(s *Service, family sdk.Family) addresses {
 	for _, addr := range of(s.VIPs, family) {
 		if f.accept(IncorrectIPVersion, "load balancer IP", addr, outside) &&
 			f.accept(InvalidAddress, "load balancer IP", addr, unusable(addr, f.here.Loopback)) &&
-			!s.Unreadable {
+			!s.Unreadable && !f.leaves("load balancer IP", addr) {
 			w.vips = append(w.vips, vip{addr, f.here.sources(s.Sources, addr), slices.Contains(f.here.Addrs, addr)})
 			if len(s.Sources) > 0 && !slices.ContainsFunc(s.Sources, func(p netip.Prefix) bool { return sdk.FamilyOf(p.Addr()) == family }) {
 				f.problems = append(f.problems, Problem{IncorrectIPVersion, fmt.Sprintf("load balancer IP %s is %s, and no source range is; no caller is let in", addr, family)})

@@ -83,6 +83,10 @@ func TestFrontends(t *testing.T) {
 		{"an address that is both is the balancer's, with its ranges",
 			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalIPs: []string{"203.0.113.1"}, LoadBalancerSourceRanges: []string{"10.0.0.0/8"}}, corev1.LoadBalancerIngress{IP: "203.0.113.1"}),
 			"http/tcp4: cluster-ip 172.30.0.1:80, load-balancer 203.0.113.1:80 from 10.0.0.0/8", ""},
+		{"another Node's address is left out, and this node's own is not",
+			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalIPs: []string{"198.51.100.66", "203.0.113.9"}},
+				corev1.LoadBalancerIngress{IP: "198.51.100.66"}, corev1.LoadBalancerIngress{IP: "203.0.113.1"}, corev1.LoadBalancerIngress{IP: "192.0.2.10"}),
+			"http/tcp4: cluster-ip 172.30.0.1:80, external-ip 203.0.113.9:80, load-balancer 192.0.2.10:80, load-balancer 203.0.113.1:80", ""},
 		{"a cluster IP that no machine can have", service(corev1.ServiceSpec{ClusterIP: "255.255.255.255"}), "", "cluster IP 255.255.255.255 is the broadcast address; it is not served"},
 		{"the same from outside",
 			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalIPs: []string{"255.255.255.255"}}, corev1.LoadBalancerIngress{IP: "255.255.255.255"}, corev1.LoadBalancerIngress{IP: "ff02::1"}),
@@ -102,12 +106,13 @@ external IP 169.254.169.254 is link-local; it is not served
 external IP 0.0.0.0 is unspecified; it is not served`},
 	}
 	node := Here{Node: "n1", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.10")},
-		Reserved: []netip.Prefix{netip.MustParsePrefix("10.180.0.0/16"), netip.MustParsePrefix("172.30.0.0/16")}}
+		Reserved: []netip.Prefix{netip.MustParsePrefix("10.180.0.0/16"), netip.MustParsePrefix("172.30.0.0/16")},
+		Others:   map[netip.Addr]string{netip.MustParseAddr("198.51.100.66"): "n2", netip.MustParseAddr("192.0.2.10"): "n3"}}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var s Service
 			s.Read(tt.svc)
-			all, problems, _ := Frontends(&s, node)
+			all, problems, _, _ := Frontends(&s, node)
 			if got := frontendText(all); got != tt.want {
 				t.Errorf("frontends\n%s\nwant\n%s", got, tt.want)
 			}
@@ -173,7 +178,7 @@ func TestExternalIPsOfTheNode(t *testing.T) {
 			h.NodeAddresses, h.ExternalIPs = tt.nodeAddresses, tt.allow
 			var s Service
 			s.Read(claims)
-			all, problems, warnings := Frontends(&s, h)
+			all, problems, warnings, _ := Frontends(&s, h)
 			want := "http/tcp4: cluster-ip 172.30.0.1:80"
 			if tt.served {
 				want += ", external-ip 192.0.2.10:80"

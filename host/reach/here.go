@@ -40,13 +40,17 @@ type Here struct {
 	// Reserved are the ranges of pods and ClusterIPs.
 	Reserved []netip.Prefix
 
+	// Others are addresses of other Nodes, with the Node's name, where the dataplane would take all that this node
+	// sends there (kubernetes#75290). No Service gets them: they are left out as with ipMode Proxy.
+	Others map[netip.Addr]string
+
 	// Loopback lets Services and endpoints name loopback addresses. Only a
 	// source that speaks for one machine may set it: over the API, such an
 	// endpoint would reach what a node listens on for itself (CVE-2021-25737).
 	Loopback bool
 }
 
-// Equal reports whether the same decisions follow from h and g.
+// Equal reports whether the same decisions follow from h and g, but for Others.
 func (h Here) Equal(g Here) bool {
 	return h.Node == g.Node && h.Zone == g.Zone && h.Loopback == g.Loopback &&
 		slices.Equal(h.Addrs, g.Addrs) &&

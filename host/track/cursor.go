@@ -15,6 +15,7 @@ type Cursor struct {
 	t        *Tracker // its mutex guards what follows
 	name     string   // the dataplane's, for notices
 	features map[sdk.Feature]bool
+	takes    bool          // it has sdk.LimitTakesAddresses
 	ready    chan struct{} // holds one token while Next may have an update
 	closed   bool
 
@@ -77,6 +78,7 @@ func (t *Tracker) Cursor(d sdk.Description) *Cursor {
 		t:         t,
 		name:      d.Name,
 		features:  make(map[sdk.Feature]bool),
+		takes:     slices.Contains(d.Limits, sdk.LimitTakesAddresses),
 		ready:     make(chan struct{}, 1),
 		full:      true,
 		confirmed: make(map[sdk.Name]confirmation),
@@ -199,7 +201,7 @@ func (c *Cursor) now(name sdk.Name) *sdk.Service {
 func (c *Cursor) Next() (sdk.Update, bool) {
 	c.t.mu.Lock()
 	defer c.t.unlock()
-	if !c.t.synced || c.closed {
+	if !c.t.synced || c.closed || c.awaitsNodes() {
 		return sdk.Update{}, false
 	}
 	if c.full {

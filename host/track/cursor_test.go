@@ -222,6 +222,60 @@ func TestWithheld(t *testing.T) {
 	want(t, "a cursor made later judges what is there", handedOut(late), "full")
 }
 
+// A dataplane that takes addresses gets none of another Node (kubernetes#75290), and waits until it is known which those
+// are. Without it Services have all their addresses, which are a note and no problem.
+func TestAddressesOfOtherNodes(t *testing.T) {
+	tracker, notices := newTracker()
+	takes := sdk.Description{Name: "takes", Features: sdk.Features, Limits: []sdk.Limit{sdk.LimitTakesAddresses}}
+	nodes := []corev1.Node{*newNode("n1", "", "203.0.113.1"), *newNode("n2", "", "192.0.2.20", "2001:db8::20")}
+	lb := newService("lb", "172.30.0.1", balancer("192.0.2.20"), externalIPs("203.0.113.1"))
+	const (
+		all  = "set ns1/lb:http/tcp4 [cluster-ip 172.30.0.1:80 external-ip 203.0.113.1:80 load-balancer 192.0.2.20:80] = []"
+		less = "set ns1/lb:http/tcp4 [cluster-ip 172.30.0.1:80 external-ip 203.0.113.1:80] = []"
+	)
+	wanted := func(what string, want bool) {
+		t.Helper()
+		if got := tracker.ReviewNodes(); got != want {
+			t.Errorf("%s: the Nodes are wanted: %t", what, got)
+		}
+	}
+	usual := tracker.Cursor(everything)
+	tracker.SetService(lb)
+	wanted("no dataplane takes addresses", false)
+	want(t, "one that takes none", handedOut(usual), "full\n"+all)
+
+	c := tracker.Cursor(takes)
+	wanted("a dataplane takes addresses", true)
+	want(t, "before the Nodes are known", handedOut(c), "nothing")
+	tracker.SetNodes(nodes)
+	want(t, "with the Nodes", handedOut(c), "full\n"+less)
+	want(t, "the other dataplane", handedOut(usual), less)
+	if s, _ := tracker.Service(Key{"ns1", "lb"}); len(s.Problems) > 0 || fmt.Sprint(s.Notes) != "[load balancer IP 192.0.2.20 is an address of Node n2, which gets what is sent there]" {
+		t.Errorf("problems %v, notes %v", s.Problems, s.Notes)
+	}
+	tracker.SetNodes(nodes[:1])
+	want(t, "the Node is gone", handedOut(c), all)
+	tracker.SetNodes(nodes)
+	want(t, "it is back", handedOut(c), less)
+	usual.Close()
+	c.Close()
+	wanted("its plugin is restarted", false)
+	c = tracker.Cursor(takes)
+	want(t, "the next process waits for nothing", handedOut(c), "full\n"+less)
+
+	c.Close()
+	usual = tracker.Cursor(everything)
+	wanted("a mode that takes none", false)
+	want(t, "it has all", handedOut(usual), "full\n"+all)
+	tracker.DeleteService("ns1", "lb")
+	c = tracker.Cursor(takes)
+	wanted("no Service has external addresses", false)
+	want(t, "without external addresses it waits for nothing", handedOut(c), "full")
+	if len(*notices) > 0 {
+		t.Errorf("reported %v", *notices)
+	}
+}
+
 // A swap feeds two dataplanes, each at its own pace.
 func TestTwoCursors(t *testing.T) {
 	tracker, a, _ := followed(t)

@@ -159,3 +159,69 @@ func (t *Tracker) serviceCIDRs() []netip.Prefix {
 	slices.SortFunc(all, netip.Prefix.Compare)
 	return slices.Compact(all)
 }
+
+// Addresses of other Nodes (reach.Here.Others) matter while a dataplane takes addresses and a Service asks for an
+// external one.
+
+// ReviewNodes uses what SetNodes said, or uses it no more, and reports whether it matters now.
+func (t *Tracker) ReviewNodes() (wanted bool) {
+	t.admit()
+	defer t.unlock()
+	wanted = t.hasExternal() && slices.ContainsFunc(t.cursors, func(c *Cursor) bool { return c.takes })
+	if wanted && t.here.Others == nil {
+		t.leaveOut(t.others)
+	} else if !wanted && len(t.cursors) > 0 { // else its plugin is being restarted
+		t.leaveOut(nil)
+	}
+	return wanted
+}
+
+// SetNodes sets the addresses of other Nodes from a list of all Nodes.
+func (t *Tracker) SetNodes(list []corev1.Node) {
+	t.admit()
+	defer t.unlock()
+	t.others = make(map[netip.Addr]string, len(list))
+	for i := range list {
+		if list[i].Name == t.facts.NodeName {
+			continue
+		}
+		for _, addr := range readNode(&list[i]).addrs {
+			t.others[addr] = list[i].Name
+		}
+	}
+	t.leaveOut(t.others)
+}
+
+// leaveOut decides anew the Services that ask for an address which is to be left out now and was not before,
+// or the other way round.
+func (t *Tracker) leaveOut(others map[netip.Addr]string) {
+	before := t.here.Others
+	if before == nil && others == nil {
+		return
+	}
+	t.here.Others = others
+	for _, svc := range t.services {
+		if svc.spec != nil && slices.ContainsFunc(slices.Concat(svc.spec.ExternalIPs, svc.spec.VIPs), func(a netip.Addr) bool { return before[a] != others[a] }) {
+			t.renew(svc)
+		}
+	}
+	for _, c := range t.cursors {
+		c.signal()
+	}
+}
+
+// hasExternal reports whether a Service asks for an external address.
+func (t *Tracker) hasExternal() bool {
+	for _, svc := range t.services {
+		if svc.spec != nil && len(svc.spec.ExternalIPs)+len(svc.spec.VIPs) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// awaitsNodes reports whether the dataplane has to wait for SetNodes: it could cut this node off from another, and
+// from the API server there. A source that speaks for one machine knows no Nodes.
+func (c *Cursor) awaitsNodes() bool {
+	return c.takes && !c.t.facts.AllowLoopback && c.t.here.Others == nil && c.t.hasExternal()
+}

@@ -25,6 +25,7 @@ type service struct {
 	problems []reach.Problem // with its spec
 	warnings []reach.Problem // what of its spec is served, and may not be meant so
 	taken    []reach.Problem // with what others own
+	notes    []string        // what of its spec is left out on purpose
 	ready    reach.Counts    // addresses on this node that are ready
 
 	troubled time.Time // since when there are problems; zero: there are none
@@ -66,7 +67,7 @@ func (t *Tracker) enter(svc *service) {
 	var problems, warnings []reach.Problem
 	if svc.spec != nil {
 		var all []reach.PortFrontends
-		all, problems, warnings = reach.Frontends(svc.spec, t.here)
+		all, problems, warnings, svc.notes = reach.Frontends(svc.spec, t.here)
 		for _, pf := range all {
 			p := port{PortFrontends: pf, name: svc.name(pf)}
 			if i := slices.IndexFunc(before, func(q port) bool { return q.name == p.name }); i >= 0 {

@@ -160,6 +160,7 @@ type ServiceStatus struct {
 	LocalReady reach.Counts    // addresses on this node that are ready: what HealthPort answers
 	Problems   []reach.Problem // what is not served as asked for, and why
 	Troubled   time.Time       // since when there are Problems; zero: there are none
+	Notes      []string        // what is left out on purpose, and why
 	Slices     []string        // the names of its EndpointSlices, in order
 }
 
@@ -211,7 +212,7 @@ func (t *Tracker) Service(key Key) (ServiceStatus, bool) {
 }
 
 func (t *Tracker) status(svc *service) ServiceStatus {
-	s := ServiceStatus{Key: svc.key, LocalReady: svc.ready, Problems: svc.allProblems(), Troubled: svc.troubled}
+	s := ServiceStatus{Key: svc.key, LocalReady: svc.ready, Problems: svc.allProblems(), Troubled: svc.troubled, Notes: svc.notes}
 	if len(svc.ports) > 0 {
 		s.HealthPort = t.owners.healthPort(svc)
 	}

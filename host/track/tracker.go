@@ -40,6 +40,7 @@ type Tracker struct {
 	values   map[sdk.Name]*sdk.Service // what to serve; values are replaced, never written to
 	owners   owners
 	screen   screen
+	others   map[netip.Addr]string // addresses of other Nodes; nil: not known
 	checks   map[Key]HealthCheck
 	changes  Changes
 	cursors  []*Cursor
@@ -154,6 +155,7 @@ func (t *Tracker) renode() {
 		}
 	}
 	here := facts.here(t.seen, *t.node)
+	here.Others = t.here.Others
 	if here.Equal(t.here) {
 		return
 	}

@@ -43,6 +43,7 @@ type KubeSource struct {
 	settings KubeSettings
 	links    []*link
 	kinds    []*cache.Reflector
+	others   *link         // for listNodes
 	first    chan struct{} // one for each kind that was listed
 }
 
@@ -66,6 +67,8 @@ func Kubernetes(client *Client, t *track.Tracker, s KubeSettings) *KubeSource {
 	followKind(k, k.nodes(), &corev1.Node{}, client.Nodes, thisNode)
 	followKind(k, joined, &discoveryv1.EndpointSlice{}, client.Slices, ours)
 	followKind(k, services, &corev1.Service{}, client.Services, ours)
+	k.others = &link{kind: "addresses of other Nodes", without: &corev1.NodeList{}, report: s.Report}
+	k.links = append(k.links, k.others)
 	return k
 }
 
@@ -113,6 +116,7 @@ func (k *KubeSource) Run(ctx context.Context) error {
 	for _, r := range k.kinds {
 		running.Go(func() { r.RunWithContext(ctx) }) // until ctx ends
 	}
+	running.Go(func() { k.listNodes(ctx) }) // until ctx ends
 	defer running.Wait()
 	for range k.kinds {
 		select {
@@ -124,6 +128,35 @@ func (k *KubeSource) Run(ctx context.Context) error {
 	k.tracker.Synced()
 	<-ctx.Done()
 	return ctx.Err()
+}
+
+// nodesEvery is the least time between two lists of all Nodes. If each node watched them, each change of a Node
+// would be sent to all nodes.
+const nodesEvery = 10 * time.Minute
+
+// listNodes lists all Nodes while the tracker wants their addresses, until ctx ends.
+func (k *KubeSource) listNodes(ctx context.Context) {
+	var next time.Time // of the next list
+	ctx = context.WithValue(ctx, linkOf{}, k.others)
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		if !k.tracker.ReviewNodes() {
+			_ = k.others.note(ctx, nil) // whatever was wrong, nothing is
+			return
+		} else if time.Now().Before(next) {
+			return
+		}
+		pause := nodesEvery
+		list, err := k.client.Nodes.List(ctx, metav1.ListOptions{ResourceVersion: "0"}) // as the server has them in memory
+		switch {
+		case k.others.spared(ctx, err):
+			k.tracker.SetNodes(nil)
+		case k.others.note(ctx, err) != nil:
+			pause = 10 * time.Second
+		default:
+			k.tracker.SetNodes(list.Items)
+		}
+		next = time.Now().Add(wait.Jitter(pause, 0.5))
+	}, time.Second)
 }
 
 // Fault says why nothing comes from the API server now; empty: it answers.

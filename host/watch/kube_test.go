@@ -71,9 +71,14 @@ type kubeHarness struct {
 func hear(t *testing.T, client *fake.Clientset) *kubeHarness { return hearFrom(t, clientOf(client)) }
 
 func hearFrom(t *testing.T, client *Client) *kubeHarness {
+	return hearAs(t, client, sdk.Description{Name: "test", Features: []sdk.Feature{sdk.FeatureIPv4}})
+}
+
+// hearAs is hearFrom with a dataplane that describes itself as d.
+func hearAs(t *testing.T, client *Client, d sdk.Description) *kubeHarness {
 	h := &kubeHarness{t: t, tracker: track.New(nil)}
 	h.tracker.Configure(track.Facts{NodeName: "n1"})
-	h.cursor = h.tracker.Cursor(sdk.Description{Name: "test", Features: []sdk.Feature{sdk.FeatureIPv4}})
+	h.cursor = h.tracker.Cursor(d)
 	h.source = Kubernetes(client, h.tracker, KubeSettings{NodeName: "n1", Report: h.report, Eligible: h.eligibility})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -259,6 +264,58 @@ func TestKubeAsks(t *testing.T) {
 		if asked[what] != want {
 			t.Errorf("%s asks for %q, want %q", what, asked[what], want)
 		}
+	}
+}
+
+// TestKubeListsNodes lists all Nodes once, from the server's memory, if a dataplane takes addresses and a Service has
+// external ones, and watches none but this one. It goes on without where the role does not let it.
+func TestKubeListsNodes(t *testing.T) {
+	external := kubeService()
+	external.Spec.ExternalIPs = []string{"192.0.2.20", "203.0.113.1"}
+	other := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.20"}}}}
+	for _, c := range []struct {
+		name      string
+		limits    []sdk.Limit
+		service   *corev1.Service
+		forbidden bool
+		lists     int
+		frontends int
+	}{
+		{"a mode that takes addresses", []sdk.Limit{sdk.LimitTakesAddresses}, external, false, 1, 2},
+		{"without external addresses", []sdk.Limit{sdk.LimitTakesAddresses}, kubeService(), false, 0, 1},
+		{"another mode", nil, external, false, 0, 3},
+		{"it may not", []sdk.Limit{sdk.LimitTakesAddresses}, external, true, 1, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			client := fake.NewClientset(kubeNode(), other, c.service)
+			all := func(a clienttesting.Action) bool {
+				l, ok := a.(clienttesting.ListActionImpl)
+				return ok && l.Resource.Resource == "nodes" && l.GetListRestrictions().Fields.Empty() && l.ListOptions.ResourceVersion == "0"
+			}
+			client.PrependReactor("list", "nodes", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				return c.forbidden && all(a), nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no role"))
+			})
+			h := hearAs(t, clientOf(client), sdk.Description{Name: "test", Features: []sdk.Feature{sdk.FeatureIPv4}, Limits: c.limits})
+			if u := h.next(); len(u.Set) != 1 || len(u.Set[0].Frontends) != c.frontends {
+				t.Errorf("the first update is %+v", u)
+			}
+			lists := 0
+			for _, a := range client.Actions() {
+				if all(a) {
+					lists++
+				}
+				if w, ok := a.(clienttesting.WatchAction); ok && a.GetResource().Resource == "nodes" && w.GetWatchRestrictions().Fields.Empty() {
+					t.Error("all Nodes are watched")
+				}
+			}
+			if lists != c.lists {
+				t.Errorf("the Nodes are listed %d times", lists)
+			}
+			if got := slices.Contains(h.reasons(), SourceForbidden); got != c.forbidden || h.source.Fault() != "" {
+				t.Errorf("told of %v, and the fault %q", h.reasons(), h.source.Fault())
+			}
+		})
 	}
 }
 

@@ -33,7 +33,7 @@ var Description = sdk.Description{
 	Name:     mode,
 	Version:  "0.1.0",
 	Features: sdk.Features,
-	Limits:   []sdk.Limit{sdk.LimitAffinityPerFrontend, sdk.LimitNodePortsAtAddresses},
+	Limits:   []sdk.Limit{sdk.LimitAffinityPerFrontend, sdk.LimitNodePortsAtAddresses, sdk.LimitTakesAddresses},
 	Options:  []byte(schema),
 }
 

@@ -7,22 +7,6 @@ import (
 	"testing"
 )
 
-// TestCauses has a line for each cause, whatever many it applies to.
-func TestCauses(t *testing.T) {
-	var c Causes
-	if got := c.Lines("Service"); got == nil || len(got) != 0 {
-		t.Errorf("of nothing it says %q", got)
-	}
-	for _, name := range []string{"a", "b", "b", "c", "d", "e"} {
-		c.Add("it does not serve sctp", name)
-	}
-	c.Add("it does not serve ipv6", "f")
-	want := []string{"it does not serve sctp: 5 Services: a, b, c and 2 more", "it does not serve ipv6: f"}
-	if got := c.Lines("Service"); !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-}
-
 // TestAlike groups what only differs in a name, as dataplanes name what they would remove.
 func TestAlike(t *testing.T) {
 	got := Alike([]string{

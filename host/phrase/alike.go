@@ -18,39 +18,6 @@ func Some(names []string) string {
 	return List(names[:n]) + AndMore(len(names)-n)
 }
 
-// Causes are what has happened to many, a line for each cause. The zero value has none.
-type Causes struct {
-	order []string
-	names map[string][]string
-}
-
-// Add says that the cause applies to the thing of that name; twice in a row is once.
-func (c *Causes) Add(cause, name string) {
-	if c.names == nil {
-		c.names = make(map[string][]string)
-	}
-	names, known := c.names[cause]
-	if !known {
-		c.order = append(c.order, cause)
-	}
-	if !known || names[len(names)-1] != name {
-		c.names[cause] = append(names, name)
-	}
-}
-
-// Lines are one for each cause, in the order in which they came: "CAUSE: 62 Services: a, b, c and 59 more".
-func (c *Causes) Lines(thing string) []string {
-	lines := []string{}
-	for _, cause := range c.order {
-		names := c.names[cause]
-		if len(names) > 1 {
-			cause += ": " + Count(len(names), thing)
-		}
-		lines = append(lines, cause+": "+Some(names))
-	}
-	return lines
-}
-
 // Alike groups what is alike but for a name, such as "remove nat KUBE-SVC-A" and "remove nat
 // KUBE-SVC-B", and what is about several names by itself, as "sets KUBE-A KUBE-B" is. What stands
 // alone stays as it is.
