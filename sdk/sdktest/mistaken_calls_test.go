@@ -49,7 +49,7 @@ func renderAll(b *broken) {
 		began := time.Now()
 		r, err := b.Recorder.Sync(ctx, u)
 		if u.Full {
-			everything = time.Second + 3*time.Since(began)
+			everything = 4*time.Second + 3*time.Since(began)
 			return r, err
 		}
 		time.Sleep(everything) // the mistake itself
