@@ -17,8 +17,8 @@ import (
 // KUBE-MARK-DROP are not here: the kubelet shares them. Nor is what all dataplanes share
 // (package masquerade).
 var (
-	ourChains = []string{services, nodePorts, turnedAway, denied, forward, guard, markOthers, canary}
-	ourStems  = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-", "KUBE-XLB-", "KUBE-VIP-", "KUBE-NP-", "KUBE-HC-"}
+	ourChains = []string{services, nodePorts, turnedAway, denied, forward, guard, looped, markOthers, canary}
+	ourStems  = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-", "KUBE-XLB-", "KUBE-VIP-", "KUBE-NP-", "KUBE-HC-", "KUBE-LP-"}
 )
 
 // canary is the chain by which kube-proxy notices that its rules were flushed.

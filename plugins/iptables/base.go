@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/ruleset"
@@ -20,7 +21,8 @@ type nodeConfig struct {
 	liberal   bool // the kernel takes packets outside the TCP window for valid
 	counted   bool // rules can count in accounts
 
-	bound []netip.Prefix // the node's addresses that take no node ports
+	bound   []netip.Prefix // the node's addresses that take no node ports
+	uplinks []flows.Uplink // by which its default routes lead
 }
 
 // setNode writes the fixed chains, and what stands beside the trees in their roots.
@@ -29,7 +31,7 @@ func (s *familyRules) setNode(n nodeConfig) {
 	s.SetFixed(ruleset.Desired{Chains: n.chains()})
 	s.SetRoot(servedAddrs, nil, n.toNode(nodePorts))
 	translated := append(n.localhostCount(), "-m conntrack --ctstate DNAT -j RETURN") // nat has found an endpoint
-	s.SetRoot(unservedAddrs, translated, n.toNode(turnedAway))
+	s.SetRoot(unservedAddrs, translated, append(flows.Looped(n.uplinks, looped), n.toNode(turnedAway)...))
 }
 
 // chains are the fixed ones. What the trees hang in has only its head or tail here.

@@ -40,6 +40,7 @@ const (
 	turnedAway = "KUBE-EXTERNAL-SERVICES" // filter: node ports that no endpoint may answer
 	denied     = "KUBE-PROXY-FIREWALL"    // filter: the source is not allowed
 	forward    = "KUBE-FORWARD"           // filter: what is on its way stays on its way
+	looped     = "KUBE-LOOPED"            // filter: what comes back from where it was sent on
 	guard      = "KUBE-LOCALNET-GUARD"    // filter: nothing from outside reaches 127.0.0.0/8
 	markMasq   = masquerade.Mark          // nat: have it masqueraded; all dataplanes share it
 	markOthers = "KUBE-MARK-NOT-POD"      // nat: mark it unless a pod of the cluster sent it
@@ -98,6 +99,7 @@ const (
 	unservedAddrs        // filter: the same two, of what is rejected or dropped
 	unservedPorts
 	healthPorts // filter: health-check ports, which a strict INPUT must let in
+	loopedAddrs // filter: external addresses, whatever the port
 )
 
 // servedTree is where f is caught when some endpoint may answer.
@@ -121,6 +123,7 @@ func ruleConfig(family sdk.Family) ruleset.Config[sdk.Name] {
 			unservedAddrs: {Tree: tree.ByAddress(filter(services), "KUBE-VIP-", family, 1)},
 			unservedPorts: {Tree: tree.ByPort(filter(turnedAway), "KUBE-NP-", 2)},
 			healthPorts:   {Tree: tree.ByPort(filter(nodePorts), "KUBE-HC-", 1), Shared: true},
+			loopedAddrs:   {Tree: tree.ByAddress(filter(looped), "KUBE-LP-", family, 2), Shared: true},
 		},
 		Ours:       isOurs,
 		Rank:       rank,
@@ -146,7 +149,7 @@ func rank(c iptables.Chain) int {
 		return 5
 	case name == services:
 		return 8 + tree.Deepest
-	case name == nodePorts, name == turnedAway:
+	case name == nodePorts, name == turnedAway, name == looped:
 		return 7 + tree.Deepest
 	case c.Level > 0:
 		return 6 + tree.Deepest - c.Level

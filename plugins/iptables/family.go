@@ -85,6 +85,10 @@ func (f *family) Node(n sdk.Node) error {
 	if err != nil {
 		return err
 	}
+	uplinks, err := flows.Uplinks(of)
+	if err != nil {
+		return err
+	}
 	f.rules.setNode(nodeConfig{
 		family:    of,
 		node:      n,
@@ -92,6 +96,7 @@ func (f *family) Node(n sdk.Node) error {
 		liberal:   n.Conntrack.TCPBeLiberal || sysctl.Liberal(),
 		counted:   f.rules.counts,
 		bound:     bound,
+		uplinks:   uplinks,
 	})
 	return nil
 }
@@ -187,6 +192,10 @@ func (f *family) moved() bool {
 	if err != nil {
 		f.log.Warn("cannot see which addresses take node ports", "err", err)
 		return false
+	}
+	if up, err := flows.Uplinks(f.rules.Family()); err == nil && !slices.EqualFunc(up, f.rules.node.uplinks, flows.Uplink.Equal) {
+		f.log.Info("the node has other default routes", "family", f.rules.Family())
+		return true
 	}
 	before := f.found
 	f.found = now

@@ -93,6 +93,9 @@ func (r *render) frontend(svc sdk.Service, f sdk.Frontend) {
 	if answered(svc, f) {
 		r.catch(svc, f, servedTree(f), r.wayIn(svc, f), "-j", r.entrance(svc, f))
 	}
+	if f.Kind == sdk.ExternalIP || f.Kind == sdk.LoadBalancer {
+		r.Entries = append(r.Entries, ruleset.Entry{In: loopedAddrs, Entry: tree.Entry{Key: tree.Key{Addr: f.Addr.Addr()}, Rule: "-j DROP"}})
+	}
 	switch {
 	case len(f.Sources) > 0 && len(svc.Cluster) == 0:
 		r.denySources(svc, f)

@@ -37,22 +37,35 @@ func (n nodeConfig) addresses() (own []netip.Prefix, self netip.Addr, err error)
 	return slices.Compact(own), self, nil
 }
 
+// look takes what the kernel says of the node's addresses and default routes, and reports whether it is other than it was.
+func (n *nodeConfig) look() (changed bool, err error) {
+	own, self, err := n.addresses()
+	if err != nil {
+		return false, err
+	}
+	uplinks, err := flows.Uplinks(n.Family)
+	if err != nil {
+		return false, err
+	}
+	changed = !slices.Equal(own, n.own) || self != n.self || !slices.EqualFunc(uplinks, n.uplinks, flows.Uplink.Equal)
+	n.own, n.self, n.uplinks = own, self, uplinks
+	return changed, nil
+}
+
 // moved reports whether other addresses take node ports than was known.
 func (f *family) moved() bool {
 	if time.Since(f.addressed) < addressesEvery {
 		return false
 	}
 	f.addressed = time.Now()
-	now, self, err := f.node.addresses()
+	changed, err := f.node.look()
 	if err != nil {
-		f.log.Warn("cannot see which addresses take node ports", "err", err)
+		f.log.Warn("cannot see the node's addresses and default routes", "err", err)
 		return false
 	}
-	if slices.Equal(now, f.node.own) && self == f.node.self {
-		return false
+	if changed {
+		f.log.Info("the node has other addresses or default routes", "family", f.node.Family, "addresses", len(f.node.own))
+		f.Reshape()
 	}
-	f.log.Info("other addresses take node ports", "family", f.node.Family, "addresses", len(now))
-	f.node.own, f.node.self = now, self
-	f.Reshape()
-	return true
+	return changed
 }

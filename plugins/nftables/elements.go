@@ -15,7 +15,7 @@ import (
 // Use is what the elements of a set are for.
 func (f ip) Use(set string) nftable.Use {
 	switch set {
-	case "vips", "hairpin":
+	case "vips", "external", "hairpin":
 		return nftable.OfMany
 	case "members", "members-local":
 		return nftable.Admitting
@@ -58,6 +58,9 @@ func (w wanted) Elements(name sdk.Name) []nftable.Element {
 		}
 		if f.kind == sdk.ClusterIP {
 			add("vips", nftnl.Element{Key: nftable.AddrKey(f.addr.Addr())})
+		}
+		if f.kind == sdk.ExternalIP || f.kind == sdk.LoadBalancer {
+			add("external", nftnl.Element{Key: nftable.AddrKey(f.addr.Addr())})
 		}
 		w.choice(p, k, f.policy, add)
 		if !w.served {

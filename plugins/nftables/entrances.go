@@ -30,6 +30,7 @@ func (n nodeConfig) entrances() []nftable.Chain {
 		}},
 		n.invalid(),
 		n.refused(),
+		n.looped(),
 	)
 }
 
@@ -203,6 +204,23 @@ func (n nodeConfig) invalid() nftable.Chain {
 	return c
 }
 
+// looped drops what is sent to an external address, and would leave by the uplink by which it came in: a router that
+// sends such packets to this node would get them back until they are too old. Its neighbours may be called.
+func (n nodeConfig) looped() nftable.Chain {
+	c := nftable.Chain{Name: "looped"}
+	for _, up := range n.uplinks {
+		through := nftable.Rule{
+			nftnl.Meta(nftnl.MetaIifName, 0), nftnl.Cmp(nftnl.Equal, 0, nftable.Ifname(up.Name)),
+			nftnl.Meta(nftnl.MetaOifName, 0), nftnl.Cmp(nftnl.Equal, 0, nftable.Ifname(up.Name)),
+		}
+		for _, p := range up.OnLink {
+			c.Rules = append(c.Rules, append(append(slices.Clone(through), nftable.Within(n.Daddr(0), p)...), to(nftnl.Return)))
+		}
+		c.Rules = append(c.Rules, append(through, n.Daddr(0), nftnl.In("external", 0), to(nftnl.Drop)))
+	}
+	return c
+}
+
 // refused answers for ports of ClusterIPs that no Service has, and drops what is sent to
 // addresses that are no Service's yet. What has found its endpoint passes, and so does what is
 // sent to an address that the node has itself.
@@ -217,5 +235,6 @@ func (n nodeConfig) refused() nftable.Chain {
 			c.Rules = append(c.Rules, append(append(nftable.OfState(nftable.StateNew), nftable.Within(n.Daddr(0), cidr)...), to(nftnl.Drop)))
 		}
 	}
+	c.Rules = append(c.Rules, nftable.Rule{to(nftnl.Goto("looped"))})
 	return c
 }

@@ -113,8 +113,7 @@ func (f *family) Node(n sdk.Node) error {
 		liberal:   n.Conntrack.TCPBeLiberal || sysctl.Liberal(),
 	}
 	f.Reshape()
-	var err error
-	f.node.own, f.node.self, err = f.node.addresses()
+	_, err := f.node.look()
 	return err
 }
 

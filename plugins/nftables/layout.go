@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
@@ -185,6 +186,7 @@ type nodeConfig struct {
 	node      sdk.Node
 	own       []netip.Prefix // those that take node ports, in order
 	self      netip.Addr     // one of the node's addresses, by which it answers pings; none: it does not
+	uplinks   []flows.Uplink // by which the node's default routes lead
 	localhost bool           // node ports answer on 127.0.0.1 too
 	liberal   bool           // the kernel takes packets outside the TCP window for valid
 	parts
@@ -197,7 +199,7 @@ func layoutSets(f ip, has parts) []nftnl.Set {
 		all = append(all, p.sets(has)...)
 	}
 	one := []nftnl.Field{f.Addr()}
-	return append(all, nftnl.Set{Name: "vips", Key: one}, nftnl.Set{Name: "own", Key: one},
+	return append(all, nftnl.Set{Name: "vips", Key: one}, nftnl.Set{Name: "external", Key: one}, nftnl.Set{Name: "own", Key: one},
 		nftnl.Set{Name: "hairpin", Key: []nftnl.Field{f.Addr(), f.Addr()}})
 }
 

@@ -35,6 +35,9 @@ func (c catch) desired() ruleset.Desired {
 	var d ruleset.Desired
 	c.lead(&d)
 	c.deny(&d)
+	if c.frontend.Kind == sdk.ExternalIP || c.frontend.Kind == sdk.LoadBalancer {
+		d.Entries = append(d.Entries, ruleset.Entry{In: loopedPortal, Entry: tree.Entry{Key: tree.Key{Addr: c.frontend.Addr.Addr()}, Rule: "-j DROP"}})
+	}
 	if c.udp != 0 {
 		d.Entries = append(d.Entries, guard(sdk.UDP, c.udp))
 	}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
@@ -100,6 +101,10 @@ func (r *redirected) Node(n sdk.Node) error {
 		return err
 	}
 	of := &r.rules.node
+	var err error
+	if of.uplinks, err = flows.Uplinks(r.family); err != nil {
+		return err
+	}
 	of.prefixes = r.machine.prefixes
 	of.node, of.nodePorts, of.to = r.machine.node, r.machine.nodePorts, r.machine.target(r.family, of.to)
 	r.relay.SetMark(of.mark())
@@ -261,7 +266,9 @@ func (r *redirected) suspects(refused *iptables.LineError) []sdk.Name {
 func (r *redirected) Probe(ctx context.Context) (found frame.Finding) {
 	if r.due() {
 		to := r.rules.node.to
-		found.Moved = r.moved(func(now *machine) bool {
+		uplinks, err := flows.Uplinks(r.family)
+		rerouted := err == nil && !slices.EqualFunc(uplinks, r.rules.node.uplinks, flows.Uplink.Equal)
+		found.Moved = rerouted || r.moved(func(now *machine) bool {
 			return !slices.Equal(now.nodePorts, r.machine.nodePorts) || !slices.Equal(now.prefixes, r.machine.prefixes) || now.target(r.family, to) != to
 		})
 		found.Due = r.again()

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/plugins/internal/tree"
@@ -38,6 +39,7 @@ type nodeConfig struct {
 	node      sdk.Node
 	nodePorts []netip.Addr   // those that take node ports now
 	prefixes  []netip.Prefix // and those of which every address does
+	uplinks   []flows.Uplink // by which the node's default routes lead
 	to        netip.Addr     // of this node: where packets from elsewhere are sent to
 
 	// doors are the ports of the sockets for TCP, by where the client is. None: there
@@ -66,6 +68,7 @@ var (
 	nonLocal    = filter("KUBE-NODEPORT-NON-LOCAL")
 	deny        = filter("KUBE-PORTALS-DENY")
 	ownSocket   = filter("KUBE-PORTALS-OWN")
+	looped      = filter("KUBE-PORTALS-LOOPED") // what comes back from where it was sent on
 )
 
 func nat(chain string) iptables.ID    { return iptables.ID{Table: "nat", Chain: chain} }
@@ -87,10 +90,10 @@ func (n *nodeConfig) chains() []iptables.Chain {
 			"-p tcp -j REJECT --reject-with tcp-reset",
 			iptables.Refused(n.family),
 		)},
-		{ID: deny, Rules: append([]iptables.Rule{
+		{ID: deny, Rules: slices.Concat([]iptables.Rule{
 			"-m conntrack --ctstate DNAT -j RETURN",
 			iptables.Words("-j", denied.Chain),
-		}, n.atNode(deniedPorts)...)},
+		}, flows.Looped(n.uplinks, looped.Chain), n.atNode(deniedPorts))},
 	}
 }
 
@@ -206,7 +209,8 @@ const (
 	leadsPort           // nat: node ports
 	deniesPortal        // filter: the same two, of what is rejected or dropped
 	deniesPort
-	guards // filter: sockets of ours
+	guards       // filter: sockets of ours
+	loopedPortal // filter: external addresses, whatever the port
 )
 
 // A key says what rules are for: a frontend, or the health port of a Service.
@@ -225,6 +229,7 @@ func ruleConfig(family sdk.Family) ruleset.Config[key] {
 			deniesPortal: {Tree: tree.ByAddress(denied, "KUBE-PV-", family, 2)},
 			deniesPort:   {Tree: tree.ByPort(deniedPorts, "KUBE-PN-", 2)},
 			guards:       {Tree: tree.ByPort(nonLocal, "KUBE-PI-", 1), Shared: true},
+			loopedPortal: {Tree: tree.ByAddress(looped, "KUBE-PL-", family, 2), Shared: true},
 		},
 		Ours: isOurs,
 		Rank: rank,
@@ -238,7 +243,7 @@ func rank(c iptables.Chain) int {
 		return 0
 	case toAny, toInside:
 		return 1
-	case vips, ports, denied, deniedPorts, nonLocal:
+	case vips, ports, denied, deniedPorts, nonLocal, looped:
 		return 4 + tree.Deepest
 	case container, host, deny:
 		return 5 + tree.Deepest // they lead to roots
@@ -253,7 +258,7 @@ func rank(c iptables.Chain) int {
 // we take: these words, and what begins with one of those.
 var (
 	ourChains = []string{"KUBE-NODEPORT-ANY", "KUBE-NODEPORT-CONTAINER", "KUBE-NODEPORT-HOST", "KUBE-NODEPORT-NON-LOCAL"}
-	ourStems  = []string{"KUBE-PORTALS-", "KUBE-PV-", "KUBE-PN-", "KUBE-PI-", ownStem}
+	ourStems  = []string{"KUBE-PORTALS-", "KUBE-PV-", "KUBE-PN-", "KUBE-PI-", "KUBE-PL-", ownStem}
 )
 
 func isOurs(id iptables.ID) bool {

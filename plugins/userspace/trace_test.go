@@ -194,6 +194,7 @@ filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 1002 -g KUBE-PORTALS-OWN
 filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 31080 -j ACCEPT
 filter NODEPORT-NON-LOCAL -p udp -m udp --dport 2000 -g KUBE-PORTALS-OWN
 filter OUTPUT -m conntrack --ctstate NEW -m mark ! --mark 0x2000/0x2000 -j KUBE-PORTALS-DENY
+filter PORTALS-LOOPED -d 198.51.100.1/32 -j DROP
 filter PORTALS-DENY -m conntrack --ctstate DNAT -j RETURN
 filter PORTALS-DENY -j KUBE-PORTALS-VIP
 filter PORTALS-DENY -d 192.0.2.10/32 -j KUBE-NODEPORT-ANY

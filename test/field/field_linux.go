@@ -6,10 +6,13 @@ package field
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +30,7 @@ func Check(t *testing.T, g *netns.Testbed, d sdk.Dataplane, prefixes bool) {
 	n := node{t, g, d}
 	n.earlyClient()
 	n.localTable(prefixes)
+	n.routedBack()
 }
 
 // A node is the one of a testbed, with the dataplane that serves it.
@@ -153,6 +157,71 @@ func (d node) localTable(prefixes bool) {
 		at := netip.AddrPortFrom(netip.MustParseAddr(addr), frontend(s, sdk.NodePort).Port())
 		eventually.Succeeds(d, "the node port answers at "+addr, func() error { return d.call(host, client, at, time.Second) })
 	}
+}
+
+// routedBack calls another port of an external address from behind a router to which the node's default route leads back:
+// the packet comes to the node once (cilium#14176, felix#2690), and the port that is served answers. What a neighbour
+// may have is sent to it.
+func (d node) routedBack() {
+	d.Helper()
+	s, leave := d.place("external-ip")
+	defer leave()
+	served := frontend(s, sdk.ExternalIP)
+	router, err := d.Host(netip.MustParseAddr("198.18.0.7"))
+	if err != nil {
+		d.Fatal(err)
+	}
+	client := netip.MustParseAddr("198.18.7.7")
+	host, err := d.Pod(router, client)
+	if err == nil {
+		err = d.Lead(client, router)
+	}
+	if err != nil {
+		d.Fatal(err)
+	}
+	out, err := d.run("ip -4 neighbour show " + client.String()) // ADDRESS dev DEVICE lladdr MAC
+	words := strings.Fields(out)
+	if err != nil || len(words) < 5 {
+		d.Fatal(out, err)
+	}
+	const gateway = "169.254.7.7"
+	device, mac := words[2], words[4]
+	before, err := d.run("ip -4 route show default")
+	if err != nil {
+		d.Fatal(before, err)
+	}
+	d.must("ip neighbour replace "+gateway+" lladdr "+mac+" dev "+device+" nud permanent", "ip route replace default via "+gateway+" dev "+device+" onlink")
+	defer d.must("ip route replace " + strings.TrimSpace(before))
+	rule := fmt.Sprintf(" -d %s -p tcp --dport 81", served.Addr())
+	for _, chain := range []string{"PREROUTING", "POSTROUTING"} {
+		d.must("iptables -w -t mangle -I " + chain + rule)
+		defer d.must("iptables -w -t mangle -D " + chain + rule)
+	}
+	d.update(s.Update(1))
+	packets := func(chain string) int { // that one call has come, or leave, by the chain
+		d.must("iptables -w -t mangle -Z " + chain)
+		_ = d.call(host, client, netip.AddrPortFrom(served.Addr(), 81), 300*time.Millisecond) // before it is sent again
+		out, err := d.run("iptables -w -t mangle -nvxL " + chain)
+		before, _, _ := strings.Cut(out, "dpt:81")
+		n, bad := strconv.Atoi(strings.Fields(before[strings.LastIndex(before, "\n")+1:] + " ?")[0])
+		if err := errors.Join(err, bad); err != nil {
+			d.Fatal(out, err)
+		}
+		return n
+	}
+	eventually.Succeeds(d, "a packet to another port comes to the node once", func() error {
+		if n := packets("PREROUTING"); n != 1 {
+			return fmt.Errorf("it comes %d times", n)
+		}
+		return d.call(host, client, served, time.Second)
+	})
+	if way, err := d.run("ip route get " + served.Addr().String()); err != nil || strings.HasPrefix(way, "local") {
+		return // it is an address of the node
+	}
+	neighbours := netip.PrefixFrom(served.Addr(), 28).Masked().String()
+	d.must("ip route add "+neighbours+" dev "+device, "ip neighbour replace "+served.Addr().String()+" lladdr 02:00:00:00:00:01 dev "+device+" nud permanent")
+	defer d.must("ip route del " + neighbours)
+	eventually.True(d, "a packet to a neighbour is sent on", func() bool { return packets("POSTROUTING") > 0 })
 }
 
 // call connects.

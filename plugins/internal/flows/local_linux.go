@@ -5,12 +5,52 @@ package flows
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/pointsman/pointsman/sdk"
 )
+
+// Uplinks returns those of a family, in the order of their names.
+func Uplinks(of sdk.Family) (all []Uplink, err error) {
+	family := map[sdk.Family]int{sdk.IPv4: netlink.FAMILY_V4, sdk.IPv6: netlink.FAMILY_V6}[of]
+	routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return nil, fmt.Errorf("list the kernel's main table: %w", err)
+	}
+	onLink, up := make(map[int][]netip.Prefix), make(map[int]bool)
+	for _, r := range routes {
+		var to netip.Prefix
+		if r.Dst != nil {
+			addr, _ := netip.AddrFromSlice(r.Dst.IP)
+			ones, _ := r.Dst.Mask.Size()
+			to = netip.PrefixFrom(addr.Unmap(), ones)
+		}
+		switch {
+		case to.Bits() <= 0 && len(r.MultiPath) > 0:
+			for _, hop := range r.MultiPath {
+				up[hop.LinkIndex] = true
+			}
+		case to.Bits() <= 0:
+			up[r.LinkIndex] = true
+		case r.Gw == nil && r.Via == nil && len(r.MultiPath) == 0:
+			onLink[r.LinkIndex] = append(onLink[r.LinkIndex], to)
+		}
+	}
+	for index := range up {
+		if link, err := net.InterfaceByIndex(index); err == nil && link.Flags&net.FlagLoopback == 0 { // else it is gone
+			slices.SortFunc(onLink[index], netip.Prefix.Compare)
+			all = append(all, Uplink{link.Name, onLink[index]})
+		}
+	}
+	slices.SortFunc(all, func(a, b Uplink) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
 
 // Local returns the prefixes of both families that the kernel takes for this node's own, in order: those of
 // its local table (ip route show table local), which has each address of an interface and what an operator

@@ -35,6 +35,7 @@ const (
 	MetaMark     MetaKey = 3  // in host order
 	MetaIif      MetaKey = 4  // the index of the interface it came in by, in host order; 0: none
 	MetaIifName  MetaKey = 6  // its name, 16 bytes
+	MetaOifName  MetaKey = 7  // that of the one it leaves by
 	MetaL4Proto  MetaKey = 16 // one byte
 )
 

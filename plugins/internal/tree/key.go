@@ -61,6 +61,9 @@ func (p prefix) words() iptables.Rule {
 	if n := min(p.digits, p.addr); n > 0 {
 		words = append(words, "-d", netip.PrefixFrom(p.key.Addr, 2*n))
 	}
+	if p.key.Protocol == 0 {
+		return iptables.Words(words...) // every protocol and port
+	}
 	if p.digits > p.addr {
 		words = append(words, "-p "+p.key.Protocol.String())
 	}
