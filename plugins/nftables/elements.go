@@ -89,7 +89,7 @@ func (w wanted) Elements(name sdk.Name) []nftable.Element {
 func (w wanted) size() int {
 	n := len(w.hairpin)
 	for _, f := range w.frontends {
-		n += 4 + len(f.sources) + len(w.lists[f.policy])
+		n += 5 + len(f.sources) + len(w.lists[f.policy])
 		if f.external() && f.policy == sdk.Local {
 			n += 3 + len(w.lists[sdk.Cluster])
 		}
