@@ -13,6 +13,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
@@ -134,6 +135,11 @@ func (k kernel) wrong(s sdktest.Scenario, role sdk.Role) []string {
 			wrong = append(wrong, fmt.Sprintf("%s: what all dataplanes share lacks %q", family, lacks))
 		}
 		b.node.counted = counting()
+		uplinks, err := flows.Uplinks(family)
+		if err != nil {
+			k.Fatal(err)
+		}
+		b.node.uplinks = uplinks
 		b.setNode(b.node)
 		should := b.Tables()
 		for id := range got {
