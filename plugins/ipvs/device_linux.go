@@ -27,7 +27,8 @@ type links struct {
 	monitor *monitor     // nil: not subscribed
 
 	local  []netip.Addr // the addresses of the kernel's local table but those of our device, in order,
-	listed time.Time    // when it was listed last
+	told   []netip.Addr // those that Changes told last: what Addrs lists meanwhile is not told by it
+	toldAt time.Time
 }
 
 func (l *links) Close() error {
@@ -74,11 +75,12 @@ func (l *links) Changes() addrChanges {
 			h.lost = append(h.lost, addr)
 		}
 	}
-	if time.Since(l.listed) >= localEvery { // an address of no interface is no event
-		before := l.local
-		if l.list() != nil {
+	if time.Since(l.toldAt) >= localEvery { // an address of no interface is no event
+		if l.toldAt = time.Now(); l.list() != nil {
 			return h // the next time
 		}
+		before := l.told
+		l.told = l.local
 		for _, addr := range l.local {
 			if _, known := slices.BinarySearchFunc(before, addr, netip.Addr.Compare); !known {
 				h.others = append(h.others, change{addr, false})
@@ -98,7 +100,6 @@ const localEvery = 10 * time.Second
 
 // list lists the single addresses of the kernel's local table.
 func (l *links) list() error {
-	l.listed = time.Now()
 	all, err := flows.Local()
 	if err != nil {
 		return err
