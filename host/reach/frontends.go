@@ -53,7 +53,7 @@ type addressFilter struct {
 	here     Here
 	problems []Problem
 	warnings []Problem // of what is served
-	notes    []string  // of what is left out
+	notes    []string  // why addresses are left out
 }
 
 // leaves reports whether addr is left out because it is another Node's, and notes it.

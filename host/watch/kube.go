@@ -140,7 +140,7 @@ func (k *KubeSource) listNodes(ctx context.Context) {
 	ctx = context.WithValue(ctx, linkOf{}, k.others)
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if !k.tracker.ReviewNodes() {
-			_ = k.others.note(ctx, nil) // whatever was wrong, nothing is
+			_ = k.others.note(ctx, nil) // no list is needed, so an earlier failure no longer matters
 			return
 		} else if time.Now().Before(next) {
 			return

@@ -193,15 +193,21 @@ func (d node) routedBack() {
 	d.must("ip neighbour replace "+gateway+" lladdr "+mac+" dev "+device+" nud permanent", "ip route replace default via "+gateway+" dev "+device+" onlink")
 	defer d.must("ip route replace " + strings.TrimSpace(before))
 	rule := fmt.Sprintf(" -d %s -p tcp --dport 81", served.Addr())
+	table := "iptables -w -t mangle "
+	if _, err := d.run(table + "-I PREROUTING" + rule); err == nil {
+		d.must(table + "-D PREROUTING" + rule)
+	} else { // the kernel of user-mode Linux takes no such rule by nf_tables
+		table = "iptables-legacy -w -t mangle "
+	}
 	for _, chain := range []string{"PREROUTING", "POSTROUTING"} {
-		d.must("iptables -w -t mangle -I " + chain + rule)
-		defer d.must("iptables -w -t mangle -D " + chain + rule)
+		d.must(table + "-I " + chain + rule)
+		defer d.must(table + "-D " + chain + rule)
 	}
 	d.update(s.Update(1))
 	packets := func(chain string) int { // that one call has come, or leave, by the chain
-		d.must("iptables -w -t mangle -Z " + chain)
+		d.must(table + "-Z " + chain)
 		_ = d.call(host, client, netip.AddrPortFrom(served.Addr(), 81), 300*time.Millisecond) // before it is sent again
-		out, err := d.run("iptables -w -t mangle -nvxL " + chain)
+		out, err := d.run(table + "-nvxL " + chain)
 		before, _, _ := strings.Cut(out, "dpt:81")
 		n, bad := strconv.Atoi(strings.Fields(before[strings.LastIndex(before, "\n")+1:] + " ?")[0])
 		if err := errors.Join(err, bad); err != nil {

@@ -41,7 +41,7 @@ type seen struct {
 	fresh  func() bool
 }
 
-// object is what is held.
+// object returns the chains that h holds.
 func (h *Hold) object() *object {
 	if h.of == nil {
 		return marking

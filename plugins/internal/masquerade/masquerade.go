@@ -36,7 +36,7 @@ const Forward = "KUBE-NFT-FORWARD"
 
 const table = "nat"
 
-// An object is chains, the last of which a jump leads to, that one or more dataplanes hold.
+// An object is a group of chains, the last of them the target of a jump, that dataplanes hold together.
 type object struct {
 	name   string // in the ledger
 	jump   iptables.Jump
