@@ -86,8 +86,9 @@ func (f *family) Node(n sdk.Node) error {
 		return err
 	}
 	uplinks, err := flows.Uplinks(of)
-	if err != nil {
-		return err
+	if err != nil { // no Service waits for them: moved asks again
+		f.log.Warn("cannot see the default routes", "err", err)
+		uplinks = f.rules.node.uplinks
 	}
 	f.rules.setNode(nodeConfig{
 		family:    of,

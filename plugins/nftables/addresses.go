@@ -44,8 +44,8 @@ func (n *nodeConfig) look() (changed bool, err error) {
 		return false, err
 	}
 	uplinks, err := flows.Uplinks(n.Family)
-	if err != nil {
-		return false, err
+	if err != nil { // no Service waits for them: the next look asks again
+		uplinks = n.uplinks
 	}
 	changed = !slices.Equal(own, n.own) || self != n.self || !slices.EqualFunc(uplinks, n.uplinks, flows.Uplink.Equal)
 	n.own, n.self, n.uplinks = own, self, uplinks

@@ -101,9 +101,8 @@ func (r *redirected) Node(n sdk.Node) error {
 		return err
 	}
 	of := &r.rules.node
-	var err error
-	if of.uplinks, err = flows.Uplinks(r.family); err != nil {
-		return err
+	if uplinks, err := flows.Uplinks(r.family); err == nil { // no Service waits for them: Probe asks again
+		of.uplinks = uplinks
 	}
 	of.prefixes = r.machine.prefixes
 	of.node, of.nodePorts, of.to = r.machine.node, r.machine.nodePorts, r.machine.target(r.family, of.to)

@@ -16,10 +16,21 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
+// listRoutes lists routes. A listing during which they changed (NLM_F_DUMP_INTR), as with each pod that comes, is begun
+// again a few times.
+func listRoutes(family int, only *netlink.Route, by uint64) (routes []netlink.Route, err error) {
+	for range 5 {
+		if routes, err = netlink.RouteListFiltered(family, only, by); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return routes, err
+}
+
 // Uplinks returns those of a family, in the order of their names.
 func Uplinks(of sdk.Family) (all []Uplink, err error) {
 	family := map[sdk.Family]int{sdk.IPv4: netlink.FAMILY_V4, sdk.IPv6: netlink.FAMILY_V6}[of]
-	routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	routes, err := listRoutes(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return nil, fmt.Errorf("list the kernel's main table: %w", err)
 	}
@@ -65,7 +76,7 @@ func Local() ([]netip.Prefix, error) {
 		return nil, fmt.Errorf("look for the device %s: %w", IPVSDevice, err)
 	}
 	only := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL}
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, only, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+	routes, err := listRoutes(netlink.FAMILY_ALL, only, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
 	if err != nil {
 		return nil, fmt.Errorf("list the kernel's local table: %w", err)
 	}
