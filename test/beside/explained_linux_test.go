@@ -24,6 +24,9 @@ var reasons = []reason{
 	{"a client that is not allowed is dropped, also if no endpoint serves", func(_ *proxy, q question, theirs, ours answer) bool {
 		return q.to.way == "load-balancer" && q.ranged() && q.to.thing.usable() == 0 && only(ours, dropped)
 	}},
+	{"an address of a family in which there is no source range lets nobody in", func(_ *proxy, q question, _, ours answer) bool {
+		return q.to.way == "load-balancer" && len(q.to.thing.service.Spec.LoadBalancerSourceRanges) > 0 && !q.ranged() && only(ours, dropped)
+	}},
 	{"where no node ports are taken there is no verdict either", func(p *proxy, q question, theirs, ours answer) bool {
 		return q.to.nodePort() && !p.set.takesNodePorts(q.to.addr.Addr()) && only(theirs, dropped) && only(ours, refused)
 	}},
