@@ -22,7 +22,7 @@ func TestMemoryAfterManyChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := remote.Stop(t.Context()); err != nil {
+		if err := remote.Stop(); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -41,7 +41,7 @@ func TestMemoryAfterManyChanges(t *testing.T) {
 	}
 	sync()
 	time.Sleep(settling)
-	before := memory(t, remote.Handle().PID, "VmRSS:")
+	before := memory(t, remote.Hello().PID, "VmRSS:")
 	for round := range 60 {
 		u = sdk.Update{From: u.To, To: u.To + 1}
 		for i := range 900 { // fewer than are worth a collection of their own
@@ -50,10 +50,10 @@ func TestMemoryAfterManyChanges(t *testing.T) {
 		}
 		sync()
 	}
-	most := memory(t, remote.Handle().PID, "VmRSS:")
+	most := memory(t, remote.Hello().PID, "VmRSS:")
 	var after int
 	eventually.SucceedsWithin(t, time.Minute, "the plugin gives memory back", func() error {
-		if after = memory(t, remote.Handle().PID, "VmRSS:"); after*10 > before*13 {
+		if after = memory(t, remote.Hello().PID, "VmRSS:"); after*10 > before*13 {
 			return fmt.Errorf("after many changes it has %d KB, and %d KB before: %.2f times as much", after, before, float64(after)/float64(before))
 		}
 		return nil

@@ -101,7 +101,7 @@ func newWay(tb testing.TB, plugin string, services int) *way {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		if err := remote.Stop(context.Background()); err != nil {
+		if err := remote.Stop(); err != nil {
 			tb.Error(err)
 		}
 	})

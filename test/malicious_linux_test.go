@@ -93,7 +93,7 @@ func playMalicious(name, socket string) error {
 // honest is how a plugin answers that does nothing.
 func honest() answers {
 	return answers{
-		"Hello":     says(&pb.HelloReply{Name: "malicious", Version: "1", Majors: []uint32{1}, Nonce: "n"}),
+		"Hello":     says(&pb.HelloReply{Name: "malicious", Version: "1", Majors: []uint32{1}}),
 		"Configure": says(&pb.ConfigureReply{Description: &pb.Description{Name: "malicious", Version: "1", Features: []string{"ipv4", "ipv6", "udp", "node-port"}}}),
 		"Sync": func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
@@ -103,7 +103,6 @@ func honest() answers {
 		"SetRole":  says(&pb.SetRoleReply{}),
 		"Cleanup":  says(),
 		"Shutdown": says(&pb.ShutdownReply{}),
-		"Logs":     hangs,
 	}
 }
 

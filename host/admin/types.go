@@ -218,7 +218,6 @@ type LogLine struct {
 	Time    time.Time `json:"time"`
 	Level   string    `json:"level"`
 	Message string    `json:"message"`
-	Dropped uint64    `json:"dropped,omitempty"` // lines lost before this one
 }
 
 // Done is the answer to an act.

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -89,17 +88,17 @@ func (c *Canary) probeAll(ctx context.Context, targets []target, inARow int, lim
 // timeout returns a limit in which time does not count that the host, or a plugin, spends
 // waiting for a processor: this process answers, and the connection may lead through a
 // relay.
-func (c *Canary) timeout(limit time.Duration) launch.Timeout {
-	p := launch.Timeout{Limit: limit}
+func (c *Canary) timeout(limit time.Duration) patience {
+	p := patience{limit: limit}
 	if c.plugins != nil {
-		p.PIDs = c.plugins()
+		p.pids = c.plugins()
 	}
 	return p
 }
 
 // probe connects until the target has answered so often in a row.
-func probe(ctx context.Context, t target, inARow int, timeout launch.Timeout) error {
-	ctx, cancel := timeout.Context(ctx)
+func probe(ctx context.Context, t target, inARow int, timeout patience) error {
+	ctx, cancel := timeout.context(ctx)
 	defer cancel()
 	for answered := 0; answered < inARow; {
 		err := connect(ctx, t.addr)

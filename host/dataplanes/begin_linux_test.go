@@ -4,26 +4,21 @@ package dataplanes
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/pointsman/pointsman/host/config"
-	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/track"
-	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// A formerHost is what a host left as it ended: on the disk, and which processes.
+// A formerHost is what a host left on the disk as it ended.
 type formerHost struct {
 	*testing.T
 	host *config.Host
@@ -53,56 +48,6 @@ func (s formerHost) script(mode, cases string) {
 
 // modeFile is where a host finds which mode serves.
 func modeFile(h *config.Host) string { return filepath.Join(h.StateDir, "mode.json") }
-
-// left is a process that was left, as that of a mode. It is closed when it ends.
-func (s formerHost) left(mode, slot string) (ended chan struct{}) {
-	s.Helper()
-	cmd := exec.Command("cat")
-	cmd.Env = append(os.Environ(), `POINTSMAN_PROCESS={"launch":"L"}`)
-	input, err := cmd.StdinPipe() // it ends when this closes
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		s.Fatal(err)
-	}
-	eventually.Succeeds(s.T, "its environment can be read", func() error { // a moment after exec
-		if env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", cmd.Process.Pid)); err != nil || len(env) == 0 {
-			return fmt.Errorf("it has %d bytes: %v", len(env), err)
-		}
-		return nil
-	})
-	ended = make(chan struct{})
-	go func() { // ends with the process
-		_ = cmd.Wait()
-		close(ended)
-	}()
-	s.Cleanup(func() { input.Close(); <-ended })
-	start, err := launch.StartTime(cmd.Process.Pid)
-	if err != nil {
-		s.Fatal(err)
-	}
-	netns, err := launch.NetNS()
-	if err != nil {
-		s.Fatal(err)
-	}
-	if slot != "" {
-		slot = "-" + slot
-	}
-	s.write(filepath.Join(StateDir(s.host, mode), "process"+slot+".json"),
-		fmt.Sprintf(`{"network":"unix","address":"/nowhere","pid":%d,"start":%d,"nonce":"n","launch":"L","netns":%q,"exe":%q}`, cmd.Process.Pid, start, netns, exe(s.T, cmd.Process.Pid)))
-	return ended
-}
-
-// exe is what a process executes, as a launch.Handle has it.
-func exe(t *testing.T, pid int) string {
-	t.Helper()
-	var s syscall.Stat_t
-	if err := syscall.Stat(fmt.Sprintf("/proc/%d/exe", pid), &s); err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprintf("%d:%d", s.Dev, s.Ino)
-}
 
 // next is the host that comes after, as it begins.
 func (s formerHost) next() *Set {
@@ -137,19 +82,17 @@ func TestBeginsWithoutPlugin(t *testing.T) {
 func TestBegin(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode, swap string // as written down
-		left       string // the slot of an iptables process that still runs; empty: none does
 		want       string
 	}{
-		"nothing":                               {want: "iptables/ active; idle"},
-		"a mode that was asked for":             {mode: `{"serving":"userspace","slot":"b"}`, want: "userspace/b active; idle"},
-		"a swap before traffic was switched":    {swap: `"stage":"staging","plan":{"from":"iptables","to":"userspace"}`, want: "iptables/ active, userspace/ none; staging"},
-		"a swap whose traffic may be switched":  {swap: `"stage":"proving","plan":{"from":"iptables","to":"userspace"}`, want: "iptables/ active, userspace/ none; proving"},
-		"a swap that is decided":                {swap: `"stage":"draining","plan":{"from":"iptables","to":"userspace"}`, want: "userspace/ active, iptables/ none; draining"},
-		"another binary, in the kernel":         {swap: `"stage":"cutting","plan":{"from":"iptables","to":"iptables","same":true,"toSlot":"b"}`, left: "b", want: "iptables/ active; idle"},
-		"another binary, in the kernel, passed": {swap: `"stage":"draining","plan":{"from":"iptables","to":"iptables","same":true,"toSlot":"b"}`, want: "iptables/b active; idle"},
-		"another binary of a relay":             {swap: `"stage":"cutting","plan":{"from":"iptables","to":"iptables","same":true,"overlap":true,"toSlot":"b"}`, left: "b", want: "iptables/ active, iptables/b none; cutting"},
-		"another binary of a relay, passed":     {swap: `"stage":"draining","plan":{"from":"iptables","to":"iptables","same":true,"overlap":true,"fromSlot":"b"}`, left: "b", want: "iptables/ active, iptables/b yielded; draining"},
-		"another binary of a relay, gone since": {swap: `"stage":"draining","plan":{"from":"iptables","to":"iptables","same":true,"overlap":true,"fromSlot":"b"}`, want: "iptables/ active; idle"},
+		"nothing":                              {want: "iptables/ active; idle"},
+		"a mode that was asked for":            {mode: `{"serving":"userspace","slot":"b"}`, want: "userspace/b active; idle"},
+		"a swap before traffic was switched":   {swap: `"stage":"staging","plan":{"from":"iptables","to":"userspace"}`, want: "iptables/ active, userspace/ none; staging"},
+		"a swap whose traffic may be switched": {swap: `"stage":"proving","plan":{"from":"iptables","to":"userspace"}`, want: "iptables/ active, userspace/ none; proving"},
+		"a swap that is decided":               {swap: `"stage":"draining","plan":{"from":"iptables","to":"userspace"}`, want: "userspace/ active, iptables/ none; draining"},
+		"another binary":                       {swap: `"stage":"cutting","plan":{"from":"iptables","to":"iptables","same":true,"toSlot":"b"}`, want: "iptables/ active; idle"},
+		"another binary, passed":               {swap: `"stage":"draining","plan":{"from":"iptables","to":"iptables","same":true,"toSlot":"b"}`, want: "iptables/b active; idle"},
+		"another binary of a relay":            {swap: `"stage":"cutting","plan":{"from":"iptables","to":"iptables","same":true,"overlap":true,"toSlot":"b"}`, want: "iptables/ active; idle"},
+		"another binary of a relay, passed":    {swap: `"stage":"draining","plan":{"from":"iptables","to":"iptables","same":true,"overlap":true,"fromSlot":"b"}`, want: "iptables/ active; idle"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newFormerHost(t)
@@ -158,9 +101,6 @@ func TestBegin(t *testing.T) {
 			}
 			if c.mode != "" {
 				s.write(modeFile(s.host), c.mode)
-			}
-			if c.left != "" {
-				s.left("iptables", c.left)
 			}
 			set := s.next()
 			got := ""
@@ -182,24 +122,5 @@ func TestBegin(t *testing.T) {
 				t.Errorf("the host after it begins with %+v, not %+v", next.runner.Machine(), set.runner.Machine())
 			}
 		})
-	}
-}
-
-// TestEndsWhatIsLeft has a host end what the one before left and is not needed.
-func TestEndsWhatIsLeft(t *testing.T) {
-	s := newFormerHost(t)
-	needed, stray, second := s.left("iptables", ""), s.left("userspace", ""), s.left("iptables", "b")
-	s.next()
-	for what, ended := range map[string]chan struct{}{"another mode's": stray, "a second one": second} {
-		select {
-		case <-ended:
-		case <-time.After(time.Minute):
-			t.Errorf("%s still runs", what)
-		}
-	}
-	select {
-	case <-needed:
-		t.Error("the one that serves was ended")
-	default:
 	}
 }

@@ -203,7 +203,6 @@ func TestTransitions(t *testing.T) {
 		{supervise.Waiting, supervise.Starting, why, report.PluginStarting, false, false},
 		{supervise.Starting, supervise.Refused, why, report.PluginRefuses, true, true},
 		{supervise.Serving, supervise.Stopped, why, report.PluginStopped, false, false},
-		{supervise.Serving, supervise.Serving, why, report.PluginNote, false, false},
 	} {
 		p := idle("m")
 		var got []report.Event
@@ -220,16 +219,11 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// TestLeftServing: a process that serves on without this host was not stopped, unless it ends with
-// the host's container.
+// TestLeftServing: a process that something else runs serves on without this host, and was not stopped.
 func TestLeftServing(t *testing.T) {
-	e, gone := transitionEvent(supervise.Transition{From: supervise.Serving, To: supervise.Stopped, Why: "the host ends", PID: 7, Left: 7})
+	e, gone := transitionEvent(supervise.Transition{From: supervise.Serving, To: supervise.Stopped, Why: "the host ends", PID: 7, Left: true})
 	if e.Reason != report.PluginLeft || e.Message != "the host ends; pid 7 serves on" || e.Warning || gone {
 		t.Errorf("reported %+v, gone %t", e, gone)
-	}
-	e, gone = transitionEvent(supervise.Transition{From: supervise.Serving, To: supervise.Stopped, Why: "the host ends", PID: 7, Left: 7, Taken: true})
-	if e.Reason != report.PluginStopped || e.Message != "the host ends, and pid 7 with it, in one container; what it wrote to the kernel stays" || e.Warning || gone {
-		t.Errorf("in a container reported %+v, gone %t", e, gone)
 	}
 }
 

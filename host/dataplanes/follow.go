@@ -5,7 +5,6 @@ package dataplanes
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -183,11 +182,6 @@ func (r *record) change(change func(intent.Intent) intent.Intent) {
 func (r *record) writeState() (unwritten []string) {
 	if err := r.intent.Repair(); err != nil {
 		unwritten = append(unwritten, err.Error())
-	}
-	for _, p := range r.group.all() {
-		if why := p.status().Unwritten; why != "" {
-			unwritten = append(unwritten, fmt.Sprintf("dataplane %s: %s", p.name, why))
-		}
 	}
 	return unwritten
 }

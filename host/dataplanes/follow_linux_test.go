@@ -123,7 +123,7 @@ func TestNamesLeadNowhere(t *testing.T) {
 		if err := set.SwapTo(admin.SwapAsk{To: name, Force: true}); err == nil {
 			t.Errorf("a swap to %q begins", name)
 		}
-		if p := set.plugin(name, ""); strings.Contains(p.Path, "..") || strings.Contains(p.StateDir, "..") {
+		if p := set.plugin(name); strings.Contains(p.Path, "..") || strings.Contains(p.StateDir, "..") {
 			t.Errorf("%q would execute %s in %s", name, p.Path, p.StateDir)
 		}
 	}

@@ -3,7 +3,6 @@
 package dataplanes
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,22 +103,12 @@ func unused(f supervise.Found) admin.Plugin {
 	return p
 }
 
-// EndLeftovers ends the processes of a mode that a host left running, or with dryRun
-// says which it would end; 0: there is none.
-func EndLeftovers(ctx context.Context, h *config.Host, mode string, dryRun bool) (pid int, err error) {
-	for _, slot := range []string{"", otherSlot("")} {
-		left, failed := supervise.EndLeftover(ctx, StateDir(h, mode), slot, dryRun)
-		pid, err = cmp.Or(pid, left), errors.Join(err, failed)
-	}
-	return pid, err
-}
-
 // plugin returns a mode's plugin. Where no binary of it is there, it is one that does
 // not come up: the host waits for it, and says so.
-func (in installed) plugin(mode, slot string) supervise.Plugin {
+func (in installed) plugin(mode string) supervise.Plugin {
 	s := in.Now()
-	if !supervise.ValidName(mode) || !supervise.ValidSlot(slot) {
-		return supervise.Plugin{Name: mode, Slot: slot} // which refuses to be launched
+	if !supervise.ValidName(mode) {
+		return supervise.Plugin{Name: mode} // which refuses to be launched
 	}
 	level := in.Begun.Logging.Level
 	if level == "trace" {
@@ -127,14 +116,12 @@ func (in installed) plugin(mode, slot string) supervise.Plugin {
 	}
 	p := supervise.Plugin{
 		Name:      mode,
-		Slot:      slot,
 		Path:      filepath.Join(in.Begun.PluginDirs[0], supervise.Prefix+mode),
 		SHA256:    s.Plugins[mode].SHA256,
 		Address:   s.Plugins[mode].Address,
 		Options:   s.Plugins[mode].Options,
 		Debug:     s.Plugins[mode].Debug,
 		StateDir:  StateDir(in.Begun, mode),
-		HostDir:   in.Begun.StateDir,
 		SocketDir: socketDir(in.Begun.StateDir),
 		Env:       []string{wire.LevelEnv + "=" + level},
 	}

@@ -51,7 +51,6 @@ func modelHost(dir string) {
 		Reports: report.New(time.Now, func(e report.Event) { log.Info(e.Message, "reason", e.Reason, "object", e.Object) }),
 	})
 	dies(dir)
-	set.Leave()
 	if err := set.Begin(); err != nil {
 		log.Error(err.Error())
 		return

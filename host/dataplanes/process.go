@@ -100,8 +100,6 @@ func (p *process) transition(t supervise.Transition) {
 func transitionEvent(t supervise.Transition) (e report.Event, gone bool) {
 	e.Message = t.Why
 	switch {
-	case t.From == t.To:
-		e.Reason = report.PluginNote
 	case t.To == supervise.Serving:
 		e.Reason, e.Message = report.PluginServing, fmt.Sprintf("pid %d is up", t.PID)
 	case t.To == supervise.Waiting, t.To == supervise.Suspect:
@@ -112,10 +110,8 @@ func transitionEvent(t supervise.Transition) (e report.Event, gone bool) {
 		e.Reason, gone = report.PluginDown, true
 	case t.To == supervise.Starting:
 		e.Reason = report.PluginStarting
-	case t.Left != 0 && t.Taken:
-		e.Reason, e.Message = report.PluginStopped, fmt.Sprintf("%s, and pid %d with it, in one container; what it wrote to the kernel stays", t.Why, t.Left)
-	case t.Left != 0:
-		e.Reason, e.Message = report.PluginLeft, fmt.Sprintf("%s; pid %d serves on", t.Why, t.Left)
+	case t.Left:
+		e.Reason, e.Message = report.PluginLeft, fmt.Sprintf("%s; pid %d serves on", t.Why, t.PID)
 	default:
 		e.Reason = report.PluginStopped
 	}
@@ -125,8 +121,8 @@ func transitionEvent(t supervise.Transition) (e report.Event, gone bool) {
 
 // line takes one line of its log, and passes it to the host's unless there are too many.
 func (p *process) line(l wire.LogLine) {
-	p.buffer.add(admin.LogLine{Time: l.Time, Level: l.Level.String(), Message: l.String(), Dropped: l.Dropped})
-	if l.Message == sdk.NotSet && l.Dropped == 0 {
+	p.buffer.add(admin.LogLine{Time: l.Time, Level: l.Level.String(), Message: l.String()})
+	if l.Message == sdk.NotSet {
 		p.reports.Report(notSet(p.plugin.Name, l))
 		return
 	}
@@ -134,7 +130,7 @@ func (p *process) line(l wire.LogLine) {
 	pass, left := p.lines.line(time.Now())
 	p.mu.Unlock()
 	if left > 0 {
-		p.log.Warn("lines of the plugin's log are left out here: it says too much", "plugin", p.plugin.Name, "lines", left, "try", "pointsman plugin logs "+p.plugin.Name)
+		p.log.Warn("plugin log rate limited", "plugin", p.plugin.Name, "lines", left, "try", "pointsman plugin logs "+p.plugin.Name)
 	}
 	if !pass {
 		return
@@ -143,9 +139,6 @@ func (p *process) line(l wire.LogLine) {
 	args = append(args, "plugin", p.plugin.Name)
 	for _, a := range l.Attrs {
 		args = append(args, a.Key, a.Value.String())
-	}
-	if l.Dropped > 0 {
-		args = append(args, "dropped", l.Dropped)
 	}
 	p.log.Log(levelOf(l.Level), l.Message, args...)
 }

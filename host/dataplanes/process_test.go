@@ -100,7 +100,7 @@ func TestLogFlood(t *testing.T) {
 		p.process.line(wire.LogLine{Time: time.Now(), Message: fmt.Sprintf("line %d", i)})
 	}
 	lines := strings.Count(log.String(), "\n")
-	if lines < logBurst || lines > logBurst+logRate*60 || !strings.Contains(log.String(), "lines of the plugin's log are left out") {
+	if lines < logBurst || lines > logBurst+logRate*60 || !strings.Contains(log.String(), "plugin log rate limited") {
 		t.Errorf("%d lines of %d are in the log, the last of them:\n%s", lines, flood, log.String()[max(0, log.Len()-500):])
 	}
 	if dropped := p.health().LogDropped; dropped < flood-uint64(lines) || dropped > flood {

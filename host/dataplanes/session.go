@@ -57,9 +57,6 @@ type session struct {
 // serve runs the session with a process, until that is gone.
 func (p *dataplane) serve(outer context.Context, life supervise.Life) error {
 	ctx, cancel := context.WithCancelCause(outer)
-	for _, w := range life.Warnings {
-		p.reports.Report(report.Event{Reason: report.PluginNote, Object: p.name, Message: w})
-	}
 	s := &session{dataplane: p, remote: life.Remote, desc: life.Description, ctx: ctx, cancel: cancel}
 	defer cancel(nil)
 	cursor := p.tracker.Cursor(life.Description)

@@ -96,7 +96,7 @@ func (set *Set) newDataplane(mode, slot string) *dataplane {
 			changed: set.changes.notify,
 		},
 	}
-	p.run(set.plugin(mode, slot))
+	p.run(set.plugin(mode))
 	return p
 }
 
@@ -147,7 +147,6 @@ type group struct {
 	main    *dataplane   // the one that serves
 	members []*dataplane // all that run
 	life    context.Context
-	leaves  bool // the processes are to outlive the host
 }
 
 // run starts the members, and says for how long those that come later are to run.
@@ -235,19 +234,6 @@ func (g *group) add(p *dataplane) {
 		g.main = p
 	}
 	g.members = append(g.members, p)
-	if g.leaves {
-		p.process.supervisor.Leave()
-	}
-}
-
-// Leave has the processes outlive the host. It may be called before Begin, too.
-func (g *group) Leave() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.leaves = true
-	for _, p := range g.members {
-		p.process.supervisor.Leave()
-	}
 }
 
 // A notifier wakes whatever waits for the next change of something. The zero value is ready.

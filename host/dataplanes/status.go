@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 
@@ -86,6 +87,10 @@ func (set *Set) Logs(ctx context.Context, name string, follow bool, line func(ad
 	p, err := set.running(name)
 	if err != nil {
 		return err
+	}
+	if address := p.process.plugin.Address; address != "" {
+		return &admin.Error{Code: http.StatusConflict, What: "the log of plugin " + name + " is not here", Why: "something else runs the plugin, at " + address,
+			Try: fmt.Sprintf("journalctl -u pointsman-dataplane@%s, or kubectl logs POD -c %s", name, name)}
 	}
 	return p.process.buffer.read(ctx, follow, line)
 }
@@ -222,7 +227,7 @@ func (p *dataplane) health() health.Dataplane {
 		Looked:     s.Looked,
 		Mortal:     diesWithProcess(s.Description),
 		Restarts:   s.Restarts,
-		LogDropped: p.process.leftOut(),
+		LogDropped: p.process.leftOut() + s.Vitals.LogDropped,
 		Memory:     s.Vitals.Memory,
 		Report:     s.Vitals.Report,
 		Sent:       sync.Sent,

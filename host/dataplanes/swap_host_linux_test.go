@@ -4,13 +4,11 @@ package dataplanes
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/pointsman/pointsman/host/report"
-	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/swap"
 )
 
@@ -96,30 +94,5 @@ func TestOpenFails(t *testing.T) {
 	d, err := swapHost{set}.Open(t.Context(), swap.Plan{From: "iptables", To: "userspace"})
 	if d != nil || err == nil || !strings.Contains(err.Error(), "userspace is ") || len(set.all()) != 1 {
 		t.Errorf("opened %v, %v; %d run", d, err, len(set.all()))
-	}
-}
-
-// TestOrphaned says what became of each process that nothing speaks of.
-func TestOrphaned(t *testing.T) {
-	for name, c := range map[string]struct {
-		o     supervise.Orphan
-		event report.Event
-		want  string
-	}{
-		"ended":            {supervise.Orphan{}, report.Event{Reason: report.PluginStopped}, "it was ended"},
-		"it does not end":  {supervise.Orphan{Err: errors.New("no luck")}, report.Event{Reason: report.PluginLeftAlone, Warning: true}, "it does not end: no luck"},
-		"another host's":   {supervise.Orphan{Other: true, Alone: "its host lives"}, report.Event{Reason: report.PluginLeftAlone}, "in this network namespace, and is left alone: its host lives"},
-		"another's binary": {supervise.Orphan{Alone: "another user's"}, report.Event{Reason: report.PluginLeftAlone, Warning: true}, "has this host's state directory, and is left alone: another user's"},
-	} {
-		c.o.Mark.Mode = "../x"
-		e := orphaned(c.o)
-		if e.Reason != c.event.Reason || e.Warning != c.event.Warning || e.Object != "" || !strings.Contains(e.Message, c.want) {
-			t.Errorf("%s: %+v, want %+v with %q", name, e, c.event, c.want)
-		}
-	}
-	known := supervise.Orphan{}
-	known.Mark.Mode = "iptables"
-	if e := orphaned(known); e.Object != "iptables" {
-		t.Errorf("of a mode: %+v", e)
 	}
 }

@@ -4,205 +4,274 @@ package launch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/pointsman/pointsman/internal/lines"
-	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// A child is a plugin's process while go-plugin launches it: go-plugin's Runner,
-// with the pipes and the reaping in our own hands. What go-plugin gets to read is
-// the first line of stdout and nothing else; it would parse the one stream and
-// stop draining the other.
+// A child is the process of a plugin: go-plugin's Runner and package wire's Process. It has pipes and a reaper of
+// its own. go-plugin gets to read the first line of stdout and nothing else: of a line that is longer than 64 KiB it
+// would stop reading, and a line of stderr such as {"@message":5} would end the host.
 type child struct {
-	*process
-	cmd   *exec.Cmd
-	until context.Context // ends the process, until release is called
-	free  func() bool     // of until; set by Start
-	tail  *tail
-	first chan struct{}            // closed when the first line of stdout is there, or will never be
-	line  string                   // written before first is closed
-	limit time.Duration            // for the first line
-	late  atomic.Pointer[timedOut] // that it did not come in time; nil: it may yet
+	cmd      *exec.Cmd
+	log      func(line string)
+	until    context.Context // its end kills the process, until release is called
+	release  func() bool     // false: until has ended
+	lifeline *os.File        // the other end of its stdin
+	first    *io.PipeReader
+	tail     tail
+	exited   chan struct{} // closed when the process has ended and was reaped
+	exit     Exit          // written before exited is closed
 }
 
-func newChild(until context.Context, cmd *exec.Cmd) *child {
-	return &child{process: newProcess(0), cmd: cmd, until: until, free: func() bool { return true }, tail: &tail{}, first: make(chan struct{})}
+func newChild(until context.Context, cmd *exec.Cmd, log func(string)) *child {
+	return &child{cmd: cmd, log: log, until: until, release: func() bool { return true }, exited: make(chan struct{})}
 }
 
-// release lets the process outlive the context of its launch.
-func (c *child) release() { c.free() }
-
-// Start starts the process, and what reads its output and waits for its end.
-// Those end with the process.
+// Start starts the process, and the goroutines that read its output and wait for its end. They end with it.
 func (c *child) Start(context.Context) error {
-	stdout, outEnd, err := os.Pipe()
-	if err != nil {
-		return err
+	var pipes [6]*os.File // the ends of stdin, stdout and stderr: what is read, what is written to
+	for i := 0; i < len(pipes); i += 2 {
+		r, w, err := os.Pipe()
+		if err != nil {
+			closeAll(pipes[:i])
+			return err
+		}
+		pipes[i], pipes[i+1] = r, w
 	}
-	stderr, errEnd, err := os.Pipe()
-	if err != nil {
-		stdout.Close()
-		outEnd.Close()
-		return err
+	stdin, lifeline, stdout, out, stderr, errs := pipes[0], pipes[1], pipes[2], pipes[3], pipes[4], pipes[5]
+	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr, c.cmd.SysProcAttr = stdin, out, errs, apart()
+	started := make(chan error)
+	go func() {
+		// The kernel sends PR_SET_PDEATHSIG when the thread ends that started the process, not when the host does
+		// (prctl(2)). This one waits for the end of the process.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := c.cmd.Start()
+		closeAll([]*os.File{stdin, out, errs})
+		if err != nil {
+			closeAll([]*os.File{lifeline, stdout, stderr})
+			started <- err
+			return
+		}
+		first, handshake := io.Pipe()
+		c.lifeline, c.first = lifeline, first
+		started <- nil
+		var readers sync.WaitGroup
+		readers.Go(func() { c.readStdout(stdout, handshake) })
+		readers.Go(func() { lines.Each(limited(stderr), c.print) })
+		c.reap(&readers, stdout, stderr)
+	}()
+	err := <-started
+	if err == nil {
+		c.release = context.AfterFunc(c.until, c.kill)
 	}
-	c.cmd.Stdout, c.cmd.Stderr = outEnd, errEnd
-	err = c.cmd.Start()
-	outEnd.Close()
-	errEnd.Close()
-	if err != nil {
-		stdout.Close()
-		stderr.Close()
-		return err
-	}
-	c.pid, c.signal = c.cmd.Process.Pid, c.cmd.Process.Signal
-	c.start, _ = StartTime(c.pid) // zero if it is gone already, and then nothing asks
-	c.free = context.AfterFunc(c.until, func() { c.kill(os.Kill) })
-	read := make(chan struct{}, 2)
-	go func() { c.readStdout(stdout); read <- struct{}{} }()
-	go func() { lines.Each(stderr, c.tail.add); read <- struct{}{} }()
-	go c.reap(stdout, stderr, read)
-	go c.enforceLimit()
-	return nil
+	return err
 }
 
-// enforceLimit ends a process that prints no line in time. It returns once there is a line, or the
-// process is gone.
-func (c *child) enforceLimit() {
-	ctx, cancel := Timeout{Limit: c.limit, PIDs: []int{c.pid}, ExcuseRunning: true}.Context(context.Background())
-	defer cancel()
-	select {
-	case <-c.first:
-	case <-c.exited:
-	case <-ctx.Done():
-		if late, ok := errors.AsType[*timedOut](context.Cause(ctx)); ok {
-			c.late.Store(late)
-		}
-		c.kill(os.Kill)
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
 	}
 }
 
-func (c *child) readStdout(stdout io.Reader) {
-	lines.Each(stdout, func(line string) {
-		select {
-		case <-c.first:
-			c.tail.add(line)
-		default:
-			c.line = line
-			close(c.first)
+// readStdout passes the first line on to go-plugin, and takes others as printed.
+func (c *child) readStdout(stdout io.Reader, handshake *io.PipeWriter) {
+	defer handshake.Close()
+	seen := false
+	lines.Each(limited(stdout), func(line string) {
+		if seen {
+			c.print(line)
+			return
 		}
+		seen = true
+		_, _ = io.WriteString(handshake, line+"\n") // go-plugin reads it, or was closed by reap
+		handshake.Close()
 	})
-	select {
-	case <-c.first:
-	default:
-		close(c.first)
+}
+
+func (c *child) print(line string) {
+	c.tail.add(line)
+	if c.log != nil {
+		c.log(line)
 	}
 }
 
-// lastWords is how long the readers may take after the end: a process of the
-// plugin's own that has inherited its stderr must not keep it from being reaped.
+// lastWords is how long the readers may go on after the end of the process: a program that it started may have
+// inherited its stderr.
 const lastWords = 200 * time.Millisecond
 
-// reap waits for the process. Go does that by a pidfd where there is one.
-func (c *child) reap(stdout, stderr *os.File, read <-chan struct{}) {
-	state, _ := c.cmd.Process.Wait() // it fails only if other code has reaped it
+// reap waits for the end of the process.
+func (c *child) reap(readers *sync.WaitGroup, stdout, stderr *os.File) {
+	state, _ := c.cmd.Process.Wait() // it fails only if other code has reaped the process
 	deadline := time.Now().Add(lastWords)
-	_ = stdout.SetReadDeadline(deadline) // pipes have deadlines wherever Go has a poller
+	_ = stdout.SetReadDeadline(deadline) // pipes have deadlines
 	_ = stderr.SetReadDeadline(deadline)
-	<-read
-	<-read
+	c.first.Close()
+	readers.Wait()
 	stdout.Close()
 	stderr.Close()
-	c.end(exitOf(state, c.tail.text()))
+	c.hangUp()
+	c.exit = exitOf(state, c.tail.text())
+	close(c.exited)
 }
+
+// hangUp closes the plugin's stdin, by which it is asked to end.
+func (c *child) hangUp() { _ = c.lifeline.Close() }
+
+// kill ends the process by SIGKILL.
+func (c *child) kill() {
+	if c.cmd.Process != nil {
+		_ = c.cmd.Process.Kill() // it fails only for a process that has ended
+	}
+}
+
+func (c *child) ended() bool {
+	select {
+	case <-c.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+// wait waits at most d for the end of the process, and reports whether it has ended.
+func (c *child) wait(d time.Duration) bool {
+	if c.cmd.Process == nil {
+		return true
+	}
+	select {
+	case <-c.exited:
+	case <-time.After(d):
+	}
+	return c.ended()
+}
+
+// What follows is package wire's Process.
+
+func (c *child) PID() int                { return c.cmd.Process.Pid }
+func (c *child) Exited() <-chan struct{} { return c.exited }
+func (c *child) Ending() string          { return c.exit.String() }
 
 // What follows is go-plugin's runner.Runner.
 
-func (c *child) Stdout() io.ReadCloser { return io.NopCloser(&firstLine{child: c}) }
-func (c *child) Stderr() io.ReadCloser { return io.NopCloser(strings.NewReader("")) }
-
+func (c *child) Stdout() io.ReadCloser      { return c.first }
+func (c *child) Stderr() io.ReadCloser      { return io.NopCloser(strings.NewReader("")) }
 func (c *child) Wait(context.Context) error { <-c.exited; return nil }
-
-func (c *child) Kill(context.Context) error {
-	c.kill(os.Kill)
-	return nil
+func (c *child) Kill(context.Context) error { c.kill(); return nil }
+func (c *child) ID() string                 { return strconv.Itoa(c.PID()) }
+func (c *child) Name() string               { return c.cmd.Path }
+func (c *child) Diagnose(context.Context) string {
+	return "a plugin calls wire.Serve, and prints nothing to stdout before that"
 }
-
-func (c *child) ID() string                                                { return strconv.Itoa(c.pid) }
-func (c *child) Name() string                                              { return c.cmd.Path }
-func (c *child) Diagnose(context.Context) string                           { return "" }
 func (c *child) PluginToHost(network, addr string) (string, string, error) { return network, addr, nil }
 func (c *child) HostToPlugin(network, addr string) (string, string, error) { return network, addr, nil }
 
-// A firstLine reads as the first line of a child's stdout, when it has come.
-type firstLine struct {
-	child *child
-	rest  *strings.Reader
+// outputRate is how many bytes the host reads of a plugin's output in a second. A plugin that prints more waits for
+// that; its log does not, but drops lines and counts them.
+const outputRate = 1 << 20
+
+// limited returns a reader of r that reads no faster than outputRate.
+func limited(r io.Reader) io.Reader { return &limitedReader{r: r} }
+
+type limitedReader struct {
+	r     io.Reader
+	since time.Time // when this second began
+	read  int       // bytes in this second
 }
 
-func (f *firstLine) Read(p []byte) (int, error) {
-	if f.rest == nil {
-		<-f.child.first
-		f.rest = strings.NewReader("")
-		if f.child.line != "" {
-			f.rest = strings.NewReader(f.child.line + "\n")
-		}
+func (l *limitedReader) Read(p []byte) (int, error) {
+	if now := time.Now(); now.Sub(l.since) >= time.Second {
+		l.since, l.read = now, 0
+	} else if l.read >= outputRate {
+		time.Sleep(l.since.Add(time.Second).Sub(now))
 	}
-	return f.rest.Read(p)
+	n, err := l.r.Read(p)
+	l.read += n
+	return n, err
 }
 
-// cause returns why a launch failed, as far as can be told; err is go-plugin's word.
-func (c Command) cause(ctx context.Context, err error, child *child) error {
-	late := child.late.Load()
+// An Exit is how a plugin's process ended.
+type Exit struct {
+	Code   int            // -1: not known, or ended by a signal
+	Signal syscall.Signal // zero: none, or not known
+	Stderr []string       // the last lines that it printed; of a panic, the first
+}
+
+// String returns a sentence without its subject: "exited with code 2: panic: …".
+func (e Exit) String() string {
 	switch {
-	case child.pid == 0:
-		return unstarted(c.Path, err)
-	case ctx.Err() != nil:
-		return child.explain(context.Cause(ctx))
-	case child.silent() && late != nil:
-		return child.explain(fmt.Errorf("no handshake within %s%s: does it call wire.Serve?", c.timeout(), late.excused()))
-	case child.silent():
-		return child.explain(fmt.Errorf("it %s before the handshake; does it call wire.Serve?", child.exit.how()))
+	case len(e.Stderr) == 0:
+		return e.how()
+	case e.Panicked():
+		return e.how() + ": " + e.Stderr[0]
 	}
-	answer, ok := parseHandshake(child.line)
+	return e.how() + ": " + e.Stderr[len(e.Stderr)-1]
+}
+
+func (e Exit) how() string {
 	switch {
-	case !ok:
-		return child.explain(fmt.Errorf("it printed %q to stdout before the handshake: until wire.Serve runs, a plugin may only print to stderr", wire.Printable(child.line)))
-	case !answer.speaksOurs():
-		return child.explain(&wire.SkewError{Plugin: "plugin " + filepath.Base(c.Path), Majors: []uint32{answer.major}})
-	case answer.certified() != nil:
-		return child.explain(answer.certified())
+	case e.Signal != 0:
+		return fmt.Sprintf("was ended by signal %d (%s)", int(e.Signal), e.Signal)
+	case e.Code >= 0:
+		return fmt.Sprintf("exited with code %d", e.Code)
 	}
-	return child.explain(err)
+	return "ended, and it is not known how"
 }
 
-// silent reports whether the child ended without a line on stdout.
-func (c *child) silent() bool {
-	select {
-	case <-c.first:
-		return c.line == ""
-	default:
-		return true
+// Panicked reports whether a program in Go crashed.
+func (e Exit) Panicked() bool { return len(e.Stderr) > 0 && panics(e.Stderr[0]) }
+
+func panics(line string) bool {
+	return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
+}
+
+func exitOf(state *os.ProcessState, stderr []string) Exit {
+	exit := Exit{Code: -1, Stderr: stderr}
+	if state == nil {
+		return exit
+	}
+	exit.Code = state.ExitCode()
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		exit.Signal = status.Signal()
+	}
+	return exit
+}
+
+// tailLines is how much output of a plugin is kept for the report of its end.
+const tailLines = 20
+
+// A tail keeps the last lines that a process printed; once it panics, the first lines from there.
+type tail struct {
+	mu    sync.Mutex // guards lines
+	lines []string
+}
+
+func (t *tail) add(line string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	full := len(t.lines) >= tailLines
+	switch panicked := len(t.lines) > 0 && panics(t.lines[0]); {
+	case panics(line) && !panicked:
+		t.lines = []string{line}
+	case full && !panicked:
+		t.lines = append(t.lines[1:len(t.lines):len(t.lines)], line)
+	case !full:
+		t.lines = append(t.lines, line)
 	}
 }
 
-// explain adds the child's last words to err.
-func (c *child) explain(err error) error {
-	words := c.tail.text()
-	if len(words) == 0 {
-		return err
-	}
-	for i := range words {
-		words[i] = wire.Printable(words[i])
-	}
-	return fmt.Errorf("%w; it said:\n  %s", err, strings.Join(words, "\n  "))
+func (t *tail) text() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append([]string(nil), t.lines...)
 }

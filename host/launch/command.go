@@ -10,10 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,7 +26,6 @@ import (
 // A Command says how to start a plugin's process.
 type Command struct {
 	Path string   // the binary; never looked for in PATH
-	Args []string // after the name; go-plugin needs none
 	Env  []string // beyond what every plugin gets: PATH, HOME, TMPDIR, LANG, TZ and Go's own
 
 	// SHA256 is what the binary's content must have, in hexadecimal. Empty: anything.
@@ -42,15 +43,16 @@ type Command struct {
 	// runs out. Nil: as the host's.
 	OOMScoreAdj *int
 
-	// Mark goes into its environment.
-	Mark Mark
+	// Log is called with each line that the process prints to stderr, from a goroutine of its own, and never again once
+	// Exited is closed. It must return soon. Nil: the lines are dropped.
+	Log func(line string)
 
-	// Timeout is how long the process may take to answer, as the Limit of a Timeout. Zero:
-	// five seconds.
+	// Timeout is how long the process may take until its handshake. Zero: ten seconds, which is twice what docs/wire.md
+	// asks for, because a node that starts has much else to do.
 	Timeout time.Duration
 }
 
-const launchTimeout = 5 * time.Second
+const launchTimeout = 10 * time.Second
 
 // prepare opens the binary and makes the directories, so that what fails before there is a
 // process has an error of its own.
@@ -80,13 +82,10 @@ func (c *Command) prepare() (*Binary, error) {
 }
 
 // command returns the process to be, without what go-plugin adds to its environment.
-func (c Command) command(b *Binary, cert []byte) *exec.Cmd {
-	cmd := b.Command(context.Background(), c.Args...) // its end is seen to by child
+func (c Command) command(b *Binary) *exec.Cmd {
+	cmd := b.Command(context.Background()) // its end is seen to by child
 	cmd.Dir = c.stateDir()
-	cmd.Env = append([]string{c.Mark.environ()}, cmd.Env...)
 	cmd.Env = append(cmd.Env, c.Env...)
-	cmd.Env = append(cmd.Env, "PLUGIN_CLIENT_CERT="+string(cert))
-	cmd.SysProcAttr = separate()
 	return cmd
 }
 
@@ -207,3 +206,28 @@ func (b *Binary) executed() string {
 
 // Close closes the file. What was started from it runs on.
 func (b *Binary) Close() error { return b.file.Close() }
+
+// socketDirPrefix is how go-plugin names the directory that it makes for a socket.
+const socketDirPrefix = "plugin-dir"
+
+// SweepSockets removes from dir, a Command's SocketDir, the directories of plugins that were killed with their host.
+// Where something listens, nothing is removed.
+func SweepSockets(dir string) {
+	made, _ := filepath.Glob(filepath.Join(dir, socketDirPrefix+"*")) // the pattern is valid
+	for _, m := range made {
+		if !listens(m) {
+			_ = os.RemoveAll(m) // a leftover does no harm
+		}
+	}
+}
+
+func listens(dir string) bool {
+	sockets, _ := filepath.Glob(filepath.Join(dir, "plugin*")) // the pattern is valid
+	return slices.ContainsFunc(sockets, func(socket string) bool {
+		conn, err := net.DialTimeout("unix", socket, time.Second)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+}

@@ -114,7 +114,7 @@ func TestChecksum(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Stop(soon(t)); err != nil {
+	if err := r.Stop(); err != nil {
 		t.Error(err)
 	}
 	c.SHA256 = strings.Repeat("ab", 32)
@@ -165,7 +165,7 @@ func TestProcessHasItsName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { r.Stop(context.Background()) })
+	t.Cleanup(func() { r.Stop() })
 	proc := filepath.Join("/proc", strconv.Itoa(r.Hello().PID))
 	if comm, err := os.ReadFile(filepath.Join(proc, "comm")); err != nil || string(comm) != "pointsman-datap\n" {
 		t.Errorf("comm is %q, %v", comm, err)

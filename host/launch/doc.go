@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package launch starts the processes of plugins, finds those that a former host left
-running, and ends them. It is the part of a plugin's connection that only a host needs;
-what both ends need, and what a plugin's author imports, is package wire.
+Package launch starts the process of a plugin and ends it.
 
-	Command ─▶ Binary ─▶ child ─▶ handshake ─▶ wire.Dial ─▶ Plugin ─▶ Stop, Abort, Exit
-	          checked,   limited   go-plugin's              │
-	          held open  in time   one line                 ▼ Handle, on disk
-	                                            Attach, End ◀─ the next host
+	Command ─▶ Binary ─▶ go-plugin's Client ─▶ wire.Dial ─▶ Plugin ─▶ Stop
+	          checked,    handshake, TLS         our gRPC
+	          held open         │
+	                            ▼ child: go-plugin's Runner
 
-A process is known by more than its pid before it gets a signal: by a pidfd, the time of
-its start, and the [Mark] in its environment. One that cannot be shown to be the plugin
-that was launched is left alone ([ErrNotPlugin]).
+A plugin never outlives its host. Its stdin is its lifeline: the host holds the other end, and the plugin ends when
+it is closed, however the host ended. On Linux the kernel kills it besides (PR_SET_PDEATHSIG), for a plugin that is
+stopped. What a plugin wrote to the kernel stays and serves.
+
+The connection is made once. When it is lost, the process is killed.
 */
 package launch

@@ -7,6 +7,8 @@ package launch
 import (
 	"context"
 	"errors"
+	"io"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,82 +17,99 @@ import (
 
 	"github.com/pointsman/pointsman/internal/lines"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/wire"
 	"github.com/pointsman/pointsman/test/actor"
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// read gathers a plugin's log beside the test.
-func read(t *testing.T, r *Plugin) (lines func() []wire.LogLine) {
-	t.Helper()
-	var mu sync.Mutex
-	var got []wire.LogLine
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() {
-		done <- r.Logs(ctx, func(l wire.LogLine) {
-			mu.Lock()
-			defer mu.Unlock()
-			got = append(got, l)
-		})
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Logs ended with %v", err)
-		}
-	})
-	return func() []wire.LogLine {
-		mu.Lock()
-		defer mu.Unlock()
-		return append([]wire.LogLine(nil), got...)
-	}
+// A record keeps what a plugin prints.
+type record struct {
+	mu    sync.Mutex // guards lines
+	lines []string
 }
 
-func contains(lines []wire.LogLine, message string) bool {
-	for _, l := range lines {
-		if strings.Contains(l.Message, message) {
-			return true
-		}
+func (r *record) add(line string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines = append(r.lines, line)
+}
+
+func (r *record) has(text string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.lines, func(l string) bool { return strings.Contains(l, text) })
+}
+
+// recorded is a plugin that plays a part, and what it prints.
+func recorded(t *testing.T, name string) (*Plugin, *record) {
+	t.Helper()
+	printed := &record{}
+	c := part(name, shortDir(t))
+	c.Log = printed.add
+	r, err := Launch(soon(t), c)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return false
+	t.Cleanup(func() { r.Stop() })
+	return r, printed
 }
 
 func TestRubbishOnStderrIsHarmless(t *testing.T) {
-	r := configured(t, launched(t, "rubbish-stderr"), order{Raw: true})
-	logged := read(t, r)
+	r, printed := recorded(t, "rubbish-stderr")
+	configured(t, r, order{Raw: true})
 	if _, err := r.Sync(soon(t), full(1)); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "the line that package log printed is logged", func() bool { return contains(logged(), `{"@message":5}`) })
-	eventually.True(t, "the rubbish is logged", func() bool { return contains(logged(), "\uFFFD rubbish") })
-	r.process.kill(syscall.SIGKILL)
+	eventually.True(t, "what was printed is read", func() bool {
+		return printed.has(`{"@message":5}`) && printed.has("bytes more)") && printed.has("\xff\xfe rubbish")
+	})
+	r.child.kill()
 	<-r.Exited()
-	said := strings.Join(r.Exit().Stderr, "\n")
-	if !strings.Contains(said, `{"@message":5}`) || !strings.Contains(said, "bytes more)") || len(said) > 3*lines.Max {
-		t.Errorf("its last words, %d bytes, are\n%.300s", len(said), said)
+	if said := strings.Join(r.Exit().Stderr, "\n"); len(said) > 3*lines.Max {
+		t.Errorf("its last words are %d bytes", len(said))
 	}
 }
 
-// A plugin that prints more than any pipe holds goes on, with or without a host
-// that reads it.
+// A plugin that prints more than any pipe holds, in each way, does not wait for whoever reads it, and says how many
+// lines of its log were lost.
 func TestPrintingDoesNotBlock(t *testing.T) {
 	for _, reading := range []bool{true, false} {
-		r := configured(t, launched(t, "serve"), order{Print: 1 << 20, Log: 10000})
-		logged := func() []wire.LogLine { return nil }
-		if reading {
-			logged = read(t, r)
+		c := part("serve", shortDir(t))
+		printed, release := &record{}, make(chan struct{})
+		c.Log = func(line string) {
+			if !reading {
+				<-release
+			}
+			printed.add(line)
 		}
-		if _, err := r.Sync(soon(t), full(1)); err != nil {
+		r, err := Launch(soon(t), c)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if reading {
-			eventually.True(t, "the last line is logged", func() bool { return contains(logged(), "a line") })
+		configured(t, r, order{Print: 1 << 20, Log: 10000})
+		if _, err := r.Sync(soon(t), full(1)); err != nil {
+			t.Fatal(err)
 		}
 		v, err := r.Vitals(soon(t))
 		if err != nil || !reading && v.LogDropped == 0 {
 			t.Errorf("vitals are %+v, %v; want dropped lines counted", v, err)
 		}
+		close(release)
+		eventually.True(t, "what was printed is read", func() bool { return printed.has("ppp") })
+		if err := r.Stop(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A host reads what floods its stderr no faster than outputRate.
+func TestOutputIsLimited(t *testing.T) {
+	flood := limited(strings.NewReader(strings.Repeat("x", 2*outputRate+1)))
+	began := time.Now()
+	if n, err := io.Copy(io.Discard, flood); err != nil || n != 2*outputRate+1 {
+		t.Fatal(n, err)
+	}
+	if took := time.Since(began); took < time.Second {
+		t.Errorf("it was read in %s", took)
 	}
 }
 
@@ -110,7 +129,7 @@ func TestAFatalLogIsReported(t *testing.T) {
 	r := configured(t, launched(t, "serve"), order{Fatal: "no way on"})
 	_, err := r.Sync(soon(t), full(1))
 	if err == nil || !strings.Contains(err.Error(), "exited with code 1: ") || !strings.HasSuffix(err.Error(), "no way on") {
-		t.Errorf("Sync: %v; want the last line of its log", err)
+		t.Errorf("Sync: %v; want the last line that it printed", err)
 	}
 }
 
@@ -127,7 +146,7 @@ func TestStoppedInSync(t *testing.T) {
 		t.Errorf("a big Sync: %v; want that the deadline passed", err)
 	}
 	start := time.Now()
-	if err := r.Stop(context.Background()); err != nil {
+	if err := r.Stop(); err != nil {
 		t.Errorf("Stop: %v", err)
 	}
 	if took := time.Since(start); took > 30*time.Second {
@@ -162,7 +181,7 @@ func TestHungInSync(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("SetRole: %v; want that it waited in vain", err)
 	}
-	if err := r.Stop(soon(t)); err != nil {
+	if err := r.Stop(); err != nil {
 		t.Error(err)
 	}
 }
@@ -178,7 +197,7 @@ func TestKilledInSync(t *testing.T) {
 		v, err := r.Vitals(soon(t))
 		return err == nil && v.Call == "Sync"
 	})
-	r.process.kill(syscall.SIGKILL)
+	r.child.kill()
 	if err := <-failed; err == nil || !strings.Contains(err.Error(), "was ended by signal 9") {
 		t.Errorf("Sync: %v; want how the process ended", err)
 	}
@@ -186,7 +205,7 @@ func TestKilledInSync(t *testing.T) {
 
 func TestTermIsAnOrderlyEnd(t *testing.T) {
 	r := configured(t, launched(t, "serve"), order{})
-	r.process.kill(syscall.SIGTERM)
+	syscall.Kill(r.child.PID(), syscall.SIGTERM)
 	<-r.Exited()
 	if e := r.Exit(); e.Code != 0 || e.Signal != 0 {
 		t.Errorf("it %s; want an orderly end", e)

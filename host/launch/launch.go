@@ -3,12 +3,13 @@
 package launch
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -18,14 +19,22 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// Launch starts a plugin and connects to it. An error says why it did not come
-// up, in its own last words where it left any, and then no process is left.
+// A Plugin is a process that this host started, and the connection to it.
+type Plugin struct {
+	*wire.Remote
+	child *child
+	dir   string // made for its socket
+	watch sync.WaitGroup
+}
+
+// Launch starts a plugin and connects to it. With an error no process is left; the error has what the process
+// printed to stderr last.
 func Launch(ctx context.Context, c Command) (*Plugin, error) {
-	plugin, err := launch(ctx, c)
+	p, err := launch(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("launch %s: %w", c.Path, err)
 	}
-	return plugin, nil
+	return p, nil
 }
 
 func launch(ctx context.Context, c Command) (*Plugin, error) {
@@ -34,141 +43,128 @@ func launch(ctx context.Context, c Command) (*Plugin, error) {
 		return nil, err
 	}
 	defer binary.Close()
-	cert, key, err := newKeys()
-	if err != nil {
-		return nil, err
+	p := &Plugin{child: newChild(ctx, c.command(binary), c.Log)}
+	target, err := p.shakeHands(c)
+	if err == nil {
+		p.Remote, err = wire.Dial(ctx, target, p.child)
 	}
-	c.Mark.Launch = cmp.Or(c.Mark.Launch, NewLaunch())
-	child := newChild(ctx, c.command(binary, cert))
-	child.limit = c.timeout()
-	handle := Handle{Target: wire.Target{Cert: cert, Key: key}, Launch: c.Mark.Launch}
-	if err := handle.start(c, child); err != nil {
-		endChild(child)
-		handle.removeDir()
-		return nil, c.cause(ctx, err, child)
-	}
-	plugin, err := connect(ctx, handle, child.process)
-	if err != nil {
-		endChild(child)
-		handle.removeDir()
-		return nil, child.explain(err)
+	if err != nil || !p.child.release() {
+		err = errors.Join(err, context.Cause(ctx))
+		p.child.kill()
+		p.child.wait(killLimit)
+		p.removeDir()
+		return nil, p.child.explain(c.Path, err)
 	}
 	if c.OOMScoreAdj != nil {
-		if err := oomScore(child.pid, *c.OOMScoreAdj); err != nil {
-			plugin.warnings = append(plugin.warnings, fmt.Sprintf("set the out-of-memory score of %s: %v", plugin.Hello(), err))
+		if err := setOOMScore(p.child.PID(), *c.OOMScoreAdj); err != nil {
+			p.child.print(fmt.Sprintf("the out-of-memory score of this process stays as it is: %v", err))
 		}
 	}
-	return plugin, nil
+	p.watch.Go(func() { // ends with the connection or the process
+		select {
+		case <-p.Lost():
+			if !p.child.wait(killLimit) { // its end closes the connection a moment before
+				p.child.kill()
+			}
+		case <-p.child.exited:
+		}
+	})
+	return p, nil
 }
 
-// start lets go-plugin do the handshake, and fills in where the plugin listens.
-func (h *Handle) start(c Command, child *child) error {
-	config, err := h.TLS() // Peer is not known yet
-	if err != nil {
-		return err
-	}
-	sets := make(map[int]plugin.PluginSet) // empty, because we make the connection without go-plugin
+// shakeHands has go-plugin start the process, read its handshake and agree on certificates. The connection is
+// ours: go-plugin's would stay open without a deadline on its first call.
+func (p *Plugin) shakeHands(c Command) (wire.Target, error) {
+	sets := make(map[int]plugin.PluginSet)
 	for _, major := range wire.Majors() {
 		sets[int(major)] = plugin.PluginSet{}
 	}
-	// Under any other logger go-plugin parses each line of a plugin's stderr, and a line such
-	// as {"@message":5} ends the host.
-	silent := hclog.New(&hclog.LoggerOptions{Level: hclog.Off})
-	defer child.release()
-	client := plugin.NewClient(&plugin.ClientConfig{
+	config := &plugin.ClientConfig{
 		HandshakeConfig:  wire.Handshake(),
 		VersionedPlugins: sets,
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
-		Logger:           silent,
-		SkipHostEnv:      true,                                  // the host's may hold credentials
-		TLSConfig:        config,                                // never nil: go-plugin would fall over a certificate it did not ask for
-		StartTimeout:     Timeout{Limit: 2 * c.timeout()}.max(), // the child's own limit comes first
+		AutoMTLS:         true,
+		SkipHostEnv:      true, // the host's environment may hold credentials
+		StartTimeout:     c.timeout(),
 		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: c.SocketDir},
+		Logger:           hclog.NewNullLogger(),
 		RunnerFunc: func(_ hclog.Logger, spec *exec.Cmd, dir string) (runner.Runner, error) {
-			h.Dir = dir
-			child.cmd.Env = append(child.cmd.Env, spec.Env...)
-			return child, nil
+			p.dir = dir
+			p.child.cmd.Env = append(p.child.cmd.Env, spec.Env...)
+			return p.child, nil
 		},
-	})
-	addr, err := client.Start()
+	}
+	addr, err := plugin.NewClient(config).Start()
 	if err != nil {
+		return wire.Target{}, err
+	}
+	if config.TLSConfig.RootCAs == nil { // go-plugin sets it from the handshake
+		return wire.Target{}, errors.New("the handshake has no certificate; does the plugin call wire.Serve?")
+	}
+	return wire.Target{Network: addr.Network(), Address: addr.String(), TLS: config.TLSConfig}, nil
+}
+
+// Exit returns how the process ended; it is known once Exited is closed.
+func (p *Plugin) Exit() Exit {
+	if p.child.ended() {
+		return p.child.exit
+	}
+	return Exit{Code: -1}
+}
+
+const (
+	stopLimit = 2 * time.Second // for a plugin whose stdin was closed: it waits up to 0.7 s for the present call
+	killLimit = time.Second     // for the kernel to end a process after SIGKILL
+)
+
+// ErrStillThere is what Stop returns for a process that SIGKILL did not end in time: it is in a system call that
+// cannot be interrupted.
+var ErrStillThere = errors.New("the process does not end")
+
+// Stop ends the plugin: it closes the plugin's stdin, and kills the process two seconds later. What the plugin
+// keeps in the kernel stays. Stop returns in little more than three seconds.
+func (p *Plugin) Stop() error {
+	p.child.hangUp()
+	if !p.child.wait(stopLimit) {
+		p.child.kill()
+	}
+	ended := p.child.wait(killLimit)
+	err := p.Close()
+	p.removeDir()
+	if !ended {
+		return fmt.Errorf("stop %s: %w", p.Hello(), ErrStillThere)
+	}
+	p.watch.Wait()
+	return err
+}
+
+// Kill ends a plugin that does not answer, at once.
+func (p *Plugin) Kill() error {
+	p.child.kill()
+	return p.Stop()
+}
+
+// removeDir removes the directory of the socket. It is not removed by a plugin that was killed.
+func (p *Plugin) removeDir() {
+	if p.dir != "" {
+		_ = os.RemoveAll(p.dir) // SweepSockets tries again
+	}
+}
+
+// explain adds to the error of a launch how the process ended and what it printed last.
+func (c *child) explain(path string, err error) error {
+	if c.cmd.Process == nil {
+		return unstarted(path, err)
+	}
+	if c.ended() {
+		err = fmt.Errorf("it %s: %w", c.exit.how(), err)
+	}
+	words := c.tail.text()
+	if len(words) == 0 {
 		return err
 	}
-	answer, _ := parseHandshake(child.line)
-	if err := answer.certified(); err != nil {
-		return err
+	for i := range words {
+		words[i] = wire.Printable(words[i])
 	}
-	h.Network, h.Address = addr.Network(), addr.String()
-	h.PID, h.Start, h.Peer = child.pid, child.start, answer.certificate
-	h.NetNS, h.Exe = traits(child.pid)
-	return nil
-}
-
-// endChild makes sure that a child which did not come up is gone.
-func endChild(c *child) {
-	if c.pid == 0 {
-		return
-	}
-	c.kill(os.Kill)
-	c.wait(context.Background(), time.Second)
-}
-
-// Attach connects to a plugin that runs already: one that a former host launched, by the
-// Handle it kept, or one that listens for itself, by a Handle with a Target alone
-// ([wire.At]). It checks that it is the very process that is meant, not one that got its
-// pid or its socket since; where that process has ended, the error is os.ErrProcessDone.
-func Attach(ctx context.Context, h Handle) (*Plugin, error) {
-	if h.PID == 0 {
-		return attachListener(ctx, h)
-	}
-	plugin, err := attach(ctx, h, h.PID, h.Start)
-	if err != nil {
-		return nil, fmt.Errorf("attach to %s: %w", h, err)
-	}
-	return plugin, nil
-}
-
-func attach(ctx context.Context, h Handle, pid int, start uint64) (*Plugin, error) {
-	p, err := watch(pid, start)
-	if err != nil {
-		return nil, err
-	}
-	h.PID, h.Start = p.pid, p.start
-	plugin, err := connect(ctx, h, p)
-	if err != nil {
-		p.forget()
-		return nil, err
-	}
-	return plugin, nil
-}
-
-// attachListener attaches to whichever process is behind the socket. One that cannot be
-// seen from here, as in another container, counts as ended when the connection does.
-func attachListener(ctx context.Context, h Handle) (*Plugin, error) {
-	pid, err := h.Target.PID(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("attach to %s: %w", h, err)
-	}
-	if pid != 0 {
-		plugin, err := attach(ctx, h, pid, 0)
-		if err == nil {
-			return plugin, nil
-		}
-		if !errors.Is(err, os.ErrProcessDone) { // else /proc may be mounted with hidepid
-			return nil, fmt.Errorf("attach to %s: %w", h, err)
-		}
-	}
-	return attachUnseen(ctx, h)
-}
-
-func attachUnseen(ctx context.Context, h Handle) (*Plugin, error) {
-	remote, err := wire.Attach(ctx, h.Target)
-	if err != nil {
-		return nil, err
-	}
-	p := newProcess(0)
-	p.exited = remote.Exited()
-	p.exit = Exit{Code: -1, Stderr: []string{"the connection to it was lost"}}
-	h.Target = remote.Target()
-	return &Plugin{Remote: remote, process: p, handle: h}, nil
+	return fmt.Errorf("%w; it said:\n  %s", err, strings.Join(words, "\n  "))
 }

@@ -4,17 +4,20 @@ package launch
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"log"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
+	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 	"github.com/pointsman/pointsman/test/actor"
 )
 
@@ -37,13 +40,13 @@ var parts = map[string]func(){
 	"long-stdout":    func() { fmt.Println(strings.Repeat("x", 100<<10)); serve() },
 	"rubbish-stderr": func() { printRubbish(); serve() },
 	"no-handshake":   func() { fmt.Fprintln(os.Stderr, "thinking"); time.Sleep(time.Minute) },
-	"works-first":    func() { work(4 * time.Second); serve() },
-	"works-for-ever": func() { work(time.Hour) },
 	"exits":          func() { fmt.Fprintln(os.Stderr, "no such thing as /dev/null0"); os.Exit(3) },
 	"panics":         func() { panic("the ruleset is broken") },
 	"major-2":        func() { playHandshake(2, "") },
 	"junk-cert":      func() { playHandshake(1, strings.Repeat("A", 60)) },
 	"no-cert":        func() { playHandshake(1, "") },
+	"ends-in-hello":  func() { playHello(func() { os.Exit(3) }) },
+	"stops-in-hello": func() { playHello(func() { time.Sleep(time.Hour) }) },
 	"foreign-cert":   func() { playHandshake(1, os.Getenv("POINTSMAN_TEST_CERT")) },
 }
 
@@ -60,20 +63,47 @@ func playHandshake(major int, cert string) {
 	time.Sleep(time.Minute)
 }
 
-// playHost launches a plugin, says how to reach it, and waits to be killed.
+// playHello is a plugin that does this when it is greeted.
+func playHello(greeted func()) {
+	plugin.Serve(&plugin.ServeConfig{
+		HandshakeConfig:  wire.Handshake(),
+		VersionedPlugins: map[int]plugin.PluginSet{1: {"dataplane": greeter{greeted: greeted}}},
+		GRPCServer:       plugin.DefaultGRPCServer,
+	})
+}
+
+type greeter struct {
+	plugin.NetRPCUnsupportedPlugin
+	pb.UnimplementedHelloServer
+	greeted func()
+}
+
+func (g greeter) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
+	pb.RegisterHelloServer(s, g)
+	return nil
+}
+
+func (greeter) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn) (any, error) {
+	return nil, errors.New("this part is a plugin")
+}
+
+func (g greeter) Hello(context.Context, *pb.HelloRequest) (*pb.HelloReply, error) {
+	g.greeted()
+	return nil, errors.New("it was greeted")
+}
+
+// playHost launches a plugin, prints its pid, and waits to be killed.
 func playHost() {
 	ctx := context.Background()
 	os.Unsetenv(actor.PartEnv)
-	p, err := Launch(ctx, part(os.Getenv("POINTSMAN_TEST_PLUGIN"), os.Getenv("POINTSMAN_TEST_DIR")))
+	p, err := Launch(ctx, part("serve", os.Getenv("POINTSMAN_TEST_DIR")))
 	if err != nil {
 		log.Fatal(err)
 	}
-	if _, err := p.Configure(ctx, sdk.Setup{Options: order{Chatter: 4 << 20}.Options()}); err != nil {
+	if _, err := p.Configure(ctx, sdk.Setup{}); err != nil {
 		log.Fatal(err)
 	}
-	if err := json.NewEncoder(os.Stdout).Encode(p.Handle()); err != nil {
-		log.Fatal(err)
-	}
+	fmt.Println(p.Hello().PID)
 	select {}
 }
 
@@ -83,13 +113,6 @@ func part(name, socketDir string, env ...string) Command {
 	return Command{Path: self, Env: append(env, as...), SocketDir: socketDir, Timeout: time.Minute}
 }
 
-// byExec is the same without Launch.
-func byExec(c Command, args ...string) *exec.Cmd {
-	cmd := exec.Command(c.Path, args...)
-	cmd.Env = append(os.Environ(), c.Env...)
-	return cmd
-}
-
 // launched is a plugin that plays a part, and is stopped after the test.
 func launched(t testing.TB, name string) *Plugin {
 	t.Helper()
@@ -97,7 +120,7 @@ func launched(t testing.TB, name string) *Plugin {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { r.Stop(context.Background()) })
+	t.Cleanup(func() { r.Stop() })
 	return r
 }
 

@@ -39,8 +39,7 @@ func cleanupVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove every trace of the dataplanes from this node",
-		Long: `Cleanup ends the plugins that a host left running, and asks each plugin's binary to
-remove what it made on this node, and only that. Beside a running host it leaves the
+		Long: `Cleanup asks each plugin's binary to remove what it made on this node, and only that. Beside a running host it leaves the
 mode in use alone, and while a swap is under way both of its modes. Where none runs, the
 next host starts with the mode of the config file and ignores an earlier mode swap.`,
 		Args: noWords(),
@@ -94,55 +93,18 @@ func (j cleaner) clean(ctx context.Context) error {
 	if len(found) == 0 {
 		return fmt.Errorf("no plugins in %s; try: --plugin-dir DIR", phrase.List(j.settings.PluginDirs))
 	}
-	failed := []error{j.endOrphans(ctx)}
+	var failed []error
 	for _, f := range found {
 		if slices.Contains(j.inUse, f.Name) {
 			fmt.Fprintf(j.out, "%s: left alone, a running host uses it\n", f.Name)
 			continue
 		}
-		failed = append(failed, j.endLeftover(ctx, f.Name), j.ask(ctx, f))
+		failed = append(failed, j.ask(ctx, f))
 	}
 	if err := errors.Join(failed...); err != nil || j.dryRun || statefile.Guarded(j.settings.StateDir) != nil {
 		return err
 	}
 	return j.alone(func() error { return intent.Forget(j.settings.StateDir) })
-}
-
-func (j cleaner) endLeftover(ctx context.Context, name string) error {
-	pid, err := dataplanes.EndLeftovers(ctx, j.settings, name, j.dryRun)
-	if pid != 0 && err == nil {
-		fmt.Fprintf(j.out, "%s: %s the process %d that a host left running\n", name, j.ended(), pid)
-	}
-	return err
-}
-
-func (j cleaner) ended() string {
-	if j.dryRun {
-		return "would end"
-	}
-	return "ended"
-}
-
-// endOrphans ends the processes that a host left running and that no file of its state
-// directory names. Beside a running host there are none: that one has ended them. Where
-// another user's host had the directory, as one without privileges has that plugins run
-// apart from, what is in it proves nothing to this one.
-func (j cleaner) endOrphans(ctx context.Context) error {
-	return j.alone(func() error {
-		orphans, err := dataplanes.EndOrphans(ctx, j.settings, j.dryRun)
-		failed := []error{err}
-		for _, o := range orphans {
-			switch {
-			case o.Err != nil:
-				failed = append(failed, o.Err)
-			case o.Alone != "":
-				fmt.Fprintf(j.out, "left alone: %s: %s\n", o, o.Alone)
-			default:
-				fmt.Fprintf(j.out, "%s %s, of which nothing was written down\n", j.ended(), o)
-			}
-		}
-		return errors.Join(failed...)
-	})
 }
 
 // alone does something while no host has the state directory. Where one has it, it is not done.
@@ -155,7 +117,7 @@ func (j cleaner) alone(do func() error) error {
 		return nil
 	}
 	if errors.Is(err, errUntrusted) {
-		fmt.Fprintf(j.errs, "processes that a host left running are not looked for: %v\n", err)
+		fmt.Fprintf(j.errs, "what the host wrote down stays: %v\n", err)
 		return nil
 	}
 	if err != nil {

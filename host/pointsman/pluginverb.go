@@ -153,9 +153,6 @@ func pluginLogsVerb() *cobra.Command {
 			ctx, stop := untilInterrupt(c.Context())
 			defer stop()
 			return client(c).Logs(ctx, args[0], follow, func(l admin.LogLine) {
-				if l.Dropped > 0 {
-					fmt.Fprintf(c.OutOrStdout(), "(%s lost)\n", phrase.Count(int(l.Dropped), "line"))
-				}
 				fmt.Fprintln(c.OutOrStdout(), l.Message)
 			})
 		},

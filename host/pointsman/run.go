@@ -67,9 +67,6 @@ func runHost(ctx context.Context, c *cobra.Command, logs io.Writer) error {
 	}
 	ctx, stop := untilSignal(ctx, func(sig os.Signal) {
 		h.log.Info("host ends", "signal", sig)
-		if sig == syscall.SIGTERM {
-			h.dataplanes.Leave()
-		}
 	})
 	defer stop()
 	defer onHangup(h.readAgain)()

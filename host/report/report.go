@@ -37,10 +37,8 @@ const (
 	PluginStarting  = "PluginStarting"  // its process is started
 	PluginStopped   = "PluginStopped"   // the host ended it
 	PluginLeft      = "PluginLeft"      // the host ends, and the plugin serves on
-	PluginLeftAlone = "PluginLeftAlone" // a process that seems to be a plugin, and is not ours to end
 	PluginRefuses   = "PluginRefuses"   // this node cannot run it
 	PluginRepaired  = "PluginRepaired"  // it undid another program's change
-	PluginNote      = "PluginNote"      // something about it to know
 	ParameterNotSet = "ParameterNotSet" // a plugin could not set one of the kernel's
 	StateNotUsed    = "StateNotUsed"    // a state file cannot be used; the host begins without it
 	StateNotWritten = "StateNotWritten" // what the next host must know could not be written down

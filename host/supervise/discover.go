@@ -90,9 +90,9 @@ type identity struct {
 	Mode    fs.FileMode
 }
 
-// where returns the file that tells by its change that it is worth another try; empty: there is
-// none, as of a pipe of Windows, which is not asked, since that would connect to it.
-func (p Plugin) where() string {
+// file returns the file whose change makes another try worth while; empty: there is none, as of a pipe of Windows,
+// which is not asked, since that would connect to it.
+func (p Plugin) file() string {
 	if p.Address == "" {
 		return p.Path
 	}

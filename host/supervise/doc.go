@@ -1,29 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package supervise keeps a plugin's process alive.
+Package supervise keeps the process of a plugin running.
 
-	        launched           a beat missed
+	        configured         a heartbeat missed
 	starting ─────▶ serving ─────────────────▶ suspect
 	   ▲ │             │ ▲                        │ │
-	   │ │ did not     │ │ answers after all      │ │ still silent: killed
-	   │ │ come up     │ └────────────────────────┘ │
+	   │ │ failed      │ └─── answers again ──────┘ │ silent for too long: killed
 	   │ ▼             ▼ ended                      ▼
 	   └──────────── waiting ◀──────────────────────┘
-	    time is up
-	                 refused: this node cannot run it; until something changes
+	      backoff
+	                 refused: this node cannot run it; tried again when something changes
 
-What to do is decided by a pure function, Machine.Step; a Supervisor does it, and
-gives the machine the outcome as an event. Each new process is a new session: the whole
-state is sent again, and a dataplane that keeps its state in the kernel has gone
-on forwarding meanwhile.
+[Supervisor.Run] is one loop, and the only place that starts, ends and tries again. Each process is a session of its
+own: it is sent the whole state, while a dataplane that keeps its state in the kernel goes on forwarding.
 
-A process hangs when it answers no heartbeat, when a call does not return after its
-deadline, or when a call makes no progress by the dataplane's own reports, although it
-waits for nothing that it names. The last is how a deadlock in a call that may take
-minutes is found within seconds.
+A process hangs when it answers no heartbeat for ten seconds, or thirty if it serves only while it runs; when a call
+runs on three seconds past its deadline; or when a call reports no progress and waits for nothing.
 
-Nothing here removes what a dataplane has made. A plugin that crashes, hangs or
-cannot come up is no reason to remove rules that serve.
+Nothing here removes what a dataplane has written. A plugin that crashes, hangs or does not start is no reason to remove
+rules that serve. A process that something else runs (Plugin.Address) gets no signal.
 */
 package supervise

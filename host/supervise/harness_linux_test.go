@@ -4,19 +4,18 @@ package supervise
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
-	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 	"github.com/pointsman/pointsman/test/eventually"
@@ -29,8 +28,6 @@ func TestMain(m *testing.M) {
 	switch os.Getenv(behaviour) {
 	case "":
 		goleak.VerifyTestMain(m)
-	case "host", "host that stays":
-		playHost()
 	case "crash":
 		fmt.Fprintln(os.Stderr, "no more coal")
 		os.Exit(3)
@@ -49,14 +46,6 @@ type plugin struct{ how string }
 func (p *plugin) Configure(context.Context, sdk.Setup) (sdk.Description, error) {
 	if p.how == "panic-early" {
 		panic("no steam")
-	}
-	if p.how == "daemon" {
-		if err := os.Remove("daemon"); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return sdk.Description{}, err
-		}
-		if err := startDaemon(); err != nil {
-			return sdk.Description{}, err
-		}
 	}
 	if p.how == "refuse" {
 		return sdk.Description{}, &sdk.Refusal{Why: "the points are frozen", Try: "heating them"}
@@ -211,8 +200,7 @@ func (y *harness) wantSessions(n int) {
 func wantGone(t *testing.T, pid int) {
 	t.Helper()
 	eventually.TrueWithin(t, long, fmt.Sprintf("process %d has ended", pid), func() bool {
-		_, err := launch.StartTime(pid)
-		return errors.Is(err, os.ErrProcessDone)
+		return syscall.Kill(pid, 0) != nil
 	})
 }
 
@@ -231,14 +219,4 @@ func (y *harness) listener(address string) *exec.Cmd {
 	}
 	y.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	return cmd
-}
-
-// quiet are hooks that tell nothing, with a session that lasts as long as its process.
-func quiet() Hooks {
-	return Hooks{
-		Session:    func(ctx context.Context, _ Life) error { <-ctx.Done(); return nil },
-		Transition: func(Transition) {},
-		Log:        func(wire.LogLine) {},
-		Beat:       func(*wire.Remote, wire.Vitals) {},
-	}
 }

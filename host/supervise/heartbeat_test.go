@@ -3,7 +3,10 @@
 package supervise
 
 import (
+	"errors"
+	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,15 +26,15 @@ func TestHeartbeatOfACall(t *testing.T) {
 		took time.Duration
 		want int // the beat, or zero
 	}{
-		"hangs":                     {beat: still, want: 5},
-		"hangs on a busy node":      {beat: still, took: second},
-		"has ended too late":        {beat: func(i int) wire.Vitals { v := still(i); v.Progress, v.Overdue = 0, v.CallFor; return v }, want: 3},
-		"waits, and says so":        {beat: func(i int) wire.Vitals { v := still(i); v.Waiting = "the lock"; return v }},
-		"gets on":                   {beat: func(i int) wire.Vitals { v := still(i); v.Progress = uint64(i); return v }},
-		"never reports progress":    {beat: func(i int) wire.Vitals { v := still(i); v.Progress = 0; return v }},
-		"has nothing to do":         {beat: func(i int) wire.Vitals { v := still(i); v.Call, v.CallFor = "", 0; return v }},
-		"is another call each time": {beat: func(i int) wire.Vitals { v := still(i); v.CallFor = second / 2; return v }},
-		"gets on now and then":      {beat: func(i int) wire.Vitals { v := still(i); v.Progress += uint64(i / stillBeats); return v }},
+		"hangs":                       {beat: still, want: 5},
+		"hangs on a busy node":        {beat: still, took: second},
+		"has ended too late":          {beat: func(i int) wire.Vitals { v := still(i); v.Progress, v.Overdue = 0, v.CallFor; return v }, want: 3},
+		"waits, and says so":          {beat: func(i int) wire.Vitals { v := still(i); v.Waiting = "the lock"; return v }},
+		"makes progress":              {beat: func(i int) wire.Vitals { v := still(i); v.Progress = uint64(i); return v }},
+		"never reports progress":      {beat: func(i int) wire.Vitals { v := still(i); v.Progress = 0; return v }},
+		"has nothing to do":           {beat: func(i int) wire.Vitals { v := still(i); v.Call, v.CallFor = "", 0; return v }},
+		"is another call each time":   {beat: func(i int) wire.Vitals { v := still(i); v.CallFor = second / 2; return v }},
+		"makes progress now and then": {beat: func(i int) wire.Vitals { v := still(i); v.Progress += uint64(i / stillBeats); return v }},
 	} {
 		var p heartbeat
 		found := 0
@@ -50,23 +53,29 @@ func TestHeartbeatOfACall(t *testing.T) {
 	}
 }
 
-// TestExcused tells a process that hangs from one that is not run.
-func TestExcused(t *testing.T) {
-	const second = time.Second
+// TestRetryAfter says when a plugin is tried again after its process has ended.
+func TestRetryAfter(t *testing.T) {
+	crash := errors.New("exited with code 2")
 	for name, c := range map[string]struct {
-		unanswered
-		want bool
+		err      error
+		served   time.Duration
+		failures int
+		state    State
+		most     time.Duration
+		after    int // failures
 	}{
-		"is stopped":                             {unanswered{2 * second, 0, 0}, false},
-		"waits for what never comes":             {unanswered{2 * second, 0, second / 50}, false},
-		"runs in circles":                        {unanswered{2 * second, 4 * second, 0}, false},
-		"runs in more circles than there can be": {unanswered{2 * second, 2 * second, 30 * second}, false},
-		"is hardly let run":                      {unanswered{2 * second, second / 5, 5 * second}, true},
-		"is hardly let run, and breaks off":      {unanswered{second / 5, 0, second}, false},
-		"was asked by one that was not run":      {unanswered{600 * second, 0, 0}, true},
+		"crashed at start":          {crash, 0, 0, Waiting, firstBackoff, 1},
+		"crashed again":             {crash, time.Second, 3, Waiting, 8 * firstBackoff, 4},
+		"crashed for the 1000th":    {crash, 0, 999, Waiting, lastBackoff, 1000},
+		"crashed after a long life": {crash, longLife, 5, Starting, 0, 0},
+		"cannot run here":           {fmt.Errorf("configure: %w", &sdk.Refusal{Why: "no kernel"}), 0, 2, Refused, refusedRetry, 2},
+		"another host has it":       {wire.ErrFenced, time.Second, 2, Refused, yieldFor, 0},
+		"no descriptors":            {fmt.Errorf("launch: %w", syscall.EMFILE), 0, 2, Waiting, hinderedRetry, 2},
+		"a person asked":            {&restarted{"asked"}, time.Second, 7, Starting, 0, 0},
 	} {
-		if got := c.excused(); got != c.want {
-			t.Errorf("one that %s: excused %t, want %t", name, got, c.want)
+		next, failures := retryAfter(c.err, c.served, c.failures)
+		if next.state != c.state || next.most != c.most || next.jitter > next.most || failures != c.after || next.why == "" {
+			t.Errorf("%s: %+v, %d failures; want %s within %s and %d", name, next, failures, c.state, c.most, c.after)
 		}
 	}
 }

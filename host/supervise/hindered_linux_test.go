@@ -104,23 +104,3 @@ func TestHindered(t *testing.T) {
 	h.leave(all)
 	y.untilServing()
 }
-
-// TestHinderedAtFirst is a host that finds a plugin which a former one left, and has no
-// descriptor to ask it with: it is not ended for that.
-func TestHinderedAtFirst(t *testing.T) {
-	y := newHarness(t, "serve")
-	y.run()
-	pid := y.untilServing().PID
-	y.host.Leave()
-	y.stop()
-	h := descriptorsOf(t)
-	h.leave(0)
-	y.run()
-	y.until("tried again", func(s Status) bool {
-		return s.State == Waiting && strings.Contains(s.Why, "not the plugin's fault")
-	})
-	h.leave(all)
-	if now := y.untilServing(); now.PID != pid {
-		t.Errorf("pid %d serves, and %d was left to", now.PID, pid)
-	}
-}

@@ -6,11 +6,18 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/pointsman/pointsman/host/launch"
+	"github.com/pointsman/pointsman/internal/descriptors"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/statefile"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
@@ -21,34 +28,30 @@ type Plugin struct {
 	SHA256      string          // of its content, in hexadecimal; empty: anything
 	Options     json.RawMessage // Setup.Options
 	StateDir    string          // its own; made if it must be
-	HostDir     string          // the host's state directory, which marks its processes; empty: StateDir
-	Slot        string          // tells two processes of one StateDir apart
-	SocketDir   string          // where its socket goes; empty: the system's for temporary files
+	SocketDir   string          // for its socket; empty: the system's directory for temporary files
 	OOMScoreAdj *int
+	Env         []string // beyond the few variables that every plugin gets
 
-	// Address is where a plugin listens that something else keeps running: another
-	// container, or systemd. It is connected to instead of started, and left running
-	// at the end; its Path is not used. Empty: it is started.
+	// Address is where a plugin listens that something else keeps running: another container, or systemd. The
+	// Supervisor connects to it instead of starting it, and Path is not used. Empty: it is started.
 	Address string
-	Env     []string // beyond the few variables that every plugin gets
 
-	// Debug has a process that hangs be reported and not ended, and gives its calls a day: a
-	// debugger may have stopped it.
+	// Debug has a process that hangs be reported and not killed, and gives its calls a day: a debugger may have stopped
+	// it.
 	Debug bool
 }
 
-// Hooks are what a Supervisor calls when something happens. All are given. They are called from its
-// goroutines, never two Session calls at a time.
+// Hooks are what a Supervisor calls. All are given. They are called from its goroutines, never two Session calls at a
+// time.
 type Hooks struct {
-	// Session is called for each process that came up and was configured. It
-	// serves the plugin until ctx ends, which it does when the process is gone; an
-	// error before that makes the plugin start anew.
+	// Session is called for each process that is up and configured. It serves the plugin until ctx ends, which it does
+	// with the process; an error before that has the plugin started again.
 	Session func(ctx context.Context, l Life) error
 
 	// Transition is called for each change of state. It must return soon.
 	Transition func(Transition)
 
-	// Log is called for each line of the plugin's log.
+	// Log is called for each line of the plugin's stderr. It must return soon.
 	Log func(wire.LogLine)
 
 	// Beat is called with what a process reports, each second. It must return soon.
@@ -58,19 +61,38 @@ type Hooks struct {
 // A Life is that of one process.
 type Life struct {
 	Remote      *wire.Remote
-	Warnings    []string // what went wrong at launch without keeping it from being used
 	Description sdk.Description
 }
 
-// A Transition is a change of state. One whose From and To are the same changes
-// nothing: its Why is something to know.
+// A State is that of a plugin's process.
+type State uint8
+
+// The states.
+const (
+	Stopped  State = iota // Run has not begun, or has ended
+	Starting              // being started, greeted and configured
+	Serving               // in a session
+	Suspect               // it missed a heartbeat
+	Waiting               // it ended or did not start; tried again at Next
+	Refused               // it cannot run here; tried again when something changes
+)
+
+var states = [...]string{"stopped", "starting", "serving", "suspect", "waiting", "refused"}
+
+func (s State) String() string {
+	if int(s) < len(states) {
+		return states[s]
+	}
+	return fmt.Sprintf("state(%d)", s)
+}
+
+// A Transition is a change of state.
 type Transition struct {
 	Time     time.Time
 	From, To State
 	Why      string
 	PID      int  // of the process it is about; zero: none
-	Left     int  // pid of the process that serves on without this host; zero: none
-	Taken    bool // it does not: it ends with the host, the first process of a container
+	Left     bool // with To Stopped: something else runs the process, and it serves on
 }
 
 // A Status is the state of a plugin.
@@ -88,12 +110,10 @@ type Status struct {
 	LastEndAt   time.Time
 	Next        time.Time // when it is tried again; zero: it is not waiting
 	Vitals      wire.Vitals
-	Unwritten   string    // why the way to its process could not be written down; empty: it is
 	Looked      time.Time // when Run last looked at it; zero: it has not begun
 }
 
-// Coming reports whether the plugin has a process, or will have one at any moment, so that
-// it is worth waiting for what that says.
+// Coming reports whether the plugin has a process, or is about to have one.
 func (s Status) Coming() bool {
 	switch s.State {
 	case Waiting, Refused:
@@ -104,75 +124,48 @@ func (s Status) Coming() bool {
 	return true
 }
 
+const (
+	longLife      = 60 * time.Second       // a process that served so long is started again at once, and failures before it are forgotten
+	firstBackoff  = 100 * time.Millisecond // doubled with each failure in a row,
+	lastBackoff   = 30 * time.Second       // up to this
+	refusedRetry  = time.Minute            // what was wrong may have changed unseen
+	yieldFor      = time.Hour              // the other host may be gone by then
+	hinderedRetry = time.Second            // the host was short of resources, and nothing was tried
+	silentLimit   = 10 * time.Second       // without a heartbeat; three times as long for a process whose end ends connections
+	connectLimit  = 10 * time.Second       // for greeting and configuring a plugin at an address
+)
+
 // A Supervisor runs one plugin.
 type Supervisor struct {
-	plugin Plugin
-	hooks  Hooks
-	events chan event
+	plugin  Plugin
+	hooks   Hooks
+	restart chan string // why; Run takes it
 
 	mu     sync.Mutex // guards what follows
 	shown  Status
-	binary identity // of what was launched last
-	leave  bool
-}
-
-// An event is given to the machine if it is about the present process; process
-// zero is about the plugin as such.
-type event struct {
-	Event
-	process int
-	came    *live // with Launched
+	binary identity // of what was started last
 }
 
 // New returns a Supervisor that begins with Run.
 func New(p Plugin, h Hooks) *Supervisor {
 	return &Supervisor{
-		plugin: p,
-		hooks:  h,
-		events: make(chan event, 16),
-		shown:  Status{Name: p.Name, Path: cmp.Or(p.Address, p.Path)},
-	}
-}
-
-// Run keeps the plugin running until ctx ends, and then stops it, for the reason that is
-// ctx's cause where it has one, unless Leave was called. It begins with the process that a former host left behind, if there is
-// one.
-func (s *Supervisor) Run(ctx context.Context) {
-	l := &loop{Supervisor: s, now: time.Now}
-	defer func() { l.finish(why(ctx)) }()
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
-	l.step(ctx, event{Event: Event{Kind: Begin}})
-	for {
-		wake := l.wake()
-		s.show(func(st *Status) { st.Looked = l.now() })
-		select {
-		case <-ctx.Done():
-			return
-		case e := <-s.events:
-			if e.process == 0 || e.process == l.machine.Launches {
-				l.step(ctx, e)
-			} else if e.came != nil {
-				s.drop(e.came)
-			}
-		case <-ticker.C:
-			l.tick(ctx)
-		case <-wake:
-			l.step(ctx, event{Event: Event{Kind: Tick}})
-		}
+		plugin:  p,
+		hooks:   h,
+		restart: make(chan string, 1),
+		shown:   Status{Name: p.Name, Path: cmp.Or(p.Address, p.Path)},
 	}
 }
 
 // Restart starts the plugin anew. What it keeps in the kernel stays meanwhile.
 func (s *Supervisor) Restart(why string) {
 	select {
-	case s.events <- event{Event: Event{Kind: Restart, Why: why}}:
-	default: // the loop has much to do; a restart is under way if anything is
+	case s.restart <- why:
+	default: // a restart is due
 	}
 }
 
-// Replaced reports whether the binary is another than the one that runs. Of a plugin that
-// something else keeps running that is not known here.
+// Replaced reports whether the binary is another than the one that runs. Of a plugin that something else keeps
+// running that is not known here.
 func (s *Supervisor) Replaced() bool {
 	if s.plugin.Address != "" {
 		return false
@@ -181,19 +174,6 @@ func (s *Supervisor) Replaced() bool {
 	defer s.mu.Unlock()
 	now := identify(s.plugin.Path)
 	return now != identity{} && s.binary != identity{} && now != s.binary
-}
-
-// Leave makes Run leave the plugin's process running when it ends.
-func (s *Supervisor) Leave() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.leave = true
-}
-
-func (s *Supervisor) leaves() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.leave
 }
 
 // Status returns the present state of the plugin.
@@ -209,5 +189,306 @@ func (s *Supervisor) show(change func(*Status)) {
 	change(&s.shown)
 }
 
-// jitter picks a time between zero and most.
-func jitter(most time.Duration) time.Duration { return rand.N(most + 1) }
+// enter changes the state and tells the hook.
+func (s *Supervisor) enter(to State, why string, next time.Time) {
+	s.mu.Lock()
+	t := Transition{Time: time.Now(), From: s.shown.State, To: to, Why: why, PID: s.shown.PID}
+	s.shown.State, s.shown.Since, s.shown.Why, s.shown.Next = to, t.Time, why, next
+	if to != Serving && to != Suspect {
+		t.Left = to == Stopped && s.plugin.Address != "" && s.shown.PID != 0
+		s.shown.Up, s.shown.PID, s.shown.Vitals = time.Time{}, 0, wire.Vitals{}
+	}
+	s.mu.Unlock()
+	if t.From != to {
+		s.hooks.Transition(t)
+	}
+}
+
+// Run keeps the plugin running until ctx ends, and then ends its process, for the reason that is ctx's cause where it
+// has one.
+func (s *Supervisor) Run(ctx context.Context) {
+	why, failures := "", 0
+	for begun := 0; ctx.Err() == nil; begun++ {
+		s.mu.Lock()
+		s.binary = identify(s.plugin.file())
+		s.shown.Restarts, s.shown.Looked = begun, time.Now()
+		s.mu.Unlock()
+		s.enter(Starting, why, time.Time{})
+		served, err := s.life(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		var next retry
+		next, failures = retryAfter(err, served, failures)
+		if why = next.why; next.state != Starting {
+			why = s.wait(ctx, next.state, why, next.most-rand.N(next.jitter+1)) // at random, so that the plugins of many nodes do not come back together
+		}
+	}
+	end := "the host ends"
+	if cause := context.Cause(ctx); cause != ctx.Err() {
+		end = cause.Error()
+	}
+	s.enter(Stopped, end, time.Time{})
+}
+
+// A retry says when and in which state a plugin is tried again: at the latest after most, and up to jitter earlier.
+type retry struct {
+	state        State
+	most, jitter time.Duration
+	why          string
+}
+
+// retryAfter returns what follows the end of a process that served so long, after so many failures in a row.
+func retryAfter(err error, served time.Duration, failures int) (retry, int) {
+	why := err.Error()
+	_, asked := errors.AsType[*restarted](err)
+	_, refused := errors.AsType[*sdk.Refusal](err)
+	switch {
+	case asked:
+		return retry{state: Starting, why: why}, 0
+	case errors.Is(err, wire.ErrFenced):
+		return retry{state: Refused, most: yieldFor, why: "another host has taken it over; pointsman plugin restart takes it back"}, 0
+	case refused:
+		return retry{state: Refused, most: refusedRetry, why: why}, failures
+	case exhausted(err):
+		why = fmt.Sprintf("the host is short of descriptors or memory (RLIMIT_NOFILE is %d), which is not the plugin's fault: %v", descriptors.Limit(), err)
+		return retry{state: Waiting, most: hinderedRetry, why: why}, failures
+	case served >= longLife:
+		return retry{state: Starting, why: why}, 0
+	}
+	backoff := min(firstBackoff<<min(failures, 16), lastBackoff)
+	return retry{state: Waiting, most: backoff, jitter: backoff, why: why}, failures + 1
+}
+
+// wait waits until the plugin is to be tried again: after d, when its binary changes, or by Restart. It returns why.
+func (s *Supervisor) wait(ctx context.Context, state State, why string, d time.Duration) string {
+	next := time.Now().Add(d)
+	s.enter(state, why, next)
+	due := time.NewTimer(d)
+	defer due.Stop()
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
+	for {
+		s.show(func(st *Status) { st.Looked = time.Now() })
+		select {
+		case <-ctx.Done():
+			return why
+		case <-due.C:
+			return why
+		case why := <-s.restart:
+			return why
+		case <-look.C:
+			if identify(s.plugin.file()) != s.binary {
+				return "the binary changed"
+			}
+		}
+	}
+}
+
+// restarted is the end of a process that was asked for.
+type restarted struct{ why string }
+
+func (r *restarted) Error() string { return r.why }
+
+// life starts a process, or connects to it, and runs its session until that ends. It returns how long the process
+// served and why it ended.
+func (s *Supervisor) life(ctx context.Context) (served time.Duration, err error) {
+	remote, child, err := s.obtain(ctx)
+	if err != nil {
+		return 0, err
+	}
+	d, err := s.configure(ctx, remote)
+	if err != nil {
+		end(remote, child, err)
+		return 0, err
+	}
+	up := time.Now()
+	s.show(func(st *Status) {
+		st.Version, st.Description, st.PID, st.Up = d.Version, d, remote.Hello().PID, up
+	})
+	s.enter(Serving, "", time.Time{})
+	running, cancel := context.WithCancel(ctx)
+	session := make(chan error, 1)
+	go func() { session <- s.hooks.Session(running, Life{remote, d}) }()
+	err, sessionEnded := s.follow(ctx, remote, d, session)
+	if err == nil {
+		err = ctx.Err()
+	}
+	s.show(func(st *Status) { st.LastEnd, st.LastEndAt = err.Error(), time.Now() })
+	end(remote, child, err)
+	cancel()
+	if !sessionEnded {
+		<-session
+	}
+	return time.Since(up), err
+}
+
+// errHung is the end of a process that does not answer.
+var errHung = errors.New("it hangs")
+
+// end ends a process, or closes the connection to one that something else runs: that is asked to end only for a
+// restart.
+func end(remote *wire.Remote, child *launch.Plugin, why error) {
+	_, asked := errors.AsType[*restarted](why)
+	switch {
+	case child != nil && errors.Is(why, errHung):
+		_ = child.Kill() // ErrStillThere: the kernel has it, and nothing more can be done
+	case child != nil:
+		_ = child.Stop() // the same
+	case asked:
+		_ = remote.Shutdown(context.Background()) // what runs it has ways of its own to end one that does not answer
+		select {
+		case <-remote.Exited():
+		case <-time.After(time.Second):
+		}
+		_ = remote.Close()
+	default:
+		_ = remote.Close()
+	}
+}
+
+// obtain starts a process or connects to one. child is nil for one that something else runs.
+func (s *Supervisor) obtain(ctx context.Context) (remote *wire.Remote, child *launch.Plugin, err error) {
+	p := s.plugin
+	if !ValidName(p.Name) {
+		return nil, nil, fmt.Errorf("%q is no dataplane's name: want lower-case letters, digits and -", p.Name)
+	}
+	if p.Address != "" {
+		target, err := wire.At(p.Address)
+		if err != nil {
+			return nil, nil, err
+		}
+		ctx, cancel := context.WithTimeout(ctx, connectLimit)
+		defer cancel()
+		remote, err := wire.Attach(ctx, target)
+		return remote, nil, err
+	}
+	if err := statefile.MakeDir(p.StateDir); err != nil {
+		return nil, nil, fmt.Errorf("make the plugin's state directory: %w", err)
+	}
+	child, err = launch.Launch(ctx, launch.Command{
+		Path:        p.Path,
+		SHA256:      p.SHA256,
+		Env:         p.Env,
+		SocketDir:   p.socketDir(),
+		StateDir:    p.StateDir,
+		OOMScoreAdj: p.OOMScoreAdj,
+		Log:         func(line string) { s.hooks.Log(wire.ParseLogLine(line, time.Now())) },
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return child.Remote, child, nil
+}
+
+// socketDir returns where the socket goes: to the system's directory for temporary files where nothing can be made in
+// the one that is asked for, because it is full or read-only.
+func (p Plugin) socketDir() string {
+	if p.SocketDir == "" || statefile.MakeDir(p.SocketDir) != nil {
+		return ""
+	}
+	probe, err := os.MkdirTemp(p.SocketDir, "plugin-dir")
+	if err != nil {
+		return ""
+	}
+	_ = os.Remove(probe)
+	return p.SocketDir
+}
+
+// configure begins a session.
+func (s *Supervisor) configure(ctx context.Context, remote *wire.Remote) (sdk.Description, error) {
+	d, err := remote.Configure(ctx, sdk.Setup{Options: s.plugin.Options, StateDir: s.plugin.StateDir})
+	if err == nil && d.Name != s.plugin.Name {
+		err = fmt.Errorf("%s calls itself %q: its name must be %q", cmp.Or(s.plugin.Address, s.plugin.Path), d.Name, s.plugin.Name)
+	}
+	if err != nil {
+		return d, fmt.Errorf("configure: %w", err)
+	}
+	if s.plugin.Debug {
+		remote.Debugged()
+	}
+	return d, nil
+}
+
+// An answer is that to one heartbeat.
+type answer struct {
+	vitals wire.Vitals
+	took   time.Duration
+	err    error
+}
+
+// follow asks each second how the process is doing, and returns why it is over: it has ended or hangs, its session
+// has failed, or a restart was asked for; nil: ctx has ended.
+func (s *Supervisor) follow(ctx context.Context, remote *wire.Remote, d sdk.Description, session <-chan error) (why error, sessionEnded bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	answers := make(chan answer)
+	var asking sync.WaitGroup
+	asking.Go(func() { ask(ctx, remote, answers) })
+	defer asking.Wait()
+	defer cancel()
+	spared := s.plugin.Address != "" || s.plugin.Debug
+	limit := silentLimit
+	if slices.Contains(d.Limits, sdk.LimitDiesWithProcess) {
+		limit *= 3
+	}
+	var last heartbeat
+	for heard := time.Now(); ; {
+		s.show(func(st *Status) { st.Looked = time.Now() })
+		select {
+		case <-ctx.Done():
+			return nil, sessionEnded
+		case <-remote.Exited():
+			return errors.New(remote.Ending()), sessionEnded
+		case why := <-s.restart:
+			return &restarted{why}, sessionEnded
+		case err := <-session:
+			if sessionEnded = true; err != nil {
+				return err, true
+			}
+			session = nil // the process is about to end, or is kept for what was asked of it besides
+		case a := <-answers:
+			hangs := ""
+			switch {
+			case a.err == nil:
+				heard = time.Now()
+				last, hangs = last.next(a.vitals, a.took)
+				s.show(func(st *Status) { st.Vitals = a.vitals })
+				s.hooks.Beat(remote, a.vitals)
+			case exhausted(a.err): // the host could not ask
+				heard = time.Now()
+			case time.Since(heard) >= limit:
+				hangs = "does not answer: " + a.err.Error()
+			}
+			switch state := s.Status().State; {
+			case hangs != "" && !spared:
+				return fmt.Errorf("%w: %s", errHung, hangs), sessionEnded
+			case hangs != "" || a.err != nil && !exhausted(a.err):
+				if state == Serving {
+					s.enter(Suspect, cmp.Or(hangs, fmt.Sprint(a.err)), time.Time{})
+				}
+			case state == Suspect:
+				s.enter(Serving, "", time.Time{})
+			}
+		}
+	}
+}
+
+// ask asks each second how the process is doing, until ctx ends.
+func ask(ctx context.Context, remote *wire.Remote, answers chan<- answer) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		asked := time.Now()
+		vitals, err := remote.Vitals(ctx)
+		select {
+		case answers <- answer{vitals, time.Since(asked), err}:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -3,17 +3,11 @@
 package supervise
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
-
-	"github.com/pointsman/pointsman/host/launch"
 )
 
 func TestServesUntilItIsStopped(t *testing.T) {
@@ -29,9 +23,6 @@ func TestServesUntilItIsStopped(t *testing.T) {
 		t.Errorf("after the end: %+v", s)
 	}
 	y.wantSessions(1)
-	if _, err := os.Stat(handleFile(y.plugin.StateDir, "")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the note of its process is left: %v", err)
-	}
 }
 
 func TestKilledAndBack(t *testing.T) {
@@ -59,22 +50,25 @@ func TestHungIsKilledAndBack(t *testing.T) {
 	wantGone(t, first.PID)
 }
 
-// A call that gets on no more is found long before its deadline, and where it stood is
-// in the log.
+// A call that makes no progress is found long before its deadline.
 func TestHungCallIsFound(t *testing.T) {
 	y := newHarness(t, "hang")
 	y.run()
-	began := time.Now()
 	first := y.until("up", func(s Status) bool { return s.State == Serving && s.PID != 0 })
-	s := y.until("found", func(s Status) bool { return strings.Contains(s.LastEnd, "gets on no more") })
-	t.Logf("found after %s: %s", time.Since(began).Round(time.Millisecond), s.LastEnd)
+	y.until("found", func(s Status) bool { return strings.Contains(s.LastEnd, "makes no progress") })
 	wantGone(t, first.PID)
-	y.until("logged what it was at", func(Status) bool { // which may come after its end
-		y.mu.Lock()
-		defer y.mu.Unlock()
-		dump := strings.Join(y.logged, "\n")
-		return strings.Contains(dump, "SIGQUIT") && strings.Contains(dump, "(*plugin).Sync")
-	})
+}
+
+// What a plugin prints as it crashes is in its log.
+func TestPanicIsLogged(t *testing.T) {
+	y := newHarness(t, "panic")
+	y.run()
+	y.until("ended", func(s Status) bool { return strings.Contains(s.LastEnd, "panic: no steam") })
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if said := strings.Join(y.logged, "\n"); !strings.Contains(said, "panic: no steam") || !strings.Contains(said, "(*plugin).Sync") {
+		t.Errorf("the log is\n%s", said)
+	}
 }
 
 func TestCrashingAtStartSaysWhy(t *testing.T) {
@@ -135,55 +129,6 @@ func TestRestart(t *testing.T) {
 	wantGone(t, first.PID)
 }
 
-// A host that leaves its plugin, or is killed, is followed by one that goes on with
-// it, or ends it if it does not answer.
-func TestLeftBehind(t *testing.T) {
-	for _, stopped := range []bool{false, true} {
-		t.Run(fmt.Sprintf("stopped=%t", stopped), func(t *testing.T) {
-			y := newHarness(t, "serve")
-			y.run()
-			left := y.untilServing()
-			y.host.Leave()
-			y.stop()
-			if _, err := launch.StartTime(left.PID); err != nil {
-				t.Fatalf("the plugin did not outlive its host: %v", err)
-			}
-			if stopped {
-				_ = syscall.Kill(left.PID, syscall.SIGSTOP)
-			}
-			y.run()
-			if !stopped {
-				y.until("serving on", func(s Status) bool { return s.State == Serving && s.PID == left.PID })
-				return
-			}
-			y.until("serving again", func(s Status) bool { return s.State == Serving && s.PID != left.PID && s.PID != 0 })
-			wantGone(t, left.PID)
-		})
-	}
-}
-
-// A host that is told to leave its plugin before it has attached to it leaves it, too, however
-// far it came.
-func TestLeftBehindAgain(t *testing.T) {
-	y := newHarness(t, "serve")
-	y.run()
-	left := y.untilServing()
-	y.host.Leave()
-	y.stop()
-	for _, came := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond} {
-		next := New(y.plugin, quiet())
-		next.Leave()
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(came, cancel) // a deadline would be passed to the plugin, which might report first that it is over
-		next.Run(ctx)
-		if _, err := launch.StartTime(left.PID); err != nil {
-			t.Fatalf("a host that ended after %s took its plugin along: %v", came, err)
-		}
-	}
-	y.run()
-	y.until("serving on", func(s Status) bool { return s.State == Serving && s.PID == left.PID })
-}
-
 // A plugin that something else keeps running is found when it comes, and again when
 // it comes back; a restart asks it to end, and the host's end leaves it running.
 func TestAddress(t *testing.T) {
@@ -212,10 +157,7 @@ func TestAddress(t *testing.T) {
 	third := y.listener(y.plugin.Address)
 	y.until("connected to the third", func(s Status) bool { return s.State == Serving && s.PID == third.Process.Pid })
 	y.stop()
-	if _, err := launch.StartTime(third.Process.Pid); err != nil {
+	if err := third.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("the plugin went with the host: %v", err)
-	}
-	if _, err := os.Stat(handleFile(y.plugin.StateDir, "")); !os.IsNotExist(err) {
-		t.Errorf("a later host would end it, by what this one left written down (%v)", err)
 	}
 }

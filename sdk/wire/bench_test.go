@@ -9,7 +9,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"math/big"
 	"net"
 	"path/filepath"
@@ -45,69 +44,60 @@ func (k *keeper) SetRole(context.Context, sdk.Role) error { return nil }
 
 func (k *keeper) Cleanup(context.Context, sdk.Leftovers) ([]string, error) { return nil, nil }
 
-// joined is both ends on a real unix socket with real mutual TLS, as a launched
-// plugin has them, in one process.
-func joined(b *testing.B, register func(*grpc.Server)) *grpc.ClientConn {
+// joined is both ends on a real unix socket with real mutual TLS, as a launched plugin has them, in one process.
+func joined(b *testing.B, register func(*grpc.Server)) *Remote {
 	b.Helper()
-	target := selfSigned(b)
-	target.Network, target.Address = "unix", filepath.Join(shortDir(b), "s")
-	listener, err := net.Listen("unix", target.Address)
+	config := selfSigned(b)
+	listener, err := net.Listen("unix", filepath.Join(shortDir(b), "s"))
 	if err != nil {
 		b.Fatal(err)
 	}
-	trust, err := target.TLS()
-	if err != nil {
-		b.Fatal(err)
-	}
-	trust.ClientCAs, trust.ClientAuth = trust.RootCAs, tls.RequireAndVerifyClientCert
-	g := grpc.NewServer(append(serverOptions(), grpc.Creds(credentials.NewTLS(trust)))...)
+	g := grpc.NewServer(append(serverOptions(), grpc.Creds(credentials.NewTLS(config)))...)
 	register(g)
 	go g.Serve(listener)
 	b.Cleanup(g.Stop)
-	conn, err := dial(target, 0, &attempts{})
+	end, err := net.Dial("unix", listener.Addr().String())
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { conn.Close() })
-	return conn
+	return remoteOver(b, end, config, Hello{Majors: Majors()})
 }
 
-// selfSigned is a Target with one certificate for both ends.
-func selfSigned(b *testing.B) Target {
+// kept is a Remote whose dataplane only keeps what it is told.
+func kept(b *testing.B) *Remote {
+	b.Helper()
+	r := joined(b, func(g *grpc.Server) { newServer(subjectDescription(), &keeper{}).register(g) })
+	if _, err := r.Configure(context.Background(), sdk.Setup{}); err != nil {
+		b.Fatal(err)
+	}
+	return r
+}
+
+// selfSigned has one certificate for both ends.
+func selfSigned(b *testing.B) *tls.Config {
 	b.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		b.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{serverName}, NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
 		b.Fatal(err)
 	}
-	key, err := x509.MarshalECPrivateKey(private)
+	leaf, err := x509.ParseCertificate(der)
 	if err != nil {
 		b.Fatal(err)
 	}
-	return Target{
-		Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		Key:  pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: key}),
-		Peer: der,
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	return &tls.Config{
+		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}},
+		RootCAs:      pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, ServerName: "localhost",
 	}
-}
-
-// kept is a Remote whose dataplane only keeps what it is told.
-func kept(b *testing.B) *Remote {
-	b.Helper()
-	s := newServer(subjectDescription(), &keeper{})
-	conn := joined(b, func(g *grpc.Server) { s.register(g) })
-	r := newRemote(conn, s.hello, Target{}, newUnseen())
-	if _, err := r.Configure(context.Background(), sdk.Setup{}); err != nil {
-		b.Fatal(err)
-	}
-	return r
 }
 
 // BenchmarkFull10kx10 is a Full of 10,000 Services with ten endpoints each: all of
@@ -187,7 +177,7 @@ func unmarshalled(b testing.TB, chunks [][]byte) sdk.Update {
 // BenchmarkRoundTrip is an update of one Service out of 100 and out of 10,000, in
 // turn with a bare gRPC echo: the same kind of socket with nothing of ours on it.
 func BenchmarkRoundTrip(b *testing.B) {
-	echoes := pb.NewHelloClient(joined(b, func(g *grpc.Server) { pb.RegisterHelloServer(g, echo{}) }))
+	echoes := pb.NewHelloClient(joined(b, func(g *grpc.Server) { pb.RegisterHelloServer(g, echo{}) }).conn)
 	all := trips{
 		{unit: "µs/echo", once: func() error {
 			_, err := echoes.Hello(context.Background(), &pb.HelloRequest{})

@@ -3,10 +3,8 @@
 package wire
 
 import (
-	"context"
 	"fmt"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -30,15 +28,6 @@ const (
 	maxFailures        = 200_000   // of a Result
 	maxRemoved         = 200_000   // lines of a Cleanup
 	maxAffinityEntries = 500_000   // clients that keep their endpoint
-
-	// logRate is how many bytes of a plugin's log the host reads in a second. What
-	// comes faster stays with the plugin, which drops and counts it.
-	logRate = 1 << 20
-
-	// lineCost is what a line counts for at least.
-	lineCost = 128
-
-	maxLines = logRate / lineCost // of a log, at once
 )
 
 // maxMessage bounds a text for people, such as an error's. It travels in a header,
@@ -98,14 +87,6 @@ func texts[S ~string](all []string) []S {
 // tooMany returns the error of an answer without a reasonable end.
 func tooMany(what string, most int) error {
 	return fmt.Errorf("it answers with more than %d %s", most, what)
-}
-
-// limitLog waits until as much of a log may be read again.
-func (r *Remote) limitLog(ctx context.Context, bytes, lines int) {
-	wait := time.Duration(max(bytes, lines*lineCost)) * time.Second / logRate
-	if wait > time.Millisecond {
-		r.ended(ctx, wait)
-	}
 }
 
 // chunkSize bounds a message. gRPC takes 4 MiB at most, and ten thousand Services

@@ -103,7 +103,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		call func(*Remote) error
 		want string // a part of the error
 	}{
-		{"bytes of Hello", gusher{}, func(r *Remote) error { _, err := greet(soon(t), r.conn, ""); return err }, "larger than max"},
+		{"bytes of Hello", gusher{}, func(r *Remote) error { _, err := greet(soon(t), r.conn); return err }, "larger than max"},
 		{"bytes of Report", gusher{words: []string{megabyte}}, func(r *Remote) error { _, err := r.Vitals(soon(t)); return err }, "larger than max"},
 		{"bytes of an error", gusher{}, func(r *Remote) error { return r.SetRole(soon(t), sdk.Active) }, "stream terminated"},
 		{"bytes of a Cleanup", gusher{words: []string{megabyte}}, clean, tooMany("bytes", maxAnswer).Error()},
@@ -167,12 +167,11 @@ func TestWordsAreHarmless(t *testing.T) {
 		}
 	}
 	const evil = "\x1b[2J\n2026 [ERROR] forged"
-	hello := decodeHello(&pb.HelloReply{Name: evil, Version: evil, Needs: evil})
-	line := decodeLine(&pb.LogLine{Message: evil, Attrs: []*pb.LogAttr{{Key: evil, Value: evil}}})
+	hello := decodeHello(&pb.HelloReply{Name: evil, Version: evil})
 	d := decodeDescription(&pb.Description{Name: evil, Version: evil, Features: []string{evil}, Limits: []string{evil}})
 	v := decodeVitals(&pb.ReportReply{Waiting: evil, Leaving: evil, Call: evil, Notes: []string{evil}})
 	for _, said := range []string{
-		hello.Name, hello.Version, hello.Needs, line.Message, line.Attrs[0].Key, line.Attrs[0].Value.String(),
+		hello.Name, hello.Version,
 		d.Name, d.Version, string(d.Features[0]), string(d.Limits[0]), v.Waiting, v.SwapImpact, v.Call, v.Notes[0],
 	} {
 		if said != oneLine(evil) {

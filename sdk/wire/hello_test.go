@@ -5,6 +5,7 @@ package wire
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -17,9 +18,8 @@ func TestSkewNamesWhatFits(t *testing.T) {
 	}{
 		{Hello{Name: "x", Version: "9", Majors: []uint32{1}}, ""},
 		{Hello{Name: "x", Version: "9", Majors: []uint32{1, 2}}, ""},
-		{Hello{Name: "x", Version: "9", Majors: []uint32{2, 3}, Needs: needs(2)}, "plugin x 9 speaks major 2 and 3 of the wire, this host speaks 1: use a plugin built with an sdk of major 1 (the oldest that fits is 0.1.0), or pointsman 2.0.0 or later as the host; the plugin says: it speaks major 2 of the wire, which needs pointsman 2.0.0 or later"},
-		{Hello{Name: "x", Version: "9", Majors: []uint32{0}}, "plugin x 9 speaks major 0 of the wire, this host speaks 1: use a plugin built with sdk 0.1.0 or later"},
-		{Hello{Name: "x", Version: "9"}, "plugin x 9 speaks major none of the wire, this host speaks 1: use a plugin built with an sdk of major 1 (the oldest that fits is 0.1.0)"},
+		{Hello{Name: "x", Version: "9", Majors: []uint32{2, 3}}, "plugin x 9 speaks [2 3] of the wire's majors, and this host [1]; try: a plugin built with an sdk of the host's version"},
+		{Hello{Name: "x", Version: "9"}, "plugin x 9 speaks [] of the wire's majors, and this host [1]; try: a plugin built with an sdk of the host's version"},
 	}
 	for _, test := range tests {
 		err := test.hello.fits()
@@ -39,25 +39,26 @@ func errorText(err error) string {
 // A plugin that a host of another major launches says on stderr what would fit
 // it: that host knows nothing of this one's words.
 func TestAPluginTellsAHostOfAnotherMajor(t *testing.T) {
-	line, stderr := handshaken(t, "serve", "PLUGIN_PROTOCOL_VERSIONS=2,3")
-	if !strings.HasPrefix(line, fmt.Sprintf("1|%d|", Major)) {
-		t.Errorf("it answered %q; want its own major", line)
-	}
+	_, stderr := handshaken(t, "serve", "PLUGIN_PROTOCOL_VERSIONS=2,3")
 	said := make([]byte, 4096)
 	n, _ := stderr.Read(said)
-	want := "does not fit a host that speaks major 2,3: it speaks major 1 of the wire, which needs pointsman 0.1.0 or later"
+	want := "this plugin speaks major 1 of the wire, and the host 2,3"
 	if !strings.Contains(string(said[:n]), want) {
 		t.Errorf("it said %q; want %q", said[:n], want)
 	}
 }
 
-// handshaken starts a part as a host would, by hand, and returns the line with
-// which it answers, and its stderr.
-func handshaken(t *testing.T, name string, env ...string) (line string, stderr *os.File) {
+// handshaken starts a part as a host would, by hand, and returns once it has answered with its handshake. Closing the
+// lifeline ends it.
+func handshaken(t *testing.T, name string, env ...string) (lifeline io.Closer, stderr *os.File) {
 	t.Helper()
 	cmd := part(name)
 	cmd.Env = append(cmd.Env, env...)
 	cmd.Env = append(cmd.Env, cookieKey+"="+cookieValue, "PLUGIN_UNIX_SOCKET_DIR="+shortDir(t))
+	lifeline, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -77,6 +78,9 @@ func handshaken(t *testing.T, name string, env ...string) (line string, stderr *
 		cmd.Wait()
 		stderr.Close()
 	})
-	line, _ = bufio.NewReader(stdout).ReadString('\n')
-	return line, stderr
+	line, _ := bufio.NewReader(stdout).ReadString('\n')
+	if !strings.HasPrefix(line, fmt.Sprintf("1|%d|", Major)) {
+		t.Fatalf("it answered %q; want its own major", line)
+	}
+	return lifeline, stderr
 }

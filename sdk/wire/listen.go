@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/user"
 	"runtime"
@@ -61,14 +62,16 @@ func (s *socket) allow(account string) error {
 
 // listenAndServe serves the hosts that may connect to that socket, until a SIGTERM or a
 // host's Shutdown. It is for a plugin that something other than a host starts: a
-// container of its own, or systemd. Its log is also written to w.
+// container of its own, or systemd. Its log is written to w.
 func listenAndServe(s *server, on socket, w io.Writer) error {
 	listener, err := on.listen()
 	if err != nil {
 		return err
 	}
 	defer onSignals(s, os.Interrupt, syscall.SIGTERM)()
-	go s.printLog(w)
+	logs := newLogWriter(w)
+	s.log, s.lost = slog.New(slog.NewTextHandler(logs, logOptions())), logs.dropped.Load
+	defer logs.close(lastLines)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() { // ends with the server
@@ -76,21 +79,11 @@ func listenAndServe(s *server, on socket, w io.Writer) error {
 			fmt.Fprintln(w, err)
 		}
 	}()
-	g := grpc.NewServer(append(serverOptions(), grpc.StatsHandler(&connections{first: func() {}, session: &s.session}))...)
+	g := grpc.NewServer(append(serverOptions(), grpc.StatsHandler(&connections{session: &s.session}))...)
 	s.register(g)
 	reflection.Register(g) // so that grpcurl and the like know the messages
 	go s.stopWhenEnded(g)  // ends with the server
 	return g.Serve(listener)
-}
-
-// printLog writes the log to w until the server ends. Only it waits for w.
-func (s *server) printLog(w io.Writer) {
-	_ = s.follow(0, nil, func(lines []LogLine) error {
-		for _, l := range lines {
-			fmt.Fprintln(w, l)
-		}
-		return nil
-	})
 }
 
 // aliveLimit is for an answer.

@@ -69,11 +69,8 @@ func TestAttach(t *testing.T) {
 	if _, err := r.Sync(soon(t), full(1)); err != nil {
 		t.Error(err)
 	}
-	if r.Hello().PID != cmd.Process.Pid || r.Target().Nonce == "" {
-		t.Errorf("it is process %d, nonce %q; want %d and a nonce", r.Hello().PID, r.Target().Nonce, cmd.Process.Pid)
-	}
-	if pid, err := target.PID(soon(t)); pid != cmd.Process.Pid && os.Getenv("GOOS") == "linux" || err != nil {
-		t.Errorf("behind the socket is process %d, %v; want %d", pid, err, cmd.Process.Pid)
+	if r.Hello().PID != cmd.Process.Pid {
+		t.Errorf("it is process %d; want %d", r.Hello().PID, cmd.Process.Pid)
 	}
 	if err := r.Shutdown(soon(t)); err != nil {
 		t.Error(err)
@@ -167,7 +164,7 @@ func TestAttachToAnotherMajor(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Attach(soon(t), target)
-	want := "speaks major 2 of the wire, this host speaks 1: use a plugin built with an sdk of major 1"
+	want := "speaks [2] of the wire's majors, and this host [1]"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v; want %q", err, want)
 	}
@@ -245,22 +242,10 @@ func TestAttachToWhatIsNoPlugin(t *testing.T) {
 	}
 }
 
-// A host that dies before it ever connects leaves a plugin whose stderr nobody
-// reads; to write there must not end it.
-func TestAPluginOutlivesItsStderr(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "failed")
-	_, stderr := handshaken(t, "mutters", "POINTSMAN_TEST_FILE="+file, "PLUGIN_PROTOCOL_VERSIONS=1")
-	stderr.Close()
-	eventually.True(t, "a write fails, and the plugin lives", func() bool {
-		_, err := os.Stat(file)
-		return err == nil
-	})
-}
-
-// A plugin that no host ever connects to does not stay for good.
-func TestAPluginWithoutAHostEnds(t *testing.T) {
-	t.Parallel() // it mostly waits
-	_, stderr := handshaken(t, "short-lived", "PLUGIN_PROTOCOL_VERSIONS=1")
+// A launched plugin ends with its stdin, which its host holds open.
+func TestAPluginEndsWithItsLifeline(t *testing.T) {
+	lifeline, stderr := handshaken(t, "serve", "PLUGIN_PROTOCOL_VERSIONS=1")
+	lifeline.Close()
 	ended := make(chan struct{})
 	go func() { // ends with the process, which is the last to have stderr open
 		defer close(ended)

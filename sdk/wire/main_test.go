@@ -4,14 +4,19 @@ package wire
 
 import (
 	"context"
-	"fmt"
+	"crypto/tls"
 	"log"
+	"net"
 	"os"
 	"os/exec"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+
 	"github.com/pointsman/pointsman/sdk"
+	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 	"github.com/pointsman/pointsman/test/actor"
 )
 
@@ -35,33 +40,13 @@ var (
 
 var parts = map[string]func(){
 	"serve":          func() { Serve(subjectDescription(), &subject{}) },
-	"short-lived":    playShortLived,
 	"listen-major-2": playListenerOfMajor2,
-	"mutters":        func() { go mutter(os.Stderr); Serve(subjectDescription(), &subject{}) },
-}
-
-// mutter prints to stderr until that fails, and tells by a file that it did.
-func mutter(stderr *os.File) {
-	var err error
-	for ; err == nil; time.Sleep(time.Millisecond) {
-		_, err = fmt.Fprintln(stderr, "hm")
-	}
-	if err := os.WriteFile(os.Getenv("POINTSMAN_TEST_FILE"), []byte(err.Error()), 0o600); err != nil {
-		panic(err) // the test waits for it in vain
-	}
-}
-
-// playShortLived is a plugin that does not run long without a host.
-func playShortLived() {
-	s := newServer(subjectDescription(), &subject{})
-	s.hostTimeout = time.Second
-	serveLaunched(s)
 }
 
 // playListenerOfMajor2 listens for itself, and speaks the next major.
 func playListenerOfMajor2() {
 	s := newServer(subjectDescription(), &subject{})
-	s.hello.Majors, s.hello.Needs = []uint32{2}, needs(2)
+	s.hello.Majors = []uint32{2}
 	if err := listenAndServe(s, socket{address: os.Args[1]}, os.Stderr); err != nil {
 		log.Fatal(err)
 	}
@@ -89,4 +74,30 @@ func brief(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// faking is what answers in place of a plugin.
+func faking(t *testing.T, register func(*grpc.Server)) *Remote {
+	t.Helper()
+	listener := bufconn.Listen(window)
+	g := grpc.NewServer()
+	register(g)
+	go g.Serve(listener)
+	t.Cleanup(g.Stop)
+	end, err := listener.DialContext(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return remoteOver(t, end, nil, Hello{Majors: Majors()})
+}
+
+// remoteOver is a Remote that does not greet.
+func remoteOver(t testing.TB, end net.Conn, config *tls.Config, hello Hello) *Remote {
+	t.Helper()
+	conn, err := speak(end, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &Remote{conn: conn, client: pb.NewDataplaneClient(conn), hello: hello, process: &link{}, link: &link{cancel: func() {}}}
 }

@@ -4,13 +4,7 @@
 
 package wire
 
-import (
-	"os"
-	"runtime/metrics"
-)
-
-// redirect has nothing to do: os.Stdout and os.Stderr are what Go code prints to.
-func redirect(_, _ *os.File) (last *os.File, err error) { return nil, nil }
+import "runtime/metrics"
 
 // memory returns about how many bytes of this process are resident: what the Go
 // runtime has of the system and has not given back.

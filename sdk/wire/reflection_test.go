@@ -20,12 +20,12 @@ func TestReflection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := dial(target, 0, &attempts{})
+	r, err := Attach(soon(t), target)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(soon(t))
+	defer r.Close()
+	stream, err := reflectionpb.NewServerReflectionClient(r.conn).ServerReflectionInfo(soon(t))
 	if err != nil {
 		t.Fatal(err)
 	}

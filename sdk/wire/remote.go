@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,10 +44,9 @@ type Remote struct {
 	hello    Hello
 	target   Target
 	process  Process
-	release  func()                 // of the process; called by Close
+	link     *link
 	session  atomic.Pointer[string] // of the last Configure; nil: none
 	closed   sync.Once
-	attempts *attempts // at reaching it
 	debugged atomic.Bool
 }
 
@@ -57,34 +57,43 @@ var (
 	_ sdk.AffinityCarrier = (*Remote)(nil)
 )
 
-// meet greets what is behind conn, which it closes if that is not what t means.
-func meet(ctx context.Context, conn *grpc.ClientConn, t Target, p Process, tried *attempts) (*Remote, error) {
-	hello, err := greet(ctx, conn, t.Nonce)
+// meet greets the plugin at the other end of conn, which it closes with an error.
+func meet(ctx context.Context, conn net.Conn, t Target, p Process) (*Remote, error) {
+	client, err := speak(conn, t.TLS)
 	if err != nil {
 		conn.Close()
-		return nil, tried.explain(err)
+		return nil, err
 	}
-	t.Nonce = hello.Nonce
-	r := newRemote(conn, hello, t, p)
-	r.attempts = tried
+	hello, err := greet(ctx, client)
+	if err != nil {
+		client.Close()
+		return nil, err
+	}
+	r := &Remote{conn: client, client: pb.NewDataplaneClient(client), hello: hello, target: t, process: p, link: followLink(client)}
+	if p == nil {
+		r.link.peer, _ = peerOf(conn) // zero where the system does not say
+		r.process = r.link
+	}
+	if pid := r.process.PID(); pid != 0 {
+		r.hello.PID = pid // the kernel's word, not the plugin's
+	}
 	return r, nil
-}
-
-func newRemote(conn *grpc.ClientConn, hello Hello, t Target, p Process) *Remote {
-	if pid := p.PID(); pid != 0 {
-		hello.PID = pid // the kernel's word, not the plugin's
-	}
-	return &Remote{conn: conn, client: pb.NewDataplaneClient(conn), hello: hello, target: t, process: p, release: func() {}, attempts: &attempts{}}
 }
 
 // Hello returns what the plugin said of itself when it was connected to.
 func (r *Remote) Hello() Hello { return r.hello }
 
-// Target returns what it takes to reach this very process again.
+// Target returns where the plugin listens.
 func (r *Remote) Target() Target { return r.target }
 
 // Exited is closed when the plugin's process has ended.
 func (r *Remote) Exited() <-chan struct{} { return r.process.Exited() }
+
+// Ending says how the process ended, without the subject: "exited with code 2". It is asked once Exited is closed.
+func (r *Remote) Ending() string { return r.process.Ending() }
+
+// Lost is closed when the connection to the plugin is lost. It is not made again.
+func (r *Remote) Lost() <-chan struct{} { return r.link.lost }
 
 // Configure begins a session: from here on, calls of every older one are refused.
 func (r *Remote) Configure(ctx context.Context, s sdk.Setup) (sdk.Description, error) {
@@ -176,7 +185,7 @@ func (r *Remote) callError(call string, err error) error {
 	if (code == codes.Unavailable || code == codes.Canceled) && r.ended(context.Background(), exitNotice) {
 		return fmt.Errorf("%s: %s %s", call, r.hello, r.process.Ending())
 	}
-	err = r.attempts.explain(decodeStatus(err))
+	err = decodeStatus(err)
 	var remote *remoteError
 	var refusal *sdk.Refusal
 	if errors.As(err, &refusal) || errors.As(err, &remote) && code != codes.DeadlineExceeded && code != codes.Canceled {
@@ -227,39 +236,30 @@ func (r *Remote) ended(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// An unseen process is known by its connection alone: it counts as ended when that is
-// lost.
-type unseen struct {
-	exited chan struct{}
-	ending string // written before exited is closed
+// A link is a connection to a plugin. It is also the Process of a plugin of which nothing else is known.
+type link struct {
+	peer   peer          // at the other end; its pid is zero where that is not known
+	lost   chan struct{} // closed when the connection is lost
 	cancel context.CancelFunc
 }
 
-func newUnseen() *unseen { return &unseen{exited: make(chan struct{}), cancel: func() {}} }
-
-func (*unseen) PID() int                  { return 0 }
-func (u *unseen) Exited() <-chan struct{} { return u.exited }
-func (u *unseen) Ending() string          { return u.ending }
-
-// end says that the process has ended, and how. It is called once.
-func (u *unseen) end(how string) {
-	u.ending = how
-	close(u.exited)
-}
-
-// follow starts a goroutine that ends with the connection, or when cancel is called.
-func (u *unseen) follow(conn *grpc.ClientConn) {
+// followLink starts a goroutine that ends with the connection, or when cancel is called.
+func followLink(conn *grpc.ClientConn) *link {
 	ctx, cancel := context.WithCancel(context.Background())
-	u.cancel = cancel
+	l := &link{lost: make(chan struct{}), cancel: cancel}
 	go func() {
-		for state := conn.GetState(); ; state = conn.GetState() {
-			if state != connectivity.Ready {
-				u.end("ended, as far as can be seen from here: the connection to it was lost")
-				return
-			}
+		for state := connectivity.Ready; state == connectivity.Ready; state = conn.GetState() {
 			if !conn.WaitForStateChange(ctx, state) {
 				return
 			}
 		}
+		close(l.lost)
 	}()
+	return l
+}
+
+func (l *link) PID() int                { return l.peer.pid }
+func (l *link) Exited() <-chan struct{} { return l.lost }
+func (*link) Ending() string {
+	return "ended, as far as can be seen from here: the connection to it was lost"
 }

@@ -5,7 +5,8 @@ package wire
 import (
 	"context"
 	"fmt"
-	"net"
+	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"slices"
@@ -17,27 +18,18 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// hostTimeout is how long a plugin runs while no host is connected. What it keeps in the
-// kernel stays. One whose serving ends with its process has no limit.
-const hostTimeout = 10 * time.Minute
-
-// unusedTimeout is the limit for a plugin that was never given a role. Its host ended before
-// it could write down the process's handle, so that no later host can find it.
-const unusedTimeout = time.Minute
-
 // Serve is a plugin's main. Launched by a host, it serves dp until the host or a SIGTERM
 // ends it, and returns. Run from a command line, it does what its arguments say (see
 // --help), and exits.
 //
-// Calls of dp never overlap, but for Inspect, Trace, Count, ExportAffinity and Report. From the first
-// connection on, stdout and stderr lead to the log that the host reads.
+// Calls of dp never overlap, but for Inspect, Trace, ExportAffinity and Report. Once a host is
+// connected, lines that the plugin prints to os.Stdout and os.Stderr become lines of its log.
 func Serve(d sdk.Description, dp sdk.Dataplane) {
 	if os.Getenv(cookieKey) != cookieValue {
 		os.Exit(runCLI(d, dp, os.Args[1:], os.Stdout, os.Stderr))
@@ -53,8 +45,10 @@ func serveLaunched(s *server) bool {
 	warnOfSkew()
 	takeName()
 	defer onSignals(s, syscall.SIGTERM)()
-	out := newOutput(s.ring)
-	hosts := newPresence(s.withoutHost, s.end)
+	logs := newLogWriter(os.Stderr)
+	defer logs.close(lastLines)
+	s.log, s.lost = slog.New(slog.NewJSONHandler(logs, logOptions())), logs.dropped.Load
+	go s.endWith(os.Stdin)
 	var began bool
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig:  Handshake(),
@@ -63,13 +57,24 @@ func serveLaunched(s *server) bool {
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
 			began = true
 			opts = append(opts, serverOptions()...)
-			opts = append(opts, grpc.StatsHandler(&connections{first: out.capture, presence: hosts, session: &s.session}))
+			opts = append(opts, grpc.StatsHandler(&connections{first: func() { capture(s.log) }, session: &s.session}))
 			g := grpc.NewServer(opts...)
 			go s.stopWhenEnded(g)
 			return g
 		},
 	})
 	return began
+}
+
+// lastLines is how long the end of the process waits for the last lines of its log to be written.
+const lastLines = 200 * time.Millisecond
+
+// endWith ends the server when the lifeline reaches its end: the host holds the other end of a launched plugin's
+// stdin, so that end comes when the host ends, however that happens.
+func (s *server) endWith(lifeline io.Reader) {
+	_, _ = io.Copy(io.Discard, lifeline)
+	s.settle(settleTime)
+	s.end()
 }
 
 // onSignals makes these signals an orderly end, and SIGPIPE nothing: a plugin whose host is
@@ -95,23 +100,6 @@ func onSignals(s *server, ending ...os.Signal) (stop func()) {
 	}
 }
 
-// hostTimeoutOf returns how long this dataplane's process runs without a host; zero: no limit.
-func hostTimeoutOf(d sdk.Description) time.Duration {
-	if slices.Contains(d.Limits, sdk.LimitDiesWithProcess) {
-		return 0
-	}
-	return hostTimeout
-}
-
-// withoutHost returns how long this process may run without a host, as things are now; zero: no
-// limit.
-func (s *server) withoutHost() time.Duration {
-	if _, role := s.session.now(); role == 0 && (s.hostTimeout == 0 || s.hostTimeout > unusedTimeout) {
-		return unusedTimeout
-	}
-	return s.hostTimeout
-}
-
 // warnOfSkew tells a host that does not speak our major what would fit. It goes
 // to stderr, before the handshake that the host will refuse.
 func warnOfSkew() {
@@ -119,7 +107,7 @@ func warnOfSkew() {
 	if slices.Contains(strings.Split(versions, ","), fmt.Sprint(Major)) {
 		return
 	}
-	fmt.Fprintf(os.Stderr, "this plugin does not fit a host that speaks major %s: %s\n", versions, needs(Major))
+	fmt.Fprintf(os.Stderr, "this plugin speaks major %d of the wire, and the host %s; try: a plugin built with an sdk of the host's version\n", Major, versions)
 }
 
 // The cookie tells a plugin that a host has launched it, and not a person.
@@ -149,77 +137,12 @@ func (registration) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.Client
 	return nil, fmt.Errorf("the host dials by itself")
 }
 
-// A presence knows whether a host is connected, and calls gone when none has
-// been for too long.
-type presence struct {
-	timeout func() time.Duration // as things are now; zero: none
-	gone    func()
-
-	mu    sync.Mutex // guards what is below
-	hosts int
-	timer *time.Timer // runs while there is no host
-}
-
-// newPresence begins without a host: one that ends between the launch and its
-// first call never connects.
-func newPresence(timeout func() time.Duration, gone func()) *presence {
-	p := &presence{timeout: timeout, gone: gone}
-	p.wait()
-	return p
-}
-
-func (p *presence) connected() {
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.hosts++
-	if p.timer != nil {
-		p.timer.Stop()
-	}
-}
-
-func (p *presence) disconnected() {
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.hosts--; p.hosts == 0 {
-		p.wait()
-	}
-}
-
-// wait begins to wait for a host. The lock is held.
-func (p *presence) wait() {
-	if timeout := p.timeout(); timeout > 0 {
-		p.timer = time.AfterFunc(timeout, func() { p.expire(timeout) })
-	}
-}
-
-// expire ends the waiting, unless the timeout is another one by now: a call that gave the
-// process its role may have ended after its host did.
-func (p *presence) expire(waited time.Duration) {
-	p.mu.Lock()
-	alone := p.hosts == 0
-	changed := p.timeout() != waited
-	if alone && changed {
-		p.wait()
-	}
-	p.mu.Unlock()
-	if alone && !changed {
-		p.gone()
-	}
-}
-
-// connections is how gRPC tells of connections. The first one also means that
-// go-plugin has done all it does with stdout and stderr.
+// connections is how gRPC tells of connections. When the first one comes, go-plugin has done all it does with
+// os.Stdout and os.Stderr.
 type connections struct {
-	first    func()
-	once     sync.Once
-	presence *presence // nil: the process does not end without a host
-	session  *session
+	first   func() // nil: nothing is to be done
+	once    sync.Once
+	session *session
 }
 
 // A connection is one that a host, or something else, has made.
@@ -234,17 +157,15 @@ func connectionOf(ctx context.Context) *connection {
 }
 
 func (c *connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
-	c.once.Do(c.first)
+	if c.first != nil {
+		c.once.Do(c.first)
+	}
 	return context.WithValue(ctx, connectionKey{}, new(connection))
 }
 
 func (c *connections) HandleConn(ctx context.Context, s stats.ConnStats) {
-	switch s.(type) {
-	case *stats.ConnBegin:
-		c.presence.connected()
-	case *stats.ConnEnd:
+	if _, ended := s.(*stats.ConnEnd); ended {
 		c.session.disconnected(connectionOf(ctx))
-		c.presence.disconnected()
 	}
 }
 
@@ -258,20 +179,14 @@ func Local(ctx context.Context, d sdk.Description, dp sdk.Dataplane) (*Remote, e
 	listener := bufconn.Listen(window)
 	g := grpc.NewServer(serverOptions()...)
 	s.register(g)
-	p := newUnseen()
 	go s.stopWhenEnded(g)
-	go func() { // ends with Shutdown
-		_ = g.Serve(listener)
-		p.end("was stopped")
-	}()
-	conn, err := connect(insecure.NewCredentials(), func(ctx context.Context, _ string) (net.Conn, error) {
-		return listener.DialContext(ctx)
-	})
+	go func() { _ = g.Serve(listener) }() // ends with Shutdown
+	conn, err := listener.DialContext(ctx)
 	if err != nil {
 		s.end()
 		return nil, err
 	}
-	remote, err := meet(ctx, conn, Target{Network: "local", Nonce: s.hello.Nonce}, p, &attempts{})
+	remote, err := meet(ctx, conn, Target{Network: "local"}, nil)
 	if err != nil {
 		s.end()
 	}

@@ -24,28 +24,26 @@ type server struct {
 	description sdk.Description
 	dataplane   sdk.Dataplane
 	hello       Hello
-	ring        *ring
 	log         *slog.Logger
+	lost        func() uint64 // log lines that were dropped
 	calls       *semaphore
 	tidier      *tidier
 	session     session
-	hostTimeout time.Duration // how long to run without a host; zero: no limit
 
 	closing chan struct{} // closed by end
 	ended   sync.Once
 }
 
+// newServer returns a server whose log goes nowhere until logTo.
 func newServer(d sdk.Description, dp sdk.Dataplane) *server {
-	r := newRing(ringLines, ringBytes)
 	return &server{
 		description: d,
 		dataplane:   dp,
 		hello:       newHello(d.Name, d.Version),
-		ring:        r,
-		log:         slog.New(newRingHandler(r, logLevel())),
+		log:         slog.New(slog.DiscardHandler),
+		lost:        func() uint64 { return 0 },
 		calls:       newSemaphore(),
 		tidier:      newTidier(),
-		hostTimeout: hostTimeoutOf(d),
 		closing:     make(chan struct{}),
 	}
 }
@@ -147,7 +145,7 @@ func because(ctx context.Context, err error) error {
 func (r *Remote) Close() error {
 	var err error
 	r.closed.Do(func() {
-		r.release()
+		r.link.cancel()
 		err = r.conn.Close()
 	})
 	return err

@@ -47,7 +47,7 @@ func (r *Remote) Vitals(ctx context.Context) (Vitals, error) {
 }
 
 func (s *server) Report(context.Context, *pb.ReportRequest) (*pb.ReportReply, error) {
-	v := Vitals{Memory: memory(), LogDropped: s.ring.lost()}
+	v := Vitals{Memory: memory(), LogDropped: s.lost()}
 	if r, ok := s.dataplane.(sdk.Reporter); ok {
 		v.Report = r.Report()
 	}

@@ -112,10 +112,8 @@ func TestKernelIPVSKilledMidSwap(t *testing.T) {
 
 // kill ends the plugin of a mode without a word, if there is one.
 func (n *node) kill(mode string) error {
-	for path, pid := range n.plugins() {
-		if strings.Contains(path, "/"+mode+"/") {
-			return syscall.Kill(pid, syscall.SIGKILL)
-		}
+	if pid := n.plugins()[mode]; pid != 0 {
+		return syscall.Kill(pid, syscall.SIGKILL)
 	}
 	return fmt.Errorf("there is no plugin of mode %s", mode)
 }

@@ -4,12 +4,12 @@ package ipvs
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -170,8 +170,8 @@ func (n *node) end() {
 	if n.Failed() && n.cmd != nil {
 		st, err := n.Status(context.Background())
 		n.Logf("the host says: %+v, %v", st, err)
-		for path, pid := range n.plugins() {
-			n.Logf("%s waits in\n%s", path, output("sh", "-c", fmt.Sprintf("cat /proc/%d/task/*/stack", pid)))
+		for mode, pid := range n.plugins() {
+			n.Logf("%s waits in\n%s", mode, output("sh", "-c", fmt.Sprintf("cat /proc/%d/task/*/stack", pid)))
 		}
 		_ = n.cmd.Process.Signal(syscall.SIGQUIT) // and it says in its log what it is doing
 	}
@@ -256,18 +256,17 @@ func (n *node) plugin() int {
 	return 0
 }
 
-// plugins are the processes of dataplanes, by the files that tell of them.
+// plugins are the processes of dataplanes, by their modes.
 func (n *node) plugins() map[string]int {
+	const name = "pointsman-dataplane-"
 	found := make(map[string]int)
-	_ = filepath.WalkDir(filepath.Join(n.dir, "state"), func(path string, _ os.DirEntry, err error) error {
-		var handle struct{ PID int }
-		if err == nil && filepath.Base(path) == "process.json" {
-			if text, err := os.ReadFile(path); err == nil && json.Unmarshal(text, &handle) == nil {
-				found[path] = handle.PID
-			}
+	links, _ := filepath.Glob("/proc/[0-9]*/exe") // the pattern is valid
+	for _, link := range links {
+		exe, _ := os.Readlink(link) // none of one that has ended
+		if _, mode, ok := strings.Cut(filepath.Base(exe), name); ok {
+			found[mode], _ = strconv.Atoi(filepath.Base(filepath.Dir(link)))
 		}
-		return nil
-	})
+	}
 	return found
 }
 

@@ -15,8 +15,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
-	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
@@ -122,11 +122,11 @@ func newTestbed(t *testing.T) *netns.Testbed {
 
 // A plugin is a binary that listens for itself, with the capabilities it is given.
 type plugin struct {
-	binary  string
-	dir     string // for its sockets: a socket's path is short
-	lives   atomic.Int32
-	plugins sync.Map // from *wire.Remote to its *launch.Plugin
-	caps    []string
+	binary    string
+	dir       string // for its sockets: a socket's path is short
+	lives     atomic.Int32
+	processes sync.Map // from *wire.Remote to its *os.Process
+	caps      []string
 }
 
 // plugins are the binaries, by the plugin's name, that tests have asked for.
@@ -185,23 +185,32 @@ func (p *plugin) start(ctx context.Context, _ string) (sdk.Dataplane, error) {
 	if err != nil {
 		return nil, err
 	}
-	var remote *launch.Plugin
+	var remote *wire.Remote
 	err = eventually.Try(eventually.Timeout, func() (err error) {
-		remote, err = launch.Attach(ctx, launch.Handle{Target: target})
+		remote, err = wire.Attach(ctx, target)
 		return err
 	})
 	if err != nil {
 		_ = cmd.Process.Kill()
 		return nil, err
 	}
-	p.plugins.Store(remote.Remote, remote)
-	return remote.Remote, holds(cmd.Process.Pid, p.caps)
+	p.processes.Store(remote, cmd.Process)
+	return remote, holds(cmd.Process.Pid, p.caps)
 }
 
 func (p *plugin) stop(dp sdk.Dataplane) {
-	if plugin, ok := p.plugins.LoadAndDelete(dp); ok {
-		_ = plugin.(*launch.Plugin).Stop(context.Background()) // it kills in the end
+	process, ok := p.processes.LoadAndDelete(dp)
+	if !ok {
+		return
 	}
+	remote := dp.(*wire.Remote)
+	_ = remote.Shutdown(context.Background())
+	select {
+	case <-remote.Exited():
+	case <-time.After(eventually.Timeout):
+	}
+	_ = remote.Close()
+	_ = process.(*os.Process).Kill() // it has ended, or hangs
 }
 
 // holds reports what a process may do beyond caps, or less.

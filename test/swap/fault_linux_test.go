@@ -136,7 +136,7 @@ func fault(n *node, p point) {
 	}
 	if !p.late() {
 		n.decided()
-		l.forgive(p)
+		l.forgive(p, n.kept == nil)
 		l.done(p.String())
 	}
 	m := n.rested()
@@ -214,9 +214,10 @@ func (n *node) waiting(at string) {
 }
 
 // forgive passes over what nothing could have kept: connections through a relay whose
-// process was killed, and new ones until there is another.
-func (l *load) forgive(p point) {
-	relay := p.victim == "old" && p.from == "userspace" || p.victim == "new" && p.to == "userspace"
+// process was killed, or ended with its host, and new ones until there is another.
+func (l *load) forgive(p point, launched bool) {
+	host := p.victim == "host" && launched && (p.from == "userspace" || p.to == "userspace")
+	relay := host || p.victim == "old" && p.from == "userspace" || p.victim == "new" && p.to == "userspace"
 	if !relay {
 		return
 	}

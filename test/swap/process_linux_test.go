@@ -3,15 +3,15 @@
 package swap
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/pointsman/pointsman/test/apart"
@@ -144,19 +144,25 @@ func (n *node) gone(wait time.Duration) {
 	n.cmd = nil
 }
 
-// plugin is the process of the plugin that a file of the state folder names.
-func (n *node) plugin(mode string) int {
+// plugin is the process of a mode's plugin, the one that began first where there are two; zero: there is none.
+func (n *node) plugin(mode string) (pid int) {
+	n.Helper()
 	if n.kept != nil {
 		return n.kept[mode].PID()
 	}
-	for _, file := range []string{"process.json", "process-b.json"} {
-		var handle struct{ PID int }
-		text, err := os.ReadFile(n.path("state/plugins/" + mode + "/" + file))
-		if err == nil && json.Unmarshal(text, &handle) == nil && handle.PID > 0 && syscall.Kill(handle.PID, 0) == nil {
-			return handle.PID
+	first := uint64(math.MaxUint64)
+	for id, exe := range n.processes() {
+		stat, err := os.ReadFile("/proc/" + id + "/stat")
+		if err != nil || !strings.HasSuffix(strings.TrimSuffix(exe, " (deleted)"), "-"+mode) {
+			continue
+		}
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		if start, _ := strconv.ParseUint(fields[19], 10, 64); start < first { // proc_pid_stat(5)
+			first = start
+			pid, _ = strconv.Atoi(id)
 		}
 	}
-	return 0
+	return pid
 }
 
 // processes are those of this node's plugins, whichever file names them: their binaries, by

@@ -2001,7 +2001,7 @@ type ReportReply struct {
 	CallNanos    int64        `protobuf:"varint,9,opt,name=call_nanos,json=callNanos,proto3" json:"call_nanos,omitempty"`           // how long it has run
 	OverdueNanos int64        `protobuf:"varint,10,opt,name=overdue_nanos,json=overdueNanos,proto3" json:"overdue_nanos,omitempty"` // how long it has run on after its context ended; more than a second: hung
 	Memory       uint64       `protobuf:"varint,11,opt,name=memory,proto3" json:"memory,omitempty"`                                 // bytes resident
-	LogDropped   uint64       `protobuf:"varint,12,opt,name=log_dropped,json=logDropped,proto3" json:"log_dropped,omitempty"`       // log lines lost because nobody read them in time
+	LogDropped   uint64       `protobuf:"varint,12,opt,name=log_dropped,json=logDropped,proto3" json:"log_dropped,omitempty"`       // log lines lost because nothing read the plugin's stderr in time
 	Histograms   []*Histogram `protobuf:"bytes,13,rep,name=histograms,proto3" json:"histograms,omitempty"`                          // the dataplane's own word, as samples are
 	Leaving      string       `protobuf:"bytes,14,opt,name=leaving,proto3" json:"leaving,omitempty"`                                // and this: what a change to another mode would end, and what to do
 	// How it stands with the writer's lock of its mode; all zero where it has none.
@@ -3002,230 +3002,6 @@ func (*SeedReply) Descriptor() ([]byte, []int) {
 	return file_dataplane_proto_rawDescGZIP(), []int{35}
 }
 
-type LogsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	After         uint64                 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"` // the number of the last line that was read; zero: from the oldest
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *LogsRequest) Reset() {
-	*x = LogsRequest{}
-	mi := &file_dataplane_proto_msgTypes[36]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *LogsRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*LogsRequest) ProtoMessage() {}
-
-func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[36]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
-func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{36}
-}
-
-func (x *LogsRequest) GetAfter() uint64 {
-	if x != nil {
-		return x.After
-	}
-	return 0
-}
-
-type LogsReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Lines         []*LogLine             `protobuf:"bytes,1,rep,name=lines,proto3" json:"lines,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *LogsReply) Reset() {
-	*x = LogsReply{}
-	mi := &file_dataplane_proto_msgTypes[37]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *LogsReply) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*LogsReply) ProtoMessage() {}
-
-func (x *LogsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[37]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use LogsReply.ProtoReflect.Descriptor instead.
-func (*LogsReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{37}
-}
-
-func (x *LogsReply) GetLines() []*LogLine {
-	if x != nil {
-		return x.Lines
-	}
-	return nil
-}
-
-type LogLine struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	UnixNano      int64                  `protobuf:"varint,1,opt,name=unix_nano,json=unixNano,proto3" json:"unix_nano,omitempty"`
-	Level         int32                  `protobuf:"varint,2,opt,name=level,proto3" json:"level,omitempty"` // -4 debug, 0 info, 4 warn, 8 error
-	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	Attrs         []*LogAttr             `protobuf:"bytes,4,rep,name=attrs,proto3" json:"attrs,omitempty"`
-	Dropped       uint64                 `protobuf:"varint,5,opt,name=dropped,proto3" json:"dropped,omitempty"` // lines lost just before this one
-	Number        uint64                 `protobuf:"varint,6,opt,name=number,proto3" json:"number,omitempty"`   // lines are numbered from 1
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *LogLine) Reset() {
-	*x = LogLine{}
-	mi := &file_dataplane_proto_msgTypes[38]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *LogLine) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*LogLine) ProtoMessage() {}
-
-func (x *LogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[38]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
-func (*LogLine) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{38}
-}
-
-func (x *LogLine) GetUnixNano() int64 {
-	if x != nil {
-		return x.UnixNano
-	}
-	return 0
-}
-
-func (x *LogLine) GetLevel() int32 {
-	if x != nil {
-		return x.Level
-	}
-	return 0
-}
-
-func (x *LogLine) GetMessage() string {
-	if x != nil {
-		return x.Message
-	}
-	return ""
-}
-
-func (x *LogLine) GetAttrs() []*LogAttr {
-	if x != nil {
-		return x.Attrs
-	}
-	return nil
-}
-
-func (x *LogLine) GetDropped() uint64 {
-	if x != nil {
-		return x.Dropped
-	}
-	return 0
-}
-
-func (x *LogLine) GetNumber() uint64 {
-	if x != nil {
-		return x.Number
-	}
-	return 0
-}
-
-type LogAttr struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	Value         string                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *LogAttr) Reset() {
-	*x = LogAttr{}
-	mi := &file_dataplane_proto_msgTypes[39]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *LogAttr) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*LogAttr) ProtoMessage() {}
-
-func (x *LogAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[39]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use LogAttr.ProtoReflect.Descriptor instead.
-func (*LogAttr) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{39}
-}
-
-func (x *LogAttr) GetKey() string {
-	if x != nil {
-		return x.Key
-	}
-	return ""
-}
-
-func (x *LogAttr) GetValue() string {
-	if x != nil {
-		return x.Value
-	}
-	return ""
-}
-
 type ShutdownRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"` // empty: whoever asks may
@@ -3235,7 +3011,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_dataplane_proto_msgTypes[40]
+	mi := &file_dataplane_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3247,7 +3023,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[40]
+	mi := &file_dataplane_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3260,7 +3036,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{40}
+	return file_dataplane_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ShutdownRequest) GetSession() string {
@@ -3278,7 +3054,7 @@ type ShutdownReply struct {
 
 func (x *ShutdownReply) Reset() {
 	*x = ShutdownReply{}
-	mi := &file_dataplane_proto_msgTypes[41]
+	mi := &file_dataplane_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3290,7 +3066,7 @@ func (x *ShutdownReply) String() string {
 func (*ShutdownReply) ProtoMessage() {}
 
 func (x *ShutdownReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[41]
+	mi := &file_dataplane_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3303,7 +3079,7 @@ func (x *ShutdownReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownReply.ProtoReflect.Descriptor instead.
 func (*ShutdownReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{41}
+	return file_dataplane_proto_rawDescGZIP(), []int{37}
 }
 
 var File_dataplane_proto protoreflect.FileDescriptor
@@ -3519,21 +3295,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\asession\x18\x01 \x01(\tR\asession\x125\n" +
 	"\x06sticks\x18\x02 \x03(\v2\x1d.pointsman.dataplane.v1.StickR\x06sticks\x12\x12\n" +
 	"\x04last\x18\x03 \x01(\bR\x04last\"\v\n" +
-	"\tSeedReply\"#\n" +
-	"\vLogsRequest\x12\x14\n" +
-	"\x05after\x18\x01 \x01(\x04R\x05after\"B\n" +
-	"\tLogsReply\x125\n" +
-	"\x05lines\x18\x01 \x03(\v2\x1f.pointsman.dataplane.v1.LogLineR\x05lines\"\xbf\x01\n" +
-	"\aLogLine\x12\x1b\n" +
-	"\tunix_nano\x18\x01 \x01(\x03R\bunixNano\x12\x14\n" +
-	"\x05level\x18\x02 \x01(\x05R\x05level\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\x125\n" +
-	"\x05attrs\x18\x04 \x03(\v2\x1f.pointsman.dataplane.v1.LogAttrR\x05attrs\x12\x18\n" +
-	"\adropped\x18\x05 \x01(\x04R\adropped\x12\x16\n" +
-	"\x06number\x18\x06 \x01(\x04R\x06number\"1\n" +
-	"\aLogAttr\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"+\n" +
+	"\tSeedReply\"+\n" +
 	"\x0fShutdownRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\"\x0f\n" +
 	"\rShutdownReply*[\n" +
@@ -3581,7 +3343,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fVERDICT_DROP\x10\x01\x12\x12\n" +
 	"\x0eVERDICT_REJECT\x10\x02\x12\x13\n" +
-	"\x0fVERDICT_FORWARD\x10\x032\xcb\a\n" +
+	"\x0fVERDICT_FORWARD\x10\x032\xf9\x06\n" +
 	"\tDataplane\x12]\n" +
 	"\tConfigure\x12(.pointsman.dataplane.v1.ConfigureRequest\x1a&.pointsman.dataplane.v1.ConfigureReply\x12T\n" +
 	"\x04Sync\x12#.pointsman.dataplane.v1.UpdateChunk\x1a#.pointsman.dataplane.v1.ResultChunk(\x010\x01\x12W\n" +
@@ -3591,8 +3353,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\aInspect\x12&.pointsman.dataplane.v1.InspectRequest\x1a$.pointsman.dataplane.v1.InspectReply0\x01\x12Q\n" +
 	"\x05Trace\x12$.pointsman.dataplane.v1.TraceRequest\x1a\".pointsman.dataplane.v1.TraceReply\x12S\n" +
 	"\x05Stuck\x12$.pointsman.dataplane.v1.StuckRequest\x1a\".pointsman.dataplane.v1.StuckReply0\x01\x12N\n" +
-	"\x04Seed\x12!.pointsman.dataplane.v1.SeedChunk\x1a!.pointsman.dataplane.v1.SeedReply(\x01\x12P\n" +
-	"\x04Logs\x12#.pointsman.dataplane.v1.LogsRequest\x1a!.pointsman.dataplane.v1.LogsReply0\x01\x12Z\n" +
+	"\x04Seed\x12!.pointsman.dataplane.v1.SeedChunk\x1a!.pointsman.dataplane.v1.SeedReply(\x01\x12Z\n" +
 	"\bShutdown\x12'.pointsman.dataplane.v1.ShutdownRequest\x1a%.pointsman.dataplane.v1.ShutdownReplyB5Z3github.com/pointsman/pointsman/sdk/wire/dataplanepbb\x06proto3"
 
 var (
@@ -3608,7 +3369,7 @@ func file_dataplane_proto_rawDescGZIP() []byte {
 }
 
 var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_dataplane_proto_goTypes = []any{
 	(Protocol)(0),            // 0: pointsman.dataplane.v1.Protocol
 	(Family)(0),              // 1: pointsman.dataplane.v1.Family
@@ -3656,15 +3417,11 @@ var file_dataplane_proto_goTypes = []any{
 	(*Stick)(nil),            // 43: pointsman.dataplane.v1.Stick
 	(*SeedChunk)(nil),        // 44: pointsman.dataplane.v1.SeedChunk
 	(*SeedReply)(nil),        // 45: pointsman.dataplane.v1.SeedReply
-	(*LogsRequest)(nil),      // 46: pointsman.dataplane.v1.LogsRequest
-	(*LogsReply)(nil),        // 47: pointsman.dataplane.v1.LogsReply
-	(*LogLine)(nil),          // 48: pointsman.dataplane.v1.LogLine
-	(*LogAttr)(nil),          // 49: pointsman.dataplane.v1.LogAttr
-	(*ShutdownRequest)(nil),  // 50: pointsman.dataplane.v1.ShutdownRequest
-	(*ShutdownReply)(nil),    // 51: pointsman.dataplane.v1.ShutdownReply
-	nil,                      // 52: pointsman.dataplane.v1.Service.HintsEntry
-	nil,                      // 53: pointsman.dataplane.v1.Sample.LabelsEntry
-	nil,                      // 54: pointsman.dataplane.v1.Histogram.LabelsEntry
+	(*ShutdownRequest)(nil),  // 46: pointsman.dataplane.v1.ShutdownRequest
+	(*ShutdownReply)(nil),    // 47: pointsman.dataplane.v1.ShutdownReply
+	nil,                      // 48: pointsman.dataplane.v1.Service.HintsEntry
+	nil,                      // 49: pointsman.dataplane.v1.Sample.LabelsEntry
+	nil,                      // 50: pointsman.dataplane.v1.Histogram.LabelsEntry
 }
 var file_dataplane_proto_depIdxs = []int32{
 	0,  // 0: pointsman.dataplane.v1.Name.protocol:type_name -> pointsman.dataplane.v1.Protocol
@@ -3674,7 +3431,7 @@ var file_dataplane_proto_depIdxs = []int32{
 	14, // 4: pointsman.dataplane.v1.Service.cluster:type_name -> pointsman.dataplane.v1.Endpoints
 	14, // 5: pointsman.dataplane.v1.Service.local:type_name -> pointsman.dataplane.v1.Endpoints
 	13, // 6: pointsman.dataplane.v1.Service.serving:type_name -> pointsman.dataplane.v1.Addresses
-	52, // 7: pointsman.dataplane.v1.Service.hints:type_name -> pointsman.dataplane.v1.Service.HintsEntry
+	48, // 7: pointsman.dataplane.v1.Service.hints:type_name -> pointsman.dataplane.v1.Service.HintsEntry
 	2,  // 8: pointsman.dataplane.v1.Frontend.kind:type_name -> pointsman.dataplane.v1.Kind
 	3,  // 9: pointsman.dataplane.v1.Frontend.policy:type_name -> pointsman.dataplane.v1.Policy
 	16, // 10: pointsman.dataplane.v1.Node.pods:type_name -> pointsman.dataplane.v1.Pods
@@ -3696,8 +3453,8 @@ var file_dataplane_proto_depIdxs = []int32{
 	34, // 26: pointsman.dataplane.v1.ReportReply.histograms:type_name -> pointsman.dataplane.v1.Histogram
 	6,  // 27: pointsman.dataplane.v1.ReportReply.lock:type_name -> pointsman.dataplane.v1.Lock
 	26, // 28: pointsman.dataplane.v1.ReportReply.unserved:type_name -> pointsman.dataplane.v1.Failure
-	53, // 29: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
-	54, // 30: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
+	49, // 29: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
+	50, // 30: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
 	37, // 31: pointsman.dataplane.v1.InspectReply.served:type_name -> pointsman.dataplane.v1.Served
 	10, // 32: pointsman.dataplane.v1.Served.name:type_name -> pointsman.dataplane.v1.Name
 	12, // 33: pointsman.dataplane.v1.Served.frontend:type_name -> pointsman.dataplane.v1.Frontend
@@ -3709,35 +3466,31 @@ var file_dataplane_proto_depIdxs = []int32{
 	43, // 39: pointsman.dataplane.v1.StuckReply.sticks:type_name -> pointsman.dataplane.v1.Stick
 	10, // 40: pointsman.dataplane.v1.Stick.name:type_name -> pointsman.dataplane.v1.Name
 	43, // 41: pointsman.dataplane.v1.SeedChunk.sticks:type_name -> pointsman.dataplane.v1.Stick
-	48, // 42: pointsman.dataplane.v1.LogsReply.lines:type_name -> pointsman.dataplane.v1.LogLine
-	49, // 43: pointsman.dataplane.v1.LogLine.attrs:type_name -> pointsman.dataplane.v1.LogAttr
-	20, // 44: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
-	23, // 45: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
-	27, // 46: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
-	29, // 47: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
-	31, // 48: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
-	35, // 49: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
-	38, // 50: pointsman.dataplane.v1.Dataplane.Trace:input_type -> pointsman.dataplane.v1.TraceRequest
-	41, // 51: pointsman.dataplane.v1.Dataplane.Stuck:input_type -> pointsman.dataplane.v1.StuckRequest
-	44, // 52: pointsman.dataplane.v1.Dataplane.Seed:input_type -> pointsman.dataplane.v1.SeedChunk
-	46, // 53: pointsman.dataplane.v1.Dataplane.Logs:input_type -> pointsman.dataplane.v1.LogsRequest
-	50, // 54: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
-	21, // 55: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
-	25, // 56: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
-	28, // 57: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
-	30, // 58: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
-	32, // 59: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
-	36, // 60: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
-	39, // 61: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
-	42, // 62: pointsman.dataplane.v1.Dataplane.Stuck:output_type -> pointsman.dataplane.v1.StuckReply
-	45, // 63: pointsman.dataplane.v1.Dataplane.Seed:output_type -> pointsman.dataplane.v1.SeedReply
-	47, // 64: pointsman.dataplane.v1.Dataplane.Logs:output_type -> pointsman.dataplane.v1.LogsReply
-	51, // 65: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
-	55, // [55:66] is the sub-list for method output_type
-	44, // [44:55] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	20, // 42: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
+	23, // 43: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
+	27, // 44: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
+	29, // 45: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
+	31, // 46: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
+	35, // 47: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
+	38, // 48: pointsman.dataplane.v1.Dataplane.Trace:input_type -> pointsman.dataplane.v1.TraceRequest
+	41, // 49: pointsman.dataplane.v1.Dataplane.Stuck:input_type -> pointsman.dataplane.v1.StuckRequest
+	44, // 50: pointsman.dataplane.v1.Dataplane.Seed:input_type -> pointsman.dataplane.v1.SeedChunk
+	46, // 51: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
+	21, // 52: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
+	25, // 53: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
+	28, // 54: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
+	30, // 55: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
+	32, // 56: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
+	36, // 57: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
+	39, // 58: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
+	42, // 59: pointsman.dataplane.v1.Dataplane.Stuck:output_type -> pointsman.dataplane.v1.StuckReply
+	45, // 60: pointsman.dataplane.v1.Dataplane.Seed:output_type -> pointsman.dataplane.v1.SeedReply
+	47, // 61: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
+	52, // [52:62] is the sub-list for method output_type
+	42, // [42:52] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_dataplane_proto_init() }
@@ -3751,7 +3504,7 @@ func file_dataplane_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dataplane_proto_rawDesc), len(file_dataplane_proto_rawDesc)),
 			NumEnums:      10,
-			NumMessages:   45,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -37,7 +37,6 @@ const (
 	Dataplane_Trace_FullMethodName     = "/pointsman.dataplane.v1.Dataplane/Trace"
 	Dataplane_Stuck_FullMethodName     = "/pointsman.dataplane.v1.Dataplane/Stuck"
 	Dataplane_Seed_FullMethodName      = "/pointsman.dataplane.v1.Dataplane/Seed"
-	Dataplane_Logs_FullMethodName      = "/pointsman.dataplane.v1.Dataplane/Logs"
 	Dataplane_Shutdown_FullMethodName  = "/pointsman.dataplane.v1.Dataplane/Shutdown"
 )
 
@@ -68,8 +67,6 @@ type DataplaneClient interface {
 	// Client affinity handed to a successor. UNSUPPORTED where it cannot.
 	Stuck(ctx context.Context, in *StuckRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StuckReply], error)
 	Seed(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[SeedChunk, SeedReply], error)
-	// The plugin's log, until the caller ends it.
-	Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogsReply], error)
 	// Ends the process. What is in the kernel stays.
 	Shutdown(ctx context.Context, in *ShutdownRequest, opts ...grpc.CallOption) (*ShutdownReply, error)
 }
@@ -205,25 +202,6 @@ func (c *dataplaneClient) Seed(ctx context.Context, opts ...grpc.CallOption) (gr
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Dataplane_SeedClient = grpc.ClientStreamingClient[SeedChunk, SeedReply]
 
-func (c *dataplaneClient) Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogsReply], error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Dataplane_ServiceDesc.Streams[5], Dataplane_Logs_FullMethodName, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	x := &grpc.GenericClientStream[LogsRequest, LogsReply]{ClientStream: stream}
-	if err := x.ClientStream.SendMsg(in); err != nil {
-		return nil, err
-	}
-	if err := x.ClientStream.CloseSend(); err != nil {
-		return nil, err
-	}
-	return x, nil
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Dataplane_LogsClient = grpc.ServerStreamingClient[LogsReply]
-
 func (c *dataplaneClient) Shutdown(ctx context.Context, in *ShutdownRequest, opts ...grpc.CallOption) (*ShutdownReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ShutdownReply)
@@ -261,8 +239,6 @@ type DataplaneServer interface {
 	// Client affinity handed to a successor. UNSUPPORTED where it cannot.
 	Stuck(*StuckRequest, grpc.ServerStreamingServer[StuckReply]) error
 	Seed(grpc.ClientStreamingServer[SeedChunk, SeedReply]) error
-	// The plugin's log, until the caller ends it.
-	Logs(*LogsRequest, grpc.ServerStreamingServer[LogsReply]) error
 	// Ends the process. What is in the kernel stays.
 	Shutdown(context.Context, *ShutdownRequest) (*ShutdownReply, error)
 	mustEmbedUnimplementedDataplaneServer()
@@ -301,9 +277,6 @@ func (UnimplementedDataplaneServer) Stuck(*StuckRequest, grpc.ServerStreamingSer
 }
 func (UnimplementedDataplaneServer) Seed(grpc.ClientStreamingServer[SeedChunk, SeedReply]) error {
 	return status.Error(codes.Unimplemented, "method Seed not implemented")
-}
-func (UnimplementedDataplaneServer) Logs(*LogsRequest, grpc.ServerStreamingServer[LogsReply]) error {
-	return status.Error(codes.Unimplemented, "method Logs not implemented")
 }
 func (UnimplementedDataplaneServer) Shutdown(context.Context, *ShutdownRequest) (*ShutdownReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Shutdown not implemented")
@@ -448,17 +421,6 @@ func _Dataplane_Seed_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Dataplane_SeedServer = grpc.ClientStreamingServer[SeedChunk, SeedReply]
 
-func _Dataplane_Logs_Handler(srv interface{}, stream grpc.ServerStream) error {
-	m := new(LogsRequest)
-	if err := stream.RecvMsg(m); err != nil {
-		return err
-	}
-	return srv.(DataplaneServer).Logs(m, &grpc.GenericServerStream[LogsRequest, LogsReply]{ServerStream: stream})
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Dataplane_LogsServer = grpc.ServerStreamingServer[LogsReply]
-
 func _Dataplane_Shutdown_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ShutdownRequest)
 	if err := dec(in); err != nil {
@@ -531,11 +493,6 @@ var Dataplane_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "Seed",
 			Handler:       _Dataplane_Seed_Handler,
 			ClientStreams: true,
-		},
-		{
-			StreamName:    "Logs",
-			Handler:       _Dataplane_Logs_Handler,
-			ServerStreams: true,
 		},
 	},
 	Metadata: "dataplane.proto",

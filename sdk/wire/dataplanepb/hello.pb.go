@@ -84,10 +84,8 @@ type HelloReply struct {
 	Name            string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                                                 // as in the binary's name: [a-z0-9-]+
 	Version         string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`                                           // the plugin's own
 	Majors          []uint32               `protobuf:"varint,3,rep,packed,name=majors,proto3" json:"majors,omitempty"`                                     // of pointsman.dataplane.vN that the plugin speaks
-	Nonce           string                 `protobuf:"bytes,4,opt,name=nonce,proto3" json:"nonce,omitempty"`                                               // drawn at the start: tells this process from any other
 	StartedUnixNano int64                  `protobuf:"varint,5,opt,name=started_unix_nano,json=startedUnixNano,proto3" json:"started_unix_nano,omitempty"` // when the process began to serve
 	Pid             int64                  `protobuf:"varint,6,opt,name=pid,proto3" json:"pid,omitempty"`                                                  // as the plugin sees itself
-	Needs           string                 `protobuf:"bytes,7,opt,name=needs,proto3" json:"needs,omitempty"`                                               // for a host that speaks none of majors: a sentence that says what would fit
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -143,13 +141,6 @@ func (x *HelloReply) GetMajors() []uint32 {
 	return nil
 }
 
-func (x *HelloReply) GetNonce() string {
-	if x != nil {
-		return x.Nonce
-	}
-	return ""
-}
-
 func (x *HelloReply) GetStartedUnixNano() int64 {
 	if x != nil {
 		return x.StartedUnixNano
@@ -164,13 +155,6 @@ func (x *HelloReply) GetPid() int64 {
 	return 0
 }
 
-func (x *HelloReply) GetNeeds() string {
-	if x != nil {
-		return x.Needs
-	}
-	return ""
-}
-
 var File_hello_proto protoreflect.FileDescriptor
 
 const file_hello_proto_rawDesc = "" +
@@ -178,16 +162,14 @@ const file_hello_proto_rawDesc = "" +
 	"\vhello.proto\x12\x0fpointsman.hello\"I\n" +
 	"\fHelloRequest\x12!\n" +
 	"\fhost_version\x18\x01 \x01(\tR\vhostVersion\x12\x16\n" +
-	"\x06majors\x18\x02 \x03(\rR\x06majors\"\xbc\x01\n" +
+	"\x06majors\x18\x02 \x03(\rR\x06majors\"\x9c\x01\n" +
 	"\n" +
 	"HelloReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
-	"\x06majors\x18\x03 \x03(\rR\x06majors\x12\x14\n" +
-	"\x05nonce\x18\x04 \x01(\tR\x05nonce\x12*\n" +
+	"\x06majors\x18\x03 \x03(\rR\x06majors\x12*\n" +
 	"\x11started_unix_nano\x18\x05 \x01(\x03R\x0fstartedUnixNano\x12\x10\n" +
-	"\x03pid\x18\x06 \x01(\x03R\x03pid\x12\x14\n" +
-	"\x05needs\x18\a \x01(\tR\x05needs2L\n" +
+	"\x03pid\x18\x06 \x01(\x03R\x03pidJ\x04\b\x04\x10\x05J\x04\b\a\x10\b2L\n" +
 	"\x05Hello\x12C\n" +
 	"\x05Hello\x12\x1d.pointsman.hello.HelloRequest\x1a\x1b.pointsman.hello.HelloReplyB5Z3github.com/pointsman/pointsman/sdk/wire/dataplanepbb\x06proto3"
 
