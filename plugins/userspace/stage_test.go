@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/userspace/relay"
-	"github.com/pointsman/pointsman/plugins/userspace/relay/relaytest"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/relaytest"
 )
 
 // The words in which tests speak.

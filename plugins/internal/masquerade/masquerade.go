@@ -78,12 +78,6 @@ var (
 // Is reports whether chain id is one of the object's.
 func Is(id iptables.ID) bool { return id == mark || id == postrouting }
 
-// Concerns reports whether the object may lack something when a rule of chain id, or the
-// chain, is deleted; no chain stands for the whole table.
-func Concerns(id iptables.ID) bool {
-	return Is(id) || id == jump.At || id == iptables.ID{Table: table}
-}
-
 // Chains are the object's chains, for a mark of one bit: its number.
 func Chains(bit uint8) []iptables.Chain {
 	masked := iptables.OneBit(bit)

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pointsman/pointsman/plugins/userspace/relay/relaytest"
+	"github.com/pointsman/pointsman/test/relaytest"
 )
 
 // silent is an endpoint that neither accepts nor refuses: its backlog is full.

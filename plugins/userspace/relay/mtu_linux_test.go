@@ -9,7 +9,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/pointsman/pointsman/plugins/userspace/relay/relaytest"
+	"github.com/pointsman/pointsman/test/relaytest"
 )
 
 // TestFlowOnNarrowPath: a router says that datagrams to an endpoint are too long. That

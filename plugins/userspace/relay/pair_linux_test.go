@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pointsman/pointsman/plugins/userspace/relay/relaytest"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/relaytest"
 )
 
 // TestLateEndpoint: one that says neither yes nor no is left for the next.

@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/pointsman/pointsman/plugins/userspace/relay/relaytest"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/relaytest"
 )
 
 // redirectTo has the kernel send to a port of this process what the node sends to an

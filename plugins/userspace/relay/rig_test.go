@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pointsman/pointsman/plugins/userspace/relay/relaytest"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/relaytest"
 )
 
 // The words in which tests speak.

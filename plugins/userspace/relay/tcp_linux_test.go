@@ -8,8 +8,8 @@ import (
 	"net"
 	"testing"
 
-	"github.com/pointsman/pointsman/plugins/userspace/relay/relaytest"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/relaytest"
 )
 
 // TestWaitingIsServed: connections that wait in a listener when it is closed are carried, as those

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pointsman/pointsman/plugins/userspace/relay/relaytest"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/relaytest"
 )
 
 // TestDatagrams: a caller keeps its endpoint, callers take turns, and each hears
