@@ -69,7 +69,7 @@ func TestExplain(t *testing.T) {
 		{"10.1.2.3 203.0.113.77:80", 0, []string{`^frontend +none: no Service is reached at 203.0.113.77:80/tcp$`}},
 		{"web " + web, 64, []string{`"web" names no caller: want an address, node, pod:ADDRESS or outside:ADDRESS, or NAMESPACE/NAME of a pod; try: pointsman explain`}},
 		{"ns/guarded-a " + web, 0, []string{`^pod +ns/guarded-a has the address \S+104, which is one of this node's own$`, `^caller +a process of this node, `, `^verdict +forward$`}},
-		{"ns/guarded-b " + web, 1, []string{`no pod ns/guarded-b is behind an endpoint of a Service.*did you mean ns/guarded-a\?`}},
+		{"ns/guarded-b " + web, 1, []string{`no pod ns/guarded-b is behind an endpoint of a Service`}},
 		{"node 10.0.0.1", 64, []string{`want ADDRESS:PORT, such as`}},
 		{"node ns/web:80", 64, []string{`ns/web:80 is no address: want one at which the Service is reached; try: pointsman service show ns/web$`}},
 		{"node 10.0.0.1/udp", 64, []string{`want ADDRESS:PORT|want tcp`}},

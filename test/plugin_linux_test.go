@@ -199,7 +199,7 @@ func TestPluginRestarted(t *testing.T) {
 	s.serving()
 	pid := s.plugin()
 	for _, verb := range []string{"restart", "logs"} {
-		if got := s.verb("plugin", verb, "usrspace"); got.code != 1 || !strings.Contains(got.err, "there is userspace; did you mean userspace?") {
+		if got := s.verb("plugin", verb, "usrspace"); got.code != 1 || !strings.Contains(got.err, "there is userspace; try: pointsman plugin list") {
 			t.Errorf("plugin %s of a name that is wrong says %+v", verb, got)
 		}
 	}

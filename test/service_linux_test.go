@@ -65,7 +65,7 @@ func TestServiceVerbs(t *testing.T) {
 		{"service show ns/empty", 0, `(?m)^cluster-ip \S+11:18081 +nothing +-$`, "^$"},
 		{"service show ns/zweb", 0, `(?m)^problem +.*ns/web`, "^$"},
 		{"service show ns/zweb", 0, `(?m)^\S+T\S+ +warning +FrontendTaken +ns/zweb `, "^$"},
-		{"service show ns/wbe", 1, `no Service ns/wbe: did you mean ns/web\?; try: pointsman service list`, ""},
+		{"service show ns/wbe", 1, `no Service ns/wbe; try: pointsman service list`, ""},
 		{"service show web", 64, `want NAMESPACE/NAME`, ""},
 		{"service show ns/web/p", 64, `want NAMESPACE/NAME`, ""},
 		{"service list a b", 64, `--help`, ""},

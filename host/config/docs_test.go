@@ -4,10 +4,10 @@ package config
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -25,34 +25,37 @@ func TestDocs(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)`(?: †)? \\| ?([^|]*?) ?\\| ([^|]*) \\| ").FindAllStringSubmatch(string(text), -1) {
 		rows[m[1]] = m[2:]
 	}
-	defaults := mustLoad(t, "", nil)
-	values := make(map[string]any)
-	for _, s := range defaults.Settings() {
-		values[s.Field] = s.Value
-	}
-	for _, f := range fields(withSources("NAME")) {
-		row, ok := rows[f.path]
+	h := mustLoad(t, "", nil)
+	for path := range allFields(t) {
+		row, ok := rows[path]
 		if !ok {
-			t.Errorf("%s lacks %s", docs, f.path)
+			t.Errorf("%s lacks %s", docs, path)
 			continue
 		}
-		delete(rows, f.path)
-		if want := map[bool]string{true: "live", false: "restart"}[Live(f.path)]; row[1] != want {
-			t.Errorf("%s says %s of %s, which is %s", docs, row[1], f.path, want)
+		delete(rows, path)
+		if want := map[bool]string{true: "live", false: "restart"}[isLive(path, &Host{Mode: "NAME"}, &Host{})]; row[1] != want {
+			t.Errorf("%s says %s of %s, which is %s", docs, row[1], path, want)
 		}
-		switch value := fmt.Sprint(values[f.path]); row[0] {
-		case "none", "", "empty":
-			if value != "" && values[f.path] != nil && f.path != "apiVersion" && f.path != "kind" {
-				t.Errorf("%s gives no default for %s, which is %s", docs, f.path, value)
-			}
-		case "`" + value + "`":
-		default:
-			t.Errorf("%s gives %s the default %s, which is %s", docs, f.path, row[0], value)
+		want := "`" + strings.ReplaceAll(plain(h.From.values[path]), `"`, "") + "`"
+		switch {
+		case path == "apiVersion" || path == "kind":
+		case want == "``" && slices.Contains([]string{"none", "", "empty"}, row[0]):
+		case row[0] != want:
+			t.Errorf("%s gives %s the default %s, which is %s", docs, path, row[0], want)
 		}
 	}
 	for path := range rows {
 		t.Errorf("%s has %s, which is no field", docs, path)
 	}
+}
+
+// allFields returns the paths of all fields, with those of a plugin NAME.
+func allFields(t *testing.T) map[string]bool {
+	t.Helper()
+	return pathsOf(t, Host{
+		Source:  Source{Kubernetes: &Kubernetes{}, Files: &Files{}},
+		Plugins: map[string]Plugin{"NAME": {Path: "x", SHA256: "x", Address: "x", Debug: true, Options: []byte("{}")}},
+	})
 }
 
 // TestDocsExamples checks the file and the complaints that the docs show.
@@ -62,11 +65,11 @@ func TestDocsExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
-		if _, err := load("docs.yaml", []byte(m[1]), nil); err != nil {
+		if _, err := Parse("docs.yaml", []byte(m[1]), nil); err != nil {
 			t.Errorf("an example in the docs is wrong: %v", err)
 		}
 	}
-	_, err = load("host.yaml", []byte(head+"mod: ipvs\nmasqueradeBit: 13\nsyncPeriod: 30\nlogging:\n  level: info\n  format: text\n  level: debug\n"), nil)
+	_, err = Parse("host.yaml", []byte(head+"mod: ipvs\nclusterCIDR: 10.244.0.0/16\nsyncPeriod: 30\nlogging: {level: loud}\n"), nil)
 	if err == nil {
 		t.Fatal("the wrong file is taken")
 	}
@@ -83,11 +86,11 @@ func TestChartSchema(t *testing.T) {
 		return map[string]any{"type": "object", "additionalProperties": false, "properties": map[string]any{}}
 	}
 	want := object()
-	for _, f := range fields(withSources("NAME")) {
-		if f.path == "apiVersion" || f.path == "kind" || f.path == "mode" {
+	for path := range allFields(t) {
+		if path == "apiVersion" || path == "kind" || path == "mode" {
 			continue
 		}
-		at, names := want, strings.Split(f.path, ".")
+		at, names := want, strings.Split(path, ".")
 		for i, name := range names {
 			of := at["properties"].(map[string]any)
 			switch {

@@ -3,12 +3,13 @@
 package config
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"maps"
-	"reflect"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -17,78 +18,71 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A Follower keeps a running host's settings as its file says. It looks and
-// compares instead of waiting to be told: a notification is lost when a file is
-// replaced, and a ConfigMap is replaced by moving a symlink.
+// A Follower keeps a running host's settings as its file says. It reads the file again and
+// again instead of waiting for a notification, which is lost when a file is replaced; a
+// ConfigMap is replaced by moving a symlink.
 type Follower struct {
 	path  string
 	flags *pflag.FlagSet
 	now   func() time.Time
-	asked chan struct{} // Reload was called; of one
 
-	// Check says why a file cannot be taken that has no other fault; nil: it is not asked. It is set
-	// before Run.
+	// Check returns why a file cannot be applied that has no other fault; nil: it is not asked. It
+	// is set before Run.
 	Check func(wanted *Host) error
 
-	mu      sync.Mutex // guards what follows
-	host    *Host      // in force
-	seen    string     // what the last look found: a hash or an error
-	handled string     // what was last acted upon
-	status  Status
+	seen    string // what the last look found: a hash or an error; only Look uses this and the next
+	handled string // what Look acted upon last
+
+	mu     sync.Mutex // guards what follows
+	host   *Host      // in force
+	status Status
 }
 
-// A Change is what one look at the file came to.
+// A Change is what one look at the file led to.
 type Change struct {
 	Host    *Host    // in force from now on
-	Applied []string // fields that changed, and can change in a running host
-	Pending []string // fields that the file has otherwise, and need a restart
-	Err     error    // the file cannot be used; the settings go on as they are
+	Applied []string // fields that changed in the running host
+	Pending []string // fields that the file has otherwise, and that need a restart
+	Err     error    // the file cannot be used; the settings stay as they are
 }
 
 // A Status says how a host stands to its file.
 type Status struct {
 	Path       string
-	Hash       string    // of the content that was last taken in
+	Hash       string    // of the content that was applied last
 	Loaded     time.Time // when that was
-	Stale      string    // why the file as it is now was not taken in; empty: it was
+	Stale      string    // why the file as it is now was not applied; empty: it was
 	StaleSince time.Time
 	Pending    []string // fields that need a restart to be as the file says
 }
 
-// Follow begins at h, as Load returned it with the same flags. now is the clock,
-// such as time.Now.
+// Follow returns a Follower that starts with h, as Load returned it with the same flags. now is the
+// clock, such as time.Now.
 func Follow(h *Host, flags *pflag.FlagSet, now func() time.Time) *Follower {
+	from := h.From
 	return &Follower{
-		path: h.Path(), flags: flags, now: now, asked: make(chan struct{}, 1),
-		host: h, seen: h.Hash(), handled: h.Hash(),
-		status: Status{Path: h.Path(), Hash: h.Hash(), Loaded: now()},
+		path: from.Path, flags: flags, now: now, seen: from.hash, handled: from.hash,
+		host: h, status: Status{Path: from.Path, Hash: from.hash, Loaded: now()},
 	}
 }
 
-// Run looks each period until ctx ends, and calls changed, one call at a time,
-// for each look that came to something or that Reload asked for.
-func (f *Follower) Run(ctx context.Context, period time.Duration, changed func(Change)) {
+// Run looks at the file each period, and at once when reload says that the file is complete, until ctx
+// ends. It calls changed, one call at a time, for each look that led to something or that reload asked for.
+func (f *Follower) Run(ctx context.Context, period time.Duration, reload <-chan os.Signal, changed func(Change)) {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	for {
+		complete := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			if c, ok := f.Look(); ok {
-				changed(c)
-			}
-		case <-f.asked:
-			changed(f.lookNow())
+		case <-reload:
+			complete = true
 		}
-	}
-}
-
-// Reload has Run look at once, and call changed whatever it finds. It does not wait for that.
-func (f *Follower) Reload() {
-	select {
-	case f.asked <- struct{}{}:
-	default: // Run is about to
+		if c, ok := f.Look(complete); ok {
+			changed(c)
+		}
 	}
 }
 
@@ -106,101 +100,52 @@ func (f *Follower) Status() Status {
 	return f.status
 }
 
-// Look reads the file once and says whether that came to something. What it finds
-// counts when a second look finds the same, because the first may have met an
-// editor in the middle of writing.
-func (f *Follower) Look() (c Change, ok bool) {
+// Look reads the file once, and reports whether that led to something. What it finds counts when a
+// second look finds the same, because the first may have met an editor in the middle of writing, or when
+// a user says that the file is complete.
+func (f *Follower) Look(complete bool) (c Change, ok bool) {
 	if f.path == "" {
+		return Change{Host: f.Host(), Err: errors.New("there is no config file to read again")}, complete
+	}
+	data, err := readFile(f.path)
+	found := hashOf(data)
+	if err != nil {
+		found = err.Error()
+	}
+	settled := found == f.seen && found != f.handled
+	if f.seen = found; !settled && !complete {
 		return Change{}, false
 	}
-	data, found, err := f.read()
-	f.mu.Lock()
-	settled := found == f.seen
-	f.seen = found
-	due := settled && found != f.handled
-	f.mu.Unlock()
-	if !due {
-		return Change{}, false
-	}
-	return f.take(data, found, err), true
-}
-
-// lookNow reads the file once, and takes what it finds: a user says that it is whole.
-func (f *Follower) lookNow() Change {
-	if f.path == "" {
-		return Change{Host: f.Host(), Err: errors.New("there is no config file to read again")}
-	}
-	data, found, err := f.read()
-	f.mu.Lock()
-	f.seen = found
-	f.mu.Unlock()
-	return f.take(data, found, err)
-}
-
-// take brings into force what the file was found to be, or what of it can be. The lock is not held
-// while Check asks: status is to be had meanwhile.
-func (f *Follower) take(data []byte, found string, err error) Change {
+	f.handled = found
 	var wanted *Host
 	if err == nil {
-		wanted, err = load(f.path, data, f.flags)
+		wanted, err = Parse(f.path, data, f.flags)
 	}
 	if err == nil && f.Check != nil {
 		err = f.Check(wanted)
 	}
-	f.mu.Lock()
+	f.mu.Lock() // not before: Check takes its time
 	defer f.mu.Unlock()
-	f.handled = found
 	if err != nil {
-		return f.refuse(err)
+		if f.status.Stale == "" {
+			f.status.StaleSince = f.now()
+		}
+		f.status.Stale = err.Error()
+		return Change{Host: f.host, Pending: f.status.Pending, Err: err}, true
 	}
-	host, applied, pending := adopt(f.host, wanted)
-	f.host = host
-	f.status = Status{Path: f.path, Hash: host.Hash(), Loaded: f.now(), Pending: pending}
-	return Change{Host: host, Applied: applied, Pending: pending}
+	c.Host, c.Applied, c.Pending = apply(f.host, wanted)
+	f.host = c.Host
+	f.status = Status{Path: f.path, Hash: found, Loaded: f.now(), Pending: c.Pending}
+	return c, true
 }
 
-// refuse leaves everything as it is, and says why.
-func (f *Follower) refuse(err error) Change {
-	if f.status.Stale == "" {
-		f.status.StaleSince = f.now()
-	}
-	f.status.Stale = err.Error()
-	return Change{Host: f.host, Pending: f.status.Pending, Err: err}
-}
-
-// read reads the file again while the host runs, and says what tells one finding from another: a hash or an error.
-func (f *Follower) read() (data []byte, found string, err error) {
-	data, err = readFile(f.path)
-	if err != nil {
-		return nil, err.Error(), err
-	}
-	return data, hashOf(data), nil
-}
-
-// hashOf tells one content from another; empty: there was no file.
+// hashOf returns a text that differs for each content; empty: there was no file.
 func hashOf(data []byte) string {
 	if data == nil {
 		return ""
 	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:6])
-}
-
-// Live reports whether a running host can change the field at path. The options of a plugin it can,
-// unless that runs by itself.
-func Live(path string) bool {
-	return isOptions(path) || slices.Contains([]string{"mode", "logging.level", "syncPeriod", "minSyncPeriod", "nodePortAddresses", "swap.drainTimeout", "swap.onFailure"}, path)
-}
-
-func isOptions(path string) bool {
-	return strings.HasPrefix(path, "plugins.") && leafName(path) == "options"
-}
-
-// spare reports whether path belongs to a plugin that is not in use, which is
-// launched with what the file says then.
-func spare(path, mode string) bool {
-	name, ours := strings.CutPrefix(path, "plugins.")
-	return ours && !slices.Contains(InUse(mode), name[:max(0, strings.LastIndexByte(name, '.'))])
 }
 
 // InUse returns the modes that the file's may stand for.
@@ -211,69 +156,44 @@ func InUse(mode string) []string {
 	return []string{mode}
 }
 
-// adopt returns what becomes of running when its file says wanted: the host with the
-// live fields of wanted, which of them are other than before, and which fields
-// are other in wanted but must wait for a restart.
-func adopt(running, wanted *Host) (h *Host, applied, pending []string) {
-	next := *running
-	next.from = wanted.from
-	next.from.origins = maps.Clone(wanted.from.origins)
-	next.Plugins = maps.Clone(wanted.Plugins)
-	live := make(map[string]bool)
-	for _, path := range differences(running, wanted) {
-		live[path] = Live(path) || spare(path, running.Mode)
+// live are the fields that can change in a running host, beside those of plugins.
+var live = []string{"mode", "logging.level", "syncPeriod", "minSyncPeriod", "nodePortAddresses", "swap.drainTimeout", "swap.onFailure"}
+
+// isLive reports whether the field at path can change while running runs. A plugin that is not in use is
+// launched with what the file says then; of one that is in use the options can change, unless it runs by itself.
+func isLive(path string, running, wanted *Host) bool {
+	of, isPlugin := strings.CutPrefix(path, "plugins.")
+	name, field, _ := strings.Cut(of, ".")
+	switch {
+	case !isPlugin:
+		return slices.Contains(live, path)
+	case !slices.Contains(InUse(running.Mode), name):
+		return true
 	}
-	for _, mode := range InUse(running.Mode) {
-		as, to := running.Plugins[mode], wanted.Plugins[mode]
-		if as.Address == "" && to.Address == "" {
-			as.Options = to.Options
-		} else {
-			live["plugins."+mode+".options"] = false
-		}
-		if next.Plugins[mode] = as; reflect.DeepEqual(as, Plugin{}) {
-			delete(next.Plugins, mode)
-		}
-	}
-	from := make(map[string]reflect.Value)
-	for _, f := range fields(wanted) {
-		from[f.path] = f.value
-	}
-	for _, f := range fields(&next) {
+	return field == "options" && running.Plugins[name].Address == "" && wanted.Plugins[name].Address == ""
+}
+
+// apply returns running with the live fields of wanted, which of them changed, and which other fields
+// differ and need a restart.
+func apply(running, wanted *Host) (next *Host, applied, pending []string) {
+	next = &Host{From: wanted.From}
+	next.From.values = maps.Clone(running.From.values)
+	all := maps.Clone(running.From.values)
+	maps.Copy(all, wanted.From.values)
+	for _, path := range slices.Sorted(maps.Keys(all)) {
+		is, wants := wanted.From.values[path]
 		switch {
-		case isOptions(f.path) && live[f.path]: // it is there already
-		case Live(f.path) && !isOptions(f.path):
-			f.value.Set(from[f.path])
-		case !spare(f.path, running.Mode):
-			next.from.origins[f.path] = running.Origin(f.path)
-		}
-	}
-	for _, path := range differences(running, wanted) {
-		if live[path] {
-			applied = append(applied, path)
-		} else {
+		case bytes.Equal(is, running.From.values[path]):
+		case !isLive(path, running, wanted):
 			pending = append(pending, path)
+		default:
+			applied = append(applied, path)
+			next.From.values[path] = is
+			if !wants {
+				delete(next.From.values, path)
+			}
 		}
 	}
-	return &next, applied, pending
-}
-
-// differences returns the fields that are not the same in a and b, in the order of
-// fields, those that only one of them has at the end.
-func differences(a, b *Host) []string {
-	before, after := plainByPath(a), plainByPath(b)
-	var paths []string
-	for _, s := range slices.Concat(a.Settings(), b.Settings()) {
-		if !slices.Contains(paths, s.Field) && !reflect.DeepEqual(before[s.Field], after[s.Field]) {
-			paths = append(paths, s.Field)
-		}
-	}
-	return paths
-}
-
-func plainByPath(h *Host) map[string]any {
-	all := make(map[string]any)
-	for _, s := range h.Settings() {
-		all[s.Field] = s.Value
-	}
-	return all
+	next.build()
+	return next, applied, pending
 }

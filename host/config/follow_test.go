@@ -40,7 +40,7 @@ func (f *follow) says() string {
 	var all []string
 	for range 4 {
 		f.at = f.at.Add(time.Second)
-		c, ok := f.Look()
+		c, ok := f.Look(false)
 		if !ok {
 			continue
 		}
@@ -58,7 +58,7 @@ func (f *follow) want(said string, period time.Duration, stale bool) {
 	if got := f.says(); got != said {
 		f.t.Errorf("looking came to %q, want %q", got, said)
 	}
-	if got := f.Host().SyncPeriod; got != period {
+	if got := f.Host().SyncPeriod.Duration; got != period {
 		f.t.Errorf("syncPeriod is %s, want %s", got, period)
 	}
 	if got := f.Status(); (got.Stale != "") != stale {
@@ -87,27 +87,24 @@ func TestFollow(t *testing.T) {
 		}},
 		{"fields that need a restart wait for it", func(f *follow) {
 			f.write(better + "mode: ipvs\nplugins: {ipvs: {options: {scheduler: lc}}}\nlogging: {level: debug, format: json}\n")
-			f.want("applied [mode syncPeriod logging.level plugins.ipvs.options] pending [logging.format]", 20*time.Second, false)
+			f.want("applied [logging.level mode plugins.ipvs.options syncPeriod] pending [logging.format]", 20*time.Second, false)
 			if h := f.Host(); h.Mode != "ipvs" || h.Logging.Format != "text" || h.Logging.Level != "debug" || len(h.Plugins) != 1 {
-				f.t.Errorf("in force is %s", mustYAML(f.t, h))
-			}
-			if got := f.Host().Origin("logging.format"); got.Layer != Default {
-				f.t.Errorf("logging.format is from %s", got)
+				f.t.Errorf("in force is %s", mustJSON(f.t, h))
 			}
 			if got := fmt.Sprint(f.Status().Pending); got != "[logging.format]" {
 				f.t.Errorf("status has pending %s", got)
 			}
 			f.write(better) // ipvs is in use now
-			f.want("applied [mode logging.level plugins.ipvs.options] pending []", 20*time.Second, false)
+			f.want("applied [logging.level mode plugins.ipvs.options] pending []", 20*time.Second, false)
 		}},
 		{"options of the plugin in use", func(f *follow) {
 			f.write(better + "plugins: {iptables: {options: {localhostNodePorts: false}}}\n")
-			f.want("applied [syncPeriod plugins.iptables.options] pending []", 20*time.Second, false)
+			f.want("applied [plugins.iptables.options syncPeriod] pending []", 20*time.Second, false)
 			if got := string(f.Host().Plugins["iptables"].Options); got != `{"localhostNodePorts":false}` {
 				f.t.Errorf("in force is %s", got)
 			}
 			f.write(better + "plugins: {iptables: {address: \"unix:///run/a.sock\", options: {localhostNodePorts: true}}}\n")
-			f.want("applied [] pending [plugins.iptables.options plugins.iptables.address]", 20*time.Second, false)
+			f.want("applied [] pending [plugins.iptables.address plugins.iptables.options]", 20*time.Second, false)
 			if got := f.Host().Plugins["iptables"]; string(got.Options) != `{"localhostNodePorts":false}` || got.Address != "" {
 				f.t.Errorf("in force is %+v", got)
 			}
@@ -134,7 +131,7 @@ func TestFollow(t *testing.T) {
 		}},
 		{"a wrong file, then the same one again, then a good one", func(f *follow) {
 			f.write(head + "syncPeriode: 20s\n")
-			f.want(`refused: host.yaml:3: syncPeriode: unknown field; did you mean syncPeriod?`, 10*time.Second, true)
+			f.want(`refused: host.yaml: syncPeriode: unknown field; try: pointsman config defaults, which prints every field`, 10*time.Second, true)
 			f.want("", 10*time.Second, true)
 			if since := f.Status().StaleSince; since != time.Unix(2, 0) {
 				f.t.Errorf("stale since %s", since)
@@ -146,7 +143,7 @@ func TestFollow(t *testing.T) {
 			if err := os.Truncate(f.path, 0); err != nil {
 				f.t.Fatal(err)
 			}
-			f.want("refused: host.yaml: is empty; pointsman config defaults prints a file to begin with", 10*time.Second, true)
+			f.want("refused: host.yaml: is empty; try: pointsman config defaults, which prints a file to begin with", 10*time.Second, true)
 		}},
 		{"gone, and back as it was", func(f *follow) {
 			f.remove()
@@ -165,11 +162,11 @@ func TestFollow(t *testing.T) {
 			if err := os.Mkdir(f.path, 0o755); err != nil {
 				f.t.Fatal(err)
 			}
-			f.want("refused: read config: host.yaml is no regular file", 10*time.Second, true)
+			f.want("refused: read config: host.yaml is no regular file of at most 1 MiB", 10*time.Second, true)
 		}},
 		{"an editor in the middle of writing is waited for", func(f *follow) {
 			f.write(better[:len(better)-4]) // syncPeriod: 20 → and nothing after it
-			if c, ok := f.Look(); ok {
+			if c, ok := f.Look(false); ok {
 				f.t.Errorf("half a file came to %+v", c)
 			}
 			f.write(better)
@@ -201,24 +198,24 @@ func TestReload(t *testing.T) {
 	f := newFollow(t, write(t, "syncPeriod: 10s\n"))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	changes := make(chan Change)
-	go f.Run(ctx, time.Hour, func(c Change) { changes <- c })
+	changes, reload := make(chan Change), make(chan os.Signal)
+	go f.Run(ctx, time.Hour, reload, func(c Change) { changes <- c })
 	for _, tc := range []struct{ body, want string }{
 		{"syncPeriod: 10s\n", "[] <nil>"},
 		{"syncPeriod: 20s\n", "[syncPeriod] <nil>"},
-		{"syncPeriode: 20s\n", "[] " + f.path + ":3: syncPeriode: unknown field; did you mean syncPeriod?"},
-		{"syncPeriode: 20s\n", "[] " + f.path + ":3: syncPeriode: unknown field; did you mean syncPeriod?"},
+		{"syncPeriode: 20s\n", "[] " + f.path + ": syncPeriode: unknown field; try: pointsman config defaults, which prints every field"},
+		{"syncPeriode: 20s\n", "[] " + f.path + ": syncPeriode: unknown field; try: pointsman config defaults, which prints every field"},
 		{"syncPeriod: 20s\n", "[] <nil>"},
 	} {
 		f.write(head + tc.body)
-		f.Reload()
+		reload <- os.Interrupt
 		select {
 		case c := <-changes:
 			if got := fmt.Sprint(c.Applied, " ", c.Err); got != tc.want {
 				t.Errorf("%q came to %s, want %s", tc.body, got, tc.want)
 			}
 		case <-ctx.Done():
-			t.Fatalf("%q: Reload came to nothing", tc.body)
+			t.Fatalf("%q: reloading came to nothing", tc.body)
 		}
 	}
 }
@@ -226,7 +223,7 @@ func TestReload(t *testing.T) {
 // TestReloadWithoutFile: a host without a file says that there is none.
 func TestReloadWithoutFile(t *testing.T) {
 	h := mustLoad(t, "", nil)
-	if c := Follow(h, nil, time.Now).lookNow(); c.Host != h || c.Err == nil {
+	if c, ok := Follow(h, nil, time.Now).Look(true); !ok || c.Host != h || c.Err == nil {
 		t.Errorf("it came to %+v", c)
 	}
 }
@@ -295,8 +292,8 @@ func TestRun(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	f.write(head + "syncPeriod: 20s\n")
-	f.Run(ctx, time.Millisecond, func(c Change) {
-		if c.Host.SyncPeriod == 20*time.Second {
+	f.Run(ctx, time.Millisecond, nil, func(c Change) {
+		if c.Host.SyncPeriod.Duration == 20*time.Second {
 			cancel()
 		}
 	})
@@ -313,15 +310,15 @@ func TestFollowKeepsFlags(t *testing.T) {
 	if err := os.WriteFile(path, []byte(head+"logging: {level: error}\nsyncPeriod: 20s\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	f.Look()
-	if c, ok := f.Look(); !ok || fmt.Sprint(c.Applied) != "[syncPeriod]" || c.Host.Logging.Level != "trace" {
+	f.Look(false)
+	if c, ok := f.Look(false); !ok || fmt.Sprint(c.Applied) != "[syncPeriod]" || c.Host.Logging.Level != "trace" {
 		t.Errorf("came to %v, %v", c.Applied, ok)
 	}
 }
 
 // A host without a file has none to follow.
 func TestFollowNothing(t *testing.T) {
-	if c, ok := Follow(mustLoad(t, "", nil), nil, time.Now).Look(); ok {
+	if c, ok := Follow(mustLoad(t, "", nil), nil, time.Now).Look(false); ok {
 		t.Errorf("came to %+v", c)
 	}
 }

@@ -4,25 +4,27 @@
 Package config reads the one file a user writes.
 
 	defaults.yaml ─┐
-	host.yaml ─────┤ strict: every field known, typed,     ┌─▶ Host, and of each
-	POINTSMAN_* ───┼─▶ given once; all that is wrong is ───┤   value where it came from
-	flags ─────────┘   told at once, with file and line    └─▶ or Problems
+	host.yaml ─────┤ decoded alone and strictly (file.go), laid over one    ┌─▶ Host
+	POINTSMAN_* ───┼▶ another by viper (layers.go; the last layer that has ─┤
+	flags ─────────┘  a value wins), checked (check.go)                     └─▶ or Problems
 
-The later in this list wins. A field that it is not known is an error and not a
-shrug: a misspelt one would silently leave the default in force.
+An unknown field is an error: a misspelled one would silently leave its default
+in force.
 
-A running host looks at its file again and again (Follow). What it can change
-while it runs it changes; what needs a restart is listed as pending; and a file
-that is gone, empty, unreadable or wrong changes nothing: the last good one stays
-in force, and status says so.
+A running host reads its file again and again (Follow). It applies what it can
+change while it runs, and lists what needs a restart as pending. A file that is
+missing, empty, unreadable or wrong changes nothing: the last good one stays in
+force, and status says so.
 */
 package config
 
 import (
+	"cmp"
 	"encoding/json"
-	"fmt"
+	"maps"
 	"net/netip"
-	"strings"
+	"reflect"
+	"regexp"
 	"time"
 )
 
@@ -32,48 +34,64 @@ const (
 	Kind       = "HostConfig"
 )
 
-// A Host is the settings of one host, from the one file a user writes. What each
-// field means and when to touch it stands in defaults.yaml, which is also where
-// the defaults come from. A field is named in errors, environment variables and
-// `config show` by its yaml names: linux.conntrack.min.
+// A Host is the settings of one host. defaults.yaml says what each field means and
+// when to change it; the defaults come from there, too. Errors, environment variables
+// and `config show` name a field by its path: linux.conntrack.min.
 type Host struct {
-	APIVersion string `yaml:"apiVersion"`
-	Kind       string `yaml:"kind"`
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
 
-	Mode   string `yaml:"mode"`
-	Source Source `yaml:"source"`
+	Mode   string `json:"mode"`
+	Source Source `json:"source"`
 
-	ClientConnection ClientConnection `yaml:"clientConnection"`
-	HostnameOverride string           `yaml:"hostnameOverride"`
-	BindAddress      string           `yaml:"bindAddress"`
+	ClientConnection struct { // bounds the requests to the API server
+		QPS   float64 `json:"qps"`
+		Burst int     `json:"burst"`
+	} `json:"clientConnection"`
+	HostnameOverride string `json:"hostnameOverride"`
+	BindAddress      string `json:"bindAddress"`
 
-	SyncPeriod       time.Duration `yaml:"syncPeriod"`
-	MinSyncPeriod    time.Duration `yaml:"minSyncPeriod"`
-	ConfigSyncPeriod time.Duration `yaml:"configSyncPeriod"`
+	SyncPeriod       Duration `json:"syncPeriod"`
+	MinSyncPeriod    Duration `json:"minSyncPeriod"`
+	ConfigSyncPeriod Duration `json:"configSyncPeriod"`
 
-	DetectLocalMode   string      `yaml:"detectLocalMode"`
-	DetectLocal       DetectLocal `yaml:"detectLocal"`
-	NodePortAddresses []string    `yaml:"nodePortAddresses"` // see NodePorts
-	ExternalIPs       ExternalIPs `yaml:"externalIPs"`
+	DetectLocalMode string   `json:"detectLocalMode"`
+	DetectLocal     struct { // what is a pod of this node, by DetectLocalMode
+		ClusterCIDRs        []netip.Prefix `json:"clusterCIDRs"` // at most one for each family
+		BridgeInterface     string         `json:"bridgeInterface"`
+		InterfaceNamePrefix string         `json:"interfaceNamePrefix"`
+	} `json:"detectLocal"`
+	NodePortAddresses []string `json:"nodePortAddresses"` // see NodePorts
+	ExternalIPs       struct { // which externalIPs of Services are served
+		Allow         []netip.Prefix `json:"allow"`
+		NodeAddresses string         `json:"nodeAddresses"`
+	} `json:"externalIPs"`
 
-	HealthzBindAddress  string `yaml:"healthzBindAddress"` // empty: no such server
-	MetricsBindAddress  string `yaml:"metricsBindAddress"` // empty: no such server
-	WebBindAddress      string `yaml:"webBindAddress"`     // empty: no such server
-	BindAddressHardFail bool   `yaml:"bindAddressHardFail"`
-	EnableProfiling     bool   `yaml:"enableProfiling"`
-	AdminSocket         string `yaml:"adminSocket"`
-	StateDir            string `yaml:"stateDir"`
-	DataDir             string `yaml:"dataDir"`
-	OOMScoreAdj         int    `yaml:"oomScoreAdj"`
+	HealthzBindAddress  string `json:"healthzBindAddress"` // empty: no such server
+	MetricsBindAddress  string `json:"metricsBindAddress"` // empty: no such server
+	WebBindAddress      string `json:"webBindAddress"`     // empty: no such server
+	BindAddressHardFail bool   `json:"bindAddressHardFail"`
+	EnableProfiling     bool   `json:"enableProfiling"`
+	AdminSocket         string `json:"adminSocket"`
+	StateDir            string `json:"stateDir"`
+	DataDir             string `json:"dataDir"`
+	OOMScoreAdj         int    `json:"oomScoreAdj"`
 
-	Linux   Linux   `yaml:"linux"`
-	Logging Logging `yaml:"logging"`
+	Linux struct {
+		MasqueradeAll bool      `json:"masqueradeAll"`
+		MasqueradeBit int       `json:"masqueradeBit"`
+		Conntrack     Conntrack `json:"conntrack"`
+	} `json:"linux"`
+	Logging Logging `json:"logging"`
 
-	PluginDirs []string          `yaml:"pluginDirs"`
-	Swap       Swap              `yaml:"swap"`
-	Plugins    map[string]Plugin `yaml:"plugins"`
+	PluginDirs []string `json:"pluginDirs"`
+	Swap       struct { // how a mode is left for another
+		DrainTimeout Duration `json:"drainTimeout"`
+		OnFailure    string   `json:"onFailure"`
+	} `json:"swap"`
+	Plugins map[string]Plugin `json:"plugins"`
 
-	from provenance
+	From From `json:"-"`
 }
 
 // Auto is the mode that has the host choose one.
@@ -81,32 +99,18 @@ const Auto = "auto"
 
 // A Source is where Services come from; exactly one field is set.
 type Source struct {
-	Kubernetes *Kubernetes `yaml:"kubernetes"`
-	Files      *Files      `yaml:"files"`
+	Kubernetes *Kubernetes `json:"kubernetes,omitempty"`
+	Files      *Files      `json:"files,omitempty"`
 }
 
 // Kubernetes is a cluster's API server.
 type Kubernetes struct {
-	Kubeconfig string `yaml:"kubeconfig"` // empty: the pod's own service account
+	Kubeconfig string `json:"kubeconfig"` // empty: the pod's own service account
 }
 
 // Files are manifests on this machine.
 type Files struct {
-	Path string `yaml:"path"` // a file, or a folder of them
-}
-
-// ClientConnection bounds the requests to the API server.
-type ClientConnection struct {
-	QPS   float64 `yaml:"qps"`
-	Burst int     `yaml:"burst"`
-}
-
-// DetectLocal says what is a pod of this node; which field counts is
-// DetectLocalMode's choice.
-type DetectLocal struct {
-	ClusterCIDRs        []netip.Prefix `yaml:"clusterCIDRs"` // at most one for each family
-	BridgeInterface     string         `yaml:"bridgeInterface"`
-	InterfaceNamePrefix string         `yaml:"interfaceNamePrefix"`
+	Path string `json:"path"` // a file, or a folder of them
 }
 
 // The values of DetectLocalMode.
@@ -117,12 +121,6 @@ const (
 	DetectInterfaceNamePrefix = "InterfaceNamePrefix"
 )
 
-// ExternalIPs says which externalIPs of Services are served.
-type ExternalIPs struct {
-	Allow         []netip.Prefix `yaml:"allow"`
-	NodeAddresses string         `yaml:"nodeAddresses"`
-}
-
 // The values of ExternalIPs.NodeAddresses.
 const (
 	RefuseNodeAddresses = "refuse"
@@ -130,45 +128,46 @@ const (
 	ServeNodeAddresses  = "serve"
 )
 
-// Linux is what only a Linux node has.
-type Linux struct {
-	MasqueradeAll bool      `yaml:"masqueradeAll"`
-	MasqueradeBit int       `yaml:"masqueradeBit"`
-	Conntrack     Conntrack `yaml:"conntrack"`
-}
-
 // Conntrack is the kernel's connection tracking. A zero leaves the kernel's own
 // value.
 type Conntrack struct {
-	MaxPerCore            int           `yaml:"maxPerCore"`
-	Min                   int           `yaml:"min"`
-	TCPEstablishedTimeout time.Duration `yaml:"tcpEstablishedTimeout"`
-	TCPCloseWaitTimeout   time.Duration `yaml:"tcpCloseWaitTimeout"`
-	TCPBeLiberal          bool          `yaml:"tcpBeLiberal"`
-	UDPTimeout            time.Duration `yaml:"udpTimeout"`
-	UDPStreamTimeout      time.Duration `yaml:"udpStreamTimeout"`
+	MaxPerCore            int      `json:"maxPerCore"`
+	Min                   int      `json:"min"`
+	TCPEstablishedTimeout Duration `json:"tcpEstablishedTimeout"`
+	TCPCloseWaitTimeout   Duration `json:"tcpCloseWaitTimeout"`
+	TCPBeLiberal          bool     `json:"tcpBeLiberal"`
+	UDPTimeout            Duration `json:"udpTimeout"`
+	UDPStreamTimeout      Duration `json:"udpStreamTimeout"`
 }
 
 // Logging is the host's own log.
 type Logging struct {
-	Level  string `yaml:"level"`  // trace, debug, info, warn, error
-	Format string `yaml:"format"` // text, json
-}
-
-// Swap is how a mode is left for another.
-type Swap struct {
-	DrainTimeout time.Duration `yaml:"drainTimeout"`
-	OnFailure    string        `yaml:"onFailure"`
+	Level  string `json:"level"`  // trace, debug, info, warn, error
+	Format string `json:"format"` // text, json
 }
 
 // A Plugin is what the host must know of one dataplane.
 type Plugin struct {
-	Path    string          `yaml:"path"`    // the binary; empty: found in PluginDirs
-	SHA256  string          `yaml:"sha256"`  // what the binary must be; empty: not checked
-	Address string          `yaml:"address"` // unix:///… of one that runs already: attach, do not launch
-	Debug   bool            `yaml:"debug"`   // a process that hangs is not ended, for a debugger may have stopped it
-	Options json.RawMessage `yaml:"options"` // the plugin's own, as JSON with the case kept; nil: none
+	Path    string          `json:"path,omitempty"`    // the binary; empty: found in PluginDirs
+	SHA256  string          `json:"sha256,omitempty"`  // what the binary must be; empty: not checked
+	Address string          `json:"address,omitempty"` // unix:///… of one that runs already: attach, do not launch
+	Debug   bool            `json:"debug,omitempty"`   // a process that hangs is not ended, for a debugger may have stopped it
+	Options json.RawMessage `json:"options,omitempty"` // the plugin's own, with the case of their keys; nil: none
 }
+
+// A Duration is written as text with a unit.
+type Duration struct{ time.Duration }
+
+// UnmarshalText reads "1h30m".
+func (d *Duration) UnmarshalText(text []byte) (err error) {
+	if d.Duration, err = time.ParseDuration(string(text)); err != nil {
+		return &json.UnmarshalTypeError{Value: string(text), Type: reflect.TypeFor[Duration]()}
+	}
+	return nil
+}
+
+// MarshalText writes "1h30m0s".
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // NodePorts says which of the node's addresses take node ports: the ranges that
 // NodePortAddresses lists, or, when primary, the node's addresses as its Node
@@ -188,77 +187,47 @@ func (h *Host) NodePorts() (ranges []netip.Prefix, primary bool) {
 // primaryAddresses is the word in NodePortAddresses for the node's own addresses.
 const primaryAddresses = "primary"
 
-// An Origin is where a value came from.
-type Origin struct {
-	Layer Layer
-	Name  string // the file, the environment variable, the flag
-	Line  int    // in the file; 0 elsewhere
+// From is where the settings of a Host came from.
+type From struct {
+	Path      string                     // of the file; empty: none was read
+	Warnings  Problems                   // of what is odd but no error
+	KubeProxy json.RawMessage            // the file, if it is kube-proxy's
+	hash      string                     // differs for each content of the file
+	values    map[string]json.RawMessage // by field path
+	outside   map[string]string          // by field path, the flag or environment variable that set it
 }
 
-// A Layer is one of the places that settings come from; a later one wins.
-type Layer uint8
+// Problem returns one with a field of h. It names the layer that the field's value came from.
+func (h *Host) Problem(field, why, try string) Problem {
+	return Problem{Where: cmp.Or(h.From.outside[field], h.From.Path, "default"), Field: field, Why: why, Try: try}
+}
 
-// The layers.
-const (
-	Default Layer = iota
-	File
-	Env
-	Flag
-)
+// Hidden is printed in place of a secret.
+const Hidden = "(secret)"
 
-// String reads as in `config show --origin`: "host.yaml:12", "env POINTSMAN_MODE".
-func (o Origin) String() string {
-	switch o.Layer {
-	case File:
-		if o.Line == 0 {
-			return o.Name
+// Public returns h without what may be secret: the values of plugins' options. Only a plugin knows
+// which of its options are secret, so the names alone are shown. No other field holds a secret. It
+// also returns the texts in what it left out, because messages may quote them.
+func (h *Host) Public() (public Host, hidden []string) {
+	public = *h
+	public.Plugins = maps.Clone(h.Plugins)
+	for name, p := range public.Plugins {
+		var options map[string]json.RawMessage
+		if json.Unmarshal(p.Options, &options) != nil {
+			continue // there are none: check lets nothing else be options
 		}
-		return fmt.Sprintf("%s:%d", o.Name, o.Line)
-	case Env:
-		return "env " + o.Name
-	case Flag:
-		return "flag --" + o.Name
+		for option, value := range options {
+			for _, quoted := range jsonText.FindAll(value, -1) {
+				var text string
+				_ = json.Unmarshal(quoted, &text) // it is a string of a valid value
+				hidden = append(hidden, text)
+			}
+			options[option] = json.RawMessage(`"` + Hidden + `"`)
+		}
+		p.Options, _ = json.Marshal(options)
+		public.Plugins[name] = p
 	}
-	return "default"
+	return public, hidden
 }
 
-// MarshalText makes an origin in JSON what String says.
-func (o Origin) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
-
-// provenance is where the values of a Host came from.
-type provenance struct {
-	path     string
-	hash     string
-	origins  map[string]Origin // by field path, leaves and what holds them
-	warnings []Problem
-
-	kubeProxy json.RawMessage // the file, where it is kube-proxy's
-}
-
-// KubeProxy returns the file as JSON where it is kube-proxy's, else nil.
-func (h *Host) KubeProxy() json.RawMessage { return h.from.kubeProxy }
-
-// Path returns the file that was read; empty when none was.
-func (h *Host) Path() string { return h.from.path }
-
-// Hash tells one content of the file from another; empty when none was read.
-func (h *Host) Hash() string { return h.from.hash }
-
-// Warnings returns what is odd but no error, such as an environment variable that
-// looks like a setting and is none.
-func (h *Host) Warnings() []Problem { return h.from.warnings }
-
-// Origin says where the value of a field came from. A path below what is known,
-// such as an option of a plugin, has the origin of what is nearest above it.
-func (h *Host) Origin(path string) Origin {
-	for {
-		if o, ok := h.from.origins[path]; ok {
-			return o
-		}
-		dot := strings.LastIndexByte(path, '.')
-		if dot < 0 {
-			return Origin{}
-		}
-		path = path[:dot]
-	}
-}
+var jsonText = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)

@@ -3,9 +3,12 @@
 package config
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,28 +16,27 @@ import (
 	kubeproxy "k8s.io/kube-proxy/config/v1alpha1"
 )
 
-// TestKubeProxy loads kube-proxy's own files and compares what is in force that is
-// no default, and every warning, with the text beside it.
+// TestKubeProxy loads kube-proxy's own files and compares the fields that differ from the
+// defaults, and every warning, with the text beside it.
 func TestKubeProxy(t *testing.T) {
 	files, err := filepath.Glob("testdata/kubeproxy/*.yaml")
 	if err != nil || len(files) < 2 {
 		t.Fatalf("found %q: %v", files, err)
 	}
+	usual := mustLoad(t, "", nil).From.values
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			h := mustLoad(t, filepath.ToSlash(file), nil)
-			var lines []string
-			for _, line := range strings.Split(string(mustYAML(t, h)), "\n") {
-				if strings.Contains(line, " # ") && !strings.HasSuffix(line, "# default") {
-					lines = append(lines, line)
+			var text strings.Builder
+			for _, path := range slices.Sorted(maps.Keys(h.From.values)) {
+				if value := h.From.values[path]; string(value) != string(usual[path]) {
+					fmt.Fprintf(&text, "%s: %s\n", path, value)
 				}
 			}
-			lines = append(lines, "")
-			for _, w := range h.Warnings() {
-				lines = append(lines, w.String())
+			for _, w := range h.From.Warnings {
+				fmt.Fprintf(&text, "\n%s", strings.ReplaceAll(w.String(), "testdata/kubeproxy/", ""))
 			}
-			text := strings.ReplaceAll(strings.Join(lines, "\n")+"\n", "testdata/kubeproxy/", "")
-			golden(t, strings.TrimSuffix(file, ".yaml")+".txt", text)
+			golden(t, strings.TrimSuffix(file, ".yaml")+".txt", strings.TrimSpace(text.String())+"\n")
 		})
 	}
 }
@@ -42,32 +44,29 @@ func TestKubeProxy(t *testing.T) {
 // TestKubeProxyFields goes through kube-proxy's own definition: each field has a
 // place here, or is one of those that are known to have none.
 func TestKubeProxyFields(t *testing.T) {
-	moves := kubeProxyMoves("iptables", DetectClusterCIDR)
+	without := []string{"featureGates", "winkernel", "windowsRunAsService", "portRange", "showHiddenMetricsForVersion", "logging.verbosity", "logging.vmodule", "logging.options"}
 	var visit func(path string, t reflect.Type)
 	visit = func(path string, typ reflect.Type) {
-		if _, ok := moves[path]; ok || isUnmoved(path) {
+		if slices.Contains(without, path) {
 			return
 		}
 		if typ.Kind() != reflect.Struct || typ == reflect.TypeFor[metav1.Duration]() {
-			t.Errorf("kube-proxy's %s has no place here", path)
+			if here := fromKubeProxyField(path, "iptables", DetectClusterCIDR); here != "" && refuse(strings.Split(here, "."), []byte("null")) != "" {
+				t.Errorf("kube-proxy's %s is %s, which is no field", path, here)
+			}
 			return
 		}
 		for _, f := range reflect.VisibleFields(typ) {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if len(f.Index) == 1 && name != "" && name != "apiVersion" && name != "kind" {
-				visit(join(path, name), f.Type)
+			if len(f.Index) == 1 && name != "" && name != "-" {
+				visit(strings.TrimPrefix(path+"."+name, "."), f.Type)
 			}
 		}
 	}
 	visit("", reflect.TypeFor[kubeproxy.KubeProxyConfiguration]())
-
-	places := make(map[string]bool)
-	for _, f := range fields(withSources("iptables", "ipvs", "userspace")) {
-		places[f.path] = true
-	}
-	for from, m := range moves {
-		if plugin, _, ok := strings.Cut(m.to, ".options."); m.idle == "" && !places[m.to] && !(ok && places[plugin+".options"]) {
-			t.Errorf("%s goes to %q, which is no field", from, m.to)
+	for _, path := range without {
+		if here := fromKubeProxyField(path, "iptables", DetectClusterCIDR); refuse(strings.Split(here, "."), []byte("null")) == "" {
+			t.Errorf("kube-proxy's %s is %s, and it has no counterpart", path, here)
 		}
 	}
 }
@@ -79,10 +78,10 @@ func TestKubeProxyFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"apiVersion":"kubeproxy.config.k8s.io/v1alpha1","ipvs":{"scheduler":"rr"},"kind":"KubeProxyConfiguration","mode":"ipvs"}`
-	if got := string(mustLoad(t, path, nil).KubeProxy()); got != want {
+	if got := string(mustLoad(t, path, nil).From.KubeProxy); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if got := mustLoad(t, "", nil).KubeProxy(); got != nil {
+	if got := mustLoad(t, "", nil).From.KubeProxy; got != nil {
 		t.Errorf("no file is %s", got)
 	}
 }

@@ -3,14 +3,15 @@
 package config
 
 import (
+	"encoding/json"
+	"flag"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 )
@@ -47,8 +48,62 @@ func mustLoad(t *testing.T, path string, flags *pflag.FlagSet) *Host {
 	return h
 }
 
-// Flag goes before environment, before file, before default; and it is known
-// which it was.
+// setenv sets NAME=value, or nothing if entry is empty.
+func setenv(t *testing.T, entry string) {
+	t.Helper()
+	if name, value, ok := strings.Cut(entry, "="); ok {
+		t.Setenv(name, value)
+	}
+}
+
+func mustJSON(t *testing.T, v any) string {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+var update = flag.Bool("update", false, "write what is said now into testdata; read the diff before you keep it")
+
+// golden compares got with the content of file, or with -update writes it there.
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s\ngot:\n%s\nwant:\n%s", file, got, want)
+	}
+}
+
+// TestWrong loads each file of testdata/wrong and compares all that is said about
+// it with the text beside it: what a user reads is part of the product.
+func TestWrong(t *testing.T) {
+	files, err := filepath.Glob("testdata/wrong/*.yaml")
+	if err != nil || len(files) < 20 {
+		t.Fatalf("found %d files: %v", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			_, err := Load(filepath.ToSlash(file), nil)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			golden(t, strings.TrimSuffix(file, ".yaml")+".txt", strings.ReplaceAll(err.Error(), "testdata/wrong/", "")+"\n")
+		})
+	}
+}
+
+// TestPrecedence: a flag goes before the environment, that before the file, that before the default.
 func TestPrecedence(t *testing.T) {
 	file := `
 mode: file
@@ -57,70 +112,52 @@ syncPeriod: 10s
 nodePortAddresses: [10.0.0.0/8]
 pluginDirs: [/file]
 linux: {conntrack: {min: 1}}
-plugins: {my-plane: {path: /file/plane}}
+plugins: {my-plane: {path: /file/plane, options: {a: 1}}}
 `
 	for _, tc := range []struct {
-		field string
 		env   string // NAME=value
 		flag  string
-		want  string // value, origin
+		field string
+		want  string // as JSON
+		where string
 	}{
-		{"mode", "", "", "file host.yaml:4"},
-		{"mode", "POINTSMAN_MODE=env", "", "env env POINTSMAN_MODE"},
-		{"mode", "POINTSMAN_MODE=env", "--mode=flag", "flag flag --mode"},
-		{"mode", "", "--mode=flag", "flag flag --mode"},
-		{"logging.format", "", "", "text default"},
-		{"logging.level", "", "", "error host.yaml:5"},
-		{"logging.level", "POINTSMAN_LOGGING_LEVEL=debug", "", "debug env POINTSMAN_LOGGING_LEVEL"},
-		{"logging.level", "POINTSMAN_LOGGING_LEVEL=debug", "--log-level=warn", "warn flag --log-level"},
-		{"minSyncPeriod", "", "", "1s default"},
-		{"syncPeriod", "", "", "10s host.yaml:6"},
-		{"syncPeriod", "POINTSMAN_SYNCPERIOD=1h30m", "", "1h30m env POINTSMAN_SYNCPERIOD"},
-		{"linux.conntrack.min", "", "", "1 host.yaml:9"},
-		{"linux.conntrack.min", "POINTSMAN_LINUX_CONNTRACK_MIN=2", "", "2 env POINTSMAN_LINUX_CONNTRACK_MIN"},
-		{"linux.masqueradeAll", "POINTSMAN_LINUX_MASQUERADEALL=true", "", "true env POINTSMAN_LINUX_MASQUERADEALL"},
-		{"clientConnection.qps", "POINTSMAN_CLIENTCONNECTION_QPS=0.5", "", "0.5 env POINTSMAN_CLIENTCONNECTION_QPS"},
-		{"healthzBindAddress", "", "", "0.0.0.0:10256 default"},
-		{"healthzBindAddress", "POINTSMAN_HEALTHZBINDADDRESS=", "", " env POINTSMAN_HEALTHZBINDADDRESS"},
-		{"healthzBindAddress", "POINTSMAN_HEALTHZBINDADDRESS=192.0.2.1", "", "192.0.2.1:10256 env POINTSMAN_HEALTHZBINDADDRESS"},
-		{"metricsBindAddress", "POINTSMAN_METRICSBINDADDRESS=2001:db8::1", "", "[2001:db8::1]:10249 env POINTSMAN_METRICSBINDADDRESS"},
-		{"nodePortAddresses", "", "", "[10.0.0.0/8] host.yaml:7"},
-		{"nodePortAddresses", "POINTSMAN_NODEPORTADDRESSES=10.1.0.0/16,fd00::/8", "", "[10.1.0.0/16 fd00::/8] env POINTSMAN_NODEPORTADDRESSES"},
-		{"nodePortAddresses", "POINTSMAN_NODEPORTADDRESSES=", "", "[] env POINTSMAN_NODEPORTADDRESSES"},
-		{"detectLocal.clusterCIDRs", "POINTSMAN_DETECTLOCAL_CLUSTERCIDRS=10.1.0.1/16", "", "[10.1.0.0/16] env POINTSMAN_DETECTLOCAL_CLUSTERCIDRS"},
-		{"pluginDirs", "", "", "[/file] host.yaml:8"},
-		{"pluginDirs", "", "--plugin-dir=/a,/b", "[/a /b] flag --plugin-dir"},
-		{"adminSocket", "", "--admin-socket=/run/x.sock", "/run/x.sock flag --admin-socket"},
-		{"plugins.my-plane.path", "", "", "/file/plane host.yaml:10"},
-		{"plugins.my-plane.path", "POINTSMAN_PLUGINS_MY_PLANE_PATH=/env/plane", "", "/env/plane env POINTSMAN_PLUGINS_MY_PLANE_PATH"},
-		{"plugins.my-plane.path", "POINTSMAN_PLUGINS_MY_PLANE_SHA256=", "", "/file/plane host.yaml:10"},
-		{"plugins.other-plane.address", "POINTSMAN_PLUGINS_OTHER_PLANE_ADDRESS=unix:///run/s", "", "unix:///run/s env POINTSMAN_PLUGINS_OTHER_PLANE_ADDRESS"},
-		{"apiVersion", "POINTSMAN_APIVERSION=v9", "", "pointsman.dev/v1alpha1 host.yaml:1"},
+		{"", "", "mode", `"file"`, "host.yaml"},
+		{"POINTSMAN_MODE=env", "", "mode", `"env"`, "env POINTSMAN_MODE"},
+		{"POINTSMAN_MODE=env", "--mode=flag", "mode", `"flag"`, "flag --mode"},
+		{"", "--mode=flag", "mode", `"flag"`, "flag --mode"},
+		{"", "", "logging.format", `"text"`, "host.yaml"},
+		{"POINTSMAN_LOGGING_LEVEL=debug", "--log-level=warn", "logging.level", `"warn"`, "flag --log-level"},
+		{"", "", "minSyncPeriod", `"1s"`, "host.yaml"},
+		{"POINTSMAN_SYNCPERIOD=1h30m", "", "syncPeriod", `"1h30m"`, "env POINTSMAN_SYNCPERIOD"},
+		{"", "", "linux.conntrack.min", "1", "host.yaml"},
+		{"POINTSMAN_LINUX_CONNTRACK_MIN=2", "", "linux.conntrack.min", "2", "env POINTSMAN_LINUX_CONNTRACK_MIN"},
+		{"POINTSMAN_LINUX_MASQUERADEALL=1", "", "linux.masqueradeAll", "true", "env POINTSMAN_LINUX_MASQUERADEALL"},
+		{"POINTSMAN_CLIENTCONNECTION_QPS=0.5", "", "clientConnection.qps", "0.5", "env POINTSMAN_CLIENTCONNECTION_QPS"},
+		{"POINTSMAN_HEALTHZBINDADDRESS=", "", "healthzBindAddress", `""`, "env POINTSMAN_HEALTHZBINDADDRESS"},
+		{"POINTSMAN_NODEPORTADDRESSES=10.1.0.0/16,fd00::/8", "", "nodePortAddresses", `["10.1.0.0/16","fd00::/8"]`, "env POINTSMAN_NODEPORTADDRESSES"},
+		{"POINTSMAN_NODEPORTADDRESSES=", "", "nodePortAddresses", `[]`, "env POINTSMAN_NODEPORTADDRESSES"},
+		{"", "--plugin-dir=/a,/b", "pluginDirs", `["/a","/b"]`, "flag --plugin-dir"},
+		{"", "--plugin-dir=", "pluginDirs", `[]`, "flag --plugin-dir"},
+		{"", "--admin-socket=/run/x.sock", "adminSocket", `"/run/x.sock"`, "flag --admin-socket"},
+		{"POINTSMAN_PLUGINS_MY_PLANE_PATH=/env/plane", "", "plugins.my-plane.path", `"/env/plane"`, "env POINTSMAN_PLUGINS_MY_PLANE_PATH"},
+		{"POINTSMAN_PLUGINS_MY_PLANE_PATH=/env/plane", "", "plugins.my-plane.options", `{"a":1}`, "host.yaml"},
+		{"POINTSMAN_PLUGINS_OTHER_ADDRESS=unix:///run/s", "", "plugins.other.address", `"unix:///run/s"`, "env POINTSMAN_PLUGINS_OTHER_ADDRESS"},
+		{"POINTSMAN_APIVERSION=v9", "", "apiVersion", `"pointsman.dev/v1alpha1"`, "host.yaml"},
 	} {
 		t.Run(strings.Join([]string{tc.field, tc.env, tc.flag}, " "), func(t *testing.T) {
-			if name, value, ok := strings.Cut(tc.env, "="); ok {
-				t.Setenv(name, value)
+			setenv(t, tc.env)
+			h := mustLoad(t, write(t, file), flagSet(t, strings.Fields(tc.flag)...))
+			if got := string(h.From.values[tc.field]); got != tc.want {
+				t.Errorf("is %s, want %s", got, tc.want)
 			}
-			var args []string
-			if tc.flag != "" {
-				args = append(args, tc.flag)
-			}
-			path := write(t, file)
-			h := mustLoad(t, path, flagSet(t, args...))
-			i := slices.IndexFunc(h.Settings(), func(s Setting) bool { return s.Field == tc.field })
-			if i < 0 {
-				t.Fatal("is not set")
-			}
-			s := h.Settings()[i]
-			got := fmt.Sprint(s.Value) + " " + strings.TrimPrefix(s.Origin.String(), filepath.Dir(path)+string(filepath.Separator))
-			if got != tc.want {
-				t.Errorf("is %q, want %q", got, tc.want)
+			if got := filepath.Base(h.Problem(tc.field, "", "").Where); got != filepath.Base(tc.where) {
+				t.Errorf("is from %s, want %s", got, tc.where)
 			}
 		})
 	}
 }
 
-// What comes from outside a file is checked as strictly, and named.
+// TestWrongOutside: flags and the environment are checked as strictly as a file, and named.
 func TestWrongOutside(t *testing.T) {
 	t.Setenv("POINTSMAN_SYNCPERIOD", "30")
 	t.Setenv("POINTSMAN_OOMSCOREADJ", "low")
@@ -128,60 +165,47 @@ func TestWrongOutside(t *testing.T) {
 	t.Setenv("POINTSMAN_LINUX_MASQUERADEBIT", "32")
 	t.Setenv("POINTSMAN_EXTERNALIPS_ALLOW", "10.0.0.0/8,all")
 	_, err := Load("", flagSet(t, "--log-level=loud", "--plugin-dir="))
-	want := `env POINTSMAN_SYNCPERIOD: syncPeriod: want a time with its unit, such as 30s or 1h30m, not "30"
-env POINTSMAN_EXTERNALIPS_ALLOW: externalIPs.allow: want a range of addresses, such as 10.0.0.0/8 or fd00::/8, not "all"
-env POINTSMAN_OOMSCOREADJ: oomScoreAdj: want a whole number, not "low"
+	want := `env POINTSMAN_EXTERNALIPS_ALLOW: externalIPs.allow: want a list of address ranges, such as [10.0.0.0/8, fd00::/8], not "10.0.0.0/8,all"
 env POINTSMAN_LINUX_MASQUERADEALL: linux.masqueradeAll: want true or false, not ""
 env POINTSMAN_LINUX_MASQUERADEBIT: linux.masqueradeBit: want 0 to 31, not 32
-flag --log-level: logging.level: want one of trace, debug, info, warn, error, not "loud"`
+flag --log-level: logging.level: want one of trace, debug, info, warn, error, not "loud"
+env POINTSMAN_OOMSCOREADJ: oomScoreAdj: want a whole number, not "low"
+env POINTSMAN_SYNCPERIOD: syncPeriod: want a time with its unit, such as 30s or 1h30m, not "30"`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
 }
 
-// TestNoPodRanges warns where a cluster's pods cannot be told from other callers.
-func TestNoPodRanges(t *testing.T) {
-	for body, warned := range map[string]bool{
-		"": true,
-		"detectLocal: {clusterCIDRs: [10.244.0.0/16]}\n": false,
-		"detectLocalMode: NodeCIDR\n":                    false,
-		"source: {files: {path: .}}\n":                   false,
+// TestWrongInFileAlone: a value of the file is refused also where a flag overrides it.
+func TestWrongInFileAlone(t *testing.T) {
+	if _, err := Load(write(t, "logging: {level: 5}\n"), flagSet(t, "--log-level=info")); err == nil || !strings.Contains(err.Error(), "logging.level: want text, not 5") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestWarnings: what is odd, and what looks like a setting and is none.
+func TestWarnings(t *testing.T) {
+	for _, name := range []string{"POINTSMAN_SYNC_PERIOD", "POINTSMAN_PLUGINS_IPTABLES_OPTIONS", "POINTSMAN_SERVICE_HOST", "POINTSMAN_METRICS_PORT_80_TCP_ADDR", "POINTSMAN_LOG_LEVEL"} {
+		t.Setenv(name, "x")
+	}
+	for body, want := range map[string]string{
+		"": "env POINTSMAN_PLUGINS_IPTABLES_OPTIONS|env POINTSMAN_SYNC_PERIOD|host.yaml: detectLocal.clusterCIDRs",
+		"detectLocal: {clusterCIDRs: [10.244.0.0/16]}\n": "env POINTSMAN_PLUGINS_IPTABLES_OPTIONS|env POINTSMAN_SYNC_PERIOD",
+		"detectLocalMode: NodeCIDR\n":                    "env POINTSMAN_PLUGINS_IPTABLES_OPTIONS|env POINTSMAN_SYNC_PERIOD",
+		"source: {files: {path: .}}\n":                   "env POINTSMAN_PLUGINS_IPTABLES_OPTIONS|env POINTSMAN_SYNC_PERIOD",
 	} {
-		h := mustLoad(t, write(t, body), nil)
-		about := func(w Problem) bool { return w.Field == "detectLocal.clusterCIDRs" }
-		if got := slices.ContainsFunc(h.Warnings(), about); got != warned {
-			t.Errorf("%q: warned is %v: %v", body, got, h.Warnings())
+		var got []string
+		for _, w := range mustLoad(t, write(t, body), nil).From.Warnings {
+			got = append(got, strings.TrimSuffix(filepath.Base(w.Where)+": "+w.Field, ": "))
+		}
+		slices.Sort(got)
+		if strings.Join(got, "|") != want {
+			t.Errorf("%q: warns %q, want %s", body, got, want)
 		}
 	}
 }
 
-func TestUnknownEnvironment(t *testing.T) {
-	t.Setenv("POINTSMAN_SYNC_PERIOD", "1s")
-	t.Setenv("POINTSMAN_LOGING_LEVEL", "debug")
-	t.Setenv("POINTSMAN_PLUGINS_IPTABLES_OPTIONS", "{}")
-	t.Setenv("POINTSMAN_PLUGINS_IPTABLES_OPTIONS_BACKEND", "nft")
-	t.Setenv("POINTSMAN_COLOUR", "red")
-	t.Setenv("POINTSMAN_SERVICE_HOST", "10.0.0.1") // what Kubernetes sets beside a Service of this name
-	t.Setenv("POINTSMAN_METRICS_PORT_80_TCP_ADDR", "10.0.0.1")
-	h := mustLoad(t, "", flagSet(t, "--files=."))
-	var got []string
-	for _, w := range h.Warnings() {
-		got = append(got, w.String())
-	}
-	slices.Sort(got)
-	want := []string{
-		"env POINTSMAN_COLOUR: is no setting",
-		"env POINTSMAN_LOGING_LEVEL: is no setting; did you mean POINTSMAN_LOGGING_LEVEL?",
-		"env POINTSMAN_PLUGINS_IPTABLES_OPTIONS: is no setting; a plugin's options are set in the file",
-		"env POINTSMAN_PLUGINS_IPTABLES_OPTIONS_BACKEND: is no setting; a plugin's options are set in the file",
-		"env POINTSMAN_SYNC_PERIOD: is no setting; did you mean POINTSMAN_SYNCPERIOD?",
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("warns %q, want %q", got, want)
-	}
-}
-
-// Options reach the plugin as they were written, in JSON.
+// TestOptions: options reach the plugin as they were written, in JSON.
 func TestOptions(t *testing.T) {
 	h := mustLoad(t, write(t, `
 plugins:
@@ -195,7 +219,7 @@ plugins:
       nothing: null
       text: "5"
   none: {options: {}}
-  unsaid:
+  unsaid: {options: }
 `), nil)
 	want := `{"10.0.0.0/8":{"x.y":1},"big":18446744073709551615,"excludeCIDRs":["10.0.0.0/8"],"nothing":null,"since":"2026-01-01","strictARP":true,"text":"5"}`
 	if got := string(h.Plugins["ipvs"].Options); got != want {
@@ -204,43 +228,45 @@ plugins:
 	if got := string(h.Plugins["none"].Options); got != "{}" {
 		t.Errorf("empty options are %q", got)
 	}
-	if p, ok := h.Plugins["unsaid"]; !ok || p.Options != nil {
-		t.Errorf("a plugin without anything is %+v, %v", p, ok)
-	}
-	// Where a plugin refuses an option, the host can say where it stands.
-	for field, line := range map[string]int{"plugins.ipvs.options.strictARP": 7, "plugins.ipvs.options.excludeCIDRs": 8, "plugins.ipvs.options.unknown": 6} {
-		if got := h.Origin(field).Line; got != line {
-			t.Errorf("%s stands in line %d, want %d", field, got, line)
-		}
+	if got := h.Plugins["unsaid"].Options; got != nil {
+		t.Errorf("no options are %q", got)
 	}
 }
 
+// TestPublic: of options only the names are shown.
+func TestPublic(t *testing.T) {
+	h := mustLoad(t, write(t, "plugins: {x: {path: /x, options: {apiToken: hush, depth: 7, deep: [{key: \"hu\\\"sh\"}]}}, other: {path: /y}}\n"), nil)
+	public, hidden := h.Public()
+	want := `{"other":{"path":"/y"},"x":{"path":"/x","options":{"apiToken":"(secret)","deep":"(secret)","depth":"(secret)"}}}`
+	if got := mustJSON(t, public.Plugins); got != want {
+		t.Errorf("shows %s, want %s", got, want)
+	}
+	slices.Sort(hidden)
+	if want := []string{`hu"sh`, "hush", "key"}; !slices.Equal(hidden, want) {
+		t.Errorf("hides %q, want %q", hidden, want)
+	}
+}
+
+// TestSource: the last layer that names a source decides.
 func TestSource(t *testing.T) {
-	for _, tc := range []struct {
-		name, body, env string
-		flag            string
-		want            Source
-	}{
-		{"none: a cluster, as a pod", "", "", "", Source{Kubernetes: &Kubernetes{}}},
-		{"a cluster", "source: {kubernetes: }", "", "", Source{Kubernetes: &Kubernetes{}}},
-		{"a kubeconfig", "source: {kubernetes: {kubeconfig: /k}}", "", "", Source{Kubernetes: &Kubernetes{"/k"}}},
-		{"files", "source: {files: {path: /srv}}", "", "", Source{Files: &Files{"/srv"}}},
-		{"the environment goes before the file", "source: {kubernetes: {kubeconfig: /k}}", "POINTSMAN_SOURCE_FILES_PATH=/env", "", Source{Files: &Files{"/env"}}},
-		{"a flag goes before both", "source: {files: {path: /srv}}", "POINTSMAN_SOURCE_FILES_PATH=/env", "--kubeconfig=/flag", Source{Kubernetes: &Kubernetes{"/flag"}}},
+	for _, tc := range []struct{ name, body, env, flag, want string }{
+		{"none: a cluster, as a pod", "", "", "", `{"kubernetes":{"kubeconfig":""}}`},
+		{"a cluster", "source: {kubernetes: }", "", "", `{"kubernetes":{"kubeconfig":""}}`},
+		{"a kubeconfig", "source: {kubernetes: {kubeconfig: /k}}", "", "", `{"kubernetes":{"kubeconfig":"/k"}}`},
+		{"files", "source: {files: {path: /srv}}", "", "", `{"files":{"path":"/srv"}}`},
+		{"the environment goes before the file", "source: {kubernetes: {kubeconfig: /k}}", "POINTSMAN_SOURCE_FILES_PATH=/env", "", `{"files":{"path":"/env"}}`},
+		{"a flag goes before both", "source: {files: {path: /srv}}", "POINTSMAN_SOURCE_FILES_PATH=/env", "--kubeconfig=/flag", `{"kubernetes":{"kubeconfig":"/flag"}}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if name, value, ok := strings.Cut(tc.env, "="); ok {
-				t.Setenv(name, value)
-			}
-			h := mustLoad(t, write(t, tc.body), flagSet(t, strings.Fields(tc.flag)...))
-			if !reflect.DeepEqual(h.Source, tc.want) {
-				t.Errorf("got %s", mustJSON(t, h.Source))
+			setenv(t, tc.env)
+			if got := mustJSON(t, mustLoad(t, write(t, tc.body), flagSet(t, strings.Fields(tc.flag)...)).Source); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
 			}
 		})
 	}
 }
 
-// A relative path begins where it is written: at the file's folder, or, in a flag,
+// TestRelativePaths: a relative path begins where it is written: at the file's folder, or, in a flag,
 // where the host is started.
 func TestRelativePaths(t *testing.T) {
 	path := write(t, "source: {files: {path: demo}}\npluginDirs: [../bin, /abs]\nadminSocket: p.sock\nplugins: {acme: {path: ./acme}}\n")
@@ -250,38 +276,30 @@ func TestRelativePaths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for got, want := range map[string]string{
-		h.Source.Files.Path:    filepath.Join(dir, "demo"),
-		h.PluginDirs[0]:        filepath.Join(dir, "../bin"),
-		h.PluginDirs[1]:        "/abs",
-		h.AdminSocket:          filepath.Join(dir, "p.sock"),
-		h.Plugins["acme"].Path: filepath.Join(dir, "acme"),
-		h.StateDir:             filepath.Join(here, "state"),
-	} {
-		if got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+	got := []string{h.Source.Files.Path, h.PluginDirs[0], h.PluginDirs[1], h.AdminSocket, h.Plugins["acme"].Path, h.StateDir}
+	want := []string{filepath.Join(dir, "demo"), filepath.Join(dir, "../bin"), "/abs", filepath.Join(dir, "p.sock"), filepath.Join(dir, "acme"), filepath.Join(here, "state")}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-func TestNodePorts(t *testing.T) {
-	for _, tc := range []struct {
-		body    string
-		ranges  []netip.Prefix
-		primary bool
-	}{
-		{"", nil, false},
-		{"nodePortAddresses: [primary]", nil, true},
-		{"nodePortAddresses: [10.1.2.3/8, fd00::/8]", []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}, false},
-	} {
-		ranges, primary := mustLoad(t, write(t, tc.body), nil).NodePorts()
-		if !slices.Equal(ranges, tc.ranges) || primary != tc.primary {
-			t.Errorf("%q: got %v, %v", tc.body, ranges, primary)
-		}
+// TestValues: what of a value is written in another way than it is used.
+func TestValues(t *testing.T) {
+	h := mustLoad(t, write(t, "nodePortAddresses: [10.1.2.3/8, fd00::/8]\ndetectLocal: {clusterCIDRs: [10.1.0.1/16]}\nhealthzBindAddress: 192.0.2.1\nmetricsBindAddress: 2001:db8::1\n"), nil)
+	ranges, primary := h.NodePorts()
+	got := fmt.Sprintln(ranges, primary, h.DetectLocal.ClusterCIDRs, h.HealthzBindAddress, h.MetricsBindAddress)
+	if want := "[10.0.0.0/8 fd00::/8] false [10.1.0.0/16] 192.0.2.1:10256 [2001:db8::1]:10249\n"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if ranges, primary := mustLoad(t, write(t, "nodePortAddresses: [primary]"), nil).NodePorts(); ranges != nil || !primary {
+		t.Errorf("primary is %v, %v", ranges, primary)
+	}
+	if ranges, primary := mustLoad(t, "", nil).NodePorts(); ranges != nil || primary {
+		t.Errorf("none is %v, %v", ranges, primary)
 	}
 }
 
-// A file cannot be read: the error says which and why, and nothing blocks.
+// TestNoFile: an error about a file that cannot be read names it, and nothing blocks.
 func TestNoFile(t *testing.T) {
 	dir := t.TempDir()
 	large := filepath.Join(dir, "large.yaml")
@@ -291,10 +309,112 @@ func TestNoFile(t *testing.T) {
 	for path, want := range map[string]string{
 		filepath.Join(dir, "missing.yaml"): "no such file",
 		dir:                                "is no regular file",
-		large:                              "larger than 1 MiB",
+		large:                              "of at most 1 MiB",
 	} {
 		if _, err := Load(path, nil); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("load %s: %v, want it named and %q", path, err, want)
 		}
 	}
+}
+
+// TestConfigs loads every host's file that comes with Pointsman. The copy of the defaults there is what is
+// printed, and brings about what no file does.
+func TestConfigs(t *testing.T) {
+	files, err := filepath.Glob("../../configs/*.yaml")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("found %q: %v", files, err)
+	}
+	for _, file := range files {
+		if _, err := Load(file, nil); err != nil {
+			t.Errorf("%s:\n%v", file, err)
+		}
+	}
+	const copied = "../../configs/defaults.yaml"
+	if text, err := os.ReadFile(copied); err != nil || string(text) != Defaults() {
+		t.Errorf("configs/defaults.yaml is not what `pointsman config defaults` prints: copy host/config/defaults.yaml there; %v", err)
+	}
+	h := mustLoad(t, "", nil)
+	if got, want := mustJSON(t, mustLoad(t, copied, nil)), mustJSON(t, h); got != want {
+		t.Errorf("the printed defaults are\n%s\nand those in force\n%s", got, want)
+	}
+	for path := range pathsOf(t, Host{}) { // of the zero Host: each field, but for those of sources and plugins
+		if h.From.values[path] == nil {
+			t.Errorf("defaults.yaml lacks %s", path)
+		}
+	}
+}
+
+// pathsOf returns the fields in the JSON of v.
+func pathsOf(t *testing.T, v any) map[string]bool {
+	t.Helper()
+	var root map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(mustJSON(t, v)), &root); err != nil {
+		t.Fatal(err)
+	}
+	paths := make(map[string]bool)
+	eachLeaf(nil, root, func(keys []string, _ json.RawMessage) { paths[strings.Join(keys, ".")] = true })
+	delete(paths, "source") // one of the two is set
+	return paths
+}
+
+// TestWindows: the defaults have no path of another system there.
+func TestWindows(t *testing.T) {
+	file, text := places("windows", func(name string) string { return map[string]string{"ProgramData": `D:\Bob's data`}[name] })
+	for _, want := range []string{
+		"\nmode: userspace\n",
+		"\nadminSocket: '\\\\.\\pipe\\pointsman'\n",
+		"\nstateDir: 'D:\\Bob''s data\\Pointsman\\state'\n",
+		"\ndataDir: 'D:\\Bob''s data\\Pointsman\\data'\n",
+		"\npluginDirs: ['C:\\Program Files\\Pointsman']\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("they lack %q", want)
+		}
+	}
+	for _, place := range []string{" /run/", " /var/", "[/usr/"} {
+		if strings.Contains(text, place) {
+			t.Errorf("they have a place in %s", place)
+		}
+	}
+	if file != `D:\Bob's data\Pointsman\host.yaml` {
+		t.Errorf("the file is %s", file)
+	}
+	if _, problems := new(Host).decode("defaults.yaml", []byte(text)); len(problems) > 0 {
+		t.Errorf("they cannot be read: %v", problems)
+	}
+}
+
+// FuzzParse: no file makes reading panic or hang; what is wrong is always said; and
+// a file that is taken, shown, and read again means the same.
+func FuzzParse(f *testing.F) {
+	for _, pattern := range []string{"testdata/*/*.yaml", "*.yaml", "../../configs/*.yaml"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(data)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		h, err := Parse("/fuzz.yaml", data, nil)
+		if err != nil {
+			if text := err.Error(); text == "" || !utf8.ValidString(text) {
+				t.Errorf("says %q", text)
+			}
+			return
+		}
+		shown := mustJSON(t, h)
+		again, err := Parse("/again.yaml", []byte(shown), nil)
+		if err != nil {
+			t.Fatalf("what is shown is not taken:\n%v\n%s", err, shown)
+		}
+		if got := mustJSON(t, again); got != shown {
+			t.Errorf("what is shown:\n%s\nbecomes\n%s", shown, got)
+		}
+	})
 }

@@ -3,7 +3,6 @@
 package dataplanes
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,8 +27,7 @@ func (set *Set) Begin() error {
 	was := store.Intent().UnderWay()
 	keeps := store.Intent().Begins(set.available)
 	if was.Stage == swap.Idle && !set.there(keeps.Mode) {
-		return fmt.Errorf("mode %s (%s): %w: %s; %s", keeps.Mode, set.Begun.Origin("mode"), ErrNoPlugin, missing(set.Begun, keeps.Mode),
-			cmp.Or(near(set.Begun, keeps.Mode), "try: --mode NAME, or --plugin-dir DIR"))
+		return fmt.Errorf("mode %s: %w: %s; try: --mode NAME, or --plugin-dir DIR", keeps.Mode, ErrNoPlugin, missing(set.Begun, keeps.Mode))
 	}
 	if was.Stage == swap.Idle {
 		if err := set.optionsRefused(context.Background(), set.Begun, keeps.Mode); err != nil {

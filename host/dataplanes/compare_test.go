@@ -119,12 +119,12 @@ func withPort(svc *corev1.Service, port int32) *corev1.Service {
 	return svc
 }
 
-// TestUnknownService suggests one that is there.
+// TestUnknownService names the Service that is not there.
 func TestUnknownService(t *testing.T) {
 	t.Parallel()
 	set := explained(t, sdk.Pods{})
 	_, err := set.Service(t.Context(), "shop", "wbe")
-	if e := new(admin.Error); !errors.As(err, &e) || e.Code != http.StatusNotFound || !strings.Contains(e.Why, "shop/web") {
+	if e := new(admin.Error); !errors.As(err, &e) || e.Code != http.StatusNotFound || !strings.Contains(e.What, "shop/wbe") {
 		t.Errorf("%v", err)
 	}
 	detail, err := set.Service(t.Context(), "shop", "web")

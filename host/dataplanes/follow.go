@@ -134,7 +134,7 @@ func (set *Set) cleanUp(ctx context.Context, mode string, main *dataplane) error
 	set.join(d)
 	err := set.runner.Retire(swap.Plan{
 		From: mode, To: main.name, ToSlot: main.slot, Why: "an earlier swap left rules of " + mode,
-		Drain: set.Now().Swap.DrainTimeout, Leftover: true,
+		Drain: set.Now().Swap.DrainTimeout.Duration, Leftover: true,
 	}, swapSide{d})
 	if err != nil {
 		set.retire(d)

@@ -71,8 +71,8 @@ func modelConfig(dir string) *config.Host {
 	if err != nil {
 		panic(err) // the test begins with one
 	}
-	h := &config.Host{Mode: string(mode), StateDir: filepath.Join(dir, "state"), PluginDirs: []string{dir}, MinSyncPeriod: 10 * time.Millisecond, SyncPeriod: time.Minute}
-	h.Swap.DrainTimeout, h.Swap.OnFailure = 5*time.Second, "rollback"
+	h := &config.Host{Mode: string(mode), StateDir: filepath.Join(dir, "state"), PluginDirs: []string{dir}, MinSyncPeriod: config.Duration{Duration: 10 * time.Millisecond}, SyncPeriod: config.Duration{Duration: time.Minute}}
+	h.Swap.DrainTimeout.Duration, h.Swap.OnFailure = 5*time.Second, "rollback"
 	return h
 }
 

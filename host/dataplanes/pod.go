@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/pointsman/pointsman/host/admin"
-	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -39,10 +38,8 @@ func (set *Set) pod(ctx context.Context, q *admin.Question, own func(netip.Addr)
 // named fills in the question by the pods of its pod's namespace. Pure.
 func named(q *admin.Question, name string, pods []Pod, here func(node string) bool, own func(netip.Addr) bool) (string, error) {
 	known, family := false, sdk.FamilyOf(q.To.Addr())
-	var others []string
 	for _, p := range pods {
 		if p.Name != name {
-			others = append(others, strings.TrimSuffix(q.Pod, name)+p.Name)
 			continue
 		}
 		known = true
@@ -69,6 +66,5 @@ func named(q *admin.Question, name string, pods []Pod, here func(node string) bo
 		return "", e
 	}
 	e.What = "no pod " + q.Pod + " is behind an endpoint of a Service, by which alone pods are known here"
-	e.Why = config.DidYouMean(q.Pod, others)
 	return "", e
 }

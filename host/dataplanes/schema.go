@@ -35,7 +35,7 @@ func misfits(h *config.Host, name string, text []byte) config.Problems {
 	}
 	var problems config.Problems
 	s.compare("plugins."+name+".options", options, func(field, why, try string) {
-		problems = append(problems, config.Problem{Where: h.Origin(field), Field: field, Why: why, Try: try})
+		problems = append(problems, h.Problem(field, why, try))
 	})
 	return problems
 }
@@ -56,8 +56,8 @@ func fixedChanged(h *config.Host, name string, text, runs []byte) config.Problem
 		value := func(of map[string]any) string { return written(cmp.Or(of[option], s.Properties[option].Default)) }
 		field := "plugins." + name + ".options." + option
 		if s.Properties[option].Fixed && value(was) != value(is) {
-			problems = append(problems, config.Problem{Where: h.Origin(field), Field: field, Why: "cannot change while " + name + " serves: what the kernel has by the former value would stay",
-				Try: "change to another mode, then the option, then back"})
+			problems = append(problems, h.Problem(field, "cannot change while "+name+" serves: what the kernel has by the former value would stay",
+				"change to another mode, then the option, then back"))
 		}
 	}
 	return problems
@@ -87,7 +87,7 @@ func (s schema) compare(field string, v any, bad func(field, why, try string)) {
 		for _, e := range s.Enum {
 			words = append(words, strings.Trim(written(e), `"`))
 		}
-		bad(field, fmt.Sprintf("want one of %s, not %s", strings.Join(words, ", "), written(v)), config.DidYouMean(fmt.Sprint(v), words))
+		bad(field, fmt.Sprintf("want one of %s, not %s", strings.Join(words, ", "), written(v)), "")
 	}
 	switch v := v.(type) {
 	case []any:
@@ -100,7 +100,7 @@ func (s schema) compare(field string, v any, bad func(field, why, try string)) {
 		for _, name := range slices.Sorted(maps.Keys(v)) {
 			property, known := s.Properties[name]
 			if !known && s.Additional == false {
-				bad(field+"."+name, "unknown option", config.DidYouMean(name, slices.Collect(maps.Keys(s.Properties))))
+				bad(field+"."+name, "unknown option", "one of "+strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", "))
 			}
 			property.compare(field+"."+name, v[name], bad)
 		}

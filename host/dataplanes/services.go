@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
-	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/track"
@@ -68,11 +67,7 @@ func (set *Set) unknownService(key track.Key) error {
 	if why := set.Unanswered(); why != "" {
 		return &admin.Error{Code: http.StatusServiceUnavailable, What: "cannot tell yet whether there is a Service " + key.String(), Why: "the source: " + why}
 	}
-	var there []string
-	for s := range set.Tracker.All() {
-		there = append(there, s.Key.String())
-	}
-	return &admin.Error{Code: http.StatusNotFound, What: "no Service " + key.String(), Why: config.DidYouMean(key.String(), there), Try: "pointsman service list"}
+	return &admin.Error{Code: http.StatusNotFound, What: "no Service " + key.String(), Try: "pointsman service list"}
 }
 
 // service returns s with how the dataplane does with each of its ports.

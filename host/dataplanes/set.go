@@ -87,7 +87,7 @@ func (set *Set) newDataplane(mode, slot string) *dataplane {
 	s := set.Now()
 	p := &dataplane{
 		name: mode, slot: slot, tracker: set.Tracker, reports: set.Reports, log: set.Log,
-		periods:       periods{s.MinSyncPeriod, s.SyncPeriod},
+		periods:       periods{s.MinSyncPeriod.Duration, s.SyncPeriod.Duration},
 		roleSemaphore: make(chan struct{}, 1),
 		hooks: hooks{
 			applied: set.applied,
@@ -128,7 +128,7 @@ func (set *Set) Run(ctx context.Context) error {
 func (set *Set) Reload(c config.Change) error {
 	var errs []error
 	for _, p := range set.all() {
-		errs = append(errs, p.setPeriods(c.Host.MinSyncPeriod, c.Host.SyncPeriod))
+		errs = append(errs, p.setPeriods(c.Host.MinSyncPeriod.Duration, c.Host.SyncPeriod.Duration))
 	}
 	if slices.Contains(c.Applied, "mode") {
 		mode := set.mode(c.Host.Mode)

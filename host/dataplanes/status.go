@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"github.com/pointsman/pointsman/host/admin"
-	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/supervise"
@@ -133,9 +132,6 @@ func UnknownPlugin(name string, there []string) *admin.Error {
 	e := admin.UnknownPlugin(name)
 	if len(there) > 0 {
 		e.What, e.Why = e.What+" in pluginDirs", "there is "+phrase.List(there)
-	}
-	if meant := config.DidYouMean(name, there); meant != "" {
-		e.Why, e.Try = e.Why+"; "+meant, ""
 	}
 	return e
 }

@@ -3,7 +3,6 @@
 package dataplanes
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -35,7 +34,6 @@ func Validate(ctx context.Context, h *config.Host) (problems, notes config.Probl
 	for _, v := range verdicts {
 		problems, notes = append(problems, v.problems...), append(notes, v.notes...)
 	}
-	slices.SortStableFunc(problems, func(a, b config.Problem) int { return cmp.Compare(a.Where.Line, b.Where.Line) })
 	return problems, notes
 }
 
@@ -93,21 +91,11 @@ func (v *verdict) ask(ctx context.Context) {
 
 // missing says that there is no plugin: a problem of the mode, or a section for nothing.
 func (v *verdict) missing(field string) {
-	try := near(v.host, v.name)
 	if v.host.Mode == v.name {
-		v.problems = append(v.problems, config.Problem{Where: v.host.Origin("mode"), Field: "mode", Why: missing(v.host, v.name), Try: try})
+		v.problems = append(v.problems, v.host.Problem("mode", missing(v.host, v.name), ""))
 	} else if _, named := v.host.Plugins[v.name]; named {
-		v.note(field, missing(v.host, v.name), try)
+		v.note(field, missing(v.host, v.name), "")
 	}
-}
-
-// near asks for the mode that was probably meant; empty: none that has a plugin is near.
-func near(h *config.Host, mode string) string {
-	var there []string
-	for _, f := range Discover(h) {
-		there = append(there, f.Name)
-	}
-	return config.DidYouMean(mode, there)
 }
 
 // bad says why the plugin cannot serve, which is wrong only of the mode.
@@ -116,11 +104,11 @@ func (v *verdict) bad(why string) {
 		v.note("plugins."+v.name, why, "")
 		return
 	}
-	v.problems = append(v.problems, config.Problem{Where: v.host.Origin("mode"), Field: "mode", Why: v.name + ": " + why})
+	v.problems = append(v.problems, v.host.Problem("mode", v.name+": "+why, ""))
 }
 
 func (v *verdict) note(field, why, try string) {
-	v.notes = append(v.notes, config.Problem{Where: v.host.Origin(field), Field: field, Why: why, Try: try})
+	v.notes = append(v.notes, v.host.Problem(field, why, try))
 }
 
 // optionRefused returns what is wrong with the options that h has for a plugin, and whether that is
@@ -131,7 +119,7 @@ func optionRefused(h *config.Host, name string, c admin.Check) (config.Problem, 
 	}
 	field := "plugins." + name + "." + c.Field
 	why := strings.TrimPrefix(oneLine(c.Why), c.Field+": ")
-	return config.Problem{Where: h.Origin(field), Field: field, Why: why}, true
+	return h.Problem(field, why, ""), true
 }
 
 // Refuses says why a changed file cannot be taken: it has another mode, without a plugin, or the plugin that
@@ -162,7 +150,7 @@ func (in installed) modeRefused(wanted *config.Host) error {
 	if mode == in.Now().Mode || mode == config.Auto || wanted.Plugins[mode].Address != "" || in.there(mode) {
 		return nil
 	}
-	return config.Problems{{Where: wanted.Origin("mode"), Field: "mode", Why: missing(in.Begun, mode), Try: near(in.Begun, mode)}}
+	return config.Problems{wanted.Problem("mode", missing(in.Begun, mode), "")}
 }
 
 // optionsLimit is how long a plugin may take to say what is wrong with its options, before a host

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -103,7 +104,7 @@ func concerns(object, service string) bool {
 }
 
 func (h *host) config() (admin.Config, error) {
-	settings, err := h.follower.Host().JSON(false)
+	settings, err := json.Marshal(h.follower.Host())
 	return admin.Config{Use: configUse(h.follower.Status()), Settings: settings}, err
 }
 
@@ -115,12 +116,8 @@ func (h *host) eligible(e watch.Eligibility) {
 // published returns the settings for whoever asks over HTTP, without credentials: what a plugin's options hold
 // may be secret.
 func (h *host) published() ([]byte, error) {
-	settings, err := h.follower.Host().JSON(false)
-	if err != nil {
-		return nil, err
-	}
-	public, _, err := config.Public(settings)
-	return public, err
+	public, _ := h.follower.Host().Public()
+	return json.MarshalIndent(public, "", "  ")
 }
 
 func (h *host) events() []admin.Event {

@@ -96,11 +96,13 @@ func (b *bundle) readSettings(ctx context.Context, c *cobra.Command) {
 	var removed, found []string
 	filed, err := settings(c)
 	if err == nil {
-		text, _ := filed.JSON(false)
-		b.settings, removed, err = config.Public(text)
+		b.settings, removed, err = public(filed)
 	}
 	if running, failed := b.client.Config(ctx); failed == nil {
-		b.settings, found, err = config.Public(running.Settings)
+		var h config.Host
+		if err = json.Unmarshal(running.Settings, &h); err == nil {
+			b.settings, found, err = public(&h)
+		}
 	}
 	b.invalid = err
 	list, _ := b.client.Plugins(ctx)
@@ -110,6 +112,13 @@ func (b *bundle) readSettings(ctx context.Context, c *cobra.Command) {
 		schemas.Write(p.Options)
 	}
 	b.secrets = hiding(append(removed, found...), schemas.String())
+}
+
+// public returns settings as JSON without secrets, and the texts that it leaves out.
+func public(h *config.Host) (settings []byte, hidden []string, err error) {
+	shown, hidden := h.Public()
+	settings, err = json.MarshalIndent(shown, "", "  ")
+	return settings, hidden, err
 }
 
 // hiding returns a replacer of values. It keeps short ones, which would be found everywhere, and the

@@ -3,9 +3,6 @@
 package main
 
 import (
-	"bytes"
-	"errors"
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -14,11 +11,11 @@ import (
 )
 
 func configVerb() *cobra.Command {
-	return group("config", "Check, show and explain the settings", configValidateVerb(), configShowVerb(), configDefaultsVerb())
+	return group("config", "Check and show the settings", configValidateVerb(), configShowVerb(), configDefaultsVerb())
 }
 
 func configShowVerb() *cobra.Command {
-	var origin, running bool
+	var running bool
 	c := &cobra.Command{
 		Use:   "show",
 		Short: "Show the settings that a host would begin with, or one has",
@@ -26,20 +23,16 @@ func configShowVerb() *cobra.Command {
 	}
 	out := addFormat(c)
 	*out = "yaml" // there is no better table of settings than the file itself
-	c.Flags().BoolVar(&origin, "origin", false, "say where each value comes from")
 	c.Flags().BoolVar(&running, "running", false, "ask the running host for those in force")
 	config.AddFlags(c.Flags())
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		if *out == "table" {
+			*out = "yaml"
+		}
 		if running {
-			if origin {
-				return usageError{errors.New("a running host does not tell where its settings came from; leave --origin or --running out")}
-			}
 			conf, err := client(c).Config(c.Context())
 			if err != nil {
 				return err
-			}
-			if *out == "table" {
-				*out = "yaml"
 			}
 			return out.print(c.OutOrStdout(), conf, nil)
 		}
@@ -47,16 +40,7 @@ func configShowVerb() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		write := h.YAML
-		if *out == "json" {
-			write = h.JSON
-		}
-		data, err := write(origin)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(c.OutOrStdout(), "%s\n", bytes.TrimRight(data, "\n"))
-		return err
+		return out.print(c.OutOrStdout(), h, nil)
 	}
 	return c
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -55,7 +56,8 @@ func examine(ctx context.Context, c *cobra.Command) (all []doctor.Finding) {
 	status, unreachable := host.Status(ctx)
 	settings, err := settings(c)
 	if running, failed := host.Config(ctx); failed == nil {
-		settings, err = config.Parse("the running host", running.Settings, nil)
+		settings = &config.Host{}
+		err = json.Unmarshal(running.Settings, settings)
 	}
 	if unreachable != nil {
 		all = doctor.New("host", doctor.Fail, "systemctl start pointsman; pointsman plugin check MODE says what the kernel lacks", "%s", oneLineOf(unreachable))

@@ -118,11 +118,11 @@ const mostByCores = 1 << 20
 // conntrackOf scales the table with the machine, as kube-proxy does.
 func conntrackOf(c config.Conntrack, cpus int) sdk.ConntrackLimits {
 	limits := sdk.ConntrackLimits{
-		TCPEstablishedTimeout: c.TCPEstablishedTimeout,
-		TCPCloseWaitTimeout:   c.TCPCloseWaitTimeout,
+		TCPEstablishedTimeout: c.TCPEstablishedTimeout.Duration,
+		TCPCloseWaitTimeout:   c.TCPCloseWaitTimeout.Duration,
 		TCPBeLiberal:          c.TCPBeLiberal,
-		UDPTimeout:            c.UDPTimeout,
-		UDPStreamTimeout:      c.UDPStreamTimeout,
+		UDPTimeout:            c.UDPTimeout.Duration,
+		UDPStreamTimeout:      c.UDPStreamTimeout.Duration,
 	}
 	if c.MaxPerCore > 0 {
 		limits.Max = uint32(min(max(min(c.MaxPerCore*cpus, mostByCores), c.Min), 1<<31))

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -35,7 +35,8 @@ const configPeriod = time.Second
 
 // A host is what `pointsman run` runs: the parts, connected.
 type host struct {
-	settings *config.Host // as at the start
+	settings *config.Host     // as at the start
+	hangup   <-chan os.Signal // SIGHUP: the config file is read at once
 	follower *config.Follower
 	machine  machine
 	started  time.Time
@@ -124,7 +125,7 @@ func (h *host) run(ctx context.Context) error {
 			return err
 		},
 		"service manager": h.watched,
-		"config":          func(ctx context.Context) error { h.follower.Run(ctx, configPeriod, h.reload); return nil },
+		"config":          func(ctx context.Context) error { h.follower.Run(ctx, configPeriod, h.hangup, h.reload); return nil },
 		"admin":           func(ctx context.Context) error { return admin.Serve(ctx, listener, h.backend()) },
 		"dataplanes":      h.dataplanes.Run,
 	}
@@ -145,31 +146,25 @@ func (h *host) run(ctx context.Context) error {
 func (h *host) greet() {
 	node := nodeName(h.settings, h.machine)
 	h.log.Info("host begins", "version", wire.Build(), "node", node, "mode", h.settings.Mode,
-		"source", h.from, "config", h.settings.Path(), "socket", h.settings.AdminSocket)
+		"source", h.from, "config", h.settings.From.Path, "socket", h.settings.AdminSocket)
 	h.reports.Report(report.Event{Reason: report.HostStarting, Object: node, Message: "pointsman " + wire.Build() + " begins, mode " + h.settings.Mode})
-	for _, w := range h.settings.Warnings() {
+	for _, w := range h.settings.From.Warnings {
 		h.reports.Report(report.Event{Reason: report.ConfigOdd, Message: w.String()})
 	}
-}
-
-// readAgain has the config file read at once. What comes of it is reported as any change is.
-func (h *host) readAgain() {
-	h.log.Info("the config file is read again", "signal", syscall.SIGHUP, "config", h.settings.Path())
-	h.follower.Reload()
 }
 
 // reload brings into force what of a changed config file can be.
 func (h *host) reload(c config.Change) {
 	if c.Err != nil {
-		h.reports.Report(report.Event{Warning: true, Reason: report.ConfigRefused, Object: h.settings.Path(),
+		h.reports.Report(report.Event{Warning: true, Reason: report.ConfigRefused, Object: h.settings.From.Path,
 			Message: fmt.Sprintf("%v; the settings stay as they were", c.Err)})
 		return
 	}
 	h.log.SetLevel(hclog.LevelFromString(c.Host.Logging.Level))
 	h.tracker.Configure(factsOf(c.Host, h.machine, h.started))
-	h.servers.SetPeriods(c.Host.MinSyncPeriod, c.Host.SyncPeriod)
+	h.servers.SetPeriods(c.Host.MinSyncPeriod.Duration, c.Host.SyncPeriod.Duration)
 	err := h.dataplanes.Reload(c)
-	h.reports.Report(report.Event{Reason: report.ConfigTaken, Object: h.settings.Path(), Message: changed(c, err)})
+	h.reports.Report(report.Event{Reason: report.ConfigTaken, Object: h.settings.From.Path, Message: changed(c, err)})
 }
 
 // changed says what a change of the config file came to.
@@ -244,12 +239,12 @@ func (h *host) newServers() *health.Server {
 		Profiling:  s.EnableProfiling,
 		Mode:       func() string { return h.dataplanes.Mode() },
 		Version:    wire.Build(),
-		Period:     s.SyncPeriod,
-		MinGap:     s.MinSyncPeriod,
+		Period:     s.SyncPeriod.Duration,
+		MinGap:     s.MinSyncPeriod.Duration,
 		Tracker:    h.tracker,
 		Dataplanes: func() []health.Dataplane { return h.dataplanes.Health() },
 		Config:     h.published,
-		KubeProxy:  func() []byte { return h.follower.Host().KubeProxy() },
+		KubeProxy:  func() []byte { return h.follower.Host().From.KubeProxy },
 		Events:     h.reports.Counts,
 		Fault:      func() string { return h.fault() },
 		Level:      h.setLevel,

@@ -77,15 +77,15 @@ func planMove(c *cobra.Command) (admin.MovePlan, error) {
 	}
 	theirs, left := theirMode(h), dataplanes.LeftOfKubeProxy(ctx, h, h.Mode)
 	p := admin.MovePlan{
-		Meta: admin.Meta{APIVersion: admin.APIVersion, Kind: "MovePlan"}, Config: h.Path(), From: theirs, To: h.Mode,
-		Settings: append(phrase.Texts(h.Warnings()), unusedOptions(theirs, h.Mode, h.Plugins[theirs].Options)...),
+		Meta: admin.Meta{APIVersion: admin.APIVersion, Kind: "MovePlan"}, Config: h.From.Path, From: theirs, To: h.Mode,
+		Settings: append(phrase.Texts(h.From.Warnings), unusedOptions(theirs, h.Mode, h.Plugins[theirs].Options)...),
 		Taken:    append([]string{}, left.Taken...), Left: append([]string{}, left.Removable...), Kept: left.Kept, Notes: left.Unknown,
 		Back: wayBack(theirs, h.Mode),
 	}
 	if len(running) > 0 {
 		p.PID = running[0].pid
 	} else {
-		p.Notes = append(p.Notes, "no kube-proxy runs in this network namespace: what it has in the kernel may be older than "+h.Path())
+		p.Notes = append(p.Notes, "no kube-proxy runs in this network namespace: what it has in the kernel may be older than "+h.From.Path)
 	}
 	return p, nil
 }
@@ -156,8 +156,8 @@ func theirSettings(c *cobra.Command, running []kubeProxy) (h *config.Host, err e
 	default:
 		h, err = running[0].settings(c.Flags())
 	}
-	if err == nil && h.KubeProxy() == nil {
-		err = fmt.Errorf("%s is no KubeProxyConfiguration; try: --config FILE with kube-proxy's settings", h.Path())
+	if err == nil && h.From.KubeProxy == nil {
+		err = fmt.Errorf("%s is no KubeProxyConfiguration; try: --config FILE with kube-proxy's settings", h.From.Path)
 	}
 	return h, err
 }
@@ -165,7 +165,7 @@ func theirSettings(c *cobra.Command, running []kubeProxy) (h *config.Host, err e
 // theirMode returns the mode in which kube-proxy serves.
 func theirMode(h *config.Host) string {
 	var said struct{ Mode string }
-	if err := json.Unmarshal(h.KubeProxy(), &said); err != nil {
+	if err := json.Unmarshal(h.From.KubeProxy, &said); err != nil {
 		return h.Mode
 	}
 	return cmp.Or(said.Mode, "iptables")

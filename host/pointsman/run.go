@@ -69,7 +69,10 @@ func runHost(ctx context.Context, c *cobra.Command, logs io.Writer) error {
 		h.log.Info("host ends", "signal", sig)
 	})
 	defer stop()
-	defer onHangup(h.readAgain)()
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	h.hangup = hangup
 	return h.run(ctx)
 }
 
@@ -92,21 +95,6 @@ func untilSignal(ctx context.Context, came func(os.Signal)) (context.Context, fu
 		}
 	}()
 	return ctx, cancel
-}
-
-// onHangup calls do at each SIGHUP, until it is stopped.
-func onHangup(do func()) (stop func()) {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGHUP)
-	go func() { // ends with stop
-		for range signals {
-			do()
-		}
-	}()
-	return func() {
-		signal.Stop(signals)
-		close(signals)
-	}
 }
 
 // untilInterrupt is for verbs that only read or wait.

@@ -40,7 +40,7 @@ func configValidateVerb() *cobra.Command {
 			problems, notes = dataplanes.Validate(c.Context(), h)
 			problems = append(kubeconfigProblems(h), problems...)
 		}
-		for _, w := range append(h.Warnings(), notes...) {
+		for _, w := range append(h.From.Warnings, notes...) {
 			fmt.Fprintln(c.OutOrStdout(), w)
 		}
 		if len(problems) > 0 {
@@ -63,5 +63,5 @@ func kubeconfigProblems(h *config.Host) config.Problems {
 	if err == nil {
 		return nil
 	}
-	return config.Problems{{Where: h.Origin(field), Field: field, Why: err.Error()}}
+	return config.Problems{h.Problem(field, err.Error(), "")}
 }

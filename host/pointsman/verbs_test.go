@@ -69,15 +69,14 @@ func TestExits(t *testing.T) {
 		{"explain web 10.96.0.1:80", exitUsage, "", "names no caller"},
 		{"config validate " + good, exitOK, "is good: mode userspace", ""},
 		{"config validate --config " + good, exitOK, "is good: mode userspace", ""},
-		{"config validate --plugin-dir " + dir + "/none " + cluster, exitFailed, "", "cluster.yaml:3: mode: there is no pointsman-dataplane-userspace in " + dir + "/none"},
-		{"config validate " + bad, exitFailed, "", "bad.yaml:3: moed: unknown field; did you mean mode?"},
+		{"config validate --plugin-dir " + dir + "/none " + cluster, exitFailed, "", "cluster.yaml: mode: there is no pointsman-dataplane-userspace in " + dir + "/none"},
+		{"config validate " + bad, exitFailed, "", "bad.yaml: moed: unknown field; try: pointsman config defaults"},
 		{"config validate " + filepath.Join(dir, "none.yaml"), exitFailed, "", "none.yaml"},
-		{"config validate " + elsewhere, exitFailed, "", "elsewhere.yaml:5: plugins.userspace.address: want a socket"},
-		{"config validate " + cluster, exitFailed, "", "cluster.yaml:5: source.kubernetes.kubeconfig: reading kubeconfig " + filepath.Join(dir, "kubeconfig")},
+		{"config validate " + elsewhere, exitFailed, "", "elsewhere.yaml: plugins.userspace.address: want a socket"},
+		{"config validate " + cluster, exitFailed, "", "cluster.yaml: source.kubernetes.kubeconfig: reading kubeconfig " + filepath.Join(dir, "kubeconfig")},
 		{"config validate --file-only " + cluster, exitOK, "detectLocal.clusterCIDRs: is empty", ""},
-		{"run --config " + bad, exitFailed, "", "bad.yaml:3: "},
+		{"run --config " + bad, exitFailed, "", "bad.yaml: moed"},
 		{"config defaults", exitOK, "minSyncPeriod: ", ""},
-		{"config show --config " + good + " --origin", exitOK, "good.yaml:3", ""},
 		{"config show --config " + good + " --mode acme -o json", exitOK, `"acme"`, ""},
 	} {
 		exit, stdout, stderr := do(t, strings.Fields(c.words)...)
@@ -129,7 +128,6 @@ func TestPluginsWithoutAHost(t *testing.T) {
 	for _, verb := range []string{"info", "check"} {
 		for name, says := range map[string]string{
 			"nobody":                        "no plugin nobody in pluginDirs: there is acme, broken; try: pointsman plugin list",
-			"acne":                          "did you mean acme?",
 			filepath.Join(dir, "elsewhere"): "there is no such file",
 		} {
 			if exit, _, stderr := do(t, append([]string{"plugin", verb, name}, where...)...); exit != exitFailed || !strings.Contains(stderr, says) {

@@ -125,7 +125,7 @@ func (m *machine) checksBefore() {
 	if pid := m.is(hostUnit, "MainPID"); pid != "0" {
 		m.Errorf("process %s is the host's", pid)
 	}
-	if said := m.journal(hostUnit); !strings.Contains(said, "host.yaml:3: mode: there is no pointsman-dataplane-iptabels") {
+	if said := m.journal(hostUnit); !strings.Contains(said, "host.yaml: mode: there is no pointsman-dataplane-iptabels") {
 		m.Errorf("the journal does not say why there is no host:\n%s", said)
 	}
 	m.set("iptables", "30s")
