@@ -48,12 +48,8 @@ var (
 	sha256Syntax = regexp.MustCompile(`^([0-9a-f]{64})?$`)
 )
 
-// maxSocket is how long the path of a unix socket can be. That of the admin socket is shorter,
-// because it is created under a name with newSocket behind it.
-const (
-	maxSocket = 107
-	newSocket = len(".new")
-)
+// maxSocket is how long the path of a unix socket can be.
+const maxSocket = 107
 
 // check returns all that is wrong with values that are each of the right type.
 func check(h *Host) (problems Problems) {
@@ -97,28 +93,19 @@ func check(h *Host) (problems Problems) {
 
 	d := h.DetectLocal
 	oneOf("detectLocalMode", h.DetectLocalMode, DetectClusterCIDR, DetectNodeCIDR, DetectBridgeInterface, DetectInterfaceNamePrefix)
-	for _, by := range []struct {
-		mode, field string
-		given       bool
-	}{
-		{DetectClusterCIDR, "detectLocal.clusterCIDRs", len(d.ClusterCIDRs) > 0},
-		{DetectBridgeInterface, "detectLocal.bridgeInterface", d.BridgeInterface != ""},
-		{DetectInterfaceNamePrefix, "detectLocal.interfaceNamePrefix", d.InterfaceNamePrefix != ""},
+	for _, by := range []struct{ mode, field, name string }{
+		{DetectBridgeInterface, "detectLocal.bridgeInterface", d.BridgeInterface},
+		{DetectInterfaceNamePrefix, "detectLocal.interfaceNamePrefix", d.InterfaceNamePrefix},
 	} {
 		chosen := by.mode == h.DetectLocalMode
-		want(!by.given || chosen, by.field, "detectLocalMode: "+by.mode+", or leave this out", "has no effect with detectLocalMode %s", h.DetectLocalMode)
-		want(by.given || !chosen || by.mode == DetectClusterCIDR, by.field, "", "is missing, and detectLocalMode is %s", by.mode)
+		want(chosen || by.name == "", by.field, "detectLocalMode: "+by.mode+", or leave this out", "has no effect with detectLocalMode %s", h.DetectLocalMode)
+		want(!chosen || by.name != "", by.field, "", "is missing, and detectLocalMode is %s", by.mode)
+		ok := len(by.name) <= 15 && !strings.ContainsAny(by.name, "/: \t\n") && by.name != "." && by.name != ".."
+		want(ok, by.field, "", "%q is no interface's name: want up to 15 characters without / : or space", by.name)
 	}
-	for field, name := range map[string]string{"bridgeInterface": d.BridgeInterface, "interfaceNamePrefix": d.InterfaceNamePrefix} {
-		ok := len(name) <= 15 && !strings.ContainsAny(name, "/: \t\n") && name != "." && name != ".."
-		want(ok, "detectLocal."+field, "", "%q is no interface's name: want up to 15 characters without / : or space", name)
-	}
-	perFamily := make(map[bool]int)
-	for _, r := range d.ClusterCIDRs {
-		perFamily[r.Addr().Is4()]++
-	}
-	want(perFamily[true] < 2 && perFamily[false] < 2, "detectLocal.clusterCIDRs", "one of each", "want one range for each IP family, not %s", d.ClusterCIDRs)
-
+	r := d.ClusterCIDRs
+	want(len(r) == 0 || h.DetectLocalMode == DetectClusterCIDR, "detectLocal.clusterCIDRs", "detectLocalMode: ClusterCIDR, or leave this out", "has no effect with detectLocalMode %s", h.DetectLocalMode)
+	want(len(r) < 2 || len(r) == 2 && r[0].Addr().Is4() != r[1].Addr().Is4(), "detectLocal.clusterCIDRs", "", "want at most one range for each IP family, not %s", r)
 	for field, ranges := range map[string][]netip.Prefix{"detectLocal.clusterCIDRs": d.ClusterCIDRs, "externalIPs.allow": h.ExternalIPs.Allow} {
 		for _, r := range ranges {
 			want(r.IsValid() && !r.Addr().Is4In6(), field, "", "want address ranges, such as 10.0.0.0/8 or fd00::/8, not %s", r)
@@ -143,7 +130,7 @@ func check(h *Host) (problems Problems) {
 	for field, path := range map[string]string{"adminSocket": h.AdminSocket, "stateDir": h.StateDir, "dataDir": h.DataDir} {
 		want(path != "", field, "an absolute path", "is empty")
 	}
-	socket("adminSocket", h.AdminSocket, maxSocket-newSocket)
+	socket("adminSocket", h.AdminSocket, maxSocket-len(".new")) // it is created under that name
 	want(!slices.Contains(h.PluginDirs, ""), "pluginDirs", "", "names an empty path in %q", h.PluginDirs)
 	within("oomScoreAdj", h.OOMScoreAdj, -1000, 1000)
 

@@ -22,7 +22,6 @@ import (
 // again instead of waiting for a notification, which is lost when a file is replaced; a
 // ConfigMap is replaced by moving a symlink.
 type Follower struct {
-	path  string
 	flags *pflag.FlagSet
 	now   func() time.Time
 
@@ -33,42 +32,31 @@ type Follower struct {
 	seen    string // what the last look found: a hash or an error; only Look uses this and the next
 	handled string // what Look acted upon last
 
-	mu     sync.Mutex // guards what follows
-	host   *Host      // in force
-	status Status
+	mu    sync.Mutex // guards state
+	state State
 }
 
-// A Change is what one look at the file led to.
-type Change struct {
-	Host    *Host    // in force from now on
-	Applied []string // fields that changed in the running host
-	Pending []string // fields that the file has otherwise, and that need a restart
-	Err     error    // the file cannot be used; the settings stay as they are
-}
-
-// A Status says how a host stands to its file.
-type Status struct {
-	Path       string
-	Hash       string    // of the content that was applied last
-	Loaded     time.Time // when that was
-	Stale      string    // why the file as it is now was not applied; empty: it was
-	StaleSince time.Time
-	Pending    []string // fields that need a restart to be as the file says
+// A State is what a host has of its file, after a look that led to something.
+type State struct {
+	Host    *Host     // in force
+	Hash    string    // of the content that was applied last
+	Loaded  time.Time // when that was
+	Applied []string  // fields that this look changed
+	Pending []string  // fields that the file has otherwise, and that need a restart
+	Err     error     // the file as it is now cannot be used; the settings stay as they are
+	Since   time.Time // of Err
 }
 
 // Follow returns a Follower that starts with h, as Load returned it with the same flags. now is the
 // clock, such as time.Now.
 func Follow(h *Host, flags *pflag.FlagSet, now func() time.Time) *Follower {
-	from := h.From
-	return &Follower{
-		path: from.Path, flags: flags, now: now, seen: from.hash, handled: from.hash,
-		host: h, status: Status{Path: from.Path, Hash: from.hash, Loaded: now()},
-	}
+	hash := h.From.hash
+	return &Follower{flags: flags, now: now, seen: hash, handled: hash, state: State{Host: h, Hash: hash, Loaded: now()}}
 }
 
 // Run looks at the file each period, and at once when reload says that the file is complete, until ctx
 // ends. It calls changed, one call at a time, for each look that led to something or that reload asked for.
-func (f *Follower) Run(ctx context.Context, period time.Duration, reload <-chan os.Signal, changed func(Change)) {
+func (f *Follower) Run(ctx context.Context, period time.Duration, reload <-chan os.Signal, changed func(State)) {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	for {
@@ -80,63 +68,60 @@ func (f *Follower) Run(ctx context.Context, period time.Duration, reload <-chan 
 		case <-reload:
 			complete = true
 		}
-		if c, ok := f.Look(complete); ok {
-			changed(c)
+		if s, ok := f.Look(complete); ok {
+			changed(s)
 		}
 	}
 }
 
 // Host returns the settings in force.
-func (f *Follower) Host() *Host {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.host
-}
+func (f *Follower) Host() *Host { return f.State().Host }
 
-// Status returns how the host stands to its file.
-func (f *Follower) Status() Status {
+// State returns what the host has of its file.
+func (f *Follower) State() State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.status
+	return f.state
 }
 
 // Look reads the file once, and reports whether that led to something. What it finds counts when a
 // second look finds the same, because the first may have met an editor in the middle of writing, or when
 // a user says that the file is complete.
-func (f *Follower) Look(complete bool) (c Change, ok bool) {
-	if f.path == "" {
-		return Change{Host: f.Host(), Err: errors.New("there is no config file to read again")}, complete
+func (f *Follower) Look(complete bool) (s State, ok bool) {
+	s = f.State()
+	path := s.Host.From.Path
+	if path == "" {
+		s.Err = errors.New("there is no config file to read again")
+		return s, complete
 	}
-	data, err := readFile(f.path)
+	data, err := readFile(path)
 	found := hashOf(data)
 	if err != nil {
 		found = err.Error()
 	}
 	settled := found == f.seen && found != f.handled
 	if f.seen = found; !settled && !complete {
-		return Change{}, false
+		return s, false
 	}
 	f.handled = found
 	var wanted *Host
 	if err == nil {
-		wanted, err = Parse(f.path, data, f.flags)
+		wanted, err = Parse(path, data, f.flags)
 	}
 	if err == nil && f.Check != nil {
 		err = f.Check(wanted)
 	}
-	f.mu.Lock() // not before: Check takes its time
-	defer f.mu.Unlock()
-	if err != nil {
-		if f.status.Stale == "" {
-			f.status.StaleSince = f.now()
-		}
-		f.status.Stale = err.Error()
-		return Change{Host: f.host, Pending: f.status.Pending, Err: err}, true
+	if err != nil && s.Err == nil {
+		s.Since = f.now()
 	}
-	c.Host, c.Applied, c.Pending = apply(f.host, wanted)
-	f.host = c.Host
-	f.status = Status{Path: f.path, Hash: found, Loaded: f.now(), Pending: c.Pending}
-	return c, true
+	if s.Applied, s.Err = nil, err; err == nil {
+		s.Hash, s.Loaded, s.Since = found, f.now(), time.Time{}
+		s.Host, s.Applied, s.Pending = apply(s.Host, wanted)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state = s
+	return s, true
 }
 
 // hashOf returns a text that differs for each content; empty: there was no file.

@@ -61,8 +61,8 @@ func (f *follow) want(said string, period time.Duration, stale bool) {
 	if got := f.Host().SyncPeriod.Duration; got != period {
 		f.t.Errorf("syncPeriod is %s, want %s", got, period)
 	}
-	if got := f.Status(); (got.Stale != "") != stale {
-		f.t.Errorf("stale: %q", got.Stale)
+	if got := f.State(); (got.Err != nil) != stale {
+		f.t.Errorf("stale: %v", got.Err)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestFollow(t *testing.T) {
 			if h := f.Host(); h.Mode != "ipvs" || h.Logging.Format != "text" || h.Logging.Level != "debug" || len(h.Plugins) != 1 {
 				f.t.Errorf("in force is %s", mustJSON(f.t, h))
 			}
-			if got := fmt.Sprint(f.Status().Pending); got != "[logging.format]" {
+			if got := fmt.Sprint(f.State().Pending); got != "[logging.format]" {
 				f.t.Errorf("status has pending %s", got)
 			}
 			f.write(better) // ipvs is in use now
@@ -133,7 +133,7 @@ func TestFollow(t *testing.T) {
 			f.write(head + "syncPeriode: 20s\n")
 			f.want(`refused: host.yaml: syncPeriode: unknown field; try: pointsman config defaults, which prints every field`, 10*time.Second, true)
 			f.want("", 10*time.Second, true)
-			if since := f.Status().StaleSince; since != time.Unix(2, 0) {
+			if since := f.State().Since; since != time.Unix(2, 0) {
 				f.t.Errorf("stale since %s", since)
 			}
 			f.write(better)
@@ -198,8 +198,8 @@ func TestReload(t *testing.T) {
 	f := newFollow(t, write(t, "syncPeriod: 10s\n"))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	changes, reload := make(chan Change), make(chan os.Signal)
-	go f.Run(ctx, time.Hour, reload, func(c Change) { changes <- c })
+	changes, reload := make(chan State), make(chan os.Signal)
+	go f.Run(ctx, time.Hour, reload, func(c State) { changes <- c })
 	for _, tc := range []struct{ body, want string }{
 		{"syncPeriod: 10s\n", "[] <nil>"},
 		{"syncPeriod: 20s\n", "[syncPeriod] <nil>"},
@@ -292,7 +292,7 @@ func TestRun(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	f.write(head + "syncPeriod: 20s\n")
-	f.Run(ctx, time.Millisecond, nil, func(c Change) {
+	f.Run(ctx, time.Millisecond, nil, func(c State) {
 		if c.Host.SyncPeriod.Duration == 20*time.Second {
 			cancel()
 		}

@@ -54,49 +54,43 @@ func (h *Host) fromKubeProxy(root map[string]json.RawMessage) (host map[string]j
 // The path that it returns for a field that kube-proxy does not have is none of a Host.
 func fromKubeProxyField(field, mode, detect string) string {
 	section, name, _ := strings.Cut(field, ".")
-	periods, masquerade := "iptables", "iptables"
-	if mode == "ipvs" || mode == "nftables" {
-		periods = mode
+	masquerade := name == "masqueradeAll" || name == "masqueradeBit"
+	counts := "iptables"
+	if mode == "nftables" || mode == "ipvs" && !masquerade {
+		counts = mode
 	}
-	if mode == "nftables" {
-		masquerade = mode
-	}
-	only := func(counts bool, here string) string {
-		if counts {
-			return here
-		}
-		return ""
-	}
-	isMode := section == "iptables" || section == "ipvs" || section == "nftables"
-	switch {
-	case isMode && (name == "syncPeriod" || name == "minSyncPeriod"):
-		return only(section == periods, name)
-	case isMode && (name == "masqueradeAll" || name == "masqueradeBit"):
-		return only(section == masquerade, "linux."+name)
-	case section == "conntrack":
-		return "linux." + field
-	}
+	here, chosen := kubeProxyKind+"."+field, true
 	switch field {
+	case "iptables.syncPeriod", "iptables.minSyncPeriod", "ipvs.syncPeriod", "ipvs.minSyncPeriod", "nftables.syncPeriod", "nftables.minSyncPeriod":
+		here, chosen = name, section == counts
+	case "iptables.masqueradeAll", "iptables.masqueradeBit", "nftables.masqueradeAll", "nftables.masqueradeBit":
+		here, chosen = "linux."+name, section == counts
 	case "clusterCIDR":
-		return only(detect == DetectClusterCIDR, "detectLocal.clusterCIDRs")
+		here, chosen = "detectLocal.clusterCIDRs", detect == DetectClusterCIDR
 	case "detectLocal.bridgeInterface":
-		return only(detect == DetectBridgeInterface, field)
+		here, chosen = field, detect == DetectBridgeInterface
 	case "detectLocal.interfaceNamePrefix":
-		return only(detect == DetectInterfaceNamePrefix, field)
+		here, chosen = field, detect == DetectInterfaceNamePrefix
 	case "clientConnection.kubeconfig":
-		return "source.kubernetes.kubeconfig"
+		here = "source.kubernetes.kubeconfig"
+	case "conntrack.maxPerCore", "conntrack.min", "conntrack.tcpEstablishedTimeout", "conntrack.tcpCloseWaitTimeout",
+		"conntrack.tcpBeLiberal", "conntrack.udpTimeout", "conntrack.udpStreamTimeout":
+		here = "linux." + field
 	case "ipvs.scheduler", "ipvs.strictARP", "ipvs.excludeCIDRs", "ipvs.tcpTimeout", "ipvs.tcpFinTimeout", "ipvs.udpTimeout", "iptables.localhostNodePorts":
-		return "plugins." + section + ".options." + name
+		here = "plugins." + section + ".options." + name
 	case "udpIdleTimeout":
-		return "plugins.userspace.options.udpIdleTimeout"
+		here = "plugins.userspace.options.udpIdleTimeout"
 	case "mode", "clientConnection.qps", "clientConnection.burst", "hostnameOverride", "bindAddress",
 		"healthzBindAddress", "metricsBindAddress", "bindAddressHardFail", "enableProfiling",
 		"detectLocalMode", "nodePortAddresses", "oomScoreAdj", "configSyncPeriod", "logging.format":
-		return field
+		here = field
 	case "apiVersion", "kind", "clientConnection.acceptContentTypes", "clientConnection.contentType", "logging.flushFrequency":
-		return "" // it is always protobuf, and each line is written at once
+		chosen = false // it is always protobuf, and each line is written at once
 	}
-	return kubeProxyKind + "." + field
+	if !chosen {
+		return ""
+	}
+	return here
 }
 
 // isUnset reports whether kube-proxy takes the value for "the default". Where a zero means

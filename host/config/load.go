@@ -63,30 +63,29 @@ func places(goos string, env func(string) string) (file, text string) {
 // AddFlags defines the flags that set a field, for Load to find, except those that every verb has. There
 // are few: the file is the place for the others.
 func AddFlags(flags *pflag.FlagSet) {
-	for _, f := range []struct{ name, path, usage string }{
-		{"mode", "mode", "the dataplane that serves"},
-		{"files", "source.files.path", "take Services from this manifest file, or folder of them"},
-		{"kubeconfig", "source.kubernetes.kubeconfig", "take Services from the cluster of this kubeconfig"},
-		{"hostname-override", "hostnameOverride", "this node's name in Kubernetes"},
-		{"state-dir", "stateDir", "where the host and its plugins note what outlives them"},
-		{"log-level", "logging.level", "trace, debug, info, warn or error"},
-		{"log-format", "logging.format", "text or json"},
-	} {
-		flags.String(f.name, "", f.usage)
-		_ = flags.SetAnnotation(f.name, setsField, []string{f.path}) // errs only without the flag
-	}
+	addFlag(flags, "mode", "mode", "the dataplane that serves")
+	addFlag(flags, "files", "source.files.path", "take Services from this manifest file, or folder of them")
+	addFlag(flags, "kubeconfig", "source.kubernetes.kubeconfig", "take Services from the cluster of this kubeconfig")
+	addFlag(flags, "hostname-override", "hostnameOverride", "this node's name in Kubernetes")
+	addFlag(flags, "state-dir", "stateDir", "where the host and its plugins note what outlives them")
+	addFlag(flags, "log-level", "logging.level", "trace, debug, info, warn or error")
+	addFlag(flags, "log-format", "logging.format", "text or json")
 }
 
 // AddVerbFlags defines --admin-socket and --plugin-dir, which every verb has.
 func AddVerbFlags(flags *pflag.FlagSet) {
-	flags.String("admin-socket", "", "the unix socket of the running host, on Windows its named pipe")
-	_ = flags.SetAnnotation("admin-socket", setsField, []string{"adminSocket"})
+	addFlag(flags, "admin-socket", "adminSocket", "the unix socket of the running host, on Windows its named pipe")
 	flags.StringSlice("plugin-dir", nil, "look for plugins here, the first that has one wins")
-	_ = flags.SetAnnotation("plugin-dir", setsField, []string{"pluginDirs"})
+	flags.Lookup("plugin-dir").Annotations = map[string][]string{setsField: {"pluginDirs"}}
 }
 
 // setsField is the annotation of a flag with the path of the field that it sets.
 const setsField = "pointsman.dev/field"
+
+func addFlag(flags *pflag.FlagSet, name, field, usage string) {
+	flags.String(name, "", usage)
+	flags.Lookup(name).Annotations = map[string][]string{setsField: {field}}
+}
 
 // Load returns the settings: the defaults, the file at path unless that is empty,
 // the environment, and those of flags that were given (see AddFlags; nil: none).
@@ -148,33 +147,29 @@ func (h *Host) decode(name string, data []byte) (values map[string]any, problems
 	bad := func(field, why, try string) {
 		problems = append(problems, Problem{Where: name, Field: field, Why: why, Try: try})
 	}
+	const usual = "pointsman config defaults, which prints a file to begin with"
 	raw, err := yaml.YAMLToJSONStrict(data)
 	var root map[string]json.RawMessage
 	notObject := json.Unmarshal(raw, &root)
 	version, kind := plain(root["apiVersion"]), plain(root["kind"])
 	switch {
 	case err != nil:
-		for _, line := range strings.Split(strings.TrimPrefix(err.Error(), "yaml: unmarshal errors:\n"), "\n") {
-			try := ""
-			if strings.Contains(line, "already set") {
-				try = "keep one"
-			}
-			bad("", strings.TrimSpace(line), try)
+		lines := strings.TrimPrefix(err.Error(), "yaml: unmarshal errors:\n") // of keys that are given twice
+		for _, line := range strings.Split(lines, "\n") {
+			bad("", strings.TrimSpace(line), map[bool]string{true: "keep one"}[lines != err.Error()])
 		}
-		return nil, problems
 	case string(raw) == "null":
-		bad("", "is empty", "pointsman config defaults, which prints a file to begin with")
-		return nil, problems
+		bad("", "is empty", usual)
 	case notObject != nil:
-		bad("", "want fields and their values, not a list or one value", "pointsman config defaults, which prints a file to begin with")
-		return nil, problems
+		bad("", "want fields and their values, not a list or one value", usual)
 	case hasMore(data):
 		bad("", "has a second document", "keep one")
-		return nil, problems
 	case version == kubeProxyVersion && kind == kubeProxyKind:
 		h.From.KubeProxy, root = raw, h.fromKubeProxy(root)
 	case version != APIVersion || kind != Kind:
 		bad("", fmt.Sprintf("has apiVersion %q and kind %q", version, kind), fmt.Sprintf("apiVersion: %s and kind: %s", APIVersion, Kind))
+	}
+	if len(problems) > 0 {
 		return nil, problems
 	}
 	values = make(map[string]any)

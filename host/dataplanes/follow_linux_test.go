@@ -48,7 +48,7 @@ func TestFollowHearsTheLast(t *testing.T) {
 	for name, change := range map[string]func(*Set) error{
 		"nothing": func(*Set) error { return nil },
 		"the file": func(set *Set) error {
-			return set.Reload(config.Change{Host: &config.Host{Mode: "userspace"}, Applied: []string{"mode"}})
+			return set.Reload(config.State{Host: &config.Host{Mode: "userspace"}, Applied: []string{"mode"}})
 		},
 		"mode swap": func(set *Set) error { return set.SwapTo(admin.SwapAsk{To: "userspace"}) },
 	} {

@@ -125,7 +125,7 @@ func (set *Set) Run(ctx context.Context) error {
 }
 
 // Reload follows a change of the config file.
-func (set *Set) Reload(c config.Change) error {
+func (set *Set) Reload(c config.State) error {
 	var errs []error
 	for _, p := range set.all() {
 		errs = append(errs, p.setPeriods(c.Host.MinSyncPeriod.Duration, c.Host.SyncPeriod.Duration))

@@ -29,7 +29,7 @@ func TestModeRefused(t *testing.T) {
 		if (err != nil) != refused {
 			t.Errorf("mode %s: %v", mode, err)
 		}
-		if refused && err != nil && (!strings.Contains(err.Error(), "mode: there is no pointsman-dataplane-acne in "+dir) ) {
+		if refused && err != nil && (!strings.Contains(err.Error(), "mode: there is no pointsman-dataplane-acne in "+dir)) {
 			t.Errorf("it says %v", err)
 		}
 	}

@@ -53,7 +53,7 @@ func (h *host) status() admin.Status {
 			Services: counts.Services, Ports: counts.Names,
 			EndpointSlices: counts.Slices, Endpoints: counts.Endpoints,
 		},
-		Config: configUse(h.follower.Status()),
+		Config: configUse(h.follower.State()),
 	}
 	s.Swap, s.LastSwap = h.dataplanes.UnderWay(), h.dataplanes.LastSwap()
 	s.Dataplane.APIVersion, s.Dataplane.Kind = admin.APIVersion, "Plugin"
@@ -66,7 +66,7 @@ func (h *host) status() admin.Status {
 }
 
 func (h *host) besides(j health.Assessment) besides {
-	b := besides{found: j.Findings, away: h.fault(), staleSince: h.follower.Status().StaleSince, unbound: h.servers.Unbound(),
+	b := besides{found: j.Findings, away: h.fault(), staleSince: h.follower.State().Since, unbound: h.servers.Unbound(),
 		unwritten: h.dataplanes.Unwritten(), stateDir: h.settings.StateDir, unattended: h.dataplanes.Unattended()}
 	for _, fault := range h.faults() {
 		b.faults = append(b.faults, fault.Error())
@@ -105,7 +105,7 @@ func concerns(object, service string) bool {
 
 func (h *host) config() (admin.Config, error) {
 	settings, err := json.Marshal(h.follower.Host())
-	return admin.Config{Use: configUse(h.follower.Status()), Settings: settings}, err
+	return admin.Config{Use: configUse(h.follower.State()), Settings: settings}, err
 }
 
 // eligible notes what the API server says of this node.
@@ -248,7 +248,11 @@ func because(why string) string {
 	return ": " + why
 }
 
-func configUse(s config.Status) admin.ConfigUse {
-	pending := append([]string{}, s.Pending...) // in JSON a list, also when it is empty
-	return admin.ConfigUse{Path: s.Path, Hash: s.Hash, Loaded: s.Loaded, Stale: s.Stale, Pending: pending}
+func configUse(s config.State) admin.ConfigUse {
+	use := admin.ConfigUse{Path: s.Host.From.Path, Hash: s.Hash, Loaded: s.Loaded}
+	use.Pending = append([]string{}, s.Pending...) // in JSON a list, also when it is empty
+	if s.Err != nil {
+		use.Stale = s.Err.Error()
+	}
+	return use
 }

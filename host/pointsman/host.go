@@ -154,7 +154,7 @@ func (h *host) greet() {
 }
 
 // reload brings into force what of a changed config file can be.
-func (h *host) reload(c config.Change) {
+func (h *host) reload(c config.State) {
 	if c.Err != nil {
 		h.reports.Report(report.Event{Warning: true, Reason: report.ConfigRefused, Object: h.settings.From.Path,
 			Message: fmt.Sprintf("%v; the settings stay as they were", c.Err)})
@@ -168,7 +168,7 @@ func (h *host) reload(c config.Change) {
 }
 
 // changed says what a change of the config file came to.
-func changed(c config.Change, err error) string {
+func changed(c config.State, err error) string {
 	text := "nothing changed"
 	if len(c.Applied) > 0 {
 		text = "changed: " + phrase.List(c.Applied)
