@@ -5,6 +5,7 @@ package config
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -31,10 +32,13 @@ func (h *Host) fromKubeProxy(root map[string]json.RawMessage) (host map[string]j
 	eachLeaf(nil, root, func(keys []string, raw json.RawMessage) {
 		field := strings.Join(keys, ".")
 		here := strings.Split(fromKubeProxyField(field, mode, detect), ".")
+		warn := func(why string) { h.From.Warnings = append(h.From.Warnings, h.Problem(field, why, "")) }
 		switch {
-		case here[0] == "" || isUnset(field, raw):
+		case isUnset(field, raw):
+		case here[0] == "":
+			warn(fmt.Sprintf("does not count in mode %s with detectLocalMode %s", mode, detect))
 		case refuse(here, json.RawMessage("null")) != "":
-			h.From.Warnings = append(h.From.Warnings, h.Problem(field, "has no counterpart here, and does not count", ""))
+			warn("has no counterpart here, and does not count")
 		case field == "clusterCIDR":
 			put(tree, here, strings.Split(strings.ReplaceAll(plain(raw), " ", ""), ","))
 		case field == "hostnameOverride":
@@ -48,8 +52,8 @@ func (h *Host) fromKubeProxy(root map[string]json.RawMessage) (host map[string]j
 	return host
 }
 
-// fromKubeProxyField returns where a field of kube-proxy is here; empty: it has no effect here or, with this
-// mode and detectLocalMode, in kube-proxy. A mode's own section counts, but for masquerading, which ipvs
+// fromKubeProxyField returns where a field of kube-proxy is here; empty: kube-proxy ignores it with this mode
+// and detectLocalMode. A mode's own section counts, but for masquerading, which ipvs
 // takes from the section of iptables. So does a mode that has no section, as kube-proxy's userspace mode did.
 // The path that it returns for a field that kube-proxy does not have is none of a Host.
 func fromKubeProxyField(field, mode, detect string) string {
@@ -84,8 +88,6 @@ func fromKubeProxyField(field, mode, detect string) string {
 		"healthzBindAddress", "metricsBindAddress", "bindAddressHardFail", "enableProfiling",
 		"detectLocalMode", "nodePortAddresses", "oomScoreAdj", "configSyncPeriod", "logging.format":
 		here = field
-	case "apiVersion", "kind", "clientConnection.acceptContentTypes", "clientConnection.contentType", "logging.flushFrequency":
-		chosen = false // it is always protobuf, and each line is written at once
 	}
 	if !chosen {
 		return ""
@@ -93,10 +95,28 @@ func fromKubeProxyField(field, mode, detect string) string {
 	return here
 }
 
-// isUnset reports whether kube-proxy takes the value for "the default". Where a zero means
-// something to it, the field is a pointer and the default is null.
+// usual is what kube-proxy writes, by --write-config-to, where no user chose. Where there is a counterpart
+// here, it has the same default.
+var usual = map[string]string{
+	"apiVersion": kubeProxyVersion, "kind": kubeProxyKind,
+	"clientConnection.contentType": "application/vnd.kubernetes.protobuf",
+	"logging.flushFrequency":       "5s",
+	"iptables.syncPeriod":          "30s",
+	"iptables.minSyncPeriod":       "1s",
+	"iptables.masqueradeBit":       "14",
+	"ipvs.syncPeriod":              "30s",
+	"nftables.syncPeriod":          "30s",
+	"nftables.minSyncPeriod":       "1s",
+	"nftables.masqueradeBit":       "14",
+}
+
+// isUnset reports whether the value is, or stands for, kube-proxy's default. Where a zero means
+// something to kube-proxy, the field is a pointer and null stands for the default.
 func isUnset(field string, raw json.RawMessage) bool {
 	value := plain(raw)
+	if value == usual[field] {
+		return true
+	}
 	if addr, err := netip.ParseAddr(value); field == "bindAddress" && err == nil && addr.IsUnspecified() {
 		return true // no address of its own
 	}

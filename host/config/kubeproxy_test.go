@@ -44,7 +44,7 @@ func TestKubeProxy(t *testing.T) {
 // TestKubeProxyFields goes through kube-proxy's own definition: each field has a
 // place here, or is one of those that are known to have none.
 func TestKubeProxyFields(t *testing.T) {
-	without := []string{"featureGates", "winkernel", "windowsRunAsService", "portRange", "showHiddenMetricsForVersion", "logging.verbosity", "logging.vmodule", "logging.options"}
+	without := []string{"clientConnection.acceptContentTypes", "clientConnection.contentType", "logging.flushFrequency", "featureGates", "winkernel", "windowsRunAsService", "portRange", "showHiddenMetricsForVersion", "logging.verbosity", "logging.vmodule", "logging.options"}
 	var visit func(path string, t reflect.Type)
 	visit = func(path string, typ reflect.Type) {
 		if slices.Contains(without, path) {
