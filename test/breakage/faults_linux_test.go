@@ -82,7 +82,7 @@ func pluginGone(n *node) {
 // starts the next one.
 func (n *node) again(sig syscall.Signal, meanwhile func()) {
 	n.Helper()
-	if sig == syscall.SIGINT && len(n.plugins("userspace")) > 0 {
+	if len(n.plugins("userspace")) > 0 { // it ends with its host
 		n.relayGone()
 	}
 	n.end(sig)

@@ -39,7 +39,7 @@ func link(path string) error   { return errors.Join(os.Remove(path), os.Symlink(
 func folder(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) }
 
 // stateless has that happen to one of the files of the state, or to all, while no host
-// runs; the plugin serves on.
+// runs.
 func (n *node) stateless(what func(path string) error) {
 	n.Helper()
 	sig := []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM}[n.IntN(2)]
@@ -56,9 +56,6 @@ func (n *node) stateless(what func(path string) error) {
 		}
 		for _, path := range files {
 			n.step("  %s", strings.TrimPrefix(path, n.dir))
-			if strings.Contains(path, "userspace/process") { // the next host ends a process that it cannot go on with
-				n.relayGone()
-			}
 			if err := what(path); err != nil {
 				n.Fatal(err)
 			}
@@ -66,12 +63,9 @@ func (n *node) stateless(what func(path string) error) {
 	})
 }
 
-// stateAllLost has the whole folder gone while no host runs, and its plugin still serves.
+// stateAllLost has the whole folder gone while no host runs.
 func stateAllLost(n *node) {
 	n.again(syscall.SIGKILL, func() {
-		if len(n.plugins("userspace")) > 0 {
-			n.relayGone()
-		}
 		n.must("find", n.path("state"), "-mindepth", "1", "-delete")
 	})
 }

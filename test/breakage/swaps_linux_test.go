@@ -89,7 +89,7 @@ func (n *node) strikes(s strike, from, to string) {
 	case "old":
 		n.kill(from, s.sig)
 	case "host":
-		if s.sig == syscall.SIGINT && len(n.plugins("userspace")) > 0 {
+		if len(n.plugins("userspace")) > 0 { // it ends with its host
 			n.relayGone()
 		}
 		n.end(s.sig)
@@ -102,6 +102,9 @@ func struckAtStage(n *node) {
 	from, to, at, s := n.mode, n.other(), places[n.IntN(len(places))], n.strike()
 	n.step("  at %s to %s: %s", at, to, s)
 	n.write("gate", "")
+	if len(n.plugins("userspace")) > 0 {
+		n.relayGone()
+	}
 	n.end(syscall.SIGTERM)
 	n.begin("POINTSMAN_FAIL="+at+"=wait", "POINTSMAN_FAIL_GATE="+n.path("gate"))
 	n.until("the host serves", long, n.served)

@@ -196,7 +196,7 @@ func (n *node) start(mode string) {
 	n.serves(mode)
 }
 
-// stop ends the host, if there is one. SIGTERM leaves its plugins serving.
+// stop ends the host, if there is one, and with it its plugins.
 func (n *node) stop(signal syscall.Signal) {
 	n.Helper()
 	if n.host == nil {
