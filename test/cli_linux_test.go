@@ -110,7 +110,7 @@ func TestDocOfEvents(t *testing.T) {
 		documented[m[1]] = true
 	}
 	reason := regexp.MustCompile(`(?m)^\s*(?:const )?(?:[A-Z]\w+|otherReasons) += "([A-Z]\w+)"`)
-	for _, file := range []string{"report/report.go", "track/gate.go", "reach/here.go", "watch/link.go", "watch/files.go", "watch/event.go", "watch/kube.go", "health/server.go"} {
+	for _, file := range []string{"report/report.go", "track/gate.go", "reach/here.go", "watch/link.go", "watch/manifest.go", "watch/event.go", "watch/kube.go", "health/server.go"} {
 		found := reason.FindAllStringSubmatch(read(t, "../host/"+file), -1)
 		if len(found) == 0 {
 			t.Errorf("%s has no reasons any more", file)

@@ -81,8 +81,8 @@ func (s *system) logged(parts ...string) {
 	})
 }
 
-// TestBrokenManifest breaks a file and mends it. The fault is named with file, line
-// and reason; everything else is served on, and so is what the file said before.
+// TestBrokenManifest breaks a file and mends it. The fault names file, object
+// and field; everything else is served on, and so is what the file said before.
 func TestBrokenManifest(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -94,16 +94,16 @@ func TestBrokenManifest(t *testing.T) {
 	s.serving()
 
 	s.manifest("web.yaml", strings.Replace(tcpService("web", "NET.11", 18080, "NET.102"), "clusterIP", "clusterip", 1))
-	s.logged("web.yaml:5", "there is no field spec.clusterip")
-	s.until("status tells of it", func() error { return s.warning("W007", "web.yaml:5") })
-	if got := s.verb("status"); got.code != 2 || !strings.Contains(got.out, "web.yaml:5") {
+	s.logged("web.yaml:1", "Service ns/web", "unknown field", "spec.clusterip")
+	s.until("status tells of it", func() error { return s.warning("W007", "web.yaml:1: Service ns/web") })
+	if got := s.verb("status"); got.code != 2 || !strings.Contains(got.out, "web.yaml:1") {
 		t.Errorf("status says %+v", got)
 	}
 	s.served("tcp", s.net+"10:18080")
 	s.served("tcp", s.net+"11:18080")
 
 	s.manifest("web.yaml", "kind: [this is no\n\tYAML")
-	s.until("status tells of that", func() error { return s.warning("W007", "no YAML") })
+	s.until("status tells of that", func() error { return s.warning("W007", "yaml: line 2") })
 	s.served("tcp", s.net+"11:18080")
 
 	s.manifest("web.yaml", tcpService("web", "NET.11", 18080, "NET.102"))
@@ -151,7 +151,7 @@ func TestOddInput(t *testing.T) {
 		{"InvalidPort", `port "p" has no number`},
 		{"UnknownValue", `address type "FQDN"`},
 		{"SliceNotJoined", "ns/lost-2"},
-		{"ManifestInvalid", "too-long.yaml:3"},
+		{"ManifestInvalid", "too-long.yaml:1"},
 		{"FrontendTaken", "ns/first"},
 		{"ServiceWithheld", "ns/sctp"},
 	} {
@@ -183,7 +183,7 @@ func TestOddInput(t *testing.T) {
 	unserved("withheld", "ns/sctp")
 	unserved("conflict", "ns/second")
 	s.until("status tells of what is not served", func() error { return s.warning("W004", "") })
-	s.until("status tells of the file", func() error { return s.warning("W007", "too-long.yaml:3") })
+	s.until("status tells of the file", func() error { return s.warning("W007", "too-long.yaml:1") })
 	if got := s.verb("status"); got.code != 2 || !strings.Contains(got.out, "sctp") {
 		t.Errorf("status says %+v", got)
 	}

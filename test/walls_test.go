@@ -43,7 +43,7 @@ var walls = []wall{
 	{"configs", nil, "files for people, and what the demo runs on"},
 	{"host/config", []string{"host/phrase", "internal/pipe", "github.com/spf13/viper", "github.com/spf13/pflag", "go.yaml.in/yaml/v3", "sigs.k8s.io/json", "sigs.k8s.io/yaml", "k8s.io/kube-proxy/config", "k8s.io/api", "k8s.io/apimachinery"},
 		"the one file a user writes; nothing else reads files of settings"},
-	{"host/watch", []string{"host/phrase", "host/track", "golang.org/x/sys", "k8s.io/client-go", "k8s.io/klog", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/utils", "go.yaml.in/yaml/v3", "sigs.k8s.io/json"},
+	{"host/watch", []string{"host/track", "github.com/fsnotify/fsnotify", "k8s.io/client-go", "k8s.io/klog", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/utils", "sigs.k8s.io/json", "sigs.k8s.io/yaml"},
 		"where Services come from; it only tells the tracker"},
 	{"host/reach", []string{"sdk", "k8s.io/api", "k8s.io/apimachinery"}, "pure: which endpoints this node may use"},
 	{"host/track", []string{"sdk", "host/reach", "k8s.io/api", "k8s.io/apimachinery"}, "pure: what each dataplane has not yet confirmed"},

@@ -17,7 +17,6 @@ import (
 	"github.com/pointsman/pointsman/host/dataplanes"
 	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/phrase"
-	"github.com/pointsman/pointsman/host/watch"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
@@ -106,11 +105,6 @@ func concerns(object, service string) bool {
 func (h *host) config() (admin.Config, error) {
 	settings, err := json.Marshal(h.follower.Host())
 	return admin.Config{Use: configUse(h.follower.State()), Settings: settings}, err
-}
-
-// eligible notes what the API server says of this node.
-func (h *host) eligible(e watch.Eligibility) {
-	h.servers.SetNode(e == watch.Leaving, e == watch.NoNode)
 }
 
 // published returns the settings for whoever asks over HTTP, without credentials: what a plugin's options hold

@@ -187,7 +187,7 @@ func (h *host) openSource(s config.Source) error {
 	if s.Files == nil {
 		return h.openCluster(*s.Kubernetes)
 	}
-	files := watch.Files(s.Files.Path, h.tracker, watch.FileSettings{Report: noticed(h.reports)})
+	files := watch.Files(s.Files.Path, h.tracker, noticed(h.reports))
 	h.source, h.faults, h.fault = files.Run, files.Faults, func() string { return "" }
 	h.from, h.pods = "files "+s.Files.Path, files.Pods
 	return nil
@@ -206,7 +206,7 @@ func (h *host) openCluster(k config.Kubernetes) error {
 		return err
 	}
 	node, notice := nodeName(h.settings, h.machine), noticed(h.reports)
-	cluster := watch.Kubernetes(client, h.tracker, watch.KubeSettings{NodeName: node, Eligible: h.eligible, Report: notice})
+	cluster := watch.Kubernetes(client, h.tracker, watch.KubeSettings{NodeName: node, SetNode: h.servers.SetNode, Report: notice})
 	h.source, h.faults, h.fault = cluster.Run, func() []watch.Fault { return nil }, cluster.Fault
 	h.written = watch.NewEvents(client, node, notice)
 	h.from, h.pods = "kubernetes", cluster.Pods

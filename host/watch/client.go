@@ -4,6 +4,15 @@ package watch
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -16,12 +25,136 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// A Client is all that the host asks of an API server. The one of client-go (package
-// kubernetes) is linked with every kind that Kubernetes has, and has them all in memory.
+// A Connection says how the API server is reached.
+type Connection struct {
+	Kubeconfig string  // a file; empty: the service account of the pod
+	QPS        float64 // requests each second,
+	Burst      int     // and at once
+	UserAgent  string
+	Observe    func(Request) // called for every request
+}
+
+// A Request is one to the API server.
+type Request struct {
+	Method, Host string
+	Code         string        // of the answer, or "<error>"
+	Took         time.Duration // until the answer began
+	Date         time.Time     // of the server when it answered; zero: not given
+}
+
+// Connect returns a client of the API server. It does not wait for an answer of the server.
+func Connect(c Connection) (*Client, error) {
+	config, err := load(c.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS, config.Burst = float32(c.QPS), c.Burst
+	config.UserAgent = c.UserAgent
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	config.WarningHandler = rest.NoWarnings{}
+	config.Dial = dialInTurn(net.DefaultResolver.LookupHost)
+	if token := config.BearerToken; token != "" && config.BearerTokenFile == "" {
+		config.BearerToken = "" // client-go would keep the first one
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return sendToken(next, c.Kubeconfig, token) })
+	}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return observe(next, c.Observe) })
+	client, err := newClient(config)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	return client, nil
+}
+
+func load(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig != "" {
+		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+		if err != nil {
+			return nil, fmt.Errorf("reading kubeconfig %s: %w", kubeconfig, err)
+		}
+		return config, nil
+	}
+	config, err := rest.InClusterConfig()
+	if errors.Is(err, rest.ErrNotInCluster) {
+		return nil, errors.New("source.kubernetes: there is no pod's service account here: set source.kubernetes.kubeconfig, or source.files to serve from manifests")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("source.kubernetes: reading the pod's service account: %w", err)
+	}
+	return config, nil
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// sendToken sends the token of a kubeconfig, as the file has it when a request is made, or else the last one.
+func sendToken(next http.RoundTripper, kubeconfig, token string) http.RoundTripper {
+	var mu sync.Mutex // guards token
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		mu.Lock()
+		if now, err := load(kubeconfig); err == nil && now.BearerToken != "" {
+			token = now.BearerToken
+		}
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+token)
+		mu.Unlock()
+		return next.RoundTrip(r)
+	})
+}
+
+// observe calls tell for every request, and notes it on its link.
+func observe(next http.RoundTripper, tell func(Request)) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		start := time.Now()
+		answer, err := next.RoundTrip(r)
+		told := Request{Method: r.Method, Host: r.URL.Host, Code: "<error>", Took: time.Since(start)}
+		if err == nil {
+			told.Code = strconv.Itoa(answer.StatusCode)
+			told.Date, _ = http.ParseTime(answer.Header.Get("Date"))
+		}
+		tell(told)
+		if l, ok := r.Context().Value(linkKey{}).(*link); ok {
+			l.observe(r.Context(), answer, err)
+		}
+		return answer, err
+	})
+}
+
+// dialInTurn dials the addresses of a host in turn, so that the connection after one to a server that does not answer is
+// one to another server, if there is one.
+func dialInTurn(lookup func(context.Context, string) ([]string, error)) func(context.Context, string, string) (net.Conn, error) {
+	var dialed atomic.Uint32
+	return func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+		host, port, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		addrs, err := lookup(ctx, host)
+		if err != nil {
+			return nil, fmt.Errorf("dial %s: %w", address, err)
+		}
+		slices.Sort(addrs)
+		addrs = slices.Compact(addrs)
+		each := net.Dialer{Timeout: 30 * time.Second / time.Duration(len(addrs)), KeepAlive: 30 * time.Second}
+		for range addrs {
+			addr := addrs[int(dialed.Add(1)-1)%len(addrs)]
+			if conn, err = each.DialContext(ctx, network, net.JoinHostPort(addr, port)); err == nil {
+				break
+			}
+		}
+		return conn, err
+	}
+}
+
+// A Client makes all requests of the host to an API server. The clients of client-go's package kubernetes would link
+// every kind of Kubernetes: 20 MB more in memory.
 type Client struct {
 	Services    typed[*corev1.ServiceList]
 	Slices      typed[*discoveryv1.EndpointSliceList]
@@ -29,32 +162,13 @@ type Client struct {
 	Ranges      typed[*networkingv1.ServiceCIDRList]
 	CreateEvent func(context.Context, *eventsv1.Event) error
 
-	reviews *rest.RESTClient // of what the host may ask
-	inLists bool             // a test's: the server has no stream of everything
+	reviews *rest.RESTClient
 }
 
-// A typed is a client's handle of one kind, whose lists are L.
+// A typed is a client of one kind, whose lists are L.
 type typed[L runtime.Object] interface {
 	List(context.Context, metav1.ListOptions) (L, error)
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
-}
-
-// kinds are those that a Client reads or writes.
-func kinds() *runtime.Scheme {
-	s := runtime.NewScheme()
-	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"}) // in which a server refuses
-	for version, of := range map[schema.GroupVersion][]runtime.Object{
-		corev1.SchemeGroupVersion:       {&corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{}},
-		discoveryv1.SchemeGroupVersion:  {&discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{}},
-		networkingv1.SchemeGroupVersion: {&networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{}},
-		eventsv1.SchemeGroupVersion:     {&eventsv1.Event{}},
-
-		authorizationv1.SchemeGroupVersion: {&authorizationv1.SelfSubjectAccessReview{}},
-	} {
-		s.AddKnownTypes(version, of...)
-		metav1.AddToGroupVersion(s, version)
-	}
-	return s
 }
 
 // newClient returns a client whose requests share connections, and the rate of config.
@@ -63,61 +177,86 @@ func newClient(config *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	scheme := kinds()
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // that of a refusal
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(config.QPS, config.Burst)
-	var core, discovery, networking, events, reviews *rest.RESTClient
-	for version, client := range map[schema.GroupVersion]**rest.RESTClient{
-		corev1.SchemeGroupVersion: &core, discoveryv1.SchemeGroupVersion: &discovery,
-		networkingv1.SchemeGroupVersion: &networking, eventsv1.SchemeGroupVersion: &events,
-		authorizationv1.SchemeGroupVersion: &reviews,
+	clients := make(map[string]*rest.RESTClient)
+	for version, kinds := range map[schema.GroupVersion][]runtime.Object{
+		corev1.SchemeGroupVersion:       {&corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{}},
+		discoveryv1.SchemeGroupVersion:  {&discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{}},
+		networkingv1.SchemeGroupVersion: {&networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{}},
+		eventsv1.SchemeGroupVersion:     {&eventsv1.Event{}},
+
+		authorizationv1.SchemeGroupVersion: {&authorizationv1.SelfSubjectAccessReview{}},
 	} {
+		scheme.AddKnownTypes(version, kinds...)
+		metav1.AddToGroupVersion(scheme, version)
 		config.GroupVersion, config.APIPath = &version, "/apis"
 		if version.Group == "" {
 			config.APIPath = "/api"
 		}
-		if *client, err = rest.RESTClientForConfigAndClient(config, shared); err != nil {
+		if clients[version.Group], err = rest.RESTClientForConfigAndClient(config, shared); err != nil {
 			return nil, err
 		}
 	}
+	core, discovery, networking := clients[corev1.GroupName], clients[discoveryv1.GroupName], clients[networkingv1.GroupName]
 	options := runtime.NewParameterCodec(scheme)
 	return &Client{
-		Services: resource[*corev1.ServiceList]{core, options, "services", &corev1.ServiceList{}},
-		Slices:   resource[*discoveryv1.EndpointSliceList]{discovery, options, "endpointslices", &discoveryv1.EndpointSliceList{}},
-		Nodes:    resource[*corev1.NodeList]{core, options, "nodes", &corev1.NodeList{}},
-		Ranges:   resource[*networkingv1.ServiceCIDRList]{networking, options, "servicecidrs", &networkingv1.ServiceCIDRList{}},
-		reviews:  reviews,
+		Services: gentype.NewClientWithList("services", core, options, "", newOf[corev1.Service], newOf[corev1.ServiceList]),
+		Slices:   gentype.NewClientWithList("endpointslices", discovery, options, "", newOf[discoveryv1.EndpointSlice], newOf[discoveryv1.EndpointSliceList]),
+		Nodes:    gentype.NewClientWithList("nodes", core, options, "", newOf[corev1.Node], newOf[corev1.NodeList]),
+		Ranges:   gentype.NewClientWithList("servicecidrs", networking, options, "", newOf[networkingv1.ServiceCIDR], newOf[networkingv1.ServiceCIDRList]),
+		reviews:  clients[authorizationv1.GroupName],
 		CreateEvent: func(ctx context.Context, e *eventsv1.Event) error {
-			return events.Post().Namespace(e.Namespace).Resource("events").Body(e).Do(ctx).Error()
+			return clients[eventsv1.GroupName].Post().Namespace(e.Namespace).Resource("events").Body(e).Do(ctx).Error()
 		},
 	}, nil
 }
 
-// A resource is typed, by requests.
-type resource[L runtime.Object] struct {
-	client  *rest.RESTClient
-	options runtime.ParameterCodec
-	name    string
-	none    L // an empty list
+func newOf[T any]() *T { return new(T) }
+
+// RoleFile grants all that the host asks of an API server.
+const RoleFile = "configs/kubernetes/rbac.yaml"
+
+// A Permission is one request that the host makes of an API server.
+type Permission struct {
+	Verb, Group, Resource string
+	Name                  string // of the one object that is requested; empty: all are
+	Spared                bool   // the host can do without
 }
 
-// List asks for all that o selects.
-func (r resource[L]) List(ctx context.Context, o metav1.ListOptions) (L, error) {
-	list := r.none.DeepCopyObject().(L)
-	return list, r.request(o).Do(ctx).Into(list)
+// String returns the permission as RBAC names it: "watch endpointslices.discovery.k8s.io".
+func (p Permission) String() string {
+	return strings.TrimSuffix(p.Verb+" "+p.Resource+"."+p.Group, ".")
 }
 
-// Watch opens one watch and does not retry: the caller waits before the next try.
-func (r resource[L]) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	o.Watch = true
-	return r.request(o).MaxRetries(0).Watch(ctx)
-}
+// reviewTimeout is how long the API server may take to answer about one permission.
+const reviewTimeout = 5 * time.Second
 
-// request takes as long as its options say.
-func (r resource[L]) request(o metav1.ListOptions) *rest.Request {
-	request := r.client.Get().Resource(r.name).VersionedParams(&o, r.options)
-	if o.TimeoutSeconds != nil {
-		request.Timeout(time.Duration(*o.TimeoutSeconds) * time.Second)
+// Denied returns the permissions that the host of the node needs and does not have. The question needs no permission that
+// a role has to grant (system:basic-user). An error means that the server did not answer.
+func (c *Client) Denied(ctx context.Context, node string) (denied []Permission, err error) {
+	all := []Permission{{Verb: "create", Group: eventsv1.GroupName, Resource: "events", Spared: true}}
+	for _, p := range []Permission{
+		{Resource: "services"}, {Group: discoveryv1.GroupName, Resource: "endpointslices"},
+		{Resource: "nodes", Name: node}, {Group: networkingv1.GroupName, Resource: "servicecidrs", Spared: true},
+	} {
+		for _, p.Verb = range []string{"list", "watch"} {
+			all = append(all, p)
+		}
 	}
-	return request
+	for _, p := range all {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: p.Verb, Group: p.Group, Resource: p.Resource, Name: p.Name},
+		}}
+		request := c.reviews.Post().Resource("selfsubjectaccessreviews").Timeout(reviewTimeout).Body(review)
+		if err := request.Do(ctx).Into(review); err != nil {
+			return nil, fmt.Errorf("ask the API server whether this host may %s: %w", p, err)
+		}
+		if !review.Status.Allowed {
+			denied = append(denied, p)
+		}
+	}
+	return denied, nil
 }

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/test/eventually"
@@ -49,25 +48,6 @@ func TestEvent(t *testing.T) {
 	long := e.event(track.Notice{Message: strings.Repeat("ä", maxNote)}, time.Unix(1, 0))
 	if len(long.Note) > maxNote || !strings.HasSuffix(long.Note, "…") || long.Type != "Normal" {
 		t.Errorf("a long message becomes %d bytes, %s", len(long.Note), long.Type)
-	}
-}
-
-// TestAllowance counts what may be written in a bad hour.
-func TestAllowance(t *testing.T) {
-	start := time.Unix(1000, 0)
-	now := clocktesting.NewFakePassiveClock(start)
-	a := newAllowance(now)
-	written := 0
-	for s := range 3600 {
-		now.SetTime(start.Add(time.Duration(s) * time.Second))
-		for range 10 {
-			if a.TryAccept() {
-				written++
-			}
-		}
-	}
-	if want := eventBurst + 3599/15; written != want {
-		t.Errorf("wrote %d events in an hour, want %d", written, want)
 	}
 }
 

@@ -5,6 +5,7 @@ package watch
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -12,12 +13,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/pager"
 	"k8s.io/klog/v2"
 
 	"github.com/pointsman/pointsman/host/track"
@@ -26,17 +28,15 @@ import (
 // NodeUnknown is the reason of the notice that this node has no Node object.
 const NodeUnknown = "NodeUnknown"
 
-// KubeSettings are how a Kubernetes source goes about it.
+// KubeSettings are the settings of a Kubernetes source.
 type KubeSettings struct {
-	NodeName string            // whose Node object is followed
-	Eligible func(Eligibility) // called for each Node, and when there is none: whether load balancers may choose it
+	NodeName string                      // whose Node object is followed
+	SetNode  func(leaving, missing bool) // called for each change of it, for load balancers
 	Report   func(track.Notice)
 }
 
-// A KubeSource keeps a tracker true to a cluster's API server.
-//
-// While the server does not answer, or refuses, the tracker stays as it is, and so
-// does the node: what was served goes on being served.
+// A KubeSource keeps a tracker in line with an API server. While the server does not answer, or refuses, the tracker
+// stays as it is, and so does the node.
 type KubeSource struct {
 	client   *Client
 	tracker  *track.Tracker
@@ -47,77 +47,73 @@ type KubeSource struct {
 	first    chan struct{} // one for each kind that was listed
 }
 
-// Kubernetes returns the source that follows the API server of client. Nothing happens
-// before Run, which is for one call.
+// Kubernetes returns the source that follows the API server of client. Nothing happens before Run, which is for one
+// call.
 func Kubernetes(client *Client, t *track.Tracker, s KubeSettings) *KubeSource {
 	k := &KubeSource{client: client, tracker: t, settings: s, first: make(chan struct{}, 4)}
 	ours := metav1.ListOptions{LabelSelector: ourLabels}
 	thisNode := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, s.NodeName).String()}
-	services := newStore("Services",
-		func(o any) { t.SetService(o.(*corev1.Service)) },
-		func(key track.Key) { t.DeleteService(key.Namespace, key.Name) })
-	joined := newStore("EndpointSlices",
-		func(o any) { t.SetSlice(o.(*discoveryv1.EndpointSlice)) },
-		func(key track.Key) { t.DeleteSlice(key.Namespace, key.Name) })
-	ranges := newStore("ServiceCIDRs",
-		func(o any) { t.SetServiceCIDR(o.(*networkingv1.ServiceCIDR)) },
-		func(key track.Key) { t.DeleteServiceCIDR(key.Name) })
-	ranges.without = &networkingv1.ServiceCIDRList{}
-	followKind(k, ranges, &networkingv1.ServiceCIDR{}, client.Ranges, metav1.ListOptions{})
-	followKind(k, k.nodes(), &corev1.Node{}, client.Nodes, thisNode)
-	followKind(k, joined, &discoveryv1.EndpointSlice{}, client.Slices, ours)
-	followKind(k, services, &corev1.Service{}, client.Services, ours)
-	k.others = &link{kind: "addresses of other Nodes", without: &corev1.NodeList{}, report: s.Report}
-	k.links = append(k.links, k.others)
+	follow(k, k.link("ServiceCIDRs", &networkingv1.ServiceCIDRList{}), client.Ranges, metav1.ListOptions{}, &store{
+		set:  func(o any) { t.SetServiceCIDR(o.(*networkingv1.ServiceCIDR)) },
+		gone: func(o cache.ObjectName) { t.DeleteServiceCIDR(o.Name) },
+	})
+	follow(k, k.link("Nodes", nil), client.Nodes, thisNode, &store{
+		set: func(o any) {
+			t.SetNode(o.(*corev1.Node))
+			s.SetNode(isLeaving(o.(*corev1.Node)), false)
+		},
+		gone: func(o cache.ObjectName) { t.DeleteNode(o.Name); s.SetNode(false, true) },
+		none: func() {
+			s.SetNode(false, true)
+			s.Report(track.Notice{Warning: true, Reason: NodeUnknown, Object: s.NodeName, Message: fmt.Sprintf(
+				"there is no Node %q, so no endpoint counts as local: if the node has another name in Kubernetes, set hostnameOverride to it", s.NodeName)})
+		},
+	})
+	follow(k, k.link("EndpointSlices", nil), client.Slices, ours, &store{
+		set:  func(o any) { t.SetSlice(o.(*discoveryv1.EndpointSlice)) },
+		gone: func(o cache.ObjectName) { t.DeleteSlice(o.Namespace, o.Name) },
+	})
+	follow(k, k.link("Services", nil), client.Services, ours, &store{
+		set:  func(o any) { t.SetService(o.(*corev1.Service)) },
+		gone: func(o cache.ObjectName) { t.DeleteService(o.Namespace, o.Name) },
+	})
+	k.others = k.link("addresses of other Nodes", &corev1.NodeList{})
 	return k
 }
 
-// ourLabels selects what no other proxy has been given, and what has an address
-// of its own. The server does it, so that a label which comes or goes at runtime
-// arrives as a deletion or an addition.
+// ourLabels selects the objects that no other proxy serves and that have an address. The server applies it, so that a
+// label which comes or goes at runtime arrives as a deletion or an addition.
 const ourLabels = "!service.kubernetes.io/service-proxy-name,!" + corev1.IsHeadlessService
 
-// followKind passes what api has of those that only selects to h.
-func followKind[L runtime.Object](k *KubeSource, h *store, example any, api typed[L], only metav1.ListOptions) {
-	l := &link{kind: h.kind, without: h.without, report: k.settings.Report}
+func (k *KubeSource) link(kind string, without runtime.Object) *link {
+	l := &link{kind: kind, without: without, report: k.settings.Report}
 	k.links = append(k.links, l)
-	h.first = func() { k.first <- struct{}{} }
-	lw := lister(api, only, l)
-	var way cache.ListerWatcher = lw
-	if h.without != nil || k.client.inLists {
-		way = inLists{lw} // only that says at once that there is nothing to be had
-	}
-	var quiet klog.Logger // the link says what there is to say
-	k.kinds = append(k.kinds, cache.NewReflectorWithOptions(
-		way, example, h,
-		cache.ReflectorOptions{Name: h.kind, Logger: &quiet, Backoff: again()},
-	))
+	return l
 }
 
-// inLists makes a reflector ask for a list, not for a stream of everything.
-type inLists struct{ *cache.ListWatch }
+// follow passes the objects of api that only selects to h.
+func follow[L runtime.Object](k *KubeSource, l *link, api typed[L], only metav1.ListOptions, h *store) {
+	h.have, h.first = sets.New[cache.ObjectName](), sync.OnceFunc(func() { k.first <- struct{}{} })
+	var quiet klog.Logger // the link reports
+	way := cache.ToListWatcherWithWatchListSemantics(lister(api, only, l), api)
+	k.kinds = append(k.kinds, cache.NewReflectorWithOptions(way, nil, h, cache.ReflectorOptions{Name: l.kind, Logger: &quiet, Backoff: backoff()}))
+}
 
-// IsWatchListSemanticsUnSupported makes a reflector ask for a list.
-func (inLists) IsWatchListSemanticsUnSupported() bool { return true }
-
-// again returns how long to wait before a server that fails is asked again: soon at first,
-// then each quarter of a minute, and as much longer as chance has it, so that not all
-// nodes come at once.
-func again() *wait.Backoff {
+// backoff returns the delays before a server that fails is asked again. The jitter spreads the requests of all nodes.
+func backoff() *wait.Backoff {
 	const first, most = 500 * time.Millisecond, 15 * time.Second
 	return &wait.Backoff{Duration: first, Cap: most, Factor: 2, Jitter: 1, Steps: int(most / first)}
 }
 
-// Run follows the API server until ctx ends. The tracker is synced when every kind
-// has been listed once, however long that takes.
+// Run follows the API server until ctx ends. The tracker is synced when every kind has been listed once.
 func (k *KubeSource) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.Logger{})
 	var running sync.WaitGroup
+	defer running.Wait()
 	for _, r := range k.kinds {
 		running.Go(func() { r.RunWithContext(ctx) }) // until ctx ends
 	}
 	running.Go(func() { k.listNodes(ctx) }) // until ctx ends
-	defer running.Wait()
 	for range k.kinds {
 		select {
 		case <-k.first:
@@ -130,17 +126,16 @@ func (k *KubeSource) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// nodesEvery is the least time between two lists of all Nodes. If each node watched them, each change of a Node
-// would be sent to all nodes.
+// nodesEvery is the least time between two lists of all Nodes. If each node watched them, each change of a Node would be
+// sent to all nodes.
 const nodesEvery = 10 * time.Minute
 
 // listNodes lists all Nodes while the tracker wants their addresses, until ctx ends.
 func (k *KubeSource) listNodes(ctx context.Context) {
 	var next time.Time // of the next list
-	ctx = context.WithValue(ctx, linkOf{}, k.others)
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
+	wait.UntilWithContext(k.others.in(ctx), func(ctx context.Context) {
 		if !k.tracker.ReviewNodes() {
-			_ = k.others.note(ctx, nil) // no list is needed, so an earlier failure no longer matters
+			k.others.note(ctx, nil) // no list is needed, so an earlier failure no longer matters
 			return
 		} else if time.Now().Before(next) {
 			return
@@ -148,7 +143,7 @@ func (k *KubeSource) listNodes(ctx context.Context) {
 		pause := nodesEvery
 		list, err := k.client.Nodes.List(ctx, metav1.ListOptions{ResourceVersion: "0"}) // as the server has them in memory
 		switch {
-		case k.others.spared(ctx, err):
+		case k.others.spares(ctx, err):
 			k.tracker.SetNodes(nil)
 		case k.others.note(ctx, err) != nil:
 			pause = 10 * time.Second
@@ -159,7 +154,7 @@ func (k *KubeSource) listNodes(ctx context.Context) {
 	}, time.Second)
 }
 
-// Fault says why nothing comes from the API server now; empty: it answers.
+// Fault returns why nothing comes from the API server now; empty: it answers.
 func (k *KubeSource) Fault() string {
 	for _, l := range k.links {
 		if fault := l.now(); fault != "" {
@@ -169,162 +164,136 @@ func (k *KubeSource) Fault() string {
 	return ""
 }
 
-func (k *KubeSource) nodes() *store {
-	h := newStore("Nodes",
-		func(o any) {
-			node := o.(*corev1.Node)
-			k.tracker.SetNode(node)
-			k.settings.Eligible(eligible(node))
-		},
-		func(key track.Key) { k.tracker.DeleteNode(key.Name); k.settings.Eligible(NoNode) })
-	h.none = func() {
-		k.settings.Eligible(NoNode)
-		k.settings.Report(track.Notice{Warning: true, Reason: NodeUnknown, Object: k.settings.NodeName, Message: fmt.Sprintf(
-			"there is no Node %q, so no endpoint counts as local: if the node has another name in Kubernetes, set hostnameOverride to it", k.settings.NodeName)})
-	}
-	return h
-}
-
-// autoscalerTaint says that a node is about to be removed.
+// autoscalerTaint marks a node that is about to be removed.
 const autoscalerTaint = "ToBeDeletedByClusterAutoscaler"
 
-// Eligibility says whether load balancers may send new connections to this node.
-type Eligibility uint8
-
-// The eligibilities.
-const (
-	Eligible Eligibility = iota
-	Leaving              // the Node is about to be removed
-	NoNode               // there is no Node object of this name
-)
-
-func eligible(node *corev1.Node) Eligibility {
-	tainted := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == autoscalerTaint })
-	if tainted || !node.DeletionTimestamp.IsZero() {
-		return Leaving
-	}
-	return Eligible
+// isLeaving reports whether the node is about to be removed.
+func isLeaving(node *corev1.Node) bool {
+	return !node.DeletionTimestamp.IsZero() ||
+		slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == autoscalerTaint })
 }
 
-// A store passes on what a reflector hears of one kind. It stands where an informer
-// has its cache, and keeps only names: what matters of an object is in the
-// tracker, and a second copy of every endpoint would be most of the host's
-// memory. For the same reason there is nothing to go through again now and then:
-// no copy is here that could differ from the tracker's.
-//
-// Its methods are called by one reflector, one at a time, but for Resync.
+// A Pod is one that an EndpointSlice names as the target of an endpoint.
+type Pod struct {
+	Namespace, Name string
+	Node            string // empty: not given
+	Addrs           []netip.Addr
+}
+
+// podsOf returns the pods that a slice names.
+func podsOf(slice *discoveryv1.EndpointSlice) (all []Pod) {
+	for i := range slice.Endpoints {
+		ep := &slice.Endpoints[i]
+		ref := ep.TargetRef
+		if ref == nil || ref.Kind != "Pod" || ref.Name == "" {
+			continue
+		}
+		p := Pod{Namespace: slice.Namespace, Name: ref.Name}
+		if ep.NodeName != nil {
+			p.Node = *ep.NodeName
+		}
+		for _, text := range ep.Addresses {
+			if addr, err := netip.ParseAddr(text); err == nil {
+				p.Addrs = append(p.Addrs, addr.Unmap())
+			}
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// podsTimeout is how long an API server may take to list a namespace's EndpointSlices.
+const podsTimeout = 10 * time.Second
+
+// Pods asks the API server for the pods of a namespace that its EndpointSlices name, one for each slice and endpoint: the
+// tracker keeps no names of pods, which would be much of the host's memory. It is safe for concurrent use.
+func (k *KubeSource) Pods(ctx context.Context, namespace string) (all []Pod, err error) {
+	ctx, cancel := context.WithTimeout(ctx, podsTimeout)
+	defer cancel()
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return k.client.Slices.List(ctx, o)
+	})
+	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.namespace", namespace).String()}
+	if err := pages.EachListItem(ctx, only, func(o runtime.Object) error {
+		if slice := o.(*discoveryv1.EndpointSlice); slice.Namespace == namespace {
+			all = append(all, podsOf(slice)...)
+		}
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("list the EndpointSlices of %s: %s", namespace, brief(err))
+	}
+	return all, nil
+}
+
+// A store passes the objects of one kind from a reflector to the tracker. It replaces the cache of an informer and keeps
+// only names: the tracker has what matters of an object, and a second copy of every endpoint would be most of the host's
+// memory. One reflector calls its methods, one at a time.
 type store struct {
-	kind  string
 	set   func(object any)
-	gone  func(track.Key)
-	none  func() // the list was empty; nil: never mind
-	first func() // called once, after the first list
-
-	// without is the list of a server that does not have the kind, or does not let us read it:
-	// ServiceCIDRs are in the API since Kubernetes 1.33, and a role from before we asked for them
-	// keeps them from us. The host then goes on without, as each ClusterIP that is in use is known
-	// anyway. nil: that is a fault.
-	without runtime.Object
-
-	have map[track.Key]struct{}
+	gone  func(cache.ObjectName)
+	none  func() // called for an empty list; may be nil
+	first func() // called for each list
+	have  sets.Set[cache.ObjectName]
 }
 
-var _ cache.TransformingStore = (*store)(nil)
-
-func newStore(kind string, set func(any), gone func(track.Key)) *store {
-	return &store{kind: kind, set: set, gone: gone, have: make(map[track.Key]struct{})}
-}
-
-// Add passes on an object that is new.
+// Add passes on an object that is new or has changed.
 func (h *store) Add(object any) error {
-	key, err := keyOf(object)
-	if err != nil {
-		return err
+	name, err := cache.ObjectToName(object)
+	if err == nil {
+		h.have.Insert(name)
+		h.set(object)
 	}
-	object, _ = trim(object) // it never fails
-	h.have[key] = struct{}{}
-	h.set(object)
-	return nil
+	return err
 }
 
-// Update passes on an object that may have changed.
+// Update is Add.
 func (h *store) Update(object any) error { return h.Add(object) }
 
 // Delete passes on that an object is gone.
 func (h *store) Delete(object any) error {
-	key, err := keyOf(object)
-	if err != nil {
-		return err
+	name, err := cache.ObjectToName(object)
+	if err == nil {
+		h.have.Delete(name)
+		h.gone(name)
 	}
-	delete(h.have, key)
-	h.gone(key)
-	return nil
+	return err
 }
 
-// Replace passes on a whole list, and that what it lacks is gone. What is new goes
-// first: an endpoint that moved from one slice to another is never missing.
+// Replace passes on a whole list, and then what it lacks: an endpoint that moved from one slice to another is never
+// missing.
 func (h *store) Replace(list []any, _ string) error {
 	before := h.have
-	h.have = make(map[track.Key]struct{}, len(list))
+	h.have = make(sets.Set[cache.ObjectName], len(list))
 	for _, object := range list {
 		if err := h.Add(object); err != nil {
 			return err
 		}
 	}
-	for key := range before {
-		if _, stays := h.have[key]; !stays {
-			h.gone(key)
-		}
+	for name := range before.Difference(h.have) {
+		h.gone(name)
 	}
 	if len(list) == 0 && h.none != nil {
 		h.none()
 	}
-	if h.first != nil {
-		h.first()
-		h.first = nil
-	}
+	h.first()
 	return nil
 }
 
-// Resync has nothing to do: see store.
+// Resync has nothing to do, because no copy is here that could differ from the tracker's.
 func (h *store) Resync() error { return nil }
 
-// Transformer keeps a list small while it comes in as a stream. Only then does a
-// reflector ask for it: what comes in at once, or later, Add trims.
+// Transformer makes a reflector trim the objects of a list while it arrives as a stream.
 func (h *store) Transformer() cache.TransformFunc { return trim }
 
-func keyOf(object any) (track.Key, error) {
-	m, err := meta.Accessor(object)
-	if err != nil {
-		return track.Key{}, fmt.Errorf("reading an object's name: %w", err)
-	}
-	return track.Key{Namespace: m.GetNamespace(), Name: m.GetName()}, nil
-}
-
-// trim removes from an object what the host does not read: which program wrote which field, and
-// all annotations but the one that says when an endpoint changed.
+// trim removes the largest fields that the host does not read.
 func trim(object any) (any, error) {
-	m, ok := object.(metav1.Object)
-	if !ok {
-		return object, nil
+	if o, ok := object.(metav1.Object); ok {
+		o.SetManagedFields(nil)
+		delete(o.GetAnnotations(), corev1.LastAppliedConfigAnnotation)
 	}
-	m.SetManagedFields(nil)
-	m.SetOwnerReferences(nil)
-	m.SetFinalizers(nil)
-	var kept map[string]string
-	if at, ok := m.GetAnnotations()[corev1.EndpointsLastChangeTriggerTime]; ok {
-		kept = map[string]string{corev1.EndpointsLastChangeTriggerTime: at}
-	}
-	m.SetAnnotations(kept)
-	switch o := object.(type) {
-	case *corev1.Node:
-		o.Status = corev1.NodeStatus{Addresses: o.Status.Addresses}
-	case *corev1.Service:
-		o.Spec.Selector = nil
-		o.Status.Conditions = nil
-	case *discoveryv1.EndpointSlice:
-		for i := range o.Endpoints {
-			o.Endpoints[i].TargetRef, o.Endpoints[i].Hostname, o.Endpoints[i].DeprecatedTopology = nil, nil, nil
+	if slice, ok := object.(*discoveryv1.EndpointSlice); ok {
+		for i := range slice.Endpoints {
+			slice.Endpoints[i].TargetRef = nil
 		}
 	}
 	return object, nil

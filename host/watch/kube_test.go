@@ -62,9 +62,9 @@ type kubeHarness struct {
 	tracker *track.Tracker
 	cursor  *track.Cursor
 
-	mu       sync.Mutex
-	notices  []track.Notice
-	eligible []Eligibility
+	mu      sync.Mutex
+	notices []track.Notice
+	nodes   []string
 }
 
 // hear runs a source against client until the test ends.
@@ -79,7 +79,7 @@ func hearAs(t *testing.T, client *Client, d sdk.Description) *kubeHarness {
 	h := &kubeHarness{t: t, tracker: track.New(nil)}
 	h.tracker.Configure(track.Facts{NodeName: "n1"})
 	h.cursor = h.tracker.Cursor(d)
-	h.source = Kubernetes(client, h.tracker, KubeSettings{NodeName: "n1", Report: h.report, Eligible: h.eligibility})
+	h.source = Kubernetes(client, h.tracker, KubeSettings{NodeName: "n1", Report: h.report, SetNode: h.setNode})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- h.source.Run(ctx) }()
@@ -98,10 +98,10 @@ func (h *kubeHarness) report(n track.Notice) {
 	h.notices = append(h.notices, n)
 }
 
-func (h *kubeHarness) eligibility(ok Eligibility) {
+func (h *kubeHarness) setNode(leaving, missing bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.eligible = append(h.eligible, ok)
+	h.nodes = append(h.nodes, fmt.Sprintf("leaving %t missing %t", leaving, missing))
 }
 
 func (h *kubeHarness) reasons() []string {
@@ -179,7 +179,7 @@ func TestKubeFollows(t *testing.T) {
 	h.until("the autoscaler's taint", func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return slices.Equal(h.eligible, []Eligibility{Eligible, Leaving})
+		return slices.Equal(h.nodes, []string{"leaving false missing false", "leaving true missing false"})
 	})
 
 	if err := client.CoreV1().Services("ns1").Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
@@ -243,7 +243,7 @@ func TestKubeNoNode(t *testing.T) {
 	h.until("load balancers to leave the node out", func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return slices.Equal(h.eligible, []Eligibility{NoNode})
+		return slices.Equal(h.nodes, []string{"leaving false missing true"})
 	})
 }
 

@@ -17,8 +17,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,7 +30,7 @@ import (
 func TestLinkSays(t *testing.T) {
 	start := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	refused := &url.Error{Op: "Get", URL: "https://10.0.0.1:6443/api/v1/services?limit=500", Err: &net.OpError{
-		Op: "dial", Net: "tcp", Source: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 9), Port: 43210}, Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 6443}, Err: errors.New("connection refused"),
+		Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 6443}, Err: errors.New("connection refused"),
 	}}
 	l := &link{kind: "Services"}
 	for _, step := range []struct {
@@ -41,7 +39,7 @@ func TestLinkSays(t *testing.T) {
 		want  string // begins the notice; empty: nothing is said
 	}{
 		{0, nil, ""},
-		{1 * time.Second, refused, "SourceUnreachable: following Services: dial 10.0.0.1:6443: connection refused; what is served"},
+		{1 * time.Second, refused, "SourceUnreachable: following Services: dial tcp 10.0.0.1:6443: connection refused; what is served"},
 		{3 * time.Second, refused, ""},
 		{30 * time.Second, apierrors.NewUnauthorized("who are you"), ""},
 		{62 * time.Second, apierrors.NewUnauthorized("who are you"), "SourceForbidden: the API server does not know us"},
@@ -50,7 +48,7 @@ func TestLinkSays(t *testing.T) {
 		{65 * time.Second, apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "", nil), "SourceForbidden: we may not read Services"},
 		{66 * time.Second, nil, "SourceBack: Services are heard of again, after 1s"},
 	} {
-		n, say := l.noticeOf(step.err, start.Add(step.after))
+		n, say := l.updateLocked(step.err, start.Add(step.after))
 		got := ""
 		if say {
 			got = n.Reason + ": " + n.Message
@@ -91,6 +89,7 @@ func TestPutOffForLong(t *testing.T) {
 			l := &link{kind: "Services", report: func(n track.Notice) { said = append(said, n) }}
 			for range 29 {
 				l.note(t.Context(), err)
+				l.observe(t.Context(), &http.Response{StatusCode: http.StatusTooManyRequests}, nil)
 				time.Sleep(time.Second)
 			}
 			if l.now() != "" {
@@ -101,7 +100,7 @@ func TestPutOffForLong(t *testing.T) {
 			if l.now() == "" || len(said) != 1 || said[0].Reason != SourceUnreachable {
 				t.Errorf("%v: no fault after 30 s: %+v", err, said)
 			}
-			l.note(t.Context(), nil)
+			l.observe(t.Context(), &http.Response{StatusCode: http.StatusOK}, nil)
 			l.note(t.Context(), err)
 			if l.now() != "" {
 				t.Errorf("%v: a fault after a request that succeeded: %q", err, l.now())
@@ -164,10 +163,6 @@ func TestConnection(t *testing.T) {
 	if got := asked.Get("User-Agent"); got != "pointsman/test" {
 		t.Errorf("by %s", got)
 	}
-	rate := client.Services.(resource[*corev1.ServiceList]).client.GetRateLimiter()
-	if other := client.Slices.(resource[*discoveryv1.EndpointSliceList]).client.GetRateLimiter(); rate.QPS() != 7 || other != rate {
-		t.Errorf("at %v a second, and %v", rate.QPS(), other.QPS())
-	}
 	if len(seen) != 2 || seen[0].Method != "GET" || seen[0].Code != "418" || !strings.HasSuffix(server.URL, seen[0].Host) {
 		t.Errorf("seen %+v", seen)
 	}
@@ -196,32 +191,6 @@ func TestTokenRenewed(t *testing.T) {
 	}
 	if !slices.Equal(got, []string{"Bearer old", "Bearer new", "Bearer new"}) {
 		t.Errorf("sent %q", got)
-	}
-}
-
-// TestEligible knows a node that goes from one that stays.
-func TestEligible(t *testing.T) {
-	node := func(edit func(*corev1.Node)) *corev1.Node {
-		n := &corev1.Node{}
-		edit(n)
-		return n
-	}
-	for _, test := range []struct {
-		what string
-		node *corev1.Node
-		want Eligibility
-	}{
-		{"as usual", node(func(*corev1.Node) {}), Eligible},
-		{"cordoned", node(func(n *corev1.Node) { n.Spec.Unschedulable = true }), Eligible},
-		{"another's taint", node(func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "other"}} }), Eligible},
-		{"the autoscaler's", node(func(n *corev1.Node) {
-			n.Spec.Taints = []corev1.Taint{{Key: "other"}, {Key: "ToBeDeletedByClusterAutoscaler"}}
-		}), Leaving},
-		{"being deleted", node(func(n *corev1.Node) { n.DeletionTimestamp = new(metav1.Now()) }), Leaving},
-	} {
-		if got := eligible(test.node); got != test.want {
-			t.Errorf("%s: %v", test.what, got)
-		}
 	}
 }
 

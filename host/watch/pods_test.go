@@ -30,7 +30,7 @@ func TestPodsOfKubernetes(t *testing.T) {
 		slice("ns1", &corev1.ObjectReference{Kind: "Pod", Name: "web-0"}, nil, &corev1.ObjectReference{Kind: "VM", Name: "vm-0"}),
 		slice("ns2", &corev1.ObjectReference{Kind: "Pod", Name: "web-9"}),
 	)
-	k := Kubernetes(clientOf(client), track.New(nil), KubeSettings{NodeName: "n1", Eligible: func(Eligibility) {}})
+	k := Kubernetes(clientOf(client), track.New(nil), KubeSettings{NodeName: "n1", SetNode: func(bool, bool) {}})
 	pods, err := k.Pods(t.Context(), "ns1")
 	if got := fmt.Sprint(pods); err != nil || got != "[{ns1 web-0 n1 [10.1.0.0]}]" {
 		t.Errorf("%s, %v", got, err)
@@ -47,7 +47,7 @@ addressType: IPv4, ports: [{port: 80}], endpoints: [{addresses: [10.1.0.1], targ
 	}
 	names := func() string {
 		for range 3 {
-			d.look()
+			d.poll()
 		}
 		pods, err := d.source.Pods(t.Context(), "ns")
 		if err != nil {

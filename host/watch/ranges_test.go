@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -74,19 +73,4 @@ func TestKubeRangesNotServed(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestSilence ends by itself, and when it is ended.
-func TestSilence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := silence(askAgain)
-		if e, more := <-w.ResultChan(); more {
-			t.Errorf("it told %v", e)
-		}
-		ended := silence(askAgain)
-		ended.Stop()
-		if _, more := <-ended.ResultChan(); more {
-			t.Error("it went on")
-		}
-	})
 }

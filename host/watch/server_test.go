@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -94,7 +95,9 @@ func TestRestoredFromBackup(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		client.inLists = lists
+		if lists {
+			client.Slices = inLists[*discoveryv1.EndpointSliceList]{client.Slices}
+		}
 		t.Cleanup(func() { server.restore(1, kubeSlice()) }) // so that the server can end
 		h := hearFrom(t, client)
 		if u := h.next(); !slices.Equal(endpoints(u), []string{"10.1.0.1:8080"}) {
@@ -107,6 +110,36 @@ func TestRestoredFromBackup(t *testing.T) {
 		if got := h.reasons(); len(got) > 0 {
 			t.Errorf("told of %v", got)
 		}
+	}
+}
+
+// TestPutOffDespiteRevision has a server that only answers which revision it is at: that is no success.
+func TestPutOffDespiteRevision(t *testing.T) {
+	config := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Query().Get("limit") != "1" {
+			w.WriteHeader(http.StatusGatewayTimeout)
+			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Timeout","code":504}`))
+			return
+		}
+		_, _ = w.Write([]byte(`{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"9"}}`))
+	})
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return observe(next, func(Request) {}) })
+	client, err := newClient(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &link{kind: "Services"}
+	lists := lister(client.Services, metav1.ListOptions{}, l)
+	var since []time.Time
+	for range 2 {
+		if _, err := lists.ListWithContextFunc(t.Context(), metav1.ListOptions{ResourceVersion: "7"}); err == nil {
+			t.Error("there is a list")
+		}
+		since = append(since, l.fails)
+	}
+	if since[0].IsZero() || since[0] != since[1] {
+		t.Errorf("put off since %v", since)
 	}
 }
 
@@ -188,9 +221,9 @@ func TestDialsInTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = second.Close() }()
-	d := &dialer{lookup: func(context.Context, string) ([]string, error) { return []string{"127.0.0.3", "127.0.0.2"}, nil }}
+	dial := dialInTurn(func(context.Context, string) ([]string, error) { return []string{"127.0.0.3", "127.0.0.2"}, nil })
 	for _, want := range []net.Listener{first, second, first} {
-		conn, err := d.dial(t.Context(), "tcp", net.JoinHostPort("api.example", port))
+		conn, err := dial(t.Context(), "tcp", net.JoinHostPort("api.example", port))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pointsman/pointsman/host/track"
+)
+
+// The reasons of the notices of the files source.
+const (
+	SourceUnreadable = "SourceUnreadable" // the file or folder cannot be read; the objects that it defined stay
+	ManifestInvalid  = "ManifestInvalid"
+	ManifestNote     = "ManifestNote"
+	DefinedTwice     = "DefinedTwice" // two files define one object
+)
+
+// A Fault is what is wrong in a manifest.
+type Fault struct {
+	File    string
+	Line    int // the first of the document; zero: the whole file or folder
+	Reason  string
+	Message string
+}
+
+func (f Fault) Error() string {
+	if f.Line == 0 {
+		return f.File + ": " + f.Message
+	}
+	return fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Message)
+}
+
+func (f Fault) compare(g Fault) int {
+	return cmp.Or(cmp.Compare(f.File, g.File), cmp.Compare(f.Line, g.Line), cmp.Compare(f.Message, g.Message))
+}
+
+// An id names one object.
+type id struct{ kind, namespace, name string }
+
+func (i id) String() string { return i.kind + " " + strings.TrimPrefix(i.namespace+"/"+i.name, "/") }
+
+// An object is one that a file defines.
+type object struct {
+	id      id
+	file    string
+	line    int
+	value   metav1.Object // nil once the tracker has it, to free the memory
+	kept    bool          // an earlier content of the file defined it, and the present content has a fault
+	pods    []Pod         // of an EndpointSlice
+	service id            // of an EndpointSlice: the Service that it names
+}
+
+// set adds the object to the tracker, or replaces it there.
+func (o *object) set(t *track.Tracker) {
+	switch v := o.value.(type) {
+	case *corev1.Service:
+		t.SetService(v)
+	case *discoveryv1.EndpointSlice:
+		t.SetSlice(v)
+	case *corev1.Node:
+		t.SetNode(v)
+	}
+	o.value = nil
+}
+
+// remove removes the object from the tracker.
+func (i id) remove(t *track.Tracker) {
+	switch i.kind {
+	case "Service":
+		t.DeleteService(i.namespace, i.name)
+	case "EndpointSlice":
+		t.DeleteSlice(i.namespace, i.name)
+	case "Node":
+		t.DeleteNode(i.name)
+	}
+}
+
+// A manifest is the content of one file.
+type manifest struct {
+	file    string
+	objects []object
+	faults  []Fault
+	seen    map[id]int       // the line of each object
+	ignored sets.Set[string] // kinds of other objects
+}
+
+// parse reads a manifest: YAML or JSON, several documents, lists. A bad object does not hide the others.
+func parse(file string, data []byte) *manifest {
+	m := &manifest{file: file, seen: make(map[id]int), ignored: sets.New[string]()}
+	line, start := 1, 0 // of a document
+	for _, at := range append(separator.FindAllIndex(data, -1), []int{len(data)}) {
+		m.readDocument(line, data[start:at[0]])
+		line, start = line+bytes.Count(data[start:at[0]], []byte("\n")), at[0]
+	}
+	return m
+}
+
+var (
+	separator = regexp.MustCompile(`(?m)^---([ \t\r].*)?$`)
+	yamlLine  = regexp.MustCompile(`line \d+`)
+)
+
+// maxValues limits the memory that one document takes: each of its values but one follows a comma, a colon or the end
+// of a line.
+const maxValues = 1 << 20
+
+func (m *manifest) readDocument(line int, text []byte) {
+	if bytes.Count(text, []byte(","))+bytes.Count(text, []byte(":"))+bytes.Count(text, []byte("\n")) > maxValues {
+		m.fault(line, "the document has more than %d commas, colons and lines; try: make several documents of it", maxValues)
+		return
+	}
+	object, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		why := yamlLine.ReplaceAllStringFunc(err.Error(), func(of string) string {
+			n, _ := strconv.Atoi(of[len("line "):])
+			return fmt.Sprintf("line %d", line+n-1) // of the file
+		})
+		m.fault(line, "%s", strings.Join(strings.Fields(why), " "))
+	} else if string(object) != "null" {
+		m.readObject(line, object, metav1.TypeMeta{})
+	}
+}
+
+func (m *manifest) fault(line int, format string, args ...any) {
+	if len(m.faults) == maxFaults {
+		format, args = "there are more faults from here on", nil
+	}
+	if len(m.faults) <= maxFaults {
+		m.faults = append(m.faults, Fault{m.file, line, ManifestInvalid, fmt.Sprintf(format, args...)})
+	}
+}
+
+// kinds are those that are read.
+var kinds = map[metav1.TypeMeta]func() metav1.Object{
+	{APIVersion: "v1", Kind: "Service"}:                        func() metav1.Object { return &corev1.Service{} },
+	{APIVersion: "v1", Kind: "Node"}:                           func() metav1.Object { return &corev1.Node{} },
+	{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}: func() metav1.Object { return &discoveryv1.EndpointSlice{} },
+}
+
+// readObject reads one object, or those in a list. A list gives its items the kind and version that they do not have
+// themselves.
+func (m *manifest) readObject(line int, text []byte, of metav1.TypeMeta) {
+	var head struct {
+		metav1.TypeMeta
+		Metadata struct {
+			Namespace string `json:"namespace"`
+			Name      string `json:"name"`
+		} `json:"metadata"`
+		Items []json.RawMessage `json:"items"`
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &head); err != nil {
+		m.fault(line, "an object with apiVersion, kind and metadata is expected: %s", explain(text, err))
+		return
+	}
+	of.Kind, of.APIVersion = cmp.Or(head.Kind, of.Kind), cmp.Or(head.APIVersion, of.APIVersion)
+	if item, isList := strings.CutSuffix(of.Kind, "List"); isList {
+		of.Kind = item
+		if item == "" { // a List has items of any kind
+			of.APIVersion = ""
+		}
+		for _, text := range head.Items {
+			m.readObject(line, text, of)
+		}
+		return
+	}
+	i := id{of.Kind, cmp.Or(head.Metadata.Namespace, metav1.NamespaceDefault), head.Metadata.Name}
+	if i.kind == "Node" {
+		i.namespace = ""
+	}
+	switch newObject := kinds[of]; {
+	case newObject != nil:
+		m.decode(line, text, i, newObject())
+	case of.Kind == "" || of.APIVersion == "":
+		m.fault(line, "apiVersion or kind is missing")
+	case slices.Contains([]string{"Service", "Node", "EndpointSlice", "Endpoints"}, of.Kind):
+		m.fault(line, "%s: %s is not read; try: Service and Node of v1, EndpointSlice of discovery.k8s.io/v1", i, of.APIVersion)
+	default: // a folder often has other objects beside ours
+		m.ignored.Insert(of.Kind)
+	}
+}
+
+// decode decodes an object strictly, as an API server does for kubectl, and checks it.
+func (m *manifest) decode(line int, text []byte, i id, value metav1.Object) {
+	errs, err := kjson.UnmarshalStrict(text, value)
+	if err != nil {
+		errs = []error{errors.New(explain(text, err))}
+	}
+	value.SetNamespace(i.namespace)
+	if len(errs) == 0 {
+		for _, err := range check(value) {
+			errs = append(errs, err)
+		}
+	}
+	for _, err := range errs {
+		m.fault(line, "%s: %v", i, err)
+	}
+	if first := m.seen[i]; len(errs) == 0 && first > 0 {
+		m.fault(line, "%s is defined at line %d already; this one is not used", i, first)
+	} else if len(errs) == 0 {
+		m.seen[i] = line
+		o := object{id: i, file: m.file, line: line, value: value}
+		if slice, is := value.(*discoveryv1.EndpointSlice); is {
+			o.pods = podsOf(slice)
+			if name := slice.Labels[discoveryv1.LabelServiceName]; name != "" {
+				o.service = id{"Service", i.namespace, name}
+			}
+		}
+		m.objects = append(m.objects, o)
+	}
+}
+
+// explain returns an error of decoding text with the path and the value of the field.
+func explain(text []byte, err error) string {
+	var mistyped *json.UnmarshalTypeError
+	if !errors.As(err, &mistyped) {
+		return err.Error()
+	}
+	value := strings.TrimPrefix(mistyped.Value, "number ")
+	if value == "string" || value == "bool" || value == "number" {
+		text = text[:min(len(text), int(mistyped.Offset))]
+		value = string(text[bytes.LastIndexAny(text, ",:[")+1:])
+	}
+	kind := mistyped.Type.Kind()
+	want := map[reflect.Kind]string{reflect.Slice: "list", reflect.Struct: "object", reflect.Map: "object"}
+	return fmt.Sprintf("%s: %s is no %s", cmp.Or(mistyped.Field, "object"), value, cmp.Or(want[kind], kind.String()))
+}
