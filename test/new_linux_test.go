@@ -265,8 +265,11 @@ func TestGuideSample(t *testing.T) {
 	config := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(read(t, "../docs/writing-a-plugin.md"))[1]
 	services, bin := filepath.Join(a.folder(), "services"), filepath.Join(a.folder(), "bin")
 	manifest := strings.ReplaceAll(tcpService("web", "127.0.0.80", 18080, "127.0.0.1"), "NET.", "127.0.0.")
-	if err := errors.Join(built.Into(a.dir, "", "./sdk/examples/printer"), os.MkdirAll(services, 0o755), os.MkdirAll(bin, 0o755),
-		built.Place(filepath.Join(a.dir, "printer"), filepath.Join(bin, "pointsman-dataplane-printer")),
+	if err := errors.Join(built.Into(a.dir, "", "./sdk/examples/printer"), os.MkdirAll(services, 0o755), os.MkdirAll(bin, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(
+		os.WriteFile(filepath.Join(bin, "pointsman-dataplane-printer"), []byte(read(t, filepath.Join(a.dir, "printer"))), 0o755), // no link: gives changes its owner
 		os.WriteFile(filepath.Join(a.folder(), "host.yaml"), []byte(config), 0o644),
 		os.WriteFile(filepath.Join(services, "web.yaml"), []byte(manifest), 0o644)); err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ package launch
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -100,7 +101,9 @@ func (c *child) readStdout(stdout io.Reader, handshake *io.PipeWriter) {
 }
 
 func (c *child) print(line string) {
-	c.tail.add(line)
+	if !json.Valid([]byte(line)) { // a line of its log says nothing of its end
+		c.tail.add(line)
+	}
 	if c.log != nil {
 		c.log(line)
 	}

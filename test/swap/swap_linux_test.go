@@ -116,18 +116,15 @@ func TestKernelFileChangedMeanwhile(t *testing.T) {
 	n.traceless("iptables")
 }
 
-// nextHost kills the host, and has the next one go on with the process that serves.
+// nextHost kills the host, and has the next one serve.
 func (n *node) nextHost(mode string) {
 	n.Helper()
-	pid := n.plugin(mode)
 	if err := n.cmd.Process.Kill(); err != nil {
 		n.Fatal(err)
 	}
 	n.gone(long)
 	n.start()
-	if s, err := n.Status(n.Context()); err != nil || s.Dataplane.PID != pid {
-		n.Errorf("the next host serves with process %d, not with %d: %v", s.Dataplane.PID, pid, err)
-	}
+	n.until("the next host serves", long, n.serves(mode))
 }
 
 // TestKernelNewBinary has a plugin's binary replaced under load, again and again.

@@ -29,10 +29,6 @@ func (n *node) listens() {
 		}
 		return nil
 	})
-	out, exit := n.run("pointsman-conformance", "-v", "--run", "^C00/", "--options", `{"redirect": "never"}`, at)
-	if exit != 0 || strings.Count(out, "\npass ") < 3 {
-		n.Errorf("held to the contract by its pipe: exit %d\n%s", exit, out)
-	}
 	for what, c := range map[string]struct {
 		words []string
 		says  string
@@ -40,7 +36,7 @@ func (n *node) listens() {
 		"another process":    {[]string{"--listen", at}, "another process has the pipe"},
 		"no pipe":            {[]string{"--listen", "unix:///run/plugin.sock"}, `want a pipe, \\.\pipe\NAME`},
 		"other users":        {[]string{"--listen", at + "-2", "--allow-uid", "S-1-1-0"}, "a pipe of Windows is open to this user"},
-		"a pipe of no other": {[]string{"alive", at + "-3"}, "Error while dialing: connect to"},
+		"a pipe of no other": {[]string{"alive", at + "-3"}, "connect to"},
 	} {
 		if out, exit := n.run(plugin, c.words...); exit == 0 || !strings.Contains(out, c.says) {
 			n.Errorf("%s: exit %d, want %q\n%s", what, exit, c.says, out)

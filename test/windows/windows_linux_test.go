@@ -56,7 +56,7 @@ func TestWindows(t *testing.T) {
 		{"a second host is refused", n.secondHost},
 		{"another binary serves instead", n.swapped},
 		{"and again", n.swapped},
-		{"the host is killed, and the next one goes on", n.hostKilled},
+		{"the host is killed, and its plugin ends", n.hostKilled},
 		{"the plugin is killed, and comes back", n.pluginKilled},
 		{"a pipe that no host has", n.nothingThere},
 		{"the dataplane conforms, as far as wine goes", n.conforms},
@@ -208,7 +208,7 @@ func (n *node) swapped() {
 	n.calls.answered(n.T, endpoints[:2]...)
 }
 
-// hostKilled: requests go on without a host, and the next one attaches to the plugin.
+// hostKilled: the plugin ends with its host, and the next host serves by another one.
 func (n *node) hostKilled() {
 	before, _, err := n.plugin()
 	if err != nil {
@@ -219,15 +219,23 @@ func (n *node) hostKilled() {
 	if out, exit := n.verb("status"); exit != 3 {
 		n.Errorf("without a host: exit %d\n%s", exit, out)
 	}
+	eventually.SucceedsWithin(n, limit, "the plugin ends", func() error {
+		if _, err := once(); err == nil {
+			return errors.New("requests are answered")
+		}
+		return nil
+	})
 	n.start()
-	eventually.SucceedsWithin(n, limit, "the next host goes on with the plugin", func() error {
-		now, restarts, err := n.plugin()
-		if err == nil && (now != before || restarts != 0) {
-			err = eventually.Final(fmt.Errorf("it is process %d, which was started again %d times; want %d", now, restarts, before))
+	eventually.SucceedsWithin(n, limit, "the next host serves", func() error {
+		now, _, err := n.plugin()
+		if err == nil && now == before {
+			err = fmt.Errorf("process %d serves, which was there before", now)
 		}
 		return err
 	})
 	n.write("manifests/web.yaml", manifest(endpoints...))
+	eventually.SucceedsWithin(n, limit, "the Service is served again", func() error { _, err := once(); return err })
+	n.calls.forget()
 	n.calls.answered(n.T, endpoints...)
 }
 
