@@ -32,13 +32,13 @@ func (h *Host) fromKubeProxy(root map[string]json.RawMessage) (host map[string]j
 	eachLeaf(nil, root, func(keys []string, raw json.RawMessage) {
 		field := strings.Join(keys, ".")
 		here := strings.Split(fromKubeProxyField(field, mode, detect), ".")
-		warn := func(why string) { h.From.Warnings = append(h.From.Warnings, h.Problem(field, why, "")) }
+		note := func(why string) { h.From.Warnings = append(h.From.Warnings, h.Problem(field, why, "")) }
 		switch {
 		case isUnset(field, raw):
 		case here[0] == "":
-			warn(fmt.Sprintf("does not count in mode %s with detectLocalMode %s", mode, detect))
+			note(fmt.Sprintf("does not count in mode %s with detectLocalMode %s", mode, detect))
 		case refuse(here, json.RawMessage("null")) != "":
-			warn("has no counterpart here, and does not count")
+			note("has no counterpart here, and does not count")
 		case field == "clusterCIDR":
 			put(tree, here, strings.Split(strings.ReplaceAll(plain(raw), " ", ""), ","))
 		case field == "hostnameOverride":

@@ -326,7 +326,7 @@ var (
 	// begins with pointsman, and Pointsman itself for the processes that it starts.
 	foreignEnv = regexp.MustCompile(`^POINTSMAN_(` +
 		`(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)` +
-		`|LOG_LEVEL|PLUGIN|PROCESS)$`)
+		`|LOG_LEVEL|PLUGIN)$`)
 )
 
 // envName returns the environment variable of a field: POINTSMAN_LOGGING_LEVEL.
