@@ -210,7 +210,8 @@ func (b *Binary) Close() error { return b.file.Close() }
 // socketDirPrefix is how go-plugin names the directory that it makes for a socket.
 const socketDirPrefix = "plugin-dir"
 
-// SweepSockets removes from dir, a Command's SocketDir, the directories of plugins that were killed with their host.
+// SweepSockets removes from dir, a Command's SocketDir, the directories of plugins whose host ended before it was
+// connected.
 // Where something listens, nothing is removed.
 func SweepSockets(dir string) {
 	made, _ := filepath.Glob(filepath.Join(dir, socketDirPrefix+"*")) // the pattern is valid

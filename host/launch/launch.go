@@ -23,7 +23,7 @@ import (
 type Plugin struct {
 	*wire.Remote
 	child *child
-	dir   string // made for its socket
+	dir   string // of its socket; removed once the connection is made
 	watch sync.WaitGroup
 }
 
@@ -48,11 +48,13 @@ func launch(ctx context.Context, c Command) (*Plugin, error) {
 	if err == nil {
 		p.Remote, err = wire.Dial(ctx, target, p.child)
 	}
+	if p.dir != "" { // the connection is made, or never will be
+		_ = os.RemoveAll(p.dir) // SweepSockets tries again
+	}
 	if err != nil || !p.child.release() {
 		err = errors.Join(err, context.Cause(ctx))
 		p.child.kill()
 		p.child.wait(killLimit)
-		p.removeDir()
 		return nil, p.child.explain(c.Path, err)
 	}
 	if c.OOMScoreAdj != nil {
@@ -130,7 +132,6 @@ func (p *Plugin) Stop() error {
 	}
 	ended := p.child.wait(killLimit)
 	err := p.Close()
-	p.removeDir()
 	if !ended {
 		return fmt.Errorf("stop %s: %w", p.Hello(), ErrStillThere)
 	}
@@ -142,13 +143,6 @@ func (p *Plugin) Stop() error {
 func (p *Plugin) Kill() error {
 	p.child.kill()
 	return p.Stop()
-}
-
-// removeDir removes the directory of the socket. It is not removed by a plugin that was killed.
-func (p *Plugin) removeDir() {
-	if p.dir != "" {
-		_ = os.RemoveAll(p.dir) // SweepSockets tries again
-	}
 }
 
 // explain adds to the error of a launch how the process ended and what it printed last.

@@ -54,14 +54,14 @@ func TestLaunchAndStop(t *testing.T) {
 	if want := (&actor.Dataplane{}).Report().Histograms; !reflect.DeepEqual(v.Histograms, want) {
 		t.Errorf("histograms are %+v, want %+v", v.Histograms, want)
 	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 { // nothing is left if both are killed
+		t.Errorf("%s are there while it runs", left)
+	}
 	if err := r.Stop(); err != nil {
 		t.Error(err)
 	}
 	if e := r.Exit(); e.Code != 0 || e.Signal != 0 {
 		t.Errorf("it %s; want an orderly end", e)
-	}
-	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
-		t.Errorf("%s were left behind", left)
 	}
 	if err := r.Stop(); err != nil {
 		t.Errorf("a second Stop: %v", err)
@@ -119,6 +119,7 @@ func TestLaunchFails(t *testing.T) {
 		{"a certificate that is none", part("junk-cert", dir), []string{"parsing server cert"}},
 		{"no certificate", part("no-cert", dir), []string{"has no certificate"}},
 		{"somebody's certificate", part("foreign-cert", dir, foreign), []string{"/nowhere/at/all"}},
+		{"a tool holds its stderr", part("leaves-tool", dir), []string{"exited with code 3"}},
 		{"ends in Hello", part("ends-in-hello", dir), []string{"ask the plugin what it is"}},
 		{"stops in Hello", part("stops-in-hello", dir), []string{"ask the plugin what it is"}},
 		{"too deep a directory", deep, []string{"use a shorter one"}},

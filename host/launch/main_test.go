@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +46,7 @@ var parts = map[string]func(){
 	"major-2":        func() { playHandshake(2, "") },
 	"junk-cert":      func() { playHandshake(1, strings.Repeat("A", 60)) },
 	"no-cert":        func() { playHandshake(1, "") },
+	"leaves-tool":    leaveTool,
 	"ends-in-hello":  func() { playHello(func() { os.Exit(3) }) },
 	"stops-in-hello": func() { playHello(func() { time.Sleep(time.Hour) }) },
 	"foreign-cert":   func() { playHandshake(1, os.Getenv("POINTSMAN_TEST_CERT")) },
@@ -61,6 +63,16 @@ func printRubbish() {
 func playHandshake(major int, cert string) {
 	fmt.Printf("1|%d|unix|/nowhere/at/all|grpc|%s\n", major, cert)
 	time.Sleep(time.Minute)
+}
+
+// leaveTool ends, and leaves a program that has its stderr open for some seconds.
+func leaveTool() {
+	tool := exec.Command("sleep", "3")
+	tool.Stderr = os.Stderr
+	if err := tool.Start(); err != nil {
+		log.Fatal(err)
+	}
+	os.Exit(3)
 }
 
 // playHello is a plugin that does this when it is greeted.

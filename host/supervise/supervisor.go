@@ -8,10 +8,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/pointsman/pointsman/host/launch"
@@ -361,6 +363,9 @@ func (s *Supervisor) obtain(ctx context.Context) (remote *wire.Remote, child *la
 		ctx, cancel := context.WithTimeout(ctx, connectLimit)
 		defer cancel()
 		remote, err := wire.Attach(ctx, target)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+			err = fmt.Errorf("%w; try: start what runs it, such as systemctl enable --now pointsman-dataplane@%s", err, p.Name)
+		}
 		return remote, nil, err
 	}
 	if err := statefile.MakeDir(p.StateDir); err != nil {

@@ -137,7 +137,7 @@ func TestAddress(t *testing.T) {
 	y.plugin.Address, y.plugin.Path = "unix://"+socket, ""
 	y.run()
 	s := y.until("waiting", func(s Status) bool { return s.State == Waiting })
-	if !strings.Contains(s.Why, socket) {
+	if !strings.Contains(s.Why, socket) || !strings.Contains(s.Why, "systemctl enable --now pointsman-dataplane@test") {
 		t.Errorf("status says %q", s.Why)
 	}
 	first := y.listener(y.plugin.Address)
