@@ -49,6 +49,7 @@ func TestSilentSync(t *testing.T) {
 			defer cancel()
 			_, _ = s.sync(ctx, &incoming{session: "one", update: sdk.Update{Full: true, To: 1}})
 			s.end()
+			synctest.Wait() // until the log is written
 			if got := strings.Count(logged.String(), "sdk.Reporter"); got != c.lines {
 				t.Errorf("%s: the log has %s, want %d lines", c.name, &logged, c.lines)
 			}
