@@ -27,6 +27,10 @@ var _ swap.Host = swapHost{}
 // Service. One that still drains is wanted back: it goes on draining until it is Active, so
 // that it keeps, and counts, the connections that it has.
 func (set swapHost) Open(ctx context.Context, p swap.Plan) (swap.Dataplane, error) {
+	if main := set.serving(); main.name != p.From || main.slot != p.FromSlot {
+		// The plan was made while the swap before it ended. To would take the rules away from a process of its mode.
+		return nil, fmt.Errorf("%s serves by now, and the plan is from %s", main.name, p.From)
+	}
 	if err := set.canary.Begin(); err != nil {
 		return nil, err // nothing could be proved later, and From would have left by then
 	}

@@ -86,6 +86,16 @@ func TestProveUnproved(t *testing.T) {
 	}
 }
 
+// TestOpenRefusesAnOldPlan: a plan that was made before another dataplane came to serve starts nothing.
+func TestOpenRefusesAnOldPlan(t *testing.T) {
+	set := newFormerHost(t).next()
+	for _, p := range []swap.Plan{{From: "userspace", To: "iptables"}, {From: "iptables", FromSlot: "b", To: "userspace"}} {
+		if d, err := (swapHost{set}).Open(t.Context(), p); d != nil || err == nil || len(set.all()) != 1 {
+			t.Errorf("%s: opened %v, %v; %d run", p, d, err, len(set.all()))
+		}
+	}
+}
+
 // TestOpenFails: a plugin that does not come up is stopped, and forgotten.
 func TestOpenFails(t *testing.T) {
 	set := newFormerHost(t).next()
