@@ -30,7 +30,6 @@ type (
 
 var (
 	subjectDescription = actor.Description
-	relayDescription   = actor.RelayDescription
 	bulk               = actor.Bulk
 	bulkService        = actor.BulkService
 	soon               = actor.Soon

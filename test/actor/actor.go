@@ -25,13 +25,6 @@ func Description() sdk.Description {
 	return sdk.Description{Name: "subject", Version: "0.0.1", Features: sdk.Features, Options: []byte(`{"type":"object"}`)}
 }
 
-// RelayDescription is that of a dataplane whose serving ends with its process.
-func RelayDescription() sdk.Description {
-	d := Description()
-	d.Limits = []sdk.Limit{sdk.LimitDiesWithProcess}
-	return d
-}
-
 // A Dataplane does what its options say.
 type Dataplane struct {
 	setup sdk.Setup
