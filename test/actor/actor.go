@@ -15,7 +15,6 @@ import (
 	"os"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -48,7 +47,6 @@ type Order struct {
 	Steps   int    // lines in Result.Steps
 	Planned bool   // Sync only plans
 	Digest  bool   // Sync's one step is the digest of the update
-	Chatter int    // bytes to print after Configure, in the background
 	Schema  string // the options in the description that Configure returns
 	Big     int    // bytes of options in the description that Configure returns
 }
@@ -72,9 +70,6 @@ func (d *Dataplane) Configure(_ context.Context, setup sdk.Setup) (sdk.Descripti
 	}
 	if d.order.Refuse {
 		return sdk.Description{}, &sdk.Refusal{Field: "options.refuse", Why: "it was asked for", Try: "asking for less"}
-	}
-	if d.order.Chatter > 0 {
-		go chatter(d.order.Chatter, setup)
 	}
 	here := Description()
 	here.Features = here.Features[:1]
@@ -109,18 +104,6 @@ func Digest(u sdk.Update) string {
 	u.Set, u.Node = nil, nil
 	fmt.Fprintf(h, "%+v", u)
 	return hex.EncodeToString(h.Sum(nil))
-}
-
-// chatter prints in each way that a plugin can, slowly enough to outlive its host.
-func chatter(bytes int, setup sdk.Setup) {
-	for printed := 0; printed < bytes; printed += 4 << 10 {
-		fmt.Println(strings.Repeat("o", 1<<10))
-		fmt.Fprintln(os.Stderr, strings.Repeat("e", 1<<10))
-		log.Print(strings.Repeat("l", 1<<10))
-		setup.Log.Info(strings.Repeat("s", 1<<10))
-		time.Sleep(time.Millisecond)
-	}
-	setup.Log.Info("all is said")
 }
 
 // Sync does what was ordered.
