@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -125,10 +124,7 @@ func TestKernelTwoHosts(t *testing.T) {
 			if err := n.cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
-			n.gone(long)
-			if err := syscall.Kill(writer, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			n.gone(long) // and with it the writer
 			killed := time.Now()
 			n.until("the Service is answered", 3*time.Second+soon, func() error { return n.hears(pod, at) })
 			t.Logf("the second host serves %s after the writer was killed", time.Since(killed).Round(time.Millisecond))
