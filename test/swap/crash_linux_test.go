@@ -269,4 +269,7 @@ func TestKernelNoSpace(t *testing.T) {
 	}
 	n.settled("iptables")
 	l.done("no room for the intent")
+	if err := os.RemoveAll(file); err != nil { // cleanup removes a file, and no folder of somebody's
+		t.Error(err)
+	}
 }

@@ -26,8 +26,10 @@ func TestKernelForwardDrop(t *testing.T) {
 	n.iptables("-A", "FORWARD", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")
 	defer n.iptables("-D", "FORWARD", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")
 	n.swapTo("userspace")
+	n.settled("userspace") // while a mode drains, no third one can come
 	n.swapTo("nftables")
 	n.answering()
+	n.settled("nftables")
 	n.swapTo("iptables")
 }
 
