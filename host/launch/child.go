@@ -101,7 +101,7 @@ func (c *child) readStdout(stdout io.Reader, handshake *io.PipeWriter) {
 }
 
 func (c *child) print(line string) {
-	if !json.Valid([]byte(line)) { // a line of its log says nothing of its end
+	if !strings.HasPrefix(line, "{") || !json.Valid([]byte(line)) { // a line of its log says nothing of its end
 		c.tail.add(line)
 	}
 	if c.log != nil {

@@ -53,6 +53,9 @@ func launch(ctx context.Context, c Command) (*Plugin, error) {
 	}
 	if err != nil || !p.child.release() {
 		err = errors.Join(err, context.Cause(ctx))
+		if p.Remote != nil {
+			_ = p.Close() // the process is killed next
+		}
 		p.child.kill()
 		p.child.wait(killLimit)
 		return nil, p.child.explain(c.Path, err)

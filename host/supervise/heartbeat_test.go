@@ -69,6 +69,7 @@ func TestRetryAfter(t *testing.T) {
 		"crashed for the 1000th":    {crash, 0, 999, Waiting, lastBackoff, 1000},
 		"crashed after a long life": {crash, longLife, 5, Starting, 0, 0},
 		"cannot run here":           {fmt.Errorf("configure: %w", &sdk.Refusal{Why: "no kernel"}), 0, 2, Refused, refusedRetry, 2},
+		"a call was refused":        {fmt.Errorf("make it active: %w", &sdk.Refusal{Why: "no room"}), time.Second, 2, Waiting, 4 * firstBackoff, 3},
 		"another host has it":       {wire.ErrFenced, time.Second, 2, Refused, yieldFor, 0},
 		"no descriptors":            {fmt.Errorf("launch: %w", syscall.EMFILE), 0, 2, Waiting, hinderedRetry, 2},
 		"a person asked":            {&restarted{"asked"}, time.Second, 7, Starting, 0, 0},

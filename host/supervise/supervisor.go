@@ -250,7 +250,7 @@ func retryAfter(err error, served time.Duration, failures int) (retry, int) {
 		return retry{state: Starting, why: why}, 0
 	case errors.Is(err, wire.ErrFenced):
 		return retry{state: Refused, most: yieldFor, why: "another host has taken it over; pointsman plugin restart takes it back"}, 0
-	case refused:
+	case refused && served == 0: // later it is a call that was refused, and no more than a failure
 		return retry{state: Refused, most: refusedRetry, why: why}, failures
 	case exhausted(err):
 		why = fmt.Sprintf("the host is short of descriptors or memory (RLIMIT_NOFILE is %d), which is not the plugin's fault: %v", descriptors.Limit(), err)
@@ -314,7 +314,7 @@ func (s *Supervisor) life(ctx context.Context) (served time.Duration, err error)
 	go func() { session <- s.hooks.Session(running, Life{remote, d}) }()
 	err, sessionEnded := s.follow(ctx, remote, d, session)
 	if err == nil {
-		err = ctx.Err()
+		err = context.Cause(ctx)
 	}
 	s.show(func(st *Status) { st.LastEnd, st.LastEndAt = err.Error(), time.Now() })
 	end(remote, child, err)
