@@ -24,20 +24,22 @@ type Dataplane interface {
 	Configure(context.Context, Setup) (Description, error)
 
 	// Sync makes the kernel serve the state that the update leads to. A nil
-	// error is the acknowledgement of all but the Services in Result.Failed; with
-	// Result.Planned, of having received it, and of nothing served.
+	// error is the acknowledgement of all but the Services in Result.Failed.
 	// After an error nothing is taken for granted: the next update leads from
-	// the last acknowledged revision. ErrResync asks for a Full.
+	// the last acknowledged revision. ErrResync asks for a Full; a *Busy says that
+	// nothing was written, because another process holds the writer's lock.
 	Sync(context.Context, Update) (Result, error)
 
 	// SetRole changes the part this dataplane plays, from any role to any. It cannot
 	// say that one Service failed: a Sync in Standby names those that Active could
 	// not serve, as far as can be known, and an error means that the role was not taken.
+	// Every role but Yielded needs the writer's lock, so that the error may be a *Busy.
 	SetRole(context.Context, Role) error
 
 	// Cleanup removes every trace of this dataplane from the node, and names
 	// what is removed, in words an operator knows. It works without Configure, in a
-	// process that has never served, and never touches what is not its own.
+	// process that has never served, and never touches what is not its own. While another
+	// process holds the writer's lock it removes nothing, and the error is a *Busy.
 	Cleanup(context.Context, Leftovers) ([]string, error)
 }
 
@@ -90,19 +92,7 @@ type Description struct {
 type Result struct {
 	// Failed are the Services of this update that are not served as it says.
 	// Each keeps what served it before; the host reports it and offers it again.
-	// When this Sync also wrote what earlier ones had planned, they are the Services
-	// of all of them.
 	Failed []Failure
-
-	// Planned says that the update was received and is not served: another process
-	// holds the writer's lock (contract line 8), or this one is Yielded. The host
-	// does not send it again: the dataplane writes it once it has the lock, and says
-	// so with Report.Served, or with the first Result that is not Planned.
-	Planned bool
-
-	// Steps are what was planned and not done, one a line, for people. There are
-	// none where nothing is to be done, also with Planned.
-	Steps []string
 }
 
 // A Failure is one Service that could not be served, and why; Err is never nil. A
@@ -220,45 +210,34 @@ type Report struct {
 	// Degraded says what on the node keeps packets from Services while Active, a sentence each, as long as
 	// it is so: the dataplane has written all that it can, and something else drops them.
 	Degraded []string
-
-	// How it stands with the writer's lock (contract line 8). A dataplane that has no
-	// such lock leaves all of these zero: it serves what it acknowledges.
-	Lock     Lock
-	Holder   Holder    // with LockAwaited: the process that holds the lock
-	Served   uint64    // the last revision of this session that is served
-	Unserved []Failure // of Served: Services that failed when what was planned was written between calls; until the next Sync names them
 }
 
-// A Lock says how a process stands to the writer's lock of its mode.
-type Lock uint8
-
-// The answers.
-const (
-	LockUnused   Lock = iota // its mode has none, or it was not sent anything yet
-	LockHeld                 // it is the writer
-	LockAwaited              // another process is the writer; it tries again by itself
-	LockReleased             // it has let go of it, as in Yielded, and does not try
-)
-
-var locks = []string{LockUnused: "unused", LockHeld: "held", LockAwaited: "awaited", LockReleased: "released"}
-
-func (l Lock) String() string { return word(locks, uint8(l), "lock") }
-
-// A Holder is the process that holds a writer's lock. The zero value is one that
-// cannot be seen from where the dataplane runs, such as in another PID namespace.
-type Holder struct {
-	PID     int
-	Program string // the name of its executable; empty: not known
+// A Busy is the error of a call that needs the writer's lock of its mode while another process
+// holds it (contract line 8). The call has changed nothing, and the host tries it again.
+type Busy struct {
+	Mode    string
+	PID     int    // of the process that holds the lock; zero: it cannot be seen from here, as in another PID namespace
+	Program string // the name of that process's executable; empty: unknown
+	Host    int    // the PID of the process that started it; zero: it is a unit or a container of its own, or unknown
 }
 
-func (h Holder) String() string {
-	switch {
-	case h.PID == 0:
-		return "a process that is not visible from here"
-	case h.Program == "":
-		return fmt.Sprintf("pid %d", h.PID)
+func (b *Busy) Error() string {
+	text := b.Holder() + " holds the writer's lock of mode " + b.Mode
+	if b.Host != 0 {
+		text += fmt.Sprintf("; pid %d started it", b.Host)
 	}
-	return fmt.Sprintf("pid %d (%s)", h.PID, h.Program)
+	return text
+}
+
+// Holder returns the process that holds the lock, for people.
+func (b *Busy) Holder() string {
+	switch {
+	case b.PID == 0:
+		return "a process that cannot be seen from here"
+	case b.Program == "":
+		return fmt.Sprintf("pid %d", b.PID)
+	}
+	return fmt.Sprintf("pid %d (%s)", b.PID, b.Program)
 }
 
 // A Sample is one value of a metric.

@@ -101,7 +101,7 @@ connections of its own are left. It takes updates as Standby does and removes en
 that are gone, for it may be made Active again at once. What is established is kept in
 every role until it ends: a change of role removes nothing that a connection needs.
 [Yielded] releases the writer's lock, leaves the kernel as it is, and finishes only
-what lives in its process. At start the role is what the kernel shows; a dataplane that keeps
+what lives in its process: a relay goes on accepting what the rules still lead to it. At start the role is what the kernel shows; a dataplane that keeps
 nothing in the kernel starts in Standby. A role that comes before the first Update
 of a process removes nothing that serves: it is not known yet what is desired. Two
 dataplanes may be Active for a moment: the one made Active last takes precedence.
@@ -109,15 +109,12 @@ In Standby [Inspector] names what would be served if the role were Active: a hos
 only to a dataplane that names what it was sent. A swap fails no new connection.
 
 8. One writer for each mode and network namespace, by a file lock that every tool
-the dataplane runs inherits. An instance without the lock serves nothing: it only
-plans, and says so ([Result].Planned, whatever the number of [Result].Steps). Between
-calls it tries the lock again by itself, every 100 ms for 3 s and then each second.
-Once it has the lock it adopts what the kernel has and writes all that it was sent,
-without a further Sync, as a call would (line 11); a Standby that it was given
-while another process was the writer then removes nothing that serves. Its [Report]
-says whether it is the writer, which process is, which revision is served, and which
-Services failed when it wrote by itself. A Yielded instance is owed nothing and never
-tries the lock.
+the dataplane runs inherits. Sync, Cleanup and each role but [Yielded] need the lock: while
+another process holds it they change nothing, and their error is a [*Busy] that names that
+process. Configure, Inspect, Trace and Report need no lock. The host tries again: every
+100 ms for 3 s, and then each second. A dataplane that has the lock keeps it until it
+yields, ends, or has been without a host for a minute; a Yielded one answers Sync with a *Busy.
+A dataplane that keeps nothing outside its process needs no lock.
 
 9. UDP. Only the Active dataplane forgets flows, and only those whose original
 destination is a frontend of a Service and whose reply comes from none of its serving

@@ -88,8 +88,7 @@ func (s *State) Apply(u Update) (Changes, error) {
 
 // Confirm says that the kernel follows everything applied so far, but for what
 // failed: that is served as before, and Apply names it again once an update does
-// it again. The next Update leads from here. What failed may have been confirmed
-// before, when it was only planned.
+// it again. The next Update leads from here.
 func (s *State) Confirm(failed ...Failure) {
 	s.begun = s.begun || s.full
 	s.revision = s.applied
@@ -97,10 +96,6 @@ func (s *State) Confirm(failed ...Failure) {
 		if u, ok := s.unsettled[f.Name]; ok {
 			s.failed[f.Name] = u.before
 			delete(s.unsettled, f.Name)
-		} else if _, there := s.Services[f.Name]; there {
-			if _, again := s.failed[f.Name]; !again {
-				s.failed[f.Name] = nil // which value serves is not known
-			}
 		}
 	}
 	for name := range s.unsettled {

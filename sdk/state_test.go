@@ -233,23 +233,3 @@ func (s *walk) write(c Change) {
 	}
 	s.kernel[c.Name] = *c.After
 }
-
-// What was confirmed when it was planned, and failed when it was written, is named again
-// once an update names it, although its value is the one that was confirmed.
-func TestStateForgetsWhatFailedLater(t *testing.T) {
-	web, db := Service{Name: Name{Service: "web"}}, Service{Name: Name{Service: "db"}}
-	var s State
-	if _, err := s.Apply(Update{To: 1, Full: true, Set: []Service{web, db}}); err != nil {
-		t.Fatal(err)
-	}
-	s.Confirm()
-	s.Confirm(Failure{Name: web.Name, Err: errors.New("no room")}, Failure{Name: Name{Service: "none"}})
-	changes, err := s.Apply(Update{From: 1, To: 2, Set: []Service{web, db}})
-	if err != nil || len(changes.Services) != 1 || changes.Services[0].Name != web.Name || changes.Services[0].Before != nil {
-		t.Errorf("named again: %+v, %v; want web alone", changes, err)
-	}
-	s.Confirm()
-	if changes, err = s.Apply(Update{From: 2, To: 3, Set: []Service{web, db}}); err != nil || len(changes.Services) != 0 {
-		t.Errorf("once it is served: %+v, %v; want nothing", changes, err)
-	}
-}

@@ -114,6 +114,9 @@ func (w *whole) Configure(ctx context.Context, setup Setup) (Description, error)
 }
 
 func (w *whole) Sync(ctx context.Context, u Update) (Result, error) {
+	if w.role == Yielded {
+		return Result{}, &Busy{Mode: w.description.Name}
+	}
 	if _, err := w.state.Apply(u); err != nil {
 		return Result{}, err
 	}
@@ -122,7 +125,7 @@ func (w *whole) Sync(ctx context.Context, u Update) (Result, error) {
 		return Result{}, err
 	}
 	w.state.Confirm(failed...)
-	return Result{Failed: failed, Planned: w.role == Yielded && !w.dies}, nil
+	return Result{Failed: failed}, nil
 }
 
 // SetRole changes the role when the function has followed, so that asking again

@@ -83,12 +83,11 @@ type Host struct {
 
 // A Sync is how far the dataplane has followed.
 type Sync struct {
-	Sent    uint64    `json:"sent"`                   // revision handed out last
-	Acked   uint64    `json:"acked"`                  // revision confirmed last
-	Served  uint64    `json:"served"`                 // revision that is served; less than acked: what came after it is only planned
-	Steps   int       `json:"plannedSteps,omitempty"` // of the last update, where it is only planned
-	Pending int       `json:"pending"`                // Services owed or in flight
-	Last    time.Time `json:"last"`                   // when one was confirmed; zero: none was
+	Sent    uint64    `json:"sent"`    // revision handed out last
+	Acked   uint64    `json:"acked"`   // revision confirmed last
+	Served  uint64    `json:"served"`  // the same: what is confirmed is served
+	Pending int       `json:"pending"` // Services owed or in flight
+	Last    time.Time `json:"last"`    // when one was confirmed; zero: none was
 	TookMS  float64   `json:"tookMilliseconds"`
 	Error   string    `json:"error,omitempty"` // of the last try, where it failed
 }
@@ -135,7 +134,7 @@ type Plugin struct {
 	Why      string    `json:"why,omitempty"`
 	Version  string    `json:"version,omitempty"`
 	Role     string    `json:"role,omitempty"`
-	Lock     string    `json:"lock,omitempty"`   // the writer's lock of the mode: held, awaited, released; none: it has none
+	Lock     string    `json:"lock,omitempty"`   // the writer's lock of the mode: awaited, while another process holds it; held, once an update was confirmed without that
 	Holder   string    `json:"holder,omitempty"` // where it is awaited: the process that holds it
 	PID      int       `json:"pid,omitempty"`
 	Up       time.Time `json:"up,omitzero"`

@@ -38,13 +38,12 @@ type dataplane struct {
 	clearing bool       // it is being cleared: it is sent nothing more
 	session  *session   // with the present process; nil: there is none
 	held     *feed.Feed // that waits for Release; nil: none does
-	writer   writer     // how its process stands to the writer's lock
+	writer   writer     // what was last answered about the writer's lock
 	repairs  repairs    // of other programs' changes
 	followed followed
 
-	served      bool // it was Active and had confirmed everything when its process was last seen
-	succeeds    bool // it takes the place of another process of its mode, and only plans until it is promoted
-	unannounced bool // it was made Active, and is not the writer yet
+	served   bool // it was Active and had confirmed everything when its process was last seen
+	succeeds bool // it takes the place of another process of its mode, which holds the writer's lock until then
 }
 
 // hooks are what the rest of the host gets from a dataplane.
@@ -126,10 +125,9 @@ func (p *dataplane) synced() bool {
 	return p.session.filled()
 }
 
-// observe notes whether it serves, from what its process reports. The caller has the mutex.
+// observe notes whether it serves, from what its process has answered. The caller has the mutex.
 func (p *dataplane) observe() {
-	locked := p.writer.lock != sdk.LockAwaited && p.writer.lock != sdk.LockReleased
-	p.served = p.session.is(sdk.Active) && p.session.filled() && locked && (p.served || p.session.wrote())
+	p.served = p.session.is(sdk.Active) && p.session.filled() && p.writer.busy == nil
 }
 
 // refill has everything sent to it again.

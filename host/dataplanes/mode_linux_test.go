@@ -148,7 +148,7 @@ func TestHealth(t *testing.T) {
 	}
 	c := p.tracker.Cursor(sdk.Description{Name: p.name})
 	p.session = &session{dataplane: p, cursor: c, feed: feedOf(t, c), full: true, role: sdk.Active}
-	p.writer.lock, p.writer.holder = sdk.LockAwaited, sdk.Holder{PID: 7}
+	p.writer.busy = &sdk.Busy{Mode: p.name, PID: 7}
 	p.followed = followed{last: time.Now(), took: 1500 * time.Microsecond, failure: "no room"}
 	h := set.Health()[0]
 	if !h.Up || !h.Filled || !h.Active || h.Writer || !strings.Contains(h.NoWriter, "holds the writer's lock") || h.Failure != "no room" {
@@ -159,10 +159,6 @@ func TestHealth(t *testing.T) {
 	}
 	if sync := set.Followed(); sync.TookMS != 1.5 || sync.Error != "no room" || sync.Last.IsZero() {
 		t.Errorf("it has followed %+v", sync)
-	}
-	p.writer.lock = sdk.LockReleased
-	if why := p.noWriter(p.session); !strings.Contains(why, "let go") {
-		t.Errorf("released: %q", why)
 	}
 	p.session.role = sdk.Draining
 	if why := p.noWriter(p.session); why != "" {

@@ -33,16 +33,18 @@ type process struct {
 
 	mu     sync.Mutex // guards what follows
 	lines  logLimit
+	outer  context.Context         // that it was started with; nil: it was not
 	cancel context.CancelCauseFunc // ends it; nil: it was not started
 	ended  chan struct{}           // closed when it is over
 }
 
 // start begins to run it, until ctx ends or stop is called.
 func (p *process) start(ctx context.Context) {
-	ctx, cancel := context.WithCancelCause(ctx)
+	outer := ctx
+	ctx, cancel := context.WithCancelCause(outer)
 	ended := make(chan struct{})
 	p.mu.Lock()
-	p.cancel, p.ended = cancel, ended
+	p.outer, p.cancel, p.ended = outer, cancel, ended
 	p.mu.Unlock()
 	go func() { // ends with ctx; stop and wait wait for it
 		defer close(ended)
@@ -62,6 +64,15 @@ func (p *process) stop() {
 }
 
 var errNotNeeded = errors.New("it is no longer needed")
+
+// reinstate begins anew to run what stop has ended, with the binary that it had.
+func (p *process) reinstate() {
+	p.mu.Lock()
+	outer := p.outer
+	p.mu.Unlock()
+	p.supervisor.Pin()
+	p.start(outer)
+}
 
 // wait for its end.
 func (p *process) wait() {

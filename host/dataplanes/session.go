@@ -131,16 +131,6 @@ func (s *session) status() track.CursorStatus {
 	return s.cursor.Status()
 }
 
-// wrote reports whether the process serves everything that it received. The caller has the
-// dataplane's mutex.
-func (s *session) wrote() bool {
-	if !s.filled() || s.cursor == nil {
-		return false
-	}
-	c := s.cursor.Status()
-	return c.Served == c.Acked
-}
-
 // firstRole gives the process its role before it is sent anything, where it must be
 // so: one that keeps nothing in the kernel can only listen once it is Active, and
 // says of each Service whether that went well when it is sent. One that keeps
@@ -183,20 +173,31 @@ func (p *dataplane) acquireRole(ctx context.Context) (release func(), err error)
 	}
 }
 
-// become sets the role of the process of a session. The caller holds roleSemaphore.
+// become sets the role of the process of a session, once it has the writer's lock that this takes. The caller
+// holds roleSemaphore.
 func (p *dataplane) become(ctx context.Context, s *session, role sdk.Role) error {
-	if err := s.remote.SetRole(ctx, role); err != nil {
+	err := unlessBusy(ctx, func() error { return p.noteBusy(s, s.remote.SetRole(ctx, role)) })
+	if err != nil {
 		return fmt.Errorf("make it %s: %w", role, err)
 	}
+	p.hasBecome(s, role)
+	return nil
+}
+
+// hasBecome notes that the process of a session has taken a role.
+func (p *dataplane) hasBecome(s *session, role sdk.Role) {
 	p.mu.Lock()
 	was := s.role
 	s.role = role
-	p.unannounced = role == sdk.Active && (was != sdk.Active || p.unannounced)
 	p.observe()
 	p.mu.Unlock()
+	if role == sdk.Active && was != sdk.Active {
+		p.reports.Report(report.Event{Reason: report.DataplaneActive, Object: p.name, Message: "it serves this node"})
+	}
+	if s.feed != nil && role != sdk.Yielded {
+		s.feed.Hurry()
+	}
 	p.notify()
-	p.ask(ctx, s.remote)
-	return nil
 }
 
 // acked notes that the process has confirmed an update. The feed's loop waits for it.
@@ -204,6 +205,7 @@ func (s *session) acked(a feed.Acked) {
 	p := s.dataplane
 	defer p.notify()
 	s.note(a)
+	_ = p.noteBusy(s, nil)
 	if err := s.takeRole(); err != nil {
 		s.cancel(err)
 		return
@@ -232,24 +234,20 @@ func (s *session) fill() {
 func (s *session) note(a feed.Acked) {
 	p := s.dataplane
 	p.mu.Lock()
-	p.followed.took, p.followed.failure, p.writer.steps = a.Took, "", len(a.Result.Steps)
-	if !a.Result.Planned {
-		p.followed.last, p.succeeds = time.Now(), false
-	}
+	p.followed.took, p.followed.failure, p.followed.last, p.succeeds = a.Took, "", time.Now(), false
 	p.mu.Unlock()
-	if a.Result.Planned {
-		p.ask(s.ctx, s.remote) // which process has the lock
-	} else {
-		p.hooks.applied(p, a)
-	}
+	p.hooks.applied(p, a)
 	p.log.Debug("update confirmed", "rev", a.Update.To, "set", len(a.Update.Set), "deleted", len(a.Update.Delete),
-		"failed", len(a.Result.Failed), "planned", a.Result.Planned, "steps", len(a.Result.Steps), "took", phrase.Round(a.Took))
+		"failed", len(a.Result.Failed), "took", phrase.Round(a.Took))
 }
 
-// failed notes that an update failed altogether.
+// failed notes that an update failed altogether. One that was answered with a *sdk.Busy has its own events.
 func (s *session) failed(err error) {
 	p := s.dataplane
 	defer p.notify()
+	if errors.As(p.noteBusy(s, err), new(*sdk.Busy)) {
+		return
+	}
 	p.mu.Lock()
 	p.followed.failure = err.Error()
 	p.mu.Unlock()

@@ -82,7 +82,7 @@ func TestSwapSide(t *testing.T) {
 	if err := member.ImportAffinity(t.Context(), nil); err == nil {
 		t.Error("a process that is gone took affinity over")
 	}
-	if _, err := member.Verify(expired(t)); err == nil || !strings.Contains(err.Error(), "wait until a serves what it was told") {
+	if _, err := member.Verify(expired(t)); err == nil || !strings.Contains(err.Error(), "wait until a has confirmed everything") {
 		t.Errorf("verify without a process: %v", err)
 	}
 }

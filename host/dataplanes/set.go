@@ -120,6 +120,7 @@ func (set *Set) Run(ctx context.Context) error {
 	set.canary.End()
 	for _, p := range set.all() {
 		p.process.wait()
+		p.process.supervisor.Close()
 	}
 	return nil
 }
@@ -179,7 +180,13 @@ func (g *group) retire(p *dataplane) {
 func (g *group) drop(over func(*dataplane) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.members = slices.DeleteFunc(g.members, over)
+	g.members = slices.DeleteFunc(g.members, func(p *dataplane) bool {
+		if !over(p) {
+			return false
+		}
+		p.process.supervisor.Close()
+		return true
+	})
 }
 
 // lead makes p the one that serves.

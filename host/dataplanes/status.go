@@ -144,7 +144,7 @@ func (p *dataplane) shown() admin.Plugin {
 	if p.session != nil {
 		role = p.session.role
 	}
-	lock, holder := p.writer.lock, p.writer.holder
+	busy, wrote := p.writer.busy, p.writer.wrote
 	p.mu.Unlock()
 	a := admin.Plugin{
 		Name: s.Name, Path: s.Path, InUse: true,
@@ -158,11 +158,11 @@ func (p *dataplane) shown() admin.Plugin {
 	if role != 0 {
 		a.Role = role.String()
 	}
-	if lock != sdk.LockUnused {
-		a.Lock = lock.String()
-	}
-	if lock == sdk.LockAwaited {
-		a.Holder = holder.String()
+	switch {
+	case busy != nil:
+		a.Lock, a.Holder = "awaited", busy.Holder()
+	case wrote:
+		a.Lock = "held"
 	}
 	return a
 }
@@ -176,10 +176,7 @@ func (p *dataplane) sync() (admin.Sync, track.CursorStatus) {
 	if !p.session.fed() { // what it confirmed before is confirmed again, or written
 		c.Pending = p.tracker.Counts().Names
 	}
-	s.Sent, s.Acked, s.Served, s.Pending = c.Sent, c.Acked, c.Served, c.Pending
-	if c.Served != c.Acked {
-		s.Steps = p.writer.steps
-	}
+	s.Sent, s.Acked, s.Served, s.Pending = c.Sent, c.Acked, c.Acked, c.Pending
 	return s, c
 }
 
@@ -228,7 +225,6 @@ func (p *dataplane) health() health.Dataplane {
 		Report:     s.Vitals.Report,
 		Sent:       sync.Sent,
 		Acked:      sync.Acked,
-		Served:     sync.Served,
 		Pending:    sync.Pending,
 		Unserved:   make(map[string]int),
 	}
@@ -239,6 +235,6 @@ func (p *dataplane) health() health.Dataplane {
 	defer p.mu.Unlock()
 	h.Up, h.Filled, h.Active = p.session.fed(), p.session.filled(), p.session.is(sdk.Active)
 	h.Repairs = len(p.repairs.times)
-	h.NoWriter, h.Writer = p.noWriter(p.session), p.writer.lock == sdk.LockHeld || p.writer.lock == sdk.LockUnused
+	h.NoWriter, h.Writer = p.noWriter(p.session), p.writer.wrote
 	return h
 }

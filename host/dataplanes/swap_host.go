@@ -61,10 +61,9 @@ func (set swapHost) coming(p swap.Plan) *dataplane {
 
 // firstRole returns the role that To is given before it is sent anything; zero: it keeps the
 // one that the kernel shows. In Standby it catches no packet, so whatever its mode has in
-// the kernel no longer serves: that is right only where From does. Within one mode the role
-// swaps over with the writer's lock, unless both can serve at a time.
+// the kernel no longer serves: that is right only where From does, and by another mode.
 func firstRole(p swap.Plan) sdk.Role {
-	if p.FromDown || p.Same && !p.Overlap {
+	if p.FromDown || p.Same {
 		return 0
 	}
 	return sdk.Standby

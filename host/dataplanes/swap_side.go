@@ -54,9 +54,8 @@ func (p *dataplane) trouble(failure string) error {
 	return nil
 }
 
-// Filled waits until its process has confirmed everything, and serves that. One that may
-// plan has only received it. It does not wait for a plugin that is refused,
-// which may stay so for long.
+// Filled waits until its process has confirmed everything. One that takes the place of another process of its mode
+// may wait for the writer's lock. It does not wait for a plugin that is refused, which may stay so for long.
 func (p swapSide) Filled(ctx context.Context) error {
 	var failed error
 	err := p.until(ctx, "has confirmed everything", func() bool {
@@ -64,7 +63,7 @@ func (p swapSide) Filled(ctx context.Context) error {
 		if s := p.status(); s.State == supervise.Refused {
 			failed = fmt.Errorf("%s is %s: %s", p.name, s.State, s.Why)
 		}
-		return p.session.filled() && p.mayPlan() || p.session.wrote() || failed != nil
+		return p.session.filled() || p.succeeds && p.writer.busy != nil || failed != nil
 	})
 	return errors.Join(err, failed)
 }
@@ -125,6 +124,38 @@ func (p swapSide) Release() {
 	}
 }
 
+// TryActive is SetRole for Active, unless another process has the writer's lock: that is no error.
+func (p swapSide) TryActive(ctx context.Context) error {
+	p.mu.Lock()
+	p.want = sdk.Active
+	p.mu.Unlock()
+	release, err := p.acquireRole(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	p.mu.Lock()
+	s := p.session
+	p.mu.Unlock()
+	if s == nil {
+		return errNoProcess
+	}
+	if err = p.noteBusy(s, s.remote.SetRole(ctx, sdk.Active)); err == nil {
+		p.hasBecome(s, sdk.Active)
+	} else if errors.As(err, new(*sdk.Busy)) {
+		err = nil
+	}
+	return err
+}
+
+// Reinstate starts its process again, of the binary and with the options that it had, and has it be Active.
+func (p swapSide) Reinstate() {
+	p.mu.Lock()
+	p.want = sdk.Active
+	p.mu.Unlock()
+	p.process.reinstate()
+}
+
 // SetRole is for its process, and for those after it. One that is to serve must have a
 // process; one that is to leave gets its role when it has one.
 func (p swapSide) SetRole(ctx context.Context, role sdk.Role) error {
@@ -151,9 +182,9 @@ func (p swapSide) SetRole(ctx context.Context, role sdk.Role) error {
 }
 
 // Verify compares what the kernel serves with what it was sent, while no update is
-// under way, and once all that it only planned is written.
+// under way and once it has confirmed everything.
 func (p swapSide) Verify(ctx context.Context) (bool, error) {
-	if err := p.written(ctx); err != nil {
+	if err := p.Filled(ctx); err != nil {
 		return false, err
 	}
 	if err := p.hold(ctx); err != nil {
@@ -254,16 +285,15 @@ func (p swapSide) Stop() { p.process.stop() }
 func (p swapSide) Cleanup(ctx context.Context) error {
 	p.mu.Lock()
 	p.clearing = true
-	elsewhere, holder := p.writer.lock == sdk.LockAwaited, p.writer.holder
 	p.mu.Unlock()
 	defer p.Release()
-	if elsewhere {
-		p.log.Info("the rules of this mode are left to the process that writes them", "plugin", p.name, "holder", holder)
+	plugin := p.process.plugin
+	err := p.clear(ctx)
+	if busy := (*sdk.Busy)(nil); errors.As(err, &busy) {
+		p.log.Info("the rules of this mode are left to the process that writes them", "plugin", p.name, "holder", busy.Error())
 		p.Stop()
 		return nil
 	}
-	plugin := p.process.plugin
-	err := p.clear(ctx)
 	if err != nil && plugin.Address != "" {
 		return fmt.Errorf("%s at %s did not clean up after itself: %w; if it stays so, run there: pointsman-dataplane-%s cleanup", p.name, plugin.Address, err, p.name)
 	}
@@ -288,6 +318,10 @@ func (p swapSide) clear(ctx context.Context) error {
 	if err := p.hold(ctx); err != nil {
 		return err
 	}
-	_, err := remote.Cleanup(ctx, sdk.Leftovers{})
-	return err
+	limited, cancel := context.WithTimeout(ctx, busyFor) // the tools of a process before may have the lock for a moment
+	defer cancel()
+	return unlessBusy(limited, func() error {
+		_, err := remote.Cleanup(ctx, sdk.Leftovers{})
+		return err
+	})
 }

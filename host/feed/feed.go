@@ -38,8 +38,6 @@ var ErrGone = errors.New("the dataplane is gone")
 type Cursor interface {
 	Next() (u sdk.Update, ok bool) // not ok: nothing to send
 	Ack(revision uint64, failed []sdk.Failure) (triggers []time.Time)
-	Planned(revision uint64, failed []sdk.Failure) // received, and not served
-	Served(revision uint64, failed []sdk.Failure) (triggers []time.Time)
 	Retry()  // offer what failed again
 	Resync() // the next update is a Full, and Changed has a token
 	Changed() <-chan struct{}
@@ -63,19 +61,14 @@ type Settings struct {
 // Hooks are called from the loop, which waits for them. A nil one is not called.
 type Hooks struct {
 	Acked  func(Acked)
-	Failed func(error) // a Sync failed, and is tried again
+	Failed func(error) // a Sync failed, with a *sdk.Busy or otherwise, and is tried again
 }
 
-// An Acked is one update that the dataplane confirmed, all but Result.Failed; with
-// Result.Planned it has only received it.
+// An Acked is one update that the dataplane confirmed, all but Result.Failed.
 type Acked struct {
 	Update sdk.Update
 	Result sdk.Result
 	Took   time.Duration
-
-	// Late says that this was planned before, and is served by now. Of Update only To is
-	// set.
-	Late bool
 
 	// Triggers are when the changes that are now served were made, as far as
 	// their makers said.
@@ -111,7 +104,7 @@ func New(c clock.Clock, cursor Cursor, dataplane Syncer, s Settings) (*Feed, err
 	if err := f.periods.check(); err != nil {
 		return nil, err
 	}
-	f.runner = pace.New(c, f.periods.gaps(f.owed), cursor.Changed(), f.step)
+	f.runner = pace.New(c, f.periods.gaps(f.owed, c.Now()), cursor.Changed(), f.step)
 	return f, nil
 }
 
@@ -144,19 +137,18 @@ func (f *Feed) SetPeriods(minGap, period time.Duration) error {
 		return err
 	}
 	f.periods = changed
-	f.runner.SetGaps(changed.gaps(f.owed))
+	f.runner.SetGaps(changed.gaps(f.owed, f.clock.Now()))
 	return nil
 }
 
-// Served notes that the dataplane now serves a revision that it had only planned,
-// save for failed, and returns when the changes in it were made.
-func (f *Feed) Served(revision uint64, failed []sdk.Failure) []time.Time {
-	triggers := f.cursor.Served(revision, failed)
-	if len(failed) > 0 {
-		f.owe(failed)
-		f.keepPace(pace.ErrIdle)
+// Hurry has a dataplane that answered *sdk.Busy be tried again at once: it holds the writer's lock by now.
+func (f *Feed) Hurry() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.owed.busy > 0 {
+		f.owed.hurried = true
+		f.runner.SetGaps(f.periods.gaps(f.owed, f.clock.Now()))
 	}
-	return triggers
 }
 
 // Hold waits for the update under way and lets no other begin until Release. Which revision

@@ -57,21 +57,17 @@ func TestStories(t *testing.T) {
 1s sync 2
 1s full 3
 1s acked 3 after 0s`},
-		{"what is only planned is confirmed as that, and not sent again", func(y *story) {
-			y.answers <- answer{result: sdk.Result{Planned: true}}
-			y.until("acked 1 after 0s")
-			y.feed.Served(1, failure.Failed)
+		{"while another process has the lock it is tried each 100 ms for 3 s, then each second, and at once when it is hurried", func(y *story) {
+			for range 31 {
+				y.answers <- answer{err: &sdk.Busy{Mode: "test"}}
+				y.pass(100 * time.Millisecond)
+			}
+			y.answers <- answer{err: &sdk.Busy{Mode: "test"}}
+			y.pass(910 * time.Millisecond)
+			y.feed.Hurry()
 			y.answers <- answer{}
-			y.pass(30 * time.Second)
-			y.until("acked 2 after 0s")
-		}, `
-0s full 1
-0s planned 1
-0s acked 1 after 0s
-0s served 1, 1 failed
-30s retry
-30s sync 2
-30s acked 2 after 0s`},
+			y.until("acked 33 after 0s")
+		}, busyStory},
 		{"an error is tried again, ever later, and nothing hastens it", func(y *story) {
 			for i, wait := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
 				y.answers <- answer{err: broken}
@@ -336,3 +332,19 @@ func TestWithTracker(t *testing.T) {
 type ready struct{}
 
 func (ready) Sync(context.Context, sdk.Update) (sdk.Result, error) { return sdk.Result{}, nil }
+
+// busyStory is that of a dataplane without the writer's lock: a try each 100 ms for 3 s, one a second later, and one at
+// once.
+var busyStory = func() (story string) {
+	for i := range 33 {
+		at := time.Duration(i) * 100 * time.Millisecond
+		if i == 31 {
+			at = 4 * time.Second
+		}
+		if i == 32 {
+			return story + "\n4.01s full 33\n4.01s acked 33 after 0s"
+		}
+		story += fmt.Sprintf("\n%[1]s full %[2]d\n%[1]s failed: sync revision %[2]d (0 set, 0 deleted): %[3]v", at, i+1, &sdk.Busy{Mode: "test"})
+	}
+	return story
+}()

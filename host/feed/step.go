@@ -23,11 +23,12 @@ func (f *Feed) step(ctx context.Context) error {
 	if f.due() {
 		f.cursor.Retry()
 	}
+	began := f.clock.Now()
 	err := f.send(ctx)
 	if ctx.Err() != nil {
 		return nil
 	}
-	f.keepPace(err)
+	f.keepPace(err, f.clock.Since(began))
 	if err != nil && !errors.Is(err, pace.ErrIdle) && f.hooks.Failed != nil {
 		f.hooks.Failed(err)
 	}
@@ -46,16 +47,27 @@ func (f *Feed) due() bool {
 	return due
 }
 
-// keepPace sets when the next step is, after one that ended with err.
-func (f *Feed) keepPace(err error) {
+// keepPace sets when the next step is, after one that took so long and ended with err.
+func (f *Feed) keepPace(err error, took time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err == nil {
+	busy, now := errors.As(err, new(*sdk.Busy)), f.clock.Now()
+	f.owed.hurried = false
+	switch {
+	case busy:
+		f.owed.busy = max(took, 1)
+		if f.owed.busySince.IsZero() {
+			f.owed.busySince = now
+		}
+	case err == nil:
 		f.owed.errors = 0
-	} else if !errors.Is(err, pace.ErrIdle) {
+	case !errors.Is(err, pace.ErrIdle):
 		f.owed.errors++
 	}
-	f.runner.SetGaps(f.periods.gaps(f.owed))
+	if !busy {
+		f.owed.busy, f.owed.busySince = 0, time.Time{}
+	}
+	f.runner.SetGaps(f.periods.gaps(f.owed, now))
 }
 
 // owe notes the failures of one update. A refusal is not owed: trying again will not help.
@@ -101,12 +113,7 @@ func (f *Feed) sync(ctx context.Context, u sdk.Update) error {
 		return fmt.Errorf("sync revision %d (%d set, %d deleted): %w", u.To, len(u.Set), len(u.Delete), err)
 	}
 	took := f.clock.Since(start)
-	var triggers []time.Time
-	if result.Planned {
-		f.cursor.Planned(u.To, result.Failed)
-	} else {
-		triggers = f.cursor.Ack(u.To, result.Failed)
-	}
+	triggers := f.cursor.Ack(u.To, result.Failed)
 	f.owe(result.Failed)
 	if f.hooks.Acked != nil {
 		f.hooks.Acked(Acked{Update: u, Result: result, Took: took, Triggers: triggers})
@@ -125,7 +132,20 @@ type owed struct {
 	services bool      // some failed that may go in later
 	since    time.Time // when the first of them did
 	errors   int       // Syncs that failed in a row
+
+	busy      time.Duration // how long the last one took that was answered with a *sdk.Busy; zero: none since one that was not
+	busySince time.Time     // when the first of these in a row was
+	hurried   bool          // it holds the lock by now
 }
+
+// Another process mostly holds the writer's lock for a moment: it is about to end. An update of everything costs
+// a tenth of a processor at most, however often it is tried.
+const (
+	busyOften  = 100 * time.Millisecond
+	busyFor    = 3 * time.Second
+	busySeldom = time.Second
+	busyShare  = 10
+)
 
 // periods are the times a feed keeps.
 type periods struct {
@@ -143,9 +163,19 @@ func (p periods) check() error {
 
 // gaps say when the next step is. While the dataplane fails, changes do not
 // hasten it: they would only be more of what it cannot take now.
-func (p periods) gaps(o owed) pace.Gaps {
+func (p periods) gaps(o owed, now time.Time) pace.Gaps {
 	g := pace.Gaps{Min: p.min}
-	if o.errors > 0 {
+	switch {
+	case o.hurried:
+		g.Min = 0
+	case o.busy > 0:
+		g.Min = busyOften
+		if now.Sub(o.busySince) >= busyFor {
+			g.Min = busySeldom
+		}
+		g.Min = max(g.Min, busyShare*o.busy)
+		g.Retry = g.Min
+	case o.errors > 0:
 		backoff := p.retry
 		for range o.errors - 1 {
 			backoff = min(2*backoff, p.period)

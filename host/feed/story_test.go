@@ -94,16 +94,6 @@ func (y *story) Ack(revision uint64, failed []sdk.Failure) []time.Time {
 	return nil
 }
 
-func (y *story) Planned(revision uint64, failed []sdk.Failure) {
-	y.say("planned %d", revision)
-	y.Ack(revision, failed)
-}
-
-func (y *story) Served(revision uint64, failed []sdk.Failure) []time.Time {
-	y.say("served %d, %d failed", revision, len(failed))
-	return nil
-}
-
 func (y *story) Retry()  { y.say("retry"); y.change() }
 func (y *story) Resync() { y.mu.Lock(); y.full = true; y.mu.Unlock(); y.signal() }
 

@@ -95,12 +95,10 @@ func (m *metrics) applied(a Applied, now time.Time) {
 		if a.Full {
 			kind = m.fullSync
 		}
-		if !a.Late {
-			for _, h := range []*prometheus.HistogramVec{m.sync, kind} {
-				h.WithLabelValues(family).Observe(a.Took.Seconds())
-			}
-			m.lastQueued.WithLabelValues(family).Set(seconds(now.Add(-a.Took)))
+		for _, h := range []*prometheus.HistogramVec{m.sync, kind} {
+			h.WithLabelValues(family).Observe(a.Took.Seconds())
 		}
+		m.lastQueued.WithLabelValues(family).Set(seconds(now.Add(-a.Took)))
 		m.lastApplied.WithLabelValues(family).Set(seconds(now))
 		for _, at := range a.Triggers {
 			m.programming.WithLabelValues(family).Observe(max(0, now.Sub(at).Seconds()))
@@ -201,10 +199,10 @@ func dataplane(e emitter, p Dataplane, meant bool) {
 	e.gauge("pointsman_plugin_memory_bytes", "Its resident memory.", float64(p.Memory), name)
 	e.counter("pointsman_plugin_repaired_total", "How often it undid another program's change of what it serves.", float64(p.Report.Repaired), name)
 	e.gauge("pointsman_plugin_flows", "While it drains: established connections left.", float64(p.Report.Flows), name)
-	for state, revision := range map[string]uint64{"sent": p.Sent, "acked": p.Acked, "served": p.Served} {
-		e.gauge("pointsman_plugin_revision", "The last update it was sent, the last it confirmed, and the last it serves.", float64(revision), labels{"plugin": p.Name, "state": state})
+	for state, revision := range map[string]uint64{"sent": p.Sent, "acked": p.Acked, "served": p.Acked} {
+		e.gauge("pointsman_plugin_revision", "The last update it was sent, the last it confirmed, and the last it serves, which is the same.", float64(revision), labels{"plugin": p.Name, "state": state})
 	}
-	e.gauge("pointsman_plugin_writer", "Whether it is the writer of its mode, or needs no lock for that.", truth(p.Up && p.Writer), name)
+	e.gauge("pointsman_plugin_writer", "Whether it may write: it has confirmed an update, and no other process holds the lock of its mode.", truth(p.Up && p.Writer), name)
 	e.gauge("pointsman_plugin_pending", "Ports of Services that it is still owed.", float64(p.Pending), name)
 }
 

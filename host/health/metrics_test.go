@@ -32,7 +32,7 @@ func busy(t *testing.T) *harness {
 	b := newHarness()
 	b.setDataplane(func(p *Dataplane) {
 		p.Since = b.now.Add(-time.Second)
-		p.Pending, p.Restarts, p.Sent, p.Acked, p.Served, p.Writer = 2, 3, 9, 8, 7, true
+		p.Pending, p.Restarts, p.Sent, p.Acked, p.Writer = 2, 3, 9, 8, true
 		p.Unserved = map[string]int{Failed: 1, Refused: 2}
 		p.Report = sdk.Report{Repaired: 4, Samples: []sdk.Sample{
 			{Name: "kubeproxy_sync_proxy_rules_iptables_total", Labels: map[string]string{"table": "nat", "ip_family": "IPv4"}, Value: 120},
@@ -114,7 +114,7 @@ func TestMetrics(t *testing.T) {
 		"kubeproxy_conntrack_reconciler_sync_duration_seconds": "ip_family=IPv6 2",
 		"pointsman_iptables_x_total":                           " 7",
 		"pointsman_events_total":                               "reason=PluginDown 3",
-		"pointsman_plugin_revision":                            "plugin=iptables,state=acked 8; plugin=iptables,state=sent 9; plugin=iptables,state=served 7",
+		"pointsman_plugin_revision":                            "plugin=iptables,state=acked 8; plugin=iptables,state=sent 9; plugin=iptables,state=served 8",
 		"pointsman_plugin_writer":                              "plugin=iptables 1",
 		"pointsman_unserved":                                   "plugin=iptables,why=conflict 0; plugin=iptables,why=failed 1; plugin=iptables,why=invalid 0; plugin=iptables,why=refused 2; plugin=iptables,why=withheld 0",
 		"pointsman_samples_refused_total":                      " 1",

@@ -86,10 +86,10 @@ type Dataplane struct {
 	Report     sdk.Report
 	Repairs    int // of other programs' changes, in the last minutes
 
-	Writer              bool           // it is the writer, or needs no lock
-	Sent, Acked, Served uint64         // revisions
-	Pending             int            // ports of Services that are owed or in flight
-	Unserved            map[string]int // ports of Services that it does not serve as they ask, by why
+	Writer      bool           // it is the writer, or needs no lock
+	Sent, Acked uint64         // revisions
+	Pending     int            // ports of Services that are owed or in flight
+	Unserved    map[string]int // ports of Services that it does not serve as they ask, by why
 }
 
 // A Server answers probes, scrapes and health checks. Its methods are safe for concurrent use.
@@ -185,7 +185,6 @@ func (s *Server) stuck(now time.Time) string {
 type Applied struct {
 	Families []sdk.Family // that it was about
 	Full     bool
-	Late     bool // it was confirmed before as only planned; how long it took is not known
 	Took     time.Duration
 	Triggers []time.Time // when the changes in it were made
 }

@@ -31,6 +31,9 @@ type Command struct {
 	// SHA256 is what the binary's content must have, in hexadecimal. Empty: anything.
 	SHA256 string
 
+	// Binary is the binary, where it is open already: Path and SHA256 are not looked at, and it stays open.
+	Binary *Binary
+
 	// SocketDir is where a directory for the socket is made. It is made too if it
 	// is missing. Empty: the system's for temporary files.
 	SocketDir string
@@ -61,24 +64,34 @@ func (c *Command) prepare() (*Binary, error) {
 		return nil, fmt.Errorf("socket directory %s: a path in it would have %d bytes, and a socket's may have %d; use a shorter one",
 			c.socketDir(), n, wire.MaxSocketPath)
 	}
-	binary, err := OpenBinary(c.Path, c.SHA256)
-	if err != nil {
-		return nil, err
+	binary := c.Binary
+	if binary == nil {
+		var err error
+		if binary, err = OpenBinary(c.Path, c.SHA256); err != nil {
+			return nil, err
+		}
 	}
 	c.Path = binary.path
 	for _, dir := range []string{c.socketDir(), c.stateDir()} {
 		if err := statefile.MakeDir(dir); err != nil {
-			binary.Close()
+			c.close(binary)
 			return nil, err
 		}
 	}
 	if c.SocketDir != "" {
 		if err := statefile.Guarded(c.SocketDir); err != nil {
-			binary.Close()
+			c.close(binary)
 			return nil, fmt.Errorf("its socket cannot be made: %w", err)
 		}
 	}
 	return binary, nil
+}
+
+// close closes a binary that prepare opened.
+func (c *Command) close(b *Binary) {
+	if b != c.Binary {
+		b.Close()
+	}
 }
 
 // command returns the process to be, without what go-plugin adds to its environment.

@@ -42,7 +42,7 @@ func launch(ctx context.Context, c Command) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer binary.Close()
+	defer c.close(binary)
 	p := &Plugin{child: newChild(ctx, c.command(binary), c.Log)}
 	target, err := p.shakeHands(c)
 	if err == nil {

@@ -220,9 +220,8 @@ func TestABigUpdateArrivesInAnotherProcess(t *testing.T) {
 	r := configured(t, launched(t, "serve"), order{Digest: true})
 	u := actor.Bulk(10000, 10)
 	u.Delete = []sdk.Name{actor.BulkService(20000, 1).Name}
-	result, err := r.Sync(soon(t), u)
-	if err != nil || len(result.Failed) > 0 || len(result.Steps) != 1 || result.Steps[0] != actor.Digest(u) {
-		t.Errorf("%d failed, %s, %v; want the digest %s", len(result.Failed), result.Steps, err, actor.Digest(u))
+	if _, err := r.Sync(soon(t), u); err == nil || !strings.Contains(err.Error(), actor.Digest(u)) {
+		t.Errorf("%v; want the digest %s", err, actor.Digest(u))
 	}
 }
 

@@ -269,13 +269,13 @@ func (h *host) applied(a feed.Acked) {
 	u := a.Update
 	var about []sdk.Family
 	for _, f := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		if a.Late || u.Full || u.Node != nil ||
+		if u.Full || u.Node != nil ||
 			slices.ContainsFunc(u.Set, func(s sdk.Service) bool { return s.Name.Family == f }) ||
 			slices.ContainsFunc(u.Delete, func(name sdk.Name) bool { return name.Family == f }) {
 			about = append(about, f)
 		}
 	}
-	h.servers.Applied(health.Applied{Families: about, Full: u.Full, Late: a.Late, Took: a.Took, Triggers: a.Triggers})
+	h.servers.Applied(health.Applied{Families: about, Full: u.Full, Took: a.Took, Triggers: a.Triggers})
 }
 
 // watched notifies a service manager that the host runs, and from then on that it is

@@ -182,8 +182,6 @@ func writeStatus(w io.Writer, s admin.Status) {
 		line("swap", "%s → %s: %s for %s", s.Swap.From, s.Swap.To, s.Swap.Stage, phrase.Since(s.Swap.Since, now))
 	}
 	switch {
-	case s.Sync.Served != s.Sync.Acked:
-		line("sync", "revision %d of %d received, %d served: %s of the last one planned and not done", s.Sync.Acked, s.Sync.Sent, s.Sync.Served, phrase.Count(s.Sync.Steps, "step"))
 	case s.Sync.Last.IsZero():
 		line("sync", "none yet")
 	default:
@@ -249,7 +247,7 @@ func writeDataplane(w io.Writer, line func(label, format string, args ...any), d
 	if !d.Next.IsZero() {
 		line("", "tried again in %s", phrase.Round(max(0, d.Next.Sub(now))))
 	}
-	if d.Lock == "awaited" || d.Lock == "released" {
+	if d.Lock == "awaited" {
 		line("", "not the writer%s", because(d.Holder))
 	}
 	if d.Waiting != "" {

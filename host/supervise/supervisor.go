@@ -146,6 +146,9 @@ type Supervisor struct {
 	mu     sync.Mutex // guards what follows
 	shown  Status
 	binary identity // of what was started last
+
+	file   *launch.Binary // what was started last, kept open; nil: nothing was
+	pinned bool           // only that is started, whatever is at the plugin's path
 }
 
 // New returns a Supervisor that begins with Run.
@@ -166,6 +169,24 @@ func (s *Supervisor) Restart(why string) {
 	}
 }
 
+// Pin has only the binary be started from now on that was started last, also if there is another one at its path by
+// now. A script cannot be held like that. It is called while Run does not run.
+func (s *Supervisor) Pin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pinned = s.file != nil
+}
+
+// Close forgets the binary that was started last. It is called once Run has ended for good.
+func (s *Supervisor) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file != nil {
+		s.file.Close()
+		s.file = nil
+	}
+}
+
 // Replaced reports whether the binary is another than the one that runs. Of a plugin that something else keeps
 // running that is not known here.
 func (s *Supervisor) Replaced() bool {
@@ -175,7 +196,7 @@ func (s *Supervisor) Replaced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := identify(s.plugin.Path)
-	return now != identity{} && s.binary != identity{} && now != s.binary
+	return now != identity{} && s.binary != identity{} && (now != s.binary || s.pinned)
 }
 
 // Status returns the present state of the plugin.
@@ -280,7 +301,7 @@ func (s *Supervisor) wait(ctx context.Context, state State, why string, d time.D
 		case why := <-s.restart:
 			return why
 		case <-look.C:
-			if identify(s.plugin.file()) != s.binary {
+			if !s.pinned && identify(s.plugin.file()) != s.binary {
 				return "the binary changed"
 			}
 		}
@@ -371,9 +392,12 @@ func (s *Supervisor) obtain(ctx context.Context) (remote *wire.Remote, child *la
 	if err := statefile.MakeDir(p.StateDir); err != nil {
 		return nil, nil, fmt.Errorf("make the plugin's state directory: %w", err)
 	}
+	binary, err := s.open()
+	if err != nil {
+		return nil, nil, fmt.Errorf("launch %s: %w", p.Path, err)
+	}
 	child, err = launch.Launch(ctx, launch.Command{
-		Path:        p.Path,
-		SHA256:      p.SHA256,
+		Binary:      binary,
 		Env:         p.Env,
 		SocketDir:   p.socketDir(),
 		StateDir:    p.StateDir,
@@ -384,6 +408,24 @@ func (s *Supervisor) obtain(ctx context.Context) (remote *wire.Remote, child *la
 		return nil, nil, err
 	}
 	return child.Remote, child, nil
+}
+
+// open returns the binary to start: the one at the plugin's path, unless the supervisor is pinned to another.
+func (s *Supervisor) open() (*launch.Binary, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pinned {
+		return s.file, nil
+	}
+	binary, err := launch.OpenBinary(s.plugin.Path, s.plugin.SHA256)
+	if err != nil {
+		return nil, err
+	}
+	if s.file != nil {
+		s.file.Close()
+	}
+	s.file = binary
+	return binary, nil
 }
 
 // socketDir returns where the socket goes: to the system's directory for temporary files where nothing can be made in

@@ -34,9 +34,12 @@ broken: only a dataplane that drains, while another one is Active, is cleared.
 
 # The same mode with another binary
 
-The kernel's state is the hand-over. The second process only plans, for the
-first one has the writer's lock; it gets the lock when that one yields, and writes
-what differs. The first one's process ends when its connections have ended, and
-nothing is cleared.
+The kernel's state is the hand-over. The second process is started and configured
+beside the first one, which has the writer's lock. Then the first one's process ends,
+and the second one adopts what the kernel has and writes what differs. If it fails at
+that, the first one is started again, with the binary that it had. Nothing is cleared.
+
+Where connections go through the process, the first one yields instead, and its process
+ends when its connections have ended.
 */
 package swap

@@ -29,6 +29,12 @@ type Dataplane interface {
 	// SetRole is for its present process, and for those after it.
 	SetRole(context.Context, sdk.Role) error
 
+	// TryActive is SetRole for Active, unless another process has the writer's lock: that is no error.
+	TryActive(context.Context) error
+
+	// Reinstate starts its process again after Stop, with the binary that it had, to be Active.
+	Reinstate()
+
 	// Verify compares what the kernel serves with what it was sent. It is false
 	// where the dataplane cannot say.
 	Verify(context.Context) (bool, error)
@@ -168,6 +174,8 @@ func (x *executor) switchTraffic(ctx context.Context, a Action) error {
 	switch a {
 	case Promote:
 		return x.to.SetRole(ctx, sdk.Active)
+	case Offer:
+		return x.to.TryActive(ctx)
 	case Retire:
 		return x.from.SetRole(ctx, x.formerRole())
 	case Restore:
@@ -177,6 +185,9 @@ func (x *executor) switchTraffic(ctx context.Context, a Action) error {
 		return x.from.SetRole(ctx, sdk.Active)
 	case Recall:
 		return x.to.SetRole(ctx, x.formerRole())
+	case Reinstate:
+		x.to.Stop()
+		x.from.Reinstate()
 	case Await:
 		return x.to.Serving(ctx)
 	case Drain:

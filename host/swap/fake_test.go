@@ -88,6 +88,10 @@ func (f *fake) ImportAffinity(_ context.Context, s []sdk.AffinityEntry) error {
 	return f.note("seed " + f.name)
 }
 
+func (f *fake) TryActive(context.Context) error { return f.note("offer " + f.name) }
+
+func (f *fake) Reinstate() { _ = f.note("reinstate " + f.name) }
+
 func (f *fake) Progress() uint64 { return 1 }
 
 func (f *fake) Flows(context.Context) (int, error) { return f.left() }

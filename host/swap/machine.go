@@ -295,7 +295,7 @@ func (m Machine) outcome(now time.Time, left string) Outcome {
 func (m Machine) enter(s Stage, now time.Time) (Machine, []Action) {
 	m.Stage, m.Since, m.Moved, m.Trial, m.Next = s, now, time.Time{}, 0, time.Time{}
 	switch {
-	case s == Holding:
+	case s == Holding && !m.Plan.Same: // in that, To waits for the writer's lock
 		m.Held = now
 	case s != Cutting:
 		m.Held = time.Time{}

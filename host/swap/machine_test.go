@@ -151,9 +151,9 @@ func TestSwaps(t *testing.T) {
 			{0, Event{Kind: Ask, Plan: Plan{From: "m", To: "m", Same: true, Drain: time.Minute}}, "m→m preflight: launch"},
 			{0, passed(Preflight), "m→m staging: record fill"},
 			{0, passed(Staging), "m→m verifying: record check probe-canary"},
-			{0, passed(Verifying), "m→m holding: record freeze hold hand-over-affinity"},
-			{0, passed(Holding), "m→m cutting: record retire promote release"},
-			{0, passed(Cutting), "m→m proving: record prove verify"},
+			{0, passed(Verifying), "m→m holding: record"},
+			{0, passed(Holding), "m→m cutting: record stop promote"},
+			{0, passed(Cutting), "m→m proving: record fill prove verify"},
 			{0, passed(Proving), "m→m draining: note drain"},
 			{0, Event{Kind: Ask, Plan: Plan{From: "m", To: "m", Same: true}}, "m→m draining"},
 		},
@@ -196,21 +196,21 @@ func words(work []Action) string {
 	return strings.Join(all, " ")
 }
 
-// TestSameMode has the one that comes take over what the other lets go of; of a mode that
-// keeps nothing in the kernel both serve for a moment.
+// TestSameMode: the process that comes takes over when the other has ended; of a mode that keeps nothing in the
+// kernel both serve for a moment.
 func TestSameMode(t *testing.T) {
 	for overlap, stages := range map[bool]map[Stage]string{
 		false: {
 			Verifying: "record check probe-canary",
-			Cutting:   "record retire promote release",
+			Cutting:   "record stop promote",
 			Clearing:  "note stop",
-			Returning: "note recall restore",
+			Returning: "note reinstate",
 		},
 		true: {
 			Verifying: "record check probe-canary",
-			Cutting:   "record promote retire promote release",
+			Cutting:   "record offer retire promote",
 			Clearing:  "note stop",
-			Returning: "note restore recall",
+			Returning: "note recall restore",
 		},
 	} {
 		p := Plan{From: "m", To: "m", Same: true, Overlap: overlap}

@@ -20,7 +20,7 @@ type Runner struct {
 	started Dataplane // that served when the swap began
 	coming  Dataplane // that was to replace it; nil: not open yet
 	left    Dataplane // that Retire is about; nil: none
-	asked   *Plan     // of an Ask that was accepted, and that the machine has not got yet; nil: there is none
+	asked   Machine   // what an Ask that was accepted leads to, until the machine has got it; Idle: there is none
 }
 
 // New returns a Runner that begins with Run. serving is the dataplane that serves.
@@ -39,10 +39,13 @@ func (r *Runner) Resume(m Machine, keeps, leaves Dataplane) {
 	}
 }
 
-// Machine returns where the swap stands.
+// Machine returns where the swap stands. One that was asked for counts from then on.
 func (r *Runner) Machine() Machine {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.asked.Stage != Idle {
+		return r.asked
+	}
 	return r.machine
 }
 
@@ -55,12 +58,12 @@ func (r *Runner) Ask(p Plan) error {
 	defer r.mu.Unlock()
 	next, work := r.machine.Step(Event{Kind: Ask, Plan: p}, time.Now())
 	switch {
-	case r.asked != nil:
-		return fmt.Errorf("%w: %s, about to begin", ErrBusy, r.asked)
+	case r.asked.Stage != Idle:
+		return fmt.Errorf("%w: %s, about to begin", ErrBusy, r.asked.Plan)
 	case work == nil, !next.fresh(), !r.send(Event{Kind: Ask, Plan: p}):
 		return fmt.Errorf("%w: %s, %s", ErrBusy, r.machine.Plan, r.machine.Stage)
 	}
-	r.asked = &p
+	r.asked = next
 	return nil
 }
 
@@ -133,7 +136,7 @@ func (r *Runner) Run(ctx context.Context) {
 			// What was asked may have come to nothing: by the time it was taken in, the one that was
 			// wanted back was already being cleared away.
 			l.mu.Lock()
-			l.asked = nil
+			l.asked = Machine{}
 			l.mu.Unlock()
 		}
 	}
@@ -178,7 +181,7 @@ func (l *loop) take(ctx context.Context, step func(Machine, time.Time) (Machine,
 	if now.Stage != before.Stage {
 		l.host.Moved(before, now)
 	}
-	if now.Stage == Draining {
+	if now.Stage == Draining || now.Stage == Proving && now.Plan.Same {
 		l.host.Serves(to)
 	}
 	if len(work) > 0 {

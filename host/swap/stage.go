@@ -87,7 +87,9 @@ const (
 	Retire                             // From: Draining, or Yielded if To is of the same mode
 	Release                            // let changes and updates flow again
 	Prove                              // every way that led to the canary before must lead there now
+	Offer                              // To: Active, unless From has the writer's lock
 	Restore                            // From: Active, once it has confirmed everything
+	Reinstate                          // To's process ends, and From's starts again with the binary that it had
 	Recall                             // To: Draining, or Yielded
 	Await                              // wait until To serves: only then may From be removed
 	Drain                              // wait until From has nothing left that it began
@@ -99,7 +101,7 @@ const (
 var actions = [...]string{
 	Record: "record", Note: "note", Launch: "launch", Check: "check", Fill: "fill", Verify: "verify", ProbeCanary: "probe-canary",
 	Freeze: "freeze", Hold: "hold", HandOverAffinity: "hand-over-affinity", Promote: "promote", Retire: "retire", Release: "release",
-	Prove: "prove", Restore: "restore", Recall: "recall", Await: "await", Drain: "drain", Clear: "clear", Stop: "stop", Finish: "finish",
+	Prove: "prove", Offer: "offer", Restore: "restore", Reinstate: "reinstate", Recall: "recall", Await: "await", Drain: "drain", Clear: "clear", Stop: "stop", Finish: "finish",
 }
 
 func (a Action) String() string {
@@ -117,21 +119,30 @@ func (p Plan) work(s Stage) []Action {
 	case Staging:
 		return []Action{Record, Fill}
 	case Verifying:
-		if p.Same { // the kernel has what From made of it, until To writes
+		if p.Same { // the kernel has what From made of it, until To has the writer's lock
 			return []Action{Record, Check, ProbeCanary}
 		}
 		return []Action{Record, Check, Verify, ProbeCanary}
 	case Holding:
+		switch {
+		case p.Same && p.Overlap:
+			return []Action{Record, HandOverAffinity}
+		case p.Same:
+			return []Action{Record} // the kernel has the affinity
+		}
 		return []Action{Record, Freeze, Hold, HandOverAffinity}
 	case Cutting:
-		if p.Same && p.Overlap {
-			return []Action{Record, Promote, Retire, Promote, Release} // what To could not write before, it can now
-		}
-		if p.Same {
-			return []Action{Record, Retire, Promote, Release}
+		switch {
+		case p.Same && p.Overlap: // sockets can be shared, a lock cannot
+			return []Action{Record, Offer, Retire, Promote}
+		case p.Same:
+			return []Action{Record, Stop, Promote}
 		}
 		return []Action{Record, Promote, Retire, Release}
 	case Proving:
+		if p.Same {
+			return []Action{Record, Fill, Prove, Verify}
+		}
 		return []Action{Record, Prove, Verify}
 	case Draining:
 		if !p.cleans() {
@@ -144,8 +155,11 @@ func (p Plan) work(s Stage) []Action {
 		}
 		return []Action{Note, Await, Clear, Stop}
 	case Returning:
-		if p.Same && !p.Overlap {
+		switch {
+		case p.Same && p.Overlap:
 			return []Action{Note, Recall, Restore}
+		case p.Same:
+			return []Action{Note, Reinstate}
 		}
 		return []Action{Note, Restore, Recall}
 	}

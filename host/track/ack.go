@@ -17,7 +17,7 @@ import (
 
 // Ack confirms the update that led to rev, save for the Services in failed: they
 // stay owed, and are offered again when they change, or after Retry unless they
-// were refused. Failed may name Services of updates before it, which were only planned.
+// were refused.
 // It returns when the changes that are now served were made, as far as their makers
 // said. An Ack of any update but the last one handed out, or of one from before a
 // Resync, is ignored.
@@ -27,56 +27,9 @@ func (c *Cursor) Ack(rev uint64, failed []sdk.Failure) []time.Time {
 	if !c.take(rev, failed) {
 		return nil
 	}
-	c.failOthers(failed)
-	return c.serve()
-}
-
-// Planned is Ack for a dataplane that received the update and serves nothing of it,
-// because it has no writer's lock: it is not handed out again, and Served reports when it is served.
-func (c *Cursor) Planned(rev uint64, failed []sdk.Failure) {
-	c.t.mu.Lock()
-	defer c.t.unlock()
-	if c.take(rev, failed) && c.plannedSince.IsZero() {
-		c.plannedSince = c.t.now()
-	}
-}
-
-// Served notes that the dataplane now serves rev, which it had only planned, save
-// for the Services in failed. What it returns is as with Ack. It is ignored unless rev is
-// the last one that the dataplane received.
-func (c *Cursor) Served(rev uint64, failed []sdk.Failure) []time.Time {
-	c.t.mu.Lock()
-	defer c.t.unlock()
-	if rev != c.acked || c.full {
-		return nil
-	}
-	c.failOthers(failed)
-	if c.served == rev {
-		return nil
-	}
-	return c.serve()
-}
-
-// serve notes that all that was received is served.
-func (c *Cursor) serve() []time.Time {
-	c.served, c.plannedSince = c.acked, time.Time{}
-	triggers := c.triggersPlanned
-	c.triggersPlanned = nil
+	triggers := c.triggersSent
+	c.triggersSent = nil
 	return triggers
-}
-
-// failOthers notes failures of Services that were confirmed, and have not been handed
-// out since.
-func (c *Cursor) failOthers(failed []sdk.Failure) {
-	for _, f := range failed {
-		before, known := c.confirmed[f.Name]
-		_, flying := c.flight[f.Name]
-		if _, already := c.failed[f.Name]; known && !flying && !already {
-			delete(c.confirmed, f.Name) // which value is served is not known
-			c.fail(f.Name, before.value, f.Err)
-			c.changed(f.Name)
-		}
-	}
 }
 
 // take notes the answer to the update that led to rev. It is false for any but the
@@ -109,8 +62,6 @@ func (c *Cursor) take(rev uint64, failed []sdk.Failure) bool {
 			}
 		}
 	}
-	c.triggersPlanned = remember(c.triggersPlanned, c.triggersSent...)
-	c.triggersSent = nil
 	return true
 }
 

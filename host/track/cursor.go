@@ -20,12 +20,9 @@ type Cursor struct {
 	closed   bool
 
 	acked, sent uint64 // revisions
-	served      uint64 // the last one that was not only planned
-
-	plannedSince time.Time // since when what was received is only planned; zero: it is served
-	open         bool      // sent may still be acknowledged
-	full         bool      // the next update is a Full
-	fullSent     bool      // the one in flight is
+	open        bool   // sent may still be acknowledged
+	full        bool   // the next update is a Full
+	fullSent    bool   // the one in flight is
 
 	confirmed map[sdk.Name]confirmation // by the dataplane
 	owed      map[sdk.Name]time.Time    // changed since they were confirmed; since when
@@ -39,7 +36,6 @@ type Cursor struct {
 	nodeSince time.Time // since when node is; zero: it is not
 
 	triggers, triggersSent []time.Time // when changes were made: owed, in flight
-	triggersPlanned        []time.Time // and received, but not served
 }
 
 // A handout is a value that was handed out in an update; a nil value is a Delete.

@@ -38,8 +38,6 @@ func (c *Cursor) Standing(name sdk.Name) Standing {
 		return Standing{Since: owed, Pending: true}
 	case !confirmed || c.full:
 		return Standing{Since: c.since(), Pending: true}
-	case c.served != c.acked:
-		return Standing{Since: c.plannedSince, Pending: true}
 	}
 	return Standing{Since: time.Unix(last.at, 0)}
 }

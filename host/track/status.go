@@ -14,7 +14,6 @@ import (
 // A CursorStatus is how far a dataplane has followed.
 type CursorStatus struct {
 	Sent, Acked uint64    // revisions
-	Served      uint64    // the last one that the dataplane serves, and did not only plan
 	Pending     int       // names that are owed or in flight; all, while everything is
 	Since       time.Time // since when the oldest of what is owed is; zero: nothing is
 	Failed      []sdk.Failure
@@ -31,7 +30,7 @@ type Withheld struct {
 func (c *Cursor) Status() CursorStatus {
 	c.t.mu.Lock()
 	defer c.t.unlock()
-	s := CursorStatus{Sent: c.sent, Acked: c.acked, Served: c.served, Pending: len(c.flight), Since: c.since()}
+	s := CursorStatus{Sent: c.sent, Acked: c.acked, Pending: len(c.flight), Since: c.since()}
 	for name := range c.owed {
 		if _, flying := c.flight[name]; !flying {
 			s.Pending++
@@ -82,8 +81,8 @@ func (c *Cursor) Confirmed() []sdk.Service {
 	return confirmed
 }
 
-// since returns since when the oldest of what is owed is: a Service, the node, everything, or
-// what was only planned. Before Synced nothing is.
+// since returns since when the oldest of what is owed is: a Service, the node, or everything.
+// Before Synced nothing is.
 func (c *Cursor) since() (oldest time.Time) {
 	if !c.t.synced {
 		return time.Time{}
@@ -100,7 +99,6 @@ func (c *Cursor) since() (oldest time.Time) {
 		older(since)
 	}
 	older(c.nodeSince)
-	older(c.plannedSince)
 	for _, at := range c.owed {
 		older(at)
 	}

@@ -115,8 +115,8 @@ func (n nodeConfig) tag() uint32 {
 func (n nodeConfig) masquerade() uint32 { return 1 << (n.node.MasqueradeBit & 31) }
 
 // marks are the marks that Services have. One whose Service needs it no more is free only
-// when the kernel has no virtual service of it: a Service that is rendered anew, because what
-// was put had only been planned, keeps the mark that its connections have.
+// when the kernel has no virtual service of it: a Service that is rendered anew, because the
+// process is another one, keeps the mark that its connections have.
 type marks struct {
 	of       map[sdk.Name]uint32
 	owner    map[uint32]sdk.Name

@@ -105,7 +105,7 @@ func (s *stand) sync(u sdk.Update) {
 		u.From = 0
 	}
 	result, err := s.plugin.Sync(s.Context(), u)
-	if err != nil || len(result.Failed) > 0 || len(result.Steps) > 0 {
+	if err != nil || len(result.Failed) > 0 {
 		s.Fatalf("sync: %v %+v", err, result)
 	}
 	s.revision = u.To

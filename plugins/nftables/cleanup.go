@@ -11,7 +11,6 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/nftable"
-	"github.com/pointsman/pointsman/plugins/internal/writer"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -42,9 +41,6 @@ func (p *plugin) sweep(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]s
 			there, err := open[of].Remove(ctx, of, name, l.DryRun)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("remove table %s %s: %w", nftable.Word(of), name, err))
-				if !l.DryRun {
-					errs = append(errs, writer.Holder(env.Dir, mode))
-				}
 			} else if there {
 				gone = append(gone, fmt.Sprintf("nft: remove table %s %s", nftable.Word(of), name))
 			}

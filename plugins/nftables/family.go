@@ -15,7 +15,6 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
-	"github.com/pointsman/pointsman/plugins/internal/writer"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 	"github.com/pointsman/pointsman/sdk/ledger"
@@ -30,7 +29,6 @@ type family struct {
 	log     *slog.Logger
 	marks   *masquerade.Keeper
 	plugin  *plugin
-	cleaned writer.Cleaned // says that this process is to stand down
 
 	node nodeConfig
 	role sdk.Role
@@ -53,7 +51,7 @@ var _ interface {
 func newFamily(of sdk.Family, o options, c *nftable.Commits, m *masquerade.Keeper, p *plugin, env frame.Env) *family {
 	f := &family{
 		ip: ipOf(of), node: nodeConfig{ip: ipOf(of)}, options: o, log: env.Log, marks: m, plugin: p,
-		foreign: true, cleaned: writer.CleanedIn(env.Dir, mode),
+		foreign: true,
 	}
 	f.Table = &nftable.Table[wanted]{
 		Name: table, Of: of, Layout: f, Commits: c, Log: env.Log, Protect: o.Protect == "auto",
@@ -133,9 +131,6 @@ func (f *family) Probe(ctx context.Context) frame.Finding {
 	why, unsure := f.Changed(ctx)
 	f.lookAround(ctx)
 	found := frame.Finding{Due: f.moved(), Unsure: unsure}
-	if f.cleaned.Left() { // it cannot take away what this process owns
-		why, found.Unsure = "another process cleaned up", false
-	}
 	if why != "" {
 		found.Lost, found.Why = frame.All, why
 	}

@@ -120,7 +120,7 @@ func (p *plugin) die() { _ = p.Close() }
 func (k kernel) sync(p *plugin, u sdk.Update) {
 	k.Helper()
 	result, err := p.Sync(k.Context(), u)
-	if err != nil || len(result.Failed) > 0 || len(result.Steps) > 0 {
+	if err != nil || len(result.Failed) > 0 {
 		k.Fatalf("sync: %v %+v", err, result)
 	}
 }

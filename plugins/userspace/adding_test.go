@@ -235,11 +235,6 @@ func TestStandbyAddsNothing(t *testing.T) {
 	s.role(sdk.Standby)
 	s.set(svc("web", "cluster-ip "+at(1, 8000), at(2, 8000)))
 	l.has()
-	s.role(sdk.Yielded)
-	r := s.offer(sdk.Update{Set: []sdk.Service{svc("more", "cluster-ip "+at(3, 8000), at(2, 8000))}})
-	if len(r.Steps) == 0 || !strings.HasPrefix(r.Steps[0], "add address "+addrPortOf(at(1, 1)).Addr().String()) {
-		t.Errorf("steps: %q", r.Steps)
-	}
 }
 
 // TestAddressesElsewhere: a system where none is added says so.

@@ -15,7 +15,7 @@ import (
 // forgotten.
 func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	r, err := p.Dataplane.Sync(ctx, u)
-	if err != nil || !u.Full || r.Planned {
+	if err != nil || !u.Full {
 		return r, err
 	}
 	return r, p.Do(ctx, func(map[sdk.Name]sdk.Service) error { clear(p.affinity); return nil })

@@ -4,8 +4,6 @@ package userspace
 
 import (
 	"errors"
-	"fmt"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -90,39 +88,6 @@ func TestKernelLeftovers(t *testing.T) {
 		if names := clean(sdk.Leftovers{KubeProxy: true}); len(names) > 0 {
 			n.Errorf("what was there after all: %q", names)
 		}
-	})
-}
-
-// TestKernelCleanedByAnother: what another process cleaned up stays clean, though
-// the relay still watches and its connections live on. It serves again when it is
-// told to.
-func TestKernelCleanedByAnother(t *testing.T) {
-	onNode(t, func(n node) {
-		n.serve(svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080"))
-		conn, err := n.host(outsider).Dial(n.Context(), "tcp", netip.MustParseAddr(outsider), netip.MustParseAddrPort("172.30.0.41:80"))
-		if err != nil {
-			n.Fatal(err)
-		}
-		defer conn.Close()
-		other := newPlugin(n.kernel.dir)
-		defer other.Close()
-		if _, err := other.Cleanup(n.Context(), sdk.Leftovers{}); err != nil {
-			n.Fatal(err)
-		}
-		eventually(n.T, func() error {
-			if lock := n.Report().Lock; lock != sdk.LockReleased {
-				return fmt.Errorf("the lock is %v", lock)
-			}
-			return nil
-		})
-		if got := n.kernel.saved(); got != "" {
-			n.Errorf("it put back\n%s", got)
-		}
-		if got, err := hears(conn); err != nil || got != podHere+":8080" {
-			n.Errorf("the connection from before: %q, %v", got, err)
-		}
-		n.role(sdk.Active)
-		n.finds("tcp", "172.30.0.41:80", podHere+":8080")
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
@@ -71,7 +72,7 @@ func ExampleLedger_TryLock() {
 		return
 	}
 	_, err = l.TryLock("iptables")
-	fmt.Println("a second writer:", errors.Is(err, ledger.ErrLocked))
+	fmt.Println("a second writer:", errors.As(err, new(*sdk.Busy)))
 	fmt.Println(writer.Unlock())
 	next, err := l.TryLock("iptables")
 	fmt.Println("after the first:", err)

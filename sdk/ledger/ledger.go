@@ -43,7 +43,6 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
@@ -326,20 +325,3 @@ func put(path, value string) error {
 	_, err = f.WriteString(value)
 	return errors.Join(err, f.Close())
 }
-
-// ErrLocked says that another process has the right to write. The error is a *Locked,
-// which names the process.
-var ErrLocked = errors.New("another process is the writer")
-
-// Locked is the error of a lock that another process holds.
-type Locked struct {
-	Mode   string
-	Holder sdk.Holder
-}
-
-func (e *Locked) Error() string {
-	return fmt.Sprintf("lock %s, held by %s: %v", e.Mode, e.Holder, ErrLocked)
-}
-
-// Unwrap returns ErrLocked.
-func (e *Locked) Unwrap() error { return ErrLocked }

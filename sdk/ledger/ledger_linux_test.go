@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pointsman/pointsman/sdk"
 )
 
 // node is a ledger and a file that stands for a kernel parameter.
@@ -228,7 +230,7 @@ func TestOneWriter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.open().TryLock("iptables"); !errors.Is(err, ErrLocked) {
+	if _, err := n.open().TryLock("iptables"); !errors.As(err, new(*sdk.Busy)) {
 		t.Fatalf("a second writer: %v", err)
 	}
 	other, err := n.open().TryLock("ipvs")
@@ -267,7 +269,7 @@ func TestAToolKeepsTheLock(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := n.open().Lock(short, "iptables"); !errors.Is(err, ErrLocked) || !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := n.open().Lock(short, "iptables"); !errors.As(err, new(*sdk.Busy)) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("while the tool runs: %v", err)
 	}
 	if err := errors.Join(input.Close(), tool.Wait()); err != nil {
@@ -341,10 +343,11 @@ func TestTheHolderIsNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var locked *Locked
+	want := sdk.Busy{Mode: "iptables", PID: os.Getpid(), Program: filepath.Base(self), Host: os.Getppid()}
+	var busy *sdk.Busy
 	_, err = n.open().TryLock("iptables")
-	if !errors.As(err, &locked) || locked.Holder.PID != os.Getpid() || locked.Holder.Program != filepath.Base(self) {
-		t.Errorf("the holder is %+v, by %v; want pid %d, %s", locked, err, os.Getpid(), filepath.Base(self))
+	if !errors.As(err, &busy) || *busy != want {
+		t.Errorf("the holder is %+v, by %v; want %+v", busy, err, want)
 	}
 	if err := lock.Unlock(); err != nil {
 		t.Error(err)

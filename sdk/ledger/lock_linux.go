@@ -21,7 +21,7 @@ import (
 // with Unlock, or when the last process that holds File is gone.
 type Lock struct{ file *os.File }
 
-// TryLock takes the right to write for mode, or returns a *Locked.
+// TryLock takes the right to write for mode. While another process has it, the error is a *sdk.Busy.
 func (l *Ledger) TryLock(mode string) (*Lock, error) {
 	if err := l.prepare(); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", mode, err)
@@ -29,7 +29,12 @@ func (l *Ledger) TryLock(mode string) (*Lock, error) {
 	f, err := tryFile(l.file("-" + mode + ".lock"))
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		defer f.Close()
-		return nil, &Locked{Mode: mode, Holder: holderOf(f)}
+		busy := &sdk.Busy{Mode: mode}
+		busy.PID = holderOf(f)
+		if busy.PID != 0 {
+			busy.Program, busy.Host = program(busy.PID), startedBy(busy.PID)
+		}
+		return nil, busy
 	}
 	if err == nil {
 		if err = note(f); err != nil {
@@ -81,7 +86,7 @@ func (l *Ledger) Lock(ctx context.Context, mode string) (*Lock, error) {
 	defer poll.Stop()
 	for {
 		lock, err := l.TryLock(mode)
-		if !errors.Is(err, ErrLocked) {
+		if !errors.As(err, new(*sdk.Busy)) {
 			return lock, err
 		}
 		select {
@@ -169,23 +174,35 @@ func namespace() (string, error) {
 	return "net-inode-" + strconv.FormatUint(st.Ino, 10), nil
 }
 
-// holderOf returns the process that holds the lock on f, by the kernel's own list of locks.
+// holderOf returns the PID of the process that holds the lock on f, by the kernel's own list of locks; zero: it is not listed.
 // The pid that is noted in the file is not asked: of a process in another PID namespace
 // it would name another one here. The kernel lists only those that can be seen from here.
-func holderOf(f *os.File) sdk.Holder {
+func holderOf(f *os.File) int {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return sdk.Holder{}
+		return 0
 	}
 	locks, err := os.ReadFile("/proc/locks")
 	if err != nil {
-		return sdk.Holder{}
+		return 0
 	}
-	pid := flockOn(string(locks), st.Ino, fmt.Sprintf("%02x:%02x", unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev))))
-	if pid == 0 {
-		return sdk.Holder{}
+	return flockOn(string(locks), st.Ino, fmt.Sprintf("%02x:%02x", unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev))))
+}
+
+// startedBy returns the parent of a process, which is the host that started it; zero: it is a unit or a container of
+// its own, so that its parent is an init process or in another PID namespace, or unknown.
+func startedBy(pid int) int {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
 	}
-	return sdk.Holder{PID: pid, Program: program(pid)}
+	after := strings.LastIndexByte(string(stat), ')') // the name before it may have spaces and parentheses
+	field := strings.Fields(string(stat[after+1:]))   // the state, and the parent
+	if len(field) < 2 || field[1] == "1" {
+		return 0
+	}
+	parent, _ := strconv.Atoi(field[1])
+	return parent
 }
 
 // flockOn returns the process that took a flock on the file of that inode and device, by

@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
@@ -33,6 +34,9 @@ type Share struct {
 // so: name has an upper-case letter.
 func (l *Ledger) Share(ctx context.Context, name string) (*Share, error) {
 	lock, err := l.Lock(ctx, name)
+	if errors.As(err, new(*sdk.Busy)) { // the host would take that for the mode's lock
+		err = fmt.Errorf("wait for the lock of %s: %v: %w", name, err, ctx.Err())
+	}
 	if err != nil {
 		return nil, err
 	}

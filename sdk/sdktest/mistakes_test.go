@@ -220,7 +220,7 @@ func forgetAtOthers(b *broken) {
 func deafYielded(b *broken) {
 	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		if b.Role() == sdk.Yielded {
-			return b.Recorder.Sync(ctx, sdk.Update{From: u.From, To: u.To})
+			return sdk.Result{}, nil
 		}
 		return b.Recorder.Sync(ctx, u)
 	}

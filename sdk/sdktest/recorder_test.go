@@ -23,8 +23,7 @@ type Recorder struct {
 	// Fail, when set, is asked about each Service of an update.
 	Fail func(sdk.Service) error
 
-	// Writer, when set, says whether the recorder has the writer's lock (contract line 8). A recorder
-	// without it plans; it looks again with each call and Inspect. Nil: there is no lock.
+	// Writer, when set, says whether the recorder has the writer's lock (contract line 8). Nil: there is no lock.
 	Writer func() bool
 
 	mu       sync.Mutex // guards all below
@@ -33,7 +32,6 @@ type Recorder struct {
 	node     sdk.Node
 	role     sdk.Role
 	session  bool
-	written  uint64 // the revision that is served
 	next     uint64 // of the endpoints
 	affinity map[affinityKey]netip.AddrPort
 }
@@ -46,7 +44,7 @@ type affinityKey struct {
 func (r *Recorder) Configure(context.Context, sdk.Setup) (sdk.Description, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.state, r.written, r.session = sdk.State{}, 0, true
+	r.state, r.session = sdk.State{}, true
 	if r.role == 0 {
 		r.role = sdk.Standby
 	}
@@ -76,44 +74,14 @@ func (r *Recorder) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	if !r.session {
 		return sdk.Result{}, fmt.Errorf("sync before Configure: %w", sdk.ErrResync)
 	}
+	if r.role == sdk.Yielded || r.Writer != nil && !r.Writer() {
+		return sdk.Result{}, &sdk.Busy{Mode: r.description().Name}
+	}
 	changes, err := r.state.Apply(u)
 	if err != nil {
 		return sdk.Result{}, err
 	}
-	if !r.writes() {
-		r.state.Confirm()
-		return sdk.Result{Planned: true}, nil
-	}
-	if r.written < r.state.Revision() {
-		changes = r.everything()
-	}
 	return sdk.Result{Failed: r.serve(changes)}, nil
-}
-
-// writes reports whether what it is sent is served, as far as the lock goes. The caller
-// has the mutex.
-func (r *Recorder) writes() bool {
-	if r.role == sdk.Yielded || r.Writer != nil && !r.Writer() {
-		r.written = 0
-		return false
-	}
-	return true
-}
-
-// look writes what was planned, if it may by now. The caller has the mutex.
-func (r *Recorder) look() {
-	if r.session && r.writes() && r.written < r.state.Revision() {
-		r.serve(r.everything())
-	}
-}
-
-// everything returns the whole state as a change.
-func (r *Recorder) everything() sdk.Changes {
-	all := sdk.Changes{Full: true}
-	for name, s := range r.state.Services {
-		all.Services = append(all.Services, sdk.Change{Name: name, After: &s})
-	}
-	return all
 }
 
 // serve makes served follow the state, and returns what it could not serve.
@@ -135,7 +103,6 @@ func (r *Recorder) serve(changes sdk.Changes) (failed []sdk.Failure) {
 		}
 	}
 	r.state.Confirm(failed...)
-	r.written = r.state.Revision()
 	return failed
 }
 
@@ -156,7 +123,6 @@ func (r *Recorder) SetRole(_ context.Context, role sdk.Role) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.role = role
-	r.look()
 	return nil
 }
 
@@ -175,9 +141,6 @@ func (r *Recorder) Cleanup(_ context.Context, l sdk.Leftovers) ([]string, error)
 }
 
 func (r *Recorder) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
-	r.mu.Lock()
-	r.look()
-	r.mu.Unlock()
 	for _, s := range r.Services() {
 		for _, f := range s.Frontends {
 			served := sdk.Served{Name: s.Name, Frontend: f}

@@ -30,7 +30,6 @@ type trial struct {
 	description sdk.Description
 	stateDir    string
 	revision    uint64 // last acknowledged
-	yielded     bool   // the last role that was set
 	part        string // of the check, for its errors
 	failure     *error // shared with a second life; nil in it: the check has passed so far
 	after       []func()
@@ -83,7 +82,6 @@ func (t *trial) need(err error) {
 
 // start begins a life and a session.
 func (t *trial) start() (err error) {
-	t.yielded = false
 	if t.dp, err = t.subject.Start(t.ctx, t.stateDir); err != nil {
 		return fmt.Errorf("start the dataplane: %w", err)
 	}
@@ -143,22 +141,24 @@ func cleanUp(ctx context.Context, dp sdk.Dataplane, within time.Duration) {
 // sync sends u as the next update, which must be taken whole.
 func (t *trial) sync(u sdk.Update) { t.need(t.takes(u)) }
 
-// takes reports why u was not taken whole, if so. An update that is only planned may soon be written: the life
-// before may hold the writer's lock for a moment longer.
+// takes reports why u was not taken whole, if so.
 func (t *trial) takes(u sdk.Update) error {
-	r, err := t.offer(u)
-	if err == nil && r.Planned && !t.yielded {
-		err = poll(t.ctx, 10*time.Second, func() error {
-			if r, err = t.offer(sdk.Update{}); err == nil && r.Planned {
-				err = mismatch{"the update to be served", "it was only planned (Result.Planned): another process has the writer's lock"}
-			}
-			return err
-		})
-	}
+	var r sdk.Result
+	err := t.unlessBusy(func() (err error) { r, err = t.offer(u); return err })
 	if err == nil && len(r.Failed) > 0 {
 		err = fmt.Errorf("sync failed for %s: %w", r.Failed[0].Name, r.Failed[0].Err)
 	}
 	return err
+}
+
+// unlessBusy makes a call again for as long as it is answered with a *sdk.Busy: the life before may hold the
+// writer's lock for a moment longer.
+func (t *trial) unlessBusy(call func() error) error {
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		if err := call(); !errors.As(err, new(*sdk.Busy)) || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 // offer sends u as the next update.
@@ -238,10 +238,9 @@ func (t *trial) serve(s Scenario) {
 }
 
 func (t *trial) role(r sdk.Role) {
-	if err := t.dp.SetRole(t.ctx, r); err != nil {
+	if err := t.unlessBusy(func() error { return t.dp.SetRole(t.ctx, r) }); err != nil {
 		t.fail(fmt.Errorf("set role %s: %w", r, err))
 	}
-	t.yielded = r == sdk.Yielded
 }
 
 // place moves s to the testbed, where there is one.

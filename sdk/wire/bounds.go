@@ -20,11 +20,9 @@ const (
 	maxVitals          = 256 << 10 // Report
 	maxHeader          = 64 << 10  // an error, with its detail
 	maxSamples         = 1024      // of a Report, and histograms
-	maxUnserved        = 64 << 10  // bytes of the failures in a Report; of more only the number is sent
 	maxNotes           = 16        // of a Report
 	maxWords           = 256       // features, limits, attributes of a log line
 	maxAnswer          = 64 << 20  // bytes of a Result, or of a Cleanup's answer
-	maxSteps           = 100_000   // of a Result; more are left out
 	maxFailures        = 200_000   // of a Result
 	maxRemoved         = 200_000   // lines of a Cleanup
 	maxAffinityEntries = 500_000   // clients that keep their endpoint

@@ -27,7 +27,7 @@ var ErrUnsupported = errors.New("not supported by this dataplane")
 // what it stands for here.
 type remoteError struct {
 	message string
-	is      error // a sentinel, a *sdk.Refusal, or nil
+	is      error // a sentinel, a *sdk.Refusal, a *sdk.Busy, or nil
 }
 
 func (e *remoteError) Error() string { return e.message }
@@ -37,10 +37,14 @@ func (e *remoteError) Unwrap() error { return e.is }
 func encodeProblem(err error) *pb.Problem {
 	p := &pb.Problem{Kind: pb.Problem_KIND_UNSPECIFIED, Message: text(err.Error())}
 	var refusal *sdk.Refusal
+	var busy *sdk.Busy
 	switch {
 	case errors.As(err, &refusal):
 		p.Kind = pb.Problem_KIND_REFUSAL
 		p.Refusal = &pb.Refusal{Field: text(refusal.Field), Why: text(refusal.Why), Try: text(refusal.Try)}
+	case errors.As(err, &busy):
+		p.Kind = pb.Problem_KIND_BUSY
+		p.Busy = &pb.Busy{Mode: text(busy.Mode), Pid: int64(busy.PID), Program: text(busy.Program), Host: int64(busy.Host)}
 	case errors.Is(err, sdk.ErrResync):
 		p.Kind = pb.Problem_KIND_RESYNC
 	case errors.Is(err, ErrFenced):
@@ -61,6 +65,9 @@ func decodeProblem(p *pb.Problem) error {
 			return refusal
 		}
 		return &remoteError{message, refusal}
+	case pb.Problem_KIND_BUSY:
+		b := p.GetBusy()
+		return &remoteError{message, &sdk.Busy{Mode: oneLine(b.GetMode()), PID: int(b.GetPid()), Program: oneLine(b.GetProgram()), Host: int(b.GetHost())}}
 	case pb.Problem_KIND_RESYNC:
 		return &remoteError{message, sdk.ErrResync}
 	case pb.Problem_KIND_FENCED:

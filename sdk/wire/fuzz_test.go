@@ -133,13 +133,11 @@ func FuzzAnswersAreHarmless(f *testing.F) {
 		encodeVitals(Vitals{Role: sdk.Active, Report: sdk.Report{
 			Samples:    []sdk.Sample{{Name: "m", Help: "Ms.", Labels: map[string]string{"a": "b"}}},
 			Histograms: []sdk.Histogram{sdk.NewHistogram("h", map[string]string{"a": "b"}, 1, 2)},
-			Lock:       sdk.LockAwaited, Holder: sdk.Holder{PID: 7, Program: "p"}, Served: 3,
-			Unserved: []sdk.Failure{{Name: bulkService(1, 1).Name, Err: errors.New("no room")}},
-		}, UnservedMore: 2}),
+		}}),
 		encodeHello(newHello("x", "1")),
 		encodeDescription(subjectDescription()),
 		encodeProblem(&sdk.Refusal{Field: "f", Why: "w", Try: "t"}),
-		&pb.ResultChunk{Failed: []*pb.Failure{{}}, Steps: []string{"s"}, Planned: true},
+		&pb.ResultChunk{Failed: []*pb.Failure{{}}, Last: true},
 	} {
 		raw, err := proto.Marshal(m)
 		if err != nil {

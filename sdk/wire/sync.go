@@ -119,13 +119,7 @@ func sendResult(r sdk.Result, send func(*pb.ResultChunk) error) error {
 			return err
 		}
 	}
-	for _, s := range r.Steps {
-		if err := c.room(len(s)); err != nil {
-			return err
-		}
-		c.chunk.Steps = append(c.chunk.Steps, text(s))
-	}
-	c.chunk.Planned, c.chunk.Last = r.Planned, true
+	c.chunk.Last = true
 	return send(c.chunk)
 }
 
@@ -170,10 +164,6 @@ func addResult(r *sdk.Result, c *pb.ResultChunk) error {
 	for _, f := range c.Failed {
 		r.Failed = append(r.Failed, decodeFailure(f))
 	}
-	for _, step := range first(c.Steps, maxSteps-len(r.Steps)) {
-		r.Steps = append(r.Steps, text(step))
-	}
-	r.Planned = r.Planned || c.Planned
 	return nil
 }
 

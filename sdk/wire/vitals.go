@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/pointsman/pointsman/sdk"
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
@@ -29,10 +28,6 @@ type Vitals struct {
 
 	Memory     uint64 // bytes resident
 	LogDropped uint64 // log lines that were not read in time
-
-	// UnservedMore is how many more Unserved there are than fit into an answer. A
-	// Full names them all.
-	UnservedMore int
 }
 
 // Vitals asks how the plugin is doing; it answers beside any call.
@@ -73,13 +68,8 @@ func encodeVitals(v Vitals) *pb.ReportReply {
 		Memory:       v.Memory,
 		LogDropped:   v.LogDropped,
 
-		Lock:          pb.Lock(v.Lock),
-		HolderPid:     int64(v.Holder.PID),
-		HolderProgram: text(v.Holder.Program),
-		Served:        v.Served,
-		UnservedMore:  uint64(v.UnservedMore),
-		Notes:         texts[string](first(v.Notes, maxNotes)),
-		Degraded:      texts[string](first(v.Degraded, maxNotes)),
+		Notes:    texts[string](first(v.Notes, maxNotes)),
+		Degraded: texts[string](first(v.Degraded, maxNotes)),
 	}
 	for _, s := range v.Samples {
 		out.Samples = append(out.Samples, &pb.Sample{Name: text(s.Name), Help: text(s.Help), Labels: encodeLabels(s.Labels), Value: s.Value})
@@ -88,15 +78,6 @@ func encodeVitals(v Vitals) *pb.ReportReply {
 		out.Histograms = append(out.Histograms, &pb.Histogram{
 			Name: text(h.Name), Help: text(h.Help), Labels: encodeLabels(h.Labels), Bounds: h.Bounds, Counts: h.Counts, Sum: h.Sum,
 		})
-	}
-	size := 0
-	for i, f := range v.Unserved {
-		failure := encodeFailure(f)
-		if size += proto.Size(failure); size > maxUnserved {
-			out.UnservedMore += uint64(len(v.Unserved) - i)
-			break
-		}
-		out.Unserved = append(out.Unserved, failure)
 	}
 	return out
 }
@@ -119,9 +100,6 @@ func decodeVitals(r *pb.ReportReply) Vitals {
 			Repaired:   r.GetRepaired(),
 			Repair:     oneLine(r.GetRepair()),
 			Lost:       oneLine(r.GetLost()),
-			Lock:       sdk.Lock(enum(int32(r.GetLock()))),
-			Holder:     sdk.Holder{PID: int(r.GetHolderPid()), Program: oneLine(r.GetHolderProgram())},
-			Served:     r.GetServed(),
 			Notes:      texts[string](first(r.GetNotes(), maxNotes)),
 			Degraded:   texts[string](first(r.GetDegraded(), maxNotes)),
 		},
@@ -132,8 +110,6 @@ func decodeVitals(r *pb.ReportReply) Vitals {
 		Overdue:    time.Duration(r.GetOverdueNanos()),
 		Memory:     r.GetMemory(),
 		LogDropped: r.GetLogDropped(),
-
-		UnservedMore: int(min(r.GetUnservedMore(), maxFailures)) + max(0, len(r.GetUnserved())-maxSamples),
 	}
 	for _, s := range first(r.GetSamples(), maxSamples) {
 		v.Samples = append(v.Samples, sdk.Sample{Name: s.GetName(), Help: oneLine(s.GetHelp()), Labels: s.GetLabels(), Value: s.GetValue()})
@@ -142,9 +118,6 @@ func decodeVitals(r *pb.ReportReply) Vitals {
 		v.Histograms = append(v.Histograms, sdk.Histogram{
 			Name: h.GetName(), Help: oneLine(h.GetHelp()), Labels: h.GetLabels(), Bounds: h.GetBounds(), Counts: h.GetCounts(), Sum: h.GetSum(),
 		})
-	}
-	for _, f := range first(r.GetUnserved(), maxSamples) {
-		v.Unserved = append(v.Unserved, decodeFailure(f))
 	}
 	return v
 }

@@ -34,21 +34,19 @@ type Dataplane struct {
 
 // An Order is the options of a Dataplane.
 type Order struct {
-	Hang    bool   // Sync never returns
-	Wait    bool   // Sync returns when its context ends
-	Signal  int    // which Sync then sends to its own process first; zero: none
-	Panic   string // Sync panics
-	Fatal   string // Sync calls log.Fatal
-	Print   int    // bytes for Sync to print with fmt.Println
-	Log     int    // lines for Sync to log
-	Raw     bool   // Sync prints rubbish to the stderr that package log has kept
-	Refuse  bool   // Configure refuses
-	Resync  bool   // Sync answers ErrResync
-	Steps   int    // lines in Result.Steps
-	Planned bool   // Sync only plans
-	Digest  bool   // Sync's one step is the digest of the update
-	Schema  string // the options in the description that Configure returns
-	Big     int    // bytes of options in the description that Configure returns
+	Hang   bool   // Sync never returns
+	Wait   bool   // Sync returns when its context ends
+	Signal int    // which Sync then sends to its own process first; zero: none
+	Panic  string // Sync panics
+	Fatal  string // Sync calls log.Fatal
+	Print  int    // bytes for Sync to print with fmt.Println
+	Log    int    // lines for Sync to log
+	Raw    bool   // Sync prints rubbish to the stderr that package log has kept
+	Refuse bool   // Configure refuses
+	Resync bool   // Sync answers ErrResync
+	Digest bool   // Sync fails with the digest of the update
+	Schema string // the options in the description that Configure returns
+	Big    int    // bytes of options in the description that Configure returns
 }
 
 // Options are o as Setup has them.
@@ -133,12 +131,9 @@ func (d *Dataplane) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) 
 		syscall.Write(2, []byte("\xff\xfe rubbish\n"))
 	}
 	d.Updates = append(d.Updates, u)
-	result := sdk.Result{Planned: d.order.Planned}
+	var result sdk.Result
 	if d.order.Digest {
-		result.Steps = []string{Digest(u)}
-	}
-	for i := range d.order.Steps {
-		result.Steps = append(result.Steps, fmt.Sprintf("step %d %s", i, strings.Repeat("s", 100)))
+		return result, errors.New(Digest(u))
 	}
 	for _, svc := range u.Set {
 		if why, fails := svc.Hints["fail"]; fails {

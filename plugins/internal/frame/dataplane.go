@@ -12,7 +12,6 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
-	"github.com/pointsman/pointsman/plugins/internal/writer"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
@@ -29,16 +28,15 @@ type Dataplane[P any] struct {
 	log      *slog.Logger
 	setup    sdk.Setup
 	ledger   *ledger.Ledger
-	lock     *ledger.Lock  // nil: another process is the writer, or this one has yielded, or the mode has none
-	claim    *writer.Claim // to the lock
-	session  bool          // Configure has begun one
-	updated  bool          // an update was taken in it: it is known what is desired
+	lock     *ledger.Lock // the writer's; nil: it was not needed yet, or this process has yielded, or the mode has none
+	session  bool         // Configure has begun one
+	updated  bool         // an update was taken in it: it is known what is desired
 	open     Session[P]
 	families []*family[P]
 	state    sdk.State
 	role     sdk.Role // zero: the kernel says it, and was not asked yet
 	played   sdk.Role // the role that the families were told last
-	orphaned bool     // it yielded while its host was gone
+	orphaned bool     // it yielded because its host was gone
 	caught   bool     // the role was more than Standby once: connections may be this process's
 	drain    drain
 	early    early
@@ -58,8 +56,7 @@ type Dataplane[P any] struct {
 type family[P any] struct {
 	Family[P]
 
-	known   bool // what the kernel has, as far as this process did it
-	planned bool // what was put was only planned: the kernel serves something else
+	known bool // what the kernel has, as far as this process did it
 
 	lost       string           // what the last look found removed or changed
 	rounds     rounds           // of forgetting UDP flows
@@ -96,12 +93,6 @@ func New[P any](mode Mode[P], dir string) *Dataplane[P] {
 		seen: make(map[sysctl.Setting]bool),
 	}
 	d.status.carries = slices.Contains(mode.Description.Limits, sdk.LimitDiesWithProcess)
-	d.claim = writer.NewClaim(mode.Description.Name, writer.Planner{
-		Enter: d.semaphore.idle,
-		Lock:  d.tryLock,
-		Write: d.writePlanned,
-		Log:   func() *slog.Logger { return d.log },
-	})
 	return d
 }
 
@@ -128,8 +119,7 @@ func (d *Dataplane[P]) Configure(ctx context.Context, setup sdk.Setup) (sdk.Desc
 	if err != nil {
 		return sdk.Description{}, err
 	}
-	if open.Unlocked && d.lock != nil {
-		d.claim.Forget()
+	if open.Unlocked {
 		if err := d.unlock(); err != nil {
 			return sdk.Description{}, err
 		}
@@ -138,7 +128,6 @@ func (d *Dataplane[P]) Configure(ctx context.Context, setup sdk.Setup) (sdk.Desc
 	d.use(open)
 	d.state, d.session, d.updated, d.elsewhere = sdk.State{}, true, false, false
 	d.lacking = make(map[sdk.Name]bool)
-	d.claim.Begin()
 	if d.role != sdk.Yielded || d.orphaned {
 		d.role, d.orphaned = 0, false
 	}
@@ -204,7 +193,6 @@ func (d *Dataplane[P]) serving(of sdk.Family) *family[P] {
 
 // Close ends what runs between calls, and lets go of the lock. The kernel stays as it is.
 func (d *Dataplane[P]) Close() error {
-	d.claim.Close()
 	if err := d.semaphore.call(context.Background()); err != nil {
 		return err
 	}

@@ -12,19 +12,20 @@ The frame brings everything else that the contract of package sdk asks for:
 	line  5  only Services that changed are rendered
 	line  6  nothing is written before the first update; what another process wrote is adopted
 	line  7  roles, from any to any; connections that are counted while draining
-	line  8  one writer: without the lock updates are only planned, and written once it is there
+	line  8  one writer: without the lock a call changes nothing, and answers Busy
 	line  9  UDP flows that lead nowhere are forgotten
 	line 11  one thing at a time: a call of the host interrupts what is done between calls
-	line 12  drift: probes, audits, repairs, and standing down after another process's Cleanup, or without a host
+	line 12  drift: probes, audits, repairs, and yielding without a host
 
 # One update
 
-	Sync ─▶ sdk.State.Apply         which Services are touched
+	Sync ─▶ the writer's lock       Busy while another process has it
+	     ─▶ sdk.State.Apply         which Services are touched
 	     ─▶ Family.Adopt            only if what the kernel has is not known, and for a Full
 	     ─▶ Family.Node, Role       only if they changed
 	     ─▶ Family.Want             each touched Service → a P. Pure
 	     ─▶ Family.Put              what is desired, by name. Memory only
-	     ─▶ Family.Plan             the difference. Pure. Without the lock it ends here
+	     ─▶ Family.Plan             the difference. Pure
 	     ─▶ Plan.Apply              writes it, and is true about where it stopped
 	     ─▶ sdk.State.Confirm       all but what failed
 
@@ -40,14 +41,13 @@ sockets. Its zero value is that of a Service which is gone. The frame never look
   - Apply is called only with the writer's lock (or where the mode has none), and only on
     what was adopted since the last error: what is known, or read anew.
   - A Service that was refused has, when the call returns, the P that served it before.
-  - Nothing is written by a process that has yielded, was closed, or has stood down.
+  - Nothing is written by a process that has yielded or was closed.
 
 # Goroutines
 
-A Dataplane has two of its own. The monitor probes, audits and repairs; it begins with the
-first Configure and ends with Close. The claim (package writer) tries the writer's lock again
-while another process holds it; it ends when it has the lock, or with Close. Both work only
-while they hold the semaphore that each call holds too, and stop when a call waits for it. A Family may have goroutines of its own, which listen to the
+A Dataplane has one of its own. The monitor probes, audits and repairs; it begins with the
+first Configure and ends with Close. It works only while it holds the semaphore that each call
+holds too, and stops when a call waits for it. A Family may have goroutines of its own, which listen to the
 kernel: they begin with Hold of a lock, and end with Hold of none.
 */
 package frame

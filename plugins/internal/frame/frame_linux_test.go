@@ -49,6 +49,15 @@ func (l *life) configure() {
 	l.rev = 0
 }
 
+// holdsLock reports whether the process holds the writer's lock.
+func (l *life) holdsLock() bool {
+	if l.semaphore.take(l.t.Context()) != nil {
+		return false
+	}
+	defer l.semaphore.done()
+	return l.lock != nil
+}
+
 func (l *life) become(r sdk.Role) {
 	l.t.Helper()
 	if err := l.SetRole(l.t.Context(), r); err != nil {

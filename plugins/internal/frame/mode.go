@@ -97,8 +97,8 @@ type Family[P any] interface {
 	// only read.
 	Pieces() map[sdk.Name]P
 
-	// Keep is the P by which the kernel serves a Service, as far as Adopt found out: of
-	// one that this process was never told of, or only planned.
+	// Keep is the P by which the kernel serves a Service that this process was never told
+	// of, as far as Adopt found out.
 	Keep(sdk.Name) P
 
 	// Put says that these Ps are desired, in place of those that their Services had; the

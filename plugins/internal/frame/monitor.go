@@ -65,7 +65,7 @@ func (d *Dataplane[P]) look(ctx context.Context) {
 	case ctx.Err() != nil || !d.session:
 		return
 	case gone >= hostTimeout && d.role != sdk.Yielded:
-		d.standDown("its host has been gone for a minute")
+		d.yieldWithoutHost("the host has been gone for a minute")
 		return
 	case !d.writes() || d.role == 0:
 		return
@@ -73,8 +73,8 @@ func (d *Dataplane[P]) look(ctx context.Context) {
 	d.count()
 	d.foreign.look()
 	work := false // another program is at work
-	if !d.updated || d.claim.Owes() {
-		return // first it has to be known, or written, what is desired
+	if !d.updated {
+		return // it is not known what is desired
 	}
 	d.forgetEarly()
 	for _, f := range d.families {
@@ -89,12 +89,8 @@ func (d *Dataplane[P]) look(ctx context.Context) {
 			work = true
 		}
 		d.tellLost()
-		if (found.Lost != 0 || f.shared().Doubted()) && d.cleaned().Left() {
-			d.standDown("another process cleaned up")
-			return
-		}
 		if gone > 0 && found.Lost != 0 && !found.Unsure { // it may be kube-proxy, on the way back to it
-			d.standDown("its host is gone, and what it wrote has changed: " + found.Why)
+			d.yieldWithoutHost("the host is gone, and another program has changed what this process wrote: " + found.Why)
 			return
 		}
 		steps, err := f.shared().Mend(ctx)

@@ -54,11 +54,7 @@ func (s *status) tell(change func(*sdk.Report)) {
 func (s *status) step() { s.tell(func(r *sdk.Report) { r.Progress++ }) }
 
 // Report says how far the present call is. It waits for nothing.
-func (d *Dataplane[P]) Report() sdk.Report {
-	r := d.status.present()
-	d.claim.Tell(&r)
-	return r
-}
+func (d *Dataplane[P]) Report() sdk.Report { return d.status.present() }
 
 // publish makes the metrics of all families those that Report has.
 func (d *Dataplane[P]) publish() {

@@ -6,13 +6,13 @@ import (
 	"context"
 	"errors"
 
-	"github.com/pointsman/pointsman/plugins/internal/writer"
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// This file says whether this process writes, and in which role: by calls of the host, by the
-// writer's lock, and by a Cleanup.
+// This file says whether this process writes, and in which role: by calls of the host, and by the
+// writer's lock.
 
 // SetRole changes what the kernel catches.
 func (d *Dataplane[P]) SetRole(ctx context.Context, role sdk.Role) error {
@@ -45,9 +45,6 @@ func (d *Dataplane[P]) SetRole(ctx context.Context, role sdk.Role) error {
 		return errors.Join(err, d.play(was))
 	}
 	d.caught = d.caught || was != sdk.Standby
-	if !d.writes() {
-		return nil // it takes effect once this process is the writer
-	}
 	d.drainOrNot()
 	if role == sdk.Active && was != sdk.Active {
 		return d.afterwards(ctx, sdk.Changes{Full: true}, nil)
@@ -58,11 +55,8 @@ func (d *Dataplane[P]) SetRole(ctx context.Context, role sdk.Role) error {
 // become makes the kernel what the role asks for. Before the first update it is not known
 // what is desired: what serves goes on, and the role takes effect with that update.
 func (d *Dataplane[P]) become(ctx context.Context, role sdk.Role) error {
-	if err := d.play(role); err != nil || !d.writes() || !d.updated {
+	if err := d.play(role); err != nil || !d.updated {
 		return err
-	}
-	if d.claim.Owes() {
-		return d.writePlanned(ctx)
 	}
 	for _, f := range d.families {
 		if _, err := d.write(ctx, f, nil); err != nil {
@@ -95,23 +89,22 @@ func (d *Dataplane[P]) writes() bool {
 	return d.lock != nil || d.open.Unlocked && d.role != sdk.Yielded
 }
 
-// tryLock becomes the writer, if no other process is and this one has not yielded. One that
-// was told to stand by, while another process was the writer, begins in the role that the
-// kernel shows: what serves there may be all that does.
-func (d *Dataplane[P]) tryLock() error {
-	if d.lock != nil || d.role == sdk.Yielded || d.open.Unlocked {
+// becomeWriter takes the writer's lock, if this process does not have it. The error is a *sdk.Busy while
+// another process does, and in a process that has yielded.
+func (d *Dataplane[P]) becomeWriter() error {
+	switch {
+	case d.role == sdk.Yielded:
+		return &sdk.Busy{Mode: d.name()}
+	case d.lock != nil || d.open.Unlocked:
 		return nil
 	}
-	lock, err := d.claim.Lock(d.ledger)
-	if lock == nil {
+	lock, err := d.ledger.TryLock(d.name())
+	if err != nil {
 		return err
 	}
 	d.lock = lock
-	if d.role == sdk.Standby {
-		d.role = 0
-	}
 	d.hold()
-	return d.cleaned().Remove()
+	return nil
 }
 
 // hold hands the lock, or none, to the families. What they knew is of before.
@@ -129,9 +122,6 @@ func (d *Dataplane[P]) hold() {
 
 // release gives up the right to write, and with it the task to repair.
 func (d *Dataplane[P]) release() error {
-	if !d.open.Unlocked {
-		d.claim.Forget()
-	}
 	for _, f := range d.families {
 		f.known, f.lost = false, ""
 		f.Hold(nil)
@@ -150,39 +140,30 @@ func (d *Dataplane[P]) unlock() error {
 	return lock.Unlock()
 }
 
-// cleaned is the mark by which another process says that it has cleaned up.
-func (d *Dataplane[P]) cleaned() writer.Cleaned { return writer.CleanedIn(d.dir, d.name()) }
-
-// standDown ends being the writer. What the kernel has stays. A host that wants this process to serve says so by a
-// role, and after the end of its host by a new session.
-func (d *Dataplane[P]) standDown(why string) {
-	d.log.Warn("standing down", "why", why)
-	d.role, d.orphaned = sdk.Yielded, d.gone() > 0
+// yieldWithoutHost releases the writer's lock in a process whose host is gone. What the kernel has stays. The next
+// session of a host ends that.
+func (d *Dataplane[P]) yieldWithoutHost(why string) {
+	d.log.Warn("released the writer's lock", "why", why)
+	d.role, d.orphaned = sdk.Yielded, true
 	if err := d.release(); err != nil {
-		d.log.Warn("cannot give up the right to write", "err", err)
+		d.log.Warn("cannot release the writer's lock", "err", err)
 	}
 }
 
-// writePlanned writes what was planned while another process was the writer.
-func (d *Dataplane[P]) writePlanned(ctx context.Context) error {
-	result, err := d.reconcile(ctx, sdk.Changes{})
-	if err == nil {
-		d.state.Confirm(result.Failed...)
-		d.claim.Wrote(result.Failed)
-	}
-	return err
-}
-
-// Cleanup removes every trace of the mode from the node, and names what goes. A writer that
-// is another process finds a mark, and stands down: it would put everything back.
+// Cleanup removes every trace of the mode from the node, and names what goes. It needs the writer's lock: another
+// process that has it would put everything back.
 func (d *Dataplane[P]) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error) {
 	if err := d.semaphore.call(ctx); err != nil {
 		return nil, err
 	}
 	defer d.semaphore.done()
 	if !l.DryRun && d.lock == nil {
-		if err := d.cleaned().Leave(d.dir, d.name()); err != nil {
+		lock, err := lockFor(d.dir, d.name())
+		if err != nil {
 			return nil, err
+		}
+		if lock != nil {
+			defer func() { _ = lock.Unlock() }() // closing a lock's file fails only if it is closed
 		}
 	}
 	gone, err := d.mode.Sweep(ctx, l, d.env())
@@ -201,8 +182,20 @@ func (d *Dataplane[P]) unlearn() {
 	d.tellLost()
 	d.state, d.updated = sdk.State{}, false
 	d.role = 0
-	d.claim.Begin()
-	if d.lock == nil && !d.open.Unlocked {
-		d.claim.Forget() // the next call tries it
+}
+
+// lockFor returns the writer's lock of a mode, by the ledger in dir. In a process to which that is out of reach it
+// locks nothing: such a process removes nothing that a writer wrote.
+func lockFor(dir, mode string) (*ledger.Lock, error) {
+	shared, err := ledger.Open(dir)
+	if err == nil {
+		var lock *ledger.Lock
+		if lock, err = shared.TryLock(mode); err == nil {
+			return lock, nil
+		}
 	}
+	if sysctl.OutOfReach(err) {
+		return nil, nil
+	}
+	return nil, err
 }

@@ -53,7 +53,17 @@ func TestAdoptedRole(t *testing.T) {
 	}
 }
 
-// TestWithoutLock: a second process plans, writes nothing, and takes over by itself.
+// expectBusy expects that a call changed nothing, because another process holds the lock or this one has yielded.
+func expectBusy(t *testing.T, what string, err error) {
+	t.Helper()
+	var busy *sdk.Busy
+	if !errors.As(err, &busy) || busy.Mode != "memory" {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+// TestWithoutLock: while another process holds the lock no call but Yielded changes anything, and each says so; then
+// the next call adopts and writes.
 func TestWithoutLock(t *testing.T) {
 	t.Parallel()
 	k, dir := newKernel(), t.TempDir()
@@ -62,72 +72,43 @@ func TestWithoutLock(t *testing.T) {
 	first.become(sdk.Active)
 	second := begin(t, k, dir)
 	before := k.written()
-	for i, r := range []sdk.Result{second.full(service(1, 1), service(2, 1)), second.set(service(3, 1))} {
-		if !r.Planned || len(r.Steps) != 1+i {
-			t.Errorf("without the lock: Planned %t, %q", r.Planned, r.Steps)
-		}
+	full := sdk.Update{To: 1, Full: true, Node: &sdk.Node{}, Set: []sdk.Service{service(2, 1)}}
+	_, err := second.Sync(t.Context(), full)
+	expectBusy(t, "an update", err)
+	for _, role := range []sdk.Role{sdk.Standby, sdk.Active, sdk.Draining} {
+		expectBusy(t, role.String(), second.SetRole(t.Context(), role))
 	}
-	second.become(sdk.Draining)
+	_, err = second.Cleanup(t.Context(), sdk.Leftovers{})
+	expectBusy(t, "a cleanup", err)
+	if _, err := second.Cleanup(t.Context(), sdk.Leftovers{DryRun: true}); err != nil {
+		t.Error("a dry run needs no lock, and says", err)
+	}
 	if k.written() != before || k.role != sdk.Active {
 		t.Error("it wrote without the lock")
 	}
-	if r := second.Report(); r.Lock != sdk.LockAwaited || r.Served != 0 {
-		t.Errorf("without the lock it reports %+v", r)
-	}
 	k.expect(t, service(1, 1))
-	second.become(sdk.Active)
-	k.do(func() {
-		k.refuse = func(n sdk.Name) error { return map[bool]error{n.Service == "web-003": errors.New("no")}[true] }
-	})
 	first.become(sdk.Yielded)
-	eventually.True(t, "it takes over", func() bool { return second.Report().Served == 2 })
-	k.expect(t, service(1, 1), service(2, 1))
-	if r := second.Report(); r.Lock != sdk.LockHeld || len(r.Unserved) != 1 || r.Unserved[0].Name != service(3, 1).Name {
-		t.Errorf("it reports %+v", r)
-	}
-	if r := first.full(service(9, 1)); !r.Planned {
-		t.Error("one that has yielded wrote")
-	}
-}
-
-// TestRejectedWhilePlanned: a Service that was only planned, and is refused when it is
-// written, keeps what the process before served it by.
-func TestRejectedWhilePlanned(t *testing.T) {
-	t.Parallel()
-	k, dir := newKernel(), t.TempDir()
-	first := begin(t, k, dir)
-	first.full(service(1, 1), service(2, 1))
-	second := begin(t, k, dir)
-	second.full(service(1, 2), service(2, 2))
-	k.do(func() {
-		k.reject = func(n sdk.Name) error { return map[bool]error{n.Service == "web-001": errors.New("no")}[true] }
-	})
-	first.become(sdk.Yielded)
-	eventually.True(t, "it takes over", func() bool { return second.Report().Served == 1 })
-	k.expect(t, service(1, 1), service(2, 2))
-}
-
-// TestStandsDown: what another process has cleaned up stays so, until the host says by a
-// role that this one is to serve.
-func TestStandsDown(t *testing.T) {
-	t.Parallel()
-	k, dir := newKernel(), t.TempDir()
-	l := begin(t, k, dir)
-	l.full(service(1, 1))
-	l.become(sdk.Active)
-	other := New(inMemory(k), dir)
-	if gone, err := other.Cleanup(t.Context(), sdk.Leftovers{DryRun: true}); err != nil || len(gone) != 1 || l.cleaned().Left() {
-		t.Fatal("a dry run:", gone, err)
-	}
-	if _, err := other.Cleanup(t.Context(), sdk.Leftovers{}); err != nil {
+	_, err = first.Sync(t.Context(), full)
+	expectBusy(t, "an update to one that has yielded", err)
+	if _, err := second.Sync(t.Context(), full); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "it stands down", func() bool { return l.Report().Lock == sdk.LockReleased })
-	k.expect(t)
-	if r := l.set(service(2, 1)); !r.Planned {
-		t.Error("it wrote, though another process had cleaned up")
-	}
-	l.become(sdk.Active)
+	k.expect(t, service(2, 1))
+	expectBusy(t, "a role of one that has yielded, beside a writer", first.SetRole(t.Context(), sdk.Active))
+}
+
+// TestYieldedAfterItTook: a process whose lock another one took and released takes part again by a role.
+func TestYieldedAgain(t *testing.T) {
+	t.Parallel()
+	k, dir := newKernel(), t.TempDir()
+	first, second := begin(t, k, dir), begin(t, k, dir)
+	first.full(service(1, 1))
+	first.become(sdk.Yielded)
+	second.full(service(1, 1), service(2, 1))
+	second.become(sdk.Yielded)
+	first.become(sdk.Active)
+	k.expect(t, service(1, 1)) // what the host has told this process; its cursor goes on from there
+	first.set(service(2, 1))
 	k.expect(t, service(1, 1), service(2, 1))
 }
 
@@ -161,7 +142,7 @@ func TestWithoutItsHost(t *testing.T) {
 		if c.flush {
 			k.flush()
 		}
-		eventually.True(t, name+": it releases the lock", func() bool { return l.Report().Lock == sdk.LockReleased })
+		eventually.True(t, name+": it releases the lock", func() bool { return !l.holdsLock() })
 		if has := k.differs(nil) != nil; has == c.flush {
 			t.Errorf("%s: the kernel has what the process wrote: %t", name, has)
 		}
@@ -171,9 +152,7 @@ func TestWithoutItsHost(t *testing.T) {
 			t.Error(err)
 		}
 		configure()
-		if r := l.full(service(1, 2)); r.Planned {
-			t.Errorf("%s: in the next session it only plans", name)
-		}
+		l.full(service(1, 2))
 		k.expect(t, service(1, 2))
 	}
 }
@@ -233,17 +212,12 @@ func TestUnlocked(t *testing.T) {
 	}
 	first, second := beginMode(t, k, mode, dir), beginMode(t, k, mode, dir)
 	first.full(service(1, 1))
-	if r := second.full(service(2, 1)); r.Planned {
-		t.Error("the second only planned")
-	}
+	second.full(service(2, 1))
 	second.become(sdk.Yielded)
-	if r := second.set(service(3, 1)); !r.Planned {
-		t.Error("one that has yielded wrote")
-	}
+	_, err := second.Sync(t.Context(), sdk.Update{From: 1, To: 2, Set: []sdk.Service{service(3, 1)}})
+	expectBusy(t, "one that has yielded", err)
 	k.expect(t, service(2, 1))
 	second.become(sdk.Active)
+	second.set(service(3, 1))
 	k.expect(t, service(2, 1), service(3, 1))
-	if r := second.Report(); r.Lock != sdk.LockUnused {
-		t.Errorf("its lock is %s", r.Lock)
-	}
 }

@@ -22,6 +22,9 @@ func (d *Dataplane[P]) Sync(ctx context.Context, u sdk.Update) (sdk.Result, erro
 	if !d.session {
 		return sdk.Result{}, fmt.Errorf("an update before a session: %w", sdk.ErrResync)
 	}
+	if err := d.becomeWriter(); err != nil {
+		return sdk.Result{}, err
+	}
 	changes, err := d.state.Apply(u)
 	if err != nil {
 		return sdk.Result{}, err
@@ -31,18 +34,13 @@ func (d *Dataplane[P]) Sync(ctx context.Context, u sdk.Update) (sdk.Result, erro
 		return sdk.Result{}, err
 	}
 	d.state.Confirm(result.Failed...)
-	return d.claim.Took(u, result), nil
+	return result, nil
 }
 
-// reconcile makes all families follow the changes; and all that was planned, once this
-// process is the writer.
+// reconcile makes all families follow the changes.
 func (d *Dataplane[P]) reconcile(ctx context.Context, changes sdk.Changes) (sdk.Result, error) {
 	if err := d.begin(ctx, changes.Full); err != nil {
 		return sdk.Result{}, err
-	}
-	owed := d.writes() && d.claim.Owes()
-	if owed {
-		changes = d.everything()
 	}
 	if changes.Node || changes.Full {
 		if err := d.node(); err != nil {
@@ -51,9 +49,6 @@ func (d *Dataplane[P]) reconcile(ctx context.Context, changes sdk.Changes) (sdk.
 	}
 	d.updated = true
 	defer d.publish()
-	for _, f := range d.families {
-		f.planned = owed
-	}
 	touched := d.touched(changes)
 	result, err := d.follow(ctx, touched)
 	if err != nil {
@@ -70,11 +65,11 @@ func (d *Dataplane[P]) reconcile(ctx context.Context, changes sdk.Changes) (sdk.
 	return result, d.afterwards(ctx, changes, result.Failed)
 }
 
-// begin takes the writer's lock if it can, and has the families adopt what the kernel has
-// where that is not known; afresh: wherever it may have changed.
+// begin takes the writer's lock, and has the families adopt what the kernel has where that is
+// not known; afresh: wherever it may have changed.
 func (d *Dataplane[P]) begin(ctx context.Context, afresh bool) error {
 	d.status.step()
-	if err := d.tryLock(); err != nil {
+	if err := d.becomeWriter(); err != nil {
 		return err
 	}
 	shown, errs := make([]sdk.Role, len(d.families)), make([]error, len(d.families))
@@ -112,19 +107,6 @@ func (d *Dataplane[P]) adopt(ctx context.Context, f *family[P], which Parts) (sd
 	return role, err
 }
 
-// everything is the whole state as a change, for families in which nothing is put: what was
-// put had only been planned.
-func (d *Dataplane[P]) everything() sdk.Changes {
-	for _, f := range d.families {
-		none := make(map[sdk.Name]P, len(f.Pieces()))
-		for name := range f.Pieces() {
-			none[name] = *new(P)
-		}
-		f.Put(none)
-	}
-	return sdk.Changes{Full: true, Node: true}
-}
-
 // node tells the families what the node is like, and sees to the kernel's parameters that
 // must be as they should before anything is written.
 func (d *Dataplane[P]) node() error {
@@ -143,7 +125,7 @@ func (d *Dataplane[P]) node() error {
 // must be there first. It goes before everything that is written: what keeps a parameter from
 // doing harm stands until then.
 func (d *Dataplane[P]) settle() error {
-	if !d.writes() || d.open.Settings == nil {
+	if d.open.Settings == nil {
 		return nil
 	}
 	all := d.open.Settings(d.state.Node)
@@ -170,21 +152,14 @@ func (d *Dataplane[P]) take(all sysctl.Settings) error {
 	return all.Take(d.ledger, d.name(), d.log)
 }
 
-// follow writes what the touched Services ask for, in one family after the other. Without the
-// right to write it only plans.
+// follow writes what the touched Services ask for, in one family after the other.
 func (d *Dataplane[P]) follow(ctx context.Context, touched map[sdk.Name]bool) (sdk.Result, error) {
-	result := sdk.Result{Planned: !d.writes()}
+	var result sdk.Result
 	d.share(ctx)
 	for _, f := range d.families {
 		d.status.step()
 		pieces, failed := d.render(f, touched)
 		result.Failed = append(result.Failed, failed...)
-		if !d.writes() {
-			f.known = false // the writer goes on writing
-			f.Put(pieces)
-			result.Steps = append(result.Steps, f.Plan().Steps()...)
-			continue
-		}
 		failed, err := d.write(ctx, f, pieces)
 		result.Failed = append(result.Failed, failed...)
 		if err != nil {
@@ -198,9 +173,6 @@ func (d *Dataplane[P]) follow(ctx context.Context, touched map[sdk.Name]bool) (s
 // is written: until then what was read of them holds. Where that fails apply tries again, and says
 // why: by then what is desired is put, so that the monitor goes on with it.
 func (d *Dataplane[P]) share(ctx context.Context) {
-	if !d.writes() {
-		return
-	}
 	for _, f := range d.families {
 		if _, err := f.shared().Ensure(ctx, d.state.Node.MasqueradeBit); err != nil {
 			return
@@ -276,7 +248,7 @@ func (d *Dataplane[P]) unserved(touched map[sdk.Name]bool) []sdk.Failure {
 // afterwards is what follows once the kernel serves: the rules go that another backend has, the
 // other parameters are set, and the UDP flows end that lead nowhere now.
 func (d *Dataplane[P]) afterwards(ctx context.Context, c sdk.Changes, failed []sdk.Failure) error {
-	if !d.writes() || !d.updated || d.role != sdk.Active {
+	if !d.updated || d.role != sdk.Active {
 		return nil
 	}
 	d.noteAdded(c)

@@ -22,7 +22,6 @@ func (d *Dataplane[P]) write(ctx context.Context, f *family[P], pieces map[sdk.N
 	if err == nil && slices.ContainsFunc(failed, func(b sdk.Failure) bool { return errors.As(b.Err, new(*Refused)) }) {
 		_, err = d.attempt(ctx, f) // puts back what a refused try left
 	}
-	f.planned = f.planned && err != nil
 	return failed, err
 }
 
@@ -88,29 +87,12 @@ func (d *Dataplane[P]) try(ctx context.Context, f *family[P], pieces map[sdk.Nam
 		if _, adopting := d.adopt(ctx, f, All); adopting != nil {
 			return nil, nil, adopting
 		}
-		return f.takeBack(before, refused.Suspects), nil, err
+		f.Put(before)
+		return refused.Suspects, nil, err
 	case err != nil || len(failed) == 0:
 		return nil, nil, err
 	}
 	return nil, failed, d.undo(ctx, f, before, failed)
-}
-
-// takeBack puts back what Services had before a try that was refused. What had only been
-// planned the kernel serves otherwise: as it was adopted.
-func (f *family[P]) takeBack(before map[sdk.Name]P, suspects []sdk.Name) []sdk.Name {
-	f.Put(before)
-	if !f.planned {
-		return suspects
-	}
-	if len(before) == 1 {
-		suspects = slices.Collect(maps.Keys(before))
-	}
-	served := make(map[sdk.Name]P, len(suspects))
-	for _, name := range suspects {
-		served[name] = f.Keep(name)
-	}
-	f.Put(served)
-	return suspects
 }
 
 // undo puts back what served the Services that failed.
@@ -118,7 +100,7 @@ func (d *Dataplane[P]) undo(ctx context.Context, f *family[P], before map[sdk.Na
 	served := make(map[sdk.Name]P, len(failed))
 	for _, b := range failed {
 		p, changing := before[b.Name]
-		if f.planned || !changing {
+		if !changing {
 			p = f.Keep(b.Name)
 		}
 		served[b.Name] = p

@@ -339,58 +339,6 @@ func (Role) EnumDescriptor() ([]byte, []int) {
 	return file_dataplane_proto_rawDescGZIP(), []int{5}
 }
 
-type Lock int32
-
-const (
-	Lock_LOCK_UNSPECIFIED Lock = 0
-	Lock_LOCK_HELD        Lock = 1 // it is the writer
-	Lock_LOCK_AWAITED     Lock = 2 // another process is; it tries again by itself
-	Lock_LOCK_RELEASED    Lock = 3 // it has let go of the lock, as in ROLE_YIELDED, and does not try
-)
-
-// Enum value maps for Lock.
-var (
-	Lock_name = map[int32]string{
-		0: "LOCK_UNSPECIFIED",
-		1: "LOCK_HELD",
-		2: "LOCK_AWAITED",
-		3: "LOCK_RELEASED",
-	}
-	Lock_value = map[string]int32{
-		"LOCK_UNSPECIFIED": 0,
-		"LOCK_HELD":        1,
-		"LOCK_AWAITED":     2,
-		"LOCK_RELEASED":    3,
-	}
-)
-
-func (x Lock) Enum() *Lock {
-	p := new(Lock)
-	*p = x
-	return p
-}
-
-func (x Lock) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (Lock) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_proto_enumTypes[6].Descriptor()
-}
-
-func (Lock) Type() protoreflect.EnumType {
-	return &file_dataplane_proto_enumTypes[6]
-}
-
-func (x Lock) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use Lock.Descriptor instead.
-func (Lock) EnumDescriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{6}
-}
-
 type Origin int32
 
 const (
@@ -427,11 +375,11 @@ func (x Origin) String() string {
 }
 
 func (Origin) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_proto_enumTypes[7].Descriptor()
+	return file_dataplane_proto_enumTypes[6].Descriptor()
 }
 
 func (Origin) Type() protoreflect.EnumType {
-	return &file_dataplane_proto_enumTypes[7]
+	return &file_dataplane_proto_enumTypes[6]
 }
 
 func (x Origin) Number() protoreflect.EnumNumber {
@@ -440,7 +388,7 @@ func (x Origin) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Origin.Descriptor instead.
 func (Origin) EnumDescriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{7}
+	return file_dataplane_proto_rawDescGZIP(), []int{6}
 }
 
 type Verdict int32
@@ -479,11 +427,11 @@ func (x Verdict) String() string {
 }
 
 func (Verdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_proto_enumTypes[8].Descriptor()
+	return file_dataplane_proto_enumTypes[7].Descriptor()
 }
 
 func (Verdict) Type() protoreflect.EnumType {
-	return &file_dataplane_proto_enumTypes[8]
+	return &file_dataplane_proto_enumTypes[7]
 }
 
 func (x Verdict) Number() protoreflect.EnumNumber {
@@ -492,7 +440,7 @@ func (x Verdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Verdict.Descriptor instead.
 func (Verdict) EnumDescriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{8}
+	return file_dataplane_proto_rawDescGZIP(), []int{7}
 }
 
 type Problem_Kind int32
@@ -503,6 +451,7 @@ const (
 	Problem_KIND_REFUSAL     Problem_Kind = 2 // this node cannot; trying again will not help
 	Problem_KIND_FENCED      Problem_Kind = 3 // the call is of an older session: another host has taken over
 	Problem_KIND_UNSUPPORTED Problem_Kind = 4 // this dataplane does not have that call
+	Problem_KIND_BUSY        Problem_Kind = 5 // nothing was changed, because another process holds the writer's lock: tried again soon
 )
 
 // Enum value maps for Problem_Kind.
@@ -513,6 +462,7 @@ var (
 		2: "KIND_REFUSAL",
 		3: "KIND_FENCED",
 		4: "KIND_UNSUPPORTED",
+		5: "KIND_BUSY",
 	}
 	Problem_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
@@ -520,6 +470,7 @@ var (
 		"KIND_REFUSAL":     2,
 		"KIND_FENCED":      3,
 		"KIND_UNSUPPORTED": 4,
+		"KIND_BUSY":        5,
 	}
 )
 
@@ -534,11 +485,11 @@ func (x Problem_Kind) String() string {
 }
 
 func (Problem_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_proto_enumTypes[9].Descriptor()
+	return file_dataplane_proto_enumTypes[8].Descriptor()
 }
 
 func (Problem_Kind) Type() protoreflect.EnumType {
-	return &file_dataplane_proto_enumTypes[9]
+	return &file_dataplane_proto_enumTypes[8]
 }
 
 func (x Problem_Kind) Number() protoreflect.EnumNumber {
@@ -1190,6 +1141,7 @@ type Problem struct {
 	Kind          Problem_Kind           `protobuf:"varint,1,opt,name=kind,proto3,enum=pointsman.dataplane.v1.Problem_Kind" json:"kind,omitempty"`
 	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	Refusal       *Refusal               `protobuf:"bytes,3,opt,name=refusal,proto3" json:"refusal,omitempty"` // with KIND_REFUSAL
+	Busy          *Busy                  `protobuf:"bytes,4,opt,name=busy,proto3" json:"busy,omitempty"`       // with KIND_BUSY
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1245,6 +1197,82 @@ func (x *Problem) GetRefusal() *Refusal {
 	return nil
 }
 
+func (x *Problem) GetBusy() *Busy {
+	if x != nil {
+		return x.Busy
+	}
+	return nil
+}
+
+// Which process holds the writer's lock.
+type Busy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mode          string                 `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`
+	Pid           int64                  `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`        // zero: it cannot be seen from there, as in another PID namespace
+	Program       string                 `protobuf:"bytes,3,opt,name=program,proto3" json:"program,omitempty"` // the name of its executable; empty: unknown
+	Host          int64                  `protobuf:"varint,4,opt,name=host,proto3" json:"host,omitempty"`      // the process that started it; zero: it is a unit or a container of its own, or unknown
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Busy) Reset() {
+	*x = Busy{}
+	mi := &file_dataplane_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Busy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Busy) ProtoMessage() {}
+
+func (x *Busy) ProtoReflect() protoreflect.Message {
+	mi := &file_dataplane_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Busy.ProtoReflect.Descriptor instead.
+func (*Busy) Descriptor() ([]byte, []int) {
+	return file_dataplane_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Busy) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *Busy) GetPid() int64 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *Busy) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
+}
+
+func (x *Busy) GetHost() int64 {
+	if x != nil {
+		return x.Host
+	}
+	return 0
+}
+
 type Refusal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Field         string                 `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"` // what was asked
@@ -1256,7 +1284,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_dataplane_proto_msgTypes[9]
+	mi := &file_dataplane_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1268,7 +1296,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[9]
+	mi := &file_dataplane_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1281,7 +1309,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{9}
+	return file_dataplane_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Refusal) GetField() string {
@@ -1317,7 +1345,7 @@ type ConfigureRequest struct {
 
 func (x *ConfigureRequest) Reset() {
 	*x = ConfigureRequest{}
-	mi := &file_dataplane_proto_msgTypes[10]
+	mi := &file_dataplane_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1329,7 +1357,7 @@ func (x *ConfigureRequest) String() string {
 func (*ConfigureRequest) ProtoMessage() {}
 
 func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[10]
+	mi := &file_dataplane_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1342,7 +1370,7 @@ func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureRequest.ProtoReflect.Descriptor instead.
 func (*ConfigureRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{10}
+	return file_dataplane_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ConfigureRequest) GetSession() string {
@@ -1382,7 +1410,7 @@ type ConfigureReply struct {
 
 func (x *ConfigureReply) Reset() {
 	*x = ConfigureReply{}
-	mi := &file_dataplane_proto_msgTypes[11]
+	mi := &file_dataplane_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1394,7 +1422,7 @@ func (x *ConfigureReply) String() string {
 func (*ConfigureReply) ProtoMessage() {}
 
 func (x *ConfigureReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[11]
+	mi := &file_dataplane_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1407,7 +1435,7 @@ func (x *ConfigureReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureReply.ProtoReflect.Descriptor instead.
 func (*ConfigureReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{11}
+	return file_dataplane_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ConfigureReply) GetDescription() *Description {
@@ -1430,7 +1458,7 @@ type Description struct {
 
 func (x *Description) Reset() {
 	*x = Description{}
-	mi := &file_dataplane_proto_msgTypes[12]
+	mi := &file_dataplane_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1442,7 +1470,7 @@ func (x *Description) String() string {
 func (*Description) ProtoMessage() {}
 
 func (x *Description) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[12]
+	mi := &file_dataplane_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1455,7 +1483,7 @@ func (x *Description) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Description.ProtoReflect.Descriptor instead.
 func (*Description) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{12}
+	return file_dataplane_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Description) GetName() string {
@@ -1506,7 +1534,7 @@ type UpdateChunk struct {
 
 func (x *UpdateChunk) Reset() {
 	*x = UpdateChunk{}
-	mi := &file_dataplane_proto_msgTypes[13]
+	mi := &file_dataplane_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1518,7 +1546,7 @@ func (x *UpdateChunk) String() string {
 func (*UpdateChunk) ProtoMessage() {}
 
 func (x *UpdateChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[13]
+	mi := &file_dataplane_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1531,7 +1559,7 @@ func (x *UpdateChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateChunk.ProtoReflect.Descriptor instead.
 func (*UpdateChunk) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{13}
+	return file_dataplane_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *UpdateChunk) GetHead() *UpdateHead {
@@ -1575,7 +1603,7 @@ type UpdateHead struct {
 
 func (x *UpdateHead) Reset() {
 	*x = UpdateHead{}
-	mi := &file_dataplane_proto_msgTypes[14]
+	mi := &file_dataplane_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1587,7 +1615,7 @@ func (x *UpdateHead) String() string {
 func (*UpdateHead) ProtoMessage() {}
 
 func (x *UpdateHead) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[14]
+	mi := &file_dataplane_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1600,7 +1628,7 @@ func (x *UpdateHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateHead.ProtoReflect.Descriptor instead.
 func (*UpdateHead) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{14}
+	return file_dataplane_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *UpdateHead) GetSession() string {
@@ -1641,16 +1669,14 @@ func (x *UpdateHead) GetNode() *Node {
 type ResultChunk struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Failed        []*Failure             `protobuf:"bytes,1,rep,name=failed,proto3" json:"failed,omitempty"`
-	Steps         []string               `protobuf:"bytes,2,rep,name=steps,proto3" json:"steps,omitempty"` // planned and not done, because another process holds the writer's lock
-	Last          bool                   `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
-	Planned       bool                   `protobuf:"varint,4,opt,name=planned,proto3" json:"planned,omitempty"` // in the last one: received, and not served
+	Last          bool                   `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResultChunk) Reset() {
 	*x = ResultChunk{}
-	mi := &file_dataplane_proto_msgTypes[15]
+	mi := &file_dataplane_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1662,7 +1688,7 @@ func (x *ResultChunk) String() string {
 func (*ResultChunk) ProtoMessage() {}
 
 func (x *ResultChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[15]
+	mi := &file_dataplane_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1675,7 +1701,7 @@ func (x *ResultChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResultChunk.ProtoReflect.Descriptor instead.
 func (*ResultChunk) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{15}
+	return file_dataplane_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ResultChunk) GetFailed() []*Failure {
@@ -1685,23 +1711,9 @@ func (x *ResultChunk) GetFailed() []*Failure {
 	return nil
 }
 
-func (x *ResultChunk) GetSteps() []string {
-	if x != nil {
-		return x.Steps
-	}
-	return nil
-}
-
 func (x *ResultChunk) GetLast() bool {
 	if x != nil {
 		return x.Last
-	}
-	return false
-}
-
-func (x *ResultChunk) GetPlanned() bool {
-	if x != nil {
-		return x.Planned
 	}
 	return false
 }
@@ -1716,7 +1728,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_dataplane_proto_msgTypes[16]
+	mi := &file_dataplane_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1728,7 +1740,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[16]
+	mi := &file_dataplane_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1741,7 +1753,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{16}
+	return file_dataplane_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Failure) GetName() *Name {
@@ -1768,7 +1780,7 @@ type SetRoleRequest struct {
 
 func (x *SetRoleRequest) Reset() {
 	*x = SetRoleRequest{}
-	mi := &file_dataplane_proto_msgTypes[17]
+	mi := &file_dataplane_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1780,7 +1792,7 @@ func (x *SetRoleRequest) String() string {
 func (*SetRoleRequest) ProtoMessage() {}
 
 func (x *SetRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[17]
+	mi := &file_dataplane_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1793,7 +1805,7 @@ func (x *SetRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRoleRequest.ProtoReflect.Descriptor instead.
 func (*SetRoleRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{17}
+	return file_dataplane_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SetRoleRequest) GetSession() string {
@@ -1818,7 +1830,7 @@ type SetRoleReply struct {
 
 func (x *SetRoleReply) Reset() {
 	*x = SetRoleReply{}
-	mi := &file_dataplane_proto_msgTypes[18]
+	mi := &file_dataplane_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1830,7 +1842,7 @@ func (x *SetRoleReply) String() string {
 func (*SetRoleReply) ProtoMessage() {}
 
 func (x *SetRoleReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[18]
+	mi := &file_dataplane_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1843,7 +1855,7 @@ func (x *SetRoleReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRoleReply.ProtoReflect.Descriptor instead.
 func (*SetRoleReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{18}
+	return file_dataplane_proto_rawDescGZIP(), []int{19}
 }
 
 type CleanupRequest struct {
@@ -1857,7 +1869,7 @@ type CleanupRequest struct {
 
 func (x *CleanupRequest) Reset() {
 	*x = CleanupRequest{}
-	mi := &file_dataplane_proto_msgTypes[19]
+	mi := &file_dataplane_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1869,7 +1881,7 @@ func (x *CleanupRequest) String() string {
 func (*CleanupRequest) ProtoMessage() {}
 
 func (x *CleanupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[19]
+	mi := &file_dataplane_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1882,7 +1894,7 @@ func (x *CleanupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupRequest.ProtoReflect.Descriptor instead.
 func (*CleanupRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{19}
+	return file_dataplane_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CleanupRequest) GetSession() string {
@@ -1915,7 +1927,7 @@ type CleanupReply struct {
 
 func (x *CleanupReply) Reset() {
 	*x = CleanupReply{}
-	mi := &file_dataplane_proto_msgTypes[20]
+	mi := &file_dataplane_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1927,7 +1939,7 @@ func (x *CleanupReply) String() string {
 func (*CleanupReply) ProtoMessage() {}
 
 func (x *CleanupReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[20]
+	mi := &file_dataplane_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1940,7 +1952,7 @@ func (x *CleanupReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupReply.ProtoReflect.Descriptor instead.
 func (*CleanupReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{20}
+	return file_dataplane_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CleanupReply) GetRemoved() []string {
@@ -1958,7 +1970,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_dataplane_proto_msgTypes[21]
+	mi := &file_dataplane_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1970,7 +1982,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[21]
+	mi := &file_dataplane_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1983,7 +1995,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{21}
+	return file_dataplane_proto_rawDescGZIP(), []int{22}
 }
 
 type ReportReply struct {
@@ -1995,33 +2007,26 @@ type ReportReply struct {
 	Repaired uint64    `protobuf:"varint,4,opt,name=repaired,proto3" json:"repaired,omitempty"` // how often someone else's change was undone
 	Samples  []*Sample `protobuf:"bytes,5,rep,name=samples,proto3" json:"samples,omitempty"`
 	// Serve's word.
-	Revision     uint64       `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`                              // the last one acknowledged in this session
-	Role         Role         `protobuf:"varint,7,opt,name=role,proto3,enum=pointsman.dataplane.v1.Role" json:"role,omitempty"`     // the last one set in this process; unspecified: none was
-	Call         string       `protobuf:"bytes,8,opt,name=call,proto3" json:"call,omitempty"`                                       // the name of the present call; empty: none
-	CallNanos    int64        `protobuf:"varint,9,opt,name=call_nanos,json=callNanos,proto3" json:"call_nanos,omitempty"`           // how long it has run
-	OverdueNanos int64        `protobuf:"varint,10,opt,name=overdue_nanos,json=overdueNanos,proto3" json:"overdue_nanos,omitempty"` // how long it has run on after its context ended; more than a second: hung
-	Memory       uint64       `protobuf:"varint,11,opt,name=memory,proto3" json:"memory,omitempty"`                                 // bytes resident
-	LogDropped   uint64       `protobuf:"varint,12,opt,name=log_dropped,json=logDropped,proto3" json:"log_dropped,omitempty"`       // log lines lost because nothing read the plugin's stderr in time
-	Histograms   []*Histogram `protobuf:"bytes,13,rep,name=histograms,proto3" json:"histograms,omitempty"`                          // the dataplane's own word, as samples are
-	Leaving      string       `protobuf:"bytes,14,opt,name=leaving,proto3" json:"leaving,omitempty"`                                // and this: what a change to another mode would end, and what to do
-	// How it stands with the writer's lock of its mode; all zero where it has none.
-	Lock          Lock       `protobuf:"varint,15,opt,name=lock,proto3,enum=pointsman.dataplane.v1.Lock" json:"lock,omitempty"`
-	HolderPid     int64      `protobuf:"varint,16,opt,name=holder_pid,json=holderPid,proto3" json:"holder_pid,omitempty"`            // with LOCK_AWAITED: the process that holds the lock; zero: not visible from there
-	HolderProgram string     `protobuf:"bytes,17,opt,name=holder_program,json=holderProgram,proto3" json:"holder_program,omitempty"` // the name of its executable
-	Served        uint64     `protobuf:"varint,18,opt,name=served,proto3" json:"served,omitempty"`                                   // the last revision of this session that is served
-	Unserved      []*Failure `protobuf:"bytes,19,rep,name=unserved,proto3" json:"unserved,omitempty"`                                // Services that failed when what was planned was written between calls
-	UnservedMore  uint64     `protobuf:"varint,20,opt,name=unserved_more,json=unservedMore,proto3" json:"unserved_more,omitempty"`   // and how many more there are than fit; a Full names them all
-	Notes         []string   `protobuf:"bytes,21,rep,name=notes,proto3" json:"notes,omitempty"`                                      // the dataplane's own word: what an operator should know, and costs no Service
-	Repair        string     `protobuf:"bytes,22,opt,name=repair,proto3" json:"repair,omitempty"`                                    // the dataplane's own word: which change was undone last, and which program had made it
-	Lost          string     `protobuf:"bytes,23,opt,name=lost,proto3" json:"lost,omitempty"`                                        // and this: what the last look found removed or changed by another program
-	Degraded      []string   `protobuf:"bytes,24,rep,name=degraded,proto3" json:"degraded,omitempty"`                                // and this: what else keeps packets from Services, while active
+	Revision      uint64       `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`                              // the last one acknowledged in this session
+	Role          Role         `protobuf:"varint,7,opt,name=role,proto3,enum=pointsman.dataplane.v1.Role" json:"role,omitempty"`     // the last one set in this process; unspecified: none was
+	Call          string       `protobuf:"bytes,8,opt,name=call,proto3" json:"call,omitempty"`                                       // the name of the present call; empty: none
+	CallNanos     int64        `protobuf:"varint,9,opt,name=call_nanos,json=callNanos,proto3" json:"call_nanos,omitempty"`           // how long it has run
+	OverdueNanos  int64        `protobuf:"varint,10,opt,name=overdue_nanos,json=overdueNanos,proto3" json:"overdue_nanos,omitempty"` // how long it has run on after its context ended; more than a second: hung
+	Memory        uint64       `protobuf:"varint,11,opt,name=memory,proto3" json:"memory,omitempty"`                                 // bytes resident
+	LogDropped    uint64       `protobuf:"varint,12,opt,name=log_dropped,json=logDropped,proto3" json:"log_dropped,omitempty"`       // log lines lost because nothing read the plugin's stderr in time
+	Histograms    []*Histogram `protobuf:"bytes,13,rep,name=histograms,proto3" json:"histograms,omitempty"`                          // the dataplane's own word, as samples are
+	Leaving       string       `protobuf:"bytes,14,opt,name=leaving,proto3" json:"leaving,omitempty"`                                // and this: what a change to another mode would end, and what to do
+	Notes         []string     `protobuf:"bytes,15,rep,name=notes,proto3" json:"notes,omitempty"`                                    // the dataplane's own word: what an operator should know, and costs no Service
+	Repair        string       `protobuf:"bytes,16,opt,name=repair,proto3" json:"repair,omitempty"`                                  // the dataplane's own word: which change was undone last, and which program had made it
+	Lost          string       `protobuf:"bytes,17,opt,name=lost,proto3" json:"lost,omitempty"`                                      // and this: what the last look found removed or changed by another program
+	Degraded      []string     `protobuf:"bytes,18,rep,name=degraded,proto3" json:"degraded,omitempty"`                              // and this: what else keeps packets from Services, while active
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportReply) Reset() {
 	*x = ReportReply{}
-	mi := &file_dataplane_proto_msgTypes[22]
+	mi := &file_dataplane_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2033,7 +2038,7 @@ func (x *ReportReply) String() string {
 func (*ReportReply) ProtoMessage() {}
 
 func (x *ReportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[22]
+	mi := &file_dataplane_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2046,7 +2051,7 @@ func (x *ReportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReply.ProtoReflect.Descriptor instead.
 func (*ReportReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{22}
+	return file_dataplane_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReportReply) GetProgress() uint64 {
@@ -2147,48 +2152,6 @@ func (x *ReportReply) GetLeaving() string {
 	return ""
 }
 
-func (x *ReportReply) GetLock() Lock {
-	if x != nil {
-		return x.Lock
-	}
-	return Lock_LOCK_UNSPECIFIED
-}
-
-func (x *ReportReply) GetHolderPid() int64 {
-	if x != nil {
-		return x.HolderPid
-	}
-	return 0
-}
-
-func (x *ReportReply) GetHolderProgram() string {
-	if x != nil {
-		return x.HolderProgram
-	}
-	return ""
-}
-
-func (x *ReportReply) GetServed() uint64 {
-	if x != nil {
-		return x.Served
-	}
-	return 0
-}
-
-func (x *ReportReply) GetUnserved() []*Failure {
-	if x != nil {
-		return x.Unserved
-	}
-	return nil
-}
-
-func (x *ReportReply) GetUnservedMore() uint64 {
-	if x != nil {
-		return x.UnservedMore
-	}
-	return 0
-}
-
 func (x *ReportReply) GetNotes() []string {
 	if x != nil {
 		return x.Notes
@@ -2229,7 +2192,7 @@ type Sample struct {
 
 func (x *Sample) Reset() {
 	*x = Sample{}
-	mi := &file_dataplane_proto_msgTypes[23]
+	mi := &file_dataplane_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2241,7 +2204,7 @@ func (x *Sample) String() string {
 func (*Sample) ProtoMessage() {}
 
 func (x *Sample) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[23]
+	mi := &file_dataplane_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2254,7 +2217,7 @@ func (x *Sample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sample.ProtoReflect.Descriptor instead.
 func (*Sample) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{23}
+	return file_dataplane_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Sample) GetName() string {
@@ -2300,7 +2263,7 @@ type Histogram struct {
 
 func (x *Histogram) Reset() {
 	*x = Histogram{}
-	mi := &file_dataplane_proto_msgTypes[24]
+	mi := &file_dataplane_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2312,7 +2275,7 @@ func (x *Histogram) String() string {
 func (*Histogram) ProtoMessage() {}
 
 func (x *Histogram) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[24]
+	mi := &file_dataplane_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2325,7 +2288,7 @@ func (x *Histogram) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Histogram.ProtoReflect.Descriptor instead.
 func (*Histogram) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{24}
+	return file_dataplane_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Histogram) GetName() string {
@@ -2378,7 +2341,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_dataplane_proto_msgTypes[25]
+	mi := &file_dataplane_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2390,7 +2353,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[25]
+	mi := &file_dataplane_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2403,7 +2366,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{25}
+	return file_dataplane_proto_rawDescGZIP(), []int{26}
 }
 
 type InspectReply struct {
@@ -2415,7 +2378,7 @@ type InspectReply struct {
 
 func (x *InspectReply) Reset() {
 	*x = InspectReply{}
-	mi := &file_dataplane_proto_msgTypes[26]
+	mi := &file_dataplane_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2427,7 +2390,7 @@ func (x *InspectReply) String() string {
 func (*InspectReply) ProtoMessage() {}
 
 func (x *InspectReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[26]
+	mi := &file_dataplane_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2440,7 +2403,7 @@ func (x *InspectReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectReply.ProtoReflect.Descriptor instead.
 func (*InspectReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{26}
+	return file_dataplane_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *InspectReply) GetServed() []*Served {
@@ -2462,7 +2425,7 @@ type Served struct {
 
 func (x *Served) Reset() {
 	*x = Served{}
-	mi := &file_dataplane_proto_msgTypes[27]
+	mi := &file_dataplane_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2474,7 +2437,7 @@ func (x *Served) String() string {
 func (*Served) ProtoMessage() {}
 
 func (x *Served) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[27]
+	mi := &file_dataplane_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2487,7 +2450,7 @@ func (x *Served) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Served.ProtoReflect.Descriptor instead.
 func (*Served) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{27}
+	return file_dataplane_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Served) GetName() *Name {
@@ -2527,7 +2490,7 @@ type TraceRequest struct {
 
 func (x *TraceRequest) Reset() {
 	*x = TraceRequest{}
-	mi := &file_dataplane_proto_msgTypes[28]
+	mi := &file_dataplane_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2539,7 +2502,7 @@ func (x *TraceRequest) String() string {
 func (*TraceRequest) ProtoMessage() {}
 
 func (x *TraceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[28]
+	mi := &file_dataplane_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2552,7 +2515,7 @@ func (x *TraceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceRequest.ProtoReflect.Descriptor instead.
 func (*TraceRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{28}
+	return file_dataplane_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TraceRequest) GetProtocol() Protocol {
@@ -2615,7 +2578,7 @@ type TraceReply struct {
 
 func (x *TraceReply) Reset() {
 	*x = TraceReply{}
-	mi := &file_dataplane_proto_msgTypes[29]
+	mi := &file_dataplane_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2627,7 +2590,7 @@ func (x *TraceReply) String() string {
 func (*TraceReply) ProtoMessage() {}
 
 func (x *TraceReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[29]
+	mi := &file_dataplane_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2640,7 +2603,7 @@ func (x *TraceReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceReply.ProtoReflect.Descriptor instead.
 func (*TraceReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{29}
+	return file_dataplane_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TraceReply) GetWays() []*Way {
@@ -2679,7 +2642,7 @@ type Way struct {
 
 func (x *Way) Reset() {
 	*x = Way{}
-	mi := &file_dataplane_proto_msgTypes[30]
+	mi := &file_dataplane_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2691,7 +2654,7 @@ func (x *Way) String() string {
 func (*Way) ProtoMessage() {}
 
 func (x *Way) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[30]
+	mi := &file_dataplane_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2704,7 +2667,7 @@ func (x *Way) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Way.ProtoReflect.Descriptor instead.
 func (*Way) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{30}
+	return file_dataplane_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Way) GetVerdict() Verdict {
@@ -2757,7 +2720,7 @@ type StuckRequest struct {
 
 func (x *StuckRequest) Reset() {
 	*x = StuckRequest{}
-	mi := &file_dataplane_proto_msgTypes[31]
+	mi := &file_dataplane_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2769,7 +2732,7 @@ func (x *StuckRequest) String() string {
 func (*StuckRequest) ProtoMessage() {}
 
 func (x *StuckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[31]
+	mi := &file_dataplane_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +2745,7 @@ func (x *StuckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StuckRequest.ProtoReflect.Descriptor instead.
 func (*StuckRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{31}
+	return file_dataplane_proto_rawDescGZIP(), []int{32}
 }
 
 type StuckReply struct {
@@ -2794,7 +2757,7 @@ type StuckReply struct {
 
 func (x *StuckReply) Reset() {
 	*x = StuckReply{}
-	mi := &file_dataplane_proto_msgTypes[32]
+	mi := &file_dataplane_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2806,7 +2769,7 @@ func (x *StuckReply) String() string {
 func (*StuckReply) ProtoMessage() {}
 
 func (x *StuckReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[32]
+	mi := &file_dataplane_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2819,7 +2782,7 @@ func (x *StuckReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StuckReply.ProtoReflect.Descriptor instead.
 func (*StuckReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{32}
+	return file_dataplane_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StuckReply) GetSticks() []*Stick {
@@ -2843,7 +2806,7 @@ type Stick struct {
 
 func (x *Stick) Reset() {
 	*x = Stick{}
-	mi := &file_dataplane_proto_msgTypes[33]
+	mi := &file_dataplane_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2855,7 +2818,7 @@ func (x *Stick) String() string {
 func (*Stick) ProtoMessage() {}
 
 func (x *Stick) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[33]
+	mi := &file_dataplane_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2868,7 +2831,7 @@ func (x *Stick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stick.ProtoReflect.Descriptor instead.
 func (*Stick) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{33}
+	return file_dataplane_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Stick) GetName() *Name {
@@ -2917,7 +2880,7 @@ type SeedChunk struct {
 
 func (x *SeedChunk) Reset() {
 	*x = SeedChunk{}
-	mi := &file_dataplane_proto_msgTypes[34]
+	mi := &file_dataplane_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2929,7 +2892,7 @@ func (x *SeedChunk) String() string {
 func (*SeedChunk) ProtoMessage() {}
 
 func (x *SeedChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[34]
+	mi := &file_dataplane_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2942,7 +2905,7 @@ func (x *SeedChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeedChunk.ProtoReflect.Descriptor instead.
 func (*SeedChunk) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{34}
+	return file_dataplane_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SeedChunk) GetSession() string {
@@ -2974,7 +2937,7 @@ type SeedReply struct {
 
 func (x *SeedReply) Reset() {
 	*x = SeedReply{}
-	mi := &file_dataplane_proto_msgTypes[35]
+	mi := &file_dataplane_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2986,7 +2949,7 @@ func (x *SeedReply) String() string {
 func (*SeedReply) ProtoMessage() {}
 
 func (x *SeedReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[35]
+	mi := &file_dataplane_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2999,7 +2962,7 @@ func (x *SeedReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeedReply.ProtoReflect.Descriptor instead.
 func (*SeedReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{35}
+	return file_dataplane_proto_rawDescGZIP(), []int{36}
 }
 
 type ShutdownRequest struct {
@@ -3011,7 +2974,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_dataplane_proto_msgTypes[36]
+	mi := &file_dataplane_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3023,7 +2986,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[36]
+	mi := &file_dataplane_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3036,7 +2999,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{36}
+	return file_dataplane_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ShutdownRequest) GetSession() string {
@@ -3054,7 +3017,7 @@ type ShutdownReply struct {
 
 func (x *ShutdownReply) Reset() {
 	*x = ShutdownReply{}
-	mi := &file_dataplane_proto_msgTypes[37]
+	mi := &file_dataplane_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3066,7 +3029,7 @@ func (x *ShutdownReply) String() string {
 func (*ShutdownReply) ProtoMessage() {}
 
 func (x *ShutdownReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[37]
+	mi := &file_dataplane_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3079,7 +3042,7 @@ func (x *ShutdownReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownReply.ProtoReflect.Descriptor instead.
 func (*ShutdownReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{37}
+	return file_dataplane_proto_rawDescGZIP(), []int{38}
 }
 
 var File_dataplane_proto protoreflect.FileDescriptor
@@ -3142,17 +3105,24 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x1ctcp_close_wait_timeout_nanos\x18\x03 \x01(\x03R\x18tcpCloseWaitTimeoutNanos\x12$\n" +
 	"\x0etcp_be_liberal\x18\x04 \x01(\bR\ftcpBeLiberal\x12*\n" +
 	"\x11udp_timeout_nanos\x18\x05 \x01(\x03R\x0fudpTimeoutNanos\x127\n" +
-	"\x18udp_stream_timeout_nanos\x18\x06 \x01(\x03R\x15udpStreamTimeoutNanos\"\x80\x02\n" +
+	"\x18udp_stream_timeout_nanos\x18\x06 \x01(\x03R\x15udpStreamTimeoutNanos\"\xc1\x02\n" +
 	"\aProblem\x128\n" +
 	"\x04kind\x18\x01 \x01(\x0e2$.pointsman.dataplane.v1.Problem.KindR\x04kind\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x129\n" +
-	"\arefusal\x18\x03 \x01(\v2\x1f.pointsman.dataplane.v1.RefusalR\arefusal\"f\n" +
+	"\arefusal\x18\x03 \x01(\v2\x1f.pointsman.dataplane.v1.RefusalR\arefusal\x120\n" +
+	"\x04busy\x18\x04 \x01(\v2\x1c.pointsman.dataplane.v1.BusyR\x04busy\"u\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vKIND_RESYNC\x10\x01\x12\x10\n" +
 	"\fKIND_REFUSAL\x10\x02\x12\x0f\n" +
 	"\vKIND_FENCED\x10\x03\x12\x14\n" +
-	"\x10KIND_UNSUPPORTED\x10\x04\"C\n" +
+	"\x10KIND_UNSUPPORTED\x10\x04\x12\r\n" +
+	"\tKIND_BUSY\x10\x05\"Z\n" +
+	"\x04Busy\x12\x12\n" +
+	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x10\n" +
+	"\x03pid\x18\x02 \x01(\x03R\x03pid\x12\x18\n" +
+	"\aprogram\x18\x03 \x01(\tR\aprogram\x12\x12\n" +
+	"\x04host\x18\x04 \x01(\x03R\x04host\"C\n" +
 	"\aRefusal\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12\x10\n" +
@@ -3181,12 +3151,10 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x0e\n" +
 	"\x02to\x18\x03 \x01(\x04R\x02to\x12\x12\n" +
 	"\x04full\x18\x04 \x01(\bR\x04full\x120\n" +
-	"\x04node\x18\x05 \x01(\v2\x1c.pointsman.dataplane.v1.NodeR\x04node\"\x8a\x01\n" +
+	"\x04node\x18\x05 \x01(\v2\x1c.pointsman.dataplane.v1.NodeR\x04node\"Z\n" +
 	"\vResultChunk\x127\n" +
-	"\x06failed\x18\x01 \x03(\v2\x1f.pointsman.dataplane.v1.FailureR\x06failed\x12\x14\n" +
-	"\x05steps\x18\x02 \x03(\tR\x05steps\x12\x12\n" +
-	"\x04last\x18\x03 \x01(\bR\x04last\x12\x18\n" +
-	"\aplanned\x18\x04 \x01(\bR\aplanned\"v\n" +
+	"\x06failed\x18\x01 \x03(\v2\x1f.pointsman.dataplane.v1.FailureR\x06failed\x12\x12\n" +
+	"\x04last\x18\x02 \x01(\bR\x04last\"v\n" +
 	"\aFailure\x120\n" +
 	"\x04name\x18\x01 \x01(\v2\x1c.pointsman.dataplane.v1.NameR\x04name\x129\n" +
 	"\aproblem\x18\x02 \x01(\v2\x1f.pointsman.dataplane.v1.ProblemR\aproblem\"\\\n" +
@@ -3201,7 +3169,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\"(\n" +
 	"\fCleanupReply\x12\x18\n" +
 	"\aremoved\x18\x01 \x03(\tR\aremoved\"\x0f\n" +
-	"\rReportRequest\"\xbb\x06\n" +
+	"\rReportRequest\"\xc9\x04\n" +
 	"\vReportReply\x12\x1a\n" +
 	"\bprogress\x18\x01 \x01(\x04R\bprogress\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\tR\awaiting\x12\x14\n" +
@@ -3221,18 +3189,11 @@ const file_dataplane_proto_rawDesc = "" +
 	"\n" +
 	"histograms\x18\r \x03(\v2!.pointsman.dataplane.v1.HistogramR\n" +
 	"histograms\x12\x18\n" +
-	"\aleaving\x18\x0e \x01(\tR\aleaving\x120\n" +
-	"\x04lock\x18\x0f \x01(\x0e2\x1c.pointsman.dataplane.v1.LockR\x04lock\x12\x1d\n" +
-	"\n" +
-	"holder_pid\x18\x10 \x01(\x03R\tholderPid\x12%\n" +
-	"\x0eholder_program\x18\x11 \x01(\tR\rholderProgram\x12\x16\n" +
-	"\x06served\x18\x12 \x01(\x04R\x06served\x12;\n" +
-	"\bunserved\x18\x13 \x03(\v2\x1f.pointsman.dataplane.v1.FailureR\bunserved\x12#\n" +
-	"\runserved_more\x18\x14 \x01(\x04R\funservedMore\x12\x14\n" +
-	"\x05notes\x18\x15 \x03(\tR\x05notes\x12\x16\n" +
-	"\x06repair\x18\x16 \x01(\tR\x06repair\x12\x12\n" +
-	"\x04lost\x18\x17 \x01(\tR\x04lost\x12\x1a\n" +
-	"\bdegraded\x18\x18 \x03(\tR\bdegraded\"\xc5\x01\n" +
+	"\aleaving\x18\x0e \x01(\tR\aleaving\x12\x14\n" +
+	"\x05notes\x18\x0f \x03(\tR\x05notes\x12\x16\n" +
+	"\x06repair\x18\x10 \x01(\tR\x06repair\x12\x12\n" +
+	"\x04lost\x18\x11 \x01(\tR\x04lost\x12\x1a\n" +
+	"\bdegraded\x18\x12 \x03(\tR\bdegraded\"\xc5\x01\n" +
 	"\x06Sample\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12B\n" +
 	"\x06labels\x18\x02 \x03(\v2*.pointsman.dataplane.v1.Sample.LabelsEntryR\x06labels\x12\x14\n" +
@@ -3327,12 +3288,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\fROLE_STANDBY\x10\x01\x12\x0f\n" +
 	"\vROLE_ACTIVE\x10\x02\x12\x11\n" +
 	"\rROLE_DRAINING\x10\x03\x12\x10\n" +
-	"\fROLE_YIELDED\x10\x04*P\n" +
-	"\x04Lock\x12\x14\n" +
-	"\x10LOCK_UNSPECIFIED\x10\x00\x12\r\n" +
-	"\tLOCK_HELD\x10\x01\x12\x10\n" +
-	"\fLOCK_AWAITED\x10\x02\x12\x11\n" +
-	"\rLOCK_RELEASED\x10\x03*W\n" +
+	"\fROLE_YIELDED\x10\x04*W\n" +
 	"\x06Origin\x12\x16\n" +
 	"\x12ORIGIN_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10ORIGIN_ELSEWHERE\x10\x01\x12\x0e\n" +
@@ -3368,8 +3324,8 @@ func file_dataplane_proto_rawDescGZIP() []byte {
 	return file_dataplane_proto_rawDescData
 }
 
-var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
+var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_dataplane_proto_goTypes = []any{
 	(Protocol)(0),            // 0: pointsman.dataplane.v1.Protocol
 	(Family)(0),              // 1: pointsman.dataplane.v1.Family
@@ -3377,19 +3333,19 @@ var file_dataplane_proto_goTypes = []any{
 	(Policy)(0),              // 3: pointsman.dataplane.v1.Policy
 	(Sysctls)(0),             // 4: pointsman.dataplane.v1.Sysctls
 	(Role)(0),                // 5: pointsman.dataplane.v1.Role
-	(Lock)(0),                // 6: pointsman.dataplane.v1.Lock
-	(Origin)(0),              // 7: pointsman.dataplane.v1.Origin
-	(Verdict)(0),             // 8: pointsman.dataplane.v1.Verdict
-	(Problem_Kind)(0),        // 9: pointsman.dataplane.v1.Problem.Kind
-	(*Name)(nil),             // 10: pointsman.dataplane.v1.Name
-	(*Service)(nil),          // 11: pointsman.dataplane.v1.Service
-	(*Frontend)(nil),         // 12: pointsman.dataplane.v1.Frontend
-	(*Addresses)(nil),        // 13: pointsman.dataplane.v1.Addresses
-	(*Endpoints)(nil),        // 14: pointsman.dataplane.v1.Endpoints
-	(*Node)(nil),             // 15: pointsman.dataplane.v1.Node
-	(*Pods)(nil),             // 16: pointsman.dataplane.v1.Pods
-	(*ConntrackLimits)(nil),  // 17: pointsman.dataplane.v1.ConntrackLimits
-	(*Problem)(nil),          // 18: pointsman.dataplane.v1.Problem
+	(Origin)(0),              // 6: pointsman.dataplane.v1.Origin
+	(Verdict)(0),             // 7: pointsman.dataplane.v1.Verdict
+	(Problem_Kind)(0),        // 8: pointsman.dataplane.v1.Problem.Kind
+	(*Name)(nil),             // 9: pointsman.dataplane.v1.Name
+	(*Service)(nil),          // 10: pointsman.dataplane.v1.Service
+	(*Frontend)(nil),         // 11: pointsman.dataplane.v1.Frontend
+	(*Addresses)(nil),        // 12: pointsman.dataplane.v1.Addresses
+	(*Endpoints)(nil),        // 13: pointsman.dataplane.v1.Endpoints
+	(*Node)(nil),             // 14: pointsman.dataplane.v1.Node
+	(*Pods)(nil),             // 15: pointsman.dataplane.v1.Pods
+	(*ConntrackLimits)(nil),  // 16: pointsman.dataplane.v1.ConntrackLimits
+	(*Problem)(nil),          // 17: pointsman.dataplane.v1.Problem
+	(*Busy)(nil),             // 18: pointsman.dataplane.v1.Busy
 	(*Refusal)(nil),          // 19: pointsman.dataplane.v1.Refusal
 	(*ConfigureRequest)(nil), // 20: pointsman.dataplane.v1.ConfigureRequest
 	(*ConfigureReply)(nil),   // 21: pointsman.dataplane.v1.ConfigureReply
@@ -3426,71 +3382,70 @@ var file_dataplane_proto_goTypes = []any{
 var file_dataplane_proto_depIdxs = []int32{
 	0,  // 0: pointsman.dataplane.v1.Name.protocol:type_name -> pointsman.dataplane.v1.Protocol
 	1,  // 1: pointsman.dataplane.v1.Name.family:type_name -> pointsman.dataplane.v1.Family
-	10, // 2: pointsman.dataplane.v1.Service.name:type_name -> pointsman.dataplane.v1.Name
-	12, // 3: pointsman.dataplane.v1.Service.frontends:type_name -> pointsman.dataplane.v1.Frontend
-	14, // 4: pointsman.dataplane.v1.Service.cluster:type_name -> pointsman.dataplane.v1.Endpoints
-	14, // 5: pointsman.dataplane.v1.Service.local:type_name -> pointsman.dataplane.v1.Endpoints
-	13, // 6: pointsman.dataplane.v1.Service.serving:type_name -> pointsman.dataplane.v1.Addresses
+	9,  // 2: pointsman.dataplane.v1.Service.name:type_name -> pointsman.dataplane.v1.Name
+	11, // 3: pointsman.dataplane.v1.Service.frontends:type_name -> pointsman.dataplane.v1.Frontend
+	13, // 4: pointsman.dataplane.v1.Service.cluster:type_name -> pointsman.dataplane.v1.Endpoints
+	13, // 5: pointsman.dataplane.v1.Service.local:type_name -> pointsman.dataplane.v1.Endpoints
+	12, // 6: pointsman.dataplane.v1.Service.serving:type_name -> pointsman.dataplane.v1.Addresses
 	48, // 7: pointsman.dataplane.v1.Service.hints:type_name -> pointsman.dataplane.v1.Service.HintsEntry
 	2,  // 8: pointsman.dataplane.v1.Frontend.kind:type_name -> pointsman.dataplane.v1.Kind
 	3,  // 9: pointsman.dataplane.v1.Frontend.policy:type_name -> pointsman.dataplane.v1.Policy
-	16, // 10: pointsman.dataplane.v1.Node.pods:type_name -> pointsman.dataplane.v1.Pods
-	17, // 11: pointsman.dataplane.v1.Node.conntrack:type_name -> pointsman.dataplane.v1.ConntrackLimits
-	9,  // 12: pointsman.dataplane.v1.Problem.kind:type_name -> pointsman.dataplane.v1.Problem.Kind
+	15, // 10: pointsman.dataplane.v1.Node.pods:type_name -> pointsman.dataplane.v1.Pods
+	16, // 11: pointsman.dataplane.v1.Node.conntrack:type_name -> pointsman.dataplane.v1.ConntrackLimits
+	8,  // 12: pointsman.dataplane.v1.Problem.kind:type_name -> pointsman.dataplane.v1.Problem.Kind
 	19, // 13: pointsman.dataplane.v1.Problem.refusal:type_name -> pointsman.dataplane.v1.Refusal
-	4,  // 14: pointsman.dataplane.v1.ConfigureRequest.sysctls:type_name -> pointsman.dataplane.v1.Sysctls
-	22, // 15: pointsman.dataplane.v1.ConfigureReply.description:type_name -> pointsman.dataplane.v1.Description
-	24, // 16: pointsman.dataplane.v1.UpdateChunk.head:type_name -> pointsman.dataplane.v1.UpdateHead
-	11, // 17: pointsman.dataplane.v1.UpdateChunk.set:type_name -> pointsman.dataplane.v1.Service
-	10, // 18: pointsman.dataplane.v1.UpdateChunk.delete:type_name -> pointsman.dataplane.v1.Name
-	15, // 19: pointsman.dataplane.v1.UpdateHead.node:type_name -> pointsman.dataplane.v1.Node
-	26, // 20: pointsman.dataplane.v1.ResultChunk.failed:type_name -> pointsman.dataplane.v1.Failure
-	10, // 21: pointsman.dataplane.v1.Failure.name:type_name -> pointsman.dataplane.v1.Name
-	18, // 22: pointsman.dataplane.v1.Failure.problem:type_name -> pointsman.dataplane.v1.Problem
-	5,  // 23: pointsman.dataplane.v1.SetRoleRequest.role:type_name -> pointsman.dataplane.v1.Role
-	33, // 24: pointsman.dataplane.v1.ReportReply.samples:type_name -> pointsman.dataplane.v1.Sample
-	5,  // 25: pointsman.dataplane.v1.ReportReply.role:type_name -> pointsman.dataplane.v1.Role
-	34, // 26: pointsman.dataplane.v1.ReportReply.histograms:type_name -> pointsman.dataplane.v1.Histogram
-	6,  // 27: pointsman.dataplane.v1.ReportReply.lock:type_name -> pointsman.dataplane.v1.Lock
-	26, // 28: pointsman.dataplane.v1.ReportReply.unserved:type_name -> pointsman.dataplane.v1.Failure
-	49, // 29: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
-	50, // 30: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
-	37, // 31: pointsman.dataplane.v1.InspectReply.served:type_name -> pointsman.dataplane.v1.Served
-	10, // 32: pointsman.dataplane.v1.Served.name:type_name -> pointsman.dataplane.v1.Name
-	12, // 33: pointsman.dataplane.v1.Served.frontend:type_name -> pointsman.dataplane.v1.Frontend
-	14, // 34: pointsman.dataplane.v1.Served.endpoints:type_name -> pointsman.dataplane.v1.Endpoints
-	0,  // 35: pointsman.dataplane.v1.TraceRequest.protocol:type_name -> pointsman.dataplane.v1.Protocol
-	7,  // 36: pointsman.dataplane.v1.TraceRequest.origin:type_name -> pointsman.dataplane.v1.Origin
-	40, // 37: pointsman.dataplane.v1.TraceReply.ways:type_name -> pointsman.dataplane.v1.Way
-	8,  // 38: pointsman.dataplane.v1.Way.verdict:type_name -> pointsman.dataplane.v1.Verdict
-	43, // 39: pointsman.dataplane.v1.StuckReply.sticks:type_name -> pointsman.dataplane.v1.Stick
-	10, // 40: pointsman.dataplane.v1.Stick.name:type_name -> pointsman.dataplane.v1.Name
-	43, // 41: pointsman.dataplane.v1.SeedChunk.sticks:type_name -> pointsman.dataplane.v1.Stick
-	20, // 42: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
-	23, // 43: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
-	27, // 44: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
-	29, // 45: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
-	31, // 46: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
-	35, // 47: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
-	38, // 48: pointsman.dataplane.v1.Dataplane.Trace:input_type -> pointsman.dataplane.v1.TraceRequest
-	41, // 49: pointsman.dataplane.v1.Dataplane.Stuck:input_type -> pointsman.dataplane.v1.StuckRequest
-	44, // 50: pointsman.dataplane.v1.Dataplane.Seed:input_type -> pointsman.dataplane.v1.SeedChunk
-	46, // 51: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
-	21, // 52: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
-	25, // 53: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
-	28, // 54: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
-	30, // 55: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
-	32, // 56: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
-	36, // 57: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
-	39, // 58: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
-	42, // 59: pointsman.dataplane.v1.Dataplane.Stuck:output_type -> pointsman.dataplane.v1.StuckReply
-	45, // 60: pointsman.dataplane.v1.Dataplane.Seed:output_type -> pointsman.dataplane.v1.SeedReply
-	47, // 61: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
-	52, // [52:62] is the sub-list for method output_type
-	42, // [42:52] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	18, // 14: pointsman.dataplane.v1.Problem.busy:type_name -> pointsman.dataplane.v1.Busy
+	4,  // 15: pointsman.dataplane.v1.ConfigureRequest.sysctls:type_name -> pointsman.dataplane.v1.Sysctls
+	22, // 16: pointsman.dataplane.v1.ConfigureReply.description:type_name -> pointsman.dataplane.v1.Description
+	24, // 17: pointsman.dataplane.v1.UpdateChunk.head:type_name -> pointsman.dataplane.v1.UpdateHead
+	10, // 18: pointsman.dataplane.v1.UpdateChunk.set:type_name -> pointsman.dataplane.v1.Service
+	9,  // 19: pointsman.dataplane.v1.UpdateChunk.delete:type_name -> pointsman.dataplane.v1.Name
+	14, // 20: pointsman.dataplane.v1.UpdateHead.node:type_name -> pointsman.dataplane.v1.Node
+	26, // 21: pointsman.dataplane.v1.ResultChunk.failed:type_name -> pointsman.dataplane.v1.Failure
+	9,  // 22: pointsman.dataplane.v1.Failure.name:type_name -> pointsman.dataplane.v1.Name
+	17, // 23: pointsman.dataplane.v1.Failure.problem:type_name -> pointsman.dataplane.v1.Problem
+	5,  // 24: pointsman.dataplane.v1.SetRoleRequest.role:type_name -> pointsman.dataplane.v1.Role
+	33, // 25: pointsman.dataplane.v1.ReportReply.samples:type_name -> pointsman.dataplane.v1.Sample
+	5,  // 26: pointsman.dataplane.v1.ReportReply.role:type_name -> pointsman.dataplane.v1.Role
+	34, // 27: pointsman.dataplane.v1.ReportReply.histograms:type_name -> pointsman.dataplane.v1.Histogram
+	49, // 28: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
+	50, // 29: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
+	37, // 30: pointsman.dataplane.v1.InspectReply.served:type_name -> pointsman.dataplane.v1.Served
+	9,  // 31: pointsman.dataplane.v1.Served.name:type_name -> pointsman.dataplane.v1.Name
+	11, // 32: pointsman.dataplane.v1.Served.frontend:type_name -> pointsman.dataplane.v1.Frontend
+	13, // 33: pointsman.dataplane.v1.Served.endpoints:type_name -> pointsman.dataplane.v1.Endpoints
+	0,  // 34: pointsman.dataplane.v1.TraceRequest.protocol:type_name -> pointsman.dataplane.v1.Protocol
+	6,  // 35: pointsman.dataplane.v1.TraceRequest.origin:type_name -> pointsman.dataplane.v1.Origin
+	40, // 36: pointsman.dataplane.v1.TraceReply.ways:type_name -> pointsman.dataplane.v1.Way
+	7,  // 37: pointsman.dataplane.v1.Way.verdict:type_name -> pointsman.dataplane.v1.Verdict
+	43, // 38: pointsman.dataplane.v1.StuckReply.sticks:type_name -> pointsman.dataplane.v1.Stick
+	9,  // 39: pointsman.dataplane.v1.Stick.name:type_name -> pointsman.dataplane.v1.Name
+	43, // 40: pointsman.dataplane.v1.SeedChunk.sticks:type_name -> pointsman.dataplane.v1.Stick
+	20, // 41: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
+	23, // 42: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
+	27, // 43: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
+	29, // 44: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
+	31, // 45: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
+	35, // 46: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
+	38, // 47: pointsman.dataplane.v1.Dataplane.Trace:input_type -> pointsman.dataplane.v1.TraceRequest
+	41, // 48: pointsman.dataplane.v1.Dataplane.Stuck:input_type -> pointsman.dataplane.v1.StuckRequest
+	44, // 49: pointsman.dataplane.v1.Dataplane.Seed:input_type -> pointsman.dataplane.v1.SeedChunk
+	46, // 50: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
+	21, // 51: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
+	25, // 52: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
+	28, // 53: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
+	30, // 54: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
+	32, // 55: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
+	36, // 56: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
+	39, // 57: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
+	42, // 58: pointsman.dataplane.v1.Dataplane.Stuck:output_type -> pointsman.dataplane.v1.StuckReply
+	45, // 59: pointsman.dataplane.v1.Dataplane.Seed:output_type -> pointsman.dataplane.v1.SeedReply
+	47, // 60: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
+	51, // [51:61] is the sub-list for method output_type
+	41, // [41:51] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_dataplane_proto_init() }
@@ -3503,8 +3458,8 @@ func file_dataplane_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dataplane_proto_rawDesc), len(file_dataplane_proto_rawDesc)),
-			NumEnums:      10,
-			NumMessages:   41,
+			NumEnums:      9,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
