@@ -74,10 +74,9 @@ const (
 	ExpectSysctls                // another program has; the dataplane checks them, and refuses by name
 )
 
-// NotSet is the message of a warning by which a dataplane says, in Setup.Log, that it
-// could not set one of the kernel's parameters and serves without. Its attributes are
-// path, value and err. The host makes an event of the node of it.
-const NotSet = "cannot set a kernel parameter"
+// NotSet begins each of Report.Notes by which a dataplane says that it could not set one of the
+// kernel's parameters and serves without. The host makes an event of the node of it.
+const NotSet = "cannot set a kernel parameter: "
 
 // A Description is what a dataplane is, known without touching the node.
 type Description struct {

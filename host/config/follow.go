@@ -145,7 +145,7 @@ func InUse(mode string) []string {
 var live = []string{"mode", "logging.level", "syncPeriod", "minSyncPeriod", "nodePortAddresses", "swap.drainTimeout", "swap.onFailure"}
 
 // isLive reports whether the field at path can change while running runs. A plugin that is not in use is
-// launched with what the file says then; of one that is in use the options can change, unless it runs by itself.
+// launched with what the file says then; of one that is in use the options can change, unless its address does.
 func isLive(path string, running, wanted *Host) bool {
 	of, isPlugin := strings.CutPrefix(path, "plugins.")
 	name, field, _ := strings.Cut(of, ".")
@@ -155,7 +155,7 @@ func isLive(path string, running, wanted *Host) bool {
 	case !slices.Contains(InUse(running.Mode), name):
 		return true
 	}
-	return field == "options" && running.Plugins[name].Address == "" && wanted.Plugins[name].Address == ""
+	return field == "options" && running.Plugins[name].Address == wanted.Plugins[name].Address
 }
 
 // apply returns running with the live fields of wanted, which of them changed, and which other fields

@@ -4,7 +4,6 @@ package dataplanes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -78,7 +77,7 @@ func (in installed) choose(ctx context.Context) intent.Choice {
 		c.Why = missing(in.Now(), "nftables")
 		return c
 	}
-	switch said, err := in.check(ctx, "nftables"); {
+	switch said, err := in.check(ctx, in.Now(), "nftables"); {
 	case err != nil:
 		c.Why = "nftables cannot be asked whether it can serve here: " + oneLine(err.Error())
 	case !said.Runs:
@@ -93,6 +92,6 @@ func (in installed) choose(ctx context.Context) intent.Choice {
 
 // runs reports whether a mode's plugin is there, and says that this node can run it.
 func (in installed) runs(ctx context.Context, mode string) bool {
-	said, err := in.check(ctx, mode)
-	return in.available(mode) && (errors.Is(err, errByItself) || err == nil && said.Runs)
+	said, err := in.check(ctx, in.Now(), mode)
+	return in.available(mode) && err == nil && said.Runs
 }

@@ -80,11 +80,11 @@ func TestAutoChooses(t *testing.T) {
 	}
 }
 
-// TestAutoCannotAsk takes iptables where nftables runs by itself.
+// TestAutoCannotAsk takes iptables where nothing answers at the address of nftables.
 func TestAutoCannotAsk(t *testing.T) {
 	m := newAutoNode(t)
-	m.Plugins = map[string]config.Plugin{"nftables": {Address: "unix:///run/far.sock"}}
-	if auto := m.chooser(); auto.mode(config.Auto) != "iptables" || !strings.Contains(auto.Auto(), "it runs by itself") {
+	m.Plugins = map[string]config.Plugin{"nftables": {Address: "unix:///nowhere/far.sock"}}
+	if auto := m.chooser(); auto.mode(config.Auto) != "iptables" || !strings.Contains(auto.Auto(), "nftables cannot be asked whether it can serve here: ") {
 		t.Errorf("it takes %q", auto.Auto())
 	}
 }

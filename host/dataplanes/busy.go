@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/pointsman/pointsman/host/report"
@@ -98,7 +100,21 @@ func (p *dataplane) beat(remote *wire.Remote, v wire.Vitals) {
 	p.mu.Unlock()
 	if current {
 		p.takeRepairs(v)
+		p.takeNotes(v)
 		p.notify()
+	}
+}
+
+// takeNotes reports each kernel parameter that the process says it cannot set, and did not say before.
+func (p *dataplane) takeNotes(v wire.Vitals) {
+	p.mu.Lock()
+	before := p.notes
+	p.notes = v.Notes
+	p.mu.Unlock()
+	for _, note := range v.Notes {
+		if about, is := strings.CutPrefix(note, sdk.NotSet); is && !slices.Contains(before, note) {
+			p.reports.Report(report.Event{Warning: true, Reason: report.ParameterNotSet, Object: p.name, Message: about})
+		}
 	}
 }
 

@@ -40,6 +40,7 @@ type dataplane struct {
 	held     *feed.Feed // that waits for Release; nil: none does
 	writer   writer     // what was last answered about the writer's lock
 	repairs  repairs    // of other programs' changes
+	notes    []string   // that its process reported last
 	followed followed
 
 	served   bool // it was Active and had confirmed everything when its process was last seen

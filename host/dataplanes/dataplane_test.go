@@ -4,7 +4,6 @@ package dataplanes
 
 import (
 	"context"
-	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
@@ -233,11 +232,11 @@ func TestNotSet(t *testing.T) {
 	p := idle("m")
 	var got []report.Event
 	p.process.reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
-	p.process.line(wire.LogLine{Level: slog.LevelWarn, Message: "cannot do something else"})
-	p.process.line(wire.LogLine{Level: slog.LevelWarn, Message: sdk.NotSet, Attrs: []slog.Attr{
-		slog.String("path", "/sys/x"), slog.String("value", "7"), slog.String("err", "read-only file system"),
-	}})
 	const want = "/sys/x stays as it is, and was to be 7: read-only file system; set it on the machine itself"
+	p.reports = p.process.reports
+	for range 2 { // each second
+		p.takeNotes(wire.Vitals{Report: sdk.Report{Notes: []string{"another program has a chain", sdk.NotSet + want}}})
+	}
 	if len(got) != 1 || !got[0].Warning || got[0].Reason != report.ParameterNotSet || got[0].Message != want {
 		t.Errorf("reported %+v", got)
 	}

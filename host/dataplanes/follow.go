@@ -67,7 +67,7 @@ func (set *Set) next(ctx context.Context, now time.Time) {
 		}
 	case intent.Nothing:
 		if v.Serves && v.Swap.Stage == swap.Idle && main.differs(set.Now()) && set.options.due(set.Now().Plugins[main.name].Options, now) {
-			_ = set.ask(admin.SwapAsk{To: main.name}, "its options in the config file") // which reports why not
+			set.changeOptions(main)
 		}
 	}
 }
@@ -90,10 +90,20 @@ func (a *attempt) due(options []byte, now time.Time) bool {
 }
 
 // differs reports whether the plugin runs with other options than the settings have for it, and
-// a process of its own can be started with those.
+// can be given those.
 func (p *dataplane) differs(s *config.Host) bool {
-	plugin, as := p.process.plugin, s.Plugins[p.name]
-	return plugin.Address == "" && as.Address == "" && !bytes.Equal(plugin.Options, as.Options)
+	as := s.Plugins[p.name]
+	return p.process.plugin.Address == as.Address && !bytes.Equal(p.process.supervisor.Options(), as.Options)
+}
+
+// changeOptions gives the plugin the options that the settings have for it: by another process, or where something
+// else runs the plugin, by another session.
+func (set *Set) changeOptions(p *dataplane) {
+	if p.process.plugin.Address != "" {
+		p.process.supervisor.SetOptions(set.Now().Plugins[p.name].Options)
+		return
+	}
+	_ = set.ask(admin.SwapAsk{To: p.name}, "its options in the config file") // which reports why not
 }
 
 // note writes down that p serves, if it still does: the next host begins with it.

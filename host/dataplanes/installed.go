@@ -18,6 +18,7 @@ import (
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
@@ -63,17 +64,90 @@ func (in installed) found(mode string) supervise.Found {
 	return supervise.Found{Name: mode, Err: fmt.Errorf("%s runs by itself, and its binary is not here", mode)}
 }
 
-var errByItself = errors.New("it runs by itself, and is not asked before it is connected to")
+// check asks a mode's plugin whether this node can run it, with the options that h has for it.
+func (in installed) check(ctx context.Context, h *config.Host, mode string) (admin.Check, error) {
+	s := h.Plugins[mode]
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	if s.Address == "" {
+		return check(ctx, in.found(mode).Path, s.SHA256, s.Options)
+	}
+	remote, err := attach(ctx, s.Address)
+	if err != nil {
+		return admin.Check{}, err
+	}
+	defer remote.Close()
+	return answer[admin.Check](remote.Preflight(ctx, s.Options))
+}
 
-// check asks a mode's plugin whether this node can run it.
-func (in installed) check(ctx context.Context, mode string) (admin.Check, error) {
-	s := in.Now().Plugins[mode]
-	if s.Address != "" {
-		return admin.Check{}, errByItself
+// attach connects to the plugin at an address. Where the folder of its socket is there, whatever runs it may just be
+// starting it.
+func attach(ctx context.Context, address string) (*wire.Remote, error) {
+	target, err := wire.At(address)
+	if err != nil {
+		return nil, err
+	}
+	for end := time.Now().Add(startLimit); ; {
+		remote, err := wire.Attach(ctx, target)
+		_, away := os.Stat(filepath.Dir(target.Address))
+		if err == nil || target.Network != "unix" || away != nil || time.Now().After(end) {
+			return remote, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(err, ctx.Err())
+		case <-time.After(busyOften):
+		}
+	}
+}
+
+// startLimit is how long a plugin at an address may take to listen there, before what depends on its answer goes on
+// without.
+const startLimit = 10 * time.Second
+
+// foundServing returns the mode to begin with on a node of which no host before has noted what serves: the wanted one,
+// unless the kernel has nothing of that and has rules of another mode. From that one the host swaps to the wanted one
+// as soon as it serves, so that no connection is lost. Only plugins at an address are asked: they are there before the
+// host is.
+func (in installed) foundServing(ctx context.Context, wanted string) string {
+	if in.Now().Plugins[wanted].Address == "" {
+		return wanted
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	return check(ctx, in.found(mode).Path, s.SHA256, s.Options)
+	var mu sync.Mutex // guards found
+	var found []string
+	var all sync.WaitGroup
+	for mode, plugin := range in.Now().Plugins {
+		if plugin.Address == "" {
+			continue
+		}
+		all.Go(func() {
+			if has, err := hasRules(ctx, plugin.Address); err != nil {
+				in.Log.Info("plugin not asked for its rules", "plugin", mode, "err", err)
+			} else if has {
+				mu.Lock()
+				found = append(found, mode)
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	if len(found) == 0 || slices.Contains(found, wanted) {
+		return wanted
+	}
+	return slices.Min(found)
+}
+
+// hasRules reports whether the kernel has something of the plugin at an address.
+func hasRules(ctx context.Context, address string) (bool, error) {
+	remote, err := attach(ctx, address)
+	if err != nil {
+		return false, err
+	}
+	defer remote.Close()
+	left, err := remote.Cleanup(ctx, sdk.Leftovers{DryRun: true})
+	return len(slices.DeleteFunc(left, isKept)) > 0, err
 }
 
 // missing says why there is no binary for the mode that can be run, and what there is.

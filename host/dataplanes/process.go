@@ -16,7 +16,6 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/supervise"
-	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
@@ -133,10 +132,6 @@ func transitionEvent(t supervise.Transition) (e report.Event, gone bool) {
 // line takes one line of its log, and passes it to the host's unless there are too many.
 func (p *process) line(l wire.LogLine) {
 	p.buffer.add(admin.LogLine{Time: l.Time, Level: l.Level.String(), Message: l.String()})
-	if l.Message == sdk.NotSet {
-		p.reports.Report(notSet(p.plugin.Name, l))
-		return
-	}
 	p.mu.Lock()
 	pass, left := p.lines.line(time.Now())
 	p.mu.Unlock()
@@ -159,16 +154,6 @@ func (p *process) leftOut() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.lines.dropped
-}
-
-// notSet returns the event of a parameter that a plugin could not set.
-func notSet(plugin string, l wire.LogLine) report.Event {
-	said := make(map[string]string)
-	for _, a := range l.Attrs {
-		said[a.Key] = a.Value.String()
-	}
-	return report.Event{Time: l.Time, Warning: true, Reason: report.ParameterNotSet, Object: plugin,
-		Message: fmt.Sprintf("%s stays as it is, and was to be %s: %s; set it on the machine itself", said["path"], said["value"], said["err"])}
 }
 
 func levelOf(l slog.Level) hclog.Level {

@@ -275,8 +275,19 @@ var (
 	errNoRole = errors.New("its process does not have its role yet")
 )
 
-// Stop ends its process; what is in the kernel stays.
-func (p swapSide) Stop() { p.process.stop() }
+// Stop ends its process, or has one that something else runs release the writer's lock; what is in the kernel stays.
+func (p swapSide) Stop() {
+	if remote := p.remote(); remote != nil && p.process.plugin.Address != "" {
+		ctx, cancel := context.WithTimeout(context.Background(), yieldLimit)
+		defer cancel()
+		if err := remote.SetRole(ctx, sdk.Yielded); err != nil {
+			p.log.Info("the plugin keeps the writer's lock for a minute", "plugin", p.name, "err", err)
+		}
+	}
+	p.process.stop()
+}
+
+const yieldLimit = 2 * time.Second
 
 // Cleanup removes it from the node. It is sent nothing more, or it would come
 // back; and what its process cannot do, another one of its binary does. Of a plugin that

@@ -135,9 +135,7 @@ func (set *Set) Refuses(wanted *config.Host) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), optionsLimit)
 	defer cancel()
-	plugin := main.process.plugin
-	schema := Describe(ctx, supervise.Found{Name: main.name, Path: plugin.Path}, plugin.SHA256)
-	if fixed := fixedChanged(wanted, main.name, schema.Options, plugin.Options); len(fixed) > 0 {
+	if fixed := fixedChanged(wanted, main.name, main.status().Description.Options, main.process.supervisor.Options()); len(fixed) > 0 {
 		return fixed
 	}
 	return set.optionsRefused(ctx, wanted, main.name)
@@ -161,12 +159,12 @@ const optionsLimit = 5 * time.Second
 // not asked: that is found when it is started, and can be mended meanwhile.
 func (in installed) optionsRefused(ctx context.Context, h *config.Host, mode string) error {
 	s := h.Plugins[mode]
-	if len(s.Options) == 0 || s.Address != "" {
+	if len(s.Options) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, optionsLimit)
 	defer cancel()
-	c, err := check(ctx, in.found(mode).Path, s.SHA256, s.Options)
+	c, err := in.check(ctx, h, mode)
 	if err != nil {
 		return nil // one that cannot be asked by hand is asked when it is started
 	}

@@ -72,7 +72,7 @@ func TestRetryAfter(t *testing.T) {
 		"a call was refused":        {fmt.Errorf("make it active: %w", &sdk.Refusal{Why: "no room"}), time.Second, 2, Waiting, 4 * firstBackoff, 3},
 		"another host has it":       {wire.ErrFenced, time.Second, 2, Refused, yieldFor, 0},
 		"no descriptors":            {fmt.Errorf("launch: %w", syscall.EMFILE), 0, 2, Waiting, hinderedRetry, 2},
-		"a person asked":            {&restarted{"asked"}, time.Second, 7, Starting, 0, 0},
+		"a person asked":            {restarted{why: "asked"}, time.Second, 7, Starting, 0, 0},
 	} {
 		next, failures := retryAfter(c.err, c.served, c.failures)
 		if next.state != c.state || next.most != c.most || next.jitter > next.most || failures != c.after || next.why == "" {

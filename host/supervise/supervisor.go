@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -133,6 +134,7 @@ const (
 	refusedRetry  = time.Minute            // what was wrong may have changed unseen
 	yieldFor      = time.Hour              // the other host may be gone by then
 	hinderedRetry = time.Second            // the host was short of resources, and nothing was tried
+	dialEach      = time.Second            // a plugin at an address
 	silentLimit   = 10 * time.Second       // without a heartbeat; three times as long for a process whose end ends connections
 	connectLimit  = 10 * time.Second       // for greeting and configuring a plugin at an address
 )
@@ -141,11 +143,14 @@ const (
 type Supervisor struct {
 	plugin  Plugin
 	hooks   Hooks
-	restart chan string // why; Run takes it
+	restart chan restarted // Run takes it
 
 	mu     sync.Mutex // guards what follows
 	shown  Status
 	binary identity // of what was started last
+
+	options json.RawMessage // Setup.Options of the next session
+	former  json.RawMessage // those before, where options were not accepted yet; nil: they were
 
 	file   *launch.Binary // what was started last, kept open; nil: nothing was
 	pinned bool           // only that is started, whatever is at the plugin's path
@@ -156,17 +161,38 @@ func New(p Plugin, h Hooks) *Supervisor {
 	return &Supervisor{
 		plugin:  p,
 		hooks:   h,
-		restart: make(chan string, 1),
+		restart: make(chan restarted, 1),
+		options: p.Options,
 		shown:   Status{Name: p.Name, Path: cmp.Or(p.Address, p.Path)},
 	}
 }
 
 // Restart starts the plugin anew. What it keeps in the kernel stays meanwhile.
 func (s *Supervisor) Restart(why string) {
+	s.ask(restarted{why: why})
+}
+
+func (s *Supervisor) ask(r restarted) {
 	select {
-	case s.restart <- why:
+	case s.restart <- r:
 	default: // a restart is due
 	}
+}
+
+// SetOptions begins a new session, with other options, with a plugin that something else keeps running. If it refuses
+// them, the session after has the options of before.
+func (s *Supervisor) SetOptions(options json.RawMessage) {
+	s.mu.Lock()
+	s.former, s.options = s.options, options
+	s.mu.Unlock()
+	s.ask(restarted{why: "its options have changed", goesOn: true})
+}
+
+// Options returns those of the present session, or of the next one where there is none.
+func (s *Supervisor) Options() json.RawMessage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.options
 }
 
 // Pin has only the binary be started from now on that was started last, also if there is another one at its path by
@@ -243,6 +269,9 @@ func (s *Supervisor) Run(ctx context.Context) {
 		}
 		var next retry
 		next, failures = retryAfter(err, served, failures)
+		if s.plugin.Address != "" && next.state == Waiting { // to ask what is there costs next to nothing
+			next.most, next.jitter = dialEach, 0
+		}
 		if why = next.why; next.state != Starting {
 			why = s.wait(ctx, next.state, why, next.most-rand.N(next.jitter+1)) // at random, so that the plugins of many nodes do not come back together
 		}
@@ -264,9 +293,11 @@ type retry struct {
 // retryAfter returns what follows the end of a process that served so long, after so many failures in a row.
 func retryAfter(err error, served time.Duration, failures int) (retry, int) {
 	why := err.Error()
-	_, asked := errors.AsType[*restarted](err)
+	restart, asked := errors.AsType[restarted](err)
 	_, refused := errors.AsType[*sdk.Refusal](err)
 	switch {
+	case asked && restart.goesOn: // nothing went wrong
+		return retry{state: Starting}, 0
 	case asked:
 		return retry{state: Starting, why: why}, 0
 	case errors.Is(err, wire.ErrFenced):
@@ -298,8 +329,8 @@ func (s *Supervisor) wait(ctx context.Context, state State, why string, d time.D
 			return why
 		case <-due.C:
 			return why
-		case why := <-s.restart:
-			return why
+		case r := <-s.restart:
+			return r.why
 		case <-look.C:
 			if !s.pinned && identify(s.plugin.file()) != s.binary {
 				return "the binary changed"
@@ -309,9 +340,12 @@ func (s *Supervisor) wait(ctx context.Context, state State, why string, d time.D
 }
 
 // restarted is the end of a process that was asked for.
-type restarted struct{ why string }
+type restarted struct {
+	why    string
+	goesOn bool // with the same process
+}
 
-func (r *restarted) Error() string { return r.why }
+func (r restarted) Error() string { return r.why }
 
 // life starts a process, or connects to it, and runs its session until that ends. It returns how long the process
 // served and why it ended.
@@ -352,13 +386,13 @@ var errHung = errors.New("it hangs")
 // end ends a process, or closes the connection to one that something else runs: that is asked to end only for a
 // restart.
 func end(remote *wire.Remote, child *launch.Plugin, why error) {
-	_, asked := errors.AsType[*restarted](why)
+	restart, asked := errors.AsType[restarted](why)
 	switch {
 	case child != nil && errors.Is(why, errHung):
 		_ = child.Kill() // ErrStillThere: the kernel has it, and nothing more can be done
 	case child != nil:
 		_ = child.Stop() // the same
-	case asked:
+	case asked && !restart.goesOn:
 		_ = remote.Shutdown(context.Background()) // what runs it has ways of its own to end one that does not answer
 		select {
 		case <-remote.Exited():
@@ -442,9 +476,20 @@ func (p Plugin) socketDir() string {
 	return p.SocketDir
 }
 
-// configure begins a session.
+// configure begins a session. Where the plugin refuses changed options, it has those of before.
 func (s *Supervisor) configure(ctx context.Context, remote *wire.Remote) (sdk.Description, error) {
-	d, err := remote.Configure(ctx, sdk.Setup{Options: s.plugin.Options, StateDir: s.plugin.StateDir})
+	s.mu.Lock()
+	options, former := s.options, s.former
+	s.former = nil
+	s.mu.Unlock()
+	d, err := remote.Configure(ctx, sdk.Setup{Options: options, StateDir: s.plugin.StateDir})
+	if refusal, refused := errors.AsType[*sdk.Refusal](err); refused && former != nil {
+		s.hooks.Log(wire.LogLine{Time: time.Now(), Level: slog.LevelError, Message: "the plugin refused its new options, and goes on with those of before: " + refusal.Error()})
+		s.mu.Lock()
+		s.options = former
+		s.mu.Unlock()
+		d, err = remote.Configure(ctx, sdk.Setup{Options: former, StateDir: s.plugin.StateDir})
+	}
 	if err == nil && d.Name != s.plugin.Name {
 		err = fmt.Errorf("%s calls itself %q: its name must be %q", cmp.Or(s.plugin.Address, s.plugin.Path), d.Name, s.plugin.Name)
 	}
@@ -487,7 +532,7 @@ func (s *Supervisor) follow(ctx context.Context, remote *wire.Remote, d sdk.Desc
 		case <-remote.Exited():
 			return errors.New(remote.Ending()), sessionEnded
 		case why := <-s.restart:
-			return &restarted{why}, sessionEnded
+			return why, sessionEnded
 		case err := <-session:
 			if sessionEnded = true; err != nil {
 				return err, true

@@ -194,7 +194,7 @@ func (s *session) keepTracking(f *family) error {
 	}
 	if !set && s.sysctls != sdk.ExpectSysctls {
 		s.env.Log.Warn("another program set net.ipv4.vs.conntrack to 0; it is set again")
-		if err := s.plugin.machine.settings(f.objects.node.node, s.options).Take(s.env.Ledger, mode, s.env.Log); err != nil {
+		if err := s.env.Take(s.plugin.machine.settings(f.objects.node.node, s.options)); err != nil {
 			return err
 		}
 	}

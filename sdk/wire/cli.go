@@ -12,12 +12,15 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/pointsman/pointsman/sdk"
+	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
 // The exit codes of a plugin that is run from a command line.
@@ -235,6 +238,49 @@ func (c cli) check(ctx context.Context, args []string) error {
 		fmt.Fprintln(c.stdout, "  a swap to it would be refused:", answer.SwapImpact)
 	}
 	return nil
+}
+
+// preflight has the binary of this process check the node by its verb: the dataplane of the process may serve a
+// session, which another Configure would end. What the verb exits with is in its answer, too.
+func preflight(ctx context.Context, options []byte) ([]byte, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"check", "-o", "json"}
+	if len(options) > 0 {
+		args = append(args, "--options", string(options))
+	}
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, cookieKey+"=") })
+	cmd.WaitDelay = time.Second
+	answer, err := cmd.Output()
+	if _, exited := errors.AsType[*exec.ExitError](err); exited && len(answer) > 0 {
+		err = nil
+	}
+	return answer, err
+}
+
+// Preflight runs the plugin's verb check with these options, and returns its answer as JSON.
+func (r *Remote) Preflight(ctx context.Context, options []byte) ([]byte, error) {
+	ctx, cancel := r.within(ctx, readTimeout)
+	defer cancel()
+	reply, err := r.client.Preflight(ctx, &pb.PreflightRequest{Options: options})
+	if err != nil {
+		return nil, r.callError("Preflight", err)
+	}
+	return reply.GetAnswer(), nil
+}
+
+func (s *server) Preflight(ctx context.Context, r *pb.PreflightRequest) (*pb.PreflightReply, error) {
+	if s.preflight == nil {
+		return nil, encodeStatus(ErrUnsupported)
+	}
+	answer, err := s.preflight(ctx, r.Options)
+	if err != nil {
+		return nil, encodeStatus(fmt.Errorf("run the verb check: %w", err))
+	}
+	return &pb.PreflightReply{Answer: answer}, nil
 }
 
 func (c cli) configure(ctx context.Context, options string) (sdk.Description, error) {

@@ -29,6 +29,7 @@ type server struct {
 	calls       *semaphore
 	tidier      *tidier
 	session     session
+	preflight   func(ctx context.Context, options []byte) (answer []byte, err error) // nil: it is none of a process of its own
 
 	closing chan struct{} // closed by end
 	ended   sync.Once
@@ -110,7 +111,7 @@ func (s *server) Cleanup(r *pb.CleanupRequest, stream grpc.ServerStreamingServer
 		return encodeStatus(err)
 	}
 	defer done()
-	if err := s.session.admitAny(r.Session); err != nil {
+	if err := s.session.admitAny(r.Session); err != nil && !r.DryRun { // which changes nothing
 		return encodeStatus(err)
 	}
 	removed, err := s.dataplane.Cleanup(ctx, sdk.Leftovers{KubeProxy: r.KubeProxy, DryRun: r.DryRun})

@@ -171,6 +171,59 @@ func TestKernelApart(t *testing.T) {
 	l.done("a host without privileges")
 }
 
+// TestKernelApartWithoutFacts: a host that finds nothing of the one before, as in a new pod, begins with the mode
+// whose rules the kernel has, and swaps from there to the mode of its file.
+func TestKernelApartWithoutFacts(t *testing.T) {
+	n := newApart(t, "iptables")
+	n.start()
+	l := n.newLoad()
+	for _, mode := range []string{"nftables", "iptables"} {
+		if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		n.gone(long)
+		if err := os.Remove(n.path("state/mode.json")); err != nil {
+			t.Fatal(err)
+		}
+		n.mode(mode)
+		n.exec(n.host())
+		n.settled(mode)
+		n.updated(len(mode)) // some number that the one before is not
+	}
+	n.traceless("nftables")
+	l.done("new hosts that know nothing of those before")
+}
+
+// TestKernelApartOptions: a plugin that something else keeps running gets new options in another session of the same
+// process. Options that it would refuse are not taken from the file.
+func TestKernelApartOptions(t *testing.T) {
+	n := newApart(t, "iptables")
+	n.options = "localhostNodePorts: false"
+	n.mode("iptables")
+	n.start()
+	n.guarded(false)
+	l := n.newLoad()
+	before := n.plugin("iptables")
+	n.options = "localhostNodePorts: true"
+	n.mode("iptables")
+	n.guarded(true)
+	n.options = "localhostNodePorts: perhaps"
+	n.mode("iptables")
+	n.until("status says why the file is not taken", long, func() error {
+		s, err := n.Status(t.Context())
+		if err == nil && !strings.Contains(s.Config.Stale, "plugins.iptables.options: ") {
+			err = fmt.Errorf("%+v", s.Config)
+		}
+		return err
+	})
+	n.updated(1)
+	n.guarded(true)
+	l.done("other options of a plugin at an address")
+	if now := n.plugin("iptables"); now != before {
+		t.Errorf("process %d serves, not %d", now, before)
+	}
+}
+
 // TestKernelApartClears has the plugin that is to leave die before it has cleaned up after
 // itself: the next one, which another program starts, does. And no swap can be to the very
 // process that serves.

@@ -156,7 +156,7 @@ func (n *node) pending() int {
 // holds is whether the host knows of a Service at addr.
 func (n *node) holds(addr string) error {
 	out, err := n.verb("service", "list", "-o", "json")
-	if err == nil && !strings.Contains(out, `"`+addr) {
+	if err == nil && !strings.Contains(out, "cluster-ip "+addr+":") {
 		err = fmt.Errorf("no Service has %s: %s", addr, out)
 	}
 	return err

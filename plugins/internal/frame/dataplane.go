@@ -36,7 +36,6 @@ type Dataplane[P any] struct {
 	state    sdk.State
 	role     sdk.Role // zero: the kernel says it, and was not asked yet
 	played   sdk.Role // the role that the families were told last
-	orphaned bool     // it yielded because its host was gone
 	caught   bool     // the role was more than Standby once: connections may be this process's
 	drain    drain
 	early    early
@@ -92,6 +91,7 @@ func New[P any](mode Mode[P], dir string) *Dataplane[P] {
 		semaphore: newSemaphore(), log: slog.New(slog.DiscardHandler),
 		seen: make(map[sysctl.Setting]bool),
 	}
+	d.status.unset = make(map[string]string)
 	d.status.carries = slices.Contains(mode.Description.Limits, sdk.LimitDiesWithProcess)
 	return d
 }
@@ -128,9 +128,7 @@ func (d *Dataplane[P]) Configure(ctx context.Context, setup sdk.Setup) (sdk.Desc
 	d.use(open)
 	d.state, d.session, d.updated, d.elsewhere = sdk.State{}, true, false, false
 	d.lacking = make(map[sdk.Name]bool)
-	if d.role != sdk.Yielded || d.orphaned {
-		d.role, d.orphaned = 0, false
-	}
+	d.role = 0 // also one that has yielded takes part again
 	if d.endMonitor == nil {
 		d.endMonitor = d.startMonitor()
 	}
@@ -159,6 +157,7 @@ func (d *Dataplane[P]) env() Env {
 	return Env{
 		Log: d.log, Dir: d.dir, Ledger: d.ledger,
 		Step:    d.status.step,
+		Take:    d.take,
 		Waiting: func(what string) { d.status.tell(func(r *sdk.Report) { r.Waiting = what }) },
 		Note: func(what string) {
 			d.status.tell(func(r *sdk.Report) {

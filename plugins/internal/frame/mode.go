@@ -66,6 +66,9 @@ type Env struct {
 	Waiting func(string) // says what the present call waits for; nothing, if it is empty
 	Note    func(string) // says what was observed as the session began, and costs no Service
 
+	// Take sets kernel parameters for the mode, and notes those that cannot be set from here.
+	Take func(sysctl.Settings) error
+
 	// GiveBack gives back all parameters that the mode took, and names them.
 	GiveBack func(sdk.Leftovers) ([]string, error)
 }

@@ -20,10 +20,13 @@ type status struct {
 	// nothing of its calls.
 	carries bool
 
-	mu         sync.Mutex // guards what follows
-	report     sdk.Report
-	noted      []string // the report's notes but for those of families
-	parameters []string // and those about kernel parameters
+	mu     sync.Mutex // guards what follows
+	report sdk.Report
+	noted  []string // the report's notes but for those of families
+
+	// Those about kernel parameters, which only what holds the semaphore uses.
+	parameters []string          // that another program changed
+	unset      map[string]string // that could not be set, by path
 }
 
 // effort is so much use of the processor that a call gets on by it: planning for 10,000
@@ -76,7 +79,7 @@ func (d *Dataplane[P]) publish() {
 		}
 	}
 	d.status.tell(func(r *sdk.Report) {
-		r.Samples, r.Histograms, r.Notes = now.Samples, now.Histograms, slices.Concat(d.status.noted, d.status.parameters, now.Notes)
+		r.Samples, r.Histograms, r.Notes = now.Samples, now.Histograms, slices.Concat(d.status.noted, d.status.parameters, slices.Sorted(maps.Values(d.status.unset)), now.Notes)
 	})
 }
 

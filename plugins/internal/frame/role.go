@@ -144,7 +144,7 @@ func (d *Dataplane[P]) unlock() error {
 // session of a host ends that.
 func (d *Dataplane[P]) yieldWithoutHost(why string) {
 	d.log.Warn("released the writer's lock", "why", why)
-	d.role, d.orphaned = sdk.Yielded, true
+	d.role = sdk.Yielded
 	if err := d.release(); err != nil {
 		d.log.Warn("cannot release the writer's lock", "err", err)
 	}

@@ -149,7 +149,12 @@ func (d *Dataplane[P]) take(all sysctl.Settings) error {
 	if d.setup.Sysctls == sdk.ExpectSysctls {
 		return all.Expect()
 	}
-	return all.Take(d.ledger, d.name(), d.log)
+	for _, s := range all {
+		delete(d.status.unset, s.Path)
+	}
+	return all.Take(d.ledger, d.name(), func(s sysctl.Setting, err error) {
+		d.status.unset[s.Path] = fmt.Sprintf("%s%s stays as it is, and was to be %s: %v; set it on the machine itself", sdk.NotSet, s.Path, s.Value, err)
+	})
 }
 
 // follow writes what the touched Services ask for, in one family after the other.

@@ -109,8 +109,8 @@ func (all Settings) First() Settings {
 	return slices.DeleteFunc(slices.Clone(all), func(s Setting) bool { return !s.First })
 }
 
-// Take sets them.
-func (all Settings) Take(shared *ledger.Ledger, mode string, log *slog.Logger) error {
+// Take sets them. One that need not be set, and cannot be from here, is told.
+func (all Settings) Take(shared *ledger.Ledger, mode string, tell func(Setting, error)) error {
 	for _, s := range all {
 		if s.Watch {
 			continue
@@ -125,7 +125,7 @@ func (all Settings) Take(shared *ledger.Ledger, mode string, log *slog.Logger) e
 			return err
 		}
 		if err != nil {
-			log.Warn(sdk.NotSet, "path", s.Path, "value", s.Value, "err", err)
+			tell(s, err)
 		}
 	}
 	return nil

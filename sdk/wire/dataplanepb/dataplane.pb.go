@@ -3045,6 +3045,94 @@ func (*ShutdownReply) Descriptor() ([]byte, []int) {
 	return file_dataplane_proto_rawDescGZIP(), []int{38}
 }
 
+type PreflightRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Options       []byte                 `protobuf:"bytes,1,opt,name=options,proto3" json:"options,omitempty"` // JSON
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreflightRequest) Reset() {
+	*x = PreflightRequest{}
+	mi := &file_dataplane_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreflightRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreflightRequest) ProtoMessage() {}
+
+func (x *PreflightRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dataplane_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreflightRequest.ProtoReflect.Descriptor instead.
+func (*PreflightRequest) Descriptor() ([]byte, []int) {
+	return file_dataplane_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *PreflightRequest) GetOptions() []byte {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+type PreflightReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Answer        []byte                 `protobuf:"bytes,1,opt,name=answer,proto3" json:"answer,omitempty"` // JSON, as the verb "check -o json" prints it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreflightReply) Reset() {
+	*x = PreflightReply{}
+	mi := &file_dataplane_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreflightReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreflightReply) ProtoMessage() {}
+
+func (x *PreflightReply) ProtoReflect() protoreflect.Message {
+	mi := &file_dataplane_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreflightReply.ProtoReflect.Descriptor instead.
+func (*PreflightReply) Descriptor() ([]byte, []int) {
+	return file_dataplane_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *PreflightReply) GetAnswer() []byte {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
 var File_dataplane_proto protoreflect.FileDescriptor
 
 const file_dataplane_proto_rawDesc = "" +
@@ -3259,7 +3347,11 @@ const file_dataplane_proto_rawDesc = "" +
 	"\tSeedReply\"+\n" +
 	"\x0fShutdownRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\"\x0f\n" +
-	"\rShutdownReply*[\n" +
+	"\rShutdownReply\",\n" +
+	"\x10PreflightRequest\x12\x18\n" +
+	"\aoptions\x18\x01 \x01(\fR\aoptions\"(\n" +
+	"\x0ePreflightReply\x12\x16\n" +
+	"\x06answer\x18\x01 \x01(\fR\x06answer*[\n" +
 	"\bProtocol\x12\x18\n" +
 	"\x14PROTOCOL_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fPROTOCOL_TCP\x10\x01\x12\x10\n" +
@@ -3299,7 +3391,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fVERDICT_DROP\x10\x01\x12\x12\n" +
 	"\x0eVERDICT_REJECT\x10\x02\x12\x13\n" +
-	"\x0fVERDICT_FORWARD\x10\x032\xf9\x06\n" +
+	"\x0fVERDICT_FORWARD\x10\x032\xd8\a\n" +
 	"\tDataplane\x12]\n" +
 	"\tConfigure\x12(.pointsman.dataplane.v1.ConfigureRequest\x1a&.pointsman.dataplane.v1.ConfigureReply\x12T\n" +
 	"\x04Sync\x12#.pointsman.dataplane.v1.UpdateChunk\x1a#.pointsman.dataplane.v1.ResultChunk(\x010\x01\x12W\n" +
@@ -3310,7 +3402,8 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x05Trace\x12$.pointsman.dataplane.v1.TraceRequest\x1a\".pointsman.dataplane.v1.TraceReply\x12S\n" +
 	"\x05Stuck\x12$.pointsman.dataplane.v1.StuckRequest\x1a\".pointsman.dataplane.v1.StuckReply0\x01\x12N\n" +
 	"\x04Seed\x12!.pointsman.dataplane.v1.SeedChunk\x1a!.pointsman.dataplane.v1.SeedReply(\x01\x12Z\n" +
-	"\bShutdown\x12'.pointsman.dataplane.v1.ShutdownRequest\x1a%.pointsman.dataplane.v1.ShutdownReplyB5Z3github.com/pointsman/pointsman/sdk/wire/dataplanepbb\x06proto3"
+	"\bShutdown\x12'.pointsman.dataplane.v1.ShutdownRequest\x1a%.pointsman.dataplane.v1.ShutdownReply\x12]\n" +
+	"\tPreflight\x12(.pointsman.dataplane.v1.PreflightRequest\x1a&.pointsman.dataplane.v1.PreflightReplyB5Z3github.com/pointsman/pointsman/sdk/wire/dataplanepbb\x06proto3"
 
 var (
 	file_dataplane_proto_rawDescOnce sync.Once
@@ -3325,7 +3418,7 @@ func file_dataplane_proto_rawDescGZIP() []byte {
 }
 
 var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_dataplane_proto_goTypes = []any{
 	(Protocol)(0),            // 0: pointsman.dataplane.v1.Protocol
 	(Family)(0),              // 1: pointsman.dataplane.v1.Family
@@ -3375,9 +3468,11 @@ var file_dataplane_proto_goTypes = []any{
 	(*SeedReply)(nil),        // 45: pointsman.dataplane.v1.SeedReply
 	(*ShutdownRequest)(nil),  // 46: pointsman.dataplane.v1.ShutdownRequest
 	(*ShutdownReply)(nil),    // 47: pointsman.dataplane.v1.ShutdownReply
-	nil,                      // 48: pointsman.dataplane.v1.Service.HintsEntry
-	nil,                      // 49: pointsman.dataplane.v1.Sample.LabelsEntry
-	nil,                      // 50: pointsman.dataplane.v1.Histogram.LabelsEntry
+	(*PreflightRequest)(nil), // 48: pointsman.dataplane.v1.PreflightRequest
+	(*PreflightReply)(nil),   // 49: pointsman.dataplane.v1.PreflightReply
+	nil,                      // 50: pointsman.dataplane.v1.Service.HintsEntry
+	nil,                      // 51: pointsman.dataplane.v1.Sample.LabelsEntry
+	nil,                      // 52: pointsman.dataplane.v1.Histogram.LabelsEntry
 }
 var file_dataplane_proto_depIdxs = []int32{
 	0,  // 0: pointsman.dataplane.v1.Name.protocol:type_name -> pointsman.dataplane.v1.Protocol
@@ -3387,7 +3482,7 @@ var file_dataplane_proto_depIdxs = []int32{
 	13, // 4: pointsman.dataplane.v1.Service.cluster:type_name -> pointsman.dataplane.v1.Endpoints
 	13, // 5: pointsman.dataplane.v1.Service.local:type_name -> pointsman.dataplane.v1.Endpoints
 	12, // 6: pointsman.dataplane.v1.Service.serving:type_name -> pointsman.dataplane.v1.Addresses
-	48, // 7: pointsman.dataplane.v1.Service.hints:type_name -> pointsman.dataplane.v1.Service.HintsEntry
+	50, // 7: pointsman.dataplane.v1.Service.hints:type_name -> pointsman.dataplane.v1.Service.HintsEntry
 	2,  // 8: pointsman.dataplane.v1.Frontend.kind:type_name -> pointsman.dataplane.v1.Kind
 	3,  // 9: pointsman.dataplane.v1.Frontend.policy:type_name -> pointsman.dataplane.v1.Policy
 	15, // 10: pointsman.dataplane.v1.Node.pods:type_name -> pointsman.dataplane.v1.Pods
@@ -3408,8 +3503,8 @@ var file_dataplane_proto_depIdxs = []int32{
 	33, // 25: pointsman.dataplane.v1.ReportReply.samples:type_name -> pointsman.dataplane.v1.Sample
 	5,  // 26: pointsman.dataplane.v1.ReportReply.role:type_name -> pointsman.dataplane.v1.Role
 	34, // 27: pointsman.dataplane.v1.ReportReply.histograms:type_name -> pointsman.dataplane.v1.Histogram
-	49, // 28: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
-	50, // 29: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
+	51, // 28: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
+	52, // 29: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
 	37, // 30: pointsman.dataplane.v1.InspectReply.served:type_name -> pointsman.dataplane.v1.Served
 	9,  // 31: pointsman.dataplane.v1.Served.name:type_name -> pointsman.dataplane.v1.Name
 	11, // 32: pointsman.dataplane.v1.Served.frontend:type_name -> pointsman.dataplane.v1.Frontend
@@ -3431,18 +3526,20 @@ var file_dataplane_proto_depIdxs = []int32{
 	41, // 48: pointsman.dataplane.v1.Dataplane.Stuck:input_type -> pointsman.dataplane.v1.StuckRequest
 	44, // 49: pointsman.dataplane.v1.Dataplane.Seed:input_type -> pointsman.dataplane.v1.SeedChunk
 	46, // 50: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
-	21, // 51: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
-	25, // 52: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
-	28, // 53: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
-	30, // 54: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
-	32, // 55: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
-	36, // 56: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
-	39, // 57: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
-	42, // 58: pointsman.dataplane.v1.Dataplane.Stuck:output_type -> pointsman.dataplane.v1.StuckReply
-	45, // 59: pointsman.dataplane.v1.Dataplane.Seed:output_type -> pointsman.dataplane.v1.SeedReply
-	47, // 60: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
-	51, // [51:61] is the sub-list for method output_type
-	41, // [41:51] is the sub-list for method input_type
+	48, // 51: pointsman.dataplane.v1.Dataplane.Preflight:input_type -> pointsman.dataplane.v1.PreflightRequest
+	21, // 52: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
+	25, // 53: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
+	28, // 54: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
+	30, // 55: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
+	32, // 56: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
+	36, // 57: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
+	39, // 58: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
+	42, // 59: pointsman.dataplane.v1.Dataplane.Stuck:output_type -> pointsman.dataplane.v1.StuckReply
+	45, // 60: pointsman.dataplane.v1.Dataplane.Seed:output_type -> pointsman.dataplane.v1.SeedReply
+	47, // 61: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
+	49, // 62: pointsman.dataplane.v1.Dataplane.Preflight:output_type -> pointsman.dataplane.v1.PreflightReply
+	52, // [52:63] is the sub-list for method output_type
+	41, // [41:52] is the sub-list for method input_type
 	41, // [41:41] is the sub-list for extension type_name
 	41, // [41:41] is the sub-list for extension extendee
 	0,  // [0:41] is the sub-list for field type_name
@@ -3459,7 +3556,7 @@ func file_dataplane_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dataplane_proto_rawDesc), len(file_dataplane_proto_rawDesc)),
 			NumEnums:      9,
-			NumMessages:   42,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

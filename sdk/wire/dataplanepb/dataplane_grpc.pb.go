@@ -38,6 +38,7 @@ const (
 	Dataplane_Stuck_FullMethodName     = "/pointsman.dataplane.v1.Dataplane/Stuck"
 	Dataplane_Seed_FullMethodName      = "/pointsman.dataplane.v1.Dataplane/Seed"
 	Dataplane_Shutdown_FullMethodName  = "/pointsman.dataplane.v1.Dataplane/Shutdown"
+	Dataplane_Preflight_FullMethodName = "/pointsman.dataplane.v1.Dataplane/Preflight"
 )
 
 // DataplaneClient is the client API for Dataplane service.
@@ -69,6 +70,8 @@ type DataplaneClient interface {
 	Seed(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[SeedChunk, SeedReply], error)
 	// Ends the process. What is in the kernel stays.
 	Shutdown(ctx context.Context, in *ShutdownRequest, opts ...grpc.CallOption) (*ShutdownReply, error)
+	// Whether this node can run the plugin with some options. It needs no session, and changes nothing of one.
+	Preflight(ctx context.Context, in *PreflightRequest, opts ...grpc.CallOption) (*PreflightReply, error)
 }
 
 type dataplaneClient struct {
@@ -212,6 +215,16 @@ func (c *dataplaneClient) Shutdown(ctx context.Context, in *ShutdownRequest, opt
 	return out, nil
 }
 
+func (c *dataplaneClient) Preflight(ctx context.Context, in *PreflightRequest, opts ...grpc.CallOption) (*PreflightReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PreflightReply)
+	err := c.cc.Invoke(ctx, Dataplane_Preflight_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // DataplaneServer is the server API for Dataplane service.
 // All implementations must embed UnimplementedDataplaneServer
 // for forward compatibility.
@@ -241,6 +254,8 @@ type DataplaneServer interface {
 	Seed(grpc.ClientStreamingServer[SeedChunk, SeedReply]) error
 	// Ends the process. What is in the kernel stays.
 	Shutdown(context.Context, *ShutdownRequest) (*ShutdownReply, error)
+	// Whether this node can run the plugin with some options. It needs no session, and changes nothing of one.
+	Preflight(context.Context, *PreflightRequest) (*PreflightReply, error)
 	mustEmbedUnimplementedDataplaneServer()
 }
 
@@ -280,6 +295,9 @@ func (UnimplementedDataplaneServer) Seed(grpc.ClientStreamingServer[SeedChunk, S
 }
 func (UnimplementedDataplaneServer) Shutdown(context.Context, *ShutdownRequest) (*ShutdownReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Shutdown not implemented")
+}
+func (UnimplementedDataplaneServer) Preflight(context.Context, *PreflightRequest) (*PreflightReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Preflight not implemented")
 }
 func (UnimplementedDataplaneServer) mustEmbedUnimplementedDataplaneServer() {}
 func (UnimplementedDataplaneServer) testEmbeddedByValue()                   {}
@@ -439,6 +457,24 @@ func _Dataplane_Shutdown_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Dataplane_Preflight_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PreflightRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DataplaneServer).Preflight(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Dataplane_Preflight_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DataplaneServer).Preflight(ctx, req.(*PreflightRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Dataplane_ServiceDesc is the grpc.ServiceDesc for Dataplane service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -465,6 +501,10 @@ var Dataplane_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Shutdown",
 			Handler:    _Dataplane_Shutdown_Handler,
+		},
+		{
+			MethodName: "Preflight",
+			Handler:    _Dataplane_Preflight_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
