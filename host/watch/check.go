@@ -16,7 +16,8 @@ import (
 )
 
 // check returns why an API server would refuse an object, as far as that matters to a dataplane, and what only an API
-// server could choose. Package reach sets the defaults, and leaves out single addresses and ports that cannot be used.
+// server could choose. Package reach sets the defaults, and leaves out and reports external addresses, source ranges,
+// endpoints and their ports that cannot be used.
 func check(o metav1.Object) (bad field.ErrorList) {
 	at, valid := field.NewPath("metadata"), validation.IsDNS1123Subdomain
 	switch v := o.(type) {
@@ -58,36 +59,25 @@ func checkService(svc *corev1.Service) (bad field.ErrorList) {
 	if c := spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
 		bad = append(bad, inRange(at.Child("sessionAffinityConfig", "clientIP", "timeoutSeconds"), *c.ClientIP.TimeoutSeconds, 1, maxAffinity)...)
 	}
-	bad = append(bad, checkAddresses(svc, at)...)
+	bad = append(bad, checkClusterIPs(spec, at)...)
 	return append(bad, checkPorts(spec, at.Child("ports"))...)
 }
 
-func checkAddresses(svc *corev1.Service, at *field.Path) (bad field.ErrorList) {
-	spec, families := &svc.Spec, make(map[bool]bool)
+func checkClusterIPs(spec *corev1.ServiceSpec, at *field.Path) (bad field.ErrorList) {
 	if spec.ClusterIP == "" {
-		bad = append(bad, field.Required(at.Child("clusterIP"), "an API server would choose an address, in a file you do"))
+		return field.ErrorList{field.Required(at.Child("clusterIP"), "an API server would choose an address, in a file you do")}
 	} else if len(spec.ClusterIPs) == 0 {
-		bad = append(bad, address(at.Child("clusterIP"), spec.ClusterIP)...)
+		return address(at.Child("clusterIP"), spec.ClusterIP)
 	} else if spec.ClusterIPs[0] != spec.ClusterIP {
 		bad = append(bad, field.Invalid(at.Child("clusterIPs").Index(0), spec.ClusterIPs[0], "must be spec.clusterIP, "+spec.ClusterIP))
 	}
+	families := make(map[bool]bool)
 	for i, text := range spec.ClusterIPs {
 		at, is6 := at.Child("clusterIPs").Index(i), strings.Contains(text, ":")
 		if bad = append(bad, address(at, text)...); families[is6] {
 			bad = append(bad, field.Invalid(at, text, "must be of another IP family than the first one"))
 		}
 		families[is6] = true
-	}
-	for i, text := range spec.ExternalIPs {
-		bad = append(bad, address(at.Child("externalIPs").Index(i), text)...)
-	}
-	for i, in := range svc.Status.LoadBalancer.Ingress {
-		if in.IP != "" {
-			bad = append(bad, address(field.NewPath("status", "loadBalancer", "ingress").Index(i).Child("ip"), in.IP)...)
-		}
-	}
-	for i, text := range spec.LoadBalancerSourceRanges {
-		bad = append(bad, validation.IsValidCIDRForLegacyField(at.Child("loadBalancerSourceRanges").Index(i), strings.TrimSpace(text), false, nil)...)
 	}
 	return bad
 }
@@ -128,21 +118,12 @@ func checkPorts(spec *corev1.ServiceSpec, at *field.Path) (bad field.ErrorList) 
 	return bad
 }
 
-func checkSlice(slice *discoveryv1.EndpointSlice) (bad field.ErrorList) {
+func checkSlice(slice *discoveryv1.EndpointSlice) field.ErrorList {
+	at := field.NewPath("addressType")
 	if slice.AddressType == "" {
-		bad = append(bad, field.Required(field.NewPath("addressType"), ""))
+		return field.ErrorList{field.Required(at, "")}
 	}
-	bad = append(bad, oneOf(field.NewPath("addressType"), slice.AddressType, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN)...)
-	for i, p := range slice.Ports {
-		at := field.NewPath("ports").Index(i)
-		if p.Protocol != nil {
-			bad = append(bad, oneOf(at.Child("protocol"), *p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
-		}
-		if p.Port != nil {
-			bad = append(bad, inRange(at.Child("port"), *p.Port, 0, 65535)...)
-		}
-	}
-	return bad
+	return oneOf(at, slice.AddressType, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN)
 }
 
 func address(at *field.Path, text string) field.ErrorList {

@@ -16,6 +16,6 @@ The Kubernetes source follows Services, EndpointSlices, ServiceCIDRs and this no
 keeps no cache behind them (see store). Events writes to the API server what the operator should know.
 
 The files source serves one machine without a cluster. It reads the manifests that one would give to kubectl, and refuses
-what an API server would refuse.
+most of what an API server would refuse; what else cannot be used package reach leaves out and reports.
 */
 package watch

@@ -3,6 +3,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,29 +17,22 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/pointsman/pointsman/host/track"
 )
 
 const (
-	// settle is how long a file that was renamed to its name must have been unchanged, and how long changes that the
-	// kernel reports are collected.
-	settle = 50 * time.Millisecond
-
-	// stale is how long a file may change all the time, or a poll may take, until that is a fault.
-	stale = 5 * time.Second
-
-	maxFile   = 128 << 20 // bytes
-	maxFaults = 100       // that are shown
+	settle    = 50 * time.Millisecond // how long changes that the kernel reports are collected
+	maxFile   = 128 << 20             // bytes
+	maxFaults = 100                   // of one file
 )
 
 // A FileSource keeps a tracker in line with a file or a folder of manifests.
 //
-// It polls each second. A change counts once two polls found the file the same, because its writer may be in the middle
-// of it, and what is missing counts once two polls missed it. Changes that the kernel reports are looked at between the
-// polls; a file that was renamed to its name then counts at once. What cannot be read, or has a fault, removes nothing.
+// It polls each second, and earlier if the kernel reports a change. A change counts once the file has been the same for a
+// second, because its writer may be in the middle of it; a file that was renamed to its name counts at once. What is missing
+// counts once it has been missing for a second. What cannot be read, or has a fault, removes nothing.
 type FileSource struct {
 	path    string
 	dir     string // of the files
@@ -54,8 +48,7 @@ type FileSource struct {
 	clashes []Fault // between files
 
 	mu     sync.Mutex // guards the following fields
-	faults []Fault    // after the last look
-	ended  time.Time  // of the last look
+	faults []Fault    // after the last poll
 	pods   [][]Pod    // by EndpointSlice
 }
 
@@ -65,7 +58,6 @@ type file struct {
 	objects []object
 	faults  []Fault
 
-	since   time.Time   // since when the file has differed from the content that counts; zero: it does not
 	next    os.FileInfo // as last seen; nil: the file is missing
 	seen    time.Time   // when next was first seen
 	trouble string      // why the file cannot be read now
@@ -74,7 +66,7 @@ type file struct {
 // Files returns the source that reads path: a file, or a folder, of which it reads the .yaml, .yml and .json files, but
 // not those whose names begin with a dot. Nothing happens before Run.
 func Files(path string, t *track.Tracker, report func(track.Notice)) *FileSource {
-	return &FileSource{path: filepath.Clean(path), tracker: t, report: report, every: time.Second, files: make(map[string]*file), tracked: sets.New[id](), ended: time.Now()}
+	return &FileSource{path: filepath.Clean(path), tracker: t, report: report, every: time.Second, files: make(map[string]*file), tracked: sets.New[id]()}
 }
 
 // Run follows the files until ctx ends. The tracker is synced once each file was read, or cannot be read.
@@ -85,10 +77,9 @@ func (f *FileSource) Run(ctx context.Context) error {
 	} else {
 		defer watcher.Close()
 	}
-	poll := time.NewTimer(0)
+	poll, due := time.NewTimer(0), time.Now()
 	defer poll.Stop()
-	var settled <-chan time.Time
-	news := make(map[string]bool) // names, and whether each was renamed to its name and not written to since
+	renamed := make(map[string]bool) // names since the last poll, and whether each was renamed to and not written to since
 	for {
 		select {
 		case <-ctx.Done():
@@ -96,29 +87,15 @@ func (f *FileSource) Run(ctx context.Context) error {
 		case <-watcher.Errors: // such as lost events
 		case e := <-watcher.Events:
 			name := filepath.Clean(e.Name)
-			news[name] = e.Has(fsnotify.Create) || news[name] && !e.Has(fsnotify.Write)
-			if settled == nil {
-				settled = time.After(settle)
-			}
-		case <-settled:
-			for name, renamed := range news {
-				if name == f.path && f.dir != name || filepath.Dir(name) == f.path && isManifest(name) {
-					f.look(name, time.Now(), renamed)
-				}
-				if w := f.files[name]; w == nil || w.since.IsZero() || !renamed {
-					delete(news, name)
-				}
-			}
-			if settled = nil; len(news) > 0 { // too young
-				settled = time.After(settle)
-			}
-			f.finish(time.Now())
+			renamed[name] = e.Has(fsnotify.Create) || renamed[name] && !e.Has(fsnotify.Write)
+			poll.Reset(min(settle, time.Until(due)))
 		case <-poll.C:
-			f.poll(time.Now())
+			f.poll(time.Now(), renamed)
+			clear(renamed)
 			if err == nil {
 				_ = watcher.Add(f.dir) // also if the path leads to another folder now; without it the polls are enough
 			}
-			f.finish(time.Now())
+			due = time.Now().Add(f.every)
 			poll.Reset(f.every)
 		}
 	}
@@ -147,61 +124,58 @@ func (f *FileSource) list() (names []string, err error) {
 	return names, err
 }
 
-// poll looks at all files.
-func (f *FileSource) poll(now time.Time) {
+// poll looks at all files, and passes on what has changed.
+func (f *FileSource) poll(now time.Time, renamed map[string]bool) {
 	names, err := f.list()
-	if err != nil {
+	if f.away = ""; err != nil {
 		f.away = fmt.Sprintf("%v; the objects that it defined stay", err)
 		for _, w := range f.files {
 			w.seen = now // a file that was missing before counts as missing when the folder is back
 		}
-		return
+	} else {
+		names = slices.AppendSeq(names, maps.Keys(f.files))
+		slices.Sort(names)
+		for _, name := range slices.Compact(names) {
+			f.look(name, now, renamed[name])
+		}
 	}
-	f.away = ""
-	names = slices.AppendSeq(names, maps.Keys(f.files))
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		f.look(name, now, false)
+	if f.changed {
+		f.changed = false
+		f.merge()
 	}
+	f.finish()
 }
 
-// look reads a file if it has changed and its content counts: the file stood still from one poll to the next, or was
-// renamed to its name, or, when the source starts, is old.
+// look reads a file if its content is new and counts.
 func (f *FileSource) look(name string, now time.Time, renamed bool) {
 	w := f.files[name]
 	if w == nil {
-		w = &file{}
+		w = &file{seen: now}
 		f.files[name] = w
 	}
 	info, err := stat(name)
 	if err != nil {
-		w.since, w.trouble = time.Time{}, fmt.Sprintf("%v; the objects that it defined stay", err)
+		w.trouble = fmt.Sprintf("%v; the objects that it defined stay", err)
 		return
 	}
-	if same(info, w.info) && info != nil {
-		w.since, w.trouble = time.Time{}, ""
-		return
-	}
-	if w.since.IsZero() {
-		w.since, w.next, w.seen = now, info, now
-	} else if !same(info, w.next) {
+	if !same(info, w.next) {
 		w.next, w.seen = info, now
 	}
-	stood := now.Sub(w.seen) >= f.every
+	old := now.Sub(w.seen) >= f.every || !f.synced && info != nil && now.Sub(info.ModTime()) >= f.every
 	switch {
-	case info == nil && (stood || w.info == nil):
+	case info == nil && (old || w.info == nil):
 		delete(f.files, name)
 		f.changed = true
 	case info == nil:
-	case stood, renamed && info.Size() > 0 && now.Sub(info.ModTime()) >= settle, !f.synced && now.Sub(info.ModTime()) >= f.every:
+	case same(info, w.info):
+		w.trouble = ""
+	case old, renamed && info.Size() > 0:
 		data, err := os.ReadFile(name)
 		if err != nil {
 			w.trouble = fmt.Sprintf("%v; the objects that it defined stay", err)
 		} else if after, _ := stat(name); same(info, after) { // else the next poll sees more
 			f.accept(name, info, data)
 		}
-	case now.Sub(w.since) >= stale:
-		w.trouble = "it changes all the time; the objects that it defined stay; try: write another file and rename it"
 	}
 }
 
@@ -240,7 +214,7 @@ func (f *FileSource) accept(name string, info os.FileInfo, data []byte) {
 			m.objects = append(m.objects, o)
 		}
 	}
-	f.files[name] = &file{info: info, objects: m.objects, faults: m.faults}
+	f.files[name] = &file{info: info, next: info, objects: m.objects, faults: m.faults}
 	f.changed = true
 	if len(m.ignored) > 0 {
 		f.report(track.Notice{Reason: ManifestNote, Object: name, Message: fmt.Sprintf("%s: %s ignored; only Service, EndpointSlice and Node are read", name, strings.Join(sets.List(m.ignored), ", "))})
@@ -263,17 +237,14 @@ func (f *FileSource) merge() {
 			}
 			f.clashes = append(f.clashes, Fault{name, o.line, DefinedTwice, fmt.Sprintf("%s is defined by %s, too, and that one is used", o.id, first.file)})
 			if o.value == nil && !o.kept {
-				w.info, w.next, w.seen, w.since = nil, w.info, time.Time{}, time.Now() // have the file read again
+				w.info, w.seen = nil, time.Time{} // have the next poll read the file again
 			}
 		}
 	}
 	var pods [][]Pod
-	for id, o := range wanted {
+	for _, o := range wanted {
 		if o.pods != nil {
 			pods = append(pods, o.pods)
-		}
-		if o.service.name != "" && wanted[o.service] == nil {
-			f.clashes = append(f.clashes, Fault{o.file, o.line, ManifestInvalid, fmt.Sprintf("%s: label %s: no file defines %s", id, discoveryv1.LabelServiceName, o.service)})
 		}
 	}
 	for _, kind := range []string{"Node", "EndpointSlice", "Service"} { // so that no Service is without its endpoints in between
@@ -295,12 +266,8 @@ func (f *FileSource) merge() {
 	f.pods = pods
 }
 
-// finish passes what was found to the tracker, and reports the faults that are new.
-func (f *FileSource) finish(now time.Time) {
-	if f.changed {
-		f.changed = false
-		f.merge()
-	}
+// finish reports the faults that are new, and that the tracker is synced once every file was read or cannot be read.
+func (f *FileSource) finish() {
 	ready := f.away == ""
 	faults := slices.Clone(f.clashes)
 	if f.away != "" {
@@ -312,13 +279,12 @@ func (f *FileSource) finish(now time.Time) {
 		}
 		faults = append(faults, w.faults...)
 	}
-	slices.SortFunc(faults, Fault.compare)
-	if more := len(faults) - maxFaults; more > 0 {
-		faults = append(faults[:maxFaults], Fault{f.path, 0, ManifestInvalid, fmt.Sprintf("and %d more", more)})
-	}
+	slices.SortFunc(faults, func(a, b Fault) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Message, b.Message))
+	})
+	before := sets.New(f.Faults()...)
 	f.mu.Lock()
-	before := sets.New(f.faults...)
-	f.faults, f.ended = faults, now
+	f.faults = faults
 	f.mu.Unlock()
 	for _, fault := range faults {
 		if !before.Has(fault) {
@@ -332,13 +298,10 @@ func (f *FileSource) finish(now time.Time) {
 }
 
 // Faults returns what is wrong in the files now. It is safe for concurrent use.
-func (f *FileSource) Faults() (all []Fault) {
+func (f *FileSource) Faults() []Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if late := time.Since(f.ended); late > f.every+stale {
-		all = append(all, Fault{File: f.path, Message: fmt.Sprintf("no look at the manifests has ended for %s; the objects that they defined stay", late.Round(time.Second))})
-	}
-	return append(all, f.faults...)
+	return f.faults
 }
 
 // Pods returns the pods of a namespace that the manifests name, one for each slice and endpoint. It is safe for

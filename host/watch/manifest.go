@@ -11,7 +11,6 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,10 +46,6 @@ func (f Fault) Error() string {
 	return fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Message)
 }
 
-func (f Fault) compare(g Fault) int {
-	return cmp.Or(cmp.Compare(f.File, g.File), cmp.Compare(f.Line, g.Line), cmp.Compare(f.Message, g.Message))
-}
-
 // An id names one object.
 type id struct{ kind, namespace, name string }
 
@@ -58,13 +53,12 @@ func (i id) String() string { return i.kind + " " + strings.TrimPrefix(i.namespa
 
 // An object is one that a file defines.
 type object struct {
-	id      id
-	file    string
-	line    int
-	value   metav1.Object // nil once the tracker has it, to free the memory
-	kept    bool          // an earlier content of the file defined it, and the present content has a fault
-	pods    []Pod         // of an EndpointSlice
-	service id            // of an EndpointSlice: the Service that it names
+	id    id
+	file  string
+	line  int
+	value metav1.Object // nil once the tracker has it, to free the memory
+	kept  bool          // an earlier content of the file defined it, and the present content has a fault
+	pods  []Pod         // of an EndpointSlice
 }
 
 // set adds the object to the tracker, or replaces it there.
@@ -112,10 +106,7 @@ func parse(file string, data []byte) *manifest {
 	return m
 }
 
-var (
-	separator = regexp.MustCompile(`(?m)^---([ \t\r].*)?$`)
-	yamlLine  = regexp.MustCompile(`line \d+`)
-)
+var separator = regexp.MustCompile(`(?m)^---([ \t\r].*)?$`)
 
 // maxValues limits the memory that one document takes: each of its values but one follows a comma, a colon or the end
 // of a line.
@@ -128,13 +119,12 @@ func (m *manifest) readDocument(line int, text []byte) {
 	}
 	object, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
-		why := yamlLine.ReplaceAllStringFunc(err.Error(), func(of string) string {
-			n, _ := strconv.Atoi(of[len("line "):])
-			return fmt.Sprintf("line %d", line+n-1) // of the file
-		})
-		m.fault(line, "%s", strings.Join(strings.Fields(why), " "))
+		if len(m.faults) < maxFaults {
+			_, err = yaml.YAMLToJSONStrict(append(bytes.Repeat([]byte("\n"), line-1), text...)) // for the lines in the error
+		}
+		m.fault(line, "%s", strings.Join(strings.Fields(err.Error()), " "))
 	} else if string(object) != "null" {
-		m.readObject(line, object, metav1.TypeMeta{})
+		m.readObject(line, object)
 	}
 }
 
@@ -154,9 +144,8 @@ var kinds = map[metav1.TypeMeta]func() metav1.Object{
 	{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}: func() metav1.Object { return &discoveryv1.EndpointSlice{} },
 }
 
-// readObject reads one object, or those in a list. A list gives its items the kind and version that they do not have
-// themselves.
-func (m *manifest) readObject(line int, text []byte, of metav1.TypeMeta) {
+// readObject reads one object, or those in a list.
+func (m *manifest) readObject(line int, text []byte) {
 	var head struct {
 		metav1.TypeMeta
 		Metadata struct {
@@ -169,30 +158,25 @@ func (m *manifest) readObject(line int, text []byte, of metav1.TypeMeta) {
 		m.fault(line, "an object with apiVersion, kind and metadata is expected: %s", explain(text, err))
 		return
 	}
-	of.Kind, of.APIVersion = cmp.Or(head.Kind, of.Kind), cmp.Or(head.APIVersion, of.APIVersion)
-	if item, isList := strings.CutSuffix(of.Kind, "List"); isList {
-		of.Kind = item
-		if item == "" { // a List has items of any kind
-			of.APIVersion = ""
-		}
+	if strings.HasSuffix(head.Kind, "List") {
 		for _, text := range head.Items {
-			m.readObject(line, text, of)
+			m.readObject(line, text)
 		}
 		return
 	}
-	i := id{of.Kind, cmp.Or(head.Metadata.Namespace, metav1.NamespaceDefault), head.Metadata.Name}
+	i := id{head.Kind, cmp.Or(head.Metadata.Namespace, metav1.NamespaceDefault), head.Metadata.Name}
 	if i.kind == "Node" {
 		i.namespace = ""
 	}
-	switch newObject := kinds[of]; {
+	switch newObject := kinds[head.TypeMeta]; {
 	case newObject != nil:
 		m.decode(line, text, i, newObject())
-	case of.Kind == "" || of.APIVersion == "":
+	case head.Kind == "" || head.APIVersion == "":
 		m.fault(line, "apiVersion or kind is missing")
-	case slices.Contains([]string{"Service", "Node", "EndpointSlice", "Endpoints"}, of.Kind):
-		m.fault(line, "%s: %s is not read; try: Service and Node of v1, EndpointSlice of discovery.k8s.io/v1", i, of.APIVersion)
+	case slices.Contains([]string{"Service", "Node", "EndpointSlice", "Endpoints"}, head.Kind):
+		m.fault(line, "%s: %s is not read; try: Service and Node of v1, EndpointSlice of discovery.k8s.io/v1", i, head.APIVersion)
 	default: // a folder often has other objects beside ours
-		m.ignored.Insert(of.Kind)
+		m.ignored.Insert(head.Kind)
 	}
 }
 
@@ -218,9 +202,6 @@ func (m *manifest) decode(line int, text []byte, i id, value metav1.Object) {
 		o := object{id: i, file: m.file, line: line, value: value}
 		if slice, is := value.(*discoveryv1.EndpointSlice); is {
 			o.pods = podsOf(slice)
-			if name := slice.Labels[discoveryv1.LabelServiceName]; name != "" {
-				o.service = id{"Service", i.namespace, name}
-			}
 		}
 		m.objects = append(m.objects, o)
 	}

@@ -70,7 +70,7 @@ func TestFaults(t *testing.T) {
 		{"apiVersion: v1\nkind: Endpoints\n", "Endpoints default/: v1 is not read; try: "},
 		{"a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e]\n", "yaml: document contains excessive aliasing"},
 		{"a: [" + strings.Repeat("1,", maxValues) + "]\n", "the document has more than 1048576 commas, colons and lines"},
-		{"apiVersion: v1\nkind: ServiceList\nitems:\n- metadata: {name: a}\n  spec: {clusterIP: None}\n- metadata: {name: b}\n  spec: {clusterIP: x, ports: [{port: 80}]}\n", `Service default/b: spec.clusterIP: Invalid value: "x": must be a valid IP address`},
+		{"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Service, metadata: {name: a}, spec: {clusterIP: None}}\n- {apiVersion: v1, kind: Service, metadata: {name: b}, spec: {clusterIP: x, ports: [{port: 80}]}}\n", `Service default/b: spec.clusterIP: Invalid value: "x": must be a valid IP address`},
 
 		{service("clusterIp: 172.30.0.1, " + port), `Service default/web: unknown field "spec.clusterIp"`},
 		{service(ip + ", ports: [{port: 80, nodeport: 3}]"), `Service default/web: unknown field "spec.ports[0].nodeport"`},
@@ -98,14 +98,11 @@ func TestFaults(t *testing.T) {
 		{service("externalTrafficPolicy: local, " + ip + ", " + port), `spec.externalTrafficPolicy: Unsupported value: "local": supported values: "Cluster", "Local"`},
 		{service("internalTrafficPolicy: local, " + ip + ", " + port), `spec.internalTrafficPolicy: Unsupported value: "local"`},
 		{service("sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 86401}}, " + ip + ", " + port), "spec.sessionAffinityConfig.clientIP.timeoutSeconds: Invalid value: 86401: must be between 1 and 86400, inclusive"},
-		{service("loadBalancerSourceRanges: [10.0.0.0/8, 10.0.0.1], " + ip + ", " + port), `spec.loadBalancerSourceRanges[1]: Invalid value: "10.0.0.1": must be a valid CIDR value`},
-		{service("externalIPs: [web], " + ip + ", " + port), `spec.externalIPs[0]: Invalid value: "web": must be a valid IP address`},
 		{"apiVersion: v1\nkind: Service\nspec: {clusterIP: 172.30.0.1, ports: [{port: 80}]}\n", `Service default/: metadata.name: Invalid value: "": a lowercase RFC 1123 label must`},
 		{strings.Replace(service(ip+", "+port), "web", strings.Repeat("a", 64), 1), "must be no more than 63 characters"},
 
 		{slice("addressType: ipv4\n"), `EndpointSlice default/web-1: addressType: Unsupported value: "ipv4": supported values: "IPv4", "IPv6", "FQDN"`},
 		{slice(""), "EndpointSlice default/web-1: addressType: Required value"},
-		{slice("addressType: IPv4\nports: [{port: 70000}]\n"), "EndpointSlice default/web-1: ports[0].port: Invalid value: 70000: must be between 0 and 65535, inclusive"},
 	} {
 		m := parse("m.yaml", []byte(webService+"---\n"+tt.manifest+"---\n"+webSlice))
 		if got := faults(m); len(m.faults) != 1 || !strings.HasPrefix(got, "m.yaml:8: ") || !strings.Contains(got, tt.want) {
@@ -127,7 +124,6 @@ func TestDocuments(t *testing.T) {
 		{"a line that only looks like one", webService + "#\n---x: y\n", ""},
 		{"line ends of Windows", strings.ReplaceAll(webService+"---\n"+webSlice, "\n", "\r\n"), two},
 		{"a list of any", "apiVersion: v1\nkind: List\nitems:\n" + item(webService) + item(webSlice), "1 Service ns1/web\n1 EndpointSlice ns1/web-1"},
-		{"a list that gives its items the kind", "apiVersion: v1\nkind: ServiceList\nitems:\n" + item(strings.Join(strings.Split(webService, "\n")[2:], "\n")), "1 Service ns1/web"},
 		{"JSON", `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},` + "\n\t" + `"spec": {"clusterIP": "172.30.0.1", "ports": [{"port": 80}]}}`, "1 Service default/web"},
 		{"fields of an API server", strings.Replace(webService, "spec:", "status: {loadBalancer: {}}\nspec:\n  ipFamilies: [IPv4]\n  selector: {app: web}", 1), "1 Service ns1/web"},
 		{"a time", strings.Replace(webService, "namespace: ns1", "namespace: ns1, creationTimestamp: 2026-01-01T00:00:00Z", 1), "1 Service ns1/web"},
