@@ -45,7 +45,7 @@ func BenchmarkMemoryBesideKubeProxy(b *testing.B) {
 	for _, endpoints := range []int{2, 10} {
 		b.Run(fmt.Sprint("10000x", endpoints), func(b *testing.B) {
 			c := cluster.Start(b, cluster.Options{})
-			c.Load(objects(endpoints)...)
+			c.Load(objects(services, endpoints)...)
 			besideKubeProxy(b, c)
 		})
 	}
@@ -68,7 +68,7 @@ func besideKubeProxy(b *testing.B, c *cluster.Cluster) {
 	b.ReportMetric(0, "ns/op")
 }
 
-func objects(endpoints int) []metav1.Object {
+func objects(services, endpoints int) []metav1.Object {
 	all := []metav1.Object{&corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n0"},
 		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.10"}}},
@@ -194,19 +194,25 @@ func metric(name string) float64 {
 // pointsman runs the host and its plugin until all is served.
 func pointsman(b *testing.B, c *cluster.Cluster, mode string) (host, plugin size) {
 	b.Helper()
-	cmd, client := hostCommand(b, c, mode)
+	hosts, client := hostCommand(b, c, mode)
+	cmd := hosts()
 	cmd.Env = append(os.Environ(), "PATH="+legacy(b)+":"+os.Getenv("PATH"))
 	end := start(b, cmd)
 	defer end()
-	s := untilServed(b, client)
+	s := untilServed(b, client, services, 0)
 	time.Sleep(settling)
 	return measure(b, s.Host.PID), measure(b, s.Dataplane.PID)
 }
 
-func hostCommand(b *testing.B, c *cluster.Cluster, mode string) (*exec.Cmd, *admin.Client) {
+// hostCommand returns what makes a command that runs a host, and a client of that.
+func hostCommand(b *testing.B, c *cluster.Cluster, mode string) (func() *exec.Cmd, *admin.Client) {
 	b.Helper()
 	dir := b.TempDir()
-	if err := built.Into(dir, "", "./host/pointsman", "./plugins/iptables/pointsman-dataplane-iptables", "./plugins/nftables/pointsman-dataplane-nftables"); err != nil {
+	programs := []string{"./host/pointsman"}
+	for _, mode := range []string{"iptables", "nftables", "userspace", "ipvs"} {
+		programs = append(programs, fmt.Sprintf("./plugins/%[1]s/pointsman-dataplane-%[1]s", mode))
+	}
+	if err := built.Into(dir, "", programs...); err != nil {
 		b.Fatal(err)
 	}
 	config := filepath.Join(dir, "host.yaml")
@@ -224,19 +230,9 @@ oomScoreAdj: 0
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		b.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(dir, "pointsman"), "run", "--config", config, "--plugin-dir", dir)
-	return cmd, admin.NewClient(filepath.Join(dir, "admin.sock"))
-}
-
-// untilServed waits until the plugin has confirmed every Service.
-func untilServed(b *testing.B, client *admin.Client) (s admin.Status) {
-	b.Helper()
-	until(b, "the host's first sync", func() bool {
-		now, err := client.Status(b.Context())
-		s = now
-		return err == nil && s.Services.Services >= services && s.Sync.Served > 0 && s.Sync.Pending == 0
-	})
-	return s
+	return func() *exec.Cmd {
+		return exec.Command(filepath.Join(dir, "pointsman"), "run", "--config", config, "--plugin-dir", dir)
+	}, admin.NewClient(filepath.Join(dir, "admin.sock"))
 }
 
 // start starts cmd; end interrupts it and waits.

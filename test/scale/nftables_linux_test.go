@@ -59,9 +59,9 @@ func BenchmarkNftablesBesideKubeProxy(b *testing.B) {
 func BenchmarkSwapToNftables(b *testing.B) {
 	w := newWorld(b)
 	for b.Loop() {
-		cmd, client := hostCommand(b, w.cluster, "iptables")
-		end := start(b, cmd)
-		untilServed(b, client)
+		hosts, client := hostCommand(b, w.cluster, "iptables")
+		end := start(b, hosts())
+		untilServed(b, client, services, 0)
 		began := time.Now()
 		if _, err := client.SwapMode(b.Context(), admin.SwapAsk{To: "nftables"}); err != nil {
 			b.Fatal(err)
@@ -101,7 +101,7 @@ func newWorld(b *testing.B) *world {
 		run(b, "ip", "addr", "replace", addr+"/32", "dev", "lo")
 	}
 	w := &world{cluster: cluster.Start(b, cluster.Options{})}
-	w.cluster.Load(objects(2)...)
+	w.cluster.Load(objects(services, 2)...)
 	config, err := clientcmd.BuildConfigFromFlags("", w.cluster.Kubeconfig(cluster.Token(cluster.Admin), ""))
 	if err != nil {
 		b.Fatal(err)
@@ -150,9 +150,9 @@ func (w *world) kubeProxy(b *testing.B) map[string]float64 {
 
 func (w *world) pointsman(b *testing.B) map[string]float64 {
 	b.Helper()
-	cmd, client := hostCommand(b, w.cluster, "nftables")
-	return w.costs(b, cmd, func() []int {
-		s := untilServed(b, client)
+	hosts, client := hostCommand(b, w.cluster, "nftables")
+	return w.costs(b, hosts(), func() []int {
+		s := untilServed(b, client, services, 0)
 		return []int{s.Host.PID, s.Dataplane.PID}
 	})
 }

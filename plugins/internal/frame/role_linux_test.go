@@ -97,7 +97,30 @@ func TestWithoutLock(t *testing.T) {
 	expectBusy(t, "a role of one that has yielded, beside a writer", first.SetRole(t.Context(), sdk.Active))
 }
 
-// TestYieldedAfterItTook: a process whose lock another one took and released takes part again by a role.
+// TestRefusedAfterARestart: a Service that is refused to a new process keeps what the process before served it by.
+func TestRefusedAfterARestart(t *testing.T) {
+	t.Parallel()
+	for name, refuse := range map[string]func(*kernel, func(sdk.Name) error){
+		"with others": func(k *kernel, f func(sdk.Name) error) { k.reject = f },
+		"alone":       func(k *kernel, f func(sdk.Name) error) { k.refuse = f },
+	} {
+		k, dir := newKernel(), t.TempDir()
+		first := begin(t, k, dir)
+		first.full(service(1, 1), service(2, 1))
+		_ = first.Close()
+		second := begin(t, k, dir)
+		k.do(func() {
+			refuse(k, func(n sdk.Name) error { return map[bool]error{n.Service == "web-001": errors.New("no")}[true] })
+		})
+		r := second.full(service(1, 2), service(2, 2))
+		if len(r.Failed) != 1 || r.Failed[0].Name != service(1, 1).Name {
+			t.Errorf("%s: failed %+v", name, r.Failed)
+		}
+		k.expect(t, service(1, 1), service(2, 2))
+	}
+}
+
+// TestYieldedAgain: a process whose lock another one took and released takes part again by a role.
 func TestYieldedAgain(t *testing.T) {
 	t.Parallel()
 	k, dir := newKernel(), t.TempDir()

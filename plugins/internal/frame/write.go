@@ -5,6 +5,7 @@ package frame
 import (
 	"context"
 	"errors"
+	"iter"
 	"maps"
 	"slices"
 
@@ -73,7 +74,9 @@ func sift(names []sdk.Name, failed *[]sdk.Failure, try func([]sdk.Name) ([]sdk.N
 func (d *Dataplane[P]) try(ctx context.Context, f *family[P], pieces map[sdk.Name]P) (suspects []sdk.Name, failed []sdk.Failure, err error) {
 	had, before := f.Pieces(), make(map[sdk.Name]P, len(pieces))
 	for name := range pieces {
-		before[name] = had[name]
+		if p, has := had[name]; has { // else only the kernel knows what serves it
+			before[name] = p
+		}
 	}
 	f.Put(pieces)
 	failed, err = d.attempt(ctx, f)
@@ -87,7 +90,7 @@ func (d *Dataplane[P]) try(ctx context.Context, f *family[P], pieces map[sdk.Nam
 		if _, adopting := d.adopt(ctx, f, All); adopting != nil {
 			return nil, nil, adopting
 		}
-		f.Put(before)
+		f.Put(f.servedBefore(before, maps.Keys(pieces)))
 		return refused.Suspects, nil, err
 	case err != nil || len(failed) == 0:
 		return nil, nil, err
@@ -95,17 +98,29 @@ func (d *Dataplane[P]) try(ctx context.Context, f *family[P], pieces map[sdk.Nam
 	return nil, failed, d.undo(ctx, f, before, failed)
 }
 
+// servedBefore is by what Services were served before a try: by what this process had put, or else by what a process before
+// it made of them.
+func (f *family[P]) servedBefore(before map[sdk.Name]P, names iter.Seq[sdk.Name]) map[sdk.Name]P {
+	served := make(map[sdk.Name]P)
+	for name := range names {
+		p, has := before[name]
+		if !has {
+			p = f.Keep(name)
+		}
+		served[name] = p
+	}
+	return served
+}
+
 // undo puts back what served the Services that failed.
 func (d *Dataplane[P]) undo(ctx context.Context, f *family[P], before map[sdk.Name]P, failed []sdk.Failure) error {
-	served := make(map[sdk.Name]P, len(failed))
-	for _, b := range failed {
-		p, changing := before[b.Name]
-		if !changing {
-			p = f.Keep(b.Name)
+	f.Put(f.servedBefore(before, func(yield func(sdk.Name) bool) {
+		for _, b := range failed {
+			if !yield(b.Name) {
+				return
+			}
 		}
-		served[b.Name] = p
-	}
-	f.Put(served)
+	}))
 	again, err := d.attempt(ctx, f)
 	for _, b := range again {
 		f.known = false
