@@ -114,7 +114,8 @@ another process holds it they change nothing, and their error is a [*Busy] that 
 process. Configure, Inspect, Trace and Report need no lock. The host tries again: every
 100 ms for 3 s, and then each second. A dataplane that has the lock keeps it until it
 yields, ends, or has been without a host for a minute; a Yielded one answers Sync with a *Busy.
-A dataplane that keeps nothing outside its process needs no lock.
+A dataplane that keeps nothing outside its process needs no lock. What such a one takes while it is
+Yielded it serves once it has another role.
 
 9. UDP. Only the Active dataplane forgets flows, and only those whose original
 destination is a frontend of a Service and whose reply comes from none of its serving

@@ -156,17 +156,21 @@ func onlyActiveCatches(t *trial) {
 	}
 }
 
-// yieldedCatchesUp: an update to one that has yielded changes nothing, and goes in once it is Active again.
+// yieldedCatchesUp: what one that has yielded took, or was too busy for, is served once it is Active again.
 func yieldedCatchesUp(t *trial) {
 	a, b := t.two()
 	t.serve(a)
 	t.during("while yielded")
 	t.role(sdk.Yielded)
-	t.busy(t.offer(delta(a, b)))
+	_, err := t.offer(delta(a, b))
+	busy := errors.As(err, new(*sdk.Busy))
 	t.during("active again")
 	t.role(sdk.Active)
-	t.serves(a)
-	t.sync(delta(a, b))
+	if busy {
+		t.sync(delta(a, b))
+	} else {
+		t.need(err)
+	}
 	t.serves(b)
 }
 

@@ -211,7 +211,7 @@ func TestUnreleasedLock(t *testing.T) {
 		t.Fatalf("the first: %s", f)
 	}
 	f := find(t, s, "C03/full-twice")
-	if f.Status != Fail || !strings.Contains(f.Seen, "holds the writer's lock") {
+	if f.Status != Fail || !strings.Contains(f.Reason, "holds the writer's lock") {
 		t.Errorf("the second: %s", f)
 	}
 }
