@@ -89,7 +89,7 @@ func TestKernelPackages(t *testing.T) {
 	packages := packaged(t, "deb")
 	n := newNode(t)
 	before := older(n, packages)
-	if said := n.install(before); !strings.Contains(said, "systemctl enable --now pointsman-dataplane@NAME pointsman") {
+	if said := n.install(before); !strings.Contains(said, "systemctl enable --now pointsman") {
 		t.Errorf("dpkg does not say what is to be done:\n%s", said)
 	}
 	n.installed()
@@ -136,6 +136,9 @@ func (n *node) installed() {
 	}
 	for _, name := range dataplanes {
 		n.in("/usr/libexec/pointsman/pointsman-dataplane-"+name, "describe")
+		if _, err := os.Lstat(n.path("/etc/systemd/system/pointsman.service.wants/pointsman-dataplane@" + name + ".service")); err != nil {
+			n.Errorf("the unit of %s does not start with the host: %v", name, err)
+		}
 	}
 	n.in("pointsman", "config", "validate", "--file-only", "/etc/pointsman/host.yaml")
 }

@@ -12,24 +12,33 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// The units of the form with a unit each.
-const hostUnit, dataplaneUnit = "pointsman.service", "pointsman-dataplane@iptables.service"
+// hostUnit is the host's, and units are all: each dataplane has its own.
+const hostUnit = "pointsman.service"
 
-// apart are the settings of that form, with Services from files.
-const apart = settings + `
-adminSocket: /run/pointsman-host/pointsman.sock
-stateDir: /run/pointsman-host
+var units = []string{hostUnit, unitOf("iptables"), unitOf("ipvs"), unitOf("nftables"), unitOf("userspace")}
+
+func unitOf(mode string) string { return "pointsman-dataplane@" + mode + ".service" }
+
+// more is what a test adds to the packaged settings.
+const more = `
 syncPeriod: %s
-plugins:
-  iptables: {address: unix:///run/pointsman/iptables/plugin.sock}
+swap: {drainTimeout: 2s}
+healthzBindAddress: ""
+metricsBindAddress: ""
+linux: {conntrack: {maxPerCore: 0}}
 `
 
-// set writes them.
+// set writes the packaged settings, with Services from files.
 func (m *machine) set(mode, syncPeriod string) {
 	m.Helper()
 	m.configure(mode)
 	m.in("chgrp", "-R", "pointsman", "/etc/pointsman")
-	if err := os.WriteFile(m.path("/etc/pointsman/host.yaml"), fmt.Appendf(nil, apart, mode, syncPeriod), 0o640); err != nil {
+	packaged, err := os.ReadFile("../../configs/systemd/host.yaml")
+	if err != nil {
+		m.Fatal(err)
+	}
+	text := strings.NewReplacer("mode: iptables", "mode: "+mode, "kubernetes: {kubeconfig: /etc/pointsman/kubeconfig}", "files: {path: services}", "10.244.0.0/16", "10.180.0.0/24").Replace(string(packaged))
+	if err := os.WriteFile(m.path("/etc/pointsman/host.yaml"), []byte(text+fmt.Sprintf(more, syncPeriod)), 0o640); err != nil {
 		m.Fatal(err)
 	}
 }
@@ -67,25 +76,55 @@ func (m *machine) another(what, unit string) {
 func (m *machine) crashes() {
 	m.Helper()
 	for range 7 { // systemd's own limit is five in ten seconds
-		m.in("systemctl", "kill", "--signal=KILL", dataplaneUnit)
-		m.another("a crash", dataplaneUnit)
+		m.in("systemctl", "kill", "--signal=KILL", unitOf("iptables"))
+		m.another("a crash", unitOf("iptables"))
 	}
 	m.in("systemctl", "kill", "--kill-who=main", "--signal=KILL", hostUnit)
 	m.anew("a crash of the host", hostUnit)
 }
 
+// swap changes the mode, between units that run already.
+func (m *machine) swap(mode string) {
+	m.Helper()
+	before := m.is(unitOf(mode), "MainPID")
+	m.in("pointsman", "mode", "swap", mode, "--wait")
+	if pid := strconv.Itoa(m.serves(mode)); pid != before {
+		m.Errorf("%s serves by process %s, and the unit had process %s before the swap", mode, pid, before)
+	}
+}
+
+// relays: the connections that a relay carries outlive the host, and the next host finds the relay active.
+func (m *machine) relays() {
+	m.Helper()
+	m.swap("userspace")
+	load := m.load()
+	before := m.serves("userspace")
+	m.in("systemctl", "kill", "--kill-who=main", "--signal=KILL", hostUnit)
+	m.another("a crash of the host of a relay", hostUnit)
+	if pid := m.serves("userspace"); pid != before {
+		m.Errorf("process %d is the relay after a crash of the host, and was %d", pid, before)
+	}
+	load.Done(m, "the host of a relay crashed")
+	m.swap("iptables")
+}
+
 // TestKernelSystemd installs, upgrades, downgrades, boots, removes and purges the packages where systemd is
 // process 1 and starts their units, each with the restrictions that it has: nothing that is called
-// meanwhile fails.
+// meanwhile fails. The units of all modes run beside each other, and the mode changes between them.
 func TestKernelSystemd(t *testing.T) {
-	packages := packaged(t, "deb")[:2] // the host, and iptables
+	packages := packaged(t, "deb")
 	m := newMachine(t)
 	before := older(m.node, packages)
 	m.boot()
-	if said := m.install(before); !strings.Contains(said, "systemctl enable --now pointsman-dataplane@NAME pointsman") {
+	if said := m.install(before); !strings.Contains(said, "systemctl enable --now pointsman") {
 		t.Errorf("dpkg does not say what is to be done:\n%s", said)
 	}
-	m.in("systemctl", "enable", dataplaneUnit, hostUnit)
+	for _, unit := range units {
+		if state := m.is(unit, "ActiveState"); state != "inactive" {
+			t.Errorf("%s is %s before the host is started", unit, state)
+		}
+	}
+	m.in("systemctl", "enable", hostUnit)
 	m.checksBefore()
 	load := m.load()
 	for _, step := range []struct {
@@ -93,18 +132,23 @@ func TestKernelSystemd(t *testing.T) {
 		packages []string
 	}{{"upgrade", packages}, {"downgrade", before}, {"another upgrade", packages}} {
 		m.install(step.packages)
-		m.anew(step.what, hostUnit, dataplaneUnit)
+		m.anew(step.what, units...)
 	}
 	m.reloads()
 	m.crashes()
-	load.Done(m, "upgraded, downgraded, reloaded and crashed")
+	m.swap("nftables")
+	m.in("systemctl", "restart", unitOf("nftables"))
+	m.another("a restart", unitOf("nftables"))
+	m.swap("iptables")
+	load.Done(m, "upgraded, downgraded, reloaded, crashed, swapped and restarted")
+	m.relays()
 
 	m.shutDown()
 	if rules("iptables") != "" {
 		t.Fatal("the kernel has rules before the machine is booted")
 	}
 	m.boot()
-	m.anew("booted again", hostUnit, dataplaneUnit)
+	m.anew("booted again", units...)
 	load = m.load()
 	m.removed()
 	load.Done(m, "removed")
@@ -115,7 +159,7 @@ func TestKernelSystemd(t *testing.T) {
 }
 
 // checksBefore: a file that cannot work starts no host, and the journal says why, with the line. Once the
-// file can work, systemd has tried again, and the host has the dataplane's unit with it, as that is enabled.
+// file can work, systemd has tried again, and the units of the dataplanes run with the host.
 func (m *machine) checksBefore() {
 	m.Helper()
 	m.set("iptabels", "30s")
@@ -129,7 +173,7 @@ func (m *machine) checksBefore() {
 		m.Errorf("the journal does not say why there is no host:\n%s", said)
 	}
 	m.set("iptables", "30s")
-	m.anew("with a file that can work", hostUnit, dataplaneUnit)
+	m.anew("with a file that can work", units...)
 }
 
 // journal is what a unit's processes have printed.
@@ -151,7 +195,7 @@ func (m *machine) reloads() {
 		}
 		return err
 	})
-	if said := m.journal(hostUnit); !strings.Contains(said, "the config file is read again") {
+	if said := m.journal(hostUnit); !strings.Contains(said, "changed: syncPeriod") {
 		m.Errorf("the journal does not have the reload:\n%s", said)
 	}
 	if pid := m.is(hostUnit, "MainPID"); pid != strconv.Itoa(m.unit[hostUnit]) {
@@ -163,9 +207,10 @@ func (m *machine) reloads() {
 // serves on.
 func (m *machine) removed() {
 	m.Helper()
+	m.in("dpkg", "-P", "pointsman-dataplane-ipvs", "pointsman-dataplane-nftables", "pointsman-dataplane-userspace")
 	m.remove("iptables")
 	m.in("dpkg", "-r", "pointsman")
-	for _, unit := range []string{hostUnit, dataplaneUnit} {
+	for _, unit := range units {
 		if state := m.is(unit, "ActiveState"); state != "inactive" {
 			m.Errorf("%s was removed and is %s", unit, state)
 		}
