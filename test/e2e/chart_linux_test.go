@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,10 +31,11 @@ func needHelm(t *testing.T) {
 	}
 }
 
-// newChart makes a cluster that never had a kube-proxy.
+// newChart makes a cluster of three nodes that never had a kube-proxy.
 func newChart(t *testing.T) *move {
 	t.Helper()
 	v := &move{world: newWorld(t, modes()[0])}
+	v.nodes = append(v.nodes, v.newNode(2))
 	v.kubectl("delete", "-k", "../../configs/kubernetes")
 	v.asAdministrator()
 	v.withHelm()
@@ -53,8 +55,9 @@ func (v *move) withHelm() {
 	v.shell = append(v.shell, "PATH="+bin+":"+bin+"/peers:"+os.Getenv("PATH"), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
 }
 
-// upgrade goes from the chart as it was first to the one that is, to another mode for all nodes, and
-// back. Calls go on all the time, and what is kept on the nodes stays.
+// upgrade goes from the chart as it was first, which has one container, to the one that is and to another mode for
+// all nodes, changes the mode by one value, and goes back. Calls go on all the time, and what is kept on the nodes
+// stays.
 func (v *move) upgrade() {
 	values := filepath.Join(v.TempDir(), "values.yaml")
 	text := `clusterCIDRs: [10.244.0.0/16, "fd00:10:244::/48"]
@@ -87,7 +90,10 @@ updateStrategy: {rollingUpdate: {maxUnavailable: 1}}
 	v.must("helm install pointsman test/chart/testdata/earlier -n kube-system -f " + values)
 	v.serves("pointsman", "iptables")
 	v.expect(from, "tcp4", at, saw(v.nodes[1].pods[0], backend, from.addrs[0]))
-	load := v.calledAllTheTime(from, at)
+	var loads []*load
+	for _, n := range v.nodes {
+		loads = append(loads, v.calledAllTheTime(n.pods[0], at))
+	}
 	before := v.daemon("pointsman").UID
 	kept := v.kept()
 
@@ -105,15 +111,21 @@ updateStrategy: {rollingUpdate: {maxUnavailable: 1}}
 		v.Errorf("there are %d ConfigMaps, %v; want that of the version before, too", len(maps.Items), err)
 	}
 
+	v.must("helm upgrade pointsman "+chart+" -n kube-system --reuse-values --set mode=iptables",
+		"kubectl -n kube-system rollout status daemonset/pointsman --timeout=4m")
+	v.serves("pointsman", "iptables")
+
 	v.must("helm rollback pointsman 1 -n kube-system", "kubectl -n kube-system rollout status daemonset/pointsman --timeout=4m")
 	v.serves("pointsman", "iptables")
 	v.endpoints("web", v.nodes[1].end(1))
 	v.expect(from, "tcp4", at, saw(v.nodes[1].pods[1], backend, from.addrs[0]))
-	v.result(load, nothing)
+	for _, l := range loads {
+		v.result(l, nothing)
+	}
 	v.logs()
 }
 
-// serves waits until a mode serves both nodes, in pods of a DaemonSet.
+// serves waits until a mode serves all nodes, in pods of a DaemonSet.
 func (v *move) serves(name, mode string) {
 	v.Helper()
 	v.until(mode+" serves", func() error {
@@ -136,7 +148,7 @@ func (v *move) serves(name, mode string) {
 	})
 }
 
-// kept lists what is in the folders of the nodes that outlive pods.
+// kept lists what is in the folders of the nodes that outlive pods, save for the socket of a host in one container.
 func (v *move) kept() (all []string) {
 	v.Helper()
 	for _, k := range v.kubelets {
@@ -145,7 +157,7 @@ func (v *move) kept() (all []string) {
 			if err != nil {
 				v.Fatal(err)
 			}
-			all = append(all, found...)
+			all = append(all, slices.DeleteFunc(found, func(at string) bool { return filepath.Ext(at) == ".sock" })...)
 		}
 	}
 	return all

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,12 +23,12 @@ import (
 )
 
 // A kubelet does a scheduler's and a kubelet's part on one machine, for what controllers make
-// there: it binds pods of DaemonSets, runs each pod's container, and reports what became of it.
+// there: it binds pods of DaemonSets, runs each pod's containers, and reports what became of them.
 type kubelet struct {
 	*world
 	m    *machine
-	root string                // in place of the machine's / for volumes
-	pods map[string]*container // by UID
+	root string                           // in place of the machine's / for volumes
+	pods map[string]map[string]*container // by UID, and by the container's name
 }
 
 // A container is a process in the machine's network namespace, and in process and mount
@@ -40,7 +41,7 @@ type container struct {
 // kubelet begins a kubelet, which ends with the test.
 func (w *world) kubelet(m *machine) *kubelet {
 	w.Helper()
-	k := &kubelet{w, m, w.shortDir(), make(map[string]*container)}
+	k := &kubelet{w, m, w.shortDir(), make(map[string]map[string]*container)}
 	ctx, cancel := context.WithCancel(w.Context())
 	ended := make(chan struct{})
 	go func() { // ends with ctx
@@ -59,9 +60,11 @@ func (w *world) kubelet(m *machine) *kubelet {
 	w.Cleanup(func() {
 		cancel()
 		<-ended
-		for _, c := range k.pods {
-			c.signal(syscall.SIGKILL)
-			<-c.ended
+		for _, containers := range k.pods {
+			for _, c := range containers {
+				c.signal(syscall.SIGKILL)
+				<-c.ended
+			}
 		}
 	})
 	return k
@@ -98,43 +101,55 @@ func wantsNode(p corev1.Pod) string {
 }
 
 func (k *kubelet) step(ctx context.Context, p *corev1.Pod) error {
-	c := k.pods[string(p.UID)]
+	containers := k.pods[string(p.UID)]
 	switch {
 	case p.DeletionTimestamp != nil:
-		if c != nil && !c.exited() {
-			c.signal(syscall.SIGTERM)
-			select {
-			case <-c.ended:
-			case <-time.After(time.Duration(*p.DeletionGracePeriodSeconds) * time.Second):
-				c.signal(syscall.SIGKILL)
-				<-c.ended
+		if slices.ContainsFunc(slices.Collect(maps.Values(containers)), func(c *container) bool { return !c.exited() }) {
+			grace, cancel := context.WithTimeout(ctx, time.Duration(*p.DeletionGracePeriodSeconds)*time.Second)
+			defer cancel()
+			for _, c := range containers {
+				c.signal(syscall.SIGTERM)
 			}
-			return k.report(ctx, p, c) // a Job's pod stays until its controller has seen this
+			for _, c := range containers {
+				select {
+				case <-c.ended:
+				case <-grace.Done():
+					c.signal(syscall.SIGKILL)
+					<-c.ended
+				}
+			}
+			return k.report(ctx, p) // a Job's pod stays until its controller has seen this
 		}
 		now := int64(0)
 		return k.kube.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
 	case p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
 		return nil
-	case c == nil || c.exited() && p.Spec.RestartPolicy == corev1.RestartPolicyAlways:
-		c, err := k.run(ctx, p)
-		if err != nil {
-			return err
-		}
-		k.pods[string(p.UID)] = c
-		return nil
+	case containers == nil:
+		containers = make(map[string]*container)
+		k.pods[string(p.UID)] = containers
 	}
-	return k.report(ctx, p, c)
+	for _, spec := range p.Spec.Containers {
+		if c := containers[spec.Name]; c == nil || c.exited() && p.Spec.RestartPolicy == corev1.RestartPolicyAlways {
+			c, err := k.run(ctx, p, spec)
+			if err != nil {
+				return err
+			}
+			containers[spec.Name] = c
+		}
+	}
+	return k.report(ctx, p)
 }
 
-// report writes the pod's status, where it has changed.
-func (k *kubelet) report(ctx context.Context, p *corev1.Pod, c *container) error {
+// report writes the pod's status, where it has changed. A pod that ends has one container.
+func (k *kubelet) report(ctx context.Context, p *corev1.Pod) error {
+	c := k.pods[string(p.UID)][p.Spec.Containers[0].Name]
 	ready, phase := corev1.ConditionFalse, corev1.PodRunning
 	switch {
 	case c.exited() && c.cmd.ProcessState.ExitCode() == 0:
 		phase = corev1.PodSucceeded
 	case c.exited():
 		phase = corev1.PodFailed
-	case k.ready(p.Spec.Containers[0].ReadinessProbe):
+	case !slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return !k.ready(c.ReadinessProbe) }):
 		ready = corev1.ConditionTrue
 	}
 	if p.Status.Phase == phase && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == ready }) {
@@ -155,10 +170,9 @@ func (k *kubelet) ready(probe *corev1.Probe) bool {
 	return err == nil && answer.StatusCode == 200
 }
 
-// run runs the pod's container. Its programs are those under test, and its other files the
+// run runs a container of the pod. Its programs are those under test, and its other files the
 // machine's.
-func (k *kubelet) run(ctx context.Context, p *corev1.Pod) (*container, error) {
-	c := p.Spec.Containers[0]
+func (k *kubelet) run(ctx context.Context, p *corev1.Pod, c corev1.Container) (*container, error) {
 	words := append(slices.Clone(c.Command), c.Args...)
 	if len(c.Command) == 0 {
 		words = append([]string{"pointsman"}, words...) // the image's own
@@ -180,7 +194,7 @@ func (k *kubelet) run(ctx context.Context, p *corev1.Pod) (*container, error) {
 		}
 	}
 	script := "mount -t tmpfs run /run && mount -t tmpfs lib /var/lib && mount -t tmpfs libexec /usr/libexec\nexport TMPDIR=/run\n" + bind(binaries, "/usr/libexec/pointsman")
-	mounts, err := k.mounts(ctx, p)
+	mounts, err := k.mounts(ctx, p, c)
 	if err != nil {
 		return nil, err
 	}
@@ -200,10 +214,11 @@ func (k *kubelet) log(p *corev1.Pod) string {
 	return filepath.Join(k.root, p.OwnerReferences[0].Name+".log")
 }
 
-// mounts are the commands that make the pod's volumes be where its container wants them.
-func (k *kubelet) mounts(ctx context.Context, p *corev1.Pod) (string, error) {
+// mounts are the commands that make the pod's volumes be where a container wants them. Each container gets the
+// pod's token.
+func (k *kubelet) mounts(ctx context.Context, p *corev1.Pod, c corev1.Container) (string, error) {
 	text := ""
-	for _, m := range p.Spec.Containers[0].VolumeMounts {
+	for _, m := range c.VolumeMounts {
 		v := p.Spec.Volumes[slices.IndexFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })]
 		switch {
 		case v.HostPath != nil && v.HostPath.Path == "/lib/modules": // is there
@@ -212,6 +227,8 @@ func (k *kubelet) mounts(ctx context.Context, p *corev1.Pod) (string, error) {
 			text += fmt.Sprintf("touch %s %s && mount --bind %s %s\n", at, m.MountPath, at, m.MountPath)
 		case v.HostPath != nil:
 			text += bind(filepath.Join(k.root, v.HostPath.Path), m.MountPath)
+		case v.EmptyDir != nil:
+			text += bind(filepath.Join(k.root, "volumes", string(p.UID), v.Name), m.MountPath)
 		case v.ConfigMap != nil:
 			object, err := k.kube.CoreV1().ConfigMaps(p.Namespace).Get(ctx, v.ConfigMap.Name, metav1.GetOptions{})
 			if err != nil {

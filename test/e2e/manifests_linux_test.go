@@ -21,10 +21,10 @@ func manifests(w *world) {
 		w.kubectl("apply", "-k", "../../configs/"+folder)
 		w.validate(w.setting("pointsman", "host.yaml"))
 		containers := w.daemon("pointsman").Spec.Template.Spec.Containers
-		if n := len(containers); n != map[string]int{"kubernetes": 1, "kubernetes-sidecar": 2}[folder] {
+		if n := len(containers); n != map[string]int{"kubernetes": 1, "kubernetes-sidecar": 3}[folder] {
 			w.Errorf("%s: %d containers", folder, n)
 		}
-		for _, c := range containers[1:] {
+		for _, c := range containers[:len(containers)-1] { // the last one is the host's
 			if asked := []string{c.Command[0], "alive", c.Args[1]}; c.LivenessProbe == nil || !slices.Equal(c.LivenessProbe.Exec.Command, asked) {
 				w.Errorf("%s: who hangs is found by %+v, want %q", folder, c.LivenessProbe, asked)
 			}
@@ -51,7 +51,7 @@ func (w *world) monitoring() {
 		w.kubectl("apply", "--server-side", "--force-conflicts", "-k", folder)
 		w.kubectl("get", "-n", "kube-system", "podmonitor/pointsman", "prometheusrule/pointsman")
 		template := w.daemon("pointsman").Spec.Template
-		c := template.Spec.Containers[0]
+		c := template.Spec.Containers[len(template.Spec.Containers)-1]
 		if len(c.Ports) != 1 || c.Ports[0].Name != "metrics" || c.Ports[0].ContainerPort != 10249 {
 			w.Errorf("%s: the ports are %v", form, c.Ports)
 		}

@@ -56,7 +56,7 @@ func TestCluster(t *testing.T) {
 	w := newWorld(t, here...)
 	t.Run("Stories", func(t *testing.T) {
 		w := w.on(t)
-		w.start(w.nodes[:]...)
+		w.start(w.nodes...)
 		for _, s := range scenarios() {
 			t.Run(s.name, func(t *testing.T) { s.play(w.on(t)) })
 		}

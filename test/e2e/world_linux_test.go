@@ -33,7 +33,7 @@ type world struct {
 	api    *cluster.Cluster
 	kube   kubernetes.Interface // as an administrator
 	lands  []*land
-	nodes  [2]*node
+	nodes  []*node
 	client *place
 }
 
@@ -55,7 +55,7 @@ func addr(format string, args ...any) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf(format, args...))
 }
 
-// newWorld makes a cluster with a land for each mode. No host runs yet.
+// newWorld makes a cluster of two nodes with a land for each mode. No host runs yet.
 func newWorld(t testing.TB, modes ...mode) *world {
 	t.Helper()
 	need(t)
@@ -67,8 +67,8 @@ func newWorld(t testing.TB, modes ...mode) *world {
 	w.kube = w.connect()
 	w.client = w.place("client", addr("198.18.0.7"), addr("2001:db8:c::7"))
 	w.grant()
-	for i := range w.nodes {
-		w.nodes[i] = w.newNode(i)
+	for i := range 2 {
+		w.nodes = append(w.nodes, w.newNode(i))
 	}
 	return w
 }

@@ -5,6 +5,7 @@ package images
 import (
 	"encoding/json"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -14,10 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// A form is what manifests make of a node: its DaemonSet, and the settings in its ConfigMap.
+// A form is what manifests make of a node: the pod of its DaemonSet, and the settings in its ConfigMap.
 type form struct {
-	daemon   appsv1.DaemonSet
-	pod      corev1.PodSpec // the DaemonSet's
+	pod      corev1.PodSpec
 	settings string
 }
 
@@ -48,17 +48,22 @@ func oneContainer(t testing.TB, mode string) form {
 	return f
 }
 
-// containerEach is the form in which the dataplane is in a container of its own; options are the plugin's.
+// containerEach is the form in which each dataplane is in a container of its own, where one of a mode other than
+// iptables takes the place of nftables; options are that mode's.
 func containerEach(t testing.TB, mode, options string) form {
 	t.Helper()
 	patched, err := strategicpatch.StrategicMergePatch(document(t, "kubernetes/daemonset.yaml"), document(t, "kubernetes-sidecar/dataplane.yaml"), appsv1.DaemonSet{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	second := mode
+	if mode == "iptables" {
+		second = "nftables"
+	}
 	var f form
-	f.read(t, []byte(strings.NewReplacer("dataplane-iptables", "dataplane-"+mode, "plugins/iptables/", "plugins/"+mode+"/", `"name":"iptables"`, `"name":"`+mode+`"`).Replace(string(patched))),
-		document(t, "kubernetes-sidecar/settings.yaml"))
-	f.settings = strings.NewReplacer("mode: iptables", "mode: "+mode, "iptables:\n", mode+":\n", "plugins/iptables/", "plugins/"+mode+"/", "{localhostNodePorts: false}", options).Replace(f.settings)
+	f.read(t, []byte(strings.ReplaceAll(string(patched), "nftables", second)), document(t, "kubernetes-sidecar/settings.yaml"))
+	f.settings = strings.NewReplacer("mode: iptables", "mode: "+mode, "nftables", second).Replace(f.settings)
+	f.settings = regexp.MustCompile(`(`+mode+`:\n *address: .*\n *options: ){.*}`).ReplaceAllString(f.settings, "${1}"+options)
 	return f
 }
 
@@ -73,7 +78,7 @@ func (f *form) read(t testing.TB, daemon, config []byte) {
 	if err := json.Unmarshal(config, &c); err != nil {
 		t.Fatal(err)
 	}
-	f.daemon, f.pod = d, d.Spec.Template.Spec
+	f.pod = d.Spec.Template.Spec
 	f.settings = strings.Replace(c.Data["host.yaml"], "kubernetes: {}", "files: {path: services}", 1)
 	if !strings.Contains(f.settings, "files: {path: services}") {
 		t.Fatalf("the settings do not come from a service account:\n%s", f.settings)

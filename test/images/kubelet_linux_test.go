@@ -4,19 +4,19 @@ package images
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -45,9 +45,9 @@ type fleet struct {
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
 	n := newNode(t)
-	for _, program := range []string{"kubelet", "containerd", "containerd-shim-runc-v2"} {
-		if _, err := os.Stat("../../bin/nodes/" + program); err != nil {
-			t.Skip("needs a kubelet and a containerd: make nodes builds them, in some minutes")
+	for _, program := range []string{"nodes/kubelet", "nodes/containerd", "nodes/containerd-shim-runc-v2", "helm"} {
+		if _, err := os.Stat("../../bin/" + program); err != nil {
+			t.Skip("needs a kubelet, a containerd and helm: make nodes bin/helm builds them, in some minutes")
 		}
 	}
 	m := newMirror(t, "host", "pointsman", "dataplane-iptables", "dataplane-nftables", "dataplane-userspace")
@@ -103,40 +103,29 @@ func (f *fleet) serve() {
 	}
 }
 
-// kubectl does what an administrator would.
-func (f *fleet) kubectl(input string, words ...string) {
+// run runs kubectl or helm as an administrator would.
+func (f *fleet) run(program string, words ...string) {
 	f.Helper()
-	cmd := exec.CommandContext(f.Context(), "../../bin/peers/kubectl", append([]string{"--kubeconfig", f.kubeconfig, "--namespace", "kube-system"}, words...)...)
-	cmd.Stdin = strings.NewReader(input)
+	home := f.path("home")
+	cmd := exec.CommandContext(f.Context(), program, append([]string{"--kubeconfig", f.kubeconfig, "--namespace", "kube-system"}, words...)...)
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		f.Fatalf("kubectl %v: %v: %s", words, err, out)
+		f.Fatalf("%s %v: %v: %s", program, words, err, out)
 	}
 }
 
-// apply applies a form's manifests, with what a cluster's administrator sets in them: where the API server
-// is before its Service is served, and that conntrack's limits, which are all machines', stay.
-func (f *fleet) apply(w form) {
+const (
+	kubectl = "../../bin/peers/kubectl"
+	helm    = "../../bin/helm"
+	chart   = "../../charts/pointsman"
+)
+
+// install installs the chart, with what a cluster's administrator sets besides values: where the API server is
+// before its Service is served, that conntrack's limits, which are all machines', stay, and a short drain.
+func (f *fleet) install(values string) {
 	f.Helper()
 	host, port, _ := strings.Cut(f.api.Addr(), ":")
-	d := appsv1.DaemonSet{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"},
-		ObjectMeta: w.daemon.ObjectMeta, Spec: *w.daemon.Spec.DeepCopy(),
-	}
-	c := &d.Spec.Template.Spec.Containers[0]
-	c.Env = append(c.Env, corev1.EnvVar{Name: "KUBERNETES_SERVICE_HOST", Value: host}, corev1.EnvVar{Name: "KUBERNETES_SERVICE_PORT", Value: port})
-	settings := corev1.ConfigMap{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		ObjectMeta: metav1.ObjectMeta{Name: "pointsman", Namespace: "kube-system"},
-		Data:       map[string]string{"host.yaml": strings.Replace(w.settings, "files: {path: services}", "kubernetes: {}", 1)},
-	}
-	f.kubectl("", "apply", "-f", "../../configs/kubernetes/rbac.yaml")
-	for _, o := range []any{settings, d} {
-		text, err := json.Marshal(o)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.kubectl(string(text), "apply", "-f", "-")
-	}
+	f.run(helm, "install", "pointsman", chart, "--set", "apiServer.host="+host+",apiServer.port="+port+",config.linux.conntrack.maxPerCore=0,config.swap.drainTimeout=2s,"+values)
 }
 
 // ready waits until the one pod there is is another one than the named, is ready, and serves in a mode;
@@ -207,7 +196,7 @@ func (f *fleet) metric(line string) error {
 // replace has a container of the pod be of the next image, and waits until it is and the pod is ready.
 func (f *fleet) replace(mode, pod, container, image string) {
 	f.Helper()
-	f.kubectl("", "set", "image", "pod/"+pod, container+"="+prefix+image+":next")
+	f.run(kubectl, "set", "image", "pod/"+pod, container+"="+prefix+image+":next")
 	eventually.SucceedsWithin(f, within, container+" is of the next image", func() error {
 		p, err := f.kube.CoreV1().Pods("kube-system").Get(f.Context(), pod, metav1.GetOptions{})
 		if err != nil {
@@ -222,14 +211,14 @@ func (f *fleet) replace(mode, pod, container, image string) {
 	})
 }
 
-// evict evicts a pod as a drain does, and waits until another one serves.
-func (f *fleet) evict(mode, pod string) {
+// evict evicts a pod as a drain does, and returns the next one, which serves.
+func (f *fleet) evict(mode, pod string) string {
 	f.Helper()
 	err := f.kube.PolicyV1().Evictions("kube-system").Evict(f.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: "kube-system"}})
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.ready(mode, pod)
+	return f.ready(mode, pod).Name
 }
 
 // reset cuts the power of the machine, with all that the kernel had, and starts it again: the pod that the
@@ -260,10 +249,10 @@ func (f *fleet) reset(mode string, pod corev1.Pod) {
 	l.Done(f, mode+": after a reset")
 }
 
-// gone takes the DaemonSet away, and what it left on the machine.
+// gone uninstalls the chart, and removes what it left on the machine.
 func (f *fleet) gone() {
 	f.Helper()
-	f.kubectl("", "delete", "daemonset", "pointsman", "--timeout=4m")
+	f.run(helm, "uninstall", "pointsman", "--wait", "--timeout=4m")
 	eventually.SucceedsWithin(f, within, "its pod is gone", func() error {
 		all, err := f.bind()
 		if err == nil && len(all) > 0 {
@@ -282,7 +271,7 @@ func (f *fleet) gone() {
 // livesEnv, if it is set, is a pattern: the lives of other names are left out.
 const livesEnv = "KUBELET_LIVES"
 
-// TestKernelKubelet runs the images as pods of a real kubelet, in the DaemonSets of configs/. Connections
+// TestKernelKubelet runs the images as pods of a real kubelet, by the chart in its forms. Connections
 // through userspace end with its process, so its pod is neither upgraded nor evicted under traffic.
 func TestKernelKubelet(t *testing.T) {
 	f := newFleet(t)
@@ -296,27 +285,58 @@ func TestKernelKubelet(t *testing.T) {
 			t.Errorf("no life has a name like %s=%s", livesEnv, only)
 		}
 	}()
-	for _, mode := range []string{"iptables", "nftables", "userspace"} {
-		f.lives(mode, "one container", oneContainer(t, mode), func(pod string) {
-			f.kubectl("", "set", "image", "daemonset/pointsman", "pointsman="+prefix+"pointsman:next")
-			f.evict(mode, f.ready(mode, pod).Name)
-		})
-	}
-	for _, mode := range []string{"iptables", "nftables", "userspace"} {
-		options := "{}"
-		if mode == "iptables" {
-			options = "{localhostNodePorts: false}"
+	f.lives("iptables", "the default", "", func(pod string) {
+		f.sockets("iptables", "nftables")
+		f.replace("iptables", pod, "pointsman", "host")
+		f.replace("iptables", pod, "iptables", "dataplane-iptables")
+		pod = f.evict("iptables", pod)
+		pod = f.swap("iptables", "nftables", pod)
+		f.replace("nftables", pod, "nftables", "dataplane-nftables")
+		f.swap("nftables", "iptables", pod)
+	})
+	f.lives("nftables", "one container", "form=children,mode=nftables", func(pod string) {
+		f.run(kubectl, "set", "image", "daemonset/pointsman", "pointsman="+prefix+"pointsman:next")
+		f.evict("nftables", f.ready("nftables", pod).Name)
+	})
+	f.lives("userspace", "a container each", "dataplanes={userspace},mode=userspace", nil)
+}
+
+// sockets checks that the folder of each dataplane's socket is open to the host's group, and to no others.
+func (f *fleet) sockets(modes ...string) {
+	f.Helper()
+	for _, mode := range modes {
+		all, _ := filepath.Glob(f.path("root/var/lib/kubelet/pods/*/volumes/kubernetes.io~empty-dir/sockets/" + mode)) // the pattern is none of a user's
+		if len(all) != 1 {
+			f.Fatalf("%s has the folders %q", mode, all)
 		}
-		f.lives(mode, "a container each", containerEach(t, mode, options), func(pod string) {
-			f.replace(mode, pod, "pointsman", "host")
-			f.replace(mode, pod, mode, "dataplane-"+mode)
-			f.evict(mode, pod)
-		})
+		info, err := os.Stat(all[0])
+		if err != nil {
+			f.Fatal(err)
+		}
+		if group := info.Sys().(*syscall.Stat_t).Gid; info.Mode().Perm() != 0o750 || group != 65532 {
+			f.Errorf("the folder of %s is %s, of group %d", mode, info.Mode(), group)
+		}
 	}
 }
 
-// lives has a form begin, be upgraded and evicted under traffic, lose its power, and go.
-func (f *fleet) lives(mode, named string, w form, upgrade func(pod string)) {
+// swap changes one value, the mode, and waits until the next pod serves in that mode, and the rules of the mode
+// before are gone.
+func (f *fleet) swap(from, to, pod string) string {
+	f.Helper()
+	f.run(helm, "upgrade", "pointsman", chart, "--reuse-values", "--set", "mode="+to)
+	pod = f.ready(to, pod).Name
+	rules := map[string]string{"iptables": "iptables-save | grep KUBE-SVC-", "nftables": "nft list table ip pointsman"}[from]
+	eventually.SucceedsWithin(f, within, from+" is cleaned up", func() error {
+		if out, err := exec.Command("sh", "-c", rules).Output(); err == nil {
+			return fmt.Errorf("there are:\n%s", out)
+		}
+		return nil
+	})
+	return pod
+}
+
+// lives has a form begin, change under traffic, lose its power, and go.
+func (f *fleet) lives(mode, named, values string, change func(pod string)) {
 	f.Helper()
 	named = mode + ": " + named
 	if !f.only.MatchString(named) {
@@ -324,17 +344,15 @@ func (f *fleet) lives(mode, named string, w form, upgrade func(pod string)) {
 		return
 	}
 	f.lived++
-	f.apply(w)
+	f.install(values)
 	pod := f.ready(mode, "")
 	l := f.load()
-	text := "begun"
-	if mode != "userspace" {
-		text = "upgraded and evicted"
-		upgrade(pod.Name)
+	if change != nil {
+		change(pod.Name)
 		pod = f.ready(mode, pod.Name)
 	}
 	time.Sleep(time.Second) // of traffic
-	l.Done(f, named+", "+text)
+	l.Done(f, named)
 	f.reset(mode, pod)
 	f.gone()
 }

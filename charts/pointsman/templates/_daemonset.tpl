@@ -2,8 +2,7 @@
 {{- define "pointsman.daemonset" -}}
 {{- $ := .root }}
 {{- $v := .root.Values }}
-{{- $sidecar := eq $v.form "sidecar" }}
-{{- $mode := $v.mode | default "iptables" -}}
+{{- $sidecar := eq (include "pointsman.form" $) "sidecar" -}}
 apiVersion: apps/v1
 kind: DaemonSet
 metadata:
@@ -33,7 +32,7 @@ spec:
         {{- with .pool }}
         pointsman.dev/pool: {{ .name }}
         {{- end }}
-      {{- with $v.podAnnotations }}
+      {{- with merge (dict) $v.podAnnotations ($sidecar | ternary (dict "kubectl.kubernetes.io/default-container" "pointsman") dict) }}
       annotations: {{- toYaml . | nindent 8 }}
       {{- end }}
     spec:
@@ -69,7 +68,34 @@ spec:
               - {key: pointsman.dev/pool, operator: NotIn, values: {{ include "pointsman.poolNames" $v.pools }}}
       {{- end }}
       terminationGracePeriodSeconds: {{ $v.terminationGracePeriodSeconds }}
-      containers:
+      containers:                     # in the order of their start: a host asks dataplanes which of them serves
+      {{- range $name := $sidecar | ternary $v.dataplanes list }}
+      - name: {{ $name }}
+        image: {{ include "pointsman.dataplaneImage" (dict "root" $ "name" $name) }}
+        imagePullPolicy: {{ $v.image.pullPolicy }}
+        command: [/usr/libexec/pointsman/pointsman-dataplane-{{ $name }}]
+        args: [--listen, "unix:///run/pointsman-plugins/{{ $name }}/plugin.sock", --allow-uid, "65532"]
+        securityContext:
+          privileged: false
+          allowPrivilegeEscalation: false
+          runAsUser: 0
+          runAsGroup: 65532           # the host's: it alone comes to the socket
+          capabilities: {drop: [ALL], add: [NET_ADMIN, NET_RAW]}  # NET_RAW: for tables of iptables-legacy
+          readOnlyRootFilesystem: true
+          seccompProfile: {type: RuntimeDefault}
+        resources: {{- toYaml $v.dataplaneResources | nindent 10 }}
+        livenessProbe:                # one that hangs the host cannot end
+          exec:
+            command: [/usr/libexec/pointsman/pointsman-dataplane-{{ $name }}, alive, "unix:///run/pointsman-plugins/{{ $name }}/plugin.sock"]
+          periodSeconds: 5
+          timeoutSeconds: 4
+          failureThreshold: 3
+        volumeMounts:
+        - {name: state, mountPath: /run/pointsman}
+        - {name: sockets, mountPath: /run/pointsman-plugins}
+        - {name: xtables-lock, mountPath: /run/xtables.lock}
+        - {name: modules, mountPath: /lib/modules, readOnly: true}
+      {{- end }}
       - name: pointsman
         image: {{ include "pointsman.image" $ }}
         imagePullPolicy: {{ $v.image.pullPolicy }}
@@ -130,33 +156,6 @@ spec:
         - {name: xtables-lock, mountPath: /run/xtables.lock}
         - {name: modules, mountPath: /lib/modules, readOnly: true}
         {{- end }}
-      {{- if $sidecar }}
-      - name: {{ $mode }}
-        image: {{ include "pointsman.dataplaneImage" $ }}
-        imagePullPolicy: {{ $v.image.pullPolicy }}
-        command: [/usr/libexec/pointsman/pointsman-dataplane-{{ $mode }}]
-        args: [--listen, "unix:///run/pointsman-plugins/{{ $mode }}/plugin.sock", --allow-uid, "65532"]
-        securityContext:
-          privileged: false
-          allowPrivilegeEscalation: false
-          runAsUser: 0
-          runAsGroup: 65532           # the host's: it alone comes to the socket
-          capabilities: {drop: [ALL], add: [NET_ADMIN, NET_RAW]}  # NET_RAW: for tables of iptables-legacy
-          readOnlyRootFilesystem: true
-          seccompProfile: {type: RuntimeDefault}
-        resources: {{- toYaml $v.dataplaneResources | nindent 10 }}
-        livenessProbe:                # one that hangs the host cannot end
-          exec:
-            command: [/usr/libexec/pointsman/pointsman-dataplane-{{ $mode }}, alive, "unix:///run/pointsman-plugins/{{ $mode }}/plugin.sock"]
-          periodSeconds: 5
-          timeoutSeconds: 4
-          failureThreshold: 3
-        volumeMounts:
-        - {name: state, mountPath: /run/pointsman}
-        - {name: sockets, mountPath: /run/pointsman-plugins}
-        - {name: xtables-lock, mountPath: /run/xtables.lock}
-        - {name: modules, mountPath: /lib/modules, readOnly: true}
-      {{- end }}
       volumes:
       {{- if $v.kubeProxy.replace }}
       - name: kube-proxy
