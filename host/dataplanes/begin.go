@@ -27,7 +27,9 @@ func (set *Set) Begin() error {
 	was := store.Intent().UnderWay()
 	keeps := store.Intent().Begins(set.available)
 	if store.Intent().Serving == "" { // as in a new pod
-		keeps.Mode = set.foundServing(context.Background(), keeps.Mode)
+		mode, left := set.foundServing(context.Background(), keeps.Mode)
+		keeps.Mode = mode
+		set.change(func(i intent.Intent) intent.Intent { i.Left = left; return i })
 	}
 	if was.Stage == swap.Idle && !set.there(keeps.Mode) {
 		return fmt.Errorf("mode %s: %w: %s; try: --mode NAME, or --plugin-dir DIR", keeps.Mode, ErrNoPlugin, missing(set.Begun, keeps.Mode))

@@ -72,7 +72,7 @@ func (in installed) check(ctx context.Context, h *config.Host, mode string) (adm
 	if s.Address == "" {
 		return check(ctx, in.found(mode).Path, s.SHA256, s.Options)
 	}
-	remote, err := attach(ctx, s.Address)
+	remote, err := in.attach(ctx, s.Address)
 	if err != nil {
 		return admin.Check{}, err
 	}
@@ -81,8 +81,10 @@ func (in installed) check(ctx context.Context, h *config.Host, mode string) (adm
 }
 
 // attach connects to the plugin at an address. Where the folder of its socket is there, whatever runs it may just be
-// starting it.
-func attach(ctx context.Context, address string) (*wire.Remote, error) {
+// starting it. In a pod the plugin makes the folder, and the pod has a container for each address.
+func (in installed) attach(ctx context.Context, address string) (*wire.Remote, error) {
+	kube := in.Now().Source.Kubernetes
+	inPod := kube != nil && kube.Kubeconfig == ""
 	target, err := wire.At(address)
 	if err != nil {
 		return nil, err
@@ -90,7 +92,7 @@ func attach(ctx context.Context, address string) (*wire.Remote, error) {
 	for end := time.Now().Add(startLimit); ; {
 		remote, err := wire.Attach(ctx, target)
 		_, away := os.Stat(filepath.Dir(target.Address))
-		if err == nil || target.Network != "unix" || away != nil || time.Now().After(end) {
+		if err == nil || target.Network != "unix" || away != nil && !inPod || time.Now().After(end) {
 			return remote, err
 		}
 		select {
@@ -107,11 +109,12 @@ const startLimit = 10 * time.Second
 
 // foundServing returns the mode to begin with on a node of which no host before has noted what serves: the wanted one,
 // unless the kernel has nothing of that and has rules of another mode. From that one the host swaps to the wanted one
-// as soon as it serves, so that no connection is lost. Only plugins at an address are asked: they are there before the
+// as soon as it serves, so that no connection is lost. The other modes of which the kernel has rules are left to clean
+// up: a host before was replaced while they drained. Only plugins at an address are asked: they are there before the
 // host is.
-func (in installed) foundServing(ctx context.Context, wanted string) string {
+func (in installed) foundServing(ctx context.Context, wanted string) (mode string, left []string) {
 	if in.Now().Plugins[wanted].Address == "" {
-		return wanted
+		return wanted, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -123,7 +126,7 @@ func (in installed) foundServing(ctx context.Context, wanted string) string {
 			continue
 		}
 		all.Go(func() {
-			if has, err := hasRules(ctx, plugin.Address); err != nil {
+			if has, err := in.hasRules(ctx, plugin.Address); err != nil {
 				in.Log.Info("plugin not asked for its rules", "plugin", mode, "err", err)
 			} else if has {
 				mu.Lock()
@@ -133,15 +136,16 @@ func (in installed) foundServing(ctx context.Context, wanted string) string {
 		})
 	}
 	all.Wait()
-	if len(found) == 0 || slices.Contains(found, wanted) {
-		return wanted
+	mode = wanted
+	if len(found) > 0 && !slices.Contains(found, wanted) {
+		mode = slices.Min(found)
 	}
-	return slices.Min(found)
+	return mode, slices.DeleteFunc(found, func(m string) bool { return m == mode })
 }
 
 // hasRules reports whether the kernel has something of the plugin at an address.
-func hasRules(ctx context.Context, address string) (bool, error) {
-	remote, err := attach(ctx, address)
+func (in installed) hasRules(ctx context.Context, address string) (bool, error) {
+	remote, err := in.attach(ctx, address)
 	if err != nil {
 		return false, err
 	}

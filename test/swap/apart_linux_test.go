@@ -172,12 +172,14 @@ func TestKernelApart(t *testing.T) {
 }
 
 // TestKernelApartWithoutFacts: a host that finds nothing of the one before, as in a new pod, begins with the mode
-// whose rules the kernel has, and swaps from there to the mode of its file.
+// whose rules the kernel has, and swaps from there to the mode of its file. Where the one before went while a mode
+// drained, the kernel has rules of two modes, and in the end those of the mode of the file.
 func TestKernelApartWithoutFacts(t *testing.T) {
 	n := newApart(t, "iptables")
 	n.start()
 	l := n.newLoad()
-	for _, mode := range []string{"nftables", "iptables"} {
+	anew := func(mode string) {
+		t.Helper()
 		if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
@@ -190,6 +192,22 @@ func TestKernelApartWithoutFacts(t *testing.T) {
 		n.settled(mode)
 		n.updated(len(mode)) // some number that the one before is not
 	}
+	anew("nftables")
+	anew("iptables")
+	n.traceless("nftables")
+	before := n.drain
+	n.drain = time.Hour
+	n.mode("nftables")
+	past{node: n}.drains("iptables")
+	n.drain = before
+	anew("iptables")
+	n.until("nftables is cleaned up", long, func() error {
+		text, err := os.ReadFile(n.path("state/mode.json"))
+		if err == nil && strings.Contains(string(text), `"left"`) {
+			err = fmt.Errorf("the host has written down %s", text)
+		}
+		return err
+	})
 	n.traceless("nftables")
 	l.done("new hosts that know nothing of those before")
 }
