@@ -32,6 +32,7 @@ import (
 func TestMain(m *testing.M) {
 	if mode, ok := strings.CutPrefix(filepath.Base(os.Args[0]), supervise.Prefix); ok {
 		p := &modelPlugin{mode: mode, kernel: modelKernel{filepath.Join(filepath.Dir(os.Args[0]), "kernel")}}
+		p.fault = p.kernel.fault()
 		wire.Serve(sdk.Description{Name: mode, Version: "1", Features: sdk.Features}, p)
 		return
 	}
@@ -163,9 +164,49 @@ type modelPlugin struct {
 	role   sdk.Role
 	full   bool // this process was sent everything
 	beats  atomic.Uint64
+	fault  string // of this binary; empty: none
+	lock   *os.File
+}
+
+// becomeWriter takes the lock of the mode, or returns a *sdk.Busy.
+func (p *modelPlugin) becomeWriter() error {
+	if p.lock != nil {
+		return nil
+	}
+	f, err := os.OpenFile(filepath.Join(p.kernel.dir, "writer-"+p.mode), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return &sdk.Busy{Mode: p.mode}
+	}
+	p.lock = f
+	return nil
+}
+
+// fault returns what is wrong with the binary of this process: the file fault has the inode of one, and what it does.
+func (k modelKernel) fault() string {
+	data, _ := os.ReadFile(filepath.Join(k.dir, "fault"))
+	inode, fault, _ := strings.Cut(string(data), " ")
+	if info, err := os.Stat("/proc/self/exe"); err != nil || inode != fmt.Sprint(info.Sys().(*syscall.Stat_t).Ino) {
+		return ""
+	}
+	return fault
+}
+
+// does crashes or hangs if that is the fault.
+func (p *modelPlugin) does(call string) {
+	switch p.fault {
+	case "crashes at " + call:
+		os.Exit(7)
+	case "hangs at " + call:
+		select {}
+	}
 }
 
 func (p *modelPlugin) Configure(context.Context, sdk.Setup) (sdk.Description, error) {
+	p.does("Configure")
 	if _, err := os.Stat(filepath.Join(p.kernel.dir, "refuse-"+p.mode)); err == nil {
 		return sdk.Description{}, &sdk.Refusal{Why: "this kernel has no " + p.mode, Try: "another mode"}
 	}
@@ -187,6 +228,10 @@ func (p *modelPlugin) adopt() error {
 }
 
 func (p *modelPlugin) Sync(_ context.Context, u sdk.Update) (sdk.Result, error) {
+	if err := p.becomeWriter(); err != nil {
+		return sdk.Result{}, err
+	}
+	p.does("Sync")
 	changes, err := p.state.Apply(u)
 	if err != nil {
 		return sdk.Result{}, err
@@ -225,13 +270,24 @@ func (p *modelPlugin) lead() error {
 	return p.kernel.change(p.mode, func(r *rules) { r.Active = p.role == sdk.Active })
 }
 
-// Report says that it gets on, whatever it does.
-func (p *modelPlugin) Report() sdk.Report { return sdk.Report{Progress: p.beats.Add(1)} }
+// Report says that it gets on, whatever it does, unless it hangs.
+func (p *modelPlugin) Report() sdk.Report {
+	if strings.HasPrefix(p.fault, "hangs") {
+		return sdk.Report{Progress: 1}
+	}
+	return sdk.Report{Progress: p.beats.Add(1)}
+}
 
 func (p *modelPlugin) SetRole(ctx context.Context, role sdk.Role) error {
 	if _, err := os.Stat(filepath.Join(p.kernel.dir, "hang-"+p.mode)); err == nil && role == sdk.Active {
 		<-ctx.Done()
 		return ctx.Err()
+	}
+	if role == sdk.Yielded {
+		p.lock.Close() // nil: it is not the writer
+		p.lock = nil
+	} else if err := p.becomeWriter(); err != nil {
+		return err
 	}
 	p.role = role
 	if !p.full || role == sdk.Yielded { // a role before the first update takes nothing away
