@@ -188,7 +188,7 @@ func (v *move) play(routes ...route) {
 	if left := v.run(v.nodes[0].machines[0], lists[0], lists[1:]...); strings.Contains(left, "pointsman") || strings.Contains(left, "PM-") {
 		v.Errorf("in the end there are\n%s", left)
 	}
-	if text := v.said(); strings.Contains(text, "serves on") || strings.Count(text, "in one container; what it wrote to the kernel stays") < len(routes) {
+	if text := v.said(); strings.Contains(text, "serves on") || strings.Count(text, `why="the host ends"`) < len(routes) {
 		v.Errorf("its container ends, and it says\n%s", text)
 	}
 }

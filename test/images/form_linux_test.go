@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,6 +20,16 @@ import (
 type form struct {
 	pod      corev1.PodSpec
 	settings string
+}
+
+// container is the pod's container of a name.
+func (f form) container(t testing.TB, name string) corev1.Container {
+	t.Helper()
+	i := slices.IndexFunc(f.pod.Containers, func(c corev1.Container) bool { return c.Name == name })
+	if i < 0 {
+		t.Fatalf("the pod has no container %s", name)
+	}
+	return f.pod.Containers[i]
 }
 
 // document is a manifest as JSON.

@@ -177,7 +177,7 @@ func TestKernelWithoutIPVS(t *testing.T) {
 	for _, v := range f.pod.Volumes {
 		p.provide(v)
 	}
-	c := f.pod.Containers[2]
+	c := f.container(t, "ipvs")
 	c.Args = []string{"check"}
 	root, image := n.unpacked(c.Image, "")
 	said, err := n.once("check", p.spec(c, image, root))

@@ -182,7 +182,7 @@ func (n *node) alter(dir string) {
 func (n *node) serves(mode string) admin.Status {
 	n.Helper()
 	p := n.current
-	host := p.form.pod.Containers[0]
+	host := p.form.container(n, "pointsman")
 	for _, m := range host.VolumeMounts {
 		if m.MountPath == "/run/pointsman" {
 			n := admin.NewClient(filepath.Join(p.volume(m.Name), "pointsman.sock"))
