@@ -326,6 +326,13 @@ func (c cli) cleanup(ctx context.Context, args []string) error {
 		return err
 	}
 	removed, err := c.dataplane.Cleanup(ctx, l)
+	if busy, is := errors.AsType[*sdk.Busy](err); is {
+		unit := "pointsman"
+		if busy.Host == 0 {
+			unit += "-dataplane@" + c.description.Name
+		}
+		err = fmt.Errorf("%w; try: end it first, as by systemctl stop %s", err, unit)
+	}
 	if asJSON {
 		answer := cleaned{DryRun: l.DryRun, Removed: append([]string{}, removed...)}
 		if err != nil {

@@ -3,6 +3,7 @@
 package swap
 
 import (
+	"fmt"
 	"net/netip"
 	"os/exec"
 	"path/filepath"
@@ -14,8 +15,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// TestKernelCleanupAfterTheHost: a plugin ends with its host, and the verb removes what that left in the kernel, also a
-// table that the plugin owned.
+// TestKernelCleanupAfterTheHost: cleanup beside a plugin that serves removes nothing and names it. A plugin ends with
+// its host, and the verb then removes what that left in the kernel, also a table that the plugin owned.
 func TestKernelCleanupAfterTheHost(t *testing.T) {
 	const plugin = "pointsman-dataplane-nftables"
 	n := newNode(t, "nftables")
@@ -28,6 +29,13 @@ func TestKernelCleanupAfterTheHost(t *testing.T) {
 	n.start()
 	n.until("it serves", long, func() error { return n.hears(pod, netip.AddrPortFrom(vip, port)) })
 	left := n.plugin("nftables")
+	before, err := exec.Command(n.path("plugins/"+plugin), "cleanup").CombinedOutput()
+	if holder := fmt.Sprintf("pid %d (%s)", left, plugin); err == nil || !strings.Contains(string(before), holder) || !strings.Contains(string(before), "systemctl stop pointsman") {
+		t.Errorf("cleanup beside the plugin: %v: %s; want that %s is named", err, before, holder)
+	}
+	if err := n.hears(pod, netip.AddrPortFrom(vip, port)); err != nil {
+		t.Errorf("after that: %v", err)
+	}
 	if err := n.cmd.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
