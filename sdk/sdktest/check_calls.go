@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -144,7 +145,7 @@ func tenThousandServices(t *trial) {
 	// A busy machine makes some changes slow; rendering everything, all of them, and then each
 	// takes as long as the first.
 	t.during("one change among %d Services", many)
-	least := all
+	least := time.Duration(math.MaxInt64)
 	for i := range 9 {
 		changed := s.Services[i*1000]
 		changed.Cluster = changed.Cluster[:1+i%2]
