@@ -431,6 +431,7 @@ func (s *Supervisor) obtain(ctx context.Context) (remote *wire.Remote, child *la
 		return nil, nil, fmt.Errorf("launch %s: %w", p.Path, err)
 	}
 	child, err = launch.Launch(ctx, launch.Command{
+		Path:        p.Path,
 		Binary:      binary,
 		Env:         p.Env,
 		SocketDir:   p.socketDir(),

@@ -12,7 +12,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"os/signal"
 	"slices"
 	"strings"
@@ -247,18 +246,25 @@ func preflight(ctx context.Context, options []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"check", "-o", "json"}
+	args := []string{self, "check", "-o", "json"}
 	if len(options) > 0 {
 		args = append(args, "--options", string(options))
 	}
-	cmd := exec.CommandContext(ctx, self, args...)
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, cookieKey+"=") })
-	cmd.WaitDelay = time.Second
-	answer, err := cmd.Output()
-	if _, exited := errors.AsType[*exec.ExitError](err); exited && len(answer) > 0 {
-		err = nil
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
 	}
-	return answer, err
+	defer r.Close()
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, cookieKey+"=") })
+	child, err := os.StartProcess(self, args, &os.ProcAttr{Env: env, Files: []*os.File{nil, w, nil}})
+	w.Close()
+	if err != nil {
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, func() { _ = child.Kill(); _ = r.SetReadDeadline(time.Now()) })() // a tool of its may hold the pipe
+	answer, err := io.ReadAll(r)
+	_, ended := child.Wait()
+	return answer, errors.Join(ctx.Err(), err, ended)
 }
 
 // Preflight runs the plugin's verb check with these options, and returns its answer as JSON.
