@@ -119,8 +119,9 @@ func (c *child) reap(readers *sync.WaitGroup, stdout, stderr *os.File) {
 	deadline := time.Now().Add(lastWords)
 	_ = stdout.SetReadDeadline(deadline) // pipes have deadlines
 	_ = stderr.SetReadDeadline(deadline)
-	c.first.Close()
+	late := time.AfterFunc(lastWords, func() { c.first.Close() }) // go-plugin may not have read the line yet
 	readers.Wait()
+	late.Stop()
 	stdout.Close()
 	stderr.Close()
 	c.hangUp()
