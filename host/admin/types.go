@@ -134,7 +134,7 @@ type Plugin struct {
 	Why      string    `json:"why,omitempty"`
 	Version  string    `json:"version,omitempty"`
 	Role     string    `json:"role,omitempty"`
-	Lock     string    `json:"lock,omitempty"`   // the writer's lock of the mode: awaited, while another process holds it; held, once an update was confirmed without that
+	Lock     string    `json:"lock,omitempty"`   // the writer's lock of the mode: awaited, while another process holds it; held, once an update or a role went in, also of a mode that needs no lock
 	Holder   string    `json:"holder,omitempty"` // where it is awaited: the process that holds it
 	PID      int       `json:"pid,omitempty"`
 	Up       time.Time `json:"up,omitzero"`

@@ -18,12 +18,12 @@ import (
 // This file is about calls that are answered with a *sdk.Busy: another process holds the writer's
 // lock (contract line 8). They have changed nothing and are tried again: an update by the feed, the rest here.
 
-// A writer is what a dataplane was last answered about the writer's lock. The zero value is that of
-// one that was not asked yet.
+// A writer is what the last call that needs the writer's lock was answered. The zero value says that there
+// was none in this session.
 type writer struct {
 	busy     *sdk.Busy // nil: it was not busy
 	since    time.Time // since when it has been
-	wrote    bool      // it confirmed an update in this session, and was not busy since
+	wrote    bool      // its last update or role in this session went in
 	reported bool      // that it is busy, by the last event
 }
 

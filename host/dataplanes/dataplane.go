@@ -38,7 +38,7 @@ type dataplane struct {
 	clearing bool       // it is being cleared: it is sent nothing more
 	session  *session   // with the present process; nil: there is none
 	held     *feed.Feed // that waits for Release; nil: none does
-	writer   writer     // what was last answered about the writer's lock
+	writer   writer     // whether its process may write
 	repairs  repairs    // of other programs' changes
 	notes    []string   // that its process reported last
 	followed followed

@@ -275,7 +275,7 @@ var (
 	errNoRole = errors.New("its process does not have its role yet")
 )
 
-// Stop ends its process, or has one that something else runs release the writer's lock; what is in the kernel stays.
+// Stop ends a launched process. A plugin at an address goes on and releases the writer's lock. Rules in the kernel stay.
 func (p swapSide) Stop() {
 	if remote := p.remote(); remote != nil && p.process.plugin.Address != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), yieldLimit)

@@ -202,7 +202,7 @@ func dataplane(e emitter, p Dataplane, meant bool) {
 	for state, revision := range map[string]uint64{"sent": p.Sent, "acked": p.Acked, "served": p.Acked} {
 		e.gauge("pointsman_plugin_revision", "The last update it was sent, the last it confirmed, and the last it serves, which is the same.", float64(revision), labels{"plugin": p.Name, "state": state})
 	}
-	e.gauge("pointsman_plugin_writer", "Whether it may write: it has confirmed an update, and no other process holds the lock of its mode.", truth(p.Up && p.Writer), name)
+	e.gauge("pointsman_plugin_writer", "Whether it may write: its last update or role went in, so no other process holds the lock of its mode.", truth(p.Up && p.Writer), name)
 	e.gauge("pointsman_plugin_pending", "Ports of Services that it is still owed.", float64(p.Pending), name)
 }
 

@@ -152,8 +152,8 @@ type Supervisor struct {
 	options json.RawMessage // Setup.Options of the next session
 	former  json.RawMessage // those before, where options were not accepted yet; nil: they were
 
-	file   *launch.Binary // what was started last, kept open; nil: nothing was
-	pinned bool           // only that is started, whatever is at the plugin's path
+	file   *launch.Binary // the binary of the last start, kept open; nil: there was no start
+	pinned bool           // file is started again, and not the binary at the plugin's path
 }
 
 // New returns a Supervisor that begins with Run.
