@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -28,7 +29,9 @@ type machine struct {
 	kernel modelKernel
 	host   *exec.Cmd // nil: none runs
 	ended  chan struct{}
-	story  []string
+
+	told  sync.Mutex // over story: a host in this process reports from several goroutines
+	story []string
 
 	spoiled bool // state files were lost, so no host knows what the ones before left
 }
@@ -67,6 +70,8 @@ func copyFile(from, to string) error {
 }
 
 func (m *machine) did(format string, args ...any) {
+	m.told.Lock()
+	defer m.told.Unlock()
 	m.story = append(m.story, time.Now().Format("05.000 ")+fmt.Sprintf(format, args...))
 }
 
@@ -166,6 +171,8 @@ func (m *machine) until(what string, ok func(kernelState) bool) {
 
 func (m *machine) evidence() string {
 	log, _ := os.ReadFile(filepath.Join(m.dir, "log"))
+	m.told.Lock()
+	defer m.told.Unlock()
 	return strings.Join(m.story, "\n") + "\n" + string(log)
 }
 
