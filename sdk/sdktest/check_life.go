@@ -205,10 +205,10 @@ func secondTakesOver(leaves func(first *trial)) func(*trial) {
 		t.during("start a second")
 		second := t.another()
 		second.during("the second")
-		if limited(t.description, sdk.LimitDiesWithProcess) {
-			second.sync(b.Update(0)) // it needs no lock
-		} else {
-			second.busy(second.offer(b.Update(0)))
+		_, err := second.offer(b.Update(0))
+		unlocked := err == nil && limited(t.description, sdk.LimitDiesWithProcess) // two processes need no lock
+		if !unlocked {
+			second.busy(sdk.Result{}, err)
 		}
 		t.during("beside a second")
 		t.serves(a)
@@ -217,8 +217,8 @@ func secondTakesOver(leaves func(first *trial)) func(*trial) {
 		second.sync(b.Update(0))
 		second.role(sdk.Active)
 		second.serves(b)
-		if limited(t.description, sdk.LimitDiesWithProcess) {
-			t.fail(by(sdk.LimitDiesWithProcess)) // it has no lock
+		if unlocked {
+			t.fail(by(sdk.LimitDiesWithProcess))
 		}
 	}
 }
