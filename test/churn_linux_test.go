@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/test/eventually"
 )
@@ -17,15 +16,7 @@ import (
 // as much memory as before, some time later.
 func TestMemoryAfterManyChanges(t *testing.T) {
 	plugin := build(t, "./test/keeper")
-	remote, err := launch.Launch(t.Context(), launch.Command{Path: plugin, SocketDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := remote.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
+	remote := launched(t, plugin)
 	if _, err := remote.Configure(t.Context(), sdk.Setup{}); err != nil {
 		t.Fatal(err)
 	}

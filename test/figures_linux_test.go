@@ -75,6 +75,26 @@ func (c *cost) measure(tb testing.TB, w *way, changes int) {
 	c.bytes = append(c.bytes, float64(written(tb)-bytes)/float64(changes))
 }
 
+// launched returns the plugin at path as a host starts it. It is stopped after the test.
+func launched(tb testing.TB, path string) *launch.Plugin {
+	tb.Helper()
+	binary, err := launch.OpenBinary(path, "")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer binary.Close()
+	remote, err := launch.Launch(tb.Context(), binary, launch.Command{SocketDir: tb.TempDir()})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := remote.Stop(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return remote
+}
+
 // A way is a host's, from the tracker to a plugin.
 type way struct {
 	tracker *track.Tracker
@@ -96,15 +116,7 @@ func newWay(tb testing.TB, plugin string, services int) *way {
 		w.tracker.SetSlice(sliceObject(i, 10))
 	}
 	w.tracker.Synced()
-	remote, err := launch.Launch(tb.Context(), launch.Command{Path: plugin, SocketDir: tb.TempDir()})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		if err := remote.Stop(); err != nil {
-			tb.Error(err)
-		}
-	})
+	remote := launched(tb, plugin)
 	d, err := remote.Configure(tb.Context(), sdk.Setup{})
 	if err != nil {
 		tb.Fatal(err)

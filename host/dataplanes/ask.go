@@ -124,7 +124,7 @@ func answer[T any](printed []byte, failed error) (T, error) {
 func verb(ctx context.Context, path, sum string, words ...string) ([]byte, error) {
 	binary, err := launch.OpenBinary(path, sum)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, err
 	}
 	defer binary.Close()
 	cmd := binary.Command(ctx, words...)

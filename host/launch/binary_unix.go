@@ -49,8 +49,15 @@ func kindOf(path string) string {
 // guardedWell reports which users may change the binary though they could not change the
 // host: for such a one it would be a way to the plugin's privileges.
 func guardedWell(path string, info os.FileInfo) error {
-	host := hostBinary()
-	if err := host.guards(path, info); err != nil {
+	owners := []uint32{0, uint32(os.Geteuid())}
+	var host []string // directories: a user that may change one of them may change the host too
+	if self, err := os.Executable(); err == nil {
+		host = leadingTo(self)
+		if info, err := os.Stat(self); err == nil {
+			owners = append(owners, info.Sys().(*syscall.Stat_t).Uid)
+		}
+	}
+	if err := guarded("it", path, info, owners); err != nil {
 		return err
 	}
 	dirs := leadingTo(path)
@@ -58,60 +65,30 @@ func guardedWell(path string, info os.FileInfo) error {
 		dirs = append(dirs, leadingTo(real)...)
 	}
 	for _, dir := range dirs {
-		if slices.Contains(host.dirs, dir) {
-			continue // a user that may change this one may change the host too
+		if slices.Contains(host, dir) {
+			continue
 		}
 		info, err := os.Stat(dir)
-		if err != nil {
-			return err
+		if err == nil {
+			err = guarded("directory "+dir, dir, info, owners)
 		}
-		if err := host.guards(dir, info); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// A guard is the users that may change what a host executes.
-type guard struct {
-	owners []uint32 // of files and directories
-	group  uint32   // that may write to them
-	dirs   []string // that lead to the host's own binary
-}
-
-// hostBinary returns the guard that the host's own binary has.
-func hostBinary() guard {
-	g := guard{owners: []uint32{0, uint32(os.Geteuid())}, group: uint32(os.Getegid())}
-	path, err := os.Executable()
-	if err != nil {
-		return g
-	}
-	g.dirs = leadingTo(path)
-	if info, err := os.Stat(path); err == nil {
-		if s, ok := info.Sys().(*syscall.Stat_t); ok {
-			g.owners = append(g.owners, s.Uid)
-		}
-	}
-	return g
-}
-
-func (g guard) guards(path string, info os.FileInfo) error {
-	s, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return fmt.Errorf("who owns %s cannot be told", path)
-	}
-	what := "it"
-	if info.IsDir() {
-		what = "directory " + path
-	}
-	sticky := info.IsDir() && info.Mode()&os.ModeSticky != 0 // there only an entry's owner changes it
+func guarded(what, path string, info os.FileInfo, owners []uint32) error {
+	s, mode := info.Sys().(*syscall.Stat_t), info.Mode()
+	sticky := info.IsDir() && mode&os.ModeSticky != 0 // there only an entry's owner changes it
 	switch {
-	case !slices.Contains(g.owners, s.Uid):
+	case !slices.Contains(owners, s.Uid):
 		return fmt.Errorf("%s belongs to user %d, who could put another plugin there; try: chown root %s", what, s.Uid, path)
-	case info.Mode()&0o002 != 0 && !sticky:
-		return fmt.Errorf("%s may be written to by everyone (%s); try: chmod o-w %s", what, info.Mode(), path)
-	case info.Mode()&0o020 != 0 && !sticky && s.Gid != 0 && s.Gid != g.group:
-		return fmt.Errorf("%s may be written to by group %d (%s); try: chmod g-w %s", what, s.Gid, info.Mode(), path)
+	case mode&0o002 != 0 && !sticky:
+		return fmt.Errorf("%s may be written to by everyone (%s); try: chmod o-w %s", what, mode, path)
+	case mode&0o020 != 0 && !sticky && s.Gid != 0 && s.Gid != uint32(os.Getegid()):
+		return fmt.Errorf("%s may be written to by group %d (%s); try: chmod g-w %s", what, s.Gid, mode, path)
 	}
 	return nil
 }

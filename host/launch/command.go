@@ -25,14 +25,7 @@ import (
 
 // A Command says how to start a plugin's process.
 type Command struct {
-	Path string   // the binary; never looked for in PATH
-	Env  []string // beyond what every plugin gets: PATH, HOME, TMPDIR, LANG, TZ and Go's own
-
-	// SHA256 is what the binary's content must have, in hexadecimal. Empty: anything.
-	SHA256 string
-
-	// Binary is the binary, where it is open already: Path and SHA256 are not looked at, and it stays open.
-	Binary *Binary
+	Env []string // beyond what every plugin gets: PATH, HOME, TMPDIR, LANG, TZ and Go's own
 
 	// SocketDir is where a directory for the socket is made. It is made too if it
 	// is missing. Empty: the system's for temporary files.
@@ -57,54 +50,23 @@ type Command struct {
 
 const launchTimeout = 10 * time.Second
 
-// prepare opens the binary and makes the directories, so that what fails before there is a
-// process has an error of its own.
-func (c *Command) prepare() (*Binary, error) {
-	if n := len(c.socketDir()) + socketName; n > wire.MaxSocketPath && runtime.GOOS != "windows" { // there it listens on a loopback port
-		return nil, fmt.Errorf("socket directory %s: a path in it would have %d bytes, and a socket's may have %d; use a shorter one",
-			c.socketDir(), n, wire.MaxSocketPath)
+// prepare makes the directories, so that what fails before there is a process has an error of its own.
+func (c Command) prepare() error {
+	sockets := cmp.Or(c.SocketDir, os.TempDir())
+	if n := len(sockets) + socketName; n > wire.MaxSocketPath && runtime.GOOS != "windows" { // there it listens on a loopback port
+		return fmt.Errorf("socket directory %s: a path in it would have %d bytes, and a socket's may have %d; use a shorter one",
+			sockets, n, wire.MaxSocketPath)
 	}
-	binary := c.Binary
-	if binary == nil {
-		var err error
-		if binary, err = OpenBinary(c.Path, c.SHA256); err != nil {
-			return nil, err
-		}
-	}
-	c.Path = binary.path
-	for _, dir := range []string{c.socketDir(), c.stateDir()} {
-		if err := statefile.MakeDir(dir); err != nil {
-			c.close(binary)
-			return nil, err
-		}
+	if err := errors.Join(statefile.MakeDir(sockets), statefile.MakeDir(c.stateDir())); err != nil {
+		return err
 	}
 	if c.SocketDir != "" {
 		if err := statefile.Guarded(c.SocketDir); err != nil {
-			c.close(binary)
-			return nil, fmt.Errorf("its socket cannot be made: %w", err)
+			return fmt.Errorf("its socket cannot be made: %w", err)
 		}
 	}
-	return binary, nil
+	return nil
 }
-
-// close closes a binary that prepare opened.
-func (c *Command) close(b *Binary) {
-	if b != c.Binary {
-		b.Close()
-	}
-}
-
-// command returns the process to be, without what go-plugin adds to its environment.
-func (c Command) command(b *Binary) *exec.Cmd {
-	cmd := b.Command(context.Background()) // its end is seen to by child
-	cmd.Dir = c.stateDir()
-	cmd.Env = append(cmd.Env, c.Env...)
-	return cmd
-}
-
-func (c Command) timeout() time.Duration { return cmp.Or(c.Timeout, launchTimeout) }
-
-func (c Command) socketDir() string { return cmp.Or(c.SocketDir, os.TempDir()) }
 
 func (c Command) stateDir() string { return cmp.Or(c.StateDir, string(filepath.Separator)) }
 
@@ -121,27 +83,25 @@ type Binary struct {
 	script bool
 }
 
-// OpenBinary opens the plugin at path, and checks that it cannot be changed by a user that
-// could not as well change the host: that it belongs to root, to this user or to
-// the owner of the host's binary, that neither others nor a foreign group may write
-// to it, and that the same goes for every directory that leads to it; on
-// Windows that is the administrator's to see to. With a sum, the SHA-256 of its content in hexadecimal, its content must have that.
+// OpenBinary opens the plugin at path, and checks that it cannot be changed by a user that could not as well change
+// the host: that it belongs to root, to this user or to the owner of the host's binary, that neither others nor a
+// foreign group may write to it, and that the same goes for every directory that leads to it; on Windows that is the
+// administrator's to see to. With a sum, the SHA-256 of its content in hexadecimal, its content must have that.
 func OpenBinary(path, sum string) (*Binary, error) {
-	path, err := filepath.Abs(path) // the plugin has another working directory
-	if err != nil {
-		return nil, err
+	abs, err := filepath.Abs(path) // the plugin has another working directory
+	b := &Binary{path: abs}
+	if err == nil {
+		b.file, err = os.Open(abs)
 	}
-	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("there is no such file; install the plugin there, or set its path in the config: %w", os.ErrNotExist)
+		err = fmt.Errorf("there is no such file; install the plugin there, or set its path in the config: %w", os.ErrNotExist)
+	}
+	if err == nil {
+		err = b.check(sum)
 	}
 	if err != nil {
-		return nil, err
-	}
-	b := &Binary{path: path, file: file}
-	if err := b.check(sum); err != nil {
-		file.Close()
-		return nil, err
+		b.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return b, nil
 }
@@ -169,16 +129,12 @@ func (b *Binary) check(sum string) error {
 	if b.script {
 		return errors.New("it is a script, which cannot be checked as it is run; remove its sha256, or make it a program")
 	}
-	return b.checkSum(sum)
-}
-
-func (b *Binary) checkSum(want string) error {
 	hash := sha256.New()
 	if _, err := io.Copy(hash, b.file); err != nil {
 		return fmt.Errorf("read it for its checksum: %w", err)
 	}
-	if got := hex.EncodeToString(hash.Sum(nil)); !strings.EqualFold(got, want) {
-		return fmt.Errorf("its SHA-256 is %s, and %s is expected; put the right file there, or the new sum in the config", got, want)
+	if got := hex.EncodeToString(hash.Sum(nil)); !strings.EqualFold(got, sum) {
+		return fmt.Errorf("its SHA-256 is %s, and %s is expected; put the right file there, or the new sum in the config", got, sum)
 	}
 	return nil
 }
@@ -220,14 +176,10 @@ func (b *Binary) executed() string {
 // Close closes the file. What was started from it runs on.
 func (b *Binary) Close() error { return b.file.Close() }
 
-// socketDirPrefix is how go-plugin names the directory that it makes for a socket.
-const socketDirPrefix = "plugin-dir"
-
 // SweepSockets removes from dir, a Command's SocketDir, the directories of plugins whose host ended before it was
-// connected.
-// Where something listens, nothing is removed.
+// connected. Where something listens, nothing is removed.
 func SweepSockets(dir string) {
-	made, _ := filepath.Glob(filepath.Join(dir, socketDirPrefix+"*")) // the pattern is valid
+	made, _ := filepath.Glob(filepath.Join(dir, "plugin-dir*")) // the pattern is valid
 	for _, m := range made {
 		if !listens(m) {
 			_ = os.RemoveAll(m) // a leftover does no harm

@@ -109,16 +109,16 @@ func TestLinkedBinaryIsAsGuardedAsItsWays(t *testing.T) {
 func TestChecksum(t *testing.T) {
 	path, sum := copied(t)
 	c := part("serve", shortDir(t))
-	c.Path, c.SHA256 = path, strings.ToUpper(sum)
-	r, err := Launch(soon(t), c)
+	c.path, c.sum = path, strings.ToUpper(sum)
+	r, err := c.launch(soon(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Stop(); err != nil {
 		t.Error(err)
 	}
-	c.SHA256 = strings.Repeat("ab", 32)
-	if _, err := Launch(soon(t), c); err == nil || !strings.Contains(err.Error(), "its SHA-256 is "+sum+", and abab") {
+	c.sum = strings.Repeat("ab", 32)
+	if _, err := c.launch(soon(t)); err == nil || !strings.Contains(err.Error(), "its SHA-256 is "+sum+", and abab") {
 		t.Errorf("with another sum, Launch = %v", err)
 	}
 	if _, err := OpenBinary(pluginFile(t, "#!/bin/sh\n"), sum); err == nil || !strings.Contains(err.Error(), "script") {
@@ -160,8 +160,8 @@ func TestScriptRuns(t *testing.T) {
 func TestProcessHasItsName(t *testing.T) {
 	path, _ := copied(t)
 	c := part("serve", shortDir(t))
-	c.Path = path
-	r, err := Launch(soon(t), c)
+	c.path = path
+	r, err := c.launch(soon(t))
 	if err != nil {
 		t.Fatal(err)
 	}

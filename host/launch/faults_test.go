@@ -45,7 +45,7 @@ func recorded(t *testing.T, name string) (*Plugin, *record) {
 	printed := &record{}
 	c := part(name, shortDir(t))
 	c.Log = printed.add
-	r, err := Launch(soon(t), c)
+	r, err := c.launch(soon(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestRubbishOnStderrIsHarmless(t *testing.T) {
 	})
 	r.child.kill()
 	<-r.Exited()
-	if said := strings.Join(r.Exit().Stderr, "\n"); len(said) > 3*lines.Max {
+	if said := strings.Join(r.child.said, "\n"); len(said) > 3*lines.Max {
 		t.Errorf("its last words are %d bytes", len(said))
 	}
 }
@@ -81,7 +81,7 @@ func TestPrintingDoesNotBlock(t *testing.T) {
 			}
 			printed.add(line)
 		}
-		r, err := Launch(soon(t), c)
+		r, err := c.launch(soon(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +120,7 @@ func TestAPanicIsReported(t *testing.T) {
 		t.Errorf("Sync: %v; want the panic", err)
 	}
 	<-r.Exited()
-	if said := strings.Join(r.Exit().Stderr, "\n"); !strings.Contains(said, "goroutine") {
+	if said := strings.Join(r.child.said, "\n"); !strings.Contains(said, "goroutine") {
 		t.Errorf("its last words are %s; want the stack", said)
 	}
 }
@@ -152,8 +152,8 @@ func TestStoppedInSync(t *testing.T) {
 	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("Stop took %s", took)
 	}
-	if e := r.Exit(); e.Signal != syscall.SIGKILL {
-		t.Errorf("it %s; want SIGKILL", e)
+	if how := r.Ending(); !strings.HasPrefix(how, "was ended by signal 9") {
+		t.Errorf("it %s; want SIGKILL", how)
 	}
 }
 
@@ -207,7 +207,7 @@ func TestTermIsAnOrderlyEnd(t *testing.T) {
 	r := configured(t, launched(t, "serve"), order{})
 	syscall.Kill(r.child.PID(), syscall.SIGTERM)
 	<-r.Exited()
-	if e := r.Exit(); e.Code != 0 || e.Signal != 0 {
-		t.Errorf("it %s; want an orderly end", e)
+	if how := r.Ending(); how != "exited with code 0" {
+		t.Errorf("it %s; want an orderly end", how)
 	}
 }

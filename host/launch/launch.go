@@ -3,13 +3,12 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -23,63 +22,44 @@ import (
 type Plugin struct {
 	*wire.Remote
 	child *child
-	dir   string // of its socket; removed once the connection is made
-	watch sync.WaitGroup
 }
 
 // Launch starts a plugin and connects to it. With an error no process is left; the error has what the process
 // printed to stderr last.
-func Launch(ctx context.Context, c Command) (*Plugin, error) {
-	p, err := launch(ctx, c)
-	if err != nil {
-		return nil, fmt.Errorf("launch %s: %w", c.Path, err)
-	}
-	return p, nil
-}
-
-func launch(ctx context.Context, c Command) (*Plugin, error) {
-	binary, err := c.prepare()
-	if err != nil {
+func Launch(ctx context.Context, b *Binary, c Command) (p *Plugin, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("launch %s: %w", b.path, err)
+		}
+	}()
+	if err := c.prepare(); err != nil {
 		return nil, err
 	}
-	defer c.close(binary)
-	p := &Plugin{child: newChild(ctx, c.command(binary), c.Log)}
-	target, err := p.shakeHands(c)
+	p = &Plugin{child: newChild(ctx, b, c)}
+	target, dir, err := p.child.shakeHands(c)
 	if err == nil {
 		p.Remote, err = wire.Dial(ctx, target, p.child)
 	}
-	if p.dir != "" { // the connection is made, or never will be
-		_ = os.RemoveAll(p.dir) // SweepSockets tries again
+	if dir != "" { // the connection is made, or never will be
+		_ = os.RemoveAll(dir) // SweepSockets tries again
 	}
 	if err != nil || !p.child.release() {
-		err = errors.Join(err, context.Cause(ctx))
 		if p.Remote != nil {
 			_ = p.Close() // the process is killed next
 		}
-		p.child.kill()
-		p.child.wait(killLimit)
-		return nil, p.child.explain(c.Path, err)
+		return nil, p.child.explain(errors.Join(err, context.Cause(ctx)))
 	}
 	if c.OOMScoreAdj != nil {
 		if err := setOOMScore(p.child.PID(), *c.OOMScoreAdj); err != nil {
 			p.child.print(fmt.Sprintf("the out-of-memory score of this process stays as it is: %v", err))
 		}
 	}
-	p.watch.Go(func() { // ends with the connection or the process
-		select {
-		case <-p.Lost():
-			if !p.child.wait(killLimit) { // its end closes the connection a moment before
-				p.child.kill()
-			}
-		case <-p.child.exited:
-		}
-	})
 	return p, nil
 }
 
 // shakeHands has go-plugin start the process, read its handshake and agree on certificates. The connection is
-// ours: go-plugin's would stay open without a deadline on its first call.
-func (p *Plugin) shakeHands(c Command) (wire.Target, error) {
+// ours: go-plugin's would stay open without a deadline on its first call. dir is that of the socket.
+func (c *child) shakeHands(from Command) (t wire.Target, dir string, err error) {
 	sets := make(map[int]plugin.PluginSet)
 	for _, major := range wire.Majors() {
 		sets[int(major)] = plugin.PluginSet{}
@@ -90,31 +70,23 @@ func (p *Plugin) shakeHands(c Command) (wire.Target, error) {
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
 		AutoMTLS:         true,
 		SkipHostEnv:      true, // the host's environment may hold credentials
-		StartTimeout:     c.timeout(),
-		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: c.SocketDir},
+		StartTimeout:     cmp.Or(from.Timeout, launchTimeout),
+		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: from.SocketDir},
 		Logger:           hclog.NewNullLogger(),
-		RunnerFunc: func(_ hclog.Logger, spec *exec.Cmd, dir string) (runner.Runner, error) {
-			p.dir = dir
-			p.child.cmd.Env = append(p.child.cmd.Env, spec.Env...)
-			return p.child, nil
+		RunnerFunc: func(_ hclog.Logger, spec *exec.Cmd, made string) (runner.Runner, error) {
+			dir = made
+			c.cmd.Env = append(c.cmd.Env, spec.Env...)
+			return c, nil
 		},
 	}
 	addr, err := plugin.NewClient(config).Start()
+	if err == nil && config.TLSConfig.RootCAs == nil { // go-plugin sets it from the handshake
+		err = errors.New("the handshake has no certificate; does the plugin call wire.Serve?")
+	}
 	if err != nil {
-		return wire.Target{}, err
+		return t, dir, err
 	}
-	if config.TLSConfig.RootCAs == nil { // go-plugin sets it from the handshake
-		return wire.Target{}, errors.New("the handshake has no certificate; does the plugin call wire.Serve?")
-	}
-	return wire.Target{Network: addr.Network(), Address: addr.String(), TLS: config.TLSConfig}, nil
-}
-
-// Exit returns how the process ended; it is known once Exited is closed.
-func (p *Plugin) Exit() Exit {
-	if p.child.ended() {
-		return p.child.exit
-	}
-	return Exit{Code: -1}
+	return wire.Target{Network: addr.Network(), Address: addr.String(), TLS: config.TLSConfig}, dir, nil
 }
 
 const (
@@ -122,46 +94,24 @@ const (
 	killLimit = time.Second     // for the kernel to end a process after SIGKILL
 )
 
-// ErrStillThere is what Stop returns for a process that SIGKILL did not end in time: it is in a system call that
-// cannot be interrupted.
-var ErrStillThere = errors.New("the process does not end")
-
 // Stop ends the plugin: it closes the plugin's stdin, and kills the process two seconds later. What the plugin
-// keeps in the kernel stays. Stop returns in little more than three seconds.
+// keeps in the kernel stays. Stop returns in little more than three seconds, with an error if the kernel could not end
+// the process by then: it is in a system call that cannot be interrupted.
 func (p *Plugin) Stop() error {
-	p.child.hangUp()
-	if !p.child.wait(stopLimit) {
-		p.child.kill()
-	}
-	ended := p.child.wait(killLimit)
-	err := p.Close()
+	_ = p.child.lifeline.Close()
+	ended := p.child.wait(stopLimit)
 	if !ended {
-		return fmt.Errorf("stop %s: %w", p.Hello(), ErrStillThere)
+		p.child.kill()
+		ended = p.child.wait(killLimit)
 	}
-	p.watch.Wait()
-	return err
+	if err := p.Close(); err != nil || ended {
+		return err
+	}
+	return fmt.Errorf("stop %s: the process does not end", p.Hello())
 }
 
 // Kill ends a plugin that does not answer, at once.
 func (p *Plugin) Kill() error {
 	p.child.kill()
 	return p.Stop()
-}
-
-// explain adds to the error of a launch how the process ended and what it printed last.
-func (c *child) explain(path string, err error) error {
-	if c.cmd.Process == nil {
-		return unstarted(path, err)
-	}
-	if c.ended() {
-		err = fmt.Errorf("it %s: %w", c.exit.how(), err)
-	}
-	words := c.tail.text()
-	if len(words) == 0 {
-		return err
-	}
-	for i := range words {
-		words[i] = wire.Printable(words[i])
-	}
-	return fmt.Errorf("%w; it said:\n  %s", err, strings.Join(words, "\n  "))
 }

@@ -30,7 +30,7 @@ import (
 
 func TestLaunchAndStop(t *testing.T) {
 	dir := shortDir(t)
-	r, err := Launch(soon(t), part("serve", dir))
+	r, err := part("serve", dir).launch(soon(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,8 +60,8 @@ func TestLaunchAndStop(t *testing.T) {
 	if err := r.Stop(); err != nil {
 		t.Error(err)
 	}
-	if e := r.Exit(); e.Code != 0 || e.Signal != 0 {
-		t.Errorf("it %s; want an orderly end", e)
+	if how := r.Ending(); how != "exited with code 0" {
+		t.Errorf("it %s; want an orderly end", how)
 	}
 	if err := r.Stop(); err != nil {
 		t.Errorf("a second Stop: %v", err)
@@ -71,7 +71,7 @@ func TestLaunchAndStop(t *testing.T) {
 // A process that is up outlives the context of its launch.
 func TestLaunchOutlivesItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(soon(t))
-	r, err := Launch(ctx, part("serve", shortDir(t)))
+	r, err := part("serve", shortDir(t)).launch(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestLaunchOutlivesItsContext(t *testing.T) {
 	cancel()
 	select {
 	case <-r.Exited():
-		t.Errorf("it %s when the context of its launch ended", r.Exit())
+		t.Errorf("it %s when the context of its launch ended", r.Ending())
 	case <-time.After(100 * time.Millisecond):
 	}
 }
@@ -99,17 +99,17 @@ func TestLaunchFails(t *testing.T) {
 	impatient.Timeout = 3 * time.Second
 	deep := part("serve", filepath.Join(dir, strings.Repeat("deep", 30)))
 	tests := []struct {
-		name    string
-		command Command
-		want    []string
+		name  string
+		start start
+		want  []string
 	}{
-		{"missing", Command{Path: dir + "/nothing"}, []string{"no such file", "install the plugin"}},
-		{"a directory", Command{Path: dir}, []string{"it is a directory"}},
-		{"not executable", Command{Path: write("plain", "x", 0o644)}, []string{"not executable", "chmod +x"}},
-		{"no program", Command{Path: write("text", "x", 0o755)}, []string{"not a program for this machine", "no ELF binary"}},
-		{"another architecture", Command{Path: write("other", foreignELF, 0o755)}, []string{"built for s390"}},
-		{"no interpreter", Command{Path: write("script", "#!/no/such/shell\n", 0o755)}, []string{"interpreter"}},
-		{"not a plugin", Command{Path: "/bin/true"}, []string{"exited with code 0", "wire.Serve"}},
+		{"missing", start{path: dir + "/nothing"}, []string{"no such file", "install the plugin"}},
+		{"a directory", start{path: dir}, []string{"it is a directory"}},
+		{"not executable", start{path: write("plain", "x", 0o644)}, []string{"not executable", "chmod +x"}},
+		{"no program", start{path: write("text", "x", 0o755)}, []string{"not a program for this machine", "no ELF binary"}},
+		{"another architecture", start{path: write("other", foreignELF, 0o755)}, []string{"built for s390"}},
+		{"no interpreter", start{path: write("script", "#!/no/such/shell\n", 0o755)}, []string{"interpreter"}},
+		{"not a plugin", start{path: "/bin/true"}, []string{"exited with code 0", "wire.Serve"}},
 		{"exits", part("exits", dir), []string{"exited with code 3", "/dev/null0", "wire.Serve"}},
 		{"panics", part("panics", dir), []string{"exited with code 2", "panic: the ruleset is broken"}},
 		{"no handshake", impatient, []string{"timeout", "thinking"}},
@@ -126,10 +126,10 @@ func TestLaunchFails(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			if runtime.GOOS != "linux" && test.command.Path != os.Args[0] {
+			if runtime.GOOS != "linux" && test.start.path != os.Args[0] {
 				t.Skip("needs linux: the kernel's words for it differ elsewhere")
 			}
-			r, err := Launch(soon(t), test.command)
+			r, err := test.start.launch(soon(t))
 			if err == nil {
 				r.Stop()
 				t.Fatal("it came up")
@@ -179,7 +179,7 @@ const foreignELF = "\x7fELF\x02\x02\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00" +
 func TestLaunchEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
-	_, err := Launch(ctx, part("no-handshake", shortDir(t)))
+	_, err := part("no-handshake", shortDir(t)).launch(ctx)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v; want that the deadline passed", err)
 	}
@@ -190,7 +190,7 @@ func TestLaunchEndsWithItsContext(t *testing.T) {
 func TestLaunchKeepsItsEnvironment(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/secret")
 	t.Setenv("TZ", "UTC")
-	r, err := Launch(soon(t), part("serve", shortDir(t), "MINE=1"))
+	r, err := part("serve", shortDir(t), "MINE=1").launch(soon(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func TestABigUpdateArrivesInAnotherProcess(t *testing.T) {
 // Many launches leave no goroutine, no file descriptor and no zombie behind.
 func TestLaunchLeaksNothing(t *testing.T) {
 	cycle := func() {
-		r, err := Launch(soon(t), part("serve", shortDir(t)))
+		r, err := part("serve", shortDir(t)).launch(soon(t))
 		if err != nil {
 			t.Fatal(err)
 		}

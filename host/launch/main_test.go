@@ -108,7 +108,7 @@ func (g greeter) Hello(context.Context, *pb.HelloRequest) (*pb.HelloReply, error
 func playHost() {
 	ctx := context.Background()
 	os.Unsetenv(actor.PartEnv)
-	p, err := Launch(ctx, part("serve", os.Getenv("POINTSMAN_TEST_DIR")))
+	p, err := part("serve", os.Getenv("POINTSMAN_TEST_DIR")).launch(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -119,16 +119,32 @@ func playHost() {
 	select {}
 }
 
-// part is the command that starts this binary in another part.
-func part(name, socketDir string, env ...string) Command {
+// A start is a binary, and how it is started.
+type start struct {
+	Command
+	path, sum string
+}
+
+// launch does what a host does.
+func (s start) launch(ctx context.Context) (*Plugin, error) {
+	binary, err := OpenBinary(s.path, s.sum)
+	if err != nil {
+		return nil, err
+	}
+	defer binary.Close()
+	return Launch(ctx, binary, s.Command)
+}
+
+// part starts this binary in another part.
+func part(name, socketDir string, env ...string) start {
 	self, as := actor.As(name)
-	return Command{Path: self, Env: append(env, as...), SocketDir: socketDir, Timeout: time.Minute}
+	return start{Command{Env: append(env, as...), SocketDir: socketDir, Timeout: time.Minute}, self, ""}
 }
 
 // launched is a plugin that plays a part, and is stopped after the test.
 func launched(t testing.TB, name string) *Plugin {
 	t.Helper()
-	r, err := Launch(soon(t), part(name, shortDir(t)))
+	r, err := part(name, shortDir(t)).launch(soon(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -143,7 +143,7 @@ func (j cleaner) ask(ctx context.Context, f supervise.Found) error {
 	defer cancel()
 	binary, err := launch.OpenBinary(f.Path, j.settings.Plugins[f.Name].SHA256)
 	if err != nil {
-		return fmt.Errorf("%s: %w", f.Path, err)
+		return err
 	}
 	defer binary.Close()
 	cmd := binary.Command(ctx, args...)

@@ -5,7 +5,6 @@ package supervise
 import (
 	"cmp"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -38,10 +37,11 @@ func Discover(dirs []string, named map[string]string) []Found {
 		}
 	}
 	for _, dir := range dirs {
-		for _, path := range binaries(dir) {
-			name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), Prefix), ".exe")
-			if _, ok := found[name]; !ok && modeName.MatchString(name) {
-				found[name] = examine(name, path)
+		entries, _ := os.ReadDir(dir) // of one that cannot be read there are none
+		for _, e := range entries {
+			name, ok := strings.CutPrefix(strings.TrimSuffix(e.Name(), ".exe"), Prefix)
+			if _, before := found[name]; ok && !before && !e.IsDir() && ValidName(name) {
+				found[name] = examine(name, filepath.Join(dir, e.Name()))
 			}
 		}
 	}
@@ -58,56 +58,26 @@ func ValidName(name string) bool { return modeName.MatchString(name) }
 // ValidSlot reports whether a process of a plugin may be called so.
 func ValidSlot(slot string) bool { return slot == "" || ValidName(slot) }
 
-func binaries(dir string) []string {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil
-	}
-	var paths []string
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), Prefix) && !e.IsDir() {
-			paths = append(paths, filepath.Join(dir, e.Name()))
-		}
-	}
-	return paths
-}
-
 func examine(name, path string) Found {
-	f := Found{Name: name, Path: path}
 	binary, err := launch.OpenBinary(path, "")
-	if err != nil {
-		f.Err = fmt.Errorf("%s: %w", path, err)
-		return f
+	if err == nil {
+		binary.Close()
 	}
-	binary.Close()
-	return f
+	return Found{name, path, err}
 }
 
-// An identity tells one content of a file from another, without reading it.
-type identity struct {
-	Size    int64
-	Changed int64 // in nanoseconds since 1970
-	Mode    fs.FileMode
-}
-
-// file returns the file whose change makes another try worth while; empty: there is none, as of a pipe of Windows,
-// which is not asked, since that would connect to it.
-func (p Plugin) file() string {
+// identify returns a text that differs for each content of the file whose change makes another try worth while;
+// empty: there is none. A pipe of Windows is not asked, since that would connect to it.
+func (p Plugin) identify() string {
+	path, isSocket := strings.CutPrefix(p.Address, "unix://")
 	if p.Address == "" {
-		return p.Path
-	}
-	path, ok := strings.CutPrefix(p.Address, "unix://")
-	if !ok {
+		path = p.Path
+	} else if !isSocket {
 		return ""
 	}
-	return path
-}
-
-// identify returns the zero identity for a file that is not there.
-func identify(path string) identity {
 	info, err := os.Stat(path)
 	if err != nil {
-		return identity{}
+		return ""
 	}
-	return identity{info.Size(), info.ModTime().UnixNano(), info.Mode()}
+	return fmt.Sprint(info.Size(), info.ModTime().UnixNano(), info.Mode())
 }

@@ -61,6 +61,10 @@ func (p *plugin) Sync(context.Context, sdk.Update) (sdk.Result, error) {
 		select {}
 	case "panic":
 		panic("no steam")
+	case "deaf": // its connection is lost
+		for fd := range 64 {
+			_ = syscall.Shutdown(fd, syscall.SHUT_RDWR)
+		}
 	}
 	return sdk.Result{}, nil
 }

@@ -147,7 +147,7 @@ type Supervisor struct {
 
 	mu     sync.Mutex // guards what follows
 	shown  Status
-	binary identity // of what was started last
+	binary string // of what was started last, by identify
 
 	options json.RawMessage // Setup.Options of the next session
 	former  json.RawMessage // those before, where options were not accepted yet; nil: they were
@@ -221,8 +221,8 @@ func (s *Supervisor) Replaced() bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := identify(s.plugin.Path)
-	return now != identity{} && s.binary != identity{} && (now != s.binary || s.pinned)
+	now := s.plugin.identify()
+	return now != "" && s.binary != "" && (now != s.binary || s.pinned)
 }
 
 // Status returns the present state of the plugin.
@@ -259,7 +259,7 @@ func (s *Supervisor) Run(ctx context.Context) {
 	why, failures := "", 0
 	for begun := 0; ctx.Err() == nil; begun++ {
 		s.mu.Lock()
-		s.binary = identify(s.plugin.file())
+		s.binary = s.plugin.identify()
 		s.shown.Restarts, s.shown.Looked = begun, time.Now()
 		s.mu.Unlock()
 		s.enter(Starting, why, time.Time{})
@@ -332,7 +332,7 @@ func (s *Supervisor) wait(ctx context.Context, state State, why string, d time.D
 		case r := <-s.restart:
 			return r.why
 		case <-look.C:
-			if !s.pinned && identify(s.plugin.file()) != s.binary {
+			if !s.pinned && s.plugin.identify() != s.binary {
 				return "the binary changed"
 			}
 		}
@@ -366,16 +366,15 @@ func (s *Supervisor) life(ctx context.Context) (served time.Duration, err error)
 	s.enter(Serving, "", time.Time{})
 	running, cancel := context.WithCancel(ctx)
 	session := make(chan error, 1)
-	go func() { session <- s.hooks.Session(running, Life{remote, d}) }()
-	err, sessionEnded := s.follow(ctx, remote, d, session)
-	if err == nil {
-		err = context.Cause(ctx)
-	}
+	go func() {
+		defer close(session)
+		session <- s.hooks.Session(running, Life{remote, d})
+	}()
+	err = s.follow(ctx, remote, d, session)
 	s.show(func(st *Status) { st.LastEnd, st.LastEndAt = err.Error(), time.Now() })
 	end(remote, child, err)
 	cancel()
-	if !sessionEnded {
-		<-session
+	for range session { // until it has returned
 	}
 	return time.Since(up), err
 }
@@ -389,18 +388,25 @@ func end(remote *wire.Remote, child *launch.Plugin, why error) {
 	restart, asked := errors.AsType[restarted](why)
 	switch {
 	case child != nil && errors.Is(why, errHung):
-		_ = child.Kill() // ErrStillThere: the kernel has it, and nothing more can be done
+		_ = child.Kill() // of one that the kernel does not end there is nothing more to be done
 	case child != nil:
 		_ = child.Stop() // the same
 	case asked && !restart.goesOn:
 		_ = remote.Shutdown(context.Background()) // what runs it has ways of its own to end one that does not answer
-		select {
-		case <-remote.Exited():
-		case <-time.After(time.Second):
-		}
-		_ = remote.Close()
+		endsSoon(remote)
+		fallthrough
 	default:
 		_ = remote.Close()
+	}
+}
+
+// endsSoon waits a second for the end of a process, and reports whether it has ended.
+func endsSoon(remote *wire.Remote) bool {
+	select {
+	case <-remote.Exited():
+		return true
+	case <-time.After(time.Second):
+		return false
 	}
 }
 
@@ -423,16 +429,11 @@ func (s *Supervisor) obtain(ctx context.Context) (remote *wire.Remote, child *la
 		}
 		return remote, nil, err
 	}
-	if err := statefile.MakeDir(p.StateDir); err != nil {
-		return nil, nil, fmt.Errorf("make the plugin's state directory: %w", err)
-	}
 	binary, err := s.open()
 	if err != nil {
-		return nil, nil, fmt.Errorf("launch %s: %w", p.Path, err)
+		return nil, nil, fmt.Errorf("launch %w", err)
 	}
-	child, err = launch.Launch(ctx, launch.Command{
-		Path:        p.Path,
-		Binary:      binary,
+	child, err = launch.Launch(ctx, binary, launch.Command{
 		Env:         p.Env,
 		SocketDir:   p.socketDir(),
 		StateDir:    p.StateDir,
@@ -503,21 +504,34 @@ func (s *Supervisor) configure(ctx context.Context, remote *wire.Remote) (sdk.De
 	return d, nil
 }
 
-// An answer is that to one heartbeat.
-type answer struct {
-	vitals wire.Vitals
-	took   time.Duration
-	err    error
-}
-
 // follow asks each second how the process is doing, and returns why it is over: it has ended or hangs, its session
-// has failed, or a restart was asked for; nil: ctx has ended.
-func (s *Supervisor) follow(ctx context.Context, remote *wire.Remote, d sdk.Description, session <-chan error) (why error, sessionEnded bool) {
-	ctx, cancel := context.WithCancel(ctx)
+// has failed, a restart was asked for, or ctx has ended.
+func (s *Supervisor) follow(ctx context.Context, remote *wire.Remote, d sdk.Description, session <-chan error) error {
+	type answer struct {
+		vitals wire.Vitals
+		took   time.Duration
+		err    error
+	}
 	answers := make(chan answer)
-	var asking sync.WaitGroup
-	asking.Go(func() { ask(ctx, remote, answers) })
-	defer asking.Wait()
+	asking, cancel := context.WithCancel(ctx)
+	var asked sync.WaitGroup
+	asked.Go(func() { // until asking ends
+		for tick := time.NewTicker(time.Second); ; {
+			began := time.Now()
+			vitals, err := remote.Vitals(asking)
+			select {
+			case answers <- answer{vitals, time.Since(began), err}:
+			case <-asking.Done():
+				return
+			}
+			select {
+			case <-tick.C:
+			case <-asking.Done():
+				return
+			}
+		}
+	})
+	defer asked.Wait()
 	defer cancel()
 	spared := s.plugin.Address != "" || s.plugin.Debug
 	limit := silentLimit
@@ -529,14 +543,18 @@ func (s *Supervisor) follow(ctx context.Context, remote *wire.Remote, d sdk.Desc
 		s.show(func(st *Status) { st.Looked = time.Now() })
 		select {
 		case <-ctx.Done():
-			return nil, sessionEnded
+			return context.Cause(ctx)
 		case <-remote.Exited():
-			return errors.New(remote.Ending()), sessionEnded
+			return errors.New(remote.Ending())
+		case <-remote.Lost(): // a process that ends closes the connection a moment before
+			if !endsSoon(remote) {
+				return errors.New("the connection to it was lost")
+			}
 		case why := <-s.restart:
-			return why, sessionEnded
+			return why
 		case err := <-session:
-			if sessionEnded = true; err != nil {
-				return err, true
+			if err != nil {
+				return err
 			}
 			session = nil // the process is about to end, or is kept for what was asked of it besides
 		case a := <-answers:
@@ -554,7 +572,7 @@ func (s *Supervisor) follow(ctx context.Context, remote *wire.Remote, d sdk.Desc
 			}
 			switch state := s.Status().State; {
 			case hangs != "" && !spared:
-				return fmt.Errorf("%w: %s", errHung, hangs), sessionEnded
+				return fmt.Errorf("%w: %s", errHung, hangs)
 			case hangs != "" || a.err != nil && !exhausted(a.err):
 				if state == Serving {
 					s.enter(Suspect, cmp.Or(hangs, fmt.Sprint(a.err)), time.Time{})
@@ -562,26 +580,6 @@ func (s *Supervisor) follow(ctx context.Context, remote *wire.Remote, d sdk.Desc
 			case state == Suspect:
 				s.enter(Serving, "", time.Time{})
 			}
-		}
-	}
-}
-
-// ask asks each second how the process is doing, until ctx ends.
-func ask(ctx context.Context, remote *wire.Remote, answers chan<- answer) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		asked := time.Now()
-		vitals, err := remote.Vitals(ctx)
-		select {
-		case answers <- answer{vitals, time.Since(asked), err}:
-		case <-ctx.Done():
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
 		}
 	}
 }

@@ -59,6 +59,15 @@ func TestHungCallIsFound(t *testing.T) {
 	wantGone(t, first.PID)
 }
 
+// A process whose connection is lost is ended, because no other connection to it is made.
+func TestLostConnectionIsTheEnd(t *testing.T) {
+	y := newHarness(t, "deaf")
+	y.run()
+	first := y.until("up", func(s Status) bool { return s.State == Serving && s.PID != 0 })
+	y.until("ended", func(s Status) bool { return s.LastEnd == "the connection to it was lost" })
+	wantGone(t, first.PID)
+}
+
 // What a plugin prints as it crashes is in its log.
 func TestPanicIsLogged(t *testing.T) {
 	y := newHarness(t, "panic")
