@@ -41,7 +41,7 @@ var walls = []wall{
 	{"examples/demo", []string{"configs", "github.com/vishvananda/netlink", "golang.org/x/sys"}, "runs the real binaries as a user would, never in process"},
 
 	{"configs", nil, "files for people, and what the demo runs on"},
-	{"host/config", []string{"host/phrase", "internal/pipe", "github.com/spf13/viper", "github.com/spf13/pflag", "go.yaml.in/yaml/v3", "sigs.k8s.io/json", "sigs.k8s.io/yaml", "k8s.io/kube-proxy/config", "k8s.io/api", "k8s.io/apimachinery"},
+	{"host/config", []string{"host/phrase", "internal/pipe", "github.com/spf13/viper", "github.com/spf13/pflag", "sigs.k8s.io/json", "sigs.k8s.io/yaml", "k8s.io/kube-proxy/config", "k8s.io/api", "k8s.io/apimachinery"},
 		"the one file a user writes; nothing else reads files of settings"},
 	{"host/watch", []string{"host/track", "github.com/fsnotify/fsnotify", "k8s.io/client-go", "k8s.io/klog", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/utils", "sigs.k8s.io/json", "sigs.k8s.io/yaml"},
 		"where Services come from; it only tells the tracker"},

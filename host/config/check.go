@@ -51,7 +51,7 @@ var (
 // maxSocket is how long the path of a unix socket can be.
 const maxSocket = 107
 
-// check returns all that is wrong with values that are each of the right type.
+// check returns all that is wrong with values that are each of the right type. It warns of what is mostly not meant.
 func check(h *Host) (problems Problems) {
 	want := func(ok bool, field, try, why string, args ...any) {
 		if !ok {
@@ -152,6 +152,7 @@ func check(h *Host) (problems Problems) {
 
 	for _, name := range slices.Sorted(maps.Keys(h.Plugins)) {
 		p, field := h.Plugins[name], "plugins."+name
+		want(nameSyntax.MatchString(name), field, "", "%q is no plugin's name: want lower-case letters, digits and -", name)
 		want(len(p.Options) == 0 || p.Options[0] == '{', field+".options", "", "want the plugin's options and their values") // not what is there: it may be a secret
 		want(sha256Syntax.MatchString(p.SHA256), field+".sha256", "sha256sum, which prints them", "want 64 lower-case hexadecimal digits, not %q", p.SHA256)
 		if p.Address == "" {
@@ -160,18 +161,13 @@ func check(h *Host) (problems Problems) {
 		want(p.Path == "" && p.SHA256 == "", field+".address", "keep one of the two", "%s is where the plugin runs already, while path or sha256 say what to start", p.Address)
 		if runtime.GOOS == "windows" {
 			want(pipe.IsPath(p.Address), field+".address", "", `want a pipe such as \\.\pipe\acme, not %s`, p.Address)
-			continue
+		} else {
+			want(strings.HasPrefix(p.Address, "unix:///"), field+".address", "", "want a socket such as unix:///run/acme.sock, not %q", p.Address)
+			socket(field+".address", strings.TrimPrefix(p.Address, "unix://"), maxSocket)
 		}
-		want(strings.HasPrefix(p.Address, "unix:///"), field+".address", "", "want a socket such as unix:///run/acme.sock, not %q", p.Address)
-		socket(field+".address", strings.TrimPrefix(p.Address, "unix://"), maxSocket)
+	}
+	if h.Source.Kubernetes != nil && h.DetectLocalMode == DetectClusterCIDR && len(r) == 0 {
+		h.addWarning("detectLocal.clusterCIDRs", "is empty, so that no caller is known to be a pod", "the pods' ranges, or detectLocalMode: "+DetectNodeCIDR)
 	}
 	return problems
-}
-
-// odd returns what is no error, and mostly is not meant.
-func odd(h *Host) Problems {
-	if h.Source.Kubernetes == nil || h.DetectLocalMode != DetectClusterCIDR || len(h.DetectLocal.ClusterCIDRs) > 0 {
-		return nil
-	}
-	return Problems{h.Problem("detectLocal.clusterCIDRs", "is empty, so that no caller is known to be a pod", "the pods' ranges, or detectLocalMode: "+DetectNodeCIDR)}
 }

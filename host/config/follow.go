@@ -12,7 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -32,8 +32,7 @@ type Follower struct {
 	seen    string // what the last look found: a hash or an error; only Look uses this and the next
 	handled string // what Look acted upon last
 
-	mu    sync.Mutex // guards state
-	state State
+	state atomic.Pointer[State]
 }
 
 // A State is what a host has of its file, after a look that led to something.
@@ -50,8 +49,9 @@ type State struct {
 // Follow returns a Follower that starts with h, as Load returned it with the same flags. now is the
 // clock, such as time.Now.
 func Follow(h *Host, flags *pflag.FlagSet, now func() time.Time) *Follower {
-	hash := h.From.hash
-	return &Follower{flags: flags, now: now, seen: hash, handled: hash, state: State{Host: h, Hash: hash, Loaded: now()}}
+	f := &Follower{flags: flags, now: now, seen: h.From.hash, handled: h.From.hash}
+	f.state.Store(&State{Host: h, Hash: h.From.hash, Loaded: now()})
+	return f
 }
 
 // Run looks at the file each period, and at once when reload says that the file is complete, until ctx
@@ -78,11 +78,7 @@ func (f *Follower) Run(ctx context.Context, period time.Duration, reload <-chan 
 func (f *Follower) Host() *Host { return f.State().Host }
 
 // State returns what the host has of its file.
-func (f *Follower) State() State {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.state
-}
+func (f *Follower) State() State { return *f.state.Load() }
 
 // Look reads the file once, and reports whether that led to something. What it finds counts when a
 // second look finds the same, because the first may have met an editor in the middle of writing, or when
@@ -118,17 +114,12 @@ func (f *Follower) Look(complete bool) (s State, ok bool) {
 		s.Hash, s.Loaded, s.Since = found, f.now(), time.Time{}
 		s.Host, s.Applied, s.Pending = apply(s.Host, wanted)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.state = s
+	f.state.Store(&s)
 	return s, true
 }
 
-// hashOf returns a text that differs for each content; empty: there was no file.
+// hashOf returns a short text that differs for each content of a file.
 func hashOf(data []byte) string {
-	if data == nil {
-		return ""
-	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:6])
 }
@@ -155,28 +146,25 @@ func isLive(path string, running, wanted *Host) bool {
 	case !slices.Contains(InUse(running.Mode), name):
 		return true
 	}
-	return field == "options" && running.Plugins[name].Address == wanted.Plugins[name].Address
+	return strings.HasPrefix(field, "options") && running.Plugins[name].Address == wanted.Plugins[name].Address
 }
 
 // apply returns running with the live fields of wanted, which of them changed, and which other fields
 // differ and need a restart.
 func apply(running, wanted *Host) (next *Host, applied, pending []string) {
 	next = &Host{From: wanted.From}
-	next.From.values = maps.Clone(running.From.values)
+	next.From.values = maps.Clone(wanted.From.values)
 	all := maps.Clone(running.From.values)
 	maps.Copy(all, wanted.From.values)
 	for _, path := range slices.Sorted(maps.Keys(all)) {
-		is, wants := wanted.From.values[path]
+		is := running.From.values[path]
 		switch {
-		case bytes.Equal(is, running.From.values[path]):
-		case !isLive(path, running, wanted):
-			pending = append(pending, path)
-		default:
+		case bytes.Equal(is, wanted.From.values[path]):
+		case isLive(path, running, wanted):
 			applied = append(applied, path)
+		default:
+			pending = append(pending, path)
 			next.From.values[path] = is
-			if !wants {
-				delete(next.From.values, path)
-			}
 		}
 	}
 	next.build()

@@ -4,9 +4,9 @@
 Package config reads the one file a user writes.
 
 	defaults.yaml ─┐
-	host.yaml ─────┤ decoded alone and strictly (file.go), laid over one    ┌─▶ Host
-	POINTSMAN_* ───┼▶ another by viper (layers.go; the last layer that has ─┤
-	flags ─────────┘  a value wins), checked (check.go)                     └─▶ or Problems
+	host.yaml ─────┤ decoded alone and strictly, laid over one another by ┌─▶ Host
+	POINTSMAN_* ───┼▶ viper (the last layer that has a value wins), ──────┤
+	flags ─────────┘  checked                                             └─▶ or Problems
 
 An unknown field is an error: a misspelled one would silently leave its default
 in force.
@@ -174,12 +174,11 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil
 // object has them. Neither: every address.
 func (h *Host) NodePorts() (ranges []netip.Prefix, primary bool) {
 	for _, text := range h.NodePortAddresses {
-		if text == primaryAddresses {
+		p, err := netip.ParsePrefix(text)
+		if err != nil { // check lets only primaryAddresses be none
 			return nil, true
 		}
-		if p, err := netip.ParsePrefix(text); err == nil {
-			ranges = append(ranges, p.Masked())
-		}
+		ranges = append(ranges, p.Masked())
 	}
 	return ranges, false
 }
@@ -200,6 +199,11 @@ type From struct {
 // Problem returns one with a field of h. It names the layer that the field's value came from.
 func (h *Host) Problem(field, why, try string) Problem {
 	return Problem{Where: cmp.Or(h.From.outside[field], h.From.Path, "default"), Field: field, Why: why, Try: try}
+}
+
+// addWarning adds what is odd but no error.
+func (h *Host) addWarning(field, why, try string) {
+	h.From.Warnings = append(h.From.Warnings, h.Problem(field, why, try))
 }
 
 // Hidden is printed in place of a secret.

@@ -51,7 +51,7 @@ func TestKubeProxyFields(t *testing.T) {
 			return
 		}
 		if typ.Kind() != reflect.Struct || typ == reflect.TypeFor[metav1.Duration]() {
-			if here := fromKubeProxyField(path, "iptables", DetectClusterCIDR); here != "" && refuse(strings.Split(here, "."), []byte("null")) != "" {
+			if here := fromKubeProxyField(path, "iptables", DetectClusterCIDR); here != "" && refuse(here, []byte("null")) != "" {
 				t.Errorf("kube-proxy's %s is %s, which is no field", path, here)
 			}
 			return
@@ -65,7 +65,7 @@ func TestKubeProxyFields(t *testing.T) {
 	}
 	visit("", reflect.TypeFor[kubeproxy.KubeProxyConfiguration]())
 	for _, path := range without {
-		if here := fromKubeProxyField(path, "iptables", DetectClusterCIDR); refuse(strings.Split(here, "."), []byte("null")) == "" {
+		if here := fromKubeProxyField(path, "iptables", DetectClusterCIDR); refuse(here, []byte("null")) == "" {
 			t.Errorf("kube-proxy's %s is %s, and it has no counterpart", path, here)
 		}
 	}

@@ -3,13 +3,11 @@
 package config
 
 import (
-	"bytes"
 	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/netip"
 	"os"
@@ -23,7 +21,6 @@ import (
 
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
-	yamlv3 "go.yaml.in/yaml/v3"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
@@ -122,10 +119,11 @@ func readFile(path string) (data []byte, err error) {
 // Parse is Load of a file at path whose content is data, such as one that only another process
 // has under its name.
 func Parse(path string, data []byte, flags *pflag.FlagSet) (*Host, error) {
-	h := &Host{From: From{Path: path, hash: hashOf(data), values: make(map[string]json.RawMessage), outside: make(map[string]string)}}
+	h := &Host{From: From{Path: path, values: make(map[string]json.RawMessage), outside: make(map[string]string)}}
 	var file map[string]any
 	var problems Problems
 	if path != "" {
+		h.From.hash = hashOf(data)
 		if file, problems = h.decode(path, data); len(file) == 0 {
 			return nil, problems
 		}
@@ -137,7 +135,6 @@ func Parse(path string, data []byte, flags *pflag.FlagSet) (*Host, error) {
 		slices.SortStableFunc(problems, func(a, b Problem) int { return cmp.Compare(a.Field, b.Field) })
 		return nil, problems
 	}
-	h.From.Warnings = append(h.From.Warnings, odd(h)...)
 	return h, nil
 }
 
@@ -147,25 +144,27 @@ func (h *Host) decode(name string, data []byte) (values map[string]any, problems
 	bad := func(field, why, try string) {
 		problems = append(problems, Problem{Where: name, Field: field, Why: why, Try: try})
 	}
-	const usual = "pointsman config defaults, which prints a file to begin with"
+	const whole = "pointsman config defaults, which prints a file to begin with"
 	raw, err := yaml.YAMLToJSONStrict(data)
 	var root map[string]json.RawMessage
 	notObject := json.Unmarshal(raw, &root)
+	given := make(map[string]json.RawMessage)
+	addLeaves("", root, given)
 	version, kind := plain(root["apiVersion"]), plain(root["kind"])
 	switch {
 	case err != nil:
-		lines := strings.TrimPrefix(err.Error(), "yaml: unmarshal errors:\n") // of keys that are given twice
+		lines, twice := strings.CutPrefix(err.Error(), "yaml: unmarshal errors:\n") // of keys that are given twice
 		for _, line := range strings.Split(lines, "\n") {
-			bad("", strings.TrimSpace(line), map[bool]string{true: "keep one"}[lines != err.Error()])
+			bad("", strings.TrimSpace(line), map[bool]string{true: "keep one"}[twice])
 		}
 	case string(raw) == "null":
-		bad("", "is empty", usual)
+		bad("", "is empty", whole)
 	case notObject != nil:
-		bad("", "want fields and their values, not a list or one value", usual)
-	case hasMore(data):
+		bad("", "want fields and their values, not a list or one value", whole)
+	case secondDocument.Match(data):
 		bad("", "has a second document", "keep one")
 	case version == kubeProxyVersion && kind == kubeProxyKind:
-		h.From.KubeProxy, root = raw, h.fromKubeProxy(root)
+		h.From.KubeProxy, given = raw, h.fromKubeProxy(given)
 	case version != APIVersion || kind != Kind:
 		bad("", fmt.Sprintf("has apiVersion %q and kind %q", version, kind), fmt.Sprintf("apiVersion: %s and kind: %s", APIVersion, Kind))
 	}
@@ -173,30 +172,22 @@ func (h *Host) decode(name string, data []byte) (values map[string]any, problems
 		return nil, problems
 	}
 	values = make(map[string]any)
-	eachLeaf(nil, root, func(keys []string, raw json.RawMessage) {
-		field := strings.Join(keys, ".")
-		if why := refuse(keys, raw); why != "" {
-			bad(field, why, hint(keys, why))
-			return
+	for path, raw := range given {
+		if why := refuse(path, raw); why == unknownField {
+			bad(path, why, hint(path))
+		} else if why != "" {
+			bad(path, why, "")
+		} else if below := map[string]string{"source.files": filesPath, "source.kubernetes": kubeconfig}[path]; below != "" {
+			values[below] = json.RawMessage(`""`) // with nothing below, a source is named nevertheless
+		} else if string(raw) != "null" {
+			values[path] = absolute(filepath.Dir(name), path, raw)
 		}
-		switch { // with nothing below, a source is named nevertheless
-		case field == "source.files":
-			bad("source.files.path", "is missing", "a manifest file, or a folder of them")
-		case field == "source.kubernetes":
-			values["source.kubernetes.kubeconfig"] = json.RawMessage(`""`)
-		case string(raw) != "null":
-			values[field] = raw
-		}
-	})
+	}
 	return values, problems
 }
 
-// hasMore reports whether a second document follows, which sigs.k8s.io/yaml ignores.
-func hasMore(data []byte) bool {
-	var doc yamlv3.Node
-	decoder := yamlv3.NewDecoder(bytes.NewReader(data))
-	return decoder.Decode(&doc) == nil && !errors.Is(decoder.Decode(&doc), io.EOF)
-}
+// secondDocument matches what sigs.k8s.io/yaml ignores: a separator after the first line that is no comment.
+var secondDocument = regexp.MustCompile(`(?ms)^[ \t]*[^#%\s-].*^---(\s|$)`)
 
 // plain returns what a JSON string says, nothing for null, and any other value as it is written.
 func plain(raw json.RawMessage) string {
@@ -206,36 +197,23 @@ func plain(raw json.RawMessage) string {
 	return strings.Trim(string(raw), `"`)
 }
 
-// eachLeaf calls visit for each value below keys. The options of a plugin are one value.
-func eachLeaf(keys []string, values map[string]json.RawMessage, visit func(keys []string, raw json.RawMessage)) {
-	for _, name := range slices.Sorted(maps.Keys(values)) {
+// addLeaves adds each value below the object at path to all, by its own path. The options of a plugin are one value.
+func addLeaves(path string, object, all map[string]json.RawMessage) {
+	for name, raw := range object {
+		if strings.Contains(name, ".") {
+			name = strconv.Quote(name) // no field has such a name
+		}
+		at := strings.TrimPrefix(path+"."+name, ".")
 		var below map[string]json.RawMessage
-		at := append(slices.Clone(keys), name)
-		if json.Unmarshal(values[name], &below) == nil && len(below) > 0 && !isOptions(at) {
-			eachLeaf(at, below, visit)
+		if json.Unmarshal(raw, &below) == nil && len(below) > 0 && !isOptions.MatchString(at) {
+			addLeaves(at, below, all)
 		} else {
-			visit(at, values[name])
+			all[at] = raw
 		}
 	}
 }
 
-func isOptions(keys []string) bool {
-	return len(keys) == 3 && keys[0] == "plugins" && keys[2] == "options"
-}
-
-// put sets a value below tree.
-func put(tree map[string]any, keys []string, value any) {
-	last := len(keys) - 1
-	for _, key := range keys[:last] {
-		below, ok := tree[key].(map[string]any)
-		if !ok {
-			below = make(map[string]any)
-			tree[key] = below
-		}
-		tree = below
-	}
-	tree[keys[last]] = value
-}
+var isOptions = regexp.MustCompile(`^plugins\.[^.]*\.options$`)
 
 const unknownField = "unknown field"
 
@@ -251,134 +229,129 @@ var forms = map[string]string{
 }
 
 // refuse returns why a Host cannot have this value; empty: it can.
-func refuse(keys []string, raw json.RawMessage) (why string) {
-	tree := make(map[string]any)
-	put(tree, keys, raw)
-	text, _ := json.Marshal(tree) // of JSON, in maps
-	unknown, err := kjson.UnmarshalStrict(text, &Host{})
+func refuse(path string, raw json.RawMessage) (why string) {
+	unknown, err := kjson.UnmarshalStrict(nested(map[string]json.RawMessage{path: raw}), &Host{})
+	form := forms["[]netip.Prefix"] // whose errors have no type
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case len(unknown) > 0:
 		return unknownField
-	case keys[0] == "plugins" && len(keys) > 1 && !nameSyntax.MatchString(keys[1]):
-		return fmt.Sprintf("%q is no plugin's name: want lower-case letters, digits and -", keys[1])
+	case err == nil:
+		return ""
 	case errors.As(err, &wrong):
-		return fmt.Sprintf("want %s, not %.200s", cmp.Or(forms[wrong.Type.String()], "fields and their values"), raw)
-	case err != nil: // a netip.Prefix
-		return fmt.Sprintf("want %s, not %.200s", forms["[]netip.Prefix"], raw)
+		form = cmp.Or(forms[wrong.Type.String()], "fields and their values")
 	}
-	return ""
+	return fmt.Sprintf("want %s, not %.200s", form, raw)
 }
 
-// hint returns what to write instead of a field that is refused.
-func hint(keys []string, why string) string {
-	if why != unknownField {
-		return ""
-	}
-	here := fromKubeProxyField(strings.Join(keys, "."), "iptables", DetectClusterCIDR)
-	if here != "" && refuse(strings.Split(here, "."), json.RawMessage("null")) == "" {
+// hint returns what to write instead of an unknown field.
+func hint(path string) string {
+	here := fromKubeProxyField(path, "iptables", DetectClusterCIDR)
+	if here != "" && here != path && refuse(here, json.RawMessage("null")) == "" {
 		return here + ", as this field of kube-proxy is called here"
 	}
 	return "pointsman config defaults, which prints every field"
 }
 
-// merge gives each field the value of the last layer that has one. decode checked the values of
-// the file; merge checks those of the environment and of flags.
-func (h *Host) merge(file map[string]any, flags *pflag.FlagSet) (problems Problems) {
-	usual, _ := new(Host).decode("default", []byte(Defaults()))
-	v := viper.NewWithOptions(viper.KeyDelimiter("\n")) // no path has one: each is one key
-	v.AllowEmptyEnv(true)                               // set to nothing is set
-	for path, raw := range usual {
-		v.SetDefault(path, raw)
-	}
-	_ = v.MergeConfigMap(maps.Clone(file)) // errs only where a map meets another value; none is a map
-	paths := slices.AppendSeq(slices.Collect(maps.Keys(usual)), maps.Keys(file))
-	paths = append(paths, h.bindEnv(v, append(paths, "source.files.path"))...)
-	if flags != nil {
-		flags.VisitAll(func(f *pflag.Flag) {
-			if path := f.Annotations[setsField]; path != nil && f.Changed {
-				paths, h.From.outside[path[0]] = append(paths, path[0]), "flag --"+f.Name
-				_ = v.BindPFlag(path[0], f) // errs only without a flag
-			}
-		})
-	}
-	slices.Sort(paths)
-	for _, path := range slices.Compact(paths) {
-		dir := filepath.Dir(h.From.Path)
-		raw, inFile := v.Get(path).(json.RawMessage)
-		if !inFile {
-			var why string
-			if raw, why = jsonOf(strings.Split(path, "."), v.Get(path)); why != "" {
-				problems = append(problems, h.Problem(path, why, ""))
-				raw, _ = usual[path].(json.RawMessage)
-			}
-			dir = ""
-		}
-		h.From.values[path] = absolute(dir, path, raw)
-	}
-	return append(problems, h.chooseSource(file)...)
-}
+// The paths of the two sources.
+const (
+	filesPath  = "source.files.path"
+	kubeconfig = "source.kubernetes.kubeconfig"
+)
 
 var (
 	pluginEnv = regexp.MustCompile(`^POINTSMAN_PLUGINS_([A-Z0-9_]+)_(PATH|SHA256|ADDRESS|DEBUG)$`)
 
 	// foreignEnv matches what others than a user set: Kubernetes in every pod beside a Service whose name
 	// begins with pointsman, and Pointsman itself for the processes that it starts.
-	foreignEnv = regexp.MustCompile(`^POINTSMAN_(` +
-		`(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)` +
-		`|LOG_LEVEL|PLUGIN)$`)
+	foreignEnv = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?)$|^POINTSMAN_(LOG_LEVEL|PLUGIN)$`)
 )
 
-// envName returns the environment variable of a field: POINTSMAN_LOGGING_LEVEL.
-func envName(path string) string {
-	return "POINTSMAN_" + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(path))
-}
-
-// bindEnv binds the environment variables of the fields at paths and of any plugin, and returns the paths of
-// those that are set. It warns of other variables that look like settings. They are no error, because any
-// program may set one for purposes of its own.
-func (h *Host) bindEnv(v *viper.Viper, paths []string) (set []string) {
-	byName := make(map[string]string)
-	for _, path := range paths {
-		if path != "apiVersion" && path != "kind" && path != "plugins" && !isOptions(strings.Split(path, ".")) {
-			byName[envName(path)] = path
+// merge gives each field the value of the last layer that has one. decode checked the values of
+// the file; merge checks those of the environment and of flags. The last layer that names a source
+// decides, so that a flag can have a cluster's config run with files.
+func (h *Host) merge(file map[string]any, flags *pflag.FlagSet) (problems Problems) {
+	usual, _ := new(Host).decode("default", []byte(Defaults()))
+	v := viper.NewWithOptions(viper.KeyDelimiter("\n")) // no path has one: each is one key
+	v.AllowEmptyEnv(true)                               // set to nothing is set
+	paths := maps.Clone(usual)
+	maps.Copy(paths, file)
+	_ = v.MergeConfigMap(maps.Clone(paths)) // errs only where a map meets another value; none is a map
+	layer := make(map[string]int)           // the last one after the defaults that has a field
+	for path := range file {
+		layer[path] = 1
+	}
+	names := map[string]string{envName(filesPath): filesPath}
+	for path := range usual {
+		if path != "apiVersion" && path != "kind" && path != "plugins" {
+			names[envName(path)] = path
 		}
 	}
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
-		path := byName[name]
+		path := names[name]
 		if m := pluginEnv.FindStringSubmatch(name); m != nil {
 			path = strings.ToLower("plugins." + strings.ReplaceAll(m[1], "_", "-") + "." + m[2])
 		}
 		if path != "" {
-			set, h.From.outside[path] = append(set, path), "env "+name
+			paths[path], layer[path], h.From.outside[path] = nil, 2, "env "+name
 			_ = v.BindEnv(path, name) // errs only without a key
-		} else if strings.HasPrefix(name, "POINTSMAN_") && !foreignEnv.MatchString(name) {
+		} else if strings.HasPrefix(name, "POINTSMAN_") && !foreignEnv.MatchString(name) { // no error: any program may set one
 			h.From.Warnings = append(h.From.Warnings, Problem{Where: "env " + name, Why: "is no setting",
 				Try: "POINTSMAN_ and a field's path in capitals, with _ for each dot; a plugin's options are set in the file"})
 		}
 	}
-	return set
+	if flags != nil {
+		flags.VisitAll(func(f *pflag.Flag) {
+			if path := f.Annotations[setsField]; path != nil && f.Changed {
+				paths[path[0]], layer[path[0]], h.From.outside[path[0]] = nil, 3, "flag --"+f.Name
+				_ = v.BindPFlag(path[0], f) // errs only without a flag
+			}
+		})
+	}
+	for path := range paths {
+		raw, isJSON := v.Get(path).(json.RawMessage)
+		if !isJSON {
+			var why string
+			if raw, why = jsonOf(path, v.Get(path)); why != "" {
+				problems = append(problems, h.Problem(path, why, ""))
+				raw, _ = usual[path].(json.RawMessage)
+			}
+			raw = absolute("", path, raw)
+		}
+		h.From.values[path] = raw
+	}
+	unused := filesPath
+	if layer[filesPath] > layer[kubeconfig] {
+		unused = kubeconfig
+	} else if layer[filesPath] > 0 && layer[filesPath] == layer[kubeconfig] {
+		problems = append(problems, h.Problem("source", "has both kubernetes and files", "keep one"))
+	}
+	delete(h.From.values, unused)
+	return problems
+}
+
+// envName returns the environment variable of a field: POINTSMAN_LOGGING_LEVEL.
+func envName(path string) string {
+	return "POINTSMAN_" + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
 }
 
 // jsonOf returns the first JSON of what a flag or variable says that the field takes, or why there is none.
-func jsonOf(keys []string, value any) (raw json.RawMessage, why string) {
-	candidates := []any{value} // text, or the list of a flag
-	if text, ok := value.(string); ok {
-		if literal, err := yaml.YAMLToJSONStrict([]byte(text)); err == nil && string(literal) != "null" {
-			candidates = append(candidates, json.RawMessage(literal))
-		}
-		if is, err := strconv.ParseBool(text); err == nil {
-			candidates = append(candidates, is)
-		}
-		list := strings.FieldsFunc(text, func(c rune) bool { return c == ',' || c == ' ' })
-		candidates = append(candidates, append([]string{}, list...))
+func jsonOf(path string, value any) (raw json.RawMessage, why string) {
+	forms := []any{value} // text, or the list of a flag
+	text := fmt.Sprint(value)
+	if literal, err := yaml.YAMLToJSONStrict([]byte(text)); err == nil && string(literal) != "null" {
+		forms = append(forms, json.RawMessage(literal))
 	}
-	for _, c := range candidates {
-		text, _ := json.Marshal(c) // of JSON and texts
-		refused := refuse(keys, text)
+	if is, err := strconv.ParseBool(text); err == nil {
+		forms = append(forms, is)
+	}
+	list := strings.FieldsFunc(text, func(c rune) bool { return c == ',' || c == ' ' })
+	for _, form := range append(forms, append([]string{}, list...)) {
+		raw, _ = json.Marshal(form) // of JSON and texts
+		refused := refuse(path, raw)
 		if refused == "" {
-			return text, ""
+			return raw, ""
 		}
 		why = cmp.Or(why, refused)
 	}
@@ -398,48 +371,37 @@ func absolute(dir, field string, raw json.RawMessage) json.RawMessage {
 		var p string
 		_ = json.Unmarshal(quoted, &p) // it is a string of valid JSON
 		if p != "" && !path.IsAbs(p) && !filepath.IsAbs(p) {
-			if abs, err := filepath.Abs(filepath.Join(dir, p)); err == nil {
-				quoted, _ = json.Marshal(abs)
-			}
+			abs, _ := filepath.Abs(filepath.Join(dir, p)) // errs only without a working directory
+			quoted, _ = json.Marshal(abs)
 		}
 		return quoted
 	})
 }
 
-// chooseSource keeps the source that the last layer names, so that a flag can have a cluster's config
-// run with files.
-func (h *Host) chooseSource(file map[string]any) Problems {
-	const files, kubernetes = "source.files.path", "source.kubernetes.kubeconfig"
-	layer := func(field string) int {
-		switch where := h.From.outside[field]; {
-		case strings.HasPrefix(where, "flag"):
-			return 3
-		case where != "":
-			return 2
-		case file[field] != nil:
-			return 1
+// nested returns the JSON of a Host with these values by path. A nil value is left out.
+func nested(values map[string]json.RawMessage) json.RawMessage {
+	at, below := make(map[string]json.RawMessage), make(map[string]map[string]json.RawMessage)
+	for path, raw := range values {
+		switch key, rest, isBelow := strings.Cut(path, "."); {
+		case raw == nil:
+		case !isBelow:
+			at[key] = raw
+		case below[key] == nil:
+			below[key] = map[string]json.RawMessage{rest: raw}
+		default:
+			below[key][rest] = raw
 		}
-		return 0
 	}
-	if layer(files) > layer(kubernetes) {
-		delete(h.From.values, kubernetes)
-		return nil
+	for key, values := range below {
+		at[key] = nested(values)
 	}
-	delete(h.From.values, files)
-	if layer(files) > 0 && layer(files) == layer(kubernetes) {
-		return Problems{h.Problem("source", "has both kubernetes and files", "keep one")}
-	}
-	return nil
+	text, _ := json.Marshal(at) // of JSON
+	return text
 }
 
 // build sets the fields of h by From.values.
 func (h *Host) build() {
-	tree := make(map[string]any)
-	for _, path := range slices.Sorted(maps.Keys(h.From.values)) {
-		put(tree, strings.Split(path, "."), h.From.values[path])
-	}
-	text, _ := json.Marshal(tree)                         // of JSON, in maps
-	_ = kjson.UnmarshalCaseSensitivePreserveInts(text, h) // refuse let nothing else pass
+	_ = kjson.UnmarshalCaseSensitivePreserveInts(nested(h.From.values), h) // refuse let nothing else pass
 	for _, ranges := range [][]netip.Prefix{h.DetectLocal.ClusterCIDRs, h.ExternalIPs.Allow} {
 		for i, r := range ranges {
 			ranges[i] = r.Masked()

@@ -135,6 +135,8 @@ plugins: {my-plane: {path: /file/plane, options: {a: 1}}}
 		{"POINTSMAN_CLIENTCONNECTION_QPS=0.5", "", "clientConnection.qps", "0.5", "env POINTSMAN_CLIENTCONNECTION_QPS"},
 		{"POINTSMAN_HEALTHZBINDADDRESS=", "", "healthzBindAddress", `""`, "env POINTSMAN_HEALTHZBINDADDRESS"},
 		{"POINTSMAN_NODEPORTADDRESSES=10.1.0.0/16,fd00::/8", "", "nodePortAddresses", `["10.1.0.0/16","fd00::/8"]`, "env POINTSMAN_NODEPORTADDRESSES"},
+		{"POINTSMAN_NODEPORTADDRESSES=::/0", "", "nodePortAddresses", `["::/0"]`, "env POINTSMAN_NODEPORTADDRESSES"},
+		{"POINTSMAN_NODEPORTADDRESSES=0.0.0.0/0, ::/0", "", "nodePortAddresses", `["0.0.0.0/0","::/0"]`, "env POINTSMAN_NODEPORTADDRESSES"},
 		{"POINTSMAN_NODEPORTADDRESSES=", "", "nodePortAddresses", `[]`, "env POINTSMAN_NODEPORTADDRESSES"},
 		{"", "--plugin-dir=/a,/b", "pluginDirs", `["/a","/b"]`, "flag --plugin-dir"},
 		{"", "--plugin-dir=", "pluginDirs", `[]`, "flag --plugin-dir"},
@@ -351,8 +353,11 @@ func pathsOf(t *testing.T, v any) map[string]bool {
 	if err := json.Unmarshal([]byte(mustJSON(t, v)), &root); err != nil {
 		t.Fatal(err)
 	}
-	paths := make(map[string]bool)
-	eachLeaf(nil, root, func(keys []string, _ json.RawMessage) { paths[strings.Join(keys, ".")] = true })
+	paths, all := make(map[string]bool), make(map[string]json.RawMessage)
+	addLeaves("", root, all)
+	for path := range all {
+		paths[path] = true
+	}
 	delete(paths, "source") // one of the two is set
 	return paths
 }
