@@ -24,9 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/flowcontrol"
 )
@@ -50,9 +49,17 @@ type Request struct {
 
 // Connect returns a client of the API server. It does not wait for an answer of the server.
 func Connect(c Connection) (*Client, error) {
-	config, err := load(c.Kubeconfig)
+	what := "source.kubernetes: reading the pod's service account"
+	config, err := rest.InClusterConfig()
+	if c.Kubeconfig != "" {
+		what = "reading kubeconfig " + c.Kubeconfig
+		config, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+	}
+	if errors.Is(err, rest.ErrNotInCluster) {
+		return nil, errors.New("source.kubernetes: there is no pod's service account here: set source.kubernetes.kubeconfig, or source.files to serve from manifests")
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	config.QPS, config.Burst = float32(c.QPS), c.Burst
 	config.UserAgent = c.UserAgent
@@ -72,24 +79,6 @@ func Connect(c Connection) (*Client, error) {
 	return client, nil
 }
 
-func load(kubeconfig string) (*rest.Config, error) {
-	if kubeconfig != "" {
-		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-		if err != nil {
-			return nil, fmt.Errorf("reading kubeconfig %s: %w", kubeconfig, err)
-		}
-		return config, nil
-	}
-	config, err := rest.InClusterConfig()
-	if errors.Is(err, rest.ErrNotInCluster) {
-		return nil, errors.New("source.kubernetes: there is no pod's service account here: set source.kubernetes.kubeconfig, or source.files to serve from manifests")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("source.kubernetes: reading the pod's service account: %w", err)
-	}
-	return config, nil
-}
-
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -99,7 +88,7 @@ func sendToken(next http.RoundTripper, kubeconfig, token string) http.RoundTripp
 	var mu sync.Mutex // guards token
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		mu.Lock()
-		if now, err := load(kubeconfig); err == nil && now.BearerToken != "" {
+		if now, err := clientcmd.BuildConfigFromFlags("", kubeconfig); err == nil && now.BearerToken != "" {
 			token = now.BearerToken
 		}
 		r = r.Clone(r.Context())
@@ -156,19 +145,11 @@ func dialInTurn(lookup func(context.Context, string) ([]string, error)) func(con
 // A Client makes all requests of the host to an API server. The clients of client-go's package kubernetes would link
 // every kind of Kubernetes: 20 MB more in memory.
 type Client struct {
-	Services    typed[*corev1.ServiceList]
-	Slices      typed[*discoveryv1.EndpointSliceList]
-	Nodes       typed[*corev1.NodeList]
-	Ranges      typed[*networkingv1.ServiceCIDRList]
+	Services, Slices, Nodes, Ranges cache.ListerWatcherWithContext
+
 	CreateEvent func(context.Context, *eventsv1.Event) error
 
 	reviews *rest.RESTClient
-}
-
-// A typed is a client of one kind, whose lists are L.
-type typed[L runtime.Object] interface {
-	List(context.Context, metav1.ListOptions) (L, error)
-	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
 // newClient returns a client whose requests share connections, and the rate of config.
@@ -200,21 +181,20 @@ func newClient(config *rest.Config) (*Client, error) {
 			return nil, err
 		}
 	}
-	core, discovery, networking := clients[corev1.GroupName], clients[discoveryv1.GroupName], clients[networkingv1.GroupName]
-	options := runtime.NewParameterCodec(scheme)
+	of := func(group, resource string) *cache.ListWatch {
+		return cache.NewFilteredListWatchFromClient(clients[group], resource, metav1.NamespaceAll, func(*metav1.ListOptions) {})
+	}
 	return &Client{
-		Services: gentype.NewClientWithList("services", core, options, "", newOf[corev1.Service], newOf[corev1.ServiceList]),
-		Slices:   gentype.NewClientWithList("endpointslices", discovery, options, "", newOf[discoveryv1.EndpointSlice], newOf[discoveryv1.EndpointSliceList]),
-		Nodes:    gentype.NewClientWithList("nodes", core, options, "", newOf[corev1.Node], newOf[corev1.NodeList]),
-		Ranges:   gentype.NewClientWithList("servicecidrs", networking, options, "", newOf[networkingv1.ServiceCIDR], newOf[networkingv1.ServiceCIDRList]),
+		Services: of(corev1.GroupName, "services"),
+		Slices:   of(discoveryv1.GroupName, "endpointslices"),
+		Nodes:    of(corev1.GroupName, "nodes"),
+		Ranges:   of(networkingv1.GroupName, "servicecidrs"),
 		reviews:  clients[authorizationv1.GroupName],
 		CreateEvent: func(ctx context.Context, e *eventsv1.Event) error {
 			return clients[eventsv1.GroupName].Post().Namespace(e.Namespace).Resource("events").Body(e).Do(ctx).Error()
 		},
 	}, nil
 }
-
-func newOf[T any]() *T { return new(T) }
 
 // RoleFile grants all that the host asks of an API server.
 const RoleFile = "configs/kubernetes/rbac.yaml"

@@ -9,21 +9,22 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 )
 
 // clientOf is a Client of client-go's own, which may be a fake.
 func clientOf(c kubernetes.Interface) *Client {
 	return &Client{
-		Services: inLists[*corev1.ServiceList]{c.CoreV1().Services("")}, Slices: inLists[*discoveryv1.EndpointSliceList]{c.DiscoveryV1().EndpointSlices("")},
-		Nodes: inLists[*corev1.NodeList]{c.CoreV1().Nodes()}, Ranges: inLists[*networkingv1.ServiceCIDRList]{c.NetworkingV1().ServiceCIDRs()},
+		Services: listed(c.CoreV1().Services("")), Slices: listed(c.DiscoveryV1().EndpointSlices("")),
+		Nodes: listed(c.CoreV1().Nodes()), Ranges: listed(c.NetworkingV1().ServiceCIDRs()),
 		CreateEvent: func(ctx context.Context, e *eventsv1.Event) error {
 			_, err := c.EventsV1().Events(e.Namespace).Create(ctx, e, metav1.CreateOptions{})
 			return err
@@ -32,9 +33,17 @@ func clientOf(c kubernetes.Interface) *Client {
 }
 
 // inLists is a client whose server has no stream of everything.
-type inLists[L runtime.Object] struct{ typed[L] }
+type inLists struct{ cache.ListerWatcherWithContext }
 
-func (inLists[L]) IsWatchListSemanticsUnSupported() bool { return true }
+func (inLists) IsWatchListSemanticsUnSupported() bool { return true }
+
+func listed[L runtime.Object](typed interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+}) inLists {
+	list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return typed.List(ctx, o) }
+	return inLists{&cache.ListWatch{ListWithContextFunc: list, WatchFuncWithContext: typed.Watch}}
+}
 
 // serve has a server answer all that a test asks.
 func serve(t *testing.T, answer http.HandlerFunc) *rest.Config {
@@ -65,11 +74,11 @@ func TestClientReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ranges, err := c.Ranges.List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(ranges.Items) != 1 || ranges.Items[0].Name != "kubernetes" {
-		t.Errorf("listed %+v: %v", ranges, err)
+	list, err := c.Ranges.ListWithContext(t.Context(), metav1.ListOptions{})
+	if ranges, ok := list.(*networkingv1.ServiceCIDRList); !ok || err != nil || len(ranges.Items) != 1 || ranges.Items[0].Name != "kubernetes" {
+		t.Errorf("listed %+v: %v", list, err)
 	}
-	changes, err := c.Services.Watch(t.Context(), metav1.ListOptions{})
+	changes, err := c.Services.WatchWithContext(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,11 +53,11 @@ func Kubernetes(client *Client, t *track.Tracker, s KubeSettings) *KubeSource {
 	k := &KubeSource{client: client, tracker: t, settings: s, first: make(chan struct{}, 4)}
 	ours := metav1.ListOptions{LabelSelector: ourLabels}
 	thisNode := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, s.NodeName).String()}
-	follow(k, k.link("ServiceCIDRs", &networkingv1.ServiceCIDRList{}), client.Ranges, metav1.ListOptions{}, &store{
+	k.follow(k.link("ServiceCIDRs", &networkingv1.ServiceCIDRList{}), client.Ranges, metav1.ListOptions{}, &store{
 		set:  func(o any) { t.SetServiceCIDR(o.(*networkingv1.ServiceCIDR)) },
 		gone: func(o cache.ObjectName) { t.DeleteServiceCIDR(o.Name) },
 	})
-	follow(k, k.link("Nodes", nil), client.Nodes, thisNode, &store{
+	k.follow(k.link("Nodes", nil), client.Nodes, thisNode, &store{
 		set: func(o any) {
 			t.SetNode(o.(*corev1.Node))
 			s.SetNode(isLeaving(o.(*corev1.Node)), false)
@@ -69,11 +69,11 @@ func Kubernetes(client *Client, t *track.Tracker, s KubeSettings) *KubeSource {
 				"there is no Node %q, so no endpoint counts as local: if the node has another name in Kubernetes, set hostnameOverride to it", s.NodeName)})
 		},
 	})
-	follow(k, k.link("EndpointSlices", nil), client.Slices, ours, &store{
+	k.follow(k.link("EndpointSlices", nil), client.Slices, ours, &store{
 		set:  func(o any) { t.SetSlice(o.(*discoveryv1.EndpointSlice)) },
 		gone: func(o cache.ObjectName) { t.DeleteSlice(o.Namespace, o.Name) },
 	})
-	follow(k, k.link("Services", nil), client.Services, ours, &store{
+	k.follow(k.link("Services", nil), client.Services, ours, &store{
 		set:  func(o any) { t.SetService(o.(*corev1.Service)) },
 		gone: func(o cache.ObjectName) { t.DeleteService(o.Namespace, o.Name) },
 	})
@@ -92,17 +92,13 @@ func (k *KubeSource) link(kind string, without runtime.Object) *link {
 }
 
 // follow passes the objects of api that only selects to h.
-func follow[L runtime.Object](k *KubeSource, l *link, api typed[L], only metav1.ListOptions, h *store) {
+func (k *KubeSource) follow(l *link, api cache.ListerWatcherWithContext, only metav1.ListOptions, h *store) {
 	h.have, h.first = sets.New[cache.ObjectName](), sync.OnceFunc(func() { k.first <- struct{}{} })
 	var quiet klog.Logger // the link reports
+	// The jitter spreads the requests of all nodes.
+	again := &wait.Backoff{Duration: 500 * time.Millisecond, Cap: 15 * time.Second, Factor: 2, Jitter: 1, Steps: 30}
 	way := cache.ToListWatcherWithWatchListSemantics(lister(api, only, l), api)
-	k.kinds = append(k.kinds, cache.NewReflectorWithOptions(way, nil, h, cache.ReflectorOptions{Name: l.kind, Logger: &quiet, Backoff: backoff()}))
-}
-
-// backoff returns the delays before a server that fails is asked again. The jitter spreads the requests of all nodes.
-func backoff() *wait.Backoff {
-	const first, most = 500 * time.Millisecond, 15 * time.Second
-	return &wait.Backoff{Duration: first, Cap: most, Factor: 2, Jitter: 1, Steps: int(most / first)}
+	k.kinds = append(k.kinds, cache.NewReflectorWithOptions(way, nil, h, cache.ReflectorOptions{Name: l.kind, Logger: &quiet, Backoff: again}))
 }
 
 // Run follows the API server until ctx ends. The tracker is synced when every kind has been listed once.
@@ -141,14 +137,14 @@ func (k *KubeSource) listNodes(ctx context.Context) {
 			return
 		}
 		pause := nodesEvery
-		list, err := k.client.Nodes.List(ctx, metav1.ListOptions{ResourceVersion: "0"}) // as the server has them in memory
+		list, err := k.client.Nodes.ListWithContext(ctx, metav1.ListOptions{ResourceVersion: "0"}) // as the server has them in memory
 		switch {
 		case k.others.spares(ctx, err):
 			k.tracker.SetNodes(nil)
 		case k.others.note(ctx, err) != nil:
 			pause = 10 * time.Second
 		default:
-			k.tracker.SetNodes(list.Items)
+			k.tracker.SetNodes(list.(*corev1.NodeList).Items)
 		}
 		next = time.Now().Add(wait.Jitter(pause, 0.5))
 	}, time.Second)
@@ -210,9 +206,7 @@ const podsTimeout = 10 * time.Second
 func (k *KubeSource) Pods(ctx context.Context, namespace string) (all []Pod, err error) {
 	ctx, cancel := context.WithTimeout(ctx, podsTimeout)
 	defer cancel()
-	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return k.client.Slices.List(ctx, o)
-	})
+	pages := pager.New(k.client.Slices.ListWithContext)
 	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.namespace", namespace).String()}
 	if err := pages.EachListItem(ctx, only, func(o runtime.Object) error {
 		if slice := o.(*discoveryv1.EndpointSlice); slice.Namespace == namespace {

@@ -45,7 +45,6 @@ type link struct {
 
 	mu    sync.Mutex // guards the following fields
 	fault string     // empty: the server answers
-	since time.Time  // of the fault
 	said  time.Time  // of the last notice of the fault
 	fails time.Time  // since when requests have failed; zero: they do not
 	heard time.Time  // of the last byte of the server; zero: never
@@ -134,7 +133,7 @@ func (l *link) note(ctx context.Context, err error) error {
 
 func (l *link) updateLocked(err error, now time.Time) (n track.Notice, say bool) {
 	if err == nil {
-		n = track.Notice{Reason: SourceBack, Object: l.kind, Message: fmt.Sprintf("%s are heard of again, after %s", l.kind, now.Sub(l.since).Round(time.Second))}
+		n = track.Notice{Reason: SourceBack, Object: l.kind, Message: fmt.Sprintf("%s are heard of again, after %s", l.kind, now.Sub(l.fails).Round(time.Second))}
 		say = l.fault != ""
 		l.fault, l.said, l.fails = "", time.Time{}, time.Time{}
 		return n, say
@@ -146,9 +145,6 @@ func (l *link) updateLocked(err error, now time.Time) (n track.Notice, say bool)
 	routine := apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err)
 	if routine && now.Sub(l.fails) < longPutOff {
 		return n, false
-	}
-	if l.fault == "" {
-		l.since = now
 	}
 	n = l.down(err, now)
 	l.fault = n.Message
@@ -188,17 +184,15 @@ func brief(err error) string {
 const askAgain = time.Hour
 
 // lister lists and watches the objects that only selects, and notes on l how that goes.
-func lister[L runtime.Object](client typed[L], only metav1.ListOptions, l *link) *cache.ListWatch {
+func lister(client cache.ListerWatcherWithContext, only metav1.ListOptions, l *link) *cache.ListWatch {
 	narrow := func(o metav1.ListOptions) metav1.ListOptions {
 		o.LabelSelector, o.FieldSelector = only.LabelSelector, only.FieldSelector
 		return o
 	}
 	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			var list L
-			err := checkRevision(ctx, client, only, o.ResourceVersion)
-			if err == nil {
-				list, err = client.List(l.in(ctx), narrow(o))
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (list runtime.Object, err error) {
+			if err = checkRevision(ctx, client, only, o.ResourceVersion); err == nil {
+				list, err = client.ListWithContext(l.in(ctx), narrow(o))
 			}
 			if l.spares(ctx, err) {
 				return l.without, nil
@@ -206,7 +200,7 @@ func lister[L runtime.Object](client typed[L], only metav1.ListOptions, l *link)
 			return list, l.note(ctx, err)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			w, err := client.Watch(l.in(ctx), narrow(o))
+			w, err := client.WatchWithContext(l.in(ctx), narrow(o))
 			if err == nil { // only now: all watches end before a server is restored
 				if err = checkRevision(ctx, client, only, o.ResourceVersion); err != nil {
 					w.Stop()
@@ -228,13 +222,13 @@ func lister[L runtime.Object](client typed[L], only metav1.ListOptions, l *link)
 // checkRevision returns an error that makes a reflector list everything again if the server's revision is lower than
 // since. After etcd was restored from a backup, a watch that continues from there would be silent until as much was
 // written again (kubernetes#107457). Its own request says nothing of whether the others are answered, so no link notes it.
-func checkRevision[L runtime.Object](ctx context.Context, client typed[L], only metav1.ListOptions, since string) error {
+func checkRevision(ctx context.Context, client cache.ListerWithContext, only metav1.ListOptions, since string) error {
 	ours, err := strconv.ParseUint(since, 10, 64)
 	if err != nil || ours == 0 {
 		return nil // any state is new
 	}
 	only.Limit = 1
-	list, err := client.List(ctx, only)
+	list, err := client.ListWithContext(ctx, only)
 	if err != nil {
 		return err
 	}

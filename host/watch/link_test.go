@@ -148,7 +148,7 @@ func TestConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.Services.List(t.Context(), metav1.ListOptions{}); err == nil {
+	if _, err := client.Services.ListWithContext(t.Context(), metav1.ListOptions{}); err == nil {
 		t.Error("the server was not asked")
 	}
 	if got := asked.Get("Accept"); !strings.HasPrefix(got, "application/vnd.kubernetes.protobuf") {
@@ -187,7 +187,7 @@ func TestTokenRenewed(t *testing.T) {
 	}
 	for _, text := range []string{with("old"), with("new"), "{ half of a fi"} {
 		write(t, file, text)
-		_, _ = client.Services.List(t.Context(), metav1.ListOptions{})
+		_, _ = client.Services.ListWithContext(t.Context(), metav1.ListOptions{})
 	}
 	if !slices.Equal(got, []string{"Bearer old", "Bearer new", "Bearer new"}) {
 		t.Errorf("sent %q", got)

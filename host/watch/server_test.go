@@ -96,7 +96,7 @@ func TestRestoredFromBackup(t *testing.T) {
 			t.Fatal(err)
 		}
 		if lists {
-			client.Slices = inLists[*discoveryv1.EndpointSliceList]{client.Slices}
+			client.Slices = inLists{client.Slices}
 		}
 		t.Cleanup(func() { server.restore(1, kubeSlice()) }) // so that the server can end
 		h := hearFrom(t, client)
