@@ -172,6 +172,7 @@ func (c *child) wait(d time.Duration) bool {
 // explain ends a process whose launch failed, and returns err with how the process ended and what it printed last.
 func (c *child) explain(err error) error {
 	c.kill()
+	c.release()
 	if c.cmd.Process == nil {
 		return unstarted(c.cmd.Args[0], err)
 	}
