@@ -65,7 +65,7 @@ func (f *family) moved() bool {
 	}
 	if changed {
 		f.log.Info("the node has other addresses or default routes", "family", f.node.Family, "addresses", len(f.node.own))
-		f.Reshape()
+		f.Refix()
 	}
 	return changed
 }

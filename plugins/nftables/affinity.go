@@ -3,14 +3,12 @@
 package nftables
 
 import (
-	"context"
 	"encoding/binary"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -22,7 +20,7 @@ import (
 type number uint32
 
 // key is the number as packets have it.
-func (n number) key() string { return nftable.Mark(uint32(n)) }
+func (n number) key() string { return hostOrder(uint32(n)) }
 
 // numberIn reads what key writes, at the start of a longer key.
 func numberIn(key string) number {
@@ -95,22 +93,22 @@ func (h parts) affinitySets(f ip) (all []nftnl.Set) {
 
 // numbered is a rule that puts into the packet the number that a key has in a map, and goes on
 // in a chain. Without a number it does nothing.
-func numbered(key nftable.Rule, in, chain string) nftable.Rule {
+func numbered(key rule, in, chain string) rule {
 	return append(key, nftnl.Find(in, 0, 0), nftnl.SetMeta(nftnl.MetaPriority, 0), to(nftnl.Jump(chain)))
 }
 
 // unnumbered takes the number away again.
-func unnumbered() nftable.Rule {
-	return nftable.Rule{nftnl.Load(0, nftable.Mark(0)), nftnl.SetMeta(nftnl.MetaPriority, 0)}
+func unnumbered() rule {
+	return rule{nftnl.Load(0, hostOrder(0)), nftnl.SetMeta(nftnl.MetaPriority, 0)}
 }
 
 // affinityChains send a client to the endpoint that it keeps, and note which one it has.
-func (h parts) affinityChains(f ip) (all []nftable.Chain) {
+func (h parts) affinityChains(f ip) (all []chain) {
 	if len(h.timeouts) == 0 {
 		return nil
 	}
 	for _, p := range both {
-		all = append(all, nftable.Chain{Name: forList("keep", p), Rules: []nftable.Rule{
+		all = append(all, chain{Name: forList("keep", p), Rules: []rule{
 			{
 				nftnl.Meta(nftnl.MetaPriority, 0), f.Saddr(1),
 				nftnl.Find(forList("sticky", p), 0, 0), nftnl.DNAT(f.NFT(), 0, f.Words()),
@@ -122,16 +120,16 @@ func (h parts) affinityChains(f ip) (all []nftable.Chain) {
 }
 
 // note remembers which endpoint a client has, in each list that has the endpoint.
-func (h parts) note(f ip) nftable.Chain {
+func (h parts) note(f ip) chain {
 	const data = 8 // the first register behind the longest key
 	w := f.Words()
-	c := nftable.Chain{Name: "note"}
+	c := chain{Name: "note"}
 	for _, t := range h.timeouts {
 		for _, p := range both {
-			c.Rules = append(c.Rules, nftable.Rule{
+			c.Rules = append(c.Rules, rule{
 				nftnl.Meta(nftnl.MetaPriority, 0), nftnl.In(ofTimeout(t), 0),
-				nftnl.Meta(nftnl.MetaPriority, 0), f.Daddr(1), nftable.Dport(1 + w), nftnl.In(forList("members", p), 0),
-				nftnl.Meta(nftnl.MetaPriority, 0), f.Saddr(1), f.Daddr(data), nftable.Dport(data + w),
+				nftnl.Meta(nftnl.MetaPriority, 0), f.Daddr(1), loadPort(1 + w), nftnl.In(forList("members", p), 0),
+				nftnl.Meta(nftnl.MetaPriority, 0), f.Saddr(1), f.Daddr(data), loadPort(data + w),
 				nftnl.Remember(forList("sticky", p), 0, data, t),
 			})
 		}
@@ -141,10 +139,10 @@ func (h parts) note(f ip) nftable.Chain {
 }
 
 // remember finds the number of the Service that a connection was made to, for note.
-func (n nodeConfig) remember() nftable.Chain {
-	c := nftable.Chain{Name: "remember"}
+func (n nodeConfig) remember() chain {
+	c := chain{Name: "remember"}
 	for _, p := range n.indexes(n.ip) {
-		sent := []nftable.Rule{nil}
+		sent := []rule{nil}
 		if p.ports {
 			sent = n.toOwn(n.OrigDaddr(0))
 		}
@@ -166,33 +164,7 @@ func (w wanted) affine(add func(string, nftnl.Element)) {
 	add(ofTimeout(w.affinity), nftnl.Element{Key: w.number.key()})
 	for _, p := range w.policies() {
 		for _, ep := range w.lists[p] {
-			add(forList("members", p), nftnl.Element{Key: w.number.key() + nftable.Destination(ep)})
+			add(forList("members", p), nftnl.Element{Key: w.number.key() + destination(ep)})
 		}
 	}
-}
-
-// Left are the clients of endpoints that are gone.
-func (f *family) Left(ctx context.Context, list nftnl.Listing, changes []*nftable.Change[wanted]) (all []nftable.Leaving, err error) {
-	lost := make(map[number]int)
-	for i, c := range changes {
-		if n := f.Have.Services[c.Name].number; n > 0 {
-			lost[n] = i
-		}
-	}
-	for _, p := range both {
-		set := forList("sticky", p)
-		clients, err := list.Elements(ctx, set)
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range clients {
-			n := numberIn(e.Key)
-			i, is := lost[n]
-			if is && (changes[i].To.number != n || !slices.Contains(changes[i].To.lists[p], f.ReadDestination(e.Data))) {
-				client := nftnl.Element{Key: e.Key, Data: e.Data}
-				all = append(all, nftable.Leaving{Change: i, Element: nftable.Element{Set: set, Element: client}})
-			}
-		}
-	}
-	return all, nil
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/plugins/internal/reconcile"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -152,7 +152,7 @@ func TestKernelAffinityKeepsItsNumber(t *testing.T) {
 			if now := k.keeps(stage, s.Packets[0]); now != at {
 				k.Errorf("%s: a client went from %s to %s", timeout, at, now)
 			}
-			n := p.families[0].Have.Services[name].number
+			n := p.families[0].Installed()[name].number
 			if n == 0 || i > 0 && n != was {
 				k.Errorf("%s: the number was %d, and is %d", timeout, was, n)
 			}
@@ -188,12 +188,12 @@ func TestKernelAffinityPurgesAfterACrash(t *testing.T) {
 				return err
 			}
 			b := nftnl.NewBatch(f.NFT(), table, 0)
-			for _, e := range changeOf(svc.Name, f.Have.Services[svc.Name], desired, f.free).Gone {
-				if f.Use(e.Set) == nftable.Admitting {
-					b.Remove(e.Set, e.Element)
+			for _, c := range changesOf(f.ip, svc.Name, f.Installed()[svc.Name], desired.arranged(f.Installed()[svc.Name], f.free)) {
+				if c.Op == reconcile.Remove && f.Kind(c.Key).Remove == membersGo {
+					b.Remove(c.Key.name, c.Key.element(c.Old))
 				}
 			}
-			return f.Write(k.Context(), b)
+			return f.kernel.send(k.Context(), b)
 		})
 		if err != nil {
 			k.Fatal(err)

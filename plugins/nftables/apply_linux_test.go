@@ -3,6 +3,7 @@
 package nftables
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -47,7 +48,7 @@ func TestKernelNamesABadService(t *testing.T) {
 					k.Errorf("%s failed: %v", one.Name, one.Err)
 				}
 			}
-			if n := len(f.Have.Services); n != len(all)-len(bad) {
+			if n := len(f.Installed()); n != len(all)-len(bad) {
 				k.Errorf("%d Services are served", n)
 			}
 			return nil
@@ -67,11 +68,11 @@ func TestKernelCountsRefusedWrites(t *testing.T) {
 		absent := frontend{kind: sdk.ClusterIP, addr: netip.MustParseAddrPort("10.96.200.1:81"), policy: sdk.Cluster}
 		err := p.Do(k.Context(), func(map[sdk.Name]sdk.Service) error {
 			f := p.families[0]
-			for i, w := range []wanted{f.Have.Services[all[0].Name], {}} {
-				is := f.Have.Services[all[i].Name]
+			for i, w := range []wanted{f.Installed()[all[0].Name], {}} {
+				is := f.Installed()[all[i].Name]
 				was := is
 				was.frontends = append(slices.Clone(was.frontends), absent)
-				f.Have.Services[all[i].Name] = was
+				f.Installed()[all[i].Name] = was
 				if i == 0 { // it is written elsewhere, too
 					w.frontends = []frontend{{kind: sdk.ClusterIP, addr: netip.MustParseAddrPort("10.96.200.2:82"), policy: sdk.Cluster}}
 				}
@@ -85,7 +86,7 @@ func TestKernelCountsRefusedWrites(t *testing.T) {
 						k.Errorf("%s is %g, not %d", sample.Name, sample.Value, n)
 					}
 				}
-				f.Have.Services[all[i].Name] = is
+				f.Installed()[all[i].Name] = is
 				f.Put(map[sdk.Name]wanted{all[i].Name: is})
 				if _, err := f.Plan().Apply(k.Context()); err != nil {
 					k.Fatal(err)
@@ -156,15 +157,28 @@ func TestKernelAffinityOnAndOff(t *testing.T) {
 			k.sync(p, sdk.Update{From: revision, To: revision + 1, Set: []sdk.Service{svc}})
 			revision++
 			f := p.families[0]
-			seen, err := f.Read(k.Context(), conn)
+			seen, err := f.kernel.read(k.Context(), conn)
 			if err != nil {
 				k.Fatal(err)
 			}
-			if seen.Otherwise || len(seen.Stray)+len(seen.Missing) > 0 {
-				k.Errorf("%s: read back otherwise %t, stray %v, missing %v", svc.Affinity, seen.Otherwise, seen.Stray, seen.Missing)
+			expected, elements := maps.Clone(f.kernel.fixed), 0
+			for name, w := range f.Installed() {
+				f.Entries(name, w, func(key entryKey, v entryValue) { expected[key] = v })
 			}
-			if f.Have.Elements != seen.Elements {
-				k.Errorf("%s: %d elements were counted, and the kernel has %d", svc.Affinity, f.Have.Elements, seen.Elements)
+			for key := range seen.entries {
+				if key.kind == ofElement {
+					elements++
+				}
+				if key.name == "own" {
+					delete(seen.entries, key)
+					delete(expected, key)
+				}
+			}
+			if !maps.Equal(seen.entries, expected) {
+				k.Errorf("%s: read back\n%v\nand expected\n%v", svc.Affinity, seen.entries, expected)
+			}
+			if f.kernel.total() != elements {
+				k.Errorf("%s: %d elements were counted, and the kernel has %d", svc.Affinity, f.kernel.total(), elements)
 			}
 			k.lists()
 		}

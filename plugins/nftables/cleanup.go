@@ -10,7 +10,6 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
-	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -27,10 +26,10 @@ func (p *plugin) sweep(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]s
 	if l.KubeProxy {
 		tables = append(tables, kubeProxy)
 	}
-	open := map[sdk.Family]*nftable.Table[wanted]{sdk.IPv4: {}, sdk.IPv6: {}}
+	open := map[sdk.Family]*nfTable{sdk.IPv4: {ip: ipOf(sdk.IPv4)}, sdk.IPv6: {ip: ipOf(sdk.IPv6)}}
 	p.mu.Lock()
 	for _, f := range p.families {
-		open[f.Family] = f.Table
+		open[f.Family] = f.kernel
 		if !l.DryRun {
 			f.marks.Stop()
 		}
@@ -38,11 +37,11 @@ func (p *plugin) sweep(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]s
 	p.mu.Unlock()
 	for _, of := range families {
 		for _, name := range tables {
-			there, err := open[of].Remove(ctx, of, name, l.DryRun)
+			there, err := open[of].remove(ctx, name, l.DryRun)
 			if err != nil {
-				errs = append(errs, fmt.Errorf("remove table %s %s: %w", nftable.Word(of), name, err))
+				errs = append(errs, fmt.Errorf("remove table %s %s: %w", ipOf(of).word(), name, err))
 			} else if there {
-				gone = append(gone, fmt.Sprintf("nft: remove table %s %s", nftable.Word(of), name))
+				gone = append(gone, fmt.Sprintf("nft: remove table %s %s", ipOf(of).word(), name))
 			}
 		}
 	}

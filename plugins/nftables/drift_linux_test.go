@@ -113,10 +113,10 @@ func TestKernelCountsElements(t *testing.T) {
 		k.sync(p, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}, Set: several(200, 2)})
 		err := p.Do(k.Context(), func(map[sdk.Name]sdk.Service) error {
 			f := p.families[0]
-			f.Recount.Countless = true
+			f.kernel.recount.countless = true
 			differs := func(when string, expected bool) {
 				k.Helper()
-				why, unsure := f.Changed(k.Context())
+				why, unsure := f.kernel.changed(k.Context())
 				if !unsure && strings.Contains(why, "elements") != expected {
 					k.Errorf("%s: %q", when, why)
 				}
@@ -126,7 +126,7 @@ func TestKernelCountsElements(t *testing.T) {
 			differs("another table was made", false)
 			k.nft("delete element ip pointsman of-2 { 10.96.0.7 . tcp . 80 }")
 			differs("an element was deleted soon after", false)
-			f.Recount.Next = time.Now()
+			f.kernel.recount.next = time.Now()
 			differs("an element was deleted", true)
 			return nil
 		})

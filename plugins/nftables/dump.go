@@ -4,82 +4,119 @@ package nftables
 
 import (
 	"encoding/binary"
-	"iter"
 	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/nftable"
-	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// This file is the way back from elements.go: what a table serves, by its elements.
+// This file is the way back from elements.go: which Services a table serves, by its elements.
 
-// A dump is the elements of all sets of one family.
+// A dump is the elements of a table, sorted by what they say.
 type dump struct {
 	ip
-	nftable.Dump
+	entries   map[entryKey]entryValue
+	slots     map[entryKey]map[uint32]netip.AddrPort // the endpoints of a frontend's key, in the set that has them
+	sources   map[entryKey][]span                    // the ranges of a frontend's key that is gated
+	timeouts  map[number]time.Duration
+	frontends []entryKey
 }
 
-// May are the sets that there may be.
-func (f ip) May(names iter.Seq[string]) []nftnl.Set {
-	timeouts := []time.Duration{longestTimeout}
-	for set := range names {
-		if t, is := timeoutOf(set); is {
-			timeouts = append(timeouts, t)
+// newDump sorts entries. Elements whose keys have another length than they should are left out.
+func newDump(f ip, entries map[entryKey]entryValue) dump {
+	d := dump{
+		ip: f, entries: entries, slots: make(map[entryKey]map[uint32]netip.AddrPort), sources: make(map[entryKey][]span),
+		timeouts: make(map[number]time.Duration),
+	}
+	type role struct {
+		what  string
+		width int
+	}
+	roles := make(map[string]role)
+	for _, p := range indexes(f) {
+		width := d.KeyLen(!p.ports)
+		roles[p.of("endpoints")], roles[p.of("allowed")] = role{"endpoints", width}, role{"allowed", width}
+		if !p.near {
+			roles[p.of("frontends")] = role{"frontends", width}
 		}
 	}
-	return layoutSets(f, whole(f, timeouts...))
-}
-
-// affinities are the timeouts of numbers.
-func (d dump) affinities() map[number]time.Duration {
-	all := make(map[number]time.Duration)
-	for set, elements := range d.Dump {
-		if t, is := timeoutOf(set); is {
-			for key := range elements {
-				all[numberIn(key)] = t
+	for k, v := range entries {
+		if k.kind != ofElement {
+			continue
+		}
+		switch r := roles[k.name]; {
+		case r.what == "frontends":
+			d.frontends = append(d.frontends, k)
+		case r.what == "endpoints" && len(k.key) == r.width+4:
+			of := elementKey(k.name, k.key[:r.width])
+			if d.slots[of] == nil {
+				d.slots[of] = make(map[uint32]netip.AddrPort)
+			}
+			d.slots[of][binary.NativeEndian.Uint32([]byte(k.key[r.width:]))] = d.ReadDestination(v.data)
+		case r.what == "allowed" && len(k.key) == r.width+f.Addr().Len && len(k.end) == len(k.key):
+			from, _ := netip.AddrFromSlice([]byte(k.key[r.width:]))
+			to, _ := netip.AddrFromSlice([]byte(k.end[r.width:]))
+			of := elementKey(k.name, k.key[:r.width])
+			d.sources[of] = append(d.sources[of], span{from, to})
+		case r.what == "":
+			if t, is := timeoutOf(k.name); is {
+				d.timeouts[numberIn(k.key)] = t
 			}
 		}
 	}
-	return all
+	for _, spans := range d.sources {
+		slices.SortFunc(spans, func(a, b span) int { return a.From.Compare(b.From) })
+	}
+	return d
 }
 
-// Services are those that elements serve.
-func (f ip) Services(all nftable.Dump) map[sdk.Name]wanted { return dump{f, all}.services() }
+// Parse returns the Services that the entries of a table serve, and the role that its base chains show.
+func (f ip) Parse(entries map[entryKey]entryValue) (map[sdk.Name]wanted, sdk.Role) {
+	return newDump(f, entries).services(), shown(entries)
+}
+
+// shown is the role that base chains show.
+func shown(entries map[entryKey]entryValue) sdk.Role {
+	for _, c := range []struct {
+		chain string
+		role  sdk.Role
+	}{{"nat-prerouting", sdk.Active}, {"nat-postrouting", sdk.Draining}} {
+		if _, there := entries[entryKey{kind: ofChain, name: c.chain}]; there {
+			return c.role
+		}
+	}
+	return sdk.Standby
+}
 
 func (d dump) services() map[sdk.Name]wanted {
-	all, owners, timeouts := make(map[sdk.Name]wanted), make(map[number]sdk.Name), d.affinities()
-	for _, p := range []index{{ip: d.ip}, {ip: d.ip, ports: true}} {
-		slots := map[index]map[string][]netip.AddrPort{p: d.slots(p), near(p): d.slots(near(p))}
-		sources := d.sources(p)
-		for k, e := range d.Dump[p.of("frontends")] {
-			name, f, ok := iptables.LabelledFrontend(e.Comment)
-			proto, addr, sound := d.ReadKey(k, !p.ports)
-			if !ok || !sound {
-				continue
-			}
-			name.Protocol, name.Family = proto, d.Family
-			w := all[name]
-			w.frontends = append(w.frontends, frontend{f.Kind, addr, f.Policy, sources[k]})
-			_, unserved := d.Dump[p.of("unserved")][k]
-			w.served = !unserved
-			d.keep(&w, f.Policy, slots[p][k])
-			d.keep(&w, sdk.Cluster, slots[near(p)][k])
-			n := numberIn(d.Dump[p.of(forList("keeps", f.Policy))][k].Data)
-			if owner, taken := owners[n]; timeouts[n] > 0 && (!taken || owner == name) {
-				w.number, w.affinity, owners[n] = n, timeouts[n], name
-			}
-			all[name] = w
+	all, owners := make(map[sdk.Name]wanted), make(map[number]sdk.Name)
+	for _, k := range d.frontends {
+		p := index{ip: d.ip, ports: k.name == index{ip: d.ip, ports: true}.of("frontends")}
+		name, f, ok := iptables.LabelledFrontend(d.entries[k].note)
+		proto, addr, sound := d.ReadKey(k.key, !p.ports)
+		if !ok || !sound {
+			continue
 		}
+		name.Protocol, name.Family = proto, d.Family
+		w := all[name]
+		w.frontends = append(w.frontends, frontend{f.Kind, addr, f.Policy, d.sources[elementKey(p.of("allowed"), k.key)]})
+		_, unserved := d.entries[elementKey(p.of("unserved"), k.key)]
+		w.served = !unserved
+		d.keep(&w, f.Policy, d.list(p, k.key))
+		d.keep(&w, sdk.Cluster, d.list(near(p), k.key))
+		n := numberIn(d.entries[elementKey(p.of(forList("keeps", f.Policy)), k.key)].data)
+		if owner, taken := owners[n]; d.timeouts[n] > 0 && (!taken || owner == name) {
+			w.number, w.affinity, owners[n] = n, d.timeouts[n], name
+		}
+		all[name] = w
 	}
 	for name, w := range all {
 		for _, p := range w.policies() {
 			for _, ep := range w.lists[p] {
 				a := string(ep.Addr().AsSlice())
-				if _, may := d.Dump["hairpin"][a+a]; may {
+				if _, may := d.entries[elementKey("hairpin", a+a)]; may {
 					w.hairpin = append(w.hairpin, ep.Addr())
 				}
 			}
@@ -103,42 +140,11 @@ func near(p index) index {
 	return p
 }
 
-// slots are the endpoints of each key of an index. What is behind a gap is none.
-func (d dump) slots(p index) map[string][]netip.AddrPort {
-	width := d.KeyLen(!p.ports)
-	all := make(map[string]map[uint32]netip.AddrPort)
-	for k, e := range d.Dump[p.of("endpoints")] {
-		if len(k) != width+4 {
-			continue
-		}
-		if all[k[:width]] == nil {
-			all[k[:width]] = make(map[uint32]netip.AddrPort)
-		}
-		all[k[:width]][binary.NativeEndian.Uint32([]byte(k[width:]))] = d.ReadDestination(e.Data)
+// list are the endpoints of a frontend's key in an index. What is behind a gap is none.
+func (d dump) list(p index, key string) (list []netip.AddrPort) {
+	slots := d.slots[elementKey(p.of("endpoints"), key)]
+	for i := uint32(0); slots[i].IsValid(); i++ {
+		list = append(list, slots[i])
 	}
-	dense := make(map[string][]netip.AddrPort, len(all))
-	for k, slots := range all {
-		for i := uint32(0); slots[i].IsValid(); i++ {
-			dense[k] = append(dense[k], slots[i])
-		}
-	}
-	return dense
-}
-
-// sources are the ranges of each key of an index that is gated.
-func (d dump) sources(p index) map[string][]nftable.Span {
-	all := make(map[string][]nftable.Span)
-	width := d.KeyLen(!p.ports)
-	for _, e := range d.Dump[p.of("allowed")] {
-		if len(e.Key) != width+d.Addr().Len || len(e.KeyEnd) != len(e.Key) {
-			continue
-		}
-		from, _ := netip.AddrFromSlice([]byte(e.Key[width:]))
-		to, _ := netip.AddrFromSlice([]byte(e.KeyEnd[width:]))
-		all[e.Key[:width]] = append(all[e.Key[:width]], nftable.Span{From: from, To: to})
-	}
-	for _, spans := range all {
-		slices.SortFunc(spans, func(a, b nftable.Span) int { return a.From.Compare(b.From) })
-	}
-	return all
+	return list
 }

@@ -7,29 +7,15 @@ import (
 	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Use is what the elements of a set are for.
-func (f ip) Use(set string) nftable.Use {
-	switch set {
-	case "vips", "external", "hairpin":
-		return nftable.OfMany
-	case "members", "members-local":
-		return nftable.Admitting
-	case "own":
-		return nftable.OfNone
-	}
-	return nftable.OfOne
-}
-
 // Frontend returns the frontend that an element catches.
-func (f ip) Frontend(e nftable.Element) (protocol sdk.Protocol, at netip.AddrPort, ok bool) {
+func (f ip) Frontend(k entryKey) (protocol sdk.Protocol, at netip.AddrPort, ok bool) {
 	for _, p := range []index{{ip: f}, {ip: f, ports: true}} {
-		if e.Set == p.of("frontends") {
-			return f.ReadKey(e.Key, !p.ports)
+		if k.kind == ofElement && k.name == p.of("frontends") {
+			return f.ReadKey(k.key, !p.ports)
 		}
 	}
 	return 0, at, false
@@ -43,24 +29,29 @@ func at(of sdk.Family, f frontend) index {
 // outside are the sets of external frontends.
 var outside = map[sdk.Policy]string{sdk.Cluster: "outside", sdk.Local: "outside-local"}
 
-// Elements are all that w needs, for the Service called name.
-func (w wanted) Elements(name sdk.Name) []nftable.Element {
-	all := make([]nftable.Element, 0, w.size())
-	add := func(set string, e nftnl.Element) { all = append(all, nftable.Element{Set: set, Element: e}) }
+// Entries calls put with each element that w needs, for the Service called name.
+func (f ip) Entries(name sdk.Name, w wanted, put func(entryKey, entryValue)) {
+	w.elements(name, func(set string, e nftnl.Element) {
+		put(entryKey{ofElement, set, e.Key, e.KeyEnd}, entryValue{e.Data, e.Comment})
+	})
+}
+
+// elements calls add with each element that w needs, and the set that it is of.
+func (w wanted) elements(name sdk.Name, add func(string, nftnl.Element)) {
 	for _, f := range w.frontends {
-		p, k := at(name.Family, f), nftable.Key(name.Protocol, f.addr)
+		p, k := at(name.Family, f), frontendKey(name.Protocol, f.addr)
 		add(p.of("frontends"), nftnl.Element{Key: k, Comment: iptables.LabelFrontend(name, f.kind, f.policy)})
 		for _, s := range f.sources {
-			add(p.of("allowed"), nftnl.Element{Key: k + nftable.AddrKey(s.From), KeyEnd: k + nftable.AddrKey(s.To)})
+			add(p.of("allowed"), nftnl.Element{Key: k + addrKey(s.From), KeyEnd: k + addrKey(s.To)})
 		}
 		if len(f.sources) > 0 {
 			add(p.of("gated"), nftnl.Element{Key: k})
 		}
 		if f.kind == sdk.ClusterIP {
-			add("vips", nftnl.Element{Key: nftable.AddrKey(f.addr.Addr())})
+			add("vips", nftnl.Element{Key: addrKey(f.addr.Addr())})
 		}
 		if f.kind == sdk.ExternalIP || f.kind == sdk.LoadBalancer {
-			add("external", nftnl.Element{Key: nftable.AddrKey(f.addr.Addr())})
+			add("external", nftnl.Element{Key: addrKey(f.addr.Addr())})
 		}
 		w.choice(p, k, f.policy, add)
 		if !w.served {
@@ -77,24 +68,11 @@ func (w wanted) Elements(name sdk.Name) []nftable.Element {
 		}
 	}
 	for _, a := range w.hairpin {
-		add("hairpin", nftnl.Element{Key: nftable.AddrKey(a) + nftable.AddrKey(a)})
+		add("hairpin", nftnl.Element{Key: addrKey(a) + addrKey(a)})
 	}
 	if w.number > 0 {
 		w.affine(add)
 	}
-	return all
-}
-
-// size is about how many elements there are, and seldom less.
-func (w wanted) size() int {
-	n := len(w.hairpin)
-	for _, f := range w.frontends {
-		n += 5 + len(f.sources) + len(w.lists[f.policy])
-		if f.external() && f.policy == sdk.Local {
-			n += 3 + len(w.lists[sdk.Cluster])
-		}
-	}
-	return n
 }
 
 // choice adds what leads from a key to the endpoints of a list.
@@ -109,7 +87,7 @@ func (w wanted) choice(p index, k string, policy sdk.Policy, add func(string, nf
 	add(p.of(ofClass(class(len(list)))), nftnl.Element{Key: k})
 	endpoints := p.of("endpoints")
 	for i, ep := range list {
-		add(endpoints, nftnl.Element{Key: nftable.Slot(k, i), Data: nftable.Destination(ep)})
+		add(endpoints, nftnl.Element{Key: slotKey(k, i), Data: destination(ep)})
 	}
 }
 

@@ -4,6 +4,7 @@ package nftables
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -12,8 +13,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
-	"github.com/pointsman/pointsman/plugins/internal/nftable"
-	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/plugins/internal/reconcile"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
@@ -22,9 +22,10 @@ import (
 
 // A family is the table of one IP family, as the frame sees it, and what is in it.
 type family struct {
-	*nftable.Table[wanted]
+	*reconcile.Reconciler[wanted, entryKey, entryValue]
 	ip // never another, so that Inspect may read it beside a call
 
+	kernel  *nfTable
 	options options
 	log     *slog.Logger
 	marks   *masquerade.Keeper
@@ -48,23 +49,25 @@ var _ interface {
 	frame.Sampler
 } = (*family)(nil)
 
-func newFamily(of sdk.Family, o options, c *nftable.Commits, m *masquerade.Keeper, p *plugin, env frame.Env) *family {
+func newFamily(of sdk.Family, o options, c *commits, m *masquerade.Keeper, p *plugin, env frame.Env) *family {
 	f := &family{
 		ip: ipOf(of), node: nodeConfig{ip: ipOf(of)}, options: o, log: env.Log, marks: m, plugin: p,
 		foreign: true,
 	}
-	f.Table = &nftable.Table[wanted]{
-		Name: table, Of: of, Layout: f, Commits: c, Log: env.Log, Protect: o.Protect == "auto",
-		Foreign: func() {
+	f.kernel = &nfTable{
+		ip: f.ip, log: env.Log, commits: c, protect: o.Protect == "auto",
+		foreign: func() {
 			f.foreign = true
 			m.Doubt()
 		},
-		Applied: func() {
-			m.Begin(f.node.node.MasqueradeBit, m.Written() == 0 && len(p.drops.All()) > 0) // else packets would be dropped at first
-			if m.Written() != f.written {
-				f.lookAround(context.Background())
-			}
-		},
+	}
+	f.Reconciler = reconcile.New(f, f.kernel)
+	f.Name, f.Batch = fmt.Sprintf("%s %s", of, table), mostChanges
+	f.Applied = func() {
+		m.Begin(f.node.node.MasqueradeBit, m.Written() == 0 && len(p.drops.All()) > 0) // else packets would be dropped at first
+		if m.Written() != f.written {
+			f.lookAround(context.Background())
+		}
 	}
 	return f
 }
@@ -77,30 +80,20 @@ func (f *family) Hold(lock *ledger.Lock) {
 	if lock == nil {
 		f.marks.Stop()
 	}
-	f.Table.Hold(lock != nil)
+	f.kernel.hold(lock != nil)
 }
 
 // Adopt reads the table. What no Service needs of the layout goes.
 func (f *family) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
-	if err := f.Table.Adopt(ctx); err != nil {
+	role, err := f.List(ctx)
+	if err != nil {
 		return 0, err
 	}
-	f.foreign, f.node.parts, f.last = true, parts{}, 0
-	for _, w := range f.Have.Services {
+	f.foreign = true
+	for _, w := range f.Installed() {
 		f.last = max(f.last, w.number)
 	}
-	return shown(f.Have), nil
-}
-
-// shown is the role that base chains show.
-func shown(o nftable.Observed[wanted]) sdk.Role {
-	switch {
-	case o.Chain("nat-prerouting"):
-		return sdk.Active
-	case o.Chain("nat-postrouting"):
-		return sdk.Draining
-	}
-	return sdk.Standby
+	return role, nil
 }
 
 // Node takes what the host says of the node, and what the kernel says of its addresses.
@@ -110,7 +103,7 @@ func (f *family) Node(n sdk.Node) error {
 		localhost: f.options.localhost(f.Family, n),
 		liberal:   n.Conntrack.TCPBeLiberal || sysctl.Liberal(),
 	}
-	f.Reshape()
+	f.Refix()
 	_, err := f.node.look()
 	return err
 }
@@ -119,16 +112,45 @@ func (f *family) Node(n sdk.Node) error {
 func (f *family) Role(r sdk.Role) error {
 	f.role = r
 	f.plugin.serves.Store(r == sdk.Active)
-	f.Reshape()
+	f.Refix()
 	return nil
 }
 
-// Want is what svc comes to.
-func (f *family) Want(svc sdk.Service) (wanted, error) { return want(svc) }
+// Want returns what svc comes to, with the slots and the number that it has.
+func (f *family) Want(svc sdk.Service) (wanted, error) { return f.Render(svc, f.Installed()[svc.Name]) }
+
+// Render returns what svc comes to, with the slots and the number of had.
+func (f *family) Render(svc sdk.Service, had wanted) (wanted, error) {
+	w, err := want(svc)
+	if err != nil {
+		return wanted{}, err
+	}
+	return w.arranged(had, f.free), nil
+}
+
+// Pieces are the desired ones.
+func (f *family) Pieces() map[sdk.Name]wanted { return f.Desired() }
+
+// Keep is what the kernel has of a Service.
+func (f *family) Keep(name sdk.Name) wanted { return f.Installed()[name] }
+
+// Put says what Services come to.
+func (f *family) Put(all map[sdk.Name]wanted) { f.SetDesired(all) }
+
+// Plan is what the table lacks.
+func (f *family) Plan() frame.Plan { return f.Reconciler.Plan() }
+
+// Audit looks for the elements of some Services.
+func (f *family) Audit(ctx context.Context) frame.Finding {
+	if missing := f.Reconciler.Audit(ctx); missing != "" {
+		return frame.Finding{Lost: frame.All, Why: missing}
+	}
+	return frame.Finding{}
+}
 
 // Probe looks whether the table is as it was written, and now and then at the node's addresses.
 func (f *family) Probe(ctx context.Context) frame.Finding {
-	why, unsure := f.Changed(ctx)
+	why, unsure := f.kernel.changed(ctx)
 	f.lookAround(ctx)
 	found := frame.Finding{Due: f.moved(), Unsure: unsure}
 	if why != "" {
@@ -136,28 +158,6 @@ func (f *family) Probe(ctx context.Context) frame.Finding {
 	}
 	return found
 }
-
-// Sets are those of the layout, as far as Services need them.
-func (f *family) Sets() []nftnl.Set { return layoutSets(f.ip, f.node.parts) }
-
-// Chains are those of the layout, for the role.
-func (f *family) Chains() []nftable.Chain { return layout(f.node, f.role) }
-
-// Grow has the layout be enough for w.
-func (f *family) Grow(w wanted) bool { return f.node.grow(f.Family, w) }
-
-// Fixed are the addresses that take node ports.
-func (f *family) Fixed() (all []nftable.Element) {
-	for _, p := range f.node.own {
-		if p.IsSingleIP() { // each longer one has a rule
-			all = append(all, nftable.Element{Set: "own", Element: nftnl.Element{Key: string(p.Addr().AsSlice())}})
-		}
-	}
-	return all
-}
-
-// Arrange is desired with the slots and the number of have.
-func (f *family) Arrange(have, desired wanted) wanted { return desired.arranged(have, f.free) }
 
 // free is a number that no Service has. A process counts on: none lives so long that it gets to
 // the first again.
@@ -191,11 +191,11 @@ const failures = "kubeproxy_sync_proxy_rules_nftables_"
 
 // Samples are how much the kernel has, and how often it did not take what was written.
 func (f *family) Samples() []sdk.Sample {
-	labels := map[string]string{"ip_family": pick(f.ip, "IPv4", "IPv6")}
+	labels := map[string]string{"ip_family": pick(f.Family, "IPv4", "IPv6")}
 	return []sdk.Sample{
-		{Name: "pointsman_nftables_elements", Help: "Elements in the sets and maps of the dataplane's table.", Labels: labels, Value: float64(f.Have.Elements)},
-		{Name: "pointsman_nftables_services", Help: "Ports of Services that the dataplane's table serves.", Labels: labels, Value: float64(len(f.Have.Services))},
-		{Name: failures + "sync_failures_total", Labels: labels, Value: float64(f.Refused)},
-		{Name: failures + "cleanup_failures_total", Labels: labels, Value: float64(f.Removals)},
+		{Name: "pointsman_nftables_elements", Help: "Elements in the sets and maps of the dataplane's table.", Labels: labels, Value: float64(f.kernel.total())},
+		{Name: "pointsman_nftables_services", Help: "Ports of Services that the dataplane's table serves.", Labels: labels, Value: float64(len(f.Installed()))},
+		{Name: failures + "sync_failures_total", Labels: labels, Value: float64(f.kernel.refused)},
+		{Name: failures + "cleanup_failures_total", Labels: labels, Value: float64(f.kernel.removals)},
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/hooks"
-	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -18,11 +17,11 @@ import (
 // Inspect tells what the kernel's tables serve, and nothing else.
 func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
 	return p.each(func(f *family, conn *nftnl.Conn) error {
-		seen, err := f.Read(ctx, conn)
+		seen, err := f.kernel.read(ctx, conn)
 		if err != nil {
 			return err
 		}
-		return frame.TellServed(ctx, served(seen), tell)
+		return frame.TellServed(ctx, served(f.ip, seen.entries), tell)
 	})
 }
 
@@ -49,21 +48,19 @@ func (p *plugin) each(call func(*family, *nftnl.Conn) error) error {
 
 // served returns the frontends that a table serves, each by the endpoints that its own elements lead to: those of
 // the Service's other frontends may be there while these are not.
-func served(seen nftable.Observed[wanted]) (all []sdk.Served) {
-	missing := make(map[nftable.Place]bool, len(seen.Missing))
-	for _, e := range seen.Missing {
-		missing[e.Place()] = true
-	}
+func served(of ip, entries map[entryKey]entryValue) (all []sdk.Served) {
 	lacks := func(set, key string) bool {
-		return missing[nftable.Element{Set: set, Element: nftnl.Element{Key: key}}.Place()]
+		_, there := entries[elementKey(set, key)]
+		return !there
 	}
-	for name, w := range seen.Services {
+	services, _ := of.Parse(entries)
+	for name, w := range services {
 		for _, f := range w.frontends {
 			s := sdk.Served{Name: name, Frontend: sdk.Frontend{Kind: f.kind, Addr: f.addr, Policy: f.policy}}
-			p, k, list := at(name.Family, f), nftable.Key(name.Protocol, f.addr), w.lists[f.policy]
+			p, k, list := at(name.Family, f), frontendKey(name.Protocol, f.addr), w.lists[f.policy]
 			if w.served && !lacks(p.of(ofClass(class(len(list)))), k) {
 				for i, ep := range list {
-					if !lacks(p.of("endpoints"), nftable.Slot(k, i)) {
+					if !lacks(p.of("endpoints"), slotKey(k, i)) {
 						s.Endpoints = append(s.Endpoints, ep)
 					}
 				}

@@ -9,7 +9,6 @@ import (
 	"strconv"
 
 	"github.com/pointsman/pointsman/plugins/internal/flows"
-	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -36,15 +35,6 @@ func class(endpoints int) uint32 {
 // to is a verdict.
 func to(v nftnl.Verdict) nftnl.Expr { return nftnl.Do(v) }
 
-// An ip is an IP family: what its headers have, and what its table is.
-type ip struct{ nftable.IP }
-
-// ipOf is that of a family.
-func ipOf(f sdk.Family) ip { return ip{nftable.IP{Family: f}} }
-
-// pick is the value for the family.
-func pick[T any](f ip, four, six T) T { return nftable.Pick(f.Family, four, six) }
-
 // An index is the frontends that are looked up alike: by address, or as node ports; by callers
 // from elsewhere, or as pods of the node and the node itself use them.
 type index struct {
@@ -68,21 +58,21 @@ func (p index) of(name string) string {
 }
 
 // key loads what a packet is looked up by, and says which register is free behind it.
-func (p index) key() (nftable.Rule, nftnl.Reg) {
+func (p index) key() (rule, nftnl.Reg) {
 	if p.ports {
-		return nftable.Rule{nftable.Proto(0), nftable.Dport(1)}, 2
+		return rule{loadProto(0), loadPort(1)}, 2
 	}
 	w := p.Words()
-	return nftable.Rule{p.Daddr(0), nftable.Proto(w), nftable.Dport(w + 1)}, w + 2
+	return rule{p.Daddr(0), loadProto(w), loadPort(w + 1)}, w + 2
 }
 
 // original is key, as it was before the packet was translated.
-func (p index) original() nftable.Rule {
+func (p index) original() rule {
 	if p.ports {
-		return nftable.Rule{nftable.Proto(0), nftable.OrigPort(1)}
+		return rule{loadProto(0), loadOrigPort(1)}
 	}
 	w := p.Words()
-	return nftable.Rule{p.OrigDaddr(0), nftable.Proto(w), nftable.OrigPort(w + 1)}
+	return rule{p.OrigDaddr(0), loadProto(w), loadOrigPort(w + 1)}
 }
 
 func (p index) fields(more ...nftnl.Field) []nftnl.Field {
@@ -94,13 +84,13 @@ func (p index) fields(more ...nftnl.Field) []nftnl.Field {
 }
 
 // in is a rule for the packets whose key is in a set of the index.
-func (p index) in(set string, v nftnl.Verdict) nftable.Rule {
+func (p index) in(set string, v nftnl.Verdict) rule {
 	key, _ := p.key()
 	return append(key, nftnl.In(p.of(set), 0), to(v))
 }
 
 // was is in, by the original key.
-func (p index) was(set string, then ...nftnl.Expr) nftable.Rule {
+func (p index) was(set string, then ...nftnl.Expr) rule {
 	return append(append(p.original(), nftnl.In(p.of(set), 0)), then...)
 }
 
@@ -127,24 +117,24 @@ func (p index) sets(has parts) []nftnl.Set {
 func ofClass(n uint32) string { return "of-" + strconv.Itoa(int(n)) }
 
 // chains are those of the index: the gate, the Service, and the choice of an endpoint.
-func (p index) chains(has parts) []nftable.Chain {
+func (p index) chains(has parts) []chain {
 	key, next := p.key()
 	far := index{ip: p.ip, ports: p.ports} // with the same frontends, and more
-	gate := nftable.Chain{Name: p.of("gate"), Rules: []nftable.Rule{
+	gate := chain{Name: p.of("gate"), Rules: []rule{
 		append(slices.Clone(far.in("gated", nftnl.Return)[:len(key)+1]),
 			p.Saddr(next), nftnl.NotIn(far.of("allowed"), 0), to(nftnl.Drop)),
 		{to(nftnl.Goto(p.of("service")))},
 	}}
-	service := nftable.Chain{Name: p.of("service")}
+	service := chain{Name: p.of("service")}
 	for _, list := range has.kept(p) {
 		keeps := numbered(slices.Clone(key), p.of(forList("keeps", list)), forList("keep", list))
 		service.Rules = append(service.Rules, keeps)
 	}
-	all := []nftable.Chain{gate}
+	all := []chain{gate}
 	for _, n := range has.upTo(p) {
 		name := strconv.Itoa(int(n))
 		service.Rules = append(service.Rules, p.in(ofClass(n), nftnl.Goto(p.of("pick-"+name))))
-		all = append(all, p.choose(n), nftable.Chain{Name: p.of("try-" + name), Rules: []nftable.Rule{
+		all = append(all, p.choose(n), chain{Name: p.of("try-" + name), Rules: []rule{
 			append(slices.Clone(key), nftnl.Random(n, next),
 				nftnl.Find(p.of("endpoints"), 0, 0), nftnl.DNAT(p.NFT(), 0, p.Words())),
 		}})
@@ -152,7 +142,7 @@ func (p index) chains(has parts) []nftable.Chain {
 	if !p.near {
 		service.Rules = append(service.Rules, p.in("unserved", nftnl.Goto("refuse")))
 	}
-	service.Rules = append(service.Rules, nftable.Rule{to(nftnl.Drop)})
+	service.Rules = append(service.Rules, rule{to(nftnl.Drop)})
 	return append(all, service)
 }
 
@@ -160,10 +150,10 @@ func (p index) chains(has parts) []nftable.Chain {
 const tries = 10
 
 // choose is the chain that draws one of n slots, of which more than half are filled.
-func (p index) choose(n uint32) nftable.Chain {
-	c := nftable.Chain{Name: p.of("pick-" + strconv.Itoa(int(n)))}
+func (p index) choose(n uint32) chain {
+	c := chain{Name: p.of("pick-" + strconv.Itoa(int(n)))}
 	try := func(n uint32) {
-		c.Rules = append(c.Rules, nftable.Rule{to(nftnl.Jump(p.of("try-" + strconv.Itoa(int(n)))))})
+		c.Rules = append(c.Rules, rule{to(nftnl.Jump(p.of("try-" + strconv.Itoa(int(n)))))})
 	}
 	if n > 2 {
 		for range tries {
@@ -176,7 +166,7 @@ func (p index) choose(n uint32) nftable.Chain {
 	if n > 1 {
 		try(1) // an element that is being replaced was missing
 	}
-	c.Rules = append(c.Rules, nftable.Rule{to(nftnl.Drop)})
+	c.Rules = append(c.Rules, rule{to(nftnl.Drop)})
 	return c
 }
 
@@ -203,8 +193,8 @@ func layoutSets(f ip, has parts) []nftnl.Set {
 		nftnl.Set{Name: "hairpin", Key: []nftnl.Field{f.Addr(), f.Addr()}})
 }
 
-// layout are the chains of a family, with the base chains that a role needs.
-func layout(n nodeConfig, role sdk.Role) []nftable.Chain {
+// layoutChains are the chains of a family, with the base chains that a role needs.
+func layoutChains(n nodeConfig, role sdk.Role) []chain {
 	all := baseChains(n, role)
 	for _, p := range n.indexes(n.ip) {
 		all = append(all, p.chains(n.parts)...)
@@ -213,23 +203,23 @@ func layout(n nodeConfig, role sdk.Role) []nftable.Chain {
 }
 
 // baseChains lead packets into the others.
-func baseChains(n nodeConfig, role sdk.Role) []nftable.Chain {
-	base := func(name, kind string, at uint32, priority int32, jumps ...string) nftable.Chain {
-		c := nftable.Chain{Name: name, Hook: &nftnl.Hook{Type: kind, At: at, Priority: priority}}
+func baseChains(n nodeConfig, role sdk.Role) []chain {
+	base := func(name, kind string, at uint32, priority int32, jumps ...string) chain {
+		c := chain{Name: name, Hook: &nftnl.Hook{Type: kind, At: at, Priority: priority}}
 		for _, j := range jumps {
-			c.Rules = append(c.Rules, nftable.Rule{to(nftnl.Jump(j))})
+			c.Rules = append(c.Rules, rule{to(nftnl.Jump(j))})
 		}
 		return c
 	}
 	kept := base("nat-kept", "nat", nftnl.PostRouting, 101)
-	kept.Rules = []nftable.Rule{nftable.IfUntranslated(nftnl.Accept)}
-	all := []nftable.Chain{kept}
+	kept.Rules = []rule{ifUntranslated(nftnl.Accept)}
+	all := []chain{kept}
 	if n.localhost {
 		all = append(all, guard())
 	}
 	if role == sdk.Active || role == sdk.Draining {
 		admit, forget := base("filter-admit", "filter", nftnl.Forward, -1), base("filter-forget", "filter", nftnl.PostRouting, 99)
-		admit.Rules, forget.Rules = []nftable.Rule{begins(role, "admit")}, []nftable.Rule{begins(role, "forget")}
+		admit.Rules, forget.Rules = []rule{begins(role, "admit")}, []rule{begins(role, "forget")}
 		all = append(all, base("nat-postrouting", "nat", nftnl.PostRouting, 100, "post"), admit, forget)
 	}
 	if role == sdk.Active {
@@ -245,21 +235,21 @@ func baseChains(n nodeConfig, role sdk.Role) []nftable.Chain {
 
 // begins leads to a chain what begins a translated connection. Once another dataplane serves that is only what is sent
 // again: the kernel has decided then whether to masquerade the connection, and a mark that others set stays.
-func begins(role sdk.Role, chain string) nftable.Rule {
-	status := uint32(nftable.Translated)
+func begins(role sdk.Role, chain string) rule {
+	status := uint32(translated)
 	if role == sdk.Draining {
-		status |= nftable.Confirmed
+		status |= confirmed
 	}
-	return append(append(nftable.OfState(nftable.StateNew), nftable.OfStatus(status)...), to(nftnl.Jump(chain)))
+	return append(append(ofState(stateNew), ofStatus(status)...), to(nftnl.Jump(chain)))
 }
 
 // guard keeps what others send to 127.0.0.0/8 from the node, while the kernel may route it.
-func guard() nftable.Chain {
+func guard() chain {
 	loopback := netip.MustParsePrefix("127.0.0.0/8")
 	f := ipOf(sdk.IPv4)
-	others := nftnl.Cmp(nftnl.NotEqual, 0, nftable.Ifname("lo"))
-	return nftable.Chain{
+	others := nftnl.Cmp(nftnl.NotEqual, 0, ifname("lo"))
+	return chain{
 		Name: "guard", Hook: &nftnl.Hook{Type: "filter", At: nftnl.PreRouting, Priority: -300},
-		Rules: []nftable.Rule{append(nftable.Within(f.Daddr(0), loopback), nftnl.Meta(nftnl.MetaIifName, 0), others, to(nftnl.Drop))},
+		Rules: []rule{append(within(f.Daddr(0), loopback), nftnl.Meta(nftnl.MetaIifName, 0), others, to(nftnl.Drop))},
 	}
 }

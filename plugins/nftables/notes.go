@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -39,12 +38,12 @@ func (f *family) lookAround(ctx context.Context) {
 		return
 	}
 	f.looked, f.written = time.Now(), written
-	found, forward, err := f.Drops(ctx)
+	found, forward, err := f.kernel.drops(ctx)
 	if err != nil {
 		f.log.Debug("cannot read the chains of other programs", "family", f.Family, "err", err)
 		return
 	}
 	f.foreign = false
-	f.plugin.notes.Set(nftable.Word(f.Family), found...)
-	f.plugin.drops.Set(nftable.Word(f.Family), forward...)
+	f.plugin.notes.Set(f.word(), found...)
+	f.plugin.drops.Set(f.word(), forward...)
 }

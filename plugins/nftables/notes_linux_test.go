@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/test/eventually"
@@ -154,8 +153,8 @@ func TestKernelForwardDrops(t *testing.T) {
 
 func (k kernel) drops() []string {
 	k.Helper()
-	own := nftable.Table[wanted]{Name: table, Of: sdk.IPv4, Log: slog.New(slog.DiscardHandler)}
-	all, forward, err := own.Drops(k.Context())
+	own := nfTable{ip: ipOf(sdk.IPv4), log: slog.New(slog.DiscardHandler)}
+	all, forward, err := own.drops(k.Context())
 	if err != nil {
 		k.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func TestKernelNamesTheOwnerOfItsKind(t *testing.T) {
 		held := make([]*nftnl.Conn, 0, len(first.families))
 		err := first.Do(k.Context(), func(map[sdk.Name]sdk.Service) error {
 			for _, f := range first.families { // its sockets outlive its lock, as those of a process that hangs
-				held, f.Conn = append(held, f.Conn), nil
+				held, f.kernel.conn = append(held, f.kernel.conn), nil
 			}
 			return nil
 		})

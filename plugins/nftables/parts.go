@@ -5,12 +5,9 @@ package nftables
 import (
 	"slices"
 	"time"
-
-	"github.com/pointsman/pointsman/sdk"
 )
 
-// parts are what of the layout is made only when a Service needs it. They grow with the first
-// Service that does, and shrink when the table is read.
+// parts are what of the layout is made only when a Service needs it (partsOf).
 type parts struct {
 	classes  map[index]uint32 // the largest of an index
 	timeouts []time.Duration  // of affinity, in order
@@ -38,31 +35,3 @@ func (h parts) has(p index) bool { return h.classes[p] > 0 || !p.ports && !p.nea
 
 // upTo are the classes of an index.
 func (h parts) upTo(p index) []uint32 { return classes(max(least, h.classes[p])) }
-
-// grow has the parts be enough for w, and reports whether they were not.
-func (h *parts) grow(of sdk.Family, w wanted) (grown bool) {
-	for _, f := range w.frontends {
-		p := at(of, f)
-		grown = h.lengthen(p, len(w.lists[f.policy])) || grown
-		if f.external() && f.policy == sdk.Local {
-			grown = h.lengthen(near(p), len(w.lists[sdk.Cluster])) || grown
-		}
-	}
-	if i, found := slices.BinarySearch(h.timeouts, w.affinity); w.affinity > 0 && !found {
-		h.timeouts, grown = slices.Insert(slices.Clone(h.timeouts), i, w.affinity), true
-	}
-	return grown
-}
-
-// lengthen has an index be enough for a list of so many endpoints.
-func (h *parts) lengthen(p index, endpoints int) bool {
-	largest := max(least, class(endpoints))
-	if h.classes[p] >= largest {
-		return false
-	}
-	if h.classes == nil {
-		h.classes = make(map[index]uint32)
-	}
-	h.classes[p] = largest
-	return true
-}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
-	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -59,7 +58,7 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	}
 	var all []*family
 	var reasons []string
-	commits := new(nftable.Commits)
+	commits := new(commits)
 	marks := &masquerade.Keeper{Holder: mode, Ledger: env.Ledger, Log: env.Log, Note: p.notes.Set}
 	marks.Look()
 	p.marks.Store(marks)
@@ -81,7 +80,7 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	for _, f := range all {
 		for _, before := range p.families {
 			if before.ip == f.ip {
-				f.Succeed(before.Table)
+				f.kernel.conn, before.kernel.conn = before.kernel.conn, nil // closed and opened again it would leave the table without an owner
 			}
 		}
 	}
@@ -95,5 +94,5 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 // probe asks the kernel whether it takes the layout.
 func probe(ctx context.Context, n nodeConfig) error {
 	n.parts = whole(n.ip, longestTimeout)
-	return nftable.Probe(ctx, n.Family, table+"-probe", layoutSets(n.ip, n.parts), layout(n, sdk.Active))
+	return probeTable(ctx, n.ip, newLayout(n, sdk.Active))
 }

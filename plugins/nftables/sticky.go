@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -17,7 +16,7 @@ import (
 func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry) error) error {
 	return p.eachSticky(ctx, func(f *family, _ sdk.Policy, kept []nftnl.Element) error {
 		names := make(map[number]sdk.Name)
-		for name, w := range f.Have.Services {
+		for name, w := range f.Installed() {
 			names[w.number] = name
 		}
 		for _, e := range kept {
@@ -44,14 +43,14 @@ func (p *plugin) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry
 		}
 		var come []nftnl.Element
 		for _, e := range entries {
-			w := f.Have.Services[e.Name]
+			w := f.Installed()[e.Name]
 			key, left := w.number.key()+string(e.Client.AsSlice()), min(e.Left, w.affinity)
 			if left > 0 && !has[key] && slices.Contains(w.lists[policy], e.Endpoint) {
 				has[key] = true
-				come = append(come, nftnl.Element{Key: key, Data: nftable.Destination(e.Endpoint), Left: left})
+				come = append(come, nftnl.Element{Key: key, Data: destination(e.Endpoint), Left: left})
 			}
 		}
-		if err := f.Add(ctx, forList("sticky", policy), come); err != nil {
+		if err := f.kernel.add(ctx, forList("sticky", policy), come); err != nil {
 			return fmt.Errorf("keep %d clients at endpoints: %w", len(come), err)
 		}
 		return nil
@@ -63,7 +62,7 @@ func (p *plugin) eachSticky(ctx context.Context, call func(*family, sdk.Policy, 
 	return p.Do(ctx, func(map[sdk.Name]sdk.Service) error {
 		for _, f := range p.families {
 			for _, policy := range both {
-				kept, err := f.Elements(ctx, forList("sticky", policy))
+				kept, err := f.kernel.elements(ctx, forList("sticky", policy))
 				if err != nil {
 					return fmt.Errorf("read which clients keep to endpoints: %w", err)
 				}

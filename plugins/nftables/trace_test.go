@@ -12,7 +12,6 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
-	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/plugins/internal/oracle"
 	"github.com/pointsman/pointsman/sdk"
@@ -22,9 +21,9 @@ import (
 // modelOf is the table of a family of a node that serves s, as it would be written.
 func modelOf(t *testing.T, of sdk.Family, s sdktest.Scenario) *oracle.TableRules {
 	t.Helper()
-	f := newFamily(of, options{}, new(nftable.Commits), new(masquerade.Keeper), new(plugin), frame.Env{Log: slog.New(slog.DiscardHandler)})
+	f := newFamily(of, options{}, new(commits), new(masquerade.Keeper), new(plugin), frame.Env{Log: slog.New(slog.DiscardHandler)})
 	f.node, f.role = nodeConfig{ip: f.ip, node: s.Node}, sdk.Active
-	f.Reshape()
+	f.Refix()
 	for _, a := range s.Node.Addrs {
 		if sdk.FamilyOf(a) != of {
 			continue
@@ -46,26 +45,39 @@ func modelOf(t *testing.T, of sdk.Family, s sdktest.Scenario) *oracle.TableRules
 		all[svc.Name] = w
 	}
 	f.Put(all)
-	return oracle.NFTables(written(f.Plan().(nftable.Plan[wanted])))
+	f.Plan() // from nothing
+	return oracle.NFTables(written(f, all))
 }
 
-// written is what a plan from nothing comes to.
-func written(p nftable.Plan[wanted]) oracle.Table {
+// written returns the table that serves these pieces.
+func written(f *family, all map[sdk.Name]wanted) oracle.Table {
 	table := oracle.Table{Chains: make(map[string]oracle.Chain), Elements: make(map[string][]nftnl.Element)}
-	for _, set := range p.Sets {
-		table.Elements[set.Name] = nil
+	for name := range f.kernel.layout.sets {
+		table.Elements[name] = nil
 	}
-	for _, made := range p.Made {
+	for name, made := range f.kernel.layout.chains {
 		chain := oracle.Chain{Hook: made.Hook}
 		for _, r := range made.Rules {
 			chain.Rules = append(chain.Rules, r)
 		}
-		table.Chains[made.Name] = chain
+		table.Chains[name] = chain
 	}
-	for _, c := range append([]*nftable.Change[wanted]{{Difference: p.Fixed}}, p.Changes...) {
-		for _, e := range c.Come {
-			table.Elements[e.Set] = append(table.Elements[e.Set], e.Element)
+	add := func(k entryKey, v entryValue) {
+		if k.kind == ofElement {
+			table.Elements[k.name] = append(table.Elements[k.name], k.element(v))
 		}
+	}
+	counted := make(map[entryKey]bool)
+	for name, w := range all {
+		f.Entries(name, w, func(k entryKey, v entryValue) {
+			if !counted[k] {
+				add(k, v)
+			}
+			counted[k] = f.Kind(k).Counted
+		})
+	}
+	for _, p := range f.node.own {
+		add(elementKey("own", string(p.Addr().AsSlice())), entryValue{})
 	}
 	return table
 }

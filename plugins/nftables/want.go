@@ -11,7 +11,6 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -36,7 +35,7 @@ type frontend struct {
 	kind    sdk.Kind
 	addr    netip.AddrPort
 	policy  sdk.Policy
-	sources []nftable.Span
+	sources []span
 }
 
 func (f frontend) external() bool { return f.kind != sdk.ClusterIP }
@@ -53,7 +52,7 @@ func want(svc sdk.Service) (wanted, error) {
 			why := fmt.Sprintf("%q is longer than a comment in the kernel", text)
 			return wanted{}, &sdk.Refusal{Field: "name", Why: why}
 		}
-		w.frontends = append(w.frontends, frontend{f.Kind, f.Addr, f.Policy, nftable.Spans(f.Sources)})
+		w.frontends = append(w.frontends, frontend{f.Kind, f.Addr, f.Policy, spans(f.Sources)})
 		w.use(svc, f.Policy)
 		if f.External() {
 			w.use(svc, sdk.Cluster) // pods and the node use all endpoints, whatever the policy
@@ -112,7 +111,7 @@ func (w wanted) arranged(have wanted, free func() number) wanted {
 		w.number = free()
 	}
 	for p, list := range w.lists {
-		w.lists[p] = nftable.Arrange(have.lists[p], list)
+		w.lists[p] = arrange(have.lists[p], list)
 	}
 	return w
 }

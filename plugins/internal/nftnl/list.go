@@ -145,11 +145,10 @@ func (l Listing) Sets(ctx context.Context) (all map[string]Observed, err error) 
 	return all, err
 }
 
-// Fits reports whether a set is such a one.
-func (o Observed) Fits(s Set) bool {
-	key, _ := together(s.Key)
-	data, _ := together(s.Data)
-	return o.Flags == s.flags() && o.key == key && o.data == data && o.Timeout == s.Timeout
+// Shape returns what cannot be changed of a set: its flags, the types of its keys and data, and its timeout. It is
+// the same as Set.Shape of the set that was made.
+func (o Observed) Shape() string {
+	return fmt.Sprintf("%#x %#x %#x %s", o.Flags, o.key, o.data, o.Timeout)
 }
 
 // Rules are those of the chains, in order; of one chain, or if it is empty of all.

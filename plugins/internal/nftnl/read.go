@@ -2,7 +2,11 @@
 
 package nftnl
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // Exprs are those of a rule, as the kernel has them: with every attribute, also those that it
 // adds.
@@ -11,6 +15,52 @@ func (o Observed) Exprs() (all []Expr) {
 		all = append(all, Expr{getText(attr(v, 1)), nest(2, string(attr(v, 2)))})
 	})
 	return all
+}
+
+// written has the attributes that the constructors of this package write, by the name of the expression. The kernel adds
+// others when it lists a rule.
+var written = map[string][]uint16{
+	"meta": {1, 2, 3}, "payload": {1, 2, 3, 4}, "ct": {1, 2, 3}, "cmp": {1, 2, 3}, "bitwise": {1, 2, 3, 4, 5},
+	"lookup": {1, 2, 3, 5}, "immediate": {1, 2}, "numgen": {1, 2, 3, 4}, "nat": {1, 2, 3, 5}, "masq": {1},
+	"reject": {1, 2}, "fib": {1, 2, 3}, "dynset": {1, 3, 4, 5, 6},
+}
+
+// Canonical returns a text of a rule's expressions that is the same for those that were written and for those that the
+// kernel lists for them. An attribute that is zero is as good as none. Expressions that this package does not write are
+// in it with all that they have.
+func Canonical(rule []Expr) string {
+	var b []byte
+	for _, e := range rule {
+		b = append(append(b, e.name...), '(')
+		kinds, known := written[e.name]
+		if !known {
+			b = append(b, e.data...)
+		}
+		for _, kind := range kinds {
+			v := strings.TrimRight(string(e.attr(kind)), "\x00")
+			if value := e.Value(kind); value != nil && nested(e.name, kind) {
+				v = string(value)
+			} else if verdict := e.attr(kind, 2); verdict != nil && nested(e.name, kind) {
+				v = fmt.Sprint(e.Verdict(kind))
+			}
+			if v != "" {
+				b = fmt.Appendf(b, "%d %d:%s,", kind, len(v), v)
+			}
+		}
+		b = append(b, ')')
+	}
+	return string(b)
+}
+
+// nested reports whether an attribute has a value or a verdict in it (NFTA_DATA_*).
+func nested(name string, kind uint16) bool {
+	switch name {
+	case "immediate":
+		return kind == 2
+	case "cmp":
+		return kind == 3
+	}
+	return name == "bitwise" && kind >= 4
 }
 
 // Name is what the kernel calls the expression.

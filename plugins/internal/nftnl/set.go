@@ -66,6 +66,13 @@ func (s Set) flags() uint32 {
 	return flags
 }
 
+// Shape returns what cannot be changed once the set is made.
+func (s Set) Shape() string {
+	key, _ := together(s.Key)
+	data, _ := together(s.Data)
+	return Observed{Flags: s.flags(), key: key, data: data, Timeout: s.Timeout}.Shape()
+}
+
 // hostOrder tells nft that keys (0) or data (1) of one field are in host order: NFTNL_UDATA_SET_*,
 // a length, BYTEORDER_HOST_ENDIAN. Of several fields it goes by their types.
 func hostOrder(of byte, fields []Field) string {

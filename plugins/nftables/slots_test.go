@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nftable
+package nftables
 
 import (
 	"math/rand/v2"
@@ -22,7 +22,7 @@ func TestArrange(t *testing.T) {
 	}
 	for range 2000 {
 		old, list := some(), some()
-		got := Arrange(old, list)
+		got := arrange(old, list)
 		if !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(list))) {
 			t.Fatalf("%v after %v is arranged as %v", list, old, got)
 		}
@@ -42,7 +42,7 @@ func TestSpans(t *testing.T) {
 		for range random.IntN(6) {
 			ranges = append(ranges, netip.PrefixFrom(netip.AddrFrom4([4]byte{255, 255, 255, byte(random.IntN(256))}), 24+random.IntN(9)))
 		}
-		spans := Spans(ranges)
+		spans := spans(ranges)
 		for i := range spans[:max(len(spans)-1, 0)] {
 			if !spans[i].To.Next().Less(spans[i+1].From) {
 				t.Fatalf("of %v: %v", ranges, spans)
@@ -51,13 +51,13 @@ func TestSpans(t *testing.T) {
 		for last := range 256 {
 			addr := netip.AddrFrom4([4]byte{255, 255, 255, byte(last)})
 			in := slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(addr) })
-			has := slices.ContainsFunc(spans, func(s Span) bool { return !addr.Less(s.From) && !s.To.Less(addr) })
+			has := slices.ContainsFunc(spans, func(s span) bool { return !addr.Less(s.From) && !s.To.Less(addr) })
 			if in != has {
 				t.Fatalf("of %v: %v; %s is in the one and not in the other", ranges, spans, addr)
 			}
 		}
 	}
-	if got := Spans([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("0.0.0.0/0")}); got != nil {
+	if got := spans([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("0.0.0.0/0")}); got != nil {
 		t.Errorf("everywhere is %v", got)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nftable
+package nftables
 
 import (
 	"encoding/binary"
@@ -14,11 +14,11 @@ import (
 // numbers are the protocols', as IP has them.
 var numbers = map[sdk.Protocol]string{sdk.TCP: "\x06", sdk.UDP: "\x11", sdk.SCTP: "\x84"}
 
-// ProtoKey is a protocol.
-func ProtoKey(p sdk.Protocol) string { return numbers[p] }
+// protoKey is a protocol.
+func protoKey(p sdk.Protocol) string { return numbers[p] }
 
-// Key is an address, unless it is unspecified, a protocol and a port.
-func Key(proto sdk.Protocol, addr netip.AddrPort) string {
+// frontendKey is an address, unless it is unspecified, a protocol and a port.
+func frontendKey(proto sdk.Protocol, addr netip.AddrPort) string {
 	var room [longestKey]byte // one allocation for each string: there are hundreds of thousands
 	k := room[:0]
 	if !addr.Addr().IsUnspecified() {
@@ -31,20 +31,20 @@ func Key(proto sdk.Protocol, addr netip.AddrPort) string {
 // longestKey is that of an IPv6 endpoint's slot: the address, the protocol, the port, the slot.
 const longestKey = 16 + 3*4
 
-// KeyLen is how long a Key is that has an address, or none.
-func (f IP) KeyLen(addr bool) int {
+// KeyLen is how long a frontendKey is that has an address, or none.
+func (f ip) KeyLen(addr bool) int {
 	if addr {
 		return f.Addr().Len + 8
 	}
 	return 8
 }
 
-// ReadKey is the way back from Key.
-func (f IP) ReadKey(k string, addr bool) (proto sdk.Protocol, at netip.AddrPort, ok bool) {
+// ReadKey is the way back from frontendKey.
+func (f ip) ReadKey(k string, addr bool) (proto sdk.Protocol, at netip.AddrPort, ok bool) {
 	if len(k) != f.KeyLen(addr) {
 		return 0, at, false
 	}
-	ip := Pick(f.Family, netip.IPv4Unspecified(), netip.IPv6Unspecified())
+	ip := pick(f.Family, netip.IPv4Unspecified(), netip.IPv6Unspecified())
 	if addr {
 		ip, _ = netip.AddrFromSlice([]byte(k[:f.Addr().Len]))
 		k = k[f.Addr().Len:]
@@ -57,20 +57,20 @@ func (f IP) ReadKey(k string, addr bool) (proto sdk.Protocol, at netip.AddrPort,
 	return proto, netip.AddrPortFrom(ip, binary.BigEndian.Uint16([]byte(k[4:]))), proto != 0
 }
 
-// AddrKey is an address.
-func AddrKey(a netip.Addr) string {
+// addrKey is an address.
+func addrKey(a netip.Addr) string {
 	var room [16]byte
 	return string(appendAddr(room[:0], a))
 }
 
-// Destination is an address and a port, to which packets may be sent.
-func Destination(to netip.AddrPort) string {
+// destination is an address and a port, to which packets may be sent.
+func destination(to netip.AddrPort) string {
 	var room [longestKey]byte
 	return string(appendPort(appendAddr(room[:0], to.Addr()), to.Port()))
 }
 
-// ReadDestination is the way back from Destination.
-func (f IP) ReadDestination(data string) netip.AddrPort {
+// ReadDestination is the way back from destination.
+func (f ip) ReadDestination(data string) netip.AddrPort {
 	n := f.Addr().Len
 	if len(data) < n+2 {
 		return netip.AddrPort{}
@@ -79,8 +79,8 @@ func (f IP) ReadDestination(data string) netip.AddrPort {
 	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16([]byte(data[n:])))
 }
 
-// Slot is a key with a number behind it.
-func Slot(key string, i int) string {
+// slotKey is a key with a number behind it.
+func slotKey(key string, i int) string {
 	var room [longestKey]byte
 	return string(binary.NativeEndian.AppendUint32(append(room[:0], key...), uint32(i)))
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nftable
+package nftables
 
 import (
 	"cmp"
@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// Arrange is the list in the order of old, as far as that goes: what is in places beyond its end, and
+// arrange is the list in the order of old, as far as that goes: what is in places beyond its end, and
 // what is new, fills the gaps. So few places change. Nothing is in a list twice, and none has the zero T.
-func Arrange[T comparable](old, list []T) []T {
+func arrange[T comparable](old, list []T) []T {
 	if len(old) == 0 || slices.Equal(old, list) {
 		return list
 	}
@@ -39,21 +39,21 @@ func Arrange[T comparable](old, list []T) []T {
 	return places
 }
 
-// A Span is the addresses from the one to the other, as an element of an interval set has them.
-type Span struct{ From, To netip.Addr }
+// A span is the addresses from the one to the other, as an element of an interval set has them.
+type span struct{ From, To netip.Addr }
 
-// Spans are the addresses of all ranges, in order, which do not touch: the kernel takes none inside
+// spans are the addresses of all ranges, in order, which do not touch: the kernel takes none inside
 // another. Nil: everywhere.
-func Spans(ranges []netip.Prefix) []Span {
-	var all []Span
+func spans(ranges []netip.Prefix) []span {
+	var all []span
 	for _, r := range ranges {
 		if r.Bits() == 0 {
 			return nil
 		}
-		all = append(all, Span{r.Masked().Addr(), last(r)})
+		all = append(all, span{r.Masked().Addr(), last(r)})
 	}
-	slices.SortFunc(all, func(a, b Span) int { return cmp.Or(a.From.Compare(b.From), a.To.Compare(b.To)) })
-	var joined []Span
+	slices.SortFunc(all, func(a, b span) int { return cmp.Or(a.From.Compare(b.From), a.To.Compare(b.To)) })
+	var joined []span
 	for _, s := range all {
 		if n := len(joined); n > 0 && (!joined[n-1].To.Less(s.From) || joined[n-1].To.Next() == s.From) {
 			if joined[n-1].To.Less(s.To) {

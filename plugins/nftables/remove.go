@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nftable
+package nftables
 
 import (
 	"context"
@@ -10,17 +10,17 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
-	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/plugins/internal/reconcile"
 )
 
 // standsDown is how long the process that owns a table may take to find that another one has
 // cleaned up, and to give the table up.
 const standsDown = 5 * time.Second
 
-// Remove removes a table of an IP family, if it is there, and reports whether it is: with dryRun it only
-// looks. It does so by the socket that owns t, if this process has that; the zero t has none.
-func (t *Table[P]) Remove(ctx context.Context, of sdk.Family, name string, dryRun bool) (bool, error) {
-	conn, done, err := t.Reader()
+// remove removes a table of that name of the IP family, if it is there, and reports whether it is: with dryRun it only
+// looks. It does so by the socket that owns k, if this process has that.
+func (k *nfTable) remove(ctx context.Context, name string, dryRun bool) (bool, error) {
+	conn, done, err := k.reader()
 	if absent(err) {
 		return false, nil
 	}
@@ -28,13 +28,13 @@ func (t *Table[P]) Remove(ctx context.Context, of sdk.Family, name string, dryRu
 		return false, err
 	}
 	defer done()
-	list := conn.List(familyOf(of), name)
+	list := conn.List(k.NFT(), name)
 	found, err := list.Table(ctx)
 	if err != nil || found == nil || dryRun {
 		return found != nil, err
 	}
 	for until := time.Now().Add(standsDown); ; {
-		b := nftnl.NewBatch(familyOf(of), name, 0)
+		b := nftnl.NewBatch(k.NFT(), name, 0)
 		b.DeleteTable()
 		err := conn.Send(ctx, b)
 		switch {
@@ -52,17 +52,21 @@ func absent(err error) bool {
 	return errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, errors.ErrUnsupported)
 }
 
-// Probe asks the kernel whether it takes sets and chains, in a table that is never there: the last
+// probeTable asks the kernel whether it takes sets and chains, in a table that is never there: the last
 // operation of the batch is bad, so that nothing of it is done.
-func Probe(ctx context.Context, of sdk.Family, name string, sets []nftnl.Set, chains []Chain) error {
+func probeTable(ctx context.Context, of ip, l layout) error {
 	conn, err := nftnl.Dial()
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	b := nftnl.NewBatch(familyOf(of), name, 0)
+	t := &transaction{batch: nftnl.NewBatch(of.NFT(), table+"-probe", 0)}
+	b := t.batch
 	b.NewTable(0)
-	Shape{Sets: sets, Made: chains}.make(b)
+	for k, v := range l.entries() {
+		t.changes = append(t.changes, change{Op: reconcile.Add, Key: k, New: v})
+	}
+	t.makeLayout(l)
 	last := b.Len()
 	b.DeleteChain("none")
 	err = conn.Send(ctx, b)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nftable
+package nftables
 
 import (
 	"context"
@@ -17,22 +17,22 @@ const accept = `packets to Services pass if "ct status dnat accept" stands befor
 // unlessAdmitted is what helps where iptables' FORWARD drops.
 const unlessAdmitted = "packets to Services pass where iptables' programs are there to write " + masquerade.Forward + ", or if a rule before that accepts them"
 
-// Drops are the chains of other tables than ours that drop packets to Services, a sentence each. What
+// drops are the chains of other tables than ours that drop packets to Services, a sentence each. What
 // one chain drops no other can accept. Of those of iptables-legacy, which are not in nf_tables, it has
 // the policies. Those that are iptables' FORWARD, and do not lead to masquerade.Forward, are apart.
-func (t *Table[P]) Drops(ctx context.Context) (all, forward []string, err error) {
-	conn, done, err := t.Reader()
+func (k *nfTable) drops(ctx context.Context) (all, forward []string, err error) {
+	conn, done, err := k.reader()
 	if err != nil {
 		return nil, nil, err
 	}
 	defer done()
-	for of, word := range map[nftnl.Family]string{nftnl.Inet: "inet", t.nft(): Word(t.Of)} {
+	for of, word := range map[nftnl.Family]string{nftnl.Inet: "inet", k.NFT(): k.word()} {
 		chains, err := conn.BaseChains(ctx, of)
 		if err != nil {
 			return nil, nil, err
 		}
 		for _, c := range chains {
-			own := of != nftnl.Inet && c.Table == t.Name
+			own := of != nftnl.Inet && c.Table == table
 			packets := map[uint32]string{nftnl.Forward: "what is forwarded", nftnl.Input: "what is sent to the node"}[c.Hook.At]
 			if own || packets == "" || c.Hook.Type != "filter" {
 				continue
@@ -52,12 +52,12 @@ func (t *Table[P]) Drops(ctx context.Context) (all, forward []string, err error)
 			}
 		}
 	}
-	chains, err := iptables.LegacyDrops(t.Of, masquerade.Forward)
+	chains, err := iptables.LegacyDrops(k.Family, masquerade.Forward)
 	if err != nil {
-		t.Log.Debug("cannot read the tables of iptables-legacy", "family", t.Of, "err", err)
+		k.log.Debug("cannot read the tables of iptables-legacy", "family", k.Family, "err", err)
 	}
 	for _, chain := range chains {
-		text := fmt.Sprintf("chain %s of iptables-legacy (%s) has the policy to drop; ", chain, t.Of)
+		text := fmt.Sprintf("chain %s of iptables-legacy (%s) has the policy to drop; ", chain, k.Family)
 		switch chain {
 		case "INPUT":
 			all = append(all, text+"packets to Services pass where a rule in it accepts them")

@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// The mode of these tests is an index of frontends, each with numbered endpoints in a container that grows, and counted
+// addresses. It is nf_tables in small.
+
+// A piece is the frontends of a Service and its endpoints by slot.
+type piece struct {
+	frontends string // a letter each
+	endpoints string
+}
+
+func (p piece) Equal(q piece) bool { return p == q }
+
+// A key is a container, a frontend, a slot of a frontend, or a counted endpoint.
+type key struct {
+	kind string
+	name byte
+	slot int
+}
+
+type toy struct{ limit int }
+
+func (toy) Render(sdk.Service, piece) (piece, error) { return piece{}, errors.New("not used") }
+
+func (toy) Entries(name sdk.Name, p piece, add func(key, string)) {
+	for _, f := range []byte(p.frontends) {
+		add(key{"frontend", f, 0}, name.Service)
+		for slot, e := range []byte(p.endpoints) {
+			add(key{"slot", f, slot}, string(e))
+		}
+	}
+	if p.frontends != "" {
+		for _, e := range []byte(p.endpoints) {
+			add(key{"counted", e, 0}, "")
+		}
+	}
+}
+
+func (t toy) Fixed(need map[string]bool) map[key]string {
+	all := map[key]string{{"container", 'f', 0}: "1", {"container", 'c', 0}: "1"}
+	for slot := range 10 {
+		if need[fmt.Sprint(slot)] {
+			all[key{"container", 's', slot}] = "1"
+		}
+	}
+	return all
+}
+
+func (toy) Kind(k key) Kind {
+	switch k.kind {
+	case "container":
+		return Kind{Rebuild: true, Label: "container " + string(k.name)}
+	case "frontend":
+		return Kind{Container: "f", Label: "frontends", Remove: 1, Add: 1}
+	case "slot":
+		return Kind{Container: fmt.Sprint(k.slot), Label: "slots", Add: 1, Remove: 1}
+	}
+	return Kind{Counted: true, Container: "c", Label: "endpoints", Add: 1, Remove: 1}
+}
+
+func (toy) Parse(all map[key]string) (map[sdk.Name]piece, sdk.Role) {
+	pieces := make(map[sdk.Name]piece)
+	for k, v := range all {
+		if k.kind != "frontend" {
+			continue
+		}
+		name := sdk.Name{Service: v}
+		p := pieces[name]
+		p.frontends += string(k.name)
+		var endpoints []byte
+		for slot := 0; ; slot++ {
+			e, is := all[key{"slot", k.name, slot}]
+			if !is {
+				break
+			}
+			endpoints = append(endpoints, e...)
+		}
+		if p.endpoints == "" {
+			p.endpoints = string(endpoints)
+		}
+		letters := []byte(p.frontends)
+		slices.Sort(letters)
+		p.frontends = string(letters)
+		pieces[name] = p
+	}
+	return pieces, sdk.Active
+}
+
+// A fakeKernel checks that each change fits what it has.
+type fakeKernel struct {
+	*testing.T
+	entries map[key]string
+	refuse  func(key, string) bool
+	fail    int // the Apply that stops after its first phase, counted down
+	applied int // batches that changed something
+}
+
+func (f *fakeKernel) List(context.Context) (map[key]string, error) { return maps.Clone(f.entries), nil }
+
+func (f *fakeKernel) Has(_ context.Context, k key, v string) (bool, error) {
+	have, is := f.entries[k]
+	return is && have == v, nil
+}
+
+func (f *fakeKernel) Apply(_ context.Context, b Batch[key, string]) (refused map[key]error, err error) {
+	written := false
+	if len(b.Phases) > 0 || b.Rebuild {
+		f.applied++
+	}
+	next := maps.Clone(f.entries)
+	if b.Rebuild {
+		next = make(map[key]string)
+	}
+	f.fail--
+	for _, phase := range b.Phases {
+		refused = make(map[key]error)
+		seen := make(map[key]bool)
+		for _, c := range phase {
+			was, is := next[c.Key]
+			if seen[c.Key] {
+				f.Fatalf("%v changes twice in one phase", c.Key)
+			}
+			seen[c.Key] = true
+			switch {
+			case is != (c.Op != Add):
+				f.Fatalf("%+v does not fit: it is there: %v", c, is)
+			case c.Op != Add && was != c.Old:
+				f.Fatalf("%+v does not fit: the kernel has %q", c, was)
+			case c.Op != Remove && f.refuse != nil && f.refuse(c.Key, c.New):
+				refused[c.Key] = errors.New("refused")
+			}
+			if c.Op == Remove {
+				delete(next, c.Key)
+			} else {
+				next[c.Key] = c.New
+			}
+		}
+		if len(refused) > 0 {
+			if written {
+				err = errors.New("refused after another phase")
+			}
+			return refused, err
+		}
+		f.entries = maps.Clone(next)
+		if written = written || len(phase) > 0; f.fail == 0 {
+			return nil, errors.New("cut off")
+		}
+	}
+	for k := range f.entries {
+		if k.kind == "slot" {
+			if _, there := f.entries[key{"container", 's', k.slot}]; !there {
+				f.Fatalf("%v has no container", k)
+			}
+		}
+	}
+	return nil, nil
+}
+
+// wanted returns the entries that the kernel should have.
+func wanted(pieces map[sdk.Name]piece, have map[key]string) map[key]string {
+	all := make(map[key]string)
+	for name, p := range pieces {
+		toy{}.Entries(name, p, func(k key, v string) { all[k] = v })
+	}
+	for k, v := range have {
+		if k.kind == "container" {
+			all[k] = v
+		}
+	}
+	return all
+}
+
+// TestRandomLives compares the kernel with the desired pieces after each plan of random lives: frontends move between
+// Services, entries are refused, calls are cut off, others change entries, and processes end.
+func TestRandomLives(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 41))
+		kernel := &fakeKernel{T: t, entries: make(map[key]string)}
+		r := New(toy{}, kernel)
+		r.Batch = random.IntN(4)
+		list(t, r)
+		desired := make(map[sdk.Name]piece)
+		for range 40 {
+			changes := randomChanges(random, desired)
+			r.SetDesired(changes)
+			kernel.refuse, kernel.fail = nil, 0
+			switch random.IntN(6) {
+			case 0:
+				kernel.refuse = func(k key, v string) bool { return k.kind == "slot" && v == "x" }
+			case 1:
+				kernel.fail = 1 + random.IntN(2)
+			case 2: // another program
+				for k := range kernel.entries {
+					if delete(kernel.entries, k); random.IntN(3) == 0 {
+						break
+					}
+				}
+				list(t, r)
+			case 3: // the next process
+				r = New(toy{}, kernel)
+				r.Batch = random.IntN(4)
+				list(t, r)
+				r.SetDesired(desired)
+				r.SetDesired(changes)
+			}
+			before := maps.Clone(r.Installed())
+			failed, err := r.Plan().Apply(t.Context())
+			maps.Copy(desired, changes)
+			maps.DeleteFunc(desired, func(_ sdk.Name, p piece) bool { return p == piece{} })
+			if err != nil {
+				if kernel.refuse == nil && err.Error() != "cut off" {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+				kernel.refuse, kernel.fail = nil, 0
+				list(t, r)
+				before = maps.Clone(r.Installed())
+				if failed, err = r.Plan().Apply(t.Context()); err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+			}
+			for _, f := range failed {
+				if kernel.refuse == nil {
+					t.Fatalf("seed %d: %s failed: %v", seed, f.Name, f.Err)
+				}
+				if r.Installed()[f.Name] != before[f.Name] {
+					t.Fatalf("seed %d: the refused %s is %+v, and was %+v", seed, f.Name, r.Installed()[f.Name], before[f.Name])
+				}
+				back := map[sdk.Name]piece{f.Name: before[f.Name]}
+				r.SetDesired(back)
+				maps.Copy(desired, back)
+				maps.DeleteFunc(desired, func(_ sdk.Name, p piece) bool { return p == piece{} })
+			}
+			if !maps.Equal(r.Installed(), desired) {
+				t.Fatalf("seed %d: installed is %v, and desired %v", seed, r.Installed(), desired)
+			}
+			if want := wanted(desired, kernel.entries); !maps.Equal(kernel.entries, want) {
+				t.Fatalf("seed %d: the kernel has\n%v\nand should have\n%v", seed, kernel.entries, want)
+			}
+		}
+		writesNothing(t, seed, kernel, desired)
+	}
+}
+
+func list(t *testing.T, r *Reconciler[piece, key, string]) {
+	t.Helper()
+	if _, err := r.List(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// randomChanges gives a few Services other endpoints, and letters of frontends that no other Service has.
+func randomChanges(random *rand.Rand, now map[sdk.Name]piece) map[sdk.Name]piece {
+	owner := make(map[byte]string)
+	for name, p := range now {
+		for _, f := range []byte(p.frontends) {
+			owner[f] = name.Service
+		}
+	}
+	touched := make(map[string]bool)
+	for range 1 + random.IntN(3) {
+		f, to := byte('A'+random.IntN(8)), fmt.Sprint(random.IntN(5))
+		touched[to] = true
+		if was := owner[f]; was != "" {
+			touched[was] = true
+		}
+		if random.IntN(4) == 0 {
+			delete(owner, f)
+		} else {
+			owner[f] = to
+		}
+	}
+	changes := make(map[sdk.Name]piece)
+	for service := range touched {
+		var p piece
+		for f := byte('A'); f <= 'H'; f++ {
+			if owner[f] == service {
+				p.frontends += string(f)
+			}
+		}
+		if p.frontends != "" {
+			for range random.IntN(5) {
+				if e := string("abcdx"[random.IntN(5)]); !strings.Contains(p.endpoints, e) {
+					p.endpoints += e
+				}
+			}
+		}
+		changes[sdk.Name{Service: service}] = p
+	}
+	return changes
+}
+
+// writesNothing has the next process find everything as it should be.
+func writesNothing(t *testing.T, seed uint64, kernel *fakeKernel, desired map[sdk.Name]piece) {
+	t.Helper()
+	for k := range kernel.entries { // containers that were needed once stay until the next List
+		if k.kind == "container" && k.name == 's' && !slices.ContainsFunc(slices.Collect(maps.Keys(kernel.entries)), func(e key) bool { return e.kind == "slot" && e.slot == k.slot }) {
+			delete(kernel.entries, k)
+		}
+	}
+	r := New(toy{}, kernel)
+	list(t, r)
+	r.SetDesired(desired)
+	kernel.applied = 0
+	p := r.Plan()
+	if _, err := p.Apply(t.Context()); err != nil || kernel.applied != 0 || len(p.Steps()) > 0 {
+		t.Fatalf("seed %d: with nothing changed the next process did %q (%v)", seed, p.Steps(), err)
+	}
+}
+
+// TestRefusedPartly says which Services an error may belong to when a part of a batch was written already.
+func TestRefusedPartly(t *testing.T) {
+	kernel := &fakeKernel{T: t, entries: make(map[key]string)}
+	kernel.refuse = func(k key, _ string) bool { return k == key{"frontend", 'B', 0} }
+	r := New(toy{}, kernel)
+	list(t, r)
+	a, b := sdk.Name{Service: "a"}, sdk.Name{Service: "b"}
+	r.SetDesired(map[sdk.Name]piece{a: {"A", "a"}, b: {"B", "b"}})
+	_, err := r.Plan().Apply(t.Context())
+	if refused, is := errors.AsType[*frame.Refused](err); !is || !slices.Equal(refused.Suspects, []sdk.Name{b}) {
+		t.Errorf("the containers were written, a frontend was refused, and the error is %v", err)
+	}
+}
+
+// TestSteps describes a plan for people.
+func TestSteps(t *testing.T) {
+	kernel := &fakeKernel{T: t, entries: make(map[key]string)}
+	r := New(toy{}, kernel)
+	r.Name = "toy"
+	list(t, r)
+	r.SetDesired(map[sdk.Name]piece{{Service: "a", Namespace: "ns", Port: "http", Protocol: sdk.TCP, Family: sdk.IPv4}: {"A", "ab"}})
+	got := strings.Join(r.Plan().Steps(), "\n")
+	const want = `toy: add container c
+toy: add container f
+toy: add container s
+toy: ns/a:http/tcp4: add 5 entries (frontends, slots, endpoints)`
+	if got != want {
+		t.Errorf("the steps are\n%s\nand should be\n%s", got, want)
+	}
+}
+
+// TestExchange moves a frontend between two Services: it is one change of the entry, in one batch with all that both
+// Services change. If one of the two is refused, so is the other.
+func TestExchange(t *testing.T) {
+	a, b := sdk.Name{Service: "a"}, sdk.Name{Service: "b"}
+	before := map[sdk.Name]piece{a: {"AF", "a"}, b: {"B", "b"}, {Service: "c"}: {"C", "c"}}
+	after := map[sdk.Name]piece{a: {"A", "ad"}, b: {"BF", "bx"}, {Service: "c"}: {"C", "cd"}}
+	for _, restarted := range []bool{false, true} {
+		for _, refused := range []bool{false, true} {
+			kernel := &fakeKernel{T: t, entries: make(map[key]string)}
+			r := New(toy{}, kernel)
+			list(t, r)
+			r.SetDesired(before)
+			if _, err := r.Plan().Apply(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if restarted {
+				r = New(toy{}, kernel)
+				list(t, r)
+			}
+			r.SetDesired(after)
+			r.Batch = 1
+			if refused {
+				kernel.refuse = func(_ key, v string) bool { return v == "x" }
+			}
+			kernel.applied = 0
+			plan := r.Plan()
+			failed, err := plan.Apply(t.Context())
+			if err != nil && !refused {
+				t.Fatal(err)
+			}
+			if err != nil { // the container of the new slots was written before the refusal
+				list(t, r)
+				failed, err = r.Plan().Apply(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := map[bool][]sdk.Name{true: {a, b}}[refused]
+			names := make([]sdk.Name, 0, 2)
+			for _, f := range failed {
+				names = append(names, f.Name)
+			}
+			slices.SortFunc(names, sdk.Name.Compare)
+			owner := map[bool]string{true: "a", false: "b"}[refused]
+			if !slices.Equal(names, want) || kernel.entries[key{"frontend", 'F', 0}] != owner || r.Installed()[sdk.Name{Service: "c"}].endpoints != "cd" {
+				t.Errorf("restarted %v, refused %v: %v failed, and the kernel has %v", restarted, refused, failed, kernel.entries)
+			}
+			if !refused && kernel.applied != 2 {
+				t.Errorf("restarted %v: a and b, and then c, took %d batches", restarted, kernel.applied)
+			}
+		}
+	}
+}

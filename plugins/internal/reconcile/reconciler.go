@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A Reconciler has the desired and the installed pieces of one kernel table or rule set.
+type Reconciler[P Piece[P], K, V comparable] struct {
+	Name  string // begins each step of a plan, for people
+	Batch int    // about how many changes one call of Kernel.Apply gets; zero: all
+
+	// Applied, if not nil, is called after a plan was applied without an error.
+	Applied func()
+
+	mode   Mode[P, K, V]
+	kernel Kernel[K, V]
+
+	desired   map[sdk.Name]P
+	installed map[sdk.Name]P
+	touched   map[sdk.Name]bool // the Services whose desired piece may differ from the installed one
+
+	listed map[K]V         // all entries of the kernel, from List until a plan was applied; else nil
+	fixed  map[K]V         // the installed entries that belong to no Service
+	refix  bool            // Mode.Fixed may return other entries than fixed
+	uses   map[K]int       // of each counted entry that is installed: how many Services need it
+	need   map[string]bool // the containers of all entries since List
+}
+
+// New returns a Reconciler. List must be called before Plan.
+func New[P Piece[P], K, V comparable](mode Mode[P, K, V], kernel Kernel[K, V]) *Reconciler[P, K, V] {
+	return &Reconciler[P, K, V]{
+		mode: mode, kernel: kernel,
+		desired: make(map[sdk.Name]P), installed: make(map[sdk.Name]P), touched: make(map[sdk.Name]bool),
+		fixed: make(map[K]V), uses: make(map[K]int), need: make(map[string]bool),
+	}
+}
+
+// Desired returns the desired pieces by Service. The caller must not modify the map.
+func (r *Reconciler[P, K, V]) Desired() map[sdk.Name]P { return r.desired }
+
+// Installed returns the pieces by which the kernel serves, as far as they were listed or applied. The caller must not
+// modify the map.
+func (r *Reconciler[P, K, V]) Installed() map[sdk.Name]P { return r.installed }
+
+// SetDesired replaces the desired pieces of the given Services. A zero value removes the Service.
+func (r *Reconciler[P, K, V]) SetDesired(all map[sdk.Name]P) {
+	var none P
+	if len(r.desired) == 0 {
+		r.desired = make(map[sdk.Name]P, len(all))
+	}
+	if len(r.touched) == 0 {
+		r.touched = make(map[sdk.Name]bool, len(all))
+	}
+	for name, p := range all {
+		if r.touched[name] = true; p.Equal(none) {
+			delete(r.desired, name)
+		} else {
+			r.desired[name] = p
+		}
+	}
+}
+
+// Refix makes the next plan compare the fixed entries, because what Mode.Fixed returns may have changed.
+func (r *Reconciler[P, K, V]) Refix() { r.refix = true }
+
+// List reads the kernel, and returns the role that its entries imply. The next plan compares everything.
+func (r *Reconciler[P, K, V]) List(ctx context.Context) (sdk.Role, error) {
+	listed, err := r.kernel.List(ctx)
+	if err != nil {
+		return 0, err
+	}
+	installed, role := r.mode.Parse(listed)
+	if installed == nil {
+		installed = make(map[sdk.Name]P)
+	}
+	r.listed, r.installed = listed, installed
+	clear(r.fixed)
+	clear(r.uses)
+	clear(r.need)
+	return role, nil
+}
+
+// audited is the number of Services that Audit checks in one call.
+const audited = 10
+
+// Audit checks the entries of a few installed Services, others in each call, and returns a description of the
+// first entry that the kernel does not have; empty: none was found.
+func (r *Reconciler[P, K, V]) Audit(ctx context.Context) (missing string) {
+	left := audited
+	for name, p := range r.installed { // Go starts at another place each time
+		if left--; left < 0 || missing != "" {
+			break
+		}
+		r.mode.Entries(name, p, func(k K, v V) {
+			if missing != "" {
+				return
+			}
+			if has, err := r.kernel.Has(ctx, k, v); err == nil && !has {
+				missing = fmt.Sprintf("%s lacks an entry of %s", r.mode.Kind(k).Label, name)
+			}
+		})
+	}
+	return missing
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"syscall"
+
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/plugins/internal/reconcile"
+)
+
+type change = reconcile.Change[entryKey, entryValue]
+
+// A transaction is what the kernel takes as a whole or not at all.
+type transaction struct {
+	take    bool // make the table this process's own
+	rebuild bool // remove the table first
+	changes []change
+	clients []change // what packets left, and goes with the changes
+
+	batch *nftnl.Batch
+	keys  []entryKey // of each operation; the zero key: of none
+}
+
+// flags returns the flags of the table: what it was made with, or is to be made with.
+func (k *nfTable) flags(t *transaction) uint32 {
+	protected := k.protect
+	if k.have.there && !t.rebuild {
+		protected = k.have.flags&nftnl.Persist != 0
+	}
+	if protected {
+		return nftnl.Owner | nftnl.Persist
+	}
+	return 0
+}
+
+// build makes the batch: the table, sets and chains, then elements, and at its end removes chains and sets that nothing
+// leads to any more.
+func (t *transaction) build(k *nfTable) {
+	b := nftnl.NewBatch(k.NFT(), table, 0)
+	t.batch, t.keys = b, nil
+	b.Grow(len(t.changes))
+	if t.rebuild {
+		b.DeleteTable()
+	}
+	if t.rebuild || t.take || !k.have.there && len(t.changes) > 0 {
+		b.NewTable(k.flags(t))
+	}
+	t.note(entryKey{})
+	goes := t.makeLayout(k.layout)
+	t.writeElements(goes)
+	for _, c := range t.changes {
+		if c.Key.kind == ofChain && c.Op == reconcile.Remove {
+			b.DeleteChain(c.Key.name)
+			t.note(c.Key)
+		}
+	}
+	for _, c := range t.changes {
+		if c.Key.kind == ofSet && c.Op == reconcile.Remove {
+			b.DeleteSet(c.Key.name)
+			t.note(c.Key)
+		}
+	}
+}
+
+// note says that the operations since the last note are of an entry.
+func (t *transaction) note(k entryKey) {
+	for len(t.keys) < t.batch.Len() {
+		t.keys = append(t.keys, k)
+	}
+}
+
+// makeLayout makes sets and chains and fills these, and returns the sets that go. Chains that are emptied are so first:
+// they may lead to one that goes.
+func (t *transaction) makeLayout(l layout) (goes map[string]bool) {
+	goes = make(map[string]bool)
+	b := t.batch
+	for _, c := range t.changes {
+		switch {
+		case c.Key.kind == ofSet && c.Op == reconcile.Remove:
+			goes[c.Key.name] = true
+		case c.Key.kind == ofSet:
+			b.NewSet(l.sets[c.Key.name])
+		case c.Key.kind == ofChain && c.Op != reconcile.Add:
+			b.FlushChain(c.Key.name)
+			if c.Op == reconcile.Replace && c.Old.note != c.New.note {
+				b.DeleteChain(c.Key.name)
+			}
+		}
+		t.note(c.Key)
+	}
+	var filled []chain
+	for _, c := range t.changes {
+		if c.Key.kind != ofChain || c.Op == reconcile.Remove {
+			continue
+		}
+		made := l.chains[c.Key.name]
+		if c.Op == reconcile.Add || c.Old.note != c.New.note {
+			b.NewChain(made.Name, made.Hook)
+		}
+		filled = append(filled, made)
+		t.note(c.Key)
+	}
+	for _, c := range filled {
+		for _, r := range c.Rules {
+			b.NewRule(c.Name, r...)
+		}
+		t.note(entryKey{kind: ofChain, name: c.Name})
+	}
+	return goes
+}
+
+// writeElements removes and adds elements, but for those of sets that go.
+func (t *transaction) writeElements(goes map[string]bool) {
+	for _, c := range t.changes {
+		if c.Key.kind == ofElement && c.Op != reconcile.Add && !goes[c.Key.name] {
+			t.batch.Remove(c.Key.name, c.Key.element(c.Old))
+			t.note(c.Key)
+		}
+	}
+	// A client that goes by itself meanwhile could not be removed any more, so each is added first, which changes nothing
+	// where it is there.
+	for _, do := range []func(string, nftnl.Element){t.batch.Add, t.batch.Remove} {
+		for _, c := range t.clients {
+			do(c.Key.name, c.Key.element(c.Old))
+			t.note(c.Key)
+		}
+	}
+	for _, c := range t.changes {
+		if c.Key.kind == ofElement && c.Op != reconcile.Remove {
+			t.batch.Add(c.Key.name, c.Key.element(c.New))
+			t.note(c.Key)
+		}
+	}
+}
+
+// blame returns the entries that the kernel refused, by the faults of the transaction. Where something else is there than
+// was known, or nothing, the error says so.
+func (t *transaction) blame(faults nftnl.Faults) (map[entryKey]error, error) {
+	refused := make(map[entryKey]error)
+	err := fmt.Errorf("write table %s: %w", table, faults)
+	stale := false
+	for _, f := range faults {
+		if f.First != f.Last || t.keys[f.First].kind != ofElement {
+			return nil, err
+		}
+		refused[t.keys[f.First]] = nftnl.Faults{f}
+		stale = stale || slices.Contains([]syscall.Errno{syscall.EEXIST, syscall.ENOENT, syscall.EBUSY}, f.Errno)
+	}
+	if stale {
+		return refused, err
+	}
+	return refused, nil
+}
+
+// eachClient calls f with each client that packets have left in the table, and with the member that admitted it.
+func (k *nfTable) eachClient(ctx context.Context, f func(client change, member entryKey)) error {
+	for _, p := range both {
+		set := forList("sticky", p)
+		clients, err := k.elements(ctx, set)
+		if err != nil {
+			return err
+		}
+		for _, e := range clients {
+			client := change{Op: reconcile.Remove, Key: elementKey(set, e.Key), Old: entryValue{data: e.Data}}
+			f(client, elementKey(forList("members", p), numberIn(e.Key).key()+destination(k.ReadDestination(e.Data))))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+)
+
+// changed says how the table differs from what was written; empty: it does not, but for single
+// elements (Reconciler.Audit). It compares the generation of the rule set with what this process has written:
+// that costs two microseconds. Only if another program has written something, in whatever table, it
+// looks further. unsure says that this is only suspected.
+func (k *nfTable) changed(ctx context.Context) (why string, unsure bool) {
+	why, unsure, err := k.compare(ctx)
+	if err != nil && ctx.Err() == nil {
+		return err.Error(), true
+	}
+	return why, unsure
+}
+
+func (k *nfTable) compare(ctx context.Context) (why string, unsure bool, err error) {
+	conn, done, err := k.reader()
+	if err != nil {
+		return "", false, err
+	}
+	defer done()
+	generation, err := conn.Generation(ctx)
+	if err != nil {
+		return "", false, err
+	}
+	written := k.commits.Count()
+	same := generation-k.have.generation == written-k.batches
+	if !same {
+		k.foreign()
+		k.suspect = !k.have.taken // of a table that has an owner others change nothing
+	}
+	compares := k.suspect && time.Now().After(k.compareAt)
+	if same && !k.recount.due() && !compares {
+		return "", false, nil
+	}
+	why, err = k.differs(ctx, k.list(conn))
+	if err == nil && why == "" {
+		k.have.generation, k.batches = generation, written
+		if compares {
+			return "another program has replaced elements", true, nil // as many as before: all are read, and nothing is written if it has not
+		}
+	}
+	return why, false, err
+}
+
+// differs compares the table with what was written, but for single elements.
+func (k *nfTable) differs(ctx context.Context, list nftnl.Listing) (string, error) {
+	found, err := list.Table(ctx)
+	switch {
+	case err != nil:
+		return "", err
+	case (found != nil) != k.have.there:
+		return "the table is gone", nil
+	case found == nil:
+		return "", nil
+	}
+	now := make(map[entryKey]entryValue)
+	sets, err := readLayout(ctx, list, now)
+	if err != nil {
+		return "", err
+	}
+	for key, was := range k.fixed {
+		v, there := now[key]
+		switch {
+		case !there:
+			return fmt.Sprintf("%s is gone", k.Kind(key).Label), nil
+		case v != was:
+			return fmt.Sprintf("%s is not as it was written", k.Kind(key).Label), nil
+		}
+	}
+	for key := range now {
+		if _, known := k.fixed[key]; !known {
+			return fmt.Sprintf("%s is new", k.Kind(key).Label), nil
+		}
+	}
+	k.recount.count(ctx, list, sets)
+	for name, s := range sets {
+		if s.Timeout == 0 && s.Count >= 0 && s.Count != k.counts[name] {
+			return fmt.Sprintf("set %s has %d elements, not %d", name, s.Count, k.counts[name]), nil
+		}
+	}
+	return "", nil
+}
+
+// A recount is of the elements of sets, where the kernel does not tell how many there are:
+// all are read, at most once each few seconds, and for a twentieth of the time at most.
+type recount struct {
+	owed      bool // another program has written since the last one
+	next      time.Time
+	countless bool // a test's to set: the kernel tells nothing
+}
+
+// recountEvery is how often elements are counted at most, and recountFor how long it may take.
+const recountEvery, recountFor = 5 * time.Second, 10 * time.Second
+
+func (c *recount) due() bool { return c.owed && time.Now().After(c.next) }
+
+// count says of sets how many elements they have. What cannot be counted now is owed.
+func (c *recount) count(ctx context.Context, list nftnl.Listing, sets map[string]nftnl.Observed) {
+	began := time.Now()
+	soon := began.Before(c.next)
+	c.owed = false
+	ctx, cancel := context.WithTimeout(ctx, recountFor)
+	defer cancel()
+	for name, s := range sets {
+		if c.countless {
+			s.Count = -1
+		}
+		if s.Count >= 0 || s.Timeout > 0 {
+			continue
+		}
+		if soon || c.owed {
+			c.owed = true
+		} else if n, err := list.Len(ctx, name); err != nil {
+			c.owed = true
+		} else {
+			s.Count = n
+		}
+		sets[name] = s
+	}
+	if !soon {
+		c.next = began.Add(max(recountEvery, 20*time.Since(began)))
+	}
+}
