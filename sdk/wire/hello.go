@@ -8,7 +8,6 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
-	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
@@ -16,11 +15,10 @@ import (
 
 // Hello is what a plugin says of itself. It is the first thing asked on a connection.
 type Hello struct {
-	Name    string    // the dataplane's, as in the binary's name
-	Version string    // the plugin's own
-	Majors  []uint32  // that it speaks
-	Started time.Time // when it began to serve
-	PID     int       // as it sees itself
+	Name    string   // the dataplane's, as in the binary's name
+	Version string   // the plugin's own
+	Majors  []uint32 // that it speaks
+	PID     int      // as it sees itself
 }
 
 func (h Hello) String() string { return fmt.Sprintf("%s %s (pid %d)", h.Name, h.Version, h.PID) }
@@ -31,18 +29,16 @@ func newHello(name, version string) Hello {
 		Name:    name,
 		Version: version,
 		Majors:  []uint32{Major},
-		Started: time.Now(),
 		PID:     os.Getpid(),
 	}
 }
 
 func encodeHello(h Hello) *pb.HelloReply {
 	return &pb.HelloReply{
-		Name:            text(h.Name),
-		Version:         text(h.Version),
-		Majors:          h.Majors,
-		StartedUnixNano: h.Started.UnixNano(),
-		Pid:             int64(h.PID),
+		Name:    text(h.Name),
+		Version: text(h.Version),
+		Majors:  h.Majors,
+		Pid:     int64(h.PID),
 	}
 }
 
@@ -51,7 +47,6 @@ func decodeHello(h *pb.HelloReply) Hello {
 		Name:    oneLine(h.GetName()),
 		Version: oneLine(h.GetVersion()),
 		Majors:  first(h.GetMajors(), maxWords),
-		Started: time.Unix(0, h.GetStartedUnixNano()),
 		PID:     int(h.GetPid()),
 	}
 }

@@ -29,8 +29,7 @@ const (
 
 type HelloRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	HostVersion   string                 `protobuf:"bytes,1,opt,name=host_version,json=hostVersion,proto3" json:"host_version,omitempty"` // for the plugin's log
-	Majors        []uint32               `protobuf:"varint,2,rep,packed,name=majors,proto3" json:"majors,omitempty"`                      // of pointsman.dataplane.vN that the host speaks
+	Majors        []uint32               `protobuf:"varint,1,rep,packed,name=majors,proto3" json:"majors,omitempty"` // of pointsman.dataplane.vN that the host speaks
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -65,13 +64,6 @@ func (*HelloRequest) Descriptor() ([]byte, []int) {
 	return file_hello_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *HelloRequest) GetHostVersion() string {
-	if x != nil {
-		return x.HostVersion
-	}
-	return ""
-}
-
 func (x *HelloRequest) GetMajors() []uint32 {
 	if x != nil {
 		return x.Majors
@@ -80,14 +72,13 @@ func (x *HelloRequest) GetMajors() []uint32 {
 }
 
 type HelloReply struct {
-	state           protoimpl.MessageState `protogen:"open.v1"`
-	Name            string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                                                 // as in the binary's name: [a-z0-9-]+
-	Version         string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`                                           // the plugin's own
-	Majors          []uint32               `protobuf:"varint,3,rep,packed,name=majors,proto3" json:"majors,omitempty"`                                     // of pointsman.dataplane.vN that the plugin speaks
-	StartedUnixNano int64                  `protobuf:"varint,5,opt,name=started_unix_nano,json=startedUnixNano,proto3" json:"started_unix_nano,omitempty"` // when the process began to serve
-	Pid             int64                  `protobuf:"varint,6,opt,name=pid,proto3" json:"pid,omitempty"`                                                  // as the plugin sees itself
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`             // as in the binary's name: [a-z0-9-]+
+	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`       // the plugin's own
+	Majors        []uint32               `protobuf:"varint,3,rep,packed,name=majors,proto3" json:"majors,omitempty"` // of pointsman.dataplane.vN that the plugin speaks
+	Pid           int64                  `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`              // as the plugin sees itself
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HelloReply) Reset() {
@@ -141,13 +132,6 @@ func (x *HelloReply) GetMajors() []uint32 {
 	return nil
 }
 
-func (x *HelloReply) GetStartedUnixNano() int64 {
-	if x != nil {
-		return x.StartedUnixNano
-	}
-	return 0
-}
-
 func (x *HelloReply) GetPid() int64 {
 	if x != nil {
 		return x.Pid
@@ -159,17 +143,15 @@ var File_hello_proto protoreflect.FileDescriptor
 
 const file_hello_proto_rawDesc = "" +
 	"\n" +
-	"\vhello.proto\x12\x0fpointsman.hello\"I\n" +
-	"\fHelloRequest\x12!\n" +
-	"\fhost_version\x18\x01 \x01(\tR\vhostVersion\x12\x16\n" +
-	"\x06majors\x18\x02 \x03(\rR\x06majors\"\x9c\x01\n" +
+	"\vhello.proto\x12\x0fpointsman.hello\"&\n" +
+	"\fHelloRequest\x12\x16\n" +
+	"\x06majors\x18\x01 \x03(\rR\x06majors\"d\n" +
 	"\n" +
 	"HelloReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
-	"\x06majors\x18\x03 \x03(\rR\x06majors\x12*\n" +
-	"\x11started_unix_nano\x18\x05 \x01(\x03R\x0fstartedUnixNano\x12\x10\n" +
-	"\x03pid\x18\x06 \x01(\x03R\x03pidJ\x04\b\x04\x10\x05J\x04\b\a\x10\b2L\n" +
+	"\x06majors\x18\x03 \x03(\rR\x06majors\x12\x10\n" +
+	"\x03pid\x18\x04 \x01(\x03R\x03pid2L\n" +
 	"\x05Hello\x12C\n" +
 	"\x05Hello\x12\x1d.pointsman.hello.HelloRequest\x1a\x1b.pointsman.hello.HelloReplyB5Z3github.com/pointsman/pointsman/sdk/wire/dataplanepbb\x06proto3"
 
