@@ -68,9 +68,9 @@ func TestEveryCallOfAStoppedPluginReturns(t *testing.T) {
 			_, err := r.Trace(ctx, sdk.Packet{From: netip.MustParseAddrPort("10.0.0.1:0"), To: netip.MustParseAddrPort("10.0.0.2:80")})
 			return err
 		}},
-		{"Stuck", func(ctx context.Context) error { return r.ExportAffinity(ctx, nil) }},
-		{"Seed", func(ctx context.Context) error { return r.ImportAffinity(ctx, nil) }},
-		{"a big Seed", func(ctx context.Context) error { return r.ImportAffinity(ctx, entries) }},
+		{"ExportAffinity", func(ctx context.Context) error { return r.ExportAffinity(ctx, nil) }},
+		{"ImportAffinity", func(ctx context.Context) error { return r.ImportAffinity(ctx, nil) }},
+		{"a big ImportAffinity", func(ctx context.Context) error { return r.ImportAffinity(ctx, entries) }},
 		{"Vitals without a deadline", func(context.Context) error { _, err := r.Vitals(context.Background()); return err }},
 	}
 	for _, test := range calls {

@@ -26,7 +26,7 @@ type gusher struct {
 	pb.UnimplementedDataplaneServer
 	chunk *pb.ResultChunk // of Sync, again and again
 	words []string        // of Cleanup, again and again
-	entry *pb.Stick
+	entry *pb.AffinityEntry
 }
 
 func (g gusher) Hello(context.Context, *pb.HelloRequest) (*pb.HelloReply, error) {
@@ -66,10 +66,10 @@ func (g gusher) Cleanup(_ *pb.CleanupRequest, stream grpc.ServerStreamingServer[
 	}
 }
 
-func (g gusher) Stuck(_ *pb.StuckRequest, stream grpc.ServerStreamingServer[pb.StuckReply]) error {
-	reply := &pb.StuckReply{}
+func (g gusher) ExportAffinity(_ *pb.ExportAffinityRequest, stream grpc.ServerStreamingServer[pb.ExportAffinityReply]) error {
+	reply := &pb.ExportAffinityReply{}
 	for range 10_000 {
-		reply.Sticks = append(reply.Sticks, g.entry)
+		reply.Entries = append(reply.Entries, g.entry)
 	}
 	for {
 		if err := stream.Send(reply); err != nil {
@@ -110,7 +110,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		{"lines of a Cleanup", gusher{words: make([]string, maxRemoved/2)}, clean, tooMany("lines", maxRemoved).Error()},
 		{"bytes of a Result", gusher{chunk: &pb.ResultChunk{Failed: []*pb.Failure{{Problem: &pb.Problem{Message: megabyte}}}}}, sync, tooMany("bytes", maxAnswer).Error()},
 		{"failures of a Result", gusher{chunk: &pb.ResultChunk{Failed: make([]*pb.Failure, maxFailures/2)}}, sync, tooMany("failures", maxFailures).Error()},
-		{"clients of Stuck", gusher{entry: entry}, func(r *Remote) error { return r.ExportAffinity(soon(t), func(sdk.AffinityEntry) error { return nil }) }, tooMany("clients", maxAffinityEntries).Error()},
+		{"clients of ExportAffinity", gusher{entry: entry}, func(r *Remote) error { return r.ExportAffinity(soon(t), func(sdk.AffinityEntry) error { return nil }) }, tooMany("clients", maxAffinityEntries).Error()},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for i, f := range c.g.chunk.GetFailed() {
@@ -208,7 +208,7 @@ func TestConversion(t *testing.T) {
 		`node "n1": masquerade bit: 32 is none of 32`:           second(decodeNode(&pb.Node{Name: "n1", MasqueradeBit: 32})),
 		"frontend: address: an address of 3 bytes":              second(decodeService(&pb.Service{Frontends: []*pb.Frontend{{Addr: make([]byte, 3)}}})),
 		"health port: a port of 65536":                          second(decodeService(&pb.Service{HealthPort: 1 << 16})),
-		"endpoint: an address of 0 bytes":                       second(decodeAffinityEntry(&pb.Stick{Client: make([]byte, 4)})),
+		"endpoint: an address of 0 bytes":                       second(decodeAffinityEntry(&pb.AffinityEntry{Client: make([]byte, 4)})),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

@@ -150,7 +150,7 @@ func FuzzAnswersAreHarmless(f *testing.F) {
 		case 0:
 			again(t, raw, &pb.Served{}, decodeServed, encodeServed)
 		case 1:
-			again(t, raw, &pb.Stick{}, decodeAffinityEntry, encodeAffinityEntry)
+			again(t, raw, &pb.AffinityEntry{}, decodeAffinityEntry, encodeAffinityEntry)
 		case 2:
 			again(t, raw, &pb.ReportReply{}, sure(decodeVitals), sure(encodeVitals))
 		case 3:

@@ -48,12 +48,12 @@ func (s *server) Inspect(_ *pb.InspectRequest, stream grpc.ServerStreamingServer
 func (r *Remote) ExportAffinity(ctx context.Context, f func(sdk.AffinityEntry) error) error {
 	ctx, cancel := r.within(ctx, readTimeout)
 	defer cancel()
-	stream, err := r.client.Stuck(ctx, &pb.StuckRequest{})
+	stream, err := r.client.ExportAffinity(ctx, &pb.ExportAffinityRequest{})
 	if err != nil {
-		return r.callError("Stuck", err)
+		return r.callError("ExportAffinity", err)
 	}
 	many := 0
-	return r.callError("Stuck", receiveItems(stream, (*pb.StuckReply).GetSticks, func(s *pb.Stick) (sdk.AffinityEntry, error) {
+	return r.callError("ExportAffinity", receiveItems(stream, (*pb.ExportAffinityReply).GetEntries, func(s *pb.AffinityEntry) (sdk.AffinityEntry, error) {
 		if many++; many > maxAffinityEntries {
 			return sdk.AffinityEntry{}, tooMany("clients", maxAffinityEntries)
 		}
@@ -77,10 +77,10 @@ func receiveItems[M, P, V any](stream grpc.ServerStreamingClient[M], items func(
 	})
 }
 
-func (s *server) Stuck(_ *pb.StuckRequest, stream grpc.ServerStreamingServer[pb.StuckReply]) error {
+func (s *server) ExportAffinity(_ *pb.ExportAffinityRequest, stream grpc.ServerStreamingServer[pb.ExportAffinityReply]) error {
 	carrier, ok := s.dataplane.(sdk.AffinityCarrier)
 	if !ok {
-		return encodeStatus(fmt.Errorf("stuck: %w", ErrUnsupported))
+		return encodeStatus(fmt.Errorf("export affinity: %w", ErrUnsupported))
 	}
 	c := newReply(stream.Send)
 	err := carrier.ExportAffinity(stream.Context(), func(entry sdk.AffinityEntry) error {
@@ -88,7 +88,7 @@ func (s *server) Stuck(_ *pb.StuckRequest, stream grpc.ServerStreamingServer[pb.
 		if err != nil {
 			return err
 		}
-		return add(c, out, func(m *pb.StuckReply) *[]*pb.Stick { return &m.Sticks })
+		return add(c, out, func(m *pb.ExportAffinityReply) *[]*pb.AffinityEntry { return &m.Entries })
 	})
 	if err != nil {
 		return encodeStatus(err)
@@ -100,25 +100,25 @@ func (s *server) Stuck(_ *pb.StuckRequest, stream grpc.ServerStreamingServer[pb.
 func (r *Remote) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry) error {
 	ctx, cancel := r.within(ctx, readTimeout)
 	defer cancel()
-	stream, err := r.client.Seed(ctx)
+	stream, err := r.client.ImportAffinity(ctx)
 	if err != nil {
-		return r.callError("Seed", err)
+		return r.callError("ImportAffinity", err)
 	}
 	err = sendAffinity(r.sessionID(), entries, stream.Send)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return r.callError("Seed", err)
+		return r.callError("ImportAffinity", err)
 	}
 	_, err = stream.CloseAndRecv()
-	return r.callError("Seed", err)
+	return r.callError("ImportAffinity", err)
 }
 
-func sendAffinity(session string, entries []sdk.AffinityEntry, send func(*pb.SeedChunk) error) error {
+func sendAffinity(session string, entries []sdk.AffinityEntry, send func(*pb.ImportAffinityChunk) error) error {
 	c := newReply(send)
 	c.chunk.Session = session // the first chunk says it for all
 	for _, entry := range entries {
 		out, err := encodeAffinityEntry(entry)
 		if err == nil {
-			err = add(c, out, func(m *pb.SeedChunk) *[]*pb.Stick { return &m.Sticks })
+			err = add(c, out, func(m *pb.ImportAffinityChunk) *[]*pb.AffinityEntry { return &m.Entries })
 		}
 		if err != nil {
 			return err
@@ -128,16 +128,16 @@ func sendAffinity(session string, entries []sdk.AffinityEntry, send func(*pb.See
 	return send(c.chunk)
 }
 
-func (s *server) Seed(stream grpc.ClientStreamingServer[pb.SeedChunk, pb.SeedReply]) error {
+func (s *server) ImportAffinity(stream grpc.ClientStreamingServer[pb.ImportAffinityChunk, pb.ImportAffinityReply]) error {
 	carrier, ok := s.dataplane.(sdk.AffinityCarrier)
 	if !ok {
-		return encodeStatus(fmt.Errorf("seed: %w", ErrUnsupported))
+		return encodeStatus(fmt.Errorf("import affinity: %w", ErrUnsupported))
 	}
 	id, entries, err := receiveAffinity(stream)
 	if err != nil {
 		return encodeStatus(err)
 	}
-	ctx, done, err := s.calls.acquire(stream.Context(), "Seed")
+	ctx, done, err := s.calls.acquire(stream.Context(), "ImportAffinity")
 	if err != nil {
 		return encodeStatus(err)
 	}
@@ -148,14 +148,14 @@ func (s *server) Seed(stream grpc.ClientStreamingServer[pb.SeedChunk, pb.SeedRep
 	if err := carrier.ImportAffinity(ctx, entries); err != nil {
 		return encodeStatus(because(ctx, err))
 	}
-	return stream.SendAndClose(&pb.SeedReply{})
+	return stream.SendAndClose(&pb.ImportAffinityReply{})
 }
 
-func receiveAffinity(stream grpc.ClientStreamingServer[pb.SeedChunk, pb.SeedReply]) (session string, entries []sdk.AffinityEntry, err error) {
+func receiveAffinity(stream grpc.ClientStreamingServer[pb.ImportAffinityChunk, pb.ImportAffinityReply]) (session string, entries []sdk.AffinityEntry, err error) {
 	for {
 		chunk, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			return "", nil, errors.New("seed was cut off before its last chunk; nothing was changed")
+			return "", nil, errors.New("import of affinity was cut off before its last chunk; nothing was changed")
 		}
 		if err != nil {
 			return "", nil, err
@@ -163,10 +163,10 @@ func receiveAffinity(stream grpc.ClientStreamingServer[pb.SeedChunk, pb.SeedRepl
 		if chunk.Session != "" {
 			session = chunk.Session
 		}
-		for _, s := range chunk.Sticks {
+		for _, s := range chunk.Entries {
 			entry, err := decodeAffinityEntry(s)
 			if err != nil {
-				return "", nil, fmt.Errorf("seed: %w", err)
+				return "", nil, fmt.Errorf("import affinity: %w", err)
 			}
 			entries = append(entries, entry)
 		}

@@ -222,9 +222,9 @@ func decodeServed(s *pb.Served) (sdk.Served, error) {
 	return out, c.err
 }
 
-func encodeAffinityEntry(s sdk.AffinityEntry) (*pb.Stick, error) {
+func encodeAffinityEntry(s sdk.AffinityEntry) (*pb.AffinityEntry, error) {
 	c := conversion{checkName(s.Name)}
-	out := &pb.Stick{
+	out := &pb.AffinityEntry{
 		Name:         encodeName(s.Name),
 		Client:       field(&c, "client", s.Client, encodeAddr),
 		Endpoint:     field(&c, "endpoint", s.Endpoint.Addr(), encodeAddr),
@@ -237,7 +237,7 @@ func encodeAffinityEntry(s sdk.AffinityEntry) (*pb.Stick, error) {
 	return out, nil
 }
 
-func decodeAffinityEntry(s *pb.Stick) (sdk.AffinityEntry, error) {
+func decodeAffinityEntry(s *pb.AffinityEntry) (sdk.AffinityEntry, error) {
 	var c conversion
 	out := sdk.AffinityEntry{
 		Name:     decodeName(s.GetName()),

@@ -91,10 +91,10 @@ func TestErrorsSurvive(t *testing.T) {
 		t.Errorf("Inspect: %v; want ErrUnsupported", err)
 	}
 	if err := r.ExportAffinity(soon(t), nil); !errors.Is(err, ErrUnsupported) {
-		t.Errorf("Stuck: %v; want ErrUnsupported", err)
+		t.Errorf("ExportAffinity: %v; want ErrUnsupported", err)
 	}
 	if err := r.ImportAffinity(soon(t), nil); !errors.Is(err, ErrUnsupported) {
-		t.Errorf("Seed: %v; want ErrUnsupported", err)
+		t.Errorf("ImportAffinity: %v; want ErrUnsupported", err)
 	}
 }
 

@@ -2712,26 +2712,26 @@ func (x *Way) GetSteps() []string {
 	return nil
 }
 
-type StuckRequest struct {
+type ExportAffinityRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *StuckRequest) Reset() {
-	*x = StuckRequest{}
+func (x *ExportAffinityRequest) Reset() {
+	*x = ExportAffinityRequest{}
 	mi := &file_dataplane_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *StuckRequest) String() string {
+func (x *ExportAffinityRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*StuckRequest) ProtoMessage() {}
+func (*ExportAffinityRequest) ProtoMessage() {}
 
-func (x *StuckRequest) ProtoReflect() protoreflect.Message {
+func (x *ExportAffinityRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_dataplane_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2743,32 +2743,32 @@ func (x *StuckRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use StuckRequest.ProtoReflect.Descriptor instead.
-func (*StuckRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ExportAffinityRequest.ProtoReflect.Descriptor instead.
+func (*ExportAffinityRequest) Descriptor() ([]byte, []int) {
 	return file_dataplane_proto_rawDescGZIP(), []int{32}
 }
 
-type StuckReply struct {
+type ExportAffinityReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Sticks        []*Stick               `protobuf:"bytes,1,rep,name=sticks,proto3" json:"sticks,omitempty"`
+	Entries       []*AffinityEntry       `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *StuckReply) Reset() {
-	*x = StuckReply{}
+func (x *ExportAffinityReply) Reset() {
+	*x = ExportAffinityReply{}
 	mi := &file_dataplane_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *StuckReply) String() string {
+func (x *ExportAffinityReply) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*StuckReply) ProtoMessage() {}
+func (*ExportAffinityReply) ProtoMessage() {}
 
-func (x *StuckReply) ProtoReflect() protoreflect.Message {
+func (x *ExportAffinityReply) ProtoReflect() protoreflect.Message {
 	mi := &file_dataplane_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2780,44 +2780,44 @@ func (x *StuckReply) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use StuckReply.ProtoReflect.Descriptor instead.
-func (*StuckReply) Descriptor() ([]byte, []int) {
+// Deprecated: Use ExportAffinityReply.ProtoReflect.Descriptor instead.
+func (*ExportAffinityReply) Descriptor() ([]byte, []int) {
 	return file_dataplane_proto_rawDescGZIP(), []int{33}
 }
 
-func (x *StuckReply) GetSticks() []*Stick {
+func (x *ExportAffinityReply) GetEntries() []*AffinityEntry {
 	if x != nil {
-		return x.Sticks
+		return x.Entries
 	}
 	return nil
 }
 
 // One client of one Service that keeps its endpoint.
-type Stick struct {
+type AffinityEntry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          *Name                  `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Client        []byte                 `protobuf:"bytes,2,opt,name=client,proto3" json:"client,omitempty"`
+	Client        []byte                 `protobuf:"bytes,2,opt,name=client,proto3" json:"client,omitempty"` // 4 or 16 bytes
 	Endpoint      []byte                 `protobuf:"bytes,3,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
 	EndpointPort  uint32                 `protobuf:"varint,4,opt,name=endpoint_port,json=endpointPort,proto3" json:"endpoint_port,omitempty"`
-	LeftNanos     int64                  `protobuf:"varint,5,opt,name=left_nanos,json=leftNanos,proto3" json:"left_nanos,omitempty"`
+	LeftNanos     int64                  `protobuf:"varint,5,opt,name=left_nanos,json=leftNanos,proto3" json:"left_nanos,omitempty"` // until the entry expires
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Stick) Reset() {
-	*x = Stick{}
+func (x *AffinityEntry) Reset() {
+	*x = AffinityEntry{}
 	mi := &file_dataplane_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Stick) String() string {
+func (x *AffinityEntry) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Stick) ProtoMessage() {}
+func (*AffinityEntry) ProtoMessage() {}
 
-func (x *Stick) ProtoReflect() protoreflect.Message {
+func (x *AffinityEntry) ProtoReflect() protoreflect.Message {
 	mi := &file_dataplane_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2829,69 +2829,69 @@ func (x *Stick) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Stick.ProtoReflect.Descriptor instead.
-func (*Stick) Descriptor() ([]byte, []int) {
+// Deprecated: Use AffinityEntry.ProtoReflect.Descriptor instead.
+func (*AffinityEntry) Descriptor() ([]byte, []int) {
 	return file_dataplane_proto_rawDescGZIP(), []int{34}
 }
 
-func (x *Stick) GetName() *Name {
+func (x *AffinityEntry) GetName() *Name {
 	if x != nil {
 		return x.Name
 	}
 	return nil
 }
 
-func (x *Stick) GetClient() []byte {
+func (x *AffinityEntry) GetClient() []byte {
 	if x != nil {
 		return x.Client
 	}
 	return nil
 }
 
-func (x *Stick) GetEndpoint() []byte {
+func (x *AffinityEntry) GetEndpoint() []byte {
 	if x != nil {
 		return x.Endpoint
 	}
 	return nil
 }
 
-func (x *Stick) GetEndpointPort() uint32 {
+func (x *AffinityEntry) GetEndpointPort() uint32 {
 	if x != nil {
 		return x.EndpointPort
 	}
 	return 0
 }
 
-func (x *Stick) GetLeftNanos() int64 {
+func (x *AffinityEntry) GetLeftNanos() int64 {
 	if x != nil {
 		return x.LeftNanos
 	}
 	return 0
 }
 
-type SeedChunk struct {
+type ImportAffinityChunk struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"` // in the first chunk
-	Sticks        []*Stick               `protobuf:"bytes,2,rep,name=sticks,proto3" json:"sticks,omitempty"`
+	Entries       []*AffinityEntry       `protobuf:"bytes,2,rep,name=entries,proto3" json:"entries,omitempty"`
 	Last          bool                   `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SeedChunk) Reset() {
-	*x = SeedChunk{}
+func (x *ImportAffinityChunk) Reset() {
+	*x = ImportAffinityChunk{}
 	mi := &file_dataplane_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SeedChunk) String() string {
+func (x *ImportAffinityChunk) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SeedChunk) ProtoMessage() {}
+func (*ImportAffinityChunk) ProtoMessage() {}
 
-func (x *SeedChunk) ProtoReflect() protoreflect.Message {
+func (x *ImportAffinityChunk) ProtoReflect() protoreflect.Message {
 	mi := &file_dataplane_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2903,52 +2903,52 @@ func (x *SeedChunk) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SeedChunk.ProtoReflect.Descriptor instead.
-func (*SeedChunk) Descriptor() ([]byte, []int) {
+// Deprecated: Use ImportAffinityChunk.ProtoReflect.Descriptor instead.
+func (*ImportAffinityChunk) Descriptor() ([]byte, []int) {
 	return file_dataplane_proto_rawDescGZIP(), []int{35}
 }
 
-func (x *SeedChunk) GetSession() string {
+func (x *ImportAffinityChunk) GetSession() string {
 	if x != nil {
 		return x.Session
 	}
 	return ""
 }
 
-func (x *SeedChunk) GetSticks() []*Stick {
+func (x *ImportAffinityChunk) GetEntries() []*AffinityEntry {
 	if x != nil {
-		return x.Sticks
+		return x.Entries
 	}
 	return nil
 }
 
-func (x *SeedChunk) GetLast() bool {
+func (x *ImportAffinityChunk) GetLast() bool {
 	if x != nil {
 		return x.Last
 	}
 	return false
 }
 
-type SeedReply struct {
+type ImportAffinityReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SeedReply) Reset() {
-	*x = SeedReply{}
+func (x *ImportAffinityReply) Reset() {
+	*x = ImportAffinityReply{}
 	mi := &file_dataplane_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SeedReply) String() string {
+func (x *ImportAffinityReply) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SeedReply) ProtoMessage() {}
+func (*ImportAffinityReply) ProtoMessage() {}
 
-func (x *SeedReply) ProtoReflect() protoreflect.Message {
+func (x *ImportAffinityReply) ProtoReflect() protoreflect.Message {
 	mi := &file_dataplane_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2960,8 +2960,8 @@ func (x *SeedReply) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SeedReply.ProtoReflect.Descriptor instead.
-func (*SeedReply) Descriptor() ([]byte, []int) {
+// Deprecated: Use ImportAffinityReply.ProtoReflect.Descriptor instead.
+func (*ImportAffinityReply) Descriptor() ([]byte, []int) {
 	return file_dataplane_proto_rawDescGZIP(), []int{36}
 }
 
@@ -3328,23 +3328,22 @@ const file_dataplane_proto_rawDesc = "" +
 	"masquerade\x18\x04 \x01(\bR\n" +
 	"masquerade\x12\x12\n" +
 	"\x04then\x18\x05 \x01(\tR\x04then\x12\x14\n" +
-	"\x05steps\x18\x06 \x03(\tR\x05steps\"\x0e\n" +
-	"\fStuckRequest\"C\n" +
-	"\n" +
-	"StuckReply\x125\n" +
-	"\x06sticks\x18\x01 \x03(\v2\x1d.pointsman.dataplane.v1.StickR\x06sticks\"\xb1\x01\n" +
-	"\x05Stick\x120\n" +
+	"\x05steps\x18\x06 \x03(\tR\x05steps\"\x17\n" +
+	"\x15ExportAffinityRequest\"V\n" +
+	"\x13ExportAffinityReply\x12?\n" +
+	"\aentries\x18\x01 \x03(\v2%.pointsman.dataplane.v1.AffinityEntryR\aentries\"\xb9\x01\n" +
+	"\rAffinityEntry\x120\n" +
 	"\x04name\x18\x01 \x01(\v2\x1c.pointsman.dataplane.v1.NameR\x04name\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\fR\x06client\x12\x1a\n" +
 	"\bendpoint\x18\x03 \x01(\fR\bendpoint\x12#\n" +
 	"\rendpoint_port\x18\x04 \x01(\rR\fendpointPort\x12\x1d\n" +
 	"\n" +
-	"left_nanos\x18\x05 \x01(\x03R\tleftNanos\"p\n" +
-	"\tSeedChunk\x12\x18\n" +
-	"\asession\x18\x01 \x01(\tR\asession\x125\n" +
-	"\x06sticks\x18\x02 \x03(\v2\x1d.pointsman.dataplane.v1.StickR\x06sticks\x12\x12\n" +
-	"\x04last\x18\x03 \x01(\bR\x04last\"\v\n" +
-	"\tSeedReply\"+\n" +
+	"left_nanos\x18\x05 \x01(\x03R\tleftNanos\"\x84\x01\n" +
+	"\x13ImportAffinityChunk\x12\x18\n" +
+	"\asession\x18\x01 \x01(\tR\asession\x12?\n" +
+	"\aentries\x18\x02 \x03(\v2%.pointsman.dataplane.v1.AffinityEntryR\aentries\x12\x12\n" +
+	"\x04last\x18\x03 \x01(\bR\x04last\"\x15\n" +
+	"\x13ImportAffinityReply\"+\n" +
 	"\x0fShutdownRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\"\x0f\n" +
 	"\rShutdownReply\",\n" +
@@ -3391,7 +3390,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fVERDICT_DROP\x10\x01\x12\x12\n" +
 	"\x0eVERDICT_REJECT\x10\x02\x12\x13\n" +
-	"\x0fVERDICT_FORWARD\x10\x032\xd8\a\n" +
+	"\x0fVERDICT_FORWARD\x10\x032\x91\b\n" +
 	"\tDataplane\x12]\n" +
 	"\tConfigure\x12(.pointsman.dataplane.v1.ConfigureRequest\x1a&.pointsman.dataplane.v1.ConfigureReply\x12T\n" +
 	"\x04Sync\x12#.pointsman.dataplane.v1.UpdateChunk\x1a#.pointsman.dataplane.v1.ResultChunk(\x010\x01\x12W\n" +
@@ -3399,9 +3398,9 @@ const file_dataplane_proto_rawDesc = "" +
 	"\aCleanup\x12&.pointsman.dataplane.v1.CleanupRequest\x1a$.pointsman.dataplane.v1.CleanupReply0\x01\x12T\n" +
 	"\x06Report\x12%.pointsman.dataplane.v1.ReportRequest\x1a#.pointsman.dataplane.v1.ReportReply\x12Y\n" +
 	"\aInspect\x12&.pointsman.dataplane.v1.InspectRequest\x1a$.pointsman.dataplane.v1.InspectReply0\x01\x12Q\n" +
-	"\x05Trace\x12$.pointsman.dataplane.v1.TraceRequest\x1a\".pointsman.dataplane.v1.TraceReply\x12S\n" +
-	"\x05Stuck\x12$.pointsman.dataplane.v1.StuckRequest\x1a\".pointsman.dataplane.v1.StuckReply0\x01\x12N\n" +
-	"\x04Seed\x12!.pointsman.dataplane.v1.SeedChunk\x1a!.pointsman.dataplane.v1.SeedReply(\x01\x12Z\n" +
+	"\x05Trace\x12$.pointsman.dataplane.v1.TraceRequest\x1a\".pointsman.dataplane.v1.TraceReply\x12n\n" +
+	"\x0eExportAffinity\x12-.pointsman.dataplane.v1.ExportAffinityRequest\x1a+.pointsman.dataplane.v1.ExportAffinityReply0\x01\x12l\n" +
+	"\x0eImportAffinity\x12+.pointsman.dataplane.v1.ImportAffinityChunk\x1a+.pointsman.dataplane.v1.ImportAffinityReply(\x01\x12Z\n" +
 	"\bShutdown\x12'.pointsman.dataplane.v1.ShutdownRequest\x1a%.pointsman.dataplane.v1.ShutdownReply\x12]\n" +
 	"\tPreflight\x12(.pointsman.dataplane.v1.PreflightRequest\x1a&.pointsman.dataplane.v1.PreflightReplyB5Z3github.com/pointsman/pointsman/sdk/wire/dataplanepbb\x06proto3"
 
@@ -3420,59 +3419,59 @@ func file_dataplane_proto_rawDescGZIP() []byte {
 var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
 var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_dataplane_proto_goTypes = []any{
-	(Protocol)(0),            // 0: pointsman.dataplane.v1.Protocol
-	(Family)(0),              // 1: pointsman.dataplane.v1.Family
-	(Kind)(0),                // 2: pointsman.dataplane.v1.Kind
-	(Policy)(0),              // 3: pointsman.dataplane.v1.Policy
-	(Sysctls)(0),             // 4: pointsman.dataplane.v1.Sysctls
-	(Role)(0),                // 5: pointsman.dataplane.v1.Role
-	(Origin)(0),              // 6: pointsman.dataplane.v1.Origin
-	(Verdict)(0),             // 7: pointsman.dataplane.v1.Verdict
-	(Problem_Kind)(0),        // 8: pointsman.dataplane.v1.Problem.Kind
-	(*Name)(nil),             // 9: pointsman.dataplane.v1.Name
-	(*Service)(nil),          // 10: pointsman.dataplane.v1.Service
-	(*Frontend)(nil),         // 11: pointsman.dataplane.v1.Frontend
-	(*Addresses)(nil),        // 12: pointsman.dataplane.v1.Addresses
-	(*Endpoints)(nil),        // 13: pointsman.dataplane.v1.Endpoints
-	(*Node)(nil),             // 14: pointsman.dataplane.v1.Node
-	(*Pods)(nil),             // 15: pointsman.dataplane.v1.Pods
-	(*ConntrackLimits)(nil),  // 16: pointsman.dataplane.v1.ConntrackLimits
-	(*Problem)(nil),          // 17: pointsman.dataplane.v1.Problem
-	(*Busy)(nil),             // 18: pointsman.dataplane.v1.Busy
-	(*Refusal)(nil),          // 19: pointsman.dataplane.v1.Refusal
-	(*ConfigureRequest)(nil), // 20: pointsman.dataplane.v1.ConfigureRequest
-	(*ConfigureReply)(nil),   // 21: pointsman.dataplane.v1.ConfigureReply
-	(*Description)(nil),      // 22: pointsman.dataplane.v1.Description
-	(*UpdateChunk)(nil),      // 23: pointsman.dataplane.v1.UpdateChunk
-	(*UpdateHead)(nil),       // 24: pointsman.dataplane.v1.UpdateHead
-	(*ResultChunk)(nil),      // 25: pointsman.dataplane.v1.ResultChunk
-	(*Failure)(nil),          // 26: pointsman.dataplane.v1.Failure
-	(*SetRoleRequest)(nil),   // 27: pointsman.dataplane.v1.SetRoleRequest
-	(*SetRoleReply)(nil),     // 28: pointsman.dataplane.v1.SetRoleReply
-	(*CleanupRequest)(nil),   // 29: pointsman.dataplane.v1.CleanupRequest
-	(*CleanupReply)(nil),     // 30: pointsman.dataplane.v1.CleanupReply
-	(*ReportRequest)(nil),    // 31: pointsman.dataplane.v1.ReportRequest
-	(*ReportReply)(nil),      // 32: pointsman.dataplane.v1.ReportReply
-	(*Sample)(nil),           // 33: pointsman.dataplane.v1.Sample
-	(*Histogram)(nil),        // 34: pointsman.dataplane.v1.Histogram
-	(*InspectRequest)(nil),   // 35: pointsman.dataplane.v1.InspectRequest
-	(*InspectReply)(nil),     // 36: pointsman.dataplane.v1.InspectReply
-	(*Served)(nil),           // 37: pointsman.dataplane.v1.Served
-	(*TraceRequest)(nil),     // 38: pointsman.dataplane.v1.TraceRequest
-	(*TraceReply)(nil),       // 39: pointsman.dataplane.v1.TraceReply
-	(*Way)(nil),              // 40: pointsman.dataplane.v1.Way
-	(*StuckRequest)(nil),     // 41: pointsman.dataplane.v1.StuckRequest
-	(*StuckReply)(nil),       // 42: pointsman.dataplane.v1.StuckReply
-	(*Stick)(nil),            // 43: pointsman.dataplane.v1.Stick
-	(*SeedChunk)(nil),        // 44: pointsman.dataplane.v1.SeedChunk
-	(*SeedReply)(nil),        // 45: pointsman.dataplane.v1.SeedReply
-	(*ShutdownRequest)(nil),  // 46: pointsman.dataplane.v1.ShutdownRequest
-	(*ShutdownReply)(nil),    // 47: pointsman.dataplane.v1.ShutdownReply
-	(*PreflightRequest)(nil), // 48: pointsman.dataplane.v1.PreflightRequest
-	(*PreflightReply)(nil),   // 49: pointsman.dataplane.v1.PreflightReply
-	nil,                      // 50: pointsman.dataplane.v1.Service.HintsEntry
-	nil,                      // 51: pointsman.dataplane.v1.Sample.LabelsEntry
-	nil,                      // 52: pointsman.dataplane.v1.Histogram.LabelsEntry
+	(Protocol)(0),                 // 0: pointsman.dataplane.v1.Protocol
+	(Family)(0),                   // 1: pointsman.dataplane.v1.Family
+	(Kind)(0),                     // 2: pointsman.dataplane.v1.Kind
+	(Policy)(0),                   // 3: pointsman.dataplane.v1.Policy
+	(Sysctls)(0),                  // 4: pointsman.dataplane.v1.Sysctls
+	(Role)(0),                     // 5: pointsman.dataplane.v1.Role
+	(Origin)(0),                   // 6: pointsman.dataplane.v1.Origin
+	(Verdict)(0),                  // 7: pointsman.dataplane.v1.Verdict
+	(Problem_Kind)(0),             // 8: pointsman.dataplane.v1.Problem.Kind
+	(*Name)(nil),                  // 9: pointsman.dataplane.v1.Name
+	(*Service)(nil),               // 10: pointsman.dataplane.v1.Service
+	(*Frontend)(nil),              // 11: pointsman.dataplane.v1.Frontend
+	(*Addresses)(nil),             // 12: pointsman.dataplane.v1.Addresses
+	(*Endpoints)(nil),             // 13: pointsman.dataplane.v1.Endpoints
+	(*Node)(nil),                  // 14: pointsman.dataplane.v1.Node
+	(*Pods)(nil),                  // 15: pointsman.dataplane.v1.Pods
+	(*ConntrackLimits)(nil),       // 16: pointsman.dataplane.v1.ConntrackLimits
+	(*Problem)(nil),               // 17: pointsman.dataplane.v1.Problem
+	(*Busy)(nil),                  // 18: pointsman.dataplane.v1.Busy
+	(*Refusal)(nil),               // 19: pointsman.dataplane.v1.Refusal
+	(*ConfigureRequest)(nil),      // 20: pointsman.dataplane.v1.ConfigureRequest
+	(*ConfigureReply)(nil),        // 21: pointsman.dataplane.v1.ConfigureReply
+	(*Description)(nil),           // 22: pointsman.dataplane.v1.Description
+	(*UpdateChunk)(nil),           // 23: pointsman.dataplane.v1.UpdateChunk
+	(*UpdateHead)(nil),            // 24: pointsman.dataplane.v1.UpdateHead
+	(*ResultChunk)(nil),           // 25: pointsman.dataplane.v1.ResultChunk
+	(*Failure)(nil),               // 26: pointsman.dataplane.v1.Failure
+	(*SetRoleRequest)(nil),        // 27: pointsman.dataplane.v1.SetRoleRequest
+	(*SetRoleReply)(nil),          // 28: pointsman.dataplane.v1.SetRoleReply
+	(*CleanupRequest)(nil),        // 29: pointsman.dataplane.v1.CleanupRequest
+	(*CleanupReply)(nil),          // 30: pointsman.dataplane.v1.CleanupReply
+	(*ReportRequest)(nil),         // 31: pointsman.dataplane.v1.ReportRequest
+	(*ReportReply)(nil),           // 32: pointsman.dataplane.v1.ReportReply
+	(*Sample)(nil),                // 33: pointsman.dataplane.v1.Sample
+	(*Histogram)(nil),             // 34: pointsman.dataplane.v1.Histogram
+	(*InspectRequest)(nil),        // 35: pointsman.dataplane.v1.InspectRequest
+	(*InspectReply)(nil),          // 36: pointsman.dataplane.v1.InspectReply
+	(*Served)(nil),                // 37: pointsman.dataplane.v1.Served
+	(*TraceRequest)(nil),          // 38: pointsman.dataplane.v1.TraceRequest
+	(*TraceReply)(nil),            // 39: pointsman.dataplane.v1.TraceReply
+	(*Way)(nil),                   // 40: pointsman.dataplane.v1.Way
+	(*ExportAffinityRequest)(nil), // 41: pointsman.dataplane.v1.ExportAffinityRequest
+	(*ExportAffinityReply)(nil),   // 42: pointsman.dataplane.v1.ExportAffinityReply
+	(*AffinityEntry)(nil),         // 43: pointsman.dataplane.v1.AffinityEntry
+	(*ImportAffinityChunk)(nil),   // 44: pointsman.dataplane.v1.ImportAffinityChunk
+	(*ImportAffinityReply)(nil),   // 45: pointsman.dataplane.v1.ImportAffinityReply
+	(*ShutdownRequest)(nil),       // 46: pointsman.dataplane.v1.ShutdownRequest
+	(*ShutdownReply)(nil),         // 47: pointsman.dataplane.v1.ShutdownReply
+	(*PreflightRequest)(nil),      // 48: pointsman.dataplane.v1.PreflightRequest
+	(*PreflightReply)(nil),        // 49: pointsman.dataplane.v1.PreflightReply
+	nil,                           // 50: pointsman.dataplane.v1.Service.HintsEntry
+	nil,                           // 51: pointsman.dataplane.v1.Sample.LabelsEntry
+	nil,                           // 52: pointsman.dataplane.v1.Histogram.LabelsEntry
 }
 var file_dataplane_proto_depIdxs = []int32{
 	0,  // 0: pointsman.dataplane.v1.Name.protocol:type_name -> pointsman.dataplane.v1.Protocol
@@ -3513,9 +3512,9 @@ var file_dataplane_proto_depIdxs = []int32{
 	6,  // 35: pointsman.dataplane.v1.TraceRequest.origin:type_name -> pointsman.dataplane.v1.Origin
 	40, // 36: pointsman.dataplane.v1.TraceReply.ways:type_name -> pointsman.dataplane.v1.Way
 	7,  // 37: pointsman.dataplane.v1.Way.verdict:type_name -> pointsman.dataplane.v1.Verdict
-	43, // 38: pointsman.dataplane.v1.StuckReply.sticks:type_name -> pointsman.dataplane.v1.Stick
-	9,  // 39: pointsman.dataplane.v1.Stick.name:type_name -> pointsman.dataplane.v1.Name
-	43, // 40: pointsman.dataplane.v1.SeedChunk.sticks:type_name -> pointsman.dataplane.v1.Stick
+	43, // 38: pointsman.dataplane.v1.ExportAffinityReply.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
+	9,  // 39: pointsman.dataplane.v1.AffinityEntry.name:type_name -> pointsman.dataplane.v1.Name
+	43, // 40: pointsman.dataplane.v1.ImportAffinityChunk.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
 	20, // 41: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
 	23, // 42: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
 	27, // 43: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
@@ -3523,8 +3522,8 @@ var file_dataplane_proto_depIdxs = []int32{
 	31, // 45: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
 	35, // 46: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
 	38, // 47: pointsman.dataplane.v1.Dataplane.Trace:input_type -> pointsman.dataplane.v1.TraceRequest
-	41, // 48: pointsman.dataplane.v1.Dataplane.Stuck:input_type -> pointsman.dataplane.v1.StuckRequest
-	44, // 49: pointsman.dataplane.v1.Dataplane.Seed:input_type -> pointsman.dataplane.v1.SeedChunk
+	41, // 48: pointsman.dataplane.v1.Dataplane.ExportAffinity:input_type -> pointsman.dataplane.v1.ExportAffinityRequest
+	44, // 49: pointsman.dataplane.v1.Dataplane.ImportAffinity:input_type -> pointsman.dataplane.v1.ImportAffinityChunk
 	46, // 50: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
 	48, // 51: pointsman.dataplane.v1.Dataplane.Preflight:input_type -> pointsman.dataplane.v1.PreflightRequest
 	21, // 52: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
@@ -3534,8 +3533,8 @@ var file_dataplane_proto_depIdxs = []int32{
 	32, // 56: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
 	36, // 57: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
 	39, // 58: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
-	42, // 59: pointsman.dataplane.v1.Dataplane.Stuck:output_type -> pointsman.dataplane.v1.StuckReply
-	45, // 60: pointsman.dataplane.v1.Dataplane.Seed:output_type -> pointsman.dataplane.v1.SeedReply
+	42, // 59: pointsman.dataplane.v1.Dataplane.ExportAffinity:output_type -> pointsman.dataplane.v1.ExportAffinityReply
+	45, // 60: pointsman.dataplane.v1.Dataplane.ImportAffinity:output_type -> pointsman.dataplane.v1.ImportAffinityReply
 	47, // 61: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
 	49, // 62: pointsman.dataplane.v1.Dataplane.Preflight:output_type -> pointsman.dataplane.v1.PreflightReply
 	52, // [52:63] is the sub-list for method output_type

@@ -28,17 +28,17 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Dataplane_Configure_FullMethodName = "/pointsman.dataplane.v1.Dataplane/Configure"
-	Dataplane_Sync_FullMethodName      = "/pointsman.dataplane.v1.Dataplane/Sync"
-	Dataplane_SetRole_FullMethodName   = "/pointsman.dataplane.v1.Dataplane/SetRole"
-	Dataplane_Cleanup_FullMethodName   = "/pointsman.dataplane.v1.Dataplane/Cleanup"
-	Dataplane_Report_FullMethodName    = "/pointsman.dataplane.v1.Dataplane/Report"
-	Dataplane_Inspect_FullMethodName   = "/pointsman.dataplane.v1.Dataplane/Inspect"
-	Dataplane_Trace_FullMethodName     = "/pointsman.dataplane.v1.Dataplane/Trace"
-	Dataplane_Stuck_FullMethodName     = "/pointsman.dataplane.v1.Dataplane/Stuck"
-	Dataplane_Seed_FullMethodName      = "/pointsman.dataplane.v1.Dataplane/Seed"
-	Dataplane_Shutdown_FullMethodName  = "/pointsman.dataplane.v1.Dataplane/Shutdown"
-	Dataplane_Preflight_FullMethodName = "/pointsman.dataplane.v1.Dataplane/Preflight"
+	Dataplane_Configure_FullMethodName      = "/pointsman.dataplane.v1.Dataplane/Configure"
+	Dataplane_Sync_FullMethodName           = "/pointsman.dataplane.v1.Dataplane/Sync"
+	Dataplane_SetRole_FullMethodName        = "/pointsman.dataplane.v1.Dataplane/SetRole"
+	Dataplane_Cleanup_FullMethodName        = "/pointsman.dataplane.v1.Dataplane/Cleanup"
+	Dataplane_Report_FullMethodName         = "/pointsman.dataplane.v1.Dataplane/Report"
+	Dataplane_Inspect_FullMethodName        = "/pointsman.dataplane.v1.Dataplane/Inspect"
+	Dataplane_Trace_FullMethodName          = "/pointsman.dataplane.v1.Dataplane/Trace"
+	Dataplane_ExportAffinity_FullMethodName = "/pointsman.dataplane.v1.Dataplane/ExportAffinity"
+	Dataplane_ImportAffinity_FullMethodName = "/pointsman.dataplane.v1.Dataplane/ImportAffinity"
+	Dataplane_Shutdown_FullMethodName       = "/pointsman.dataplane.v1.Dataplane/Shutdown"
+	Dataplane_Preflight_FullMethodName      = "/pointsman.dataplane.v1.Dataplane/Preflight"
 )
 
 // DataplaneClient is the client API for Dataplane service.
@@ -47,8 +47,8 @@ const (
 //
 // Calls that write carry a session. One begins with Configure, under an id that
 // the host chooses, and ends when another begins; calls of an older one are
-// refused with FENCED. Configure, Sync, SetRole, Cleanup and Seed never overlap:
-// one waits for the other. The rest may run beside them.
+// refused with FENCED. Configure, Sync, SetRole, Cleanup and
+// ImportAffinity never overlap: one waits for the other. The rest may run beside them.
 type DataplaneClient interface {
 	// Begins a session. Only reads the node.
 	Configure(ctx context.Context, in *ConfigureRequest, opts ...grpc.CallOption) (*ConfigureReply, error)
@@ -65,9 +65,11 @@ type DataplaneClient interface {
 	Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[InspectReply], error)
 	// The walk of a packet through the rules that the kernel has now. UNSUPPORTED where it cannot.
 	Trace(ctx context.Context, in *TraceRequest, opts ...grpc.CallOption) (*TraceReply, error)
-	// Client affinity handed to a successor. UNSUPPORTED where it cannot.
-	Stuck(ctx context.Context, in *StuckRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StuckReply], error)
-	Seed(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[SeedChunk, SeedReply], error)
+	// The clients that keep their endpoint now. UNSUPPORTED where it cannot.
+	ExportAffinity(ctx context.Context, in *ExportAffinityRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportAffinityReply], error)
+	// Adds clients to those that keep their endpoint. The host calls it before ROLE_ACTIVE, with what the
+	// dataplane before has exported. Nothing is added before the chunk with last set. UNSUPPORTED where it cannot.
+	ImportAffinity(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ImportAffinityChunk, ImportAffinityReply], error)
 	// Ends the process. What is in the kernel stays.
 	Shutdown(ctx context.Context, in *ShutdownRequest, opts ...grpc.CallOption) (*ShutdownReply, error)
 	// Whether this node can run the plugin with some options. It needs no session, and changes nothing of one.
@@ -173,13 +175,13 @@ func (c *dataplaneClient) Trace(ctx context.Context, in *TraceRequest, opts ...g
 	return out, nil
 }
 
-func (c *dataplaneClient) Stuck(ctx context.Context, in *StuckRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StuckReply], error) {
+func (c *dataplaneClient) ExportAffinity(ctx context.Context, in *ExportAffinityRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportAffinityReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Dataplane_ServiceDesc.Streams[3], Dataplane_Stuck_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Dataplane_ServiceDesc.Streams[3], Dataplane_ExportAffinity_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	x := &grpc.GenericClientStream[StuckRequest, StuckReply]{ClientStream: stream}
+	x := &grpc.GenericClientStream[ExportAffinityRequest, ExportAffinityReply]{ClientStream: stream}
 	if err := x.ClientStream.SendMsg(in); err != nil {
 		return nil, err
 	}
@@ -190,20 +192,20 @@ func (c *dataplaneClient) Stuck(ctx context.Context, in *StuckRequest, opts ...g
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Dataplane_StuckClient = grpc.ServerStreamingClient[StuckReply]
+type Dataplane_ExportAffinityClient = grpc.ServerStreamingClient[ExportAffinityReply]
 
-func (c *dataplaneClient) Seed(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[SeedChunk, SeedReply], error) {
+func (c *dataplaneClient) ImportAffinity(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ImportAffinityChunk, ImportAffinityReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Dataplane_ServiceDesc.Streams[4], Dataplane_Seed_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Dataplane_ServiceDesc.Streams[4], Dataplane_ImportAffinity_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	x := &grpc.GenericClientStream[SeedChunk, SeedReply]{ClientStream: stream}
+	x := &grpc.GenericClientStream[ImportAffinityChunk, ImportAffinityReply]{ClientStream: stream}
 	return x, nil
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Dataplane_SeedClient = grpc.ClientStreamingClient[SeedChunk, SeedReply]
+type Dataplane_ImportAffinityClient = grpc.ClientStreamingClient[ImportAffinityChunk, ImportAffinityReply]
 
 func (c *dataplaneClient) Shutdown(ctx context.Context, in *ShutdownRequest, opts ...grpc.CallOption) (*ShutdownReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -231,8 +233,8 @@ func (c *dataplaneClient) Preflight(ctx context.Context, in *PreflightRequest, o
 //
 // Calls that write carry a session. One begins with Configure, under an id that
 // the host chooses, and ends when another begins; calls of an older one are
-// refused with FENCED. Configure, Sync, SetRole, Cleanup and Seed never overlap:
-// one waits for the other. The rest may run beside them.
+// refused with FENCED. Configure, Sync, SetRole, Cleanup and
+// ImportAffinity never overlap: one waits for the other. The rest may run beside them.
 type DataplaneServer interface {
 	// Begins a session. Only reads the node.
 	Configure(context.Context, *ConfigureRequest) (*ConfigureReply, error)
@@ -249,9 +251,11 @@ type DataplaneServer interface {
 	Inspect(*InspectRequest, grpc.ServerStreamingServer[InspectReply]) error
 	// The walk of a packet through the rules that the kernel has now. UNSUPPORTED where it cannot.
 	Trace(context.Context, *TraceRequest) (*TraceReply, error)
-	// Client affinity handed to a successor. UNSUPPORTED where it cannot.
-	Stuck(*StuckRequest, grpc.ServerStreamingServer[StuckReply]) error
-	Seed(grpc.ClientStreamingServer[SeedChunk, SeedReply]) error
+	// The clients that keep their endpoint now. UNSUPPORTED where it cannot.
+	ExportAffinity(*ExportAffinityRequest, grpc.ServerStreamingServer[ExportAffinityReply]) error
+	// Adds clients to those that keep their endpoint. The host calls it before ROLE_ACTIVE, with what the
+	// dataplane before has exported. Nothing is added before the chunk with last set. UNSUPPORTED where it cannot.
+	ImportAffinity(grpc.ClientStreamingServer[ImportAffinityChunk, ImportAffinityReply]) error
 	// Ends the process. What is in the kernel stays.
 	Shutdown(context.Context, *ShutdownRequest) (*ShutdownReply, error)
 	// Whether this node can run the plugin with some options. It needs no session, and changes nothing of one.
@@ -287,11 +291,11 @@ func (UnimplementedDataplaneServer) Inspect(*InspectRequest, grpc.ServerStreamin
 func (UnimplementedDataplaneServer) Trace(context.Context, *TraceRequest) (*TraceReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Trace not implemented")
 }
-func (UnimplementedDataplaneServer) Stuck(*StuckRequest, grpc.ServerStreamingServer[StuckReply]) error {
-	return status.Error(codes.Unimplemented, "method Stuck not implemented")
+func (UnimplementedDataplaneServer) ExportAffinity(*ExportAffinityRequest, grpc.ServerStreamingServer[ExportAffinityReply]) error {
+	return status.Error(codes.Unimplemented, "method ExportAffinity not implemented")
 }
-func (UnimplementedDataplaneServer) Seed(grpc.ClientStreamingServer[SeedChunk, SeedReply]) error {
-	return status.Error(codes.Unimplemented, "method Seed not implemented")
+func (UnimplementedDataplaneServer) ImportAffinity(grpc.ClientStreamingServer[ImportAffinityChunk, ImportAffinityReply]) error {
+	return status.Error(codes.Unimplemented, "method ImportAffinity not implemented")
 }
 func (UnimplementedDataplaneServer) Shutdown(context.Context, *ShutdownRequest) (*ShutdownReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Shutdown not implemented")
@@ -421,23 +425,23 @@ func _Dataplane_Trace_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Dataplane_Stuck_Handler(srv interface{}, stream grpc.ServerStream) error {
-	m := new(StuckRequest)
+func _Dataplane_ExportAffinity_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ExportAffinityRequest)
 	if err := stream.RecvMsg(m); err != nil {
 		return err
 	}
-	return srv.(DataplaneServer).Stuck(m, &grpc.GenericServerStream[StuckRequest, StuckReply]{ServerStream: stream})
+	return srv.(DataplaneServer).ExportAffinity(m, &grpc.GenericServerStream[ExportAffinityRequest, ExportAffinityReply]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Dataplane_StuckServer = grpc.ServerStreamingServer[StuckReply]
+type Dataplane_ExportAffinityServer = grpc.ServerStreamingServer[ExportAffinityReply]
 
-func _Dataplane_Seed_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(DataplaneServer).Seed(&grpc.GenericServerStream[SeedChunk, SeedReply]{ServerStream: stream})
+func _Dataplane_ImportAffinity_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(DataplaneServer).ImportAffinity(&grpc.GenericServerStream[ImportAffinityChunk, ImportAffinityReply]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Dataplane_SeedServer = grpc.ClientStreamingServer[SeedChunk, SeedReply]
+type Dataplane_ImportAffinityServer = grpc.ClientStreamingServer[ImportAffinityChunk, ImportAffinityReply]
 
 func _Dataplane_Shutdown_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ShutdownRequest)
@@ -525,13 +529,13 @@ var Dataplane_ServiceDesc = grpc.ServiceDesc{
 			ServerStreams: true,
 		},
 		{
-			StreamName:    "Stuck",
-			Handler:       _Dataplane_Stuck_Handler,
+			StreamName:    "ExportAffinity",
+			Handler:       _Dataplane_ExportAffinity_Handler,
 			ServerStreams: true,
 		},
 		{
-			StreamName:    "Seed",
-			Handler:       _Dataplane_Seed_Handler,
+			StreamName:    "ImportAffinity",
+			Handler:       _Dataplane_ImportAffinity_Handler,
 			ClientStreams: true,
 		},
 	},
