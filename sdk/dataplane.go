@@ -54,8 +54,6 @@ type Setup struct {
 	// not a reboot. Configure makes nothing in it: for check by hand it is none.
 	StateDir string
 
-	Sysctls Sysctls
-
 	// Gone returns how long the host that began the session has been disconnected; zero: it is connected.
 	// Nil: that is not known. It returns at once, and may be called at any time.
 	Gone func() time.Duration
@@ -64,15 +62,6 @@ type Setup struct {
 	// without a host.
 	Log *slog.Logger
 }
-
-// Sysctls says what sets the kernel's parameters. The zero value is WriteSysctls.
-type Sysctls uint8
-
-// The answers.
-const (
-	WriteSysctls  Sysctls = iota // the dataplane does, and keeps the old value to give back
-	ExpectSysctls                // another program has; the dataplane checks them, and refuses by name
-)
 
 // NotSet begins each of Report.Notes by which a dataplane says that it could not set one of the
 // kernel's parameters and serves without. The host makes an event of the node of it.

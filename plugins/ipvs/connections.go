@@ -192,7 +192,7 @@ func (s *session) keepTracking(f *family) error {
 	if set && s.untracked == 0 {
 		return nil
 	}
-	if !set && s.sysctls != sdk.ExpectSysctls {
+	if !set {
 		s.env.Log.Warn("another program set net.ipv4.vs.conntrack to 0; it is set again")
 		if err := s.env.Take(s.plugin.machine.settings(f.objects.node.node, s.options)); err != nil {
 			return err

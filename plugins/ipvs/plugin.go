@@ -76,7 +76,7 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (open
 		return opened, err
 	}
 	s := &session{
-		plugin: p, kernel: p.kernel, options: options, env: env, sysctls: setup.Sysctls,
+		plugin: p, kernel: p.kernel, options: options, env: env,
 		changes: make(map[sdk.Family]addrChanges), wake: make(chan struct{}, 1),
 	}
 	commits := new(iptables.Commits)
@@ -134,7 +134,6 @@ type session struct {
 	kernel   kernel
 	options  options
 	env      frame.Env
-	sysctls  sdk.Sysctls
 	families []*family
 
 	mu       sync.Mutex // guards the kernel and what follows while families adopt, which they do at once

@@ -56,19 +56,6 @@ func (l *life) parameters(want map[string]string) {
 	}
 }
 
-// Where something else sets parameters they are checked, and left alone.
-func TestParametersAreExpected(t *testing.T) {
-	l := newLife(t)
-	if _, err := l.plugin.Configure(t.Context(), sdk.Setup{Sysctls: sdk.ExpectSysctls}); err != nil {
-		t.Fatal(err)
-	}
-	err := l.full(many(1))
-	if err == nil || !strings.Contains(err.Error(), "net/ipv4/vs/conntrack=1") {
-		t.Errorf("Sync says %v; it should say what is not set", err)
-	}
-	l.parameters(map[string]string{"net/ipv4/vs/conntrack": "0"})
-}
-
 // Only kernels that are wrong by themselves get another mode of using a port again.
 func TestReusesBadly(t *testing.T) {
 	for release, want := range map[string]bool{"3.10.0-1160": false, "4.1.0": true, "4.19.0-25-amd64": true, "5.4.0": true, "5.9.0": false, "6.1.176": false, "5.10": false} {

@@ -98,24 +98,6 @@ func checkDescription(d sdk.Description) error {
 	return nil
 }
 
-// encodeSysctls moves by one, because the zero of the vocabulary is a meaning and
-// the zero of the wire is none.
-func encodeSysctls(s sdk.Sysctls) pb.Sysctls { return pb.Sysctls(s) + 1 }
-
-func decodeSysctls(s pb.Sysctls) (sdk.Sysctls, error) {
-	switch s {
-	case pb.Sysctls_SYSCTLS_WRITE:
-		return sdk.WriteSysctls, nil
-	case pb.Sysctls_SYSCTLS_EXPECT:
-		return sdk.ExpectSysctls, nil
-	}
-	return 0, &sdk.Refusal{
-		Field: "sysctls",
-		Why:   fmt.Sprintf("the host asks for %s, which this plugin does not know", s),
-		Try:   "a newer version of the plugin",
-	}
-}
-
 // Build returns what the Go toolchain wrote into this program of where it comes from: a
 // tag, or a commit with its time, and "+dirty" if the files were not those of the
 // commit. It is "(devel)" where the toolchain did not look.

@@ -105,7 +105,6 @@ func (r *Remote) Configure(ctx context.Context, s sdk.Setup) (sdk.Description, e
 		Session:  id,
 		Options:  s.Options,
 		StateDir: s.StateDir,
-		Sysctls:  encodeSysctls(s.Sysctls),
 	})
 	if err != nil {
 		return sdk.Description{}, r.callError("Configure", err)

@@ -64,14 +64,9 @@ func (s *server) Configure(ctx context.Context, r *pb.ConfigureRequest) (*pb.Con
 	}
 	defer done()
 	s.session.begin(r.Session, connectionOf(ctx))
-	sysctls, err := decodeSysctls(r.Sysctls)
-	if err != nil {
-		return nil, encodeStatus(err)
-	}
 	d, err := s.dataplane.Configure(ctx, sdk.Setup{
 		Options:  r.Options,
 		StateDir: r.StateDir,
-		Sysctls:  sysctls,
 		Gone:     s.session.hostGone,
 		Log:      s.log,
 	})

@@ -316,11 +316,4 @@ func TestSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("cleaned up", "0 0")
-	if _, err := l.Configure(t.Context(), sdk.Setup{Sysctls: sdk.ExpectSysctls}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.Sync(t.Context(), sdk.Update{Full: true, To: 1, Node: &node}); !errors.As(err, new(*sdk.Refusal)) {
-		t.Error("another program is to set them, and they are not set:", err)
-	}
-	expect("when another program is to set them", "0 0")
 }

@@ -26,7 +26,7 @@ func (d *Dataplane[P]) lookAtSettings() {
 			continue // one that never was so is told of by what could not set it
 		}
 		changed := fmt.Sprintf("another program has set %s to %s, and it was %s", s.Path, now, s.Value)
-		if s.Must && d.setup.Sysctls != sdk.ExpectSysctls {
+		if s.Must {
 			err := d.take(sysctl.Settings{s})
 			if err == nil {
 				d.log.Warn("set a kernel parameter again that another program changed", "path", s.Path, "to", s.Value, "from", now)

@@ -129,15 +129,13 @@ func (d *Dataplane[P]) settle() error {
 		return nil
 	}
 	all := d.open.Settings(d.state.Node)
-	if d.setup.Sysctls != sdk.ExpectSysctls {
-		if err := all.Release(d.ledger, d.name(), d.log); err != nil {
-			return err
-		}
+	if err := all.Release(d.ledger, d.name(), d.log); err != nil {
+		return err
 	}
 	return d.take(all.First())
 }
 
-// take sets parameters, or checks them where the node sets them.
+// take sets parameters, and notes those that cannot be set.
 func (d *Dataplane[P]) take(all sysctl.Settings) error {
 	defer func() {
 		for _, s := range all {
@@ -146,9 +144,6 @@ func (d *Dataplane[P]) take(all sysctl.Settings) error {
 			}
 		}
 	}()
-	if d.setup.Sysctls == sdk.ExpectSysctls {
-		return all.Expect()
-	}
 	for _, s := range all {
 		delete(d.status.unset, s.Path)
 	}

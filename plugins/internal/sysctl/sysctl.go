@@ -169,20 +169,6 @@ func each(err error) []error {
 	return []error{err}
 }
 
-// Expect checks the settings, where another program is to set them.
-func (all Settings) Expect() error {
-	var missing []string
-	for _, s := range all {
-		if value, as := s.Now(); !s.Watch && (value == "" || !as) {
-			missing = append(missing, s.Path+"="+s.Value)
-		}
-	}
-	if len(missing) == 0 {
-		return nil
-	}
-	return &sdk.Refusal{Field: "sysctls", Why: "they are not set: " + strings.Join(missing, " "), Try: "set them before the plugin starts, or let it set them"}
-}
-
 // GiveBack gives back all that mode took, and names it; a dry run only names it. dir has the
 // ledger.
 func GiveBack(dir, mode string, l sdk.Leftovers) ([]string, error) {

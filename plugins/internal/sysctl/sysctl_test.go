@@ -75,26 +75,6 @@ func parameter(t *testing.T) string {
 	return path
 }
 
-func TestExpect(t *testing.T) {
-	path, more := parameter(t), parameter(t)
-	if err := os.WriteFile(more, []byte("262144\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := (sysctl.Settings{{Path: path, Value: "0"}}).Expect(); err != nil {
-		t.Error(err)
-	}
-	if err := (sysctl.Settings{{Path: path, Value: "0", Floor: true}, {Path: more, Value: "131072", Floor: true}}).Expect(); err != nil {
-		t.Errorf("a limit that is higher than asked for: %v", err)
-	}
-	if err := (sysctl.Settings{{Path: more, Value: "262145", Floor: true}}).Expect(); err == nil {
-		t.Error("a limit that is lower than asked for is enough")
-	}
-	var refusal *sdk.Refusal
-	if err := (sysctl.Settings{{Path: path, Value: "2"}}).Expect(); !errors.As(err, &refusal) || !strings.Contains(refusal.Why, path+"=2") {
-		t.Errorf("what is otherwise: %v", err)
-	}
-}
-
 func TestTakeAndRelease(t *testing.T) {
 	shared := open(t, t.TempDir())
 	log := slog.New(slog.DiscardHandler)

@@ -235,55 +235,6 @@ func (Policy) EnumDescriptor() ([]byte, []int) {
 	return file_dataplane_proto_rawDescGZIP(), []int{3}
 }
 
-type Sysctls int32
-
-const (
-	Sysctls_SYSCTLS_UNSPECIFIED Sysctls = 0
-	Sysctls_SYSCTLS_WRITE       Sysctls = 1 // the dataplane sets them, and keeps the old values
-	Sysctls_SYSCTLS_EXPECT      Sysctls = 2 // someone else has; the dataplane checks them
-)
-
-// Enum value maps for Sysctls.
-var (
-	Sysctls_name = map[int32]string{
-		0: "SYSCTLS_UNSPECIFIED",
-		1: "SYSCTLS_WRITE",
-		2: "SYSCTLS_EXPECT",
-	}
-	Sysctls_value = map[string]int32{
-		"SYSCTLS_UNSPECIFIED": 0,
-		"SYSCTLS_WRITE":       1,
-		"SYSCTLS_EXPECT":      2,
-	}
-)
-
-func (x Sysctls) Enum() *Sysctls {
-	p := new(Sysctls)
-	*p = x
-	return p
-}
-
-func (x Sysctls) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (Sysctls) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_proto_enumTypes[4].Descriptor()
-}
-
-func (Sysctls) Type() protoreflect.EnumType {
-	return &file_dataplane_proto_enumTypes[4]
-}
-
-func (x Sysctls) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use Sysctls.Descriptor instead.
-func (Sysctls) EnumDescriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{4}
-}
-
 type Role int32
 
 const (
@@ -323,11 +274,11 @@ func (x Role) String() string {
 }
 
 func (Role) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_proto_enumTypes[5].Descriptor()
+	return file_dataplane_proto_enumTypes[4].Descriptor()
 }
 
 func (Role) Type() protoreflect.EnumType {
-	return &file_dataplane_proto_enumTypes[5]
+	return &file_dataplane_proto_enumTypes[4]
 }
 
 func (x Role) Number() protoreflect.EnumNumber {
@@ -336,7 +287,7 @@ func (x Role) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Role.Descriptor instead.
 func (Role) EnumDescriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{5}
+	return file_dataplane_proto_rawDescGZIP(), []int{4}
 }
 
 type Origin int32
@@ -375,11 +326,11 @@ func (x Origin) String() string {
 }
 
 func (Origin) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_proto_enumTypes[6].Descriptor()
+	return file_dataplane_proto_enumTypes[5].Descriptor()
 }
 
 func (Origin) Type() protoreflect.EnumType {
-	return &file_dataplane_proto_enumTypes[6]
+	return &file_dataplane_proto_enumTypes[5]
 }
 
 func (x Origin) Number() protoreflect.EnumNumber {
@@ -388,7 +339,7 @@ func (x Origin) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Origin.Descriptor instead.
 func (Origin) EnumDescriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{6}
+	return file_dataplane_proto_rawDescGZIP(), []int{5}
 }
 
 type Verdict int32
@@ -427,11 +378,11 @@ func (x Verdict) String() string {
 }
 
 func (Verdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_proto_enumTypes[7].Descriptor()
+	return file_dataplane_proto_enumTypes[6].Descriptor()
 }
 
 func (Verdict) Type() protoreflect.EnumType {
-	return &file_dataplane_proto_enumTypes[7]
+	return &file_dataplane_proto_enumTypes[6]
 }
 
 func (x Verdict) Number() protoreflect.EnumNumber {
@@ -440,7 +391,7 @@ func (x Verdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Verdict.Descriptor instead.
 func (Verdict) EnumDescriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{7}
+	return file_dataplane_proto_rawDescGZIP(), []int{6}
 }
 
 type Problem_Kind int32
@@ -485,11 +436,11 @@ func (x Problem_Kind) String() string {
 }
 
 func (Problem_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_proto_enumTypes[8].Descriptor()
+	return file_dataplane_proto_enumTypes[7].Descriptor()
 }
 
 func (Problem_Kind) Type() protoreflect.EnumType {
-	return &file_dataplane_proto_enumTypes[8]
+	return &file_dataplane_proto_enumTypes[7]
 }
 
 func (x Problem_Kind) Number() protoreflect.EnumNumber {
@@ -1338,7 +1289,6 @@ type ConfigureRequest struct {
 	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	Options       []byte                 `protobuf:"bytes,2,opt,name=options,proto3" json:"options,omitempty"`                   // JSON, as the schema in Description.options says
 	StateDir      string                 `protobuf:"bytes,3,opt,name=state_dir,json=stateDir,proto3" json:"state_dir,omitempty"` // outlives the process, not a reboot
-	Sysctls       Sysctls                `protobuf:"varint,4,opt,name=sysctls,proto3,enum=pointsman.dataplane.v1.Sysctls" json:"sysctls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1392,13 +1342,6 @@ func (x *ConfigureRequest) GetStateDir() string {
 		return x.StateDir
 	}
 	return ""
-}
-
-func (x *ConfigureRequest) GetSysctls() Sysctls {
-	if x != nil {
-		return x.Sysctls
-	}
-	return Sysctls_SYSCTLS_UNSPECIFIED
 }
 
 type ConfigureReply struct {
@@ -3214,12 +3157,11 @@ const file_dataplane_proto_rawDesc = "" +
 	"\aRefusal\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12\x10\n" +
-	"\x03try\x18\x03 \x01(\tR\x03try\"\x9e\x01\n" +
+	"\x03try\x18\x03 \x01(\tR\x03try\"c\n" +
 	"\x10ConfigureRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x18\n" +
 	"\aoptions\x18\x02 \x01(\fR\aoptions\x12\x1b\n" +
-	"\tstate_dir\x18\x03 \x01(\tR\bstateDir\x129\n" +
-	"\asysctls\x18\x04 \x01(\x0e2\x1f.pointsman.dataplane.v1.SysctlsR\asysctls\"W\n" +
+	"\tstate_dir\x18\x03 \x01(\tR\bstateDir\"W\n" +
 	"\x0eConfigureReply\x12E\n" +
 	"\vdescription\x18\x01 \x01(\v2#.pointsman.dataplane.v1.DescriptionR\vdescription\"\x89\x01\n" +
 	"\vDescription\x12\x12\n" +
@@ -3369,11 +3311,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x06Policy\x12\x16\n" +
 	"\x12POLICY_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0ePOLICY_CLUSTER\x10\x01\x12\x10\n" +
-	"\fPOLICY_LOCAL\x10\x02*I\n" +
-	"\aSysctls\x12\x17\n" +
-	"\x13SYSCTLS_UNSPECIFIED\x10\x00\x12\x11\n" +
-	"\rSYSCTLS_WRITE\x10\x01\x12\x12\n" +
-	"\x0eSYSCTLS_EXPECT\x10\x02*d\n" +
+	"\fPOLICY_LOCAL\x10\x02*d\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fROLE_STANDBY\x10\x01\x12\x0f\n" +
@@ -3416,132 +3354,130 @@ func file_dataplane_proto_rawDescGZIP() []byte {
 	return file_dataplane_proto_rawDescData
 }
 
-var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
+var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
 var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_dataplane_proto_goTypes = []any{
 	(Protocol)(0),                 // 0: pointsman.dataplane.v1.Protocol
 	(Family)(0),                   // 1: pointsman.dataplane.v1.Family
 	(Kind)(0),                     // 2: pointsman.dataplane.v1.Kind
 	(Policy)(0),                   // 3: pointsman.dataplane.v1.Policy
-	(Sysctls)(0),                  // 4: pointsman.dataplane.v1.Sysctls
-	(Role)(0),                     // 5: pointsman.dataplane.v1.Role
-	(Origin)(0),                   // 6: pointsman.dataplane.v1.Origin
-	(Verdict)(0),                  // 7: pointsman.dataplane.v1.Verdict
-	(Problem_Kind)(0),             // 8: pointsman.dataplane.v1.Problem.Kind
-	(*Name)(nil),                  // 9: pointsman.dataplane.v1.Name
-	(*Service)(nil),               // 10: pointsman.dataplane.v1.Service
-	(*Frontend)(nil),              // 11: pointsman.dataplane.v1.Frontend
-	(*Addresses)(nil),             // 12: pointsman.dataplane.v1.Addresses
-	(*Endpoints)(nil),             // 13: pointsman.dataplane.v1.Endpoints
-	(*Node)(nil),                  // 14: pointsman.dataplane.v1.Node
-	(*Pods)(nil),                  // 15: pointsman.dataplane.v1.Pods
-	(*ConntrackLimits)(nil),       // 16: pointsman.dataplane.v1.ConntrackLimits
-	(*Problem)(nil),               // 17: pointsman.dataplane.v1.Problem
-	(*Busy)(nil),                  // 18: pointsman.dataplane.v1.Busy
-	(*Refusal)(nil),               // 19: pointsman.dataplane.v1.Refusal
-	(*ConfigureRequest)(nil),      // 20: pointsman.dataplane.v1.ConfigureRequest
-	(*ConfigureReply)(nil),        // 21: pointsman.dataplane.v1.ConfigureReply
-	(*Description)(nil),           // 22: pointsman.dataplane.v1.Description
-	(*UpdateChunk)(nil),           // 23: pointsman.dataplane.v1.UpdateChunk
-	(*UpdateHead)(nil),            // 24: pointsman.dataplane.v1.UpdateHead
-	(*ResultChunk)(nil),           // 25: pointsman.dataplane.v1.ResultChunk
-	(*Failure)(nil),               // 26: pointsman.dataplane.v1.Failure
-	(*SetRoleRequest)(nil),        // 27: pointsman.dataplane.v1.SetRoleRequest
-	(*SetRoleReply)(nil),          // 28: pointsman.dataplane.v1.SetRoleReply
-	(*CleanupRequest)(nil),        // 29: pointsman.dataplane.v1.CleanupRequest
-	(*CleanupReply)(nil),          // 30: pointsman.dataplane.v1.CleanupReply
-	(*ReportRequest)(nil),         // 31: pointsman.dataplane.v1.ReportRequest
-	(*ReportReply)(nil),           // 32: pointsman.dataplane.v1.ReportReply
-	(*Sample)(nil),                // 33: pointsman.dataplane.v1.Sample
-	(*Histogram)(nil),             // 34: pointsman.dataplane.v1.Histogram
-	(*InspectRequest)(nil),        // 35: pointsman.dataplane.v1.InspectRequest
-	(*InspectReply)(nil),          // 36: pointsman.dataplane.v1.InspectReply
-	(*Served)(nil),                // 37: pointsman.dataplane.v1.Served
-	(*TraceRequest)(nil),          // 38: pointsman.dataplane.v1.TraceRequest
-	(*TraceReply)(nil),            // 39: pointsman.dataplane.v1.TraceReply
-	(*Way)(nil),                   // 40: pointsman.dataplane.v1.Way
-	(*ExportAffinityRequest)(nil), // 41: pointsman.dataplane.v1.ExportAffinityRequest
-	(*ExportAffinityReply)(nil),   // 42: pointsman.dataplane.v1.ExportAffinityReply
-	(*AffinityEntry)(nil),         // 43: pointsman.dataplane.v1.AffinityEntry
-	(*ImportAffinityChunk)(nil),   // 44: pointsman.dataplane.v1.ImportAffinityChunk
-	(*ImportAffinityReply)(nil),   // 45: pointsman.dataplane.v1.ImportAffinityReply
-	(*ShutdownRequest)(nil),       // 46: pointsman.dataplane.v1.ShutdownRequest
-	(*ShutdownReply)(nil),         // 47: pointsman.dataplane.v1.ShutdownReply
-	(*PreflightRequest)(nil),      // 48: pointsman.dataplane.v1.PreflightRequest
-	(*PreflightReply)(nil),        // 49: pointsman.dataplane.v1.PreflightReply
-	nil,                           // 50: pointsman.dataplane.v1.Service.HintsEntry
-	nil,                           // 51: pointsman.dataplane.v1.Sample.LabelsEntry
-	nil,                           // 52: pointsman.dataplane.v1.Histogram.LabelsEntry
+	(Role)(0),                     // 4: pointsman.dataplane.v1.Role
+	(Origin)(0),                   // 5: pointsman.dataplane.v1.Origin
+	(Verdict)(0),                  // 6: pointsman.dataplane.v1.Verdict
+	(Problem_Kind)(0),             // 7: pointsman.dataplane.v1.Problem.Kind
+	(*Name)(nil),                  // 8: pointsman.dataplane.v1.Name
+	(*Service)(nil),               // 9: pointsman.dataplane.v1.Service
+	(*Frontend)(nil),              // 10: pointsman.dataplane.v1.Frontend
+	(*Addresses)(nil),             // 11: pointsman.dataplane.v1.Addresses
+	(*Endpoints)(nil),             // 12: pointsman.dataplane.v1.Endpoints
+	(*Node)(nil),                  // 13: pointsman.dataplane.v1.Node
+	(*Pods)(nil),                  // 14: pointsman.dataplane.v1.Pods
+	(*ConntrackLimits)(nil),       // 15: pointsman.dataplane.v1.ConntrackLimits
+	(*Problem)(nil),               // 16: pointsman.dataplane.v1.Problem
+	(*Busy)(nil),                  // 17: pointsman.dataplane.v1.Busy
+	(*Refusal)(nil),               // 18: pointsman.dataplane.v1.Refusal
+	(*ConfigureRequest)(nil),      // 19: pointsman.dataplane.v1.ConfigureRequest
+	(*ConfigureReply)(nil),        // 20: pointsman.dataplane.v1.ConfigureReply
+	(*Description)(nil),           // 21: pointsman.dataplane.v1.Description
+	(*UpdateChunk)(nil),           // 22: pointsman.dataplane.v1.UpdateChunk
+	(*UpdateHead)(nil),            // 23: pointsman.dataplane.v1.UpdateHead
+	(*ResultChunk)(nil),           // 24: pointsman.dataplane.v1.ResultChunk
+	(*Failure)(nil),               // 25: pointsman.dataplane.v1.Failure
+	(*SetRoleRequest)(nil),        // 26: pointsman.dataplane.v1.SetRoleRequest
+	(*SetRoleReply)(nil),          // 27: pointsman.dataplane.v1.SetRoleReply
+	(*CleanupRequest)(nil),        // 28: pointsman.dataplane.v1.CleanupRequest
+	(*CleanupReply)(nil),          // 29: pointsman.dataplane.v1.CleanupReply
+	(*ReportRequest)(nil),         // 30: pointsman.dataplane.v1.ReportRequest
+	(*ReportReply)(nil),           // 31: pointsman.dataplane.v1.ReportReply
+	(*Sample)(nil),                // 32: pointsman.dataplane.v1.Sample
+	(*Histogram)(nil),             // 33: pointsman.dataplane.v1.Histogram
+	(*InspectRequest)(nil),        // 34: pointsman.dataplane.v1.InspectRequest
+	(*InspectReply)(nil),          // 35: pointsman.dataplane.v1.InspectReply
+	(*Served)(nil),                // 36: pointsman.dataplane.v1.Served
+	(*TraceRequest)(nil),          // 37: pointsman.dataplane.v1.TraceRequest
+	(*TraceReply)(nil),            // 38: pointsman.dataplane.v1.TraceReply
+	(*Way)(nil),                   // 39: pointsman.dataplane.v1.Way
+	(*ExportAffinityRequest)(nil), // 40: pointsman.dataplane.v1.ExportAffinityRequest
+	(*ExportAffinityReply)(nil),   // 41: pointsman.dataplane.v1.ExportAffinityReply
+	(*AffinityEntry)(nil),         // 42: pointsman.dataplane.v1.AffinityEntry
+	(*ImportAffinityChunk)(nil),   // 43: pointsman.dataplane.v1.ImportAffinityChunk
+	(*ImportAffinityReply)(nil),   // 44: pointsman.dataplane.v1.ImportAffinityReply
+	(*ShutdownRequest)(nil),       // 45: pointsman.dataplane.v1.ShutdownRequest
+	(*ShutdownReply)(nil),         // 46: pointsman.dataplane.v1.ShutdownReply
+	(*PreflightRequest)(nil),      // 47: pointsman.dataplane.v1.PreflightRequest
+	(*PreflightReply)(nil),        // 48: pointsman.dataplane.v1.PreflightReply
+	nil,                           // 49: pointsman.dataplane.v1.Service.HintsEntry
+	nil,                           // 50: pointsman.dataplane.v1.Sample.LabelsEntry
+	nil,                           // 51: pointsman.dataplane.v1.Histogram.LabelsEntry
 }
 var file_dataplane_proto_depIdxs = []int32{
 	0,  // 0: pointsman.dataplane.v1.Name.protocol:type_name -> pointsman.dataplane.v1.Protocol
 	1,  // 1: pointsman.dataplane.v1.Name.family:type_name -> pointsman.dataplane.v1.Family
-	9,  // 2: pointsman.dataplane.v1.Service.name:type_name -> pointsman.dataplane.v1.Name
-	11, // 3: pointsman.dataplane.v1.Service.frontends:type_name -> pointsman.dataplane.v1.Frontend
-	13, // 4: pointsman.dataplane.v1.Service.cluster:type_name -> pointsman.dataplane.v1.Endpoints
-	13, // 5: pointsman.dataplane.v1.Service.local:type_name -> pointsman.dataplane.v1.Endpoints
-	12, // 6: pointsman.dataplane.v1.Service.serving:type_name -> pointsman.dataplane.v1.Addresses
-	50, // 7: pointsman.dataplane.v1.Service.hints:type_name -> pointsman.dataplane.v1.Service.HintsEntry
+	8,  // 2: pointsman.dataplane.v1.Service.name:type_name -> pointsman.dataplane.v1.Name
+	10, // 3: pointsman.dataplane.v1.Service.frontends:type_name -> pointsman.dataplane.v1.Frontend
+	12, // 4: pointsman.dataplane.v1.Service.cluster:type_name -> pointsman.dataplane.v1.Endpoints
+	12, // 5: pointsman.dataplane.v1.Service.local:type_name -> pointsman.dataplane.v1.Endpoints
+	11, // 6: pointsman.dataplane.v1.Service.serving:type_name -> pointsman.dataplane.v1.Addresses
+	49, // 7: pointsman.dataplane.v1.Service.hints:type_name -> pointsman.dataplane.v1.Service.HintsEntry
 	2,  // 8: pointsman.dataplane.v1.Frontend.kind:type_name -> pointsman.dataplane.v1.Kind
 	3,  // 9: pointsman.dataplane.v1.Frontend.policy:type_name -> pointsman.dataplane.v1.Policy
-	15, // 10: pointsman.dataplane.v1.Node.pods:type_name -> pointsman.dataplane.v1.Pods
-	16, // 11: pointsman.dataplane.v1.Node.conntrack:type_name -> pointsman.dataplane.v1.ConntrackLimits
-	8,  // 12: pointsman.dataplane.v1.Problem.kind:type_name -> pointsman.dataplane.v1.Problem.Kind
-	19, // 13: pointsman.dataplane.v1.Problem.refusal:type_name -> pointsman.dataplane.v1.Refusal
-	18, // 14: pointsman.dataplane.v1.Problem.busy:type_name -> pointsman.dataplane.v1.Busy
-	4,  // 15: pointsman.dataplane.v1.ConfigureRequest.sysctls:type_name -> pointsman.dataplane.v1.Sysctls
-	22, // 16: pointsman.dataplane.v1.ConfigureReply.description:type_name -> pointsman.dataplane.v1.Description
-	24, // 17: pointsman.dataplane.v1.UpdateChunk.head:type_name -> pointsman.dataplane.v1.UpdateHead
-	10, // 18: pointsman.dataplane.v1.UpdateChunk.set:type_name -> pointsman.dataplane.v1.Service
-	9,  // 19: pointsman.dataplane.v1.UpdateChunk.delete:type_name -> pointsman.dataplane.v1.Name
-	14, // 20: pointsman.dataplane.v1.UpdateHead.node:type_name -> pointsman.dataplane.v1.Node
-	26, // 21: pointsman.dataplane.v1.ResultChunk.failed:type_name -> pointsman.dataplane.v1.Failure
-	9,  // 22: pointsman.dataplane.v1.Failure.name:type_name -> pointsman.dataplane.v1.Name
-	17, // 23: pointsman.dataplane.v1.Failure.problem:type_name -> pointsman.dataplane.v1.Problem
-	5,  // 24: pointsman.dataplane.v1.SetRoleRequest.role:type_name -> pointsman.dataplane.v1.Role
-	33, // 25: pointsman.dataplane.v1.ReportReply.samples:type_name -> pointsman.dataplane.v1.Sample
-	5,  // 26: pointsman.dataplane.v1.ReportReply.role:type_name -> pointsman.dataplane.v1.Role
-	34, // 27: pointsman.dataplane.v1.ReportReply.histograms:type_name -> pointsman.dataplane.v1.Histogram
-	51, // 28: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
-	52, // 29: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
-	37, // 30: pointsman.dataplane.v1.InspectReply.served:type_name -> pointsman.dataplane.v1.Served
-	9,  // 31: pointsman.dataplane.v1.Served.name:type_name -> pointsman.dataplane.v1.Name
-	11, // 32: pointsman.dataplane.v1.Served.frontend:type_name -> pointsman.dataplane.v1.Frontend
-	13, // 33: pointsman.dataplane.v1.Served.endpoints:type_name -> pointsman.dataplane.v1.Endpoints
-	0,  // 34: pointsman.dataplane.v1.TraceRequest.protocol:type_name -> pointsman.dataplane.v1.Protocol
-	6,  // 35: pointsman.dataplane.v1.TraceRequest.origin:type_name -> pointsman.dataplane.v1.Origin
-	40, // 36: pointsman.dataplane.v1.TraceReply.ways:type_name -> pointsman.dataplane.v1.Way
-	7,  // 37: pointsman.dataplane.v1.Way.verdict:type_name -> pointsman.dataplane.v1.Verdict
-	43, // 38: pointsman.dataplane.v1.ExportAffinityReply.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
-	9,  // 39: pointsman.dataplane.v1.AffinityEntry.name:type_name -> pointsman.dataplane.v1.Name
-	43, // 40: pointsman.dataplane.v1.ImportAffinityChunk.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
-	20, // 41: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
-	23, // 42: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
-	27, // 43: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
-	29, // 44: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
-	31, // 45: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
-	35, // 46: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
-	38, // 47: pointsman.dataplane.v1.Dataplane.Trace:input_type -> pointsman.dataplane.v1.TraceRequest
-	41, // 48: pointsman.dataplane.v1.Dataplane.ExportAffinity:input_type -> pointsman.dataplane.v1.ExportAffinityRequest
-	44, // 49: pointsman.dataplane.v1.Dataplane.ImportAffinity:input_type -> pointsman.dataplane.v1.ImportAffinityChunk
-	46, // 50: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
-	48, // 51: pointsman.dataplane.v1.Dataplane.Preflight:input_type -> pointsman.dataplane.v1.PreflightRequest
-	21, // 52: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
-	25, // 53: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
-	28, // 54: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
-	30, // 55: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
-	32, // 56: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
-	36, // 57: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
-	39, // 58: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
-	42, // 59: pointsman.dataplane.v1.Dataplane.ExportAffinity:output_type -> pointsman.dataplane.v1.ExportAffinityReply
-	45, // 60: pointsman.dataplane.v1.Dataplane.ImportAffinity:output_type -> pointsman.dataplane.v1.ImportAffinityReply
-	47, // 61: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
-	49, // 62: pointsman.dataplane.v1.Dataplane.Preflight:output_type -> pointsman.dataplane.v1.PreflightReply
-	52, // [52:63] is the sub-list for method output_type
-	41, // [41:52] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	14, // 10: pointsman.dataplane.v1.Node.pods:type_name -> pointsman.dataplane.v1.Pods
+	15, // 11: pointsman.dataplane.v1.Node.conntrack:type_name -> pointsman.dataplane.v1.ConntrackLimits
+	7,  // 12: pointsman.dataplane.v1.Problem.kind:type_name -> pointsman.dataplane.v1.Problem.Kind
+	18, // 13: pointsman.dataplane.v1.Problem.refusal:type_name -> pointsman.dataplane.v1.Refusal
+	17, // 14: pointsman.dataplane.v1.Problem.busy:type_name -> pointsman.dataplane.v1.Busy
+	21, // 15: pointsman.dataplane.v1.ConfigureReply.description:type_name -> pointsman.dataplane.v1.Description
+	23, // 16: pointsman.dataplane.v1.UpdateChunk.head:type_name -> pointsman.dataplane.v1.UpdateHead
+	9,  // 17: pointsman.dataplane.v1.UpdateChunk.set:type_name -> pointsman.dataplane.v1.Service
+	8,  // 18: pointsman.dataplane.v1.UpdateChunk.delete:type_name -> pointsman.dataplane.v1.Name
+	13, // 19: pointsman.dataplane.v1.UpdateHead.node:type_name -> pointsman.dataplane.v1.Node
+	25, // 20: pointsman.dataplane.v1.ResultChunk.failed:type_name -> pointsman.dataplane.v1.Failure
+	8,  // 21: pointsman.dataplane.v1.Failure.name:type_name -> pointsman.dataplane.v1.Name
+	16, // 22: pointsman.dataplane.v1.Failure.problem:type_name -> pointsman.dataplane.v1.Problem
+	4,  // 23: pointsman.dataplane.v1.SetRoleRequest.role:type_name -> pointsman.dataplane.v1.Role
+	32, // 24: pointsman.dataplane.v1.ReportReply.samples:type_name -> pointsman.dataplane.v1.Sample
+	4,  // 25: pointsman.dataplane.v1.ReportReply.role:type_name -> pointsman.dataplane.v1.Role
+	33, // 26: pointsman.dataplane.v1.ReportReply.histograms:type_name -> pointsman.dataplane.v1.Histogram
+	50, // 27: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
+	51, // 28: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
+	36, // 29: pointsman.dataplane.v1.InspectReply.served:type_name -> pointsman.dataplane.v1.Served
+	8,  // 30: pointsman.dataplane.v1.Served.name:type_name -> pointsman.dataplane.v1.Name
+	10, // 31: pointsman.dataplane.v1.Served.frontend:type_name -> pointsman.dataplane.v1.Frontend
+	12, // 32: pointsman.dataplane.v1.Served.endpoints:type_name -> pointsman.dataplane.v1.Endpoints
+	0,  // 33: pointsman.dataplane.v1.TraceRequest.protocol:type_name -> pointsman.dataplane.v1.Protocol
+	5,  // 34: pointsman.dataplane.v1.TraceRequest.origin:type_name -> pointsman.dataplane.v1.Origin
+	39, // 35: pointsman.dataplane.v1.TraceReply.ways:type_name -> pointsman.dataplane.v1.Way
+	6,  // 36: pointsman.dataplane.v1.Way.verdict:type_name -> pointsman.dataplane.v1.Verdict
+	42, // 37: pointsman.dataplane.v1.ExportAffinityReply.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
+	8,  // 38: pointsman.dataplane.v1.AffinityEntry.name:type_name -> pointsman.dataplane.v1.Name
+	42, // 39: pointsman.dataplane.v1.ImportAffinityChunk.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
+	19, // 40: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
+	22, // 41: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
+	26, // 42: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
+	28, // 43: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
+	30, // 44: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
+	34, // 45: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
+	37, // 46: pointsman.dataplane.v1.Dataplane.Trace:input_type -> pointsman.dataplane.v1.TraceRequest
+	40, // 47: pointsman.dataplane.v1.Dataplane.ExportAffinity:input_type -> pointsman.dataplane.v1.ExportAffinityRequest
+	43, // 48: pointsman.dataplane.v1.Dataplane.ImportAffinity:input_type -> pointsman.dataplane.v1.ImportAffinityChunk
+	45, // 49: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
+	47, // 50: pointsman.dataplane.v1.Dataplane.Preflight:input_type -> pointsman.dataplane.v1.PreflightRequest
+	20, // 51: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
+	24, // 52: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
+	27, // 53: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
+	29, // 54: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
+	31, // 55: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
+	35, // 56: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
+	38, // 57: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
+	41, // 58: pointsman.dataplane.v1.Dataplane.ExportAffinity:output_type -> pointsman.dataplane.v1.ExportAffinityReply
+	44, // 59: pointsman.dataplane.v1.Dataplane.ImportAffinity:output_type -> pointsman.dataplane.v1.ImportAffinityReply
+	46, // 60: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
+	48, // 61: pointsman.dataplane.v1.Dataplane.Preflight:output_type -> pointsman.dataplane.v1.PreflightReply
+	51, // [51:62] is the sub-list for method output_type
+	40, // [40:51] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_dataplane_proto_init() }
@@ -3554,7 +3490,7 @@ func file_dataplane_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dataplane_proto_rawDesc), len(file_dataplane_proto_rawDesc)),
-			NumEnums:      9,
+			NumEnums:      8,
 			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
