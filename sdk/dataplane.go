@@ -100,14 +100,17 @@ const (
 	Active                   // serves
 	Draining                 // as Standby, and counts what is established
 	Yielded                  // releases the writer's lock, leaves the kernel as it is
+
+	// Absent is for Report.Shown only: nothing of the dataplane is on the node.
+	Absent
 )
 
-var roles = []string{Standby: "standby", Active: "active", Draining: "draining", Yielded: "yielded"}
+var roles = []string{Standby: "standby", Active: "active", Draining: "draining", Yielded: "yielded", Absent: "absent"}
 
 func (r Role) String() string { return word(roles, uint8(r), "role") }
 
-// Known reports whether r is a role that this version knows.
-func (r Role) Known() bool { return known(roles, uint8(r)) }
+// Known reports whether r is a role that SetRole can set in this version.
+func (r Role) Known() bool { return r != Absent && known(roles, uint8(r)) }
 
 // Leftovers say what Cleanup is to remove.
 type Leftovers struct {
@@ -184,6 +187,11 @@ type Report struct {
 	Repair   string   // what was undone last, and which program had done it if the kernel tells
 	Lost     string   // what the last look found removed or changed by another program; empty: nothing
 	Samples  []Sample // metrics, published by the host on its one scrape port
+
+	// Shown is the role that the node itself shows, by what only this dataplane writes: Standby, Active,
+	// Draining or Absent. Zero: the dataplane has not read it in this session, or has yielded. A host that
+	// knows nothing of the host before learns from it which mode serves.
+	Shown Role
 
 	// SwapImpact says which connections or flows a swap would end, and what to do about
 	// it: while Active, a swap from this dataplane; in Standby, a swap to it. Empty: none.

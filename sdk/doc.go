@@ -102,7 +102,7 @@ that are gone, for it may be made Active again at once. What is established is k
 every role until it ends: a change of role removes nothing that a connection needs.
 [Yielded] releases the writer's lock, leaves the kernel as it is, and finishes only
 what lives in its process: a relay goes on accepting what the rules still lead to it. At start the role is what the kernel shows; a dataplane that keeps
-nothing in the kernel starts in Standby. A role that comes before the first Update
+nothing in the kernel starts in Standby. [Report].Shown says what it is; after a role was set with an Update, it is that role. A role that comes before the first Update
 of a process removes nothing that serves: it is not known yet what is desired. Two
 dataplanes may be Active for a moment: the one made Active last takes precedence.
 In Standby [Inspector] names what would be served if the role were Active: a host swaps

@@ -3,10 +3,12 @@
 package dataplanes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -103,15 +105,14 @@ func (in installed) attach(ctx context.Context, address string) (*wire.Remote, e
 	}
 }
 
-// startLimit is how long a plugin at an address may take to listen there, before what depends on its answer goes on
-// without.
+// startLimit is how long a plugin at an address may take to listen there, and then to read the role that it shows,
+// before what depends on its answer goes on without.
 const startLimit = 10 * time.Second
 
-// foundServing returns the mode to begin with on a node of which no host before has noted what serves: the wanted one,
-// unless the kernel has nothing of that and has rules of another mode. From that one the host swaps to the wanted one
-// as soon as it serves, so that no connection is lost. The other modes of which the kernel has rules are left to clean
-// up: a host before was replaced while they drained. Only plugins at an address are asked: they are there before the
-// host is.
+// foundServing returns the mode to begin with on a node of which no host before has noted what serves: the mode whose
+// plugin shows that it is Active, or else the wanted one. From the former the host swaps to the wanted one as soon as
+// it serves, so that no connection is lost. The other modes that show a role are left to clean up: a host before was
+// replaced while they drained. Only plugins at an address are asked: they are there before the host is.
 func (in installed) foundServing(ctx context.Context, wanted string) (mode string, left []string) {
 	if in.Now().Plugins[wanted].Address == "" {
 		return wanted, nil
@@ -119,39 +120,64 @@ func (in installed) foundServing(ctx context.Context, wanted string) (mode strin
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	var mu sync.Mutex // guards found
-	var found []string
+	found := make(map[string]sdk.Role)
 	var all sync.WaitGroup
 	for mode, plugin := range in.Now().Plugins {
 		if plugin.Address == "" {
 			continue
 		}
 		all.Go(func() {
-			if has, err := in.hasRules(ctx, plugin.Address); err != nil {
-				in.Log.Info("plugin not asked for its rules", "plugin", mode, "err", err)
-			} else if has {
-				mu.Lock()
-				found = append(found, mode)
-				mu.Unlock()
+			role, err := in.shown(ctx, mode)
+			if err != nil {
+				in.Log.Info("plugin not asked for its role", "plugin", mode, "err", err)
 			}
+			mu.Lock()
+			defer mu.Unlock()
+			found[mode] = role
 		})
 	}
 	all.Wait()
-	mode = wanted
-	if len(found) > 0 && !slices.Contains(found, wanted) {
-		mode = slices.Min(found)
-	}
-	return mode, slices.DeleteFunc(found, func(m string) bool { return m == mode })
+	return begins(wanted, found)
 }
 
-// hasRules reports whether the kernel has something of the plugin at an address.
-func (in installed) hasRules(ctx context.Context, address string) (bool, error) {
-	remote, err := in.attach(ctx, address)
+// begins returns the mode to begin with, by the roles that modes show, and the modes to clean up.
+func begins(wanted string, shown map[string]sdk.Role) (mode string, left []string) {
+	mode = wanted
+	for _, m := range slices.Sorted(maps.Keys(shown)) {
+		switch {
+		case shown[m] == 0 || shown[m] == sdk.Absent || m == wanted:
+		case shown[m] == sdk.Active && shown[wanted] != sdk.Active && mode == wanted:
+			mode = m
+		default:
+			left = append(left, m)
+		}
+	}
+	return mode, left
+}
+
+// shown returns the role that a plugin at an address shows; zero: it cannot tell. The plugin reads it once a session
+// has begun.
+func (in installed) shown(ctx context.Context, mode string) (sdk.Role, error) {
+	plugin := in.Now().Plugins[mode]
+	remote, err := in.attach(ctx, plugin.Address)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	defer remote.Close()
-	left, err := remote.Cleanup(ctx, sdk.Leftovers{DryRun: true})
-	return len(slices.DeleteFunc(left, isKept)) > 0, err
+	if _, err := remote.Configure(ctx, sdk.Setup{Options: plugin.Options, StateDir: StateDir(in.Begun, mode)}); err != nil {
+		return 0, err
+	}
+	for end := time.Now().Add(startLimit); ; {
+		v, err := remote.Vitals(ctx)
+		if err != nil || v.Shown != 0 || time.Now().After(end) {
+			return cmp.Or(v.Shown, v.Role), err // the latter of a process that served the host before
+		}
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(busyOften):
+		}
+	}
 }
 
 // missing says why there is no binary for the mode that can be run, and what there is.

@@ -75,6 +75,12 @@ func (f *family) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
 	return f.rules.shown(), nil
 }
 
+// Ours reports whether the tables have the chain that this dataplane always writes and kube-proxy never.
+func (f *family) Ours() bool {
+	_, there := f.rules.Observed(nat(markOthers))
+	return there
+}
+
 // Node takes what the host says of the node, and what the kernel says of its addresses.
 func (f *family) Node(n sdk.Node) error {
 	if err := checkPods(n.Pods); err != nil {

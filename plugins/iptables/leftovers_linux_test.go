@@ -58,6 +58,23 @@ func (k kernel) leave(table, more string) {
 	}
 }
 
+// The rules of a kube-proxy show no role of this dataplane, though it takes them over; its own do.
+func TestKernelShowsItsOwnRole(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		k.leave("", "")
+		shows := func(p *plugin, role sdk.Role) {
+			k.Helper()
+			k.eventually("it shows "+role.String(), func() bool { return p.Report().Shown == role })
+		}
+		p := k.start()
+		shows(p, sdk.Absent)
+		k.sync(p, scenario(k.T, "cluster-ip").Update(1)) // in the role that kube-proxy's jumps mean
+		shows(p, sdk.Active)
+		p.die()
+		shows(k.start(), sdk.Active)
+	})
+}
+
 // What older kube-proxies left goes too, and the way in from outside to 127.0.0.0/8
 // that one opened is shut.
 func TestKernelCleansUpAfterOlderKubeProxies(t *testing.T) {

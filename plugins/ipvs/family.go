@@ -86,6 +86,9 @@ func (f *family) Adopt(ctx context.Context, which frame.Parts) (sdk.Role, error)
 	return role, nil
 }
 
+// Ours reports whether the tables have chains of this dataplane.
+func (f *family) Ours() bool { return len(f.objects.have.rules.ObservedAll()) > 0 }
+
 // look reads parts of what the kernel has.
 func (f *family) look(ctx context.Context, read parts) (v reading, err error) {
 	of, since := f.objects.node.family, time.Now()

@@ -96,6 +96,9 @@ func (f *family) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
 	return role, nil
 }
 
+// Ours reports whether the table is there.
+func (f *family) Ours() bool { return f.kernel.have.there }
+
 // Node takes what the host says of the node, and what the kernel says of its addresses.
 func (f *family) Node(n sdk.Node) error {
 	f.node = nodeConfig{

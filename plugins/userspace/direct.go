@@ -60,6 +60,9 @@ func (d *direct) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
 	return max(d.role, sdk.Standby), ctx.Err()
 }
 
+// Ours reports whether this process listens: nothing of another one is left.
+func (d *direct) Ours() bool { return len(d.open) > 0 }
+
 // Node takes what the host says of the node, and reads its addresses.
 func (d *direct) Node(n sdk.Node) error { return d.read(n) }
 

@@ -95,6 +95,12 @@ func (r *redirected) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error)
 	return sdk.Standby, nil
 }
 
+// Ours reports whether the tables have the chain that this dataplane always writes and kube-proxy never.
+func (r *redirected) Ours() bool {
+	_, there := r.rules.Observed(toAny)
+	return there
+}
+
 // Node takes what the host says of the node, and reads its addresses.
 func (r *redirected) Node(n sdk.Node) error {
 	if err := r.read(n); err != nil {

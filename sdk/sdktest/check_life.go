@@ -132,12 +132,30 @@ func anyRoleToAny(t *trial) {
 			t.during("from %s to %s", from, to)
 			t.role(from)
 			t.role(to)
+			t.shows(to)
 		}
 	}
 	t.during("after all changes of role")
 	t.role(sdk.Active)
 	t.serve(s)
 	t.serves(s)
+}
+
+// shows fails if the dataplane reports that the node shows another role. One that has yielded does not know, and one that
+// keeps nothing on the node need not report it.
+func (t *trial) shows(r sdk.Role) {
+	var report sdk.Report
+	switch d := t.dp.(type) {
+	case *wire.Remote:
+		v, err := d.Vitals(t.ctx)
+		t.need(err)
+		report = v.Report
+	case sdk.Reporter:
+		report = d.Report()
+	}
+	if r != sdk.Yielded && report.Shown != 0 && report.Shown != r {
+		t.fail(mismatch{"the role " + r.String() + " to be shown", report.Shown.String()})
+	}
 }
 
 // onlyActiveCatches: also before a first role, for a clean node shows none.

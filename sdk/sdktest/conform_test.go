@@ -73,7 +73,10 @@ type broken struct {
 	forgets func(netip.AddrPort, sdk.Protocol, netip.AddrPort) bool
 	role    func(sdk.Role) error
 	clean   func(context.Context, sdk.Leftovers) ([]string, error)
+	shown   sdk.Role
 }
+
+func (b *broken) Report() sdk.Report { return sdk.Report{Shown: b.shown} }
 
 func (b *broken) Configure(ctx context.Context, s sdk.Setup) (sdk.Description, error) {
 	if b.begin != nil {
@@ -196,6 +199,7 @@ func mistakes() []mistake {
 		{"names what is not there", nameMore, "C06/cleanup-of-nothing"},
 		{"serves at once", serveAtOnce, "C07/only-active-catches"},
 		{"cannot go from Standby", oneRole, "C07/any-role-to-any"},
+		{"shows another role", showActive, "C07/any-role-to-any"},
 		{"serves whatever its role", ignoreRole, "C07/only-active-catches"},
 		{"names nothing in Standby", inspectActive, "C07/standby-inspects"},
 		{"names nothing in Standby, beside another", inspectActive, "C07/swap-under-load"},

@@ -100,6 +100,8 @@ func oneRole(b *broken) {
 	}
 }
 
+func showActive(b *broken) { b.shown = sdk.Active }
+
 func ignoreRole(b *broken) {
 	b.role = func(sdk.Role) error { return b.Recorder.SetRole(context.Background(), sdk.Active) }
 }

@@ -36,6 +36,7 @@ type Dataplane[P any] struct {
 	state    sdk.State
 	role     sdk.Role // zero: the kernel says it, and was not asked yet
 	played   sdk.Role // the role that the families were told last
+	shown    sdk.Role // the role that the kernel shows; zero: not known
 	caught   bool     // the role was more than Standby once: connections may be this process's
 	drain    drain
 	early    early
@@ -129,6 +130,7 @@ func (d *Dataplane[P]) Configure(ctx context.Context, setup sdk.Setup) (sdk.Desc
 	d.state, d.session, d.updated, d.elsewhere = sdk.State{}, true, false, false
 	d.lacking = make(map[sdk.Name]bool)
 	d.role = 0 // also one that has yielded takes part again
+	d.tellShown(0)
 	if d.endMonitor == nil {
 		d.endMonitor = d.startMonitor()
 	}

@@ -70,6 +70,7 @@ type memory struct {
 	desired map[sdk.Name]*sdk.Service
 	touched map[sdk.Name]bool
 	have    map[sdk.Name]sdk.Service // as far as this process wrote or read it
+	found   bool                     // a process has written a role
 }
 
 var _ interface {
@@ -85,6 +86,7 @@ func newMemory(of sdk.Family, k *kernel) *memory {
 
 func (m *memory) Serves(f sdk.Family) bool          { return f == m.of }
 func (m *memory) Hold(l *ledger.Lock)               { m.holds = l != nil }
+func (m *memory) Ours() bool                        { return m.found }
 func (m *memory) Node(n sdk.Node) error             { m.node = n; return nil }
 func (m *memory) Role(r sdk.Role) error             { m.role = r; return nil }
 func (m *memory) Pieces() map[sdk.Name]*sdk.Service { return m.desired }
@@ -106,7 +108,7 @@ func (m *memory) Adopt(ctx context.Context, _ Parts) (role sdk.Role, err error) 
 				m.have[name] = svc
 			}
 		}
-		role = max(m.kernel.role, sdk.Standby)
+		m.found, role = m.kernel.role != 0, max(m.kernel.role, sdk.Standby)
 	})
 	for name := range m.have {
 		m.touched[name] = true

@@ -84,8 +84,13 @@ type Family[P any] interface {
 	Hold(*ledger.Lock)
 
 	// Adopt takes parts of what the kernel has for what this process did, and says which
-	// role the kernel shows. After it, all of Plan's comparison is made anew for them.
+	// role the kernel shows. After it, all of Plan's comparison is made anew for them. It
+	// writes nothing, and is called without the writer's lock, too.
 	Adopt(context.Context, Parts) (sdk.Role, error)
+
+	// Ours reports whether the last Adopt found something that only this dataplane writes.
+	// The rules of a kube-proxy, which it adopts to take its place, do not count.
+	Ours() bool
 
 	// Node and Role say for which node, and for which role, is planned from now on. They
 	// may read the node. Role is never told Yielded.

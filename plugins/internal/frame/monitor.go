@@ -64,8 +64,11 @@ func (d *Dataplane[P]) look(ctx context.Context) {
 	switch {
 	case ctx.Err() != nil || !d.session:
 		return
-	case gone >= hostTimeout && d.role != sdk.Yielded:
+	case gone >= hostTimeout && d.writes():
 		d.yieldWithoutHost("the host has been gone for a minute")
+		return
+	case d.role == 0 && d.shown == 0:
+		d.readShown(ctx)
 		return
 	case !d.writes() || d.role == 0:
 		return

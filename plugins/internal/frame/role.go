@@ -44,6 +44,9 @@ func (d *Dataplane[P]) SetRole(ctx context.Context, role sdk.Role) error {
 	if err := d.become(ctx, role); err != nil {
 		return errors.Join(err, d.play(was))
 	}
+	if d.updated {
+		d.tellShown(role)
+	}
 	d.caught = d.caught || was != sdk.Standby
 	d.drainOrNot()
 	if role == sdk.Active && was != sdk.Active {
@@ -127,6 +130,7 @@ func (d *Dataplane[P]) release() error {
 		f.Hold(nil)
 	}
 	d.tellLost()
+	d.tellShown(0)
 	return d.unlock()
 }
 
@@ -182,6 +186,7 @@ func (d *Dataplane[P]) unlearn() {
 	d.tellLost()
 	d.state, d.updated = sdk.State{}, false
 	d.role = 0
+	d.tellShown(0)
 }
 
 // lockFor returns the writer's lock of a mode, by the ledger in dir. In a process to which that is out of reach it

@@ -53,6 +53,46 @@ func TestAdoptedRole(t *testing.T) {
 	}
 }
 
+// TestShown: a report says which role the kernel shows: what was there as the session began, and later what was set.
+func TestShown(t *testing.T) {
+	t.Parallel()
+	k, dir := newKernel(), t.TempDir()
+	first := begin(t, k, dir)
+	expect := func(l *life, when string, want sdk.Role) {
+		t.Helper()
+		if shown := l.Report().Shown; shown != want {
+			t.Errorf("%s: %s is shown, not %s", when, shown, want)
+		}
+	}
+	read := func(l *life, when string, want sdk.Role) {
+		t.Helper()
+		eventually.True(t, when, func() bool { return l.Report().Shown == want })
+	}
+	expect(first, "before anything was read", 0)
+	read(first, "an empty kernel", sdk.Absent)
+	first.full(service(1, 1))
+	expect(first, "after an update", sdk.Standby)
+	for _, role := range []sdk.Role{sdk.Active, sdk.Draining, sdk.Standby, sdk.Active} {
+		first.become(role)
+		expect(first, "after a role", role)
+	}
+	second, before := begin(t, k, dir), k.written()
+	read(second, "beside the writer", sdk.Active)
+	if second.holdsLock() || k.written() != before {
+		t.Error("to read the role it took the lock, or wrote")
+	}
+	first.become(sdk.Yielded)
+	expect(first, "one that has yielded", 0)
+	second.become(sdk.Draining)
+	expect(second, "a role before an update, which writes nothing", sdk.Active)
+	second.full(service(1, 1))
+	expect(second, "a role with an update", sdk.Draining)
+	if _, err := second.Cleanup(t.Context(), sdk.Leftovers{}); err != nil {
+		t.Fatal(err)
+	}
+	read(second, "after a cleanup", sdk.Absent)
+}
+
 // expectBusy expects that a call changed nothing, because another process holds the lock or this one has yielded.
 func expectBusy(t *testing.T, what string, err error) {
 	t.Helper()

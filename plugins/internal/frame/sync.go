@@ -54,6 +54,7 @@ func (d *Dataplane[P]) reconcile(ctx context.Context, changes sdk.Changes) (sdk.
 	if err != nil {
 		return sdk.Result{}, err
 	}
+	d.tellShown(d.played)
 	result.Failed = append(result.Failed, d.unserved(touched)...)
 	slices.SortFunc(result.Failed, func(a, b sdk.Failure) int { return a.Name.Compare(b.Name) })
 	for name := range touched {
@@ -84,9 +85,40 @@ func (d *Dataplane[P]) begin(ctx context.Context, afresh bool) error {
 		return err
 	}
 	if d.role == 0 {
+		d.tellShown(d.observed(shown))
 		return d.play(latest(shown))
 	}
 	return d.play(d.role)
+}
+
+// readShown reads the role that the kernel shows, before the first update of a session tells what is desired. It
+// writes nothing, and needs no lock.
+func (d *Dataplane[P]) readShown(ctx context.Context) {
+	shown := make([]sdk.Role, len(d.families))
+	for i, f := range d.families {
+		var err error
+		if shown[i], err = f.Adopt(ctx, All); err != nil {
+			if ctx.Err() == nil {
+				d.warn("cannot read which role the kernel shows", f, "", err)
+			}
+			return
+		}
+	}
+	d.tellShown(d.observed(shown))
+}
+
+// observed returns the role that the families show together, after all have adopted.
+func (d *Dataplane[P]) observed(shown []sdk.Role) sdk.Role {
+	if !slices.ContainsFunc(d.families, func(f *family[P]) bool { return f.Ours() }) {
+		return sdk.Absent
+	}
+	return latest(shown)
+}
+
+// tellShown reports the role that the kernel shows; zero: that is not known.
+func (d *Dataplane[P]) tellShown(role sdk.Role) {
+	d.shown = role
+	d.status.tell(func(r *sdk.Report) { r.Shown = role })
 }
 
 // latest is the role that several families show together.

@@ -243,6 +243,7 @@ const (
 	Role_ROLE_ACTIVE      Role = 2
 	Role_ROLE_DRAINING    Role = 3
 	Role_ROLE_YIELDED     Role = 4
+	Role_ROLE_ABSENT      Role = 5 // in ReportReply.shown only: nothing of the dataplane is on the node
 )
 
 // Enum value maps for Role.
@@ -253,6 +254,7 @@ var (
 		2: "ROLE_ACTIVE",
 		3: "ROLE_DRAINING",
 		4: "ROLE_YIELDED",
+		5: "ROLE_ABSENT",
 	}
 	Role_value = map[string]int32{
 		"ROLE_UNSPECIFIED": 0,
@@ -260,6 +262,7 @@ var (
 		"ROLE_ACTIVE":      2,
 		"ROLE_DRAINING":    3,
 		"ROLE_YIELDED":     4,
+		"ROLE_ABSENT":      5,
 	}
 )
 
@@ -1963,6 +1966,7 @@ type ReportReply struct {
 	Repair        string       `protobuf:"bytes,16,opt,name=repair,proto3" json:"repair,omitempty"`                                  // the dataplane's own word: which change was undone last, and which program had made it
 	Lost          string       `protobuf:"bytes,17,opt,name=lost,proto3" json:"lost,omitempty"`                                      // and this: what the last look found removed or changed by another program
 	Degraded      []string     `protobuf:"bytes,18,rep,name=degraded,proto3" json:"degraded,omitempty"`                              // and this: what else keeps packets from Services, while active
+	Shown         Role         `protobuf:"varint,19,opt,name=shown,proto3,enum=pointsman.dataplane.v1.Role" json:"shown,omitempty"`  // and this: the role that the node itself shows; unspecified: not read in this session, or yielded
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2121,6 +2125,13 @@ func (x *ReportReply) GetDegraded() []string {
 		return x.Degraded
 	}
 	return nil
+}
+
+func (x *ReportReply) GetShown() Role {
+	if x != nil {
+		return x.Shown
+	}
+	return Role_ROLE_UNSPECIFIED
 }
 
 type Sample struct {
@@ -3199,7 +3210,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\"(\n" +
 	"\fCleanupReply\x12\x18\n" +
 	"\aremoved\x18\x01 \x03(\tR\aremoved\"\x0f\n" +
-	"\rReportRequest\"\xc9\x04\n" +
+	"\rReportRequest\"\xfd\x04\n" +
 	"\vReportReply\x12\x1a\n" +
 	"\bprogress\x18\x01 \x01(\x04R\bprogress\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\tR\awaiting\x12\x14\n" +
@@ -3223,7 +3234,8 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x05notes\x18\x0f \x03(\tR\x05notes\x12\x16\n" +
 	"\x06repair\x18\x10 \x01(\tR\x06repair\x12\x12\n" +
 	"\x04lost\x18\x11 \x01(\tR\x04lost\x12\x1a\n" +
-	"\bdegraded\x18\x12 \x03(\tR\bdegraded\"\xc5\x01\n" +
+	"\bdegraded\x18\x12 \x03(\tR\bdegraded\x122\n" +
+	"\x05shown\x18\x13 \x01(\x0e2\x1c.pointsman.dataplane.v1.RoleR\x05shown\"\xc5\x01\n" +
 	"\x06Sample\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12B\n" +
 	"\x06labels\x18\x02 \x03(\v2*.pointsman.dataplane.v1.Sample.LabelsEntryR\x06labels\x12\x14\n" +
@@ -3311,13 +3323,14 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x06Policy\x12\x16\n" +
 	"\x12POLICY_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0ePOLICY_CLUSTER\x10\x01\x12\x10\n" +
-	"\fPOLICY_LOCAL\x10\x02*d\n" +
+	"\fPOLICY_LOCAL\x10\x02*u\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fROLE_STANDBY\x10\x01\x12\x0f\n" +
 	"\vROLE_ACTIVE\x10\x02\x12\x11\n" +
 	"\rROLE_DRAINING\x10\x03\x12\x10\n" +
-	"\fROLE_YIELDED\x10\x04*W\n" +
+	"\fROLE_YIELDED\x10\x04\x12\x0f\n" +
+	"\vROLE_ABSENT\x10\x05*W\n" +
 	"\x06Origin\x12\x16\n" +
 	"\x12ORIGIN_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10ORIGIN_ELSEWHERE\x10\x01\x12\x0e\n" +
@@ -3438,46 +3451,47 @@ var file_dataplane_proto_depIdxs = []int32{
 	32, // 24: pointsman.dataplane.v1.ReportReply.samples:type_name -> pointsman.dataplane.v1.Sample
 	4,  // 25: pointsman.dataplane.v1.ReportReply.role:type_name -> pointsman.dataplane.v1.Role
 	33, // 26: pointsman.dataplane.v1.ReportReply.histograms:type_name -> pointsman.dataplane.v1.Histogram
-	50, // 27: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
-	51, // 28: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
-	36, // 29: pointsman.dataplane.v1.InspectReply.served:type_name -> pointsman.dataplane.v1.Served
-	8,  // 30: pointsman.dataplane.v1.Served.name:type_name -> pointsman.dataplane.v1.Name
-	10, // 31: pointsman.dataplane.v1.Served.frontend:type_name -> pointsman.dataplane.v1.Frontend
-	12, // 32: pointsman.dataplane.v1.Served.endpoints:type_name -> pointsman.dataplane.v1.Endpoints
-	0,  // 33: pointsman.dataplane.v1.TraceRequest.protocol:type_name -> pointsman.dataplane.v1.Protocol
-	5,  // 34: pointsman.dataplane.v1.TraceRequest.origin:type_name -> pointsman.dataplane.v1.Origin
-	39, // 35: pointsman.dataplane.v1.TraceReply.ways:type_name -> pointsman.dataplane.v1.Way
-	6,  // 36: pointsman.dataplane.v1.Way.verdict:type_name -> pointsman.dataplane.v1.Verdict
-	42, // 37: pointsman.dataplane.v1.ExportAffinityReply.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
-	8,  // 38: pointsman.dataplane.v1.AffinityEntry.name:type_name -> pointsman.dataplane.v1.Name
-	42, // 39: pointsman.dataplane.v1.ImportAffinityChunk.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
-	19, // 40: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
-	22, // 41: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
-	26, // 42: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
-	28, // 43: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
-	30, // 44: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
-	34, // 45: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
-	37, // 46: pointsman.dataplane.v1.Dataplane.Trace:input_type -> pointsman.dataplane.v1.TraceRequest
-	40, // 47: pointsman.dataplane.v1.Dataplane.ExportAffinity:input_type -> pointsman.dataplane.v1.ExportAffinityRequest
-	43, // 48: pointsman.dataplane.v1.Dataplane.ImportAffinity:input_type -> pointsman.dataplane.v1.ImportAffinityChunk
-	45, // 49: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
-	47, // 50: pointsman.dataplane.v1.Dataplane.Preflight:input_type -> pointsman.dataplane.v1.PreflightRequest
-	20, // 51: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
-	24, // 52: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
-	27, // 53: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
-	29, // 54: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
-	31, // 55: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
-	35, // 56: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
-	38, // 57: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
-	41, // 58: pointsman.dataplane.v1.Dataplane.ExportAffinity:output_type -> pointsman.dataplane.v1.ExportAffinityReply
-	44, // 59: pointsman.dataplane.v1.Dataplane.ImportAffinity:output_type -> pointsman.dataplane.v1.ImportAffinityReply
-	46, // 60: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
-	48, // 61: pointsman.dataplane.v1.Dataplane.Preflight:output_type -> pointsman.dataplane.v1.PreflightReply
-	51, // [51:62] is the sub-list for method output_type
-	40, // [40:51] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	4,  // 27: pointsman.dataplane.v1.ReportReply.shown:type_name -> pointsman.dataplane.v1.Role
+	50, // 28: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
+	51, // 29: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
+	36, // 30: pointsman.dataplane.v1.InspectReply.served:type_name -> pointsman.dataplane.v1.Served
+	8,  // 31: pointsman.dataplane.v1.Served.name:type_name -> pointsman.dataplane.v1.Name
+	10, // 32: pointsman.dataplane.v1.Served.frontend:type_name -> pointsman.dataplane.v1.Frontend
+	12, // 33: pointsman.dataplane.v1.Served.endpoints:type_name -> pointsman.dataplane.v1.Endpoints
+	0,  // 34: pointsman.dataplane.v1.TraceRequest.protocol:type_name -> pointsman.dataplane.v1.Protocol
+	5,  // 35: pointsman.dataplane.v1.TraceRequest.origin:type_name -> pointsman.dataplane.v1.Origin
+	39, // 36: pointsman.dataplane.v1.TraceReply.ways:type_name -> pointsman.dataplane.v1.Way
+	6,  // 37: pointsman.dataplane.v1.Way.verdict:type_name -> pointsman.dataplane.v1.Verdict
+	42, // 38: pointsman.dataplane.v1.ExportAffinityReply.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
+	8,  // 39: pointsman.dataplane.v1.AffinityEntry.name:type_name -> pointsman.dataplane.v1.Name
+	42, // 40: pointsman.dataplane.v1.ImportAffinityChunk.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
+	19, // 41: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
+	22, // 42: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
+	26, // 43: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
+	28, // 44: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
+	30, // 45: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
+	34, // 46: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
+	37, // 47: pointsman.dataplane.v1.Dataplane.Trace:input_type -> pointsman.dataplane.v1.TraceRequest
+	40, // 48: pointsman.dataplane.v1.Dataplane.ExportAffinity:input_type -> pointsman.dataplane.v1.ExportAffinityRequest
+	43, // 49: pointsman.dataplane.v1.Dataplane.ImportAffinity:input_type -> pointsman.dataplane.v1.ImportAffinityChunk
+	45, // 50: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
+	47, // 51: pointsman.dataplane.v1.Dataplane.Preflight:input_type -> pointsman.dataplane.v1.PreflightRequest
+	20, // 52: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
+	24, // 53: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
+	27, // 54: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
+	29, // 55: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
+	31, // 56: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
+	35, // 57: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
+	38, // 58: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
+	41, // 59: pointsman.dataplane.v1.Dataplane.ExportAffinity:output_type -> pointsman.dataplane.v1.ExportAffinityReply
+	44, // 60: pointsman.dataplane.v1.Dataplane.ImportAffinity:output_type -> pointsman.dataplane.v1.ImportAffinityReply
+	46, // 61: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
+	48, // 62: pointsman.dataplane.v1.Dataplane.Preflight:output_type -> pointsman.dataplane.v1.PreflightReply
+	52, // [52:63] is the sub-list for method output_type
+	41, // [41:52] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_dataplane_proto_init() }
