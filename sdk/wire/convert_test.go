@@ -95,12 +95,12 @@ func TestDecodeRefuses(t *testing.T) {
 		{"an odd address", &pb.Service{Frontends: []*pb.Frontend{{Addr: []byte{1, 2, 3}}}}, "an address of 3 bytes"},
 		{"a big port", &pb.Service{Frontends: []*pb.Frontend{{Addr: []byte{1, 2, 3, 4}, Port: 70000}}}, "a port of 70000"},
 		{"a big health port", &pb.Service{HealthPort: 70000}, "health port"},
-		{"a range of nothing", &pb.Service{Frontends: []*pb.Frontend{{Addr: []byte{1, 2, 3, 4}, Sources: [][]byte{{}}}}}, "a range of no bytes"},
-		{"a long range", &pb.Service{Frontends: []*pb.Frontend{{Addr: []byte{1, 2, 3, 4}, Sources: [][]byte{{1, 2, 3, 4, 33}}}}}, "a range of 33 bits"},
+		{"a range of nothing", &pb.Service{Frontends: []*pb.Frontend{{Addr: []byte{1, 2, 3, 4}, Sources: [][]byte{{}}}}}, "is no range of addresses"},
+		{"a long range", &pb.Service{Frontends: []*pb.Frontend{{Addr: []byte{1, 2, 3, 4}, Sources: [][]byte{{1, 2, 3, 4, 33}}}}}, "is no range of addresses"},
 		{"uneven columns", &pb.Service{Cluster: &pb.Endpoints{Count: 3, Addrs: make([]byte, 10)}}, "3 addresses in 10 bytes"},
 		{"a huge count", &pb.Service{Local: &pb.Endpoints{Count: 1 << 31}}, "2147483648 addresses in 0 bytes"},
 		{"no ports", &pb.Service{Local: &pb.Endpoints{Count: 2, Addrs: make([]byte, 8)}}, "0 ports for 2 endpoints"},
-		{"a big endpoint port", &pb.Service{Local: &pb.Endpoints{Count: 1, Addrs: make([]byte, 4), Ports: []uint32{1 << 20}}}, "port 1048576"},
+		{"a big endpoint port", &pb.Service{Local: &pb.Endpoints{Count: 1, Addrs: make([]byte, 4), Ports: []uint32{1 << 20}}}, "a port of 1048576"},
 		{"odd serving", &pb.Service{Serving: &pb.Addresses{Count: 1, Addrs: make([]byte, 5)}}, "1 addresses in 5 bytes"},
 	}
 	for _, test := range tests {

@@ -32,11 +32,7 @@ func (s *server) Inspect(_ *pb.InspectRequest, stream grpc.ServerStreamingServer
 	}
 	c := newReply(stream.Send)
 	err := inspector.Inspect(stream.Context(), func(served sdk.Served) error {
-		out, err := encodeServed(served)
-		if err != nil {
-			return fmt.Errorf("inspect %w", err)
-		}
-		return add(c, out, func(m *pb.InspectReply) *[]*pb.Served { return &m.Served })
+		return add(c, encodeServed(served), func(m *pb.InspectReply) *[]*pb.Served { return &m.Served })
 	})
 	if err != nil {
 		return encodeStatus(err)
@@ -84,11 +80,7 @@ func (s *server) ExportAffinity(_ *pb.ExportAffinityRequest, stream grpc.ServerS
 	}
 	c := newReply(stream.Send)
 	err := carrier.ExportAffinity(stream.Context(), func(entry sdk.AffinityEntry) error {
-		out, err := encodeAffinityEntry(entry)
-		if err != nil {
-			return err
-		}
-		return add(c, out, func(m *pb.ExportAffinityReply) *[]*pb.AffinityEntry { return &m.Entries })
+		return add(c, encodeAffinityEntry(entry), func(m *pb.ExportAffinityReply) *[]*pb.AffinityEntry { return &m.Entries })
 	})
 	if err != nil {
 		return encodeStatus(err)
@@ -116,11 +108,7 @@ func sendAffinity(session string, entries []sdk.AffinityEntry, send func(*pb.Imp
 	c := newReply(send)
 	c.chunk.Session = session // the first chunk says it for all
 	for _, entry := range entries {
-		out, err := encodeAffinityEntry(entry)
-		if err == nil {
-			err = add(c, out, func(m *pb.ImportAffinityChunk) *[]*pb.AffinityEntry { return &m.Entries })
-		}
-		if err != nil {
+		if err := add(c, encodeAffinityEntry(entry), func(m *pb.ImportAffinityChunk) *[]*pb.AffinityEntry { return &m.Entries }); err != nil {
 			return err
 		}
 	}
@@ -174,4 +162,32 @@ func receiveAffinity(stream grpc.ClientStreamingServer[pb.ImportAffinityChunk, p
 			return session, entries, nil
 		}
 	}
+}
+
+// Trace is as sdk.Tracer says, or ErrUnsupported.
+func (r *Remote) Trace(ctx context.Context, p sdk.Packet) (sdk.Traced, error) {
+	ctx, cancel := r.within(ctx, readTimeout)
+	defer cancel()
+	out, err := r.client.Trace(ctx, encodePacket(p))
+	if err != nil {
+		return sdk.Traced{}, r.callError("Trace", err)
+	}
+	traced, err := decodeTraced(out)
+	return traced, r.callError("Trace", err)
+}
+
+func (s *server) Trace(ctx context.Context, in *pb.TraceRequest) (*pb.TraceReply, error) {
+	tracer, ok := s.dataplane.(sdk.Tracer)
+	if !ok {
+		return nil, encodeStatus(fmt.Errorf("trace: %w", ErrUnsupported))
+	}
+	p, err := decodePacket(in)
+	if err != nil {
+		return nil, encodeStatus(fmt.Errorf("trace: %w", err))
+	}
+	traced, err := tracer.Trace(ctx, p)
+	if err != nil {
+		return nil, encodeStatus(err)
+	}
+	return encodeTraced(traced), nil
 }

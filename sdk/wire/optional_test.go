@@ -94,7 +94,7 @@ func TestTraceTravels(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 	p.From = netip.MustParseAddrPort("10.0.0.1:80")
-	if got, err := r.Trace(soon(t), p); err == nil || !strings.Contains(err.Error(), "a packet from 10.0.0.1:80 (node) to [fd00::2]:53") {
+	if got, err := r.Trace(soon(t), p); err == nil || !strings.Contains(err.Error(), "packet: from 10.0.0.1:80 (node) to [fd00::2]:53") {
 		t.Errorf("of two families: %v, %v", got, err)
 	}
 	if got, err := local(t, &subject{}).Trace(soon(t), p); !errors.Is(err, ErrUnsupported) {

@@ -5,6 +5,8 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -14,59 +16,43 @@ import (
 
 // sendUpdate sends u in chunks, the last one marked. It leaves out the Services that
 // cannot be put on the wire, and returns them as failures.
-func sendUpdate(session string, u sdk.Update, send func(*pb.UpdateChunk) error) ([]sdk.Failure, error) {
-	node, err := encodeNode(u.Node)
-	if err != nil {
-		return nil, err
-	}
-	head := &pb.UpdateHead{Session: session, From: u.From, To: u.To, Full: u.Full, Node: node}
+func sendUpdate(session string, u sdk.Update, send func(*pb.UpdateChunk) error) (failed []sdk.Failure, err error) {
+	head := &pb.UpdateHead{Session: session, From: u.From, To: u.To, Full: u.Full, Node: encodeNode(u.Node)}
 	c := &chunker[pb.UpdateChunk]{send: send, most: chunkSize, chunk: &pb.UpdateChunk{Head: head}, size: proto.Size(head) + itemOverhead}
-	failed, err := chunkServices(c, u.Set)
-	if err != nil {
-		return nil, err
+	for i := range u.Set {
+		svc := encodeService(&u.Set[i])
+		if refusal := unsendable(svc); refusal != nil {
+			failed = append(failed, sdk.Failure{Name: u.Set[i].Name, Err: refusal})
+		} else if err := add(c, svc, func(m *pb.UpdateChunk) *[]*pb.Service { return &m.Set }); err != nil {
+			return nil, err
+		}
 	}
 	for _, name := range u.Delete {
-		if checkName(name) != nil {
-			continue // a Service of this name was never sent
-		}
-		if err := add(c, encodeName(name), func(m *pb.UpdateChunk) *[]*pb.Name { return &m.Delete }); err != nil {
-			return nil, err
+		if n := encodeName(name); utf8All(n.Namespace, n.Service, n.Port) { // else a Service of this name was never sent
+			if err := add(c, n, func(m *pb.UpdateChunk) *[]*pb.Name { return &m.Delete }); err != nil {
+				return nil, err
+			}
 		}
 	}
 	c.chunk.Last = true
 	return failed, send(c.chunk)
 }
 
-// chunkServices adds Services, and returns those that cannot travel.
-func chunkServices(c *chunker[pb.UpdateChunk], services []sdk.Service) ([]sdk.Failure, error) {
-	var failed []sdk.Failure
-	for i := range services {
-		svc, err := encodeService(&services[i])
-		if err != nil {
-			refusal := &sdk.Refusal{Why: "cannot be sent to a plugin: " + err.Error()}
-			failed = append(failed, sdk.Failure{Name: services[i].Name, Err: refusal})
-			continue
-		}
-		size := proto.Size(svc)
-		if size+itemOverhead > chunkSize {
-			failed = append(failed, sdk.Failure{Name: services[i].Name, Err: tooLarge(&services[i], size)})
-			continue
-		}
-		if err := c.room(size); err != nil {
-			return nil, err
-		}
-		c.chunk.Set = append(c.chunk.Set, svc)
+// unsendable refuses a Service that does not fit a chunk, or that protobuf would not send: that would keep out the
+// others. Nil: it can be sent.
+func unsendable(svc *pb.Service) error {
+	words := append([]string{svc.Name.Namespace, svc.Name.Service, svc.Name.Port}, slices.Collect(maps.Keys(svc.Hints))...)
+	if !utf8All(append(words, slices.Collect(maps.Values(svc.Hints))...)...) {
+		return &sdk.Refusal{Why: "its name or a hint is not UTF-8, and cannot be sent to a plugin"}
 	}
-	return failed, nil
-}
-
-// tooLarge refuses a Service that does not fit a chunk.
-func tooLarge(svc *sdk.Service, size int) error {
-	return &sdk.Refusal{
-		Field: "endpoints",
-		Why:   fmt.Sprintf("a Service with %d endpoints takes %d bytes, and no plugin is sent more than %d of one", max(len(svc.Cluster), len(svc.Local)), size, chunkSize-itemOverhead),
-		Try:   "several Services, or a trafficDistribution that keeps traffic near",
+	if size := proto.Size(svc); size+itemOverhead > chunkSize {
+		return &sdk.Refusal{
+			Field: "endpoints",
+			Why:   fmt.Sprintf("a Service with %d endpoints takes %d bytes, and no plugin is sent more than %d of one", max(svc.Cluster.GetCount(), svc.Local.GetCount()), size, chunkSize-itemOverhead),
+			Try:   "several Services, or a trafficDistribution that keeps traffic near",
+		}
 	}
+	return nil
 }
 
 // An incoming update is put together from its chunks.
