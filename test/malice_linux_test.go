@@ -46,7 +46,7 @@ func malice() []struct {
 		{"empty failures without end", answers{"Sync": empties(1, 1<<20)}, "it answers with more than"},
 		{"a gigabyte for Sync", answers{"Sync": huge}, "larger than max"},
 		{"rubbish for Sync", answers{"Sync": raves}, "Sync"},
-		{"failures of strangers", answers{"Sync": says(stranger, &pb.ResultChunk{Last: true})}, ""},
+		{"failures of strangers", answers{"Sync": says(stranger, &pb.ResultChunk{})}, ""},
 		{"empty samples", answers{"Report": empties(5, 250<<10)}, ""},
 		{"a Report of a megabyte", answers{"Report": empties(5, 1<<20)}, "Report"},
 		{"rubbish for Report", answers{"Report": raves}, "Report"},

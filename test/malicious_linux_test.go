@@ -97,7 +97,7 @@ func honest() answers {
 		"Configure": says(&pb.ConfigureReply{Description: &pb.Description{Name: "malicious", Version: "1", Features: []string{"ipv4", "ipv6", "udp", "node-port"}}}),
 		"Sync": func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
-			says(&pb.ResultChunk{Last: true})(w, r)
+			says(&pb.ResultChunk{})(w, r)
 		},
 		"Report":   says(&pb.ReportReply{}),
 		"SetRole":  says(&pb.SetRoleReply{}),

@@ -167,7 +167,7 @@ func unmarshalled(b testing.TB, chunks [][]byte) sdk.Update {
 		if err := proto.Unmarshal(raw, c); err != nil {
 			b.Fatal(err)
 		}
-		if _, err := in.add(c); err != nil {
+		if err := in.add(c); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -3,7 +3,6 @@
 package wire
 
 import (
-	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -40,23 +39,12 @@ func Printable(s string) string { return text(s) }
 // a whole message over one bad byte, without characters that would move a
 // terminal's cursor, and of bounded length.
 func text(s string) string {
-	if len(s) <= maxMessage && plain(s) {
-		return s
-	}
 	long := len(s) > maxMessage
 	s = strings.Map(shown, strings.ToValidUTF8(s[:min(len(s), maxMessage)], "\uFFFD"))
-	if !long && len(s) <= maxMessage {
-		return s
+	if long || len(s) > maxMessage {
+		s = strings.ToValidUTF8(s[:min(len(s), maxMessage-len("…"))], "") + "…"
 	}
-	end := min(len(s), maxMessage-len("…"))
-	for end > 0 && end < len(s) && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + "…"
-}
-
-func plain(s string) bool {
-	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return shown(r) != r }) < 0
+	return s
 }
 
 // shown returns r, if it may be shown as it is.
@@ -80,11 +68,6 @@ func texts[S ~string](all []string) []S {
 		out = append(out, S(oneLine(s)))
 	}
 	return out
-}
-
-// tooMany returns the error of an answer without a reasonable end.
-func tooMany(what string, most int) error {
-	return fmt.Errorf("it answers with more than %d %s", most, what)
 }
 
 // chunkSize bounds a message. gRPC takes 4 MiB at most, and ten thousand Services

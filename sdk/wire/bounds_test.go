@@ -48,11 +48,11 @@ func (g gusher) SetRole(context.Context, *pb.SetRoleRequest) (*pb.SetRoleReply, 
 }
 
 func (g gusher) Sync(stream grpc.BidiStreamingServer[pb.UpdateChunk, pb.ResultChunk]) error {
-	if _, err := receive(stream); err != nil {
+	if err := eachChunk(stream, func(*pb.UpdateChunk) error { return nil }); err != nil {
 		return err
 	}
 	for {
-		if err := stream.Send(g.chunk); err != nil || g.chunk.Last {
+		if err := stream.Send(g.chunk); err != nil {
 			return err
 		}
 	}
@@ -103,11 +103,11 @@ func TestAnswersAreBounded(t *testing.T) {
 		{"bytes of Hello", gusher{}, func(r *Remote) error { _, err := greet(soon(t), r.conn); return err }, "larger than max"},
 		{"bytes of Report", gusher{words: []string{megabyte}}, func(r *Remote) error { _, err := r.Vitals(soon(t)); return err }, "larger than max"},
 		{"bytes of an error", gusher{}, func(r *Remote) error { return r.SetRole(soon(t), sdk.Active) }, "stream terminated"},
-		{"bytes of a Cleanup", gusher{words: []string{megabyte}}, clean, tooMany("bytes", maxAnswer).Error()},
-		{"lines of a Cleanup", gusher{words: make([]string, maxRemoved/2)}, clean, tooMany("lines", maxRemoved).Error()},
-		{"bytes of a Result", gusher{chunk: &pb.ResultChunk{Failed: []*pb.Failure{{Problem: &pb.Problem{Message: megabyte}}}}}, sync, tooMany("bytes", maxAnswer).Error()},
-		{"failures of a Result", gusher{chunk: &pb.ResultChunk{Failed: make([]*pb.Failure, maxFailures/2)}}, sync, tooMany("failures", maxFailures).Error()},
-		{"clients of ExportAffinity", gusher{entry: entry}, func(r *Remote) error { return r.ExportAffinity(soon(t), func(sdk.AffinityEntry) error { return nil }) }, tooMany("clients", maxAffinityEntries).Error()},
+		{"bytes of a Cleanup", gusher{words: []string{megabyte}}, clean, "items or 67108864 bytes"},
+		{"lines of a Cleanup", gusher{words: make([]string, maxRemoved/2)}, clean, "more than 200000 items"},
+		{"bytes of a Result", gusher{chunk: &pb.ResultChunk{Failed: []*pb.Failure{{Problem: &pb.Problem{Message: megabyte}}}}}, sync, "items or 67108864 bytes"},
+		{"failures of a Result", gusher{chunk: &pb.ResultChunk{Failed: make([]*pb.Failure, maxFailures/2)}}, sync, "more than 200000 items"},
+		{"clients of ExportAffinity", gusher{entry: entry}, func(r *Remote) error { return r.ExportAffinity(soon(t), func(sdk.AffinityEntry) error { return nil }) }, "more than 500000 items"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for i, f := range c.g.chunk.GetFailed() {
@@ -218,9 +218,14 @@ func TestDebuggedHasTime(t *testing.T) {
 	var r Remote
 	has := func(want time.Duration) {
 		t.Helper()
-		ctx, cancel := r.within(t.Context(), syncTimeout)
-		defer cancel()
-		end, ok := ctx.Deadline()
+		var end time.Time
+		var ok bool
+		if err := r.call(t.Context(), "Sync", syncTimeout, func(ctx context.Context) error {
+			end, ok = ctx.Deadline()
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
 		if left := time.Until(end); !ok || left > want || left < want-time.Minute {
 			t.Errorf("a call has %s, want %s", left, want)
 		}

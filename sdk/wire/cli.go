@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
-	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
 // The exit codes of a plugin that is run from a command line.
@@ -265,28 +264,6 @@ func preflight(ctx context.Context, options []byte) ([]byte, error) {
 	answer, err := io.ReadAll(r)
 	_, ended := child.Wait()
 	return answer, errors.Join(ctx.Err(), err, ended)
-}
-
-// Preflight runs the plugin's verb check with these options, and returns its answer as JSON.
-func (r *Remote) Preflight(ctx context.Context, options []byte) ([]byte, error) {
-	ctx, cancel := r.within(ctx, readTimeout)
-	defer cancel()
-	reply, err := r.client.Preflight(ctx, &pb.PreflightRequest{Options: options})
-	if err != nil {
-		return nil, r.callError("Preflight", err)
-	}
-	return reply.GetAnswer(), nil
-}
-
-func (s *server) Preflight(ctx context.Context, r *pb.PreflightRequest) (*pb.PreflightReply, error) {
-	if s.preflight == nil {
-		return nil, encodeStatus(ErrUnsupported)
-	}
-	answer, err := s.preflight(ctx, r.Options)
-	if err != nil {
-		return nil, encodeStatus(fmt.Errorf("run the verb check: %w", err))
-	}
-	return &pb.PreflightReply{Answer: answer}, nil
 }
 
 func (c cli) configure(ctx context.Context, options string) (sdk.Description, error) {

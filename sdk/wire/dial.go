@@ -108,12 +108,19 @@ func speak(conn net.Conn, config *tls.Config) (*grpc.ClientConn, error) {
 	)
 }
 
-// serverOptions returns the plugin's half of the same. Neither end sends keepalives: on a socket of
+// serverOptions returns the plugin's half of the same. The error of each call leaves as a status. Neither end sends keepalives: on a socket of
 // this machine the kernel says when the other process has ended, and one that a debugger has
 // stopped would lose its connection.
 func serverOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxUpdate),
+		grpc.UnaryInterceptor(func(ctx context.Context, r any, _ *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
+			reply, err := call(ctx, r)
+			return reply, encodeStatus(err)
+		}),
+		grpc.StreamInterceptor(func(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, call grpc.StreamHandler) error {
+			return encodeStatus(call(server, stream))
+		}),
 		grpc.NumStreamWorkers(4), // reuse stacks: a host makes the same few calls again and again
 		grpc.InitialWindowSize(window),
 		grpc.InitialConnWindowSize(2 * window),

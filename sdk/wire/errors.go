@@ -104,6 +104,9 @@ func encodeStatus(err error) error {
 // decodeStatus returns how it arrives. An error that has no Problem is the transport's
 // own, and keeps its words.
 func decodeStatus(err error) error {
+	if err == nil {
+		return nil
+	}
 	st, ok := status.FromError(err)
 	if !ok {
 		return err

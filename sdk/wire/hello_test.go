@@ -36,18 +36,6 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// A plugin that a host of another major launches says on stderr what would fit
-// it: that host knows nothing of this one's words.
-func TestAPluginTellsAHostOfAnotherMajor(t *testing.T) {
-	_, stderr := handshaken(t, "serve", "PLUGIN_PROTOCOL_VERSIONS=2,3")
-	said := make([]byte, 4096)
-	n, _ := stderr.Read(said)
-	want := "this plugin speaks major 1 of the wire, and the host 2,3"
-	if !strings.Contains(string(said[:n]), want) {
-		t.Errorf("it said %q; want %q", said[:n], want)
-	}
-}
-
 // handshaken starts a part as a host would, by hand, and returns once it has answered with its handshake. Closing the
 // lifeline ends it.
 func handshaken(t *testing.T, name string, env ...string) (lifeline io.Closer, stderr *os.File) {

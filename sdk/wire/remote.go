@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -96,65 +97,161 @@ func (r *Remote) Ending() string { return r.process.Ending() }
 func (r *Remote) Lost() <-chan struct{} { return r.link.lost }
 
 // Configure begins a session: from here on, calls of every older one are refused.
-func (r *Remote) Configure(ctx context.Context, s sdk.Setup) (sdk.Description, error) {
-	ctx, cancel := r.within(ctx, configureTimeout)
-	defer cancel()
+func (r *Remote) Configure(ctx context.Context, s sdk.Setup) (d sdk.Description, err error) {
 	id := rand.Text()
 	r.session.Store(&id)
-	reply, err := r.client.Configure(ctx, &pb.ConfigureRequest{
-		Session:  id,
-		Options:  s.Options,
-		StateDir: s.StateDir,
+	err = r.call(ctx, "Configure", configureTimeout, func(ctx context.Context) error {
+		reply, err := r.client.Configure(ctx, &pb.ConfigureRequest{Session: id, Options: s.Options, StateDir: s.StateDir})
+		d = decodeDescription(reply.GetDescription())
+		return err
 	})
-	if err != nil {
-		return sdk.Description{}, r.callError("Configure", err)
-	}
-	return decodeDescription(reply.GetDescription()), nil
+	return d, err
 }
 
 // Debugged gives each call that begins from here on a day, since a debugger may stop the process
 // in the middle of one. Vitals keeps its two seconds: it is how a caller sees that it is stopped.
 func (r *Remote) Debugged() { r.debugged.Store(true) }
 
-// within bounds a call by the longest that it may take.
-func (r *Remote) within(ctx context.Context, longest time.Duration) (context.Context, context.CancelFunc) {
+// call makes a call, bounded by the longest that it may take.
+func (r *Remote) call(ctx context.Context, name string, longest time.Duration, f func(context.Context) error) error {
 	if r.debugged.Load() {
 		longest = debugTimeout
 	}
-	return context.WithTimeout(ctx, longest)
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	return r.callError(name, f(ctx))
+}
+
+// Sync sends the update in chunks, and returns what the plugin made of it.
+func (r *Remote) Sync(ctx context.Context, u sdk.Update) (result sdk.Result, err error) {
+	err = r.call(ctx, "Sync", syncTimeout, func(ctx context.Context) error {
+		stream, err := r.client.Sync(ctx)
+		if err != nil {
+			return err
+		}
+		result.Failed, err = sendUpdate(r.sessionID(), u, stream.Send)
+		if err == nil {
+			err = stream.CloseSend()
+		}
+		if err != nil && !errors.Is(err, io.EOF) { // EOF: the plugin's answer says why
+			return err
+		}
+		return receive(stream, maxFailures, (*pb.ResultChunk).GetFailed, decodeFailure, collect(&result.Failed))
+	})
+	if err != nil {
+		return sdk.Result{}, err
+	}
+	return result, nil
 }
 
 // SetRole is as sdk.Dataplane says.
 func (r *Remote) SetRole(ctx context.Context, role sdk.Role) error {
-	ctx, cancel := r.within(ctx, roleTimeout)
-	defer cancel()
-	_, err := r.client.SetRole(ctx, &pb.SetRoleRequest{Session: r.sessionID(), Role: pb.Role(role)})
-	return r.callError("SetRole", err)
+	return r.call(ctx, "SetRole", roleTimeout, func(ctx context.Context) error {
+		_, err := r.client.SetRole(ctx, &pb.SetRoleRequest{Session: r.sessionID(), Role: pb.Role(role)})
+		return err
+	})
 }
 
 // Cleanup is as sdk.Dataplane says. With an error it still names what was removed.
-func (r *Remote) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error) {
-	ctx, cancel := r.within(ctx, cleanupTimeout)
-	defer cancel()
-	stream, err := r.client.Cleanup(ctx, &pb.CleanupRequest{Session: r.sessionID(), KubeProxy: l.KubeProxy, DryRun: l.DryRun})
-	if err != nil {
-		return nil, r.callError("Cleanup", err)
-	}
-	var removed []string
-	taken := 0
-	err = receiveAll(stream, func(reply *pb.CleanupReply) error {
-		if taken += proto.Size(reply); taken > maxAnswer {
-			return tooMany("bytes", maxAnswer)
+func (r *Remote) Cleanup(ctx context.Context, l sdk.Leftovers) (removed []string, err error) {
+	err = r.call(ctx, "Cleanup", cleanupTimeout, func(ctx context.Context) error {
+		stream, err := r.client.Cleanup(ctx, &pb.CleanupRequest{Session: r.sessionID(), KubeProxy: l.KubeProxy, DryRun: l.DryRun})
+		if err != nil {
+			return err
 		}
-		if len(removed)+len(reply.GetRemoved()) > maxRemoved {
-			return tooMany("lines", maxRemoved)
-		}
-		for _, what := range reply.GetRemoved() {
-			removed = append(removed, text(what))
-		}
-		return nil
+		decode := func(what string) (string, error) { return text(what), nil }
+		return receive(stream, maxRemoved, (*pb.CleanupReply).GetRemoved, decode, collect(&removed))
 	})
-	return removed, r.callError("Cleanup", err)
+	return removed, err
+}
+
+// Inspect is as sdk.Inspector says, or ErrUnsupported.
+func (r *Remote) Inspect(ctx context.Context, f func(sdk.Served) error) error {
+	return r.call(ctx, "Inspect", readTimeout, func(ctx context.Context) error {
+		stream, err := r.client.Inspect(ctx, &pb.InspectRequest{})
+		if err != nil {
+			return err
+		}
+		return receive(stream, math.MaxInt, (*pb.InspectReply).GetServed, decodeServed, f)
+	})
+}
+
+// Trace is as sdk.Tracer says, or ErrUnsupported.
+func (r *Remote) Trace(ctx context.Context, p sdk.Packet) (traced sdk.Traced, err error) {
+	err = r.call(ctx, "Trace", readTimeout, func(ctx context.Context) error {
+		reply, err := r.client.Trace(ctx, encodePacket(p))
+		if err == nil {
+			traced, err = decodeTraced(reply)
+		}
+		return err
+	})
+	return traced, err
+}
+
+// ExportAffinity is as sdk.AffinityCarrier says, or ErrUnsupported.
+func (r *Remote) ExportAffinity(ctx context.Context, f func(sdk.AffinityEntry) error) error {
+	return r.call(ctx, "ExportAffinity", readTimeout, func(ctx context.Context) error {
+		stream, err := r.client.ExportAffinity(ctx, &pb.ExportAffinityRequest{})
+		if err != nil {
+			return err
+		}
+		return receive(stream, maxAffinityEntries, (*pb.ExportAffinityReply).GetEntries, decodeAffinityEntry, f)
+	})
+}
+
+// ImportAffinity is as sdk.AffinityCarrier says, or ErrUnsupported.
+func (r *Remote) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry) error {
+	return r.call(ctx, "ImportAffinity", readTimeout, func(ctx context.Context) error {
+		stream, err := r.client.ImportAffinity(ctx)
+		if err != nil {
+			return err
+		}
+		c := newReply(stream.Send)
+		c.chunk.Session = r.sessionID() // the first chunk says it for all
+		for _, entry := range entries {
+			if err = add(c, encodeAffinityEntry(entry), func(m *pb.ImportAffinityChunk) *[]*pb.AffinityEntry { return &m.Entries }); err != nil {
+				break
+			}
+		}
+		if err == nil {
+			err = c.send(c.chunk)
+		}
+		if err != nil && !errors.Is(err, io.EOF) { // EOF: the plugin's answer says why
+			return err
+		}
+		_, err = stream.CloseAndRecv()
+		return err
+	})
+}
+
+// Preflight runs the plugin's verb check with these options, and returns its answer as JSON.
+func (r *Remote) Preflight(ctx context.Context, options []byte) (answer []byte, err error) {
+	err = r.call(ctx, "Preflight", readTimeout, func(ctx context.Context) error {
+		reply, err := r.client.Preflight(ctx, &pb.PreflightRequest{Options: options})
+		answer = reply.GetAnswer()
+		return err
+	})
+	return answer, err
+}
+
+// Close ends the connection and leaves the plugin running.
+func (r *Remote) Close() error {
+	var err error
+	r.closed.Do(func() {
+		r.link.cancel()
+		err = r.conn.Close()
+	})
+	return err
+}
+
+// Shutdown asks the plugin to end, and returns within a second, before it has: see
+// Exited. What the plugin keeps in the kernel stays. The plugin of another host's session
+// goes on: ErrFenced.
+func (r *Remote) Shutdown(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, err := r.client.Shutdown(ctx, &pb.ShutdownRequest{Session: r.sessionID()})
+	return decodeStatus(err)
 }
 
 func (r *Remote) sessionID() string {
@@ -193,8 +290,9 @@ func (r *Remote) callError(call string, err error) error {
 	return fmt.Errorf("%s: %s: %w", call, r.hello, err)
 }
 
-// receiveAll calls f for each message until the stream's orderly end.
-func receiveAll[M any](stream grpc.ServerStreamingClient[M], f func(*M) error) error {
+// receive calls f for each item of a stream's messages, until the stream's orderly end.
+func receive[M, P, V any](stream grpc.ServerStreamingClient[M], most int, items func(*M) []P, decode func(P) (V, error), f func(V) error) error {
+	many, size := 0, 0
 	for {
 		m, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -203,9 +301,27 @@ func receiveAll[M any](stream grpc.ServerStreamingClient[M], f func(*M) error) e
 		if err != nil {
 			return err
 		}
-		if err := f(m); err != nil {
-			return err
+		many, size = many+len(items(m)), size+proto.Size(any(m).(proto.Message))
+		if many > most || size > maxAnswer && most < math.MaxInt {
+			return fmt.Errorf("it answers with more than %d items or %d bytes", most, maxAnswer)
 		}
+		for _, item := range items(m) {
+			v, err := decode(item)
+			if err != nil {
+				return err
+			}
+			if err := f(v); err != nil {
+				return callerError{err}
+			}
+		}
+	}
+}
+
+// collect returns a function that adds to a list.
+func collect[V any](to *[]V) func(V) error {
+	return func(v V) error {
+		*to = append(*to, v)
+		return nil
 	}
 }
 

@@ -9,8 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -42,7 +40,6 @@ func Serve(d sdk.Description, dp sdk.Dataplane) {
 // serveLaunched serves the host that launched this process, and reports whether
 // it came so far.
 func serveLaunched(s *server) bool {
-	warnOfSkew()
 	takeName()
 	defer onSignals(s, syscall.SIGTERM)()
 	logs := newLogWriter(os.Stderr)
@@ -98,16 +95,6 @@ func onSignals(s *server, ending ...os.Signal) (stop func()) {
 		signal.Stop(pipe)
 		s.end()
 	}
-}
-
-// warnOfSkew tells a host that does not speak our major what would fit. It goes
-// to stderr, before the handshake that the host will refuse.
-func warnOfSkew() {
-	versions := os.Getenv("PLUGIN_PROTOCOL_VERSIONS")
-	if slices.Contains(strings.Split(versions, ","), fmt.Sprint(Major)) {
-		return
-	}
-	fmt.Fprintf(os.Stderr, "this plugin speaks major %d of the wire, and the host %s; try: a plugin built with an sdk of the host's version\n", Major, versions)
 }
 
 // The cookie tells a plugin that a host has launched it, and not a person.

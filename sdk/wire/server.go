@@ -3,11 +3,15 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -27,7 +31,8 @@ type server struct {
 	log         *slog.Logger
 	lost        func() uint64 // log lines that were dropped
 	calls       *semaphore
-	tidier      *tidier
+	updated     atomic.Int64 // Services since memory was given back to the system
+	freeing     atomic.Bool  // it is about to be
 	session     session
 	preflight   func(ctx context.Context, options []byte) (answer []byte, err error) // nil: it is none of a process of its own
 
@@ -44,7 +49,6 @@ func newServer(d sdk.Description, dp sdk.Dataplane) *server {
 		log:         slog.New(slog.DiscardHandler),
 		lost:        func() uint64 { return 0 },
 		calls:       newSemaphore(),
-		tidier:      newTidier(),
 		closing:     make(chan struct{}),
 	}
 }
@@ -53,74 +57,219 @@ func (s *server) Hello(context.Context, *pb.HelloRequest) (*pb.HelloReply, error
 	return encodeHello(s.hello), nil
 }
 
-func (s *server) Configure(ctx context.Context, r *pb.ConfigureRequest) (*pb.ConfigureReply, error) {
-	if r.Session == "" {
-		return nil, encodeStatus(errors.New("configure: the session has no id"))
-	}
-	s.calls.interrupt(ErrFenced)
-	ctx, done, err := s.calls.acquire(ctx, "Configure")
+// exclusive makes a call that no other one overlaps, if the session admits it.
+func (s *server) exclusive(ctx context.Context, name string, admit func() error, f func(context.Context) error) error {
+	ctx, done, err := s.calls.acquire(ctx, name)
 	if err != nil {
-		return nil, encodeStatus(err)
+		return err
 	}
 	defer done()
-	s.session.begin(r.Session, connectionOf(ctx))
-	d, err := s.dataplane.Configure(ctx, sdk.Setup{
-		Options:  r.Options,
-		StateDir: r.StateDir,
-		Gone:     s.session.hostGone,
-		Log:      s.log,
+	if err := admit(); err != nil {
+		return err
+	}
+	return because(ctx, f(ctx))
+}
+
+// admits returns what checks that a call is of the present session.
+func (s *server) admits(id string) func() error { return func() error { return s.session.admit(id) } }
+
+func (s *server) Configure(ctx context.Context, r *pb.ConfigureRequest) (reply *pb.ConfigureReply, err error) {
+	if r.Session == "" {
+		return nil, errors.New("configure: the session has no id")
+	}
+	s.calls.interrupt(ErrFenced)
+	begin := func() error { s.session.begin(r.Session, connectionOf(ctx)); return nil }
+	err = s.exclusive(ctx, "Configure", begin, func(ctx context.Context) error {
+		d, err := s.dataplane.Configure(ctx, sdk.Setup{Options: r.Options, StateDir: r.StateDir, Gone: s.session.hostGone, Log: s.log})
+		if err == nil {
+			err = checkDescription(d)
+		}
+		if err != nil {
+			return err
+		}
+		s.session.confirm()
+		reply = &pb.ConfigureReply{Description: encodeDescription(d)}
+		return nil
 	})
+	return reply, err
+}
+
+// Sync acts at the end of the stream: one that is cut off has changed nothing.
+func (s *server) Sync(stream grpc.BidiStreamingServer[pb.UpdateChunk, pb.ResultChunk]) error {
+	in := &incoming{}
+	if err := eachChunk(stream, in.add); err != nil {
+		return err
+	}
+	if !in.headed {
+		return errors.New("update: it has no head")
+	}
+	var result sdk.Result
+	err := s.exclusive(stream.Context(), "Sync", s.admits(in.session), func(ctx context.Context) (err error) {
+		if err = s.session.follows(in.update); err != nil {
+			return err
+		}
+		if result, err = s.dataplane.Sync(ctx, in.update); err == nil {
+			s.session.acknowledge(in.update.To)
+		}
+		return err
+	})
+	s.freeMemory(len(in.update.Set) + len(in.update.Delete))
 	if err != nil {
-		return nil, encodeStatus(because(ctx, err))
+		return err
 	}
-	if err := checkDescription(d); err != nil {
-		return nil, encodeStatus(err)
+	c := newReply(stream.Send)
+	for _, f := range append(in.failed, result.Failed...) {
+		if err := add(c, encodeFailure(f), func(m *pb.ResultChunk) *[]*pb.Failure { return &m.Failed }); err != nil {
+			return err
+		}
 	}
-	s.session.confirm()
-	return &pb.ConfigureReply{Description: encodeDescription(d)}, nil
+	return c.flush()
+}
+
+// eachChunk calls add for each message that the other end sends, until the end of the stream.
+func eachChunk[M any](stream interface{ Recv() (*M, error) }, add func(*M) error) error {
+	for {
+		chunk, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = add(chunk)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 func (s *server) SetRole(ctx context.Context, r *pb.SetRoleRequest) (*pb.SetRoleReply, error) {
-	ctx, done, err := s.calls.acquire(ctx, "SetRole")
-	if err != nil {
-		return nil, encodeStatus(err)
-	}
-	defer done()
-	if err := s.session.admit(r.Session); err != nil {
-		return nil, encodeStatus(err)
-	}
-	role := sdk.Role(enum(int32(r.Role)))
-	if !role.Known() {
-		return nil, encodeStatus(&sdk.Refusal{Field: "role", Why: fmt.Sprintf("this plugin does not know %s", r.Role)})
-	}
-	if err := s.dataplane.SetRole(ctx, role); err != nil {
-		return nil, encodeStatus(because(ctx, err))
-	}
-	s.session.setRole(role)
-	return &pb.SetRoleReply{}, nil
+	return &pb.SetRoleReply{}, s.exclusive(ctx, "SetRole", s.admits(r.Session), func(ctx context.Context) error {
+		role := sdk.Role(enum(r.Role))
+		if !role.Known() {
+			return &sdk.Refusal{Field: "role", Why: fmt.Sprintf("this plugin does not know %s", r.Role)}
+		}
+		if err := s.dataplane.SetRole(ctx, role); err != nil {
+			return err
+		}
+		s.session.setRole(role)
+		return nil
+	})
 }
 
 func (s *server) Cleanup(r *pb.CleanupRequest, stream grpc.ServerStreamingServer[pb.CleanupReply]) error {
-	ctx, done, err := s.calls.acquire(stream.Context(), "Cleanup")
-	if err != nil {
-		return encodeStatus(err)
+	admit := func() error { return s.session.admitAny(r.Session) }
+	if r.DryRun { // which changes nothing
+		admit = func() error { return nil }
 	}
-	defer done()
-	if err := s.session.admitAny(r.Session); err != nil && !r.DryRun { // which changes nothing
-		return encodeStatus(err)
-	}
-	removed, err := s.dataplane.Cleanup(ctx, sdk.Leftovers{KubeProxy: r.KubeProxy, DryRun: r.DryRun})
-	c := newReply(stream.Send)
-	for _, what := range removed {
-		if err := c.room(len(what)); err != nil {
-			return err
+	return s.exclusive(stream.Context(), "Cleanup", admit, func(ctx context.Context) error {
+		removed, err := s.dataplane.Cleanup(ctx, sdk.Leftovers{KubeProxy: r.KubeProxy, DryRun: r.DryRun})
+		c := newReply(stream.Send)
+		for _, what := range removed {
+			if err := c.room(len(what)); err != nil {
+				return err
+			}
+			c.chunk.Removed = append(c.chunk.Removed, text(what))
 		}
-		c.chunk.Removed = append(c.chunk.Removed, text(what))
+		return errors.Join(c.flush(), err)
+	})
+}
+
+func (s *server) Report(context.Context, *pb.ReportRequest) (*pb.ReportReply, error) {
+	v := Vitals{Memory: memory(), LogDropped: s.lost()}
+	if r, ok := s.dataplane.(sdk.Reporter); ok {
+		v.Report = r.Report()
 	}
-	if err := c.flush(); err != nil {
+	v.Revision, v.Role = s.session.now()
+	v.Call, v.CallFor, v.Overdue = s.calls.current()
+	return encodeVitals(v), nil
+}
+
+// optional returns what only some dataplanes have; ErrUnsupported: this one does not.
+func optional[T any](s *server) (T, error) {
+	if has, ok := s.dataplane.(T); ok {
+		return has, nil
+	}
+	return *new(T), ErrUnsupported
+}
+
+func (s *server) Inspect(_ *pb.InspectRequest, stream grpc.ServerStreamingServer[pb.InspectReply]) error {
+	inspector, err := optional[sdk.Inspector](s)
+	if err != nil {
 		return err
 	}
-	return encodeStatus(because(ctx, err))
+	c := newReply(stream.Send)
+	err = inspector.Inspect(stream.Context(), func(served sdk.Served) error {
+		return add(c, encodeServed(served), func(m *pb.InspectReply) *[]*pb.Served { return &m.Served })
+	})
+	if err != nil {
+		return err
+	}
+	return c.flush()
+}
+
+func (s *server) Trace(ctx context.Context, in *pb.TraceRequest) (*pb.TraceReply, error) {
+	tracer, err := optional[sdk.Tracer](s)
+	if err != nil {
+		return nil, err
+	}
+	p, err := decodePacket(in)
+	if err != nil {
+		return nil, fmt.Errorf("trace: %w", err)
+	}
+	traced, err := tracer.Trace(ctx, p)
+	return encodeTraced(traced), err
+}
+
+func (s *server) ExportAffinity(_ *pb.ExportAffinityRequest, stream grpc.ServerStreamingServer[pb.ExportAffinityReply]) error {
+	carrier, err := optional[sdk.AffinityCarrier](s)
+	if err != nil {
+		return err
+	}
+	c := newReply(stream.Send)
+	err = carrier.ExportAffinity(stream.Context(), func(entry sdk.AffinityEntry) error {
+		return add(c, encodeAffinityEntry(entry), func(m *pb.ExportAffinityReply) *[]*pb.AffinityEntry { return &m.Entries })
+	})
+	if err != nil {
+		return err
+	}
+	return c.flush()
+}
+
+func (s *server) ImportAffinity(stream grpc.ClientStreamingServer[pb.ImportAffinityChunk, pb.ImportAffinityReply]) error {
+	carrier, err := optional[sdk.AffinityCarrier](s)
+	if err != nil {
+		return err
+	}
+	session, entries := "", []sdk.AffinityEntry(nil)
+	err = eachChunk(stream, func(chunk *pb.ImportAffinityChunk) error {
+		session = cmp.Or(session, chunk.Session)
+		for _, e := range chunk.Entries {
+			entry, err := decodeAffinityEntry(e)
+			if err != nil {
+				return fmt.Errorf("import affinity: %w", err)
+			}
+			entries = append(entries, entry)
+		}
+		return nil
+	})
+	if err == nil {
+		err = s.exclusive(stream.Context(), "ImportAffinity", s.admits(session), func(ctx context.Context) error { return carrier.ImportAffinity(ctx, entries) })
+	}
+	if err != nil {
+		return err
+	}
+	return stream.SendAndClose(&pb.ImportAffinityReply{})
+}
+
+func (s *server) Preflight(ctx context.Context, r *pb.PreflightRequest) (*pb.PreflightReply, error) {
+	if s.preflight == nil {
+		return nil, ErrUnsupported
+	}
+	answer, err := s.preflight(ctx, r.Options)
+	if err != nil {
+		return nil, fmt.Errorf("run the verb check: %w", err)
+	}
+	return &pb.PreflightReply{Answer: answer}, nil
 }
 
 func (s *server) register(r grpc.ServiceRegistrar) {
@@ -137,29 +286,6 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// Close ends the connection and leaves the plugin running.
-func (r *Remote) Close() error {
-	var err error
-	r.closed.Do(func() {
-		r.link.cancel()
-		err = r.conn.Close()
-	})
-	return err
-}
-
-// Shutdown asks the plugin to end, and returns within a second, before it has: see
-// Exited. What the plugin keeps in the kernel stays. The plugin of another host's session
-// goes on: ErrFenced.
-func (r *Remote) Shutdown(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	_, err := r.client.Shutdown(ctx, &pb.ShutdownRequest{Session: r.sessionID()})
-	if err == nil {
-		return nil
-	}
-	return decodeStatus(err)
-}
-
 // settleTime is how long Shutdown waits for the present call; the host waits a
 // second for all of it.
 const settleTime = 700 * time.Millisecond
@@ -167,7 +293,7 @@ const settleTime = 700 * time.Millisecond
 func (s *server) Shutdown(_ context.Context, r *pb.ShutdownRequest) (*pb.ShutdownReply, error) {
 	if r.Session != "" {
 		if err := s.session.admitAny(r.Session); err != nil {
-			return nil, encodeStatus(err)
+			return nil, err
 		}
 	}
 	s.settle(settleTime)
@@ -186,11 +312,25 @@ func (s *server) settle(d time.Duration) {
 }
 
 // end has the server stop. It may be called any number of times.
-func (s *server) end() {
-	s.ended.Do(func() {
-		s.tidier.stop()
-		close(s.closing)
-	})
+func (s *server) end() { s.ended.Do(func() { close(s.closing) }) }
+
+// After updates of that many Services, and some time, freed memory is given back to the system. Go itself collects
+// garbage when there is as much again as what is in use, and then keeps most of the pages: after a day of many changes
+// a plugin held three times of what it needs. One collection is enough for all that changed in that time.
+const (
+	freeServices = 1000
+	freeDelay    = 10 * time.Second
+)
+
+// freeMemory counts the Services of an update that is over, however it ended.
+func (s *server) freeMemory(services int) {
+	if s.updated.Add(int64(services)) >= freeServices && s.freeing.CompareAndSwap(false, true) {
+		time.AfterFunc(freeDelay, func() {
+			s.updated.Store(0)
+			s.freeing.Store(false)
+			debug.FreeOSMemory()
+		})
+	}
 }
 
 // stopWhenEnded ends g once the server is to end: gently, and if that takes

@@ -14,7 +14,7 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// sendUpdate sends u in chunks, the last one marked. It leaves out the Services that
+// sendUpdate sends u in chunks. It leaves out the Services that
 // cannot be put on the wire, and returns them as failures.
 func sendUpdate(session string, u sdk.Update, send func(*pb.UpdateChunk) error) (failed []sdk.Failure, err error) {
 	head := &pb.UpdateHead{Session: session, From: u.From, To: u.To, Full: u.Full, Node: encodeNode(u.Node)}
@@ -34,8 +34,7 @@ func sendUpdate(session string, u sdk.Update, send func(*pb.UpdateChunk) error) 
 			}
 		}
 	}
-	c.chunk.Last = true
-	return failed, send(c.chunk)
+	return failed, c.flush()
 }
 
 // unsendable refuses a Service that does not fit a chunk, or that protobuf would not send: that would keep out the
@@ -63,15 +62,15 @@ type incoming struct {
 	headed  bool
 }
 
-// add takes one chunk in, and reports whether it was the last.
-func (in *incoming) add(c *pb.UpdateChunk) (bool, error) {
+// add takes one chunk in.
+func (in *incoming) add(c *pb.UpdateChunk) error {
 	if in.headed == (c.Head != nil) {
-		return false, errors.New("update: its head is not in its first chunk alone")
+		return errors.New("update: its head is not in its first chunk alone")
 	}
 	if h := c.Head; h != nil {
 		node, err := decodeNode(h.Node)
 		if err != nil {
-			return false, fmt.Errorf("update: %w", err)
+			return fmt.Errorf("update: %w", err)
 		}
 		in.headed, in.session = true, h.Session
 		in.update = sdk.Update{From: h.From, To: h.To, Full: h.Full, Node: node}
@@ -82,7 +81,7 @@ func (in *incoming) add(c *pb.UpdateChunk) (bool, error) {
 	for _, n := range c.Delete {
 		in.update.Delete = append(in.update.Delete, decodeName(n))
 	}
-	return c.Last, nil
+	return nil
 }
 
 // set adds a Service to the update. It leaves out a Service that this version does not
@@ -101,4 +100,15 @@ func (in *incoming) set(s *pb.Service) {
 		Why: "this plugin does not understand the Service: " + err.Error(),
 		Try: "a version of the plugin that is as new as the host",
 	}})
+}
+
+func encodeFailure(f sdk.Failure) *pb.Failure {
+	if f.Err == nil {
+		f.Err = errors.New("the dataplane does not say why (its Failure has no Err)")
+	}
+	return &pb.Failure{Name: encodeName(f.Name), Problem: encodeProblem(f.Err)}
+}
+
+func decodeFailure(f *pb.Failure) (sdk.Failure, error) {
+	return sdk.Failure{Name: decodeName(f.GetName()), Err: decodeProblem(f.GetProblem())}, nil
 }

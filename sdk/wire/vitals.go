@@ -41,16 +41,6 @@ func (r *Remote) Vitals(ctx context.Context) (Vitals, error) {
 	return decodeVitals(reply), nil
 }
 
-func (s *server) Report(context.Context, *pb.ReportRequest) (*pb.ReportReply, error) {
-	v := Vitals{Memory: memory(), LogDropped: s.lost()}
-	if r, ok := s.dataplane.(sdk.Reporter); ok {
-		v.Report = r.Report()
-	}
-	v.Revision, v.Role = s.session.now()
-	v.Call, v.CallFor, v.Overdue = s.calls.current()
-	return encodeVitals(v), nil
-}
-
 func encodeVitals(v Vitals) *pb.ReportReply {
 	out := &pb.ReportReply{
 		Progress:     v.Progress,

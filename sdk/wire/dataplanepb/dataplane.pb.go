@@ -1473,7 +1473,6 @@ type UpdateChunk struct {
 	Head          *UpdateHead            `protobuf:"bytes,1,opt,name=head,proto3" json:"head,omitempty"`
 	Set           []*Service             `protobuf:"bytes,2,rep,name=set,proto3" json:"set,omitempty"`
 	Delete        []*Name                `protobuf:"bytes,3,rep,name=delete,proto3" json:"delete,omitempty"`
-	Last          bool                   `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1527,13 +1526,6 @@ func (x *UpdateChunk) GetDelete() []*Name {
 		return x.Delete
 	}
 	return nil
-}
-
-func (x *UpdateChunk) GetLast() bool {
-	if x != nil {
-		return x.Last
-	}
-	return false
 }
 
 type UpdateHead struct {
@@ -1615,7 +1607,6 @@ func (x *UpdateHead) GetNode() *Node {
 type ResultChunk struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Failed        []*Failure             `protobuf:"bytes,1,rep,name=failed,proto3" json:"failed,omitempty"`
-	Last          bool                   `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1655,13 +1646,6 @@ func (x *ResultChunk) GetFailed() []*Failure {
 		return x.Failed
 	}
 	return nil
-}
-
-func (x *ResultChunk) GetLast() bool {
-	if x != nil {
-		return x.Last
-	}
-	return false
 }
 
 type Failure struct {
@@ -2827,7 +2811,6 @@ type ImportAffinityChunk struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"` // in the first chunk
 	Entries       []*AffinityEntry       `protobuf:"bytes,2,rep,name=entries,proto3" json:"entries,omitempty"`
-	Last          bool                   `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2874,13 +2857,6 @@ func (x *ImportAffinityChunk) GetEntries() []*AffinityEntry {
 		return x.Entries
 	}
 	return nil
-}
-
-func (x *ImportAffinityChunk) GetLast() bool {
-	if x != nil {
-		return x.Last
-	}
-	return false
 }
 
 type ImportAffinityReply struct {
@@ -3180,22 +3156,20 @@ const file_dataplane_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1a\n" +
 	"\bfeatures\x18\x03 \x03(\tR\bfeatures\x12\x16\n" +
 	"\x06limits\x18\x04 \x03(\tR\x06limits\x12\x18\n" +
-	"\aoptions\x18\x05 \x01(\fR\aoptions\"\xc2\x01\n" +
+	"\aoptions\x18\x05 \x01(\fR\aoptions\"\xae\x01\n" +
 	"\vUpdateChunk\x126\n" +
 	"\x04head\x18\x01 \x01(\v2\".pointsman.dataplane.v1.UpdateHeadR\x04head\x121\n" +
 	"\x03set\x18\x02 \x03(\v2\x1f.pointsman.dataplane.v1.ServiceR\x03set\x124\n" +
-	"\x06delete\x18\x03 \x03(\v2\x1c.pointsman.dataplane.v1.NameR\x06delete\x12\x12\n" +
-	"\x04last\x18\x04 \x01(\bR\x04last\"\x90\x01\n" +
+	"\x06delete\x18\x03 \x03(\v2\x1c.pointsman.dataplane.v1.NameR\x06delete\"\x90\x01\n" +
 	"\n" +
 	"UpdateHead\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x0e\n" +
 	"\x02to\x18\x03 \x01(\x04R\x02to\x12\x12\n" +
 	"\x04full\x18\x04 \x01(\bR\x04full\x120\n" +
-	"\x04node\x18\x05 \x01(\v2\x1c.pointsman.dataplane.v1.NodeR\x04node\"Z\n" +
+	"\x04node\x18\x05 \x01(\v2\x1c.pointsman.dataplane.v1.NodeR\x04node\"F\n" +
 	"\vResultChunk\x127\n" +
-	"\x06failed\x18\x01 \x03(\v2\x1f.pointsman.dataplane.v1.FailureR\x06failed\x12\x12\n" +
-	"\x04last\x18\x02 \x01(\bR\x04last\"v\n" +
+	"\x06failed\x18\x01 \x03(\v2\x1f.pointsman.dataplane.v1.FailureR\x06failed\"v\n" +
 	"\aFailure\x120\n" +
 	"\x04name\x18\x01 \x01(\v2\x1c.pointsman.dataplane.v1.NameR\x04name\x129\n" +
 	"\aproblem\x18\x02 \x01(\v2\x1f.pointsman.dataplane.v1.ProblemR\aproblem\"\\\n" +
@@ -3292,11 +3266,10 @@ const file_dataplane_proto_rawDesc = "" +
 	"\bendpoint\x18\x03 \x01(\fR\bendpoint\x12#\n" +
 	"\rendpoint_port\x18\x04 \x01(\rR\fendpointPort\x12\x1d\n" +
 	"\n" +
-	"left_nanos\x18\x05 \x01(\x03R\tleftNanos\"\x84\x01\n" +
+	"left_nanos\x18\x05 \x01(\x03R\tleftNanos\"p\n" +
 	"\x13ImportAffinityChunk\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12?\n" +
-	"\aentries\x18\x02 \x03(\v2%.pointsman.dataplane.v1.AffinityEntryR\aentries\x12\x12\n" +
-	"\x04last\x18\x03 \x01(\bR\x04last\"\x15\n" +
+	"\aentries\x18\x02 \x03(\v2%.pointsman.dataplane.v1.AffinityEntryR\aentries\"\x15\n" +
 	"\x13ImportAffinityReply\"+\n" +
 	"\x0fShutdownRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\"\x0f\n" +

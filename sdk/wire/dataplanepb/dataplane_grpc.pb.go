@@ -52,9 +52,8 @@ const (
 type DataplaneClient interface {
 	// Begins a session. Only reads the node.
 	Configure(ctx context.Context, in *ConfigureRequest, opts ...grpc.CallOption) (*ConfigureReply, error)
-	// Makes the node serve what an update leads to. Nothing happens before the
-	// chunk with last set; a stream that ends without it changes nothing. The
-	// reply with last set is the acknowledgement.
+	// Makes the node serve what an update leads to. Nothing happens before the end of the host's stream; one that is
+	// cut off changes nothing. The end of the call without an error is the acknowledgement.
 	Sync(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[UpdateChunk, ResultChunk], error)
 	SetRole(ctx context.Context, in *SetRoleRequest, opts ...grpc.CallOption) (*SetRoleReply, error)
 	// Removes every trace, and names what is removed. Needs no session when none began.
@@ -68,7 +67,7 @@ type DataplaneClient interface {
 	// The clients that keep their endpoint now. UNSUPPORTED where it cannot.
 	ExportAffinity(ctx context.Context, in *ExportAffinityRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportAffinityReply], error)
 	// Adds clients to those that keep their endpoint. The host calls it before ROLE_ACTIVE, with what the
-	// dataplane before has exported. Nothing is added before the chunk with last set. UNSUPPORTED where it cannot.
+	// dataplane before has exported. Nothing is added before the end of the stream. UNSUPPORTED where it cannot.
 	ImportAffinity(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ImportAffinityChunk, ImportAffinityReply], error)
 	// Ends the process. What is in the kernel stays.
 	Shutdown(ctx context.Context, in *ShutdownRequest, opts ...grpc.CallOption) (*ShutdownReply, error)
@@ -238,9 +237,8 @@ func (c *dataplaneClient) Preflight(ctx context.Context, in *PreflightRequest, o
 type DataplaneServer interface {
 	// Begins a session. Only reads the node.
 	Configure(context.Context, *ConfigureRequest) (*ConfigureReply, error)
-	// Makes the node serve what an update leads to. Nothing happens before the
-	// chunk with last set; a stream that ends without it changes nothing. The
-	// reply with last set is the acknowledgement.
+	// Makes the node serve what an update leads to. Nothing happens before the end of the host's stream; one that is
+	// cut off changes nothing. The end of the call without an error is the acknowledgement.
 	Sync(grpc.BidiStreamingServer[UpdateChunk, ResultChunk]) error
 	SetRole(context.Context, *SetRoleRequest) (*SetRoleReply, error)
 	// Removes every trace, and names what is removed. Needs no session when none began.
@@ -254,7 +252,7 @@ type DataplaneServer interface {
 	// The clients that keep their endpoint now. UNSUPPORTED where it cannot.
 	ExportAffinity(*ExportAffinityRequest, grpc.ServerStreamingServer[ExportAffinityReply]) error
 	// Adds clients to those that keep their endpoint. The host calls it before ROLE_ACTIVE, with what the
-	// dataplane before has exported. Nothing is added before the chunk with last set. UNSUPPORTED where it cannot.
+	// dataplane before has exported. Nothing is added before the end of the stream. UNSUPPORTED where it cannot.
 	ImportAffinity(grpc.ClientStreamingServer[ImportAffinityChunk, ImportAffinityReply]) error
 	// Ends the process. What is in the kernel stays.
 	Shutdown(context.Context, *ShutdownRequest) (*ShutdownReply, error)
