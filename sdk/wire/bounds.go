@@ -62,10 +62,10 @@ func oneLine(s string) string { return strings.ReplaceAll(text(s), "\n", " ") }
 func first[T any](all []T, n int) []T { return all[:min(n, len(all))] }
 
 // texts returns a list's words, fit to be shown.
-func texts[S ~string](all []string) []S {
+func texts[S, T ~string](all []T) []S {
 	var out []S
 	for _, s := range first(all, maxWords) {
-		out = append(out, S(oneLine(s)))
+		out = append(out, S(oneLine(string(s))))
 	}
 	return out
 }

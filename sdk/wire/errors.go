@@ -33,49 +33,42 @@ type remoteError struct {
 func (e *remoteError) Error() string { return e.message }
 func (e *remoteError) Unwrap() error { return e.is }
 
+// sentinels are the errors that a Problem's kind stands for alone.
+var sentinels = map[pb.Problem_Kind]error{
+	pb.Problem_KIND_RESYNC:      sdk.ErrResync,
+	pb.Problem_KIND_FENCED:      ErrFenced,
+	pb.Problem_KIND_UNSUPPORTED: ErrUnsupported,
+}
+
 // encodeProblem turns an error into what survives the wire.
 func encodeProblem(err error) *pb.Problem {
-	p := &pb.Problem{Kind: pb.Problem_KIND_UNSPECIFIED, Message: text(err.Error())}
-	var refusal *sdk.Refusal
-	var busy *sdk.Busy
-	switch {
-	case errors.As(err, &refusal):
+	p := &pb.Problem{Message: text(err.Error())}
+	for kind, sentinel := range sentinels {
+		if errors.Is(err, sentinel) {
+			p.Kind = kind
+		}
+	}
+	if r, ok := errors.AsType[*sdk.Refusal](err); ok {
 		p.Kind = pb.Problem_KIND_REFUSAL
-		p.Refusal = &pb.Refusal{Field: text(refusal.Field), Why: text(refusal.Why), Try: text(refusal.Try)}
-	case errors.As(err, &busy):
+		p.Refusal = &pb.Refusal{Field: text(r.Field), Why: text(r.Why), Try: text(r.Try)}
+	} else if b, ok := errors.AsType[*sdk.Busy](err); ok {
 		p.Kind = pb.Problem_KIND_BUSY
-		p.Busy = &pb.Busy{Mode: text(busy.Mode), Pid: int64(busy.PID), Program: text(busy.Program), Host: int64(busy.Host)}
-	case errors.Is(err, sdk.ErrResync):
-		p.Kind = pb.Problem_KIND_RESYNC
-	case errors.Is(err, ErrFenced):
-		p.Kind = pb.Problem_KIND_FENCED
-	case errors.Is(err, ErrUnsupported):
-		p.Kind = pb.Problem_KIND_UNSUPPORTED
+		p.Busy = &pb.Busy{Mode: text(b.Mode), Pid: int64(b.PID), Program: text(b.Program), Host: int64(b.Host)}
 	}
 	return p
 }
 
 func decodeProblem(p *pb.Problem) error {
-	message := text(p.GetMessage())
+	e := &remoteError{text(p.GetMessage()), sentinels[p.GetKind()]}
 	switch p.GetKind() {
 	case pb.Problem_KIND_REFUSAL:
 		r := p.GetRefusal()
-		refusal := &sdk.Refusal{Field: text(r.GetField()), Why: text(r.GetWhy()), Try: text(r.GetTry())}
-		if refusal.Error() == p.GetMessage() {
-			return refusal
-		}
-		return &remoteError{message, refusal}
+		e.is = &sdk.Refusal{Field: text(r.GetField()), Why: text(r.GetWhy()), Try: text(r.GetTry())}
 	case pb.Problem_KIND_BUSY:
 		b := p.GetBusy()
-		return &remoteError{message, &sdk.Busy{Mode: oneLine(b.GetMode()), PID: int(b.GetPid()), Program: oneLine(b.GetProgram()), Host: int(b.GetHost())}}
-	case pb.Problem_KIND_RESYNC:
-		return &remoteError{message, sdk.ErrResync}
-	case pb.Problem_KIND_FENCED:
-		return &remoteError{message, ErrFenced}
-	case pb.Problem_KIND_UNSUPPORTED:
-		return &remoteError{message, ErrUnsupported}
+		e.is = &sdk.Busy{Mode: oneLine(b.GetMode()), PID: int(b.GetPid()), Program: oneLine(b.GetProgram()), Host: int(b.GetHost())}
 	}
-	return &remoteError{message: message}
+	return e
 }
 
 // encodeStatus returns how a call's error leaves the plugin: a status whose detail is
@@ -84,19 +77,10 @@ func encodeStatus(err error) error {
 	if err == nil {
 		return nil
 	}
-	code := codes.Unknown
-	switch {
-	case errors.Is(err, ErrFenced):
-		code = codes.Aborted
-	case errors.Is(err, context.DeadlineExceeded):
-		code = codes.DeadlineExceeded
-	case errors.Is(err, context.Canceled):
-		code = codes.Canceled
-	}
 	problem := encodeProblem(err)
-	st, detailErr := status.New(code, problem.Message).WithDetails(problem)
-	if detailErr != nil {
-		return status.Error(code, problem.Message)
+	st := status.New(status.FromContextError(err).Code(), problem.Message)
+	if detailed, err := st.WithDetails(problem); err == nil {
+		st = detailed
 	}
 	return st.Err()
 }

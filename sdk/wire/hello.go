@@ -5,13 +5,21 @@ package wire
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"runtime/debug"
 	"slices"
 
 	"github.com/pointsman/pointsman/sdk"
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
+
+// Major is the version of the wire that this sdk speaks: pointsman.dataplane.v1.
+// A change that an older end would misunderstand makes a new one; everything else
+// is a new field.
+const Major uint32 = 1
+
+// Majors returns those that a host of this version speaks: the newest, and the one
+// before it once there is one. A plugin speaks Major only.
+func Majors() []uint32 { return []uint32{Major} }
 
 // Hello is what a plugin says of itself. It is the first thing asked on a connection.
 type Hello struct {
@@ -22,25 +30,6 @@ type Hello struct {
 }
 
 func (h Hello) String() string { return fmt.Sprintf("%s %s (pid %d)", h.Name, h.Version, h.PID) }
-
-// newHello returns what this process says of itself.
-func newHello(name, version string) Hello {
-	return Hello{
-		Name:    name,
-		Version: version,
-		Majors:  []uint32{Major},
-		PID:     os.Getpid(),
-	}
-}
-
-func encodeHello(h Hello) *pb.HelloReply {
-	return &pb.HelloReply{
-		Name:    text(h.Name),
-		Version: text(h.Version),
-		Majors:  h.Majors,
-		Pid:     int64(h.PID),
-	}
-}
 
 func decodeHello(h *pb.HelloReply) Hello {
 	return Hello{
@@ -60,14 +49,10 @@ func (h Hello) fits() error {
 }
 
 func encodeDescription(d sdk.Description) *pb.Description {
-	out := &pb.Description{Name: text(d.Name), Version: text(d.Version), Options: d.Options}
-	for _, f := range d.Features {
-		out.Features = append(out.Features, text(string(f)))
+	return &pb.Description{
+		Name: text(d.Name), Version: text(d.Version), Options: d.Options,
+		Features: texts[string](d.Features), Limits: texts[string](d.Limits),
 	}
-	for _, l := range d.Limits {
-		out.Limits = append(out.Limits, text(string(l)))
-	}
-	return out
 }
 
 // decodeDescription leaves out options that are no JSON: the host shows them as a

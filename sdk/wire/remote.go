@@ -278,13 +278,15 @@ func (r *Remote) callError(call string, err error) error {
 		return own.error
 	}
 	code := status.Code(err)
-	if (code == codes.Unavailable || code == codes.Canceled) && r.ended(context.Background(), exitNotice) {
-		return fmt.Errorf("%s: %s %s", call, r.hello, r.process.Ending())
+	if code == codes.Unavailable || code == codes.Canceled {
+		select {
+		case <-r.process.Exited():
+			return fmt.Errorf("%s: %s %s", call, r.hello, r.process.Ending())
+		case <-time.After(exitNotice):
+		}
 	}
 	err = decodeStatus(err)
-	var remote *remoteError
-	var refusal *sdk.Refusal
-	if errors.As(err, &refusal) || errors.As(err, &remote) && code != codes.DeadlineExceeded && code != codes.Canceled {
+	if _, own := errors.AsType[*remoteError](err); own && code != codes.DeadlineExceeded && code != codes.Canceled {
 		return err
 	}
 	return fmt.Errorf("%s: %s: %w", call, r.hello, err)
@@ -331,24 +333,6 @@ type Process interface {
 	PID() int                // zero: not known
 	Exited() <-chan struct{} // closed when it has ended
 	Ending() string          // how it ended, without the subject: "exited with code 2"; asked once Exited is closed
-}
-
-// ended reports whether the process has ended, after waiting for that at most d and no
-// longer than ctx.
-func (r *Remote) ended(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-r.process.Exited():
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	select {
-	case <-r.process.Exited():
-		return true
-	default:
-		return false
-	}
 }
 
 // A link is a connection to a plugin. It is also the Process of a plugin of which nothing else is known.

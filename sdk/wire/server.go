@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -27,7 +28,7 @@ type server struct {
 
 	description sdk.Description
 	dataplane   sdk.Dataplane
-	hello       Hello
+	hello       *pb.HelloReply
 	log         *slog.Logger
 	lost        func() uint64 // log lines that were dropped
 	calls       *semaphore
@@ -45,7 +46,7 @@ func newServer(d sdk.Description, dp sdk.Dataplane) *server {
 	return &server{
 		description: d,
 		dataplane:   dp,
-		hello:       newHello(d.Name, d.Version),
+		hello:       &pb.HelloReply{Name: text(d.Name), Version: text(d.Version), Majors: []uint32{Major}, Pid: int64(os.Getpid())},
 		log:         slog.New(slog.DiscardHandler),
 		lost:        func() uint64 { return 0 },
 		calls:       newSemaphore(),
@@ -54,7 +55,7 @@ func newServer(d sdk.Description, dp sdk.Dataplane) *server {
 }
 
 func (s *server) Hello(context.Context, *pb.HelloRequest) (*pb.HelloReply, error) {
-	return encodeHello(s.hello), nil
+	return s.hello, nil
 }
 
 // exclusive makes a call that no other one overlaps, if the session admits it.
