@@ -66,9 +66,6 @@ func (c cli) do(ctx context.Context, args []string) error {
 		return usageError(c.nothing())
 	}
 	verb, rest := args[0], args[1:]
-	if address, ok := strings.CutPrefix(verb, "--listen="); ok {
-		verb, rest = "--listen", append([]string{address}, rest...)
-	}
 	switch verb {
 	case "--help", "-h", "help":
 		fmt.Fprint(c.stdout, c.help())

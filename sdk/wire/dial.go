@@ -37,12 +37,10 @@ func (t Target) String() string {
 	return t.Network + "://" + t.Address
 }
 
-// The networks: the first two are those on which the system says which process is at the other
-// end.
+// The networks on which the system says which process is at the other end.
 const (
 	overUnix = "unix"
 	overPipe = "pipe"
-	overTCP  = "tcp"
 )
 
 // MaxSocketPath is how many bytes the kernel has room for in a socket's address.

@@ -23,23 +23,14 @@ const addressForm = "unix:///absolute/path"
 func exampleOf(name string) string { return "unix:///run/pointsman/" + name + "/plugin.sock" }
 
 func at(address string) (Target, error) {
-	path, err := socketPath(address)
-	if err != nil {
-		return Target{}, err
-	}
-	return Target{Network: overUnix, Address: path}, nil
-}
-
-// socketPath returns the path in an address "unix:///path".
-func socketPath(address string) (string, error) {
 	path, ok := strings.CutPrefix(address, "unix://")
 	switch {
 	case !ok || !filepath.IsAbs(path):
-		return "", fmt.Errorf("address %q: want unix:///absolute/path", address)
+		return Target{}, fmt.Errorf("address %q: want unix:///absolute/path", address)
 	case len(path) > MaxSocketPath:
-		return "", fmt.Errorf("address %q: the path has %d bytes, and a socket's may have %d", address, len(path), MaxSocketPath)
+		return Target{}, fmt.Errorf("address %q: the path has %d bytes, and a socket's may have %d", address, len(path), MaxSocketPath)
 	}
-	return path, nil
+	return Target{Network: overUnix, Address: path}, nil
 }
 
 // open connects to what listens there.
@@ -51,11 +42,15 @@ func (t Target) open(ctx context.Context) (net.Conn, error) {
 // alone, and where others are named to this process's group; and the kernel tells the user
 // of each process that connects.
 func (s socket) listen() (net.Listener, error) {
-	path, err := socketPath(s.address)
+	target, err := at(s.address)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.folder(filepath.Dir(path)); err != nil {
+	path, folder, mode := target.Address, os.FileMode(0o700), os.FileMode(0o600)
+	if len(s.users) > 0 { // of which the folder's group has to be one
+		folder, mode = 0o750, 0o660
+	}
+	if err := makeFolder(filepath.Dir(path), folder); err != nil {
 		return nil, err
 	}
 	if err := vacate(path); err != nil {
@@ -65,25 +60,15 @@ func (s socket) listen() (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(path, 0o600|s.group()&0o060); err != nil {
+	if err := os.Chmod(path, mode); err != nil {
 		listener.Close()
 		return nil, err
 	}
 	return &userListener{Listener: listener, users: s.users}, nil
 }
 
-// group returns what the group may do in the folder, and with the socket: nothing,
-// unless other users are named.
-func (s socket) group() os.FileMode {
-	if len(s.users) == 0 {
-		return 0
-	}
-	return 0o070
-}
-
-// folder makes the socket's folder, or checks the one that is there.
-func (s socket) folder(dir string) error {
-	mode := 0o700 | s.group()&0o050
+// makeFolder makes the socket's folder, or checks the one that is there.
+func makeFolder(dir string, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
