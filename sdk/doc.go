@@ -72,7 +72,7 @@ that calls itself is masqueraded.
 3. Idempotent. A Full removes whatever of ours it does not name. A gap is
 answered with ErrResync. After any other error nothing is taken for granted: the
 next update starts at the last acknowledged revision. A Full cut off before its
-last chunk changed nothing.
+end changed nothing.
 
 4. One bad Service never blocks the others. [Result].Failed names it and why, and
 it keeps what served it before. The host reports it and offers it again until it
