@@ -63,7 +63,7 @@ func (c cli) binary() string { return "pointsman-dataplane-" + c.description.Nam
 
 func (c cli) do(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return usageError(c.nothing())
+		return usageError(c.help())
 	}
 	verb, rest := args[0], args[1:]
 	switch verb {
@@ -87,14 +87,9 @@ func (c cli) do(ctx context.Context, args []string) error {
 	return usageError(fmt.Sprintf("%s: no such verb %q; try: %s --help", c.binary(), verb, c.binary()))
 }
 
-func (c cli) nothing() string {
-	return fmt.Sprintf(`%[1]s is a dataplane of Pointsman: a host starts it and tells it what to serve.
-Put it where the host looks for plugins (pluginDirs in its config) and choose it with "mode: %[2]s",
-or see what it can do by hand: %[1]s --help`, c.binary(), c.description.Name)
-}
-
 func (c cli) help() string {
-	return fmt.Sprintf(`%[1]s is a dataplane of Pointsman. A host starts it; by hand it does this:
+	return fmt.Sprintf(`%[1]s is a dataplane of Pointsman. A host starts it, if it is where the host looks for plugins
+(pluginDirs in its config) and "mode: %[2]s" chooses it. By hand it does this:
 
   %[1]s --version      its version, what it is built from, and the wire it speaks
   %[1]s describe       what it serves, its limits and options

@@ -15,7 +15,7 @@ func TestCLI(t *testing.T) {
 		exit           int
 		stdout, stderr string // what must be in it; "": it is empty
 	}{
-		{"", 64, "", "is a dataplane of Pointsman: a host starts it"},
+		{"", 64, "", "is a dataplane of Pointsman. A host starts it"},
 		{"--help", 0, "cleanup        removes every trace", ""},
 		{"--version", 0, "pointsman-dataplane-subject 0.0.1 (built from " + Build() + ", wire major 1)\n", ""},
 		{"describe", 0, "serves:   ipv4, ipv6, udp", ""},

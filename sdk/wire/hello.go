@@ -70,19 +70,6 @@ func decodeDescription(d *pb.Description) sdk.Description {
 	return out
 }
 
-// checkDescription returns what is wrong with a Description that no host could show.
-func checkDescription(d sdk.Description) error {
-	var schema json.RawMessage
-	if err := json.Unmarshal(d.Options, &schema); len(d.Options) > 0 && err != nil {
-		return &sdk.Refusal{
-			Field: "Description.Options",
-			Why:   fmt.Sprintf("it is no JSON: %v", err),
-			Try:   "a plugin whose author has written a JSON schema there, or nothing",
-		}
-	}
-	return nil
-}
-
 // Build returns what the Go toolchain wrote into this program of where it comes from: a
 // tag, or a commit with its time, and "+dirty" if the files were not those of the
 // commit. It is "(devel)" where the toolchain did not look.

@@ -185,7 +185,7 @@ func TestListenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	tests := []struct{ address, want string }{
-		{"unix://" + open + "/s", "open to others"},
+		{"unix://" + open + "/s", "has mode 0755"},
 		{"unix://" + own + "/s", "listens on"},
 		{"unix://" + own + "/file", "is no socket"},
 		{"tcp://1.2.3.4", "want unix:///absolute/path"},

@@ -81,11 +81,8 @@ func makeFolder(dir string, mode os.FileMode) error {
 	if err != nil {
 		return err
 	}
-	switch has := info.Mode().Perm(); {
-	case has&^mode != 0:
-		return fmt.Errorf("directory %s is open to others (%s); try: chmod %#o %s, or a directory of its own below it", dir, has, mode, dir)
-	case has&mode != mode:
-		return fmt.Errorf("directory %s is closed to the users that are to connect (%s); try: chmod %#o %s", dir, has, mode, dir)
+	if has := info.Mode().Perm(); has != mode {
+		return fmt.Errorf("directory %s has mode %#o, and a socket for these users needs %#o; try: chmod %#[3]o %[1]s, or a directory of its own below it", dir, has, mode)
 	}
 	return owned(dir, info)
 }

@@ -70,8 +70,7 @@ const lastLines = 200 * time.Millisecond
 // stdin, so that end comes when the host ends, however that happens.
 func (s *server) endWith(lifeline io.Reader) {
 	_, _ = io.Copy(io.Discard, lifeline)
-	s.settle(settleTime)
-	s.end()
+	s.stop()
 }
 
 // onSignals makes these signals an orderly end, and SIGPIPE nothing: a plugin whose host is
@@ -85,8 +84,7 @@ func onSignals(s *server, ending ...os.Signal) (stop func()) {
 	go func() { // ends with the server
 		select {
 		case <-term:
-			s.settle(settleTime)
-			s.end()
+			s.stop()
 		case <-s.closing:
 		}
 	}()

@@ -82,9 +82,6 @@ func (s *server) Configure(ctx context.Context, r *pb.ConfigureRequest) (reply *
 	begin := func() error { s.session.begin(r.Session, connectionOf(ctx)); return nil }
 	err = s.exclusive(ctx, "Configure", begin, func(ctx context.Context) error {
 		d, err := s.dataplane.Configure(ctx, sdk.Setup{Options: r.Options, StateDir: r.StateDir, Gone: s.session.hostGone, Log: s.log})
-		if err == nil {
-			err = checkDescription(d)
-		}
 		if err != nil {
 			return err
 		}
@@ -297,19 +294,19 @@ func (s *server) Shutdown(_ context.Context, r *pb.ShutdownRequest) (*pb.Shutdow
 			return nil, err
 		}
 	}
-	s.settle(settleTime)
-	s.end()
+	s.stop()
 	return &pb.ShutdownReply{}, nil
 }
 
-// settle ends the present call, and waits for it no longer than d.
-func (s *server) settle(d time.Duration) {
+// stop ends the present call, waits for it no longer than settleTime, and has the server stop.
+func (s *server) stop() {
 	s.calls.interrupt(errors.New("the plugin shuts down"))
-	ctx, cancel := context.WithTimeout(context.Background(), d)
+	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
 	defer cancel()
 	if _, done, err := s.calls.acquire(ctx, "Shutdown"); err == nil {
 		done()
 	}
+	s.end()
 }
 
 // end has the server stop. It may be called any number of times.

@@ -143,7 +143,8 @@ func (s *semaphore) acquire(ctx context.Context, name string) (context.Context, 
 	select {
 	case s.token <- struct{}{}:
 	case <-ctx.Done():
-		return nil, nil, fmt.Errorf("%s had to wait for %s: %w", name, s.describe(), context.Cause(ctx))
+		before, ran, _ := s.current()
+		return nil, nil, fmt.Errorf("%s had to wait for %s, which has run for %s: %w", name, before, ran.Round(time.Millisecond), context.Cause(ctx))
 	}
 	if err := context.Cause(ctx); err != nil {
 		// Where both could go on, select takes either. A call that its caller has given up must
@@ -196,15 +197,4 @@ func (s *semaphore) current() (name string, ran, overdue time.Duration) {
 		overdue = time.Since(s.call.ended)
 	}
 	return s.call.name, time.Since(s.call.began), overdue
-}
-
-func (s *semaphore) describe() string {
-	call, ran, overdue := s.current()
-	switch {
-	case call == "":
-		return "another call"
-	case overdue > time.Second:
-		return fmt.Sprintf("%s, which hangs: it runs on %s after it was to end", call, overdue.Round(time.Millisecond))
-	}
-	return fmt.Sprintf("%s, which has run for %s", call, ran.Round(time.Millisecond))
 }
