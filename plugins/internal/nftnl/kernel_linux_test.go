@@ -124,7 +124,7 @@ func TestKernelReadsBack(t *testing.T) {
 	}
 	for i, r := range rules["samples"] {
 		for j, s := range samples {
-			if r.Is(s.exprs) != (i == j) {
+			if r.Is(s.exprs) != (i == j) || (Canonical(r.Exprs()) == Canonical(s.exprs)) != (i == j) {
 				t.Errorf("rule %q is taken for %q: %t", samples[i].text, s.text, i != j)
 			}
 		}
@@ -138,7 +138,7 @@ func TestKernelReadsBack(t *testing.T) {
 		t.Errorf("sets are %+v, %v", sets, err)
 	}
 	for _, s := range sampleSets {
-		if o := sets[s.Name]; !o.Fits(s) {
+		if o := sets[s.Name]; o.Shape() != s.Shape() {
 			t.Errorf("set %s is read as %+v", s.Name, o)
 		}
 		found, err := l.Elements(t.Context(), s.Name)
