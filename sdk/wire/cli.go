@@ -3,7 +3,6 @@
 package wire
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -105,7 +104,7 @@ func (c cli) help() string {
   %[1]s alive %[3]s
                        asks the one that listens there whether it still answers
 
-For programs, describe, check and cleanup answer with -o json. It exits 0 when all went well, 1 when not, 64 on a wrong word.
+describe and check answer in JSON, and cleanup with -o json. It exits 0 when all went well, 1 when not, 64 on a wrong word.
 `, c.binary(), c.description.Name, exampleOf(c.description.Name))
 }
 
@@ -138,26 +137,11 @@ func (c cli) outputFlags(verb string, args []string, define func(*flag.FlagSet))
 }
 
 func (c cli) describe(args []string) error {
-	asJSON, err := c.outputFlags("describe", args, func(*flag.FlagSet) {})
-	if err != nil {
+	if _, err := c.outputFlags("describe", args, func(*flag.FlagSet) {}); err != nil {
 		return err
 	}
 	d := c.description
-	if asJSON {
-		return c.printJSON(described{d.Name, d.Version, Major, d.Features, d.Limits, json.RawMessage(d.Options)})
-	}
-	fmt.Fprintf(c.stdout, "name:     %s\nversion:  %s\nserves:   %s\nlimits:   %s\n",
-		d.Name, d.Version, words(d.Features, "a ClusterIP over TCP only"), words(d.Limits, "none"))
-	fmt.Fprintf(c.stdout, "options:  %s\n", cmp.Or(string(d.Options), "none"))
-	return nil
-}
-
-func words[S ~string](list []S, none string) string {
-	all := make([]string, len(list))
-	for i, s := range list {
-		all[i] = string(s)
-	}
-	return cmp.Or(strings.Join(all, ", "), none)
+	return c.printJSON(described{d.Name, d.Version, Major, d.Features, d.Limits, json.RawMessage(d.Options)})
 }
 
 // A described is a Description as programs read it.
@@ -191,7 +175,7 @@ type checked struct {
 // check is Configure, which only reads the node.
 func (c cli) check(ctx context.Context, args []string) error {
 	var options string
-	asJSON, err := c.outputFlags("check", args, func(f *flag.FlagSet) { f.StringVar(&options, "options", "{}", "JSON") })
+	_, err := c.outputFlags("check", args, func(f *flag.FlagSet) { f.StringVar(&options, "options", "{}", "JSON") })
 	if err != nil {
 		return err
 	}
@@ -211,23 +195,7 @@ func (c cli) check(ctx context.Context, args []string) error {
 			answer.SwapImpact = text(report.SwapImpact)
 		}
 	}
-	if asJSON {
-		return errors.Join(c.printJSON(answer), err)
-	}
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(c.stdout, "this node can run %s %s\n", d.Name, d.Version)
-	for _, missing := range answer.Lacks {
-		fmt.Fprintln(c.stdout, "  but here", missing)
-	}
-	for _, note := range answer.Notes {
-		fmt.Fprintln(c.stdout, "  note:", note)
-	}
-	if answer.SwapImpact != "" {
-		fmt.Fprintln(c.stdout, "  a swap to it would be refused:", answer.SwapImpact)
-	}
-	return nil
+	return errors.Join(c.printJSON(answer), err)
 }
 
 // preflight has the binary of this process check the node by its verb: the dataplane of the process may serve a
