@@ -20,14 +20,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// The exit codes of a plugin that is run from a command line.
-const (
-	exitOK     = 0
-	exitFailed = 1
-
-	// ExitUsage is that of a verb or a flag that the plugin does not know.
-	ExitUsage = 64
-)
+// ExitUsage is the exit code for a verb or a flag that the plugin does not know.
+const ExitUsage = 64
 
 // runCLI does what the arguments say, and returns the exit.
 func runCLI(d sdk.Description, dp sdk.Dataplane, args []string, stdout, stderr io.Writer) int {
@@ -36,14 +30,14 @@ func runCLI(d sdk.Description, dp sdk.Dataplane, args []string, stdout, stderr i
 	c := cli{description: d, dataplane: dp, stdout: stdout, stderr: stderr}
 	err := c.do(ctx, args)
 	if err == nil {
-		return exitOK
+		return 0
 	}
 	if usage, ok := errors.AsType[usageError](err); ok {
 		fmt.Fprintln(stderr, usage)
 		return ExitUsage
 	}
 	fmt.Fprintf(stderr, "%s: %v\n", c.binary(), err)
-	return exitFailed
+	return 1
 }
 
 // A usageError is a wrong word on the command line.
@@ -105,7 +99,7 @@ func (c cli) help() string {
                        asks the one that listens there whether it still answers
 
 describe and check answer in JSON, and cleanup with -o json. It exits 0 when all went well, 1 when not, 64 on a wrong word.
-`, c.binary(), c.description.Name, exampleOf(c.description.Name))
+`, c.binary(), c.description.Name, addressForm)
 }
 
 // flags reads the verb's own flags, and no other word.

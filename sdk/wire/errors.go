@@ -20,7 +20,7 @@ import (
 var ErrFenced = errors.New("fenced: another session has begun")
 
 // ErrUnsupported is what Inspect, Trace, ExportAffinity and ImportAffinity return where the dataplane
-// is no sdk.Inspector, sdk.Tracer or sdk.AffinityCarrier, and Preflight where the plugin listens at no address.
+// is no sdk.Inspector, sdk.Tracer or sdk.AffinityCarrier, and any call that a plugin of another language does not have.
 var ErrUnsupported = errors.New("not supported by this dataplane")
 
 // remoteError is an error that came over the wire: the text it had there, and

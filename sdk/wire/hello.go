@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"embed"
 	"encoding/json"
 	"fmt"
 	"runtime/debug"
@@ -20,6 +21,12 @@ const Major uint32 = 1
 // Majors returns those that a host of this version speaks: the newest, and the one
 // before it once there is one. A plugin speaks Major only.
 func Majors() []uint32 { return []uint32{Major} }
+
+// Protos has the protocol's files, dataplane.proto and hello.proto, of which an author generates code
+// for another language than Go.
+//
+//go:embed dataplane.proto hello.proto
+var Protos embed.FS
 
 // Hello is what a plugin says of itself. It is the first thing asked on a connection.
 type Hello struct {

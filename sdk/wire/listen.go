@@ -70,7 +70,7 @@ func listenAndServe(s *server, on socket, w io.Writer) error {
 	}
 	defer onSignals(s, os.Interrupt, syscall.SIGTERM)()
 	logs := newLogWriter(w)
-	s.log, s.lost, s.preflight = slog.New(slog.NewTextHandler(logs, logOptions())), logs.dropped.Load, preflight
+	s.log, s.lost = slog.New(slog.NewTextHandler(logs, logOptions())), logs.dropped.Load
 	defer logs.close(lastLines)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

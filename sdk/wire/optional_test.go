@@ -66,7 +66,7 @@ func TestInspect(t *testing.T) {
 		t.Errorf("%d came, %v", n, err)
 	}
 	enough := errors.New("enough")
-	if err := r.Inspect(soon(t), func(sdk.Served) error { return enough }); err != enough {
+	if err := r.Inspect(soon(t), func(sdk.Served) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("got %v; want the function's own error", err)
 	}
 }

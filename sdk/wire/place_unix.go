@@ -19,9 +19,6 @@ import (
 // addressForm is how an address is written at which a plugin listens by itself, for people.
 const addressForm = "unix:///absolute/path"
 
-// exampleOf is such an address, of the dataplane of that name.
-func exampleOf(name string) string { return "unix:///run/pointsman/" + name + "/plugin.sock" }
-
 func at(address string) (Target, error) {
 	path, ok := strings.CutPrefix(address, "unix://")
 	switch {

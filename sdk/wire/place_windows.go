@@ -13,9 +13,6 @@ import (
 // addressForm is how an address is written at which a plugin listens by itself, for people.
 const addressForm = pipe.Prefix + "NAME"
 
-// exampleOf is such an address, of the dataplane of that name.
-func exampleOf(name string) string { return pipe.Prefix + "pointsman-" + name }
-
 func at(address string) (Target, error) {
 	if !pipe.IsPath(address) {
 		return Target{}, fmt.Errorf("address %q: want a pipe, %s", address, addressForm)

@@ -46,7 +46,7 @@ type Remote struct {
 	target   Target
 	process  Process
 	link     *link
-	session  atomic.Pointer[string] // of the last Configure; nil: none
+	session  atomic.Value // the id, a string, of the last Configure
 	closed   sync.Once
 	debugged atomic.Bool
 }
@@ -99,7 +99,7 @@ func (r *Remote) Lost() <-chan struct{} { return r.link.lost }
 // Configure begins a session: from here on, calls of every older one are refused.
 func (r *Remote) Configure(ctx context.Context, s sdk.Setup) (d sdk.Description, err error) {
 	id := rand.Text()
-	r.session.Store(&id)
+	r.session.Store(id)
 	err = r.call(ctx, "Configure", configureTimeout, func(ctx context.Context) error {
 		reply, err := r.client.Configure(ctx, &pb.ConfigureRequest{Session: id, Options: s.Options, StateDir: s.StateDir})
 		d = decodeDescription(reply.GetDescription())
@@ -255,27 +255,19 @@ func (r *Remote) Shutdown(ctx context.Context) error {
 }
 
 func (r *Remote) sessionID() string {
-	if id := r.session.Load(); id != nil {
-		return *id
-	}
-	return ""
+	id, _ := r.session.Load().(string) // none: empty
+	return id
 }
 
 // exitNotice is how much later than the end of its connection the end of a process may
 // become known.
 const exitNotice = 500 * time.Millisecond
 
-// A callerError is one of the caller's own function, which is given back as it was.
-type callerError struct{ error }
-
 // callError is err as the caller is to read it: the plugin's own error as it was, the
 // transport's with the reason if the process has ended.
 func (r *Remote) callError(call string, err error) error {
 	if err == nil {
 		return nil
-	}
-	if own, ok := err.(callerError); ok {
-		return own.error
 	}
 	code := status.Code(err)
 	if code == codes.Unavailable || code == codes.Canceled {
@@ -313,7 +305,7 @@ func receive[M, P, V any](stream grpc.ServerStreamingClient[M], most int, items 
 				return err
 			}
 			if err := f(v); err != nil {
-				return callerError{err}
+				return err
 			}
 		}
 	}

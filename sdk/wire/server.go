@@ -35,7 +35,6 @@ type server struct {
 	updated     atomic.Int64 // Services since memory was given back to the system
 	freeing     atomic.Bool  // it is about to be
 	session     session
-	preflight   func(ctx context.Context, options []byte) (answer []byte, err error) // nil: it is none of a process of its own
 
 	closing chan struct{} // closed by end
 	ended   sync.Once
@@ -260,10 +259,7 @@ func (s *server) ImportAffinity(stream grpc.ClientStreamingServer[pb.ImportAffin
 }
 
 func (s *server) Preflight(ctx context.Context, r *pb.PreflightRequest) (*pb.PreflightReply, error) {
-	if s.preflight == nil {
-		return nil, ErrUnsupported
-	}
-	answer, err := s.preflight(ctx, r.Options)
+	answer, err := preflight(ctx, r.Options)
 	if err != nil {
 		return nil, fmt.Errorf("run the verb check: %w", err)
 	}
