@@ -48,7 +48,7 @@ func TestWords(t *testing.T) {
 		{ClusterIP, "cluster-ip"}, {NodePort, "node-port"}, {ExternalIP, "external-ip"}, {LoadBalancer, "load-balancer"},
 		{Kind(0), "kind(0)"}, {Kind(5), "kind(5)"},
 		{Cluster, "cluster"}, {Local, "local"}, {Policy(0), "policy(0)"}, {Policy(3), "policy(3)"},
-		{Standby, "standby"}, {Active, "active"}, {Draining, "draining"}, {Yielded, "yielded"}, {Role(0), "role(0)"}, {Role(5), "role(5)"},
+		{Standby, "standby"}, {Active, "active"}, {Draining, "draining"}, {Yielded, "yielded"}, {Role(0), "role(0)"}, {Absent, "absent"}, {Role(6), "role(6)"},
 		{name, "ns1/web:http/udp4"}, {plain, "ns1/web/tcp6"}, {odd, "ns1/web/protocol(9)?"},
 		{sample().Frontends[0], "cluster-ip 172.30.0.41:80"},
 		{sample().Frontends[1], "node-port *:30080 local"},
