@@ -25,7 +25,8 @@ import (
 const (
 	reusePort      = 15                    // SO_REUSEPORT, for which package syscall has no name
 	connectTimeout = 3 * time.Second       // of one endpoint, before another one is tried
-	acceptRest     = 10 * time.Millisecond // how long a listener that is closed accepts what waits in it
+	acceptRest     = 10 * time.Millisecond // a listener that is closed accepts until none has come for so long,
+	acceptMost     = time.Second           // and no longer than that
 )
 
 // A relay has the sockets. All but its connections belongs to the dataplane, under whose mutex its
@@ -151,11 +152,13 @@ func listen(network string, at netip.AddrPort) (*net.TCPListener, error) {
 	return l.(*net.TCPListener), nil
 }
 
-// accept begins to relay each connection that comes, until the listener's deadline.
+// accept begins to relay each connection that comes, until some time after the listener's deadline.
 func (r *relay) accept(l *listener) {
 	defer close(l.done)
 	defer l.socket.Close()
+	var end time.Time // of accepting at all; zero: the listener is not closed
 	for {
+		began := time.Now()
 		conn, err := l.socket.AcceptTCP()
 		switch {
 		case err == nil:
@@ -164,7 +167,15 @@ func (r *relay) accept(l *listener) {
 				defer r.open.Add(-1)
 				carry(conn, *l.endpoints.Load())
 			}()
-		case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, net.ErrClosed):
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			// Once the deadline is over, AcceptTCP fails also if connections wait.
+			if end.IsZero() {
+				end = time.Now().Add(acceptMost)
+			} else if time.Since(began) >= acceptRest || began.After(end) {
+				return
+			}
+			_ = l.socket.SetDeadline(time.Now().Add(acceptRest)) // it fails for none that is open
+		case errors.Is(err, net.ErrClosed):
 			return
 		default: // such as too many open files
 			time.Sleep(acceptRest)
