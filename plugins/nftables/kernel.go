@@ -39,10 +39,9 @@ type nfTable struct {
 	conn   *nftnl.Conn // the writer's, which owns the table; nil: this process is not the writer
 	layout layout      // has the sets and chains that batches add
 
-	have    observed                // but for its entries
-	fixed   map[entryKey]entryValue // the sets and chains that the kernel has
-	orphans []change                // clients of no member, which a process left that ended between two transactions
-	counts  map[string]int          // how many elements it has, by set
+	have   observed                // but for its entries
+	fixed  map[entryKey]entryValue // the sets and chains that the kernel has
+	counts map[string]int          // how many elements it has, by set
 
 	batches uint32 // of this process, when have.generation was read
 

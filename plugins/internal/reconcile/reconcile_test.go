@@ -34,7 +34,7 @@ type key struct {
 	slot int
 }
 
-type toy struct{ limit int }
+type toy struct{}
 
 func (toy) Render(sdk.Service, piece) (piece, error) { return piece{}, errors.New("not used") }
 
@@ -52,7 +52,7 @@ func (toy) Entries(name sdk.Name, p piece, add func(key, string)) {
 	}
 }
 
-func (t toy) Fixed(need map[string]bool) map[key]string {
+func (toy) Fixed(need map[string]bool) map[key]string {
 	all := map[key]string{{"container", 'f', 0}: "1", {"container", 'c', 0}: "1"}
 	for slot := range 10 {
 		if need[fmt.Sprint(slot)] {
