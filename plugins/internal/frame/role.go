@@ -173,6 +173,9 @@ func (d *Dataplane[P]) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, 
 	gone, err := d.mode.Sweep(ctx, l, d.env())
 	if !l.DryRun {
 		d.unlearn()
+		if err == nil {
+			d.tellShown(sdk.Absent) // to read it would make anew what rules need beside rules
+		}
 	}
 	return gone, err
 }
