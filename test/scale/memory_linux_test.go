@@ -194,7 +194,7 @@ func metric(name string) float64 {
 // pointsman runs the host and its plugin until all is served.
 func pointsman(b *testing.B, c *cluster.Cluster, mode string) (host, plugin size) {
 	b.Helper()
-	hosts, client := hostCommand(b, c, mode)
+	hosts, client := hostCommand(b, apiServer(c), mode)
 	cmd := hosts()
 	cmd.Env = append(os.Environ(), "PATH="+legacy(b)+":"+os.Getenv("PATH"))
 	end := start(b, cmd)
@@ -205,7 +205,7 @@ func pointsman(b *testing.B, c *cluster.Cluster, mode string) (host, plugin size
 }
 
 // hostCommand returns what makes a command that runs a host, and a client of that.
-func hostCommand(b *testing.B, c *cluster.Cluster, mode string) (func() *exec.Cmd, *admin.Client) {
+func hostCommand(b *testing.B, source, mode string) (func() *exec.Cmd, *admin.Client) {
 	b.Helper()
 	dir := b.TempDir()
 	programs := []string{"./host/pointsman"}
@@ -220,13 +220,13 @@ func hostCommand(b *testing.B, c *cluster.Cluster, mode string) (func() *exec.Cm
 kind: HostConfig
 mode: %s
 hostnameOverride: n0
-source: {kubernetes: {kubeconfig: %s}}
+source: %s
 adminSocket: %[3]s/admin.sock
 stateDir: %[3]s/state
 healthzBindAddress: ""
 metricsBindAddress: 127.0.0.1:10249
 oomScoreAdj: 0
-`, mode, c.Kubeconfig(cluster.Token(cluster.Admin), ""), dir)
+`, mode, source, dir)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		b.Fatal(err)
 	}
@@ -284,4 +284,9 @@ func megabytes(b *testing.B, pid int, file, field string) float64 {
 	}
 	b.Fatalf("process %d has no %s", pid, field)
 	return 0
+}
+
+// apiServer returns the source of a host that watches an API server.
+func apiServer(c *cluster.Cluster) string {
+	return fmt.Sprintf("{kubernetes: {kubeconfig: %s}}", c.Kubeconfig(cluster.Token(cluster.Admin), ""))
 }

@@ -59,7 +59,7 @@ func BenchmarkNftablesBesideKubeProxy(b *testing.B) {
 func BenchmarkSwapToNftables(b *testing.B) {
 	w := newWorld(b)
 	for b.Loop() {
-		hosts, client := hostCommand(b, w.cluster, "iptables")
+		hosts, client := hostCommand(b, apiServer(w.cluster), "iptables")
 		end := start(b, hosts())
 		untilServed(b, client, services, 0)
 		began := time.Now()
@@ -150,7 +150,7 @@ func (w *world) kubeProxy(b *testing.B) map[string]float64 {
 
 func (w *world) pointsman(b *testing.B) map[string]float64 {
 	b.Helper()
-	hosts, client := hostCommand(b, w.cluster, "nftables")
+	hosts, client := hostCommand(b, apiServer(w.cluster), "nftables")
 	return w.costs(b, hosts(), func() []int {
 		s := untilServed(b, client, services, 0)
 		return []int{s.Host.PID, s.Dataplane.PID}
