@@ -22,7 +22,7 @@ func TestKernelTakesEveryScenario(t *testing.T) {
 			next := k.start()
 			k.sync(next, s.Update(1))
 			for _, f := range next.families {
-				if n := f.kernel.commits.Count(); n > 0 && k.protect == "never" || n > 2 {
+				if n := f.kernel.commits.Load(); n > 0 && k.protect == "never" || n > 2 {
 					k.Errorf("%s: a new process wrote %d batches", s.Name, n)
 				}
 				if f.role != sdk.Active {

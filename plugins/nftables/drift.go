@@ -32,7 +32,7 @@ func (k *nfTable) compare(ctx context.Context) (why string, unsure bool, err err
 	if err != nil {
 		return "", false, err
 	}
-	written := k.commits.Count()
+	written := k.commits.Load()
 	same := generation-k.have.generation == written-k.batches
 	if !same {
 		k.foreign()

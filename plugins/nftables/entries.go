@@ -4,7 +4,6 @@ package nftables
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -135,7 +134,7 @@ func partsOf(f ip, need map[string]bool) (h parts) {
 			}
 		}
 	}
-	for set := range maps.Keys(need) {
+	for set := range need {
 		if t, is := timeoutOf(set); is {
 			h.timeouts = append(h.timeouts, t)
 		}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/flows"
@@ -49,7 +50,7 @@ var _ interface {
 	frame.Sampler
 } = (*family)(nil)
 
-func newFamily(of sdk.Family, o options, c *commits, m *masquerade.Keeper, p *plugin, env frame.Env) *family {
+func newFamily(of sdk.Family, o options, c *atomic.Uint32, m *masquerade.Keeper, p *plugin, env frame.Env) *family {
 	f := &family{
 		ip: ipOf(of), node: nodeConfig{ip: ipOf(of)}, options: o, log: env.Log, marks: m, plugin: p,
 		foreign: true,

@@ -21,20 +21,13 @@ import (
 // mostChanges is how many changes of elements go in together. The kernel's work on a transaction grows faster than its size.
 const mostChanges = 10_000
 
-// commits counts the batches that this process has written, in all tables: the rule set's generation
-// grows with each.
-type commits struct{ n atomic.Uint32 }
-
-// Count is how many those are.
-func (c *commits) Count() uint32 { return c.n.Load() }
-
 // An nfTable is the table of one IP family. One goroutine at a time may use it, but for read.
 type nfTable struct {
 	ip
 	log     *slog.Logger
-	commits *commits
-	protect bool   // keep other programs from the table, if the kernel can do that
-	foreign func() // is called when another program has written to some table
+	commits *atomic.Uint32 // the batches that this process has written, in all tables: the rule set's generation grows with each
+	protect bool           // keep other programs from the table, if the kernel can do that
+	foreign func()         // is called when another program has written to some table
 
 	conn   *nftnl.Conn // the writer's, which owns the table; nil: this process is not the writer
 	layout layout      // has the sets and chains that batches add
@@ -74,7 +67,6 @@ func (k *nfTable) hold(writer bool) {
 	switch {
 	case writer && k.conn == nil:
 		if k.conn, err = nftnl.Dial(); err != nil {
-			k.conn = nil
 			k.log.Warn("cannot open the writer's socket", "family", k.Family, "err", err) // every write says so
 		}
 	case !writer && k.conn != nil:
@@ -132,7 +124,7 @@ func (k *nfTable) send(ctx context.Context, b *nftnl.Batch) error {
 	if err := k.conn.Send(ctx, b); err != nil {
 		return err
 	}
-	k.commits.n.Add(1)
+	k.commits.Add(1)
 	return nil
 }
 
@@ -226,7 +218,7 @@ func (k *nfTable) List(ctx context.Context) (map[entryKey]entryValue, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.have, k.batches = o, k.commits.Count()
+	k.have, k.batches = o, k.commits.Load()
 	k.suspect, k.compareAt = false, time.Now().Add(max(recountEvery, 200*time.Since(began)))
 	return entries, nil
 }

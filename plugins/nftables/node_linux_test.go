@@ -85,12 +85,12 @@ func TestKernelNodeChanges(t *testing.T) {
 		} {
 			next := node
 			c.change(&next)
-			before := p.families[0].kernel.commits.Count()
+			before := p.families[0].kernel.commits.Load()
 			k.sync(p, sdk.Update{From: uint64(i + 1), To: uint64(i + 2), Node: &next})
 			if text := k.nft("list", "table", "ip", table); !strings.Contains(text, c.line) {
 				k.Errorf("there is no %q in\n%s", c.line, text)
 			}
-			if n := p.families[0].kernel.commits.Count() - before; n > 2 {
+			if n := p.families[0].kernel.commits.Load() - before; n > 2 {
 				k.Errorf("%q took %d batches", c.line, n)
 			}
 		}

@@ -50,9 +50,9 @@ func TestKernelPartsComeAndGo(t *testing.T) {
 				k.Errorf("without a Service there is set %s", set)
 			}
 		}
-		before := p.families[0].kernel.commits.Count()
+		before := p.families[0].kernel.commits.Load()
 		k.sync(p, sdk.Update{From: 1, To: 2, Set: s.Services})
-		if n := p.families[0].kernel.commits.Count() - before; n != 1 {
+		if n := p.families[0].kernel.commits.Load() - before; n != 1 {
 			k.Errorf("a Service that needs everything takes %d batches", n)
 		}
 		stage, err := g.Open(k.Context(), p, s)

@@ -58,7 +58,7 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	}
 	var all []*family
 	var reasons []string
-	commits := new(commits)
+	commits := new(atomic.Uint32)
 	marks := &masquerade.Keeper{Holder: mode, Ledger: env.Ledger, Log: env.Log, Note: p.notes.Set}
 	marks.Look()
 	p.marks.Store(marks)

@@ -55,7 +55,7 @@ func TestKernelScale(t *testing.T) {
 		}
 		slices.Sort(each)
 		k.Logf("%dx%d: one change: p50 %s, p99 %s", services, endpoints, each[100], each[198])
-		if want, got := uint32(202), p.families[0].kernel.commits.Count(); got < want {
+		if want, got := uint32(202), p.families[0].kernel.commits.Load(); got < want {
 			k.Errorf("%d batches were written, and there were %d changes", got, want)
 		}
 		p.die()
@@ -78,12 +78,12 @@ func TestKernelManyAffinityServices(t *testing.T) {
 		f := p.families[0]
 		for i, s := range all {
 			s.Affinity = time.Hour
-			elements, batches := f.kernel.total(), f.kernel.commits.Count()
+			elements, batches := f.kernel.total(), f.kernel.commits.Load()
 			began := time.Now()
 			k.sync(p, sdk.Update{From: uint64(i + 1), To: uint64(i + 2), Set: []sdk.Service{s}})
 			each = append(each, time.Since(began))
 			costs = append(costs, fmt.Sprintf("%d elements in %d batches, with %d sets and %d chains",
-				f.kernel.total()-elements, f.kernel.commits.Count()-batches, len(f.kernel.layout.sets), len(f.kernel.layout.chains)))
+				f.kernel.total()-elements, f.kernel.commits.Load()-batches, len(f.kernel.layout.sets), len(f.kernel.layout.chains)))
 		}
 		if costs[1] != costs[999] {
 			k.Errorf("the second Service makes %s, and the thousandth %s", costs[1], costs[999])
@@ -100,7 +100,7 @@ func TestKernelManyAffinityServices(t *testing.T) {
 			all[i].Affinity = time.Hour
 		}
 		k.sync(next, sdk.Update{Full: true, To: 1, Set: all, Node: &sdk.Node{}})
-		if n := next.families[0].kernel.commits.Count(); n > 2 {
+		if n := next.families[0].kernel.commits.Load(); n > 2 {
 			k.Errorf("a new process wrote %d batches", n)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
@@ -21,7 +22,7 @@ import (
 // modelOf is the table of a family of a node that serves s, as it would be written.
 func modelOf(t *testing.T, of sdk.Family, s sdktest.Scenario) *oracle.TableRules {
 	t.Helper()
-	f := newFamily(of, options{}, new(commits), new(masquerade.Keeper), new(plugin), frame.Env{Log: slog.New(slog.DiscardHandler)})
+	f := newFamily(of, options{}, new(atomic.Uint32), new(masquerade.Keeper), new(plugin), frame.Env{Log: slog.New(slog.DiscardHandler)})
 	f.node, f.role = nodeConfig{ip: f.ip, node: s.Node}, sdk.Active
 	f.Refix()
 	for _, a := range s.Node.Addrs {
