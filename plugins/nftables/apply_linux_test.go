@@ -100,14 +100,15 @@ func TestKernelCountsRefusedWrites(t *testing.T) {
 	})
 }
 
-// A table of another layout is made anew, and serves the same: where a set has other keys, and
-// where a map has other data.
+// A table of another layout is made anew, and serves the same: where a set has other keys, where a map has other data,
+// and where packets have left clients in a map of another layout.
 func TestKernelReplacesAnotherLayout(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
 		for _, other := range []string{
 			"add set ip pointsman frontends { type ipv4_addr; }; add chain ip pointsman nat-prerouting { type nat hook prerouting priority -100; }; add rule ip pointsman nat-prerouting ip daddr @frontends drop",
 			"add map ip pointsman keeps { type ipv4_addr . inet_proto . inet_service : verdict; }; add chain ip pointsman nat-prerouting { type nat hook prerouting priority -100; }",
+			"add map ip pointsman sticky { type ipv4_addr : ipv4_addr . inet_service; flags dynamic,timeout; timeout 1h; }; add element ip pointsman sticky { 192.0.2.1 : 10.180.0.1 . 8080 }; add chain ip pointsman nat-prerouting { type nat hook prerouting priority -100; }",
 		} {
 			k.nft("add table ip pointsman; " + other)
 			s := k.parsed(g, sticking)

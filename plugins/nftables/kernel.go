@@ -38,7 +38,7 @@ type nfTable struct {
 
 	batches uint32 // of this process, when have.generation was read
 
-	// left has the members that are gone while packets may have left clients for them. These go with the next transaction.
+	// left has the removed members for which packets may have added clients. The next transaction removes the clients.
 	left map[entryKey]bool
 
 	refused, removals int // transactions that did not go in, and those of them that only remove
@@ -258,7 +258,7 @@ func (k *nfTable) Apply(ctx context.Context, b reconcile.Batch[entryKey, entryVa
 		if i < len(b.Phases) {
 			t.changes = b.Phases[i]
 		}
-		if i == theRest && len(k.left) > 0 {
+		if i == theRest && len(k.left) > 0 && !b.Rebuild { // else the clients go with the table
 			err := k.eachClient(ctx, func(client change, member entryKey) {
 				if k.left[member] {
 					t.clients = append(t.clients, client)
