@@ -51,7 +51,8 @@ var (
 // maxSocket is how long the path of a unix socket can be.
 const maxSocket = 107
 
-// check returns all that is wrong with values that are each of the right type. It warns of what is mostly not meant.
+// check returns the problems of values that have the right types. It adds warnings about settings that are valid and seldom
+// intended.
 func check(h *Host) (problems Problems) {
 	want := func(ok bool, field, try, why string, args ...any) {
 		if !ok {

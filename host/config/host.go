@@ -201,7 +201,7 @@ func (h *Host) Problem(field, why, try string) Problem {
 	return Problem{Where: cmp.Or(h.From.outside[field], h.From.Path, "default"), Field: field, Why: why, Try: try}
 }
 
-// addWarning adds what is odd but no error.
+// addWarning adds a warning about the field at path.
 func (h *Host) addWarning(field, why, try string) {
 	h.From.Warnings = append(h.From.Warnings, h.Problem(field, why, try))
 }

@@ -185,7 +185,7 @@ func (p *modelPlugin) becomeWriter() error {
 	return nil
 }
 
-// fault returns what is wrong with the binary of this process: the file fault has the inode of one, and what it does.
+// fault returns the fault of the binary that this process runs. The file fault has the inode of a binary and its fault.
 func (k modelKernel) fault() string {
 	data, _ := os.ReadFile(filepath.Join(k.dir, "fault"))
 	inode, fault, _ := strings.Cut(string(data), " ")
@@ -270,7 +270,7 @@ func (p *modelPlugin) lead() error {
 	return p.kernel.change(p.mode, func(r *rules) { r.Active = p.role == sdk.Active })
 }
 
-// Report says that it gets on, whatever it does, unless it hangs.
+// Report returns progress, unless the plugin hangs.
 func (p *modelPlugin) Report() sdk.Report {
 	if strings.HasPrefix(p.fault, "hangs") {
 		return sdk.Report{Progress: 1}

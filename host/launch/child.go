@@ -86,7 +86,7 @@ func (c *child) Start(context.Context) (err error) {
 func (c *child) readStdout(stdout io.Reader, handshake *io.PipeWriter) {
 	defer handshake.Close()
 	take := func(line string) {
-		_, _ = io.WriteString(handshake, line+"\n") // go-plugin reads it whatever comes
+		_, _ = io.WriteString(handshake, line+"\n") // go-plugin reads stdout to its end, also after a failed handshake
 		handshake.Close()
 	}
 	lines.Each(limited(stdout), func(line string) {

@@ -147,7 +147,7 @@ type Supervisor struct {
 
 	mu     sync.Mutex // guards what follows
 	shown  Status
-	binary string // of what was started last, by identify
+	binary string // the file of the last start, as identify describes it
 
 	options json.RawMessage // Setup.Options of the next session
 	former  json.RawMessage // those before, where options were not accepted yet; nil: they were

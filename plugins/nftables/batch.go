@@ -19,13 +19,13 @@ type transaction struct {
 	take    bool // make the table this process's own
 	rebuild bool // remove the table first
 	changes []change
-	clients []change // what packets left, and goes with the changes
+	clients []change // elements that packets added, which are removed with the changes
 
 	batch *nftnl.Batch
 	keys  []entryKey // of each operation; the zero key: of none
 }
 
-// flags returns the flags of the table: what it was made with, or is to be made with.
+// flags returns the flags with which the table was created, or with which t creates it.
 func (k *nfTable) flags(t *transaction) uint32 {
 	protected := k.protect
 	if k.have.there && !t.rebuild {
@@ -37,8 +37,8 @@ func (k *nfTable) flags(t *transaction) uint32 {
 	return 0
 }
 
-// build makes the batch: the table, sets and chains, then elements, and at its end removes chains and sets that nothing
-// leads to any more.
+// build encodes the transaction: the table, sets and chains, then elements, and last the removal of chains and sets, to
+// which no rule refers any more.
 func (t *transaction) build(k *nfTable) {
 	b := nftnl.NewBatch(k.NFT(), table, 0)
 	t.batch, t.keys = b, nil
@@ -73,8 +73,8 @@ func (t *transaction) note(k entryKey) {
 	}
 }
 
-// makeLayout makes sets and chains and fills these, and returns the sets that go. Chains that are emptied are so first:
-// they may lead to one that goes.
+// makeLayout creates sets and chains, writes the rules of chains, and returns the sets that t removes. It flushes changed
+// chains first, because their rules may jump to a chain that t deletes.
 func (t *transaction) makeLayout(l layout) (goes map[string]bool) {
 	goes = make(map[string]bool)
 	b := t.batch
@@ -113,7 +113,7 @@ func (t *transaction) makeLayout(l layout) (goes map[string]bool) {
 	return goes
 }
 
-// writeElements removes and adds elements, but for those of sets that go.
+// writeElements removes and adds elements. Elements of the sets in goes are removed with their set.
 func (t *transaction) writeElements(goes map[string]bool) {
 	for _, c := range t.changes {
 		if c.Key.kind == ofElement && c.Op != reconcile.Add && !goes[c.Key.name] {
@@ -137,8 +137,8 @@ func (t *transaction) writeElements(goes map[string]bool) {
 	}
 }
 
-// blame returns the entries that the kernel refused, by the faults of the transaction. Where something else is there than
-// was known, or nothing, the error says so.
+// blame returns the reason for each entry that the kernel refused. It also returns an error if a fault shows that the
+// table has other entries than this process knows.
 func (t *transaction) blame(faults nftnl.Faults) (map[entryKey]error, error) {
 	refused := make(map[entryKey]error)
 	err := fmt.Errorf("write table %s: %w", table, faults)

@@ -10,10 +10,9 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 )
 
-// changed says how the table differs from what was written; empty: it does not, but for single
-// elements (Reconciler.Audit). It compares the generation of the rule set with what this process has written:
-// that costs two microseconds. Only if another program has written something, in whatever table, it
-// looks further. unsure says that this is only suspected.
+// changed returns how the table differs from what this process wrote; empty: no difference was found. Single elements
+// are not compared (Reconciler.Audit does that). The check of the rule set's generation takes two microseconds; only if
+// another program has committed to any table, changed lists this one. With unsure the difference is only suspected.
 func (k *nfTable) changed(ctx context.Context) (why string, unsure bool) {
 	why, unsure, err := k.compare(ctx)
 	if err != nil && ctx.Err() == nil {
@@ -52,7 +51,7 @@ func (k *nfTable) compare(ctx context.Context) (why string, unsure bool, err err
 	return why, false, err
 }
 
-// differs compares the table with what was written, but for single elements.
+// differs lists sets, chains and the numbers of elements, and returns the first difference from what was written.
 func (k *nfTable) differs(ctx context.Context, list nftnl.Listing) (string, error) {
 	found, err := list.Table(ctx)
 	switch {

@@ -53,7 +53,8 @@ func TestAdoptedRole(t *testing.T) {
 	}
 }
 
-// TestShown: a report says which role the kernel shows: what was there as the session began, and later what was set.
+// TestShown checks that a report has the role that the kernel showed when the session began, and later the role that
+// was set.
 func TestShown(t *testing.T) {
 	t.Parallel()
 	k, dir := newKernel(), t.TempDir()

@@ -91,8 +91,8 @@ func (d *Dataplane[P]) begin(ctx context.Context, afresh bool) error {
 	return d.play(d.role)
 }
 
-// readShown reads the role that the kernel shows, before the first update of a session tells what is desired. It
-// writes nothing, and needs no lock.
+// readShown reads the kernel and reports the role that it shows. The monitor calls it before the first update of a
+// session. It writes nothing and needs no lock.
 func (d *Dataplane[P]) readShown(ctx context.Context) {
 	shown := make([]sdk.Role, len(d.families))
 	for i, f := range d.families {

@@ -134,7 +134,8 @@ func (r *Reconciler[P, K, V]) diff(s *service[P, K, V], had P) {
 	})
 }
 
-// link finds the entries that one Service loses and another one gains, and makes one change of each.
+// link merges the removal of an entry from one Service and its addition to another into one change, and joins both
+// Services.
 func (p *Plan[P, K, V]) link() {
 	type place struct {
 		of *service[P, K, V]
