@@ -51,6 +51,7 @@ var walls = []wall{
 	{"host/feed", []string{"sdk", "host/track", "host/pace", "k8s.io/utils/clock"}, "the loop of one dataplane; it knows neither where Services come from nor where they go"},
 	{"host/launch", []string{"sdk/statefile", "sdk/wire", "internal/lines", "github.com/hashicorp/go-plugin", "github.com/hashicorp/go-hclog", "golang.org/x/sys", "golang.org/x/time"}, "starts, finds and ends plugins' processes; how they are called is sdk/wire's"},
 	{"host/supervise", []string{"internal/descriptors", "sdk", "sdk/statefile", "sdk/wire", "host/launch", "golang.org/x/sys"}, "a plugin's process, whatever it serves"},
+	{"host/plane", []string{"sdk"}, "pure: which process of which dataplane has which role"},
 	{"host/swap", []string{"sdk", "host/supervise"}, "from one dataplane to another; it decides, and is told what it acts by"},
 	{"host/intent", []string{"sdk/statefile", "host/supervise", "host/swap"}, "which mode is to serve: it decides, and keeps that in one file; it acts on nothing"},
 	{"host/canary", []string{"sdk", "host/launch", "host/track", "k8s.io/api", "k8s.io/apimachinery"}, "a Service of the host's own, and nothing of what asks for it"},

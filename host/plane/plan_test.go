@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plane
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// TestRandomFaults has steps fail, processes end, hosts be killed and other modes be wanted at random, and holds the
+// node to the invariants of the package; then everything goes well, and what is wanted must come to serve alone.
+func TestRandomFaults(t *testing.T) {
+	lives := 5000
+	if testing.Short() {
+		lives = 300
+	}
+	for seed := range lives {
+		w := newWorld()
+		r := rand.New(rand.NewPCG(uint64(seed), 1))
+		chaos(w, r)
+		served := w.kernelServes()
+		if problem := w.settle(served); problem != "" || slices.ContainsFunc(w.trace, func(l string) bool { return strings.HasPrefix(l, "BROKEN") }) {
+			t.Fatalf("seed %d: %s\n%+v\n%s", seed, problem, w.state, strings.Join(w.trace, "\n"))
+		}
+	}
+}
+
+var modes = []string{"iptables", "nftables", "ipvs", "userspace"}
+
+func chaos(w *world, r *rand.Rand) {
+	w.want.Mode = modes[r.IntN(4)]
+	faults := []int{0, 5, 20}[r.IntN(3)]
+	w.fail = func(s Step, mode, build string) error {
+		if r.IntN(100) < faults {
+			return errFault
+		}
+		return nil
+	}
+	was := false
+	for range 50 + r.IntN(150) {
+		wake := w.plan()
+		switch n := r.IntN(100); {
+		case n < 50 && len(w.doing) > 0:
+			w.end(r.IntN(len(w.doing)))
+		case n < 70:
+			_ = w.syncNext() || w.drainNext()
+		case n < 75 && len(w.state.Have) > 0 && faults > 0:
+			if i := &w.state.Have[r.IntN(len(w.state.Have))]; i.Up {
+				w.lose(i)
+			}
+		case n < 77 && faults > 0:
+			w.restart(func() bool { return r.IntN(2) == 0 })
+		case n < 80:
+			w.want.Number++
+			w.want.Mode, w.want.Build = modes[r.IntN(4)], fmt.Sprint(r.IntN(2))
+			w.note("  wanted: %s/%s", w.want.Mode, w.want.Build)
+		case n < 90:
+			w.now = w.now.Add(time.Duration(r.IntN(3000)) * time.Millisecond)
+		case !wake.IsZero():
+			w.now = wake
+		}
+		is := w.kernelServes()
+		if was && !is && !w.relayDied {
+			w.note("BROKEN: nothing serves any more")
+		}
+		if w.kernel["userspace"] == sdk.Active {
+			w.relayDied = false
+		}
+		was = is
+		w.checkFacts()
+	}
+	w.fail = nil
+}
+
+// kernelServes reports whether some mode catches packets.
+func (w *world) kernelServes() bool {
+	for _, role := range w.kernel {
+		if role == sdk.Active {
+			return true
+		}
+	}
+	return false
+}
+
+// checkFacts holds the facts to invariant 5.
+func (w *world) checkFacts() {
+	for mode := range w.kernel {
+		if mode != w.state.Facts.Served && !slices.Contains(w.state.Facts.Left, mode) {
+			w.note("BROKEN: %s has rules, and the facts do not say so", mode)
+		}
+	}
+}
+
+// settle lets everything go well, and says what is not as it should be then.
+func (w *world) settle(served bool) string {
+	for len(w.doing) > 0 {
+		w.end(0)
+	}
+	w.plan()
+	w.want.Number++ // a proof that failed is tried again
+	w.note("  from here on everything goes well")
+	w.run(nil)
+	switch {
+	case w.state.Facts.Served != w.want.Mode || w.kernel[w.want.Mode] != sdk.Active:
+		return w.want.Mode + " does not serve"
+	case len(w.kernel) != 1 || len(w.state.Facts.Left) > 0:
+		return fmt.Sprintf("there is something left: %v", w.kernel)
+	case len(w.state.Have) != 1 || w.state.Have[0].Build != w.want.Build:
+		return fmt.Sprintf("there are other processes: %+v", w.state.Have)
+	}
+	return ""
+}

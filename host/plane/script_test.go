@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plane
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+var update = flag.Bool("update", false, "write what happens into testdata")
+
+// TestScripts runs the scripts in testdata and compares what happens with what they say, which is indented. Commands:
+//
+//	served MODE              a host before wrote down that this mode serves
+//	kernel MODE ROLE         the kernel shows a role of a mode
+//	observe                  the facts are lost, and made anew from what the kernel shows
+//	want MODE[/BUILD] [dry-run]
+//	ask                      the same is asked for again
+//	run                      all goes well until nothing is to do any more
+//	facts                    says what is written down, and what the kernel shows
+//	until STEP MODE[/BUILD]  the same until a step begins; drained and replaced: until Cut or Replace has ended
+//	fail STEP MODE[/BUILD] N a step fails the next N times
+//	busy MODE, idle MODE     another process has the writer's lock, or has it no more
+//	kill MODE[/BUILD]        the process ends
+//	kill host                another host begins; steps that were under way were not done
+//	sleep DURATION
+//	new                      another node
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scripts", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := play(t, string(text))
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got != string(text) {
+				t.Errorf("go test ./host/plane -update writes what happens:\n%s", got)
+			}
+			if strings.Contains(got, "BROKEN") {
+				t.Error("an invariant of the package does not hold")
+			}
+		})
+	}
+}
+
+// play returns a script with what happens below each command.
+func play(t *testing.T, script string) string {
+	var out strings.Builder
+	w := newScripted()
+	for line := range strings.Lines(script) {
+		if strings.HasPrefix(line, "  ") {
+			continue // of the last time
+		}
+		out.WriteString(line)
+		words := strings.Fields(line)
+		if len(words) == 0 || strings.HasPrefix(line, "#") || strings.HasPrefix(line, "----") {
+			continue
+		}
+		if words[0] == "new" {
+			w = newScripted()
+			continue
+		}
+		w.trace = nil
+		if !w.command(words[0], words[1:]) {
+			t.Fatalf("no such command: %s", line)
+		}
+		for _, l := range w.trace {
+			fmt.Fprintf(&out, "  %s\n", strings.TrimSpace(l))
+		}
+	}
+	return out.String()
+}
+
+// A scripted world has faults that a script says.
+type scripted struct {
+	*world
+	faults map[string]int // by step and instance: how often it fails yet
+}
+
+func newScripted() scripted {
+	w := scripted{newWorld(), make(map[string]int)}
+	w.fail = func(s Step, mode, build string) error {
+		for _, name := range []string{mode, mode + "/" + build} {
+			if what := s.Do.String() + " " + name; w.faults[what] > 0 {
+				w.faults[what]--
+				return errFault
+			}
+		}
+		return nil
+	}
+	return w
+}
+
+func (w scripted) command(do string, args []string) bool {
+	last := strings.Join(args, " ")
+	switch do {
+	case "served":
+		w.state.Facts, w.kernel[last] = w.state.Facts.Serves(last), sdk.Active
+	case "kernel":
+		w.kernel[args[0]] = map[string]sdk.Role{"active": sdk.Active, "draining": sdk.Draining, "standby": sdk.Standby}[args[1]]
+	case "observe":
+		w.state.Facts = Observed(w.want.Mode, w.kernel)
+		w.note("%s", w.summary())
+	case "want":
+		w.want.Number++
+		w.want.Mode, w.want.Build, _ = strings.Cut(args[0], "/")
+		w.want.DryRun = slices.Contains(args, "dry-run")
+	case "ask":
+		w.want.Number++
+	case "run":
+		w.run(nil)
+		w.note("%s", w.summary())
+	case "facts":
+		w.note("%s", w.summary())
+	case "until":
+		w.until(args[0], args[1])
+	case "fail":
+		n, err := strconv.Atoi(args[2])
+		w.faults[args[0]+" "+args[1]] = n
+		return err == nil
+	case "busy", "idle":
+		w.busy[last] = do == "busy"
+	case "kill":
+		w.kill(last)
+	case "sleep":
+		d, err := time.ParseDuration(last)
+		w.now = w.now.Add(d)
+		return err == nil
+	default:
+		return false
+	}
+	return true
+}
+
+// until runs until a step of an instance begins. drained and replaced are the ends of a Cut and a Replace.
+func (w scripted) until(verb, name string) {
+	verb, ended := map[string]string{"drained": "prove", "replaced": "replace"}[verb], verb
+	if verb == "" {
+		verb = ended
+	}
+	w.run(func(s Step) bool {
+		if ended == "drained" {
+			return s.Do == Cleanup && w.name(s.On) == name
+		}
+		return s.Do.String() == verb && w.name(s.On) == name
+	})
+	if ended == "replaced" {
+		for len(w.doing) > 0 {
+			w.end(0)
+		}
+	}
+	if ended == "drained" { // its connections are still there
+		i := w.state.instance(w.doing[len(w.doing)-1].On)
+		i.Doing, i.Flows = 0, 1
+		w.doing, w.trace = w.doing[:len(w.doing)-1], w.trace[:len(w.trace)-1]
+	}
+}
+
+func (w scripted) kill(name string) {
+	if name == "host" {
+		w.restart(func() bool { return false })
+		w.trace = nil
+		return
+	}
+	for n := range w.state.Have {
+		if i := &w.state.Have[n]; i.Up && (w.name(i.ID) == name || i.Mode == name) {
+			w.lose(i)
+		}
+	}
+	w.trace = nil
+}
+
+// summary says what there is at the end.
+func (w *world) summary() string {
+	text := fmt.Sprintf("= %s serves", w.state.Facts.Served)
+	if len(w.state.Facts.Left) > 0 {
+		text += ", left: " + strings.Join(w.state.Facts.Left, " ")
+	}
+	if r := w.state.Facts.Refused; r.of(w.want) {
+		text += fmt.Sprintf(", refused: %s (%d tries)", r.Mode, r.Tries)
+	}
+	text += "; kernel:"
+	for _, mode := range slices.Sorted(maps.Keys(w.kernel)) {
+		text += " " + mode + " " + w.kernel[mode].String()
+	}
+	return text
+}
