@@ -37,3 +37,34 @@ func TestKernelTakesEveryScenario(t *testing.T) {
 		}
 	})
 }
+
+// TestKernelReadsTheRole checks that a process which only reads the role finds the one that a whole reading finds, and
+// keeps no element in memory for it.
+func TestKernelReadsTheRole(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		check := func(want sdk.Role, there bool) {
+			p := k.start()
+			defer p.die()
+			for _, f := range p.families {
+				role, ours, err := f.ReadRole(k.Context())
+				if role != want || ours != there || err != nil {
+					k.Errorf("it reads %s, %t, %v; want %s, %t", role, ours, err, want, there)
+				}
+				if n := len(f.Installed()); n > 0 {
+					k.Errorf("it has %d Services in memory", n)
+				}
+				if role, err := f.List(k.Context()); role != want || err != nil {
+					k.Errorf("a whole reading finds %s, %v; want %s", role, err, want)
+				}
+			}
+		}
+		check(sdk.Standby, false)
+		for _, role := range []sdk.Role{sdk.Standby, sdk.Active, sdk.Draining} {
+			p := k.start()
+			k.sync(p, sdktest.Scenarios()[0].Update(1))
+			k.role(p, role)
+			p.die()
+			check(role, true)
+		}
+	})
+}

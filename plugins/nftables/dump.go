@@ -74,16 +74,19 @@ func newDump(f ip, entries map[entryKey]entryValue) dump {
 
 // Parse returns the Services that the entries of a table serve, and the role that its base chains show.
 func (f ip) Parse(entries map[entryKey]entryValue) (map[sdk.Name]wanted, sdk.Role) {
-	return newDump(f, entries).services(), shown(entries)
+	return newDump(f, entries).services(), shown(func(chain string) bool {
+		_, there := entries[entryKey{kind: ofChain, name: chain}]
+		return there
+	})
 }
 
 // shown is the role that base chains show.
-func shown(entries map[entryKey]entryValue) sdk.Role {
+func shown(has func(chain string) bool) sdk.Role {
 	for _, c := range []struct {
 		chain string
 		role  sdk.Role
 	}{{"nat-prerouting", sdk.Active}, {"nat-postrouting", sdk.Draining}} {
-		if _, there := entries[entryKey{kind: ofChain, name: c.chain}]; there {
+		if has(c.chain) {
 			return c.role
 		}
 	}

@@ -47,6 +47,7 @@ var _ interface {
 	frame.Family[wanted]
 	frame.Drainer
 	frame.Forgetter
+	frame.RoleReader
 	frame.Sampler
 } = (*family)(nil)
 
@@ -99,6 +100,9 @@ func (f *family) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
 
 // Ours reports whether the table is there.
 func (f *family) Ours() bool { return f.kernel.have.there }
+
+// ReadRole returns the role that the table shows, and whether it is there.
+func (f *family) ReadRole(ctx context.Context) (sdk.Role, bool, error) { return f.kernel.readRole(ctx) }
 
 // Node takes what the host says of the node, and what the kernel says of its addresses.
 func (f *family) Node(n sdk.Node) error {

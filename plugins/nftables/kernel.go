@@ -16,6 +16,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/plugins/internal/reconcile"
+	"github.com/pointsman/pointsman/sdk"
 )
 
 // mostChanges is how many changes of elements go in together. The kernel's work on a transaction grows faster than its size.
@@ -158,6 +159,25 @@ func (k *nfTable) read(ctx context.Context, conn *nftnl.Conn) (o observed, err e
 		}
 	}
 	return o, nil
+}
+
+// readRole returns the role that the table shows, and whether there is a table. It reads no elements.
+func (k *nfTable) readRole(ctx context.Context) (sdk.Role, bool, error) {
+	conn, done, err := k.reader()
+	if err != nil {
+		return 0, false, err
+	}
+	defer done()
+	list := k.list(conn)
+	found, err := list.Table(ctx)
+	if err != nil || found == nil {
+		return sdk.Standby, false, err
+	}
+	chains, err := list.Chains(ctx)
+	return shown(func(chain string) bool {
+		_, there := chains[chain]
+		return there
+	}), true, err
 }
 
 // readLayout adds the sets and chains of a table to entries, and returns the sets.

@@ -205,6 +205,13 @@ type Remover interface {
 	RemovedUDP() []netip.AddrPort
 }
 
+// A RoleReader is a Family that can tell which role the kernel shows from a small part of what Adopt reads.
+type RoleReader interface {
+	// ReadRole returns the role that the kernel shows, and what Ours would return after Adopt. It is called without the
+	// writer's lock, and what the last Adopt found stays known.
+	ReadRole(context.Context) (role sdk.Role, ours bool, err error)
+}
+
 // A Sizer is a Family in which the P of a Service depends on whether there are many.
 type Sizer interface {
 	// Size says how many Services this node is to serve, in all IP families, before Want is

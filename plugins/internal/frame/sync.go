@@ -85,7 +85,8 @@ func (d *Dataplane[P]) begin(ctx context.Context, afresh bool) error {
 		return err
 	}
 	if d.role == 0 {
-		d.tellShown(d.observed(shown))
+		ours := slices.ContainsFunc(d.families, func(f *family[P]) bool { return f.Ours() })
+		d.tellShown(observed(shown, ours))
 		return d.play(latest(shown))
 	}
 	return d.play(d.role)
@@ -94,22 +95,32 @@ func (d *Dataplane[P]) begin(ctx context.Context, afresh bool) error {
 // readShown reads the kernel and reports the role that it shows. The monitor calls it before the first update of a
 // session. It writes nothing and needs no lock.
 func (d *Dataplane[P]) readShown(ctx context.Context) {
-	shown := make([]sdk.Role, len(d.families))
+	shown, ours := make([]sdk.Role, len(d.families)), false
 	for i, f := range d.families {
-		var err error
-		if shown[i], err = f.Adopt(ctx, All); err != nil {
+		role, is, err := f.readRole(ctx)
+		if err != nil {
 			if ctx.Err() == nil {
 				d.warn("cannot read which role the kernel shows", f, "", err)
 			}
 			return
 		}
+		shown[i], ours = role, ours || is
 	}
-	d.tellShown(d.observed(shown))
+	d.tellShown(observed(shown, ours))
 }
 
-// observed returns the role that the families show together, after all have adopted.
-func (d *Dataplane[P]) observed(shown []sdk.Role) sdk.Role {
-	if !slices.ContainsFunc(d.families, func(f *family[P]) bool { return f.Ours() }) {
+// readRole returns the role that the kernel shows of f, and whether it has something that only this dataplane writes.
+func (f *family[P]) readRole(ctx context.Context) (role sdk.Role, ours bool, err error) {
+	if r, can := f.Family.(RoleReader); can {
+		return r.ReadRole(ctx)
+	}
+	role, err = f.Adopt(ctx, All)
+	return role, err == nil && f.Ours(), err
+}
+
+// observed returns the role that the families show together.
+func observed(shown []sdk.Role, ours bool) sdk.Role {
+	if !ours {
 		return sdk.Absent
 	}
 	return latest(shown)
