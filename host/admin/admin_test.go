@@ -43,11 +43,11 @@ func backend() Backend {
 		},
 		Modes: Modes{
 			Show: func() Mode { return Mode{Mode: "userspace", Swap: &Swap{To: "iptables", Stage: "draining"}} },
-			Swap: func(a SwapAsk) error {
+			Swap: func(a SwapAsk) (string, error) {
 				if !a.Force {
-					return &Error{Code: http.StatusConflict, What: "swap to " + a.To, Why: "another one is under way"}
+					return "", &Error{Code: http.StatusConflict, What: "swap to " + a.To, Why: "another one is under way"}
 				}
-				return nil
+				return "the swap to " + a.To + " begins", nil
 			},
 			Reset: func() (string, error) { return "undone", nil },
 		},

@@ -10,12 +10,14 @@ import (
 // A Mode is which dataplane serves, and what becomes of it.
 type Mode struct {
 	Meta
-	Mode  string   `json:"mode"`            // that serves
-	File  string   `json:"file"`            // in the config file
-	Auto  string   `json:"auto,omitempty"`  // where that is auto: since when it stands for which mode, and why
-	Asked string   `json:"asked,omitempty"` // by mode swap, instead of the file's
-	Swap  *Swap    `json:"swap,omitempty"`  // under way
-	Last  *Swapped `json:"last,omitempty"`
+	Mode   string   `json:"mode"`            // that serves
+	Wanted string   `json:"wanted"`          // that is to serve: the one asked for, or the file's
+	File   string   `json:"file"`            // in the config file
+	Auto   string   `json:"auto,omitempty"`  // where that is auto: since when it stands for which mode, and why
+	Asked  string   `json:"asked,omitempty"` // by mode swap, instead of the file's
+	Left   []string `json:"left,omitempty"`  // modes that do not serve and may have rules in the kernel
+	Swap   *Swap    `json:"swap,omitempty"`  // under way
+	Last   *Swapped `json:"last,omitempty"`
 }
 
 // A Swap is a change of mode that is under way.

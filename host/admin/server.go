@@ -44,7 +44,7 @@ type Backend struct {
 type Modes struct {
 	Show  func() Mode
 	Diff  func(context.Context) (Diff, error)
-	Swap  func(SwapAsk) error
+	Swap  func(SwapAsk) (string, error)
 	Reset func() (string, error)
 }
 
@@ -154,7 +154,8 @@ func (m Modes) routes(handle func(pattern string, answer func(*http.Request) (an
 		a := SwapAsk{To: q.Get("to")}
 		a.Force, _ = strconv.ParseBool(q.Get("force"))
 		a.DryRun, _ = strconv.ParseBool(q.Get("dryRun"))
-		return Done{meta("Done"), "the swap to " + a.To + " begins"}, m.Swap(a)
+		text, err := m.Swap(a)
+		return Done{meta("Done"), text}, err
 	})
 	handle("POST /v1/mode/reset", func(*http.Request) (any, error) {
 		text, err := m.Reset()

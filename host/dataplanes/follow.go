@@ -58,9 +58,13 @@ func (set *Set) next(ctx context.Context, now time.Time) {
 	set.change(func(i intent.Intent) (next intent.Intent) { next, do = i.Next(v, now); return next })
 	switch do.Kind {
 	case intent.Change:
-		if set.ask(admin.SwapAsk{To: do.Mode}, "the mode in the config file") == nil {
+		if err := set.ask(admin.SwapAsk{To: do.Mode, Force: do.Force}, set.intent.Intent().Why()); err != nil {
+			set.notBegun(do.Mode, err)
+		} else {
 			set.change(func(i intent.Intent) intent.Intent { return i.Begun(do.Mode) })
 		}
+	case intent.Undo:
+		set.runner.Reset(intent.ByOther)
 	case intent.CleanUp:
 		if err := set.cleanUp(ctx, do.Mode, main); err != nil {
 			set.failed(swap.Clear, err)
@@ -103,7 +107,14 @@ func (set *Set) changeOptions(p *dataplane) {
 		p.process.supervisor.SetOptions(set.Now().Plugins[p.name].Options)
 		return
 	}
-	_ = set.ask(admin.SwapAsk{To: p.name}, "its options in the config file") // which reports why not
+	if err := set.ask(admin.SwapAsk{To: p.name}, "its options in the config file"); err != nil {
+		set.notBegun(p.name, err)
+	}
+}
+
+// notBegun reports why a swap cannot begin that the settings ask for.
+func (set *Set) notBegun(mode string, err error) {
+	set.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Object: mode, Message: err.Error()})
 }
 
 // note writes down that p serves, if it still does: the next host begins with it.

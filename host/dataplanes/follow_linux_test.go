@@ -50,7 +50,7 @@ func TestFollowHearsTheLast(t *testing.T) {
 		"the file": func(set *Set) error {
 			return set.Reload(config.State{Host: &config.Host{Mode: "userspace"}, Applied: []string{"mode"}})
 		},
-		"mode swap": func(set *Set) error { return set.SwapTo(admin.SwapAsk{To: "userspace"}) },
+		"mode swap": func(set *Set) error { _, err := set.SwapTo(admin.SwapAsk{To: "userspace"}); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newFormerHost(t)
@@ -120,7 +120,7 @@ func TestNamesLeadNowhere(t *testing.T) {
 	s := newFormerHost(t)
 	set := s.next()
 	for _, name := range []string{"../iptables", "", "a/b", "iptables\n", ".."} {
-		if err := set.SwapTo(admin.SwapAsk{To: name, Force: true}); err == nil {
+		if _, err := set.SwapTo(admin.SwapAsk{To: name, Force: true}); err == nil {
 			t.Errorf("a swap to %q begins", name)
 		}
 		if p := set.plugin(name); strings.Contains(p.Path, "..") || strings.Contains(p.StateDir, "..") {

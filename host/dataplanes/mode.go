@@ -3,13 +3,13 @@
 package dataplanes
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/intent"
-	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/swap"
 )
@@ -20,8 +20,12 @@ func (set *Set) Mode() string { return set.serving().name }
 // Show returns which dataplane serves, and what becomes of it.
 func (set *Set) Show() admin.Mode {
 	mode := admin.Mode{Mode: set.Mode(), File: set.Now().Mode, Auto: set.Auto(), Swap: set.UnderWay(), Last: swapped(set.runner.Machine().Last)}
-	if i := set.intent.Intent(); i.Wanted() != i.FileMode {
+	i := set.intent.Intent()
+	if mode.Wanted, mode.Left = i.Wanted(), i.Left; i.Wanted() != i.FileMode {
 		mode.Asked = i.Wanted()
+	}
+	if retry := i.Retry(); mode.Last != nil && mode.Last.Error != "" && retry.To == mode.Last.To {
+		mode.Last.Again = retry.At
 	}
 	return mode
 }
@@ -77,7 +81,7 @@ func (set *Set) toSpeakOf(o swap.Outcome) *admin.Swapped {
 	if retry := set.intent.Intent().Retry(); last != nil && last.Error != "" && retry.To == last.To && !o.Plan.Same && !tried {
 		last.Again = retry.At
 	}
-	if last != nil && (last.Error == intent.ByReset || o.Plan.DryRun) && last.Left == "" {
+	if last != nil && (last.Error == intent.ByReset || last.Error == intent.ByOther || o.Plan.DryRun) && last.Left == "" {
 		return nil
 	}
 	if last == nil || last.Error == "" || time.Since(last.At) < Recently {
@@ -89,24 +93,37 @@ func (set *Set) toSpeakOf(o swap.Outcome) *admin.Swapped {
 	return last
 }
 
-// SwapTo begins a swap that is asked for. It holds, also for hosts to come,
-// until the file's mode changes or another is asked for. A dry run holds nothing.
-func (set *Set) SwapTo(a admin.SwapAsk) error {
+// SwapTo begins a swap that is asked for, and says what it does. While another swap is under way this one waits for the
+// end of that, which is undone if traffic was not switched yet and it leads elsewhere. What is asked for holds, also for
+// hosts to come, until the file's mode changes or another is asked for. A dry run holds nothing.
+func (set *Set) SwapTo(a admin.SwapAsk) (string, error) {
 	mode := a.To
 	if err := set.possible(mode); err != nil {
-		return err
+		return "", err
 	}
 	if main := set.serving(); a.DryRun && !main.serves() {
-		return &admin.Error{Code: http.StatusConflict, What: "dry run of a swap to " + mode, Why: main.name + " does not serve, and the rules of " + mode + " may be those that serve, which it would write", Try: "pointsman status"}
+		return "", &admin.Error{Code: http.StatusConflict, What: "dry run of a swap to " + mode, Why: main.name + " does not serve, and the rules of " + mode + " may be those that serve, which it would write", Try: "pointsman status"}
 	}
-	set.cleared()
-	if err := set.ask(a, "pointsman mode swap"); err != nil {
-		return &admin.Error{Code: http.StatusConflict, What: "swap to " + mode, Why: err.Error(), Try: "pointsman mode show"}
+	if a.DryRun {
+		set.cleared()
 	}
-	if !a.DryRun {
+	var err error
+	if set.isServingApart(mode) {
+		err = swap.ErrBusy // another mode is wanted, or on its way, and is not any more
+	} else {
+		err = set.ask(a, "pointsman mode swap")
+	}
+	switch {
+	case errors.Is(err, swap.ErrBusy) && !a.DryRun:
+		set.change(func(i intent.Intent) intent.Intent { return i.AskNext(mode, a.Force) })
+		set.changes.notify()
+		return "the swap to " + mode + " begins after the one that is under way; pointsman mode show says how far it is", nil
+	case err != nil:
+		return "", &admin.Error{Code: http.StatusConflict, What: "swap to " + mode, Why: err.Error(), Try: "pointsman mode show"}
+	case !a.DryRun:
 		set.prefer(mode)
 	}
-	return nil
+	return "the swap to " + mode + " begins", nil
 }
 
 // ask begins a swap.
@@ -121,11 +138,7 @@ func (set *Set) ask(a admin.SwapAsk, why string) error {
 		p.ToSlot = otherSlot(main.slot)
 		p.Overlap = diesWithProcess(main.status().Description)
 	}
-	err := set.runner.Ask(p)
-	if err != nil {
-		set.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Object: mode, Message: err.Error()})
-	}
-	return err
+	return set.runner.Ask(p)
 }
 
 // cleared waits for the end of a swap that has nothing to do any more but to clear away,
@@ -162,11 +175,17 @@ func (set *Set) possible(mode string) error {
 	if !set.available(mode) {
 		return &admin.Error{Code: http.StatusNotFound, What: "swap to " + mode, Why: missing(set.Now(), mode), Try: "pointsman plugin list"}
 	}
-	if address := set.Now().Plugins[mode].Address; address != "" && set.Mode() == mode {
+	rests := set.runner.Machine().Stage == swap.Idle && set.intent.Intent().Wanted() == mode
+	if address := set.Now().Plugins[mode].Address; set.isServingApart(mode) && rests {
 		return &admin.Error{Code: http.StatusConflict, What: "swap to " + mode,
 			Why: "it serves, and runs by itself at " + address + ": what keeps it running puts another in its place", Try: "pointsman plugin restart " + mode}
 	}
 	return nil
+}
+
+// isServingApart reports whether a mode serves by a plugin that something else runs, beside which there is no second one.
+func (set *Set) isServingApart(mode string) bool {
+	return set.Mode() == mode && set.Now().Plugins[mode].Address != ""
 }
 
 // Reset undoes a swap that has not passed its canary, else it goes back to the
@@ -182,7 +201,7 @@ func (set *Set) Reset() (string, error) {
 		set.prefer(mode)
 		return "the mode is " + mode + ", as in the config file", nil
 	}
-	return "the swap to " + mode + " begins", set.SwapTo(admin.SwapAsk{To: mode})
+	return set.SwapTo(admin.SwapAsk{To: mode})
 }
 
 // otherSlot is that of a second process of one mode.

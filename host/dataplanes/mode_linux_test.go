@@ -57,7 +57,7 @@ func TestSwapTo(t *testing.T) {
 	set := s.next()
 	for mode, code := range map[string]int{"../x": http.StatusBadRequest, "ipvs": http.StatusNotFound} {
 		var refused *admin.Error
-		if err := set.SwapTo(admin.SwapAsk{To: mode}); !errors.As(err, &refused) || refused.Code != code || refused.Try == "" {
+		if _, err := set.SwapTo(admin.SwapAsk{To: mode}); !errors.As(err, &refused) || refused.Code != code || refused.Try == "" {
 			t.Errorf("to %s: %+v, want %d", mode, refused, code)
 		}
 	}
@@ -65,19 +65,26 @@ func TestSwapTo(t *testing.T) {
 		t.Errorf("to one that runs by itself: %v", err)
 	}
 	var dry *admin.Error
-	if err := set.SwapTo(admin.SwapAsk{To: "userspace", DryRun: true}); !errors.As(err, &dry) || dry.Code != http.StatusConflict || !strings.Contains(dry.Why, "does not serve") {
+	if _, err := set.SwapTo(admin.SwapAsk{To: "userspace", DryRun: true}); !errors.As(err, &dry) || dry.Code != http.StatusConflict || !strings.Contains(dry.Why, "does not serve") {
 		t.Errorf("a dry run where nothing serves: %v", err)
 	}
-	if err := set.SwapTo(admin.SwapAsk{To: "userspace", Force: true}); err != nil || set.intent.Intent().Wanted() != "userspace" {
+	if _, err := set.SwapTo(admin.SwapAsk{To: "userspace", Force: true}); err != nil || set.intent.Intent().Wanted() != "userspace" {
 		t.Errorf("to userspace: %v, and %s is wanted", err, set.intent.Intent().Wanted())
 	}
+	said, err := set.SwapTo(admin.SwapAsk{To: "iptables"})
+	if i := set.intent.Intent(); err != nil || !strings.Contains(said, "after the one that is under way") || i.Wanted() != "iptables" {
+		t.Errorf("while another is about to begin: %q, %v, and %s is wanted", said, err, i.Wanted())
+	}
+	if m := set.Show(); m.Wanted != "iptables" || m.Mode != "iptables" {
+		t.Errorf("it shows %+v", m)
+	}
 	var refused *admin.Error
-	if err := set.SwapTo(admin.SwapAsk{To: "iptables"}); !errors.As(err, &refused) || refused.Code != http.StatusConflict {
-		t.Errorf("while another is about to begin: %v", err)
+	if _, err := set.SwapTo(admin.SwapAsk{To: "iptables", DryRun: true}); !errors.As(err, &refused) || refused.Code != http.StatusConflict {
+		t.Errorf("a dry run while another is about to begin: %v", err)
 	}
 	s.host.Mode = "afar"
 	apart := s.next()
-	if err := apart.SwapTo(admin.SwapAsk{To: "afar"}); !errors.As(err, &refused) || refused.Code != http.StatusConflict || !strings.Contains(refused.Why, "runs by itself") {
+	if _, err := apart.SwapTo(admin.SwapAsk{To: "afar"}); !errors.As(err, &refused) || refused.Code != http.StatusConflict || !strings.Contains(refused.Why, "runs by itself") {
 		t.Errorf("to the very one that runs by itself: %v", err)
 	}
 }

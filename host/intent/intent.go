@@ -27,6 +27,7 @@ type Intent struct {
 	Undone   swap.Outcome // of the last change of mode, where it was undone; zero: it was made
 
 	due       string // the mode to change to as soon as nothing is in the way; empty: none
+	force     bool   // of that change: also if Services or connections are lost by it
 	beginning bool   // the wanted mode becomes due once the first dataplane is up, or does not come up
 	retry     Retry
 	cleanNext time.Time // when what an earlier change left may be cleaned up
@@ -47,8 +48,11 @@ const (
 	busyTries  = 5                // each of those holds updates back again
 )
 
-// ByReset is why a change is undone that is not wanted any more.
-const ByReset = "pointsman mode reset"
+// Why a change is undone that is not wanted any more.
+const (
+	ByReset = "pointsman mode reset"
+	ByOther = "another mode was asked for"
+)
 
 // Begin returns the intent of a host that finds what was saved, while the config file says mode.
 func Begin(saved Saved, mode string) Intent {
@@ -58,6 +62,14 @@ func Begin(saved Saved, mode string) Intent {
 // Wanted returns the mode to serve with. What was asked for holds until the file says another
 // mode than it did then.
 func (i Intent) Wanted() string { return i.wanted(i.FileMode) }
+
+// Why says what asked for the wanted mode.
+func (i Intent) Why() string {
+	if i.Asked != "" {
+		return "pointsman mode swap"
+	}
+	return "the mode in the config file"
+}
 
 // Retry returns the change of mode that is to be tried again, for as long as that is wanted.
 func (i Intent) Retry() Retry {
@@ -71,7 +83,7 @@ func (i Intent) Retry() Retry {
 // of what was asked for.
 func (i Intent) FileSays(mode string) Intent {
 	i.Saved, i.FileMode = i.under(mode), mode
-	i.due, i.beginning = mode, false
+	i.due, i.force, i.beginning = mode, false, false
 	return i
 }
 
@@ -82,7 +94,14 @@ func (i Intent) Ask(mode string) Intent {
 	if mode == i.FileMode {
 		i.Asked, i.File = "", ""
 	}
-	i.due, i.beginning = "", false
+	i.due, i.force, i.beginning = "", false, false
+	return i
+}
+
+// AskNext notes that a mode was asked for while another change is under way. The change to it begins as soon as it can.
+func (i Intent) AskNext(mode string, force bool) Intent {
+	i = i.Ask(mode)
+	i.due, i.force = mode, force
 	return i
 }
 
@@ -136,7 +155,7 @@ func (r Retry) after(o swap.Outcome, now time.Time) Retry {
 	if o.Plan.Same || o.Plan.DryRun {
 		return r // that is no change of mode
 	}
-	if !o.Plan.FromDown && !o.Busy || o.Err == "" || o.Err == ByReset || o.Stays == o.Plan.To {
+	if !o.Plan.FromDown && !o.Busy || o.Err == "" || o.Err == ByReset || o.Err == ByOther || o.Stays == o.Plan.To {
 		return Retry{}
 	}
 	if r.To != o.Plan.To {
@@ -172,8 +191,9 @@ type View struct {
 
 // An Action is what a host is to begin. The zero Action is nothing.
 type Action struct {
-	Kind Kind
-	Mode string
+	Kind  Kind
+	Mode  string
+	Force bool // of Change: also if Services or connections are lost by it
 }
 
 // A Kind is a kind of Action.
@@ -184,6 +204,7 @@ const (
 	Nothing Kind = iota
 	Change       // of mode, to the one of the Action; Begun notes that it has begun
 	CleanUp      // what an earlier change left of the mode
+	Undo         // the change that is under way, because it does not lead to the mode
 )
 
 // Candidates returns the modes of which Next asks whether they have a plugin.
@@ -205,17 +226,18 @@ func (i Intent) Next(v View, now time.Time) (Intent, Action) {
 	}
 	i = i.retried(v.Mode, now)
 	if i.due != "" {
-		there, free := stands(v.Swap, v.Mode, i.due)
-		if !there && free {
-			return i, Action{Change, i.due}
-		}
-		if there {
-			i.due = ""
+		switch there, free := stands(v.Swap, v.Mode, i.due); {
+		case there:
+			i.due, i.force = "", false
+		case free:
+			return i, Action{Change, i.due, i.force}
+		case v.Swap.Stage < swap.Cutting && v.Swap.Plan.To != i.due:
+			return i, Action{Kind: Undo, Mode: i.due}
 		}
 	}
 	if left := i.cleanable(v, now); left != "" {
 		i.cleanNext = now.Add(retryMost)
-		return i, Action{CleanUp, left}
+		return i, Action{Kind: CleanUp, Mode: left}
 	}
 	return i, Action{}
 }
@@ -223,7 +245,7 @@ func (i Intent) Next(v View, now time.Time) (Intent, Action) {
 // Begun notes that the change to a mode has begun.
 func (i Intent) Begun(mode string) Intent {
 	if i.due == mode {
-		i.due = ""
+		i.due, i.force = "", false
 	}
 	return i
 }

@@ -83,20 +83,24 @@ func TestNext(t *testing.T) {
 		want Action
 	}{
 		"the first dataplane is still to come":      {beginning, View{Mode: "iptables", Coming: true}, 0, Action{}},
-		"the first dataplane is up":                 {beginning, up, 0, Action{Change, "userspace"}},
-		"the first dataplane does not come up":      {beginning, View{Mode: "iptables"}, 0, Action{Change, "userspace"}},
+		"the first dataplane is up":                 {beginning, up, 0, Action{Kind: Change, Mode: "userspace"}},
+		"the first dataplane does not come up":      {beginning, View{Mode: "iptables"}, 0, Action{Kind: Change, Mode: "userspace"}},
 		"another was asked for in the meantime":     {beginning.Ask("iptables"), up, 0, Action{}},
 		"the wanted mode serves":                    {begun, up, 0, Action{}},
-		"the file changes":                          {begun.FileSays("ipvs"), up, 0, Action{Change, "ipvs"}},
+		"the file changes":                          {begun.FileSays("ipvs"), up, 0, Action{Kind: Change, Mode: "ipvs"}},
 		"the file changes, and a swap goes on":      {begun.FileSays("ipvs"), during(up, swap.Proving, toUserspace, ""), 0, Action{}},
-		"the file goes back to the one that drains": {begun.FileSays("iptables"), during(View{Mode: "userspace", Synced: true, Serves: true}, swap.Draining, toUserspace, ""), 0, Action{Change, "iptables"}},
+		"the file goes back to the one that drains": {begun.FileSays("iptables"), during(View{Mode: "userspace", Synced: true, Serves: true}, swap.Draining, toUserspace, ""), 0, Action{Kind: Change, Mode: "iptables"}},
+		"the file changes, and a swap stages":       {begun.FileSays("ipvs"), during(up, swap.Staging, toUserspace, ""), 0, Action{Kind: Undo, Mode: "ipvs"}},
+		"another was asked for, and a swap stages":  {begun.AskNext("ipvs", true), during(up, swap.Holding, toUserspace, ""), 0, Action{Kind: Undo, Mode: "ipvs"}},
+		"the same was asked for, and a swap stages": {begun.AskNext("userspace", true), during(up, swap.Staging, toUserspace, ""), 0, Action{}},
+		"another was asked for during a swap":       {begun.AskNext("ipvs", true), up, 0, Action{Kind: Change, Mode: "ipvs", Force: true}},
 		"it drains because it failed":               {begun.FileSays("userspace"), during(up, swap.Draining, back, "no luck"), 0, Action{}},
 		"it is being cleared away":                  {begun.FileSays("userspace"), during(up, swap.Clearing, back, ""), 0, Action{}},
-		"rules are left":                            {left, up, 0, Action{CleanUp, "ipvs"}},
+		"rules are left":                            {left, up, 0, Action{Kind: CleanUp, Mode: "ipvs"}},
 		"rules are left, and nothing serves":        {left, View{Mode: "iptables", Synced: true}, 0, Action{}},
 		"rules are left, and a swap goes on":        {left, during(up, swap.Draining, back, ""), 0, Action{}},
-		"rules are left, and another is wanted":     {left.FileSays("ipvs"), up, 0, Action{Change, "ipvs"}},
-		"an undone change is tried again":           {undone, View{Mode: "iptables"}, retryFirst, Action{Change, "userspace"}},
+		"rules are left, and another is wanted":     {left.FileSays("ipvs"), up, 0, Action{Kind: Change, Mode: "ipvs"}},
+		"an undone change is tried again":           {undone, View{Mode: "iptables"}, retryFirst, Action{Kind: Change, Mode: "userspace"}},
 		"an undone change, not yet":                 {undone, View{Mode: "iptables"}, retryFirst - 1, Action{}},
 		"an undone change that is not wanted":       {undone.FileSays("iptables"), View{Mode: "iptables"}, retryFirst, Action{}},
 	} {
@@ -117,7 +121,7 @@ func TestChangeIsBegunOnce(t *testing.T) {
 	i, first := i.Next(up, began)
 	i, second := i.Next(up, began) // it was refused
 	i, third := i.Begun("ipvs").Begun("userspace").Next(up, began)
-	if want := (Action{Change, "userspace"}); first != want || second != want || third != (Action{}) {
+	if want := (Action{Kind: Change, Mode: "userspace"}); first != want || second != want || third != (Action{}) {
 		t.Errorf("%+v, %+v, and once it has begun %+v", first, second, third)
 	}
 	if i.Wanted() != "userspace" {
@@ -135,7 +139,7 @@ func TestRetry(t *testing.T) {
 		waits = append(waits, i.Retry().At.Sub(now))
 		now = i.Retry().At
 		var act Action
-		if i, act = i.Next(View{Mode: "b"}, now); act != (Action{Change, "a"}) {
+		if i, act = i.Next(View{Mode: "b"}, now); act != (Action{Kind: Change, Mode: "a"}) {
 			t.Fatalf("after %s: %+v", waits, act)
 		}
 		i = i.Begun("a")

@@ -39,6 +39,7 @@ const (
 	exitFailed      = 1
 	exitDegraded    = 2
 	exitUnreachable = 3
+	exitSuperseded  = 3 // of mode swap --wait
 	exitUsage       = 64
 )
 
@@ -75,8 +76,11 @@ func execute(args []string, stdout, stderr io.Writer) int {
 		return exitFailed
 	}
 	fmt.Fprintf(stderr, "pointsman: %v\n", err)
-	if errors.Is(err, admin.ErrUnreachable) {
+	switch {
+	case errors.Is(err, admin.ErrUnreachable):
 		return exitUnreachable
+	case errors.Is(err, errSuperseded):
+		return exitSuperseded
 	}
 	return exitFailed
 }

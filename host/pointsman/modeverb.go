@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -33,6 +34,9 @@ func writeMode(w io.Writer, m admin.Mode) {
 		fmt.Fprintf(w, "%s\t%s\n", label, fmt.Sprintf(format, args...))
 	}
 	line("mode", "%s", m.Mode)
+	if m.Wanted != m.Mode {
+		line("wanted", "%s", m.Wanted)
+	}
 	switch {
 	case m.Asked != "":
 		line("asked for", "%s, by pointsman mode swap; the config file says %s", m.Asked, m.File)
@@ -61,9 +65,15 @@ func writeMode(w io.Writer, m admin.Mode) {
 			how = "undone: " + l.Error
 		}
 		line("last swap", "%s → %s, %s ago%s, %s", l.From, l.To, phrase.Since(l.At, now), took(l.Seconds), how)
+		if !l.Again.IsZero() {
+			line("next try", "in %s", phrase.Round(max(0, l.Again.Sub(now))))
+		}
 		if l.Left != "" {
 			line("not finished", "%s", l.Left)
 		}
+	}
+	if len(m.Left) > 0 {
+		line("left", "%s may have rules in the kernel, which are cleaned up once the wanted mode serves", phrase.List(m.Left))
 	}
 }
 
@@ -79,8 +89,11 @@ are established stay where they are until they end. When anything goes wrong, th
 old one serves on.
 
 With --wait it returns when the new one serves and has proved that it does, or when
-the swap was undone; then it exits 1 and says why. To swap to the mode that serves
-starts its binary anew.
+the swap was undone; then it exits 1 and says why. If another mode was asked for
+meanwhile, it exits 3. To swap to the mode that serves starts its binary anew.
+
+A swap can be asked for at any time. While another one is under way it begins after
+that, which is undone if traffic was not switched yet.
 
 With --dry-run it brings up the new dataplane in Standby, tells it everything, compares
 what that would serve with what it was told, and ends it again. It exits 0 if the swap
@@ -105,7 +118,7 @@ can be made, and else 1 and says why.`,
 			wait = 3 * time.Minute
 		}
 		if wait > 0 {
-			return awaitSwap(ctx, client(c), began, wait, c.OutOrStdout())
+			return awaitSwap(ctx, client(c), args[0], dryRun, began, wait, c.OutOrStdout())
 		}
 		fmt.Fprintln(c.OutOrStdout(), done.Message)
 		return nil
@@ -113,8 +126,11 @@ can be made, and else 1 and says why.`,
 	return c
 }
 
-// awaitSwap waits until the swap that was asked for has come to something.
-func awaitSwap(ctx context.Context, client *admin.Client, began time.Time, wait time.Duration, w io.Writer) error {
+// errSuperseded is why a swap is not waited for any more.
+var errSuperseded = errors.New("another mode was asked for")
+
+// awaitSwap waits until the swap to a mode that was asked for has come to something.
+func awaitSwap(ctx context.Context, client *admin.Client, to string, dryRun bool, began time.Time, wait time.Duration, w io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	for {
@@ -123,9 +139,11 @@ func awaitSwap(ctx context.Context, client *admin.Client, began time.Time, wait 
 			return err
 		}
 		s, last := m.Swap, m.Last
-		ours := s != nil && s.Began.After(began)
-		ended := s == nil && last != nil && last.At.After(began)
+		ours := s != nil && s.To == to && (s.Began.After(began) || s.Moved()) // or it was under way already
+		ended := s == nil && last != nil && last.To == to && last.At.After(began)
 		switch {
+		case !dryRun && m.Wanted != to:
+			return fmt.Errorf("%w meanwhile: %s", errSuperseded, m.Wanted)
 		case ours && s.Moved():
 			leaves := s.From
 			if leaves == s.To {

@@ -4,6 +4,7 @@ package swap
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -73,8 +74,8 @@ func TestKernelFullDisk(t *testing.T) {
 	l.done("a disk that is full for a while")
 }
 
-// TestKernelAskedTwice asks for a swap while another is under way, undoes that, and
-// looks that what was said is clear.
+// TestKernelAskedTwice asks for swaps while another is under way, and undoes that: what is asked for last counts, and
+// the verb that waits for what was asked before says so.
 func TestKernelAskedTwice(t *testing.T) {
 	n := newApart(t, "iptables")
 	gate := n.path("gate")
@@ -84,8 +85,26 @@ func TestKernelAskedTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.waiting("staging/fill")
-	if out, err := n.verb("mode", "swap", "userspace"); err == nil || !strings.Contains(out, "another swap is under way: iptables → userspace, staging") {
-		t.Errorf("asked again: %v: %s", err, out)
+	waited := make(chan error, 1)
+	go func() {
+		_, err := n.verb("mode", "swap", "userspace", "--wait")
+		waited <- err
+	}()
+	n.until("it waits for the swap that is under way", long, func() error {
+		if m, err := n.Mode(t.Context()); err != nil || m.Wanted != "userspace" {
+			return fmt.Errorf("%+v, %w", m, err)
+		}
+		return nil
+	})
+	if out, err := n.verb("mode", "swap", "iptables"); err != nil || !strings.Contains(out, "after the one that is under way") {
+		t.Errorf("asked for another: %v: %s", err, out)
+	}
+	var exit *exec.ExitError
+	if err := <-waited; !errors.As(err, &exit) || exit.ExitCode() != 3 {
+		t.Errorf("what waited for the mode that was asked for first: %v", err)
+	}
+	if out, err := n.verb("mode", "swap", "userspace"); err != nil {
+		t.Errorf("asked for the first again: %v: %s", err, out)
 	}
 	if out, err := n.verb("mode", "reset"); err != nil || !strings.Contains(out, "is undone") {
 		t.Errorf("reset: %v: %s", err, out)
@@ -95,7 +114,7 @@ func TestKernelAskedTwice(t *testing.T) {
 	}
 	n.settled("iptables")
 	n.traceless("userspace")
-	if out, err := n.verb("mode", "show"); err != nil || !strings.Contains(out, "undone: pointsman mode reset") {
+	if out, err := n.verb("mode", "show"); err != nil || !strings.Contains(out, "undone: ") {
 		t.Errorf("show: %v: %s", err, out)
 	}
 	if m, err := n.Mode(t.Context()); err != nil || m.Asked != "" {
@@ -103,6 +122,27 @@ func TestKernelAskedTwice(t *testing.T) {
 	}
 	if out, err := n.verb("status", "--wait", "1m"); err != nil {
 		t.Errorf("a swap was undone as was asked for, and status says: %v: %s", err, out)
+	}
+}
+
+// TestKernelFlips asks for one mode and the other by turns, without waiting for either: the one that was asked for last
+// comes to serve, and no caller notices.
+func TestKernelFlips(t *testing.T) {
+	n := newNode(t, "iptables")
+	n.start()
+	l := n.newLoad()
+	last := ""
+	for i := range 30 {
+		last = []string{"nftables", "iptables", "userspace"}[i%3]
+		if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: last}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(300 * time.Millisecond) // the pace at which they are asked for
+	}
+	n.settled(last)
+	l.done("modes asked for by turns")
+	for _, mode := range []string{"nftables", "iptables"} {
+		n.traceless(mode)
 	}
 }
 
