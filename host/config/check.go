@@ -149,7 +149,6 @@ func check(h *Host) (problems Problems) {
 	oneOf("logging.level", h.Logging.Level, "trace", "debug", "info", "warn", "error")
 	oneOf("logging.format", h.Logging.Format, "text", "json")
 	oneOf("externalIPs.nodeAddresses", h.ExternalIPs.NodeAddresses, RefuseNodeAddresses, WarnOfNodeAddresses, ServeNodeAddresses)
-	oneOf("swap.onFailure", h.Swap.OnFailure, "rollback", "stay")
 
 	for _, name := range slices.Sorted(maps.Keys(h.Plugins)) {
 		p, field := h.Plugins[name], "plugins."+name

@@ -133,7 +133,7 @@ func InUse(mode string) []string {
 }
 
 // live are the fields that can change in a running host, beside those of plugins.
-var live = []string{"mode", "logging.level", "syncPeriod", "minSyncPeriod", "nodePortAddresses", "swap.drainTimeout", "swap.onFailure"}
+var live = []string{"mode", "logging.level", "syncPeriod", "minSyncPeriod", "nodePortAddresses", "swap.drainTimeout"}
 
 // isLive reports whether the field at path can change while running runs. A plugin that is not in use is
 // launched with what the file says then; of one that is in use the options can change, unless its address does.

@@ -87,7 +87,6 @@ type Host struct {
 	PluginDirs []string `json:"pluginDirs"`
 	Swap       struct { // how a mode is left for another
 		DrainTimeout Duration `json:"drainTimeout"`
-		OnFailure    string   `json:"onFailure"`
 	} `json:"swap"`
 	Plugins map[string]Plugin `json:"plugins"`
 

@@ -131,7 +131,7 @@ func (set *Set) ask(a admin.SwapAsk, why string) error {
 	mode, main, s := a.To, set.serving(), set.Now()
 	p := swap.Plan{
 		From: main.name, To: mode, Same: main.name == mode, Why: why, Force: a.Force, DryRun: a.DryRun,
-		Drain: s.Swap.DrainTimeout.Duration, Stay: s.Swap.OnFailure == "stay", FromSlot: main.slot,
+		Drain: s.Swap.DrainTimeout.Duration, FromSlot: main.slot,
 		FromDown: main.name != mode && !main.serves(),
 	}
 	if p.Same {

@@ -17,7 +17,6 @@ type Plan struct {
 	Drain   time.Duration `json:"drain"`             // how long From may take to finish what it began
 	Force   bool          `json:"force,omitempty"`   // also if Services or connections are lost by it
 	DryRun  bool          `json:"dryRun,omitempty"`  // only up to the verification of To in Standby, and back
-	Stay    bool          `json:"stay,omitempty"`    // a canary that fails is no reason to go back
 
 	// FromDown says that From did not serve when the swap was asked for. To then begins in
 	// the role that the kernel shows, because its rules may be the ones that serve, and an
@@ -203,7 +202,7 @@ func (m Machine) failed(why string, now time.Time) (Machine, []Action) {
 		m.Busy = m.nearlyHeldTooLong(now)
 	}
 	switch {
-	case m.Stage == Proving && (m.Plan.Stay || m.Plan.FromDown || m.Plan.Leftover):
+	case m.Stage == Proving && (m.Plan.FromDown || m.Plan.Leftover):
 		return m.rest(now, why) // there is nothing better to go back to
 	case m.Stage == Cutting && m.Plan.FromDown:
 		m.Undo = why

@@ -101,24 +101,6 @@ func TestRunnerPutsUpWith(t *testing.T) {
 	}
 }
 
-// TestRunnerStays with the one that comes, if so asked, and ends the other's process all
-// the same.
-func TestRunnerStays(t *testing.T) {
-	t.Parallel()
-	b := newCalls("prove")
-	p := toUserspace
-	p.Stay = true
-	o := run(t, b, func(r *Runner) {
-		if err := r.Ask(p); err != nil {
-			t.Fatal(err)
-		}
-	})
-	did := b.text()
-	if !o.OK() || o.Left == "" || !strings.Contains(did, "stop iptables\nserves userspace") || strings.Contains(did, "iptables active") {
-		t.Errorf("ended with %+v, after\n%s", o, did)
-	}
-}
-
 // TestRunnerDrains for as long as something is left, or it is not known.
 func TestRunnerDrains(t *testing.T) {
 	t.Parallel()
