@@ -21,10 +21,8 @@
 // frees when the last process that has the file open is gone; handing the file to
 // the tools that a plugin runs keeps a successor out until they are done too.
 //
-// The first lock also removes what is left of network namespaces that are gone: that nothing
-// was written for an hour, whose locks nothing holds, and that no process, open file or mount
-// has. Where not every process can be looked at, as in a container, or without the right
-// to enter namespaces, nothing is removed; a reboot clears the directory.
+// The files of a network namespace that is gone stay until a reboot clears the directory: they are small, and from
+// Linux 5.14 on no other namespace gets the same name.
 //
 // Open, Held and Look only read: what a dataplane says by hand leaves no file behind.
 package ledger
@@ -40,7 +38,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 
 	"github.com/pointsman/pointsman/sdk/statefile"
@@ -51,7 +48,6 @@ import (
 type Ledger struct {
 	dir       string
 	namespace string
-	swept     sync.Once
 }
 
 // Open returns the ledger, in dir, of the network namespace that the calling thread is
@@ -65,20 +61,6 @@ func Open(dir string) (*Ledger, error) {
 		return nil, fmt.Errorf("open ledger: which network namespace is this: %w", err)
 	}
 	return &Ledger{dir: dir, namespace: namespace}, nil
-}
-
-// prepare makes the directory, and removes from it, once, what is left of network namespaces
-// that are gone, as far as that can be known.
-func (l *Ledger) prepare() error {
-	if err := os.MkdirAll(l.dir, 0o700); err != nil {
-		return err
-	}
-	l.swept.Do(func() {
-		if seesAll() {
-			l.sweep(sweepAge, sweepLimit)
-		}
-	})
-	return nil
 }
 
 // mayMake reports, by an error, that dir is not there and could not be made.
@@ -247,7 +229,7 @@ func (e *entry) release(holder, path string) (bool, error) {
 // edit reads the settings under its lock, lets change work on it, and writes what it
 // left, also after an error: it says truthfully how far it came.
 func (l *Ledger) edit(change func(settings) error) error {
-	if err := l.prepare(); err != nil {
+	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return fmt.Errorf("lock ledger: %w", err)
 	}
 	lock, err := lockFile(l.file(".lock"))

@@ -23,7 +23,7 @@ type Lock struct{ file *os.File }
 
 // TryLock takes the right to write for mode. While another process has it, the error is a *sdk.Busy.
 func (l *Ledger) TryLock(mode string) (*Lock, error) {
-	if err := l.prepare(); err != nil {
+	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", mode, err)
 	}
 	f, err := tryFile(l.file("-" + mode + ".lock"))
@@ -48,36 +48,20 @@ func (l *Ledger) TryLock(mode string) (*Lock, error) {
 }
 
 // tryFile locks the file of that name. With EWOULDBLOCK, which says that another process
-// has the lock, the file is open nevertheless. A file that was removed since it was opened,
-// because its namespace seemed to be gone, is no lock: the next one would lock another.
+// has the lock, the file is open nevertheless.
 func tryFile(name string) (*os.File, error) {
-	for {
-		f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		switch err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
-		case errors.Is(err, unix.EWOULDBLOCK):
-			return f, err
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			_ = f.Close()
-			return nil, err
-		case isThere(name, f):
-			return f, nil
-		}
-		_ = f.Close()
-	}
-}
-
-// isThere reports whether f is still the file of that name.
-func isThere(name string, f *os.File) bool {
-	now, err := os.Lstat(name)
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
-		return false
+		return nil, err
 	}
-	opened, err := f.Stat()
-	return err == nil && os.SameFile(now, opened)
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil && !errors.Is(err, unix.EWOULDBLOCK) {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, err
 }
 
 // Lock waits for the right to write for mode, until ctx ends.

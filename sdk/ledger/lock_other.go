@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"time"
 )
 
 // A Lock is the right to write for one mode in one network namespace.
@@ -31,9 +30,3 @@ func lockFile(string) (*os.File, error) { return nil, errors.ErrUnsupported }
 func mayWrite(string) error { return errors.ErrUnsupported }
 
 func namespace() (string, error) { return "", errors.ErrUnsupported }
-
-func seesAll() bool { return false }
-
-func (l *Ledger) sweep(time.Duration, time.Duration) {}
-
-const sweepAge, sweepLimit time.Duration = 0, 0
