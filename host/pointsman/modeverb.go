@@ -95,9 +95,10 @@ meanwhile, it exits 3. To swap to the mode that serves starts its binary anew.
 A swap can be asked for at any time. While another one is under way it begins after
 that, which is undone if traffic was not switched yet.
 
-With --dry-run it brings up the new dataplane in Standby, tells it everything, compares
-what that would serve with what it was told, and ends it again. It exits 0 if the swap
-can be made, and else 1 and says why.`,
+With --dry-run it starts the new dataplane in Standby, sends it everything, compares what
+that would serve with what it was sent, and removes it again. This writes to the kernel;
+no packet is handled by what it writes. It exits 0 if the swap can be made, and else 1
+and says why.`,
 		Args: words(1, 1, "the name of a mode"),
 
 		ValidArgsFunction: eachWord(completePlugins),
