@@ -65,6 +65,7 @@ type Outcome struct {
 	Answer Answer        // of Verify and Prove
 	Pause  time.Duration // after an error
 	Dies   bool          // of Start: DiesWithProcess
+	Apart  bool          // of Start: External
 }
 
 // End notes how a step ended.
@@ -87,7 +88,7 @@ func (s *State) End(step Step, o Outcome, now time.Time) {
 		if role == sdk.Active && !o.Dies {
 			role = 0
 		}
-		on.Up, on.Synced, on.DiesWithProcess, on.Role = true, false, o.Dies, role
+		on.Up, on.Synced, on.DiesWithProcess, on.External, on.Role = true, false, o.Dies, o.Apart, role
 		on.Verified, on.Proved, on.Flows, on.Drained = Unknown, Unknown, -1, time.Time{}
 		on.Since, on.Err = now, nil
 	case Verify:

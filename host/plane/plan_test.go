@@ -31,10 +31,10 @@ func TestRandomFaults(t *testing.T) {
 	}
 }
 
-var modes = []string{"iptables", "nftables", "ipvs", "userspace"}
+var modes = []string{"iptables", "nftables", "ipvs", "userspace", "apart", "apart-relay"}
 
 func chaos(w *world, r *rand.Rand) {
-	w.want.Mode = modes[r.IntN(4)]
+	w.want.Mode = modes[r.IntN(len(modes))]
 	faults := []int{0, 5, 20}[r.IntN(3)]
 	w.fail = func(s Step, mode, build string) error {
 		if r.IntN(100) < faults {
@@ -58,7 +58,7 @@ func chaos(w *world, r *rand.Rand) {
 			w.restart(func() bool { return r.IntN(2) == 0 })
 		case n < 80:
 			w.want.Number++
-			w.want.Mode, w.want.Build = modes[r.IntN(4)], fmt.Sprint(r.IntN(2))
+			w.want.Mode, w.want.Build = modes[r.IntN(len(modes))], fmt.Sprint(r.IntN(2))
 			w.note("  wanted: %s/%s", w.want.Mode, w.want.Build)
 		case n < 90:
 			w.now = w.now.Add(time.Duration(r.IntN(3000)) * time.Millisecond)
@@ -69,9 +69,8 @@ func chaos(w *world, r *rand.Rand) {
 		if was && !is && !w.relayDied {
 			w.note("BROKEN: nothing serves any more")
 		}
-		if w.kernel["userspace"] == sdk.Active {
-			w.relayDied = false
-		}
+		began := slices.ContainsFunc(w.doing, func(d doing) bool { return d.relayServed })
+		w.relayDied = w.relayDied && (!is || began)
 		was = is
 		w.checkFacts()
 	}

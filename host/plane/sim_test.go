@@ -22,7 +22,7 @@ type world struct {
 
 	busy map[string]bool // modes of which another host's process has the writer's lock
 
-	relayDied bool // and nothing has served since: a cleanup that had begun before may go on
+	relayDied bool // and nothing has served since, or steps go on that were planned before
 
 	fail func(s Step, mode, build string) error // nil: nothing fails
 }
@@ -30,11 +30,15 @@ type world struct {
 // A doing is a step that has begun.
 type doing struct {
 	Step
-	err error
+	err         error
+	relayServed bool // it was planned while a relay served that has died since
 }
 
 // relays are the modes that serve only while their process runs.
-var relays = map[string]bool{"userspace": true}
+var relays = map[string]bool{"userspace": true, "apart-relay": true}
+
+// apart are the modes whose process something else runs: it outlives the host, and has no other beside it.
+var apart = map[string]bool{"apart": true, "apart-relay": true}
 
 var errFault = errors.New("fault")
 
@@ -123,6 +127,9 @@ func (w *world) check(s Step) {
 			w.note("BROKEN: %s during %s", s, d.Step)
 		}
 	}
+	if apart[on.Mode] && s.Do == Start && slices.ContainsFunc(w.state.Have, func(i Instance) bool { return i.ID != s.On && i.Mode == on.Mode }) {
+		w.note("BROKEN: %s beside another session of its process", s)
+	}
 	takes := s.Do == Drain || s.Do == Cleanup || s.Do == Start && s.Role == sdk.Standby
 	if takes && !slices.ContainsFunc(w.state.Have, func(i Instance) bool { return i.ID != s.On && i.serves() }) {
 		w.note("BROKEN: %s while nothing else serves", s)
@@ -140,7 +147,7 @@ func (w *world) end(n int) {
 	if on == nil {
 		return
 	}
-	o := Outcome{Err: d.err, Pause: time.Second, Answer: Yes, Dies: relays[on.Mode]}
+	o := Outcome{Err: d.err, Pause: time.Second, Answer: Yes, Dies: relays[on.Mode], Apart: apart[on.Mode]}
 	if d.err != nil {
 		o.Answer = No
 		if d.Do == Prove && on.Alone {
@@ -170,7 +177,7 @@ func (w *world) act(d doing, on *Instance, err error) {
 	case d.Do == Start && d.Role == sdk.Standby, d.Do == Start && w.kernel[on.Mode] == 0:
 		w.kernel[on.Mode] = sdk.Standby
 	case d.Do == Stop:
-		w.relayDied = w.ends(on) || w.relayDied
+		w.relayDied = w.ends(on, false) || w.relayDied
 	case d.Do == Cut, d.Do == Promote, d.Do == Replace:
 		w.kernel[on.Mode] = sdk.Active
 		if d.Do == Cut && with != nil && with.Up {
@@ -201,17 +208,23 @@ func (w *world) sync(i *Instance) {
 // lose ends the process of an instance.
 func (w *world) lose(i *Instance) {
 	w.note("  %s is lost", w.name(i.ID))
-	w.relayDied = w.ends(i) || w.relayDied
+	w.relayDied = w.ends(i, true) || w.relayDied
 	w.state.Lost(i.ID, errFault, time.Second, w.now)
 }
 
 // ends removes what goes with the process of an instance, and reports whether that is anything.
-func (w *world) ends(i *Instance) bool {
+func (w *world) ends(i *Instance, died bool) bool {
 	another := slices.ContainsFunc(w.state.Have, func(o Instance) bool { return o.ID != i.ID && o.Mode == i.Mode && o.Up && o.Role == sdk.Active })
 	if !relays[i.Mode] || another {
 		return false
 	}
+	if apart[i.Mode] && !died { // the connection to it was closed
+		return false
+	}
 	delete(w.kernel, i.Mode)
+	for n := range w.doing {
+		w.doing[n].relayServed = true
+	}
 	return true
 }
 
@@ -224,6 +237,9 @@ func (w *world) restart(done func() bool) {
 		}
 	}
 	for mode := range relays {
+		if apart[mode] {
+			continue
+		}
 		w.relayDied = w.relayDied || w.kernel[mode] == sdk.Active
 		delete(w.kernel, mode)
 	}
