@@ -36,7 +36,7 @@ func TestPiecesEachStandAlone(t *testing.T) {
 	}
 	for _, pieces := range []map[sdk.Name]ruleset.Desired{all, none} {
 		p := b.next(pieces)
-		cut := p.Cut(ruleset.Size{Chains: 10, Lines: 100}, rank)
+		cut := p.Cut(iptables.Limit{Chains: 10, Lines: 100}, rank)
 		if len(cut) < 20 {
 			t.Fatalf("all is in %d pieces", len(cut))
 		}

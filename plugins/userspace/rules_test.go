@@ -70,7 +70,7 @@ func (k pretended) lay(s *familyRules, role sdk.Role) ruleset.Plan {
 	k.Helper()
 	s.follow(role)
 	plan := s.Plan()
-	for _, chunk := range plan.Cut(ruleset.Size{Chains: 3, Lines: 20}, rank) { // each takes effect by itself
+	for _, chunk := range plan.Cut(iptables.Limit{Chains: 3, Lines: 20}, rank) { // each takes effect by itself
 		for _, block := range chunk {
 			k.take(block)
 		}

@@ -41,6 +41,9 @@ type Tool struct {
 	// Kernel, if not nil, is read and written in place of the programs: a test's.
 	Kernel Kernel
 
+	// Most is how much one piece of a plan may hold. The zero value: what suits the backend.
+	Most Limit
+
 	// Hold, if not nil, is handed to every program that writes: a lock that then
 	// lasts until the program is done.
 	Hold *os.File

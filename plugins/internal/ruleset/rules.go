@@ -5,7 +5,6 @@ package ruleset
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
@@ -142,30 +141,9 @@ func (r *Rules[K]) Write(ctx context.Context, p Plan) error {
 	return nil
 }
 
-// Write carries out p, in pieces if it is large. Many pieces go in by one run of the
-// program: each takes effect by itself. done is called with what was carried out, after each
-// run that succeeded. there is how many rules the table of nat has.
-func (p Plan) Write(ctx context.Context, tool iptables.Tool, rank func(iptables.Chain) int, there int, done func(Plan)) error {
-	if len(p) == 0 {
-		return nil
-	}
-	each, pieces := pace(tool.Backend, there)
-	for some := range slices.Chunk(p.Cut(each, rank), pieces) {
-		joint := slices.Concat(some...)
-		if err := tool.Restore(ctx, joint.Script(tool.Backend)); err != nil {
-			return err
-		}
-		done(joint)
-		if tool.Heard != nil {
-			tool.Heard()
-		}
-	}
-	return nil
-}
-
 func (s *Stats) write(p Plan) {
 	clear(s.Last)
 	for _, b := range p {
-		s.Last[b.Table] += Lines(b.Whole) - len(b.Whole) + len(b.Insert)
+		s.Last[b.Table] += iptables.Lines(b.Whole) - len(b.Whole) + len(b.Insert)
 	}
 }

@@ -66,9 +66,9 @@ func change(random *rand.Rand, step int) map[int]Desired {
 	return changes
 }
 
-func size(random *rand.Rand) Size {
+func size(random *rand.Rand) iptables.Limit {
 	n := 1 + random.IntN(30)
-	return Size{Chains: n, Lines: 5 * n}
+	return iptables.Limit{Chains: n, Lines: 5 * n}
 }
 
 // damage is what another process may do: flush a chain, or put strange rules in one.
@@ -83,7 +83,7 @@ func (k kernel) damage(random *rand.Rand) {
 }
 
 // follow carries out the plan of s.
-func (k kernel) follow(s *Set[int], size Size, before, after map[int]Desired) {
+func (k kernel) follow(s *Set[int], size iptables.Limit, before, after map[int]Desired) {
 	k.Helper()
 	p := s.Plan()
 	for _, part := range p.Cut(size, rank) {
@@ -228,7 +228,7 @@ func TestBehind(t *testing.T) {
 	s, k := newSet(), newKernel(t)
 	s.Put(1, serve(1, 3))
 	s.Put(2, serve(2, 3))
-	k.follow(s, Size{100, 100}, nil, nil)
+	k.follow(s, iptables.Limit{Chains: 100, Lines: 100}, nil, nil)
 	next := newSet()
 	next.Adopt(k.Tables)
 	fixed := func(id iptables.ID) bool { return id == nat("KUBE-SEP-1-2") }
@@ -270,14 +270,14 @@ func TestFixed(t *testing.T) {
 	s.SetFixed(Desired{Chains: []iptables.Chain{{ID: filter("KUBE-FORWARD"), Rules: []iptables.Rule{"-j ACCEPT"}}, {ID: nat("KUBE-MARK")}}})
 	s.SetRoot(rejected, []iptables.Rule{"-m conntrack --ctstate DNAT -j RETURN"}, []iptables.Rule{"-j KUBE-FORWARD"})
 	s.Put(2, serve(2, 0))
-	k.follow(s, Size{100, 100}, nil, nil)
+	k.follow(s, iptables.Limit{Chains: 100, Lines: 100}, nil, nil)
 	root := k.Tables[filter("KUBE-SERVICES")]
 	if len(root) != 3 || root[0] != "-m conntrack --ctstate DNAT -j RETURN" || root[2] != "-j KUBE-FORWARD" {
 		t.Errorf("the root is %q", root)
 	}
 	s.SetFixed(Desired{})
 	s.SetRoot(rejected, nil, nil)
-	k.follow(s, Size{100, 100}, nil, nil)
+	k.follow(s, iptables.Limit{Chains: 100, Lines: 100}, nil, nil)
 	k.like(s, map[int]Desired{2: serve(2, 0)}, nil)
 }
 

@@ -1,29 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ruleset
+package iptables
 
 import (
 	"fmt"
 	"math"
 	"slices"
 	"testing"
-
-	"github.com/pointsman/pointsman/plugins/internal/iptables"
 )
 
 // Many chains that go are emptied first, even where everything fits one piece; and no
 // part is empty.
 func TestManyAreEmptiedFirst(t *testing.T) {
-	b := iptables.Block{Table: "nat"}
+	b := Block{Table: "nat"}
 	for i := range manyRemoved + 1 {
-		b.Remove = append(b.Remove, nat(fmt.Sprint("KUBE-SEP-", i)))
+		b.Remove = append(b.Remove, inNat(fmt.Sprint("KUBE-SEP-", i)))
 	}
-	cut := Plan{b}.Cut(Size{math.MaxInt, math.MaxInt}, rank)
+	cut := Plan{b}.Cut(Limit{math.MaxInt, math.MaxInt}, byName)
 	if len(cut) != 2 || len(cut[0][0].Whole) != len(b.Remove) || len(cut[0][0].Remove) > 0 || len(cut[1][0].Remove) != len(b.Remove) {
 		t.Errorf("%d chains that go are in %d pieces", len(b.Remove), len(cut))
 	}
 	b.Remove = b.Remove[:manyRemoved]
-	if few := (Plan{b}).Cut(Size{math.MaxInt, math.MaxInt}, rank); len(few) != 1 {
+	if few := (Plan{b}).Cut(Limit{math.MaxInt, math.MaxInt}, byName); len(few) != 1 {
 		t.Errorf("%d chains that go are in %d pieces", len(b.Remove), len(few))
 	}
 }
@@ -31,13 +29,13 @@ func TestManyAreEmptiedFirst(t *testing.T) {
 // However many rules a load has, no piece of it has more lines than a piece may have,
 // unless one chain alone has, and the chains stay in order.
 func TestPiecesHoldSoManyLines(t *testing.T) {
-	var chains []iptables.Chain
+	var chains []Chain
 	for i := range 300 {
-		chains = append(chains, iptables.Chain{ID: nat(fmt.Sprint("KUBE-SEP-", i)), Rules: make([]iptables.Rule, i%7*20)})
+		chains = append(chains, Chain{ID: inNat(fmt.Sprint("KUBE-SEP-", i)), Rules: make([]Rule, i%7*20)})
 	}
-	chains[100].Rules = make([]iptables.Rule, 5000)
-	limit := Size{Chains: 20, Lines: 1000}
-	var all []iptables.Chain
+	chains[100].Rules = make([]Rule, 5000)
+	limit := Limit{Chains: 20, Lines: 1000}
+	var all []Chain
 	for _, part := range limit.Cut(chains) {
 		lines := 0
 		for _, c := range part {
@@ -48,7 +46,12 @@ func TestPiecesHoldSoManyLines(t *testing.T) {
 		}
 		all = append(all, part...)
 	}
-	if !slices.EqualFunc(all, chains, func(a, b iptables.Chain) bool { return a.ID == b.ID }) {
+	if !slices.EqualFunc(all, chains, func(a, b Chain) bool { return a.ID == b.ID }) {
 		t.Errorf("of %d chains %d are written, or in another order", len(chains), len(all))
 	}
 }
+
+func inNat(chain string) ID { return ID{"nat", chain} }
+
+// byName is the same rank for all chains.
+func byName(Chain) int { return 0 }
