@@ -243,12 +243,25 @@ func (p *Plan[P, K, V]) compareListed() {
 		}
 	}
 	p.services = slices.DeleteFunc(p.services, func(s *service[P, K, V]) bool {
-		if s.isEmpty() {
-			r.install(s)
+		if !r.isListed(s) {
+			return false
 		}
-		return s.isEmpty()
+		for _, k := range s.gains {
+			r.uses[k]++
+		}
+		r.install(s)
+		return true
 	})
 	p.removeUnused()
+}
+
+// isListed reports whether all entries of the desired piece of s were listed, whatever Mode.Parse made of them, and no
+// others are to be removed.
+func (r *Reconciler[P, K, V]) isListed(s *service[P, K, V]) bool {
+	return len(s.changes)+len(s.drops) == 0 && !slices.ContainsFunc(s.gains, func(k K) bool {
+		_, listed := r.uses[k]
+		return !listed
+	})
 }
 
 // removeUnused removes the listed counted entries that no Service needs.

@@ -313,14 +313,33 @@ func writesNothing(t *testing.T, seed uint64, kernel *fakeKernel, desired map[sd
 			delete(kernel.entries, k)
 		}
 	}
-	r := New(toy{}, kernel)
-	list(t, r)
-	r.SetDesired(desired)
-	kernel.applied = 0
-	p := r.Plan()
-	if _, err := p.Apply(t.Context()); err != nil || kernel.applied != 0 || len(p.Steps()) > 0 {
-		t.Fatalf("seed %d: with nothing changed the next process did %q (%v)", seed, p.Steps(), err)
+	for _, mode := range []Mode[piece, key, string]{toy{}, forgetful{}} {
+		r := New(mode, kernel)
+		list(t, r)
+		r.SetDesired(desired)
+		kernel.applied = 0
+		p := r.Plan()
+		if _, err := p.Apply(t.Context()); err != nil || kernel.applied != 0 || len(p.Steps()) > 0 {
+			t.Fatalf("seed %d: with nothing changed the next process did %q (%v)", seed, p.Steps(), err)
+		}
+		has := make(map[key]string)
+		r.EachInstalled(func(k key, v string) { has[k] = v })
+		if !maps.Equal(has, kernel.entries) {
+			t.Fatalf("seed %d: installed is\n%v\nand the kernel has\n%v", seed, has, kernel.entries)
+		}
 	}
+}
+
+// A forgetful mode cannot tell which Services have counted entries.
+type forgetful struct{ toy }
+
+func (f forgetful) Parse(all map[key]string) (map[sdk.Name]piece, sdk.Role) {
+	pieces, role := f.toy.Parse(all)
+	for name, p := range pieces {
+		p.endpoints = ""
+		pieces[name] = p
+	}
+	return pieces, role
 }
 
 // TestRefusedPartly says which Services an error may belong to when a part of a batch was written already.

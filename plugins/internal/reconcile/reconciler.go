@@ -85,6 +85,17 @@ func (r *Reconciler[P, K, V]) List(ctx context.Context) (sdk.Role, error) {
 	return role, nil
 }
 
+// EachInstalled calls add with each entry that the kernel has, as far as it was listed or applied. A counted entry comes
+// once for each Service that needs it.
+func (r *Reconciler[P, K, V]) EachInstalled(add func(K, V)) {
+	for k, v := range r.fixed {
+		add(k, v)
+	}
+	for name, p := range r.installed {
+		r.mode.Entries(name, p, add)
+	}
+}
+
 // audited is the number of Services that Audit checks in one call.
 const audited = 10
 
