@@ -125,15 +125,12 @@ func (f *family) Role(r sdk.Role) error {
 }
 
 // Want returns what svc comes to, with the slots and the number that it has.
-func (f *family) Want(svc sdk.Service) (wanted, error) { return f.Render(svc, f.Installed()[svc.Name]) }
-
-// Render returns what svc comes to, with the slots and the number of had.
-func (f *family) Render(svc sdk.Service, had wanted) (wanted, error) {
+func (f *family) Want(svc sdk.Service) (wanted, error) {
 	w, err := want(svc)
 	if err != nil {
 		return wanted{}, err
 	}
-	return w.arranged(had, f.free), nil
+	return w.arranged(f.Installed()[svc.Name], f.free), nil
 }
 
 // Pieces are the desired ones.

@@ -15,12 +15,9 @@ type Piece[P any] interface {
 	Equal(P) bool
 }
 
-// A Mode translates between Services and entries. Its methods read no kernel.
+// A Mode translates between pieces and entries. Its methods read no kernel. It renders Services into pieces by a method of
+// its own, which may look at Installed: what has a number or a slot keeps that, so that few entries change.
 type Mode[P Piece[P], K, V comparable] interface {
-	// Render returns the piece of a Service. had is its installed piece, or the zero value: what has a number or
-	// a slot in it keeps that, so that few entries change. An error concerns this Service alone.
-	Render(svc sdk.Service, had P) (P, error)
-
 	// Entries calls add with each entry of a piece, and with no key twice.
 	Entries(name sdk.Name, p P, add func(K, V))
 

@@ -36,8 +36,6 @@ type key struct {
 
 type toy struct{}
 
-func (toy) Render(sdk.Service, piece) (piece, error) { return piece{}, errors.New("not used") }
-
 func (toy) Entries(name sdk.Name, p piece, add func(key, string)) {
 	for _, f := range []byte(p.frontends) {
 		add(key{"frontend", f, 0}, name.Service)
