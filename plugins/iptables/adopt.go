@@ -7,8 +7,7 @@ import (
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
-	"github.com/pointsman/pointsman/plugins/internal/tree"
+	"github.com/pointsman/pointsman/plugins/internal/rules"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -25,13 +24,16 @@ var (
 const canary = "KUBE-PROXY-CANARY"
 
 func isOurs(id iptables.ID) bool {
-	return slices.Contains(ourChains, id.Chain) || slices.ContainsFunc(ourStems, func(stem string) bool { return strings.HasPrefix(id.Chain, stem) })
+	return isFixed(id) || slices.ContainsFunc(ourStems, func(stem string) bool { return strings.HasPrefix(id.Chain, stem) })
 }
 
-// shown is the role that jumps to our chains mean.
-func (s *familyRules) shown() sdk.Role {
+// isFixed reports whether a chain of ours is there whatever Services there are.
+func isFixed(id iptables.ID) bool { return slices.Contains(ourChains, id.Chain) }
+
+// shownRole returns the role that jumps to our chains imply.
+func shownRole(jumps []iptables.Jump) sdk.Role {
 	role := sdk.Standby
-	for j := range s.Standing() {
+	for _, j := range jumps {
 		switch {
 		case j.At.Table == "nat" && j.Rule.Target() == services:
 			return sdk.Active
@@ -42,40 +44,16 @@ func (s *familyRules) shown() sdk.Role {
 	return role
 }
 
-// keep finds, in what was adopted, what a former process serves a Service by that is refused now:
-// the entries that lead to its chains or speak of it, and all chains behind them.
-func (s *familyRules) keep(name sdk.Name) ruleset.Desired {
-	var d ruleset.Desired
-	for i, t := range s.Trees() {
-		for id, text := range s.ObservedAll() {
-			if !t.Has(id) {
-				continue
-			}
-			for _, r := range iptables.Split(text) {
-				if e, ok := entryIn(t.Tree, r, name); ok {
-					d.Entries = append(d.Entries, ruleset.Entry{In: i, Entry: e})
-				}
-			}
-		}
+// owner returns the Service to which an entry belongs. It is named by the comment of the entry, or by that of the first
+// rule of the chain to which the entry leads.
+func owner(family sdk.Family, e rules.Entry, textOf func(iptables.ID) string) (name sdk.Name, ok bool) {
+	text := e.Rule.Comment()
+	if text == "" {
+		first, _, _ := strings.Cut(textOf(nat(e.Rule.Target())), "\n")
+		text = iptables.Rule(first).Comment()
 	}
-	fixed := func(id iptables.ID) bool { return slices.Contains(ourChains, id.Chain) }
-	for _, e := range d.Entries {
-		d.Chains = s.Behind(d.Chains, iptables.ID{Table: s.Tree(e.In).Root().Table, Chain: e.Rule.Target()}, fixed)
-	}
-	return d
-}
-
-// entryIn is the entry of t that rule r is, if it is one of the Service called name.
-// It is known by the chain it leads to, or by its comment.
-func entryIn(t *tree.Tree, r iptables.Rule, name sdk.Name) (tree.Entry, bool) {
-	about := strings.HasPrefix(r.Comment(), iptables.Label(name)+" ")
-	if !about && !strings.HasSuffix(r.Target(), "-"+iptables.Hash(iptables.Label(name)+name.Protocol.String())) {
-		return tree.Entry{}, false
-	}
-	k, ok := caught(r, name.Family)
-	if !ok || k.Protocol != name.Protocol {
-		return tree.Entry{}, false
-	}
-	rest, ok := strings.CutPrefix(string(r), string(t.Words(k))+" ")
-	return tree.Entry{Key: k, Rule: iptables.Rule(rest), Behind: 5, Owner: name}, ok
+	label, _, _ := strings.Cut(text, " ")
+	name = iptables.Labelled(label)
+	name.Protocol, name.Family = e.Key.Protocol, family
+	return name, name.Service != ""
 }

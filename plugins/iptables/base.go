@@ -9,7 +9,6 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -28,7 +27,7 @@ type nodeConfig struct {
 // setNode writes the fixed chains, and what stands beside the trees in their roots.
 func (s *familyRules) setNode(n nodeConfig) {
 	s.node = n
-	s.SetFixed(ruleset.Desired{Chains: n.chains()})
+	s.SetFixed(n.chains())
 	s.SetRoot(servedAddrs, nil, n.toNode(nodePorts))
 	translated := append(n.localhostCount(), "-m conntrack --ctstate DNAT -j RETURN") // nat has found an endpoint
 	s.SetRoot(unservedAddrs, translated, append(flows.Looped(n.uplinks, looped), n.toNode(turnedAway)...))

@@ -28,7 +28,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/internal/rules"
 	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -114,18 +114,21 @@ func servedTree(f sdk.Frontend) int {
 func unservedTree(f sdk.Frontend) int { return servedTree(f) + unservedAddrs }
 
 // ruleConfig says what is particular to this dataplane's rules in one family.
-func ruleConfig(family sdk.Family) ruleset.Config[sdk.Name] {
-	return ruleset.Config[sdk.Name]{
-		Family: family,
-		Trees: []ruleset.Tree{
+func ruleConfig(family sdk.Family) rules.Config {
+	return rules.Config{
+		Trees: []rules.Tree{
 			servedAddrs:   {Tree: tree.ByAddress(nat(services), "KUBE-VIP-", family, 1)},
 			servedPorts:   {Tree: tree.ByPort(nat(nodePorts), "KUBE-NP-", 2)},
 			unservedAddrs: {Tree: tree.ByAddress(filter(services), "KUBE-VIP-", family, 1)},
 			unservedPorts: {Tree: tree.ByPort(filter(turnedAway), "KUBE-NP-", 2)},
 			healthPorts:   {Tree: tree.ByPort(filter(nodePorts), "KUBE-HC-", 1), Shared: true},
-			loopedAddrs:   {Tree: tree.ByAddress(filter(looped), "KUBE-LP-", family, 2), Shared: true},
+			loopedAddrs:   {Tree: tree.ByAddress(filter(looped), "KUBE-LP-", family, 2), Shared: true, Whole: true},
 		},
-		Ours:       isOurs,
+		IsOurs:     isOurs,
+		IsFixed:    isFixed,
+		Sign:       nat(markOthers),
+		Role:       shownRole,
+		Owner:      func(e rules.Entry, textOf func(iptables.ID) string) (sdk.Name, bool) { return owner(family, e, textOf) },
 		Rank:       rank,
 		Companions: map[iptables.ID]iptables.ID{nat(canary): {Table: "mangle", Chain: canary}}, // kube-proxy has one in each table
 	}
@@ -137,7 +140,7 @@ func rank(c iptables.Chain) int {
 	name := c.ID.Chain
 	isPart := len(name) == len("KUBE-SVC-")+16+3
 	switch stem := name[:min(len(name), 9)]; {
-	case stem == "KUBE-SEP-":
+	case stem == "KUBE-SEP-", name == denied, name == markOthers:
 		return 1
 	case (stem == "KUBE-SVC-" || stem == "KUBE-SVL-") && isPart:
 		return 2

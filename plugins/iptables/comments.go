@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/rules"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -68,4 +69,19 @@ func sameRules(id iptables.ID, have, want string) bool {
 		return false
 	}
 	return optional.ReplaceAllLiteralString(have, "") == optional.ReplaceAllLiteralString(want, "")
+}
+
+// keepComments returns p with the texts that the kernel has, where they differ in optional comments only.
+func keepComments(p, had rules.Piece) rules.Piece {
+	for i, c := range p.Chains {
+		if text, ok := had.Chain(c.ID); ok && text != c.Text && sameRules(c.ID, text, c.Text) {
+			p.Chains[i].Text = text
+		}
+	}
+	for i, e := range p.Entries {
+		if rule, ok := had.Entry(e.In, e.Key); ok && rule != e.Rule && sameRules(iptables.ID{}, string(rule), string(e.Rule)) {
+			p.Entries[i].Rule = rule
+		}
+	}
+	return p
 }

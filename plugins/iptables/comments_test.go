@@ -9,19 +9,21 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/internal/rules"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
 // commented are the rules for services, each with a comment or as few as can be.
-func commented(of sdk.Family, node sdk.Node, services []sdk.Service, comments bool) *familyRules {
-	b := tablesOf(of, node, nil)
+func commented(t *testing.T, of sdk.Family, node sdk.Node, services []sdk.Service, comments bool) fakeRules {
+	t.Helper()
+	b, pieces := onFake(t, of, node), make(map[sdk.Name]rules.Piece)
 	for _, svc := range services {
 		if svc.Name.Family == of {
-			b.Put(svc.Name, want(svc, node, comments))
+			pieces[svc.Name] = want(svc, node, comments)
 		}
 	}
+	b.write(t, pieces)
 	return b
 }
 
@@ -31,8 +33,8 @@ func TestCommentsChangeNoVerdict(t *testing.T) {
 	for _, s := range sdktest.Scenarios() {
 		t.Run(s.Name, func(t *testing.T) {
 			for _, of := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-				with, without := commented(of, s.Node, s.Services, true), commented(of, s.Node, s.Services, false)
-				few, all := without.Tables(), with.Tables()
+				with, without := commented(t, of, s.Node, s.Services, true), commented(t, of, s.Node, s.Services, false)
+				few, all := without.ours(), with.ours()
 				if len(few) != len(all) {
 					t.Errorf("%s: %d chains without comments, %d with", of, len(few), len(all))
 				}
@@ -63,7 +65,7 @@ func TestCommentsSayWhose(t *testing.T) {
 	name, first, second := iptables.Label(svc.Name), svc.Cluster[0].Addr.String(), svc.Cluster[1].Addr.String()
 	found := make(map[string]int)
 	for _, c := range want(svc, s.Node, true).Chains {
-		for _, r := range c.Rules {
+		for _, r := range iptables.Split(c.Text) {
 			found[r.Comment()]++
 		}
 	}
@@ -78,13 +80,13 @@ func TestCommentsSayWhose(t *testing.T) {
 	}
 	for comments, text := range map[bool]string{true: name + " cluster IP", false: ""} {
 		entries := want(svc, s.Node, comments).Entries
-		i := slices.IndexFunc(entries, func(e ruleset.Entry) bool { return e.In == servedAddrs })
+		i := slices.IndexFunc(entries, func(e rules.Entry) bool { return e.In == servedAddrs })
 		if got := entries[i].Rule.Comment(); got != text {
 			t.Errorf("with comments %v the ClusterIP's entry says %q, not %q", comments, got, text)
 		}
 	}
 	for _, c := range want(svc, s.Node, false).Chains {
-		for i, r := range c.Rules {
+		for i, r := range iptables.Split(c.Text) {
 			if says := r.Comment() != ""; says != (i == 0 && isList(c.ID)) {
 				t.Errorf("without comments rule %d of %s is %q", i, c.ID, r)
 			}
@@ -99,7 +101,7 @@ func TestTheLongestCommentIsWhole(t *testing.T) {
 	svc.Cluster = []sdk.Endpoint{{Addr: netip.MustParseAddrPort("[2001:1111:2222:3333:4444:5555:6666:7777]:65535")}}
 	text := iptables.Label(svc.Name) + " -> " + svc.Cluster[0].Addr.String()
 	for _, c := range want(svc, sdk.Node{}, true).Chains {
-		for _, r := range c.Rules {
+		for _, r := range iptables.Split(c.Text) {
 			if r.Target() == "DNAT" && r.Comment() != text {
 				t.Errorf("of %q is left %q", text, r.Comment())
 			}
@@ -109,7 +111,7 @@ func TestTheLongestCommentIsWhole(t *testing.T) {
 
 // Rules have comments up to a number of Services, and of endpoints in one Service.
 func TestCommentsOfFewServices(t *testing.T) {
-	f := familyOf(sdk.IPv4)
+	f, _ := familyOf(sdk.IPv4)
 	small, big := callable(1), large(endpoints(fewEndpoints+1))
 	for _, step := range []struct {
 		services int
@@ -130,9 +132,9 @@ func callable(i int) sdk.Service {
 }
 
 // putAll has f serve n Services, all rendered anew, and returns the chains that are written.
-func putAll(t *testing.T, f *family, n int) (written []iptables.ID) {
+func putAll(t *testing.T, f *family, b fakeRules, n int) []iptables.ID {
 	t.Helper()
-	pieces := make(map[sdk.Name]ruleset.Desired)
+	pieces := make(map[sdk.Name]rules.Piece)
 	f.Size(n)
 	for i := range n {
 		d, err := f.Want(callable(i))
@@ -141,45 +143,33 @@ func putAll(t *testing.T, f *family, n int) (written []iptables.ID) {
 		}
 		pieces[callable(i).Name] = d
 	}
-	f.Put(pieces)
-	p := f.rules.Plan()
-	for _, b := range p {
-		for _, c := range b.Whole {
-			written = append(written, c.ID)
-		}
-	}
-	f.rules.Done(p)
-	f.rules.Settled()
-	return written
+	return written(t, b.write(t, pieces))
 }
 
 // When the number of Services crosses the limit, only the Service that changed is written, even
 // if all Services are rendered again. A process that adopts rules in either form keeps them.
 func TestNothingIsWrittenForAComment(t *testing.T) {
-	f := familyOf(sdk.IPv4)
-	putAll(t, f, fewServices)
-	beyond := putAll(t, f, fewServices+1)
+	f, b := familyOf(sdk.IPv4)
+	b.list(t)
+	putAll(t, f, b, fewServices)
+	beyond := putAll(t, f, b, fewServices+1)
 	own := want(callable(fewServices), sdk.Node{MasqueradeBit: 14}, false)
 	for _, c := range own.Chains {
-		if text, _ := f.rules.Observed(c.ID); !slices.Contains(beyond, c.ID) || text != iptables.Join(c.Rules) {
+		if !slices.Contains(beyond, c.ID) || iptables.Join(b.fake.Tables[c.ID]) != c.Text {
 			t.Errorf("%s is not written without comments", c.ID)
 		}
 	}
 	if len(beyond) > len(own.Chains)+5 { // and the way there in the tree
 		t.Errorf("one Service came, and written is %s", beyond)
 	}
-	if written := putAll(t, f, fewServices); len(written) > len(own.Chains)+5 {
+	if written := putAll(t, f, b, fewServices); len(written) > len(own.Chains)+5 {
 		t.Errorf("below the limit %s is written", written)
 	}
-
-	found := make(iptables.Tables)
-	for id, text := range f.rules.ObservedAll() {
-		found[id] = iptables.Split(text)
-	}
 	for _, services := range []int{fewServices, fewServices + 1} {
-		next := familyOf(sdk.IPv4)
-		next.rules.Adopt(found)
-		if written := putAll(t, next, services); len(written) > 5 {
+		next, n := familyOf(sdk.IPv4)
+		n.fake.Tables = b.fake.Tables
+		n.list(t)
+		if written := putAll(t, next, n, services); len(written) > 5 {
 			t.Errorf("a new process with %d Services writes %s", services, written)
 		}
 	}
@@ -188,17 +178,13 @@ func TestNothingIsWrittenForAComment(t *testing.T) {
 // A list whose name another process took away is written, whatever the form: its Service is
 // read back by that.
 func TestANameIsNoOptionalComment(t *testing.T) {
-	f := familyOf(sdk.IPv4)
-	putAll(t, f, 3)
-	found := make(iptables.Tables)
-	for id, text := range f.rules.ObservedAll() {
-		if id == nat(clusterChain(callable(1).Name)) {
-			text = optional.ReplaceAllString(text, "")
-		}
-		found[id] = iptables.Split(text)
-	}
-	f.rules.Adopt(found)
-	if written := putAll(t, f, 3); len(written) != 1 {
+	f, b := familyOf(sdk.IPv4)
+	b.list(t)
+	putAll(t, f, b, 3)
+	id := nat(clusterChain(callable(1).Name))
+	b.fake.Tables[id] = iptables.Split(optional.ReplaceAllString(iptables.Join(b.fake.Tables[id]), ""))
+	b.list(t)
+	if written := putAll(t, f, b, 3); len(written) != 1 {
 		t.Errorf("written is %s", written)
 	}
 }

@@ -4,7 +4,6 @@ package iptables
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -14,7 +13,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/internal/rules"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
@@ -35,7 +34,7 @@ type family struct {
 }
 
 var _ interface {
-	frame.Family[ruleset.Desired]
+	frame.Family[rules.Piece]
 	frame.Drainer
 	frame.Forgetter
 	frame.Sampler
@@ -45,9 +44,7 @@ var _ interface {
 } = (*family)(nil)
 
 func newFamily(tool iptables.Tool, o options, log *slog.Logger) *family {
-	f := &family{rules: newFamilyRules(tool), reader: tool, options: o, log: log, comments: true}
-	f.rules.Same = sameRules
-	return f
+	return &family{rules: newFamilyRules(tool), reader: tool, options: o, log: log, comments: true}
 }
 
 // Serves reports whether f is the family's.
@@ -65,21 +62,14 @@ func (f *family) Hold(lock *ledger.Lock) { f.rules.Hold(lock) }
 // Adopt reads the tables, unless no process wrote since they were last read.
 func (f *family) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
 	f.mayCount(ctx)
-	if f.rules.Doubt() == "" && f.rules.JustRead() {
-		f.rules.TouchAll()
-		return f.rules.shown(), nil
+	if f.rules.IsCurrent() {
+		return f.rules.ShownRole(), nil
 	}
-	if _, err := f.rules.Read(ctx); err != nil {
-		return 0, err
-	}
-	return f.rules.shown(), nil
+	return f.rules.List(ctx)
 }
 
 // Ours reports whether the tables have the chain that this dataplane always writes and kube-proxy never.
-func (f *family) Ours() bool {
-	_, there := f.rules.Observed(nat(markOthers))
-	return there
-}
+func (f *family) Ours() bool { return f.rules.IsSigned() }
 
 // Node takes what the host says of the node, and what the kernel says of its addresses.
 func (f *family) Node(n sdk.Node) error {
@@ -119,49 +109,28 @@ func (f *family) Role(r sdk.Role) error {
 const Ceiling = 20_000
 
 // Want is what a Service needs in the tables.
-func (f *family) Want(svc sdk.Service) (ruleset.Desired, error) {
-	d := want(svc, f.rules.node.node, f.commented(svc))
+func (f *family) Want(svc sdk.Service) (rules.Piece, error) {
+	p := want(svc, f.rules.node.node, f.commented(svc))
 	err := frame.TooMany(svc, Ceiling, "several Services, or a trafficDistribution that keeps traffic near")
-	if err != nil && !d.Empty() {
-		return ruleset.Desired{}, err
+	if err != nil && !p.IsEmpty() {
+		return rules.Piece{}, err
 	}
-	return d, nil
+	return keepComments(p, f.rules.Installed()[svc.Name]), nil
 }
 
 // Pieces are what Services need, as it was put.
-func (f *family) Pieces() map[sdk.Name]ruleset.Desired { return f.rules.Owners() }
+func (f *family) Pieces() map[sdk.Name]rules.Piece { return f.rules.Desired() }
 
 // Keep is what the tables have of a Service.
-func (f *family) Keep(name sdk.Name) ruleset.Desired { return f.rules.keep(name) }
+func (f *family) Keep(name sdk.Name) rules.Piece { return f.rules.Installed()[name] }
 
 // Put says what Services need.
-func (f *family) Put(pieces map[sdk.Name]ruleset.Desired) { f.rules.PutAll(pieces) }
+func (f *family) Put(pieces map[sdk.Name]rules.Piece) { f.rules.SetDesired(pieces) }
 
 // Plan is what the tables lack.
 func (f *family) Plan() frame.Plan {
 	f.rules.lead(f.role)
-	return plan{f, f.rules.Plan()}
-}
-
-// A plan is one of the rules.
-type plan struct {
-	family *family
-	ruleset.Plan
-}
-
-// Apply writes the rules. A line that the kernel does not take keeps out all that are
-// written with it.
-func (p plan) Apply(ctx context.Context) ([]sdk.Failure, error) {
-	rules := p.family.rules
-	err := rules.Write(ctx, p.Plan)
-	refused := new(iptables.LineError)
-	switch {
-	case err == nil:
-		return nil, nil
-	case ctx.Err() == nil && errors.As(err, &refused):
-		return nil, &frame.Refused{Suspects: rules.Suspects(refused, rules.Owners()), Err: err}
-	}
-	return nil, err
+	return f.rules.Plan()
 }
 
 // Probe looks whether others have written to nft's tables, and at the sizes of legacy's; and now and
@@ -215,7 +184,7 @@ func (f *family) moved() bool {
 
 // familyRules are the rules of one family, and the node that they are for.
 type familyRules struct {
-	*ruleset.Rules[sdk.Name]
+	*rules.Rules
 	node nodeConfig
 
 	counts bool // rules can count in accounts,
@@ -223,7 +192,7 @@ type familyRules struct {
 }
 
 func newFamilyRules(tool iptables.Tool) *familyRules {
-	s := &familyRules{Rules: ruleset.NewRules(ruleConfig(tool.Family), tool), node: nodeConfig{family: tool.Family}}
+	s := &familyRules{Rules: rules.New(ruleConfig(tool.Family), tool), node: nodeConfig{family: tool.Family}}
 	s.Reading = func() error {
 		if !s.counts || s.Tool.Hold == nil {
 			return nil

@@ -7,8 +7,6 @@ import (
 	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/flows"
-	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 )
@@ -29,17 +27,6 @@ func (f *family) ForgetEarly(of sdk.Family, services []sdk.Service, step func())
 		return 0, err
 	}
 	return conntrack.ForgetEarly(of, services, takes, step)
-}
-
-// RemovedUDP returns the UDP frontends that the plan removes.
-func (p plan) RemovedUDP() (all []netip.AddrPort) {
-	of := p.family.rules.Family()
-	for _, k := range p.family.rules.Removed(p.Plan, func(r iptables.Rule) (tree.Key, bool) { return caught(r, of) }) {
-		if k.Protocol == sdk.UDP {
-			all = append(all, netip.AddrPortFrom(k.Addr, k.Port))
-		}
-	}
-	return all
 }
 
 // takesNodePorts returns whether an address takes node ports now.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
@@ -23,12 +22,11 @@ func TestGolden(t *testing.T) {
 		t.Run(s.Name, func(t *testing.T) {
 			var text strings.Builder
 			for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-				b := newFamilyRules(iptables.Tool{Family: family})
-				b.setNode(nodeOf(family, s.Node))
+				b := onFake(t, family, s.Node)
 				b.lead(sdk.Active)
-				plan := b.next(piecesOf(family, s.Node, s.Services))
-				if len(b.Owners()) > 0 {
-					text.WriteString("# " + family.String() + "\n" + plan.Script(iptables.NFT).String())
+				script := b.write(t, piecesOf(family, s.Node, s.Services))
+				if len(b.Desired()) > 0 {
+					text.WriteString("# " + family.String() + "\n" + script.String())
 				}
 			}
 			file := filepath.Join("testdata", s.Name+".rules")

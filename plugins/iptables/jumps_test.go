@@ -16,29 +16,17 @@ import (
 // any change of role. The guard goes before what accepts packets.
 func TestJumpsKeepTheirOrder(t *testing.T) {
 	node := sdk.Node{Addrs: []netip.Addr{v4(192<<24 | 2<<8 | 10)}, NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, MasqueradeBit: 14}
-	walk := func(roles ...sdk.Role) map[iptables.ID][]iptables.Rule {
-		b := tablesOf(sdk.IPv4, node, nil)
+	walk := func(roles ...sdk.Role) iptables.Tables {
+		b := tablesOf(t, sdk.IPv4, node, nil)
 		b.node.localhost = true
-		kernel := make(map[iptables.ID][]iptables.Rule)
+		b.setNode(b.node)
 		for _, role := range roles {
 			b.lead(role)
-			p := b.Plan()
-			for _, block := range p {
-				for _, j := range block.Delete {
-					i := slices.Index(kernel[j.At], j.Rule)
-					if i < 0 {
-						t.Fatalf("deletes %s from %s, where it is not", j.Rule, j.At)
-					}
-					kernel[j.At] = slices.Delete(kernel[j.At], i, i+1)
-				}
-				for _, j := range block.Insert {
-					kernel[j.At] = slices.Insert(kernel[j.At], 0, j.Rule)
-				}
-			}
-			b.Done(p)
+			b.write(t, nil)
 		}
-		maps.DeleteFunc(kernel, func(_ iptables.ID, rules []iptables.Rule) bool { return len(rules) == 0 })
-		return kernel
+		all := maps.Clone(b.fake.Tables)
+		maps.DeleteFunc(all, func(id iptables.ID, rules []iptables.Rule) bool { return isOurs(id) || len(rules) == 0 })
+		return all
 	}
 	fresh := walk(sdk.Active)
 	if first := fresh[filter("INPUT")]; len(first) == 0 || first[0].Target() != guard {

@@ -130,7 +130,7 @@ func (k kernel) wrong(s sdktest.Scenario, role sdk.Role) []string {
 	k.Helper()
 	var wrong []string
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		got, b := k.tables(family), tablesOf(family, s.Node, s.Services)
+		got, b := k.tables(family), tablesOf(k, family, s.Node, s.Services)
 		if lacks := masquerade.Lacks(got, s.Node.MasqueradeBit); len(lacks) > 0 {
 			wrong = append(wrong, fmt.Sprintf("%s: what all dataplanes share lacks %q", family, lacks))
 		}
@@ -141,7 +141,8 @@ func (k kernel) wrong(s sdktest.Scenario, role sdk.Role) []string {
 		}
 		b.node.uplinks = uplinks
 		b.setNode(b.node)
-		should := b.Tables()
+		b.write(k, nil)
+		should := b.ours()
 		for id := range got {
 			if _, ok := should[id]; !ok && isOurs(id) {
 				wrong = append(wrong, fmt.Sprintf("%s: chain %s should not be there", family, id))

@@ -25,7 +25,7 @@ func large(all []sdk.Endpoint) sdk.Service {
 
 // A Service with more endpoints than one call writes in good time is refused, with what to do.
 func TestTooManyEndpointsAreRefused(t *testing.T) {
-	f := familyOf(sdk.IPv4)
+	f, _ := familyOf(sdk.IPv4)
 	if d, err := f.Want(large(endpoints(Ceiling))); err != nil || len(d.Chains) < Ceiling {
 		t.Errorf("with %d endpoints it has %d chains, %v", Ceiling, len(d.Chains), err)
 	}
@@ -35,9 +35,10 @@ func TestTooManyEndpointsAreRefused(t *testing.T) {
 	}
 }
 
-// familyOf is a family that writes nothing.
-func familyOf(of sdk.Family) *family {
-	f := newFamily(iptables.Tool{Family: of, Backend: iptables.NFT}, options{LocalhostNodePorts: true}, slog.New(slog.DiscardHandler))
+// familyOf is a family that writes to fake tables.
+func familyOf(of sdk.Family) (*family, fakeRules) {
+	fake := iptables.NewFake(nat(markMasq))
+	f := newFamily(iptables.Tool{Family: of, Backend: "fake", Kernel: fake}, options{LocalhostNodePorts: true}, slog.New(slog.DiscardHandler))
 	f.rules.setNode(nodeOf(of, sdk.Node{MasqueradeBit: 14}))
-	return f
+	return f, fakeRules{f.rules, fake}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/internal/rules"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -29,13 +29,13 @@ var Description = sdk.Description{
 // New is the dataplane, which keeps its ledger in dir (ledger.Dir on a node).
 func New(dir string) sdk.Dataplane {
 	p := new(plugin)
-	p.Dataplane = frame.New(frame.Mode[ruleset.Desired]{Description: Description, Open: p.open, Sweep: sweepAll, Elsewhere: swept(false).Elsewhere}, dir)
+	p.Dataplane = frame.New(frame.Mode[rules.Piece]{Description: Description, Open: p.open, Sweep: sweepAll, Elsewhere: swept(false).Elsewhere}, dir)
 	return p
 }
 
 // A plugin is the frame around both families, and what this mode can do besides.
 type plugin struct {
-	*frame.Dataplane[ruleset.Desired]
+	*frame.Dataplane[rules.Piece]
 
 	mu       sync.Mutex // guards what follows, which is read beside a call
 	families []*family
@@ -43,19 +43,19 @@ type plugin struct {
 
 // open begins a session: which programs are there, and which of the two backends does the
 // node use?
-func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (frame.Session[ruleset.Desired], error) {
+func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (frame.Session[rules.Piece], error) {
 	options, err := parseOptions(setup.Options)
 	if err != nil {
-		return frame.Session[ruleset.Desired]{}, err
+		return frame.Session[rules.Piece]{}, err
 	}
 	families, err := openFamilies(ctx, options, env)
 	if err != nil {
-		return frame.Session[ruleset.Desired]{}, err
+		return frame.Session[rules.Piece]{}, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.families = families
-	session := frame.Session[ruleset.Desired]{Settings: settingsFor(families)}
+	session := frame.Session[rules.Piece]{Settings: settingsFor(families)}
 	for _, f := range families {
 		session.Families = append(session.Families, f)
 	}

@@ -39,9 +39,9 @@ func TestKernelTestsWhatIsStrange(t *testing.T) {
 			tools[family] = tool
 		}
 		for _, s := range all {
-			for family, b := range s.scripts() {
+			for family, b := range s.scripts(k) {
 				tool := tools[family]
-				if err := tool.Test(k.Context(), b.Plan().Script(tool.Backend)); err != nil {
+				if err := tool.Test(k.Context(), b.fake.Last); err != nil {
 					k.Errorf("%+v: %v", s, err)
 				}
 			}

@@ -71,13 +71,14 @@ func (s strange) services() (sdk.Node, []sdk.Service) {
 }
 
 // scripts are what restore is handed for s, one for each family.
-func (s strange) scripts() map[sdk.Family]*familyRules {
+func (s strange) scripts(t testing.TB) map[sdk.Family]fakeRules {
+	t.Helper()
 	node, services := s.services()
-	books := make(map[sdk.Family]*familyRules)
+	all := make(map[sdk.Family]fakeRules)
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		books[family] = tablesOf(family, node, services)
+		all[family] = tablesOf(t, family, node, services)
 	}
-	return books
+	return all
 }
 
 // Whatever a Service is called, and whatever numbers it has, its rules are lines
@@ -88,13 +89,13 @@ func FuzzRender(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, namespace, service, port, iface string, number uint16, affinity int64, bits, shape uint8) {
 		s := strange{namespace, service, port, iface, number, affinity, bits, shape}
-		for family, b := range s.scripts() {
-			text := b.Plan().Script(iptables.NFT).String()
+		for family, b := range s.scripts(t) {
+			text := b.fake.Last.String()
 			back, err := iptables.Read(strings.NewReader(text))
 			if err != nil {
 				t.Fatalf("%s: it does not read back: %v\n%s", family, err, text)
 			}
-			should := b.Tables()
+			should := b.ours()
 			if len(back) != len(should) {
 				t.Errorf("%s: there are %d chains, not %d:\n%s", family, len(back), len(should), text)
 			}

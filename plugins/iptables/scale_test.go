@@ -5,6 +5,7 @@ package iptables
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net/netip"
@@ -16,7 +17,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/oracle"
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/internal/rules"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -111,9 +112,8 @@ func manyPorts(services []sdk.Service) []sdk.Service {
 // its entries.
 func fewRules(t *testing.T, node sdk.Node, services []sdk.Service, n int, random *rand.Rand) {
 	family := services[0].Name.Family
-	b := newFamilyRules(iptables.Tool{Family: family})
-	b.setNode(nodeOf(family, node))
-	pieces := make(map[sdk.Name]ruleset.Desired, len(services))
+	b := onFake(t, family, node)
+	pieces := make(map[sdk.Name]rules.Piece, len(services))
 	var called []sdk.Service
 	for i, svc := range services {
 		if i%31 == 0 || i >= n { // all that are special, and enough of the others
@@ -125,10 +125,15 @@ func fewRules(t *testing.T, node sdk.Node, services []sdk.Service, n int, random
 		for _, f := range svc.Frontends {
 			r.frontend(svc, f)
 		}
-		pieces[svc.Name] = r.Desired
+		for _, chain := range []string{clusterChain(svc.Name), externalChain(svc.Name)} {
+			r.chain(svc, nat(chain))
+		}
+		pieces[svc.Name] = rules.NewPiece(r.chains, r.entries)
 	}
-	b.PutAll(pieces)
-	tracer := oracle.IPTables(b.tables())
+	b.write(t, pieces)
+	tables := b.tables()
+	maps.DeleteFunc(tables, func(id iptables.ID, rules []iptables.Rule) bool { return len(rules) == 0 && !isFixed(id) })
+	tracer := oracle.IPTables(tables)
 
 	worst, sum, packets := 0, 0, 0
 	probe := func(to netip.AddrPort) {
@@ -199,7 +204,7 @@ func TestManyEndpoints(t *testing.T) {
 		svc.Cluster = append(svc.Cluster, sdk.Endpoint{Addr: netip.AddrPortFrom(v4(10<<24|180<<16|uint32(i)), 8080), OnNode: i%25 == 0})
 	}
 	node := sdk.Node{MasqueradeBit: 14}
-	tracer := oracle.IPTables(tablesOf(sdk.IPv4, node, []sdk.Service{svc}).tables())
+	tracer := oracle.IPTables(tablesOf(t, sdk.IPv4, node, []sdk.Service{svc}).tables())
 	paths, err := tracer.Trace(oracle.Packet{Protocol: "tcp", From: netip.AddrPortFrom(v4(1), 1), To: svc.Frontends[0].Addr, In: "eth0", Local: func(netip.Addr) bool { return false }})
 	if err != nil {
 		t.Fatal(err)
@@ -225,9 +230,7 @@ func TestOneOfManyEndpointsCostsLittle(t *testing.T) {
 		for _, n := range []int{200, 256, 1024, 4096, 20_000} {
 			svc := service(1, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+1), 80)})
 			svc.Affinity, svc.Cluster = affinity, endpoints(n)
-			b := tablesOf(sdk.IPv4, sdk.Node{MasqueradeBit: 14}, []sdk.Service{svc})
-			b.Done(b.Plan())
-			b.Settled()
+			b := tablesOf(t, sdk.IPv4, sdk.Node{MasqueradeBit: 14}, []sdk.Service{svc})
 			for _, to := range []struct {
 				what      string
 				endpoints []sdk.Endpoint
@@ -239,14 +242,11 @@ func TestOneOfManyEndpointsCostsLittle(t *testing.T) {
 			} {
 				svc.Cluster = to.endpoints
 				written := 0
-				p := b.next(piecesOf(sdk.IPv4, sdk.Node{MasqueradeBit: 14}, []sdk.Service{svc}))
-				for _, block := range p {
-					for _, c := range block.Whole {
-						written += len(c.Rules)
+				for _, block := range blocksOf(t, b.write(t, piecesOf(sdk.IPv4, sdk.Node{MasqueradeBit: 14}, []sdk.Service{svc}))) {
+					for _, rules := range block {
+						written += len(rules)
 					}
 				}
-				b.Done(p)
-				b.Settled()
 				if most := 10 * int(math.Sqrt(float64(n))); written > most || written == 0 {
 					t.Errorf("of %d endpoints, affinity %s, %s: %d rules are written, and may be %d", n, affinity, to.what, written, most)
 				}
@@ -270,7 +270,7 @@ func TestManyEndpointsAreReadBack(t *testing.T) {
 	for _, affinity := range []time.Duration{0, time.Hour} {
 		svc := service(1, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+1), 80)})
 		svc.Affinity, svc.Cluster = affinity, endpoints(20_000)
-		found := served(sdk.IPv4, tablesOf(sdk.IPv4, sdk.Node{MasqueradeBit: 14}, []sdk.Service{svc}).tables())
+		found := served(sdk.IPv4, tablesOf(t, sdk.IPv4, sdk.Node{MasqueradeBit: 14}, []sdk.Service{svc}).tables())
 		if len(found) != 1 || len(found[0].Endpoints) != len(svc.Cluster) {
 			t.Fatalf("affinity %s: found is %.100v", affinity, found)
 		}

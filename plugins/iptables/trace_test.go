@@ -11,52 +11,27 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/oracle"
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/internal/rules"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
-
-// tablesOf is what the tables of family say when node serves services.
-func tablesOf(family sdk.Family, node sdk.Node, services []sdk.Service) *familyRules {
-	b := newFamilyRules(iptables.Tool{Family: family})
-	b.setNode(nodeOf(family, node))
-	b.PutAll(piecesOf(family, node, services))
-	return b
-}
 
 func nodeOf(family sdk.Family, node sdk.Node) nodeConfig {
 	return nodeConfig{family: family, node: node, localhost: frame.Localhost(family, node)}
 }
 
 // piecesOf returns the rules of services, on a node that has no other Services.
-func piecesOf(of sdk.Family, node sdk.Node, services []sdk.Service) map[sdk.Name]ruleset.Desired {
+func piecesOf(of sdk.Family, node sdk.Node, services []sdk.Service) map[sdk.Name]rules.Piece {
 	f := new(family)
 	f.Size(len(services))
-	pieces := make(map[sdk.Name]ruleset.Desired)
+	pieces := make(map[sdk.Name]rules.Piece)
 	for _, svc := range services {
 		if svc.Name.Family == of {
 			pieces[svc.Name] = want(svc, node, f.commented(svc))
 		}
 	}
 	return pieces
-}
-
-// tables is what the rule set has, as if the kernel had it, in the role of Active.
-func (b *familyRules) tables() iptables.Tables {
-	t := b.Tables()
-	for _, j := range b.node.jumps(sdk.Active) {
-		t[j.At] = slices.Insert(t[j.At], 0, j.Rule)
-	}
-	masquerade.AddTo(t, b.node.node.MasqueradeBit)
-	return t
-}
-
-// next is what changes come to.
-func (b *familyRules) next(changes map[sdk.Name]ruleset.Desired) ruleset.Plan {
-	b.PutAll(changes)
-	return b.Plan()
 }
 
 // packet is what p looks like to the tables of node. A caller on the node has no
@@ -125,8 +100,8 @@ func TestScenariosTraced(t *testing.T) {
 	for _, s := range sdktest.Scenarios() {
 		t.Run(s.Name, func(t *testing.T) {
 			tables := map[sdk.Family]iptables.Tables{
-				sdk.IPv4: tablesOf(sdk.IPv4, s.Node, s.Services).tables(),
-				sdk.IPv6: tablesOf(sdk.IPv6, s.Node, s.Services).tables(),
+				sdk.IPv4: tablesOf(t, sdk.IPv4, s.Node, s.Services).tables(),
+				sdk.IPv6: tablesOf(t, sdk.IPv6, s.Node, s.Services).tables(),
 			}
 			for _, p := range s.Packets {
 				got := outcome(t, tables[sdk.FamilyOf(p.To.Addr())], p, s.Node)

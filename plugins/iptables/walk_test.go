@@ -9,7 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/internal/rules"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -17,22 +17,22 @@ import (
 func TestAWalkEndsWhereAFreshStartDoes(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	node := sdk.Node{Addrs: []netip.Addr{v4(192<<24 | 2<<8 | 10)}, NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, MasqueradeBit: 14}
-	b := tablesOf(sdk.IPv4, node, nil)
+	b := onFake(t, sdk.IPv4, node)
 	have := make(map[sdk.Name]sdk.Service)
 	for step := range 400 {
-		pieces := make(map[sdk.Name]ruleset.Desired)
+		pieces := make(map[sdk.Name]rules.Piece)
 		for range 1 + random.IntN(40) {
 			svc := randomService(random)
 			pieces[svc.Name] = want(svc, node, true)
 			have[svc.Name] = svc
 			if random.IntN(5) < 2+step%2 { // it grows for a while, and shrinks
-				pieces[svc.Name] = ruleset.Desired{}
+				pieces[svc.Name] = rules.Piece{}
 				delete(have, svc.Name)
 			}
 		}
-		b.PutAll(pieces)
+		b.write(t, pieces)
 		if step%20 == 0 {
-			wantSame(t, step, b, tablesOf(sdk.IPv4, node, slices.Collect(maps.Values(have))))
+			wantSame(t, step, b, tablesOf(t, sdk.IPv4, node, slices.Collect(maps.Values(have))))
 		}
 	}
 }
@@ -60,9 +60,9 @@ func randomService(random *rand.Rand) sdk.Service {
 	return svc
 }
 
-func wantSame(t *testing.T, step int, got, fresh *familyRules) {
+func wantSame(t *testing.T, step int, got, fresh fakeRules) {
 	t.Helper()
-	has, should := got.Tables(), fresh.Tables()
+	has, should := got.ours(), fresh.ours()
 	for id, rules := range should {
 		if !slices.Equal(has[id], rules) {
 			t.Fatalf("step %d: chain %s says\n%q, and a fresh one\n%q", step, id, has[id], rules)
@@ -85,18 +85,16 @@ func TestBetweenNoClientIsForgotten(t *testing.T) {
 	other := service(2, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+2), 80)})
 	gone := other
 	gone.Cluster = nil
-	b := tablesOf(sdk.IPv4, node, []sdk.Service{down, other})
-	b.Done(b.Plan())
-	b.Settled()
-
-	p := b.next(map[sdk.Name]ruleset.Desired{up.Name: want(up, node, true), gone.Name: want(gone, node, true)})
-	if len(p) != 3 || p[0].Table != "filter" || p[1].Table != "nat" || p[2].Table != "filter" {
-		t.Fatalf("the plan is\n%s", p)
+	b := tablesOf(t, sdk.IPv4, node, []sdk.Service{down, other})
+	p := blocksOf(t, b.write(t, map[sdk.Name]rules.Piece{up.Name: want(up, node, true), gone.Name: want(gone, node, true)}))
+	root := filter(services)
+	if _, served := p[1][nat(services)]; len(p) != 3 || !served {
+		t.Fatalf("written is\n%s", b.fake.Last)
 	}
-	if n := len(p[0].Whole[0].Rules); n != 3 { // what is DNATed, and both verdicts
-		t.Errorf("at first filter says\n%s", p[0].Whole[0].Rules)
+	if n := len(p[0][root]); n != 3 { // what is DNATed, and both verdicts
+		t.Errorf("at first filter says\n%s", p[0][root])
 	}
-	if n := len(p[2].Whole[0].Rules); n != 2 {
-		t.Errorf("in the end filter says\n%s", p[2].Whole[0].Rules)
+	if n := len(p[2][root]); n != 2 {
+		t.Errorf("in the end filter says\n%s", p[2][root])
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/internal/rules"
 	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -20,23 +20,19 @@ type render struct {
 	node     sdk.Node
 	comments bool                    // on every rule, not only on those that are read back by them
 	own      map[netip.AddrPort]bool // endpoints with a chain of their own
-	ruleset.Desired
+	chains   []iptables.Chain
+	entries  []rules.Entry
 }
 
 // want is what svc needs on node. It is pure: the same Service on the same node
 // always needs the same.
-func want(svc sdk.Service, node sdk.Node, comments bool) ruleset.Desired {
+func want(svc sdk.Service, node sdk.Node, comments bool) rules.Piece {
 	r := render{node: node, comments: comments, own: make(map[netip.AddrPort]bool)}
 	if svc.HealthPort != 0 {
-		r.Entries = append(r.Entries, healthEntry(svc.HealthPort))
+		r.entries = append(r.entries, rules.Entry{In: healthPorts, Key: tree.Key{Protocol: sdk.TCP, Port: svc.HealthPort}, Rule: "-j ACCEPT"})
 	}
 	r.service(svc)
-	return r.Desired
-}
-
-// healthEntry accepts health checks on port.
-func healthEntry(port uint16) ruleset.Entry {
-	return ruleset.Entry{In: healthPorts, Entry: tree.Entry{Key: tree.Key{Protocol: sdk.TCP, Port: port}, Rule: "-j ACCEPT"}}
+	return rules.NewPiece(r.chains, r.entries)
 }
 
 func (r *render) service(svc sdk.Service) {
@@ -80,7 +76,7 @@ func (r *render) chain(svc sdk.Service, id iptables.ID, rules ...iptables.Rule) 
 	if r.comments {
 		named(svc, rules)
 	}
-	r.Chains = append(r.Chains, iptables.Chain{ID: id, Rules: rules})
+	r.chains = append(r.chains, iptables.Chain{ID: id, Rules: rules})
 }
 
 // proto is the words that say which protocol is meant.
@@ -94,7 +90,7 @@ func (r *render) frontend(svc sdk.Service, f sdk.Frontend) {
 		r.catch(svc, f, servedTree(f), r.wayIn(svc, f), "-j", r.entrance(svc, f))
 	}
 	if f.Kind == sdk.ExternalIP || f.Kind == sdk.LoadBalancer {
-		r.Entries = append(r.Entries, ruleset.Entry{In: loopedAddrs, Entry: tree.Entry{Key: tree.Key{Addr: f.Addr.Addr()}, Rule: "-j DROP"}})
+		r.entries = append(r.entries, rules.Entry{In: loopedAddrs, Key: tree.Key{Addr: f.Addr.Addr()}, Rule: "-j DROP"})
 	}
 	switch {
 	case len(f.Sources) > 0 && len(svc.Cluster) == 0:
@@ -119,20 +115,10 @@ func answered(svc sdk.Service, f sdk.Frontend) bool {
 // catch adds an entry for f to a tree.
 func (r *render) catch(svc sdk.Service, f sdk.Frontend, in int, words ...any) {
 	k := tree.Key{Addr: f.Addr.Addr(), Protocol: svc.Name.Protocol, Port: f.Addr.Port()}
-	r.Entries = append(r.Entries, ruleset.Entry{In: in, Entry: tree.Entry{Key: k, Rule: iptables.Words(words...), Behind: behind(f), Owner: svc.Name}})
-}
-
-// behind is how many chains lie behind an entry of f, at most: the Service's own
-// and two more, the way in from outside, and the sources.
-func behind(f sdk.Frontend) int {
-	n := 3
-	if f.External() {
-		n++
+	if k.Addr.IsUnspecified() {
+		k.Addr = netip.Addr{} // it hangs by its port alone
 	}
-	if len(f.Sources) > 0 {
-		n++
-	}
-	return n
+	r.entries = append(r.entries, rules.Entry{In: in, Key: k, Rule: iptables.Words(words...)})
 }
 
 // wayIn names a frontend in the rule that leads on. A ClusterIP's need not be read back:

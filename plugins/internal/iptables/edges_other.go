@@ -79,7 +79,7 @@ func LegacyDrops(sdk.Family, string) ([]string, error) { return nil, errors.ErrU
 func TableSize(sdk.Family, string) (Size, error) { return Size{}, errors.ErrUnsupported }
 
 // Lost says what of ours one of legacy's tables may have lost.
-func Lost(sdk.Family, string, Size, Size, map[ID]string, []Jump) string { return "" }
+func Lost(sdk.Family, string, Size, Size, func(func(ID, string)), []Jump) string { return "" }
 
 // Generation is that of three tables at most.
 func (t Tool) Generation(...string) (Generation, error) { return Generation{}, errors.ErrUnsupported }

@@ -93,7 +93,7 @@ type counts struct {
 // Lost says what of ours one of legacy's tables may have lost since it had the size was;
 // empty: nothing. One that cannot be counted may have lost everything, and one with as many
 // rules in other bytes has had one replaced.
-func Lost(family sdk.Family, table string, was, now Size, wanted map[ID]string, jumps []Jump) string {
+func Lost(family sdk.Family, table string, was, now Size, wanted func(add func(ID, string)), jumps []Jump) string {
 	if now.Rules == was.Rules {
 		return fmt.Sprintf("a rule was replaced in the table %s", table)
 	}
@@ -108,9 +108,9 @@ func Lost(family sdk.Family, table string, was, now Size, wanted map[ID]string, 
 type way struct{ from, to string }
 
 // lacks says what is not in the table as it should be: chains with as many rules as
-// theirs in wanted has lines, and the jumps. Empty: nothing. That a rule was replaced by
+// theirs that wanted tells of have lines, and the jumps. Empty: nothing. That a rule was replaced by
 // another it cannot tell.
-func (t counts) lacks(table string, wanted map[ID]string, jumps []Jump) string {
+func (t counts) lacks(table string, wanted func(add func(ID, string)), jumps []Jump) (why string) {
 	leads := make(map[way]int)
 	for _, j := range jumps {
 		if j.At.Table == table {
@@ -122,19 +122,19 @@ func (t counts) lacks(table string, wanted map[ID]string, jumps []Jump) string {
 			return fmt.Sprintf("a jump was deleted from %s", ID{table, lead.from})
 		}
 	}
-	for id, text := range wanted {
-		if id.Table != table {
-			continue
+	wanted(func(id ID, text string) {
+		if id.Table != table || why != "" {
+			return
 		}
 		has, there := t.Rules[id.Chain]
 		switch should := strings.Count(text, "\n"); {
 		case !there:
-			return fmt.Sprintf("%s was deleted", id)
+			why = fmt.Sprintf("%s was deleted", id)
 		case has != should:
-			return fmt.Sprintf("%s has %d rules, not %d", id, has, should)
+			why = fmt.Sprintf("%s has %d rules, not %d", id, has, should)
 		}
-	}
-	return ""
+	})
+	return why
 }
 
 var contentSeed = maphash.MakeSeed()

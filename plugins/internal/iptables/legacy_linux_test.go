@@ -91,7 +91,11 @@ func TestLacks(t *testing.T) {
 		{counts{map[string]int{"A": 3, "B": 0}, leads, 3}, "nat A has 3 rules, not 2"},
 		{counts{map[string]int{"A": 2, "B": 0}, map[way]int{{"OUTPUT", "A"}: 1}, 3}, "a jump was deleted from nat OUTPUT"},
 	} {
-		if got := c.counts.lacks("nat", wanted, jumps); got != c.want {
+		if got := c.counts.lacks("nat", func(add func(ID, string)) {
+			for id, text := range wanted {
+				add(id, text)
+			}
+		}, jumps); got != c.want {
 			t.Errorf("%v lacks %q, want %q", c.counts, got, c.want)
 		}
 	}

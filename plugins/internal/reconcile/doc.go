@@ -5,11 +5,11 @@ Package reconcile makes a kernel have the entries that Services need. A mode bri
 translation of Services into entries ([Mode]) and a kernel that lists and applies entries
 ([Kernel]); everything between the two is here, once for all modes.
 
-	       sdk.Service ─▶ piece ─▶ Mode.Entries ─▶ entries ┐
-	                              Mode.Fixed    ─▶ entries ┤ desired
-	                                                       ▼
-	                              Plan: the difference, in phases
-	                                                       ▲
+	         sdk.Service ─▶ piece ─▶ Mode.Entries ─▶ entries ┐
+	                                Mode.Fixed    ─▶ entries ┤ desired
+	                                                         ▼
+	                                Plan: the difference, in phases
+	                                                         ▲
 	kernel ─▶ Kernel.List ─▶ entries ─▶ Mode.Parse ─▶ pieces ┘ installed
 
 A piece is the mode's own form of one Service, for example its frontends and its endpoints with the

@@ -71,8 +71,10 @@ type Kernel[K, V comparable] interface {
 	// not nil, for example because an earlier phase is written, it is unknown what the kernel has now; refused may
 	// then have the entries that caused the error.
 	Apply(context.Context, Batch[K, V]) (refused map[K]error, err error)
+}
 
-	// Has reports whether the kernel has an entry with this value. It must be cheap.
+// A Prober is a Kernel that can tell at little cost whether it has an entry with a value. Audit needs it.
+type Prober[K, V comparable] interface {
 	Has(context.Context, K, V) (bool, error)
 }
 

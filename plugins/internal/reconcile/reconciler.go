@@ -100,8 +100,12 @@ func (r *Reconciler[P, K, V]) EachInstalled(add func(K, V)) {
 const audited = 10
 
 // Audit checks the entries of a few installed Services, others in each call, and returns a description of the
-// first entry that the kernel does not have; empty: none was found.
+// first entry that the kernel does not have; empty: none was found. It needs a Prober.
 func (r *Reconciler[P, K, V]) Audit(ctx context.Context) (missing string) {
+	kernel, ok := r.kernel.(Prober[K, V])
+	if !ok {
+		return ""
+	}
 	left := audited
 	for name, p := range r.installed { // Go starts at another place each time
 		if left--; left < 0 || missing != "" {
@@ -111,7 +115,7 @@ func (r *Reconciler[P, K, V]) Audit(ctx context.Context) (missing string) {
 			if missing != "" {
 				return
 			}
-			if has, err := r.kernel.Has(ctx, k, v); err == nil && !has {
+			if has, err := kernel.Has(ctx, k, v); err == nil && !has {
 				missing = fmt.Sprintf("%s lacks an entry of %s", r.mode.Kind(k).Label, name)
 			}
 		})

@@ -232,7 +232,11 @@ func (r *Rules[K]) compare(table string, now iptables.Size) {
 		return // another process is changing it
 	}
 	r.Masquerade.Doubt()
-	r.doubt = iptables.Lost(r.Family(), table, was.ours, now, r.text, r.jumps)
+	r.doubt = iptables.Lost(r.Family(), table, was.ours, now, func(add func(iptables.ID, string)) {
+		for id, text := range r.text {
+			add(id, text)
+		}
+	}, r.jumps)
 	r.sizes[table] = sized{ours: now, seen: now}
 }
 

@@ -21,7 +21,8 @@ type Key struct {
 	Port     uint16
 }
 
-func (k Key) compare(l Key) int {
+// Compare orders keys by address, protocol and port.
+func (k Key) Compare(l Key) int {
 	return cmp.Or(k.Addr.Compare(l.Addr), cmp.Compare(k.Protocol, l.Protocol), cmp.Compare(k.Port, l.Port))
 }
 

@@ -6,7 +6,9 @@ package tree
 
 import (
 	"math/bits"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
@@ -85,9 +87,15 @@ func ByAddress(root iptables.ID, stem string, f sdk.Family, depth int) *Tree {
 func ByPort(root iptables.ID, stem string, depth int) *Tree { return grown(root, stem, 0, depth) }
 
 func grown(root iptables.ID, stem string, addr, depth int) *Tree {
-	t := &Tree{root: root, stem: stem, addr: addr, depth: depth, touched: make(map[iptables.ID]*twig)}
-	t.top = t.grow(&twig{id: root, at: prefix{addr: addr}}, nil)
+	t := &Tree{root: root, stem: stem, addr: addr, depth: depth}
+	t.Reset()
 	return t
+}
+
+// Reset removes all entries. What Changes returns after it is of a tree that is new.
+func (t *Tree) Reset() {
+	t.touched = make(map[iptables.ID]*twig)
+	t.top = t.grow(&twig{id: t.root, at: prefix{addr: t.addr}}, nil)
 }
 
 // digits is how many a key has.
@@ -250,7 +258,7 @@ func (w *twig) sample() Key {
 	return w.entries[0].Key
 }
 
-func (e Entry) compare(k Key) int { return e.Key.compare(k) }
+func (e Entry) compare(k Key) int { return e.Key.Compare(k) }
 
 // rules are those of the chain that w is.
 func (t *Tree) rules(w *twig) []iptables.Rule {
@@ -284,6 +292,40 @@ func (t *Tree) Words(k Key) iptables.Rule { return prefix{k, t.digits(), t.addr}
 // Line is the rule that e is in its leaf.
 func (t *Tree) Line(e Entry) iptables.Rule { return iptables.Words(t.Words(e.Key), e.Rule) }
 
+// Read is the way back from Line: the key and the rest of a rule that lists an entry. Rules that lead on to branches, and
+// strange ones, do not.
+func (t *Tree) Read(r iptables.Rule) (k Key, rest iptables.Rule, ok bool) {
+	before := ""
+	for word := range r.All() {
+		switch before {
+		case "-d":
+			at, err := netip.ParsePrefix(word)
+			if err != nil || !at.IsSingleIP() || at.Bits() != 2*t.addr {
+				return k, "", false
+			}
+			k.Addr = at.Addr()
+		case "-p":
+			k.Protocol = iptables.ProtocolCalled(word)
+		case "--dport":
+			port, err := strconv.ParseUint(word, 10, 16)
+			if err != nil {
+				return k, "", false // a range
+			}
+			k.Port = uint16(port)
+		case "-j", "-g":
+			if t.Has(iptables.ID{Table: t.root.Table, Chain: word}) {
+				return k, "", false
+			}
+		}
+		before = word
+	}
+	if t.addr > 0 && !k.Addr.IsValid() || t.addr == 0 && k.Port == 0 {
+		return k, "", false
+	}
+	text, ok := strings.CutPrefix(string(r), string(t.Words(k))+" ")
+	return k, iptables.Rule(text), ok
+}
+
 // Root is the chain that the tree hangs in.
 func (t *Tree) Root() iptables.ID { return t.root }
 
@@ -305,6 +347,6 @@ func (t *Tree) Changes() []Chain {
 		}
 		all = append(all, c)
 	}
-	clear(t.touched)
+	t.touched = make(map[iptables.ID]*twig) // small again: to walk a map costs its largest size
 	return all
 }

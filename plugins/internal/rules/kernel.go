@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/reconcile"
+	"github.com/pointsman/pointsman/plugins/internal/tree"
+)
+
+// A kernel is Rules as a reconcile.Kernel.
+type kernel struct{ *Rules }
+
+var _ reconcile.Kernel[Key, string] = kernel{}
+
+type (
+	change = reconcile.Change[Key, string]
+	batch  = reconcile.Batch[Key, string]
+)
+
+// List reads the kernel's tables.
+func (k kernel) List(ctx context.Context) (map[Key]string, error) {
+	r := k.Rules
+	r.known = false
+	r.Masquerade.Doubt()
+	done, err := r.beginReading()
+	if err != nil {
+		return nil, fmt.Errorf("read %s tables: %w", r.Family(), err)
+	}
+	found, err := r.Tool.SaveIf(ctx, r.IsOurs, r.tables()...)
+	if err != nil {
+		return nil, fmt.Errorf("read %s tables: %w", r.Family(), err)
+	}
+	if r.Reading != nil {
+		if err := r.Reading(); err != nil {
+			return nil, err
+		}
+	}
+	done()
+	listed := r.adopt(found)
+	r.known, r.read = true, true
+	if r.Tool.Backend == iptables.NFT { // of legacy a size does not tell enough
+		r.Masquerade.Saw(found, func() bool { return r.known && r.isUnchanged() })
+	}
+	return listed, nil
+}
+
+// adopt makes the state what was found, and returns the entries of it.
+func (r *Rules) adopt(found iptables.Tables) map[Key]string {
+	r.forget()
+	listed := make(map[Key]string, len(found))
+	for id, rules := range found {
+		if !r.IsOurs(id) {
+			r.adoptOther(found, id)
+			continue
+		}
+		r.signed = r.signed || id == r.Sign
+		text := iptables.Join(rules)
+		r.count[id.Table] += len(rules)
+		in := slices.IndexFunc(r.Trees, func(t Tree) bool { return t.Has(id) })
+		if in < 0 {
+			listed[chainKey(id)] = text
+			continue
+		}
+		r.text[id] = text
+		for _, rule := range rules {
+			if key, rest, ok := r.Trees[in].Read(rule); ok && (key.Port == 0) == r.Trees[in].Whole { // else it stands beside the tree
+				r.Trees[in].Put(r.treeEntry(in, key, rest))
+				k, v := r.entryKey(in, key, rest)
+				listed[k] = v
+			}
+		}
+	}
+	for id := range r.held {
+		if listed[chainKey(id)] == "" {
+			delete(listed, chainKey(id)) // a foreign rule leads to it, so it cannot be removed
+		}
+	}
+	for at, text := range r.standing {
+		if r.unread[at] == "" {
+			listed[jumpsKey(at)] = text
+		}
+	}
+	r.findDamage(listed)
+	return listed
+}
+
+// adoptOther notes what leads to our chains from a chain of others.
+func (r *Rules) adoptOther(found iptables.Tables, at iptables.ID) {
+	if why := found.Unsure(at); why != "" || found.Has(at, iptables.Unread) {
+		r.unread[at] = why
+	}
+	for _, rule := range found[at] {
+		to := iptables.ID{Table: at.Table, Chain: rule.Target()}
+		switch {
+		case !r.IsOurs(to):
+		case iptables.Jump{At: at, Rule: rule}.Listed():
+			r.standing[at] += string(rule) + "\n"
+		default:
+			r.held[to] = true
+		}
+	}
+}
+
+// findDamage adds to listed the chains of trees that are not as the entries in them require. While it is not known
+// what stands beside a tree in its root, anything may.
+func (r *Rules) findDamage(listed map[Key]string) {
+	r.collect()
+	for id := range r.text {
+		if _, is := r.changed[id]; is {
+			continue
+		}
+		if r.held[id] && r.text[id] == "" { // it cannot be removed
+			delete(r.text, id)
+			continue
+		}
+		r.changed[id] = composed{gone: true}
+	}
+	for id, c := range r.changed {
+		switch have, there := r.text[id]; {
+		case there && !c.gone && have == c.text:
+			delete(r.changed, id)
+		case there && c.level == 0 && r.ends == nil && !c.gone && strings.Contains(have, c.text):
+		case there || len(r.text) > 0:
+			listed[Key{kind: ofDamage, chain: id}] = have
+		}
+	}
+}
+
+// collect composes the chains of trees that may have another text since the last call.
+func (r *Rules) collect() {
+	for i, t := range r.Trees {
+		for _, c := range t.Changes() {
+			if c.Level == 0 && !c.Gone && r.ends != nil {
+				c.Rules = slices.Concat(r.ends[i].head, c.Rules, r.ends[i].tail)
+			}
+			r.changed[c.ID] = composed{c.Level, iptables.Join(c.Rules), c.Gone}
+		}
+	}
+}
+
+// Apply writes a batch, in pieces if it is large. The program takes the blocks of a script one after the other, so
+// after an error it is unknown what the kernel has.
+func (k kernel) Apply(ctx context.Context, b batch) (refused map[Key]error, err error) {
+	r, there := k.Rules, k.count["nat"]
+	plan := r.compose(b)
+	if len(plan) > 0 {
+		r.beginWriting()
+	}
+	r.Stats.write(plan)
+	if err := plan.Write(ctx, r.Tool, r.Rank, there, func(iptables.Plan) {}); err != nil {
+		r.known = false
+		r.Stats.Failures++
+		if !r.read {
+			r.Stats.Partial++
+		}
+		line := new(iptables.LineError)
+		if ctx.Err() == nil && errors.As(err, &line) {
+			return r.refusedBy(line, b), &frame.Refused{Err: err}
+		}
+		return nil, err
+	}
+	for table, more := range r.grows {
+		r.count[table] += more
+	}
+	if r.read {
+		r.doubt = ""
+	}
+	if r.read || len(plan) > 0 {
+		r.settled()
+	}
+	r.read = false
+	return nil, nil
+}
+
+// refusedBy returns the changes to which a refused line belongs.
+func (r *Rules) refusedBy(line *iptables.LineError, b batch) map[Key]error {
+	refused := make(map[Key]error)
+	for _, phase := range b.Phases {
+		for _, c := range phase {
+			is := c.Key.chain == line.Chain
+			if c.Key.kind == ofEntry {
+				t := r.Trees[c.Key.in]
+				is = t.Has(line.Chain) && strings.HasSuffix(line.Line, " "+string(t.Line(r.entry(c))))
+			}
+			if is {
+				refused[c.Key] = line
+			}
+		}
+	}
+	return refused
+}
+
+// entry returns the entry of a tree that a change adds or removes.
+func (r *Rules) entry(c change) tree.Entry {
+	if r.Trees[c.Key.in].Shared {
+		return r.treeEntry(c.Key.in, c.Key.key, c.Key.rule)
+	}
+	return r.treeEntry(c.Key.in, c.Key.key, iptables.Rule(c.New))
+}
+
+// treeEntry returns the entry of a tree that leads its packets by a rule.
+func (r *Rules) treeEntry(in int, k tree.Key, rule iptables.Rule) tree.Entry {
+	e := tree.Entry{Key: k, Rule: rule}
+	if to := (iptables.ID{Table: r.Trees[in].Root().Table, Chain: target(string(rule))}); r.IsOurs(to) {
+		e.Behind = r.Rank(iptables.Chain{ID: to})
+	}
+	return e
+}
+
+// compose returns the blocks that carry out a batch, and makes the state what the kernel has then.
+func (r *Rules) compose(b batch) iptables.Plan {
+	clear(r.grows)
+	var plan iptables.Plan
+	for _, table := range tableOf {
+		plan = append(plan, iptables.Block{Table: table})
+	}
+	for phase := range plan {
+		if phase < len(b.Phases) {
+			for _, c := range b.Phases[phase] {
+				r.change(c, &plan[phase], &plan[filterRemoves])
+			}
+		}
+		r.composeTrees(&plan[phase])
+		slices.SortFunc(plan[phase].Whole, func(a, b iptables.Chain) int { return a.ID.Compare(b.ID) })
+		slices.SortFunc(plan[phase].Remove, iptables.ID.Compare)
+		slices.SortStableFunc(plan[phase].Insert, func(a, b iptables.Jump) int {
+			return slices.Index(r.jumps, a) - slices.Index(r.jumps, b)
+		})
+	}
+	for _, id := range slices.Concat(plan[natChanges].Remove, plan[filterRemoves].Remove) {
+		if with, ok := r.Companions[id]; ok {
+			plan = append(plan, iptables.Block{Table: with.Table, Remove: []iptables.ID{with}})
+		}
+	}
+	return slices.DeleteFunc(plan, iptables.Block.Empty)
+}
+
+// change carries out a change of an entry, as far as one block can. What only leads to less in filter is left to the
+// last one.
+func (r *Rules) change(c change, into, last *iptables.Block) {
+	switch c.Key.kind {
+	case ofEntry:
+		if c.Op == reconcile.Remove {
+			r.Trees[c.Key.in].Drop(r.entry(c))
+		} else {
+			r.Trees[c.Key.in].Put(r.entry(c))
+		}
+	case ofJumps:
+		r.changeJumps(c, into, last)
+	case ofChain:
+		r.write(c.Key.chain, composed{text: c.New, gone: c.Op == reconcile.Remove}, c.Old, into)
+	}
+}
+
+// write adds to a block what makes a chain, which has the rules had, as it should be.
+func (r *Rules) write(id iptables.ID, c composed, had string, into *iptables.Block) {
+	r.grows[id.Table] += lines(c.text) - lines(had)
+	switch {
+	case c.gone && !r.held[id]:
+		into.Remove = append(into.Remove, id)
+	case !c.gone || had != "":
+		into.Whole = append(into.Whole, iptables.Chain{ID: id, Rules: iptables.Split(c.text), Level: c.level})
+	}
+}
+
+// composeTrees adds to a block the chains of trees in its table that have another text than the kernel has.
+func (r *Rules) composeTrees(into *iptables.Block) {
+	r.collect()
+	for id, c := range r.changed {
+		if id.Table != into.Table {
+			continue
+		}
+		delete(r.changed, id)
+		switch had, there := r.text[id]; {
+		case c.gone && !there, !c.gone && there && had == c.text:
+		case c.gone:
+			r.write(id, c, had, into)
+			delete(r.text, id)
+		default:
+			r.write(id, c, had, into)
+			r.text[id] = c.text
+		}
+	}
+}
+
+// changeJumps changes the jumps at a built-in chain: those above the longest common end are replaced. Jumps of
+// kube-proxy go before the chains that they lead to change; ours in filter go last.
+func (r *Rules) changeJumps(c change, into, last *iptables.Block) {
+	at := c.Key.chain
+	want := iptables.Split(c.New)
+	var stay []iptables.Rule
+	for _, rule := range iptables.Split(r.standing[at]) {
+		j := iptables.Jump{At: at, Rule: rule}
+		switch {
+		case slices.Contains(want, rule):
+			stay = append(stay, rule)
+		case at.Table == last.Table && slices.Contains(r.own, j):
+			last.Delete = append(last.Delete, j)
+		default:
+			into.Delete = append(into.Delete, j)
+		}
+	}
+	end := 0
+	for end < min(len(stay), len(want)) && stay[len(stay)-1-end] == want[len(want)-1-end] {
+		end++
+	}
+	for _, rule := range stay[:len(stay)-end] {
+		into.Delete = append(into.Delete, iptables.Jump{At: at, Rule: rule})
+	}
+	for _, rule := range slices.Backward(want[:len(want)-end]) {
+		into.Insert = append(into.Insert, iptables.Jump{At: at, Rule: rule})
+	}
+	if r.standing[at] = c.New; c.Op == reconcile.Remove {
+		delete(r.standing, at)
+	}
+}

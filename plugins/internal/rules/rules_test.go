@@ -1,0 +1,518 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/tree"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+func nat(chain string) iptables.ID    { return iptables.ID{Table: "nat", Chain: chain} }
+func filter(chain string) iptables.ID { return iptables.ID{Table: "filter", Chain: chain} }
+func mangle(chain string) iptables.ID { return iptables.ID{Table: "mangle", Chain: chain} }
+
+// The trees of the tests' rules.
+const (
+	served = iota
+	rejected
+	ports
+)
+
+func testConfig() Config {
+	return Config{
+		Mangle: true,
+		Trees: []Tree{
+			served:   {Tree: tree.ByAddress(nat("KUBE-SERVICES"), "KUBE-VIP-", sdk.IPv4, 1)},
+			rejected: {Tree: tree.ByAddress(filter("KUBE-SERVICES"), "KUBE-VIP-", sdk.IPv4, 1)},
+			ports:    {Tree: tree.ByPort(filter("KUBE-NODEPORTS"), "KUBE-HC-", 1), Shared: true},
+		},
+		IsOurs: func(id iptables.ID) bool {
+			return strings.HasPrefix(id.Chain, "KUBE-") && !masquerade.Is(id)
+		},
+		IsFixed: func(id iptables.ID) bool {
+			return slices.Contains([]string{"KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-FORWARD", "KUBE-MARK"}, id.Chain)
+		},
+		Sign: filter("KUBE-FORWARD"),
+		Role: func(jumps []iptables.Jump) sdk.Role {
+			if slices.Contains(jumps, way[2]) {
+				return sdk.Active
+			}
+			return sdk.Standby
+		},
+		Owner: func(e Entry, _ func(iptables.ID) string) (sdk.Name, bool) {
+			return sdk.Name{Service: e.Rule.Comment()}, e.Rule.Comment() != ""
+		},
+		Rank:       rank,
+		Companions: map[iptables.ID]iptables.ID{nat("KUBE-PROXY-CANARY"): {Table: "mangle", Chain: "KUBE-PROXY-CANARY"}},
+	}
+}
+
+func rank(c iptables.Chain) int {
+	switch name := c.ID.Chain; {
+	case strings.HasPrefix(name, "KUBE-SEP-"):
+		return 1
+	case strings.HasPrefix(name, "KUBE-SVC-"), strings.HasPrefix(name, "KUBE-FW-"):
+		return 2
+	case name == "KUBE-SERVICES", name == "KUBE-NODEPORTS":
+		return 4 + tree.Deepest
+	case c.Level > 0:
+		return 3 + tree.Deepest - c.Level
+	}
+	return 0
+}
+
+// Jumps by which the tests' rules catch packets, and the same with one more.
+var (
+	way = []iptables.Jump{
+		{At: filter("INPUT"), Rule: `-m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-SERVICES`},
+		{At: filter("INPUT"), Rule: `-m comment --comment "kubernetes health check service ports" -j KUBE-NODEPORTS`},
+		{At: nat("PREROUTING"), Rule: `-m comment --comment "kubernetes service portals" -j KUBE-SERVICES`},
+	}
+	wider = append(slices.Clone(way), iptables.Jump{At: nat("OUTPUT"), Rule: `-m comment --comment "kubernetes service portals" -j KUBE-SERVICES`})
+)
+
+// nameOf is the Service with a number.
+func nameOf(n int) sdk.Name { return sdk.Name{Service: fmt.Sprint(n)} }
+
+// keyOf is where packets to a Service are sent.
+func keyOf(service int) tree.Key {
+	n := uint32(service*service) / 7
+	return tree.Key{Addr: netip.AddrFrom4([4]byte{10, 96, byte(n >> 8), byte(n)}), Protocol: sdk.TCP, Port: uint16(1 + service)}
+}
+
+// serve is the rules of a Service that has endpoints; one that has none is rejected. Several share a port.
+func serve(service, endpoints int) Piece {
+	port := Entry{ports, tree.Key{Protocol: sdk.TCP, Port: uint16(1 + service%5)}, "-j ACCEPT"}
+	comment := fmt.Sprintf("-m comment --comment %d ", service)
+	if endpoints == 0 {
+		return NewPiece(nil, []Entry{port, {rejected, keyOf(service), iptables.Rule(comment + "-j REJECT --reject-with icmp-port-unreachable")}})
+	}
+	own := iptables.Chain{ID: nat(fmt.Sprint("KUBE-SVC-", service))}
+	var chains []iptables.Chain
+	for i := range endpoints {
+		sep := nat(fmt.Sprint("KUBE-SEP-", service, "-", i))
+		chains = append(chains, iptables.Chain{ID: sep, Rules: []iptables.Rule{"-p tcp -j DNAT --to-destination 10.0.0.1:80"}})
+		own.Rules = append(own.Rules, iptables.Words("-j", sep.Chain))
+	}
+	chains = append(chains, own)
+	entries := []Entry{port, {served, keyOf(service), iptables.Rule(comment + "-j " + own.ID.Chain)}}
+	if service%3 == 0 { // and only some sources
+		guard := iptables.Chain{ID: filter(fmt.Sprint("KUBE-FW-", service)), Rules: []iptables.Rule{"-s 10.0.0.0/8 -j RETURN", "-j DROP"}}
+		chains = append(chains, guard)
+		entries = append(entries, Entry{rejected, keyOf(service), iptables.Rule(comment + "-j " + guard.ID.Chain)})
+	}
+	return NewPiece(chains, entries)
+}
+
+// A stage is rules and the fake tables that they are written to.
+type stage struct {
+	*testing.T
+	*Rules
+	fake  *iptables.Fake
+	moved bool // what stands beside a tree changed
+}
+
+func newStage(t *testing.T) stage {
+	s := stage{T: t, fake: iptables.NewFake()}
+	s.restart()
+	return s
+}
+
+// restart has another process go on with the tables.
+func (s *stage) restart() sdk.Role {
+	s.Helper()
+	s.Rules = New(testConfig(), iptables.Tool{Family: sdk.IPv4, Backend: "fake", Kernel: s.fake})
+	return s.list()
+}
+
+func (s *stage) list() sdk.Role {
+	s.Helper()
+	role, err := s.List(s.Context())
+	if err != nil {
+		s.Fatal(err)
+	}
+	return role
+}
+
+// write has the tables follow what is desired. A plan has steps if and only if something is written, unless what stands
+// beside a tree changed.
+func (s *stage) write() *iptables.Script {
+	s.Helper()
+	s.fake.Last = nil
+	p := s.Plan()
+	steps := p.Steps()
+	if failed, err := p.Apply(s.Context()); err != nil || len(failed) > 0 {
+		s.Fatal(failed, err)
+	}
+	if (len(steps) > 0) != (s.fake.Last != nil) && !s.moved {
+		s.Fatalf("the steps are %q, and written is\n%v", steps, s.fake.Last)
+	}
+	s.moved = false
+	return s.fake.Last
+}
+
+// catches reports whether packets to a Service meet a rule of that Service, in nat or filter.
+func (s *stage) catches(service int) bool {
+	for _, in := range []int{served, rejected} {
+		words := string(s.Trees[in].Words(keyOf(service))) + " "
+		if s.finds(s.Trees[in].Root(), words) {
+			return true
+		}
+	}
+	return false
+}
+
+// finds reports whether a rule that begins with words can be reached from chain id.
+func (s *stage) finds(id iptables.ID, words string) bool {
+	return slices.ContainsFunc(s.fake.Tables[id], func(r iptables.Rule) bool {
+		to := iptables.ID{Table: id.Table, Chain: target(string(r))}
+		return strings.HasPrefix(string(r), words) || strings.HasPrefix(to.Chain, "KUBE-VIP-") && s.finds(to, words)
+	})
+}
+
+// A walk goes from any desired state to any other. After each step the tables are what a fresh process would write, and
+// on the way there no rule leads nowhere, and packets to a Service that is there before and after meet a rule of its at
+// every moment, however small the pieces are.
+func TestWalk(t *testing.T) {
+	for seed := range uint64(6) {
+		random := rand.New(rand.NewPCG(seed, 7))
+		s := newStage(t)
+		all := make(map[sdk.Name]Piece)
+		for step := range 40 {
+			before := maps.Clone(all)
+			changes := randomChanges(random, step)
+			maps.Copy(all, changes)
+			maps.DeleteFunc(all, func(_ sdk.Name, p Piece) bool { return p.IsEmpty() })
+			jumps := [][]iptables.Jump{way, wider, nil}[random.IntN(3)]
+			switch random.IntN(8) {
+			case 0: // another process
+				damage(s.fake.Tables, random)
+				s.list()
+				clear(before) // what was damaged may miss packets
+			case 1:
+				s.restart()
+				s.SetDesired(all)
+			}
+			s.SetDesired(changes)
+			s.SetJumps(jumps, wider)
+			n := 1 + random.IntN(30)
+			s.Tool.Most = iptables.Limit{Chains: n, Lines: 5 * n}
+			s.fake.Committed = func() {
+				for name := range before {
+					var service int
+					fmt.Sscan(name.Service, &service)
+					if _, still := all[name]; still && !s.catches(service) {
+						t.Fatalf("seed %d: packets to %s meet no rule after a block of\n%s", seed, name.Service, s.fake.Last)
+					}
+				}
+			}
+			s.write()
+			s.isLike(all, jumps)
+		}
+	}
+}
+
+// randomChanges is what some Services need next. Their number grows for a while, and shrinks.
+func randomChanges(random *rand.Rand, step int) map[sdk.Name]Piece {
+	changes := make(map[sdk.Name]Piece)
+	for range 1 + random.IntN(30) {
+		service := random.IntN(200)
+		changes[nameOf(service)] = serve(service, max(0, random.IntN(8)-2))
+		if random.IntN(5) < 1+2*(step/20%2) {
+			changes[nameOf(service)] = Piece{}
+		}
+	}
+	return changes
+}
+
+// damage is what another process may do: flush or delete chains, or put strange rules in them.
+func damage(tables iptables.Tables, random *rand.Rand) {
+	for _, id := range slices.SortedFunc(maps.Keys(tables), iptables.ID.Compare) {
+		ours := strings.HasPrefix(id.Chain, "KUBE-")
+		switch what := random.IntN(30); {
+		case what < 3:
+			tables[id] = nil
+		case what < 6 && ours:
+			tables[id] = []iptables.Rule{"-j RETURN"}
+		case what < 9 && ours:
+			tables[id] = append(slices.Clone(tables[id]), "-s 192.0.2.1/32 -j DROP")
+		case what < 12 && ours && len(tables[id]) > 0:
+			tables[id] = slices.Clone(tables[id][1:])
+		}
+	}
+}
+
+// isLike fails where the tables are others than a fresh process would write.
+func (s *stage) isLike(all map[sdk.Name]Piece, jumps []iptables.Jump) {
+	s.Helper()
+	fresh := newStage(s.T)
+	fresh.SetDesired(all)
+	fresh.SetJumps(jumps, wider)
+	fresh.write()
+	for id, rules := range s.fake.Tables {
+		if !slices.Equal(rules, fresh.fake.Tables[id]) {
+			s.Fatalf("%s is\n%q, and should be\n%q", id, rules, fresh.fake.Tables[id])
+		}
+	}
+	for id := range fresh.fake.Tables {
+		if _, there := s.fake.Tables[id]; !there {
+			s.Fatalf("%s is not there", id)
+		}
+	}
+	for _, table := range []string{"nat", "filter"} {
+		n := 0
+		for id, rules := range s.fake.Tables {
+			if s.IsOurs(id) && id.Table == table {
+				n += len(rules)
+			}
+		}
+		if s.RuleCount(table) != n {
+			s.Fatalf("%d rules are counted in %s, where %d are", s.RuleCount(table), table, n)
+		}
+	}
+	chains := make(map[iptables.ID]string)
+	s.EachChain(func(id iptables.ID, text string) { chains[id] = text })
+	for id, text := range chains {
+		if iptables.Join(s.fake.Tables[id]) != text {
+			s.Fatalf("%s is said to be\n%s, and is\n%s", id, text, s.fake.Tables[id])
+		}
+	}
+	if left := s.write(); left != nil {
+		s.Fatalf("and yet there is written\n%s", left)
+	}
+	next := stage{T: s.T, fake: s.fake}
+	next.restart()
+	next.SetDesired(all)
+	next.SetJumps(jumps, wider)
+	if left := next.write(); left != nil {
+		s.Fatalf("the next process writes\n%s", left)
+	}
+}
+
+// What is written reads: filter additions, nat, filter removals. What filter rejected goes only when
+// nat serves it, and what nat served goes only when filter rejects it.
+func TestAddsBeforeItRemoves(t *testing.T) {
+	s := newStage(t)
+	s.SetJumps(way, wider)
+	s.SetDesired(map[sdk.Name]Piece{nameOf(1): serve(1, 0), nameOf(2): serve(2, 1)})
+	s.write()
+	s.SetDesired(map[sdk.Name]Piece{nameOf(1): serve(1, 1), nameOf(2): serve(2, 0)})
+	s.SetJumps(way[1:], wider)
+	const want = `*filter
+:KUBE-SERVICES - [0:0]
+-A KUBE-SERVICES -d 10.96.0.0/32 -p tcp -m tcp --dport 2 -m comment --comment 1 -j REJECT --reject-with icmp-port-unreachable
+-A KUBE-SERVICES -d 10.96.0.0/32 -p tcp -m tcp --dport 3 -m comment --comment 2 -j REJECT --reject-with icmp-port-unreachable
+COMMIT
+*nat
+:KUBE-SEP-1-0 - [0:0]
+:KUBE-SERVICES - [0:0]
+:KUBE-SVC-1 - [0:0]
+:KUBE-SEP-2-0 - [0:0]
+:KUBE-SVC-2 - [0:0]
+-A KUBE-SEP-1-0 -p tcp -j DNAT --to-destination 10.0.0.1:80
+-A KUBE-SERVICES -d 10.96.0.0/32 -p tcp -m tcp --dport 2 -m comment --comment 1 -j KUBE-SVC-1
+-A KUBE-SVC-1 -j KUBE-SEP-1-0
+-X KUBE-SVC-2
+-X KUBE-SEP-2-0
+COMMIT
+*filter
+:KUBE-SERVICES - [0:0]
+-A KUBE-SERVICES -d 10.96.0.0/32 -p tcp -m tcp --dport 3 -m comment --comment 2 -j REJECT --reject-with icmp-port-unreachable
+-D INPUT -m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+COMMIT
+`
+	if got := s.write().String(); got != want {
+		t.Errorf("written is\n%s\nand should be\n%s", got, want)
+	}
+}
+
+// A chain to which a foreign rule leads is emptied, and not removed; and then there is
+// nothing left to do, also for the next process.
+func TestForeignRulesHoldAChain(t *testing.T) {
+	s := newStage(t)
+	foreign := iptables.Rule("-s 192.0.2.1/32 -j KUBE-SVC-1")
+	s.fake.Tables[nat("KUBE-SVC-1")], s.fake.Tables[nat("KUBE-SVC-2")] = []iptables.Rule{"-j RETURN"}, []iptables.Rule{"-j RETURN"}
+	s.fake.Tables[nat("KUBE-VIP-X")] = []iptables.Rule{"-j RETURN"}
+	s.fake.Tables[nat("PREROUTING")] = []iptables.Rule{foreign, "-p udp -j KUBE-VIP-X"}
+	before := slices.Clone(s.fake.Tables[nat("PREROUTING")])
+	s.list()
+	s.write()
+	kept, there := s.fake.Tables[nat("KUBE-SVC-1")]
+	branch, hangs := s.fake.Tables[nat("KUBE-VIP-X")]
+	_, stays := s.fake.Tables[nat("KUBE-SVC-2")]
+	if len(kept) > 0 || !there || len(branch) > 0 || !hangs || stays || !slices.Equal(s.fake.Tables[nat("PREROUTING")], before) {
+		t.Errorf("left is %q", s.fake.Tables)
+	}
+	if s.restart(); s.write() != nil {
+		t.Errorf("there is still something to do:\n%s", s.fake.Last)
+	}
+	s.SetDesired(map[sdk.Name]Piece{nameOf(1): serve(1, 1)})
+	s.write()
+	if len(s.fake.Tables[nat("KUBE-SVC-1")]) != 1 {
+		t.Errorf("a chain that is needed again is %q", s.fake.Tables[nat("KUBE-SVC-1")])
+	}
+	s.SetDesired(map[sdk.Name]Piece{nameOf(1): {}})
+	s.write()
+	if rules, there := s.fake.Tables[nat("KUBE-SVC-1")]; len(rules) > 0 || !there {
+		t.Errorf("and when it is not, %q", rules)
+	}
+}
+
+// Jumps of kube-proxy that this mode does not make go before the chains that they lead
+// to change; its own of filter go last. One that is missing is added above those that stand, whose order is kept; one
+// that stands twice is taken out once.
+func TestJumps(t *testing.T) {
+	proxys := iptables.Jump{At: filter("FORWARD"), Rule: `-m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-SERVICES`}
+	a, b := way[0].Rule, way[1].Rule
+	const foreign iptables.Rule = "-p 99 -j DROP"
+	s := newStage(t)
+	in := filter("INPUT")
+	for _, c := range []struct {
+		have, want []iptables.Rule
+		jumps      []iptables.Jump
+	}{
+		{nil, []iptables.Rule{b, a}, way},
+		{[]iptables.Rule{foreign, a}, []iptables.Rule{b, foreign, a}, way},
+		{[]iptables.Rule{b, foreign}, []iptables.Rule{b, a, foreign}, way},
+		{[]iptables.Rule{a, foreign, b}, []iptables.Rule{b, a, foreign}, way},
+		{[]iptables.Rule{b, a, foreign}, []iptables.Rule{b, foreign}, way[1:]},
+		{[]iptables.Rule{b, a, b}, []iptables.Rule{b, a}, way},
+		{[]iptables.Rule{a, foreign, a, b}, []iptables.Rule{foreign}, way[2:]},
+	} {
+		s.fake.Tables[filter("KUBE-SERVICES")] = nil // else the table is not read
+		s.fake.Tables[in] = c.have
+		s.fake.Tables[proxys.At] = []iptables.Rule{proxys.Rule}
+		s.restart()
+		s.SetJumps(c.jumps, wider)
+		first := true
+		s.fake.Committed = func() {
+			if first && len(s.fake.Tables[proxys.At]) > 0 {
+				t.Error("the jump of kube-proxy is not the first that goes")
+			}
+			first = false
+		}
+		s.write()
+		if s.fake.Committed = nil; !slices.Equal(s.fake.Tables[in], c.want) {
+			t.Errorf("from %q comes %q, and should come %q", c.have, s.fake.Tables[in], c.want)
+		}
+		if s.restart(); len(c.jumps) > 0 {
+			s.SetJumps(c.jumps, wider)
+			if left := s.write(); left != nil {
+				t.Errorf("from %q the next process writes\n%s", c.have, left)
+			}
+		}
+	}
+}
+
+// kube-proxy has a canary in each table, and that of mangle is never read.
+func TestCompanions(t *testing.T) {
+	s := newStage(t)
+	s.fake.Tables[nat("KUBE-PROXY-CANARY")], s.fake.Tables[mangle("KUBE-PROXY-CANARY")] = nil, nil
+	s.Config.Mangle = false
+	s.list()
+	s.write()
+	if _, there := s.fake.Tables[mangle("KUBE-PROXY-CANARY")]; there {
+		t.Errorf("the canary's companion stays:\n%s", s.fake.Last)
+	}
+}
+
+// Whatever there is, an update of k Services writes what they need.
+func TestCostFollowsTheChange(t *testing.T) {
+	for _, n := range []int{100, 10_000} {
+		s := newStage(t)
+		all := make(map[sdk.Name]Piece)
+		for service := range n {
+			all[nameOf(service)] = serve(service, 1)
+		}
+		s.SetDesired(all)
+		s.write()
+		changes := make(map[sdk.Name]Piece)
+		for service := range 10 {
+			changes[nameOf(service*n/10)] = serve(service*n/10, 2)
+		}
+		s.SetDesired(changes)
+		if lines := strings.Count(s.write().String(), "\n"); lines > 250 {
+			t.Errorf("of %d Services 10 change, and %d lines are written", n, lines)
+		}
+	}
+}
+
+// The next process knows the piece of each Service, but for what Services share.
+func TestParse(t *testing.T) {
+	s := newStage(t)
+	s.SetJumps(way, wider)
+	all := map[sdk.Name]Piece{nameOf(1): serve(1, 3), nameOf(2): serve(2, 0), nameOf(3): serve(3, 1)}
+	s.SetDesired(all)
+	s.SetFixed([]iptables.Chain{{ID: filter("KUBE-FORWARD")}})
+	s.write()
+	if role := s.restart(); role != sdk.Active || !s.IsSigned() {
+		t.Errorf("the role is %s", role)
+	}
+	for name, p := range all {
+		p.Entries = slices.DeleteFunc(slices.Clone(p.Entries), func(e Entry) bool { return e.In == ports })
+		if !s.Installed()[name].Equal(p) {
+			t.Errorf("%s is\n%+v, and should be\n%+v", name.Service, s.Installed()[name], p)
+		}
+	}
+}
+
+// A refused line is that of a Service, known by its chain or its entry. The others may be written without it.
+func TestRefused(t *testing.T) {
+	for what, refuse := range map[string]func(iptables.ID, iptables.Rule) bool{
+		"a rule of its chain": func(id iptables.ID, _ iptables.Rule) bool { return id.Chain == "KUBE-SVC-1" },
+		"its entry":           func(_ iptables.ID, r iptables.Rule) bool { return r.Comment() == "1" },
+	} {
+		s := newStage(t)
+		s.SetDesired(map[sdk.Name]Piece{nameOf(1): serve(1, 1), nameOf(2): serve(2, 0), nameOf(4): serve(4, 1)})
+		s.fake.Refuse = refuse
+		_, err := s.Plan().Apply(t.Context())
+		refused, is := errors.AsType[*frame.Refused](err)
+		if !is || !slices.Equal(refused.Suspects, []sdk.Name{nameOf(1)}) || s.IsCurrent() || s.Stats.Failures != 1 {
+			t.Errorf("%s: %v, %+v", what, err, s.Stats)
+		}
+		s.list()
+		s.SetDesired(map[sdk.Name]Piece{nameOf(1): {}})
+		s.write()
+		s.isLike(map[sdk.Name]Piece{nameOf(2): serve(2, 0), nameOf(4): serve(4, 1)}, nil)
+	}
+}
+
+// What belongs to no Service, and what stands beside a tree in its root, is replaced like the rest.
+func TestFixed(t *testing.T) {
+	s := newStage(t)
+	s.SetFixed([]iptables.Chain{{ID: filter("KUBE-FORWARD"), Rules: []iptables.Rule{"-j ACCEPT"}}, {ID: nat("KUBE-MARK")}})
+	s.SetRoot(rejected, []iptables.Rule{"-m conntrack --ctstate DNAT -j RETURN"}, []iptables.Rule{"-d 192.0.2.1/32 -j KUBE-FORWARD"})
+	s.SetDesired(map[sdk.Name]Piece{nameOf(2): serve(2, 0)})
+	s.write()
+	root := s.fake.Tables[filter("KUBE-SERVICES")]
+	if len(root) != 3 || root[0] != "-m conntrack --ctstate DNAT -j RETURN" || root[2] != "-d 192.0.2.1/32 -j KUBE-FORWARD" {
+		t.Errorf("the root is %q", root)
+	}
+	ends := s.ends
+	if s.restart(); s.IsSigned() != true {
+		t.Error("the chain that only this mode writes is not seen")
+	}
+	s.SetFixed([]iptables.Chain{{ID: filter("KUBE-FORWARD"), Rules: []iptables.Rule{"-j ACCEPT"}}, {ID: nat("KUBE-MARK")}})
+	s.SetRoot(rejected, ends[rejected].head, ends[rejected].tail)
+	s.SetDesired(map[sdk.Name]Piece{nameOf(2): serve(2, 0)})
+	if left := s.write(); left != nil {
+		t.Errorf("the next process writes\n%s", left)
+	}
+	s.SetFixed(nil)
+	s.SetRoot(rejected, nil, nil)
+	s.moved = true
+	s.write()
+	s.isLike(map[sdk.Name]Piece{nameOf(2): serve(2, 0)}, nil)
+}
