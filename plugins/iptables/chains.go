@@ -126,7 +126,6 @@ func ruleConfig(family sdk.Family) rules.Config {
 		},
 		IsOurs:     isOurs,
 		IsFixed:    isFixed,
-		Sign:       nat(markOthers),
 		Role:       shownRole,
 		Owner:      func(e rules.Entry, textOf func(iptables.ID) string) (sdk.Name, bool) { return owner(family, e, textOf) },
 		Rank:       rank,

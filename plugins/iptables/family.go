@@ -69,7 +69,10 @@ func (f *family) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
 }
 
 // Ours reports whether the tables have the chain that this dataplane always writes and kube-proxy never.
-func (f *family) Ours() bool { return f.rules.IsSigned() }
+func (f *family) Ours() bool {
+	_, there := f.rules.Found(nat(markOthers))
+	return there
+}
 
 // Node takes what the host says of the node, and what the kernel says of its addresses.
 func (f *family) Node(n sdk.Node) error {
@@ -193,7 +196,7 @@ type familyRules struct {
 
 func newFamilyRules(tool iptables.Tool) *familyRules {
 	s := &familyRules{Rules: rules.New(ruleConfig(tool.Family), tool), node: nodeConfig{family: tool.Family}}
-	s.Reading = func() error {
+	s.Reading = func(iptables.Tables) error {
 		if !s.counts || s.Tool.Hold == nil {
 			return nil
 		}

@@ -72,11 +72,15 @@ func (n node) lasts() {
 	n.Helper()
 	n.do(func() error {
 		for _, r := range n.way.withRules() {
-			if _, err := r.rules.Read(n.Context()); err != nil {
+			if _, err := r.rules.List(n.Context()); err != nil {
 				return err
 			}
-			if p := r.planRules(); len(p) > 0 {
-				n.Errorf("%s: still to be written: %q", r.family, p.Steps())
+			p := r.planRules()
+			if steps := p.Steps(); len(steps) > 0 {
+				n.Errorf("%s: still to be written: %q", r.family, steps)
+			}
+			if _, err := p.Apply(n.Context()); err != nil {
+				return err
 			}
 		}
 		return nil

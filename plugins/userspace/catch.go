@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/internal/rules"
 	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -28,25 +28,31 @@ type catch struct {
 	udp      uint16 // the port of its own socket
 }
 
-// desired is what c needs: an entry in a tree of nat, one in a tree of filter, and a chain
+// A caught is the rules for a frontend, or for all frontends of a Service.
+type caught struct {
+	chains  []iptables.Chain
+	entries []rules.Entry
+}
+
+// rules is what c needs: an entry in a tree of nat, one in a tree of filter, and a chain
 // of its own behind them where one rule is not enough. Nat leads callers that get an
 // endpoint to the relay; filter rejects or drops the others.
-func (c catch) desired() ruleset.Desired {
-	var d ruleset.Desired
+func (c catch) rules() caught {
+	var d caught
 	c.lead(&d)
 	c.deny(&d)
 	if c.frontend.Kind == sdk.ExternalIP || c.frontend.Kind == sdk.LoadBalancer {
-		d.Entries = append(d.Entries, ruleset.Entry{In: loopedPortal, Entry: tree.Entry{Key: tree.Key{Addr: c.frontend.Addr.Addr()}, Rule: "-j DROP"}})
+		d.entries = append(d.entries, rules.Entry{In: loopedPortal, Key: tree.Key{Addr: c.frontend.Addr.Addr()}, Rule: "-j DROP"})
 	}
 	if c.udp != 0 {
-		d.Entries = append(d.Entries, guard(sdk.UDP, c.udp))
+		d.entries = append(d.entries, guard(sdk.UDP, c.udp))
 	}
 	return d
 }
 
 // lead sends clients that get an endpoint to the relay. Others that call an address of a
 // Service go no further in nat, or a node port of another Service could take them.
-func (c catch) lead(d *ruleset.Desired) {
+func (c catch) lead(d *caught) {
 	lanes := c.lanes()
 	switch {
 	case len(lanes) == 1 && lanes[0].match == match{}:
@@ -57,7 +63,7 @@ func (c catch) lead(d *ruleset.Desired) {
 			own.Rules = append(own.Rules, w.match.rule("-p", c.service.Name.Protocol, w.action))
 		}
 		own.Rules = append(own.Rules, "-j ACCEPT")
-		d.Chains = append(d.Chains, own)
+		d.chains = append(d.chains, own)
 		c.enter(d, leadsPortal, leadsPort, iptables.Words("-j", own.ID.Chain))
 	case !c.every():
 		c.enter(d, leadsPortal, leadsPort, "-j ACCEPT")
@@ -65,7 +71,7 @@ func (c catch) lead(d *ruleset.Desired) {
 }
 
 // deny is for clients that nat has led nowhere.
-func (c catch) deny(d *ruleset.Desired) {
+func (c catch) deny(d *caught) {
 	switch {
 	case len(c.service.Cluster) == 0 && len(c.frontend.Sources) == 0:
 		c.enter(d, deniesPortal, deniesPort, iptables.Refused(c.node.family))
@@ -75,7 +81,7 @@ func (c catch) deny(d *ruleset.Desired) {
 			own.Rules = append(own.Rules, source.rule(iptables.Refused(c.node.family)))
 		}
 		own.Rules = append(own.Rules, "-j DROP")
-		d.Chains = append(d.Chains, own)
+		d.chains = append(d.chains, own)
 		c.enter(d, deniesPortal, deniesPort, iptables.Words("-j", own.ID.Chain))
 	case len(c.frontend.Sources) > 0 || !c.open(sdk.Elsewhere):
 		c.enter(d, deniesPortal, deniesPort, "-j DROP")
@@ -141,18 +147,16 @@ func (c catch) every() bool { return c.frontend.Addr.Addr().IsUnspecified() }
 
 // enter adds an entry for c's packets: to the first tree if c names an address, to
 // the second if it is a node port.
-func (c catch) enter(d *ruleset.Desired, portal, port int, action iptables.Rule) {
-	in := portal
-	if c.every() {
-		in = port
-	}
+func (c catch) enter(d *caught, portal, port int, action iptables.Rule) {
 	name := c.service.Name
-	d.Entries = append(d.Entries, ruleset.Entry{In: in, Entry: tree.Entry{
-		Key:    tree.Key{Addr: c.frontend.Addr.Addr(), Protocol: name.Protocol, Port: c.frontend.Addr.Port()},
-		Rule:   iptables.Words("-m comment --comment", iptables.Text(iptables.Label(name)), action),
-		Behind: 3, // a chain of its own, and two that all share
-		Owner:  name,
-	}})
+	e := rules.Entry{
+		In: portal, Key: tree.Key{Addr: c.frontend.Addr.Addr(), Protocol: name.Protocol, Port: c.frontend.Addr.Port()},
+		Rule: iptables.Words("-m comment --comment", iptables.Text(iptables.Label(name)), action),
+	}
+	if c.every() {
+		e.In, e.Key.Addr = port, netip.Addr{}
+	}
+	d.entries = append(d.entries, e)
 }
 
 // own is the chain of c's own in table, empty.
@@ -179,13 +183,13 @@ func (c catch) sources() []match {
 }
 
 // guard accepts at a socket of ours what rules led there, and nothing else.
-func guard(p sdk.Protocol, port uint16) ruleset.Entry {
-	return ruleset.Entry{In: guards, Entry: tree.Entry{Key: tree.Key{Protocol: p, Port: port}, Rule: iptables.Words("-g", ownSocket.Chain), Behind: 1}}
+func guard(p sdk.Protocol, port uint16) rules.Entry {
+	return rules.Entry{In: guards, Key: tree.Key{Protocol: p, Port: port}, Rule: iptables.Words("-g", ownSocket.Chain)}
 }
 
 // health accepts health checks on port.
-func health(port uint16) ruleset.Desired {
-	return ruleset.Desired{Entries: []ruleset.Entry{{In: guards, Entry: tree.Entry{Key: tree.Key{Protocol: sdk.TCP, Port: port}, Rule: "-j ACCEPT"}}}}
+func health(port uint16) rules.Entry {
+	return rules.Entry{In: guards, Key: tree.Key{Protocol: sdk.TCP, Port: port}, Rule: "-j ACCEPT"}
 }
 
 // A match is where a packet comes from, as far as it matters.

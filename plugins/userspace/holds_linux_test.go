@@ -102,11 +102,11 @@ func (n node) branch() string {
 	found := ""
 	n.do(func() error {
 		for _, r := range n.way.withRules() {
-			for id, text := range r.rules.ObservedAll() {
+			r.rules.EachChain(func(id iptables.ID, text string) {
 				if strings.HasPrefix(id.Chain, "KUBE-PV-") && strings.Contains(text, "--comment") {
 					found = id.Chain
 				}
-			}
+			})
 		}
 		return nil
 	})

@@ -12,7 +12,6 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/hooks"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
@@ -149,7 +148,7 @@ func (r *redirected) leadsTo(name sdk.Name, f sdk.Frontend, there inspection) bo
 		if owner, _ := r.table.owner(c.place); !c.frontend.Equal(f) || owner.name != name {
 			continue
 		}
-		if wanted := r.ruleFor(c.place); len(wanted.Entries) == 0 || !r.rules.has(wanted, there) {
+		if wanted := r.rulesFor(c.place); len(wanted.entries) == 0 || !r.rules.has(wanted, there) {
 			return false
 		}
 	}
@@ -168,14 +167,14 @@ func (r *familyRules) open(role sdk.Role, there inspection) bool {
 }
 
 // has reports whether what is wanted is there.
-func (r *familyRules) has(wanted ruleset.Desired, there inspection) bool {
-	for _, e := range wanted.Entries {
-		t := r.Tree(e.In)
-		if !there[inspectedRule{r.Family(), t.Root(), t.Line(e.Entry)}] {
+func (r *familyRules) has(wanted caught, there inspection) bool {
+	for _, e := range wanted.entries {
+		t := r.Trees[e.In]
+		if !there[inspectedRule{r.Family(), t.Root(), t.Line(tree.Entry{Key: e.Key, Rule: e.Rule})}] {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(wanted.Chains, func(c iptables.Chain) bool { return !there.has(r.Family(), c) })
+	return !slices.ContainsFunc(wanted.chains, func(c iptables.Chain) bool { return !there.has(r.Family(), c) })
 }
 
 // standsFor reports whether every socket is there that f of a Service needs.

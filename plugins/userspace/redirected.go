@@ -4,7 +4,6 @@ package userspace
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"slices"
 
@@ -12,7 +11,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/internal/rules"
 	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
@@ -67,15 +66,15 @@ func (r *redirected) Hold(lock *ledger.Lock) {
 // to its ports should find this one. What the kernel can match is found out before that, while
 // another process still serves.
 func (r *redirected) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
-	if r.rules.Doubt() == "" && r.rules.JustRead() {
-		r.rules.TouchAll()
-	} else if _, err := r.rules.Read(ctx); err != nil {
-		return 0, err
+	if !r.rules.IsCurrent() {
+		if _, err := r.rules.List(ctx); err != nil {
+			return 0, err
+		}
 	}
 	if r.writes && !r.asked {
 		r.asked = true
 		r.former = ledTo(func(id iptables.ID) string {
-			text, _ := r.rules.Observed(id)
+			text, _ := r.rules.Found(id)
 			return text
 		})
 		r.portals.Prefer(r.family, r.former)
@@ -86,18 +85,15 @@ func (r *redirected) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error)
 		}
 		r.probed = ctx.Err() == nil
 	}
-	switch {
-	case r.rules.lead():
-		return sdk.Active, nil
-	case r.role == sdk.Draining:
-		return sdk.Draining, nil // no rule shows it
+	if shown := r.rules.ShownRole(); shown == sdk.Active || r.role != sdk.Draining {
+		return shown, nil
 	}
-	return sdk.Standby, nil
+	return sdk.Draining, nil // no rule shows it
 }
 
 // Ours reports whether the tables have the chain that this dataplane always writes and kube-proxy never.
 func (r *redirected) Ours() bool {
-	_, there := r.rules.Observed(toAny)
+	_, there := r.rules.Found(toAny)
 	return there
 }
 
@@ -129,21 +125,15 @@ func (r *redirected) Want(svc sdk.Service) (*desired, error) { return want(svc, 
 // Plan is which sockets are opened and closed, and then what the tables lack.
 func (r *redirected) Plan() frame.Plan { return &redirectedPlan{redirected: r} }
 
-// A redirectedPlan is made when it is asked for: the rules follow the sockets, and these the
+// A redirectedPlan is made when it is applied: the rules follow the sockets, and these the
 // address where they stand.
 type redirectedPlan struct {
 	*redirected
-	steps   []step
-	written ruleset.Plan // nil: not planned yet
+	steps []string // once it is made
 }
 
 // Steps are those of the rules, and those of the sockets.
-func (p *redirectedPlan) Steps() []string {
-	if p.written == nil {
-		p.steps, p.written = p.plan(), p.planRules()
-	}
-	return append(p.written.Steps(), texts(p.steps)...)
-}
+func (p *redirectedPlan) Steps() []string { return p.steps }
 
 // Apply opens sockets, writes the rules that lead to them, and closes others. A line that
 // the kernel does not take keeps out all that are written with it: then no socket closes.
@@ -154,18 +144,13 @@ func (p *redirectedPlan) Apply(ctx context.Context) ([]sdk.Failure, error) {
 		return nil, err
 	}
 	p.commit(steps)
-	p.steps = steps
-	p.written = p.planRules()
-	err = p.rules.Write(ctx, p.written)
-	refused := new(iptables.LineError)
-	switch {
-	case err == nil:
-		p.finish(steps)
-		return failed, nil
-	case ctx.Err() == nil && errors.As(err, &refused):
-		return nil, &frame.Refused{Suspects: p.suspects(refused), Err: err}
+	plan := p.planRules()
+	p.steps = append(plan.Steps(), texts(steps)...)
+	if _, err := plan.Apply(ctx); err != nil { // it names the Services of refused lines
+		return nil, err
 	}
-	return nil, err
+	p.finish(steps)
+	return failed, nil
 }
 
 // RemovedUDP returns the UDP frontends whose sockets the plan closes. After a crash there are none: the port
@@ -210,60 +195,60 @@ func (r *redirected) listen(ctx context.Context, p place) (err error) {
 	return err
 }
 
-// planRules is what the tables lack, for the sockets that are open now.
-func (r *redirected) planRules() ruleset.Plan {
-	for p := range r.touched {
-		r.step()
-		r.rules.Put(key{caught: p}, r.ruleFor(p))
+// planRules is what the tables lack, for the sockets that are open now: of the Services that changed, and of those that
+// claim a place that was touched.
+func (r *redirected) planRules() frame.Plan {
+	pieces := make(map[sdk.Name]rules.Piece)
+	add := func(name sdk.Name) {
+		if _, done := pieces[name]; !done {
+			r.step()
+			pieces[name] = r.piece(name)
+		}
 	}
 	for name := range r.changed {
-		r.rules.Put(key{health: name}, r.healthRule(name))
+		add(name)
 	}
+	for p := range r.touched {
+		for _, c := range r.table.places[p] {
+			add(c.name)
+		}
+	}
+	r.rules.SetDesired(pieces)
 	r.rules.node.doors = r.portals.Ports(r.family)
 	r.rules.follow(r.role)
 	return r.rules.Plan()
 }
 
-// ruleFor is what the frontend at p needs.
-func (r *redirected) ruleFor(p place) ruleset.Desired {
+// piece is the rules of a Service: those of the places that it has, and what accepts health checks.
+func (r *redirected) piece(name sdk.Name) rules.Piece {
+	d := r.table.desired[name]
+	if d == nil {
+		return rules.Piece{}
+	}
+	var all caught
+	for _, c := range d.claims {
+		if has, _ := r.table.owner(c.place); has.name == name {
+			at := r.rulesFor(c.place)
+			all.chains, all.entries = append(all.chains, at.chains...), append(all.entries, at.entries...)
+		}
+	}
+	if port := d.service.HealthPort; port != 0 {
+		all.entries = append(all.entries, health(port))
+	}
+	return rules.NewPiece(all.chains, all.entries)
+}
+
+// rulesFor is what the frontend at p needs.
+func (r *redirected) rulesFor(p place) caught {
 	c, owned := r.table.owner(p)
 	if !owned {
-		return ruleset.Desired{}
+		return caught{}
 	}
-	caught := catch{node: &r.rules.node, service: r.table.desired[c.name].service, frontend: *c.frontend}
+	at := catch{node: &r.rules.node, service: r.table.desired[c.name].service, frontend: *c.frontend}
 	if socket := r.open[p]; socket != nil && p.protocol == sdk.UDP {
-		caught.udp = socket.Port()
+		at.udp = socket.Port()
 	}
-	return caught.desired()
-}
-
-// healthRule accepts health checks of a Service.
-func (r *redirected) healthRule(name sdk.Name) ruleset.Desired {
-	d := r.table.desired[name]
-	if d == nil || d.service.HealthPort == 0 {
-		return ruleset.Desired{}
-	}
-	return health(d.service.HealthPort)
-}
-
-// suspects are the Services that a refused line may belong to: those that change, and one
-// of whose frontends it is about. None: that cannot be told.
-func (r *redirected) suspects(refused *iptables.LineError) []sdk.Name {
-	var all []sdk.Name
-	for name := range r.changed {
-		var claims []claim
-		for _, d := range []*desired{r.served[name], r.table.desired[name]} {
-			if d != nil {
-				claims = append(claims, d.claims...)
-			}
-		}
-		if slices.ContainsFunc(claims, func(c claim) bool {
-			return refused.Chain.Chain == ownChain(c.place) || r.rules.Concerns(key{caught: c.place}, refused)
-		}) {
-			all = append(all, name)
-		}
-	}
-	return all
+	return at.rules()
 }
 
 // Probe looks at what nft's kernel told, and at the sizes of legacy's tables; and now and
@@ -301,9 +286,11 @@ func (r *redirected) doubted() (lost frame.Parts, why string, unsure bool) {
 
 // close closes the sockets, and wants no rules.
 func (r *redirected) close() {
-	for owner := range r.rules.Owners() {
-		r.rules.Put(owner, ruleset.Desired{})
+	none := make(map[sdk.Name]rules.Piece)
+	for name := range r.rules.Desired() {
+		none[name] = rules.Piece{}
 	}
+	r.rules.SetDesired(none)
 	clear(r.fresh)
 	r.asked, r.former = false, relay.Ports{}
 	r.sockets.close()

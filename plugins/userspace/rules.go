@@ -13,7 +13,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/internal/rules"
 	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
@@ -110,8 +110,8 @@ func (n *nodeConfig) awaited() []iptables.Rule {
 }
 
 // guards are the entries for the sockets of TCP that all frontends share.
-func (n *nodeConfig) guards() []ruleset.Entry {
-	var all []ruleset.Entry
+func (n *nodeConfig) guards() []rules.Entry {
+	var all []rules.Entry
 	for _, port := range n.doors {
 		if port != 0 {
 			all = append(all, guard(sdk.TCP, port))
@@ -213,45 +213,56 @@ const (
 	loopedPortal // filter: external addresses, whatever the port
 )
 
-// A key says what rules are for: a frontend, or the health port of a Service.
-type key struct {
-	caught place
-	health sdk.Name
-}
-
 // ruleConfig says what is particular to this dataplane's rules in one family.
-func ruleConfig(family sdk.Family) ruleset.Config[key] {
-	return ruleset.Config[key]{
-		Family: family,
-		Trees: []ruleset.Tree{
+func ruleConfig(family sdk.Family) rules.Config {
+	return rules.Config{
+		Trees: []rules.Tree{
 			leadsPortal:  {Tree: tree.ByAddress(vips, "KUBE-PV-", family, 2)},
 			leadsPort:    {Tree: tree.ByPort(ports, "KUBE-PN-", 2)},
 			deniesPortal: {Tree: tree.ByAddress(denied, "KUBE-PV-", family, 2)},
 			deniesPort:   {Tree: tree.ByPort(deniedPorts, "KUBE-PN-", 2)},
 			guards:       {Tree: tree.ByPort(nonLocal, "KUBE-PI-", 1), Shared: true},
-			loopedPortal: {Tree: tree.ByAddress(looped, "KUBE-PL-", family, 2), Shared: true},
+			loopedPortal: {Tree: tree.ByAddress(looped, "KUBE-PL-", family, 2), Shared: true, Whole: true},
 		},
-		Ours: isOurs,
-		Rank: rank,
+		IsOurs:  isOurs,
+		IsFixed: func(id iptables.ID) bool { return isOurs(id) && !strings.HasPrefix(id.Chain, ownStem) },
+		Role:    shownRole,
+		Owner:   func(e rules.Entry, _ func(iptables.ID) string) (sdk.Name, bool) { return owner(family, e) },
+		Rank:    rank,
 	}
+}
+
+// shownRole returns the role that jumps to our chains imply. No rule shows Draining.
+func shownRole(jumps []iptables.Jump) sdk.Role {
+	if slices.ContainsFunc(jumps, func(j iptables.Jump) bool { return j.At == nat("PREROUTING") && j.Rule.Target() == container.Chain }) {
+		return sdk.Active
+	}
+	return sdk.Standby
+}
+
+// owner returns the Service to which an entry belongs, by its comment.
+func owner(family sdk.Family, e rules.Entry) (sdk.Name, bool) {
+	name := iptables.Labelled(e.Rule.Comment())
+	name.Protocol, name.Family = e.Key.Protocol, family
+	return name, name.Service != ""
 }
 
 // rank orders chains so that each has a higher rank than those that it leads to.
 func rank(c iptables.Chain) int {
 	switch c.ID {
 	case toPods, toNode, ownSocket:
-		return 0
-	case toAny, toInside:
 		return 1
+	case toAny, toInside:
+		return 2
 	case vips, ports, denied, deniedPorts, nonLocal, looped:
-		return 4 + tree.Deepest
+		return 5 + tree.Deepest
 	case container, host, deny:
-		return 5 + tree.Deepest // they lead to roots
+		return 6 + tree.Deepest // they lead to roots
 	}
 	if strings.HasPrefix(c.ID.Chain, ownStem) {
-		return 2
+		return 3
 	}
-	return 3 + tree.Deepest - c.Level
+	return 4 + tree.Deepest - c.Level
 }
 
 // The names of chains that are ours, or of kube-proxy's userspace mode, whose place
@@ -268,33 +279,25 @@ func isOurs(id iptables.ID) bool {
 
 // familyRules are the rules of one IP family, and what they follow of the node.
 type familyRules struct {
-	*ruleset.Rules[key]
+	*rules.Rules
 	node nodeConfig
 }
 
 func newFamilyRules(tool iptables.Tool) *familyRules {
-	return &familyRules{Rules: ruleset.NewRules(ruleConfig(tool.Family), tool), node: nodeConfig{family: tool.Family}}
+	return &familyRules{Rules: rules.New(ruleConfig(tool.Family), tool), node: nodeConfig{family: tool.Family}}
 }
 
-// follow has the fixed chains follow the node, and the jumps role.
+// follow has the fixed chains follow the node, and the jumps role. The guards of sockets that all frontends share are the
+// piece of a Service without a name.
 func (r *familyRules) follow(role sdk.Role) {
-	r.SetFixed(ruleset.Desired{Chains: r.node.chains(), Entries: r.node.guards()})
+	r.SetFixed(r.node.chains())
+	r.SetDesired(map[sdk.Name]rules.Piece{{}: rules.NewPiece(nil, r.node.guards())})
 	own := r.node.jumps(sdk.Active)
 	jumps := own
 	if role != sdk.Active {
 		jumps = r.node.jumps(role)
 	}
 	r.SetJumps(jumps, own)
-}
-
-// lead reports whether the kernel has the jumps of a dataplane that is Active.
-func (r *familyRules) lead() bool {
-	for j := range r.Standing() {
-		if j.At == nat("PREROUTING") && j.Rule.Target() == container.Chain {
-			return true
-		}
-	}
-	return false
 }
 
 // ledTo are the ports of TCP to which rules lead, given the text of each chain. Of a process

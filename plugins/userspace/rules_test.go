@@ -11,96 +11,41 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/internal/rules"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// A pretended kernel has one family's tables, and takes blocks as iptables-restore
-// would.
-type pretended struct {
-	*testing.T
-	iptables.Tables
+// lay writes the rules of IPv4 in role, in small pieces, and then nothing is left to be written.
+func (s *scene) lay(role sdk.Role) *iptables.Script {
+	s.Helper()
+	s.rules[sdk.IPv4].Tool.Most = iptables.Limit{Chains: 3, Lines: 20} // each takes effect by itself
+	written := s.write(sdk.IPv4, role)
+	if again := s.write(sdk.IPv4, role); again != nil {
+		s.Fatalf("written, and still to be written:\n%s", again)
+	}
+	return written
 }
 
-func (k pretended) take(b iptables.Block) {
-	k.Helper()
-	for _, c := range b.Whole {
-		k.Tables[c.ID] = slices.Clone(c.Rules)
-	}
-	for _, id := range b.Remove {
-		k.Tables[id] = nil
-	}
-	for _, j := range b.Delete {
-		k.drop(j.At, j.Rule)
-	}
-	for _, j := range b.Insert {
-		k.Tables[j.At] = slices.Insert(k.Tables[j.At], 0, j.Rule)
-	}
-	for _, id := range b.Remove {
-		for at, rules := range k.Tables {
-			if at.Table == id.Table && slices.ContainsFunc(rules, func(r iptables.Rule) bool { return r.Target() == id.Chain }) {
-				k.Fatalf("%s is removed, and %s leads to it", id, at)
-			}
-		}
-		delete(k.Tables, id)
-	}
-	for at, rules := range k.Tables {
-		for _, r := range rules {
-			if to := (iptables.ID{Table: at.Table, Chain: r.Target()}); isOurs(to) && at.Table == b.Table && k.Tables[to] == nil {
-				if _, there := k.Tables[to]; !there {
-					k.Fatalf("%s leads to %s, which is not there", at, to)
-				}
-			}
-		}
-	}
-}
-
-func (k pretended) drop(id iptables.ID, rule iptables.Rule) {
-	k.Helper()
-	i := slices.Index(k.Tables[id], rule)
-	if i < 0 {
-		k.Fatalf("delete from %s what is not there: %s", id, rule)
-	}
-	k.Tables[id] = slices.Delete(k.Tables[id], i, i+1)
-}
-
-// lay carries out what s plans, in role.
-func (k pretended) lay(s *familyRules, role sdk.Role) ruleset.Plan {
-	k.Helper()
-	s.follow(role)
-	plan := s.Plan()
-	for _, chunk := range plan.Cut(iptables.Limit{Chains: 3, Lines: 20}, rank) { // each takes effect by itself
-		for _, block := range chunk {
-			k.take(block)
-		}
-	}
-	s.Done(plan)
-	s.Settled()
-	if again := s.Plan(); len(again) > 0 {
-		k.Fatalf("written, and still to be written: %q", again.Steps())
-	}
-	return plan
-}
-
-// is compares the tables with what they should be; foreign ones stand beside.
-func (k pretended) is(should iptables.Tables) {
-	k.Helper()
+// is compares the tables of IPv4 with what they should be; foreign rules stand beside.
+func (s *scene) is(should iptables.Tables) {
+	s.Helper()
+	have := s.fakes[sdk.IPv4].Tables
 	for id, rules := range should {
-		have := slices.Clone(k.Tables[id])
-		if !isOurs(id) {
-			have = slices.DeleteFunc(have, func(r iptables.Rule) bool { return strings.Contains(string(r), "203.0.113.") })
-		}
-		if !slices.Equal(have, rules) {
-			k.Fatalf("%s is\n%q\nand should be\n%q", id, have, rules)
+		now := slices.DeleteFunc(slices.Clone(have[id]), func(r iptables.Rule) bool { return r == foreign })
+		if !slices.Equal(now, rules) {
+			s.Fatalf("%s is\n%q\nand should be\n%q", id, now, rules)
 		}
 	}
-	for id := range k.Tables {
+	for id := range have {
 		if _, ok := should[id]; isOurs(id) && !ok {
-			k.Fatalf("%s should not be there", id)
+			s.Fatalf("%s should not be there", id)
 		}
 	}
 }
+
+// foreign is a rule of others.
+const foreign iptables.Rule = "-s 203.0.113.1/32 -j DROP"
 
 // TestWalk leads the tables from state to state in an order of its own: each
 // change lands where it should, whatever was there, and what is not ours stays.
@@ -115,52 +60,62 @@ func TestWalk(t *testing.T) {
 			}
 		}
 	}
-	foreign := iptables.Rule("-s 203.0.113.1/32 -j DROP")
-	kernel := pretended{t, iptables.Tables{filter("FORWARD"): {foreign}, nat("KUBE-SERVICES"): {foreign}}}
-	b := newScene(node, nil).rules[sdk.IPv4]
+	s := newScene(t, node, nil)
+	b, fake := s.rules[sdk.IPv4], s.fakes[sdk.IPv4]
+	fake.Tables[filter("FORWARD")], fake.Tables[nat("KUBE-SERVICES")] = []iptables.Rule{foreign}, []iptables.Rule{foreign}
+	owners := make(map[place]sdk.Name)
 	for range 300 {
 		role := []sdk.Role{sdk.Standby, sdk.Active, sdk.Draining}[random.IntN(3)]
-		now := &scene{node: node, rules: map[sdk.Family]*familyRules{sdk.IPv4: b}, udp: make(map[uint16]sdk.Service)}
-		for k := range maps.Clone(b.Owners()) { // all go, and some come back
+		now := newScene(t, node, nil)
+		for name := range maps.Clone(b.Desired()) { // all go, and some come back
 			if random.IntN(2) == 0 {
-				b.Put(k, ruleset.Desired{})
+				b.SetDesired(map[sdk.Name]rules.Piece{name: {}})
 			}
 		}
 		for range random.IntN(4) {
-			now.put(&services[random.IntN(len(services))])
+			svc := &services[random.IntN(len(services))]
+			for _, f := range svc.Frontends { // each place has one owner
+				at := place{svc.Name.Protocol, f.Addr}
+				if was, taken := owners[at]; taken && was != svc.Name {
+					b.SetDesired(map[sdk.Name]rules.Piece{was: {}})
+				}
+				owners[at] = svc.Name
+			}
+			s.put(svc)
 		}
 		if random.IntN(4) == 0 {
-			kernel.disturb(random)
-			b.Adopt(kernel.Tables)
+			disturb(fake.Tables, random)
+			s.list(sdk.IPv4)
 		}
-		kernel.lay(b, role)
-		kernel.is(now.tables(sdk.IPv4, role))
+		s.lay(role)
+		now.rules[sdk.IPv4].SetDesired(b.Desired())
+		s.is(now.tables(sdk.IPv4, role))
 	}
-	if !slices.Contains(kernel.Tables[filter("FORWARD")], foreign) || !slices.Contains(kernel.Tables[nat("KUBE-SERVICES")], foreign) {
+	if !slices.Contains(fake.Tables[filter("FORWARD")], foreign) || !slices.Contains(fake.Tables[nat("KUBE-SERVICES")], foreign) {
 		t.Error("what is not ours is gone")
 	}
 }
 
 // disturb takes one chain of ours away, or empties it, or says something twice; or
 // leaves there what kube-proxy has made, with its jump.
-func (k pretended) disturb(random *rand.Rand) {
-	for id, rules := range k.Tables {
+func disturb(tables iptables.Tables, random *rand.Rand) {
+	for id, rules := range tables {
 		if !isOurs(id) {
 			continue
 		}
 		switch random.IntN(4) {
 		case 0:
-			k.remove(id)
+			remove(tables, id)
 		case 1:
-			k.Tables[id] = nil
+			tables[id] = nil
 		case 2:
-			k.Tables[id] = append(rules, rules...)
+			tables[id] = append(rules, rules...)
 		case 3:
 			jump := iptables.Rule(`-m comment --comment "handle ClusterIPs; NOTE: this must be before the NodePort rules" -j KUBE-PORTALS-HOST`)
-			k.Tables[nat("KUBE-PORTALS-OLD")] = []iptables.Rule{"-j RETURN"}
-			if !slices.Contains(k.Tables[nat("OUTPUT")], jump) {
-				k.Tables[nat("KUBE-PORTALS-HOST")] = slices.Clone(k.Tables[nat("KUBE-PORTALS-HOST")]) // it is there, empty or not
-				k.Tables[nat("OUTPUT")] = append(k.Tables[nat("OUTPUT")], jump)
+			tables[nat("KUBE-PORTALS-OLD")] = []iptables.Rule{"-j RETURN"}
+			if !slices.Contains(tables[nat("OUTPUT")], jump) {
+				tables[nat("KUBE-PORTALS-HOST")] = slices.Clone(tables[nat("KUBE-PORTALS-HOST")]) // it is there, empty or not
+				tables[nat("OUTPUT")] = append(tables[nat("OUTPUT")], jump)
 			}
 		}
 		return
@@ -168,20 +123,20 @@ func (k pretended) disturb(random *rand.Rand) {
 }
 
 // remove takes a chain away, and first what leads to it, as the kernel wants it. One to
-// which a hook leads stays: the order of the jumps there is not told apart.
-func (k pretended) remove(id iptables.ID) {
+// which a hook leads stays.
+func remove(tables iptables.Tables, id iptables.ID) {
 	leads := func(r iptables.Rule) bool { return r.Target() == id.Chain }
-	for at, rules := range k.Tables {
+	for at, rules := range tables {
 		if at.Table == id.Table && !isOurs(at) && slices.ContainsFunc(rules, leads) {
 			return
 		}
 	}
-	for at, rules := range k.Tables {
+	for at, rules := range tables {
 		if at.Table == id.Table {
-			k.Tables[at] = slices.DeleteFunc(slices.Clone(rules), leads)
+			tables[at] = slices.DeleteFunc(slices.Clone(rules), leads)
 		}
 	}
-	delete(k.Tables, id)
+	delete(tables, id)
 }
 
 // TestChangeIsSmall: one Service of many that changes costs a few chains.
@@ -192,13 +147,19 @@ func TestChangeIsSmall(t *testing.T) {
 		addr := netip.AddrFrom4([4]byte{172, 30, byte(i / 250), byte(1 + i%250)})
 		services = append(services, svc("s"+addr.String(), "cluster-ip "+addr.String()+":80", "10.180.1.1:8080"))
 	}
-	s := newScene(node, services)
-	b, kernel := s.rules[sdk.IPv4], pretended{t, make(iptables.Tables)}
-	kernel.lay(b, sdk.Active)
+	s := newScene(t, node, services)
+	s.lay(sdk.Active)
 	services[7].Cluster = nil
 	s.put(&services[7])
-	steps := kernel.lay(b, sdk.Active).Steps()
-	if len(steps) != 2 || steps[0] != "write filter KUBE-PORTALS-VIP (1 rules)" || steps[1] != "write nat KUBE-PV-172.30.0.8/30 (4 rules)" {
-		t.Errorf("%q", steps)
+	const want = `*filter
+:KUBE-PORTALS-VIP - [0:0]
+-A KUBE-PORTALS-VIP -d 172.30.0.8/32 -p tcp -m tcp --dport 80 -m comment --comment "ns1/s172.30.0.8" -j REJECT --reject-with icmp-port-unreachable
+COMMIT
+*nat
+:KUBE-PV-172.30.0.8/30 - [0:0]
+`
+	got := s.lay(sdk.Active).String()
+	if !strings.HasPrefix(got, want) || strings.Count(got, "\n") != strings.Count(want, "\n")+4+1 {
+		t.Errorf("%s", got)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/oracle"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -115,7 +114,7 @@ func TestFewRules(t *testing.T) {
 // fewRules counts the rules that packets to services and to none are held against.
 func fewRules(t *testing.T, services []sdk.Service, random *rand.Rand) {
 	node, family := bigNode(), services[0].Name.Family
-	tracer := oracle.IPTables(newScene(node, services).tables(family, sdk.Active))
+	tracer := oracle.IPTables(newScene(t, node, services).tables(family, sdk.Active))
 	worst := make(map[string]int)
 	probe := func(p sdk.Protocol, to netip.AddrPort) {
 		for _, in := range []string{"eth0", ""} {
@@ -175,9 +174,8 @@ func TestChangeCostsTheSame(t *testing.T) {
 	cost := make(map[int][]int)
 	for _, n := range []int{1000, 10000} {
 		services := manyServices(n, sparse)
-		s := newScene(bigNode(), services)
-		b, kernel := s.rules[sdk.IPv4], pretended{T: t, Tables: make(iptables.Tables)}
-		kernel.write(b)
+		s := newScene(t, bigNode(), services)
+		s.write(sdk.IPv4, sdk.Active)
 		victim := &services[n/3]
 		serving := victim.Cluster
 		for _, change := range []func(){
@@ -187,7 +185,7 @@ func TestChangeCostsTheSame(t *testing.T) {
 		} {
 			change()
 			s.put(victim)
-			cost[n] = append(cost[n], kernel.write(b))
+			cost[n] = append(cost[n], s.write(sdk.IPv4, sdk.Active).Len())
 		}
 	}
 	t.Logf("bytes for each change: %v", cost)
@@ -196,13 +194,4 @@ func TestChangeCostsTheSame(t *testing.T) {
 			t.Errorf("change %d takes %d bytes among 1,000 Services and %d among 10,000", i, few, many)
 		}
 	}
-}
-
-// write has s written, and says how many bytes that took.
-func (k pretended) write(s *familyRules) int {
-	s.follow(sdk.Active)
-	plan := s.Plan()
-	s.Done(plan)
-	s.Settled()
-	return plan.Script(iptables.NFT).Len()
 }

@@ -12,24 +12,29 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/oracle"
+	"github.com/pointsman/pointsman/plugins/internal/rules"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
 // A scene is what the rules are when node serves services, with sockets that
 // nothing opened: the doors are at 1000 and on, a frontend's own socket at 2000 and
-// on.
+// on. They are written to fake tables.
 type scene struct {
+	testing.TB
 	node     sdk.Node
 	services []sdk.Service
 	rules    map[sdk.Family]*familyRules
+	fakes    map[sdk.Family]*iptables.Fake
 	udp      map[uint16]sdk.Service
 }
 
-func newScene(node sdk.Node, services []sdk.Service) *scene {
-	s := &scene{node: node, services: services, rules: make(map[sdk.Family]*familyRules), udp: make(map[uint16]sdk.Service)}
+func newScene(t testing.TB, node sdk.Node, services []sdk.Service) *scene {
+	t.Helper()
+	s := &scene{t, node, services, make(map[sdk.Family]*familyRules), make(map[sdk.Family]*iptables.Fake), make(map[uint16]sdk.Service)}
 	for _, family := range families {
-		b := newFamilyRules(iptables.Tool{Family: family})
+		s.fakes[family] = iptables.NewFake()
+		b := newFamilyRules(iptables.Tool{Family: family, Backend: "fake", Kernel: s.fakes[family]})
 		b.node.node, b.node.doors = node, [3]uint16{1000, 1001, 1002}
 		for _, addr := range node.Addrs {
 			if node.TakesNodePorts(addr) {
@@ -40,6 +45,7 @@ func newScene(node sdk.Node, services []sdk.Service) *scene {
 			}
 		}
 		s.rules[family] = b
+		s.list(family)
 	}
 	for i := range services {
 		s.put(&services[i])
@@ -47,30 +53,47 @@ func newScene(node sdk.Node, services []sdk.Service) *scene {
 	return s
 }
 
+func (s *scene) list(of sdk.Family) {
+	s.Helper()
+	if _, err := s.rules[of].List(s.Context()); err != nil {
+		s.Fatal(err)
+	}
+}
+
 func (s *scene) put(svc *sdk.Service) {
 	b := s.rules[svc.Name.Family]
+	var all caught
 	for _, f := range svc.Frontends {
 		c := catch{node: &b.node, service: svc, frontend: f}
 		if svc.Name.Protocol == sdk.UDP && len(svc.Cluster) > 0 {
 			c.udp = 2000 + uint16(len(s.udp))
 			s.udp[c.udp] = *svc
 		}
-		b.Put(key{caught: place{svc.Name.Protocol, f.Addr}}, c.desired())
+		at := c.rules()
+		all.chains, all.entries = append(all.chains, at.chains...), append(all.entries, at.entries...)
 	}
 	if svc.HealthPort != 0 {
-		b.Put(key{health: svc.Name}, health(svc.HealthPort))
+		all.entries = append(all.entries, health(svc.HealthPort))
 	}
+	b.SetDesired(map[sdk.Name]rules.Piece{svc.Name: rules.NewPiece(all.chains, all.entries)})
 }
 
-// tables are a family's, as the kernel would have them in role.
-func (s *scene) tables(f sdk.Family, role sdk.Role) iptables.Tables {
-	b := s.rules[f]
-	b.follow(role)
-	t := b.Tables()
-	for _, j := range b.node.jumps(role) {
-		t[j.At] = slices.Insert(t[j.At], 0, j.Rule)
+// write writes a family's rules for a role, and returns the script; nil: nothing was written.
+func (s *scene) write(of sdk.Family, role sdk.Role) *iptables.Script {
+	s.Helper()
+	s.fakes[of].Last = nil
+	s.rules[of].follow(role)
+	if failed, err := s.rules[of].Plan().Apply(s.Context()); err != nil || len(failed) > 0 {
+		s.Fatal(failed, err)
 	}
-	return t
+	return s.fakes[of].Last
+}
+
+// tables are a family's, as the kernel has them in role.
+func (s *scene) tables(f sdk.Family, role sdk.Role) iptables.Tables {
+	s.Helper()
+	s.write(f, role)
+	return s.fakes[f].Tables
 }
 
 // send follows p through the tables, and then asks the Service as the relay does,
@@ -135,7 +158,7 @@ func (s *scene) relayed(t *testing.T, p sdktest.Packet, at netip.AddrPort) sdkte
 func TestScenariosTraced(t *testing.T) {
 	for _, s := range sdktest.Scenarios() {
 		t.Run(s.Name, func(t *testing.T) {
-			scene := newScene(s.Node, s.Services)
+			scene := newScene(t, s.Node, s.Services)
 			for _, p := range s.Packets {
 				if p.Protocol == sdk.SCTP {
 					continue // the host keeps it from us
@@ -164,7 +187,7 @@ func TestRules(t *testing.T) {
 	web.HealthPort = 31080
 	dns := udp(svc("dns", "cluster-ip 172.30.0.10:53", "10.180.1.2:5353"))
 	gone := svc("gone", "cluster-ip 172.30.0.42:80", "")
-	tables := newScene(node, []sdk.Service{web, dns, gone}).tables(sdk.IPv4, sdk.Active)
+	tables := newScene(t, node, []sdk.Service{web, dns, gone}).tables(sdk.IPv4, sdk.Active)
 	var got []string
 	for _, id := range slices.SortedFunc(maps.Keys(tables), iptables.ID.Compare) {
 		for _, r := range tables[id] {

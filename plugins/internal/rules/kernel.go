@@ -34,12 +34,12 @@ func (k kernel) List(ctx context.Context) (map[Key]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s tables: %w", r.Family(), err)
 	}
-	found, err := r.Tool.SaveIf(ctx, r.IsOurs, r.tables()...)
+	found, err := r.Tool.SaveIf(ctx, r.reads, r.tables()...)
 	if err != nil {
 		return nil, fmt.Errorf("read %s tables: %w", r.Family(), err)
 	}
 	if r.Reading != nil {
-		if err := r.Reading(); err != nil {
+		if err := r.Reading(found); err != nil {
 			return nil, err
 		}
 	}
@@ -61,8 +61,10 @@ func (r *Rules) adopt(found iptables.Tables) map[Key]string {
 			r.adoptOther(found, id)
 			continue
 		}
-		r.signed = r.signed || id == r.Sign
 		text := iptables.Join(rules)
+		if r.IsFixed(id) {
+			r.found[id] = text
+		}
 		r.count[id.Table] += len(rules)
 		in := slices.IndexFunc(r.Trees, func(t Tree) bool { return t.Has(id) })
 		if in < 0 {
@@ -178,6 +180,17 @@ func (k kernel) Apply(ctx context.Context, b batch) (refused map[Key]error, err 
 	}
 	r.read = false
 	return nil, nil
+}
+
+// WriteBeside writes what other programs left. After an error it is unknown what the kernel has.
+func (r *Rules) WriteBeside(ctx context.Context, plan iptables.Plan) error {
+	r.beginWriting()
+	if err := plan.Write(ctx, r.Tool, r.Rank, r.count["nat"], func(iptables.Plan) {}); err != nil {
+		r.known = false
+		return err
+	}
+	r.settled()
+	return nil
 }
 
 // refusedBy returns the changes to which a refused line belongs.

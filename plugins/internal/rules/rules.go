@@ -26,15 +26,15 @@ type Config struct {
 	// IsFixed reports whether a chain of ours may belong to more than one Service.
 	IsFixed func(iptables.ID) bool
 
-	// Sign is a chain that only this mode writes, and always.
-	Sign iptables.ID
-
 	// Role returns the role that our jumps imply.
 	Role func([]iptables.Jump) sdk.Role
 
 	// Owner returns the Service to which an entry of a tree belongs, as the kernel has it. textOf returns the rules of
 	// a chain.
 	Owner func(e Entry, textOf func(iptables.ID) string) (sdk.Name, bool)
+
+	// IsBeside, if not nil, names chains of other programs that must be known: a table that has one is read.
+	IsBeside func(iptables.ID) bool
 
 	// Mangle says that there are chains of ours in mangle, too.
 	Mangle bool
@@ -63,8 +63,9 @@ type Rules struct {
 	// Masquerade is the hold on the chains that all modes share; nil: rules lead to none of them.
 	Masquerade *masquerade.Hold
 
-	// Reading, if not nil, is called at each reading: what rules need beside rules may have been removed with them.
-	Reading func() error
+	// Reading, if not nil, is called with what was read, at each reading: what rules need beside rules may have been
+	// removed with them.
+	Reading func(iptables.Tables) error
 
 	Stats Stats
 	Drift
@@ -86,7 +87,7 @@ type state struct {
 	held     map[iptables.ID]bool     // chains of ours to which foreign rules lead
 	count    map[string]int           // rules in our chains, by table
 	grows    map[string]int           // by how many, when the present plan is written
-	signed   bool                     // Config.Sign is there
+	found    map[iptables.ID]string   // the rules of fixed chains, when they were read
 	known    bool                     // all this is what the kernel has, as far as this process wrote it
 	read     bool                     // since the kernel last had what it should
 }
@@ -114,7 +115,7 @@ func New(c Config, tool iptables.Tool) *Rules {
 	r.Reconciler = reconcile.New[Piece, Key, string](mode{r}, kernel{r})
 	r.Name = tool.Family.String()
 	r.Drift = newDrift(&r.Tool, r.tables(), r.EachChain, func() []iptables.Jump { return r.jumps }, func() { r.Masquerade.Doubt() })
-	r.Drift.reads = r.IsOurs
+	r.Drift.reads = func(id iptables.ID) bool { return r.IsOurs(id) || r.IsBeside != nil && r.IsBeside(id) }
 	r.forget()
 	return r
 }
@@ -123,7 +124,7 @@ func New(c Config, tool iptables.Tool) *Rules {
 func (r *Rules) forget() {
 	r.state = state{
 		text: make(map[iptables.ID]string), changed: make(map[iptables.ID]composed), standing: make(map[iptables.ID]string),
-		unread: make(map[iptables.ID]string), held: make(map[iptables.ID]bool), count: make(map[string]int), grows: make(map[string]int),
+		unread: make(map[iptables.ID]string), held: make(map[iptables.ID]bool), found: make(map[iptables.ID]string), count: make(map[string]int), grows: make(map[string]int),
 	}
 	for _, t := range r.Trees {
 		t.Reset()
@@ -164,8 +165,11 @@ func (r *Rules) Look(ctx context.Context) {
 // Audit compares one chain or one jump with the kernel, another each time.
 func (r *Rules) Audit(ctx context.Context) { r.Drift.Audit(ctx) }
 
-// IsSigned reports whether the last reading found the chain that only this mode writes.
-func (r *Rules) IsSigned() bool { return r.signed }
+// Found returns the rules of a fixed chain, as the last reading found them.
+func (r *Rules) Found(id iptables.ID) (text string, ok bool) {
+	text, ok = r.found[id]
+	return text, ok
+}
 
 // ShownRole returns the role that our jumps in the kernel imply.
 func (r *Rules) ShownRole() sdk.Role {
