@@ -57,7 +57,8 @@ type writer[P Piece[P], K, V comparable] struct {
 	rebuild bool
 	fixed   []Change[K, V]
 	group   []*service[P, K, V]
-	counts  map[K]int // by how much the group changes the number of Services that need a counted entry
+	counts  map[K]int  // by how much the group changes the number of Services that need a counted entry
+	absent  map[K]bool // of a group that is reverted: the entries that need no change
 }
 
 // write writes the batch without the Services that the kernel refuses, and returns these.
@@ -69,31 +70,113 @@ func (w *writer[P, K, V]) write(ctx context.Context) (failed []sdk.Failure, err 
 			w.commit()
 			return failed, nil
 		}
+		if w.r.Partial && w.absent == nil {
+			return w.writePartial(ctx, batch)
+		}
 		refused, err := w.r.kernel.Apply(ctx, batch)
 		if err == nil && len(refused) == 0 {
 			w.commit()
 			return failed, nil
 		}
 		owned, of := w.owners(refused)
-		if err == nil && owned == len(refused) {
-			failed = append(failed, w.leaveOut(of)...)
-			continue
+		if err != nil || owned < len(refused) || w.absent != nil {
+			return nil, w.refusal(refused, of, err)
 		}
-		refusal := new(frame.Refused)
-		for _, s := range of {
-			refusal.Suspects = append(refusal.Suspects, s.name)
-		}
-		for _, why := range refused {
-			refusal.Err = why
-		}
-		if err != nil {
-			refusal.Err = err
-		}
-		if owned == 0 {
-			return nil, refusal.Err
-		}
-		return nil, refusal
+		failed = append(failed, w.leaveOut(of)...)
 	}
+}
+
+// writePartial writes a batch to a kernel without transactions: first what is added and replaced. What was written so for
+// a refused Service is reverted, and then everything is removed that the others do not need any more.
+func (w *writer[P, K, V]) writePartial(ctx context.Context, b Batch[K, V]) (failed []sdk.Failure, err error) {
+	removals := Batch[K, V]{Phases: make([][]Change[K, V], len(b.Phases))}
+	removed := make(map[K]bool)
+	for i, phase := range b.Phases {
+		for _, c := range phase {
+			if c.Op == Remove {
+				removals.Phases[i], removed[c.Key] = append(removals.Phases[i], c), true
+			}
+		}
+		b.Phases[i] = slices.DeleteFunc(phase, func(c Change[K, V]) bool { return c.Op == Remove })
+	}
+	refused, err := w.r.kernel.Apply(ctx, b)
+	owned, of := w.owners(refused)
+	if err != nil || owned < len(refused) {
+		return nil, w.refusal(refused, of, err)
+	}
+	all := w.group
+	failed = w.leaveOut(of)
+	out := make(map[sdk.Name]bool, len(failed))
+	for _, f := range failed {
+		out[f.Name] = true
+	}
+	back := Plan[P, K, V]{r: w.r}
+	for _, s := range all {
+		if out[s.name] {
+			t := &service[P, K, V]{name: s.name, to: w.r.installed[s.name]}
+			w.r.diff(t, s.to)
+			back.services = append(back.services, t)
+		}
+	}
+	w.group = all
+	w.commit()
+	if len(failed) > 0 {
+		if err := back.revert(ctx, refused, removed); err != nil {
+			return nil, err
+		}
+		for i, phase := range removals.Phases {
+			removals.Phases[i] = slices.DeleteFunc(phase, func(c Change[K, V]) bool { return !removed[c.Key] })
+		}
+	}
+	if len(removed) > 0 {
+		if refused, err = w.r.kernel.Apply(ctx, removals); err != nil || len(refused) > 0 {
+			return nil, w.refusal(refused, nil, err)
+		}
+	}
+	return failed, nil
+}
+
+// revert writes a plan that leads back to what served refused Services, but for the entries that were refused and those that are to
+// be removed and still are there. It takes the latter out of removed.
+func (p *Plan[P, K, V]) revert(ctx context.Context, refused map[K]error, removed map[K]bool) error {
+	p.link()
+	undo := writer[P, K, V]{r: p.r, group: p.services, absent: make(map[K]bool)}
+	for k := range refused {
+		undo.absent[k] = true
+	}
+	for _, t := range p.services {
+		needs := t.gains
+		for _, c := range t.changes {
+			if c.Op != Remove {
+				needs = append(needs, c.Key)
+			}
+		}
+		for _, k := range needs {
+			if removed[k] {
+				undo.absent[k] = true
+				delete(removed, k)
+			}
+		}
+	}
+	_, err := undo.write(ctx)
+	return err
+}
+
+// refusal returns the error of a batch that was not or only partly written.
+func (w *writer[P, K, V]) refusal(refused map[K]error, of []refusedService[P, K, V], err error) error {
+	if err == nil {
+		for _, why := range refused {
+			err = why
+		}
+	}
+	if len(of) == 0 {
+		return err
+	}
+	r := &frame.Refused{Err: err}
+	for _, s := range of {
+		r.Suspects = append(r.Suspects, s.name)
+	}
+	return r
 }
 
 // A refusedService is a Service of which the kernel refused an entry.
@@ -171,6 +254,9 @@ func (w *writer[P, K, V]) phases() (all [][]Change[K, V]) {
 		n += len(s.changes) + len(s.gains)
 	}
 	put := func(c Change[K, V]) {
+		if w.absent[c.Key] {
+			return
+		}
 		kind := w.r.mode.Kind(c.Key)
 		phase := kind.Add
 		if c.Op == Remove {

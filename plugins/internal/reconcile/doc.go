@@ -30,7 +30,8 @@ all entries exists only from [Reconciler.List] until the next plan was applied.
     Kernel.Apply. If one of them is refused, so is the other: they cannot both have it.
   - A counted entry is in the kernel while at least one Service needs it: it is added before or with the
     first of them, and removed after or with the last.
-  - A Service that the kernel refuses keeps its installed piece. All others of the plan are written.
+  - A Service that the kernel refuses keeps its installed piece. All others of the plan are written. If the kernel is
+    [Reconciler.Partial], the rest of the refused Service is written for a moment, and then reverted.
   - If List returns what is desired, the plan is empty.
 
 # Concurrency

@@ -65,11 +65,12 @@ type Kernel[K, V comparable] interface {
 	// List returns all entries of this mode, or an error; never only some of them.
 	List(context.Context) (map[K]V, error)
 
-	// Apply writes a batch. A phase of it is written as a whole or not at all.
+	// Apply writes a batch. A phase of it is written as a whole or not at all, unless the kernel is Partial.
 	//
-	// If the kernel refuses entries and nothing of the batch is written, Apply returns the reasons by key. If err is
-	// not nil, for example because an earlier phase is written, it is unknown what the kernel has now; refused may
-	// then have the entries that caused the error.
+	// If the kernel refuses entries and nothing of the batch is written, Apply returns the reasons by key. A kernel
+	// without transactions (Reconciler.Partial) writes everything else of the batch, and refused entries stay as they
+	// were. If err is not nil, for example because an earlier phase is written, it is unknown what the kernel has now;
+	// refused may then have the entries that caused the error.
 	Apply(context.Context, Batch[K, V]) (refused map[K]error, err error)
 }
 

@@ -105,8 +105,10 @@ type fakeKernel struct {
 	*testing.T
 	entries map[key]string
 	refuse  func(key, string) bool
-	fail    int // the Apply that stops after its first phase, counted down
-	applied int // batches that changed something
+	partial bool           // writes everything but what it refuses
+	fail    int            // the Apply that stops after its first phase, counted down
+	applied int            // batches that changed something
+	keep    map[key]string // what must not be removed
 }
 
 func (f *fakeKernel) List(context.Context) (map[key]string, error) { return maps.Clone(f.entries), nil }
@@ -126,8 +128,8 @@ func (f *fakeKernel) Apply(_ context.Context, b Batch[key, string]) (refused map
 		next = make(map[key]string)
 	}
 	f.fail--
+	refused = make(map[key]error)
 	for _, phase := range b.Phases {
-		refused = make(map[key]error)
 		seen := make(map[key]bool)
 		for _, c := range phase {
 			was, is := next[c.Key]
@@ -141,15 +143,20 @@ func (f *fakeKernel) Apply(_ context.Context, b Batch[key, string]) (refused map
 			case c.Op != Add && was != c.Old:
 				f.Fatalf("%+v does not fit: the kernel has %q", c, was)
 			case c.Op != Remove && f.refuse != nil && f.refuse(c.Key, c.New):
-				refused[c.Key] = errors.New("refused")
+				if refused[c.Key] = errors.New("refused"); f.partial {
+					continue
+				}
 			}
 			if c.Op == Remove {
+				if _, keep := f.keep[c.Key]; keep {
+					f.Fatalf("%v was removed", c.Key)
+				}
 				delete(next, c.Key)
 			} else {
 				next[c.Key] = c.New
 			}
 		}
-		if len(refused) > 0 {
+		if len(refused) > 0 && !f.partial {
 			if written {
 				err = errors.New("refused after another phase")
 			}
@@ -161,13 +168,13 @@ func (f *fakeKernel) Apply(_ context.Context, b Batch[key, string]) (refused map
 		}
 	}
 	for k := range f.entries {
-		if k.kind == "slot" {
+		if k.kind == "slot" && !f.partial { // of a partial one the next batch may remove what another program has left
 			if _, there := f.entries[key{"container", 's', k.slot}]; !there {
 				f.Fatalf("%v has no container", k)
 			}
 		}
 	}
-	return nil, nil
+	return refused, nil
 }
 
 // wanted returns the entries that the kernel should have.
@@ -189,9 +196,9 @@ func wanted(pieces map[sdk.Name]piece, have map[key]string) map[key]string {
 func TestRandomLives(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 41))
-		kernel := &fakeKernel{T: t, entries: make(map[key]string)}
+		kernel := &fakeKernel{T: t, entries: make(map[key]string), partial: seed%2 == 1}
 		r := New(toy{}, kernel)
-		r.Batch = random.IntN(4)
+		r.Batch, r.Partial = random.IntN(4), kernel.partial
 		list(t, r)
 		desired := make(map[sdk.Name]piece)
 		for range 40 {
@@ -212,7 +219,7 @@ func TestRandomLives(t *testing.T) {
 				list(t, r)
 			case 3: // the next process
 				r = New(toy{}, kernel)
-				r.Batch = random.IntN(4)
+				r.Batch, r.Partial = random.IntN(4), kernel.partial
 				list(t, r)
 				r.SetDesired(desired)
 				r.SetDesired(changes)
@@ -421,6 +428,76 @@ func TestExchange(t *testing.T) {
 			if !refused && kernel.applied != 2 {
 				t.Errorf("restarted %v: a and b, and then c, took %d batches", restarted, kernel.applied)
 			}
+		}
+	}
+}
+
+// TestPartialKeepsWhatServed: a kernel without transactions refuses an entry of a Service that gives up another frontend at the
+// same time. It keeps that one all the while, and loses what it got.
+func TestPartialKeepsWhatServed(t *testing.T) {
+	kernel := &fakeKernel{T: t, entries: make(map[key]string), partial: true}
+	r := New(toy{}, kernel)
+	r.Partial = true
+	list(t, r)
+	a, b := sdk.Name{Service: "a"}, sdk.Name{Service: "b"}
+	r.SetDesired(map[sdk.Name]piece{a: {"A", "ab"}, b: {"B", "c"}})
+	if _, err := r.Plan().Apply(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := maps.Clone(kernel.entries)
+	kernel.refuse = func(k key, v string) bool { return k.kind == "slot" && v == "x" }
+	kernel.keep = before
+	delete(before, key{"frontend", 'B', 0}) // that may go
+	delete(before, key{"slot", 'B', 0})
+	delete(before, key{"counted", 'c', 0})
+	r.SetDesired(map[sdk.Name]piece{a: {"C", "xd"}, b: {"D", "a"}})
+	failed, err := r.Plan().Apply(t.Context())
+	if err != nil || len(failed) != 1 || failed[0].Name != a {
+		t.Fatalf("%v failed, %v", failed, err)
+	}
+	if want := wanted(map[sdk.Name]piece{a: {"A", "ab"}, b: {"D", "a"}}, kernel.entries); !maps.Equal(kernel.entries, want) {
+		t.Errorf("the kernel has\n%v\nand should have\n%v", kernel.entries, want)
+	}
+}
+
+// blind is a mode that cannot tell from entries which Services they serve.
+type blind struct{ toy }
+
+func (blind) Parse(map[key]string) (map[sdk.Name]piece, sdk.Role) { return nil, sdk.Active }
+
+// TestParseMayFindNothing: the plan is empty where the kernel has what is desired, whatever Parse returns, and counted entries
+// are removed with the last Service that needs them.
+func TestParseMayFindNothing(t *testing.T) {
+	kernel := &fakeKernel{T: t, entries: make(map[key]string)}
+	a, b := sdk.Name{Service: "a"}, sdk.Name{Service: "b"}
+	desired := map[sdk.Name]piece{a: {"A", "ab"}, b: {"B", "bc"}}
+	for range 2 {
+		r := New(blind{}, kernel)
+		list(t, r)
+		r.SetDesired(desired)
+		kernel.applied = 0
+		if _, err := r.Plan().Apply(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if kernel.applied > 0 {
+		t.Errorf("the second process wrote %d batches", kernel.applied)
+	}
+	r := New(blind{}, kernel)
+	list(t, r)
+	r.SetDesired(desired)
+	plan := r.Plan()
+	if _, err := plan.Apply(t.Context()); err != nil || len(plan.Steps()) > 0 {
+		t.Errorf("the third process planned %q, %v", plan.Steps(), err)
+	}
+	for _, remove := range []sdk.Name{a, b} {
+		r.SetDesired(map[sdk.Name]piece{remove: {}})
+		delete(desired, remove)
+		if _, err := r.Plan().Apply(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if want := wanted(desired, kernel.entries); !maps.Equal(kernel.entries, want) {
+			t.Errorf("without %s the kernel has %v, want %v", remove, kernel.entries, want)
 		}
 	}
 }

@@ -14,6 +14,11 @@ type Reconciler[P Piece[P], K, V comparable] struct {
 	Name  string // begins each step of a plan, for people
 	Batch int    // about how many changes one call of Kernel.Apply gets; zero: all
 
+	// Partial says that the kernel has no transactions: Kernel.Apply writes a batch without its refused entries. It gets
+	// what is added in one batch and what is removed in another. What it added for a Service that has a refused entry
+	// is reverted in between.
+	Partial bool
+
 	// Applied, if not nil, is called after a plan was applied without an error.
 	Applied func()
 
