@@ -6,293 +6,324 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
-	"strings"
+	"slices"
 	"syscall"
 
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/internal/reconcile"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// write takes the steps of p. What a step of one Service says of that Service alone is
-// returned by name; the steps after it go on without that virtual service.
-func (f *family) write(ctx context.Context, p plan) (map[sdk.Name]error, error) {
-	w := writer{family: f, bad: make(map[sdk.Name]error), skip: make(map[serviceKey]bool)}
-	for len(p) > 0 {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		f.session.env.Step()
-		n, err := w.next(ctx, p)
-		if err != nil {
-			return nil, err
-		}
-		p = p[n:]
-	}
-	if err := f.rules.Write(ctx, nil); err != nil { // what was doubted, and is as it should be, is doubted no more
+// Objects are the sets, virtual servers and addresses of one family: the kernel that the reconciler sees. It has no
+// transactions, and doing what is done already is no error.
+type objects struct {
+	*family
+	device bool                // ours is there,
+	bound  map[netip.Addr]bool // with these addresses of ours
+	counts map[key]int         // how many entries a set has, by its key, and how many virtual servers there are, by a key of this kind alone
+
+	// writeRules, if not nil, writes the rules that must be there before the first virtual server.
+	writeRules func(context.Context) error
+}
+
+// List returns all that is ours, and notes the other addresses of the node.
+func (o *objects) List(ctx context.Context) (map[key]value, error) {
+	seen, err := o.session.read(ctx, o.adopted)
+	if err != nil {
 		return nil, err
 	}
-	f.objects.park(f.session.plugin.parked)
-	f.objects.marks.settle(f.objects.desired)
-	f.objects.touched = newTouched()
-	for at := range w.skip {
-		f.objects.touched.services[at] = true
+	of := o.node.family
+	o.saw(seen.addrs)
+	o.proxied = seen.sets[of].relics
+	all := seen.ours(of, o.session.options.ExcludeCIDRs)
+	o.counts, o.bound = make(map[key]int), make(map[netip.Addr]bool)
+	for k := range all {
+		o.count(k, 1)
 	}
-	return w.bad, nil
+	return all, nil
 }
 
-// A writer takes the steps of one plan.
-type writer struct {
-	*family
-	bad  map[sdk.Name]error
-	skip map[serviceKey]bool
+// count notes that an entry was added (1) or removed (-1).
+func (o *objects) count(k key, more int) {
+	switch k.kind {
+	case ofEntry:
+		o.counts[key{kind: ofSet, entry: entry{set: k.entry.set}}] += more
+	case ofServer:
+		o.counts[key{kind: ofServer}] += more
+	case ofAddress:
+		if o.bound[k.entry.addr] = true; more < 0 {
+			delete(o.bound, k.entry.addr)
+		}
+	}
 }
 
-// next takes the first step of p, or as many as can be taken at once.
-func (w *writer) next(ctx context.Context, p plan) (int, error) {
-	var err error
-	switch p[0].verb {
-	case makeSet, replaceSet, addEntry, removeEntry:
-		return w.inSets(ctx, p)
-	case writeRules, removeRelics:
-		err = w.rules.Write(ctx, p[0].rules)
-	case removeRelicSets:
-		w.dropRelics(ctx, p[0].relics)
-	case makeDevice, bind, unbind:
-		err = w.onDevice(p[0])
-	default:
-		return w.onServices(p)
+// Has reports whether an entry or a virtual server is as it was written. Of addresses the kernel tells itself.
+func (o *objects) Has(_ context.Context, k key, v value) (bool, error) {
+	switch k.kind {
+	case ofEntry:
+		return o.kernel.Has(k.entry)
+	case ofServer:
+		loads, there, err := o.kernel.Loads(k.server)
+		return there && v.state.like(loads), err
 	}
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", p[0], err)
-	}
-	w.objects.done(p[0])
-	return 1, nil
+	return true, nil
 }
 
-// few is up to how many steps are taken one by one. Beyond, it is cheaper to hand over
+// Apply writes a batch. What says something of one virtual server alone is returned by its key.
+func (o *objects) Apply(ctx context.Context, b reconcile.Batch[key, value]) (refused map[key]error, err error) {
+	b.Phases = append(b.Phases, make([][]change, phases)...)
+	if err := o.changeSets(ctx, b.Phases[makeSets], b.Phases[addEntries]); err != nil {
+		return nil, err
+	}
+	if o.writeRules != nil {
+		if err := o.writeRules(ctx); err != nil {
+			return nil, err
+		}
+		o.writeRules = nil
+	}
+	if refused, err = o.changeServers(ctx, b.Phases[addServers]); err != nil {
+		return refused, err
+	}
+	for _, step := range []func() error{
+		func() error { return o.changeAddresses(ctx, b.Phases[addAddresses]) },
+		func() error { return o.changeSets(ctx, nil, b.Phases[removeRegistered]) },
+		func() error { _, err := o.changeServers(ctx, b.Phases[removeServers]); return err },
+		func() error { return o.changeAddresses(ctx, b.Phases[removeAddresses]) },
+		func() error { return o.changeSets(ctx, nil, b.Phases[removeEntries]) },
+	} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	for _, phase := range b.Phases {
+		for _, c := range phase {
+			switch _, is := refused[c.Key]; {
+			case is || c.Op == reconcile.Replace:
+			case c.Op == reconcile.Add:
+				o.count(c.Key, 1)
+			default:
+				o.count(c.Key, -1)
+			}
+		}
+	}
+	return refused, nil
+}
+
+// few is up to how many changes are written one by one. Beyond, it is cheaper to hand over
 // all of them.
 const few = 8
 
-// inSets takes all steps about sets that follow one another.
-func (w *writer) inSets(ctx context.Context, p plan) (int, error) {
-	n := 0
-	alone := true
-	var lines strings.Builder
-	for n < len(p) && p[n].verb <= removeEntry {
-		lines.WriteString(p[n].command())
-		alone = alone && p[n].verb >= addEntry
-		n++
-	}
-	alone = alone && n <= few
-	if !alone {
-		if err := w.kernel.Restore(ctx, lines.String()); err != nil {
-			return 0, fmt.Errorf("%s: %w", p[0], err)
+// changeSets makes sets, and adds or removes entries: in the order of their sets, or in the other.
+func (o *objects) changeSets(ctx context.Context, made, entries []change) error {
+	slices.SortFunc(entries, func(a, b change) int {
+		if a.Op == reconcile.Remove {
+			a, b = b, a
 		}
-	}
-	for _, s := range p[:n] {
-		if alone {
-			if err := w.inSet(s); err != nil {
-				return 0, fmt.Errorf("%s: %w", s, err)
+		return compareEntries(a.Key.entry, b.Key.entry)
+	})
+	if len(made) == 0 && len(entries) <= few {
+		for _, c := range entries {
+			if err := o.changeEntry(c); err != nil {
+				return err
 			}
 		}
-		w.objects.done(s)
-	}
-	return n, nil
-}
-
-func (w *writer) inSet(s step) error {
-	if s.verb == addEntry {
-		return w.kernel.Add(s.entry, s.note)
-	}
-	return w.kernel.Remove(s.entry)
-}
-
-// command is a step about sets, as ipset's restore takes it.
-func (s step) command() string {
-	switch s.verb {
-	case makeSet:
-		return s.set.create(s.family, s.set.in(s.family)) + "\n"
-	case replaceSet:
-		return s.set.replace(s.family, s.fill)
-	case addEntry:
-		return s.entry.command(s.note) + "\n"
-	}
-	return fmt.Sprintf("del -exist %s %s\n", s.entry.set.in(s.entry.family), s.entry)
-}
-
-// dropRelics removes sets of kube-proxy's. One to which another program's rule leads stays: that
-// costs no Service.
-func (w *writer) dropRelics(ctx context.Context, sets []string) {
-	err := w.kernel.Restore(ctx, destroy(sets))
-	switch {
-	case err == nil:
-	case len(sets) == 1:
-		w.session.env.Log.Info("a set that kube-proxy left stays", "set", sets[0], "err", err)
-	default: // the first that stays has kept those after it
-		for _, set := range sets {
-			w.dropRelics(ctx, []string{set})
-		}
-	}
-}
-
-// destroy are the lines that remove sets.
-func destroy(sets []string) string { return "destroy " + strings.Join(sets, "\ndestroy ") + "\n" }
-
-func (w *writer) onDevice(s step) error {
-	switch s.verb {
-	case makeDevice:
-		return w.kernel.MakeDevice()
-	case bind:
-		return w.kernel.Bind(s.addr)
-	}
-	return w.kernel.Unbind(s.addr)
-}
-
-// onServices takes the steps about virtual services that follow one another, as many as
-// go at once. What the kernel refuses among others is taken again alone: then what is
-// done already is no error.
-func (w *writer) onServices(p plan) (int, error) {
-	n := 0
-	var now []step
-	for ; n < len(p) && p[n].verb.onService() && len(now) < atOnce; n++ {
-		if !w.skip[p[n].service] {
-			now = append(now, p[n])
-		}
-	}
-	batch := len(now) > few
-	var answers []error
-	if batch {
-		var err error
-		if answers, err = w.kernel.Send(now); err != nil {
-			return 0, fmt.Errorf("%s: %w", p[0], err)
-		}
-	}
-	for i, s := range now {
-		if err := w.took(s, batch && answers[i] == nil); err != nil {
-			return 0, err
-		}
-	}
-	return n, nil
-}
-
-// took notes a step that is done, or takes it, unless its virtual service is skipped.
-func (w *writer) took(s step, done bool) error {
-	_, there := w.objects.have.services[s.service]
-	switch {
-	case w.skip[s.service] && !(done && there):
 		return nil
-	case !done:
-		if err := w.kernel.do(s); err != nil {
-			return w.blame(s, err)
+	}
+	return o.kernel.Restore(ctx, restoreLines(o.node.family, made, entries))
+}
+
+func (o *objects) changeEntry(c change) error {
+	if c.Op == reconcile.Remove {
+		return o.kernel.Remove(c.Key.entry)
+	}
+	return o.kernel.Add(c.Key.entry, c.New.note)
+}
+
+// changeAddresses binds or unbinds addresses.
+func (o *objects) changeAddresses(ctx context.Context, all []change) error {
+	slices.SortFunc(all, func(a, b change) int { return a.Key.entry.addr.Compare(b.Key.entry.addr) })
+	for _, c := range all {
+		if err := o.step(ctx); err != nil {
+			return err
+		}
+		if c.Op == reconcile.Remove {
+			if err := o.kernel.Unbind(c.Key.entry.addr); err != nil {
+				return fmt.Errorf("unbind %s: %w", c.Key.entry.addr, err)
+			}
+			continue
+		}
+		if !o.device {
+			if err := o.kernel.MakeDevice(); err != nil {
+				return fmt.Errorf("make device %s: %w", device, err)
+			}
+			o.device = true
+		}
+		if err := o.kernel.Bind(c.Key.entry.addr); err != nil {
+			return fmt.Errorf("bind %s: %w", c.Key.entry.addr, err)
 		}
 	}
-	w.objects.done(s)
 	return nil
 }
 
-// blame finds the Service whose step failed. An error that says something of the
-// node, or of what is known of it, belongs to none.
-func (w *writer) blame(s step, err error) error {
-	c, ok := w.objects.owner(s.service)
-	switch {
-	case !ok, errors.Is(err, syscall.EPERM), errors.Is(err, syscall.ESRCH):
-		return fmt.Errorf("%s: %w", s, err)
-	case errors.Is(err, syscall.ENOENT) && (s.verb == addService || s.verb == setService):
-		err = noScheduler(s.scheduling.scheduler)
-	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOMEM):
-		return fmt.Errorf("%s: %w", s, err)
+func (o *objects) step(ctx context.Context) error {
+	o.session.env.Step()
+	return ctx.Err()
+}
+
+// changeServers changes virtual servers. A refused one stays as it was.
+func (o *objects) changeServers(ctx context.Context, all []change) (refused map[key]error, err error) {
+	slices.SortFunc(all, func(a, b change) int { return compareServices(a.Key.server, b.Key.server) })
+	var raise, lower []step
+	for _, c := range all {
+		up, down := serverSteps(c)
+		raise, lower = append(raise, up...), append(lower, down...)
 	}
-	w.bad[c.name] = fmt.Errorf("%s: %w", s, err)
-	w.skip[s.service] = true
+	refused = make(map[key]error)
+	for _, steps := range [][]step{raise, lower} {
+		for len(steps) > 0 {
+			if err := o.step(ctx); err != nil {
+				return nil, err
+			}
+			n := min(len(steps), atOnce)
+			if err := o.send(steps[:n], refused); err != nil {
+				return nil, err
+			}
+			steps = steps[n:]
+		}
+	}
+	for _, c := range all {
+		if why := refused[c.Key]; why != nil {
+			if err := o.revert(c); err != nil {
+				return nil, errors.Join(why, err)
+			}
+		}
+	}
+	return refused, nil
+}
+
+// revert makes a virtual server what it was before a change of it that was refused.
+func (o *objects) revert(c change) error {
+	back := change{Op: reconcile.Replace, Key: c.Key, Old: c.New, New: c.Old}
+	if c.Op == reconcile.Add {
+		back.Op = reconcile.Remove
+	}
+	up, down := serverSteps(back)
+	for _, s := range append(up, down...) {
+		if err := o.kernel.do(s); err != nil {
+			return fmt.Errorf("%s: %w", s, err)
+		}
+	}
 	return nil
 }
 
-func noScheduler(name string) *sdk.Refusal {
+// send takes steps, of which the kernel may refuse some. What it refuses among others is taken again alone: then what is
+// done already is no error.
+func (o *objects) send(steps []step, refused map[key]error) (err error) {
+	steps = slices.DeleteFunc(slices.Clone(steps), func(s step) bool { return refused[key{kind: ofServer, server: s.service}] != nil })
+	answers := make([]error, len(steps))
+	batch := len(steps) > few
+	if batch {
+		if answers, err = o.kernel.Send(steps); err != nil {
+			return fmt.Errorf("%s: %w", steps[0], err)
+		}
+	}
+	for i, s := range steps {
+		at := key{kind: ofServer, server: s.service}
+		if batch && answers[i] == nil || refused[at] != nil {
+			continue
+		}
+		if err := o.kernel.do(s); err != nil {
+			if refused[at], err = blame(s, err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// blame returns why a virtual server is refused. An error that says something of the node, or of what is known of it, belongs to none.
+func blame(s step, err error) (why, of error) {
+	switch {
+	case s.verb == removeService, errors.Is(err, syscall.EPERM), errors.Is(err, syscall.ESRCH):
+		return nil, fmt.Errorf("%s: %w", s, err)
+	case errors.Is(err, syscall.ENOENT) && (s.verb == addService || s.verb == setService):
+		err = noScheduler(s.scheduler)
+	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOMEM):
+		return nil, fmt.Errorf("%s: %w", s, err)
+	}
+	return fmt.Errorf("%s: %w", s, err), nil
+}
+
+func noScheduler(name string) error {
 	return &sdk.Refusal{Field: "scheduler", Why: "the kernel has no scheduler " + name + ", or cannot load it", Try: "modprobe ip_vs_" + name}
 }
 
-// A verb is one thing that can be done to the kernel.
+// A verb is one thing that can be done to a virtual server.
 type verb uint8
 
 const (
-	makeSet    verb = iota + 1
-	replaceSet      // with one of ours, filled
-	addEntry
-	removeEntry
-	addService
+	addService verb = iota + 1
 	setService
 	removeService
 	addDest
 	weighDest
 	removeDest
-	bind
-	unbind
-	makeDevice
-	writeRules
-	removeRelics    // rules of a kube-proxy in its ipvs mode, whose place is taken
-	removeRelicSets // its sets, to which no rule of its own leads any more
 )
 
-// onService reports whether it is done to a virtual service.
-func (v verb) onService() bool { return v >= addService && v <= removeDest }
-
-// A step is one thing to do, and to what.
+// A step is one message to IPVS.
 type step struct {
-	verb       verb
-	set        set
-	entry      entry
-	note       note
-	service    serviceKey
-	scheduling scheduling
-	dest       netip.AddrPort
-	weight     int
-	addr       netip.Addr
-	rules      ruleset.Plan
-	family     sdk.Family
-	fill       map[entry]note // what a set has when it takes another's place
-	relics     []string       // sets of kube-proxy's
+	verb    verb
+	service serviceKey
+	scheduling
+	dest   netip.AddrPort
+	weight int
 }
-
-// A plan is steps in the order in which they are taken.
-type plan []step
 
 // String is the step for people, in the words of the tools that they would use.
 func (s step) String() string {
 	switch s.verb {
-	case makeSet, replaceSet:
-		return fmt.Sprintf("%s set %s", map[verb]string{makeSet: "make", replaceSet: "replace"}[s.verb], s.set.in(s.family))
-	case addEntry:
-		return strings.Replace(s.entry.command(s.note), "add -exist", "add to", 1)
-	case removeEntry:
-		return fmt.Sprintf("remove from %s %s", s.entry.set.in(s.entry.family), s.entry)
 	case addService, setService:
 		return fmt.Sprintf("%s server %s %s", map[verb]string{addService: "add", setService: "set"}[s.verb], s.service, s.scheduling)
 	case removeService:
 		return fmt.Sprintf("remove server %s", s.service)
-	case addDest:
-		return fmt.Sprintf("add real %s on %s weight %d", s.dest, s.service, s.weight)
-	case weighDest:
-		return fmt.Sprintf("weigh real %s on %s %d", s.dest, s.service, s.weight)
 	case removeDest:
 		return fmt.Sprintf("remove real %s on %s", s.dest, s.service)
-	case bind, unbind:
-		return fmt.Sprintf("%s %s", map[verb]string{bind: "bind", unbind: "unbind"}[s.verb], s.addr)
-	case makeDevice:
-		return "make device " + device
-	case removeRelicSets:
-		return "remove sets " + strings.Join(s.relics, " ")
 	}
-	return strings.Join(s.rules.Steps(), "; ")
+	return fmt.Sprintf("%s real %s on %s weight %d", map[verb]string{addDest: "add", weighDest: "weigh"}[s.verb], s.dest, s.service, s.weight)
 }
 
-// steps is the plan for people, a step a line.
-func (p plan) steps() []string {
-	lines := make([]string, len(p))
-	for i, s := range p {
-		lines[i] = s.String()
+// serverSteps are the steps of a change: first those after which each destination that should serve does, and then those
+// that end new connections to others.
+func serverSteps(c change) (raise, lower []step) {
+	at, was, v := c.Key.server, c.Old.state, c.New.state
+	switch {
+	case c.Op == reconcile.Remove:
+		return nil, []step{{verb: removeService, service: at}}
+	case c.Op == reconcile.Add:
+		raise, was = append(raise, step{verb: addService, service: at, scheduling: v.scheduling}), state{}
+	case was.scheduling != v.scheduling || was.flags != v.flags:
+		raise = append(raise, step{verb: setService, service: at, scheduling: v.scheduling})
 	}
-	return lines
+	had := was.weights()
+	for weight, list := range [][]netip.AddrPort{v.idle.list(), v.serving.list()} {
+		for _, dest := range list {
+			old, is := had[dest]
+			delete(had, dest)
+			s := step{verb: weighDest, service: at, dest: dest, weight: weight}
+			switch {
+			case !is:
+				s.verb = addDest
+				raise = append(raise, s)
+			case old != weight && weight > 0:
+				raise = append(raise, s)
+			case old != weight:
+				lower = append(lower, s)
+			}
+		}
+	}
+	for _, dest := range slices.SortedFunc(maps.Keys(had), netip.AddrPort.Compare) {
+		lower = append(lower, step{verb: removeDest, service: at, dest: dest})
+	}
+	return raise, lower
 }
-
-func (p plan) String() string { return strings.Join(p.steps(), "\n") }

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 
 	"context"
-	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -113,9 +112,11 @@ func BenchmarkKernelFull(b *testing.B) {
 	for b.Loop() {
 		p, took := loaded(b, n, sdk.Standby)
 		ours += took
-		services := make(map[serviceKey]observed)
+		services := make(map[serviceKey]state)
 		for _, f := range p.session.families {
-			maps.Copy(services, f.objects.have.services)
+			for s := range f.servers() {
+				services[s.at] = s.state
+			}
 		}
 		p.Close()
 		next := newPlugin(p.dir, thisMachine())
@@ -140,7 +141,7 @@ func BenchmarkKernelFull(b *testing.B) {
 
 // send makes virtual services as a program would that does nothing else, and says how
 // long that took. It takes them away again.
-func send(b *testing.B, services map[serviceKey]observed) time.Duration {
+func send(b *testing.B, services map[serviceKey]state) time.Duration {
 	b.Helper()
 	k, err := openBalancer()
 	if err != nil {
@@ -153,7 +154,7 @@ func send(b *testing.B, services map[serviceKey]observed) time.Duration {
 		if err := k.handle.NewService(svc); err != nil {
 			b.Fatal(err)
 		}
-		for dest, weight := range v.dests {
+		for dest, weight := range v.weights() {
 			if err := k.handle.NewDestination(svc, mobyDest(dest, weight)); err != nil {
 				b.Fatal(err)
 			}

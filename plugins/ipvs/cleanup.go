@@ -67,10 +67,10 @@ func swept(kubeProxyToo bool) sweep.Rules {
 	}
 }
 
-// leftovers are what Cleanup removes, of both families.
-type leftovers struct {
+// leavings are what Cleanup removes, of both families.
+type leavings struct {
 	services []step
-	addrs    []step
+	addrs    []netip.Addr
 	device   bool       // it goes, and all addresses with it
 	sets     [][]string // of each family, by the kernel's names
 	proxied  bool       // a kube-proxy's sets stay
@@ -78,20 +78,14 @@ type leftovers struct {
 }
 
 // find reads what is there. A node without IPVS, or without ipset, has nothing of that kind.
-func (p *plugin) find(ctx context.Context, k kernel, l sdk.Leftovers) (*leftovers, error) {
-	seen := listing{read: inAddrs}
-	if k.balancer != nil {
-		seen.read |= inServices
-	}
-	if k.setKeeper != nil {
-		seen.read |= inSets
-	}
-	if err := seen.take(ctx, k); err != nil {
+func (p *plugin) find(ctx context.Context, k kernel, l sdk.Leftovers) (*leavings, error) {
+	seen, err := k.read(ctx)
+	if err != nil {
 		return nil, err
 	}
-	found := new(leftovers)
+	found := new(leavings)
 	for _, of := range families {
-		found.add(of, reading{services: seen.services, sets: seen.sets[of], addrs: seen.addrs.of(of)}, l.KubeProxy, p.options.ExcludeCIDRs)
+		found.add(of, seen, l.KubeProxy, p.options.ExcludeCIDRs)
 	}
 	some := len(found.services)+len(found.addrs)+len(found.sets) > 0
 	found.device = seen.addrs.device && some && len(found.addrs) == len(seen.addrs.ours) // no other program has an address on it
@@ -99,35 +93,34 @@ func (p *plugin) find(ctx context.Context, k kernel, l sdk.Leftovers) (*leftover
 }
 
 // add lists what there is of ours in one family, and kube-proxy's if that is asked for.
-func (l *leftovers) add(of sdk.Family, seen reading, kubeProxyToo bool, excluded []netip.Prefix) {
-	o, theirs := newObjects(of), newObjects(of)
-	o.adopt(seen, inAll, excluded)
-	if !kubeProxyToo && len(seen.sets.relics) > 0 {
-		l.proxied = true
-		l.early = l.early || len(seen.sets.proxied) == 0 && len(o.have.services) > 0
-		seen.sets = setsOf{relics: seen.sets.relics, proxied: seen.sets.proxied}
-		theirs.adopt(seen, inAll, excluded)
-	}
-	for _, at := range slices.SortedFunc(maps.Keys(o.have.services), compareServices) {
-		if _, is := theirs.have.services[at]; !is {
-			l.services = append(l.services, step{verb: removeService, service: at})
-		}
-	}
-	for _, addr := range slices.SortedFunc(maps.Keys(o.have.vips), netip.Addr.Compare) {
-		if !theirs.have.vips[addr] {
-			l.addrs = append(l.addrs, step{verb: unbind, addr: addr})
-		}
-	}
+func (l *leavings) add(of sdk.Family, seen reading, kubeProxyToo bool, excluded []netip.Prefix) {
+	ours, theirs := seen.ours(of, excluded), make(map[key]value)
 	var sets []string
-	for name := range setCount {
-		if o.have.sets[name] != missing {
-			sets = append(sets, name.in(of))
+	relics := seen.sets[of].relics
+	if kubeProxyToo {
+		sets = relics
+	} else if len(relics) > 0 {
+		proxied := setsOf{relics: relics, proxied: seen.sets[of].proxied}
+		l.proxied = true
+		theirs = reading{seen.services, map[sdk.Family]setsOf{of: proxied}, seen.addrs}.ours(of, excluded)
+		l.early = l.early || len(proxied.proxied) == 0 && slices.ContainsFunc(slices.Collect(maps.Keys(ours)), func(k key) bool { return k.kind == ofServer })
+	}
+	var made []string
+	for k := range ours {
+		switch _, is := theirs[k]; {
+		case is:
+		case k.kind == ofServer:
+			l.services = append(l.services, step{verb: removeService, service: k.server})
+		case k.kind == ofAddress:
+			l.addrs = append(l.addrs, k.entry.addr)
+		case k.kind == ofSet:
+			made = append(made, k.entry.set.in(of))
 		}
 	}
-	if kubeProxyToo {
-		sets = append(sets, o.have.proxied.relics...)
-	}
-	if len(sets) > 0 {
+	slices.SortFunc(l.services, func(a, b step) int { return compareServices(a.service, b.service) })
+	slices.SortFunc(l.addrs, netip.Addr.Compare)
+	slices.Sort(made)
+	if sets = append(made, sets...); len(sets) > 0 {
 		l.sets = append(l.sets, sets)
 	}
 }
@@ -139,23 +132,22 @@ type action struct {
 }
 
 // actions are what is done before rules go.
-func (l *leftovers) actions(k kernel) (all []action) {
-	w := writer{family: &family{kernel: k}}
+func (l *leavings) actions(k kernel) (all []action) {
 	for _, s := range l.services {
 		all = append(all, action{strings.TrimPrefix(s.String(), "remove "), func() error { return k.do(s) }})
 	}
 	if l.device {
 		all = append(all, action{fmt.Sprintf("device %s with %d addresses", device, len(l.addrs)), k.RemoveDevice})
 	} else {
-		for _, s := range l.addrs {
-			all = append(all, action{"address " + s.addr.String(), func() error { return w.onDevice(s) }})
+		for _, a := range l.addrs {
+			all = append(all, action{"address " + a.String(), func() error { return k.Unbind(a) }})
 		}
 	}
 	return all
 }
 
 // setActions are those about sets.
-func (l *leftovers) setActions(ctx context.Context, k kernel) (all []action) {
+func (l *leavings) setActions(ctx context.Context, k kernel) (all []action) {
 	for _, sets := range l.sets {
 		all = append(all, action{"sets " + strings.Join(sets, " "), func() error {
 			return k.Restore(ctx, destroy(sets))

@@ -21,12 +21,13 @@ import (
 // ExportAffinity tells which clients the kernel keeps at an endpoint: it lists them among its
 // connections.
 func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry) error) error {
+	var sticky map[serviceKey]sdk.Name
 	each := func(line string) error {
 		at, entry, ok := affinityIn(line)
 		if !ok {
 			return nil
 		}
-		if entry.Name, ok = p.ownerOf(at); !ok {
+		if entry.Name, ok = sticky[at]; !ok {
 			return nil
 		}
 		if err := ctx.Err(); err != nil {
@@ -34,10 +35,13 @@ func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry
 		}
 		return tell(entry)
 	}
-	return p.Do(ctx, func(map[sdk.Name]sdk.Service) error { return p.machine.listed(each) })
+	return p.Do(ctx, func(map[sdk.Name]sdk.Service) error {
+		sticky = p.session.sticky()
+		return p.machine.listed(each)
+	})
 }
 
-// listed calls tell for each line of the kernel's list of connections (affinityIn says what it
+// listed calls tell for each line of the kernel's list of connections (a connection says what it
 // looks like), until it returns an error.
 func (m machine) listed(tell func(line string) error) error {
 	list, err := os.Open(m.connections)
@@ -59,36 +63,61 @@ func (p *plugin) ImportAffinity(_ context.Context, entries []sdk.AffinityEntry) 
 	return &sdk.Refusal{Field: "affinity", Why: fmt.Sprintf("ipvs learns from packets alone which client keeps which endpoint: %d clients may be sent to another once", len(entries))}
 }
 
-// ownerOf is the Service that has a virtual service, if it has affinity.
-func (p *plugin) ownerOf(at serviceKey) (sdk.Name, bool) {
-	for _, f := range p.session.families {
-		if c, ok := f.objects.owner(at); ok && c.value.scheduling.affinity > 0 {
-			return c.name, true
+// sticky returns the virtual servers that have affinity, with their Services.
+func (s *session) sticky() map[serviceKey]sdk.Name {
+	all := make(map[serviceKey]sdk.Name)
+	for _, f := range s.families {
+		for name, p := range f.Desired() {
+			for _, v := range p.servers {
+				if v.affinity > 0 && !v.covered {
+					all[v.at] = name
+				}
+			}
 		}
 	}
-	return sdk.Name{}, false
+	return all
 }
 
-// affinityIn reads a line of the kernel's list, if it is about a client that is kept at an
-// endpoint. It names no port of that client's:
+// A connection is a line of the kernel's list:
 //
 //	Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires
 //	TCP 0AB40009 0000 AC1E0029 0050 0AB40101 1F90 NONE           10780
-func affinityIn(line string) (serviceKey, sdk.AffinityEntry, bool) {
+type connection struct {
+	flow
+	dest    netip.AddrPort
+	state   string
+	expires int // seconds
+}
+
+func readConnection(line string) (c connection, ok bool) {
 	words := strings.Fields(line)
-	if len(words) < 9 || words[2] != "0000" {
+	if len(words) < 9 {
+		return c, false
+	}
+	for i, at := range []*netip.AddrPort{&c.from, &c.to, &c.dest} {
+		if *at, ok = hexAddr(words[1+2*i], words[2+2*i]); !ok {
+			return c, false
+		}
+	}
+	var err error
+	c.protocol, c.state = protocolOf(words[0]), words[7]
+	c.expires, err = strconv.Atoi(words[8])
+	return c, c.protocol != 0 && err == nil
+}
+
+// server is the virtual server that a connection is to.
+func (f flow) server() serviceKey {
+	return serviceKey{family: sdk.FamilyOf(f.to.Addr()), protocol: f.protocol, addr: f.to}
+}
+
+// affinityIn reads a line of the kernel's list, if it is about a client that is kept at an
+// endpoint. It names no port of that client's.
+func affinityIn(line string) (serviceKey, sdk.AffinityEntry, bool) {
+	c, ok := readConnection(line)
+	if !ok || c.from.Port() != 0 {
 		return serviceKey{}, sdk.AffinityEntry{}, false
 	}
-	client, ok1 := hexAddr(words[1], words[2])
-	at, ok2 := hexAddr(words[3], words[4])
-	dest, ok3 := hexAddr(words[5], words[6])
-	left, err := strconv.Atoi(words[8])
-	protocol := protocolOf(words[0])
-	if protocol == 0 || !ok1 || !ok2 || !ok3 || err != nil {
-		return serviceKey{}, sdk.AffinityEntry{}, false
-	}
-	return serviceKey{family: sdk.FamilyOf(at.Addr()), protocol: protocol, addr: at},
-		sdk.AffinityEntry{Client: client.Addr(), Endpoint: dest, Left: time.Duration(left) * time.Second}, true
+	return c.server(), sdk.AffinityEntry{Client: c.from.Addr(), Endpoint: c.dest, Left: time.Duration(c.expires) * time.Second}, true
 }
 
 // hexAddr reads an address and a port as the kernel writes them there: IPv6 with its
@@ -123,7 +152,7 @@ func (s *session) seeUntracked() error {
 		return err
 	}
 	for _, f := range s.families {
-		of := f.objects.node.family
+		of := f.node.family
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(flows)), func(f flow) bool { return sdk.FamilyOf(f.to.Addr()) == of }) {
 			continue // it may know very many, of which none matters
 		}
@@ -151,30 +180,34 @@ func (s *session) tellUntracked(n int) {
 // must not end. UDP has none: what is sent next is served by what serves then.
 func (s *session) established() (map[flow]bool, error) {
 	all := make(map[flow]bool)
+	var ours map[serviceKey]bool
 	return all, s.plugin.machine.listed(func(line string) error {
-		if f, ok := establishedIn(line); ok && s.serves(f) {
-			all[f] = true
+		c, ok := readConnection(line)
+		if !ok || c.state != "ESTABLISHED" {
+			return nil
+		}
+		if ours == nil {
+			ours = s.servers()
+		}
+		if ours[c.server()] {
+			all[c.flow] = true
 		}
 		return nil
 	})
 }
 
-func (s *session) serves(f flow) bool {
-	at := serviceKey{family: sdk.FamilyOf(f.to.Addr()), protocol: f.protocol, addr: f.to}
-	return slices.ContainsFunc(s.families, func(f *family) bool { _, ours := f.objects.have.services[at]; return ours })
-}
-
-// establishedIn reads a line of the kernel's list (affinityIn says what it looks like), if
-// it is about a connection that is established.
-func establishedIn(line string) (flow, bool) {
-	words := strings.Fields(line)
-	if len(words) < 9 || words[7] != "ESTABLISHED" {
-		return flow{}, false
+// servers are the virtual servers of both families.
+func (s *session) servers() map[serviceKey]bool {
+	all := make(map[serviceKey]bool)
+	for _, f := range s.families {
+		for v := range f.servers() {
+			all[v.at] = true
+		}
+		for at := range f.unowned {
+			all[at] = true
+		}
 	}
-	protocol := protocolOf(words[0])
-	from, ok1 := hexAddr(words[1], words[2])
-	to, ok2 := hexAddr(words[3], words[4])
-	return flow{protocol, from, to}, protocol != 0 && ok1 && ok2
+	return all
 }
 
 // keepTracking looks after the parameter: another program may set it to 0. It counts
@@ -194,7 +227,7 @@ func (s *session) keepTracking(f *family) error {
 	}
 	if !set {
 		s.env.Log.Warn("another program set net.ipv4.vs.conntrack to 0; it is set again")
-		if err := s.env.Take(s.plugin.machine.settings(f.objects.node.node, s.options)); err != nil {
+		if err := s.env.Take(s.plugin.machine.settings(f.node.node, s.options)); err != nil {
 			return err
 		}
 	}

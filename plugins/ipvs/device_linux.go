@@ -70,7 +70,7 @@ func (l *links) Changes() addrChanges {
 		switch addr = addr.Unmap(); {
 		case !ok:
 		case l.ours == nil || u.LinkIndex != l.ours.Attrs().Index:
-			h.others = append(h.others, change{addr, !u.NewAddr})
+			h.others = append(h.others, addrChange{addr, !u.NewAddr})
 		case !u.NewAddr:
 			h.lost = append(h.lost, addr)
 		}
@@ -83,12 +83,12 @@ func (l *links) Changes() addrChanges {
 		l.told = l.local
 		for _, addr := range l.local {
 			if _, known := slices.BinarySearchFunc(before, addr, netip.Addr.Compare); !known {
-				h.others = append(h.others, change{addr, false})
+				h.others = append(h.others, addrChange{addr, false})
 			}
 		}
 		for _, addr := range before {
 			if _, there := slices.BinarySearchFunc(l.local, addr, netip.Addr.Compare); !there {
-				h.others = append(h.others, change{addr, true})
+				h.others = append(h.others, addrChange{addr, true})
 			}
 		}
 	}

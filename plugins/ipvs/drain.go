@@ -6,7 +6,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"maps"
+	"iter"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -16,105 +16,88 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A destination that leaves gets weight 0 and keeps its connections. Nothing remembers it
-// but the kernel: whatever has weight 0 and is not wanted is being drained, also in
-// a process that starts anew.
-
-// draining reports whether some destination of at waits for its last connection.
-func (o *objects) draining(at serviceKey) bool {
-	c, _ := o.owner(at)
-	for dest, weight := range o.have.services[at].dests {
-		if weight == 0 && !c.value.wants(dest) {
-			return true
+// servers are the virtual servers that the kernel has of installed pieces, each with the addresses by which its Service is
+// reached.
+func (f *family) servers() iter.Seq2[server, *piece] {
+	return func(yield func(server, *piece) bool) {
+		for _, p := range f.Installed() {
+			for _, s := range p.servers {
+				if s.here && !s.covered && !yield(s, p) {
+					return
+				}
+			}
 		}
 	}
-	return false
 }
 
-// reap removes the destinations that have had their last connection. Only virtual services
-// that have such are read.
-func (f *family) reap() error {
-	for at := range f.objects.have.services {
-		if !f.objects.draining(at) {
-			continue
-		}
-		if err := f.reapAt(at); err != nil {
-			return err
+// reap takes out of pieces the destinations that have had their last connection, and reports whether there are such. Only
+// virtual servers that have waiting destinations are read.
+func (f *family) reap() (due bool, err error) {
+	less := make(map[sdk.Name]*piece)
+	for name, p := range f.Desired() {
+		for i, s := range p.servers {
+			waiting := s.drained()
+			if len(waiting) == 0 {
+				continue
+			}
+			loads, _, err := f.kernel.Loads(s.at)
+			if err != nil {
+				return false, err
+			}
+			isOver := func(dest netip.AddrPort) bool {
+				l := loads[dest]
+				return l.weight == 0 && l.active+l.inactive == 0 && slices.Contains(waiting, dest)
+			}
+			idle := slices.DeleteFunc(s.state.idle.list(), isOver)
+			if newDests(idle) == s.state.idle {
+				continue
+			}
+			if less[name] == nil {
+				q := *p
+				q.servers = slices.Clone(p.servers)
+				less[name] = &q
+			}
+			less[name].servers[i].state.idle = newDests(idle)
 		}
 	}
-	return nil
-}
-
-func (f *family) reapAt(at serviceKey) error {
-	loads, _, err := f.kernel.Loads(at)
-	if err != nil {
-		return err
-	}
-	c, _ := f.objects.owner(at)
-	for dest, l := range loads {
-		if l.weight > 0 || l.active+l.inactive > 0 || c.value.wants(dest) {
-			continue
-		}
-		s := step{verb: removeDest, service: at, dest: dest}
-		if err := f.kernel.do(s); err != nil {
-			return fmt.Errorf("%s: %w", s, err)
-		}
-		f.objects.done(s)
-	}
-	return nil
+	f.SetDesired(less)
+	return len(less) > 0, nil
 }
 
 // busy is what Standby must not take away: connections that began while the role was
 // another need their virtual service, its address on the node, and the rules that steady them.
 type busy struct {
-	services map[serviceKey]bool
-	addrs    map[netip.Addr]bool // on our device
+	servers map[serviceKey]bool
+	addrs   map[netip.Addr]bool // on our device
 }
 
-// seeBusy finds what still has connections, and reports whether anything has them no more. The
-// next plan takes that away.
+// seeBusy finds what still has connections, and reports whether anything has them no more.
 func (f *family) seeBusy() (idle bool, err error) {
 	all, err := f.loads()
 	if err != nil {
 		return false, err
 	}
-	now := busy{services: make(map[serviceKey]bool), addrs: make(map[netip.Addr]bool)}
-	for at, loads := range all {
-		if slices.ContainsFunc(slices.Collect(maps.Values(loads)), func(l load) bool { return l.active+l.inactive > 0 }) {
-			now.services[at] = true
-			f.objects.serve(at, now.addrs)
+	now := busy{make(map[serviceKey]bool), make(map[netip.Addr]bool)}
+	for s, p := range f.servers() {
+		for _, l := range all[s.at] {
+			if l.active+l.inactive == 0 {
+				continue
+			}
+			now.servers[s.at] = true
+			if s.at.mark == 0 {
+				now.addrs[s.at.addr.Addr()] = true
+				continue
+			}
+			for _, vip := range p.bound {
+				now.addrs[vip] = true
+			}
 		}
 	}
-	return f.objects.setBusy(now), nil
-}
-
-// serve notes the addresses by which a virtual service is reached.
-func (o *objects) serve(at serviceKey, addrs map[netip.Addr]bool) {
-	if at.mark == 0 {
-		addrs[at.addr.Addr()] = true
-		return
+	for at := range f.busy.servers {
+		idle = idle || !now.servers[at]
 	}
-	c, _ := o.owner(at)
-	for _, vip := range o.desired[c.name].vips {
-		addrs[vip] = true
-	}
-}
-
-// setBusy takes note of what is busy now, touches what was and is no more, and reports whether
-// there is such.
-func (o *objects) setBusy(now busy) (idle bool) {
-	for at := range o.busy.services {
-		if !now.services[at] {
-			o.touched.services[at], idle = true, true
-		}
-	}
-	for addr := range o.busy.addrs {
-		if !now.addrs[addr] {
-			o.touched.vips[addr], idle = true, true
-		}
-	}
-	o.busy = now
-	return idle
+	f.busy = now
+	return idle, nil
 }
 
 // Flows are the connections of the virtual services. Those that have been closed, and wait for
@@ -122,8 +105,8 @@ func (o *objects) setBusy(now busy) (idle bool) {
 // just beginning.
 func (f *family) Flows(_ map[sdk.Name]sdk.Service, fresh bool) (n int, err error) {
 	all, err := f.loads()
-	for _, loads := range all {
-		for _, l := range loads {
+	for s := range f.servers() {
+		for _, l := range all[s.at] {
 			if n += l.active; fresh {
 				n += l.inactive
 			}
@@ -132,26 +115,12 @@ func (f *family) Flows(_ map[sdk.Name]sdk.Service, fresh bool) (n int, err error
 	return n, err
 }
 
-// loads are what the virtual services have to do.
+// loads are what all virtual servers have to do; nothing, if there is none of ours.
 func (f *family) loads() (table, error) {
-	all := make(table)
-	if len(f.objects.have.services) == 0 {
-		return all, nil
+	if _, is := f.anyServer(); !is {
+		return nil, nil
 	}
-	listed, err := f.kernel.Table()
-	if err != nil {
-		return nil, err
-	}
-	for at := range f.objects.have.services {
-		loads, there := listed[at]
-		if !there {
-			if loads, _, err = f.kernel.Loads(at); err != nil {
-				return nil, err
-			}
-		}
-		all[at] = loads
-	}
-	return all, nil
+	return f.kernel.Table()
 }
 
 // A table is what the destinations of all virtual services have to do. By messages the kernel
@@ -166,10 +135,12 @@ func protocolOf(name string) sdk.Protocol { return iptables.ProtocolCalled(strin
 //	TCP  AC1E0029:0050 rr persistent 10800 FFFFFFFF
 //	  -> 0AB40001:1F90      Masq    1      0          0
 //
-// Virtual servers of marks are left out: of those it does not say in which family.
+//	FWM  6E000001 rr
+//
+// Of a virtual server of a mark it does not say in which family it is: its destinations do.
 func readTable(r io.Reader) (table, error) {
 	all := make(table)
-	var dests map[netip.AddrPort]load // nil: they are passed over
+	var at serviceKey // zero: it is passed over
 	for lines := bufio.NewScanner(r); ; {
 		if !lines.Scan() {
 			return all, lines.Err()
@@ -178,23 +149,34 @@ func readTable(r io.Reader) (table, error) {
 		if len(words) < 2 {
 			continue
 		}
-		protocol := protocolOf(words[0])
-		switch {
+		switch protocol := protocolOf(words[0]); {
 		case protocol != 0:
-			at, err := hexPair(words[1])
+			addr, err := hexPair(words[1])
 			if err != nil {
 				return nil, err
 			}
-			dests = make(map[netip.AddrPort]load)
-			all[serviceKey{family: sdk.FamilyOf(at.Addr()), protocol: protocol, addr: at}] = dests
+			at = serviceKey{family: sdk.FamilyOf(addr.Addr()), protocol: protocol, addr: addr}
+			all[at] = make(map[netip.AddrPort]load)
+		case words[0] == "FWM":
+			mark, err := strconv.ParseUint(words[1], 16, 32)
+			if err != nil {
+				return nil, fmt.Errorf("read a mark: %w", err)
+			}
+			at = serviceKey{mark: uint32(mark)}
 		case words[0] != "->":
-			dests = nil
-		case dests != nil:
+			at = serviceKey{}
+		case at != serviceKey{}:
 			dest, l, err := destLine(words)
 			if err != nil {
 				return nil, err
 			}
-			dests[dest] = l
+			if at.mark != 0 {
+				at.family = sdk.FamilyOf(dest.Addr())
+			}
+			if all[at] == nil {
+				all[at] = make(map[netip.AddrPort]load)
+			}
+			all[at][dest] = l
 		}
 	}
 }

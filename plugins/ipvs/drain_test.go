@@ -36,9 +36,10 @@ func TestReadTable(t *testing.T) {
 	udp := serviceKey{family: sdk.IPv4, protocol: sdk.UDP, addr: netip.MustParseAddrPort("172.30.0.41:53")}
 	sctp := serviceKey{family: sdk.IPv6, protocol: sdk.SCTP, addr: netip.MustParseAddrPort("[fd00:172:30::41]:80")}
 	want := table{
-		tcp:  {netip.MustParseAddrPort("10.180.0.1:8080"): {1, 3, 14}, netip.MustParseAddrPort("10.180.1.1:8080"): {0, 0, 1}},
-		udp:  {},
-		sctp: {netip.MustParseAddrPort("[fd00:10:180:1::1]:8080"): {1, 0, 0}},
+		tcp:                              {netip.MustParseAddrPort("10.180.0.1:8080"): {1, 3, 14}, netip.MustParseAddrPort("10.180.1.1:8080"): {0, 0, 1}},
+		udp:                              {},
+		sctp:                             {netip.MustParseAddrPort("[fd00:10:180:1::1]:8080"): {1, 0, 0}},
+		{family: sdk.IPv4, mark: 0x4041}: {netip.MustParseAddrPort("10.180.0.1:8080"): {1, 7, 0}},
 	}
 	if !maps.EqualFunc(got, want, maps.Equal[map[netip.AddrPort]load, map[netip.AddrPort]load]) {
 		t.Errorf("got %v\nwant %v", got, want)
@@ -50,14 +51,14 @@ func TestReadTable(t *testing.T) {
 	}
 }
 
-// Table has what Loads has, of all but marks, as the kernel's own does.
+// Table has what Loads has, but for marks without destinations, as the kernel's own does.
 func (f *fake) Table() (table, error) {
 	f.mu.Lock()
 	services := slices.Collect(maps.Keys(f.services))
 	f.mu.Unlock()
 	all := make(table)
 	for _, at := range services {
-		if at.mark == 0 {
+		if at.mark == 0 || len(f.services[at].dests) > 0 {
 			all[at], _, _ = f.Loads(at)
 		}
 	}

@@ -15,57 +15,54 @@ import (
 
 // This file finds drift: where another program changed what this one wrote.
 
-// moved reports whether the node's own addresses are others than we know.
-func (o *objects) moved(h addrChanges) bool {
-	return slices.ContainsFunc(h.others, func(c change) bool {
-		return sdk.FamilyOf(c.addr) == o.node.family && o.have.others[c.addr] == c.gone
+// hasMoved reports whether the node's own addresses are others than we know.
+func (f *family) hasMoved(h addrChanges) bool {
+	return slices.ContainsFunc(h.others, func(c addrChange) bool {
+		return sdk.FamilyOf(c.addr) == f.node.family && f.others[c.addr] == c.gone
 	})
 }
 
-// lost reports whether our device lost an address that we bound.
-func (o *objects) lost(h addrChanges) bool {
-	return slices.ContainsFunc(h.lost, func(a netip.Addr) bool { return o.have.vips[a] })
+// hasLost reports whether our device lost an address that we bound.
+func (f *family) hasLost(h addrChanges) bool {
+	return slices.ContainsFunc(h.lost, func(a netip.Addr) bool { return f.objects.bound[a] })
 }
 
-// drifted is where something was removed, or added: a virtual service, of which one is
+// hasDrifted reports whether something was removed, or added: a virtual server, of which one is
 // asked for; an entry, of which the sets tell how many they have.
-func (f *family) drifted() (parts, error) {
-	var gone parts
-	for at := range f.objects.have.services {
-		_, there, err := f.kernel.Loads(at)
-		if err != nil {
-			return 0, err
+func (f *family) hasDrifted() (bool, error) {
+	if at, is := f.anyServer(); is {
+		if _, there, err := f.kernel.Loads(at); err != nil || !there {
+			return !there, err
 		}
-		if !there {
-			gone |= inServices
+	}
+	for k, known := range f.objects.counts {
+		if k.kind == ofSet {
+			n, err := f.kernel.Count(k.entry.set, f.node.family)
+			if err != nil || n >= 0 && n != known {
+				return true, nil
+			}
 		}
-		break
 	}
-	if f.setsDiffer() {
-		gone |= inSets
-	}
-	return gone, nil
+	return false, nil
 }
 
-// setsDiffer reports whether a set has another number of entries than we know of. What
-// did not add up right after all was read is not held against it: the kernel may take
-// two entries for one.
-func (f *family) setsDiffer() bool {
-	for set, known := range f.objects.have.counts {
-		n, err := f.kernel.Count(set, f.objects.node.family)
-		if err != nil || n >= 0 && n != known+f.extra[set] {
-			return true
-		}
+// anyServer returns one of the virtual servers.
+func (f *family) anyServer() (serviceKey, bool) {
+	for s := range f.servers() {
+		return s.at, true
 	}
-	return false
+	return serviceKey{}, false
 }
 
-// recount notes what does not add up.
-func (f *family) recount() {
-	clear(f.extra)
-	for set, known := range f.objects.have.counts {
-		if n, err := f.kernel.Count(set, f.objects.node.family); err == nil && n != known {
-			f.extra[set] = n - known
+// recount takes the kernel's numbers of entries for what was written, right after a repair: the kernel may take two entries for
+// one.
+func (o *objects) recount() {
+	for k := range o.counts {
+		if k.kind != ofSet {
+			continue
+		}
+		if n, err := o.kernel.Count(k.entry.set, o.node.family); err == nil && n >= 0 {
+			o.counts[k] = n
 		}
 	}
 }
@@ -75,32 +72,32 @@ func (f *family) recount() {
 func (f *family) Probe(ctx context.Context) (found frame.Finding) {
 	f.rules.Look(ctx)
 	found = f.doubted()
-	changes := f.session.take(f.objects.node.family)
-	if f.objects.lost(changes) {
-		found.Lost, found.Why = found.Lost|frame.Parts(inAddrs), "an address was removed"
+	changes := f.session.take(f.node.family)
+	if f.hasLost(changes) {
+		found.Lost, found.Why = found.Lost|inObjects, "an address was removed"
 	}
-	f.moved = f.moved || changes.missed || f.objects.moved(changes)
+	f.moved = f.moved || changes.missed || f.hasMoved(changes)
 	found.Moved = f.moved
 	if time.Since(f.probed) < probeEvery {
 		return found
 	}
 	f.probed = time.Now()
-	gone, err := f.drifted()
-	if gone != 0 {
-		found.Lost, found.Why = found.Lost|frame.Parts(gone), "virtual services, or entries of sets, are others than were written"
+	drifted, err := f.hasDrifted()
+	if drifted {
+		found.Lost, found.Why = found.Lost|inObjects, "virtual services, or entries of sets, are others than were written"
 	}
 	if err == nil && time.Since(f.reaped) >= reapEvery {
 		f.reaped = time.Now()
-		if err = f.reap(); err != nil {
-			found.Lost, found.Why = frame.All, "a destination could not be removed"
-		}
+		found.Due, err = f.reap()
 	}
 	if err == nil && time.Since(f.idleChecked) >= idleEvery {
 		f.idleChecked = time.Now()
-		found.Due, err = f.upkeep()
+		var due bool
+		due, err = f.upkeep()
+		found.Due = found.Due || due
 	}
 	if err != nil && ctx.Err() == nil {
-		f.session.env.Log.Warn("cannot look after the kernel", "family", f.objects.node.family, "err", err)
+		f.session.env.Log.Warn("cannot look after the kernel", "family", f.node.family, "err", err)
 	}
 	return found
 }
@@ -115,12 +112,15 @@ const (
 
 // upkeep does what is due by itself in a role, and reports whether there is something to write.
 func (f *family) upkeep() (due bool, err error) {
-	switch f.objects.role {
+	switch f.role {
 	case sdk.Standby:
-		if len(f.objects.busy.services) == 0 {
+		if len(f.busy.servers) == 0 {
 			return false, nil
 		}
-		return f.seeBusy() // what has had its last connection is taken away
+		if due, err = f.seeBusy(); due {
+			f.replace() // what has had its last connection is taken away
+		}
+		return due, err
 	case sdk.Active:
 		return false, f.session.keepTracking(f)
 	}
@@ -130,19 +130,18 @@ func (f *family) upkeep() (due bool, err error) {
 // doubted are the rules, if they may not be as they were written.
 func (f *family) doubted() (found frame.Finding) {
 	if found.Why = f.rules.Doubt(); found.Why != "" {
-		found.Lost = frame.Parts(inRules(f.objects.node.family))
+		found.Lost = inRules
 	}
 	found.Unsure = found.Why == "" && f.rules.Waits()
 	return found
 }
 
-// Audit compares a few virtual services and entries, and one chain or jump, with what we know
-// of them.
+// Audit compares the entries of some Services, and one chain or jump, with what we know of them.
 func (f *family) Audit(ctx context.Context) frame.Finding {
 	f.rules.Audit(ctx)
-	same, err := f.sample()
+	same, err := f.sample(ctx)
 	if err != nil {
-		f.session.env.Log.Warn("cannot compare with the kernel", "family", f.objects.node.family, "err", err)
+		f.session.env.Log.Warn("cannot compare with the kernel", "family", f.node.family, "err", err)
 		return f.doubted()
 	}
 	if !same {
@@ -152,7 +151,7 @@ func (f *family) Audit(ctx context.Context) frame.Finding {
 }
 
 const (
-	auditShare = 3    // a round over all virtual services takes so many audits, which is 30 s,
+	auditShare = 3    // a round over all Services takes so many audits, which is 30 s,
 	auditMost  = 1000 // or more, if an audit would take longer than some 0.1 s
 )
 
@@ -168,36 +167,14 @@ func turn[K comparable, V any](round *[]K, all map[K]V) []K {
 }
 
 // sample reports whether some of what there is, is as we know it.
-func (f *family) sample() (bool, error) {
-	for _, at := range turn(&f.auditServices, f.objects.have.services) {
-		v, ours := f.objects.have.services[at]
-		if !ours {
-			continue
-		}
-		loads, there, err := f.kernel.Loads(at)
-		if err != nil || !there || !v.like(loads) {
-			return false, err
-		}
+func (f *family) sample(ctx context.Context) (same bool, err error) {
+	same = true
+	for _, name := range turn(&f.round, f.Installed()) {
+		f.Entries(name, f.Installed()[name], func(k key, v value) {
+			if same && err == nil {
+				same, err = f.objects.Has(ctx, k, v)
+			}
+		})
 	}
-	for _, e := range turn(&f.auditEntries, f.objects.have.entries) {
-		if _, ours := f.objects.have.entries[e]; !ours {
-			continue
-		}
-		if there, err := f.kernel.Has(e); err != nil || !there {
-			return false, err
-		}
-	}
-	return true, nil
-}
-
-func (v observed) like(loads map[netip.AddrPort]load) bool {
-	if len(loads) != len(v.dests) {
-		return false
-	}
-	for dest, weight := range v.dests {
-		if l, there := loads[dest]; !there || l.weight != weight {
-			return false
-		}
-	}
-	return true
+	return same, err
 }

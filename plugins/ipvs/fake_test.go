@@ -42,7 +42,9 @@ type fake struct {
 }
 
 type fakeService struct {
-	observed
+	scheduling
+	flags uint32
+	dests map[netip.AddrPort]int // the weight of each
 	next  int
 	stuck map[netip.Addr]netip.AddrPort
 	conns map[netip.AddrPort]int // that are open, by real
@@ -128,17 +130,33 @@ func (f *fake) asked() int {
 
 func (f *fake) Close() error { return nil }
 
-func (f *fake) Services() (map[serviceKey]observed, error) {
+// serving are the destinations that new connections go to, in order.
+func (s *fakeService) serving() (all []netip.AddrPort) {
+	for _, dest := range slices.SortedFunc(maps.Keys(s.dests), netip.AddrPort.Compare) {
+		if s.dests[dest] > 0 {
+			all = append(all, dest)
+		}
+	}
+	return all
+}
+
+func (f *fake) Services() (map[serviceKey]state, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reads++
-	all := make(map[serviceKey]observed)
+	all := make(map[serviceKey]state)
 	for at, s := range f.services {
-		v := s.observed
-		v.dests = maps.Clone(v.dests)
-		all[at] = v
+		all[at] = newState(s.scheduling, s.flags, s.loads())
 	}
 	return all, nil
+}
+
+func (s *fakeService) loads() map[netip.AddrPort]load {
+	loads := make(map[netip.AddrPort]load)
+	for dest, weight := range s.dests {
+		loads[dest] = load{weight: weight, active: s.conns[dest]}
+	}
+	return loads
 }
 
 // Send is what the kernel does when it is asked for one thing after another.
@@ -214,11 +232,7 @@ func (f *fake) Loads(at serviceKey) (map[netip.AddrPort]load, bool, error) {
 	if !there {
 		return nil, false, nil
 	}
-	loads := make(map[netip.AddrPort]load)
-	for dest, weight := range s.dests {
-		loads[dest] = load{weight: weight, active: s.conns[dest]}
-	}
-	return loads, true, nil
+	return s.loads(), true, nil
 }
 
 func (f *fake) Timeouts() (timeouts, error) { return timeouts{}, nil }

@@ -4,6 +4,7 @@ package ipvs
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,37 +13,48 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/reconcile"
 	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// A family is one IP family: its objects, and what makes the kernel follow them.
+// A family is one IP family, as the frame sees it: its pieces, the kernel that has them, and the rules beside it.
 type family struct {
+	*reconcile.Reconciler[*piece, key, value]
 	session *session
 	objects *objects
 	rules   *ruleset.Rules[struct{}]
 	kernel  kernel
 
+	node   nodeConfig
+	role   sdk.Role
+	mark   uint32              // the one that was given last, without its tag
+	others map[netip.Addr]bool // addresses on other devices of the node
+	busy   busy                // in Standby: what still has connections
+
+	nodePorts map[port]sdk.Name       // which Service has a node port,
+	named     map[serviceKey]sdk.Name // and which names an address of the node, and so takes precedence there
+
+	adopted time.Time            // when Adopt began last
+	unowned map[serviceKey]state // until the first plan was applied: what was listed, and is of no piece
+	relics  ruleset.Plan         // what removes the rules of a kube-proxy in its ipvs mode,
+	proxied []string             // and its sets
+
+	reruled     bool      // the rules may not be those of the node and the role
 	afresh      bool      // everything was read since IPVS was given the node
 	moved       bool      // the node's addresses are others than Services were rendered for
+	recounts    bool      // a repair has read the kernel
 	probed      time.Time // when the kernel was last asked for what may have been removed,
 	reaped      time.Time // when destinations that have had their last connection were removed,
 	idleChecked time.Time // and when what is due more often was done
 
-	// extra is by how many entries a set of the kernel differs from what we know of
-	// it, right after it was read and written; recounts says that it was read.
-	extra    map[set]int
-	recounts bool
-
-	// What is left of a round of audits.
-	auditServices []serviceKey
-	auditEntries  []entry
+	round []sdk.Name // what is left of a round of audits
 }
 
 var _ interface {
-	frame.Family[desired]
+	frame.Family[*piece]
 	frame.Drainer
 	frame.Forgetter
 	frame.Sampler
@@ -50,13 +62,20 @@ var _ interface {
 } = (*family)(nil)
 
 func newFamily(tool iptables.Tool, s *session) *family {
-	rules, objects := ruleset.NewRules(ruleConfig(tool.Family), tool), newObjects(tool.Family)
-	objects.have.rules = rules.Set
-	return &family{session: s, objects: objects, rules: rules, kernel: s.kernel, extra: make(map[set]int)}
+	f := &family{
+		session: s, rules: ruleset.NewRules(ruleConfig(tool.Family), tool), kernel: s.kernel,
+		node: nodeConfig{family: tool.Family}, reruled: true,
+		nodePorts: make(map[port]sdk.Name), named: make(map[serviceKey]sdk.Name),
+	}
+	f.objects = &objects{family: f}
+	f.Reconciler = reconcile.New(f, f.objects)
+	f.Name, f.Partial = "ipvs "+tool.Family.String(), true
+	f.Applied = func() { f.unowned = nil }
+	return f
 }
 
 // Serves reports whether of is the family's.
-func (f *family) Serves(of sdk.Family) bool { return of == f.objects.node.family }
+func (f *family) Serves(of sdk.Family) bool { return of == f.node.family }
 
 // Masquerade is the hold on the chains that all dataplanes share.
 func (f *family) Masquerade() *masquerade.Hold { return f.rules.Masquerade }
@@ -70,39 +89,50 @@ func (f *family) Hold(lock *ledger.Lock) {
 	f.rules.Hold(lock)
 }
 
+// The parts that Adopt reads by themselves.
+const (
+	inRules frame.Parts = 1 << iota
+	inObjects
+)
+
 // Adopt reads parts of what the kernel has.
-func (f *family) Adopt(ctx context.Context, which frame.Parts) (sdk.Role, error) {
+func (f *family) Adopt(ctx context.Context, which frame.Parts) (role sdk.Role, err error) {
+	f.adopted = time.Now()
 	f.session.adopts(1)
 	defer f.session.adopts(-1)
-	read := parts(which)
-	seen, err := f.look(ctx, read)
-	if err != nil {
+	if which&inRules != 0 {
+		tables, err := f.rules.Read(ctx)
+		if err != nil {
+			return 0, err
+		}
+		f.relics, f.reruled = relics(tables), true
+	}
+	if which&inObjects == 0 {
+		return f.role, nil
+	}
+	if role, err = f.List(ctx); err != nil {
 		return 0, err
 	}
-	f.recounts = which != frame.All && read.has(inSets)
-	role := f.objects.adopt(seen, read, f.session.options.ExcludeCIDRs)
+	for _, p := range f.Installed() {
+		f.mark = max(f.mark, p.mark&^tagMask)
+	}
+	f.recounts = which != frame.All
 	f.afresh = f.afresh || which == frame.All
-	f.moved = f.moved || !slices.Equal(f.nodePortAddrs(f.objects.node.node), f.objects.node.addrs)
 	return role, nil
 }
 
 // Ours reports whether the tables have chains of this dataplane.
-func (f *family) Ours() bool { return len(f.objects.have.rules.ObservedAll()) > 0 }
+func (f *family) Ours() bool { return len(f.rules.ObservedAll()) > 0 }
 
-// look reads parts of what the kernel has.
-func (f *family) look(ctx context.Context, read parts) (v reading, err error) {
-	of, since := f.objects.node.family, time.Now()
-	if read.has(inRules(of)) {
-		if v.tables, err = f.rules.Read(ctx); err != nil {
-			return v, err
-		}
+// saw notes which addresses the node has. If they are others than before, all Services are rendered again.
+func (f *family) saw(a addresses) {
+	f.objects.device = a.device
+	others := make(map[netip.Addr]bool)
+	for _, addr := range a.of(f.node.family).others {
+		others[addr] = true
 	}
-	all, err := f.session.look(ctx, read&(inServices|inSets|inAddrs), since)
-	if err != nil {
-		return v, err
-	}
-	v.services, v.sets, v.addrs = all.services, all.sets[of], all.addrs.of(of)
-	return v, nil
+	f.moved = f.moved || f.others != nil && !maps.Equal(others, f.others)
+	f.others = others
 }
 
 // Node takes what the host says of the node, and what addresses it has.
@@ -112,30 +142,32 @@ func (f *family) Node(n sdk.Node) error {
 		if err != nil {
 			return err
 		}
-		f.objects.adopt(reading{addrs: addrs.of(f.objects.node.family)}, inAddrs, nil)
+		f.saw(addrs)
 		f.moved = false
 	}
-	if f.afresh || !n.Equal(f.objects.node.node) { // else only addresses are others
+	if f.afresh || !n.Equal(f.node.node) { // else only addresses are others
 		if err := f.session.prepare(f); err != nil {
 			return err
 		}
 		f.afresh = false
 	}
-	f.objects.node = nodeConfig{family: f.objects.node.family, node: n, addrs: f.nodePortAddrs(n), scheduler: f.session.options.Scheduler}
-	f.objects.touched.rules = true
+	f.node = nodeConfig{family: f.node.family, node: n, addrs: f.nodePortAddrs(n), scheduler: f.session.options.Scheduler}
+	f.reruled = true
+	clear(f.named)
+	f.claim(f.Desired())
 	return nil
+}
+
+// addrs are the addresses on other devices of the node, in order.
+func (f *family) addrs() []netip.Addr {
+	return slices.SortedFunc(maps.Keys(f.others), netip.Addr.Compare)
 }
 
 // nodePortAddrs are the addresses of the node that take node ports, in order.
 func (f *family) nodePortAddrs(n sdk.Node) []netip.Addr {
-	var all []netip.Addr
-	for addr := range f.objects.have.others {
-		if n.TakesNodePorts(addr) && !addr.IsLoopback() && !frame.OnLink(addr) {
-			all = append(all, addr)
-		}
-	}
-	slices.SortFunc(all, netip.Addr.Compare)
-	return all
+	return slices.DeleteFunc(f.addrs(), func(a netip.Addr) bool {
+		return !n.TakesNodePorts(a) || a.IsLoopback() || frame.OnLink(a)
+	})
 }
 
 // Role is what the plan is for. Standby must not take away what still has connections.
@@ -145,10 +177,8 @@ func (f *family) Role(role sdk.Role) error {
 			return err
 		}
 	}
-	if f.objects.role != role {
-		f.objects.role = role
-		f.objects.touchAll()
-	}
+	f.role, f.reruled = role, true
+	f.replace()
 	return nil
 }
 
@@ -157,61 +187,137 @@ func (f *family) Role(role sdk.Role) error {
 // searches all of it for each that comes, so the time grows with the square of their number.
 const Ceiling = 20_000
 
-// Want is what svc needs, with a mark of its own if it needs one.
-func (f *family) Want(svc sdk.Service) (desired, error) {
+// Want is what svc needs, with the mark that it has.
+func (f *family) Want(svc sdk.Service) (*piece, error) { return f.Render(svc, f.Installed()[svc.Name]) }
+
+// Render is what svc needs, with the mark of had, or a new one if it needs one.
+func (f *family) Render(svc sdk.Service, had *piece) (*piece, error) {
 	if err := frame.TooMany(svc, Ceiling, "several Services, or the mode iptables"); err != nil {
-		return desired{}, err
+		return nil, err
 	}
 	var mark uint32
-	if needsMark(svc) {
-		mark = f.objects.marks.take(svc.Name, f.objects.node)
+	switch {
+	case !needsMark(svc):
+	case had != nil && f.node.fits(had.mark):
+		mark = had.mark
+	default:
+		mark = f.node.nextMark(&f.mark)
 	}
-	return f.objects.node.want(svc, mark)
+	return f.node.want(svc, mark)
 }
 
-// Pieces are what Services need, as it was put.
-func (f *family) Pieces() map[sdk.Name]desired { return f.objects.desired }
+// Pieces are the desired ones.
+func (f *family) Pieces() map[sdk.Name]*piece { return f.Desired() }
 
 // Keep is what the kernel has of a Service.
-func (f *family) Keep(name sdk.Name) desired { return f.objects.keep(name) }
-
-// Put says what Services need.
-func (f *family) Put(pieces map[sdk.Name]desired) { f.objects.put(pieces) }
+func (f *family) Keep(name sdk.Name) *piece { return f.Installed()[name] }
 
 // Plan is what the kernel lacks.
-func (f *family) Plan() frame.Plan { return pending{f, f.objects.plan()} }
+func (f *family) Plan() frame.Plan {
+	p := pending{family: f, objects: f.Reconciler.Plan()}
+	if f.reruled {
+		p.standing, p.leading = f.planRules()
+	}
+	return p
+}
 
-// A pending plan is one that a family is to take.
+// planRules is what rules lack: what stands in every role, and, to be written later, what
+// leads new connections to this dataplane once it is Active. In another role what led them
+// is taken away first.
+func (f *family) planRules() (standing, leading ruleset.Plan) {
+	all, jumps := append(permanent(), catching()...), permanent()
+	if f.role == sdk.Active {
+		jumps = all
+	}
+	f.rules.SetJumps(jumps, all)
+	f.rules.SetFixed(ruleset.Desired{Chains: f.node.chains()})
+	plan := f.rules.Set.Plan()
+	if f.role != sdk.Active {
+		return plan, nil
+	}
+	leads := func(j iptables.Jump) bool { return !slices.Contains(permanent(), j) }
+	stands := func(j iptables.Jump) bool { return !leads(j) }
+	for _, b := range plan {
+		later := iptables.Block{Table: b.Table, Insert: slices.DeleteFunc(slices.Clone(b.Insert), stands), Delete: slices.DeleteFunc(slices.Clone(b.Delete), stands)}
+		b.Insert, b.Delete = slices.DeleteFunc(b.Insert, leads), slices.DeleteFunc(b.Delete, leads)
+		standing, leading = append(standing, b), append(leading, later)
+	}
+	return slices.DeleteFunc(standing, iptables.Block.Empty), slices.DeleteFunc(leading, iptables.Block.Empty)
+}
+
+// A pending plan is one that a family is to take. New connections are led our way last, and led away first. Where a kube-proxy
+// in its ipvs mode was, its sets and addresses are ours by the time that its rules go.
 type pending struct {
-	family *family
-	plan   plan
+	family            *family
+	standing, leading ruleset.Plan
+	objects           reconcile.Plan[*piece, key, value]
+}
+
+// relics are the sets of a kube-proxy whose place is taken, with what removes its rules.
+func (p pending) relics() (rules ruleset.Plan, sets []string) {
+	if p.family.role != sdk.Active {
+		return nil, nil
+	}
+	return p.family.relics, p.family.proxied
 }
 
 // Steps are the plan for people.
-func (p pending) Steps() []string { return p.plan.steps() }
-
-// RemovedUDP returns the UDP frontends that the plan removes.
-func (p pending) RemovedUDP() (all []netip.AddrPort) {
-	for _, s := range p.plan {
-		if s.verb == removeService && s.service.mark == 0 && s.service.protocol == sdk.UDP {
-			all = append(all, s.service.addr)
-		}
+func (p pending) Steps() []string {
+	rules, sets := p.relics()
+	steps := slices.Concat(p.standing.Steps(), p.objects.Steps(), p.leading.Steps(), rules.Steps())
+	if len(sets) > 0 {
+		steps = append(steps, "remove sets "+strings.Join(sets, " "))
 	}
-	return all
+	return steps
 }
 
-// Apply takes the steps. What is said of a step of one Service is of that Service alone.
+// RemovedUDP returns the UDP frontends that the plan removes.
+func (p pending) RemovedUDP() []netip.AddrPort { return p.objects.RemovedUDP() }
+
+// Apply takes the plan.
 func (p pending) Apply(ctx context.Context) ([]sdk.Failure, error) {
-	bad, err := p.family.write(ctx, p.plan)
-	var failed []sdk.Failure
-	for name, why := range bad {
-		failed = append(failed, sdk.Failure{Name: name, Err: why})
+	f := p.family
+	f.objects.writeRules = func(ctx context.Context) error { return f.rules.Write(ctx, p.standing) }
+	failed, err := p.objects.Apply(ctx)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil && len(bad) == 0 && p.family.recounts {
-		p.family.recount()
-		p.family.recounts = false // what differs from now on another program did
+	rules, sets := p.relics()
+	for _, some := range []ruleset.Plan{p.leading, rules} {
+		if len(some) == 0 {
+			continue
+		}
+		if err := f.rules.Write(ctx, some); err != nil {
+			return nil, err
+		}
 	}
-	return failed, err
+	f.reruled = false
+	if len(sets) > 0 {
+		f.dropRelics(ctx, sets)
+	}
+	if f.role == sdk.Active {
+		f.relics, f.proxied = nil, nil
+	}
+	if f.recounts && len(failed) == 0 {
+		f.objects.recount()
+		f.recounts = false // what differs from now on another program did
+	}
+	return failed, nil
+}
+
+// dropRelics removes sets of kube-proxy's. One to which another program's rule leads stays: that
+// costs no Service.
+func (f *family) dropRelics(ctx context.Context, sets []string) {
+	err := f.kernel.Restore(ctx, destroy(sets))
+	switch {
+	case err == nil:
+	case len(sets) == 1:
+		f.session.env.Log.Info("a set that kube-proxy left stays", "set", sets[0], "err", err)
+	default: // the first that stays has kept those after it
+		for _, set := range sets {
+			f.dropRelics(ctx, []string{set})
+		}
+	}
 }
 
 // Forget ends UDP flows to these Services that lead nowhere.
@@ -224,13 +330,13 @@ func (f *family) ForgetEarly(of sdk.Family, services []sdk.Service, step func())
 	return f.session.plugin.machine.forgetEarly(of, services, f.takesNodePorts, step)
 }
 
-func (f *family) takesNodePorts(a netip.Addr) bool { return slices.Contains(f.objects.node.addrs, a) }
+func (f *family) takesNodePorts(a netip.Addr) bool { return slices.Contains(f.node.addrs, a) }
 
 // Samples are how much the kernel has.
 func (f *family) Samples() []sdk.Sample {
-	labels := map[string]string{"ip_family": strings.Replace(f.objects.node.family.String(), "ip", "IP", 1)}
+	labels := map[string]string{"ip_family": strings.Replace(f.node.family.String(), "ip", "IP", 1)}
 	return []sdk.Sample{
-		{Name: "pointsman_ipvs_virtual_servers", Help: "Virtual services of the kernel's load balancer that are the dataplane's own.", Labels: labels, Value: float64(len(f.objects.have.services))},
-		{Name: "pointsman_ipvs_addresses", Help: "Addresses of frontends on the dataplane's device.", Labels: labels, Value: float64(len(f.objects.have.vips))},
+		{Name: "pointsman_ipvs_virtual_servers", Help: "Virtual services of the kernel's load balancer that are the dataplane's own.", Labels: labels, Value: float64(f.objects.counts[key{kind: ofServer}])},
+		{Name: "pointsman_ipvs_addresses", Help: "Addresses of frontends on the dataplane's device.", Labels: labels, Value: float64(len(f.objects.bound))},
 	}
 }

@@ -67,8 +67,8 @@ func TestForeignRulesLeadToOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	stay("a restart")
-	if l.plugin.session.families[0].objects.role != sdk.Active {
-		t.Errorf("after a restart the role is %s", l.plugin.session.families[0].objects.role)
+	if l.plugin.session.families[0].role != sdk.Active {
+		t.Errorf("after a restart the role is %s", l.plugin.session.families[0].role)
 	}
 	for _, leftovers := range []sdk.Leftovers{{KubeProxy: true, DryRun: true}, {KubeProxy: true}} {
 		gone, err := l.plugin.Cleanup(t.Context(), leftovers)

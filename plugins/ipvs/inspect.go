@@ -4,6 +4,7 @@ package ipvs
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -24,12 +25,12 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 		return err
 	}
 	defer k.close()
-	all := listing{read: inServices | inSets | inAddrs}
-	if err := all.take(ctx, k); err != nil {
+	all, err := k.read(ctx)
+	if err != nil {
 		return err
 	}
 	for _, of := range families {
-		v := view{services: all.services, others: all.addrs.of(of).others, named: named(all.sets[of].entries), parked: p.parked}
+		v := view{services: all.services, others: all.addrs.of(of).others, named: named(maps.All(all.sets[of].entries)), parked: p.parked}
 		if v.awake, err = catches(ctx, p.machine.ruled(ctx, of)); err != nil {
 			return err
 		}
@@ -64,7 +65,7 @@ func catches(ctx context.Context, tools []iptables.Tool) (bool, error) {
 
 // A view is what there is to be told, in one family.
 type view struct {
-	services map[serviceKey]observed
+	services map[serviceKey]state
 	others   []netip.Addr
 	named    map[serviceKey]bool // addresses and ports that frontends name, and so take from node ports
 	parked   *parked
@@ -73,11 +74,7 @@ type view struct {
 
 // served is the frontend that an entry registers.
 func (v *view) served(e entry, n note) (sdk.Served, bool) {
-	protocol := e.protocol
-	if protocol == 0 {
-		protocol = e.portProtocol()
-	}
-	name, ok := labelled(n.comment, protocol, e.family)
+	name, ok := e.owner(n)
 	kind, registered := kindOf(e.set, n)
 	if !ok || !registered {
 		return sdk.Served{}, false
@@ -89,7 +86,7 @@ func (v *view) served(e entry, n note) (sdk.Served, bool) {
 	at := e.key()
 	if kind == sdk.NodePort && !strings.Contains(n.comment, " "+sdk.NodePort.String()) {
 		f.Addr = netip.AddrPortFrom(iptables.Unspecified(e.family), e.port)
-		at = v.nodePort(e.family, protocol, e.port)
+		at = v.nodePort(e.family, name.Protocol, e.port)
 	}
 	return sdk.Served{Name: name, Frontend: f, Endpoints: v.endpoints(at)}, true
 }
@@ -114,7 +111,7 @@ func kindOf(s set, n note) (sdk.Kind, bool) {
 }
 
 // named returns what the entries of one family name.
-func named(entries map[entry]note) map[serviceKey]bool {
+func named(entries iter.Seq2[entry, note]) map[serviceKey]bool {
 	all := make(map[serviceKey]bool)
 	for e, n := range entries {
 		if kind, registered := kindOf(e.set, n); registered && kind != sdk.NodePort {
@@ -142,22 +139,14 @@ func (v *view) nodePort(f sdk.Family, p sdk.Protocol, port uint16) serviceKey {
 
 // endpoints are where new connections go, or would if this dataplane were active.
 func (v *view) endpoints(at serviceKey) []netip.AddrPort {
-	s, there := v.services[at]
+	s := v.services[at]
 	if v.awake {
-		return s.serving()
+		return s.serving.list()
 	}
-	wanted, parked := v.parked.at(at)
-	if !there {
+	if wanted, parked := v.parked.at(at); parked {
 		return wanted
 	}
-	dests := slices.SortedFunc(maps.Keys(s.dests), netip.AddrPort.Compare)
-	if parked {
-		dests = slices.DeleteFunc(dests, func(dest netip.AddrPort) bool {
-			_, found := slices.BinarySearchFunc(wanted, dest, netip.AddrPort.Compare)
-			return !found
-		})
-	}
-	return dests
+	return slices.SortedFunc(maps.Keys(s.weights()), netip.AddrPort.Compare)
 }
 
 // parked is what cannot be seen in the kernel while no destination has weight. A role other than
@@ -166,20 +155,23 @@ func (v *view) endpoints(at serviceKey) []netip.AddrPort {
 // Inspect tells what would be there if the role were Active.
 type parked struct {
 	mu    sync.Mutex // guards destinations: Inspect runs beside the calls that write
-	dests map[serviceKey][]netip.AddrPort
+	dests map[serviceKey]dests
 }
 
-// park notes of the servers that were touched what the kernel does not show now.
-func (o *objects) park(p *parked) {
+// note notes what the kernel does not show of pieces that take the place of others.
+func (p *parked) note(role sdk.Role, had, placed map[sdk.Name]*piece) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for at := range o.touched.services {
-		c, wanted := o.owner(at)
-		_, _, should := o.service(at)
-		if wanted && o.role != sdk.Active && (!should || o.draining(at)) {
-			p.dests[at] = c.value.dests
-		} else {
-			delete(p.dests, at)
+	for name := range placed {
+		for _, s := range had[name].list() {
+			delete(p.dests, s.at)
+		}
+	}
+	for _, piece := range placed {
+		for _, s := range piece.list() {
+			if role != sdk.Active && !s.covered && (!s.here || len(s.drained()) > 0) {
+				p.dests[s.at] = s.dests
+			}
 		}
 	}
 }
@@ -189,7 +181,7 @@ func (p *parked) at(at serviceKey) ([]netip.AddrPort, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	dests, ok := p.dests[at]
-	return slices.Clone(dests), ok
+	return dests.list(), ok
 }
 
 // Trace walks a packet through the rules of the node. Where IPVS takes it, the walk ends.

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/reconcile"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -219,14 +220,33 @@ func (s set) spare(f sdk.Family) string {
 	return fmt.Sprintf("PM-SPARE-%d-%d", f, s)
 }
 
-// replace are the lines that put a set of ours in place of another's at one moment.
-func (s set) replace(f sdk.Family, fill map[entry]note) string {
+// restoreLines are the lines that make sets, and add or remove entries. One of ours takes the place of another's when it has
+// all of these entries.
+func restoreLines(f sdk.Family, made, entries []change) string {
 	var b strings.Builder
-	spare := s.spare(f)
-	b.WriteString(s.create(f, spare) + "\n")
-	for e, n := range fill {
-		b.WriteString(strings.Replace(e.command(n), " "+s.in(f)+" ", " "+spare+" ", 1) + "\n")
+	for _, c := range made {
+		s := c.Key.entry.set
+		if c.Op == reconcile.Add {
+			b.WriteString(s.create(f, s.in(f)) + "\n")
+			continue
+		}
+		b.WriteString(s.create(f, s.spare(f)) + "\n")
+		for _, c := range entries {
+			if e := c.Key.entry; e.set == s {
+				b.WriteString(strings.Replace(e.command(c.New.note), " "+s.in(f)+" ", " "+s.spare(f)+" ", 1) + "\n")
+			}
+		}
+		fmt.Fprintf(&b, "swap %s %s\ndestroy %[1]s\n", s.spare(f), s.in(f))
 	}
-	fmt.Fprintf(&b, "swap %s %s\ndestroy %s\n", spare, s.in(f), spare)
+	for _, c := range entries {
+		if e := c.Key.entry; c.Op == reconcile.Remove {
+			fmt.Fprintf(&b, "del -exist %s %s\n", e.set.in(f), e)
+		} else {
+			b.WriteString(e.command(c.New.note) + "\n")
+		}
+	}
 	return b.String()
 }
+
+// destroy are the lines that remove sets.
+func destroy(sets []string) string { return "destroy " + strings.Join(sets, "\ndestroy ") + "\n" }

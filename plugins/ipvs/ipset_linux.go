@@ -55,8 +55,8 @@ func (i *ipset) run(ctx context.Context, stdin string, args ...string) ([]byte, 
 	return out.Bytes(), nil
 }
 
-// member is an entry and its note, as the kernel is asked for it.
-func member(e entry, n note) kernelset.Entry {
+// kernelEntry is an entry and its note, as the kernel is asked for it.
+func kernelEntry(e entry, n note) kernelset.Entry {
 	form := sets[e.set].form
 	m := kernelset.Entry{Addr: e.addr, Port: e.port, HasPort: form != formAddr, Comment: n.comment, Mark: n.mark}
 	if e.protocol != 0 {
@@ -73,7 +73,7 @@ func member(e entry, n note) kernelset.Entry {
 
 // Add adds an entry, or changes its note.
 func (i *ipset) Add(e entry, n note) error {
-	if err := kernelset.Change(nl.IPSET_CMD_ADD, e.set.in(e.family), member(e, n)); err != nil {
+	if err := kernelset.Change(nl.IPSET_CMD_ADD, e.set.in(e.family), kernelEntry(e, n)); err != nil {
 		return fmt.Errorf("add %s to %s: %w", e, e.set.in(e.family), err)
 	}
 	return nil
@@ -81,7 +81,7 @@ func (i *ipset) Add(e entry, n note) error {
 
 // Remove removes an entry, if it is there.
 func (i *ipset) Remove(e entry) error {
-	if err := kernelset.Change(nl.IPSET_CMD_DEL, e.set.in(e.family), member(e, note{})); err != nil && !errors.Is(err, nl.IPSetError(nl.IPSET_ERR_EXIST)) {
+	if err := kernelset.Change(nl.IPSET_CMD_DEL, e.set.in(e.family), kernelEntry(e, note{})); err != nil && !errors.Is(err, nl.IPSetError(nl.IPSET_ERR_EXIST)) {
 		return fmt.Errorf("remove %s from %s: %w", e, e.set.in(e.family), err)
 	}
 	return nil
@@ -89,7 +89,7 @@ func (i *ipset) Remove(e entry) error {
 
 // Has reports whether an entry is there.
 func (i *ipset) Has(e entry) (bool, error) {
-	return kernelset.Has(e.set.in(e.family), member(e, note{}))
+	return kernelset.Has(e.set.in(e.family), kernelEntry(e, note{}))
 }
 
 // Count is how many entries a set has, or less than none where the kernel, older than

@@ -27,7 +27,7 @@ import (
 
 // A balancer is IPVS.
 type balancer interface {
-	Services() (map[serviceKey]observed, error) // all, also other programs'
+	Services() (map[serviceKey]state, error) // all, also other programs'
 
 	// Send takes up to atOnce steps to the kernel, and returns what it says of each. To
 	// it, doing what is done already is an error.
@@ -36,7 +36,7 @@ type balancer interface {
 	// Loads are the destinations of one virtual service; none, and false, if there is none.
 	Loads(serviceKey) (map[netip.AddrPort]load, bool, error)
 
-	// Table are the destinations of all virtual services, but for those of marks, at once.
+	// Table are the destinations of all virtual services at once, but for those of marks that have none.
 	Table() (table, error)
 
 	Timeouts() (timeouts, error)
@@ -64,6 +64,15 @@ type setKeeper interface {
 	Restore(ctx context.Context, lines string) error // many at once
 	Hold(*os.File)                                   // what programs that are run keep open
 }
+
+// A shape is how the kernel's set of a name is made.
+type shape uint8
+
+const (
+	missing shape = iota
+	strange       // another program made it, without room for what ours has
+	right
+)
 
 // setsOf are the sets of one family, ours and kube-proxy's.
 type setsOf struct {
@@ -99,12 +108,12 @@ type addresses struct {
 // addrChanges are how the node's addresses changed: which did, and which left our device.
 type addrChanges struct {
 	missed bool // and there was more
-	others []change
+	others []addrChange
 	lost   []netip.Addr
 }
 
-// A change is an address that came, or has gone.
-type change struct {
+// An addrChange is an address that came, or has gone.
+type addrChange struct {
 	addr netip.Addr
 	gone bool
 }

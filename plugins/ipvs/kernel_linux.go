@@ -45,7 +45,7 @@ func (m moby) Close() error {
 	return m.pipe.Close()
 }
 
-func (m moby) Services() (map[serviceKey]observed, error) {
+func (m moby) Services() (map[serviceKey]state, error) {
 	list, err := m.handle.GetServices()
 	if err != nil {
 		return nil, fmt.Errorf("list virtual servers: %w", err)
@@ -54,26 +54,17 @@ func (m moby) Services() (map[serviceKey]observed, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := make(map[serviceKey]observed, len(list))
+	all := make(map[serviceKey]state, len(list))
 	for _, svc := range list {
 		at, err := keyOf(svc)
 		if err != nil {
 			continue // of a kind that we never make
 		}
-		v := observed{scheduling: scheduling{scheduler: svc.SchedName}, flags: svc.Flags &^ flagHashed, dests: make(map[netip.AddrPort]int)}
+		h := scheduling{scheduler: svc.SchedName}
 		if svc.Flags&flagPersistent != 0 {
-			v.scheduling.affinity = svc.Timeout
+			h.affinity = svc.Timeout
 		}
-		dests, there := loads[at]
-		if !there {
-			if dests, _, err = m.Loads(at); err != nil {
-				return nil, err
-			}
-		}
-		for dest, l := range dests {
-			v.dests[dest] = l.weight
-		}
-		all[at] = v
+		all[at] = newState(h, svc.Flags&^flagHashed, loads[at])
 	}
 	return all, nil
 }

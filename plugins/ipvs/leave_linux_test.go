@@ -109,11 +109,7 @@ func TestKernelIPVSDrainsLiveConnections(t *testing.T) {
 func (s *stand) reap() {
 	s.Helper()
 	err := s.plugin.Do(s.Context(), func(map[sdk.Name]sdk.Service) error {
-		var errs []error
-		for _, family := range s.plugin.session.families {
-			errs = append(errs, family.reap())
-		}
-		return errors.Join(errs...)
+		return s.plugin.reap(s.Context())
 	})
 	if err != nil {
 		s.Fatal(err)

@@ -4,7 +4,6 @@ package ipvs
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -85,36 +84,41 @@ func TestAMarkIsOfOneService(t *testing.T) {
 	}
 
 	l.sync(sdk.Update{Delete: []sdk.Name{s.Services[1].Name}})
-	l.quiet(func() {
-		marks := l.plugin.session.families[0].objects.marks
-		if len(marks.of) != 2 || len(marks.owner) != 2 || len(marks.unneeded) != 0 {
-			t.Errorf("after a Service has gone there are %+v", marks)
-		}
-	})
+	if now := l.marks(); len(now) != 2 {
+		t.Errorf("after a Service has gone there are servers of the marks %v", now)
+	}
 }
 
-// A mark is not free before the kernel has what it should: another Service must not get it
-// while its virtual service still has the endpoints of the one before.
-func TestAMarkIsFreeOnceItsServerHasGone(t *testing.T) {
-	m, n := newMarks(), nodeConfig{family: sdk.IPv4}
-	name := func(i int) sdk.Name { return sdk.Name{Service: fmt.Sprint(i)} }
-	first := m.take(name(1), n)
-	m.leave(name(1))
-	m.next = 0
-	if m.take(name(2), n) == first {
-		t.Error("a mark was taken that was to be left")
+// A mark has the tag of the node, and never the bit that means "masquerade this". A Service whose mark does not fit the node any
+// more gets another one.
+func TestMarksFitTheNode(t *testing.T) {
+	for bit := range uint8(32) {
+		n := nodeConfig{family: sdk.IPv4}
+		n.node.MasqueradeBit = bit
+		var last uint32
+		for range 1000 {
+			mark := n.nextMark(&last)
+			if tag := mark & tagMask; tag != tagOne && tag != tagOther || mark&n.masquerade() != 0 || !n.fits(mark) {
+				t.Fatalf("with bit %d a mark is %#x", bit, mark)
+			}
+		}
+		last = tagMask - 1
+		if mark := n.nextMark(&last); !n.fits(mark) || mark&^tagMask == 0 {
+			t.Errorf("with bit %d the mark after the last is %#x", bit, mark)
+		}
 	}
-	if m.take(name(1), n) != first {
-		t.Error("a Service that is back has another mark")
+	l := newLife(t)
+	s := marked(1)
+	if err := l.full(s); err != nil {
+		t.Fatal(err)
 	}
-	m.settle(map[sdk.Name]desired{name(1): {mark: first}})
-	if m.of[name(1)] != first {
-		t.Error("a Service that is back lost its mark")
-	}
-	m.leave(name(1))
-	m.settle(nil)
-	m.next = 0
-	if m.take(name(3), n) != first {
-		t.Error("a mark that nothing has was not given out again")
+	l.role(sdk.Active)
+	before := l.marks()
+	s.Node.MasqueradeBit = 25 // a bit of tagOne
+	l.sync(sdk.Update{Node: &s.Node})
+	for mark := range l.marks() {
+		if _, had := before[mark]; had || mark&(1<<25) != 0 || len(before) != 1 {
+			t.Errorf("there were servers of the marks %v, and is one of %#x", before, mark)
+		}
 	}
 }

@@ -34,45 +34,35 @@ func golden(t *testing.T, file, text string) {
 	}
 }
 
-// The steps that lead from nothing to a scenario, and from there to nothing.
+// The requests to the kernel that lead from nothing to a scenario, and from there to nothing. What is made once, whatever
+// Services there are, is left out.
 func TestPlans(t *testing.T) {
 	for _, s := range sdktest.Scenarios() {
 		if !slices.Contains([]string{"cluster-ip", "node-port-local", "source-ranges", "udp"}, s.Name) {
 			continue
 		}
 		t.Run(s.Name, func(t *testing.T) {
-			o := newObjects(sdk.IPv4)
-			o.role = sdk.Active
-			for _, a := range s.Node.Addrs {
-				o.have.others[a] = true
+			l := newLife(t)
+			l.fake.own(s.Node.Addrs...)
+			if err := l.full(sdktest.Scenario{Node: s.Node}); err != nil {
+				t.Fatal(err)
 			}
-			o.node = nodeConfig{family: sdk.IPv4, node: s.Node, addrs: s.Node.Addrs[:1], scheduler: "rr"}
-			there, gone := make(map[sdk.Name]desired), make(map[sdk.Name]desired)
+			l.role(sdk.Active)
+			var four []sdk.Service
+			gone := sdk.Update{}
 			for _, svc := range s.Services {
-				if svc.Name.Family != sdk.IPv4 {
-					continue
+				if svc.Name.Family == sdk.IPv4 {
+					four, gone.Delete = append(four, svc), append(gone.Delete, svc.Name)
 				}
-				p, err := (&family{objects: o}).Want(svc)
-				if err != nil {
-					t.Fatal(err)
-				}
-				there[svc.Name], gone[svc.Name] = p, desired{}
 			}
-			golden(t, "testdata/plans/"+s.Name+".golden", fmt.Sprintf("%s\n\nthere:\n%s\n\nand gone:\n%s\n", strings.TrimSpace(s.Doc), o.taken(there), o.taken(gone)))
+			wrote := func(u sdk.Update) string {
+				l.fake.counted()
+				l.sync(u)
+				return strings.ReplaceAll(strings.Join(l.fake.counted(), "\n"), "; ", "\n  ")
+			}
+			golden(t, "testdata/plans/"+s.Name+".golden", fmt.Sprintf("%s\n\nthere:\n%s\n\nand gone:\n%s\n", strings.TrimSpace(s.Doc), wrote(sdk.Update{Set: four}), wrote(gone)))
 		})
 	}
-}
-
-// taken is the plan that pieces lead to, as if every step of it was taken. What is
-// made once, whatever Services there are, is left out.
-func (o *objects) taken(pieces map[sdk.Name]desired) string {
-	o.put(pieces)
-	p := o.plan()
-	for _, s := range p {
-		o.done(s)
-	}
-	o.touched = newTouched()
-	return slices.DeleteFunc(p, func(s step) bool { return s.verb == makeSet || s.verb == writeRules }).String()
 }
 
 // The fixed chains are not rendered for a plan where nothing was touched: that would be more
@@ -84,8 +74,8 @@ func TestAPlanOfNothingRendersNothing(t *testing.T) {
 	}
 	l.role(sdk.Active)
 	for _, f := range l.plugin.session.families {
-		if n := testing.AllocsPerRun(10, func() { f.objects.plan() }); n > 20 {
-			t.Errorf("of %s it is %v allocations", f.objects.node.family, n)
+		if n := testing.AllocsPerRun(10, func() { f.Plan() }); n > 20 {
+			t.Errorf("of %s it is %v allocations", f.node.family, n)
 		}
 	}
 }
@@ -94,10 +84,10 @@ func TestAPlanOfNothingRendersNothing(t *testing.T) {
 func TestRules(t *testing.T) {
 	s := sdktest.Scenarios()[0]
 	for _, of := range families {
-		o := newObjects(of)
-		o.role = sdk.Active
-		o.node = nodeConfig{family: of, node: s.Node, scheduler: "rr"}
-		standing, leading := o.planRules()
+		f := newFamily(iptables.Tool{Family: of}, new(session))
+		f.role = sdk.Active
+		f.node = nodeConfig{family: of, node: s.Node, scheduler: "rr"}
+		standing, leading := f.planRules()
 		golden(t, "testdata/rules-"+of.String()+".golden", slices.Concat(standing, leading).Script(iptables.NFT).String())
 	}
 }

@@ -41,14 +41,14 @@ var Description = sdk.Description{
 func New(dir string) sdk.Dataplane { return newPlugin(dir, thisMachine()) }
 
 func newPlugin(dir string, m machine) *plugin {
-	p := &plugin{machine: m, dir: dir, session: new(session), parked: &parked{dests: make(map[serviceKey][]netip.AddrPort)}}
-	p.Dataplane = frame.New(frame.Mode[desired]{Description: Description, Open: p.open, Sweep: p.sweepAll, Elsewhere: swept(false).Elsewhere}, dir)
+	p := &plugin{machine: m, dir: dir, session: new(session), parked: &parked{dests: make(map[serviceKey]dests)}}
+	p.Dataplane = frame.New(frame.Mode[*piece]{Description: Description, Open: p.open, Sweep: p.sweepAll, Elsewhere: swept(false).Elsewhere}, dir)
 	return p
 }
 
 // A plugin is the frame around both families, and what this mode can do besides.
 type plugin struct {
-	*frame.Dataplane[desired]
+	*frame.Dataplane[*piece]
 	machine machine
 	dir     string
 	parked  *parked
@@ -63,7 +63,7 @@ type plugin struct {
 
 // open begins a session: is there an IPVS, are there the programs, and which of the two
 // backends does the node use?
-func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (opened frame.Session[desired], err error) {
+func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (opened frame.Session[*piece], err error) {
 	options, err := parseOptions(setup.Options)
 	if err != nil {
 		return opened, err
@@ -138,7 +138,8 @@ type session struct {
 
 	mu       sync.Mutex // guards the kernel and what follows while families adopt, which they do at once
 	adopting int        // families
-	shared   listing    // what was read last; nothing, while no family adopts
+	shared   reading    // what was read last; nothing, while no family adopts
+	began    time.Time  // when that was
 
 	writer    bool
 	wake      chan struct{} // has the frame probe at once
@@ -146,48 +147,19 @@ type session struct {
 	untracked int // connections that a change of mode would end
 }
 
-// A listing is what is read of both families at once.
-type listing struct {
-	began    time.Time
-	read     parts
-	services map[serviceKey]observed
-	sets     map[sdk.Family]setsOf
-	addrs    addresses
-}
-
-// take reads the parts that v names.
-func (v *listing) take(ctx context.Context, k kernel) (err error) {
-	v.began = time.Now()
-	if v.read.has(inServices) {
-		if v.services, err = k.Services(); err != nil {
-			return err
-		}
-	}
-	if v.read.has(inSets) {
-		if v.sets, err = k.Sets(ctx); err != nil {
-			return err
-		}
-	}
-	if v.read.has(inAddrs) {
-		v.addrs, err = k.Addrs()
-	}
-	return err
-}
-
-// look reads what both families share. Each list is of both, so that a reading which began
-// since a family began to adopt is as good as one of its own.
-func (s *session) look(ctx context.Context, which parts, since time.Time) (listing, error) {
+// read reads what both families share. A reading is of both, so that one which began since a
+// family began to adopt is as good as one of its own.
+func (s *session) read(ctx context.Context, since time.Time) (v reading, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.shared.began.After(since) && s.shared.read&which == which {
-		return s.shared, nil
+	if !s.began.After(since) {
+		began := time.Now()
+		if v, err = s.kernel.read(ctx); err != nil {
+			return v, err
+		}
+		s.shared, s.began = v, began
 	}
-	v := listing{read: which}
-	if err := v.take(ctx, s.kernel); err != nil {
-		return v, err
-	}
-	s.shared = v
-	return v, nil
+	return s.shared, nil
 }
 
 // adopts notes that n more families adopt, or fewer. What the last one has read is too large
@@ -196,7 +168,7 @@ func (s *session) adopts(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.adopting += n; s.adopting == 0 {
-		s.shared = listing{}
+		s.shared, s.began = reading{}, time.Time{}
 	}
 }
 
@@ -216,10 +188,10 @@ func (s *session) hold(lock *ledger.Lock) {
 func (s *session) take(of sdk.Family) addrChanges {
 	now := s.kernel.Changes()
 	for _, f := range s.families {
-		all := s.changes[f.objects.node.family]
+		all := s.changes[f.node.family]
 		all.missed = all.missed || now.missed
 		all.others, all.lost = append(all.others, now.others...), append(all.lost, now.lost...)
-		s.changes[f.objects.node.family] = all
+		s.changes[f.node.family] = all
 	}
 	mine := s.changes[of]
 	delete(s.changes, of)

@@ -179,7 +179,7 @@ func TestASchedulerThatIsLoadedLater(t *testing.T) {
 	l.revision++
 	at := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: wants.Frontends[0].Addr}
 	if l.fake.services[at].scheduling.scheduler != "rr" || len(l.fake.services[at].serving()) != 2 {
-		t.Errorf("meanwhile %s is %+v; what served it should", at, l.fake.services[at].observed)
+		t.Errorf("meanwhile %s is %+v; what served it should", at, l.fake.services[at])
 	}
 	l.fake.refuse = nil
 	l.sync(sdk.Update{Set: []sdk.Service{wants}})

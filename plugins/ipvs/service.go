@@ -4,8 +4,8 @@ package ipvs
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -50,23 +50,87 @@ func (h scheduling) String() string {
 	return h.scheduler
 }
 
-// An observed virtual service is as the kernel has it: each destination with its weight. A
-// real of weight 0 gets no new connection and keeps those it has.
-type observed struct {
-	scheduling scheduling
-	flags      uint32 // as the kernel shows them; what is read and does not fit how is set again
-	dests      map[netip.AddrPort]int
+// A state is what the kernel has of a virtual server, or should have.
+type state struct {
+	scheduling
+	flags   uint32 // as the kernel shows them
+	serving dests  // of weight 1
+	idle    dests  // of weight 0: they get no new connection and keep those they have
+	odd     dests  // of any other weight, which only another program sets
 }
 
-// serving are the destinations that new connections go to, in order.
-func (v observed) serving() []netip.AddrPort {
-	return slices.SortedFunc(func(yield func(netip.AddrPort) bool) {
-		for dest := range maps.Keys(v.dests) {
-			if v.dests[dest] > 0 && !yield(dest) {
-				return
-			}
+// newState returns the state of a virtual server with these destinations.
+func newState(h scheduling, flags uint32, loads map[netip.AddrPort]load) state {
+	var by [3][]netip.AddrPort // by weight
+	for dest, l := range loads {
+		w := min(max(l.weight, 0), 2)
+		by[w] = append(by[w], dest)
+	}
+	for _, list := range by {
+		slices.SortFunc(list, netip.AddrPort.Compare)
+	}
+	return state{scheduling: h, flags: flags, idle: newDests(by[0]), serving: newDests(by[1]), odd: newDests(by[2])}
+}
+
+// weights returns the destinations with their weights; 2 stands for all that are odd.
+func (v state) weights() map[netip.AddrPort]int {
+	all := make(map[netip.AddrPort]int)
+	for weight, some := range []dests{v.idle, v.serving, v.odd} {
+		for _, dest := range some.list() {
+			all[dest] = weight
 		}
-	}, netip.AddrPort.Compare)
+	}
+	return all
+}
+
+// like reports whether the destinations that the kernel lists are those of v.
+func (v state) like(loads map[netip.AddrPort]load) bool {
+	now := newState(v.scheduling, v.flags, loads)
+	return now == v
+}
+
+// Dests are destinations in order. They are a string so that virtual servers can be compared, and that many of them need little
+// memory: the first byte says how long an address is, and then come addresses and ports.
+type dests string
+
+func newDests(all []netip.AddrPort) dests {
+	if len(all) == 0 {
+		return ""
+	}
+	b := []byte{byte(all[0].Addr().BitLen() / 8)}
+	for _, dest := range all {
+		b = append(b, dest.Addr().AsSlice()...)
+		b = binary.BigEndian.AppendUint16(b, dest.Port())
+	}
+	return dests(b)
+}
+
+func (d dests) list() []netip.AddrPort {
+	if d == "" {
+		return nil
+	}
+	n := int(d[0])
+	all := make([]netip.AddrPort, 0, len(d)/(n+2))
+	for rest := []byte(d[1:]); len(rest) > 0; rest = rest[n+2:] {
+		addr, _ := netip.AddrFromSlice(rest[:n])
+		all = append(all, netip.AddrPortFrom(addr, binary.BigEndian.Uint16(rest[n:])))
+	}
+	return all
+}
+
+// without returns the destinations that are not among others.
+func (d dests) without(others dests) []netip.AddrPort {
+	if d == "" || d == others {
+		return nil
+	}
+	list := others.list()
+	return slices.DeleteFunc(d.list(), func(dest netip.AddrPort) bool { return contains(list, dest) })
+}
+
+// contains reports whether a list in order has a destination.
+func contains(list []netip.AddrPort, dest netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(list, dest, netip.AddrPort.Compare)
+	return found
 }
 
 // The schedulers that the kernel has. Which of them it can load is another question.
@@ -114,61 +178,18 @@ func (n nodeConfig) tag() uint32 {
 
 func (n nodeConfig) masquerade() uint32 { return 1 << (n.node.MasqueradeBit & 31) }
 
-// marks are the marks that Services have. One whose Service needs it no more is free only
-// when the kernel has no virtual service of it: a Service that is rendered anew, because the
-// process is another one, keeps the mark that its connections have.
-type marks struct {
-	of       map[sdk.Name]uint32
-	owner    map[uint32]sdk.Name
-	unneeded map[sdk.Name]bool
-	next     uint32
+// fits reports whether a Service can keep a mark that it had, now that the node is n.
+func (n nodeConfig) fits(mark uint32) bool {
+	return mark != 0 && mark&tagMask == n.tag() && mark&n.masquerade() == 0
 }
 
-func newMarks() marks {
-	return marks{of: make(map[sdk.Name]uint32), owner: make(map[uint32]sdk.Name), unneeded: make(map[sdk.Name]bool)}
-}
-
-// take is the mark of name, a new one if it has none.
-func (m *marks) take(name sdk.Name, n nodeConfig) uint32 {
-	if mark, ok := m.of[name]; ok && mark&tagMask == n.tag() && mark&n.masquerade() == 0 {
-		return mark
-	}
+// nextMark returns a mark that no Service has. The last of all, without its tag, is *last: a process counts on, and
+// none runs so long that it gets to the first again.
+func (n nodeConfig) nextMark(last *uint32) uint32 {
 	for {
-		m.next = (m.next + 1) &^ tagMask
-		mark := n.tag() | m.next
-		if _, taken := m.owner[mark]; !taken && m.next != 0 && mark&n.masquerade() == 0 {
-			m.keep(name, mark)
+		*last = (*last + 1) &^ tagMask
+		if mark := n.tag() | *last; *last != 0 && n.fits(mark) {
 			return mark
 		}
-	}
-}
-
-// keep notes that name has mark.
-func (m *marks) keep(name sdk.Name, mark uint32) {
-	m.release(name)
-	m.of[name], m.owner[mark] = mark, name
-}
-
-// leave notes that the Service called name needs its mark no more.
-func (m *marks) leave(name sdk.Name) {
-	if _, has := m.of[name]; has {
-		m.unneeded[name] = true
-	}
-}
-
-// settle frees the marks that are not needed, once the kernel has what it should.
-func (m *marks) settle(needed map[sdk.Name]desired) {
-	for name := range m.unneeded {
-		if needed[name].mark == 0 {
-			m.release(name)
-		}
-	}
-	clear(m.unneeded)
-}
-
-func (m *marks) release(name sdk.Name) {
-	if mark, ok := m.of[name]; ok {
-		delete(m.owner, mark)
-		delete(m.of, name)
 	}
 }

@@ -81,8 +81,8 @@ func TestTakesOverFromKubeProxy(t *testing.T) {
 	if err := l.full(served); err != nil {
 		t.Fatal(err)
 	}
-	if l.plugin.session.families[0].objects.role != sdk.Active {
-		t.Errorf("kube-proxy's rules serve, and the role is %s", l.plugin.session.families[0].objects.role)
+	if l.plugin.session.families[0].role != sdk.Active {
+		t.Errorf("kube-proxy's rules serve, and the role is %s", l.plugin.session.families[0].role)
 	}
 	for _, r := range l.fake.counted() {
 		for _, never := range []string{"remove server", "remove real", "real ", "unbind", "remove " + device, "; destroy KUBE-CLUSTER-IP"} {

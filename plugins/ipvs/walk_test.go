@@ -4,6 +4,7 @@ package ipvs
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -94,12 +95,22 @@ func (l *life) role(r sdk.Role) {
 func (l *life) reap() {
 	l.Helper()
 	l.quiet(func() {
-		for _, f := range l.plugin.session.families {
-			if err := f.reap(); err != nil {
-				l.Fatal(err)
-			}
+		if err := l.plugin.reap(l.Context()); err != nil {
+			l.Fatal(err)
 		}
 	})
+}
+
+func (p *plugin) reap(ctx context.Context) error {
+	var errs []error
+	for _, f := range p.session.families {
+		due, err := f.reap()
+		if err == nil && due {
+			_, err = f.Plan().Apply(ctx)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // picture is all that a kernel has, a thing a line. Marks are told by whose they are.

@@ -4,6 +4,7 @@ package ipvs
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -13,25 +14,6 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
-
-// desired is what one Service needs of the kernel.
-type desired struct {
-	mark    uint32 // of the virtual service for callers on this node; zero: there is none
-	specs   map[serviceKey]spec
-	entries map[entry]note // needed whichever Service owns a virtual service
-	vips    []netip.Addr   // addresses that the node must have
-}
-
-// A spec is what a virtual service should be, at one address that a frontend stands for, or for
-// one mark. A Service that names an address takes precedence over one with a node port there.
-type spec struct {
-	scheduling scheduling
-	dests      []netip.AddrPort // each of weight 1; in order
-	drains     bool             // a destination that leaves keeps its connections
-	serving    []netip.Addr     // UDP: so does one of these; in order
-	any        bool             // by a node port's number alone
-	entries    map[entry]note   // needed by the Service that owns it
-}
 
 // A nodeConfig is what the objects of a Service depend on besides the Service.
 type nodeConfig struct {
@@ -49,56 +31,62 @@ type render struct {
 	nodeConfig
 	svc        sdk.Service
 	scheduling scheduling
-	desired
+	lists      map[sdk.Policy]dests
+	servers    map[serviceKey]server
+	entries    map[entry]note
+	piece
 }
 
-// want is what svc needs. It is pure. mark is the Service's own, or zero unless needsMark.
-func (n nodeConfig) want(svc sdk.Service, mark uint32) (desired, error) {
-	r := render{nodeConfig: n, svc: svc, scheduling: scheduling{scheduler: n.scheduler, affinity: seconds(svc.Affinity)},
-		desired: desired{mark: mark, specs: make(map[serviceKey]spec), entries: make(map[entry]note)}}
+// want returns what svc needs in some role. It is pure. mark is the Service's own, or zero unless needsMark.
+func (n nodeConfig) want(svc sdk.Service, mark uint32) (*piece, error) {
+	r := render{
+		nodeConfig: n, svc: svc, scheduling: scheduling{scheduler: n.scheduler, affinity: seconds(svc.Affinity)},
+		lists:   map[sdk.Policy]dests{sdk.Cluster: newDests(addrs(svc.Cluster))},
+		servers: make(map[serviceKey]server), entries: make(map[entry]note), piece: piece{mark: mark},
+	}
+	if len(svc.Cluster) > 0 { // else there is no endpoint, whatever Local says
+		r.lists[sdk.Local] = newDests(addrs(svc.Local))
+	}
 	if hint := svc.Hints[schedulerHint]; hint != "" {
 		r.scheduling.scheduler = hint
 	}
 	if !slices.Contains(schedulers, r.scheduling.scheduler) {
-		return desired{}, &sdk.Refusal{Field: schedulerHint, Why: fmt.Sprintf("the kernel has no scheduler %q", r.scheduling.scheduler), Try: "one of " + strings.Join(schedulers, ", ")}
+		return nil, &sdk.Refusal{Field: schedulerHint, Why: fmt.Sprintf("the kernel has no scheduler %q", r.scheduling.scheduler), Try: "one of " + strings.Join(schedulers, ", ")}
 	}
 	if strings.ContainsFunc(iptables.Label(svc.Name), unfit) {
-		return desired{}, &sdk.Refusal{Field: "name", Why: fmt.Sprintf("%q cannot be noted in a set", svc.Name)}
+		return nil, &sdk.Refusal{Field: "name", Why: fmt.Sprintf("%q cannot be noted in a set", svc.Name)}
+	}
+	switch svc.Name.Protocol {
+	case sdk.TCP:
+		r.drains = r.scheduling.drains()
+	case sdk.UDP: // flows stay with endpoints that still serve
+		r.stay = serving(svc)
 	}
 	for _, f := range svc.Frontends {
 		r.frontend(f)
 	}
 	r.callsItself()
 	if needsMark(svc) {
-		r.specs[serviceKey{family: n.family, mark: mark}] = r.spec(svc.Cluster)
+		at := serviceKey{family: n.family, mark: mark}
+		r.servers[at] = server{at: at, scheduling: r.scheduling, dests: r.lists[sdk.Cluster]}
 	}
 	if svc.HealthPort != 0 {
 		r.entries[entry{set: healthPorts, family: n.family, port: svc.HealthPort}] = note{}
 	}
-	return r.desired, nil
+	r.members = members(r.entries)
+	slices.SortFunc(r.vips, netip.Addr.Compare)
+	r.piece.servers = slices.SortedFunc(maps.Values(r.servers), func(a, b server) int { return compareServices(a.at, b.at) })
+	p := r.piece // without the rest of r
+	return &p, nil
 }
 
-func (r *render) spec(list []sdk.Endpoint) spec {
-	p := spec{scheduling: r.scheduling, dests: addrs(list), entries: make(map[entry]note)}
-	switch r.svc.Name.Protocol {
-	case sdk.TCP:
-		p.drains = r.scheduling.drains()
-	case sdk.UDP: // flows stay with endpoints that still serve
-		p.serving = serving(r.svc)
+// members returns entries in order.
+func members(all map[entry]note) []member {
+	list := make([]member, 0, len(all))
+	for _, e := range slices.SortedFunc(maps.Keys(all), compareEntries) {
+		list = append(list, member{e, all[e]})
 	}
-	return p
-}
-
-// wants reports whether dest is one of the spec's.
-func (p spec) wants(dest netip.AddrPort) bool {
-	_, found := slices.BinarySearchFunc(p.dests, dest, netip.AddrPort.Compare)
-	return found
-}
-
-// keeps reports whether a destination that is no longer wanted keeps its connections.
-func (p spec) keeps(dest netip.AddrPort) bool {
-	_, serves := slices.BinarySearchFunc(p.serving, dest.Addr(), netip.Addr.Compare)
-	return p.drains || serves
+	return list
 }
 
 // serving are the addresses that serve svc, whatever policy or readiness say of them.
@@ -126,18 +114,23 @@ func needsMark(svc sdk.Service) bool {
 }
 
 // frontend serves f at each address that it stands for, and notes in sets what the
-// chains must know of it.
+// chains must know of it. One that names an address takes precedence over a node port there.
 func (r *render) frontend(f sdk.Frontend) {
-	for _, at := range r.at(f) {
-		p := r.serve(f)
-		r.led(p, f, at)
-		r.verdicts(p, f, at)
-		r.specs[serviceKey{family: r.family, protocol: r.svc.Name.Protocol, addr: at}] = p
+	any := f.Addr.Addr().IsUnspecified()
+	for _, addr := range r.at(f) {
+		at := serviceKey{family: r.family, protocol: r.svc.Name.Protocol, addr: addr}
+		if _, there := r.servers[at]; there && any {
+			continue
+		}
+		entries := make(map[entry]note)
+		r.addNodeLocalMark(entries, f, addr)
+		r.verdicts(entries, f, addr)
+		r.servers[at] = server{at: at, any: any, scheduling: r.scheduling, dests: r.lists[f.Policy], members: members(entries)}
 	}
 	for _, s := range r.memberships(f) {
 		r.note(s, f)
 	}
-	if vip := f.Addr.Addr(); !vip.IsUnspecified() && !slices.Contains(r.vips, vip) {
+	if vip := f.Addr.Addr(); !any && !slices.Contains(r.vips, vip) {
 		r.vips = append(r.vips, vip)
 	}
 }
@@ -154,45 +147,34 @@ func (r *render) at(f sdk.Frontend) []netip.AddrPort {
 	return all
 }
 
-// serve is the virtual service at each of f's addresses.
-func (r *render) serve(f sdk.Frontend) spec {
-	list := r.svc.Endpoints(f.Policy)
-	if len(r.svc.Cluster) == 0 {
-		list = nil // there is no endpoint, whatever else is said
-	}
-	p := r.spec(list)
-	p.any = f.Addr.Addr().IsUnspecified()
-	return p
-}
-
-// led notes that callers on this node of an external Local frontend go to the
+// addNodeLocalMark notes that callers on this node of an external Local frontend go to the
 // virtual service that has all endpoints.
-func (r *render) led(p spec, f sdk.Frontend, at netip.AddrPort) {
+func (r *render) addNodeLocalMark(entries map[entry]note, f sdk.Frontend, at netip.AddrPort) {
 	if f.External() && f.Policy == sdk.Local {
-		p.entries[r.entry(nearMarks, at)] = note{comment: iptables.Label(r.svc.Name), mark: r.mark}
+		entries[r.entry(nearMarks, at)] = note{comment: iptables.Label(r.svc.Name), mark: r.mark}
 	}
 }
 
 // verdicts notes callers that must get no answer, not even a refusal: those that may not
 // call, and those that may but find no endpoint near.
-func (r *render) verdicts(p spec, f sdk.Frontend, at netip.AddrPort) {
+func (r *render) verdicts(entries map[entry]note, f sdk.Frontend, at netip.AddrPort) {
 	whose := note{comment: iptables.Label(r.svc.Name)}
 	if len(f.Sources) > 0 {
-		p.entries[r.entry(restricted, at)] = whose
+		entries[r.entry(restricted, at)] = whose
 	}
 	for _, source := range f.Sources {
 		for _, half := range halves(source) {
 			e := r.entry(sources, at)
 			e.from = half
-			p.entries[e] = whose
+			entries[e] = whose
 		}
 	}
 	switch {
 	case len(r.svc.Cluster) == 0 || len(r.svc.Endpoints(f.Policy)) > 0:
 	case f.External():
-		p.entries[r.entry(noneNearOuter, at)] = whose
+		entries[r.entry(noneNearOuter, at)] = whose
 	default:
-		p.entries[r.entry(noneNear, at)] = whose
+		entries[r.entry(noneNear, at)] = whose
 	}
 }
 

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/reconcile"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A key names what the reconciler writes: an entry of a set, a virtual server, an address of our device, or a set.
+type key struct {
+	kind   kind
+	entry  entry      // of ofAddress only its addr, and of ofSet only its set
+	server serviceKey // of ofServer
+}
+
+type kind uint8
+
+const (
+	ofEntry kind = iota
+	ofServer
+	ofAddress
+	ofSet
+)
+
+// A value is the note of an entry, the state of a virtual server, or the shape of a set.
+type value struct {
+	note
+	state
+	shape
+}
+
+type change = reconcile.Change[key, value]
+
+func addressKey(a netip.Addr) key { return key{kind: ofAddress, entry: entry{addr: a}} }
+
+func (n nodeConfig) boundKey(a netip.Addr) key {
+	return key{entry: entry{set: bound, family: n.family, addr: a}}
+}
+
+// The phases of a plan. Nothing goes before what takes its place stands. Rules are written before the first virtual
+// server, because masquerade and guard must be there before the first address.
+const (
+	makeSets = iota
+	addEntries
+	addServers
+	addAddresses
+	removeRegistered // frontends at addresses of our device, so that the guard refuses what is no longer served: their address is enough to know a virtual server by
+	removeServers
+	removeAddresses
+	removeEntries
+	phases
+)
+
+// Kind classifies a key.
+func (f *family) Kind(k key) reconcile.Kind {
+	switch k.kind {
+	case ofServer:
+		return reconcile.Kind{Add: addServers, Remove: removeServers, Label: "virtual servers"}
+	case ofAddress:
+		return reconcile.Kind{Add: addAddresses, Remove: removeAddresses, Counted: true, Label: "addresses of " + device}
+	case ofSet:
+		return reconcile.Kind{Add: makeSets, Label: "set " + k.entry.set.in(f.node.family)}
+	}
+	kind := reconcile.Kind{Add: addEntries, Remove: removeEntries, Label: k.entry.set.in(f.node.family)}
+	switch k.entry.set {
+	case bound, loopBack, healthPorts:
+		kind.Counted = true
+	default:
+		if f.objects.bound[k.entry.addr] && slices.Contains(registers, k.entry.set) {
+			kind.Remove = removeRegistered
+		}
+	}
+	return kind
+}
+
+// Entries calls add with all that a piece needs in its role.
+func (f *family) Entries(_ sdk.Name, p *piece, add func(key, value)) {
+	if p == nil {
+		return
+	}
+	for _, m := range p.members {
+		add(key{entry: m.entry}, value{note: m.note})
+	}
+	for _, s := range p.servers {
+		if s.covered {
+			continue
+		}
+		for _, m := range s.members {
+			add(key{entry: m.entry}, value{note: m.note})
+		}
+		if s.here {
+			add(key{kind: ofServer, server: s.at}, value{state: s.state})
+		}
+	}
+	for _, a := range p.bound {
+		add(f.node.boundKey(a), value{})
+		add(addressKey(a), value{})
+	}
+}
+
+// Fixed returns the sets, since rules speak of them all.
+func (f *family) Fixed(map[string]bool) map[key]value {
+	all := make(map[key]value)
+	for s := range setCount {
+		all[key{kind: ofSet, entry: entry{set: s}}] = value{shape: right}
+	}
+	return all
+}
+
+// Frontend returns what a virtual server catches packets for.
+func (f *family) Frontend(k key) (sdk.Protocol, netip.AddrPort, bool) {
+	return k.server.protocol, k.server.addr, k.kind == ofServer && k.server.mark == 0
+}
+
+// A reading is what the kernel has.
+type reading struct {
+	services map[serviceKey]state // of both families
+	sets     map[sdk.Family]setsOf
+	addrs    addresses // of both families
+}
+
+// read reads the parts of the kernel that the node has.
+func (k kernel) read(ctx context.Context) (v reading, err error) {
+	if k.balancer != nil {
+		if v.services, err = k.Services(); err != nil {
+			return v, err
+		}
+	}
+	if k.setKeeper != nil {
+		if v.sets, err = k.Sets(ctx); err != nil {
+			return v, err
+		}
+	}
+	v.addrs, err = k.Addrs()
+	return v, err
+}
+
+// ours returns what is this dataplane's of one family, or a kube-proxy's whose place it takes: what our sets know of and
+// no excluded range has. Other virtual servers, and other addresses on our device, are foreign.
+func (v reading) ours(of sdk.Family, excluded []netip.Prefix) map[key]value {
+	sets, addrs := v.sets[of], v.addrs.of(of)
+	all := make(map[key]value, len(sets.entries))
+	for s, as := range sets.shapes {
+		all[key{kind: ofSet, entry: entry{set: s}}] = value{shape: as}
+	}
+	registered := make(map[serviceKey]bool)
+	for e, n := range sets.entries {
+		if sets.shapes[e.set] == right {
+			all[key{entry: e}] = value{note: n}
+		}
+		if e.set == nearMarks {
+			registered[serviceKey{family: of, mark: n.mark}] = true
+		}
+		e.register(registered, addrs.others)
+	}
+	for e := range sets.proxied {
+		e.register(registered, addrs.others)
+	}
+	binds := make(map[netip.Addr]bool)
+	for _, a := range addrs.ours {
+		e := nodeConfig{family: of}.boundKey(a).entry
+		if _, listed := sets.entries[e]; listed || sets.proxied[e] {
+			all[addressKey(a)], binds[a] = value{}, true
+		}
+	}
+	for at, s := range v.services {
+		spared := slices.ContainsFunc(excluded, func(p netip.Prefix) bool { return p.Contains(at.addr.Addr()) })
+		if at.family == of && (registered[at] || binds[at.addr.Addr()]) && !spared {
+			all[key{kind: ofServer, server: at}] = value{state: s}
+		}
+	}
+	return all
+}
+
+// register adds the virtual servers that an entry registers.
+func (e entry) register(all map[serviceKey]bool, others []netip.Addr) {
+	if slices.Contains(registers, e.set) {
+		for _, at := range e.servers(others) {
+			all[at] = true
+		}
+	}
+}
+
+// servers returns the virtual servers of a registered frontend: of a port at all these addresses of the node.
+func (e entry) servers(others []netip.Addr) []serviceKey {
+	if sets[e.set].form != formPort {
+		return []serviceKey{e.key()}
+	}
+	all := make([]serviceKey, len(others))
+	for i, addr := range others {
+		all[i] = serviceKey{family: e.family, protocol: e.portProtocol(), addr: netip.AddrPortFrom(addr, e.port)}
+	}
+	return all
+}
+
+// key is the virtual service that an entry with an address is about.
+func (e entry) key() serviceKey {
+	return serviceKey{family: e.family, protocol: e.protocol, addr: netip.AddrPortFrom(e.addr, e.port)}
+}
+
+// portProtocol is the protocol of an entry that has only a port: its set's.
+func (e entry) portProtocol() sdk.Protocol {
+	if e.set == nodePortsUDP || e.set == nodePortsUDPLocal {
+		return sdk.UDP
+	}
+	return sdk.TCP
+}
+
+// owner returns the Service whose entry this is, by its comment.
+func (e entry) owner(n note) (sdk.Name, bool) {
+	protocol := e.protocol
+	if protocol == 0 {
+		protocol = e.portProtocol()
+	}
+	return labelled(n.comment, protocol, e.family)
+}
+
+// Parse finds by the comments of entries which Service everything serves.
+func (f *family) Parse(all map[key]value) (map[sdk.Name]*piece, sdk.Role) {
+	role := f.shown(all)
+	pieces := make(map[sdk.Name]*piece)
+	f.unowned = make(map[serviceKey]state)
+	named := named(func(yield func(entry, note) bool) {
+		for k, v := range all {
+			if k.kind == ofEntry && !yield(k.entry, v.note) {
+				return
+			}
+		}
+	})
+	others := f.addrs()
+	for k, v := range all {
+		if k.kind == ofServer {
+			f.unowned[k.server] = v.state
+			continue
+		}
+		name, is := k.entry.owner(v.note)
+		if k.kind != ofEntry || !is {
+			continue
+		}
+		if pieces[name] == nil {
+			pieces[name] = new(piece)
+		}
+		f.parseEntry(pieces[name], member{k.entry, v.note}, all, named, others)
+	}
+	for _, p := range pieces {
+		for i := range p.servers {
+			s := &p.servers[i]
+			if s.dests = s.state.serving; role != sdk.Active {
+				s.dests = s.state.idle
+			}
+			delete(f.unowned, s.at)
+			slices.SortFunc(s.members, compareMembers)
+			for _, dest := range s.dests.list() {
+				e := entry{set: loopBack, family: s.at.family, addr: dest.Addr(), protocol: s.at.protocol, port: dest.Port(), from: single(dest.Addr())}
+				if _, is := all[key{entry: e}]; is && !slices.Contains(p.members, member{entry: e}) {
+					p.members = append(p.members, member{entry: e})
+				}
+			}
+		}
+		slices.SortFunc(p.members, compareMembers)
+		slices.SortFunc(p.servers, func(a, b server) int { return compareServices(a.at, b.at) })
+		slices.SortFunc(p.vips, netip.Addr.Compare)
+		slices.SortFunc(p.bound, netip.Addr.Compare)
+	}
+	return pieces, role
+}
+
+// parseEntry adds an entry to the piece of its Service, with the virtual servers that it is about.
+func (f *family) parseEntry(p *piece, m member, all map[key]value, named map[serviceKey]bool, others []netip.Addr) {
+	registers := slices.Contains(registers, m.set)
+	nodePort := registers && (sets[m.set].form == formPort || m.set == nodePortsSCTP || m.set == nodePortsSCTPLocal)
+	if registers {
+		p.members = append(p.members, m)
+	}
+	if a := m.addr; registers && !nodePort && !slices.Contains(p.vips, a) {
+		p.vips = append(p.vips, a)
+		if _, is := all[addressKey(a)]; is {
+			p.bound = append(p.bound, a)
+		}
+	}
+	for _, at := range m.entry.servers(others) {
+		v, here := all[key{kind: ofServer, server: at}]
+		if !here {
+			continue
+		}
+		s := p.server(at, v.state)
+		s.any, s.covered = s.any || nodePort, s.covered || nodePort && named[at]
+		if !registers {
+			s.members = append(s.members, m)
+		}
+	}
+	if m.set == nearMarks {
+		at := serviceKey{family: m.family, mark: m.mark}
+		if v, here := all[key{kind: ofServer, server: at}]; here {
+			p.mark = m.mark
+			p.server(at, v.state)
+		}
+	}
+}
+
+// server returns a parsed server of the piece, which it adds if there is none.
+func (p *piece) server(at serviceKey, v state) *server {
+	for i := range p.servers {
+		if p.servers[i].at == at {
+			return &p.servers[i]
+		}
+	}
+	p.drains = p.drains || at.protocol == sdk.TCP && v.drains()
+	p.servers = append(p.servers, server{at: at, here: true, scheduling: v.scheduling, state: v})
+	return &p.servers[len(p.servers)-1]
+}
+
+// shown is the role that jumps mean. Those of a kube-proxy in its ipvs mode count:
+// its virtual services are ours now, and go on serving. Draining keeps addresses, which
+// Standby has only where there are connections to them.
+func (f *family) shown(all map[key]value) sdk.Role {
+	role := sdk.Standby
+	if slices.ContainsFunc(f.relics, func(b iptables.Block) bool { return len(b.Delete) > 0 }) {
+		return sdk.Active
+	}
+	for j := range f.rules.Standing() {
+		switch j.Rule.Target() {
+		case wayIn:
+			return sdk.Active
+		case postrouting:
+			for k := range all {
+				if k.kind == ofAddress {
+					role = sdk.Draining
+				}
+			}
+		}
+	}
+	return role
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// serves holds the endpoints of a virtual server against those that it should have with weight.
+func (l *life) serves(at serviceKey, want ...netip.AddrPort) {
+	l.Helper()
+	l.fake.mu.Lock()
+	defer l.fake.mu.Unlock()
+	if s := l.fake.services[at]; s == nil || !slices.Equal(s.serving(), want) {
+		l.Errorf("%s is %+v, and should lead to %v", at, s, want)
+	}
+}
+
+// A Service that names an address of the node and the port of another Service's node port takes precedence there, in whichever order
+// the two come and go.
+func TestANamedAddressTakesPrecedence(t *testing.T) {
+	l := newLife(t)
+	s := many(2)
+	node := netip.AddrPortFrom(s.Node.Addrs[0], 20000)
+	if err := l.full(s); err != nil {
+		t.Fatal(err)
+	}
+	l.role(sdk.Active)
+	at := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: node}
+	l.serves(at, endpoint(0, 1), endpoint(0, 2))
+	names := s.Services[1]
+	names.Frontends = append(slices.Clone(names.Frontends), sdk.Frontend{Kind: sdk.ExternalIP, Policy: sdk.Cluster, Addr: node})
+	for range 2 {
+		l.sync(sdk.Update{Set: []sdk.Service{names}})
+		l.serves(at, endpoint(1, 1), endpoint(1, 2))
+		l.sync(sdk.Update{Set: s.Services[:1]})
+		l.serves(at, endpoint(1, 1), endpoint(1, 2))
+		l.restart()
+		l.fake.counted()
+		s.Services[1] = names
+		if err := l.full(s); err != nil {
+			t.Fatal(err)
+		}
+		l.role(sdk.Active)
+		if wrote := l.fake.counted(); len(wrote) > 0 {
+			t.Errorf("a restart wrote %q", wrote)
+		}
+		l.sync(sdk.Update{Delete: []sdk.Name{names.Name}})
+		l.serves(at, endpoint(0, 1), endpoint(0, 2))
+	}
+	l.sync(sdk.Update{Set: []sdk.Service{names}, Delete: []sdk.Name{s.Services[0].Name}})
+	l.serves(at, endpoint(1, 1), endpoint(1, 2))
+	l.sync(sdk.Update{Set: s.Services[:1], Delete: []sdk.Name{names.Name}})
+	l.serves(at, endpoint(0, 1), endpoint(0, 2))
+}
+
+// A frontend that moves to another Service, as when a port of a Service is renamed, keeps its virtual server with the
+// destinations that have connections.
+func TestConnectionsSurviveARenamedPort(t *testing.T) {
+	l := newLife(t)
+	s := many(1)
+	if err := l.full(s); err != nil {
+		t.Fatal(err)
+	}
+	l.role(sdk.Active)
+	svc := s.Services[0]
+	at := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: svc.Frontends[0].Addr}
+	leaves := svc.Cluster[0].Addr
+	l.fake.open(at, leaves, 1)
+	for _, port := range []string{"http", "web"} {
+		before := svc.Name
+		svc.Name.Port = port
+		svc.Cluster = svc.Cluster[len(svc.Cluster)-1:]
+		l.fake.counted()
+		l.sync(sdk.Update{Set: []sdk.Service{svc}, Delete: []sdk.Name{before}})
+		l.weighs(at, leaves, 0)
+		for _, r := range l.fake.counted() {
+			for _, never := range []string{"server ", "remove ", "unbind "} {
+				if strings.HasPrefix(r, never) {
+					t.Errorf("for the name %s it asked for %q", port, r)
+				}
+			}
+		}
+	}
+	l.reap()
+	l.weighs(at, leaves, 0)
+	l.fake.open(at, leaves, -1)
+	l.reap()
+	l.weighs(at, leaves, -1)
+}
+
+// A Service of which the kernel refuses one endpoint keeps what served it, with its connections, also in a process that starts
+// anew; all other Services are served.
+func TestARefusedEndpoint(t *testing.T) {
+	l := newLife(t)
+	s := many(40)
+	if err := l.full(s); err != nil {
+		t.Fatal(err)
+	}
+	l.role(sdk.Active)
+	bad := netip.MustParseAddrPort("10.181.255.255:8080")
+	l.fake.refuse = func(r string) error {
+		if strings.HasPrefix(r, "real "+bad.String()) {
+			return syscall.EINVAL
+		}
+		return nil
+	}
+	at := func(i int) serviceKey {
+		return serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: s.Services[i].Frontends[0].Addr}
+	}
+	l.fake.open(at(0), endpoint(0, 1), 1)
+	for _, restarted := range []bool{false, true} {
+		if restarted {
+			l.restart()
+		}
+		offer := many(40)
+		for i := range offer.Services {
+			svc := &offer.Services[i]
+			svc.Cluster[0].Addr = endpoint(i, 3)
+			if i == 0 {
+				svc.Cluster[0].Addr = bad
+				svc.Frontends[0].Addr = netip.MustParseAddrPort("172.30.200.1:80")
+			}
+		}
+		u := sdk.Update{Set: offer.Services}
+		if restarted {
+			u = offer.Update(0)
+		}
+		if failed := l.tell(u); len(failed) != 1 || failed[s.Services[0].Name] == nil {
+			t.Errorf("failed: %v", failed)
+		}
+		l.serves(at(0), endpoint(0, 1), endpoint(0, 2))
+		l.serves(at(1), endpoint(1, 2), endpoint(1, 3))
+		l.fake.mu.Lock()
+		if n := l.fake.services[at(0)].conns[endpoint(0, 1)]; n != 1 {
+			t.Errorf("it has %d connections", n)
+		}
+		if picture := len(l.fake.ours); picture != 40 || l.fake.ours[netip.MustParseAddr("172.30.200.1")] {
+			t.Errorf("%d addresses are bound", picture)
+		}
+		l.fake.mu.Unlock()
+	}
+}
+
+// Destinations read as they were written, in both families.
+func TestDests(t *testing.T) {
+	for _, all := range [][]netip.AddrPort{nil, {endpoint(1, 1)}, {endpoint(0, 1), endpoint(1, 1)}, {netip.MustParseAddrPort("[fd00::1]:80"), netip.MustParseAddrPort("[fd00::2]:65535")}} {
+		d := newDests(all)
+		if got := d.list(); !slices.Equal(got, all) {
+			t.Errorf("%v is read as %v", all, got)
+		}
+		if len(all) > 0 {
+			if got := d.without(newDests(all[:1])); !slices.Equal(got, all[1:]) || len(newDests(nil).without(d)) > 0 {
+				t.Errorf("without its first, %v is %v", all, got)
+			}
+		}
+	}
+}
