@@ -110,18 +110,17 @@ func (o *objects) Apply(ctx context.Context, b reconcile.Batch[key, value]) (ref
 	return refused, nil
 }
 
-// few is up to how many changes are written one by one. Beyond, it is cheaper to hand over
-// all of them.
+func compareChanges(a, b change) int { return compareKeys(a.Key, b.Key) }
+
+// few is up to how many entries are written one by one. Beyond, it is cheaper to run the program.
 const few = 8
 
 // changeSets makes sets, and adds or removes entries: in the order of their sets, or in the other.
 func (o *objects) changeSets(ctx context.Context, made, entries []change) error {
-	slices.SortFunc(entries, func(a, b change) int {
-		if a.Op == reconcile.Remove {
-			a, b = b, a
-		}
-		return compareEntries(a.Key.entry, b.Key.entry)
-	})
+	slices.SortFunc(entries, compareChanges)
+	if len(entries) > 0 && entries[0].Op == reconcile.Remove {
+		slices.Reverse(entries)
+	}
 	if len(made) == 0 && len(entries) <= few {
 		for _, c := range entries {
 			if err := o.changeEntry(c); err != nil {
@@ -142,7 +141,7 @@ func (o *objects) changeEntry(c change) error {
 
 // changeAddresses binds or unbinds addresses.
 func (o *objects) changeAddresses(ctx context.Context, all []change) error {
-	slices.SortFunc(all, func(a, b change) int { return a.Key.entry.addr.Compare(b.Key.entry.addr) })
+	slices.SortFunc(all, compareChanges)
 	for _, c := range all {
 		if err := o.step(ctx); err != nil {
 			return err
@@ -173,7 +172,7 @@ func (o *objects) step(ctx context.Context) error {
 
 // changeServers changes virtual servers. A refused one stays as it was.
 func (o *objects) changeServers(ctx context.Context, all []change) (refused map[key]error, err error) {
-	slices.SortFunc(all, func(a, b change) int { return compareServices(a.Key.server, b.Key.server) })
+	slices.SortFunc(all, compareChanges)
 	var raise, lower []step
 	for _, c := range all {
 		up, down := serverSteps(c)
@@ -219,18 +218,18 @@ func (o *objects) revert(c change) error {
 
 // send takes steps, of which the kernel may refuse some. What it refuses among others is taken again alone: then what is
 // done already is no error.
-func (o *objects) send(steps []step, refused map[key]error) (err error) {
+func (o *objects) send(steps []step, refused map[key]error) error {
 	steps = slices.DeleteFunc(slices.Clone(steps), func(s step) bool { return refused[key{kind: ofServer, server: s.service}] != nil })
-	answers := make([]error, len(steps))
-	batch := len(steps) > few
-	if batch {
-		if answers, err = o.kernel.Send(steps); err != nil {
-			return fmt.Errorf("%s: %w", steps[0], err)
-		}
+	if len(steps) == 0 {
+		return nil
+	}
+	answers, err := o.kernel.Send(steps)
+	if err != nil {
+		return fmt.Errorf("%s: %w", steps[0], err)
 	}
 	for i, s := range steps {
 		at := key{kind: ofServer, server: s.service}
-		if batch && answers[i] == nil || refused[at] != nil {
+		if answers[i] == nil || refused[at] != nil {
 			continue
 		}
 		if err := o.kernel.do(s); err != nil {
@@ -259,16 +258,17 @@ func noScheduler(name string) error {
 	return &sdk.Refusal{Field: "scheduler", Why: "the kernel has no scheduler " + name + ", or cannot load it", Try: "modprobe ip_vs_" + name}
 }
 
-// A verb is one thing that can be done to a virtual server.
+// A verb is one thing that can be done to a virtual server, by the number of the kernel's command for it
+// (include/uapi/linux/ip_vs.h).
 type verb uint8
 
 const (
-	addService verb = iota + 1
-	setService
-	removeService
-	addDest
-	weighDest
-	removeDest
+	addService    verb = 1
+	setService    verb = 2
+	removeService verb = 3
+	addDest       verb = 5
+	weighDest     verb = 6
+	removeDest    verb = 7
 )
 
 // A step is one message to IPVS.

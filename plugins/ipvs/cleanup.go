@@ -39,9 +39,9 @@ func (p *plugin) sweepAll(ctx context.Context, l sdk.Leftovers, env frame.Env) (
 	if found.early {
 		return nil, errors.New("a kube-proxy in its ipvs mode has begun here, and its sets are empty yet: what serves would go; try again once it serves, or with --kube-proxy where there is none")
 	}
-	gone, err := take(found.actions(k), l.DryRun)
+	gone, err := take(slices.Concat(found.servers, found.addrs), l.DryRun)
 	rules, err1 := swept(l.KubeProxy).Of(ctx, l, env, p.machine.ruled)
-	without, err2 := take(found.setActions(ctx, k), l.DryRun)
+	without, err2 := take(found.sets, l.DryRun)
 	var given []string
 	var err3 error
 	if !found.proxied { // a kube-proxy in its ipvs mode needs the same parameters
@@ -67,14 +67,18 @@ func swept(kubeProxyToo bool) sweep.Rules {
 	}
 }
 
+// An action is one thing that Cleanup does, and what goes by it.
+type action struct {
+	what string
+	do   func() error
+}
+
 // leavings are what Cleanup removes, of both families.
 type leavings struct {
-	services []step
-	addrs    []netip.Addr
-	device   bool       // it goes, and all addresses with it
-	sets     [][]string // of each family, by the kernel's names
-	proxied  bool       // a kube-proxy's sets stay
-	early    bool       // and do not say yet what it has taken over
+	servers, addrs, sets []action
+
+	proxied bool // a kube-proxy's sets stay
+	early   bool // and do not say yet what it has taken over
 }
 
 // find reads what is there. A node without IPVS, or without ipset, has nothing of that kind.
@@ -85,75 +89,45 @@ func (p *plugin) find(ctx context.Context, k kernel, l sdk.Leftovers) (*leavings
 	}
 	found := new(leavings)
 	for _, of := range families {
-		found.add(of, seen, l.KubeProxy, p.options.ExcludeCIDRs)
+		found.add(ctx, k, of, seen, l.KubeProxy, p.options.ExcludeCIDRs)
 	}
-	some := len(found.services)+len(found.addrs)+len(found.sets) > 0
-	found.device = seen.addrs.device && some && len(found.addrs) == len(seen.addrs.ours) // no other program has an address on it
+	n := len(found.addrs)
+	if seen.addrs.device && n == len(seen.addrs.ours) && len(found.servers)+n+len(found.sets) > 0 { // no other program has an address on it
+		found.addrs = []action{{fmt.Sprintf("device %s with %d addresses", device, n), k.RemoveDevice}}
+	}
 	return found, nil
 }
 
 // add lists what there is of ours in one family, and kube-proxy's if that is asked for.
-func (l *leavings) add(of sdk.Family, seen reading, kubeProxyToo bool, excluded []netip.Prefix) {
+func (l *leavings) add(ctx context.Context, k kernel, of sdk.Family, seen reading, kubeProxyToo bool, excluded []netip.Prefix) {
 	ours, theirs := seen.ours(of, excluded), make(map[key]value)
+	proxied := setsOf{relics: seen.sets[of].relics, proxied: seen.sets[of].proxied}
 	var sets []string
-	relics := seen.sets[of].relics
-	if kubeProxyToo {
-		sets = relics
-	} else if len(relics) > 0 {
-		proxied := setsOf{relics: relics, proxied: seen.sets[of].proxied}
+	serves := false
+	back := !kubeProxyToo && len(proxied.relics) > 0 // kube-proxy is
+	if back {
 		l.proxied = true
 		theirs = reading{seen.services, map[sdk.Family]setsOf{of: proxied}, seen.addrs}.ours(of, excluded)
-		l.early = l.early || len(proxied.proxied) == 0 && slices.ContainsFunc(slices.Collect(maps.Keys(ours)), func(k key) bool { return k.kind == ofServer })
 	}
-	var made []string
-	for k := range ours {
-		switch _, is := theirs[k]; {
+	for _, at := range slices.SortedFunc(maps.Keys(ours), compareKeys) {
+		serves = serves || at.kind == ofServer
+		switch _, is := theirs[at]; {
 		case is:
-		case k.kind == ofServer:
-			l.services = append(l.services, step{verb: removeService, service: k.server})
-		case k.kind == ofAddress:
-			l.addrs = append(l.addrs, k.entry.addr)
-		case k.kind == ofSet:
-			made = append(made, k.entry.set.in(of))
+		case at.kind == ofServer:
+			l.servers = append(l.servers, action{"server " + at.server.String(), func() error { return k.do(step{verb: removeService, service: at.server}) }})
+		case at.kind == ofAddress:
+			l.addrs = append(l.addrs, action{"address " + at.entry.addr.String(), func() error { return k.Unbind(at.entry.addr) }})
+		case at.kind == ofSet:
+			sets = append(sets, at.entry.set.in(of))
 		}
 	}
-	slices.SortFunc(l.services, func(a, b step) int { return compareServices(a.service, b.service) })
-	slices.SortFunc(l.addrs, netip.Addr.Compare)
-	slices.Sort(made)
-	if sets = append(made, sets...); len(sets) > 0 {
-		l.sets = append(l.sets, sets)
+	l.early = l.early || back && len(proxied.proxied) == 0 && serves
+	if kubeProxyToo {
+		sets = append(sets, proxied.relics...)
 	}
-}
-
-// An action is one thing that Cleanup does, and what goes by it.
-type action struct {
-	what string
-	do   func() error
-}
-
-// actions are what is done before rules go.
-func (l *leavings) actions(k kernel) (all []action) {
-	for _, s := range l.services {
-		all = append(all, action{strings.TrimPrefix(s.String(), "remove "), func() error { return k.do(s) }})
+	if len(sets) > 0 {
+		l.sets = append(l.sets, action{"sets " + strings.Join(sets, " "), func() error { return k.Restore(ctx, destroy(sets)) }})
 	}
-	if l.device {
-		all = append(all, action{fmt.Sprintf("device %s with %d addresses", device, len(l.addrs)), k.RemoveDevice})
-	} else {
-		for _, a := range l.addrs {
-			all = append(all, action{"address " + a.String(), func() error { return k.Unbind(a) }})
-		}
-	}
-	return all
-}
-
-// setActions are those about sets.
-func (l *leavings) setActions(ctx context.Context, k kernel) (all []action) {
-	for _, sets := range l.sets {
-		all = append(all, action{"sets " + strings.Join(sets, " "), func() error {
-			return k.Restore(ctx, destroy(sets))
-		}})
-	}
-	return all
 }
 
 // take does all it can, and names what went; a dry run only names it.

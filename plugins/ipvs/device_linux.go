@@ -26,9 +26,8 @@ type links struct {
 	ours    netlink.Link // our device, once it was seen
 	monitor *monitor     // nil: not subscribed
 
-	local  []netip.Addr // the addresses of the kernel's local table but those of our device, in order,
-	told   []netip.Addr // those that Changes told last: what Addrs lists meanwhile is not told by it
-	toldAt time.Time
+	local    []netip.Addr // the addresses of the kernel's local table but those of our device, in order, as they were listed last
+	listedAt time.Time
 }
 
 func (l *links) Close() error {
@@ -56,10 +55,10 @@ func (l *links) Subscribe(wake chan<- struct{}) {
 // tells it nothing more.
 func (l *links) Changes() addrChanges {
 	if l.monitor == nil {
-		return addrChanges{missed: true}
+		return addrChanges{missed: true, moved: true}
 	}
 	updates, missed := l.monitor.take()
-	h := addrChanges{missed: missed}
+	h := addrChanges{missed: missed, moved: missed}
 	if missed {
 		wake := l.monitor.wake
 		l.Unsubscribe()
@@ -67,30 +66,18 @@ func (l *links) Changes() addrChanges {
 	}
 	for _, u := range updates {
 		addr, ok := netip.AddrFromSlice(u.LinkAddress.IP)
-		switch addr = addr.Unmap(); {
+		addr = addr.Unmap()
+		switch _, known := slices.BinarySearchFunc(l.local, addr, netip.Addr.Compare); {
 		case !ok:
 		case l.ours == nil || u.LinkIndex != l.ours.Attrs().Index:
-			h.others = append(h.others, addrChange{addr, !u.NewAddr})
+			h.moved = h.moved || known != u.NewAddr
 		case !u.NewAddr:
 			h.lost = append(h.lost, addr)
 		}
 	}
-	if time.Since(l.toldAt) >= localEvery { // an address of no interface is no event
-		if l.toldAt = time.Now(); l.list() != nil {
-			return h // the next time
-		}
-		before := l.told
-		l.told = l.local
-		for _, addr := range l.local {
-			if _, known := slices.BinarySearchFunc(before, addr, netip.Addr.Compare); !known {
-				h.others = append(h.others, addrChange{addr, false})
-			}
-		}
-		for _, addr := range before {
-			if _, there := slices.BinarySearchFunc(l.local, addr, netip.Addr.Compare); !there {
-				h.others = append(h.others, addrChange{addr, true})
-			}
-		}
+	if time.Since(l.listedAt) >= localEvery { // an address of no interface is no event
+		before := l.local
+		h.moved = l.list() == nil && !slices.Equal(before, l.local) || h.moved // after an error the next time
 	}
 	return h
 }
@@ -100,6 +87,7 @@ const localEvery = 10 * time.Second
 
 // list lists the single addresses of the kernel's local table.
 func (l *links) list() error {
+	l.listedAt = time.Now()
 	all, err := flows.Local()
 	if err != nil {
 		return err

@@ -5,7 +5,6 @@ package ipvs
 import (
 	"context"
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -14,18 +13,6 @@ import (
 )
 
 // This file finds drift: where another program changed what this one wrote.
-
-// hasMoved reports whether the node's own addresses are others than we know.
-func (f *family) hasMoved(h addrChanges) bool {
-	return slices.ContainsFunc(h.others, func(c addrChange) bool {
-		return sdk.FamilyOf(c.addr) == f.node.family && f.others[c.addr] == c.gone
-	})
-}
-
-// hasLost reports whether our device lost an address that we bound.
-func (f *family) hasLost(h addrChanges) bool {
-	return slices.ContainsFunc(h.lost, func(a netip.Addr) bool { return f.objects.bound[a] })
-}
 
 // hasDrifted reports whether something was removed, or added: a virtual server, of which one is
 // asked for; an entry, of which the sets tell how many they have.
@@ -72,11 +59,15 @@ func (o *objects) recount() {
 func (f *family) Probe(ctx context.Context) (found frame.Finding) {
 	f.rules.Look(ctx)
 	found = f.doubted()
-	changes := f.session.take(f.node.family)
-	if f.hasLost(changes) {
-		found.Lost, found.Why = found.Lost|inObjects, "an address was removed"
+	f.session.noteAddresses()
+	switch {
+	case f.lost:
+		found.Lost, found.Why, found.Unsure = found.Lost|inObjects, "an address was removed", false
+	case f.missed:
+		found.Unsure = found.Lost == 0
+		found.Lost, found.Why = found.Lost|inObjects, "the kernel told of too many addresses at once"
 	}
-	f.moved = f.moved || changes.missed || f.hasMoved(changes)
+	f.lost, f.missed = false, false
 	found.Moved = f.moved
 	if time.Since(f.probed) < probeEvery {
 		return found
@@ -84,7 +75,7 @@ func (f *family) Probe(ctx context.Context) (found frame.Finding) {
 	f.probed = time.Now()
 	drifted, err := f.hasDrifted()
 	if drifted {
-		found.Lost, found.Why = found.Lost|inObjects, "virtual services, or entries of sets, are others than were written"
+		found.Lost, found.Why, found.Unsure = found.Lost|inObjects, "virtual services, or entries of sets, are others than were written", false
 	}
 	if err == nil && time.Since(f.reaped) >= reapEvery {
 		f.reaped = time.Now()

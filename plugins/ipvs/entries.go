@@ -3,6 +3,7 @@
 package ipvs
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"slices"
@@ -27,6 +28,10 @@ const (
 	ofAddress
 	ofSet
 )
+
+func compareKeys(a, b key) int {
+	return cmp.Or(cmp.Compare(a.kind, b.kind), compareEntries(a.entry, b.entry), compareServices(a.server, b.server))
+}
 
 // A value is the note of an entry, the state of a virtual server, or the shape of a set.
 type value struct {
@@ -221,32 +226,38 @@ func (e entry) owner(n note) (sdk.Name, bool) {
 	return labelled(n.comment, protocol, e.family)
 }
 
-// Parse finds by the comments of entries which Service everything serves.
-func (f *family) Parse(all map[key]value) (map[sdk.Name]*piece, sdk.Role) {
-	role := f.shown(all)
-	pieces := make(map[sdk.Name]*piece)
-	f.unowned = make(map[serviceKey]state)
-	named := named(func(yield func(entry, note) bool) {
-		for k, v := range all {
-			if k.kind == ofEntry && !yield(k.entry, v.note) {
-				return
-			}
-		}
-	})
-	others := f.addrs()
+// isNodePort reports whether a set's entries are node ports at all addresses of the node.
+func (e entry) isNodePort() bool {
+	return sets[e.set].form == formPort && slices.Contains(registers, e.set) || e.set == nodePortsSCTP || e.set == nodePortsSCTPLocal
+}
+
+// Parse finds out which Services the kernel serves, and in which role.
+func (f *family) Parse(all map[key]value) (pieces map[sdk.Name]*piece, role sdk.Role) {
+	role = f.shown(all)
+	pieces, f.unowned = parse(all, f.addrs(), role)
+	return pieces, role
+}
+
+// parse finds by the comments of entries which Service everything serves. Unowned are virtual servers of no Service. others
+// are the addresses of the node.
+func parse(all map[key]value, others []netip.Addr, role sdk.Role) (pieces map[sdk.Name]*piece, unowned map[serviceKey]state) {
+	pieces, unowned = make(map[sdk.Name]*piece), make(map[serviceKey]state)
+	named := make(map[serviceKey]bool)
 	for k, v := range all {
-		if k.kind == ofServer {
-			f.unowned[k.server] = v.state
-			continue
+		switch {
+		case k.kind == ofServer:
+			unowned[k.server] = v.state
+		case k.kind == ofEntry && slices.Contains(registers, k.entry.set) && !k.entry.isNodePort():
+			named[k.entry.key()] = true
 		}
-		name, is := k.entry.owner(v.note)
-		if k.kind != ofEntry || !is {
-			continue
+	}
+	for k, v := range all {
+		if name, is := k.entry.owner(v.note); is && k.kind == ofEntry {
+			if pieces[name] == nil {
+				pieces[name] = new(piece)
+			}
+			pieces[name].parse(member{k.entry, v.note}, all, named, others)
 		}
-		if pieces[name] == nil {
-			pieces[name] = new(piece)
-		}
-		f.parseEntry(pieces[name], member{k.entry, v.note}, all, named, others)
 	}
 	for _, p := range pieces {
 		for i := range p.servers {
@@ -254,7 +265,7 @@ func (f *family) Parse(all map[key]value) (map[sdk.Name]*piece, sdk.Role) {
 			if s.dests = s.state.serving; role != sdk.Active {
 				s.dests = s.state.idle
 			}
-			delete(f.unowned, s.at)
+			delete(unowned, s.at)
 			slices.SortFunc(s.members, compareMembers)
 			for _, dest := range s.dests.list() {
 				e := entry{set: loopBack, family: s.at.family, addr: dest.Addr(), protocol: s.at.protocol, port: dest.Port(), from: single(dest.Addr())}
@@ -268,13 +279,12 @@ func (f *family) Parse(all map[key]value) (map[sdk.Name]*piece, sdk.Role) {
 		slices.SortFunc(p.vips, netip.Addr.Compare)
 		slices.SortFunc(p.bound, netip.Addr.Compare)
 	}
-	return pieces, role
+	return pieces, unowned
 }
 
-// parseEntry adds an entry to the piece of its Service, with the virtual servers that it is about.
-func (f *family) parseEntry(p *piece, m member, all map[key]value, named map[serviceKey]bool, others []netip.Addr) {
-	registers := slices.Contains(registers, m.set)
-	nodePort := registers && (sets[m.set].form == formPort || m.set == nodePortsSCTP || m.set == nodePortsSCTPLocal)
+// parse adds an entry to the piece of its Service, with the virtual servers that it is about.
+func (p *piece) parse(m member, all map[key]value, named map[serviceKey]bool, others []netip.Addr) {
+	registers, nodePort := slices.Contains(registers, m.set), m.isNodePort()
 	if registers {
 		p.members = append(p.members, m)
 	}

@@ -45,6 +45,8 @@ type family struct {
 	reruled     bool      // the rules may not be those of the node and the role
 	afresh      bool      // everything was read since IPVS was given the node
 	moved       bool      // the node's addresses are others than Services were rendered for
+	lost        bool      // an address of ours was removed from our device,
+	missed      bool      // or may have been
 	recounts    bool      // a repair has read the kernel
 	probed      time.Time // when the kernel was last asked for what may have been removed,
 	reaped      time.Time // when destinations that have had their last connection were removed,

@@ -4,7 +4,6 @@ package ipvs
 
 import (
 	"context"
-	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -30,17 +29,26 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 		return err
 	}
 	for _, of := range families {
-		v := view{services: all.services, others: all.addrs.of(of).others, named: named(maps.All(all.sets[of].entries)), parked: p.parked}
-		if v.awake, err = catches(ctx, p.machine.ruled(ctx, of)); err != nil {
+		awake, err := catches(ctx, p.machine.ruled(ctx, of))
+		if err != nil {
 			return err
 		}
-		for e, n := range all.sets[of].entries {
-			served, ok := v.served(e, n)
-			if !ok {
-				continue
-			}
-			if err := tell(served); err != nil {
-				return err
+		role := sdk.Standby // then no destination has weight, and all are told that would
+		if awake {
+			role = sdk.Active
+		}
+		pieces, _ := parse(all.ours(of, nil), all.addrs.of(of).others, role)
+		for name, had := range pieces {
+			wanted := p.parked.piece(name)
+			for _, m := range had.members {
+				served, ok := servedBy(name, m)
+				if !ok {
+					continue
+				}
+				served.Endpoints = endpoints(m, had, wanted, awake)
+				if err := tell(served); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -63,32 +71,17 @@ func catches(ctx context.Context, tools []iptables.Tool) (bool, error) {
 	return false, nil
 }
 
-// A view is what there is to be told, in one family.
-type view struct {
-	services map[serviceKey]state
-	others   []netip.Addr
-	named    map[serviceKey]bool // addresses and ports that frontends name, and so take from node ports
-	parked   *parked
-	awake    bool // else no destination has weight, and all are told that would
-}
-
-// served is the frontend that an entry registers.
-func (v *view) served(e entry, n note) (sdk.Served, bool) {
-	name, ok := e.owner(n)
-	kind, registered := kindOf(e.set, n)
-	if !ok || !registered {
-		return sdk.Served{}, false
-	}
-	f := sdk.Frontend{Kind: kind, Addr: netip.AddrPortFrom(e.addr, e.port), Policy: sdk.Cluster}
-	if strings.HasSuffix(n.comment, " "+sdk.Local.String()) {
+// servedBy is the frontend that an entry registers.
+func servedBy(name sdk.Name, m member) (sdk.Served, bool) {
+	kind, registered := kindOf(m.set, m.note)
+	f := sdk.Frontend{Kind: kind, Addr: netip.AddrPortFrom(m.addr, m.port), Policy: sdk.Cluster}
+	if strings.HasSuffix(m.comment, " "+sdk.Local.String()) {
 		f.Policy = sdk.Local
 	}
-	at := e.key()
-	if kind == sdk.NodePort && !strings.Contains(n.comment, " "+sdk.NodePort.String()) {
-		f.Addr = netip.AddrPortFrom(iptables.Unspecified(e.family), e.port)
-		at = v.nodePort(e.family, name.Protocol, e.port)
+	if m.isNodePort() {
+		f.Addr = netip.AddrPortFrom(iptables.Unspecified(m.family), m.port)
 	}
-	return sdk.Served{Name: name, Frontend: f, Endpoints: v.endpoints(at)}, true
+	return sdk.Served{Name: name, Frontend: f}, registered
 }
 
 // kindOf is the kind of frontend that a set is of. Of the two sets that a Local one
@@ -110,78 +103,54 @@ func kindOf(s set, n note) (sdk.Kind, bool) {
 	return 0, false
 }
 
-// named returns what the entries of one family name.
-func named(entries iter.Seq2[entry, note]) map[serviceKey]bool {
-	all := make(map[serviceKey]bool)
-	for e, n := range entries {
-		if kind, registered := kindOf(e.set, n); registered && kind != sdk.NodePort {
-			all[e.key()] = true
-		}
+// endpoints are where new connections to a registered frontend go, or would if this dataplane were active. had is what the kernel has of the
+// Service, and wanted what is parked of it.
+func endpoints(m member, had, wanted *piece, awake bool) []netip.AddrPort {
+	s, there := had.frontend(m)
+	if awake {
+		return s.state.serving.list()
 	}
-	return all
+	w, parked := wanted.frontend(m)
+	if !there {
+		return w.dests.list()
+	}
+	all, want := slices.SortedFunc(maps.Keys(s.state.weights()), netip.AddrPort.Compare), w.dests.list()
+	return slices.DeleteFunc(all, func(dest netip.AddrPort) bool { return parked && !contains(want, dest) })
 }
 
-// nodePort is a virtual service of a node port: but for those that another frontend names, they
-// are all alike.
-func (v *view) nodePort(f sdk.Family, p sdk.Protocol, port uint16) serviceKey {
-	for _, addr := range v.others {
-		at := serviceKey{family: f, protocol: p, addr: netip.AddrPortFrom(addr, port)}
-		if v.named[at] {
-			continue
-		}
-		_, there := v.services[at]
-		if _, left := v.parked.at(at); there || left {
-			return at
+// frontend returns the virtual server that an entry registers. Those of a node port are all alike.
+func (p *piece) frontend(m member) (server, bool) {
+	for _, s := range p.list() {
+		if !s.covered && (s.any && m.isNodePort() && s.at.addr.Port() == m.port || s.at == m.entry.key()) {
+			return s, true
 		}
 	}
-	return serviceKey{}
+	return server{}, false
 }
 
-// endpoints are where new connections go, or would if this dataplane were active.
-func (v *view) endpoints(at serviceKey) []netip.AddrPort {
-	s := v.services[at]
-	if v.awake {
-		return s.serving.list()
-	}
-	if wanted, parked := v.parked.at(at); parked {
-		return wanted
-	}
-	return slices.SortedFunc(maps.Keys(s.weights()), netip.AddrPort.Compare)
-}
-
-// parked is what cannot be seen in the kernel while no destination has weight. A role other than
-// Active leaves out virtual services that at an address of the node would catch packets; and
-// destinations that have gone, and still have connections, look like those that are wanted.
-// Inspect tells what would be there if the role were Active.
+// parked has the pieces of which the kernel does not show everything, while the role is not Active. It leaves out virtual
+// services that at an address of the node would catch packets; and destinations that have gone, and still have connections,
+// look like those that are wanted. Inspect tells what would be there if the role were Active.
 type parked struct {
-	mu    sync.Mutex // guards destinations: Inspect runs beside the calls that write
-	dests map[serviceKey]dests
+	mu     sync.Mutex // guards pieces: Inspect runs beside the calls that write
+	pieces map[sdk.Name]*piece
 }
 
-// note notes what the kernel does not show of pieces that take the place of others.
-func (p *parked) note(role sdk.Role, had, placed map[sdk.Name]*piece) {
+// note takes note of pieces that were put.
+func (p *parked) note(role sdk.Role, placed map[sdk.Name]*piece) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for name := range placed {
-		for _, s := range had[name].list() {
-			delete(p.dests, s.at)
-		}
-	}
-	for _, piece := range placed {
-		for _, s := range piece.list() {
-			if role != sdk.Active && !s.covered && (!s.here || len(s.drained()) > 0) {
-				p.dests[s.at] = s.dests
-			}
+	for name, piece := range placed {
+		if p.pieces[name] = piece; piece == nil || role == sdk.Active {
+			delete(p.pieces, name)
 		}
 	}
 }
 
-// at are the destinations that are wanted of a virtual service which is left out, or has others too.
-func (p *parked) at(at serviceKey) ([]netip.AddrPort, bool) {
+func (p *parked) piece(name sdk.Name) *piece {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	dests, ok := p.dests[at]
-	return dests.list(), ok
+	return p.pieces[name]
 }
 
 // Trace walks a packet through the rules of the node. Where IPVS takes it, the walk ends.

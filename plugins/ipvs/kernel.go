@@ -105,17 +105,11 @@ type addresses struct {
 	others []netip.Addr // on all other devices
 }
 
-// addrChanges are how the node's addresses changed: which did, and which left our device.
+// addrChanges are how the node's addresses changed.
 type addrChanges struct {
-	missed bool // and there was more
-	others []addrChange
-	lost   []netip.Addr
-}
-
-// An addrChange is an address that came, or has gone.
-type addrChange struct {
-	addr netip.Addr
-	gone bool
+	lost   []netip.Addr // which left our device
+	missed bool         // and there was more
+	moved  bool         // the others are not as they were listed last
 }
 
 // A kernel is all of them.

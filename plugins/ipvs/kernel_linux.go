@@ -258,8 +258,6 @@ func parseAnswers(answers []error, places map[uint32]int, data []byte) (through 
 
 // What the kernel calls things, in include/uapi/linux/ip_vs.h.
 const (
-	cmdNewService, cmdSetService, cmdDelService, cmdNewDest, cmdSetDest, cmdDelDest = 1, 2, 3, 5, 6, 7
-
 	attrService, attrDest = 1, 2
 
 	svcFamily, svcProtocol, svcAddr, svcPort, svcMark, svcScheduler, svcFlags, svcTimeout, svcNetmask = 1, 2, 3, 4, 5, 6, 7, 8, 9
@@ -267,18 +265,12 @@ const (
 	destAddr, destPort, destMethod, destWeight, destUpper, destLower = 1, 2, 3, 4, 5, 6
 )
 
-var commands = map[verb]uint8{
-	addService: cmdNewService, setService: cmdSetService, removeService: cmdDelService,
-	addDest: cmdNewDest, weighDest: cmdSetDest, removeDest: cmdDelDest,
-}
-
 // message is a step as the kernel takes it.
 func (p *pipe) message(s step) *nl.NetlinkRequest {
 	m := nl.NewNetlinkRequest(int(p.family), unix.NLM_F_REQUEST)
-	m.AddData(&nl.Genlmsg{Command: commands[s.verb], Version: 1})
+	m.AddData(&nl.Genlmsg{Command: uint8(s.verb), Version: 1})
 	m.AddData(serviceAttr(mobyService(s.service, s.scheduling)))
-	switch s.verb {
-	case addDest, weighDest, removeDest:
+	if s.dest.IsValid() {
 		m.AddData(destAttr(s))
 	}
 	return m

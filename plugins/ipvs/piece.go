@@ -97,7 +97,7 @@ func (f *family) Put(all map[sdk.Name]*piece) {
 	for name, p := range placed {
 		placed[name] = f.place(p, f.Installed()[name], left)
 	}
-	f.session.plugin.parked.note(f.role, f.Desired(), placed)
+	f.session.plugin.parked.note(f.role, placed)
 	f.SetDesired(placed)
 }
 

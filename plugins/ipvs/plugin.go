@@ -41,7 +41,7 @@ var Description = sdk.Description{
 func New(dir string) sdk.Dataplane { return newPlugin(dir, thisMachine()) }
 
 func newPlugin(dir string, m machine) *plugin {
-	p := &plugin{machine: m, dir: dir, session: new(session), parked: &parked{dests: make(map[serviceKey]dests)}}
+	p := &plugin{machine: m, dir: dir, session: new(session), parked: &parked{pieces: make(map[sdk.Name]*piece)}}
 	p.Dataplane = frame.New(frame.Mode[*piece]{Description: Description, Open: p.open, Sweep: p.sweepAll, Elsewhere: swept(false).Elsewhere}, dir)
 	return p
 }
@@ -77,7 +77,7 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (open
 	}
 	s := &session{
 		plugin: p, kernel: p.kernel, options: options, env: env,
-		changes: make(map[sdk.Family]addrChanges), wake: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1),
 	}
 	commits := new(iptables.Commits)
 	for _, tool := range tools {
@@ -143,8 +143,7 @@ type session struct {
 
 	writer    bool
 	wake      chan struct{} // has the frame probe at once
-	changes   map[sdk.Family]addrChanges
-	untracked int // connections that a change of mode would end
+	untracked int           // connections that a change of mode would end
 }
 
 // read reads what both families share. A reading is of both, so that one which began since a
@@ -184,18 +183,14 @@ func (s *session) hold(lock *ledger.Lock) {
 	}
 }
 
-// take is how the addresses of a family have changed since this was last called for it.
-func (s *session) take(of sdk.Family) addrChanges {
-	now := s.kernel.Changes()
+// noteAddresses has the families note how the node's addresses have changed.
+func (s *session) noteAddresses() {
+	changes := s.kernel.Changes()
 	for _, f := range s.families {
-		all := s.changes[f.node.family]
-		all.missed = all.missed || now.missed
-		all.others, all.lost = append(all.others, now.others...), append(all.lost, now.lost...)
-		s.changes[f.node.family] = all
+		f.moved = f.moved || changes.moved
+		f.missed = f.missed || changes.missed
+		f.lost = f.lost || slices.ContainsFunc(changes.lost, func(a netip.Addr) bool { return f.objects.bound[a] })
 	}
-	mine := s.changes[of]
-	delete(s.changes, of)
-	return mine
 }
 
 // prepare tells IPVS itself of the node, before any Service, with the first family.
