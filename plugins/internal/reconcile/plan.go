@@ -189,7 +189,12 @@ func (p *Plan[P, K, V]) compareAll() {
 		*p = Plan[P, K, V]{r: r, rebuild: true}
 		p.compareListed()
 	}
-	p.compareFixed(r.listed)
+	rest := make(map[K]V)
+	for k, v := range r.listed {
+		rest[k] = v
+	}
+	r.listed = rest // a new map, because the old one has room for all entries
+	p.compareFixed(rest)
 }
 
 // mustRebuild reports whether a listed entry has another value than it should, and cannot be changed in place.
