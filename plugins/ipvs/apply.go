@@ -23,6 +23,8 @@ type objects struct {
 	bound  map[netip.Addr]bool // with these addresses of ours
 	counts map[key]int         // how many entries a set has, by its key, and how many virtual servers there are, by a key of this kind alone
 
+	audited table // during an audit: all destinations
+
 	// writeRules, if not nil, writes the rules that must be there before the first virtual server.
 	writeRules func(context.Context) error
 }
@@ -64,8 +66,8 @@ func (o *objects) Has(_ context.Context, k key, v value) (bool, error) {
 	case ofEntry:
 		return o.kernel.Has(k.entry)
 	case ofServer:
-		loads, there, err := o.kernel.Loads(k.server)
-		return there && v.state.like(loads), err
+		loads, there := o.audited[k.server]
+		return (there || k.server.mark != 0) && newState(v.scheduling, v.flags, loads) == v.state, nil
 	}
 	return true, nil
 }

@@ -30,34 +30,32 @@ func (f *family) servers() iter.Seq2[server, *piece] {
 	}
 }
 
-// reap takes out of pieces the destinations that have had their last connection, and reports whether there are such. Only
-// virtual servers that have waiting destinations are read.
+// reap takes out of pieces the destinations that have had their last connection, and reports whether there are such.
 func (f *family) reap() (due bool, err error) {
+	var loads table
 	less := make(map[sdk.Name]*piece)
 	for name, p := range f.Desired() {
+		q := *p
 		for i, s := range p.servers {
 			waiting := s.drained()
 			if len(waiting) == 0 {
 				continue
 			}
-			loads, _, err := f.kernel.Loads(s.at)
-			if err != nil {
-				return false, err
+			if loads == nil {
+				if loads, err = f.kernel.Table(); err != nil {
+					return false, err
+				}
 			}
-			isOver := func(dest netip.AddrPort) bool {
-				l := loads[dest]
-				return l.weight == 0 && l.active+l.inactive == 0 && slices.Contains(waiting, dest)
+			idle := slices.DeleteFunc(s.state.idle.list(), func(dest netip.AddrPort) bool {
+				l := loads[s.at][dest]
+				return l.active+l.inactive == 0 && contains(waiting, dest)
+			})
+			if now := newDests(idle); now != s.state.idle {
+				if less[name] == nil {
+					q.servers, less[name] = slices.Clone(p.servers), &q
+				}
+				q.servers[i].state.idle = now
 			}
-			idle := slices.DeleteFunc(s.state.idle.list(), isOver)
-			if newDests(idle) == s.state.idle {
-				continue
-			}
-			if less[name] == nil {
-				q := *p
-				q.servers = slices.Clone(p.servers)
-				less[name] = &q
-			}
-			less[name].servers[i].state.idle = newDests(idle)
 		}
 	}
 	f.SetDesired(less)
@@ -124,7 +122,7 @@ func (f *family) loads() (table, error) {
 }
 
 // A table is what the destinations of all virtual services have to do. By messages the kernel
-// lists the destinations of one virtual service only, which takes seconds where there are many.
+// lists the destinations of one virtual service only, which takes seconds where there are many. Nothing else lists destinations.
 type table map[serviceKey]map[netip.AddrPort]load
 
 // protocolOf is the protocol that the kernel calls name, if we serve it.

@@ -18,8 +18,8 @@ import (
 // asked for; an entry, of which the sets tell how many they have.
 func (f *family) hasDrifted() (bool, error) {
 	if at, is := f.anyServer(); is {
-		if _, there, err := f.kernel.Loads(at); err != nil || !there {
-			return !there, err
+		if there, err := f.kernel.Exists(at); err != nil || !there {
+			return err == nil, err
 		}
 	}
 	for k, known := range f.objects.counts {
@@ -159,6 +159,10 @@ func turn[K comparable, V any](round *[]K, all map[K]V) []K {
 
 // sample reports whether some of what there is, is as we know it.
 func (f *family) sample(ctx context.Context) (same bool, err error) {
+	if f.objects.audited, err = f.loads(); err != nil {
+		return false, err
+	}
+	defer func() { f.objects.audited = nil }()
 	same = true
 	for _, name := range turn(&f.round, f.Installed()) {
 		f.Entries(name, f.Installed()[name], func(k key, v value) {

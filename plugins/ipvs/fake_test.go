@@ -224,6 +224,11 @@ func (f *fake) RemoveDest(at serviceKey, dest netip.AddrPort) error {
 	return nil
 }
 
+func (f *fake) Exists(at serviceKey) (bool, error) {
+	_, there, err := f.Loads(at)
+	return there, err
+}
+
 func (f *fake) Loads(at serviceKey) (map[netip.AddrPort]load, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -33,8 +33,8 @@ type balancer interface {
 	// it, doing what is done already is an error.
 	Send([]step) ([]error, error)
 
-	// Loads are the destinations of one virtual service; none, and false, if there is none.
-	Loads(serviceKey) (map[netip.AddrPort]load, bool, error)
+	// Exists reports whether there is a virtual service.
+	Exists(serviceKey) (bool, error)
 
 	// Table are the destinations of all virtual services at once, but for those of marks that have none.
 	Table() (table, error)

@@ -78,24 +78,15 @@ func (m moby) Table() (table, error) {
 	return readTable(file)
 }
 
-func (m moby) Loads(at serviceKey) (map[netip.AddrPort]load, bool, error) {
-	svc := mobyService(at, scheduling{})
-	list, err := m.handle.GetDestinations(svc)
-	if err == nil && len(list) == 0 {
-		_, err = m.handle.GetService(svc) // of one that is gone the kernel lists no destinations, and no error
-	}
+func (m moby) Exists(at serviceKey) (bool, error) {
+	_, err := m.handle.GetService(mobyService(at, scheduling{}))
 	if errors.Is(err, unix.ESRCH) {
-		return nil, false, nil
+		return false, nil
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("list reals of %s: %w", at, err)
+		return false, fmt.Errorf("look for the virtual server %s: %w", at, err)
 	}
-	loads := make(map[netip.AddrPort]load, len(list))
-	for _, d := range list {
-		addr, _ := netip.AddrFromSlice(d.Address)
-		loads[netip.AddrPortFrom(addr, d.Port)] = load{d.Weight, d.ActiveConnections, d.InactiveConnections}
-	}
-	return loads, true, nil
+	return true, nil
 }
 
 func (m moby) Timeouts() (timeouts, error) {

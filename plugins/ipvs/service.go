@@ -83,12 +83,6 @@ func (v state) weights() map[netip.AddrPort]int {
 	return all
 }
 
-// like reports whether the destinations that the kernel lists are those of v.
-func (v state) like(loads map[netip.AddrPort]load) bool {
-	now := newState(v.scheduling, v.flags, loads)
-	return now == v
-}
-
 // Dests are destinations in order. They are a string so that virtual servers can be compared, and that many of them need little
 // memory: the first byte says how long an address is, and then come addresses and ports.
 type dests string
