@@ -71,10 +71,13 @@ func newFamily(tool iptables.Tool, s *session) *family {
 	}
 	f.objects = &objects{family: f}
 	f.Reconciler = reconcile.New(f, f.objects)
-	f.Name, f.Partial = "ipvs "+tool.Family.String(), true
+	f.Name, f.Partial, f.Batch = "ipvs "+tool.Family.String(), true, mostChanges
 	f.Applied = func() { f.unowned = nil }
 	return f
 }
+
+// mostChanges is how many changes are handed to the kernel at once: memory for many more would be needed for a moment only.
+const mostChanges = 10_000
 
 // Serves reports whether of is the family's.
 func (f *family) Serves(of sdk.Family) bool { return of == f.node.family }

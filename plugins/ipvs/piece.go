@@ -83,17 +83,15 @@ func (p *piece) keeps(dest netip.AddrPort) bool {
 
 // Put replaces the desired pieces of Services, and places them in the present role.
 func (f *family) Put(all map[sdk.Name]*piece) {
-	placed := maps.Clone(all)
-	if placed == nil {
-		placed = make(map[sdk.Name]*piece)
-	}
+	placed := make(map[sdk.Name]*piece, len(all))
+	maps.Copy(placed, all)
 	for _, at := range f.claim(all) {
 		name, is := f.nodePorts[portOf(at)]
 		if _, changes := all[name]; is && !changes {
 			placed[name] = f.Desired()[name]
 		}
 	}
-	left := f.left(all)
+	left := f.left(placed)
 	for name, p := range placed {
 		placed[name] = f.place(p, f.Installed()[name], left)
 	}
@@ -140,22 +138,18 @@ func (f *family) claim(all map[sdk.Name]*piece) (moved []serviceKey) {
 	return moved
 }
 
-// leftovers are what the kernel has that no installed piece of the same Service has: virtual servers and addresses which Services
-// give up that change, for others to take over, and virtual servers of a kube-proxy.
+// leftovers are virtual servers and addresses that Services give up which change, for others to take over.
 type leftovers struct {
 	servers map[serviceKey]state
 	bound   map[netip.Addr]bool
 }
 
 func (f *family) left(all map[sdk.Name]*piece) leftovers {
-	l := leftovers{maps.Clone(f.unowned), make(map[netip.Addr]bool)}
-	if l.servers == nil {
-		l.servers = make(map[serviceKey]state)
-	}
+	l := leftovers{make(map[serviceKey]state), make(map[netip.Addr]bool)}
 	for name, p := range all {
 		had := f.Installed()[name]
 		for _, s := range had.list() {
-			if s.here && !slices.ContainsFunc(p.list(), func(t server) bool { return t.at == s.at }) {
+			if s.here && !slices.ContainsFunc(p.list(), func(t server) bool { return t.at == s.at && !f.covers(t) }) {
 				l.servers[s.at] = s.state
 			}
 		}
@@ -166,6 +160,12 @@ func (f *family) left(all map[sdk.Name]*piece) leftovers {
 		}
 	}
 	return l
+}
+
+// covers reports whether another Service names the address of a node port.
+func (f *family) covers(s server) bool {
+	_, named := f.named[s.at]
+	return s.any && named
 }
 
 // place returns p with what there is of it in the present role. had is the installed piece of the Service.
@@ -181,8 +181,10 @@ func (f *family) place(p, had *piece, left leftovers) *piece {
 		if !there {
 			was, there = left.servers[s.at]
 		}
-		_, named := f.named[s.at]
-		s.covered = s.any && named
+		if !there {
+			was, there = f.unowned[s.at]
+		}
+		s.covered = f.covers(*s)
 		s.here = !s.covered && f.hasServer(s.at, there)
 		s.state = state{}
 		if s.here {

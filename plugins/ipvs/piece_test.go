@@ -34,11 +34,13 @@ func TestANamedAddressTakesPrecedence(t *testing.T) {
 	l.role(sdk.Active)
 	at := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: node}
 	l.serves(at, endpoint(0, 1), endpoint(0, 2))
+	l.fake.open(at, endpoint(0, 1), 1)
 	names := s.Services[1]
 	names.Frontends = append(slices.Clone(names.Frontends), sdk.Frontend{Kind: sdk.ExternalIP, Policy: sdk.Cluster, Addr: node})
 	for range 2 {
 		l.sync(sdk.Update{Set: []sdk.Service{names}})
 		l.serves(at, endpoint(1, 1), endpoint(1, 2))
+		l.weighs(at, endpoint(0, 1), 0) // it has a connection
 		l.sync(sdk.Update{Set: s.Services[:1]})
 		l.serves(at, endpoint(1, 1), endpoint(1, 2))
 		l.restart()

@@ -50,22 +50,60 @@ func TestOneEndpointIsOneRequestPerServer(t *testing.T) {
 	}
 }
 
-// A process that starts anew, and hears what is served already, writes nothing.
+// A process that starts anew, and hears what is served already, writes nothing: in any role, with endpoints that wait for their last
+// connection, virtual servers of marks and health ports.
 func TestARestartWritesNothing(t *testing.T) {
-	l := newLife(t)
-	s := many(200)
-	if err := l.full(s); err != nil {
-		t.Fatal(err)
-	}
-	l.role(sdk.Active)
-	l.restart()
-	l.fake.counted()
-	if err := l.full(s); err != nil {
-		t.Fatal(err)
-	}
-	l.role(sdk.Active)
-	if got := l.fake.counted(); len(got) > 0 {
-		t.Errorf("it wrote\n%s", strings.Join(got, "\n"))
+	for _, role := range []sdk.Role{sdk.Active, sdk.Draining, sdk.Standby} {
+		l := newLife(t)
+		s := marked(60)
+		for i := range s.Services {
+			s.Services[i].HealthPort = uint16(30000 + i)
+			s.Services[i].Frontends = append(s.Services[i].Frontends, many(60).Services[i].Frontends[1])
+			s.Services[i].Cluster[0].OnNode = true
+		}
+		if err := l.full(s); err != nil {
+			t.Fatal(err)
+		}
+		l.role(sdk.Active)
+		for i := range s.Services[:30] {
+			svc := &s.Services[i]
+			leaves := svc.Cluster[1].Addr
+			svc.Cluster = svc.Cluster[:1]
+			for _, f := range svc.Frontends[:2] {
+				l.fake.open(serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: f.Addr}, leaves, 1)
+			}
+		}
+		l.sync(sdk.Update{Set: s.Services[:30]})
+		l.role(role)
+		l.reap() // those that have none
+		l.restart()
+		l.fake.counted()
+		if err := l.full(s); err != nil {
+			t.Fatal(err)
+		}
+		l.role(role)
+		l.reap()
+		if got := l.fake.counted(); len(got) > 0 {
+			t.Errorf("%s: it wrote\n%s", role, strings.Join(got, "\n"))
+		}
+		for range 2 {
+			var steps []string
+			l.quiet(func() {
+				for _, f := range l.plugin.session.families {
+					if _, err := f.Adopt(l.Context(), inObjects|inRules); err != nil {
+						t.Fatal(err)
+					}
+					plan := f.Plan()
+					if _, err := plan.Apply(l.Context()); err != nil {
+						t.Fatal(err)
+					}
+					steps = append(steps, plan.Steps()...)
+				}
+			})
+			if len(steps) > 0 {
+				t.Errorf("%s: to read the kernel again leads to the steps %q", role, steps)
+			}
+		}
 	}
 }
 
