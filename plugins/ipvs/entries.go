@@ -266,15 +266,15 @@ func parse(all map[key]value, others []netip.Addr, role sdk.Role) (pieces map[sd
 				s.dests = s.state.idle
 			}
 			delete(unowned, s.at)
-			slices.SortFunc(s.members, compareMembers)
+			s.members = inOrder(s.members)
 			for _, dest := range s.dests.list() {
 				e := entry{set: loopBack, family: s.at.family, addr: dest.Addr(), protocol: s.at.protocol, port: dest.Port(), from: single(dest.Addr())}
-				if _, is := all[key{entry: e}]; is && !slices.Contains(p.members, member{entry: e}) {
+				if _, is := all[key{entry: e}]; is {
 					p.members = append(p.members, member{entry: e})
 				}
 			}
 		}
-		slices.SortFunc(p.members, compareMembers)
+		p.members = inOrder(p.members)
 		slices.SortFunc(p.servers, func(a, b server) int { return compareServices(a.at, b.at) })
 		slices.SortFunc(p.vips, netip.Addr.Compare)
 		slices.SortFunc(p.bound, netip.Addr.Compare)

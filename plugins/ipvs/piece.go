@@ -31,6 +31,12 @@ type member struct {
 
 func compareMembers(a, b member) int { return compareEntries(a.entry, b.entry) }
 
+// inOrder sorts entries, and leaves each out that is there already: ranges of sources may be the same.
+func inOrder(all []member) []member {
+	slices.SortFunc(all, compareMembers)
+	return slices.CompactFunc(all, func(a, b member) bool { return a.entry == b.entry })
+}
+
 // A server is a virtual server, at one address that a frontend stands for, or for one mark.
 type server struct {
 	at serviceKey

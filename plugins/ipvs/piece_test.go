@@ -164,3 +164,20 @@ func TestDests(t *testing.T) {
 		}
 	}
 }
+
+// Ranges of sources that are the same, or are so once they are cut into what a set can hold, are one entry.
+func TestSameSources(t *testing.T) {
+	l := newLife(t)
+	s := many(1)
+	for _, p := range []string{"10.1.2.3/8", "10.9.9.9/8", "0.0.0.0/0", "0.0.0.0/1", "0.0.0.0/0"} {
+		s.Services[0].Frontends[1].Sources = append(s.Services[0].Frontends[1].Sources, netip.MustParsePrefix(p))
+	}
+	if err := l.full(s); err != nil {
+		t.Fatal(err)
+	}
+	l.quiet(func() {
+		if drifted, err := l.plugin.session.families[0].hasDrifted(); drifted || err != nil {
+			t.Errorf("as soon as it is written it seems to differ: %v, %v", drifted, err)
+		}
+	})
+}

@@ -33,7 +33,6 @@ type render struct {
 	scheduling scheduling
 	lists      map[sdk.Policy]dests
 	servers    map[serviceKey]server
-	entries    map[entry]note
 	piece
 }
 
@@ -42,7 +41,7 @@ func (n nodeConfig) want(svc sdk.Service, mark uint32) (*piece, error) {
 	r := render{
 		nodeConfig: n, svc: svc, scheduling: scheduling{scheduler: n.scheduler, affinity: seconds(svc.Affinity)},
 		lists:   map[sdk.Policy]dests{sdk.Cluster: newDests(addrs(svc.Cluster))},
-		servers: make(map[serviceKey]server), entries: make(map[entry]note), piece: piece{mark: mark},
+		servers: make(map[serviceKey]server), piece: piece{mark: mark},
 	}
 	if len(svc.Cluster) > 0 { // else there is no endpoint, whatever Local says
 		r.lists[sdk.Local] = newDests(addrs(svc.Local))
@@ -71,22 +70,13 @@ func (n nodeConfig) want(svc sdk.Service, mark uint32) (*piece, error) {
 		r.servers[at] = server{at: at, scheduling: r.scheduling, dests: r.lists[sdk.Cluster]}
 	}
 	if svc.HealthPort != 0 {
-		r.entries[entry{set: healthPorts, family: n.family, port: svc.HealthPort}] = note{}
+		r.members = append(r.members, member{entry: entry{set: healthPorts, family: n.family, port: svc.HealthPort}})
 	}
-	r.members = members(r.entries)
+	r.members = inOrder(r.members)
 	slices.SortFunc(r.vips, netip.Addr.Compare)
 	r.piece.servers = slices.SortedFunc(maps.Values(r.servers), func(a, b server) int { return compareServices(a.at, b.at) })
 	p := r.piece // without the rest of r
 	return &p, nil
-}
-
-// members returns entries in order.
-func members(all map[entry]note) []member {
-	list := make([]member, 0, len(all))
-	for _, e := range slices.SortedFunc(maps.Keys(all), compareEntries) {
-		list = append(list, member{e, all[e]})
-	}
-	return list
 }
 
 // serving are the addresses that serve svc, whatever policy or readiness say of them.
@@ -122,10 +112,8 @@ func (r *render) frontend(f sdk.Frontend) {
 		if _, there := r.servers[at]; there && any {
 			continue
 		}
-		entries := make(map[entry]note)
-		r.addNodeLocalMark(entries, f, addr)
-		r.verdicts(entries, f, addr)
-		r.servers[at] = server{at: at, any: any, scheduling: r.scheduling, dests: r.lists[f.Policy], members: members(entries)}
+		members := inOrder(append(r.nodeLocalMark(f, addr), r.verdicts(f, addr)...))
+		r.servers[at] = server{at: at, any: any, scheduling: r.scheduling, dests: r.lists[f.Policy], members: members}
 	}
 	for _, s := range r.memberships(f) {
 		r.note(s, f)
@@ -147,35 +135,36 @@ func (r *render) at(f sdk.Frontend) []netip.AddrPort {
 	return all
 }
 
-// addNodeLocalMark notes that callers on this node of an external Local frontend go to the
-// virtual service that has all endpoints.
-func (r *render) addNodeLocalMark(entries map[entry]note, f sdk.Frontend, at netip.AddrPort) {
-	if f.External() && f.Policy == sdk.Local {
-		entries[r.entry(nearMarks, at)] = note{comment: iptables.Label(r.svc.Name), mark: r.mark}
+// nodeLocalMark leads callers on this node of an external Local frontend to the virtual service that has all endpoints.
+func (r *render) nodeLocalMark(f sdk.Frontend, at netip.AddrPort) []member {
+	if !f.External() || f.Policy != sdk.Local {
+		return nil
 	}
+	return []member{{r.entry(nearMarks, at), note{comment: iptables.Label(r.svc.Name), mark: r.mark}}}
 }
 
 // verdicts notes callers that must get no answer, not even a refusal: those that may not
 // call, and those that may but find no endpoint near.
-func (r *render) verdicts(entries map[entry]note, f sdk.Frontend, at netip.AddrPort) {
+func (r *render) verdicts(f sdk.Frontend, at netip.AddrPort) (all []member) {
 	whose := note{comment: iptables.Label(r.svc.Name)}
 	if len(f.Sources) > 0 {
-		entries[r.entry(restricted, at)] = whose
+		all = append(all, member{r.entry(restricted, at), whose})
 	}
 	for _, source := range f.Sources {
 		for _, half := range halves(source) {
 			e := r.entry(sources, at)
 			e.from = half
-			entries[e] = whose
+			all = append(all, member{e, whose})
 		}
 	}
 	switch {
 	case len(r.svc.Cluster) == 0 || len(r.svc.Endpoints(f.Policy)) > 0:
 	case f.External():
-		entries[r.entry(noneNearOuter, at)] = whose
+		all = append(all, member{r.entry(noneNearOuter, at), whose})
 	default:
-		entries[r.entry(noneNear, at)] = whose
+		all = append(all, member{r.entry(noneNear, at), whose})
 	}
+	return all
 }
 
 // halves is p as a set can hold it: "anyone" is two.
@@ -215,11 +204,11 @@ func (r *render) memberships(f sdk.Frontend) []set {
 func (r *render) note(s set, f sdk.Frontend) {
 	n := note{comment: comment(r.svc.Name, f)}
 	if sets[s].form == formPort {
-		r.entries[entry{set: s, family: r.family, port: f.Addr.Port()}] = n
+		r.members = append(r.members, member{entry{set: s, family: r.family, port: f.Addr.Port()}, n})
 		return
 	}
 	for _, at := range r.at(f) {
-		r.entries[r.entry(s, at)] = n
+		r.members = append(r.members, member{r.entry(s, at), n})
 	}
 }
 
@@ -229,7 +218,7 @@ func (r *render) callsItself() {
 		if r.svc.MayCallItself(ep) {
 			e := r.entry(loopBack, ep.Addr)
 			e.from = single(ep.Addr.Addr())
-			r.entries[e] = note{}
+			r.members = append(r.members, member{entry: e})
 		}
 	}
 }
