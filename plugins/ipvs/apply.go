@@ -19,8 +19,7 @@ import (
 // transactions, and doing what is done already is no error.
 type objects struct {
 	*family
-	device bool                // ours is there,
-	bound  map[netip.Addr]bool // with these addresses of ours
+	bound  map[netip.Addr]bool // the addresses of ours that our device has
 	counts map[key]int         // how many entries a set has, by its key, and how many virtual servers there are, by a key of this kind alone
 
 	audited table // during an audit: all destinations
@@ -153,12 +152,6 @@ func (o *objects) changeAddresses(ctx context.Context, all []change) error {
 				return fmt.Errorf("unbind %s: %w", c.Key.entry.addr, err)
 			}
 			continue
-		}
-		if !o.device {
-			if err := o.kernel.MakeDevice(); err != nil {
-				return fmt.Errorf("make device %s: %w", device, err)
-			}
-			o.device = true
 		}
 		if err := o.kernel.Bind(c.Key.entry.addr); err != nil {
 			return fmt.Errorf("bind %s: %w", c.Key.entry.addr, err)

@@ -160,11 +160,7 @@ func (s *session) seeUntracked() error {
 			return fmt.Errorf("look for untracked %s connections: %w", of, err)
 		}
 	}
-	s.tellUntracked(len(flows))
-	return nil
-}
-
-func (s *session) tellUntracked(n int) {
+	n := len(flows)
 	if n > 0 && s.untracked == 0 {
 		s.env.Log.Warn("connections began while net.ipv4.vs.conntrack was 0; until they have ended, a change of mode would end them", "connections", n)
 	}
@@ -174,6 +170,7 @@ func (s *session) tellUntracked(n int) {
 		why = fmt.Sprintf("%d established connections began while net.ipv4.vs.conntrack was 0, and would end; wait until they are over (ipvsadm -Lnc lists them)", n)
 	}
 	s.plugin.swapImpact.Store(&why)
+	return nil
 }
 
 // established are the connections to virtual services of ours that a change of mode

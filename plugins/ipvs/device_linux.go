@@ -137,7 +137,7 @@ func (l *links) look() error {
 	return nil
 }
 
-func (l *links) MakeDevice() error {
+func (l *links) makeDevice() error {
 	err := l.handle.LinkAdd(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: device}})
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("make %s: %w", device, err)
@@ -153,12 +153,14 @@ func (l *links) RemoveDevice() error {
 	return l.handle.LinkDel(l.ours)
 }
 
-// Bind gives the device addr. Nothing else on the wire has it, so there is no asking.
+// Bind gives the device addr, and creates it before the first. Nothing else on the wire has it, so there is no asking.
 // In IPv6 it is deprecated from the first: the kernel would call by any address of the
 // node that looks near, also on a device that is not up.
 func (l *links) Bind(addr netip.Addr) error {
 	if l.ours == nil {
-		return fmt.Errorf("there is no %s", device)
+		if err := l.makeDevice(); err != nil {
+			return err
+		}
 	}
 	err := l.handle.AddrAdd(l.ours, address(addr, unix.IFA_F_NODAD))
 	if addr.Is6() && errors.Is(err, unix.EACCES) {

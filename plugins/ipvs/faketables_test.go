@@ -25,13 +25,6 @@ func (f fakeLinks) Addrs() (addresses, error) {
 	return addresses{device: f.device, ours: slices.Collect(maps.Keys(f.ours)), others: slices.Collect(maps.Keys(f.others))}, nil
 }
 
-func (f fakeLinks) MakeDevice() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.device = true
-	return f.request("make %s", device)
-}
-
 func (f fakeLinks) RemoveDevice() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -43,6 +36,12 @@ func (f fakeLinks) RemoveDevice() error {
 func (f fakeLinks) Bind(a netip.Addr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if !f.device {
+		f.device = true
+		if err := f.request("make %s", device); err != nil {
+			return err
+		}
+	}
 	f.ours[a] = true
 	return f.request("bind %s", a)
 }

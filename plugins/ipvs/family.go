@@ -131,7 +131,6 @@ func (f *family) Ours() bool { return len(f.rules.ObservedAll()) > 0 }
 
 // saw notes which addresses the node has. If they are others than before, all Services are rendered again.
 func (f *family) saw(a addresses) {
-	f.objects.device = a.device
 	others := make(map[netip.Addr]bool)
 	for _, addr := range a.of(f.node.family).others {
 		others[addr] = true

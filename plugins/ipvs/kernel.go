@@ -5,7 +5,6 @@ package ipvs
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"net/netip"
 	"os"
 	"slices"
@@ -18,7 +17,6 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
-	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
 // What we ask of the kernel, in a few verbs. Each of those that change something is
@@ -85,9 +83,8 @@ type setsOf struct {
 // A linker has the addresses.
 type linker interface {
 	Addrs() (addresses, error)
-	MakeDevice() error
 	RemoveDevice() error
-	Bind(netip.Addr) error
+	Bind(netip.Addr) error // makes the device if there is none
 	Unbind(netip.Addr) error
 
 	// Subscribe has the kernel tell which addresses come and go, until Unsubscribe, and
@@ -165,27 +162,6 @@ type machine struct {
 	tracked     func(sdk.Family, func(flow)) error // tells what connection tracking knows
 	parameters  string                             // the folder of the kernel's parameters
 	connections string                             // where IPVS lists them
-}
-
-// allowed reports, by a refusal, that this process may not touch the kernel.
-func (k kernel) allowed() error {
-	_, err := k.Timeouts()
-	if errors.Is(err, fs.ErrPermission) {
-		return &sdk.Refusal{Why: "the kernel does not let this process change its virtual servers", Try: "run it as root, or with the capability NET_ADMIN"}
-	}
-	return err
-}
-
-// hold hands the lock, if not nil, to every program that writes.
-func (k kernel) hold(lock *ledger.Lock) {
-	if k.setKeeper == nil {
-		return
-	}
-	if lock == nil {
-		k.Hold(nil)
-		return
-	}
-	k.Hold(lock.File())
 }
 
 // close lets go of the kernel.

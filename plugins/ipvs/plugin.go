@@ -6,7 +6,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"slices"
 	"strings"
@@ -106,7 +108,11 @@ func (p *plugin) reachKernel(ctx context.Context, o options) error {
 		}
 		p.kernel = k
 	}
-	return p.kernel.allowed()
+	_, err := p.kernel.Timeouts()
+	if errors.Is(err, fs.ErrPermission) {
+		return &sdk.Refusal{Why: "the kernel does not let this process change its virtual servers", Try: "run it as root, or with the capability NET_ADMIN"}
+	}
+	return err
 }
 
 // Close ends what this process does beside the host's calls, lets go of the lock, and of
@@ -174,11 +180,11 @@ func (s *session) adopts(n int) {
 // hold hands the lock, or none, to what writes for both families. While there is one, the
 // kernel tells of addresses that come and go.
 func (s *session) hold(lock *ledger.Lock) {
-	s.kernel.hold(lock)
-	s.writer = lock != nil
-	if s.writer {
+	if s.writer = lock != nil; s.writer {
+		s.kernel.Hold(lock.File())
 		s.kernel.Subscribe(s.wake)
 	} else {
+		s.kernel.Hold(nil)
 		s.kernel.Unsubscribe()
 	}
 }
