@@ -22,8 +22,6 @@ type objects struct {
 	bound  map[netip.Addr]bool // the addresses of ours that our device has
 	counts map[key]int         // how many entries a set has, by its key, and how many virtual servers there are, by a key of this kind alone
 
-	audited table // during an audit: all destinations
-
 	// writeRules, if not nil, writes the rules that must be there before the first virtual server.
 	writeRules func(context.Context) error
 }
@@ -59,14 +57,13 @@ func (o *objects) count(k key, more int) {
 	}
 }
 
-// Has reports whether an entry or a virtual server is as it was written. Of addresses the kernel tells itself.
-func (o *objects) Has(_ context.Context, k key, v value) (bool, error) {
+// Has reports whether an entry or a virtual server is there. Of addresses the kernel tells itself.
+func (o *objects) Has(_ context.Context, k key, _ value) (bool, error) {
 	switch k.kind {
 	case ofEntry:
 		return o.kernel.Has(k.entry)
 	case ofServer:
-		loads, there := o.audited[k.server]
-		return (there || k.server.mark != 0) && newState(v.scheduling, v.flags, loads) == v.state, nil
+		return o.kernel.Exists(k.server)
 	}
 	return true, nil
 }

@@ -142,7 +142,7 @@ func (f *family) Audit(ctx context.Context) frame.Finding {
 }
 
 const (
-	auditShare = 3    // a round over all Services takes so many audits, which is 30 s,
+	auditShare = 3    // a round over everything takes so many audits, which is 30 s,
 	auditMost  = 1000 // or more, if an audit would take longer than some 0.1 s
 )
 
@@ -157,16 +157,25 @@ func turn[K comparable, V any](round *[]K, all map[K]V) []K {
 	return some
 }
 
-// sample reports whether some of what there is, is as we know it.
+// sample reports whether some of what there is, is as we know it: entries of some Services, and in one audit of a few the
+// destinations of all virtual servers, which are listed at once.
 func (f *family) sample(ctx context.Context) (same bool, err error) {
-	if f.objects.audited, err = f.loads(); err != nil {
-		return false, err
+	if f.audits++; f.audits%auditShare == 0 {
+		loads, err := f.loads()
+		if err != nil {
+			return false, err
+		}
+		for s := range f.servers() {
+			dests, there := loads[s.at]
+			if !there && s.at.mark == 0 || newState(s.state.scheduling, s.state.flags, dests) != s.state {
+				return false, nil
+			}
+		}
 	}
-	defer func() { f.objects.audited = nil }()
 	same = true
 	for _, name := range turn(&f.round, f.Installed()) {
 		f.Entries(name, f.Installed()[name], func(k key, v value) {
-			if same && err == nil {
+			if same && err == nil && k.kind == ofEntry {
 				same, err = f.objects.Has(ctx, k, v)
 			}
 		})

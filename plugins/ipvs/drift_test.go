@@ -3,6 +3,7 @@
 package ipvs
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -158,5 +159,56 @@ func TestAuditsLookAtEverything(t *testing.T) {
 	}
 	if slices.Sort(seen); !slices.Equal(seen, []int{1, 2, 3, 4, 5, 6, 7}) {
 		t.Errorf("after %d audits it has looked at %v", auditShare, seen)
+	}
+}
+
+// What another program changes in destinations is found by an audit within 30 s.
+func TestAuditsFindChangedDestinations(t *testing.T) {
+	l := newLife(t)
+	s := marked(20)
+	if err := l.full(s); err != nil {
+		t.Fatal(err)
+	}
+	l.role(sdk.Active)
+	same := func() (all bool) {
+		all = true
+		for range auditShare {
+			now, err := l.plugin.session.families[0].sample(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = all && now
+		}
+		return all
+	}
+	for _, change := range []func(*fakeService){
+		func(s *fakeService) { s.dests[endpoint(200, 1)] = 1 },
+		func(s *fakeService) { clear(s.dests) },
+		func(s *fakeService) {
+			for dest := range s.dests {
+				s.dests[dest] = 7
+			}
+		},
+		func(s *fakeService) {
+			for dest := range s.dests {
+				s.dests[dest] = 0
+			}
+		},
+	} {
+		l.quiet(func() {
+			if !same() {
+				t.Error("an audit found something else than was written, and nothing is")
+			}
+			for at, s := range l.fake.services {
+				if at.mark != 0 {
+					before := maps.Clone(s.dests)
+					if change(s); same() {
+						t.Errorf("%s is %v, was %v, and no audit found it", at, s.dests, before)
+					}
+					s.dests = before
+					break
+				}
+			}
+		})
 	}
 }

@@ -52,7 +52,8 @@ type family struct {
 	reaped      time.Time // when destinations that have had their last connection were removed,
 	idleChecked time.Time // and when what is due more often was done
 
-	round []sdk.Name // what is left of a round of audits
+	audits int        // how many there were
+	round  []sdk.Name // whose entries are left of a round of audits
 }
 
 var _ interface {
