@@ -77,13 +77,12 @@ func (p *Plan[P, K, V]) compareTouched() {
 	r := p.r
 	for name := range r.touched {
 		had, want := r.installed[name], r.desired[name]
-		if want.Equal(had) {
-			continue
-		}
 		s := &service[P, K, V]{name: name, to: want}
-		r.diff(s, had)
+		if !want.Equal(had) {
+			r.diff(s, had)
+		}
 		if s.isEmpty() {
-			r.install(s)
+			r.install(s) // one copy for both
 			continue
 		}
 		p.services = append(p.services, s)
