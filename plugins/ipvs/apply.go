@@ -33,7 +33,7 @@ func (o *objects) List(ctx context.Context) (map[key]value, error) {
 		return nil, err
 	}
 	of := o.node.family
-	o.saw(seen.addrs)
+	o.setAddresses(seen.addrs)
 	o.proxied = seen.sets[of].relics
 	all := seen.ours(of, o.session.options.ExcludeCIDRs)
 	o.counts, o.bound = make(map[key]int), make(map[netip.Addr]bool)

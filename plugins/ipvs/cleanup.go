@@ -73,8 +73,8 @@ type action struct {
 	do   func() error
 }
 
-// leavings are what Cleanup removes, of both families.
-type leavings struct {
+// removals are what Cleanup removes, of both families.
+type removals struct {
 	servers, addrs, sets []action
 
 	proxied bool // a kube-proxy's sets stay
@@ -82,12 +82,12 @@ type leavings struct {
 }
 
 // find reads what is there. A node without IPVS, or without ipset, has nothing of that kind.
-func (p *plugin) find(ctx context.Context, k kernel, l sdk.Leftovers) (*leavings, error) {
+func (p *plugin) find(ctx context.Context, k kernel, l sdk.Leftovers) (*removals, error) {
 	seen, err := k.read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	found := new(leavings)
+	found := new(removals)
 	for _, of := range families {
 		found.add(ctx, k, of, seen, l.KubeProxy, p.options.ExcludeCIDRs)
 	}
@@ -99,7 +99,7 @@ func (p *plugin) find(ctx context.Context, k kernel, l sdk.Leftovers) (*leavings
 }
 
 // add lists what there is of ours in one family, and kube-proxy's if that is asked for.
-func (l *leavings) add(ctx context.Context, k kernel, of sdk.Family, seen reading, kubeProxyToo bool, excluded []netip.Prefix) {
+func (l *removals) add(ctx context.Context, k kernel, of sdk.Family, seen reading, kubeProxyToo bool, excluded []netip.Prefix) {
 	ours, theirs := seen.ours(of, excluded), make(map[key]value)
 	proxied := setsOf{relics: seen.sets[of].relics, proxied: seen.sets[of].proxied}
 	var sets []string

@@ -109,7 +109,7 @@ func (f *family) upkeep() (due bool, err error) {
 			return false, nil
 		}
 		if due, err = f.seeBusy(); due {
-			f.replace() // what has had its last connection is taken away
+			f.placeAll() // what has had its last connection is taken away
 		}
 		return due, err
 	case sdk.Active:

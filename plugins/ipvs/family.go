@@ -130,8 +130,8 @@ func (f *family) Adopt(ctx context.Context, which frame.Parts) (role sdk.Role, e
 // Ours reports whether the tables have chains of this dataplane.
 func (f *family) Ours() bool { return len(f.rules.ObservedAll()) > 0 }
 
-// saw notes which addresses the node has. If they are others than before, all Services are rendered again.
-func (f *family) saw(a addresses) {
+// setAddresses notes which addresses the node has. If they are others than before, all Services are rendered again.
+func (f *family) setAddresses(a addresses) {
 	others := make(map[netip.Addr]bool)
 	for _, addr := range a.of(f.node.family).others {
 		others[addr] = true
@@ -147,7 +147,7 @@ func (f *family) Node(n sdk.Node) error {
 		if err != nil {
 			return err
 		}
-		f.saw(addrs)
+		f.setAddresses(addrs)
 		f.moved = false
 	}
 	if f.afresh || !n.Equal(f.node.node) { // else only addresses are others
@@ -183,7 +183,7 @@ func (f *family) Role(role sdk.Role) error {
 		}
 	}
 	f.role, f.reruled = role, true
-	f.replace()
+	f.placeAll()
 	return nil
 }
 

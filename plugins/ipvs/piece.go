@@ -97,16 +97,16 @@ func (f *family) Put(all map[sdk.Name]*piece) {
 			placed[name] = f.Desired()[name]
 		}
 	}
-	left := f.left(placed)
+	free := f.releases(placed)
 	for name, p := range placed {
-		placed[name] = f.place(p, f.Installed()[name], left)
+		placed[name] = f.place(p, f.Installed()[name], free)
 	}
 	f.session.plugin.parked.note(f.role, placed)
 	f.SetDesired(placed)
 }
 
-// replace puts all pieces again, because the role or what they are placed by has changed.
-func (f *family) replace() { f.Put(f.Desired()) }
+// placeAll puts all pieces again, because the role or what they are placed by has changed.
+func (f *family) placeAll() { f.Put(f.Desired()) }
 
 // A port is the number of a node port.
 type port struct {
@@ -144,14 +144,15 @@ func (f *family) claim(all map[sdk.Name]*piece) (moved []serviceKey) {
 	return moved
 }
 
-// leftovers are virtual servers and addresses that Services give up which change, for others to take over.
-type leftovers struct {
+// released are virtual servers and addresses that Services give up which change, for others to take over.
+type released struct {
 	servers map[serviceKey]state
 	bound   map[netip.Addr]bool
 }
 
-func (f *family) left(all map[sdk.Name]*piece) leftovers {
-	l := leftovers{make(map[serviceKey]state), make(map[netip.Addr]bool)}
+// releases returns what the installed pieces of these Services have and their new ones do not.
+func (f *family) releases(all map[sdk.Name]*piece) released {
+	l := released{make(map[serviceKey]state), make(map[netip.Addr]bool)}
 	for name, p := range all {
 		had := f.Installed()[name]
 		for _, s := range had.list() {
@@ -175,7 +176,7 @@ func (f *family) covers(s server) bool {
 }
 
 // place returns p with what there is of it in the present role. had is the installed piece of the Service.
-func (f *family) place(p, had *piece, left leftovers) *piece {
+func (f *family) place(p, had *piece, free released) *piece {
 	if p == nil {
 		return nil
 	}
@@ -185,7 +186,7 @@ func (f *family) place(p, had *piece, left leftovers) *piece {
 		s := &q.servers[i]
 		was, there := had.state(s.at)
 		if !there {
-			was, there = left.servers[s.at]
+			was, there = free.servers[s.at]
 		}
 		if !there {
 			was, there = f.unowned[s.at]
@@ -198,7 +199,7 @@ func (f *family) place(p, had *piece, left leftovers) *piece {
 		}
 	}
 	for _, vip := range p.vips {
-		if f.hasAddr(vip, had.binds(vip) || left.bound[vip]) {
+		if f.hasAddr(vip, had.binds(vip) || free.bound[vip]) {
 			q.bound = append(q.bound, vip)
 		}
 	}
