@@ -96,10 +96,16 @@ func TestKernelIPVSConforms(t *testing.T) {
 func TestKernelIPVSField(t *testing.T) {
 	skipTaken(t)
 	g := world(t)
-	p := New(t.TempDir())
+	p := newPlugin(t.TempDir(), thisMachine())
 	if _, err := p.Configure(t.Context(), sdk.Setup{}); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { // else it would repair what the next test removes
+		_, err := p.Cleanup(context.Background(), sdk.Leftovers{})
+		if err := errors.Join(err, p.Close()); err != nil {
+			t.Error(err)
+		}
+	})
 	field.Check(t, g, p, false)
 }
 
