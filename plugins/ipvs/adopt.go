@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/internal/rules"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -20,9 +20,23 @@ func isProxied(id iptables.ID) bool {
 	return slices.Contains(kubeProxyChains, id) || slices.Contains(kubeProxyShared, id)
 }
 
-// ruleConfig is what the rules of a family are.
-func ruleConfig(of sdk.Family) ruleset.Config[struct{}] {
-	return ruleset.Config[struct{}]{Family: of, Mangle: true, Ours: isOurs, Beside: isProxied, Rank: rank}
+// ruleConfig is what the rules of a family are: all chains are fixed.
+func ruleConfig() rules.Config {
+	return rules.Config{Mangle: true, IsOurs: isOurs, IsFixed: isOurs, IsBeside: isProxied, Role: ledRole, Rank: rank}
+}
+
+// ledRole is the role that jumps show while addresses are bound.
+func ledRole(jumps []iptables.Jump) sdk.Role {
+	role := sdk.Standby
+	for _, j := range jumps {
+		switch j.Rule.Target() {
+		case wayIn:
+			return sdk.Active
+		case postrouting:
+			role = sdk.Draining
+		}
+	}
+	return role
 }
 
 // rank is the same for all chains: they are too few to be written in pieces.
@@ -43,7 +57,7 @@ var (
 
 // relics is what removes the chains of a kube-proxy in its ipvs mode, and its jumps that lead
 // to them.
-func relics(t iptables.Tables) (p ruleset.Plan) {
+func relics(t iptables.Tables) (p iptables.Plan) {
 	chains := kubeProxy(t)
 	for _, table := range []string{"filter", "nat"} {
 		b, _ := t.Leftovers(table, func(id iptables.ID) bool { return slices.Contains(chains, id) })

@@ -197,4 +197,6 @@ func catching() []iptables.Jump {
 	}
 }
 
+func allJumps() []iptables.Jump { return append(permanent(), catching()...) }
+
 const newFlows = "-m conntrack --ctstate NEW -j "

@@ -330,21 +330,17 @@ func (p *piece) server(at serviceKey, v state) *server {
 // its virtual services are ours now, and go on serving. Draining keeps addresses, which
 // Standby has only where there are connections to them.
 func (f *family) shown(all map[key]value) sdk.Role {
-	role := sdk.Standby
 	if slices.ContainsFunc(f.relics, func(b iptables.Block) bool { return len(b.Delete) > 0 }) {
 		return sdk.Active
 	}
-	for j := range f.rules.Standing() {
-		switch j.Rule.Target() {
-		case wayIn:
-			return sdk.Active
-		case postrouting:
-			for k := range all {
-				if k.kind == ofAddress {
-					role = sdk.Draining
-				}
-			}
+	role := f.rules.ShownRole()
+	if role != sdk.Draining {
+		return role
+	}
+	for k := range all {
+		if k.kind == ofAddress {
+			return role
 		}
 	}
-	return role
+	return sdk.Standby
 }

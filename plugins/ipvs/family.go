@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/reconcile"
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/internal/rules"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 	"github.com/pointsman/pointsman/sdk/ledger"
@@ -25,7 +25,8 @@ type family struct {
 	*reconcile.Reconciler[*piece, key, value]
 	session *session
 	objects *objects
-	rules   *ruleset.Rules[struct{}]
+	rules   *rules.Rules
+	tables  iptables.Tables // as they were read last
 	kernel  kernel
 
 	node   nodeConfig
@@ -39,7 +40,7 @@ type family struct {
 
 	adopted time.Time            // when Adopt began last
 	unowned map[serviceKey]state // until the first plan was applied: what was listed, and is of no piece
-	relics  ruleset.Plan         // what removes the rules of a kube-proxy in its ipvs mode,
+	relics  iptables.Plan        // what removes the rules of a kube-proxy in its ipvs mode,
 	proxied []string             // and its sets
 
 	reruled     bool      // the rules may not be those of the node and the role
@@ -66,9 +67,13 @@ var _ interface {
 
 func newFamily(tool iptables.Tool, s *session) *family {
 	f := &family{
-		session: s, rules: ruleset.NewRules(ruleConfig(tool.Family), tool), kernel: s.kernel,
+		session: s, rules: rules.New(ruleConfig(), tool), kernel: s.kernel,
 		node: nodeConfig{family: tool.Family}, reruled: true,
 		nodePorts: make(map[port]sdk.Name), named: make(map[serviceKey]sdk.Name),
+	}
+	f.rules.Reading = func(t iptables.Tables) error {
+		f.tables = t
+		return nil
 	}
 	f.objects = &objects{family: f}
 	f.Reconciler = reconcile.New(f, f.objects)
@@ -107,11 +112,10 @@ func (f *family) Adopt(ctx context.Context, which frame.Parts) (role sdk.Role, e
 	f.session.adopts(1)
 	defer f.session.adopts(-1)
 	if which&inRules != 0 {
-		tables, err := f.rules.Read(ctx)
-		if err != nil {
+		if _, err := f.rules.List(ctx); err != nil {
 			return 0, err
 		}
-		f.relics, f.reruled = relics(tables), true
+		f.relics, f.reruled, f.tables = relics(f.tables), true, nil
 	}
 	if which&inObjects == 0 {
 		return f.role, nil
@@ -128,7 +132,12 @@ func (f *family) Adopt(ctx context.Context, which frame.Parts) (role sdk.Role, e
 }
 
 // Ours reports whether the tables have chains of this dataplane.
-func (f *family) Ours() bool { return len(f.rules.ObservedAll()) > 0 }
+func (f *family) Ours() bool {
+	return slices.ContainsFunc(f.node.chains(), func(c iptables.Chain) bool {
+		_, found := f.rules.Found(c.ID)
+		return found
+	})
+}
 
 // setAddresses notes which addresses the node has. If they are others than before, all Services are rendered again.
 func (f *family) setAddresses(a addresses) {
@@ -226,40 +235,48 @@ func (f *family) Plan() frame.Plan {
 	return p
 }
 
+// A ruling is a write of rules: what makes these jumps stand, and the chains that they lead to.
+type ruling struct {
+	jumps []iptables.Jump
+	steps []string // of what is written, for people; none: nothing is
+}
+
 // planRules is what rules lack: what stands in every role, and, to be written later, what
 // leads new connections to this dataplane once it is Active. In another role what led them
 // is taken away first.
-func (f *family) planRules() (standing, leading ruleset.Plan) {
-	all, jumps := append(permanent(), catching()...), permanent()
+func (f *family) planRules() (standing, leading ruling) {
+	standing.jumps, leading.jumps = permanent(), allJumps()
 	if f.role == sdk.Active {
-		jumps = all
+		standing.jumps = append(standing.jumps, slices.DeleteFunc(catching(), func(j iptables.Jump) bool { return !f.rules.Stands(j) })...)
 	}
-	f.rules.SetJumps(jumps, all)
-	f.rules.SetFixed(ruleset.Desired{Chains: f.node.chains()})
-	plan := f.rules.Set.Plan()
-	if f.role != sdk.Active {
-		return plan, nil
+	f.rules.SetFixed(f.node.chains())
+	f.rules.SetJumps(standing.jumps, allJumps())
+	standing.steps = f.rules.Plan().Steps()
+	if f.role == sdk.Active && len(standing.jumps) < len(leading.jumps) {
+		leading.steps = []string{"lead new connections to " + wayIn}
 	}
-	leads := func(j iptables.Jump) bool { return !slices.Contains(permanent(), j) }
-	stands := func(j iptables.Jump) bool { return !leads(j) }
-	for _, b := range plan {
-		later := iptables.Block{Table: b.Table, Insert: slices.DeleteFunc(slices.Clone(b.Insert), stands), Delete: slices.DeleteFunc(slices.Clone(b.Delete), stands)}
-		b.Insert, b.Delete = slices.DeleteFunc(b.Insert, leads), slices.DeleteFunc(b.Delete, leads)
-		standing, leading = append(standing, b), append(leading, later)
+	return standing, leading
+}
+
+// rule takes a ruling. What was doubted, and is as it should be, is doubted no more.
+func (f *family) rule(ctx context.Context, r ruling) error {
+	if len(r.steps) > 0 {
+		f.rules.SetJumps(r.jumps, allJumps())
 	}
-	return slices.DeleteFunc(standing, iptables.Block.Empty), slices.DeleteFunc(leading, iptables.Block.Empty)
+	_, err := f.rules.Plan().Apply(ctx)
+	return err
 }
 
 // A pending plan is one that a family is to take. New connections are led our way last, and led away first. Where a kube-proxy
 // in its ipvs mode was, its sets and addresses are ours by the time that its rules go.
 type pending struct {
 	family            *family
-	standing, leading ruleset.Plan
+	standing, leading ruling
 	objects           reconcile.Plan[*piece, key, value]
 }
 
 // relics are the sets of a kube-proxy whose place is taken, with what removes its rules.
-func (p pending) relics() (rules ruleset.Plan, sets []string) {
+func (p pending) relics() (rules iptables.Plan, sets []string) {
 	if p.family.role != sdk.Active {
 		return nil, nil
 	}
@@ -269,7 +286,7 @@ func (p pending) relics() (rules ruleset.Plan, sets []string) {
 // Steps are the plan for people.
 func (p pending) Steps() []string {
 	rules, sets := p.relics()
-	steps := slices.Concat(p.standing.Steps(), p.objects.Steps(), p.leading.Steps(), rules.Steps())
+	steps := slices.Concat(p.standing.steps, p.objects.Steps(), p.leading.steps, rules.Steps())
 	if len(sets) > 0 {
 		steps = append(steps, "remove sets "+strings.Join(sets, " "))
 	}
@@ -282,17 +299,19 @@ func (p pending) RemovedUDP() []netip.AddrPort { return p.objects.RemovedUDP() }
 // Apply takes the plan.
 func (p pending) Apply(ctx context.Context) ([]sdk.Failure, error) {
 	f := p.family
-	f.objects.writeRules = func(ctx context.Context) error { return f.rules.Write(ctx, p.standing) }
+	f.objects.writeRules = func(ctx context.Context) error { return f.rule(ctx, p.standing) }
 	failed, err := p.objects.Apply(ctx)
 	if err != nil {
 		return nil, err
 	}
-	rules, sets := p.relics()
-	for _, some := range []ruleset.Plan{p.leading, rules} {
-		if len(some) == 0 {
-			continue
+	if len(p.leading.steps) > 0 {
+		if err := f.rule(ctx, p.leading); err != nil {
+			return nil, err
 		}
-		if err := f.rules.Write(ctx, some); err != nil {
+	}
+	rules, sets := p.relics()
+	if len(rules) > 0 {
+		if err := f.rules.WriteBeside(ctx, rules); err != nil {
 			return nil, err
 		}
 	}

@@ -87,7 +87,15 @@ func TestRules(t *testing.T) {
 		f := newFamily(iptables.Tool{Family: of}, new(session))
 		f.role = sdk.Active
 		f.node = nodeConfig{family: of, node: s.Node, scheduler: "rr"}
+		fake, text := iptables.NewFake(nat(markMasq)), ""
+		f.rules.Tool = iptables.Tool{Family: of, Backend: "fake", Kernel: fake}
 		standing, leading := f.planRules()
-		golden(t, "testdata/rules-"+of.String()+".golden", slices.Concat(standing, leading).Script(iptables.NFT).String())
+		for _, r := range []ruling{standing, leading} {
+			if err := f.rule(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			text += fake.Last.String()
+		}
+		golden(t, "testdata/rules-"+of.String()+".golden", text)
 	}
 }

@@ -262,7 +262,7 @@ func (r *Rules) change(c change, into, last *iptables.Block) {
 	switch c.Key.kind {
 	case ofEntry:
 		if c.Op == reconcile.Remove {
-			r.Trees[c.Key.in].Drop(r.entry(c))
+			r.Trees[c.Key.in].Drop(c.Key.key)
 		} else {
 			r.Trees[c.Key.in].Put(r.entry(c))
 		}

@@ -15,7 +15,6 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -23,7 +22,7 @@ import (
 type Rules struct {
 	Mode string
 	Ours func(iptables.ID) bool
-	Rank func(iptables.Chain) int // as in ruleset.Config
+	Rank func(iptables.Chain) int // as in rules.Config
 
 	// Tables are those in which there may be some, in the order in which they are swept.
 	Tables func(context.Context, iptables.Tool) ([]string, error)
@@ -110,7 +109,7 @@ func (r Rules) by(ctx context.Context, tool iptables.Tool, l sdk.Leftovers, read
 		}
 	}
 	var gone []string
-	var all ruleset.Plan
+	var all iptables.Plan
 	for _, table := range tables {
 		removed, kept := r.Leftovers(table, found)
 		if removed.Empty() {
@@ -124,5 +123,5 @@ func (r Rules) by(ctx context.Context, tool iptables.Tool, l sdk.Leftovers, read
 	if l.DryRun {
 		return gone, nil
 	}
-	return gone, all.Write(ctx, tool, r.Rank, 0, func(ruleset.Plan) {})
+	return gone, all.Write(ctx, tool, r.Rank, 0, func(iptables.Plan) {})
 }

@@ -54,7 +54,6 @@ type Entry struct {
 	Key    Key
 	Rule   iptables.Rule // what to do with them: "-j KUBE-SVC-…"
 	Behind int           // how many chains lie one behind the other there
-	Owner  sdk.Name      // whose it is
 }
 
 // A Chain is one of a tree's, with its rules.
@@ -135,26 +134,26 @@ func (t *Tree) within(w, branch *twig, change func(*twig)) {
 	}
 }
 
-// Drop removes the entry with e's key if it is still e's owner's.
-func (t *Tree) Drop(e Entry) { t.dropIn(t.top, e) }
+// Drop removes the entry with a key.
+func (t *Tree) Drop(k Key) { t.dropIn(t.top, k) }
 
-func (t *Tree) dropIn(w *twig, e Entry) {
+func (t *Tree) dropIn(w *twig, k Key) {
 	if w.isLeaf() {
-		i, found := slices.BinarySearchFunc(w.entries, e.Key, Entry.compare)
-		if found && w.entries[i].Owner == e.Owner {
+		i, found := slices.BinarySearchFunc(w.entries, k, Entry.compare)
+		if found {
 			t.regrow(w, slices.Delete(w.entries, i, i+1))
 		}
 		return
 	}
-	if t.shared(w.sample(), e.Key) < w.common {
+	if t.shared(w.sample(), k) < w.common {
 		return
 	}
-	f := w.forks[e.Key.digit(w.common, t.addr)]
+	f := w.forks[k.digit(w.common, t.addr)]
 	if f == nil {
 		return
 	}
 	before := f.count
-	t.within(w, f, func(f *twig) { t.dropIn(f, e) })
+	t.within(w, f, func(f *twig) { t.dropIn(f, k) })
 	if f.count == 0 || w.count <= leaf && f.count < before {
 		t.regrow(w, t.collect(w))
 	}
@@ -305,7 +304,9 @@ func (t *Tree) Read(r iptables.Rule) (k Key, rest iptables.Rule, ok bool) {
 			}
 			k.Addr = at.Addr()
 		case "-p":
-			k.Protocol = iptables.ProtocolCalled(word)
+			if k.Protocol = iptables.ProtocolCalled(word); k.Protocol == 0 {
+				return k, "", false
+			}
 		case "--dport":
 			port, err := strconv.ParseUint(word, 10, 16)
 			if err != nil {

@@ -43,7 +43,7 @@ func v4(n uint32) netip.Addr {
 
 func at(addr netip.Addr, port uint16) Entry {
 	k := Key{addr, sdk.TCP, port}
-	return Entry{Key: k, Rule: iptables.Rule(fmt.Sprintf("-j TO-%s-%d", strings.ReplaceAll(addr.String(), ":", ""), port)), Owner: sdk.Name{Service: addr.String()}}
+	return Entry{Key: k, Rule: iptables.Rule(fmt.Sprintf("-j TO-%s-%d", strings.ReplaceAll(addr.String(), ":", ""), port))}
 }
 
 // However a tree came to where it is, it is the one that a new process would make.
@@ -62,7 +62,7 @@ func TestShapeDependsOnEntriesAlone(t *testing.T) {
 					e = at(netip.IPv4Unspecified(), uint16(30000+random.UintN(2000)))
 				}
 				if random.UintN(1000) < uint(step%1000) {
-					walked.Drop(e)
+					walked.Drop(e.Key)
 					delete(have, e.Key)
 				} else {
 					walked.Put(e)
@@ -114,7 +114,7 @@ func TestFewLooksAndFewChanges(t *testing.T) {
 					t.Fatalf("%s leads to %v, %v", e.Key.Addr, paths, err)
 				}
 				most = max(most, paths[0].Walked("nat", nil))
-				tr.Drop(e)
+				tr.Drop(e.Key)
 				touched = max(touched, chains.follow(tr))
 				tr.Put(e)
 				touched = max(touched, chains.follow(tr))
@@ -126,17 +126,42 @@ func TestFewLooksAndFewChanges(t *testing.T) {
 	}
 }
 
-// What has another owner by now is not removed.
-func TestDropOfAnothersEntry(t *testing.T) {
-	tr, chains := ByAddress(root, "T-", sdk.IPv4, 1), make(forest)
-	e := at(v4(1), 80)
-	tr.Put(e)
-	other := e
-	other.Owner.Service = "other"
-	tr.Drop(other)
-	chains.follow(tr)
-	if got := chains[root]; !slices.Equal(got, []iptables.Rule{tr.Line(e)}) {
-		t.Errorf("the tree says %q", got)
+// Each rule that lists an entry is read back, and no other.
+func TestRead(t *testing.T) {
+	for name, tr := range map[string]*Tree{
+		"ipv4": ByAddress(root, "T-", sdk.IPv4, 1), "ipv6": ByAddress(root, "T-", sdk.IPv6, 1), "ports": ByPort(root, "T-", 1),
+	} {
+		want, got, random := make(map[Key]iptables.Rule), make(map[Key]iptables.Rule), rand.New(rand.NewPCG(3, 4))
+		for range 300 {
+			e := at(v4(10<<24|random.Uint32N(1<<9)), uint16(1+random.UintN(1<<16-1)))
+			switch name {
+			case "ipv6":
+				e.Key.Addr = netip.MustParsePrefix("fd00::/64").Addr().Next()
+			case "ports":
+				e.Key.Addr = netip.Addr{}
+			}
+			tr.Put(e)
+			want[e.Key] = e.Rule
+		}
+		for _, c := range tr.Changes() {
+			for _, r := range c.Rules {
+				if k, rest, ok := tr.Read(r); ok {
+					got[k] = rest
+				}
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: of %d entries %d are read back, or with other rules", name, len(want), len(got))
+		}
+		for _, r := range []iptables.Rule{
+			"", "-j RETURN", "-d 10.0.0.0/24 -j X", "-d 10.0.0.1/32 -j T-X", "! -d 10.0.0.1/32 -p tcp -m tcp --dport 80 -j X", "-p tcp -j X",
+			"-d 10.0.0.1/32 -p tcp -m tcp --dport 80:81 -j X", "-s 10.0.0.2/32 -d 10.0.0.1/32 -p tcp -m tcp --dport 80 -j X", "-p tcp -m tcp --dport 80",
+			"-d 10.0.0.1/32 -p 99 -j X", "-d nonsense -j X", `-m comment --comment "open`,
+		} {
+			if k, _, ok := tr.Read(r); ok {
+				t.Errorf("%s: %q is read as the entry of %v", name, r, k)
+			}
+		}
 	}
 }
 
