@@ -48,7 +48,7 @@ func TestKernelForeign(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return n
+		return n.generation
 	}
 	before := foreign()
 	var s Script

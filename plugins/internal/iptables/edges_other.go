@@ -57,9 +57,6 @@ func (t Tool) SaveIf(context.Context, func(ID) bool, ...string) (Tables, error) 
 	return nil, errors.ErrUnsupported
 }
 
-// Contents returns a hash of all rules of legacy's tables.
-func Contents(sdk.Family, []string) (uint64, error) { return 0, errors.ErrUnsupported }
-
 // Writers are the programs that write to nf_tables.
 type Writers struct{}
 
@@ -78,14 +75,11 @@ func LegacyDrops(sdk.Family, string) ([]string, error) { return nil, errors.ErrU
 // TableSize asks the kernel how big legacy's table is.
 func TableSize(sdk.Family, string) (Size, error) { return Size{}, errors.ErrUnsupported }
 
-// Lost says what of ours one of legacy's tables may have lost.
-func Lost(sdk.Family, string, Size, Size, func(func(ID, string)), []Jump) string { return "" }
-
 // Generation is that of three tables at most.
 func (t Tool) Generation(...string) (Generation, error) { return Generation{}, errors.ErrUnsupported }
 
-// Foreign returns a number that grows with each commit of another process to nf_tables.
-func (t Tool) Foreign() (uint32, error) { return 0, errors.ErrUnsupported }
+// Foreign returns another Generation when another process has changed tables.
+func (t Tool) Foreign(...string) (Generation, error) { return Generation{}, errors.ErrUnsupported }
 
 // Uses returns how many rules each chain of nft's tables has and how many lead to it.
 func (t Tool) Uses(context.Context) (map[ID]uint32, error) { return nil, errors.ErrUnsupported }

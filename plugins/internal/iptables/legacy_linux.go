@@ -7,9 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"slices"
-	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -90,72 +88,8 @@ type counts struct {
 	others int // rules in the kernel's own chains
 }
 
-// Lost says what of ours one of legacy's tables may have lost since it had the size was;
-// empty: nothing. One that cannot be counted may have lost everything, and one with as many
-// rules in other bytes has had one replaced.
-func Lost(family sdk.Family, table string, was, now Size, wanted func(add func(ID, string)), jumps []Jump) string {
-	if now.Rules == was.Rules {
-		return fmt.Sprintf("a rule was replaced in the table %s", table)
-	}
-	counts, err := countTable(family, table)
-	if err != nil {
-		return err.Error()
-	}
-	return counts.lacks(table, wanted, jumps)
-}
-
 // A way is one from chain to chain.
 type way struct{ from, to string }
-
-// lacks says what is not in the table as it should be: chains with as many rules as
-// theirs that wanted tells of have lines, and the jumps. Empty: nothing. That a rule was replaced by
-// another it cannot tell.
-func (t counts) lacks(table string, wanted func(add func(ID, string)), jumps []Jump) (why string) {
-	leads := make(map[way]int)
-	for _, j := range jumps {
-		if j.At.Table == table {
-			leads[way{j.At.Chain, j.Rule.Target()}]++
-		}
-	}
-	for lead, n := range leads {
-		if t.Leads[lead] < n {
-			return fmt.Sprintf("a jump was deleted from %s", ID{table, lead.from})
-		}
-	}
-	wanted(func(id ID, text string) {
-		if id.Table != table || why != "" {
-			return
-		}
-		has, there := t.Rules[id.Chain]
-		switch should := strings.Count(text, "\n"); {
-		case !there:
-			why = fmt.Sprintf("%s was deleted", id)
-		case has != should:
-			why = fmt.Sprintf("%s has %d rules, not %d", id, has, should)
-		}
-	})
-	return why
-}
-
-var contentSeed = maphash.MakeSeed()
-
-// Contents returns a hash of all rules of legacy's tables, without what they have counted.
-func Contents(family sdk.Family, tables []string) (uint64, error) {
-	var h maphash.Hash
-	h.SetSeed(contentSeed)
-	for _, table := range tables {
-		list, err := readTable(family, table)
-		if err != nil {
-			return 0, err
-		}
-		counted := (list.offsets + 4 + 4 + 7) &^ 7 // behind comefrom, which the kernel uses: two numbers of 8 bytes
-		list.each(func(e entry) {
-			_, _ = h.Write(list.data[e.at : e.at+list.offsets+4]) // a hash takes everything
-			_, _ = h.Write(list.data[min(e.at+counted+16, e.next):e.next])
-		})
-	}
-	return h.Sum64(), nil
-}
 
 // LegacyDrops are the kernel's own chains in legacy's table filter that have the policy to drop, but for those that lead
 // to chain but. A table that was not made is left so.

@@ -76,31 +76,6 @@ func TestKernelLegacyDrops(t *testing.T) {
 	}
 }
 
-func TestLacks(t *testing.T) {
-	nat := func(chain string) ID { return ID{"nat", chain} }
-	jumps := []Jump{{nat("OUTPUT"), "-j A"}, {nat("OUTPUT"), "-p udp -j A"}, {ID{"filter", "INPUT"}, "-j A"}}
-	wanted := map[ID]string{nat("A"): "-p tcp -j B\n-j DROP\n", nat("B"): "", {"filter", "A"}: "-j DROP\n"}
-	leads := map[way]int{{"OUTPUT", "A"}: 2}
-	for _, c := range []struct {
-		counts counts
-		want   string
-	}{
-		{counts{map[string]int{"A": 2, "B": 0, "C": 5}, leads, 3}, ""},
-		{counts{map[string]int{"A": 2}, leads, 3}, "nat B was deleted"},
-		{counts{map[string]int{"A": 1, "B": 0}, leads, 3}, "nat A has 1 rules, not 2"},
-		{counts{map[string]int{"A": 3, "B": 0}, leads, 3}, "nat A has 3 rules, not 2"},
-		{counts{map[string]int{"A": 2, "B": 0}, map[way]int{{"OUTPUT", "A"}: 1}, 3}, "a jump was deleted from nat OUTPUT"},
-	} {
-		if got := c.counts.lacks("nat", func(add func(ID, string)) {
-			for id, text := range wanted {
-				add(id, text)
-			}
-		}, jumps); got != c.want {
-			t.Errorf("%v lacks %q, want %q", c.counts, got, c.want)
-		}
-	}
-}
-
 // A question that user-mode Linux takes for one with a bad address is asked again; what goes on
 // being bad, and every other answer, is told.
 func TestAsksAgain(t *testing.T) {

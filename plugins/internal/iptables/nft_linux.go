@@ -184,13 +184,17 @@ func (t Tool) Generation(tables ...string) (s Generation, err error) {
 	return s, nil
 }
 
-// Foreign returns a number that grows with each commit of another process to nf_tables, of whatever
-// table and family: the generation of the rule set less what Commits has counted. A commit that goes on
-// now counts as another's until it is done.
-func (t Tool) Foreign() (uint32, error) {
-	own := t.Commits.n.Load() // first: what is committed meanwhile counts as another's, and not the other way round
-	all, err := generation()
-	return all - own, err
+// Foreign returns another Generation when another process has changed tables. Of nft it leaves out what Commits has
+// counted; a commit that goes on now counts as another's until it is done. Of legacy it is another one also when this
+// process has changed the size of a table.
+func (t Tool) Foreign(tables ...string) (s Generation, err error) {
+	var own uint32
+	if t.Backend == NFT {
+		own = t.Commits.n.Load() // first: what is committed meanwhile counts as another's, and not the other way round
+	}
+	s, err = t.Generation(tables...)
+	s.generation -= own
+	return s, err
 }
 
 // Uses returns of each chain of nft's tables of the family how many rules it has and how many lead to it,

@@ -15,7 +15,9 @@ import (
 
 // This file finds out whether another process removed or replaced rules, at little cost: nf_tables says how
 // many commits there were and how many rules a chain has, legacy's tables have a size, and an audit reads one
-// chain at a time. A reason for doubt stays until the kernel was read and written again.
+// chain at a time. A rule in the place of another needs a reading of all: with nft it follows a commit of
+// another process, with legacy it comes every compareEvery, since a size may stay the same. A reason for doubt stays
+// until the kernel was read and written again.
 
 const (
 	// LookEvery is how often Look is called.
@@ -24,52 +26,59 @@ const (
 	// MaxLooks is for how many looks another process may be at work on the tables before
 	// what it removed is put back.
 	MaxLooks = 4
+
+	// compareEvery is how often legacy's rules are compared with those that were written.
+	compareEvery = 30 * time.Second
 )
 
 // A Drift is what is known of changes by other processes to the rules of one family.
 type Drift struct {
-	tool    *iptables.Tool
-	tables  []string
-	reads   func(iptables.ID) bool                   // a table that has such a chain is read
-	each    func(add func(id iptables.ID, t string)) // the chains that the kernel should have
-	leads   func() []iptables.Jump                   // and the jumps
-	shared  func()                                   // is called when chains that all modes share may have changed
-	doubt   string                                   // why the kernel may not have what it should; empty: it has
-	asRead  *iptables.Generation                     // of the tables, when they were last read; nil: written to since
-	sizes   map[string]sized                         // of legacy's tables
-	agenda  []audited                                // what is still to be audited
-	foreign foreign
+	tool   *iptables.Tool
+	tables []string
+	reads  func(iptables.ID) bool                   // a table that has such a chain is read
+	each   func(add func(id iptables.ID, t string)) // the chains that the kernel should have
+	leads  func() []iptables.Jump                   // and the jumps
+	shared func()                                   // is called when chains that all modes share may have changed
+
+	doubt  string               // why the kernel may not have what it should; empty: it has
+	asRead *iptables.Generation // of the tables, when they were last read; nil: written to since
+	agenda []audited            // what is still to be audited
+
+	checked iptables.Generation // as Tool.Foreign returns it, when nothing of ours was missing
+	seen    iptables.Generation // at the last look
+	looks   int                 // at which it was another than checked
+	next    time.Time           // when to look closer again, at the earliest
+	owed    bool                // a comparison of the rules themselves, since others have committed something to nf_tables
+	save    time.Time           // when to do that, at the earliest
+
+	// uses are of chains that more leads to than we know of, which have our rules.
+	uses map[iptables.ID]uint32
 }
 
 // newDrift watches tables by a tool. each calls its argument with the chains that the kernel should have, and jumps
 // returns the jumps to them.
 func newDrift(tool *iptables.Tool, tables []string, each func(func(iptables.ID, string)), jumps func() []iptables.Jump, shared func()) Drift {
-	return Drift{tool: tool, tables: tables, each: each, leads: jumps, shared: shared, sizes: make(map[string]sized)}
+	return Drift{tool: tool, tables: tables, each: each, leads: jumps, shared: shared}
 }
 
 // Doubt returns why the kernel may not have what it should; empty: no reason is known.
 func (d *Drift) Doubt() string { return d.doubt }
 
 // Waits reports whether another process is at work, so that the last look found nothing out.
-func (d *Drift) Waits() bool {
-	for _, s := range d.sizes {
-		if s.looks > 0 {
-			return true
-		}
-	}
-	return d.foreign.looks > 0
-}
+func (d *Drift) Waits() bool { return d.looks > 0 }
 
 // beginReading returns what notes that the tables were read. All that other processes write from now on counts.
 func (d *Drift) beginReading() (done func(), err error) {
 	d.asRead = nil
 	generation, unstamped := d.tool.Generation(d.tables...)
 	if d.tool.Backend == iptables.NFT && d.tool.Hold != nil {
-		commits, err := d.tool.Foreign()
-		if err != nil {
+		if d.checked, err = d.tool.Foreign(d.tables...); err != nil {
 			return nil, err
 		}
-		d.foreign = foreign{known: commits, next: d.foreign.next, save: d.foreign.save}
+	}
+	d.looks, d.owed, d.uses = 0, false, nil
+	if d.tool.Backend == iptables.Legacy {
+		d.save = time.Now().Add(compareEvery)
 	}
 	return func() {
 		if unstamped == nil {
@@ -88,44 +97,22 @@ func (d *Drift) isUnchanged() bool {
 }
 
 // beginWriting notes that this process writes.
-func (d *Drift) beginWriting() { d.asRead, d.foreign.contents = nil, 0 }
+func (d *Drift) beginWriting() { d.asRead = nil }
 
-// settled notes that the kernel has what it should, with the sizes that legacy's tables have now.
+// settled notes that the kernel has what it should. Legacy's tables have other sizes once this process has written; the
+// commits of other processes to nf_tables are counted apart.
 func (d *Drift) settled() {
-	d.eachSize(func(table string, now iptables.Size) { d.sizes[table] = sized{ours: now, seen: now} })
-}
-
-// Look doubts the rules if other processes removed some of ours. It is called each LookEvery, while it is known what the
-// kernel should have.
-func (d *Drift) Look(ctx context.Context) {
-	switch d.tool.Backend {
-	case iptables.NFT:
-		d.lookNFT(ctx)
-	case iptables.Legacy:
-		d.eachSize(d.compare)
-		d.compareContents(ctx)
+	if d.tool.Backend == iptables.Legacy {
+		if now, err := d.tool.Foreign(d.tables...); err == nil {
+			d.checked, d.looks = now, 0
+		}
 	}
 }
 
-// A foreign is what other processes have written.
-type foreign struct {
-	contents uint64 // a hash of legacy's tables, when they were looked at last; zero: this process has written since
-
-	known uint32    // their commits, as Tool.Foreign counts them, after which nothing of ours was missing
-	seen  uint32    // at the last look
-	looks int       // at which they were others than known
-	next  time.Time // when to look closer again, at the earliest
-	owed  bool      // a comparison of the rules themselves, since others have committed something
-	save  time.Time // when to do that, at the earliest
-
-	// uses are of chains that more leads to than we know of, which have our rules.
-	uses map[iptables.ID]uint32
-}
-
-// lookNFT looks closer when other processes have committed something, once they make a pause: one that
+// Look doubts the rules if other processes removed some of ours. It is called each LookEvery, while it is known what the
+// kernel should have. It looks closer when other processes have changed something, once they make a pause: one that
 // empties tables does so in several steps, and would fail on what is put back between them.
-func (d *Drift) lookNFT(ctx context.Context) {
-	f := &d.foreign
+func (d *Drift) Look(ctx context.Context) {
 	if d.tool.Hold == nil || d.doubt != "" {
 		return // not the writer, or it is all read again anyway
 	}
@@ -133,57 +120,49 @@ func (d *Drift) lookNFT(ctx context.Context) {
 	if d.compareRules(ctx) {
 		return
 	}
-	now, err := d.tool.Foreign()
-	if err != nil || now == f.known {
+	now, err := d.tool.Foreign(d.tables...)
+	if err != nil || now == d.checked {
 		return
 	}
-	paused := now == f.seen
-	f.seen = now
-	if f.looks++; !paused && f.looks < MaxLooks || began.Before(f.next) {
+	paused := now == d.seen
+	d.seen = now
+	if d.looks++; !paused && d.looks < MaxLooks || began.Before(d.next) {
 		return
 	}
 	d.shared()
-	why, err := d.lost(ctx)
-	if err != nil {
+	why := ""
+	if d.tool.Backend == iptables.Legacy {
+		why = d.replaced(ctx)
+	} else if why, err = d.lost(ctx); err != nil {
 		why = err.Error()
 	}
 	if ctx.Err() != nil {
 		return
 	}
-	d.doubt, f.known, f.looks, f.owed = why, now, 0, true
-	f.next = time.Now().Add(min(50*time.Since(began), 3*time.Second)) // a fiftieth of a processor at most
-}
-
-// compareContents looks closer when legacy's tables say something else, which a size does not tell of a restored
-// snapshot; and once after this process has written, for another one may have done so in the same moment.
-func (d *Drift) compareContents(ctx context.Context) {
-	f, began := &d.foreign, time.Now()
-	if d.tool.Hold == nil || d.doubt != "" || d.compareRules(ctx) || began.Before(f.next) {
-		return
-	}
-	now, err := iptables.Contents(d.tool.Family, d.tables)
-	if err == nil && now != f.contents {
-		if f.contents != 0 {
-			d.shared()
-		}
-		f.contents, f.owed = now, true
-	}
-	f.next = time.Now().Add(max(MaxLooks*LookEvery, 100*time.Since(began))) // a hundredth of a processor at most
+	d.doubt, d.checked, d.looks, d.owed = why, now, 0, d.tool.Backend == iptables.NFT
+	d.next = time.Now().Add(min(50*time.Since(began), 3*time.Second)) // a fiftieth of a processor at most
 }
 
 // compareRules compares the rules in the kernel with the rules that were written, when a comparison is owed and due. It
 // reports whether it compared.
 func (d *Drift) compareRules(ctx context.Context) bool {
-	f, began := &d.foreign, time.Now()
-	if !f.owed || began.Before(f.save) {
+	began, least := time.Now(), time.Duration(0)
+	if d.tool.Backend == iptables.Legacy {
+		least = compareEvery
+	}
+	if !d.owed && least == 0 || began.Before(d.save) {
 		return false
 	}
-	d.doubt, f.owed = d.replaced(ctx), ctx.Err() != nil
-	f.save = time.Now().Add(100 * time.Since(began)) // a hundredth of a processor at most
+	if least > 0 {
+		d.shared()
+	}
+	d.doubt, d.owed = d.replaced(ctx), ctx.Err() != nil
+	d.save = time.Now().Add(max(least, 100*time.Since(began))) // a hundredth of a processor at most
 	return true
 }
 
-// replaced returns which of our chains has other rules than were written; empty: none has. It reads the tables.
+// replaced returns which of our chains has other rules than were written, or which lacks a jump of ours; empty: none. It
+// reads the tables.
 func (d *Drift) replaced(ctx context.Context) (why string) {
 	found, err := d.tool.SaveIf(ctx, d.reads, d.tables...)
 	switch {
@@ -191,6 +170,11 @@ func (d *Drift) replaced(ctx context.Context) (why string) {
 		return ""
 	case err != nil:
 		return err.Error()
+	}
+	for _, j := range d.leads() {
+		if !found.Has(j.At, j.Rule) && !found.Has(j.At, iptables.Unread) && found.Unsure(j.At) == "" {
+			return fmt.Sprintf("a jump was deleted from %s", j.At)
+		}
 	}
 	d.each(func(id iptables.ID, text string) {
 		if rules, there := found[id]; why == "" && (!there || !slices.Contains(rules, iptables.Unread) && iptables.Join(rules) != text) {
@@ -234,8 +218,8 @@ func (d *Drift) lost(ctx context.Context) (string, error) {
 			}
 		}
 	}
-	before, why := d.foreign.uses, ""
-	d.foreign.uses = make(map[iptables.ID]uint32)
+	before, why := d.uses, ""
+	d.uses = make(map[iptables.ID]uint32)
 	d.each(func(id iptables.ID, text string) {
 		if why != "" || err != nil {
 			return
@@ -245,13 +229,13 @@ func (d *Drift) lost(ctx context.Context) (string, error) {
 			why = fmt.Sprintf("%s was deleted", id)
 		case use == want[id] && !entries[id]:
 		case use == before[id] && !entries[id]:
-			d.foreign.uses[id] = use
+			d.uses[id] = use
 		default:
 			var is bool
 			if is, err = d.is(ctx, id, text); err == nil && !is {
 				why = fmt.Sprintf("%s is not as it was written", id)
 			}
-			d.foreign.uses[id] = use
+			d.uses[id] = use
 		}
 	})
 	return why, err
@@ -265,42 +249,6 @@ func (d *Drift) is(ctx context.Context, id iptables.ID, text string) (bool, erro
 		return false, nil
 	}
 	return there && iptables.Join(rules) == text, err
-}
-
-// eachSize calls f with how large each of legacy's tables is.
-func (d *Drift) eachSize(f func(table string, now iptables.Size)) {
-	if d.tool.Backend != iptables.Legacy {
-		return
-	}
-	for _, table := range d.tables {
-		if size, err := iptables.TableSize(d.tool.Family, table); err == nil {
-			f(table, size)
-		}
-	}
-}
-
-// A sized says how large one of legacy's tables is.
-type sized struct {
-	ours  iptables.Size // as we left it
-	seen  iptables.Size // when it was looked at last
-	looks int           // how often it was another than ours
-}
-
-// compare looks closer when a table has another size, once it keeps that: rules of ours may
-// have been removed. What is doubted already is read again, whole.
-func (d *Drift) compare(table string, now iptables.Size) {
-	was := d.sizes[table]
-	if now == was.ours || d.doubt != "" {
-		return
-	}
-	if was.looks++; now != was.seen && was.looks < MaxLooks {
-		was.seen = now
-		d.sizes[table] = was
-		return // another process is changing it
-	}
-	d.shared()
-	d.doubt = iptables.Lost(d.tool.Family, table, was.ours, now, d.each, d.leads())
-	d.sizes[table] = sized{ours: now, seen: now}
 }
 
 // An audited is a chain with its rules, or a jump at it.
