@@ -8,13 +8,12 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/hooks"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/tree"
+	"github.com/pointsman/pointsman/plugins/internal/rules"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -44,24 +43,19 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 // served are the frontends that tables serve.
 func served(family sdk.Family, tables iptables.Tables) []sdk.Served {
 	r := reading{family: family, tables: tables, found: make(map[entryOf]sdk.Served)}
-	for id, rules := range tables {
-		if !catches(id) {
+	trees := ruleConfig(family).Trees[:healthPorts]
+	for id, all := range tables {
+		in := slices.IndexFunc(trees, func(t rules.Tree) bool { return t.Has(id) })
+		if in < 0 {
 			continue
 		}
-		for _, rule := range rules {
-			r.entry(rule)
+		for _, rule := range all {
+			if key, rest, ok := trees[in].Read(rule); ok && key.Port != 0 {
+				r.entry(rules.Entry{In: in, Key: key, Rule: rest})
+			}
 		}
 	}
 	return slices.Collect(maps.Values(r.found))
-}
-
-// catches reports whether entries stand in chain id.
-func catches(id iptables.ID) bool {
-	switch id {
-	case nat(services), nat(nodePorts), filter(services), filter(turnedAway):
-		return true
-	}
-	return strings.HasPrefix(id.Chain, "KUBE-VIP-") || strings.HasPrefix(id.Chain, "KUBE-NP-")
 }
 
 // An entryOf tells frontends apart that were found; a frontend may have an entry
@@ -78,41 +72,33 @@ type reading struct {
 	found  map[entryOf]sdk.Served
 }
 
-// entry notes the frontend that rule catches packets of, if it does.
-func (r *reading) entry(rule iptables.Rule) {
-	key, ok := caught(rule, r.family)
-	if !ok {
-		return
-	}
-	target := rule.Target()
-	name, f, ok := iptables.LabelledFrontend(rule.Comment())
+// entry notes the frontend whose packets an entry catches. That of a ClusterIP need not say so: its chain does.
+func (r *reading) entry(e rules.Entry) {
+	target := e.Rule.Target()
+	_, f, ok := iptables.LabelledFrontend(e.Rule.Comment())
 	switch {
 	case ok:
 	case strings.HasPrefix(target, "KUBE-SVC-"):
-		name, f = r.owner(target), sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster}
+		f = sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster}
 	case strings.HasPrefix(target, "KUBE-SVL-"):
-		name, f = r.owner(target), sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Local}
-	}
-	if name.Service == "" {
+		f = sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Local}
+	default:
 		return
 	}
-	name.Protocol, name.Family = key.Protocol, r.family
-	f.Addr = netip.AddrPortFrom(key.Addr, key.Port)
+	name, ok := owner(r.family, e, func(id iptables.ID) string { return iptables.Join(r.tables[id][:min(1, len(r.tables[id]))]) })
+	if !ok {
+		return
+	}
+	addr := e.Key.Addr
+	if !addr.IsValid() {
+		addr = iptables.Unspecified(r.family)
+	}
+	f.Addr = netip.AddrPortFrom(addr, e.Key.Port)
 	chain := clusterChain(name)
 	if f.Policy == sdk.Local {
 		chain = localChain(name)
 	}
 	r.found[entryOf{name, f.Addr}] = sdk.Served{Name: name, Frontend: f, Endpoints: r.endpoints(nil, make(map[netip.AddrPort]bool), nat(chain))}
-}
-
-// owner is the Service whose chain is called so: the first word of its first comment says it.
-func (r *reading) owner(chain string) sdk.Name {
-	for _, rule := range r.tables[nat(chain)] {
-		if label, _, _ := strings.Cut(rule.Comment(), " "); label != "" {
-			return iptables.Labelled(label)
-		}
-	}
-	return sdk.Name{}
 }
 
 // endpoints adds to those already found, which has names, where chain id sends packets.
@@ -131,32 +117,6 @@ func (r *reading) endpoints(found []netip.AddrPort, has map[netip.AddrPort]bool,
 		}
 	}
 	return found
-}
-
-// caught is what packets rule catches: those to one port, and mostly one address.
-func caught(rule iptables.Rule, family sdk.Family) (tree.Key, bool) {
-	k := tree.Key{Addr: iptables.Unspecified(family)}
-	before := ""
-	for word := range rule.All() {
-		switch before {
-		case "-d":
-			prefix, err := netip.ParsePrefix(word)
-			if err != nil || !prefix.IsSingleIP() {
-				return k, false
-			}
-			k.Addr = prefix.Addr()
-		case "-p":
-			k.Protocol = iptables.ProtocolCalled(word)
-		case "--dport":
-			port, err := strconv.ParseUint(word, 10, 16)
-			if err != nil {
-				return k, false // a range: a branch, and no entry
-			}
-			k.Port = uint16(port)
-		}
-		before = word
-	}
-	return k, k.Port != 0 && k.Protocol != 0
 }
 
 // Trace walks a packet through the rules of the node.

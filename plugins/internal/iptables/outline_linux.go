@@ -14,13 +14,13 @@ import (
 
 // Outline is what must be known of a table to take chains out of it: those that mine
 // names, without their rules, and the chains of others with theirs, in which a jump may
-// stand. To have everything printed takes seconds where there are tens of thousands of
-// chains. Where others have many, and with legacy always, only those that every table
+// stand. To have everything printed by nft's program takes seconds where there are tens of
+// thousands of chains; legacy's is fast, and prints all. Where others have many, only those that every table
 // has are read: if a jump stands anywhere else, the kernel refuses to remove the chain
 // that it leads to, and Save tells more.
 func (t Tool) Outline(ctx context.Context, table string, mine func(ID) bool) (Tables, error) {
 	if t.Backend == Legacy {
-		return t.outlineLegacy(ctx, table, mine)
+		return t.SaveIf(ctx, mine, table)
 	}
 	chains, err := t.chains(ctx, table)
 	if err != nil {
@@ -120,36 +120,6 @@ func (t Tool) chains(ctx context.Context, table string) (names []string, err err
 		return nil, err
 	}
 	return slices.Collect(maps.Keys(counts.Rules)), nil
-}
-
-// outlineLegacy has one of the kernel's own chains printed only if it leads to one that
-// mine names. A table that is not there is not made.
-func (t Tool) outlineLegacy(ctx context.Context, table string, mine func(ID) bool) (Tables, error) {
-	found := make(Tables)
-	if !slices.Contains(legacyTables(t.Family), table) {
-		return found, nil
-	}
-	counts, err := countTable(t.Family, table)
-	if err != nil {
-		return nil, err
-	}
-	for chain := range counts.Rules {
-		if id := (ID{table, chain}); mine(id) {
-			found[id] = nil
-		}
-	}
-	for lead := range counts.Leads {
-		at := ID{table, lead.from}
-		if _, read := found[at]; read || !mine(ID{table, lead.to}) {
-			continue
-		}
-		rules, _, err := t.Find(ctx, at)
-		if err != nil {
-			return nil, err
-		}
-		found[at] = rules
-	}
-	return found, nil
 }
 
 // fewOthers are so many chains of others that to ask for each costs nothing beside.

@@ -3,8 +3,8 @@
 package iptables
 
 import (
+	"maps"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -59,8 +59,7 @@ func TestKernelOutline(t *testing.T) {
 	}
 }
 
-// With legacy it has the rules of those chains only that lead to some of ours, and makes
-// no table.
+// With legacy it has all rules of a table with a chain of ours, and makes no table.
 func TestKernelOutlineLegacy(t *testing.T) {
 	needsRoot(t)
 	tool, err := Open(t.Context(), sdk.IPv4, Legacy)
@@ -82,8 +81,8 @@ func TestKernelOutlineLegacy(t *testing.T) {
 		runs(t, "iptables-legacy", "-F")
 		runs(t, "iptables-legacy", "-X")
 	})
-	want := Tables{{"filter", "OURS-1"}: nil, {"filter", "INPUT"}: {"-j ACCEPT", "-j OURS-1"}}
-	if got := outline("filter"); !reflect.DeepEqual(got, want) {
+	want := Tables{{"filter", "OURS-1"}: {"-j DROP"}, {"filter", "INPUT"}: {"-j ACCEPT", "-j OURS-1"}, {"filter", "OUTPUT"}: {"-j THEIRS"}, {"filter", "FORWARD"}: {}, {"filter", "THEIRS"}: {}}
+	if got := outline("filter"); !maps.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("the outline is %q, want %q", got, want)
 	}
 	before := legacyTables(sdk.IPv4)

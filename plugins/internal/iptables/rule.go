@@ -184,6 +184,20 @@ func (r Rule) Comment() string {
 	return r.behind("--comment")
 }
 
+// After is what follows the word behind the first one that is word; nothing, if there is none.
+func (r Rule) After(word string) Rule {
+	for {
+		w, rest, ok := r.cut()
+		if !ok {
+			return ""
+		}
+		if r = rest; w == word {
+			_, rest, _ = rest.cut()
+			return rest
+		}
+	}
+}
+
 // behind is the word behind the first that is one of words.
 func (r Rule) behind(words ...string) string {
 	next := false

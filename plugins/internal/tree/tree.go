@@ -292,7 +292,7 @@ func (t *Tree) Words(k Key) iptables.Rule { return prefix{k, t.digits(), t.addr}
 func (t *Tree) Line(e Entry) iptables.Rule { return iptables.Words(t.Words(e.Key), e.Rule) }
 
 // Read is the way back from Line: the key and the rest of a rule that lists an entry. Rules that lead on to branches, and
-// strange ones, do not.
+// strange ones, do not. kube-proxy's rules do, though they have their comment before the port: the rest begins with it.
 func (t *Tree) Read(r iptables.Rule) (k Key, rest iptables.Rule, ok bool) {
 	before := ""
 	for word := range r.All() {
@@ -323,8 +323,13 @@ func (t *Tree) Read(r iptables.Rule) (k Key, rest iptables.Rule, ok bool) {
 	if t.addr > 0 && !k.Addr.IsValid() || t.addr == 0 && k.Port == 0 {
 		return k, "", false
 	}
-	text, ok := strings.CutPrefix(string(r), string(t.Words(k))+" ")
-	return k, iptables.Rule(text), ok
+	words, comment, text := string(t.Words(k))+" ", "", string(r)
+	if at := strings.Index(text, "-m comment --comment "); at >= 0 && at < len(words) {
+		behind := iptables.Rule(text[at:]).After("--comment")
+		comment, text = text[at:len(text)-len(behind)]+" ", text[:at]+strings.TrimPrefix(string(behind), " ")
+	}
+	text, ok = strings.CutPrefix(text, words)
+	return k, iptables.Rule(comment + text), ok
 }
 
 // Root is the chain that the tree hangs in.

@@ -153,6 +153,11 @@ func TestRead(t *testing.T) {
 		if !maps.Equal(got, want) {
 			t.Errorf("%s: of %d entries %d are read back, or with other rules", name, len(want), len(got))
 		}
+		const proxys iptables.Rule = `-p tcp -m comment --comment "ns/a cluster IP" -m tcp --dport 80 -j KUBE-SVC-A`
+		line := map[string]iptables.Rule{"ipv4": "-d 10.0.0.1/32 " + proxys, "ipv6": "-d fd00::1/128 " + proxys, "ports": proxys}[name]
+		if k, rest, ok := tr.Read(line); !ok || k.Port != 80 || rest != `-m comment --comment "ns/a cluster IP" -j KUBE-SVC-A` {
+			t.Errorf("%s: kube-proxy's rule is read as the entry of %v: %q, %v", name, k, rest, ok)
+		}
 		for _, r := range []iptables.Rule{
 			"", "-j RETURN", "-d 10.0.0.0/24 -j X", "-d 10.0.0.1/32 -j T-X", "! -d 10.0.0.1/32 -p tcp -m tcp --dport 80 -j X", "-p tcp -j X",
 			"-d 10.0.0.1/32 -p tcp -m tcp --dport 80:81 -j X", "-s 10.0.0.2/32 -d 10.0.0.1/32 -p tcp -m tcp --dport 80 -j X", "-p tcp -m tcp --dport 80",
