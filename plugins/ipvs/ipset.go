@@ -223,29 +223,29 @@ func (s set) spare(f sdk.Family) string {
 // restoreLines are the lines that make sets, and add or remove entries. One of ours takes the place of another's when it has
 // all of these entries.
 func restoreLines(f sdk.Family, made, entries []change) string {
-	var b strings.Builder
+	var b, swaps strings.Builder
+	replaced := make(map[set]bool)
 	for _, c := range made {
 		s := c.Key.entry.set
-		if c.Op == reconcile.Add {
-			b.WriteString(s.create(f, s.in(f)) + "\n")
-			continue
+		name := s.in(f)
+		if replaced[s] = c.Op == reconcile.Replace; replaced[s] {
+			name = s.spare(f)
+			fmt.Fprintf(&swaps, "swap %s %s\ndestroy %[1]s\n", name, s.in(f))
 		}
-		b.WriteString(s.create(f, s.spare(f)) + "\n")
-		for _, c := range entries {
-			if e := c.Key.entry; e.set == s {
-				b.WriteString(strings.Replace(e.command(c.New.note), " "+s.in(f)+" ", " "+s.spare(f)+" ", 1) + "\n")
-			}
-		}
-		fmt.Fprintf(&b, "swap %s %s\ndestroy %[1]s\n", s.spare(f), s.in(f))
+		b.WriteString(s.create(f, name) + "\n")
 	}
 	for _, c := range entries {
-		if e := c.Key.entry; c.Op == reconcile.Remove {
-			fmt.Fprintf(&b, "del -exist %s %s\n", e.set.in(f), e)
-		} else {
-			b.WriteString(e.command(c.New.note) + "\n")
+		e := c.Key.entry
+		line := e.command(c.New.note)
+		if c.Op == reconcile.Remove {
+			line = fmt.Sprintf("del -exist %s %s", e.set.in(f), e)
 		}
+		if replaced[e.set] {
+			line = strings.Replace(line, e.set.in(f), e.set.spare(f), 1)
+		}
+		b.WriteString(line + "\n")
 	}
-	return b.String()
+	return b.String() + swaps.String()
 }
 
 // destroy are the lines that remove sets.

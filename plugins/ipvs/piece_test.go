@@ -62,6 +62,42 @@ func TestANamedAddressTakesPrecedence(t *testing.T) {
 	l.serves(at, endpoint(0, 1), endpoint(0, 2))
 }
 
+// A Service that would take precedence at an address, and is refused, leaves the node port there as it was.
+func TestARefusedServiceTakesNoPrecedence(t *testing.T) {
+	l := newLife(t)
+	s := many(3)
+	node := netip.AddrPortFrom(s.Node.Addrs[0], 20000)
+	at := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: node}
+	if err := l.full(s); err != nil {
+		t.Fatal(err)
+	}
+	l.role(sdk.Active)
+	l.fake.open(at, endpoint(0, 1), 1)
+	l.fake.refuse = func(r string) error {
+		if strings.HasPrefix(r, "server ") && strings.HasSuffix(r, " mh") {
+			return syscall.ENOENT
+		}
+		return nil
+	}
+	names := s.Services[1]
+	names.Hints = map[string]string{schedulerHint: "mh"}
+	names.Frontends = append(slices.Clone(names.Frontends), sdk.Frontend{Kind: sdk.ExternalIP, Policy: sdk.Cluster, Addr: node})
+	before := l.fake.picture()
+	if failed := l.tell(sdk.Update{Set: []sdk.Service{names}}); failed[names.Name] == nil {
+		t.Errorf("failed: %v", failed)
+	}
+	if after := l.fake.picture(); after != before {
+		t.Errorf("there is\n%s\nand lacks\n%s", lacking(after, before), lacking(before, after))
+	}
+	if n := l.fake.services[at].conns[endpoint(0, 1)]; n != 1 {
+		t.Errorf("%s has %d connections", at, n)
+	}
+	less := s.Services[0]
+	less.Cluster = less.Cluster[1:]
+	l.sync(sdk.Update{Set: []sdk.Service{less}})
+	l.serves(at, endpoint(0, 2))
+}
+
 // A frontend that moves to another Service, as when a port of a Service is renamed, keeps its virtual server with the
 // destinations that have connections.
 func TestConnectionsSurviveARenamedPort(t *testing.T) {
@@ -180,4 +216,34 @@ func TestSameSources(t *testing.T) {
 			t.Errorf("as soon as it is written it seems to differ: %v, %v", drifted, err)
 		}
 	})
+}
+
+// A set of ours that another program has made without room for comments is replaced at one moment by one that has all entries.
+func TestReplacesAStrangeSet(t *testing.T) {
+	l := newLife(t)
+	s := many(3)
+	if err := l.full(s); err != nil {
+		t.Fatal(err)
+	}
+	l.role(sdk.Active)
+	want := l.fake.picture()
+	set := l.fake.sets["PM-CLUSTER-IP"]
+	for _, restarted := range []bool{false, true} {
+		l.quiet(func() {
+			l.fake.mu.Lock()
+			l.fake.sets["PM-CLUSTER-IP"] = &fakeSet{create: strings.Replace(set.create, " comment", "", 1), entries: map[string]string{"172.30.0.0,tcp:80": "", "172.30.9.9,tcp:80": ""}}
+			l.fake.mu.Unlock()
+		})
+		if restarted {
+			l.restart()
+		}
+		l.fake.counted()
+		if err := l.full(s); err != nil {
+			t.Fatal(err)
+		}
+		wrote := l.fake.counted()
+		if got := l.fake.picture(); got != want || len(wrote) != 1 || !strings.Contains(wrote[0], `comment "ns/s2"; swap PM-SPARE-1-7 PM-CLUSTER-IP; destroy PM-SPARE-1-7`) {
+			t.Errorf("there is\n%s\nand lacks\n%s\nafter %q", lacking(got, want), lacking(want, got), wrote)
+		}
+	}
 }
