@@ -25,18 +25,42 @@ func TestKubeProxyFields(t *testing.T) {
 	}
 }
 
-// TestKubeProxyDifferences wants each difference from kube-proxy to name a test that holds it.
-// That there is such a test is TestNamedTests' to see.
+// witnesses are, for each difference from kube-proxy that docs/kube-proxy.md lists, by how it begins, the tests of it.
+var witnesses = map[string][]string{
+	"A change of the config file does not end the process": {"TestConfigFollowed"},
+	"A change of the node's addresses or pod ranges":       {"TestNodeIsAnUpdate", "TestKernelNodeChanges"},
+	"While the API server does not answer":                 {"TestKernelSourceAway"},
+	"`/livez` fails only if a restart":                     {"TestKernelSlowFirstSync", "TestNeverProgrammed"},
+	"A Service whose `externalIPs`":                        {"TestKernelBeside", "TestKernelNftablesBeside", "TestKernelHijack"},
+	"`pointsman cleanup --kube-proxy` also removes":        {"TestKernelCleansUpAfterKubeProxy", "TestKernelCleansUpAfterOlderKubeProxies"},
+	"Comments on rules of mode `iptables`":                 {"TestKernelRulesBesideKubeProxy", "TestKernelCommentsOfManyServices"},
+	"In mode `iptables` an endpoint has a KUBE-SEP chain":  {"TestKernelRulesBesideKubeProxy"},
+}
+
+// TestKubeProxyDifferences wants each difference from kube-proxy to have tests that hold it, and each test to exist.
 func TestKubeProxyDifferences(t *testing.T) {
 	_, text, _ := strings.Cut(read(t, "../docs/kube-proxy.md"), "\n## What changes\n")
 	text, _, _ = strings.Cut(text, "\n## ")
 	differences := strings.Split(text, "\n- ")[1:]
-	if len(differences) < 8 {
-		t.Fatalf("found only %q", differences)
+	if len(differences) != len(witnesses) {
+		t.Errorf("docs/kube-proxy.md has %d differences, and %d have tests", len(differences), len(witnesses))
 	}
+	there := allTests(t)
 	for _, d := range differences {
-		if !strings.Contains(d, "`Test") {
-			t.Errorf("docs/kube-proxy.md names no test that holds: %s", d)
+		has := false
+		for begin, tests := range witnesses {
+			if !strings.HasPrefix(d, begin) {
+				continue
+			}
+			has = true
+			for _, name := range tests {
+				if !there[name] {
+					t.Errorf("%s holds %q, and there is no such test", name, begin)
+				}
+			}
+		}
+		if !has {
+			t.Errorf("no test holds this line of docs/kube-proxy.md: %s", d)
 		}
 	}
 }
