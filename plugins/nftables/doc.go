@@ -13,6 +13,53 @@ one netlink batch, whatever the number of Services.
 
 entries.go has the keys and values of all entries of a table: sets, chains and elements. layout.go and entrances.go have
 the sets and the rules, parts.go says which of them a Service needs, and affinity.go how clients keep their endpoints.
-drift.go notices what other programs changed. docs/nftables.md lists the sets and maps and draws the way of a packet.
+drift.go notices what other programs changed. docs/nftables.md lists the sets and maps.
+
+The way of a packet. KEY is destination address, protocol and port; PORT is protocol and port; ORIG and ORIGPORT are the same of
+the connection's first packet before it was translated:
+
+	nat-prerouting  -100  jump pre             nat-output  -100  jump out
+	nat-postrouting  100  jump post            nat-input    100  jump remember
+	filter-forward     0  jump invalid; jump refused          filter-output  0  jump refused
+	filter-admit      -1  begins translated: jump admit       filter-forget 99  begins translated: jump forget
+	nat-kept         101  keeps connection tracking active
+
+	pre, out  echo request to @vips: dnat to the node itself
+	          from pods of this node, or the node: jump near
+	          goto far
+	far       KEY @frontends                            goto gate
+	          daddr @own  PORT @port-frontends          goto port-gate
+	near      KEY @near-frontends                       goto near-gate
+	          KEY @frontends                            return
+	          daddr @own  PORT @near-port-frontends     goto near-port-gate
+	gate      KEY @gated  KEY . saddr != @allowed       drop
+	          goto service
+	service   KEY map @keeps, @keeps-local              jump keep, keep-local
+	          KEY @of-1 goto pick-1  …  KEY @of-65536 goto pick-65536
+	          KEY @unserved goto refuse
+	          drop                                      no endpoint for this caller
+	keep      dnat to the endpoint in @sticky
+	pick-N    dnat to a random slot of @endpoints below N (chain try-N); try again if the slot is empty
+	refuse    tcp: reset; else: port unreachable
+
+	post      not translated: accept
+	          jump remember
+	          saddr . daddr @hairpin; ORIG @outside; from this node: ORIG @outside-local    goto hide
+	          ORIG @frontends  original daddr @vips     goto inside
+	          original daddr @own: the same with ORIGPORT @port-outside, @port-outside-local
+	inside    masqueradeAll, or pods are known and saddr is none: goto hide
+	hide      masquerade fully-random
+	remember  ORIG map @keeps, @keeps-local: jump note, which updates @sticky
+	looped    in and out by one interface of a default route, daddr in no prefix on its link, daddr @external: drop
+	invalid   ct state invalid drop; nothing if tcpBeLiberal
+	admit     ORIG @frontends; original daddr @own ORIGPORT @port-frontends: set the bit masqueradeBit of the mark
+	forget    the same: clear the bit
+	refused   ct state new daddr @vips goto refuse      a port that no Service has
+	          with ServiceCIDRs: ct state new daddr in one of them: drop
+	          goto looped
+
+The chains with the prefixes near-, port- and near-port- do the same with the sets of their prefix. The mark is set only from
+filter-admit to filter-forget, for iptables' FORWARD. Rules with affinity keep a number in the packet's priority and set it back
+to zero, because nft 1.0.6 to 1.1.7 abort when they list a rule that looks up a value from another map.
 */
 package nftables

@@ -10,7 +10,7 @@ import (
 )
 
 // entrances are the chains between the base chains and the indexes, by their names in
-// docs/nftables.md.
+// the package comment.
 func (n nodeConfig) entrances() []chain {
 	return append(n.affinityChains(n.ip),
 		n.remember(),
