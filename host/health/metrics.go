@@ -17,7 +17,7 @@ import (
 )
 
 // metrics are what is counted as it happens. What can be read off at a scrape is
-// collector's. docs/metrics.md says what each means; a test holds the two together.
+// collector's. A test writes the tables of docs/metrics.md from their texts.
 type metrics struct {
 	registry *prometheus.Registry // /metrics
 	slis     *prometheus.Registry // /metrics/slis
@@ -36,30 +36,30 @@ type metrics struct {
 
 func newMetrics(s *Server) *metrics {
 	m := &metrics{registry: prometheus.NewRegistry(), slis: prometheus.NewRegistry()}
-	m.sync = m.histogram("kubeproxy_sync_proxy_rules_duration_seconds", "How long an update took to apply.", syncBuckets(), "ip_family")
-	m.fullSync = m.histogram("kubeproxy_sync_full_proxy_rules_duration_seconds", "How long an update of everything took to apply.", syncBuckets(), "ip_family")
-	m.partialSync = m.histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds", "How long an update of what changed took to apply.", syncBuckets(), "ip_family")
-	m.programming = m.histogram("kubeproxy_network_programming_duration_seconds", "From the change of an endpoint until it was applied on this node.", programmingBuckets(), "ip_family")
-	m.lastApplied = m.gauge("kubeproxy_sync_proxy_rules_last_timestamp_seconds", "When an update was last applied.", "ip_family")
-	m.lastQueued = m.gauge("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", "When an update was last begun.", "ip_family")
+	m.sync = m.histogram("kubeproxy_sync_proxy_rules_duration_seconds", "Time from sending an update to the dataplane until its confirmation.", syncBuckets(), "ip_family")
+	m.fullSync = m.histogram("kubeproxy_sync_full_proxy_rules_duration_seconds", "Time of full updates, after a start of the host or plugin.", syncBuckets(), "ip_family")
+	m.partialSync = m.histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds", "Time of updates that are not full.", syncBuckets(), "ip_family")
+	m.programming = m.histogram("kubeproxy_network_programming_duration_seconds", "Time from the change of an endpoint, by its EndpointSlice, until the confirmation on this node.", programmingBuckets(), "ip_family")
+	m.lastApplied = m.gauge("kubeproxy_sync_proxy_rules_last_timestamp_seconds", "Time of the last confirmed update; 0: none.", "ip_family")
+	m.lastQueued = m.gauge("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", "Time when the last confirmed update was begun.", "ip_family")
 	m.answers = map[string]*prometheus.CounterVec{
-		healthz: m.counter("kubeproxy_proxy_healthz_total", "Answers of healthz.", "code"),
-		livez:   m.counter("kubeproxy_proxy_livez_total", "Answers of livez.", "code"),
-		readyz:  m.counter("pointsman_readyz_total", "Answers of readyz.", "code"),
+		healthz: m.counter("kubeproxy_proxy_healthz_total", "Answers of /healthz, by HTTP status.", "code"),
+		livez:   m.counter("kubeproxy_proxy_livez_total", "Answers of /livez, by HTTP status.", "code"),
+		readyz:  m.counter("pointsman_readyz_total", "Answers of /readyz, by HTTP status.", "code"),
 	}
-	m.failures = m.counter("pointsman_sync_failures_total", "Updates that failed altogether, and were tried again.").WithLabelValues()
+	m.failures = m.counter("pointsman_sync_failures_total", "Updates that failed as a whole, and are tried again.").WithLabelValues()
 	m.requests = m.counter("rest_client_requests_total", "Requests to the API server.", "code", "method", "host")
-	m.requestTook = m.histogram("rest_client_request_duration_seconds", "How long the API server took to begin an answer.",
+	m.requestTook = m.histogram("rest_client_request_duration_seconds", "Time until the API server began to answer.",
 		[]float64{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60}, "verb", "host")
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} { // there from the start, as zeros
 		m.lastApplied.WithLabelValues(familyName(family))
 		m.lastQueued.WithLabelValues(familyName(family))
 	}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &collector{server: s, samples: &samples{report: s.settings.Report}})
-	m.gauge("pointsman_build_info", "What runs here; always 1.", "version", "go_version").WithLabelValues(s.settings.Version, runtime.Version()).Set(1)
+	m.gauge("pointsman_build_info", "The version that runs; always 1.", "version", "go_version").WithLabelValues(s.settings.Version, runtime.Version()).Set(1)
 	slis := promauto.With(m.slis)
-	m.good = slis.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_healthcheck", Help: "How a probe last came out; 1 is well."}, []string{"name", "type"})
-	m.probes = slis.NewCounterVec(prometheus.CounterOpts{Name: "kubernetes_healthchecks_total", Help: "How often a probe came out how."}, []string{"name", "status", "type"})
+	m.good = slis.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_healthcheck", Help: "The last result of a probe; 1 is well. On /metrics/slis."}, []string{"name", "type"})
+	m.probes = slis.NewCounterVec(prometheus.CounterOpts{Name: "kubernetes_healthchecks_total", Help: "Results of probes, success or error. On /metrics/slis."}, []string{"name", "status", "type"})
 	return m
 }
 
@@ -148,23 +148,23 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 			unserved(e, p, nil)
 		}
 	}
-	e.counter("pointsman_samples_refused_total", "Metrics of dataplanes that were not published.", float64(c.samples.count()), nil)
+	e.counter("pointsman_samples_refused_total", "Metrics of dataplanes not published because of their name or labels.", float64(c.samples.count()), nil)
 	for reason, n := range s.Events() {
-		e.counter("pointsman_events_total", "What happened, by reason; docs/metrics.md.", float64(n), labels{"reason": reason})
+		e.counter("pointsman_events_total", "Events, by reason.", float64(n), labels{"reason": reason})
 	}
 	c.host(e, j)
 }
 
 func (c *collector) tracked(e emitter, t *track.Tracker) {
 	counts := t.Counts()
-	e.gauge("pointsman_services", "Services that are served here.", float64(counts.Services), nil)
-	e.gauge("pointsman_service_ports", "Their ports, in each IP family.", float64(counts.Names), nil)
-	e.gauge("pointsman_endpointslices", "EndpointSlices that are followed.", float64(counts.Slices), nil)
-	e.gauge("pointsman_endpoints", "Endpoints in them.", float64(counts.Endpoints), nil)
+	e.gauge("pointsman_services", "Services on this node.", float64(counts.Services), nil)
+	e.gauge("pointsman_service_ports", "Ports of Services, in each IP family.", float64(counts.Names), nil)
+	e.gauge("pointsman_endpointslices", "EndpointSlices.", float64(counts.Slices), nil)
+	e.gauge("pointsman_endpoints", "Endpoints in EndpointSlices.", float64(counts.Endpoints), nil)
 	lacks := t.Lacks()
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		for policy, internal := range map[string]bool{"internal": true, "external": false} {
-			e.gauge("kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Services with a Local traffic policy and usable endpoints, none of them on this node.",
+			e.gauge("kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Services with a Local policy (internal or external) whose endpoints are all on other nodes.",
 				float64(lacks[track.Lack{Internal: internal, Family: family}]), labels{"traffic_policy": policy, "ip_family": familyName(family)})
 		}
 	}
@@ -177,44 +177,44 @@ func (c *collector) pending(e emitter) {
 	applied, waits := c.server.changes, !c.server.progress.waiting.IsZero()
 	c.server.mu.Unlock()
 	for _, kind := range []struct {
-		name          string
+		name, objects string
 		seen, applied uint64
-	}{{"service", seen.Services, applied.Services}, {"endpoint", seen.Slices, applied.Slices}} {
+	}{{"service", "Services", seen.Services, applied.Services}, {"endpoint", "EndpointSlices", seen.Slices, applied.Slices}} {
 		left := 0.0
 		if waits {
 			left = float64(kind.seen - min(kind.applied, kind.seen))
 		}
-		e.gauge("kubeproxy_sync_proxy_rules_"+kind.name+"_changes_pending", "Changes that are not applied yet.", left, nil)
-		e.counter("kubeproxy_sync_proxy_rules_"+kind.name+"_changes_total", "Changes that were heard of.", float64(kind.seen), nil)
+		e.gauge("kubeproxy_sync_proxy_rules_"+kind.name+"_changes_pending", "Changes of "+kind.objects+" that are not confirmed.", left, nil)
+		e.counter("kubeproxy_sync_proxy_rules_"+kind.name+"_changes_total", "Changes of "+kind.objects+" received.", float64(kind.seen), nil)
 	}
 }
 
 // dataplane emits how the host runs one dataplane.
 func dataplane(e emitter, p Dataplane, meant bool) {
 	name := labels{"plugin": p.Name}
-	e.gauge("pointsman_plugin_up", "Whether the plugin's process is there and in a session.", truth(p.Up), name)
-	e.gauge("pointsman_plugin_active", "Whether it is the one that serves.", truth(meant && p.Up && p.Active && p.NoWriter == ""), name)
-	e.counter("pointsman_plugin_log_lines_dropped_total", "Lines of its log that are not in the host's, because there were too many.", float64(p.LogDropped), name)
-	e.counter("pointsman_plugin_restarts_total", "Processes started after the first.", float64(p.Restarts), name)
-	e.gauge("pointsman_plugin_memory_bytes", "Its resident memory.", float64(p.Memory), name)
-	e.counter("pointsman_plugin_repaired_total", "How often it undid another program's change of what it serves.", float64(p.Report.Repaired), name)
-	e.gauge("pointsman_plugin_flows", "While it drains: established connections left.", float64(p.Report.Flows), name)
+	e.gauge("pointsman_plugin_up", "1 while the plugin's process is in a session.", truth(p.Up), name)
+	e.gauge("pointsman_plugin_active", "1 for the plugin that serves: of the mode, in a session, active, and may write.", truth(meant && p.Up && p.Active && p.NoWriter == ""), name)
+	e.counter("pointsman_plugin_log_lines_dropped_total", "Lines of the plugin's log that the host's log left out, by rate limit.", float64(p.LogDropped), name)
+	e.counter("pointsman_plugin_restarts_total", "Restarts of the plugin.", float64(p.Restarts), name)
+	e.gauge("pointsman_plugin_memory_bytes", "Resident memory of the plugin.", float64(p.Memory), name)
+	e.counter("pointsman_plugin_repaired_total", "Repairs of what another program changed.", float64(p.Report.Repaired), name)
+	e.gauge("pointsman_plugin_flows", "While it drains: connections left.", float64(p.Report.Flows), name)
 	for state, revision := range map[string]uint64{"sent": p.Sent, "acked": p.Acked, "served": p.Acked} {
-		e.gauge("pointsman_plugin_revision", "The last update it was sent, the last it confirmed, and the last it serves, which is the same.", float64(revision), labels{"plugin": p.Name, "state": state})
+		e.gauge("pointsman_plugin_revision", "The last update sent, and the last one acked; served is the same as acked.", float64(revision), labels{"plugin": p.Name, "state": state})
 	}
-	e.gauge("pointsman_plugin_writer", "Whether it may write: its last update or role went in, so no other process holds the lock of its mode.", truth(p.Up && p.Writer), name)
-	e.gauge("pointsman_plugin_pending", "Ports of Services that it is still owed.", float64(p.Pending), name)
+	e.gauge("pointsman_plugin_writer", "1 once it has written in its session, and while no other process holds the writer's lock. 0 for the active plugin: its updates are not served.", truth(p.Up && p.Writer), name)
+	e.gauge("pointsman_plugin_pending", "Ports of Services with unconfirmed changes.", float64(p.Pending), name)
 }
 
 func (c *collector) host(e emitter, j Assessment) {
 	open, failed := c.server.checks.counts()
-	e.gauge("pointsman_live", "Whether all loops of the host turn: what livez says.", truth(j.Live), nil)
-	e.gauge("pointsman_ready", "Whether the dataplane serves, was sent everything and writes: what readyz says.", truth(j.Ready), nil)
-	e.gauge("pointsman_healthy", "Whether what changes is served in time: what healthz says, but for a Node that is about to go.", truth(j.Healthy), nil)
-	e.gauge("pointsman_waiting_seconds", "For how long the oldest of what is owed to the node has waited; 0: nothing does.", j.Waited.Seconds(), nil)
-	e.gauge("pointsman_source_reachable", "Whether changes are heard of now.", truth(c.server.settings.Fault() == ""), nil)
-	e.gauge("pointsman_health_checks", "healthCheckNodePorts of Services, by whether they are answered.", float64(open), labels{"state": "open"})
-	e.gauge("pointsman_health_checks", "healthCheckNodePorts of Services, by whether they are answered.", float64(failed), labels{"state": "failed"})
+	e.gauge("pointsman_live", "As /livez: 0 means that a restart of the host would help.", truth(j.Live), nil)
+	e.gauge("pointsman_ready", "As /readyz: 1 while the dataplane is up, has the whole state, may write and is not late.", truth(j.Ready), nil)
+	e.gauge("pointsman_healthy", "1 unless a change has waited for two syncPeriod. /healthz also fails if the Node is about to be removed or does not exist.", truth(j.Healthy), nil)
+	e.gauge("pointsman_waiting_seconds", "Age of the oldest unconfirmed change; 0: none.", j.Waited.Seconds(), nil)
+	e.gauge("pointsman_source_reachable", "1 while the source reports changes; 0 while the API server does not answer or refuses the host.", truth(c.server.settings.Fault() == ""), nil)
+	e.gauge("pointsman_health_checks", "healthCheckNodePorts that are open, or failed to bind.", float64(open), labels{"state": "open"})
+	e.gauge("pointsman_health_checks", "healthCheckNodePorts that are open, or failed to bind.", float64(failed), labels{"state": "failed"})
 }
 
 func truth(b bool) float64 {

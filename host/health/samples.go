@@ -91,19 +91,19 @@ type known struct {
 func allowed() map[string]known {
 	family, table, protocol := []string{"ip_family"}, []string{"ip_family", "table"}, []string{"ip_family", "protocol"}
 	return map[string]known{
-		"kubeproxy_sync_proxy_rules_iptables_total":                              {table, nil, "Rules that are installed."},
-		"kubeproxy_sync_proxy_rules_iptables_last":                               {table, nil, "Rules that the last update wrote."},
-		"kubeproxy_sync_proxy_rules_iptables_restore_failures_total":             {family, nil, "Writes that iptables turned down."},
-		"kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total":     {family, nil, "Writes of only what changed that iptables turned down."},
-		"kubeproxy_sync_proxy_rules_nftables_sync_failures_total":                {family, nil, "Batches that the kernel turned down."},
-		"kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total":             {family, nil, "Batches that would only have removed elements, and that the kernel turned down."},
+		"kubeproxy_sync_proxy_rules_iptables_total":                              {table, nil, "Rules installed."},
+		"kubeproxy_sync_proxy_rules_iptables_last":                               {table, nil, "Rules written by the last update."},
+		"kubeproxy_sync_proxy_rules_iptables_restore_failures_total":             {family, nil, "Writes that iptables rejected."},
+		"kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total":     {family, nil, "Partial writes that iptables rejected."},
+		"kubeproxy_sync_proxy_rules_nftables_sync_failures_total":                {family, nil, "Batches that the kernel rejected."},
+		"kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total":             {family, nil, "Batches that only remove elements, and that the kernel rejected."},
 		"kubeproxy_iptables_ct_state_invalid_dropped_packets_total":              {nil, nil, "Packets dropped because they belong to no connection."},
 		"kubeproxy_iptables_localhost_nodeports_accepted_packets_total":          {nil, nil, "Packets to a node port on a loopback address."},
-		"kubeproxy_conntrack_reconciler_sync_duration_seconds":                   {family, syncBuckets(), "How long it took to look for UDP flows to forget."},
-		"kubeproxy_conntrack_reconciler_deleted_entries_total":                   {family, nil, "UDP flows that were forgotten because no endpoint answers them any more."},
+		"kubeproxy_conntrack_reconciler_sync_duration_seconds":                   {family, syncBuckets(), "Time of a search for stale UDP flows, as a part of an update."},
+		"kubeproxy_conntrack_reconciler_deleted_entries_total":                   {family, nil, "Stale UDP flows deleted."},
 		"kubeproxy_nftables_localhost_nodeport_listeners":                        {family, nil, "Listeners for node ports on loopback addresses."},
-		"kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total": {family, nil, "Listeners for node ports on loopback addresses that could not be opened."},
-		"kubeproxy_nftables_localhost_nodeport_rejected_packets_total":           {protocol, nil, "Packets to node ports on loopback addresses that were turned down."},
+		"kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total": {family, nil, "Listeners for node ports on loopback addresses that failed to open."},
+		"kubeproxy_nftables_localhost_nodeport_rejected_packets_total":           {protocol, nil, "Packets to node ports on loopback addresses that were rejected."},
 	}
 }
 

@@ -45,6 +45,6 @@ func unserved(e emitter, p Dataplane, problems map[string]int) {
 		count[ReasonOf(problem)] += n
 	}
 	for _, reason := range reasons() {
-		e.gauge("pointsman_unserved", "What is not served as Services ask, as many as pointsman status names.", float64(count[reason]), labels{"plugin": p.Name, "why": reason})
+		e.gauge("pointsman_unserved", "Ports of Services that failed, were refused or withheld, and Services in conflict or invalid.", float64(count[reason]), labels{"plugin": p.Name, "why": reason})
 	}
 }
