@@ -9,7 +9,10 @@ Package config reads the one file a user writes.
 	flags ─────────┘  checked                                             └─▶ or Problems
 
 An unknown field is an error: a misspelled one would silently leave its default
-in force.
+in force. sigs.k8s.io/yaml converts the file to JSON, as kube-proxy does, and each
+value is decoded strictly at its path into an empty Host: decoding the whole file at
+once would report only the first value of a wrong type. What a variable or flag says
+is decoded in the same way.
 
 A running host reads its file again and again (Follow). It applies what it can
 change while it runs, and lists what needs a restart as pending. A file that is
