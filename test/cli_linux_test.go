@@ -3,7 +3,9 @@
 package test
 
 import (
+	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -103,27 +105,46 @@ func TestDocOfWarnings(t *testing.T) {
 	}
 }
 
-// TestDocOfEvents holds docs/events.md against the reasons that the host has.
+// TestDocOfEvents holds the table of docs/events.md to the reasons that the host has, and to what their comments say;
+// with POINTSMAN_UPDATE_DOCS it writes the table.
 func TestDocOfEvents(t *testing.T) {
-	documented := make(map[string]bool)
-	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\|").FindAllStringSubmatch(read(t, "../docs/events.md"), -1) {
-		documented[m[1]] = true
+	const file, begin, end = "../docs/events.md", "POINTSMAN_UPDATE_DOCS=1 go test ./test -->\n", "<!-- end -->"
+	warnings := make(map[string]string) // the heading of each, by its code
+	for head := range sections(read(t, "../docs/warnings.md")) {
+		code, _, _ := strings.Cut(head, ":")
+		warnings[code] = head
 	}
-	reason := regexp.MustCompile(`(?m)^\s*(?:const )?(?:[A-Z]\w+|otherReasons) += "([A-Z]\w+)"`)
-	for _, file := range []string{"report/report.go", "track/gate.go", "reach/here.go", "watch/link.go", "watch/manifest.go", "watch/event.go", "watch/kube.go", "health/server.go"} {
-		found := reason.FindAllStringSubmatch(read(t, "../host/"+file), -1)
+	var rows []string
+	reason := regexp.MustCompile(`(?m)^\s*(?:const )?(?:[A-Z]\w+|otherReasons) += "([A-Z]\w+)"(?: +// (.*))?$`)
+	for _, source := range []string{"report/report.go", "track/gate.go", "reach/here.go", "watch/link.go", "watch/manifest.go", "watch/event.go", "watch/kube.go", "health/server.go"} {
+		found := reason.FindAllStringSubmatch(read(t, "../host/"+source), -1)
 		if len(found) == 0 {
-			t.Errorf("%s has no reasons any more", file)
+			t.Errorf("%s has no reasons any more", source)
 		}
 		for _, m := range found {
-			if !documented[m[1]] {
-				t.Errorf("docs/events.md does not explain %s, of %s", m[1], file)
+			if m[2] == "" {
+				t.Errorf("%s does not say what %s means", source, m[1])
 			}
-			delete(documented, m[1])
+			text := regexp.MustCompile(`W\d{3}`).ReplaceAllStringFunc(m[2], func(code string) string {
+				return "[" + code + "](warnings.md#" + anchors("# " + warnings[code])[0] + ")"
+			})
+			rows = append(rows, fmt.Sprintf("| `%s` | %s |\n", m[1], text))
 		}
 	}
-	for reason := range documented {
-		t.Errorf("docs/events.md explains %s, which the host does not have", reason)
+	slices.Sort(rows)
+	text := read(t, file)
+	head, rest, begins := strings.Cut(text, begin)
+	_, tail, ends := strings.Cut(rest, end)
+	if !begins || !ends {
+		t.Fatalf("%s has no place for the table", file)
+	}
+	want := head + begin + "| reason | meaning and remedy |\n|---|---|\n" + strings.Join(rows, "") + end + tail
+	if os.Getenv("POINTSMAN_UPDATE_DOCS") != "" {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if text != want {
+		t.Errorf("%s is not what the host says; try: POINTSMAN_UPDATE_DOCS=1 go test ./test", file)
 	}
 }
 

@@ -24,11 +24,11 @@ import (
 
 // The reasons of this package's notices, which are kube-proxy's.
 const (
-	ProbesNotServed  = "FailedToStartProxierHealthcheck"
-	MetricsNotServed = "FailedToStartMetricServer"
-	CheckNotServed   = "FailedToStartServiceHealthcheck"
-	WebNotServed     = "WebNotServed"  // kube-proxy has no such server
-	SampleRefused    = "SampleRefused" // a dataplane's metric that is not published
+	ProbesNotServed  = "FailedToStartProxierHealthcheck" // `healthzBindAddress` cannot be bound (W012)
+	MetricsNotServed = "FailedToStartMetricServer"       // `metricsBindAddress` cannot be bound (W012)
+	CheckNotServed   = "FailedToStartServiceHealthcheck" // the `healthCheckNodePort` of a Service cannot be bound (W012)
+	WebNotServed     = "WebNotServed"                    // `webBindAddress` cannot be bound (W012)
+	SampleRefused    = "SampleRefused"                   // a metric of a plugin is not published, because of its name or labels: report it to the plugin's authors
 )
 
 const (

@@ -79,12 +79,12 @@ func (p Problem) String() string { return p.Message }
 
 // The reasons of problems.
 const (
-	IncorrectIPVersion = "IncorrectIPVersion" // an address of a family the object is not in
-	InvalidAddress     = "InvalidAddress"     // no address at all, or one that may not be used
-	InvalidPort        = "InvalidPort"
-	ExternalIPRefused  = "ExternalIPRefused"
-	ExternalIPOfNode   = "ExternalIPOfNode" // it is served all the same
-	UnknownValue       = "UnknownValue"     // a value from a later Kubernetes
+	IncorrectIPVersion = "IncorrectIPVersion" // an address of another IP family is not used: correct the object
+	InvalidAddress     = "InvalidAddress"     // an invalid or forbidden address is not used: correct the object
+	InvalidPort        = "InvalidPort"        // an invalid port is not used: correct the object
+	ExternalIPRefused  = "ExternalIPRefused"  // a Service is not served at an external IP that `externalIPs` does not allow: remove it, or set `externalIPs.allow`
+	ExternalIPOfNode   = "ExternalIPOfNode"   // a Service is served at an external IP that is an address of this node, as by kube-proxy (W020)
+	UnknownValue       = "UnknownValue"       // a value that this version does not know has no effect: correct the object, or upgrade Pointsman
 )
 
 // parseAddr reads an address as Kubernetes does: an old object may write IPv4

@@ -28,29 +28,29 @@ import (
 
 // The reasons of the host's own events. Others are the tracker's and the sources'.
 const (
-	HostStarting    = "Starting"        // the host begins; kube-proxy's word
-	ConfigTaken     = "ConfigTaken"     // the config file changed, and was taken in
-	ConfigRefused   = "ConfigRefused"   // it cannot be used; the last good one stays in force
-	ConfigOdd       = "ConfigOdd"       // no error, but worth a look
-	PluginServing   = "PluginServing"   // its process is up
-	PluginDown      = "PluginDown"      // its process ended, hangs, or does not come up
-	PluginStarting  = "PluginStarting"  // its process is started
-	PluginStopped   = "PluginStopped"   // the host ended it
-	PluginLeft      = "PluginLeft"      // the host ends, and the plugin serves on
-	PluginRefuses   = "PluginRefuses"   // this node cannot run it
-	PluginRepaired  = "PluginRepaired"  // it undid another program's change
-	ParameterNotSet = "ParameterNotSet" // a plugin could not set one of the kernel's
-	StateNotUsed    = "StateNotUsed"    // a state file cannot be used; the host begins without it
-	StateNotWritten = "StateNotWritten" // what the next host must know could not be written down
-	StateWritten    = "StateWritten"    // it could, at last
-	WriterElsewhere = "WriterElsewhere" // another process holds the writer's lock of the mode
-	WriterHere      = "WriterHere"      // the plugin is the writer again
-	SyncFailed      = "SyncFailed"      // an update did not go in, and is tried again
-	DataplaneActive = "DataplaneActive" // it was made Active
-	SwapStage       = "SwapStage"       // a change of mode is under way
-	SwapDone        = "SwapDone"        // it was made
-	SwapUndone      = "SwapUndone"      // it was not, and what served before serves on
-	SwapNote        = "SwapNote"        // something about it to look at
+	HostStarting    = "Starting"        // the host starts
+	ConfigTaken     = "ConfigTaken"     // the config file changed and is in force
+	ConfigRefused   = "ConfigRefused"   // the config file cannot be used; the last good one stays in force (W005)
+	ConfigOdd       = "ConfigOdd"       // the config file has doubtful content that is not an error
+	PluginServing   = "PluginServing"   // the process is up
+	PluginDown      = "PluginDown"      // the plugin's process ended, hangs, or does not start (W001)
+	PluginStarting  = "PluginStarting"  // a plugin's process is started
+	PluginStopped   = "PluginStopped"   // the host ended the plugin: at its own end, or because it is not needed, or because an earlier host left it
+	PluginLeft      = "PluginLeft"      // the host ends, and the plugin, which something else runs, keeps serving
+	PluginRefuses   = "PluginRefuses"   // this node cannot run it, or another host has taken it over (W001)
+	PluginRepaired  = "PluginRepaired"  // a dataplane undid another program's change (W023)
+	ParameterNotSet = "ParameterNotSet" // a plugin could not set a kernel parameter, such as conntrack's limit in a container with a read-only `/sys` (kube-proxy's `readOnlySysFS`). Set it on the machine, or set `linux.conntrack` to 0
+	StateNotUsed    = "StateNotUsed"    // a file in `stateDir` or `dataDir` is damaged, too large, or not regular. It is written again; repeat a `mode swap` that was lost with it
+	StateNotWritten = "StateNotWritten" // a file in `stateDir` could not be written (W017)
+	StateWritten    = "StateWritten"    // a file in `stateDir` is written again after `StateNotWritten`
+	WriterElsewhere = "WriterElsewhere" // another process holds the writer's lock of the mode. The text names it if it is visible from here (W014)
+	WriterHere      = "WriterHere"      // the plugin has the writer's lock again
+	SyncFailed      = "SyncFailed"      // an update failed and is tried again (W003)
+	DataplaneActive = "DataplaneActive" // the dataplane became active on this node
+	SwapStage       = "SwapStage"       // a swap is being undone, and why (W009)
+	SwapDone        = "SwapDone"        // a swap succeeded
+	SwapUndone      = "SwapUndone"      // a swap was undone (W009)
+	SwapNote        = "SwapNote"        // a swap continues without proof or verification, affinity was not handed over, or rules are left (W010)
 )
 
 // An Event is one thing that happened.
@@ -161,7 +161,7 @@ const (
 )
 
 // otherReasons counts what comes after maxReasons different ones.
-const otherReasons = "Other"
+const otherReasons = "Other" // further reasons, which have no name of their own in the metric
 
 // A key is what makes two events the same.
 type key struct {

@@ -18,13 +18,13 @@ type Notice struct {
 
 // The reasons of the tracker's own notices; package reach has more.
 const (
-	FrontendTaken   = "FrontendTaken"   // another Service owns that address and port
-	NodeDeleted     = "NodeDeleted"     // this node's Node object is gone
-	SliceNotJoined  = "SliceNotJoined"  // no label says which Service a slice belongs to
-	ServiceFailed   = "ServiceFailed"   // a dataplane could not serve it, and will be asked again
-	ServiceRefused  = "ServiceRefused"  // a dataplane cannot serve it
-	ServiceServed   = "ServiceServed"   // one that failed before is served
-	ServiceWithheld = "ServiceWithheld" // a dataplane lacks a feature it needs
+	FrontendTaken   = "FrontendTaken"   // another Service has that address and port (W004)
+	NodeDeleted     = "NodeDeleted"     // this node's Node object was deleted; its last addresses and labels stay in force. If the node is not being removed, find out who deleted it
+	SliceNotJoined  = "SliceNotJoined"  // an EndpointSlice is not used, because it lacks the label `kubernetes.io/service-name`
+	ServiceFailed   = "ServiceFailed"   // a dataplane could not serve the Service; it is tried again (W004)
+	ServiceRefused  = "ServiceRefused"  // a dataplane cannot serve the Service (W004)
+	ServiceServed   = "ServiceServed"   // a Service that failed before is served
+	ServiceWithheld = "ServiceWithheld" // a dataplane lacks a feature that the Service needs (W004)
 )
 
 // unlock unlocks the mutex, and then reports the notices: the function that is

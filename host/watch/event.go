@@ -29,7 +29,7 @@ const (
 )
 
 // EventsForbidden is the reason of the notice that the host may not write events.
-const EventsForbidden = "EventsForbidden"
+const EventsForbidden = "EventsForbidden" // the host may not write events, which are in the log only: grant `create` on `events`, as configs/kubernetes/rbac.yaml does
 
 // Events writes notices to the API server, where `kubectl describe` shows them with the object they are about.
 type Events struct {

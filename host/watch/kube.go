@@ -26,7 +26,7 @@ import (
 )
 
 // NodeUnknown is the reason of the notice that this node has no Node object.
-const NodeUnknown = "NodeUnknown"
+const NodeUnknown = "NodeUnknown" // there is no Node object of this name: set `hostnameOverride`, or register the node
 
 // KubeSettings are the settings of a Kubernetes source.
 type KubeSettings struct {

@@ -26,8 +26,8 @@ import (
 
 // The reasons of the notices of a link.
 const (
-	SourceUnreachable = "SourceUnreachable" // the API server does not answer
-	SourceForbidden   = "SourceForbidden"   // the API server does not let the host read
+	SourceUnreachable = "SourceUnreachable" // the API server does not answer (W008)
+	SourceForbidden   = "SourceForbidden"   // the API server does not let the host read (W008)
 	SourceBack        = "SourceBack"        // the API server answers again
 )
 

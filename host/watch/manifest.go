@@ -25,10 +25,10 @@ import (
 
 // The reasons of the notices of the files source.
 const (
-	SourceUnreadable = "SourceUnreadable" // the file or folder cannot be read; the objects that it defined stay
-	ManifestInvalid  = "ManifestInvalid"
-	ManifestNote     = "ManifestNote"
-	DefinedTwice     = "DefinedTwice" // two files define one object
+	SourceUnreadable = "SourceUnreadable" // a file or folder of manifests cannot be read; its last content stays in force (W007)
+	ManifestInvalid  = "ManifestInvalid"  // an object in a manifest cannot be used; the last good one stays (W007)
+	ManifestNote     = "ManifestNote"     // a manifest has content without effect
+	DefinedTwice     = "DefinedTwice"     // two files define one object; the first by name wins: delete one
 )
 
 // A Fault is what is wrong in a manifest.
