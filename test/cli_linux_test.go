@@ -5,7 +5,6 @@ package test
 import (
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -108,7 +107,6 @@ func TestDocOfWarnings(t *testing.T) {
 // TestDocOfEvents holds the table of docs/events.md to the reasons that the host has, and to what their comments say;
 // with POINTSMAN_UPDATE_DOCS it writes the table.
 func TestDocOfEvents(t *testing.T) {
-	const file, begin, end = "../docs/events.md", "POINTSMAN_UPDATE_DOCS=1 go test ./test -->\n", "<!-- end -->"
 	warnings := make(map[string]string) // the heading of each, by its code
 	for head := range sections(read(t, "../docs/warnings.md")) {
 		code, _, _ := strings.Cut(head, ":")
@@ -132,20 +130,7 @@ func TestDocOfEvents(t *testing.T) {
 		}
 	}
 	slices.Sort(rows)
-	text := read(t, file)
-	head, rest, begins := strings.Cut(text, begin)
-	_, tail, ends := strings.Cut(rest, end)
-	if !begins || !ends {
-		t.Fatalf("%s has no place for the table", file)
-	}
-	want := head + begin + "| reason | meaning and remedy |\n|---|---|\n" + strings.Join(rows, "") + end + tail
-	if os.Getenv("POINTSMAN_UPDATE_DOCS") != "" {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	} else if text != want {
-		t.Errorf("%s is not what the host says; try: POINTSMAN_UPDATE_DOCS=1 go test ./test", file)
-	}
+	generated(t, "../docs/events.md", "from the constants of the host", "| reason | meaning and remedy |\n|---|---|\n"+strings.Join(rows, ""))
 }
 
 // TestReasonsHaveNames sees to it that every reason is one of those constants.
