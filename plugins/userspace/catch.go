@@ -145,9 +145,13 @@ func (c catch) open(from sdk.Origin) bool {
 // every reports whether c stands for all addresses that take node ports.
 func (c catch) every() bool { return c.frontend.Addr.Addr().IsUnspecified() }
 
-// enter adds an entry for c's packets: to the first tree if c names an address, to
-// the second if it is a node port.
+// enter adds an entry for c's packets.
 func (c catch) enter(d *caught, portal, port int, action iptables.Rule) {
+	d.entries = append(d.entries, c.entry(portal, port, action))
+}
+
+// entry is one for c's packets: in the first tree if c names an address, in the second if it is a node port.
+func (c catch) entry(portal, port int, action iptables.Rule) rules.Entry {
 	name := c.service.Name
 	e := rules.Entry{
 		In: portal, Key: tree.Key{Addr: c.frontend.Addr.Addr(), Protocol: name.Protocol, Port: c.frontend.Addr.Port()},
@@ -156,7 +160,7 @@ func (c catch) enter(d *caught, portal, port int, action iptables.Rule) {
 	if c.every() {
 		e.In, e.Key.Addr = port, netip.Addr{}
 	}
-	d.entries = append(d.entries, e)
+	return e
 }
 
 // own is the chain of c's own in table, empty.

@@ -17,7 +17,8 @@ import (
 )
 
 // TestKernelRestart: a new process finds itself active, serves as soon as it has
-// an update, and a client that kept sending datagrams to the old one reaches it too.
+// an update, and a client that kept sending datagrams to the old one reaches it too: its sockets stand at the ports to
+// which the rules lead, and no rule is written.
 func TestKernelRestart(t *testing.T) {
 	onNode(t, func(n node) {
 		dns := udp(svc("dns", "cluster-ip 172.30.0.10:53", podHere+":8080"))
@@ -31,10 +32,18 @@ func TestKernelRestart(t *testing.T) {
 		if got, err := hears(flow); err != nil || got != podHere+":8080" {
 			n.Fatalf("at first: %q, %v", got, err)
 		}
+		ruled := func() string {
+			program := "iptables-" + string(n.kernel.backend)
+			return n.kernel.run(program, "-t", "nat", "-S") + n.kernel.run(program, "-t", "filter", "-S")
+		}
+		before := ruled()
 		n.stage.Close() // the rules stay, as when a process is killed
 		n.stage.plugin = newPlugin(n.kernel.dir)
 		n.begin()
 		n.must(sdk.Update{Full: true, Node: n.facts(), Set: []sdk.Service{dns, web}})
+		if now := ruled(); now != before {
+			n.Errorf("the rules are\n%s\nand were\n%s", now, before)
+		}
 		n.finds("tcp", "172.30.0.41:80", podHere+":8080")
 		eventually(n.T, func() error {
 			got, err := hears(flow)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/frame"
@@ -184,8 +185,7 @@ func (r *redirected) listen(ctx context.Context, p place) (err error) {
 	}
 	var s relay.Socket
 	if p.protocol == sdk.UDP {
-		r.fresh[p] = true
-		s, err = r.portals.ListenUDP(ctx, p.addr, r.bound)
+		s, err = r.listenUDP(ctx, p)
 	} else {
 		s, err = r.portals.ListenTCP(ctx, p.addr)
 	}
@@ -193,6 +193,34 @@ func (r *redirected) listen(ctx context.Context, p place) (err error) {
 		r.open[p] = s
 	}
 	return err
+}
+
+// listenUDP opens the socket of a place at the port to which the kernel leads its clients, so that their flows go on when
+// a process before this one was killed. Another process may still have that port: then, and where no rule leads anywhere,
+// it is a new port.
+func (r *redirected) listenUDP(ctx context.Context, p place) (relay.Socket, error) {
+	if c, owned := r.table.owner(p); owned {
+		if at := r.udpLedTo(c.name, p); at.Addr() == r.bound && relay.Probe(ctx, sdk.UDP, at) == nil {
+			if s, err := r.portals.ListenUDP(ctx, p.addr, at); err == nil {
+				return s, nil
+			}
+		}
+	}
+	r.fresh[p] = true
+	return r.portals.ListenUDP(ctx, p.addr, netip.AddrPortFrom(r.bound, 0))
+}
+
+// udpLedTo returns where rules lead the clients of a UDP place of a Service; zero: nowhere.
+func (r *redirected) udpLedTo(name sdk.Name, p place) (at netip.AddrPort) {
+	piece := r.rules.Installed()[name]
+	e := catch{service: &sdk.Service{Name: name}, frontend: sdk.Frontend{Addr: p.addr}}.entry(leadsPortal, leadsPort, "")
+	rule, _ := piece.Entry(e.In, e.Key)
+	own, _ := piece.Chain(nat(ownChain(p)))
+	if _, to, led := strings.Cut(string(rule)+"\n"+own, "--to-destination "); led {
+		to, _, _ = strings.Cut(to, "\n")
+		at, _ = netip.ParseAddrPort(to) // zero, if it is none
+	}
+	return at
 }
 
 // planRules is what the tables lack, for the sockets that are open now: of the Services that changed, and of those that

@@ -129,8 +129,11 @@ func (m mode) Parse(listed map[Key]string) (map[sdk.Name]Piece, sdk.Role) {
 func (m mode) behind(chains []Chain, listed map[Key]string, seen map[iptables.ID]bool, table, rules string) []Chain {
 	for rule := range strings.Lines(rules) {
 		id := iptables.ID{Table: table, Chain: target(rule)}
+		if !m.IsOurs(id) || m.IsFixed(id) || seen[id] {
+			continue
+		}
 		text, there := listed[chainKey(id)]
-		if !there || seen[id] || m.IsFixed(id) {
+		if !there {
 			continue
 		}
 		seen[id] = true

@@ -69,8 +69,8 @@ func (x *Redirected) Ports(f sdk.Family) (ports Ports) {
 // ListenUDP opens a Socket for datagrams sent to at, which rules redirect to the
 // Socket's port at an address of this machine. It tells clients apart by the device that
 // a datagram came in by too.
-func (x *Redirected) ListenUDP(ctx context.Context, at netip.AddrPort, to netip.Addr) (Socket, error) {
-	s, err := x.relay.listenUDP(ctx, at, netip.AddrPortFrom(to, 0))
+func (x *Redirected) ListenUDP(ctx context.Context, at, to netip.AddrPort) (Socket, error) {
+	s, err := x.relay.listenUDP(ctx, at, to)
 	if err != nil {
 		return nil, err
 	}

@@ -99,7 +99,7 @@ func TestKernelRedirectedUDP(t *testing.T) {
 	r.SetUDPIdle(relaytest.Timeout)
 	x := r.NewRedirected()
 	defer x.Close()
-	s, err := x.ListenUDP(t.Context(), addrPortOf("192.0.2.3:53"), netip.MustParseAddr("127.0.0.1"))
+	s, err := x.ListenUDP(t.Context(), addrPortOf("192.0.2.3:53"), netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}
