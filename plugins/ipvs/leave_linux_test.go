@@ -144,7 +144,7 @@ func (s *stand) hears(conn net.Conn) netip.AddrPort {
 	return addrPort(word)
 }
 
-// A flow of datagrams stays with an endpoint that still serves, or if no other does,
+// A flow of datagrams stays with an endpoint that still serves, ends where none is left,
 // and moves otherwise. An association ends, as SCTP has no other way: its endpoint goes
 // at once. New callers are never sent to an endpoint that leaves, and a restart changes nothing.
 func TestKernelIPVSEndpointsLeave(t *testing.T) {
@@ -158,7 +158,7 @@ func TestKernelIPVSEndpointsLeave(t *testing.T) {
 	}{
 		{"datagrams, to one that still serves", "udp", true, false, stays},
 		{"datagrams, to one that does not", "udp", false, false, moves},
-		{"datagrams, to the last", "udp", false, true, stays},
+		{"datagrams, to the last", "udp", false, true, ends},
 		{"an association", "sctp", false, false, ends},
 	} {
 		served := s.serve(strings.ReplaceAll(endpointsToLeave, "PROTO", c.protocol))
