@@ -5,7 +5,7 @@ package ipvs
 import (
 	"bufio"
 	"context"
-	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/ipvslist"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -94,15 +95,13 @@ func readConnection(line string) (c connection, ok bool) {
 	if len(words) < 9 {
 		return c, false
 	}
+	var errs [4]error
 	for i, at := range []*netip.AddrPort{&c.from, &c.to, &c.dest} {
-		if *at, ok = hexAddr(words[1+2*i], words[2+2*i]); !ok {
-			return c, false
-		}
+		*at, errs[i] = ipvslist.Addr(words[1+2*i], words[2+2*i])
 	}
-	var err error
-	c.protocol, c.state = protocolOf(words[0]), words[7]
-	c.expires, err = strconv.Atoi(words[8])
-	return c, c.protocol != 0 && err == nil
+	c.protocol, c.state = ipvslist.Protocol(words[0]), words[7]
+	c.expires, errs[3] = strconv.Atoi(words[8])
+	return c, c.protocol != 0 && errors.Join(errs[:]...) == nil
 }
 
 // server is the virtual server that a connection is to.
@@ -118,18 +117,6 @@ func affinityIn(line string) (serviceKey, sdk.AffinityEntry, bool) {
 		return serviceKey{}, sdk.AffinityEntry{}, false
 	}
 	return c.server(), sdk.AffinityEntry{Client: c.from.Addr(), Endpoint: c.dest, Left: time.Duration(c.expires) * time.Second}, true
-}
-
-// hexAddr reads an address and a port as the kernel writes them there: IPv6 with its
-// colons.
-func hexAddr(addr, port string) (netip.AddrPort, bool) {
-	raw, err := hex.DecodeString(strings.ReplaceAll(addr, ":", ""))
-	if err != nil {
-		return netip.AddrPort{}, false
-	}
-	ip, ok := netip.AddrFromSlice(raw)
-	n, err := strconv.ParseUint(port, 16, 16)
-	return netip.AddrPortFrom(ip, uint16(n)), ok && err == nil
 }
 
 // Connections that began while net.ipv4.vs.conntrack was 0 are unknown to the kernel's

@@ -154,7 +154,7 @@ func (f *fake) Services() (map[serviceKey]state, error) {
 func (s *fakeService) loads() map[netip.AddrPort]load {
 	loads := make(map[netip.AddrPort]load)
 	for dest, weight := range s.dests {
-		loads[dest] = load{weight: weight, active: s.conns[dest]}
+		loads[dest] = load{Weight: weight, Active: s.conns[dest]}
 	}
 	return loads
 }
@@ -238,6 +238,20 @@ func (f *fake) Loads(at serviceKey) (map[netip.AddrPort]load, bool, error) {
 		return nil, false, nil
 	}
 	return s.loads(), true, nil
+}
+
+// Table has what Loads has, but for marks without destinations, as the kernel's own does.
+func (f *fake) Table() (table, error) {
+	f.mu.Lock()
+	services := slices.Collect(maps.Keys(f.services))
+	f.mu.Unlock()
+	all := make(table)
+	for _, at := range services {
+		if at.mark == 0 || len(f.services[at].dests) > 0 {
+			all[at], _, _ = f.Loads(at)
+		}
+	}
+	return all, nil
 }
 
 func (f *fake) Timeouts() (timeouts, error) { return timeouts{}, nil }

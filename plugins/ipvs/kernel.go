@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/ipvslist"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
@@ -46,8 +47,7 @@ type balancer interface {
 // fits the buffer that it has for us.
 const atOnce = 128
 
-// A load is what a destination has to do.
-type load struct{ weight, active, inactive int }
+type load = ipvslist.Load
 
 // timeouts are after how long a connection that says nothing is forgotten.
 type timeouts struct{ TCP, TCPFin, UDP time.Duration }

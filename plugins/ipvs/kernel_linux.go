@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/pointsman/pointsman/plugins/internal/ipvslist"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -75,7 +76,8 @@ func (m moby) Table() (table, error) {
 		return nil, fmt.Errorf("list reals: %w", err)
 	}
 	defer file.Close()
-	return readTable(file)
+	list, err := ipvslist.Read(file)
+	return newTable(list), err
 }
 
 func (m moby) Exists(at serviceKey) (bool, error) {

@@ -152,14 +152,14 @@ func TestKernelIPVSTable(t *testing.T) {
 			each := make(map[netip.AddrPort]load)
 			for _, d := range list {
 				addr, _ := netip.AddrFromSlice(d.Address)
-				each[netip.AddrPortFrom(addr, d.Port)] = load{d.Weight, d.ActiveConnections, d.InactiveConnections}
+				each[netip.AddrPortFrom(addr, d.Port)] = load{Weight: d.Weight, Active: d.ActiveConnections, Inactive: d.InactiveConnections}
 			}
 			there, existErr := s.plugin.kernel.Exists(at)
 			now, tableErr := s.plugin.kernel.Table()
 			return there && errors.Join(err, existErr, tableErr) == nil && maps.Equal(each, now[at])
 		})
 		for _, l := range all[at] {
-			used += l.active + l.inactive
+			used += l.Active + l.Inactive
 		}
 	}
 	if used == 0 {

@@ -167,7 +167,7 @@ func (l *life) weighs(at serviceKey, dest netip.AddrPort, want int) {
 	}
 	got := -1
 	if load, there := loads[dest]; there {
-		got = load.weight
+		got = load.Weight
 	}
 	if got != want {
 		l.Errorf("%s of %s has weight %d, not %d", dest, at, got, want)

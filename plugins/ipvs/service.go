@@ -63,7 +63,7 @@ type state struct {
 func newState(h scheduling, flags uint32, loads map[netip.AddrPort]load) state {
 	var by [3][]netip.AddrPort // by weight
 	for dest, l := range loads {
-		w := min(max(l.weight, 0), 2)
+		w := min(max(l.Weight, 0), 2)
 		by[w] = append(by[w], dest)
 	}
 	for _, list := range by {

@@ -85,7 +85,11 @@ func basesNow(ctx context.Context, family sdk.Family) (bases []oracle.Base, note
 	for i, b := range bases {
 		bases[i].At = func(p oracle.Packet) ([]oracle.Path, error) { return understood(b, p) }
 	}
-	bases = append(bases, balances()...)
+	balances, err := balances()
+	if err != nil {
+		return nil, nil, err
+	}
+	bases = append(bases, balances...)
 	oracle.Sort(bases)
 	return bases, notes, nil
 }

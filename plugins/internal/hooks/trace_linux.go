@@ -10,14 +10,13 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/pointsman/pointsman/plugins/internal/ipvslist"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/plugins/internal/oracle"
 	"github.com/pointsman/pointsman/sdk"
@@ -296,46 +295,41 @@ func endpoint(ip net.IP, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(addr.Unmap(), port)
 }
 
-// virtualServer names the virtual service of IPVS that a packet comes to, by what the kernel lists; empty: none.
-//
-//	TCP  0A600001:0050 rr
-//	FWM  6E000001 rr
-func virtualServer(list string, p oracle.Packet) string {
+// virtualServer names the virtual service of IPVS that a packet comes to, that of its mark first; empty: none.
+func virtualServer(list []ipvslist.Server, p oracle.Packet) string {
 	to := p.Destination()
-	addr := fmt.Sprintf("%X", to.Addr().AsSlice())
-	if to.Addr().Is6() {
-		addr = "[" + to.Addr().StringExpanded() + "]"
-	}
-	for line := range strings.Lines(list) {
-		words := strings.Fields(line)
-		if len(words) < 3 {
-			continue
+	for _, s := range list {
+		if s.Mark != 0 && s.Mark == p.Mark {
+			return fmt.Sprintf("of mark %#x, %s", s.Mark, s.Scheduler)
 		}
-		mark, _ := strconv.ParseUint(words[1], 16, 32)
-		switch {
-		case words[0] == "FWM" && p.Mark != 0 && uint32(mark) == p.Mark:
-			return fmt.Sprintf("of mark %#x, %s", mark, words[2])
-		case words[0] == strings.ToUpper(p.Protocol) && (words[1] == fmt.Sprintf("%s:%04X", addr, to.Port()) || words[1] == addr+":0000"):
-			return fmt.Sprintf("%s %s, %s", p.Protocol, to, words[2])
+	}
+	for _, s := range list {
+		if s.Mark == 0 && s.Protocol.String() == p.Protocol && s.Addr.Addr() == to.Addr() && (s.Addr.Port() == to.Port() || s.Addr.Port() == 0) {
+			return fmt.Sprintf("%s %s, %s", p.Protocol, to, s.Scheduler)
 		}
 	}
 	return ""
 }
 
 // balances are where IPVS takes packets: NF_IP_PRI_NAT_SRC - 1 and NF_IP_PRI_NAT_DST + 2.
-func balances() []oracle.Base {
-	list, err := os.ReadFile("/proc/thread-self/net/ip_vs")
+func balances() ([]oracle.Base, error) {
+	file, err := os.Open("/proc/thread-self/net/ip_vs")
 	if err != nil { // the kernel has no IPVS
-		return nil
+		return nil, nil
+	}
+	defer file.Close()
+	list, err := ipvslist.Read(file)
+	if err != nil {
+		return nil, err
 	}
 	at := func(p oracle.Packet) ([]oracle.Path, error) {
 		path := through(p)
-		if v := virtualServer(string(list), p); v != "" {
+		if v := virtualServer(list, p); v != "" {
 			path.Then = "IPVS, virtual service " + v + " (ipvsadm -Ln)"
 		}
 		return []oracle.Path{path}, nil
 	}
-	return []oracle.Base{{Of: "IPVS", Hook: nftnl.Input, Priority: 99, At: at}, {Of: "IPVS", Hook: nftnl.Output, Priority: -98, At: at}}
+	return []oracle.Base{{Of: "IPVS", Hook: nftnl.Input, Priority: 99, At: at}, {Of: "IPVS", Hook: nftnl.Output, Priority: -98, At: at}}, nil
 }
 
 // through is the path of a packet that a base chain lets pass.

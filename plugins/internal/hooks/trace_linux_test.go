@@ -4,14 +4,16 @@ package hooks
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
+	"github.com/pointsman/pointsman/plugins/internal/ipvslist"
 	"github.com/pointsman/pointsman/plugins/internal/oracle"
 )
 
 // TestVirtualServer finds the virtual service that a packet comes to in what the kernel lists.
 func TestVirtualServer(t *testing.T) {
-	const list = `IP Virtual Server version 1.2.1 (size=4096)
+	const shown = `IP Virtual Server version 1.2.1 (size=4096)
 Prot LocalAddress:Port Scheduler Flags
   -> RemoteAddress:Port Forward Weight ActiveConn InActConn
 TCP  0A600001:0050 rr
@@ -20,6 +22,10 @@ UDP  0A600001:0000 sh
 TCP  [fd00:0172:0000:0000:0000:0000:0000:0001]:0050 wlc persistent 600
 FWM  6E000001 rr persistent 600 FFFFFFFF
 `
+	list, err := ipvslist.Read(strings.NewReader(shown))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		protocol, to string
 		mark         uint32
@@ -30,6 +36,8 @@ FWM  6E000001 rr persistent 600 FFFFFFFF
 		{"udp", "10.96.0.1:53", 0, "udp 10.96.0.1:53, sh"},
 		{"tcp", "[fd00:172::1]:80", 0, "tcp [fd00:172::1]:80, wlc"},
 		{"tcp", "192.0.2.10:30080", 0x6e000001, "of mark 0x6e000001, rr"},
+		{"tcp", "10.96.0.1:80", 0x6e000001, "of mark 0x6e000001, rr"},
+		{"tcp", "10.96.0.1:80", 0x4000, "tcp 10.96.0.1:80, rr"},
 		{"tcp", "10.0.0.1:8080", 0, ""},
 	} {
 		p := oracle.Packet{Protocol: tt.protocol, To: netip.MustParseAddrPort(tt.to), Mark: tt.mark}
