@@ -3,8 +3,8 @@
 package iptables
 
 import (
-	"maps"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"

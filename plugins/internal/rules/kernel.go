@@ -80,9 +80,9 @@ func (r *Rules) adopt(found iptables.Tables) map[Key]string {
 			}
 		}
 	}
-	for id := range r.held {
-		if listed[chainKey(id)] == "" {
-			delete(listed, chainKey(id)) // a foreign rule leads to it, so it cannot be removed
+	for id := range r.held { // a foreign rule leads to it, so it cannot be removed
+		if listed[chainKey(id)] == "" && !slices.ContainsFunc(r.fixed, func(c iptables.Chain) bool { return c.ID == id }) {
+			delete(listed, chainKey(id))
 		}
 	}
 	for at, text := range r.standing {

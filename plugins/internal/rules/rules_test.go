@@ -357,6 +357,13 @@ func TestForeignRulesHoldAChain(t *testing.T) {
 	if s.restart(); s.write() != nil {
 		t.Errorf("there is still something to do:\n%s", s.fake.Last)
 	}
+	s.SetFixed([]iptables.Chain{{ID: nat("KUBE-SVC-1")}})
+	s.list()
+	if s.write() != nil {
+		t.Errorf("an empty chain that should be there is written:\n%s", s.fake.Last)
+	}
+	s.SetFixed(nil)
+	s.list()
 	s.SetDesired(map[sdk.Name]Piece{nameOf(1): serve(1, 1)})
 	s.write()
 	if len(s.fake.Tables[nat("KUBE-SVC-1")]) != 1 {
