@@ -267,8 +267,8 @@ func (f *family) rule(ctx context.Context, r ruling) error {
 	return err
 }
 
-// A pending plan is one that a family is to take. New connections are led our way last, and led away first. Where a kube-proxy
-// in its ipvs mode was, its sets and addresses are ours by the time that its rules go.
+// A pending plan is the plan of the reconciler with the rules to write around it. Rules that catch new connections are added last
+// and removed first. Where a kube-proxy in its ipvs mode was, its addresses and virtual servers are adopted before its rules are removed.
 type pending struct {
 	family            *family
 	standing, leading ruling
@@ -296,7 +296,7 @@ func (p pending) Steps() []string {
 // RemovedUDP returns the UDP frontends that the plan removes.
 func (p pending) RemovedUDP() []netip.AddrPort { return p.objects.RemovedUDP() }
 
-// Apply takes the plan.
+// Apply writes the plan.
 func (p pending) Apply(ctx context.Context) ([]sdk.Failure, error) {
 	f := p.family
 	f.objects.writeRules = func(ctx context.Context) error { return f.rule(ctx, p.standing) }

@@ -136,8 +136,8 @@ type parked struct {
 	pieces map[sdk.Name]*piece
 }
 
-// note takes note of pieces that were put.
-func (p *parked) note(role sdk.Role, placed map[sdk.Name]*piece) {
+// set stores pieces that were put, unless the role is Active.
+func (p *parked) set(role sdk.Role, placed map[sdk.Name]*piece) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name, piece := range placed {

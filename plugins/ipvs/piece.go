@@ -101,11 +101,11 @@ func (f *family) Put(all map[sdk.Name]*piece) {
 	for name, p := range placed {
 		placed[name] = f.place(p, f.Installed()[name], free)
 	}
-	f.session.plugin.parked.note(f.role, placed)
+	f.session.plugin.parked.set(f.role, placed)
 	f.SetDesired(placed)
 }
 
-// placeAll puts all pieces again, because the role or what they are placed by has changed.
+// placeAll places all pieces again, because the role changed or connections ended.
 func (f *family) placeAll() { f.Put(f.Desired()) }
 
 // A port is the number of a node port.
@@ -116,8 +116,8 @@ type port struct {
 
 func portOf(at serviceKey) port { return port{at.protocol, at.addr.Port()} }
 
-// claim notes which Services have node ports, and which name addresses of the node. It returns the virtual servers there that
-// a Service may have begun, or ceased, to name.
+// claim records which Services have node ports, and which name addresses of the node. It returns the virtual servers there that a
+// Service may have begun or ceased to name.
 func (f *family) claim(all map[sdk.Name]*piece) (moved []serviceKey) {
 	for name := range all {
 		for _, s := range f.Desired()[name].list() {
