@@ -70,6 +70,7 @@ func newFamily(tool iptables.Tool, s *session) *family {
 		session: s, rules: rules.New(ruleConfig(), tool), kernel: s.kernel,
 		node: nodeConfig{family: tool.Family}, reruled: true,
 		nodePorts: make(map[port]sdk.Name), named: make(map[serviceKey]sdk.Name),
+		reaped: time.Now(), // not at once: what a process finds is adopted first
 	}
 	f.rules.Reading = func(t iptables.Tables) error {
 		f.tables = t
