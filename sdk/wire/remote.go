@@ -339,7 +339,8 @@ func followLink(conn *grpc.ClientConn) *link {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &link{lost: make(chan struct{}), cancel: cancel}
 	go func() {
-		for state := connectivity.Ready; state == connectivity.Ready; state = conn.GetState() {
+		// A first call may succeed a moment before gRPC says that it is no longer connecting.
+		for state := conn.GetState(); state == connectivity.Ready || state == connectivity.Connecting; state = conn.GetState() {
 			if !conn.WaitForStateChange(ctx, state) {
 				return
 			}
