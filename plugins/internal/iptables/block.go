@@ -121,8 +121,3 @@ func Emptied(ids []ID) []Chain {
 func (id ID) Compare(other ID) int {
 	return cmp.Or(cmp.Compare(id.Table, other.Table), cmp.Compare(id.Chain, other.Chain))
 }
-
-// Compare orders by where a rule stands, then by what it says.
-func (j Jump) Compare(other Jump) int {
-	return cmp.Or(j.At.Compare(other.At), cmp.Compare(j.Rule, other.Rule))
-}

@@ -7,14 +7,10 @@ import (
 	"context"
 	"math"
 	"slices"
-	"strings"
 )
 
 // A Plan is blocks that take effect one after the other.
 type Plan []Block
-
-// String is the plan for people, a step a line.
-func (p Plan) String() string { return strings.Join(p.Steps(), "\n") }
 
 // Steps are the plan for people: add before remove, in the order in which they take effect.
 func (p Plan) Steps() []string {
@@ -117,9 +113,8 @@ func (p Plan) removes(many int) bool {
 }
 
 // Write carries out p, in pieces if it is large. Many pieces go in by one run of the
-// program: each takes effect by itself. done is called with what was carried out, after each
-// run that succeeded. there is how many rules the table of nat has.
-func (p Plan) Write(ctx context.Context, tool Tool, rank func(Chain) int, there int, done func(Plan)) error {
+// program: each takes effect by itself. there is how many rules the table of nat has.
+func (p Plan) Write(ctx context.Context, tool Tool, rank func(Chain) int, there int) error {
 	if len(p) == 0 {
 		return nil
 	}
@@ -128,11 +123,9 @@ func (p Plan) Write(ctx context.Context, tool Tool, rank func(Chain) int, there 
 		each = tool.Most
 	}
 	for some := range slices.Chunk(p.Cut(each, rank), pieces) {
-		joint := slices.Concat(some...)
-		if err := tool.Restore(ctx, joint.Script(tool.Backend)); err != nil {
+		if err := tool.Restore(ctx, slices.Concat(some...).Script(tool.Backend)); err != nil {
 			return err
 		}
-		done(joint)
 		if tool.Heard != nil {
 			tool.Heard()
 		}

@@ -157,7 +157,7 @@ func (k kernel) Apply(ctx context.Context, b batch) (refused map[Key]error, err 
 		r.beginWriting()
 	}
 	r.Stats.write(plan)
-	if err := plan.Write(ctx, r.Tool, r.Rank, there, func(iptables.Plan) {}); err != nil {
+	if err := plan.Write(ctx, r.Tool, r.Rank, there); err != nil {
 		r.known = false
 		r.Stats.Failures++
 		if !r.read {
@@ -185,7 +185,7 @@ func (k kernel) Apply(ctx context.Context, b batch) (refused map[Key]error, err 
 // WriteBeside writes what other programs left. After an error it is unknown what the kernel has.
 func (r *Rules) WriteBeside(ctx context.Context, plan iptables.Plan) error {
 	r.beginWriting()
-	if err := plan.Write(ctx, r.Tool, r.Rank, r.count["nat"], func(iptables.Plan) {}); err != nil {
+	if err := plan.Write(ctx, r.Tool, r.Rank, r.count["nat"]); err != nil {
 		r.known = false
 		return err
 	}

@@ -123,5 +123,5 @@ func (r Rules) by(ctx context.Context, tool iptables.Tool, l sdk.Leftovers, read
 	if l.DryRun {
 		return gone, nil
 	}
-	return gone, all.Write(ctx, tool, r.Rank, 0, func(iptables.Plan) {})
+	return gone, all.Write(ctx, tool, r.Rank, 0)
 }
