@@ -55,7 +55,7 @@ const (
 	addEntries
 	addServers
 	addAddresses
-	removeRegistered // frontends at addresses of our device, so that the guard refuses what is no longer served: their address is enough to know a virtual server by
+	removeRegistered // frontends at addresses of our device, so that the guard refuses what is no longer served
 	removeServers
 	removeAddresses
 	removeEntries
@@ -77,7 +77,7 @@ func (f *family) Kind(k key) reconcile.Kind {
 	case bound, loopBack, healthPorts:
 		kind.Counted = true
 	default:
-		if f.objects.bound[k.entry.addr] && slices.Contains(registers, k.entry.set) {
+		if f.objects.bound[k.entry.addr] && slices.Contains(registers, k.entry.set) { // else nothing else shows that the virtual server is ours
 			kind.Remove = removeRegistered
 		}
 	}
@@ -242,21 +242,23 @@ func (f *family) Parse(all map[key]value) (pieces map[sdk.Name]*piece, role sdk.
 // are the addresses of the node.
 func parse(all map[key]value, others []netip.Addr, role sdk.Role) (pieces map[sdk.Name]*piece, unowned map[serviceKey]state) {
 	pieces, unowned = make(map[sdk.Name]*piece), make(map[serviceKey]state)
-	named := make(map[serviceKey]bool)
+	named := make(map[serviceKey]sdk.Name) // which Service names an address
 	for k, v := range all {
+		name, is := k.entry.owner(v.note)
 		switch {
 		case k.kind == ofServer:
 			unowned[k.server] = v.state
-		case k.kind == ofEntry && slices.Contains(registers, k.entry.set) && !k.entry.isNodePort():
-			named[k.entry.key()] = true
+		case k.kind != ofEntry || !is:
+		case slices.Contains(registers, k.entry.set) && !k.entry.isNodePort():
+			named[k.entry.key()] = name
+			fallthrough
+		default:
+			pieces[name] = new(piece)
 		}
 	}
 	for k, v := range all {
 		if name, is := k.entry.owner(v.note); is && k.kind == ofEntry {
-			if pieces[name] == nil {
-				pieces[name] = new(piece)
-			}
-			pieces[name].parse(member{k.entry, v.note}, all, named, others)
+			pieces[name].parse(name, member{k.entry, v.note}, all, named, others)
 		}
 	}
 	for _, p := range pieces {
@@ -283,7 +285,7 @@ func parse(all map[key]value, others []netip.Addr, role sdk.Role) (pieces map[sd
 }
 
 // parse adds an entry to the piece of its Service, with the virtual servers that it is about.
-func (p *piece) parse(m member, all map[key]value, named map[serviceKey]bool, others []netip.Addr) {
+func (p *piece) parse(name sdk.Name, m member, all map[key]value, named map[serviceKey]sdk.Name, others []netip.Addr) {
 	registers, nodePort := slices.Contains(registers, m.set), m.isNodePort()
 	if registers {
 		p.members = append(p.members, m)
@@ -300,7 +302,8 @@ func (p *piece) parse(m member, all map[key]value, named map[serviceKey]bool, ot
 			continue
 		}
 		s := p.server(at, v.state)
-		s.any, s.covered = s.any || nodePort, s.covered || nodePort && named[at]
+		by, is := named[at]
+		s.any, s.covered = s.any || nodePort && by != name, s.covered || nodePort && is && by != name
 		if !registers {
 			s.members = append(s.members, m)
 		}

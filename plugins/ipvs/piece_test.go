@@ -247,3 +247,35 @@ func TestReplacesAStrangeSet(t *testing.T) {
 		}
 	}
 }
+
+// A Service may name an address of the node with the number of its own node port. That is one virtual server, also to the process that
+// adopts it.
+func TestAServiceNamesItsOwnNodePort(t *testing.T) {
+	l := newLife(t)
+	s := many(2)
+	node := netip.AddrPortFrom(s.Node.Addrs[0], 20000)
+	s.Services[0].Frontends = append(s.Services[0].Frontends, sdk.Frontend{Kind: sdk.ExternalIP, Policy: sdk.Cluster, Addr: node})
+	for range 2 {
+		if err := l.full(s); err != nil {
+			t.Fatal(err)
+		}
+		l.role(sdk.Active)
+		l.serves(serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: node}, endpoint(0, 1), endpoint(0, 2))
+		l.quiet(func() {
+			f := l.plugin.session.families[0]
+			if _, err := f.Adopt(t.Context(), inObjects); err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range f.Installed()[s.Services[0].Name].servers {
+				if v.covered || !v.here || v.any != (v.at.addr != node && v.at.addr.Port() == 20000) {
+					t.Errorf("it adopts %+v", v)
+				}
+			}
+		})
+		l.fake.counted()
+		l.restart()
+	}
+	if wrote := l.fake.counted(); len(wrote) > 0 {
+		t.Errorf("the second process wrote %q", wrote)
+	}
+}
