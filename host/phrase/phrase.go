@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package phrase says lists, counts, times and what is wrong with a file in the words of an
+// Package phrase says lists, counts and times in the words of an
 // operator. The host's events and its verbs name the same things, and so use the same words.
 package phrase
 
 import (
 	"fmt"
-	"regexp"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -72,28 +70,4 @@ func Round(d time.Duration) time.Duration {
 		return d.Round(time.Second / 10)
 	}
 	return d.Round(time.Second)
-}
-
-var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
-
-// countedFromZero are the complaints for which the YAML parser gives one line
-// less than it means.
-var countedFromZero = regexp.MustCompile(`^did not find expected (node content|key|'-' indicator|',' or |<)`)
-
-// YAML returns the line of what the YAML parser says, and the words without it; 0: it names none.
-func YAML(err error) (line int, why string) {
-	why = err.Error()
-	m := yamlLine.FindStringSubmatch(why)
-	if m == nil {
-		return 0, why
-	}
-	why = why[len(m[0]):]
-	if m[1] == "" {
-		return 0, why
-	}
-	line, _ = strconv.Atoi(m[1])
-	if countedFromZero.MatchString(why) {
-		line++
-	}
-	return line, why
 }

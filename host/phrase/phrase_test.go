@@ -3,12 +3,9 @@
 package phrase
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 )
 
 func TestPhrases(t *testing.T) {
@@ -52,20 +49,6 @@ func TestSince(t *testing.T) {
 	} {
 		if got := Since(c.at, now); got != c.want {
 			t.Errorf("%v: %s, want %s", c.at, got, c.want)
-		}
-	}
-}
-
-// TestYAML names the line that the parser means.
-func TestYAML(t *testing.T) {
-	for text, want := range map[string]string{
-		"a:\n\tb: c\n":           "2: found character that cannot start any token",
-		"a: 1\nb: [1, 2\nc: 3\n": "2: did not find expected ',' or ']'",
-		"a: \x01\n":              "0: control characters are not allowed",
-	} {
-		line, why := YAML(yaml.Unmarshal([]byte(text), new(yaml.Node)))
-		if got := fmt.Sprintf("%d: %s", line, why); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
 }
