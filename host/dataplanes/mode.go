@@ -101,6 +101,10 @@ func (set *Set) SwapTo(a admin.SwapAsk) (string, error) {
 	if err := set.possible(mode); err != nil {
 		return "", err
 	}
+	apart := set.isServingApart(mode)
+	if apart && a.DryRun {
+		return "", &admin.Error{Code: http.StatusConflict, What: "dry run of a swap to " + mode, Why: "it serves, and something else runs its plugin, beside which there is no second one", Try: "pointsman mode show"}
+	}
 	if main := set.serving(); a.DryRun && !main.serves() {
 		return "", &admin.Error{Code: http.StatusConflict, What: "dry run of a swap to " + mode, Why: main.name + " does not serve, and the rules of " + mode + " may be those that serve, which it would write", Try: "pointsman status"}
 	}
@@ -108,15 +112,16 @@ func (set *Set) SwapTo(a admin.SwapAsk) (string, error) {
 		set.cleared()
 	}
 	var err error
-	if set.isServingApart(mode) {
-		err = swap.ErrBusy // another mode is wanted, or on its way, and is not any more
-	} else {
+	if !apart { // else another mode was wanted, or is on its way, and is not wanted any more
 		err = set.ask(a, "pointsman mode swap")
 	}
 	switch {
-	case errors.Is(err, swap.ErrBusy) && !a.DryRun:
+	case apart, errors.Is(err, swap.ErrBusy) && !a.DryRun:
 		set.change(func(i intent.Intent) intent.Intent { return i.AskNext(mode, a.Force) })
 		set.changes.notify()
+		if set.Mode() == mode {
+			return mode + " serves, and is the wanted mode again; pointsman mode show says what becomes of a swap that is under way", nil
+		}
 		return "the swap to " + mode + " begins after the one that is under way; pointsman mode show says how far it is", nil
 	case err != nil:
 		return "", &admin.Error{Code: http.StatusConflict, What: "swap to " + mode, Why: err.Error(), Try: "pointsman mode show"}

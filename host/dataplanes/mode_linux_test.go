@@ -72,7 +72,7 @@ func TestSwapTo(t *testing.T) {
 		t.Errorf("to userspace: %v, and %s is wanted", err, set.intent.Intent().Wanted())
 	}
 	said, err := set.SwapTo(admin.SwapAsk{To: "iptables"})
-	if i := set.intent.Intent(); err != nil || !strings.Contains(said, "after the one that is under way") || i.Wanted() != "iptables" {
+	if i := set.intent.Intent(); err != nil || !strings.Contains(said, "is the wanted mode again") || i.Wanted() != "iptables" {
 		t.Errorf("while another is about to begin: %q, %v, and %s is wanted", said, err, i.Wanted())
 	}
 	if m := set.Show(); m.Wanted != "iptables" || m.Mode != "iptables" {

@@ -96,7 +96,7 @@ func TestKernelAskedTwice(t *testing.T) {
 		}
 		return nil
 	})
-	if out, err := n.verb("mode", "swap", "iptables"); err != nil || !strings.Contains(out, "after the one that is under way") {
+	if out, err := n.verb("mode", "swap", "iptables"); err != nil || !strings.Contains(out, "is the wanted mode again") {
 		t.Errorf("asked for another: %v: %s", err, out)
 	}
 	var exit *exec.ExitError
