@@ -236,8 +236,8 @@ func (f *family) Plan() frame.Plan {
 	return p
 }
 
-// A ruling is a write of rules: what makes these jumps stand, and the chains that they lead to.
-type ruling struct {
+// A rulesWrite is one write of rules: these jumps, and the chains that they lead to.
+type rulesWrite struct {
 	jumps []iptables.Jump
 	steps []string // of what is written, for people; none: nothing is
 }
@@ -245,7 +245,7 @@ type ruling struct {
 // planRules is what rules lack: what stands in every role, and, to be written later, what
 // leads new connections to this dataplane once it is Active. In another role what led them
 // is taken away first.
-func (f *family) planRules() (standing, leading ruling) {
+func (f *family) planRules() (standing, leading rulesWrite) {
 	standing.jumps, leading.jumps = permanent(), allJumps()
 	if f.role == sdk.Active {
 		standing.jumps = append(standing.jumps, slices.DeleteFunc(catching(), func(j iptables.Jump) bool { return !f.rules.Stands(j) })...)
@@ -259,8 +259,8 @@ func (f *family) planRules() (standing, leading ruling) {
 	return standing, leading
 }
 
-// rule takes a ruling. What was doubted, and is as it should be, is doubted no more.
-func (f *family) rule(ctx context.Context, r ruling) error {
+// writeRules writes rules. What was doubted, and is as it should be, is doubted no more.
+func (f *family) writeRules(ctx context.Context, r rulesWrite) error {
 	if len(r.steps) > 0 {
 		f.rules.SetJumps(r.jumps, allJumps())
 	}
@@ -272,7 +272,7 @@ func (f *family) rule(ctx context.Context, r ruling) error {
 // and removed first. Where a kube-proxy in its ipvs mode was, its addresses and virtual servers are adopted before its rules are removed.
 type pending struct {
 	family            *family
-	standing, leading ruling
+	standing, leading rulesWrite
 	objects           reconcile.Plan[*piece, key, value]
 }
 
@@ -300,13 +300,13 @@ func (p pending) RemovedUDP() []netip.AddrPort { return p.objects.RemovedUDP() }
 // Apply writes the plan.
 func (p pending) Apply(ctx context.Context) ([]sdk.Failure, error) {
 	f := p.family
-	f.objects.writeRules = func(ctx context.Context) error { return f.rule(ctx, p.standing) }
+	f.objects.writeRules = func(ctx context.Context) error { return f.writeRules(ctx, p.standing) }
 	failed, err := p.objects.Apply(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if len(p.leading.steps) > 0 {
-		if err := f.rule(ctx, p.leading); err != nil {
+		if err := f.writeRules(ctx, p.leading); err != nil {
 			return nil, err
 		}
 	}

@@ -90,8 +90,8 @@ func TestRules(t *testing.T) {
 		fake, text := iptables.NewFake(nat(markMasq)), ""
 		f.rules.Tool = iptables.Tool{Family: of, Backend: "fake", Kernel: fake}
 		standing, leading := f.planRules()
-		for _, r := range []ruling{standing, leading} {
-			if err := f.rule(t.Context(), r); err != nil {
+		for _, r := range []rulesWrite{standing, leading} {
+			if err := f.writeRules(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
 			text += fake.Last.String()
