@@ -28,8 +28,8 @@ type catch struct {
 	udp      uint16 // the port of its own socket
 }
 
-// A caught is the rules for a frontend, or for all frontends of a Service.
-type caught struct {
+// frontendRules are the rules for a frontend, or for all frontends of a Service.
+type frontendRules struct {
 	chains  []iptables.Chain
 	entries []rules.Entry
 }
@@ -37,8 +37,8 @@ type caught struct {
 // rules is what c needs: an entry in a tree of nat, one in a tree of filter, and a chain
 // of its own behind them where one rule is not enough. Nat leads callers that get an
 // endpoint to the relay; filter rejects or drops the others.
-func (c catch) rules() caught {
-	var d caught
+func (c catch) rules() frontendRules {
+	var d frontendRules
 	c.lead(&d)
 	c.deny(&d)
 	if c.frontend.Kind == sdk.ExternalIP || c.frontend.Kind == sdk.LoadBalancer {
@@ -52,7 +52,7 @@ func (c catch) rules() caught {
 
 // lead sends clients that get an endpoint to the relay. Others that call an address of a
 // Service go no further in nat, or a node port of another Service could take them.
-func (c catch) lead(d *caught) {
+func (c catch) lead(d *frontendRules) {
 	lanes := c.lanes()
 	switch {
 	case len(lanes) == 1 && lanes[0].match == match{}:
@@ -71,7 +71,7 @@ func (c catch) lead(d *caught) {
 }
 
 // deny is for clients that nat has led nowhere.
-func (c catch) deny(d *caught) {
+func (c catch) deny(d *frontendRules) {
 	switch {
 	case len(c.service.Cluster) == 0 && len(c.frontend.Sources) == 0:
 		c.enter(d, deniesPortal, deniesPort, iptables.Refused(c.node.family))
@@ -146,7 +146,7 @@ func (c catch) open(from sdk.Origin) bool {
 func (c catch) every() bool { return c.frontend.Addr.Addr().IsUnspecified() }
 
 // enter adds an entry for c's packets.
-func (c catch) enter(d *caught, portal, port int, action iptables.Rule) {
+func (c catch) enter(d *frontendRules, portal, port int, action iptables.Rule) {
 	d.entries = append(d.entries, c.entry(portal, port, action))
 }
 

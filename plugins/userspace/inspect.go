@@ -167,7 +167,7 @@ func (r *familyRules) open(role sdk.Role, there inspection) bool {
 }
 
 // has reports whether what is wanted is there.
-func (r *familyRules) has(wanted caught, there inspection) bool {
+func (r *familyRules) has(wanted frontendRules, there inspection) bool {
 	for _, e := range wanted.entries {
 		t := r.Trees[e.In]
 		if !there[inspectedRule{r.Family(), t.Root(), t.Line(tree.Entry{Key: e.Key, Rule: e.Rule})}] {

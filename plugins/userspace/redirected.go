@@ -253,7 +253,7 @@ func (r *redirected) piece(name sdk.Name) rules.Piece {
 	if d == nil {
 		return rules.Piece{}
 	}
-	var all caught
+	var all frontendRules
 	for _, c := range d.claims {
 		if has, _ := r.table.owner(c.place); has.name == name {
 			at := r.rulesFor(c.place)
@@ -267,10 +267,10 @@ func (r *redirected) piece(name sdk.Name) rules.Piece {
 }
 
 // rulesFor is what the frontend at p needs.
-func (r *redirected) rulesFor(p place) caught {
+func (r *redirected) rulesFor(p place) frontendRules {
 	c, owned := r.table.owner(p)
 	if !owned {
-		return caught{}
+		return frontendRules{}
 	}
 	at := catch{node: &r.rules.node, service: r.table.desired[c.name].service, frontend: *c.frontend}
 	if socket := r.open[p]; socket != nil && p.protocol == sdk.UDP {

@@ -62,7 +62,7 @@ func (s *scene) list(of sdk.Family) {
 
 func (s *scene) put(svc *sdk.Service) {
 	b := s.rules[svc.Name.Family]
-	var all caught
+	var all frontendRules
 	for _, f := range svc.Frontends {
 		c := catch{node: &b.node, service: svc, frontend: f}
 		if svc.Name.Protocol == sdk.UDP && len(svc.Cluster) > 0 {
