@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"strings"
 	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
@@ -39,9 +38,6 @@ func (p *dataplane) ends(ctx context.Context) string {
 	}
 	return vitals.SwapImpact
 }
-
-// oneLine returns several errors in a row.
-func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
 
 // errNoAnswer is the error of a binary that does not answer a verb in JSON.
 var errNoAnswer = errors.New("it gives no answer in JSON")

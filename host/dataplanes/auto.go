@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/config"
-	"github.com/pointsman/pointsman/host/intent"
+	"github.com/pointsman/pointsman/host/plane"
 	"github.com/pointsman/pointsman/host/report"
 )
 
@@ -20,7 +20,7 @@ type chooser struct {
 	plugins installed
 
 	deciding sync.Mutex // held by the one begin
-	made     atomic.Pointer[intent.Choice]
+	made     atomic.Pointer[plane.Choice]
 }
 
 // mode returns the mode that the file's stands for.
@@ -47,8 +47,8 @@ func (c *chooser) Auto() string {
 }
 
 // begin returns the choice that a host before made, or a new one, which is written down.
-func (c *chooser) begin() intent.Choice {
-	kept, err := intent.ReadChoice(c.plugins.Begun.DataDir)
+func (c *chooser) begin() plane.Choice {
+	kept, err := plane.ReadChoice(c.plugins.Begun.DataDir)
 	if err != nil {
 		c.report(report.StateNotUsed, err, "it is decided anew")
 	}
@@ -71,8 +71,8 @@ func (c *chooser) report(reason string, err error, then string) {
 
 // choose decides by what the plugins say of this node. What nftables notes counts where iptables
 // can serve: in that mode our rules may stand before those of other programs that drop.
-func (in installed) choose(ctx context.Context) intent.Choice {
-	c := intent.Choice{Mode: "iptables", At: time.Now()}
+func (in installed) choose(ctx context.Context) plane.Choice {
+	c := plane.Choice{Mode: "iptables", At: time.Now()}
 	if !in.available("nftables") {
 		c.Why = missing(in.Now(), "nftables")
 		return c

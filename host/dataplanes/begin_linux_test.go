@@ -4,6 +4,7 @@ package dataplanes
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,49 +78,25 @@ func TestBeginsWithoutPlugin(t *testing.T) {
 	}
 }
 
-// TestBegin has a host begin with what the one before left: who serves, and who leaves
-// in which role.
+// TestBegin has a host begin with what the one before left.
 func TestBegin(t *testing.T) {
-	for name, c := range map[string]struct {
-		mode, swap string // as written down
-		want       string
-	}{
-		"nothing":                              {want: "iptables/ active; idle"},
-		"a mode that was asked for":            {mode: `{"serving":"userspace","slot":"b"}`, want: "userspace/b active; idle"},
-		"a swap before traffic was switched":   {swap: `"stage":"staging","plan":{"from":"iptables","to":"userspace"}`, want: "iptables/ active, userspace/ none; staging"},
-		"a swap whose traffic may be switched": {swap: `"stage":"proving","plan":{"from":"iptables","to":"userspace"}`, want: "iptables/ active, userspace/ none; proving"},
-		"a swap that is decided":               {swap: `"stage":"draining","plan":{"from":"iptables","to":"userspace"}`, want: "userspace/ active, iptables/ none; draining"},
-		"another binary":                       {swap: `"stage":"cutting","plan":{"from":"iptables","to":"iptables","same":true,"toSlot":"b"}`, want: "iptables/ active; idle"},
-		"another binary, passed":               {swap: `"stage":"draining","plan":{"from":"iptables","to":"iptables","same":true,"toSlot":"b"}`, want: "iptables/b active; idle"},
-		"another binary of a relay":            {swap: `"stage":"cutting","plan":{"from":"iptables","to":"iptables","same":true,"overlap":true,"toSlot":"b"}`, want: "iptables/ active; idle"},
-		"another binary of a relay, passed":    {swap: `"stage":"draining","plan":{"from":"iptables","to":"iptables","same":true,"overlap":true,"fromSlot":"b"}`, want: "iptables/ active; idle"},
+	for name, c := range map[string]struct{ file, want string }{
+		"nothing":                          {"", "iptables; iptables is wanted, left []"},
+		"a mode that serves":               {`{"serving":"userspace"}`, "userspace; iptables is wanted, left []"},
+		"a mode that was asked for":        {`{"serving":"iptables","asked":"userspace","file":"iptables"}`, "iptables; userspace is wanted, left []"},
+		"one asked for under another file": {`{"serving":"iptables","asked":"userspace","file":"ipvs"}`, "iptables; iptables is wanted, left []"},
+		"a mode without a plugin by now":   {`{"serving":"ipvs"}`, "iptables; iptables is wanted, left [ipvs]"},
+		"a mode that is to be cleaned up":  {`{"serving":"userspace","left":["iptables"]}`, "userspace; iptables is wanted, left [iptables]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newFormerHost(t)
-			if c.swap != "" {
-				s.write(modeFile(s.host), `{"serving":"","swap":{`+c.swap+`}}`)
-			}
-			if c.mode != "" {
-				s.write(modeFile(s.host), c.mode)
+			if c.file != "" {
+				s.write(modeFile(s.host), c.file)
 			}
 			set := s.next()
-			got := ""
-			for i, p := range set.members {
-				if i > 0 {
-					got += ", "
-				}
-				role := "none"
-				if p.want != 0 {
-					role = p.want.String()
-				}
-				got += p.name + "/" + p.slot + " " + role
-			}
-			stage := set.runner.Machine().Stage.String()
-			if got += "; " + stage; got != c.want {
+			m := set.Show()
+			if got := fmt.Sprintf("%s; %s is wanted, left %v", m.Mode, m.Wanted, m.Left); got != c.want || len(set.members) != 1 {
 				t.Errorf("begins with %s, want %s", got, c.want)
-			}
-			if next := s.next(); next.runner.Machine() != set.runner.Machine() {
-				t.Errorf("the host after it begins with %+v, not %+v", next.runner.Machine(), set.runner.Machine())
 			}
 		})
 	}

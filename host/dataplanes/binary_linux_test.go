@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/feed"
 	"github.com/pointsman/pointsman/host/report"
@@ -109,4 +110,26 @@ func (m *machine) serves(names ...string) {
 		}
 		return true
 	})
+}
+
+// TestDryRunOfTheSameMode starts another process of the mode that serves, finds that it can be configured, and ends it.
+func TestDryRunOfTheSameMode(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, 0)
+	m.write("mode", "a")
+	set, tracker := inProcess(t, m)
+	tracker.SetService(clusterService("one", netip.MustParseAddr("172.30.0.1"), corev1.ProtocolTCP))
+	m.serves("one")
+	before := set.Serving()
+	if _, err := set.SwapTo(admin.SwapAsk{To: "a", DryRun: true}); err != nil {
+		t.Fatal(err)
+	}
+	eventually.True(t, "the dry run has ended", func() bool {
+		m := set.Show()
+		return m.Swap == nil && m.Last != nil && m.Last.DryRun && m.Last.Error == ""
+	})
+	if now := set.Serving(); now.PID != before.PID || len(set.all()) != 1 {
+		t.Errorf("pid %d serves, and before it was %d; %d run", now.PID, before.PID, len(set.all()))
+	}
+	m.held()
 }

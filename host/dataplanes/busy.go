@@ -131,7 +131,7 @@ func (p *dataplane) noWriter(s *session) string {
 // lacked its mode's lock for too long: it can never serve what it was sent. The caller has
 // the mutex.
 func (p *dataplane) lockMissing() error {
-	if p.want != sdk.Standby && p.want != 0 || p.succeeds || p.writer.since.IsZero() || time.Since(p.writer.since) < lockLimit {
+	if s := p.session; s == nil || s.role != sdk.Standby && s.role != 0 || p.succeeds || p.writer.since.IsZero() || time.Since(p.writer.since) < lockLimit {
 		return nil
 	}
 	return fmt.Errorf("%s may not write: %s", p.name, p.noWriter(p.session))

@@ -14,11 +14,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
+	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/feed"
-	"github.com/pointsman/pointsman/host/intent"
+	"github.com/pointsman/pointsman/host/plane"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/supervise"
-	"github.com/pointsman/pointsman/host/swap"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
@@ -30,10 +30,10 @@ func idle(name string) *dataplane { return idleOf(name, track.New(nil)) }
 
 func idleOf(name string, tracker *track.Tracker) *dataplane {
 	p := &dataplane{
-		name: name, tracker: tracker, reports: report.New(time.Now), log: hclog.NewNullLogger(), roleSemaphore: make(chan struct{}, 1),
+		name: name, tracker: tracker, reports: report.New(time.Now), log: hclog.NewNullLogger(), starts: make(chan start),
 		hooks: hooks{
 			applied: func(*dataplane, feed.Acked) {}, refused: func() {},
-			lost: func(*dataplane, string) {}, changed: func() {},
+			ready: func(*dataplane) {}, ended: func(*dataplane, error) {}, changed: func() {},
 		},
 	}
 	p.run(supervise.Plugin{Name: name})
@@ -88,8 +88,10 @@ func TestCheck(t *testing.T) {
 		"one that cannot, all the same":  {from: able, to: lacks, force: true},
 		"one that cannot, from one such": {from: lacks, to: filled(t, "other", tracker, sdk.FeatureIPv4)},
 	} {
-		set := swapHost{newSet(Settings{}, nil, c.from, c.to)}
-		err := set.Check(t.Context(), swap.Plan{From: c.from.name, To: c.to.name, Force: c.force})
+		set := newSet(Settings{}, c.from, c.to)
+		c.from.served = true
+		b := begun{on: c.to, want: plane.Want{Mode: c.to.name, Force: c.force}}
+		err := set.check(t.Context(), b, c.from)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("a swap to %s: %v, want %q", name, err, c.want)
 		}
@@ -97,9 +99,13 @@ func TestCheck(t *testing.T) {
 }
 
 // newSet is a set of these dataplanes, of which the first serves.
-func newSet(s Settings, store *intent.Store, all ...*dataplane) *Set {
+func newSet(s Settings, all ...*dataplane) *Set {
+	if s.Now == nil {
+		s.Now = func() *config.Host { return new(config.Host) }
+	}
 	set := New(s)
-	set.intent, set.main, set.members = store, all[0], all
+	set.main, set.members = all[0], all
+	set.state.Facts, set.fileMode = plane.Facts{Served: all[0].name}, all[0].name
 	return set
 }
 
@@ -113,7 +119,7 @@ func TestHold(t *testing.T) {
 	unfilled.session.full = false
 	for p, want := range map[*dataplane]bool{ready: true, idle("away"): true, unfilled: false, behind: false} {
 		ctx, cancel := limited(t, want)
-		if err := (swapSide{p}).Hold(ctx); (err == nil) != want {
+		if err := p.Hold(ctx); (err == nil) != want {
 			t.Errorf("%s: %v", p.name, err)
 		}
 		cancel()
@@ -127,21 +133,6 @@ func limited(t *testing.T, succeeds bool) (context.Context, context.CancelFunc) 
 		return context.WithTimeout(t.Context(), eventually.Timeout)
 	}
 	return context.WithTimeout(t.Context(), 60*time.Millisecond)
-}
-
-// TestFlows: it is not known what a process has begun before it is in session, and one that
-// is gone has begun nothing.
-func TestFlows(t *testing.T) {
-	p := idle("away")
-	if n, err := (swapSide{p}).Flows(t.Context()); err == nil {
-		t.Errorf("before its process was looked for it has %d", n)
-	}
-	ctx, end := context.WithCancel(t.Context())
-	end()
-	p.process.supervisor.Run(ctx) // there is no such program
-	if n, err := (swapSide{p}).Flows(t.Context()); n != 0 || err != nil {
-		t.Errorf("once it has ended it has %d, %v", n, err)
-	}
 }
 
 // TestLastSwap speaks of a swap that was undone for as long as it is news, or still wanted.
@@ -158,30 +149,26 @@ func TestLastSwap(t *testing.T) {
 		"undone long ago":                  {ago: time.Hour, err: "no luck"},
 		"undone long ago, and still asked": {ago: time.Hour, err: "no luck", asked: "userspace", want: true},
 	} {
-		store, _ := intent.Open(t.TempDir(), "iptables")
-		set := newSet(Settings{}, store, idle("iptables"))
-		serving := swapSide{set.main}
-		at := time.Now().Add(-c.ago)
-		set.runner = swap.New(swapHost{set}, serving)
-		set.runner.Resume(swap.Machine{Last: swap.Outcome{At: at, Err: c.err}}, serving, nil)
-		undone := swap.Outcome{Plan: swap.Plan{From: "iptables", To: "userspace"}, At: at, Err: c.err, Stays: "iptables"}
-		set.change(func(i intent.Intent) intent.Intent {
-			if c.asked != "" {
-				i = i.Ask(c.asked)
-			}
-			return i.Ended(undone, "iptables", "", at)
-		})
+		set := newSet(Settings{}, idle("iptables"))
+		if c.asked != "" {
+			set.state.Facts = set.state.Facts.Asks(c.asked, "iptables", false)
+		}
+		o := swapped{change: change{From: "iptables", To: "userspace"}, at: time.Now().Add(-c.ago), err: c.err, stays: "iptables"}
+		set.last = o
+		if c.err != "" {
+			set.undone = o
+		}
 		if got := set.LastSwap(); (got != nil) != c.want {
 			t.Errorf("one that was %s: %+v", name, got)
 		}
-		set.runner.Resume(swap.Machine{Last: swap.Outcome{Plan: swap.Plan{From: "iptables", To: "iptables", Same: true}, At: time.Now()}}, serving, nil)
+		set.last = swapped{change: change{From: "iptables", To: "iptables", Same: true}, at: time.Now()}
 		if got := set.LastSwap(); got == nil || (got.Error == c.err) != c.want {
 			t.Errorf("one that was %s, and another binary since: %+v", name, got)
 		}
 	}
 }
 
-// TestTransitions has each change of state be an event, and a swap hear of a process that
+// TestTransitions has each change of state be an event, and a start hear of a process that
 // is gone, or does not answer.
 func TestTransitions(t *testing.T) {
 	const why = "signal 9"
@@ -206,14 +193,14 @@ func TestTransitions(t *testing.T) {
 		p := idle("m")
 		var got []report.Event
 		p.process.reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
-		gone := ""
-		p.hooks.lost = func(_ *dataplane, why string) { gone = why }
+		p.starting = &start{done: make(chan error, 1)}
+		done := p.starting.done
 		p.process.transition(supervise.Transition{From: c.from, To: c.to, Why: c.why, PID: 7})
 		if len(got) != 1 || got[0].Reason != c.reason || got[0].Warning != c.warns {
 			t.Errorf("%s → %s: reported %+v, want %s, warning %t", c.from, c.to, got, c.reason, c.warns)
 		}
-		if (gone == why) != c.gone {
-			t.Errorf("%s → %s: a swap hears %q, want that it is gone: %t", c.from, c.to, gone, c.gone)
+		if (len(done) > 0) != c.gone {
+			t.Errorf("%s → %s: the start has ended: %t, want %t", c.from, c.to, len(done) > 0, c.gone)
 		}
 	}
 }

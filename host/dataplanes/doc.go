@@ -1,36 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package dataplanes runs the dataplanes of a host: one that serves, and for the time of a
-swap another beside it.
+Package dataplanes runs the dataplanes of a host: the one that serves, and those that come and go beside it. It asks
+package plane what to do next, and does it.
 
-The parts that decide know nothing of each other: supervise keeps a process alive, feed
-tells it what has changed, swap leads from one dataplane to the next, intent says which mode
-is to serve. They meet here, with what they need of this machine.
+	mode swap, config file ─▶ what is wanted ┐
+	mode.json ─▶ facts                       ├─▶ plane.Plan ─▶ steps ─▶ dataplane: process, session, feed
+	sessions, heartbeats ─▶ observations     ┘                             ▲
+	            ▲                                                          │
+	            └────────────── what a step came to ◀──────────────────────┘
 
-	                        ┌──────────────────── Set ─────────────────────┐
-	mode swap, config file ─┼▶ intent.Store ─▶ follow                      │
-	                        │        ▲            │                        │
-	                        │        │            ▼                        │
-	                        │     swapHost ◀─ swap.Runner ─▶ swapSide      │
-	                        │        │                          │          │
-	                        │        ▼                          ▼          │
-	                        │     canary                    dataplane ◀────┼── track: Services
-	                        │                    process, session, writer  │
-	                        └─────────────────────────────────┼────────────┘
-	                                                          ▼ the plugin's process
+A Set is put together from parts that each know only what they need. The reconciler has the loop (reconcile.go), which
+is the only place that decides, and steps, which run beside it (steps.go); swapping.go tells what goes on in the words of
+a swap. A dataplane is one process of a mode (dataplane.go), which its supervisor starts again once Plan says so
+(process.go); each life of that is a session, in which a feed updates it (session.go), and in which it may lack the
+writer's lock (busy.go). Besides there are the plugins that are installed and a survey of rules that are left to
+themselves (installed.go), and the mode that "auto" stands for (auto.go). mode.go and status.go have what an operator
+asks for.
 
-A Set is put together from parts that each know only what they need: the group of dataplanes
-that run (set.go), the plugins that are installed, and a survey of rules that are left to
-themselves (installed.go), the mode that "auto" stands for (auto.go), and the record of what the next host must know (follow.go). Its
-verbs, which an operator asks for, are in mode.go and plan.go.
-
-A dataplane is a mode as the host runs it (dataplane.go). Its process is started again
-whenever it ends (process.go); each life of that is a session, in which a feed updates it
-(session.go), and in which it may lack the writer's lock (writer.go). A swap sees it as a
-swapSide (swap_side.go), and the set as a swapHost (swap_host.go).
-
-What the next host must know is in the intent, and written down by it; the record tries again
-what could not be written.
+Nothing here removes a dataplane that serves because something failed: that is an invariant of package plane, and holds
+for steps that fail half-way, whose roles are observed (plane.State.Observe).
 */
 package dataplanes

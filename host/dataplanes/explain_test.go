@@ -19,7 +19,6 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
-	"github.com/pointsman/pointsman/host/swap"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -70,8 +69,7 @@ func explained(t *testing.T, detector sdk.Pods) *Set {
 	service("none", "172.30.0.3", nil)
 	tracker.Synced()
 	p := filled(t, "m", tracker, sdk.FeatureIPv4)
-	set := newSet(Settings{Tracker: tracker, Reports: p.reports, Begun: &config.Host{}}, nil, p)
-	set.runner = swap.New(swapHost{set}, swapSide{p})
+	set := newSet(Settings{Tracker: tracker, Reports: p.reports, Begun: &config.Host{}}, p)
 	return set
 }
 
@@ -158,7 +156,7 @@ func TestBeforeTheSource(t *testing.T) {
 	t.Parallel()
 	tracker := track.New(nil)
 	p := filled(t, "m", tracker, sdk.FeatureIPv4)
-	set := newSet(Settings{Tracker: tracker, Reports: p.reports, Begun: &config.Host{}}, nil, p)
+	set := newSet(Settings{Tracker: tracker, Reports: p.reports, Begun: &config.Host{}}, p)
 	q, _ := admin.ParseQuestion("node", "172.30.0.1:80")
 	x, err := set.Explain(t.Context(), q)
 	if err != nil || x.Verdict != admin.VerdictCannotTell || len(x.Steps) != 1 || !strings.Contains(x.Steps[0].Answer, "has not answered yet") {

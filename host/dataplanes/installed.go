@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +17,7 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/phrase"
+	"github.com/pointsman/pointsman/host/plane"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/sdk"
@@ -109,13 +109,13 @@ func (in installed) attach(ctx context.Context, address string) (*wire.Remote, e
 // before what depends on its answer goes on without.
 const startLimit = 10 * time.Second
 
-// foundServing returns the mode to begin with on a node of which no host before has noted what serves: the mode whose
-// plugin shows that it is Active, or else the wanted one. From the former the host swaps to the wanted one as soon as
-// it serves, so that no connection is lost. The other modes that show a role are left to clean up: a host before was
-// replaced while they drained. Only plugins at an address are asked: they are there before the host is.
-func (in installed) foundServing(ctx context.Context, wanted string) (mode string, left []string) {
+// observed returns the facts of a node of which no host before has noted what serves: the mode whose plugin shows that
+// it is Active, and those that show another role, because a host before was replaced while they drained. From the former
+// the host swaps to the wanted one as soon as it serves, so that no connection is lost. Only plugins at an address are
+// asked: they are there before the host is.
+func (in installed) observed(ctx context.Context, facts plane.Facts, wanted string) plane.Facts {
 	if in.Now().Plugins[wanted].Address == "" {
-		return wanted, nil
+		return facts
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -137,22 +137,9 @@ func (in installed) foundServing(ctx context.Context, wanted string) (mode strin
 		})
 	}
 	all.Wait()
-	return begins(wanted, found)
-}
-
-// begins returns the mode to begin with, by the roles that modes show, and the modes to clean up.
-func begins(wanted string, shown map[string]sdk.Role) (mode string, left []string) {
-	mode = wanted
-	for _, m := range slices.Sorted(maps.Keys(shown)) {
-		switch {
-		case shown[m] == 0 || shown[m] == sdk.Absent || m == wanted:
-		case shown[m] == sdk.Active && shown[wanted] != sdk.Active && mode == wanted:
-			mode = m
-		default:
-			left = append(left, m)
-		}
-	}
-	return mode, left
+	seen := plane.Observed(wanted, found)
+	facts.Served, facts.Left = seen.Served, seen.Left
+	return facts
 }
 
 // shown returns the role that a plugin at an address shows; zero: it cannot tell. The plugin reads it once a session

@@ -101,17 +101,19 @@ func (m *machine) left(mode string) {
 func TestFromDown(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range map[string]func(*machine){
-		"nothing goes wrong":      func(*machine) {},
-		"the plugin is killed":    func(m *machine) { m.crashAfter(1) },
-		"it is killed again":      func(m *machine) { m.crashAfter(0); m.crashed(); m.crashAfter(2) },
-		"the host is killed":      func(m *machine) { m.kills("staging"); m.start() },
-		"both are killed":         func(m *machine) { m.crashAfter(1); m.kills("staging"); m.kill("a"); m.start() },
-		"the host is ended":       func(m *machine) { m.reaches("staging"); m.stop(syscall.SIGTERM); m.start() },
-		"mode.json is old":        func(m *machine) { m.stop(syscall.SIGKILL); m.write("state/mode.json", `{"serving":"b"}`); m.start() },
-		"mode.json is from afar":  func(m *machine) { m.stop(syscall.SIGKILL); m.write("state/mode.json", `{"serving":"c"}`); m.start() },
-		"an old swap, of a to b":  func(m *machine) { m.stop(syscall.SIGKILL); m.swapFile("clearing", "a", "b"); m.start() },
-		"an old swap, draining a": func(m *machine) { m.stop(syscall.SIGKILL); m.swapFile("draining", "a", "b"); m.start() },
-		"an old swap, of b to a":  func(m *machine) { m.stop(syscall.SIGKILL); m.swapFile("proving", "b", "a"); m.start() },
+		"nothing goes wrong":   func(*machine) {},
+		"the plugin is killed": func(m *machine) { m.crashAfter(1) },
+		"it is killed again":   func(m *machine) { m.crashAfter(0); m.crashed(); m.crashAfter(2) },
+		"the host is killed":   func(m *machine) { m.kills("staging"); m.start() },
+		"both are killed":      func(m *machine) { m.crashAfter(1); m.kills("staging"); m.kill("a"); m.start() },
+		"the host is ended":    func(m *machine) { m.reaches("staging"); m.stop(syscall.SIGTERM); m.start() },
+		"mode.json is old":     func(m *machine) { m.stop(syscall.SIGKILL); m.write("state/mode.json", `{"serving":"b"}`); m.start() },
+		"a was to be cleaned up": func(m *machine) {
+			m.stop(syscall.SIGKILL)
+			m.write("state/mode.json", `{"serving":"b","left":["a"]}`)
+			m.start()
+		},
+		"mode.json is from afar": func(m *machine) { m.stop(syscall.SIGKILL); m.write("state/mode.json", `{"serving":"c"}`); m.start() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -162,7 +164,7 @@ func TestCrashAtEachWrite(t *testing.T) {
 		crashes++
 		to = map[string]string{"a": "b", "b": "a"}[to]
 	}
-	if crashes < 6 { // it serves, and 7 stages of a change are written down
+	if crashes < 2 { // another mode comes, and it serves
 		t.Errorf("the host died after %d writes alone\n%s", crashes, m.evidence())
 	}
 }
@@ -176,9 +178,9 @@ func (m *machine) outlasts(mode string) (crashed bool) {
 			crashed = true
 			return true
 		default:
-			var saved struct{ Swap *struct{} }
+			var saved struct{ Left []string }
 			text, err := os.ReadFile(filepath.Join(m.dir, "state/mode.json"))
-			idle := err == nil && json.Unmarshal(text, &saved) == nil && saved.Swap == nil
+			idle := err == nil && json.Unmarshal(text, &saved) == nil && len(saved.Left) == 0
 			return serves(mode)(s) && idle
 		}
 	})
@@ -255,7 +257,6 @@ func TestLeftIsCleaned(t *testing.T) {
 		m.write("mode", "a")
 		m.crashed()
 	}
-	m.reaches("does not serve either")
 	if err := os.Remove(filepath.Join(m.kernel.dir, "refuse-b")); err != nil {
 		t.Fatal(err)
 	}

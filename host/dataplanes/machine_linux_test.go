@@ -197,17 +197,12 @@ func (m *machine) spoil(mode string) {
 		m.did("mode.json says that %s serves", mode)
 		m.write("state/mode.json", `{"serving":"`+mode+`"}`)
 	case 2:
-		m.swapFile([]string{"staging", "cutting", "proving", "draining", "clearing", "returning"}[m.IntN(6)], mode, other)
+		m.did("mode.json says that %s serves, and %s is left", mode, other)
+		m.write("state/mode.json", fmt.Sprintf(`{"serving":%q,"left":[%q]}`, mode, other))
 	case 3:
 		m.did("the state files are nonsense")
 		m.write("state/mode.json", "{")
 	}
-}
-
-// swapFile has the state file say that a swap is under way.
-func (m *machine) swapFile(stage, from, to string) {
-	m.did("mode.json says %s of %s to %s", stage, from, to)
-	m.write("state/mode.json", fmt.Sprintf(`{"serving":%q,"swap":{"stage":%q,"plan":{"from":%q,"to":%q,"drain":40000000000}}}`, from, stage, from, to))
 }
 
 // crashAfter has a plugin be killed after so many more steps.

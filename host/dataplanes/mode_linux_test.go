@@ -14,18 +14,42 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
-	"github.com/pointsman/pointsman/host/intent"
-	"github.com/pointsman/pointsman/host/swap"
+	"github.com/pointsman/pointsman/host/plane"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// underWay is a set that finds a swap of iptables to userspace at that stage.
+// underWay is a set in which userspace takes the place of iptables, and has come to that stage.
 func underWay(t *testing.T, stage string) *Set {
 	t.Helper()
-	s := newFormerHost(t)
-	s.write(modeFile(s.host), `{"serving":"iptables","swap":{"stage":"`+stage+`","plan":{"from":"iptables","to":"userspace","why":"a test","drain":60000000000}}}`)
-	return s.next()
+	set := newFormerHost(t).next()
+	now := time.Now()
+	f := set.state.Facts.Serves("iptables").Asks("userspace", "iptables", false)
+	set.main.id = 1
+	coming := set.newDataplane("userspace")
+	coming.id = 2
+	set.add(coming)
+	set.startable["userspace"] = true
+	from := plane.Instance{ID: 1, Mode: "iptables", Build: set.buildOf("iptables"), Up: true, Synced: true, Role: sdk.Active, Served: true}
+	to := plane.Instance{ID: 2, Mode: "userspace", Build: set.buildOf("userspace"), Up: true, Role: sdk.Standby}
+	switch stage {
+	case "proving":
+		to.Synced, to.Role, from.Role = true, sdk.Active, sdk.Draining
+	case "draining":
+		f = f.Serves("userspace")
+		to.Synced, to.Role, to.Served = true, sdk.Active, true
+		from.Role, from.Drained, from.Flows = sdk.Draining, now, 1
+	}
+	set.state = plane.State{Facts: f, Have: []plane.Instance{from, to}}
+	if stage == "draining" {
+		set.swap = &swapping{change: change{From: "iptables", To: "userspace"}, stage: "proving", began: now, since: now}
+	}
+	set.tell(set.want(), now)
+	set.lead()
+	return set
 }
+
+// wanted is the mode that a set is to serve with.
+func wanted(set *Set) string { return set.state.Facts.Wanted(set.fileMode) }
 
 // TestShow says which mode serves, which one is asked for, and how far the change is.
 func TestShow(t *testing.T) {
@@ -33,20 +57,17 @@ func TestShow(t *testing.T) {
 	if m := idle.Show(); m.Mode != "iptables" || m.File != "iptables" || m.Asked != "" || m.Swap != nil || m.Last != nil || idle.UnderWay() != nil {
 		t.Errorf("at rest: %+v", m)
 	}
-	idle.prefer("userspace")
+	idle.state.Facts = idle.state.Facts.Asks("userspace", "iptables", false)
 	if m := idle.Show(); m.Asked != "userspace" {
 		t.Errorf("userspace was asked for: %+v", m)
 	}
 	staging := underWay(t, "staging")
-	if s := staging.Show().Swap; s == nil || s.From != "iptables" || s.To != "userspace" || s.Stage != "staging" || s.Why != "a test" || !s.Until.IsZero() {
+	if s := staging.Show().Swap; s == nil || s.From != "iptables" || s.To != "userspace" || s.Stage != "staging" || s.Why != "pointsman mode swap" || !s.Until.IsZero() {
 		t.Errorf("staging: %+v", s)
 	}
 	draining := underWay(t, "draining")
-	if s := draining.UnderWay(); s == nil || draining.Mode() != "userspace" || s.Until.Sub(s.Since) != time.Minute {
+	if s := draining.UnderWay(); s == nil || draining.Mode() != "userspace" || s.Stage != "draining" || s.Until.IsZero() {
 		t.Errorf("%s serves, and %+v", draining.Mode(), s)
-	}
-	if draining.besides().name != "iptables" || idle.besides() != nil {
-		t.Error("the one that drains is not the other one")
 	}
 }
 
@@ -68,19 +89,21 @@ func TestSwapTo(t *testing.T) {
 	if _, err := set.SwapTo(admin.SwapAsk{To: "userspace", DryRun: true}); !errors.As(err, &dry) || dry.Code != http.StatusConflict || !strings.Contains(dry.Why, "does not serve") {
 		t.Errorf("a dry run where nothing serves: %v", err)
 	}
-	if _, err := set.SwapTo(admin.SwapAsk{To: "userspace", Force: true}); err != nil || set.intent.Intent().Wanted() != "userspace" {
-		t.Errorf("to userspace: %v, and %s is wanted", err, set.intent.Intent().Wanted())
+	if _, err := set.SwapTo(admin.SwapAsk{To: "userspace", Force: true}); err != nil || wanted(set) != "userspace" {
+		t.Errorf("to userspace: %v, and %s is wanted", err, wanted(set))
 	}
-	said, err := set.SwapTo(admin.SwapAsk{To: "iptables"})
-	if i := set.intent.Intent(); err != nil || !strings.Contains(said, "is the wanted mode again") || i.Wanted() != "iptables" {
-		t.Errorf("while another is about to begin: %q, %v, and %s is wanted", said, err, i.Wanted())
-	}
-	if m := set.Show(); m.Wanted != "iptables" || m.Mode != "iptables" {
-		t.Errorf("it shows %+v", m)
-	}
+	busy := underWay(t, "staging")
+	busy.main.served = true
 	var refused *admin.Error
-	if _, err := set.SwapTo(admin.SwapAsk{To: "iptables", DryRun: true}); !errors.As(err, &refused) || refused.Code != http.StatusConflict {
-		t.Errorf("a dry run while another is about to begin: %v", err)
+	if _, err := busy.SwapTo(admin.SwapAsk{To: "userspace", DryRun: true}); !errors.As(err, &refused) || refused.Code != http.StatusConflict || !strings.Contains(refused.Why, "another swap is under way") {
+		t.Errorf("a dry run while another is under way: %v", err)
+	}
+	said, err := busy.SwapTo(admin.SwapAsk{To: "iptables"})
+	if err != nil || !strings.Contains(said, "is the wanted mode again") || wanted(busy) != "iptables" {
+		t.Errorf("back while another is under way: %q, %v, and %s is wanted", said, err, wanted(busy))
+	}
+	if m := busy.Show(); m.Wanted != "iptables" || m.Mode != "iptables" {
+		t.Errorf("it shows %+v", m)
 	}
 	s.host.Mode = "afar"
 	apart := s.next()
@@ -96,14 +119,14 @@ func TestReset(t *testing.T) {
 		"draining": {"the swap to iptables begins", "iptables"},
 	} {
 		set := underWay(t, stage)
-		if said, err := set.Reset(); err != nil || said != want.said || set.intent.Intent().Wanted() != want.wanted {
-			t.Errorf("%s: %q, %v; %s is wanted", stage, said, err, set.intent.Intent().Wanted())
+		if said, err := set.Reset(); err != nil || said != want.said || wanted(set) != want.wanted {
+			t.Errorf("%s: %q, %v; %s is wanted", stage, said, err, wanted(set))
 		}
 	}
 	set := newFormerHost(t).next()
-	set.prefer("userspace")
-	if said, err := set.Reset(); err != nil || said != "the mode is iptables, as in the config file" || set.intent.Intent().Asked != "" {
-		t.Errorf("the file's mode serves: %q, %v, %+v", said, err, set.intent.Intent().Saved)
+	set.state.Facts = set.state.Facts.Serves("iptables").Asks("userspace", "iptables", false)
+	if said, err := set.Reset(); err != nil || said != "the mode is iptables, as in the config file" || set.state.Facts.Asked != "" {
+		t.Errorf("the file's mode serves: %q, %v, %+v", said, err, set.state.Facts)
 	}
 }
 
@@ -195,20 +218,37 @@ func TestSurvey(t *testing.T) {
 
 // TestLastSwapRetried: what is said of a swap that was undone is also when it is tried again.
 func TestLastSwapRetried(t *testing.T) {
-	for busy, want := range map[bool]string{true: "; it is tried again in 10s", false: ""} {
-		store, _ := intent.Open(t.TempDir(), "userspace")
-		set := newSet(Settings{}, store, idle("iptables"))
-		serving, now := swapSide{set.main}, time.Now()
-		set.runner = swap.New(swapHost{set}, serving)
-		undone := swap.Outcome{Plan: swap.Plan{From: "iptables", To: "userspace"}, At: now, Err: "no time", Stays: "iptables", Busy: busy}
-		set.runner.Resume(swap.Machine{Last: undone}, serving, nil)
-		set.change(func(i intent.Intent) intent.Intent { return i.Ended(undone, "iptables", "", now) })
-		if got := set.LastSwap().Retried(now); got != want {
-			t.Errorf("with a machine that is busy: %t: %q, want %q", busy, got, want)
+	now := time.Now()
+	for name, c := range map[string]struct {
+		next time.Time
+		want string
+	}{
+		"it failed before traffic was switched": {now.Add(10 * time.Second), "; it is tried again in 10s"},
+		"connections did not find their way":    {time.Time{}, ""},
+	} {
+		set := newSet(Settings{}, idle("iptables"))
+		set.state.Facts = set.state.Facts.Asks("userspace", "iptables", false)
+		set.startable["userspace"] = true
+		set.state.Facts = set.state.Facts.Refuses(set.want(), "", "no luck", now, c.next)
+		set.last = swapped{change: change{From: "iptables", To: "userspace"}, at: now, err: "no luck", stays: "iptables"}
+		if got := set.LastSwap().Retried(now); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
-		set.runner.Resume(swap.Machine{Stage: swap.Staging, Plan: undone.Plan, Last: undone}, serving, serving)
+		set.swap = &swapping{change: change{From: "iptables", To: "userspace"}, stage: "staging"}
 		if got := set.LastSwap(); !got.Again.IsZero() {
 			t.Errorf("while it is being tried it says %+v", got)
 		}
+	}
+}
+
+// TestUndone: of another binary the mode is the same, whichever of the two processes stays.
+func TestUndone(t *testing.T) {
+	same := swapped{change: change{From: "userspace", To: "userspace", Same: true}, stays: "userspace", err: "no luck", undone: true}
+	if got, want := undone(same, true), "userspace → userspace, another binary, and userspace serves on: no luck"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	other := swapped{change: change{From: "iptables", To: "userspace"}, stays: "iptables", err: "no luck", undone: true}
+	if got, want := undone(other, false), "iptables → userspace was undone, and iptables does not serve either: no luck; what the kernel has stays as it is, and nothing updates it"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

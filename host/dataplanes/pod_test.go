@@ -39,12 +39,12 @@ func TestNamedPod(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		set := &Set{installed: installed{Settings{NodeName: "one", Pods: func(_ context.Context, namespace string) ([]Pod, error) {
+		set := New(Settings{NodeName: "one", Pods: func(_ context.Context, namespace string) ([]Pod, error) {
 			if namespace != "shop" {
 				t.Errorf("asked for %q", namespace)
 			}
 			return pods, nil
-		}}}}
+		}})
 		said, err := set.pod(t.Context(), &q, func(a netip.Addr) bool { return a == netip.MustParseAddr("192.0.2.10") })
 		got := q.Caller + " " + q.From.String() + ": " + said
 		if err != nil {

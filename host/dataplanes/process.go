@@ -27,23 +27,21 @@ type process struct {
 	reports    *report.Reporter
 	log        hclog.Logger
 	buffer     *logBuffer
-	lost       func(why string) // called when it is gone or hangs
+	failed     func(why string) // called when it has ended, or did not start
 	changed    func()           // called after each change of its state
 
 	mu     sync.Mutex // guards what follows
 	lines  logLimit
-	outer  context.Context         // that it was started with; nil: it was not
 	cancel context.CancelCauseFunc // ends it; nil: it was not started
 	ended  chan struct{}           // closed when it is over
 }
 
 // start begins to run it, until ctx ends or stop is called.
 func (p *process) start(ctx context.Context) {
-	outer := ctx
-	ctx, cancel := context.WithCancelCause(outer)
+	ctx, cancel := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
 	p.mu.Lock()
-	p.outer, p.cancel, p.ended = outer, cancel, ended
+	p.cancel, p.ended = cancel, ended
 	p.mu.Unlock()
 	go func() { // ends with ctx; stop and wait wait for it
 		defer close(ended)
@@ -63,15 +61,6 @@ func (p *process) stop() {
 }
 
 var errNotNeeded = errors.New("it is no longer needed")
-
-// reinstate begins anew to run what stop has ended, with the binary that it had.
-func (p *process) reinstate() {
-	p.mu.Lock()
-	outer := p.outer
-	p.mu.Unlock()
-	p.supervisor.Pin()
-	p.start(outer)
-}
 
 // wait for its end.
 func (p *process) wait() {
@@ -100,7 +89,7 @@ func (p *process) transition(t supervise.Transition) {
 	defer p.changed()
 	e, gone := transitionEvent(t)
 	if gone {
-		p.lost(t.Why)
+		p.failed(t.Why)
 	}
 	e.Time, e.Object = t.Time, p.plugin.Name
 	p.reports.Report(e)

@@ -73,13 +73,19 @@ func (p *dataplane) serve(outer context.Context, life supervise.Life) error {
 	if err != nil {
 		return err
 	}
+	defer s.ended()
 	defer s.end()
 	if !s.begin(cursor, f) {
 		<-ctx.Done()
 		return nil
 	}
-	if err := s.firstRole(); err != nil {
-		return err
+	role := s.firstRole()
+	p.hasStarted(nil)
+	p.notify()
+	if role != 0 {
+		if err := p.become(ctx, s, role); err != nil {
+			return err
+		}
 	}
 	if err := f.Run(ctx); errors.Is(err, feed.ErrGone) || outer.Err() != nil {
 		return nil
@@ -112,6 +118,15 @@ func (s *session) end() {
 	p.served = p.served && !diesWithProcess(s.desc) // rules outlive their process
 }
 
+// ended tells of the end of the process, which its supervisor has seen.
+func (s *session) ended() {
+	why := s.dataplane.status().LastEnd
+	if why == "" {
+		why = errNoProcess.Error()
+	}
+	s.dataplane.hooks.ended(s.dataplane, errors.New(why))
+}
+
 // fed reports whether there is a session in which the process is sent Services.
 func (s *session) fed() bool { return s != nil && s.feed != nil }
 
@@ -131,50 +146,22 @@ func (s *session) status() track.CursorStatus {
 	return s.cursor.Status()
 }
 
-// firstRole gives the process its role before it is sent anything, where it must be
+// firstRole returns the role that the process is given before it is sent anything, where it must be
 // so: one that keeps nothing in the kernel can only listen once it is Active, and
 // says of each Service whether that went well when it is sent. One that keeps
 // rules is filled before it catches a packet; and one that is to catch none must
 // not begin to.
-func (s *session) firstRole() error {
-	s.dataplane.mu.Lock()
-	want := s.dataplane.want
-	s.dataplane.mu.Unlock()
-	if want == sdk.Standby || want != 0 && diesWithProcess(s.desc) {
-		return s.takeRole()
-	}
-	return nil
-}
-
-// takeRole sets the role that the process is to have, if it does not have it.
-func (s *session) takeRole() error {
+func (s *session) firstRole() sdk.Role {
 	p := s.dataplane
-	release, err := p.acquireRole(s.ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
 	p.mu.Lock()
-	want, has := p.want, s.role
-	p.mu.Unlock()
-	if want == 0 || want == has {
-		return nil
+	defer p.mu.Unlock()
+	if st := p.starting; st != nil && (st.role == sdk.Standby || st.role == sdk.Active && diesWithProcess(s.desc)) {
+		return st.role
 	}
-	return p.become(s.ctx, s, want)
+	return 0
 }
 
-// acquireRole waits until no other caller sets the role of the process; release ends that.
-func (p *dataplane) acquireRole(ctx context.Context) (release func(), err error) {
-	select {
-	case p.roleSemaphore <- struct{}{}:
-		return func() { <-p.roleSemaphore }, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%s is being given another role: %w", p.name, ctx.Err())
-	}
-}
-
-// become sets the role of the process of a session, once it has the writer's lock that this takes. The caller
-// holds roleSemaphore.
+// become sets the role of the process of a session, once it has the writer's lock that this takes.
 func (p *dataplane) become(ctx context.Context, s *session, role sdk.Role) error {
 	err := unlessBusy(ctx, func() error { return p.noteBusy(s, s.remote.SetRole(ctx, role)) })
 	if err != nil {
@@ -206,23 +193,12 @@ func (s *session) acked(a feed.Acked) {
 	defer p.notify()
 	s.note(a)
 	_ = p.noteBusy(s, nil)
-	if err := s.takeRole(); err != nil {
-		s.cancel(err)
-		return
-	}
 	if a.Update.Full {
 		s.fill()
 	}
 }
 
-// refill has everything sent again. The caller has the dataplane's mutex.
-func (s *session) refill() {
-	s.full = false
-	s.cursor.Resync()
-}
-
-// fill notes that a Full was confirmed, unless everything is owed again: a refill while that Full
-// was under way, or while the process got its role after it, makes it count for nothing.
+// fill notes that a Full was confirmed, unless everything is owed again by now.
 func (s *session) fill() {
 	p := s.dataplane
 	p.mu.Lock()

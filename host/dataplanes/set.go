@@ -16,9 +16,8 @@ import (
 	"github.com/pointsman/pointsman/host/canary"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/feed"
-	"github.com/pointsman/pointsman/host/intent"
+	"github.com/pointsman/pointsman/host/plane"
 	"github.com/pointsman/pointsman/host/report"
-	"github.com/pointsman/pointsman/host/swap"
 	"github.com/pointsman/pointsman/host/track"
 )
 
@@ -40,41 +39,37 @@ type Settings struct {
 }
 
 // failed reports that a part of a swap failed, and that the host goes on.
-func (s Settings) failed(a swap.Action, err error) {
-	s.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Message: fmt.Sprintf("%s: %v", a, err)})
+func (s Settings) failed(part string, err error) {
+	s.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Message: fmt.Sprintf("%s: %v", part, err)})
 }
 
 // A Set is the dataplanes of a host. Its methods are safe for concurrent use, once
 // Begin has returned.
 type Set struct {
-	installed
-	*group
-	*record
+	*reconciler
 	*survey
 	*chooser
-	runner *swap.Runner
-	canary *canary.Canary
-
-	options attempt // only follow uses it
-
 }
 
 // New returns a Set with no dataplane yet. Nothing happens before Begin.
 func New(s Settings) *Set {
 	in, g := installed{s}, &group{}
 	set := &Set{
-		installed: in, group: g,
-		record:  &record{group: g, reports: s.Reports},
+		reconciler: &reconciler{
+			installed: in, group: g, startable: make(map[string]bool), builds: make(map[string]build),
+			formers: make(map[string]*dataplane), ended: make(map[plane.ID]error), phases: make(map[plane.ID]string), cancels: make(map[plane.ID]context.CancelFunc),
+			counting: make(map[plane.ID]context.CancelFunc), failures: make(map[string]string),
+		},
 		survey:  &survey{plugins: in, running: g},
 		chooser: &chooser{plugins: in},
 	}
-	set.canary = canary.New(s.Tracker, s.NodeName, s.Addrs, set.ownProcesses)
+	set.canary = canary.New(s.Tracker, s.NodeName, s.Addrs, g.ownProcesses)
 	return set
 }
 
 // ownProcesses returns those of the plugins on this machine, by their ids.
-func (set *Set) ownProcesses() (pids []int) {
-	for _, p := range set.all() {
+func (g *group) ownProcesses() (pids []int) {
+	for _, p := range g.all() {
 		if remote := p.remote(); remote != nil && p.process.plugin.Address == "" {
 			pids = append(pids, remote.Hello().PID)
 		}
@@ -82,47 +77,63 @@ func (set *Set) ownProcesses() (pids []int) {
 	return pids
 }
 
-// newDataplane returns one of that mode, which begins with start.
-func (set *Set) newDataplane(mode, slot string) *dataplane {
-	s := set.Now()
+// newDataplane returns one of that mode, which begins with its process.
+func (r *reconciler) newDataplane(mode string) *dataplane {
+	s := r.Now()
 	p := &dataplane{
-		name: mode, slot: slot, tracker: set.Tracker, reports: set.Reports, log: set.Log,
-		periods:       periods{s.MinSyncPeriod.Duration, s.SyncPeriod.Duration},
-		roleSemaphore: make(chan struct{}, 1),
+		name: mode, tracker: r.Tracker, reports: r.Reports, log: r.Log,
+		periods: periods{s.MinSyncPeriod.Duration, s.SyncPeriod.Duration},
+		starts:  make(chan start),
 		hooks: hooks{
-			applied: set.applied,
-			refused: set.Refused,
-			lost:    func(p *dataplane, why string) { set.runner.Lost(swapSide{p}, why) },
-			changed: set.changes.notify,
+			applied: r.applied,
+			refused: r.Refused,
+			ready:   r.processReady,
+			ended:   r.processEnded,
+			changed: r.changes.notify,
 		},
 	}
-	p.run(set.plugin(mode))
+	p.run(r.plugin(mode))
 	return p
 }
 
 // applied passes on what the dataplane that serves has confirmed: what another one confirms
 // is not served yet, or no more.
-func (set *Set) applied(p *dataplane, a feed.Acked) {
-	if set.serving() == p {
-		set.Applied(a)
+func (r *reconciler) applied(p *dataplane, a feed.Acked) {
+	if r.serving() == p {
+		r.Applied(a)
 	}
 }
 
 // Run runs the dataplanes, and swaps, until ctx ends.
 func (set *Set) Run(ctx context.Context) error {
-	set.group.run(ctx)
+	set.run(ctx)
 	var parts sync.WaitGroup
-	parts.Go(func() { set.runner.Run(ctx) })
-	parts.Go(func() { set.follow(ctx) })
-	parts.Go(func() { every(ctx, stateGap, func(time.Time) { set.notWritten(set.writeState()) }) })
+	parts.Go(func() { set.loop(ctx) })
 	parts.Go(func() { every(ctx, time.Second, func(now time.Time) { set.look(ctx, now) }) })
 	parts.Wait()
 	set.canary.End()
+	for _, p := range set.formers {
+		p.process.supervisor.Close()
+	}
 	for _, p := range set.all() {
 		p.process.wait()
 		p.process.supervisor.Close()
 	}
 	return nil
+}
+
+// every calls f again and again until ctx ends.
+func every(ctx context.Context, gap time.Duration, f func(now time.Time)) {
+	ticker := time.NewTicker(gap)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			f(now)
+		}
+	}
 }
 
 // Reload follows a change of the config file.
@@ -132,8 +143,7 @@ func (set *Set) Reload(c config.State) error {
 		errs = append(errs, p.setPeriods(c.Host.MinSyncPeriod.Duration, c.Host.SyncPeriod.Duration))
 	}
 	if slices.Contains(c.Applied, "mode") {
-		mode := set.mode(c.Host.Mode)
-		set.change(func(i intent.Intent) intent.Intent { return i.FileSays(mode) })
+		set.fileSays(set.mode(c.Host.Mode))
 	}
 	set.changes.notify()
 	return errors.Join(errs...)
@@ -142,55 +152,39 @@ func (set *Set) Reload(c config.State) error {
 // A group is the dataplanes that a host runs: the one that serves, and those that come and
 // go beside it.
 type group struct {
-	changes notifier // of a dataplane, of a swap, or of the intent
+	changes notifier // of a dataplane, or of what is wanted
 
-	mu      sync.Mutex   // guards what follows; no call into intent is made with it
+	mu      sync.Mutex   // guards what follows
 	main    *dataplane   // the one that serves
 	members []*dataplane // all that run
 	life    context.Context
 }
 
-// run starts the members, and says for how long those that come later are to run.
+// run says for how long the processes are to run.
 func (g *group) run(ctx context.Context) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.life = ctx
-	begun := slices.Clone(g.members)
-	g.mu.Unlock()
-	for _, p := range begun {
-		p.start(ctx)
-	}
 }
 
-// join adds p to a group that runs, and starts it.
-func (g *group) join(p *dataplane) {
-	g.add(p)
+// start begins to run the process of a dataplane, as an instance and of a build.
+func (g *group) start(p *dataplane, id plane.ID, build string) {
 	g.mu.Lock()
+	p.id, p.build = id, build
 	life := g.life
 	g.mu.Unlock()
-	p.start(life)
+	p.process.start(life)
 }
 
-// retire stops p, and takes it out of the group.
-func (g *group) retire(p *dataplane) {
-	p.process.stop()
-	g.drop(func(d *dataplane) bool { return d == p })
-}
-
-// drop takes those out of the group that over says it of.
-func (g *group) drop(over func(*dataplane) bool) {
+// drop takes a dataplane out of the group.
+func (g *group) drop(p *dataplane) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.members = slices.DeleteFunc(g.members, func(p *dataplane) bool {
-		if !over(p) {
-			return false
-		}
-		p.process.supervisor.Close()
-		return true
-	})
+	g.members = slices.DeleteFunc(g.members, func(d *dataplane) bool { return d == p })
 }
 
-// lead makes p the one that serves.
-func (g *group) lead(p *dataplane) {
+// setMain makes p the one that serves.
+func (g *group) setMain(p *dataplane) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.main = p
@@ -208,12 +202,12 @@ func (g *group) all() []*dataplane {
 	return slices.Clone(g.members)
 }
 
-// besides returns the dataplane besides the one that serves; nil: there is none.
-func (g *group) besides() *dataplane {
+// member returns the dataplane of an instance; nil: there is none.
+func (g *group) member(id plane.ID) *dataplane {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, p := range g.members {
-		if p != g.main {
+		if p.id == id && id != 0 {
 			return p
 		}
 	}

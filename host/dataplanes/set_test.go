@@ -3,7 +3,6 @@
 package dataplanes
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/supervise"
-	"github.com/pointsman/pointsman/sdk"
 )
 
 // TestModeRefused: a changed file whose mode has no plugin is refused, with the mode that was probably meant;
@@ -56,26 +54,5 @@ func TestInstalled(t *testing.T) {
 	}
 	if f := in.found("far"); f.Err == nil || !strings.Contains(f.Err.Error(), "runs by itself") {
 		t.Errorf("found %+v", f)
-	}
-}
-
-// TestBegins: a host without files begins with the mode that shows that it is Active, and cleans up what others show.
-func TestBegins(t *testing.T) {
-	for name, c := range map[string]struct {
-		shown map[string]sdk.Role
-		want  string
-	}{
-		"nothing is there":               {map[string]sdk.Role{"nftables": sdk.Absent, "iptables": sdk.Absent}, "nftables []"},
-		"none can tell":                  {map[string]sdk.Role{"nftables": 0, "iptables": 0}, "nftables []"},
-		"the wanted one serves":          {map[string]sdk.Role{"nftables": sdk.Active, "iptables": sdk.Draining}, "nftables [iptables]"},
-		"another one serves":             {map[string]sdk.Role{"nftables": sdk.Absent, "iptables": sdk.Active}, "iptables []"},
-		"another one, the wanted drains": {map[string]sdk.Role{"nftables": sdk.Draining, "iptables": sdk.Active}, "iptables []"},
-		"a third one was being prepared": {map[string]sdk.Role{"nftables": 0, "iptables": sdk.Active, "ipvs": sdk.Standby}, "iptables [ipvs]"},
-		"two serve":                      {map[string]sdk.Role{"nftables": sdk.Active, "iptables": sdk.Active}, "nftables [iptables]"},
-		"two others serve":               {map[string]sdk.Role{"ipvs": sdk.Active, "iptables": sdk.Active}, "iptables [ipvs]"},
-	} {
-		if mode, left := begins("nftables", c.shown); fmt.Sprint(mode, " ", left) != c.want {
-			t.Errorf("%s: begins with %s %v, want %s", name, mode, left, c.want)
-		}
 	}
 }

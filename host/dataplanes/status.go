@@ -102,10 +102,10 @@ func (set *Set) Restart(name string) (string, error) {
 		return "", err
 	}
 	if p == set.serving() && p.process.supervisor.Replaced() && p.status().State == supervise.Serving {
-		set.cleared()
-		if err := set.ask(admin.SwapAsk{To: name, Force: true}, "pointsman plugin restart, and the binary was replaced"); err != nil {
-			return "", &admin.Error{Code: http.StatusConflict, What: "give way to the new binary of " + name, Why: err.Error(), Try: "pointsman mode show"}
-		}
+		set.reconciler.mu.Lock()
+		set.renew(name, "pointsman plugin restart, and the binary was replaced")
+		set.reconciler.mu.Unlock()
+		set.changes.notify()
 		return "plugin " + name + " gives way to its new binary; pointsman mode show tells how far it is", nil
 	}
 	p.process.supervisor.Restart("pointsman plugin restart " + name + " was asked for")

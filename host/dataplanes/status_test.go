@@ -42,7 +42,7 @@ func TestUnserved(t *testing.T) {
 	u, _ := p.session.cursor.Next()
 	p.session.cursor.Ack(u.To, []sdk.Failure{{Name: service("failed"), Err: errors.New("in use")}, {Name: service("refused"), Err: &sdk.Refusal{Why: "not here"}}})
 	var got []string
-	for _, u := range newSet(Settings{Tracker: tracker}, nil, p).Unserved() {
+	for _, u := range newSet(Settings{Tracker: tracker}, p).Unserved() {
 		got = append(got, u.Service+" "+u.Reason+": "+u.Why)
 	}
 	want := []string{
@@ -63,7 +63,7 @@ func TestUnservedAgrees(t *testing.T) {
 	tracker := track.New(nil)
 	tracker.Synced()
 	p := filled(t, "acme", tracker, sdk.FeatureIPv4)
-	set := newSet(Settings{Tracker: tracker}, nil, p)
+	set := newSet(Settings{Tracker: tracker}, p)
 	scrape := scraped(t, set)
 	r := rand.New(rand.NewPCG(17, 4))
 	seen := make(map[string]bool)

@@ -29,6 +29,6 @@ Whatever order things fail in, and whenever the host or a process is killed:
     something else is wanted, because each try is an outage of up to 1.5 s.
  7. Once nothing fails any more the wanted mode serves, and no other mode has rules in the kernel.
 
-TestRandomFaults checks them.
+TestRandomFaults checks them. Package dataplanes has the loop that plans and does the steps.
 */
 package plane

@@ -28,6 +28,34 @@ func Observed(wanted string, shown map[string]sdk.Role) (f Facts) {
 	return f
 }
 
+// Asks returns the facts after a mode was asked for while the config file says another one, or the same. It holds, also
+// for hosts to come, until the file says another mode or another one is asked for.
+func (f Facts) Asks(mode, file string, force bool) Facts {
+	f.Number++
+	f.Asked, f.File, f.Force = mode, file, force
+	if mode == file {
+		f.Asked, f.File = "", ""
+	}
+	return f
+}
+
+// Under returns the facts when the config file says a mode. What was asked for before the file changed does not hold
+// again when the file changes back.
+func (f Facts) Under(file string) Facts {
+	if f.File != file {
+		f.Asked, f.File, f.Force = "", "", false
+	}
+	return f
+}
+
+// Wanted returns the mode to serve with, while the config file says a mode.
+func (f Facts) Wanted(file string) string {
+	if f.Asked != "" && f.File == file {
+		return f.Asked
+	}
+	return file
+}
+
 // Comes returns the facts before a process of a mode may write to the kernel.
 func (f Facts) Comes(mode string) Facts {
 	if mode != f.Served && !slices.Contains(f.Left, mode) {
@@ -39,7 +67,9 @@ func (f Facts) Comes(mode string) Facts {
 // Serves returns the facts once it is certain that a mode serves. What served before it is left to clean up.
 func (f Facts) Serves(mode string) Facts {
 	if f.Served != "" && f.Served != mode {
-		f = Facts{Served: mode, Left: f.Left, Refused: f.Refused}.Comes(f.Served)
+		before := f.Served
+		f.Served = mode
+		f = f.Comes(before)
 	}
 	f.Served = mode
 	f.Left = without(f.Left, mode)
@@ -53,9 +83,9 @@ func (f Facts) Cleaned(mode string) Facts {
 }
 
 // Refuses returns the facts after w failed. former is the build that serves, where it is of the same mode.
-func (f Facts) Refuses(w Want, former, why string, next time.Time) Facts {
-	r := &Refusal{Mode: w.Mode, Build: w.Build, Number: w.Number, Former: former, Why: why, Next: next, Tries: 1}
-	if f.Refused.of(w) {
+func (f Facts) Refuses(w Want, former, why string, now, next time.Time) Facts {
+	r := &Refusal{Mode: w.Mode, Build: w.Build, Number: w.Number, Former: former, Why: why, At: now, Next: next, Tries: 1}
+	if f.Refused.Of(w) {
 		r.Tries = f.Refused.Tries + 1
 	}
 	f.Refused = r

@@ -33,13 +33,15 @@ func (s *State) Begin(step Step, build string, now time.Time) Step {
 	if step.Do == Start && step.On == 0 {
 		s.last++
 		step.On = s.last
-		s.Have = append(s.Have, Instance{ID: step.On, Mode: step.Mode, Flows: -1, Since: now})
+		isNew := step.Mode != s.Facts.Served && !slices.Contains(s.Facts.Left, step.Mode)
+		s.Have = append(s.Have, Instance{ID: step.On, Mode: step.Mode, Flows: -1, Since: now, New: isNew})
 	}
 	on := s.instance(step.On)
 	on.Doing, on.Next = step.Do, time.Time{}
 	if with := s.instance(step.With); with != nil {
 		with.Doing = step.Do
 	}
+	on.Clearing = on.Clearing || step.Do == Cleanup
 	if step.Do == Start {
 		on.Build = build
 		s.Facts = s.Facts.Comes(on.Mode)
@@ -48,15 +50,24 @@ func (s *State) Begin(step Step, build string, now time.Time) Step {
 }
 
 // Refuse notes that w failed, by the step that says so. Its instance may be tried again later.
-func (s *State) Refuse(step Step, w Want) {
+func (s *State) Refuse(step Step, w Want, now time.Time) {
 	on, former := s.instance(step.On), ""
 	for _, i := range s.Have {
 		if i.ID != on.ID && i.Mode == on.Mode {
 			former = i.Build
 		}
 	}
-	s.Facts = s.Facts.Refuses(w, cmp.Or(on.Former, former), step.Why, step.Next)
-	on.Verified, on.Proved, on.Err = Unknown, Unknown, nil
+	s.Facts = s.Facts.Refuses(w, cmp.Or(on.Former, former), step.Why, now.Round(0), step.Next)
+	on.Verified, on.Proved, on.Err, on.Next, on.Refused = Unknown, Unknown, nil, time.Time{}, true
+}
+
+// Refused is Refused of what the State knows.
+func (s *State) Refused(w Want, now time.Time) *Refusal {
+	var have []*Instance
+	for i := range s.Have {
+		have = append(have, &s.Have[i])
+	}
+	return Refused(w, s.Facts, have, now)
 }
 
 // An Outcome is that of a step.
@@ -90,7 +101,7 @@ func (s *State) End(step Step, o Outcome, now time.Time) {
 		}
 		on.Up, on.Synced, on.DiesWithProcess, on.External, on.Role = true, false, o.Dies, o.Apart, role
 		on.Verified, on.Proved, on.Flows, on.Drained = Unknown, Unknown, -1, time.Time{}
-		on.Since, on.Err = now, nil
+		on.Since, on.Err, on.New, on.Alone = now, nil, false, role == sdk.Active // that is planned only if nothing else serves
 	case Verify:
 		on.Verified, on.Err = o.Answer, o.Err
 		on.Next = now.Add(o.Pause)
@@ -104,6 +115,12 @@ func (s *State) End(step Step, o Outcome, now time.Time) {
 		on.Cleaned, on.Served = true, false
 		s.Facts = s.Facts.Cleaned(on.Mode)
 	case Stop:
+		if on.New {
+			s.Facts = s.Facts.Cleaned(on.Mode)
+		}
+		if on.Refused {
+			s.Facts.Refused = s.Facts.Refused.removed(on, now)
+		}
 		s.Have = slices.DeleteFunc(s.Have, func(i Instance) bool { return i.ID == step.On })
 	}
 }
@@ -152,15 +169,80 @@ func (s *State) moved(verb Verb, on, with *Instance, now time.Time) {
 }
 
 func (i *Instance) drains(role sdk.Role, now time.Time) {
-	i.Role, i.Drained, i.Flows, i.Served = role, now, -1, false
+	i.Role, i.Drained, i.Flows, i.Served, i.Next = role, now, -1, false, time.Time{}
 }
 
 // Synced notes that an instance has confirmed everything.
 func (s *State) Synced(id ID) {
-	if i := s.instance(id); i != nil && i.Up {
-		i.Synced = true
-		i.Served = i.Served || i.Role == sdk.Active
+	i := s.instance(id)
+	if i == nil || !i.Up {
+		return
 	}
+	i.Synced = true
+	i.Served = i.Served || i.Role == sdk.Active
+	if i.Role == sdk.Active && i.Alone && i.Former == "" && s.Facts.Served != i.Mode {
+		s.Facts = s.Facts.Serves(i.Mode)
+	}
+}
+
+// An Observation is what a process in session is found to be, or what was read from it.
+type Observation struct {
+	Synced bool     // it has confirmed everything
+	Role   sdk.Role // that it was given in this session; zero: none
+	Shown  sdk.Role // that the kernel shows; zero: that is not known
+	Busy   bool     // another process has the writer's lock of its mode
+	Err    error    // why it cannot get on; nil: it can
+
+	Progress uint64 // another number whenever its work has made progress
+}
+
+// Observe notes what the process of an instance is found to be. A role that differs from the one that the last step
+// was to give is of a step that failed half-way.
+func (s *State) Observe(id ID, o Observation, now time.Time) {
+	i := s.instance(id)
+	if i == nil || !i.Up {
+		return
+	}
+	i.Shown, i.Busy = o.Shown, o.Busy
+	if o.Progress != i.Progress && i.Former == "" { // what replaced another one has its limit anyway
+		i.Since = now
+	}
+	i.Progress = o.Progress
+	if o.Synced {
+		s.Synced(id)
+	}
+	i.Synced = o.Synced
+	if i.Doing == 0 && i.Role != o.Role {
+		i.Role = o.Role
+		if o.Role == sdk.Draining || o.Role == sdk.Yielded {
+			i.drains(o.Role, now)
+		}
+	}
+	if o.Err != nil {
+		i.Err = o.Err
+	}
+}
+
+// Ready notes that the process of an instance, which has ended or did not start, may be started again.
+func (s *State) Ready(id ID) {
+	if i := s.instance(id); i != nil && !i.Up {
+		i.Next = time.Time{}
+	}
+}
+
+// Drained notes that an instance has none left of the connections that it had when it began to drain.
+func (s *State) Drained(id ID) {
+	if i := s.instance(id); i != nil && i.Up && !i.Drained.IsZero() {
+		i.Flows = 0
+	}
+}
+
+// Instance returns the instance with an ID, and whether it is there.
+func (s *State) Instance(id ID) (Instance, bool) {
+	if i := s.instance(id); i != nil {
+		return *i, true
+	}
+	return Instance{}, false
 }
 
 // Lost notes that the process of an instance has ended, or that the connection to it was lost.
@@ -169,7 +251,7 @@ func (s *State) Lost(id ID, err error, pause time.Duration, now time.Time) {
 	if i == nil {
 		return
 	}
-	i.Up, i.Synced, i.Role, i.Since = false, false, 0, now
+	i.Up, i.Synced, i.Busy, i.Role, i.Since = false, false, false, 0, now
 	i.Verified, i.Proved, i.Flows, i.Shown = Unknown, Unknown, -1, 0
 	i.Served = i.Served && !i.DiesWithProcess
 	i.failed(Outcome{Err: err, Pause: pause}, now)

@@ -59,8 +59,8 @@ func (p *planner) plan() {
 // setGoal chooses what is wanted, or what served before while that is refused.
 func (p *planner) setGoal() {
 	p.mode, p.build = p.want.Mode, p.want.Build
-	r := p.facts.Refused
-	if !r.holds(p.want, p.now) || p.facts.Served == "" {
+	r := Refused(p.want, p.facts, p.have, p.now)
+	if r == nil {
 		return
 	}
 	p.fallback = true
@@ -68,15 +68,28 @@ func (p *planner) setGoal() {
 	if r.Mode == p.facts.Served {
 		p.build = r.Former
 	}
-	p.wakeAt(r.Next)
+	if p.now.Before(r.Next) {
+		p.wakeAt(r.Next)
+	}
 }
 
-// holds reports whether w is refused for now.
-func (r *Refusal) holds(w Want, now time.Time) bool {
-	return r.of(w) && (r.Next.IsZero() || now.Before(r.Next))
+// Refused returns the refusal of w for as long as what served before is the goal instead: until it is due again, and
+// what had failed is removed; nil: w is the goal.
+func Refused(w Want, f Facts, have []*Instance, now time.Time) *Refusal {
+	r := f.Refused
+	if !r.Of(w) || f.Served == "" {
+		return nil
+	}
+	serves := slices.ContainsFunc(have, (*Instance).serves)
+	leaves := slices.ContainsFunc(have, func(i *Instance) bool { return i.Refused && i.Mode == r.Mode && i.Build == r.Build && !i.serves() })
+	if r.Next.IsZero() || now.Before(r.Next) || serves && leaves {
+		return r
+	}
+	return nil
 }
 
-func (r *Refusal) of(w Want) bool {
+// Of reports whether it is w that failed, which may be due again.
+func (r *Refusal) Of(w Want) bool {
 	return r != nil && r.Mode == w.Mode && r.Build == w.Build && r.Number == w.Number
 }
 
@@ -91,7 +104,7 @@ func (p *planner) find(mode, build string) (best *Instance) {
 }
 
 // isGoing reports whether it is too late to serve by it.
-func (i *Instance) isGoing() bool { return i.Cleaned || i.Doing == Cleanup || i.Doing == Stop }
+func (i *Instance) isGoing() bool { return i.Clearing || i.Doing == Stop }
 
 func (i *Instance) does() int {
 	switch {
@@ -141,7 +154,7 @@ func (p *planner) refuse() (Step, bool) {
 	switch {
 	case to.Proved == No && !to.Alone:
 		s.Why, s.Next = "connections do not find their way by it", time.Time{}
-	case p.want.DryRun && to.Role != sdk.Active && (to.Verified == Yes || to.Verified == Cannot):
+	case p.want.DryRun && to.Role != sdk.Active && (to.Verified == Yes || to.Verified == Cannot || replaces && to.Up): // of one that replaces it the kernel is not its own
 		s.Why, s.Next = ByDryRun, time.Time{}
 	case to.Verified == No:
 		s.Why = "the kernel does not have what it was sent"
@@ -168,10 +181,22 @@ const (
 
 // pause returns how long w waits after it is refused, with r being the refusal before.
 func (r *Refusal) pause(w Want) time.Duration {
-	if !r.of(w) {
+	if !r.Of(w) {
 		return firstPause
 	}
 	return min(firstPause<<min(r.Tries, 16), lastPause)
+}
+
+// removed returns r once an instance that had failed is removed: the pause begins then.
+func (r *Refusal) removed(i *Instance, now time.Time) *Refusal {
+	if r == nil || r.Mode != i.Mode || r.Build != i.Build || r.Next.IsZero() {
+		return r
+	}
+	next := *r
+	if after := now.Add(min(firstPause<<min(max(r.Tries-1, 0), 16), lastPause)); after.After(r.Next) {
+		next.Next = after
+	}
+	return &next
 }
 
 // overdue reports whether an instance has taken too long to confirm everything, and else has Plan look again then.
@@ -232,8 +257,17 @@ func (p *planner) bring() {
 		p.do(Step{Do: Start, On: former.ID})
 	case !former.Up || !p.isOrMay(former):
 		p.do(Step{Do: Stop, On: former.ID})
+	case p.twin(former) != nil: // two are enough
+		p.removeTwin(former)
 	default: // nothing that the new process fails at changes what the former one does
 		p.do(Step{Do: Start, Mode: p.mode})
+	}
+}
+
+// removeTwin ends a process of the mode that serves which is neither that nor the goal.
+func (p *planner) removeTwin(of *Instance) {
+	if twin := p.twin(of); twin.Doing == 0 {
+		p.do(Step{Do: Stop, On: twin.ID})
 	}
 }
 
@@ -245,7 +279,7 @@ func (p *planner) isOrMay(i *Instance) bool { return i.Served || p.serving() == 
 func (p *planner) start(mode string) {
 	s := Step{Do: Start, Mode: mode}
 	switch serving := p.serving(); {
-	case serving == nil && mode == p.mode:
+	case serving == nil && (mode == p.mode || mode == p.facts.Served):
 		if s.Role = sdk.Active; p.isMoving() {
 			return
 		}
@@ -262,7 +296,7 @@ func (p *planner) again(i *Instance) {
 		return
 	}
 	s := Step{Do: Start, On: i.ID}
-	if twin := p.twin(i); i == p.to && p.serving() == nil && (twin == nil || !twin.Up && twin.Doing == 0) {
+	if twin := p.twin(i); (i == p.to || i == p.from && i.Mode == p.facts.Served) && p.serving() == nil && (twin == nil || !twin.Up && twin.Doing == 0) {
 		if s.Role = sdk.Active; p.isMoving() {
 			return
 		}
@@ -317,7 +351,10 @@ func (p *planner) activate(i *Instance) {
 // prove plans the proof of the instance that serves, where something depends on it.
 func (p *planner) prove(i *Instance) {
 	undecided := i.Former != "" || i.Mode != p.facts.Served
-	removes := len(p.facts.Left) > 0 || len(p.have) > 1
+	removes := slices.ContainsFunc(p.have, func(o *Instance) bool { return o != i && !o.isUnborn() }) ||
+		slices.ContainsFunc(p.facts.Left, func(mode string) bool {
+			return !slices.ContainsFunc(p.have, func(o *Instance) bool { return o.Mode == mode && o.isUnborn() })
+		})
 	if i.Former != "" && i.Verified == Unknown {
 		p.do(Step{Do: Verify, On: i.ID})
 		return
@@ -326,6 +363,9 @@ func (p *planner) prove(i *Instance) {
 		p.moveTraffic(Step{Do: Prove, On: i.ID})
 	}
 }
+
+// isUnborn reports whether an instance has never been up, so that there is nothing to remove.
+func (i *Instance) isUnborn() bool { return i.New && !i.Up }
 
 // moveTraffic plans a step unless another one that moves traffic is under way.
 func (p *planner) moveTraffic(s Step) {
@@ -355,17 +395,25 @@ func (p *planner) removeOthers() {
 	for _, i := range p.have {
 		switch proved := keeper.Proved == Yes || keeper.Proved == Cannot || p.isRefused(i); {
 		case i == keeper || i == p.to || i.Doing != 0 || i.Cleaned:
+		case i.isUnborn():
+			p.do(Step{Do: Stop, On: i.ID})
+		case i.Clearing:
+			p.cleanUp(i)
 		case i.Mode == keeper.Mode && settled, i.Mode != keeper.Mode && p.find(i.Mode, "") != i: // what is in the kernel is the other one's
 			if !i.Up || i.Role != sdk.Yielded || p.isDrained(i) {
 				p.do(Step{Do: Stop, On: i.ID})
 			}
 		case i.Role == sdk.Standby && i.Mode != keeper.Mode && i.Mode != p.facts.Served: // it never served
 			p.cleanUp(i)
+		case i.Busy && i.Mode != keeper.Mode && i.Mode != p.facts.Served: // what there is is the other one's
+			p.cleanUp(i)
+		case settled && i.Up && i.Synced && i.Role == 0 && i.Shown == sdk.Draining: // which takes nothing from it
+			p.remove(i)
 		case settled && proved:
 			p.remove(i)
 		}
 	}
-	if settled && keeper.Proved != Unknown && keeper.Proved != No && !p.fallback {
+	if settled && !p.fallback {
 		p.startLeft()
 	}
 }
@@ -373,7 +421,7 @@ func (p *planner) removeOthers() {
 // isRefused reports whether an instance is of the mode that failed.
 func (p *planner) isRefused(i *Instance) bool {
 	r := p.facts.Refused
-	return r.of(p.want) && r.Mode == i.Mode
+	return r.Of(p.want) && r.Mode == i.Mode
 }
 
 // isDrained reports whether the connections of an instance that drains have ended, or have had their time.

@@ -21,19 +21,26 @@ type Want struct {
 
 // Facts are what a host leaves for the next one. They are written durably before the step that they are about.
 type Facts struct {
-	Served  string   // the mode that serves; empty: none did
-	Left    []string // modes that do not serve and may have rules in the kernel
-	Refused *Refusal // nil: nothing that was wanted is refused
+	Served  string   `json:"serving"`           // the mode that serves; empty: none did
+	Left    []string `json:"left,omitempty"`    // modes that do not serve and may have rules in the kernel
+	Refused *Refusal `json:"refused,omitempty"` // nil: nothing that was wanted is refused
+
+	Asked  string `json:"asked,omitempty"`  // the mode that was asked for; empty: no other than the file's
+	File   string `json:"file,omitempty"`   // the mode in the config file when that was asked for
+	Force  bool   `json:"force,omitempty"`  // it was asked for also if Services or connections are lost by it
+	Number uint64 `json:"number,omitempty"` // Want.Number of the last ask
 }
 
 // A Refusal is a want that failed. Until it is tried again the goal is what served before.
 type Refusal struct {
-	Mode, Build string
-	Number      uint64 // of the Want
-	Former      string // of the same mode: the build that serves in its place
-	Why         string
-	Tries       int
-	Next        time.Time // when it is tried again; zero: when something else is wanted
+	Mode   string    `json:"mode"`
+	Build  string    `json:"build,omitempty"`
+	Number uint64    `json:"number,omitempty"` // of the Want
+	Former string    `json:"former,omitempty"` // of the same mode: the build that serves in its place
+	Why    string    `json:"why"`
+	At     time.Time `json:"at"`
+	Tries  int       `json:"tries"`
+	Next   time.Time `json:"next,omitzero"` // when it is tried again; zero: when something else is wanted
 }
 
 // An ID names an instance for the life of a host.
@@ -52,16 +59,22 @@ type Instance struct {
 	Role   sdk.Role // that it was given in this session; zero: none, it has the one that the kernel shows
 	Shown  sdk.Role // that the kernel shows, as far as it was read; zero: that is not known
 
+	Busy bool // another process has the writer's lock of its mode, so that it cannot write
+
 	DiesWithProcess bool // it serves only while its process runs
 	External        bool // something else runs its process: there is no second one beside it
 
 	Verified Answer // the kernel has what it was sent, and nothing is lost by it
 	Proved   Answer // connections find their way by it, in this session
 	Served   bool   // it was Active and had confirmed everything when it was last seen, and its rules may serve on
+	New      bool   // it never was up, and its mode had nothing in the kernel before
 	Alone    bool   // it became Active while nothing else served
 	Former   string // the build of the instance that it replaced, until it is proved; empty: it replaced none
-	Cleaned  bool   // its Cleanup has succeeded
+	Clearing bool   // its Cleanup has begun, and is to be finished
+	Cleaned  bool   // that has succeeded
+	Refused  bool   // it is what failed when a want was refused
 
+	Progress uint64    // that it reported last
 	Flows    int       // connections that are left since it drains; -1: not counted yet
 	Drained  time.Time // since when it drains, or has yielded
 	Since    time.Time // when it came up, went away, or last made progress

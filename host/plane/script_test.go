@@ -169,7 +169,7 @@ func (w scripted) until(verb, name string) {
 	}
 	if ended == "drained" { // its connections are still there
 		i := w.state.instance(w.doing[len(w.doing)-1].On)
-		i.Doing, i.Flows = 0, 1
+		i.Doing, i.Clearing, i.Flows = 0, false, 1
 		w.doing, w.trace = w.doing[:len(w.doing)-1], w.trace[:len(w.trace)-1]
 	}
 }
@@ -194,7 +194,7 @@ func (w *world) summary() string {
 	if len(w.state.Facts.Left) > 0 {
 		text += ", left: " + strings.Join(w.state.Facts.Left, " ")
 	}
-	if r := w.state.Facts.Refused; r.of(w.want) {
+	if r := w.state.Facts.Refused; r.Of(w.want) {
 		text += fmt.Sprintf(", refused: %s (%d tries)", r.Mode, r.Tries)
 	}
 	text += "; kernel:"

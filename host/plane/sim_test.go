@@ -62,7 +62,7 @@ func (w *world) plan() (wake time.Time) {
 func (w *world) begin(s Step) {
 	if s.Do == Refuse {
 		w.note("%s %s: %s", s.Do, w.name(s.On), s.Why)
-		w.state.Refuse(s, w.want)
+		w.state.Refuse(s, w.want, w.now)
 		return
 	}
 	build := ""
@@ -95,7 +95,7 @@ func (w *world) begin(s Step) {
 
 // buildOf returns the build that a host starts for a mode.
 func (w *world) buildOf(mode string) string {
-	if r := w.state.Facts.Refused; mode == w.want.Mode && r.holds(w.want, w.now) && r.Former != "" {
+	if r := w.state.Refused(w.want, w.now); mode == w.want.Mode && r != nil && r.Former != "" {
 		return r.Former
 	}
 	if mode == w.want.Mode {

@@ -17,9 +17,9 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/dataplanes"
-	"github.com/pointsman/pointsman/host/intent"
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/phrase"
+	"github.com/pointsman/pointsman/host/plane"
 	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/sdk/statefile"
 )
@@ -104,7 +104,7 @@ func (j cleaner) clean(ctx context.Context) error {
 	if err := errors.Join(failed...); err != nil || j.dryRun || statefile.Guarded(j.settings.StateDir) != nil {
 		return err
 	}
-	return j.alone(func() error { return intent.Forget(j.settings.StateDir) })
+	return j.alone(func() error { return plane.Forget(j.settings.StateDir) })
 }
 
 // alone does something while no host has the state directory. Where one has it, it is not done.

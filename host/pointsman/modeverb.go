@@ -127,7 +127,7 @@ and says why.`,
 	return c
 }
 
-// errSuperseded is why a swap is not waited for any more.
+// errSuperseded is why a swap is not waited for any more, in the host's words.
 var errSuperseded = errors.New("another mode was asked for")
 
 // awaitSwap waits until the swap to a mode that was asked for has come to something.
@@ -141,10 +141,12 @@ func awaitSwap(ctx context.Context, client *admin.Client, to string, dryRun bool
 		}
 		s, last := m.Swap, m.Last
 		ours := s != nil && s.To == to && (s.Began.After(began) || s.Moved()) // or it was under way already
-		ended := s == nil && last != nil && last.To == to && last.At.After(began)
+		ended := last != nil && last.To == to && last.At.After(began) && (s == nil || last.Error != "")
 		switch {
 		case !dryRun && m.Wanted != to:
 			return fmt.Errorf("%w meanwhile: %s", errSuperseded, m.Wanted)
+		case ended && last.Error == errSuperseded.Error(): // and then this one again
+			return errSuperseded
 		case ours && s.Moved():
 			leaves := s.From
 			if leaves == s.To {

@@ -16,7 +16,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/host/admin"
-	"github.com/pointsman/pointsman/host/intent"
+	"github.com/pointsman/pointsman/host/plane"
 	"github.com/pointsman/pointsman/host/supervise"
 )
 
@@ -233,8 +233,8 @@ func TestCleanupAsksEachPlugin(t *testing.T) {
 func TestCleanupForgetsTheMode(t *testing.T) {
 	dir := t.TempDir()
 	fakePlugin(t, dir, "acme", ``)
-	store, _ := intent.Open(dir, "nftables")
-	if err := store.Change(func(i intent.Intent) intent.Intent { return i.Ask("acme").Serves("acme", "") }); err != nil {
+	store, _, _ := plane.Open(dir)
+	if err := store.Write(plane.Facts{}.Asks("acme", "nftables", false).Serves("acme")); err != nil {
 		t.Fatal(err)
 	}
 	for _, dry := range []bool{true, false} {
@@ -242,8 +242,8 @@ func TestCleanupForgetsTheMode(t *testing.T) {
 		if err := j.clean(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		next, _ := intent.Open(dir, "nftables")
-		if got, want := next.Intent().Wanted(), map[bool]string{true: "acme", false: "nftables"}[dry]; got != want {
+		_, facts, _ := plane.Open(dir)
+		if got, want := facts.Wanted("nftables"), map[bool]string{true: "acme", false: "nftables"}[dry]; got != want {
 			t.Errorf("dry run %t: the next host wants %s, want %s", dry, got, want)
 		}
 	}

@@ -66,9 +66,9 @@ func examine(name, path string) Found {
 	return Found{name, path, err}
 }
 
-// identify returns a text that differs for each content of the file whose change makes another try worth while;
+// Identify returns a text that differs for each content of the file whose change makes another try worth while;
 // empty: there is none. A pipe of Windows is not asked, since that would connect to it.
-func (p Plugin) identify() string {
+func (p Plugin) Identify() string {
 	path, isSocket := strings.CutPrefix(p.Address, "unix://")
 	if p.Address == "" {
 		path = p.Path

@@ -131,6 +131,7 @@ func (y *harness) install(how string) {
 // run starts a supervisor; it ends with the test, or with stop.
 func (y *harness) run() {
 	y.host = New(y.plugin, Hooks{
+		Start: func(ctx context.Context) error { return ctx.Err() },
 		Session: func(ctx context.Context, l Life) error {
 			y.mu.Lock()
 			y.sessions++

@@ -47,6 +47,9 @@ type Plugin struct {
 // Hooks are what a Supervisor calls. All are given. They are called from its goroutines, never two Session calls at a
 // time.
 type Hooks struct {
+	// Start is called before each start of a process, and returns when it may begin. An error is ctx's.
+	Start func(ctx context.Context) error
+
 	// Session is called for each process that is up and configured. It serves the plugin until ctx ends, which it does
 	// with the process; an error before that has the plugin started again.
 	Session func(ctx context.Context, l Life) error
@@ -147,7 +150,7 @@ type Supervisor struct {
 
 	mu     sync.Mutex // guards what follows
 	shown  Status
-	binary string // the file of the last start, as identify describes it
+	binary string // the file of the last start, as Identify describes it
 
 	options json.RawMessage // Setup.Options of the next session
 	former  json.RawMessage // those before, where options were not accepted yet; nil: they were
@@ -221,7 +224,7 @@ func (s *Supervisor) Replaced() bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.plugin.identify()
+	now := s.plugin.Identify()
 	return now != "" && s.binary != "" && (now != s.binary || s.pinned)
 }
 
@@ -257,9 +260,9 @@ func (s *Supervisor) enter(to State, why string, next time.Time) {
 // has one.
 func (s *Supervisor) Run(ctx context.Context) {
 	why, failures := "", 0
-	for begun := 0; ctx.Err() == nil; begun++ {
+	for begun := 0; s.hooks.Start(ctx) == nil; begun++ {
 		s.mu.Lock()
-		s.binary = s.plugin.identify()
+		s.binary = s.plugin.Identify()
 		s.shown.Restarts, s.shown.Looked = begun, time.Now()
 		s.mu.Unlock()
 		s.enter(Starting, why, time.Time{})
@@ -332,7 +335,7 @@ func (s *Supervisor) wait(ctx context.Context, state State, why string, d time.D
 		case r := <-s.restart:
 			return r.why
 		case <-look.C:
-			if !s.pinned && s.plugin.identify() != s.binary {
+			if !s.pinned && s.plugin.Identify() != s.binary {
 				return "the binary changed"
 			}
 		}

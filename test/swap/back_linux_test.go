@@ -79,8 +79,7 @@ func (p past) leaves(mode, other string) {
 }
 
 // patientNode is one on which connections may take their time to end.
-func patientNode(t *testing.T, mode, backend string) past {
-	n := newNode(t, mode)
+func patientNode(n *node, mode, backend string) past {
 	n.drain, n.options = 10*time.Minute, "backend: "+backend
 	n.mode(mode)
 	n.start()
@@ -97,7 +96,7 @@ func TestKernelWantedBack(t *testing.T) {
 		{"iptables", "nftables", "legacy"}, {"userspace", "nftables", "auto"},
 	} {
 		t.Run(c.String(), func(t *testing.T) {
-			p := patientNode(t, c.from, c.options)
+			p := patientNode(newNode(t, c.from), c.from, c.options)
 			seed := uint64(time.Now().UnixNano())
 			t.Logf("seed %d", seed)
 			random := rand.New(rand.NewPCG(seed, 14))
@@ -133,12 +132,12 @@ func TestKernelUndoneWhileItDrains(t *testing.T) {
 		for _, point := range points {
 			mode, other := c.from, c.to
 			t.Run(c.String()+"/"+point, func(t *testing.T) {
-				p := patientNode(t, mode, "auto")
+				p := patientNode(newApart(t, mode), mode, "auto") // a launched relay ends with its host
 				p.remember(mode)
 				p.swapTo(other)
 				p.remember(other)
 				p.drains(mode)
-				if err := p.cmd.Process.Signal(syscall.SIGKILL); err != nil { // its plugins live on
+				if err := p.cmd.Process.Signal(syscall.SIGKILL); err != nil {
 					t.Fatal(err)
 				}
 				p.gone(long)

@@ -252,7 +252,7 @@ func TestKernelFlushed(t *testing.T) {
 	}
 }
 
-// TestKernelNoSpace has no room to write down where the swap stands: it is not made.
+// TestKernelNoSpace has no room to write down which mode may have rules: the swap is not made.
 func TestKernelNoSpace(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.start()
@@ -264,7 +264,7 @@ func TestKernelNoSpace(t *testing.T) {
 	})
 	n.write("state/mode.json/full", "")
 	out, err := n.verb("mode", "swap", "userspace", "--wait")
-	if err == nil || !strings.Contains(out, "where the swap stands") {
+	if err == nil || !strings.Contains(out, "which mode serves") {
 		t.Errorf("%v: %s", err, out)
 	}
 	n.settled("iptables")

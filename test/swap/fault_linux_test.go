@@ -68,7 +68,7 @@ func points(t *testing.T) []point {
 		}
 	}
 	if os.Getenv("POINTSMAN_SOAK") == "" { // both of a new binary's processes have connections
-		shared := []string{"cutting/retire", "cutting/release", "proving/prove"}
+		shared := []string{"cutting/record", "cutting/promote", "proving/prove"}
 		for _, at := range []string{shared[r.IntN(len(shared))], "draining/drain"} {
 			all = append(all, point{"userspace", "userspace", at, "host"}, point{"nftables", "nftables", at, "host"})
 		}
@@ -76,9 +76,9 @@ func points(t *testing.T) []point {
 	return slices.DeleteFunc(all, func(p point) bool { return !p.possible() })
 }
 
-// possible points are those that a swap comes to. Of a new binary nothing is verified
-// before it writes, nor cleared; and which of its processes is which, cannot be told
-// from outside. A plugin that runs by itself has no other process beside it.
+// possible points are those that a swap comes to. Of a new binary nothing is verified before it writes, nor cleared, and
+// only a relay's drains; which of its processes is which cannot be told from outside. A plugin that runs by itself has no
+// other process beside it.
 func (p point) possible() bool {
 	if p.from != p.to {
 		return !p.late() || p.victim != "none"
@@ -86,8 +86,11 @@ func (p point) possible() bool {
 	if apart.Asked() {
 		return false
 	}
-	never := p.at == "verifying/verify" || p.at == "clearing/clear"
-	return !never && (p.victim == "host" || p.victim == "none" && !p.late())
+	comes := []string{"preflight/launch", "staging/record", "holding/record", "cutting/record", "cutting/promote", "proving/prove"}
+	if p.from == "userspace" {
+		comes = append(comes, "cutting/retire", "draining/drain", "clearing/stop")
+	}
+	return slices.Contains(comes, p.at) && (p.victim == "host" || p.victim == "none" && !p.late())
 }
 
 // late points come when the swap is decided: what fails there is tried again for a
@@ -142,6 +145,12 @@ func fault(n *node, p point) {
 	m := n.rested()
 	if p.victim == "host" && m.Asked == p.to && m.Mode != p.to { // what the next host undid it begins again
 		n.until(p.to+" serves, which was asked for", long, n.serves(p.to))
+		m = n.rested()
+	}
+	if m.Asked == p.to && m.Mode != p.to { // or it would be tried again
+		if out, err := n.verb("mode", "reset"); err != nil {
+			t.Errorf("reset: %v: %s", err, out)
+		}
 		m = n.rested()
 	}
 	t.Logf("%s serves; the swap ended with %+v", m.Mode, m.Last)

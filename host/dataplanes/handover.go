@@ -10,16 +10,12 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/phrase"
-	"github.com/pointsman/pointsman/host/supervise"
-	"github.com/pointsman/pointsman/host/swap"
+	"github.com/pointsman/pointsman/host/plane"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// A swapSide is a dataplane as a swap sees it (swap.Dataplane).
-type swapSide struct{ *dataplane }
-
-var _ swap.Dataplane = swapSide{}
+// This file is what a step asks of one dataplane.
 
 // lookAgain is how long until waits without a change: time alone changes little.
 const lookAgain = time.Second / 4
@@ -54,43 +50,17 @@ func (p *dataplane) trouble(failure string) error {
 	return nil
 }
 
-// Filled waits until its process has confirmed everything. One that takes the place of another process of its mode
-// may wait for the writer's lock. It does not wait for a plugin that is refused, which may stay so for long.
-func (p swapSide) Filled(ctx context.Context) error {
-	var failed error
-	err := p.until(ctx, "has confirmed everything", func() bool {
-		failed = p.lockMissing()
-		if s := p.status(); s.State == supervise.Refused {
-			failed = fmt.Errorf("%s is %s: %s", p.name, s.State, s.Why)
-		}
-		return p.session.filled() || p.succeeds && p.writer.busy != nil || failed != nil
-	})
-	return errors.Join(err, failed)
-}
+// filled reports whether it has confirmed everything. The caller has the mutex.
+func (p *dataplane) filled() bool { return p.session.filled() }
 
-// Serving waits until it serves.
-func (p swapSide) Serving(ctx context.Context) error {
-	return p.until(ctx, "serves", func() bool { return p.served })
-}
-
-// comeUp waits until it is in session, or has failed to be.
-func (p swapSide) comeUp(ctx context.Context) error {
-	var failed error
-	err := p.until(ctx, "is up", func() bool {
-		switch s := p.status(); s.State {
-		case supervise.Waiting, supervise.Refused:
-			failed = fmt.Errorf("%s is %s: %s", p.name, s.State, s.Why)
-		}
-		return p.session != nil || failed != nil
-	})
-	return errors.Join(err, failed)
+// caughtUp reports whether it has confirmed what there is, or is sent nothing. The caller has the mutex.
+func (p *dataplane) caughtUp() bool {
+	return !p.session.fed() || p.session.full && p.session.cursor.Status().Pending == 0
 }
 
 // Hold waits until it has confirmed what there is, and lets no update go to it.
-func (p swapSide) Hold(ctx context.Context) error {
-	err := p.until(ctx, "has confirmed what there is", func() bool {
-		return !p.session.fed() || p.session.full && p.session.cursor.Status().Pending == 0
-	})
+func (p *dataplane) Hold(ctx context.Context) error {
+	err := p.until(ctx, "has confirmed what there is", p.caughtUp)
 	if err != nil {
 		return err
 	}
@@ -98,7 +68,7 @@ func (p swapSide) Hold(ctx context.Context) error {
 }
 
 // hold lets no update go to it until Release.
-func (p swapSide) hold(ctx context.Context) error {
+func (p *dataplane) hold(ctx context.Context) error {
 	p.mu.Lock()
 	s := p.session
 	p.mu.Unlock()
@@ -115,7 +85,7 @@ func (p swapSide) hold(ctx context.Context) error {
 }
 
 // Release lets updates go to it again.
-func (p swapSide) Release() {
+func (p *dataplane) Release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.held != nil {
@@ -124,23 +94,35 @@ func (p swapSide) Release() {
 	}
 }
 
-// TryActive is SetRole for Active, unless another process has the writer's lock: that is no error.
-func (p swapSide) TryActive(ctx context.Context) error {
-	p.mu.Lock()
-	p.want = sdk.Active
-	p.mu.Unlock()
-	release, err := p.acquireRole(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
+// setRole gives its process a role, once it has the writer's lock that this takes.
+func (p *dataplane) setRole(ctx context.Context, role sdk.Role) error {
 	p.mu.Lock()
 	s := p.session
 	p.mu.Unlock()
 	if s == nil {
 		return errNoProcess
 	}
-	if err = p.noteBusy(s, s.remote.SetRole(ctx, sdk.Active)); err == nil {
+	return p.become(ctx, s, role)
+}
+
+// retire is setRole for one that may be away: then it gets its role once it is back.
+func (p *dataplane) retire(ctx context.Context, role sdk.Role) error {
+	if err := p.setRole(ctx, role); p.remote() != nil {
+		return err
+	}
+	return nil
+}
+
+// tryActive is setRole for Active, unless another process has the writer's lock: that is no error.
+func (p *dataplane) tryActive(ctx context.Context) error {
+	p.mu.Lock()
+	s := p.session
+	p.mu.Unlock()
+	if s == nil {
+		return errNoProcess
+	}
+	err := p.noteBusy(s, s.remote.SetRole(ctx, sdk.Active))
+	if err == nil {
 		p.hasBecome(s, sdk.Active)
 	} else if errors.As(err, new(*sdk.Busy)) {
 		err = nil
@@ -148,43 +130,10 @@ func (p swapSide) TryActive(ctx context.Context) error {
 	return err
 }
 
-// Reinstate starts its process again, of the binary and with the options that it had, and has it be Active.
-func (p swapSide) Reinstate() {
-	p.mu.Lock()
-	p.want = sdk.Active
-	p.mu.Unlock()
-	p.process.reinstate()
-}
-
-// SetRole is for its process, and for those after it. One that is to serve must have a
-// process; one that is to leave gets its role when it has one.
-func (p swapSide) SetRole(ctx context.Context, role sdk.Role) error {
-	p.mu.Lock()
-	p.want = role
-	p.mu.Unlock()
-	if role == sdk.Active {
-		if err := p.until(ctx, "has a process", func() bool { return p.session != nil }); err != nil {
-			return err
-		}
-	}
-	release, err := p.acquireRole(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
-	p.mu.Lock()
-	s := p.session
-	p.mu.Unlock()
-	if s == nil {
-		return nil
-	}
-	return p.become(ctx, s, role)
-}
-
-// Verify compares what the kernel serves with what it was sent, while no update is
+// verify compares what the kernel serves with what it was sent, while no update is
 // under way and once it has confirmed everything.
-func (p swapSide) Verify(ctx context.Context) (bool, error) {
-	if err := p.Filled(ctx); err != nil {
+func (p *dataplane) verify(ctx context.Context) (bool, error) {
+	if err := p.until(ctx, "has confirmed everything", p.filled); err != nil {
 		return false, err
 	}
 	if err := p.hold(ctx); err != nil {
@@ -201,7 +150,7 @@ func (p swapSide) Verify(ctx context.Context) (bool, error) {
 	if n := s.cursor.Wanted(); len(confirmed) == 0 && n > 0 {
 		return false, fmt.Errorf("it has confirmed nothing, and %s are to be served", phrase.Count(n, "Service port"))
 	}
-	v := swap.Expect(confirmed)
+	v := plane.Expect(confirmed)
 	err := s.remote.Inspect(ctx, func(s sdk.Served) error { v.Saw(s); return nil })
 	if errors.Is(err, wire.ErrUnsupported) {
 		return false, nil
@@ -215,15 +164,15 @@ func (p swapSide) Verify(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// ReadyInStandby reports whether it has all but the ways in already in Standby. One that can
+// readyInStandby reports whether it has all but the ways in already in Standby. One that can
 // only listen where the frontends are cannot, while another one does.
-func (p swapSide) ReadyInStandby() bool {
+func (p *dataplane) readyInStandby() bool {
 	d := p.status().Description
 	return !diesWithProcess(d) || !slices.Contains(d.Limits, sdk.LimitOwnAddressesOnly)
 }
 
-// ExportAffinity lists which clients keep which endpoints; none if the plugin cannot say.
-func (p swapSide) ExportAffinity(ctx context.Context) ([]sdk.AffinityEntry, error) {
+// exportAffinity lists which clients keep which endpoints; none if the plugin cannot say.
+func (p *dataplane) exportAffinity(ctx context.Context) ([]sdk.AffinityEntry, error) {
 	remote := p.remote()
 	if remote == nil {
 		return nil, nil
@@ -236,8 +185,8 @@ func (p swapSide) ExportAffinity(ctx context.Context) ([]sdk.AffinityEntry, erro
 	return entries, err
 }
 
-// ImportAffinity has the plugin keep clients at their endpoints, if it can.
-func (p swapSide) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry) error {
+// importAffinity has the plugin keep clients at their endpoints, if it can.
+func (p *dataplane) importAffinity(ctx context.Context, entries []sdk.AffinityEntry) error {
 	remote := p.remote()
 	if remote == nil {
 		return errNoProcess
@@ -248,35 +197,18 @@ func (p swapSide) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntr
 	return nil
 }
 
-// Progress returns how far its process has come, as it reported with its last heartbeat.
-func (p swapSide) Progress() uint64 { return p.status().Vitals.Progress }
-
-// Flows returns what is left of those it has begun. Of a process that is still to come into
-// session they are not known: a host before may have left it, with flows. Nor are they of
-// one that does not have its role yet: it counts them while it drains.
-func (p swapSide) Flows(ctx context.Context) (int, error) {
-	p.mu.Lock()
-	s, has := p.session, p.session.is(p.want)
-	p.mu.Unlock()
-	switch {
-	case s != nil && !has:
-		return 0, errNoRole
-	case s != nil:
-		vitals, err := s.remote.Vitals(ctx)
-		return vitals.Flows, err
-	case p.status().Coming():
-		return 0, errComing
+// flows returns how many are left of the connections that it has begun, as it counts them while it drains.
+func (p *dataplane) flows(ctx context.Context) (int, error) {
+	remote := p.remote()
+	if remote == nil {
+		return 0, errNoProcess
 	}
-	return 0, nil
+	vitals, err := remote.Vitals(ctx)
+	return vitals.Flows, err
 }
 
-var (
-	errComing = errors.New("its process is not in session yet")
-	errNoRole = errors.New("its process does not have its role yet")
-)
-
 // Stop ends a launched process. A plugin at an address goes on and releases the writer's lock. Rules in the kernel stay.
-func (p swapSide) Stop() {
+func (p *dataplane) Stop() {
 	if remote := p.remote(); remote != nil && p.process.plugin.Address != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), yieldLimit)
 		defer cancel()
@@ -293,7 +225,7 @@ const yieldLimit = 2 * time.Second
 // back; and what its process cannot do, another one of its binary does. Of a plugin that
 // runs by itself that is the next one in session, when Cleanup is called again. Where
 // another process is the writer of its mode it only ends: the rules are that one's.
-func (p swapSide) Cleanup(ctx context.Context) error {
+func (p *dataplane) Cleanup(ctx context.Context) error {
 	p.mu.Lock()
 	p.clearing = true
 	p.mu.Unlock()
@@ -321,7 +253,7 @@ func (p swapSide) Cleanup(ctx context.Context) error {
 
 // clear has its process clean up after itself, and after those before it. No update
 // swaps to it any more.
-func (p swapSide) clear(ctx context.Context) error {
+func (p *dataplane) clear(ctx context.Context) error {
 	remote := p.remote()
 	if remote == nil {
 		return errNoProcess

@@ -14,14 +14,14 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
-	"github.com/pointsman/pointsman/host/intent"
+	"github.com/pointsman/pointsman/host/plane"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// TestFollowLeavesWhatDoesNotComeUp has a host begin with the mode that served before, whose
+// TestLeavesWhatDoesNotComeUp has a host begin with the mode that served before, whose
 // binary is broken by now, and go to the file's mode all the same.
-func TestFollowLeavesWhatDoesNotComeUp(t *testing.T) {
+func TestLeavesWhatDoesNotComeUp(t *testing.T) {
 	s := newFormerHost(t)
 	s.write(modeFile(s.host), `{"serving":"userspace"}`)
 	set := s.next()
@@ -35,16 +35,16 @@ func TestFollowLeavesWhatDoesNotComeUp(t *testing.T) {
 	}()
 	defer func() { cancel(); <-ended }()
 	eventually.Succeeds(t, "the host goes to iptables, as the file says", func() error {
-		if m := set.runner.Machine(); m.Plan.To != "iptables" && m.Last.Plan.To != "iptables" {
+		if m := set.Show(); (m.Swap == nil || m.Swap.To != "iptables") && (m.Last == nil || m.Last.To != "iptables") {
 			return fmt.Errorf("it stays with %s, which is %s", set.Mode(), set.Serving().State)
 		}
 		return nil
 	})
 }
 
-// TestFollowHearsTheLast has the file change, or a mode be asked for, before the first
+// TestWantsWhatWasAskedLast has the file change, or a mode be asked for, before the first
 // dataplane is up: what was wanted when the host began holds no more.
-func TestFollowHearsTheLast(t *testing.T) {
+func TestWantsWhatWasAskedLast(t *testing.T) {
 	for name, change := range map[string]func(*Set) error{
 		"nothing": func(*Set) error { return nil },
 		"the file": func(set *Set) error {
@@ -59,10 +59,8 @@ func TestFollowHearsTheLast(t *testing.T) {
 			if err := change(set); err != nil {
 				t.Fatal(err)
 			}
-			v := intent.View{Mode: "userspace", Available: map[string]bool{"iptables": true}}
-			_, do := set.intent.Intent().Next(v, time.Now())
-			if swaps := do.Mode == "iptables"; swaps != (name == "nothing") {
-				t.Errorf("the host does %+v", do)
+			if iptables := wanted(set) == "iptables"; iptables != (name == "nothing") {
+				t.Errorf("the host wants %s", wanted(set))
 			}
 		})
 	}
@@ -85,17 +83,13 @@ func TestBeginsWithoutWhatCannotBeUsed(t *testing.T) {
 		return func(file string) error { return os.WriteFile(file, []byte(text), 0o600) }
 	}
 	for name, lay := range map[string]func(string) error{
-		"mode: a pipe":              func(f string) error { return syscall.Mkfifo(f, 0o600) },
-		"mode: endless":             func(f string) error { return os.Symlink("/dev/zero", f) },
-		"mode: huge":                func(f string) error { return errors.Join(os.WriteFile(f, nil, 0o600), os.Truncate(f, 1<<40)) },
-		"mode: no JSON":             text("{"),
-		"mode: a path":              text(`{"serving":"../../userspace"}`),
-		"mode: a path for a slot":   text(`{"serving":"userspace","slot":"../x"}`),
-		"mode: a path asked for":    text(`{"serving":"userspace","asked":"../x","file":"iptables"}`),
-		"swap: no JSON":             text(`{"serving":"userspace","swap":[]}`),
-		"swap: a path to go to":     text(`{"swap":{"stage":"draining","plan":{"from":"iptables","to":"../../userspace"}}}`),
-		"swap: a path to come from": text(`{"swap":{"stage":"staging","plan":{"from":"../../userspace","to":"iptables"}}}`),
-		"swap: a path for a slot":   text(`{"swap":{"stage":"draining","plan":{"from":"iptables","to":"userspace","toSlot":"/../../x"}}}`),
+		"mode: a pipe":             func(f string) error { return syscall.Mkfifo(f, 0o600) },
+		"mode: endless":            func(f string) error { return os.Symlink("/dev/zero", f) },
+		"mode: huge":               func(f string) error { return errors.Join(os.WriteFile(f, nil, 0o600), os.Truncate(f, 1<<40)) },
+		"mode: no JSON":            text("{"),
+		"mode: a path":             text(`{"serving":"../../userspace"}`),
+		"mode: a path to clean up": text(`{"left":["../x"]}`),
+		"mode: a path asked for":   text(`{"serving":"userspace","asked":"../x","file":"iptables"}`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newFormerHost(t)
@@ -105,8 +99,8 @@ func TestBeginsWithoutWhatCannotBeUsed(t *testing.T) {
 			done := time.AfterFunc(time.Minute, func() { panic("it waits") })
 			set := s.next()
 			done.Stop()
-			if len(set.members) != 1 || set.members[0].name != "iptables" || set.members[0].slot != "" {
-				t.Errorf("begins with %s/%s of %d", set.members[0].name, set.members[0].slot, len(set.members))
+			if len(set.members) != 1 || set.members[0].name != "iptables" {
+				t.Errorf("begins with %s of %d", set.members[0].name, len(set.members))
 			}
 			if said := eventsOf(set, report.StateNotUsed); len(said) != 1 || !strings.Contains(said[0], "mode.json") {
 				t.Errorf("says %q", said)
@@ -134,14 +128,16 @@ func TestNamesLeadNowhere(t *testing.T) {
 func TestUnwrittenIsSaid(t *testing.T) {
 	s := newFormerHost(t)
 	set := s.next()
-	set.notWritten(set.writeState())
-	set.note(set.serving())
+	facts := plane.Facts{Served: "iptables"}
+	if err := set.write(facts); err != nil {
+		t.Fatal(err)
+	}
 	file := modeFile(s.host)
 	if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o700)); err != nil { // as good as a file system that is full
 		t.Fatal(err)
 	}
 	for range 2 {
-		set.notWritten(set.writeState())
+		_ = set.write(facts) // which says why
 	}
 	if left := set.Unwritten(); len(left) != 1 || !strings.Contains(left[0], "mode.json") {
 		t.Errorf("unwritten: %q", left)
@@ -152,7 +148,9 @@ func TestUnwrittenIsSaid(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	set.notWritten(set.writeState())
+	if err := set.write(facts); err != nil {
+		t.Error(err)
+	}
 	if left := set.Unwritten(); len(left) != 0 || len(eventsOf(set, report.StateWritten)) != 1 {
 		t.Errorf("unwritten: %q; said: %q", left, eventsOf(set, report.StateWritten))
 	}

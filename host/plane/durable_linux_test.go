@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package intent
+package plane
 
 import (
 	"errors"
@@ -12,13 +12,13 @@ import (
 	"testing"
 )
 
-// TestDurable holds Change to what it promises: a folder that cannot be made to last is an
+// TestDurable holds Write to what it promises: a folder that cannot be made to last is an
 // error.
 func TestDurable(t *testing.T) {
 	dir := t.TempDir()
-	s, _ := Open(dir, "iptables")
+	s, _, _ := Open(dir)
 	blind(t, dir)
-	if err := s.Change(func(i Intent) Intent { return i.Serves("iptables", "") }); !errors.Is(err, fs.ErrPermission) {
+	if err := s.Write(Facts{}.Serves("iptables")); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("a folder that cannot be opened, and so not be synced: %v", err)
 	}
 }

@@ -2,7 +2,7 @@
 
 //go:build failpoints && unix
 
-package swap
+package plane
 
 import (
 	"errors"
@@ -20,9 +20,8 @@ const (
 	GateEnv = "POINTSMAN_FAIL_GATE"
 )
 
-// fail goes wrong at the point that the environment names.
-func fail(s Stage, a Action) error {
-	point := s.String() + "/" + a.String()
+// Fail goes wrong at the point that the environment names.
+func Fail(point string) error {
 	switch os.Getenv(FailEnv) {
 	case point + "=kill":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplanes
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/phrase"
+	"github.com/pointsman/pointsman/host/plane"
+	"github.com/pointsman/pointsman/host/report"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Plan knows no swaps. This file tells what its steps amount to, in the words of one: which mode takes the place of
+// which, and how far that is.
+
+// A change is one dataplane taking the place of another.
+type change struct {
+	From, To string // modes
+	Same     bool   // the same mode, with another binary or other options
+	Leftover bool   // To serves already, and From is only what was left of an earlier swap
+	DryRun   bool
+}
+
+func (c change) String() string {
+	switch {
+	case c.Same:
+		return c.From + " → " + c.To + ", another binary"
+	case c.Leftover:
+		return c.From + " → " + c.To + ", cleaning up what an earlier swap left of " + c.From
+	}
+	return c.From + " → " + c.To
+}
+
+// A swapping is a change that is under way.
+type swapping struct {
+	change
+	stage string // preflight, staging, verifying, holding, cutting, proving, draining, clearing, returning
+	undo  string // why it is being undone; empty: it is not
+
+	why          string // it was asked for
+	began, since time.Time
+	former       string // with Same: the build that is replaced
+	down         bool   // From did not serve when it began
+}
+
+// moved reports whether To has been proved to serve.
+func (s *swapping) moved() bool {
+	return s.undo == "" && (s.stage == "draining" || s.stage == "clearing")
+}
+
+// A swapped is a change that has ended.
+type swapped struct {
+	change
+	at     time.Time // zero: there was none
+	took   time.Duration
+	err    string // why it was undone; empty: it was made
+	left   string // what could not be cleared away; empty: nothing
+	stays  string // the mode that the host goes on with
+	undone bool   // and with the process that it had before
+	down   bool   // From did not serve when it began
+}
+
+// Why a swap is undone that is not wanted any more.
+const (
+	byReset = "pointsman mode reset"
+	byOther = "another mode was asked for"
+)
+
+// underWay returns the change that goes on while w is wanted, and how far it is; nil: none does. The caller has the
+// mutex.
+func (r *reconciler) underWay(w plane.Want, now time.Time) *swapping {
+	f := r.state.Facts
+	from := f.Served
+	if other := r.instance(func(i plane.Instance) bool { return i.Mode != w.Mode }); from == "" && other != nil {
+		from = other.Mode // which does not serve
+	}
+	switch refused := r.state.Refused(w, now); {
+	case from == "":
+		return nil
+	case refused != nil:
+		if s := r.returning(w, refused); s != nil {
+			return s
+		}
+		return r.removing()
+	case w.Mode != f.Served:
+		to := r.instance(func(i plane.Instance) bool { return i.Mode == w.Mode && i.Build == w.Build && !i.Clearing })
+		return &swapping{change: change{From: from, To: w.Mode, DryRun: w.DryRun}, stage: r.bringing(to)}
+	}
+	if s := r.replacing(w); s != nil {
+		return s
+	}
+	if s := r.swap; s != nil && s.To != f.Served && s.From == f.Served { // it is not wanted any more
+		if to := r.instance(func(i plane.Instance) bool { return i.Mode == s.To }); to != nil {
+			return &swapping{change: s.change, stage: r.leaving(to), undo: cmp.Or(s.undo, r.dropped, byOther)}
+		}
+	}
+	return r.removing()
+}
+
+// instance returns one that is; nil: there is none. The caller has the mutex.
+func (r *reconciler) instance(is func(plane.Instance) bool) *plane.Instance {
+	for _, i := range r.state.Have {
+		if is(i) {
+			return &i
+		}
+	}
+	return nil
+}
+
+// bringing returns the stage of an instance that is to serve; nil: it is still to be started. The caller has the mutex.
+func (r *reconciler) bringing(to *plane.Instance) string {
+	switch {
+	case to == nil:
+		return "preflight"
+	case r.phases[to.ID] != "":
+		return r.phases[to.ID]
+	case !to.Up:
+		return "preflight"
+	case to.Role == sdk.Active:
+		return "proving"
+	case !to.Synced:
+		return "staging"
+	}
+	return "verifying"
+}
+
+// leaving returns the stage of an instance that is to go. The caller has the mutex.
+func (r *reconciler) leaving(i *plane.Instance) string {
+	switch {
+	case i.Clearing, i.Doing == plane.Stop, i.New:
+		return "clearing"
+	case i.Role == sdk.Active:
+		return "returning"
+	}
+	return "draining"
+}
+
+// returning returns the change that was refused, until nothing of it is left; nil: nothing is. The caller has the mutex.
+func (r *reconciler) returning(w plane.Want, refused *plane.Refusal) *swapping {
+	to := r.instance(func(i plane.Instance) bool { return i.Mode == refused.Mode && i.Build == refused.Build })
+	s := &swapping{change: change{From: r.state.Facts.Served, To: refused.Mode, Same: refused.Mode == r.state.Facts.Served, DryRun: w.DryRun}, undo: refused.Why}
+	back := r.instance(func(i plane.Instance) bool {
+		return i.Mode == refused.Mode && i.Build == refused.Former && i.Up && i.Role == sdk.Active
+	})
+	switch {
+	case s.Same && back == nil:
+		s.stage = "returning"
+	case to == nil:
+		return nil
+	default:
+		s.stage = r.leaving(to)
+	}
+	return s
+}
+
+// replacing returns the change of the mode that serves to another build; nil: there is none. The caller has the mutex.
+func (r *reconciler) replacing(w plane.Want) *swapping {
+	ofMode := func(i plane.Instance) bool { return i.Mode == w.Mode && !i.External }
+	to := r.instance(func(i plane.Instance) bool { return ofMode(i) && i.Build == w.Build })
+	former := r.instance(func(i plane.Instance) bool { return ofMode(i) && i.Build != w.Build })
+	if former == nil && (to == nil || to.Former == "") {
+		return nil
+	}
+	s := &swapping{change: change{From: w.Mode, To: w.Mode, Same: true, DryRun: w.DryRun}}
+	switch {
+	case former == nil:
+		s.stage, s.former = "proving", to.Former
+	case former.Role == sdk.Yielded && to != nil && to.Role == sdk.Active && to.Former == "":
+		s.stage = "draining"
+	case former.Doing == plane.Stop && to != nil && to.Role == sdk.Active:
+		s.stage = "clearing"
+	default:
+		s.stage, s.former = r.bringing(to), former.Build
+	}
+	return s
+}
+
+// removing returns the change that ends in that a mode is drained and cleaned up; nil: there is none. The caller has
+// the mutex.
+func (r *reconciler) removing() *swapping {
+	served := r.state.Facts.Served
+	from := r.instance(func(i plane.Instance) bool { return i.Mode != served && !i.New })
+	if from == nil {
+		return nil
+	}
+	s := &swapping{change: change{From: from.Mode, To: served, Leftover: true}, stage: r.leaving(from)}
+	if main := r.instance(func(i plane.Instance) bool { return i.Mode == served }); main != nil && main.Proved == plane.Unknown && from.Role != sdk.Draining {
+		s.stage = "proving"
+	}
+	if now := r.swap; now != nil && now.From == s.From && now.To == s.To {
+		s.Leftover = now.Leftover
+	}
+	return s
+}
+
+// tell follows the change that is under way while w is wanted, and returns the events of that. The caller has the
+// mutex.
+func (r *reconciler) tell(w plane.Want, now time.Time) (events []report.Event) {
+	next, before := r.underWay(w, now), r.swap
+	if before != nil && (next == nil || next.change != before.change || before.undo != "" && next.undo == "") {
+		events = append(events, r.finish(*before, w, now)...)
+		before = nil
+	}
+	if r.swap = next; next == nil {
+		if isLeft := func(mode string) bool { return r.startable[mode] }; len(r.state.Have) <= 1 && !slices.ContainsFunc(r.state.Facts.Left, isLeft) {
+			r.canary.End()
+		}
+		return events
+	}
+	if before == nil {
+		next.why, next.began, next.since = r.why(next.change), now, now
+		main := r.instance(func(i plane.Instance) bool { return i.Mode == next.From && i.Served })
+		next.down = main == nil
+		r.dropped = ""
+	} else {
+		next.why, next.began, next.since, next.down = before.why, before.began, before.since, before.down
+		next.former = cmp.Or(next.former, before.former)
+		if next.stage == before.stage && next.undo == before.undo {
+			return events
+		}
+		if next.stage != before.stage {
+			next.since = now
+		}
+	}
+	e := report.Event{Reason: report.SwapStage, Object: next.To, Message: fmt.Sprintf("%s: %s", next.change, next.stage)}
+	if next.undo != "" && (before == nil || before.undo == "") && next.undo != plane.ByDryRun {
+		e.Warning, e.Message = true, e.Message+", to undo it: "+next.undo
+	}
+	return append(events, e)
+}
+
+// why says what asked for a change. The caller has the mutex.
+func (r *reconciler) why(c change) string {
+	switch {
+	case c.Leftover:
+		return "an earlier swap left rules of " + c.From
+	case c.Same:
+		return cmp.Or(r.builds[c.To].why, "its options in the config file")
+	case c.DryRun, r.state.Facts.Asked != "":
+		return "pointsman mode swap"
+	}
+	return "the mode in the config file"
+}
+
+// finish notes how a change ended, and returns the events of that. The caller has the mutex.
+func (r *reconciler) finish(s swapping, w plane.Want, now time.Time) []report.Event {
+	f := r.state.Facts
+	o := swapped{change: s.change, at: now, took: now.Sub(s.began), err: s.undo, stays: f.Served, down: s.down}
+	if o.err == "" && !s.Same && f.Served != s.To {
+		o.err = cmp.Or(r.dropped, byOther)
+	}
+	if s.Same && o.err == "" && f.Refused.Of(w) && f.Refused.Mode == s.To {
+		o.err = f.Refused.Why
+	}
+	o.undone = o.err != "" && (s.Same || f.Served == s.From)
+	r.last = o
+	if !s.Same && !s.DryRun && !s.Leftover {
+		if r.undone = (swapped{}); o.err != "" {
+			r.undone = o
+		}
+	}
+	if s.DryRun {
+		r.dryRun = nil
+		if f.Refused != nil && f.Refused.Number >= dryRuns {
+			r.state.Facts.Refused = nil
+		}
+		if o.err == "" {
+			o.err = plane.ByDryRun
+		}
+	}
+	return []report.Event{r.ending(o, now)}
+}
+
+// ending returns the event of the end of a change. The caller has the mutex.
+func (r *reconciler) ending(o swapped, now time.Time) report.Event {
+	e := report.Event{Reason: report.SwapDone, Object: o.To, Message: fmt.Sprintf("%s in %s", o.change, phrase.Round(o.took))}
+	switch {
+	case o.err == plane.ByDryRun:
+		e.Reason, e.Message = report.SwapNote, fmt.Sprintf("%s: %s", o.change, o.err)
+	case o.err != "":
+		main := r.instance(func(i plane.Instance) bool { return i.Mode == o.stays && i.Served })
+		e.Reason, e.Warning, e.Message = report.SwapUndone, true, undone(o, main != nil)
+	}
+	if again := r.again(o); !again.IsZero() {
+		e.Message += fmt.Sprintf("; it is tried again in %s", phrase.Round(max(0, again.Sub(now))))
+	}
+	return e
+}
+
+// undone says how a change that did not go well ended. serves is whether the mode that the host goes on with does.
+func undone(o swapped, serves bool) string {
+	switch {
+	case o.stays == o.To && !o.undone:
+		return fmt.Sprintf("%s failed, and %s stays because %s could not be brought back: %s", o.change, o.To, o.From, o.err)
+	case serves:
+		return fmt.Sprintf("%s, and %s serves on: %s", o.change, o.stays, o.err)
+	}
+	return fmt.Sprintf("%s was undone, and %s does not serve either: %s; what the kernel has stays as it is, and nothing updates it", o.change, o.stays, o.err)
+}
+
+// again returns when a change that was undone is tried again; zero: it is not. The caller has the mutex.
+func (r *reconciler) again(o swapped) time.Time {
+	refused := r.state.Facts.Refused
+	if refused == nil || o.err == "" || refused.Mode != o.To || refused.Number != r.state.Facts.Number || refused.Build != r.builds[o.To].label {
+		return time.Time{}
+	}
+	return refused.Next
+}
+
+// reportAll reports events, for which the caller must not have the mutex.
+func (r *reconciler) reportAll(events []report.Event) {
+	for _, e := range events {
+		r.Reports.Report(e)
+	}
+}
+
+// lastShown returns how a change ended, as an operator is told; nil: there was none. The caller has the mutex.
+func (r *reconciler) lastShown(o swapped) *admin.Swapped {
+	if o.at.IsZero() {
+		return nil
+	}
+	s := &admin.Swapped{From: o.From, To: o.To, At: o.at, Seconds: o.took.Seconds(), Error: oneLine(o.err), Left: oneLine(o.left), Stays: o.stays, Undone: o.undone, DryRun: o.DryRun}
+	if o.err == plane.ByDryRun {
+		s.Error = ""
+	}
+	if r.swap == nil { // else it is being tried, or another one is
+		s.Again = r.again(o)
+	}
+	return s
+}
