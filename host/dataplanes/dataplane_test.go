@@ -90,7 +90,7 @@ func TestCheck(t *testing.T) {
 	} {
 		set := newSet(Settings{}, c.from, c.to)
 		c.from.served = true
-		b := begun{on: c.to, want: plane.Want{Mode: c.to.name, Force: c.force}}
+		b := task{on: c.to, want: plane.Want{Mode: c.to.name, Force: c.force}}
 		err := set.check(t.Context(), b, c.from)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("a swap to %s: %v, want %q", name, err, c.want)
@@ -153,7 +153,7 @@ func TestLastSwap(t *testing.T) {
 		if c.asked != "" {
 			set.state.Facts = set.state.Facts.Asks(c.asked, "iptables", false)
 		}
-		o := swapped{change: change{From: "iptables", To: "userspace"}, at: time.Now().Add(-c.ago), err: c.err, stays: "iptables"}
+		o := result{change: change{From: "iptables", To: "userspace"}, at: time.Now().Add(-c.ago), err: c.err, stays: "iptables"}
 		set.last = o
 		if c.err != "" {
 			set.undone = o
@@ -161,7 +161,7 @@ func TestLastSwap(t *testing.T) {
 		if got := set.LastSwap(); (got != nil) != c.want {
 			t.Errorf("one that was %s: %+v", name, got)
 		}
-		set.last = swapped{change: change{From: "iptables", To: "iptables", Same: true}, at: time.Now()}
+		set.last = result{change: change{From: "iptables", To: "iptables", Same: true}, at: time.Now()}
 		if got := set.LastSwap(); got == nil || (got.Error == c.err) != c.want {
 			t.Errorf("one that was %s, and another binary since: %+v", name, got)
 		}

@@ -156,7 +156,7 @@ func TestCrashAtEachWrite(t *testing.T) {
 		crashed := m.outlasts(to)
 		_ = os.Remove(filepath.Join(m.dir, "dies")) // the host that died removed it
 		m.start()
-		m.until(to+" serves alone", serves(to))
+		m.until(to+" serves alone", func(s kernelState) bool { return serves(to)(s) && m.hasNothingLeft() })
 		m.held()
 		if !crashed {
 			break
@@ -178,10 +178,7 @@ func (m *machine) outlasts(mode string) (crashed bool) {
 			crashed = true
 			return true
 		default:
-			var saved struct{ Left []string }
-			text, err := os.ReadFile(filepath.Join(m.dir, "state/mode.json"))
-			idle := err == nil && json.Unmarshal(text, &saved) == nil && len(saved.Left) == 0
-			return serves(mode)(s) && idle
+			return serves(mode)(s) && m.hasNothingLeft()
 		}
 	})
 	if crashed {
@@ -189,6 +186,13 @@ func (m *machine) outlasts(mode string) (crashed bool) {
 		m.host = nil
 	}
 	return crashed
+}
+
+// hasNothingLeft reports whether no mode is to be cleaned up, as is written down.
+func (m *machine) hasNothingLeft() bool {
+	var saved struct{ Left []string }
+	text, err := os.ReadFile(filepath.Join(m.dir, "state/mode.json"))
+	return err == nil && json.Unmarshal(text, &saved) == nil && len(saved.Left) == 0
 }
 
 // dies kills this process once its state file was written so often. The kernel queues each

@@ -73,7 +73,7 @@ func (set *Set) LastSwap() *admin.Swapped {
 	return set.toSpeakOf(set.last)
 }
 
-func (set *Set) toSpeakOf(o swapped) *admin.Swapped {
+func (set *Set) toSpeakOf(o result) *admin.Swapped {
 	last := set.lastShown(o)
 	if last != nil && (last.Error == byReset || last.Error == byOther || o.DryRun) && last.Left == "" {
 		return nil
@@ -99,6 +99,9 @@ func (set *Set) SwapTo(a admin.SwapAsk) (string, error) {
 		return "", err
 	}
 	defer set.changes.notify()
+	if !a.DryRun {
+		defer func() { _ = set.write(false) }() // before it is answered; an error is reported, and it is tried again
+	}
 	set.reconciler.mu.Lock()
 	defer set.reconciler.mu.Unlock()
 	if a.DryRun {
@@ -165,6 +168,7 @@ func (set *Set) possible(mode string) error {
 // Reset undoes a swap that has not passed its canary, else it goes back to the
 // file's mode.
 func (set *Set) Reset() (string, error) {
+	defer func() { _ = set.write(false) }() // as SwapTo does
 	set.reconciler.mu.Lock()
 	f, mode := set.state.Facts, set.fileMode
 	if s := set.swap; s != nil && !s.moved() && !s.Leftover {

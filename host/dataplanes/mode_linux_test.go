@@ -41,7 +41,7 @@ func underWay(t *testing.T, stage string) *Set {
 	}
 	set.state = plane.State{Facts: f, Have: []plane.Instance{from, to}}
 	if stage == "draining" {
-		set.swap = &swapping{change: change{From: "iptables", To: "userspace"}, stage: "proving", began: now, since: now}
+		set.swap = &progress{change: change{From: "iptables", To: "userspace"}, stage: "proving", began: now, since: now}
 	}
 	set.tell(set.want(), now)
 	set.lead()
@@ -230,11 +230,11 @@ func TestLastSwapRetried(t *testing.T) {
 		set.state.Facts = set.state.Facts.Asks("userspace", "iptables", false)
 		set.startable["userspace"] = true
 		set.state.Facts = set.state.Facts.Refuses(set.want(), "", "no luck", now, c.next)
-		set.last = swapped{change: change{From: "iptables", To: "userspace"}, at: now, err: "no luck", stays: "iptables"}
+		set.last = result{change: change{From: "iptables", To: "userspace"}, at: now, err: "no luck", stays: "iptables"}
 		if got := set.LastSwap().Retried(now); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
-		set.swap = &swapping{change: change{From: "iptables", To: "userspace"}, stage: "staging"}
+		set.swap = &progress{change: change{From: "iptables", To: "userspace"}, stage: "staging"}
 		if got := set.LastSwap(); !got.Again.IsZero() {
 			t.Errorf("while it is being tried it says %+v", got)
 		}
@@ -243,11 +243,11 @@ func TestLastSwapRetried(t *testing.T) {
 
 // TestUndone: of another binary the mode is the same, whichever of the two processes stays.
 func TestUndone(t *testing.T) {
-	same := swapped{change: change{From: "userspace", To: "userspace", Same: true}, stays: "userspace", err: "no luck", undone: true}
+	same := result{change: change{From: "userspace", To: "userspace", Same: true}, stays: "userspace", err: "no luck", undone: true}
 	if got, want := undone(same, true), "userspace → userspace, another binary, and userspace serves on: no luck"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	other := swapped{change: change{From: "iptables", To: "userspace"}, stays: "iptables", err: "no luck", undone: true}
+	other := result{change: change{From: "iptables", To: "userspace"}, stays: "iptables", err: "no luck", undone: true}
 	if got, want := undone(other, false), "iptables → userspace was undone, and iptables does not serve either: no luck; what the kernel has stays as it is, and nothing updates it"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

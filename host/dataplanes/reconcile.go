@@ -28,13 +28,14 @@ import (
 type reconciler struct {
 	installed
 	*group
-	canary *canary.Canary
-	store  *plane.Store // only the loop uses it, and Begin before
+	canary  *canary.Canary
+	writing sync.Mutex // guards what follows, and is taken before mu
+	store   *plane.Store
+	onDisk  plane.Facts // what was written last
 
 	steps sync.WaitGroup
 
-	looked time.Time   // when reconcile last looked at what no change tells of
-	onDisk plane.Facts // what was written last
+	looked time.Time // when reconcile last looked at what no change tells of
 
 	mu        sync.Mutex // guards what follows, and is taken before that of the group
 	state     plane.State
@@ -50,10 +51,10 @@ type reconciler struct {
 	cancels   map[plane.ID]context.CancelFunc // of steps that need the process of their instance
 	counting  map[plane.ID]context.CancelFunc // instances of which the connections are counted
 	ways      []string                        // to the canary, that led somewhere before traffic was moved
-	swap      *swapping                       // nil: none is under way
+	swap      *progress                       // nil: none is under way
 	dropped   string                          // why what was wanted before is not wanted any more
-	last      swapped                         // the last swap; zero: there was none
-	undone    swapped                         // the last change of mode, where it was undone; zero: it was made
+	last      result                          // the last swap; zero: there was none
+	undone    result                          // the last change of mode, where it was undone; zero: it was made
 	unwritten []string                        // what could not be written down
 	failures  map[string]string               // by mode, what was reported last of a step that fails again and again
 }
@@ -103,7 +104,7 @@ func (set *Set) Begin() error {
 		return err
 	}
 	if r := facts.Refused; r != nil && r.Mode != facts.Served {
-		set.undone = swapped{change: change{From: facts.Served, To: r.Mode}, at: r.At, err: r.Why, stays: facts.Served, undone: true}
+		set.undone = result{change: change{From: facts.Served, To: r.Mode}, at: r.At, err: r.Why, stays: facts.Served, undone: true}
 		set.last = set.undone
 	}
 	set.state.Facts = facts
@@ -112,7 +113,7 @@ func (set *Set) Begin() error {
 	if dir := socketDir(set.Begun.StateDir); dir != "" { // else others' may be there too
 		launch.SweepSockets(dir)
 	}
-	set.write(facts)
+	_ = set.write(true) // which is reported, and tried again
 	return nil
 }
 
@@ -138,8 +139,8 @@ func (r *reconciler) loop(ctx context.Context) {
 	}
 }
 
-// A begun is a step that has begun, with the dataplanes that it is about.
-type begun struct {
+// A task is a step that is done, with the dataplanes that it is about.
+type task struct {
 	plane.Step
 	want     plane.Want
 	on, with *dataplane // with: nil where the step has none
@@ -158,7 +159,7 @@ func (r *reconciler) reconcile(ctx context.Context, now time.Time) time.Duration
 		r.relabel()
 	}
 	r.observe(ctx, now)
-	var all []begun
+	var all []task
 	var wake time.Time
 	for again := true; again; {
 		w, facts := r.want(), r.state.Facts
@@ -176,13 +177,9 @@ func (r *reconciler) reconcile(ctx context.Context, now time.Time) time.Duration
 	}
 	r.lead()
 	events := r.tell(r.want(), now)
-	facts := r.state.Facts
 	r.mu.Unlock()
 	r.reportAll(events)
-	var unwritten error
-	if look || len(r.Unwritten()) > 0 || !reflect.DeepEqual(facts, r.onDisk) {
-		unwritten = r.write(facts)
-	}
+	unwritten := r.write(look)
 	for _, b := range all {
 		r.steps.Go(func() { r.perform(ctx, b, unwritten) })
 	}
@@ -300,9 +297,9 @@ func (r *reconciler) observe(ctx context.Context, now time.Time) {
 }
 
 // begin notes that a step begins. The caller has the mutex.
-func (r *reconciler) begin(s plane.Step, w plane.Want, now time.Time) begun {
+func (r *reconciler) begin(s plane.Step, w plane.Want, now time.Time) task {
 	refused := r.state.Refused(w, now)
-	b := begun{want: w, undoes: refused != nil}
+	b := task{want: w, undoes: refused != nil}
 	label, mode := "", s.Mode
 	if i, there := r.state.Instance(s.On); there {
 		label, mode = i.Build, i.Mode
@@ -349,7 +346,7 @@ func (r *reconciler) bring(id plane.ID, mode, label string) {
 }
 
 // end notes how a step ended.
-func (r *reconciler) end(b begun, o plane.Outcome) {
+func (r *reconciler) end(b task, o plane.Outcome) {
 	now := time.Now()
 	r.mu.Lock()
 	delete(r.phases, b.On)
@@ -479,8 +476,17 @@ func (r *reconciler) lead() {
 	}
 }
 
-// write has the facts on the disk. What cannot be written is tried again each second.
-func (r *reconciler) write(facts plane.Facts) error {
+// write has the facts on the disk. It looks there if it is to, and otherwise only if they have changed since, or could
+// not be written. What cannot be written is tried again each second.
+func (r *reconciler) write(look bool) error {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	r.mu.Lock()
+	facts, before := r.state.Facts, r.unwritten
+	r.mu.Unlock()
+	if !look && len(before) == 0 && reflect.DeepEqual(facts, r.onDisk) {
+		return nil
+	}
 	err := r.store.Write(facts)
 	r.onDisk = facts
 	var unwritten []string
@@ -488,7 +494,6 @@ func (r *reconciler) write(facts plane.Facts) error {
 		unwritten = []string{err.Error()}
 	}
 	r.mu.Lock()
-	before := r.unwritten
 	r.unwritten = unwritten
 	r.mu.Unlock()
 	switch {

@@ -128,8 +128,8 @@ func TestNamesLeadNowhere(t *testing.T) {
 func TestUnwrittenIsSaid(t *testing.T) {
 	s := newFormerHost(t)
 	set := s.next()
-	facts := plane.Facts{Served: "iptables"}
-	if err := set.write(facts); err != nil {
+	set.state.Facts = plane.Facts{Served: "iptables"}
+	if err := set.write(true); err != nil {
 		t.Fatal(err)
 	}
 	file := modeFile(s.host)
@@ -137,7 +137,7 @@ func TestUnwrittenIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		_ = set.write(facts) // which says why
+		_ = set.write(true) // which says why
 	}
 	if left := set.Unwritten(); len(left) != 1 || !strings.Contains(left[0], "mode.json") {
 		t.Errorf("unwritten: %q", left)
@@ -148,7 +148,7 @@ func TestUnwrittenIsSaid(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	if err := set.write(facts); err != nil {
+	if err := set.write(true); err != nil {
 		t.Error(err)
 	}
 	if left := set.Unwritten(); len(left) != 0 || len(eventsOf(set, report.StateWritten)) != 1 {

@@ -35,7 +35,7 @@ const (
 )
 
 // perform does a step. unwritten is why the facts could not be written down; nil: they were.
-func (r *reconciler) perform(ctx context.Context, b begun, unwritten error) {
+func (r *reconciler) perform(ctx context.Context, b task, unwritten error) {
 	ctx, cancel := context.WithTimeout(ctx, limits[b.Do])
 	defer cancel()
 	r.mu.Lock()
@@ -63,7 +63,7 @@ func (r *reconciler) perform(ctx context.Context, b begun, unwritten error) {
 }
 
 // failedAgain reports a step that failed and that nothing else tells of, once for each reason.
-func (r *reconciler) failedAgain(b begun, err error) {
+func (r *reconciler) failedAgain(b task, err error) {
 	unfinished := b.Do == plane.Cleanup || b.Do == plane.Prove && r.servedMode() == b.on.name
 	if !unfinished && b.Do != plane.Drain && b.Do != plane.Promote {
 		return
@@ -76,7 +76,7 @@ func (r *reconciler) failedAgain(b begun, err error) {
 	isNews := why != "" && r.failures[about] != why
 	r.failures[about] = why
 	if unfinished && err != nil {
-		r.last = swapped{change: change{From: b.on.name, To: r.state.Facts.Served}, at: time.Now(), left: about + ": " + why, stays: r.state.Facts.Served}
+		r.last = result{change: change{From: b.on.name, To: r.state.Facts.Served}, at: time.Now(), left: about + ": " + why, stays: r.state.Facts.Served}
 		if r.swap != nil {
 			r.last.change = r.swap.change
 		}
@@ -88,7 +88,7 @@ func (r *reconciler) failedAgain(b begun, err error) {
 }
 
 // at notes the stage of the swap that the step of an instance has come to, and fails where tests have it fail.
-func (r *reconciler) at(b begun, stage, action string) error {
+func (r *reconciler) at(b task, stage, action string) error {
 	r.mu.Lock()
 	r.phases[b.On] = stage
 	events := r.tell(r.want(), time.Now())
@@ -107,7 +107,7 @@ type part struct {
 }
 
 // inTurn does parts of a step until one fails.
-func (r *reconciler) inTurn(ctx context.Context, b begun, parts ...part) error {
+func (r *reconciler) inTurn(ctx context.Context, b task, parts ...part) error {
 	for _, p := range parts {
 		if err := r.at(b, p.stage, p.action); err != nil {
 			return err
@@ -119,7 +119,7 @@ func (r *reconciler) inTurn(ctx context.Context, b begun, parts ...part) error {
 	return nil
 }
 
-func (r *reconciler) act(ctx context.Context, b begun) plane.Outcome {
+func (r *reconciler) act(ctx context.Context, b task) plane.Outcome {
 	switch b.Do {
 	case plane.Start:
 		return r.doStart(ctx, b)
@@ -145,7 +145,7 @@ func (r *reconciler) act(ctx context.Context, b begun) plane.Outcome {
 }
 
 // doStart starts a process, or connects to one, and makes the canary where another process is to judge by it.
-func (r *reconciler) doStart(ctx context.Context, b begun) plane.Outcome {
+func (r *reconciler) doStart(ctx context.Context, b task) plane.Outcome {
 	r.mu.Lock()
 	alone := len(r.state.Have) == 1
 	r.mu.Unlock()
@@ -167,7 +167,7 @@ func (r *reconciler) doStart(ctx context.Context, b begun) plane.Outcome {
 
 // launch has a process come into session with the role of a step. One that is in session, which something else runs,
 // begins another with the options that the settings have for it.
-func (r *reconciler) launch(ctx context.Context, b begun) error {
+func (r *reconciler) launch(ctx context.Context, b task) error {
 	if options := r.Now().Plugins[b.on.name].Options; b.on.remote() != nil {
 		b.on.process.supervisor.SetOptions(options)
 	}
@@ -192,10 +192,15 @@ func (r *reconciler) launch(ctx context.Context, b begun) error {
 }
 
 // doVerify finds out whether an instance can serve what is served now, and whether the kernel has what it was sent.
-func (r *reconciler) doVerify(ctx context.Context, b begun) plane.Outcome {
+func (r *reconciler) doVerify(ctx context.Context, b task) plane.Outcome {
 	r.mu.Lock()
 	on, _ := r.state.Instance(b.On)
 	r.mu.Unlock()
+	if remote := b.on.remote(); on.Role == 0 && remote != nil { // the last heartbeat may be from before it read that
+		if v, err := remote.Vitals(ctx); err == nil && v.Shown == sdk.Active {
+			return plane.Outcome{Answer: plane.Cannot} // it serves already, so that there is nothing to be careful of
+		}
+	}
 	serves := r.serving()
 	verified := true
 	verify := func(ctx context.Context) (err error) {
@@ -239,7 +244,7 @@ func (r *reconciler) probe(ctx context.Context) {
 
 // check says what would be lost by a swap: Services that are served now, and that the one to come has said it cannot
 // serve; or what else the node has from the one to leave. What does not serve has nothing to lose.
-func (r *reconciler) check(ctx context.Context, b begun, from *dataplane) error {
+func (r *reconciler) check(ctx context.Context, b task, from *dataplane) error {
 	if from == b.on || from.name == b.on.name || b.want.Force || b.want.Mode != b.on.name || !from.serves() {
 		return nil
 	}
@@ -259,7 +264,7 @@ func (r *reconciler) check(ctx context.Context, b begun, from *dataplane) error 
 
 // doCut makes an instance Active and lets the one that serves drain, while no update is under way and both have
 // confirmed the same. If it fails they have the roles of before.
-func (r *reconciler) doCut(ctx context.Context, b begun) error {
+func (r *reconciler) doCut(ctx context.Context, b task) error {
 	promote := func(ctx context.Context) error { return b.on.setRole(ctx, sdk.Active) }
 	retire := func(ctx context.Context) error { return b.with.retire(ctx, sdk.Draining) }
 	if b.undoes {
@@ -302,7 +307,7 @@ func (r *reconciler) doCut(ctx context.Context, b begun) error {
 
 // goBack gives the one that served its role back, and then takes it from the other one, which drains. It returns false
 // where the former cannot have it: then the latter goes on.
-func (r *reconciler) goBack(b begun) bool {
+func (r *reconciler) goBack(b task) bool {
 	ctx, cancel := context.WithTimeout(r.life, limits[plane.Cut])
 	defer cancel()
 	_ = r.at(b, "returning", "restore")
@@ -317,7 +322,7 @@ func (r *reconciler) goBack(b begun) bool {
 }
 
 // yieldBack is goBack for two processes of one mode, of which only one can have the lock.
-func (r *reconciler) yieldBack(b begun) bool {
+func (r *reconciler) yieldBack(b task) bool {
 	ctx, cancel := context.WithTimeout(r.life, limits[plane.Cut])
 	defer cancel()
 	_ = r.at(b, "returning", "recall")
@@ -334,7 +339,7 @@ func (r *reconciler) yieldBack(b begun) bool {
 
 // hold waits for both sides to confirm what there is, and lets no update go to either; for the one that serves only for
 // a while, because it may be the faulty one.
-func (r *reconciler) hold(ctx context.Context, b begun) error {
+func (r *reconciler) hold(ctx context.Context, b task) error {
 	if err := b.on.Hold(ctx); err != nil {
 		return err
 	}
@@ -347,7 +352,7 @@ func (r *reconciler) hold(ctx context.Context, b begun) error {
 }
 
 // handOverAffinity hands client affinity over, as far as both can.
-func (r *reconciler) handOverAffinity(ctx context.Context, b begun) {
+func (r *reconciler) handOverAffinity(ctx context.Context, b task) {
 	entries, err := b.with.exportAffinity(ctx)
 	if err == nil && len(entries) > 0 {
 		err = b.on.importAffinity(ctx, entries)
@@ -360,7 +365,7 @@ func (r *reconciler) handOverAffinity(ctx context.Context, b begun) {
 // doReplace has an instance take the place of another of its mode. What is in the kernel is the hand-over; where
 // connections go through the process, both serve until the former one has none left. If it fails the former one serves
 // on.
-func (r *reconciler) doReplace(ctx context.Context, b begun) error {
+func (r *reconciler) doReplace(ctx context.Context, b task) error {
 	r.probe(ctx)
 	promote := part{"cutting", "promote", func(ctx context.Context) error { return b.on.setRole(ctx, sdk.Active) }}
 	nothing := func(context.Context) error { return nil }
@@ -388,7 +393,7 @@ func (r *reconciler) doReplace(ctx context.Context, b begun) error {
 }
 
 // doProve demands that connections find their way by an instance.
-func (r *reconciler) doProve(ctx context.Context, b begun) plane.Outcome {
+func (r *reconciler) doProve(ctx context.Context, b task) plane.Outcome {
 	if err := r.canary.Begin(); err != nil {
 		return plane.Outcome{Err: err, Answer: plane.Unknown}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
-// A Store keeps the Facts of a host in a file of its state directory. Its methods are called from one goroutine.
+// A Store keeps the Facts of a host in a file of its state directory. Its methods are not called at the same time.
 type Store struct {
 	dir    string
 	behind bool // the last write failed, so the disk has something older

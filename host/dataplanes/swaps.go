@@ -36,8 +36,8 @@ func (c change) String() string {
 	return c.From + " → " + c.To
 }
 
-// A swapping is a change that is under way.
-type swapping struct {
+// A progress is how far a change that is under way is.
+type progress struct {
 	change
 	stage string // preflight, staging, verifying, holding, cutting, proving, draining, clearing, returning
 	undo  string // why it is being undone; empty: it is not
@@ -45,16 +45,15 @@ type swapping struct {
 	why          string // it was asked for
 	began, since time.Time
 	former       string // with Same: the build that is replaced
-	down         bool   // From did not serve when it began
 }
 
 // moved reports whether To has been proved to serve.
-func (s *swapping) moved() bool {
+func (s *progress) moved() bool {
 	return s.undo == "" && (s.stage == "draining" || s.stage == "clearing")
 }
 
-// A swapped is a change that has ended.
-type swapped struct {
+// A result is how a change has ended.
+type result struct {
 	change
 	at     time.Time // zero: there was none
 	took   time.Duration
@@ -62,7 +61,6 @@ type swapped struct {
 	left   string // what could not be cleared away; empty: nothing
 	stays  string // the mode that the host goes on with
 	undone bool   // and with the process that it had before
-	down   bool   // From did not serve when it began
 }
 
 // Why a swap is undone that is not wanted any more.
@@ -73,7 +71,7 @@ const (
 
 // underWay returns the change that goes on while w is wanted, and how far it is; nil: none does. The caller has the
 // mutex.
-func (r *reconciler) underWay(w plane.Want, now time.Time) *swapping {
+func (r *reconciler) underWay(w plane.Want, now time.Time) *progress {
 	f := r.state.Facts
 	from := f.Served
 	if other := r.instance(func(i plane.Instance) bool { return i.Mode != w.Mode }); from == "" && other != nil {
@@ -83,23 +81,23 @@ func (r *reconciler) underWay(w plane.Want, now time.Time) *swapping {
 	case from == "":
 		return nil
 	case refused != nil:
-		if s := r.returning(w, refused); s != nil {
+		if s := r.undoing(w, refused); s != nil {
 			return s
 		}
-		return r.removing()
+		return r.removal()
 	case w.Mode != f.Served:
 		to := r.instance(func(i plane.Instance) bool { return i.Mode == w.Mode && i.Build == w.Build && !i.Clearing })
-		return &swapping{change: change{From: from, To: w.Mode, DryRun: w.DryRun}, stage: r.bringing(to)}
+		return &progress{change: change{From: from, To: w.Mode, DryRun: w.DryRun}, stage: r.stageOfNext(to)}
 	}
-	if s := r.replacing(w); s != nil {
+	if s := r.replacement(w); s != nil {
 		return s
 	}
 	if s := r.swap; s != nil && s.To != f.Served && s.From == f.Served { // it is not wanted any more
 		if to := r.instance(func(i plane.Instance) bool { return i.Mode == s.To }); to != nil {
-			return &swapping{change: s.change, stage: r.leaving(to), undo: cmp.Or(s.undo, r.dropped, byOther)}
+			return &progress{change: s.change, stage: r.stageOfFormer(to), undo: cmp.Or(s.undo, r.dropped, byOther)}
 		}
 	}
-	return r.removing()
+	return r.removal()
 }
 
 // instance returns one that is; nil: there is none. The caller has the mutex.
@@ -112,8 +110,8 @@ func (r *reconciler) instance(is func(plane.Instance) bool) *plane.Instance {
 	return nil
 }
 
-// bringing returns the stage of an instance that is to serve; nil: it is still to be started. The caller has the mutex.
-func (r *reconciler) bringing(to *plane.Instance) string {
+// stageOfNext returns the stage of an instance that is to serve; nil: it is still to be started. The caller has the mutex.
+func (r *reconciler) stageOfNext(to *plane.Instance) string {
 	switch {
 	case to == nil:
 		return "preflight"
@@ -129,8 +127,8 @@ func (r *reconciler) bringing(to *plane.Instance) string {
 	return "verifying"
 }
 
-// leaving returns the stage of an instance that is to go. The caller has the mutex.
-func (r *reconciler) leaving(i *plane.Instance) string {
+// stageOfFormer returns the stage of an instance that is to go. The caller has the mutex.
+func (r *reconciler) stageOfFormer(i *plane.Instance) string {
 	switch {
 	case i.Clearing, i.Doing == plane.Stop, i.New:
 		return "clearing"
@@ -140,10 +138,10 @@ func (r *reconciler) leaving(i *plane.Instance) string {
 	return "draining"
 }
 
-// returning returns the change that was refused, until nothing of it is left; nil: nothing is. The caller has the mutex.
-func (r *reconciler) returning(w plane.Want, refused *plane.Refusal) *swapping {
+// undoing returns the change that was refused, until nothing of it is left; nil: nothing is. The caller has the mutex.
+func (r *reconciler) undoing(w plane.Want, refused *plane.Refusal) *progress {
 	to := r.instance(func(i plane.Instance) bool { return i.Mode == refused.Mode && i.Build == refused.Build })
-	s := &swapping{change: change{From: r.state.Facts.Served, To: refused.Mode, Same: refused.Mode == r.state.Facts.Served, DryRun: w.DryRun}, undo: refused.Why}
+	s := &progress{change: change{From: r.state.Facts.Served, To: refused.Mode, Same: refused.Mode == r.state.Facts.Served, DryRun: w.DryRun}, undo: refused.Why}
 	back := r.instance(func(i plane.Instance) bool {
 		return i.Mode == refused.Mode && i.Build == refused.Former && i.Up && i.Role == sdk.Active
 	})
@@ -153,20 +151,20 @@ func (r *reconciler) returning(w plane.Want, refused *plane.Refusal) *swapping {
 	case to == nil:
 		return nil
 	default:
-		s.stage = r.leaving(to)
+		s.stage = r.stageOfFormer(to)
 	}
 	return s
 }
 
-// replacing returns the change of the mode that serves to another build; nil: there is none. The caller has the mutex.
-func (r *reconciler) replacing(w plane.Want) *swapping {
+// replacement returns the change of the mode that serves to another build; nil: there is none. The caller has the mutex.
+func (r *reconciler) replacement(w plane.Want) *progress {
 	ofMode := func(i plane.Instance) bool { return i.Mode == w.Mode && !i.External }
 	to := r.instance(func(i plane.Instance) bool { return ofMode(i) && i.Build == w.Build })
 	former := r.instance(func(i plane.Instance) bool { return ofMode(i) && i.Build != w.Build })
 	if former == nil && (to == nil || to.Former == "") {
 		return nil
 	}
-	s := &swapping{change: change{From: w.Mode, To: w.Mode, Same: true, DryRun: w.DryRun}}
+	s := &progress{change: change{From: w.Mode, To: w.Mode, Same: true, DryRun: w.DryRun}}
 	switch {
 	case former == nil:
 		s.stage, s.former = "proving", to.Former
@@ -175,20 +173,20 @@ func (r *reconciler) replacing(w plane.Want) *swapping {
 	case former.Doing == plane.Stop && to != nil && to.Role == sdk.Active:
 		s.stage = "clearing"
 	default:
-		s.stage, s.former = r.bringing(to), former.Build
+		s.stage, s.former = r.stageOfNext(to), former.Build
 	}
 	return s
 }
 
-// removing returns the change that ends in that a mode is drained and cleaned up; nil: there is none. The caller has
+// removal returns the change that ends in that a mode is drained and cleaned up; nil: there is none. The caller has
 // the mutex.
-func (r *reconciler) removing() *swapping {
+func (r *reconciler) removal() *progress {
 	served := r.state.Facts.Served
 	from := r.instance(func(i plane.Instance) bool { return i.Mode != served && !i.New })
 	if from == nil {
 		return nil
 	}
-	s := &swapping{change: change{From: from.Mode, To: served, Leftover: true}, stage: r.leaving(from)}
+	s := &progress{change: change{From: from.Mode, To: served, Leftover: true}, stage: r.stageOfFormer(from)}
 	if main := r.instance(func(i plane.Instance) bool { return i.Mode == served }); main != nil && main.Proved == plane.Unknown && from.Role != sdk.Draining {
 		s.stage = "proving"
 	}
@@ -214,11 +212,9 @@ func (r *reconciler) tell(w plane.Want, now time.Time) (events []report.Event) {
 	}
 	if before == nil {
 		next.why, next.began, next.since = r.why(next.change), now, now
-		main := r.instance(func(i plane.Instance) bool { return i.Mode == next.From && i.Served })
-		next.down = main == nil
 		r.dropped = ""
 	} else {
-		next.why, next.began, next.since, next.down = before.why, before.began, before.since, before.down
+		next.why, next.began, next.since = before.why, before.began, before.since
 		next.former = cmp.Or(next.former, before.former)
 		if next.stage == before.stage && next.undo == before.undo {
 			return events
@@ -248,9 +244,9 @@ func (r *reconciler) why(c change) string {
 }
 
 // finish notes how a change ended, and returns the events of that. The caller has the mutex.
-func (r *reconciler) finish(s swapping, w plane.Want, now time.Time) []report.Event {
+func (r *reconciler) finish(s progress, w plane.Want, now time.Time) []report.Event {
 	f := r.state.Facts
-	o := swapped{change: s.change, at: now, took: now.Sub(s.began), err: s.undo, stays: f.Served, down: s.down}
+	o := result{change: s.change, at: now, took: now.Sub(s.began), err: s.undo, stays: f.Served}
 	if o.err == "" && !s.Same && f.Served != s.To {
 		o.err = cmp.Or(r.dropped, byOther)
 	}
@@ -260,7 +256,7 @@ func (r *reconciler) finish(s swapping, w plane.Want, now time.Time) []report.Ev
 	o.undone = o.err != "" && (s.Same || f.Served == s.From)
 	r.last = o
 	if !s.Same && !s.DryRun && !s.Leftover {
-		if r.undone = (swapped{}); o.err != "" {
+		if r.undone = (result{}); o.err != "" {
 			r.undone = o
 		}
 	}
@@ -277,7 +273,7 @@ func (r *reconciler) finish(s swapping, w plane.Want, now time.Time) []report.Ev
 }
 
 // ending returns the event of the end of a change. The caller has the mutex.
-func (r *reconciler) ending(o swapped, now time.Time) report.Event {
+func (r *reconciler) ending(o result, now time.Time) report.Event {
 	e := report.Event{Reason: report.SwapDone, Object: o.To, Message: fmt.Sprintf("%s in %s", o.change, phrase.Round(o.took))}
 	switch {
 	case o.err == plane.ByDryRun:
@@ -293,7 +289,7 @@ func (r *reconciler) ending(o swapped, now time.Time) report.Event {
 }
 
 // undone says how a change that did not go well ended. serves is whether the mode that the host goes on with does.
-func undone(o swapped, serves bool) string {
+func undone(o result, serves bool) string {
 	switch {
 	case o.stays == o.To && !o.undone:
 		return fmt.Sprintf("%s failed, and %s stays because %s could not be brought back: %s", o.change, o.To, o.From, o.err)
@@ -304,7 +300,7 @@ func undone(o swapped, serves bool) string {
 }
 
 // again returns when a change that was undone is tried again; zero: it is not. The caller has the mutex.
-func (r *reconciler) again(o swapped) time.Time {
+func (r *reconciler) again(o result) time.Time {
 	refused := r.state.Facts.Refused
 	if refused == nil || o.err == "" || refused.Mode != o.To || refused.Number != r.state.Facts.Number || refused.Build != r.builds[o.To].label {
 		return time.Time{}
@@ -320,7 +316,7 @@ func (r *reconciler) reportAll(events []report.Event) {
 }
 
 // lastShown returns how a change ended, as an operator is told; nil: there was none. The caller has the mutex.
-func (r *reconciler) lastShown(o swapped) *admin.Swapped {
+func (r *reconciler) lastShown(o result) *admin.Swapped {
 	if o.at.IsZero() {
 		return nil
 	}
