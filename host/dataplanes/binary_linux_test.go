@@ -120,6 +120,7 @@ func TestDryRunOfTheSameMode(t *testing.T) {
 	set, tracker := inProcess(t, m)
 	tracker.SetService(clusterService("one", netip.MustParseAddr("172.30.0.1"), corev1.ProtocolTCP))
 	m.serves("one")
+	eventually.True(t, "it serves", func() bool { return set.serving().serves() })
 	before := set.Serving()
 	if _, err := set.SwapTo(admin.SwapAsk{To: "a", DryRun: true}); err != nil {
 		t.Fatal(err)
@@ -131,5 +132,27 @@ func TestDryRunOfTheSameMode(t *testing.T) {
 	if now := set.Serving(); now.PID != before.PID || len(set.all()) != 1 {
 		t.Errorf("pid %d serves, and before it was %d; %d run", now.PID, before.PID, len(set.all()))
 	}
+	m.held()
+}
+
+// TestRestart starts a plugin anew: it serves on, with updates, and is Active again.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, 0)
+	m.write("mode", "a")
+	set, tracker := inProcess(t, m)
+	tracker.SetService(clusterService("one", netip.MustParseAddr("172.30.0.1"), corev1.ProtocolTCP))
+	m.serves("one")
+	eventually.True(t, "it serves", func() bool { return set.serving().serves() })
+	before := set.Serving()
+	if said, err := set.Restart("a"); err != nil {
+		t.Fatal(said, err)
+	}
+	eventually.True(t, "another process is active", func() bool {
+		now := set.Serving()
+		return now.PID != 0 && now.PID != before.PID && now.Role == "active"
+	})
+	tracker.SetService(clusterService("two", netip.MustParseAddr("172.30.0.2"), corev1.ProtocolTCP))
+	m.serves("one", "two")
 	m.held()
 }

@@ -184,7 +184,7 @@ func TestTransitions(t *testing.T) {
 		{supervise.Suspect, supervise.Serving, "", report.PluginServing, false, false},
 		{supervise.Serving, supervise.Suspect, why, report.PluginDown, true, true},
 		{supervise.Serving, supervise.Waiting, why, report.PluginDown, true, true},
-		{supervise.Serving, supervise.Starting, why, report.PluginDown, true, true},
+		{supervise.Serving, supervise.Starting, why, report.PluginDown, true, false}, // that start goes on
 		{supervise.Starting, supervise.Waiting, why, report.PluginDown, true, true},
 		{supervise.Waiting, supervise.Starting, why, report.PluginStarting, false, false},
 		{supervise.Starting, supervise.Refused, why, report.PluginRefuses, true, true},

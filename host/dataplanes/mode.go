@@ -98,30 +98,38 @@ func (set *Set) SwapTo(a admin.SwapAsk) (string, error) {
 	if err := set.possible(mode); err != nil {
 		return "", err
 	}
-	defer set.changes.notify()
-	if !a.DryRun {
-		defer func() { _ = set.write(false) }() // before it is answered; an error is reported, and it is tried again
-	}
+	return set.asked(func() (string, error) {
+		if a.DryRun {
+			return set.tryOut(mode, a.Force)
+		}
+		f := set.state.Facts
+		rests, serves, wanted := set.swap == nil, set.Mode() == mode, f.Wanted(set.fileMode) == mode
+		if !rests || !wanted {
+			set.dropped = byOther
+		}
+		set.dryRun = nil
+		set.startable[mode] = true
+		set.state.Facts = f.Asks(mode, set.fileMode, a.Force)
+		if serves && rests && wanted {
+			set.renew(mode, "pointsman mode swap")
+		} else if serves {
+			return mode + " serves, and is the wanted mode again; pointsman mode show says what becomes of a swap that is under way", nil
+		}
+		return "the swap to " + mode + " begins", nil
+	})
+}
+
+// asked changes what is wanted. Before it returns that is written down, and a swap that follows from it is under way
+// for whoever asks; what cannot be written is reported, and tried again.
+func (set *Set) asked(change func() (string, error)) (string, error) {
 	set.reconciler.mu.Lock()
-	defer set.reconciler.mu.Unlock()
-	if a.DryRun {
-		return set.tryOut(mode, a.Force)
-	}
-	f := set.state.Facts
-	rests, serves := set.swap == nil, set.Mode() == mode
-	if !rests || f.Wanted(set.fileMode) != mode {
-		set.dropped = byOther
-	}
-	set.dryRun = nil
-	set.startable[mode] = true
-	set.state.Facts = f.Asks(mode, set.fileMode, a.Force)
-	switch {
-	case serves && rests && f.Wanted(set.fileMode) == mode:
-		set.renew(mode, "pointsman mode swap")
-	case serves:
-		return mode + " serves, and is the wanted mode again; pointsman mode show says what becomes of a swap that is under way", nil
-	}
-	return "the swap to " + mode + " begins", nil
+	said, err := change()
+	events := set.tell(set.want(), time.Now())
+	set.reconciler.mu.Unlock()
+	set.reportAll(events)
+	_ = set.write(false)
+	set.changes.notify()
+	return said, err
 }
 
 // tryOut begins a dry run. The caller has the mutex.
@@ -168,28 +176,28 @@ func (set *Set) possible(mode string) error {
 // Reset undoes a swap that has not passed its canary, else it goes back to the
 // file's mode.
 func (set *Set) Reset() (string, error) {
-	defer func() { _ = set.write(false) }() // as SwapTo does
-	set.reconciler.mu.Lock()
-	f, mode := set.state.Facts, set.fileMode
-	if s := set.swap; s != nil && !s.moved() && !s.Leftover {
-		defer set.reconciler.mu.Unlock()
-		defer set.changes.notify()
-		set.dropped, set.dryRun = byReset, nil
-		if s.Same {
+	var to string // what is to be swapped to; empty: nothing
+	said, err := set.asked(func() (string, error) {
+		f, s := set.state.Facts, set.swap
+		switch isUndone := s != nil && !s.moved() && !s.Leftover; {
+		case isUndone && s.Same:
 			b := set.builds[s.To]
 			b.label = cmp.Or(s.former, b.label)
 			set.builds[s.To] = b
-		} else {
-			set.state.Facts = f.Asks(f.Served, mode, false)
+		case isUndone:
+			set.state.Facts = f.Asks(f.Served, set.fileMode, false)
+		case f.Served == set.fileMode:
+			set.state.Facts = f.Asks(set.fileMode, set.fileMode, false)
+			return "the mode is " + set.fileMode + ", as in the config file", nil
+		default:
+			to = set.fileMode
+			return "", nil
 		}
+		set.dropped, set.dryRun = byReset, nil
 		return "the swap to " + s.To + " is undone", nil
+	})
+	if to != "" {
+		return set.SwapTo(admin.SwapAsk{To: to})
 	}
-	if f.Served == mode {
-		defer set.reconciler.mu.Unlock()
-		defer set.changes.notify()
-		set.state.Facts = f.Asks(mode, mode, false)
-		return "the mode is " + mode + ", as in the config file", nil
-	}
-	set.reconciler.mu.Unlock()
-	return set.SwapTo(admin.SwapAsk{To: mode})
+	return said, err
 }

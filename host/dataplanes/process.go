@@ -88,7 +88,7 @@ func (p *process) over() bool {
 func (p *process) transition(t supervise.Transition) {
 	defer p.changed()
 	e, gone := transitionEvent(t)
-	if gone {
+	if gone && t.To != supervise.Starting {
 		p.failed(t.Why)
 	}
 	e.Time, e.Object = t.Time, p.plugin.Name

@@ -102,11 +102,10 @@ func (set *Set) Restart(name string) (string, error) {
 		return "", err
 	}
 	if p == set.serving() && p.process.supervisor.Replaced() && p.status().State == supervise.Serving {
-		set.reconciler.mu.Lock()
-		set.renew(name, "pointsman plugin restart, and the binary was replaced")
-		set.reconciler.mu.Unlock()
-		set.changes.notify()
-		return "plugin " + name + " gives way to its new binary; pointsman mode show tells how far it is", nil
+		return set.asked(func() (string, error) {
+			set.renew(name, "pointsman plugin restart, and the binary was replaced")
+			return "plugin " + name + " gives way to its new binary; pointsman mode show tells how far it is", nil
+		})
 	}
 	p.process.supervisor.Restart("pointsman plugin restart " + name + " was asked for")
 	return "plugin " + name + " is started anew", nil

@@ -101,6 +101,7 @@ func (s *State) End(step Step, o Outcome, now time.Time) {
 		}
 		on.Up, on.Synced, on.DiesWithProcess, on.External, on.Role = true, false, o.Dies, o.Apart, role
 		on.Verified, on.Proved, on.Flows, on.Drained = Unknown, Unknown, -1, time.Time{}
+		on.Next = time.Time{}
 		on.Since, on.Err, on.New, on.Alone = now, nil, false, role == sdk.Active // that is planned only if nothing else serves
 	case Verify:
 		on.Verified, on.Err = o.Answer, o.Err

@@ -12,7 +12,8 @@ Package supervise keeps the process of a plugin running.
 	      backoff
 	                 refused: this node cannot run it; tried again when something changes
 
-[Supervisor.Run] is one loop, and the only place that starts, ends and tries again. Each process is a session of its
+[Supervisor.Run] is one loop, and the only place that starts, ends and tries again. Before each start it waits for
+Hooks.Start: whether and in which role a process begins is decided elsewhere. Each process is a session of its
 own: it is sent the whole state, while a dataplane that keeps its state in the kernel goes on forwarding.
 
 A process hangs when it answers no heartbeat for ten seconds, or thirty if it serves only while it runs; when a call
