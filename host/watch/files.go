@@ -79,6 +79,7 @@ func (f *FileSource) Run(ctx context.Context) error {
 	}
 	poll, due := time.NewTimer(0), time.Now()
 	defer poll.Stop()
+	_, _ = f.list()                  // which finds the folder; the first poll tells of errors
 	renamed := make(map[string]bool) // names since the last poll, and whether each was renamed to and not written to since
 	for {
 		select {
@@ -90,11 +91,11 @@ func (f *FileSource) Run(ctx context.Context) error {
 			renamed[name] = e.Has(fsnotify.Create) || renamed[name] && !e.Has(fsnotify.Write)
 			poll.Reset(min(settle, time.Until(due)))
 		case <-poll.C:
-			f.poll(time.Now(), renamed)
-			clear(renamed)
-			if err == nil {
+			if err == nil { // before the poll, so that no change comes between
 				_ = watcher.Add(f.dir) // also if the path leads to another folder now; without it the polls are enough
 			}
+			f.poll(time.Now(), renamed)
+			clear(renamed)
 			due = time.Now().Add(f.every)
 			poll.Reset(f.every)
 		}
