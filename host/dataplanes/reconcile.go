@@ -192,7 +192,10 @@ func (r *reconciler) reconcile(ctx context.Context, now time.Time) time.Duration
 // findAvailable finds out which of the modes that Plan may start have a plugin: again, or of those that are new.
 func (r *reconciler) findAvailable(again bool) {
 	r.mu.Lock()
-	modes := append(slices.Clone(r.state.Facts.Left), r.state.Facts.Wanted(r.fileMode))
+	modes := slices.Clone(r.state.Facts.Left)
+	if wanted := r.state.Facts.Wanted(r.fileMode); wanted != r.state.Facts.Served {
+		modes = append(modes, wanted)
+	}
 	if !again {
 		modes = slices.DeleteFunc(modes, func(mode string) bool { _, known := r.startable[mode]; return known })
 	}
@@ -265,9 +268,8 @@ func (r *reconciler) relabel() {
 	for mode, b := range r.builds {
 		refused := r.state.Facts.Refused
 		isRefused := refused != nil && refused.Mode == mode && refused.Build == b.label
-		now := r.identify(mode)
-		if !bytes.Equal(now.options, b.options) || isRefused && now.binary != b.binary {
-			r.builds[mode] = now
+		if !bytes.Equal(r.Now().Plugins[mode].Options, b.options) || isRefused && r.binaryOf(mode) != b.binary {
+			r.builds[mode] = r.identify(mode)
 		}
 	}
 }
