@@ -196,14 +196,15 @@ func (r *reconciler) doVerify(ctx context.Context, b task) plane.Outcome {
 	r.mu.Lock()
 	on, _ := r.state.Instance(b.On)
 	r.mu.Unlock()
-	if remote := b.on.remote(); on.Role == 0 && remote != nil { // the last heartbeat may be from before it read that
-		if v, err := remote.Vitals(ctx); err == nil && v.Shown == sdk.Active {
-			return plane.Outcome{Answer: plane.Cannot} // it serves already, so that there is nothing to be careful of
-		}
-	}
 	serves := r.serving()
 	verified := true
 	verify := func(ctx context.Context) (err error) {
+		if remote := b.on.remote(); on.Role == 0 && remote != nil { // the last heartbeat may be from before it read that
+			if v, err := remote.Vitals(ctx); err == nil && v.Shown == sdk.Active {
+				verified = false // it serves already, so that there is nothing to be careful of
+				return nil
+			}
+		}
 		if verified, err = b.on.verify(ctx); err == nil && !verified && serves != b.on {
 			r.failed("verify", fmt.Errorf("%s cannot say what it serves: the swap goes on unverified", b.on.name))
 		}
