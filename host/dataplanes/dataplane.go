@@ -92,7 +92,7 @@ func (p *dataplane) run(plugin supervise.Plugin) {
 	})
 }
 
-// awaitStart waits until its process is to be started. One that is being cleared is, for that.
+// awaitStart waits for a start. A process that is needed only to clean up is started without one.
 func (p *dataplane) awaitStart(ctx context.Context) error {
 	p.hooks.ready(p)
 	for {

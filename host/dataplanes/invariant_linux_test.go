@@ -188,7 +188,7 @@ func (m *machine) outlasts(mode string) (crashed bool) {
 	return crashed
 }
 
-// hasNothingLeft reports whether no mode is to be cleaned up, as is written down.
+// hasNothingLeft reports whether mode.json names no mode to clean up.
 func (m *machine) hasNothingLeft() bool {
 	var saved struct{ Left []string }
 	text, err := os.ReadFile(filepath.Join(m.dir, "state/mode.json"))

@@ -98,7 +98,7 @@ func (set *Set) SwapTo(a admin.SwapAsk) (string, error) {
 	if err := set.possible(mode); err != nil {
 		return "", err
 	}
-	return set.asked(func() (string, error) {
+	return set.changeWant(func() (string, error) {
 		if a.DryRun {
 			return set.tryOut(mode, a.Force)
 		}
@@ -119,9 +119,9 @@ func (set *Set) SwapTo(a admin.SwapAsk) (string, error) {
 	})
 }
 
-// asked changes what is wanted. Before it returns that is written down, and a swap that follows from it is under way
-// for whoever asks; what cannot be written is reported, and tried again.
-func (set *Set) asked(change func() (string, error)) (string, error) {
+// changeWant changes what is wanted, and writes that down before it returns. From then on mode show has the swap that
+// follows. An error of writing is reported, and the loop tries again.
+func (set *Set) changeWant(change func() (string, error)) (string, error) {
 	set.reconciler.mu.Lock()
 	said, err := change()
 	events := set.tell(set.want(), time.Now())
@@ -177,7 +177,7 @@ func (set *Set) possible(mode string) error {
 // file's mode.
 func (set *Set) Reset() (string, error) {
 	var to string // what is to be swapped to; empty: nothing
-	said, err := set.asked(func() (string, error) {
+	said, err := set.changeWant(func() (string, error) {
 		f, s := set.state.Facts, set.swap
 		switch isUndone := s != nil && !s.moved() && !s.Leftover; {
 		case isUndone && s.Same:

@@ -102,7 +102,7 @@ func (set *Set) Restart(name string) (string, error) {
 		return "", err
 	}
 	if p == set.serving() && p.process.supervisor.Replaced() && p.status().State == supervise.Serving {
-		return set.asked(func() (string, error) {
+		return set.changeWant(func() (string, error) {
 			set.renew(name, "pointsman plugin restart, and the binary was replaced")
 			return "plugin " + name + " gives way to its new binary; pointsman mode show tells how far it is", nil
 		})

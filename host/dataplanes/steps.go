@@ -100,7 +100,7 @@ func (r *reconciler) at(b task, stage, action string) error {
 	return nil
 }
 
-// a part is one part of a step, with its name.
+// A part is one part of a step, with the stage that it belongs to.
 type part struct {
 	stage, action string
 	do            func(context.Context) error

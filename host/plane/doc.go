@@ -26,7 +26,8 @@ Whatever order things fail in, and whenever the host or a process is killed:
  4. What was promoted while nothing else served is never undone because a proof failed.
  5. A mode that may have rules in the kernel and does not serve is in Facts.Left until its Cleanup has succeeded.
  6. What fails before the cut is tried again with growing pauses. A proof that failed is tried again only when
-    something else is wanted, because each try is an outage of up to 1.5 s.
+    something else is wanted, because each try is an outage of up to 1.5 s. So is a build that failed once it had taken
+    the place of the former one: each try ends the process that follows updates.
  7. Once nothing fails any more the wanted mode serves, and no other mode has rules in the kernel.
 
 TestRandomFaults checks them. Package dataplanes has the loop that plans and does the steps.

@@ -94,9 +94,10 @@ func (r *Refusal) Of(w Want) bool {
 }
 
 // find returns the instance of a mode and a build that does most; nil: there is none, or it is being removed.
+// One that was refused once it had taken the place of another is not used for a build again: it is started anew.
 func (p *planner) find(mode, build string) (best *Instance) {
 	for _, i := range p.have {
-		if i.Mode == mode && (build == "" || i.Build == build) && !i.isGoing() && (best == nil || i.does() >= best.does()) {
+		if i.Mode == mode && (build == "" || i.Build == build) && !i.isGoing() && !(i.Refused && i.Former != "" && build != "") && (best == nil || i.does() >= best.does()) {
 			best = i
 		}
 	}
@@ -151,6 +152,9 @@ func (p *planner) refuse() (Step, bool) {
 		return Step{}, false
 	}
 	s := Step{Do: Refuse, On: to.ID, Next: p.now.Add(p.facts.Refused.pause(p.want))}
+	if to.Former != "" { // each try ends the process that serves, and updates wait meanwhile
+		s.Next = time.Time{}
+	}
 	switch {
 	case to.Proved == No && !to.Alone:
 		s.Why, s.Next = "connections do not find their way by it", time.Time{}

@@ -27,7 +27,7 @@ func TestKernelHostKilledAtRandom(t *testing.T) {
 		if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: to}); err != nil {
 			t.Fatal(err)
 		}
-		<-time.After(time.Duration(random.Int64N(int64(1500 * time.Millisecond))))
+		<-time.After(time.Duration(random.Int64N(int64(1500 * time.Millisecond)))) // the random moment
 		if err := n.cmd.Process.Signal(syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
