@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/host/dataplanes"
 )
 
 // docs are the texts a user reads.
@@ -193,7 +193,7 @@ func TestStates(t *testing.T) {
 		named = append(named, strings.Fields(line)[1])
 	}
 	there := []string{"unused"} // by a running host
-	for s := supervise.State(0); !strings.HasPrefix(s.String(), "state("); s++ {
+	for s := dataplanes.State(0); !strings.HasPrefix(s.String(), "state("); s++ {
 		there = append(there, s.String())
 	}
 	slices.Sort(named)

@@ -54,7 +54,7 @@ func TestABadBinary(t *testing.T) {
 			if same := now.PID == before.PID; same != (fault == "crashes at Configure" || fault == "hangs at Configure") {
 				t.Errorf("before it served by pid %d, now by %d", before.PID, now.PID)
 			}
-			if !set.serving().process.supervisor.Replaced() {
+			if !set.serving().isReplaced() {
 				t.Error("the binary that is there does not count as another than the one that runs")
 			}
 			m.held()

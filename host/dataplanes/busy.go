@@ -93,16 +93,29 @@ func (p *dataplane) noteBusy(s *session, err error) error {
 	return err
 }
 
-// beat notes what a process reports.
-func (p *dataplane) beat(remote *wire.Remote, v wire.Vitals) {
+// beat notes what the process of a session reports, or why it is in doubt.
+func (p *dataplane) beat(s *session, v wire.Vitals, doubt string) {
 	p.mu.Lock()
-	current := p.session.fed() && p.session.remote == remote // else it is of a session that is over
+	state := p.status.state
+	p.status.looked = time.Now()
+	if doubt == "" {
+		p.status.vitals = v
+	}
 	p.mu.Unlock()
-	if current {
+	switch {
+	case doubt != "":
+		if state == Serving {
+			p.enter(Suspect, doubt)
+		}
+		return
+	case state == Suspect:
+		p.enter(Serving, "")
+	}
+	if s.feed != nil {
 		p.takeRepairs(v)
 		p.takeNotes(v)
-		p.notify()
 	}
+	p.notify()
 }
 
 // takeNotes reports each kernel parameter that the process says it cannot set, and did not say before.

@@ -5,6 +5,7 @@ package dataplanes
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/feed"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/plane"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/supervise"
@@ -22,23 +24,30 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// A dataplane is one process of a mode as the host runs it, which is started again when it ends, and for each life of
-// it a session. A process has its role by the steps of a reconciler, of which at most one is about it at a time.
+// A dataplane is one process of a mode as the host runs it, and, when that has ended, the next one of the same binary
+// and options. Each process has its role by the steps of a reconciler, of which at most one is about it at a time.
 type dataplane struct {
 	name    string
 	id      plane.ID // the group's mutex guards it, and build
 	build   string   // that it runs
+	plugin  supervise.Plugin
 	tracker *track.Tracker
 	reports *report.Reporter
 	log     hclog.Logger
+	logged  *pluginLog
 	hooks   hooks
-	process *process
-	changes notifier   // of what mu guards, and of the process's state
-	starts  chan start // each has its process be started once
+	changes notifier        // of what mu guards
+	life    context.Context // that of the host: no process outlives it
 
 	mu       sync.Mutex // guards what follows, and what is said to be in a session
+	status   status
+	end      chan<- error    // ends the present process; nil: there is none
+	ended    <-chan struct{} // closed once that and its session are over
+	options  json.RawMessage // of the present process, or of the next one
+	binary   *launch.Binary  // that was started last, kept open; nil: none was
+	identity string          // what plugin.Identify returned then
+	pinned   bool            // binary is started again, and not the one at the plugin's path
 	periods  periods
-	starting *start     // nil: its process is not being started
 	clearing bool       // it is being cleared: it is sent nothing more
 	session  *session   // with the present process; nil: there is none
 	held     *feed.Feed // that waits for Release; nil: none does
@@ -51,18 +60,11 @@ type dataplane struct {
 	succeeds bool // it takes the place of another process of its mode, which holds the writer's lock until then
 }
 
-// A start has a process be started.
-type start struct {
-	role sdk.Role   // that it is given before it is sent anything; zero: it keeps the one that the kernel shows
-	done chan error // gets nil once there is a session and it has the role; it has room for that
-}
-
 // hooks are what the rest of the host gets from a dataplane.
 type hooks struct {
 	applied func(*dataplane, feed.Acked) // an update was confirmed
 	refused func()                       // an update failed altogether
-	ready   func(*dataplane)             // its process may be started
-	ended   func(*dataplane, error)      // a session has ended
+	lost    func(*dataplane, plane.Loss) // its process is over; it returns when that is started again
 	changed func()                       // something of it is other than before
 }
 
@@ -76,64 +78,14 @@ type followed struct {
 	failure string // of the last one, where it failed
 }
 
-// run gives the dataplane its process, which begins with start.
-func (p *dataplane) run(plugin supervise.Plugin) {
-	p.process = &process{
-		plugin: plugin, reports: p.reports, log: p.log, buffer: newLogBuffer(),
-		failed:  func(why string) { p.hasStarted(errors.New(why)) },
-		changed: p.notify,
-	}
-	p.process.supervisor = supervise.New(plugin, supervise.Hooks{
-		Start:      p.awaitStart,
-		Session:    p.serve,
-		Transition: p.process.transition,
-		Log:        p.process.line,
-		Beat:       p.beat,
-	})
-}
-
-// awaitStart waits for a start. A process that is needed only to clean up is started without one.
-func (p *dataplane) awaitStart(ctx context.Context) error {
-	p.hooks.ready(p)
-	for {
-		changed := p.changes.wait()
-		p.mu.Lock()
-		clearing := p.clearing
-		p.mu.Unlock()
-		if clearing {
-			return ctx.Err()
-		}
-		select {
-		case s := <-p.starts:
-			p.mu.Lock()
-			p.starting = &s
-			p.mu.Unlock()
-			return nil
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// hasStarted ends a start: there is a session, or its process has failed to have one.
-func (p *dataplane) hasStarted(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.starting != nil {
-		p.starting.done <- err
-		p.starting = nil
-	}
-}
-
-// observed returns what its process is found to be, and whether it is in session and has been given its first role.
+// observed returns what its process is found to be, and whether it is in session.
 func (p *dataplane) observed() (o plane.Observation, up bool) {
-	vitals := p.status().Vitals
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.session == nil || p.starting != nil {
+	if p.session == nil {
 		return o, false
 	}
+	vitals := p.status.vitals
 	o = plane.Observation{Synced: p.session.full && p.writer.busy == nil, Busy: p.writer.busy != nil, Role: p.session.role, Shown: vitals.Shown, Progress: vitals.Progress}
 	if !o.Synced {
 		o.Err = p.lockMissing()
@@ -143,7 +95,7 @@ func (p *dataplane) observed() (o plane.Observation, up bool) {
 
 // started returns the outcome of a start that went well.
 func (p *dataplane) started() plane.Outcome {
-	return plane.Outcome{Dies: diesWithProcess(p.status().Description), Apart: p.process.plugin.Address != ""}
+	return plane.Outcome{Dies: diesWithProcess(p.description()), Apart: p.plugin.Address != ""}
 }
 
 // notify has whatever waits for a change look again.
@@ -152,8 +104,8 @@ func (p *dataplane) notify() {
 	p.hooks.changed()
 }
 
-// status returns what is known of its process.
-func (p *dataplane) status() supervise.Status { return p.process.supervisor.Status() }
+// description returns what its process, or the last one, says of itself.
+func (p *dataplane) description() sdk.Description { return p.shownStatus().description }
 
 // remote returns the process in session; nil: there is none.
 func (p *dataplane) remote() *wire.Remote {
@@ -208,5 +160,5 @@ func diesWithProcess(d sdk.Description) bool {
 // can be given those.
 func (p *dataplane) differs(s *config.Host) bool {
 	as := s.Plugins[p.name]
-	return p.process.plugin.Address == as.Address && !bytes.Equal(p.process.supervisor.Options(), as.Options)
+	return p.plugin.Address == as.Address && !bytes.Equal(p.currentOptions(), as.Options)
 }

@@ -4,8 +4,11 @@ package dataplanes
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,13 +33,13 @@ func idle(name string) *dataplane { return idleOf(name, track.New(nil)) }
 
 func idleOf(name string, tracker *track.Tracker) *dataplane {
 	p := &dataplane{
-		name: name, tracker: tracker, reports: report.New(time.Now), log: hclog.NewNullLogger(), starts: make(chan start),
+		name: name, plugin: supervise.Plugin{Name: name}, tracker: tracker, reports: report.New(time.Now),
+		log: hclog.NewNullLogger(), logged: newPluginLog(name, hclog.NewNullLogger()), life: context.Background(),
 		hooks: hooks{
 			applied: func(*dataplane, feed.Acked) {}, refused: func() {},
-			ready: func(*dataplane) {}, ended: func(*dataplane, error) {}, changed: func() {},
+			lost: func(*dataplane, plane.Loss) {}, changed: func() {},
 		},
 	}
-	p.run(supervise.Plugin{Name: name})
 	return p
 }
 
@@ -168,48 +171,66 @@ func TestLastSwap(t *testing.T) {
 	}
 }
 
-// TestTransitions has each change of state be an event, and a start hear of a process that
-// is gone, or does not answer.
-func TestTransitions(t *testing.T) {
+// TestStateEvents has each change of state be an event.
+func TestStateEvents(t *testing.T) {
 	const why = "signal 9"
 	for _, c := range []struct {
-		from, to supervise.State
-		why      string
+		from, to State
 		reason   string
 		warns    bool
-		gone     bool
 	}{
-		{supervise.Stopped, supervise.Starting, "", report.PluginStarting, false, false},
-		{supervise.Starting, supervise.Serving, "", report.PluginServing, false, false},
-		{supervise.Suspect, supervise.Serving, "", report.PluginServing, false, false},
-		{supervise.Serving, supervise.Suspect, why, report.PluginDown, true, true},
-		{supervise.Serving, supervise.Waiting, why, report.PluginDown, true, true},
-		{supervise.Serving, supervise.Starting, why, report.PluginDown, true, false}, // that start goes on
-		{supervise.Starting, supervise.Waiting, why, report.PluginDown, true, true},
-		{supervise.Waiting, supervise.Starting, why, report.PluginStarting, false, false},
-		{supervise.Starting, supervise.Refused, why, report.PluginRefuses, true, true},
-		{supervise.Serving, supervise.Stopped, why, report.PluginStopped, false, false},
+		{Stopped, Starting, report.PluginStarting, false},
+		{Starting, Serving, report.PluginServing, false},
+		{Suspect, Serving, report.PluginServing, false},
+		{Serving, Suspect, report.PluginDown, true},
+		{Serving, Waiting, report.PluginDown, true},
+		{Starting, Waiting, report.PluginDown, true},
+		{Waiting, Starting, report.PluginStarting, false},
+		{Starting, Refused, report.PluginRefuses, true},
+		{Serving, Stopped, report.PluginStopped, false},
 	} {
 		p := idle("m")
 		var got []report.Event
-		p.process.reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
-		p.starting = &start{done: make(chan error, 1)}
-		done := p.starting.done
-		p.process.transition(supervise.Transition{From: c.from, To: c.to, Why: c.why, PID: 7})
-		if len(got) != 1 || got[0].Reason != c.reason || got[0].Warning != c.warns {
+		p.reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
+		p.status = status{state: c.from, pid: 7}
+		p.enter(c.to, why)
+		p.enter(c.to, why) // which is no change
+		if len(got) != 1 || got[0].Reason != c.reason || got[0].Warning != c.warns || got[0].Object != "m" {
 			t.Errorf("%s → %s: reported %+v, want %s, warning %t", c.from, c.to, got, c.reason, c.warns)
-		}
-		if (len(done) > 0) != c.gone {
-			t.Errorf("%s → %s: the start has ended: %t, want %t", c.from, c.to, len(done) > 0, c.gone)
 		}
 	}
 }
 
 // TestLeftServing: a process that something else runs serves on without this host, and was not stopped.
 func TestLeftServing(t *testing.T) {
-	e, gone := transitionEvent(supervise.Transition{From: supervise.Serving, To: supervise.Stopped, Why: "the host ends", PID: 7, Left: true})
-	if e.Reason != report.PluginLeft || e.Message != "the host ends; pid 7 serves on" || e.Warning || gone {
-		t.Errorf("reported %+v, gone %t", e, gone)
+	p := idle("m")
+	p.plugin.Address = "unix:///nowhere"
+	var got []report.Event
+	p.reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
+	p.status = status{state: Serving, pid: 7}
+	p.enter(Stopped, "the host ends")
+	if len(got) != 1 || got[0].Reason != report.PluginLeft || got[0].Message != "the host ends; pid 7 serves on" || got[0].Warning {
+		t.Errorf("reported %+v", got)
+	}
+}
+
+// TestLossOf says what a process has ended of.
+func TestLossOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		err    error
+		served time.Duration
+		want   plane.Reason
+	}{
+		"it crashed":          {errors.New("exited with code 2"), 0, plane.Crashed},
+		"it cannot run here":  {fmt.Errorf("configure: %w", &sdk.Refusal{Why: "no kernel"}), 0, plane.Unable},
+		"a call was refused":  {fmt.Errorf("make it active: %w", &sdk.Refusal{Why: "no room"}), time.Second, plane.Crashed},
+		"another host has it": {wire.ErrFenced, time.Second, plane.Fenced},
+		"no descriptors":      {fmt.Errorf("launch: %w", syscall.EMFILE), 0, plane.Starved},
+		"a person asked":      {fmt.Errorf("pointsman plugin restart m: %w", supervise.ErrRestart), time.Second, plane.Asked},
+	} {
+		if l, text := lossOf(c.err, c.served); l.Reason != c.want || text == "" {
+			t.Errorf("%s: %d, %q; want %d", name, l.Reason, text, c.want)
+		}
 	}
 }
 
@@ -218,9 +239,8 @@ func TestLeftServing(t *testing.T) {
 func TestNotSet(t *testing.T) {
 	p := idle("m")
 	var got []report.Event
-	p.process.reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
+	p.reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
 	const want = "/sys/x stays as it is, and was to be 7: read-only file system; set it on the machine itself"
-	p.reports = p.process.reports
 	for range 2 { // each second
 		p.takeNotes(wire.Vitals{Report: sdk.Report{Notes: []string{"another program has a chain", sdk.NotSet + want}}})
 	}

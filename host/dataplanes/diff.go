@@ -36,7 +36,7 @@ func (set *Set) Diff(ctx context.Context) (admin.Diff, error) {
 	if n := set.Followed().Pending; n > 0 {
 		d.Notes = append(d.Notes, "not confirmed yet by the dataplane, and perhaps among the changes: "+phrase.Count(n, "port"))
 	}
-	u, known := set.Tracker.Whole(p.status().Description.Features)
+	u, known := set.Tracker.Whole(p.description().Features)
 	if !known {
 		return d, &admin.Error{Code: http.StatusServiceUnavailable, What: "diff of " + p.name, Why: "it is not known yet what is to be served: the Services were not read to their end", Try: "pointsman status"}
 	}

@@ -12,9 +12,9 @@ package plane what to do next, and does it.
 
 A Set is put together from parts that each know only what they need. The reconciler has the loop (reconcile.go), which
 is the only place that decides, and steps, which run beside it (steps.go); swaps.go tells what goes on in the words of
-a swap. A dataplane is one process of a mode (dataplane.go), which its supervisor starts again once Plan says so
-(process.go); each life of that is a session, in which a feed updates it (session.go), and in which it may lack the
-writer's lock (busy.go). Besides there are the plugins that are installed and a survey of rules that are left to
+a swap. A dataplane is one process of a mode (dataplane.go), which is started again once Plan says so (process.go); with each
+process there is a session, in which a feed updates it (session.go), and in which it may lack the writer's lock
+(busy.go). Besides there are the plugins that are installed and a survey of rules that are left to
 themselves (installed.go), and the mode that "auto" stands for (auto.go). mode.go and status.go have what an operator
 asks for.
 

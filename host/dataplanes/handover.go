@@ -41,7 +41,7 @@ func (p *dataplane) until(ctx context.Context, what string, ok func() bool) erro
 
 // trouble returns what is known to be wrong with it.
 func (p *dataplane) trouble(failure string) error {
-	if why := p.status().Why; why != "" {
+	if why := p.shownStatus().why; why != "" {
 		return errors.New(why)
 	}
 	if failure != "" {
@@ -159,7 +159,7 @@ func (p *dataplane) verify(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("inspect: %w", err)
 	}
 	if err := v.Differences(); err != nil {
-		return true, fmt.Errorf("%w; try: pointsman-conformance --run C07 %s", err, p.status().Path)
+		return true, fmt.Errorf("%w; try: pointsman-conformance --run C07 %s", err, p.plugin.Where())
 	}
 	return true, nil
 }
@@ -167,7 +167,7 @@ func (p *dataplane) verify(ctx context.Context) (bool, error) {
 // readyInStandby reports whether it has all but the ways in already in Standby. One that can
 // only listen where the frontends are cannot, while another one does.
 func (p *dataplane) readyInStandby() bool {
-	d := p.status().Description
+	d := p.description()
 	return !diesWithProcess(d) || !slices.Contains(d.Limits, sdk.LimitOwnAddressesOnly)
 }
 
@@ -209,28 +209,34 @@ func (p *dataplane) flows(ctx context.Context) (int, error) {
 
 // Stop ends a launched process. A plugin at an address goes on and releases the writer's lock. Rules in the kernel stay.
 func (p *dataplane) Stop() {
-	if remote := p.remote(); remote != nil && p.process.plugin.Address != "" {
+	if remote := p.remote(); remote != nil && p.plugin.Address != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), yieldLimit)
 		defer cancel()
 		if err := remote.SetRole(ctx, sdk.Yielded); err != nil {
 			p.log.Info("the plugin keeps the writer's lock for a minute", "plugin", p.name, "err", err)
 		}
 	}
-	p.process.stop()
+	if !p.stop(errNotNeeded) {
+		p.enter(Stopped, errNotNeeded.Error())
+	}
 }
 
 const yieldLimit = 2 * time.Second
 
-// Cleanup removes it from the node. It is sent nothing more, or it would come
-// back; and what its process cannot do, another one of its binary does. Of a plugin that
-// runs by itself that is the next one in session, when Cleanup is called again. Where
-// another process is the writer of its mode it only ends: the rules are that one's.
+// Cleanup removes it from the node. It is sent nothing more, or it would come back; and what its process cannot do,
+// another one of its binary does. Where another process is the writer of its mode it only ends: the rules are that one's.
 func (p *dataplane) Cleanup(ctx context.Context) error {
 	p.mu.Lock()
 	p.clearing = true
 	p.mu.Unlock()
 	defer p.Release()
-	plugin := p.process.plugin
+	plugin := p.plugin
+	if plugin.Address != "" && p.isOver() {
+		if err := p.open(ctx, 0, p.currentOptions()); err != nil {
+			p.lost(err, 0)
+			return err
+		}
+	}
 	err := p.clear(ctx)
 	if busy := (*sdk.Busy)(nil); errors.As(err, &busy) {
 		p.log.Info("the rules of this mode are left to the process that writes them", "plugin", p.name, "holder", busy.Error())

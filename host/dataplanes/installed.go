@@ -210,7 +210,6 @@ func (in installed) plugin(mode string) supervise.Plugin {
 		Path:      filepath.Join(in.Begun.PluginDirs[0], supervise.Prefix+mode),
 		SHA256:    s.Plugins[mode].SHA256,
 		Address:   s.Plugins[mode].Address,
-		Options:   s.Plugins[mode].Options,
 		Debug:     s.Plugins[mode].Debug,
 		StateDir:  StateDir(in.Begun, mode),
 		SocketDir: socketDir(in.Begun.StateDir),
@@ -275,7 +274,7 @@ func (s *survey) look(ctx context.Context, now time.Time) {
 	main := s.running.serving()
 	if main.serves() {
 		s.note(nil, time.Time{})
-	} else if s.due(now) && !main.status().Coming() {
+	} else if s.due(now) && !main.shownStatus().isComing() {
 		s.note(s.plugins.leftServing(ctx), now.Add(surveyEach))
 	}
 }

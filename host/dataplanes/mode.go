@@ -48,7 +48,7 @@ func (set *Set) UnderWay() *admin.Swap {
 	if now.stage == "draining" && leaves != nil {
 		s.Until = leaves.Drained.Add(set.Now().Swap.DrainTimeout.Duration)
 		if d := set.member(leaves.ID); d != nil {
-			s.Flows = d.status().Vitals.Flows
+			s.Flows = d.shownStatus().vitals.Flows
 		}
 	}
 	return s

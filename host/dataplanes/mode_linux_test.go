@@ -157,7 +157,7 @@ func TestPlugins(t *testing.T) {
 	if said, err := set.Restart("iptables"); err != nil || said != "plugin iptables is started anew" {
 		t.Errorf("restart the one in use: %q, %v", said, err)
 	}
-	set.main.process.buffer.add(admin.LogLine{Message: "hello"})
+	set.main.logged.buffer.add(admin.LogLine{Message: "hello"})
 	var lines []string
 	if err := set.Logs(t.Context(), "iptables", false, func(l admin.LogLine) error { lines = append(lines, l.Message); return nil }); err != nil || len(lines) != 1 {
 		t.Errorf("its log: %q, %v", lines, err)

@@ -4,66 +4,303 @@ package dataplanes
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
-	"sync"
+	"math/rand/v2"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
-
-	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/launch"
+	"github.com/pointsman/pointsman/host/plane"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// A process is a plugin's, as the host runs it: package supervise starts it again whenever
-// it ends. It knows nothing of what is served.
-type process struct {
-	plugin     supervise.Plugin
-	supervisor *supervise.Supervisor
-	reports    *report.Reporter
-	log        hclog.Logger
-	buffer     *logBuffer
-	failed     func(why string) // called when it has ended, or did not start
-	changed    func()           // called after each change of its state
+// A State is that of a dataplane's process.
+type State uint8
 
-	mu     sync.Mutex // guards what follows
-	lines  logLimit
-	cancel context.CancelCauseFunc // ends it; nil: it was not started
-	ended  chan struct{}           // closed when it is over
+// The states.
+const (
+	Stopped  State = iota // it was not started, or is not needed any more
+	Starting              // being started, greeted and configured
+	Serving               // in a session
+	Suspect               // it missed a heartbeat
+	Waiting               // it ended or did not start, and is started again
+	Refused               // it cannot run here; tried again when something changes
+)
+
+var states = [...]string{"stopped", "starting", "serving", "suspect", "waiting", "refused"}
+
+func (s State) String() string {
+	if int(s) < len(states) {
+		return states[s]
+	}
+	return fmt.Sprintf("state(%d)", s)
 }
 
-// start begins to run it, until ctx ends or stop is called.
-func (p *process) start(ctx context.Context) {
-	ctx, cancel := context.WithCancelCause(ctx)
+// A status is what is known of a dataplane's process.
+type status struct {
+	state       State
+	why         string // what went wrong last, where it is not serving
+	pid         int
+	description sdk.Description // also of one that has ended
+	up          time.Time       // since when it serves; zero: it does not
+	starts      int             // of processes, also those that failed
+	lastEnd     string          // how the last process ended; empty: none did
+	lastEndAt   time.Time
+	next        time.Time // when it is started again; zero: it is not waiting
+	vitals      wire.Vitals
+	looked      time.Time // when the host last looked at it; zero: it was not started
+}
+
+// restarts returns how many processes were started after the first.
+func (s status) restarts() int { return max(0, s.starts-1) }
+
+// isComing reports whether there is a process, or is about to be one.
+func (s status) isComing() bool {
+	switch s.state {
+	case Waiting, Refused:
+		return false
+	case Stopped:
+		return s.starts == 0
+	}
+	return true
+}
+
+func (p *dataplane) shownStatus() status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status
+}
+
+// enter changes the state of the process, and reports that.
+func (p *dataplane) enter(to State, why string) {
+	p.mu.Lock()
+	st := &p.status
+	from, pid := st.state, st.pid
+	st.state, st.why, st.next = to, why, time.Time{}
+	if to != Serving && to != Suspect {
+		st.up, st.pid, st.vitals = time.Time{}, 0, wire.Vitals{}
+	}
+	p.mu.Unlock()
+	if from != to {
+		e := stateEvent(to, why, pid, to == Stopped && p.plugin.Address != "" && pid != 0)
+		e.Object = p.name
+		p.reports.Report(e)
+	}
+	p.notify()
+}
+
+// stateEvent returns the event of a change of state. left: something else runs the process, which serves on.
+func stateEvent(to State, why string, pid int, left bool) report.Event {
+	switch {
+	case to == Serving:
+		return report.Event{Reason: report.PluginServing, Message: fmt.Sprintf("pid %d is up", pid)}
+	case to == Refused:
+		return report.Event{Warning: true, Reason: report.PluginRefuses, Message: why}
+	case to == Waiting || to == Suspect:
+		return report.Event{Warning: true, Reason: report.PluginDown, Message: why}
+	case to == Starting:
+		return report.Event{Reason: report.PluginStarting, Message: why}
+	case left:
+		return report.Event{Reason: report.PluginLeft, Message: fmt.Sprintf("%s; pid %d serves on", why, pid)}
+	}
+	return report.Event{Reason: report.PluginStopped, Message: why}
+}
+
+var (
+	errNotNeeded  = errors.New("it is no longer needed")
+	errNewOptions = errors.New("its options have changed")
+	errHostEnds   = errors.New("the host ends")
+)
+
+// open starts a process, or connects to one, and begins a session with it. The process is given the role before it is
+// sent anything; zero: it keeps the one that the kernel shows. One that is in session, which something else runs, begins
+// another with these options; where it refuses them it goes on with those of before.
+func (p *dataplane) open(ctx context.Context, role sdk.Role, options json.RawMessage) error {
+	goesOn := p.stop(errNewOptions)
+	binary, former, err := p.prepare(options)
+	if goesOn {
+		p.enter(Starting, "")
+	} else {
+		p.enter(Starting, p.shownStatus().why)
+	}
+	if err != nil {
+		return err
+	}
+	process, err := p.plugin.Start(ctx, binary, options, p.logged.line)
+	if refusal, refused := errors.AsType[*sdk.Refusal](err); refused && goesOn {
+		p.logged.line(wire.LogLine{Time: time.Now(), Level: slog.LevelError, Message: "the plugin refused its new options, and goes on with those of before: " + refusal.Error()})
+		p.mu.Lock()
+		p.options = former
+		p.mu.Unlock()
+		process, err = p.plugin.Start(ctx, binary, former, p.logged.line)
+	}
+	if err != nil {
+		return err
+	}
+	over := make(chan error, 2) // from the session, and to end the process
 	ended := make(chan struct{})
+	s, err := p.newSession(process, role)
+	if err != nil {
+		return errors.Join(err, process.Close())
+	}
 	p.mu.Lock()
-	p.cancel, p.ended = cancel, ended
+	p.status.description, p.status.pid, p.status.up = process.Description, process.Hello().PID, time.Now()
+	p.end, p.ended = over, ended
 	p.mu.Unlock()
-	go func() { // ends with ctx; stop and wait wait for it
+	p.enter(Serving, "")
+	go func() { // ends with the process, whose end stop and wait await
 		defer close(ended)
-		p.supervisor.Run(ctx)
+		p.run(process, s, over)
 	}()
+	return nil
 }
 
-// stop ends it; what is in the kernel stays.
-func (p *process) stop() {
+// prepare returns the binary to start, which it keeps open, and the options of before.
+func (p *dataplane) prepare(options json.RawMessage) (*launch.Binary, json.RawMessage, error) {
 	p.mu.Lock()
-	cancel := p.cancel
+	defer p.mu.Unlock()
+	former := p.options
+	p.options = options
+	p.identity, p.status.looked = p.plugin.Identify(), time.Now()
+	p.status.starts++
+	switch {
+	case !supervise.ValidName(p.name):
+		return nil, former, fmt.Errorf("%q is no dataplane's name: want lower-case letters, digits and -", p.name)
+	case p.pinned:
+		return p.binary, former, nil
+	}
+	binary, err := p.plugin.Open()
+	if err != nil {
+		return nil, former, err
+	}
+	if p.binary != nil {
+		p.binary.Close()
+	}
+	p.binary = binary
+	return binary, former, nil
+}
+
+// run serves a process by a session until it is over.
+func (p *dataplane) run(process *supervise.Process, s *session, over chan error) {
+	ctx, cancel := context.WithCancelCause(p.life)
+	serving := make(chan struct{})
+	go func() { // ends with ctx
+		defer close(serving)
+		if err := p.serve(ctx, s); err != nil {
+			select {
+			case over <- err:
+			default: // it ends already
+			}
+		}
+	}()
+	up := time.Now()
+	why := process.Watch(ctx, over, func(v wire.Vitals, doubt string) { p.beat(s, v, doubt) })
+	if cause := context.Cause(p.life); cause != nil && errors.Is(why, cause) {
+		why = fmt.Errorf("%w: %w", errHostEnds, cause)
+		if cause == p.life.Err() { // which says no more
+			why = errHostEnds
+		}
+	}
+	cancel(why)
+	<-serving
+	p.mu.Lock()
+	p.status.lastEnd, p.status.lastEndAt = why.Error(), time.Now()
+	p.end = nil
+	p.session = nil
+	p.served = p.served && !diesWithProcess(s.desc) // rules outlive their process
 	p.mu.Unlock()
-	if cancel != nil {
-		cancel(errNotNeeded)
-		p.wait()
+	switch {
+	case errors.Is(why, errNewOptions): // nothing went wrong, and open goes on
+	case errors.Is(why, errNotNeeded), errors.Is(why, errHostEnds):
+		p.enter(Stopped, why.Error())
+		p.hooks.lost(p, plane.Loss{Err: why, Reason: plane.Asked})
+	default:
+		p.hooks.lost(p, p.lost(why, time.Since(up)))
 	}
 }
 
-var errNotNeeded = errors.New("it is no longer needed")
+// lost notes that a process has ended, or did not start, and returns what is to be known of that. served is how long it
+// was in session; zero: it did not start.
+func (p *dataplane) lost(err error, served time.Duration) plane.Loss {
+	l, text := lossOf(err, served)
+	l.Dialed, l.Jitter = p.plugin.Address != "", rand.Float64()
+	switch {
+	case p.life.Err() != nil:
+		p.enter(Stopped, errHostEnds.Error())
+	case l.Reason == plane.Unable || l.Reason == plane.Fenced:
+		p.enter(Refused, text)
+	default:
+		p.enter(Waiting, text)
+	}
+	return l
+}
 
-// wait for its end.
-func (p *process) wait() {
+// lossOf returns why a process has ended, or did not start, and that in words.
+func lossOf(err error, served time.Duration) (plane.Loss, string) {
+	l, text := plane.Loss{Err: err, Served: served}, err.Error()
+	_, refused := errors.AsType[*sdk.Refusal](err)
+	switch {
+	case errors.Is(err, supervise.ErrRestart):
+		l.Reason = plane.Asked
+	case errors.Is(err, wire.ErrFenced):
+		l.Reason, text = plane.Fenced, "another host has taken it over; pointsman plugin restart takes it back"
+	case refused && served == 0: // later it is a call that was refused, and no more than a failure
+		l.Reason = plane.Unable
+	case supervise.IsStarved(err):
+		l.Reason = plane.Starved
+	}
+	return l, text
+}
+
+// waits notes until when the next process waits.
+func (p *dataplane) waits(until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.status.state == Waiting || p.status.state == Refused {
+		p.status.next = until
+	}
+}
+
+// look notes that the host looked after the process, and reports whether one that is awaited is worth another attempt,
+// because its file is another one by now.
+func (p *dataplane) look(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.end == nil && p.status.state != Starting {
+		p.status.looked = now
+	}
+	awaited := p.status.state == Waiting || p.status.state == Refused
+	return awaited && !p.pinned && p.plugin.Identify() != p.identity
+}
+
+// stop ends the process for a reason, waits for its end, and reports whether there was one. What is in the kernel stays.
+func (p *dataplane) stop(why error) bool {
+	was := p.beginStop(why)
+	p.wait()
+	return was
+}
+
+// beginStop has the process end for a reason, and reports whether there is one.
+func (p *dataplane) beginStop(why error) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.end == nil {
+		return false
+	}
+	select {
+	case p.end <- why:
+	default: // it ends already
+	}
+	return true
+}
+
+// wait waits for the end of the process.
+func (p *dataplane) wait() {
 	p.mu.Lock()
 	ended := p.ended
 	p.mu.Unlock()
@@ -72,186 +309,46 @@ func (p *process) wait() {
 	}
 }
 
-// over reports whether it was stopped for good.
-func (p *process) over() bool {
+// isOver reports whether its process has ended.
+func (p *dataplane) isOver() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	select {
-	case <-p.ended:
-		return true
-	default:
+	return p.end == nil
+}
+
+// currentOptions returns those of the present process, or of the next one where there is none.
+func (p *dataplane) currentOptions() json.RawMessage {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.options
+}
+
+// pin has only the binary be started from now on that was started last, also if there is another one at its path by
+// now. A script cannot be held like that.
+func (p *dataplane) pin() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pinned = p.binary != nil
+}
+
+// closeBinary forgets the binary that was started last. Nothing is started after that.
+func (p *dataplane) closeBinary() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.binary != nil {
+		p.binary.Close()
+		p.binary = nil
+	}
+}
+
+// isReplaced reports whether the binary is another than the one that runs. Of a plugin that something else keeps
+// running that is not known here.
+func (p *dataplane) isReplaced() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.plugin.Address != "" {
 		return false
 	}
-}
-
-// transition reports a change of its state.
-func (p *process) transition(t supervise.Transition) {
-	defer p.changed()
-	e, gone := transitionEvent(t)
-	if gone && t.To != supervise.Starting {
-		p.failed(t.Why)
-	}
-	e.Time, e.Object = t.Time, p.plugin.Name
-	p.reports.Report(e)
-}
-
-// transitionEvent returns the event of a change of state, and whether the process is gone by it.
-func transitionEvent(t supervise.Transition) (e report.Event, gone bool) {
-	e.Message = t.Why
-	switch {
-	case t.To == supervise.Serving:
-		e.Reason, e.Message = report.PluginServing, fmt.Sprintf("pid %d is up", t.PID)
-	case t.To == supervise.Waiting, t.To == supervise.Suspect:
-		e.Reason, gone = report.PluginDown, true
-	case t.To == supervise.Refused:
-		e.Reason, gone = report.PluginRefuses, true
-	case t.To == supervise.Starting && t.From == supervise.Serving && t.Why != "": // it is started again at once
-		e.Reason, gone = report.PluginDown, true
-	case t.To == supervise.Starting:
-		e.Reason = report.PluginStarting
-	case t.Left:
-		e.Reason, e.Message = report.PluginLeft, fmt.Sprintf("%s; pid %d serves on", t.Why, t.PID)
-	default:
-		e.Reason = report.PluginStopped
-	}
-	e.Warning = gone
-	return e, gone
-}
-
-// line takes one line of its log, and passes it to the host's unless there are too many.
-func (p *process) line(l wire.LogLine) {
-	p.buffer.add(admin.LogLine{Time: l.Time, Level: l.Level.String(), Message: l.String()})
-	p.mu.Lock()
-	pass, left := p.lines.line(time.Now())
-	p.mu.Unlock()
-	if left > 0 {
-		p.log.Warn("plugin log rate limited", "plugin", p.plugin.Name, "lines", left, "try", "pointsman plugin logs "+p.plugin.Name)
-	}
-	if !pass {
-		return
-	}
-	args := make([]any, 0, 2*len(l.Attrs)+4)
-	args = append(args, "plugin", p.plugin.Name)
-	for _, a := range l.Attrs {
-		args = append(args, a.Key, a.Value.String())
-	}
-	p.log.Log(levelOf(l.Level), l.Message, args...)
-}
-
-// leftOut returns how many lines of its log were not taken into the host's.
-func (p *process) leftOut() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.lines.dropped
-}
-
-func levelOf(l slog.Level) hclog.Level {
-	switch {
-	case l < slog.LevelInfo:
-		return hclog.Debug
-	case l < slog.LevelWarn:
-		return hclog.Info
-	case l < slog.LevelError:
-		return hclog.Warn
-	}
-	return hclog.Error
-}
-
-// bufferLines is how many lines of a plugin's log the host keeps.
-const bufferLines = 1000
-
-// A logBuffer keeps the last lines of a plugin's log, over its restarts, for
-// whatever asks later. It is safe for concurrent use.
-type logBuffer struct {
-	mu    sync.Mutex // guards what follows
-	lines []admin.LogLine
-	first uint64        // the number of lines[0], counted from the beginning
-	more  chan struct{} // closed with the next line
-}
-
-func newLogBuffer() *logBuffer { return &logBuffer{more: make(chan struct{})} }
-
-func (b *logBuffer) add(l admin.LogLine) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.lines = append(b.lines, l)
-	if over := len(b.lines) - bufferLines; over > 0 {
-		b.lines = slices.Delete(b.lines, 0, over)
-		b.first += uint64(over)
-	}
-	close(b.more)
-	b.more = make(chan struct{})
-}
-
-// since returns what there is from line number n on, the number that comes next, and
-// what is closed when there is more.
-func (b *logBuffer) since(n uint64) ([]admin.LogLine, uint64, <-chan struct{}) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	next := b.first + uint64(len(b.lines))
-	from := min(max(n, b.first), next)
-	return slices.Clone(b.lines[from-b.first:]), next, b.more
-}
-
-// read calls line for each line there is, and with follow for each that comes,
-// until ctx ends.
-func (b *logBuffer) read(ctx context.Context, follow bool, line func(admin.LogLine) error) error {
-	var n uint64
-	for {
-		lines, next, more := b.since(n)
-		for _, l := range lines {
-			if err := line(l); err != nil {
-				return err
-			}
-		}
-		n = next
-		if !follow {
-			return nil
-		}
-		select {
-		case <-more:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// Of a plugin's log the host's own log takes so many lines at once, and so many in a
-// second from then on. `pointsman plugin logs` has the last ones nevertheless.
-const (
-	logBurst = 500
-	logRate  = 20 // lines in a second
-
-	// logReminder is how often the log says that lines are left out.
-	logReminder = 10 * time.Second
-)
-
-// A logLimit decides which lines of a plugin's log go into the host's. The zero value has
-// seen none.
-type logLimit struct {
-	spent   float64 // of the burst
-	seen    time.Time
-	left    uint64    // lines left out since the log last said so
-	shown   time.Time // when the log last said that lines are left out
-	dropped uint64    // lines left out, in all
-}
-
-// line counts one more line. It goes into the log if pass is true; and before it the log is to
-// say how many lines were left, unless that is zero.
-func (l *logLimit) line(now time.Time) (pass bool, left uint64) {
-	if !l.seen.IsZero() {
-		l.spent = max(0, l.spent-logRate*now.Sub(l.seen).Seconds())
-	}
-	l.seen = now
-	if pass = l.spent+1 <= logBurst; pass {
-		l.spent++
-	} else {
-		l.left++
-		l.dropped++
-	}
-	if l.left > 0 && now.Sub(l.shown) >= logReminder {
-		left = l.left
-		l.left, l.shown = 0, now
-	}
-	return pass, left
+	now := p.plugin.Identify()
+	return now != "" && p.identity != "" && (now != p.identity || p.pinned)
 }

@@ -46,7 +46,7 @@ type reconciler struct {
 	dryRun    *plane.Want                     // nil: none is under way
 	spare     *dataplane                      // that the first Start of its mode is to use; nil: none
 	formers   map[string]*dataplane           // by build: stopped, to be started again if what replaced it fails
-	ended     map[plane.ID]error              // instances whose process ended while it was being started
+	losses    map[plane.ID]plane.Loss         // of instances whose process ended while the step that started it went on
 	phases    map[plane.ID]string             // the stage that the step of an instance is in
 	cancels   map[plane.ID]context.CancelFunc // of steps that need the process of their instance
 	counting  map[plane.ID]context.CancelFunc // instances of which the connections are counted
@@ -157,6 +157,9 @@ func (r *reconciler) reconcile(ctx context.Context, now time.Time) time.Duration
 	r.mu.Lock()
 	if look {
 		r.relabel()
+	}
+	if look {
+		r.lookAfter(now)
 	}
 	r.observe(ctx, now)
 	var all []task
@@ -274,6 +277,23 @@ func (r *reconciler) relabel() {
 	}
 }
 
+// lookAfter finds the instances that wait and are worth another attempt at once. The caller has the mutex.
+func (r *reconciler) lookAfter(now time.Time) {
+	for _, i := range r.state.Have {
+		if d := r.member(i.ID); d != nil && d.look(now) && i.Doing == 0 {
+			r.state.Ready(i.ID)
+		}
+	}
+}
+
+// startAgain starts the process of a dataplane that waits at once.
+func (r *reconciler) startAgain(d *dataplane) {
+	r.mu.Lock()
+	r.state.Ready(d.id)
+	r.mu.Unlock()
+	r.changes.notify()
+}
+
 // observe notes what the processes in session are found to be. The caller has the mutex.
 func (r *reconciler) observe(ctx context.Context, now time.Time) {
 	for _, i := range slices.Clone(r.state.Have) {
@@ -281,15 +301,11 @@ func (r *reconciler) observe(ctx context.Context, now time.Time) {
 		if d == nil {
 			continue
 		}
-		o, up := d.observed()
-		if up && !i.Up && i.Doing == 0 { // it came up late
-			r.state.End(plane.Step{Do: plane.Start, On: i.ID}, d.started(), now)
-		}
-		if up {
+		if o, up := d.observed(); up {
 			r.state.Observe(i.ID, o, now)
 		}
 		i, _ = r.state.Instance(i.ID)
-		drains := i.Up && (o.Role == sdk.Draining || o.Role == sdk.Yielded) && i.Doing == 0 && i.Flows != 0 && !i.Drained.IsZero()
+		drains := i.Up && (i.Role == sdk.Draining || i.Role == sdk.Yielded) && i.Doing == 0 && i.Flows != 0 && !i.Drained.IsZero()
 		if drains && r.counting[i.ID] == nil {
 			counting, cancel := context.WithCancel(ctx)
 			r.counting[i.ID] = cancel
@@ -321,7 +337,7 @@ func (r *reconciler) begin(s plane.Step, w plane.Want, now time.Time) task {
 	}
 	b.on, b.with = r.member(b.On), r.member(b.With)
 	if s.Do == plane.Start && b.undoes && refused.Former == label && label != "" {
-		b.on.process.supervisor.Pin() // or it would be the binary that was refused
+		b.on.pin() // or it would be the binary that was refused
 	}
 	return b
 }
@@ -344,7 +360,7 @@ func (r *reconciler) bring(id plane.ID, mode, label string) {
 	d.mu.Lock()
 	d.succeeds = slices.ContainsFunc(r.state.Have, func(i plane.Instance) bool { return i.ID != id && i.Mode == mode && i.Up })
 	d.mu.Unlock()
-	r.start(d, id, label)
+	r.name(d, id, label)
 }
 
 // end notes how a step ended.
@@ -357,11 +373,14 @@ func (r *reconciler) end(b task, o plane.Outcome) {
 		o.Err, o.Answer = errors.Join(o.Err, errNoProcess), plane.Unknown // it ended meanwhile
 	}
 	r.state.End(b.Step, o, now)
-	if err := r.ended[b.On]; err != nil && b.Do == plane.Start {
-		r.lost(b.On, err, now)
+	if l, ended := r.losses[b.On]; ended {
+		r.lost(b.On, l, now)
 	}
-	delete(r.ended, b.On)
-	if b.Do == plane.Replace && o.Err == nil && b.with != nil && b.with.process.over() {
+	delete(r.losses, b.On)
+	if i, there := r.state.Instance(b.On); there && !i.Up {
+		b.on.waits(i.Next)
+	}
+	if b.Do == plane.Replace && o.Err == nil && b.with != nil && b.with.isOver() {
 		r.forget(b.with.name)
 		r.formers[b.with.name] = b.with
 		r.drop(b.with)
@@ -371,7 +390,7 @@ func (r *reconciler) end(b task, o plane.Outcome) {
 	}
 	if b.Do == plane.Stop {
 		r.drop(b.on)
-		b.on.process.supervisor.Close()
+		b.on.closeBinary()
 	}
 	r.mu.Unlock()
 	r.changes.notify()
@@ -380,40 +399,30 @@ func (r *reconciler) end(b task, o plane.Outcome) {
 // forget lets go of the former process of a mode, because what replaced it serves. The caller has the mutex.
 func (r *reconciler) forget(mode string) {
 	if former := r.formers[mode]; former != nil {
-		former.process.supervisor.Close()
+		former.closeBinary()
 		delete(r.formers, mode)
 	}
 }
 
-// lost notes that the process of an instance has ended. It is started again once its supervisor is ready to. The
-// caller has the mutex.
-func (r *reconciler) lost(id plane.ID, err error, now time.Time) {
+// lost notes that the process of an instance has ended. The caller has the mutex.
+func (r *reconciler) lost(id plane.ID, l plane.Loss, now time.Time) {
 	if cancel := r.cancels[id]; cancel != nil {
 		cancel()
 	}
 	r.stopCounting(id)
-	r.state.Lost(id, err, untilReady, now)
+	r.state.Lost(id, l, now)
 }
 
-// untilReady is the pause of an instance whose process ended: its supervisor says earlier that it is ready.
-const untilReady = 24 * time.Hour
-
-// processEnded is called when a session ends.
-func (r *reconciler) processEnded(d *dataplane, err error) {
+// processLost is called when the process of a dataplane has ended.
+func (r *reconciler) processLost(d *dataplane, l plane.Loss) {
 	r.mu.Lock()
 	if i, there := r.state.Instance(d.id); there && i.Doing == plane.Start {
-		r.ended[d.id] = err
-	} else {
-		r.lost(d.id, err, time.Now())
+		r.losses[d.id] = l
+	} else if there {
+		r.lost(d.id, l, time.Now())
+		i, _ = r.state.Instance(d.id)
+		d.waits(i.Next)
 	}
-	r.mu.Unlock()
-	r.changes.notify()
-}
-
-// processReady is called when a process may be started.
-func (r *reconciler) processReady(d *dataplane) {
-	r.mu.Lock()
-	r.state.Ready(d.id)
 	r.mu.Unlock()
 	r.changes.notify()
 }

@@ -31,7 +31,7 @@ const (
 )
 
 func (p *dataplane) syncDeadline() time.Duration {
-	if p.process.plugin.Debug {
+	if p.plugin.Debug {
 		return debugDeadline
 	}
 	return syncDeadline
@@ -42,8 +42,8 @@ type session struct {
 	dataplane *dataplane
 	remote    *wire.Remote
 	desc      sdk.Description
-	ctx       context.Context
-	cancel    context.CancelCauseFunc
+	first     sdk.Role                // that it is given before it is sent anything; zero: none
+	cancel    context.CancelCauseFunc // ends the process with it
 
 	// Without them the process is sent nothing: it is being cleared.
 	cursor *track.Cursor
@@ -54,77 +54,61 @@ type session struct {
 	full bool // it has confirmed everything
 }
 
-// serve runs the session with a process, until that is gone.
-func (p *dataplane) serve(outer context.Context, life supervise.Life) error {
-	ctx, cancel := context.WithCancelCause(outer)
-	s := &session{dataplane: p, remote: life.Remote, desc: life.Description, ctx: ctx, cancel: cancel}
-	defer cancel(nil)
-	cursor := p.tracker.Cursor(life.Description)
-	defer cursor.Close()
+// newSession returns the session of the dataplane with a process, which is given the role first. Where the dataplane is
+// being cleared, the process is there for that and is sent nothing.
+func (p *dataplane) newSession(process *supervise.Process, role sdk.Role) (*session, error) {
 	p.mu.Lock()
-	periods := p.periods
-	p.mu.Unlock()
-	f, err := feed.New(clock.RealClock{}, cursor, s.remote, feed.Settings{
-		MinGap: periods.gap, Period: periods.retry, Retry: firstRetry,
-		Deadline: p.syncDeadline(),
-		Gone:     s.remote.Exited(),
-		Hooks:    feed.Hooks{Acked: s.acked, Failed: s.failed},
-	})
-	if err != nil {
-		return err
+	defer p.mu.Unlock()
+	s := &session{dataplane: p, remote: process.Remote, desc: process.Description}
+	if !p.clearing {
+		s.first = firstRole(s.desc, role)
+		s.cursor = p.tracker.Cursor(s.desc)
+		f, err := feed.New(clock.RealClock{}, s.cursor, s.remote, feed.Settings{
+			MinGap: p.periods.gap, Period: p.periods.retry, Retry: firstRetry,
+			Deadline: p.syncDeadline(),
+			Gone:     s.remote.Exited(),
+			Hooks:    feed.Hooks{Acked: s.acked, Failed: s.failed},
+		})
+		if err != nil {
+			s.cursor.Close()
+			return nil, err
+		}
+		s.feed = f
 	}
-	defer s.ended()
-	defer s.end()
-	if !s.begin(cursor, f) {
-		<-ctx.Done()
+	p.session, p.followed.failure = s, ""
+	p.writer, p.repairs.begun = writer{reported: p.writer.reported}, false
+	return s, nil
+}
+
+// firstRole returns the role that a process is given before it is sent anything, where role is planned for it. One that
+// keeps nothing in the kernel can only listen once it is Active, and says of each Service whether that went well when it
+// is sent. One that keeps rules is filled before it catches a packet; and one that is to catch none must not begin to.
+func firstRole(d sdk.Description, role sdk.Role) sdk.Role {
+	if role == sdk.Standby || role == sdk.Active && diesWithProcess(d) {
+		return role
+	}
+	return 0
+}
+
+// serve gives the process of a session its first role and updates it until ctx ends or the process is gone. An error
+// is one for which the process must end.
+func (p *dataplane) serve(ctx context.Context, s *session) error {
+	if s.feed == nil {
 		return nil
 	}
-	role := s.firstRole()
-	p.hasStarted(nil)
-	p.notify()
-	if role != 0 {
-		if err := p.become(ctx, s, role); err != nil {
+	defer s.cursor.Close()
+	serving, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s.cancel = cancel
+	if s.first != 0 {
+		if err := p.become(serving, s, s.first); err != nil {
 			return err
 		}
 	}
-	if err := f.Run(ctx); errors.Is(err, feed.ErrGone) || outer.Err() != nil {
+	if err := s.feed.Run(serving); errors.Is(err, feed.ErrGone) || ctx.Err() != nil {
 		return nil
 	}
-	return context.Cause(ctx)
-}
-
-// begin makes s the session of the dataplane. It is false for one that is being cleared
-// away: its process is there for that, and nothing else.
-func (s *session) begin(c *track.Cursor, f *feed.Feed) bool {
-	p := s.dataplane
-	defer p.notify()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.session, p.followed.failure = s, ""
-	p.writer, p.repairs.begun = writer{reported: p.writer.reported}, false
-	if p.clearing {
-		return false
-	}
-	s.cursor, s.feed = c, f
-	return true
-}
-
-func (s *session) end() {
-	p := s.dataplane
-	defer p.notify()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.session = nil
-	p.served = p.served && !diesWithProcess(s.desc) // rules outlive their process
-}
-
-// ended tells of the end of the process, which its supervisor has seen.
-func (s *session) ended() {
-	why := s.dataplane.status().LastEnd
-	if why == "" {
-		why = errNoProcess.Error()
-	}
-	s.dataplane.hooks.ended(s.dataplane, errors.New(why))
+	return context.Cause(serving)
 }
 
 // fed reports whether there is a session in which the process is sent Services.
@@ -144,21 +128,6 @@ func (s *session) status() track.CursorStatus {
 		return track.CursorStatus{}
 	}
 	return s.cursor.Status()
-}
-
-// firstRole returns the role that the process is given before it is sent anything, where it must be
-// so: one that keeps nothing in the kernel can only listen once it is Active, and
-// says of each Service whether that went well when it is sent. One that keeps
-// rules is filled before it catches a packet; and one that is to catch none must
-// not begin to.
-func (s *session) firstRole() sdk.Role {
-	p := s.dataplane
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if st := p.starting; st != nil && (st.role == sdk.Standby || st.role == sdk.Active && diesWithProcess(s.desc)) {
-		return st.role
-	}
-	return 0
 }
 
 // become sets the role of the process of a session, once it has the writer's lock that this takes.

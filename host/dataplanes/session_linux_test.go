@@ -19,11 +19,10 @@ func modelDataplane(t *testing.T) (*dataplane, modelKernel) {
 	t.Helper()
 	m := newMachine(t, 0)
 	p := idle("a")
-	p.run(supervise.Plugin{Name: "a", Path: filepath.Join(m.dir, supervise.Prefix+"a"), StateDir: filepath.Join(m.dir, "state/a")})
+	p.plugin = supervise.Plugin{Name: "a", Path: filepath.Join(m.dir, supervise.Prefix+"a"), StateDir: filepath.Join(m.dir, "state/a")}
 	p.periods = periods{gap: time.Millisecond, retry: time.Minute}
 	p.tracker.Synced()
-	p.process.start(t.Context())
-	t.Cleanup(p.process.stop)
+	t.Cleanup(func() { p.stop(errNotNeeded) })
 	return p, m.kernel
 }
 
@@ -41,9 +40,7 @@ func await(t *testing.T, step func(context.Context) error) {
 func TestHandover(t *testing.T) {
 	t.Parallel()
 	p, kernel := modelDataplane(t)
-	first := start{role: sdk.Standby, done: make(chan error, 1)}
-	p.starts <- first
-	await(t, func(context.Context) error { return <-first.done })
+	await(t, func(ctx context.Context) error { return p.open(ctx, sdk.Standby, nil) })
 	await(t, func(ctx context.Context) error { return p.until(ctx, "is filled", p.filled) })
 	if o, up := p.observed(); !up || !o.Synced || o.Role != sdk.Standby || p.serves() || !p.readyInStandby() {
 		t.Errorf("in Standby it is %+v, up %t, and serves: %t", o, up, p.serves())
@@ -70,7 +67,7 @@ func TestHandover(t *testing.T) {
 	if s, err := kernel.read(); len(s) != 0 || err != nil {
 		t.Errorf("after Cleanup the kernel has %v, %v", s, err)
 	}
-	if !p.process.over() || p.remote() != nil {
+	if !p.isOver() || p.remote() != nil {
 		t.Error("its process runs on")
 	}
 	if err := p.importAffinity(t.Context(), nil); err == nil {

@@ -57,7 +57,7 @@ func New(s Settings) *Set {
 	set := &Set{
 		reconciler: &reconciler{
 			installed: in, group: g, startable: make(map[string]bool), builds: make(map[string]build),
-			formers: make(map[string]*dataplane), ended: make(map[plane.ID]error), phases: make(map[plane.ID]string), cancels: make(map[plane.ID]context.CancelFunc),
+			formers: make(map[string]*dataplane), losses: make(map[plane.ID]plane.Loss), phases: make(map[plane.ID]string), cancels: make(map[plane.ID]context.CancelFunc),
 			counting: make(map[plane.ID]context.CancelFunc), failures: make(map[string]string),
 		},
 		survey:  &survey{plugins: in, running: g},
@@ -70,30 +70,22 @@ func New(s Settings) *Set {
 // ownProcesses returns those of the plugins on this machine, by their ids.
 func (g *group) ownProcesses() (pids []int) {
 	for _, p := range g.all() {
-		if remote := p.remote(); remote != nil && p.process.plugin.Address == "" {
+		if remote := p.remote(); remote != nil && p.plugin.Address == "" {
 			pids = append(pids, remote.Hello().PID)
 		}
 	}
 	return pids
 }
 
-// newDataplane returns one of that mode, which begins with its process.
+// newDataplane returns one of that mode, which has no process yet.
 func (r *reconciler) newDataplane(mode string) *dataplane {
 	s := r.Now()
-	p := &dataplane{
-		name: mode, tracker: r.Tracker, reports: r.Reports, log: r.Log,
+	return &dataplane{
+		name: mode, plugin: r.plugin(mode), tracker: r.Tracker, reports: r.Reports, log: r.Log, logged: newPluginLog(mode, r.Log),
 		periods: periods{s.MinSyncPeriod.Duration, s.SyncPeriod.Duration},
-		starts:  make(chan start),
-		hooks: hooks{
-			applied: r.applied,
-			refused: r.Refused,
-			ready:   r.processReady,
-			ended:   r.processEnded,
-			changed: r.changes.notify,
-		},
+		options: s.Plugins[mode].Options,
+		hooks:   hooks{applied: r.applied, refused: r.Refused, lost: r.processLost, changed: r.changes.notify},
 	}
-	p.run(r.plugin(mode))
-	return p
 }
 
 // applied passes on what the dataplane that serves has confirmed: what another one confirms
@@ -113,11 +105,11 @@ func (set *Set) Run(ctx context.Context) error {
 	parts.Wait()
 	set.canary.End()
 	for _, p := range set.formers {
-		p.process.supervisor.Close()
+		p.closeBinary()
 	}
 	for _, p := range set.all() {
-		p.process.wait()
-		p.process.supervisor.Close()
+		p.wait()
+		p.closeBinary()
 	}
 	return nil
 }
@@ -167,13 +159,11 @@ func (g *group) run(ctx context.Context) {
 	g.life = ctx
 }
 
-// start begins to run the process of a dataplane, as an instance and of a build.
-func (g *group) start(p *dataplane, id plane.ID, build string) {
+// name makes a dataplane an instance, of a build.
+func (g *group) name(p *dataplane, id plane.ID, build string) {
 	g.mu.Lock()
-	p.id, p.build = id, build
-	life := g.life
-	g.mu.Unlock()
-	p.process.start(life)
+	defer g.mu.Unlock()
+	p.id, p.build, p.life = id, build, g.life
 }
 
 // drop takes a dataplane out of the group.

@@ -87,11 +87,11 @@ func (set *Set) Logs(ctx context.Context, name string, follow bool, line func(ad
 	if err != nil {
 		return err
 	}
-	if address := p.process.plugin.Address; address != "" {
+	if address := p.plugin.Address; address != "" {
 		return &admin.Error{Code: http.StatusConflict, What: "the log of plugin " + name + " is not here", Why: "something else runs the plugin, at " + address,
 			Try: fmt.Sprintf("journalctl -u pointsman-dataplane@%s, or kubectl logs POD -c %s", name, name)}
 	}
-	return p.process.buffer.read(ctx, follow, line)
+	return p.logged.buffer.read(ctx, follow, line)
 }
 
 // Restart starts the plugin anew: by a swap to its own mode if the binary is
@@ -101,13 +101,15 @@ func (set *Set) Restart(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if p == set.serving() && p.process.supervisor.Replaced() && p.status().State == supervise.Serving {
+	if p == set.serving() && p.isReplaced() && p.shownStatus().state == Serving {
 		return set.changeWant(func() (string, error) {
 			set.renew(name, "pointsman plugin restart, and the binary was replaced")
 			return "plugin " + name + " gives way to its new binary; pointsman mode show tells how far it is", nil
 		})
 	}
-	p.process.supervisor.Restart("pointsman plugin restart " + name + " was asked for")
+	if !p.beginStop(fmt.Errorf("pointsman plugin restart %s: %w", name, supervise.ErrRestart)) {
+		set.startAgain(p)
+	}
 	return "plugin " + name + " is started anew", nil
 }
 
@@ -137,8 +139,8 @@ func UnknownPlugin(name string, there []string) *admin.Error {
 
 // shown returns the dataplane's plugin as status shows it.
 func (p *dataplane) shown() admin.Plugin {
-	s := p.status()
 	p.mu.Lock()
+	s := p.status
 	var role sdk.Role
 	if p.session != nil {
 		role = p.session.role
@@ -146,13 +148,13 @@ func (p *dataplane) shown() admin.Plugin {
 	busy, wrote := p.writer.busy, p.writer.wrote
 	p.mu.Unlock()
 	a := admin.Plugin{
-		Name: s.Name, Path: s.Path, InUse: true,
-		State: s.State.String(), Why: s.Why,
-		Version: s.Version, PID: s.PID, Up: s.Up, Restarts: s.Restarts,
-		LastEnd: s.LastEnd, EndedAt: s.LastEndAt, Next: s.Next,
-		Call: s.Vitals.Call, Waiting: s.Vitals.Waiting, Notes: s.Vitals.Notes, Memory: s.Vitals.Memory,
-		Features: phrase.Plain(s.Description.Features), Limits: phrase.Plain(s.Description.Limits),
-		Options: s.Description.Options, Debug: p.process.plugin.Debug,
+		Name: p.name, Path: p.plugin.Where(), InUse: true,
+		State: s.state.String(), Why: s.why,
+		Version: s.description.Version, PID: s.pid, Up: s.up, Restarts: s.restarts(),
+		LastEnd: s.lastEnd, EndedAt: s.lastEndAt, Next: s.next,
+		Call: s.vitals.Call, Waiting: s.vitals.Waiting, Notes: s.vitals.Notes, Memory: s.vitals.Memory,
+		Features: phrase.Plain(s.description.Features), Limits: phrase.Plain(s.description.Limits),
+		Options: s.description.Options, Debug: p.plugin.Debug,
 	}
 	if role != 0 {
 		a.Role = role.String()
@@ -208,20 +210,20 @@ func lacks(features []sdk.Feature) string {
 
 // health returns how the dataplane does, for probes and metrics.
 func (p *dataplane) health() health.Dataplane {
-	s := p.status()
+	s := p.shownStatus()
 	sync, followed := p.sync()
 	h := health.Dataplane{
 		Name:       p.name,
-		State:      s.State.String(),
-		Why:        s.Why,
+		State:      s.state.String(),
+		Why:        s.why,
 		Failure:    sync.Error,
 		Since:      followed.Since,
-		Looked:     s.Looked,
-		Mortal:     diesWithProcess(s.Description),
-		Restarts:   s.Restarts,
-		LogDropped: p.process.leftOut() + s.Vitals.LogDropped,
-		Memory:     s.Vitals.Memory,
-		Report:     s.Vitals.Report,
+		Looked:     s.looked,
+		Mortal:     diesWithProcess(s.description),
+		Restarts:   s.restarts(),
+		LogDropped: p.logged.dropped() + s.vitals.LogDropped,
+		Memory:     s.vitals.Memory,
+		Report:     s.vitals.Report,
 		Sent:       sync.Sent,
 		Acked:      sync.Acked,
 		Pending:    sync.Pending,

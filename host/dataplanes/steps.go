@@ -29,11 +29,6 @@ var limits = map[plane.Verb]time.Duration{
 // maxHeld is how long updates may be held back in all.
 const maxHeld = 4500 * time.Millisecond
 
-const (
-	firstPause = 2 * time.Second // before a step that failed is tried again; doubled with each failure of its instance,
-	lastPause  = 5 * time.Minute // up to this
-)
-
 // perform does a step. unwritten is why the facts could not be written down; nil: they were.
 func (r *reconciler) perform(ctx context.Context, b task, unwritten error) {
 	ctx, cancel := context.WithTimeout(ctx, limits[b.Do])
@@ -54,9 +49,6 @@ func (r *reconciler) perform(ctx context.Context, b task, unwritten error) {
 		o.Err = unwritten
 	} else {
 		o = r.act(ctx, b)
-	}
-	if o.Err != nil && o.Pause == 0 {
-		o.Pause = min(firstPause<<min(i.Failures, 16), lastPause)
 	}
 	r.failedAgain(b, o.Err)
 	r.end(b, o)
@@ -157,38 +149,16 @@ func (r *reconciler) doStart(ctx context.Context, b task) plane.Outcome {
 	if err := r.at(b, "preflight", "launch"); err != nil {
 		return plane.Outcome{Err: err}
 	}
-	if err := r.launch(ctx, b); err != nil {
-		return plane.Outcome{Err: fmt.Errorf("launch: %w", err), Pause: untilReady}
+	options := b.on.currentOptions()
+	if b.on.remote() != nil { // something else runs it
+		options = r.Now().Plugins[b.on.name].Options
+	}
+	if err := b.on.open(ctx, b.Role, options); err != nil {
+		return plane.Outcome{Err: fmt.Errorf("start %s: %w", b.on.name, err), Loss: b.on.lost(err, 0)}
 	}
 	o := b.on.started()
 	o.Err = r.at(b, "staging", "record")
 	return o
-}
-
-// launch has a process come into session with the role of a step. One that is in session, which something else runs,
-// begins another with the options that the settings have for it.
-func (r *reconciler) launch(ctx context.Context, b task) error {
-	if options := r.Now().Plugins[b.on.name].Options; b.on.remote() != nil {
-		b.on.process.supervisor.SetOptions(options)
-	}
-	s := start{role: b.Role, done: make(chan error, 1)}
-	select {
-	case b.on.starts <- s:
-	case <-ctx.Done():
-		return fmt.Errorf("wait until %s can be started: %w", b.on.name, ctx.Err())
-	}
-	r.mu.Lock()
-	delete(r.ended, b.On) // that was the session before
-	r.mu.Unlock()
-	select {
-	case err := <-s.done:
-		if err != nil {
-			return fmt.Errorf("%s is %s: %w", b.on.name, b.on.status().State, err)
-		}
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("wait until %s is up: %w", b.on.name, ctx.Err())
-	}
 }
 
 // doVerify finds out whether an instance can serve what is served now, and whether the kernel has what it was sent.
@@ -370,13 +340,12 @@ func (r *reconciler) doReplace(ctx context.Context, b task) error {
 	r.probe(ctx)
 	promote := part{"cutting", "promote", func(ctx context.Context) error { return b.on.setRole(ctx, sdk.Active) }}
 	nothing := func(context.Context) error { return nil }
-	if dies := diesWithProcess(b.on.status().Description); !dies || b.with.remote() == nil {
+	if dies := diesWithProcess(b.on.description()); !dies || b.with.remote() == nil {
 		err := r.inTurn(ctx, b, part{"holding", "record", nothing}, part{"cutting", "record", nothing},
 			part{"cutting", "stop", func(context.Context) error { b.with.Stop(); return nil }}, promote)
-		if err != nil && b.with.process.over() {
+		if err != nil && b.with.isOver() {
 			b.on.Stop() // which ends in that it is lost
-			b.with.process.supervisor.Pin()
-			b.with.process.start(r.life)
+			b.with.pin()
 		}
 		return err
 	}
@@ -421,11 +390,7 @@ func (r *reconciler) doProve(ctx context.Context, b task) plane.Outcome {
 			return err
 		}})
 	if err != nil {
-		o := plane.Outcome{Err: err, Answer: plane.No}
-		if on.Alone || on.Mode == r.servedMode() {
-			o.Pause = lastPause
-		}
-		return o
+		return plane.Outcome{Err: err, Answer: plane.No}
 	}
 	return plane.Outcome{Answer: answer}
 }

@@ -135,7 +135,7 @@ func (set *Set) Refuses(wanted *config.Host) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), optionsLimit)
 	defer cancel()
-	if fixed := fixedChanged(wanted, main.name, main.status().Description.Options, main.process.supervisor.Options()); len(fixed) > 0 {
+	if fixed := fixedChanged(wanted, main.name, main.description().Options, main.currentOptions()); len(fixed) > 0 {
 		return fixed
 	}
 	return set.optionsRefused(ctx, wanted, main.name)

@@ -73,10 +73,76 @@ func (s *State) Refused(w Want, now time.Time) *Refusal {
 // An Outcome is that of a step.
 type Outcome struct {
 	Err    error
-	Answer Answer        // of Verify and Prove
-	Pause  time.Duration // after an error
-	Dies   bool          // of Start: DiesWithProcess
-	Apart  bool          // of Start: External
+	Answer Answer // of Verify and Prove
+	Dies   bool   // of Start: DiesWithProcess
+	Apart  bool   // of Start: External
+	Loss   Loss   // of Start, if Err is not nil
+}
+
+// A Loss is the end of the process of an instance, or of the attempt to start it.
+type Loss struct {
+	Err    error
+	Reason Reason
+	Served time.Duration // how long the process was in session
+	Dialed bool          // something else runs the process, so that another attempt costs next to nothing
+	Jitter float64       // in [0, 1): the part of the pause that is left out, so that the plugins of many nodes do not return together
+}
+
+// A Reason says what a Loss is about.
+type Reason uint8
+
+// The reasons.
+const (
+	Crashed Reason = iota // the process ended, hung, or did not start
+	Unable                // the plugin says that it cannot run here: another attempt makes sense only after a change
+	Fenced                // another host has taken the plugin over
+	Starved               // this host is short of descriptors, memory or processes: the plugin is not to blame
+	Asked                 // the end was asked for
+)
+
+const (
+	longLife     = 60 * time.Second       // a process that served so long is started again at once, and its failures are forgotten
+	firstBackoff = 100 * time.Millisecond // before a process is started again; doubled with each failure in a row,
+	lastBackoff  = 30 * time.Second       // up to this
+	dialEach     = time.Second            // a plugin at an address
+	refusedRetry = time.Minute            // what was wrong may have changed unseen
+	fencedRetry  = time.Hour              // the other host may be gone by then
+	starvedRetry = time.Second
+)
+
+// backoff returns first, doubled with each failure after the first, and at most last.
+func backoff(first, last time.Duration, failures int) time.Duration {
+	return min(first<<min(max(failures-1, 0), 16), last)
+}
+
+// lose notes a Loss, and until when the instance waits.
+func (i *Instance) lose(l Loss, now time.Time) {
+	i.Up, i.Synced, i.Busy, i.Role, i.Since = false, false, false, 0, now
+	i.Verified, i.Proved, i.Flows, i.Shown = Unknown, Unknown, -1, 0
+	i.Served = i.Served && !i.DiesWithProcess
+	i.Err = l.Err
+	if l.Served >= longLife {
+		i.Failures = 0
+	}
+	if l.Reason != Starved && l.Reason != Asked {
+		i.Failures++
+	}
+	pause := time.Duration(0)
+	switch {
+	case l.Reason == Asked, l.Reason == Crashed && l.Served >= longLife:
+	case l.Reason == Unable:
+		pause = refusedRetry
+	case l.Reason == Fenced:
+		pause = fencedRetry
+	case l.Reason == Starved:
+		pause = starvedRetry
+	case l.Dialed:
+		pause = dialEach
+	default:
+		pause = backoff(firstBackoff, lastBackoff, i.Failures)
+		pause -= time.Duration(l.Jitter * float64(pause))
+	}
+	i.Next = now.Add(pause)
 }
 
 // End notes how a step ended.
@@ -89,8 +155,13 @@ func (s *State) End(step Step, o Outcome, now time.Time) {
 		return
 	}
 	on.Doing = 0
-	if o.Err != nil && step.Do != Verify && step.Do != Prove {
-		on.failed(o, now)
+	switch {
+	case o.Err != nil && step.Do == Start:
+		o.Loss.Err = o.Err
+		on.lose(o.Loss, now)
+		return
+	case o.Err != nil && step.Do != Verify && step.Do != Prove:
+		on.failed(o.Err, now)
 		return
 	}
 	switch step.Do {
@@ -105,7 +176,9 @@ func (s *State) End(step Step, o Outcome, now time.Time) {
 		on.Since, on.Err, on.New, on.Alone = now, nil, false, role == sdk.Active // that is planned only if nothing else serves
 	case Verify:
 		on.Verified, on.Err = o.Answer, o.Err
-		on.Next = now.Add(o.Pause)
+		if o.Err != nil {
+			on.Next = now.Add(backoff(firstPause, lastPause, on.Failures+1))
+		}
 	case Prove:
 		s.proved(on, o, now)
 	case Cut, Promote, Replace:
@@ -126,15 +199,20 @@ func (s *State) End(step Step, o Outcome, now time.Time) {
 	}
 }
 
-func (i *Instance) failed(o Outcome, now time.Time) {
-	i.Err, i.Next = o.Err, now.Add(o.Pause)
+func (i *Instance) failed(err error, now time.Time) {
 	i.Failures++
+	i.Err, i.Next = err, now.Add(backoff(firstPause, lastPause, i.Failures))
 }
 
 func (s *State) proved(on *Instance, o Outcome, now time.Time) {
 	on.Proved, on.Err = o.Answer, o.Err
-	if o.Answer != Yes && o.Answer != Cannot {
-		on.Next = now.Add(o.Pause)
+	switch {
+	case o.Answer == Yes || o.Answer == Cannot:
+	case o.Answer == No && (on.Alone || on.Mode == s.Facts.Served): // it serves on, whatever the next proof says
+		on.Next = now.Add(lastPause)
+		return
+	default:
+		on.Next = now.Add(backoff(firstPause, lastPause, on.Failures+1))
 		return
 	}
 	on.Former = ""
@@ -224,7 +302,7 @@ func (s *State) Observe(id ID, o Observation, now time.Time) {
 	}
 }
 
-// Ready notes that the process of an instance, which has ended or did not start, may be started again.
+// Ready notes that the process of an instance, which has ended or did not start, is to be started again at once.
 func (s *State) Ready(id ID) {
 	if i := s.instance(id); i != nil && !i.Up {
 		i.Next = time.Time{}
@@ -247,13 +325,8 @@ func (s *State) Instance(id ID) (Instance, bool) {
 }
 
 // Lost notes that the process of an instance has ended, or that the connection to it was lost.
-func (s *State) Lost(id ID, err error, pause time.Duration, now time.Time) {
-	i := s.instance(id)
-	if i == nil {
-		return
+func (s *State) Lost(id ID, l Loss, now time.Time) {
+	if i := s.instance(id); i != nil {
+		i.lose(l, now)
 	}
-	i.Up, i.Synced, i.Busy, i.Role, i.Since = false, false, false, 0, now
-	i.Verified, i.Proved, i.Flows, i.Shown = Unknown, Unknown, -1, 0
-	i.Served = i.Served && !i.DiesWithProcess
-	i.failed(Outcome{Err: err, Pause: pause}, now)
 }

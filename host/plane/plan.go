@@ -179,8 +179,8 @@ func (p *planner) refuse() (Step, bool) {
 const ByDryRun = "dry run: it can serve all that is served now"
 
 const (
-	firstPause = 2 * time.Second
-	lastPause  = 5 * time.Minute
+	firstPause = 2 * time.Second // before what failed is tried again; doubled with each failure in a row,
+	lastPause  = 5 * time.Minute // up to this
 )
 
 // pause returns how long w waits after it is refused, with r being the refusal before.
@@ -188,7 +188,7 @@ func (r *Refusal) pause(w Want) time.Duration {
 	if !r.Of(w) {
 		return firstPause
 	}
-	return min(firstPause<<min(r.Tries, 16), lastPause)
+	return backoff(firstPause, lastPause, r.Tries+1)
 }
 
 // removed returns r once an instance that had failed is removed: the pause begins then.
@@ -197,7 +197,7 @@ func (r *Refusal) removed(i *Instance, now time.Time) *Refusal {
 		return r
 	}
 	next := *r
-	if after := now.Add(min(firstPause<<min(max(r.Tries-1, 0), 16), lastPause)); after.After(r.Next) {
+	if after := now.Add(backoff(firstPause, lastPause, r.Tries)); after.After(r.Next) {
 		next.Next = after
 	}
 	return &next

@@ -115,3 +115,32 @@ func (w *world) settle(served bool) string {
 	}
 	return ""
 }
+
+// TestLoss says until when an instance waits after its process has ended, and how many failures count then.
+func TestLoss(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	for name, c := range map[string]struct {
+		loss     Loss
+		failures int
+		pause    time.Duration
+		after    int // failures
+	}{
+		"crashed at the start":      {Loss{}, 0, firstBackoff, 1},
+		"crashed again":             {Loss{Served: time.Second}, 3, 8 * firstBackoff, 4},
+		"half of that at random":    {Loss{Jitter: 0.5}, 3, 4 * firstBackoff, 4},
+		"crashed for the 1000th":    {Loss{}, 999, lastBackoff, 1000},
+		"crashed after a long life": {Loss{Served: longLife}, 5, 0, 1},
+		"nothing listens":           {Loss{Dialed: true}, 5, dialEach, 6},
+		"cannot run here":           {Loss{Reason: Unable}, 2, refusedRetry, 3},
+		"another host has it":       {Loss{Reason: Fenced, Served: time.Second}, 2, fencedRetry, 3},
+		"no descriptors":            {Loss{Reason: Starved}, 2, starvedRetry, 2},
+		"a person asked":            {Loss{Reason: Asked, Served: time.Second}, 2, 0, 2},
+	} {
+		s := State{Have: []Instance{{ID: 1, Up: true, Synced: true, Role: sdk.Active, Served: true, Failures: c.failures}}}
+		s.Lost(1, c.loss, now)
+		i := s.Have[0]
+		if i.Next != now.Add(c.pause) || i.Failures != c.after || i.Up || i.Synced || i.Role != 0 || !i.Served {
+			t.Errorf("%s: waits %s with %d failures, want %s and %d; %+v", name, i.Next.Sub(now), i.Failures, c.pause, c.after, i)
+		}
+	}
+}

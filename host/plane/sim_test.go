@@ -147,12 +147,9 @@ func (w *world) end(n int) {
 	if on == nil {
 		return
 	}
-	o := Outcome{Err: d.err, Pause: time.Second, Answer: Yes, Dies: relays[on.Mode], Apart: apart[on.Mode]}
+	o := Outcome{Err: d.err, Answer: Yes, Dies: relays[on.Mode], Apart: apart[on.Mode]}
 	if d.err != nil {
 		o.Answer = No
-		if d.Do == Prove && on.Alone {
-			o.Pause = 5 * time.Minute
-		}
 	}
 	if !on.Up && d.Do != Start && d.Do != Stop && d.Do != Cleanup { // its process ended meanwhile
 		o.Err, o.Answer = errFault, Unknown
@@ -209,7 +206,7 @@ func (w *world) sync(i *Instance) {
 func (w *world) lose(i *Instance) {
 	w.note("  %s is lost", w.name(i.ID))
 	w.relayDied = w.ends(i, true) || w.relayDied
-	w.state.Lost(i.ID, errFault, time.Second, w.now)
+	w.state.Lost(i.ID, Loss{Err: errFault}, w.now)
 }
 
 // ends removes what goes with the process of an instance, and reports whether that is anything.

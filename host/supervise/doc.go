@@ -1,20 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package supervise keeps the process of a plugin running.
-
-	        configured         a heartbeat missed
-	starting ─────▶ serving ─────────────────▶ suspect
-	   ▲ │             │ ▲                        │ │
-	   │ │ failed      │ └─── answers again ──────┘ │ silent for too long: killed
-	   │ ▼             ▼ ended                      ▼
-	   └──────────── waiting ◀──────────────────────┘
-	      backoff
-	                 refused: this node cannot run it; tried again when something changes
-
-[Supervisor.Run] is one loop, and the only place that starts, ends and tries again. Before each start it waits for
-Hooks.Start: whether and in which role a process begins is decided elsewhere. Each process is a session of its
-own: it is sent the whole state, while a dataplane that keeps its state in the kernel goes on forwarding.
+Package supervise runs one process of a plugin: Start starts it, or connects to one that something else runs, and
+configures it; Watch asks it each second how it does, and ends it. When a process is started again is for package plane
+to decide.
 
 A process hangs when it answers no heartbeat for ten seconds, or thirty if it serves only while it runs; when a call
 runs on three seconds past its deadline; or when a call reports no progress and waits for nothing.

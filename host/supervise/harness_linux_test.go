@@ -75,18 +75,18 @@ func (p *plugin) SetRole(context.Context, sdk.Role) error { return nil }
 
 func (p *plugin) Cleanup(context.Context, sdk.Leftovers) ([]string, error) { return nil, nil }
 
-// A harness has a plugin's binary and its supervisor under test.
+// A harness has a plugin's binary, and a process of it.
 type harness struct {
 	*testing.T
-	plugin Plugin
-	host   *Supervisor
-	cancel context.CancelFunc
-	done   chan struct{}
+	plugin  Plugin
+	process *Process
+	over    chan error
+	ended   chan error // has why the process ended
 
-	mu          sync.Mutex // guards what follows
-	sessions    int
-	transitions []string
-	logged      []string
+	mu     sync.Mutex // guards what follows
+	beats  int
+	doubts []string
+	logged []string
 }
 
 func newHarness(t *testing.T, how string) *harness {
@@ -128,77 +128,80 @@ func (y *harness) install(how string) {
 	}
 }
 
-// run starts a supervisor; it ends with the test, or with stop.
-func (y *harness) run() {
-	y.host = New(y.plugin, Hooks{
-		Start: func(ctx context.Context) error { return ctx.Err() },
-		Session: func(ctx context.Context, l Life) error {
-			y.mu.Lock()
-			y.sessions++
-			y.mu.Unlock()
-			_, _ = l.Remote.Sync(ctx, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}})
-			<-ctx.Done()
-			return nil
-		},
-		Transition: func(tr Transition) {
-			y.mu.Lock()
-			defer y.mu.Unlock()
-			y.transitions = append(y.transitions, fmt.Sprintf("%s → %s %s", tr.From, tr.To, tr.Why))
-		},
-		Log: func(l wire.LogLine) {
-			y.mu.Lock()
-			defer y.mu.Unlock()
-			y.logged = append(y.logged, l.Message)
-		},
-		Beat: func(*wire.Remote, wire.Vitals) {},
+// start starts a process, or connects to one.
+func (y *harness) start() error {
+	binary, err := y.plugin.Open()
+	if err != nil {
+		return err
+	}
+	if binary != nil {
+		defer binary.Close()
+	}
+	process, err := y.plugin.Start(y.Context(), binary, nil, func(l wire.LogLine) {
+		y.mu.Lock()
+		defer y.mu.Unlock()
+		y.logged = append(y.logged, l.Message)
 	})
+	if err != nil {
+		return err
+	}
+	over, ended := make(chan error, 2), make(chan error, 1)
+	y.process, y.over, y.ended = process, over, ended
 	ctx, cancel := context.WithCancel(context.Background())
-	y.cancel, y.done = cancel, make(chan struct{})
-	go func() {
-		defer close(y.done)
-		y.host.Run(ctx)
+	go func() { // ends with the process
+		ended <- process.Watch(ctx, over, func(v wire.Vitals, doubt string) {
+			y.mu.Lock()
+			defer y.mu.Unlock()
+			if doubt != "" {
+				y.doubts = append(y.doubts, doubt)
+			} else if v.Memory > 0 {
+				y.beats++
+			}
+		})
+		close(ended)
 	}()
-	y.Cleanup(y.stop)
+	y.Cleanup(func() { cancel(); <-ended })
+	return nil
 }
 
-func (y *harness) stop() {
-	y.cancel()
-	select {
-	case <-y.done:
-	case <-time.After(long):
-		y.Error("the supervisor does not end")
+// run starts a process, which must come up, and sends it an update.
+func (y *harness) run() {
+	y.Helper()
+	if err := y.start(); err != nil {
+		y.Fatal(err)
 	}
+	process := y.process
+	go func() { _, _ = process.Sync(context.Background(), sdk.Update{Full: true, To: 1, Node: &sdk.Node{}}) }() // ends with the process
 }
 
 // long is how long a test waits for what comes soon, on a machine that does little else.
 const long = 2 * time.Minute
 
-// until waits for something of the status, and returns the status.
-func (y *harness) until(what string, ok func(Status) bool) Status {
+// untilStarted connects to a plugin once it listens.
+func (y *harness) untilStarted() {
 	y.Helper()
-	var s Status
-	eventually.SucceedsWithin(y, long, what, func() error {
-		if s = y.host.Status(); ok(s) {
-			return nil
+	eventually.SucceedsWithin(y, long, "connected", y.start)
+}
+
+// untilBeats waits until the process has answered.
+func (y *harness) untilBeats() {
+	y.Helper()
+	eventually.TrueWithin(y, long, "the process answers", func() bool { y.mu.Lock(); defer y.mu.Unlock(); return y.beats > 0 })
+}
+
+// wantEnd waits for the end of the process, and has the reason contain a text.
+func (y *harness) wantEnd(text string) {
+	y.Helper()
+	select {
+	case why := <-y.ended:
+		if why == nil || !strings.Contains(why.Error(), text) {
+			y.Errorf("it ended of %v, not of %q", why, text)
 		}
-		y.mu.Lock()
-		defer y.mu.Unlock()
-		return fmt.Errorf("%+v\n%s", s, strings.Join(y.transitions, "\n"))
-	})
-	return s
-}
-
-func (y *harness) untilServing() Status {
-	y.Helper()
-	return y.until("serving", func(s Status) bool { return s.State == Serving && s.Vitals.Memory > 0 })
-}
-
-func (y *harness) wantSessions(n int) {
-	y.Helper()
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	if y.sessions != n {
-		y.Errorf("%d sessions, want %d", y.sessions, n)
+	case <-time.After(long):
+		y.Fatal("the process does not end")
+	}
+	if y.plugin.Address == "" {
+		wantGone(y.T, y.process.Hello().PID)
 	}
 }
 
@@ -209,7 +212,7 @@ func wantGone(t *testing.T, pid int) {
 	})
 }
 
-// listener is the plugin as another supervisor would run it.
+// listener is the plugin as systemd would run it.
 func (y *harness) listener(address string) *exec.Cmd {
 	y.Helper()
 	self, err := os.Executable()

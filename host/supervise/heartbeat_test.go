@@ -3,10 +3,7 @@
 package supervise
 
 import (
-	"errors"
-	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -49,34 +46,6 @@ func TestHeartbeatOfACall(t *testing.T) {
 		}
 		if found != c.want {
 			t.Errorf("a call that %s is held to hang at beat %d, want %d", name, found, c.want)
-		}
-	}
-}
-
-// TestRetryAfter says when a plugin is tried again after its process has ended.
-func TestRetryAfter(t *testing.T) {
-	crash := errors.New("exited with code 2")
-	for name, c := range map[string]struct {
-		err      error
-		served   time.Duration
-		failures int
-		state    State
-		most     time.Duration
-		after    int // failures
-	}{
-		"crashed at start":          {crash, 0, 0, Waiting, firstBackoff, 1},
-		"crashed again":             {crash, time.Second, 3, Waiting, 8 * firstBackoff, 4},
-		"crashed for the 1000th":    {crash, 0, 999, Waiting, lastBackoff, 1000},
-		"crashed after a long life": {crash, longLife, 5, Starting, 0, 0},
-		"cannot run here":           {fmt.Errorf("configure: %w", &sdk.Refusal{Why: "no kernel"}), 0, 2, Refused, refusedRetry, 2},
-		"a call was refused":        {fmt.Errorf("make it active: %w", &sdk.Refusal{Why: "no room"}), time.Second, 2, Waiting, 4 * firstBackoff, 3},
-		"another host has it":       {wire.ErrFenced, time.Second, 2, Refused, yieldFor, 0},
-		"no descriptors":            {fmt.Errorf("launch: %w", syscall.EMFILE), 0, 2, Waiting, hinderedRetry, 2},
-		"a person asked":            {restarted{why: "asked"}, time.Second, 7, Starting, 0, 0},
-	} {
-		next, failures := retryAfter(c.err, c.served, c.failures)
-		if next.state != c.state || next.most != c.most || next.jitter > next.most || failures != c.after || next.why == "" {
-			t.Errorf("%s: %+v, %d failures; want %s within %s and %d", name, next, failures, c.state, c.most, c.after)
 		}
 	}
 }

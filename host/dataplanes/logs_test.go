@@ -93,11 +93,10 @@ func TestLogLimit(t *testing.T) {
 func TestLogFlood(t *testing.T) {
 	var log bytes.Buffer
 	p := idle("iptables")
-	p.process.buffer = newLogBuffer()
-	p.process.log = hclog.New(&hclog.LoggerOptions{Output: &log, Level: hclog.Trace})
+	p.logged = newPluginLog("iptables", hclog.New(&hclog.LoggerOptions{Output: &log, Level: hclog.Trace}))
 	const flood = 20000
 	for i := range flood {
-		p.process.line(wire.LogLine{Time: time.Now(), Message: fmt.Sprintf("line %d", i)})
+		p.logged.line(wire.LogLine{Time: time.Now(), Message: fmt.Sprintf("line %d", i)})
 	}
 	lines := strings.Count(log.String(), "\n")
 	if lines < logBurst || lines > logBurst+logRate*60 || !strings.Contains(log.String(), "plugin log rate limited") {
@@ -106,7 +105,7 @@ func TestLogFlood(t *testing.T) {
 	if dropped := p.health().LogDropped; dropped < flood-uint64(lines) || dropped > flood {
 		t.Errorf("%d are counted", dropped)
 	}
-	kept, _, _ := p.process.buffer.since(0)
+	kept, _, _ := p.logged.buffer.since(0)
 	if last := kept[len(kept)-1].Message; !strings.Contains(last, fmt.Sprint(flood-1)) {
 		t.Errorf("the plugin's log ends with %q", last)
 	}

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestExhausted: what is short here, and what is another program's to answer for.
-func TestExhausted(t *testing.T) {
+// TestIsStarved: what is short here, and what is another program's to answer for.
+func TestIsStarved(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want bool
@@ -28,7 +28,7 @@ func TestExhausted(t *testing.T) {
 		{syscall.ECONNREFUSED, false},
 		{&os.PathError{Op: "open", Path: "/x", Err: syscall.ENOENT}, false},
 	} {
-		if got := exhausted(c.err); got != c.want {
+		if got := IsStarved(c.err); got != c.want {
 			t.Errorf("%v: %t", c.err, got)
 		}
 	}

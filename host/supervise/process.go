@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package supervise
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/pointsman/pointsman/host/launch"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/statefile"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+// A Plugin is what to run.
+type Plugin struct {
+	Name        string
+	Path        string
+	SHA256      string // of its content, in hexadecimal; empty: anything
+	StateDir    string // its own; made if it is missing
+	SocketDir   string // for its socket; empty: the system's directory for temporary files
+	OOMScoreAdj *int
+	Env         []string // beyond the few variables that every plugin gets
+
+	// Address is where a plugin listens that something else keeps running: another container, or systemd. Start connects
+	// to it, and Path is not used. Empty: Start starts a process.
+	Address string
+
+	// Debug has a process that hangs be reported and not killed, and gives its calls a day: a debugger may have stopped
+	// it.
+	Debug bool
+}
+
+// Where returns the plugin's address, or the path of its binary.
+func (p Plugin) Where() string { return cmp.Or(p.Address, p.Path) }
+
+const (
+	silentLimit  = 10 * time.Second // without a heartbeat; three times as long for a process whose end ends connections
+	connectLimit = 10 * time.Second // for greeting a plugin at an address
+)
+
+// A Process is a process of a plugin that is configured. Watch must be called once: it ends the process.
+type Process struct {
+	*wire.Remote
+	Description sdk.Description
+
+	plugin Plugin
+	child  *launch.Plugin // nil: something else runs it
+}
+
+// Open opens the plugin's binary; nil: the plugin has an Address.
+func (p Plugin) Open() (*launch.Binary, error) {
+	if p.Address != "" {
+		return nil, nil
+	}
+	binary, err := launch.OpenBinary(p.Path, p.SHA256)
+	if err != nil {
+		return nil, explained(fmt.Errorf("launch %w", err))
+	}
+	return binary, nil
+}
+
+// Start starts a process of the binary, or connects to the plugin's Address, and configures it. With an error no
+// process is left that Start has started. log is called for each line of its stderr, and must return soon.
+func (p Plugin) Start(ctx context.Context, binary *launch.Binary, options json.RawMessage, log func(wire.LogLine)) (process *Process, err error) {
+	defer func() { err = explained(err) }()
+	process = &Process{plugin: p}
+	if p.Address != "" {
+		remote, err := p.connect(ctx)
+		if err != nil {
+			return nil, err
+		}
+		process.Remote = remote
+	} else {
+		child, err := launch.Launch(ctx, binary, launch.Command{
+			Env:         p.Env,
+			SocketDir:   p.socketDir(),
+			StateDir:    p.StateDir,
+			OOMScoreAdj: p.OOMScoreAdj,
+			Log:         func(line string) { log(wire.ParseLogLine(line, time.Now())) },
+		})
+		if err != nil {
+			return nil, err
+		}
+		process.Remote, process.child = child.Remote, child
+	}
+	d, err := process.Configure(ctx, sdk.Setup{Options: options, StateDir: p.StateDir})
+	if err == nil && d.Name != p.Name {
+		err = fmt.Errorf("%s calls itself %q: its name must be %q", p.Where(), d.Name, p.Name)
+	}
+	if err != nil {
+		process.end(err)
+		return nil, fmt.Errorf("configure: %w", err)
+	}
+	process.Description = d
+	if p.Debug {
+		process.Debugged()
+	}
+	return process, nil
+}
+
+// connect connects to the plugin's address.
+func (p Plugin) connect(ctx context.Context) (*wire.Remote, error) {
+	target, err := wire.At(p.Address)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectLimit)
+	defer cancel()
+	remote, err := wire.Attach(ctx, target)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		err = fmt.Errorf("%w; try: start what runs it, such as systemctl enable --now pointsman-dataplane@%s", err, p.Name)
+	}
+	return remote, err
+}
+
+// socketDir returns where the socket goes: to the system's directory for temporary files where nothing can be made in
+// the one that is asked for, because it is full or read-only.
+func (p Plugin) socketDir() string {
+	if p.SocketDir == "" || statefile.MakeDir(p.SocketDir) != nil {
+		return ""
+	}
+	probe, err := os.MkdirTemp(p.SocketDir, "plugin-dir")
+	if err != nil {
+		return ""
+	}
+	_ = os.Remove(probe)
+	return p.SocketDir
+}
+
+// ErrRestart is in the reason for the end of a process that is to be started anew.
+var ErrRestart = errors.New("pointsman plugin restart was asked for")
+
+// errHung is in the reason for the end of a process that does not answer.
+var errHung = errors.New("it hangs")
+
+// Watch asks the process each second how it does, until it is over: it has ended or hangs, a reason came from over, or
+// ctx has ended. Then Watch ends the process, and returns the reason. A nil from over means that what used the process
+// is done with it, and ends nothing. beat is called with each report; doubt says why the process may be about to hang.
+func (p *Process) Watch(ctx context.Context, over <-chan error, beat func(v wire.Vitals, doubt string)) error {
+	why := p.follow(ctx, over, beat)
+	p.end(why)
+	return why
+}
+
+// end ends the process, or closes the connection to one that something else runs: that is asked to end only for a
+// restart.
+func (p *Process) end(why error) {
+	switch {
+	case p.child != nil && errors.Is(why, errHung):
+		_ = p.child.Kill() // of one that the kernel does not end there is nothing more to be done
+	case p.child != nil:
+		_ = p.child.Stop() // the same
+	case errors.Is(why, ErrRestart):
+		_ = p.Shutdown(context.Background()) // what runs it has ways of its own to end one that does not answer
+		p.endsSoon()
+		fallthrough
+	default:
+		_ = p.Close()
+	}
+}
+
+// endsSoon waits a second for the end of the process, and reports whether it has ended.
+func (p *Process) endsSoon() bool {
+	select {
+	case <-p.Exited():
+		return true
+	case <-time.After(time.Second):
+		return false
+	}
+}
+
+// follow is Watch, but for the end of the process.
+func (p *Process) follow(ctx context.Context, over <-chan error, beat func(wire.Vitals, string)) error {
+	type answer struct {
+		vitals wire.Vitals
+		took   time.Duration
+		err    error
+	}
+	answers := make(chan answer)
+	asking, cancel := context.WithCancel(ctx)
+	var asked sync.WaitGroup
+	asked.Go(func() { // until asking ends
+		for tick := time.NewTicker(time.Second); ; {
+			began := time.Now()
+			vitals, err := p.Vitals(asking)
+			select {
+			case answers <- answer{vitals, time.Since(began), err}:
+			case <-asking.Done():
+				return
+			}
+			select {
+			case <-tick.C:
+			case <-asking.Done():
+				return
+			}
+		}
+	})
+	defer asked.Wait()
+	defer cancel()
+	spared := p.plugin.Address != "" || p.plugin.Debug
+	limit := silentLimit
+	if slices.Contains(p.Description.Limits, sdk.LimitDiesWithProcess) {
+		limit *= 3
+	}
+	var last heartbeat
+	var vitals wire.Vitals
+	for heard := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-p.Exited():
+			return errors.New(p.Ending())
+		case <-p.Lost(): // a process that ends closes the connection a moment before
+			if !p.endsSoon() {
+				return errors.New("the connection to it was lost")
+			}
+		case why := <-over:
+			if why != nil {
+				return why
+			}
+		case a := <-answers:
+			hangs := ""
+			switch {
+			case a.err == nil:
+				heard, vitals = time.Now(), a.vitals
+				last, hangs = last.next(a.vitals, a.took)
+			case IsStarved(a.err): // the host could not ask
+				heard = time.Now()
+				continue
+			case time.Since(heard) >= limit:
+				hangs = "does not answer: " + a.err.Error()
+			}
+			if hangs != "" && !spared {
+				return fmt.Errorf("%w: %s", errHung, hangs)
+			}
+			if hangs == "" && a.err != nil {
+				hangs = a.err.Error()
+			}
+			beat(vitals, hangs)
+		}
+	}
+}
