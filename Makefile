@@ -219,13 +219,11 @@ bench: ## measure what docs/performance.md states, as ratios in one run
 	@echo; echo "ratios, and times that have goals:"
 	@awk '/^Benchmark/ { for (i = 3; i < NF; i += 2) if ($$(i+1) ~ /^x-|≤/) printf "  %8s %-16s %s\n", $$i, $$(i+1), $$1 }' bin/bench.txt
 
-soak: peers ## run faults and swaps for hours
+SOAK ?= 30m
+soak: ## swap and kill at random under load, for SOAK with launched plugins and for SOAK with plugins as units, and then 200 kills of each
 	$(needs_root)
-	POINTSMAN_SOAK=100 $(GO) test -p 1 -count=1 -timeout 12h -v -run '^TestKernel' ./plugins/iptables ./test/swap ./test/privileges
-	POINTSMAN_SOAK=20 $(GO) test -count=1 -timeout 12h -v -run '^TestKernel' ./test/breakage # POINTSMAN_SEED repeats one
-	POINTSMAN_SOAK=100 $(GO) test -count=1 -timeout 12h -v -run 'TestMalice' ./test
-	POINTSMAN_SOAK=100 POINTSMAN_E2E=1 $(GO) test -count=1 -timeout 12h -v ./test/beside
-	GO="$(GO)" POINTSMAN_SOAK=100 UML_TIMEOUT=40000 IPVS_TESTS='^TestKernelIPVS(Swaps|Beside|Breakage)' IPVS_FLAGS='-test.timeout=11h' test/uml/suite
+	for apart in '' 1; do POINTSMAN_APART=$$apart POINTSMAN_SOAK_FOR=$(SOAK) $(GO) test -count=1 -timeout 12h -v -run '^TestKernelSoak$$' ./test/swap || exit 1; done
+	for apart in '' 1; do POINTSMAN_APART=$$apart POINTSMAN_SOAK=100 $(GO) test -count=1 -timeout 12h -v -run '^TestKernelHostKilledAtRandom$$' ./test/swap || exit 1; done
 
 demo: build ## show it at work on this machine, in under a minute, without root
 	$(GO) build -trimpath $(VCS) -o bin/demo ./examples/demo
