@@ -13,6 +13,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/reconcile"
 	"github.com/pointsman/pointsman/plugins/internal/rules"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
@@ -21,16 +22,15 @@ import (
 
 // A family is the rules of one IP family, as the frame sees them.
 type family struct {
+	reconcile.Family[rules.Piece, rules.Key, string]
 	rules   *familyRules
 	reader  iptables.Tool // reads beside calls, while that of rules is handed the lock or loses it
 	options options
 	log     *slog.Logger
 
-	comments  bool // few Services: every rule of a Service that is not large has a comment
-	role      sdk.Role
+	comments  bool           // few Services: every rule of a Service that is not large has a comment
 	addressed time.Time      // when the node's addresses were looked at last
 	found     []netip.Prefix // what was bound then
-	draining  flows.Draining
 }
 
 var _ interface {
@@ -44,11 +44,10 @@ var _ interface {
 } = (*family)(nil)
 
 func newFamily(tool iptables.Tool, o options, log *slog.Logger) *family {
-	return &family{rules: newFamilyRules(tool), reader: tool, options: o, log: log, comments: true}
+	f := &family{rules: newFamilyRules(tool), reader: tool, options: o, log: log, comments: true}
+	f.Family = reconcile.Family[rules.Piece, rules.Key, string]{Reconciler: f.rules.Reconciler, Of: tool.Family, NodePorts: f.takesNodePorts}
+	return f
 }
-
-// Serves reports whether f is the family's.
-func (f *family) Serves(of sdk.Family) bool { return of == f.rules.Family() }
 
 // Masquerade is the hold on the chains that all dataplanes share.
 func (f *family) Masquerade() *masquerade.Hold { return f.rules.Masquerade }
@@ -101,12 +100,6 @@ func (f *family) Node(n sdk.Node) error {
 	return nil
 }
 
-// Role is the part that the jumps are to play.
-func (f *family) Role(r sdk.Role) error {
-	f.role = r
-	return nil
-}
-
 // Ceiling is how many endpoints one Service may have, in one family: as many as one call
 // writes in about two seconds of a processor.
 const Ceiling = 20_000
@@ -121,27 +114,17 @@ func (f *family) Want(svc sdk.Service) (rules.Piece, error) {
 	return keepComments(p, f.rules.Installed()[svc.Name]), nil
 }
 
-// Pieces are what Services need, as it was put.
-func (f *family) Pieces() map[sdk.Name]rules.Piece { return f.rules.Desired() }
-
-// Keep is what the tables have of a Service.
-func (f *family) Keep(name sdk.Name) rules.Piece { return f.rules.Installed()[name] }
-
-// Put says what Services need.
-func (f *family) Put(pieces map[sdk.Name]rules.Piece) { f.rules.SetDesired(pieces) }
-
 // Plan is what the tables lack.
 func (f *family) Plan() frame.Plan {
-	f.rules.lead(f.role)
-	return f.rules.Plan()
+	f.rules.lead()
+	return f.Family.Plan()
 }
 
 // Probe looks whether others have written to nft's tables, and at the sizes of legacy's; and now and
 // then at the node's addresses.
 func (f *family) Probe(ctx context.Context) frame.Finding {
-	f.rules.lead(f.role)
-	f.rules.Look(ctx)
-	found := f.doubted()
+	f.rules.lead()
+	found := f.Family.Probe(ctx)
 	found.Moved = f.moved()
 	return found
 }
@@ -149,14 +132,7 @@ func (f *family) Probe(ctx context.Context) frame.Finding {
 // Audit reads one chain, or asks for one jump.
 func (f *family) Audit(ctx context.Context) frame.Finding {
 	f.rules.Audit(ctx)
-	return f.doubted()
-}
-
-func (f *family) doubted() frame.Finding {
-	if why := f.rules.Doubt(); why != "" {
-		return frame.Finding{Lost: frame.All, Why: why}
-	}
-	return frame.Finding{Unsure: f.rules.Waits()}
+	return reconcile.Found(f.rules.Doubted())
 }
 
 // moved reports whether an ipvs dataplane has bound other addresses than the rules know of, and
@@ -205,5 +181,5 @@ func newFamilyRules(tool iptables.Tool) *familyRules {
 	return s
 }
 
-// lead has the jumps be those that role needs.
-func (s *familyRules) lead(role sdk.Role) { s.SetJumps(s.leads(role), s.node.jumps(sdk.Active)) }
+// lead has the jumps be those that the role needs.
+func (s *familyRules) lead() { s.SetJumps(s.leads(s.Planned()), s.node.jumps(sdk.Active)) }

@@ -23,7 +23,8 @@ func TestGolden(t *testing.T) {
 			var text strings.Builder
 			for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 				b := onFake(t, family, s.Node)
-				b.lead(sdk.Active)
+				b.SetRole(sdk.Active)
+				b.lead()
 				script := b.write(t, piecesOf(family, s.Node, s.Services))
 				if len(b.Desired()) > 0 {
 					text.WriteString("# " + family.String() + "\n" + script.String())

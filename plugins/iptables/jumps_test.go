@@ -21,7 +21,8 @@ func TestJumpsKeepTheirOrder(t *testing.T) {
 		b.node.localhost = true
 		b.setNode(b.node)
 		for _, role := range roles {
-			b.lead(role)
+			b.SetRole(role)
+			b.lead()
 			b.write(t, nil)
 		}
 		all := maps.Clone(b.fake.Tables)

@@ -4,6 +4,7 @@ package ipvs
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -14,23 +15,26 @@ import (
 
 // This file finds drift: where another program changed what this one wrote.
 
-// hasDrifted reports whether something was removed, or added: a virtual server, of which one is
-// asked for; an entry, of which the sets tell how many they have.
-func (f *family) hasDrifted() (bool, error) {
-	if at, is := f.anyServer(); is {
-		if there, err := f.kernel.Exists(at); err != nil || !there {
-			return err == nil, err
+// Foreign finds that something was removed, or added: a virtual server, of which one is asked for; an entry, of which the
+// sets tell how many they have. It is unsure if the kernel does not answer.
+func (o *objects) Foreign(context.Context) (why string, unsure bool) {
+	const drifted = "virtual services, or entries of sets, are others than were written"
+	if at, is := o.anyServer(); is {
+		if there, err := o.kernel.Exists(at); err != nil {
+			return err.Error(), true
+		} else if !there {
+			return drifted, false
 		}
 	}
-	for k, known := range f.objects.counts {
+	for k, known := range o.counts {
 		if k.kind == ofSet {
-			n, err := f.kernel.Count(k.entry.set, f.node.family)
+			n, err := o.kernel.Count(k.entry.set, o.node.family)
 			if err != nil || n >= 0 && n != known {
-				return true, nil
+				return drifted, false
 			}
 		}
 	}
-	return false, nil
+	return "", false
 }
 
 // anyServer returns one of the virtual servers.
@@ -73,9 +77,12 @@ func (f *family) Probe(ctx context.Context) (found frame.Finding) {
 		return found
 	}
 	f.probed = time.Now()
-	drifted, err := f.hasDrifted()
-	if drifted {
-		found.Lost, found.Why, found.Unsure = found.Lost|inObjects, "virtual services, or entries of sets, are others than were written", false
+	var err error
+	switch why, unsure := f.objects.Foreign(ctx); {
+	case unsure:
+		err = errors.New(why)
+	case why != "":
+		found.Lost, found.Why, found.Unsure = found.Lost|inObjects, why, false
 	}
 	if err == nil && time.Since(f.reaped) >= reapEvery {
 		f.reaped = time.Now()

@@ -110,7 +110,7 @@ func (f *family) Entries(_ sdk.Name, p *piece, add func(key, value)) {
 }
 
 // Fixed returns the sets, since rules speak of them all.
-func (f *family) Fixed(map[string]bool) map[key]value {
+func (f *family) Fixed(sdk.Role, map[string]bool) map[key]value {
 	all := make(map[key]value)
 	for s := range setCount {
 		all[key{kind: ofSet, entry: entry{set: s}}] = value{shape: right}

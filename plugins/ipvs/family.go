@@ -22,7 +22,7 @@ import (
 
 // A family is one IP family, as the frame sees it: its pieces, the kernel that has them, and the rules beside it.
 type family struct {
-	*reconcile.Reconciler[*piece, key, value]
+	reconcile.Family[*piece, key, value]
 	session *session
 	objects *objects
 	rules   *rules.Rules
@@ -77,7 +77,7 @@ func newFamily(tool iptables.Tool, s *session) *family {
 		return nil
 	}
 	f.objects = &objects{family: f}
-	f.Reconciler = reconcile.New(f, f.objects)
+	f.Family = reconcile.NewFamily(tool.Family, f, f.objects)
 	f.Name, f.Partial, f.Batch = "ipvs "+tool.Family.String(), true, mostChanges
 	f.Applied = func() { f.unowned = nil }
 	return f
@@ -85,9 +85,6 @@ func newFamily(tool iptables.Tool, s *session) *family {
 
 // mostChanges is how many changes are handed to the kernel at once: memory for many more would be needed for a moment only.
 const mostChanges = 10_000
-
-// Serves reports whether of is the family's.
-func (f *family) Serves(of sdk.Family) bool { return of == f.node.family }
 
 // Masquerade is the hold on the chains that all dataplanes share.
 func (f *family) Masquerade() *masquerade.Hold { return f.rules.Masquerade }
@@ -220,12 +217,6 @@ func (f *family) Render(svc sdk.Service, had *piece) (*piece, error) {
 	}
 	return f.node.want(svc, mark)
 }
-
-// Pieces are the desired ones.
-func (f *family) Pieces() map[sdk.Name]*piece { return f.Desired() }
-
-// Keep is what the kernel has of a Service.
-func (f *family) Keep(name sdk.Name) *piece { return f.Installed()[name] }
 
 // Plan is what the kernel lacks.
 func (f *family) Plan() frame.Plan {

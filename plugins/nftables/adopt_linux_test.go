@@ -25,8 +25,8 @@ func TestKernelTakesEveryScenario(t *testing.T) {
 				if n := f.kernel.commits.Load(); n > 0 && k.protect == "never" || n > 2 {
 					k.Errorf("%s: a new process wrote %d batches", s.Name, n)
 				}
-				if f.role != sdk.Active {
-					k.Errorf("%s: a new process took the role for %s", s.Name, f.role)
+				if f.Planned() != sdk.Active {
+					k.Errorf("%s: a new process took the role for %s", s.Name, f.Planned())
 				}
 			}
 			k.lists()

@@ -104,7 +104,7 @@ func TestKernelHandsOver(t *testing.T) {
 				p.die()
 				k.sync(next, s.Update(1))
 			}
-			if role := next.families[0].role; role != sdk.Active {
+			if role := next.families[0].Planned(); role != sdk.Active {
 				k.Fatalf("after hand-over %d the role is %s", n, role)
 			}
 			p = next

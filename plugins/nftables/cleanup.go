@@ -29,7 +29,7 @@ func (p *plugin) sweep(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]s
 	open := map[sdk.Family]*nfTable{sdk.IPv4: {ip: ipOf(sdk.IPv4)}, sdk.IPv6: {ip: ipOf(sdk.IPv6)}}
 	p.mu.Lock()
 	for _, f := range p.families {
-		open[f.Family] = f.kernel
+		open[f.Of] = f.kernel
 		if !l.DryRun {
 			f.marks.Stop()
 		}

@@ -10,10 +10,10 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 )
 
-// changed returns how the table differs from what this process wrote; empty: no difference was found. Single elements
+// Foreign returns how the table differs from what this process wrote; empty: no difference was found. Single elements
 // are not compared (Reconciler.Audit does that). The check of the rule set's generation takes two microseconds; only if
-// another program has committed to any table, changed lists this one. With unsure the difference is only suspected.
-func (k *nfTable) changed(ctx context.Context) (why string, unsure bool) {
+// another program has committed to any table, Foreign lists this one. With unsure the difference is only suspected.
+func (k *nfTable) Foreign(ctx context.Context) (why string, unsure bool) {
 	why, unsure, err := k.compare(ctx)
 	if err != nil && ctx.Err() == nil {
 		return err.Error(), true

@@ -116,7 +116,7 @@ func TestKernelCountsElements(t *testing.T) {
 			f.kernel.recount.countless = true
 			differs := func(when string, expected bool) {
 				k.Helper()
-				why, unsure := f.kernel.changed(k.Context())
+				why, unsure := f.kernel.Foreign(k.Context())
 				if !unsure && strings.Contains(why, "elements") != expected {
 					k.Errorf("%s: %q", when, why)
 				}

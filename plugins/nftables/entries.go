@@ -109,9 +109,9 @@ func chainValue(hook *nftnl.Hook, rules []rule) (v entryValue) {
 }
 
 // Fixed returns the layout that the node, the role and the Services need, and the addresses that take node ports.
-func (f *family) Fixed(need map[string]bool) map[entryKey]entryValue {
+func (f *family) Fixed(role sdk.Role, need map[string]bool) map[entryKey]entryValue {
 	f.node.parts = partsOf(f.ip, need)
-	f.kernel.layout = newLayout(f.node, f.role)
+	f.kernel.layout = newLayout(f.node, role)
 	all := f.kernel.layout.entries()
 	for _, p := range f.node.own {
 		if p.IsSingleIP() { // each longer one has a rule

@@ -11,19 +11,17 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/reconcile"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/conntrack"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
 // A family is the table of one IP family, as the frame sees it, and what is in it.
 type family struct {
-	*reconcile.Reconciler[wanted, entryKey, entryValue]
+	reconcile.Family[wanted, entryKey, entryValue]
 	ip // never another, so that Inspect may read it beside a call
 
 	kernel  *nfTable
@@ -33,14 +31,12 @@ type family struct {
 	plugin  *plugin
 
 	node nodeConfig
-	role sdk.Role
 	last number // the one that was given last
 
 	addressed time.Time // when the node's addresses were looked at last
 	looked    time.Time // when the chains of other programs were,
 	foreign   bool      // and whether those may have changed since
 	written   uint32    // and what Written said then
-	draining  flows.Draining
 }
 
 var _ interface {
@@ -63,7 +59,8 @@ func newFamily(of sdk.Family, o options, c *atomic.Uint32, m *masquerade.Keeper,
 			m.Doubt()
 		},
 	}
-	f.Reconciler = reconcile.New(f, f.kernel)
+	f.Family = reconcile.NewFamily(of, f, f.kernel)
+	f.NodePorts = func() (func(netip.Addr) bool, error) { return f.takesNodePorts, nil }
 	f.Name, f.Batch = fmt.Sprintf("%s %s", of, table), mostChanges
 	f.Applied = func() {
 		m.Begin(f.node.node.MasqueradeBit, m.Written() == 0 && len(p.drops.All()) > 0) // else packets would be dropped at first
@@ -73,9 +70,6 @@ func newFamily(of sdk.Family, o options, c *atomic.Uint32, m *masquerade.Keeper,
 	}
 	return f
 }
-
-// Serves reports whether of is the family's.
-func (f *family) Serves(of sdk.Family) bool { return of == f.node.Family }
 
 // Hold says that this process is the writer, or is it no more.
 func (f *family) Hold(lock *ledger.Lock) {
@@ -108,7 +102,7 @@ func (f *family) ReadRole(ctx context.Context) (sdk.Role, bool, error) { return 
 func (f *family) Node(n sdk.Node) error {
 	f.node = nodeConfig{
 		ip: f.ip, node: n, parts: f.node.parts,
-		localhost: f.options.localhost(f.Family, n),
+		localhost: f.options.localhost(f.Of, n),
 		liberal:   n.Conntrack.TCPBeLiberal || sysctl.Liberal(),
 	}
 	f.Refix()
@@ -118,9 +112,8 @@ func (f *family) Node(n sdk.Node) error {
 
 // Role is that for which base chains are planned.
 func (f *family) Role(r sdk.Role) error {
-	f.role = r
 	f.plugin.serves.Store(r == sdk.Active)
-	f.Refix()
+	f.SetRole(r)
 	return nil
 }
 
@@ -133,34 +126,11 @@ func (f *family) Want(svc sdk.Service) (wanted, error) {
 	return w.arranged(f.Installed()[svc.Name], f.free), nil
 }
 
-// Pieces are the desired ones.
-func (f *family) Pieces() map[sdk.Name]wanted { return f.Desired() }
-
-// Keep is what the kernel has of a Service.
-func (f *family) Keep(name sdk.Name) wanted { return f.Installed()[name] }
-
-// Put says what Services come to.
-func (f *family) Put(all map[sdk.Name]wanted) { f.SetDesired(all) }
-
-// Plan is what the table lacks.
-func (f *family) Plan() frame.Plan { return f.Reconciler.Plan() }
-
-// Audit looks for the elements of some Services.
-func (f *family) Audit(ctx context.Context) frame.Finding {
-	if missing := f.Reconciler.Audit(ctx); missing != "" {
-		return frame.Finding{Lost: frame.All, Why: missing}
-	}
-	return frame.Finding{}
-}
-
 // Probe looks whether the table is as it was written, and now and then at the node's addresses.
 func (f *family) Probe(ctx context.Context) frame.Finding {
-	why, unsure := f.kernel.changed(ctx)
+	found := f.Family.Probe(ctx)
 	f.lookAround(ctx)
-	found := frame.Finding{Due: f.moved(), Unsure: unsure}
-	if why != "" {
-		found.Lost, found.Why = frame.All, why
-	}
+	found.Due = f.moved()
 	return found
 }
 
@@ -171,24 +141,8 @@ func (f *family) free() number {
 	return f.last
 }
 
-// Forget ends UDP flows to these Services that lead nowhere.
-func (f *family) Forget(of sdk.Family, services []sdk.Service, step func()) (int, error) {
-	return conntrack.Forget(of, conntrack.Serving(of, services, f.takesNodePorts).Telling(step))
-}
-
-// ForgetEarly deletes connections to these Services that began before they were there.
-func (f *family) ForgetEarly(of sdk.Family, services []sdk.Service, step func()) (int, error) {
-	return conntrack.ForgetEarly(of, services, f.takesNodePorts, step)
-}
-
 func (f *family) takesNodePorts(a netip.Addr) bool {
 	return slices.ContainsFunc(f.node.own, func(p netip.Prefix) bool { return p.Contains(a) })
-}
-
-// Flows are what is left of the connections that were established when this dataplane began
-// to drain.
-func (f *family) Flows(services map[sdk.Name]sdk.Service, fresh bool) (int, error) {
-	return f.draining.Count(f.Family, services, fresh)
 }
 
 // failures is how kube-proxy's metrics of its nftables mode begin.
@@ -196,7 +150,7 @@ const failures = "kubeproxy_sync_proxy_rules_nftables_"
 
 // Samples are how much the kernel has, and how often it did not take what was written.
 func (f *family) Samples() []sdk.Sample {
-	labels := map[string]string{"ip_family": pick(f.Family, "IPv4", "IPv6")}
+	labels := map[string]string{"ip_family": pick(f.Of, "IPv4", "IPv6")}
 	return []sdk.Sample{
 		{Name: "pointsman_nftables_elements", Help: "Elements in the sets and maps of the dataplane's table.", Labels: labels, Value: float64(f.kernel.total())},
 		{Name: "pointsman_nftables_services", Help: "Ports of Services that the dataplane's table serves.", Labels: labels, Value: float64(len(f.Installed()))},

@@ -40,7 +40,7 @@ func (f *family) lookAround(ctx context.Context) {
 	f.looked, f.written = time.Now(), written
 	found, forward, err := f.kernel.drops(ctx)
 	if err != nil {
-		f.log.Debug("cannot read the chains of other programs", "family", f.Family, "err", err)
+		f.log.Debug("cannot read the chains of other programs", "family", f.Of, "err", err)
 		return
 	}
 	f.foreign = false

@@ -23,7 +23,8 @@ import (
 func modelOf(t *testing.T, of sdk.Family, s sdktest.Scenario) *oracle.TableRules {
 	t.Helper()
 	f := newFamily(of, options{}, new(atomic.Uint32), new(masquerade.Keeper), new(plugin), frame.Env{Log: slog.New(slog.DiscardHandler)})
-	f.node, f.role = nodeConfig{ip: f.ip, node: s.Node}, sdk.Active
+	f.node = nodeConfig{ip: f.ip, node: s.Node}
+	f.SetRole(sdk.Active)
 	f.Refix()
 	for _, a := range s.Node.Addrs {
 		if sdk.FamilyOf(a) != of {

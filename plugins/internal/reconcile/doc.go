@@ -16,6 +16,9 @@ A piece is the mode's own form of one Service, for example its frontends and its
 slots that they have in a map. An entry is a key and a value: an element of a set, a chain with its
 rules, a virtual server.
 
+A mode embeds a [Family], which is what package frame calls, and adds Want, the fifth pure method. The shortest whole mode is
+in mode_linux_test.go.
+
 # Cost
 
 The reconciler stores one piece for each Service. It derives entries from the old and the new piece of

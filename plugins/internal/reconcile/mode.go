@@ -21,9 +21,9 @@ type Mode[P Piece[P], K, V comparable] interface {
 	// Entries calls add with each entry of a piece, and with no key twice.
 	Entries(name sdk.Name, p P, add func(K, V))
 
-	// Fixed returns the entries that belong to no Service: base chains, sets, devices. need has the containers
+	// Fixed returns the entries that belong to no Service in a role: base chains, sets, devices. need has the containers
 	// (Kind.Container) in which Services have had entries since the last List.
-	Fixed(need map[string]bool) map[K]V
+	Fixed(role sdk.Role, need map[string]bool) map[K]V
 
 	// Kind classifies a key.
 	Kind(K) Kind
@@ -72,6 +72,11 @@ type Kernel[K, V comparable] interface {
 	// were. If err is not nil, for example because an earlier phase is written, it is unknown what the kernel has now;
 	// refused may then have the entries that caused the error.
 	Apply(context.Context, Batch[K, V]) (refused map[K]error, err error)
+
+	// Foreign returns how the kernel may differ from what was listed and applied, because another program wrote to it;
+	// empty: no difference was found. With unsure the difference is only suspected, or nothing was looked at. It is called
+	// twice a second and must cost next to nothing while no other program writes, for example by comparing a generation.
+	Foreign(context.Context) (why string, unsure bool)
 }
 
 // A Prober is a Kernel that can tell at little cost whether it has an entry with a value. Audit needs it.

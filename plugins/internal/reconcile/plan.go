@@ -198,7 +198,7 @@ func (p *Plan[P, K, V]) compareAll() {
 
 // mustRebuild reports whether a listed entry has another value than it should, and cannot be changed in place.
 func (p *Plan[P, K, V]) mustRebuild() bool {
-	for k, v := range p.r.mode.Fixed(p.r.need) {
+	for k, v := range p.r.mode.Fixed(p.r.role, p.r.need) {
 		if was, listed := p.r.listed[k]; listed && was != v && p.r.mode.Kind(k).Rebuild {
 			return true
 		}
@@ -353,7 +353,7 @@ func (p *Plan[P, K, V]) compareInstalled(s *service[P, K, V], had P, taken map[K
 func (p *Plan[P, K, V]) compareFixed(installed map[K]V) {
 	r := p.r
 	left := maps.Clone(installed)
-	for k, v := range r.mode.Fixed(r.need) {
+	for k, v := range r.mode.Fixed(r.role, r.need) {
 		was, there := left[k]
 		delete(left, k)
 		switch {

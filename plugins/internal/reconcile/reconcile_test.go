@@ -50,7 +50,7 @@ func (toy) Entries(name sdk.Name, p piece, add func(key, string)) {
 	}
 }
 
-func (toy) Fixed(need map[string]bool) map[key]string {
+func (toy) Fixed(_ sdk.Role, need map[string]bool) map[key]string {
 	all := map[key]string{{"container", 'f', 0}: "1", {"container", 'c', 0}: "1"}
 	for slot := range 10 {
 		if need[fmt.Sprint(slot)] {
@@ -112,6 +112,8 @@ type fakeKernel struct {
 }
 
 func (f *fakeKernel) List(context.Context) (map[key]string, error) { return maps.Clone(f.entries), nil }
+
+func (f *fakeKernel) Foreign(context.Context) (string, bool) { return "", false }
 
 func (f *fakeKernel) Has(_ context.Context, k key, v string) (bool, error) {
 	have, is := f.entries[k]

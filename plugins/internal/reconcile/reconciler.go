@@ -29,6 +29,7 @@ type Reconciler[P Piece[P], K, V comparable] struct {
 	installed map[sdk.Name]P
 	touched   map[sdk.Name]bool // the Services whose desired piece may differ from the installed one
 
+	role   sdk.Role
 	listed map[K]V         // all entries of the kernel, from List until a plan was applied; else nil
 	fixed  map[K]V         // the installed entries that belong to no Service
 	refix  bool            // Mode.Fixed may return other entries than fixed
@@ -68,6 +69,20 @@ func (r *Reconciler[P, K, V]) SetDesired(all map[sdk.Name]P) {
 			r.desired[name] = p
 		}
 	}
+}
+
+// SetRole replaces the role for which fixed entries are planned.
+func (r *Reconciler[P, K, V]) SetRole(role sdk.Role) {
+	r.role = role
+	r.Refix()
+}
+
+// Planned returns the role for which fixed entries are planned.
+func (r *Reconciler[P, K, V]) Planned() sdk.Role { return r.role }
+
+// isEmpty reports whether the kernel has no entry, as far as it was listed or applied.
+func (r *Reconciler[P, K, V]) isEmpty() bool {
+	return len(r.listed)+len(r.fixed)+len(r.installed) == 0
 }
 
 // Refix makes the next plan compare the fixed entries, because what Mode.Fixed returns may have changed.

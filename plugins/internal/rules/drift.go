@@ -67,6 +67,9 @@ func (d *Drift) Doubt() string { return d.doubt }
 // Waits reports whether another process is at work, so that the last look found nothing out.
 func (d *Drift) Waits() bool { return d.looks > 0 }
 
+// Doubted returns Doubt, and if there is none, as unsure, Waits.
+func (d *Drift) Doubted() (why string, unsure bool) { return d.doubt, d.doubt == "" && d.Waits() }
+
 // beginReading returns what notes that the tables were read. All that other processes write from now on counts.
 func (d *Drift) beginReading() (done func(), err error) {
 	d.asRead = nil

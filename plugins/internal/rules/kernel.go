@@ -52,6 +52,13 @@ func (k kernel) List(ctx context.Context) (map[Key]string, error) {
 	return listed, nil
 }
 
+// Foreign returns why the rules may not be as they were written. With unsure other processes are at work, and the rules
+// were not compared.
+func (k kernel) Foreign(ctx context.Context) (why string, unsure bool) {
+	k.Look(ctx)
+	return k.Doubted()
+}
+
 // adopt makes the state what was found, and returns the entries of it.
 func (r *Rules) adopt(found iptables.Tables) map[Key]string {
 	r.forget()

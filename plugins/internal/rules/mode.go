@@ -32,7 +32,7 @@ func (m mode) Entries(_ sdk.Name, p Piece, add func(Key, string)) {
 
 // Fixed returns the chains that belong to no Service, and the jumps. Of a built-in chain of which it is not known
 // which jumps it has there is no entry, so that nothing is written there.
-func (m mode) Fixed(map[string]bool) map[Key]string {
+func (m mode) Fixed(sdk.Role, map[string]bool) map[Key]string {
 	all := make(map[Key]string, len(m.fixed)+len(m.jumps))
 	for _, c := range m.fixed {
 		all[chainKey(c.ID)] = iptables.Join(c.Rules)

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/netip"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/reconcile"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// This file is a whole mode: what a built-in mode must bring, and no more. Its kernel (kernel_linux_test.go) maps the name
+// of each Service to what the Service asks for, and has one fixed entry, without a name, for the node and the role. A real
+// mode has an entry for each frontend and each endpoint instead.
+
+// A piece is a Service in JSON.
+type piece string
+
+func (p piece) Equal(q piece) bool { return p == q }
+
+// A mode serves both IP families by one kernel.
+type mode struct {
+	reconcile.Family[piece, sdk.Name, string]
+	node sdk.Node
+}
+
+func (m *mode) Serves(sdk.Family) bool { return true }
+
+func (m *mode) Node(n sdk.Node) error {
+	m.node = n
+	return m.Family.Node(n)
+}
+
+func (m *mode) Want(svc sdk.Service) (piece, error) {
+	if err := svc.Check(); err != nil {
+		return "", &sdk.Refusal{Field: "service", Why: err.Error()}
+	}
+	text, err := json.Marshal(svc)
+	return piece(text), err
+}
+
+func (m *mode) Entries(name sdk.Name, p piece, add func(sdk.Name, string)) {
+	if p != "" {
+		add(name, string(p))
+	}
+}
+
+// A fixed entry is what the kernel follows without a Service.
+type fixed struct {
+	Role sdk.Role
+	Node sdk.Node
+}
+
+func (m *mode) Fixed(role sdk.Role, _ map[string]bool) map[sdk.Name]string {
+	text, _ := json.Marshal(fixed{role, m.node}) // of these types it never fails
+	return map[sdk.Name]string{{}: string(text)}
+}
+
+func (m *mode) Kind(name sdk.Name) reconcile.Kind {
+	if name == (sdk.Name{}) {
+		return reconcile.Kind{Label: "role"}
+	}
+	return reconcile.Kind{Label: "services", Add: 1, Remove: 1}
+}
+
+func (m *mode) Parse(listed map[sdk.Name]string) (map[sdk.Name]piece, sdk.Role) {
+	var f fixed
+	pieces := make(map[sdk.Name]piece)
+	for name, text := range listed {
+		if name == (sdk.Name{}) {
+			_ = json.Unmarshal([]byte(text), &f) // of damage the role is unknown
+		} else {
+			pieces[name] = piece(text)
+		}
+	}
+	return pieces, max(f.Role, sdk.Standby)
+}
+
+// A dataplane is the mode behind the contract.
+type dataplane struct {
+	*frame.Dataplane[piece]
+	kernel *kernel
+}
+
+var description = sdk.Description{Name: "example", Version: "1", Features: sdk.Features, Limits: []sdk.Limit{}}
+
+func newDataplane(k *kernel, dir string) *dataplane {
+	return &dataplane{frame.New(frame.Mode[piece]{
+		Description: description,
+		Open: func(context.Context, sdk.Setup, frame.Env) (frame.Session[piece], error) {
+			m := &mode{}
+			m.Family = reconcile.NewFamily(sdk.IPv4, m, &handle{kernel: k})
+			m.NodePorts = func() (func(netip.Addr) bool, error) { return m.node.TakesNodePorts, nil }
+			return frame.Session[piece]{Families: []frame.Family[piece]{m}}, nil
+		},
+		Sweep: func(_ context.Context, l sdk.Leftovers, _ frame.Env) (removed []string, err error) {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			for name := range k.entries {
+				removed = append(removed, "remove "+name.String())
+			}
+			if !l.DryRun {
+				k.entries, k.commits = make(map[sdk.Name]string), k.commits+1
+			}
+			return removed, nil
+		},
+	}, dir), k}
+}
+
+// TestExampleConforms holds the mode to the contract, with packets that go where its entries say.
+func TestExampleConforms(t *testing.T) {
+	t.Parallel()
+	k, dir := &kernel{entries: make(map[sdk.Name]string), affinity: make(map[client]netip.AddrPort)}, t.TempDir()
+	s := sdktest.InProcess(description, func() sdk.Dataplane { return newDataplane(k, dir) })
+	s.Testbed = sdktest.Said(func(sdk.Dataplane) sdktest.Sender { return k })
+	s.Foreign = func(context.Context) (string, error) { return "nothing", nil }
+	s.Disturb = func(context.Context) error {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.entries, k.commits = make(map[sdk.Name]string), k.commits+1
+		return nil
+	}
+	sdktest.Conform(t, s)
+}
