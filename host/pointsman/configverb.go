@@ -8,10 +8,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/watch"
 )
 
 func configVerb() *cobra.Command {
-	return group("config", "Check and show the settings", configValidateVerb(), configShowVerb(), configDefaultsVerb())
+	return group("config", "Check and show the settings", configValidateVerb(), configShowVerb(), configDefaultsVerb(), configKubeconfigVerb())
 }
 
 func configShowVerb() *cobra.Command {
@@ -55,4 +56,22 @@ func configDefaultsVerb() *cobra.Command {
 			return err
 		},
 	}
+}
+
+func configKubeconfigVerb() *cobra.Command {
+	var account string
+	c := &cobra.Command{
+		Use:   "kubeconfig FROM TO",
+		Short: "Write a kubeconfig with the API server's address of another one",
+		Long: `Kubeconfig writes to the file TO a kubeconfig with the API server's address that the kubeconfig FROM
+has, and the credentials of this pod's service account. Those of FROM are not used. An init container
+of the chart runs it, with the kubelet's kubeconfig as FROM: the kubelet reaches the API server also
+while nothing serves Services.`,
+		Args: words(2, 2, "the kubeconfig to read and the file to write"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return watch.WriteKubeconfig(args[0], args[1], account)
+		},
+	}
+	c.Flags().StringVar(&account, "service-account", watch.ServiceAccount, "the folder of the service account's token and ca.crt, which TO names")
+	return c
 }

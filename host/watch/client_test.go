@@ -4,8 +4,12 @@ package watch
 
 import (
 	"context"
+	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -91,5 +95,60 @@ func TestClientReads(t *testing.T) {
 	}
 	if err := c.CreateEvent(t.Context(), &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "ns1"}}); !apierrors.IsForbidden(err) {
 		t.Errorf("may write an event: %v", err)
+	}
+}
+
+// TestWriteKubeconfig: what is written leads to the server of the kubelet's kubeconfig with the token of the service
+// account, and has nothing of the kubelet's credentials.
+func TestWriteKubeconfig(t *testing.T) {
+	var tokens []string
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tokens = append(tokens, r.Header.Get("Authorization"))
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"ServiceCIDRList","apiVersion":"networking.k8s.io/v1","items":[{"metadata":{"name":"kubernetes"}}]}`))
+	}))
+	defer server.Close()
+	account, dir := t.TempDir(), t.TempDir()
+	from, to := filepath.Join(dir, "kubelet.conf"), filepath.Join(dir, "kubeconfig")
+	write := func(file, text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(filepath.Join(account, "token"), "of-the-pod")
+	write(filepath.Join(account, "ca.crt"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))
+	kubelet := `{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"c","user":"u"}}],
+		"clusters":[{"name":"c","cluster":{"server":"` + server.URL + `","tls-server-name":"example.com","certificate-authority":"/none"}}],"users":[{"name":"u","user":{"token":"of-the-kubelet"}}]}`
+	write(from, kubelet)
+	if err := WriteKubeconfig(from, to, account); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(to)
+	if err != nil || strings.Contains(string(text), "of-the-kubelet") {
+		t.Errorf("it wrote, %v:\n%s", err, text)
+	}
+	if info, err := os.Stat(to); err != nil || info.Mode().Perm() != 0o644 {
+		t.Errorf("the host, another user, cannot read it: %v, %v", info.Mode(), err)
+	}
+	client, err := Connect(Connection{Kubeconfig: to, QPS: 10, Burst: 10, Observe: func(Request) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list, err := client.Ranges.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil || len(list.(*networkingv1.ServiceCIDRList).Items) != 1 {
+		t.Errorf("listed %v, %v", list, err)
+	}
+	if len(tokens) != 1 || tokens[0] != "Bearer of-the-pod" {
+		t.Errorf("the server got %q", tokens)
+	}
+	for text, want := range map[string]string{
+		`{}`: "has no current context",
+		strings.Replace(kubelet, `"server"`, `"proxy-url"`, 1): "names no server in its current context",
+		"]": "read kubeconfig " + from,
+	} {
+		write(from, text)
+		if err := WriteKubeconfig(from, to, account); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("of %s: %v, want %q", text, err, want)
+		}
 	}
 }

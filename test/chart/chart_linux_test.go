@@ -109,33 +109,36 @@ func TestChartLint(t *testing.T) {
 // TestChartRefuses: values that mean nothing are refused, and the text says which and why.
 func TestChartRefuses(t *testing.T) {
 	for set, says := range map[string]string{
-		"mode=IPTables":                                  "/mode",
-		"moed=iptables":                                  "moed",
-		"form=both":                                      "'children', 'sidecar'",
-		"dataplanes={}":                                  "/dataplanes",
-		"dataplanes={nftables}":                          "mode is iptables, and dataplanes has nftables",
-		"mode=ipvs":                                      "take one of these, or add ipvs to dataplanes",
-		"dataplanes={iptables,nftabels}":                 "a name in dataplanes is nftabels, and the images have iptables, nftables, ipvs, userspace, auto",
-		"clusterCIDRs={10.244.0.0}":                      "/clusterCIDRs/0",
-		"config.mode=ipvs":                               "'mode' not allowed",
-		"config.bogus=1":                                 "'bogus' not allowed",
-		"config.linux.conntrack.maxPerCPU=1":             "'maxPerCPU' not allowed",
-		"config.plugins.ipvs.option.strictARP=true":      "'option' not allowed",
-		"form=children,mode=nftabels":                    "mode is nftabels, and the images have iptables, nftables, ipvs, userspace, auto",
-		"pools[0].name=a,pools[0].mode=ipvs":             "the mode of pool a is ipvs, and dataplanes has iptables, nftables",
-		"pools[0].name=a,pools[0].config.bogus=1":        "'bogus' not allowed",
-		"apiServer.port=0":                               "/apiServer/port",
-		"resources.request.cpu=1":                        "request",
-		"pools[0].name=a":                                "/pools/0",
-		"kubeProxy.checkNodes={A_B}":                     "/kubeProxy/checkNodes/0",
-		"image.pullPolicy=Sometimes":                     "/image/pullPolicy",
-		"mode=auto":                                      "mode is auto, which form: sidecar does not have",
-		"kubeProxy.checkNodes={a}":                       "set kubeProxy.replace: true too",
-		"monitoring.interval=30s":                        "interval",
-		"serviceAccount.name=A B":                        "/serviceAccount/name",
-		"terminationGracePeriodSeconds=1":                "/terminationGracePeriodSeconds",
-		"form=sidecar,kubeProxy.replace=true":            "take form: children",
-		"kubeProxy.replace=true,config.minSyncPeriod=2s": "config has no effect: change the ConfigMap",
+		"mode=IPTables":                                           "/mode",
+		"moed=iptables":                                           "moed",
+		"form=both":                                               "'children', 'sidecar'",
+		"dataplanes={}":                                           "/dataplanes",
+		"dataplanes={nftables}":                                   "mode is iptables, and dataplanes has nftables",
+		"mode=ipvs":                                               "take one of these, or add ipvs to dataplanes",
+		"dataplanes={iptables,nftabels}":                          "a name in dataplanes is nftabels, and the images have iptables, nftables, ipvs, userspace, auto",
+		"clusterCIDRs={10.244.0.0}":                               "/clusterCIDRs/0",
+		"config.mode=ipvs":                                        "'mode' not allowed",
+		"config.bogus=1":                                          "'bogus' not allowed",
+		"config.linux.conntrack.maxPerCPU=1":                      "'maxPerCPU' not allowed",
+		"config.plugins.ipvs.option.strictARP=true":               "'option' not allowed",
+		"form=children,mode=nftabels":                             "mode is nftabels, and the images have iptables, nftables, ipvs, userspace, auto",
+		"pools[0].name=a,pools[0].mode=ipvs":                      "the mode of pool a is ipvs, and dataplanes has iptables, nftables",
+		"pools[0].name=a,pools[0].config.bogus=1":                 "'bogus' not allowed",
+		"apiServer.port=0":                                        "/apiServer/port",
+		"resources.request.cpu=1":                                 "request",
+		"pools[0].name=a":                                         "/pools/0",
+		"kubeProxy.checkNodes={A_B}":                              "/kubeProxy/checkNodes/0",
+		"image.pullPolicy=Sometimes":                              "/image/pullPolicy",
+		"mode=auto":                                               "mode is auto, which form: sidecar does not have",
+		"kubeProxy.checkNodes={a}":                                "set kubeProxy.replace: true too",
+		"monitoring.interval=30s":                                 "interval",
+		"serviceAccount.name=A B":                                 "/serviceAccount/name",
+		"terminationGracePeriodSeconds=1":                         "/terminationGracePeriodSeconds",
+		"form=sidecar,kubeProxy.replace=true":                     "take form: children",
+		"kubeProxy.replace=true,config.minSyncPeriod=2s":          "config has no effect: change the ConfigMap",
+		"apiServer.kubeletKubeconfig=kubelet.conf":                "/apiServer/kubeletKubeconfig",
+		"apiServer.kubeletKubeconfig=/k,apiServer.host=192.0.2.1": "a third way to the API server",
+		"apiServer.kubeletKubeconfig=/k,kubeProxy.replace=true":   "a third way to the API server",
 		"pools[0].name=a,pools[0].mode=nftables,pools[1].name=a,pools[1].mode=nftables": "two pools have the name a",
 		"kubeProxy.replace=true,pools[0].name=a,pools[0].config.bindAddress=::1":        "pool a has a config",
 	} {
@@ -358,5 +361,40 @@ func TestChartNetwork(t *testing.T) {
 	}
 	if pods < 8 {
 		t.Errorf("found only %d pods", pods)
+	}
+}
+
+// TestChartKubelet: one container sees the kubelet's kubeconfig, an init container without capabilities, and the host reads
+// what that writes.
+func TestChartKubelet(t *testing.T) {
+	for _, form := range []string{"sidecar", "children"} {
+		all := objects(t, render(t, "--set", "apiServer.kubeletKubeconfig=/etc/kubernetes/kubelet.conf,form="+form))
+		pod := all["DaemonSet pointsman"].at("spec", "template", "spec").(map[string]any)
+		var kubelet []string // the volumes of the file
+		for _, v := range pod["volumes"].([]any) {
+			if object(v.(map[string]any)).at("hostPath", "path") == "/etc/kubernetes/kubelet.conf" {
+				kubelet = append(kubelet, v.(map[string]any)["name"].(string))
+			}
+		}
+		var sees []string
+		for _, c := range append(pod["initContainers"].([]any), pod["containers"].([]any)...) {
+			for _, m := range c.(map[string]any)["volumeMounts"].([]any) {
+				if m := m.(map[string]any); slices.Contains(kubelet, m["name"].(string)) {
+					sees = append(sees, fmt.Sprint(c.(map[string]any)["name"], " readOnly=", m["readOnly"]))
+				}
+			}
+		}
+		if !slices.Equal(sees, []string{"api-server readOnly=true"}) {
+			t.Errorf("%s: the kubelet's kubeconfig is seen by %q", form, sees)
+		}
+		init := object(pod["initContainers"].([]any)[0].(map[string]any))
+		if fmt.Sprint(init.at("securityContext", "capabilities")) != "map[drop:[ALL]]" || init.at("securityContext", "privileged") != false {
+			t.Errorf("%s: the init container may do %v", form, init["securityContext"])
+		}
+		for key, o := range all {
+			if text, ok := o.at("data", "host.yaml").(string); ok && !strings.Contains(text, "kubeconfig: "+init["args"].([]any)[3].(string)) {
+				t.Errorf("%s: the settings in %s are\n%s", form, key, text)
+			}
+		}
 	}
 }

@@ -68,6 +68,24 @@ spec:
               - {key: pointsman.dev/pool, operator: NotIn, values: {{ include "pointsman.poolNames" $v.pools }}}
       {{- end }}
       terminationGracePeriodSeconds: {{ $v.terminationGracePeriodSeconds }}
+      {{- if $v.apiServer.kubeletKubeconfig }}
+      initContainers:
+      - name: api-server              # the only one that sees the kubelet's kubeconfig
+        image: {{ include "pointsman.image" $ }}
+        imagePullPolicy: {{ $v.image.pullPolicy }}
+        args: [config, kubeconfig, /kubelet/kubeconfig, /run/pointsman-api/kubeconfig]
+        securityContext:
+          privileged: false
+          allowPrivilegeEscalation: false
+          runAsUser: 0                # whose file it is
+          capabilities: {drop: [ALL]}
+          readOnlyRootFilesystem: true
+          seccompProfile: {type: RuntimeDefault}
+        resources: {{- toYaml $v.resources | nindent 10 }}
+        volumeMounts:
+        - {name: kubelet, mountPath: /kubelet/kubeconfig, readOnly: true}
+        - {name: api-server, mountPath: /run/pointsman-api}
+      {{- end }}
       containers:                     # in the order of their start: a host asks dataplanes which of them serves
       {{- range $name := $sidecar | ternary $v.dataplanes list }}
       - name: {{ $name }}
@@ -146,6 +164,9 @@ spec:
         {{- else }}
         - {name: config, mountPath: /etc/pointsman}
         {{- end }}
+        {{- if $v.apiServer.kubeletKubeconfig }}
+        - {name: api-server, mountPath: /run/pointsman-api, readOnly: true}
+        {{- end }}
         {{- if $sidecar }}
         - {name: own, mountPath: /run/pointsman}
         - {name: sockets, mountPath: /run/pointsman-plugins}
@@ -163,6 +184,12 @@ spec:
       {{- else }}
       - name: config
         configMap: {name: {{ include "pointsman.configName" . }}}
+      {{- end }}
+      {{- if $v.apiServer.kubeletKubeconfig }}
+      - name: kubelet
+        hostPath: {path: {{ $v.apiServer.kubeletKubeconfig | quote }}, type: File}
+      - name: api-server              # a kubeconfig with the address of the API server, and no secret
+        emptyDir: {}
       {{- end }}
       - name: state                   # outlives the pod: what was taken from the node, to give back
         hostPath: {path: /run/pointsman, type: DirectoryOrCreate}

@@ -39,6 +39,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and (eq $v.form "sidecar") $v.kubeProxy.replace }}{{ fail "kubeProxy.replace has the host read its settings and the mode from kube-proxy's ConfigMap, which has no address of a dataplane: take form: children" }}{{ end }}
 {{- if and $v.kubeProxy.replace $v.config }}{{ fail "kubeProxy.replace reads kube-proxy's ConfigMap, so config has no effect: change the ConfigMap, or set kubeProxy.replace: false" }}{{ end }}
 {{- if and $v.kubeProxy.replace (ne .Release.Namespace "kube-system") }}{{ fail (printf "kubeProxy.replace reads kube-proxy's ConfigMap, which is in kube-system, and this release is in %s: install it with --namespace kube-system" .Release.Namespace) }}{{ end }}
+{{- if and $v.apiServer.kubeletKubeconfig (or $v.apiServer.host $v.kubeProxy.replace) }}{{ fail "apiServer.kubeletKubeconfig is a third way to the API server beside apiServer.host and kubeProxy.replace: keep one of them" }}{{ end }}
 {{- if and $v.kubeProxy.checkNodes (not $v.kubeProxy.replace) }}{{ fail "kubeProxy.checkNodes asks about kube-proxy's settings: set kubeProxy.replace: true too" }}{{ end }}
 {{- include "pointsman.knownMode" (dict "root" . "mode" ($v.mode | default "iptables") "config" $v.config "what" "mode") }}
 {{- range $v.dataplanes }}
@@ -57,7 +58,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "pointsman.hostConfig" -}}
 {{- $v := .root.Values }}
 {{- $mode := $v.mode | default "iptables" }}
-{{- $config := dict "apiVersion" "pointsman.dev/v1alpha1" "kind" "HostConfig" "mode" $mode "source" (dict "kubernetes" dict) "detectLocal" (dict "clusterCIDRs" $v.clusterCIDRs) }}
+{{- $config := dict "apiVersion" "pointsman.dev/v1alpha1" "kind" "HostConfig" "mode" $mode "source" (dict "kubernetes" (empty $v.apiServer.kubeletKubeconfig | ternary dict (dict "kubeconfig" "/run/pointsman-api/kubeconfig"))) "detectLocal" (dict "clusterCIDRs" $v.clusterCIDRs) }}
 {{- if eq (include "pointsman.form" .root) "sidecar" }}
 {{- $plugins := dict }}
 {{- range $v.dataplanes }}
