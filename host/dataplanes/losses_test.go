@@ -4,8 +4,11 @@ package dataplanes
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pointsman/pointsman/host/canary"
 	"github.com/pointsman/pointsman/host/track"
@@ -28,5 +31,37 @@ func TestLosses(t *testing.T) {
 	want := []string{"shop/fresh/tcp4: no room", "shop/phone/tcp4: the dataplane does not serve sctp"}
 	if got := losses(now, next); !slices.Equal(got, want) {
 		t.Errorf("a swap loses %q, want %q", got, want)
+	}
+}
+
+// TestTaken: a swap to a dataplane that takes addresses would take that of NodeLocal DNS, unless the one that serves takes
+// it too, or listens there itself.
+func TestTaken(t *testing.T) {
+	dns := netip.MustParseAddr("172.30.0.10")
+	tracker := track.New(nil)
+	tracker.SetService(clusterService("web", netip.MustParseAddr("172.30.0.1"), corev1.ProtocolTCP))
+	tracker.SetService(clusterService("dns", dns, corev1.ProtocolUDP))
+	onNode := clusterService("canary-on-node", netip.MustParseAddr("192.0.2.1"), corev1.ProtocolTCP)
+	onNode.Namespace = canary.Namespace // of the host's own, at the node's address
+	tracker.SetService(onNode)
+	tracker.Synced()
+	with := func(limits ...sdk.Limit) sdk.Description { return sdk.Description{Limits: limits} }
+	nodeLocal := map[netip.Addr]string{dns: "nodelocaldns", netip.MustParseAddr("192.0.2.1"): "eth0"}
+	const held = "interface nodelocaldns has the ClusterIP 172.30.0.10 of Service shop/dns"
+	for _, c := range []struct {
+		what       string
+		from, to   sdk.Description
+		interfaces map[netip.Addr]string
+		want       string
+	}{
+		{"to one that takes addresses", with(), with(sdk.LimitTakesAddresses), nodeLocal, held},
+		{"without NodeLocal DNS", with(), with(sdk.LimitTakesAddresses), nil, ""},
+		{"to one that takes none", with(), with(), nodeLocal, ""},
+		{"between two that take them", with(sdk.LimitTakesAddresses), with(sdk.LimitTakesAddresses), nodeLocal, ""},
+		{"from one that listens there", with(sdk.LimitOwnAddressesOnly), with(sdk.LimitTakesAddresses), nodeLocal, ""},
+	} {
+		if got := taken(c.from, c.to, tracker.All(), func() map[netip.Addr]string { return c.interfaces }); got != c.want {
+			t.Errorf("%s: %q, want %q", c.what, got, c.want)
+		}
 	}
 }

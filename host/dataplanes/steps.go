@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -225,6 +227,9 @@ func (r *reconciler) check(ctx context.Context, b task, from *dataplane) error {
 	if ends := from.ends(ctx); ends != "" {
 		return fmt.Errorf("of %s %s; to do it all the same: pointsman mode swap %s --force", from.name, ends, b.on.name)
 	}
+	if held := taken(from.description(), b.on.description(), r.Tracker.All(), r.Interfaces); held != "" {
+		return fmt.Errorf("%s, which %s would take: if that is NodeLocal DNS, have it listen at its link-local address alone; to do it all the same: pointsman mode swap %s --force", held, b.on.name, b.on.name)
+	}
 	lost := losses(from.cursorStatus(), b.on.cursorStatus())
 	if len(lost) == 0 {
 		return nil
@@ -417,6 +422,27 @@ func unservedNames(s track.CursorStatus) map[sdk.Name]bool {
 		names[u.name] = true
 	}
 	return names
+}
+
+// taken returns a ClusterIP that an interface of this node has, as NodeLocal DNS gives itself that of the cluster's DNS, if a
+// swap would take what is sent there from the process that listens; empty: none. A dataplane that serves at the node's own
+// addresses listens there itself.
+func taken(from, to sdk.Description, services iter.Seq[track.ServiceStatus], interfaces func() map[netip.Addr]string) string {
+	takes := func(d sdk.Description) bool { return slices.Contains(d.Limits, sdk.LimitTakesAddresses) }
+	if !takes(to) || takes(from) || slices.Contains(from.Limits, sdk.LimitOwnAddressesOnly) {
+		return ""
+	}
+	ours := interfaces()
+	for s := range services {
+		for _, p := range s.Ports {
+			for _, f := range p.Service.Frontends {
+				if name := ours[f.Addr.Addr()]; f.Kind == sdk.ClusterIP && name != "" && s.Namespace != canary.Namespace {
+					return fmt.Sprintf("interface %s has the ClusterIP %s of Service %s", name, f.Addr.Addr(), s.Key)
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // losses returns the Services that now does serve and next does not, each with its why.

@@ -9,6 +9,8 @@ package doctor
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 
 	"github.com/pointsman/pointsman/host/admin"
 )
@@ -61,4 +63,28 @@ type Node struct {
 	Mode     string          // the dataplane that serves
 	Services []admin.Service // as the running host has them
 	StateDir string
+
+	Interfaces map[netip.Addr]string // as Interfaces returns them
+}
+
+// ipvsDevice has the addresses of Services in mode ipvs, Pointsman's and kube-proxy's.
+const ipvsDevice = "kube-ipvs0"
+
+// Interfaces returns the addresses of this node, each with the name of its interface. Those of loopback and of mode ipvs
+// are left out.
+func Interfaces() map[netip.Addr]string {
+	all := make(map[netip.Addr]string)
+	list, _ := net.Interfaces() // an error leaves the list empty
+	for _, i := range list {
+		if i.Name == ipvsDevice {
+			continue
+		}
+		addrs, _ := i.Addrs()
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLoopback() {
+				all[p.Addr()] = i.Name
+			}
+		}
+	}
+	return all
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,7 +22,7 @@ import (
 
 // Examine makes all checks.
 func (n Node) Examine() []Finding {
-	return slices.Concat(n.stateDir(), n.forwarding(), n.routes(), n.conntrack(), n.reversePath(), n.listeners())
+	return slices.Concat(n.stateDir(), n.forwarding(), n.routes(), n.conntrack(), n.reversePath(), n.listeners(), n.taken())
 }
 
 // read returns the text of a file below proc.
@@ -86,6 +87,32 @@ func (n Node) routes() (all []Finding) {
 		}
 		conn.Close()
 		all = append(all, New(check, OK, "", "the kernel has a route to %s", first[network])...)
+	}
+	return all
+}
+
+// taken finds ClusterIPs that an interface of this node has, as NodeLocal DNS gives itself that of the cluster's DNS. Mode
+// ipvs takes what is sent there before the process that listens.
+func (n Node) taken() (all []Finding) {
+	const check = "ClusterIPs"
+	found := make(map[string]string) // what is found, by address
+	for _, s := range n.Services {
+		for _, p := range s.Ports {
+			for _, f := range p.Frontends {
+				words := strings.Fields(f)
+				at, err := netip.ParseAddrPort(words[1])
+				if name := n.Interfaces[at.Addr()]; err == nil && words[0] == "cluster-ip" && name != "" {
+					found[at.Addr().String()] = fmt.Sprintf("interface %s has the ClusterIP %s of Service %s/%s", name, at.Addr(), s.Namespace, s.Name)
+				}
+			}
+		}
+	}
+	for _, addr := range slices.Sorted(maps.Keys(found)) {
+		if n.Mode == "ipvs" {
+			all = append(all, New(check, Warn, "if it is NodeLocal DNS: have it listen at its link-local address alone", "%s: this mode takes what is sent there", found[addr])...)
+		} else {
+			all = append(all, New(check, OK, "", "%s, as with NodeLocal DNS; mode ipvs would take what is sent there", found[addr])...)
+		}
 	}
 	return all
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/dataplanes"
+	"github.com/pointsman/pointsman/host/doctor"
 	"github.com/pointsman/pointsman/host/feed"
 	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/phrase"
@@ -78,7 +79,7 @@ func newHost(settings *config.Host, flags *pflag.FlagSet, logs io.Writer) (*host
 	h.dataplanes = dataplanes.New(dataplanes.Settings{
 		Begun: settings, Now: h.follower.Host, NodeName: nodeName(settings, m), Addrs: m.addrs,
 		Tracker: h.tracker, Reports: h.reports, Log: h.log,
-		Applied: h.applied, Refused: h.servers.Failed, Pods: h.podsOf,
+		Applied: h.applied, Refused: h.servers.Failed, Pods: h.podsOf, Interfaces: doctor.Interfaces,
 	})
 	h.follower.Check = h.dataplanes.Refuses
 	if settings.WebBindAddress != "" {
