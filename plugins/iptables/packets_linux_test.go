@@ -57,5 +57,6 @@ func TestKernelField(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		p := k.start()
 		field.Check(k.T, g, p, true)
+		field.Beside(k.T, g, p, "iptables-"+string(k.backend), true, true)
 	})
 }

@@ -107,6 +107,7 @@ func TestKernelIPVSField(t *testing.T) {
 		}
 	})
 	field.Check(t, g, p, false)
+	field.Beside(t, g, p, "iptables-legacy", false, false)
 }
 
 // foreign makes things of other people's, and returns what shows them with all else

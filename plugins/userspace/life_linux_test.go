@@ -65,6 +65,7 @@ func TestKernelField(t *testing.T) {
 			k.Fatal(err)
 		}
 		field.Check(k.T, g, p, true)
+		field.Beside(k.T, g, p, "iptables-"+string(k.backend), true, true)
 	})
 }
 

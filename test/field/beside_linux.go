@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package field
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/eventually"
+)
+
+// Beside has a dataplane that is configured serve the node of a testbed beside what other programs set up on nodes, as
+// docs/operating.md says. tool is the iptables of the backend that the dataplane uses. accepts says that a call to a Service
+// needs no rule of its own in INPUT, and leaves that the dataplane leaves ClusterIPs to a process that listens there.
+func Beside(t *testing.T, g *netns.Testbed, d sdk.Dataplane, tool string, accepts, leaves bool) {
+	t.Helper()
+	n := neighbour{node{t, g, d}, tool + " -w "}
+	n.nodeLocalDNS(leaves)
+	n.forwardDrops()
+	n.inputDrops(accepts)
+	n.firewalld(accepts)
+	n.ambientProbes()
+}
+
+// A neighbour is a node on which another program has rules.
+type neighbour struct {
+	node
+	tool string
+}
+
+// outside is a client from which callers of node ports are masqueraded.
+var outside = netip.MustParseAddr("198.18.0.7")
+
+// ask calls from a host, and returns which endpoint answers, and the address of the client that it saw.
+func (n neighbour) ask(h *netns.Host, from netip.Addr, to netip.AddrPort) (endpoint, client netip.AddrPort, err error) {
+	ctx, cancel := context.WithTimeout(n.Context(), 2*time.Second)
+	defer cancel()
+	conn, err := h.Dial(ctx, "tcp", from, to)
+	if err != nil {
+		return endpoint, client, err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	words := strings.Fields(line)
+	if err != nil || len(words) != 2 {
+		return endpoint, client, fmt.Errorf("it answers %q: %w", line, err)
+	}
+	endpoint, err = netip.ParseAddrPort(words[0])
+	client, bad := netip.ParseAddrPort(words[1])
+	return endpoint, client, errors.Join(err, bad)
+}
+
+// answers waits until a Service is served to a client outside, or with served false until it is not.
+func (n neighbour) answers(what string, to netip.AddrPort, served bool) {
+	n.Helper()
+	host, err := n.Host(outside)
+	if err != nil {
+		n.Fatal(err)
+	}
+	eventually.Succeeds(n, what, func() error {
+		switch endpoint, _, err := n.ask(host, outside, to); {
+		case served:
+			return err
+		case err == nil:
+			return fmt.Errorf("%s answers", endpoint)
+		}
+		return nil
+	})
+}
+
+// nodeLocalDNS has a process listen at a ClusterIP as NodeLocal DNS does: the address is on an interface of its own, and
+// packets are not tracked. Callers come to it, whichever of the two was there first, and to the Service once it is gone.
+func (n neighbour) nodeLocalDNS(leaves bool) {
+	n.Helper()
+	s, leave := n.place("cluster-ip")
+	defer leave()
+	at := frontend(s, sdk.ClusterIP)
+	pod := netip.MustParseAddr("10.180.0.9")
+	host, err := n.Host(pod)
+	if err != nil {
+		n.Fatal(err)
+	}
+	calls := map[string]func() (netip.AddrPort, netip.AddrPort, error){
+		"a pod":    func() (netip.AddrPort, netip.AddrPort, error) { return n.ask(host, pod, at) },
+		"the node": func() (netip.AddrPort, netip.AddrPort, error) { return n.ask(n.Node(), s.Node.Addrs[0], at) },
+	}
+	expect := func(when string, cache bool) {
+		n.Helper()
+		for who, call := range calls {
+			eventually.Succeeds(n, when+" "+who+" is answered", func() error {
+				endpoint, _, err := call()
+				if err == nil && (endpoint == at) != cache {
+					err = fmt.Errorf("%s answers", endpoint)
+				}
+				return err
+			})
+		}
+	}
+	rules := []string{
+		fmt.Sprintf("-t raw %%s PREROUTING -d %s -p tcp --dport %d -j CT --notrack", at.Addr(), at.Port()),
+		fmt.Sprintf("-t raw %%s OUTPUT -d %s -p tcp --dport %d -j CT --notrack", at.Addr(), at.Port()),
+		fmt.Sprintf("-t raw %%s OUTPUT -s %s -p tcp --sport %d -j CT --notrack", at.Addr(), at.Port()),
+		fmt.Sprintf("%%s INPUT -d %s -p tcp --dport %d -j ACCEPT", at.Addr(), at.Port()),
+		fmt.Sprintf("%%s OUTPUT -s %s -p tcp --sport %d -j ACCEPT", at.Addr(), at.Port()),
+	}
+	for _, first := range []string{"the Service", "the cache"} {
+		if first == "the Service" {
+			n.update(s.Update(1))
+			expect("before there is a cache", false)
+		}
+		n.must("ip link add nodelocaldns type veth peer name nodelocalend", "ip address add "+at.Addr().String()+"/32 dev nodelocaldns")
+		for _, rule := range rules {
+			n.must(n.tool + fmt.Sprintf(rule, "-I"))
+		}
+		cache, err := netns.Answer(n.Context(), n.Node(), sdk.TCP, at)
+		if err != nil {
+			n.Fatal(err)
+		}
+		if first == "the cache" {
+			n.update(s.Update(1))
+		}
+		if leaves {
+			expect("beside the cache, and "+first+" was first,", true)
+		} else {
+			eventually.Succeeds(n, "the dataplane takes the ClusterIP of the cache", func() error {
+				if endpoint, _, err := calls["a pod"](); err == nil && endpoint == at {
+					return errors.New("the cache answers")
+				}
+				return nil
+			})
+		}
+		for _, rule := range rules {
+			n.must(n.tool + fmt.Sprintf(rule, "-D"))
+		}
+		cache.Close()
+		n.must("ip link del nodelocaldns")
+		expect("after the cache", false)
+		none := s
+		none.Services = nil
+		n.update(none.Update(1))
+	}
+}
+
+// forwardDrops has FORWARD drop by its policy, as Docker and ufw set it, and accept established connections.
+func (n neighbour) forwardDrops() {
+	n.Helper()
+	s, leave := n.place("node-port")
+	defer leave()
+	n.update(s.Update(1))
+	n.must(n.tool+"-P FORWARD DROP", n.tool+"-A FORWARD -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT")
+	defer n.must(n.tool+"-P FORWARD ACCEPT", n.tool+"-D FORWARD -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT")
+	n.answers("the node port answers while FORWARD drops", netip.AddrPortFrom(s.Node.Addrs[0], frontend(s, sdk.NodePort).Port()), true)
+}
+
+// inputDrops has INPUT drop by its policy, as ufw sets it, and accept established connections.
+func (n neighbour) inputDrops(accepts bool) {
+	n.Helper()
+	s, leave := n.place("node-port")
+	defer leave()
+	n.update(s.Update(1))
+	at := netip.AddrPortFrom(s.Node.Addrs[0], frontend(s, sdk.NodePort).Port())
+	n.must(n.tool+"-A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT", n.tool+"-P INPUT DROP")
+	defer n.must(n.tool+"-P INPUT ACCEPT", n.tool+"-D INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT")
+	n.answers("the node port while INPUT drops", at, accepts)
+	if rule := fmt.Sprintf("INPUT -p tcp --dport %d -j ACCEPT", at.Port()); !accepts {
+		n.must(n.tool + "-I " + rule)
+		defer n.must(n.tool + "-D " + rule)
+		n.answers("the node port answers with a rule of its own in INPUT", at, true)
+	}
+}
+
+// firewalld has chains that end with a rejection, as firewalld's do, after rules that accept what is established or translated.
+func (n neighbour) firewalld(accepts bool) {
+	n.Helper()
+	if out, err := n.run("nft add table inet firewalld"); errors.Is(err, exec.ErrNotFound) || strings.Contains(out, "not supported") {
+		n.Logf("firewalld is left out: it needs nft, and inet tables, which user-mode Linux lacks: %v: %s", err, out)
+		return
+	} else if err != nil {
+		n.Fatal(err, out)
+	}
+	s, leave := n.place("node-port")
+	defer leave()
+	n.update(s.Update(1))
+	defer n.must("nft delete table inet firewalld")
+	for chain, hook := range map[string]string{"filter_FORWARD": "forward", "filter_INPUT": "input"} {
+		n.must("nft add chain inet firewalld "+chain+" { type filter hook "+hook+" priority 10 ; policy accept ; }",
+			"nft add rule inet firewalld "+chain+" ct state established,related accept", "nft add rule inet firewalld "+chain+" ct status dnat accept",
+			"nft add rule inet firewalld "+chain+" iifname lo accept", "nft add rule inet firewalld "+chain+" reject with icmpx admin-prohibited")
+	}
+	n.answers("the node port beside firewalld", netip.AddrPortFrom(s.Node.Addrs[0], frontend(s, sdk.NodePort).Port()), accepts)
+}
+
+// ambientProbes has the node's own calls of a pod come from another address, as Istio's ambient mode has the kubelet's probes. It
+// stays so for calls of the pod itself, and callers of its Service reach the pod.
+func (n neighbour) ambientProbes() {
+	n.Helper()
+	s, leave := n.place("node-port")
+	defer leave()
+	n.update(s.Update(1))
+	pod := s.Services[0].Cluster[0].Addr // on this node
+	probes := netip.MustParseAddr("169.254.7.127")
+	rule := fmt.Sprintf("POSTROUTING -d %s -m owner --socket-exists -p tcp -j SNAT --to-source %s", pod.Addr(), probes)
+	n.must("ip address add "+probes.String()+"/32 dev lo", n.tool+"-t nat -A "+rule)
+	defer n.must(n.tool+"-t nat -D "+rule, "ip address del "+probes.String()+"/32 dev lo")
+	host, err := n.Host(pod.Addr())
+	if err == nil {
+		err = n.Lead(probes, host)
+	}
+	if err != nil {
+		n.Fatal(err)
+	}
+	eventually.Succeeds(n, "the pod sees probes come from the address of probes", func() error {
+		_, client, err := n.ask(n.Node(), s.Node.Addrs[0], pod)
+		if err == nil && client.Addr() != probes {
+			err = fmt.Errorf("it sees %s", client)
+		}
+		return err
+	})
+	n.answers("the node port answers beside probes", netip.AddrPortFrom(s.Node.Addrs[0], frontend(s, sdk.NodePort).Port()), true)
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// A swap to ipvs is refused while an interface has a ClusterIP, as with NodeLocal DNS, and the mode before it serves on.
+func TestKernelIPVSNodeLocal(t *testing.T) {
+	n := newNode(t)
+	n.write("host.yaml", n.config("iptables"))
+	s, stage := n.shows("dual-stack")
+	n.start()
+	n.packets(s, stage)
+	n.shell("ip link add nodelocaldns type dummy && ip address add 172.30.0.41/32 dev nodelocaldns")
+	t.Cleanup(func() { n.shell("ip link del nodelocaldns 2>/dev/null || :") })
+	const why = "interface nodelocaldns has the ClusterIP 172.30.0.41 of Service ns1/web"
+	n.until("the swap is refused", func() error {
+		if undone := n.ask("ipvs"); !strings.Contains(undone, why) {
+			return errors.New(undone)
+		}
+		return n.mode("iptables", true)
+	})
+	n.shell("ip link del nodelocaldns")
+	n.packets(s, stage)
+	n.change("ipvs")
+	n.packets(s, stage)
+}
