@@ -247,6 +247,12 @@ actionlint: bin/actionlint ## check the workflows of the forge, which run nowher
 staticcheck: bin/staticcheck ## look for mistakes that the compiler does not see
 	bin/staticcheck ./...
 
+.PHONY: docs-check
+docs-check: ## check the pages: links, names, generated parts, the budget of words, and run their commands (some minutes)
+	$(GOTEST) -count=1 -run '^Test(Docs|DocOf|WireDoc|KubeProxy|NamedTests|ShownExample|OwnMetrics|States|Forms|Monitored|Events|ChartReadme)' ./test
+	$(GOTEST) -count=1 -run '^TestDocs' ./host/config ./sdk/sdktest
+	.ci/commands README.md CONTRIBUTING.md docs/*.md
+
 .PHONY: size
 size: ## print the lines of each room beside its budget
 	@test/size

@@ -5,11 +5,13 @@ package test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -42,9 +44,9 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// TestLinks follows every link from a page to a file of the project, and to the
+// TestDocsLinks follows every link from a page to a file of the project, and to the
 // heading in it that it names.
-func TestLinks(t *testing.T) {
+func TestDocsLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]*))?\)`)
 	for _, doc := range docs(t) {
 		for _, m := range link.FindAllStringSubmatch(read(t, doc), -1) {
@@ -61,9 +63,9 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestNamedFiles looks for every file of the project that a page names: by its path, or by
+// TestDocsNamedFiles looks for every file of the project that a page names: by its path, or by
 // its name alone after one in the same folder.
-func TestNamedFiles(t *testing.T) {
+func TestDocsNamedFiles(t *testing.T) {
 	file := regexp.MustCompile("`((?:(?:host|sdk|plugins|internal|test|configs)/[a-z0-9_/.-]*/)?[a-z0-9_]+\\.(?:go|proto))`")
 	named := 0
 	for _, doc := range docs(t) {
@@ -127,9 +129,9 @@ func TestShownExample(t *testing.T) {
 	generated(t, "../docs/writing-a-plugin.md", "from that file", "```go\n"+code+"```\n")
 }
 
-// TestCommands sees to it that a fresh clone can run the commands that pages show as
+// TestDocsCommands sees to it that a fresh clone can run the commands that pages show as
 // runnable: they build what they run, or run what was built.
-func TestCommands(t *testing.T) {
+func TestDocsCommands(t *testing.T) {
 	for _, doc := range docs(t) {
 		for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```").FindAllStringSubmatch(read(t, doc), -1) {
 			for _, line := range strings.Split(strings.TrimSpace(block[1]), "\n") {
@@ -141,9 +143,9 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestCommandsInstalled sees to it that pages name a dataplane's binary by its path where they
+// TestDocsCommandsInstalled sees to it that pages name a dataplane's binary by its path where they
 // show a command: it is installed outside of PATH, and pointsman finds it.
-func TestCommandsInstalled(t *testing.T) {
+func TestDocsCommandsInstalled(t *testing.T) {
 	bare := regexp.MustCompile("(?m)^[#$] pointsman-dataplane-.*$")
 	for _, doc := range docs(t) {
 		for _, command := range bare.FindAllString(read(t, doc), -1) {
@@ -152,8 +154,8 @@ func TestCommandsInstalled(t *testing.T) {
 	}
 }
 
-// TestTargets holds the make targets that pages name against the Makefile.
-func TestTargets(t *testing.T) {
+// TestDocsTargets holds the make targets that pages name against the Makefile.
+func TestDocsTargets(t *testing.T) {
 	makefile := read(t, "../Makefile")
 	named := regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z0-9-]*)")
 	for _, doc := range docs(t) {
@@ -216,6 +218,38 @@ func TestForms(t *testing.T) {
 	kubeconfig := regexp.MustCompile(`kubeconfig: (/[^}\s]+)`).FindStringSubmatch(read(t, "../configs/systemd/host.yaml"))
 	if kubeconfig == nil || !strings.Contains(text, " KUBECONFIG "+kubeconfig[1]+"\n") {
 		t.Errorf("docs/install.md does not install the kubeconfig that configs/systemd/host.yaml reads: %q", kubeconfig)
+	}
+}
+
+// TestDocsBudget holds the pages to their budget of words, which make size prints, and the changelog to one screen until there is a
+// release.
+func TestDocsBudget(t *testing.T) {
+	words := 0
+	notGenerated := regexp.MustCompile(`(?ms)^<!-- (generated|from values.yaml).*?^<!-- end`)
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (path == "../bin" || path == "../.git"):
+			return filepath.SkipDir
+		case filepath.Ext(path) == ".md" && path != "../docs/cli.md" && path != "../docs/configuration.md":
+			words += len(strings.Fields(notGenerated.ReplaceAllString(read(t, path), "")))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	budget := regexp.MustCompile(` (\d+) "words of documentation`).FindStringSubmatch(read(t, "size"))
+	if budget == nil {
+		t.Fatal("test/size has no budget of words")
+	}
+	if most, _ := strconv.Atoi(budget[1]); words < 10000 || words > most { // they are digits
+		t.Errorf("the pages have %d words, and may have %d; try: make size, and cut what says less", words, most)
+	}
+	const screen = 50
+	if text := read(t, "../CHANGELOG.md"); strings.Contains(text, "\nNothing is released yet.") && strings.Count(text, "\n") > screen {
+		t.Errorf("CHANGELOG.md has more than %d lines, and nothing is released", screen)
 	}
 }
 
