@@ -65,7 +65,7 @@ func TestKernelSoak(t *testing.T) {
 			w.goesTo(to)
 			w.asks(kernelModes[w.random.IntN(2)])
 			w.pause()
-			if pid := w.plugin(to); pid != 0 {
+			if pid := w.plugin(to); pid != 0 { // else the swap has ended it
 				w.kills(pid)
 			}
 		default:
@@ -140,9 +140,10 @@ func (w *soak) goesTo(mode string) {
 // pause waits for a random moment of a swap.
 func (w *soak) pause() { <-time.After(time.Duration(w.random.Int64N(int64(1500 * time.Millisecond)))) }
 
+// kills ends a process, unless it has ended by itself meanwhile.
 func (w *soak) kills(pid int) {
 	w.Helper()
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 		w.Fatal(err)
 	}
 }

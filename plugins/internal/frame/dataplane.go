@@ -29,34 +29,42 @@ type Dataplane[P any] struct {
 	setup    sdk.Setup
 	ledger   *ledger.Ledger
 	lock     *ledger.Lock // the writer's; nil: it was not needed yet, or this process has yielded, or the mode has none
-	session  bool         // Configure has begun one
-	updated  bool         // an update was taken in it: it is known what is desired
+	phase    phase        // of the session
 	open     Session[P]
 	families []*family[P]
 	state    sdk.State
 	role     sdk.Role // zero: the kernel says it, and was not asked yet
-	played   sdk.Role // the role that the families were told last
+	planned  sdk.Role // the role that the families plan for
 	shown    sdk.Role // the role that the kernel shows; zero: not known
-	caught   bool     // the role was more than Standby once: connections may be this process's
-	drain    drain
+	served   bool     // the role was more than Standby once: connections may be this process's
+	drain    *drain   // nil: the role is not Draining
 	early    early
 
 	foreign foreign
 
-	seen      map[sysctl.Setting]bool // kernel parameters that were as asked for, in this process
-	elsewhere bool                    // it was looked in this session whether the other backend of iptables has rules of the mode
-	lacking   map[sdk.Name]bool       // Services that failed and that no later update has served
+	seen         map[sysctl.Setting]bool // kernel parameters that were as asked for, in this process
+	otherBackend bool                    // it was looked in this session whether the other backend of iptables has rules of the mode
+	failed       map[sdk.Name]bool       // Services that failed and that no later update has served
 
 	endMonitor func()               // nil: there was no session yet
 	warned     map[string]time.Time // when what fails at each look was logged last
 	status     status
 }
 
+// A phase is how far a session has come.
+type phase uint8
+
+const (
+	noSession  phase = iota // before Configure, and after Close
+	configured              // no update was applied yet: it is not known what is desired
+	updated                 // an update was applied
+)
+
 // A family is what the frame knows of a Family.
 type family[P any] struct {
 	Family[P]
 
-	known bool // what the kernel has, as far as this process did it
+	adopted bool // what the kernel has is known: it was adopted, and written since without an error
 
 	lost       string           // what the last look found removed or changed
 	rounds     rounds           // of forgetting UDP flows
@@ -127,8 +135,8 @@ func (d *Dataplane[P]) Configure(ctx context.Context, setup sdk.Setup) (sdk.Desc
 	}
 	d.setup, d.ledger = setup, shared
 	d.use(open)
-	d.state, d.session, d.updated, d.elsewhere = sdk.State{}, true, false, false
-	d.lacking = make(map[sdk.Name]bool)
+	d.state, d.phase, d.otherBackend = sdk.State{}, configured, false
+	d.failed = make(map[sdk.Name]bool)
 	d.role = 0 // also one that has yielded takes part again
 	d.tellShown(0)
 	if d.endMonitor == nil {
@@ -145,7 +153,7 @@ func (d *Dataplane[P]) use(open Session[P]) {
 			f.Hold(nil)
 		}
 	}
-	d.open, d.families, d.played = open, nil, 0
+	d.open, d.families, d.planned = open, nil, 0
 	for _, f := range open.Families {
 		d.families = append(d.families, &family[P]{
 			Family: f, rounds: newRounds(), audited: time.Now(),
@@ -198,7 +206,7 @@ func (d *Dataplane[P]) Close() error {
 		return err
 	}
 	end := d.endMonitor
-	d.endMonitor, d.session = nil, false
+	d.endMonitor, d.phase = nil, noSession
 	err := d.release()
 	d.semaphore.done()
 	if end != nil {

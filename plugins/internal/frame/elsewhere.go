@@ -15,10 +15,10 @@ import (
 // all Services are served by what this session wrote: until then a Service that failed may be served
 // there. What cannot be removed is a note; it costs no Service.
 func (d *Dataplane[P]) leaveOther(ctx context.Context) {
-	if d.mode.Elsewhere == nil || d.elsewhere || !d.servesAll() {
+	if d.mode.Elsewhere == nil || d.otherBackend || !d.servesAll() {
 		return
 	}
-	d.elsewhere = true
+	d.otherBackend = true
 	env := d.env()
 	var tools []iptables.Tool
 	for _, f := range d.families {
@@ -45,6 +45,6 @@ func (d *Dataplane[P]) leaveOther(ctx context.Context) {
 // servesAll reports whether all that is desired is served by what this session wrote: no Service
 // failed, and it is known what the kernel has.
 func (d *Dataplane[P]) servesAll() bool {
-	unknown := func(f *family[P]) bool { return !f.known }
-	return len(d.lacking) == 0 && !slices.ContainsFunc(d.families, unknown)
+	unknown := func(f *family[P]) bool { return !f.adopted }
+	return len(d.failed) == 0 && !slices.ContainsFunc(d.families, unknown)
 }

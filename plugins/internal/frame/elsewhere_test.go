@@ -21,7 +21,7 @@ func TestServesAll(t *testing.T) {
 		{"a Service failed", true, map[sdk.Name]bool{name: true}, false},
 		{"what was written last may not be there", false, nil, false},
 	} {
-		d := &Dataplane[int]{lacking: c.lacks, families: []*family[int]{{known: c.known}}}
+		d := &Dataplane[int]{failed: c.lacks, families: []*family[int]{{adopted: c.known}}}
 		if got := d.servesAll(); got != c.want {
 			t.Errorf("%s: %t", c.what, got)
 		}

@@ -21,11 +21,9 @@ const (
 	countAgain = time.Second
 )
 
-// A drain is how far Draining is.
+// A drain counts the connections that are left while the role is Draining.
 type drain struct {
-	on    bool
-	own   bool // there may be connections of this process
-	fresh bool // they were not counted yet
+	begun bool // they were counted once
 	due   time.Time
 }
 
@@ -35,11 +33,11 @@ type drain struct {
 func (d *Dataplane[P]) drainOrNot() {
 	switch {
 	case d.role != sdk.Draining:
-		d.drain = drain{}
+		d.drain = nil
 		d.tellFlows(0)
-	case !d.drain.on:
-		d.drain = drain{on: true, own: d.caught, fresh: true, due: time.Now()}
-		if d.caught {
+	case d.drain == nil:
+		d.drain = &drain{due: time.Now()}
+		if d.served {
 			d.tellFlows(1)
 		}
 	}
@@ -47,7 +45,7 @@ func (d *Dataplane[P]) drainOrNot() {
 
 // count counts what is left of the connections that were there when draining began.
 func (d *Dataplane[P]) count() {
-	if d.role != sdk.Draining || !d.drain.own || !d.writes() || time.Now().Before(d.drain.due) {
+	if d.drain == nil || !d.served || !d.writes() || time.Now().Before(d.drain.due) {
 		return
 	}
 	n := 0
@@ -56,7 +54,7 @@ func (d *Dataplane[P]) count() {
 		if !ok {
 			continue
 		}
-		flows, err := drainer.Flows(d.state.Services, d.drain.fresh)
+		flows, err := drainer.Flows(d.state.Services, !d.drain.begun)
 		if err != nil {
 			d.drain.due = time.Now().Add(countEvery)
 			d.log.Warn("cannot count established connections", "err", err)
@@ -65,10 +63,10 @@ func (d *Dataplane[P]) count() {
 		n += flows
 	}
 	wait := countEvery
-	if d.drain.fresh {
+	if !d.drain.begun {
 		wait = countAgain
 	}
-	d.drain.fresh, d.drain.due = false, time.Now().Add(wait)
+	d.drain.begun, d.drain.due = true, time.Now().Add(wait)
 	d.tellFlows(n)
 }
 

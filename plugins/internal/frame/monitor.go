@@ -62,7 +62,7 @@ func (d *Dataplane[P]) watch(ctx context.Context) {
 func (d *Dataplane[P]) look(ctx context.Context) {
 	gone := d.gone()
 	switch {
-	case ctx.Err() != nil || !d.session:
+	case ctx.Err() != nil || d.phase == noSession:
 		return
 	case gone >= hostTimeout && d.writes():
 		d.yieldWithoutHost("the host has been gone for a minute")
@@ -76,7 +76,7 @@ func (d *Dataplane[P]) look(ctx context.Context) {
 	d.count()
 	d.foreign.look()
 	work := false // another program is at work
-	if !d.updated {
+	if d.phase != updated {
 		return // it is not known what is desired
 	}
 	d.forgetEarly()
@@ -127,7 +127,7 @@ func (d *Dataplane[P]) tellLost() {
 
 // examine probes f, and audits it when that is due.
 func (d *Dataplane[P]) examine(ctx context.Context, f *family[P]) Finding {
-	if !f.known {
+	if !f.adopted {
 		if time.Now().Before(f.retryAt) {
 			return Finding{Unsure: true}
 		}
@@ -151,9 +151,9 @@ func (d *Dataplane[P]) repair(ctx context.Context, f *family[P], found Finding) 
 	switch {
 	case found.Lost != 0:
 		d.status.step()
-		known := f.known
+		adopted := f.adopted
 		steps, err := d.restore(ctx, f, found)
-		if !known && err == nil {
+		if !adopted && err == nil {
 			d.log.Info("wrote what could not be written before", "family", f.served(), "steps", len(steps))
 			d.publish()
 			return // no other program had a part in it
@@ -169,11 +169,11 @@ func (d *Dataplane[P]) repair(ctx context.Context, f *family[P], found Finding) 
 
 // restore reads what may be lost, and writes what differs.
 func (d *Dataplane[P]) restore(ctx context.Context, f *family[P], found Finding) ([]string, error) {
-	if !f.known {
+	if !f.adopted {
 		found.Lost = All
 	}
 	if _, err := d.adopt(ctx, f, found.Lost); err != nil {
-		f.known = false
+		f.adopted = false
 		return nil, err
 	}
 	if found.Moved {
@@ -186,7 +186,7 @@ func (d *Dataplane[P]) restore(ctx context.Context, f *family[P], found Finding)
 		return nil, err
 	}
 	if err == nil && len(failed) > 0 {
-		f.known, err = false, failed[0].Err
+		f.adopted, err = false, failed[0].Err
 	}
 	return plan.Steps(), err
 }

@@ -27,7 +27,7 @@ func (d *Dataplane[P]) SetRole(ctx context.Context, role sdk.Role) error {
 		d.role = sdk.Yielded
 		return d.release()
 	}
-	if !d.session {
+	if d.phase == noSession {
 		return errors.New("a role before a session: call Configure first")
 	}
 	if d.role == sdk.Yielded { // it takes part again, in the role that the kernel shows
@@ -42,12 +42,12 @@ func (d *Dataplane[P]) SetRole(ctx context.Context, role sdk.Role) error {
 	defer d.publish()
 	was := d.role
 	if err := d.become(ctx, role); err != nil {
-		return errors.Join(err, d.play(was))
+		return errors.Join(err, d.planFor(was))
 	}
-	if d.updated {
+	if d.phase == updated {
 		d.tellShown(role)
 	}
-	d.caught = d.caught || was != sdk.Standby
+	d.served = d.served || was != sdk.Standby
 	d.drainOrNot()
 	if role == sdk.Active && was != sdk.Active {
 		return d.afterwards(ctx, sdk.Changes{Full: true}, nil)
@@ -58,7 +58,7 @@ func (d *Dataplane[P]) SetRole(ctx context.Context, role sdk.Role) error {
 // become makes the kernel what the role asks for. Before the first update it is not known
 // what is desired: what serves goes on, and the role takes effect with that update.
 func (d *Dataplane[P]) become(ctx context.Context, role sdk.Role) error {
-	if err := d.play(role); err != nil || !d.updated {
+	if err := d.planFor(role); err != nil || d.phase != updated {
 		return err
 	}
 	for _, f := range d.families {
@@ -69,13 +69,13 @@ func (d *Dataplane[P]) become(ctx context.Context, role sdk.Role) error {
 	return nil
 }
 
-// play has the families plan for role. One that has yielded plans to catch nothing.
-func (d *Dataplane[P]) play(role sdk.Role) error {
+// planFor has the families plan for role. One that has yielded plans to catch nothing.
+func (d *Dataplane[P]) planFor(role sdk.Role) error {
 	d.role = role
 	if role == sdk.Yielded {
 		role = sdk.Standby
 	}
-	if role == d.played {
+	if role == d.planned {
 		return nil
 	}
 	for _, f := range d.families {
@@ -83,7 +83,7 @@ func (d *Dataplane[P]) play(role sdk.Role) error {
 			return err
 		}
 	}
-	d.played = role
+	d.planned = role
 	return nil
 }
 
@@ -117,7 +117,7 @@ func (d *Dataplane[P]) hold() {
 		lock = new(ledger.Lock)
 	}
 	for _, f := range d.families {
-		f.known, f.lost = false, ""
+		f.adopted, f.lost = false, ""
 		f.Hold(lock)
 	}
 	d.tellLost()
@@ -126,7 +126,7 @@ func (d *Dataplane[P]) hold() {
 // release gives up the right to write, and with it the task to repair.
 func (d *Dataplane[P]) release() error {
 	for _, f := range d.families {
-		f.known, f.lost = false, ""
+		f.adopted, f.lost = false, ""
 		f.Hold(nil)
 	}
 	d.tellLost()
@@ -183,11 +183,11 @@ func (d *Dataplane[P]) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, 
 // unlearn forgets what is in the kernel, and what is desired: the next update is a Full.
 func (d *Dataplane[P]) unlearn() {
 	for _, f := range d.families {
-		f.known, f.lost = false, ""
+		f.adopted, f.lost = false, ""
 		f.shared().Forget()
 	}
 	d.tellLost()
-	d.state, d.updated = sdk.State{}, false
+	d.state, d.phase = sdk.State{}, min(d.phase, configured)
 	d.role = 0
 	d.tellShown(0)
 }

@@ -19,7 +19,7 @@ func (d *Dataplane[P]) Sync(ctx context.Context, u sdk.Update) (sdk.Result, erro
 		return sdk.Result{}, err
 	}
 	defer d.semaphore.done()
-	if !d.session {
+	if d.phase == noSession {
 		return sdk.Result{}, fmt.Errorf("an update before a session: %w", sdk.ErrResync)
 	}
 	if err := d.becomeWriter(); err != nil {
@@ -47,21 +47,21 @@ func (d *Dataplane[P]) reconcile(ctx context.Context, changes sdk.Changes) (sdk.
 			return sdk.Result{}, err
 		}
 	}
-	d.updated = true
+	d.phase = updated
 	defer d.publish()
 	touched := d.touched(changes)
 	result, err := d.follow(ctx, touched)
 	if err != nil {
 		return sdk.Result{}, err
 	}
-	d.tellShown(d.played)
+	d.tellShown(d.planned)
 	result.Failed = append(result.Failed, d.unserved(touched)...)
 	slices.SortFunc(result.Failed, func(a, b sdk.Failure) int { return a.Name.Compare(b.Name) })
 	for name := range touched {
-		delete(d.lacking, name)
+		delete(d.failed, name)
 	}
 	for _, f := range result.Failed {
-		d.lacking[f.Name] = true
+		d.failed[f.Name] = true
 	}
 	return result, d.afterwards(ctx, changes, result.Failed)
 }
@@ -76,7 +76,7 @@ func (d *Dataplane[P]) begin(ctx context.Context, afresh bool) error {
 	shown, errs := make([]sdk.Role, len(d.families)), make([]error, len(d.families))
 	var all sync.WaitGroup
 	for i, f := range d.families { // at once: a process that was killed is back that much sooner
-		if !f.known || afresh || d.role == 0 {
+		if !f.adopted || afresh || d.role == 0 {
 			all.Go(func() { shown[i], errs[i] = d.adopt(ctx, f, All) })
 		}
 	}
@@ -87,9 +87,9 @@ func (d *Dataplane[P]) begin(ctx context.Context, afresh bool) error {
 	if d.role == 0 {
 		ours := slices.ContainsFunc(d.families, func(f *family[P]) bool { return f.Ours() })
 		d.tellShown(observed(shown, ours))
-		return d.play(latest(shown))
+		return d.planFor(latest(shown))
 	}
-	return d.play(d.role)
+	return d.planFor(d.role)
 }
 
 // readShown reads the kernel and reports the role that it shows. The monitor calls it before the first update of a
@@ -144,9 +144,9 @@ func latest(shown []sdk.Role) sdk.Role {
 
 // adopt has f read parts of the kernel.
 func (d *Dataplane[P]) adopt(ctx context.Context, f *family[P], which Parts) (sdk.Role, error) {
-	f.known = f.known && which != All
+	f.adopted = f.adopted && which != All
 	role, err := f.Adopt(ctx, which)
-	f.known = err == nil && (f.known || which == All)
+	f.adopted = err == nil && (f.adopted || which == All)
 	return role, err
 }
 
@@ -291,7 +291,7 @@ func (d *Dataplane[P]) unserved(touched map[sdk.Name]bool) []sdk.Failure {
 // afterwards is what follows once the kernel serves: the rules go that another backend has, the
 // other parameters are set, and the UDP flows end that lead nowhere now.
 func (d *Dataplane[P]) afterwards(ctx context.Context, c sdk.Changes, failed []sdk.Failure) error {
-	if !d.updated || d.role != sdk.Active {
+	if d.phase != updated || d.role != sdk.Active {
 		return nil
 	}
 	d.noteAdded(c)

@@ -123,7 +123,7 @@ func (d *Dataplane[P]) undo(ctx context.Context, f *family[P], before map[sdk.Na
 	}))
 	again, err := d.attempt(ctx, f)
 	for _, b := range again {
-		f.known = false
+		f.adopted = false
 		err = errors.Join(err, b.Err)
 	}
 	return err
@@ -131,7 +131,7 @@ func (d *Dataplane[P]) undo(ctx context.Context, f *family[P], before map[sdk.Na
 
 // attempt writes what differs, once, from what is known or read now.
 func (d *Dataplane[P]) attempt(ctx context.Context, f *family[P]) ([]sdk.Failure, error) {
-	if !f.known {
+	if !f.adopted {
 		if _, err := d.adopt(ctx, f, All); err != nil {
 			return nil, err
 		}
@@ -149,6 +149,6 @@ func (d *Dataplane[P]) apply(ctx context.Context, f *family[P]) (plan Plan, fail
 	plan = f.Plan()
 	d.noteRemoved(f, plan)
 	failed, err = plan.Apply(ctx)
-	f.known = err == nil
+	f.adopted = err == nil
 	return plan, failed, err
 }
