@@ -4,6 +4,7 @@ package chart
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -23,6 +24,24 @@ func TestChartImages(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("with %s the images are %q, want %q", set, got, want)
+		}
+	}
+}
+
+// TestChartImageVolumes: the form of one container has a plugin's image as a volume where the cluster has such
+// volumes, and else a copy of the program's folder.
+func TestChartImageVolumes(t *testing.T) {
+	const volume, copied = `image: {reference: "r/acme", pullPolicy: IfNotPresent}`, "command: [cp, -r, /opt/acme/., /plugins/acme]"
+	for args, want := range map[string]string{
+		"1.34.9 auto": copied, "1.35.0 auto": volume, "1.37.2-eks.1 auto": volume,
+		"1.30.0 true": volume, "1.36.3 false": copied,
+	} {
+		version, value, _ := strings.Cut(args, " ")
+		text := render(t, "--kube-version", version, "--set", "plugins[0].name=acme,plugins[0].image=r/acme,plugins[0].path=/opt/acme/run,form=children,mode=acme,imageVolumes="+value)
+		path := map[string]string{volume: "/opt/acme/run", copied: "/run"}[want]
+		if strings.Count(text, volume)+strings.Count(text, copied) != 1 || !strings.Contains(text, want) ||
+			!strings.Contains(text, "{name: POINTSMAN_PLUGINS_ACME_PATH, value: /usr/libexec/pointsman-plugins/acme"+path+"}") {
+			t.Errorf("on %s it is not %s:\n%s", args, want, text)
 		}
 	}
 }

@@ -68,8 +68,10 @@ spec:
               - {key: pointsman.dev/pool, operator: NotIn, values: {{ include "pointsman.poolNames" $v.pools }}}
       {{- end }}
       terminationGracePeriodSeconds: {{ $v.terminationGracePeriodSeconds }}
-      {{- if $v.apiServer.kubeletKubeconfig }}
+      {{- $pluginInit := $sidecar | ternary "" (include "pointsman.pluginInit" $) }}
+      {{- if or $v.apiServer.kubeletKubeconfig $pluginInit }}
       initContainers:
+      {{- if $v.apiServer.kubeletKubeconfig }}
       - name: api-server              # the only one that sees the kubelet's kubeconfig
         image: {{ include "pointsman.image" $ }}
         imagePullPolicy: {{ $v.image.pullPolicy }}
@@ -85,6 +87,10 @@ spec:
         volumeMounts:
         - {name: kubelet, mountPath: /kubelet/kubeconfig, readOnly: true}
         - {name: api-server, mountPath: /run/pointsman-api}
+      {{- end }}
+      {{- with $pluginInit }}
+      {{- . | trim | nindent 6 }}
+      {{- end }}
       {{- end }}
       containers:                     # in the order of their start: a host asks dataplanes which of them serves
       {{- range $name := $sidecar | ternary $v.dataplanes list }}
@@ -114,6 +120,32 @@ spec:
         - {name: xtables-lock, mountPath: /run/xtables.lock}
         - {name: modules, mountPath: /lib/modules, readOnly: true}
       {{- end }}
+      {{- range $sidecar | ternary $v.plugins list }}
+      - name: {{ .name }}
+        image: {{ include "pointsman.pluginImage" . }}
+        imagePullPolicy: {{ $v.image.pullPolicy }}
+        command: [{{ include "pointsman.pluginPath" . | quote }}]
+        args: {{ .args | default (list "--listen" (include "pointsman.pluginAddress" .) "--allow-uid" "65532") | toJson }}
+        {{- with .env }}
+        env: {{- toYaml . | nindent 8 }}
+        {{- end }}
+        securityContext:
+          privileged: false
+          allowPrivilegeEscalation: false
+          runAsUser: 0
+          runAsGroup: 65532           # the host's: it alone comes to the socket
+          capabilities: {drop: [ALL], add: {{ hasKey . "capabilities" | ternary .capabilities (list "NET_ADMIN") | toJson }}}
+          readOnlyRootFilesystem: true
+          seccompProfile: {type: RuntimeDefault}
+        resources: {{- toYaml (.resources | default $v.dataplaneResources) | nindent 10 }}
+        {{- with .livenessProbe }}
+        livenessProbe: {{- toYaml . | nindent 10 }}
+        {{- end }}
+        volumeMounts:                 # no other dataplane's socket or state
+        - {name: state, mountPath: /run/pointsman/plugins/{{ .name }}, subPath: plugins/{{ .name }}}
+        - {name: socket-{{ .name }}, mountPath: /run/pointsman-{{ .name }}}
+        - {name: xtables-lock, mountPath: /run/xtables.lock}
+      {{- end }}
       - name: pointsman
         image: {{ include "pointsman.image" $ }}
         imagePullPolicy: {{ $v.image.pullPolicy }}
@@ -126,6 +158,7 @@ spec:
         - {name: POINTSMAN_MODE, value: {{ . }}}
         {{- end }}
         {{- end }}
+        {{- with $sidecar | ternary "" (include "pointsman.pluginEnv" $) }}{{ . | trim | nindent 8 }}{{ end }}
         {{- if $v.apiServer.host }}
         - {name: KUBERNETES_SERVICE_HOST, value: {{ $v.apiServer.host | quote }}}
         - {name: KUBERNETES_SERVICE_PORT, value: {{ $v.apiServer.port | quote }}}
@@ -170,12 +203,16 @@ spec:
         {{- if $sidecar }}
         - {name: own, mountPath: /run/pointsman}
         - {name: sockets, mountPath: /run/pointsman-plugins}
+        {{- range $v.plugins }}
+        - {name: socket-{{ .name }}, mountPath: /run/pointsman-{{ .name }}}
+        {{- end }}
         - {name: token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
         {{- else }}
         - {name: state, mountPath: /run/pointsman}
         - {name: data, mountPath: /var/lib/pointsman}
         - {name: xtables-lock, mountPath: /run/xtables.lock}
         - {name: modules, mountPath: /lib/modules, readOnly: true}
+        {{- with include "pointsman.pluginMounts" $ }}{{ . | trim | nindent 8 }}{{ end }}
         {{- end }}
       volumes:
       {{- if $v.kubeProxy.replace }}
@@ -198,6 +235,10 @@ spec:
         emptyDir: {}
       - name: sockets
         emptyDir: {}
+      {{- range $v.plugins }}
+      - name: socket-{{ .name }}
+        emptyDir: {}
+      {{- end }}
       - name: token
         projected:
           sources:
@@ -207,6 +248,7 @@ spec:
       {{- else }}
       - name: data                    # outlives a reboot: which mode auto stands for
         hostPath: {path: /var/lib/pointsman, type: DirectoryOrCreate}
+      {{- with include "pointsman.pluginVolumes" $ }}{{ . | trim | nindent 6 }}{{ end }}
       {{- end }}
       - name: xtables-lock            # the one that every program on the node takes
         hostPath: {path: /run/xtables.lock, type: FileOrCreate}

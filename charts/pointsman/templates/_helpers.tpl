@@ -21,16 +21,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ $v.dataplaneImage.repository | default $v.image.repository | default "ghcr.io/pointsman/dataplane-NAME" | replace "NAME" .name }}:{{ $v.dataplaneImage.tag | default $v.image.tag | default .root.Chart.AppVersion }}
 {{- end }}
 
+{{/* The modes that our images have, as a list. */}}
+{{- define "pointsman.ours" -}}
+["iptables", "nftables", "ipvs", "userspace", "auto"]
+{{- end }}
+
 {{/* Refuses a mode that no plugin has, of a dict with root, mode, the settings beside it (config), and
-     what it is (what). In the form sidecar a plugin is a container, of those in dataplanes. */}}
+     what it is (what). In the form sidecar a plugin is a container, of those in dataplanes or plugins. */}}
 {{- define "pointsman.knownMode" -}}
 {{- $v := .root.Values }}
-{{- $known := list "iptables" "nftables" "ipvs" "userspace" "auto" }}
-{{- if and (eq (include "pointsman.form" .root) "sidecar") (not (has .mode $v.dataplanes)) }}
+{{- $plugins := include "pointsman.pluginNames" .root | fromJsonArray }}
+{{- $known := concat (include "pointsman.ours" . | fromJsonArray) $plugins }}
+{{- if and (eq (include "pointsman.form" .root) "sidecar") (not (has .mode (concat $v.dataplanes $plugins))) }}
 {{- if eq .mode "auto" }}{{ fail (printf "%s is auto, which form: sidecar does not have: name a mode, or take form: children" .what) }}{{ end }}
-{{- fail (printf "%s is %s, and dataplanes has %s: take one of these, or add %s to dataplanes" .what .mode (join ", " $v.dataplanes) .mode) }}
+{{- fail (printf "%s is %s, and the pods have %s: take one of these, or add %s to dataplanes or plugins" .what .mode (join ", " (concat $v.dataplanes $plugins)) .mode) }}
 {{- end }}
-{{- if not (or (has .mode $known) (hasKey (.config.plugins | default dict) .mode)) }}{{ fail (printf "%s is %s, and the images have %s: another plugin, of an image of your own, is named by config.plugins.%s: {}" .what .mode (join ", " $known) .mode) }}{{ end }}
+{{- if not (or (has .mode $known) (hasKey (.config.plugins | default dict) .mode)) }}{{ fail (printf "%s is %s, and the images have %s: another plugin is one of plugins, or of your own image and named by config.plugins.%s: {}" .what .mode (join ", " $known) .mode) }}{{ end }}
 {{- end }}
 
 {{/* What no schema can say of values together. */}}
@@ -41,6 +47,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and $v.kubeProxy.replace (ne .Release.Namespace "kube-system") }}{{ fail (printf "kubeProxy.replace reads kube-proxy's ConfigMap, which is in kube-system, and this release is in %s: install it with --namespace kube-system" .Release.Namespace) }}{{ end }}
 {{- if and $v.apiServer.kubeletKubeconfig (or $v.apiServer.host $v.kubeProxy.replace) }}{{ fail "apiServer.kubeletKubeconfig is a third way to the API server beside apiServer.host and kubeProxy.replace: keep one of them" }}{{ end }}
 {{- if and $v.kubeProxy.checkNodes (not $v.kubeProxy.replace) }}{{ fail "kubeProxy.checkNodes asks about kube-proxy's settings: set kubeProxy.replace: true too" }}{{ end }}
+{{- $taken := dict "pointsman" true }}
+{{- range concat (include "pointsman.ours" . | fromJsonArray) $v.dataplanes }}{{ $_ := set $taken . true }}{{ end }}
+{{- range $v.plugins }}
+{{- if hasKey $taken .name }}{{ fail (printf "two plugins, or one and a dataplane of our images, have the name %s: give each of plugins a name of its own" .name) }}{{ end }}
+{{- $_ := set $taken .name true }}
+{{- end }}
 {{- include "pointsman.knownMode" (dict "root" . "mode" ($v.mode | default "iptables") "config" $v.config "what" "mode") }}
 {{- range $v.dataplanes }}
 {{- include "pointsman.knownMode" (dict "root" $ "mode" . "config" $v.config "what" "a name in dataplanes") }}
@@ -66,6 +78,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if has . (list "iptables" "nftables") }}{{ $_ := set $plugin "options" (dict "localhostNodePorts" false) }}{{ end }}
 {{- $_ := set $plugins . $plugin }}
 {{- end }}
+{{- range $v.plugins }}{{ $_ := set $plugins .name (dict "address" (include "pointsman.pluginAddress" .)) }}{{ end }}
 {{- $config = merge (dict "oomScoreAdj" 0 "linux" (dict "conntrack" (dict "maxPerCore" 0)) "plugins" $plugins) $config }}
 {{- end }}
 {{- $config = mergeOverwrite $config (deepCopy $v.config) }}
