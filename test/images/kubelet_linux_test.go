@@ -32,18 +32,25 @@ import (
 // within is how long a pod may take: each comes from images that are pulled and unpacked.
 const within = 4 * time.Minute
 
-// A fleet is a cluster of one machine: a real API server with the controller of DaemonSets, and a real
-// kubelet. In the place of a scheduler the test binds pods, to the one node that there is.
+// A fleet is a cluster: a real API server with the controller of DaemonSets, and machines with real
+// kubelets. In the place of a scheduler the test binds pods.
 type fleet struct {
-	*machine
-	api   *cluster.Cluster
-	kube  kubernetes.Interface
-	only  *regexp.Regexp // the names of what is to be done
-	lived int            // how much of that was
+	*machine // the first of all
+	all      []*machine
+	mirror   *mirror
+	api      *cluster.Cluster
+	kube     kubernetes.Interface
+	only     *regexp.Regexp // the names of what is to be done
+	lived    int            // how much of that was
 }
 
-func newFleet(t *testing.T) *fleet {
+// newFleet makes one of a machine, and more at these addresses.
+func newFleet(t *testing.T, more ...netip.Addr) *fleet {
 	t.Helper()
+	only, err := regexp.Compile(os.Getenv(livesEnv))
+	if err != nil {
+		t.Fatalf("%s: %v", livesEnv, err)
+	}
 	n := newNode(t)
 	for _, program := range []string{"nodes/kubelet", "nodes/containerd", "nodes/containerd-shim-runc-v2", "helm"} {
 		if _, err := os.Stat("../../bin/" + program); err != nil {
@@ -51,9 +58,24 @@ func newFleet(t *testing.T) *fleet {
 		}
 	}
 	m := newMirror(t, "host", "pointsman", "dataplane-iptables", "dataplane-nftables", "dataplane-userspace")
-	f := &fleet{api: cluster.Start(t, cluster.Options{Pods: true})}
-	f.machine = n.machine(f.api, m)
+	f := &fleet{only: only, mirror: m, api: cluster.Start(t, cluster.Options{Pods: true, Addr: nodeAddr.String()})}
+	f.machine = n.machine("n1", nodeAddr, f.api, m)
+	f.all = []*machine{f.machine}
+	for i, addr := range more {
+		name := fmt.Sprintf("n%d", i+2)
+		host, err := n.testbed.Behind(name, addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.all = append(f.all, (&node{T: t, dir: n.path(name), testbed: n.testbed, host: host}).machine(name, addr, f.api, m))
+	}
 	f.api.StartControllers("daemonset-controller", "garbage-collector-controller", "root-ca-certificate-publisher-controller")
+	t.Cleanup(func() {
+		if t.Failed() {
+			said, _ := exec.Command(kubectl, "--kubeconfig", f.kubeconfig, "-n", "kube-system", "logs", "-l", "app.kubernetes.io/name=pointsman", "--all-containers", "--prefix", "--tail=20").CombinedOutput()
+			t.Logf("the last words of all pods:\n%s", said)
+		}
+	})
 	config, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig)
 	if err != nil {
 		t.Fatal(err)
@@ -63,19 +85,23 @@ func newFleet(t *testing.T) *fleet {
 		t.Fatal(err)
 	}
 	f.serve()
-	f.on()
-	eventually.SucceedsWithin(t, within, "the node is ready", func() error {
-		node, err := f.kube.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		for _, c := range node.Status.Conditions {
-			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
-				return nil
+	for _, v := range f.all {
+		v.on()
+	}
+	for _, v := range f.all {
+		eventually.SucceedsWithin(t, within, v.name+" is ready", func() error {
+			node, err := f.kube.CoreV1().Nodes().Get(t.Context(), v.name, metav1.GetOptions{})
+			if err != nil {
+				return err
 			}
-		}
-		return fmt.Errorf("its conditions are %+v", node.Status.Conditions)
-	})
+			for _, c := range node.Status.Conditions {
+				if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+					return nil
+				}
+			}
+			return fmt.Errorf("its conditions are %+v", node.Status.Conditions)
+		})
+	}
 	return f
 }
 
@@ -103,15 +129,17 @@ func (f *fleet) serve() {
 	}
 }
 
-// run runs kubectl or helm as an administrator would.
-func (f *fleet) run(program string, words ...string) {
+// run runs kubectl or helm as an administrator would, and returns what it prints.
+func (f *fleet) run(program string, words ...string) string {
 	f.Helper()
 	home := f.path("home")
 	cmd := exec.CommandContext(f.Context(), program, append([]string{"--kubeconfig", f.kubeconfig, "--namespace", "kube-system"}, words...)...)
 	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
-	if out, err := cmd.CombinedOutput(); err != nil {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
 		f.Fatalf("%s %v: %v: %s", program, words, err, out)
 	}
+	return string(out)
 }
 
 const (
@@ -150,7 +178,7 @@ func (f *fleet) ready(mode, former string) corev1.Pod {
 	return pod
 }
 
-// bind gives the node to pods that have none, and lists all.
+// bind gives pods that have no node the one that they are for, and lists all.
 func (f *fleet) bind() ([]corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(f.Context(), 10*time.Second)
 	defer cancel()
@@ -160,7 +188,8 @@ func (f *fleet) bind() ([]corev1.Pod, error) {
 	}
 	for _, p := range all.Items {
 		if p.Spec.NodeName == "" {
-			err := f.kube.CoreV1().Pods(p.Namespace).Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID}, Target: corev1.ObjectReference{Kind: "Node", Name: "n1"}}, metav1.CreateOptions{})
+			node := p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields[0].Values[0]
+			err := f.kube.CoreV1().Pods(p.Namespace).Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}, metav1.CreateOptions{})
 			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // else it is another by now
 				return nil, err
 			}
@@ -252,20 +281,25 @@ func (f *fleet) reset(mode string, pod corev1.Pod) {
 // gone uninstalls the chart, and removes what it left on the machine.
 func (f *fleet) gone() {
 	f.Helper()
-	f.run(helm, "uninstall", "pointsman", "--wait", "--timeout=4m")
-	eventually.SucceedsWithin(f, within, "its pod is gone", func() error {
-		all, err := f.bind()
-		if err == nil && len(all) > 0 {
-			err = fmt.Errorf("there is %s", all[0].Name)
-		}
-		return err
-	})
+	f.uninstall()
 	f.off()
 	f.forget()
 	if err := os.RemoveAll(f.path("root/var/lib/pointsman")); err != nil {
 		f.Fatal(err)
 	}
 	f.on()
+}
+
+func (f *fleet) uninstall() {
+	f.Helper()
+	f.run(helm, "uninstall", "pointsman", "--wait", "--timeout=4m")
+	eventually.SucceedsWithin(f, within, "its pods are gone", func() error {
+		all, err := f.bind()
+		if err == nil && len(all) > 0 {
+			err = fmt.Errorf("there is %s", all[0].Name)
+		}
+		return err
+	})
 }
 
 // livesEnv, if it is set, is a pattern: the lives of other names are left out.
@@ -275,18 +309,8 @@ const livesEnv = "KUBELET_LIVES"
 // through userspace end with its process, so its pod is neither upgraded nor evicted under traffic.
 func TestKernelKubelet(t *testing.T) {
 	f := newFleet(t)
-	only, err := regexp.Compile(os.Getenv(livesEnv))
-	if err != nil {
-		t.Fatalf("%s: %v", livesEnv, err)
-	}
-	f.only = only
-	defer func() {
-		if f.lived == 0 {
-			t.Errorf("no life has a name like %s=%s", livesEnv, only)
-		}
-	}()
 	f.lives("iptables", "the default", "", func(pod string) {
-		f.sockets("iptables", "nftables")
+		f.sockets("sockets/iptables", "sockets/nftables")
 		f.replace("iptables", pod, "pointsman", "host")
 		f.replace("iptables", pod, "iptables", "dataplane-iptables")
 		pod = f.evict("iptables", pod)
@@ -299,22 +323,31 @@ func TestKernelKubelet(t *testing.T) {
 		f.evict("nftables", f.ready("nftables", pod).Name)
 	})
 	f.lives("userspace", "a container each", "dataplanes={userspace},mode=userspace", nil)
+	f.some()
+}
+
+// some skips the rest of a test of which livesEnv has left out every life.
+func (f *fleet) some() {
+	f.Helper()
+	if f.lived == 0 {
+		f.Skipf("no life has a name like %s=%s", livesEnv, f.only)
+	}
 }
 
 // sockets checks that the folder of each dataplane's socket is open to the host's group, and to no others.
-func (f *fleet) sockets(modes ...string) {
+func (f *fleet) sockets(folders ...string) {
 	f.Helper()
-	for _, mode := range modes {
-		all, _ := filepath.Glob(f.path("root/var/lib/kubelet/pods/*/volumes/kubernetes.io~empty-dir/sockets/" + mode)) // the pattern is none of a user's
+	for _, folder := range folders {
+		all, _ := filepath.Glob(f.path("root/var/lib/kubelet/pods/*/volumes/kubernetes.io~empty-dir/" + folder)) // the pattern is none of a user's
 		if len(all) != 1 {
-			f.Fatalf("%s has the folders %q", mode, all)
+			f.Fatalf("%s are the folders %q", folder, all)
 		}
 		info, err := os.Stat(all[0])
 		if err != nil {
 			f.Fatal(err)
 		}
 		if group := info.Sys().(*syscall.Stat_t).Gid; info.Mode().Perm() != 0o750 || group != 65532 {
-			f.Errorf("the folder of %s is %s, of group %d", mode, info.Mode(), group)
+			f.Errorf("the folder %s is %s, of group %d", folder, info.Mode(), group)
 		}
 	}
 }
@@ -335,15 +368,24 @@ func (f *fleet) swap(from, to, pod string) string {
 	return pod
 }
 
+// has reports whether a life is to be had.
+func (f *fleet) has(named string) bool {
+	f.Helper()
+	if !f.only.MatchString(named) {
+		f.Logf("%s: left out, for %s is %q", named, livesEnv, f.only)
+		return false
+	}
+	f.lived++
+	return true
+}
+
 // lives has a form begin, change under traffic, lose its power, and go.
 func (f *fleet) lives(mode, named, values string, change func(pod string)) {
 	f.Helper()
 	named = mode + ": " + named
-	if !f.only.MatchString(named) {
-		f.Logf("%s: left out, for %s is %q", named, livesEnv, f.only)
+	if !f.has(named) {
 		return
 	}
-	f.lived++
 	f.install(values)
 	pod := f.ready(mode, "")
 	l := f.load()

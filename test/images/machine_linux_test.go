@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,18 +16,20 @@ import (
 )
 
 // A machine is a node as a cluster has it: a containerd and a kubelet, and what they run, in namespaces
-// of their own save for the network, which is the test's. Its files are in the node's folder.
+// of their own save for the network, which is the node's. Its files are in the node's folder.
 type machine struct {
 	*node
+	name       string
+	addr       netip.Addr
 	kubeconfig string
 	rope       *os.File // held while it runs
 	ended      chan struct{}
 }
 
 // machine prepares one, which ends with the test.
-func (n *node) machine(api *cluster.Cluster, m *mirror) *machine {
+func (n *node) machine(name string, addr netip.Addr, api *cluster.Cluster, m *mirror) *machine {
 	n.Helper()
-	v := &machine{node: n, kubeconfig: api.Kubeconfig(cluster.Token(cluster.Admin), "")}
+	v := &machine{node: n, name: name, addr: addr, kubeconfig: api.Kubeconfig(cluster.Token(cluster.Admin), "")}
 	for _, dir := range []string{"root/var/lib", "root/var/log", "etc/ghcr.io", "cni"} {
 		if err := os.MkdirAll(n.path(dir), 0o755); err != nil {
 			n.Fatal(err)
@@ -104,7 +107,7 @@ for pair in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/pani
 done
 containerd --config containerd.toml >>containerd.log 2>&1 &
 until [ -S /run/containerd/containerd.sock ]; do sleep 0.1; done
-kubelet --config=kubelet.yaml --kubeconfig="$2" --hostname-override=n1 --node-ip="$3" >>kubelet.log 2>&1 &
+kubelet --config=kubelet.yaml --kubeconfig="$2" --hostname-override="$3" --node-ip="$4" >>kubelet.log 2>&1 &
 wait
 `
 
@@ -121,10 +124,10 @@ func (v *machine) on() {
 	}
 	const leash = `"$@" </dev/null 3<&- & child=$!; (read -r _; kill -9 $child) <&3 2>/dev/null & wait $child`
 	cmd := exec.Command("sh", "-c", "exec 3<&0; "+leash, "sh", "unshare", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc",
-		"sh", "-ec", boot, "sh", v.dir, v.kubeconfig, nodeAddr.String())
+		"sh", "-ec", boot, "sh", v.dir, v.kubeconfig, v.name, v.addr.String())
 	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 	cmd.Stdin = held
-	if err := cmd.Start(); err != nil {
+	if err := v.host.Do(cmd.Start); err != nil {
 		v.Fatal(err)
 	}
 	held.Close()

@@ -34,11 +34,12 @@ var (
 	callers  = map[string]netip.Addr{"pod": netip.MustParseAddr("10.244.0.9"), "client": netip.MustParseAddr("198.18.0.7")}
 )
 
-// A node runs pods of images by runc. Its network is the namespace that the test is in.
+// A node runs pods of images by runc. The first one's network is the namespace that the test is in.
 type node struct {
 	*testing.T
 	dir     string // its files, and what runs on it
 	testbed *netns.Testbed
+	host    *netns.Host    // its network
 	to      netip.AddrPort // what its callers call
 	pods    int            // that there were
 	current *pod           // nil: none
@@ -69,6 +70,7 @@ func newNode(t *testing.T) *node {
 	if n.testbed, err = netns.New(); err != nil {
 		t.Fatal(err)
 	}
+	n.host = n.testbed.Node()
 	t.Cleanup(n.close)
 	if err := n.testbed.Own(nodeAddr); err != nil { // callers from outside are masqueraded by it
 		t.Fatal(err)
@@ -221,7 +223,12 @@ func (n *node) echo(at netip.AddrPort) {
 // load has a pod and a client call the Service, by new connections and on kept ones.
 func (n *node) load() *traffic.Load {
 	n.Helper()
-	var all []traffic.Caller
+	return n.called(nil)
+}
+
+// called is load with more callers, whose connections live for a time.
+func (n *node) called(lives func() time.Duration, all ...traffic.Caller) *traffic.Load {
+	n.Helper()
 	for name, from := range callers {
 		host, err := n.testbed.Host(from)
 		if err != nil {
@@ -229,7 +236,7 @@ func (n *node) load() *traffic.Load {
 		}
 		all = append(all, traffic.From(host, name, from, n.to))
 	}
-	l := traffic.Start(traffic.Plan{New: 2, Every: 50 * time.Millisecond, Keep: 4}, all...)
+	l := traffic.Start(traffic.Plan{New: 2, Every: 50 * time.Millisecond, Keep: 4, Lives: lives}, all...)
 	n.Cleanup(func() { l.End() })
 	return l
 }

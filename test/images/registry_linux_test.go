@@ -5,8 +5,9 @@ package images
 import (
 	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
+	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -54,7 +55,12 @@ func newMirror(t testing.TB, names ...string) *mirror {
 		}
 	}
 	m.pause()
-	server := httptest.NewServer(m)
+	listener, err := net.Listen("tcp", nodeAddr.String()+":0") // where each node finds it
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: m}}
+	server.Start()
 	t.Cleanup(server.Close)
 	m.url = server.URL
 	return m
@@ -80,23 +86,28 @@ func (m *mirror) pause() {
 	if err != nil {
 		m.Fatal(err)
 	}
-	var layer, packed bytes.Buffer
+	var layer bytes.Buffer
 	files := tar.NewWriter(&layer)
 	_ = files.WriteHeader(&tar.Header{Name: "pause", Mode: 0o755, Size: int64(len(program))})
 	_, _ = files.Write(program)
-	_ = files.Close()
-	zip := gzip.NewWriter(&packed)
-	_, _ = zip.Write(layer.Bytes())
-	_ = zip.Close() // nothing of this fails in memory
+	_ = files.Close() // nothing of this fails in memory
+	m.image(repository+"pause:latest", layer.Bytes(), "/pause")
+}
+
+// image adds an image of one layer, a tar archive, and returns its digest.
+func (m *mirror) image(name string, layer []byte, entrypoint ...string) string {
+	m.Helper()
 	config := object{
-		"architecture": runtime.GOARCH, "os": "linux", "config": object{"Entrypoint": []string{"/pause"}},
-		"rootfs": object{"type": "layers", "diff_ids": []string{registry.Digest(layer.Bytes())}},
+		"architecture": runtime.GOARCH, "os": "linux", "config": object{"Entrypoint": entrypoint},
+		"rootfs": object{"type": "layers", "diff_ids": []string{registry.Digest(layer)}},
 	}
-	m.tag("pause:latest", object{
+	manifest := m.text(object{
 		"schemaVersion": 2, "mediaType": manifestType,
 		"config": m.add("application/vnd.oci.image.config.v1+json", config),
-		"layers": []object{m.blob("application/vnd.oci.image.layer.v1.tar+gzip", packed.Bytes())},
+		"layers": []object{m.blob("application/vnd.oci.image.layer.v1.tar", layer)},
 	})
+	m.Tag(name, manifestType, manifest)
+	return registry.Digest(manifest)
 }
 
 func (m *mirror) object(text []byte) (o object) {
