@@ -64,6 +64,8 @@ var walls = []wall{
 		"where feed, supervise and swap meet; it knows neither the command line nor the API server"},
 	{"host/pointsman", []string{"host/...", "sdk", "sdk/statefile", "sdk/wire", "internal/notify", "github.com/hashicorp/go-hclog", "github.com/spf13/cobra", "github.com/spf13/pflag", "go.yaml.in/yaml/v3", "golang.org/x/sys", "golang.org/x/term", "k8s.io/utils/cpuset"},
 		"constructs, connects, waits"},
+	{"host/kubectl-pointsman", []string{"host/admin", "github.com/spf13/cobra", "golang.org/x/term", "k8s.io/client-go", "k8s.io/klog", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/streaming", "sigs.k8s.io/yaml"},
+		"runs where kubectl does, and on no node; it asks the verbs of the hosts, and knows the shape of their answers alone"},
 
 	{"plugins", []string{"sdk", "sdk/...", "golang.org/x/sys", "github.com/vishvananda/netlink", "github.com/vishvananda/netns"},
 		"a dataplane never sees Kubernetes, the host, or another dataplane"},
@@ -105,8 +107,8 @@ func TestKeptInOneRoom(t *testing.T) {
 		module + "sdk/sdktest":           {"sdk/sdktest"}, // no test kit in a program that runs on a node
 		"google.golang.org/grpc":         {"sdk/wire"},
 		"github.com/hashicorp/go-plugin": {"sdk/wire", "host/launch"}, // its server, and its client
-		"k8s.io/client-go":               {"host/watch", "test"},
-		"k8s.io/client-go/kubernetes":    {"test"}, // with every kind there is, in memory
+		"k8s.io/client-go":               {"host/watch", "host/kubectl-pointsman", "test"},
+		"k8s.io/client-go/kubernetes":    {"host/kubectl-pointsman", "test"}, // with every kind there is, in memory
 		"github.com/spf13/viper":         {"host/config"},
 	}
 	for _, pkg := range packages(t) {

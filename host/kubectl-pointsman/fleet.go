@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/util/exec"
+	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/pointsman/pointsman/host/admin"
+)
+
+// What the pods of the chart and of configs/kubernetes have, in each form.
+const (
+	label     = "app.kubernetes.io/name=pointsman"
+	container = "pointsman"
+	binary    = "/usr/bin/pointsman" // no image has a shell
+	usual     = "kube-system"
+)
+
+const (
+	apiTimeout = 10 * time.Second // for lists of pods and nodes
+	atOnce     = 256              // nodes that are asked at the same time
+)
+
+// A fleet is all pods of Pointsman in a cluster.
+type fleet struct {
+	core     corev1client.CoreV1Interface
+	run      func(ctx context.Context, pod *corev1.Pod, command []string) (stdout, stderr []byte, err error)
+	timeout  time.Duration
+	progress io.Writer
+	nodes    []corev1.Node // none, if the user may not list them
+}
+
+// A host is the pod that serves a node.
+type host struct {
+	node string
+	pod  *corev1.Pod // nil: none is there
+	down string      // what the cluster says of a node that is not ready
+}
+
+// An Answer is what the host of one node said, or why it said nothing.
+type Answer struct {
+	Node   string          `json:"node"`
+	Pod    string          `json:"pod,omitempty"`
+	Error  string          `json:"error,omitempty"`
+	Answer json.RawMessage `json:"answer,omitempty"` // what pointsman VERB -o json prints on the node
+
+	text string // the same, where the verb was not asked for JSON
+	code int    // the exit of the verb
+}
+
+// connect makes a fleet of the cluster that the flags of kubectl name. It runs commands over a websocket, or by
+// SPDY where that cannot be had.
+func connect(kube clientcmd.ClientConfig) (*fleet, error) {
+	config, err := kube.ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1 // all nodes are asked at once
+	core, err := corev1client.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	return &fleet{core: core, run: func(ctx context.Context, pod *corev1.Pod, command []string) (stdout, stderr []byte, err error) {
+		url := core.RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
+			VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
+		websocket, err := remotecommand.NewWebSocketExecutor(config, "GET", url.String())
+		spdy, other := remotecommand.NewSPDYExecutor(config, "POST", url)
+		if err = errors.Join(err, other); err != nil {
+			return nil, nil, err
+		}
+		either, err := remotecommand.NewFallbackExecutor(websocket, spdy, func(err error) bool {
+			return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		var out, errs bytes.Buffer
+		done := make(chan error, 1)
+		go func() { // may end after ctx: not every step of a dial heeds it
+			done <- either.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errs})
+		}()
+		select {
+		case err = <-done:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			return nil, nil, ctx.Err() // the buffers may still be written to
+		}
+		return out.Bytes(), errs.Bytes(), err
+	}}, nil
+}
+
+// hosts returns the hosts of all nodes. A ready node without a pod has none: something else may serve it.
+// Without a namespace it looks in the usual one, and if there is no pod, in all of them.
+func (f *fleet) hosts(ctx context.Context, namespace string) ([]host, error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	pods, err := f.core.Pods(cmp.Or(namespace, usual)).List(ctx, metav1.ListOptions{LabelSelector: label})
+	if err == nil && len(pods.Items) == 0 && namespace == "" {
+		pods, err = f.core.Pods("").List(ctx, metav1.ListOptions{LabelSelector: label})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the pods of Pointsman: %w; try: -n NAMESPACE", err)
+	}
+	if len(pods.Items) == 0 {
+		return nil, fmt.Errorf("no pod has the label %s; try: -n NAMESPACE, or kubectl config get-contexts", label)
+	}
+	if nodes, err := f.core.Nodes().List(ctx, metav1.ListOptions{}); err == nil { // else the reasons say less
+		f.nodes = nodes.Items
+	}
+	best := make(map[string]host) // by node; of a pod that is on none, by its own name
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		key := cmp.Or(p.Spec.NodeName, p.Name)
+		if old := best[key].pod; old == nil || old.DeletionTimestamp != nil || whyNot(old) != "" && whyNot(p) == "" {
+			best[key] = host{node: cmp.Or(p.Spec.NodeName, "-"), pod: p}
+		}
+	}
+	for i := range f.nodes {
+		n := &f.nodes[i]
+		if h := best[n.Name]; h.pod != nil || notReady(n) != "" {
+			best[n.Name] = host{n.Name, h.pod, notReady(n)}
+		}
+	}
+	return slices.SortedFunc(maps.Values(best), func(a, b host) int { return cmp.Compare(a.node, b.node) }), nil
+}
+
+// whyNot says why nothing can be run in a pod; empty: it can.
+func whyNot(p *corev1.Pod) string {
+	if p == nil {
+		return "no pod of Pointsman is on this node"
+	}
+	why := cmp.Or(p.Status.Reason, p.Status.Message)
+	for _, c := range p.Status.ContainerStatuses {
+		if wait := c.State.Waiting; c.Name == container && wait != nil {
+			return fmt.Sprintf("pod %s waits: %s %s", p.Name, wait.Reason, wait.Message)
+		}
+	}
+	if p.Status.Phase == corev1.PodRunning {
+		return ""
+	}
+	return strings.TrimSpace(fmt.Sprintf("pod %s is %s %s", p.Name, cmp.Or(p.Status.Phase, corev1.PodPending), why))
+}
+
+// notReady says what the cluster says of a node that is not ready; empty: it is.
+func notReady(n *corev1.Node) string {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
+			return "the node is not ready: " + cmp.Or(c.Message, c.Reason, string(c.Status))
+		}
+	}
+	return ""
+}
+
+// place returns the node on which a caller is, and what the caller, whose words are src, is called there. Packets
+// of other machines come to the node that has the address which they are sent to.
+func (f *fleet) place(ctx context.Context, q admin.Question, src string) (node, caller string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	addr, namespace, selector := q.From, "", ""
+	switch {
+	case q.Pod != "":
+		namespace, selector, _ = strings.Cut(q.Pod, "/")
+		selector = "metadata.name=" + selector
+	case q.Caller == admin.CallerOutside:
+		addr = q.To.Addr()
+	case q.Caller != admin.CallerNode:
+		selector = "status.phase=Running,status.podIP=" + addr.String()
+	}
+	for _, n := range f.nodes {
+		if slices.ContainsFunc(n.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Address == addr.String() }) {
+			return n.Name, src, nil
+		}
+	}
+	pods := &corev1.PodList{}
+	if selector != "" {
+		pods, err = f.core.Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: selector})
+	}
+	for i := 0; err == nil && i < len(pods.Items); i++ {
+		p := &pods.Items[i]
+		for _, ip := range p.Status.PodIPs {
+			at, _ := netip.ParseAddr(ip.IP)
+			switch {
+			case p.Spec.NodeName == "" || q.Pod == "" && at != addr || at.Is4() != q.To.Addr().Is4():
+			case p.Spec.HostNetwork:
+				return p.Spec.NodeName, admin.CallerNode, nil
+			default: // its host knows the names of pods behind Services alone
+				return p.Spec.NodeName, admin.CallerPod + ":" + at.String(), nil
+			}
+		}
+	}
+	return "", "", errors.Join(fmt.Errorf("no node and no running pod says on which node %s is; try: --node NAME", src), err)
+}
+
+// ask runs a verb in the pods of all hosts at once, and says how many have answered: on a terminal in one line,
+// elsewhere at the end.
+func (f *fleet) ask(ctx context.Context, all []host, words []string) []Answer {
+	answers, came := make([]Answer, len(all)), make(chan bool)
+	slots := make(chan struct{}, atOnce)
+	for i, h := range all {
+		go func() { // ends by the timeout
+			slots <- struct{}{}
+			answers[i] = f.askOne(ctx, h, words)
+			<-slots
+			came <- answers[i].Error == ""
+		}()
+	}
+	begin := ""
+	if file, ok := f.progress.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		begin = "\r"
+	}
+	good := 0
+	for n := 1; n <= len(all); n++ {
+		if <-came {
+			good++
+		}
+		if begin != "" || n == len(all) {
+			fmt.Fprintf(f.progress, "%s%d of %d nodes answered, %d did not", begin, good, len(all), n-good)
+		}
+	}
+	fmt.Fprintln(f.progress)
+	return answers
+}
+
+func (f *fleet) askOne(ctx context.Context, h host, words []string) Answer {
+	a := Answer{Node: h.node, Error: whyNot(h.pod)}
+	if h.pod != nil {
+		a.Pod = h.pod.Namespace + "/" + h.pod.Name
+	}
+	if a.Error == "" {
+		ctx, cancel := context.WithTimeout(ctx, f.timeout)
+		defer cancel()
+		stdout, stderr, err := f.run(ctx, h.pod, append([]string{binary}, words...))
+		var code exec.CodeExitError
+		switch exited := errors.As(err, &code); {
+		case ctx.Err() != nil:
+			a.Error = fmt.Sprintf("no answer within %s", f.timeout)
+		case err != nil && !exited:
+			a.Error = err.Error()
+		case len(stdout) == 0:
+			first, _, _ := strings.Cut(strings.TrimPrefix(string(stderr), "pointsman: "), "\n")
+			a.Error = cmp.Or(first, fmt.Sprintf("pointsman printed nothing and exited with %d", code.Code))
+		case json.Valid(stdout):
+			a.Answer, a.code = stdout, code.Code
+		case words[len(words)-1] == asJSON:
+			a.Error = fmt.Sprintf("pointsman printed no JSON: %.60q", stdout)
+		default:
+			a.text, a.code = string(stdout), code.Code
+		}
+	}
+	if a.Error != "" && h.down != "" {
+		a.Error += "; " + h.down
+	}
+	return a
+}
