@@ -36,9 +36,10 @@ PURE    := ./sdk ./host/pace ./host/phrase ./host/plane ./host/reach ./host/repo
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## build pointsman, every plugin and pointsman-conformance into bin/
+build: ## build pointsman, every plugin, pointsman-conformance and kubectl-pointsman into bin/
 	@mkdir -p bin
 	$(GO) build -trimpath $(VCS) -o bin/pointsman ./host/pointsman
+	$(GO) build -trimpath $(VCS) -o bin/kubectl-pointsman ./host/kubectl-pointsman
 	$(GO) build -trimpath $(VCS) -o bin/pointsman-conformance ./sdk/sdktest/pointsman-conformance
 	@for p in $(PLUGINS); do echo "$(GO) build -trimpath $(VCS) -o bin/$$p ./plugins/$${p#pointsman-dataplane-}/$$p"; \
 		$(GO) build -trimpath $(VCS) -o bin/$$p ./plugins/$${p#pointsman-dataplane-}/$$p || exit 1; done
@@ -88,9 +89,9 @@ test-swaps: ## swaps under load, a plugin killed, and the host killed in each st
 	$(GOTEST) -count=1 -timeout 20m -run '^TestKernelFaults$$/.*/.*/^host$$' ./test/swap
 
 .PHONY: test-system
-test-system: peers ## a real API server with nftables and iptables (root)
+test-system: peers ## a real API server with nftables and iptables, and kubectl pointsman (root)
 	$(needs_root)
-	POINTSMAN_E2E=1 POINTSMAN_MODES='^(iptables-nft|nftables)$$' $(GOTEST) -p 1 -count=1 -timeout 30m -run '^TestCluster$$' ./test/e2e
+	POINTSMAN_E2E=1 POINTSMAN_MODES='^(iptables-nft|nftables)$$' $(GOTEST) -p 1 -count=1 -timeout 30m -run '^Test(Cluster|AllNodes)$$' ./test/e2e
 
 test-kernel: test-iptables test-dataplanes test-swap test-breakage ## run all tests that write to a real kernel, in namespaces of their own (root)
 
