@@ -77,7 +77,7 @@ func TestProbesAndMetrics(t *testing.T) {
 	if err := syscall.Kill(s.plugin(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	s.hears(10249, "metrics", "\npointsman_plugin_restarts_total{plugin=\"userspace\"} 1\n")
+	s.hears(10249, "metrics", "\npointsman_plugin_restarts_total{plugin=\"userspace\"} 1\n", "\npointsman_warnings{code=\"W002\"} 1\n")
 	s.served("tcp", s.net+"10:18080")
 	s.hears(10256, "healthz", "200 ")
 }

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,6 +43,36 @@ func TestAlertsOfOperator(t *testing.T) {
 	}
 	if alerts == nil || !reflect.DeepEqual(rule.Spec, alerts) {
 		t.Error("the spec of configs/kubernetes-monitoring/prometheusrule.yaml is not configs/monitoring/alerts.yaml")
+	}
+}
+
+// TestRunbooks: each alert links to a heading of the reference that is there.
+func TestRunbooks(t *testing.T) {
+	var alerts struct {
+		Groups []struct {
+			Rules []struct {
+				Alert       string
+				Annotations map[string]string
+			}
+		}
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "../configs/monitoring/alerts.yaml")), &alerts); err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, group := range alerts.Groups {
+		for _, rule := range group.Rules {
+			seen++
+			page, heading, _ := strings.Cut(strings.TrimPrefix(rule.Annotations["runbook_url"], "https://github.com/pointsman/pointsman/blob/main/docs/"), "#")
+			if page != "warnings.md" && page != "metrics.md" {
+				t.Errorf("the runbook of %s is %q, which is no page of the reference", rule.Alert, rule.Annotations["runbook_url"])
+			} else if !slices.Contains(anchors(read(t, "../docs/"+page)), heading) {
+				t.Errorf("the runbook of %s is the heading %q of %s, which is not there", rule.Alert, heading, page)
+			}
+		}
+	}
+	if seen < 10 {
+		t.Errorf("found only %d alerts", seen)
 	}
 }
 

@@ -48,6 +48,9 @@ func TestAlertsStayQuiet(t *testing.T) {
 	up := "up" + target(t).String()
 	healthy := append(scraped(t), promSeries{up, "1x40"})
 	apiserver := promSeries{`kubernetes_build_info{job="apiserver", git_version="v1.36.3"}`, "1x40"}
+	warning := func(code string) promSeries {
+		return promSeries{target(t).join(t, fmt.Sprintf("pointsman_warnings{code=%q", code)), "1x40"}
+	}
 	for name, tc := range map[string]struct {
 		series []promSeries
 		firing []string
@@ -58,7 +61,10 @@ func TestAlertsStayQuiet(t *testing.T) {
 			[]string{"KubeVersionMismatch"}},
 		"errors": {slices.Concat(healthy, []promSeries{{`rest_client_requests_total{job="kube-proxy", code="500"}`, "0+1x40"}}),
 			[]string{"KubeClientErrors"}},
-		"late": {[]promSeries{{up, "1x40"}, {"pointsman_healthy" + target(t).String(), "0x40"}}, []string{"PointsmanBehind"}},
+		"undone":  {[]promSeries{{up, "1x40"}, warning("W009")}, []string{"PointsmanSwapUndone"}},
+		"unknown": {[]promSeries{{up, "1x40"}, warning(NoNode)}, []string{"PointsmanNodeUnknown"}},
+		"drops":   {[]promSeries{{up, "1x40"}, warning(Degraded)}, []string{"PointsmanForwardDrops"}},
+		"late":    {[]promSeries{{up, "1x40"}, {"pointsman_healthy" + target(t).String(), "0x40"}}, []string{"PointsmanBehind"}},
 	} {
 		t.Run(name, func(t *testing.T) { promtool(t, append(slices.Clone(tc.series), apiserver), tc.firing) })
 	}

@@ -29,7 +29,7 @@ func prefixes(texts ...string) (list []netip.Prefix) {
 // busy is a harness on which everything has happened that is counted.
 func busy(t *testing.T) *harness {
 	t.Helper()
-	b := newHarness()
+	b := newHarness(func(s *Settings) { s.Warnings = func() map[string]int { return map[string]int{"W009": 1} } })
 	b.setDataplane(func(p *Dataplane) {
 		p.Since = b.now.Add(-time.Second)
 		p.Pending, p.Restarts, p.Sent, p.Acked, p.Writer = 2, 3, 9, 8, true
@@ -114,6 +114,7 @@ func TestMetrics(t *testing.T) {
 		"kubeproxy_conntrack_reconciler_sync_duration_seconds": "ip_family=IPv6 2",
 		"pointsman_iptables_x_total":                           " 7",
 		"pointsman_events_total":                               "reason=PluginDown 3",
+		"pointsman_warnings":                                   "code=W001 0; code=W009 1; code=W013 0; code=W014 0; code=W015 0; code=W016 0; code=W022 0; code=W023 0; code=W024 0",
 		"pointsman_plugin_revision":                            "plugin=iptables,state=acked 8; plugin=iptables,state=sent 9; plugin=iptables,state=served 8",
 		"pointsman_plugin_writer":                              "plugin=iptables 1",
 		"pointsman_unserved":                                   "plugin=iptables,why=conflict 0; plugin=iptables,why=failed 1; plugin=iptables,why=invalid 0; plugin=iptables,why=refused 2; plugin=iptables,why=withheld 0",

@@ -130,6 +130,7 @@ func isHosts(name string) bool {
 		"pointsman_readyz_total", "pointsman_samples_refused_total", "pointsman_service_ports", "pointsman_services",
 		"pointsman_source_reachable", "pointsman_sync_failures_total", "pointsman_unserved",
 		"pointsman_waiting_seconds",
+		"pointsman_warnings",
 	}, name)
 }
 

@@ -57,6 +57,7 @@ type Settings struct {
 	Config     func() ([]byte, error)   // the settings in force, as JSON
 	KubeProxy  func() []byte            // kube-proxy's file that says so, as JSON; nil: it is none
 	Events     func() map[string]int    // how often each kind of event happened
+	Warnings   func() map[string]int    // what status warns of, by code; nil: what the assessment finds alone
 	Fault      func() string            // why no changes come now; empty: they do
 	Level      func(level string) error // changes the log's level
 	Report     func(track.Notice)

@@ -64,6 +64,15 @@ func (h *host) status() admin.Status {
 	return s
 }
 
+// warned returns how many warnings the status has of each code.
+func (h *host) warned() map[string]int {
+	count := make(map[string]int)
+	for _, w := range h.status().Warnings {
+		count[w.Code]++
+	}
+	return count
+}
+
 func (h *host) besides(j health.Assessment) besides {
 	b := besides{found: j.Findings, away: h.fault(), staleSince: h.follower.State().Since, unbound: h.servers.Unbound(),
 		unwritten: h.dataplanes.Unwritten(), stateDir: h.settings.StateDir, unattended: h.dataplanes.Unattended()}

@@ -247,6 +247,7 @@ func (h *host) newServers() *health.Server {
 		Config:     h.published,
 		KubeProxy:  func() []byte { return h.follower.Host().From.KubeProxy },
 		Events:     h.reports.Counts,
+		Warnings:   h.warned,
 		Fault:      func() string { return h.fault() },
 		Level:      h.setLevel,
 		Report:     noticed(h.reports),
