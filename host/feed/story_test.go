@@ -39,7 +39,6 @@ type story struct {
 type answer struct {
 	result sdk.Result
 	err    error
-	took   time.Duration
 }
 
 // inBubble has a story play in one.
@@ -124,7 +123,6 @@ func (y *story) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	y.say("%s %d", what, u.To)
 	select {
 	case a := <-y.answers:
-		time.Sleep(a.took)
 		return a.result, a.err
 	case <-ctx.Done():
 		return sdk.Result{}, ctx.Err()
@@ -139,12 +137,6 @@ func (y *story) until(line string) {
 	if so := y.transcript(); !strings.HasSuffix(so, line) {
 		y.t.Fatalf("%q is not what happened last:\n%s", line, so)
 	}
-}
-
-// pass lets d pass once the feed waits for it.
-func (y *story) pass(d time.Duration) {
-	synctest.Wait()
-	time.Sleep(d)
 }
 
 func (y *story) transcript() string {

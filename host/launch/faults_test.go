@@ -145,12 +145,8 @@ func TestStoppedInSync(t *testing.T) {
 	if _, err := r.Sync(brief(t), actor.Bulk(2000, 20)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a big Sync: %v; want that the deadline passed", err)
 	}
-	start := time.Now()
 	if err := r.Stop(); err != nil {
 		t.Errorf("Stop: %v", err)
-	}
-	if took := time.Since(start); took > 30*time.Second {
-		t.Errorf("Stop took %s", took)
 	}
 	if how := r.Ending(); !strings.HasPrefix(how, "was ended by signal 9") {
 		t.Errorf("it %s; want SIGKILL", how)

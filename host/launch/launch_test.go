@@ -77,10 +77,11 @@ func TestLaunchOutlivesItsContext(t *testing.T) {
 	}
 	defer r.Stop()
 	cancel()
-	select {
-	case <-r.Exited():
-		t.Errorf("it %s when the context of its launch ended", r.Ending())
-	case <-time.After(100 * time.Millisecond):
+	configured(t, r, order{})
+	for revision := range uint64(100) {
+		if _, err := r.Sync(soon(t), full(revision+1)); err != nil {
+			t.Fatalf("after the context of its launch ended: %v; it %s", err, r.Ending())
+		}
 	}
 }
 

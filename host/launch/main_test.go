@@ -9,6 +9,7 @@ import (
 	"log"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +41,7 @@ var parts = map[string]func(){
 	"rubbish-stdout": func() { fmt.Println("starting up…"); serve() },
 	"long-stdout":    func() { fmt.Println(strings.Repeat("x", 100<<10)); serve() },
 	"rubbish-stderr": func() { printRubbish(); serve() },
-	"no-handshake":   func() { fmt.Fprintln(os.Stderr, "thinking"); time.Sleep(time.Minute) },
+	"no-handshake":   func() { fmt.Fprintln(os.Stderr, "thinking"); hang() },
 	"exits":          func() { fmt.Fprintln(os.Stderr, "no such thing as /dev/null0"); os.Exit(3) },
 	"panics":         func() { panic("the ruleset is broken") },
 	"major-2":        func() { playHandshake(2, "") },
@@ -48,7 +49,7 @@ var parts = map[string]func(){
 	"no-cert":        func() { playHandshake(1, "") },
 	"leaves-tool":    leaveTool,
 	"ends-in-hello":  func() { playHello(func() { os.Exit(3) }) },
-	"stops-in-hello": func() { playHello(func() { time.Sleep(time.Hour) }) },
+	"stops-in-hello": func() { playHello(hang) },
 	"foreign-cert":   func() { playHandshake(1, os.Getenv("POINTSMAN_TEST_CERT")) },
 }
 
@@ -62,7 +63,14 @@ func printRubbish() {
 // playHandshake answers like a plugin, by hand, and does no more.
 func playHandshake(major int, cert string) {
 	fmt.Printf("1|%d|unix|/nowhere/at/all|grpc|%s\n", major, cert)
-	time.Sleep(time.Minute)
+	hang()
+}
+
+// hang waits for a signal that nobody sends, which the runtime does not take for a deadlock.
+func hang() {
+	never := make(chan os.Signal, 1)
+	signal.Notify(never, os.Interrupt)
+	<-never
 }
 
 // leaveTool ends, and leaves a program that has its stderr open for some seconds.

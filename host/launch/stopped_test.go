@@ -15,7 +15,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/test/actor"
@@ -74,13 +73,8 @@ func TestEveryCallOfAStoppedPluginReturns(t *testing.T) {
 		{"Vitals without a deadline", func(context.Context) error { _, err := r.Vitals(context.Background()); return err }},
 	}
 	for _, test := range calls {
-		start := time.Now()
-		err := test.call(brief(t))
-		if !errors.Is(err, context.DeadlineExceeded) {
+		if err := test.call(brief(t)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v; want that the deadline passed", test.name, err)
-		}
-		if took := time.Since(start); took > 30*time.Second {
-			t.Errorf("%s took %s", test.name, took)
 		}
 	}
 	r.child.kill()
@@ -95,12 +89,8 @@ func TestStoppedInShutdown(t *testing.T) {
 		v, err := r.Vitals(soon(t))
 		return err == nil && v.Call == "Sync"
 	})
-	start := time.Now()
 	if err := r.Stop(); err != nil {
 		t.Errorf("Stop: %v", err)
-	}
-	if took := time.Since(start); took > 30*time.Second {
-		t.Errorf("Stop took %s", took)
 	}
 	if how := r.Ending(); !strings.HasPrefix(how, "was ended by signal 9") {
 		t.Errorf("it %s; want SIGKILL", how)
@@ -161,20 +151,20 @@ func TestStoppedPluginKeepsItsCall(t *testing.T) {
 	r.Debugged()
 	answered := make(chan error, 1)
 	go func() { answered <- r.SetRole(t.Context(), sdk.Active) }() // ends with the call
+	for range 5 { // calls with a deadline end, and this one does not with them
+		if _, err := r.Vitals(brief(t)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a stopped plugin answers: %v", err)
+		}
+	}
 	select {
 	case err := <-answered:
-		t.Fatalf("a stopped plugin answered: %v", err)
-	case <-time.After(15 * time.Second): // longer than keepalives would take it for alive
+		t.Fatalf("the call that was under way ended: %v", err)
+	default:
 	}
 	if err := syscall.Kill(r.child.PID(), syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case err := <-answered:
-		if err != nil {
-			t.Errorf("the call that was under way: %v", err)
-		}
-	case <-time.After(time.Minute):
-		t.Error("the call that was under way is not answered within a minute")
+	if err := <-answered; err != nil {
+		t.Errorf("the call that was under way: %v", err)
 	}
 }

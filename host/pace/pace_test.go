@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // A track is a Runner in a bubble of testing/synctest, whose time the test lets pass. Each
@@ -66,12 +68,6 @@ func (k *track) started() string {
 	}
 }
 
-// pass lets d pass, once the runner waits for it.
-func (k *track) pass(d time.Duration) {
-	synctest.Wait()
-	time.Sleep(d)
-}
-
 func TestRuns(t *testing.T) {
 	failure := errors.New("no")
 	for _, tc := range []struct {
@@ -85,10 +81,10 @@ func TestRuns(t *testing.T) {
 			func(k *track) []string {
 				k.ask()
 				first := k.started()
-				k.pass(5 * time.Second) // the run takes so long
+				eventually.Pass(5 * time.Second) // the run takes so long
 				k.ask()
 				k.end <- nil
-				k.pass(time.Second)
+				eventually.Pass(time.Second)
 				second := k.started()
 				k.end <- nil
 				return []string{first, second}
@@ -102,10 +98,10 @@ func TestRuns(t *testing.T) {
 					k.ask()
 				}
 				k.end <- nil
-				k.pass(time.Second)
+				eventually.Pass(time.Second)
 				second := k.started()
 				k.end <- nil
-				k.pass(time.Hour)
+				eventually.Pass(time.Hour)
 				third := k.started()
 				k.end <- nil
 				return []string{first, second, third}
@@ -116,13 +112,13 @@ func TestRuns(t *testing.T) {
 				k.ask()
 				starts := []string{k.started()}
 				k.end <- nil
-				k.pass(time.Minute)
+				eventually.Pass(time.Minute)
 				for range 2 {
 					k.ask()
 					starts = append(starts, k.started())
 					k.ask()
 					k.end <- nil
-					k.pass(time.Second)
+					eventually.Pass(time.Second)
 				}
 				starts = append(starts, k.started())
 				k.end <- nil
@@ -134,13 +130,13 @@ func TestRuns(t *testing.T) {
 				k.ask()
 				starts := []string{k.started()}
 				k.end <- failure
-				k.pass(30 * time.Second)
+				eventually.Pass(30 * time.Second)
 				starts = append(starts, k.started())
 				k.end <- failure
-				k.pass(30 * time.Second)
+				eventually.Pass(30 * time.Second)
 				starts = append(starts, k.started())
 				k.end <- nil
-				k.pass(time.Hour)
+				eventually.Pass(time.Hour)
 				starts = append(starts, k.started())
 				k.end <- nil
 				return starts
@@ -148,11 +144,11 @@ func TestRuns(t *testing.T) {
 		{"nothing asks: the longest gap, counted from the end",
 			Gaps{Min: time.Second, Max: time.Minute},
 			func(k *track) []string {
-				k.pass(time.Minute)
+				eventually.Pass(time.Minute)
 				first := k.started()
-				k.pass(10 * time.Second)
+				eventually.Pass(10 * time.Second)
 				k.end <- nil
-				k.pass(time.Minute)
+				eventually.Pass(time.Minute)
 				second := k.started()
 				k.end <- nil
 				return []string{first, second}
@@ -165,7 +161,7 @@ func TestRuns(t *testing.T) {
 				k.end <- nil
 				synctest.Wait()
 				k.runner.SetGaps(Gaps{Min: time.Second, Max: time.Minute})
-				k.pass(time.Minute)
+				eventually.Pass(time.Minute)
 				second := k.started()
 				k.end <- nil
 				return []string{first, second}

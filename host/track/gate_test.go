@@ -3,10 +3,12 @@
 package track
 
 import (
+	"runtime"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // TestFreeze holds a change back, and nothing else.
@@ -26,11 +28,15 @@ func TestFreeze(t *testing.T) {
 		defer close(came)
 		tr.Configure(Facts{NodeName: "n2"})
 	}()
-	select {
-	case <-came:
-		t.Fatal("a change came in")
-	case <-time.After(50 * time.Millisecond):
-	}
+	eventually.True(t, "the change waits at the gate", func() bool {
+		select {
+		case <-came:
+			t.Fatal("a change came in")
+		default:
+		}
+		stacks := make([]byte, 1<<20)
+		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "sync.(*RWMutex).RLock(")
+	})
 	if _, ok := c.Next(); ok {
 		t.Error("there is something to tell, though nothing came in")
 	}

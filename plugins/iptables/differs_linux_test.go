@@ -18,9 +18,8 @@ func TestKernelRulesBesideKubeProxy(t *testing.T) {
 		s := beforeUs(scenario(k.T, "node-port").Node)
 		nat := func() string { return k.run("iptables-"+string(k.backend), "-t", "nat", "-S") }
 		_, url := serveAPI(k, s.Services)
-		_, _, stop := kubeProxy(k, k.backend, url, "iptables")
-		k.eventually("kube-proxy has written its rules", func() bool { return strings.Contains(nat(), "172.30.0.42") })
-		k.settle()
+		_, metrics, stop := kubeProxy(k, k.backend, url, "iptables")
+		k.eventually("kube-proxy has written its rules", func() bool { return synced(metrics) && strings.Contains(nat(), "172.30.0.42") })
 		theirs := nat()
 		stop()
 		for i := range s.Services {

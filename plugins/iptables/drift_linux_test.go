@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/rules"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -140,10 +139,20 @@ func TestKernelLeavesOthersAlone(t *testing.T) {
 			k.run(program, "-F", "THEIRS")
 			k.run(program, "-X", "THEIRS")
 		}
-		written := p.families[0].rules.RuleCount("nat")
-		time.Sleep(2 * rules.MaxLooks * rules.LookEvery)
-		if n := p.Report().Repaired; n != 0 || p.families[0].rules.RuleCount("nat") != written {
-			k.Errorf("%d repairs of what was not ours", n)
+		ours := p.families[0].rules
+		written := ours.RuleCount("nat")
+		k.eventually("a look has found out what the others did", func() (found bool) {
+			if err := p.Do(k.Context(), func(map[sdk.Name]sdk.Service) error {
+				ours.Look(k.Context())
+				found = !ours.Waits()
+				return nil
+			}); err != nil {
+				k.Fatal(err)
+			}
+			return found
+		})
+		if n := p.Report().Repaired; n != 0 || ours.Doubt() != "" || ours.RuleCount("nat") != written {
+			k.Errorf("%d repairs of what was not ours, and this doubt: %q", n, ours.Doubt())
 		}
 	})
 }

@@ -28,6 +28,13 @@ func gauge(url, metric string) float64 {
 	return -1
 }
 
+// synced reports whether a kube-proxy with these metrics has written its rules of both families. It writes
+// nothing more until something changes.
+func synced(url string) bool {
+	at := scrape(url, `kubeproxy_sync_proxy_rules_last_timestamp_seconds\{ip_family="(IPv\d)"\}`)
+	return at["IPv4"] > 0 && at["IPv6"] > 0
+}
+
 // scrape are the metrics, of IPv4 or of no family, whose names the pattern describes, by what its group
 // matches.
 func scrape(url, pattern string) map[string]float64 {

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
@@ -131,19 +130,6 @@ func (k kernel) everything() string {
 	}
 	fmt.Fprintf(&b, "%s %s", sysctl.RouteLocalnet, routed)
 	return b.String()
-}
-
-// settle waits until nothing changes for a moment.
-func (k kernel) settle() {
-	k.Helper()
-	before := ""
-	k.eventually("nothing writes", func() bool {
-		now := k.everything()
-		same := now == before
-		before = now
-		time.Sleep(300 * time.Millisecond)
-		return same
-	})
 }
 
 // Rules of others that lead to chains of ours stay, word for word, whatever becomes of us:

@@ -152,11 +152,10 @@ func TestKernelCleansUpAfterKubeProxy(t *testing.T) {
 				clean := k.everything()
 				s := beforeUs(sdk.Node{})
 				_, url := serveAPI(k, s.Services)
-				_, _, stop := kubeProxy(k, k.backend, url, proxyMode)
+				_, metrics, stop := kubeProxy(k, k.backend, url, proxyMode)
 				k.eventually("kube-proxy has written its rules", func() bool {
-					return strings.Contains(k.everything(), "172.30.0.41")
+					return synced(metrics) && strings.Contains(k.everything(), "172.30.0.41")
 				})
-				k.settle()
 				stop()
 				dirty := k.everything()
 

@@ -2,7 +2,8 @@
 
 // Package eventually waits, in tests, for what another goroutine, another process or the
 // kernel does in its own time. A test that sleeps instead is too short on a busy machine and
-// too long on an idle one; where the sleep itself is what is tested, it says so.
+// too long on an idle one. Where code has a clock of its own, its test runs in a bubble of
+// testing/synctest, where Pass advances the fake clock.
 //
 //	eventually.True(t, "the plugin exits", func() bool { return p.exited() })
 //	eventually.Succeeds(t, "the Service is served", func() error { return n.serves("web") })
@@ -11,6 +12,7 @@ package eventually
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -70,6 +72,14 @@ func Try(limit time.Duration, check func() error) error {
 		}
 		time.Sleep(pause)
 	}
+}
+
+// Pass advances the fake clock of a bubble of testing/synctest by d, and returns once everything else in
+// the bubble waits again. It panics outside of a bubble, where time would really pass.
+func Pass(d time.Duration) {
+	synctest.Wait()
+	time.Sleep(d)
+	synctest.Wait()
 }
 
 // Final is an error after which there is nothing to wait for, such as that the process has

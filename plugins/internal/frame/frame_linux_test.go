@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
@@ -25,6 +26,13 @@ type life struct {
 	*process
 	t   *testing.T
 	rev uint64
+}
+
+// inBubble runs a test in a bubble of testing/synctest, in which the monitor's clock passes as the test lets it.
+func inBubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, test)
 }
 
 // begin starts a process, and a session.

@@ -19,8 +19,9 @@ import (
 )
 
 // TestAfterFailure: a call that failed is put right by the monitor, if no other call comes.
-func TestAfterFailure(t *testing.T) {
-	t.Parallel()
+func TestAfterFailure(t *testing.T) { inBubble(t, afterFailure) }
+
+func afterFailure(t *testing.T) {
 	k := newKernel()
 	l := begin(t, k, t.TempDir())
 	l.full(service(1, 1))
@@ -28,14 +29,10 @@ func TestAfterFailure(t *testing.T) {
 	if _, err := l.Sync(t.Context(), sdk.Update{From: 1, To: 2, Set: []sdk.Service{service(1, 2)}}); err == nil {
 		t.Fatal("nothing failed")
 	}
-	l.semaphore.held <- struct{}{}
 	k.do(func() { k.fail = nil })
-	<-l.semaphore.held
-	began := time.Now()
-	eventually.True(t, "what is there is read again", func() bool { return k.differs([]sdk.Service{service(1, 2)}) == nil })
-	if took := time.Since(began); took > retryMost-time.Second {
-		t.Errorf("the first try came after %s", took)
-	}
+	k.expect(t, service(1, 1))
+	eventually.Pass(probeEvery)
+	k.expect(t, service(1, 2)) // the first try does not wait for retryMost
 }
 
 // TestWarnsOnce: what fails at each look, as where no process can be started, is logged once a minute.
@@ -50,7 +47,7 @@ func TestWarnsOnce(t *testing.T) {
 			err  error
 			want int // lines
 		}{{0, fork, 1}, {probeEvery, fork, 1}, {0, errors.New("another"), 2}, {59 * time.Second, fork, 2}, {time.Second, fork, 3}} {
-			time.Sleep(c.wait)
+			eventually.Pass(c.wait)
 			d.repaired(t.Context(), f, "why", nil, c.err)
 			if n := strings.Count(lines.String(), "\n"); n != c.want {
 				t.Errorf("%s later %v: %d lines, want %d:\n%s", c.wait, c.err, n, c.want, lines.String())
@@ -60,13 +57,17 @@ func TestWarnsOnce(t *testing.T) {
 }
 
 // TestRepair: what another process removes is restored, but not by a process that must not write.
-func TestRepair(t *testing.T) {
-	t.Parallel()
+func TestRepair(t *testing.T) { inBubble(t, repair) }
+
+func repair(t *testing.T) {
 	k, dir := newKernel(), t.TempDir()
 	l := begin(t, k, dir)
 	l.full(service(1, 1))
 	k.flush()
-	eventually.True(t, "it is put back", func() bool { return l.Report().Repaired == 1 })
+	eventually.Pass(probeEvery)
+	if n := l.Report().Repaired; n != 1 {
+		t.Errorf("after one look there are %d repairs", n)
+	}
 	k.expect(t, service(1, 1))
 	for what, end := range map[string]func(){
 		"yielded":    func() { l.become(sdk.Yielded) },
@@ -76,7 +77,7 @@ func TestRepair(t *testing.T) {
 		k.expect(t, service(1, 1))
 		end()
 		k.flush()
-		time.Sleep(3 * probeEvery)
+		eventually.Pass(3 * probeEvery)
 		if k.differs(nil) != nil {
 			t.Errorf("one that %s put it back", what)
 		}

@@ -222,15 +222,16 @@ func TestWithoutItsHost(t *testing.T) {
 }
 
 // TestCleanup: after its own Cleanup a process begins with a Full.
-func TestCleanup(t *testing.T) {
-	t.Parallel()
+func TestCleanup(t *testing.T) { inBubble(t, cleanup) }
+
+func cleanup(t *testing.T) {
 	k := newKernel()
 	l := begin(t, k, t.TempDir())
 	l.full(service(1, 1))
 	if _, err := l.Cleanup(t.Context(), sdk.Leftovers{}); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(2 * probeEvery)
+	eventually.Pass(2 * probeEvery)
 	k.expect(t)
 	if _, err := l.Sync(t.Context(), sdk.Update{From: 1, To: 2}); !errors.Is(err, sdk.ErrResync) {
 		t.Error("an update after Cleanup:", err)
@@ -240,13 +241,14 @@ func TestCleanup(t *testing.T) {
 }
 
 // TestFlows: connections are counted while draining, and only if they may be its own.
-func TestFlows(t *testing.T) {
-	t.Parallel()
+func TestFlows(t *testing.T) { inBubble(t, flows) }
+
+func flows(t *testing.T) {
 	k, dir := newKernel(), t.TempDir()
 	l := begin(t, k, dir)
 	l.full(service(1, 1))
 	l.become(sdk.Draining)
-	time.Sleep(2 * probeEvery)
+	eventually.Pass(2 * probeEvery)
 	if n := l.Report().Flows; n != 0 {
 		t.Errorf("one that never was Active has %d connections", n)
 	}
