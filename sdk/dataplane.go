@@ -206,7 +206,23 @@ type Report struct {
 	// Degraded says what on the node keeps packets from Services while Active, a sentence each, as long as
 	// it is so: the dataplane has written all that it can, and something else drops them.
 	Degraded []string
+
+	// Dropped is how many packets to Services the kernel has dropped or rejected since it began to count, by one of
+	// DropReasons; what is not counted is missing. The host adds up the growth between reports of a mode. A number that
+	// is smaller than the one before began anew.
+	Dropped map[string]uint64
 }
+
+// DropReasons are the reasons that Report.Dropped may have. A host ignores others.
+var DropReasons = []string{DropSourceRange, DropLocalWithoutEndpoint, DropNoEndpoint, DropForeignPort}
+
+// The reasons.
+const (
+	DropSourceRange          = "source_range"           // the caller is in none of the frontend's sources
+	DropLocalWithoutEndpoint = "local_without_endpoint" // the policy is Local, and there is no endpoint on this node
+	DropNoEndpoint           = "no_endpoint"            // there is no endpoint at all
+	DropForeignPort          = "foreign_port"           // no Service has that port of the address
+)
 
 // A Busy is the error of a call that needs the writer's lock of its mode while another process
 // holds it (contract line 8). The call has changed nothing, and the host tries it again.

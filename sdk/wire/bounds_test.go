@@ -34,7 +34,7 @@ func (g gusher) Hello(context.Context, *pb.HelloRequest) (*pb.HelloReply, error)
 }
 
 func (g gusher) Report(context.Context, *pb.ReportRequest) (*pb.ReportReply, error) {
-	reply := &pb.ReportReply{Waiting: strings.Join(g.words, "")}
+	reply := &pb.ReportReply{Waiting: strings.Join(g.words, ""), Dropped: map[string]uint64{sdk.DropNoEndpoint: 7, "boredom": 1}}
 	for range 2 * maxSamples {
 		reply.Samples = append(reply.Samples, &pb.Sample{})
 		reply.Histograms = append(reply.Histograms, &pb.Histogram{})
@@ -122,11 +122,14 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// What is too much and does no harm is left out.
+// What is too much, or not known, and does no harm is left out.
 func TestTooMuchIsLeftOut(t *testing.T) {
 	v, err := gushing(t, gusher{}).Vitals(soon(t))
 	if err != nil || len(v.Samples) != maxSamples || len(v.Histograms) != maxSamples {
 		t.Errorf("%d samples and %d histograms, %v; want %d of each", len(v.Samples), len(v.Histograms), err, maxSamples)
+	}
+	if len(v.Dropped) != 1 || v.Dropped[sdk.DropNoEndpoint] != 7 {
+		t.Errorf("dropped %v", v.Dropped)
 	}
 }
 

@@ -4,6 +4,8 @@ package wire
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -58,6 +60,7 @@ func encodeVitals(v Vitals) *pb.ReportReply {
 		OverdueNanos: int64(v.Overdue),
 		Memory:       v.Memory,
 		LogDropped:   v.LogDropped,
+		Dropped:      v.Dropped,
 
 		Notes:    texts[string](first(v.Notes, maxNotes)),
 		Degraded: texts[string](first(v.Degraded, maxNotes)),
@@ -102,6 +105,10 @@ func decodeVitals(r *pb.ReportReply) Vitals {
 		Overdue:    time.Duration(r.GetOverdueNanos()),
 		Memory:     r.GetMemory(),
 		LogDropped: r.GetLogDropped(),
+	}
+	if dropped := r.GetDropped(); len(dropped) > 0 {
+		maps.DeleteFunc(dropped, func(reason string, _ uint64) bool { return !slices.Contains(sdk.DropReasons, reason) })
+		v.Dropped = dropped
 	}
 	for _, s := range first(r.GetSamples(), maxSamples) {
 		v.Samples = append(v.Samples, sdk.Sample{Name: s.GetName(), Help: oneLine(s.GetHelp()), Labels: s.GetLabels(), Value: s.GetValue()})

@@ -1937,20 +1937,21 @@ type ReportReply struct {
 	Repaired uint64    `protobuf:"varint,4,opt,name=repaired,proto3" json:"repaired,omitempty"` // how often someone else's change was undone
 	Samples  []*Sample `protobuf:"bytes,5,rep,name=samples,proto3" json:"samples,omitempty"`
 	// Serve's word.
-	Revision      uint64       `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`                              // the last one acknowledged in this session
-	Role          Role         `protobuf:"varint,7,opt,name=role,proto3,enum=pointsman.dataplane.v1.Role" json:"role,omitempty"`     // the last one set in this process; unspecified: none was
-	Call          string       `protobuf:"bytes,8,opt,name=call,proto3" json:"call,omitempty"`                                       // the name of the present call; empty: none
-	CallNanos     int64        `protobuf:"varint,9,opt,name=call_nanos,json=callNanos,proto3" json:"call_nanos,omitempty"`           // how long it has run
-	OverdueNanos  int64        `protobuf:"varint,10,opt,name=overdue_nanos,json=overdueNanos,proto3" json:"overdue_nanos,omitempty"` // how long it has run on after its context ended; more than a second: hung
-	Memory        uint64       `protobuf:"varint,11,opt,name=memory,proto3" json:"memory,omitempty"`                                 // bytes resident
-	LogDropped    uint64       `protobuf:"varint,12,opt,name=log_dropped,json=logDropped,proto3" json:"log_dropped,omitempty"`       // log lines lost because nothing read the plugin's stderr in time
-	Histograms    []*Histogram `protobuf:"bytes,13,rep,name=histograms,proto3" json:"histograms,omitempty"`                          // the dataplane's own word, as samples are
-	Leaving       string       `protobuf:"bytes,14,opt,name=leaving,proto3" json:"leaving,omitempty"`                                // and this: what a change to another mode would end, and what to do
-	Notes         []string     `protobuf:"bytes,15,rep,name=notes,proto3" json:"notes,omitempty"`                                    // the dataplane's own word: what an operator should know, and costs no Service
-	Repair        string       `protobuf:"bytes,16,opt,name=repair,proto3" json:"repair,omitempty"`                                  // the dataplane's own word: which change was undone last, and which program had made it
-	Lost          string       `protobuf:"bytes,17,opt,name=lost,proto3" json:"lost,omitempty"`                                      // and this: what the last look found removed or changed by another program
-	Degraded      []string     `protobuf:"bytes,18,rep,name=degraded,proto3" json:"degraded,omitempty"`                              // and this: what else keeps packets from Services, while active
-	Shown         Role         `protobuf:"varint,19,opt,name=shown,proto3,enum=pointsman.dataplane.v1.Role" json:"shown,omitempty"`  // and this: the role that the node itself shows; unspecified: not read in this session, or yielded
+	Revision      uint64            `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`                                                                          // the last one acknowledged in this session
+	Role          Role              `protobuf:"varint,7,opt,name=role,proto3,enum=pointsman.dataplane.v1.Role" json:"role,omitempty"`                                                 // the last one set in this process; unspecified: none was
+	Call          string            `protobuf:"bytes,8,opt,name=call,proto3" json:"call,omitempty"`                                                                                   // the name of the present call; empty: none
+	CallNanos     int64             `protobuf:"varint,9,opt,name=call_nanos,json=callNanos,proto3" json:"call_nanos,omitempty"`                                                       // how long it has run
+	OverdueNanos  int64             `protobuf:"varint,10,opt,name=overdue_nanos,json=overdueNanos,proto3" json:"overdue_nanos,omitempty"`                                             // how long it has run on after its context ended; more than a second: hung
+	Memory        uint64            `protobuf:"varint,11,opt,name=memory,proto3" json:"memory,omitempty"`                                                                             // bytes resident
+	LogDropped    uint64            `protobuf:"varint,12,opt,name=log_dropped,json=logDropped,proto3" json:"log_dropped,omitempty"`                                                   // log lines lost because nothing read the plugin's stderr in time
+	Histograms    []*Histogram      `protobuf:"bytes,13,rep,name=histograms,proto3" json:"histograms,omitempty"`                                                                      // the dataplane's own word, as samples are
+	Leaving       string            `protobuf:"bytes,14,opt,name=leaving,proto3" json:"leaving,omitempty"`                                                                            // and this: what a change to another mode would end, and what to do
+	Notes         []string          `protobuf:"bytes,15,rep,name=notes,proto3" json:"notes,omitempty"`                                                                                // the dataplane's own word: what an operator should know, and costs no Service
+	Repair        string            `protobuf:"bytes,16,opt,name=repair,proto3" json:"repair,omitempty"`                                                                              // the dataplane's own word: which change was undone last, and which program had made it
+	Lost          string            `protobuf:"bytes,17,opt,name=lost,proto3" json:"lost,omitempty"`                                                                                  // and this: what the last look found removed or changed by another program
+	Degraded      []string          `protobuf:"bytes,18,rep,name=degraded,proto3" json:"degraded,omitempty"`                                                                          // and this: what else keeps packets from Services, while active
+	Shown         Role              `protobuf:"varint,19,opt,name=shown,proto3,enum=pointsman.dataplane.v1.Role" json:"shown,omitempty"`                                              // and this: the role that the node itself shows; unspecified: not read in this session, or yielded
+	Dropped       map[string]uint64 `protobuf:"bytes,20,rep,name=dropped,proto3" json:"dropped,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // and this: packets that the kernel dropped or rejected so far, by reason; a missing reason is not counted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2116,6 +2117,13 @@ func (x *ReportReply) GetShown() Role {
 		return x.Shown
 	}
 	return Role_ROLE_UNSPECIFIED
+}
+
+func (x *ReportReply) GetDropped() map[string]uint64 {
+	if x != nil {
+		return x.Dropped
+	}
+	return nil
 }
 
 type Sample struct {
@@ -3184,7 +3192,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\"(\n" +
 	"\fCleanupReply\x12\x18\n" +
 	"\aremoved\x18\x01 \x03(\tR\aremoved\"\x0f\n" +
-	"\rReportRequest\"\xfd\x04\n" +
+	"\rReportRequest\"\x85\x06\n" +
 	"\vReportReply\x12\x1a\n" +
 	"\bprogress\x18\x01 \x01(\x04R\bprogress\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\tR\awaiting\x12\x14\n" +
@@ -3209,7 +3217,11 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x06repair\x18\x10 \x01(\tR\x06repair\x12\x12\n" +
 	"\x04lost\x18\x11 \x01(\tR\x04lost\x12\x1a\n" +
 	"\bdegraded\x18\x12 \x03(\tR\bdegraded\x122\n" +
-	"\x05shown\x18\x13 \x01(\x0e2\x1c.pointsman.dataplane.v1.RoleR\x05shown\"\xc5\x01\n" +
+	"\x05shown\x18\x13 \x01(\x0e2\x1c.pointsman.dataplane.v1.RoleR\x05shown\x12J\n" +
+	"\adropped\x18\x14 \x03(\v20.pointsman.dataplane.v1.ReportReply.DroppedEntryR\adropped\x1a:\n" +
+	"\fDroppedEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xc5\x01\n" +
 	"\x06Sample\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12B\n" +
 	"\x06labels\x18\x02 \x03(\v2*.pointsman.dataplane.v1.Sample.LabelsEntryR\x06labels\x12\x14\n" +
@@ -3341,7 +3353,7 @@ func file_dataplane_proto_rawDescGZIP() []byte {
 }
 
 var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_dataplane_proto_goTypes = []any{
 	(Protocol)(0),                 // 0: pointsman.dataplane.v1.Protocol
 	(Family)(0),                   // 1: pointsman.dataplane.v1.Family
@@ -3393,8 +3405,9 @@ var file_dataplane_proto_goTypes = []any{
 	(*PreflightRequest)(nil),      // 47: pointsman.dataplane.v1.PreflightRequest
 	(*PreflightReply)(nil),        // 48: pointsman.dataplane.v1.PreflightReply
 	nil,                           // 49: pointsman.dataplane.v1.Service.HintsEntry
-	nil,                           // 50: pointsman.dataplane.v1.Sample.LabelsEntry
-	nil,                           // 51: pointsman.dataplane.v1.Histogram.LabelsEntry
+	nil,                           // 50: pointsman.dataplane.v1.ReportReply.DroppedEntry
+	nil,                           // 51: pointsman.dataplane.v1.Sample.LabelsEntry
+	nil,                           // 52: pointsman.dataplane.v1.Histogram.LabelsEntry
 }
 var file_dataplane_proto_depIdxs = []int32{
 	0,  // 0: pointsman.dataplane.v1.Name.protocol:type_name -> pointsman.dataplane.v1.Protocol
@@ -3425,46 +3438,47 @@ var file_dataplane_proto_depIdxs = []int32{
 	4,  // 25: pointsman.dataplane.v1.ReportReply.role:type_name -> pointsman.dataplane.v1.Role
 	33, // 26: pointsman.dataplane.v1.ReportReply.histograms:type_name -> pointsman.dataplane.v1.Histogram
 	4,  // 27: pointsman.dataplane.v1.ReportReply.shown:type_name -> pointsman.dataplane.v1.Role
-	50, // 28: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
-	51, // 29: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
-	36, // 30: pointsman.dataplane.v1.InspectReply.served:type_name -> pointsman.dataplane.v1.Served
-	8,  // 31: pointsman.dataplane.v1.Served.name:type_name -> pointsman.dataplane.v1.Name
-	10, // 32: pointsman.dataplane.v1.Served.frontend:type_name -> pointsman.dataplane.v1.Frontend
-	12, // 33: pointsman.dataplane.v1.Served.endpoints:type_name -> pointsman.dataplane.v1.Endpoints
-	0,  // 34: pointsman.dataplane.v1.TraceRequest.protocol:type_name -> pointsman.dataplane.v1.Protocol
-	5,  // 35: pointsman.dataplane.v1.TraceRequest.origin:type_name -> pointsman.dataplane.v1.Origin
-	39, // 36: pointsman.dataplane.v1.TraceReply.ways:type_name -> pointsman.dataplane.v1.Way
-	6,  // 37: pointsman.dataplane.v1.Way.verdict:type_name -> pointsman.dataplane.v1.Verdict
-	42, // 38: pointsman.dataplane.v1.ExportAffinityReply.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
-	8,  // 39: pointsman.dataplane.v1.AffinityEntry.name:type_name -> pointsman.dataplane.v1.Name
-	42, // 40: pointsman.dataplane.v1.ImportAffinityChunk.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
-	19, // 41: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
-	22, // 42: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
-	26, // 43: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
-	28, // 44: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
-	30, // 45: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
-	34, // 46: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
-	37, // 47: pointsman.dataplane.v1.Dataplane.Trace:input_type -> pointsman.dataplane.v1.TraceRequest
-	40, // 48: pointsman.dataplane.v1.Dataplane.ExportAffinity:input_type -> pointsman.dataplane.v1.ExportAffinityRequest
-	43, // 49: pointsman.dataplane.v1.Dataplane.ImportAffinity:input_type -> pointsman.dataplane.v1.ImportAffinityChunk
-	45, // 50: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
-	47, // 51: pointsman.dataplane.v1.Dataplane.Preflight:input_type -> pointsman.dataplane.v1.PreflightRequest
-	20, // 52: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
-	24, // 53: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
-	27, // 54: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
-	29, // 55: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
-	31, // 56: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
-	35, // 57: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
-	38, // 58: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
-	41, // 59: pointsman.dataplane.v1.Dataplane.ExportAffinity:output_type -> pointsman.dataplane.v1.ExportAffinityReply
-	44, // 60: pointsman.dataplane.v1.Dataplane.ImportAffinity:output_type -> pointsman.dataplane.v1.ImportAffinityReply
-	46, // 61: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
-	48, // 62: pointsman.dataplane.v1.Dataplane.Preflight:output_type -> pointsman.dataplane.v1.PreflightReply
-	52, // [52:63] is the sub-list for method output_type
-	41, // [41:52] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	50, // 28: pointsman.dataplane.v1.ReportReply.dropped:type_name -> pointsman.dataplane.v1.ReportReply.DroppedEntry
+	51, // 29: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
+	52, // 30: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
+	36, // 31: pointsman.dataplane.v1.InspectReply.served:type_name -> pointsman.dataplane.v1.Served
+	8,  // 32: pointsman.dataplane.v1.Served.name:type_name -> pointsman.dataplane.v1.Name
+	10, // 33: pointsman.dataplane.v1.Served.frontend:type_name -> pointsman.dataplane.v1.Frontend
+	12, // 34: pointsman.dataplane.v1.Served.endpoints:type_name -> pointsman.dataplane.v1.Endpoints
+	0,  // 35: pointsman.dataplane.v1.TraceRequest.protocol:type_name -> pointsman.dataplane.v1.Protocol
+	5,  // 36: pointsman.dataplane.v1.TraceRequest.origin:type_name -> pointsman.dataplane.v1.Origin
+	39, // 37: pointsman.dataplane.v1.TraceReply.ways:type_name -> pointsman.dataplane.v1.Way
+	6,  // 38: pointsman.dataplane.v1.Way.verdict:type_name -> pointsman.dataplane.v1.Verdict
+	42, // 39: pointsman.dataplane.v1.ExportAffinityReply.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
+	8,  // 40: pointsman.dataplane.v1.AffinityEntry.name:type_name -> pointsman.dataplane.v1.Name
+	42, // 41: pointsman.dataplane.v1.ImportAffinityChunk.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
+	19, // 42: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
+	22, // 43: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
+	26, // 44: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
+	28, // 45: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
+	30, // 46: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
+	34, // 47: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
+	37, // 48: pointsman.dataplane.v1.Dataplane.Trace:input_type -> pointsman.dataplane.v1.TraceRequest
+	40, // 49: pointsman.dataplane.v1.Dataplane.ExportAffinity:input_type -> pointsman.dataplane.v1.ExportAffinityRequest
+	43, // 50: pointsman.dataplane.v1.Dataplane.ImportAffinity:input_type -> pointsman.dataplane.v1.ImportAffinityChunk
+	45, // 51: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
+	47, // 52: pointsman.dataplane.v1.Dataplane.Preflight:input_type -> pointsman.dataplane.v1.PreflightRequest
+	20, // 53: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
+	24, // 54: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
+	27, // 55: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
+	29, // 56: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
+	31, // 57: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
+	35, // 58: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
+	38, // 59: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
+	41, // 60: pointsman.dataplane.v1.Dataplane.ExportAffinity:output_type -> pointsman.dataplane.v1.ExportAffinityReply
+	44, // 61: pointsman.dataplane.v1.Dataplane.ImportAffinity:output_type -> pointsman.dataplane.v1.ImportAffinityReply
+	46, // 62: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
+	48, // 63: pointsman.dataplane.v1.Dataplane.Preflight:output_type -> pointsman.dataplane.v1.PreflightReply
+	53, // [53:64] is the sub-list for method output_type
+	42, // [42:53] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_dataplane_proto_init() }
@@ -3478,7 +3492,7 @@ func file_dataplane_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dataplane_proto_rawDesc), len(file_dataplane_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   44,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
