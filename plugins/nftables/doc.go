@@ -32,15 +32,18 @@ the connection's first packet before it was translated:
 	near      KEY @near-frontends                       goto near-gate
 	          KEY @frontends                            return
 	          daddr @own  PORT @near-port-frontends     goto near-port-gate
-	gate      KEY @gated  KEY . saddr != @allowed       drop
+	gate      KEY @gated  KEY . saddr != @allowed       goto source-range
 	          goto service
 	service   KEY map @keeps, @keeps-local              jump keep, keep-local
 	          KEY @of-1 goto pick-1  …  KEY @of-65536 goto pick-65536
-	          KEY @unserved goto refuse
-	          drop                                      no endpoint for this caller
+	          KEY @unserved goto no-endpoint
+	          goto local-without-endpoint               none for this caller
 	keep      dnat to the endpoint in @sticky
 	pick-N    dnat to a random slot of @endpoints below N (chain try-N); try again if the slot is empty
 	refuse    tcp: reset; else: port unreachable
+	source-range, local-without-endpoint   count; drop
+	no-endpoint                            count; goto refuse
+	foreign-port                           count; daddr @vips goto refuse; drop
 
 	post      not translated: accept
 	          jump remember
@@ -50,12 +53,12 @@ the connection's first packet before it was translated:
 	inside    masqueradeAll, or pods are known and saddr is none: goto hide
 	hide      masquerade fully-random
 	remember  ORIG map @keeps, @keeps-local: jump note, which updates @sticky
-	looped    in and out by one interface of a default route, daddr in no prefix on its link, daddr @external: drop
+	looped    in and out by one interface of a default route, daddr in no prefix on its link, daddr @external: goto foreign-port
 	invalid   ct state invalid drop; nothing if tcpBeLiberal
 	admit     ORIG @frontends; original daddr @own ORIGPORT @port-frontends: set the bit masqueradeBit of the mark
 	forget    the same: clear the bit
-	refused   ct state new daddr @vips goto refuse      a port that no Service has
-	          with ServiceCIDRs: ct state new daddr in one of them: drop
+	refused   ct state new daddr @vips goto foreign-port      a port that no Service has
+	          with ServiceCIDRs: ct state new daddr in one of them: goto foreign-port
 	          goto looped
 
 The chains with the prefixes near-, port- and near-port- do the same with the sets of their prefix. The mark is set only from

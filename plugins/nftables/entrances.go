@@ -9,6 +9,18 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
+// The chains that count what they drop or reject: one for each reason.
+const (
+	sourceRange  = "source-range"
+	localWithout = "local-without-endpoint"
+	noEndpoint   = "no-endpoint"
+	foreignPort  = "foreign-port"
+)
+
+var reasons = map[string]string{
+	sourceRange: sdk.DropSourceRange, localWithout: sdk.DropLocalWithoutEndpoint, noEndpoint: sdk.DropNoEndpoint, foreignPort: sdk.DropForeignPort,
+}
+
 // entrances are the chains between the base chains and the indexes, by their names in
 // the package comment.
 func (n nodeConfig) entrances() []chain {
@@ -27,6 +39,10 @@ func (n nodeConfig) entrances() []chain {
 			{loadProto(0), nftnl.Cmp(nftnl.Equal, 0, protoKey(sdk.TCP)), nftnl.Reset()},
 			{nftnl.Unreachable(n.NFT())},
 		}},
+		chain{Name: sourceRange, Rules: []rule{{nftnl.Counter(), to(nftnl.Drop)}}},
+		chain{Name: localWithout, Rules: []rule{{nftnl.Counter(), to(nftnl.Drop)}}},
+		chain{Name: noEndpoint, Rules: []rule{{nftnl.Counter(), to(nftnl.Goto("refuse"))}}},
+		chain{Name: foreignPort, Rules: []rule{{nftnl.Counter(), n.Daddr(0), nftnl.In("vips", 0), to(nftnl.Goto("refuse"))}, {to(nftnl.Drop)}}},
 		n.invalid(),
 		n.refused(),
 		n.looped(),
@@ -215,7 +231,7 @@ func (n nodeConfig) looped() chain {
 		for _, p := range up.OnLink {
 			c.Rules = append(c.Rules, append(append(slices.Clone(through), within(n.Daddr(0), p)...), to(nftnl.Return)))
 		}
-		c.Rules = append(c.Rules, append(through, n.Daddr(0), nftnl.In("external", 0), to(nftnl.Drop)))
+		c.Rules = append(c.Rules, append(through, n.Daddr(0), nftnl.In("external", 0), to(nftnl.Goto(foreignPort))))
 	}
 	return c
 }
@@ -227,11 +243,11 @@ func (n nodeConfig) refused() chain {
 	c := chain{Name: "refused", Rules: []rule{
 		ifTranslated(nftnl.Return),
 		{nftnl.Fib(0), nftnl.Cmp(nftnl.Equal, 0, hostOrder(nftnl.Local)), to(nftnl.Return)},
-		append(ofState(stateNew), n.Daddr(0), nftnl.In("vips", 0), to(nftnl.Goto("refuse"))),
+		append(ofState(stateNew), n.Daddr(0), nftnl.In("vips", 0), to(nftnl.Goto(foreignPort))),
 	}}
 	for _, cidr := range n.node.ServiceCIDRs {
 		if sdk.FamilyOf(cidr.Addr()) == n.Family && cidr.Bits() > 0 {
-			c.Rules = append(c.Rules, append(append(ofState(stateNew), within(n.Daddr(0), cidr)...), to(nftnl.Drop)))
+			c.Rules = append(c.Rules, append(append(ofState(stateNew), within(n.Daddr(0), cidr)...), to(nftnl.Goto(foreignPort))))
 		}
 	}
 	c.Rules = append(c.Rules, rule{to(nftnl.Goto("looped"))})

@@ -122,7 +122,7 @@ func (p index) chains(has parts) []chain {
 	far := index{ip: p.ip, ports: p.ports} // with the same frontends, and more
 	gate := chain{Name: p.of("gate"), Rules: []rule{
 		append(slices.Clone(far.in("gated", nftnl.Return)[:len(key)+1]),
-			p.Saddr(next), nftnl.NotIn(far.of("allowed"), 0), to(nftnl.Drop)),
+			p.Saddr(next), nftnl.NotIn(far.of("allowed"), 0), to(nftnl.Goto(sourceRange))),
 		{to(nftnl.Goto(p.of("service")))},
 	}}
 	service := chain{Name: p.of("service")}
@@ -139,10 +139,11 @@ func (p index) chains(has parts) []chain {
 				nftnl.Find(p.of("endpoints"), 0, 0), nftnl.DNAT(p.NFT(), 0, p.Words())),
 		}})
 	}
-	if !p.near {
-		service.Rules = append(service.Rules, p.in("unserved", nftnl.Goto("refuse")))
+	if p.near { // it has only frontends with endpoints
+		service.Rules = append(service.Rules, rule{to(nftnl.Drop)})
+	} else {
+		service.Rules = append(service.Rules, p.in("unserved", nftnl.Goto(noEndpoint)), rule{to(nftnl.Goto(localWithout))})
 	}
-	service.Rules = append(service.Rules, rule{to(nftnl.Drop)})
 	return append(all, service)
 }
 

@@ -80,7 +80,7 @@ func TestKernelNodeChanges(t *testing.T) {
 			{func(n *sdk.Node) { n.Pods = sdk.Pods{Bridge: "cbr0"} }, `iifname "cbr0" jump near`},
 			{func(n *sdk.Node) { n.Pods = sdk.Pods{InterfacePrefix: "cali"} }, `iifname "cali*" jump near`},
 			{func(n *sdk.Node) { n.MasqueradeAll = true }, "chain inside {\n\t\tgoto hide"},
-			{func(n *sdk.Node) { n.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")} }, "ct state new ip daddr 10.96.0.0/12 drop"},
+			{func(n *sdk.Node) { n.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")} }, "ct state new ip daddr 10.96.0.0/12 goto foreign-port"},
 			{func(n *sdk.Node) { n.Conntrack.TCPBeLiberal = true }, "chain invalid {\n\t}"},
 		} {
 			next := node

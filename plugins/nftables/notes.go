@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -16,6 +17,9 @@ import (
 func (p *plugin) Report() sdk.Report {
 	r := p.Dataplane.Report()
 	r.Notes = slices.Concat(r.Notes, p.notes.All())
+	r.Dropped = p.tally.Read(func(ctx context.Context, sums map[string]uint64) error {
+		return p.each(func(f *family, conn *nftnl.Conn) error { return f.kernel.list(conn).AddCounted(ctx, reasons, sums) })
+	})
 	drops, marks := p.drops.All(), p.marks.Load()
 	switch {
 	case marks == nil || marks.Written() == 0:

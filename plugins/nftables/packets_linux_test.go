@@ -329,3 +329,28 @@ func TestKernelField(t *testing.T) {
 		field.Beside(k.T, g, p, "iptables-nft", true, true)
 	})
 }
+
+// What is dropped counts by its reason.
+func TestKernelCountsDrops(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		type reporter = interface {
+			sdk.Dataplane
+			sdk.Reporter
+		}
+		var last *plugin
+		start := func() reporter {
+			if last != nil {
+				last.die()
+			}
+			last = k.start()
+			return last
+		}
+		damage := func() { k.nft("flush chain ip pointsman no-endpoint; flush chain ip6 pointsman no-endpoint") }
+		if k.protect == "auto" { // no other program can: a chain is lost with the table
+			damage = nil
+		}
+		field.Drops(k.T, g, start, damage, true)
+		k.lists()
+	})
+}

@@ -37,6 +37,7 @@ func New(dir string) sdk.Dataplane {
 type plugin struct {
 	*frame.Dataplane[wanted]
 	notes frame.Notes
+	tally frame.Tally
 	drops frame.Notes // those that name a chain of iptables which drops what is forwarded
 
 	marks  atomic.Pointer[masquerade.Keeper] // the session's

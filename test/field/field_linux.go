@@ -179,19 +179,8 @@ func (d node) routedBack() {
 	if err != nil {
 		d.Fatal(err)
 	}
-	out, err := d.run("ip -4 neighbour show " + client.String()) // ADDRESS dev DEVICE lladdr MAC
-	words := strings.Fields(out)
-	if err != nil || len(words) < 5 {
-		d.Fatal(out, err)
-	}
-	const gateway = "169.254.7.7"
-	device, mac := words[2], words[4]
-	before, err := d.run("ip -4 route show default")
-	if err != nil {
-		d.Fatal(before, err)
-	}
-	d.must("ip neighbour replace "+gateway+" lladdr "+mac+" dev "+device+" nud permanent", "ip route replace default via "+gateway+" dev "+device+" onlink")
-	defer d.must("ip route replace " + strings.TrimSpace(before))
+	device, undo := d.leadBack(client)
+	defer undo()
 	rule := fmt.Sprintf(" -d %s -p tcp --dport 81", served.Addr())
 	table := "iptables -w -t mangle "
 	if _, err := d.run(table + "-I PREROUTING" + rule); err == nil {

@@ -83,6 +83,36 @@ func (d *Dataplane[P]) publish() {
 	})
 }
 
+// A Tally is how many packets the kernel has dropped, by reason, when it was read last. Several goroutines may use it at
+// once. The zero value has read nothing.
+type Tally struct {
+	mu   sync.Mutex // guards what follows
+	sums map[string]uint64
+	next time.Time
+}
+
+// Read has add add up the packets by reason, and returns the sums. It takes a hundredth of a processor at most: read
+// again before that, or where add fails, the sums are those of the last time.
+func (t *Tally) Read(add func(context.Context, map[string]uint64) error) map[string]uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	began := time.Now()
+	if began.Before(t.next) {
+		return t.sums
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), tallyTimeout)
+	defer cancel()
+	sums := make(map[string]uint64)
+	if add(ctx, sums) == nil {
+		t.sums = sums
+	}
+	t.next = began.Add(100 * time.Since(began))
+	return t.sums
+}
+
+// tallyTimeout is how long the kernel may take. A Report is asked for each second, and answered at once.
+const tallyTimeout = 200 * time.Millisecond
+
 // TellServed tells what is served, in order.
 func TellServed(ctx context.Context, all []sdk.Served, tell func(sdk.Served) error) error {
 	slices.SortFunc(all, func(a, b sdk.Served) int {

@@ -172,6 +172,9 @@ func DNATAddr(family Family, addr Reg) Expr {
 // it leaves by, and from any free port ("masq", NF_NAT_RANGE_PROTO_RANDOM_FULLY).
 func Masquerade() Expr { return expr("masq", num(1, 1<<4)) }
 
+// Counter counts the packets that come to it ("counter").
+func Counter() Expr { return expr("counter") }
+
 // Reset answers with a TCP reset, and drops the packet ("reject", NFT_REJECT_TCP_RST).
 func Reset() Expr { return expr("reject", num(1, 1)) }
 

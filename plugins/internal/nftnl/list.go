@@ -164,6 +164,25 @@ func (l Listing) Rules(ctx context.Context, chain string) (all map[string][]Obse
 	return all, err
 }
 
+// AddCounted adds to sums how many packets the rules of some chains have counted, under the name that reasons has for the
+// chain. A chain that is not there adds nothing.
+func (l Listing) AddCounted(ctx context.Context, reasons map[string]string, sums map[string]uint64) error {
+	for chain, reason := range reasons {
+		rules, err := l.Rules(ctx, chain)
+		if err != nil {
+			return err
+		}
+		for _, r := range rules[chain] {
+			for _, e := range r.Exprs() {
+				if e.Name() == "counter" {
+					sums[reason] += e.Num(2) // NFTA_COUNTER_PACKETS
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // Elements are those of a set, in no order.
 func (l Listing) Elements(ctx context.Context, set string) (all []Element, err error) {
 	begin := func() { all = all[:0] }

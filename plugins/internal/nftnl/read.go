@@ -23,6 +23,7 @@ var written = map[string][]uint16{
 	"meta": {1, 2, 3}, "payload": {1, 2, 3, 4}, "ct": {1, 2, 3}, "cmp": {1, 2, 3}, "bitwise": {1, 2, 3, 4, 5},
 	"lookup": {1, 2, 3, 5}, "immediate": {1, 2}, "numgen": {1, 2, 3, 4}, "nat": {1, 2, 3, 5}, "masq": {1},
 	"reject": {1, 2}, "fib": {1, 2, 3}, "dynset": {1, 3, 4, 5, 6},
+	"counter": nil,
 }
 
 // Canonical returns a text of a rule's expressions that is the same for those that were written and for those that the

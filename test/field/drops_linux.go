@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package field
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/eventually"
+)
+
+const dropping = `A reason to drop for each Service, and for those that may not call one more.
+-- node --
+addresses     192.0.2.10 2001:db8::10
+service-cidrs 172.30.0.0/16 fd00:172:30::/112
+pods          10.180.0.0/24 fd00:10:180::/64
+-- services --
+ns1/gated:dns udp
+  cluster-ip    172.30.0.41:53
+  load-balancer 198.51.100.1:53 from 203.0.113.0/24
+  cluster-ip    [fd00:172:30::41]:53
+  load-balancer [2001:db8:51::1]:53 from 2001:db8:3::/64
+  endpoint      10.180.0.1:8080 here
+  endpoint      [fd00:10:180::1]:8080 here
+ns1/away:dns udp
+  cluster-ip    172.30.0.42:53 local
+  load-balancer 198.51.100.2:53 local from 198.18.0.0/24
+  cluster-ip    [fd00:172:30::42]:53 local
+  load-balancer [2001:db8:51::2]:53 local from 2001:db8:ffff::/64
+  endpoint      10.180.1.1:8080
+  endpoint      [fd00:10:180:1::1]:8080
+ns1/none:dns udp
+  cluster-ip    172.30.0.43:53
+  load-balancer 198.51.100.3:53 from 198.18.0.0/24
+  cluster-ip    [fd00:172:30::43]:53
+  load-balancer [2001:db8:51::3]:53 from 2001:db8:ffff::/64
+-- packets --
+10.180.0.9 > 172.30.0.41:53 udp = 10.180.0.1:8080
+`
+
+// A drop is one of the packets of a case, and the reason for which it is dropped.
+type drop struct {
+	reason   string
+	from, to string
+	foreign  bool // only where ports and addresses of ClusterIPs that no Service has are refused
+}
+
+var drops = []drop{
+	{"", "10.180.0.9", "172.30.0.41:53", false},
+	{sdk.DropSourceRange, "198.18.0.7", "198.51.100.1:53", false},
+	{sdk.DropSourceRange, "198.18.1.7", "198.51.100.2:53", false},
+	{sdk.DropSourceRange, "198.18.1.7", "198.51.100.3:53", false},
+	{sdk.DropLocalWithoutEndpoint, "10.180.0.9", "172.30.0.42:53", false},
+	{sdk.DropLocalWithoutEndpoint, "198.18.0.7", "198.51.100.2:53", false},
+	{sdk.DropNoEndpoint, "10.180.0.9", "172.30.0.43:53", false},
+	{sdk.DropNoEndpoint, "198.18.0.7", "198.51.100.3:53", false},
+	{sdk.DropForeignPort, "198.18.0.7", "198.51.100.1:54", false}, // it comes from where it would be sent
+	{sdk.DropForeignPort, "10.180.0.9", "172.30.0.41:54", true},
+	{sdk.DropForeignPort, "10.180.0.9", "172.30.0.99:53", true},
+
+	{"", "fd00:10:180::9", "[fd00:172:30::41]:53", false},
+	{sdk.DropSourceRange, "2001:db8:ffff::7", "[2001:db8:51::1]:53", false},
+	{sdk.DropSourceRange, "2001:db8:fffe::7", "[2001:db8:51::2]:53", false},
+	{sdk.DropLocalWithoutEndpoint, "fd00:10:180::9", "[fd00:172:30::42]:53", false},
+	{sdk.DropLocalWithoutEndpoint, "2001:db8:ffff::7", "[2001:db8:51::2]:53", false},
+	{sdk.DropNoEndpoint, "fd00:10:180::9", "[fd00:172:30::43]:53", false},
+	{sdk.DropNoEndpoint, "2001:db8:ffff::7", "[2001:db8:51::3]:53", false},
+	{sdk.DropForeignPort, "fd00:10:180::9", "[fd00:172:30::41]:54", true},
+	{sdk.DropForeignPort, "fd00:10:180::9", "[fd00:172:30::99]:53", true},
+}
+
+// Drops sends packets that are dropped, each for one reason, by a dataplane that start begins: its report counts exactly
+// those, and goes on in the next process; and after damage, if that is not nil, to what counts no_endpoint. foreign says that the dataplane refuses what is sent to
+// addresses and ports of ClusterIPs that no Service has.
+func Drops(t *testing.T, g *netns.Testbed, start func() interface {
+	sdk.Dataplane
+	sdk.Reporter
+}, damage func(), foreign bool) {
+	t.Helper()
+	s, err := sdktest.Parse("drops", []byte(dropping))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, left := g.Place(s)
+	if len(left) > 0 {
+		t.Fatal(left)
+	}
+	d := start()
+	n := node{t, g, d}
+	n.update(s.Update(1))
+	n.datagram("198.18.0.7", "192.0.2.10:9") // the host is there from now on
+	_, undo := n.leadBack(netip.MustParseAddr("198.18.0.7"))
+	defer undo()
+	n.update(s.Update(2))
+	want := map[string]uint64{sdk.DropSourceRange: 0, sdk.DropLocalWithoutEndpoint: 0, sdk.DropNoEndpoint: 0, sdk.DropForeignPort: 0}
+	all := func() {
+		for i, p := range drops {
+			if p.foreign && !foreign {
+				continue
+			}
+			for range 1 + i%3 {
+				n.datagram(p.from, p.to)
+				want[p.reason]++
+			}
+			delete(want, "")
+			eventually.Succeeds(t, fmt.Sprintf("%s > %s is counted", p.from, p.to), func() error {
+				if got := d.Report().Dropped; !maps.Equal(got, want) {
+					return fmt.Errorf("%v, not %v", got, want)
+				}
+				return nil
+			})
+		}
+	}
+	all()
+
+	d = start()
+	n.dataplane = d
+	n.update(s.Update(1))
+	if got := d.Report().Dropped; !maps.Equal(got, want) {
+		t.Errorf("after a restart %v, not %v", got, want)
+	}
+	all()
+
+	if damage != nil {
+		damage()
+		want[sdk.DropNoEndpoint] = 0 // a rule that is made anew counts from zero
+		eventually.Succeeds(t, "the damage is repaired", func() error {
+			if r := d.Report(); r.Repaired == 0 || !maps.Equal(r.Dropped, want) {
+				return fmt.Errorf("repaired %q, counted %v, not %v", r.Repair, r.Dropped, want)
+			}
+			return nil
+		})
+		all()
+	}
+	if _, err := d.Cleanup(t.Context(), sdk.Leftovers{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually.True(t, "nothing counts after a cleanup", func() bool { return len(d.Report().Dropped) == 0 })
+}
+
+// datagram sends one from a host.
+func (d node) datagram(from, to string) {
+	d.Helper()
+	addr := netip.MustParseAddr(from)
+	h, err := d.Host(addr)
+	if err != nil {
+		d.Fatal(err)
+	}
+	conn, err := h.Dial(context.Background(), "udp", addr, netip.MustParseAddrPort(to))
+	if err == nil {
+		_, err = conn.Write([]byte("who\n"))
+		conn.Close()
+	}
+	if err != nil {
+		d.Fatal(err)
+	}
+}
+
+// leadBack has the node's default route lead to where an address is, by a device, until undo is called.
+func (d node) leadBack(neighbour netip.Addr) (device string, undo func()) {
+	d.Helper()
+	out, err := d.run("ip -4 neighbour show " + neighbour.String()) // ADDRESS dev DEVICE lladdr MAC
+	words := strings.Fields(out)
+	if err != nil || len(words) < 5 {
+		d.Fatal(out, err)
+	}
+	before, err := d.run("ip -4 route show default")
+	if err != nil {
+		d.Fatal(before, err)
+	}
+	const gateway = "169.254.7.7"
+	device = words[2]
+	mac := words[4]
+	d.must("ip neighbour replace "+gateway+" lladdr "+mac+" dev "+device+" nud permanent", "ip route replace default via "+gateway+" dev "+device+" onlink")
+	return device, func() { d.must("ip route replace " + strings.TrimSpace(before)) }
+}
