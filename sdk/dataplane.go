@@ -207,13 +207,20 @@ type Report struct {
 	// it is so: the dataplane has written all that it can, and something else drops them.
 	Degraded []string
 
-	// Dropped is how many packets to Services the kernel has dropped or rejected since it began to count, by one of
-	// DropReasons; what is not counted is missing. The host adds up the growth between reports of a mode. A number that
-	// is smaller than the one before began anew.
-	Dropped map[string]uint64
+	// Dropped are the counters of packets to Services that were dropped or rejected, at most one for each reason and IP
+	// family; what is not counted is missing. The host adds up by how much they grow between the reports of a mode, also
+	// over restarts. A counter that is smaller than before began anew.
+	Dropped []Drops
 }
 
-// DropReasons are the reasons that Report.Dropped may have. A host ignores others.
+// Drops are how many packets of an IP family were dropped or rejected for a reason.
+type Drops struct {
+	Reason  string // one of DropReasons
+	Family  Family
+	Packets uint64
+}
+
+// DropReasons are those that a host knows. It ignores others.
 var DropReasons = []string{DropSourceRange, DropLocalWithoutEndpoint, DropNoEndpoint, DropForeignPort}
 
 // The reasons.

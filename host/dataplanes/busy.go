@@ -112,6 +112,7 @@ func (p *dataplane) beat(s *session, v wire.Vitals, doubt string) {
 		p.enter(Serving, "")
 	}
 	if s.feed != nil {
+		p.drops.add(p.name, v.Dropped)
 		p.takeRepairs(v)
 		p.takeNotes(v)
 	}

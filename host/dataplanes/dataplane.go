@@ -36,6 +36,7 @@ type dataplane struct {
 	log     hclog.Logger
 	logged  *pluginLog
 	hooks   hooks
+	drops   *drops          // of all modes
 	changes notifier        // of what mu guards
 	life    context.Context // that of the host: no process outlives it
 

@@ -83,7 +83,7 @@ func (g *group) ownProcesses() (pids []int) {
 func (r *reconciler) newDataplane(mode string) *dataplane {
 	s := r.Now()
 	return &dataplane{
-		name: mode, plugin: r.plugin(mode), tracker: r.Tracker, reports: r.Reports, log: r.Log, logged: newPluginLog(mode, r.Log),
+		name: mode, plugin: r.plugin(mode), tracker: r.Tracker, reports: r.Reports, log: r.Log, logged: newPluginLog(mode, r.Log), drops: &r.drops,
 		periods: periods{s.MinSyncPeriod.Duration, s.SyncPeriod.Duration},
 		options: s.Plugins[mode].Options,
 		hooks:   hooks{applied: r.applied, refused: r.Refused, lost: r.processLost, changed: r.changes.notify},
@@ -152,6 +152,8 @@ type group struct {
 	main    *dataplane   // the one that serves
 	members []*dataplane // all that run
 	life    context.Context
+
+	drops drops
 }
 
 // run says for how long the processes are to run.

@@ -228,6 +228,7 @@ func (p *dataplane) health() health.Dataplane {
 		Acked:      sync.Acked,
 		Pending:    sync.Pending,
 		Unserved:   make(map[string]int),
+		Dropped:    p.drops.of(s.vitals.Dropped),
 	}
 	for _, u := range unservedBy(followed) {
 		h.Unserved[u.reason]++

@@ -144,6 +144,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		dataplane(e, p, i == 0)
 		if i == 0 {
 			unserved(e, p, s.Tracker.Problems())
+			for reason, n := range p.Dropped {
+				e.counter("pointsman_dropped_packets_total", "Packets to Services that the rules of dataplanes dropped or rejected, by reason.", float64(n), labels{"reason": reason})
+			}
 			c.samples.emit(e, p)
 		} else {
 			unserved(e, p, nil)

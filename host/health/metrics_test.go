@@ -33,6 +33,7 @@ func busy(t *testing.T) *harness {
 	b.setDataplane(func(p *Dataplane) {
 		p.Since = b.now.Add(-time.Second)
 		p.Pending, p.Restarts, p.Sent, p.Acked, p.Writer = 2, 3, 9, 8, true
+		p.Dropped = map[string]uint64{sdk.DropNoEndpoint: 5}
 		p.Unserved = map[string]int{Failed: 1, Refused: 2}
 		p.Report = sdk.Report{Repaired: 4, Samples: []sdk.Sample{
 			{Name: "kubeproxy_sync_proxy_rules_iptables_total", Labels: map[string]string{"table": "nat", "ip_family": "IPv4"}, Value: 120},
@@ -113,6 +114,7 @@ func TestMetrics(t *testing.T) {
 		"kubeproxy_proxy_healthz_total":                        "code=200 1",
 		"kubeproxy_conntrack_reconciler_sync_duration_seconds": "ip_family=IPv6 2",
 		"pointsman_iptables_x_total":                           " 7",
+		"pointsman_dropped_packets_total":                      "reason=no_endpoint 5",
 		"pointsman_events_total":                               "reason=PluginDown 3",
 		"pointsman_warnings":                                   "code=W001 0; code=W009 1; code=W013 0; code=W014 0; code=W015 0; code=W016 0; code=W022 0; code=W023 0; code=W024 0",
 		"pointsman_plugin_revision":                            "plugin=iptables,state=acked 8; plugin=iptables,state=sent 9; plugin=iptables,state=served 8",

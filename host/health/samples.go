@@ -123,7 +123,7 @@ func (f *filter) help(plugin, name, said string) string {
 // that is called plugin, or health, would begin its own names alike.
 func isHosts(name string) bool {
 	return slices.Contains([]string{
-		"pointsman_build_info", "pointsman_endpoints", "pointsman_endpointslices", "pointsman_events_total",
+		"pointsman_build_info", "pointsman_dropped_packets_total", "pointsman_endpoints", "pointsman_endpointslices", "pointsman_events_total",
 		"pointsman_health_checks", "pointsman_healthy", "pointsman_live", "pointsman_plugin_active", "pointsman_plugin_flows",
 		"pointsman_plugin_log_lines_dropped_total", "pointsman_plugin_memory_bytes", "pointsman_plugin_pending", "pointsman_plugin_repaired_total",
 		"pointsman_plugin_restarts_total", "pointsman_plugin_revision", "pointsman_plugin_up", "pointsman_plugin_writer", "pointsman_ready",

@@ -87,10 +87,11 @@ type Dataplane struct {
 	Report     sdk.Report
 	Repairs    int // of other programs' changes, in the last minutes
 
-	Writer      bool           // it is the writer, or needs no lock
-	Sent, Acked uint64         // revisions
-	Pending     int            // ports of Services that are owed or in flight
-	Unserved    map[string]int // ports of Services that it does not serve as they ask, by why
+	Writer      bool              // it is the writer, or needs no lock
+	Sent, Acked uint64            // revisions
+	Pending     int               // ports of Services that are owed or in flight
+	Unserved    map[string]int    // ports of Services that it does not serve as they ask, by why
+	Dropped     map[string]uint64 // packets, of all dataplanes that there were, by those reasons that it counts
 }
 
 // A Server answers probes, scrapes and health checks. Its methods are safe for concurrent use.

@@ -16,7 +16,7 @@ import (
 // KUBE-MARK-DROP are not here: the kubelet shares them. Nor is what all dataplanes share
 // (package masquerade).
 var (
-	ourChains = []string{services, nodePorts, turnedAway, denied, forward, guard, looped, markOthers, canary}
+	ourChains = []string{services, nodePorts, turnedAway, denied, noneLocal, unserved, foreign, forward, guard, looped, markOthers, canary}
 	ourStems  = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-", "KUBE-XLB-", "KUBE-VIP-", "KUBE-NP-", "KUBE-HC-", "KUBE-LP-"}
 )
 

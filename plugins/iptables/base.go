@@ -38,6 +38,9 @@ func (n nodeConfig) chains() []iptables.Chain {
 	fixed := []iptables.Chain{
 		{ID: nat(markOthers), Rules: masquerade.Others(n.node, n.family)},
 		{ID: filter(denied), Rules: []iptables.Rule{"-j DROP"}},
+		{ID: filter(noneLocal), Rules: []iptables.Rule{"-j DROP"}},
+		{ID: filter(unserved), Rules: []iptables.Rule{iptables.Refused(n.family)}},
+		{ID: filter(foreign), Rules: []iptables.Rule{"-j DROP"}},
 		{ID: filter(forward), Rules: n.forward()},
 	}
 	if n.localhost {

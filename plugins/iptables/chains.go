@@ -13,7 +13,7 @@
 //	                                 └─▶ KUBE-SEP-  one that may call itself, or sticks
 //
 //	filter INPUT, FORWARD, OUTPUT ─▶ KUBE-SERVICES ─▶ the same trees, of those that none
-//	                                                  may answer: REJECT or DROP
+//	                                                  may answer: REJECT or DROP, in a chain for each reason
 //
 // The names are kube-proxy's, so people that know those rules find the way, and so a
 // running kube-proxy's rules are taken over chain by chain. Its one long list is a
@@ -39,6 +39,9 @@ const (
 	nodePorts  = "KUBE-NODEPORTS"         // nat: to a port of the node; filter: health-check ports
 	turnedAway = "KUBE-EXTERNAL-SERVICES" // filter: node ports that no endpoint may answer
 	denied     = "KUBE-PROXY-FIREWALL"    // filter: the source is not allowed
+	noneLocal  = "KUBE-NO-LOCAL-ENDPOINT" // filter: no endpoint is on this node, and the policy is Local
+	unserved   = "KUBE-NO-ENDPOINT"       // filter: no endpoint is anywhere
+	foreign    = "KUBE-FOREIGN-PORT"      // filter: no Service has the port
 	forward    = "KUBE-FORWARD"           // filter: what is on its way stays on its way
 	looped     = "KUBE-LOOPED"            // filter: what comes back from where it was sent on
 	guard      = "KUBE-LOCALNET-GUARD"    // filter: nothing from outside reaches 127.0.0.0/8
@@ -139,7 +142,7 @@ func rank(c iptables.Chain) int {
 	name := c.ID.Chain
 	isPart := len(name) == len("KUBE-SVC-")+16+3
 	switch stem := name[:min(len(name), 9)]; {
-	case stem == "KUBE-SEP-", name == denied, name == markOthers:
+	case stem == "KUBE-SEP-", reasons[name] != "", name == markOthers:
 		return 1
 	case (stem == "KUBE-SVC-" || stem == "KUBE-SVL-") && isPart:
 		return 2

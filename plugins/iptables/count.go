@@ -86,6 +86,21 @@ func closeAccounts(dryRun bool) ([]string, error) {
 	return gone, nil
 }
 
+// reasons are those for which the rules in chains of filter drop or reject, by chain.
+var reasons = map[string]string{
+	denied: sdk.DropSourceRange, noneLocal: sdk.DropLocalWithoutEndpoint, unserved: sdk.DropNoEndpoint, foreign: sdk.DropForeignPort,
+}
+
+// counted returns how many packets of a family were dropped, by reason.
+func (p *plugin) counted(ctx context.Context, of sdk.Family) (map[string]uint64, error) {
+	for _, tool := range p.tools() {
+		if tool.Family == of {
+			return tool.Counted(ctx, reasons)
+		}
+	}
+	return nil, nil
+}
+
 // Samples have the names that kube-proxy gave them.
 func (f *family) Samples() []sdk.Sample {
 	const prefix = "kubeproxy_sync_proxy_rules_iptables_"

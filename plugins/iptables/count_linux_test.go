@@ -6,11 +6,13 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
+	"github.com/pointsman/pointsman/test/field"
 )
 
 // Connections to a node port on 127.0.0.1, and packets that conntrack cannot place, are
@@ -90,4 +92,30 @@ func sampled(p *plugin, name string) float64 {
 		}
 	}
 	return -1
+}
+
+// What is dropped counts by its reason.
+func TestKernelCountsDrops(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		var last *plugin
+		start := func() field.Dataplane {
+			if last != nil {
+				last.die()
+			}
+			last = k.start()
+			return last
+		}
+		damage := func() {
+			for _, program := range []string{"iptables-", "ip6tables-"} {
+				k.run(program+string(k.backend), "-t", "filter", "-F", unserved)
+			}
+		}
+		field.Drops(k.T, g, start, damage, false)
+		for _, program := range []string{"iptables-", "ip6tables-"} {
+			if left := k.run(program+string(k.backend), "-t", "filter", "-S"); strings.Contains(left, "KUBE-NO-") || strings.Contains(left, foreign) {
+				k.Errorf("after a cleanup there is %s", left)
+			}
+		}
+	})
 }

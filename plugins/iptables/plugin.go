@@ -36,6 +36,7 @@ func New(dir string) sdk.Dataplane {
 // A plugin is the frame around both families, and what this mode can do besides.
 type plugin struct {
 	*frame.Dataplane[rules.Piece]
+	tally frame.Tally
 
 	mu       sync.Mutex // guards what follows, which is read beside a call
 	families []*family
@@ -77,6 +78,7 @@ func (p *plugin) tools() []iptables.Tool {
 func (p *plugin) Report() sdk.Report {
 	r := p.Dataplane.Report()
 	r.Samples = append(slices.Clip(r.Samples), accountSamples()...)
+	r.Dropped = p.tally.Read(p.counted)
 	return r
 }
 

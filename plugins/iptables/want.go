@@ -90,18 +90,23 @@ func (r *render) frontend(svc sdk.Service, f sdk.Frontend) {
 		r.catch(svc, f, servedTree(f), r.wayIn(svc, f), "-j", r.entrance(svc, f))
 	}
 	if f.Kind == sdk.ExternalIP || f.Kind == sdk.LoadBalancer {
-		r.entries = append(r.entries, rules.Entry{In: loopedAddrs, Key: tree.Key{Addr: f.Addr.Addr()}, Rule: "-j DROP"})
+		r.entries = append(r.entries, rules.Entry{In: loopedAddrs, Key: tree.Key{Addr: f.Addr.Addr()}, Rule: "-j " + foreign})
 	}
+	to, text := unserved, "has no endpoints"
 	switch {
-	case len(f.Sources) > 0 && len(svc.Cluster) == 0:
-		r.denySources(svc, f)
+	case len(svc.Cluster) == 0:
+	case len(svc.Endpoints(f.Policy)) == 0:
+		to, text = noneLocal, "has no local endpoints"
 	case len(f.Sources) > 0:
 		r.catch(svc, f, unservedTree(f), why(svc, f, "has source ranges"), "-j", denied)
-	case len(svc.Cluster) == 0:
-		r.catch(svc, f, unservedTree(f), why(svc, f, "has no endpoints"), iptables.Refused(svc.Name.Family))
-	case len(svc.Endpoints(f.Policy)) == 0:
-		r.catch(svc, f, unservedTree(f), why(svc, f, "has no local endpoints"), "-j DROP")
+		return
+	default:
+		return
 	}
+	if len(f.Sources) > 0 {
+		to = r.denySources(svc, f, to)
+	}
+	r.catch(svc, f, unservedTree(f), why(svc, f, text), "-j", to)
 }
 
 // answered reports whether any caller of f is sent on.
@@ -153,16 +158,16 @@ func (r *render) entrance(svc sdk.Service, f sdk.Frontend) string {
 	return id.Chain
 }
 
-// denySources turns away the callers of an f that has no endpoint: those that might have
-// called are rejected, and those that might not are dropped.
-func (r *render) denySources(svc sdk.Service, f sdk.Frontend) {
+// denySources returns the chain that tells the callers of an f without an endpoint apart: those that might have called
+// go to the chain allowed, and those that might not are dropped.
+func (r *render) denySources(svc sdk.Service, f sdk.Frontend, allowed string) string {
 	id := filter(sourcesChain(svc, f))
 	var rules []iptables.Rule
 	for _, source := range f.Sources {
-		rules = append(rules, iptables.Words(iptables.From(source), iptables.Refused(svc.Name.Family)))
+		rules = append(rules, iptables.Words(iptables.From(source), "-j", allowed))
 	}
 	r.chain(svc, id, append(rules, iptables.Words("-j", denied))...)
-	r.catch(svc, f, unservedTree(f), why(svc, f, "has no endpoints"), "-j", id.Chain)
+	return id.Chain
 }
 
 // target is the chain for callers of f that are allowed.

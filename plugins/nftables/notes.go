@@ -17,9 +17,7 @@ import (
 func (p *plugin) Report() sdk.Report {
 	r := p.Dataplane.Report()
 	r.Notes = slices.Concat(r.Notes, p.notes.All())
-	r.Dropped = p.tally.Read(func(ctx context.Context, sums map[string]uint64) error {
-		return p.each(func(f *family, conn *nftnl.Conn) error { return f.kernel.list(conn).AddCounted(ctx, reasons, sums) })
-	})
+	r.Dropped = p.tally.Read(counted)
 	drops, marks := p.drops.All(), p.marks.Load()
 	switch {
 	case marks == nil || marks.Written() == 0:
@@ -29,6 +27,16 @@ func (p *plugin) Report() sdk.Report {
 		r.SwapImpact = strings.Join(drops, "\n")
 	}
 	return r
+}
+
+// counted returns how many packets of a family were dropped, by reason.
+func counted(ctx context.Context, of sdk.Family) (map[string]uint64, error) {
+	conn, err := nftnl.Dial()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return conn.List(ipOf(of).NFT(), table).Counted(ctx, reasons)
 }
 
 // The chains of other programs are looked at when one of them has changed anything, at most as

@@ -334,12 +334,8 @@ func TestKernelField(t *testing.T) {
 func TestKernelCountsDrops(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
-		type reporter = interface {
-			sdk.Dataplane
-			sdk.Reporter
-		}
 		var last *plugin
-		start := func() reporter {
+		start := func() field.Dataplane {
 			if last != nil {
 				last.die()
 			}

@@ -20,6 +20,7 @@ const (
 	maxHeader          = 64 << 10  // an error, with its detail
 	maxSamples         = 1024      // of a Report, and histograms
 	maxNotes           = 16        // of a Report
+	maxDrops           = 16        // of a Report
 	maxWords           = 256       // features, limits, attributes of a log line
 	maxAnswer          = 64 << 20  // bytes of a Result, or of a Cleanup's answer
 	maxFailures        = 200_000   // of a Result

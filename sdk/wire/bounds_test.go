@@ -34,10 +34,11 @@ func (g gusher) Hello(context.Context, *pb.HelloRequest) (*pb.HelloReply, error)
 }
 
 func (g gusher) Report(context.Context, *pb.ReportRequest) (*pb.ReportReply, error) {
-	reply := &pb.ReportReply{Waiting: strings.Join(g.words, ""), Dropped: map[string]uint64{sdk.DropNoEndpoint: 7, "boredom": 1}}
+	reply := &pb.ReportReply{Waiting: strings.Join(g.words, ""), Dropped: []*pb.Drops{{Reason: "boredom", Packets: 1}}}
 	for range 2 * maxSamples {
 		reply.Samples = append(reply.Samples, &pb.Sample{})
 		reply.Histograms = append(reply.Histograms, &pb.Histogram{})
+		reply.Dropped = append(reply.Dropped, &pb.Drops{Reason: sdk.DropNoEndpoint, Packets: 7})
 	}
 	return reply, nil
 }
@@ -128,7 +129,7 @@ func TestTooMuchIsLeftOut(t *testing.T) {
 	if err != nil || len(v.Samples) != maxSamples || len(v.Histograms) != maxSamples {
 		t.Errorf("%d samples and %d histograms, %v; want %d of each", len(v.Samples), len(v.Histograms), err, maxSamples)
 	}
-	if len(v.Dropped) != 1 || v.Dropped[sdk.DropNoEndpoint] != 7 {
+	if len(v.Dropped) != maxDrops-1 || v.Dropped[0] != (sdk.Drops{Reason: sdk.DropNoEndpoint, Packets: 7}) {
 		t.Errorf("dropped %v", v.Dropped)
 	}
 }

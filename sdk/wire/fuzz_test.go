@@ -124,7 +124,7 @@ func FuzzAnswersAreHarmless(f *testing.F) {
 		encodeVitals(Vitals{Role: sdk.Active, Report: sdk.Report{
 			Samples:    []sdk.Sample{{Name: "m", Help: "Ms.", Labels: map[string]string{"a": "b"}}},
 			Histograms: []sdk.Histogram{sdk.NewHistogram("h", map[string]string{"a": "b"}, 1, 2)},
-			Dropped:    map[string]uint64{sdk.DropNoEndpoint: 7},
+			Dropped:    []sdk.Drops{{Reason: sdk.DropNoEndpoint, Family: sdk.IPv6, Packets: 7}},
 		}}),
 		newServer(sdk.Description{Name: "x"}, nil).hello,
 		encodeDescription(subjectDescription()),

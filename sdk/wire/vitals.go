@@ -4,7 +4,6 @@ package wire
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -60,13 +59,15 @@ func encodeVitals(v Vitals) *pb.ReportReply {
 		OverdueNanos: int64(v.Overdue),
 		Memory:       v.Memory,
 		LogDropped:   v.LogDropped,
-		Dropped:      v.Dropped,
 
 		Notes:    texts[string](first(v.Notes, maxNotes)),
 		Degraded: texts[string](first(v.Degraded, maxNotes)),
 	}
 	for _, s := range v.Samples {
 		out.Samples = append(out.Samples, &pb.Sample{Name: text(s.Name), Help: text(s.Help), Labels: encodeLabels(s.Labels), Value: s.Value})
+	}
+	for _, d := range v.Dropped {
+		out.Dropped = append(out.Dropped, &pb.Drops{Reason: text(d.Reason), Family: pb.Family(d.Family), Packets: d.Packets})
 	}
 	for _, h := range v.Histograms {
 		out.Histograms = append(out.Histograms, &pb.Histogram{
@@ -106,9 +107,10 @@ func decodeVitals(r *pb.ReportReply) Vitals {
 		Memory:     r.GetMemory(),
 		LogDropped: r.GetLogDropped(),
 	}
-	if dropped := r.GetDropped(); len(dropped) > 0 {
-		maps.DeleteFunc(dropped, func(reason string, _ uint64) bool { return !slices.Contains(sdk.DropReasons, reason) })
-		v.Dropped = dropped
+	for _, d := range first(r.GetDropped(), maxDrops) {
+		if slices.Contains(sdk.DropReasons, d.GetReason()) {
+			v.Dropped = append(v.Dropped, sdk.Drops{Reason: d.GetReason(), Family: sdk.Family(enum(d.GetFamily())), Packets: d.GetPackets()})
+		}
 	}
 	for _, s := range first(r.GetSamples(), maxSamples) {
 		v.Samples = append(v.Samples, sdk.Sample{Name: s.GetName(), Help: oneLine(s.GetHelp()), Labels: s.GetLabels(), Value: s.GetValue()})

@@ -76,13 +76,16 @@ var drops = []drop{
 	{sdk.DropForeignPort, "fd00:10:180::9", "[fd00:172:30::99]:53", true},
 }
 
+// A Dataplane is one that reports.
+type Dataplane interface {
+	sdk.Dataplane
+	sdk.Reporter
+}
+
 // Drops sends packets that are dropped, each for one reason, by a dataplane that start begins: its report counts exactly
 // those, and goes on in the next process; and after damage, if that is not nil, to what counts no_endpoint. foreign says that the dataplane refuses what is sent to
 // addresses and ports of ClusterIPs that no Service has.
-func Drops(t *testing.T, g *netns.Testbed, start func() interface {
-	sdk.Dataplane
-	sdk.Reporter
-}, damage func(), foreign bool) {
+func Drops(t *testing.T, g *netns.Testbed, start func() Dataplane, damage func(), foreign bool) {
 	t.Helper()
 	s, err := sdktest.Parse("drops", []byte(dropping))
 	if err != nil {
@@ -111,7 +114,7 @@ func Drops(t *testing.T, g *netns.Testbed, start func() interface {
 			}
 			delete(want, "")
 			eventually.Succeeds(t, fmt.Sprintf("%s > %s is counted", p.from, p.to), func() error {
-				if got := d.Report().Dropped; !maps.Equal(got, want) {
+				if got := counted(d); !maps.Equal(got, want) {
 					return fmt.Errorf("%v, not %v", got, want)
 				}
 				return nil
@@ -123,7 +126,7 @@ func Drops(t *testing.T, g *netns.Testbed, start func() interface {
 	d = start()
 	n.dataplane = d
 	n.update(s.Update(1))
-	if got := d.Report().Dropped; !maps.Equal(got, want) {
+	if got := counted(d); !maps.Equal(got, want) {
 		t.Errorf("after a restart %v, not %v", got, want)
 	}
 	all()
@@ -132,8 +135,8 @@ func Drops(t *testing.T, g *netns.Testbed, start func() interface {
 		damage()
 		want[sdk.DropNoEndpoint] = 0 // a rule that is made anew counts from zero
 		eventually.Succeeds(t, "the damage is repaired", func() error {
-			if r := d.Report(); r.Repaired == 0 || !maps.Equal(r.Dropped, want) {
-				return fmt.Errorf("repaired %q, counted %v, not %v", r.Repair, r.Dropped, want)
+			if got, r := counted(d), d.Report(); r.Repaired == 0 || !maps.Equal(got, want) {
+				return fmt.Errorf("repaired %q, counted %v, not %v", r.Repair, got, want)
 			}
 			return nil
 		})
@@ -143,6 +146,15 @@ func Drops(t *testing.T, g *netns.Testbed, start func() interface {
 		t.Fatal(err)
 	}
 	eventually.True(t, "nothing counts after a cleanup", func() bool { return len(d.Report().Dropped) == 0 })
+}
+
+// counted returns what a dataplane reports, in both IP families.
+func counted(d Dataplane) map[string]uint64 {
+	all := make(map[string]uint64)
+	for _, n := range d.Report().Dropped {
+		all[n.Reason] += n.Packets
+	}
+	return all
 }
 
 // datagram sends one from a host.

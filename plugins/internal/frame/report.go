@@ -83,31 +83,38 @@ func (d *Dataplane[P]) publish() {
 	})
 }
 
-// A Tally is how many packets the kernel has dropped, by reason, when it was read last. Several goroutines may use it at
-// once. The zero value has read nothing.
+// A Tally is what the kernel has counted of dropped packets when it was read last. Several goroutines may use it at once.
+// The zero value has read nothing.
 type Tally struct {
 	mu   sync.Mutex // guards what follows
-	sums map[string]uint64
+	last []sdk.Drops
 	next time.Time
 }
 
-// Read has add add up the packets by reason, and returns the sums. It takes a hundredth of a processor at most: read
-// again before that, or where add fails, the sums are those of the last time.
-func (t *Tally) Read(add func(context.Context, map[string]uint64) error) map[string]uint64 {
+// Read has count read the counters of an IP family by reason, and returns those of both. It takes a hundredth of a
+// processor at most: again before that, or where count fails, it returns those of the last time.
+func (t *Tally) Read(count func(context.Context, sdk.Family) (map[string]uint64, error)) []sdk.Drops {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	began := time.Now()
 	if began.Before(t.next) {
-		return t.sums
+		return t.last
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), tallyTimeout)
 	defer cancel()
-	sums := make(map[string]uint64)
-	if add(ctx, sums) == nil {
-		t.sums = sums
+	defer func() { t.next = began.Add(100 * time.Since(began)) }()
+	var all []sdk.Drops
+	for _, of := range families {
+		counted, err := count(ctx, of)
+		if err != nil {
+			return t.last
+		}
+		for reason, n := range counted {
+			all = append(all, sdk.Drops{Reason: reason, Family: of, Packets: n})
+		}
 	}
-	t.next = began.Add(100 * time.Since(began))
-	return t.sums
+	t.last = all
+	return all
 }
 
 // tallyTimeout is how long the kernel may take. A Report is asked for each second, and answered at once.

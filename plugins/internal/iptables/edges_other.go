@@ -84,6 +84,11 @@ func (t Tool) Foreign(...string) (Generation, error) { return Generation{}, erro
 // Uses returns how many rules each chain of nft's tables has and how many lead to it.
 func (t Tool) Uses(context.Context) (map[ID]uint32, error) { return nil, errors.ErrUnsupported }
 
+// Counted returns how many packets came to the rules of some chains.
+func (t Tool) Counted(context.Context, map[string]string) (map[string]uint64, error) {
+	return nil, errors.ErrUnsupported
+}
+
 // SweepKubeProxy removes, or only names, the tables of kube-proxy's nftables mode.
 func SweepKubeProxy(bool) ([]string, error) { return nil, errors.ErrUnsupported }
 

@@ -253,6 +253,25 @@ func (l entryList) counts() counts {
 	return t
 }
 
+// counted returns how many packets came to the rules of some chains of users, by the name that reasons has for the chain.
+func (l entryList) counted(reasons map[string]string) map[string]uint64 {
+	all := make(map[string]uint64)
+	counters := (l.offsets + 15) &^ 7 // where in an entry struct xt_counters is, behind what it says of itself
+	chain := ""
+	l.each(func(e entry) {
+		if l.hooks[e.at] != "" {
+			chain = ""
+		}
+		if e.target == "ERROR" {
+			chain = terminated(e.rest)
+		}
+		if reason, counts := reasons[chain]; counts {
+			all[reason] += binary.NativeEndian.Uint64(l.data[e.at+counters:])
+		}
+	})
+	return all
+}
+
 // terminated is the text before a zero.
 func terminated(data []byte) string {
 	text, _, _ := bytes.Cut(data, []byte{0})

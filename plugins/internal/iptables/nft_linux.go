@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -222,6 +223,24 @@ func (t Tool) Uses(ctx context.Context) (map[ID]uint32, error) {
 		}
 	}
 	return nil, errors.New("ask for the chains of nft's tables: they change all the time")
+}
+
+// Counted returns how many packets came to the rules of some chains of the table filter, by the name that reasons has for
+// the chain. It runs no program.
+func (t Tool) Counted(ctx context.Context, reasons map[string]string) (map[string]uint64, error) {
+	switch {
+	case t.Backend == NFT:
+		conn, err := nftnl.Dial()
+		if err != nil {
+			return nil, err
+		}
+		defer conn.Close()
+		return conn.List(nftnl.Family(nfproto(t.Family)), "filter").Counted(ctx, reasons)
+	case t.Backend == Legacy && slices.Contains(legacyTables(t.Family), "filter"): // else asking would make it
+		list, err := readTable(t.Family, "filter")
+		return list.counted(reasons), err
+	}
+	return nil, nil
 }
 
 // generation is the number that the kernel gives to what nft's tables say now.

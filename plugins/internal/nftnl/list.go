@@ -164,23 +164,24 @@ func (l Listing) Rules(ctx context.Context, chain string) (all map[string][]Obse
 	return all, err
 }
 
-// AddCounted adds to sums how many packets the rules of some chains have counted, under the name that reasons has for the
-// chain. A chain that is not there adds nothing.
-func (l Listing) AddCounted(ctx context.Context, reasons map[string]string, sums map[string]uint64) error {
+// Counted returns how many packets the rules of some chains have counted, by the name that reasons has for the chain. Of a
+// chain that is not there it returns nothing.
+func (l Listing) Counted(ctx context.Context, reasons map[string]string) (map[string]uint64, error) {
+	all := make(map[string]uint64)
 	for chain, reason := range reasons {
 		rules, err := l.Rules(ctx, chain)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, r := range rules[chain] {
 			for _, e := range r.Exprs() {
 				if e.Name() == "counter" {
-					sums[reason] += e.Num(2) // NFTA_COUNTER_PACKETS
+					all[reason] += e.Num(2) // NFTA_COUNTER_PACKETS
 				}
 			}
 		}
 	}
-	return nil
+	return all, nil
 }
 
 // Elements are those of a set, in no order.

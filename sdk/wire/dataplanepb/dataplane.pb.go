@@ -1937,21 +1937,21 @@ type ReportReply struct {
 	Repaired uint64    `protobuf:"varint,4,opt,name=repaired,proto3" json:"repaired,omitempty"` // how often someone else's change was undone
 	Samples  []*Sample `protobuf:"bytes,5,rep,name=samples,proto3" json:"samples,omitempty"`
 	// Serve's word.
-	Revision      uint64            `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`                                                                          // the last one acknowledged in this session
-	Role          Role              `protobuf:"varint,7,opt,name=role,proto3,enum=pointsman.dataplane.v1.Role" json:"role,omitempty"`                                                 // the last one set in this process; unspecified: none was
-	Call          string            `protobuf:"bytes,8,opt,name=call,proto3" json:"call,omitempty"`                                                                                   // the name of the present call; empty: none
-	CallNanos     int64             `protobuf:"varint,9,opt,name=call_nanos,json=callNanos,proto3" json:"call_nanos,omitempty"`                                                       // how long it has run
-	OverdueNanos  int64             `protobuf:"varint,10,opt,name=overdue_nanos,json=overdueNanos,proto3" json:"overdue_nanos,omitempty"`                                             // how long it has run on after its context ended; more than a second: hung
-	Memory        uint64            `protobuf:"varint,11,opt,name=memory,proto3" json:"memory,omitempty"`                                                                             // bytes resident
-	LogDropped    uint64            `protobuf:"varint,12,opt,name=log_dropped,json=logDropped,proto3" json:"log_dropped,omitempty"`                                                   // log lines lost because nothing read the plugin's stderr in time
-	Histograms    []*Histogram      `protobuf:"bytes,13,rep,name=histograms,proto3" json:"histograms,omitempty"`                                                                      // the dataplane's own word, as samples are
-	Leaving       string            `protobuf:"bytes,14,opt,name=leaving,proto3" json:"leaving,omitempty"`                                                                            // and this: what a change to another mode would end, and what to do
-	Notes         []string          `protobuf:"bytes,15,rep,name=notes,proto3" json:"notes,omitempty"`                                                                                // the dataplane's own word: what an operator should know, and costs no Service
-	Repair        string            `protobuf:"bytes,16,opt,name=repair,proto3" json:"repair,omitempty"`                                                                              // the dataplane's own word: which change was undone last, and which program had made it
-	Lost          string            `protobuf:"bytes,17,opt,name=lost,proto3" json:"lost,omitempty"`                                                                                  // and this: what the last look found removed or changed by another program
-	Degraded      []string          `protobuf:"bytes,18,rep,name=degraded,proto3" json:"degraded,omitempty"`                                                                          // and this: what else keeps packets from Services, while active
-	Shown         Role              `protobuf:"varint,19,opt,name=shown,proto3,enum=pointsman.dataplane.v1.Role" json:"shown,omitempty"`                                              // and this: the role that the node itself shows; unspecified: not read in this session, or yielded
-	Dropped       map[string]uint64 `protobuf:"bytes,20,rep,name=dropped,proto3" json:"dropped,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // and this: packets that the kernel dropped or rejected so far, by reason; a missing reason is not counted
+	Revision      uint64       `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`                              // the last one acknowledged in this session
+	Role          Role         `protobuf:"varint,7,opt,name=role,proto3,enum=pointsman.dataplane.v1.Role" json:"role,omitempty"`     // the last one set in this process; unspecified: none was
+	Call          string       `protobuf:"bytes,8,opt,name=call,proto3" json:"call,omitempty"`                                       // the name of the present call; empty: none
+	CallNanos     int64        `protobuf:"varint,9,opt,name=call_nanos,json=callNanos,proto3" json:"call_nanos,omitempty"`           // how long it has run
+	OverdueNanos  int64        `protobuf:"varint,10,opt,name=overdue_nanos,json=overdueNanos,proto3" json:"overdue_nanos,omitempty"` // how long it has run on after its context ended; more than a second: hung
+	Memory        uint64       `protobuf:"varint,11,opt,name=memory,proto3" json:"memory,omitempty"`                                 // bytes resident
+	LogDropped    uint64       `protobuf:"varint,12,opt,name=log_dropped,json=logDropped,proto3" json:"log_dropped,omitempty"`       // log lines lost because nothing read the plugin's stderr in time
+	Histograms    []*Histogram `protobuf:"bytes,13,rep,name=histograms,proto3" json:"histograms,omitempty"`                          // the dataplane's own word, as samples are
+	Leaving       string       `protobuf:"bytes,14,opt,name=leaving,proto3" json:"leaving,omitempty"`                                // and this: what a change to another mode would end, and what to do
+	Notes         []string     `protobuf:"bytes,15,rep,name=notes,proto3" json:"notes,omitempty"`                                    // the dataplane's own word: what an operator should know, and costs no Service
+	Repair        string       `protobuf:"bytes,16,opt,name=repair,proto3" json:"repair,omitempty"`                                  // the dataplane's own word: which change was undone last, and which program had made it
+	Lost          string       `protobuf:"bytes,17,opt,name=lost,proto3" json:"lost,omitempty"`                                      // and this: what the last look found removed or changed by another program
+	Degraded      []string     `protobuf:"bytes,18,rep,name=degraded,proto3" json:"degraded,omitempty"`                              // and this: what else keeps packets from Services, while active
+	Shown         Role         `protobuf:"varint,19,opt,name=shown,proto3,enum=pointsman.dataplane.v1.Role" json:"shown,omitempty"`  // and this: the role that the node itself shows; unspecified: not read in this session, or yielded
+	Dropped       []*Drops     `protobuf:"bytes,20,rep,name=dropped,proto3" json:"dropped,omitempty"`                                // and this: packets to Services that were dropped or rejected; what is missing is not counted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2119,11 +2119,72 @@ func (x *ReportReply) GetShown() Role {
 	return Role_ROLE_UNSPECIFIED
 }
 
-func (x *ReportReply) GetDropped() map[string]uint64 {
+func (x *ReportReply) GetDropped() []*Drops {
 	if x != nil {
 		return x.Dropped
 	}
 	return nil
+}
+
+// How many packets of an IP family were dropped or rejected for a reason.
+type Drops struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"` // source_range, local_without_endpoint, no_endpoint or foreign_port; others are ignored
+	Family        Family                 `protobuf:"varint,2,opt,name=family,proto3,enum=pointsman.dataplane.v1.Family" json:"family,omitempty"`
+	Packets       uint64                 `protobuf:"varint,3,opt,name=packets,proto3" json:"packets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Drops) Reset() {
+	*x = Drops{}
+	mi := &file_dataplane_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Drops) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Drops) ProtoMessage() {}
+
+func (x *Drops) ProtoReflect() protoreflect.Message {
+	mi := &file_dataplane_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Drops.ProtoReflect.Descriptor instead.
+func (*Drops) Descriptor() ([]byte, []int) {
+	return file_dataplane_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Drops) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Drops) GetFamily() Family {
+	if x != nil {
+		return x.Family
+	}
+	return Family_FAMILY_UNSPECIFIED
+}
+
+func (x *Drops) GetPackets() uint64 {
+	if x != nil {
+		return x.Packets
+	}
+	return 0
 }
 
 type Sample struct {
@@ -2138,7 +2199,7 @@ type Sample struct {
 
 func (x *Sample) Reset() {
 	*x = Sample{}
-	mi := &file_dataplane_proto_msgTypes[24]
+	mi := &file_dataplane_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2150,7 +2211,7 @@ func (x *Sample) String() string {
 func (*Sample) ProtoMessage() {}
 
 func (x *Sample) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[24]
+	mi := &file_dataplane_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2163,7 +2224,7 @@ func (x *Sample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sample.ProtoReflect.Descriptor instead.
 func (*Sample) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{24}
+	return file_dataplane_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Sample) GetName() string {
@@ -2209,7 +2270,7 @@ type Histogram struct {
 
 func (x *Histogram) Reset() {
 	*x = Histogram{}
-	mi := &file_dataplane_proto_msgTypes[25]
+	mi := &file_dataplane_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2221,7 +2282,7 @@ func (x *Histogram) String() string {
 func (*Histogram) ProtoMessage() {}
 
 func (x *Histogram) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[25]
+	mi := &file_dataplane_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2234,7 +2295,7 @@ func (x *Histogram) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Histogram.ProtoReflect.Descriptor instead.
 func (*Histogram) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{25}
+	return file_dataplane_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Histogram) GetName() string {
@@ -2287,7 +2348,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_dataplane_proto_msgTypes[26]
+	mi := &file_dataplane_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2299,7 +2360,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[26]
+	mi := &file_dataplane_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2312,7 +2373,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{26}
+	return file_dataplane_proto_rawDescGZIP(), []int{27}
 }
 
 type InspectReply struct {
@@ -2324,7 +2385,7 @@ type InspectReply struct {
 
 func (x *InspectReply) Reset() {
 	*x = InspectReply{}
-	mi := &file_dataplane_proto_msgTypes[27]
+	mi := &file_dataplane_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2336,7 +2397,7 @@ func (x *InspectReply) String() string {
 func (*InspectReply) ProtoMessage() {}
 
 func (x *InspectReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[27]
+	mi := &file_dataplane_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2349,7 +2410,7 @@ func (x *InspectReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectReply.ProtoReflect.Descriptor instead.
 func (*InspectReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{27}
+	return file_dataplane_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *InspectReply) GetServed() []*Served {
@@ -2371,7 +2432,7 @@ type Served struct {
 
 func (x *Served) Reset() {
 	*x = Served{}
-	mi := &file_dataplane_proto_msgTypes[28]
+	mi := &file_dataplane_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2383,7 +2444,7 @@ func (x *Served) String() string {
 func (*Served) ProtoMessage() {}
 
 func (x *Served) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[28]
+	mi := &file_dataplane_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2396,7 +2457,7 @@ func (x *Served) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Served.ProtoReflect.Descriptor instead.
 func (*Served) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{28}
+	return file_dataplane_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Served) GetName() *Name {
@@ -2436,7 +2497,7 @@ type TraceRequest struct {
 
 func (x *TraceRequest) Reset() {
 	*x = TraceRequest{}
-	mi := &file_dataplane_proto_msgTypes[29]
+	mi := &file_dataplane_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2448,7 +2509,7 @@ func (x *TraceRequest) String() string {
 func (*TraceRequest) ProtoMessage() {}
 
 func (x *TraceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[29]
+	mi := &file_dataplane_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2461,7 +2522,7 @@ func (x *TraceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceRequest.ProtoReflect.Descriptor instead.
 func (*TraceRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{29}
+	return file_dataplane_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TraceRequest) GetProtocol() Protocol {
@@ -2524,7 +2585,7 @@ type TraceReply struct {
 
 func (x *TraceReply) Reset() {
 	*x = TraceReply{}
-	mi := &file_dataplane_proto_msgTypes[30]
+	mi := &file_dataplane_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2536,7 +2597,7 @@ func (x *TraceReply) String() string {
 func (*TraceReply) ProtoMessage() {}
 
 func (x *TraceReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[30]
+	mi := &file_dataplane_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2549,7 +2610,7 @@ func (x *TraceReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceReply.ProtoReflect.Descriptor instead.
 func (*TraceReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{30}
+	return file_dataplane_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TraceReply) GetWays() []*Way {
@@ -2588,7 +2649,7 @@ type Way struct {
 
 func (x *Way) Reset() {
 	*x = Way{}
-	mi := &file_dataplane_proto_msgTypes[31]
+	mi := &file_dataplane_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2600,7 +2661,7 @@ func (x *Way) String() string {
 func (*Way) ProtoMessage() {}
 
 func (x *Way) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[31]
+	mi := &file_dataplane_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2613,7 +2674,7 @@ func (x *Way) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Way.ProtoReflect.Descriptor instead.
 func (*Way) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{31}
+	return file_dataplane_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Way) GetVerdict() Verdict {
@@ -2666,7 +2727,7 @@ type ExportAffinityRequest struct {
 
 func (x *ExportAffinityRequest) Reset() {
 	*x = ExportAffinityRequest{}
-	mi := &file_dataplane_proto_msgTypes[32]
+	mi := &file_dataplane_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2678,7 +2739,7 @@ func (x *ExportAffinityRequest) String() string {
 func (*ExportAffinityRequest) ProtoMessage() {}
 
 func (x *ExportAffinityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[32]
+	mi := &file_dataplane_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2691,7 +2752,7 @@ func (x *ExportAffinityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportAffinityRequest.ProtoReflect.Descriptor instead.
 func (*ExportAffinityRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{32}
+	return file_dataplane_proto_rawDescGZIP(), []int{33}
 }
 
 type ExportAffinityReply struct {
@@ -2703,7 +2764,7 @@ type ExportAffinityReply struct {
 
 func (x *ExportAffinityReply) Reset() {
 	*x = ExportAffinityReply{}
-	mi := &file_dataplane_proto_msgTypes[33]
+	mi := &file_dataplane_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2715,7 +2776,7 @@ func (x *ExportAffinityReply) String() string {
 func (*ExportAffinityReply) ProtoMessage() {}
 
 func (x *ExportAffinityReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[33]
+	mi := &file_dataplane_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2728,7 +2789,7 @@ func (x *ExportAffinityReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportAffinityReply.ProtoReflect.Descriptor instead.
 func (*ExportAffinityReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{33}
+	return file_dataplane_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ExportAffinityReply) GetEntries() []*AffinityEntry {
@@ -2752,7 +2813,7 @@ type AffinityEntry struct {
 
 func (x *AffinityEntry) Reset() {
 	*x = AffinityEntry{}
-	mi := &file_dataplane_proto_msgTypes[34]
+	mi := &file_dataplane_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2764,7 +2825,7 @@ func (x *AffinityEntry) String() string {
 func (*AffinityEntry) ProtoMessage() {}
 
 func (x *AffinityEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[34]
+	mi := &file_dataplane_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2777,7 +2838,7 @@ func (x *AffinityEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AffinityEntry.ProtoReflect.Descriptor instead.
 func (*AffinityEntry) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{34}
+	return file_dataplane_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AffinityEntry) GetName() *Name {
@@ -2825,7 +2886,7 @@ type ImportAffinityChunk struct {
 
 func (x *ImportAffinityChunk) Reset() {
 	*x = ImportAffinityChunk{}
-	mi := &file_dataplane_proto_msgTypes[35]
+	mi := &file_dataplane_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2837,7 +2898,7 @@ func (x *ImportAffinityChunk) String() string {
 func (*ImportAffinityChunk) ProtoMessage() {}
 
 func (x *ImportAffinityChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[35]
+	mi := &file_dataplane_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2850,7 +2911,7 @@ func (x *ImportAffinityChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportAffinityChunk.ProtoReflect.Descriptor instead.
 func (*ImportAffinityChunk) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{35}
+	return file_dataplane_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ImportAffinityChunk) GetSession() string {
@@ -2875,7 +2936,7 @@ type ImportAffinityReply struct {
 
 func (x *ImportAffinityReply) Reset() {
 	*x = ImportAffinityReply{}
-	mi := &file_dataplane_proto_msgTypes[36]
+	mi := &file_dataplane_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2887,7 +2948,7 @@ func (x *ImportAffinityReply) String() string {
 func (*ImportAffinityReply) ProtoMessage() {}
 
 func (x *ImportAffinityReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[36]
+	mi := &file_dataplane_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2900,7 +2961,7 @@ func (x *ImportAffinityReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportAffinityReply.ProtoReflect.Descriptor instead.
 func (*ImportAffinityReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{36}
+	return file_dataplane_proto_rawDescGZIP(), []int{37}
 }
 
 type ShutdownRequest struct {
@@ -2912,7 +2973,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_dataplane_proto_msgTypes[37]
+	mi := &file_dataplane_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2924,7 +2985,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[37]
+	mi := &file_dataplane_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2937,7 +2998,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{37}
+	return file_dataplane_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ShutdownRequest) GetSession() string {
@@ -2955,7 +3016,7 @@ type ShutdownReply struct {
 
 func (x *ShutdownReply) Reset() {
 	*x = ShutdownReply{}
-	mi := &file_dataplane_proto_msgTypes[38]
+	mi := &file_dataplane_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2967,7 +3028,7 @@ func (x *ShutdownReply) String() string {
 func (*ShutdownReply) ProtoMessage() {}
 
 func (x *ShutdownReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[38]
+	mi := &file_dataplane_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2980,7 +3041,7 @@ func (x *ShutdownReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownReply.ProtoReflect.Descriptor instead.
 func (*ShutdownReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{38}
+	return file_dataplane_proto_rawDescGZIP(), []int{39}
 }
 
 type PreflightRequest struct {
@@ -2992,7 +3053,7 @@ type PreflightRequest struct {
 
 func (x *PreflightRequest) Reset() {
 	*x = PreflightRequest{}
-	mi := &file_dataplane_proto_msgTypes[39]
+	mi := &file_dataplane_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3004,7 +3065,7 @@ func (x *PreflightRequest) String() string {
 func (*PreflightRequest) ProtoMessage() {}
 
 func (x *PreflightRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[39]
+	mi := &file_dataplane_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3017,7 +3078,7 @@ func (x *PreflightRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreflightRequest.ProtoReflect.Descriptor instead.
 func (*PreflightRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{39}
+	return file_dataplane_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PreflightRequest) GetOptions() []byte {
@@ -3036,7 +3097,7 @@ type PreflightReply struct {
 
 func (x *PreflightReply) Reset() {
 	*x = PreflightReply{}
-	mi := &file_dataplane_proto_msgTypes[40]
+	mi := &file_dataplane_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3048,7 +3109,7 @@ func (x *PreflightReply) String() string {
 func (*PreflightReply) ProtoMessage() {}
 
 func (x *PreflightReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[40]
+	mi := &file_dataplane_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3061,7 +3122,7 @@ func (x *PreflightReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreflightReply.ProtoReflect.Descriptor instead.
 func (*PreflightReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{40}
+	return file_dataplane_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PreflightReply) GetAnswer() []byte {
@@ -3192,7 +3253,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\"(\n" +
 	"\fCleanupReply\x12\x18\n" +
 	"\aremoved\x18\x01 \x03(\tR\aremoved\"\x0f\n" +
-	"\rReportRequest\"\x85\x06\n" +
+	"\rReportRequest\"\xb6\x05\n" +
 	"\vReportReply\x12\x1a\n" +
 	"\bprogress\x18\x01 \x01(\x04R\bprogress\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\tR\awaiting\x12\x14\n" +
@@ -3217,11 +3278,12 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x06repair\x18\x10 \x01(\tR\x06repair\x12\x12\n" +
 	"\x04lost\x18\x11 \x01(\tR\x04lost\x12\x1a\n" +
 	"\bdegraded\x18\x12 \x03(\tR\bdegraded\x122\n" +
-	"\x05shown\x18\x13 \x01(\x0e2\x1c.pointsman.dataplane.v1.RoleR\x05shown\x12J\n" +
-	"\adropped\x18\x14 \x03(\v20.pointsman.dataplane.v1.ReportReply.DroppedEntryR\adropped\x1a:\n" +
-	"\fDroppedEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xc5\x01\n" +
+	"\x05shown\x18\x13 \x01(\x0e2\x1c.pointsman.dataplane.v1.RoleR\x05shown\x127\n" +
+	"\adropped\x18\x14 \x03(\v2\x1d.pointsman.dataplane.v1.DropsR\adropped\"q\n" +
+	"\x05Drops\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x126\n" +
+	"\x06family\x18\x02 \x01(\x0e2\x1e.pointsman.dataplane.v1.FamilyR\x06family\x12\x18\n" +
+	"\apackets\x18\x03 \x01(\x04R\apackets\"\xc5\x01\n" +
 	"\x06Sample\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12B\n" +
 	"\x06labels\x18\x02 \x03(\v2*.pointsman.dataplane.v1.Sample.LabelsEntryR\x06labels\x12\x14\n" +
@@ -3387,25 +3449,25 @@ var file_dataplane_proto_goTypes = []any{
 	(*CleanupReply)(nil),          // 29: pointsman.dataplane.v1.CleanupReply
 	(*ReportRequest)(nil),         // 30: pointsman.dataplane.v1.ReportRequest
 	(*ReportReply)(nil),           // 31: pointsman.dataplane.v1.ReportReply
-	(*Sample)(nil),                // 32: pointsman.dataplane.v1.Sample
-	(*Histogram)(nil),             // 33: pointsman.dataplane.v1.Histogram
-	(*InspectRequest)(nil),        // 34: pointsman.dataplane.v1.InspectRequest
-	(*InspectReply)(nil),          // 35: pointsman.dataplane.v1.InspectReply
-	(*Served)(nil),                // 36: pointsman.dataplane.v1.Served
-	(*TraceRequest)(nil),          // 37: pointsman.dataplane.v1.TraceRequest
-	(*TraceReply)(nil),            // 38: pointsman.dataplane.v1.TraceReply
-	(*Way)(nil),                   // 39: pointsman.dataplane.v1.Way
-	(*ExportAffinityRequest)(nil), // 40: pointsman.dataplane.v1.ExportAffinityRequest
-	(*ExportAffinityReply)(nil),   // 41: pointsman.dataplane.v1.ExportAffinityReply
-	(*AffinityEntry)(nil),         // 42: pointsman.dataplane.v1.AffinityEntry
-	(*ImportAffinityChunk)(nil),   // 43: pointsman.dataplane.v1.ImportAffinityChunk
-	(*ImportAffinityReply)(nil),   // 44: pointsman.dataplane.v1.ImportAffinityReply
-	(*ShutdownRequest)(nil),       // 45: pointsman.dataplane.v1.ShutdownRequest
-	(*ShutdownReply)(nil),         // 46: pointsman.dataplane.v1.ShutdownReply
-	(*PreflightRequest)(nil),      // 47: pointsman.dataplane.v1.PreflightRequest
-	(*PreflightReply)(nil),        // 48: pointsman.dataplane.v1.PreflightReply
-	nil,                           // 49: pointsman.dataplane.v1.Service.HintsEntry
-	nil,                           // 50: pointsman.dataplane.v1.ReportReply.DroppedEntry
+	(*Drops)(nil),                 // 32: pointsman.dataplane.v1.Drops
+	(*Sample)(nil),                // 33: pointsman.dataplane.v1.Sample
+	(*Histogram)(nil),             // 34: pointsman.dataplane.v1.Histogram
+	(*InspectRequest)(nil),        // 35: pointsman.dataplane.v1.InspectRequest
+	(*InspectReply)(nil),          // 36: pointsman.dataplane.v1.InspectReply
+	(*Served)(nil),                // 37: pointsman.dataplane.v1.Served
+	(*TraceRequest)(nil),          // 38: pointsman.dataplane.v1.TraceRequest
+	(*TraceReply)(nil),            // 39: pointsman.dataplane.v1.TraceReply
+	(*Way)(nil),                   // 40: pointsman.dataplane.v1.Way
+	(*ExportAffinityRequest)(nil), // 41: pointsman.dataplane.v1.ExportAffinityRequest
+	(*ExportAffinityReply)(nil),   // 42: pointsman.dataplane.v1.ExportAffinityReply
+	(*AffinityEntry)(nil),         // 43: pointsman.dataplane.v1.AffinityEntry
+	(*ImportAffinityChunk)(nil),   // 44: pointsman.dataplane.v1.ImportAffinityChunk
+	(*ImportAffinityReply)(nil),   // 45: pointsman.dataplane.v1.ImportAffinityReply
+	(*ShutdownRequest)(nil),       // 46: pointsman.dataplane.v1.ShutdownRequest
+	(*ShutdownReply)(nil),         // 47: pointsman.dataplane.v1.ShutdownReply
+	(*PreflightRequest)(nil),      // 48: pointsman.dataplane.v1.PreflightRequest
+	(*PreflightReply)(nil),        // 49: pointsman.dataplane.v1.PreflightReply
+	nil,                           // 50: pointsman.dataplane.v1.Service.HintsEntry
 	nil,                           // 51: pointsman.dataplane.v1.Sample.LabelsEntry
 	nil,                           // 52: pointsman.dataplane.v1.Histogram.LabelsEntry
 }
@@ -3417,7 +3479,7 @@ var file_dataplane_proto_depIdxs = []int32{
 	12, // 4: pointsman.dataplane.v1.Service.cluster:type_name -> pointsman.dataplane.v1.Endpoints
 	12, // 5: pointsman.dataplane.v1.Service.local:type_name -> pointsman.dataplane.v1.Endpoints
 	11, // 6: pointsman.dataplane.v1.Service.serving:type_name -> pointsman.dataplane.v1.Addresses
-	49, // 7: pointsman.dataplane.v1.Service.hints:type_name -> pointsman.dataplane.v1.Service.HintsEntry
+	50, // 7: pointsman.dataplane.v1.Service.hints:type_name -> pointsman.dataplane.v1.Service.HintsEntry
 	2,  // 8: pointsman.dataplane.v1.Frontend.kind:type_name -> pointsman.dataplane.v1.Kind
 	3,  // 9: pointsman.dataplane.v1.Frontend.policy:type_name -> pointsman.dataplane.v1.Policy
 	14, // 10: pointsman.dataplane.v1.Node.pods:type_name -> pointsman.dataplane.v1.Pods
@@ -3434,51 +3496,52 @@ var file_dataplane_proto_depIdxs = []int32{
 	8,  // 21: pointsman.dataplane.v1.Failure.name:type_name -> pointsman.dataplane.v1.Name
 	16, // 22: pointsman.dataplane.v1.Failure.problem:type_name -> pointsman.dataplane.v1.Problem
 	4,  // 23: pointsman.dataplane.v1.SetRoleRequest.role:type_name -> pointsman.dataplane.v1.Role
-	32, // 24: pointsman.dataplane.v1.ReportReply.samples:type_name -> pointsman.dataplane.v1.Sample
+	33, // 24: pointsman.dataplane.v1.ReportReply.samples:type_name -> pointsman.dataplane.v1.Sample
 	4,  // 25: pointsman.dataplane.v1.ReportReply.role:type_name -> pointsman.dataplane.v1.Role
-	33, // 26: pointsman.dataplane.v1.ReportReply.histograms:type_name -> pointsman.dataplane.v1.Histogram
+	34, // 26: pointsman.dataplane.v1.ReportReply.histograms:type_name -> pointsman.dataplane.v1.Histogram
 	4,  // 27: pointsman.dataplane.v1.ReportReply.shown:type_name -> pointsman.dataplane.v1.Role
-	50, // 28: pointsman.dataplane.v1.ReportReply.dropped:type_name -> pointsman.dataplane.v1.ReportReply.DroppedEntry
-	51, // 29: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
-	52, // 30: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
-	36, // 31: pointsman.dataplane.v1.InspectReply.served:type_name -> pointsman.dataplane.v1.Served
-	8,  // 32: pointsman.dataplane.v1.Served.name:type_name -> pointsman.dataplane.v1.Name
-	10, // 33: pointsman.dataplane.v1.Served.frontend:type_name -> pointsman.dataplane.v1.Frontend
-	12, // 34: pointsman.dataplane.v1.Served.endpoints:type_name -> pointsman.dataplane.v1.Endpoints
-	0,  // 35: pointsman.dataplane.v1.TraceRequest.protocol:type_name -> pointsman.dataplane.v1.Protocol
-	5,  // 36: pointsman.dataplane.v1.TraceRequest.origin:type_name -> pointsman.dataplane.v1.Origin
-	39, // 37: pointsman.dataplane.v1.TraceReply.ways:type_name -> pointsman.dataplane.v1.Way
-	6,  // 38: pointsman.dataplane.v1.Way.verdict:type_name -> pointsman.dataplane.v1.Verdict
-	42, // 39: pointsman.dataplane.v1.ExportAffinityReply.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
-	8,  // 40: pointsman.dataplane.v1.AffinityEntry.name:type_name -> pointsman.dataplane.v1.Name
-	42, // 41: pointsman.dataplane.v1.ImportAffinityChunk.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
-	19, // 42: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
-	22, // 43: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
-	26, // 44: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
-	28, // 45: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
-	30, // 46: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
-	34, // 47: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
-	37, // 48: pointsman.dataplane.v1.Dataplane.Trace:input_type -> pointsman.dataplane.v1.TraceRequest
-	40, // 49: pointsman.dataplane.v1.Dataplane.ExportAffinity:input_type -> pointsman.dataplane.v1.ExportAffinityRequest
-	43, // 50: pointsman.dataplane.v1.Dataplane.ImportAffinity:input_type -> pointsman.dataplane.v1.ImportAffinityChunk
-	45, // 51: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
-	47, // 52: pointsman.dataplane.v1.Dataplane.Preflight:input_type -> pointsman.dataplane.v1.PreflightRequest
-	20, // 53: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
-	24, // 54: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
-	27, // 55: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
-	29, // 56: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
-	31, // 57: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
-	35, // 58: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
-	38, // 59: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
-	41, // 60: pointsman.dataplane.v1.Dataplane.ExportAffinity:output_type -> pointsman.dataplane.v1.ExportAffinityReply
-	44, // 61: pointsman.dataplane.v1.Dataplane.ImportAffinity:output_type -> pointsman.dataplane.v1.ImportAffinityReply
-	46, // 62: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
-	48, // 63: pointsman.dataplane.v1.Dataplane.Preflight:output_type -> pointsman.dataplane.v1.PreflightReply
-	53, // [53:64] is the sub-list for method output_type
-	42, // [42:53] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	32, // 28: pointsman.dataplane.v1.ReportReply.dropped:type_name -> pointsman.dataplane.v1.Drops
+	1,  // 29: pointsman.dataplane.v1.Drops.family:type_name -> pointsman.dataplane.v1.Family
+	51, // 30: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
+	52, // 31: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
+	37, // 32: pointsman.dataplane.v1.InspectReply.served:type_name -> pointsman.dataplane.v1.Served
+	8,  // 33: pointsman.dataplane.v1.Served.name:type_name -> pointsman.dataplane.v1.Name
+	10, // 34: pointsman.dataplane.v1.Served.frontend:type_name -> pointsman.dataplane.v1.Frontend
+	12, // 35: pointsman.dataplane.v1.Served.endpoints:type_name -> pointsman.dataplane.v1.Endpoints
+	0,  // 36: pointsman.dataplane.v1.TraceRequest.protocol:type_name -> pointsman.dataplane.v1.Protocol
+	5,  // 37: pointsman.dataplane.v1.TraceRequest.origin:type_name -> pointsman.dataplane.v1.Origin
+	40, // 38: pointsman.dataplane.v1.TraceReply.ways:type_name -> pointsman.dataplane.v1.Way
+	6,  // 39: pointsman.dataplane.v1.Way.verdict:type_name -> pointsman.dataplane.v1.Verdict
+	43, // 40: pointsman.dataplane.v1.ExportAffinityReply.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
+	8,  // 41: pointsman.dataplane.v1.AffinityEntry.name:type_name -> pointsman.dataplane.v1.Name
+	43, // 42: pointsman.dataplane.v1.ImportAffinityChunk.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
+	19, // 43: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
+	22, // 44: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
+	26, // 45: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
+	28, // 46: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
+	30, // 47: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
+	35, // 48: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
+	38, // 49: pointsman.dataplane.v1.Dataplane.Trace:input_type -> pointsman.dataplane.v1.TraceRequest
+	41, // 50: pointsman.dataplane.v1.Dataplane.ExportAffinity:input_type -> pointsman.dataplane.v1.ExportAffinityRequest
+	44, // 51: pointsman.dataplane.v1.Dataplane.ImportAffinity:input_type -> pointsman.dataplane.v1.ImportAffinityChunk
+	46, // 52: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
+	48, // 53: pointsman.dataplane.v1.Dataplane.Preflight:input_type -> pointsman.dataplane.v1.PreflightRequest
+	20, // 54: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
+	24, // 55: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
+	27, // 56: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
+	29, // 57: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
+	31, // 58: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
+	36, // 59: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
+	39, // 60: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
+	42, // 61: pointsman.dataplane.v1.Dataplane.ExportAffinity:output_type -> pointsman.dataplane.v1.ExportAffinityReply
+	45, // 62: pointsman.dataplane.v1.Dataplane.ImportAffinity:output_type -> pointsman.dataplane.v1.ImportAffinityReply
+	47, // 63: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
+	49, // 64: pointsman.dataplane.v1.Dataplane.Preflight:output_type -> pointsman.dataplane.v1.PreflightReply
+	54, // [54:65] is the sub-list for method output_type
+	43, // [43:54] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_dataplane_proto_init() }
