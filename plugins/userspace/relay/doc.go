@@ -7,7 +7,7 @@
 // or how updates reach one.
 //
 //	client ──▶ Socket ──▶ Target: a Service and a frontend ──▶ endpoint
-//	       ◀───────────── pair (TCP) or flow (UDP) ────────────▶
+//	       ◀─────────── two pumps (TCP) or a flow (UDP) ───────▶
 //
 // # Use
 //
@@ -32,10 +32,11 @@
 // All are members of the Relay's group. Stop closes what each of them waits for, and
 // returns when the last has ended.
 //
-//   - Linux: one event loop for each processor (GOMAXPROCS), started by the first TCP
-//     listener. A loop owns its share of all connections, so these need no lock.
-//   - elsewhere: one for each TCP listener, and two for each connection.
+//   - one for each TCP listener, and two for each connection: one for each direction.
 //   - one reader for each UDP socket from its first Serve on, and one for each flow.
+//
+// Each reads into a buffer that it borrows when there is something to read, so a connection
+// that waits has none.
 //
 // # Windows
 //

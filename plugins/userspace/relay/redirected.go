@@ -29,8 +29,8 @@ type Redirected struct {
 
 // shared are the TCP listeners of one family.
 type shared struct {
-	every     netip.Addr  // stands for all addresses of the family
-	listeners [3]listener // by sdk.Origin
+	every     netip.Addr   // stands for all addresses of the family
+	listeners [3]*listener // by sdk.Origin
 	preferred Ports
 }
 
@@ -74,7 +74,7 @@ func (x *Redirected) ListenUDP(ctx context.Context, at, to netip.AddrPort) (Sock
 	if err != nil {
 		return nil, err
 	}
-	if err := s.in.receiveDevices(); err != nil {
+	if err := s.in.receiveDevices(at.Addr().Is4()); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -107,27 +107,27 @@ func (x *Redirected) listen(ctx context.Context, f sdk.Family) error {
 			return err
 		}
 		shared.listeners[i] = l
-		l.start(func(c conn) (*server, sdk.Caller) { return x.accept(c, sdk.Origin(i)) })
+		l.start(func(c *net.TCPConn) (*server, sdk.Caller) { return x.accept(c, sdk.Origin(i)) })
 	}
 	return nil
 }
 
 // listenAt opens a listener at the preferred port if that is free, else at any.
-func (x *Redirected) listenAt(ctx context.Context, addr netip.Addr, preferred uint16) (listener, error) {
+func (x *Redirected) listenAt(ctx context.Context, addr netip.Addr, preferred uint16) (*listener, error) {
 	if preferred != 0 {
 		at := netip.AddrPortFrom(addr, preferred)
 		err := bindOnce(at) // a process that still has the port shares it with none
 		if err == nil {
-			return x.relay.listen(ctx, at)
+			return x.relay.listenTCP(ctx, at)
 		}
 		x.relay.log.Load().Info("a redirected port is another than before", "port", preferred, "why", err)
 	}
-	return x.relay.listen(ctx, netip.AddrPortFrom(addr, 0))
+	return x.relay.listenTCP(ctx, netip.AddrPortFrom(addr, 0))
 }
 
 // accept is the acceptor of the listener for clients from there.
-func (x *Redirected) accept(c conn, from sdk.Origin) (*server, sdk.Caller) {
-	to, err := c.original()
+func (x *Redirected) accept(c *net.TCPConn, from sdk.Origin) (*server, sdk.Caller) {
+	to, err := originalDestination(c)
 	if err != nil {
 		return nil, sdk.Caller{}
 	}
@@ -135,7 +135,7 @@ func (x *Redirected) accept(c conn, from sdk.Origin) (*server, sdk.Caller) {
 	if s == nil {
 		return nil, sdk.Caller{}
 	}
-	return &s.server, sdk.Caller{Addr: c.remote().Unmap().WithZone(""), From: from}
+	return &s.server, sdk.Caller{Addr: remote(c).Unmap().WithZone(""), From: from}
 }
 
 // find returns the Socket for connections to an address: one that names it, or the one
@@ -159,7 +159,7 @@ func (x *Redirected) Close() {
 				l.Close()
 			}
 		}
-		shared.listeners = [3]listener{}
+		shared.listeners = [3]*listener{}
 	}
 	clear(x.redirects)
 }

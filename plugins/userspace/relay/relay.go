@@ -28,17 +28,12 @@ type Relay struct {
 	log      atomic.Pointer[slog.Logger]
 	counters counters
 	buffers  buffers
-	loops    loops
-
-	// listen opens a TCP listener. Tests replace it to run the portable one on Linux.
-	listen func(context.Context, netip.AddrPort) (listener, error)
 }
 
 // New returns a Relay without sockets, on a node of which nothing is known. Stop ends it.
 func New() *Relay {
 	r := new(Relay)
 	r.group.init()
-	r.listen = r.listenTCP
 	r.SetNode(sdk.Node{}, nil)
 	r.SetUDPIdle(DefaultUDPIdle)
 	r.SetLog(slog.New(slog.DiscardHandler))
@@ -61,11 +56,10 @@ func (r *Relay) SetMark(mark uint32) { r.mark.Store(mark) }
 // on the node is told from others. The caller must not change own afterwards.
 func (r *Relay) SetNode(n sdk.Node, own map[netip.Addr]bool) { r.node.Store(&node{n, own}) }
 
-// Stop ends all connections, flows and loops, and waits until their goroutines have
+// Stop ends all connections and flows, and waits until their goroutines have
 // ended. Sockets that never served anything stay open. The Relay can be used again.
 func (r *Relay) Stop() {
 	r.group.stop()
-	r.loops.forget()
 	r.group.init()
 }
 
@@ -74,7 +68,7 @@ func (r *Relay) Stop() {
 func (r *Relay) Listen(ctx context.Context, protocol sdk.Protocol, at netip.AddrPort) (Socket, error) {
 	switch protocol {
 	case sdk.TCP:
-		l, err := r.listen(ctx, at)
+		l, err := r.listenTCP(ctx, at)
 		if err != nil {
 			return nil, err
 		}
@@ -108,21 +102,21 @@ func network(protocol sdk.Protocol, at netip.AddrPort) string {
 	return sdk.Name{Protocol: protocol, Family: sdk.FamilyOf(at.Addr())}.Network()
 }
 
-// choose asks t's route for an endpoint that is not among those tried. The verdict is
-// Forward if there is one.
-func (r *Relay) choose(t *Target, from sdk.Caller, tried []netip.AddrPort) (netip.AddrPort, sdk.Verdict) {
+// choose asks t's route for an endpoint that is not among those tried, and reports whether it is the only one. The
+// verdict is Forward if there is one.
+func (r *Relay) choose(t *Target, from sdk.Caller, tried []netip.AddrPort) (ep netip.AddrPort, only bool, v sdk.Verdict) {
 	svc := t.Service.Value()
 	route := svc.Route(t.Frontend, from, r.node.Load().Node)
 	if route.Verdict != sdk.Forward {
 		r.counters.turnedAway.Add(1)
-		return netip.AddrPort{}, route.Verdict
+		return ep, false, route.Verdict
 	}
-	return t.Service.pick(svc, route.Endpoints, from.Addr, tried, time.Now()), sdk.Forward
+	return t.Service.pick(svc, route.Endpoints, from.Addr, tried, time.Now()), len(route.Endpoints) == 1, sdk.Forward
 }
 
-// dialer connects to endpoints, and gives up after timeout if that is not zero.
-func (r *Relay) dialer(timeout time.Duration) net.Dialer {
-	return net.Dialer{Timeout: timeout, KeepAliveConfig: keepAlive, Control: withMark(r.mark.Load())}
+// dialer connects to endpoints.
+func (r *Relay) dialer() net.Dialer {
+	return net.Dialer{KeepAliveConfig: keepAlive, Control: withMark(r.mark.Load())}
 }
 
 // A node is the machine as connections see it. It is replaced, never changed.

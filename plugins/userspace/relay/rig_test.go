@@ -44,29 +44,14 @@ type listen struct {
 }
 
 // serve makes a rig.
-func serve(t testing.TB, services ...sdk.Service) *rig { return serveBy(t, New(), services) }
-
-// servePortable makes one that carries TCP as systems other than Linux do.
-func servePortable(t testing.TB, services ...sdk.Service) *rig {
-	r := New()
-	r.listen = r.listenPortable
-	return serveBy(t, r, services)
-}
-
-func serveBy(t testing.TB, r *Relay, services []sdk.Service) *rig {
+func serve(t testing.TB, services ...sdk.Service) *rig {
 	t.Helper()
 	relaytest.NeedsLoopback(t)
-	g := &rig{TB: t, Relay: r, services: make(map[sdk.Name]*Service), sockets: make(map[listen]Socket), draining: make(map[listen]Socket)}
+	g := &rig{TB: t, Relay: New(), services: make(map[sdk.Name]*Service), sockets: make(map[listen]Socket), draining: make(map[listen]Socket)}
 	g.SetUDPIdle(relaytest.Timeout)
 	t.Cleanup(g.close)
 	g.set(services...)
 	return g
-}
-
-// onBoth runs a test on either kind.
-func onBoth(t *testing.T, test func(*testing.T, func(testing.TB, ...sdk.Service) *rig)) {
-	t.Run("best", func(t *testing.T) { test(t, serve) })
-	t.Run("portable", func(t *testing.T) { test(t, servePortable) })
 }
 
 // set serves services, and closes the sockets that they had before and no longer need.

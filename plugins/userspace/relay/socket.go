@@ -50,25 +50,6 @@ type Target struct {
 	Frontend sdk.Frontend
 }
 
-// A listener accepts TCP connections from start to Close. Clients that come before start
-// wait in the kernel.
-type listener interface {
-	start(acceptor)
-	port() uint16
-	alive() error
-	Close() error
-}
-
-// An acceptor says which server an accepted connection is for, and where its client is.
-// Without a server the connection is reset.
-type acceptor func(conn) (*server, sdk.Caller)
-
-// A conn is a connection that was just accepted.
-type conn interface {
-	remote() netip.Addr                // of the client
-	original() (netip.AddrPort, error) // where the client sent it, before a rule redirected it
-}
-
 // A server is the TCP side of one address: connections to it get an endpoint of its
 // present target.
 type server struct {
@@ -85,7 +66,7 @@ func (s *server) Resume() bool      { return false }
 // A tcpSocket listens at one address.
 type tcpSocket struct {
 	server
-	listener listener
+	listener *listener
 }
 
 func (s *tcpSocket) Serve(t *Target) {
@@ -93,8 +74,8 @@ func (s *tcpSocket) Serve(t *Target) {
 	s.listener.start(s.accept)
 }
 
-func (s *tcpSocket) accept(c conn) (*server, sdk.Caller) {
-	return &s.server, s.relay.node.Load().caller(c.remote(), "")
+func (s *tcpSocket) accept(c *net.TCPConn) (*server, sdk.Caller) {
+	return &s.server, s.relay.node.Load().caller(remote(c), "")
 }
 
 func (s *tcpSocket) Drain() bool  { s.Close(); return false } // connections have sockets of their own
@@ -102,52 +83,9 @@ func (s *tcpSocket) Alive() error { return s.listener.alive() }
 func (s *tcpSocket) Port() uint16 { return s.listener.port() }
 func (s *tcpSocket) Close()       { s.listener.Close() }
 
-// dialTimeouts are how long each endpoint that is tried may take to accept; where there
-// is only one it has all of that time. After them the client is reset.
-var dialTimeouts = [...]time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second}
-
 // keepAlive finds out in two minutes that one end is gone without a word, so that the
 // other is not held for ever.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}
-
-// attempts are the endpoints that are tried for one connection: first the one that its
-// client is to have, and others in turn while that does not accept.
-type attempts struct {
-	server *server
-	from   sdk.Caller
-	tried  []netip.AddrPort
-}
-
-// next returns the endpoint to try now, and how long it may take. It is false if there
-// is none for this client.
-func (a *attempts) next() (ep netip.AddrPort, timeout time.Duration, ok bool) {
-	r := a.server.relay
-	target := a.server.target.Load()
-	if target == nil {
-		return ep, 0, false // the socket is open, and serves nothing yet
-	}
-	if len(a.tried) == len(dialTimeouts) {
-		r.counters.unanswered.Add(1)
-		return ep, 0, false
-	}
-	ep, verdict := r.choose(target, a.from, a.tried)
-	if verdict != sdk.Forward {
-		return ep, 0, false
-	}
-	timeout = dialTimeouts[len(a.tried)]
-	a.tried = append(a.tried, ep)
-	return ep, timeout, true
-}
-
-// last is the endpoint that next returned.
-func (a *attempts) last() netip.AddrPort { return a.tried[len(a.tried)-1] }
-
-// failed counts that ep, which next returned, did not accept.
-func (a *attempts) failed(ep netip.AddrPort, err error) {
-	r := a.server.relay
-	r.counters.dialErrors.Add(1)
-	r.log.Load().Debug("endpoint does not accept", "at", "tcp "+a.server.at.String(), "endpoint", ep, "err", err)
-}
 
 // A backoff waits after errors that may pass, such as running out of file descriptors:
 // longer each time, and logged once. Meanwhile clients wait in the kernel.
@@ -162,25 +100,23 @@ const (
 	maxBackoff = time.Second
 )
 
-// next returns how long to wait because of err.
-func (b *backoff) next(err error) time.Duration {
+// wait sleeps because of err. It is false when ctx has ended.
+func (b *backoff) wait(ctx context.Context, err error) bool {
 	if b.delay == 0 {
 		b.delay = minBackoff
 		b.relay.log.Load().Warn("cannot accept; backing off", "at", b.at, "err", err, "try", advice(err))
 	}
 	now := b.delay
 	b.delay = min(2*b.delay, maxBackoff)
-	return now
+	return sleep(ctx, now)
 }
 
-// wait sleeps because of err. It is false when ctx has ended.
-func (b *backoff) wait(ctx context.Context, err error) bool {
-	timer := time.NewTimer(b.next(err))
-	defer timer.Stop()
+// sleep is false when ctx has ended meanwhile.
+func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	}
 }

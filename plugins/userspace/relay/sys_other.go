@@ -5,25 +5,22 @@
 package relay
 
 import (
-	"context"
 	"errors"
+	"net"
 	"net/netip"
 	"syscall"
 )
 
-// loops exist on Linux alone.
-type loops struct{}
-
-func (*loops) forget() {}
-
-// listenTCP opens a listener.
-func (r *Relay) listenTCP(ctx context.Context, at netip.AddrPort) (listener, error) {
-	return r.listenPortable(ctx, at)
-}
-
-// What only Linux has: marks on packets, and the device by which a datagram came in.
+// What only Linux has: marks on packets, the device by which a datagram came in, where a redirected
+// connection was sent to, what waits in a listening socket, and the reset of a connection that is not read.
 
 func withMark(uint32) func(network, address string, c syscall.RawConn) error { return nil }
 
-func (p *packets) receiveDevices() error { return errors.ErrUnsupported }
-func (p *packets) device() string        { return "" }
+func (r *reader) receiveDevices(bool) error { return errors.ErrUnsupported }
+func (r *reader) device() string            { return "" }
+
+func originalDestination(*net.TCPConn) (to netip.AddrPort, err error) {
+	return to, errors.ErrUnsupported
+}
+func acceptRest(*net.TCPListener) []*net.TCPConn { return nil }
+func awaitReset(*net.TCPConn) bool               { return false }

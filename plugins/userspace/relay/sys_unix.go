@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packets reads datagrams from one socket, with buffers that are borrowed only when
-// there is a datagram: ten thousand sockets that wait need none.
-type packets struct {
+// A reader reads from one socket, with buffers that are borrowed only when there is
+// something to read: ten thousand sockets that wait need none.
+type reader struct {
 	*buffers
-	conn *net.UDPConn
 	raw  syscall.RawConn
 	try  func(fd uintptr) bool
+	tcp  bool
 	buf  *buffer
 	n    int
 	oob  []byte // room for the kernel's control messages; empty: none are wanted
@@ -31,40 +31,40 @@ type packets struct {
 	err  error
 }
 
-func newPackets(b *buffers, conn *net.UDPConn) *packets {
-	p := &packets{buffers: b, conn: conn}
-	p.try = p.once
-	return p
+func newReader(b *buffers, conn syscall.Conn) *reader {
+	_, tcp := conn.(*net.TCPConn)
+	r := &reader{buffers: b, tcp: tcp}
+	r.raw, _ = conn.SyscallConn() // of an open connection of package net there is one
+	r.try = r.once
+	return r
 }
 
-// once reads a datagram if there is one. It is false if there is none.
-func (p *packets) once(fd uintptr) bool {
-	p.buf = p.lend()
-	for again := true; again; again = p.err == unix.EINTR {
-		if len(p.oob) == 0 {
-			p.n, p.from, p.err = unix.Recvfrom(int(fd), p.buf[:], 0)
+// once reads if there is something to read. It is false if there is not.
+func (r *reader) once(fd uintptr) bool {
+	r.buf = r.lend()
+	for again := true; again; again = r.err == unix.EINTR {
+		if r.tcp {
+			r.n, r.err = unix.Read(int(fd), r.buf[:])
+		} else if len(r.oob) == 0 {
+			r.n, r.from, r.err = unix.Recvfrom(int(fd), r.buf[:], 0)
 		} else {
-			p.n, p.oobn, _, p.from, p.err = unix.Recvmsg(int(fd), p.buf[:], p.oob, 0)
+			r.n, r.oobn, _, r.from, r.err = unix.Recvmsg(int(fd), r.buf[:], r.oob, 0)
 		}
 	}
-	if p.err != nil {
-		p.giveBack(p.buf)
-		p.buf = nil
+	if r.err != nil {
+		r.giveBack(r.buf)
+		r.buf = nil
 	}
-	return p.err != unix.EAGAIN
+	return r.err != unix.EAGAIN
 }
 
-// read returns a borrowed buffer with a datagram of n bytes in it.
-func (p *packets) read() (buf *buffer, n int, from netip.AddrPort, err error) {
-	if p.raw == nil {
-		if p.raw, err = p.conn.SyscallConn(); err != nil {
-			return nil, 0, from, err
-		}
-	}
-	if err := p.raw.Read(p.try); err != nil {
+// read returns a borrowed buffer with a datagram of n bytes in it, or what a connection
+// received; none, if the other end has closed its side.
+func (r *reader) read() (buf *buffer, n int, from netip.AddrPort, err error) {
+	if err := r.raw.Read(r.try); err != nil {
 		return nil, 0, from, err
 	}
-	return p.buf, p.n, addrPort(p.from), p.err
+	return r.buf, r.n, addrPort(r.from), r.err
 }
 
 // addrPort converts an address of the kernel's. A zone is its number.

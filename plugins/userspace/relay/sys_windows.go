@@ -3,6 +3,8 @@
 package relay
 
 import (
+	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"syscall"
@@ -25,22 +27,47 @@ const (
 	errTooLong    = windows.WSAEMSGSIZE
 )
 
-// packets reads datagrams from one socket.
-type packets struct {
+// A reader reads from one socket.
+type reader struct {
 	*buffers
-	conn *net.UDPConn
+	conn syscall.Conn
 }
 
-func newPackets(b *buffers, conn *net.UDPConn) *packets { return &packets{b, conn} }
+func newReader(b *buffers, conn syscall.Conn) *reader { return &reader{b, conn} }
 
-// read returns a borrowed buffer with a datagram of n bytes in it.
-func (p *packets) read() (buf *buffer, n int, from netip.AddrPort, err error) {
-	buf = p.lend()
-	if n, from, err = p.conn.ReadFromUDPAddrPort(buf[:]); err != nil {
-		p.giveBack(buf)
+// read returns a borrowed buffer with a datagram of n bytes in it, or what a connection
+// received; none, if the other end has closed its side. A connection that waits has no buffer.
+func (r *reader) read() (buf *buffer, n int, from netip.AddrPort, err error) {
+	if c, is := r.conn.(*net.TCPConn); is {
+		if err := awaitData(c); err != nil {
+			return nil, 0, from, err
+		}
+		buf = r.lend()
+		if n, err = c.Read(buf[:]); errors.Is(err, io.EOF) {
+			err = nil
+		}
+	} else {
+		buf = r.lend()
+		n, from, err = r.conn.(*net.UDPConn).ReadFromUDPAddrPort(buf[:])
+	}
+	if err != nil {
+		r.giveBack(buf)
 		return nil, 0, from, err
 	}
 	return buf, n, from, nil
+}
+
+// awaitData waits until there is something to read: package net asks after each look of ours.
+func awaitData(c *net.TCPConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	waited := false
+	return raw.Read(func(uintptr) bool {
+		defer func() { waited = true }()
+		return waited
+	})
 }
 
 // reusePort does nothing where a port has one owner.

@@ -3,14 +3,275 @@
 package relay
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/test/relaytest"
 )
+
+// TestLateEndpoint: one that says neither yes nor no is left for the next.
+func TestLateEndpoint(t *testing.T) {
+	front, back := at(1, 8000), at(3, 8000)
+	endpoint(t, back, nil)
+	s := serve(t, svc("web", "cluster-ip "+front, silent(t, at(2, 8000))+" "+back))
+	for range 2 { // one of two in turn would be the silent one's
+		if got, err := ask(front); got != back {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+	if s.Counts().DialErrors == 0 {
+		t.Error("the silent endpoint was never tried")
+	}
+}
+
+// TestOnlyEndpoint: one that takes its time, as on a busy machine, is not hung up on
+// where there is no other to call.
+func TestOnlyEndpoint(t *testing.T) {
+	front, back := at(1, 8000), at(2, 8000)
+	fd := silentAt(t, back)
+	s := serve(t, svc("web", "cluster-ip "+front, back))
+	dial(t, front)
+	time.AfterFunc(2*dialTimeouts[0], func() { // it is called for the second time by then
+		if taken, _, err := unix.Accept(fd); err == nil {
+			unix.Close(taken)
+		}
+	})
+	eventually(t, func() error {
+		if open := s.Counts().Established; open != 1 {
+			return fmt.Errorf("%d connections are carried", open)
+		}
+		return nil
+	})
+	if n := s.Counts().DialErrors; n != 0 {
+		t.Errorf("%d calls were given up", n)
+	}
+}
+
+// TestCallerLeaves while endpoints are tried for it.
+func TestCallerLeaves(t *testing.T) {
+	front := at(1, 8000)
+	s := serve(t, svc("web", "cluster-ip "+front, silent(t, at(2, 8000))))
+	c := dial(t, front)
+	fmt.Fprint(c, "x")
+	c.CloseWrite() // not yet
+	eventually(t, func() error {
+		if s.Counts().Accepted == 0 {
+			return errors.New("no connection was accepted")
+		}
+		return nil
+	})
+	abort(c)
+	s.carries(0)
+}
+
+// TestCallingIsAFlow: a connection for which endpoints are still tried would be cut off by a
+// clean-up like one that has found one.
+func TestCallingIsAFlow(t *testing.T) {
+	front := at(1, 8000)
+	s := serve(t, svc("web", "cluster-ip "+front, silent(t, at(2, 8000))))
+	flows := func(want int) {
+		t.Helper()
+		eventually(t, func() error {
+			if n := s.Counts().Open(); n != want {
+				return fmt.Errorf("%d flows are reported, not %d", n, want)
+			}
+			return nil
+		})
+	}
+	c := dial(t, front)
+	flows(1)
+	if n := s.Counts().Established; n != 0 {
+		t.Errorf("%d connections have an endpoint that never answered", n)
+	}
+	abort(c)
+	flows(0)
+}
+
+// TestAnswerBeforeReset: an endpoint that answers without having heard all, and
+// breaks off, is heard and then seen to break off.
+func TestAnswerBeforeReset(t *testing.T) {
+	front, back := at(1, 8000), at(2, 8000)
+	answered := make(chan struct{})
+	endpoint(t, back, func(c *net.TCPConn) {
+		_, _ = c.Read(make([]byte, 1))
+		fmt.Fprint(c, "too much")
+		<-answered // the reset would drop what is still under way
+		_ = c.SetLinger(0)
+	})
+	serve(t, svc("web", "cluster-ip "+front, back))
+	c := dial(t, front)
+	fmt.Fprint(c, strings.Repeat("x", 1<<16))
+	if _, err := io.ReadFull(c, make([]byte, len("too much"))); err != nil {
+		t.Fatal(err)
+	}
+	close(answered)
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the caller sees %v", err)
+	}
+}
+
+// TestResetAfterAll: a caller that has said all and then breaks off is seen to, by an
+// endpoint that says nothing.
+func TestResetAfterAll(t *testing.T) {
+	front, back := at(1, 8000), at(2, 8000)
+	heard, seen := make(chan struct{}), make(chan bool, 1)
+	endpoint(t, back, func(c *net.TCPConn) {
+		_, _ = io.ReadAll(c)
+		close(heard)
+		seen <- awaitReset(c)
+	})
+	s := serve(t, svc("web", "cluster-ip "+front, back))
+	c := dial(t, front)
+	fmt.Fprint(c, "all")
+	c.CloseWrite()
+	<-heard
+	abort(c)
+	if !<-seen {
+		t.Error("the endpoint saw no reset")
+	}
+	s.carries(0)
+}
+
+// TestSlowReader: a reader that does not read stops the writer, with little in
+// between, and misses nothing.
+func TestSlowReader(t *testing.T) {
+	for _, chunk := range []int{1000, 100_000} {
+		t.Run(fmt.Sprintf("chunks of %d", chunk), func(t *testing.T) { slowReader(t, chunk) })
+	}
+}
+
+func slowReader(t *testing.T, chunk int) {
+	const size = 48 << 20 // more than all sockets on the way hold
+	front, back := at(1, 8000), at(2, 8000)
+	text := bytes.Repeat([]byte("0123456789abcdef"), size/16)
+	written := make(chan int, 10) // the relay dials again where a first connection took too long
+	stopped := make(chan int, 1)
+	endpoint(t, back, func(c *net.TCPConn) {
+		n := 0
+		for next := range slices.Chunk(text, chunk) {
+			_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // nothing is read for so long: it has stopped
+			m, err := c.Write(next)
+			if n += m; err == nil {
+				continue
+			}
+			select {
+			case stopped <- n:
+			default:
+			}
+			_ = c.SetWriteDeadline(time.Now().Add(relaytest.Timeout))
+			m, err = c.Write(next[m:])
+			if n += m; err != nil {
+				break
+			}
+		}
+		select {
+		case stopped <- n:
+		default:
+		}
+		written <- n
+	})
+	serve(t, svc("web", "cluster-ip "+front, back))
+	c := dial(t, front)
+	if n := <-stopped; n == size {
+		t.Error("all was written, and nothing read")
+	}
+	got, err := io.ReadAll(c)
+	n := <-written
+	for n != size && len(written) > 0 {
+		n = <-written
+	}
+	if err != nil || n != size || !bytes.Equal(got, text) {
+		t.Errorf("of %d bytes %d were written and %d read (%v), same: %v", size, n, len(got), err, bytes.Equal(got, text))
+	}
+}
+
+// silent is an endpoint that neither accepts nor refuses: its backlog is full.
+func silent(t *testing.T, addr string) string {
+	t.Helper()
+	silentAt(t, addr)
+	return addr
+}
+
+// silentAt makes the socket of one.
+func silentAt(t *testing.T, addr string) (fd int) {
+	t.Helper()
+	domain, at := sockaddr(addrPortOf(addr))
+	fd, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(fd, at); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	dial(t, addr) // the one connection that the backlog takes
+	eventually(t, func() error {
+		c, err := net.DialTimeout("tcp", addr, 50*time.Millisecond)
+		if err != nil {
+			return nil
+		}
+		t.Cleanup(func() { c.Close() })
+		return fmt.Errorf("it still accepts")
+	})
+	return fd
+}
+
+// TestOutOfDescriptors: clients wait while there are none, and are served when there are
+// again.
+func TestOutOfDescriptors(t *testing.T) {
+	relaytest.NeedsLoopback(t)
+	if _, err := exec.LookPath("prlimit"); err != nil {
+		t.Skip("needs prlimit: ", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const few = 40
+	front, back := at(1, 8000), at(2, 8000)
+	endpoint(t, back, echo)
+	cmd := exec.Command("prlimit", "--nofile="+strconv.Itoa(few)+":"+strconv.Itoa(few), self)
+	cmd.Env = append(os.Environ(), asRelay+"="+front+" "+back)
+	startRelay(t, cmd, front)
+	var all []*net.TCPConn
+	for range few {
+		all = append(all, dial(t, front))
+	}
+	served := make(chan error, 1)
+	go func() { // ends when the last of all is served
+		_, err := fmt.Fprint(all[few-1], "x")
+		if err == nil {
+			_, err = io.ReadFull(all[few-1], make([]byte, 1))
+		}
+		served <- err
+	}()
+	for _, c := range all[:few-1] {
+		c.Close()
+	}
+	if err := <-served; err != nil {
+		t.Error("the one that waited: ", err)
+	}
+}
 
 // TestWaitingIsServed: connections that wait in a listener when it is closed are carried, as those
 // before are: another process may listen at the same address by then, and no caller is to notice.

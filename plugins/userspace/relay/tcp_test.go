@@ -19,9 +19,7 @@ import (
 
 // TestHalfClose: a caller that has said all still hears the answer, and an endpoint
 // that has said all still hears the caller.
-func TestHalfClose(t *testing.T) { onBoth(t, halfClose) }
-
-func halfClose(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
+func TestHalfClose(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
 	t.Run("the caller ends first", func(t *testing.T) {
 		endpoint(t, back, func(c *net.TCPConn) {
@@ -58,9 +56,7 @@ func halfClose(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
 }
 
 // TestReset: a reset on one side is one on the other.
-func TestReset(t *testing.T) { onBoth(t, reset) }
-
-func reset(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
+func TestReset(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
 	t.Run("the endpoint", func(t *testing.T) {
 		endpoint(t, back, func(c *net.TCPConn) {
@@ -95,9 +91,7 @@ func reset(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
 }
 
 // TestBulk: what is moved inside the kernel arrives whole, both ways at once.
-func TestBulk(t *testing.T) { onBoth(t, bulk) }
-
-func bulk(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
+func TestBulk(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
 	endpoint(t, back, echo)
 	s := serve(t, svc("web", "cluster-ip "+front, back))
@@ -122,9 +116,7 @@ func bulk(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
 func sameSum(a, b hash.Hash) bool { return bytes.Equal(a.Sum(nil), b.Sum(nil)) }
 
 // TestNextEndpoint: one that refuses is left for the next, and no caller notices.
-func TestNextEndpoint(t *testing.T) { onBoth(t, nextEndpoint) }
-
-func nextEndpoint(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
+func TestNextEndpoint(t *testing.T) {
 	front, back := at(1, 8000), at(3, 8000)
 	endpoint(t, back, nil)
 	s := serve(t, svc("web", "cluster-ip "+front, at(2, 8000)+" "+back))
@@ -156,9 +148,7 @@ func TestStuckEndpointFails(t *testing.T) {
 }
 
 // TestNoneAnswers: callers are turned away with a reset.
-func TestNoneAnswers(t *testing.T) { onBoth(t, noneAnswers) }
-
-func noneAnswers(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
+func TestNoneAnswers(t *testing.T) {
 	front := at(1, 8000)
 	serve(t, svc("web", "cluster-ip "+front, at(2, 8000)))
 	if _, err := ask(front); !wasReset(err) {
@@ -181,9 +171,7 @@ func TestTurnedAway(t *testing.T) {
 }
 
 // TestSwitch: a socket goes to and fro between two Services, and no client is refused.
-func TestSwitch(t *testing.T) { onBoth(t, switches) }
-
-func switches(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
+func TestSwitch(t *testing.T) {
 	front := at(1, 8000)
 	a, b := at(2, 8000), at(3, 8000)
 	endpoint(t, a, nil)
@@ -217,9 +205,7 @@ func switches(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
 
 // TestEstablished connections outlive their endpoint, their Service and their socket.
 // Stop ends them, and the relay can be used again.
-func TestEstablished(t *testing.T) { onBoth(t, established) }
-
-func established(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
+func TestEstablished(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
 	endpoint(t, back, echo)
 	web := svc("web", "cluster-ip "+front, back)

@@ -28,7 +28,7 @@ const maxFlows = 16384
 type udpSocket struct {
 	server
 	conn  *net.UDPConn
-	in    *packets // from conn
+	in    *reader // of conn
 	start sync.Once
 
 	mu       sync.Mutex // guards all below
@@ -50,7 +50,7 @@ func (r *Relay) listenUDP(ctx context.Context, at, bound netip.AddrPort) (*udpSo
 		return nil, err
 	}
 	udp := conn.(*net.UDPConn)
-	return &udpSocket{server: server{relay: r, at: at}, conn: udp, in: newPackets(&r.buffers, udp), flows: make(map[netip.AddrPort]*flow)}, nil
+	return &udpSocket{server: server{relay: r, at: at}, conn: udp, in: newReader(&r.buffers, udp), flows: make(map[netip.AddrPort]*flow)}, nil
 }
 
 // Serve makes t the target. The flows of the one before it go on where t has their
@@ -182,7 +182,7 @@ func (s *udpSocket) flow(from netip.AddrPort, tried []netip.AddrPort) *flow {
 		return f
 	}
 	r, target := s.relay, s.target.Load()
-	ep, verdict := r.choose(target, r.node.Load().caller(from.Addr(), s.in.device()), tried)
+	ep, _, verdict := r.choose(target, r.node.Load().caller(from.Addr(), s.in.device()), tried)
 	if verdict != sdk.Forward {
 		return nil
 	}
@@ -190,7 +190,7 @@ func (s *udpSocket) flow(from netip.AddrPort, tried []netip.AddrPort) *flow {
 		r.counters.overflow.Add(1)
 		return nil
 	}
-	d := r.dialer(0)
+	d := r.dialer()
 	conn, err := d.DialContext(r.group.context(), network(sdk.UDP, s.at), ep.String())
 	if err != nil {
 		r.counters.dialErrors.Add(1)
@@ -251,7 +251,7 @@ func (f *flow) replies() {
 	r := f.socket.relay
 	defer r.group.remove(f.conn)
 	defer f.socket.end(f)
-	in := newPackets(&r.buffers, f.conn)
+	in := newReader(&r.buffers, f.conn)
 	for {
 		until := time.Unix(0, f.used.Load()+r.udpIdle.Load())
 		if time.Until(until) <= 0 || f.conn.SetReadDeadline(until) != nil {

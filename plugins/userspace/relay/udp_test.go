@@ -175,8 +175,9 @@ func TestDrainingFlows(t *testing.T) {
 	s.carries(3)
 	s.SetUDPIdle(time.Millisecond)
 	socket.Drain()
-	_, _ = c.Write([]byte("x"))
-	_, _ = other.Write([]byte("x"))
+	for _, client := range []net.Conn{c, queued, other} { // a flow sees the new time with its next datagram
+		_, _ = client.Write([]byte("x"))
+	}
 	s.carries(0)
 	drained()
 	if socket.Drain() || socket.Resume() || socket.Alive() == nil {
