@@ -38,14 +38,14 @@ func newAdding(system addresses.System, dir string) *adding {
 
 // configure takes what the options say.
 func (a *adding) configure(o options) error {
-	if o.addresses == addressesAuto && a.holding == nil {
+	if o.Addresses == "auto" && a.holding == nil {
 		return &sdk.Refusal{
 			Field: "options.addresses",
 			Why:   "addresses can be added to an interface on Windows alone, and this is " + runtime.GOOS,
 			Try:   "addresses: never, and redirect: auto as root, which needs no addresses; or add them yourself, as by ip address add 10.96.0.10/32 dev lo",
 		}
 	}
-	a.enabled, a.on = o.addresses == addressesAuto, o.iface
+	a.enabled, a.on = o.Addresses == "auto", o.Interface
 	return nil
 }
 

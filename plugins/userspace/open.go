@@ -3,12 +3,9 @@
 package userspace
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -40,7 +37,7 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	if err := p.chooseWay(ctx, o, env); err != nil {
 		return frame.Session[*desired]{}, err
 	}
-	p.relay.SetUDPIdle(o.udpIdleTimeout)
+	p.relay.SetUDPIdle(o.udpIdle)
 	p.foresee(ctx)
 	session := frame.Session[*desired]{Limits: p.way.limits(p.adding.enabled), Unlocked: p.way.backend == ""}
 	if p.way.backend != "" {
@@ -57,20 +54,20 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 
 // chooseWay finds out which way it is to be.
 func (p *plugin) chooseWay(ctx context.Context, o options, env frame.Env) error {
-	if o.redirect == redirectNever || o.redirect == redirectAuto && !mayUse() {
+	if o.Redirect == "never" || o.Redirect == "auto" && !mayUse() {
 		p.log.Info("other software finds no chain " + masquerade.Mark + ": this process writes no rules")
 		p.goDirect()
 		return nil
 	}
-	if p.way.backend == o.backend {
+	if p.way.backend == o.Backend {
 		return nil
 	}
-	found, err := p.openRedirected(ctx, o.backend, env)
+	found, err := p.openRedirected(ctx, o.Backend, env)
 	switch {
 	case err == nil:
 		p.way.close()
 		p.way = found
-	case o.redirect == redirectAuto && ctx.Err() == nil:
+	case o.Redirect == "auto" && ctx.Err() == nil:
 		p.log.Info("listening on the frontends' own addresses only, and other software finds no chain "+masquerade.Mark, "why", err)
 		p.goDirect()
 	default:
@@ -118,26 +115,14 @@ func mayUse() bool { return os.Geteuid() == 0 }
 
 // options are what the host's file may say of this plugin.
 type options struct {
-	udpIdleTimeout time.Duration // after which a UDP flow without a datagram ends
-	redirect       string        // whether rules lead callers here
-	backend        string        // to which those are written
-	addresses      string        // whether frontends' addresses are added to an interface
-	iface          string        // to which; empty: the loopback interface
+	UDPIdleTimeout string `json:"udpIdleTimeout"` // after which a UDP flow without a datagram ends
+	Redirect       string `json:"redirect"`       // whether rules lead callers here
+	Backend        string `json:"backend"`        // to which those are written
+	Addresses      string `json:"addresses"`      // whether frontends' addresses are added to an interface
+	Interface      string `json:"interface"`      // to which; empty: the loopback interface
+
+	udpIdle time.Duration
 }
-
-// What the options that are words may say.
-const (
-	redirectAuto   = "auto"
-	redirectAlways = "always"
-	redirectNever  = "never"
-
-	backendAuto = "auto"
-
-	addressesAuto  = "auto"
-	addressesNever = "never"
-)
-
-var defaults = options{udpIdleTimeout: relay.DefaultUDPIdle, redirect: redirectAuto, backend: backendAuto, addresses: addressesNever}
 
 // schema describes the options, for people that write the file.
 const schema = `{
@@ -152,81 +137,19 @@ const schema = `{
   }
 }`
 
-const help = "pointsman plugin info userspace, for what it takes"
-
 func parseOptions(data []byte) (options, error) {
-	o := defaults
-	if len(bytes.TrimSpace(data)) == 0 {
-		return o, nil
+	o := options{UDPIdleTimeout: relay.DefaultUDPIdle.String(), Redirect: "auto", Backend: "auto", Addresses: "never"}
+	if err := frame.ParseOptions(mode, data, &o); err != nil {
+		return o, err
 	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(data, &fields); err != nil {
-		return o, &sdk.Refusal{Field: "options", Why: "no JSON object: " + err.Error(), Try: help}
-	}
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if err := o.parse(name, fields[name]); err != nil {
-			return o, err
-		}
-	}
-	return o, nil
-}
-
-func (o *options) parse(name string, data json.RawMessage) error {
 	var err error
-	try := help
-	switch name {
-	case "udpIdleTimeout":
-		try = name + ": 250ms"
-		err = parseTimeout(data, &o.udpIdleTimeout)
-	case "redirect":
-		err = parseWord(data, &o.redirect, redirectAuto, redirectAlways, redirectNever)
-	case "backend":
-		err = parseWord(data, &o.backend, backendAuto, "nft", "legacy")
-	case "addresses":
-		err = parseWord(data, &o.addresses, addressesAuto, addressesNever)
-	case "interface":
-		if json.Unmarshal(data, &o.iface) != nil {
-			err, try = fmt.Errorf("%s is no name in quotes", data), name+`: "vEthernet (nat)"`
-		}
-	default:
-		err, try = errors.New("there is no such option"), nearest(name)
+	if o.udpIdle, err = time.ParseDuration(o.UDPIdleTimeout); err != nil || o.udpIdle < time.Millisecond || o.udpIdle > time.Hour {
+		return o, &sdk.Refusal{Field: "options.udpIdleTimeout", Why: fmt.Sprintf("%q is no duration from 1ms to 1h", o.UDPIdleTimeout), Try: "udpIdleTimeout: 250ms"}
 	}
-	if err != nil {
-		return &sdk.Refusal{Field: "options." + name, Why: err.Error(), Try: try}
-	}
-	return nil
-}
-
-func nearest(name string) string {
-	for _, known := range []string{"udpIdleTimeout", "redirect", "backend", "addresses", "interface"} {
-		if strings.EqualFold(name, known) {
-			return known + ", with this case"
+	for name, option := range map[string]struct{ is, words string }{"redirect": {o.Redirect, "auto, always, never"}, "addresses": {o.Addresses, "auto, never"}} {
+		if !slices.Contains(strings.Split(option.words, ", "), option.is) {
+			return o, &sdk.Refusal{Field: "options." + name, Why: fmt.Sprintf("%q is none of %s", option.is, option.words)}
 		}
 	}
-	return help
-}
-
-func parseWord(data json.RawMessage, into *string, words ...string) error {
-	var text string
-	if err := json.Unmarshal(data, &text); err != nil || !slices.Contains(words, text) {
-		return fmt.Errorf("%s is none of %s", data, strings.Join(words, ", "))
-	}
-	*into = text
-	return nil
-}
-
-func parseTimeout(data json.RawMessage, into *time.Duration) error {
-	var text string
-	if err := json.Unmarshal(data, &text); err != nil {
-		return fmt.Errorf("%s is no duration in quotes", data)
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		return fmt.Errorf("%q is no duration", text)
-	}
-	if d < time.Millisecond || d > time.Hour {
-		return fmt.Errorf("%s is not from 1ms to 1h", text)
-	}
-	*into = d
-	return nil
+	return o, iptables.CheckBackend(&o.Backend)
 }
