@@ -25,6 +25,10 @@ type kernel struct {
 	affinity map[client]netip.AddrPort // of packets
 }
 
+func newKernel() *kernel {
+	return &kernel{entries: make(map[sdk.Name]string), affinity: make(map[client]netip.AddrPort)}
+}
+
 // A handle is the kernel as one process sees it.
 type handle struct {
 	*kernel

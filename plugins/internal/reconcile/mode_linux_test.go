@@ -5,7 +5,6 @@ package reconcile_test
 import (
 	"context"
 	"encoding/json"
-	"net/netip"
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
@@ -35,6 +34,11 @@ func (m *mode) Node(n sdk.Node) error {
 	m.node = n
 	return m.Family.Node(n)
 }
+
+// Its kernel remembers no flows and tracks no connections.
+func (m *mode) Forget(sdk.Family, []sdk.Service, func()) (int, error)      { return 0, nil }
+func (m *mode) ForgetEarly(sdk.Family, []sdk.Service, func()) (int, error) { return 0, nil }
+func (m *mode) Flows(map[sdk.Name]sdk.Service, bool) (int, error)          { return 0, nil }
 
 func (m *mode) Want(svc sdk.Service) (piece, error) {
 	if err := svc.Check(); err != nil {
@@ -95,7 +99,6 @@ func newDataplane(k *kernel, dir string) *dataplane {
 		Open: func(context.Context, sdk.Setup, frame.Env) (frame.Session[piece], error) {
 			m := &mode{}
 			m.Family = reconcile.NewFamily(sdk.IPv4, m, &handle{kernel: k})
-			m.NodePorts = func() (func(netip.Addr) bool, error) { return m.node.TakesNodePorts, nil }
 			return frame.Session[piece]{Families: []frame.Family[piece]{m}}, nil
 		},
 		Sweep: func(_ context.Context, l sdk.Leftovers, _ frame.Env) (removed []string, err error) {
@@ -115,7 +118,7 @@ func newDataplane(k *kernel, dir string) *dataplane {
 // TestExampleConforms holds the mode to the contract, with packets that go where its entries say.
 func TestExampleConforms(t *testing.T) {
 	t.Parallel()
-	k, dir := &kernel{entries: make(map[sdk.Name]string), affinity: make(map[client]netip.AddrPort)}, t.TempDir()
+	k, dir := newKernel(), t.TempDir()
 	s := sdktest.InProcess(description, func() sdk.Dataplane { return newDataplane(k, dir) })
 	s.Testbed = sdktest.Said(func(sdk.Dataplane) sdktest.Sender { return k })
 	s.Foreign = func(context.Context) (string, error) { return "nothing", nil }
