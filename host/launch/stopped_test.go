@@ -151,7 +151,7 @@ func TestStoppedPluginKeepsItsCall(t *testing.T) {
 	r.Debugged()
 	answered := make(chan error, 1)
 	go func() { answered <- r.SetRole(t.Context(), sdk.Active) }() // ends with the call
-	for range 5 { // calls with a deadline end, and this one does not with them
+	for range 5 {                                                  // calls with a deadline end, and this one does not with them
 		if _, err := r.Vitals(brief(t)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a stopped plugin answers: %v", err)
 		}
