@@ -83,7 +83,7 @@ func Start(t testing.TB, o Options) *Cluster {
 		"--service-account-key-file=" + c.file("sa.key"), "--service-account-signing-key-file=" + c.file("sa.key"), "--service-account-issuer=https://kubernetes.test",
 		"--token-auth-file=" + c.file("tokens.csv"), "--authorization-mode=RBAC",
 		"--service-cluster-ip-range=10.96.0.0/12,fd00:10:96::/108", "--endpoint-reconciler-type=none",
-		"--allow-privileged=true", "--kubelet-preferred-address-types=InternalIP", // nobody resolves names of nodes
+		"--allow-privileged=true", "--kubelet-preferred-address-types=ExternalIP,InternalIP", // nobody resolves names of nodes
 	}
 	if !o.Pods { // they would be refused where no controller publishes the authority
 		arguments = append(arguments, "--disable-admission-plugins=ServiceAccount")

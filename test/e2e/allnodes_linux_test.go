@@ -111,7 +111,7 @@ func (f *fleet) node(name, port, notReady string) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "127.0.0.1"}, {Type: corev1.NodeInternalIP, Address: "192.0.2." + name[len(name)-1:]}}
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: "127.0.0.1"}, {Type: corev1.NodeInternalIP, Address: "192.0.2." + name[len(name)-1:]}}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	if notReady != "" {
 		n.Status.Conditions[0].Status, n.Status.Conditions[0].Message = corev1.ConditionUnknown, notReady
