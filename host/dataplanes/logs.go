@@ -15,8 +15,8 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// A pluginLog takes the log of a plugin, over its restarts, keeps its last lines, and passes what is not too much to the
-// host's log. It is safe for concurrent use.
+// A pluginLog receives the log lines of all processes of a plugin. It keeps the last ones for `pointsman plugin logs` and
+// passes lines to the host's log at a limited rate. It is safe for concurrent use.
 type pluginLog struct {
 	plugin string
 	log    hclog.Logger

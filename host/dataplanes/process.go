@@ -41,7 +41,7 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", s)
 }
 
-// A status is what is known of a dataplane's process.
+// A status describes the process of a dataplane. What it says of itself stays known after its end.
 type status struct {
 	state       State
 	why         string // what went wrong last, where it is not serving
@@ -117,9 +117,10 @@ var (
 	errHostEnds   = errors.New("the host ends")
 )
 
-// open starts a process, or connects to one, and begins a session with it. The process is given the role before it is
-// sent anything; zero: it keeps the one that the kernel shows. One that is in session, which something else runs, begins
-// another with these options; where it refuses them it goes on with those of before.
+// open starts a process, or connects to one that something else runs, and begins a session with it. The process gets the
+// role before the first update; with the zero role it keeps the role that the kernel shows. If a process is in session
+// already, because something else runs it, that session ends and the next one has these options. If the process refuses
+// the options, it gets the former ones again.
 func (p *dataplane) open(ctx context.Context, role sdk.Role, options json.RawMessage) error {
 	goesOn := p.stop(errNewOptions)
 	binary, former, err := p.prepare(options)
@@ -146,7 +147,8 @@ func (p *dataplane) open(ctx context.Context, role sdk.Role, options json.RawMes
 	ended := make(chan struct{})
 	s, err := p.newSession(process, role)
 	if err != nil {
-		return errors.Join(err, process.Close())
+		process.End(err)
+		return err
 	}
 	p.mu.Lock()
 	p.status.description, p.status.pid, p.status.up = process.Description, process.Hello().PID, time.Now()
@@ -214,6 +216,7 @@ func (p *dataplane) run(process *supervise.Process, s *session, over chan error)
 	p.session = nil
 	p.served = p.served && !diesWithProcess(s.desc) // rules outlive their process
 	p.mu.Unlock()
+	s.close()
 	switch {
 	case errors.Is(why, errNewOptions): // nothing went wrong, and open goes on
 	case errors.Is(why, errNotNeeded), errors.Is(why, errHostEnds):
@@ -224,8 +227,8 @@ func (p *dataplane) run(process *supervise.Process, s *session, over chan error)
 	}
 }
 
-// lost notes that a process has ended, or did not start, and returns what is to be known of that. served is how long it
-// was in session; zero: it did not start.
+// lost sets the state after a process has ended or failed to start, and returns the Loss for the plan. served is the
+// duration of the session; zero means that the process did not start.
 func (p *dataplane) lost(err error, served time.Duration) plane.Loss {
 	l, text := lossOf(err, served)
 	l.Dialed, l.Jitter = p.plugin.Address != "", rand.Float64()
@@ -240,7 +243,7 @@ func (p *dataplane) lost(err error, served time.Duration) plane.Loss {
 	return l
 }
 
-// lossOf returns why a process has ended, or did not start, and that in words.
+// lossOf classifies the error that ended a process or its start, and returns it in words for status and events.
 func lossOf(err error, served time.Duration) (plane.Loss, string) {
 	l, text := plane.Loss{Err: err, Served: served}, err.Error()
 	_, refused := errors.AsType[*sdk.Refusal](err)
@@ -257,7 +260,7 @@ func lossOf(err error, served time.Duration) (plane.Loss, string) {
 	return l, text
 }
 
-// waits notes until when the next process waits.
+// waits sets the time at which the next process is started, for status.
 func (p *dataplane) waits(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -266,8 +269,8 @@ func (p *dataplane) waits(until time.Time) {
 	}
 }
 
-// look notes that the host looked after the process, and reports whether one that is awaited is worth another attempt,
-// because its file is another one by now.
+// look records that the host has checked the process. It reports whether a process that waits to be started should be
+// started at once, because the file of its plugin has changed.
 func (p *dataplane) look(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

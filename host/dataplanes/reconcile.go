@@ -157,8 +157,6 @@ func (r *reconciler) reconcile(ctx context.Context, now time.Time) time.Duration
 	r.mu.Lock()
 	if look {
 		r.relabel()
-	}
-	if look {
 		r.lookAfter(now)
 	}
 	r.observe(ctx, now)

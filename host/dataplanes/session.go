@@ -96,7 +96,6 @@ func (p *dataplane) serve(ctx context.Context, s *session) error {
 	if s.feed == nil {
 		return nil
 	}
-	defer s.cursor.Close()
 	serving, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s.cancel = cancel
@@ -109,6 +108,13 @@ func (p *dataplane) serve(ctx context.Context, s *session) error {
 		return nil
 	}
 	return context.Cause(serving)
+}
+
+// close ends the tracking of a session that is over.
+func (s *session) close() {
+	if s.cursor != nil {
+		s.cursor.Close()
+	}
 }
 
 // fed reports whether there is a session in which the process is sent Services.

@@ -99,9 +99,9 @@ func (n Node) taken() (all []Finding) {
 	for _, s := range n.Services {
 		for _, p := range s.Ports {
 			for _, f := range p.Frontends {
-				words := strings.Fields(f)
-				at, err := netip.ParseAddrPort(words[1])
-				if name := n.Interfaces[at.Addr()]; err == nil && words[0] == "cluster-ip" && name != "" {
+				kind, addr, _ := strings.Cut(f, " ")
+				at, err := netip.ParseAddrPort(addr)
+				if name := n.Interfaces[at.Addr()]; err == nil && kind == "cluster-ip" && name != "" {
 					found[at.Addr().String()] = fmt.Sprintf("interface %s has the ClusterIP %s of Service %s/%s", name, at.Addr(), s.Namespace, s.Name)
 				}
 			}

@@ -48,7 +48,7 @@ const (
 	connectLimit = 10 * time.Second // for greeting a plugin at an address
 )
 
-// A Process is a process of a plugin that is configured. Watch must be called once: it ends the process.
+// A Process is a process of a plugin that is configured. Its owner calls Watch once, which ends the process, or End.
 type Process struct {
 	*wire.Remote
 	Description sdk.Description
@@ -98,7 +98,7 @@ func (p Plugin) Start(ctx context.Context, binary *launch.Binary, options json.R
 		err = fmt.Errorf("%s calls itself %q: its name must be %q", p.Where(), d.Name, p.Name)
 	}
 	if err != nil {
-		process.end(err)
+		process.End(err)
 		return nil, fmt.Errorf("configure: %w", err)
 	}
 	process.Description = d
@@ -148,13 +148,13 @@ var errHung = errors.New("it hangs")
 // is done with it, and ends nothing. beat is called with each report; doubt says why the process may be about to hang.
 func (p *Process) Watch(ctx context.Context, over <-chan error, beat func(v wire.Vitals, doubt string)) error {
 	why := p.follow(ctx, over, beat)
-	p.end(why)
+	p.End(why)
 	return why
 }
 
-// end ends the process, or closes the connection to one that something else runs: that is asked to end only for a
-// restart.
-func (p *Process) end(why error) {
+// End ends a process that Start has started, or closes the connection to one that something else runs: that is asked to
+// end only for a restart.
+func (p *Process) End(why error) {
 	switch {
 	case p.child != nil && errors.Is(why, errHung):
 		_ = p.child.Kill() // of one that the kernel does not end there is nothing more to be done

@@ -19,7 +19,7 @@ func TestWatchReturnsWhyItEnded(t *testing.T) {
 		do   func(*harness)
 		want string
 	}{
-		"the context":             {"serve", func(y *harness) { y.over <- errors.New("no longer needed") }, "no longer needed"},
+		"it is not needed":        {"serve", func(y *harness) { y.over <- errors.New("no longer needed") }, "no longer needed"},
 		"a signal":                {"serve", func(y *harness) { _ = syscall.Kill(y.process.Hello().PID, syscall.SIGKILL) }, "killed"},
 		"it is stopped":           {"serve", func(y *harness) { _ = syscall.Kill(y.process.Hello().PID, syscall.SIGSTOP) }, "does not answer"},
 		"a call without progress": {"hang", func(*harness) {}, "makes no progress"}, // long before its deadline

@@ -57,7 +57,7 @@ func TestKernelSoak(t *testing.T) {
 			for range 10 {
 				to = kernelModes[w.random.IntN(2)]
 				w.asks(to)
-				<-time.After(300 * time.Millisecond) // the pace of an impatient operator
+				time.Sleep(300 * time.Millisecond) // the pace of an impatient operator: the mode is asked for while a swap is under way
 			}
 			w.until(to+" serves, which was asked for last", long, w.serves(to))
 		case 2:
@@ -137,8 +137,8 @@ func (w *soak) goesTo(mode string) {
 	}
 }
 
-// pause waits for a random moment of a swap.
-func (w *soak) pause() { <-time.After(time.Duration(w.random.Int64N(int64(1500 * time.Millisecond)))) }
+// pause sleeps until a random moment of a swap: stages that can be waited for are in TestKernelFaults.
+func (w *soak) pause() { time.Sleep(time.Duration(w.random.Int64N(int64(1500 * time.Millisecond)))) }
 
 // kills ends a process, unless it has ended by itself meanwhile.
 func (w *soak) kills(pid int) {

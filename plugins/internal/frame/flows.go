@@ -45,7 +45,7 @@ func (d *Dataplane[P]) drainOrNot() {
 
 // count counts what is left of the connections that were there when draining began.
 func (d *Dataplane[P]) count() {
-	if d.drain == nil || !d.served || !d.writes() || time.Now().Before(d.drain.due) {
+	if d.role != sdk.Draining || d.drain == nil || !d.served || !d.writes() || time.Now().Before(d.drain.due) {
 		return
 	}
 	n := 0
