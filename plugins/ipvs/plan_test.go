@@ -5,12 +5,14 @@ package ipvs
 import (
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/reconcile"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
@@ -62,6 +64,21 @@ func TestPlans(t *testing.T) {
 			}
 			golden(t, "testdata/plans/"+s.Name+".golden", fmt.Sprintf("%s\n\nthere:\n%s\n\nand gone:\n%s\n", strings.TrimSpace(s.Doc), wrote(sdk.Update{Set: four}), wrote(gone)))
 		})
+	}
+}
+
+// A destination that no longer serves loses its weight only after the one that takes its place has got one: a virtual
+// server without any destination of weight refuses new connections.
+func TestDestinationsServeBeforeOthersStop(t *testing.T) {
+	key := key{server: serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("10.96.0.1:80")}}
+	a, b, gone := endpoint(0, 1), endpoint(0, 2), endpoint(0, 3)
+	was := value{state: state{serving: newDests([]netip.AddrPort{a, gone})}}
+	will := value{state: state{serving: newDests([]netip.AddrPort{b}), idle: newDests([]netip.AddrPort{a})}}
+	raise, lower := serverSteps(change{Op: reconcile.Replace, Key: key, Old: was, New: will})
+	got := fmt.Sprint(raise, lower)
+	want := "[add real 10.182.0.0:8080 on tcp 10.96.0.1:80 weight 1] [weigh real 10.181.0.0:8080 on tcp 10.96.0.1:80 weight 0 remove real 10.183.0.0:8080 on tcp 10.96.0.1:80]"
+	if got != want {
+		t.Errorf("the steps are\n%s; want\n%s", got, want)
 	}
 }
 

@@ -74,6 +74,24 @@ func TestCallsNeedASession(t *testing.T) {
 	}
 }
 
+// The session of a host that was thought dead ends when another begins, whatever role the process has.
+func TestAnOlderSessionIsFenced(t *testing.T) {
+	for _, role := range []sdk.Role{0, sdk.Standby, sdk.Active, sdk.Draining} {
+		var s session
+		s.begin("older", nil)
+		s.confirm()
+		s.setRole(role)
+		if err := s.admit("older"); err != nil {
+			t.Errorf("%v: before: %v", role, err)
+		}
+		s.begin("newer", nil)
+		s.confirm()
+		if err := s.admit("older"); !errors.Is(err, ErrFenced) {
+			t.Errorf("%v: afterwards: %v; want ErrFenced", role, err)
+		}
+	}
+}
+
 func TestErrorsSurvive(t *testing.T) {
 	r := local(t, &subject{})
 	_, err := r.Configure(soon(t), sdk.Setup{Options: order{Refuse: true}.Options()})

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -98,15 +99,17 @@ func TestUnsendableIsRefused(t *testing.T) {
 func TestABigUpdateArrives(t *testing.T) {
 	u := bulk(10000, 10)
 	u.Node = &sdk.Node{Name: "n1", MasqueradeBit: 14}
-	u.Delete = []sdk.Name{bulkService(20000, 1).Name}
+	for i := range 10000 {
+		u.Delete = append(u.Delete, bulkService(20000+i, 1).Name)
+	}
 	s := &subject{}
 	r := configured(t, local(t, s), order{})
 	if _, err := r.Sync(soon(t), u); err != nil {
 		t.Fatal(err)
 	}
 	got := s.Updates[0]
-	if len(got.Set) != len(u.Set) || got.Delete[0] != u.Delete[0] || !got.Node.Equal(*u.Node) {
-		t.Fatalf("%d Services came", len(got.Set))
+	if len(got.Set) != len(u.Set) || !slices.Equal(got.Delete, u.Delete) || !got.Node.Equal(*u.Node) {
+		t.Fatalf("%d Services and %d names to delete came", len(got.Set), len(got.Delete))
 	}
 	for i := range got.Set {
 		if !got.Set[i].Equal(u.Set[i]) {
@@ -114,6 +117,7 @@ func TestABigUpdateArrives(t *testing.T) {
 		}
 	}
 	total, chunks := 0, 0
+	u.Delete = nil
 	for _, c := range chunksOf(t, u) {
 		if c > chunkSize {
 			t.Errorf("a chunk of %d bytes", c)
