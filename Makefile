@@ -171,7 +171,7 @@ bin/release/syft:
 
 .PHONY: release-says
 release-says:
-	@echo "make release: about 25 minutes on two cores the first time: goreleaser and syft are built (5), three more architectures (5), archives, packages and SBOMs (15)"
+	@echo "make release: about 40 minutes on two cores the first time: goreleaser and syft are built (5), one more architecture (2), archives for eight systems, packages and SBOMs (33)"
 release: release-says bin/release/goreleaser bin/release/syft ## build archives, packages, checksums and SBOMs of the last commit into bin/dist/
 	configs/packages/release bin/dist
 	@{ $(COMMIT); } >bin/release/commit
@@ -195,7 +195,7 @@ test-systemd: released bin/release/debian.tar ## the same under systemd, which b
 	$(needs_root)
 	POINTSMAN_RELEASE=$(CURDIR)/bin/dist $(GOTEST) -count=1 -timeout 20m -run '^TestKernelSystemd$$' ./test/packages
 
-images: released ## build an image of the host, of each dataplane and of all together into bin/images/, for amd64 and arm64
+images: released ## build an image of the host, of each dataplane and of all together into bin/images/, for each processor of the release
 	configs/container/images bin/dist bin/images
 
 test-images: ## run what make images made, as pods by runc and under traffic, and make two of them again (root)

@@ -3,6 +3,7 @@
 package test
 
 import (
+	"archive/tar"
 	"fmt"
 	"maps"
 	"os"
@@ -31,7 +32,7 @@ func publish(t *testing.T, tag, helmSays string, steps ...string) (calls []strin
 	program("bin/helm", `case $1 in package) echo packed >"bin/dist/pointsman-$4.tgz";; push) echo "`+helmSays+`" >&2;; esac`)
 	writeIn(t, dir, "bin/dist/checksums.txt", "")
 	for name := range readImages(t) {
-		writeIn(t, dir, "bin/images/"+name+".oci.tar", "")
+		writeIn(t, dir, "bin/images/"+name+".oci.tar", archive(t))
 	}
 	writeIn(t, dir, ".github/publish", read(t, "../.github/publish"))
 	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, ".github/publish"), steps...)
@@ -41,6 +42,32 @@ func publish(t *testing.T, tag, helmSays string, steps ...string) (calls []strin
 	}
 	text, _ := os.ReadFile(log)
 	return strings.Split(strings.TrimSpace(string(text)), "\n"), dir, err
+}
+
+// platformDigest is what the image of a processor has.
+func platformDigest(arch string) string { return "sha256:" + digest[:64-len(arch)] + arch }
+
+// archive returns that of an image, as far as publish reads it: the index with this digest names an image for each
+// of two processors.
+func archive(t *testing.T) string {
+	t.Helper()
+	var manifests []string
+	for _, arch := range []string{"amd64", "s390x"} {
+		manifests = append(manifests, fmt.Sprintf(`{"digest": %q, "platform": {"architecture": %q}}`, platformDigest(arch), arch))
+	}
+	index := `{"manifests": [` + strings.Join(manifests, ",") + `]}`
+	var out strings.Builder
+	w := tar.NewWriter(&out)
+	if err := w.WriteHeader(&tar.Header{Name: "blobs/sha256/" + digest, Mode: 0o644, Size: int64(len(index))}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write([]byte(index)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
 }
 
 func writeIn(t *testing.T, dir, name, text string) {
@@ -89,6 +116,33 @@ func TestPublish(t *testing.T) {
 	}
 }
 
+// TestPublishAttests: what an image has is attested to the digest of the image for each processor, and what does not
+// affect it to that of all, too. The chart has neither.
+func TestPublishAttests(t *testing.T) {
+	if _, err := exec.LookPath("jq"); err != nil {
+		t.Skip("needs jq: apt-get install jq")
+	}
+	calls, _, err := publish(t, "v1.2.3", "Digest: sha256:"+digest, "images", "chart", "attest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for name := range readImages(t) {
+		want = append(want, "cosign attest --yes --type openvex --predicate bin/dist/pointsman.openvex.json "+registry+name+"@sha256:"+digest)
+		for _, arch := range []string{"amd64", "s390x"} {
+			want = append(want,
+				"cosign attest --yes --type spdxjson --predicate bin/images/"+name+"_"+arch+".sbom.json "+registry+name+"@"+platformDigest(arch),
+				"cosign attest --yes --type openvex --predicate bin/dist/pointsman.openvex.json "+registry+name+"@"+platformDigest(arch))
+		}
+	}
+	got := slices.DeleteFunc(calls, func(call string) bool { return !strings.HasPrefix(call, "cosign attest") })
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("it attests\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
 // TestPublishPreRelease: what is tried before a release does not become what all clusters take.
 func TestPublishPreRelease(t *testing.T) {
 	calls, _, err := publish(t, "v1.2.3-rc.1", "", "images")
@@ -119,7 +173,7 @@ func TestReleasePublishes(t *testing.T) {
 		}
 		built := slices.IndexFunc(runs, func(run string) bool { return strings.HasSuffix(run, "make images") })
 		published := slices.Index(runs, ".github/publish images chart sign")
-		if built < 0 || published < built {
+		if attests := slices.Index(runs, ".github/publish attest"); built < 0 || published < built || attests < published {
 			t.Errorf("%s runs %q: want make images, and then publish with all of its steps", name, runs)
 		}
 		for _, want := range []string{"bin/dist/*.tar.gz", "bin/dist/*.deb", "bin/dist/*.rpm", "bin/dist/*.tgz", "bin/pushed.sha256"} {
