@@ -143,3 +143,43 @@ func TestChartFiles(t *testing.T) {
 		}
 	}
 }
+
+// TestChartImagesListed: Artifact Hub shows, and scans, the images that the chart runs, for the processors that they are
+// built for.
+func TestChartImagesListed(t *testing.T) {
+	var chartYAML struct {
+		AppVersion  string `yaml:"appVersion"`
+		Annotations map[string]string
+	}
+	if err := yaml.Unmarshal([]byte(read(t, chart+"Chart.yaml")), &chartYAML); err != nil {
+		t.Fatal(err)
+	}
+	var listed []struct {
+		Name, Image string
+		Platforms   []string
+	}
+	if err := yaml.Unmarshal([]byte(chartYAML.Annotations["artifacthub.io/images"]), &listed); err != nil {
+		t.Fatal(err)
+	}
+	images := readImages(t)
+	for _, i := range listed {
+		if images[i.Name] == nil || i.Image != registry+i.Name+":"+chartYAML.AppVersion {
+			t.Errorf("Chart.yaml lists %s as %s, which make images does not make", i.Name, i.Image)
+		}
+		if want := linuxTargets(t); !slices.Equal(i.Platforms, want) {
+			t.Errorf("Chart.yaml lists %s for %q, and releases are built for %q", i.Name, i.Platforms, want)
+		}
+	}
+	if len(listed) != len(images) {
+		t.Errorf("Chart.yaml lists %d images, and there are %d", len(listed), len(images))
+	}
+}
+
+// linuxTargets are what .goreleaser.yaml builds the host for: linux/amd64.
+func linuxTargets(t *testing.T) (all []string) {
+	t.Helper()
+	for _, target := range releaseTargets(t)["pointsman"] {
+		all = append(all, strings.Replace(target, "_", "/", 1))
+	}
+	return all
+}

@@ -106,6 +106,15 @@ func TestChartLint(t *testing.T) {
 	}
 }
 
+// pinned returns the digest that is one character again and again.
+func pinned(c string) string { return "sha256:" + strings.Repeat(c, 64) }
+
+// added is a volume that is mounted somewhere.
+const added = "extraVolumes[0].name=a,extraVolumes[0].hostPath.path=/a,extraVolumeMounts[0].name=a,"
+
+// acme is a plugin.
+const acme = "plugins[0].name=acme,plugins[0].image=r/acme,"
+
 // TestChartRefuses: values that mean nothing are refused, and the text says which and why.
 func TestChartRefuses(t *testing.T) {
 	for set, says := range map[string]string{
@@ -148,13 +157,63 @@ func TestChartRefuses(t *testing.T) {
 		"apiServer.kubeletKubeconfig=kubelet.conf":                                      "/apiServer/kubeletKubeconfig",
 		"apiServer.kubeletKubeconfig=/k,apiServer.host=192.0.2.1":                       "a third way to the API server",
 		"apiServer.kubeletKubeconfig=/k,kubeProxy.replace=true":                         "a third way to the API server",
-		"pools[0].name=a,pools[0].mode=nftables,pools[1].name=a,pools[1].mode=nftables": "two pools have the name a",
-		"kubeProxy.replace=true,pools[0].name=a,pools[0].config.bindAddress=::1":        "pool a has a config",
+		"image.digest=sha256:abc":                                                                         "/image/digest",
+		"image.tag=v1@sha256:abc":                                                                         "/image/tag",
+		"dataplaneImage.digests.ipvs=" + pinned("c"):                                                      "dataplaneImage.digests has ipvs, and dataplanes has iptables, nftables",
+		"dataplaneImage.digests.nftables=" + pinned("c"):                                                  "dataplaneImage.digests does not have iptables",
+		"form=children,dataplaneImage.tag=v2":                                                             "image has all: leave it out",
+		"form=children,dataplanes={ipvs}":                                                                 "the host starts the one that mode names",
+		"clusterCIDRs={10.0.0.0/8,10.244.0.0/16}":                                                         "which are of one IP family",
+		"config.detectLocalMode=NodeCIDR":                                                                 "set clusterCIDRs: []",
+		"config.plugins.ipvs.options.strictARP=true":                                                      "config has plugins.ipvs, and the pods have iptables, nftables: add ipvs to dataplanes or plugins",
+		"kubeProxy.replace=true,clusterCIDRs={10.0.0.0/8}":                                                "clusterCIDRs has no effect",
+		"kubeProxy.configMap=other":                                                                       "is read with kubeProxy.replace: true alone",
+		"apiServer.port=443":                                                                              "has no effect without apiServer.host",
+		"serviceAccount.create=false,serviceAccount.annotations.a=b":                                      "annotate the one that is there",
+		"updateStrategy.type=OnDelete,minReadySeconds=60":                                                 "leave one of them out",
+		"updateStrategy.rollingUpdate.maxUnavailable=0":                                                   "maxUnavailable",
+		"updateStrategy.rollingUpdate.maxUnavailable=0%":                                                  "maxUnavailable",
+		"updateStrategy.rollingUpdate.maxSurge=1":                                                         "maxSurge",
+		"resources.requests.cpu=much":                                                                     "/resources/requests/cpu",
+		"tolerations[0].operator=Exist":                                                                   "/tolerations/0/operator",
+		"tolerations[0].effects=NoSchedule":                                                               "effects",
+		"priorityClassName=A B":                                                                           "/priorityClassName",
+		`nodeSelector.pointsman\.dev/pool=a`:                                                              "which the chart sets by kubeProxy.replace and pools",
+		`podLabels.app\.kubernetes\.io/name=a`:                                                            "by which the DaemonSet finds its pods",
+		"affinity.nodeAfinity.a=b":                                                                        "nodeAfinity",
+		"extraEnv[0].name=A":                                                                              "/extraEnv/0",
+		"extraEnv[0].name=A,extraEnv[0].valu=b":                                                           "valu",
+		"extraEnv[0].name=POINTSMAN_MODE,extraEnv[0].value=ipvs":                                          "extraEnv has POINTSMAN_MODE",
+		"extraEnv[0].name=A,extraEnv[0].value=b,extraEnv[1].name=A,extraEnv[1].value=c":                   "extraEnv has A",
+		"extraVolumes[0].name=state,extraVolumes[0].emptyDir.medium=Memory":                               "which is the name of another volume",
+		"extraVolumes[0].name=a,extraVolumes[0].emptyDir.medium=Memory":                                   "extraVolumeMounts does not mount it",
+		"extraVolumeMounts[0].name=a,extraVolumeMounts[0].mountPath=/a":                                   "extraVolumeMounts has a, and extraVolumes does not",
+		"extraVolumes[0].name=a":                                                                          "/extraVolumes/0",
+		added + "extraVolumeMounts[0].mountPath=/run/pointsman/":                                          "where another volume is",
+		acme + "plugins[0].resources.requests.cpu=much":                                                   "/plugins/0/resources/requests/cpu",
+		acme + "config.plugins.acne.options.a=b":                                                          "config has plugins.acne, and the pods have iptables, nftables, acme",
+		acme + "imageVolumes=true":                                                                        "imageVolumes is how form: children",
+		"form=children,imageVolumes=false":                                                                "imageVolumes is how form: children",
+		acme + "form=children,plugins[0].args={-v}":                                                       "plugin acme has args, which is of a container of form: sidecar",
+		acme + "extraVolumes[0].name=socket-acme,extraVolumes[0].emptyDir.medium=Memory":                  "extraVolumes has socket-acme, which is the name of another volume",
+		"extraVolumes[0].name=api-server,extraVolumes[0].emptyDir.medium=Memory":                          "extraVolumes has api-server, which is the name of another volume",
+		acme + "form=children,extraEnv[0].name=POINTSMAN_PLUGINS_ACME_PATH,extraEnv[0].value=/p":          "extraEnv has POINTSMAN_PLUGINS_ACME_PATH",
+		acme + added + "extraVolumeMounts[0].mountPath=/run/pointsman-acme":                               "where another volume is",
+		acme + added + "form=children,extraVolumeMounts[0].mountPath=/usr/libexec/pointsman-plugins/acme": "where another volume is",
+		added + "extraVolumeMounts[0].mountPath=a":                                                        "/extraVolumeMounts/0/mountPath",
+		"pools[0].name=a,pools[0].mode=nftables,pools[1].name=a,pools[1].mode=nftables":                   "two pools have the name a",
+		"kubeProxy.replace=true,pools[0].name=a,pools[0].config.bindAddress=::1":                          "pool a has a config",
 	} {
 		out, err := helm(t, "template", "pointsman", folder, "--namespace", "kube-system", "--set", set)
 		if err == nil || !strings.Contains(out, says) {
 			t.Errorf("with %s it says %v: %s\nwant %q", set, err, out, says)
 		}
+	}
+	if out, err := helm(t, "template", "pointsman", folder, "--kube-version", "v1.20.15"); err == nil || !strings.Contains(out, "requires kubeVersion: >=1.21.0") {
+		t.Errorf("for a cluster before the APIs that the host reads it says %v: %s", err, out)
+	}
+	if out, err := helm(t, "template", "pointsman", folder, "--kube-version", "v1.31.4-eks-56e63d8"); err != nil {
+		t.Errorf("for a cluster whose version has a suffix it says %v: %s", err, out)
 	}
 	if out, err := helm(t, "template", "pointsman", folder, "--namespace", "net", "--set", "kubeProxy.replace=true"); err == nil || !strings.Contains(out, "--namespace kube-system") {
 		t.Errorf("in another namespace than kube-proxy's ConfigMap it says %v: %s", err, out)

@@ -16,6 +16,12 @@ func TestChartImages(t *testing.T) {
 		"dataplanes={ipvs},mode=ipvs": {"ghcr.io/pointsman/dataplane-ipvs:0.1.0", "ghcr.io/pointsman/host:0.1.0"},
 		"image.repository=r/all":      {"r/all:0.1.0", "r/all:0.1.0", "r/all:0.1.0"},
 		"image.repository=r/host,dataplaneImage.repository=r/NAME-mine,dataplaneImage.tag=v2": {"r/iptables-mine:v2", "r/nftables-mine:v2", "r/host:0.1.0"},
+		"image.digest=" + pinned("a"): {"ghcr.io/pointsman/dataplane-iptables:0.1.0", "ghcr.io/pointsman/dataplane-nftables:0.1.0", "ghcr.io/pointsman/host:0.1.0@" + pinned("a")},
+		"image.digest=" + pinned("a") + ",dataplaneImage.digests.iptables=" + pinned("b") + ",dataplaneImage.digests.nftables=" + pinned("c"): {
+			"ghcr.io/pointsman/dataplane-iptables:0.1.0@" + pinned("b"), "ghcr.io/pointsman/dataplane-nftables:0.1.0@" + pinned("c"), "ghcr.io/pointsman/host:0.1.0@" + pinned("a")},
+		"form=children,image.tag=v2,image.digest=" + pinned("a"):                                    {"ghcr.io/pointsman/pointsman:v2@" + pinned("a")},
+		"image.repository=r/all,image.digest=" + pinned("a"):                                        {"r/all:0.1.0@" + pinned("a"), "r/all:0.1.0@" + pinned("a"), "r/all:0.1.0@" + pinned("a")},
+		"image.repository=r/host,image.digest=" + pinned("a") + ",dataplaneImage.repository=r/NAME": {"r/iptables:0.1.0", "r/nftables:0.1.0", "r/host:0.1.0@" + pinned("a")},
 	} {
 		var got []string
 		containers := objects(t, render(t, "--set", set))["DaemonSet pointsman"].at("spec", "template", "spec").(map[string]any)["containers"].([]any)

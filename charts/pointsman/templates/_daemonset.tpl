@@ -20,7 +20,7 @@ spec:
     matchExpressions:
     - {key: pointsman.dev/pool, operator: DoesNotExist}
     {{- end }}
-  updateStrategy: {{- toYaml $v.updateStrategy | nindent 4 }}
+  updateStrategy: {{- toYaml (eq ($v.updateStrategy.type | default "") "OnDelete" | ternary (dict "type" "OnDelete") $v.updateStrategy) | nindent 4 }}
   minReadySeconds: {{ $v.minReadySeconds }}
   template:
     metadata:
@@ -59,13 +59,8 @@ spec:
         {{- with .pool }}
         pointsman.dev/pool: {{ .name }}
         {{- end }}
-      {{- if and $v.pools (not .pool) }}
-      affinity:
-        nodeAffinity:
-          requiredDuringSchedulingIgnoredDuringExecution:
-            nodeSelectorTerms:
-            - matchExpressions:
-              - {key: pointsman.dev/pool, operator: NotIn, values: {{ include "pointsman.poolNames" $v.pools }}}
+      {{- with include "pointsman.affinity" . | fromYaml }}
+      affinity: {{- toYaml . | nindent 8 }}
       {{- end }}
       terminationGracePeriodSeconds: {{ $v.terminationGracePeriodSeconds }}
       {{- $pluginInit := $sidecar | ternary "" (include "pointsman.pluginInit" $) }}
@@ -163,6 +158,9 @@ spec:
         - {name: KUBERNETES_SERVICE_HOST, value: {{ $v.apiServer.host | quote }}}
         - {name: KUBERNETES_SERVICE_PORT, value: {{ $v.apiServer.port | quote }}}
         {{- end }}
+        {{- with $v.extraEnv }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
         {{- if $v.monitoring.enabled }}
         - name: POINTSMAN_METRICSBINDADDRESS   # before the file's; the port is 10249
           valueFrom: {fieldRef: {fieldPath: status.hostIP}}
@@ -214,6 +212,9 @@ spec:
         - {name: modules, mountPath: /lib/modules, readOnly: true}
         {{- with include "pointsman.pluginMounts" $ }}{{ . | trim | nindent 8 }}{{ end }}
         {{- end }}
+        {{- with $v.extraVolumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
       volumes:
       {{- if $v.kubeProxy.replace }}
       - name: kube-proxy
@@ -254,6 +255,28 @@ spec:
         hostPath: {path: /run/xtables.lock, type: FileOrCreate}
       - name: modules
         hostPath: {path: /lib/modules}
+      {{- with $v.extraVolumes }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
+{{- end }}
+
+{{/* The affinity of a DaemonSet, of a dict with root and, for a pool, pool. That of all nodes leaves those of pools out:
+     each term of an affinity of one's own has to, since one of them is enough. */}}
+{{- define "pointsman.affinity" -}}
+{{- $v := .root.Values }}
+{{- $affinity := deepCopy ($v.affinity | default dict) }}
+{{- if and $v.pools (not .pool) }}
+{{- $not := dict "key" "pointsman.dev/pool" "operator" "NotIn" "values" (include "pointsman.poolNames" $v.pools | fromJsonArray) }}
+{{- $node := $affinity.nodeAffinity | default dict }}
+{{- $required := $node.requiredDuringSchedulingIgnoredDuringExecution | default dict }}
+{{- $terms := list }}
+{{- range $required.nodeSelectorTerms | default (list dict) }}
+{{- $terms = append $terms (merge (dict "matchExpressions" (append (.matchExpressions | default list) $not)) .) }}
+{{- end }}
+{{- $_ := set $node "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms) }}
+{{- $_ := set $affinity "nodeAffinity" $node }}
+{{- end }}
+{{- toYaml $affinity }}
 {{- end }}
 
 {{/* The names of pools, as a list. */}}

@@ -12,13 +12,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- define "pointsman.image" -}}
-{{ .Values.image.repository | default (eq (include "pointsman.form" .) "sidecar" | ternary "ghcr.io/pointsman/host" "ghcr.io/pointsman/pointsman") }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ .Values.image.repository | default (eq (include "pointsman.form" .) "sidecar" | ternary "ghcr.io/pointsman/host" "ghcr.io/pointsman/pointsman") }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
-{{/* The image of a dataplane, of a dict with root and name. */}}
+{{/* The image of a dataplane, of a dict with root and name. Where one image has all, its digest is the dataplanes'. */}}
 {{- define "pointsman.dataplaneImage" -}}
 {{- $v := .root.Values -}}
-{{ $v.dataplaneImage.repository | default $v.image.repository | default "ghcr.io/pointsman/dataplane-NAME" | replace "NAME" .name }}:{{ $v.dataplaneImage.tag | default $v.image.tag | default .root.Chart.AppVersion }}
+{{- $digest := get ($v.dataplaneImage.digests | default dict) .name -}}
+{{- if and $v.image.repository (not $v.dataplaneImage.repository) (not $v.dataplaneImage.tag) }}{{ $digest = $digest | default $v.image.digest }}{{ end -}}
+{{ $v.dataplaneImage.repository | default $v.image.repository | default "ghcr.io/pointsman/dataplane-NAME" | replace "NAME" .name }}:{{ $v.dataplaneImage.tag | default $v.image.tag | default .root.Chart.AppVersion }}{{ with $digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{/* The modes that our images have, as a list. */}}
@@ -39,30 +41,120 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if not (or (has .mode $known) (hasKey (.config.plugins | default dict) .mode)) }}{{ fail (printf "%s is %s, and the images have %s: another plugin is one of plugins, or of your own image and named by config.plugins.%s: {}" .what .mode (join ", " $known) .mode) }}{{ end }}
 {{- end }}
 
-{{/* What no schema can say of values together. */}}
+{{/* What no schema can say of values together. What is not as in values.yaml was set. */}}
 {{- define "pointsman.check" -}}
 {{- $v := .Values }}
-{{- if and (eq $v.form "sidecar") $v.kubeProxy.replace }}{{ fail "kubeProxy.replace has the host read its settings and the mode from kube-proxy's ConfigMap, which has no address of a dataplane: take form: children" }}{{ end }}
-{{- if and $v.kubeProxy.replace $v.config }}{{ fail "kubeProxy.replace reads kube-proxy's ConfigMap, so config has no effect: change the ConfigMap, or set kubeProxy.replace: false" }}{{ end }}
-{{- if and $v.kubeProxy.replace (ne .Release.Namespace "kube-system") }}{{ fail (printf "kubeProxy.replace reads kube-proxy's ConfigMap, which is in kube-system, and this release is in %s: install it with --namespace kube-system" .Release.Namespace) }}{{ end }}
-{{- if and $v.apiServer.kubeletKubeconfig (or $v.apiServer.host $v.kubeProxy.replace) }}{{ fail "apiServer.kubeletKubeconfig is a third way to the API server beside apiServer.host and kubeProxy.replace: keep one of them" }}{{ end }}
-{{- if and $v.kubeProxy.checkNodes (not $v.kubeProxy.replace) }}{{ fail "kubeProxy.checkNodes asks about kube-proxy's settings: set kubeProxy.replace: true too" }}{{ end }}
+{{- $sidecar := eq (include "pointsman.form" .) "sidecar" }}
+{{- $replace := $v.kubeProxy.replace }}
+{{- if and (eq $v.form "sidecar") $replace }}{{ fail "kubeProxy.replace has the host read its settings and the mode from kube-proxy's ConfigMap, which has no address of a dataplane: take form: children" }}{{ end }}
+{{- if and $replace $v.config }}{{ fail "kubeProxy.replace reads kube-proxy's ConfigMap, so config has no effect: change the ConfigMap, or set kubeProxy.replace: false" }}{{ end }}
+{{- $cidrs := $v.clusterCIDRs | default list }}
+{{- if and $replace $cidrs (ne (toJson $cidrs) "[\"10.244.0.0/16\"]") }}{{ fail "kubeProxy.replace reads kube-proxy's ConfigMap, so clusterCIDRs has no effect: leave it out" }}{{ end }}
+{{- if and $replace (ne .Release.Namespace "kube-system") }}{{ fail (printf "kubeProxy.replace reads kube-proxy's ConfigMap, which is in kube-system, and this release is in %s: install it with --namespace kube-system" .Release.Namespace) }}{{ end }}
+{{- if and $v.apiServer.kubeletKubeconfig (or $v.apiServer.host $replace) }}{{ fail "apiServer.kubeletKubeconfig is a third way to the API server beside apiServer.host and kubeProxy.replace: keep one of them" }}{{ end }}
+{{- if and $v.kubeProxy.checkNodes (not $replace) }}{{ fail "kubeProxy.checkNodes asks about kube-proxy's settings: set kubeProxy.replace: true too" }}{{ end }}
+{{- if and (ne $v.kubeProxy.configMap "kube-proxy") (not $replace) }}{{ fail "kubeProxy.configMap is read with kubeProxy.replace: true alone: set that too, or leave it out" }}{{ end }}
+{{- if and (ne (int $v.apiServer.port) 6443) (not $v.apiServer.host) }}{{ fail "apiServer.port has no effect without apiServer.host: set that too, or leave it out" }}{{ end }}
+{{- if and $v.serviceAccount.annotations (not $v.serviceAccount.create) }}{{ fail "serviceAccount.annotations are of the one that serviceAccount.create makes: annotate the one that is there, or set create: true" }}{{ end }}
+{{- if and (eq ($v.updateStrategy.type | default "") "OnDelete") $v.minReadySeconds }}{{ fail "minReadySeconds is how long an upgrade waits, and with updateStrategy.type: OnDelete none goes on by itself: leave one of them out" }}{{ end }}
+{{- if gt (len $cidrs) 1 }}
+{{- if eq (contains ":" (first $cidrs)) (contains ":" (last $cidrs)) }}{{ fail (printf "clusterCIDRs has %s, which are of one IP family: want one range for each" (join ", " $cidrs)) }}{{ end }}
+{{- end }}
 {{- $taken := dict "pointsman" true }}
 {{- range concat (include "pointsman.ours" . | fromJsonArray) $v.dataplanes }}{{ $_ := set $taken . true }}{{ end }}
 {{- range $v.plugins }}
 {{- if hasKey $taken .name }}{{ fail (printf "two plugins, or one and a dataplane of our images, have the name %s: give each of plugins a name of its own" .name) }}{{ end }}
 {{- $_ := set $taken .name true }}
 {{- end }}
-{{- include "pointsman.knownMode" (dict "root" . "mode" ($v.mode | default "iptables") "config" $v.config "what" "mode") }}
+{{- if and (kindIs "bool" $v.imageVolumes) (or $sidecar (not $v.plugins)) }}{{ fail "imageVolumes is how form: children gets the programs of plugins: leave it out" }}{{ end }}
+{{- include "pointsman.checkExtra" . }}
+{{- range $key := list "pointsman.dev/proxy" "pointsman.dev/pool" }}
+{{- if hasKey ($v.nodeSelector | default dict) $key }}{{ fail (printf "nodeSelector has %s, which the chart sets by kubeProxy.replace and pools: leave it out" $key) }}{{ end }}
+{{- end }}
+{{- range $key := list "app.kubernetes.io/name" "pointsman.dev/pool" }}
+{{- if hasKey ($v.podLabels | default dict) $key }}{{ fail (printf "podLabels has %s, by which the DaemonSet finds its pods: leave it out" $key) }}{{ end }}
+{{- end }}
+{{- if not $sidecar }}
+{{- if ne (toJson $v.dataplanes) "[\"iptables\",\"nftables\"]" }}{{ fail "dataplanes are containers of form: sidecar, and in form: children the host starts the one that mode names: leave it out" }}{{ end }}
+{{- with $v.dataplaneImage }}
+{{- if or .repository .tag .digests }}{{ fail "dataplaneImage is of form: sidecar, and in form: children image has all: leave it out" }}{{ end }}
+{{- end }}
+{{- range $plugin := $v.plugins }}
+{{- range list "capabilities" "args" "env" "resources" "livenessProbe" }}
+{{- if hasKey $plugin . }}{{ fail (printf "plugin %s has %s, which is of a container of form: sidecar, and in form: children the host starts the program: leave it out" $plugin.name .) }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range $name, $digest := $v.dataplaneImage.digests }}
+{{- if not (has $name $v.dataplanes) }}{{ fail (printf "dataplaneImage.digests has %s, and dataplanes has %s" $name (join ", " $v.dataplanes)) }}{{ end }}
+{{- end }}
+{{- with $v.dataplaneImage.digests }}
 {{- range $v.dataplanes }}
+{{- if not (hasKey $v.dataplaneImage.digests .) }}{{ fail (printf "dataplaneImage.digests does not have %s, which dataplanes has: name all of them, or none" .) }}{{ end }}
+{{- end }}
+{{- end }}
+{{- include "pointsman.knownMode" (dict "root" . "mode" ($v.mode | default "iptables") "config" $v.config "what" "mode") }}
+{{- range $sidecar | ternary $v.dataplanes list }}
 {{- include "pointsman.knownMode" (dict "root" $ "mode" . "config" $v.config "what" "a name in dataplanes") }}
 {{- end }}
+{{- include "pointsman.checkConfig" (dict "root" . "config" $v.config "what" "config") }}
 {{- $seen := dict }}
 {{- range $v.pools }}
-{{- include "pointsman.knownMode" (dict "root" $ "mode" (.mode | default $v.mode | default "iptables") "config" (mergeOverwrite (deepCopy $v.config) (deepCopy (.config | default dict))) "what" (printf "the mode of pool %s" .name)) }}
+{{- $config := mergeOverwrite (deepCopy $v.config) (deepCopy (.config | default dict)) }}
+{{- include "pointsman.knownMode" (dict "root" $ "mode" (.mode | default $v.mode | default "iptables") "config" $config "what" (printf "the mode of pool %s" .name)) }}
+{{- include "pointsman.checkConfig" (dict "root" $ "config" $config "what" (printf "the config of pool %s" .name)) }}
 {{- if hasKey $seen .name }}{{ fail (printf "two pools have the name %s: a node has one label pointsman.dev/pool" .name) }}{{ end }}
 {{- $_ := set $seen .name true }}
-{{- if and $v.kubeProxy.replace .config }}{{ fail (printf "pool %s has a config, and with kubeProxy.replace the settings are kube-proxy's: leave it its mode alone" .name) }}{{ end }}
+{{- if and $replace .config }}{{ fail (printf "pool %s has a config, and with kubeProxy.replace the settings are kube-proxy's: leave it its mode alone" .name) }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* Refuses settings of the host that other values leave without effect, of a dict with root, config, and what
+     it is (what). */}}
+{{- define "pointsman.checkConfig" -}}
+{{- $v := .root.Values }}
+{{- $what := .what }}
+{{- $by := .config.detectLocalMode | default "ClusterCIDR" }}
+{{- if and (ne $by "ClusterCIDR") $v.clusterCIDRs }}{{ fail (printf "%s has detectLocalMode: %s, so clusterCIDRs has no effect: set clusterCIDRs: []" .what $by) }}{{ end }}
+{{- if eq (include "pointsman.form" .root) "sidecar" }}
+{{- $has := concat $v.dataplanes (include "pointsman.pluginNames" .root | fromJsonArray) }}
+{{- range $name, $_ := .config.plugins }}
+{{- if not (has $name $has) }}{{ fail (printf "%s has plugins.%s, and the pods have %s: add %s to dataplanes or plugins, or leave it out" $what $name (join ", " $has) $name) }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Refuses what is added to the host's container, where it collides with what the chart has there. */}}
+{{- define "pointsman.checkExtra" -}}
+{{- $v := .Values }}
+{{- $own := list "POINTSMAN_HOSTNAMEOVERRIDE" "POINTSMAN_MODE" }}
+{{- if $v.apiServer.host }}{{ $own = concat $own (list "KUBERNETES_SERVICE_HOST" "KUBERNETES_SERVICE_PORT") }}{{ end }}
+{{- if $v.monitoring.enabled }}{{ $own = append $own "POINTSMAN_METRICSBINDADDRESS" }}{{ end }}
+{{- $taken := list "kube-proxy" "config" "kubelet" "api-server" "state" "own" "sockets" "token" "data" "plugins" "xtables-lock" "modules" }}
+{{- $paths := list "/etc/pointsman" "/run/pointsman" "/run/pointsman-api" "/run/pointsman-plugins" "/var/lib/pointsman" "/var/lib/kube-proxy" "/run/xtables.lock" "/lib/modules" }}
+{{- range $v.plugins }}
+{{- $own = append $own (include "pointsman.pluginVariable" .) }}
+{{- $taken = concat $taken (list (print "socket-" .name) (print "plugin-" .name)) }}
+{{- $paths = concat $paths (list (print "/run/pointsman-" .name) (print "/usr/libexec/pointsman-plugins/" .name)) }}
+{{- end }}
+{{- range $v.extraEnv }}
+{{- if has .name $own }}{{ fail (printf "extraEnv has %s, which the chart sets, or a name twice: leave it out" .name) }}{{ end }}
+{{- $own = append $own .name }}
+{{- end }}
+{{- $volumes := list }}
+{{- range $v.extraVolumes }}
+{{- if has .name (concat $volumes $taken) }}{{ fail (printf "extraVolumes has %s, which is the name of another volume: take another one" .name) }}{{ end }}
+{{- $volumes = append $volumes .name }}
+{{- end }}
+{{- $mounted := list }}
+{{- range $v.extraVolumeMounts }}
+{{- if not (has .name $volumes) }}{{ fail (printf "extraVolumeMounts has %s, and extraVolumes does not" .name) }}{{ end }}
+{{- if has (clean .mountPath) $paths }}{{ fail (printf "extraVolumeMounts has %s, where another volume is: take another path" .mountPath) }}{{ end }}
+{{- $mounted = append $mounted .name }}
+{{- $paths = append $paths (clean .mountPath) }}
+{{- end }}
+{{- range $volumes }}
+{{- if not (has . $mounted) }}{{ fail (printf "extraVolumes has %s, and extraVolumeMounts does not mount it" .) }}{{ end }}
 {{- end }}
 {{- end }}
 

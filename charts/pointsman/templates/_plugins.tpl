@@ -47,11 +47,16 @@ unix:///run/pointsman-{{ .name }}/socket/plugin.sock
 {{- end }}
 {{- end }}
 
+{{/* The variable that says where the host has the program of a plugin. */}}
+{{- define "pointsman.pluginVariable" -}}
+POINTSMAN_PLUGINS_{{ .name | upper | replace "-" "_" }}_PATH
+{{- end }}
+
 {{- define "pointsman.pluginEnv" }}
 {{- $copied := eq (include "pointsman.imageVolumes" .) "false" }}
 {{- range .Values.plugins }}
 {{- $path := include "pointsman.pluginPath" . }}
-- {name: POINTSMAN_PLUGINS_{{ .name | upper | replace "-" "_" }}_PATH, value: /usr/libexec/pointsman-plugins/{{ .name }}{{ $copied | ternary (print "/" (base $path)) $path }}}
+- {name: {{ include "pointsman.pluginVariable" . }}, value: /usr/libexec/pointsman-plugins/{{ .name }}{{ $copied | ternary (print "/" (base $path)) $path }}}
 {{- end }}
 {{- end }}
 
