@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	programs "github.com/pointsman/pointsman/test/built"
 	"github.com/pointsman/pointsman/test/cluster"
 	"github.com/pointsman/pointsman/test/eventually"
 )
@@ -56,6 +57,9 @@ func newFleet(t *testing.T, more ...netip.Addr) *fleet {
 		if _, err := os.Stat("../../bin/" + program); err != nil {
 			t.Skip("needs a kubelet, a containerd and helm: make nodes bin/helm builds them, in some minutes")
 		}
+	}
+	if err := programs.Into(n.dir, "", "./host/kubectl-pointsman"); err != nil {
+		t.Fatal(err)
 	}
 	m := newMirror(t, "host", "pointsman", "dataplane-iptables", "dataplane-nftables", "dataplane-userspace")
 	f := &fleet{only: only, mirror: m, api: cluster.Start(t, cluster.Options{Pods: true, Addr: nodeAddr.String()})}
@@ -379,6 +383,21 @@ func (f *fleet) has(named string) bool {
 	return true
 }
 
+// ask has the plugin of kubectl ask the node: the images have the program that the plugin runs, and the pods the container in
+// which it does.
+func (f *fleet) ask(mode, pod string) {
+	f.Helper()
+	eventually.SucceedsWithin(f, within, "kubectl pointsman is answered", func() error {
+		out, err := exec.CommandContext(f.Context(), f.path("kubectl-pointsman"), "status", "--kubeconfig", f.kubeconfig, "--timeout=1m", "-o=json").Output()
+		for _, want := range []string{`"node": "n1"`, `"pod": "kube-system/` + pod + `"`, `"mode": "` + mode + `"`} {
+			if !strings.Contains(string(out), want) {
+				return fmt.Errorf("it does not say %s: %v: %s", want, err, out)
+			}
+		}
+		return nil
+	})
+}
+
 // lives has a form begin, change under traffic, lose its power, and go.
 func (f *fleet) lives(mode, named, values string, change func(pod string)) {
 	f.Helper()
@@ -388,6 +407,7 @@ func (f *fleet) lives(mode, named, values string, change func(pod string)) {
 	}
 	f.install(values)
 	pod := f.ready(mode, "")
+	f.ask(mode, pod.Name)
 	l := f.load()
 	if change != nil {
 		change(pod.Name)
