@@ -148,7 +148,7 @@ func TestKernelIPVSTable(t *testing.T) {
 	}
 	used := 0
 	for at := range services {
-		s.within(time.Minute, fmt.Sprintf("of %s all say the same", at), func() bool { // connections end meanwhile
+		s.until(fmt.Sprintf("of %s all say the same", at), func() bool { // connections end meanwhile
 			list, err := s.plugin.kernel.balancer.(moby).handle.GetDestinations(mobyService(at, scheduling{}))
 			each := make(map[netip.AddrPort]load)
 			for _, d := range list {

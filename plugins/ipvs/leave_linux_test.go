@@ -99,7 +99,7 @@ func TestKernelIPVSDrainsLiveConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.within(time.Minute, "the endpoints, which have had their last connection, are gone", func() bool {
+	s.until("the endpoints, which have had their last connection, are gone", func() bool {
 		s.reap()
 		return !s.shows("-w 0")
 	})

@@ -112,7 +112,7 @@ func TestKernelIPVSFollowsAddresses(t *testing.T) {
 	had := len(s.services())
 	run(t, "ip", "address", "add", "192.0.2.77/32", "dev", "lo")
 	run(t, "ip", "address", "add", "2001:db8::77/128", "dev", "lo")
-	s.within(time.Minute, "the new addresses have node ports", func() bool { return len(s.services()) == 2*had })
+	s.until("the new addresses have node ports", func() bool { return len(s.services()) == 2*had })
 	for _, p := range served.Packets {
 		at := netip.MustParseAddr("192.0.2.77")
 		if p.To.Addr().Is6() {
@@ -123,7 +123,7 @@ func TestKernelIPVSFollowsAddresses(t *testing.T) {
 	}
 	run(t, "ip", "address", "delete", "192.0.2.77/32", "dev", "lo")
 	run(t, "ip", "address", "delete", "2001:db8::77/128", "dev", "lo")
-	s.within(time.Minute, "addresses that are gone have no node ports", func() bool { return len(s.services()) == had })
+	s.until("addresses that are gone have no node ports", func() bool { return len(s.services()) == had })
 	s.packets(served)
 }
 
@@ -170,7 +170,7 @@ fd00:10:180::9 > [fd00:172:30::41]:80 udp = [fd00:10:180:1::1]:8080
 				t.Errorf("%s: %s hears %s, %v", before, p.Text, a, err)
 			}
 			s.sync(sdk.Update{Set: served.Services})
-			s.within(time.Minute, before+", and then it has one: "+p.Text, func() bool {
+			s.until(before+", and then it has one: "+p.Text, func() bool {
 				a, err := flow.Ask(t.Context())
 				return err == nil && a.Verdict == sdk.Forward && (a.Client != p.From.Addr) == p.Want.Masquerades(a.Endpoint)
 			})

@@ -146,10 +146,10 @@ func (s *stand) packet(p sdktest.Packet) sdktest.Answer {
 	return a
 }
 
-// within polls until what is asked for is so.
-func (s *stand) within(limit time.Duration, what string, is func() bool) {
+// until waits until what is asked for is so.
+func (s *stand) until(what string, is func() bool) {
 	s.Helper()
-	eventually.TrueWithin(s, limit, what, is)
+	eventually.True(s, what, is)
 }
 
 // services are the virtual services as ipvsadm shows them.

@@ -34,10 +34,13 @@ func hangForOne(b *broken) {
 	}
 }
 
+// stall takes too long, whatever the context says. That is the mistake itself, which a check finds by real time.
+func stall(d time.Duration) { time.Sleep(d) }
+
 func ignoreContext(b *broken) {
 	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		if ctx.Err() != nil {
-			time.Sleep(grace + time.Second) // the mistake itself
+			stall(grace + time.Second)
 		}
 		return b.Recorder.Sync(ctx, u)
 	}
@@ -52,7 +55,7 @@ func renderAll(b *broken) {
 			everything = time.Since(born) + time.Second
 			return r, err
 		}
-		time.Sleep(everything) // the mistake itself
+		stall(everything)
 		return r, err
 	}
 }
@@ -89,7 +92,7 @@ func errDraining(b *broken) {
 func ignoreEnd(b *broken) {
 	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		if len(u.Set) > 1000 {
-			time.Sleep(grace + 2*time.Second) // the mistake itself
+			stall(grace + 2*time.Second)
 		}
 		return b.Recorder.Sync(ctx, u)
 	}
