@@ -93,7 +93,7 @@ test-system: peers ## a real API server with nftables and iptables, and kubectl 
 	$(needs_root)
 	POINTSMAN_E2E=1 POINTSMAN_MODES='^(iptables-nft|nftables)$$' $(GOTEST) -p 1 -count=1 -timeout 30m -run '^Test(Cluster|AllNodes)$$' ./test/e2e
 
-test-kernel: test-iptables test-dataplanes test-swap test-breakage ## run all tests that write to a real kernel, in namespaces of their own (root)
+test-kernel: test-iptables test-dataplanes test-swap ## run all tests that write to a real kernel, in namespaces of their own (root)
 
 .PHONY: test-iptables
 test-iptables: ## of these, those of the iptables dataplane, with both backends
@@ -103,16 +103,11 @@ test-iptables: ## of these, those of the iptables dataplane, with both backends
 test-dataplanes: ## of these, those of the other dataplanes and of what all share
 	$(needs_root)
 	$(GOTEST) $(RACE) -p 2 -count=1 -timeout 20m -run '^TestKernel' $(RACED)
-	$(GOTEST) -p 2 -count=1 -timeout 35m -run '^TestKernel' $(filter-out ./test/swap ./test/breakage ./plugins/iptables ./plugins/internal/iptables $(RACED),$(KERNEL))
+	$(GOTEST) -p 2 -count=1 -timeout 35m -run '^TestKernel' $(filter-out ./test/swap ./plugins/iptables ./plugins/internal/iptables $(RACED),$(KERNEL))
 
 test-swap: ## of these, swaps, restarts and faults of the whole system, and what traffic sees of them
 	$(needs_root)
 	POINTSMAN_FIGURES=$(CURDIR)/bin/swap-figures.txt $(GOTEST) -count=1 -timeout 40m -run '$(or $(SWAP_TESTS),^TestKernel)' $(if $(SWAP_SKIP),-skip '$(SWAP_SKIP)') ./test/swap
-
-.PHONY: test-breakage
-test-breakage: ## of these, a node that is broken in a random order
-	$(needs_root)
-	$(GOTEST) -count=1 -timeout 20m -run '^TestKernel' ./test/breakage
 
 test-ipvs: ## run the ipvs tests under a kernel that has IPVS
 	@GO="$(GO)" test/uml/suite
