@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/test/eventually"
@@ -31,7 +30,6 @@ func TestMemoryAfterManyChanges(t *testing.T) {
 		}
 	}
 	sync()
-	time.Sleep(settling)
 	before := memory(t, remote.Hello().PID, "VmRSS:")
 	for round := range 60 {
 		u = sdk.Update{From: u.To, To: u.To + 1}
@@ -43,7 +41,7 @@ func TestMemoryAfterManyChanges(t *testing.T) {
 	}
 	most := memory(t, remote.Hello().PID, "VmRSS:")
 	var after int
-	eventually.SucceedsWithin(t, time.Minute, "the plugin gives memory back", func() error {
+	eventually.Succeeds(t, "the plugin gives memory back", func() error {
 		if after = memory(t, remote.Hello().PID, "VmRSS:"); after*10 > before*13 {
 			return fmt.Errorf("after many changes it has %d KB, and %d KB before: %.2f times as much", after, before, float64(after)/float64(before))
 		}

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // TestStoppedAndSpared stops a plugin as a breakpoint does. One that runs by itself, and one that is
@@ -40,7 +39,8 @@ func TestStoppedAndSpared(t *testing.T) {
 			t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
 			s.until("status says that it does not answer", func() error { return s.warning("W001", "is suspect") })
 			s.until("there is an event", func() error { return s.event("PluginDown", "") })
-			time.Sleep(8 * time.Second) // longer than any other plugin may hang
+			ordinary := begun(t)
+			ordinary.replacesStopped() // later than this one was stopped
 			if st, err := s.Status(t.Context()); err != nil || st.Dataplane.State != "suspect" || st.Dataplane.PID != pid || !alive(pid) {
 				t.Errorf("after it was stopped for long: %s, process %d, %v", st.Dataplane.State, st.Dataplane.PID, err)
 			}

@@ -3,6 +3,7 @@
 package test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -74,11 +75,18 @@ func TestProbesAndMetrics(t *testing.T) {
 		"\nkubeproxy_sync_full_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} 1\n",
 		"\nkubeproxy_sync_proxy_rules_service_changes_pending 0\n",
 		"\npointsman_userspace_connections_total ") // the dataplane's own
-	if err := syscall.Kill(s.plugin(), syscall.SIGKILL); err != nil {
+	pid := s.plugin()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+	backend(t, at(s.net+"102"))
+	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.102"))
 	s.hears(10249, "metrics", "\npointsman_plugin_restarts_total{plugin=\"userspace\"} 1\n", "\npointsman_warnings{code=\"W002\"} 1\n")
-	s.served("tcp", s.net+"10:18080")
+	s.until("status and an event tell of it", func() error { return errors.Join(s.warning("W002", "signal"), s.event("PluginDown", "signal")) })
+	s.served("tcp", s.net+"10:18080", at(s.net+"102"))
+	if now := s.plugin(); now == pid || alive(pid) {
+		t.Errorf("process %d serves, and %d was killed (alive: %t)", now, pid, alive(pid))
+	}
 	s.hears(10256, "healthz", "200 ")
 }
 
@@ -130,7 +138,7 @@ func TestServiceManager(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", path)
 	s := newSystem(t)
 	s.start()
-	if err := conn.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(long)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 64)

@@ -30,7 +30,7 @@ func BenchmarkMemory10kx10(b *testing.B) {
 			var h *loaded
 			for b.Loop() {
 				h = startLoaded(b, host, plugin, mode, dir)
-				time.Sleep(settling)
+				time.Sleep(settling) // a figure of make bench: what they keep, and no fact says when they have given back the rest
 				b.ReportMetric(megabytes(b, h.host, "VmHWM:"), "MB/host-most")
 				b.ReportMetric(megabytes(b, h.host, "VmRSS:"), "MB/host")
 				b.ReportMetric(megabytes(b, h.plugin, "VmHWM:"), "MB/plugin-most")

@@ -3,7 +3,6 @@
 package test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -124,57 +123,15 @@ func script(text string) func(*testing.T, string) {
 	}
 }
 
-// TestPluginKilled kills the plugin three times. Each time another one serves all
-// there is, and what changed meanwhile.
-func TestPluginKilled(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
-	backend(t, at(s.net+"101"))
-	backend(t, at(s.net+"102"))
-	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
-	s.start()
-	s.serving()
-	for n := range 3 {
-		pid := s.plugin()
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		to := fmt.Sprintf("%s10%d", s.net, 1+(n+1)%2)
-		s.manifest("web.yaml", tcpService("web", "NET.10", 18080, to))
-		s.served("tcp", s.net+"10:18080", at(to))
-		s.until("status tells of it", func() error { return s.warning("W002", "signal") })
-		s.until("status tells of the process that serves", func() error { // which is up before that is shown
-			st, err := s.Status(t.Context())
-			if err == nil && st.Dataplane.PID == 0 {
-				err = errors.New(st.Dataplane.State)
-			}
-			return err
-		})
-		if now := s.plugin(); now == pid || alive(pid) {
-			t.Errorf("process %d serves, and %d was killed (alive: %t)", now, pid, alive(pid))
-		}
-	}
-	s.until("there is an event", func() error { return s.event("PluginDown", "signal") })
-	if st, err := s.Status(t.Context()); err != nil || st.Dataplane.Restarts < 3 {
-		t.Errorf("%d restarts: %v", st.Dataplane.Restarts, err)
-	}
-}
-
-// TestPluginStopped stops the plugin without ending it: it answers nothing, is
-// noticed, and replaced.
-func TestPluginStopped(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
-	backend(t, at(s.net+"101"))
-	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
-	s.start()
-	s.serving()
+// replacesStopped stops the plugin without ending it, and waits until the host has noticed and replaced it.
+func (s *system) replacesStopped() {
+	s.t.Helper()
 	pid := s.plugin()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	s.until("another process serves", func() error {
-		st, err := s.Status(t.Context())
+		st, err := s.Status(s.t.Context())
 		switch {
 		case err != nil:
 			return err
@@ -185,33 +142,6 @@ func TestPluginStopped(t *testing.T) {
 	})
 	s.served("tcp", s.net+"10:18080")
 	if alive(pid) {
-		t.Errorf("the stopped process %d is still there", pid)
+		s.t.Errorf("the stopped process %d is still there", pid)
 	}
-}
-
-// TestPluginRestarted starts it anew because someone asks for it.
-func TestPluginRestarted(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
-	backend(t, at(s.net+"101"))
-	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
-	s.start()
-	s.serving()
-	pid := s.plugin()
-	for _, verb := range []string{"restart", "logs"} {
-		if got := s.verb("plugin", verb, "usrspace"); got.code != 1 || !strings.Contains(got.err, "there is userspace; try: pointsman plugin list") {
-			t.Errorf("plugin %s of a name that is wrong says %+v", verb, got)
-		}
-	}
-	if got := s.verb("plugin", "restart", "userspace"); got.code != 0 {
-		t.Fatalf("plugin restart says %+v", got)
-	}
-	s.until("another process serves", func() error {
-		st, err := s.Status(t.Context())
-		if err == nil && (st.Dataplane.PID == pid || st.Dataplane.State != "serving") {
-			err = fmt.Errorf("dataplane is %s, process %d", st.Dataplane.State, st.Dataplane.PID)
-		}
-		return err
-	})
-	s.served("tcp", s.net+"10:18080")
 }

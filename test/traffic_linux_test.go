@@ -4,15 +4,19 @@ package test
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/pointsman/pointsman/test/traffic"
 )
 
 // backend serves TCP and UDP on addr until the test ends. It answers with the
@@ -68,7 +72,7 @@ func answer(conn net.PacketConn, name string) {
 }
 
 // timeout is how long a request may take.
-const timeout = 10 * time.Second
+const timeout = traffic.Timeout
 
 // ask asks once, and says what answered.
 func ask(network, addr string) (string, error) {
@@ -132,64 +136,46 @@ func (s *system) served(network, addr string, from ...string) {
 	})
 }
 
-// A rush asks addr all the time.
+// A rush is four callers who ask addr all the time, each every 5 ms.
 type rush struct {
-	stop func()
+	*traffic.Load
 
-	mu       sync.Mutex // guards what follows
-	answered int
-	failed   []error
-	last     map[string]time.Time // by what answered: when the last request was sent
+	mu   sync.Mutex           // guards last
+	last map[string]time.Time // by what answered: when the last request was sent
 }
 
-// newRush starts four callers, who end with stop, or the test.
+// newRush starts one, which ends with the test.
 func newRush(t *testing.T, addr string) *rush {
 	r := &rush{last: make(map[string]time.Time)}
-	stopping := make(chan struct{})
-	var all sync.WaitGroup
-	for range 4 {
-		all.Go(func() {
-			for !isClosed(stopping) {
-				began := time.Now()
-				from, err := ask("tcp", addr)
-				r.note(from, began, err)
-				time.Sleep(5 * time.Millisecond) // a caller's pause, for the other tests' sake
+	r.Load = traffic.Start(traffic.Plan{New: 4, Every: 5 * time.Millisecond}, traffic.Caller{
+		Name: "a caller", To: netip.MustParseAddrPort(addr),
+		Dial: func(_ context.Context, network string, to netip.AddrPort) (net.Conn, error) {
+			began := time.Now()
+			conn, from, err := connect(network, to.String())
+			if err == nil {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				if began.After(r.last[from]) {
+					r.last[from] = began
+				}
 			}
-		})
-	}
-	r.stop = sync.OnceFunc(func() {
-		close(stopping)
-		all.Wait()
+			return conn, err
+		},
 	})
-	t.Cleanup(r.stop)
+	t.Cleanup(func() { r.End() })
 	return r
 }
 
-func (r *rush) note(from string, began time.Time, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err != nil {
-		r.failed = append(r.failed, fmt.Errorf("%s to %s: %w", began.Format("15:04:05.000"), time.Now().Format("15:04:05.000"), err))
-		return
-	}
-	r.answered++
-	if began.After(r.last[from]) {
-		r.last[from] = began
-	}
-}
-
-// count is how many were answered so far.
-func (r *rush) count() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.answered
-}
-
-// failures are what failed so far.
-func (r *rush) failures() []error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.failed)
+// more waits until so many more requests are answered.
+func (r *rush) more(s *system, requests int) {
+	s.t.Helper()
+	want := r.Sofar().New + requests
+	s.until("requests are answered", func() error {
+		if n := r.Sofar().New; n < want {
+			return fmt.Errorf("%d, want %d", n, want)
+		}
+		return nil
+	})
 }
 
 // askedLast is when the last request was sent that who answered.

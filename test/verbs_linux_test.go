@@ -3,16 +3,12 @@
 package test
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -50,6 +46,8 @@ func TestVerbs(t *testing.T) {
 		{"plugin logs userspace", 0, ""},
 		{"plugin logs nobody", 1, "pointsman plugin list"},
 		{"plugin restart nobody", 1, "nobody"},
+		{"plugin restart usrspace", 1, "there is userspace; try: pointsman plugin list"},
+		{"plugin logs usrspace", 1, "there is userspace; try: pointsman plugin list"},
 		{"version", 0, "pointsman "},
 		{"completion bash", 0, "bash completion"},
 		{"help", 0, "status"},
@@ -198,44 +196,11 @@ func TestFollowLogs(t *testing.T) {
 	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
 	s.start("--mode", "printer")
 	s.serving()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(binaries(t), "pointsman"), "plugin", "logs", "-f", "printer", "--config", s.path("host.yaml"))
-	pipe, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := make(chan string)
-	go func() { // ends with the command
-		defer close(lines)
-		for scan := bufio.NewScanner(pipe); scan.Scan(); {
-			lines <- scan.Text()
-		}
-	}()
-	next := func(want string) {
-		t.Helper()
-		deadline := time.After(long)
-		for {
-			select {
-			case line := <-lines:
-				if strings.Contains(line, want) {
-					return
-				}
-			case <-deadline:
-				t.Fatalf("no line with %q comes", want)
-			}
-		}
-	}
-	next("1 Services")
+	v := s.follows("plugin", "logs", "-f", "printer")
+	v.prints("1 Services")
 	if got := s.verb("plugin", "restart", "printer"); got.code != 0 {
 		t.Fatalf("plugin restart says %+v", got)
 	}
-	next("1 Services")
-	_ = cmd.Process.Signal(syscall.SIGINT)
-	for range lines {
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("interrupted, it ends with %v", err)
-	}
+	v.prints("1 Services")
+	v.stop()
 }
