@@ -17,7 +17,7 @@ func (m *machine) apart() (all []apart.Plugin) {
 	for _, name := range []string{"iptables", "userspace"} {
 		all = append(all, apart.Plugin{
 			Name: name, Binary: filepath.Join(binaries, "pointsman-dataplane-"+name), Socket: filepath.Join(m.sockets, name, "s"),
-			Legacy: m.land.rules == "iptables-legacy-save",
+			Legacy: m.land.legacy,
 		})
 	}
 	return all

@@ -120,7 +120,7 @@ updateStrategy: {rollingUpdate: {maxUnavailable: 1}}
 	v.endpoints("web", v.nodes[1].end(1))
 	v.expect(from, "tcp4", at, saw(v.nodes[1].pods[1], backend, from.addrs[0]))
 	for _, l := range loads {
-		v.result(l, nothing)
+		v.result(l)
 	}
 	v.logs()
 }

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"syscall"
@@ -27,11 +26,45 @@ func portRenamed(w *world) {
 	for i := range 5 {
 		name, number := fmt.Sprintf("p%d", i), int32([]uint16{renamed, backend}[i%2])
 		w.bothNames("renamed", name, number) // what is new goes first, as in any careful change
-		time.Sleep(time.Second)              // a host watches slices and Services apart: neither waits for the other
+		w.slicesSeen(name)                   // a host watches slices and Services apart: neither waits for the other
 		w.update("renamed", func(s *corev1.Service) { s.Spec.Ports[0].Name = name })
 		w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], uint16(number), pod.addrs[0]))
 	}
-	w.result(l, nothing)
+	w.result(l)
+}
+
+// slicesSeen waits until every host has seen the slices that were written so far: slices that are written later, of
+// a Service that does not exist, come to it by the same watch.
+func (w *world) slicesSeen(mark string) {
+	w.Helper()
+	before := w.slices()
+	w.endpoints("mark-"+mark, w.nodes[0].end(0))
+	w.Cleanup(func() { w.remove("mark-" + mark) })
+	w.everywhere("the hosts see slices", func(l *land) error {
+		for i, count := range w.slices()[l.index] {
+			if had := before[l.index][i]; count < had+2 {
+				return fmt.Errorf("%s has %d slices, and had %d", w.nodes[i].name, count, had)
+			}
+		}
+		return nil
+	})
+}
+
+// slices returns how many EndpointSlices the hosts have seen, by land and node.
+func (w *world) slices() (seen [][]int) {
+	w.Helper()
+	for i := range w.lands {
+		var here []int
+		for _, n := range w.nodes {
+			s, err := n.machines[i].Status(w.Context())
+			if err != nil {
+				w.Fatal(err)
+			}
+			here = append(here, s.Services.EndpointSlices)
+		}
+		seen = append(seen, here)
+	}
+	return seen
 }
 
 // bothNames adds a port of another name to the slices of a Service.
@@ -61,7 +94,7 @@ func portMoved(w *world) {
 		w.expect(pod, "udp4", at(s, 0, uint16(1000+i)), saw(b.pods[0], number, pod.addrs[0]))
 	}
 	w.gone(pod, "udp4", at(s, 0, 53))
-	w.result(l, nothing)
+	w.result(l)
 	w.update("moved", func(s *corev1.Service) { s.Spec.Ports[0].Port = 8000 })
 	w.expect(pod, "tcp6", at(s, 1, 8000), saw(b.pods[0], backend, pod.addrs[1]))
 	w.gone(pod, "tcp6", at(s, 1, 80))
@@ -155,7 +188,7 @@ func nodeIsRemoved(w *world) {
 	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[1], backend, pod.addrs[0]))
 	w.register(a, 0)
 	w.codes(a, "200 200")
-	w.result(l, nothing)
+	w.result(l)
 	w.served(a)
 }
 
@@ -170,33 +203,6 @@ func (w *world) codes(n *node, want string) {
 		}
 		return nil
 	})
-}
-
-// serverAway cuts a node off for a while: what was served is, all the time, and
-// what changed meanwhile is brought in.
-func serverAway(w *world) {
-	a, b := w.nodes[0], w.nodes[1]
-	pod := a.pods[0]
-	s := w.service("kept")
-	w.endpoints("kept", b.end(0))
-	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], backend, pod.addrs[0]))
-	l := w.underLoad(pod, at(s, 0, 80))
-	w.served(a)
-	before := w.rules(a)
-	a.cut()
-	w.endpoints("kept", b.end(1))
-	w.everywhere("the host says so", func(l *land) error { return a.machines[l.index].warns(w.Context(), "W008") })
-	w.pass(30 * time.Second)
-	for i, now := range w.rules(a) {
-		if now != before[i] {
-			w.Errorf("%s: without the API server the rules changed:\n%s\nbefore:\n%s", w.lands[i].label, now, before[i])
-		}
-	}
-	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], backend, pod.addrs[0]))
-	w.join(a)
-	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[1], backend, pod.addrs[0]))
-	w.result(l, nothing)
-	w.served(a)
 }
 
 // cut cuts the node off from the API server, in each land.
@@ -216,34 +222,6 @@ func (w *world) join(n *node) {
 	}
 }
 
-// pass lets time pass.
-func (w *world) pass(d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-w.Context().Done():
-	}
-}
-
-// rules are the node's in each land, without their counters.
-func (w *world) rules(n *node) []string {
-	w.Helper()
-	all := make([]string, len(w.lands))
-	for i, m := range n.machines {
-		var kept []string
-		words := strings.Fields(m.land.rules)
-		for _, line := range lines(w.run(m, words[0], words[1:]...)) {
-			if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, ":") {
-				kept = append(kept, line)
-			}
-		}
-		if len(kept) == 0 {
-			w.Fatalf("%s: there are no rules", m.land.label)
-		}
-		all[i] = strings.Join(kept, "\n")
-	}
-	return all
-}
-
 // watchExpired restarts the API server over an etcd that has forgotten where the
 // watches were.
 func watchExpired(w *world) {
@@ -261,49 +239,10 @@ func watchExpired(w *world) {
 	w.api.StartServer()
 	w.join(a)
 	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[1], backend, pod.addrs[0]))
-	w.result(l, nothing)
+	w.result(l)
 	for _, n := range w.nodes {
 		w.served(n)
 	}
-}
-
-// pluginKilled kills the dataplane's process under load.
-func pluginKilled(w *world) {
-	a, b := w.nodes[0], w.nodes[1]
-	pod := a.pods[0]
-	s := w.service("killed")
-	w.endpoints("killed", b.end(0))
-	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], backend, pod.addrs[0]))
-	l := w.underLoad(pod, at(s, 0, 80))
-	for i := range 3 {
-		before := w.killPlugins(a)
-		w.everywhere("another process serves", func(l *land) error {
-			now, err := a.machines[l.index].Status(w.Context())
-			if err == nil && (now.Dataplane.PID == before[l.index] || now.Dataplane.Role != "active") {
-				err = errors.New("not yet")
-			}
-			return err
-		})
-		w.endpoints("killed", b.end((i+1)%2))
-		w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[(i+1)%2], backend, pod.addrs[0]))
-	}
-	w.result(l, relayed)
-}
-
-// killPlugins kills the plugin of each of n's machines, and says which processes they were.
-func (w *world) killPlugins(n *node) (pids []int) {
-	w.Helper()
-	for _, m := range n.machines {
-		status, err := m.Status(w.Context())
-		if err == nil {
-			err = syscall.Kill(status.Dataplane.PID, syscall.SIGKILL)
-		}
-		if err != nil {
-			w.Fatal(err)
-		}
-		pids = append(pids, status.Dataplane.PID)
-	}
-	return pids
 }
 
 // hostKilled kills the host, changes what it should serve, and starts it again.
@@ -330,5 +269,5 @@ func hostKilled(w *world) {
 	w.served(a)
 	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[1], backend, pod.addrs[0]))
 	w.gone(pod, "tcp4", at(gone, 0, 80))
-	w.result(l, nothing)
+	w.result(l)
 }

@@ -180,7 +180,7 @@ func (v *move) play(routes ...route) {
 		v.along(r, there, answers, watch)
 	}
 	watch.quiet("kubeproxy_sync_proxy_rules_last_timestamp_seconds")
-	v.result(load, nothing)
+	v.result(load)
 	lists := []string{"nft", "list", "tables"}
 	if v.from == "ipvs" { // where a kernel need not have nftables
 		lists = []string{"ipset", "list", "-name"}

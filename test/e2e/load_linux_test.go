@@ -81,15 +81,14 @@ func (l *load) run(ctx context.Context, land *land, p *place, to netip.AddrPort)
 	}
 }
 
-// result ends the load, which no call may have failed of where spare does not say
-// otherwise.
-func (w *world) result(l *load, spare func(mode) bool) {
+// result ends the load, of which no call may have failed.
+func (w *world) result(l *load) {
 	w.Helper()
 	l.stop()
 	l.ended.Wait()
 	for i, t := range l.lands {
 		land := w.lands[i]
-		if len(t.failed) > 0 && !spare(land.mode) {
+		if len(t.failed) > 0 {
 			w.Errorf("%s: %d of %d calls failed: %q", land.label, len(t.failed), t.calls, t.failed[:min(5, len(t.failed))])
 		}
 		if t.calls == 0 {
@@ -98,8 +97,3 @@ func (w *world) result(l *load, spare func(mode) bool) {
 		w.Logf("%s: %d calls, %d failed", land.label, t.calls, len(t.failed))
 	}
 }
-
-// What may fail: nothing, or what went through a process that was killed.
-func nothing(mode) bool { return false }
-
-func relayed(m mode) bool { return !m.keeps }

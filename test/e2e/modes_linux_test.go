@@ -18,8 +18,7 @@ type mode struct {
 	name    string // of the plugin
 	options string
 	needs   string // a program
-	rules   string // the command that prints its rules without counters, in words
-	keeps   bool   // its rules serve while its process is away
+	legacy  bool   // its rules are in legacy's tables
 	hides   bool   // endpoints do not see the caller
 	apart   bool   // the host is an ordinary user, and plugins are not its children
 }
@@ -29,10 +28,10 @@ type mode struct {
 // apart. POINTSMAN_MODES is a pattern for the labels: only these dataplanes are tried.
 func modes() []mode {
 	all := []mode{
-		{label: "iptables-nft", name: "iptables", options: "backend: nft", needs: "iptables-nft-restore", rules: "iptables-nft-save", keeps: true},
-		{label: "iptables-legacy", name: "iptables", options: "backend: legacy", needs: "iptables-legacy-restore", rules: "iptables-legacy-save", keeps: true, apart: true},
-		{label: "nftables", name: "nftables", needs: "nft", rules: "nft -s list table ip pointsman", keeps: true},
-		{label: "userspace", name: "userspace", options: "backend: nft", needs: "iptables-nft-restore", rules: "iptables-nft-save", hides: true, apart: true},
+		{label: "iptables-nft", name: "iptables", options: "backend: nft", needs: "iptables-nft-restore"},
+		{label: "iptables-legacy", name: "iptables", options: "backend: legacy", needs: "iptables-legacy-restore", legacy: true, apart: true},
+		{label: "nftables", name: "nftables", needs: "nft"},
+		{label: "userspace", name: "userspace", options: "backend: nft", needs: "iptables-nft-restore", hides: true, apart: true},
 	}
 	wanted := regexp.MustCompile(os.Getenv("POINTSMAN_MODES"))
 	all = slices.DeleteFunc(all, func(m mode) bool { return !wanted.MatchString(m.label) })

@@ -34,7 +34,7 @@ func TestChartMove(t *testing.T) {
 	v.must(back)
 	v.runs("kube-proxy", "kube-proxy")
 	answers(0)
-	v.result(load, nothing)
+	v.result(load)
 }
 
 // answered makes a Service, and returns what has pod j of the second node answer for it, waits

@@ -31,10 +31,8 @@ func scenarios() []scenario {
 		{"Probes", probes},
 		{"Events", events},
 		{"NodeGoes", nodeIsRemoved},
-		{"ServerAway", serverAway},
 		{"SwapServerAway", swapServerAway},
 		{"WatchExpired", watchExpired},
-		{"PluginKilled", pluginKilled},
 		{"HostKilled", hostKilled},
 	}
 }

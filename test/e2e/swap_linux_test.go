@@ -35,7 +35,7 @@ func swapServerAway(w *world) {
 	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], backend, pod.addrs[0]))
 	w.join(a)
 	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[1], backend, pod.addrs[0]))
-	w.result(l, nothing)
+	w.result(l)
 	w.served(a)
 }
 
