@@ -8,11 +8,11 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/test/field"
+	"github.com/pointsman/pointsman/test/traffic"
 )
 
 // Connections to a node port on 127.0.0.1, and packets that conntrack cannot place, are
@@ -75,7 +75,7 @@ func portOf(k kernel, s sdktest.Scenario) uint16 {
 
 // dialled opens a connection from the node itself.
 func dialled(ctx context.Context, to string) error {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, traffic.Timeout)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp4", to)
 	if err != nil {

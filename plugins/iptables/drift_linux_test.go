@@ -3,15 +3,12 @@
 package iptables
 
 import (
-	"net/netip"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -97,27 +94,6 @@ func TestKernelNamesWhoRemovesRules(t *testing.T) {
 		}
 		said := p.Report().Repair
 		if named := strings.Contains(said, "written to by iptables-nft (pid "); !strings.Contains(said, "KUBE-SERVICES") || named != (k.backend == iptables.NFT) {
-			k.Errorf("it is said: %q", said)
-		}
-	})
-}
-
-// Node ports on 127.0.0.1 go on where another program has the kernel not route it any more.
-func TestKernelRoutesLocalhostAgain(t *testing.T) {
-	onKernel(t, func(k kernel) {
-		p := k.start()
-		k.sync(p, sdk.Update{Full: true, To: 1, Node: &sdk.Node{NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}}})
-		k.role(p, sdk.Active)
-		for n := range uint64(2) {
-			if err := os.WriteFile(sysctl.RouteLocalnet, []byte("0"), 0o644); err != nil {
-				k.Fatal(err)
-			}
-			k.eventually("it is repaired", func() bool {
-				value, err := os.ReadFile(sysctl.RouteLocalnet)
-				return err == nil && string(value) == "1\n" && p.Report().Repaired == n+1
-			})
-		}
-		if said := p.Report().Repair; !strings.Contains(said, "route_localnet to 0") {
 			k.Errorf("it is said: %q", said)
 		}
 	})

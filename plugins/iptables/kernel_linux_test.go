@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -214,31 +213,6 @@ func TestKernelTakesEveryScenario(t *testing.T) {
 					}
 				}
 			})
-		}
-	})
-}
-
-// A role that comes before the first update of a session harms nothing: what is
-// served goes on, and the role is the one that the update finds.
-func TestKernelRoleBeforeAnUpdate(t *testing.T) {
-	onKernel(t, func(k kernel) {
-		s := scenario(k.T, "cluster-ip")
-		p := k.start()
-		k.role(p, sdk.Active)
-		k.sync(p, s.Update(1))
-		k.want(s, sdk.Active)
-		p.die()
-
-		for _, role := range []sdk.Role{sdk.Active, sdk.Draining, sdk.Standby, sdk.Active} {
-			p = k.start()
-			k.role(p, role)
-			k.sync(p, s.Update(1))
-			for _, wrong := range k.wrong(s, role) {
-				if guarded := role == sdk.Standby && strings.HasSuffix(wrong, `has ["-j `+guard+`"]`); !guarded { // the guard stays where it stood
-					k.Error(wrong)
-				}
-			}
-			p.die()
 		}
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
@@ -73,96 +72,6 @@ func TestKernelConnectionsLast(t *testing.T) {
 		flow.Close()
 		k.eventually("it says that none is left", func() bool { return p.Report().Flows == 0 })
 	})
-}
-
-// A process that was never more than in Standby has begun no connection, and waits for none: those
-// that the kernel translates are others'.
-func TestKernelStandbyBeganNothing(t *testing.T) {
-	g := world(t)
-	onKernel(t, func(k kernel) {
-		s, _ := g.Place(scenario(k.T, "cluster-ip"))
-		other := k.start()
-		k.sync(other, s.Update(1))
-		k.role(other, sdk.Active)
-		stage, err := g.Open(k.Context(), other, s)
-		if err != nil {
-			k.Fatal(err)
-		}
-		defer stage.Close()
-		flow, err := stage.Dial(k.Context(), forwarded(k.T, s))
-		if err != nil {
-			k.Fatal(err)
-		}
-		defer flow.Close()
-		if _, err := flow.Ask(k.Context()); err != nil {
-			k.Fatal(err)
-		}
-		if _, err := other.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
-			k.Fatal(err)
-		}
-		other.die()
-		p := k.start()
-		k.role(p, sdk.Standby)
-		k.sync(p, s.Update(1))
-		k.role(p, sdk.Draining)
-		if left := p.Report().Flows; left != 0 {
-			k.Errorf("it says that %d are left of its own", left)
-		}
-	})
-}
-
-// Kernel parameters get the values that the node asks for, and their old ones when
-// it no longer does, and when everything is cleaned up.
-func TestKernelParametersAreGivenBack(t *testing.T) {
-	onKernel(t, func(k kernel) {
-		established, closeWait := netfilter+"nf_conntrack_tcp_timeout_established", netfilter+"nf_conntrack_tcp_timeout_close_wait"
-		before := values(k, established, closeWait, sysctl.RouteLocalnet)
-		s := scenario(k.T, "node-port")
-		s.Node.Conntrack = sdk.ConntrackLimits{Max: 4, TCPEstablishedTimeout: 1234 * time.Second, TCPCloseWaitTimeout: 55 * time.Second}
-		p := k.start()
-		k.sync(p, s.Update(1))
-		if now := values(k, established, closeWait, sysctl.RouteLocalnet); now != before {
-			k.Errorf("in Standby they are %s, and were %s", now, before)
-		}
-		k.role(p, sdk.Active)
-		if now := values(k, established, closeWait, sysctl.RouteLocalnet); now != "1234 55 1" {
-			k.Errorf("they are %s", now)
-		}
-		// The machine has more room. A network namespace may not write its limits, and that is no failure: the ledger has
-		// the holder, so that another mode does not lower them.
-		for _, path := range []string{netfilter + "nf_conntrack_max", "/sys/module/nf_conntrack/parameters/hashsize"} {
-			if held := k.ledger(); !strings.Contains(held, path) {
-				k.Errorf("the ledger has no holder of %s: %s", path, held)
-			}
-		}
-		less := s.Node
-		less.Conntrack.TCPCloseWaitTimeout = 0
-		k.sync(p, sdk.Update{From: 1, To: 2, Node: &less})
-		if now := values(k, established, sysctl.RouteLocalnet); now != "1234 1" || values(k, closeWait) != strings.Fields(before)[1] {
-			k.Errorf("one is no longer asked for, and they are %s %s", now, values(k, closeWait))
-		}
-		if _, err := p.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
-			k.Fatal(err)
-		}
-		if now := values(k, established, closeWait, sysctl.RouteLocalnet); now != before {
-			k.Errorf("cleaned up, they are %s, and were %s", now, before)
-		}
-	})
-}
-
-// ledger returns the files of the ledger as text.
-func (k kernel) ledger() string {
-	k.Helper()
-	files, _ := filepath.Glob(filepath.Join(k.dir, "net-*.json"))
-	var all []byte
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			k.Fatal(err)
-		}
-		all = append(all, text...)
-	}
-	return string(all)
 }
 
 func values(k kernel, paths ...string) string {

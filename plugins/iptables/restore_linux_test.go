@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
@@ -88,47 +87,6 @@ func TestKernelFailsARefusedService(t *testing.T) {
 	})
 }
 
-// A restore that is killed half-way leaves the tables in an unknown state. The next update
-// converges from a fresh reading, also in a new process.
-func TestKernelConvergesAfterAKilledRestore(t *testing.T) {
-	onKernel(t, func(k kernel) {
-		for _, c := range []struct {
-			why, script string
-		}{
-			{"before anything was read", `kill -9 $$`},
-			{"after the first block", `awk '{print} /^COMMIT/ {exit}' | REAL "$@"; kill -9 $$`},
-			{"when everything was done", `REAL "$@"; kill -9 $$`},
-		} {
-			for _, to := range []string{"on", "back"} {
-				k.Run(c.why+", and then "+to, func(t *testing.T) { k.on(t).killedRestore(c.script, to == "back") })
-			}
-		}
-	})
-}
-
-// killedRestore kills the restore of an update. The next one leads on to what that
-// would have led to, or back to what there was before: to the plugin nothing has
-// changed then, but the kernel may have.
-func (k kernel) killedRestore(script string, back bool) {
-	k.flush()
-	s, next := several(20), several(30)
-	next.Services[3].Cluster = nil
-	p := k.start()
-	k.sync(p, s.Update(1))
-	k.role(p, sdk.Active)
-	undo := k.instead(script)
-	u := step(s, next, 1)
-	if _, err := p.Sync(k.Context(), u); err == nil {
-		k.Fatal("a killed restore was acknowledged")
-	}
-	undo()
-	if back {
-		u, next = step(next, s, 1), s
-	}
-	k.sync(p, u)
-	k.want(next, sdk.Active)
-}
-
 // When the lock of the tables is held the plugin says that it waits. A call that is
 // given up ends, and leaves no program behind; the next one goes through.
 func TestKernelWaitsForTheLock(t *testing.T) {
@@ -163,30 +121,6 @@ func TestKernelWaitsForTheLock(t *testing.T) {
 		unlock()
 		k.sync(p, step(s, next, 1))
 		k.want(next, sdk.Standby)
-	})
-}
-
-// The lock may be held for long: the call waits as long as it may. A program waits for
-// a second by itself, so this is longer; with POINTSMAN_SOAK it is a minute.
-func TestKernelOutlastsTheLock(t *testing.T) {
-	held := 2500 * time.Millisecond
-	if os.Getenv("POINTSMAN_SOAK") != "" {
-		held = time.Minute
-	}
-	onKernel(t, func(k kernel) {
-		if k.backend == iptables.NFT {
-			k.Skip("nft has no lock")
-		}
-		s := several(3)
-		p := k.start()
-		unlock := holdLock(k.T)
-		began := time.Now()
-		time.AfterFunc(held, unlock)
-		k.sync(p, s.Update(1))
-		if took := time.Since(began); took < held {
-			k.Errorf("it did not wait: %s", took)
-		}
-		k.want(s, sdk.Standby)
 	})
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/traffic"
 )
 
 // outside is a client of each family; node is where it calls.
@@ -64,7 +65,7 @@ func TestKernelStrictFirewall(t *testing.T) {
 				} {
 					timeout := time.Second
 					if c.open {
-						timeout = 30 * time.Second
+						timeout = traffic.Timeout
 					}
 					calls.Go(func() {
 						if err := dialFrom(k.Context(), g, from, c.to, timeout); (err == nil) != c.open {

@@ -14,6 +14,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/traffic"
 )
 
 // beforeUs are Services that a real kube-proxy serves before we come.
@@ -69,7 +70,7 @@ func TestKernelTakesOverFromKubeProxy(t *testing.T) {
 			k.eventually("kube-proxy serves "+c.to, func() bool { return c.call(k.Context(), g) == nil })
 		}
 		stop() // its rules stay
-		finish := traffic(k, g, callers)
+		finish := callAllTheTime(k, g, callers)
 
 		p := k.start()
 		k.sync(p, s.Update(1))
@@ -91,7 +92,7 @@ func TestKernelTakesOverFromKubeProxy(t *testing.T) {
 type caller struct{ from, to string }
 
 func (c caller) call(ctx context.Context, g *netns.Testbed) error {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, traffic.Timeout)
 	defer cancel()
 	from := netip.MustParseAddr(c.from)
 	host, err := g.Host(from)
@@ -103,14 +104,14 @@ func (c caller) call(ctx context.Context, g *netns.Testbed) error {
 		return err
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(3 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(traffic.Timeout))
 	_, err = conn.Read(make([]byte, 1)) // an endpoint that answers does so at once
 	return err
 }
 
-// traffic opens connections without end, until finish is called, which says what
+// callAllTheTime opens connections without end, until finish is called, which says what
 // failed.
-func traffic(k kernel, g *netns.Testbed, callers []caller) (finish func() string) {
+func callAllTheTime(k kernel, g *netns.Testbed, callers []caller) (finish func() string) {
 	ctx, cancel := context.WithCancel(k.Context())
 	var running sync.WaitGroup
 	var mu sync.Mutex

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -48,64 +47,6 @@ func TestKernelIPVSOptions(t *testing.T) {
 		if !strings.Contains(shown, want) {
 			t.Errorf("%q is not in\n%s", want, shown)
 		}
-	}
-}
-
-// A client keeps its endpoint, and that can be exported to the next dataplane.
-func TestKernelIPVSHandsOverAffinity(t *testing.T) {
-	s := newStand(t, "")
-	served := s.serve(strings.Replace(twoEndpoints, "  endpoint   10.180.1.1:8080\n", "  affinity 10m\n  endpoint   10.180.1.1:8080\n", 1))
-	first := s.packet(served.Packets[0])
-	for range 6 {
-		if a := s.packet(served.Packets[0]); a.Endpoint != first.Endpoint {
-			t.Errorf("a client of %s is sent to %s", first.Endpoint, a.Endpoint)
-		}
-	}
-	if shown := strings.Join(s.services(), "\n"); !strings.Contains(shown, "-p 600") {
-		t.Errorf("the virtual server does not persist:\n%s", shown)
-	}
-	var answer []sdk.AffinityEntry
-	if err := s.plugin.ExportAffinity(t.Context(), func(entry sdk.AffinityEntry) error { answer = append(answer, entry); return nil }); err != nil {
-		t.Fatal(err)
-	}
-	if len(answer) != 1 || answer[0].Endpoint != first.Endpoint || answer[0].Client != netip.MustParseAddr("10.180.0.9") || answer[0].Left <= 0 || answer[0].Left > 10*time.Minute {
-		t.Errorf("told is %+v; %s was found", answer, first.Endpoint)
-	}
-}
-
-// A careful linker looks around before it binds an address.
-type careful struct {
-	linker
-	before func(netip.Addr)
-}
-
-func (c careful) Bind(addr netip.Addr) error {
-	c.before(addr)
-	return c.linker.Bind(addr)
-}
-
-// From the moment that the first address is bound the node calls by it, and its own
-// listeners can be reached by it: what forbids both is there by then.
-func TestKernelIPVSGuardAndMasqueradeComeFirst(t *testing.T) {
-	s := newStand(t, "")
-	bound := 0
-	k := s.plugin.kernel
-	k.linker = careful{k.linker, func(addr netip.Addr) {
-		bound++
-		rules := run(t, map[bool]string{true: "iptables-legacy-save", false: "ip6tables-legacy-save"}[addr.Is4()])
-		for _, want := range []string{"-A INPUT -j " + guard, "-A POSTROUTING -j " + postrouting} {
-			if !strings.Contains(rules, want) {
-				t.Errorf("%s is bound, and there is no %q in\n%s", addr, want, rules)
-			}
-		}
-	}}
-	s.plugin.kernel = k
-	for _, family := range s.plugin.session.families {
-		family.kernel = k
-	}
-	s.packets(s.serve(loadBalancer))
-	if bound == 0 {
-		t.Error("no address was bound")
 	}
 }
 

@@ -152,46 +152,16 @@ func (s *stand) reaches(from, to string, silence bool) string {
 	return err.Error()
 }
 
-// The timeouts of connection tracking are the node's, and given back. Services of IPv6
-// are served also where new devices have none.
-func TestKernelIPVSParameters(t *testing.T) {
+// Services of IPv6 are served also where new devices have none.
+func TestKernelIPVSNewDevicesHaveNoIPv6(t *testing.T) {
 	s := newStand(t, "")
-	asked := map[string]string{"tcp_timeout_established": "1234", "tcp_timeout_close_wait": "55", "tcp_be_liberal": "1", "udp_timeout": "31", "udp_timeout_stream": "181"}
-	before := make(map[string]string)
-	for name := range asked {
-		before[name] = s.conntrack(name)
-	}
 	served := s.scenario(loadBalancer)
 	const off = "/proc/sys/net/ipv6/conf/default/disable_ipv6"
 	if err := os.WriteFile(off, []byte("1"), 0); err != nil {
 		t.Fatal(err)
 	}
 	defer os.WriteFile(off, []byte("0"), 0)
-	served.Node.Conntrack = sdk.ConntrackLimits{TCPEstablishedTimeout: 1234 * time.Second, TCPCloseWaitTimeout: 55 * time.Second, TCPBeLiberal: true,
-		UDPTimeout: 31 * time.Second, UDPStreamTimeout: 181 * time.Second}
 	s.sync(served.Update(1))
 	s.role(sdk.Active)
 	s.packets(served)
-	for name, want := range asked {
-		if have := s.conntrack(name); have != want {
-			t.Errorf("%s is %s; it should be %s", name, have, want)
-		}
-	}
-	if _, err := s.plugin.Cleanup(t.Context(), sdk.Leftovers{}); err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range before {
-		if have := s.conntrack(name); have != want {
-			t.Errorf("cleaned up, %s is %s; it was %s", name, have, want)
-		}
-	}
-}
-
-func (s *stand) conntrack(name string) string {
-	s.Helper()
-	have, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_" + name)
-	if err != nil {
-		s.Fatal(err)
-	}
-	return strings.TrimSpace(string(have))
 }

@@ -153,58 +153,6 @@ func ping(version, to string) error {
 	}
 }
 
-// A Service that is deleted, or given to another, is gone when the Sync is.
-func TestKernelIPVSGoneIsGone(t *testing.T) {
-	s := newStand(t, "")
-	served := s.serve(loadBalancer)
-	if len(s.services()) == 0 {
-		t.Fatal("there is no virtual server to begin with")
-	}
-	var names []sdk.Name
-	for _, svc := range served.Services {
-		names = append(names, svc.Name)
-	}
-	s.sync(sdk.Update{Delete: names})
-	if left := s.services(); len(left) > 0 {
-		t.Errorf("virtual servers are left: %q", left)
-	}
-	if left := run(t, "ip", "-o", "address", "show", "dev", device); strings.TrimSpace(left) != "" {
-		t.Errorf("addresses are left: %s", left)
-	}
-	for _, line := range lines(run(t, "ipset", "save")) {
-		if strings.HasPrefix(line, "add ") {
-			t.Errorf("an entry is left: %s", line)
-		}
-	}
-}
-
-// TCP and UDP on one node port do not know of each other.
-func TestKernelIPVSNodePortsPerProtocol(t *testing.T) {
-	s := newStand(t, "")
-	both := s.serve(`
--- services --
-ns1/web:http tcp
-  node-port 30080
-  endpoint  10.180.1.1:8080
-ns1/web:dns udp
-  node-port 30080
-  endpoint  10.180.1.2:53
--- packets --
-192.0.2.7 > node:30080     = 10.180.1.1:8080 masq
-192.0.2.7 > node:30080 udp = 10.180.1.2:53 masq
-`)
-	s.packets(both)
-	for _, svc := range both.Services {
-		if svc.Name.Protocol == sdk.UDP {
-			s.sync(sdk.Update{Delete: []sdk.Name{svc.Name}})
-		}
-	}
-	s.packet(both.Packets[0])
-	if a, err := s.stage.Send(t.Context(), both.Packets[1]); err != nil || a.Verdict == sdk.Forward {
-		t.Errorf("the UDP node port is gone, and answers %s, %v", a, err)
-	}
-}
-
 // Flows that are none of ours, and those that are and go on, outlive a restart.
 func TestKernelIPVSFlowsOutliveARestart(t *testing.T) {
 	s := newStand(t, "")

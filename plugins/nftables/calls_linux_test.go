@@ -4,7 +4,6 @@ package nftables
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -78,37 +77,4 @@ func (k kernel) load(stage sdktest.Stage, packet sdktest.Packet) (calls *atomic.
 			k.Errorf("%d of %d calls failed", failed.Load(), calls.Load())
 		}
 	}
-}
-
-// One process hands over to the next, by yielding and by being killed, with a table that it
-// owns, and no connection fails.
-func TestKernelHandsOver(t *testing.T) {
-	g := world(t)
-	onKernel(t, func(k kernel) {
-		s := k.parsed(g, sticking)
-		s.Services[0].Affinity = 0
-		p, stage := k.active(g, s)
-		calls, end := k.load(stage, s.Packets[0])
-		n := 0
-		for began := time.Now(); time.Since(began) < 5*time.Second && calls.Load() < 6000; n++ {
-			next := k.start()
-			if n%2 == 0 {
-				if _, err := next.Sync(k.Context(), s.Update(1)); !errors.As(err, new(*sdk.Busy)) {
-					k.Fatalf("beside the writer: %v", err)
-				}
-				k.role(p, sdk.Yielded)
-				k.role(next, sdk.Active)
-				k.sync(next, s.Update(1))
-				p.die()
-			} else {
-				p.die()
-				k.sync(next, s.Update(1))
-			}
-			if role := next.families[0].Planned(); role != sdk.Active {
-				k.Fatalf("after hand-over %d the role is %s", n, role)
-			}
-			p = next
-		}
-		end(fmt.Sprintf("%d hand-overs", n))
-	})
 }

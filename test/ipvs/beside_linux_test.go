@@ -122,7 +122,7 @@ func (n *node) table() string {
 // returns the processor time that they have used, in seconds.
 func (n *node) atRest(pids []int) float64 {
 	n.Helper()
-	const lull, little = 3 * time.Second, 0.3
+	const lull, little = 3 * time.Second, 0.3 // of real time: this is a benchmark, and no fact says that they are done
 	last, since := used(pids), time.Now()
 	for end := time.Now().Add(timeout); time.Since(since) < lull && time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 		if now := used(pids); now > last+little {

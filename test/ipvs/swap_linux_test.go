@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -72,50 +71,6 @@ func (n *node) nothingLeft(command string) {
 	if left := output("sh", "-c", command); left != "" {
 		n.Errorf("%s: of the mode that was left there is %s", command, left)
 	}
-}
-
-// Whichever plugin is killed while the mode changes: one serves all the time, and
-// in the end one of the two modes alone.
-func TestKernelIPVSKilledMidSwap(t *testing.T) {
-	n := newNode(t)
-	s, stage := n.shows("dual-stack")
-	n.start()
-	n.packets(s, stage)
-	for _, victim := range []string{"ipvs", "iptables"} {
-		load, asked := n.load(s, stage), time.Now()
-		if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: "iptables"}); err != nil {
-			t.Fatal(err)
-		}
-		n.until(victim+" has a process while the mode changes", func() error {
-			m, err := n.Mode(t.Context())
-			if err == nil && m.Swap == nil {
-				asked = n.again("iptables", asked)
-				return fmt.Errorf("no change is under way: %+v", m)
-			}
-			return errors.Join(err, n.kill(victim))
-		})
-		n.until("the change is over", func() error {
-			if m, err := n.Mode(t.Context()); err != nil || m.Swap != nil {
-				return fmt.Errorf("%+v, %v", m, err)
-			}
-			return nil
-		})
-		if failed := load(); len(failed) > 0 {
-			t.Errorf("%s was killed, and %d calls failed, the first: %s", victim, len(failed), failed[0])
-		}
-		n.packets(s, stage)
-		if n.mode("ipvs", true) != nil {
-			n.swap(s, stage, "iptables", "ipvs")
-		}
-	}
-}
-
-// kill ends the plugin of a mode without a word, if there is one.
-func (n *node) kill(mode string) error {
-	if pid := n.plugins()[mode]; pid != 0 {
-		return syscall.Kill(pid, syscall.SIGKILL)
-	}
-	return fmt.Errorf("there is no plugin of mode %s", mode)
 }
 
 func output(name string, args ...string) string {
@@ -257,14 +212,15 @@ func (n *node) load(s sdktest.Scenario, stage sdktest.Stage) (end func() []strin
 	var calls sync.WaitGroup
 	for _, p := range s.Packets {
 		calls.Go(func() { // ends with ctx
-			for ctx.Err() == nil {
+			pace := time.NewTicker(between())
+			defer pace.Stop()
+			for ; ctx.Err() == nil; <-pace.C {
 				a, err := stage.Send(context.WithoutCancel(ctx), p)
 				if err != nil || a.Verdict != sdk.Forward {
 					mu.Lock()
 					failed = append(failed, fmt.Sprintf("%s: %s, %v", p.Text, a, err))
 					mu.Unlock()
 				}
-				time.Sleep(between())
 			}
 		})
 	}
