@@ -35,7 +35,7 @@ func TestKubeProxyFields(t *testing.T) {
 var witnesses = map[string][]string{
 	"A change of the config file does not end the process": {"TestConfigFollowed"},
 	"A change of the node's addresses or pod ranges":       {"TestNodeIsAnUpdate", "TestKernelNodeChanges"},
-	"While the API server does not answer":                 {"TestKernelSourceAway"},
+	"While the API server does not answer":                 {"TestSourceGone", "TestCluster"},
 	"`/livez` fails only if a restart":                     {"TestKernelSlowFirstSync", "TestNeverProgrammed"},
 	"A Service whose `externalIPs`":                        {"TestKernelBeside", "TestKernelNftablesBeside", "TestKernelHijack"},
 	"`pointsman cleanup --kube-proxy` also removes":        {"TestKernelCleansUpAfterKubeProxy", "TestKernelCleansUpAfterOlderKubeProxies"},

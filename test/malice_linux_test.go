@@ -5,9 +5,6 @@ package test
 import (
 	"errors"
 	"net/http"
-	"os"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -74,41 +71,30 @@ func TestMalice(t *testing.T) {
 	v.play("")
 	s.start()
 	s.serving()
-	pid, began := s.cmd.Process.Pid, time.Now()
-	var size flatness
-	for round := range rounds() {
-		for _, m := range malice() {
-			v.play(m.name)
-			s.within(3*time.Minute, "the host bears "+m.name, func() error { // it may be given up, and tried again
-				if m.says != "" {
-					// Only a process on trial is asked to inspect: another serves.
-					if err := s.says(m.says); err == nil || m.answers["Inspect"] == nil {
-						return err
-					}
-				}
-				st, err := s.Status(t.Context())
-				if err == nil && (st.Dataplane.State != "serving" || st.Dataplane.PID != v.process.Process.Pid || st.Sync.Acked == 0) {
-					err = s.anyWarning("nothing at all")
-				}
-				return err
-			})
-			size = append(size, resident(t, pid))
-			for _, words := range [][]string{{"status"}, {"plugin", "info", "malicious"}, {"plugin", "logs", "malicious"}} {
-				if got := s.verb(words...); strings.ContainsFunc(got.out+got.err, moves) {
-					t.Errorf("%s: %q says %.300q", m.name, words, got.out+got.err)
+	for _, m := range malice() {
+		v.play(m.name)
+		s.within(3*time.Minute, "the host bears "+m.name, func() error { // it may be given up, and tried again
+			if m.says != "" {
+				// Only a process on trial is asked to inspect: another serves.
+				if err := s.says(m.says); err == nil || m.answers["Inspect"] == nil {
+					return err
 				}
 			}
+			st, err := s.Status(t.Context())
+			if err == nil && (st.Dataplane.State != "serving" || st.Dataplane.PID != v.process.Process.Pid || st.Sync.Acked == 0) {
+				err = s.anyWarning("nothing at all")
+			}
+			return err
+		})
+		for _, words := range [][]string{{"status"}, {"plugin", "info", "malicious"}, {"plugin", "logs", "malicious"}} {
+			if got := s.verb(words...); strings.ContainsFunc(got.out+got.err, moves) {
+				t.Errorf("%s: %q says %.300q", m.name, words, got.out+got.err)
+			}
 		}
-		v.play("")
-		s.serving()
-		t.Logf("round %d: the host has %d KiB resident, in this round at least %d, so far at most %d",
-			round+1, resident(t, pid), slices.Min(size[len(size)-len(malice()):]), memory(t, pid, "VmHWM:"))
 	}
-	t.Logf("%d tales in %s: resident KiB %s", len(size), time.Since(began).Round(time.Second), size)
-	if before, after := size.floors(); rounds() >= 5 && after > before+before/20 {
-		t.Errorf("what the host keeps grew by more than 5 %%: from %d to %d KiB", before, after)
-	}
-	if most := memory(t, pid, "VmHWM:"); most > 256<<10 {
+	v.play("")
+	s.serving()
+	if most := memory(t, s.cmd.Process.Pid, "VmHWM:"); most > 256<<10 {
 		t.Errorf("the host took up to %d KiB", most)
 	}
 	if log := s.log(); strings.ContainsFunc(log, moves) || strings.Contains(log, "\n2026-01-01T00:00:00Z") {
@@ -125,12 +111,6 @@ func (s *system) says(part string) error {
 		err = errors.Join(err, again)
 	}
 	return err
-}
-
-// rounds is how often the whole sequence is run: more in a soak.
-func rounds() int {
-	n, _ := strconv.Atoi(os.Getenv("POINTSMAN_SOAK"))
-	return max(n, 1)
 }
 
 // moves reports whether a terminal would do more than show r.

@@ -83,13 +83,7 @@ func TestKernelBesideALargeKubeProxy(t *testing.T) {
 // largeKubeProxy writes the rules of a kube-proxy for many Services, and says how many.
 func (k kernel) largeKubeProxy() int {
 	k.Helper()
-	n, endpoints := 300, 3
-	if os.Getenv("POINTSMAN_SOAK") != "" {
-		n, endpoints = 10000, 10
-		if k.backend == iptables.NFT {
-			n = 2000 // its restore takes a time that grows with the square of the chains
-		}
-	}
+	const n, endpoints = 300, 3
 	k.restore("*nat\n:KUBE-SERVICES - [0:0]\n-A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\nCOMMIT\n")
 	for _, part := range likeKubeProxy(n, endpoints, 500) {
 		k.restore(part)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,13 +19,10 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// A pair is swapped there and back this often: once if the tests are to be short, more in a soak.
+// A pair is swapped there and back this often: once if the tests are to be short.
 func rounds() int {
 	if testing.Short() {
 		return 1
-	}
-	if n, err := strconv.Atoi(os.Getenv("POINTSMAN_SOAK")); err == nil {
-		return n
 	}
 	return 2
 }
@@ -194,14 +190,8 @@ func (n *node) connect(s sdktest.Scenario, stage sdktest.Stage) map[sdktest.Flow
 	return kept
 }
 
-// between is how long a caller of a load pauses: shorter in a soak. Without pauses those who
-// call leave a guest no time for the swap.
-func between() time.Duration {
-	if os.Getenv("POINTSMAN_SOAK") != "" {
-		return 50 * time.Millisecond
-	}
-	return 200 * time.Millisecond
-}
+// between is how long a caller of a load pauses. Without pauses those who call leave a guest no time for the swap.
+const between = 200 * time.Millisecond
 
 // load calls by every packet of a scenario again and again. What it returns ends that,
 // and tells what failed.
@@ -212,7 +202,7 @@ func (n *node) load(s sdktest.Scenario, stage sdktest.Stage) (end func() []strin
 	var calls sync.WaitGroup
 	for _, p := range s.Packets {
 		calls.Go(func() { // ends with ctx
-			pace := time.NewTicker(between())
+			pace := time.NewTicker(between)
 			defer pace.Stop()
 			for ; ctx.Err() == nil; <-pace.C {
 				a, err := stage.Send(context.WithoutCancel(ctx), p)

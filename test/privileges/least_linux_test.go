@@ -83,7 +83,7 @@ func capable(check string) bool {
 	if prebuilt() != "" { // on a kernel that is slow
 		some = `^C(06/cleanup-leaves-nothing|09/udp-leaves-the-gone|02/scenario/node-port-local)$`
 	}
-	return os.Getenv("POINTSMAN_SOAK") != "" || regexp.MustCompile(some).MatchString(check)
+	return regexp.MustCompile(some).MatchString(check)
 }
 
 // TestKernelLess takes away one capability, and sees that it was needed: the plugin
