@@ -77,29 +77,6 @@ func (w *world) bothNames(service, name string, number int32) {
 	})
 }
 
-// portMoved gives a Service's ports, and its endpoints', other numbers while it is
-// called.
-func portMoved(w *world) {
-	a, b := w.nodes[0], w.nodes[1]
-	pod := a.pods[0]
-	s := w.service("moved")
-	w.endpoints("moved", b.end(0))
-	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], backend, pod.addrs[0]))
-	l := w.underLoad(pod, at(s, 0, 80))
-	for i := range 4 {
-		number := []uint16{renamed, backend}[i%2]
-		w.endpoints("moved", b.end(0).on(int32(number)))
-		w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], number, pod.addrs[0]))
-		w.update("moved", func(s *corev1.Service) { s.Spec.Ports[1].Port = int32(1000 + i) })
-		w.expect(pod, "udp4", at(s, 0, uint16(1000+i)), saw(b.pods[0], number, pod.addrs[0]))
-	}
-	w.gone(pod, "udp4", at(s, 0, 53))
-	w.result(l)
-	w.update("moved", func(s *corev1.Service) { s.Spec.Ports[0].Port = 8000 })
-	w.expect(pod, "tcp6", at(s, 1, 8000), saw(b.pods[0], backend, pod.addrs[1]))
-	w.gone(pod, "tcp6", at(s, 1, 80))
-}
-
 // probes are answered as kube-proxy answers them.
 func probes(w *world) {
 	a := w.nodes[0]

@@ -147,15 +147,12 @@ func (w *world) relabel(n *node, label, value string) {
 type endpoint struct {
 	pod   *place
 	node  *node
-	port  int32
 	state discoveryv1.EndpointConditions
-	zone  string // that it is hinted for
-	host  string // the node that it is hinted for
 }
 
 // end is pod j of n, ready.
 func (n *node) end(j int) endpoint {
-	return endpoint{pod: n.pods[j], node: n, port: backend, state: conditions(true, true, false)}
+	return endpoint{pod: n.pods[j], node: n, state: conditions(true, true, false)}
 }
 
 func conditions(ready, serving, terminating bool) discoveryv1.EndpointConditions {
@@ -167,23 +164,7 @@ func (e endpoint) is(ready, serving, terminating bool) endpoint {
 	return e
 }
 
-func (e endpoint) in(zone string) endpoint {
-	e.zone = zone
-	return e
-}
-
-func (e endpoint) of(node string) endpoint {
-	e.host = node
-	return e
-}
-
-func (e endpoint) on(port int32) endpoint {
-	e.port = port
-	return e
-}
-
-// endpoints writes the EndpointSlices of a Service, one for each family. All have
-// the port of the first.
+// endpoints writes the EndpointSlices of a Service, one for each family.
 func (w *world) endpoints(service string, list ...endpoint) {
 	w.Helper()
 	for i, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
@@ -200,24 +181,14 @@ func (w *world) endpoints(service string, list ...endpoint) {
 			s.Endpoints = append(s.Endpoints, e.object(e.pod.addrs[i]))
 		}
 		if len(list) > 0 {
-			s.Ports = ports(list[0].port)
+			s.Ports = ports(backend)
 		}
 		w.put(s)
 	}
 }
 
 func (e endpoint) object(a netip.Addr) discoveryv1.Endpoint {
-	object := discoveryv1.Endpoint{Addresses: []string{a.String()}, Conditions: e.state, NodeName: &e.node.name}
-	if e.zone != "" || e.host != "" {
-		object.Hints = &discoveryv1.EndpointHints{}
-	}
-	if e.zone != "" {
-		object.Hints.ForZones = []discoveryv1.ForZone{{Name: e.zone}}
-	}
-	if e.host != "" {
-		object.Hints.ForNodes = []discoveryv1.ForNode{{Name: e.host}}
-	}
-	return object
+	return discoveryv1.Endpoint{Addresses: []string{a.String()}, Conditions: e.state, NodeName: &e.node.name}
 }
 
 func ports(number int32) []discoveryv1.EndpointPort {

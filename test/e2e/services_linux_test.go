@@ -43,26 +43,6 @@ func clusterIP(w *world) {
 	w.gone(pod, "tcp4", at(s, 0, 80))
 }
 
-// nodePort is answered on every node, for clients that see nothing of pods.
-func nodePort(w *world) {
-	a, b := w.nodes[0], w.nodes[1]
-	s := w.service("np", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort })
-	w.endpoints("np", b.end(0))
-	for _, n := range networks {
-		for _, door := range w.nodes {
-			w.expect(w.client, n.network, door.nodePort(s, n.family, n.index), saw(b.pods[0], backend, door.addrs[n.family]))
-		}
-	}
-	w.expect(a.pods[0], "tcp4", b.nodePort(s, 0, 0), saw(b.pods[0], backend, b.addrs[0]))
-	w.expect(a.place, "tcp4", a.nodePort(s, 0, 0), saw(b.pods[0], backend, a.addrs[0]))
-	before := a.nodePort(s, 0, 0)
-	s = w.update("np", func(s *corev1.Service) {
-		s.Spec.Type, s.Spec.Ports[0].NodePort, s.Spec.Ports[1].NodePort = corev1.ServiceTypeClusterIP, 0, 0
-	})
-	w.expect(w.client, "tcp4", before, refused) // by the node itself
-	w.expect(a.pods[0], "tcp4", at(s, 0, 80), saw(b.pods[0], backend, a.pods[0].addrs[0]))
-}
-
 // balanced makes a LoadBalancer, whose addresses lead to node-a.
 func (w *world) balanced(name string, edits ...func(*corev1.Service)) (*corev1.Service, [2]netip.AddrPort) {
 	w.Helper()
@@ -119,34 +99,4 @@ func loadBalancer(w *world) {
 	w.expect(w.client, "tcp4", a.nodePort(s, 0, 0), refused)
 	w.expect(w.client, "tcp4", vip[0], saw(b.pods[0], backend, a.addrs[0]))
 	w.expect(w.client, "tcp6", vip[1], saw(b.pods[0], backend, a.addrs[1]))
-}
-
-// sourceRanges lets in whom they name.
-func sourceRanges(w *world) {
-	a, b := w.nodes[0], w.nodes[1]
-	_, vip := w.balanced("fenced", func(s *corev1.Service) {
-		s.Spec.LoadBalancerSourceRanges = []string{"198.18.0.0/24", "2001:db8:c::/64"}
-	})
-	w.endpoints("fenced", b.end(0))
-	w.expect(w.client, "tcp4", vip[0], saw(b.pods[0], backend, a.addrs[0]))
-	w.expect(w.client, "tcp6", vip[1], saw(b.pods[0], backend, a.addrs[1]))
-	w.expect(b.place, "tcp4", vip[0], dropped)
-	w.update("fenced", func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"} })
-	w.expect(w.client, "tcp4", vip[0], dropped)
-	w.expect(w.client, "tcp6", vip[1], dropped) // no range is of this family: nobody is let in
-	w.update("fenced", func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = nil })
-	w.expect(w.client, "tcp4", vip[0], saw(b.pods[0], backend, a.addrs[0]))
-}
-
-// externalIP is an address that somebody leads to a node.
-func externalIP(w *world) {
-	a, b := w.nodes[0], w.nodes[1]
-	ip := addr("203.0.113.20")
-	w.lead(ip, a.place)
-	w.service("ext", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{ip.String()} })
-	w.endpoints("ext", a.end(0), b.end(0))
-	w.spread(w.client, "tcp4", netip.AddrPortFrom(ip, 80), saw(a.pods[0], backend, a.addrs[0]), saw(b.pods[0], backend, a.addrs[0]))
-	w.expect(w.client, "udp4", netip.AddrPortFrom(ip, 53), saw(a.pods[0], backend, a.addrs[0]))
-	w.update("ext", func(s *corev1.Service) { s.Spec.ExternalIPs = nil })
-	w.gone(w.client, "tcp4", netip.AddrPortFrom(ip, 80))
 }
