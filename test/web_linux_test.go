@@ -37,19 +37,6 @@ func TestWeb(t *testing.T) {
 	s.until("the picture has one line, of what is served", func() error {
 		return shows(site+"/services/ns/web", s.net+"101:", `<line x1="340" y1="23" x2="560" y2="23" class="served"/>`, "The dataplane has them as they should be.")
 	})
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, site, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Host = "evil.example:10246"
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response.Body.Close()
-	if response.StatusCode != http.StatusForbidden {
-		t.Errorf("by the name %s: %s", request.Host, response.Status)
-	}
 }
 
 // shows asks for a page, and looks for all parts of what is to be on it.

@@ -17,7 +17,6 @@ import (
 
 	"github.com/pointsman/pointsman/internal/lines"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/test/actor"
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
@@ -130,26 +129,6 @@ func TestAFatalLogIsReported(t *testing.T) {
 	_, err := r.Sync(soon(t), full(1))
 	if err == nil || !strings.Contains(err.Error(), "exited with code 1: ") || !strings.HasSuffix(err.Error(), "no way on") {
 		t.Errorf("Sync: %v; want the last line that it printed", err)
-	}
-}
-
-func TestStoppedInSync(t *testing.T) {
-	t.Parallel() // it mostly waits
-	r := configured(t, launched(t, "serve"), order{Wait: true})
-	go r.Sync(soon(t), full(1))
-	eventually.True(t, "Sync runs", func() bool {
-		v, err := r.Vitals(soon(t))
-		return err == nil && v.Call == "Sync"
-	})
-	halt(t, r)
-	if _, err := r.Sync(brief(t), actor.Bulk(2000, 20)); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a big Sync: %v; want that the deadline passed", err)
-	}
-	if err := r.Stop(); err != nil {
-		t.Errorf("Stop: %v", err)
-	}
-	if how := r.Ending(); !strings.HasPrefix(how, "was ended by signal 9") {
-		t.Errorf("it %s; want SIGKILL", how)
 	}
 }
 
