@@ -85,44 +85,32 @@ func TestPythonVerbs(t *testing.T) {
 	}
 }
 
-// TestPythonRelaySwaps swaps to the example in Python and back while callers call, where the host starts it
-// and where it runs by itself.
+// TestPythonRelaySwaps swaps to the example in Python, which runs by itself, and back while callers call. Where the host
+// starts it is for TestPluginNewPython.
 func TestPythonRelaySwaps(t *testing.T) {
 	t.Parallel()
 	path := pyrelay(t)
-	for _, form := range []string{"started by the host", "runs by itself"} {
-		t.Run(form, func(t *testing.T) {
-			s := newSystem(t)
-			s.plugins = filepath.Dir(path)
-			if err := built.Place(plugin(t), filepath.Join(s.plugins, userspace)); err != nil && !errors.Is(err, os.ErrExist) {
-				t.Fatal(err)
-			}
-			more := "swap: {drainTimeout: 5s}\n"
-			if form == "runs by itself" {
-				address := "unix://" + s.path("own/s")
-				more += "plugins: {pyrelay: {address: \"" + address + "\"}, userspace: {options: {redirect: never}}}\n"
-				cmd := exec.Command(path, "--listen", address)
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-				eventually.True(t, "it listens", func() bool { _, err := os.Stat(s.path("own/s")); return err == nil })
-			}
-			s.write("host.yaml", strings.Replace(s.text(more), "plugins: {userspace: {options: {redirect: never}}}\npluginDirs", "pluginDirs", strings.Count(more, "plugins:")))
-			backend(t, at(s.net+"101"))
-			s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
-			s.start()
-			s.served("tcp", s.net+"10:18080")
-			r := newRush(t, s.net+"10:18080")
-			for _, mode := range []string{"pyrelay", "userspace", "pyrelay"} {
-				if got := s.verb("mode", "swap", mode, "--wait=5m"); got.code != 0 {
-					t.Fatalf("mode swap %s: %+v\n%s", mode, got, s.log())
-				}
-				if m, err := s.Mode(t.Context()); err != nil || m.Mode != mode {
-					t.Errorf("after the swap to %s: %+v, %v", mode, m, err)
-				}
-			}
-			r.Done(t, "calls during the swap")
-		})
+	s := newSystem(t)
+	address := "unix://" + s.path("own/s")
+	cmd := exec.Command(path, "--listen", address)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
 	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	eventually.True(t, "it listens", func() bool { _, err := os.Stat(s.path("own/s")); return err == nil })
+	s.write("host.yaml", strings.Replace(s.text("swap: {drainTimeout: 5s}\n"), "plugins: {", "plugins: {pyrelay: {address: '"+address+"'}, ", 1))
+	backend(t, at(s.net+"101"))
+	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
+	s.start()
+	s.served("tcp", s.net+"10:18080")
+	r := newRush(t, s.net+"10:18080")
+	for _, mode := range []string{"pyrelay", "userspace", "pyrelay"} {
+		if got := s.verb("mode", "swap", mode, "--wait=5m"); got.code != 0 {
+			t.Fatalf("mode swap %s: %+v\n%s", mode, got, s.log())
+		}
+		if m, err := s.Mode(t.Context()); err != nil || m.Mode != mode {
+			t.Errorf("after the swap to %s: %+v, %v", mode, m, err)
+		}
+	}
+	r.Done(t, "calls during the swaps")
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
+	"github.com/pointsman/pointsman/test/traffic"
 )
 
 // Two endpoints in each family, and a client that calls.
@@ -134,7 +135,7 @@ func (s *stand) connect(p sdktest.Packet) *net.TCPConn {
 // hears is the endpoint that answers on a connection.
 func (s *stand) hears(conn net.Conn) netip.AddrPort {
 	s.Helper()
-	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	conn.SetReadDeadline(time.Now().Add(traffic.Timeout))
 	buf := make([]byte, 256)
 	n, err := conn.Read(buf)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/traffic"
 )
 
 // What the node is set to do, done to real packets.
@@ -66,7 +67,7 @@ func TestKernelIPVSRandomPorts(t *testing.T) {
 		kept := 0
 		for range 4 {
 			caller := s.connect(p)
-			caller.SetReadDeadline(time.Now().Add(20 * time.Second))
+			caller.SetReadDeadline(time.Now().Add(traffic.Timeout))
 			buf := make([]byte, 256)
 			n, err := caller.Read(buf)
 			if err != nil {
@@ -133,7 +134,7 @@ func (s *stand) reaches(from, to string, silence bool) string {
 	if err != nil {
 		s.Fatal(err)
 	}
-	wait := 20 * time.Second
+	wait := traffic.Timeout
 	if silence {
 		wait = time.Second
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
+	"github.com/pointsman/pointsman/test/traffic"
 )
 
 // What other balancers that use IPVS have been seen to do wrong. Each is done right
@@ -80,12 +81,12 @@ func TestKernelIPVSLoopbackStaysThere(t *testing.T) {
 // the endpoint says.
 func (s *stand) ask(network, to string) string {
 	s.Helper()
-	conn, err := net.DialTimeout(network, to, 10*time.Second)
+	conn, err := net.DialTimeout(network, to, traffic.Timeout)
 	if err != nil {
 		s.Fatal(err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	conn.SetDeadline(time.Now().Add(traffic.Timeout))
 	buf := make([]byte, 256)
 	n, err := conn.Read(buf)
 	if err != nil {
@@ -138,7 +139,7 @@ func ping(version, to string) error {
 		return err
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	conn.SetDeadline(time.Now().Add(traffic.Timeout))
 	if _, err := conn.Write(request); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ const (
 
 // callTimeout is for one request. Of a process that is killed wine 8.0 leaves a connection open now
 // and then, which nothing but its server has any more: its client would wait for ever.
-const callTimeout = 20 * time.Second
+const callTimeout = time.Minute
 
 var endpoints = []string{"127.91.1.1", "127.91.1.2", "127.91.1.3"}
 
