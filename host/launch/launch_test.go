@@ -205,27 +205,6 @@ func TestLaunchKeepsItsEnvironment(t *testing.T) {
 	}
 }
 
-// A plugin cannot fill the host's memory with an answer.
-func TestAnAnswerIsBounded(t *testing.T) {
-	r := launched(t, "serve")
-	_, err := r.Configure(soon(t), sdk.Setup{Options: order{Big: 2 << 20}.Options()})
-	if err == nil || !strings.Contains(err.Error(), "larger than max") {
-		t.Errorf("Configure: %v; want that the answer was too large", err)
-	}
-	configured(t, r, order{})
-}
-
-// Ten thousand Services with ten endpoints each arrive in another process as they
-// were sent.
-func TestABigUpdateArrivesInAnotherProcess(t *testing.T) {
-	r := configured(t, launched(t, "serve"), order{Digest: true})
-	u := actor.Bulk(10000, 10)
-	u.Delete = []sdk.Name{actor.BulkService(20000, 1).Name}
-	if _, err := r.Sync(soon(t), u); err == nil || !strings.Contains(err.Error(), actor.Digest(u)) {
-		t.Errorf("%v; want the digest %s", err, actor.Digest(u))
-	}
-}
-
 // Many launches leave no goroutine, no file descriptor and no zombie behind.
 func TestLaunchLeaksNothing(t *testing.T) {
 	cycle := func() {
