@@ -29,7 +29,7 @@ func (n *node) goApart() {
 		}
 	}
 	for _, p := range n.plugins() {
-		k, err := apart.Keep(p, n.begin)
+		k, err := apart.Keep(p, n.startPlugin)
 		if err != nil {
 			n.Fatalf("%v: %s", err, n.read("host.log"))
 		}
@@ -37,8 +37,8 @@ func (n *node) goApart() {
 	}
 }
 
-// letGo ends the plugins that goApart has begun.
-func (n *node) letGo() {
+// stopPlugins ends the plugins that goApart has begun.
+func (n *node) stopPlugins() {
 	n.Helper()
 	for _, k := range n.kept {
 		if err := k.Stop(); err != nil {
@@ -58,9 +58,9 @@ func (n *node) plugins() (all []apart.Plugin) {
 	return all
 }
 
-// plugged is what the settings say of the plugins: their options, and of a host that
+// pluginSettings is what the settings say of the plugins: their options, and of a host that
 // runs apart where they are.
-func (n *node) plugged() string {
+func (n *node) pluginSettings() string {
 	if n.kept == nil && n.options == "" && n.protect == "" {
 		return ""
 	}
@@ -78,8 +78,8 @@ func (n *node) plugged() string {
 	return text
 }
 
-// begin starts a plugin, whose words go to the host's log.
-func (n *node) begin(cmd *exec.Cmd) (<-chan struct{}, error) {
+// startPlugin starts a plugin, whose words go to the host's log.
+func (n *node) startPlugin(cmd *exec.Cmd) (<-chan struct{}, error) {
 	log, err := os.OpenFile(n.path("host.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
@@ -97,8 +97,8 @@ func (n *node) begin(cmd *exec.Cmd) (<-chan struct{}, error) {
 	return ended, nil
 }
 
-// forks skips a test, where all hosts run apart, that is about a host's children.
-func (n *node) forks() {
+// needsLaunchedPlugins skips a test, where all hosts run apart, that is about a host's children.
+func (n *node) needsLaunchedPlugins() {
 	n.Helper()
 	if apart.Asked() {
 		n.Skip("is about plugins that the host starts: without POINTSMAN_APART it runs")
@@ -198,7 +198,13 @@ func TestKernelApartWithoutFacts(t *testing.T) {
 	before := n.drain
 	n.drain = time.Hour
 	n.mode("nftables")
-	past{node: n}.drains("iptables")
+	n.until("iptables drains", long, func() error { // the connections of the load
+		m, err := n.Mode(t.Context())
+		if err == nil && (m.Swap == nil || m.Swap.From != "iptables" || m.Swap.Stage != "draining") {
+			err = fmt.Errorf("mode %s, swap %+v", m.Mode, m.Swap)
+		}
+		return err
+	})
 	n.drain = before
 	anew("iptables")
 	n.until("nftables is cleaned up", long, func() error {
@@ -219,12 +225,12 @@ func TestKernelApartOptions(t *testing.T) {
 	n.options = "localhostNodePorts: false"
 	n.mode("iptables")
 	n.start()
-	n.guarded(false)
+	n.expectGuard(false)
 	l := n.newLoad()
 	before := n.plugin("iptables")
 	n.options = "localhostNodePorts: true"
 	n.mode("iptables")
-	n.guarded(true)
+	n.expectGuard(true)
 	n.options = "localhostNodePorts: perhaps"
 	n.mode("iptables")
 	n.until("status says why the file is not taken", long, func() error {
@@ -235,7 +241,7 @@ func TestKernelApartOptions(t *testing.T) {
 		return err
 	})
 	n.updated(1)
-	n.guarded(true)
+	n.expectGuard(true)
 	l.done("other options of a plugin at an address")
 	if now := n.plugin("iptables"); now != before {
 		t.Errorf("process %d serves, not %d", now, before)
@@ -259,7 +265,7 @@ func TestKernelApartClears(t *testing.T) {
 	if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: "userspace", Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	n.waiting("clearing/clear")
+	n.waitAtFailpoint("clearing/clear")
 	if err := syscall.Kill(n.plugin("iptables"), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -302,14 +308,23 @@ func TestKernelSecondHost(t *testing.T) {
 		}
 		return err
 	})
-	time.Sleep(2 * time.Second) // in which it could take the plugin back
-	b.until("the second host has confirmed all", long, func() error {
-		s, err := b.Status(t.Context())
-		if err == nil && (s.Dataplane.State != "serving" || s.Sync.Pending > 0) {
-			err = fmt.Errorf("%+v, %+v", s.Dataplane, s.Sync)
+	for round := range 3 { // each is a chance for the first host to take the plugin back
+		before, err := b.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
 		}
-		return err
-	})
+		a.write("services/more.yaml", fmt.Sprintf(storm, 10+round, 10+round, 11+round))
+		b.until("the second host has confirmed the change", long, func() error {
+			s, err := b.Status(t.Context())
+			if err == nil && (s.Dataplane.State != "serving" || s.Sync.Pending > 0 || s.Sync.Acked <= before.Sync.Acked) {
+				err = fmt.Errorf("%+v, %+v", s.Dataplane, s.Sync)
+			}
+			return err
+		})
+	}
+	if s, err := a.Status(t.Context()); err != nil || s.Dataplane.State != "refused" {
+		t.Errorf("the first host: %+v: %v", s.Dataplane, err)
+	}
 	if s, err := b.Status(t.Context()); err != nil || s.Dataplane.Restarts > 0 {
 		t.Errorf("the second host: %+v: %v", s.Dataplane, err)
 	}

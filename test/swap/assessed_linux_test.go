@@ -36,13 +36,10 @@ endpoints: [{addresses: [10.180.0.1], nodeName: here}]
 
 // assessed is a node whose host answers probes, with these stand-ins for the programs of
 // iptables; it is begun, and not waited for.
-func assessed(t *testing.T, mode string, tools map[string]string, edits ...func(*node)) *node {
+func assessed(t *testing.T, mode string, tools map[string]string) *node {
 	t.Helper()
 	n := newNode(t, mode)
-	n.forks()
-	for _, edit := range edits {
-		edit(n)
-	}
+	n.needsLaunchedPlugins()
 	n.write("host.yaml", strings.NewReplacer(
 		`healthzBindAddress: ""`, "healthzBindAddress: 127.0.0.1:10256", `metricsBindAddress: ""`, "metricsBindAddress: 127.0.0.1:10249",
 	).Replace(n.settings(mode))+"hostnameOverride: here\n")
@@ -76,8 +73,8 @@ func restores(text string) map[string]string {
 	return tools
 }
 
-// unhide takes the stand-ins away.
-func (n *node) unhide(tools map[string]string) {
+// removeStandIns removes the stand-ins.
+func (n *node) removeStandIns(tools map[string]string) {
 	n.Helper()
 	for tool := range tools {
 		if err := os.Remove(n.path("tools/" + tool)); err != nil {
@@ -101,11 +98,11 @@ func get(port int, path string) string {
 	return fmt.Sprintf("%d %s", answer.StatusCode, body)
 }
 
-// says waits until an answer begins with a code and has all of want; livez must be 200 all
+// expectAnswer waits until an answer begins with a code and has all of want; livez must be 200 all
 // the time.
-func (n *node) says(within time.Duration, port int, path, code string, want ...string) {
+func (n *node) expectAnswer(port int, path, code string, want ...string) {
 	n.Helper()
-	n.until(path+" says "+code, within, func() error {
+	n.until(path+" says "+code, long, func() error {
 		if live := get(10256, "livez"); strings.HasPrefix(live, "503 ") {
 			n.Fatalf("livez: %s", live)
 		}
@@ -119,8 +116,8 @@ func (n *node) says(within time.Duration, port int, path, code string, want ...s
 	})
 }
 
-// looks are what status says: its exit, and a part of its text.
-func (n *node) looks(well bool, part string) error {
+// statusIs reports whether status exits as for a node that is well or is not, and has a part in its text.
+func (n *node) statusIs(well bool, part string) error {
 	out, err := n.verb("status")
 	if (err == nil) != well || strings.Contains(out, "is well") != well || !strings.Contains(out, part) {
 		return fmt.Errorf("status: %v, without %q: %s", err, part, out)
@@ -128,77 +125,43 @@ func (n *node) looks(well bool, part string) error {
 	return nil
 }
 
-// soon is by when a report must be true, on a machine that others use too.
-const soon = 5*time.Second + 10*time.Second
-
-// wronged waits until all that can be asked says that nothing was ever served, and why.
-func (n *node) wronged(why string) {
+// expectNotReady waits until all that can be asked says that nothing was ever served, and why.
+func (n *node) expectNotReady(why string) {
 	n.Helper()
-	n.until("status says why", soon, func() error { return n.looks(false, why) })
-	n.says(soon, 10256, "readyz", "503", `"ready":false`)
-	n.says(soon, 10249, "metrics", "200", "\npointsman_ready 0\n", "\npointsman_live 1\n")
-	n.says(soon, 10256, "healthz", "503", `"nodeEligible":true,"healthy":false`)
-	n.says(soon, 10249, "metrics", "200", "\npointsman_healthy 0\n")
-	n.says(soon, 30999, "", "503", `"localEndpoints": 1`, `"serviceProxyHealthy": false`)
-	n.until("status says that it waits", soon, func() error { return n.looks(false, "W013 ") })
+	n.until("status says why", long, func() error { return n.statusIs(false, why) })
+	n.expectAnswer(10256, "readyz", "503", `"ready":false`)
+	n.expectAnswer(10249, "metrics", "200", "\npointsman_ready 0\n", "\npointsman_live 1\n")
+	n.expectAnswer(10256, "healthz", "503", `"nodeEligible":true,"healthy":false`)
+	n.expectAnswer(10249, "metrics", "200", "\npointsman_healthy 0\n")
+	n.expectAnswer(30999, "", "503", `"localEndpoints": 1`, `"serviceProxyHealthy": false`)
+	n.until("status says that it waits", long, func() error { return n.statusIs(false, "W013 ") })
 }
 
-// mended waits until all that can be asked says that all is well.
-func (n *node) mended() {
+// expectReady waits until all that can be asked says that all is well.
+func (n *node) expectReady() {
 	n.Helper()
-	n.says(long, 10256, "readyz", "200", `"ready":true`)
-	n.says(long, 10256, "healthz", "200", `"healthy":true`)
-	n.says(long, 30999, "", "200", `"serviceProxyHealthy": true`)
-	n.says(long, 10249, "metrics", "200", "\npointsman_ready 1\n", "\npointsman_healthy 1\n", "\npointsman_waiting_seconds 0\n", "\npointsman_plugin_active{plugin=\"iptables\"} 1\n")
-	n.until("the Service is answered", long, func() error { return n.hears(pod, netip.AddrPortFrom(vip, port)) })
-}
-
-// TestKernelNoBinary is a node on which the plugin that its mode names cannot be run.
-func TestKernelNoBinary(t *testing.T) {
-	const binary = "plugins/pointsman-dataplane-iptables"
-	n := assessed(t, "iptables", nil, func(n *node) {
-		err := os.Rename(n.path(binary), n.path("away"))
-		if err := errors.Join(err, os.WriteFile(n.path(binary), nil, 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	})
-	n.wronged("pointsman-dataplane-iptables")
-	if err := os.Rename(n.path("away"), n.path(binary)); err != nil {
-		t.Fatal(err)
-	}
-	n.mended()
-}
-
-// TestKernelRefused is a node that the plugin cannot run on.
-func TestKernelRefused(t *testing.T) {
-	tools := make(map[string]string)
-	for name := range restores("") {
-		tools[strings.TrimSuffix(name, "-restore")] = "echo 'iptables v1.4.21'\n"
-	}
-	n := assessed(t, "iptables", tools)
-	n.wronged("is refused")
-	n.unhide(tools)
-	if out, err := n.verb("plugin", "restart", "iptables"); err != nil {
-		t.Fatalf("restart: %v: %s", err, out)
-	}
-	n.mended()
+	n.expectAnswer(10256, "readyz", "200", `"ready":true`)
+	n.expectAnswer(10256, "healthz", "200", `"healthy":true`)
+	n.expectAnswer(30999, "", "200", `"serviceProxyHealthy": true`)
+	n.expectAnswer(10249, "metrics", "200", "\npointsman_ready 1\n", "\npointsman_healthy 1\n", "\npointsman_waiting_seconds 0\n", "\npointsman_plugin_active{plugin=\"iptables\"} 1\n")
+	n.until("the Service is answered", long, func() error { return n.tryCall(pod, netip.AddrPortFrom(vip, port)) })
 }
 
 // TestKernelRestoreFails is a node on which no update ever goes in.
 func TestKernelRestoreFails(t *testing.T) {
 	tools := restores("cat >/dev/null; echo 'no room for it' >&2; exit 4\n")
 	n := assessed(t, "iptables", tools)
-	n.wronged("no room for it")
-	n.unhide(tools)
-	n.mended()
-	n.until("all is well", long, func() error { return n.looks(true, "") })
+	n.expectNotReady("no room for it")
+	n.removeStandIns(tools)
+	n.expectReady()
+	n.until("all is well", long, func() error { return n.statusIs(true, "") })
 }
 
 // TestKernelSlowFirstSync is a node whose first update takes longer than healthz is patient,
 // and goes in: load balancers leave it out meanwhile, and nothing ends the host.
 func TestKernelSlowFirstSync(t *testing.T) {
 	n := assessed(t, "iptables", restores(`
-end=$(($(date +%s) + 15))
+end=$(($(date +%s) + 600))
 while [ ! -e DIR/fast ] && [ $(date +%s) -lt $end ]; do :; done # at work, and not hung
 PATH=${PATH#*:} exec "${0##*/}" "$@"
 `))
@@ -206,30 +169,30 @@ PATH=${PATH#*:} exec "${0##*/}" "$@"
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.wronged("has not been told everything yet")
+	n.expectNotReady("has not been told everything yet")
 	n.write("fast", "")
-	n.mended()
-	n.until("all is well", long, func() error { return n.looks(true, "") })
+	n.expectReady()
+	n.until("all is well", long, func() error { return n.statusIs(true, "") })
 	if now, err := n.Status(t.Context()); err != nil || now.Dataplane.Restarts > 0 || now.Host.Started != began.Host.Started {
 		t.Errorf("it went on as it was: %v, %+v", err, now)
 	}
 }
 
 // TestKernelWaits is a node that serves, until an update is slow: that shows while it waits,
-// and no more as soon as it is served.
+// and no more once it is served.
 func TestKernelWaits(t *testing.T) {
 	n := assessed(t, "iptables", restores("[ ! -e DIR/full ] || { cat >/dev/null; echo 'no room for it' >&2; exit 4; }\nPATH=${PATH#*:} exec \"${0##*/}\" \"$@\"\n"))
-	n.mended()
-	n.until("all is well", long, func() error { return n.looks(true, "") })
+	n.expectReady()
+	n.until("all is well", long, func() error { return n.statusIs(true, "") })
 	n.write("full", "")
 	n.write("services/more.yaml", fmt.Sprintf(storm, 3, 4, 5))
-	n.until("status says so", soon, func() error { return n.looks(false, "W013 ") })
-	n.says(soon, 10256, "healthz", "503", `"healthy":false`)
-	n.says(soon, 30999, "", "503", `"serviceProxyHealthy": false`)
-	n.says(soon, 10249, "metrics", "200", "\npointsman_healthy 0\n", "\npointsman_ready 0\n", "\npointsman_plugin_active{plugin=\"iptables\"} 1\n")
+	n.until("status says so", long, func() error { return n.statusIs(false, "W013 ") })
+	n.expectAnswer(10256, "healthz", "503", `"healthy":false`)
+	n.expectAnswer(30999, "", "503", `"serviceProxyHealthy": false`)
+	n.expectAnswer(10249, "metrics", "200", "\npointsman_healthy 0\n", "\npointsman_ready 0\n", "\npointsman_plugin_active{plugin=\"iptables\"} 1\n")
 	if err := os.Remove(n.path("full")); err != nil {
 		t.Fatal(err)
 	}
-	n.mended()
-	n.until("all is well", long, func() error { return n.looks(true, "") })
+	n.expectReady()
+	n.until("all is well", long, func() error { return n.statusIs(true, "") })
 }

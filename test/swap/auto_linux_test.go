@@ -16,28 +16,28 @@ const dropping = "add table inet fw; add chain inet fw f { type filter hook forw
 // reboot, when they are others. What the file names, or is asked for, takes precedence while it does.
 func TestKernelAuto(t *testing.T) {
 	n := newNode(t, "auto")
-	n.forks()
+	n.needsLaunchedPlugins()
 	n.set("dataDir: data\n")
 	n.mode("auto")
 	n.nft(dropping)
 	n.start()
-	n.chosen("iptables", "chain f of table inet fw drops what is forwarded")
+	n.expectAuto("iptables", "chain f of table inet fw drops what is forwarded")
 	n.reboot()
 	n.nft("delete table inet fw")
 	n.start()
-	n.chosen("iptables", "chain f of table inet fw drops what is forwarded")
+	n.expectAuto("iptables", "chain f of table inet fw drops what is forwarded")
 
 	n.reboot()
 	if err := os.Remove(n.path("data/auto.json")); err != nil {
 		t.Fatal(err)
 	}
 	n.start()
-	n.chosen("nftables", "this node can serve by it")
+	n.expectAuto("nftables", "this node can serve by it")
 	n.answering()
 	n.reboot()
 	n.nft(dropping)
 	n.start()
-	n.chosen("nftables", "this node can serve by it")
+	n.expectAuto("nftables", "this node can serve by it")
 	s, err := n.Status(t.Context())
 	if err != nil || !slices.ContainsFunc(s.Dataplane.Notes, func(note string) bool { return strings.HasPrefix(note, "chain f of table inet fw") }) {
 		t.Errorf("the chain is not noted: %q, %v", s.Dataplane.Notes, err)
@@ -52,7 +52,7 @@ func TestKernelAuto(t *testing.T) {
 	n.settled("userspace")
 	n.mode("auto")
 	n.settled("nftables")
-	n.chosen("nftables", "this node can serve by it")
+	n.expectAuto("nftables", "this node can serve by it")
 	n.swapTo("userspace")
 	if m := n.settled("userspace"); m.Asked != "userspace" || m.File != "auto" || !strings.Contains(m.Auto, "auto is nftables") {
 		t.Errorf("mode show: %+v", m)
@@ -65,8 +65,8 @@ func TestKernelAuto(t *testing.T) {
 	}
 }
 
-// chosen checks what auto stands for, and why.
-func (n *node) chosen(mode, why string) {
+// expectAuto checks what auto stands for, and why.
+func (n *node) expectAuto(mode, why string) {
 	n.Helper()
 	s, err := n.Status(n.Context())
 	if err != nil || s.Mode != mode || !strings.Contains(s.Auto, "auto is "+mode) || !strings.Contains(s.Auto, why) {

@@ -5,7 +5,6 @@ package swap
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -17,16 +16,16 @@ type past struct {
 	kept map[string][]*kept
 }
 
-// remember opens a connection of every caller by every way.
-func (p past) remember(mode string) {
+// connect opens a connection of every caller by every way.
+func (p past) connect(mode string) {
 	p.Helper()
 	for _, c := range p.callers() {
 		p.kept[mode] = append(p.kept[mode], p.keep(c))
 	}
 }
 
-// lives has everybody say something.
-func (p past) lives(when string) {
+// expectAnswers calls on every connection that was kept.
+func (p past) expectAnswers(when string) {
 	p.Helper()
 	for mode, all := range p.kept {
 		for _, k := range all {
@@ -37,10 +36,10 @@ func (p past) lives(when string) {
 	}
 }
 
-// drains waits until mode does, and says how many connections of its own are left. Where rules
+// expectDraining waits until mode drains, and reports how many connections of its own are left. Where rules
 // serve in both modes the kernel does not tell by which of them a connection was translated, so
 // that those which are older than this one's serving may be among them.
-func (p past) drains(mode string) {
+func (p past) expectDraining(mode string) {
 	p.Helper()
 	want, most := len(p.kept[mode]), len(p.kept[mode])
 	if p.kept["userspace"] == nil {
@@ -59,9 +58,9 @@ func (p past) drains(mode string) {
 	})
 }
 
-// leaves hangs up for those of mode, which drains while other serves. It goes, and everybody
-// else stays.
-func (p past) leaves(mode, other string) {
+// hangUp closes the connections of mode, which drains while other serves. The mode goes, and all other
+// connections stay.
+func (p past) hangUp(mode, other string) {
 	p.Helper()
 	for _, k := range p.kept[mode] {
 		_ = k.Close()
@@ -75,7 +74,7 @@ func (p past) leaves(mode, other string) {
 	}
 	p.settled(other)
 	p.traceless(mode)
-	p.lives("when " + mode + " has gone")
+	p.expectAnswers("when " + mode + " has gone")
 }
 
 // patientNode is one on which connections may take their time to end.
@@ -87,8 +86,7 @@ func patientNode(n *node, mode, backend string) past {
 	return past{n, make(map[string][]*kept)}
 }
 
-// TestKernelWantedBack swaps there and back, and again, while the one before still drains,
-// at once or after a while. A client that is connected stays so, and the one that drains counts
+// TestKernelWantedBack swaps there and back, and again, while the one before still drains. A client that is connected stays so, and the one that drains counts
 // those that are its own.
 func TestKernelWantedBack(t *testing.T) {
 	for _, c := range []pair{
@@ -106,15 +104,14 @@ func TestKernelWantedBack(t *testing.T) {
 					from, to = to, from
 				}
 				if i < 4 || random.IntN(2) == 0 {
-					p.remember(from)
+					p.connect(from)
 				}
 				p.swapTo(to)
-				p.lives("as " + to + " serves")
-				p.drains(from)
-				time.Sleep(time.Duration(random.Int64N(int64(2 * time.Second))))
-				p.lives("while " + from + " drains")
+				p.expectAnswers("as " + to + " serves")
+				p.expectDraining(from)
+				p.expectAnswers("while " + from + " drains")
 			}
-			p.leaves(c.to, c.from)
+			p.hangUp(c.to, c.from)
 		})
 	}
 }
@@ -126,30 +123,29 @@ func TestKernelUndoneWhileItDrains(t *testing.T) {
 		{"iptables", "userspace", ""}, {"userspace", "iptables", ""}, {"iptables", "nftables", ""}, {"nftables", "iptables", ""}, {"nftables", "userspace", ""},
 	} {
 		points := []string{"verifying/check", "cutting/retire", "proving/prove"}
-		if i > 1 && os.Getenv("POINTSMAN_SOAK") == "" {
+		if i > 1 {
 			points = points[i-2 : i-1]
 		}
 		for _, point := range points {
 			mode, other := c.from, c.to
 			t.Run(c.String()+"/"+point, func(t *testing.T) {
 				p := patientNode(newApart(t, mode), mode, "auto") // a launched relay ends with its host
-				p.remember(mode)
+				p.connect(mode)
 				p.swapTo(other)
-				p.remember(other)
-				p.drains(mode)
+				p.connect(other)
+				p.expectDraining(mode)
 				if err := p.cmd.Process.Signal(syscall.SIGKILL); err != nil {
 					t.Fatal(err)
 				}
 				p.gone(long)
 				p.start("POINTSMAN_FAIL=" + point + "=error")
-				p.drains(mode)
+				p.expectDraining(mode)
 				if out, err := p.verb("mode", "swap", mode, "--wait=20m"); err == nil {
 					t.Fatalf("the swap was made: %s", out)
 				}
-				p.drains(mode)
-				time.Sleep(time.Second)
-				p.lives("after the swap back was undone")
-				p.leaves(mode, other)
+				p.expectDraining(mode)
+				p.expectAnswers("after the swap back was undone")
+				p.hangUp(mode, other)
 			})
 		}
 	}

@@ -32,19 +32,19 @@ func (n *node) serve(addr netip.Addr) {
 // echo answers TCP.
 func (n *node) echo(at netip.AddrPort) {
 	n.Helper()
-	n.takes("tcp", at, func(conn net.Conn) {
+	n.accept("tcp", at, func(conn net.Conn) {
 		go func() { defer conn.Close(); _, _ = io.Copy(conn, conn) }() // ends with its caller
 	})
 }
 
-// hear takes in, on one of the backends, connections to be observed.
-func (n *node) hear(addr netip.Addr) {
+// acceptObserved takes in, on one of the backends, connections to be observed.
+func (n *node) acceptObserved(addr netip.Addr) {
 	n.Helper()
-	n.takes("tcp", netip.AddrPortFrom(addr, observedPort), func(conn net.Conn) { n.observed <- conn })
+	n.accept("tcp", netip.AddrPortFrom(addr, observedPort), func(conn net.Conn) { n.observed <- conn })
 }
 
-// takes hands each connection there to take, one after the other, until the test ends.
-func (n *node) takes(network string, at netip.AddrPort, take func(net.Conn)) {
+// accept hands each connection there to take, one after the other, until the test ends.
+func (n *node) accept(network string, at netip.AddrPort, take func(net.Conn)) {
 	n.Helper()
 	host, err := n.testbed.Host(at.Addr())
 	if err != nil {

@@ -20,20 +20,20 @@ import (
 func TestKernelCleanupAfterTheHost(t *testing.T) {
 	const plugin = "pointsman-dataplane-nftables"
 	n := newNode(t, "nftables")
-	n.forks()
+	n.needsLaunchedPlugins()
 	dir := t.TempDir()
 	if err := built.Into(dir, "", "./plugins/nftables/"+plugin); err != nil {
 		t.Fatal(err)
 	}
 	n.copy(filepath.Join(dir, plugin), "plugins/"+plugin)
 	n.start()
-	n.until("it serves", long, func() error { return n.hears(pod, netip.AddrPortFrom(vip, port)) })
+	n.until("it serves", long, func() error { return n.tryCall(pod, netip.AddrPortFrom(vip, port)) })
 	left := n.plugin("nftables")
 	before, err := exec.Command(n.path("plugins/"+plugin), "cleanup").CombinedOutput()
 	if holder := fmt.Sprintf("pid %d (%s)", left, plugin); err == nil || !strings.Contains(string(before), holder) || !strings.Contains(string(before), "systemctl stop pointsman") {
 		t.Errorf("cleanup beside the plugin: %v: %s; want that %s is named", err, before, holder)
 	}
-	if err := n.hears(pod, netip.AddrPortFrom(vip, port)); err != nil {
+	if err := n.tryCall(pod, netip.AddrPortFrom(vip, port)); err != nil {
 		t.Errorf("after that: %v", err)
 	}
 	if err := n.cmd.Process.Signal(syscall.SIGKILL); err != nil {
@@ -41,7 +41,7 @@ func TestKernelCleanupAfterTheHost(t *testing.T) {
 	}
 	n.gone(long)
 	eventually.True(t, "the plugin has ended", func() bool { return syscall.Kill(left, 0) != nil })
-	if err := n.hears(pod, netip.AddrPortFrom(vip, port)); err != nil {
+	if err := n.tryCall(pod, netip.AddrPortFrom(vip, port)); err != nil {
 		t.Errorf("without host and plugin the kernel does not serve: %v", err)
 	}
 	out, err := n.verb("cleanup")

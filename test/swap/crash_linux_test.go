@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/pointsman/pointsman/host/admin"
 )
 
 // TestKernelPluginKilled kills the plugin under load, and has it serve an update
@@ -84,7 +82,7 @@ func hung(t *testing.T, mode string) {
 // binary fails, and the host tries it again and again, until there is another one.
 func TestKernelCrashLoop(t *testing.T) {
 	n := newNode(t, "iptables")
-	n.forks()
+	n.needsLaunchedPlugins()
 	n.start()
 	l := n.newLoad()
 	good := n.path("plugins/pointsman-dataplane-iptables")
@@ -107,31 +105,8 @@ func TestKernelCrashLoop(t *testing.T) {
 	l.done("a crash loop")
 }
 
-// TestKernelForeign leaves all other programs' rules and the kernel's settings as they
-// are, and no trace of a mode that has gone.
-func TestKernelForeign(t *testing.T) {
-	n := newNode(t, "iptables")
-	n.foreign()
-	before := n.others()
-	n.start()
-	from := "iptables"
-	for _, to := range []string{"userspace", "iptables", "nftables", "userspace", "nftables", "iptables"} {
-		n.swapTo(to)
-		n.settled(to)
-		n.answering()
-		n.traceless(from)
-		from = to
-	}
-	if out, err := n.verb("status"); err != nil {
-		t.Errorf("status: %v: %s", err, out)
-	}
-	if after := n.others(); after != before {
-		t.Errorf("foreign rules were\n%s\nand are\n%s", before, after)
-	}
-}
-
-// others are the rules that are not ours.
-func (n *node) others() string {
+// foreignRules are the rules that are not ours.
+func (n *node) foreignRules() string {
 	n.Helper()
 	out, err := exec.Command("iptables-save").Output()
 	if err != nil {
@@ -144,27 +119,6 @@ func (n *node) others() string {
 		}
 	}
 	return strings.Join(kept, "") + n.foreignTables()
-}
-
-// TestKernelCannotRun is a swap to a mode that this node cannot run.
-func TestKernelCannotRun(t *testing.T) {
-	n := newNode(t, "iptables")
-	n.broken()
-	n.start()
-	l := n.newLoad()
-	out, err := n.verb("mode", "swap", "broken", "--wait")
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(out, "no such thing here") {
-		t.Errorf("exit %v: %s", err, out)
-	}
-	if out, err := n.verb("status"); err == nil || !strings.Contains(out, "W009") {
-		t.Errorf("status: %v: %s", err, out)
-	}
-	n.settled("iptables")
-	l.done("a mode that cannot run here")
-	if err := os.Remove(n.path("plugins/pointsman-dataplane-broken")); err != nil {
-		t.Error(err)
-	}
 }
 
 // TestKernelStorm swaps while endpoints come and go all the time.
@@ -185,7 +139,7 @@ func inAStorm(t *testing.T, other string) {
 			select {
 			case <-stop:
 				return
-			case <-time.After(20 * time.Millisecond):
+			case <-time.After(20 * time.Millisecond): // the pace of the changes
 				n.write("services/storm.yaml", fmt.Sprintf(storm, i%200+1, i%250+1, i%250+2))
 			}
 		}
@@ -212,64 +166,3 @@ addressType: IPv4
 ports: [{port: 80}]
 endpoints: [{addresses: [10.180.3.%d]}, {addresses: [10.180.4.%d]}]
 `
-
-// TestKernelFlushed has another program flush the rules of the one that comes, in the
-// middle of the swap. Either it is found before traffic is switched, and the swap
-// undone; or the one that comes has put them back by then, and serves.
-func TestKernelFlushed(t *testing.T) {
-	n := newNode(t, "userspace")
-	gate := n.path("gate")
-	n.write("gate", "")
-	n.start("POINTSMAN_FAIL=verifying/verify=wait", "POINTSMAN_FAIL_GATE="+gate)
-	l := n.newLoad()
-	if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: "iptables"}); err != nil {
-		t.Fatal(err)
-	}
-	n.waiting("verifying/verify")
-	if out, err := exec.Command("iptables", "-w", "-t", "nat", "-F", "KUBE-SERVICES").CombinedOutput(); err != nil {
-		t.Fatalf("flush: %v: %s", err, out)
-	}
-	if err := os.Remove(gate); err != nil {
-		t.Fatal(err)
-	}
-	n.decided()
-	l.done("rules that another program flushes")
-	switch m := n.rested(); {
-	case m.Last == nil:
-		t.Error("nothing is known of the swap")
-	case m.Mode == "userspace":
-		if !strings.Contains(m.Last.Error, "does not serve what it was told") {
-			t.Errorf("it was undone because of %q", m.Last.Error)
-		}
-		n.event("does not serve what it was told")
-		n.traceless("iptables")
-	default:
-		out, err := exec.Command("iptables", "-w", "-t", "nat", "-S", "KUBE-SERVICES").CombinedOutput()
-		if m.Last.Error != "" || err != nil || !strings.Contains(string(out), "-A KUBE-SERVICES") {
-			t.Errorf("%s serves, after %+v, and its ways in are: %v: %s", m.Mode, m.Last, err, out)
-		}
-		n.traceless("userspace")
-	}
-}
-
-// TestKernelNoSpace has no room to write down which mode may have rules: the swap is not made.
-func TestKernelNoSpace(t *testing.T) {
-	n := newNode(t, "iptables")
-	n.start()
-	l := n.newLoad()
-	file := n.path("state/mode.json")
-	n.until("it is written down which mode serves", long, func() error { _, err := os.Stat(file); return err })
-	n.until("nothing can take its place", long, func() error { // the host may write it once more meanwhile
-		return errors.Join(os.Remove(file), os.Mkdir(file, 0o755))
-	})
-	n.write("state/mode.json/full", "")
-	out, err := n.verb("mode", "swap", "userspace", "--wait")
-	if err == nil || !strings.Contains(out, "which mode serves") {
-		t.Errorf("%v: %s", err, out)
-	}
-	n.settled("iptables")
-	l.done("no room for the intent")
-	if err := os.RemoveAll(file); err != nil { // cleanup removes a file, and no folder of somebody's
-		t.Error(err)
-	}
-}

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
 )
@@ -24,30 +23,30 @@ func TestKernelFromDown(t *testing.T) {
 		}{
 			"nothing goes wrong": {},
 			"the plugin is killed": {"staging/fill=wait", func(n *node) {
-				n.waiting("staging/fill")
-				n.slay(n.plugin("iptables"))
+				n.waitAtFailpoint("staging/fill")
+				n.kill(n.plugin("iptables"))
 				if err := os.Remove(n.path("gate")); err != nil {
 					n.Fatal(err)
 				}
 			}},
 			"the host is killed": {"verifying/verify=kill", func(n *node) {
-				n.died()
+				n.waitForFailpointKill()
 				n.exec(n.host())
 			}},
 			"both are killed": {"staging/fill=kill", func(n *node) { // the plugin ends with the host
-				n.died()
+				n.waitForFailpointKill()
 				n.exec(n.host())
 			}},
 		} {
 			t.Run(backend+"/"+name, func(t *testing.T) {
 				n := newNode(t, "iptables")
-				n.forks()
+				n.needsLaunchedPlugins()
 				n.options = "backend: " + backend
 				n.mode("iptables")
 				n.start()
-				n.slay(n.cmd.Process.Pid)
+				n.kill(n.cmd.Process.Pid)
 				n.gone(long)
-				n.broken()
+				n.installBrokenPlugin()
 				n.mode("broken")
 				n.write("state/mode.json", `{"serving":"broken"}`) // as of old; the host had just begun to serve
 				n.write("gate", "")
@@ -72,46 +71,37 @@ func TestKernelFromDown(t *testing.T) {
 	}
 }
 
-// TestKernelSignals ends the host at every stage of a swap, there and back, as an operator
-// or systemd would: it is gone soon, whatever it was at, and the next one finishes the swap
-// or undoes it. No connection fails in a mode that keeps rules. A soak has each stage in both
-// directions.
+// TestKernelSignals ends the host at every stage of a swap, as an operator or systemd would: it is gone soon, whatever
+// it was at, and the next one finishes the swap or undoes it. No connection fails in a mode that keeps rules.
 func TestKernelSignals(t *testing.T) {
-	for i, at := range []string{"staging/fill", "cutting/promote", "cutting/retire", "draining/drain"} {
-		p := []pair{{"iptables", "nftables", ""}, {"nftables", "iptables", ""}, {"nftables", "userspace", ""}, {"userspace", "nftables", ""}}[i]
-		t.Run(p.from+"-"+p.to+"/"+at, func(t *testing.T) { signalled(t, p, at, []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}[i%2]) })
+	pairs := []pair{
+		{"iptables", "nftables", ""}, {"nftables", "userspace", ""}, {"userspace", "iptables", ""},
+		{"nftables", "iptables", ""}, {"userspace", "nftables", ""}, {"iptables", "userspace", ""},
 	}
-	stages := []string{"preflight/launch", "staging/fill", "verifying/verify", "holding/freeze", "holding/hold", "cutting/promote", "cutting/retire", "proving/prove", "draining/drain", "clearing/clear"}
-	rounds := len(stages)
-	if os.Getenv("POINTSMAN_SOAK") != "" {
-		rounds = 2 * len(stages)
-	}
-	for i := range rounds {
-		at, from, to := stages[i%len(stages)], "iptables", "userspace"
-		if (i+i/len(stages))%2 == 1 {
-			from, to = to, from
-		}
-		t.Run(from+"/"+at, func(t *testing.T) {
-			signalled(t, pair{from, to, ""}, at, []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}[i/2%2])
-		})
+	for i, at := range []string{
+		"preflight/launch", "staging/fill", "verifying/verify", "holding/freeze", "holding/hold",
+		"cutting/promote", "cutting/retire", "proving/prove", "draining/drain", "clearing/clear",
+	} {
+		p := pairs[i%len(pairs)]
+		t.Run(p.String()+"/"+at, func(t *testing.T) { signalled(t, p, at, []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}[i%2]) })
 	}
 }
 
 // signalled ends the host by a signal at a stage of the swap.
 func signalled(t *testing.T, p pair, at string, signal syscall.Signal) {
 	n := newNode(t, p.from)
-	n.forks()
+	n.needsLaunchedPlugins()
 	n.write("gate", "")
 	n.start("POINTSMAN_FAIL="+at+"=wait", "POINTSMAN_FAIL_GATE="+n.path("gate"))
 	l := n.newLoad()
 	if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: p.to}); err != nil {
 		t.Fatal(err)
 	}
-	n.waiting(at)
+	n.waitAtFailpoint(at)
 	if err := errors.Join(n.cmd.Process.Signal(signal), os.Remove(n.path("gate"))); err != nil {
 		t.Fatal(err)
 	}
-	n.gone(30 * time.Second) // 3 s on an idle machine; one that waits for itself never ends
+	n.gone(long) // one that waits for itself never ends
 	n.start()
 	n.until(p.to+" serves", long, n.serves(p.to))
 	l.excused = p.from == "userspace" || p.to == "userspace" // a launched relay ends with its host
@@ -119,8 +109,8 @@ func signalled(t *testing.T, p pair, at string, signal syscall.Signal) {
 	n.rested()
 }
 
-// broken is a mode whose plugin ends at once; it has nothing to clean up.
-func (n *node) broken() {
+// installBrokenPlugin is a mode whose plugin ends at once; it has nothing to clean up.
+func (n *node) installBrokenPlugin() {
 	n.Helper()
 	n.write("plugins/pointsman-dataplane-broken", "#!/bin/sh\n[ \"$1\" = cleanup ] && exit\necho no such thing here >&2\nexit 1\n")
 	if err := os.Chmod(n.path("plugins/pointsman-dataplane-broken"), 0o755); err != nil {
@@ -128,8 +118,8 @@ func (n *node) broken() {
 	}
 }
 
-// slay kills a process.
-func (n *node) slay(pid int) {
+// kill kills a process.
+func (n *node) kill(pid int) {
 	n.Helper()
 	if pid == 0 { // which stands for this test's own process group
 		n.Fatal("there is no process to kill")

@@ -35,10 +35,9 @@ var places = []string{
 	"cutting/record", "cutting/promote", "cutting/retire", "cutting/release", "proving/prove", "draining/drain", "clearing/clear", "clearing/stop",
 }
 
-// points are all of them, or with no soak a sample that has every place and every
-// victim, for which a seed picks the pair.
-func points(t *testing.T) []point {
-	seed := uint64(1) // the same each time: what fails now and then is for a soak
+// points are a sample that has every place and every victim, for which a seed picks the pair.
+func points(t *testing.T) (all []point) {
+	seed := uint64(1) // the same each time: what fails now and then is for TestKernelSoak
 	if text := os.Getenv("POINTSMAN_SEED"); text != "" {
 		seed, _ = strconv.ParseUint(text, 10, 64)
 	}
@@ -47,31 +46,19 @@ func points(t *testing.T) []point {
 	pairs := [][2]string{
 		{"iptables", "userspace"}, {"userspace", "iptables"},
 		{"iptables", "nftables"}, {"nftables", "iptables"}, {"nftables", "userspace"}, {"userspace", "nftables"},
-		{"userspace", "userspace"}, {"iptables", "iptables"}, {"nftables", "nftables"},
 	}
 	without, with := r.Perm(2), r.Perm(4) // nftables
 	victims := []string{"host", "new", "old", "none"}
-	var all []point
 	for i, at := range places {
-		if os.Getenv("POINTSMAN_SOAK") == "" {
-			pair := pairs[without[i/2%2]]
-			if (i+int(seed%4))/2%2 == 1 { // each victim has pairs with nftables and others
-				pair = pairs[2+with[i/2%4]]
-			}
-			all = append(all, point{pair[0], pair[1], at, victims[(i+int(seed%4))%4]})
-			continue
+		pair := pairs[without[i/2%2]]
+		if (i+int(seed%4))/2%2 == 1 { // each victim has pairs with nftables and others
+			pair = pairs[2+with[i/2%4]]
 		}
-		for _, pair := range pairs {
-			for _, victim := range victims {
-				all = append(all, point{pair[0], pair[1], at, victim})
-			}
-		}
+		all = append(all, point{pair[0], pair[1], at, victims[(i+int(seed%4))%4]})
 	}
-	if os.Getenv("POINTSMAN_SOAK") == "" { // both of a new binary's processes have connections
-		shared := []string{"cutting/record", "cutting/promote", "proving/prove"}
-		for _, at := range []string{shared[r.IntN(len(shared))], "draining/drain"} {
-			all = append(all, point{"userspace", "userspace", at, "host"}, point{"nftables", "nftables", at, "host"})
-		}
+	shared := []string{"cutting/record", "cutting/promote", "proving/prove"} // both of a new binary's processes have connections
+	for _, at := range []string{shared[r.IntN(len(shared))], "draining/drain"} {
+		all = append(all, point{"userspace", "userspace", at, "host"}, point{"nftables", "nftables", at, "host"})
 	}
 	return slices.DeleteFunc(all, func(p point) bool { return !p.possible() })
 }
@@ -112,7 +99,7 @@ func TestKernelFaults(t *testing.T) {
 
 func fault(n *node, p point) {
 	t := n.T
-	n.drainsFrom(p.from, p.at)
+	n.configureDrain(p.from, p.at)
 	gate := n.path("gate")
 	how := map[string]string{"host": "kill", "none": "error"}[p.victim]
 	if how == "" {
@@ -125,21 +112,21 @@ func fault(n *node, p point) {
 		t.Fatal(err)
 	}
 	if p.late() { // what drains is cut when its time is over, which is not the fault's doing
-		n.decided()
+		n.waitForDecision(l)
 		l.done(p.String())
 	}
 	switch p.victim {
 	case "host":
-		if !n.died() {
+		if !n.waitForFailpointKill() {
 			return
 		}
 		n.start()
 	case "new", "old":
-		n.kill(p, gate)
+		n.killVictim(p, gate)
 	}
 	if !p.late() {
-		n.decided()
-		l.forgive(p, n.kept == nil)
+		n.waitForDecision(l)
+		l.excuseRelay(p, n.kept == nil)
 		l.done(p.String())
 	}
 	m := n.rested()
@@ -171,9 +158,9 @@ func fault(n *node, p point) {
 	})
 }
 
-// drainsFrom has a mode serve, and connections end soon where they are drained: not so soon
+// configureDrain has a mode serve, and connections end soon where they are drained: not so soon
 // that a drain which begins before the host is ended is over before the next one is up.
-func (n *node) drainsFrom(mode, at string) {
+func (n *node) configureDrain(mode, at string) {
 	n.Helper()
 	if n.drain = 3 * time.Second; strings.HasPrefix(at, "draining") {
 		n.drain = 15 * time.Second
@@ -181,8 +168,8 @@ func (n *node) drainsFrom(mode, at string) {
 	n.mode(mode)
 }
 
-// died waits for the host to fall over its failpoint; it may have passed by.
-func (n *node) died() bool {
+// waitForFailpointKill waits for the host to fall over its failpoint; it may have passed by.
+func (n *node) waitForFailpointKill() bool {
 	n.Helper()
 	select {
 	case <-n.exited:
@@ -194,14 +181,14 @@ func (n *node) died() bool {
 	}
 }
 
-// kill kills a plugin while the swap waits at its failpoint.
-func (n *node) kill(p point, gate string) {
+// killVictim kills a plugin while the swap waits at its failpoint.
+func (n *node) killVictim(p point, gate string) {
 	n.Helper()
 	mode := p.to
 	if p.victim == "old" {
 		mode = p.from
 	}
-	n.waiting(p.at)
+	n.waitAtFailpoint(p.at)
 	if pid := n.plugin(mode); pid > 0 {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
@@ -210,8 +197,8 @@ func (n *node) kill(p point, gate string) {
 	}
 }
 
-// waiting waits until the swap waits at its failpoint.
-func (n *node) waiting(at string) {
+// waitAtFailpoint waits until the swap waits at its failpoint.
+func (n *node) waitAtFailpoint(at string) {
 	n.Helper()
 	n.until("the swap is at "+at, long, func() error {
 		log, err := os.ReadFile(n.path("host.log"))
@@ -222,9 +209,9 @@ func (n *node) waiting(at string) {
 	})
 }
 
-// forgive passes over what nothing could have kept: connections through a relay whose
+// excuseRelay passes over what nothing could have kept: connections through a relay whose
 // process was killed, or ended with its host, and new ones until there is another.
-func (l *load) forgive(p point, launched bool) {
+func (l *load) excuseRelay(p point, launched bool) {
 	host := p.victim == "host" && launched && (p.from == "userspace" || p.to == "userspace")
 	relay := host || p.victim == "old" && p.from == "userspace" || p.victim == "new" && p.to == "userspace"
 	if !relay {

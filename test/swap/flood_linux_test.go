@@ -26,13 +26,13 @@ const few = 128
 // answered when it is over.
 func TestKernelFlood(t *testing.T) {
 	n := newNode(t, "iptables")
-	n.forks()
+	n.needsLaunchedPlugins()
 	n.write("host.yaml", strings.NewReplacer(
 		`healthzBindAddress: ""`, "healthzBindAddress: 127.0.0.1:10256", `metricsBindAddress: ""`, "metricsBindAddress: 127.0.0.1:10249",
 	).Replace(n.settings("iptables"))+"hostnameOverride: here\n")
 	n.write("services/front.yaml", balanced)
 	n.run(exec.Command("sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$@"`, few), "sh", n.path("pointsman"), "run", "--config", n.path("host.yaml")))
-	n.says(long, 30999, "", "200", `"serviceProxyHealthy": true`)
+	n.expectAnswer(30999, "", "200", `"serviceProxyHealthy": true`)
 	l := n.newLoad()
 	end := n.flood("tcp:127.0.0.1:10249", "tcp:127.0.0.1:30999", "unix:"+n.path("admin.sock"))
 	for round := range 3 {
@@ -53,14 +53,14 @@ func TestKernelFlood(t *testing.T) {
 			return nil
 		})
 		n.updated(round)
-		n.says(long, 10256, "healthz", "200", `"healthy":true`)
+		n.expectAnswer(10256, "healthz", "200", `"healthy":true`)
 		if held := n.descriptors(); held > few-30 {
 			t.Errorf("the host holds %d descriptors of %d", held, few)
 		}
 	}
 	end()
-	n.says(long, 10249, "metrics", "200", "\npointsman_healthy 1\n", fmt.Sprintf("\nprocess_max_fds %d\n", few))
-	n.says(long, 30999, "", "200", `"serviceProxyHealthy": true`)
+	n.expectAnswer(10249, "metrics", "200", "\npointsman_healthy 1\n", fmt.Sprintf("\nprocess_max_fds %d\n", few))
+	n.expectAnswer(30999, "", "200", `"serviceProxyHealthy": true`)
 	l.done("a flood")
 	line := regexp.MustCompile(`^\d{4}-\d\d-\d\dT\S+ \[[A-Z]+\] `)
 	for text := range strings.Lines(n.read("host.log")) {
@@ -114,6 +114,6 @@ func hang(ctx context.Context, network, addr string, says bool) {
 	}
 	select {
 	case <-ctx.Done():
-	case <-time.After(2 * time.Second):
+	case <-time.After(2 * time.Second): // the pace of a flood
 	}
 }

@@ -36,19 +36,19 @@ func TestKernelRulesetFlushed(t *testing.T) {
 func flushed(t *testing.T, at, protect string) *node {
 	n := newNode(t, "iptables")
 	n.options, n.protect = "backend: legacy", protect
-	n.drainsFrom("iptables", at)
+	n.configureDrain("iptables", at)
 	n.write("gate", "")
 	n.start("POINTSMAN_FAIL="+at+"=wait", "POINTSMAN_FAIL_GATE="+n.path("gate"))
 	l := n.newLoad()
 	if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: "nftables"}); err != nil {
 		t.Fatal(err)
 	}
-	n.waiting(at)
+	n.waitAtFailpoint(at)
 	n.nft("flush ruleset")
 	if err := os.Remove(n.path("gate")); err != nil {
 		t.Fatal(err)
 	}
-	n.decided()
+	n.waitForDecision(l)
 	l.done("nft flush ruleset at " + at + ", " + protect)
 	n.lists()
 	return n

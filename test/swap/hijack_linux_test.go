@@ -64,14 +64,14 @@ func hijack(t *testing.T, mode, options string) {
 	n.mode(mode)
 	n.write("services/hijacker.yaml", hijacker)
 	n.start()
-	n.until("the free address is served", long, func() error { return n.calls("203.0.113.5") })
+	n.until("the free address is served", long, func() error { return n.tryHijacked("203.0.113.5") })
 	for _, claimed := range []string{"192.0.2.10", "10.180.0.1", "172.30.0.10", "169.254.169.254", "172.30.0.67"} {
-		if n.calls(claimed) == nil {
+		if n.tryHijacked(claimed) == nil {
 			t.Errorf("%s is served", claimed)
 		}
 	}
 	theirs := netip.MustParseAddrPort("172.30.0.67:7778")
-	if n.hears(pod, theirs) == nil {
+	if n.tryCall(pod, theirs) == nil {
 		t.Errorf("%s is served, on another Service's cluster IP", theirs)
 	}
 	for _, part := range []string{"192.0.2.10 is this node's own", "169.254.169.254 is link-local", "224.0.0.5 is multicast", "0.0.0.0 is unspecified", "172.30.0.67:7778 belongs to Service evil/inward"} {
@@ -87,9 +87,9 @@ func hijack(t *testing.T, mode, options string) {
 	}
 	before := n.more
 	n.restartWith(mode, before+"externalIPs: {nodeAddresses: warn}\n")
-	n.until("the node's own address is served", long, func() error { return n.calls("192.0.2.10") })
+	n.until("the node's own address is served", long, func() error { return n.tryHijacked("192.0.2.10") })
 	for _, claimed := range []string{"10.180.0.1", "172.30.0.10", "169.254.169.254", "172.30.0.67"} {
-		if n.calls(claimed) == nil {
+		if n.tryHijacked(claimed) == nil {
 			t.Errorf("%s is served beside the node's own address", claimed)
 		}
 	}
@@ -98,9 +98,9 @@ func hijack(t *testing.T, mode, options string) {
 		t.Errorf("status: %v, %s", err, out)
 	}
 	n.restartWith(mode, before+"externalIPs: {allow: [192.0.2.10/32]}\n")
-	n.until("what is allowed is served", long, func() error { return n.calls("192.0.2.10") })
+	n.until("what is allowed is served", long, func() error { return n.tryHijacked("192.0.2.10") })
 	n.until("what is not allowed is served no more", long, func() error {
-		if n.calls("203.0.113.5") == nil {
+		if n.tryHijacked("203.0.113.5") == nil {
 			return errors.New("it is")
 		}
 		return nil
@@ -119,15 +119,15 @@ func (n *node) restartWith(mode, more string) {
 	n.start()
 }
 
-// calls calls an address from a pod, at the port of the hijacker.
-func (n *node) calls(addr string) error {
+// tryHijacked calls an address from a pod, at the port of the hijacker.
+func (n *node) tryHijacked(addr string) error {
 	n.Helper()
-	return n.hears(pod, netip.AddrPortFrom(netip.MustParseAddr(addr), 7777))
+	return n.tryCall(pod, netip.AddrPortFrom(netip.MustParseAddr(addr), 7777))
 }
 
-// hears calls once, from an address or, if it is none, from the node itself; it
+// tryCall calls once, from an address or, if it is none, from the node itself; it
 // reports why nothing answers, if so.
-func (n *node) hears(from netip.Addr, to netip.AddrPort) error {
+func (n *node) tryCall(from netip.Addr, to netip.AddrPort) error {
 	n.Helper()
 	ctx, cancel := context.WithTimeout(n.Context(), silence)
 	defer cancel()
@@ -173,7 +173,7 @@ func martian(t *testing.T, options string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := neighbour.Do(func() error { return outwards() }); err != nil {
+	if err := neighbour.Do(func() error { return routeLoopbackOut() }); err != nil {
 		t.Skipf("a neighbour that sends 127.0.0.1 out: %v", err)
 	}
 	own := listener.Addr().(*net.TCPAddr).AddrPort()
@@ -181,7 +181,7 @@ func martian(t *testing.T, options string) {
 	if err := os.WriteFile(routes, []byte("1"), 0); err != nil {
 		t.Fatal(err)
 	}
-	n.until("without a guard the node answers", long, func() error { return n.hears(client, own) })
+	n.until("without a guard the node answers", long, func() error { return n.tryCall(client, own) })
 	if err := os.WriteFile(routes, []byte("0"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -189,22 +189,22 @@ func martian(t *testing.T, options string) {
 	if text, err := os.ReadFile(routes); err != nil || strings.TrimSpace(string(text)) != "1" {
 		t.Errorf("the kernel does not route 127.0.0.0/8 for node ports: %s, %v", text, err)
 	}
-	if n.hears(client, own) == nil {
+	if n.tryCall(client, own) == nil {
 		t.Error("a neighbour reaches 127.0.0.1 of the node")
 	}
 	n.until("the node's own node port answers on 127.0.0.1", long, func() error {
-		return n.hears(netip.Addr{}, netip.MustParseAddrPort("127.0.0.1:30080"))
+		return n.tryCall(netip.Addr{}, netip.MustParseAddrPort("127.0.0.1:30080"))
 	})
 	n.swapTo("userspace")
 	n.settled("userspace")
-	if n.hears(client, own) == nil {
+	if n.tryCall(client, own) == nil {
 		t.Error("a neighbour reaches 127.0.0.1 of the node in the other mode")
 	}
 }
 
-// outwards makes this namespace send what is for 127.0.0.1 to its router, and take
+// routeLoopbackOut makes this namespace send what is for 127.0.0.1 to its router, and take
 // answers from there.
-func outwards() error {
+func routeLoopbackOut() error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/conf/all/route_localnet", []byte("1"), 0); err != nil {
 		return err
 	}

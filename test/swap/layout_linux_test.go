@@ -18,7 +18,7 @@ func TestKernelLayouts(t *testing.T) {
 	for _, protect := range []string{"auto", "never"} {
 		t.Run(protect, func(t *testing.T) {
 			n := newNode(t, "nftables")
-			n.forks()
+			n.needsLaunchedPlugins()
 			n.protect = "protect: " + protect
 			n.mode("nftables")
 			other := n.otherLayout()
@@ -38,7 +38,7 @@ func TestKernelLayouts(t *testing.T) {
 func (n *node) otherLayoutServes(folder, slot string) {
 	n.Helper()
 	n.dataplane("nftables", folder)
-	n.renewed("nftables")
+	n.restartPlugin("nftables")
 	if now := n.nft("list map ip pointsman endpoints"); !strings.Contains(now, slot) {
 		n.Errorf("slots are not of type %s:\n%s", slot, now)
 	}

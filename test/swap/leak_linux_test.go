@@ -8,16 +8,23 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
-// TestKernelLeaks swaps again and again, and counts what the host holds.
+// TestKernelLeaks swaps and kills the plugin again and again, and counts what the host holds.
 func TestKernelLeaks(t *testing.T) {
 	n := newNode(t, "iptables")
-	n.forks()
+	n.needsLaunchedPlugins()
 	n.write("host.yaml", strings.Replace(n.settings("iptables"), `metricsBindAddress: ""`, "metricsBindAddress: 127.0.0.1:10249", 1))
 	n.start()
-	there := func() { n.swapTo("userspace"); n.settled("userspace"); n.swapTo("iptables"); n.settled("iptables") }
+	there := func() {
+		n.swapTo("userspace")
+		n.settled("userspace")
+		n.swapTo("iptables")
+		n.settled("iptables")
+		pid := n.plugin("iptables")
+		n.kill(pid)
+		n.until("another process serves", long, n.servesWith("iptables", pid))
+	}
 	there()
 	before := map[string]int{"files": n.least(n.files), "goroutines": n.least(n.goroutines)}
 	for range 2 {
@@ -25,7 +32,7 @@ func TestKernelLeaks(t *testing.T) {
 	}
 	for what, count := range map[string]func() int{"files": n.files, "goroutines": n.goroutines} {
 		n.until("the host has no more "+what+" than before", long, func() error {
-			if now := count(); now > before[what]+2 { // one that four swaps left each would be more
+			if now := count(); now > before[what]+2 { // one that four swaps or two kills left each would be more
 				return fmt.Errorf("there were %d, and there are %d after four more swaps", before[what], now)
 			}
 			return nil
@@ -37,8 +44,8 @@ func TestKernelLeaks(t *testing.T) {
 func (n *node) least(count func() int) int {
 	n.Helper()
 	least := count()
-	for range 10 {
-		time.Sleep(100 * time.Millisecond) // until another moment
+	for range 20 {
+		_, _ = n.Status(n.Context()) // another moment: the host has answered meanwhile
 		least = min(least, count())
 	}
 	return least

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pointsman/pointsman/test/eventually"
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
@@ -110,6 +111,18 @@ func (n *node) keep(c caller) *kept {
 func (k *kept) say() error {
 	_ = k.SetDeadline(time.Now().Add(long))
 	return traffic.Say(k)
+}
+
+// more waits until so many more calls on new connections were answered.
+func (l *load) more(calls int) {
+	l.t.Helper()
+	want := l.Sofar().New + calls
+	eventually.Succeeds(l.t, "calls are answered", func() error {
+		if n := l.Sofar().New; n < want {
+			return fmt.Errorf("%d, want %d", n, want)
+		}
+		return nil
+	})
 }
 
 // done ends the load, and holds it to having lost nothing.

@@ -155,7 +155,7 @@ func newNode(t *testing.T, mode string) *node {
 	}
 	for _, addr := range backends {
 		n.serve(addr)
-		n.hear(addr)
+		n.acceptObserved(addr)
 	}
 	n.install()
 	n.write("services/web.yaml", manifest)
@@ -179,7 +179,7 @@ func (n *node) close() {
 		_ = n.cmd.Process.Signal(syscall.SIGINT)
 		n.gone(long)
 	}
-	n.letGo()
+	n.stopPlugins()
 	if n.testbed != nil {
 		clean := exec.Command(n.path("pointsman"), "cleanup", "--config", n.path("host.yaml"))
 		if out, err := clean.CombinedOutput(); err != nil {
@@ -209,7 +209,7 @@ func (n *node) write(name, text string) {
 func (n *node) mode(mode string) { n.write("host.yaml", n.settings(mode)) }
 
 func (n *node) settings(mode string) string {
-	return fmt.Sprintf(settings, mode, n.drain) + n.more + n.plugged()
+	return fmt.Sprintf(settings, mode, n.drain) + n.more + n.pluginSettings()
 }
 
 // measured is what all tests of this process measured.

@@ -16,14 +16,14 @@ func TestKernelOptions(t *testing.T) {
 	n.options = "localhostNodePorts: false"
 	n.mode("iptables")
 	n.start()
-	n.guarded(false)
+	n.expectGuard(false)
 	l := n.newLoad()
 	before := n.plugin("iptables")
 	n.options = "localhostNodePorts: true"
 	n.mode("iptables")
 	n.until("another process serves", long, n.servesWith("iptables", before))
 	n.settled("iptables")
-	n.guarded(true)
+	n.expectGuard(true)
 
 	before = n.plugin("iptables")
 	n.options = "localhostNodePorts: true, backend: legacy"
@@ -41,8 +41,8 @@ func TestKernelOptions(t *testing.T) {
 	}
 }
 
-// guarded waits until the chain that guards 127.0.0.0/8 is there, or is not.
-func (n *node) guarded(want bool) {
+// expectGuard waits until the chain that guards 127.0.0.0/8 is there, or is not.
+func (n *node) expectGuard(want bool) {
 	n.Helper()
 	n.until(fmt.Sprintf("that 127.0.0.0/8 is guarded is %v", want), long, func() error {
 		out, err := exec.Command("iptables-save", "-t", "filter").CombinedOutput()

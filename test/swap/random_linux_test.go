@@ -41,7 +41,7 @@ func TestKernelHostKilledAtRandom(t *testing.T) {
 	w.done("a host that is killed at a random moment of each swap")
 }
 
-// TestKernelSoak swaps between all modes, flips the mode every 300 ms, kills and restarts plugins, and changes Services,
+// TestKernelSoak swaps between all modes, flips the mode while a swap is under way, kills and restarts plugins, and changes Services,
 // in random order. No connection fails, and host and plugins hold no more in the end than in the beginning.
 func TestKernelSoak(t *testing.T) {
 	w := newSoak(t)
@@ -57,7 +57,7 @@ func TestKernelSoak(t *testing.T) {
 			for range 10 {
 				to = kernelModes[w.random.IntN(2)]
 				w.asks(to)
-				time.Sleep(300 * time.Millisecond) // the pace of an impatient operator: the mode is asked for while a swap is under way
+				w.load.more(150) // the mode is asked for while a swap is under way
 			}
 			w.until(to+" serves, which was asked for last", long, w.serves(to))
 		case 2:
@@ -137,8 +137,9 @@ func (w *soak) goesTo(mode string) {
 	}
 }
 
-// pause sleeps until a random moment of a swap: stages that can be waited for are in TestKernelFaults.
-func (w *soak) pause() { time.Sleep(time.Duration(w.random.Int64N(int64(1500 * time.Millisecond)))) }
+// pause waits for a random number of calls, until some moment of a swap: stages that can be waited for are in
+// TestKernelFaults.
+func (w *soak) pause() { w.load.more(w.random.IntN(750)) }
 
 // kills ends a process, unless it has ended by itself meanwhile.
 func (w *soak) kills(pid int) {

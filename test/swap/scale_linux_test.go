@@ -9,6 +9,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // many are that many Services of two endpoints each.
@@ -77,7 +80,7 @@ func swapsOfMany(t *testing.T, count int, backend string, meant, again time.Dura
 	note("longest silence of connections begun with userspace", relayed.longest(t), 50*time.Millisecond)
 	l.done(fmt.Sprintf("swaps with %d Services, %s", count, backend))
 	n.settled("iptables")
-	time.Sleep(2 * streamsLast) // so that no stream of the load's is waited for
+	n.until("no stream of the load is waited for", long, noStreams)
 	for _, mode := range []string{"userspace", "iptables"} {
 		retired := n.swapTo(mode)
 		m := n.settled(mode)
@@ -88,6 +91,17 @@ func swapsOfMany(t *testing.T, count int, backend string, meant, again time.Dura
 		note("from the command until "+m.Last.From+" is retired", retired, meant)
 		note("… and until "+m.Last.From+" is gone", time.Duration(m.Last.Seconds*float64(time.Second)), 0)
 	}
+}
+
+// noStreams reports the flows of datagrams that the node remembers.
+func noStreams() error {
+	flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, netlink.FAMILY_V4)
+	for _, f := range flows {
+		if f.Forward.Protocol == unix.IPPROTO_UDP {
+			return fmt.Errorf("it remembers %s", f)
+		}
+	}
+	return err
 }
 
 // synced waits until everything is confirmed.

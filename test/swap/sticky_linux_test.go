@@ -18,7 +18,7 @@ func TestKernelAffinity(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.write("services/web.yaml", strings.Replace(manifest, "type: NodePort\n", "type: NodePort\n  sessionAffinity: ClientIP\n", 1))
 	for i := range uint16(2) {
-		n.name(netip.AddrPortFrom(backends[i], 8081))
+		n.answerByAddress(netip.AddrPortFrom(backends[i], 8081))
 	}
 	n.write("services/named.yaml", named)
 	n.start()
@@ -26,12 +26,12 @@ func TestKernelAffinity(t *testing.T) {
 	if _, err := os.Stat("/proc/net/xt_recent"); err != nil {
 		t.Skipf("this kernel does not show which clients it remembers: %v", err)
 	}
-	keeps := n.asked(t)
+	keeps := n.whoAnswers(t)
 	for _, mode := range []string{"userspace", "iptables", "nftables", "iptables", "nftables", "userspace", "nftables"} {
 		n.swapTo(mode)
 		n.settled(mode)
 		for range 6 {
-			if now := n.asked(t); now != keeps {
+			if now := n.whoAnswers(t); now != keeps {
 				t.Fatalf("%s sends the client to %s, and it had kept to %s", mode, now, keeps)
 			}
 		}
@@ -52,17 +52,17 @@ ports: [{port: 8081}]
 endpoints: [{addresses: [10.180.0.1]}, {addresses: [10.180.1.1]}]
 `
 
-// name answers with the backend's own address.
-func (n *node) name(at netip.AddrPort) {
+// answerByAddress answers with the backend's own address.
+func (n *node) answerByAddress(at netip.AddrPort) {
 	n.Helper()
-	n.takes("tcp4", at, func(conn net.Conn) {
+	n.accept("tcp4", at, func(conn net.Conn) {
 		fmt.Fprintln(conn, at)
 		_ = conn.Close()
 	})
 }
 
-// asked is what answers the client outside.
-func (n *node) asked(t *testing.T) string {
+// whoAnswers is what answers the client outside.
+func (n *node) whoAnswers(t *testing.T) string {
 	t.Helper()
 	host, err := n.testbed.Host(client)
 	if err != nil {

@@ -44,7 +44,7 @@ func thereAndBack(t *testing.T, p pair) {
 	n.start()
 	if p.from == "iptables" && p.options == "" {
 		floor := n.newLoad()
-		time.Sleep(3 * time.Second) // of the load as it is without a swap
+		floor.more(1000)
 		floor.done("no swap at all")
 	}
 	l := n.newLoad()
@@ -61,37 +61,6 @@ func thereAndBack(t *testing.T, p pair) {
 	n.settled(p.to)
 	n.traceless(p.from)
 	n.event("it is no longer needed")
-}
-
-// TestKernelConfigFile changes the mode in the file, and changes it again while the swap
-// is under way: the host goes to what the file says in the end.
-func TestKernelConfigFile(t *testing.T) {
-	n := newNode(t, "iptables")
-	gate := n.path("gate")
-	n.write("gate", "")
-	n.start("POINTSMAN_FAIL=staging/fill=wait", "POINTSMAN_FAIL_GATE="+gate)
-	l := n.newLoad()
-	n.mode("userspace")
-	n.waiting("staging/fill")
-	n.mode("iptables")
-	n.until("the host has read that", long, func() error {
-		m, err := n.Mode(t.Context())
-		if err == nil && m.File != "iptables" {
-			err = fmt.Errorf("the file says %s", m.File)
-		}
-		return err
-	})
-	if err := os.Remove(gate); err != nil {
-		t.Fatal(err)
-	}
-	n.until("iptables serves again", long, func() error {
-		m, err := n.Mode(t.Context())
-		if err == nil && (m.Mode != "iptables" || m.Swap != nil) {
-			err = fmt.Errorf("mode %s, swap %+v, last %+v", m.Mode, m.Swap, m.Last)
-		}
-		return err
-	})
-	l.done("a config file that changes")
 }
 
 // TestKernelFileChangedMeanwhile changes the mode in the file while no host runs. The
@@ -132,40 +101,40 @@ func TestKernelNewBinary(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
 			n := newNode(t, mode)
-			n.forks()
+			n.needsLaunchedPlugins()
 			n.start()
 			for range rounds() {
-				n.renew(mode)
+				n.replaceBinary(mode)
 			}
 			n.nextHost(mode)
 		})
 	}
 }
 
-// renew has a new binary of the mode take over, under load. The load ends with it, as
+// replaceBinary has a new binary of the mode take over, under load. The load ends with it, as
 // what the old process relays keeps that from ending. On a machine that is too busy a swap is
 // undone, for updates are held back no longer than they may be. It is asked for again, as an
 // operator would: that loses nothing either.
-func (n *node) renew(mode string) {
+func (n *node) replaceBinary(mode string) {
 	n.Helper()
 	l := n.newLoad()
 	before := n.plugin(mode)
 	n.install()
-	for tries := 1; !n.gaveWay(mode, before); tries++ {
+	for tries := 1; !n.waitForReplacement(mode, before); tries++ {
 		if tries == 3 {
 			n.Fatal("it was undone each time")
 		}
 	}
-	time.Sleep(time.Second / 2) // of the load, with the new one
+	l.more(150)
 	l.done("a new binary of " + mode)
 	if m := n.settled(mode); m.Last == nil || m.Last.Error != "" {
 		n.Errorf("the swap ended with %+v", m.Last)
 	}
 }
 
-// gaveWay has the process of a mode that was there before give way to its new binary, and
+// waitForReplacement has the process of a mode that was there before give way to its new binary, and
 // reports whether that serves. It does not where updates would have been held back for too long.
-func (n *node) gaveWay(mode string, before int) (serves bool) {
+func (n *node) waitForReplacement(mode string, before int) (serves bool) {
 	n.Helper()
 	began := time.Now()
 	if out, err := n.verb("plugin", "restart", mode); err != nil {

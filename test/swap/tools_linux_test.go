@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
 )
@@ -22,7 +21,7 @@ func TestKernelForwardDrop(t *testing.T) {
 	n.start()
 	n.iptables("-P", "FORWARD", "DROP")
 	defer n.iptables("-P", "FORWARD", "ACCEPT")
-	n.refuses("userspace", "the policy of FORWARD is DROP")
+	n.expectRefused("userspace", "the policy of FORWARD is DROP")
 	n.iptables("-A", "FORWARD", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")
 	defer n.iptables("-D", "FORWARD", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")
 	n.swapTo("userspace")
@@ -37,7 +36,7 @@ func TestKernelForwardDrop(t *testing.T) {
 // off is refused unless it is forced, and reported while it serves.
 func TestKernelForwardDropWithoutTools(t *testing.T) {
 	n := newNode(t, "userspace")
-	n.forks()
+	n.needsLaunchedPlugins()
 	n.set("plugins: {userspace: {options: {redirect: never}}}\n")
 	n.mode("userspace")
 	n.oldTools()
@@ -46,7 +45,7 @@ func TestKernelForwardDropWithoutTools(t *testing.T) {
 	n.iptables("-P", "FORWARD", "DROP")
 	defer n.iptables("-P", "FORWARD", "ACCEPT")
 	const drops = "chain FORWARD of table ip filter drops what is forwarded, by its policy"
-	n.refuses("nftables", drops)
+	n.expectRefused("nftables", drops)
 	n.mode("nftables")
 	n.until("the swap by the file is refused, too", long, func() error {
 		switch s, err := n.Status(t.Context()); {
@@ -97,8 +96,8 @@ func (n *node) iptables(words ...string) {
 	}
 }
 
-// foreign adds what others may have on a node, until the test ends.
-func (n *node) foreign() {
+// addForeignRules adds what others may have on a node, until the test ends.
+func (n *node) addForeignRules() {
 	n.Helper()
 	n.nft("-f", "testdata/foreign.nft")
 	n.Cleanup(func() {
@@ -148,7 +147,7 @@ func (n *node) nft(words ...string) string {
 // TestKernelOldTools is a node whose iptables is too old for what is asked of it.
 func TestKernelOldTools(t *testing.T) {
 	n := newNode(t, "userspace")
-	n.forks()
+	n.needsLaunchedPlugins()
 	n.set("plugins: {userspace: {options: {redirect: never}}}\n")
 	n.mode("userspace")
 	n.oldTools()
@@ -160,13 +159,14 @@ func TestKernelOldTools(t *testing.T) {
 	n.rested()
 }
 
-// TestKernelLockHeld has another program hold the xtables lock while a swap is made,
-// for longer than a call may hang. The swap waits, and is made. The node has a lock of
-// its own, so that no other test waits for it. The test comes late, because legacy's
-// tables stay, and with them every program asks for the lock.
+// TestKernelLockHeld has another program hold the xtables lock while a swap is made.
+// The swap waits, and is made: that a call which waits may take longer than one that
+// hangs is for TestHeartbeatOfACall. The node has a lock of its own, so that no other
+// test waits for it. The test comes late, because legacy's tables stay, and with them
+// every program asks for the lock.
 func TestKernelLockHeld(t *testing.T) {
 	n := newNode(t, "userspace")
-	n.forks()
+	n.needsLaunchedPlugins()
 	n.set("plugins: {iptables: {options: {backend: legacy}}, userspace: {options: {backend: legacy}}}\n")
 	n.mode("userspace")
 	file := n.path("xtables.lock")
@@ -193,7 +193,7 @@ func TestKernelLockHeld(t *testing.T) {
 		return errors.Join(err, errors.New("it does not"))
 	})
 	pid := n.plugin("iptables")
-	time.Sleep(7 * time.Second) // of the lock
+	l.more(500)
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_UN); err != nil {
 		t.Fatal(err)
 	}

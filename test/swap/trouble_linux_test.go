@@ -19,8 +19,9 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 )
 
-// TestKernelConfigMap has the config file in a folder as the kubelet makes it of a
-// ConfigMap: the file is a link into a folder that is a link, and that one is changed.
+// TestKernelConfigMap has the config file in a folder as the kubelet makes it of a ConfigMap: the file is a link into a
+// folder that is a link, and that one is changed. The mode changes, and changes again while the swap is under way: the
+// host goes to what the file says in the end.
 func TestKernelConfigMap(t *testing.T) {
 	n := newNode(t, "iptables")
 	publish := func(version, mode string) {
@@ -33,15 +34,31 @@ func TestKernelConfigMap(t *testing.T) {
 	if err := errors.Join(os.Remove(n.path("host.yaml")), os.Symlink("..data/host.yaml", n.path("host.yaml"))); err != nil {
 		t.Fatal(err)
 	}
-	n.start()
+	gate := n.path("gate")
+	n.write("gate", "")
+	n.start("POINTSMAN_FAIL=staging/fill=wait", "POINTSMAN_FAIL_GATE="+gate)
 	l := n.newLoad()
 	publish("..2", "userspace")
+	n.waitAtFailpoint("staging/fill")
+	publish("..3", "iptables")
+	n.until("the host has read that", long, func() error {
+		m, err := n.Mode(t.Context())
+		if err == nil && m.File != "iptables" {
+			err = fmt.Errorf("the file says %s", m.File)
+		}
+		return err
+	})
+	if err := os.Remove(gate); err != nil {
+		t.Fatal(err)
+	}
+	n.settled("iptables")
+	publish("..4", "userspace")
 	n.until("userspace serves", long, n.serves("userspace"))
 	l.done("a ConfigMap that changes")
 }
 
-// refuses asks for a swap that must not be made, for that reason, and leaves no trace.
-func (n *node) refuses(mode, why string, words ...string) {
+// expectRefused asks for a swap that must not be made, for that reason, and leaves no trace.
+func (n *node) expectRefused(mode, why string, words ...string) {
 	n.Helper()
 	out, err := n.verb(append([]string{"mode", "swap", mode, "--wait"}, words...)...)
 	var exit *exec.ExitError
@@ -56,7 +73,7 @@ func (n *node) refuses(mode, why string, words ...string) {
 // not be finished by the next host, and it can be made when there is room.
 func TestKernelFullDisk(t *testing.T) {
 	n := newNode(t, "iptables")
-	n.forks()
+	n.needsLaunchedPlugins()
 	if err := errors.Join(os.MkdirAll(n.path("state"), 0o700), unix.Mount("none", n.path("state"), "tmpfs", 0, "size=64k,mode=700")); err != nil {
 		t.Skipf("cannot mount: %v", err)
 	}
@@ -66,7 +83,7 @@ func TestKernelFullDisk(t *testing.T) {
 	if err := os.WriteFile(n.path("state/ballast"), make([]byte, 64<<10), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("the disk is not full: %v", err)
 	}
-	n.refuses("userspace", "no space left on device")
+	n.expectRefused("userspace", "no space left on device")
 	if err := os.Remove(n.path("state/ballast")); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +101,7 @@ func TestKernelAskedTwice(t *testing.T) {
 	if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: "userspace"}); err != nil {
 		t.Fatal(err)
 	}
-	n.waiting("staging/fill")
+	n.waitAtFailpoint("staging/fill")
 	waited := make(chan error, 1)
 	go func() {
 		_, err := n.verb("mode", "swap", "userspace", "--wait")
@@ -137,33 +154,19 @@ func TestKernelFlips(t *testing.T) {
 		if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: last}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(300 * time.Millisecond) // the pace at which they are asked for
+		n.until("the host wants "+last, long, func() error {
+			m, err := n.Mode(t.Context())
+			if err == nil && m.Wanted != last && m.Mode != last {
+				err = fmt.Errorf("%+v", m)
+			}
+			return err
+		})
 	}
 	n.settled(last)
 	l.done("modes asked for by turns")
 	for _, mode := range []string{"nftables", "iptables"} {
 		n.traceless(mode)
 	}
-}
-
-// TestKernelSourceAway has what Services come from vanish, and swaps: what is served is
-// what was known.
-func TestKernelSourceAway(t *testing.T) {
-	n := newNode(t, "iptables")
-	n.start()
-	l := n.newLoad()
-	if err := os.Rename(n.path("services"), n.path("away")); err != nil {
-		t.Fatal(err)
-	}
-	n.until("the host says so", long, func() error {
-		s, err := n.Status(t.Context())
-		if err == nil && len(s.Warnings) == 0 {
-			err = errors.New("there is no warning")
-		}
-		return err
-	})
-	n.swapTo("userspace")
-	l.done("a swap while nothing is heard of Services")
 }
 
 // TestKernelIdle has connections that say nothing while the mode changes and the one
@@ -199,12 +202,18 @@ func TestKernelIdle(t *testing.T) {
 // all other programs' rules to the byte, and the ledger.
 func TestKernelLeavesAll(t *testing.T) {
 	n := newNode(t, "iptables")
-	n.foreign()
-	rules, foreign, sysctls := saved(t), n.others(), parameters()
+	n.addForeignRules()
+	rules, foreign, sysctls := savedRules(t), n.foreignRules(), parameters()
 	n.start()
 	for _, mode := range []string{"userspace", "nftables", "iptables", "nftables", "userspace", "iptables"} {
 		n.swapTo(mode)
 		n.settled(mode)
+		n.answering()
+		for _, other := range modes {
+			if other != mode {
+				n.traceless(other)
+			}
+		}
 	}
 	if err := n.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
@@ -213,10 +222,10 @@ func TestKernelLeavesAll(t *testing.T) {
 	if out, err := n.verb("cleanup"); err != nil {
 		t.Fatalf("cleanup: %v: %s", err, out)
 	}
-	if now := saved(t); now != rules {
+	if now := savedRules(t); now != rules {
 		t.Errorf("the rules were\n%s\nand are\n%s", rules, now)
 	}
-	if now := n.others(); now != foreign {
+	if now := n.foreignRules(); now != foreign {
 		t.Errorf("foreign rules were\n%s\nand are\n%s", foreign, now)
 	}
 	for path, was := range sysctls {
@@ -229,8 +238,8 @@ func TestKernelLeavesAll(t *testing.T) {
 	}
 }
 
-// saved are all rules, without the time and the counters.
-func saved(t *testing.T) string {
+// savedRules are all rules, without the time and the counters.
+func savedRules(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command("iptables-save").Output()
 	if err != nil {

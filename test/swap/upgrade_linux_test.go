@@ -4,7 +4,6 @@ package swap
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -15,9 +14,9 @@ import (
 	"time"
 )
 
-// newer builds the host and a plugin once more, into a folder of that name: with these
+// buildNewer builds the host and a plugin once more, into a folder of that name: with these
 // flags each is another binary.
-func (n *node) newer(name string, flags ...string) {
+func (n *node) buildNewer(name string, flags ...string) {
 	n.Helper()
 	build := exec.Command("go", append(append([]string{"build"}, flags...), "-o", n.path(name)+"/", "./host/pointsman", "./plugins/iptables/pointsman-dataplane-iptables")...)
 	build.Dir = "../.."
@@ -36,8 +35,8 @@ func (n *node) replace(from string) {
 	n.gone(long)
 }
 
-// renewed has the plugin that is in place serve, and returns its process.
-func (n *node) renewed(mode string) int {
+// restartPlugin has the plugin that is in place serve, and returns its process.
+func (n *node) restartPlugin(mode string) int {
 	n.Helper()
 	was := n.plugin(mode)
 	if out, err := n.verb("plugin", "restart", mode); err != nil {
@@ -50,9 +49,9 @@ func (n *node) renewed(mode string) int {
 	return n.plugin(mode)
 }
 
-// ruled are rules of the kernel, all of them or those of a table, with the handle of each: one that is written again gets
+// kernelRules are rules of the kernel, all of them or those of a table, with the handle of each: one that is written again gets
 // another.
-func (n *node) ruled(what string) string {
+func (n *node) kernelRules(what string) string {
 	n.Helper()
 	out, err := exec.Command("nft", "-a", "list "+what).Output()
 	if err != nil {
@@ -61,10 +60,10 @@ func (n *node) ruled(what string) string {
 	return regexp.MustCompile(`counter packets \d+ bytes \d+`).ReplaceAllString(string(out), "counter")
 }
 
-// unnumbered leaves the handles out of the chains that lead to Services: the canary's
+// withoutLeadingHandles leaves the handles out of the chains that lead to Services: the canary's
 // came and went, and a chain that gets an entry is written whole. The chains of the
 // Services themselves, and those that the kernel calls, keep every handle.
-func unnumbered(rules string) string {
+func withoutLeadingHandles(rules string) string {
 	handle := regexp.MustCompile(` # handle \d+`)
 	var kept strings.Builder
 	leads := false
@@ -80,8 +79,8 @@ func unnumbered(rules string) string {
 	return kept.String()
 }
 
-// unlike are the lines that only one of two texts has.
-func unlike(before, after string) string {
+// diffLines are the lines that only one of two texts has.
+func diffLines(before, after string) string {
 	had, has := strings.Split(before, "\n"), strings.Split(after, "\n")
 	var all []string
 	for _, line := range had {
@@ -97,17 +96,9 @@ func unlike(before, after string) string {
 	return strings.Join(all, "\n")
 }
 
-// restarts is how often a host is restarted: more in a soak.
-func restarts() int {
-	if os.Getenv("POINTSMAN_SOAK") != "" {
-		return 20
-	}
-	return 4
-}
-
-// attached is the longest that a host took, by its log, from its beginning, when it
+// longestAttach is the longest that a host took, by its log, from its beginning, when it
 // knows its Services, to its session with the plugin.
-func (n *node) attached() (longest time.Duration) {
+func (n *node) longestAttach() (longest time.Duration) {
 	n.Helper()
 	var began time.Time
 	for line := range strings.Lines(n.read("host.log")) {
@@ -133,12 +124,13 @@ func TestKernelHostRestarts(t *testing.T) {
 }
 
 func hostRestarts(t *testing.T, mode, rules string) {
+	const restarts = 4
 	n := newNode(t, mode)
 	n.start()
 	l := n.newLoad()
-	before := n.ruled(rules)
+	before := n.kernelRules(rules)
 	var longest time.Duration
-	for round := range restarts() {
+	for round := range restarts {
 		if err := n.cmd.Process.Signal([]syscall.Signal{syscall.SIGKILL, syscall.SIGTERM}[round%2]); err != nil {
 			t.Fatal(err)
 		}
@@ -154,48 +146,45 @@ func hostRestarts(t *testing.T, mode, rules string) {
 		n.start()
 		longest = max(longest, time.Since(began))
 	}
-	if after := n.ruled(rules); after != before {
-		t.Errorf("rules were written again:\n%s", unlike(before, after))
+	if after := n.kernelRules(rules); after != before {
+		t.Errorf("rules were written again:\n%s", diffLines(before, after))
 	}
-	what := fmt.Sprintf("%d restarts of a host with %s", restarts(), mode)
+	what := fmt.Sprintf("%d restarts of a host with %s", restarts, mode)
 	l.done(what)
 	measured.time(what+", from its start to its first confirmed update: longest", longest, 2*time.Second)
-	measured.time(what+", from what it serves read to serving: longest", n.attached(), time.Second)
+	measured.time(what+", from what it serves read to serving: longest", n.longestAttach(), time.Second)
 }
 
 // TestKernelUpgrade replaces host and plugin by other binaries and back, in both
 // orders.
 func TestKernelUpgrade(t *testing.T) {
 	n := newNode(t, "iptables")
-	n.forks()
+	n.needsLaunchedPlugins()
 	older, newer := programs.dir, n.path("newer")
-	n.newer("newer", "-tags=failpoints", "-ldflags=-buildid=newer")
+	n.buildNewer("newer", "-tags=failpoints", "-ldflags=-buildid=newer")
 	n.copy(filepath.Join(older, "pointsman"), "pointsman")
 	n.dataplane("iptables", older)
 	n.start()
 	l := n.newLoad()
-	before := n.ruled("ruleset")
+	before := n.kernelRules("ruleset")
 	host := func(from string) {
 		n.replace(from)
 		n.start()
 	}
 	plugin := func(from string) {
 		n.dataplane("iptables", from)
-		n.renewed("iptables")
+		n.restartPlugin("iptables")
 	}
-	rounds := restarts() / 4
-	for range rounds {
-		host(newer)
-		plugin(newer)
-		host(older)
-		plugin(older)
-		plugin(newer)
-		host(newer)
-		plugin(older)
-		host(older)
+	host(newer)
+	plugin(newer)
+	host(older)
+	plugin(older)
+	plugin(newer)
+	host(newer)
+	plugin(older)
+	host(older)
+	if after := withoutLeadingHandles(n.kernelRules("ruleset")); after != withoutLeadingHandles(before) {
+		t.Errorf("rules were written again:\n%s", diffLines(withoutLeadingHandles(before), after))
 	}
-	if after := unnumbered(n.ruled("ruleset")); after != unnumbered(before) {
-		t.Errorf("rules were written again:\n%s", unlike(unnumbered(before), after))
-	}
-	l.done(fmt.Sprintf("%d upgrades and downgrades of a host, and as many of a plugin", 4*rounds))
+	l.done("4 upgrades and downgrades of a host, and as many of a plugin")
 }

@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
 )
 
-// decided waits until it is clear which serves: a swap is over, or has passed its canary.
-// What drains then is the drain's time, not the swap's.
-func (n *node) decided() {
+// waitForDecision waits until it is clear which mode serves: a swap is over, or has passed its canary. What drains then is
+// the drain's time, not the swap's. The load goes on with the mode that serves.
+func (n *node) waitForDecision(l *load) {
 	n.Helper()
 	n.until("it is clear which serves", long, func() error {
 		m, err := n.Mode(n.Context())
@@ -22,7 +21,7 @@ func (n *node) decided() {
 		}
 		return err
 	})
-	time.Sleep(500 * time.Millisecond) // of the load, with whichever serves
+	l.more(150)
 }
 
 // rested waits until no swap is under way.

@@ -53,12 +53,12 @@ func (n *node) beside(mode string) *node {
 	return second
 }
 
-// isBusy waits until all that can be asked says that the dataplane of n is not the
+// expectNotWriter waits until all that can be asked says that the dataplane of n is not the
 // writer, and which process is.
-func (n *node) isBusy(mode string, writer int) {
+func (n *node) expectNotWriter(mode string, writer int) {
 	n.Helper()
 	holder := fmt.Sprintf("pid %d (pointsman-dataplane-%s)", writer, mode)
-	n.until("status says which process is the writer", soon, func() error {
+	n.until("status says which process is the writer", long, func() error {
 		s, err := n.Status(n.Context())
 		if err != nil {
 			return err
@@ -66,27 +66,27 @@ func (n *node) isBusy(mode string, writer int) {
 		if s.Healthy || s.Sync.Acked != 0 || s.Sync.Pending == 0 || s.Dataplane.Lock != "awaited" || s.Dataplane.Holder != holder {
 			return fmt.Errorf("healthy %t, sync %+v, lock %q of %q", s.Healthy, s.Sync, s.Dataplane.Lock, s.Dataplane.Holder)
 		}
-		return errors.Join(n.looks(false, "W014 "), n.looks(false, holder))
+		return errors.Join(n.statusIs(false, "W014 "), n.statusIs(false, holder))
 	})
-	n.says(soon, 10256, "readyz", "503", `"ready":false`)
-	n.says(soon, 10249, "metrics", "200",
+	n.expectAnswer(10256, "readyz", "503", `"ready":false`)
+	n.expectAnswer(10249, "metrics", "200",
 		fmt.Sprintf("\npointsman_plugin_writer{plugin=%q} 0\n", mode), fmt.Sprintf("\npointsman_plugin_active{plugin=%q} 0\n", mode),
 		fmt.Sprintf("\npointsman_plugin_revision{plugin=%q,state=\"served\"} 0\n", mode), "\npointsman_ready 0\n")
 	n.event(holder + " holds the writer's lock")
 }
 
-// writes waits until all that can be asked says that the dataplane of n is the writer.
-func (n *node) writes(mode string) {
+// expectWriter waits until all that can be asked says that the dataplane of n is the writer.
+func (n *node) expectWriter(mode string) {
 	n.Helper()
 	n.until("all is well", long, func() error {
 		s, err := n.Status(n.Context())
 		if err == nil && (s.Sync.Served != s.Sync.Acked || s.Dataplane.Lock != "held" || s.Dataplane.Holder != "") {
 			err = fmt.Errorf("sync %+v, lock %q of %q", s.Sync, s.Dataplane.Lock, s.Dataplane.Holder)
 		}
-		return errors.Join(err, n.looks(true, ""))
+		return errors.Join(err, n.statusIs(true, ""))
 	})
-	n.says(long, 10256, "readyz", "200", `"ready":true`)
-	n.says(long, 10249, "metrics", "200", fmt.Sprintf("\npointsman_plugin_writer{plugin=%q} 1\n", mode), fmt.Sprintf("\npointsman_plugin_active{plugin=%q} 1\n", mode))
+	n.expectAnswer(10256, "readyz", "200", `"ready":true`)
+	n.expectAnswer(10249, "metrics", "200", fmt.Sprintf("\npointsman_plugin_writer{plugin=%q} 1\n", mode), fmt.Sprintf("\npointsman_plugin_active{plugin=%q} 1\n", mode))
 	n.event("it is the writer now")
 }
 
@@ -100,7 +100,7 @@ func TestKernelTwoHosts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, c.mode)
-			n.forks()
+			n.needsLaunchedPlugins()
 			n.options = c.options
 			n.mode(c.mode)
 			n.start()
@@ -109,7 +109,7 @@ func TestKernelTwoHosts(t *testing.T) {
 
 			second := n.beside(c.mode)
 			second.exec(second.host())
-			second.isBusy(c.mode, writer)
+			second.expectNotWriter(c.mode, writer)
 			pending := second.pending()
 			for i, addr := range []string{"172.30.0.21", "172.30.0.22"} { // and its clusterIP changes
 				second.write("services/added.yaml", fmt.Sprintf(added, addr))
@@ -117,12 +117,12 @@ func TestKernelTwoHosts(t *testing.T) {
 					if now := second.pending(); i == 0 && now <= pending {
 						return fmt.Errorf("%d are pending", now)
 					}
-					return second.holds(addr)
+					return second.knowsAddr(addr)
 				})
 			}
-			second.isBusy(c.mode, writer)
+			second.expectNotWriter(c.mode, writer)
 			at := netip.MustParseAddrPort("172.30.0.22:8080")
-			if err := n.hears(pod, at); err == nil {
+			if err := n.tryCall(pod, at); err == nil {
 				t.Error("a Service is served that no process with the right to write was sent")
 			}
 			n.answering()
@@ -132,10 +132,10 @@ func TestKernelTwoHosts(t *testing.T) {
 			}
 			n.gone(long) // and with it the writer
 			killed := time.Now()
-			n.until("the Service is answered", 3*time.Second+soon, func() error { return n.hears(pod, at) })
+			n.until("the Service is answered", long, func() error { return n.tryCall(pod, at) })
 			t.Logf("the second host serves %s after the writer was killed", time.Since(killed).Round(time.Millisecond))
-			second.writes(c.mode)
-			if err := n.hears(pod, netip.MustParseAddrPort("172.30.0.21:8080")); err == nil {
+			second.expectWriter(c.mode)
+			if err := n.tryCall(pod, netip.MustParseAddrPort("172.30.0.21:8080")); err == nil {
 				t.Error("the clusterIP of before is served")
 			}
 			n.answering()
@@ -153,8 +153,8 @@ func (n *node) pending() int {
 	return s.Sync.Pending
 }
 
-// holds is whether the host knows of a Service at addr.
-func (n *node) holds(addr string) error {
+// knowsAddr is whether the host knows of a Service at addr.
+func (n *node) knowsAddr(addr string) error {
 	out, err := n.verb("service", "list", "-o", "json")
 	if err == nil && !strings.Contains(out, "cluster-ip "+addr+":") {
 		err = fmt.Errorf("no Service has %s: %s", addr, out)
@@ -166,12 +166,12 @@ func (n *node) holds(addr string) error {
 // it is undone, the text names the process, and nothing of what that one wrote goes.
 func TestKernelWriterElsewhere(t *testing.T) {
 	n := newNode(t, "userspace")
-	n.forks()
+	n.needsLaunchedPlugins()
 	n.start()
 	n.answering()
 	second := n.beside("iptables")
 	second.start()
-	second.until("it serves", long, func() error { return second.looks(true, "") })
+	second.until("it serves", long, func() error { return second.statusIs(true, "") })
 	rules := n.natRules()
 	out, err := n.verb("mode", "swap", "iptables", "--wait=5m")
 	if holder := fmt.Sprintf("pid %d (pointsman-dataplane-iptables)", second.plugin("iptables")); err == nil || !strings.Contains(out, holder) {
