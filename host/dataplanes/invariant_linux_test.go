@@ -298,7 +298,7 @@ func (m *machine) walk() {
 	m.start()
 	for range 12 {
 		m.step()
-		time.Sleep(time.Duration(m.IntN(700)) * time.Millisecond)
+		time.Sleep(time.Duration(m.IntN(700)) * time.Millisecond) // the next step comes at any moment of what this one began
 	}
 	m.stop(syscall.SIGKILL) // what was refused is tried again by the next host only
 	for _, mode := range []string{"a", "b"} {

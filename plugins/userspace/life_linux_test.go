@@ -70,7 +70,7 @@ func TestKernelField(t *testing.T) {
 }
 
 // TestKernelWithoutUpdate: a process that has had no update yet writes nothing, whatever its
-// role. A standby writes all its rules at once, and a client that calls while one process
+// role (its monitor neither: TestRoleBeforeFirstUpdate of the frame). A standby writes all its rules at once, and a client that calls while one process
 // succeeds another finds what the one before wrote.
 func TestKernelWithoutUpdate(t *testing.T) {
 	onKernel(t, func(k kernel) {
@@ -89,7 +89,6 @@ func TestKernelWithoutUpdate(t *testing.T) {
 			if err := d.SetRole(k.Context(), role); err != nil {
 				k.Fatal(err)
 			}
-			time.Sleep(2 * time.Second) // the monitor has looked
 			return d
 		}
 		before := tables()

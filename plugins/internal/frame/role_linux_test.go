@@ -14,9 +14,10 @@ import (
 )
 
 // TestRoleBeforeFirstUpdate: a process that adopts what another one left writes nothing
-// before it knows what is desired, in whichever role.
-func TestRoleBeforeFirstUpdate(t *testing.T) {
-	t.Parallel()
+// before it knows what is desired, in whichever role, however often the monitor looks.
+func TestRoleBeforeFirstUpdate(t *testing.T) { inBubble(t, roleBeforeFirstUpdate) }
+
+func roleBeforeFirstUpdate(t *testing.T) {
 	k, dir := newKernel(), t.TempDir()
 	first := begin(t, k, dir)
 	first.full(service(1, 2))
@@ -26,6 +27,7 @@ func TestRoleBeforeFirstUpdate(t *testing.T) {
 	second := begin(t, k, dir)
 	for _, r := range []sdk.Role{sdk.Active, sdk.Draining, sdk.Standby, sdk.Yielded, sdk.Active, sdk.Standby} {
 		second.become(r)
+		eventually.Pass(2 * probeEvery)
 		k.expect(t, service(1, 2))
 		if k.role != sdk.Active || k.written() != before {
 			t.Errorf("%s before an update: the kernel's role is %s, %d were written", r, k.role, k.written()-before)
