@@ -20,7 +20,7 @@ func TestManifestWrittenInPlace(t *testing.T) {
 	s := newSystem(t)
 	backend(t, at(s.net+"101"))
 	whole := strings.ReplaceAll(tcpService("web", "NET.10", 18080, "NET.101"), "NET.", s.net)
-	half, _, _ := strings.Cut(whole, "\n- addresses") // a slice without endpoints
+	half := whole[:strings.LastIndex(whole, ", port:")] // no YAML, however long the writer waits on a busy machine
 	s.manifest("web.yaml", whole)
 	s.start()
 	s.served("tcp", s.net+"10:18080", at(s.net+"101"))

@@ -65,7 +65,7 @@ func (a *author) command(ctx context.Context, words ...string) *exec.Cmd {
 // runs has the test's own user run a command, which has to go well.
 func (a *author) runs(words ...string) string {
 	a.t.Helper()
-	ctx, cancel := context.WithTimeout(a.t.Context(), 2*long)
+	ctx, cancel := context.WithTimeout(a.t.Context(), 5*long)
 	defer cancel()
 	out, err := a.command(ctx, words...).CombinedOutput()
 	if err != nil {
@@ -76,7 +76,7 @@ func (a *author) runs(words ...string) string {
 
 // plain has the user without privileges run a command.
 func (a *author) plain(words ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(a.t.Context(), 2*long)
+	ctx, cancel := context.WithTimeout(a.t.Context(), 5*long)
 	defer cancel()
 	cmd := a.command(ctx, words...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: a.user}
