@@ -10,57 +10,46 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 )
 
 // check returns why an API server would refuse an object, as far as that matters to a dataplane, and what only an API
 // server could choose. Package reach sets the defaults, and leaves out and reports external addresses, source ranges,
 // endpoints and their ports that cannot be used.
 func check(o metav1.Object) (bad field.ErrorList) {
-	at, valid := field.NewPath("metadata"), validation.IsDNS1123Subdomain
+	isName := validation.NameIsDNSSubdomain
 	switch v := o.(type) {
 	case *corev1.Service:
-		valid = validation.IsDNS1123Label
+		isName = validation.NameIsDNSLabel
 		bad = checkService(v)
 	case *discoveryv1.EndpointSlice:
 		bad = checkSlice(v)
 	}
-	for _, why := range valid(o.GetName()) {
-		bad = append(bad, field.Invalid(at.Child("name"), o.GetName(), why))
-	}
-	if ns := o.GetNamespace(); ns != "" {
-		for _, why := range validation.IsDNS1123Label(ns) {
-			bad = append(bad, field.Invalid(at.Child("namespace"), ns, why))
-		}
-	}
-	return bad
+	return append(bad, validation.ValidateObjectMetaAccessor(o, o.GetNamespace() != "", isName, field.NewPath("metadata"))...)
 }
-
-const maxAffinity = 86400 // seconds, a day
 
 func checkService(svc *corev1.Service) (bad field.ErrorList) {
 	spec, at := &svc.Spec, field.NewPath("spec")
 	if spec.ClusterIP == "" && len(spec.ClusterIPs) > 0 {
 		spec.ClusterIP = spec.ClusterIPs[0]
 	}
-	if spec.InternalTrafficPolicy != nil {
-		bad = oneOf(at.Child("internalTrafficPolicy"), *spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)
-	}
-	bad = slices.Concat(bad,
+	bad = slices.Concat(
 		oneOf(at.Child("type"), spec.Type, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName),
 		oneOf(at.Child("sessionAffinity"), spec.SessionAffinity, corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP),
-		oneOf(at.Child("externalTrafficPolicy"), spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal))
+		oneOf(at.Child("externalTrafficPolicy"), spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal),
+		oneOf(at.Child("internalTrafficPolicy"), ptr.Deref(spec.InternalTrafficPolicy, ""), corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal))
 	if spec.Type == corev1.ServiceTypeExternalName || spec.ClusterIP == corev1.ClusterIPNone {
 		return bad // never served
 	}
-	bad = append(bad, inRange(at.Child("healthCheckNodePort"), spec.HealthCheckNodePort, 0, 65535)...)
 	if c := spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
-		bad = append(bad, inRange(at.Child("sessionAffinityConfig", "clientIP", "timeoutSeconds"), *c.ClientIP.TimeoutSeconds, 1, maxAffinity)...)
+		bad = append(bad, inRange(at.Child("sessionAffinityConfig", "clientIP", "timeoutSeconds"), *c.ClientIP.TimeoutSeconds, 1, 24*60*60)...)
 	}
-	bad = append(bad, checkClusterIPs(spec, at)...)
-	return append(bad, checkPorts(spec, at.Child("ports"))...)
+	return slices.Concat(bad, inRange(at.Child("healthCheckNodePort"), spec.HealthCheckNodePort, 0, 65535),
+		checkClusterIPs(spec, at), checkPorts(spec, at.Child("ports")))
 }
 
 func checkClusterIPs(spec *corev1.ServiceSpec, at *field.Path) (bad field.ErrorList) {
@@ -102,14 +91,12 @@ func checkPorts(spec *corev1.ServiceSpec, at *field.Path) (bad field.ErrorList) 
 		if p.Name == "" && len(spec.Ports) > 1 {
 			bad = append(bad, field.Required(at.Child("name"), "each of several ports needs one"))
 		} else if p.Name != "" {
-			for _, why := range validation.IsDNS1123Label(p.Name) {
+			for _, why := range utilvalidation.IsDNS1123Label(p.Name) {
 				bad = append(bad, field.Invalid(at.Child("name"), p.Name, why))
 			}
 		}
 		for of, value := range map[string]string{"name": p.Name, "port": fmt.Sprintf("%d/%s", p.Port, protocol), "nodePort": fmt.Sprintf("%d/%s", p.NodePort, protocol)} {
-			if of == "nodePort" && p.NodePort == 0 || of == "name" && value == "" {
-				continue
-			} else if seen[of+value] {
+			if given := of == "port" || of == "name" && p.Name != "" || of == "nodePort" && p.NodePort != 0; given && seen[of+value] {
 				bad = append(bad, field.Duplicate(at.Child(of), value))
 			}
 			seen[of+value] = true
@@ -127,7 +114,7 @@ func checkSlice(slice *discoveryv1.EndpointSlice) field.ErrorList {
 }
 
 func address(at *field.Path, text string) field.ErrorList {
-	return validation.IsValidIPForLegacyField(at, text, true, nil)
+	return utilvalidation.IsValidIPForLegacyField(at, text, true, nil)
 }
 
 func oneOf[T ~string](at *field.Path, value T, may ...T) field.ErrorList {
@@ -138,7 +125,7 @@ func oneOf[T ~string](at *field.Path, value T, may ...T) field.ErrorList {
 }
 
 func inRange(at *field.Path, value int32, least, most int) (bad field.ErrorList) {
-	for _, why := range validation.IsInRange(int(value), least, most) {
+	for _, why := range utilvalidation.IsInRange(int(value), least, most) {
 		bad = append(bad, field.Invalid(at, value, why))
 	}
 	return bad

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/flowcontrol"
 )
 
@@ -85,16 +85,13 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 // sendToken sends the token of a kubeconfig, as the file has it when a request is made, or else the last one.
 func sendToken(next http.RoundTripper, kubeconfig, token string) http.RoundTripper {
-	var mu sync.Mutex // guards token
+	var last atomic.Pointer[string]
+	last.Store(&token)
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		mu.Lock()
 		if now, err := clientcmd.BuildConfigFromFlags("", kubeconfig); err == nil && now.BearerToken != "" {
-			token = now.BearerToken
+			last.Store(&now.BearerToken)
 		}
-		r = r.Clone(r.Context())
-		r.Header.Set("Authorization", "Bearer "+token)
-		mu.Unlock()
-		return next.RoundTrip(r)
+		return transport.NewBearerAuthRoundTripper(*last.Load(), next).RoundTrip(r)
 	})
 }
 
@@ -121,10 +118,7 @@ func observe(next http.RoundTripper, tell func(Request)) http.RoundTripper {
 func dialInTurn(lookup func(context.Context, string) ([]string, error)) func(context.Context, string, string) (net.Conn, error) {
 	var dialed atomic.Uint32
 	return func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-		host, port, err := net.SplitHostPort(address)
-		if err != nil {
-			return nil, err
-		}
+		host, port, _ := net.SplitHostPort(address) // net/http gives both
 		addrs, err := lookup(ctx, host)
 		if err != nil {
 			return nil, fmt.Errorf("dial %s: %w", address, err)

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -103,21 +104,18 @@ func (e *Events) event(n track.Notice, now time.Time) *eventsv1.Event {
 	}
 }
 
+// objectName matches the text of a Notice that names an object with a namespace.
+var objectName = regexp.MustCompile(`^(EndpointSlice )?([^/ :.]+)/([^/:]+)`)
+
 // about returns the object that text names: "ns/name", a port of a Service as it prints itself ("ns/name:http/tcp4"), or
 // "EndpointSlice ns/name". Any other text is about this node.
 func (e *Events) about(text string) corev1.ObjectReference {
-	about := corev1.ObjectReference{APIVersion: "v1", Kind: "Service"}
-	text, isSlice := strings.CutPrefix(text, "EndpointSlice ")
-	if isSlice {
-		about = corev1.ObjectReference{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}
-	}
-	about.Namespace, text, _ = strings.Cut(text, "/")
-	if i := strings.IndexAny(text, "/:"); i >= 0 {
-		text = text[:i]
-	}
-	about.Name = text
-	if about.Namespace == "" || about.Name == "" || strings.ContainsAny(about.Namespace, " :.") {
+	m := objectName.FindStringSubmatch(text)
+	switch {
+	case m == nil:
 		return corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: e.node, UID: types.UID(e.node)}
+	case m[1] != "":
+		return corev1.ObjectReference{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice", Namespace: m[2], Name: m[3]}
 	}
-	return about
+	return corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: m[2], Name: m[3]}
 }

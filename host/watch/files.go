@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -37,19 +37,18 @@ type FileSource struct {
 	path    string
 	dir     string // of the files
 	tracker *track.Tracker
+	sinks   map[string]sink // of the tracker
 	report  func(track.Notice)
 	every   time.Duration // between two polls
 
 	files   map[string]*file // by name
-	tracked sets.Set[id]     // that the tracker has
+	tracked map[id]*object   // that the tracker has
 	changed bool             // since the last merge
 	synced  bool
-	away    string  // why the folder cannot be read
 	clashes []Fault // between files
 
-	mu     sync.Mutex // guards the following fields
-	faults []Fault    // after the last poll
-	pods   [][]Pod    // by EndpointSlice
+	faults atomic.Pointer[[]Fault] // after the last poll
+	pods   atomic.Pointer[[]Pod]   // that slices name
 }
 
 // A file is the state of one manifest file.
@@ -58,15 +57,17 @@ type file struct {
 	objects []object
 	faults  []Fault
 
-	next    os.FileInfo // as last seen; nil: the file is missing
-	seen    time.Time   // when next was first seen
-	trouble string      // why the file cannot be read now
+	next os.FileInfo // as last seen; nil: the file is missing
+	seen time.Time   // when next was first seen
 }
 
 // Files returns the source that reads path: a file, or a folder, of which it reads the .yaml, .yml and .json files, but
 // not those whose names begin with a dot. Nothing happens before Run.
 func Files(path string, t *track.Tracker, report func(track.Notice)) *FileSource {
-	return &FileSource{path: filepath.Clean(path), tracker: t, report: report, every: time.Second, files: make(map[string]*file), tracked: sets.New[id]()}
+	f := &FileSource{path: filepath.Clean(path), tracker: t, sinks: sinks(t), report: report, every: time.Second, files: make(map[string]*file)}
+	f.faults.Store(new([]Fault))
+	f.pods.Store(new([]Pod))
+	return f
 }
 
 // Run follows the files until ctx ends. The tracker is synced once each file was read, or cannot be read.
@@ -125,11 +126,17 @@ func (f *FileSource) list() (names []string, err error) {
 	return names, err
 }
 
-// poll looks at all files, and passes on what has changed.
+// poll looks at all files, passes on what has changed, and reports the faults that are new. The tracker is synced once
+// every file was read, or cannot be read.
 func (f *FileSource) poll(now time.Time, renamed map[string]bool) {
+	var faults []Fault
+	stays := func(name, reason string, err error) {
+		faults = append(faults, Fault{name, 0, reason, err.Error() + "; the objects that it defined stay"})
+	}
 	names, err := f.list()
-	if f.away = ""; err != nil {
-		f.away = fmt.Sprintf("%v; the objects that it defined stay", err)
+	ready := err == nil
+	if err != nil {
+		stays(f.path, SourceUnreadable, err)
 		for _, w := range f.files {
 			w.seen = now // a file that was missing before counts as missing when the folder is back
 		}
@@ -137,18 +144,38 @@ func (f *FileSource) poll(now time.Time, renamed map[string]bool) {
 		names = slices.AppendSeq(names, maps.Keys(f.files))
 		slices.Sort(names)
 		for _, name := range slices.Compact(names) {
-			f.look(name, now, renamed[name])
+			if err := f.look(name, now, renamed[name]); err != nil {
+				stays(name, ManifestInvalid, err)
+			} else if w := f.files[name]; w != nil && w.info == nil {
+				ready = false
+			}
 		}
 	}
 	if f.changed {
 		f.changed = false
 		f.merge()
 	}
-	f.finish()
+	faults = append(faults, f.clashes...)
+	for _, w := range f.files {
+		faults = append(faults, w.faults...)
+	}
+	slices.SortFunc(faults, func(a, b Fault) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Message, b.Message))
+	})
+	before := sets.New(*f.faults.Swap(&faults)...)
+	for _, fault := range faults {
+		if !before.Has(fault) {
+			f.report(track.Notice{Warning: true, Reason: fault.Reason, Object: fault.File, Message: fault.Error()})
+		}
+	}
+	if ready && !f.synced {
+		f.synced = true
+		f.tracker.Synced()
+	}
 }
 
 // look reads a file if its content is new and counts.
-func (f *FileSource) look(name string, now time.Time, renamed bool) {
+func (f *FileSource) look(name string, now time.Time, renamed bool) error {
 	w := f.files[name]
 	if w == nil {
 		w = &file{seen: now}
@@ -156,8 +183,7 @@ func (f *FileSource) look(name string, now time.Time, renamed bool) {
 	}
 	info, err := stat(name)
 	if err != nil {
-		w.trouble = fmt.Sprintf("%v; the objects that it defined stay", err)
-		return
+		return err
 	}
 	if !same(info, w.next) {
 		w.next, w.seen = info, now
@@ -167,17 +193,16 @@ func (f *FileSource) look(name string, now time.Time, renamed bool) {
 	case info == nil && (old || w.info == nil):
 		delete(f.files, name)
 		f.changed = true
-	case info == nil:
-	case same(info, w.info):
-		w.trouble = ""
-	case old, renamed && info.Size() > 0:
+	case info != nil && !same(info, w.info) && (old || renamed && info.Size() > 0):
 		data, err := os.ReadFile(name)
 		if err != nil {
-			w.trouble = fmt.Sprintf("%v; the objects that it defined stay", err)
-		} else if after, _ := stat(name); same(info, after) { // else the next poll sees more
+			return err
+		}
+		if after, _ := stat(name); same(info, after) { // else the next poll sees more
 			f.accept(name, info, data)
 		}
 	}
+	return nil
 }
 
 // stat returns the state of a file that can be read, nil: there is none. A link to nothing is an error.
@@ -227,6 +252,7 @@ func (f *FileSource) accept(name string, info os.FileInfo, data []byte) {
 func (f *FileSource) merge() {
 	wanted := make(map[id]*object)
 	f.clashes = nil
+	var pods []Pod
 	for _, name := range slices.Sorted(maps.Keys(f.files)) {
 		w := f.files[name]
 		for i := range w.objects {
@@ -234,6 +260,7 @@ func (f *FileSource) merge() {
 			first := wanted[o.id]
 			if first == nil {
 				wanted[o.id] = o
+				pods = append(pods, o.pods...)
 				continue
 			}
 			f.clashes = append(f.clashes, Fault{name, o.line, DefinedTwice, fmt.Sprintf("%s is defined by %s, too, and that one is used", o.id, first.file)})
@@ -242,77 +269,32 @@ func (f *FileSource) merge() {
 			}
 		}
 	}
-	var pods [][]Pod
-	for _, o := range wanted {
-		if o.pods != nil {
-			pods = append(pods, o.pods)
-		}
-	}
 	for _, kind := range []string{"Node", "EndpointSlice", "Service"} { // so that no Service is without its endpoints in between
 		for id, o := range wanted {
 			if id.kind == kind && o.value != nil {
-				o.set(f.tracker)
-				f.tracked.Insert(id)
+				f.sinks[kind].set(o.value)
+				o.value = nil
 			}
 		}
 	}
 	for id := range f.tracked {
 		if wanted[id] == nil {
-			id.remove(f.tracker)
-			f.tracked.Delete(id)
+			f.sinks[id.kind].gone(id.namespace, id.name)
 		}
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.pods = pods
-}
-
-// finish reports the faults that are new, and that the tracker is synced once every file was read or cannot be read.
-func (f *FileSource) finish() {
-	ready := f.away == ""
-	faults := slices.Clone(f.clashes)
-	if f.away != "" {
-		faults = append(faults, Fault{f.path, 0, SourceUnreadable, f.away})
-	}
-	for name, w := range f.files {
-		if ready = ready && (w.info != nil || w.trouble != ""); w.trouble != "" {
-			faults = append(faults, Fault{name, 0, ManifestInvalid, w.trouble})
-		}
-		faults = append(faults, w.faults...)
-	}
-	slices.SortFunc(faults, func(a, b Fault) int {
-		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Message, b.Message))
-	})
-	before := sets.New(f.Faults()...)
-	f.mu.Lock()
-	f.faults = faults
-	f.mu.Unlock()
-	for _, fault := range faults {
-		if !before.Has(fault) {
-			f.report(track.Notice{Warning: true, Reason: fault.Reason, Object: fault.File, Message: fault.Error()})
-		}
-	}
-	if ready && !f.synced {
-		f.synced = true
-		f.tracker.Synced()
-	}
+	f.tracked = wanted
+	f.pods.Store(&pods)
 }
 
 // Faults returns what is wrong in the files now. It is safe for concurrent use.
-func (f *FileSource) Faults() []Fault {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.faults
-}
+func (f *FileSource) Faults() []Fault { return *f.faults.Load() }
 
 // Pods returns the pods of a namespace that the manifests name, one for each slice and endpoint. It is safe for
 // concurrent use.
 func (f *FileSource) Pods(_ context.Context, namespace string) (all []Pod, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, of := range f.pods {
-		if of[0].Namespace == namespace { // a slice and its pods have one
-			all = append(all, of...)
+	for _, p := range *f.pods.Load() {
+		if p.Namespace == namespace {
+			all = append(all, p)
 		}
 	}
 	return all, nil

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,8 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/pager"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/pointsman/pointsman/host/track"
 )
@@ -40,85 +41,91 @@ type KubeSettings struct {
 type KubeSource struct {
 	client   *Client
 	tracker  *track.Tracker
-	settings KubeSettings
+	report   func(track.Notice)
 	links    []*link
 	kinds    []*cache.Reflector
-	others   *link         // for listNodes
-	first    chan struct{} // one for each kind that was listed
+	others   *link        // for listNodes
+	unlisted atomic.Int32 // kinds that were not listed yet
 }
 
 // Kubernetes returns the source that follows the API server of client. Nothing happens before Run, which is for one
-// call.
+// call. The tracker is synced when every kind has been listed once.
 func Kubernetes(client *Client, t *track.Tracker, s KubeSettings) *KubeSource {
-	k := &KubeSource{client: client, tracker: t, settings: s, first: make(chan struct{}, 4)}
+	k := &KubeSource{client: client, tracker: t, report: s.Report}
 	ours := metav1.ListOptions{LabelSelector: ourLabels}
 	thisNode := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, s.NodeName).String()}
-	k.follow(k.link("ServiceCIDRs", &networkingv1.ServiceCIDRList{}), client.Ranges, metav1.ListOptions{}, &store{
-		set:  func(o any) { t.SetServiceCIDR(o.(*networkingv1.ServiceCIDR)) },
-		gone: func(o cache.ObjectName) { t.DeleteServiceCIDR(o.Name) },
-	})
-	k.follow(k.link("Nodes", nil), client.Nodes, thisNode, &store{
-		set: func(o any) {
-			t.SetNode(o.(*corev1.Node))
-			s.SetNode(isLeaving(o.(*corev1.Node)), false)
+	to := sinks(t)
+	k.follow("ServiceCIDRs", &networkingv1.ServiceCIDRList{}, client.Ranges, metav1.ListOptions{}, &store{sink: to["ServiceCIDR"]})
+	k.follow("Nodes", nil, client.Nodes, thisNode, &store{
+		sink: sink{
+			set:  as(func(node *corev1.Node) { t.SetNode(node); s.SetNode(isLeaving(node), false) }),
+			gone: func(_, name string) { t.DeleteNode(name); s.SetNode(false, true) },
 		},
-		gone: func(o cache.ObjectName) { t.DeleteNode(o.Name); s.SetNode(false, true) },
 		none: func() {
 			s.SetNode(false, true)
 			s.Report(track.Notice{Warning: true, Reason: NodeUnknown, Object: s.NodeName, Message: fmt.Sprintf(
 				"there is no Node %q, so no endpoint counts as local: if the node has another name in Kubernetes, set hostnameOverride to it", s.NodeName)})
 		},
 	})
-	k.follow(k.link("EndpointSlices", nil), client.Slices, ours, &store{
-		set:  func(o any) { t.SetSlice(o.(*discoveryv1.EndpointSlice)) },
-		gone: func(o cache.ObjectName) { t.DeleteSlice(o.Namespace, o.Name) },
-	})
-	k.follow(k.link("Services", nil), client.Services, ours, &store{
-		set:  func(o any) { t.SetService(o.(*corev1.Service)) },
-		gone: func(o cache.ObjectName) { t.DeleteService(o.Namespace, o.Name) },
-	})
+	k.follow("EndpointSlices", nil, client.Slices, ours, &store{sink: to["EndpointSlice"]})
+	k.follow("Services", nil, client.Services, ours, &store{sink: to["Service"]})
 	k.others = k.link("addresses of other Nodes", &corev1.NodeList{})
 	return k
 }
+
+// A sink passes the objects of one kind to the tracker.
+type sink struct {
+	set  func(object any)
+	gone func(namespace, name string)
+}
+
+// sinks returns the sink of each kind.
+func sinks(t *track.Tracker) map[string]sink {
+	return map[string]sink{
+		"Service":       {as(t.SetService), t.DeleteService},
+		"EndpointSlice": {as(t.SetSlice), t.DeleteSlice},
+		"Node":          {as(t.SetNode), func(_, name string) { t.DeleteNode(name) }},
+		"ServiceCIDR":   {as(t.SetServiceCIDR), func(_, name string) { t.DeleteServiceCIDR(name) }},
+	}
+}
+
+// as returns set for objects that are known to be Ts.
+func as[T any](set func(T)) func(any) { return func(object any) { set(object.(T)) } }
 
 // ourLabels selects the objects that no other proxy serves and that have an address. The server applies it, so that a
 // label which comes or goes at runtime arrives as a deletion or an addition.
 const ourLabels = "!service.kubernetes.io/service-proxy-name,!" + corev1.IsHeadlessService
 
 func (k *KubeSource) link(kind string, without runtime.Object) *link {
-	l := &link{kind: kind, without: without, report: k.settings.Report}
+	l := &link{kind: kind, without: without, report: k.report}
 	k.links = append(k.links, l)
 	return l
 }
 
 // follow passes the objects of api that only selects to h.
-func (k *KubeSource) follow(l *link, api cache.ListerWatcherWithContext, only metav1.ListOptions, h *store) {
-	h.have, h.first = sets.New[cache.ObjectName](), sync.OnceFunc(func() { k.first <- struct{}{} })
+func (k *KubeSource) follow(kind string, without runtime.Object, api cache.ListerWatcherWithContext, only metav1.ListOptions, h *store) {
+	k.unlisted.Add(1)
+	h.first = sync.OnceFunc(func() {
+		if k.unlisted.Add(-1) == 0 {
+			k.tracker.Synced()
+		}
+	})
 	var quiet klog.Logger // the link reports
 	// The jitter spreads the requests of all nodes.
 	again := &wait.Backoff{Duration: 500 * time.Millisecond, Cap: 15 * time.Second, Factor: 2, Jitter: 1, Steps: 30}
-	way := cache.ToListWatcherWithWatchListSemantics(lister(api, only, l), api)
-	k.kinds = append(k.kinds, cache.NewReflectorWithOptions(way, nil, h, cache.ReflectorOptions{Name: l.kind, Logger: &quiet, Backoff: again}))
+	way := cache.ToListWatcherWithWatchListSemantics(lister(api, only, k.link(kind, without)), api)
+	k.kinds = append(k.kinds, cache.NewReflectorWithOptions(way, nil, h, cache.ReflectorOptions{Name: kind, Logger: &quiet, Backoff: again}))
 }
 
-// Run follows the API server until ctx ends. The tracker is synced when every kind has been listed once.
+// Run follows the API server until ctx ends.
 func (k *KubeSource) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.Logger{})
 	var running sync.WaitGroup
-	defer running.Wait()
 	for _, r := range k.kinds {
 		running.Go(func() { r.RunWithContext(ctx) }) // until ctx ends
 	}
-	running.Go(func() { k.listNodes(ctx) }) // until ctx ends
-	for range k.kinds {
-		select {
-		case <-k.first:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	k.tracker.Synced()
-	<-ctx.Done()
+	k.listNodes(ctx)
+	running.Wait()
 	return ctx.Err()
 }
 
@@ -178,16 +185,12 @@ type Pod struct {
 
 // podsOf returns the pods that a slice names.
 func podsOf(slice *discoveryv1.EndpointSlice) (all []Pod) {
-	for i := range slice.Endpoints {
-		ep := &slice.Endpoints[i]
-		ref := ep.TargetRef
-		if ref == nil || ref.Kind != "Pod" || ref.Name == "" {
+	for _, ep := range slice.Endpoints {
+		ref := ptr.Deref(ep.TargetRef, corev1.ObjectReference{})
+		if ref.Kind != "Pod" || ref.Name == "" {
 			continue
 		}
-		p := Pod{Namespace: slice.Namespace, Name: ref.Name}
-		if ep.NodeName != nil {
-			p.Node = *ep.NodeName
-		}
+		p := Pod{Namespace: slice.Namespace, Name: ref.Name, Node: ptr.Deref(ep.NodeName, "")}
 		for _, text := range ep.Addresses {
 			if addr, err := netip.ParseAddr(text); err == nil {
 				p.Addrs = append(p.Addrs, addr.Unmap())
@@ -206,15 +209,17 @@ const podsTimeout = 10 * time.Second
 func (k *KubeSource) Pods(ctx context.Context, namespace string) (all []Pod, err error) {
 	ctx, cancel := context.WithTimeout(ctx, podsTimeout)
 	defer cancel()
-	pages := pager.New(k.client.Slices.ListWithContext)
-	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.namespace", namespace).String()}
-	if err := pages.EachListItem(ctx, only, func(o runtime.Object) error {
-		if slice := o.(*discoveryv1.EndpointSlice); slice.Namespace == namespace {
-			all = append(all, podsOf(slice)...)
-		}
-		return nil
-	}); err != nil {
+	list, err := k.client.Slices.ListWithContext(ctx, metav1.ListOptions{
+		ResourceVersion: "0", // as the server has them in memory
+		FieldSelector:   fields.OneTermEqualSelector("metadata.namespace", namespace).String(),
+	})
+	if err != nil {
 		return nil, fmt.Errorf("list the EndpointSlices of %s: %s", namespace, brief(err))
+	}
+	for _, slice := range list.(*discoveryv1.EndpointSliceList).Items {
+		if slice.Namespace == namespace {
+			all = append(all, podsOf(&slice)...)
+		}
 	}
 	return all, nil
 }
@@ -223,11 +228,10 @@ func (k *KubeSource) Pods(ctx context.Context, namespace string) (all []Pod, err
 // only names: the tracker has what matters of an object, and a second copy of every endpoint would be most of the host's
 // memory. One reflector calls its methods, one at a time.
 type store struct {
-	set   func(object any)
-	gone  func(cache.ObjectName)
-	none  func() // called for an empty list; may be nil
-	first func() // called for each list
-	have  sets.Set[cache.ObjectName]
+	sink
+	none  func()                     // called for an empty list; may be nil
+	first func()                     // called for each list
+	have  sets.Set[cache.ObjectName] // nil before the first list
 }
 
 // Add passes on an object that is new or has changed.
@@ -248,7 +252,7 @@ func (h *store) Delete(object any) error {
 	name, err := cache.ObjectToName(object)
 	if err == nil {
 		h.have.Delete(name)
-		h.gone(name)
+		h.gone(name.Namespace, name.Name)
 	}
 	return err
 }
@@ -264,7 +268,7 @@ func (h *store) Replace(list []any, _ string) error {
 		}
 	}
 	for name := range before.Difference(h.have) {
-		h.gone(name)
+		h.gone(name.Namespace, name.Name)
 	}
 	if len(list) == 0 && h.none != nil {
 		h.none()

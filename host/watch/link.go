@@ -9,8 +9,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
@@ -42,12 +43,12 @@ type link struct {
 	without runtime.Object // the empty list, if the host can do without the kind
 	report  func(track.Notice)
 	once    sync.Once
+	heard   atomic.Int64 // Unix time of the last byte of the server; 0: never
 
 	mu    sync.Mutex // guards the following fields
 	fault string     // empty: the server answers
 	said  time.Time  // of the last notice of the fault
 	fails time.Time  // since when requests have failed; zero: they do not
-	heard time.Time  // of the last byte of the server; zero: never
 }
 
 // linkKey is the key of a request's link in its context.
@@ -61,7 +62,7 @@ func (l *link) in(ctx context.Context) context.Context {
 // observe notes how a request was answered. The caller of the request notes any other status, whose text it can read.
 func (l *link) observe(ctx context.Context, answer *http.Response, err error) {
 	if err == nil {
-		l.hear()
+		l.heard.Store(time.Now().Unix())
 		answer.Body = body{answer.Body, ctx, l}
 	}
 	switch {
@@ -82,18 +83,12 @@ type body struct {
 
 func (b body) Read(p []byte) (n int, err error) {
 	if n, err = b.ReadCloser.Read(p); n > 0 {
-		b.link.hear()
+		b.link.heard.Store(time.Now().Unix())
 	}
 	if utilnet.IsHTTP2ConnectionLost(err) {
 		_ = b.link.note(b.ctx, err)
 	}
 	return n, err
-}
-
-func (l *link) hear() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.heard = time.Now()
 }
 
 // now returns why the server does not answer now; empty: it answers.
@@ -111,7 +106,7 @@ func (l *link) spares(ctx context.Context, err error) bool {
 		return false
 	}
 	if forbidden {
-		l.once.Do(func() { l.report(l.down(err, time.Now())) })
+		l.once.Do(func() { l.report(l.down(err)) })
 	}
 	_ = l.note(ctx, nil)
 	return true
@@ -123,20 +118,22 @@ func (l *link) note(ctx context.Context, err error) error {
 		return err
 	}
 	l.mu.Lock()
-	notice, say := l.updateLocked(err, time.Now())
+	notice := l.updateLocked(err, time.Now())
 	l.mu.Unlock()
-	if say {
+	if notice.Reason != "" {
 		l.report(notice)
 	}
 	return err
 }
 
-func (l *link) updateLocked(err error, now time.Time) (n track.Notice, say bool) {
+// updateLocked returns what is to be reported; without a reason it is nothing.
+func (l *link) updateLocked(err error, now time.Time) (n track.Notice) {
 	if err == nil {
-		n = track.Notice{Reason: SourceBack, Object: l.kind, Message: fmt.Sprintf("%s are heard of again, after %s", l.kind, now.Sub(l.fails).Round(time.Second))}
-		say = l.fault != ""
+		if l.fault != "" {
+			n = track.Notice{Reason: SourceBack, Object: l.kind, Message: fmt.Sprintf("%s are heard of again, after %s", l.kind, now.Sub(l.fails).Round(time.Second))}
+		}
 		l.fault, l.said, l.fails = "", time.Time{}, time.Time{}
-		return n, say
+		return n
 	}
 	if l.fails.IsZero() {
 		l.fails = now
@@ -144,17 +141,18 @@ func (l *link) updateLocked(err error, now time.Time) (n track.Notice, say bool)
 	// A watch that is too old, or a server that asks the host to wait, is routine for a while.
 	routine := apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err)
 	if routine && now.Sub(l.fails) < longPutOff {
-		return n, false
+		return n
 	}
-	n = l.down(err, now)
+	n = l.down(err)
 	l.fault = n.Message
-	if say = now.Sub(l.said) >= sayAgain; say {
-		l.said = now
+	if now.Sub(l.said) < sayAgain {
+		return track.Notice{}
 	}
-	return n, say
+	l.said = now
+	return n
 }
 
-func (l *link) down(err error, now time.Time) track.Notice {
+func (l *link) down(err error) track.Notice {
 	n := track.Notice{Warning: true, Reason: SourceForbidden, Object: l.kind}
 	switch {
 	case apierrors.IsUnauthorized(err):
@@ -164,8 +162,8 @@ func (l *link) down(err error, now time.Time) track.Notice {
 	default:
 		n.Reason = SourceUnreachable
 		n.Message = fmt.Sprintf("following %s: %s; what is served stays as it is", l.kind, brief(err))
-		if !l.heard.IsZero() {
-			n.Message += fmt.Sprintf("; last heard %d s ago", int(now.Sub(l.heard).Seconds()))
+		if heard := l.heard.Load(); heard > 0 {
+			n.Message += fmt.Sprintf("; last heard %d s ago", time.Now().Unix()-heard)
 		}
 	}
 	return n
@@ -173,8 +171,7 @@ func (l *link) down(err error, now time.Time) track.Notice {
 
 // brief returns err without the URL of the request.
 func brief(err error) string {
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
 	return err.Error()
@@ -185,14 +182,11 @@ const askAgain = time.Hour
 
 // lister lists and watches the objects that only selects, and notes on l how that goes.
 func lister(client cache.ListerWatcherWithContext, only metav1.ListOptions, l *link) *cache.ListWatch {
-	narrow := func(o metav1.ListOptions) metav1.ListOptions {
-		o.LabelSelector, o.FieldSelector = only.LabelSelector, only.FieldSelector
-		return o
-	}
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (list runtime.Object, err error) {
+			o.LabelSelector, o.FieldSelector = only.LabelSelector, only.FieldSelector
 			if err = checkRevision(ctx, client, only, o.ResourceVersion); err == nil {
-				list, err = client.ListWithContext(l.in(ctx), narrow(o))
+				list, err = client.ListWithContext(l.in(ctx), o)
 			}
 			if l.spares(ctx, err) {
 				return l.without, nil
@@ -200,7 +194,8 @@ func lister(client cache.ListerWatcherWithContext, only metav1.ListOptions, l *l
 			return list, l.note(ctx, err)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			w, err := client.WatchWithContext(l.in(ctx), narrow(o))
+			o.LabelSelector, o.FieldSelector = only.LabelSelector, only.FieldSelector
+			w, err := client.WatchWithContext(l.in(ctx), o)
 			if err == nil { // only now: all watches end before a server is restored
 				if err = checkRevision(ctx, client, only, o.ResourceVersion); err != nil {
 					w.Stop()
@@ -223,8 +218,7 @@ func lister(client cache.ListerWatcherWithContext, only metav1.ListOptions, l *l
 // since. After etcd was restored from a backup, a watch that continues from there would be silent until as much was
 // written again (kubernetes#107457). Its own request says nothing of whether the others are answered, so no link notes it.
 func checkRevision(ctx context.Context, client cache.ListerWithContext, only metav1.ListOptions, since string) error {
-	ours, err := strconv.ParseUint(since, 10, 64)
-	if err != nil || ours == 0 {
+	if since == "" || since == "0" {
 		return nil // any state is new
 	}
 	only.Limit = 1
@@ -232,12 +226,9 @@ func checkRevision(ctx context.Context, client cache.ListerWithContext, only met
 	if err != nil {
 		return err
 	}
-	is, err := meta.ListAccessor(list)
-	if err != nil {
-		return err
-	}
-	if now, err := strconv.ParseUint(is.GetResourceVersion(), 10, 64); err == nil && now < ours {
-		return apierrors.NewResourceExpired(fmt.Sprintf("the server is at revision %d, and was at %d", now, ours))
+	now, _ := meta.NewAccessor().ResourceVersion(list) // each list has one
+	if order, err := resourceversion.CompareResourceVersion(now, since); err == nil && order < 0 {
+		return apierrors.NewResourceExpired(fmt.Sprintf("the server is at revision %s, and was at %s", now, since))
 	}
 	return nil
 }

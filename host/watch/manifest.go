@@ -19,8 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
-
-	"github.com/pointsman/pointsman/host/track"
 )
 
 // The reasons of the notices of the files source.
@@ -59,31 +57,6 @@ type object struct {
 	value metav1.Object // nil once the tracker has it, to free the memory
 	kept  bool          // an earlier content of the file defined it, and the present content has a fault
 	pods  []Pod         // of an EndpointSlice
-}
-
-// set adds the object to the tracker, or replaces it there.
-func (o *object) set(t *track.Tracker) {
-	switch v := o.value.(type) {
-	case *corev1.Service:
-		t.SetService(v)
-	case *discoveryv1.EndpointSlice:
-		t.SetSlice(v)
-	case *corev1.Node:
-		t.SetNode(v)
-	}
-	o.value = nil
-}
-
-// remove removes the object from the tracker.
-func (i id) remove(t *track.Tracker) {
-	switch i.kind {
-	case "Service":
-		t.DeleteService(i.namespace, i.name)
-	case "EndpointSlice":
-		t.DeleteSlice(i.namespace, i.name)
-	case "Node":
-		t.DeleteNode(i.name)
-	}
 }
 
 // A manifest is the content of one file.
@@ -209,8 +182,8 @@ func (m *manifest) decode(line int, text []byte, i id, value metav1.Object) {
 
 // explain returns an error of decoding text with the path and the value of the field.
 func explain(text []byte, err error) string {
-	var mistyped *json.UnmarshalTypeError
-	if !errors.As(err, &mistyped) {
+	mistyped, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
 		return err.Error()
 	}
 	value := strings.TrimPrefix(mistyped.Value, "number ")

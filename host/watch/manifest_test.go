@@ -98,7 +98,7 @@ func TestFaults(t *testing.T) {
 		{service("externalTrafficPolicy: local, " + ip + ", " + port), `spec.externalTrafficPolicy: Unsupported value: "local": supported values: "Cluster", "Local"`},
 		{service("internalTrafficPolicy: local, " + ip + ", " + port), `spec.internalTrafficPolicy: Unsupported value: "local"`},
 		{service("sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 86401}}, " + ip + ", " + port), "spec.sessionAffinityConfig.clientIP.timeoutSeconds: Invalid value: 86401: must be between 1 and 86400, inclusive"},
-		{"apiVersion: v1\nkind: Service\nspec: {clusterIP: 172.30.0.1, ports: [{port: 80}]}\n", `Service default/: metadata.name: Invalid value: "": a lowercase RFC 1123 label must`},
+		{"apiVersion: v1\nkind: Service\nspec: {clusterIP: 172.30.0.1, ports: [{port: 80}]}\n", "Service default/: metadata.name: Required value: name or generateName is required"},
 		{strings.Replace(service(ip+", "+port), "web", strings.Repeat("a", 64), 1), "must be no more than 63 characters"},
 
 		{slice("addressType: ipv4\n"), `EndpointSlice default/web-1: addressType: Unsupported value: "ipv4": supported values: "IPv4", "IPv6", "FQDN"`},
@@ -185,7 +185,7 @@ func tell(t *testing.T, objects []object) []sdk.Service {
 	tracker := track.New(func(n track.Notice) { t.Errorf("%+v", n) })
 	tracker.Configure(track.Facts{NodeName: "n1"})
 	for _, o := range objects {
-		o.set(tracker)
+		sinks(tracker)[o.id.kind].set(o.value)
 	}
 	tracker.Synced()
 	u, _ := tracker.Cursor(sdk.Description{Features: sdk.Features}).Next()
@@ -251,7 +251,7 @@ func FuzzParse(f *testing.F) {
 			if o.id.name == "" || o.line < 1 {
 				t.Errorf("object %+v in a file of %d bytes", o, len(data))
 			}
-			o.set(tracker)
+			sinks(tracker)[o.id.kind].set(o.value)
 		}
 		u, _ := tracker.Cursor(sdk.Description{Features: sdk.Features}).Next()
 		for _, s := range u.Set {

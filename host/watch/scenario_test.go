@@ -23,7 +23,7 @@ func TestScenarios(t *testing.T) {
 			tracker := track.New(nil)
 			tracker.Configure(facts(s.Node))
 			for _, o := range parseAll(t, s.Name+".yaml", s.Manifests) {
-				o.set(tracker)
+				sinks(tracker)[o.id.kind].set(o.value)
 			}
 			tracker.Synced()
 			u, _ := tracker.Cursor(sdk.Description{Name: "all", Features: sdk.Features}).Next()

@@ -10,18 +10,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/client-go/tools/cache"
 )
 
 // TestStoreReplace relists: what is new comes before what is gone.
 func TestStoreReplace(t *testing.T) {
 	var story []string
 	h := &store{
-		set:   func(o any) { story = append(story, "set "+o.(*corev1.Service).Name) },
-		gone:  func(o cache.ObjectName) { story = append(story, "gone "+o.String()) },
+		sink: sink{
+			set:  func(o any) { story = append(story, "set "+o.(*corev1.Service).Name) },
+			gone: func(namespace, name string) { story = append(story, "gone "+namespace+"/"+name) },
+		},
 		first: func() {},
-		have:  sets.New[cache.ObjectName](),
 	}
 	named := func(name string) any {
 		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns1", Name: name}}
