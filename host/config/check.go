@@ -51,12 +51,12 @@ var (
 // maxSocket is how long the path of a unix socket can be.
 const maxSocket = 107
 
-// check returns the problems of values that have the right types. It adds warnings about settings that are valid and seldom
-// intended.
-func check(h *Host) (problems Problems) {
+// check refuses values that have the right types and cannot be used. It adds warnings about settings that are valid and
+// seldom intended.
+func (h *Host) check() {
 	want := func(ok bool, field, try, why string, args ...any) {
 		if !ok {
-			problems = append(problems, h.Problem(field, fmt.Sprintf(why, args...), try))
+			h.refuse(field, fmt.Sprintf(why, args...), try)
 		}
 	}
 	oneOf := func(field, value string, choices ...string) {
@@ -152,7 +152,6 @@ func check(h *Host) (problems Problems) {
 
 	for _, name := range slices.Sorted(maps.Keys(h.Plugins)) {
 		p, field := h.Plugins[name], "plugins."+name
-		want(nameSyntax.MatchString(name), field, "", "%q is no plugin's name: want lower-case letters, digits and -", name)
 		want(len(p.Options) == 0 || p.Options[0] == '{', field+".options", "", "want the plugin's options and their values") // not what is there: it may be a secret
 		want(sha256Syntax.MatchString(p.SHA256), field+".sha256", "sha256sum, which prints them", "want 64 lower-case hexadecimal digits, not %q", p.SHA256)
 		if p.Address == "" {
@@ -169,5 +168,4 @@ func check(h *Host) (problems Problems) {
 	if h.Source.Kubernetes != nil && h.DetectLocalMode == DetectClusterCIDR && len(r) == 0 {
 		h.addWarning("detectLocal.clusterCIDRs", "is empty, so that no caller is known to be a pod", "the pods' ranges, or detectLocalMode: "+DetectNodeCIDR)
 	}
-	return problems
 }

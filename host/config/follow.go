@@ -3,15 +3,13 @@
 package config
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -23,7 +21,6 @@ import (
 // ConfigMap is replaced by moving a symlink.
 type Follower struct {
 	flags *pflag.FlagSet
-	now   func() time.Time
 
 	// Check returns why a file cannot be applied that has no other fault; nil: it is not asked. It
 	// is set before Run.
@@ -46,25 +43,23 @@ type State struct {
 	Since   time.Time // of Err
 }
 
-// Follow returns a Follower that starts with h, as Load returned it with the same flags. now is the
-// clock, such as time.Now.
-func Follow(h *Host, flags *pflag.FlagSet, now func() time.Time) *Follower {
-	f := &Follower{flags: flags, now: now, seen: h.From.hash, handled: h.From.hash}
-	f.state.Store(&State{Host: h, Hash: h.From.hash, Loaded: now()})
+// Follow returns a Follower that starts with h, as Load returned it with the same flags.
+func Follow(h *Host, flags *pflag.FlagSet) *Follower {
+	f := &Follower{flags: flags, seen: h.From.hash, handled: h.From.hash}
+	f.state.Store(&State{Host: h, Hash: h.From.hash, Loaded: time.Now()})
 	return f
 }
 
 // Run looks at the file each period, and at once when reload says that the file is complete, until ctx
 // ends. It calls changed, one call at a time, for each look that led to something or that reload asked for.
 func (f *Follower) Run(ctx context.Context, period time.Duration, reload <-chan os.Signal, changed func(State)) {
-	ticker := time.NewTicker(period)
-	defer ticker.Stop()
+	tick := time.Tick(period)
 	for {
 		complete := false
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-tick:
 		case <-reload:
 			complete = true
 		}
@@ -108,10 +103,10 @@ func (f *Follower) Look(complete bool) (s State, ok bool) {
 		err = f.Check(wanted)
 	}
 	if err != nil && s.Err == nil {
-		s.Since = f.now()
+		s.Since = time.Now()
 	}
 	if s.Applied, s.Err = nil, err; err == nil {
-		s.Hash, s.Loaded, s.Since = found, f.now(), time.Time{}
+		s.Hash, s.Loaded, s.Since = found, time.Now(), time.Time{}
 		s.Host, s.Applied, s.Pending = apply(s.Host, wanted)
 	}
 	f.state.Store(&s)
@@ -120,8 +115,7 @@ func (f *Follower) Look(complete bool) (s State, ok bool) {
 
 // hashOf returns a short text that differs for each content of a file.
 func hashOf(data []byte) string {
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:6])
+	return fmt.Sprintf("%.6x", sha256.Sum256(data))
 }
 
 // InUse returns the modes that the file's may stand for.
@@ -132,41 +126,37 @@ func InUse(mode string) []string {
 	return []string{mode}
 }
 
-// live are the fields that can change in a running host, beside those of plugins.
-var live = []string{"mode", "logging.level", "syncPeriod", "minSyncPeriod", "nodePortAddresses", "swap.drainTimeout"}
-
-// isLive reports whether the field at path can change while running runs. A plugin that is not in use is
-// launched with what the file says then; of one that is in use the options can change, unless its address does.
-func isLive(path string, running, wanted *Host) bool {
-	of, isPlugin := strings.CutPrefix(path, "plugins.")
-	name, field, _ := strings.Cut(of, ".")
-	switch {
-	case !isPlugin:
-		return slices.Contains(live, path)
-	case !slices.Contains(InUse(running.Mode), name):
-		return true
-	}
-	return strings.HasPrefix(field, "options") && running.Plugins[name].Address == wanted.Plugins[name].Address
-}
-
-// apply returns running with the live fields of wanted, which of them changed, and which other fields
-// differ and need a restart.
+// apply returns running with what can change while it runs as wanted has it, the fields that this changed, and those that
+// wanted has otherwise, which need a restart. A plugin that is not in use is launched with what the file says then; of one
+// that is in use the options can change, unless its address does.
 func apply(running, wanted *Host) (next *Host, applied, pending []string) {
-	next = &Host{From: wanted.From}
-	next.From.values = maps.Clone(wanted.From.values)
-	all := maps.Clone(running.From.values)
-	maps.Copy(all, wanted.From.values)
-	for _, path := range slices.Sorted(maps.Keys(all)) {
-		is := running.From.values[path]
-		switch {
-		case bytes.Equal(is, wanted.From.values[path]):
-		case isLive(path, running, wanted):
-			applied = append(applied, path)
-		default:
-			pending = append(pending, path)
-			next.From.values[path] = is
+	h := *running
+	h.From = wanted.From
+	h.Mode, h.Logging.Level, h.NodePortAddresses = wanted.Mode, wanted.Logging.Level, wanted.NodePortAddresses
+	h.SyncPeriod, h.MinSyncPeriod, h.Swap = wanted.SyncPeriod, wanted.MinSyncPeriod, wanted.Swap
+	h.Plugins = maps.Clone(wanted.Plugins)
+	for _, name := range InUse(running.Mode) {
+		p, runs := running.Plugins[name]
+		changed, stays := wanted.Plugins[name]
+		if p.Address == changed.Address {
+			p.Options = changed.Options
+		}
+		if runs || stays {
+			h.Plugins[name] = p
 		}
 	}
-	next.build()
-	return next, applied, pending
+	return &h, differing(running, &h), differing(&h, wanted)
+}
+
+// differing returns the paths of the fields whose values differ between a and b.
+func differing(a, b *Host) (paths []string) {
+	of, other := leaves(a), leaves(b)
+	all := maps.Clone(of)
+	maps.Copy(all, other)
+	for _, path := range slices.Sorted(maps.Keys(all)) {
+		if plain(of[path]) != plain(other[path]) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
 }

@@ -18,13 +18,10 @@ type follow struct {
 	t    *testing.T
 	path string
 	*Follower
-	at time.Time
 }
 
 func newFollow(t *testing.T, path string) *follow {
-	f := &follow{t: t, path: path, at: time.Unix(0, 0)}
-	f.Follower = Follow(mustLoad(t, path, nil), nil, func() time.Time { return f.at })
-	return f
+	return &follow{t: t, path: path, Follower: Follow(mustLoad(t, path, nil), nil)}
 }
 
 func (f *follow) write(text string) {
@@ -39,7 +36,6 @@ func (f *follow) says() string {
 	f.t.Helper()
 	var all []string
 	for range 4 {
-		f.at = f.at.Add(time.Second)
 		c, ok := f.Look(false)
 		if !ok {
 			continue
@@ -132,10 +128,13 @@ func TestFollow(t *testing.T) {
 		{"a wrong file, then the same one again, then a good one", func(f *follow) {
 			f.write(head + "syncPeriode: 20s\n")
 			f.want(`refused: host.yaml: syncPeriode: unknown field; try: pointsman config defaults, which prints every field`, 10*time.Second, true)
-			f.want("", 10*time.Second, true)
-			if since := f.State().Since; since != time.Unix(2, 0) {
-				f.t.Errorf("stale since %s", since)
+			since := f.State().Since
+			f.write(head + "syncPeriode: 30s\n")
+			f.want(`refused: host.yaml: syncPeriode: unknown field; try: pointsman config defaults, which prints every field`, 10*time.Second, true)
+			if got := f.State().Since; got != since {
+				f.t.Errorf("stale since %s, and not since %s", got, since)
 			}
+			f.want("", 10*time.Second, true)
 			f.write(better)
 			f.want("applied [syncPeriod] pending []", 20*time.Second, false)
 		}},
@@ -223,7 +222,7 @@ func TestReload(t *testing.T) {
 // TestReloadWithoutFile: a host without a file says that there is none.
 func TestReloadWithoutFile(t *testing.T) {
 	h := mustLoad(t, "", nil)
-	if c, ok := Follow(h, nil, time.Now).Look(true); !ok || c.Host != h || c.Err == nil {
+	if c, ok := Follow(h, nil).Look(true); !ok || c.Host != h || c.Err == nil {
 		t.Errorf("it came to %+v", c)
 	}
 }
@@ -306,7 +305,7 @@ func TestRun(t *testing.T) {
 func TestFollowKeepsFlags(t *testing.T) {
 	flags := flagSet(t, "--log-level=trace")
 	path := write(t, "logging: {level: info}\n")
-	f := Follow(mustLoad(t, path, flags), flags, time.Now)
+	f := Follow(mustLoad(t, path, flags), flags)
 	if err := os.WriteFile(path, []byte(head+"logging: {level: error}\nsyncPeriod: 20s\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +317,7 @@ func TestFollowKeepsFlags(t *testing.T) {
 
 // A host without a file has none to follow.
 func TestFollowNothing(t *testing.T) {
-	if c, ok := Follow(mustLoad(t, "", nil), nil, time.Now).Look(false); ok {
+	if c, ok := Follow(mustLoad(t, "", nil), nil).Look(false); ok {
 		t.Errorf("came to %+v", c)
 	}
 }

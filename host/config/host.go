@@ -190,17 +190,22 @@ const primaryAddresses = "primary"
 
 // From is where the settings of a Host came from.
 type From struct {
-	Path      string                     // of the file; empty: none was read
-	Warnings  Problems                   // of what is odd but no error
-	KubeProxy json.RawMessage            // the file, if it is kube-proxy's
-	hash      string                     // differs for each content of the file
-	values    map[string]json.RawMessage // by field path
-	outside   map[string]string          // by field path, the flag or environment variable that set it
+	Path      string            // of the file; empty: none was read
+	Warnings  Problems          // of what is odd but no error
+	KubeProxy json.RawMessage   // the file, if it is kube-proxy's
+	problems  Problems          // of what is wrong
+	hash      string            // differs for each content of the file
+	outside   map[string]string // by field path, the flag or environment variable that set it
 }
 
 // Problem returns one with a field of h. It names the layer that the field's value came from.
 func (h *Host) Problem(field, why, try string) Problem {
 	return Problem{Where: cmp.Or(h.From.outside[field], h.From.Path, "default"), Field: field, Why: why, Try: try}
+}
+
+// refuse adds a problem with a field.
+func (h *Host) refuse(field, why, try string) {
+	h.From.problems = append(h.From.problems, h.Problem(field, why, try))
 }
 
 // addWarning adds a warning about the field at path.

@@ -23,23 +23,29 @@ const (
 // ignores empty values. It warns of fields that have no counterpart here.
 func (h *Host) fromKubeProxy(theirs map[string]json.RawMessage) (ours map[string]json.RawMessage) {
 	mode, detect := cmp.Or(plain(theirs["mode"]), "iptables"), cmp.Or(plain(theirs["detectLocalMode"]), DetectClusterCIDR)
-	ours = make(map[string]json.RawMessage)
-	ours["externalIPs.nodeAddresses"] = json.RawMessage(`"` + WarnOfNodeAddresses + `"`) // kube-proxy serves them
-	if mode == "nftables" {                                                              // kube-proxy's default in this mode alone
+	ours = map[string]json.RawMessage{"externalIPs.nodeAddresses": json.RawMessage(`"` + WarnOfNodeAddresses + `"`)} // kube-proxy serves them
+	if mode == "nftables" {                                                                                          // kube-proxy's default in this mode alone
 		ours["nodePortAddresses"] = json.RawMessage(`["` + primaryAddresses + `"]`)
 	}
 	for _, field := range slices.Sorted(maps.Keys(theirs)) {
 		raw := theirs[field]
-		here := fromKubeProxyField(field, mode, detect)
+		here, counts := fromKubeProxyField(field, mode, detect)
+		_, known := misfit(here, nil)
+		at, option, isOption := strings.Cut(here, ".options.")
 		switch {
 		case isUnset(field, raw):
 			continue
-		case here == "":
+		case !counts:
 			h.addWarning(field, fmt.Sprintf("does not count in mode %s with detectLocalMode %s", mode, detect), "")
 			continue
-		case refuse(here, json.RawMessage("null")) != "":
+		case !known:
 			h.addWarning(field, "has no counterpart here, and does not count", "")
 			continue
+		case isOption: // all options of a plugin are one value
+			options := map[string]json.RawMessage{option: raw}
+			here = at + ".options"
+			_ = json.Unmarshal(ours[here], &options) // adds those before; there may be none
+			raw, _ = json.Marshal(options)
 		case field == "clusterCIDR":
 			raw, _ = json.Marshal(strings.Split(strings.ReplaceAll(plain(raw), " ", ""), ","))
 		case field == "hostnameOverride":
@@ -53,39 +59,35 @@ func (h *Host) fromKubeProxy(theirs map[string]json.RawMessage) (ours map[string
 // pluginOptions are the fields of kube-proxy that are options of a plugin here.
 var pluginOptions = []string{"ipvs.scheduler", "ipvs.strictARP", "ipvs.excludeCIDRs", "ipvs.tcpTimeout", "ipvs.tcpFinTimeout", "ipvs.udpTimeout", "iptables.localhostNodePorts"}
 
-// fromKubeProxyField returns where a field of kube-proxy is here; empty: kube-proxy ignores it with this mode
+// fromKubeProxyField returns where a field of kube-proxy is here, and whether it counts for kube-proxy with this mode
 // and detectLocalMode. A mode's own section counts, but for masquerading, which ipvs takes from the section of
 // iptables. So does a mode that has no section, as kube-proxy's userspace mode did. The path that it returns for
 // a field that has no counterpart is none of a Host.
-func fromKubeProxyField(field, mode, detect string) string {
+func fromKubeProxyField(field, mode, detect string) (here string, counts bool) {
 	section, name, _ := strings.Cut(field, ".")
 	of := "iptables"
 	if mode == "nftables" || mode == "ipvs" && !strings.HasPrefix(name, "masquerade") {
 		of = mode
 	}
-	here, counts := field, true
 	switch {
 	case slices.Contains(pluginOptions, field):
-		here = "plugins." + section + ".options." + name
+		return "plugins." + section + ".options." + name, true
 	case field == "udpIdleTimeout":
-		here = "plugins.userspace.options.udpIdleTimeout"
+		return "plugins.userspace.options.udpIdleTimeout", true
 	case name == "syncPeriod" || name == "minSyncPeriod":
-		here, counts = name, section == of
+		return name, section == of
 	case name == "masqueradeAll" || name == "masqueradeBit":
-		here, counts = "linux."+name, section == of
+		return "linux." + name, section == of
 	case section == "conntrack":
-		here = "linux." + field
+		return "linux." + field, true
 	case field == "clusterCIDR":
-		here, counts = "detectLocal.clusterCIDRs", detect == DetectClusterCIDR
+		return "detectLocal.clusterCIDRs", detect == DetectClusterCIDR
 	case section == "detectLocal":
-		counts = strings.EqualFold(name, detect)
+		return field, strings.EqualFold(name, detect)
 	case field == "clientConnection.kubeconfig":
-		here = kubeconfig
+		return kubeconfig, true
 	}
-	if !counts {
-		return ""
-	}
-	return here
+	return field, true
 }
 
 // usual is what kube-proxy writes, by --write-config-to, where no user chose. Where there is a counterpart here, it has
@@ -109,5 +111,5 @@ func isUnset(field string, raw json.RawMessage) bool {
 		return true // no address of its own
 	}
 	pointer := strings.HasPrefix(field, "conntrack.") || field == "oomScoreAdj" || strings.HasSuffix(field, ".masqueradeBit") || field == "iptables.localhostNodePorts"
-	return slices.Contains([]string{"", "[]", "{}"}, value) || !pointer && slices.Contains([]string{"0", "0s", "false"}, value)
+	return value == "" || value == "[]" || !pointer && slices.Contains([]string{"0", "0s", "false"}, value)
 }

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"os"
 	"path"
@@ -28,17 +27,9 @@ import (
 //go:embed defaults.yaml
 var defaults string
 
-// UsualFile returns where the file of settings is, unless another one is named.
-func UsualFile() string {
-	file, _ := places(runtime.GOOS, os.Getenv)
-	return file
-}
-
-// Defaults returns the file that has every field at its default on this system, with comments.
-func Defaults() string {
-	_, text := places(runtime.GOOS, os.Getenv)
-	return text
-}
+// UsualFile is where the file of settings is, unless another one is named. Defaults is the file that has every field
+// at its default on this system, with comments.
+var UsualFile, Defaults = places(runtime.GOOS, os.Getenv)
 
 // places returns the usual file and the defaults of an operating system. Windows has folders of its
 // own, a pipe for a socket, and one dataplane.
@@ -119,103 +110,113 @@ func readFile(path string) (data []byte, err error) {
 // Parse is Load of a file at path whose content is data, such as one that only another process
 // has under its name.
 func Parse(path string, data []byte, flags *pflag.FlagSet) (*Host, error) {
-	h := &Host{From: From{Path: path, values: make(map[string]json.RawMessage), outside: make(map[string]string)}}
+	h := &Host{Plugins: make(map[string]Plugin), From: From{Path: path, hash: hashOf(data), outside: make(map[string]string)}}
 	var file map[string]any
-	var problems Problems
 	if path != "" {
-		h.From.hash = hashOf(data)
-		if file, problems = h.decode(path, data); len(file) == 0 {
-			return nil, problems
+		if file = h.decode(data); file == nil {
+			return nil, h.From.problems
 		}
 	}
-	problems = append(problems, h.merge(file, flags)...)
-	h.build()
-	problems = append(problems, check(h)...)
-	if len(problems) > 0 {
-		slices.SortStableFunc(problems, func(a, b Problem) int { return cmp.Compare(a.Field, b.Field) })
-		return nil, problems
+	h.merge(file, flags)
+	h.check()
+	if all := h.From.problems; len(all) > 0 {
+		slices.SortStableFunc(all, func(a, b Problem) int { return cmp.Compare(a.Field, b.Field) })
+		return nil, slices.Compact(all)
 	}
 	return h, nil
 }
 
-// decode decodes the content of the file called name, strictly and without regard to other layers. It returns
-// a json.RawMessage by the path of each field that is there and good.
-func (h *Host) decode(name string, data []byte) (values map[string]any, problems Problems) {
-	bad := func(field, why, try string) {
-		problems = append(problems, Problem{Where: name, Field: field, Why: why, Try: try})
-	}
+// decode decodes the content of a file, strictly and without regard to other layers. It returns a json.RawMessage by
+// the path of each field that is there and good, or nil if the file as a whole is bad.
+func (h *Host) decode(data []byte) (values map[string]any) {
 	const whole = "pointsman config defaults, which prints a file to begin with"
 	raw, err := yaml.YAMLToJSONStrict(data)
-	var root map[string]json.RawMessage
-	notObject := json.Unmarshal(raw, &root)
-	given := make(map[string]json.RawMessage)
-	addLeaves("", root, given)
-	version, kind := plain(root["apiVersion"]), plain(root["kind"])
+	given := leaves(json.RawMessage(raw))
+	version, kind := plain(given["apiVersion"]), plain(given["kind"])
 	switch {
 	case err != nil:
 		lines, twice := strings.CutPrefix(err.Error(), "yaml: unmarshal errors:\n") // of keys that are given twice
 		for _, line := range strings.Split(lines, "\n") {
-			bad("", strings.TrimSpace(line), map[bool]string{true: "keep one"}[twice])
+			h.refuse("", strings.TrimSpace(line), map[bool]string{true: "keep one"}[twice])
 		}
 	case string(raw) == "null":
-		bad("", "is empty", whole)
-	case notObject != nil:
-		bad("", "want fields and their values, not a list or one value", whole)
+		h.refuse("", "is empty", whole)
+	case raw[0] != '{':
+		h.refuse("", "want fields and their values, not a list or one value", whole)
 	case secondDocument.Match(data):
-		bad("", "has a second document", "keep one")
+		h.refuse("", "has a second document", "keep one")
 	case version == kubeProxyVersion && kind == kubeProxyKind:
 		h.From.KubeProxy, given = raw, h.fromKubeProxy(given)
 	case version != APIVersion || kind != Kind:
-		bad("", fmt.Sprintf("has apiVersion %q and kind %q", version, kind), fmt.Sprintf("apiVersion: %s and kind: %s", APIVersion, Kind))
+		h.refuse("", fmt.Sprintf("has apiVersion %q and kind %q", version, kind), fmt.Sprintf("apiVersion: %s and kind: %s", APIVersion, Kind))
 	}
-	if len(problems) > 0 {
-		return nil, problems
+	if len(h.From.problems) > 0 {
+		return nil
 	}
 	values = make(map[string]any)
 	for path, raw := range given {
-		if why := refuse(path, raw); why == unknownField {
-			bad(path, why, hint(path))
-		} else if why != "" {
-			bad(path, why, "")
-		} else if below := map[string]string{"source.files": filesPath, "source.kubernetes": kubeconfig}[path]; below != "" {
-			values[below] = json.RawMessage(`""`) // with nothing below, a source is named nevertheless
-		} else if string(raw) != "null" {
-			values[path] = absolute(filepath.Dir(name), path, raw)
+		plugin := strings.Split(path+".", ".")[1]
+		want, known := misfit(path, raw)
+		switch {
+		case !known:
+			try := "pointsman config defaults, which prints every field"
+			here, _ := fromKubeProxyField(path, "iptables", DetectClusterCIDR)
+			if _, is := misfit(here, nil); is {
+				try = here + ", as this field of kube-proxy is called here"
+			}
+			h.refuse(path, "unknown field", try)
+		case want != "":
+			h.refuse(path, fmt.Sprintf("want %s, not %.200s", want, raw), "")
+		case path == "source.files": // a source is named also with nothing below
+			values[filesPath] = json.RawMessage(`""`)
+		case path == "source.kubernetes":
+			values[kubeconfig] = json.RawMessage(`""`)
+		case string(raw) == "null":
+		case strings.HasPrefix(path, "plugins.") && !nameSyntax.MatchString(plugin): // viper would make it lower-case
+			h.refuse("plugins."+plugin, fmt.Sprintf("%q is no plugin's name: want lower-case letters, digits and -", plugin), "")
+		case string(raw) != "{}" || isOptions.MatchString(path):
+			values[path] = absolute(filepath.Dir(h.From.Path), path, raw)
+		case strings.HasPrefix(path, "plugins."): // so is a plugin
+			values[path+".debug"] = json.RawMessage("false")
 		}
 	}
-	return values, problems
+	return values
 }
 
 // secondDocument matches what sigs.k8s.io/yaml ignores: a separator after the first line that is no comment.
 var secondDocument = regexp.MustCompile(`(?ms)^[ \t]*[^#%\s-].*^---(\s|$)`)
 
-// plain returns what a JSON string says, nothing for null, and any other value as it is written.
+// plain returns what a JSON string says, nothing for null and {}, and any other value as it is written.
 func plain(raw json.RawMessage) string {
-	if string(raw) == "null" {
-		return ""
+	if text := string(raw); text != "null" && text != "{}" {
+		return strings.Trim(text, `"`)
 	}
-	return strings.Trim(string(raw), `"`)
+	return ""
 }
 
-// addLeaves adds each value below the object at path to all, by its own path. The options of a plugin are one value.
-func addLeaves(path string, object, all map[string]json.RawMessage) {
-	for name, raw := range object {
-		if strings.Contains(name, ".") {
-			name = strconv.Quote(name) // no field has such a name
-		}
-		at := strings.TrimPrefix(path+"."+name, ".")
+// leaves returns each value in the JSON of an object, by its path. The options of a plugin are one value.
+func leaves(object any) map[string]json.RawMessage {
+	all := make(map[string]json.RawMessage)
+	var add func(path string, raw json.RawMessage)
+	add = func(path string, raw json.RawMessage) {
 		var below map[string]json.RawMessage
-		if json.Unmarshal(raw, &below) == nil && len(below) > 0 && !isOptions.MatchString(at) {
-			addLeaves(at, below, all)
-		} else {
-			all[at] = raw
+		if json.Unmarshal(raw, &below) != nil || len(below) == 0 || isOptions.MatchString(path) {
+			all[path] = raw
+			return
+		}
+		for name, raw := range below {
+			if strings.Contains(name, ".") {
+				name = strconv.Quote(name) // no field has such a name
+			}
+			add(strings.TrimPrefix(path+"."+name, "."), raw)
 		}
 	}
+	text, _ := json.Marshal(object) // of what came from JSON
+	add("", text)
+	return all
 }
 
 var isOptions = regexp.MustCompile(`^plugins\.[^.]*\.options$`)
-
-const unknownField = "unknown field"
 
 // forms says what values look like, by their types.
 var forms = map[string]string{
@@ -228,29 +229,20 @@ var forms = map[string]string{
 	"[]netip.Prefix":  "a list of address ranges, such as [10.0.0.0/8, fd00::/8]",
 }
 
-// refuse returns why a Host cannot have this value; empty: it can.
-func refuse(path string, raw json.RawMessage) (why string) {
-	unknown, err := kjson.UnmarshalStrict(nested(map[string]json.RawMessage{path: raw}), &Host{})
-	form := forms["[]netip.Prefix"] // whose errors have no type
-	var wrong *json.UnmarshalTypeError
-	switch {
-	case len(unknown) > 0:
-		return unknownField
-	case err == nil:
-		return ""
-	case errors.As(err, &wrong):
-		form = cmp.Or(forms[wrong.Type.String()], "fields and their values")
+// misfit returns what values the field at path has, if raw is none of them. It reports whether there is such a field.
+func misfit(path string, raw json.RawMessage) (want string, known bool) {
+	object := raw
+	for _, name := range slices.Backward(strings.Split(path, ".")) {
+		object, _ = json.Marshal(map[string]json.RawMessage{name: object}) // of JSON
 	}
-	return fmt.Sprintf("want %s, not %.200s", form, raw)
-}
-
-// hint returns what to write instead of an unknown field.
-func hint(path string) string {
-	here := fromKubeProxyField(path, "iptables", DetectClusterCIDR)
-	if here != "" && here != path && refuse(here, json.RawMessage("null")) == "" {
-		return here + ", as this field of kube-proxy is called here"
+	unknown, err := kjson.UnmarshalStrict(object, &Host{})
+	if err != nil {
+		want = forms["[]netip.Prefix"] // whose errors have no type
 	}
-	return "pointsman config defaults, which prints every field"
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		want = cmp.Or(forms[wrong.Type.String()], "fields and their values")
+	}
+	return want, len(unknown) == 0
 }
 
 // The paths of the two sources.
@@ -270,20 +262,21 @@ var (
 // merge gives each field the value of the last layer that has one. decode checked the values of
 // the file; merge checks those of the environment and of flags. The last layer that names a source
 // decides, so that a flag can have a cluster's config run with files.
-func (h *Host) merge(file map[string]any, flags *pflag.FlagSet) (problems Problems) {
-	usual, _ := new(Host).decode("default", []byte(Defaults()))
-	v := viper.NewWithOptions(viper.KeyDelimiter("\n")) // no path has one: each is one key
-	v.AllowEmptyEnv(true)                               // set to nothing is set
-	paths := maps.Clone(usual)
-	maps.Copy(paths, file)
-	_ = v.MergeConfigMap(maps.Clone(paths)) // errs only where a map meets another value; none is a map
-	layer := make(map[string]int)           // the last one after the defaults that has a field
+func (h *Host) merge(file map[string]any, flags *pflag.FlagSet) {
+	usual := new(Host).decode([]byte(Defaults))
+	v := viper.New()
+	v.AllowEmptyEnv(true) // set to nothing is set
+	for path, raw := range usual {
+		v.SetDefault(path, raw)
+	}
+	layer := make(map[string]int) // the last one after the defaults that has a field
 	for path := range file {
 		layer[path] = 1
 	}
+	_ = v.MergeConfigMap(file) // never errs
 	names := map[string]string{envName(filesPath): filesPath}
 	for path := range usual {
-		if path != "apiVersion" && path != "kind" && path != "plugins" {
+		if path != "apiVersion" && path != "kind" {
 			names[envName(path)] = path
 		}
 	}
@@ -294,7 +287,7 @@ func (h *Host) merge(file map[string]any, flags *pflag.FlagSet) (problems Proble
 			path = strings.ToLower("plugins." + strings.ReplaceAll(m[1], "_", "-") + "." + m[2])
 		}
 		if path != "" {
-			paths[path], layer[path], h.From.outside[path] = nil, 2, "env "+name
+			layer[path], h.From.outside[path] = 2, "env "+name
 			_ = v.BindEnv(path, name) // errs only without a key
 		} else if strings.HasPrefix(name, "POINTSMAN_") && !foreignEnv.MatchString(name) { // no error: any program may set one
 			h.From.Warnings = append(h.From.Warnings, Problem{Where: "env " + name, Why: "is no setting",
@@ -304,31 +297,39 @@ func (h *Host) merge(file map[string]any, flags *pflag.FlagSet) (problems Proble
 	if flags != nil {
 		flags.VisitAll(func(f *pflag.Flag) {
 			if path := f.Annotations[setsField]; path != nil && f.Changed {
-				paths[path[0]], layer[path[0]], h.From.outside[path[0]] = nil, 3, "flag --"+f.Name
+				layer[path[0]], h.From.outside[path[0]] = 3, "flag --"+f.Name
 				_ = v.BindPFlag(path[0], f) // errs only without a flag
 			}
 		})
 	}
-	for path := range paths {
-		raw, isJSON := v.Get(path).(json.RawMessage)
-		if !isJSON {
-			var why string
-			if raw, why = jsonOf(path, v.Get(path)); why != "" {
-				problems = append(problems, h.Problem(path, why, ""))
-				raw, _ = usual[path].(json.RawMessage)
-			}
-			raw = absolute("", path, raw)
+	for path := range h.From.outside {
+		raw, want := jsonOf(path, v.Get(path))
+		if want != "" {
+			h.refuse(path, fmt.Sprintf("want %s, not %q", want, v.Get(path)), "")
+			raw, _ = usual[path].(json.RawMessage)
 		}
-		h.From.values[path] = raw
+		v.Set(path, absolute("", path, raw))
 	}
-	unused := filesPath
-	if layer[filesPath] > layer[kubeconfig] {
-		unused = kubeconfig
-	} else if layer[filesPath] > 0 && layer[filesPath] == layer[kubeconfig] {
-		problems = append(problems, h.Problem("source", "has both kubernetes and files", "keep one"))
+	settings, _ := json.Marshal(v.AllSettings())
+	_ = json.Unmarshal(settings, h) // viper has names in lower case; misfit let no other value pass
+	switch {
+	case layer[filesPath] > layer[kubeconfig]:
+		h.Source.Kubernetes = nil
+	case layer[filesPath] > 0 && layer[filesPath] == layer[kubeconfig]:
+		h.refuse("source", "has both kubernetes and files", "keep one")
+	default:
+		h.Source.Files = nil
 	}
-	delete(h.From.values, unused)
-	return problems
+	for _, ranges := range [][]netip.Prefix{h.DetectLocal.ClusterCIDRs, h.ExternalIPs.Allow} {
+		for i, r := range ranges {
+			ranges[i] = r.Masked()
+		}
+	}
+	for at, port := range map[*string]uint16{&h.HealthzBindAddress: 10256, &h.MetricsBindAddress: 10249} {
+		if addr, err := netip.ParseAddr(*at); err == nil { // as for kube-proxy
+			*at = netip.AddrPortFrom(addr, port).String()
+		}
+	}
 }
 
 // envName returns the environment variable of a field: POINTSMAN_LOGGING_LEVEL.
@@ -336,26 +337,24 @@ func envName(path string) string {
 	return "POINTSMAN_" + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
 }
 
-// jsonOf returns the first JSON of what a flag or variable says that the field takes, or why there is none.
-func jsonOf(path string, value any) (raw json.RawMessage, why string) {
-	forms := []any{value} // text, or the list of a flag
+// jsonOf returns what a flag or variable says as the first JSON that the field at path takes, or what the field takes.
+func jsonOf(path string, value any) (raw json.RawMessage, want string) {
 	text := fmt.Sprint(value)
-	if literal, err := yaml.YAMLToJSONStrict([]byte(text)); err == nil && string(literal) != "null" {
-		forms = append(forms, json.RawMessage(literal))
-	}
+	list := strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune("[], ", c) })
+	forms := []any{value, append([]string{}, list...)} // text, or the list of a flag
 	if is, err := strconv.ParseBool(text); err == nil {
 		forms = append(forms, is)
 	}
-	list := strings.FieldsFunc(text, func(c rune) bool { return c == ',' || c == ' ' })
-	for _, form := range append(forms, append([]string{}, list...)) {
-		raw, _ = json.Marshal(form) // of JSON and texts
-		refused := refuse(path, raw)
-		if refused == "" {
+	if json.Valid([]byte(text)) && text != "null" {
+		forms = append(forms, json.RawMessage(text))
+	}
+	for _, form := range forms {
+		raw, _ = json.Marshal(form)
+		if want, _ = misfit(path, raw); want == "" {
 			return raw, ""
 		}
-		why = cmp.Or(why, refused)
 	}
-	return nil, why
+	return nil, want
 }
 
 var pathField = regexp.MustCompile(`(^|\.)(path|kubeconfig|adminSocket|stateDir|dataDir|pluginDirs)$`)
@@ -376,40 +375,4 @@ func absolute(dir, field string, raw json.RawMessage) json.RawMessage {
 		}
 		return quoted
 	})
-}
-
-// nested returns the JSON of a Host with these values by path. A nil value is left out.
-func nested(values map[string]json.RawMessage) json.RawMessage {
-	at, below := make(map[string]json.RawMessage), make(map[string]map[string]json.RawMessage)
-	for path, raw := range values {
-		switch key, rest, isBelow := strings.Cut(path, "."); {
-		case raw == nil:
-		case !isBelow:
-			at[key] = raw
-		case below[key] == nil:
-			below[key] = map[string]json.RawMessage{rest: raw}
-		default:
-			below[key][rest] = raw
-		}
-	}
-	for key, values := range below {
-		at[key] = nested(values)
-	}
-	text, _ := json.Marshal(at) // of JSON
-	return text
-}
-
-// build sets the fields of h by From.values.
-func (h *Host) build() {
-	_ = kjson.UnmarshalCaseSensitivePreserveInts(nested(h.From.values), h) // refuse let nothing else pass
-	for _, ranges := range [][]netip.Prefix{h.DetectLocal.ClusterCIDRs, h.ExternalIPs.Allow} {
-		for i, r := range ranges {
-			ranges[i] = r.Masked()
-		}
-	}
-	for at, port := range map[*string]uint16{&h.HealthzBindAddress: 10256, &h.MetricsBindAddress: 10249} {
-		if addr, err := netip.ParseAddr(*at); err == nil { // as for kube-proxy
-			*at = netip.AddrPortFrom(addr, port).String()
-		}
-	}
 }

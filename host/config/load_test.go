@@ -128,7 +128,7 @@ plugins: {my-plane: {path: /file/plane, options: {a: 1}}}
 		{"", "", "logging.format", `"text"`, "host.yaml"},
 		{"POINTSMAN_LOGGING_LEVEL=debug", "--log-level=warn", "logging.level", `"warn"`, "flag --log-level"},
 		{"", "", "minSyncPeriod", `"1s"`, "host.yaml"},
-		{"POINTSMAN_SYNCPERIOD=1h30m", "", "syncPeriod", `"1h30m"`, "env POINTSMAN_SYNCPERIOD"},
+		{"POINTSMAN_SYNCPERIOD=1h30m", "", "syncPeriod", `"1h30m0s"`, "env POINTSMAN_SYNCPERIOD"},
 		{"", "", "linux.conntrack.min", "1", "host.yaml"},
 		{"POINTSMAN_LINUX_CONNTRACK_MIN=2", "", "linux.conntrack.min", "2", "env POINTSMAN_LINUX_CONNTRACK_MIN"},
 		{"POINTSMAN_LINUX_MASQUERADEALL=1", "", "linux.masqueradeAll", "true", "env POINTSMAN_LINUX_MASQUERADEALL"},
@@ -137,6 +137,7 @@ plugins: {my-plane: {path: /file/plane, options: {a: 1}}}
 		{"POINTSMAN_NODEPORTADDRESSES=10.1.0.0/16,fd00::/8", "", "nodePortAddresses", `["10.1.0.0/16","fd00::/8"]`, "env POINTSMAN_NODEPORTADDRESSES"},
 		{"POINTSMAN_NODEPORTADDRESSES=::/0", "", "nodePortAddresses", `["::/0"]`, "env POINTSMAN_NODEPORTADDRESSES"},
 		{"POINTSMAN_NODEPORTADDRESSES=0.0.0.0/0, ::/0", "", "nodePortAddresses", `["0.0.0.0/0","::/0"]`, "env POINTSMAN_NODEPORTADDRESSES"},
+		{"POINTSMAN_NODEPORTADDRESSES=[10.1.0.0/16, fd00::/8]", "", "nodePortAddresses", `["10.1.0.0/16","fd00::/8"]`, "env POINTSMAN_NODEPORTADDRESSES"},
 		{"POINTSMAN_NODEPORTADDRESSES=", "", "nodePortAddresses", `[]`, "env POINTSMAN_NODEPORTADDRESSES"},
 		{"", "--plugin-dir=/a,/b", "pluginDirs", `["/a","/b"]`, "flag --plugin-dir"},
 		{"", "--plugin-dir=", "pluginDirs", `[]`, "flag --plugin-dir"},
@@ -149,7 +150,7 @@ plugins: {my-plane: {path: /file/plane, options: {a: 1}}}
 		t.Run(strings.Join([]string{tc.field, tc.env, tc.flag}, " "), func(t *testing.T) {
 			setenv(t, tc.env)
 			h := mustLoad(t, write(t, file), flagSet(t, strings.Fields(tc.flag)...))
-			if got := string(h.From.values[tc.field]); got != tc.want {
+			if got := string(leaves(h)[tc.field]); got != tc.want {
 				t.Errorf("is %s, want %s", got, tc.want)
 			}
 			if got := filepath.Base(h.Problem(tc.field, "", "").Where); got != filepath.Base(tc.where) {
@@ -222,6 +223,7 @@ plugins:
       text: "5"
   none: {options: {}}
   unsaid: {options: }
+  named: {}
 `), nil)
 	want := `{"10.0.0.0/8":{"x.y":1},"big":18446744073709551615,"excludeCIDRs":["10.0.0.0/8"],"nothing":null,"since":"2026-01-01","strictARP":true,"text":"5"}`
 	if got := string(h.Plugins["ipvs"].Options); got != want {
@@ -232,6 +234,9 @@ plugins:
 	}
 	if got := h.Plugins["unsaid"].Options; got != nil {
 		t.Errorf("no options are %q", got)
+	}
+	if _, shown := h.Plugins["named"]; !shown {
+		t.Error("a plugin without settings is not there")
 	}
 }
 
@@ -332,34 +337,19 @@ func TestConfigs(t *testing.T) {
 		}
 	}
 	const copied = "../../configs/defaults.yaml"
-	if text, err := os.ReadFile(copied); err != nil || string(text) != Defaults() {
+	if text, err := os.ReadFile(copied); err != nil || string(text) != Defaults {
 		t.Errorf("configs/defaults.yaml is not what `pointsman config defaults` prints: copy host/config/defaults.yaml there; %v", err)
 	}
 	h := mustLoad(t, "", nil)
 	if got, want := mustJSON(t, mustLoad(t, copied, nil)), mustJSON(t, h); got != want {
 		t.Errorf("the printed defaults are\n%s\nand those in force\n%s", got, want)
 	}
-	for path := range pathsOf(t, Host{}) { // of the zero Host: each field, but for those of sources and plugins
-		if h.From.values[path] == nil {
+	usual := new(Host).decode([]byte(Defaults))
+	for path := range leaves(&Host{Source: Source{Kubernetes: &Kubernetes{}}}) {
+		if usual[path] == nil && path != "plugins" {
 			t.Errorf("defaults.yaml lacks %s", path)
 		}
 	}
-}
-
-// pathsOf returns the fields in the JSON of v.
-func pathsOf(t *testing.T, v any) map[string]bool {
-	t.Helper()
-	var root map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(mustJSON(t, v)), &root); err != nil {
-		t.Fatal(err)
-	}
-	paths, all := make(map[string]bool), make(map[string]json.RawMessage)
-	addLeaves("", root, all)
-	for path := range all {
-		paths[path] = true
-	}
-	delete(paths, "source") // one of the two is set
-	return paths
 }
 
 // TestWindows: the defaults have no path of another system there.
@@ -384,8 +374,9 @@ func TestWindows(t *testing.T) {
 	if file != `D:\Bob's data\Pointsman\host.yaml` {
 		t.Errorf("the file is %s", file)
 	}
-	if _, problems := new(Host).decode("defaults.yaml", []byte(text)); len(problems) > 0 {
-		t.Errorf("they cannot be read: %v", problems)
+	h := new(Host)
+	if h.decode([]byte(text)) == nil || h.From.problems != nil {
+		t.Errorf("they cannot be read: %v", h.From.problems)
 	}
 }
 

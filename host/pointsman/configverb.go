@@ -52,7 +52,7 @@ func configDefaultsVerb() *cobra.Command {
 		Short: "Print a config file with every field, its default and what it is for",
 		Args:  noWords(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			_, err := io.WriteString(c.OutOrStdout(), config.Defaults())
+			_, err := io.WriteString(c.OutOrStdout(), config.Defaults)
 			return err
 		},
 	}

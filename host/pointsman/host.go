@@ -64,7 +64,7 @@ func newHost(settings *config.Host, flags *pflag.FlagSet, logs io.Writer) (*host
 	}
 	h := &host{
 		settings: settings,
-		follower: config.Follow(settings, flags, time.Now),
+		follower: config.Follow(settings, flags),
 		machine:  m,
 		started:  time.Now(),
 		log:      newLog(settings.Logging, logs),

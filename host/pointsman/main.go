@@ -94,7 +94,7 @@ func rootVerb() *cobra.Command {
 		return usageError{fmt.Errorf("%w; try: %s --help", err, c.CommandPath())}
 	})
 	flags := root.PersistentFlags()
-	flags.String("config", "", "the config file (default "+config.UsualFile()+" if it is there)")
+	flags.String("config", "", "the config file (default "+config.UsualFile+" if it is there)")
 	config.AddVerbFlags(flags)
 	strict(root)
 	completeFlags(root)
@@ -162,7 +162,7 @@ func configPath(c *cobra.Command) string {
 	if path != "" {
 		return path
 	}
-	usual := config.UsualFile()
+	usual := config.UsualFile
 	if _, err := os.Stat(usual); errors.Is(err, fs.ErrNotExist) {
 		return ""
 	}

@@ -25,7 +25,7 @@ func asService(run func(context.Context, io.Writer) error) (done bool, err error
 	if is, err := svc.IsWindowsService(); err != nil || !is {
 		return false, nil
 	}
-	dir := filepath.Dir(config.UsualFile())
+	dir := filepath.Dir(config.UsualFile)
 	if err := statefile.MakeDir(dir); err != nil {
 		return true, err
 	}

@@ -29,7 +29,7 @@ func configValidateVerb() *cobra.Command {
 			path = args[0]
 		}
 		if path == "" {
-			return usageError{errors.New("which file? there is no " + config.UsualFile() + "; try: pointsman config validate FILE")}
+			return usageError{errors.New("which file? there is no " + config.UsualFile + "; try: pointsman config validate FILE")}
 		}
 		h, err := config.Load(path, c.Flags())
 		if err != nil {
