@@ -77,8 +77,8 @@ func TestFollow(t *testing.T) {
 			f.want("applied [syncPeriod] pending []", 20*time.Second, false)
 			f.want("", 20*time.Second, false)
 		}},
-		{"a comment changes nothing", func(f *follow) {
-			f.write(good + "# a remark\n")
+		{"a comment, and another spelling, change nothing", func(f *follow) {
+			f.write(head + "syncPeriod: 10000ms # a remark\nplugins: {}\n")
 			f.want("applied [] pending []", 10*time.Second, false)
 		}},
 		{"fields that need a restart wait for it", func(f *follow) {
@@ -219,11 +219,13 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestReloadWithoutFile: a host without a file says that there is none.
-func TestReloadWithoutFile(t *testing.T) {
+// TestFollowWithoutFile: a host without a file has none to follow, and says so to a user who asks.
+func TestFollowWithoutFile(t *testing.T) {
 	h := mustLoad(t, "", nil)
-	if c, ok := Follow(h, nil).Look(true); !ok || c.Host != h || c.Err == nil {
-		t.Errorf("it came to %+v", c)
+	for _, asked := range []bool{false, true} {
+		if c, ok := Follow(h, nil).Look(asked); ok != asked || c.Host != h || c.Err == nil {
+			t.Errorf("asked: %t: it came to %+v", asked, c)
+		}
 	}
 }
 
@@ -312,12 +314,5 @@ func TestFollowKeepsFlags(t *testing.T) {
 	f.Look(false)
 	if c, ok := f.Look(false); !ok || fmt.Sprint(c.Applied) != "[syncPeriod]" || c.Host.Logging.Level != "trace" {
 		t.Errorf("came to %v, %v", c.Applied, ok)
-	}
-}
-
-// A host without a file has none to follow.
-func TestFollowNothing(t *testing.T) {
-	if c, ok := Follow(mustLoad(t, "", nil), nil).Look(false); ok {
-		t.Errorf("came to %+v", c)
 	}
 }

@@ -27,13 +27,15 @@ func (h *Host) fromKubeProxy(theirs map[string]json.RawMessage) (ours map[string
 	if mode == "nftables" {                                                                                          // kube-proxy's default in this mode alone
 		ours["nodePortAddresses"] = json.RawMessage(`["` + primaryAddresses + `"]`)
 	}
+	defaults := new(Host).decode([]byte(Defaults))
 	for _, field := range slices.Sorted(maps.Keys(theirs)) {
 		raw := theirs[field]
 		here, counts := fromKubeProxyField(field, mode, detect)
 		_, known := misfit(here, nil)
+		standard, _ := defaults[here].(json.RawMessage)
 		at, option, isOption := strings.Cut(here, ".options.")
 		switch {
-		case isUnset(field, raw):
+		case isUnset(field, raw), string(raw) == string(standard):
 			continue
 		case !counts:
 			h.addWarning(field, fmt.Sprintf("does not count in mode %s with detectLocalMode %s", mode, detect), "")
@@ -90,26 +92,20 @@ func fromKubeProxyField(field, mode, detect string) (here string, counts bool) {
 	return field, true
 }
 
-// usual is what kube-proxy writes, by --write-config-to, where no user chose. Where there is a counterpart here, it has
-// the same default.
+// usual is what kube-proxy writes, by --write-config-to, where no user chose and no counterpart is here. Where there is
+// one, it has the same default.
 var usual = map[string]string{
 	"apiVersion": kubeProxyVersion, "kind": kubeProxyKind,
 	"clientConnection.contentType": "application/vnd.kubernetes.protobuf", "logging.flushFrequency": "5s",
-	"iptables.syncPeriod": "30s", "ipvs.syncPeriod": "30s", "nftables.syncPeriod": "30s",
-	"iptables.minSyncPeriod": "1s", "nftables.minSyncPeriod": "1s",
-	"iptables.masqueradeBit": "14", "nftables.masqueradeBit": "14",
 }
 
 // isUnset reports whether the value is, or stands for, kube-proxy's default. Where a zero means
 // something to kube-proxy, the field is a pointer and null stands for the default.
 func isUnset(field string, raw json.RawMessage) bool {
 	value := plain(raw)
-	if value == usual[field] {
-		return true
-	}
 	if addr, err := netip.ParseAddr(value); field == "bindAddress" && err == nil && addr.IsUnspecified() {
 		return true // no address of its own
 	}
 	pointer := strings.HasPrefix(field, "conntrack.") || field == "oomScoreAdj" || strings.HasSuffix(field, ".masqueradeBit") || field == "iptables.localhostNodePorts"
-	return value == "" || value == "[]" || !pointer && slices.Contains([]string{"0", "0s", "false"}, value)
+	return value == usual[field] || value == "" || value == "[]" || !pointer && slices.Contains([]string{"0", "0s", "false"}, value)
 }

@@ -117,17 +117,16 @@ func (l *link) note(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	l.mu.Lock()
-	notice := l.updateLocked(err, time.Now())
-	l.mu.Unlock()
-	if notice.Reason != "" {
-		l.report(notice)
+	if n := l.update(err, time.Now()); n.Reason != "" {
+		l.report(n)
 	}
 	return err
 }
 
-// updateLocked returns what is to be reported; without a reason it is nothing.
-func (l *link) updateLocked(err error, now time.Time) (n track.Notice) {
+// update returns what is to be reported; without a reason it is nothing.
+func (l *link) update(err error, now time.Time) (n track.Notice) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if err == nil {
 		if l.fault != "" {
 			n = track.Notice{Reason: SourceBack, Object: l.kind, Message: fmt.Sprintf("%s are heard of again, after %s", l.kind, now.Sub(l.fails).Round(time.Second))}

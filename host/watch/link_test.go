@@ -48,7 +48,7 @@ func TestLinkSays(t *testing.T) {
 		{65 * time.Second, apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "", nil), "SourceForbidden: we may not read Services"},
 		{66 * time.Second, nil, "SourceBack: Services are heard of again, after 1s"},
 	} {
-		n := l.updateLocked(step.err, start.Add(step.after))
+		n := l.update(step.err, start.Add(step.after))
 		got := strings.TrimPrefix(n.Reason+": "+n.Message, ": ")
 		if !strings.HasPrefix(got, step.want) || (step.want == "") != (got == "") {
 			t.Errorf("%s: %v: said %q, want %q", step.after, step.err, got, step.want)

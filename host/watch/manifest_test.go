@@ -100,6 +100,7 @@ func TestFaults(t *testing.T) {
 		{service("sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 86401}}, " + ip + ", " + port), "spec.sessionAffinityConfig.clientIP.timeoutSeconds: Invalid value: 86401: must be between 1 and 86400, inclusive"},
 		{"apiVersion: v1\nkind: Service\nspec: {clusterIP: 172.30.0.1, ports: [{port: 80}]}\n", "Service default/: metadata.name: Required value: name or generateName is required"},
 		{strings.Replace(service(ip+", "+port), "web", strings.Repeat("a", 64), 1), "must be no more than 63 characters"},
+		{strings.Replace(service(ip+", "+port), "name: web", "name: web, labels: {a b: c}", 1), `Service default/web: metadata.labels: Invalid value: "a b"`},
 
 		{slice("addressType: ipv4\n"), `EndpointSlice default/web-1: addressType: Unsupported value: "ipv4": supported values: "IPv4", "IPv6", "FQDN"`},
 		{slice(""), "EndpointSlice default/web-1: addressType: Required value"},
