@@ -96,8 +96,12 @@ type Host struct {
 	From From `json:"-"`
 }
 
-// Auto is the mode that has the host choose one.
-const Auto = "auto"
+// Words among the values of fields.
+const (
+	Auto = "auto" // the mode that has the host choose one
+
+	primaryAddresses = "primary" // in NodePortAddresses: the node's own addresses
+)
 
 // A Source is where Services come from; exactly one field is set.
 type Source struct {
@@ -184,9 +188,6 @@ func (h *Host) NodePorts() (ranges []netip.Prefix, primary bool) {
 	}
 	return ranges, false
 }
-
-// primaryAddresses is the word in NodePortAddresses for the node's own addresses.
-const primaryAddresses = "primary"
 
 // From is where the settings of a Host came from.
 type From struct {

@@ -252,7 +252,7 @@ const (
 )
 
 var (
-	pluginEnv = regexp.MustCompile(`^POINTSMAN_PLUGINS_([A-Z0-9_]+)_(PATH|SHA256|ADDRESS|DEBUG)$`)
+	pluginEnv = regexp.MustCompile(`^POINTSMAN_PLUGINS_([A-Z0-9](?:[A-Z0-9_]{0,61}[A-Z0-9])?)_(PATH|SHA256|ADDRESS|DEBUG)$`)
 
 	// foreignEnv matches what others than a user set: Kubernetes in every pod beside a Service whose name
 	// begins with pointsman, and Pointsman itself for the processes that it starts.

@@ -188,14 +188,14 @@ func TestWrongInFileAlone(t *testing.T) {
 
 // TestWarnings: what is odd, and what looks like a setting and is none.
 func TestWarnings(t *testing.T) {
-	for _, name := range []string{"POINTSMAN_SYNC_PERIOD", "POINTSMAN_PLUGINS_IPTABLES_OPTIONS", "POINTSMAN_SERVICE_HOST", "POINTSMAN_METRICS_PORT_80_TCP_ADDR", "POINTSMAN_LOG_LEVEL"} {
+	for _, name := range []string{"POINTSMAN_SYNC_PERIOD", "POINTSMAN_PLUGINS_IPTABLES_OPTIONS", "POINTSMAN_PLUGINS__X_PATH", "POINTSMAN_SERVICE_HOST", "POINTSMAN_METRICS_PORT_80_TCP_ADDR", "POINTSMAN_LOG_LEVEL"} {
 		t.Setenv(name, "x")
 	}
 	for body, want := range map[string]string{
-		"": "env POINTSMAN_PLUGINS_IPTABLES_OPTIONS|env POINTSMAN_SYNC_PERIOD|host.yaml: detectLocal.clusterCIDRs",
-		"detectLocal: {clusterCIDRs: [10.244.0.0/16]}\n": "env POINTSMAN_PLUGINS_IPTABLES_OPTIONS|env POINTSMAN_SYNC_PERIOD",
-		"detectLocalMode: NodeCIDR\n":                    "env POINTSMAN_PLUGINS_IPTABLES_OPTIONS|env POINTSMAN_SYNC_PERIOD",
-		"source: {files: {path: .}}\n":                   "env POINTSMAN_PLUGINS_IPTABLES_OPTIONS|env POINTSMAN_SYNC_PERIOD",
+		"": "env POINTSMAN_PLUGINS_IPTABLES_OPTIONS|env POINTSMAN_PLUGINS__X_PATH|env POINTSMAN_SYNC_PERIOD|host.yaml: detectLocal.clusterCIDRs",
+		"detectLocal: {clusterCIDRs: [10.244.0.0/16]}\n": "env POINTSMAN_PLUGINS_IPTABLES_OPTIONS|env POINTSMAN_PLUGINS__X_PATH|env POINTSMAN_SYNC_PERIOD",
+		"detectLocalMode: NodeCIDR\n":                    "env POINTSMAN_PLUGINS_IPTABLES_OPTIONS|env POINTSMAN_PLUGINS__X_PATH|env POINTSMAN_SYNC_PERIOD",
+		"source: {files: {path: .}}\n":                   "env POINTSMAN_PLUGINS_IPTABLES_OPTIONS|env POINTSMAN_PLUGINS__X_PATH|env POINTSMAN_SYNC_PERIOD",
 	} {
 		var got []string
 		for _, w := range mustLoad(t, write(t, body), nil).From.Warnings {
