@@ -56,14 +56,14 @@ func checkClusterIPs(spec *corev1.ServiceSpec, at *field.Path) (bad field.ErrorL
 	if spec.ClusterIP == "" {
 		return field.ErrorList{field.Required(at.Child("clusterIP"), "an API server would choose an address, in a file you do")}
 	} else if len(spec.ClusterIPs) == 0 {
-		return address(at.Child("clusterIP"), spec.ClusterIP)
+		return utilvalidation.IsValidIPForLegacyField(at.Child("clusterIP"), spec.ClusterIP, true, nil)
 	} else if spec.ClusterIPs[0] != spec.ClusterIP {
 		bad = append(bad, field.Invalid(at.Child("clusterIPs").Index(0), spec.ClusterIPs[0], "must be spec.clusterIP, "+spec.ClusterIP))
 	}
 	families := make(map[bool]bool)
 	for i, text := range spec.ClusterIPs {
 		at, is6 := at.Child("clusterIPs").Index(i), strings.Contains(text, ":")
-		if bad = append(bad, address(at, text)...); families[is6] {
+		if bad = append(bad, utilvalidation.IsValidIPForLegacyField(at, text, true, nil)...); families[is6] {
 			bad = append(bad, field.Invalid(at, text, "must be of another IP family than the first one"))
 		}
 		families[is6] = true
@@ -111,10 +111,6 @@ func checkSlice(slice *discoveryv1.EndpointSlice) field.ErrorList {
 		return field.ErrorList{field.Required(at, "")}
 	}
 	return oneOf(at, slice.AddressType, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN)
-}
-
-func address(at *field.Path, text string) field.ErrorList {
-	return utilvalidation.IsValidIPForLegacyField(at, text, true, nil)
 }
 
 func oneOf[T ~string](at *field.Path, value T, may ...T) field.ErrorList {

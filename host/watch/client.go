@@ -136,6 +136,9 @@ func dialInTurn(lookup func(context.Context, string) ([]string, error)) func(con
 	}
 }
 
+// answerTimeout is how long the API server may take to answer a question or to take an event.
+const answerTimeout = 10 * time.Second
+
 // A Client makes all requests of the host to an API server. The clients of client-go's package kubernetes would link
 // every kind of Kubernetes: 20 MB more in memory.
 type Client struct {
@@ -205,9 +208,6 @@ func (p Permission) String() string {
 	return strings.TrimSuffix(p.Verb+" "+p.Resource+"."+p.Group, ".")
 }
 
-// reviewTimeout is how long the API server may take to answer about one permission.
-const reviewTimeout = 5 * time.Second
-
 // Denied returns the permissions that the host of the node needs and does not have. The question needs no permission that
 // a role has to grant (system:basic-user). An error means that the server did not answer.
 func (c *Client) Denied(ctx context.Context, node string) (denied []Permission, err error) {
@@ -224,7 +224,7 @@ func (c *Client) Denied(ctx context.Context, node string) (denied []Permission, 
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: p.Verb, Group: p.Group, Resource: p.Resource, Name: p.Name},
 		}}
-		request := c.reviews.Post().Resource("selfsubjectaccessreviews").Timeout(reviewTimeout).Body(review)
+		request := c.reviews.Post().Resource("selfsubjectaccessreviews").Timeout(answerTimeout).Body(review)
 		if err := request.Do(ctx).Into(review); err != nil {
 			return nil, fmt.Errorf("ask the API server whether this host may %s: %w", p, err)
 		}

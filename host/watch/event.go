@@ -25,7 +25,6 @@ import (
 const (
 	eventBurst    = 20
 	eventInterval = 15 * time.Second
-	eventTimeout  = 10 * time.Second
 	maxNote       = 1024 // bytes, the limit of the API
 )
 
@@ -63,7 +62,7 @@ func (e *Events) Run(ctx context.Context) error {
 			if !allowance.TryAccept() {
 				continue
 			}
-			timed, cancel := context.WithTimeout(ctx, eventTimeout)
+			timed, cancel := context.WithTimeout(ctx, answerTimeout)
 			err := e.client.CreateEvent(timed, e.event(n, time.Now()))
 			cancel()
 			if apierrors.IsForbidden(err) && !forbidden {

@@ -103,10 +103,6 @@ func (f *FileSource) Run(ctx context.Context) error {
 	}
 }
 
-func isManifest(name string) bool {
-	return !strings.HasPrefix(filepath.Base(name), ".") && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
-}
-
 // list returns the names of the files to read.
 func (f *FileSource) list() (names []string, err error) {
 	info, err := os.Stat(f.path)
@@ -119,8 +115,8 @@ func (f *FileSource) list() (names []string, err error) {
 	}
 	entries, err := os.ReadDir(f.path)
 	for _, e := range entries {
-		if isManifest(e.Name()) {
-			names = append(names, filepath.Join(f.path, e.Name()))
+		if name := e.Name(); name[0] != '.' && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)) {
+			names = append(names, filepath.Join(f.path, name))
 		}
 	}
 	return names, err

@@ -201,13 +201,10 @@ func podsOf(slice *discoveryv1.EndpointSlice) (all []Pod) {
 	return all
 }
 
-// podsTimeout is how long an API server may take to list a namespace's EndpointSlices.
-const podsTimeout = 10 * time.Second
-
 // Pods asks the API server for the pods of a namespace that its EndpointSlices name, one for each slice and endpoint: the
 // tracker keeps no names of pods, which would be much of the host's memory. It is safe for concurrent use.
 func (k *KubeSource) Pods(ctx context.Context, namespace string) (all []Pod, err error) {
-	ctx, cancel := context.WithTimeout(ctx, podsTimeout)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	list, err := k.client.Slices.ListWithContext(ctx, metav1.ListOptions{
 		ResourceVersion: "0", // as the server has them in memory
@@ -236,12 +233,9 @@ type store struct {
 
 // Add passes on an object that is new or has changed.
 func (h *store) Add(object any) error {
-	name, err := cache.ObjectToName(object)
-	if err == nil {
-		h.have.Insert(name)
-		h.set(object)
-	}
-	return err
+	h.have.Insert(nameOf(object))
+	h.set(object)
+	return nil
 }
 
 // Update is Add.
@@ -249,12 +243,10 @@ func (h *store) Update(object any) error { return h.Add(object) }
 
 // Delete passes on that an object is gone.
 func (h *store) Delete(object any) error {
-	name, err := cache.ObjectToName(object)
-	if err == nil {
-		h.have.Delete(name)
-		h.gone(name.Namespace, name.Name)
-	}
-	return err
+	name := nameOf(object)
+	h.have.Delete(name)
+	h.gone(name.Namespace, name.Name)
+	return nil
 }
 
 // Replace passes on a whole list, and then what it lacks: an endpoint that moved from one slice to another is never
@@ -263,9 +255,7 @@ func (h *store) Replace(list []any, _ string) error {
 	before := h.have
 	h.have = make(sets.Set[cache.ObjectName], len(list))
 	for _, object := range list {
-		if err := h.Add(object); err != nil {
-			return err
-		}
+		_ = h.Add(object) // never errs
 	}
 	for name := range before.Difference(h.have) {
 		h.gone(name.Namespace, name.Name)
@@ -276,6 +266,8 @@ func (h *store) Replace(list []any, _ string) error {
 	h.first()
 	return nil
 }
+
+func nameOf(object any) cache.ObjectName { return cache.MetaObjectToName(object.(metav1.Object)) }
 
 // Resync has nothing to do, because no copy is here that could differ from the tracker's.
 func (h *store) Resync() error { return nil }

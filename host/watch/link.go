@@ -35,6 +35,7 @@ const (
 const (
 	sayAgain   = time.Minute      // between two notices of a link that stays down
 	longPutOff = 30 * time.Second // for which a server may put the host off until that is a fault
+	askAgain   = time.Hour        // for which the host does without a kind before it asks for it again
 )
 
 // A link reports that the API server no longer answers for one kind of object, and that it answers again.
@@ -176,9 +177,6 @@ func brief(err error) string {
 	return err.Error()
 }
 
-// askAgain is how long the host does without a kind before it asks for it again.
-const askAgain = time.Hour
-
 // lister lists and watches the objects that only selects, and notes on l how that goes.
 func lister(client cache.ListerWatcherWithContext, only metav1.ListOptions, l *link) *cache.ListWatch {
 	return &cache.ListWatch{
@@ -205,10 +203,7 @@ func lister(client cache.ListerWatcherWithContext, only metav1.ListOptions, l *l
 				time.AfterFunc(askAgain, none.Stop)
 				return none, nil
 			}
-			if err != nil {
-				return nil, l.note(ctx, err)
-			}
-			return w, nil
+			return w, l.note(ctx, err)
 		},
 	}
 }
