@@ -13,8 +13,8 @@ import (
 // A Question is a packet: the first one of a connection, of which an Explanation is asked.
 type Question struct {
 	Caller   string         `json:"caller"`        // CallerAny, CallerNode, CallerPod or CallerOutside
-	From     netip.Addr     `json:"from,omitzero"` // the caller's address; of the node it may be left out, and of a Pod
-	Pod      string         `json:"pod,omitempty"` // NAMESPACE/NAME of the caller, whose address the host looks up
+	From     netip.Addr     `json:"from,omitzero"` // the caller's address; of the node it may be left out
+	Pod      string         `json:"pod,omitempty"` // NAMESPACE/NAME of the caller, whose address kubectl-pointsman looks up
 	To       netip.AddrPort `json:"to"`            // where it is sent
 	Protocol string         `json:"protocol"`      // tcp, udp or sctp
 	Try      bool           `json:"try,omitempty"` // whether to connect to the endpoints, over TCP
@@ -29,7 +29,7 @@ const (
 )
 
 // ParseQuestion reads a packet as words: who sends it ("10.244.1.7", "node", "pod:10.244.1.7",
-// "outside:198.18.0.1", "shop/web-7d4kx"), and where to ("10.96.0.10:80", "[fd00::1]:53/udp").
+// "outside:198.18.0.1", for kubectl-pointsman "shop/web-7d4kx"), and where to ("10.96.0.10:80", "[fd00::1]:53/udp").
 func ParseQuestion(from, to string) (Question, error) {
 	q := Question{Caller: CallerAny}
 	kind, addr, named := strings.Cut(from, ":")
@@ -46,7 +46,7 @@ func ParseQuestion(from, to string) (Question, error) {
 	var err error
 	if addr != "" {
 		if q.From, err = netip.ParseAddr(addr); err != nil || q.From.Zone() != "" {
-			return q, badQuestion("%q names no caller: want an address, node, pod:ADDRESS or outside:ADDRESS, or NAMESPACE/NAME of a pod", from)
+			return q, badQuestion("%q names no caller: want an address, node, pod:ADDRESS or outside:ADDRESS", from)
 		}
 		q.From = q.From.Unmap()
 	} else if q.Caller != CallerNode && q.Pod == "" {

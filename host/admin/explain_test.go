@@ -18,7 +18,7 @@ func TestParseQuestion(t *testing.T) {
 		{"fd00::7", "[fd00::1]:80", "any fd00::7 [fd00::1]:80 tcp"},
 		{"shop/web-7d4kx", "10.96.0.10:80", "any invalid IP 10.96.0.10:80 tcp shop/web-7d4kx"},
 		{"pod:shop/web-7d4kx", "[fd00::1]:80", "any invalid IP [fd00::1]:80 tcp shop/web-7d4kx"},
-		{"shop/web/7d4kx", "10.96.0.10:80", `"shop/web/7d4kx" names no caller: want an address, node, pod:ADDRESS or outside:ADDRESS, or NAMESPACE/NAME of a pod`},
+		{"shop/web/7d4kx", "10.96.0.10:80", `"shop/web/7d4kx" names no caller: want an address, node, pod:ADDRESS or outside:ADDRESS`},
 		{"/web", "10.96.0.10:80", `"/web" names no caller`},
 		{"node:shop/web", "10.96.0.10:80", `"node:shop/web" names no caller`},
 		{"web", "10.96.0.10:80", `"web" names no caller: want an address, node, pod:ADDRESS or outside:ADDRESS`},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"slices"
@@ -25,6 +26,10 @@ import (
 // Explain says what is to become of a packet on this node by the contract and why, what the dataplane that serves has
 // there, and how the packet goes through the rules of the node.
 func (set *Set) Explain(ctx context.Context, q admin.Question) (admin.Explanation, error) {
+	if q.Pod != "" {
+		return admin.Explanation{}, &admin.Error{Code: http.StatusBadRequest, What: q.Pod + " is a pod's name, and a host knows only the addresses of pods",
+			Try: fmt.Sprintf("kubectl pointsman explain %s %s, or here the address that kubectl get pod -o wide prints", q.Pod, q.To)}
+	}
 	own, err := addressesNow()
 	if err != nil {
 		return admin.Explanation{}, err
@@ -34,13 +39,6 @@ func (set *Set) Explain(ctx context.Context, q admin.Question) (admin.Explanatio
 		x.step("source", why)
 		x.Verdict = admin.VerdictCannotTell
 		return x.Explanation, nil
-	}
-	pod, err := set.pod(ctx, &x.Question, own)
-	if err != nil {
-		return admin.Explanation{}, err
-	}
-	if pod != "" {
-		x.step("pod", pod)
 	}
 	m := set.Tracker.Match(q.To, protocols[q.Protocol], own)
 	if m.Why != "" {

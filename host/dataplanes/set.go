@@ -32,8 +32,6 @@ type Settings struct {
 	Reports *report.Reporter
 	Log     hclog.Logger
 
-	Pods func(ctx context.Context, namespace string) ([]Pod, error) // that its EndpointSlices name
-
 	Interfaces func() map[netip.Addr]string // the node's addresses, each with its interface, but for those of a dataplane
 
 	Applied func(feed.Acked) // called for each update that a dataplane confirmed

@@ -205,8 +205,8 @@ func (f *fleet) place(ctx context.Context, q admin.Question, src string) (node, 
 			switch {
 			case p.Spec.NodeName == "" || q.Pod == "" && at != addr || at.Is4() != q.To.Addr().Is4():
 			case p.Spec.HostNetwork:
-				return p.Spec.NodeName, admin.CallerNode, nil
-			default: // its host knows the names of pods behind Services alone
+				return p.Spec.NodeName, admin.CallerNode + ":" + at.String(), nil
+			default:
 				return p.Spec.NodeName, admin.CallerPod + ":" + at.String(), nil
 			}
 		}

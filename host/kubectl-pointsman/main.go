@@ -8,6 +8,7 @@ the answers as one table (print.go).
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,10 +131,16 @@ func (v *verb) ask(c *cobra.Command, f *flags, args []string) (err error) {
 		return failure{err, exitFailed}
 	}
 	node, words := f.node, append([]string{v.name}, args...)
-	if explain && node == "" {
-		if node, words[1], err = fleet.place(c.Context(), q, args[0]); err != nil {
+	if explain && (node == "" || q.Pod != "") { // a host knows no pod by its name
+		at, caller, err := fleet.place(c.Context(), q, args[0])
+		if err != nil {
 			return err
 		}
+		if node = cmp.Or(node, at); node != at {
+			_, addr, _ := strings.Cut(caller, ":")
+			caller = admin.CallerOutside + ":" + addr
+		}
+		words[1] = caller
 	}
 	if node != "" {
 		if hosts = slices.DeleteFunc(hosts, func(h host) bool { return h.node != node }); len(hosts) == 0 {

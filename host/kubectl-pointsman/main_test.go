@@ -262,7 +262,9 @@ func TestExplain(t *testing.T) {
 	for _, tc := range []struct{ src, dst, flags, want string }{
 		{"shop/web", "10.96.0.1:80", "", "a explain pod:10.244.1.7 10.96.0.1:80"},
 		{"shop/web", "[fd00::1]:53/udp", "", "a explain pod:fd00:1::7 [fd00::1]:53/udp"},
-		{"shop/agent", "10.96.0.1:80", "", "b explain node 10.96.0.1:80"},
+		{"shop/agent", "10.96.0.1:80", "", "b explain node:192.0.2.2 10.96.0.1:80"},
+		{"shop/web", "10.96.0.1:80", "--node=a", "a explain pod:10.244.1.7 10.96.0.1:80"},
+		{"shop/web", "10.96.0.1:80", "--node=b", "b explain outside:10.244.1.7 10.96.0.1:80"},
 		{"10.244.1.7", "10.96.0.1:80", "--try", "a explain pod:10.244.1.7 10.96.0.1:80 --try"},
 		{"pod:10.244.2.9", "10.96.0.1:80", "", "b explain pod:10.244.2.9 10.96.0.1:80"},
 		{"192.0.2.1", "10.96.0.1:80", "", "a explain 192.0.2.1 10.96.0.1:80"},

@@ -23,9 +23,8 @@ of which Service it comes, whether it may, which endpoints may answer, what the 
 there at this moment, and how the packet goes through the rules of this node, also those of
 other programs.
 
-SRC is an address, node (a process of this node), pod:ADDRESS (a pod of this node),
-outside:ADDRESS (another machine) or NAMESPACE/NAME of a pod that is behind a Service. PROTOCOL is tcp, udp or sctp.
-It exits 2 when it cannot tell.`,
+SRC is an address, node (a process of this node), pod:ADDRESS (a pod of this node) or
+outside:ADDRESS (another machine). PROTOCOL is tcp, udp or sctp. It exits 2 when it cannot tell.`,
 		Example: `  pointsman explain 10.244.1.7 10.96.0.10:80
   pointsman explain node 10.96.0.10:53/udp
   pointsman explain --try outside:198.51.100.7 192.0.2.10:30080`,

@@ -49,8 +49,7 @@ type host struct {
 	from       string                      // what the source is called
 	faults     func() []watch.Fault        // what is wrong with what the source reads
 	fault      func() string               // why no changes are heard of now; empty: they are
-	pods       func(ctx context.Context, namespace string) ([]watch.Pod, error)
-	written    *watch.Events // to the cluster; nil: there is none
+	written    *watch.Events               // to the cluster; nil: there is none
 	servers    *health.Server
 	dataplanes *dataplanes.Set
 	site       *web.Site // the status page; nil: it is not served
@@ -79,22 +78,13 @@ func newHost(settings *config.Host, flags *pflag.FlagSet, logs io.Writer) (*host
 	h.dataplanes = dataplanes.New(dataplanes.Settings{
 		Begun: settings, Now: h.follower.Host, NodeName: nodeName(settings, m), Addrs: m.addrs,
 		Tracker: h.tracker, Reports: h.reports, Log: h.log,
-		Applied: h.applied, Refused: h.servers.Failed, Pods: h.podsOf, Interfaces: doctor.Interfaces,
+		Applied: h.applied, Refused: h.servers.Failed, Interfaces: doctor.Interfaces,
 	})
 	h.follower.Check = h.dataplanes.Refuses
 	if settings.WebBindAddress != "" {
 		h.site = web.New(nodeName(settings, m), h.backend(), h.servers)
 	}
 	return h, nil
-}
-
-// podsOf returns the pods of a namespace that EndpointSlices name.
-func (h *host) podsOf(ctx context.Context, namespace string) (all []dataplanes.Pod, err error) {
-	pods, err := h.pods(ctx, namespace)
-	for _, p := range pods {
-		all = append(all, dataplanes.Pod{Name: p.Name, Node: p.Node, Addrs: p.Addrs})
-	}
-	return all, err
 }
 
 // run runs the parts until ctx ends. Each of them ends with it.
@@ -190,7 +180,7 @@ func (h *host) openSource(s config.Source) error {
 	}
 	files := watch.Files(s.Files.Path, h.tracker, noticed(h.reports))
 	h.source, h.faults, h.fault = files.Run, files.Faults, func() string { return "" }
-	h.from, h.pods = "files "+s.Files.Path, files.Pods
+	h.from = "files " + s.Files.Path
 	return nil
 }
 
@@ -210,7 +200,7 @@ func (h *host) openCluster(k config.Kubernetes) error {
 	cluster := watch.Kubernetes(client, h.tracker, watch.KubeSettings{NodeName: node, SetNode: h.servers.SetNode, Report: notice})
 	h.source, h.faults, h.fault = cluster.Run, func() []watch.Fault { return nil }, cluster.Fault
 	h.written = watch.NewEvents(client, node, notice)
-	h.from, h.pods = "kubernetes", cluster.Pods
+	h.from = "kubernetes"
 	return nil
 }
 

@@ -48,7 +48,6 @@ type FileSource struct {
 	clashes []Fault // between files
 
 	faults atomic.Pointer[[]Fault] // after the last poll
-	pods   atomic.Pointer[[]Pod]   // that slices name
 }
 
 // A file is the state of one manifest file.
@@ -66,7 +65,6 @@ type file struct {
 func Files(path string, t *track.Tracker, report func(track.Notice)) *FileSource {
 	f := &FileSource{path: filepath.Clean(path), tracker: t, sinks: sinks(t), report: report, every: time.Second, files: make(map[string]*file)}
 	f.faults.Store(new([]Fault))
-	f.pods.Store(new([]Pod))
 	return f
 }
 
@@ -248,7 +246,6 @@ func (f *FileSource) accept(name string, info os.FileInfo, data []byte) {
 func (f *FileSource) merge() {
 	wanted := make(map[id]*object)
 	f.clashes = nil
-	var pods []Pod
 	for _, name := range slices.Sorted(maps.Keys(f.files)) {
 		w := f.files[name]
 		for i := range w.objects {
@@ -256,7 +253,6 @@ func (f *FileSource) merge() {
 			first := wanted[o.id]
 			if first == nil {
 				wanted[o.id] = o
-				pods = append(pods, o.pods...)
 				continue
 			}
 			f.clashes = append(f.clashes, Fault{name, o.line, DefinedTwice, fmt.Sprintf("%s is defined by %s, too, and that one is used", o.id, first.file)})
@@ -279,19 +275,7 @@ func (f *FileSource) merge() {
 		}
 	}
 	f.tracked = wanted
-	f.pods.Store(&pods)
 }
 
 // Faults returns what is wrong in the files now. It is safe for concurrent use.
 func (f *FileSource) Faults() []Fault { return *f.faults.Load() }
-
-// Pods returns the pods of a namespace that the manifests name, one for each slice and endpoint. It is safe for
-// concurrent use.
-func (f *FileSource) Pods(_ context.Context, namespace string) (all []Pod, err error) {
-	for _, p := range *f.pods.Load() {
-		if p.Namespace == namespace {
-			all = append(all, p)
-		}
-	}
-	return all, nil
-}

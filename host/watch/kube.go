@@ -5,7 +5,6 @@ package watch
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 
 	"github.com/pointsman/pointsman/host/track"
 )
@@ -174,51 +172,6 @@ const autoscalerTaint = "ToBeDeletedByClusterAutoscaler"
 func isLeaving(node *corev1.Node) bool {
 	return !node.DeletionTimestamp.IsZero() ||
 		slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == autoscalerTaint })
-}
-
-// A Pod is one that an EndpointSlice names as the target of an endpoint.
-type Pod struct {
-	Namespace, Name string
-	Node            string // empty: not given
-	Addrs           []netip.Addr
-}
-
-// podsOf returns the pods that a slice names.
-func podsOf(slice *discoveryv1.EndpointSlice) (all []Pod) {
-	for _, ep := range slice.Endpoints {
-		ref := ptr.Deref(ep.TargetRef, corev1.ObjectReference{})
-		if ref.Kind != "Pod" || ref.Name == "" {
-			continue
-		}
-		p := Pod{Namespace: slice.Namespace, Name: ref.Name, Node: ptr.Deref(ep.NodeName, "")}
-		for _, text := range ep.Addresses {
-			if addr, err := netip.ParseAddr(text); err == nil {
-				p.Addrs = append(p.Addrs, addr.Unmap())
-			}
-		}
-		all = append(all, p)
-	}
-	return all
-}
-
-// Pods asks the API server for the pods of a namespace that its EndpointSlices name, one for each slice and endpoint: the
-// tracker keeps no names of pods, which would be much of the host's memory. It is safe for concurrent use.
-func (k *KubeSource) Pods(ctx context.Context, namespace string) (all []Pod, err error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	list, err := k.client.Slices.ListWithContext(ctx, metav1.ListOptions{
-		ResourceVersion: "0", // as the server has them in memory
-		FieldSelector:   fields.OneTermEqualSelector("metadata.namespace", namespace).String(),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list the EndpointSlices of %s: %s", namespace, brief(err))
-	}
-	for _, slice := range list.(*discoveryv1.EndpointSliceList).Items {
-		if slice.Namespace == namespace {
-			all = append(all, podsOf(&slice)...)
-		}
-	}
-	return all, nil
 }
 
 // A store passes the objects of one kind from a reflector to the tracker. It replaces the cache of an informer and keeps

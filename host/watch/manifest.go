@@ -56,7 +56,6 @@ type object struct {
 	line  int
 	value metav1.Object // nil once the tracker has it, to free the memory
 	kept  bool          // an earlier content of the file defined it, and the present content has a fault
-	pods  []Pod         // of an EndpointSlice
 }
 
 // A manifest is the content of one file.
@@ -172,11 +171,7 @@ func (m *manifest) decode(line int, text []byte, i id, value metav1.Object) {
 		m.fault(line, "%s is defined at line %d already; this one is not used", i, first)
 	} else if len(errs) == 0 {
 		m.seen[i] = line
-		o := object{id: i, file: m.file, line: line, value: value}
-		if slice, is := value.(*discoveryv1.EndpointSlice); is {
-			o.pods = podsOf(slice)
-		}
-		m.objects = append(m.objects, o)
+		m.objects = append(m.objects, object{id: i, file: m.file, line: line, value: value})
 	}
 }
 
