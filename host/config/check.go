@@ -48,10 +48,7 @@ var (
 	sha256Syntax = regexp.MustCompile(`^([0-9a-f]{64})?$`)
 )
 
-// maxSocket is how long the path of a unix socket can be.
-const maxSocket = 107
-
-// check refuses values that have the right types and cannot be used. It adds warnings about settings that are valid and
+// check refuses values that have the right types and cannot be used, and masks ranges. It adds warnings about settings that are valid and
 // seldom intended.
 func (h *Host) check() {
 	want := func(ok bool, field, try, why string, args ...any) {
@@ -64,9 +61,6 @@ func (h *Host) check() {
 	}
 	within := func(field string, n, least, most int) {
 		want(least <= n && n <= most, field, "", "want %d to %d, not %d", least, most, n)
-	}
-	socket := func(field, path string, most int) {
-		want(len(path) <= most, field, "a shorter path", "%s is %d bytes long, and the path of this socket may have %d", path, len(path), most)
 	}
 
 	want(nameSyntax.MatchString(h.Mode), "mode", "pointsman plugin list, which prints those that are here", "%q is no dataplane's name: want lower-case letters, digits and -", h.Mode)
@@ -108,7 +102,8 @@ func (h *Host) check() {
 	want(len(r) == 0 || h.DetectLocalMode == DetectClusterCIDR, "detectLocal.clusterCIDRs", "detectLocalMode: ClusterCIDR, or leave this out", "has no effect with detectLocalMode %s", h.DetectLocalMode)
 	want(len(r) < 2 || len(r) == 2 && r[0].Addr().Is4() != r[1].Addr().Is4(), "detectLocal.clusterCIDRs", "", "want at most one range for each IP family, not %s", r)
 	for field, ranges := range map[string][]netip.Prefix{"detectLocal.clusterCIDRs": d.ClusterCIDRs, "externalIPs.allow": h.ExternalIPs.Allow} {
-		for _, r := range ranges {
+		for i, r := range ranges {
+			ranges[i] = r.Masked()
 			want(r.IsValid() && !r.Addr().Is4In6(), field, "", "want address ranges, such as 10.0.0.0/8 or fd00::/8, not %s", r)
 		}
 	}
@@ -131,7 +126,6 @@ func (h *Host) check() {
 	for field, path := range map[string]string{"adminSocket": h.AdminSocket, "stateDir": h.StateDir, "dataDir": h.DataDir} {
 		want(path != "", field, "an absolute path", "is empty")
 	}
-	socket("adminSocket", h.AdminSocket, maxSocket-len(".new")) // it is created under that name
 	want(!slices.Contains(h.PluginDirs, ""), "pluginDirs", "", "names an empty path in %q", h.PluginDirs)
 	within("oomScoreAdj", h.OOMScoreAdj, -1000, 1000)
 
@@ -162,10 +156,9 @@ func (h *Host) check() {
 			want(pipe.IsPath(p.Address), field+".address", "", `want a pipe such as \\.\pipe\acme, not %s`, p.Address)
 		} else {
 			want(strings.HasPrefix(p.Address, "unix:///"), field+".address", "", "want a socket such as unix:///run/acme.sock, not %q", p.Address)
-			socket(field+".address", strings.TrimPrefix(p.Address, "unix://"), maxSocket)
 		}
 	}
 	if h.Source.Kubernetes != nil && h.DetectLocalMode == DetectClusterCIDR && len(r) == 0 {
-		h.addWarning("detectLocal.clusterCIDRs", "is empty, so that no caller is known to be a pod", "the pods' ranges, or detectLocalMode: "+DetectNodeCIDR)
+		h.From.Warnings = append(h.From.Warnings, h.Problem("detectLocal.clusterCIDRs", "is empty, so that no caller is known to be a pod", "the pods' ranges, or detectLocalMode: "+DetectNodeCIDR))
 	}
 }

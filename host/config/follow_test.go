@@ -142,7 +142,7 @@ func TestFollow(t *testing.T) {
 			if err := os.Truncate(f.path, 0); err != nil {
 				f.t.Fatal(err)
 			}
-			f.want("refused: host.yaml: is empty; try: pointsman config defaults, which prints a file to begin with", 10*time.Second, true)
+			f.want("refused: host.yaml: has apiVersion \"\" and kind \"\"; try: apiVersion: pointsman.dev/v1alpha1 and kind: HostConfig, as pointsman config defaults prints", 10*time.Second, true)
 		}},
 		{"gone, and back as it was", func(f *follow) {
 			f.remove()
@@ -161,7 +161,7 @@ func TestFollow(t *testing.T) {
 			if err := os.Mkdir(f.path, 0o755); err != nil {
 				f.t.Fatal(err)
 			}
-			f.want("refused: read config: host.yaml is no regular file of at most 1 MiB", 10*time.Second, true)
+			f.want("refused: read config: host.yaml is no regular file", 10*time.Second, true)
 		}},
 		{"an editor in the middle of writing is waited for", func(f *follow) {
 			f.write(better[:len(better)-4]) // syncPeriod: 20 → and nothing after it

@@ -8,16 +8,12 @@ Package config reads the one file a user writes.
 	POINTSMAN_* ───┼▶ viper (the last layer that has a value wins), ──────┤
 	flags ─────────┘  checked                                             └─▶ or Problems
 
-An unknown field is an error: a misspelled one would silently leave its default
-in force. sigs.k8s.io/yaml converts the file to JSON, as kube-proxy does, and each
-value is decoded strictly at its path into an empty Host: decoding the whole file at
-once would report only the first value of a wrong type. What a variable or flag says
-is decoded in the same way.
+sigs.k8s.io/yaml converts the file to JSON, as kube-proxy does, and each value is
+decoded strictly at its path into an empty Host: decoding the whole file at once would
+report only the first value of a wrong type. So is what a variable or flag says.
 
-A running host reads its file again and again (Follow). It applies what it can
-change while it runs, and lists what needs a restart as pending. A file that is
-missing, empty, unreadable or wrong changes nothing: the last good one stays in
-force, and status says so.
+A running host reads its file again and again (Follow). A file that is missing or wrong
+changes nothing: the last good one stays in force, and status says so.
 */
 package config
 
@@ -207,11 +203,6 @@ func (h *Host) Problem(field, why, try string) Problem {
 // refuse adds a problem with a field.
 func (h *Host) refuse(field, why, try string) {
 	h.From.problems = append(h.From.problems, h.Problem(field, why, try))
-}
-
-// addWarning adds a warning about the field at path.
-func (h *Host) addWarning(field, why, try string) {
-	h.From.Warnings = append(h.From.Warnings, h.Problem(field, why, try))
 }
 
 // Hidden is printed in place of a secret.

@@ -38,10 +38,10 @@ func (h *Host) fromKubeProxy(theirs map[string]json.RawMessage) (ours map[string
 		case isUnset(field, raw), string(raw) == string(standard):
 			continue
 		case !counts:
-			h.addWarning(field, fmt.Sprintf("does not count in mode %s with detectLocalMode %s", mode, detect), "")
+			h.From.Warnings = append(h.From.Warnings, h.Problem(field, fmt.Sprintf("does not count in mode %s with detectLocalMode %s", mode, detect), ""))
 			continue
 		case !known:
-			h.addWarning(field, "has no counterpart here, and does not count", "")
+			h.From.Warnings = append(h.From.Warnings, h.Problem(field, "has no counterpart here, and does not count", ""))
 			continue
 		case isOption: // all options of a plugin are one value
 			options := map[string]json.RawMessage{option: raw}

@@ -89,14 +89,11 @@ func Load(path string, flags *pflag.FlagSet) (*Host, error) {
 	return Parse(path, data, flags)
 }
 
-// maxFile is more than any file of settings needs.
-const maxFile = 1 << 20
-
 // readFile reads the config file. A pipe or a device could keep the host waiting.
 func readFile(path string) (data []byte, err error) {
 	info, err := os.Stat(path)
-	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxFile) {
-		err = fmt.Errorf("%s is no regular file of at most %d MiB", path, maxFile>>20)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file", path)
 	}
 	if err == nil {
 		data, err = os.ReadFile(path)
@@ -129,26 +126,20 @@ func Parse(path string, data []byte, flags *pflag.FlagSet) (*Host, error) {
 // decode decodes the content of a file, strictly and without regard to other layers. It returns a json.RawMessage by
 // the path of each field that is there and good, or nil if the file as a whole is bad.
 func (h *Host) decode(data []byte) (values map[string]any) {
-	const whole = "pointsman config defaults, which prints a file to begin with"
 	raw, err := yaml.YAMLToJSONStrict(data)
 	given := leaves(json.RawMessage(raw))
 	version, kind := plain(given["apiVersion"]), plain(given["kind"])
 	switch {
 	case err != nil:
-		lines, twice := strings.CutPrefix(err.Error(), "yaml: unmarshal errors:\n") // of keys that are given twice
-		for _, line := range strings.Split(lines, "\n") {
-			h.refuse("", strings.TrimSpace(line), map[bool]string{true: "keep one"}[twice])
+		for _, line := range strings.Split(strings.TrimPrefix(err.Error(), "yaml: unmarshal errors:\n"), "\n") {
+			h.refuse("", strings.TrimSpace(line), "")
 		}
-	case string(raw) == "null":
-		h.refuse("", "is empty", whole)
-	case raw[0] != '{':
-		h.refuse("", "want fields and their values, not a list or one value", whole)
 	case secondDocument.Match(data):
 		h.refuse("", "has a second document", "keep one")
 	case version == kubeProxyVersion && kind == kubeProxyKind:
 		h.From.KubeProxy, given = raw, h.fromKubeProxy(given)
 	case version != APIVersion || kind != Kind:
-		h.refuse("", fmt.Sprintf("has apiVersion %q and kind %q", version, kind), fmt.Sprintf("apiVersion: %s and kind: %s", APIVersion, Kind))
+		h.refuse("", fmt.Sprintf("has apiVersion %q and kind %q", version, kind), fmt.Sprintf("apiVersion: %s and kind: %s, as pointsman config defaults prints", APIVersion, Kind))
 	}
 	if len(h.From.problems) > 0 {
 		return nil
@@ -312,6 +303,11 @@ func (h *Host) merge(file map[string]any, flags *pflag.FlagSet) {
 	}
 	settings, _ := json.Marshal(v.AllSettings())
 	_ = json.Unmarshal(settings, h) // viper has names in lower case; misfit let no other value pass
+	for at, port := range map[*string]uint16{&h.HealthzBindAddress: 10256, &h.MetricsBindAddress: 10249} {
+		if addr, err := netip.ParseAddr(*at); err == nil { // as for kube-proxy
+			*at = netip.AddrPortFrom(addr, port).String()
+		}
+	}
 	switch {
 	case layer[filesPath] > layer[kubeconfig]:
 		h.Source.Kubernetes = nil
@@ -319,16 +315,6 @@ func (h *Host) merge(file map[string]any, flags *pflag.FlagSet) {
 		h.refuse("source", "has both kubernetes and files", "keep one")
 	default:
 		h.Source.Files = nil
-	}
-	for _, ranges := range [][]netip.Prefix{h.DetectLocal.ClusterCIDRs, h.ExternalIPs.Allow} {
-		for i, r := range ranges {
-			ranges[i] = r.Masked()
-		}
-	}
-	for at, port := range map[*string]uint16{&h.HealthzBindAddress: 10256, &h.MetricsBindAddress: 10249} {
-		if addr, err := netip.ParseAddr(*at); err == nil { // as for kube-proxy
-			*at = netip.AddrPortFrom(addr, port).String()
-		}
 	}
 }
 
