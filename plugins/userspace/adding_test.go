@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pointsman/pointsman/plugins/internal/addresses"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -18,7 +17,7 @@ import (
 // sockets can stand there all the same.
 type lab struct {
 	*testing.T
-	addresses.Fake
+	fakeInterfaces
 	dir string
 }
 
@@ -40,7 +39,7 @@ func (l *lab) own() ([]address, error) {
 // raise is a process that adds addresses, and is active with these Services.
 func (l *lab) raise(services ...sdk.Service) *stage {
 	l.Helper()
-	s := &stage{T: l.T, plugin: newPluginOn(&l.Fake, l.own, l.dir)}
+	s := &stage{T: l.T, plugin: newPluginOn(&l.fakeInterfaces, l.own, l.dir)}
 	l.Cleanup(func() { s.Close() })
 	if _, err := s.Configure(l.Context(), sdk.Setup{Options: []byte(`{"redirect": "never", "addresses": "auto"}`)}); err != nil {
 		l.Fatal(err)
@@ -80,7 +79,7 @@ func TestAddresses(t *testing.T) {
 	l.has(front, more, at(4, 8000))
 	s.must(sdk.Update{Delete: []sdk.Name{svc("web", "cluster-ip "+front, back).Name}})
 	l.has(front, at(4, 8000)) // the twin has it
-	want := []string{"socket tcp " + at(1, 8001) + " of ns1/twin/tcp4", `address ` + addrPortOf(front).Addr().String() + ` on "lo"`, `address ` + addrPortOf(at(4, 1)).Addr().String() + ` on "lo"`}
+	want := []string{"socket tcp " + at(1, 8001) + " of ns1/twin/tcp4", `address ` + addrPortOf(front).Addr().String() + ` on "loopback"`, `address ` + addrPortOf(at(4, 1)).Addr().String() + ` on "loopback"`}
 	for _, dry := range []bool{true, false} {
 		got, err := s.Cleanup(t.Context(), sdk.Leftovers{DryRun: dry})
 		got = slices.DeleteFunc(got, func(name string) bool { return strings.HasSuffix(name, "established connections") }) // of finds, which may take a moment to end
@@ -97,7 +96,7 @@ func TestAddressesTakeNoNodePorts(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
 	speaker(t, back, nil)
 	s := l.raise(svc("web", "cluster-ip "+front, back))
-	second := &stage{T: t, plugin: newPluginOn(&l.Fake, l.own, l.dir)} // as in a swap
+	second := &stage{T: t, plugin: newPluginOn(&l.fakeInterfaces, l.own, l.dir)} // as in a swap
 	t.Cleanup(func() { second.Close() })
 	for _, p := range []*stage{s, second} {
 		own, err := p.addresses()
@@ -135,7 +134,7 @@ func TestAddressesFail(t *testing.T) {
 	}
 	unable(r)
 	// A successor says so before it serves: a swap would be undone for what it finds out later.
-	next := &stage{T: t, plugin: newPluginOn(&l.Fake, l.own, l.dir)}
+	next := &stage{T: t, plugin: newPluginOn(&l.fakeInterfaces, l.own, l.dir)}
 	t.Cleanup(func() { next.Close() })
 	if _, err := next.Configure(t.Context(), sdk.Setup{Options: []byte(`{"redirect": "never", "addresses": "auto"}`)}); err != nil {
 		t.Fatal(err)
@@ -151,7 +150,7 @@ func TestAddressRemovedUnderUs(t *testing.T) {
 	speaker(t, back, nil)
 	s := l.raise(svc("web", "cluster-ip "+front, back))
 	socket := s.socket(place{sdk.TCP, addrPortOf(front)})
-	if err := l.Remove(addresses.Address{Addr: addrPortOf(front).Addr()}); err != nil {
+	if err := l.Remove(assigned{addr: addrPortOf(front).Addr()}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() error {
@@ -201,7 +200,7 @@ func TestAddressesOfAProcessBefore(t *testing.T) {
 	if err := next.Close(); err != nil {
 		t.Fatal(err)
 	}
-	cleaner := newPluginOn(&l.Fake, l.own, l.dir)
+	cleaner := newPluginOn(&l.fakeInterfaces, l.own, l.dir)
 	if removed, err := cleaner.Cleanup(t.Context(), sdk.Leftovers{}); err != nil || len(removed) != 1 {
 		t.Errorf("by hand it removes %q, %v", removed, err)
 	}
@@ -239,7 +238,7 @@ func TestStandbyAddsNothing(t *testing.T) {
 
 // TestAddressesElsewhere: a system where none is added says so.
 func TestAddressesElsewhere(t *testing.T) {
-	if addresses.Here() != nil {
+	if theInterfaces() != nil {
 		t.Skip("this system adds addresses")
 	}
 	_, err := newPlugin(t.TempDir()).Configure(t.Context(), sdk.Setup{Options: []byte(`{"addresses": "auto"}`)})

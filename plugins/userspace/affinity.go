@@ -28,7 +28,7 @@ func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry
 		for _, f := range p.way.families {
 			for _, s := range f.core().services {
 				if s.Value().Affinity > 0 {
-					all = append(all, s)
+					all = append(all, s.Service)
 				}
 			}
 		}
@@ -67,7 +67,7 @@ func (p *plugin) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry
 func (p *plugin) service(name sdk.Name) *relay.Service {
 	for _, f := range p.way.families {
 		if f.Serves(name.Family) {
-			return f.core().services[name]
+			return f.core().services[name].Service
 		}
 	}
 	return nil

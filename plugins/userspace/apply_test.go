@@ -91,21 +91,22 @@ func TestNotAllowed(t *testing.T) {
 	}
 }
 
-// TestFailedGivesWay: one that could not move keeps its old address only while
-// no other Service is given it.
-func TestFailedGivesWay(t *testing.T) {
+// TestFailedKeepsItsAddress: one that could not move keeps its old address, and who was to have
+// that waits until it moves.
+func TestFailedKeepsItsAddress(t *testing.T) {
 	front, back, rival := at(1, 8000), at(2, 8000), at(3, 8000)
 	speaker(t, back, nil)
 	speaker(t, rival, nil)
 	s := onStage(t, svc("a", "cluster-ip "+front, back))
 	away := svc("a", "cluster-ip 203.0.113.9:8000", back)
 	b := svc("b", "cluster-ip "+front, rival)
-	if failed := s.offer(sdk.Update{Set: []sdk.Service{away, b}}).Failed; len(failed) != 1 {
+	if failed := s.offer(sdk.Update{Set: []sdk.Service{away, b}}).Failed; len(failed) != 2 || !strings.Contains(failed[1].Err.Error(), "exchanges frontends with ns1/a") {
 		t.Fatalf("failed: %v", failed)
 	}
-	finds(t, front, rival)
-	s.must(sdk.Update{Delete: []sdk.Name{b.Name}})
 	finds(t, front, back)
+	s.set(svc("a", "cluster-ip "+at(4, 8000), back), b)
+	finds(t, front, rival)
+	finds(t, at(4, 8000), back)
 }
 
 // soon is finds, of what the monitor has to notice first.

@@ -53,14 +53,14 @@ func (c catch) rules() frontendRules {
 // lead sends clients that get an endpoint to the relay. Others that call an address of a
 // Service go no further in nat, or a node port of another Service could take them.
 func (c catch) lead(d *frontendRules) {
-	lanes := c.lanes()
+	let := c.letIn()
 	switch {
-	case len(lanes) == 1 && lanes[0].match == match{}:
-		c.enter(d, leadsPortal, leadsPort, lanes[0].action)
-	case len(lanes) > 0:
+	case len(let) == 1 && let[0] == match{}:
+		c.enter(d, leadsPortal, leadsPort, c.action())
+	case len(let) > 0:
 		own := c.own("nat")
-		for _, w := range lanes {
-			own.Rules = append(own.Rules, w.match.rule("-p", c.service.Name.Protocol, w.action))
+		for _, m := range let {
+			own.Rules = append(own.Rules, m.rule("-p", c.service.Name.Protocol, c.action()))
 		}
 		own.Rules = append(own.Rules, "-j ACCEPT")
 		d.chains = append(d.chains, own)
@@ -88,24 +88,16 @@ func (c catch) deny(d *frontendRules) {
 	}
 }
 
-// A lane is what becomes of some clients.
-type lane struct {
-	match  match
-	action iptables.Rule
-}
-
-// lanes lead the clients that are let in to the relay: for TCP by sockets that all frontends
-// share, for UDP to the frontend's own.
-func (c catch) lanes() []lane {
-	var lanes []lane
+// letIn are the clients that get an endpoint and may call.
+func (c catch) letIn() (all []match) {
 	for _, source := range c.sources() {
 		for _, from := range c.callers() {
 			if both, ok := source.and(from); ok {
-				lanes = append(lanes, lane{both, c.action()})
+				all = append(all, both)
 			}
 		}
 	}
-	return lanes
+	return all
 }
 
 // callers are the clients that get an endpoint, wherever the source may be. TCP's shared
@@ -124,6 +116,7 @@ func (c catch) callers() []match {
 	return append([]match{{local: true}}, c.node.pods()...)
 }
 
+// action leads clients to the relay: for TCP by sockets that all frontends share, for UDP to the frontend's own.
 func (c catch) action() iptables.Rule {
 	switch {
 	case c.service.Name.Protocol == sdk.UDP:

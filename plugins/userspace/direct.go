@@ -4,37 +4,39 @@ package userspace
 
 import (
 	"context"
-	"net/netip"
+	"errors"
 	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/reconcile"
+	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
 // A direct serves one IP family by sockets at the frontends' own addresses. It has them
 // only while it is Active.
-type direct struct {
-	sockets
-	adding   *adding
-	unneeded map[netip.Addr]bool // addresses that no Service names any more
-	lost     map[netip.Addr]bool // addresses that another program removed
-	strays   bool                // what processes before this one added is still to be looked for
+type direct struct{ sockets }
+
+func newDirect(p *process, f sdk.Family) *direct {
+	d := &direct{newSockets(p, f)}
+	d.listen = d.listenAt
+	d.forget()
+	return d
 }
 
-func newDirect(p *process, f sdk.Family, a *adding) *direct {
-	return &direct{sockets: newSockets(p, f), adding: a, unneeded: make(map[netip.Addr]bool), lost: make(map[netip.Addr]bool)}
-}
-
-// Hold lets go of all sockets when this process is to serve no more. A successor shares
-// the ports of UDP, and half of the datagrams would come to this process: so these flows end.
+// Hold lets go of all sockets when this process is to serve no more.
 func (d *direct) Hold(lock *ledger.Lock) {
-	d.writes = lock != nil
-	if d.writes {
-		return
+	if d.writes = lock != nil; !d.writes {
+		d.handover.withdraw()
+		d.giveUpPorts()
 	}
-	d.handover.withdraw()
-	_ = d.adding.letGo() // closing a lock's file fails only if it is closed
+}
+
+// giveUpPorts lets go of all sockets, and closes those of UDP: a successor shares their ports, and half of the datagrams
+// of their flows would come to this process. All are opened again if this process is to serve again.
+func (d *direct) giveUpPorts() {
+	d.finish()
 	for p, socket := range d.open {
 		if p.protocol == sdk.UDP {
 			delete(d.open, p)
@@ -42,21 +44,29 @@ func (d *direct) Hold(lock *ledger.Lock) {
 		}
 	}
 	d.letGo()
+	d.compareAll()
 }
 
-// letGo of all sockets. What they have begun goes on.
+// letGo of all sockets, and of addresses. What sockets have begun goes on.
 func (d *direct) letGo() {
-	for p := range d.open {
-		d.release(p)
+	for p, socket := range d.open {
+		delete(d.open, p)
+		if socket.Drain() {
+			d.leaving[p] = socket
+		}
 	}
+	clear(d.rivals)
 	clear(d.owed)
+	clear(d.needed)
+	if err := d.adding.letGo(); err != nil {
+		d.log.Warn("cannot let go of addresses", "err", err)
+	}
 }
 
 // Adopt compares anew what is open: nothing that another process did is ours. The role is
 // the one that sockets were opened for.
 func (d *direct) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
-	d.touchAll()
-	d.strays = true
+	d.compareAll()
 	return max(d.role, sdk.Standby), ctx.Err()
 }
 
@@ -69,86 +79,60 @@ func (d *direct) Node(n sdk.Node) error { return d.read(n) }
 // Role is what the next plan opens sockets for, or lets go of them.
 func (d *direct) Role(r sdk.Role) error {
 	if r != d.role {
-		d.touchAll()
+		d.role = r
+		d.compareAll()
 	}
-	d.role = r
 	return nil
 }
 
 // Want is the places of a Service, and a node port's are at each address that takes them.
-func (d *direct) Want(svc sdk.Service) (*desired, error) { return want(svc, d.machine.nodePorts) }
+func (d *direct) Want(svc sdk.Service) (*desired, error) { return d.want(svc, d.machine.nodePorts) }
 
 // Plan is which addresses are added and removed, and which sockets are opened and closed.
-func (d *direct) Plan() frame.Plan { return directPlan{d, d.addressSteps(), d.plan()} }
+func (d *direct) Plan() frame.Plan { return directPlan{d.claims.Plan(), d} }
 
 type directPlan struct {
-	*direct
-	addresses []string
-	steps     []step
+	reconcile.Plan[*desired, spot, *claim]
+	d *direct
 }
-
-// Steps are those of a process that is Active.
-func (p directPlan) Steps() []string { return append(p.addresses, texts(p.steps)...) }
 
 // Apply opens sockets before it closes others, and adds addresses before the ones and removes
 // them after the others. In a role without sockets it finds out whether they could be opened.
 func (p directPlan) Apply(ctx context.Context) ([]sdk.Failure, error) {
-	closed, err := p.acquire(ctx)
+	d := p.d
+	failed, err := d.settle(ctx, p.Plan)
 	if err != nil {
 		return nil, err
 	}
-	if closed {
-		p.steps = p.plan()
-	}
-	if p.role == sdk.Active && slices.ContainsFunc(p.steps, func(s step) bool { return s.verb == open }) {
-		if err := p.handover.take(ctx); err != nil {
-			p.log.Warn("the process that serves does not give its ports up", "err", err)
-		}
-	}
-	steps, failed, err := p.prepare(ctx, p.steps, p.listen)
-	if err != nil {
-		return nil, err
-	}
-	p.commit(steps)
-	p.unwanted()
-	p.finish(steps)
-	if p.role == sdk.Active {
-		p.handover.offer()
+	d.finish()
+	if d.role == sdk.Active {
+		d.handover.offer()
 	} else {
-		p.handover.withdraw()
-		p.letGo()
-		if err := p.adding.letGo(); err != nil {
-			p.log.Warn("cannot let go of addresses", "err", err)
-		}
+		d.handover.withdraw()
+		d.letGo()
 	}
-	p.relinquish(ctx)
+	d.relinquish(ctx)
 	return failed, nil
 }
 
-func (d *direct) listen(ctx context.Context, p place) error {
+// listenAt opens a socket. In a role without sockets it finds out whether that is possible: a place that
+// is in use may be the process's that this one is to succeed, and an address may be one that is added.
+func (d *direct) listenAt(ctx context.Context, c *claim) (relay.Socket, error) {
+	addr := c.place.addr.Addr()
 	if d.role != sdk.Active {
-		return d.probe(ctx, p)
+		err := relay.Probe(ctx, c.place.protocol, c.place.addr)
+		switch {
+		case errors.Is(err, relay.ErrInUse):
+			err = nil
+		case notOurs(err) && !c.every() && d.adds(addr):
+			err = d.adding.possible(addr, d.adding.on)
+		}
+		return nil, err
 	}
-	if err := d.adding.unable[p.addr.Addr()]; err != nil {
-		return err
+	if err := d.adding.unable[addr]; err != nil {
+		return nil, err
 	}
-	if d.open[p] != nil || d.resume(p) {
-		return nil
-	}
-	s, err := d.relay.Listen(ctx, p.protocol, p.addr)
-	if err == nil {
-		d.open[p] = s
-	}
-	return err
-}
-
-// probe finds out whether p could be opened, once an address is added that has to be.
-func (d *direct) probe(ctx context.Context, p place) error {
-	err := probe(ctx, p)
-	if err != nil && notOurs(err) && d.borne(p.addr.Addr()) {
-		return d.adding.holding.Possible(p.addr.Addr(), d.adding.on)
-	}
-	return err
+	return d.relay.Listen(ctx, c.place.protocol, c.place.addr)
 }
 
 // Probe looks whether node ports are taken at other addresses, whether a place is free by now,
@@ -158,7 +142,7 @@ func (d *direct) Probe(ctx context.Context) (found frame.Finding) {
 		return found
 	}
 	found.Moved = d.moved(func(now *machine) bool { return !slices.Equal(now.nodePorts, d.machine.nodePorts) })
-	found.Due = d.again()
+	found.Due = d.retry
 	if found.Why = d.missing(); found.Why != "" {
 		found.Lost = frame.All
 	} else {

@@ -27,7 +27,7 @@ func (r *redirected) Forget(of sdk.Family, services []sdk.Service, step func()) 
 		return n, err
 	}
 	for _, svc := range services {
-		r.eachPlace(svc.Name, func(p place) { delete(r.fresh, p) })
+		delete(r.fresh, svc.Name)
 	}
 	return n, nil
 }
@@ -40,48 +40,30 @@ func (r *redirected) ForgetEarly(of sdk.Family, services []sdk.Service, step fun
 func (r *redirected) takesNodePorts(addr netip.Addr) bool {
 	m := r.machine
 	in := func(p netip.Prefix) bool { return p.Contains(addr) }
-	return slices.Contains(m.nodePorts, addr) || slices.ContainsFunc(m.prefixes, in) || frame.OnLink(addr) && m.node.TakesNodePorts(addr)
+	return slices.ContainsFunc(m.takes, in) || frame.OnLink(addr) && m.node.TakesNodePorts(addr)
 }
 
 // servedHere is a Service with those that serve it: this node too, if no socket of it is new.
 func (r *redirected) servedHere(svc sdk.Service) sdk.Service {
-	fresh := false
-	r.eachPlace(svc.Name, func(p place) { fresh = fresh || r.fresh[p] })
-	if !fresh && len(svc.Cluster)+len(svc.Local)+len(svc.Serving) > 0 {
+	if !r.fresh[svc.Name] && len(svc.Cluster)+len(svc.Local)+len(svc.Serving) > 0 {
 		svc.Serving = append(slices.Clone(svc.Serving), r.bound)
 	}
 	return svc
-}
-
-// owesUDP reports whether a place of UDP could not be opened. Until it is, the kernel
-// remembers that it sent its clients nowhere.
-func (r *redirected) owesUDP() bool {
-	for p := range r.owed {
-		if p.protocol == sdk.UDP {
-			return true
-		}
-	}
-	return false
-}
-
-// eachPlace calls f with each place of a Service.
-func (r *redirected) eachPlace(name sdk.Name, f func(place)) {
-	if d := r.table.desired[name]; d != nil {
-		for _, c := range d.claims {
-			f(c.place)
-		}
-	}
 }
 
 // forgetFailed makes the kernel forget connections that it would redirect to ports where no
 // socket is any more. When one was reset by this node, or its SYN came while no process
 // listened, the kernel goes on redirecting the next one from the client's port there, for 10 s
 // and for 120 s, and anew with each attempt: it would be refused for as long as the client tries.
-func (p *process) forgetFailed(of sdk.Family, closed []uint16, own map[netip.Addr]bool) {
-	n, err := conntrack.ForgetFailed(of, func(reply netip.AddrPort) bool {
-		addr := reply.Addr()
-		return slices.Contains(closed, reply.Port()) && (own[addr] || addr.IsLoopback())
-	})
+func (p *process) forgetFailed(of sdk.Family, closed []uint16) {
+	n := 0
+	here, err := p.addresses()
+	if err == nil {
+		own := newMachine(sdk.Node{}, here).own
+		n, err = conntrack.ForgetFailed(of, func(reply netip.AddrPort) bool {
+			return slices.Contains(closed, reply.Port()) && (own[reply.Addr()] || reply.Addr().IsLoopback())
+		})
+	}
 	if err != nil {
 		p.log.Warn("clients that were reset or not answered may be refused for a while if they use their port again", "err", err)
 	} else if n > 0 {
@@ -95,7 +77,7 @@ func (r *redirected) forgetFormer(ctx context.Context) {
 	switch {
 	case r.role != sdk.Active || r.former == relay.Ports{}:
 		return
-	case r.former == r.portals.Ports(r.family):
+	case r.former == r.portals.Ports():
 		r.former = relay.Ports{} // they are this process's now
 		return
 	}
@@ -105,6 +87,6 @@ func (r *redirected) forgetFormer(ctx context.Context) {
 			return
 		}
 	}
-	r.forgetFailed(r.family, r.former[:], r.machine.own)
+	r.forgetFailed(r.family, r.former[:])
 	r.former = relay.Ports{}
 }

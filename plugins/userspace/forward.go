@@ -26,8 +26,7 @@ func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 	if err := p.Dataplane.SetRole(ctx, role); err != nil {
 		return err
 	}
-	p.impact.Store("")
-	if role != sdk.Standby {
+	if p.impact.Store(""); role != sdk.Standby {
 		return nil
 	}
 	return p.Do(ctx, func(map[sdk.Name]sdk.Service) error { p.foresee(ctx); return nil })
@@ -37,24 +36,11 @@ func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 // that kind was made by it.
 func (p *plugin) foresee(ctx context.Context) {
 	p.impact.Store("")
-	if slices.ContainsFunc(p.tools(ctx), func(t iptables.Tool) bool { return forwardsByLeave(ctx, t) }) {
-		p.impact.Store(errForward)
-	}
-}
-
-// tools are those that rules of this process are written with; where there are none, all
-// that may have some.
-func (p *plugin) tools(ctx context.Context) (all []iptables.Tool) {
-	for _, r := range p.way.withRules() {
-		all = append(all, r.rules.Tool)
-	}
-	if len(all) > 0 {
-		return all
-	}
 	for _, of := range families {
-		all = append(all, iptables.ToolsInUse(ctx, of)...)
+		if slices.ContainsFunc(iptables.ToolsInUse(ctx, of), func(t iptables.Tool) bool { return forwardsByLeave(ctx, t) }) {
+			p.impact.Store(errForward)
+		}
 	}
-	return all
 }
 
 // forwardsByLeave reports whether FORWARD drops replies but for a chain of ours.

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/internal/pipe"
-	"github.com/pointsman/pointsman/sdk"
 )
 
 // A handover has the process that serves close its sockets when another one is to serve in its
@@ -43,23 +42,10 @@ func (p *plugin) handsOver(dir string) {
 	p.handover.give = func(ctx context.Context) error {
 		return p.Beside(ctx, func() error {
 			for _, f := range p.way.families {
-				f.core().giveUpPorts()
+				f.(*direct).giveUpPorts() // no rules lead to sockets here
 			}
-			return p.adding.letGo()
+			return nil
 		})
-	}
-}
-
-// giveUpPorts closes all sockets. They are opened again if this process is to serve again.
-func (s *sockets) giveUpPorts() {
-	for p, socket := range s.open {
-		s.touched[p] = true
-		if p.protocol == sdk.UDP { // its flows share the port
-			delete(s.open, p)
-			socket.Close()
-			continue
-		}
-		s.release(p)
 	}
 }
 
@@ -96,10 +82,7 @@ func (h *handover) run(ctx context.Context) {
 			h.has = false
 			h.mu.Unlock()
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(offerPeriod):
-		}
+		_ = wait(ctx, offerPeriod)
 	}
 }
 

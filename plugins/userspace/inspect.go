@@ -12,6 +12,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/hooks"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/rules"
 	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
@@ -102,9 +103,26 @@ func (i inspection) reach(f sdk.Family, t *tree.Tree, tables iptables.Tables, id
 	}
 }
 
-// has reports whether the kernel has all that c says.
-func (i inspection) has(f sdk.Family, c iptables.Chain) bool {
-	return !slices.ContainsFunc(c.Rules, func(r iptables.Rule) bool { return !i[inspectedRule{f, c.ID, r}] })
+// hasAll reports whether the kernel has all of these rules.
+func (i inspection) hasAll(rules []inspectedRule) bool {
+	return !slices.ContainsFunc(rules, func(r inspectedRule) bool { return !i[r] })
+}
+
+// rulesOf are the rules of these chains, jumps and entries, as an inspection has them.
+func (r *familyRules) rulesOf(chains []iptables.Chain, jumps []iptables.Jump, entries []rules.Entry) (all []inspectedRule) {
+	for _, c := range chains {
+		for _, rule := range c.Rules {
+			all = append(all, inspectedRule{r.Family(), c.ID, rule})
+		}
+	}
+	for _, j := range jumps {
+		all = append(all, inspectedRule{r.Family(), j.At, j.Rule})
+	}
+	for _, e := range entries {
+		t := r.Trees[e.In]
+		all = append(all, inspectedRule{r.Family(), t.Root(), t.Line(tree.Entry{Key: e.Key, Rule: e.Rule})})
+	}
+	return all
 }
 
 // inspect are the frontends whose every socket is there. Without sockets, in the roles that
@@ -113,9 +131,9 @@ func (d *direct) inspect(inspection) []sdk.Served {
 	return d.frontends(func(name sdk.Name, f sdk.Frontend) bool { return d.role != sdk.Active || d.standsFor(name, f) })
 }
 
-// inspect are the frontends whose every socket and rule is there.
+// inspect are the frontends whose every socket and rule is there, and the way from the jumps of its role to the sockets.
 func (r *redirected) inspect(there inspection) []sdk.Served {
-	if !r.rules.open(r.role, there) {
+	if !there.hasAll(r.rules.rulesOf(r.rules.node.chains(), r.rules.node.jumps(r.role), nil)) {
 		return nil
 	}
 	return r.frontends(func(name sdk.Name, f sdk.Frontend) bool { return r.leadsTo(name, f, there) && r.standsFor(name, f) })
@@ -127,7 +145,7 @@ func (s *sockets) frontends(there func(sdk.Name, sdk.Frontend) bool) (all []sdk.
 	if !s.writes {
 		return nil
 	}
-	for name, d := range s.served {
+	for name, d := range s.claims.Installed() {
 		for _, f := range d.service.Frontends {
 			if !there(name, f) {
 				continue
@@ -144,48 +162,30 @@ func (s *sockets) frontends(there func(sdk.Name, sdk.Frontend) bool) (all []sdk.
 
 // leadsTo reports whether every rule is there that f of a Service needs.
 func (r *redirected) leadsTo(name sdk.Name, f sdk.Frontend, there inspection) bool {
-	for _, c := range r.served[name].claims {
-		if owner, _ := r.table.owner(c.place); !c.frontend.Equal(f) || owner.name != name {
+	claims := r.seen(name).claims
+	for i := range claims {
+		if !claims[i].frontend.Equal(f) {
 			continue
 		}
-		if wanted := r.rulesFor(c.place); len(wanted.entries) == 0 || !r.rules.has(wanted, there) {
+		if at := r.rulesFor(&claims[i]); len(at.entries) == 0 || !there.hasAll(r.rules.rulesOf(at.chains, nil, at.entries)) {
 			return false
 		}
 	}
 	return true
 }
 
-// open reports whether the jumps of role are there, and the chains from there to the
-// sockets.
-func (r *familyRules) open(role sdk.Role, there inspection) bool {
-	for _, j := range r.node.jumps(role) {
-		if !there[inspectedRule{r.Family(), j.At, j.Rule}] {
-			return false
-		}
-	}
-	return !slices.ContainsFunc(r.node.chains(), func(c iptables.Chain) bool { return !there.has(r.Family(), c) })
-}
-
-// has reports whether what is wanted is there.
-func (r *familyRules) has(wanted frontendRules, there inspection) bool {
-	for _, e := range wanted.entries {
-		t := r.Trees[e.In]
-		if !there[inspectedRule{r.Family(), t.Root(), t.Line(tree.Entry{Key: e.Key, Rule: e.Rule})}] {
-			return false
-		}
-	}
-	return !slices.ContainsFunc(wanted.chains, func(c iptables.Chain) bool { return !there.has(r.Family(), c) })
-}
-
 // standsFor reports whether every socket is there that f of a Service needs.
 func (s *sockets) standsFor(name sdk.Name, f sdk.Frontend) bool {
-	for _, c := range s.served[name].claims {
-		owner, _ := s.table.owner(c.place)
-		if !c.frontend.Equal(f) || owner.name != name || owner.every() != c.every() || !c.listens {
+	for _, c := range s.seen(name).claims {
+		owner := s.rivals[c.place].owner()
+		if !c.frontend.Equal(f) || !c.listens || owner != nil && owner.name != name {
 			continue
 		}
 		socket := s.open[c.place]
-		if socket == nil || !holderOf(socket).holds(c) || socket.Alive() != nil {
+		if socket == nil {
+			return false
+		}
+		if t := socket.Target(); t.Service != s.services[name].Service || !t.Frontend.Equal(f) {
 			return false
 		}
 	}

@@ -126,7 +126,7 @@ func TestKernelCallersWait(t *testing.T) {
 		if !n.way.withRules()[0].rules.node.matchesSockets {
 			t.Skip("needs xt_socket: this kernel cannot tell whether a socket is there")
 		}
-		before := n.way.portals.Ports(sdk.IPv4)
+		before := n.way.withRules()[0].portals.Ports()
 		if err := n.Close(); err != nil {
 			n.Fatal(err)
 		}
@@ -150,7 +150,7 @@ func TestKernelCallersWait(t *testing.T) {
 		n.stage.plugin = newPlugin(n.kernel.dir)
 		n.begin()
 		n.must(sdk.Update{Full: true, Node: n.facts(), Set: []sdk.Service{web}})
-		if after := n.way.portals.Ports(sdk.IPv4); after != before {
+		if after := n.way.withRules()[0].portals.Ports(); after != before {
 			n.Errorf("the doors are at %v, and were at %v", after, before)
 		}
 		if err := <-called; err != nil {

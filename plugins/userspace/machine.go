@@ -25,7 +25,7 @@ type machine struct {
 	addresses []address
 	own       map[netip.Addr]bool // those of the machine, and those of the node
 	nodePorts []netip.Addr        // those that take node ports, sorted
-	prefixes  []netip.Prefix      // and those of which every address takes them
+	takes     []netip.Prefix      // the same, and ranges of which every address takes them
 }
 
 func newMachine(node sdk.Node, addresses []address) *machine {
@@ -35,7 +35,7 @@ func newMachine(node sdk.Node, addresses []address) *machine {
 		addr := a.prefix.Addr()
 		if a.whole && !a.prefix.IsSingleIP() {
 			if !a.foreign && !addr.IsLoopback() {
-				m.prefixes = append(m.prefixes, frame.NodePortPrefixes(node, a.prefix)...)
+				m.takes = append(m.takes, frame.NodePortPrefixes(node, a.prefix)...)
 			}
 			continue
 		}
@@ -51,6 +51,9 @@ func newMachine(node sdk.Node, addresses []address) *machine {
 		}
 	}
 	m.nodePorts = slices.SortedFunc(maps.Keys(taking), netip.Addr.Compare)
+	for _, addr := range m.nodePorts {
+		m.takes = append(m.takes, netip.PrefixFrom(addr, addr.BitLen()))
+	}
 	return m
 }
 
@@ -69,7 +72,7 @@ func narrowed(n sdk.Node) sdk.Node {
 // loopback reports whether addr can be bound because a loopback interface has
 // all of its range, as Linux has with 127.0.0.0/8.
 func loopback(addresses []address, addr netip.Addr) bool {
-	return addr.IsLoopback() && slices.ContainsFunc(addresses, func(a address) bool { return a.prefix.Contains(addr) })
+	return addr.IsLoopback() && slices.ContainsFunc(addresses, func(a address) bool { return !a.prefix.IsSingleIP() && a.prefix.Contains(addr) })
 }
 
 // has reports whether an interface has addr.

@@ -39,8 +39,13 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	}
 	p.relay.SetUDPIdle(o.udpIdle)
 	p.foresee(ctx)
-	session := frame.Session[*desired]{Limits: p.way.limits(p.adding.enabled), Unlocked: p.way.backend == ""}
-	if p.way.backend != "" {
+	session := frame.Session[*desired]{Unlocked: p.way.backend == ""}
+	if session.Unlocked {
+		session.Limits = append(slices.Clone(Description.Limits), sdk.LimitNoDrop)
+		if !p.adding.enabled {
+			session.Limits = append(session.Limits, sdk.LimitOwnAddressesOnly)
+		}
+	} else {
 		session.Settings = func(n sdk.Node) sysctl.Settings { return sysctl.Conntrack(sysctl.Folder, n.Conntrack) }
 	}
 	for _, f := range p.way.families {
@@ -85,7 +90,7 @@ func (p *plugin) goDirect() {
 	p.relay.SetMark(0)
 	p.way = way{}
 	for _, f := range families {
-		p.way.families = append(p.way.families, newDirect(&p.process, f, p.adding))
+		p.way.families = append(p.way.families, newDirect(&p.process, f))
 	}
 }
 
@@ -99,11 +104,11 @@ func (p *plugin) openRedirected(ctx context.Context, backend string, env frame.E
 	if err != nil {
 		return way{}, err
 	}
-	w := way{backend: backend, portals: p.relay.NewRedirected()}
+	w := way{backend: backend}
 	commits := new(iptables.Commits)
 	for _, tool := range tools {
 		tool.Waiting, tool.Heard, tool.Commits = env.Waiting, env.Step, commits
-		f := newRedirected(&p.process, tool, w.portals)
+		f := newRedirected(&p.process, tool)
 		f.rules.Masquerade = &masquerade.Hold{Ledger: env.Ledger, Holder: mode, Tool: tool}
 		w.families = append(w.families, f)
 	}

@@ -6,7 +6,7 @@
 // other program: it listens on the frontends' own addresses (direct.go). That makes it the
 // dataplane to try things with, and the one where nothing else is allowed.
 //
-//	Update ──▶ want ──▶ table ──▶ plan ──▶ apply ──▶ sockets, and rules to them
+//	Update ──▶ want ──▶ claims ──▶ package reconcile ──▶ sockets, and rules to them
 //	                                                   │ Serve: a target
 //	client ──────────────────────────────────────▶ package relay ──▶ endpoint
 //
@@ -19,10 +19,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"sync/atomic"
 
-	"github.com/pointsman/pointsman/plugins/internal/addresses"
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
@@ -50,14 +48,14 @@ var families = []sdk.Family{sdk.IPv4, sdk.IPv6}
 // Close ends it.
 func New(dir string) sdk.Dataplane { return newPlugin(dir) }
 
-func newPlugin(dir string) *plugin { return newPluginOn(addresses.Here(), machineAddresses, dir) }
+func newPlugin(dir string) *plugin { return newPluginOn(theInterfaces(), machineAddresses, dir) }
 
 // newPluginOn is newPlugin where addresses are added to system, and the machine has those that
 // own returns.
-func newPluginOn(system addresses.System, own func() ([]address, error), dir string) *plugin {
+func newPluginOn(system interfaces, own func() ([]address, error), dir string) *plugin {
 	adding := newAdding(system, dir)
-	p := &plugin{adding: adding, process: process{
-		relay: relay.New(), addresses: adding.marked(own), log: slog.New(slog.DiscardHandler), step: func() {},
+	p := &plugin{process: process{
+		relay: relay.New(), adding: adding, addresses: adding.marked(own), log: slog.New(slog.DiscardHandler), step: func() {},
 		affinity: make(map[sdk.Name][]sdk.AffinityEntry),
 	}}
 	p.impact.Store("")
@@ -72,14 +70,12 @@ type plugin struct {
 	*frame.Dataplane[*desired]
 	process
 	way    way
-	adding *adding
 	impact atomic.Value // what a change of mode to this one would end, for people
 }
 
 // A way is how clients reach the relay.
 type way struct {
 	backend  string // as the options say it; empty: by the frontends' own addresses
-	portals  *relay.Redirected
 	families []family
 }
 
@@ -110,28 +106,24 @@ func (w *way) close() {
 	for _, f := range w.families {
 		f.close()
 	}
-	if w.portals != nil {
-		w.portals.Close()
-	}
 }
 
 // Report says how the relay is doing. It waits for nothing.
 func (p *plugin) Report() sdk.Report {
-	c := p.relay.Counts()
+	c := &p.relay.Counters
 	r := p.Dataplane.Report()
 	r.Flows, r.SwapImpact = c.Open(), p.impact.Load().(string)
-	r.Notes = append(slices.Clip(r.Notes), p.adding.notes()...)
 	r.Samples = append([]sdk.Sample{
-		{Name: "pointsman_userspace_connections_total", Help: "TCP connections that were relayed.", Value: float64(c.Accepted)},
-		{Name: "pointsman_userspace_connections_open", Help: "TCP connections that are relayed now.", Value: float64(c.Established)},
-		{Name: "pointsman_userspace_dial_failures_total", Help: "Attempts at an endpoint that failed; the next one is tried.", Value: float64(c.DialErrors)},
-		{Name: "pointsman_userspace_turned_away_total", Help: "Connections and datagrams dropped because their source is not allowed, or no endpoint may answer them.", Value: float64(c.TurnedAway)},
-		{Name: "pointsman_userspace_unanswered_total", Help: "Connections closed because no endpoint answered.", Value: float64(c.Unanswered)},
-		{Name: "pointsman_userspace_udp_flows", Help: "UDP flows that are relayed now.", Value: float64(c.Flows)},
-		{Name: "pointsman_userspace_udp_flows_total", Help: "UDP flows that were begun.", Value: float64(c.FlowsBegun)},
-		{Name: "pointsman_userspace_udp_overflow_total", Help: "Datagrams dropped because too many flows are open.", Value: float64(c.Overflow)},
-		{Name: "pointsman_userspace_bytes_total", Help: "Bytes relayed: in from the callers, out to them.", Labels: map[string]string{"direction": "in"}, Value: float64(c.BytesIn)},
-		{Name: "pointsman_userspace_bytes_total", Help: "Bytes relayed: in from the callers, out to them.", Labels: map[string]string{"direction": "out"}, Value: float64(c.BytesOut)},
+		{Name: "pointsman_userspace_connections_total", Help: "TCP connections that were relayed.", Value: float64(c.Accepted.Load())},
+		{Name: "pointsman_userspace_connections_open", Help: "TCP connections that are relayed now.", Value: float64(c.Established.Load())},
+		{Name: "pointsman_userspace_dial_failures_total", Help: "Attempts at an endpoint that failed; the next one is tried.", Value: float64(c.DialErrors.Load())},
+		{Name: "pointsman_userspace_turned_away_total", Help: "Connections and datagrams dropped because their source is not allowed, or no endpoint may answer them.", Value: float64(c.TurnedAway.Load())},
+		{Name: "pointsman_userspace_unanswered_total", Help: "Connections closed because no endpoint answered.", Value: float64(c.Unanswered.Load())},
+		{Name: "pointsman_userspace_udp_flows", Help: "UDP flows that are relayed now.", Value: float64(c.Flows.Load())},
+		{Name: "pointsman_userspace_udp_flows_total", Help: "UDP flows that were begun.", Value: float64(c.FlowsBegun.Load())},
+		{Name: "pointsman_userspace_udp_overflow_total", Help: "Datagrams dropped because too many flows are open.", Value: float64(c.Overflow.Load())},
+		{Name: "pointsman_userspace_bytes_total", Help: "Bytes relayed: in from the callers, out to them.", Labels: map[string]string{"direction": "in"}, Value: float64(c.BytesIn.Load())},
+		{Name: "pointsman_userspace_bytes_total", Help: "Bytes relayed: in from the callers, out to them.", Labels: map[string]string{"direction": "out"}, Value: float64(c.BytesOut.Load())},
 	}, r.Samples...)
 	return r
 }
@@ -142,19 +134,6 @@ func (w *way) withRules() (all []*redirected) {
 		if r, ok := f.(*redirected); ok {
 			all = append(all, r)
 		}
-	}
-	return all
-}
-
-// limits are those that hold for the way, where addresses are added or not; nil: those of the
-// Description.
-func (w *way) limits(adds bool) []sdk.Limit {
-	if w.backend != "" {
-		return nil
-	}
-	all := append(slices.Clone(Description.Limits), sdk.LimitNoDrop)
-	if !adds {
-		all = append(all, sdk.LimitOwnAddressesOnly)
 	}
 	return all
 }

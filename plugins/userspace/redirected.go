@@ -12,6 +12,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/reconcile"
 	"github.com/pointsman/pointsman/plugins/internal/rules"
 	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
@@ -23,14 +24,14 @@ import (
 // sockets stay in every role; only the rules lead to them.
 type redirected struct {
 	sockets
-	portals *relay.Redirected // of both families
+	portals *relay.Redirected
 	rules   *familyRules
 
-	bound  netip.Addr     // where the sockets of UDP stand
-	fresh  map[place]bool // of UDP: no flow that the kernel remembers leads to their sockets
-	asked  bool           // what the process before this one has left
-	probed bool           // what the kernel can match
-	former relay.Ports    // of that process; connections may still be sent there
+	bound  netip.Addr        // where the sockets of UDP stand
+	fresh  map[sdk.Name]bool // of UDP: flows that the kernel remembers do not all lead to their sockets
+	asked  bool              // what the process before this one has left
+	probed bool              // what the kernel can match
+	former relay.Ports       // of that process; connections may still be sent there
 }
 
 var _ interface {
@@ -39,11 +40,14 @@ var _ interface {
 	frame.Masquerader
 } = (*redirected)(nil)
 
-func newRedirected(p *process, tool iptables.Tool, portals *relay.Redirected) *redirected {
-	return &redirected{
-		sockets: newSockets(p, tool.Family), portals: portals, rules: newFamilyRules(tool),
-		fresh: make(map[place]bool),
+func newRedirected(p *process, tool iptables.Tool) *redirected {
+	r := &redirected{
+		sockets: newSockets(p, tool.Family), portals: p.relay.NewRedirected(iptables.Unspecified(tool.Family)),
+		rules: newFamilyRules(tool), fresh: make(map[sdk.Name]bool),
 	}
+	r.listen = r.listenFor
+	r.forget()
+	return r
 }
 
 // everywhere stands for the addresses that take node ports: which those are, the
@@ -67,6 +71,7 @@ func (r *redirected) Hold(lock *ledger.Lock) {
 // to its ports should find this one. What the kernel can match is found out before that, while
 // another process still serves.
 func (r *redirected) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
+	r.compareAll()
 	if !r.rules.IsCurrent() {
 		if _, err := r.rules.List(ctx); err != nil {
 			return 0, err
@@ -78,7 +83,7 @@ func (r *redirected) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error)
 			text, _ := r.rules.Found(id)
 			return text
 		})
-		r.portals.Prefer(r.family, r.former)
+		r.portals.Prefer(r.former)
 	}
 	if !r.probed {
 		if err := r.rules.probeSocketMatch(ctx); err != nil {
@@ -107,10 +112,11 @@ func (r *redirected) Node(n sdk.Node) error {
 	if uplinks, err := flows.Uplinks(r.family); err == nil { // no Service waits for them: Probe asks again
 		of.uplinks = uplinks
 	}
-	of.prefixes = r.machine.prefixes
-	of.node, of.nodePorts, of.to = r.machine.node, r.machine.nodePorts, r.machine.target(r.family, of.to)
+	of.node, of.nodePorts, of.to = r.machine.node, r.machine.takes, r.machine.target(r.family, of.to)
 	r.relay.SetMark(of.mark())
-	r.touchAll()
+	for name := range r.Pieces() { // whose rules depend on the node
+		r.changed[name] = true
+	}
 	return nil
 }
 
@@ -121,51 +127,42 @@ func (r *redirected) Role(role sdk.Role) error {
 }
 
 // Want is the places of a Service. A node port has one for all addresses.
-func (r *redirected) Want(svc sdk.Service) (*desired, error) { return want(svc, everywhere) }
+func (r *redirected) Want(svc sdk.Service) (*desired, error) { return r.want(svc, everywhere) }
 
 // Plan is which sockets are opened and closed, and then what the tables lack.
-func (r *redirected) Plan() frame.Plan { return &redirectedPlan{redirected: r} }
+func (r *redirected) Plan() frame.Plan {
+	r.rebind()
+	return &redirectedPlan{Plan: r.claims.Plan(), r: r}
+}
 
-// A redirectedPlan is made when it is applied: the rules follow the sockets, and these the
-// address where they stand.
+// A redirectedPlan has its part of rules made when it is applied: they follow the sockets, and these the address where
+// they stand.
 type redirectedPlan struct {
-	*redirected
-	steps []string // once it is made
+	reconcile.Plan[*desired, spot, *claim] // RemovedUDP tells the sockets that it closes
+	r                                      *redirected
+	rules                                  []string // the steps of that part, once it is made
 }
 
 // Steps are those of the rules, and those of the sockets.
-func (p *redirectedPlan) Steps() []string { return p.steps }
+func (p *redirectedPlan) Steps() []string { return append(p.rules, p.Plan.Steps()...) }
 
 // Apply opens sockets, writes the rules that lead to them, and closes others. A line that
 // the kernel does not take keeps out all that are written with it: then no socket closes.
 func (p *redirectedPlan) Apply(ctx context.Context) ([]sdk.Failure, error) {
-	p.rebind()
-	steps, failed, err := p.prepare(ctx, p.plan(), p.listen)
+	failed, err := p.r.settle(ctx, p.Plan)
 	if err != nil {
 		return nil, err
 	}
-	p.commit(steps)
-	plan := p.planRules()
-	p.steps = append(plan.Steps(), texts(steps)...)
+	plan := p.r.planRules()
+	p.rules = plan.Steps()
 	if _, err := plan.Apply(ctx); err != nil { // it names the Services of refused lines
 		return nil, err
 	}
-	p.finish(steps)
+	p.r.finish()
 	return failed, nil
 }
 
-// RemovedUDP returns the UDP frontends whose sockets the plan closes. After a crash there are none: the port
-// that a flow is led to has no socket, so its datagrams are refused.
-func (p *redirectedPlan) RemovedUDP() (all []netip.AddrPort) {
-	for _, s := range p.plan() {
-		if s.verb == closeDown && s.claim.place.protocol == sdk.UDP {
-			all = append(all, s.claim.place.addr)
-		}
-	}
-	return all
-}
-
-// rebind lets go of the sockets of UDP when packets are sent to another address from now on.
+// rebind closes the sockets of UDP when packets are sent to another address from now on. The next plan opens them there.
 func (r *redirected) rebind() {
 	if r.bound == r.rules.node.to {
 		return
@@ -175,47 +172,37 @@ func (r *redirected) rebind() {
 		if p.protocol == sdk.UDP {
 			delete(r.open, p)
 			socket.Close()
+			r.owed[p], r.retry = nil, true
 		}
 	}
 }
 
-func (r *redirected) listen(ctx context.Context, p place) (err error) {
-	if r.resume(p) {
-		return nil
+func (r *redirected) listenFor(ctx context.Context, c *claim) (relay.Socket, error) {
+	if c.place.protocol == sdk.TCP {
+		return r.portals.ListenTCP(ctx, c.place.addr)
 	}
-	var s relay.Socket
-	if p.protocol == sdk.UDP {
-		s, err = r.listenUDP(ctx, p)
-	} else {
-		s, err = r.portals.ListenTCP(ctx, p.addr)
-	}
-	if err == nil {
-		r.open[p] = s
-	}
-	return err
+	return r.listenUDP(ctx, c)
 }
 
 // listenUDP opens the socket of a place at the port to which the kernel leads its clients, so that their flows go on when
 // a process before this one was killed. Another process may still have that port: then, and where no rule leads anywhere,
 // it is a new port.
-func (r *redirected) listenUDP(ctx context.Context, p place) (relay.Socket, error) {
-	if c, owned := r.table.owner(p); owned {
-		if at := r.udpLedTo(c.name, p); at.Addr() == r.bound && relay.Probe(ctx, sdk.UDP, at) == nil {
-			if s, err := r.portals.ListenUDP(ctx, p.addr, at); err == nil {
-				return s, nil
-			}
+func (r *redirected) listenUDP(ctx context.Context, c *claim) (relay.Socket, error) {
+	if at := r.udpLedTo(c); at.Addr() == r.bound && relay.Probe(ctx, sdk.UDP, at) == nil {
+		if s, err := r.portals.ListenUDP(ctx, c.place.addr, at); err == nil {
+			return s, nil
 		}
 	}
-	r.fresh[p] = true
-	return r.portals.ListenUDP(ctx, p.addr, netip.AddrPortFrom(r.bound, 0))
+	r.fresh[c.name] = true
+	return r.portals.ListenUDP(ctx, c.place.addr, netip.AddrPortFrom(r.bound, 0))
 }
 
 // udpLedTo returns where rules lead the clients of a UDP place of a Service; zero: nowhere.
-func (r *redirected) udpLedTo(name sdk.Name, p place) (at netip.AddrPort) {
-	piece := r.rules.Installed()[name]
-	e := catch{service: &sdk.Service{Name: name}, frontend: sdk.Frontend{Addr: p.addr}}.entry(leadsPortal, leadsPort, "")
+func (r *redirected) udpLedTo(c *claim) (at netip.AddrPort) {
+	piece := r.rules.Installed()[c.name]
+	e := catch{service: &sdk.Service{Name: c.name}, frontend: *c.frontend}.entry(leadsPortal, leadsPort, "")
 	rule, _ := piece.Entry(e.In, e.Key)
-	own, _ := piece.Chain(nat(ownChain(p)))
+	own, _ := piece.Chain(nat(ownChain(c.place)))
 	if _, to, led := strings.Cut(string(rule)+"\n"+own, "--to-destination "); led {
 		to, _, _ = strings.Cut(to, "\n")
 		at, _ = netip.ParseAddrPort(to) // zero, if it is none
@@ -223,42 +210,29 @@ func (r *redirected) udpLedTo(name sdk.Name, p place) (at netip.AddrPort) {
 	return at
 }
 
-// planRules is what the tables lack, for the sockets that are open now: of the Services that changed, and of those that
-// claim a place that was touched.
+// planRules is what the tables lack, for the sockets that are open now, of the Services that changed.
 func (r *redirected) planRules() frame.Plan {
 	pieces := make(map[sdk.Name]rules.Piece)
-	add := func(name sdk.Name) {
-		if _, done := pieces[name]; !done {
-			r.step()
-			pieces[name] = r.piece(name)
-		}
-	}
 	for name := range r.changed {
-		add(name)
-	}
-	for p := range r.touched {
-		for _, c := range r.table.places[p] {
-			add(c.name)
-		}
+		r.step()
+		pieces[name] = r.piece(name)
 	}
 	r.rules.SetDesired(pieces)
-	r.rules.node.doors = r.portals.Ports(r.family)
+	r.rules.node.doors = r.portals.Ports()
 	r.rules.follow(r.role)
 	return r.rules.Plan()
 }
 
-// piece is the rules of a Service: those of the places that it has, and what accepts health checks.
+// piece is the rules of a Service, and what accepts health checks.
 func (r *redirected) piece(name sdk.Name) rules.Piece {
-	d := r.table.desired[name]
+	d := r.seen(name)
 	if d == nil {
 		return rules.Piece{}
 	}
 	var all frontendRules
-	for _, c := range d.claims {
-		if has, _ := r.table.owner(c.place); has.name == name {
-			at := r.rulesFor(c.place)
-			all.chains, all.entries = append(all.chains, at.chains...), append(all.entries, at.entries...)
-		}
+	for i := range d.claims {
+		at := r.rulesFor(&d.claims[i])
+		all.chains, all.entries = append(all.chains, at.chains...), append(all.entries, at.entries...)
 	}
 	if port := d.service.HealthPort; port != 0 {
 		all.entries = append(all.entries, health(port))
@@ -266,14 +240,10 @@ func (r *redirected) piece(name sdk.Name) rules.Piece {
 	return rules.NewPiece(all.chains, all.entries)
 }
 
-// rulesFor is what the frontend at p needs.
-func (r *redirected) rulesFor(p place) frontendRules {
-	c, owned := r.table.owner(p)
-	if !owned {
-		return frontendRules{}
-	}
-	at := catch{node: &r.rules.node, service: r.table.desired[c.name].service, frontend: *c.frontend}
-	if socket := r.open[p]; socket != nil && p.protocol == sdk.UDP {
+// rulesFor is what the frontend of a claim needs.
+func (r *redirected) rulesFor(c *claim) frontendRules {
+	at := catch{node: &r.rules.node, service: r.seen(c.name).service, frontend: *c.frontend}
+	if socket := r.open[c.place]; socket != nil && c.place.protocol == sdk.UDP {
 		at.udp = socket.Port()
 	}
 	return at.rules()
@@ -281,35 +251,35 @@ func (r *redirected) rulesFor(p place) frontendRules {
 
 // Probe looks at what nft's kernel told, and at the sizes of legacy's tables; and now and
 // then at the machine's addresses, and at what a process before this one has left.
-func (r *redirected) Probe(ctx context.Context) (found frame.Finding) {
-	if r.due() {
-		to := r.rules.node.to
-		uplinks, err := flows.Uplinks(r.family)
-		rerouted := err == nil && !slices.EqualFunc(uplinks, r.rules.node.uplinks, flows.Uplink.Equal)
-		found.Moved = rerouted || r.moved(func(now *machine) bool {
-			return !slices.Equal(now.nodePorts, r.machine.nodePorts) || !slices.Equal(now.prefixes, r.machine.prefixes) || now.target(r.family, to) != to
-		})
-		found.Due = r.again()
-		found.Stale = found.Moved || r.owesUDP()
-		r.forgetFormer(ctx)
-	}
+func (r *redirected) Probe(ctx context.Context) frame.Finding {
 	r.rules.Look(ctx)
-	found.Lost, found.Why, found.Unsure = r.doubted()
+	found := r.doubted()
+	if !r.due() {
+		return found
+	}
+	to := r.rules.node.to
+	uplinks, err := flows.Uplinks(r.family)
+	rerouted := err == nil && !slices.EqualFunc(uplinks, r.rules.node.uplinks, flows.Uplink.Equal)
+	found.Moved = rerouted || r.moved(func(now *machine) bool {
+		return !slices.Equal(now.takes, r.machine.takes) || now.target(r.family, to) != to
+	})
+	found.Due = r.retry
+	found.Stale = found.Moved || found.Due
+	r.forgetFormer(ctx)
 	return found
 }
 
 // Audit reads one chain, or asks for one jump.
-func (r *redirected) Audit(ctx context.Context) (found frame.Finding) {
+func (r *redirected) Audit(ctx context.Context) frame.Finding {
 	r.rules.Audit(ctx)
-	found.Lost, found.Why, found.Unsure = r.doubted()
-	return found
+	return r.doubted()
 }
 
-func (r *redirected) doubted() (lost frame.Parts, why string, unsure bool) {
+func (r *redirected) doubted() frame.Finding {
 	if why := r.rules.Doubt(); why != "" {
-		return frame.All, why, false
+		return frame.Finding{Lost: frame.All, Why: why}
 	}
-	return 0, "", r.rules.Waits()
+	return frame.Finding{Unsure: r.rules.Waits()}
 }
 
 // close closes the sockets, and wants no rules.
@@ -322,4 +292,5 @@ func (r *redirected) close() {
 	clear(r.fresh)
 	r.asked, r.former = false, relay.Ports{}
 	r.sockets.close()
+	r.portals.Close()
 }

@@ -20,25 +20,11 @@ import (
 )
 
 // A nodeConfig is what the rules of one family follow with no Service at all: the ways in,
-// and the ways from there to the relay's sockets.
-//
-//	PREROUTING ─▶ KUBE-PORTALS-CONTAINER ─┬▶ KUBE-PORTALS-VIP: tree of addresses ───┐
-//	OUTPUT ─────▶ KUBE-PORTALS-HOST ──────┴▶ KUBE-NODEPORT-ANY: tree of node ports ─┤
-//	   ┌────────────────────────────────────────────────────────────────────────────┘
-//	   ├▶ KUBE-PORTALS-ANY     to the socket for the node, for pods or for others
-//	   ├▶ KUBE-PORTALS-INSIDE  the same, without others
-//	   ├▶ DNAT                 UDP: to the frontend's own socket
-//	   └▶ KUBE-PS-…            only from some sources, to one of these
-//
-//	INPUT, FORWARD, OUTPUT ─▶ KUBE-PORTALS-DENY: what nat has led nowhere is rejected or
-//	                          dropped; two more trees say which
-//	INPUT ─▶ KUBE-NODEPORT-NON-LOCAL: a tree of our sockets, which accept what nat
-//	         led there
+// and the ways from there to the relay's sockets. README.md shows them.
 type nodeConfig struct {
 	family    sdk.Family
 	node      sdk.Node
-	nodePorts []netip.Addr   // those that take node ports now
-	prefixes  []netip.Prefix // and those of which every address does
+	nodePorts []netip.Prefix // of which every address takes node ports now
 	uplinks   []flows.Uplink // by which the node's default routes lead
 	to        netip.Addr     // of this node: where packets from elsewhere are sent to
 
@@ -130,12 +116,7 @@ func (n *nodeConfig) atNode(to iptables.ID) []iptables.Rule {
 	if n.family == sdk.IPv6 && n.node.TakesNodePorts(onLinks.Addr()) {
 		rules = append(rules, iptables.Words("-d", onLinks, "-m addrtype --dst-type LOCAL -j", to.Chain))
 	}
-	for _, addr := range n.nodePorts {
-		if sdk.FamilyOf(addr) == n.family {
-			rules = append(rules, iptables.Words("-d", addr, "-j", to.Chain))
-		}
-	}
-	for _, p := range n.prefixes {
+	for _, p := range n.nodePorts {
 		if sdk.FamilyOf(p.Addr()) == n.family {
 			rules = append(rules, iptables.Words("-d", p, "-j", to.Chain))
 		}
@@ -292,12 +273,7 @@ func newFamilyRules(tool iptables.Tool) *familyRules {
 func (r *familyRules) follow(role sdk.Role) {
 	r.SetFixed(r.node.chains())
 	r.SetDesired(map[sdk.Name]rules.Piece{{}: rules.NewPiece(nil, r.node.guards())})
-	own := r.node.jumps(sdk.Active)
-	jumps := own
-	if role != sdk.Active {
-		jumps = r.node.jumps(role)
-	}
-	r.SetJumps(jumps, own)
+	r.SetJumps(r.node.jumps(role), r.node.jumps(sdk.Active))
 }
 
 // ledTo are the ports of TCP to which rules lead, given the text of each chain. Of a process

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
@@ -28,9 +29,11 @@ func (p *plugin) sweep(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]s
 	swept, err := sweepAll(ctx, l, env)
 	if !l.DryRun {
 		p.end()
-		p.forgetDoors(closed)
+		for f, ports := range closed {
+			p.forgetFailed(f, ports)
+		}
 	}
-	removed, unable := p.adding.sweep(l.DryRun)
+	removed, unable := p.adding.sweep(ctx, l.DryRun)
 	return slices.Concat(gone, swept, removed), errors.Join(err, unable)
 }
 
@@ -53,25 +56,9 @@ func (p *plugin) doors(ctx context.Context) map[sdk.Family][]uint16 {
 	}
 	for _, r := range p.way.withRules() {
 		note(r.family, r.former)
-		note(r.family, p.way.portals.Ports(r.family))
+		note(r.family, r.portals.Ports())
 	}
 	return all
-}
-
-// forgetDoors has the kernel redirect no client to these ports.
-func (p *plugin) forgetDoors(closed map[sdk.Family][]uint16) {
-	if len(closed) == 0 {
-		return
-	}
-	here, err := p.addresses()
-	if err != nil {
-		p.log.Warn("clients that were reset or not answered may be refused for a while if they use their port again", "err", err)
-		return
-	}
-	own := newMachine(sdk.Node{}, here).own
-	for f, ports := range closed {
-		p.forgetFailed(f, ports, own)
-	}
 }
 
 // held are the sockets and connections that Cleanup would end.
@@ -79,14 +66,14 @@ func (p *plugin) held() []string {
 	var names []string
 	for _, f := range p.way.families {
 		for at, socket := range f.core().open {
-			names = append(names, "socket "+at.String()+" of "+holderOf(socket).name.String())
+			names = append(names, "socket "+at.String()+" of "+socket.Target().Service.Name().String())
 		}
-		for at := range f.core().retired {
+		for at := range f.core().leaving {
 			names = append(names, "socket "+at.String()+", which finishes flows")
 		}
 	}
 	slices.Sort(names)
-	if n := p.relay.Counts().Established; n > 0 {
+	if n := p.relay.Counters.Established.Load(); n > 0 {
 		names = append(names, fmt.Sprintf("%d established connections", n))
 	}
 	return names
@@ -123,10 +110,5 @@ var kubeProxys = []string{"KUBE-PORTALS-CONTAINER", "KUBE-PORTALS-HOST", "KUBE-N
 
 // hasOurs reports whether a chain is there that kube-proxy did not make.
 func hasOurs(found iptables.Tables) bool {
-	for id := range found {
-		if isOurs(id) && !slices.Contains(kubeProxys, id.Chain) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Collect(maps.Keys(found)), func(id iptables.ID) bool { return isOurs(id) && !slices.Contains(kubeProxys, id.Chain) })
 }

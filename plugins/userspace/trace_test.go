@@ -38,7 +38,7 @@ func newScene(t testing.TB, node sdk.Node, services []sdk.Service) *scene {
 		b.node.node, b.node.doors = node, [3]uint16{1000, 1001, 1002}
 		for _, addr := range node.Addrs {
 			if node.TakesNodePorts(addr) {
-				b.node.nodePorts = append(b.node.nodePorts, addr)
+				b.node.nodePorts = append(b.node.nodePorts, netip.PrefixFrom(addr, addr.BitLen()))
 			}
 			if sdk.FamilyOf(addr) == family {
 				b.node.to = addr

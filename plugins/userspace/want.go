@@ -3,8 +3,8 @@
 package userspace
 
 import (
-	"cmp"
 	"net/netip"
+	"slices"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -17,15 +17,11 @@ type place struct {
 
 func (p place) String() string { return p.protocol.String() + " " + p.addr.String() }
 
-func (p place) compare(q place) int {
-	return cmp.Or(cmp.Compare(p.protocol, q.protocol), p.addr.Compare(q.addr))
-}
-
 // A claim is one place that a frontend of a Service wants.
 type claim struct {
 	place    place
 	name     sdk.Name
-	frontend *sdk.Frontend // of the Service, never changed; nil where only the place is set
+	frontend *sdk.Frontend // of the Service, never changed
 
 	// listens: a socket is to stand here. Where no endpoint serves there is none, so
 	// that the kernel itself turns clients away; the place is claimed all the
@@ -36,23 +32,35 @@ type claim struct {
 // every reports whether the place is one of those that the frontend's
 // unspecified address stands for. Such a claim gives way to one that names the
 // address.
-func (c claim) every() bool { return c.frontend.Addr.Addr().IsUnspecified() }
+func (c *claim) every() bool { return c.frontend.Addr.Addr().IsUnspecified() }
+
+// spot is the key of the claim's entry.
+func (c *claim) spot() spot {
+	return spot{what: ofClaim, place: c.place, every: c.every(), listens: c.listens}
+}
 
 // A desired is what one Service comes to: what connections see of it, and the places
 // where it is to be reached. Nil: the Service is gone.
 type desired struct {
 	service *sdk.Service
 	claims  []claim
+}
 
-	// age is when it was put first: of two that claim a place in the same way, the one
-	// that came later has it. One that is put back has the age that it had.
-	age uint64
+// Equal reports whether both are the same.
+func (d *desired) Equal(e *desired) bool {
+	if d == nil || e == nil || d == e {
+		return d == e
+	}
+	return d.service.Equal(*e.service) && slices.EqualFunc(d.claims, e.claims, func(a, b claim) bool { return a.spot() == b.spot() })
 }
 
 // want is what svc comes to, on a node whose addresses nodePorts take node ports.
 func want(svc sdk.Service, nodePorts []netip.Addr) (*desired, error) {
-	if err := sound(svc); err != nil {
-		return nil, err
+	switch err := svc.Check(); {
+	case err != nil:
+		return nil, &sdk.Refusal{Field: "service", Why: err.Error(), Try: "a pointsman-dataplane-userspace as new as the host"}
+	case svc.Name.Protocol == sdk.SCTP:
+		return nil, &sdk.Refusal{Field: "name.protocol", Why: "the userspace dataplane relays tcp and udp only", Try: "mode: iptables"}
 	}
 	d := &desired{service: &svc}
 	for i := range svc.Frontends {
@@ -67,17 +75,6 @@ func want(svc sdk.Service, nodePorts []netip.Addr) (*desired, error) {
 		}
 	}
 	return d, nil
-}
-
-// sound refuses what no relay here can serve.
-func sound(svc sdk.Service) error {
-	if err := svc.Check(); err != nil {
-		return &sdk.Refusal{Field: "service", Why: err.Error(), Try: "a pointsman-dataplane-userspace as new as the host"}
-	}
-	if svc.Name.Protocol == sdk.SCTP {
-		return &sdk.Refusal{Field: "name.protocol", Why: "the userspace dataplane relays tcp and udp only", Try: "mode: iptables"}
-	}
-	return nil
 }
 
 // places are the addresses that f is listened at: its own, or in place of an

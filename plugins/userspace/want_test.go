@@ -3,13 +3,16 @@
 package userspace
 
 import (
+	"cmp"
+	"context"
 	"errors"
-	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -115,40 +118,56 @@ close tcp 10.0.0.1:80`},
 	}
 }
 
-// planText carries out the way to from, and shows that from there to to.
+// planText carries out the way to from, and shows what is done from there to to.
 func planText(t *testing.T, from, to []sdk.Service) string {
 	t.Helper()
-	held := make(map[place]holder)
-	table := newTable()
-	step := func(was, services []sdk.Service) []step {
-		touched := make(map[place]bool)
-		put := func(name sdk.Name, d *desired) {
-			for _, p := range table.put(name, d) {
-				touched[p] = true
-			}
+	var done []string
+	s := newSockets(&process{relay: relay.New(), adding: newAdding(nil, ""), log: slog.New(slog.DiscardHandler), step: func() {}}, sdk.IPv4)
+	s.listen = func(_ context.Context, c *claim) (relay.Socket, error) {
+		done = append(done, "open "+c.place.String()+" for "+c.name.String())
+		return &fakeSocket{place: c.place, done: &done}, nil
+	}
+	s.forget()
+	for _, services := range [][]sdk.Service{from, to} {
+		done = nil
+		pieces := make(map[sdk.Name]*desired)
+		for name := range s.Pieces() {
+			pieces[name] = nil
 		}
-		for _, s := range was {
-			put(s.Name, nil)
-		}
-		for _, s := range services {
-			d, err := want(s, addrs("127.0.0.1 192.0.2.1"))
+		for _, svc := range services {
+			d, err := s.want(svc, addrs("127.0.0.1 192.0.2.1"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			put(s.Name, d)
+			pieces[svc.Name] = d
 		}
-		var list []place
-		for p := range touched {
-			list = append(list, p)
+		s.Put(pieces)
+		if failed, err := s.settle(t.Context(), s.claims.Plan()); err != nil || len(failed) > 0 {
+			t.Fatal(failed, err)
 		}
-		return plan(list, &table, func(p place) (holder, bool) { h, ok := held[p]; return h, ok })
+		s.finish()
 	}
-	for _, s := range step(nil, from) {
-		held[s.claim.place] = holder{s.claim.name, *s.claim.frontend}
+	order := func(line string) int { return strings.Index("open give close", line[:4]) }
+	if !slices.IsSortedFunc(done, func(a, b string) int { return cmp.Compare(order(a), order(b)) }) {
+		t.Errorf("a new Service can be reached only after another is gone: %q", done)
 	}
-	var b strings.Builder
-	for _, s := range step(from, to) {
-		fmt.Fprintln(&b, s)
-	}
-	return b.String()
+	slices.SortFunc(done, func(a, b string) int { return cmp.Or(cmp.Compare(order(a), order(b)), cmp.Compare(a, b)) })
+	return strings.Join(done, "\n")
+}
+
+// A fakeSocket writes down what is done to it.
+type fakeSocket struct {
+	relay.Socket
+	place  place
+	done   *[]string
+	target *relay.Target
+}
+
+func (s *fakeSocket) Target() *relay.Target { return s.target }
+func (s *fakeSocket) Drain() bool           { return false }
+func (s *fakeSocket) Close()                { *s.done = append(*s.done, "close "+s.place.String()) }
+
+func (s *fakeSocket) Serve(to *relay.Target) {
+	s.target = to
+	*s.done = append(*s.done, "give "+s.place.String()+" to "+to.Service.Name().String()+" as "+to.Frontend.String())
 }

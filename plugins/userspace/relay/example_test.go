@@ -50,6 +50,6 @@ func Example() {
 	}
 	defer client.Close()
 	said, _ := io.ReadAll(client)
-	fmt.Printf("%s, after %d connection\n", said, r.Counts().Accepted)
+	fmt.Printf("%s, after %d connection\n", said, r.Counters.Accepted.Load())
 	// Output: hello, after 1 connection
 }

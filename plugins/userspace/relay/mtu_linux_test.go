@@ -29,7 +29,7 @@ func TestFlowOnNarrowPath(t *testing.T) {
 			t.Fatalf("was with %s, and is with %s", first, name)
 		}
 	}
-	if n := s.Counts().FlowsBegun; n != 1 {
+	if n := s.Counters.FlowsBegun.Load(); n != 1 {
 		t.Errorf("%d flows were begun", n)
 	}
 }

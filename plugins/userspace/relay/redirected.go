@@ -4,7 +4,6 @@ package relay
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -13,52 +12,43 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Redirected opens Sockets for addresses that the machine need not have: rules of the
+// Redirected opens Sockets for addresses of one family that the machine need not have: rules of the
 // kernel redirect what is sent there to this process.
 //
-// All TCP Sockets of a family share three listeners, because the kernel remembers where
+// All TCP Sockets share three listeners, because the kernel remembers where
 // a redirected connection was first sent to. Which of the three it came in by says where
 // its client is: on the node, on a pod or elsewhere. A UDP Socket has a port of its own.
 type Redirected struct {
 	relay *Relay
+	every netip.Addr // stands for all addresses of the family
 
 	mu        sync.RWMutex // guards all below; connections take it to read
-	families  map[sdk.Family]*shared
-	redirects map[netip.AddrPort]*redirect // TCP, by where clients send to
-}
-
-// shared are the TCP listeners of one family.
-type shared struct {
-	every     netip.Addr   // stands for all addresses of the family
 	listeners [3]*listener // by sdk.Origin
 	preferred Ports
+	redirects map[netip.AddrPort]*redirect // TCP, by where clients send to
 }
 
 // Ports are those of the shared listeners, by sdk.Origin. Zero: not open.
 type Ports = [3]uint16
 
-// NewRedirected returns one without sockets. Close ends it.
-func (r *Relay) NewRedirected() *Redirected {
-	x := &Redirected{relay: r, families: make(map[sdk.Family]*shared), redirects: make(map[netip.AddrPort]*redirect)}
-	for _, every := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		x.families[sdk.FamilyOf(every)] = &shared{every: every}
-	}
-	return x
+// NewRedirected returns one without sockets, of the family of every, which stands for all addresses. Close ends it.
+func (r *Relay) NewRedirected(every netip.Addr) *Redirected {
+	return &Redirected{relay: r, every: every, redirects: make(map[netip.AddrPort]*redirect)}
 }
 
-// Prefer has the shared listeners of a family open at these ports if they are free.
+// Prefer has the shared listeners open at these ports if they are free.
 // Connections on their way to a process that had them before then find this one.
-func (x *Redirected) Prefer(f sdk.Family, ports Ports) {
+func (x *Redirected) Prefer(ports Ports) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.families[f].preferred = ports
+	x.preferred = ports
 }
 
 // Ports returns the ports of the shared listeners, to which rules must redirect TCP.
-func (x *Redirected) Ports(f sdk.Family) (ports Ports) {
+func (x *Redirected) Ports() (ports Ports) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	for from, l := range x.families[f].listeners {
+	for from, l := range x.listeners {
 		if l != nil {
 			ports[from] = l.port()
 		}
@@ -70,15 +60,7 @@ func (x *Redirected) Ports(f sdk.Family) (ports Ports) {
 // Socket's port at an address of this machine. It tells clients apart by the device that
 // a datagram came in by too.
 func (x *Redirected) ListenUDP(ctx context.Context, at, to netip.AddrPort) (Socket, error) {
-	s, err := x.relay.listenUDP(ctx, at, to)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.in.receiveDevices(at.Addr().Is4()); err != nil {
-		s.Close()
-		return nil, err
-	}
-	return s, nil
+	return x.relay.listenUDP(ctx, at, to, true)
 }
 
 // ListenTCP opens a Socket for connections sent to at, which rules redirect to one of
@@ -87,7 +69,7 @@ func (x *Redirected) ListenUDP(ctx context.Context, at, to netip.AddrPort) (Sock
 func (x *Redirected) ListenTCP(ctx context.Context, at netip.AddrPort) (Socket, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if err := x.listen(ctx, sdk.FamilyOf(at.Addr())); err != nil {
+	if err := x.listen(ctx); err != nil {
 		return nil, fmt.Errorf("listen for redirected connections: %w", err)
 	}
 	s := &redirect{redirected: x, server: server{relay: x.relay, at: at}}
@@ -95,34 +77,33 @@ func (x *Redirected) ListenTCP(ctx context.Context, at netip.AddrPort) (Socket, 
 	return s, nil
 }
 
-// listen opens the shared listeners of a family that are not open. The caller holds mu.
-func (x *Redirected) listen(ctx context.Context, f sdk.Family) error {
-	shared := x.families[f]
-	for i := range shared.listeners {
-		if shared.listeners[i] != nil {
+// listen opens the shared listeners that are not open. The caller holds mu.
+func (x *Redirected) listen(ctx context.Context) error {
+	for i := range x.listeners {
+		if x.listeners[i] != nil {
 			continue
 		}
-		l, err := x.listenAt(ctx, shared.every, shared.preferred[i])
+		l, err := x.listenAt(ctx, x.preferred[i])
 		if err != nil {
 			return err
 		}
-		shared.listeners[i] = l
+		x.listeners[i] = l
 		l.start(func(c *net.TCPConn) (*server, sdk.Caller) { return x.accept(c, sdk.Origin(i)) })
 	}
 	return nil
 }
 
 // listenAt opens a listener at the preferred port if that is free, else at any.
-func (x *Redirected) listenAt(ctx context.Context, addr netip.Addr, preferred uint16) (*listener, error) {
+func (x *Redirected) listenAt(ctx context.Context, preferred uint16) (*listener, error) {
 	if preferred != 0 {
-		at := netip.AddrPortFrom(addr, preferred)
+		at := netip.AddrPortFrom(x.every, preferred)
 		err := bindOnce(at) // a process that still has the port shares it with none
 		if err == nil {
 			return x.relay.listenTCP(ctx, at)
 		}
 		x.relay.log.Load().Info("a redirected port is another than before", "port", preferred, "why", err)
 	}
-	return x.relay.listenTCP(ctx, netip.AddrPortFrom(addr, 0))
+	return x.relay.listenTCP(ctx, netip.AddrPortFrom(x.every, 0))
 }
 
 // accept is the acceptor of the listener for clients from there.
@@ -146,20 +127,18 @@ func (x *Redirected) find(to netip.AddrPort) *redirect {
 	if s := x.redirects[to]; s != nil {
 		return s
 	}
-	return x.redirects[netip.AddrPortFrom(x.families[sdk.FamilyOf(to.Addr())].every, to.Port())]
+	return x.redirects[netip.AddrPortFrom(x.every, to.Port())]
 }
 
 // Close closes the shared listeners. Clients that wait in them are reset.
 func (x *Redirected) Close() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, shared := range x.families {
-		for _, l := range shared.listeners {
-			if l != nil {
-				l.Close()
-			}
+	for i, l := range x.listeners {
+		if l != nil {
+			l.Close()
+			x.listeners[i] = nil
 		}
-		shared.listeners = [3]*listener{}
 	}
 	clear(x.redirects)
 }
@@ -180,19 +159,4 @@ func (s *redirect) Close() {
 	if x.redirects[s.at] == s {
 		delete(x.redirects, s.at)
 	}
-}
-
-// Alive reports on the shared listeners.
-func (s *redirect) Alive() error {
-	x := s.redirected
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	var errs []error
-	for _, l := range x.families[sdk.FamilyOf(s.at.Addr())].listeners {
-		if l == nil {
-			return net.ErrClosed
-		}
-		errs = append(errs, l.alive())
-	}
-	return errors.Join(errs...)
 }

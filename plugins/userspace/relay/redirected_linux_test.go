@@ -48,7 +48,7 @@ func TestKernelRedirected(t *testing.T) {
 	endpoint(t, every, nil)
 	r := New()
 	defer r.Stop()
-	x := r.NewRedirected()
+	x := r.NewRedirected(netip.IPv4Unspecified())
 	defer func() { x.Close() }()
 	listen := func(addr, endpoint string) Socket {
 		t.Helper()
@@ -62,7 +62,7 @@ func TestKernelRedirected(t *testing.T) {
 	}
 	named := listen("192.0.2.1:80", exact)
 	listen("0.0.0.0:80", every)
-	ports := x.Ports(sdk.IPv4)
+	ports := x.Ports()
 	redirectTo(t, "tcp", "192.0.2.0/24", ports[sdk.OnNode])
 	finds(t, "192.0.2.1:80", exact)
 	finds(t, "192.0.2.2:80", every)
@@ -76,10 +76,10 @@ func TestKernelRedirected(t *testing.T) {
 	if _, err := ask("192.0.2.1:80"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("closed, the listeners still accept: %v", err)
 	}
-	x = r.NewRedirected()
-	x.Prefer(sdk.IPv4, ports)
-	if again := listen("0.0.0.0:80", every); x.Ports(sdk.IPv4) != ports || again.Alive() != nil {
-		t.Errorf("the ports are %v, and not %v", x.Ports(sdk.IPv4), ports)
+	x = r.NewRedirected(netip.IPv4Unspecified())
+	x.Prefer(ports)
+	if listen("0.0.0.0:80", every); x.Ports() != ports {
+		t.Errorf("the ports are %v, and not %v", x.Ports(), ports)
 	}
 	finds(t, "192.0.2.1:80", every)
 }
@@ -97,7 +97,7 @@ func TestKernelRedirectedUDP(t *testing.T) {
 	r := New()
 	defer r.Stop()
 	r.SetUDPIdle(relaytest.Timeout)
-	x := r.NewRedirected()
+	x := r.NewRedirected(netip.IPv4Unspecified())
 	defer x.Close()
 	s, err := x.ListenUDP(t.Context(), addrPortOf("192.0.2.3:53"), netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {

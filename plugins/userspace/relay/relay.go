@@ -4,7 +4,6 @@ package relay
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -21,13 +20,14 @@ const DefaultUDPIdle = 250 * time.Millisecond
 // A Relay carries connections and flows from its Sockets to endpoints. Its methods may
 // be called at any time, by several goroutines at once.
 type Relay struct {
-	group    group
-	node     atomic.Pointer[node]
-	udpIdle  atomic.Int64  // of a UDP flow, in nanoseconds
-	mark     atomic.Uint32 // on packets to endpoints; zero: none
-	log      atomic.Pointer[slog.Logger]
-	counters counters
-	buffers  buffers
+	group   group
+	node    atomic.Pointer[node]
+	udpIdle atomic.Int64  // of a UDP flow, in nanoseconds
+	mark    atomic.Uint32 // on packets to endpoints; zero: none
+	log     atomic.Pointer[slog.Logger]
+	buffers buffers
+
+	Counters Counters // is only read
 }
 
 // New returns a Relay without sockets, on a node of which nothing is known. Stop ends it.
@@ -63,24 +63,17 @@ func (r *Relay) Stop() {
 	r.group.init()
 }
 
-// Listen opens a Socket at an address that this machine has. Its error wraps one of
+// Listen opens a Socket of TCP or UDP at an address that this machine has. Its error wraps one of
 // ErrNotLocal, ErrNotAllowed and ErrInUse if that is the reason.
 func (r *Relay) Listen(ctx context.Context, protocol sdk.Protocol, at netip.AddrPort) (Socket, error) {
-	switch protocol {
-	case sdk.TCP:
+	if protocol == sdk.TCP {
 		l, err := r.listenTCP(ctx, at)
 		if err != nil {
 			return nil, err
 		}
 		return &tcpSocket{server: server{relay: r, at: at}, listener: l}, nil
-	case sdk.UDP:
-		s, err := r.listenUDP(ctx, at, at)
-		if err != nil {
-			return nil, err
-		}
-		return s, nil
 	}
-	return nil, fmt.Errorf("listen on %s %s: no such protocol here", protocol, at)
+	return r.listenUDP(ctx, at, at, false)
 }
 
 // Probe finds out whether Listen would succeed, and leaves no socket. No client is
@@ -108,7 +101,7 @@ func (r *Relay) choose(t *Target, from sdk.Caller, tried []netip.AddrPort) (ep n
 	svc := t.Service.Value()
 	route := svc.Route(t.Frontend, from, r.node.Load().Node)
 	if route.Verdict != sdk.Forward {
-		r.counters.turnedAway.Add(1)
+		r.Counters.TurnedAway.Add(1)
 		return ep, false, route.Verdict
 	}
 	return t.Service.pick(svc, route.Endpoints, from.Addr, tried, time.Now()), len(route.Endpoints) == 1, sdk.Forward
@@ -139,44 +132,20 @@ func (n *node) caller(addr netip.Addr, device string) sdk.Caller {
 	return sdk.Caller{Addr: addr}
 }
 
-// Counts are of the whole life of a Relay, or of the present moment.
-type Counts struct {
-	Accepted    uint64 // TCP connections
-	Dialing     int    // of them, now without an endpoint yet
-	Established int    // of them, now with one
-	DialErrors  uint64
-	TurnedAway  uint64 // connections and datagrams that their route drops
-	Unanswered  uint64 // connections for which no endpoint answered
-	Flows       int    // of UDP, now
-	FlowsBegun  uint64
-	Overflow    uint64 // datagrams dropped because there were too many flows
-	BytesIn     uint64 // from clients
-	BytesOut    uint64 // to clients
+// Counters are of the whole life of a Relay, or of the present moment.
+type Counters struct {
+	Accepted    atomic.Uint64 // TCP connections
+	Dialing     atomic.Int64  // of them, now without an endpoint yet
+	Established atomic.Int64  // of them, now with one
+	DialErrors  atomic.Uint64
+	TurnedAway  atomic.Uint64 // connections and datagrams that their route drops
+	Unanswered  atomic.Uint64 // connections for which no endpoint answered
+	Flows       atomic.Int64  // of UDP, now
+	FlowsBegun  atomic.Uint64
+	Overflow    atomic.Uint64 // datagrams dropped because there were too many flows
+	BytesIn     atomic.Uint64 // from clients
+	BytesOut    atomic.Uint64 // to clients
 }
 
 // Open is how many connections and flows there are now.
-func (c Counts) Open() int { return c.Dialing + c.Established + c.Flows }
-
-// counters are what Counts is read from.
-type counters struct {
-	accepted, dialErrors, turnedAway, unanswered, flowsBegun, overflow, bytesIn, bytesOut atomic.Uint64
-	dialing, established, flows                                                           atomic.Int64
-}
-
-// Counts returns the present counts. It waits for nothing.
-func (r *Relay) Counts() Counts {
-	c := &r.counters
-	return Counts{
-		Accepted:    c.accepted.Load(),
-		Dialing:     int(c.dialing.Load()),
-		Established: int(c.established.Load()),
-		DialErrors:  c.dialErrors.Load(),
-		TurnedAway:  c.turnedAway.Load(),
-		Unanswered:  c.unanswered.Load(),
-		Flows:       int(c.flows.Load()),
-		FlowsBegun:  c.flowsBegun.Load(),
-		Overflow:    c.overflow.Load(),
-		BytesIn:     c.bytesIn.Load(),
-		BytesOut:    c.bytesOut.Load(),
-	}
-}
+func (c *Counters) Open() int { return int(c.Dialing.Load() + c.Established.Load() + c.Flows.Load()) }

@@ -128,7 +128,7 @@ func (g *rig) close() {
 func (g *rig) carries(want int) {
 	g.Helper()
 	eventually(g, func() error {
-		if n := g.Counts().Open(); n != want {
+		if n := g.Counters.Open(); n != want {
 			return fmt.Errorf("%d connections and flows are open, not %d", n, want)
 		}
 		return nil

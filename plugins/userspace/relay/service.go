@@ -51,7 +51,9 @@ func (s *Service) Set(svc sdk.Service) {
 }
 
 // ExpireAffinity forgets the clients whose time was over at now.
-func (s *Service) ExpireAffinity(now time.Time) { s.affinity.forget(overAt(now)) }
+func (s *Service) ExpireAffinity(now time.Time) {
+	s.affinity.forget(func(e entry) bool { return !now.Before(e.until) })
+}
 
 // ExportAffinity returns which client keeps which endpoint.
 func (s *Service) ExportAffinity(now time.Time) []sdk.AffinityEntry {
@@ -66,7 +68,7 @@ func (s *Service) ImportAffinity(entries []sdk.AffinityEntry, now time.Time) {
 	defer s.affinity.mu.Unlock()
 	for _, k := range entries {
 		if k.Left > 0 && mayKeep(svc, k.Endpoint) {
-			s.affinity.put(k.Client, entry{k.Endpoint, now.Add(min(k.Left, svc.Affinity))}, now)
+			s.affinity.put(k.Client, entry{k.Endpoint, now.Add(min(k.Left, svc.Affinity))})
 		}
 	}
 }
@@ -120,18 +122,12 @@ const MaxAffinity = 1 << 16
 type affinity struct {
 	mu      sync.Mutex // guards all below
 	entries map[netip.Addr]entry
-	left    int // how many there were after the last look at all of them
 }
 
 // An entry is the endpoint that a client keeps.
 type entry struct {
 	endpoint netip.AddrPort
 	until    time.Time
-}
-
-// overAt reports which entries' time is over at now.
-func overAt(now time.Time) func(entry) bool {
-	return func(e entry) bool { return !now.Before(e.until) }
 }
 
 // pick returns the endpoint that the client keeps, if it fits, else the next. The client
@@ -144,46 +140,29 @@ func (a *affinity) pick(client netip.Addr, now time.Time, keep time.Duration, fi
 		e.endpoint = next()
 	}
 	e.until = now.Add(keep)
-	a.put(client, e, now)
+	a.put(client, e)
 	return e.endpoint
 }
 
-// put has a client keep an endpoint. The caller holds mu.
-func (a *affinity) put(client netip.Addr, e entry, now time.Time) {
+// put has a client keep an endpoint, and another one forgotten where there are too many. The caller holds mu.
+func (a *affinity) put(client netip.Addr, e entry) {
 	if a.entries == nil {
 		a.entries = make(map[netip.Addr]entry)
 	}
-	if _, kept := a.entries[client]; !kept {
-		a.makeRoom(now)
+	for other := range a.entries {
+		if _, kept := a.entries[client]; kept || len(a.entries) < MaxAffinity {
+			break
+		}
+		delete(a.entries, other)
 	}
 	a.entries[client] = e
-}
-
-// makeRoom expires entries when there are twice as many as were left the last time, so
-// that expiring costs each client little. Close to the bound, only the regular call of
-// expire does it. The caller holds mu.
-func (a *affinity) makeRoom(now time.Time) {
-	if len(a.entries) >= 2*a.left+64 {
-		a.forgetLocked(overAt(now))
-	}
-	for client := range a.entries {
-		if len(a.entries) < MaxAffinity {
-			return
-		}
-		delete(a.entries, client)
-	}
 }
 
 // forget deletes the entries for which gone is true.
 func (a *affinity) forget(gone func(entry) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.forgetLocked(gone)
-}
-
-func (a *affinity) forgetLocked(gone func(entry) bool) {
 	maps.DeleteFunc(a.entries, func(_ netip.Addr, e entry) bool { return gone(e) })
-	a.left = len(a.entries)
 }
 
 func (a *affinity) export(name sdk.Name, now time.Time) []sdk.AffinityEntry {

@@ -150,13 +150,6 @@ func TestAffinityIsBounded(t *testing.T) {
 	if n := len(s.affinity.entries); n != 0 {
 		t.Errorf("after an hour %d are", n)
 	}
-	for i := range 10000 {
-		addr = addr.Next()
-		s.pick(value, value.Cluster, addr, nil, started.Add(time.Duration(i)*time.Minute))
-	}
-	if n := len(s.affinity.entries); n > 200 {
-		t.Errorf("of clients a minute apart %d are remembered", n)
-	}
 }
 
 // TestPickBeside: connections and changes at once, for the race detector.

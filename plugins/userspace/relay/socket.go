@@ -34,9 +34,6 @@ type Socket interface {
 	// Resume undoes Drain. It returns false if the Socket was closed meanwhile.
 	Resume() bool
 
-	// Alive returns an error if the kernel no longer has the Socket.
-	Alive() error
-
 	// Port returns the port at which the kernel delivers to the Socket.
 	Port() uint16
 
@@ -60,8 +57,8 @@ type server struct {
 
 func (s *server) Serve(t *Target)   { s.target.Store(t) }
 func (s *server) Target() *Target   { return s.target.Load() }
-func (s *server) EndpointsChanged() {} // an established connection outlives its endpoint's place in the list
 func (s *server) Resume() bool      { return false }
+func (s *server) EndpointsChanged() {} // an established connection outlives its endpoint's place in the list
 
 // A tcpSocket listens at one address.
 type tcpSocket struct {
@@ -79,7 +76,6 @@ func (s *tcpSocket) accept(c *net.TCPConn) (*server, sdk.Caller) {
 }
 
 func (s *tcpSocket) Drain() bool  { s.Close(); return false } // connections have sockets of their own
-func (s *tcpSocket) Alive() error { return s.listener.alive() }
 func (s *tcpSocket) Port() uint16 { return s.listener.port() }
 func (s *tcpSocket) Close()       { s.listener.Close() }
 

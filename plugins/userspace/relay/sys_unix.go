@@ -101,16 +101,6 @@ func setRaw(c syscall.RawConn, level, option, value int) (err error) {
 	return cmp.Or(asked, err)
 }
 
-// alive asks the kernel whether it still has the socket.
-func alive(c syscall.Conn) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return fmt.Errorf("look at a socket: %w", err)
-	}
-	asked := raw.Control(func(fd uintptr) { _, err = unix.Getsockname(int(fd)) })
-	return cmp.Or(asked, err)
-}
-
 // bindOnce binds a TCP socket and closes it at once. It does not listen, so no client is
 // ever answered.
 func bindOnce(at netip.AddrPort) error {

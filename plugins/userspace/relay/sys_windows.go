@@ -73,15 +73,6 @@ func awaitData(c *net.TCPConn) error {
 // reusePort does nothing where a port has one owner.
 func reusePort(string, string, syscall.RawConn) error { return nil }
 
-// alive asks whether the socket is still open.
-func alive(c syscall.Conn) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	return raw.Control(func(uintptr) {})
-}
-
 // bindOnce binds a TCP socket and closes it at once.
 func bindOnce(at netip.AddrPort) error {
 	l, err := net.Listen(network(sdk.TCP, at), at.String())

@@ -53,7 +53,6 @@ func (l *listener) start(accept acceptor) {
 }
 
 func (l *listener) port() uint16 { return l.tcp.Addr().(*net.TCPAddr).AddrPort().Port() }
-func (l *listener) alive() error { return alive(l.tcp) }
 
 // Close accepts what waits in the kernel, which would reset it, and nothing from then on.
 func (l *listener) Close() {
@@ -97,8 +96,8 @@ func (r *Relay) receive(client *net.TCPConn, accept acceptor) {
 	if !r.group.add(client) {
 		return
 	}
-	r.counters.accepted.Add(1)
-	r.counters.dialing.Add(1)
+	r.Counters.Accepted.Add(1)
+	r.Counters.Dialing.Add(1)
 	go r.carry(client, accept) // ends when both of its ends have, or with the group
 }
 
@@ -108,14 +107,14 @@ func (r *Relay) carry(client *net.TCPConn, accept acceptor) {
 	defer r.group.remove(client)
 	endpoint := r.connect(accept(client))
 	if endpoint == nil || !r.group.add(endpoint) {
-		r.counters.dialing.Add(-1)
+		r.Counters.Dialing.Add(-1)
 		abort(client)
 		return
 	}
 	defer r.group.remove(endpoint)
-	r.counters.established.Add(1) // first: it is one of both at any moment
-	defer r.counters.established.Add(-1)
-	r.counters.dialing.Add(-1)
+	r.Counters.Established.Add(1) // first: it is one of both at any moment
+	defer r.Counters.Established.Add(-1)
+	r.Counters.Dialing.Add(-1)
 	r.join(client, endpoint)
 }
 
@@ -152,13 +151,13 @@ func (r *Relay) connect(s *server, from sdk.Caller) *net.TCPConn {
 			return endpoint.(*net.TCPConn)
 		}
 		tried = append(tried, ep)
-		r.counters.dialErrors.Add(1)
+		r.Counters.DialErrors.Add(1)
 		r.log.Load().Debug("endpoint does not accept", "at", "tcp "+s.at.String(), "endpoint", ep, "err", err)
 		if outOfFiles(err) {
 			sleep(ctx, timeout) // others may close some in the meantime
 		}
 	}
-	r.counters.unanswered.Add(1)
+	r.Counters.Unanswered.Add(1)
 	return nil
 }
 
@@ -185,8 +184,8 @@ type pair struct {
 // join moves bytes both ways between client and endpoint until both have ended.
 func (r *Relay) join(client, endpoint *net.TCPConn) {
 	both := pair{buffers: &r.buffers}
-	in := pump{&both, client, endpoint, &r.counters.bytesIn}
-	out := pump{&both, endpoint, client, &r.counters.bytesOut}
+	in := pump{&both, client, endpoint, &r.Counters.BytesIn}
+	out := pump{&both, endpoint, client, &r.Counters.BytesOut}
 	var back sync.WaitGroup
 	back.Go(out.run) // ends with either connection, which in.run or the group closes
 	in.run()

@@ -33,7 +33,7 @@ func TestLateEndpoint(t *testing.T) {
 			t.Fatalf("%q, %v", got, err)
 		}
 	}
-	if s.Counts().DialErrors == 0 {
+	if s.Counters.DialErrors.Load() == 0 {
 		t.Error("the silent endpoint was never tried")
 	}
 }
@@ -51,12 +51,12 @@ func TestOnlyEndpoint(t *testing.T) {
 		}
 	})
 	eventually(t, func() error {
-		if open := s.Counts().Established; open != 1 {
+		if open := s.Counters.Established.Load(); open != 1 {
 			return fmt.Errorf("%d connections are carried", open)
 		}
 		return nil
 	})
-	if n := s.Counts().DialErrors; n != 0 {
+	if n := s.Counters.DialErrors.Load(); n != 0 {
 		t.Errorf("%d calls were given up", n)
 	}
 }
@@ -69,7 +69,7 @@ func TestCallerLeaves(t *testing.T) {
 	fmt.Fprint(c, "x")
 	c.CloseWrite() // not yet
 	eventually(t, func() error {
-		if s.Counts().Accepted == 0 {
+		if s.Counters.Accepted.Load() == 0 {
 			return errors.New("no connection was accepted")
 		}
 		return nil
@@ -86,7 +86,7 @@ func TestCallingIsAFlow(t *testing.T) {
 	flows := func(want int) {
 		t.Helper()
 		eventually(t, func() error {
-			if n := s.Counts().Open(); n != want {
+			if n := s.Counters.Open(); n != want {
 				return fmt.Errorf("%d flows are reported, not %d", n, want)
 			}
 			return nil
@@ -94,7 +94,7 @@ func TestCallingIsAFlow(t *testing.T) {
 	}
 	c := dial(t, front)
 	flows(1)
-	if n := s.Counts().Established; n != 0 {
+	if n := s.Counters.Established.Load(); n != 0 {
 		t.Errorf("%d connections have an endpoint that never answered", n)
 	}
 	abort(c)
@@ -295,7 +295,7 @@ func TestWaitingIsServed(t *testing.T) {
 	}
 	socket.Serve(&Target{NewService(value), value.Frontends[0]})
 	socket.Close()
-	if open := r.Counts().Open(); open != len(callers) {
+	if open := r.Counters.Open(); open != len(callers) {
 		t.Errorf("%d connections are open, want %d: a drain would not wait for them", open, len(callers))
 	}
 	for i, c := range callers {

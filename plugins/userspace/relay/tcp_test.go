@@ -108,7 +108,7 @@ func TestBulk(t *testing.T) {
 	if n != size || err != nil || !sameSum(said, heard) {
 		t.Errorf("of %d bytes %d came back (%v), same: %v", size, n, err, sameSum(said, heard))
 	}
-	if in, out := s.Counts().BytesIn, s.Counts().BytesOut; in != size || out != size {
+	if in, out := s.Counters.BytesIn.Load(), s.Counters.BytesOut.Load(); in != size || out != size {
 		t.Errorf("counted %d in and %d out", in, out)
 	}
 }
@@ -125,7 +125,7 @@ func TestNextEndpoint(t *testing.T) {
 			t.Fatalf("%q, %v", got, err)
 		}
 	}
-	if s.Counts().DialErrors == 0 {
+	if s.Counters.DialErrors.Load() == 0 {
 		t.Error("the other endpoint was never tried")
 	}
 }
@@ -142,7 +142,7 @@ func TestStuckEndpointFails(t *testing.T) {
 			t.Fatalf("%q, %v", got, err)
 		}
 	}
-	if n := s.Counts().DialErrors; n > 1 {
+	if n := s.Counters.DialErrors.Load(); n > 1 {
 		t.Errorf("the one that fails was tried %d times", n)
 	}
 }
@@ -163,7 +163,7 @@ func TestTurnedAway(t *testing.T) {
 	web := svc("web", "load-balancer "+front, back)
 	web.Frontends[0].Sources = append(web.Frontends[0].Sources, sourceRange("198.18.0.0/15"))
 	s := serve(t, web)
-	if _, err := ask(front); !wasReset(err) || s.Counts().TurnedAway != 1 {
+	if _, err := ask(front); !wasReset(err) || s.Counters.TurnedAway.Load() != 1 {
 		t.Errorf("from a range that is not allowed: %v", err)
 	}
 	s.set(svc("web", "load-balancer "+front, back))

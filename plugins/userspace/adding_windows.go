@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package addresses
+package userspace
 
 import (
 	"errors"
@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Here is the system of this machine: Windows' IP Helper.
-func Here() System {
+// theInterfaces are this machine's, by Windows' IP Helper.
+func theInterfaces() interfaces {
 	dll := windows.NewLazySystemDLL("iphlpapi.dll")
 	return ipHelper{
 		initialize: dll.NewProc("InitializeUnicastIpAddressEntry"),
@@ -27,8 +27,17 @@ func Here() System {
 // An ipHelper is iphlpapi.dll, with the calls that golang.org/x/sys/windows does not have.
 type ipHelper struct{ initialize, create, remove *windows.LazyProc }
 
-// Able looks whether Windows has the calls, which wine 8.0 has not, and lets this process call them.
-func (h ipHelper) Able() error {
+// Able looks whether this process may call Windows, and for the interface.
+func (h ipHelper) Able(on string) error {
+	err := h.mayCall()
+	if err == nil {
+		_, err = indexOf(on)
+	}
+	return err
+}
+
+// mayCall looks whether Windows has the calls, which wine 8.0 has not, and lets this process call them.
+func (h ipHelper) mayCall() error {
 	for _, p := range []*windows.LazyProc{h.initialize, h.create, h.remove} {
 		if err := p.Find(); err != nil {
 			return fmt.Errorf("iphlpapi.dll has no %s: %w", p.Name, errors.ErrUnsupported)
@@ -40,50 +49,50 @@ func (h ipHelper) Able() error {
 	return nil
 }
 
-// Interface finds an interface by its alias.
-func (ipHelper) Interface(name string) (Interface, error) {
+// indexOf finds an interface by its alias; empty: the loopback interface.
+func indexOf(name string) (uint32, error) {
 	all, err := net.Interfaces()
 	if err != nil {
-		return Interface{}, fmt.Errorf("list the interfaces of this machine: %w", err)
+		return 0, fmt.Errorf("list the interfaces of this machine: %w", err)
 	}
 	for _, i := range all {
 		if i.Name == name || name == "" && i.Flags&net.FlagLoopback != 0 {
-			return Interface{i.Name, uint32(i.Index)}, nil
+			return uint32(i.Index), nil
 		}
 	}
-	return Interface{}, fs.ErrNotExist
+	return 0, fs.ErrNotExist
 }
 
 // List asks for both families at once.
-func (ipHelper) List() ([]Address, error) {
+func (ipHelper) List() ([]assigned, error) {
 	var table *windows.MibUnicastIpAddressTable
 	if err := windows.GetUnicastIpAddressTable(windows.AF_UNSPEC, &table); err != nil {
 		return nil, fmt.Errorf("list the addresses of this machine: %w", err)
 	}
 	defer windows.FreeMibTable(unsafe.Pointer(table))
-	all := make([]Address, 0, table.NumEntries)
+	all := make([]assigned, 0, table.NumEntries)
 	for _, row := range unsafe.Slice(&table.Table[0], table.NumEntries) {
 		if addr, ok := addrIn(&row.Address); ok {
-			all = append(all, Address{
-				Addr: addr, Index: row.InterfaceIndex,
-				Created:  uint64(row.CreationTimeStamp.HighDateTime)<<32 | uint64(row.CreationTimeStamp.LowDateTime),
-				Alone:    int(row.OnLinkPrefixLength) == addr.BitLen(),
-				NoSource: row.SkipAsSource != 0,
-				State:    stateOf(row.DadState),
+			all = append(all, assigned{
+				addr: addr, index: row.InterfaceIndex,
+				created:  uint64(row.CreationTimeStamp.HighDateTime)<<32 | uint64(row.CreationTimeStamp.LowDateTime),
+				alone:    int(row.OnLinkPrefixLength) == addr.BitLen(),
+				noSource: row.SkipAsSource != 0,
+				state:    stateOf(row.DadState),
 			})
 		}
 	}
 	return all, nil
 }
 
-func stateOf(dad uint32) State {
+func stateOf(dad uint32) addressState {
 	switch dad {
 	case windows.IpDadStatePreferred, windows.IpDadStateDeprecated:
-		return Usable
+		return usable
 	case windows.IpDadStateDuplicate:
-		return Duplicate
+		return duplicate
 	}
-	return Tentative
+	return tentative
 }
 
 // addrIn is the address in the union of socket addresses that a row has.
@@ -98,10 +107,7 @@ func addrIn(s *windows.RawSockaddrInet6) (netip.Addr, bool) {
 }
 
 // row is addr on an interface, with everything else as Windows has it by default.
-func (h ipHelper) row(index uint32, addr netip.Addr) (*windows.MibUnicastIpAddressRow, error) {
-	if err := h.Able(); err != nil {
-		return nil, err
-	}
+func (h ipHelper) row(index uint32, addr netip.Addr) *windows.MibUnicastIpAddressRow {
 	row := new(windows.MibUnicastIpAddressRow)
 	_, _, _ = h.initialize.Call(uintptr(unsafe.Pointer(row))) // it returns nothing
 	row.InterfaceIndex = index
@@ -111,27 +117,27 @@ func (h ipHelper) row(index uint32, addr netip.Addr) (*windows.MibUnicastIpAddre
 	} else {
 		row.Address.Family, row.Address.Addr = windows.AF_INET6, addr.As16()
 	}
-	return row, nil
+	return row
 }
 
 // Add gives an interface addr, until the machine starts again.
-func (h ipHelper) Add(on Interface, addr netip.Addr) error {
-	row, err := h.row(on.Index, addr)
+func (h ipHelper) Add(on string, addr netip.Addr) error {
+	index, err := indexOf(on)
 	if err != nil {
 		return err
 	}
+	row := h.row(index, addr)
 	row.OnLinkPrefixLength = uint8(addr.BitLen())
 	row.SkipAsSource = 1
 	return call(h.create, row)
 }
 
 // Remove takes an address away from the interface that has it.
-func (h ipHelper) Remove(a Address) error {
-	row, err := h.row(a.Index, a.Addr)
-	if err != nil {
+func (h ipHelper) Remove(a assigned) error {
+	if err := h.mayCall(); err != nil {
 		return err
 	}
-	return call(h.remove, row)
+	return call(h.remove, h.row(a.index, a.addr))
 }
 
 // call calls p with row. It returns a status, not an error of GetLastError.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package addresses
+package userspace
 
 import (
 	"errors"
@@ -11,102 +11,95 @@ import (
 	"sync"
 )
 
-// A Fake is a System of a test's, in memory. The zero value has an interface called lo alone.
+// A fakeInterfaces is interfaces in memory. The zero value has an interface called lo alone.
 // Its methods may be called concurrently.
-type Fake struct {
+type fakeInterfaces struct {
 	mu         sync.Mutex // guards what follows
-	has        map[netip.Addr]Address
+	has        map[netip.Addr]assigned
 	clock      uint64
 	missing    bool                // lo is gone
 	denied     error               // what Add says
 	duplicates map[netip.Addr]bool // other machines have these
-	tentative  int                 // how often an address that was added is listed before it can be used
+	slow       int                 // how often an address that was added is listed before it can be used
 	asked      map[netip.Addr]int
 }
 
-// Able returns what Deny has set, if it holds for every address.
-func (f *Fake) Able() error {
+// Able returns what Deny has set, if it holds for every address. It knows lo.
+func (f *fakeInterfaces) Able(on string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if errors.Is(f.denied, errors.ErrUnsupported) || errors.Is(f.denied, fs.ErrPermission) {
 		return f.denied
 	}
+	if f.missing || on != "" && on != "lo" {
+		return fs.ErrNotExist
+	}
 	return nil
 }
 
-// Interface knows lo.
-func (f *Fake) Interface(name string) (Interface, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.missing || name != "" && name != "lo" {
-		return Interface{}, fs.ErrNotExist
-	}
-	return Interface{"lo", 1}, nil
-}
-
 // List returns them in order.
-func (f *Fake) List() ([]Address, error) {
+func (f *fakeInterfaces) List() ([]assigned, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for addr, a := range f.has {
-		if a.State != Tentative {
+		if a.state != tentative {
 			continue
 		}
-		if f.asked[addr]++; f.asked[addr] > f.tentative {
-			a.State = Usable
+		if f.asked[addr]++; f.asked[addr] > f.slow {
+			a.state = usable
 			if f.duplicates[addr] {
-				a.State = Duplicate
+				a.state = duplicate
 			}
 			f.has[addr] = a
 		}
 	}
-	return slices.SortedFunc(maps.Values(f.has), func(a, b Address) int { return a.Addr.Compare(b.Addr) }), nil
+	return slices.SortedFunc(maps.Values(f.has), func(a, b assigned) int { return a.addr.Compare(b.addr) }), nil
 }
 
 // Add adds an address to lo.
-func (f *Fake) Add(on Interface, addr netip.Addr) error {
+func (f *fakeInterfaces) Add(_ string, addr netip.Addr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.denied != nil {
 		return f.denied
 	}
-	return f.put(Address{Addr: addr, Index: on.Index, Alone: true, NoSource: true})
+	return f.put(assigned{addr: addr, index: 1, alone: true, noSource: true})
 }
 
-func (f *Fake) put(a Address) error {
-	if _, there := f.has[a.Addr]; there {
+func (f *fakeInterfaces) put(a assigned) error {
+	if _, there := f.has[a.addr]; there {
 		return fs.ErrExist
 	}
 	if f.has == nil {
-		f.has, f.asked = make(map[netip.Addr]Address), make(map[netip.Addr]int)
+		f.has, f.asked = make(map[netip.Addr]assigned), make(map[netip.Addr]int)
 	}
 	f.clock++
-	a.Created = f.clock
-	f.has[a.Addr] = a
-	delete(f.asked, a.Addr)
+	a.created = f.clock
+	f.has[a.addr] = a
+	delete(f.asked, a.addr)
 	return nil
 }
 
 // Remove removes an address.
-func (f *Fake) Remove(a Address) error {
+func (f *fakeInterfaces) Remove(a assigned) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, there := f.has[a.Addr]; !there {
+	if _, there := f.has[a.addr]; !there {
 		return fs.ErrNotExist
 	}
-	delete(f.has, a.Addr)
+	delete(f.has, a.addr)
 	return nil
 }
 
 // Foreign has another program add an address, as netsh does.
-func (f *Fake) Foreign(addr netip.Addr) error {
+func (f *fakeInterfaces) Foreign(addr netip.Addr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.put(Address{Addr: addr, Index: 1, Alone: true})
+	return f.put(assigned{addr: addr, index: 1, alone: true})
 }
 
 // Gone has lo be gone, with its addresses, or be there again.
-func (f *Fake) Gone(gone bool) {
+func (f *fakeInterfaces) Gone(gone bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.missing = gone
@@ -116,14 +109,14 @@ func (f *Fake) Gone(gone bool) {
 }
 
 // Deny has Add return an error; nil: none.
-func (f *Fake) Deny(err error) {
+func (f *fakeInterfaces) Deny(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.denied = err
 }
 
 // Elsewhere has another machine on the link have an address.
-func (f *Fake) Elsewhere(addr netip.Addr) {
+func (f *fakeInterfaces) Elsewhere(addr netip.Addr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.duplicates == nil {
@@ -133,14 +126,14 @@ func (f *Fake) Elsewhere(addr netip.Addr) {
 }
 
 // Slow has an address be listed so often before it can be used.
-func (f *Fake) Slow(lists int) {
+func (f *fakeInterfaces) Slow(lists int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.tentative = lists
+	f.slow = lists
 }
 
 // Has returns the addresses, and which of them have the form that Add gives.
-func (f *Fake) Has() map[netip.Addr]bool {
+func (f *fakeInterfaces) Has() map[netip.Addr]bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := make(map[netip.Addr]bool)

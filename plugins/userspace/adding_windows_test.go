@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package addresses
+package userspace
 
 import (
 	"testing"
@@ -30,16 +30,16 @@ func TestRow(t *testing.T) {
 
 // TestListHere: an interface of this machine has the loopback address.
 func TestListHere(t *testing.T) {
-	on, err := Here().Interface("")
+	on, err := indexOf("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := Here().List()
+	all, err := theInterfaces().List()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, a := range all {
-		if a.Addr.IsLoopback() && a.Index == on.Index {
+		if a.addr.IsLoopback() && a.index == on {
 			return
 		}
 	}
