@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/flows"
+	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -85,7 +86,7 @@ func TestKernelBoundAtTwoLooks(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		k.run("ip", "link", "add", flows.IPVSDevice, "type", "bridge")
 		k.Cleanup(func() { k.run("ip", "link", "del", flows.IPVSDevice) })
-		f := newFamily(iptables.Tool{Family: sdk.IPv4}, options{}, slog.New(slog.DiscardHandler))
+		f := newFamily(iptables.Tool{Family: sdk.IPv4}, options{}, frame.Env{Log: slog.New(slog.DiscardHandler), Services: func() int { return 0 }})
 		look := func() bool {
 			f.addressed = time.Time{}
 			return f.moved()

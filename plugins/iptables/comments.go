@@ -21,12 +21,9 @@ const (
 	fewEndpoints = 1000
 )
 
-// Size sets whether rules that are rendered from now on have comments.
-func (f *family) Size(services int) { f.comments = services <= fewServices }
-
 // commented reports whether the rules of svc have comments.
 func (f *family) commented(svc sdk.Service) bool {
-	return f.comments && max(len(svc.Cluster), len(svc.Local)) <= fewEndpoints
+	return f.many() <= fewServices && max(len(svc.Cluster), len(svc.Local)) <= fewEndpoints
 }
 
 // comment adds a comment to a rule, at the place where iptables-save prints it.

@@ -117,7 +117,7 @@ func TestCommentsOfFewServices(t *testing.T) {
 		services int
 		comments bool
 	}{{1000, true}, {1001, false}, {30_000, false}, {0, true}} {
-		f.Size(step.services)
+		f.many = func() int { return step.services }
 		if f.commented(small) != step.comments || f.commented(big) {
 			t.Errorf("among %d Services comments are %v, and of a large one %v", step.services, f.commented(small), f.commented(big))
 		}
@@ -135,7 +135,7 @@ func callable(i int) sdk.Service {
 func putAll(t *testing.T, f *family, b fakeRules, n int) []iptables.ID {
 	t.Helper()
 	pieces := make(map[sdk.Name]rules.Piece)
-	f.Size(n)
+	f.many = func() int { return n }
 	for i := range n {
 		d, err := f.Want(callable(i))
 		if err != nil {

@@ -101,22 +101,22 @@ func (p *plugin) counted(ctx context.Context, of sdk.Family) (map[string]uint64,
 	return nil, nil
 }
 
-// Samples have the names that kube-proxy gave them.
-func (f *family) Samples() []sdk.Sample {
+// Tell adds samples that have the names that kube-proxy gave them, and names chains that iptables cannot print.
+func (f *family) Tell(r *sdk.Report) {
 	const prefix = "kubeproxy_sync_proxy_rules_iptables_"
 	s := f.rules
 	family := map[sdk.Family]string{sdk.IPv4: "IPv4", sdk.IPv6: "IPv6"}[s.Family()]
 	one := func(name string, value int) sdk.Sample {
 		return sdk.Sample{Name: name, Labels: map[string]string{"ip_family": family}, Value: float64(value)}
 	}
-	all := []sdk.Sample{
+	r.Notes = append(r.Notes, s.Notes()...)
+	r.Samples = append(r.Samples,
 		one(prefix+"restore_failures_total", s.Stats.Failures),
 		one(prefix+"partial_restore_failures_total", s.Stats.Partial),
-	}
+	)
 	for _, table := range []string{"filter", "nat"} {
 		total, last := one(prefix+"total", s.RuleCount(table)), one(prefix+"last", s.Stats.Last[table])
 		total.Labels["table"], last.Labels["table"] = table, table
-		all = append(all, total, last)
+		r.Samples = append(r.Samples, total, last)
 	}
-	return all
 }

@@ -27,33 +27,20 @@ type family struct {
 	reader  iptables.Tool // reads beside calls, while that of rules is handed the lock or loses it
 	options options
 	log     *slog.Logger
+	many    func() int // how many Services there are
 
-	comments  bool           // few Services: every rule of a Service that is not large has a comment
 	addressed time.Time      // when the node's addresses were looked at last
 	found     []netip.Prefix // what was bound then
 }
 
-var _ interface {
-	frame.Family[rules.Piece]
-	frame.Drainer
-	frame.Forgetter
-	frame.Sampler
-	frame.Sizer
-	frame.Masquerader
-	frame.Noter
-} = (*family)(nil)
-
-func newFamily(tool iptables.Tool, o options, log *slog.Logger) *family {
-	f := &family{rules: newFamilyRules(tool), reader: tool, options: o, log: log, comments: true}
+func newFamily(tool iptables.Tool, o options, env frame.Env) *family {
+	f := &family{rules: newFamilyRules(tool), reader: tool, options: o, log: env.Log, many: env.Services}
 	f.Family = reconcile.Family[rules.Piece, rules.Key, string]{Reconciler: f.rules.Reconciler, Of: tool.Family, NodePorts: f.takesNodePorts}
 	return f
 }
 
 // Masquerade is the hold on the chains that all dataplanes share.
 func (f *family) Masquerade() *masquerade.Hold { return f.rules.Masquerade }
-
-// Notes name chains that iptables cannot print.
-func (f *family) Notes() []string { return f.rules.Notes() }
 
 // Hold hands the lock to every program that writes.
 func (f *family) Hold(lock *ledger.Lock) { f.rules.Hold(lock) }

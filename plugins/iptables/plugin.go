@@ -92,7 +92,7 @@ func openFamilies(ctx context.Context, o options, env frame.Env) ([]*family, err
 	var families []*family
 	for _, tool := range tools {
 		tool.Waiting, tool.Heard, tool.Commits = env.Waiting, env.Step, commits
-		f := newFamily(tool, o, env.Log)
+		f := newFamily(tool, o, env)
 		f.rules.Masquerade = &masquerade.Hold{Ledger: env.Ledger, Holder: mode, Tool: f.rules.Tool}
 		families = append(families, f)
 	}

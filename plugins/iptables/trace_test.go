@@ -23,8 +23,7 @@ func nodeOf(family sdk.Family, node sdk.Node) nodeConfig {
 
 // piecesOf returns the rules of services, on a node that has no other Services.
 func piecesOf(of sdk.Family, node sdk.Node, services []sdk.Service) map[sdk.Name]rules.Piece {
-	f := new(family)
-	f.Size(len(services))
+	f := &family{many: func() int { return len(services) }}
 	pieces := make(map[sdk.Name]rules.Piece)
 	for _, svc := range services {
 		if svc.Name.Family == of {

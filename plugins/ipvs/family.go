@@ -57,14 +57,6 @@ type family struct {
 	round  []sdk.Name // whose entries are left of a round of audits
 }
 
-var _ interface {
-	frame.Family[*piece]
-	frame.Drainer
-	frame.Forgetter
-	frame.Sampler
-	frame.Masquerader
-} = (*family)(nil)
-
 func newFamily(tool iptables.Tool, s *session) *family {
 	f := &family{
 		session: s, rules: rules.New(ruleConfig(), tool), kernel: s.kernel,
@@ -89,9 +81,6 @@ const mostChanges = 10_000
 // Masquerade is the hold on the chains that all dataplanes share.
 func (f *family) Masquerade() *masquerade.Hold { return f.rules.Masquerade }
 
-// Notes name chains that iptables cannot print.
-func (f *family) Notes() []string { return f.rules.Notes() }
-
 // Hold hands the lock to whatever writes.
 func (f *family) Hold(lock *ledger.Lock) {
 	f.session.hold(lock)
@@ -106,6 +95,9 @@ const (
 
 // Adopt reads parts of what the kernel has.
 func (f *family) Adopt(ctx context.Context, which frame.Parts) (role sdk.Role, err error) {
+	if which == 0 {
+		which = frame.All // the role stands in both
+	}
 	f.adopted = time.Now()
 	f.session.adopts(1)
 	defer f.session.adopts(-1)
@@ -348,11 +340,12 @@ func (f *family) ForgetEarly(of sdk.Family, services []sdk.Service, step func())
 
 func (f *family) takesNodePorts(a netip.Addr) bool { return slices.Contains(f.node.addrs, a) }
 
-// Samples are how much the kernel has.
-func (f *family) Samples() []sdk.Sample {
+// Tell adds how much the kernel has, and names chains that iptables cannot print.
+func (f *family) Tell(r *sdk.Report) {
 	labels := map[string]string{"ip_family": strings.Replace(f.node.family.String(), "ip", "IP", 1)}
-	return []sdk.Sample{
+	r.Notes = append(r.Notes, f.rules.Notes()...)
+	r.Samples = append(r.Samples, []sdk.Sample{
 		{Name: "pointsman_ipvs_virtual_servers", Help: "Virtual services of the kernel's load balancer that are the dataplane's own.", Labels: labels, Value: float64(f.objects.counts[key{kind: ofServer}])},
 		{Name: "pointsman_ipvs_addresses", Help: "Addresses of frontends on the dataplane's device.", Labels: labels, Value: float64(len(f.objects.bound))},
-	}
+	}...)
 }

@@ -46,9 +46,9 @@ func TestKernelReadsTheRole(t *testing.T) {
 			p := k.start()
 			defer p.die()
 			for _, f := range p.families {
-				role, ours, err := f.ReadRole(k.Context())
-				if role != want || ours != there || err != nil {
-					k.Errorf("it reads %s, %t, %v; want %s, %t", role, ours, err, want, there)
+				role, err := f.Adopt(k.Context(), 0)
+				if role != want || f.Ours() != there || err != nil {
+					k.Errorf("it reads %s, %t, %v; want %s, %t", role, f.Ours(), err, want, there)
 				}
 				if n := len(f.Installed()); n > 0 {
 					k.Errorf("it has %d Services in memory", n)

@@ -80,7 +80,9 @@ func TestKernelCountsRefusedWrites(t *testing.T) {
 				if _, err := f.Plan().Apply(k.Context()); err == nil {
 					k.Error("the kernel removed an element that it does not have")
 				}
-				for _, sample := range f.Samples() {
+				var told sdk.Report
+				f.Tell(&told)
+				for _, sample := range told.Samples {
 					want := map[string]int{failures + "sync_failures_total": i + 1, failures + "cleanup_failures_total": i}
 					if n, counts := want[sample.Name]; counts && int(sample.Value) != n {
 						k.Errorf("%s is %g, not %d", sample.Name, sample.Value, n)

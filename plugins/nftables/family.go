@@ -39,14 +39,6 @@ type family struct {
 	written   uint32    // and what Written said then
 }
 
-var _ interface {
-	frame.Family[wanted]
-	frame.Drainer
-	frame.Forgetter
-	frame.RoleReader
-	frame.Sampler
-} = (*family)(nil)
-
 func newFamily(of sdk.Family, o options, c *atomic.Uint32, m *masquerade.Keeper, p *plugin, env frame.Env) *family {
 	f := &family{
 		ip: ipOf(of), node: nodeConfig{ip: ipOf(of)}, options: o, log: env.Log, marks: m, plugin: p,
@@ -80,7 +72,10 @@ func (f *family) Hold(lock *ledger.Lock) {
 }
 
 // Adopt reads the table. What no Service needs of the layout goes.
-func (f *family) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
+func (f *family) Adopt(ctx context.Context, which frame.Parts) (sdk.Role, error) {
+	if which == 0 {
+		return f.kernel.readRole(ctx)
+	}
 	role, err := f.List(ctx)
 	if err != nil {
 		return 0, err
@@ -94,9 +89,6 @@ func (f *family) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
 
 // Ours reports whether the table is there.
 func (f *family) Ours() bool { return f.kernel.have.there }
-
-// ReadRole returns the role that the table shows, and whether it is there.
-func (f *family) ReadRole(ctx context.Context) (sdk.Role, bool, error) { return f.kernel.readRole(ctx) }
 
 // Node takes what the host says of the node, and what the kernel says of its addresses.
 func (f *family) Node(n sdk.Node) error {
@@ -148,13 +140,13 @@ func (f *family) takesNodePorts(a netip.Addr) bool {
 // failures is how kube-proxy's metrics of its nftables mode begin.
 const failures = "kubeproxy_sync_proxy_rules_nftables_"
 
-// Samples are how much the kernel has, and how often it did not take what was written.
-func (f *family) Samples() []sdk.Sample {
+// Tell adds how much the kernel has, and how often it did not take what was written.
+func (f *family) Tell(r *sdk.Report) {
 	labels := map[string]string{"ip_family": pick(f.Of, "IPv4", "IPv6")}
-	return []sdk.Sample{
+	r.Samples = append(r.Samples, []sdk.Sample{
 		{Name: "pointsman_nftables_elements", Help: "Elements in the sets and maps of the dataplane's table.", Labels: labels, Value: float64(f.kernel.total())},
 		{Name: "pointsman_nftables_services", Help: "Ports of Services that the dataplane's table serves.", Labels: labels, Value: float64(len(f.Installed()))},
 		{Name: failures + "sync_failures_total", Labels: labels, Value: float64(f.kernel.refused)},
 		{Name: failures + "cleanup_failures_total", Labels: labels, Value: float64(f.kernel.removals)},
-	}
+	}...)
 }

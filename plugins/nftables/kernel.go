@@ -161,23 +161,26 @@ func (k *nfTable) read(ctx context.Context, conn *nftnl.Conn) (o observed, err e
 	return o, nil
 }
 
-// readRole returns the role that the table shows, and whether there is a table. It reads no elements.
-func (k *nfTable) readRole(ctx context.Context) (sdk.Role, bool, error) {
+// readRole returns the role that the table shows, and notes whether there is a table. It reads no elements.
+func (k *nfTable) readRole(ctx context.Context) (sdk.Role, error) {
 	conn, done, err := k.reader()
 	if err != nil {
-		return 0, false, err
+		return 0, err
 	}
 	defer done()
 	list := k.list(conn)
 	found, err := list.Table(ctx)
-	if err != nil || found == nil {
-		return sdk.Standby, false, err
+	if err != nil {
+		return 0, err
+	}
+	if k.have.there = found != nil; found == nil {
+		return sdk.Standby, nil
 	}
 	chains, err := list.Chains(ctx)
 	return shown(func(chain string) bool {
 		_, there := chains[chain]
 		return there
-	}), true, err
+	}), err
 }
 
 // readLayout adds the sets and chains of a table to entries, and returns the sets.

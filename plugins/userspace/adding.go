@@ -134,8 +134,9 @@ func (s *sockets) relinquish(ctx context.Context) {
 // mostNotes is how many Services of a family are named that lost an address.
 const mostNotes = 5
 
-// Notes name the Services that are not served at an address, since no interface has it.
-func (s *sockets) Notes() (all []string) {
+// Tell names the Services that are not served at an address, since no interface has it.
+func (s *sockets) Tell(r *sdk.Report) {
+	var all []string
 	for p, err := range s.owed {
 		if s.adding.unable[p.addr.Addr()] != nil {
 			all = append(all, s.rivals[p].owner().name.String()+" is not served at "+p.addr.String()+": "+err.Error())
@@ -145,7 +146,7 @@ func (s *sockets) Notes() (all []string) {
 	if n := len(all) - mostNotes; n > 0 {
 		all = append(all[:mostNotes], fmt.Sprintf("%d more frontends of %s are not served, since no interface has their addresses", n, s.family))
 	}
-	return all
+	r.Notes = append(r.Notes, all...)
 }
 
 // missing looks whether an address was removed that sockets stand at. These are closed: they receive nothing any more,

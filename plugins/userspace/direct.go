@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/reconcile"
 	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
@@ -24,6 +25,9 @@ func newDirect(p *process, f sdk.Family) *direct {
 	d.forget()
 	return d
 }
+
+// Masquerade is nil: there are no rules.
+func (d *direct) Masquerade() *masquerade.Hold { return nil }
 
 // Hold lets go of all sockets when this process is to serve no more.
 func (d *direct) Hold(lock *ledger.Lock) {

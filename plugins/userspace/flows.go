@@ -14,6 +14,9 @@ import (
 	"github.com/pointsman/pointsman/sdk/conntrack"
 )
 
+// Flows are counted by the relay: see plugin.Report.
+func (r *redirected) Flows(map[sdk.Name]sdk.Service, bool) (int, error) { return 0, nil }
+
 // Forget ends the kernel's UDP flows to these Services that lead nowhere. One that leads to
 // this node is the relay's, and stays, unless the socket that it led to was another: the
 // kernel remembers where it sent a client before, for longer than sockets live.

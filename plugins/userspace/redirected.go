@@ -34,12 +34,6 @@ type redirected struct {
 	former relay.Ports       // of that process; connections may still be sent there
 }
 
-var _ interface {
-	frame.Family[*desired]
-	frame.Forgetter
-	frame.Masquerader
-} = (*redirected)(nil)
-
 func newRedirected(p *process, tool iptables.Tool) *redirected {
 	r := &redirected{
 		sockets: newSockets(p, tool.Family), portals: p.relay.NewRedirected(iptables.Unspecified(tool.Family)),
@@ -57,8 +51,10 @@ var everywhere = []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
 // Masquerade is the hold on the chains that all dataplanes share.
 func (r *redirected) Masquerade() *masquerade.Hold { return r.rules.Masquerade }
 
-// Notes name chains that iptables cannot print.
-func (r *redirected) Notes() []string { return r.rules.Notes() }
+// Tell names chains that iptables cannot print.
+func (r *redirected) Tell(report *sdk.Report) {
+	report.Notes = append(report.Notes, r.rules.Notes()...)
+}
 
 // Hold hands the lock to every program that writes.
 func (r *redirected) Hold(lock *ledger.Lock) {

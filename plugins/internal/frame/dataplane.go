@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
@@ -83,14 +82,6 @@ func (f *family[P]) served() string {
 		}
 	}
 	return strings.Join(all, " and ")
-}
-
-// shared is f's hold on what all dataplanes share; nil: its rules lead to nothing of it.
-func (f *family[P]) shared() *masquerade.Hold {
-	if m, ok := f.Family.(Masquerader); ok {
-		return m.Masquerade()
-	}
-	return nil
 }
 
 // New is the dataplane of a mode, which keeps its ledger in dir (ledger.Dir on a node).
@@ -166,9 +157,10 @@ func (d *Dataplane[P]) use(open Session[P]) {
 func (d *Dataplane[P]) env() Env {
 	return Env{
 		Log: d.log, Dir: d.dir, Ledger: d.ledger,
-		Step:    d.status.step,
-		Take:    d.take,
-		Waiting: func(what string) { d.status.tell(func(r *sdk.Report) { r.Waiting = what }) },
+		Step:     d.status.step,
+		Services: func() int { return len(d.state.Services) },
+		Take:     d.take,
+		Waiting:  func(what string) { d.status.tell(func(r *sdk.Report) { r.Waiting = what }) },
 		Note: func(what string) {
 			d.status.tell(func(r *sdk.Report) {
 				d.status.noted, r.Notes = append(d.status.noted, what), append(slices.Clip(r.Notes), what)

@@ -22,7 +22,7 @@ func (d *Dataplane[P]) leaveOther(ctx context.Context) {
 	env := d.env()
 	var tools []iptables.Tool
 	for _, f := range d.families {
-		if tool, there := f.shared().Elsewhere(ctx); there {
+		if tool, there := f.Masquerade().Elsewhere(ctx); there {
 			tool.Waiting, tool.Heard = env.Waiting, env.Step
 			if d.lock != nil {
 				tool.Hold = d.lock.File()

@@ -50,11 +50,11 @@ func (d *Dataplane[P]) count() {
 	}
 	n := 0
 	for _, f := range d.families {
-		drainer, ok := f.Family.(Drainer)
+		tracked, ok := f.Family.(Tracked)
 		if !ok {
 			continue
 		}
-		flows, err := drainer.Flows(d.state.Services, !d.drain.begun)
+		flows, err := tracked.Flows(d.state.Services, !d.drain.begun)
 		if err != nil {
 			d.drain.due = time.Now().Add(countEvery)
 			d.log.Warn("cannot count established connections", "err", err)
@@ -96,12 +96,12 @@ func (d *Dataplane[P]) forget(c sdk.Changes, failed []sdk.Failure) error {
 		if len(f.removedUDP) > 0 {
 			services = append(services, removedService(of, f.removedUDP))
 		}
-		forgetter, ok := f.Family.(Forgetter)
+		tracked, ok := f.Family.(Tracked)
 		if !ok || len(services) == 0 {
 			continue
 		}
 		began := time.Now()
-		n, err := forgetter.Forget(of, services, d.status.step)
+		n, err := tracked.Forget(of, services, d.status.step)
 		f.rounds[of].Count(time.Since(began), n)
 		if err != nil {
 			return err
@@ -122,8 +122,8 @@ func (d *Dataplane[P]) forget(c sdk.Changes, failed []sdk.Failure) error {
 func (d *Dataplane[P]) noteRemoved(f *family[P], p Plan) {
 	if d.role != sdk.Active {
 		f.removedUDP = nil
-	} else if r, ok := p.(Remover); ok {
-		f.removedUDP = append(f.removedUDP, r.RemovedUDP()...)
+	} else {
+		f.removedUDP = append(f.removedUDP, p.RemovedUDP()...)
 	}
 }
 
@@ -188,11 +188,11 @@ func (d *Dataplane[P]) forgetEarly() {
 		if f == nil {
 			continue
 		}
-		forgetter, ok := f.Family.(Forgetter)
+		tracked, ok := f.Family.(Tracked)
 		if !ok {
 			continue
 		}
-		n, err := forgetter.ForgetEarly(of, services, d.status.step)
+		n, err := tracked.ForgetEarly(of, services, d.status.step)
 		if err != nil {
 			d.early.due = time.Now().Add(earlyEvery)
 			d.log.Warn("cannot delete connections that began before their service", "family", of, "err", err)

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
 	"github.com/pointsman/pointsman/sdk/sdktest"
@@ -75,9 +76,7 @@ type memory struct {
 
 var _ interface {
 	Family[*sdk.Service]
-	Drainer
-	Forgetter
-	Sampler
+	Tracked
 } = (*memory)(nil)
 
 func newMemory(of sdk.Family, k *kernel) *memory {
@@ -90,7 +89,8 @@ func (m *memory) Ours() bool                        { return m.found }
 func (m *memory) Node(n sdk.Node) error             { m.node = n; return nil }
 func (m *memory) Role(r sdk.Role) error             { m.role = r; return nil }
 func (m *memory) Pieces() map[sdk.Name]*sdk.Service { return m.desired }
-func (m *memory) Samples() []sdk.Sample             { return nil }
+func (m *memory) Masquerade() *masquerade.Hold      { return nil }
+func (m *memory) Tell(*sdk.Report)                  {}
 func (m *memory) Audit(context.Context) Finding     { return Finding{} }
 func (m *memory) Want(s sdk.Service) (*sdk.Service, error) {
 	if err := s.Check(); err != nil {
@@ -159,6 +159,8 @@ func (m *memory) Plan() Plan {
 	slices.SortFunc(c.remove, sdk.Name.Compare)
 	return c
 }
+
+func (c change) RemovedUDP() []netip.AddrPort { return nil }
 
 func (c change) Steps() []string {
 	var steps []string

@@ -66,6 +66,9 @@ type Env struct {
 	Waiting func(string) // says what the present call waits for; nothing, if it is empty
 	Note    func(string) // says what was observed as the session began, and costs no Service
 
+	// Services returns how many Services this node is to serve, in all IP families. Only Want may call it.
+	Services func() int
+
 	// Take sets kernel parameters for the mode, and notes those that cannot be set from here.
 	Take func(sysctl.Settings) error
 
@@ -85,7 +88,8 @@ type Family[P any] interface {
 
 	// Adopt takes parts of what the kernel has for what this process did, and says which
 	// role the kernel shows. After it, all of Plan's comparison is made anew for them. It
-	// writes nothing, and is called without the writer's lock, too.
+	// writes nothing, and is called without the writer's lock, too. Without parts only the role and
+	// what Ours says need be read.
 	Adopt(context.Context, Parts) (sdk.Role, error)
 
 	// Ours reports whether the last Adopt found something that only this dataplane writes.
@@ -124,12 +128,23 @@ type Family[P any] interface {
 	// Audit compares one small piece of what was written with the kernel, another each
 	// time.
 	Audit(context.Context) Finding
+
+	// Masquerade is the dataplane's hold on the chains that all dataplanes share; nil: its rules lead to none of them.
+	// Adopt doubts it when it reads rules.
+	Masquerade() *masquerade.Hold
+
+	// Tell adds metrics to a report, and notes of what an operator should know and what costs no Service, a sentence each.
+	Tell(*sdk.Report)
 }
 
 // A Plan is what is to be done in one family.
 type Plan interface {
 	// Steps are what it does, one a line, for people. None: nothing.
 	Steps() []string
+
+	// RemovedUDP returns the UDP frontends that the kernel has and will not have after the plan. It is called
+	// before Apply. A frontend that the plan removes and adds again is not among them.
+	RemovedUDP() []netip.AddrPort
 
 	// Apply does it; it may be empty. The Services in failed were not taken, each for a
 	// reason of its own, and everything else was. Any error means that it is not known
@@ -180,59 +195,19 @@ type Finding struct {
 	Stale bool
 }
 
-// A Drainer is a Family of which the connections can be counted.
-type Drainer interface {
+// A Tracked is a Family behind which the kernel tracks connections, and remembers where it sent them.
+type Tracked interface {
 	// Flows are the established connections that this dataplane serves and that were there
 	// when draining began; fresh says that it begins. services are all that there are.
 	Flows(services map[sdk.Name]sdk.Service, fresh bool) (int, error)
-}
 
-// A Forgetter is a Family behind which the kernel remembers where it sent UDP.
-type Forgetter interface {
-	// Forget ends the flows to these Services of family that lead to an address which does
+	// Forget ends the UDP flows to these Services of family that lead to an address which does
 	// not serve, and says how many those were.
 	Forget(family sdk.Family, services []sdk.Service, step func()) (int, error)
 
 	// ForgetEarly deletes the entries of TCP and SCTP connections to these Services of family that began
 	// before the Services were there (conntrack.ForgetEarly), and returns their number.
 	ForgetEarly(family sdk.Family, services []sdk.Service, step func()) (int, error)
-}
-
-// A Remover is a Plan of a Forgetter that says which frontends it removes.
-type Remover interface {
-	// RemovedUDP returns the UDP frontends that the kernel has and will not have after the plan. It is called
-	// before Apply. A frontend that the plan removes and adds again is not among them.
-	RemovedUDP() []netip.AddrPort
-}
-
-// A RoleReader is a Family that can tell which role the kernel shows from a small part of what Adopt reads.
-type RoleReader interface {
-	// ReadRole returns the role that the kernel shows, and what Ours would return after Adopt. It is called without the
-	// writer's lock, and what the last Adopt found stays known.
-	ReadRole(context.Context) (role sdk.Role, ours bool, err error)
-}
-
-// A Sizer is a Family in which the P of a Service depends on whether there are many.
-type Sizer interface {
-	// Size says how many Services this node is to serve, in all IP families, before Want is
-	// called for those that changed. Pieces of the others stay as they are.
-	Size(services int)
-}
-
-// A Sampler is a Family that has metrics.
-type Sampler interface {
-	Samples() []sdk.Sample
-}
-
-// A Noter is a Family that notes what an operator should know and what costs no Service, a sentence each.
-type Noter interface {
-	Notes() []string
-}
-
-// A Masquerader is a Family whose rules lead to the chains that all dataplanes share.
-type Masquerader interface {
-	// Masquerade is the dataplane's hold on them. Adopt doubts it when it reads rules.
-	Masquerade() *masquerade.Hold
 }
 
 // OnLink reports whether addr means another machine on each link, as IPv6's link-local

@@ -96,7 +96,7 @@ func (d *Dataplane[P]) look(ctx context.Context) {
 			d.yieldWithoutHost("the host is gone, and another program has changed what this process wrote: " + found.Why)
 			return
 		}
-		steps, err := f.shared().Mend(ctx)
+		steps, err := f.Masquerade().Mend(ctx)
 		d.repaired(ctx, f, "it belongs to all dataplanes", steps, err)
 		d.repair(ctx, f, found)
 	}

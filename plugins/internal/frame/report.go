@@ -63,13 +63,8 @@ func (d *Dataplane[P]) Report() sdk.Report { return d.status.present() }
 func (d *Dataplane[P]) publish() {
 	var now sdk.Report
 	for _, f := range d.families {
-		if s, ok := f.Family.(Sampler); ok {
-			now.Samples = append(now.Samples, s.Samples()...)
-		}
-		if n, ok := f.Family.(Noter); ok {
-			now.Notes = append(now.Notes, n.Notes()...)
-		}
-		if _, ok := f.Family.(Forgetter); !ok {
+		f.Tell(&now)
+		if _, ok := f.Family.(Tracked); !ok {
 			continue
 		}
 		for _, of := range families {

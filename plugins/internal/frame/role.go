@@ -184,7 +184,7 @@ func (d *Dataplane[P]) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, 
 func (d *Dataplane[P]) unlearn() {
 	for _, f := range d.families {
 		f.adopted, f.lost = false, ""
-		f.shared().Forget()
+		f.Masquerade().Forget()
 	}
 	d.tellLost()
 	d.state, d.phase = sdk.State{}, min(d.phase, configured)

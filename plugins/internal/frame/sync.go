@@ -97,25 +97,16 @@ func (d *Dataplane[P]) begin(ctx context.Context, afresh bool) error {
 func (d *Dataplane[P]) readShown(ctx context.Context) {
 	shown, ours := make([]sdk.Role, len(d.families)), false
 	for i, f := range d.families {
-		role, is, err := f.readRole(ctx)
+		role, err := f.Adopt(ctx, 0)
 		if err != nil {
 			if ctx.Err() == nil {
 				d.warn("cannot read which role the kernel shows", f, "", err)
 			}
 			return
 		}
-		shown[i], ours = role, ours || is
+		shown[i], ours = role, ours || f.Ours()
 	}
 	d.tellShown(observed(shown, ours))
-}
-
-// readRole returns the role that the kernel shows of f, and whether it has something that only this dataplane writes.
-func (f *family[P]) readRole(ctx context.Context) (role sdk.Role, ours bool, err error) {
-	if r, can := f.Family.(RoleReader); can {
-		return r.ReadRole(ctx)
-	}
-	role, err = f.Adopt(ctx, All)
-	return role, err == nil && f.Ours(), err
 }
 
 // observed returns the role that the families show together.
@@ -217,7 +208,7 @@ func (d *Dataplane[P]) follow(ctx context.Context, touched map[sdk.Name]bool) (s
 // why: by then what is desired is put, so that the monitor goes on with it.
 func (d *Dataplane[P]) share(ctx context.Context) {
 	for _, f := range d.families {
-		if _, err := f.shared().Ensure(ctx, d.state.Node.MasqueradeBit); err != nil {
+		if _, err := f.Masquerade().Ensure(ctx, d.state.Node.MasqueradeBit); err != nil {
 			return
 		}
 	}
@@ -226,9 +217,6 @@ func (d *Dataplane[P]) share(ctx context.Context) {
 // render is the Ps of f that change: those of touched Services, and none for those that are
 // gone. What cannot be rendered keeps what serves it.
 func (d *Dataplane[P]) render(f *family[P], touched map[sdk.Name]bool) (map[sdk.Name]P, []sdk.Failure) {
-	if s, ok := f.Family.(Sizer); ok {
-		s.Size(len(d.state.Services))
-	}
 	had, pieces := f.Pieces(), make(map[sdk.Name]P, len(touched))
 	var failed []sdk.Failure
 	for name := range touched {

@@ -143,7 +143,7 @@ func (d *Dataplane[P]) attempt(ctx context.Context, f *family[P]) ([]sdk.Failure
 // apply writes what differs, once the chains are there that all dataplanes share: rules lead
 // to them.
 func (d *Dataplane[P]) apply(ctx context.Context, f *family[P]) (plan Plan, failed []sdk.Failure, err error) {
-	if _, err := f.shared().Ensure(ctx, d.state.Node.MasqueradeBit); err != nil {
+	if _, err := f.Masquerade().Ensure(ctx, d.state.Node.MasqueradeBit); err != nil {
 		return nil, nil, err
 	}
 	plan = f.Plan()

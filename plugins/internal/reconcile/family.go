@@ -8,6 +8,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 	"github.com/pointsman/pointsman/sdk/ledger"
@@ -86,6 +87,12 @@ func Found(why string, unsure bool) frame.Finding {
 	}
 	return frame.Finding{Lost: frame.All, Why: why, Unsure: unsure}
 }
+
+// Masquerade returns nil: the entries lead to nothing that all dataplanes share.
+func (f *Family[P, K, V]) Masquerade() *masquerade.Hold { return nil }
+
+// Tell adds nothing.
+func (f *Family[P, K, V]) Tell(*sdk.Report) {}
 
 // Flows counts the connections that were established when draining began and are left, by the connection tracking of the
 // kernel.
