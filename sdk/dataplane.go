@@ -12,7 +12,7 @@ import (
 
 // A Dataplane makes a node's kernel, or a process on it, serve Services. The
 // package comment has the contract, line by line. Calls never overlap, except
-// that Inspect, Trace and Report may run beside another call; each honours its context
+// that Inspect, Trace, Watch and Report may run beside another call; each honours its context
 // within a second, and leaves no child process behind.
 type Dataplane interface {
 	// Configure begins a session. It only reads the node: can it run this
@@ -170,6 +170,24 @@ type Way struct {
 	Masquerade bool           // what it is sent to sees the node, not the caller
 	Then       string         // what decides next and is not followed, such as IPVS; empty: Verdict is final
 	Steps      []string       // rules that matched and routes, in order, as an operator finds them; of the first ways only
+}
+
+// A Watcher can tell what rules in the kernel, also those of other programs, do with packets while it watches. Watch calls
+// the function for packets with the given protocol, sender's address and destination. The zero Packet selects all packets that
+// begin a connection or belong to none; of those only dropped and rejected ones are told. On a busy node Watch takes samples.
+// It returns the first error of the function, and nil when its context ends. Its changes to the kernel go with the process,
+// even if that is killed.
+type Watcher interface {
+	Watch(context.Context, Packet, func(WatchedPacket) error) error
+}
+
+// A WatchedPacket is a packet that has passed all rules, or that a rule dropped or rejected. Its Protocol is zero where it is
+// no protocol of Services. Of established TCP connections only dropped and rejected packets are told.
+type WatchedPacket struct {
+	Packet
+	Verdict Verdict
+	At      string // the rule that dropped or rejected it, as an operator finds it; of Forward, the destination after translation
+	Reason  string // one of DropReasons; empty: another one
 }
 
 // A Reporter can say how it is doing. Report is called each second, beside other

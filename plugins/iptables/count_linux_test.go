@@ -4,11 +4,13 @@ package iptables
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"strings"
 	"testing"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/test/field"
@@ -116,6 +118,22 @@ func TestKernelCountsDrops(t *testing.T) {
 			if left := k.run(program+string(k.backend), "-t", "filter", "-S"); strings.Contains(left, "KUBE-NO-") || strings.Contains(left, foreign) {
 				k.Errorf("after a cleanup there is %s", left)
 			}
+		}
+	})
+}
+
+// What becomes of packets is told while it happens, if the kernel can trace them through the rules.
+func TestKernelWatches(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		p := k.start()
+		if k.backend != iptables.Legacy {
+			field.Watch(k.T, g, p, false)
+			return
+		}
+		refusal := (*sdk.Refusal)(nil)
+		if err := p.Watch(k.Context(), sdk.Packet{}, nil); !errors.As(err, &refusal) || !strings.Contains(refusal.Try, "pointsman_dropped_packets_total") {
+			k.Errorf("of iptables-legacy: %v", err)
 		}
 	})
 }

@@ -119,6 +119,16 @@ func (r *reading) endpoints(found []netip.AddrPort, has map[netip.AddrPort]bool,
 	return found
 }
 
+// Watch tells what rules do with packets. The kernel can trace them only through the rules of iptables-nft.
+func (p *plugin) Watch(ctx context.Context, packet sdk.Packet, tell func(sdk.WatchedPacket) error) error {
+	for _, tool := range p.tools() {
+		if tool.Backend == iptables.Legacy {
+			return &sdk.Refusal{Why: "the kernel cannot trace packets through the rules of iptables-legacy", Try: "pointsman explain SRC DST:PORT without --watch, or the metric pointsman_dropped_packets_total"}
+		}
+	}
+	return hooks.Watch(ctx, packet, "filter", reasons, tell)
+}
+
 // Trace walks a packet through the rules of the node.
 func (p *plugin) Trace(ctx context.Context, packet sdk.Packet) (sdk.Traced, error) {
 	return hooks.Trace(ctx, packet, "")

@@ -72,6 +72,11 @@ func served(of ip, entries map[entryKey]entryValue) (all []sdk.Served) {
 	return all
 }
 
+// Watch tells what rules do with packets.
+func (p *plugin) Watch(ctx context.Context, packet sdk.Packet, tell func(sdk.WatchedPacket) error) error {
+	return hooks.Watch(ctx, packet, table, reasons, tell)
+}
+
 // Trace walks a packet through the rules of the node.
 func (p *plugin) Trace(ctx context.Context, packet sdk.Packet) (sdk.Traced, error) {
 	return hooks.Trace(ctx, packet, "")

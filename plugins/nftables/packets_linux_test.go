@@ -356,3 +356,9 @@ func TestKernelCountsDrops(t *testing.T) {
 		k.lists()
 	})
 }
+
+// What becomes of packets is told while it happens.
+func TestKernelWatches(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) { field.Watch(k.T, g, k.start(), true) })
+}

@@ -314,6 +314,19 @@ func decodePacket(p *pb.TraceRequest) (sdk.Packet, error) {
 	return out, d.failed()
 }
 
+func encodeWatched(d sdk.WatchedPacket) *pb.WatchReply {
+	return &pb.WatchReply{Packet: encodePacket(d.Packet), Verdict: pb.Verdict(d.Verdict) + pb.Verdict_VERDICT_DROP, At: text(d.At), Reason: text(d.Reason)}
+}
+
+func decodeWatched(r *pb.WatchReply) (d sdk.WatchedPacket, err error) {
+	if r.GetVerdict() > pb.Verdict_VERDICT_FORWARD {
+		return d, fmt.Errorf("verdict %d of a packet", r.GetVerdict())
+	}
+	d.Packet, err = decodePacket(r.GetPacket())
+	d.Verdict, d.At, d.Reason = sdk.Verdict(enum(r.GetVerdict()-pb.Verdict_VERDICT_DROP)), oneLine(r.GetAt()), oneLine(r.GetReason())
+	return d, err
+}
+
 func encodeTraced(t sdk.Traced) *pb.TraceReply {
 	return &pb.TraceReply{Notes: each(t.Notes, text), Connections: each(t.Connections, text), Ways: each(t.Ways, func(w sdk.Way) *pb.Way {
 		return &pb.Way{

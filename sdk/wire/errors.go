@@ -19,8 +19,8 @@ import (
 // the plugin since. A host that gets it must not call the plugin again.
 var ErrFenced = errors.New("fenced: another session has begun")
 
-// ErrUnsupported is what Inspect, Trace, ExportAffinity and ImportAffinity return where the dataplane
-// is no sdk.Inspector, sdk.Tracer or sdk.AffinityCarrier, and any call that a plugin of another language does not have.
+// ErrUnsupported is what Inspect, Trace, Watch, ExportAffinity and ImportAffinity return where the dataplane
+// is no sdk.Inspector, sdk.Tracer, sdk.Watcher or sdk.AffinityCarrier, and any call that a plugin of another language does not have.
 var ErrUnsupported = errors.New("not supported by this dataplane")
 
 // remoteError is an error that came over the wire: the text it had there, and

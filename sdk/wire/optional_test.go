@@ -102,6 +102,49 @@ func TestTraceTravels(t *testing.T) {
 	}
 }
 
+// Watch tells one packet, with what it was asked, and goes on until its context ends.
+func (g *gifted) Watch(ctx context.Context, p sdk.Packet, tell func(sdk.WatchedPacket) error) error {
+	w := sdk.WatchedPacket{Packet: sdk.Packet{From: netip.MustParseAddrPort("10.0.0.1:0"), To: netip.MustParseAddrPort("10.0.0.2:0")}, Verdict: sdk.Reject, At: "rule 1", Reason: sdk.DropNoEndpoint}
+	if p.To.IsValid() {
+		w = sdk.WatchedPacket{Packet: p, Verdict: sdk.Forward, At: "10.0.0.9:80"}
+	}
+	if err := tell(w); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func TestWatchTravels(t *testing.T) {
+	r := local(t, &gifted{})
+	for _, tt := range []struct {
+		asked sdk.Packet
+		want  string
+	}{
+		{sdk.Packet{}, "10.0.0.1:0 > 10.0.0.2:0 protocol 0: reject rule 1 no_endpoint"},
+		{sdk.Packet{Protocol: sdk.UDP, From: netip.MustParseAddrPort("10.0.0.3:0"), To: netip.MustParseAddrPort("10.0.0.4:53")}, "10.0.0.3:0 > 10.0.0.4:53 protocol 2: forward 10.0.0.9:80 "},
+	} {
+		ctx, cancel := context.WithCancel(soon(t))
+		got := ""
+		err := r.Watch(ctx, tt.asked, func(w sdk.WatchedPacket) error {
+			got = fmt.Sprintf("%s > %s protocol %d: %s %s %s", w.From, w.To, w.Protocol, w.Verdict, w.At, w.Reason)
+			cancel()
+			return nil
+		})
+		if err != nil || got != tt.want {
+			t.Errorf("told %q, %v; want %q", got, err, tt.want)
+		}
+		cancel()
+	}
+	enough := errors.New("enough")
+	if err := r.Watch(soon(t), sdk.Packet{}, func(sdk.WatchedPacket) error { return enough }); !errors.Is(err, enough) {
+		t.Errorf("got %v; want the function's own error", err)
+	}
+	if err := local(t, &subject{}).Watch(soon(t), sdk.Packet{}, nil); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("of one that cannot: %v", err)
+	}
+}
+
 func TestAffinityTravelsBothWays(t *testing.T) {
 	r := configured(t, local(t, &gifted{}), order{})
 	var entries []sdk.AffinityEntry

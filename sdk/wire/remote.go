@@ -34,6 +34,7 @@ const (
 	cleanupTimeout   = 3 * time.Minute
 	vitalsTimeout    = 2 * time.Second
 	readTimeout      = 3 * time.Minute
+	watchTimeout     = 15 * time.Minute
 	debugTimeout     = 24 * time.Hour
 )
 
@@ -55,6 +56,7 @@ var (
 	_ sdk.Dataplane       = (*Remote)(nil)
 	_ sdk.Inspector       = (*Remote)(nil)
 	_ sdk.Tracer          = (*Remote)(nil)
+	_ sdk.Watcher         = (*Remote)(nil)
 	_ sdk.AffinityCarrier = (*Remote)(nil)
 )
 
@@ -186,6 +188,26 @@ func (r *Remote) Trace(ctx context.Context, p sdk.Packet) (traced sdk.Traced, er
 		return err
 	})
 	return traced, err
+}
+
+// Watch is as sdk.Watcher says, or ErrUnsupported. It ends after watchTimeout at the latest.
+func (r *Remote) Watch(ctx context.Context, p sdk.Packet, f func(sdk.WatchedPacket) error) error {
+	request := &pb.WatchRequest{}
+	if p.To.IsValid() {
+		request.Packet = encodePacket(p)
+	}
+	err := r.call(ctx, "Watch", watchTimeout, func(ctx context.Context) error {
+		stream, err := r.client.Watch(ctx, request)
+		if err != nil {
+			return err
+		}
+		one := func(m *pb.WatchReply) []*pb.WatchReply { return []*pb.WatchReply{m} }
+		return receive(stream, math.MaxInt, one, decodeWatched, f)
+	})
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // ExportAffinity is as sdk.AffinityCarrier says, or ErrUnsupported.

@@ -217,6 +217,20 @@ func (s *server) Trace(ctx context.Context, in *pb.TraceRequest) (*pb.TraceReply
 	return encodeTraced(traced), err
 }
 
+func (s *server) Watch(in *pb.WatchRequest, stream grpc.ServerStreamingServer[pb.WatchReply]) error {
+	watcher, err := optional[sdk.Watcher](s)
+	if err != nil {
+		return err
+	}
+	var p sdk.Packet
+	if in.Packet != nil {
+		if p, err = decodePacket(in.Packet); err != nil {
+			return fmt.Errorf("watch: %w", err)
+		}
+	}
+	return watcher.Watch(stream.Context(), p, func(d sdk.WatchedPacket) error { return stream.Send(encodeWatched(d)) })
+}
+
 func (s *server) ExportAffinity(_ *pb.ExportAffinityRequest, stream grpc.ServerStreamingServer[pb.ExportAffinityReply]) error {
 	carrier, err := optional[sdk.AffinityCarrier](s)
 	if err != nil {

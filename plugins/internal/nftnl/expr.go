@@ -36,6 +36,8 @@ const (
 	MetaIif      MetaKey = 4  // the index of the interface it came in by, in host order; 0: none
 	MetaIifName  MetaKey = 6  // its name, 16 bytes
 	MetaOifName  MetaKey = 7  // that of the one it leaves by
+	MetaTrace    MetaKey = 12 // one byte: whether the packet is traced (Conn.Traces)
+	MetaNFProto  MetaKey = 15 // one byte: IPv4 or IPv6, as a Family
 	MetaL4Proto  MetaKey = 16 // one byte
 )
 
@@ -174,6 +176,11 @@ func Masquerade() Expr { return expr("masq", num(1, 1<<4)) }
 
 // Counter counts the packets that come to it ("counter").
 func Counter() Expr { return expr("counter") }
+
+// Limit lets this number of packets pass in a second ("limit", NFT_LIMIT_PKTS).
+func Limit(packets uint32) Expr {
+	return expr("limit", num64(1, uint64(packets)), num64(2, 1), num(3, packets))
+}
 
 // Reset answers with a TCP reset, and drops the packet ("reject", NFT_REJECT_TCP_RST).
 func Reset() Expr { return expr("reject", num(1, 1)) }

@@ -2719,6 +2719,121 @@ func (x *Way) GetSteps() []string {
 	return nil
 }
 
+type WatchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The sender's port does not count. Missing: all packets that begin a connection or belong to none, of which only
+	// dropped and rejected ones are told.
+	Packet        *TraceRequest `protobuf:"bytes,1,opt,name=packet,proto3" json:"packet,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRequest) Reset() {
+	*x = WatchRequest{}
+	mi := &file_dataplane_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRequest) ProtoMessage() {}
+
+func (x *WatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dataplane_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
+func (*WatchRequest) Descriptor() ([]byte, []int) {
+	return file_dataplane_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *WatchRequest) GetPacket() *TraceRequest {
+	if x != nil {
+		return x.Packet
+	}
+	return nil
+}
+
+// A packet that has passed all rules, or that a rule dropped or rejected.
+type WatchReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Packet        *TraceRequest          `protobuf:"bytes,1,opt,name=packet,proto3" json:"packet,omitempty"` // unspecified protocol: none of Services
+	Verdict       Verdict                `protobuf:"varint,2,opt,name=verdict,proto3,enum=pointsman.dataplane.v1.Verdict" json:"verdict,omitempty"`
+	At            string                 `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`         // the rule; of FORWARD, the destination after translation
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"` // as in Drops; empty: another one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchReply) Reset() {
+	*x = WatchReply{}
+	mi := &file_dataplane_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchReply) ProtoMessage() {}
+
+func (x *WatchReply) ProtoReflect() protoreflect.Message {
+	mi := &file_dataplane_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchReply.ProtoReflect.Descriptor instead.
+func (*WatchReply) Descriptor() ([]byte, []int) {
+	return file_dataplane_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *WatchReply) GetPacket() *TraceRequest {
+	if x != nil {
+		return x.Packet
+	}
+	return nil
+}
+
+func (x *WatchReply) GetVerdict() Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return Verdict_VERDICT_UNSPECIFIED
+}
+
+func (x *WatchReply) GetAt() string {
+	if x != nil {
+		return x.At
+	}
+	return ""
+}
+
+func (x *WatchReply) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type ExportAffinityRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2727,7 +2842,7 @@ type ExportAffinityRequest struct {
 
 func (x *ExportAffinityRequest) Reset() {
 	*x = ExportAffinityRequest{}
-	mi := &file_dataplane_proto_msgTypes[33]
+	mi := &file_dataplane_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2739,7 +2854,7 @@ func (x *ExportAffinityRequest) String() string {
 func (*ExportAffinityRequest) ProtoMessage() {}
 
 func (x *ExportAffinityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[33]
+	mi := &file_dataplane_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2752,7 +2867,7 @@ func (x *ExportAffinityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportAffinityRequest.ProtoReflect.Descriptor instead.
 func (*ExportAffinityRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{33}
+	return file_dataplane_proto_rawDescGZIP(), []int{35}
 }
 
 type ExportAffinityReply struct {
@@ -2764,7 +2879,7 @@ type ExportAffinityReply struct {
 
 func (x *ExportAffinityReply) Reset() {
 	*x = ExportAffinityReply{}
-	mi := &file_dataplane_proto_msgTypes[34]
+	mi := &file_dataplane_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2776,7 +2891,7 @@ func (x *ExportAffinityReply) String() string {
 func (*ExportAffinityReply) ProtoMessage() {}
 
 func (x *ExportAffinityReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[34]
+	mi := &file_dataplane_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2789,7 +2904,7 @@ func (x *ExportAffinityReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportAffinityReply.ProtoReflect.Descriptor instead.
 func (*ExportAffinityReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{34}
+	return file_dataplane_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ExportAffinityReply) GetEntries() []*AffinityEntry {
@@ -2813,7 +2928,7 @@ type AffinityEntry struct {
 
 func (x *AffinityEntry) Reset() {
 	*x = AffinityEntry{}
-	mi := &file_dataplane_proto_msgTypes[35]
+	mi := &file_dataplane_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2825,7 +2940,7 @@ func (x *AffinityEntry) String() string {
 func (*AffinityEntry) ProtoMessage() {}
 
 func (x *AffinityEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[35]
+	mi := &file_dataplane_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2838,7 +2953,7 @@ func (x *AffinityEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AffinityEntry.ProtoReflect.Descriptor instead.
 func (*AffinityEntry) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{35}
+	return file_dataplane_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AffinityEntry) GetName() *Name {
@@ -2886,7 +3001,7 @@ type ImportAffinityChunk struct {
 
 func (x *ImportAffinityChunk) Reset() {
 	*x = ImportAffinityChunk{}
-	mi := &file_dataplane_proto_msgTypes[36]
+	mi := &file_dataplane_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2898,7 +3013,7 @@ func (x *ImportAffinityChunk) String() string {
 func (*ImportAffinityChunk) ProtoMessage() {}
 
 func (x *ImportAffinityChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[36]
+	mi := &file_dataplane_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2911,7 +3026,7 @@ func (x *ImportAffinityChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportAffinityChunk.ProtoReflect.Descriptor instead.
 func (*ImportAffinityChunk) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{36}
+	return file_dataplane_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ImportAffinityChunk) GetSession() string {
@@ -2936,7 +3051,7 @@ type ImportAffinityReply struct {
 
 func (x *ImportAffinityReply) Reset() {
 	*x = ImportAffinityReply{}
-	mi := &file_dataplane_proto_msgTypes[37]
+	mi := &file_dataplane_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2948,7 +3063,7 @@ func (x *ImportAffinityReply) String() string {
 func (*ImportAffinityReply) ProtoMessage() {}
 
 func (x *ImportAffinityReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[37]
+	mi := &file_dataplane_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2961,7 +3076,7 @@ func (x *ImportAffinityReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportAffinityReply.ProtoReflect.Descriptor instead.
 func (*ImportAffinityReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{37}
+	return file_dataplane_proto_rawDescGZIP(), []int{39}
 }
 
 type ShutdownRequest struct {
@@ -2973,7 +3088,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_dataplane_proto_msgTypes[38]
+	mi := &file_dataplane_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2985,7 +3100,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[38]
+	mi := &file_dataplane_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2998,7 +3113,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{38}
+	return file_dataplane_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ShutdownRequest) GetSession() string {
@@ -3016,7 +3131,7 @@ type ShutdownReply struct {
 
 func (x *ShutdownReply) Reset() {
 	*x = ShutdownReply{}
-	mi := &file_dataplane_proto_msgTypes[39]
+	mi := &file_dataplane_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3028,7 +3143,7 @@ func (x *ShutdownReply) String() string {
 func (*ShutdownReply) ProtoMessage() {}
 
 func (x *ShutdownReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[39]
+	mi := &file_dataplane_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3041,7 +3156,7 @@ func (x *ShutdownReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownReply.ProtoReflect.Descriptor instead.
 func (*ShutdownReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{39}
+	return file_dataplane_proto_rawDescGZIP(), []int{41}
 }
 
 type PreflightRequest struct {
@@ -3053,7 +3168,7 @@ type PreflightRequest struct {
 
 func (x *PreflightRequest) Reset() {
 	*x = PreflightRequest{}
-	mi := &file_dataplane_proto_msgTypes[40]
+	mi := &file_dataplane_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3065,7 +3180,7 @@ func (x *PreflightRequest) String() string {
 func (*PreflightRequest) ProtoMessage() {}
 
 func (x *PreflightRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[40]
+	mi := &file_dataplane_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3078,7 +3193,7 @@ func (x *PreflightRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreflightRequest.ProtoReflect.Descriptor instead.
 func (*PreflightRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{40}
+	return file_dataplane_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PreflightRequest) GetOptions() []byte {
@@ -3097,7 +3212,7 @@ type PreflightReply struct {
 
 func (x *PreflightReply) Reset() {
 	*x = PreflightReply{}
-	mi := &file_dataplane_proto_msgTypes[41]
+	mi := &file_dataplane_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3109,7 +3224,7 @@ func (x *PreflightReply) String() string {
 func (*PreflightReply) ProtoMessage() {}
 
 func (x *PreflightReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[41]
+	mi := &file_dataplane_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3122,7 +3237,7 @@ func (x *PreflightReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreflightReply.ProtoReflect.Descriptor instead.
 func (*PreflightReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{41}
+	return file_dataplane_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PreflightReply) GetAnswer() []byte {
@@ -3330,7 +3445,15 @@ const file_dataplane_proto_rawDesc = "" +
 	"masquerade\x18\x04 \x01(\bR\n" +
 	"masquerade\x12\x12\n" +
 	"\x04then\x18\x05 \x01(\tR\x04then\x12\x14\n" +
-	"\x05steps\x18\x06 \x03(\tR\x05steps\"\x17\n" +
+	"\x05steps\x18\x06 \x03(\tR\x05steps\"L\n" +
+	"\fWatchRequest\x12<\n" +
+	"\x06packet\x18\x01 \x01(\v2$.pointsman.dataplane.v1.TraceRequestR\x06packet\"\xad\x01\n" +
+	"\n" +
+	"WatchReply\x12<\n" +
+	"\x06packet\x18\x01 \x01(\v2$.pointsman.dataplane.v1.TraceRequestR\x06packet\x129\n" +
+	"\averdict\x18\x02 \x01(\x0e2\x1f.pointsman.dataplane.v1.VerdictR\averdict\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\tR\x02at\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x17\n" +
 	"\x15ExportAffinityRequest\"V\n" +
 	"\x13ExportAffinityReply\x12?\n" +
 	"\aentries\x18\x01 \x03(\v2%.pointsman.dataplane.v1.AffinityEntryR\aentries\"\xb9\x01\n" +
@@ -3388,7 +3511,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fVERDICT_DROP\x10\x01\x12\x12\n" +
 	"\x0eVERDICT_REJECT\x10\x02\x12\x13\n" +
-	"\x0fVERDICT_FORWARD\x10\x032\x91\b\n" +
+	"\x0fVERDICT_FORWARD\x10\x032\xe6\b\n" +
 	"\tDataplane\x12]\n" +
 	"\tConfigure\x12(.pointsman.dataplane.v1.ConfigureRequest\x1a&.pointsman.dataplane.v1.ConfigureReply\x12T\n" +
 	"\x04Sync\x12#.pointsman.dataplane.v1.UpdateChunk\x1a#.pointsman.dataplane.v1.ResultChunk(\x010\x01\x12W\n" +
@@ -3396,7 +3519,8 @@ const file_dataplane_proto_rawDesc = "" +
 	"\aCleanup\x12&.pointsman.dataplane.v1.CleanupRequest\x1a$.pointsman.dataplane.v1.CleanupReply0\x01\x12T\n" +
 	"\x06Report\x12%.pointsman.dataplane.v1.ReportRequest\x1a#.pointsman.dataplane.v1.ReportReply\x12Y\n" +
 	"\aInspect\x12&.pointsman.dataplane.v1.InspectRequest\x1a$.pointsman.dataplane.v1.InspectReply0\x01\x12Q\n" +
-	"\x05Trace\x12$.pointsman.dataplane.v1.TraceRequest\x1a\".pointsman.dataplane.v1.TraceReply\x12n\n" +
+	"\x05Trace\x12$.pointsman.dataplane.v1.TraceRequest\x1a\".pointsman.dataplane.v1.TraceReply\x12S\n" +
+	"\x05Watch\x12$.pointsman.dataplane.v1.WatchRequest\x1a\".pointsman.dataplane.v1.WatchReply0\x01\x12n\n" +
 	"\x0eExportAffinity\x12-.pointsman.dataplane.v1.ExportAffinityRequest\x1a+.pointsman.dataplane.v1.ExportAffinityReply0\x01\x12l\n" +
 	"\x0eImportAffinity\x12+.pointsman.dataplane.v1.ImportAffinityChunk\x1a+.pointsman.dataplane.v1.ImportAffinityReply(\x01\x12Z\n" +
 	"\bShutdown\x12'.pointsman.dataplane.v1.ShutdownRequest\x1a%.pointsman.dataplane.v1.ShutdownReply\x12]\n" +
@@ -3415,7 +3539,7 @@ func file_dataplane_proto_rawDescGZIP() []byte {
 }
 
 var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_dataplane_proto_goTypes = []any{
 	(Protocol)(0),                 // 0: pointsman.dataplane.v1.Protocol
 	(Family)(0),                   // 1: pointsman.dataplane.v1.Family
@@ -3458,18 +3582,20 @@ var file_dataplane_proto_goTypes = []any{
 	(*TraceRequest)(nil),          // 38: pointsman.dataplane.v1.TraceRequest
 	(*TraceReply)(nil),            // 39: pointsman.dataplane.v1.TraceReply
 	(*Way)(nil),                   // 40: pointsman.dataplane.v1.Way
-	(*ExportAffinityRequest)(nil), // 41: pointsman.dataplane.v1.ExportAffinityRequest
-	(*ExportAffinityReply)(nil),   // 42: pointsman.dataplane.v1.ExportAffinityReply
-	(*AffinityEntry)(nil),         // 43: pointsman.dataplane.v1.AffinityEntry
-	(*ImportAffinityChunk)(nil),   // 44: pointsman.dataplane.v1.ImportAffinityChunk
-	(*ImportAffinityReply)(nil),   // 45: pointsman.dataplane.v1.ImportAffinityReply
-	(*ShutdownRequest)(nil),       // 46: pointsman.dataplane.v1.ShutdownRequest
-	(*ShutdownReply)(nil),         // 47: pointsman.dataplane.v1.ShutdownReply
-	(*PreflightRequest)(nil),      // 48: pointsman.dataplane.v1.PreflightRequest
-	(*PreflightReply)(nil),        // 49: pointsman.dataplane.v1.PreflightReply
-	nil,                           // 50: pointsman.dataplane.v1.Service.HintsEntry
-	nil,                           // 51: pointsman.dataplane.v1.Sample.LabelsEntry
-	nil,                           // 52: pointsman.dataplane.v1.Histogram.LabelsEntry
+	(*WatchRequest)(nil),          // 41: pointsman.dataplane.v1.WatchRequest
+	(*WatchReply)(nil),            // 42: pointsman.dataplane.v1.WatchReply
+	(*ExportAffinityRequest)(nil), // 43: pointsman.dataplane.v1.ExportAffinityRequest
+	(*ExportAffinityReply)(nil),   // 44: pointsman.dataplane.v1.ExportAffinityReply
+	(*AffinityEntry)(nil),         // 45: pointsman.dataplane.v1.AffinityEntry
+	(*ImportAffinityChunk)(nil),   // 46: pointsman.dataplane.v1.ImportAffinityChunk
+	(*ImportAffinityReply)(nil),   // 47: pointsman.dataplane.v1.ImportAffinityReply
+	(*ShutdownRequest)(nil),       // 48: pointsman.dataplane.v1.ShutdownRequest
+	(*ShutdownReply)(nil),         // 49: pointsman.dataplane.v1.ShutdownReply
+	(*PreflightRequest)(nil),      // 50: pointsman.dataplane.v1.PreflightRequest
+	(*PreflightReply)(nil),        // 51: pointsman.dataplane.v1.PreflightReply
+	nil,                           // 52: pointsman.dataplane.v1.Service.HintsEntry
+	nil,                           // 53: pointsman.dataplane.v1.Sample.LabelsEntry
+	nil,                           // 54: pointsman.dataplane.v1.Histogram.LabelsEntry
 }
 var file_dataplane_proto_depIdxs = []int32{
 	0,  // 0: pointsman.dataplane.v1.Name.protocol:type_name -> pointsman.dataplane.v1.Protocol
@@ -3479,7 +3605,7 @@ var file_dataplane_proto_depIdxs = []int32{
 	12, // 4: pointsman.dataplane.v1.Service.cluster:type_name -> pointsman.dataplane.v1.Endpoints
 	12, // 5: pointsman.dataplane.v1.Service.local:type_name -> pointsman.dataplane.v1.Endpoints
 	11, // 6: pointsman.dataplane.v1.Service.serving:type_name -> pointsman.dataplane.v1.Addresses
-	50, // 7: pointsman.dataplane.v1.Service.hints:type_name -> pointsman.dataplane.v1.Service.HintsEntry
+	52, // 7: pointsman.dataplane.v1.Service.hints:type_name -> pointsman.dataplane.v1.Service.HintsEntry
 	2,  // 8: pointsman.dataplane.v1.Frontend.kind:type_name -> pointsman.dataplane.v1.Kind
 	3,  // 9: pointsman.dataplane.v1.Frontend.policy:type_name -> pointsman.dataplane.v1.Policy
 	14, // 10: pointsman.dataplane.v1.Node.pods:type_name -> pointsman.dataplane.v1.Pods
@@ -3502,8 +3628,8 @@ var file_dataplane_proto_depIdxs = []int32{
 	4,  // 27: pointsman.dataplane.v1.ReportReply.shown:type_name -> pointsman.dataplane.v1.Role
 	32, // 28: pointsman.dataplane.v1.ReportReply.dropped:type_name -> pointsman.dataplane.v1.Drops
 	1,  // 29: pointsman.dataplane.v1.Drops.family:type_name -> pointsman.dataplane.v1.Family
-	51, // 30: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
-	52, // 31: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
+	53, // 30: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
+	54, // 31: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
 	37, // 32: pointsman.dataplane.v1.InspectReply.served:type_name -> pointsman.dataplane.v1.Served
 	8,  // 33: pointsman.dataplane.v1.Served.name:type_name -> pointsman.dataplane.v1.Name
 	10, // 34: pointsman.dataplane.v1.Served.frontend:type_name -> pointsman.dataplane.v1.Frontend
@@ -3512,36 +3638,41 @@ var file_dataplane_proto_depIdxs = []int32{
 	5,  // 37: pointsman.dataplane.v1.TraceRequest.origin:type_name -> pointsman.dataplane.v1.Origin
 	40, // 38: pointsman.dataplane.v1.TraceReply.ways:type_name -> pointsman.dataplane.v1.Way
 	6,  // 39: pointsman.dataplane.v1.Way.verdict:type_name -> pointsman.dataplane.v1.Verdict
-	43, // 40: pointsman.dataplane.v1.ExportAffinityReply.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
-	8,  // 41: pointsman.dataplane.v1.AffinityEntry.name:type_name -> pointsman.dataplane.v1.Name
-	43, // 42: pointsman.dataplane.v1.ImportAffinityChunk.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
-	19, // 43: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
-	22, // 44: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
-	26, // 45: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
-	28, // 46: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
-	30, // 47: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
-	35, // 48: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
-	38, // 49: pointsman.dataplane.v1.Dataplane.Trace:input_type -> pointsman.dataplane.v1.TraceRequest
-	41, // 50: pointsman.dataplane.v1.Dataplane.ExportAffinity:input_type -> pointsman.dataplane.v1.ExportAffinityRequest
-	44, // 51: pointsman.dataplane.v1.Dataplane.ImportAffinity:input_type -> pointsman.dataplane.v1.ImportAffinityChunk
-	46, // 52: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
-	48, // 53: pointsman.dataplane.v1.Dataplane.Preflight:input_type -> pointsman.dataplane.v1.PreflightRequest
-	20, // 54: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
-	24, // 55: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
-	27, // 56: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
-	29, // 57: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
-	31, // 58: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
-	36, // 59: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
-	39, // 60: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
-	42, // 61: pointsman.dataplane.v1.Dataplane.ExportAffinity:output_type -> pointsman.dataplane.v1.ExportAffinityReply
-	45, // 62: pointsman.dataplane.v1.Dataplane.ImportAffinity:output_type -> pointsman.dataplane.v1.ImportAffinityReply
-	47, // 63: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
-	49, // 64: pointsman.dataplane.v1.Dataplane.Preflight:output_type -> pointsman.dataplane.v1.PreflightReply
-	54, // [54:65] is the sub-list for method output_type
-	43, // [43:54] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	38, // 40: pointsman.dataplane.v1.WatchRequest.packet:type_name -> pointsman.dataplane.v1.TraceRequest
+	38, // 41: pointsman.dataplane.v1.WatchReply.packet:type_name -> pointsman.dataplane.v1.TraceRequest
+	6,  // 42: pointsman.dataplane.v1.WatchReply.verdict:type_name -> pointsman.dataplane.v1.Verdict
+	45, // 43: pointsman.dataplane.v1.ExportAffinityReply.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
+	8,  // 44: pointsman.dataplane.v1.AffinityEntry.name:type_name -> pointsman.dataplane.v1.Name
+	45, // 45: pointsman.dataplane.v1.ImportAffinityChunk.entries:type_name -> pointsman.dataplane.v1.AffinityEntry
+	19, // 46: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
+	22, // 47: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
+	26, // 48: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
+	28, // 49: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
+	30, // 50: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
+	35, // 51: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
+	38, // 52: pointsman.dataplane.v1.Dataplane.Trace:input_type -> pointsman.dataplane.v1.TraceRequest
+	41, // 53: pointsman.dataplane.v1.Dataplane.Watch:input_type -> pointsman.dataplane.v1.WatchRequest
+	43, // 54: pointsman.dataplane.v1.Dataplane.ExportAffinity:input_type -> pointsman.dataplane.v1.ExportAffinityRequest
+	46, // 55: pointsman.dataplane.v1.Dataplane.ImportAffinity:input_type -> pointsman.dataplane.v1.ImportAffinityChunk
+	48, // 56: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
+	50, // 57: pointsman.dataplane.v1.Dataplane.Preflight:input_type -> pointsman.dataplane.v1.PreflightRequest
+	20, // 58: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
+	24, // 59: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
+	27, // 60: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
+	29, // 61: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
+	31, // 62: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
+	36, // 63: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
+	39, // 64: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
+	42, // 65: pointsman.dataplane.v1.Dataplane.Watch:output_type -> pointsman.dataplane.v1.WatchReply
+	44, // 66: pointsman.dataplane.v1.Dataplane.ExportAffinity:output_type -> pointsman.dataplane.v1.ExportAffinityReply
+	47, // 67: pointsman.dataplane.v1.Dataplane.ImportAffinity:output_type -> pointsman.dataplane.v1.ImportAffinityReply
+	49, // 68: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
+	51, // 69: pointsman.dataplane.v1.Dataplane.Preflight:output_type -> pointsman.dataplane.v1.PreflightReply
+	58, // [58:70] is the sub-list for method output_type
+	46, // [46:58] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_dataplane_proto_init() }
@@ -3555,7 +3686,7 @@ func file_dataplane_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dataplane_proto_rawDesc), len(file_dataplane_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   45,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

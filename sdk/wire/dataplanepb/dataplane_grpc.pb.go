@@ -35,6 +35,7 @@ const (
 	Dataplane_Report_FullMethodName         = "/pointsman.dataplane.v1.Dataplane/Report"
 	Dataplane_Inspect_FullMethodName        = "/pointsman.dataplane.v1.Dataplane/Inspect"
 	Dataplane_Trace_FullMethodName          = "/pointsman.dataplane.v1.Dataplane/Trace"
+	Dataplane_Watch_FullMethodName          = "/pointsman.dataplane.v1.Dataplane/Watch"
 	Dataplane_ExportAffinity_FullMethodName = "/pointsman.dataplane.v1.Dataplane/ExportAffinity"
 	Dataplane_ImportAffinity_FullMethodName = "/pointsman.dataplane.v1.Dataplane/ImportAffinity"
 	Dataplane_Shutdown_FullMethodName       = "/pointsman.dataplane.v1.Dataplane/Shutdown"
@@ -64,6 +65,8 @@ type DataplaneClient interface {
 	Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[InspectReply], error)
 	// The walk of a packet through the rules that the kernel has now. UNSUPPORTED where it cannot.
 	Trace(ctx context.Context, in *TraceRequest, opts ...grpc.CallOption) (*TraceReply, error)
+	// What rules in the kernel do with packets from now on, until the call is cancelled. UNSUPPORTED where it cannot.
+	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchReply], error)
 	// The clients that keep their endpoint now. UNSUPPORTED where it cannot.
 	ExportAffinity(ctx context.Context, in *ExportAffinityRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportAffinityReply], error)
 	// Adds clients to those that keep their endpoint. The host calls it before ROLE_ACTIVE, with what the
@@ -174,9 +177,28 @@ func (c *dataplaneClient) Trace(ctx context.Context, in *TraceRequest, opts ...g
 	return out, nil
 }
 
+func (c *dataplaneClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchReply], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Dataplane_ServiceDesc.Streams[3], Dataplane_Watch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchRequest, WatchReply]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Dataplane_WatchClient = grpc.ServerStreamingClient[WatchReply]
+
 func (c *dataplaneClient) ExportAffinity(ctx context.Context, in *ExportAffinityRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportAffinityReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Dataplane_ServiceDesc.Streams[3], Dataplane_ExportAffinity_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Dataplane_ServiceDesc.Streams[4], Dataplane_ExportAffinity_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +217,7 @@ type Dataplane_ExportAffinityClient = grpc.ServerStreamingClient[ExportAffinityR
 
 func (c *dataplaneClient) ImportAffinity(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ImportAffinityChunk, ImportAffinityReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Dataplane_ServiceDesc.Streams[4], Dataplane_ImportAffinity_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Dataplane_ServiceDesc.Streams[5], Dataplane_ImportAffinity_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -249,6 +271,8 @@ type DataplaneServer interface {
 	Inspect(*InspectRequest, grpc.ServerStreamingServer[InspectReply]) error
 	// The walk of a packet through the rules that the kernel has now. UNSUPPORTED where it cannot.
 	Trace(context.Context, *TraceRequest) (*TraceReply, error)
+	// What rules in the kernel do with packets from now on, until the call is cancelled. UNSUPPORTED where it cannot.
+	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchReply]) error
 	// The clients that keep their endpoint now. UNSUPPORTED where it cannot.
 	ExportAffinity(*ExportAffinityRequest, grpc.ServerStreamingServer[ExportAffinityReply]) error
 	// Adds clients to those that keep their endpoint. The host calls it before ROLE_ACTIVE, with what the
@@ -288,6 +312,9 @@ func (UnimplementedDataplaneServer) Inspect(*InspectRequest, grpc.ServerStreamin
 }
 func (UnimplementedDataplaneServer) Trace(context.Context, *TraceRequest) (*TraceReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Trace not implemented")
+}
+func (UnimplementedDataplaneServer) Watch(*WatchRequest, grpc.ServerStreamingServer[WatchReply]) error {
+	return status.Error(codes.Unimplemented, "method Watch not implemented")
 }
 func (UnimplementedDataplaneServer) ExportAffinity(*ExportAffinityRequest, grpc.ServerStreamingServer[ExportAffinityReply]) error {
 	return status.Error(codes.Unimplemented, "method ExportAffinity not implemented")
@@ -423,6 +450,17 @@ func _Dataplane_Trace_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Dataplane_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(DataplaneServer).Watch(m, &grpc.GenericServerStream[WatchRequest, WatchReply]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Dataplane_WatchServer = grpc.ServerStreamingServer[WatchReply]
+
 func _Dataplane_ExportAffinity_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ExportAffinityRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -524,6 +562,11 @@ var Dataplane_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Inspect",
 			Handler:       _Dataplane_Inspect_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Watch",
+			Handler:       _Dataplane_Watch_Handler,
 			ServerStreams: true,
 		},
 		{
