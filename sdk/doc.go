@@ -111,7 +111,7 @@ only to a dataplane that names what it was sent. A swap fails no new connection.
 8. One writer for each mode and network namespace, by a file lock that every tool
 the dataplane runs inherits. Sync, Cleanup and each role but [Yielded] need the lock: while
 another process holds it they change nothing, and their error is a [*Busy] that names that
-process. Configure, Inspect, Trace and Report need no lock. The host tries again: every
+process. Configure, Inspect, Trace, Watch and Report need no lock. The host tries again: every
 100 ms for 3 s, and then each second. A dataplane that has the lock keeps it until it
 yields, ends, or has been without a host for a minute; a Yielded one answers Sync with a *Busy.
 A dataplane that keeps nothing outside its process needs no lock. What such a one takes while it is
@@ -128,7 +128,7 @@ one Service. The host decides, and when the owner gives it up the next one is Se
 the same Update. Order inside an Update means nothing: a frontend that changes
 Name is switched, never removed after it was added.
 
-11. Calls never overlap, though Inspect, Trace and Report may run beside one; Serve makes
+11. Calls never overlap, though Inspect, Trace, Watch and Report may run beside one; Serve makes
 sure of it. The context is honoured within a second and child processes are killed and
 reaped: nothing of a call goes on after it. A daemon by which a dataplane serves runs as a
 unit or container of its own, and the dataplane writes its configuration. What does not

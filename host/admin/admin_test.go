@@ -32,6 +32,19 @@ func backend() Backend {
 		Explain: func(_ context.Context, q Question) (Explanation, error) {
 			return Explanation{Question: q, Verdict: "forward"}, nil
 		},
+		Watch: func(ctx context.Context, q *Question, tell func(Watched) error) error {
+			if q == nil {
+				return tell(Watched{Verdict: "drop"})
+			}
+			if q.Protocol == "sctp" {
+				return &Error{Code: http.StatusConflict, What: "mode userspace cannot watch packets"}
+			}
+			if err := tell(Watched{Verdict: "forward", To: q.To.String()}); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return nil
+		},
 		Plugins: func() []Plugin { return []Plugin{{Name: "userspace", State: "serving", PID: 7}} },
 		Config:  func() (Config, error) { return Config{Settings: json.RawMessage(`{"mode":"userspace"}`)}, nil },
 		Events:  func() []Event { return []Event{{Reason: "PluginCrashed", Count: 2}} },
@@ -153,6 +166,28 @@ func TestLogs(t *testing.T) {
 	})
 	if err != nil || strings.Join(got, " ") != "first second" {
 		t.Errorf("followed lines %q, error %v", got, err)
+	}
+}
+
+func TestWatch(t *testing.T) {
+	c := NewClient(serve(t))
+	for _, tt := range []struct{ from, to, told, err string }{
+		{"node", "10.96.0.10:53/udp", "forward 10.96.0.10:53", ""},
+		{"", "", "drop ", "the host ended the watch early"},
+		{"node", "10.96.0.10:53/sctp", "", "mode userspace cannot watch packets"},
+		{"web", "10.96.0.10:53", "", "names no caller"},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		told := ""
+		err := c.Watch(ctx, tt.from, tt.to, func(w Watched) {
+			if told = w.Verdict + " " + w.To; tt.err == "" {
+				cancel()
+			}
+		})
+		if told != tt.told || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("from %q to %q: told %q, %v", tt.from, tt.to, told, err)
+		}
+		cancel()
 	}
 }
 

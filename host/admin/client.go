@@ -61,6 +61,20 @@ func (c *Client) Explain(ctx context.Context, from, to string, try bool) (Explan
 	return ask[Explanation](ctx, c, http.MethodGet, fmt.Sprintf("explain?from=%s&to=%s&try=%t", url.QueryEscape(from), url.QueryEscape(to), try))
 }
 
+// Watch calls f for each packet of which the host tells, until ctx ends; from and to are as with Explain, and empty for all
+// packets that are dropped or rejected.
+func (c *Client) Watch(ctx context.Context, from, to string, f func(Watched)) error {
+	path := "watch"
+	if to != "" {
+		path += "?" + url.Values{"from": {from}, "to": {to}}.Encode()
+	}
+	err := lines(ctx, c, http.MethodPost, path, f)
+	if err == nil && ctx.Err() == nil {
+		err = errors.New("the host ended the watch early; try: pointsman status")
+	}
+	return err
+}
+
 // Events asks what happened lately.
 func (c *Client) Events(ctx context.Context) (EventList, error) {
 	return ask[EventList](ctx, c, http.MethodGet, "events")
@@ -121,24 +135,32 @@ func (c *Client) Logs(ctx context.Context, name string, follow bool, f func(LogL
 	if follow {
 		path += "?follow=1"
 	}
-	body, err := c.do(ctx, http.MethodGet, path)
+	return lines(ctx, c, http.MethodGet, path, f)
+}
+
+// lines calls f for each line of an answer, until the answer or ctx ends.
+func lines[T any](ctx context.Context, c *Client, method, path string, f func(T)) error {
+	body, err := c.do(ctx, method, path)
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	defer body.Close()
-	lines := bufio.NewScanner(body)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var l LogLine
-		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
-			return fmt.Errorf("read the log of %s: %w", name, err)
+	scanner := bufio.NewScanner(body)
+	scanner.Buffer(nil, 1<<20)
+	for scanner.Scan() {
+		var line T
+		if err := json.Unmarshal(scanner.Bytes(), &line); err != nil {
+			return fmt.Errorf("read the host's answer: %w", err)
 		}
-		f(l)
+		f(line)
 	}
 	if ctx.Err() != nil {
 		return nil
 	}
-	return lines.Err()
+	return scanner.Err()
 }
 
 func ask[T any](ctx context.Context, c *Client, method, path string) (answer T, err error) {

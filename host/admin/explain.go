@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"time"
 )
 
 // A Question is a packet: the first one of a connection, of which an Explanation is asked.
@@ -141,6 +142,19 @@ type Way struct {
 	Masquerade bool     `json:"masquerade"`
 	Then       string   `json:"then,omitempty"`  // what decides next and is not followed, such as IPVS
 	Steps      []string `json:"steps,omitempty"` // rules that matched and routes, in order; of the first ways only
+}
+
+// A Watched packet is one of which a watch tells what became of it.
+type Watched struct {
+	Time     time.Time `json:"time"`
+	Verdict  string    `json:"verdict"`            // forward, reject, drop
+	Protocol string    `json:"protocol,omitempty"` // empty: none of Services
+	From     string    `json:"from"`
+	To       string    `json:"to"`                // where it was sent
+	At       string    `json:"at"`                // the rule that dropped or rejected it; of forward, the destination after translation
+	Service  string    `json:"service,omitempty"` // the port of one to which it was sent
+	Reason   string    `json:"reason,omitempty"`  // as in pointsman_dropped_packets_total; empty: the rule is no such rule of Pointsman
+	Why      string    `json:"why,omitempty"`     // the reason in words
 }
 
 // An Unused endpoint is one that the packet is not sent to.

@@ -25,6 +25,7 @@ type Backend struct {
 	Services func() (list []Service, unknown string) // unknown: why it is not known yet which there are
 	Service  func(ctx context.Context, namespace, name string) (ServiceDetail, error)
 	Explain  func(context.Context, Question) (Explanation, error)
+	Watch    func(context.Context, *Question, func(Watched) error) error // until ctx ends; nil: all that are dropped or rejected
 	Plugins  func() []Plugin
 	Config   func() (Config, error)
 	Events   func() []Event
@@ -103,7 +104,14 @@ func handler(b Backend) http.Handler {
 		return c, err
 	})
 	handle("GET /v1/events", func(*http.Request) (any, error) { return EventList{meta("EventList"), b.Events()}, nil })
-	mux.HandleFunc("GET /v1/plugins/{name}/logs", b.logs)
+	mux.HandleFunc("GET /v1/plugins/{name}/logs", func(w http.ResponseWriter, r *http.Request) {
+		stream(w, func(line func(LogLine) error) error {
+			return b.Logs(r.Context(), r.PathValue("name"), r.URL.Query().Has("follow"), line)
+		})
+	})
+	mux.HandleFunc("POST /v1/watch", func(w http.ResponseWriter, r *http.Request) {
+		stream(w, func(tell func(Watched) error) error { return b.watch(r, tell) })
+	})
 	mux.HandleFunc("GET /v1/metrics", func(w http.ResponseWriter, r *http.Request) { b.Metrics.ServeHTTP(limited{w}, r) })
 	handle("POST /v1/plugins/{name}/restart", func(r *http.Request) (any, error) {
 		text, err := b.Restart(r.PathValue("name"))
@@ -180,16 +188,28 @@ func UnknownPlugin(name string) *Error {
 	return &Error{Code: http.StatusNotFound, What: "no plugin " + name, Why: "there is no binary of that name in pluginDirs", Try: "pointsman plugin list"}
 }
 
-// logs streams lines, each as soon as it is there.
-func (b Backend) logs(w http.ResponseWriter, r *http.Request) {
+func (b Backend) watch(r *http.Request, tell func(Watched) error) error {
+	query := r.URL.Query()
+	if !query.Has("to") {
+		return b.Watch(r.Context(), nil, tell)
+	}
+	q, err := ParseQuestion(query.Get("from"), query.Get("to"))
+	if err != nil {
+		return err
+	}
+	return b.Watch(r.Context(), &q, tell)
+}
+
+// stream answers with lines, each as soon as run calls its function.
+func stream[T any](w http.ResponseWriter, run func(func(T) error) error) {
 	w = limited{w}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := http.NewResponseController(w)
 	encoder := json.NewEncoder(w)
 	begun := false
-	err := b.Logs(r.Context(), r.PathValue("name"), r.URL.Query().Has("follow"), func(l LogLine) error {
+	err := run(func(line T) error {
 		begun = true
-		if err := encoder.Encode(l); err != nil {
+		if err := encoder.Encode(line); err != nil {
 			return err
 		}
 		return out.Flush()

@@ -19,6 +19,7 @@ a running host: HTTP and JSON on a unix socket that only its owner may open.
 	POST /v1/plugins/NAME/restart       Done
 	POST /v1/mode/swap?to=NAME          Done
 	POST /v1/mode/reset                 Done
+	POST /v1/watch?from=SRC&to=DST      Watched, one JSON value a line, until the caller goes
 
 Reading is GET and acting is POST. Every body says its apiVersion and kind, and so
 does everything that a verb prints with -o json: it is the same. Within v1 fields

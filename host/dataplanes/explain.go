@@ -23,12 +23,17 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
+// errPodName refuses a question that names a pod: only kubectl-pointsman can look up its address.
+func errPodName(q admin.Question) error {
+	return &admin.Error{Code: http.StatusBadRequest, What: q.Pod + " is a pod's name, and a host knows only the addresses of pods",
+		Try: fmt.Sprintf("kubectl pointsman explain %s %s, or here the address that kubectl get pod -o wide prints", q.Pod, q.To)}
+}
+
 // Explain says what is to become of a packet on this node by the contract and why, what the dataplane that serves has
 // there, and how the packet goes through the rules of the node.
 func (set *Set) Explain(ctx context.Context, q admin.Question) (admin.Explanation, error) {
 	if q.Pod != "" {
-		return admin.Explanation{}, &admin.Error{Code: http.StatusBadRequest, What: q.Pod + " is a pod's name, and a host knows only the addresses of pods",
-			Try: fmt.Sprintf("kubectl pointsman explain %s %s, or here the address that kubectl get pod -o wide prints", q.Pod, q.To)}
+		return admin.Explanation{}, errPodName(q)
 	}
 	own, err := addressesNow()
 	if err != nil {
@@ -251,10 +256,7 @@ func (set *Set) walk(ctx context.Context, x *explanation, m track.Match) {
 		x.Untraced = errNoProcess.Error()
 		return
 	}
-	from, _, _ := x.caller(m)
-	traced, err := remote.Trace(ctx, sdk.Packet{
-		Protocol: protocols[x.Protocol], From: netip.AddrPortFrom(from.Addr, 0), To: x.To, Origin: from.From,
-	})
+	traced, err := remote.Trace(ctx, x.packet(m))
 	switch {
 	case errors.Is(err, wire.ErrUnsupported):
 		x.Untraced = fmt.Sprintf("%s cannot trace packets", main.name)
@@ -263,6 +265,12 @@ func (set *Set) walk(ctx context.Context, x *explanation, m track.Match) {
 	default:
 		x.walked(traced)
 	}
+}
+
+// packet returns the packet that is asked about.
+func (x *explanation) packet(m track.Match) sdk.Packet {
+	from, _, _ := x.caller(m)
+	return sdk.Packet{Protocol: protocols[x.Protocol], From: netip.AddrPortFrom(from.Addr, 0), To: x.To, Origin: from.From}
 }
 
 // walked adds a walk. A way that differs from the verdict comes first.

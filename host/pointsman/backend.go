@@ -27,6 +27,7 @@ func (h *host) backend() admin.Backend {
 		Services: h.dataplanes.Services,
 		Service:  h.service,
 		Explain:  h.dataplanes.Explain,
+		Watch:    h.dataplanes.Watch,
 		Plugins:  h.dataplanes.Plugins,
 		Config:   h.config,
 		Events:   h.events,

@@ -4,14 +4,18 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/phrase"
+	"github.com/pointsman/pointsman/sdk"
 )
 
 func explainVerb() *cobra.Command {
@@ -24,20 +28,43 @@ there at this moment, and how the packet goes through the rules of this node, al
 other programs.
 
 SRC is an address, node (a process of this node), pod:ADDRESS (a pod of this node) or
-outside:ADDRESS (another machine). PROTOCOL is tcp, udp or sctp. It exits 2 when it cannot tell.`,
+outside:ADDRESS (another machine). PROTOCOL is tcp, udp or sctp. It exits 2 when it cannot tell.
+
+With --watch it prints what becomes of such packets while they come, a line each; without SRC and DST,
+of all new connections that a rule drops or rejects. The dataplane has the kernel trace up to 200 packets
+a second until then. Modes nftables and iptables can, the latter on iptables-nft; rules of iptables-legacy
+are not seen. It needs Linux 5.12.`,
 		Example: `  pointsman explain 10.244.1.7 10.96.0.10:80
   pointsman explain node 10.96.0.10:53/udp
-  pointsman explain --try outside:198.51.100.7 192.0.2.10:30080`,
-		Args: words(2, 2, "SRC and DST:PORT"),
+  pointsman explain --try outside:198.51.100.7 192.0.2.10:30080
+  pointsman explain --watch --for 1m`,
 
 		ValidArgsFunction: eachWord(completeCallers, completeFrontends),
 	}
-	var try bool
+	var try, watch bool
+	var during time.Duration
 	c.Flags().BoolVar(&try, "try", false, "open one connection to each endpoint that may answer (TCP), and say what came back")
+	c.Flags().BoolVar(&watch, "watch", false, "print what becomes of packets while they come; SRC and DST may be left out")
+	c.Flags().DurationVar(&during, "for", 30*time.Second, "how long to watch, up to 10m")
 	out := addFormat(c)
+	both := words(2, 2, "SRC and DST:PORT")
+	c.Args = func(c *cobra.Command, args []string) error {
+		if watch && len(args) == 0 {
+			return nil
+		}
+		return both(c, args)
+	}
 	c.RunE = func(c *cobra.Command, args []string) error {
-		if _, err := admin.ParseQuestion(args[0], args[1]); err != nil {
+		if watch && len(args) == 0 {
+			args = []string{"", ""}
+		} else if _, err := admin.ParseQuestion(args[0], args[1]); err != nil {
 			return usageError{err}
+		}
+		if watch && (*out != "table" || try) {
+			return usageError{errors.New("--watch prints lines, and connects to nothing: leave out -o and --try")}
+		}
+		if watch {
+			return watchPackets(c, args[0], args[1], during)
 		}
 		x, err := client(c).Explain(c.Context(), args[0], args[1], try)
 		if err == nil {
@@ -49,6 +76,46 @@ outside:ADDRESS (another machine). PROTOCOL is tcp, udp or sctp. It exits 2 when
 		return err
 	}
 	return c
+}
+
+// watchPackets prints what becomes of packets.
+func watchPackets(c *cobra.Command, from, to string, during time.Duration) error {
+	if during <= 0 || during > 10*time.Minute {
+		return usageError{fmt.Errorf("--for: want a time up to 10m, not %s", during)}
+	}
+	ctx, stop := untilInterrupt(c.Context())
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, during)
+	defer cancel()
+	fmt.Fprintf(c.ErrOrStderr(), "watching for %s\n", during)
+	n := 0
+	err := client(c).Watch(ctx, from, to, func(w admin.Watched) {
+		n++
+		fmt.Fprintln(c.OutOrStdout(), watchedLine(w))
+	})
+	if err == nil && n == 0 {
+		what := "no packet came that a rule dropped or rejected"
+		if to != "" {
+			what = "no such packet came to the rules"
+		}
+		fmt.Fprintf(c.ErrOrStderr(), "%s; what filters packets before or without nf_tables is not seen: XDP, traffic control, routes, iptables-legacy\n", what)
+	}
+	return err
+}
+
+// watchedLine returns what became of a packet: "15:04:05.000 drop udp 10.0.0.1:7 > 10.0.0.2:53, shop/web:dns/udp4: why; the rule".
+func watchedLine(w admin.Watched) string {
+	line := fmt.Sprintf("%s %s %s %s > %s", w.Time.Format("15:04:05.000"), w.Verdict, cmp.Or(w.Protocol, "packet"), w.From, w.To)
+	if w.Service != "" {
+		line += ", " + w.Service
+	}
+	if w.Reason != "" {
+		line += fmt.Sprintf(": %s (%s)", cmp.Or(w.Why, "dropped"), w.Reason)
+	}
+	if w.Verdict == sdk.Forward.String() {
+		return line + " to " + w.At
+	}
+	return line + "; " + w.At
 }
 
 func writeExplanation(w io.Writer, x admin.Explanation) {

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplanes
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+// whys are the reasons for which dataplanes drop packets, in words.
+var whys = map[string]string{
+	sdk.DropSourceRange:          "the caller is in none of its source ranges",
+	sdk.DropLocalWithoutEndpoint: "its traffic policy is Local, and no endpoint is on this node",
+	sdk.DropNoEndpoint:           "it has no endpoint that may be used",
+	sdk.DropForeignPort:          "no Service has this port of the address",
+}
+
+// Watch has the dataplane that serves tell what becomes of packets like the one in question, until ctx ends. If q is nil, it
+// tells of all packets that rules drop or reject. The host itself may not trace packets: that takes NET_ADMIN.
+func (set *Set) Watch(ctx context.Context, q *admin.Question, tell func(admin.Watched) error) error {
+	own, err := addressesNow()
+	if err != nil {
+		return err
+	}
+	main := set.serving()
+	remote := main.remote()
+	if remote == nil {
+		return errNoProcess
+	}
+	var like sdk.Packet
+	if q != nil {
+		if q.Pod != "" {
+			return errPodName(*q)
+		}
+		x := explanation{Explanation: admin.Explanation{Question: *q}, node: set.Tracker.Node(), own: own}
+		like = x.packet(set.Tracker.Match(q.To, protocols[q.Protocol], own))
+	}
+	err = remote.Watch(ctx, like, func(p sdk.WatchedPacket) error {
+		w := admin.Watched{Time: time.Now(), Verdict: p.Verdict.String(), From: p.From.String(), To: p.To.String(), At: p.At, Reason: p.Reason, Why: whys[p.Reason]}
+		if p.Protocol == 0 { // ports are not known
+			w.From, w.To = p.From.Addr().String(), p.To.Addr().String()
+			return tell(w)
+		}
+		w.Protocol = p.Protocol.String()
+		if m := set.Tracker.Match(p.To, p.Protocol, own); m.Why == "" {
+			w.Service = m.Service.Name.String()
+		}
+		return tell(w)
+	})
+	if errors.Is(err, wire.ErrUnsupported) {
+		return &admin.Error{Code: http.StatusConflict, What: "mode " + main.name + " cannot watch packets", Why: "its plugin does not trace them",
+			Try: "pointsman explain SRC DST:PORT without --watch"}
+	}
+	return err
+}

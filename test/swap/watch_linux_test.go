@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const nobody = `
+apiVersion: v1
+kind: Service
+metadata: {name: nobody, namespace: shop}
+spec: {clusterIP: 172.30.0.20, ports: [{name: tcp, port: 8080, protocol: TCP}]}
+`
+
+// TestKernelWatch has a host watch packets: one that is served, one to a Service without endpoints, and one that another
+// program drops. It ends with the plugin, and so does its table, even if the plugin is killed.
+func TestKernelWatch(t *testing.T) {
+	for _, mode := range []string{"iptables", "nftables"} {
+		t.Run(mode, func(t *testing.T) {
+			n := newNode(t, mode)
+			n.options, n.protect = "backend: nft", "protect: never"
+			n.write("services/nobody.yaml", nobody)
+			n.mode(mode)
+			n.start()
+			n.answering()
+			web, empty := netip.AddrPortFrom(vip, port), netip.MustParseAddrPort("172.30.0.20:8080")
+			w := n.watch("outside:"+client.String(), web.String())
+			w.tells(web, "forward tcp 198.18.0.7:", " > 172.30.0.10:8080, shop/web:tcp/tcp4 to 10.180.")
+			w.ends(syscall.SIGINT, "")
+
+			w = n.watch()
+			w.tells(empty, "reject tcp 198.18.0.7:", " > 172.30.0.20:8080, shop/nobody:tcp/tcp4: it has no endpoint that may be used (no_endpoint); nftables, table ip ", " rule ")
+			n.nft("add", "table", "ip", "firewall")
+			n.nft("add", "chain", "ip", "firewall", "guard", "{ type filter hook forward priority 10; }")
+			n.nft("add", "rule", "ip", "firewall", "guard", "ip", "daddr", "{ 10.180.0.1, 10.180.1.1 }", "drop")
+			w.tells(web, "drop tcp 198.18.0.7:", " > 172.30.0.10:8080, shop/web:tcp/tcp4; nftables, table ip firewall, chain guard, rule 1 (handle ")
+			n.nft("delete", "table", "ip", "firewall")
+			if tables := n.nft("list", "tables"); !strings.Contains(tables, "pointsman-watch-") {
+				t.Errorf("while it watches there are only %s", tables)
+			}
+			pid := n.plugin(mode)
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			w.ends(0, "pointsman: ")
+			n.until("the table is gone", long, func() error {
+				if tables := n.nft("list", "tables"); strings.Contains(tables, "pointsman-watch-") {
+					return fmt.Errorf("there is %s", tables)
+				}
+				return nil
+			})
+			n.until("another process of the plugin serves", long, func() error {
+				if now := n.plugin(mode); now == 0 || now == pid {
+					return fmt.Errorf("there is process %d", now)
+				}
+				_, err := n.Status(n.Context())
+				return err
+			})
+			n.answering()
+		})
+	}
+}
+
+// A watch is the verb while it runs.
+type watch struct {
+	*node
+	cmd *exec.Cmd
+}
+
+func (n *node) watch(words ...string) *watch {
+	n.Helper()
+	w := &watch{node: n}
+	w.cmd = exec.CommandContext(n.Context(), n.path("pointsman"), append([]string{"explain", "--watch", "--for", "10m", "--config", n.path("host.yaml")}, words...)...)
+	said, err := os.Create(n.path("watch"))
+	if err != nil {
+		n.Fatal(err)
+	}
+	defer said.Close()
+	w.cmd.Stdout, w.cmd.Stderr = said, said
+	if err := w.cmd.Start(); err != nil {
+		n.Fatal(err)
+	}
+	return w
+}
+
+// tells calls an address until one line of the verb has all parts.
+func (w *watch) tells(to netip.AddrPort, parts ...string) {
+	w.Helper()
+	call := w.caller("client", client, to)
+	w.until(fmt.Sprintf("it tells %q", parts), long, func() error {
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		_ = call.Try(ctx) // some of them are dropped
+		for line := range strings.Lines(w.read("watch")) {
+			missing := false
+			for _, part := range parts {
+				missing = missing || !strings.Contains(line, part)
+			}
+			if !missing {
+				return nil
+			}
+		}
+		return fmt.Errorf("it says %s", w.read("watch"))
+	})
+}
+
+// ends waits for the verb's end, by a signal if that is not zero: with an error that begins so, or without one.
+func (w *watch) ends(signal syscall.Signal, failure string) {
+	w.Helper()
+	if signal != 0 {
+		_ = w.cmd.Process.Signal(signal)
+	}
+	if err := w.cmd.Wait(); (err != nil) != (failure != "") || !strings.Contains(w.read("watch"), failure) {
+		w.Errorf("it ends with %v: %s", err, w.read("watch"))
+	}
+}
