@@ -104,7 +104,10 @@ func (d node) watch(w Watcher, p drop, named bool) {
 	if err := <-ended; err != nil {
 		d.Errorf("at its end: %v", err)
 	}
-	if tables, err := d.run("nft list tables"); err != nil || strings.Contains(tables, "pointsman-watch-") {
-		d.Errorf("after the end there is %v\n%s", err, tables)
-	}
+	eventually.Succeeds(d, "the table is gone", func() error { // a process that is just being started may hold the socket until its exec
+		if tables, err := d.run("nft list tables"); err != nil || strings.Contains(tables, "pointsman-watch-") {
+			return fmt.Errorf("there is %v\n%s", err, tables)
+		}
+		return nil
+	})
 }
