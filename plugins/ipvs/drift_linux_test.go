@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pointsman/pointsman/test/eventually"
+	"github.com/pointsman/pointsman/test/field"
 )
 
 // What another program deletes, flushes or clears is repaired.
@@ -16,29 +16,27 @@ func TestKernelIPVSRepairs(t *testing.T) {
 	s := newStand(t, "")
 	served := s.serve(loadBalancer)
 	before := s.picture()
-	for _, broken := range [][]string{
-		{"ip", "link", "delete", device},
-		{"ip", "address", "delete", "172.30.0.41/32", "dev", device},
-		{"ipset", "flush", "PM-CLUSTER-IP"},
-		{"ipset", "del", "PM-CLUSTER-IP", "172.30.0.41,tcp:80"},
-		{"ipset", "flush", "PM-NODE-PORT-TCP"},
-		{"ipset", "flush", "PM-6-IPVS-IPS"},
-		{"ipvsadm", "-C"},
-		{"iptables-legacy", "-t", "nat", "-F"},
-		{"ip6tables-legacy", "-t", "filter", "-F", "INPUT"},
-		{"iptables-legacy", "-t", "mangle", "-F", denied},
+	var harms []field.Harm
+	for _, command := range []string{
+		"ip link delete " + device,
+		"ip address delete 172.30.0.41/32 dev " + device,
+		"ipset flush PM-CLUSTER-IP",
+		"ipset del PM-CLUSTER-IP 172.30.0.41,tcp:80",
+		"ipset flush PM-NODE-PORT-TCP",
+		"ipset flush PM-6-IPVS-IPS",
+		"ipvsadm -C",
+		"iptables-legacy -t nat -F",
+		"ip6tables-legacy -t filter -F INPUT",
+		"iptables-legacy -t mangle -F " + denied,
 	} {
-		words := strings.Join(broken, " ")
-		repaired := s.plugin.Report().Repaired
-		run(t, broken[0], broken[1:]...)
-		s.until(words+" is repaired", func() bool { return s.plugin.Report().Repaired > repaired })
-		eventually.Succeeds(t, "after "+words+" everything is as before", func() error { // each family is repaired by itself
-			if after := s.picture(); after != before {
-				return fmt.Errorf("there is\n%s\nand before there was\n%s", after, before)
-			}
-			return nil
-		})
+		harms = append(harms, field.Harm{What: command, Command: command})
 	}
+	field.Repairs(t, s.plugin, func() error {
+		if after := s.picture(); after != before {
+			return fmt.Errorf("there is\n%s\nand before there was\n%s", after, before)
+		}
+		return nil
+	}, harms...)
 	s.packets(served)
 }
 

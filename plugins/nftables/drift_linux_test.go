@@ -4,6 +4,7 @@ package nftables
 
 import (
 	"errors"
+	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
@@ -12,7 +13,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/test/eventually"
+	"github.com/pointsman/pointsman/test/field"
 )
 
 // Whatever another program does to the table is undone, where it can do anything.
@@ -23,7 +24,7 @@ func TestKernelRepairs(t *testing.T) {
 		s.Services[0].Affinity = 0
 		p, _ := k.active(g, s)
 		right := k.text()
-		for _, harm := range []string{
+		harms := []string{
 			"flush ruleset",
 			"delete table ip pointsman",
 			"delete table ip6 pointsman",
@@ -38,25 +39,31 @@ func TestKernelRepairs(t *testing.T) {
 			"add set ip pointsman theirs { type ipv4_addr; }",
 			"add element ip pointsman own { 192.0.2.99 }",
 			"delete element ip pointsman of-4 { 172.30.0.41 . tcp . 80 } ; add element ip pointsman of-4 { 172.30.0.99 . tcp . 80 }",
-		} {
-			out, err := exec.Command("nft", strings.Split(harm, " ")...).CombinedOutput()
-			if k.protect == "auto" {
-				if err == nil && harm != "flush ruleset" {
+		}
+		if k.protect == "auto" {
+			for _, harm := range harms {
+				if err := exec.Command("nft", harm).Run(); err == nil && harm != "flush ruleset" {
 					k.Errorf("nft %s: the table is not protected", harm)
 				}
 				if now := k.text(); now != right {
 					k.Errorf("nft %s: the table is other than it was", harm)
 				}
-				continue
 			}
-			if err != nil {
-				k.Fatalf("nft %s: %v: %s", harm, err, out)
+			if repaired := p.Report().Repaired; repaired > 0 {
+				k.Errorf("it reports %d repairs", repaired)
 			}
-			eventually.True(k, "undone: nft "+harm, func() bool { return k.text() == right })
+			return
 		}
-		if repaired := p.Report().Repaired; (repaired == 0) != (k.protect == "auto") {
-			k.Errorf("it reports %d repairs", repaired)
+		var all []field.Harm
+		for _, harm := range harms {
+			all = append(all, field.Harm{What: harm, Command: "nft '" + harm + "'"})
 		}
+		field.Repairs(k.T, p, func() error {
+			if now := k.text(); now != right {
+				return fmt.Errorf("there is\n%s\nand before there was\n%s", now, right)
+			}
+			return nil
+		}, all...)
 	})
 }
 
