@@ -140,9 +140,11 @@ test-beside: peers ## the same objects beside the real kube-proxy
 	$(needs_root)
 	POINTSMAN_E2E=1 $(GOTEST) -p 1 -count=1 -timeout 30m ./test/beside
 
+# The API server says its version, by which helm decides whether a chart fits.
 peers: ## build Kubernetes' own kube-apiserver, controllers, kubectl and kube-proxy, to test against (some minutes, once)
 	@mkdir -p bin/peers
-	cd test/peers && $(GO) build -trimpath -o ../../bin/peers/kube-apiserver .
+	cd test/peers && $(GO) build -trimpath -ldflags "-X k8s.io/component-base/version.gitVersion=$$($(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)" \
+		-o ../../bin/peers/kube-apiserver .
 	@for p in kube-controller-manager kubectl kube-proxy; do ln -sf kube-apiserver bin/peers/$$p; done
 
 # What a real node runs, of modules of their own. They take minutes to build, once.
