@@ -3,7 +3,6 @@
 package swap
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 const nobody = `
@@ -97,9 +95,7 @@ func (w *watch) tells(to netip.AddrPort, parts ...string) {
 	w.Helper()
 	call := w.caller("client", client, to)
 	w.until(fmt.Sprintf("it tells %q", parts), long, func() error {
-		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
-		defer cancel()
-		_ = call.Try(ctx) // some of them are dropped
+		_ = call.Try(w.Context()) // some of them are dropped
 		for line := range strings.Lines(w.read("watch")) {
 			missing := false
 			for _, part := range parts {
