@@ -11,43 +11,43 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Lists are the endpoints of one Service port in one family that this node may
-// use, in canonical order.
+// Lists are the endpoints of one Service port in one family that this node may use, in
+// canonical order.
 type Lists struct {
 	Cluster []sdk.Endpoint
 	Local   []sdk.Endpoint
-	Serving []netip.Addr // UDP only: serving, and in neither list
+	Serving []netip.Addr // UDP only: addresses that still serve but are in neither list
 
-	Ready int // endpoints that are ready, on any node
-	Total int // endpoints that exist
+	Ready int // ready endpoints, on any node
+	Total int // all endpoints
 }
 
-// Choose joins slices and chooses from them the endpoints of one port in one
-// family. Slices come in a fixed order, such as that of their names, so that of
-// two equal candidates always the same one is taken.
-func Choose(joined []*Slice, port Port, family sdk.Family, here Here) Lists {
-	all := gather(joined, port, family, here.Node)
-	near := topology(all, here)
+// Choose merges the EndpointSlices of a Service and chooses the endpoints of one port in one
+// family. The caller must pass the slices in a fixed order, such as by name, so that Choose
+// always takes the same one of two equal candidates.
+func Choose(joined []*Slice, port Port, family sdk.Family, thisNode ThisNode) Lists {
+	all := gather(joined, port, family, thisNode.Node)
+	near := chooseHints(all, thisNode)
 	l := Lists{Total: len(all)}
-	cluster := func(c candidate) bool { return c.state&Ready != 0 && near.name(c) }
+	cluster := func(c candidate) bool { return c.state&Ready != 0 && near.match(c) }
 	local := func(c candidate) bool { return c.state&Ready != 0 && c.local }
 	for _, c := range all {
 		if c.state&Ready != 0 {
 			l.Ready++
 		}
 	}
-	l.Cluster = pick(all, cluster, terminating)
-	l.Local = pick(all, local, func(c candidate) bool { return terminating(c) && c.local })
+	l.Cluster = pick(all, cluster, isServingTerminating)
+	l.Local = pick(all, local, func(c candidate) bool { return isServingTerminating(c) && c.local })
 	if port.Protocol == sdk.UDP {
 		l.Serving = serving(all, l)
 	}
 	return l
 }
 
-// Counts are numbers of endpoints in each family.
+// Counts are numbers per IP family.
 type Counts struct{ IPv4, IPv6 int }
 
-// Of returns the one of a family.
+// Of returns the number for a family.
 func (c Counts) Of(f sdk.Family) int {
 	if f == sdk.IPv6 {
 		return c.IPv6
@@ -55,7 +55,7 @@ func (c Counts) Of(f sdk.Family) int {
 	return c.IPv4
 }
 
-// Add adds one in a family.
+// Add increments the number for a family.
 func (c *Counts) Add(f sdk.Family) {
 	if f == sdk.IPv6 {
 		c.IPv6++
@@ -64,16 +64,16 @@ func (c *Counts) Add(f sdk.Family) {
 	c.IPv4++
 }
 
-// LocalReady counts the addresses on this node that are ready: what a load balancer's
-// health check asks for. A slice without a port has no address that it could call.
-func LocalReady(joined []*Slice, here Here) (n Counts) {
+// LocalReady counts the ready addresses on this node, for the health checks of load balancers.
+// It ignores slices without ports, because nothing could connect to their endpoints.
+func LocalReady(joined []*Slice, thisNode ThisNode) (n Counts) {
 	var addrs []netip.Addr
 	for _, s := range joined {
 		if len(s.Ports) == 0 {
 			continue
 		}
 		for _, ep := range s.Endpoints {
-			if ep.State&Ready != 0 && here.Node != "" && ep.Place.Value().Node == here.Node {
+			if ep.State&Ready != 0 && thisNode.Node != "" && ep.Place.Value().Node == thisNode.Node {
 				addrs = append(addrs, ep.Addr)
 			}
 		}
@@ -85,18 +85,18 @@ func LocalReady(joined []*Slice, here Here) (n Counts) {
 	return n
 }
 
-// A candidate is an endpoint with a port, seen from here.
+// A candidate is an endpoint and port, with its location relative to this node.
 type candidate struct {
 	addr   netip.AddrPort
 	place  Place
 	state  State
-	local  bool // its node is ours
-	onNode bool // its node is ours, or not given
+	local  bool // it is on this node
+	onNode bool // it is on this node, or its node is not known
 }
 
-// gather lists every address and port once. Of duplicates the one that does not
-// terminate wins, for a pod may have its address from another that ends elsewhere; then
-// the local one, then the one more ready to serve.
+// gather returns every address and port once. Among duplicates, an endpoint that is not
+// terminating wins, because a new pod may reuse the address of a terminating one; then a local
+// endpoint, then a ready one, then a serving one.
 func gather(joined []*Slice, port Port, family sdk.Family, node string) []candidate {
 	var all []candidate
 	for _, s := range joined {
@@ -109,17 +109,17 @@ func gather(joined []*Slice, port Port, family sdk.Family, node string) []candid
 			}
 			all = slices.Grow(all, len(s.Endpoints))
 			for _, ep := range s.Endpoints {
-				all = append(all, see(ep, p.Number, node))
+				all = append(all, newCandidate(ep, p.Number, node))
 			}
 		}
 	}
 	slices.SortStableFunc(all, func(a, b candidate) int {
-		return cmp.Or(a.addr.Compare(b.addr), cmp.Compare(b.worth(), a.worth()))
+		return cmp.Or(a.addr.Compare(b.addr), cmp.Compare(b.rank(), a.rank()))
 	})
 	return slices.CompactFunc(all, func(a, b candidate) bool { return a.addr == b.addr })
 }
 
-func see(ep Endpoint, port uint16, node string) candidate {
+func newCandidate(ep Endpoint, port uint16, node string) candidate {
 	place := ep.Place.Value()
 	return candidate{
 		addr:   netip.AddrPortFrom(ep.Addr, port),
@@ -130,28 +130,30 @@ func see(ep Endpoint, port uint16, node string) candidate {
 	}
 }
 
-func (c candidate) worth() int {
-	worth := 0
+func (c candidate) rank() int {
+	rank := 0
 	if c.state&Terminating == 0 {
-		worth += 8
+		rank += 8
 	}
 	if c.local {
-		worth += 4
+		rank += 4
 	}
 	if c.state&Ready != 0 {
-		worth += 2
+		rank += 2
 	}
 	if c.state&Serving != 0 {
-		worth++
+		rank++
 	}
-	return worth
+	return rank
 }
 
-// terminating reports whether c may serve while none is ready: it still serves while it
-// terminates.
-func terminating(c candidate) bool { return c.state&(Serving|Terminating) == Serving|Terminating }
+// isServingTerminating reports whether c terminates but still serves. Such endpoints are used
+// while no endpoint is ready (KEP-1669).
+func isServingTerminating(c candidate) bool {
+	return c.state&(Serving|Terminating) == Serving|Terminating
+}
 
-// pick takes the first choice or, when that is empty, the second.
+// pick returns the candidates that match first or, if there are none, those that match second.
 func pick(all []candidate, first, second func(candidate) bool) []sdk.Endpoint {
 	if list := filter(all, first); list != nil {
 		return list
@@ -159,7 +161,7 @@ func pick(all []candidate, first, second func(candidate) bool) []sdk.Endpoint {
 	return filter(all, second)
 }
 
-// filter allocates the list once: it is kept for as long as it is served.
+// filter counts before it allocates, because the list is kept for as long as it is served.
 func filter(all []candidate, keep func(candidate) bool) []sdk.Endpoint {
 	n := 0
 	for _, c := range all {
@@ -179,69 +181,71 @@ func filter(all []candidate, keep func(candidate) bool) []sdk.Endpoint {
 	return list
 }
 
-// serving returns the addresses whose flows must not be forgotten although nothing
-// new is sent there. An address that has another port in a list may be one.
+// serving returns the addresses of candidates that serve but are in no list. They get no new
+// flows, but the dataplane must keep their existing conntrack entries. An address may be among
+// them although another port of it is in a list.
 func serving(all []candidate, l Lists) []netip.Addr {
 	var addrs []netip.Addr
 	for _, c := range all {
-		if c.state&Serving != 0 && !lists(l.Cluster, c.addr) && !lists(l.Local, c.addr) {
+		if c.state&Serving != 0 && !contains(l.Cluster, c.addr) && !contains(l.Local, c.addr) {
 			addrs = append(addrs, c.addr.Addr())
 		}
 	}
 	return slices.Compact(addrs) // all is sorted
 }
 
-// lists reports whether a sorted list has addr.
-func lists(list []sdk.Endpoint, addr netip.AddrPort) bool {
+// contains reports whether a sorted list contains addr.
+func contains(list []sdk.Endpoint, addr netip.AddrPort) bool {
 	_, found := slices.BinarySearchFunc(list, addr, func(ep sdk.Endpoint, a netip.AddrPort) int { return ep.Addr.Compare(a) })
 	return found
 }
 
-// topology says which ready endpoints are near, by the slices' hints: those for
-// our node, if every ready endpoint has node hints and one names us; else those
-// for our zone, likewise; else all. One endpoint without a hint switches hints
-// off, for then their writer has not seen it yet.
-func topology(all []candidate, here Here) hints {
-	nodes := hints{"node", here.Node, func(p Place) string { return p.NodeHints }}
-	zones := hints{"zone", here.Zone, func(p Place) string { return p.ZoneHints }}
+// chooseHints returns the hints to apply (KEP-2433, KEP-3015): node hints, if every ready
+// endpoint has one and at least one endpoint is hinted for this node; else zone hints under the
+// same condition; else none. A single ready endpoint without hints disables them, because then
+// the EndpointSlice controller has not processed it yet.
+func chooseHints(all []candidate, thisNode ThisNode) hints {
+	nodes := hints{"node", thisNode.Node, func(p Place) string { return p.NodeHints }}
+	zones := hints{"zone", thisNode.Zone, func(p Place) string { return p.ZoneHints }}
 	for _, h := range []hints{nodes, zones} {
-		if h.hold(all) {
+		if h.canApply(all) {
 			return h
 		}
 	}
 	return hints{}
 }
 
-// hints are those of one kind, for nodes or zones. The zero value names every endpoint.
+// hints are the hints of one kind. The zero value matches every endpoint.
 type hints struct {
-	kind string
-	me   string
-	of   func(Place) string
+	kind string             // "node" or "zone"
+	self string             // the name of this node or of its zone
+	of   func(Place) string // returns an endpoint's hints of this kind
 }
 
-// hold reports whether no ready endpoint lacks them, and one is hinted for us.
-func (h hints) hold(all []candidate) (mine bool) {
+// canApply reports whether every ready endpoint has hints of this kind and at least one is
+// hinted for this node.
+func (h hints) canApply(all []candidate) (some bool) {
 	for _, c := range all {
 		if c.state&Ready == 0 {
 			continue
 		}
-		if h.me == "" || h.of(c.place) == "" {
+		if h.self == "" || h.of(c.place) == "" {
 			return false
 		}
-		mine = mine || h.name(c)
+		some = some || h.match(c)
 	}
-	return mine
+	return some
 }
 
-// name reports whether c is hinted for us.
-func (h hints) name(c candidate) bool {
+// match reports whether c is hinted for this node.
+func (h hints) match(c candidate) bool {
 	if h.of == nil {
 		return true
 	}
 	rest := h.of(c.place)
 	for rest != "" {
 		var one string
-		if one, rest, _ = strings.Cut(rest, ","); one == h.me {
+		if one, rest, _ = strings.Cut(rest, ","); one == h.self {
 			return true
 		}
 	}

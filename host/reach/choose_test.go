@@ -15,7 +15,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-var here = Here{Node: "n1", Zone: "z1"}
+var here = ThisNode{Node: "n1", Zone: "z1"}
 
 // endpoint reads "ADDRESS [NODE] [unready|terminating|gone] [zone=Z,Z] [node=N]".
 // What is not said is not said to the decider either.
@@ -148,15 +148,15 @@ func TestChoose(t *testing.T) {
 
 func TestHintsNeedAZone(t *testing.T) {
 	records := read(slice("http", 8080, "10.0.0.1 n2 zone=z1", "10.0.0.2 n2 zone=z2"))
-	l := Choose(records, Port{Name: "http", Protocol: sdk.TCP}, sdk.IPv4, Here{Node: "n1"})
+	l := Choose(records, Port{Name: "http", Protocol: sdk.TCP}, sdk.IPv4, ThisNode{Node: "n1"})
 	if got := addrs(l.Cluster); got != "10.0.0.1 10.0.0.2" {
 		t.Errorf("on a node without a zone: %s", got)
 	}
 }
 
 func TestNodelessHostHasNoLocalEndpoints(t *testing.T) {
-	l := Choose(read(slice("http", 8080, "10.0.0.1")), Port{Name: "http", Protocol: sdk.TCP}, sdk.IPv4, Here{})
-	if len(l.Local) != 0 || LocalReady(read(slice("http", 8080, "10.0.0.1")), Here{}) != (Counts{}) {
+	l := Choose(read(slice("http", 8080, "10.0.0.1")), Port{Name: "http", Protocol: sdk.TCP}, sdk.IPv4, ThisNode{})
+	if len(l.Local) != 0 || LocalReady(read(slice("http", 8080, "10.0.0.1")), ThisNode{}) != (Counts{}) {
 		t.Errorf("an endpoint without a node is local to a host without a name: %v", l.Local)
 	}
 }

@@ -11,37 +11,37 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// An Explanation is an endpoint of one Service port in one family, what its EndpointSlice
-// says of it, and why this node uses it or not.
+// An Explanation describes an endpoint of one Service port in one family, and why this node
+// does or does not use it.
 type Explanation struct {
 	Addr netip.AddrPort
 	Place
 
 	Ready, Serving, Terminating bool // its conditions
 
-	NotCluster string // why it is not among the endpoints for the Cluster policy; empty: it is
-	NotLocal   string // likewise for the Local policy
+	NotCluster string // why it is not used for the Cluster policy; empty if it is
+	NotLocal   string // why it is not used for the Local policy; empty if it is
 }
 
-// Explain gives the reasons for what Choose chooses of the same, for each endpoint that
-// there is, in order of address.
-func Explain(joined []*Slice, port Port, family sdk.Family, here Here) []Explanation {
-	all := gather(joined, port, family, here.Node)
-	near := topology(all, here)
-	chosen := Choose(joined, port, family, here)
+// Explain returns the reasons for the result of Choose with the same arguments, for each
+// endpoint in order of address.
+func Explain(joined []*Slice, port Port, family sdk.Family, thisNode ThisNode) []Explanation {
+	all := gather(joined, port, family, thisNode.Node)
+	near := chooseHints(all, thisNode)
+	chosen := Choose(joined, port, family, thisNode)
 	explained := make([]Explanation, len(all))
 	for i, c := range all {
 		e := Explanation{Addr: c.addr, Place: c.place, Ready: c.state&Ready != 0, Serving: c.state&Serving != 0, Terminating: c.state&Terminating != 0}
-		if !lists(chosen.Cluster, c.addr) {
-			e.NotCluster = c.unused()
+		if !contains(chosen.Cluster, c.addr) {
+			e.NotCluster = c.whyUnused()
 			if e.NotCluster == "" {
-				e.NotCluster = near.why(c)
+				e.NotCluster = near.whyNotHinted(c)
 			}
 		}
-		if !lists(chosen.Local, c.addr) {
-			e.NotLocal = c.elsewhere()
+		if !contains(chosen.Local, c.addr) {
+			e.NotLocal = c.whyNotLocal()
 			if e.NotLocal == "" {
-				e.NotLocal = c.unused()
+				e.NotLocal = c.whyUnused()
 			}
 		}
 		explained[i] = e
@@ -49,8 +49,9 @@ func Explain(joined []*Slice, port Port, family sdk.Family, here Here) []Explana
 	return explained
 }
 
-// Misnamed says which ports the EndpointSlices with endpoints have, if a Service asks for another; empty:
-// one has it, or there is no endpoint (kubernetes#123954).
+// Misnamed explains that no EndpointSlice with endpoints has the Service's port, and lists the
+// ports that they have. It returns "" if one has the port, or if there are no endpoints
+// (kubernetes#123954).
 func Misnamed(joined []*Slice, port Port, family sdk.Family) string {
 	var have []string
 	some := false
@@ -77,13 +78,12 @@ func Misnamed(joined []*Slice, port Port, family sdk.Family) string {
 	return asks + "only " + strings.Join(slices.Compact(have), ", ") + "; look at the port's name, and at its targetPort if that is a name"
 }
 
-// unused says why a list does not have c that could, by its conditions alone; empty: they are
-// no reason.
-func (c candidate) unused() string {
+// whyUnused returns the reason in the conditions of c for not using it, or "" if there is none.
+func (c candidate) whyUnused() string {
 	switch {
 	case c.state&Ready != 0:
 		return ""
-	case terminating(c):
+	case isServingTerminating(c):
 		return "it terminates, and others are ready"
 	case c.state&Terminating != 0:
 		return "it terminates, and does not serve any more"
@@ -91,8 +91,8 @@ func (c candidate) unused() string {
 	return "it is not ready"
 }
 
-// elsewhere says why c is no endpoint of this node; empty: it is one.
-func (c candidate) elsewhere() string {
+// whyNotLocal returns the reason why c is not an endpoint on this node, or "" if it is.
+func (c candidate) whyNotLocal() string {
 	switch {
 	case c.local:
 		return ""
@@ -102,7 +102,8 @@ func (c candidate) elsewhere() string {
 	return "it is on node " + c.place.Node
 }
 
-// why says for whom a ready endpoint is hinted, which is not us.
-func (h hints) why(c candidate) string {
-	return "it is hinted for " + h.kind + " " + strings.ReplaceAll(h.of(c.place), ",", ", ") + ", and this " + h.kind + " is " + h.me
+// whyNotHinted says for whom c is hinted. It is for ready endpoints that are not hinted for
+// this node.
+func (h hints) whyNotHinted(c candidate) string {
+	return "it is hinted for " + h.kind + " " + strings.ReplaceAll(h.of(c.place), ",", ", ") + ", and this " + h.kind + " is " + h.self
 }

@@ -58,7 +58,7 @@ func TestExplainAsChosen(t *testing.T) {
 			t.Fatalf("%q: %d explained of %d", endpoints, len(explained), chosen.Total)
 		}
 		for _, e := range explained {
-			if (e.NotCluster == "") != lists(chosen.Cluster, e.Addr) || (e.NotLocal == "") != lists(chosen.Local, e.Addr) {
+			if (e.NotCluster == "") != contains(chosen.Cluster, e.Addr) || (e.NotLocal == "") != contains(chosen.Local, e.Addr) {
 				t.Fatalf("%q: %+v does not agree with %+v", endpoints, e, chosen)
 			}
 		}

@@ -10,18 +10,18 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// PortFrontends is one port of a Service in one family, and the frontends by which it is reached.
+// PortFrontends holds the frontends of one port of a Service in one family.
 type PortFrontends struct {
 	Port      Port
 	Family    sdk.Family
 	Frontends []sdk.Frontend // in canonical order, each address once
 }
 
-// Frontends returns the ways in to s on this node, what of s is no way in though it was asked
-// for, what is one and may not be meant so, and what is left out on purpose. A Service lives in the families
-// in which it has a cluster IP.
-func Frontends(s *Service, here Here) (all []PortFrontends, problems, warnings []Problem, notes []string) {
-	f := addressFilter{here: here, problems: slices.Clone(s.Problems)}
+// Frontends returns the frontends of s on this node, the requested ones that are not served
+// (problems), the served ones that may be a mistake (warnings), and the ones that are left out
+// on purpose (notes). A Service exists in the families in which it has a cluster IP.
+func Frontends(s *Service, thisNode ThisNode) (all []PortFrontends, problems, warnings []Problem, notes []string) {
+	f := addressFilter{thisNode: thisNode, problems: slices.Clone(s.Problems)}
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		w := f.addresses(s, family)
 		if !w.clusterIP.IsValid() {
@@ -34,38 +34,40 @@ func Frontends(s *Service, here Here) (all []PortFrontends, problems, warnings [
 	return all, f.problems, f.warnings, f.notes
 }
 
-// addresses are those of a Service in one family. All its ports have them.
+// addresses are the addresses of a Service in one family. They are the same for all its ports.
 type addresses struct {
 	clusterIP   netip.Addr
 	externalIPs []netip.Addr
 	vips        []vip
 }
 
-// A vip is a load balancer's address, and the callers that may use it.
+// A vip is a load balancer's address, and the source ranges that may use it.
 type vip struct {
 	addr    netip.Addr
 	sources []netip.Prefix
-	ofNode  bool // it is one of the Node object's addresses
+	ofNode  bool // it is an address of this node
 }
 
-// An addressFilter decides which addresses are served, and keeps why others are not.
+// An addressFilter decides which addresses are served, and collects the reasons against the
+// others.
 type addressFilter struct {
-	here     Here
+	thisNode ThisNode
 	problems []Problem
-	warnings []Problem // of what is served
-	notes    []string  // why addresses are left out
+	warnings []Problem // about addresses that are served
+	notes    []string  // about addresses that are left out on purpose
 }
 
-// leaves reports whether addr is left out because it is another Node's, and notes it.
-func (f *addressFilter) leaves(what string, addr netip.Addr) bool {
-	node, is := f.here.Others[addr]
-	if is = is && !slices.Contains(f.here.Addrs, addr); is {
+// skipOtherNode reports whether addr is left out because it belongs to another Node, and adds a
+// note about it.
+func (f *addressFilter) skipOtherNode(what string, addr netip.Addr) bool {
+	node, is := f.thisNode.Others[addr]
+	if is = is && !slices.Contains(f.thisNode.Addrs, addr); is {
 		f.notes = append(f.notes, fmt.Sprintf("%s %s is an address of Node %s, which gets what is sent there", what, addr, node))
 	}
 	return is
 }
 
-// accept reports whether there is no reason, why, against addr.
+// accept returns true if why, the reason against addr, is empty. Otherwise it adds a problem.
 func (f *addressFilter) accept(reason, what string, addr netip.Addr, why string) bool {
 	if why != "" {
 		f.problems = append(f.problems, Problem{reason, fmt.Sprintf("%s %s %s; it is not served", what, addr, why)})
@@ -79,18 +81,18 @@ func (f *addressFilter) addresses(s *Service, family sdk.Family) addresses {
 	if !w.clusterIP.IsValid() {
 		outside = fmt.Sprintf("is %s, and the Service has no cluster IP in that family", family)
 	}
-	for _, addr := range of(s.ExternalIPs, family) {
+	for _, addr := range filterFamily(s.ExternalIPs, family) {
 		if f.accept(IncorrectIPVersion, "external IP", addr, outside) &&
-			f.accept(ExternalIPRefused, "external IP", addr, f.here.refusesExternal(addr)) && !f.leaves("external IP", addr) {
-			f.warnOfNode(addr)
+			f.accept(ExternalIPRefused, "external IP", addr, f.thisNode.refusesExternal(addr)) && !f.skipOtherNode("external IP", addr) {
+			f.warnNodeAddr(addr)
 			w.externalIPs = append(w.externalIPs, addr)
 		}
 	}
-	for _, addr := range of(s.VIPs, family) {
+	for _, addr := range filterFamily(s.VIPs, family) {
 		if f.accept(IncorrectIPVersion, "load balancer IP", addr, outside) &&
-			f.accept(InvalidAddress, "load balancer IP", addr, unusable(addr, f.here.Loopback)) &&
-			!s.Unreadable && !f.leaves("load balancer IP", addr) {
-			w.vips = append(w.vips, vip{addr, f.here.sources(s.Sources, addr), slices.Contains(f.here.Addrs, addr)})
+			f.accept(InvalidAddress, "load balancer IP", addr, unusable(addr, f.thisNode.Loopback)) &&
+			!s.Unreadable && !f.skipOtherNode("load balancer IP", addr) {
+			w.vips = append(w.vips, vip{addr, f.thisNode.sources(s.Sources, addr), slices.Contains(f.thisNode.Addrs, addr)})
 			if len(s.Sources) > 0 && !slices.ContainsFunc(s.Sources, func(p netip.Prefix) bool { return sdk.FamilyOf(p.Addr()) == family }) {
 				f.problems = append(f.problems, Problem{IncorrectIPVersion, fmt.Sprintf("load balancer IP %s is %s, and no source range is; no caller is let in", addr, family)})
 			}
@@ -99,33 +101,34 @@ func (f *addressFilter) addresses(s *Service, family sdk.Family) addresses {
 	return w
 }
 
-// warnOfNode says so if addr, an external IP that is served, is the node's own and no operator
-// has chosen that.
-func (f *addressFilter) warnOfNode(addr netip.Addr) {
-	if f.here.NodeAddresses == WarnOfNodeAddresses && len(f.here.ExternalIPs) == 0 && slices.Contains(f.here.Addrs, addr) {
+// warnNodeAddr adds a warning if the served external IP addr is an address of this node and the
+// operator has not chosen to serve those.
+func (f *addressFilter) warnNodeAddr(addr netip.Addr) {
+	if f.thisNode.NodeAddresses == WarnOfNodeAddresses && len(f.thisNode.ExternalIPs) == 0 && slices.Contains(f.thisNode.Addrs, addr) {
 		f.warnings = append(f.warnings, Problem{ExternalIPOfNode, fmt.Sprintf("external IP %s is this node's own, and is not refused, as kube-proxy does not; "+
 			"set externalIPs.nodeAddresses (POINTSMAN_EXTERNALIPS_NODEADDRESSES) to refuse, or to serve to permit it without a warning", addr)})
 	}
 }
 
 func (f *addressFilter) clusterIP(s *Service, family sdk.Family) netip.Addr {
-	for _, addr := range of(s.ClusterIPs, family) {
-		if f.accept(InvalidAddress, "cluster IP", addr, unusable(addr, f.here.Loopback)) {
+	for _, addr := range filterFamily(s.ClusterIPs, family) {
+		if f.accept(InvalidAddress, "cluster IP", addr, unusable(addr, f.thisNode.Loopback)) {
 			return addr
 		}
 	}
 	return netip.Addr{}
 }
 
-// of returns the addresses of one family.
-func of(addrs []netip.Addr, family sdk.Family) []netip.Addr {
+// filterFamily returns the addresses of one family.
+func filterFamily(addrs []netip.Addr, family sdk.Family) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return sdk.FamilyOf(a) != family })
 }
 
-// refusesExternal says why a Service may not take addr as an external IP: it
-// would catch what this node, or the cluster, sends there (CVE-2020-8554).
-func (h Here) refusesExternal(addr netip.Addr) string {
-	why := unfit(addr, h.Loopback)
+// refusesExternal returns the reason why a Service may not have addr as external IP, or "" if
+// it may. With a wrong address a user could intercept traffic of this node or of the cluster
+// (CVE-2020-8554).
+func (h ThisNode) refusesExternal(addr netip.Addr) string {
+	why := unusableRemote(addr, h.Loopback)
 	switch {
 	case why != "":
 		return why
@@ -141,10 +144,11 @@ func (h Here) refusesExternal(addr netip.Addr) string {
 	return ""
 }
 
-// sources returns those ranges that are of vip's family. A node that may call may
-// call itself by the VIP, which is then its source address too. Where all ranges are of
-// the other family, the VIP itself is the only range: an empty list would admit every caller.
-func (h Here) sources(ranges []netip.Prefix, vip netip.Addr) []netip.Prefix {
+// sources returns the ranges of vip's family. If an address of this node is in them, the result
+// includes the VIP itself: when the node connects to the VIP, the VIP is also its source
+// address. If all ranges are of the other family, the VIP is the only range, because an empty
+// list would admit every caller.
+func (h ThisNode) sources(ranges []netip.Prefix, vip netip.Addr) []netip.Prefix {
 	var own []netip.Prefix
 	for _, p := range ranges {
 		if sdk.FamilyOf(p.Addr()) == sdk.FamilyOf(vip) {
@@ -158,8 +162,8 @@ func (h Here) sources(ranges []netip.Prefix, vip netip.Addr) []netip.Prefix {
 	return slices.Compact(own)
 }
 
-// frontends of port p. Where one address is named twice the kind that says more
-// about it wins: the load balancer's with its ranges before the external IP.
+// frontends returns the frontends of port p. If an address is given twice, the more specific
+// kind wins: the load balancer IP, which has source ranges, before the external IP.
 func (w addresses) frontends(s *Service, p Port) []sdk.Frontend {
 	list := make([]sdk.Frontend, 0, 1+len(w.vips)+len(w.externalIPs)+min(1, int(p.NodePort)))
 	add := func(kind sdk.Kind, addr netip.Addr, number uint16, policy sdk.Policy, sources []netip.Prefix) {
@@ -173,7 +177,8 @@ func (w addresses) frontends(s *Service, p Port) []sdk.Frontend {
 	for _, v := range w.vips {
 		add(sdk.LoadBalancer, v.addr, p.Number, s.External, v.sources)
 		if p.NodePort > 0 && len(v.sources) > 0 && !v.ofNode {
-			// The node may have the address: then its node port would be a way round the ranges (kubernetes#111863).
+			// If the node has this address, its node port would bypass the source ranges
+			// (kubernetes#111863).
 			add(sdk.NodePort, v.addr, p.NodePort, s.External, v.sources)
 		}
 	}
@@ -181,14 +186,15 @@ func (w addresses) frontends(s *Service, p Port) []sdk.Frontend {
 		add(sdk.ExternalIP, addr, p.Number, s.External, nil)
 	}
 	if p.NodePort > 0 {
-		add(sdk.NodePort, every(w.clusterIP), p.NodePort, s.External, nil)
+		add(sdk.NodePort, unspecified(w.clusterIP), p.NodePort, s.External, nil)
 	}
 	slices.SortFunc(list, sdk.Frontend.Compare)
 	return list
 }
 
-// every returns the unspecified address of addr's family: all that take node ports.
-func every(addr netip.Addr) netip.Addr {
+// unspecified returns the unspecified address of addr's family, which stands for all addresses
+// that accept node ports.
+func unspecified(addr netip.Addr) netip.Addr {
 	if addr.Is4() {
 		return netip.IPv4Unspecified()
 	}

@@ -105,7 +105,7 @@ external IP 127.0.0.1 is loopback; it is not served
 external IP 169.254.169.254 is link-local; it is not served
 external IP 0.0.0.0 is unspecified; it is not served`},
 	}
-	node := Here{Node: "n1", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.10")},
+	node := ThisNode{Node: "n1", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.10")},
 		Reserved: []netip.Prefix{netip.MustParsePrefix("10.180.0.0/16"), netip.MustParsePrefix("172.30.0.0/16")},
 		Others:   map[netip.Addr]string{netip.MustParseAddr("198.51.100.66"): "n2", netip.MustParseAddr("192.0.2.10"): "n3"}}
 	for _, tt := range tests {
@@ -145,7 +145,7 @@ func problemText(problems []Problem) string {
 
 // An operator who says which external IPs are allowed means exactly those (A15).
 func TestExternalIPsAllowed(t *testing.T) {
-	h := Here{
+	h := ThisNode{
 		Addrs:       []netip.Addr{netip.MustParseAddr("192.0.2.10")},
 		ExternalIPs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("127.0.0.0/8")},
 	}
@@ -159,7 +159,7 @@ func TestExternalIPsAllowed(t *testing.T) {
 // The operator may lift the refusal of the node's own addresses, and lifts no other by that.
 func TestExternalIPsOfTheNode(t *testing.T) {
 	own, also := netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("10.180.0.1")
-	h := Here{Addrs: []netip.Addr{own, also, netip.MustParseAddr("169.254.1.1")}, Reserved: []netip.Prefix{netip.MustParsePrefix("10.180.0.0/16"), netip.MustParsePrefix("172.30.0.0/16")}}
+	h := ThisNode{Addrs: []netip.Addr{own, also, netip.MustParseAddr("169.254.1.1")}, Reserved: []netip.Prefix{netip.MustParsePrefix("10.180.0.0/16"), netip.MustParsePrefix("172.30.0.0/16")}}
 	claims := service(corev1.ServiceSpec{ExternalIPs: []string{"192.0.2.10", "10.180.0.1", "10.180.3.4", "172.30.0.9", "127.0.0.1", "169.254.1.1"}})
 	allow := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 	for _, tt := range []struct {

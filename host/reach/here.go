@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package reach decides what a Kubernetes Service means on one node: by which
-frontends it is reached, and which endpoints this node may use. It keeps nothing
-and touches nothing; the same in gives the same out.
+Package reach decides what a Kubernetes Service means on one node: at which
+frontends it is reached, and which endpoints this node may use. All functions are
+pure: equal arguments give equal results.
 
 	Service        ──Read──▶ Service ──Frontends──▶ []PortFrontends
 	EndpointSlices ──Read──▶ Slice   ──Choose─────▶ Lists{Cluster, Local, Serving}
 	                                            ▲
-	                                     Here, this node
+	                                         ThisNode
 
-The read records hold what matters and nothing else, so that two objects which
-differ only in what we do not serve are equal as records, and reading one into a
-record that was used before allocates nothing. API objects are never kept.
+The records (Service, Slice) contain only the fields that matter, so two objects
+that differ only in other fields are equal as records. Reading an object into a
+record that was used before allocates nothing. API objects are never retained.
 */
 package reach
 
@@ -23,53 +23,53 @@ import (
 	"unicode"
 )
 
-// Here is what must be known of this node to decide.
-type Here struct {
+// ThisNode holds the facts about this node on which decisions depend.
+type ThisNode struct {
 	Node  string // its name, as in an endpoint's nodeName
-	Zone  string // its topology.kubernetes.io/zone; empty: not known
+	Zone  string // its label topology.kubernetes.io/zone; empty if not known
 	Addrs []netip.Addr
 
-	// ExternalIPs are the ranges a Service may take external addresses from.
-	// Empty: from anywhere but this node's own addresses and Reserved ranges.
+	// ExternalIPs are the ranges in which Services may have external IPs. If empty, every
+	// address is allowed except this node's own and those in Reserved.
 	ExternalIPs []netip.Prefix
 
-	// NodeAddresses says what becomes of an external IP that is one of Addrs, while
-	// ExternalIPs is empty.
+	// NodeAddresses tells whether external IPs in Addrs are allowed if ExternalIPs is empty.
 	NodeAddresses NodeAddresses
 
 	// Reserved are the ranges of pods and ClusterIPs.
 	Reserved []netip.Prefix
 
-	// Others are addresses of other Nodes, with the Node's name, where the dataplane would take all that this node
-	// sends there (kubernetes#75290). No Service gets them: they are left out as with ipMode Proxy.
+	// Others maps addresses of other Nodes to their names. It is set if the dataplane would
+	// take over all traffic that this node sends to such an address (kubernetes#75290). These
+	// addresses are then not served, as with ipMode Proxy.
 	Others map[netip.Addr]string
 
-	// Loopback lets Services and endpoints name loopback addresses. Only a
-	// source that speaks for one machine may set it: over the API, such an
-	// endpoint would reach what a node listens on for itself (CVE-2021-25737).
+	// Loopback permits Services and endpoints to use loopback addresses. Only sources that
+	// describe one machine may set it: with the API, such an endpoint would expose servers that
+	// listen on a node's loopback address only (CVE-2021-25737).
 	Loopback bool
 }
 
-// Equal reports whether the same decisions follow from h and g, but for Others.
-func (h Here) Equal(g Here) bool {
+// Equal reports whether h and g lead to the same decisions. It ignores Others.
+func (h ThisNode) Equal(g ThisNode) bool {
 	return h.Node == g.Node && h.Zone == g.Zone && h.Loopback == g.Loopback &&
 		slices.Equal(h.Addrs, g.Addrs) &&
 		slices.Equal(h.ExternalIPs, g.ExternalIPs) && h.NodeAddresses == g.NodeAddresses &&
 		slices.Equal(h.Reserved, g.Reserved)
 }
 
-// NodeAddresses says whether a Service may have an address of the node as external IP.
+// NodeAddresses tells whether a Service may have an address of this node as external IP.
 type NodeAddresses uint8
 
-// What becomes of such an external IP. Others than the node's own are not concerned.
+// Values of NodeAddresses. They do not affect other external IPs.
 const (
 	RefuseNodeAddresses NodeAddresses = iota
-	WarnOfNodeAddresses               // they are served, each with a warning
+	WarnOfNodeAddresses               // serve them, each with a warning
 	ServeNodeAddresses
 )
 
-// A Problem is something in an object that is not served as written, or is and may not be
-// meant so, and why.
+// A Problem is a part of an object that is not served as specified, or that is served but may
+// be a mistake.
 type Problem struct {
 	Reason  string // one word for events and counters
 	Message string
@@ -77,7 +77,7 @@ type Problem struct {
 
 func (p Problem) String() string { return p.Message }
 
-// The reasons of problems.
+// Reasons of problems.
 const (
 	IncorrectIPVersion = "IncorrectIPVersion" // an address of another IP family is not used: correct the object
 	InvalidAddress     = "InvalidAddress"     // an invalid or forbidden address is not used: correct the object
@@ -87,21 +87,21 @@ const (
 	UnknownValue       = "UnknownValue"       // a value that this version does not know has no effect: correct the object, or upgrade Pointsman
 )
 
-// parseAddr reads an address as Kubernetes does: an old object may write IPv4
-// octets with leading zeros, and means decimal by them.
+// parseAddr parses an address as Kubernetes does: old objects may contain IPv4 octets with
+// leading zeros, which are decimal.
 func parseAddr(s string) (netip.Addr, bool) {
 	addr, err := netip.ParseAddr(s)
 	if err != nil {
 		addr, err = netip.ParseAddr(withoutLeadingZeros(s))
 	}
-	return addr, err == nil && printable(s) // a zone may be anything
+	return addr, err == nil && printable(s) // an IPv6 zone may contain any character
 }
 
-// printable reports whether text has nothing that would change what a terminal or a log shows besides.
+// printable reports whether text is free of control characters, which could manipulate a
+// terminal or a log.
 func printable(text string) bool { return !strings.ContainsFunc(text, unicode.IsControl) }
 
-// parsePrefix reads a range such as 10.0.0.0/8, and clears what its length does
-// not cover.
+// parsePrefix parses a range such as 10.0.0.0/8, and clears the bits after the prefix.
 func parsePrefix(s string) (netip.Prefix, bool) {
 	s = strings.TrimSpace(s)
 	p, err := netip.ParsePrefix(s)
@@ -126,13 +126,13 @@ func withoutLeadingZeros(s string) string {
 	return strings.Join(octets, ".")
 }
 
-// broadcast is every machine's on a link, so it is no machine's.
+// broadcast addresses all machines of a link, so it cannot be the address of a machine.
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// Unusable says why addr is no address that a machine can have; empty: it is one.
+// Unusable returns the reason why addr cannot be the address of a machine, or "" if it can.
 func Unusable(addr netip.Addr) string { return unusable(addr, true) }
 
-// unusable says why nothing may be served at addr; empty: it may.
+// unusable returns the reason why nothing may be served at addr, or "" if it may.
 func unusable(addr netip.Addr, loopback bool) string {
 	switch {
 	case addr.Zone() != "":
@@ -151,9 +151,10 @@ func unusable(addr netip.Addr, loopback bool) string {
 	return ""
 }
 
-// unfit says why nothing may be sent to addr, nor a Service take it from outside:
-// each machine has a link of its own.
-func unfit(addr netip.Addr, loopback bool) string {
+// unusableRemote returns the reason why addr may be neither an endpoint nor an external IP, or
+// "" if it may. Unlike unusable, it excludes link-local addresses, because each machine has
+// links of its own.
+func unusableRemote(addr netip.Addr, loopback bool) string {
 	if addr.IsLinkLocalUnicast() {
 		return "is link-local"
 	}

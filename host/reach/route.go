@@ -9,28 +9,28 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Step is one question on a packet's way to its verdict, and how it is settled.
+// A Step is one decision on a packet's way to its verdict, with the reason for its result.
 type Step struct{ Question, Answer string }
 
-// Route returns what becomes of a packet that from sends to frontend f of s on node, just as
-// [sdk.Service.Route] does, and the steps that lead there.
+// Route returns the route of a packet that caller from sends to frontend f of s on node, as
+// [sdk.Service.Route] does, and the decisions that lead to it.
 func Route(s sdk.Service, f sdk.Frontend, from sdk.Caller, node sdk.Node) (sdk.Route, []Step) {
 	route := s.Route(f, from, node)
-	steps := []Step{{"allowed", allowed(f, from)}}
+	steps := []Step{{"allowed", explainAllowed(f, from)}}
 	if !f.Allows(from.Addr) {
 		return route, steps
 	}
 	if len(s.Cluster) == 0 {
 		return route, append(steps, Step{"endpoints", "none anywhere may be used, so callers are rejected"})
 	}
-	steps = append(steps, Step{"endpoints", drawn(s, f, from.From, route)})
+	steps = append(steps, Step{"endpoints", explainEndpoints(s, f, from.From, route)})
 	if route.Verdict == sdk.Forward {
-		steps = append(steps, Step{"masquerade", hidden(f, from.From, node, s.Name.Family)})
+		steps = append(steps, Step{"masquerade", explainMasquerade(f, from.From, node, s.Name.Family)})
 	}
 	return route, steps
 }
 
-func allowed(f sdk.Frontend, from sdk.Caller) string {
+func explainAllowed(f sdk.Frontend, from sdk.Caller) string {
 	var texts []string
 	for _, p := range f.Sources {
 		texts = append(texts, p.String())
@@ -45,8 +45,8 @@ func allowed(f sdk.Frontend, from sdk.Caller) string {
 	return fmt.Sprintf("no: %s is not in %s, the Service's source ranges", from.Addr, ranges)
 }
 
-// drawn says which list the endpoint is chosen from, and why that one.
-func drawn(s sdk.Service, f sdk.Frontend, from sdk.Origin, route sdk.Route) string {
+// explainEndpoints says from how many endpoints one is chosen, and why from these.
+func explainEndpoints(s sdk.Service, f sdk.Frontend, from sdk.Origin, route sdk.Route) string {
 	why := "its traffic policy is " + f.Policy.String()
 	if f.External() && f.Policy == sdk.Local && from != sdk.Elsewhere {
 		why = "its traffic policy is local, which is for callers from outside; this one calls from the inside"
@@ -57,8 +57,9 @@ func drawn(s sdk.Service, f sdk.Frontend, from sdk.Origin, route sdk.Route) stri
 	return fmt.Sprintf("one of %d: %s", len(route.Endpoints), why)
 }
 
-// hidden says whether the endpoint sees the node in the caller's place, and why.
-func hidden(f sdk.Frontend, from sdk.Origin, node sdk.Node, family sdk.Family) string {
+// explainMasquerade says whether the packet is masqueraded, so that the endpoint sees the node
+// instead of the caller, and why.
+func explainMasquerade(f sdk.Frontend, from sdk.Origin, node sdk.Node, family sdk.Family) string {
 	switch {
 	case !f.External() && node.MasqueradeAll:
 		return "yes: masqueradeAll is set"

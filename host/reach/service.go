@@ -14,16 +14,16 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Service is what matters of a Kubernetes Service.
+// A Service holds the fields of a Kubernetes Service that we use.
 type Service struct {
-	Created     int64        // seconds; the older of two Services takes precedence
+	Created     int64        // Unix seconds; the older of two Services takes precedence
 	ClusterIPs  []netip.Addr // at most one in each family
 	ExternalIPs []netip.Addr
-	VIPs        []netip.Addr   // of load balancers that are short-circuited on the node
-	Sources     []netip.Prefix // the callers that may use the VIPs, both families
-	Unreadable  bool           // a source range could not be read: the VIPs are not served
-	Internal    sdk.Policy     // of the ClusterIP
-	External    sdk.Policy     // of all else
+	VIPs        []netip.Addr   // load balancer IPs with ipMode VIP, which the node serves itself
+	Sources     []netip.Prefix // loadBalancerSourceRanges, of both families
+	Unreadable  bool           // a source range is invalid, so the VIPs are not served
+	Internal    sdk.Policy     // policy of the ClusterIP
+	External    sdk.Policy     // policy of all other frontends
 	Affinity    time.Duration
 	HealthPort  uint16
 	Ports       []Port
@@ -39,11 +39,12 @@ type Port struct {
 }
 
 const (
-	serviceProxyName = "service.kubernetes.io/service-proxy-name" // another proxy's
+	serviceProxyName = "service.kubernetes.io/service-proxy-name" // for objects of another proxy
 	defaultAffinity  = time.Duration(corev1.DefaultClientIPServiceAffinitySeconds) * time.Second
 )
 
-// Ours reports whether an object with these labels is for this proxy at all.
+// Ours reports whether an object with these labels is for this proxy: neither for another
+// service proxy nor headless.
 func Ours(m metav1.Object) bool {
 	labels := m.GetLabels()
 	_, foreign := labels[serviceProxyName]
@@ -51,14 +52,13 @@ func Ours(m metav1.Object) bool {
 	return !foreign && !headless
 }
 
-// Proxied reports whether svc is one that a service proxy serves: it is ours and
-// has an address of its own.
+// Proxied reports whether svc needs a service proxy: it is ours and has a cluster IP.
 func Proxied(svc *corev1.Service) bool {
 	return Ours(svc) && svc.Spec.Type != corev1.ServiceTypeExternalName &&
 		svc.Spec.ClusterIP != "" && svc.Spec.ClusterIP != corev1.ClusterIPNone
 }
 
-// Read reads what matters of svc into s, whose slices are used again.
+// Read fills s from svc, and reuses the memory of its slices.
 func (s *Service) Read(svc *corev1.Service) {
 	*s = Service{
 		ClusterIPs: s.ClusterIPs[:0], ExternalIPs: s.ExternalIPs[:0], VIPs: s.VIPs[:0],
@@ -114,7 +114,7 @@ func (s *Service) readAddresses(svc *corev1.Service) {
 	for i := range svc.Status.LoadBalancer.Ingress {
 		in := &svc.Status.LoadBalancer.Ingress[i]
 		if in.IP == "" || in.IPMode != nil && *in.IPMode != corev1.LoadBalancerIPModeVIP {
-			continue // only a name, or the balancer wants to see the traffic itself
+			continue // a host name, or ipMode Proxy: traffic must pass the load balancer (KEP-1860)
 		}
 		s.VIPs = s.readAddress(s.VIPs, "load balancer IP", in.IP)
 	}
@@ -161,7 +161,7 @@ func (s *Service) problem(reason, format string, args ...any) {
 	s.Problems = append(s.Problems, Problem{reason, fmt.Sprintf(format, args...)})
 }
 
-// Equal reports whether s and t are served alike.
+// Equal reports whether s and t have the same effect.
 func (s *Service) Equal(t *Service) bool {
 	return s.Created == t.Created &&
 		s.Unreadable == t.Unreadable &&
@@ -177,7 +177,7 @@ func (s *Service) Equal(t *Service) bool {
 		slices.Equal(s.Problems, t.Problems)
 }
 
-// Clone returns a copy of s that no later Read changes.
+// Clone returns a copy that later calls of s.Read do not modify.
 func (s *Service) Clone() *Service {
 	c := *s
 	c.ClusterIPs = slices.Clone(s.ClusterIPs)
@@ -200,7 +200,7 @@ func protocolOf(p corev1.Protocol) (sdk.Protocol, bool) {
 	return 0, false
 }
 
-// port returns n as a port number, zero when it is none.
+// port returns n as a port number, or zero if it is out of range.
 func port(n int32) uint16 {
 	if n < 0 || n > 65535 {
 		return 0

@@ -15,9 +15,9 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Slice is what matters of an EndpointSlice: every endpoint has every port.
+// A Slice holds the fields of an EndpointSlice that we use. Every endpoint has every port.
 type Slice struct {
-	Family    sdk.Family // zero: not of addresses we route to
+	Family    sdk.Family // zero for address types that are not served, such as FQDN
 	Ports     []SlicePort
 	Endpoints []Endpoint
 	Problems  []Problem
@@ -33,30 +33,31 @@ type SlicePort struct {
 // An Endpoint is one address of a slice.
 type Endpoint struct {
 	Addr  netip.Addr
-	Place unique.Handle[Place] // few places, many endpoints
+	Place unique.Handle[Place] // interned, because many endpoints share few places
 	State State
 }
 
-// A Place is where an endpoint is, and which nodes and zones it is hinted for. Hints are names
-// joined by commas, which no name holds.
+// A Place is the location of an endpoint and its topology hints. Hints are names joined by
+// commas; names of nodes and zones contain no commas.
 type Place struct {
-	Node      string // empty: not given
-	Zone      string // likewise; no decision depends on it
+	Node      string // empty if not known
+	Zone      string // empty if not known; no decision depends on it
 	NodeHints string
 	ZoneHints string
 }
 
-// State is what an endpoint's conditions say.
+// State is an endpoint's conditions.
 type State uint8
 
-// The conditions.
+// Bits of State.
 const (
 	Ready State = 1 << iota
 	Serving
 	Terminating
 )
 
-// Read reads what matters of slice into s, whose slices are used again.
+// Read fills s from slice, and reuses the memory of its Ports and Endpoints. loopback: see
+// ThisNode.Loopback.
 func (s *Slice) Read(slice *discoveryv1.EndpointSlice, loopback bool) {
 	*s = Slice{Ports: s.Ports[:0], Endpoints: s.Endpoints[:0]}
 	switch slice.AddressType {
@@ -105,8 +106,8 @@ func (s *Slice) readPort(p *discoveryv1.EndpointPort) {
 	s.Ports = append(s.Ports, sp)
 }
 
-// readEndpoint reads an endpoint's first address: the API says of the others
-// only that they are the same endpoint's.
+// readEndpoint reads only the first address of an endpoint. The API defines further addresses
+// as equivalent, and consumers should use the first.
 func (s *Slice) readEndpoint(ep *discoveryv1.Endpoint, loopback bool, refused *refusals) {
 	if len(ep.Addresses) == 0 {
 		return
@@ -117,7 +118,7 @@ func (s *Slice) readEndpoint(ep *discoveryv1.Endpoint, loopback bool, refused *r
 		refused.add(InvalidAddress, "is no IP address", text)
 		return
 	}
-	if why := unfit(addr, loopback); why != "" {
+	if why := unusableRemote(addr, loopback); why != "" {
 		refused.add(InvalidAddress, why, text)
 		return
 	}
@@ -141,13 +142,13 @@ func placeOf(ep *discoveryv1.Endpoint) unique.Handle[Place] {
 		p.ZoneHints = join(ep.Hints.ForZones, func(z discoveryv1.ForZone) string { return z.Name })
 	}
 	if !printable(p.Node) || !printable(p.Zone) || !printable(p.NodeHints) || !printable(p.ZoneHints) {
-		p = Place{} // no Node and no zone has such a name
+		p = Place{} // not the name of any Node or zone
 	}
 	return unique.Make(p)
 }
 
-// join makes one string of names; of one name, by far the usual case, without
-// allocating.
+// join joins the names with commas. It does not allocate for a single name, by far the most
+// frequent case.
 func join[T any](list []T, name func(T) string) string {
 	if len(list) == 1 {
 		return name(list[0])
@@ -159,7 +160,8 @@ func join[T any](list []T, name func(T) string) string {
 	return strings.Join(names, ",")
 }
 
-// stateOf fills in what is not said: ready, serving, not terminating.
+// stateOf returns the conditions, with the API's defaults for those that are not set: ready,
+// serving, not terminating.
 func stateOf(c *discoveryv1.EndpointConditions) State {
 	var s State
 	if c.Ready == nil || *c.Ready {
@@ -178,9 +180,10 @@ func (s *Slice) problem(reason, format string, args ...any) {
 	s.Problems = append(s.Problems, Problem{reason, fmt.Sprintf(format, args...)})
 }
 
-// WithoutClusterIPs returns s without the endpoints that are cluster IPs, and with a problem instead. owner
-// returns the name of the Service that has an address as its cluster IP, or "". The kernel translates a
-// packet once, so a packet that was translated to a cluster IP reaches no endpoint (kubernetes#40870).
+// WithoutClusterIPs returns s without the endpoints that are cluster IPs, with a problem for
+// them. owner returns the name of the Service that has an address as its cluster IP, or "".
+// Such endpoints cannot work: the kernel translates a packet only once, so a packet that was
+// translated to a cluster IP reaches no endpoint (kubernetes#40870).
 func (s *Slice) WithoutClusterIPs(owner func(netip.Addr) string) Slice {
 	is := func(ep Endpoint) bool { return owner(ep.Addr) != "" }
 	i := slices.IndexFunc(s.Endpoints, is)
@@ -194,7 +197,7 @@ func (s *Slice) WithoutClusterIPs(owner func(netip.Addr) string) Slice {
 	return used
 }
 
-// Equal reports whether s and t are served alike.
+// Equal reports whether s and t have the same effect.
 func (s *Slice) Equal(t *Slice) bool {
 	return s.Family == t.Family &&
 		slices.Equal(s.Ports, t.Ports) &&
@@ -202,7 +205,7 @@ func (s *Slice) Equal(t *Slice) bool {
 		slices.Equal(s.Problems, t.Problems)
 }
 
-// Clone returns a copy of s that no later Read changes.
+// Clone returns a copy that later calls of s.Read do not modify.
 func (s *Slice) Clone() Slice {
 	c := *s
 	c.Ports = slices.Clone(s.Ports)
@@ -210,8 +213,8 @@ func (s *Slice) Clone() Slice {
 	return c
 }
 
-// refusals are folded by cause, so that a slice of a thousand bad endpoints
-// makes one line.
+// refusals are grouped by cause, so that a slice with a thousand invalid endpoints produces one
+// problem.
 type refusals []refusal
 
 type refusal struct {

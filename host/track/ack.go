@@ -15,16 +15,15 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Ack confirms the update that led to rev, save for the Services in failed: they
-// stay owed, and are offered again when they change, or after Retry unless they
-// were refused.
-// It returns when the changes that are now served were made, as far as their makers
-// said. An Ack of any update but the last one handed out, or of one from before a
-// Resync, is ignored.
+// Ack confirms the update that led to revision rev, except for the Services in failed. Those
+// stay owed: they are sent again when they change or after Retry, and refused ones only when
+// they change. Ack returns the times at which the changes that are now served were made, as far
+// as the objects record them. An Ack for any update but the last one sent, or for an update
+// from before a Resync, is ignored.
 func (c *Cursor) Ack(rev uint64, failed []sdk.Failure) []time.Time {
 	c.t.mu.Lock()
 	defer c.t.unlock()
-	if !c.take(rev, failed) {
+	if !c.endUpdate(rev, failed) {
 		return nil
 	}
 	triggers := c.triggersSent
@@ -32,9 +31,9 @@ func (c *Cursor) Ack(rev uint64, failed []sdk.Failure) []time.Time {
 	return triggers
 }
 
-// take notes the answer to the update that led to rev. It is false for any but the
-// last one handed out.
-func (c *Cursor) take(rev uint64, failed []sdk.Failure) bool {
+// endUpdate processes the answer to the update that led to rev. It returns false if that is not
+// the last update sent.
+func (c *Cursor) endUpdate(rev uint64, failed []sdk.Failure) bool {
 	if !c.open || rev != c.sent {
 		return false
 	}
@@ -50,13 +49,13 @@ func (c *Cursor) take(rev uint64, failed []sdk.Failure) bool {
 		clear(c.confirmed)
 		maps.DeleteFunc(c.failed, func(name sdk.Name, _ failure) bool {
 			_, flying := c.flight[name]
-			return !flying // the Full does not name it any more
+			return !flying // the Full no longer contains this Service
 		})
 	}
 	for _, name := range c.endFlight(rev, failed) {
 		if since, owed := c.owed[name]; owed {
 			delete(c.owed, name)
-			c.changed(name)
+			c.noteChange(name)
 			if _, still := c.owed[name]; still {
 				c.owed[name] = since
 			}
@@ -65,8 +64,8 @@ func (c *Cursor) take(rev uint64, failed []sdk.Failure) bool {
 	return true
 }
 
-// endFlight takes what was handed out in the update of that revision out of flight: it
-// is confirmed, or failed.
+// endFlight moves the names that were sent in revision rev out of flight, into confirmed or
+// failed, and returns them.
 func (c *Cursor) endFlight(rev uint64, failed []sdk.Failure) []sdk.Name {
 	why := make(map[sdk.Name]error, len(failed))
 	for _, f := range failed {
@@ -74,7 +73,7 @@ func (c *Cursor) endFlight(rev uint64, failed []sdk.Failure) []sdk.Name {
 	}
 	var answered []sdk.Name
 	flight := c.flight
-	c.flight = make(map[sdk.Name]handout) // small again: to walk a map costs its largest size
+	c.flight = make(map[sdk.Name]handout) // a new map, because iterating over a map costs as much as its largest size ever
 	for name, t := range flight {
 		if t.rev != rev {
 			c.flight[name] = t
@@ -82,15 +81,15 @@ func (c *Cursor) endFlight(rev uint64, failed []sdk.Failure) []sdk.Name {
 		}
 		answered = append(answered, name)
 		if err, ok := why[name]; ok {
-			c.fail(name, t.value, err)
+			c.recordFailure(name, t.value, err)
 		} else {
-			c.confirm(name, t.value)
+			c.recordConfirmed(name, t.value)
 		}
 	}
 	return answered
 }
 
-func (c *Cursor) confirm(name sdk.Name, value *sdk.Service) {
+func (c *Cursor) recordConfirmed(name sdk.Name, value *sdk.Service) {
 	if value == nil {
 		delete(c.confirmed, name)
 	} else {
@@ -99,13 +98,13 @@ func (c *Cursor) confirm(name sdk.Name, value *sdk.Service) {
 	if _, ok := c.failed[name]; ok {
 		delete(c.failed, name)
 		if value == nil || len(value.Frontends) == 0 {
-			return // it is gone, and not served
+			return // the Service was deleted or has no frontends left: it is not served
 		}
 		c.t.notices = append(c.t.notices, Notice{Reason: ServiceServed, Object: name.String(), Message: fmt.Sprintf("the %s dataplane serves it now", c.name)})
 	}
 }
 
-func (c *Cursor) fail(name sdk.Name, value *sdk.Service, err error) {
+func (c *Cursor) recordFailure(name sdk.Name, value *sdk.Service, err error) {
 	if err == nil {
 		err = errors.New("no reason given")
 	}
@@ -127,9 +126,9 @@ func refused(err error) bool {
 	return errors.As(err, &r)
 }
 
-// withhold decides whether a Service is kept from this dataplane because it lacks a
-// feature that the Service needs, and reports when that changes.
-func (c *Cursor) withhold(name sdk.Name) {
+// updateWithheld decides whether the Service is withheld because the dataplane lacks a feature
+// that it needs, and adds a notice if that changed.
+func (c *Cursor) updateWithheld(name sdk.Name) {
 	value := c.t.values[name]
 	if value == nil {
 		delete(c.withheld, name)
@@ -152,22 +151,22 @@ func (c *Cursor) withhold(name sdk.Name) {
 	c.withheld[name] = withheld{missing, since}
 }
 
-// maxTriggers bounds what is remembered for measuring while a dataplane is away.
+// maxTriggers limits how many trigger times are kept while a dataplane is away.
 const maxTriggers = 1 << 12
 
-// triggered remembers when the change that obj brought was made, so that the time
-// until it is served can be measured.
-func (t *Tracker) triggered(obj *discoveryv1.EndpointSlice) {
+// addTrigger records when the change in obj was made, to measure how long it takes until it is
+// served (the endpoints.kubernetes.io/last-change-trigger-time annotation).
+func (t *Tracker) addTrigger(obj *discoveryv1.EndpointSlice) {
 	at, err := time.Parse(time.RFC3339Nano, obj.Annotations[corev1.EndpointsLastChangeTriggerTime])
 	if err != nil || at.Before(t.facts.Since) {
 		return
 	}
 	for _, c := range t.cursors {
-		c.triggers = remember(c.triggers, at)
+		c.triggers = appendTriggers(c.triggers, at)
 	}
 }
 
-// remember appends what there is room for.
-func remember(to []time.Time, more ...time.Time) []time.Time {
+// appendTriggers appends as many of more as maxTriggers allows.
+func appendTriggers(to []time.Time, more ...time.Time) []time.Time {
 	return append(to, more[:min(len(more), maxTriggers-len(to))]...)
 }

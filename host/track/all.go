@@ -8,16 +8,18 @@ import (
 	"strings"
 )
 
-// atOnce is how many Services are looked at while changes wait: it takes less than a millisecond.
-const atOnce = 100
+// chunkSize is the number of Services read under one lock of the mutex. That takes less than a
+// millisecond.
+const chunkSize = 100
 
-// All goes through the Services that are known, in order of name. No change waits for the caller, nor longer
-// than it takes to collect the names, or to look at a hundred Services. So each Service is as it is when it is
-// looked at, and one that comes meanwhile is left out.
+// All iterates over the known Services in order of name. It holds the tracker's mutex only
+// while it collects the names and while it reads each chunk of a hundred Services, so changes
+// never wait for the caller. In return the result is not a snapshot: each Service is read at a
+// different time, and Services added during the iteration are missing.
 func (t *Tracker) All() iter.Seq[ServiceStatus] {
 	return func(yield func(ServiceStatus) bool) {
-		part := make([]ServiceStatus, 0, atOnce)
-		for keys := range slices.Chunk(t.keys(), atOnce) {
+		part := make([]ServiceStatus, 0, chunkSize)
+		for keys := range slices.Chunk(t.keys(), chunkSize) {
 			part = part[:0]
 			t.mu.Lock()
 			for _, key := range keys {
@@ -35,10 +37,10 @@ func (t *Tracker) All() iter.Seq[ServiceStatus] {
 	}
 }
 
-// Services returns what All goes through.
+// Services returns the Services that All yields.
 func (t *Tracker) Services() []ServiceStatus { return slices.Collect(t.All()) }
 
-// keys are those of all Services that are known, in order of name.
+// keys returns the keys of all known Services, in order of name.
 func (t *Tracker) keys() []Key {
 	t.mu.Lock()
 	keys := make([]Key, 0, len(t.services))
@@ -52,7 +54,7 @@ func (t *Tracker) keys() []Key {
 	return keys
 }
 
-// compare orders keys as their texts are ordered, and makes none.
+// compare orders keys like their String forms, without building those strings.
 func (k Key) compare(other Key) int {
 	if k.Namespace == other.Namespace {
 		return strings.Compare(k.Name, other.Name)

@@ -9,79 +9,79 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Cursor keeps what one dataplane has confirmed, and what it is owed. One caller
-// at a time calls Next, Sync, Ack; the other methods may be called beside it.
+// A Cursor holds what one dataplane has confirmed and what it still has to be sent. Only one
+// goroutine at a time may call Next and Ack, and Sync in between; the other methods may be
+// called concurrently.
 type Cursor struct {
-	t        *Tracker // its mutex guards what follows
-	name     string   // the dataplane's, for notices
-	features map[sdk.Feature]bool
-	takes    bool          // it has sdk.LimitTakesAddresses
-	ready    chan struct{} // holds one token while Next may have an update
-	closed   bool
+	t          *Tracker // its mutex guards the fields below
+	name       string   // of the dataplane, for notices
+	features   map[sdk.Feature]bool
+	takesAddrs bool          // the dataplane has sdk.LimitTakesAddresses
+	ready      chan struct{} // holds one token while Next may have an update
+	closed     bool
 
 	acked, sent uint64 // revisions
 	open        bool   // sent may still be acknowledged
-	full        bool   // the next update is a Full
-	fullSent    bool   // the one in flight is
+	full        bool   // the next update must be a Full
+	fullSent    bool   // the update in flight is a Full
 
-	confirmed map[sdk.Name]confirmation // by the dataplane
-	owed      map[sdk.Name]time.Time    // changed since they were confirmed; since when
-	flight    map[sdk.Name]handout      // handed out, or offered again; not confirmed
-	failed    map[sdk.Name]failure      // the dataplane could not serve them
+	confirmed map[sdk.Name]confirmation // what the dataplane serves, as far as we know
+	owed      map[sdk.Name]time.Time    // names changed since their confirmation, with the time of the change
+	flight    map[sdk.Name]handout      // names sent or to be sent again, and not yet confirmed
+	failed    map[sdk.Name]failure      // Services that the dataplane could not serve
 	withheld  map[sdk.Name]withheld
 
-	node, nodeSent *sdk.Node // as last confirmed; as handed out, nil: not in flight
+	node, nodeSent *sdk.Node // last confirmed; in flight, nil if it is not
 
-	fullSince time.Time // since when everything is owed; it counts while full
-	nodeSince time.Time // since when node is; zero: it is not
+	fullSince time.Time // when full was set; valid while full is true
+	nodeSince time.Time // since when the node is owed; zero if it is not
 
-	triggers, triggersSent []time.Time // when changes were made: owed, in flight
+	triggers, triggersSent []time.Time // times at which changes were made: not yet sent, in flight
 }
 
-// A handout is a value that was handed out in an update; a nil value is a Delete.
+// A handout is a value that was sent in an update. A nil value means Delete.
 type handout struct {
-	rev   uint64 // zero: in none yet, it is to be offered again
+	rev   uint64 // revision of the update; zero if the value has yet to be sent again
 	value *sdk.Service
-	since time.Time // since when it is owed
+	since time.Time // since when the value is owed
 }
 
 // A confirmation is the value that a dataplane confirmed last.
 type confirmation struct {
 	value *sdk.Service
-	at    int64 // Unix seconds, since when it has been this one: there are many, and a time.Time is thrice as large
+	at    int64 // Unix seconds at which this value was confirmed. There are many, and a time.Time is three times as large.
 }
 
-// failure is what a dataplane could not serve.
+// A failure is a value that the dataplane could not serve.
 type failure struct {
 	err   error
 	value *sdk.Service
-	since time.Time // since when it could not, for this reason
+	since time.Time // since when it has failed with this error
 }
 
-// withheld is a Service that is kept from a dataplane.
+// A withheld describes why a Service is not sent to the dataplane: it lacks features.
 type withheld struct {
 	lacks []sdk.Feature
 	since time.Time
 }
 
-// Cursor returns a new cursor for a dataplane that describes
-// itself as d. Its first update is a Full. Services that need a feature which d
-// does not claim are kept from it.
+// Cursor returns a new cursor for a dataplane with description d. Its first update is a Full.
+// Services that need a feature that d does not list are withheld from the dataplane.
 func (t *Tracker) Cursor(d sdk.Description) *Cursor {
 	t.mu.Lock()
 	defer t.unlock()
 	c := &Cursor{
-		t:         t,
-		name:      d.Name,
-		features:  make(map[sdk.Feature]bool),
-		takes:     slices.Contains(d.Limits, sdk.LimitTakesAddresses),
-		ready:     make(chan struct{}, 1),
-		full:      true,
-		confirmed: make(map[sdk.Name]confirmation),
-		owed:      make(map[sdk.Name]time.Time),
-		flight:    make(map[sdk.Name]handout),
-		failed:    make(map[sdk.Name]failure),
-		withheld:  make(map[sdk.Name]withheld),
+		t:          t,
+		name:       d.Name,
+		features:   make(map[sdk.Feature]bool),
+		takesAddrs: slices.Contains(d.Limits, sdk.LimitTakesAddresses),
+		ready:      make(chan struct{}, 1),
+		full:       true,
+		confirmed:  make(map[sdk.Name]confirmation),
+		owed:       make(map[sdk.Name]time.Time),
+		flight:     make(map[sdk.Name]handout),
+		failed:     make(map[sdk.Name]failure),
+		withheld:   make(map[sdk.Name]withheld),
 
 		fullSince: t.now(),
 	}
@@ -90,13 +90,13 @@ func (t *Tracker) Cursor(d sdk.Description) *Cursor {
 	}
 	t.cursors = append(t.cursors, c)
 	for name := range t.values {
-		c.withhold(name)
+		c.updateWithheld(name)
 	}
 	c.signal()
 	return c
 }
 
-// Close ends the cursor: the tracker forgets it.
+// Close removes the cursor from the tracker.
 func (c *Cursor) Close() {
 	c.t.mu.Lock()
 	defer c.t.unlock()
@@ -104,13 +104,13 @@ func (c *Cursor) Close() {
 	c.t.cursors = slices.DeleteFunc(c.t.cursors, func(o *Cursor) bool { return o == c })
 }
 
-// Changed returns a channel that holds a token while Next may have an update. Many
-// changes are one token.
+// Changed returns a channel that holds a token while Next may have an update. Any number of
+// changes produce one token.
 func (c *Cursor) Changed() <-chan struct{} { return c.ready }
 
 func (c *Cursor) signal() { post(c.ready) }
 
-// post puts a token into c, if it holds none.
+// post puts a token into c unless it already holds one.
 func post(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -118,8 +118,8 @@ func post(c chan struct{}) {
 	}
 }
 
-// Resync makes the next update a Full: a session begins, or the dataplane missed
-// something.
+// Resync makes the next update a Full, because a session begins or the dataplane missed an
+// update.
 func (c *Cursor) Resync() {
 	c.t.mu.Lock()
 	defer c.t.unlock()
@@ -137,8 +137,8 @@ func (c *Cursor) OwesEverything() bool {
 	return c.full
 }
 
-// Retry offers again what the dataplane failed to serve, other than what it
-// refused.
+// Retry queues the Services that failed to be sent again, except refused ones: a refusal is
+// final until the Service changes.
 func (c *Cursor) Retry() {
 	c.t.mu.Lock()
 	defer c.t.unlock()
@@ -150,30 +150,30 @@ func (c *Cursor) Retry() {
 	}
 }
 
-// changed notes that another value than before is to be served under name.
-func (c *Cursor) changed(name sdk.Name) {
-	c.withhold(name)
-	now := c.now(name)
+// noteChange records that the value of name changed in the tracker.
+func (c *Cursor) noteChange(name sdk.Name) {
+	c.updateWithheld(name)
+	now := c.desired(name)
 	_, flying := c.flight[name]
 	f, failed := c.failed[name]
 	switch {
 	case flying:
-		c.owe(name) // judged again when the flight has answered
+		c.markOwed(name) // endUpdate compares again after the answer
 	case failed && !same(now, f.value):
 		c.flight[name] = handout{since: c.t.now()}
 	case failed:
-		return // the very value that failed: in its own time
+		return // the value that failed is back: leave it to Retry
 	case same(now, c.confirmed[name].value):
 		delete(c.owed, name)
 		return
 	default:
-		c.owe(name)
+		c.markOwed(name)
 	}
 	c.signal()
 }
 
-// owe notes that name is owed, since now unless it was owed before.
-func (c *Cursor) owe(name sdk.Name) {
+// markOwed marks name as owed, and keeps the earlier time if it is owed already.
+func (c *Cursor) markOwed(name sdk.Name) {
 	if _, before := c.owed[name]; !before {
 		c.owed[name] = c.t.now()
 	}
@@ -184,16 +184,16 @@ func (c *Cursor) isWithheld(name sdk.Name) bool {
 	return is
 }
 
-// now returns what this dataplane is to serve under name.
-func (c *Cursor) now(name sdk.Name) *sdk.Service {
+// desired returns the value that this dataplane should serve under name; nil means none.
+func (c *Cursor) desired(name sdk.Name) *sdk.Service {
 	if c.isWithheld(name) {
 		return nil
 	}
 	return c.t.values[name]
 }
 
-// Next returns the update that leads from what the dataplane confirmed to what is to
-// be served now. It is false when there is nothing to hand out.
+// Next returns the update that leads from the state that the dataplane confirmed to the desired
+// state. It returns false if there is nothing to send.
 func (c *Cursor) Next() (sdk.Update, bool) {
 	c.t.mu.Lock()
 	defer c.t.unlock()
@@ -201,13 +201,13 @@ func (c *Cursor) Next() (sdk.Update, bool) {
 		return sdk.Update{}, false
 	}
 	if c.full {
-		return c.everything(), true
+		return c.fullUpdate(), true
 	}
-	return c.difference()
+	return c.deltaUpdate()
 }
 
-// everything returns a Full.
-func (c *Cursor) everything() sdk.Update {
+// fullUpdate returns a Full.
+func (c *Cursor) fullUpdate() sdk.Update {
 	u := sdk.Update{To: c.sent + 1, Full: true, Set: make([]sdk.Service, 0, len(c.t.values))}
 	since := c.since()
 	c.owed = make(map[sdk.Name]time.Time)
@@ -218,12 +218,12 @@ func (c *Cursor) everything() sdk.Update {
 			c.flight[name] = handout{u.To, value, since}
 		}
 	}
-	c.handOut(&u, c.t.node)
+	c.completeUpdate(&u, c.t.node)
 	return u
 }
 
-// difference returns what changed, and what is not known to have arrived.
-func (c *Cursor) difference() (sdk.Update, bool) {
+// deltaUpdate returns the names that changed and those that were sent but never confirmed.
+func (c *Cursor) deltaUpdate() (sdk.Update, bool) {
 	u := sdk.Update{From: c.acked, To: c.sent + 1}
 	for name, since := range c.owed {
 		if _, flying := c.flight[name]; !flying {
@@ -232,7 +232,7 @@ func (c *Cursor) difference() (sdk.Update, bool) {
 	}
 	c.owed = make(map[sdk.Name]time.Time)
 	for name, before := range c.flight {
-		value := c.now(name)
+		value := c.desired(name)
 		c.flight[name] = handout{u.To, value, before.since}
 		if value == nil {
 			u.Delete = append(u.Delete, name)
@@ -244,23 +244,23 @@ func (c *Cursor) difference() (sdk.Update, bool) {
 	if c.nodeSent != nil || c.node == nil || !c.node.Equal(*c.t.node) {
 		node = c.t.node
 	} else {
-		c.nodeSince = time.Time{} // it is as it was
+		c.nodeSince = time.Time{} // the node changed and changed back
 	}
 	if len(c.flight) == 0 && node == nil {
-		c.triggers = nil // the changes they were for cancelled out
+		c.triggers = nil // their changes cancelled each other out
 		return sdk.Update{}, false
 	}
-	c.handOut(&u, node)
+	c.completeUpdate(&u, node)
 	return u, true
 }
 
-// handOut completes u, and notes that it is in flight. The order in u means
-// nothing, and is fixed so that it reads well.
-func (c *Cursor) handOut(u *sdk.Update, node *sdk.Node) {
+// completeUpdate completes u and marks it as in flight. The order within u has no meaning; it
+// is sorted to make logs readable.
+func (c *Cursor) completeUpdate(u *sdk.Update, node *sdk.Node) {
 	slices.SortFunc(u.Set, func(a, b sdk.Service) int { return a.Name.Compare(b.Name) })
 	slices.SortFunc(u.Delete, sdk.Name.Compare)
 	u.Node, c.nodeSent = node, node
 	c.sent, c.open, c.fullSent = u.To, true, u.Full
-	c.triggersSent = remember(c.triggersSent, c.triggers...)
+	c.triggersSent = appendTriggers(c.triggersSent, c.triggers...)
 	c.triggers = nil
 }

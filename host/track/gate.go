@@ -8,7 +8,7 @@ import (
 	"github.com/pointsman/pointsman/host/reach"
 )
 
-// A Notice is one thing that the operator should know.
+// A Notice is an event that the operator should know about.
 type Notice struct {
 	Warning bool
 	Reason  string // one word, such as FrontendTaken
@@ -16,7 +16,7 @@ type Notice struct {
 	Message string
 }
 
-// The reasons of the tracker's own notices; package reach has more.
+// Reasons of the tracker's notices. Package reach defines more.
 const (
 	FrontendTaken   = "FrontendTaken"   // another Service has that address and port (W004)
 	NodeDeleted     = "NodeDeleted"     // this node's Node object was deleted; its last addresses and labels stay in force. If the node is not being removed, find out who deleted it
@@ -27,8 +27,8 @@ const (
 	ServiceWithheld = "ServiceWithheld" // a dataplane lacks a feature that the Service needs (W004)
 )
 
-// unlock unlocks the mutex, and then reports the notices: the function that is
-// called may call the tracker.
+// unlock releases the mutex and then reports the collected notices. It does so in this order
+// because report may call the tracker.
 func (t *Tracker) unlock() {
 	notices := t.notices
 	t.notices = nil
@@ -45,7 +45,7 @@ func (t *Tracker) warn(reason, object, message string) {
 	t.notices = append(t.notices, Notice{Warning: true, Reason: reason, Object: object, Message: message})
 }
 
-// warnNew reports the problems that were not there before.
+// warnNew adds a notice for each problem in after that is not in before.
 func (t *Tracker) warnNew(object string, before, after []reach.Problem) {
 	for _, p := range after {
 		if !slices.Contains(before, p) {
@@ -54,9 +54,9 @@ func (t *Tracker) warnNew(object string, before, after []reach.Problem) {
 	}
 }
 
-// Freeze lets no change in until thaw is called: callers of SetService and the like
-// wait. What was there before can be asked and handed out. So cursors that have
-// nothing pending have all confirmed the same.
+// Freeze blocks changes until thaw is called: SetService, SetSlice and so on wait. Reads and
+// Next still work on the current state. So while the tracker is frozen, all cursors that have
+// nothing pending have confirmed the same state. A swap depends on that.
 func (t *Tracker) Freeze() (thaw func()) {
 	t.gate.Lock()
 	t.mu.Lock() // a change that came in before is complete
@@ -64,7 +64,7 @@ func (t *Tracker) Freeze() (thaw func()) {
 	return t.gate.Unlock
 }
 
-// Open reports whether changes are let in now.
+// Open reports whether changes are accepted, that is, the tracker is not frozen.
 func (t *Tracker) Open() bool {
 	open := t.gate.TryRLock()
 	if open {
@@ -73,8 +73,8 @@ func (t *Tracker) Open() bool {
 	return open
 }
 
-// admit is how a change comes in; unlock is how it leaves. The gate is not held in
-// between: unlock reports, and what it calls may make a change of its own.
+// admit starts a change; unlock ends it. It waits while the tracker is frozen but does not keep
+// the gate locked until unlock, because unlock calls report, which may make another change.
 func (t *Tracker) admit() {
 	t.gate.RLock()
 	defer t.gate.RUnlock()

@@ -11,42 +11,42 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Match is the frontend that packets to one address come to.
+// A Match is the frontend that receives packets to one address.
 type Match struct {
-	Service  sdk.Service // whose it is; the zero value: there is no such frontend
+	Service  sdk.Service // the owner of the frontend; the zero value if there is none
 	Frontend sdk.Frontend
 
-	Why     string // there is none
-	Depends bool   // it is the dataplane that decides whether there is one
+	Why     string // why there is no frontend
+	Depends bool   // the answer depends on the dataplane's options
 }
 
-// Route is as [reach.Route] says of a packet that comes to the frontend.
+// Route returns the route of a packet to the frontend, and its reasons: see [reach.Route].
 func (m Match) Route(from sdk.Caller, node sdk.Node) (sdk.Route, []reach.Step) {
 	return reach.Route(m.Service, m.Frontend, from, node)
 }
 
-// Match returns the frontend that packets of a protocol to an address come to on this node. own
-// says which addresses the node has. It asks for the owner of two claims, however many Services
-// there are.
-func (t *Tracker) Match(to netip.AddrPort, protocol sdk.Protocol, own func(netip.Addr) bool) Match {
+// Match returns the frontend that receives packets of a protocol to an address on this node.
+// isLocal tells which addresses the node has. Match looks up at most two claims, so its cost
+// does not depend on the number of Services.
+func (t *Tracker) Match(to netip.AddrPort, protocol sdk.Protocol, isLocal func(netip.Addr) bool) Match {
 	t.mu.Lock()
 	defer t.unlock()
-	if m, ok := t.matches(claim{to, protocol}); ok {
+	if m, ok := t.matchClaim(claim{to, protocol}); ok {
 		return m
 	}
 	every := netip.IPv4Unspecified()
 	if to.Addr().Is6() {
 		every = netip.IPv6Unspecified()
 	}
-	m, ok := t.matches(claim{netip.AddrPortFrom(every, to.Port()), protocol})
+	m, ok := t.matchClaim(claim{netip.AddrPortFrom(every, to.Port()), protocol})
 	if !ok {
-		return Match{Why: t.unmatched(to, protocol)}
+		return Match{Why: t.explainNoMatch(to, protocol)}
 	}
 	port := fmt.Sprintf("%d/%s is the node port of %s/%s, and %s", to.Port(), protocol, m.Service.Name.Namespace, m.Service.Name.Service, to.Addr())
 	switch {
 	case to.Addr().IsLoopback():
 		return Match{Depends: true, Why: port + " is a loopback address, which takes node ports where the dataplane's option localhostNodePorts says so"}
-	case !own(to.Addr()):
+	case !isLocal(to.Addr()):
 		return Match{Why: port + " is no address of this node"}
 	case !t.node.TakesNodePorts(to.Addr()):
 		return Match{Why: port + " is an address of this node that takes none, as nodePortAddresses has it"}
@@ -54,8 +54,8 @@ func (t *Tracker) Match(to netip.AddrPort, protocol sdk.Protocol, own func(netip
 	return m
 }
 
-// matches returns the frontend that is the claim's, as its owner serves it.
-func (t *Tracker) matches(c claim) (Match, bool) {
+// matchClaim returns the frontend for a claim, with the Service that owns it.
+func (t *Tracker) matchClaim(c claim) (Match, bool) {
 	for _, h := range t.owners.queues[c] {
 		p := h.svc.ports[h.port]
 		i := slices.IndexFunc(p.owned, func(f sdk.Frontend) bool { return f.Addr == c.addr })
@@ -66,8 +66,8 @@ func (t *Tracker) matches(c claim) (Match, bool) {
 	return Match{}, false
 }
 
-// unmatched says why no Service is reached at an address.
-func (t *Tracker) unmatched(to netip.AddrPort, protocol sdk.Protocol) string {
+// explainNoMatch returns the reason why no Service is reached at an address.
+func (t *Tracker) explainNoMatch(to netip.AddrPort, protocol sdk.Protocol) string {
 	if s := t.owners.addresses[to.Addr()]; s != nil {
 		of := slices.Concat(s.cluster, s.others())
 		return fmt.Sprintf("%s is an address of %s, which is not reached at port %d/%s", to.Addr(), of[0].key, to.Port(), protocol)

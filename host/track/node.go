@@ -15,32 +15,32 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Facts are what the operator says of this node. What Kubernetes says of it comes
+// Facts are what the operator configured about this node. What Kubernetes knows about it comes
 // with SetNode.
 type Facts struct {
-	NodeName  string       // as endpoints name it: trimmed, in lower case
-	NodeAddrs []netip.Addr // given by hand; they replace those of the Node object
-	OwnAddrs  []netip.Addr // of the machine; they count until a Node object names some
+	NodeName  string       // as in an endpoint's nodeName: trimmed, in lower case
+	NodeAddrs []netip.Addr // configured; they replace the addresses of the Node object
+	OwnAddrs  []netip.Addr // of the machine; used until the Node object has addresses
 
 	NodePorts        []netip.Prefix // see sdk.Node
-	PrimaryNodePorts bool           // also the first address of each family
+	PrimaryNodePorts bool           // also accept node ports at the first node address of each family
 
 	Pods         sdk.Pods
-	PodsFromNode bool // the Node object's podCIDRs instead
+	PodsFromNode bool // use the Node object's podCIDRs instead of Pods
 
 	MasqueradeAll bool
 	MasqueradeBit uint8
-	ServiceCIDRs  []netip.Prefix // beside those of SetServiceCIDR
+	ServiceCIDRs  []netip.Prefix // in addition to those from SetServiceCIDR
 	Conntrack     sdk.ConntrackLimits
 
-	ExternalIPs   []netip.Prefix      // see reach.Here
-	NodeAddresses reach.NodeAddresses // see reach.Here
-	AllowLoopback bool                // see reach.Here; only for a source that speaks for one machine
+	ExternalIPs   []netip.Prefix      // see reach.ThisNode
+	NodeAddresses reach.NodeAddresses // see reach.ThisNode
+	AllowLoopback bool                // see reach.ThisNode; only for sources that describe one machine
 
-	Since time.Time // trigger times before it are not ours to measure
+	Since time.Time // ignore trigger times before this: those changes were made before we started
 }
 
-// A nodeRecord is what matters of the Node object.
+// A nodeRecord holds the fields of the Node object that we use.
 type nodeRecord struct {
 	zone    string
 	addrs   []netip.Addr
@@ -75,7 +75,7 @@ func readNode(n *corev1.Node) nodeRecord {
 	return r
 }
 
-// node returns what a dataplane must know.
+// node returns what dataplanes must know about this node.
 func (f Facts) node(r nodeRecord) sdk.Node {
 	n := sdk.Node{
 		Name:          f.NodeName,
@@ -102,7 +102,7 @@ func (f Facts) node(r nodeRecord) sdk.Node {
 	return n
 }
 
-// primary returns the first address of each family, as a range of one.
+// primary returns the first address of each family, as a /32 or /128.
 func primary(addrs []netip.Addr) []netip.Prefix {
 	var first []netip.Prefix
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
@@ -114,9 +114,9 @@ func primary(addrs []netip.Addr) []netip.Prefix {
 	return first
 }
 
-// here returns what decisions about endpoints and frontends depend on.
-func (f Facts) here(r nodeRecord, n sdk.Node) reach.Here {
-	return reach.Here{
+// thisNode returns the facts on which the choice of endpoints and frontends depends.
+func (f Facts) thisNode(r nodeRecord, n sdk.Node) reach.ThisNode {
+	return reach.ThisNode{
 		Node:          f.NodeName,
 		Zone:          r.zone,
 		Addrs:         n.Addrs,
@@ -127,8 +127,8 @@ func (f Facts) here(r nodeRecord, n sdk.Node) reach.Here {
 	}
 }
 
-// SetServiceCIDR adds or replaces a ServiceCIDR object: ranges that ClusterIPs are taken from
-// (KEP-1880). No external IP in them is served, whichever Service asks for it.
+// SetServiceCIDR adds or replaces a ServiceCIDR object (KEP-1880). Its ranges hold the
+// cluster's ClusterIPs, so external IPs in these ranges are refused for every Service.
 func (t *Tracker) SetServiceCIDR(obj *networkingv1.ServiceCIDR) {
 	var ranges []netip.Prefix
 	for _, text := range obj.Spec.CIDRs {
@@ -139,7 +139,7 @@ func (t *Tracker) SetServiceCIDR(obj *networkingv1.ServiceCIDR) {
 	t.admit()
 	defer t.unlock()
 	t.ranges[obj.Name] = ranges
-	t.renode()
+	t.refreshNode()
 }
 
 // DeleteServiceCIDR removes a ServiceCIDR object.
@@ -147,10 +147,10 @@ func (t *Tracker) DeleteServiceCIDR(name string) {
 	t.admit()
 	defer t.unlock()
 	delete(t.ranges, name)
-	t.renode()
+	t.refreshNode()
 }
 
-// serviceCIDRs returns all the ranges that ClusterIPs are taken from, as far as known.
+// serviceCIDRs returns all known ranges of ClusterIPs, configured and from ServiceCIDR objects.
 func (t *Tracker) serviceCIDRs() []netip.Prefix {
 	all := slices.Clone(t.facts.ServiceCIDRs)
 	for _, ranges := range t.ranges {
@@ -160,18 +160,19 @@ func (t *Tracker) serviceCIDRs() []netip.Prefix {
 	return slices.Compact(all)
 }
 
-// Addresses of other Nodes (reach.Here.Others) matter while a dataplane takes addresses and a Service asks for an
-// external one.
+// Addresses of other Nodes (reach.ThisNode.Others) are needed only while a dataplane takes over
+// whole addresses (sdk.LimitTakesAddresses) and some Service has an external address.
 
-// ReviewNodes uses what SetNodes said, or uses it no more, and reports whether it matters now.
+// ReviewNodes starts or stops using the addresses from SetNodes, and reports whether they are
+// needed. If not, the source can stop listing Nodes.
 func (t *Tracker) ReviewNodes() (wanted bool) {
 	t.admit()
 	defer t.unlock()
-	wanted = t.hasExternal() && slices.ContainsFunc(t.cursors, func(c *Cursor) bool { return c.takes })
-	if wanted && t.here.Others == nil {
-		t.leaveOut(t.others)
-	} else if !wanted && len(t.cursors) > 0 { // else its plugin is being restarted
-		t.leaveOut(nil)
+	wanted = t.hasExternal() && slices.ContainsFunc(t.cursors, func(c *Cursor) bool { return c.takesAddrs })
+	if wanted && t.thisNode.Others == nil {
+		t.setOthers(t.others)
+	} else if !wanted && len(t.cursors) > 0 { // without cursors the plugin is restarting, and the addresses may be needed again
+		t.setOthers(nil)
 	}
 	return wanted
 }
@@ -189,20 +190,20 @@ func (t *Tracker) SetNodes(list []corev1.Node) {
 			t.others[addr] = list[i].Name
 		}
 	}
-	t.leaveOut(t.others)
+	t.setOthers(t.others)
 }
 
-// leaveOut decides anew the Services that ask for an address which is to be left out now and was not before,
-// or the other way round.
-func (t *Tracker) leaveOut(others map[netip.Addr]string) {
-	before := t.here.Others
+// setOthers sets the addresses of other Nodes and refreshes the Services with an external
+// address that became or is no longer one of them.
+func (t *Tracker) setOthers(others map[netip.Addr]string) {
+	before := t.thisNode.Others
 	if before == nil && others == nil {
 		return
 	}
-	t.here.Others = others
+	t.thisNode.Others = others
 	for _, svc := range t.services {
 		if svc.spec != nil && slices.ContainsFunc(slices.Concat(svc.spec.ExternalIPs, svc.spec.VIPs), func(a netip.Addr) bool { return before[a] != others[a] }) {
-			t.renew(svc)
+			t.refreshService(svc)
 		}
 	}
 	for _, c := range t.cursors {
@@ -210,7 +211,7 @@ func (t *Tracker) leaveOut(others map[netip.Addr]string) {
 	}
 }
 
-// hasExternal reports whether a Service asks for an external address.
+// hasExternal reports whether any Service has an external address.
 func (t *Tracker) hasExternal() bool {
 	for _, svc := range t.services {
 		if svc.spec != nil && len(svc.spec.ExternalIPs)+len(svc.spec.VIPs) > 0 {
@@ -220,8 +221,9 @@ func (t *Tracker) hasExternal() bool {
 	return false
 }
 
-// awaitsNodes reports whether the dataplane has to wait for SetNodes: it could cut this node off from another, and
-// from the API server there. A source that speaks for one machine knows no Nodes.
+// awaitsNodes reports whether the dataplane must not be sent anything before SetNodes.
+// Otherwise it could take the address of another Node and cut this node off from it, and from
+// an API server there. Sources that describe one machine have no Nodes to wait for.
 func (c *Cursor) awaitsNodes() bool {
-	return c.takes && !c.t.facts.AllowLoopback && c.t.here.Others == nil && c.t.hasExternal()
+	return c.takesAddrs && !c.t.facts.AllowLoopback && c.t.thisNode.Others == nil && c.t.hasExternal()
 }

@@ -13,20 +13,21 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// owners decides which Service an address belongs to, because a packet can go to
-// one only. The Services that ask for it are in a queue, and the first is the owner.
+// owners decides which Service owns a frontend, because a packet can go to only one Service.
+// All Services that ask for the same address, port and protocol are in a queue, and the first
+// in the queue is the owner.
 type owners struct {
 	queues    map[claim][]holder
 	addresses addresses
 }
 
-// A claim is what one Service can hold at a time: an address, port and protocol.
+// A claim is an address, port and protocol. Only one Service can own it at a time.
 type claim struct {
 	addr     netip.AddrPort
 	protocol sdk.Protocol
 }
 
-// String reads as in a scenario: "172.30.0.41:80/tcp".
+// String returns a form such as "172.30.0.41:80/tcp", as in scenario files.
 func (c claim) String() string {
 	if !c.addr.Addr().IsValid() {
 		return fmt.Sprintf("health check node port %d", c.addr.Port())
@@ -39,18 +40,19 @@ func healthPort(number uint16) claim {
 	return claim{addr: netip.AddrPortFrom(netip.Addr{}, number), protocol: sdk.TCP}
 }
 
-// A holder is what asks: a Service, by one of its ports, as one kind of frontend.
-// That of a health port has neither port nor kind.
+// A holder is an entry of a queue: a port of a Service that asks for the claim, with the kind
+// of the frontend. For a healthCheckNodePort, port and kind are zero.
 type holder struct {
 	svc  *service
 	port int
 	kind sdk.Kind
 }
 
-// precedence of kinds: what the cluster gave takes precedence over what a user asked for.
+// precedence orders kinds: an address that the cluster assigned wins over an address that a
+// user wrote.
 var precedence = [...]int{sdk.ClusterIP: 1, sdk.LoadBalancer: 2, sdk.ExternalIP: 3, sdk.NodePort: 4}
 
-// compare returns the order of a queue: by kind, then the older Service, then by name.
+// compare orders a queue: by kind, then the older Service, then by name.
 func (h holder) compare(g holder) int {
 	return cmp.Or(
 		cmp.Compare(precedence[h.kind], precedence[g.kind]),
@@ -61,8 +63,8 @@ func (h holder) compare(g holder) int {
 	)
 }
 
-// claim puts svc into the queues of all it asks for, and returns the others
-// in them.
+// claim adds svc to the queues of everything it asks for, and returns the other Services in
+// these queues.
 func (o *owners) claim(svc *service) (touched []*service) {
 	for i, p := range svc.ports {
 		for _, f := range p.Frontends {
@@ -85,7 +87,7 @@ func (o *owners) enqueue(c claim, h holder) (others []*service) {
 	return others
 }
 
-// release takes svc out of every queue, and returns those that stay in them.
+// release removes svc from all queues, and returns the Services that remain in them.
 func (o *owners) release(svc *service) (touched []*service) {
 	for _, c := range svc.held {
 		queue := slices.DeleteFunc(o.queues[c], func(h holder) bool { return h.svc == svc })
@@ -117,7 +119,7 @@ func (o *owners) owner(svc *service, i int, f sdk.Frontend) (*service, int) {
 	return first.svc, first.port
 }
 
-// lost says of the frontends of port i that are another's, whose they are.
+// lost returns a problem for each frontend of port i that another Service or port owns.
 func (o *owners) lost(svc *service, i int) []reach.Problem {
 	var problems []reach.Problem
 	for _, f := range svc.ports[i].Frontends {
@@ -128,7 +130,8 @@ func (o *owners) lost(svc *service, i int) []reach.Problem {
 	return problems
 }
 
-// healthPort returns svc's healthCheckNodePort if it owns it, or zero.
+// healthPort returns the healthCheckNodePort of svc, or zero if it has none or another Service
+// owns it.
 func (o *owners) healthPort(svc *service) uint16 {
 	number := svc.spec.HealthPort
 	if number == 0 || o.queues[healthPort(number)][0].svc != svc {
@@ -144,26 +147,27 @@ func taken(what string, owner *service) reach.Problem {
 	}
 }
 
-// addresses are those that Services have as cluster IP or as external IP. A cluster IP
-// is its Service's at every port: no user can catch what is sent there by naming
-// it as an external IP (CVE-2020-8554).
+// addresses holds the cluster IPs and external IPs of Services. A cluster IP belongs to its
+// Service at every port, not just at those that the Service lists. So no user can intercept
+// traffic to it by using it as an external IP at another port (CVE-2020-8554).
 type addresses map[netip.Addr]*sharers
 
-// sharers are the Services that have one address. Many may have one external IP, so to
-// add or remove one of them costs the same however many there are.
+// sharers are the Services that use one address. Many Services may share an external IP, so
+// external is a set: adding and removing cost the same for any number of Services.
 type sharers struct {
 	cluster  []*service
-	external map[*service]bool // nil: none had it yet
+	external map[*service]bool // nil until the first Service uses the address as external IP
 }
 
-// others returns those with the external IP, in the order of their names.
+// others returns the Services with this external IP, in order of name.
 func (s *sharers) others() []*service {
 	return slices.SortedFunc(maps.Keys(s.external), func(a, b *service) int {
 		return cmp.Or(cmp.Compare(a.key.Namespace, b.key.Namespace), cmp.Compare(a.key.Name, b.key.Name))
 	})
 }
 
-// add notes that svc has f, and returns those whose external IP is another's by that.
+// add records that svc has f. If f is a cluster IP, it returns the Services that lose this
+// address as an external IP.
 func (a addresses) add(svc *service, f sdk.Frontend) []*service {
 	addr := f.Addr.Addr()
 	if f.Kind != sdk.ClusterIP && f.Kind != sdk.ExternalIP {
@@ -192,17 +196,18 @@ func (a addresses) add(svc *service, f sdk.Frontend) []*service {
 	return s.others()
 }
 
-// remove forgets svc, and returns those whose external IP may be theirs by that.
+// remove removes svc, and returns the Services that may now own an external IP that was a
+// cluster IP of svc.
 func (a addresses) remove(svc *service) (touched []*service) {
-	me := func(other *service) bool { return other == svc }
+	isSvc := func(other *service) bool { return other == svc }
 	for _, addr := range svc.addrs {
 		s := a[addr]
 		if s == nil {
-			continue // it stood there twice
+			continue // svc.addrs has it twice: as cluster IP and as external IP
 		}
 		delete(s.external, svc)
-		if slices.ContainsFunc(s.cluster, me) {
-			s.cluster = slices.DeleteFunc(s.cluster, me)
+		if slices.ContainsFunc(s.cluster, isSvc) {
+			s.cluster = slices.DeleteFunc(s.cluster, isSvc)
 			touched = append(touched, s.others()...)
 		}
 		if len(s.cluster)+len(s.external) == 0 {
@@ -213,8 +218,8 @@ func (a addresses) remove(svc *service) (touched []*service) {
 	return touched
 }
 
-// cluster returns the Service besides svc whose cluster IP f takes as an external IP; nil:
-// it takes none.
+// cluster returns the Service, other than svc, whose cluster IP is the external IP f; nil if
+// there is none.
 func (a addresses) cluster(svc *service, f sdk.Frontend) *service {
 	if f.Kind != sdk.ExternalIP {
 		return nil

@@ -10,20 +10,20 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A podRanges tells whether the Node's podCIDRs hold the pods of this node. Calico's and
-// Cilium's own address management may give pods other addresses, with podCIDRs filled in.
+// A podRanges is used to check whether the Node's podCIDRs really contain the pods of this
+// node. The IPAM of Calico and of Cilium may assign other addresses although podCIDRs is set.
 type podRanges struct {
 	node  string
-	all   []netip.Prefix // of the pods of all nodes
-	own   []netip.Prefix // the Node's podCIDRs, as far as they are a part of one in all
-	addrs []netip.Addr   // the node's own: pods in its network have them
+	all   []netip.Prefix // of the pods on all nodes
+	own   []netip.Prefix // the Node's podCIDRs that are a proper part of a range in all
+	addrs []netip.Addr   // of the node itself: pods with hostNetwork have them
 }
 
 func (p podRanges) equal(q podRanges) bool {
 	return p.node == q.node && slices.Equal(p.all, q.all) && slices.Equal(p.own, q.own) && slices.Equal(p.addrs, q.addrs)
 }
 
-// podRanges returns those of a node of which r and n are known.
+// podRanges returns the ranges for this node, from its Node object r and the resulting n.
 func (f Facts) podRanges(r nodeRecord, n sdk.Node) podRanges {
 	p := podRanges{node: f.NodeName, all: n.Pods.CIDRs, addrs: n.Addrs}
 	for _, own := range r.pods {
@@ -34,7 +34,8 @@ func (f Facts) podRanges(r nodeRecord, n sdk.Node) podRanges {
 	return p
 }
 
-// strays counts the endpoints of s that are pods of this node and lie outside its podCIDRs.
+// strays returns the number of endpoints in s that are pods of this node but lie outside its
+// podCIDRs.
 func (p podRanges) strays(s *reach.Slice) (n int) {
 	if len(p.own) == 0 {
 		return 0
@@ -50,7 +51,7 @@ func (p podRanges) strays(s *reach.Slice) (n int) {
 	return n
 }
 
-// podCIDRs returns the ranges that no endpoint contradicts.
+// podCIDRs returns the podCIDRs of the families without strays.
 func (t *Tracker) podCIDRs() (all []netip.Prefix) {
 	for _, own := range t.pods.own {
 		if t.strays[sdk.FamilyOf(own.Addr())] == 0 {
@@ -60,7 +61,7 @@ func (t *Tracker) podCIDRs() (all []netip.Prefix) {
 	return all
 }
 
-// setPods makes p the ranges of pods, and counts again what lies outside them.
+// setPods sets the ranges and recounts the strays of all slices.
 func (t *Tracker) setPods(p podRanges) {
 	if p.equal(t.pods) {
 		return
@@ -73,13 +74,13 @@ func (t *Tracker) setPods(p podRanges) {
 	}
 }
 
-// recount follows a change of s, whose strays were of a family. Only the first stray and the end of the
-// last one change what dataplanes are to know of the node.
-func (t *Tracker) recount(s *slice, before sdk.Family) {
+// updateStrays recounts the strays of s after a change; before is the family of its previous
+// record. Dataplanes learn of it only when the first stray appears or the last one disappears.
+func (t *Tracker) updateStrays(s *slice, before sdk.Family) {
 	t.strays[before] -= s.strays
 	s.strays = t.pods.strays(&s.record)
 	t.strays[s.record.Family] += s.strays
 	if !slices.Equal(t.podCIDRs(), t.node.PodCIDRs) {
-		t.renode()
+		t.refreshNode()
 	}
 }

@@ -13,61 +13,61 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A service is a Kubernetes Service as tracked, with the slices that name it.
+// A service is a Kubernetes Service and the EndpointSlices that belong to it.
 type service struct {
 	key    Key
-	spec   *reach.Service // nil: not known, or none of ours
+	spec   *reach.Service // nil if there is no such Service, or it is not ours to serve
 	slices []*slice       // in order of name
-	ports  []port         // what spec comes to here
-	held   []claim        // what it asks for, whether it owns that or not
-	addrs  []netip.Addr   // of those, where it matters which others have the address
+	ports  []port         // derived from spec for this node
+	held   []claim        // everything the Service asks for, owned or not
+	addrs  []netip.Addr   // its cluster IPs and external IPs: see addresses
 
-	problems []reach.Problem // with its spec
-	warnings []reach.Problem // what of its spec is served, and may not be meant so
-	taken    []reach.Problem // with what others own
-	notes    []string        // what of its spec is left out on purpose
+	problems []reach.Problem // of its spec
+	warnings []reach.Problem // parts of its spec that are served but may be a mistake
+	taken    []reach.Problem // frontends that other Services own
+	notes    []string        // parts of its spec that are left out on purpose
 	ready    reach.Counts    // addresses on this node that are ready
 
-	troubled time.Time // since when there are problems; zero: there are none
+	troubled time.Time // since when there are problems; zero if there are none
 }
 
-// A port is one port of a Service in one family: what a dataplane calls a Service.
+// A port is one port of a Service in one family, which the sdk calls a Service.
 type port struct {
 	reach.PortFrontends
 	name  sdk.Name
-	owned []sdk.Frontend // of Frontends, those that belong to it
+	owned []sdk.Frontend // the elements of Frontends that this port owns
 
-	ready, total int       // endpoints, on any node
-	empty        time.Time // since when none may be used; zero: one may
+	ready, total int       // numbers of endpoints, on any node
+	empty        time.Time // since when no endpoint is usable; zero if one is
 }
 
-// renew decides svc's frontends anew, and settles svc and the Services that won or lost an
-// address by that.
-func (t *Tracker) renew(svc *service) {
+// refreshService recomputes the frontends of svc, then recomputes svc and all Services that
+// gained or lost an address.
+func (t *Tracker) refreshService(svc *service) {
 	before := svc.ports
 	touched := t.owners.release(svc)
-	t.enter(svc)
+	t.buildPorts(svc)
 	touched = append(touched, t.owners.claim(svc)...)
-	touched = append(touched, t.rescreen(before, svc.ports)...)
+	touched = append(touched, t.updateClusterIPs(before, svc.ports)...)
 	for _, p := range before {
 		if !slices.ContainsFunc(svc.ports, func(q port) bool { return q.name == p.name }) {
-			t.put(p.name, nil)
+			t.setValue(p.name, nil)
 		}
 	}
-	t.fit(svc)
+	t.assignFrontends(svc)
 	for _, other := range distinct(touched, svc) {
-		t.fit(other)
+		t.assignFrontends(other)
 	}
 }
 
-// enter makes the ports of svc from its spec.
-func (t *Tracker) enter(svc *service) {
+// buildPorts builds the ports of svc from its spec.
+func (t *Tracker) buildPorts(svc *service) {
 	before := svc.ports
 	svc.ports = nil
 	var problems, warnings []reach.Problem
 	if svc.spec != nil {
 		var all []reach.PortFrontends
-		all, problems, warnings, svc.notes = reach.Frontends(svc.spec, t.here)
+		all, problems, warnings, svc.notes = reach.Frontends(svc.spec, t.thisNode)
 		for _, pf := range all {
 			p := port{PortFrontends: pf, name: svc.name(pf)}
 			if i := slices.IndexFunc(before, func(q port) bool { return q.name == p.name }); i >= 0 {
@@ -91,9 +91,9 @@ func (s *service) name(pf reach.PortFrontends) sdk.Name {
 	}
 }
 
-// fit gives svc the frontends that it owns, says which it does not, and settles
-// it.
-func (t *Tracker) fit(svc *service) {
+// assignFrontends assigns svc the frontends that it owns, records a problem for each of the
+// others, and recomputes svc.
+func (t *Tracker) assignFrontends(svc *service) {
 	var problems []reach.Problem
 	for i := range svc.ports {
 		p := &svc.ports[i]
@@ -114,32 +114,32 @@ func (t *Tracker) fit(svc *service) {
 	}
 	t.warnNew(svc.key.String(), svc.taken, problems)
 	svc.taken = problems
-	t.settle(svc, 0)
+	t.recomputeService(svc, 0)
 }
 
-// distinct lists each of all once, without me.
-func distinct(all []*service, me *service) []*service {
+// distinct returns the distinct elements of all, without except.
+func distinct(all []*service, except *service) []*service {
 	var list []*service
 	for _, svc := range all {
-		if svc != me && !slices.Contains(list, svc) {
+		if svc != except && !slices.Contains(list, svc) {
 			list = append(list, svc)
 		}
 	}
 	return list
 }
 
-// settle puts in place what svc comes to in one family, zero standing for all. It
-// reports whether any value changed.
-func (t *Tracker) settle(svc *service, family sdk.Family) bool {
+// recomputeService recomputes the values of svc in one family (0 for both) and reports whether
+// any value changed.
+func (t *Tracker) recomputeService(svc *service, family sdk.Family) bool {
 	records := svc.records()
-	svc.ready = reach.LocalReady(records, t.here)
-	t.check(svc)
+	svc.ready = reach.LocalReady(records, t.thisNode)
+	t.updateHealthCheck(svc)
 	svc.troubled = t.since(svc.troubled, svc.hasProblems())
 	changed := false
 	for i := range svc.ports {
 		p := &svc.ports[i]
 		if p.Family == family || family != sdk.IPv4 && family != sdk.IPv6 {
-			changed = t.put(p.name, t.value(svc, p, records)) || changed
+			changed = t.setValue(p.name, t.value(svc, p, records)) || changed
 		}
 	}
 	return changed
@@ -153,9 +153,9 @@ func (s *service) records() []*reach.Slice {
 	return records
 }
 
-// value returns what p comes to. A port that owns no frontend is not served.
+// value returns the desired value of p. A port that owns no frontend is not served.
 func (t *Tracker) value(svc *service, p *port, records []*reach.Slice) *sdk.Service {
-	lists := reach.Choose(records, p.Port, p.Family, t.here)
+	lists := reach.Choose(records, p.Port, p.Family, t.thisNode)
 	p.ready, p.total = lists.Ready, lists.Total
 	p.empty = t.since(p.empty, len(lists.Cluster) == 0)
 	if len(p.owned) == 0 {
@@ -172,7 +172,8 @@ func (t *Tracker) value(svc *service, p *port, records []*reach.Slice) *sdk.Serv
 	}
 }
 
-// since returns since when something is so, if it is: since before, or from now on.
+// since returns the time since when a condition holds: before if it held already, else now. It
+// returns zero if the condition does not hold.
 func (t *Tracker) since(before time.Time, is bool) time.Time {
 	switch {
 	case !is:
@@ -183,18 +184,18 @@ func (t *Tracker) since(before time.Time, is bool) time.Time {
 	return before
 }
 
-// A HealthCheck is what a Service's healthCheckNodePort is to answer: load
-// balancers ask there whether this node has an endpoint for them.
+// A HealthCheck is the answer for a Service's healthCheckNodePort. Load balancers use it to ask
+// whether this node has a ready endpoint.
 type HealthCheck struct {
 	Key
 	Port  uint16
-	Ready reach.Counts // addresses on this node that are ready
-	Ports reach.Counts // of the Service; a family with none is not asked
+	Ready reach.Counts // ready addresses on this node
+	Ports reach.Counts // ports of the Service in each family; a family without ports is not listened on
 }
 
-// HealthChecks returns those of all Services that own theirs, in order of name. Until
-// everything is known there are none, so that a load balancer does not take the
-// missing for gone.
+// HealthChecks returns the health checks of all Services that own their healthCheckNodePort, in
+// order of name. Before Synced it returns none: load balancers must not take Services that are
+// not loaded yet for Services without endpoints.
 func (t *Tracker) HealthChecks() []HealthCheck {
 	t.mu.Lock()
 	defer t.unlock()
@@ -206,12 +207,12 @@ func (t *Tracker) HealthChecks() []HealthCheck {
 	})
 }
 
-// HealthChecked holds a token when HealthChecks may say something else than
-// before. It is for one listener.
+// HealthChecked returns a channel that holds a token when the result of HealthChecks may have
+// changed. It supports one listener.
 func (t *Tracker) HealthChecked() <-chan struct{} { return t.checked }
 
-// check keeps svc's health check as it is now.
-func (t *Tracker) check(svc *service) {
+// updateHealthCheck updates the entry of svc in checks.
+func (t *Tracker) updateHealthCheck(svc *service) {
 	var now HealthCheck
 	if len(svc.ports) > 0 {
 		if port := t.owners.healthPort(svc); port != 0 {
@@ -232,15 +233,14 @@ func (t *Tracker) check(svc *service) {
 	post(t.checked)
 }
 
-// A Lack is a kind of traffic that has no endpoint on this node, though one
-// elsewhere could answer it.
+// A Lack is a kind of traffic that is dropped on this node because the policy is Local and all
+// usable endpoints are on other nodes.
 type Lack struct {
-	Internal bool // to the ClusterIP; else from outside
+	Internal bool // traffic to the ClusterIP; otherwise traffic from outside
 	Family   sdk.Family
 }
 
-// Lacks counts the Services that the Local policy leaves without an endpoint
-// here, each once for each kind of traffic.
+// Lacks returns the number of Services in each Lack.
 func (t *Tracker) Lacks() map[Lack]int {
 	t.mu.Lock()
 	defer t.unlock()

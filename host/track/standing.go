@@ -9,16 +9,16 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Standing is how far a dataplane is with one port of a Service. At most one of Lacks,
-// Err and Pending says that it is not served as it is to be.
+// A Standing is the state of one port of a Service in one dataplane. At most one of Lacks, Err
+// and Pending is set, and then the Service is not served as desired.
 type Standing struct {
-	Since   time.Time     // since when it is so; of what is served, when that was received; zero: not known
-	Lacks   []sdk.Feature // of the dataplane, for which the Service is kept from it
-	Err     error         // what it could not, or refused
-	Pending bool          // it was not handed out yet, or is not confirmed
+	Since   time.Time     // since when it is in this state; for a served Service, when it was confirmed; zero if not known
+	Lacks   []sdk.Feature // features that the dataplane lacks, so the Service is withheld
+	Err     error         // why the dataplane failed to serve or refused it
+	Pending bool          // not sent yet, or not confirmed
 }
 
-// Standing returns how far the dataplane is with what is to be served under name.
+// Standing returns the state of name in the dataplane.
 func (c *Cursor) Standing(name sdk.Name) Standing {
 	c.t.mu.Lock()
 	defer c.t.unlock()
@@ -42,8 +42,8 @@ func (c *Cursor) Standing(name sdk.Name) Standing {
 	return Standing{Since: time.Unix(last.at, 0)}
 }
 
-// Explain returns one of Services, with why each endpoint of each of its ports is used here or
-// not; an entry for each of Ports.
+// Explain returns the status of a Service and, for each of its Ports, the reason why each
+// endpoint is used or not used on this node.
 func (t *Tracker) Explain(key Key) (s ServiceStatus, endpoints [][]reach.Explanation, known bool) {
 	t.mu.Lock()
 	defer t.unlock()
@@ -52,7 +52,7 @@ func (t *Tracker) Explain(key Key) (s ServiceStatus, endpoints [][]reach.Explana
 		return ServiceStatus{}, nil, false
 	}
 	for _, p := range svc.ports {
-		endpoints = append(endpoints, reach.Explain(svc.records(), p.Port, p.Family, t.here))
+		endpoints = append(endpoints, reach.Explain(svc.records(), p.Port, p.Family, t.thisNode))
 	}
 	return t.status(svc), endpoints, true
 }

@@ -11,22 +11,23 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A CursorStatus is how far a dataplane has followed.
+// A CursorStatus is the progress of one dataplane.
 type CursorStatus struct {
 	Sent, Acked uint64    // revisions
-	Pending     int       // names that are owed or in flight; all, while everything is
-	Since       time.Time // since when the oldest of what is owed is; zero: nothing is
+	Pending     int       // names that are owed or in flight; all names while a Full is owed
+	Since       time.Time // since when the oldest change is owed; zero if nothing is owed
 	Failed      []sdk.Failure
 	Withheld    []Withheld
 }
 
-// A Withheld Service is kept from a dataplane that lacks features it needs.
+// A Withheld Service is not sent to a dataplane, because the dataplane lacks features that it
+// needs.
 type Withheld struct {
 	Name  sdk.Name
 	Lacks []sdk.Feature
 }
 
-// Status returns how far the dataplane has followed.
+// Status returns the progress of the dataplane.
 func (c *Cursor) Status() CursorStatus {
 	c.t.mu.Lock()
 	defer c.t.unlock()
@@ -50,8 +51,8 @@ func (c *Cursor) Status() CursorStatus {
 	return s
 }
 
-// Wanted returns how many Services the dataplane is to serve: all but those that it failed to
-// serve and those kept from it.
+// Wanted returns the number of Services that the dataplane should be serving: all except failed
+// and withheld ones.
 func (c *Cursor) Wanted() int {
 	c.t.mu.Lock()
 	defer c.t.unlock()
@@ -81,8 +82,8 @@ func (c *Cursor) Confirmed() []sdk.Service {
 	return confirmed
 }
 
-// since returns since when the oldest of what is owed is: a Service, the node, or everything.
-// Before Synced nothing is.
+// since returns since when the oldest change is owed: a Service, the node, or a Full. Before
+// Synced it returns zero.
 func (c *Cursor) since() (oldest time.Time) {
 	if !c.t.synced {
 		return time.Time{}
@@ -108,22 +109,22 @@ func (c *Cursor) since() (oldest time.Time) {
 	return oldest
 }
 
-// HasSynced reports whether everything there was at the start is known.
+// HasSynced reports whether Synced was called.
 func (t *Tracker) HasSynced() bool {
 	t.mu.Lock()
 	defer t.unlock()
 	return t.synced
 }
 
-// Counts are how much is tracked.
+// Counts are the numbers of tracked objects.
 type Counts struct {
-	Services  int // Kubernetes Services that are served
-	Names     int // ports of them, in each family
+	Services  int // Kubernetes Services with ports to serve
+	Names     int // their ports, counted once per family
 	Slices    int
 	Endpoints int // in all slices
 }
 
-// Counts returns how much is tracked.
+// Counts returns the numbers of tracked objects.
 func (t *Tracker) Counts() Counts {
 	t.mu.Lock()
 	defer t.unlock()
@@ -139,40 +140,40 @@ func (t *Tracker) Counts() Counts {
 	return c
 }
 
-// Changes are how many changes were heard of since the beginning. What came
-// again, and is as before, is none.
+// Changes are the numbers of changes since the start. An object that arrives again with no
+// difference that matters is not a change.
 type Changes struct{ Services, Slices uint64 }
 
-// Changes returns how many changes were heard of.
+// Changes returns the numbers of changes.
 func (t *Tracker) Changes() Changes {
 	t.mu.Lock()
 	defer t.unlock()
 	return t.changes
 }
 
-// A ServiceStatus is one Kubernetes Service as it is to be served here.
+// A ServiceStatus is the desired state of a Kubernetes Service on this node.
 type ServiceStatus struct {
 	Key
 	Ports      []PortStatus
-	HealthPort uint16          // its healthCheckNodePort; zero: none, or another's
-	LocalReady reach.Counts    // addresses on this node that are ready: what HealthPort answers
-	Problems   []reach.Problem // what is not served as asked for, and why
-	Troubled   time.Time       // since when there are Problems; zero: there are none
-	Notes      []string        // what is left out on purpose, and why
+	HealthPort uint16          // its healthCheckNodePort; zero if it has none or another Service owns it
+	LocalReady reach.Counts    // ready addresses on this node, as HealthPort reports
+	Problems   []reach.Problem // parts that are not served as specified, and why
+	Troubled   time.Time       // since when there are Problems; zero if there are none
+	Notes      []string        // parts that are left out on purpose, and why
 	Slices     []string        // the names of its EndpointSlices, in order
 }
 
 // A PortStatus is one port of a Service in one family.
 type PortStatus struct {
-	Service sdk.Service // as handed out; without frontends it is not served
-	Ready   int         // endpoints that are ready, on any node
-	Total   int         // endpoints
-	Empty   time.Time   // since when none may be used; zero: one may
+	Service sdk.Service // as sent to dataplanes; without frontends it is not served
+	Ready   int         // ready endpoints, on any node
+	Total   int         // all endpoints
+	Empty   time.Time   // since when no endpoint is usable; zero if one is
 
 	Misnamed string // see reach.Misnamed
 }
 
-// Troubled returns those that are not served as asked for, with nothing but why, in no order.
+// Troubled returns the Services that have problems, in no order. Only Key and Problems are set.
 func (t *Tracker) Troubled() (list []ServiceStatus) {
 	t.mu.Lock()
 	defer t.unlock()
@@ -184,8 +185,8 @@ func (t *Tracker) Troubled() (list []ServiceStatus) {
 	return list
 }
 
-// Warned returns what is served as Services ask for it and may not be meant so, in the order of
-// their names.
+// Warned returns the warnings about Services that are served as specified but may be a mistake,
+// in order of name.
 func (t *Tracker) Warned() (list []Notice) {
 	t.mu.Lock()
 	defer t.unlock()
@@ -198,7 +199,7 @@ func (t *Tracker) Warned() (list []Notice) {
 	return list
 }
 
-// Service returns one of Services.
+// Service returns the status of a Service, and false if it is not known.
 func (t *Tracker) Service(key Key) (ServiceStatus, bool) {
 	t.mu.Lock()
 	defer t.unlock()
@@ -230,7 +231,7 @@ func (t *Tracker) status(svc *service) ServiceStatus {
 	return s
 }
 
-// Problems counts those of all Services, by reason.
+// Problems returns the number of problems of all Services, by reason.
 func (t *Tracker) Problems() map[string]int {
 	t.mu.Lock()
 	defer t.unlock()
@@ -243,13 +244,13 @@ func (t *Tracker) Problems() map[string]int {
 	return count
 }
 
-// hasProblems reports whether allProblems has any.
+// hasProblems reports whether allProblems returns any, without building the list.
 func (svc *service) hasProblems() bool {
 	return svc.spec != nil && (len(svc.problems) > 0 || len(svc.taken) > 0 ||
 		slices.ContainsFunc(svc.slices, func(sl *slice) bool { return len(sl.record.Problems) > 0 }))
 }
 
-// allProblems returns those of a Service that is there, and of its EndpointSlices.
+// allProblems returns the problems of a Service and of its EndpointSlices.
 func (svc *service) allProblems() []reach.Problem {
 	if svc.spec == nil {
 		return nil
@@ -263,7 +264,7 @@ func (svc *service) allProblems() []reach.Problem {
 	return all
 }
 
-// Node returns what is known of this node.
+// Node returns what dataplanes must know about this node.
 func (t *Tracker) Node() sdk.Node {
 	t.mu.Lock()
 	defer t.unlock()

@@ -16,41 +16,41 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Tracker keeps what should be served on this node. It is safe for concurrent use.
+// A Tracker holds the desired state of this node. It is safe for concurrent use.
 type Tracker struct {
-	report  func(Notice)  // called with the mutex free
+	report  func(Notice)  // called without the mutex
 	checked chan struct{} // holds one token while health checks may have changed
 
 	now func() time.Time
 
-	gate sync.RWMutex // held for writing, no change comes in
+	gate sync.RWMutex // write-locked while frozen: see Freeze
 
-	// mu guards everything below, and the insides of every cursor.
-	mu       sync.Mutex
-	facts    Facts
-	seen     nodeRecord                // the Node object
-	ranges   map[string][]netip.Prefix // of ClusterIPs, by the ServiceCIDR that says so
-	node     *sdk.Node                 // replaced, never written to
-	here     reach.Here
-	pods     podRanges
-	strays   map[sdk.Family]int // endpoints that contradict pods
-	synced   bool
-	services map[Key]*service
-	slices   map[Key]*slice
-	values   map[sdk.Name]*sdk.Service // what to serve; values are replaced, never written to
-	owners   owners
-	screen   screen
-	others   map[netip.Addr]string // addresses of other Nodes; nil: not known
-	checks   map[Key]HealthCheck
-	changes  Changes
-	cursors  []*Cursor
-	notices  []Notice // to be reported as soon as mu is free
+	// mu guards the fields below, and the fields of every cursor.
+	mu            sync.Mutex
+	facts         Facts
+	seen          nodeRecord                // the Node object
+	ranges        map[string][]netip.Prefix // of ClusterIPs, by ServiceCIDR object
+	node          *sdk.Node                 // for dataplanes; replaced, never modified
+	thisNode      reach.ThisNode
+	pods          podRanges
+	strays        map[sdk.Family]int // number of endpoints that contradict pods
+	synced        bool
+	services      map[Key]*service
+	slices        map[Key]*slice
+	values        map[sdk.Name]*sdk.Service // desired state; values are replaced, never modified
+	owners        owners
+	endpointIndex endpointIndex
+	others        map[netip.Addr]string // addresses of other Nodes; nil if not known
+	checks        map[Key]HealthCheck
+	changes       Changes
+	cursors       []*Cursor
+	notices       []Notice // unlock reports them
 
-	syncedSince time.Time // zero: not yet
+	syncedSince time.Time // when Synced was called; zero if it was not
 	nodeSince   time.Time // when node last changed
 
-	// What the next object is read into: equal to what we have, it is forgotten
-	// and cost nothing.
+	// Each object is read into these buffers first. If it equals the record we have, it is
+	// dropped and no memory was allocated.
 	nextService reach.Service
 	nextSlice   reach.Slice
 }
@@ -60,49 +60,48 @@ type Key struct{ Namespace, Name string }
 
 func (k Key) String() string { return k.Namespace + "/" + k.Name }
 
-// A slice is an EndpointSlice as tracked.
+// A slice is a tracked EndpointSlice.
 type slice struct {
 	name    string
-	service *service // nil: it does not say whose it is
+	service *service // nil if the label with its Service's name is missing
 	record  reach.Slice
-	whole   *reach.Slice // with the endpoints that are cluster IPs, which record lacks; nil: there are none
+	whole   *reach.Slice // record plus the endpoints that are cluster IPs; nil if there are none
 	strays  int          // see podRanges
 }
 
-// New returns a tracker of nothing yet. What there is to say goes to report, which may
-// be nil, and may call the tracker.
+// New returns an empty tracker. It calls report, which may be nil, with each notice; report may
+// call the tracker.
 func New(report func(Notice)) *Tracker {
 	return &Tracker{
-		report:   report,
-		node:     &sdk.Node{},
-		ranges:   make(map[string][]netip.Prefix),
-		strays:   make(map[sdk.Family]int),
-		services: make(map[Key]*service),
-		slices:   make(map[Key]*slice),
-		values:   make(map[sdk.Name]*sdk.Service),
-		owners:   owners{queues: make(map[claim][]holder), addresses: make(addresses)},
-		screen:   screen{blocks: make(map[netip.Prefix]bool), slices: make(map[netip.Addr]map[Key]bool)},
-		checks:   make(map[Key]HealthCheck),
-		checked:  make(chan struct{}, 1),
-		now:      time.Now,
+		report:        report,
+		node:          &sdk.Node{},
+		ranges:        make(map[string][]netip.Prefix),
+		strays:        make(map[sdk.Family]int),
+		services:      make(map[Key]*service),
+		slices:        make(map[Key]*slice),
+		values:        make(map[sdk.Name]*sdk.Service),
+		owners:        owners{queues: make(map[claim][]holder), addresses: make(addresses)},
+		endpointIndex: endpointIndex{blocks: make(map[netip.Prefix]bool), slices: make(map[netip.Addr]map[Key]bool)},
+		checks:        make(map[Key]HealthCheck),
+		checked:       make(chan struct{}, 1),
+		now:           time.Now,
 	}
 }
 
-// Configure sets what the operator says of this node. It may be called again when
-// that changes.
+// Configure sets the operator's facts about this node. It may be called again when they change.
 func (t *Tracker) Configure(f Facts) {
 	t.admit()
 	defer t.unlock()
 	if f.NodeName != t.facts.NodeName {
-		t.seen = nodeRecord{} // another node's
+		t.seen = nodeRecord{} // it describes another node
 	}
 	t.facts = f
-	t.renode()
+	t.refreshNode()
 }
 
-// Synced marks everything there was at the start as known. Until then
-// cursors have nothing to hand out, so that a dataplane does not take the missing for
-// gone.
+// Synced tells the tracker that it has all objects that exist at the start. Before that,
+// cursors have no updates: a dataplane must not take Services that are not loaded yet for
+// deleted Services.
 func (t *Tracker) Synced() {
 	t.admit()
 	defer t.unlock()
@@ -115,7 +114,7 @@ func (t *Tracker) Synced() {
 	}
 }
 
-// SetNode adds or replaces a Node object; any but this node's is ignored.
+// SetNode adds or replaces a Node object. Other nodes' objects are ignored.
 func (t *Tracker) SetNode(n *corev1.Node) {
 	t.admit()
 	defer t.unlock()
@@ -123,12 +122,12 @@ func (t *Tracker) SetNode(n *corev1.Node) {
 		before := t.seen.refused
 		t.seen = readNode(n)
 		t.warnNew(n.Name, before, t.seen.refused)
-		t.renode()
+		t.refreshNode()
 	}
 }
 
-// DeleteNode removes a Node object. What it last said stays in force:
-// the machine is still there.
+// DeleteNode removes a Node object. The tracker keeps using its last content, because the
+// machine is still there.
 func (t *Tracker) DeleteNode(name string) {
 	t.admit()
 	defer t.unlock()
@@ -137,9 +136,9 @@ func (t *Tracker) DeleteNode(name string) {
 	}
 }
 
-// renode follows a change of what is known of this node. Only a change that
-// decisions depend on makes every Service be decided again.
-func (t *Tracker) renode() {
+// refreshNode recomputes what depends on this node. It refreshes all Services only if a fact
+// changed on which the choice of endpoints and frontends depends.
+func (t *Tracker) refreshNode() {
 	facts := t.facts
 	facts.ServiceCIDRs = t.serviceCIDRs()
 	n := facts.node(t.seen)
@@ -154,25 +153,25 @@ func (t *Tracker) renode() {
 			c.signal()
 		}
 	}
-	here := facts.here(t.seen, *t.node)
-	here.Others = t.here.Others
-	if here.Equal(t.here) {
+	thisNode := facts.thisNode(t.seen, *t.node)
+	thisNode.Others = t.thisNode.Others
+	if thisNode.Equal(t.thisNode) {
 		return
 	}
-	t.here = here
-	for _, keys := range t.screen.slices {
+	t.thisNode = thisNode
+	for _, keys := range t.endpointIndex.slices {
 		for key := range keys {
 			s := t.slices[key]
-			t.use(key, s, *s.said())
-			t.recount(s, s.record.Family)
+			t.setRecord(key, s, *s.full())
+			t.updateStrays(s, s.record.Family)
 		}
 	}
 	for _, svc := range t.services {
-		t.renew(svc)
+		t.refreshService(svc)
 	}
 }
 
-// SetService adds a Service that is new, or replaces one that may have changed.
+// SetService adds or replaces a Service.
 func (t *Tracker) SetService(obj *corev1.Service) {
 	t.admit()
 	defer t.unlock()
@@ -189,7 +188,7 @@ func (t *Tracker) SetService(obj *corev1.Service) {
 	svc = t.serviceOf(key)
 	svc.spec = t.nextService.Clone()
 	t.changes.Services++
-	t.renew(svc)
+	t.refreshService(svc)
 }
 
 // DeleteService removes a Service.
@@ -206,12 +205,12 @@ func (t *Tracker) dropService(key Key) {
 	}
 	svc.spec = nil
 	t.changes.Services++
-	t.renew(svc)
+	t.refreshService(svc)
 	t.forget(svc)
 }
 
-// SetSlice adds or replaces an EndpointSlice. It may come
-// before its Service, and move from one to another.
+// SetSlice adds or replaces an EndpointSlice. It may arrive before its Service, and its label
+// may move it to another Service.
 func (t *Tracker) SetSlice(obj *discoveryv1.EndpointSlice) {
 	t.admit()
 	defer t.unlock()
@@ -220,13 +219,13 @@ func (t *Tracker) SetSlice(obj *discoveryv1.EndpointSlice) {
 		t.dropSlice(key)
 		return
 	}
-	var owner Key // zero: the slice does not say
+	var owner Key // zero if the label is missing
 	if name := obj.Labels[discoveryv1.LabelServiceName]; name != "" {
 		owner = Key{obj.Namespace, name}
 	}
 	t.nextSlice.Read(obj, t.facts.AllowLoopback)
 	s := t.slices[key]
-	if s != nil && s.owner() == owner && s.said().Equal(&t.nextSlice) {
+	if s != nil && s.owner() == owner && s.full().Equal(&t.nextSlice) {
 		return
 	}
 	if s != nil && s.owner() != owner {
@@ -237,18 +236,18 @@ func (t *Tracker) SetSlice(obj *discoveryv1.EndpointSlice) {
 		s = t.joinSlice(key, owner)
 	}
 	before := s.record
-	t.screen.remove(key, s.said())
-	said := t.nextSlice.Clone()
-	t.screen.add(key, &said)
-	t.use(key, s, said)
-	t.recount(s, before.Family)
+	t.endpointIndex.remove(key, s.full())
+	full := t.nextSlice.Clone()
+	t.endpointIndex.add(key, &full)
+	t.setRecord(key, s, full)
+	t.updateStrays(s, before.Family)
 	t.changes.Slices++
-	if s.service != nil && t.settle(s.service, before.Family|s.record.Family) {
-		t.triggered(obj)
+	if s.service != nil && t.recomputeService(s.service, before.Family|s.record.Family) {
+		t.addTrigger(obj)
 	}
 }
 
-// owner returns the key of the Service that s was joined with.
+// owner returns the key of the Service that s belongs to.
 func (s *slice) owner() Key {
 	if s.service == nil {
 		return Key{}
@@ -256,8 +255,8 @@ func (s *slice) owner() Key {
 	return s.service.key
 }
 
-// joinSlice makes a slice and joins it with those of its Service, in order of
-// name: the order decides between duplicates.
+// joinSlice creates a slice and inserts it into the list of its Service. The list is in order
+// of name, because the order decides between duplicate endpoints.
 func (t *Tracker) joinSlice(key, owner Key) *slice {
 	s := &slice{name: key.Name}
 	t.slices[key] = s
@@ -285,18 +284,19 @@ func (t *Tracker) dropSlice(key Key) {
 	}
 	delete(t.slices, key)
 	t.changes.Slices++
-	t.screen.remove(key, s.said())
+	t.endpointIndex.remove(key, s.full())
 	family := s.record.Family
 	s.record = reach.Slice{}
-	t.recount(s, family)
+	t.updateStrays(s, family)
 	if svc := s.service; svc != nil {
 		svc.slices = slices.DeleteFunc(svc.slices, func(o *slice) bool { return o == s })
-		t.settle(svc, family)
+		t.recomputeService(svc, family)
 		t.forget(svc)
 	}
 }
 
-// serviceOf returns the Service of that key, made if nothing named it before.
+// serviceOf returns the Service with that key, and creates it if no object has referred to it
+// before.
 func (t *Tracker) serviceOf(key Key) *service {
 	svc := t.services[key]
 	if svc == nil {
@@ -306,16 +306,15 @@ func (t *Tracker) serviceOf(key Key) *service {
 	return svc
 }
 
-// forget drops a Service that nothing names any more.
+// forget deletes a service that has neither a Service object nor slices.
 func (t *Tracker) forget(svc *service) {
 	if svc.spec == nil && len(svc.slices) == 0 {
 		delete(t.services, svc.key)
 	}
 }
 
-// put makes value what is to be served under name, nil: nothing. It reports
-// whether that is a change.
-func (t *Tracker) put(name sdk.Name, value *sdk.Service) bool {
+// setValue sets the desired value of name; nil removes it. It reports whether that is a change.
+func (t *Tracker) setValue(name sdk.Name, value *sdk.Service) bool {
 	old := t.values[name]
 	if same(old, value) {
 		return false
@@ -326,12 +325,12 @@ func (t *Tracker) put(name sdk.Name, value *sdk.Service) bool {
 		t.values[name] = value
 	}
 	for _, c := range t.cursors {
-		c.changed(name)
+		c.noteChange(name)
 	}
 	return true
 }
 
-// same reports whether two values are equal, nil being none.
+// same reports whether two values are equal; nil means none.
 func same(a, b *sdk.Service) bool {
 	if a == nil || b == nil {
 		return a == b

@@ -8,9 +8,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Whole returns the Full that a dataplane with these features would be handed first if it began a
-// session now. No cursor is made for it, and nothing is noted. It is false before everything is
-// known that is to be served.
+// Whole returns the Full that a dataplane with these features would be sent first if it began a
+// session now. It creates no cursor and changes nothing. It returns false before Synced.
 func (t *Tracker) Whole(features []sdk.Feature) (sdk.Update, bool) {
 	t.mu.Lock()
 	defer t.unlock()

@@ -35,8 +35,8 @@ func TestEndpointIsClusterIP(t *testing.T) {
 			set ns1/db:http/tcp4 [cluster-ip 172.30.0.9:80] = []
 			set ns1/web:http/tcp4 [cluster-ip 172.30.0.1:80] = [10.180.0.1:8080 here 172.30.0.2:8080 here]`)
 		tracker.DeleteSlice("ns1", "web-1")
-		if len(tracker.screen.slices) > 0 {
-			t.Errorf("kept %v of a slice that is gone", tracker.screen.slices)
+		if len(tracker.endpointIndex.slices) > 0 {
+			t.Errorf("kept %v of a slice that is gone", tracker.endpointIndex.slices)
 		}
 	}
 }
