@@ -157,7 +157,7 @@ func (p *dataplane) hasBecome(s *session, role sdk.Role) {
 		p.reports.Report(report.Event{Reason: report.DataplaneActive, Object: p.name, Message: "it serves this node"})
 	}
 	if s.feed != nil && role != sdk.Yielded {
-		s.feed.Hurry()
+		s.feed.RetryBusy()
 	}
 	p.notify()
 }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package feed is the loop that sends one dataplane its updates:
+Package feed sends one dataplane its updates, in a loop:
 
 	cursor.Changed ─▶ pace ─▶ Next ─▶ Sync ─▶ Ack ─▶ (wait)
 	                   ▲       ▲        │
-	                   │       └────────┤ ErrResync: from nothing, at once
-	                   └────────────────┘ another error: later, and everything
-	                                      unconfirmed again
+	                   │       └────────┤ ErrResync: send a Full at once
+	                   └────────────────┘ other errors: retry later, with everything
+	                                      that is unconfirmed
 
-The cursor keeps what the dataplane has not confirmed; the loop keeps nothing. So
-it forgets nothing: an update whose answer never came is handed out again by the
-cursor, as things stand then.
+The cursor remembers what the dataplane has not confirmed; the loop has no state of
+that kind. So an update whose answer was lost is not lost: the cursor returns it
+again, with the current values.
 
-A feed lasts as long as one session with one plugin process. When the process is
-gone so is the feed, and the next process gets a new one.
+A feed exists for one session with one plugin process. It ends with the process, and
+the next process gets a new feed. Start reading at step.
 */
 package feed
 
@@ -31,47 +31,47 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// ErrGone is what Run returns when the dataplane's process is gone.
+// ErrGone is returned by Run when the dataplane's process has ended.
 var ErrGone = errors.New("the dataplane is gone")
 
-// A Cursor hands out what one dataplane has not confirmed. *track.Cursor is one.
+// A Cursor produces the updates for one dataplane. *track.Cursor implements it.
 type Cursor interface {
-	Next() (u sdk.Update, ok bool) // not ok: nothing to send
+	Next() (u sdk.Update, ok bool) // ok is false if there is nothing to send
 	Ack(revision uint64, failed []sdk.Failure) (triggers []time.Time)
-	Retry()  // offer what failed again
-	Resync() // the next update is a Full, and Changed has a token
+	Retry()  // send the Services that failed again
+	Resync() // make the next update a Full, and put a token into Changed
 	Changed() <-chan struct{}
 }
 
-// A Syncer is the part of a Dataplane that a feed needs.
+// A Syncer is the part of a Dataplane that a Feed uses.
 type Syncer interface {
 	Sync(context.Context, sdk.Update) (sdk.Result, error)
 }
 
-// Settings are the times a feed keeps, and what it calls.
+// Settings are the intervals of a Feed and its hooks.
 type Settings struct {
 	MinGap   time.Duration   // between two updates
-	Retry    time.Duration   // how soon after an error; doubled with each in a row, up to Period
-	Period   time.Duration   // how often Services that failed are offered again
-	Deadline time.Duration   // of one Sync; zero: none
-	Gone     <-chan struct{} // closed when the dataplane's process is gone; nil: it never is
+	Retry    time.Duration   // wait after an error; doubled with each consecutive error, up to Period
+	Period   time.Duration   // how often Services that failed are sent again
+	Deadline time.Duration   // timeout of one Sync; zero means none
+	Gone     <-chan struct{} // closed when the dataplane's process has ended; nil if it never ends
 	Hooks    Hooks
 }
 
-// Hooks are called from the loop, which waits for them. A nil one is not called.
+// Hooks are called synchronously from the loop. A nil hook is not called.
 type Hooks struct {
 	Acked  func(Acked)
-	Failed func(error) // a Sync failed, with a *sdk.Busy or otherwise, and is tried again
+	Failed func(error) // a Sync failed, with *sdk.Busy or another error, and will be retried
 }
 
-// An Acked is one update that the dataplane confirmed, all but Result.Failed.
+// An Acked is one update that the dataplane confirmed, except for Result.Failed.
 type Acked struct {
 	Update sdk.Update
 	Result sdk.Result
 	Took   time.Duration
 
-	// Triggers are when the changes that are now served were made, as far as
-	// their makers said.
+	// Triggers are the times at which the changes that are now served were made, as far as the
+	// objects record them.
 	Triggers []time.Time
 }
 
@@ -85,15 +85,14 @@ type Feed struct {
 	hooks     Hooks
 	runner    *pace.Runner
 
-	semaphore chan struct{} // holds one while an update is under way, or the feed is held
+	semaphore chan struct{} // full while an update is in progress or the feed is held
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	owed    owed
 	periods periods
 }
 
-// New returns a feed that begins with Run. The clock is clock.RealClock{}
-// outside tests.
+// New returns a feed; Run starts it. The clock is clock.RealClock{} outside tests.
 func New(c clock.Clock, cursor Cursor, dataplane Syncer, s Settings) (*Feed, error) {
 	f := &Feed{
 		cursor: cursor, dataplane: dataplane, clock: c,
@@ -108,10 +107,10 @@ func New(c clock.Clock, cursor Cursor, dataplane Syncer, s Settings) (*Feed, err
 	return f, nil
 }
 
-// Run begins a session: it sends the dataplane everything, and from then on what
-// changes. It ends with ctx, or with ErrGone.
+// Run runs the feed for one session: it sends the whole state, and then changes. It returns
+// when ctx ends, or with ErrGone.
 func (f *Feed) Run(ctx context.Context) error {
-	f.cursor.Resync() // before anything is sent, or everything is sent twice
+	f.cursor.Resync() // before the runner starts; later it would send everything twice
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() { // ends with ctx; Run waits for it
@@ -127,7 +126,7 @@ func (f *Feed) Run(ctx context.Context) error {
 	}
 }
 
-// SetPeriods changes MinGap and Period, at once.
+// SetPeriods changes MinGap and Period. The change takes effect immediately.
 func (f *Feed) SetPeriods(minGap, period time.Duration) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -141,18 +140,19 @@ func (f *Feed) SetPeriods(minGap, period time.Duration) error {
 	return nil
 }
 
-// Hurry has a dataplane that answered *sdk.Busy be tried again at once: it holds the writer's lock by now.
-func (f *Feed) Hurry() {
+// RetryBusy retries at once if the last answer was *sdk.Busy. The caller knows that the
+// dataplane holds the writer's lock now.
+func (f *Feed) RetryBusy() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.owed.busy > 0 {
-		f.owed.hurried = true
+		f.owed.retryNow = true
 		f.runner.SetGaps(f.periods.gaps(f.owed, f.clock.Now()))
 	}
 }
 
-// Hold waits for the update under way and lets no other begin until Release. Which revision
-// the dataplane has confirmed then, its cursor knows.
+// Hold waits for the update in progress and prevents further updates until Release. The cursor
+// knows which revision the dataplane has confirmed by then.
 func (f *Feed) Hold(ctx context.Context) error {
 	select {
 	case f.semaphore <- struct{}{}:

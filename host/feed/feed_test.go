@@ -65,7 +65,7 @@ func TestStories(t *testing.T) {
 			}
 			y.answers <- answer{err: &sdk.Busy{Mode: "test"}}
 			eventually.Pass(910 * time.Millisecond)
-			y.feed.Hurry()
+			y.feed.RetryBusy()
 			y.answers <- answer{}
 			y.until("acked 33 after 0s")
 		}, busyStory},

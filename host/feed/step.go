@@ -13,14 +13,14 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// step returns one turn of the loop.
+// step runs one iteration of the loop. The runner calls it.
 func (f *Feed) step(ctx context.Context) error {
 	if err := f.Hold(ctx); err != nil {
 		return nil // the feed is ending
 	}
 	defer f.Release()
 
-	if f.due() {
+	if f.takeRetry() {
 		f.cursor.Retry()
 	}
 	began := f.clock.Now()
@@ -28,31 +28,31 @@ func (f *Feed) step(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	f.keepPace(err, f.clock.Since(began))
+	f.updateGaps(err, f.clock.Since(began))
 	if err != nil && !errors.Is(err, pace.ErrIdle) && f.hooks.Failed != nil {
 		f.hooks.Failed(err)
 	}
 	return err
 }
 
-// due reports whether failed Services are to be offered again; then they are owed
-// no more.
-func (f *Feed) due() bool {
+// takeRetry reports whether it is time to retry failed Services, and resets that.
+func (f *Feed) takeRetry() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	due := f.owed.services && f.clock.Since(f.owed.since) >= f.periods.period
-	if due {
+	takeRetry := f.owed.services && f.clock.Since(f.owed.since) >= f.periods.period
+	if takeRetry {
 		f.owed.services = false
 	}
-	return due
+	return takeRetry
 }
 
-// keepPace sets when the next step is, after one that took so long and ended with err.
-func (f *Feed) keepPace(err error, took time.Duration) {
+// updateGaps computes the gaps until the next step from the result and the duration of the last
+// one.
+func (f *Feed) updateGaps(err error, took time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	busy, now := errors.As(err, new(*sdk.Busy)), f.clock.Now()
-	f.owed.hurried = false
+	f.owed.retryNow = false
 	switch {
 	case busy:
 		f.owed.busy = max(took, 1)
@@ -70,8 +70,9 @@ func (f *Feed) keepPace(err error, took time.Duration) {
 	f.runner.SetGaps(f.periods.gaps(f.owed, now))
 }
 
-// owe notes the failures of one update. A refusal is not owed: trying again will not help.
-func (f *Feed) owe(failures []sdk.Failure) {
+// noteFailures records that Services failed. It ignores refusals, because retrying them does
+// not help.
+func (f *Feed) noteFailures(failures []sdk.Failure) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, failure := range failures {
@@ -82,8 +83,8 @@ func (f *Feed) owe(failures []sdk.Failure) {
 	}
 }
 
-// send sends what the cursor has, if anything. A dataplane that asks for a resync
-// gets everything at once.
+// send sends the cursor's next update, if there is one. If the dataplane asks for a resync, it
+// sends a Full at once.
 func (f *Feed) send(ctx context.Context) error {
 	u, ok := f.cursor.Next()
 	if !ok {
@@ -100,7 +101,7 @@ func (f *Feed) send(ctx context.Context) error {
 	return f.sync(ctx, u)
 }
 
-// sync sends one update, and passes the answer to the cursor.
+// sync sends one update and acknowledges it to the cursor.
 func (f *Feed) sync(ctx context.Context, u sdk.Update) error {
 	if f.deadline > 0 {
 		var cancel context.CancelFunc
@@ -114,46 +115,47 @@ func (f *Feed) sync(ctx context.Context, u sdk.Update) error {
 	}
 	took := f.clock.Since(start)
 	triggers := f.cursor.Ack(u.To, result.Failed)
-	f.owe(result.Failed)
+	f.noteFailures(result.Failed)
 	if f.hooks.Acked != nil {
 		f.hooks.Acked(Acked{Update: u, Result: result, Took: took, Triggers: triggers})
 	}
 	if u.Full && len(u.Set) >= large {
-		debug.FreeOSMemory() // reading and sending all that left more garbage than a day of changes does
+		debug.FreeOSMemory() // loading and sending the whole state leaves more garbage than a day of changes
 	}
 	return nil
 }
 
-// large is how many Services make a Full that is worth a collection of its own.
+// large is the number of Services from which a Full is followed by a garbage collection.
 const large = 1000
 
-// owed is what the dataplane has failed so far.
+// owed is what has failed so far and must be retried.
 type owed struct {
-	services bool      // some failed that may go in later
-	since    time.Time // when the first of them did
-	errors   int       // Syncs that failed in a row
+	services bool      // some Services failed, and may succeed later
+	since    time.Time // when the first of them failed
+	errors   int       // number of consecutive failed Syncs
 
-	busy      time.Duration // how long the last one took that was answered with a *sdk.Busy; zero: none since one that was not
-	busySince time.Time     // when the first of these in a row was
-	hurried   bool          // it holds the lock by now
+	busy      time.Duration // duration of the last Sync if it returned *sdk.Busy, else zero
+	busySince time.Time     // time of the first of consecutive *sdk.Busy
+	retryNow  bool          // retry at once: the dataplane holds the lock now
 }
 
-// Another process mostly holds the writer's lock for a moment: it is about to end. An update of everything costs
-// a tenth of a processor at most, however often it is tried.
+// Delays after *sdk.Busy. Usually another process holds the writer's lock only for a moment,
+// because it is about to end. A Full is expensive, so with busyShare the retries use at most a
+// tenth of a processor.
 const (
-	busyOften  = 100 * time.Millisecond
-	busyFor    = 3 * time.Second
-	busySeldom = time.Second
-	busyShare  = 10
+	busyInterval     = 100 * time.Millisecond
+	busyFor          = 3 * time.Second
+	busyLongInterval = time.Second
+	busyShare        = 10
 )
 
-// periods are the times a feed keeps.
+// periods are the intervals of a feed.
 type periods struct {
 	min, retry, period time.Duration
 }
 
-// check says what is wrong with p, if anything. Without a wait after an error, a
-// dataplane that fails would be called without end.
+// check returns an error if p is invalid. Without a wait after errors, the feed would call a
+// failing dataplane in a busy loop.
 func (p periods) check() error {
 	if p.min < 0 || p.retry <= 0 || p.period <= 0 {
 		return fmt.Errorf("feed: want a gap of 0s or more, and waits of more than 0s, not gap %s, retry %s, period %s", p.min, p.retry, p.period)
@@ -161,17 +163,17 @@ func (p periods) check() error {
 	return nil
 }
 
-// gaps say when the next step is. While the dataplane fails, changes do not
-// hasten it: they would only be more of what it cannot take now.
+// gaps returns when the next step runs. While the dataplane fails, changes do not make it run
+// earlier: they only add to what the dataplane cannot accept now.
 func (p periods) gaps(o owed, now time.Time) pace.Gaps {
 	g := pace.Gaps{Min: p.min}
 	switch {
-	case o.hurried:
+	case o.retryNow:
 		g.Min = 0
 	case o.busy > 0:
-		g.Min = busyOften
+		g.Min = busyInterval
 		if now.Sub(o.busySince) >= busyFor {
-			g.Min = busySeldom
+			g.Min = busyLongInterval
 		}
 		g.Min = max(g.Min, busyShare*o.busy)
 		g.Retry = g.Min

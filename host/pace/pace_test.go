@@ -210,20 +210,20 @@ func TestNext(t *testing.T) {
 		want  string // after the end of the run before
 	}{
 		{"nothing asked, nothing run: the longest gap", state{}, gaps, "1h0m0s"},
-		{"the first time at once", state{asked: true}, gaps, "0s"},
-		{"later, the shortest gap is kept", state{asked: true, worked: end}, gaps, "1s"},
+		{"the first time at once", state{requested: true}, gaps, "0s"},
+		{"later, the shortest gap is kept", state{requested: true, worked: end}, gaps, "1s"},
 		{"nothing asked", state{worked: end}, gaps, "1h0m0s"},
 		{"nothing asked, no longest gap", state{worked: end}, Gaps{Min: time.Second}, "never"},
 		{"failed", state{worked: end, failed: true}, gaps, "30s"},
 		{"failed, no longest gap", state{worked: end, failed: true}, Gaps{Retry: time.Minute}, "1m0s"},
-		{"failed, and asked for: that comes first", state{worked: end, failed: true, asked: true}, gaps, "1s"},
+		{"failed, and asked for: that comes first", state{worked: end, failed: true, requested: true}, gaps, "1s"},
 		{"failed, the longest gap comes first", state{worked: end, failed: true}, Gaps{Retry: time.Minute, Max: time.Second}, "1s"},
 		{"failed, without a gap of its own", state{worked: end, failed: true}, Gaps{Min: time.Second}, "1s"},
 		{"a retry keeps the shortest gap", state{worked: end, failed: true}, Gaps{Min: time.Second, Retry: time.Millisecond}, "1s"},
-		{"no gaps at all", state{worked: end, asked: true}, Gaps{}, "0s"},
-		{"asked for after a run that had nothing to do", state{end: end}.after(ErrIdle, end).ask(), gaps, "0s"},
-		{"asked for after such a run, and one before it that had", state{worked: end.Add(-100 * time.Millisecond)}.after(ErrIdle, end).ask(), gaps, "900ms"},
-		{"nothing asked after a run that had nothing to do", state{failed: true}.after(ErrIdle, end), gaps, "1h0m0s"},
+		{"no gaps at all", state{worked: end, requested: true}, Gaps{}, "0s"},
+		{"asked for after a run that had nothing to do", state{end: end}.afterRun(ErrIdle, end).ask(), gaps, "0s"},
+		{"asked for after such a run, and one before it that had", state{worked: end.Add(-100 * time.Millisecond)}.afterRun(ErrIdle, end).ask(), gaps, "900ms"},
+		{"nothing asked after a run that had nothing to do", state{failed: true}.afterRun(ErrIdle, end), gaps, "1h0m0s"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.state.end = end
@@ -239,4 +239,4 @@ func TestNext(t *testing.T) {
 	}
 }
 
-func (s state) ask() state { s.asked = true; return s }
+func (s state) ask() state { s.requested = true; return s }
