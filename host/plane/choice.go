@@ -14,17 +14,18 @@ import (
 	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
-// A Choice is the mode that "auto" stands for on a node. It is kept in a data directory, which
-// outlives a reboot.
+// A Choice is the mode that "auto" stands for on a node. It is stored in a data directory,
+// which survives a reboot.
 type Choice struct {
-	Mode string    `json:"mode"` // empty: none was made
+	Mode string    `json:"mode"` // empty if none was made
 	Why  string    `json:"why"`
 	At   time.Time `json:"at"`
 }
 
 const choiceFile = "auto.json"
 
-// ReadChoice returns the choice that is kept in dir. With an error, what is there is of no use.
+// ReadChoice reads the choice stored in dir. It returns the zero Choice if there is none, and
+// also with an error.
 func ReadChoice(dir string) (c Choice, err error) {
 	path := filepath.Join(dir, choiceFile)
 	text, err := statefile.Read(path)
@@ -43,7 +44,7 @@ func ReadChoice(dir string) (c Choice, err error) {
 	return c, nil
 }
 
-// Keep writes the choice down in dir, which is made if it must be.
+// Keep stores the choice in dir, and creates dir if necessary.
 func (c Choice) Keep(dir string) error {
 	text, err := json.Marshal(c)
 	if err == nil {

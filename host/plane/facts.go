@@ -10,8 +10,9 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Observed returns the facts of a host that finds none, by the roles that the kernel shows of each mode; wanted is the
-// mode that is wanted. The mode that shows Active serves, and any other that shows a role is left to clean up.
+// Observed returns the facts for a host that finds no file, from the roles that the kernel
+// shows for each mode. The Active mode serves; if several are Active, wanted takes precedence.
+// Every other mode with a role is left to be cleaned up.
 func Observed(wanted string, shown map[string]sdk.Role) (f Facts) {
 	if shown[wanted] == sdk.Active {
 		f.Served = wanted
@@ -28,8 +29,9 @@ func Observed(wanted string, shown map[string]sdk.Role) (f Facts) {
 	return f
 }
 
-// Asks returns the facts after a mode was asked for while the config file says another one, or the same. It holds, also
-// for hosts to come, until the file says another mode or another one is asked for.
+// Asks returns the facts after a request for a mode while the config file has mode file. The
+// request stays in force, also for the next hosts, until the file's mode changes or another
+// mode is requested. A request for the file's own mode ends it.
 func (f Facts) Asks(mode, file string, force bool) Facts {
 	f.Number++
 	f.Asked, f.File, f.Force = mode, file, force
@@ -39,8 +41,8 @@ func (f Facts) Asks(mode, file string, force bool) Facts {
 	return f
 }
 
-// Under returns the facts when the config file says a mode. What was asked for before the file changed does not hold
-// again when the file changes back.
+// Under returns the facts for a config file with mode file. A request from before the file
+// changed does not come back into force if the file changes back.
 func (f Facts) Under(file string) Facts {
 	if f.File != file {
 		f.Asked, f.File, f.Force = "", "", false
@@ -48,7 +50,7 @@ func (f Facts) Under(file string) Facts {
 	return f
 }
 
-// Wanted returns the mode to serve with, while the config file says a mode.
+// Wanted returns the desired mode: the requested one if it is in force, else the config file's.
 func (f Facts) Wanted(file string) string {
 	if f.Asked != "" && f.File == file {
 		return f.Asked
@@ -56,7 +58,8 @@ func (f Facts) Wanted(file string) string {
 	return file
 }
 
-// Comes returns the facts before a process of a mode may write to the kernel.
+// Comes returns the facts before a process of a mode may write to the kernel: from then on its
+// rules may have to be cleaned up.
 func (f Facts) Comes(mode string) Facts {
 	if mode != f.Served && !slices.Contains(f.Left, mode) {
 		f.Left = append(slices.Clone(f.Left), mode)
@@ -64,7 +67,8 @@ func (f Facts) Comes(mode string) Facts {
 	return f
 }
 
-// Serves returns the facts once it is certain that a mode serves. What served before it is left to clean up.
+// Serves returns the facts once it is certain that a mode serves. The mode that served before
+// is left to be cleaned up.
 func (f Facts) Serves(mode string) Facts {
 	if f.Served != "" && f.Served != mode {
 		before := f.Served
@@ -76,13 +80,14 @@ func (f Facts) Serves(mode string) Facts {
 	return f
 }
 
-// Cleaned returns the facts once a mode has nothing in the kernel.
+// Cleaned returns the facts once a mode has no rules in the kernel.
 func (f Facts) Cleaned(mode string) Facts {
 	f.Left = without(f.Left, mode)
 	return f
 }
 
-// Refuses returns the facts after w failed. former is the build that serves, where it is of the same mode.
+// Refuses returns the facts after w failed. former is the build that serves instead, if it is
+// of the same mode.
 func (f Facts) Refuses(w Want, former, why string, now, next time.Time) Facts {
 	r := &Refusal{Mode: w.Mode, Build: w.Build, Number: w.Number, Former: former, Why: why, At: now, Next: next, Tries: 1}
 	if f.Refused.Of(w) {
@@ -92,7 +97,7 @@ func (f Facts) Refuses(w Want, former, why string, now, next time.Time) Facts {
 	return f
 }
 
-// without returns a copy of modes that lacks one.
+// without returns a copy of modes without mode.
 func without(modes []string, mode string) []string {
 	return slices.DeleteFunc(slices.Clone(modes), func(m string) bool { return m == mode })
 }

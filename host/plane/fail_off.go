@@ -4,6 +4,7 @@
 
 package plane
 
-// Fail returns where tests make a step go wrong, in binaries built with the tag failpoints. In all others it does
-// nothing. A point is a stage and an action of a swap, such as "cutting/retire".
+// Fail is the place where tests inject faults, in binaries built with the tag failpoints. In
+// all other binaries it does nothing. A point is a stage and an action of a swap, such as
+// "cutting/retire".
 func Fail(point string) error { return nil }

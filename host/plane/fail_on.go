@@ -12,20 +12,20 @@ import (
 	"time"
 )
 
-// FailEnv names the point at which a swap goes wrong, and how: "cutting/retire=kill"
-// kills the host there, "proving/prove=error" makes the action fail, and
-// "holding/hold=wait" waits there until the file that GateEnv names is gone.
+// FailEnv selects the failpoint and its effect: "cutting/retire=kill" kills the host there,
+// "proving/prove=error" makes the action fail, and "holding/hold=wait" waits until the file
+// named by GateEnv is removed.
 const (
 	FailEnv = "POINTSMAN_FAIL"
 	GateEnv = "POINTSMAN_FAIL_GATE"
 )
 
-// Fail goes wrong at the point that the environment names.
+// Fail injects the fault if point is the one that FailEnv selects.
 func Fail(point string) error {
 	switch os.Getenv(FailEnv) {
 	case point + "=kill":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {} // until it is here
+		select {} // until the signal arrives
 	case point + "=error":
 		return errors.New("the failpoint " + point)
 	case point + "=wait":

@@ -10,15 +10,15 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A State is all that Plan decides by, but for what is wanted. Its methods note what was observed; they change the
-// State and the instances that it has.
+// A State is the input of Plan, except for the Want. Its methods record observations; they
+// modify the State and its instances.
 type State struct {
 	Facts Facts
 	Have  []Instance
 	last  ID
 }
 
-// instance returns the instance with an ID; nil: it is gone.
+// instance returns the instance with an ID, or nil.
 func (s *State) instance(id ID) *Instance {
 	at := slices.IndexFunc(s.Have, func(i Instance) bool { return i.ID == id })
 	if at < 0 {
@@ -27,8 +27,8 @@ func (s *State) instance(id ID) *Instance {
 	return &s.Have[at]
 }
 
-// Begin notes that a step begins, and returns it with the ID of its instance. What Facts says then must be on the disk
-// before the step is done.
+// Begin records that a step begins, and returns the step with the ID of its instance. The
+// caller must write Facts to disk before it runs the step.
 func (s *State) Begin(step Step, build string, now time.Time) Step {
 	if step.Do == Start && step.On == 0 {
 		s.last++
@@ -49,7 +49,8 @@ func (s *State) Begin(step Step, build string, now time.Time) Step {
 	return step
 }
 
-// Refuse notes that w failed, by the step that says so. Its instance may be tried again later.
+// Refuse records that w failed, from the Refuse step. The instance that failed may be used
+// again later.
 func (s *State) Refuse(step Step, w Want, now time.Time) {
 	on, former := s.instance(step.On), ""
 	for _, i := range s.Have {
@@ -61,7 +62,7 @@ func (s *State) Refuse(step Step, w Want, now time.Time) {
 	on.Verified, on.Proved, on.Err, on.Next, on.Refused = Unknown, Unknown, nil, time.Time{}, true
 }
 
-// Refused is Refused of what the State knows.
+// Refused calls the function [Refused] with the facts and instances of the State.
 func (s *State) Refused(w Want, now time.Time) *Refusal {
 	var have []*Instance
 	for i := range s.Have {
@@ -70,13 +71,13 @@ func (s *State) Refused(w Want, now time.Time) *Refusal {
 	return Refused(w, s.Facts, have, now)
 }
 
-// An Outcome is that of a step.
+// An Outcome is the result of a step.
 type Outcome struct {
 	Err    error
-	Answer Answer // of Verify and Prove
-	Dies   bool   // of Start: DiesWithProcess
-	Apart  bool   // of Start: External
-	Loss   Loss   // of Start, if Err is not nil
+	Answer Answer // for Verify and Prove
+	Dies   bool   // for Start: Instance.DiesWithProcess
+	Apart  bool   // for Start: Instance.External
+	Loss   Loss   // for Start, if Err is not nil
 }
 
 // A Loss is the end of the process of an instance, or of the attempt to start it.
@@ -84,39 +85,39 @@ type Loss struct {
 	Err    error
 	Reason Reason
 	Served time.Duration // how long the process was in session
-	Dialed bool          // something else runs the process, so that another attempt costs next to nothing
-	Jitter float64       // in [0, 1): the part of the pause that is left out, so that the plugins of many nodes do not return together
+	Dialed bool          // something else runs the process, so another attempt is cheap
+	Jitter float64       // in [0, 1): the fraction by which to shorten the pause, so that plugins on many nodes do not restart in step
 }
 
-// A Reason says what a Loss is about.
+// A Reason is the cause of a Loss.
 type Reason uint8
 
-// The reasons.
+// Values of Reason.
 const (
 	Crashed Reason = iota // the process ended, hung, or did not start
-	Unable                // the plugin says that it cannot run here: another attempt makes sense only after a change
-	Fenced                // another host has taken the plugin over
-	Starved               // this host is short of descriptors, memory or processes: the plugin is not to blame
-	Asked                 // the end was asked for
+	Unable                // the plugin reports that it cannot run here, so retrying helps only after a change
+	Fenced                // another host has taken over the plugin
+	Starved               // this host is short of file descriptors, memory or processes, which is not the plugin's fault
+	Asked                 // the host ended the process on purpose
 )
 
 const (
-	longLife     = 60 * time.Second       // a process that served so long is started again at once, and its failures are forgotten
-	firstBackoff = 100 * time.Millisecond // before a process is started again; doubled with each failure in a row,
-	lastBackoff  = 30 * time.Second       // up to this
-	dialEach     = time.Second            // a plugin at an address
-	refusedRetry = time.Minute            // what was wrong may have changed unseen
-	fencedRetry  = time.Hour              // the other host may be gone by then
+	longLife     = 60 * time.Second       // after such a session a process restarts at once, and its failure count is reset
+	firstBackoff = 100 * time.Millisecond // before a restart; doubled with each consecutive failure,
+	lastBackoff  = 30 * time.Second       // up to this maximum
+	dialEach     = time.Second            // between attempts to dial an external plugin
+	refusedRetry = time.Minute            // the cause may have been fixed without our notice
+	fencedRetry  = time.Hour              // the other host may have ended by then
 	starvedRetry = time.Second
 )
 
-// backoff returns first, doubled with each failure after the first, and at most last.
+// backoff returns first, doubled for each failure after the first, and at most last.
 func backoff(first, last time.Duration, failures int) time.Duration {
 	return min(first<<min(max(failures-1, 0), 16), last)
 }
 
-// lose notes a Loss, and until when the instance waits.
-func (i *Instance) lose(l Loss, now time.Time) {
+// markLost records a Loss, and sets when the instance may restart.
+func (i *Instance) markLost(l Loss, now time.Time) {
 	i.Up, i.Synced, i.Busy, i.Role, i.Since = false, false, false, 0, now
 	i.Verified, i.Proved, i.Flows, i.Shown = Unknown, Unknown, -1, 0
 	i.Served = i.Served && !i.DiesWithProcess
@@ -145,7 +146,7 @@ func (i *Instance) lose(l Loss, now time.Time) {
 	i.Next = now.Add(pause)
 }
 
-// End notes how a step ended.
+// End records the outcome of a step.
 func (s *State) End(step Step, o Outcome, now time.Time) {
 	on, with := s.instance(step.On), s.instance(step.With)
 	if with != nil {
@@ -158,7 +159,7 @@ func (s *State) End(step Step, o Outcome, now time.Time) {
 	switch {
 	case o.Err != nil && step.Do == Start:
 		o.Loss.Err = o.Err
-		on.lose(o.Loss, now)
+		on.markLost(o.Loss, now)
 		return
 	case o.Err != nil && step.Do != Verify && step.Do != Prove:
 		on.failed(o.Err, now)
@@ -173,7 +174,7 @@ func (s *State) End(step Step, o Outcome, now time.Time) {
 		on.Up, on.Synced, on.DiesWithProcess, on.External, on.Role = true, false, o.Dies, o.Apart, role
 		on.Verified, on.Proved, on.Flows, on.Drained = Unknown, Unknown, -1, time.Time{}
 		on.Next = time.Time{}
-		on.Since, on.Err, on.New, on.Alone = now, nil, false, role == sdk.Active // that is planned only if nothing else serves
+		on.Since, on.Err, on.New, on.Alone = now, nil, false, role == sdk.Active // Start with Active is planned only if nothing else serves
 	case Verify:
 		on.Verified, on.Err = o.Answer, o.Err
 		if o.Err != nil {
@@ -208,7 +209,7 @@ func (s *State) proved(on *Instance, o Outcome, now time.Time) {
 	on.Proved, on.Err = o.Answer, o.Err
 	switch {
 	case o.Answer == Yes || o.Answer == Cannot:
-	case o.Answer == No && (on.Alone || on.Mode == s.Facts.Served): // it serves on, whatever the next proof says
+	case o.Answer == No && (on.Alone || on.Mode == s.Facts.Served): // it continues to serve, whatever the next proof says
 		on.Next = now.Add(lastPause)
 		return
 	default:
@@ -222,7 +223,7 @@ func (s *State) proved(on *Instance, o Outcome, now time.Time) {
 	}
 }
 
-// moved notes that on has become Active.
+// moved records that on has become Active.
 func (s *State) moved(verb Verb, on, with *Instance, now time.Time) {
 	on.Role, on.Served, on.Err = sdk.Active, on.Synced || verb == Replace && with != nil && with.Served && !on.DiesWithProcess, nil
 	on.Proved, on.Drained, on.Flows, on.Since = Unknown, time.Time{}, -1, now
@@ -251,7 +252,7 @@ func (i *Instance) drains(role sdk.Role, now time.Time) {
 	i.Role, i.Drained, i.Flows, i.Served, i.Next = role, now, -1, false, time.Time{}
 }
 
-// Synced notes that an instance has confirmed everything.
+// Synced records that an instance has confirmed the whole state.
 func (s *State) Synced(id ID) {
 	i := s.instance(id)
 	if i == nil || !i.Up {
@@ -264,26 +265,26 @@ func (s *State) Synced(id ID) {
 	}
 }
 
-// An Observation is what a process in session is found to be, or what was read from it.
+// An Observation is the state of a process in session.
 type Observation struct {
-	Synced bool     // it has confirmed everything
-	Role   sdk.Role // that it was given in this session; zero: none
-	Shown  sdk.Role // that the kernel shows; zero: that is not known
-	Busy   bool     // another process has the writer's lock of its mode
-	Err    error    // why it cannot get on; nil: it can
+	Synced bool     // it has confirmed the whole state
+	Role   sdk.Role // assigned in this session; zero if none
+	Shown  sdk.Role // shown by the kernel; zero if not known
+	Busy   bool     // another process holds the writer's lock of its mode
+	Err    error    // why it cannot continue; nil if it can
 
-	Progress uint64 // another number whenever its work has made progress
+	Progress uint64 // changes whenever it makes progress
 }
 
-// Observe notes what the process of an instance is found to be. A role that differs from the one that the last step
-// was to give is of a step that failed half-way.
+// Observe records the state of an instance's process. If the role differs from the one that the
+// last step should have assigned, the step failed half-way, and Observe corrects the role.
 func (s *State) Observe(id ID, o Observation, now time.Time) {
 	i := s.instance(id)
 	if i == nil || !i.Up {
 		return
 	}
 	i.Shown, i.Busy = o.Shown, o.Busy
-	if o.Progress != i.Progress && i.Former == "" { // what replaced another one has its limit anyway
+	if o.Progress != i.Progress && i.Former == "" { // for an instance that replaced another, overdue counts from its start
 		i.Since = now
 	}
 	i.Progress = o.Progress
@@ -302,21 +303,21 @@ func (s *State) Observe(id ID, o Observation, now time.Time) {
 	}
 }
 
-// Ready notes that the process of an instance, which has ended or did not start, is to be started again at once.
+// Ready records that an instance whose process has ended or did not start may start at once.
 func (s *State) Ready(id ID) {
 	if i := s.instance(id); i != nil && !i.Up {
 		i.Next = time.Time{}
 	}
 }
 
-// Drained notes that an instance has none left of the connections that it had when it began to drain.
+// Drained records that all connections of a draining instance have ended.
 func (s *State) Drained(id ID) {
 	if i := s.instance(id); i != nil && i.Up && !i.Drained.IsZero() {
 		i.Flows = 0
 	}
 }
 
-// Instance returns the instance with an ID, and whether it is there.
+// Instance returns the instance with an ID, and whether it exists.
 func (s *State) Instance(id ID) (Instance, bool) {
 	if i := s.instance(id); i != nil {
 		return *i, true
@@ -324,9 +325,10 @@ func (s *State) Instance(id ID) (Instance, bool) {
 	return Instance{}, false
 }
 
-// Lost notes that the process of an instance has ended, or that the connection to it was lost.
+// Lost records that the process of an instance has ended, or that the connection to it was
+// lost.
 func (s *State) Lost(id ID, l Loss, now time.Time) {
 	if i := s.instance(id); i != nil {
-		i.lose(l, now)
+		i.markLost(l, now)
 	}
 }

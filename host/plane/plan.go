@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	syncLimit    = 3 * time.Minute  // for an instance to confirm everything, without progress
-	replaceLimit = 30 * time.Second // the same where no other process of its mode follows updates meanwhile
-	tries        = 3                // of starting a process, before its mode is cleaned up without one
+	syncLimit    = 3 * time.Minute  // for an instance to confirm the whole state, counted from its last progress
+	replaceLimit = 30 * time.Second // the same after Replace, because meanwhile no process of the mode applies updates
+	tries        = 3                // to start a process, before its mode is cleaned up without it
 )
 
-// Plan returns what to do next, and when to plan again if nothing changes before; zero: then nothing is due. The steps
-// are of different instances, and may be done at the same time.
+// Plan returns the next steps, and when to plan again if nothing changes; a zero wake means
+// never. The steps have different instances and may run concurrently.
 func Plan(w Want, f Facts, have []Instance, now time.Time) (steps []Step, wake time.Time) {
 	p := &planner{want: w, facts: f, now: now}
 	for i := range have {
@@ -32,11 +32,11 @@ type planner struct {
 	have  []*Instance
 	now   time.Time
 
-	mode, build string // the goal; an empty build is any
-	fallback    bool   // the goal is what served before what is wanted was refused
+	mode, build string // the goal; an empty build means any build
+	fallback    bool   // the Want is refused, so the goal is the mode that served before
 
-	to   *Instance // of the goal; nil: there is none
-	from *Instance // of another mode, that serves or did; nil: there is none
+	to   *Instance // the instance of the goal; nil if there is none
+	from *Instance // the instance of another mode that serves or served; nil if there is none
 
 	steps []Step
 	wake  time.Time
@@ -51,12 +51,12 @@ func (p *planner) plan() {
 		return
 	}
 	if !p.startServed() {
-		p.bring()
+		p.bringUp()
 	}
 	p.removeOthers()
 }
 
-// setGoal chooses what is wanted, or what served before while that is refused.
+// setGoal sets the goal to the Want or, while the Want is refused, to what served before.
 func (p *planner) setGoal() {
 	p.mode, p.build = p.want.Mode, p.want.Build
 	r := Refused(p.want, p.facts, p.have, p.now)
@@ -73,8 +73,8 @@ func (p *planner) setGoal() {
 	}
 }
 
-// Refused returns the refusal of w for as long as what served before is the goal instead: until it is due again, and
-// what had failed is removed; nil: w is the goal.
+// Refused returns the refusal of w while what served before is the goal instead, that is, until
+// w may be retried and the instance that failed is removed. It returns nil if w is the goal.
 func Refused(w Want, f Facts, have []*Instance, now time.Time) *Refusal {
 	r := f.Refused
 	if !r.Of(w) || f.Served == "" {
@@ -88,26 +88,27 @@ func Refused(w Want, f Facts, have []*Instance, now time.Time) *Refusal {
 	return nil
 }
 
-// Of reports whether it is w that failed, which may be due again.
+// Of reports whether r refuses w. The retry may be due already.
 func (r *Refusal) Of(w Want) bool {
 	return r != nil && r.Mode == w.Mode && r.Build == w.Build && r.Number == w.Number
 }
 
-// find returns the instance of a mode and a build that does most; nil: there is none, or it is being removed.
-// One that was refused once it had taken the place of another is not used for a build again: it is started anew.
+// find returns the most useful instance of a mode and build, without those that are being
+// removed; nil if there is none. If a build was refused after it had replaced another one, its
+// instance is not reused for that build: the build gets a new instance.
 func (p *planner) find(mode, build string) (best *Instance) {
 	for _, i := range p.have {
-		if i.Mode == mode && (build == "" || i.Build == build) && !i.isGoing() && !(i.Refused && i.Former != "" && build != "") && (best == nil || i.does() >= best.does()) {
+		if i.Mode == mode && (build == "" || i.Build == build) && !i.isGoing() && !(i.Refused && i.Former != "" && build != "") && (best == nil || i.usefulness() >= best.usefulness()) {
 			best = i
 		}
 	}
 	return best
 }
 
-// isGoing reports whether it is too late to serve by it.
+// isGoing reports whether the instance is being removed, so that it cannot serve any more.
 func (i *Instance) isGoing() bool { return i.Clearing || i.Doing == Stop }
 
-func (i *Instance) does() int {
+func (i *Instance) usefulness() int {
 	switch {
 	case i.serves():
 		return 3
@@ -119,17 +120,19 @@ func (i *Instance) does() int {
 	return 0
 }
 
-// other returns the instance of another mode that serves, or that did last; nil: there is none.
+// other returns the instance of another mode that serves, or that served last; nil if there is
+// none.
 func (p *planner) other() (best *Instance) {
 	for _, i := range p.have {
-		if i.Mode != p.mode && (i.Served || i.Mode == p.facts.Served) && !i.isGoing() && (best == nil || i.does() > best.does()) {
+		if i.Mode != p.mode && (i.Served || i.Mode == p.facts.Served) && !i.isGoing() && (best == nil || i.usefulness() > best.usefulness()) {
 			best = i
 		}
 	}
 	return best
 }
 
-// twin returns another instance of the same mode; nil: there is none. One that has yielded is none any more.
+// twin returns another instance of the same mode, or nil. Instances that have yielded do not
+// count.
 func (p *planner) twin(of *Instance) *Instance {
 	at := slices.IndexFunc(p.have, func(i *Instance) bool {
 		return i != of && i.Mode == of.Mode && !i.isGoing() && i.Role != sdk.Yielded
@@ -140,7 +143,8 @@ func (p *planner) twin(of *Instance) *Instance {
 	return p.have[at]
 }
 
-// refuse returns the step that gives up what is wanted, if that failed and something else can serve.
+// refuse returns the step that gives up the Want, if the Want failed and something else can
+// serve.
 func (p *planner) refuse() (Step, bool) {
 	to, from := p.to, p.from
 	if p.fallback || to == nil || to.Doing != 0 {
@@ -152,13 +156,13 @@ func (p *planner) refuse() (Step, bool) {
 		return Step{}, false
 	}
 	s := Step{Do: Refuse, On: to.ID, Next: p.now.Add(p.facts.Refused.pause(p.want))}
-	if to.Former != "" { // each try ends the process that serves, and updates wait meanwhile
+	if to.Former != "" { // each try ends the serving process and delays updates
 		s.Next = time.Time{}
 	}
 	switch {
 	case to.Proved == No && !to.Alone:
 		s.Why, s.Next = "connections do not find their way by it", time.Time{}
-	case p.want.DryRun && to.Role != sdk.Active && (to.Verified == Yes || to.Verified == Cannot || replaces && to.Up): // of one that replaces it the kernel is not its own
+	case p.want.DryRun && to.Role != sdk.Active && (to.Verified == Yes || to.Verified == Cannot || replaces && to.Up): // a replacement cannot be verified: the kernel's rules are the former process's
 		s.Why, s.Next = ByDryRun, time.Time{}
 	case to.Verified == No:
 		s.Why = "the kernel does not have what it was sent"
@@ -175,15 +179,15 @@ func (p *planner) refuse() (Step, bool) {
 	return s, true
 }
 
-// ByDryRun is why a dry run in which nothing went wrong is undone.
+// ByDryRun is the Why of the Refusal after a successful dry run.
 const ByDryRun = "dry run: it can serve all that is served now"
 
 const (
-	firstPause = 2 * time.Second // before what failed is tried again; doubled with each failure in a row,
-	lastPause  = 5 * time.Minute // up to this
+	firstPause = 2 * time.Second // before a retry; doubled with each consecutive failure,
+	lastPause  = 5 * time.Minute // up to this maximum
 )
 
-// pause returns how long w waits after it is refused, with r being the refusal before.
+// pause returns how long w waits before its retry. r is the previous refusal.
 func (r *Refusal) pause(w Want) time.Duration {
 	if !r.Of(w) {
 		return firstPause
@@ -191,7 +195,7 @@ func (r *Refusal) pause(w Want) time.Duration {
 	return backoff(firstPause, lastPause, r.Tries+1)
 }
 
-// removed returns r once an instance that had failed is removed: the pause begins then.
+// removed returns r after the instance that failed was removed. The pause starts at that time.
 func (r *Refusal) removed(i *Instance, now time.Time) *Refusal {
 	if r == nil || r.Mode != i.Mode || r.Build != i.Build || r.Next.IsZero() {
 		return r
@@ -203,7 +207,8 @@ func (r *Refusal) removed(i *Instance, now time.Time) *Refusal {
 	return &next
 }
 
-// overdue reports whether an instance has taken too long to confirm everything, and else has Plan look again then.
+// overdue reports whether an instance has taken too long to confirm the whole state. If not, it
+// schedules the next Plan for the end of the limit.
 func (p *planner) overdue(i *Instance) bool {
 	if !i.Up || i.Synced {
 		return false
@@ -215,8 +220,8 @@ func (p *planner) overdue(i *Instance) bool {
 	return p.isOver(i.Since.Add(limit))
 }
 
-// startServed brings back the mode that serves, where a host before served by it, before anything else. It returns
-// false once that is done or has failed.
+// startServed starts the mode that served under the previous host before anything else. It
+// returns false once the mode serves or has failed.
 func (p *planner) startServed() bool {
 	if p.facts.Served == "" || p.facts.Served == p.mode || p.to.serves() || p.from.serves() {
 		return false
@@ -229,57 +234,59 @@ func (p *planner) startServed() bool {
 		p.start(p.facts.Served)
 		return true
 	case !served.Up:
-		p.again(served)
+		p.restart(served)
 		return served.Err == nil
 	case p.overdue(served):
 		return false
-	case served.Role == sdk.Draining && p.to != nil && p.to.Role == sdk.Active: // the cut was made, and the goal's process is away
+	case served.Role == sdk.Draining && p.to != nil && p.to.Role == sdk.Active: // the cut is done, and only the goal's process is away
 		return false
 	}
 	p.activate(served)
 	return served.Err == nil
 }
 
-// isBusy reports whether an instance of a mode is on its way out.
+// isBusy reports whether an instance of a mode is being removed.
 func (p *planner) isBusy(mode string) bool {
 	return slices.ContainsFunc(p.have, func(i *Instance) bool { return i.Mode == mode && i.isGoing() })
 }
 
-// bring makes the goal serve.
-func (p *planner) bring() {
+// bringUp brings the goal closer to serving.
+func (p *planner) bringUp() {
 	to := p.to
 	former := p.find(p.mode, "")
 	switch {
 	case to != nil && to.Doing == 0 && !to.Up:
-		p.again(to)
+		p.restart(to)
 	case to != nil:
 		p.activate(to)
 	case former == nil && !p.isBusy(p.mode):
 		p.start(p.mode)
 	case former == nil || former.Doing != 0:
-	case former.External: // it is given its options in another session
+	case former.External: // it gets new options in a new session
 		p.do(Step{Do: Start, On: former.ID})
-	case !former.Up || !p.isOrMay(former):
+	case !former.Up || !p.mayServe(former):
 		p.do(Step{Do: Stop, On: former.ID})
-	case p.twin(former) != nil: // two are enough
+	case p.twin(former) != nil: // at most two processes per mode
 		p.removeTwin(former)
-	default: // nothing that the new process fails at changes what the former one does
+	default: // start it beside the former process, which keeps serving if the new one fails
 		p.do(Step{Do: Start, Mode: p.mode})
 	}
 }
 
-// removeTwin ends a process of the mode that serves which is neither that nor the goal.
+// removeTwin stops a second process of the serving mode that neither serves nor is the goal.
 func (p *planner) removeTwin(of *Instance) {
 	if twin := p.twin(of); twin.Doing == 0 {
 		p.do(Step{Do: Stop, On: twin.ID})
 	}
 }
 
-// isOrMay reports whether an instance serves, or nothing else does and its rules may.
-func (p *planner) isOrMay(i *Instance) bool { return i.Served || p.serving() == nil }
+// mayServe reports whether an instance serves, or may serve through its rules because no other
+// instance does.
+func (p *planner) mayServe(i *Instance) bool { return i.Served || p.serving() == nil }
 
-// start starts the first instance of a mode. In Standby it catches no packet, so whatever its mode has in the kernel no
-// longer serves: that is right only where another mode does.
+// start starts the first instance of a mode. In Standby a mode receives no packets, so rules
+// that the mode has in the kernel stop serving. So start uses Standby only while another mode
+// serves.
 func (p *planner) start(mode string) {
 	s := Step{Do: Start, Mode: mode}
 	switch serving := p.serving(); {
@@ -294,8 +301,8 @@ func (p *planner) start(mode string) {
 	p.do(s)
 }
 
-// again starts the process of an instance once more, when it is time.
-func (p *planner) again(i *Instance) {
+// restart starts the process of an instance again when it is due.
+func (p *planner) restart(i *Instance) {
 	if i.Doing != 0 || !p.isDue(i) {
 		return
 	}
@@ -308,7 +315,8 @@ func (p *planner) again(i *Instance) {
 	p.do(s)
 }
 
-// serving returns the instance that serves in this host's own sight, and of several that of the goal; nil: none does.
+// serving returns the instance that serves in the view of this host, and that of the goal if
+// there are several; nil if there is none.
 func (p *planner) serving() *Instance {
 	for _, i := range append([]*Instance{p.to}, p.have...) {
 		if i.serves() && !i.isGoing() && !i.Doing.takesTraffic() {
@@ -318,7 +326,7 @@ func (p *planner) serving() *Instance {
 	return nil
 }
 
-// activate takes an instance that is up one step nearer to serving.
+// activate moves an instance that is up one step closer to serving.
 func (p *planner) activate(i *Instance) {
 	from, twin := p.from, p.twin(i)
 	if i == from {
@@ -326,16 +334,16 @@ func (p *planner) activate(i *Instance) {
 	}
 	switch {
 	case i.Doing != 0 || !i.Up:
-	case twin != nil && i.Role != sdk.Active: // its lock, or its sockets, are with the other one
+	case twin != nil && i.Role != sdk.Active: // the twin holds the lock or the sockets
 		switch {
 		case twin.Doing != 0:
-		case twin.Up && p.isOrMay(twin):
+		case twin.Up && p.mayServe(twin):
 			p.moveTraffic(Step{Do: Replace, On: i.ID, With: twin.ID})
 		default:
 			p.do(Step{Do: Stop, On: twin.ID})
 		}
-	case !i.Synced && i.Role != sdk.Yielded: // that is sent nothing
-		p.overdue(i) // refuse sees it
+	case !i.Synced && i.Role != sdk.Yielded: // a yielded instance is not sent updates
+		p.overdue(i) // only to schedule the next Plan, where refuse checks it
 	case i.Role == sdk.Active:
 		p.prove(i)
 	case i.Role != sdk.Yielded && i.Proved != Yes && i.Shown != sdk.Active && (i.Verified == Unknown || i.Verified == No):
@@ -352,7 +360,7 @@ func (p *planner) activate(i *Instance) {
 	}
 }
 
-// prove plans the proof of the instance that serves, where something depends on it.
+// prove plans a proof of the serving instance if a decision depends on it.
 func (p *planner) prove(i *Instance) {
 	undecided := i.Former != "" || i.Mode != p.facts.Served
 	removes := slices.ContainsFunc(p.have, func(o *Instance) bool { return o != i && !o.isUnborn() }) ||
@@ -363,28 +371,28 @@ func (p *planner) prove(i *Instance) {
 		p.do(Step{Do: Verify, On: i.ID})
 		return
 	}
-	if (undecided || removes && (i.Proved == Unknown || i.Proved == No)) && p.isDue(i) { // if No is no reason to refuse it, it serves on
+	if (undecided || removes && (i.Proved == Unknown || i.Proved == No)) && p.isDue(i) { // on No it continues to serve, unless that is a reason to refuse it
 		p.moveTraffic(Step{Do: Prove, On: i.ID})
 	}
 }
 
-// isUnborn reports whether an instance has never been up, so that there is nothing to remove.
+// isUnborn reports whether an instance has never been up, so there is nothing to clean up.
 func (i *Instance) isUnborn() bool { return i.New && !i.Up }
 
-// moveTraffic plans a step unless another one that moves traffic is under way.
+// moveTraffic plans a step unless another step that moves traffic is running or planned.
 func (p *planner) moveTraffic(s Step) {
 	if !p.isMoving() {
 		p.do(s)
 	}
 }
 
-// isMoving reports whether a step that moves traffic is under way or planned.
+// isMoving reports whether a step that moves traffic is running or planned.
 func (p *planner) isMoving() bool {
 	return slices.ContainsFunc(p.have, func(i *Instance) bool { return i.Doing.movesTraffic() }) ||
 		slices.ContainsFunc(p.steps, func(s Step) bool { return s.Do.movesTraffic() })
 }
 
-// removeOthers drains and cleans up what does not serve and is not wanted.
+// removeOthers drains and cleans up the instances that neither serve nor are wanted.
 func (p *planner) removeOthers() {
 	for _, i := range p.have {
 		if i.Cleaned && i.Doing == 0 {
@@ -403,15 +411,15 @@ func (p *planner) removeOthers() {
 			p.do(Step{Do: Stop, On: i.ID})
 		case i.Clearing:
 			p.cleanUp(i)
-		case i.Mode == keeper.Mode && settled, i.Mode != keeper.Mode && p.find(i.Mode, "") != i: // what is in the kernel is the other one's
+		case i.Mode == keeper.Mode && settled, i.Mode != keeper.Mode && p.find(i.Mode, "") != i: // the rules in the kernel belong to the other instance of its mode
 			if !i.Up || i.Role != sdk.Yielded || p.isDrained(i) {
 				p.do(Step{Do: Stop, On: i.ID})
 			}
-		case i.Role == sdk.Standby && i.Mode != keeper.Mode && i.Mode != p.facts.Served: // it never served
+		case i.Role == sdk.Standby && i.Mode != keeper.Mode && i.Mode != p.facts.Served: // it has never served
 			p.cleanUp(i)
-		case i.Busy && i.Mode != keeper.Mode && i.Mode != p.facts.Served: // what there is is the other one's
+		case i.Busy && i.Mode != keeper.Mode && i.Mode != p.facts.Served: // the rules belong to the process that holds the lock
 			p.cleanUp(i)
-		case settled && i.Up && i.Synced && i.Role == 0 && i.Shown == sdk.Draining: // which takes nothing from it
+		case settled && i.Up && i.Synced && i.Role == 0 && i.Shown == sdk.Draining: // the kernel shows it draining already, so no traffic is lost
 			p.remove(i)
 		case settled && proved:
 			p.remove(i)
@@ -422,25 +430,26 @@ func (p *planner) removeOthers() {
 	}
 }
 
-// isRefused reports whether an instance is of the mode that failed.
+// isRefused reports whether the mode of the instance is refused.
 func (p *planner) isRefused(i *Instance) bool {
 	r := p.facts.Refused
 	return r.Of(p.want) && r.Mode == i.Mode
 }
 
-// isDrained reports whether the connections of an instance that drains have ended, or have had their time.
+// isDrained reports whether the connections of a draining instance have ended, or its drain
+// time is over.
 func (p *planner) isDrained(i *Instance) bool {
 	return i.Flows == 0 || !i.Drained.IsZero() && p.isOver(i.Drained.Add(p.want.Drain))
 }
 
-// remove takes an instance that served one step nearer to its end.
+// remove moves an instance that served one step closer to its removal.
 func (p *planner) remove(i *Instance) {
 	switch {
 	case !i.Up && i.Failures >= tries:
 		p.cleanUp(i)
 	case !i.Up:
-		p.again(i)
-	case !i.Synced && !p.isOver(i.Since.Add(syncLimit)): // it cannot know its connections yet
+		p.restart(i)
+	case !i.Synced && !p.isOver(i.Since.Add(syncLimit)): // it does not know its connections yet
 	case i.Role != sdk.Draining:
 		if p.isDue(i) {
 			p.do(Step{Do: Drain, On: i.ID})
@@ -450,7 +459,7 @@ func (p *planner) remove(i *Instance) {
 	}
 }
 
-// cleanUp removes what a mode has in the kernel, once no other process can write that again.
+// cleanUp cleans up an instance, once no other process of its mode can write the rules again.
 func (p *planner) cleanUp(i *Instance) {
 	alone := !slices.ContainsFunc(p.have, func(o *Instance) bool { return o != i && o.Mode == i.Mode })
 	if alone && p.isDue(i) {
@@ -458,8 +467,8 @@ func (p *planner) cleanUp(i *Instance) {
 	}
 }
 
-// startLeft starts an instance of a mode that may have rules in the kernel, to clean them up. It has the role that the
-// kernel shows.
+// startLeft starts an instance for each mode in Facts.Left, to clean it up. It keeps the role
+// that the kernel shows.
 func (p *planner) startLeft() {
 	for _, mode := range p.facts.Left {
 		if mode != p.mode && !slices.ContainsFunc(p.have, func(i *Instance) bool { return i.Mode == mode }) {
@@ -468,7 +477,7 @@ func (p *planner) startLeft() {
 	}
 }
 
-// do plans a step, unless its instance has one already.
+// do plans a step, unless one is already planned for one of its instances.
 func (p *planner) do(s Step) {
 	taken := func(id ID) bool {
 		return id != 0 && slices.ContainsFunc(p.steps, func(o Step) bool { return o.On == id || o.With == id })
@@ -478,10 +487,10 @@ func (p *planner) do(s Step) {
 	}
 }
 
-// isDue reports whether an instance may try again what failed.
+// isDue reports whether an instance may retry.
 func (p *planner) isDue(i *Instance) bool { return i.Next.IsZero() || p.isOver(i.Next) }
 
-// isOver reports whether t has come, and else has Plan look again then.
+// isOver reports whether t has passed. If not, it schedules the next Plan for t.
 func (p *planner) isOver(t time.Time) bool {
 	if !p.now.Before(t) {
 		return true

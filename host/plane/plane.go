@@ -9,132 +9,135 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Want is what is to serve.
+// A Want is the desired mode and how to reach it.
 type Want struct {
 	Mode   string
-	Build  string        // identifies the binary and the options to run the mode with
-	Number uint64        // grows with each time that something is asked for
-	Force  bool          // also if Services or connections are lost by it
-	DryRun bool          // only up to the verification, and back
-	Drain  time.Duration // how long the one that leaves may take to finish what it began
+	Build  string        // identifies the plugin's binary and options
+	Number uint64        // incremented by each request
+	Force  bool          // even if Services or connections are lost
+	DryRun bool          // stop after the verification and go back
+	Drain  time.Duration // how long the leaving mode may drain its connections
 }
 
-// Facts are what a host leaves for the next one. They are written durably before the step that they are about.
+// Facts are what the next host must know. They are written durably before the step that they
+// describe.
 type Facts struct {
-	Served  string   `json:"serving"`           // the mode that serves; empty: none did
+	Served  string   `json:"serving"`           // the mode that serves; empty if none has served yet
 	Left    []string `json:"left,omitempty"`    // modes that do not serve and may have rules in the kernel
-	Refused *Refusal `json:"refused,omitempty"` // nil: nothing that was wanted is refused
+	Refused *Refusal `json:"refused,omitempty"` // the failed Want; nil if none
 
-	Asked  string `json:"asked,omitempty"`  // the mode that was asked for; empty: no other than the file's
-	File   string `json:"file,omitempty"`   // the mode in the config file when that was asked for
-	Force  bool   `json:"force,omitempty"`  // it was asked for also if Services or connections are lost by it
-	Number uint64 `json:"number,omitempty"` // Want.Number of the last ask
+	Asked  string `json:"asked,omitempty"`  // the requested mode; empty if it is the config file's
+	File   string `json:"file,omitempty"`   // the mode in the config file at the time of the request
+	Force  bool   `json:"force,omitempty"`  // Want.Force of the request
+	Number uint64 `json:"number,omitempty"` // Want.Number of the last request
 }
 
-// A Refusal is a want that failed. Until it is tried again the goal is what served before.
+// A Refusal is a Want that failed. Until it is retried, the goal is the mode and build that
+// served before.
 type Refusal struct {
 	Mode   string    `json:"mode"`
 	Build  string    `json:"build,omitempty"`
 	Number uint64    `json:"number,omitempty"` // of the Want
-	Former string    `json:"former,omitempty"` // of the same mode: the build that serves in its place
+	Former string    `json:"former,omitempty"` // the build that serves instead, if it is of the same mode
 	Why    string    `json:"why"`
 	At     time.Time `json:"at"`
 	Tries  int       `json:"tries"`
-	Next   time.Time `json:"next,omitzero"` // when it is tried again; zero: when something else is wanted
+	Next   time.Time `json:"next,omitzero"` // when it is retried; zero means not before the Want changes
 }
 
-// An ID names an instance for the life of a host.
+// An ID identifies an instance during the life of a host.
 type ID int
 
-// An Instance is one process of a dataplane, or the connection to one that something else runs, as this host observes
-// it. It stays, with Up false, while its process is away.
+// An Instance is a process of a dataplane, or the connection to a process that something else
+// runs, as this host observes it. While its process is away the instance remains, with Up
+// false.
 type Instance struct {
 	ID    ID
 	Mode  string
 	Build string
-	Doing Verb // the step that it takes part in now; zero: none
+	Doing Verb // the step that it takes part in now; zero if none
 
-	Up     bool     // its process is there and configured
-	Synced bool     // it has confirmed everything, in this session
-	Role   sdk.Role // that it was given in this session; zero: none, it has the one that the kernel shows
-	Shown  sdk.Role // that the kernel shows, as far as it was read; zero: that is not known
+	Up     bool     // its process runs and is configured
+	Synced bool     // it has confirmed the whole state in this session
+	Role   sdk.Role // assigned in this session; zero if none, then it keeps the role that the kernel shows
+	Shown  sdk.Role // shown by the kernel; zero if not known
 
-	Busy bool // another process has the writer's lock of its mode, so that it cannot write
+	Busy bool // it cannot write, because another process holds the writer's lock of its mode
 
-	DiesWithProcess bool // it serves only while its process runs
-	External        bool // something else runs its process: there is no second one beside it
+	DiesWithProcess bool // it serves only while its process runs, as userspace does
+	External        bool // something else runs its process, so a second process beside it is not possible
 
-	Verified Answer // the kernel has what it was sent, and nothing is lost by it
-	Proved   Answer // connections find their way by it, in this session
-	Served   bool   // it was Active and had confirmed everything when it was last seen, and its rules may serve on
-	New      bool   // it never was up, and its mode had nothing in the kernel before
+	Verified Answer // the kernel has what the instance was sent, and a swap to it loses nothing
+	Proved   Answer // connections through it succeed, in this session
+	Served   bool   // it was Active and Synced when last seen, and its rules may still serve
+	New      bool   // it was never up, and its mode had nothing in the kernel before
 	Alone    bool   // it became Active while nothing else served
-	Former   string // the build of the instance that it replaced, until it is proved; empty: it replaced none
-	Clearing bool   // its Cleanup has begun, and is to be finished
-	Cleaned  bool   // that has succeeded
-	Refused  bool   // it is what failed when a want was refused
+	Former   string // the build of the instance that it replaced, until it is proved; empty if it replaced none
+	Clearing bool   // its Cleanup has begun and must be finished
+	Cleaned  bool   // its Cleanup has succeeded
+	Refused  bool   // it failed, and its Want was refused
 
-	Progress uint64    // that it reported last
-	Flows    int       // connections that are left since it drains; -1: not counted yet
-	Drained  time.Time // since when it drains, or has yielded
-	Since    time.Time // when it came up, went away, or last made progress
-	Failures int       // in a row
-	Next     time.Time // it is not started, verified, proved or cleaned up before; zero: at once
-	Err      error     // why its last step failed, or its process ended; nil: neither did
+	Progress uint64    // as last reported
+	Flows    int       // connections left to drain; -1 if not counted yet
+	Drained  time.Time // when it began to drain, or yielded
+	Since    time.Time // when it came up, ended, or last made progress
+	Failures int       // consecutive failures
+	Next     time.Time // earliest time of the next Start, Verify, Prove or Cleanup; zero means now
+	Err      error     // why its last step failed or its process ended; nil if neither
 }
 
-// serves reports whether it does, in this host's own sight.
+// serves reports whether the instance serves, as observed by this host in this session.
 func (i *Instance) serves() bool { return i != nil && i.Up && i.Synced && i.Role == sdk.Active }
 
-// An Answer is that of a check.
+// An Answer is the result of a check.
 type Answer uint8
 
-// The answers.
+// Values of Answer.
 const (
 	Unknown Answer = iota
 	Yes
 	No
-	Cannot // it cannot be checked
+	Cannot // the check is not possible
 )
 
 // A Verb is what a Step does.
 type Verb uint8
 
-// The verbs. A step of an instance ends within a deadline.
+// Values of Verb. Each step of an instance has a deadline.
 const (
 	Start   Verb = iota + 1 // start the process or connect to it, and configure it
-	Verify                  // compare the kernel with what it was sent, and find the ways that lead to the canary now
-	Cut                     // make it Active and let With drain, while no update is under way
-	Replace                 // of the same mode: end With, or have it yield if it dies with its process, and make it Active
-	Promote                 // make it Active; nothing else serves
-	Prove                   // demand that the ways to the canary lead there by it
-	Drain                   // let it drain
-	Cleanup                 // remove what it has in the kernel
-	Stop                    // end its process, or close the connection to it; what is in the kernel stays
-	Refuse                  // write down that what is wanted failed, for the reason Why
+	Verify                  // compare the kernel with what the instance was sent, and find which frontends reach the canary now
+	Cut                     // make it Active and With Draining, while no update is in progress
+	Replace                 // make it Active in place of With, of the same mode: stop With, or let it yield if DiesWithProcess
+	Promote                 // make it Active while nothing else serves
+	Prove                   // check that connections to the canary succeed through it
+	Drain                   // make it Draining
+	Cleanup                 // remove its rules from the kernel
+	Stop                    // end its process or close the connection; its rules stay in the kernel
+	Refuse                  // record that the Want failed, for the reason Why
 )
 
 var verbs = [...]string{"", "start", "verify", "cut", "replace", "promote", "prove", "drain", "cleanup", "stop", "refuse"}
 
 func (v Verb) String() string { return verbs[v] }
 
-// movesTraffic reports whether no two such steps may go on at a time.
+// movesTraffic reports whether the step moves traffic. Only one such step may run at a time.
 func (v Verb) movesTraffic() bool {
 	return v == Cut || v == Replace || v == Promote || v == Prove
 }
 
-// takesTraffic reports whether an Active instance may not be Active any more after such a step.
+// takesTraffic reports whether the step may end the Active role of an instance.
 func (v Verb) takesTraffic() bool { return v == Cut || v == Replace || v == Drain }
 
-// A Step is what to do next.
+// A Step is an action on one or two instances.
 type Step struct {
 	Do   Verb
-	On   ID     // zero: of Start, a new instance
-	With ID     // of Cut and Replace: the instance that leaves; zero: none that is there
-	Mode string // of Start
+	On   ID     // zero for a Start that creates an instance
+	With ID     // for Cut and Replace: the instance that leaves; zero if it no longer exists
+	Mode string // for Start
 	Role sdk.Role
-	Why  string // of Refuse
-	Next time.Time
+	Why  string    // for Refuse
+	Next time.Time // for Refuse
 }
 
 func (s Step) String() string {

@@ -14,21 +14,23 @@ import (
 	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
-// A Store keeps the Facts of a host in a file of its state directory. Its methods are not called at the same time.
+// A Store keeps the Facts of a host in a file in its state directory. It is not safe for
+// concurrent use.
 type Store struct {
 	dir    string
-	behind bool // the last write failed, so the disk has something older
+	behind bool // the last write failed, so the file has older facts
 }
 
 const factsFile = "mode.json"
 
-// Open returns the Store in a directory, and what a host before wrote. What cannot be used is returned, too; the host
-// begins without it.
+// Open returns the Store of a directory, and the facts that the previous host wrote. The Store
+// is usable even if Open returns an error because the file is not; then the host starts with no
+// facts.
 func Open(dir string) (*Store, Facts, error) {
 	var f Facts
 	path := filepath.Join(dir, factsFile)
 	err := readJSON(path, &f)
-	if err == nil && !f.named() {
+	if err == nil && !f.hasValidNames() {
 		err = fmt.Errorf("%s has names that no mode can have", path)
 	}
 	if err != nil {
@@ -37,8 +39,9 @@ func Open(dir string) (*Store, Facts, error) {
 	return &Store{dir: dir}, f, nil
 }
 
-// named reports whether the modes may be called so: their names lead to files.
-func (f Facts) named() bool {
+// hasValidNames reports whether all modes have valid names. It matters because the names become parts
+// of paths.
+func (f Facts) hasValidNames() bool {
 	modes := append([]string{f.Served, f.Asked, f.File}, f.Left...)
 	if f.Refused != nil {
 		modes = append(modes, f.Refused.Mode)
@@ -51,8 +54,9 @@ func (f Facts) named() bool {
 	return true
 }
 
-// Write has f on the disk, where it is also after a crash of the machine. With an error the next host may find what was
-// there before. What is no news is not written again, and neither is that there is nothing to say.
+// Write writes f so that it survives a crash of the machine. After an error the next host may
+// find the previous facts. Write does nothing if the file has the same content, or if f is
+// empty and there is no file.
 func (s *Store) Write(f Facts) error {
 	text, err := json.Marshal(f)
 	if err != nil {
@@ -73,12 +77,12 @@ func (s *Store) Write(f Facts) error {
 	return nil
 }
 
-// isEmpty reports whether there is nothing that a next host must know.
+// isEmpty reports whether f has nothing that the next host must know.
 func (f Facts) isEmpty() bool {
 	return f.Served == "" && f.Asked == "" && len(f.Left) == 0 && f.Refused == nil
 }
 
-// Forget removes what the next host must know, after everything was cleaned up that it is about.
+// Forget removes the facts from dir, after all modes were cleaned up.
 func Forget(dir string) error {
 	if err := statefile.Remove(filepath.Join(dir, factsFile)); err != nil {
 		return fmt.Errorf("forget which mode served: %w", err)
@@ -88,7 +92,7 @@ func Forget(dir string) error {
 
 func (s *Store) path() string { return filepath.Join(s.dir, factsFile) }
 
-// readJSON reads a file into v. Without a file it leaves v as it is.
+// readJSON reads a file into v. If there is no file, v is not changed.
 func readJSON(path string, v any) error {
 	data, err := statefile.Read(path)
 	if errors.Is(err, fs.ErrNotExist) {

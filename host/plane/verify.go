@@ -16,10 +16,10 @@ type Verifier struct {
 	want map[frontend][]netip.AddrPort
 	seen map[frontend]bool
 	bad  []string
-	many int // differences beyond those in bad
+	many int // number of differences that are not in bad
 }
 
-// A frontend as a key: its Sources make the sdk's own no such thing.
+// A frontend is a map key. sdk.Frontend cannot be one, because its Sources are a slice.
 type frontend struct {
 	name   sdk.Name
 	kind   sdk.Kind
@@ -29,10 +29,10 @@ type frontend struct {
 
 func (f frontend) String() string { return fmt.Sprintf("%s at %s", f.name, f.addr) }
 
-// maxShown is how many differences are named.
+// maxShown is the number of differences that the error lists.
 const maxShown = 5
 
-// Expect returns a Verifier of what a dataplane was sent and has confirmed.
+// Expect returns a Verifier for the Services that a dataplane was sent and has confirmed.
 func Expect(sent []sdk.Service) *Verifier {
 	v := &Verifier{want: map[frontend][]netip.AddrPort{}, seen: map[frontend]bool{}}
 	for _, svc := range sent {
@@ -56,8 +56,8 @@ func sorted(all []netip.AddrPort) []netip.AddrPort {
 	return slices.Compact(all)
 }
 
-// Saw notes what is served. What was not expected is no fault of the swap: it
-// may be one of those that are excepted.
+// Saw records a frontend that the kernel serves. It ignores unexpected ones: they may belong to
+// Services that failed or are withheld, and a swap does not depend on them.
 func (v *Verifier) Saw(s sdk.Served) {
 	k := frontend{s.Name, s.Frontend.Kind, s.Frontend.Addr, s.Frontend.Policy}
 	want, wanted := v.want[k]
@@ -70,7 +70,7 @@ func (v *Verifier) Saw(s sdk.Served) {
 	}
 }
 
-// Differences returns what is served otherwise than it was sent; nil: nothing is.
+// Differences returns an error that lists the frontends that are not served as sent, or nil.
 func (v *Verifier) Differences() error {
 	for k := range v.want {
 		if !v.seen[k] {
