@@ -18,15 +18,15 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// askLimit is how long a plugin's binary may take to say what it can, or would do.
+// askLimit limits how long a plugin's binary may take to answer.
 const askLimit = 20 * time.Second
 
-// verbLimit is the same where an operator waits for it and nothing else does: a node with much to
-// look at, or little time for it, can answer too.
+// verbLimit is the limit when only an operator waits. A large or busy node needs more time to
+// answer.
 const verbLimit = time.Minute
 
-// ends returns what a change to another mode would end, or, of the one to come, what the change
-// to it would, in its own words; empty: nothing.
+// ends returns the connections or other effects that a swap from or to this dataplane would
+// end, in the plugin's words; empty if none.
 func (p *dataplane) ends(ctx context.Context) string {
 	remote := p.remote()
 	if remote == nil {
@@ -34,15 +34,15 @@ func (p *dataplane) ends(ctx context.Context) string {
 	}
 	vitals, err := remote.Vitals(ctx)
 	if err != nil {
-		return "" // one that cannot say so must not keep the mode from being changed
+		return "" // a plugin that does not answer must not block a swap
 	}
 	return vitals.SwapImpact
 }
 
-// errNoAnswer is the error of a binary that does not answer a verb in JSON.
+// errNoAnswer is returned if a binary does not answer a verb in JSON.
 var errNoAnswer = errors.New("it gives no answer in JSON")
 
-// Describe returns a plugin that no host runs, with what its binary says of itself.
+// Describe returns a plugin that no host runs, with its binary's description of itself.
 func Describe(ctx context.Context, f supervise.Found, sum string) admin.Plugin {
 	p := unused(f)
 	p.APIVersion, p.Kind = admin.APIVersion, "Plugin"
@@ -64,8 +64,8 @@ func Describe(ctx context.Context, f supervise.Found, sum string) admin.Plugin {
 	return p
 }
 
-// Check asks a plugin whether this node can run it, by its binary and what the config file says
-// of it.
+// Check asks a plugin's binary whether it can run on this node with its settings in the config
+// file.
 func Check(ctx context.Context, f supervise.Found, p config.Plugin) (admin.Check, error) {
 	if f.Err != nil {
 		return admin.Check{}, f.Err
@@ -77,7 +77,7 @@ func Check(ctx context.Context, f supervise.Found, p config.Plugin) (admin.Check
 	return c, err
 }
 
-// check asks a plugin whether this node can run it.
+// check asks a plugin's binary whether it can run on this node.
 func check(ctx context.Context, path, sum string, options []byte) (admin.Check, error) {
 	words := []string{"check", "-o", "json"}
 	if len(options) > 0 {
@@ -86,7 +86,7 @@ func check(ctx context.Context, path, sum string, options []byte) (admin.Check, 
 	return answer[admin.Check](verb(ctx, path, sum, words...))
 }
 
-// wouldRemove returns the things that a plugin's binary would clean up.
+// wouldRemove returns what a plugin's binary would clean up.
 func wouldRemove(ctx context.Context, path, sum string, flags ...string) ([]string, error) {
 	cleaned, err := answer[struct {
 		Removed []string
@@ -98,7 +98,7 @@ func wouldRemove(ctx context.Context, path, sum string, flags ...string) ([]stri
 	return cleaned.Removed, err
 }
 
-// answer returns what a verb printed. One that failed may have said why in its answer.
+// answer decodes the output of a verb. A failed verb may report the reason in its output.
 func answer[T any](printed []byte, failed error) (T, error) {
 	var t T
 	if len(printed) == 0 && failed != nil {
@@ -115,8 +115,8 @@ func answer[T any](printed []byte, failed error) (T, error) {
 	return t, nil
 }
 
-// verb runs a plugin's binary by hand, until ctx ends, and returns what it prints. Like
-// the plugin itself it is run only if nothing else could have changed it.
+// verb runs a verb of a plugin's binary until ctx ends, and returns its output. As for the
+// plugin itself, the file must be one that only root could have changed.
 func verb(ctx context.Context, path, sum string, words ...string) ([]byte, error) {
 	binary, err := launch.OpenBinary(path, sum)
 	if err != nil {

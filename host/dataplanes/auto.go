@@ -14,16 +14,16 @@ import (
 	"github.com/pointsman/pointsman/host/report"
 )
 
-// A chooser makes the choice once, and keeps it: also after a reboot the node has the mode that
-// it began with.
+// A chooser chooses the mode for "auto" once and stores it, so that the node keeps its mode
+// across reboots.
 type chooser struct {
 	plugins installed
 
-	deciding sync.Mutex // held by the one begin
+	deciding sync.Mutex // serializes begin
 	made     atomic.Pointer[plane.Choice]
 }
 
-// mode returns the mode that the file's stands for.
+// mode returns file, or the chosen mode if file is "auto".
 func (c *chooser) mode(file string) string {
 	if file != config.Auto {
 		return file
@@ -37,7 +37,7 @@ func (c *chooser) mode(file string) string {
 	return c.made.Load().Mode
 }
 
-// Auto says what "auto" stands for, and why; empty: the file names a mode.
+// Auto describes the choice for "auto" and its reason; empty if the config file names a mode.
 func (c *chooser) Auto() string {
 	made := c.made.Load()
 	if made == nil || c.plugins.Now().Mode != config.Auto {
@@ -46,7 +46,7 @@ func (c *chooser) Auto() string {
 	return fmt.Sprintf("auto is %s since %s: %s", made.Mode, made.At.UTC().Format(time.DateOnly), made.Why)
 }
 
-// begin returns the choice that a host before made, or a new one, which is written down.
+// begin returns the stored choice of a previous host, or makes and stores a new one.
 func (c *chooser) begin() plane.Choice {
 	kept, err := plane.ReadChoice(c.plugins.Begun.DataDir)
 	if err != nil {
@@ -57,7 +57,7 @@ func (c *chooser) begin() plane.Choice {
 	}
 	made := c.plugins.choose(context.Background())
 	if !c.plugins.available(made.Mode) {
-		return made // the node does not begin with that: neither is installed
+		return made // Begin will fail: neither mode is installed
 	}
 	if err := made.Keep(c.plugins.Begun.DataDir); err != nil {
 		c.report(report.StateNotWritten, err, "the next host decides anew")
@@ -69,8 +69,9 @@ func (c *chooser) report(reason string, err error, then string) {
 	c.plugins.Reports.Report(report.Event{Warning: true, Reason: reason, Message: fmt.Sprintf("%v; %s", err, then)})
 }
 
-// choose decides by what the plugins say of this node. What nftables notes counts where iptables
-// can serve: in that mode our rules may stand before those of other programs that drop.
+// choose chooses a mode by what the plugins say about this node. A note of nftables counts if
+// iptables can serve: in iptables mode our rules can stand before the rules of other programs
+// that drop packets.
 func (in installed) choose(ctx context.Context) plane.Choice {
 	c := plane.Choice{Mode: "iptables", At: time.Now()}
 	if !in.available("nftables") {
@@ -90,7 +91,7 @@ func (in installed) choose(ctx context.Context) plane.Choice {
 	return c
 }
 
-// runs reports whether a mode's plugin is there, and says that this node can run it.
+// runs reports whether a mode's plugin is installed and can run on this node.
 func (in installed) runs(ctx context.Context, mode string) bool {
 	said, err := in.check(ctx, in.Now(), mode)
 	return in.available(mode) && err == nil && said.Runs

@@ -15,44 +15,45 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// This file is about calls that are answered with a *sdk.Busy: another process holds the writer's
-// lock (contract line 8). They have changed nothing and are tried again: an update by the feed, the rest here.
+// This file handles calls that return *sdk.Busy: another process holds the writer's lock
+// (contract line 8). Such a call has changed nothing and is retried: updates by the feed, other
+// calls here.
 
-// A writer is what the last call that needs the writer's lock was answered. The zero value says that there
-// was none in this session.
+// A writer is the result of the last call that needed the writer's lock. The zero value means
+// that there was none in this session.
 type writer struct {
-	busy     *sdk.Busy // nil: it was not busy
-	since    time.Time // since when it has been
-	wrote    bool      // its last update or role in this session went in
-	reported bool      // that it is busy, by the last event
+	busy     *sdk.Busy // nil if the lock was free
+	since    time.Time // since when it has been busy
+	wrote    bool      // its last update or role change in this session succeeded
+	reported bool      // the last event reported that it is busy
 }
 
 const (
-	// lockGrace is how long a lock may be missing before that is an event: a process that
-	// ends leaves its lock to the tools that it started, until they are done.
+	// lockGrace is how long a lock may be missing without an event. A process that ends leaves
+	// its lock to the tools that it started, until they end.
 	lockGrace = time.Second
 
-	// lockLimit is how long a dataplane that is to take the place of one of another mode
-	// may lack the lock of its own mode.
+	// lockLimit is how long a dataplane that should replace a dataplane of another mode may
+	// lack the lock of its own mode.
 	lockLimit = 10 * time.Second
 
-	// A call is tried again often at first: mostly the holder of the lock is about to end.
-	busyOften  = 100 * time.Millisecond
-	busyFor    = 3 * time.Second
-	busySeldom = time.Second
+	// Retry intervals: short at first, because usually the holder of the lock is about to end.
+	busyInterval     = 100 * time.Millisecond
+	busyFor          = 3 * time.Second
+	busyLongInterval = time.Second
 )
 
-// unlessBusy makes a call again for as long as it is answered with a *sdk.Busy, and returns its error: at the
-// latest once ctx ends.
-func unlessBusy(ctx context.Context, call func() error) error {
+// retryWhileBusy retries call as long as it returns *sdk.Busy, at most until ctx ends, and
+// returns its last error.
+func retryWhileBusy(ctx context.Context, call func() error) error {
 	for began := time.Now(); ; {
 		err := call()
 		if !errors.As(err, new(*sdk.Busy)) {
 			return err
 		}
-		wait := busyOften
+		wait := busyInterval
 		if time.Since(began) >= busyFor {
-			wait = busySeldom
+			wait = busyLongInterval
 		}
 		select {
 		case <-ctx.Done():
@@ -62,8 +63,8 @@ func unlessBusy(ctx context.Context, call func() error) error {
 	}
 }
 
-// noteBusy notes what a call of a session was answered, and reports when the process may not write for a while,
-// and when it may again. It returns err.
+// noteBusy records the result of a call in a session, and reports when the process has lacked
+// the writer's lock for a while and when it has it again. It returns err.
 func (p *dataplane) noteBusy(s *session, err error) error {
 	var busy *sdk.Busy
 	errors.As(err, &busy)
@@ -93,8 +94,8 @@ func (p *dataplane) noteBusy(s *session, err error) error {
 	return err
 }
 
-// beat notes what the process of a session reports, or why it is in doubt.
-func (p *dataplane) beat(s *session, v wire.Vitals, doubt string) {
+// recordHeartbeat records the vitals of a session's process, or why the process is in doubt.
+func (p *dataplane) recordHeartbeat(s *session, v wire.Vitals, doubt string) {
 	p.mu.Lock()
 	state := p.status.state
 	p.status.looked = time.Now()
@@ -105,11 +106,11 @@ func (p *dataplane) beat(s *session, v wire.Vitals, doubt string) {
 	switch {
 	case doubt != "":
 		if state == Serving {
-			p.enter(Suspect, doubt)
+			p.setState(Suspect, doubt)
 		}
 		return
 	case state == Suspect:
-		p.enter(Serving, "")
+		p.setState(Serving, "")
 	}
 	if s.feed != nil {
 		p.drops.add(p.name, v.Dropped)
@@ -119,7 +120,7 @@ func (p *dataplane) beat(s *session, v wire.Vitals, doubt string) {
 	p.notify()
 }
 
-// takeNotes reports each kernel parameter that the process says it cannot set, and did not say before.
+// takeNotes reports each kernel parameter that the process newly says it cannot set.
 func (p *dataplane) takeNotes(v wire.Vitals) {
 	p.mu.Lock()
 	before := p.notes
@@ -132,8 +133,8 @@ func (p *dataplane) takeNotes(v wire.Vitals) {
 	}
 }
 
-// noWriter says why the process of a session may not write; empty: it may, or is not to. The
-// caller has the mutex.
+// noWriter returns the reason why a session's process may not write, or "" if it may or need
+// not. The caller holds the mutex.
 func (p *dataplane) noWriter(s *session) string {
 	if s == nil || p.writer.busy == nil || s.role == sdk.Yielded || s.role == sdk.Draining {
 		return ""
@@ -141,9 +142,9 @@ func (p *dataplane) noWriter(s *session) string {
 	return p.writer.busy.Error()
 }
 
-// lockMissing returns an error once a dataplane that stands by, or keeps the role it found, has
-// lacked its mode's lock for too long: it can never serve what it was sent. The caller has
-// the mutex.
+// lockMissing returns an error if a dataplane in Standby, or with the role it found, has lacked
+// the lock of its mode for too long: it can never serve its updates. The caller holds the
+// mutex.
 func (p *dataplane) lockMissing() error {
 	if s := p.session; s == nil || s.role != sdk.Standby && s.role != 0 || p.succeeds || p.writer.since.IsZero() || time.Since(p.writer.since) < lockLimit {
 		return nil

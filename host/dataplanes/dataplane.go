@@ -24,62 +24,63 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// A dataplane is one process of a mode as the host runs it, and, when that has ended, the next one of the same binary
-// and options. Each process has its role by the steps of a reconciler, of which at most one is about it at a time.
+// A dataplane is one process of a mode and, after that has ended, the next process of the same
+// binary and options. A reconciler assigns its role by steps; at most one step at a time is
+// about one dataplane.
 type dataplane struct {
 	name    string
-	id      plane.ID // the group's mutex guards it, and build
-	build   string   // that it runs
+	id      plane.ID // guarded by the group's mutex, like build
+	build   string   // label of the build that it runs
 	plugin  supervise.Plugin
 	tracker *track.Tracker
 	reports *report.Reporter
 	log     hclog.Logger
 	logged  *pluginLog
 	hooks   hooks
-	drops   *drops          // of all modes
-	changes notifier        // of what mu guards
-	life    context.Context // that of the host: no process outlives it
+	drops   *drops          // shared by all modes
+	changes notifier        // notifies of changes to the fields that mu guards
+	life    context.Context // of the host: no process outlives it
 
-	mu       sync.Mutex // guards what follows, and what is said to be in a session
+	mu       sync.Mutex // guards the fields below, and some fields of session
 	status   status
-	end      chan<- error    // ends the present process; nil: there is none
-	ended    <-chan struct{} // closed once that and its session are over
-	options  json.RawMessage // of the present process, or of the next one
-	binary   *launch.Binary  // that was started last, kept open; nil: none was
-	identity string          // what plugin.Identify returned then
-	pinned   bool            // binary is started again, and not the one at the plugin's path
+	end      chan<- error    // ends the current process; nil if there is none
+	ended    <-chan struct{} // closed when that process and its session have ended
+	options  json.RawMessage // of the current process, or of the next if there is none
+	binary   *launch.Binary  // the last one started, kept open; nil if none
+	identity string          // the result of plugin.Identify at that time
+	pinned   bool            // restart binary instead of the file at the plugin's path
 	periods  periods
-	clearing bool       // it is being cleared: it is sent nothing more
-	session  *session   // with the present process; nil: there is none
-	held     *feed.Feed // that waits for Release; nil: none does
-	writer   writer     // whether its process may write
-	repairs  repairs    // of other programs' changes
-	notes    []string   // that its process reported last
+	clearing bool       // Cleanup has begun: send no more updates
+	session  *session   // with the current process; nil if there is none
+	held     *feed.Feed // held until Release; nil if none is
+	writer   writer     // state of the writer's lock
+	repairs  repairs    // of changes that other programs made
+	notes    []string   // as last reported
 	followed followed
 
-	served   bool // it was Active and had confirmed everything when its process was last seen
-	succeeds bool // it takes the place of another process of its mode, which holds the writer's lock until then
+	served   bool // it was Active and had confirmed the whole state when its process was last seen
+	succeeds bool // it will replace another process of its mode, which still holds the writer's lock
 }
 
-// hooks are what the rest of the host gets from a dataplane.
+// hooks are the callbacks of a dataplane into the rest of the host.
 type hooks struct {
 	applied func(*dataplane, feed.Acked) // an update was confirmed
-	refused func()                       // an update failed altogether
-	lost    func(*dataplane, plane.Loss) // its process is over; it returns when that is started again
-	changed func()                       // something of it is other than before
+	refused func()                       // a whole update failed
+	lost    func(*dataplane, plane.Loss) // its process has ended or did not start
+	changed func()                       // its state has changed
 }
 
-// periods are how often it is updated at most, and how often what failed is tried again.
+// periods are the minimum gap between updates and the interval of retries.
 type periods struct{ gap, retry time.Duration }
 
-// followed is how it got on with the last update.
+// followed describes the last updates.
 type followed struct {
-	last    time.Time // when one was served; zero: none was, in any session
+	last    time.Time // when the last update was confirmed, in any session; zero if none was
 	took    time.Duration
-	failure string // of the last one, where it failed
+	failure string // why the last update failed; empty if it succeeded
 }
 
-// observed returns what its process is found to be, and whether it is in session.
+// observed returns the observation of its process, and whether the process is in session.
 func (p *dataplane) observed() (o plane.Observation, up bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,21 +95,21 @@ func (p *dataplane) observed() (o plane.Observation, up bool) {
 	return o, true
 }
 
-// started returns the outcome of a start that went well.
+// started returns the outcome of a successful start.
 func (p *dataplane) started() plane.Outcome {
 	return plane.Outcome{Dies: diesWithProcess(p.description()), Apart: p.plugin.Address != ""}
 }
 
-// notify has whatever waits for a change look again.
+// notify wakes the goroutines that wait for a change.
 func (p *dataplane) notify() {
 	p.changes.notify()
 	p.hooks.changed()
 }
 
-// description returns what its process, or the last one, says of itself.
+// description returns the plugin's description of itself, from its current or last process.
 func (p *dataplane) description() sdk.Description { return p.shownStatus().description }
 
-// remote returns the process in session; nil: there is none.
+// remote returns the process in session, or nil.
 func (p *dataplane) remote() *wire.Remote {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,27 +121,27 @@ func (p *dataplane) remote() *wire.Remote {
 
 var errNoProcess = errors.New("its process is gone")
 
-// cursorStatus returns how far it has followed, and what it fails to serve.
+// cursorStatus returns the progress of the session, and the Services that fail.
 func (p *dataplane) cursorStatus() track.CursorStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.session.status()
 }
 
-// serves reports whether it does, as far as this host has seen: packets find their way by
-// what it made, also while its process is away, unless that is what they go through.
+// serves reports whether it serves, as far as this host has seen. Rules in the kernel serve
+// also while the process is away, unless the dataplane dies with its process.
 func (p *dataplane) serves() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.served
 }
 
-// observe notes whether it serves, from what its process has answered. The caller has the mutex.
+// observe updates served from the answers of its process. The caller holds the mutex.
 func (p *dataplane) observe() {
 	p.served = p.session.is(sdk.Active) && p.session.filled() && p.writer.busy == nil
 }
 
-// setPeriods changes them, also for the session that goes on.
+// setPeriods changes the periods, also those of the current session.
 func (p *dataplane) setPeriods(gap, retry time.Duration) error {
 	p.mu.Lock()
 	p.periods = periods{gap, retry}
@@ -157,8 +158,8 @@ func diesWithProcess(d sdk.Description) bool {
 	return slices.Contains(d.Limits, sdk.LimitDiesWithProcess)
 }
 
-// differs reports whether the plugin runs with other options than the settings have for it, and
-// can be given those.
+// differs reports whether the settings have other options for the plugin than it runs with, and
+// it can get them without a change of address.
 func (p *dataplane) differs(s *config.Host) bool {
 	as := s.Plugins[p.name]
 	return p.plugin.Address == as.Address && !bytes.Equal(p.currentOptions(), as.Options)

@@ -193,8 +193,8 @@ func TestStateEvents(t *testing.T) {
 		var got []report.Event
 		p.reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
 		p.status = status{state: c.from, pid: 7}
-		p.enter(c.to, why)
-		p.enter(c.to, why) // which is no change
+		p.setState(c.to, why)
+		p.setState(c.to, why) // which is no change
 		if len(got) != 1 || got[0].Reason != c.reason || got[0].Warning != c.warns || got[0].Object != "m" {
 			t.Errorf("%s → %s: reported %+v, want %s, warning %t", c.from, c.to, got, c.reason, c.warns)
 		}
@@ -208,7 +208,7 @@ func TestLeftServing(t *testing.T) {
 	var got []report.Event
 	p.reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
 	p.status = status{state: Serving, pid: 7}
-	p.enter(Stopped, "the host ends")
+	p.setState(Stopped, "the host ends")
 	if len(got) != 1 || got[0].Reason != report.PluginLeft || got[0].Message != "the host ends; pid 7 serves on" || got[0].Warning {
 		t.Errorf("reported %+v", got)
 	}

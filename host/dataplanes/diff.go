@@ -18,13 +18,13 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// diffLimit is how long a comparison may take. A busy node needs seconds to read large tables.
+// diffLimit limits a comparison. Reading large tables takes seconds on a busy node.
 const diffLimit = 25 * time.Second
 
-// mostChanges is how many changes a Diff lists.
+// mostChanges limits the number of changes in a Diff.
 const mostChanges = 10_000
 
-// Diff compares what the dataplane that serves should serve with what it reads from the kernel.
+// Diff compares what the serving dataplane should serve with what it reads from the kernel.
 func (set *Set) Diff(ctx context.Context) (admin.Diff, error) {
 	ctx, cancel := context.WithTimeout(ctx, diffLimit)
 	defer cancel()
@@ -67,7 +67,7 @@ func (set *Set) Diff(ctx context.Context) (admin.Diff, error) {
 	return d, nil
 }
 
-// addChanges adds the frontends of a Service that are not served as they should be.
+// addChanges adds the frontends of a Service that are not served as desired.
 func addChanges(d *admin.Diff, s sdk.Service, served []sdk.Served) {
 	for _, row := range compare(s, served) {
 		switch {

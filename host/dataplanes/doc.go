@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package dataplanes runs the dataplanes of a host: the one that serves, and those that come and go beside it. It asks
-package plane what to do next, and does it.
+Package dataplanes runs the dataplanes of a host: the serving one, and others during a swap and until they are
+cleaned up. It asks package plane for the next steps, and runs them.
 
-	mode swap, config file ─▶ what is wanted ┐
-	mode.json ─▶ facts                       ├─▶ plane.Plan ─▶ steps ─▶ dataplane: process, session, feed
-	sessions, heartbeats ─▶ observations     ┘                             ▲
-	            ▲                                                          │
-	            └────────────── what a step came to ◀──────────────────────┘
+	mode swap, config file ─▶ Want         ┐
+	mode.json              ─▶ Facts        ├─▶ plane.Plan ─▶ steps ─▶ dataplane: process, session, feed
+	sessions, heartbeats   ─▶ observations ┘                             ▲
+	            ▲                                                        │
+	            └───────────────── outcome of each step ◀────────────────┘
 
-A Set is put together from parts that each know only what they need. The reconciler has the loop (reconcile.go), which
-is the only place that decides, and steps, which run beside it (steps.go); swaps.go tells what goes on in the words of
-a swap. A dataplane is one process of a mode (dataplane.go), which is started again once Plan says so (process.go); with each
-process there is a session, in which a feed updates it (session.go), and in which it may lack the writer's lock
-(busy.go). Besides there are the plugins that are installed and a survey of rules that are left to
-themselves (installed.go), and the mode that "auto" stands for (auto.go). mode.go and status.go have what an operator
-asks for.
+Start reading at reconciler.reconcile in reconcile.go. The reconciler's loop is the only place that decides; steps
+run beside it (steps.go, handover.go), and swaps.go describes them as swaps. A dataplane is one process of a mode
+(dataplane.go), restarted when Plan returns a Start step (process.go). Each process has a session, in which a feed
+sends it updates (session.go) and in which it may lack the writer's lock (busy.go). installed.go looks up the
+installed plugins and finds rules in the kernel that nothing updates. auto.go chooses the mode for "auto". mode.go
+and status.go answer an operator's requests.
 
-Nothing here removes a dataplane that serves because something failed: that is an invariant of package plane, and holds
-for steps that fail half-way, whose roles are observed (plane.State.Observe).
+Invariant: no failure here removes a serving dataplane. Package plane guarantees it for its steps; if a step fails
+half-way, the roles of its instances are observed again (plane.State.Observe).
 */
 package dataplanes

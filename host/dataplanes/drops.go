@@ -8,21 +8,22 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// drops are the packets that dataplanes have dropped, by reason, added up over their processes and modes: the kernel's
-// counters go on when a plugin is restarted, and begin anew with the rules of another mode. The zero value has none.
+// drops adds up the packets that dataplanes dropped, by reason, across processes and modes: the
+// kernel's counters continue when a plugin restarts, and start at zero with the rules of
+// another mode. The zero value is ready to use.
 type drops struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	last  map[counter]uint64
 	total map[string]uint64
 }
 
-// A counter is one that a mode has reported.
+// A counter identifies a counter that a mode reports.
 type counter struct {
 	mode, reason string
 	family       sdk.Family
 }
 
-// add adds what a mode has dropped since its last report.
+// add adds the packets that a mode has dropped since its last report.
 func (d *drops) add(mode string, report []sdk.Drops) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -40,7 +41,7 @@ func (d *drops) add(mode string, report []sdk.Drops) {
 	}
 }
 
-// of returns the totals of the reasons that a report has.
+// of returns the totals for the reasons in a report.
 func (d *drops) of(report []sdk.Drops) map[string]uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -29,8 +29,9 @@ func errPodName(q admin.Question) error {
 		Try: fmt.Sprintf("kubectl pointsman explain %s %s, or here the address that kubectl get pod -o wide prints", q.Pod, q.To)}
 }
 
-// Explain says what is to become of a packet on this node by the contract and why, what the dataplane that serves has
-// there, and how the packet goes through the rules of the node.
+// Explain answers a question about a packet on this node: which verdict the contract has for it
+// and why, what the serving dataplane has at its frontend, and which way the packet takes
+// through the rules of the node.
 func (set *Set) Explain(ctx context.Context, q admin.Question) (admin.Explanation, error) {
 	if q.Pod != "" {
 		return admin.Explanation{}, errPodName(q)
@@ -65,7 +66,7 @@ func (set *Set) Explain(ctx context.Context, q admin.Question) (admin.Explanatio
 	return x.Explanation, nil
 }
 
-// Unanswered says why it is not known which Services there are; empty: it is known.
+// Unanswered returns the reason why the set of Services is not known yet, or "" if it is known.
 func (set *Set) Unanswered() string {
 	if set.Tracker.HasSynced() {
 		return ""
@@ -75,7 +76,8 @@ func (set *Set) Unanswered() string {
 
 var protocols = map[string]sdk.Protocol{"tcp": sdk.TCP, "udp": sdk.UDP, "sctp": sdk.SCTP}
 
-// addressesNow returns whether an address is one of this machine's at this moment.
+// addressesNow returns a function that reports whether an address belongs to this machine at
+// the moment.
 func addressesNow() (func(netip.Addr) bool, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -90,12 +92,12 @@ func addressesNow() (func(netip.Addr) bool, error) {
 	return func(addr netip.Addr) bool { return own[addr] || addr.IsLoopback() }, nil
 }
 
-// An explanation is one in the making.
+// An explanation is an admin.Explanation under construction.
 type explanation struct {
 	admin.Explanation
 	node  sdk.Node
 	own   func(netip.Addr) bool
-	local bool // the endpoint is chosen from those of this node
+	local bool // the endpoint is chosen from the endpoints on this node
 }
 
 func (x *explanation) step(question, answer string) {
@@ -106,8 +108,8 @@ func (x *explanation) try(format string, args ...any) {
 	x.Remedies = append(x.Remedies, fmt.Sprintf(format, args...))
 }
 
-// decide takes the contract's decision. Where pods are told by their interface, which a question does not
-// name, an address alone may not be enough.
+// decide adds the verdict of the contract. If the node recognizes pods by interface, which a
+// question does not contain, the address alone may not be enough to decide.
 func (x *explanation) decide(m track.Match) {
 	from, why, known := x.caller(m)
 	route, steps := m.Route(from, x.node)
@@ -135,7 +137,7 @@ func (x *explanation) decide(m track.Match) {
 	}
 }
 
-// caller returns the packet's sender, and whether it is known where that stands.
+// caller returns the sender of the packet, and whether its location is known.
 func (x *explanation) caller(m track.Match) (from sdk.Caller, why string, known bool) {
 	from.Addr = x.From
 	if x.Caller == admin.CallerNode || x.Caller == admin.CallerAny && x.own(x.From) {
@@ -163,8 +165,8 @@ func (x *explanation) caller(m track.Match) (from sdk.Caller, why string, known 
 	return from, fmt.Sprintf("another machine: %s is in none of %s", from.Addr, phrase.List(phrase.Texts(pods.CIDRs))), true
 }
 
-// nodeAddr returns the address by which a process of this node calls: the one it calls, if that
-// is the node's own, and else the node's first one of the family.
+// nodeAddr returns the source address of a process on this node: the destination if that is an
+// address of the node, else the node's first address of the family.
 func (x *explanation) nodeAddr() netip.Addr {
 	if x.own(x.To.Addr()) {
 		return x.To.Addr()
@@ -176,13 +178,13 @@ func (x *explanation) nodeAddr() netip.Addr {
 	return x.node.Addrs[i]
 }
 
-// observe adds what the dataplane has of the frontend, and which endpoints it does not use.
+// observe adds what the dataplane has at the frontend, and which endpoints it does not use.
 func (set *Set) observe(ctx context.Context, x *explanation, m track.Match) {
 	key := track.Key{Namespace: m.Service.Name.Namespace, Name: m.Service.Name.Service}
 	s, endpoints, known := set.Tracker.Explain(key)
 	i := slices.IndexFunc(s.Ports, func(p track.PortStatus) bool { return p.Service.Name == m.Service.Name })
 	if !known || i < 0 {
-		return // it was deleted meanwhile
+		return // the Service was deleted meanwhile
 	}
 	main := set.serving()
 	if x.State, x.Why, _ = main.state(s, s.Ports[i]); x.State != health.Served && x.State != health.NoEndpoints {
@@ -212,10 +214,10 @@ func (set *Set) observe(ctx context.Context, x *explanation, m track.Match) {
 	}
 }
 
-// mostTried is how many endpoints are tried.
+// mostTried limits the number of endpoints that connect tries.
 const mostTried = 8
 
-// connect opens one connection to each endpoint, from this node, and says what came back.
+// connect opens one connection from this node to each endpoint, and adds the results.
 func (x *explanation) connect(ctx context.Context) {
 	var wg sync.WaitGroup
 	for i := range x.Endpoints[:min(len(x.Endpoints), mostTried)] {
@@ -231,7 +233,7 @@ func (x *explanation) connect(ctx context.Context) {
 	wg.Wait()
 }
 
-// cameBack says what became of an attempt to connect.
+// cameBack describes the result of a connection attempt.
 func cameBack(err error) string {
 	switch {
 	case err == nil:
@@ -246,7 +248,8 @@ func cameBack(err error) string {
 	return err.Error()
 }
 
-// walk adds how the packet goes through the rules of the node, as the dataplane that serves reads them.
+// walk adds the packet's way through the rules of the node, as the serving dataplane reads
+// them.
 func (set *Set) walk(ctx context.Context, x *explanation, m track.Match) {
 	ctx, cancel := context.WithTimeout(ctx, readBack)
 	defer cancel()
@@ -273,7 +276,7 @@ func (x *explanation) packet(m track.Match) sdk.Packet {
 	return sdk.Packet{Protocol: protocols[x.Protocol], From: netip.AddrPortFrom(from.Addr, 0), To: x.To, Origin: from.From}
 }
 
-// walked adds a walk. A way that differs from the verdict comes first.
+// walked adds a traced packet. The first way that differs from the verdict is listed first.
 func (x *explanation) walked(t sdk.Traced) {
 	x.Kernel = &admin.Traced{Ways: []admin.Way{}, Notes: t.Notes, Connections: t.Connections}
 	for _, w := range t.Ways {
@@ -290,7 +293,8 @@ func (x *explanation) walked(t sdk.Traced) {
 	}
 }
 
-// differs says where a way ends otherwise than the packet should; empty: it does not, or that is not known.
+// differs describes how a way's end differs from the verdict, or returns "" if it does not
+// differ or is not known.
 func (x *explanation) differs(w sdk.Way) string {
 	passes := w.Verdict == sdk.Forward && w.To == x.To
 	isEndpoint := slices.ContainsFunc(x.Endpoints, func(s admin.Share) bool { return s.Address == w.To.String() })

@@ -15,12 +15,13 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// This file is what a step asks of one dataplane.
+// This file has the operations on one dataplane that steps use.
 
-// lookAgain is how long until waits without a change: time alone changes little.
+// lookAgain is the polling interval of until without a notification. Few conditions change with
+// time alone.
 const lookAgain = time.Second / 4
 
-// until waits for ok, asked with the mutex held.
+// until waits until ok returns true. It calls ok with the mutex held.
 func (p *dataplane) until(ctx context.Context, what string, ok func() bool) error {
 	for {
 		changed := p.changes.wait()
@@ -39,7 +40,7 @@ func (p *dataplane) until(ctx context.Context, what string, ok func() bool) erro
 	}
 }
 
-// trouble returns what is known to be wrong with it.
+// trouble returns the known problem of the dataplane, or nil.
 func (p *dataplane) trouble(failure string) error {
 	if why := p.shownStatus().why; why != "" {
 		return errors.New(why)
@@ -50,15 +51,17 @@ func (p *dataplane) trouble(failure string) error {
 	return nil
 }
 
-// filled reports whether it has confirmed everything. The caller has the mutex.
+// filled reports whether it has confirmed the whole state. The caller holds the mutex.
 func (p *dataplane) filled() bool { return p.session.filled() }
 
-// caughtUp reports whether it has confirmed what there is, or is sent nothing. The caller has the mutex.
+// caughtUp reports whether it has confirmed all updates, or gets none. The caller holds the
+// mutex.
 func (p *dataplane) caughtUp() bool {
 	return !p.session.fed() || p.session.full && p.session.cursor.Status().Pending == 0
 }
 
-// Hold waits until it has confirmed what there is, and lets no update go to it.
+// Hold waits until it has confirmed all updates, and then holds back further ones until
+// Release.
 func (p *dataplane) Hold(ctx context.Context) error {
 	err := p.until(ctx, "has confirmed what there is", p.caughtUp)
 	if err != nil {
@@ -67,7 +70,7 @@ func (p *dataplane) Hold(ctx context.Context) error {
 	return p.hold(ctx)
 }
 
-// hold lets no update go to it until Release.
+// hold holds back updates until Release.
 func (p *dataplane) hold(ctx context.Context) error {
 	p.mu.Lock()
 	s := p.session
@@ -84,7 +87,7 @@ func (p *dataplane) hold(ctx context.Context) error {
 	return nil
 }
 
-// Release lets updates go to it again.
+// Release ends a Hold.
 func (p *dataplane) Release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,7 +97,7 @@ func (p *dataplane) Release() {
 	}
 }
 
-// setRole gives its process a role, once it has the writer's lock that this takes.
+// setRole sets the role of its process. It waits for the writer's lock if the role needs it.
 func (p *dataplane) setRole(ctx context.Context, role sdk.Role) error {
 	p.mu.Lock()
 	s := p.session
@@ -102,10 +105,11 @@ func (p *dataplane) setRole(ctx context.Context, role sdk.Role) error {
 	if s == nil {
 		return errNoProcess
 	}
-	return p.become(ctx, s, role)
+	return p.setSessionRole(ctx, s, role)
 }
 
-// retire is setRole for one that may be away: then it gets its role once it is back.
+// retire is like setRole, but succeeds if the process is away. It then gets its role when it is
+// back.
 func (p *dataplane) retire(ctx context.Context, role sdk.Role) error {
 	if err := p.setRole(ctx, role); p.remote() != nil {
 		return err
@@ -113,7 +117,8 @@ func (p *dataplane) retire(ctx context.Context, role sdk.Role) error {
 	return nil
 }
 
-// tryActive is setRole for Active, unless another process has the writer's lock: that is no error.
+// tryActive makes its process Active, and returns nil also if another process holds the
+// writer's lock.
 func (p *dataplane) tryActive(ctx context.Context) error {
 	p.mu.Lock()
 	s := p.session
@@ -123,15 +128,15 @@ func (p *dataplane) tryActive(ctx context.Context) error {
 	}
 	err := p.noteBusy(s, s.remote.SetRole(ctx, sdk.Active))
 	if err == nil {
-		p.hasBecome(s, sdk.Active)
+		p.recordRole(s, sdk.Active)
 	} else if errors.As(err, new(*sdk.Busy)) {
 		err = nil
 	}
 	return err
 }
 
-// verify compares what the kernel serves with what it was sent, while no update is
-// under way and once it has confirmed everything.
+// verify compares what the kernel serves with what it was sent, while updates are held back and
+// once the whole state is confirmed. It returns false if the plugin cannot say what it serves.
 func (p *dataplane) verify(ctx context.Context) (bool, error) {
 	if err := p.until(ctx, "has confirmed everything", p.filled); err != nil {
 		return false, err
@@ -164,14 +169,16 @@ func (p *dataplane) verify(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// readyInStandby reports whether it has all but the ways in already in Standby. One that can
-// only listen where the frontends are cannot, while another one does.
+// readyInStandby reports whether it prepares everything but the entry points while in Standby.
+// A dataplane that only listens on the frontends' own addresses cannot, while another one
+// listens there.
 func (p *dataplane) readyInStandby() bool {
 	d := p.description()
 	return !diesWithProcess(d) || !slices.Contains(d.Limits, sdk.LimitOwnAddressesOnly)
 }
 
-// exportAffinity lists which clients keep which endpoints; none if the plugin cannot say.
+// exportAffinity returns the endpoints that clients are bound to, or none if the plugin does
+// not support it.
 func (p *dataplane) exportAffinity(ctx context.Context) ([]sdk.AffinityEntry, error) {
 	remote := p.remote()
 	if remote == nil {
@@ -185,7 +192,7 @@ func (p *dataplane) exportAffinity(ctx context.Context) ([]sdk.AffinityEntry, er
 	return entries, err
 }
 
-// importAffinity has the plugin keep clients at their endpoints, if it can.
+// importAffinity binds clients to endpoints, if the plugin supports it.
 func (p *dataplane) importAffinity(ctx context.Context, entries []sdk.AffinityEntry) error {
 	remote := p.remote()
 	if remote == nil {
@@ -197,7 +204,8 @@ func (p *dataplane) importAffinity(ctx context.Context, entries []sdk.AffinityEn
 	return nil
 }
 
-// flows returns how many are left of the connections that it has begun, as it counts them while it drains.
+// flows returns the number of its connections that are left, as the plugin counts them while it
+// drains.
 func (p *dataplane) flows(ctx context.Context) (int, error) {
 	remote := p.remote()
 	if remote == nil {
@@ -207,7 +215,8 @@ func (p *dataplane) flows(ctx context.Context) (int, error) {
 	return vitals.Flows, err
 }
 
-// Stop ends a launched process. A plugin at an address goes on and releases the writer's lock. Rules in the kernel stay.
+// Stop ends a launched process. A plugin at an address keeps running and releases the writer's
+// lock. Rules in the kernel stay.
 func (p *dataplane) Stop() {
 	if remote := p.remote(); remote != nil && p.plugin.Address != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), yieldLimit)
@@ -217,14 +226,15 @@ func (p *dataplane) Stop() {
 		}
 	}
 	if !p.stop(errNotNeeded) {
-		p.enter(Stopped, errNotNeeded.Error())
+		p.setState(Stopped, errNotNeeded.Error())
 	}
 }
 
 const yieldLimit = 2 * time.Second
 
-// Cleanup removes it from the node. It is sent nothing more, or it would come back; and what its process cannot do,
-// another one of its binary does. Where another process is the writer of its mode it only ends: the rules are that one's.
+// Cleanup removes its rules from the node. It stops updates first, or the rules would come
+// back. If its process cannot clean up, another process of its binary does. If another process
+// is the writer of its mode, the rules belong to that process and Cleanup only ends its own.
 func (p *dataplane) Cleanup(ctx context.Context) error {
 	p.mu.Lock()
 	p.clearing = true
@@ -257,8 +267,8 @@ func (p *dataplane) Cleanup(ctx context.Context) error {
 	return err
 }
 
-// clear has its process clean up after itself, and after those before it. No update
-// swaps to it any more.
+// clear asks its process to clean up what it and earlier processes left, and holds back updates
+// from then on.
 func (p *dataplane) clear(ctx context.Context) error {
 	remote := p.remote()
 	if remote == nil {
@@ -267,9 +277,9 @@ func (p *dataplane) clear(ctx context.Context) error {
 	if err := p.hold(ctx); err != nil {
 		return err
 	}
-	limited, cancel := context.WithTimeout(ctx, busyFor) // the tools of a process before may have the lock for a moment
+	limited, cancel := context.WithTimeout(ctx, busyFor) // tools that an ended process started may hold the lock for a moment
 	defer cancel()
-	return unlessBusy(limited, func() error {
+	return retryWhileBusy(limited, func() error {
 		_, err := remote.Cleanup(ctx, sdk.Leftovers{})
 		return err
 	})

@@ -24,7 +24,8 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// Discover looks for plugins where the settings say, and beside this binary.
+// Discover finds the plugins in the places that the settings name and in the directory of this
+// binary.
 func Discover(h *config.Host) []supervise.Found {
 	named := make(map[string]string)
 	for name, p := range h.Plugins {
@@ -37,26 +38,26 @@ func Discover(h *config.Host) []supervise.Found {
 	return supervise.Discover(dirs, named)
 }
 
-// installed is the plugins of this machine, by a host's settings.
+// installed looks up the plugins of this machine by the host's settings.
 type installed struct{ Settings }
 
 // available reports whether a mode has a plugin: a binary, or an address.
 func (in installed) available(mode string) bool {
 	if in.Now().Plugins[mode].Address != "" {
-		return true // whether something listens there shows when it is connected to
+		return true // whether a plugin listens there turns out when we connect
 	}
 	return slices.ContainsFunc(Discover(in.Begun), func(f supervise.Found) bool { return f.Name == mode && f.Err == nil })
 }
 
-// there reports whether a mode has a plugin, whether it can be run or not: what is there can be
-// mended while the host waits for it.
-func (in installed) there(mode string) bool {
+// exists reports whether a mode has a plugin, even one that cannot run: it can be repaired
+// while the host waits.
+func (in installed) exists(mode string) bool {
 	return in.available(mode) || slices.ContainsFunc(Discover(in.Begun), func(f supervise.Found) bool {
 		return f.Name == mode && !errors.Is(f.Err, fs.ErrNotExist)
 	})
 }
 
-// found returns the binary of a mode. One that runs by itself may have none here.
+// found returns the binary of a mode. A plugin that something else runs may have none here.
 func (in installed) found(mode string) supervise.Found {
 	for _, f := range Discover(in.Now()) {
 		if f.Name == mode {
@@ -66,7 +67,7 @@ func (in installed) found(mode string) supervise.Found {
 	return supervise.Found{Name: mode, Err: fmt.Errorf("%s runs by itself, and its binary is not here", mode)}
 }
 
-// check asks a mode's plugin whether this node can run it, with the options that h has for it.
+// check asks a mode's plugin whether it can run on this node with its options in h.
 func (in installed) check(ctx context.Context, h *config.Host, mode string) (admin.Check, error) {
 	s := h.Plugins[mode]
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
@@ -82,8 +83,9 @@ func (in installed) check(ctx context.Context, h *config.Host, mode string) (adm
 	return answer[admin.Check](remote.Preflight(ctx, s.Options))
 }
 
-// attach connects to the plugin at an address. Where the folder of its socket is there, whatever runs it may just be
-// starting it. In a pod the plugin makes the folder, and the pod has a container for each address.
+// attach connects to the plugin at an address. If the folder of its socket exists, the plugin
+// may be starting right now, so attach retries. In a pod it also retries without the folder:
+// the plugin creates the folder, and there is a container for each address.
 func (in installed) attach(ctx context.Context, address string) (*wire.Remote, error) {
 	inPod := os.Getenv("KUBERNETES_SERVICE_HOST") != "" // as in every pod
 	target, err := wire.At(address)
@@ -99,19 +101,20 @@ func (in installed) attach(ctx context.Context, address string) (*wire.Remote, e
 		select {
 		case <-ctx.Done():
 			return nil, errors.Join(err, ctx.Err())
-		case <-time.After(busyOften):
+		case <-time.After(busyInterval):
 		}
 	}
 }
 
-// startLimit is how long a plugin at an address may take to listen there, and then to read the role that it shows,
-// before what depends on its answer goes on without.
+// startLimit limits the wait for a plugin at an address: first until it listens, then until it
+// has read the role that the kernel shows.
 const startLimit = 10 * time.Second
 
-// observed returns the facts of a node of which no host before has noted what serves: the mode whose plugin shows that
-// it is Active, and those that show another role, because a host before was replaced while they drained. From the former
-// the host swaps to the wanted one as soon as it serves, so that no connection is lost. Only plugins at an address are
-// asked: they are there before the host is.
+// observed returns the facts for a node without facts from a previous host. It asks the plugins
+// which roles they show: the Active mode serves, and modes with other roles were draining when
+// the previous host was replaced. Once the Active one serves, the host swaps from it to the
+// wanted one, so no connection is lost. It asks only plugins at an address, because only they
+// run before the host.
 func (in installed) observed(ctx context.Context, facts plane.Facts, wanted string) plane.Facts {
 	if in.Now().Plugins[wanted].Address == "" {
 		return facts
@@ -141,8 +144,8 @@ func (in installed) observed(ctx context.Context, facts plane.Facts, wanted stri
 	return facts
 }
 
-// shown returns the role that a plugin at an address shows; zero: it cannot tell. The plugin reads it once a session
-// has begun.
+// shown returns the role that a plugin at an address shows; zero if it cannot tell. The plugin
+// reads the role after a session has begun.
 func (in installed) shown(ctx context.Context, mode string) (sdk.Role, error) {
 	plugin := in.Now().Plugins[mode]
 	remote, err := in.attach(ctx, plugin.Address)
@@ -156,17 +159,17 @@ func (in installed) shown(ctx context.Context, mode string) (sdk.Role, error) {
 	for end := time.Now().Add(startLimit); ; {
 		v, err := remote.Vitals(ctx)
 		if err != nil || v.Shown != 0 || time.Now().After(end) {
-			return cmp.Or(v.Shown, v.Role), err // the latter of a process that served the host before
+			return cmp.Or(v.Shown, v.Role), err // Role is set if the process served the previous host
 		}
 		select {
 		case <-ctx.Done():
 			return 0, ctx.Err()
-		case <-time.After(busyOften):
+		case <-time.After(busyInterval):
 		}
 	}
 }
 
-// missing says why there is no binary for the mode that can be run, and what there is.
+// missing explains why the mode has no usable binary, and lists the other modes that have one.
 func missing(h *config.Host, mode string) string {
 	text := fmt.Sprintf("there is no %s%s in %s", supervise.Prefix, mode, phrase.List(h.PluginDirs))
 	var others []string
@@ -184,7 +187,7 @@ func missing(h *config.Host, mode string) string {
 	return text + "; found for other modes: " + phrase.List(others)
 }
 
-// unused returns a plugin that no host runs.
+// unused returns the status of a plugin that no host runs.
 func unused(f supervise.Found) admin.Plugin {
 	p := admin.Plugin{Name: f.Name, Path: f.Path, State: "unused"}
 	if f.Err != nil {
@@ -193,16 +196,16 @@ func unused(f supervise.Found) admin.Plugin {
 	return p
 }
 
-// plugin returns a mode's plugin. Where no binary of it is there, it is one that does
-// not come up: the host waits for it, and says so.
+// plugin returns the plugin of a mode. If its binary is missing, plugin reports that and
+// returns a plugin that fails to start, so that the host waits for it.
 func (in installed) plugin(mode string) supervise.Plugin {
 	s := in.Now()
 	if !supervise.ValidName(mode) {
-		return supervise.Plugin{Name: mode} // which refuses to be launched
+		return supervise.Plugin{Name: mode} // it fails to start
 	}
 	level := in.Begun.Logging.Level
 	if level == "trace" {
-		level = "debug" // plugins know no other
+		level = "debug" // the lowest level that plugins have
 	}
 	p := supervise.Plugin{
 		Name:      mode,
@@ -214,7 +217,7 @@ func (in installed) plugin(mode string) supervise.Plugin {
 		SocketDir: socketDir(in.Begun.StateDir),
 		Env:       []string{wire.LevelEnv + "=" + level},
 	}
-	if adj := in.Begun.OOMScoreAdj; adj != 0 && in.spareMe(adj) {
+	if adj := in.Begun.OOMScoreAdj; adj != 0 && in.protectFromOOM(adj) {
 		p.OOMScoreAdj = &adj
 	}
 	if p.Address != "" {
@@ -230,9 +233,8 @@ func (in installed) plugin(mode string) supervise.Plugin {
 	return p
 }
 
-// spareMe asks the kernel to spare the host when memory runs out, and reports
-// whether it may ask that.
-func (in installed) spareMe(adj int) bool {
+// protectFromOOM sets the host's oom_score_adj, and reports whether the kernel allowed it.
+func (in installed) protectFromOOM(adj int) bool {
 	err := os.WriteFile("/proc/self/oom_score_adj", fmt.Append(nil, adj), 0)
 	if err != nil {
 		in.Log.Info("oomScoreAdj is left as it is", "err", err)
@@ -240,13 +242,13 @@ func (in installed) spareMe(adj int) bool {
 	return err == nil
 }
 
-// StateDir returns where a plugin keeps what outlives the host.
+// StateDir returns the directory for a plugin's state that outlives the host.
 func StateDir(h *config.Host, name string) string {
 	return filepath.Join(h.StateDir, "plugins", name)
 }
 
-// socketDir returns below stateDir, unless that is so long that a socket's path would not
-// fit: the kernel takes 107 bytes.
+// socketDir returns the directory for sockets below stateDir, or "" if the path of a socket
+// would be too long: the kernel allows 107 bytes.
 func socketDir(stateDir string) string {
 	if len(stateDir) > 50 {
 		return ""
@@ -254,21 +256,21 @@ func socketDir(stateDir string) string {
 	return filepath.Join(stateDir, "sockets")
 }
 
-// A survey looks for rules in the kernel that go on serving while the mode in use does not:
-// no dataplane in session keeps them up to date.
+// A survey finds rules in the kernel that still serve while the current mode does not. No
+// dataplane keeps them up to date.
 type survey struct {
 	plugins installed
 	running *group
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	rules []string
-	next  time.Time // when to look again
+	next  time.Time // when to run the next survey
 }
 
 const surveyEach = time.Minute
 
-// look asks each plugin's binary what it would clean up, if that is due. While the mode in
-// use serves there is nothing to look for.
+// look runs a survey if it is due: it asks each plugin's binary what it would clean up. While
+// the current mode serves, no survey is needed.
 func (s *survey) look(ctx context.Context, now time.Time) {
 	main := s.running.serving()
 	if main.serves() {
@@ -290,7 +292,7 @@ func (s *survey) note(found []string, next time.Time) {
 	s.rules, s.next = found, next
 }
 
-// leftServing names what each mode's plugin would clean up.
+// leftServing returns what each mode's plugin would clean up.
 func (in installed) leftServing(ctx context.Context) []string {
 	var all []string
 	for _, f := range Discover(in.Now()) {
@@ -307,8 +309,8 @@ func (in installed) leftServing(ctx context.Context) []string {
 	return all
 }
 
-// Unattended names, by mode, what the kernel has and goes on serving by while the mode in
-// use does not serve: nothing updates it.
+// Unattended returns, by mode, the rules in the kernel that serve without being updated while
+// the current mode does not serve.
 func (s *survey) Unattended() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,16 +11,16 @@ import (
 	"github.com/pointsman/pointsman/host/config"
 )
 
-// A Leftovers is what kube-proxy would leave on a node where a mode serves in its place.
+// Leftovers describes what kube-proxy would leave on a node where a mode replaces it.
 type Leftovers struct {
-	Taken     []string // what the mode takes over of it
-	Removable []string // what the other modes' plugins would remove of it, but for what the mode takes over; empty where that is not known
-	Kept      []string // what they would keep, since rules of other programs lead there; likewise
-	Unknown   []string // of which plugins that is not known, and why
+	Taken     []string // what the mode takes over
+	Removable []string // what the plugins of other modes would remove, without Taken; empty if not known
+	Kept      []string // what they would keep because rules of other programs refer to it; empty if not known
+	Unknown   []string // the plugins for which this is not known, and why
 }
 
-// LeftOfKubeProxy returns what kube-proxy would leave on this node where mode serves in its place.
-// It only asks.
+// LeftOfKubeProxy returns what kube-proxy would leave on this node if mode replaced it. It
+// changes nothing.
 func LeftOfKubeProxy(ctx context.Context, h *config.Host, mode string) (l Leftovers) {
 	var taken []string
 	known := true
@@ -29,7 +29,7 @@ func LeftOfKubeProxy(ctx context.Context, h *config.Host, mode string) (l Leftov
 			continue
 		}
 		flags := []string{"--kube-proxy"}
-		if f.Name == mode && mode != "ipvs" { // which takes over and removes all that kube-proxy's own ipvs mode made
+		if f.Name == mode && mode != "ipvs" { // ipvs takes over and removes everything of kube-proxy's ipvs mode
 			flags = nil
 		}
 		ctx, cancel := context.WithTimeout(ctx, verbLimit)
@@ -51,12 +51,13 @@ func LeftOfKubeProxy(ctx context.Context, h *config.Host, mode string) (l Leftov
 		return Leftovers{Unknown: l.Unknown}
 	}
 	l.Taken = taken
-	l.settle(taken)
+	l.classify(taken)
 	return l
 }
 
-// settle takes apart what the plugins of the other modes named: taken is what the mode takes over.
-func (l *Leftovers) settle(taken []string) {
+// classify splits what the plugins of other modes named into Removable and Kept. taken is what
+// the mode takes over.
+func (l *Leftovers) classify(taken []string) {
 	slices.Sort(l.Removable)
 	l.Removable = slices.Compact(l.Removable)
 	removed := slices.Concat(l.Removable, taken)
@@ -70,18 +71,19 @@ func (l *Leftovers) settle(taken []string) {
 	})
 }
 
-// isKept reports whether an item of a cleanup says what it keeps: "iptables-nft: keep …".
+// isKept reports whether an item of a cleanup is kept: "iptables-nft: keep …".
 func isKept(item string) bool { return strings.Contains(item, ": keep ") }
 
-// isKeptBy reports whether what is kept is so for a rule of a chain that is removed itself, since another
-// plugin, or the mode that takes over, removes it.
+// isKeptBy reports whether an item is kept only because of a rule in a chain that another
+// plugin, or the mode that takes over, removes.
 func isKeptBy(item string, removed []string) bool {
 	_, chain, _ := strings.Cut(item, "a rule of ")
 	chain, _, leads := strings.Cut(chain, " leads to ")
 	return leads && slices.ContainsFunc(removed, func(other string) bool { return strings.HasSuffix(other, "remove nat "+chain) })
 }
 
-// isShared reports whether an item is of KUBE-MARK-MASQ, which every mode keeps.
+// isShared reports whether an item belongs to KUBE-MARK-MASQ or KUBE-POSTROUTING, which every
+// mode keeps.
 func isShared(item string) bool {
 	return strings.Contains(item, "KUBE-MARK-MASQ") || strings.Contains(item, "KUBE-POSTROUTING")
 }

@@ -30,7 +30,7 @@ func TestLeftOfIPVS(t *testing.T) {
 		{"ipvs, beside portmap", []string{services, foreign}, byIPVS, nil, []string{foreign}},
 	} {
 		l := Leftovers{Removable: slices.Clone(c.named)}
-		l.settle(c.taken)
+		l.classify(c.taken)
 		if !slices.Equal(l.Removable, c.removable) || !slices.Equal(l.Kept, c.kept) {
 			t.Errorf("mode %s: left over is %q, and kept %q", c.why, l.Removable, l.Kept)
 		}

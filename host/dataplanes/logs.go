@@ -30,7 +30,7 @@ func newPluginLog(plugin string, log hclog.Logger) *pluginLog {
 	return &pluginLog{plugin: plugin, log: log, buffer: newLogBuffer()}
 }
 
-// line takes one line.
+// line adds one line.
 func (p *pluginLog) line(l wire.LogLine) {
 	p.buffer.add(admin.LogLine{Time: l.Time, Level: l.Level.String(), Message: l.String()})
 	p.mu.Lock()
@@ -50,7 +50,7 @@ func (p *pluginLog) line(l wire.LogLine) {
 	p.log.Log(levelOf(l.Level), l.Message, args...)
 }
 
-// dropped returns how many lines were not passed to the host's log.
+// dropped returns the number of lines that were not passed to the host's log.
 func (p *pluginLog) dropped() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,16 +69,16 @@ func levelOf(l slog.Level) hclog.Level {
 	return hclog.Error
 }
 
-// bufferLines is how many lines of a plugin's log the host keeps.
+// bufferLines is the number of lines of a plugin's log that the host keeps.
 const bufferLines = 1000
 
-// A logBuffer keeps the last lines of a plugin's log, over its restarts, for
-// whatever asks later. It is safe for concurrent use.
+// A logBuffer keeps the last lines of a plugin's log across restarts. It is safe for concurrent
+// use.
 type logBuffer struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	lines []admin.LogLine
-	first uint64        // the number of lines[0], counted from the beginning
-	more  chan struct{} // closed with the next line
+	first uint64        // the number of lines[0], counted from the start
+	more  chan struct{} // closed by the next add
 }
 
 func newLogBuffer() *logBuffer { return &logBuffer{more: make(chan struct{})} }
@@ -95,8 +95,8 @@ func (b *logBuffer) add(l admin.LogLine) {
 	b.more = make(chan struct{})
 }
 
-// since returns what there is from line number n on, the number that comes next, and
-// what is closed when there is more.
+// since returns the lines from number n on, the number of the next line, and a channel that is
+// closed when there are more.
 func (b *logBuffer) since(n uint64) ([]admin.LogLine, uint64, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -105,8 +105,7 @@ func (b *logBuffer) since(n uint64) ([]admin.LogLine, uint64, <-chan struct{}) {
 	return slices.Clone(b.lines[from-b.first:]), next, b.more
 }
 
-// read calls line for each line there is, and with follow for each that comes,
-// until ctx ends.
+// read calls line for each stored line and, with follow, for each new line until ctx ends.
 func (b *logBuffer) read(ctx context.Context, follow bool, line func(admin.LogLine) error) error {
 	var n uint64
 	for {
@@ -128,28 +127,28 @@ func (b *logBuffer) read(ctx context.Context, follow bool, line func(admin.LogLi
 	}
 }
 
-// Of a plugin's log the host's own log takes so many lines at once, and so many in a
-// second from then on. `pointsman plugin logs` has the last ones nevertheless.
+// Rate limit for a plugin's lines in the host's log. `pointsman plugin logs` shows dropped
+// lines nevertheless, if they are among the last ones.
 const (
 	logBurst = 500
-	logRate  = 20 // lines in a second
+	logRate  = 20 // lines per second
 
-	// logReminder is how often the log says that lines are left out.
+	// logReminder is the interval at which the log reports dropped lines.
 	logReminder = 10 * time.Second
 )
 
-// A logLimit decides which lines of a plugin's log go into the host's. The zero value has
-// seen none.
+// A logLimit decides which lines of a plugin's log go to the host's log. The zero value is
+// ready to use.
 type logLimit struct {
 	spent   float64 // of the burst
 	seen    time.Time
-	left    uint64    // lines left out since the log last said so
-	shown   time.Time // when the log last said that lines are left out
-	dropped uint64    // lines left out, in all
+	left    uint64    // lines dropped since the log last reported it
+	shown   time.Time // when the log last reported dropped lines
+	dropped uint64    // total number of dropped lines
 }
 
-// line counts one more line. It goes into the log if pass is true; and before it the log is to
-// say how many lines were left, unless that is zero.
+// line counts one line. The line goes to the log if pass is true. If left is not zero, the log
+// must first report that many dropped lines.
 func (l *logLimit) line(now time.Time) (pass bool, left uint64) {
 	if !l.seen.IsZero() {
 		l.spent = max(0, l.spent-logRate*now.Sub(l.seen).Seconds())

@@ -60,7 +60,7 @@ func TestTaken(t *testing.T) {
 		{"between two that take them", with(sdk.LimitTakesAddresses), with(sdk.LimitTakesAddresses), nodeLocal, ""},
 		{"from one that listens there", with(sdk.LimitOwnAddressesOnly), with(sdk.LimitTakesAddresses), nodeLocal, ""},
 	} {
-		if got := taken(c.from, c.to, tracker.All(), func() map[netip.Addr]string { return c.interfaces }); got != c.want {
+		if got := interceptedClusterIP(c.from, c.to, tracker.All(), func() map[netip.Addr]string { return c.interfaces }); got != c.want {
 			t.Errorf("%s: %q, want %q", c.what, got, c.want)
 		}
 	}

@@ -16,16 +16,16 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Mode returns the one that serves.
+// Mode returns the serving mode.
 func (set *Set) Mode() string { return set.serving().name }
 
-// Show returns which dataplane serves, and what becomes of it.
+// Show returns the serving mode, the desired mode, and the swap in progress.
 func (set *Set) Show() admin.Mode {
 	mode := admin.Mode{Mode: set.Mode(), File: set.Now().Mode, Auto: set.Auto(), Swap: set.UnderWay()}
 	set.reconciler.mu.Lock()
 	defer set.reconciler.mu.Unlock()
 	f := set.state.Facts
-	mode.Last, mode.Wanted, mode.Left = set.lastShown(set.last), f.Wanted(set.fileMode), f.Left
+	mode.Last, mode.Wanted, mode.Left = set.shownResult(set.last), f.Wanted(set.fileMode), f.Left
 	if set.swap != nil && !set.swap.Leftover {
 		mode.Left = slices.DeleteFunc(slices.Clone(f.Left), func(m string) bool { return m == set.swap.From || m == set.swap.To })
 	}
@@ -35,7 +35,7 @@ func (set *Set) Show() admin.Mode {
 	return mode
 }
 
-// UnderWay returns the swap that goes on; nil: none does.
+// UnderWay returns the swap in progress, or nil.
 func (set *Set) UnderWay() *admin.Swap {
 	set.reconciler.mu.Lock()
 	defer set.reconciler.mu.Unlock()
@@ -54,27 +54,25 @@ func (set *Set) UnderWay() *admin.Swap {
 	return s
 }
 
-// Recently is how long a swap that was undone, or a restart of the plugin, is worth a
-// warning.
+// Recently is how long an undone swap, or a restart of the plugin, is worth a warning.
 const Recently = 10 * time.Minute
 
-// LastSwap returns the last swap, if it still is one to speak of: one that was undone
-// and is still wanted, or was not long ago. One that was undone because that was asked for is not.
-// That a mode has another binary since is not to speak of, while a change of mode that was
-// undone is.
+// LastSwap returns the last swap if it is still worth a warning: it was undone, and it is still
+// wanted or ended recently. It skips swaps that were undone on request. An undone change of
+// mode has precedence over a later successful change of the binary.
 func (set *Set) LastSwap() *admin.Swapped {
 	set.reconciler.mu.Lock()
 	defer set.reconciler.mu.Unlock()
 	if o := set.last; o.Same && o.err == "" || o.DryRun || o.Leftover && o.err == "" {
-		if undone := set.toSpeakOf(set.undone); undone != nil {
+		if undone := set.ifWorthShowing(set.undone); undone != nil {
 			return undone
 		}
 	}
-	return set.toSpeakOf(set.last)
+	return set.ifWorthShowing(set.last)
 }
 
-func (set *Set) toSpeakOf(o result) *admin.Swapped {
-	last := set.lastShown(o)
+func (set *Set) ifWorthShowing(o result) *admin.Swapped {
+	last := set.shownResult(o)
 	if last != nil && (last.Error == byReset || last.Error == byOther || o.DryRun) && last.Left == "" {
 		return nil
 	}
@@ -87,20 +85,21 @@ func (set *Set) toSpeakOf(o result) *admin.Swapped {
 	return last
 }
 
-// dryRuns is beyond the number of any other want.
+// dryRuns is larger than the Number of any other Want.
 const dryRuns = 1 << 62
 
-// SwapTo begins a swap that is asked for, and says what it does. What another swap has brought up and is not wanted any
-// more is removed meanwhile. What is asked for holds, also for hosts to come, until the file's mode changes or another
-// is asked for. A dry run holds nothing.
+// SwapTo starts a swap on request and returns a message about it. What a previous swap has
+// started and is no longer wanted is removed meanwhile. The request stays in force, also for
+// the next hosts, until the config file's mode changes or another mode is requested. A dry run
+// leaves no request behind.
 func (set *Set) SwapTo(a admin.SwapAsk) (string, error) {
 	mode := a.To
-	if err := set.possible(mode); err != nil {
+	if err := set.checkSwap(mode); err != nil {
 		return "", err
 	}
 	return set.changeWant(func() (string, error) {
 		if a.DryRun {
-			return set.tryOut(mode, a.Force)
+			return set.startDryRun(mode, a.Force)
 		}
 		f := set.state.Facts
 		rests, serves, wanted := set.swap == nil, set.Mode() == mode, f.Wanted(set.fileMode) == mode
@@ -111,7 +110,7 @@ func (set *Set) SwapTo(a admin.SwapAsk) (string, error) {
 		set.startable[mode] = true
 		set.state.Facts = f.Asks(mode, set.fileMode, a.Force)
 		if serves && rests && wanted {
-			set.renew(mode, "pointsman mode swap")
+			set.newBuild(mode, "pointsman mode swap")
 		} else if serves {
 			return mode + " serves, and is the wanted mode again; pointsman mode show says what becomes of a swap that is under way", nil
 		}
@@ -119,12 +118,12 @@ func (set *Set) SwapTo(a admin.SwapAsk) (string, error) {
 	})
 }
 
-// changeWant changes what is wanted, and writes that down before it returns. From then on mode show has the swap that
-// follows. An error of writing is reported, and the loop tries again.
+// changeWant changes the Want and writes that to disk before it returns. From then on `mode
+// show` shows the swap. If the write fails, that is reported and the loop retries.
 func (set *Set) changeWant(change func() (string, error)) (string, error) {
 	set.reconciler.mu.Lock()
 	said, err := change()
-	events := set.tell(set.want(), time.Now())
+	events := set.updateSwap(set.want(), time.Now())
 	set.reconciler.mu.Unlock()
 	set.reportAll(events)
 	_ = set.write(false)
@@ -132,8 +131,8 @@ func (set *Set) changeWant(change func() (string, error)) (string, error) {
 	return said, err
 }
 
-// tryOut begins a dry run. The caller has the mutex.
-func (set *Set) tryOut(mode string, force bool) (string, error) {
+// startDryRun starts a dry run. The caller holds the mutex.
+func (set *Set) startDryRun(mode string, force bool) (string, error) {
 	conflict := func(why, try string) (string, error) {
 		return "", &admin.Error{Code: http.StatusConflict, What: "dry run of a swap to " + mode, Why: why, Try: try}
 	}
@@ -154,9 +153,9 @@ func (set *Set) tryOut(mode string, force bool) (string, error) {
 	return "the swap to " + mode + " begins", nil
 }
 
-// possible refuses a swap to a mode that has no plugin, or to the very process that serves:
-// beside a plugin that runs by itself there is no second one.
-func (set *Set) possible(mode string) error {
+// checkSwap returns an error if the mode has no plugin, or if it serves with a plugin that
+// something else runs: a second process beside that is not possible.
+func (set *Set) checkSwap(mode string) error {
 	if !supervise.ValidName(mode) {
 		return &admin.Error{Code: http.StatusBadRequest, What: "swap to " + strconv.Quote(mode), Why: "no dataplane can be called so: want lower-case letters, digits and -", Try: "pointsman plugin list"}
 	}
@@ -173,10 +172,10 @@ func (set *Set) possible(mode string) error {
 	return nil
 }
 
-// Reset undoes a swap that has not passed its canary, else it goes back to the
-// file's mode.
+// Reset undoes a swap that has not passed its proof. Otherwise it swaps to the mode of the
+// config file.
 func (set *Set) Reset() (string, error) {
-	var to string // what is to be swapped to; empty: nothing
+	var to string // the mode to swap to; empty if none
 	said, err := set.changeWant(func() (string, error) {
 		f, s := set.state.Facts, set.swap
 		switch isUndone := s != nil && !s.moved() && !s.Leftover; {

@@ -43,8 +43,8 @@ func underWay(t *testing.T, stage string) *Set {
 	if stage == "draining" {
 		set.swap = &progress{change: change{From: "iptables", To: "userspace"}, stage: "proving", began: now, since: now}
 	}
-	set.tell(set.want(), now)
-	set.lead()
+	set.updateSwap(set.want(), now)
+	set.chooseMain()
 	return set
 }
 
@@ -82,7 +82,7 @@ func TestSwapTo(t *testing.T) {
 			t.Errorf("to %s: %+v, want %d", mode, refused, code)
 		}
 	}
-	if err := set.possible("afar"); err != nil {
+	if err := set.checkSwap("afar"); err != nil {
 		t.Errorf("to one that runs by itself: %v", err)
 	}
 	var dry *admin.Error

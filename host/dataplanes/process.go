@@ -19,17 +19,17 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// A State is that of a dataplane's process.
+// A State is the state of a dataplane's process.
 type State uint8
 
-// The states.
+// Values of State.
 const (
-	Stopped  State = iota // it was not started, or is not needed any more
-	Starting              // being started, greeted and configured
+	Stopped  State = iota // it was not started yet, or is no longer needed
+	Starting              // start, Hello and Configure
 	Serving               // in a session
 	Suspect               // it missed a heartbeat
-	Waiting               // it ended or did not start, and is started again
-	Refused               // it cannot run here; tried again when something changes
+	Waiting               // it ended or did not start, and will be restarted
+	Refused               // it cannot run here; retried when something changes
 )
 
 var states = [...]string{"stopped", "starting", "serving", "suspect", "waiting", "refused"}
@@ -41,25 +41,26 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", s)
 }
 
-// A status describes the process of a dataplane. What it says of itself stays known after its end.
+// A status describes the process of a dataplane. The plugin's description remains after the
+// process ends.
 type status struct {
 	state       State
-	why         string // what went wrong last, where it is not serving
+	why         string // the last error, if it does not serve
 	pid         int
-	description sdk.Description // also of one that has ended
-	up          time.Time       // since when it serves; zero: it does not
-	starts      int             // of processes, also those that failed
-	lastEnd     string          // how the last process ended; empty: none did
+	description sdk.Description // kept after the process ends
+	up          time.Time       // since when it serves; zero if it does not
+	starts      int             // number of starts, including failed ones
+	lastEnd     string          // how the last process ended; empty if none did
 	lastEndAt   time.Time
-	next        time.Time // when it is started again; zero: it is not waiting
+	next        time.Time // when it will be restarted; zero if it is not waiting
 	vitals      wire.Vitals
-	looked      time.Time // when the host last looked at it; zero: it was not started
+	looked      time.Time // when the host last checked it; zero if it was not started
 }
 
-// restarts returns how many processes were started after the first.
+// restarts returns the number of starts after the first.
 func (s status) restarts() int { return max(0, s.starts-1) }
 
-// isComing reports whether there is a process, or is about to be one.
+// isComing reports whether there is a process, or will be one soon.
 func (s status) isComing() bool {
 	switch s.state {
 	case Waiting, Refused:
@@ -76,8 +77,8 @@ func (p *dataplane) shownStatus() status {
 	return p.status
 }
 
-// enter changes the state of the process, and reports that.
-func (p *dataplane) enter(to State, why string) {
+// setState changes the state of the process and reports that.
+func (p *dataplane) setState(to State, why string) {
 	p.mu.Lock()
 	st := &p.status
 	from, pid := st.state, st.pid
@@ -94,7 +95,8 @@ func (p *dataplane) enter(to State, why string) {
 	p.notify()
 }
 
-// stateEvent returns the event of a change of state. left: something else runs the process, which serves on.
+// stateEvent returns the event for a change of state. left means that something else runs the
+// process, and it continues to serve.
 func stateEvent(to State, why string, pid int, left bool) report.Event {
 	switch {
 	case to == Serving:
@@ -125,9 +127,9 @@ func (p *dataplane) open(ctx context.Context, role sdk.Role, options json.RawMes
 	goesOn := p.stop(errNewOptions)
 	binary, former, err := p.prepare(options)
 	if goesOn {
-		p.enter(Starting, "")
+		p.setState(Starting, "")
 	} else {
-		p.enter(Starting, p.shownStatus().why)
+		p.setState(Starting, p.shownStatus().why)
 	}
 	if err != nil {
 		return err
@@ -154,7 +156,7 @@ func (p *dataplane) open(ctx context.Context, role sdk.Role, options json.RawMes
 	p.status.description, p.status.pid, p.status.up = process.Description, process.Hello().PID, time.Now()
 	p.end, p.ended = over, ended
 	p.mu.Unlock()
-	p.enter(Serving, "")
+	p.setState(Serving, "")
 	go func() { // ends with the process, whose end stop and wait await
 		defer close(ended)
 		p.run(process, s, over)
@@ -162,7 +164,7 @@ func (p *dataplane) open(ctx context.Context, role sdk.Role, options json.RawMes
 	return nil
 }
 
-// prepare returns the binary to start, which it keeps open, and the options of before.
+// prepare opens the binary to start, and returns it with the previous options.
 func (p *dataplane) prepare(options json.RawMessage) (*launch.Binary, json.RawMessage, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,7 +189,7 @@ func (p *dataplane) prepare(options json.RawMessage) (*launch.Binary, json.RawMe
 	return binary, former, nil
 }
 
-// run serves a process by a session until it is over.
+// run runs the session of a process until the process has ended.
 func (p *dataplane) run(process *supervise.Process, s *session, over chan error) {
 	ctx, cancel := context.WithCancelCause(p.life)
 	serving := make(chan struct{})
@@ -196,15 +198,15 @@ func (p *dataplane) run(process *supervise.Process, s *session, over chan error)
 		if err := p.serve(ctx, s); err != nil {
 			select {
 			case over <- err:
-			default: // it ends already
+			default: // another reason to end came first
 			}
 		}
 	}()
 	up := time.Now()
-	why := process.Watch(ctx, over, func(v wire.Vitals, doubt string) { p.beat(s, v, doubt) })
+	why := process.Watch(ctx, over, func(v wire.Vitals, doubt string) { p.recordHeartbeat(s, v, doubt) })
 	if cause := context.Cause(p.life); cause != nil && errors.Is(why, cause) {
 		why = fmt.Errorf("%w: %w", errHostEnds, cause)
-		if cause == p.life.Err() { // which says no more
+		if cause == p.life.Err() { // "context canceled" adds nothing
 			why = errHostEnds
 		}
 	}
@@ -214,13 +216,13 @@ func (p *dataplane) run(process *supervise.Process, s *session, over chan error)
 	p.status.lastEnd, p.status.lastEndAt = why.Error(), time.Now()
 	p.end = nil
 	p.session = nil
-	p.served = p.served && !diesWithProcess(s.desc) // rules outlive their process
+	p.served = p.served && !diesWithProcess(s.desc) // rules in the kernel outlive the process
 	p.mu.Unlock()
 	s.close()
 	switch {
 	case errors.Is(why, errNewOptions): // nothing went wrong, and open goes on
 	case errors.Is(why, errNotNeeded), errors.Is(why, errHostEnds):
-		p.enter(Stopped, why.Error())
+		p.setState(Stopped, why.Error())
 		p.hooks.lost(p, plane.Loss{Err: why, Reason: plane.Asked})
 	default:
 		p.hooks.lost(p, p.lost(why, time.Since(up)))
@@ -234,11 +236,11 @@ func (p *dataplane) lost(err error, served time.Duration) plane.Loss {
 	l.Dialed, l.Jitter = p.plugin.Address != "", rand.Float64()
 	switch {
 	case p.life.Err() != nil:
-		p.enter(Stopped, errHostEnds.Error())
+		p.setState(Stopped, errHostEnds.Error())
 	case l.Reason == plane.Unable || l.Reason == plane.Fenced:
-		p.enter(Refused, text)
+		p.setState(Refused, text)
 	default:
-		p.enter(Waiting, text)
+		p.setState(Waiting, text)
 	}
 	return l
 }
@@ -252,7 +254,7 @@ func lossOf(err error, served time.Duration) (plane.Loss, string) {
 		l.Reason = plane.Asked
 	case errors.Is(err, wire.ErrFenced):
 		l.Reason, text = plane.Fenced, "another host has taken it over; pointsman plugin restart takes it back"
-	case refused && served == 0: // later it is a call that was refused, and no more than a failure
+	case refused && served == 0: // a Refusal later in the session is an ordinary failure of a call
 		l.Reason = plane.Unable
 	case supervise.IsStarved(err):
 		l.Reason = plane.Starved
@@ -260,8 +262,8 @@ func lossOf(err error, served time.Duration) (plane.Loss, string) {
 	return l, text
 }
 
-// waits sets the time at which the next process is started, for status.
-func (p *dataplane) waits(until time.Time) {
+// setNextStart sets the time of the next start, for status.
+func (p *dataplane) setNextStart(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.status.state == Waiting || p.status.state == Refused {
@@ -288,7 +290,8 @@ func (p *dataplane) stop(why error) bool {
 	return was
 }
 
-// beginStop has the process end for a reason, and reports whether there is one.
+// beginStop asks the process to end for a reason, without waiting, and reports whether there is
+// one.
 func (p *dataplane) beginStop(why error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -312,29 +315,31 @@ func (p *dataplane) wait() {
 	}
 }
 
-// isOver reports whether its process has ended.
+// isOver reports whether the process has ended.
 func (p *dataplane) isOver() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.end == nil
 }
 
-// currentOptions returns those of the present process, or of the next one where there is none.
+// currentOptions returns the options of the current process, or of the next one if there is
+// none.
 func (p *dataplane) currentOptions() json.RawMessage {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.options
 }
 
-// pin has only the binary be started from now on that was started last, also if there is another one at its path by
-// now. A script cannot be held like that.
+// pin makes all later starts use the binary that was started last, even if the file at its path
+// is replaced. It cannot pin scripts.
 func (p *dataplane) pin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pinned = p.binary != nil
 }
 
-// closeBinary forgets the binary that was started last. Nothing is started after that.
+// closeBinary closes the binary that was started last. The dataplane must not be started after
+// that.
 func (p *dataplane) closeBinary() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -344,8 +349,8 @@ func (p *dataplane) closeBinary() {
 	}
 }
 
-// isReplaced reports whether the binary is another than the one that runs. Of a plugin that something else keeps
-// running that is not known here.
+// isReplaced reports whether the binary on disk differs from the running one. It is not known
+// for plugins that something else runs.
 func (p *dataplane) isReplaced() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

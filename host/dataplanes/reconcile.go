@@ -23,57 +23,58 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A reconciler gives the processes of dataplanes their roles: it asks plane.Plan what to do next, and has it done.
-// Its loop is the only goroutine that plans; steps run beside it, one for each instance.
+// A reconciler assigns roles to the processes of dataplanes: it asks plane.Plan for the next
+// steps and runs them. Only its loop plans; steps run concurrently, at most one for each
+// instance.
 type reconciler struct {
 	installed
 	*group
 	canary  *canary.Canary
-	writing sync.Mutex // guards what follows, and is taken before mu
+	writing sync.Mutex // guards the fields below; lock order: writing, mu, group.mu
 	store   *plane.Store
-	onDisk  plane.Facts // what was written last
+	onDisk  plane.Facts // as last written
 
 	steps sync.WaitGroup
 
-	looked time.Time // when reconcile last looked at what no change tells of
+	looked time.Time // when reconcile last checked what nothing notifies it of
 
-	mu        sync.Mutex // guards what follows, and is taken before that of the group
+	mu        sync.Mutex // guards the fields below
 	state     plane.State
-	startable map[string]bool                 // modes that Plan may start, by whether they have a plugin
+	startable map[string]bool                 // whether a mode that Plan may start has a plugin
 	fileMode  string                          // the config file's mode
-	builds    map[string]build                // by mode, of which processes run or are wanted
-	nonce     uint64                          // of the last build that was made without another binary or other options
-	dryRun    *plane.Want                     // nil: none is under way
-	spare     *dataplane                      // that the first Start of its mode is to use; nil: none
-	formers   map[string]*dataplane           // by build: stopped, to be started again if what replaced it fails
-	losses    map[plane.ID]plane.Loss         // of instances whose process ended while the step that started it went on
-	phases    map[plane.ID]string             // the stage that the step of an instance is in
+	builds    map[string]build                // by mode, for modes that run or are wanted
+	nonce     uint64                          // of the last label for a build with unchanged binary and options
+	dryRun    *plane.Want                     // nil if no dry run is in progress
+	spare     *dataplane                      // for the first Start of its mode; nil if none
+	formers   map[string]*dataplane           // by mode: stopped, but restarted if the replacement fails
+	losses    map[plane.ID]plane.Loss         // of instances whose process ended during its Start step
+	phases    map[plane.ID]string             // the current stage of the step of an instance
 	cancels   map[plane.ID]context.CancelFunc // of steps that need the process of their instance
-	counting  map[plane.ID]context.CancelFunc // instances of which the connections are counted
-	ways      []string                        // to the canary, that led somewhere before traffic was moved
-	swap      *progress                       // nil: none is under way
-	dropped   string                          // why what was wanted before is not wanted any more
-	last      result                          // the last swap; zero: there was none
-	undone    result                          // the last change of mode, where it was undone; zero: it was made
-	unwritten []string                        // what could not be written down
-	failures  map[string]string               // by mode, what was reported last of a step that fails again and again
+	counting  map[plane.ID]context.CancelFunc // of goroutines that count an instance's connections
+	ways      []string                        // frontends that reached the canary before traffic was moved
+	swap      *progress                       // nil if no swap is in progress
+	dropped   string                          // why the previously wanted mode is no longer wanted
+	last      result                          // the last swap; zero if there was none
+	undone    result                          // the last change of mode if it was undone; zero if it succeeded
+	unwritten []string                        // errors of the last write
+	failures  map[string]string               // by step and mode, the last reported error, to report each error once
 }
 
-// A build identifies the binary and the options that a mode is run with.
+// A build identifies the binary and options of a mode.
 type build struct {
 	label   string
 	binary  string // identifies its content
 	options []byte
-	why     string // it takes the place of the one before; empty: the options have changed
+	why     string // why it replaces the previous build; empty if the options changed
 }
 
-// reconcileEach is how often the loop looks where nothing has changed: for a binary that was replaced, and for what is
-// to be written again.
+// reconcileEach is the interval at which the loop runs without a change: to detect a replaced
+// binary, and to retry failed writes.
 const reconcileEach = time.Second
 
-// Begin decides with which dataplane to begin: the one that a host before served by, or the one that is asked for.
-// Where that is none which has a plugin here, it returns ErrNoPlugin, and where that refuses its options
-// config.Problems; nothing was begun then.
+// Begin chooses the first dataplane: the mode that served under the previous host, or else the
+// desired mode. It returns ErrNoPlugin if that mode has no plugin here, and config.Problems if
+// the plugin refuses its options. Nothing was started then.
 func (set *Set) Begin() error {
 	store, facts, err := plane.Open(set.Begun.StateDir)
 	if err != nil {
@@ -82,7 +83,7 @@ func (set *Set) Begin() error {
 	set.store, set.fileMode = store, set.mode(set.Begun.Mode)
 	facts = facts.Under(set.fileMode)
 	if r := facts.Refused; r != nil && r.Former != "" {
-		facts.Refused = nil // there is only the binary that was refused
+		facts.Refused = nil // the former build is gone: only the refused binary exists
 	}
 	wanted := facts.Wanted(set.fileMode)
 	if facts.Served == "" { // as in a new pod
@@ -97,7 +98,7 @@ func (set *Set) Begin() error {
 	if first == "" {
 		first = wanted
 	}
-	if !set.there(first) {
+	if !set.exists(first) {
 		return fmt.Errorf("mode %s: %w: %s; try: --mode NAME, or --plugin-dir DIR", first, ErrNoPlugin, missing(set.Begun, first))
 	}
 	if err := set.optionsRefused(context.Background(), set.Begun, first); err != nil {
@@ -110,18 +111,18 @@ func (set *Set) Begin() error {
 	set.state.Facts = facts
 	set.spare = set.newDataplane(first)
 	set.add(set.spare)
-	if dir := socketDir(set.Begun.StateDir); dir != "" { // else others' may be there too
+	if dir := socketDir(set.Begun.StateDir); dir != "" { // otherwise the sockets are in a shared directory
 		launch.SweepSockets(dir)
 	}
-	_ = set.write(true) // which is reported, and tried again
+	_ = set.write(true) // write reports the error, and the loop retries
 	return nil
 }
 
-// ErrNoPlugin is why a host does not begin: a node without a dataplane is served by none, and
-// a host that waited for one would look as if it worked.
+// ErrNoPlugin is returned by Begin if the mode has no plugin. The host ends then: waiting for a
+// plugin would look like a working host on a node without a dataplane.
 var ErrNoPlugin = errors.New("it has no plugin here")
 
-// loop plans until ctx ends, and then waits for the steps that are under way.
+// loop plans until ctx ends, and then waits for the running steps.
 func (r *reconciler) loop(ctx context.Context) {
 	defer r.steps.Wait()
 	ticker := time.NewTicker(reconcileEach)
@@ -139,15 +140,15 @@ func (r *reconciler) loop(ctx context.Context) {
 	}
 }
 
-// A task is a step that is done, with the dataplanes that it is about.
+// A task is a step with the dataplanes of its instances.
 type task struct {
 	plane.Step
 	want     plane.Want
-	on, with *dataplane // with: nil where the step has none
-	undoes   bool       // what is wanted was refused, and this leads back
+	on, with *dataplane // with is nil if the step has none
+	undoes   bool       // the Want was refused, and the step leads back
 }
 
-// reconcile begins the steps that are due, and returns after how long it is to be called again.
+// reconcile starts the steps that are due, and returns the time until its next call.
 func (r *reconciler) reconcile(ctx context.Context, now time.Time) time.Duration {
 	look := now.Sub(r.looked) >= reconcileEach
 	if look {
@@ -156,8 +157,8 @@ func (r *reconciler) reconcile(ctx context.Context, now time.Time) time.Duration
 	r.findAvailable(look)
 	r.mu.Lock()
 	if look {
-		r.relabel()
-		r.lookAfter(now)
+		r.updateBuilds()
+		r.checkWaiting(now)
 	}
 	r.observe(ctx, now)
 	var all []task
@@ -176,13 +177,13 @@ func (r *reconciler) reconcile(ctx context.Context, now time.Time) time.Duration
 			all = append(all, r.begin(s, w, now))
 		}
 	}
-	r.lead()
-	events := r.tell(r.want(), now)
+	r.chooseMain()
+	events := r.updateSwap(r.want(), now)
 	r.mu.Unlock()
 	r.reportAll(events)
 	unwritten := r.write(look)
 	for _, b := range all {
-		r.steps.Go(func() { r.perform(ctx, b, unwritten) })
+		r.steps.Go(func() { r.runStep(ctx, b, unwritten) })
 	}
 	if wake.IsZero() {
 		return time.Hour
@@ -190,7 +191,8 @@ func (r *reconciler) reconcile(ctx context.Context, now time.Time) time.Duration
 	return max(10*time.Millisecond, wake.Sub(now))
 }
 
-// findAvailable finds out which of the modes that Plan may start have a plugin: again, or of those that are new.
+// findAvailable finds out which modes that Plan may start have a plugin: for all of them if
+// again is set, else only for new ones.
 func (r *reconciler) findAvailable(again bool) {
 	r.mu.Lock()
 	modes := slices.Clone(r.state.Facts.Left)
@@ -209,8 +211,8 @@ func (r *reconciler) findAvailable(again bool) {
 	}
 }
 
-// want returns what is to serve. A mode that has no plugin here is not wanted while another one serves. The caller has
-// the mutex.
+// want returns the Want. While a mode serves, a desired mode without a plugin here does not
+// replace it. The caller holds the mutex.
 func (r *reconciler) want() plane.Want {
 	drain := r.Now().Swap.DrainTimeout.Duration
 	if r.dryRun != nil {
@@ -226,7 +228,7 @@ func (r *reconciler) want() plane.Want {
 	return plane.Want{Mode: mode, Build: r.buildOf(mode), Number: f.Number, Force: f.Force, Drain: drain}
 }
 
-// buildOf returns the label of a mode's build. The caller has the mutex.
+// buildOf returns the label of a mode's build. The caller holds the mutex.
 func (r *reconciler) buildOf(mode string) string {
 	b, known := r.builds[mode]
 	if !known {
@@ -236,7 +238,7 @@ func (r *reconciler) buildOf(mode string) string {
 	return b.label
 }
 
-// identify returns the build that a mode has by its binary and the options in the settings.
+// identify returns the build for a mode's binary and the options in the settings.
 func (r *reconciler) identify(mode string) build {
 	b := build{binary: r.binaryOf(mode), options: r.Now().Plugins[mode].Options}
 	h := fnv.New64a()
@@ -245,7 +247,7 @@ func (r *reconciler) identify(mode string) build {
 	return b
 }
 
-// binaryOf identifies the content of a mode's binary; empty: something else runs it.
+// binaryOf identifies the content of a mode's binary, or returns "" if something else runs it.
 func (r *reconciler) binaryOf(mode string) string {
 	if r.Now().Plugins[mode].Address != "" {
 		return ""
@@ -253,9 +255,9 @@ func (r *reconciler) binaryOf(mode string) string {
 	return supervise.Plugin{Path: r.found(mode).Path}.Identify()
 }
 
-// renew gives a mode a build of its own, so that a process of it takes the place of the one that runs. The caller has
-// the mutex.
-func (r *reconciler) renew(mode, why string) {
+// newBuild gives a mode a new build label, so that a new process replaces the running one. The
+// caller holds the mutex.
+func (r *reconciler) newBuild(mode, why string) {
 	b := r.identify(mode)
 	b.why = why
 	r.nonce++
@@ -263,9 +265,10 @@ func (r *reconciler) renew(mode, why string) {
 	r.builds[mode] = b
 }
 
-// relabel gives a mode another build once its options have changed, or its binary has while it is refused. That the
-// binary of what serves has changed is no reason: `plugin restart` is. The caller has the mutex.
-func (r *reconciler) relabel() {
+// updateBuilds gives a mode a new build if its options changed, or if its build is refused and
+// its binary changed. A changed binary of the serving mode is not a reason: that takes `plugin
+// restart`. The caller holds the mutex.
+func (r *reconciler) updateBuilds() {
 	for mode, b := range r.builds {
 		refused := r.state.Facts.Refused
 		isRefused := refused != nil && refused.Mode == mode && refused.Build == b.label
@@ -275,8 +278,9 @@ func (r *reconciler) relabel() {
 	}
 }
 
-// lookAfter finds the instances that wait and are worth another attempt at once. The caller has the mutex.
-func (r *reconciler) lookAfter(now time.Time) {
+// checkWaiting finds the waiting instances that should be retried at once. The caller holds the
+// mutex.
+func (r *reconciler) checkWaiting(now time.Time) {
 	for _, i := range r.state.Have {
 		if d := r.member(i.ID); d != nil && d.look(now) && i.Doing == 0 {
 			r.state.Ready(i.ID)
@@ -284,7 +288,7 @@ func (r *reconciler) lookAfter(now time.Time) {
 	}
 }
 
-// startAgain starts the process of a dataplane that waits at once.
+// startAgain starts a waiting dataplane at once.
 func (r *reconciler) startAgain(d *dataplane) {
 	r.mu.Lock()
 	r.state.Ready(d.id)
@@ -292,7 +296,7 @@ func (r *reconciler) startAgain(d *dataplane) {
 	r.changes.notify()
 }
 
-// observe notes what the processes in session are found to be. The caller has the mutex.
+// observe records the observations of all processes in session. The caller holds the mutex.
 func (r *reconciler) observe(ctx context.Context, now time.Time) {
 	for _, i := range slices.Clone(r.state.Have) {
 		d := r.member(i.ID)
@@ -312,7 +316,7 @@ func (r *reconciler) observe(ctx context.Context, now time.Time) {
 	}
 }
 
-// begin notes that a step begins. The caller has the mutex.
+// begin records that a step begins. The caller holds the mutex.
 func (r *reconciler) begin(s plane.Step, w plane.Want, now time.Time) task {
 	refused := r.state.Refused(w, now)
 	b := task{want: w, undoes: refused != nil}
@@ -331,18 +335,18 @@ func (r *reconciler) begin(s plane.Step, w plane.Want, now time.Time) task {
 	r.stopCounting(s.With)
 	b.Step = r.state.Begin(s, label, now)
 	if s.Do == plane.Start && s.On == 0 {
-		r.bring(b.On, mode, label)
+		r.addInstance(b.On, mode, label)
 	}
 	b.on, b.with = r.member(b.On), r.member(b.With)
 	if s.Do == plane.Start && b.undoes && refused.Former == label && label != "" {
-		b.on.pin() // or it would be the binary that was refused
+		b.on.pin() // otherwise it would start the refused binary
 	}
 	return b
 }
 
-// bring adds the dataplane of a new instance: that of Begin, the one that served before what replaced it was refused,
-// or a new one. The caller has the mutex.
-func (r *reconciler) bring(id plane.ID, mode, label string) {
+// addInstance adds the dataplane for a new instance: the one from Begin, the former one after
+// its replacement was refused, or a new one. The caller holds the mutex.
+func (r *reconciler) addInstance(id plane.ID, mode, label string) {
 	d, former := r.spare, r.formers[mode]
 	switch {
 	case d != nil && d.name == mode:
@@ -361,14 +365,14 @@ func (r *reconciler) bring(id plane.ID, mode, label string) {
 	r.name(d, id, label)
 }
 
-// end notes how a step ended.
+// end records the outcome of a step.
 func (r *reconciler) end(b task, o plane.Outcome) {
 	now := time.Now()
 	r.mu.Lock()
 	delete(r.phases, b.On)
 	delete(r.cancels, b.On)
 	if i, there := r.state.Instance(b.On); there && !i.Up && b.Do != plane.Start && b.Do != plane.Stop && b.Do != plane.Cleanup {
-		o.Err, o.Answer = errors.Join(o.Err, errNoProcess), plane.Unknown // it ended meanwhile
+		o.Err, o.Answer = errors.Join(o.Err, errNoProcess), plane.Unknown // its process ended meanwhile
 	}
 	r.state.End(b.Step, o, now)
 	if l, ended := r.losses[b.On]; ended {
@@ -376,15 +380,15 @@ func (r *reconciler) end(b task, o plane.Outcome) {
 	}
 	delete(r.losses, b.On)
 	if i, there := r.state.Instance(b.On); there && !i.Up {
-		b.on.waits(i.Next)
+		b.on.setNextStart(i.Next)
 	}
 	if b.Do == plane.Replace && o.Err == nil && b.with != nil && b.with.isOver() {
-		r.forget(b.with.name)
+		r.forgetFormer(b.with.name)
 		r.formers[b.with.name] = b.with
 		r.drop(b.with)
 	}
 	if b.Do == plane.Prove && o.Err == nil {
-		r.forget(b.on.name)
+		r.forgetFormer(b.on.name)
 	}
 	if b.Do == plane.Stop {
 		r.drop(b.on)
@@ -394,15 +398,16 @@ func (r *reconciler) end(b task, o plane.Outcome) {
 	r.changes.notify()
 }
 
-// forget lets go of the former process of a mode, because what replaced it serves. The caller has the mutex.
-func (r *reconciler) forget(mode string) {
+// forgetFormer closes the former dataplane of a mode, because its replacement serves. The
+// caller holds the mutex.
+func (r *reconciler) forgetFormer(mode string) {
 	if former := r.formers[mode]; former != nil {
 		former.closeBinary()
 		delete(r.formers, mode)
 	}
 }
 
-// lost notes that the process of an instance has ended. The caller has the mutex.
+// lost records that the process of an instance has ended. The caller holds the mutex.
 func (r *reconciler) lost(id plane.ID, l plane.Loss, now time.Time) {
 	if cancel := r.cancels[id]; cancel != nil {
 		cancel()
@@ -419,17 +424,17 @@ func (r *reconciler) processLost(d *dataplane, l plane.Loss) {
 	} else if there {
 		r.lost(d.id, l, time.Now())
 		i, _ = r.state.Instance(d.id)
-		d.waits(i.Next)
+		d.setNextStart(i.Next)
 	}
 	r.mu.Unlock()
 	r.changes.notify()
 }
 
-// count notes when an instance that drains has no connection left of those that it had, unless ctx ends before: then it
-// does not drain any more, or its process has ended.
+// count waits until a draining instance has no connections left, and records that. It ends with
+// ctx, when the instance no longer drains or its process has ended.
 func (r *reconciler) count(ctx context.Context, id plane.ID, d *dataplane) {
 	err := plane.Fail("draining/drain")
-	for none := 0; none < 3; { // a flow that is just beginning is not in the first count
+	for none := 0; none < 3; { // one zero is not enough: a flow that is just starting may be missing in a count
 		n, failed := d.flows(ctx)
 		if none++; n > 0 || failed != nil || err != nil {
 			none = 0
@@ -449,7 +454,7 @@ func (r *reconciler) count(ctx context.Context, id plane.ID, d *dataplane) {
 	}
 }
 
-// stopCounting ends that the connections of an instance are counted. The caller has the mutex.
+// stopCounting stops counting the connections of an instance. The caller holds the mutex.
 func (r *reconciler) stopCounting(id plane.ID) {
 	if cancel := r.counting[id]; cancel != nil {
 		cancel()
@@ -457,11 +462,12 @@ func (r *reconciler) stopCounting(id plane.ID) {
 	}
 }
 
-// betweenCounts is between two counts of the connections that are left: no dataplane reports the last one's end.
+// betweenCounts is the polling interval: no dataplane reports the end of its last connection.
 const betweenCounts = 100 * time.Millisecond
 
-// lead makes the instance that serves the one that the host speaks of. The caller has the mutex.
-func (r *reconciler) lead() {
+// chooseMain makes the serving instance the main dataplane of the group. The caller holds the
+// mutex.
+func (r *reconciler) chooseMain() {
 	var best *dataplane
 	rank := 0
 	for _, i := range r.state.Have {
@@ -485,8 +491,8 @@ func (r *reconciler) lead() {
 	}
 }
 
-// write has the facts on the disk. It looks there if it is to, and otherwise only if they have changed since, or could
-// not be written. What cannot be written is tried again each second.
+// write writes the facts to disk. Without look it writes only if they changed or the last write
+// failed; with look it also checks the file. Failed writes are retried each second.
 func (r *reconciler) write(look bool) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
@@ -514,20 +520,20 @@ func (r *reconciler) write(look bool) error {
 	return err
 }
 
-// Unwritten returns what the next host must know and could not be written down.
+// Unwritten returns why the facts for the next host could not be written.
 func (r *reconciler) Unwritten() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.unwritten)
 }
 
-// fileSays notes the mode in the config file, after that has changed. It takes the place of what was asked for.
-func (r *reconciler) fileSays(mode string) {
+// setFileMode sets the config file's mode after it changed. That replaces an earlier request.
+func (r *reconciler) setFileMode(mode string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.dropped, r.dryRun, r.fileMode = byOther, nil, mode
 	r.state.Facts = r.state.Facts.Asks(mode, mode, false)
 }
 
-// oneLine returns several errors in a row.
+// oneLine joins several errors into one line.
 func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }

@@ -9,21 +9,22 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// repairs are the changes of other programs that a dataplane undid.
+// repairs records how often a dataplane reverted changes by other programs.
 type repairs struct {
-	known uint64      // how many its process reported last
-	begun bool        // it has reported in this session
-	times []time.Time // when some were reported, those within a few seconds once, the latest last
+	known uint64      // the count that its process last reported
+	begun bool        // a count was reported in this session
+	times []time.Time // when repairs were reported, oldest first; repairs within repairsApart count once
 }
 
 const (
-	repairsApart = 5 * time.Second // what one flush took from both IP families is put back within this time
-	repairsCount = 5 * time.Minute // and for so long they count
+	repairsApart = 5 * time.Second // one flush of both IP families is repaired within this time
+	repairsCount = 5 * time.Minute // older repairs do not count any more
 )
 
-// heard returns r after the process has reported that it made n, and how many of them are new. Those that it made
-// before this session were reported to another host.
-func (r repairs) heard(n uint64, now time.Time) (next repairs, news uint64) {
+// addReport returns r after the process reported a total of n repairs, and how many of them are
+// new. The first report of a session is the baseline: those repairs were reported to a previous
+// host.
+func (r repairs) addReport(n uint64, now time.Time) (next repairs, news uint64) {
 	if r.begun && n > r.known {
 		news = n - r.known
 	}
@@ -37,10 +38,10 @@ func (r repairs) heard(n uint64, now time.Time) (next repairs, news uint64) {
 	return repairs{n, true, times}, news
 }
 
-// takeRepairs reports the repairs that are new.
+// takeRepairs reports new repairs.
 func (p *dataplane) takeRepairs(v wire.Vitals) {
 	p.mu.Lock()
-	next, news := p.repairs.heard(v.Repaired, time.Now())
+	next, news := p.repairs.addReport(v.Repaired, time.Now())
 	p.repairs = next
 	p.mu.Unlock()
 	if news > 0 {

@@ -14,8 +14,8 @@ import (
 	"github.com/pointsman/pointsman/host/config"
 )
 
-// A schema is what of a JSON schema can be said of options without knowing the plugin. Words that it
-// does not have are the plugin's own to check.
+// A schema is the part of JSON Schema that can be checked without the plugin. The plugin checks
+// the rest itself.
 type schema struct {
 	Type       string
 	Enum       []any
@@ -23,10 +23,10 @@ type schema struct {
 	Items      *schema
 	Default    any
 	Additional any  `json:"additionalProperties"`
-	Fixed      bool `json:"x-pointsman-fixed"` // a process beside one that serves with another value cannot take over from it
+	Fixed      bool `json:"x-pointsman-fixed"` // a process with another value cannot take over from the serving one
 }
 
-// misfits says where the options that h has for a plugin do not fit the plugin's schema.
+// misfits returns the options in h for a plugin that violate its schema.
 func misfits(h *config.Host, name string, text []byte) config.Problems {
 	var s schema
 	options, err := decoded(h.Plugins[name].Options)
@@ -40,8 +40,8 @@ func misfits(h *config.Host, name string, text []byte) config.Problems {
 	return problems
 }
 
-// fixedChanged says which options of a plugin that h has otherwise than it runs with may not change
-// while it serves.
+// fixedChanged returns the options in h that differ from those the plugin runs with, but must
+// not change while it serves.
 func fixedChanged(h *config.Host, name string, text, runs []byte) config.Problems {
 	var s schema
 	now, err := decoded(runs)
@@ -63,7 +63,7 @@ func fixedChanged(h *config.Host, name string, text, runs []byte) config.Problem
 	return problems
 }
 
-// decoded returns what JSON says, with numbers as they are written.
+// decoded decodes JSON, and keeps numbers as they are written.
 func decoded(text []byte) (v any, err error) {
 	if len(text) == 0 {
 		return nil, nil
@@ -73,10 +73,10 @@ func decoded(text []byte) (v any, err error) {
 	return v, d.Decode(&v)
 }
 
-// compare calls bad for each part of v, the value of field, that does not fit.
+// compare calls bad for each part of v, the value of field, that violates the schema.
 func (s schema) compare(field string, v any, bad func(field, why, try string)) {
 	if v == nil {
-		return // a line without a value
+		return // a key without a value
 	}
 	if s.Type != "" && !isOf(s.Type, v) {
 		bad(field, fmt.Sprintf("want %s, not %s", s.Type, written(v)), "")
@@ -107,7 +107,7 @@ func (s schema) compare(field string, v any, bad func(field, why, try string)) {
 	}
 }
 
-// isOf reports whether v has a type of JSON schema's. Types that are not known have every value.
+// isOf reports whether v has a JSON Schema type. For unknown types it returns true.
 func isOf(name string, v any) bool {
 	number, isNumber := v.(json.Number)
 	is := map[string]bool{"number": isNumber, "integer": isNumber && !strings.ContainsAny(number.String(), ".eE")}
@@ -125,7 +125,7 @@ func isOf(name string, v any) bool {
 	return is[name] || !slices.Contains(known, name)
 }
 
-// written returns v as JSON has it.
+// written returns v as JSON.
 func written(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// Services returns all Services, in order of name, with how the dataplane that serves does with
-// each of their ports. unknown says why the source has not named all of them; empty: it has.
+// Services returns all Services in order of name, with the state of each port in the serving
+// dataplane. unknown is the reason why the list is incomplete; empty if it is complete.
 func (set *Set) Services() (list []admin.Service, unknown string) {
 	main := set.serving()
 	list = []admin.Service{}
@@ -30,11 +30,11 @@ func (set *Set) Services() (list []admin.Service, unknown string) {
 	return list, set.Unanswered()
 }
 
-// readBack is how long a dataplane has to read what it serves.
+// readBack limits how long a dataplane may take to read what it serves.
 const readBack = 10 * time.Second
 
-// Service returns one Service, why each of its endpoints is used or not, and what the dataplane
-// reads where it serves.
+// Service returns one Service, why each endpoint is used or not, and what the dataplane reads
+// from the kernel or its sockets.
 func (set *Set) Service(ctx context.Context, namespace, name string) (admin.ServiceDetail, error) {
 	key := track.Key{Namespace: namespace, Name: name}
 	s, endpoints, known := set.Tracker.Explain(key)
@@ -70,7 +70,7 @@ func (set *Set) unknownService(key track.Key) error {
 	return &admin.Error{Code: http.StatusNotFound, What: "no Service " + key.String(), Try: "pointsman service list"}
 }
 
-// service returns s with how the dataplane does with each of its ports.
+// service returns s with the state of each port in the dataplane.
 func (p *dataplane) service(s track.ServiceStatus) admin.Service {
 	ports := []admin.Port{}
 	for _, port := range s.Ports {
@@ -102,11 +102,11 @@ func policies(s sdk.Service) []string {
 	return used
 }
 
-// state returns how the dataplane does with one port of s, why, and since when. Of several
-// states it is the gravest.
+// state returns the state of one port of s, the reason, and since when. If several states
+// apply, it returns the most serious one.
 func (p *dataplane) state(s track.ServiceStatus, port track.PortStatus) (state, why string, since time.Time) {
 	var now track.Standing
-	if len(port.Service.Frontends) > 0 { // else there is nothing to send
+	if len(port.Service.Frontends) > 0 { // otherwise there is nothing to send
 		now = p.standing(port.Service.Name)
 	}
 	refusal := (*sdk.Refusal)(nil)
@@ -127,8 +127,8 @@ func (p *dataplane) state(s track.ServiceStatus, port track.PortStatus) (state, 
 	return health.Served, "", now.Since
 }
 
-// standing returns how far the dataplane is with a port of a Service. Without a session it
-// has been sent nothing.
+// standing returns the standing of a port of a Service in the dataplane. Without a session it
+// is pending.
 func (p *dataplane) standing(name sdk.Name) track.Standing {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,7 +138,7 @@ func (p *dataplane) standing(name sdk.Name) track.Standing {
 	return p.session.cursor.Standing(name)
 }
 
-// inspect returns what of s the dataplane reads where it serves.
+// inspect returns what the dataplane reads of s from the kernel or its sockets.
 func (p *dataplane) inspect(ctx context.Context, s track.ServiceStatus) (found []sdk.Served, err error) {
 	remote := p.remote()
 	if remote == nil {
@@ -159,7 +159,8 @@ func (p *dataplane) inspect(ctx context.Context, s track.ServiceStatus) (found [
 	return found, err
 }
 
-// compare returns what was found of s, and of what was not that it is missing.
+// compare compares s with what was found. Missing and superfluous frontends are marked as
+// differences.
 func compare(s sdk.Service, found []sdk.Served) []admin.Programmed {
 	list := []admin.Programmed{}
 	for _, f := range s.Frontends {
@@ -188,7 +189,7 @@ func compare(s sdk.Service, found []sdk.Served) []admin.Programmed {
 	return list
 }
 
-// distinct returns the addresses of a list, in order, each once.
+// distinct returns the distinct addresses of a list, sorted.
 func distinct[T any](list []T, addr func(T) netip.AddrPort) []netip.AddrPort {
 	addrs := make([]netip.AddrPort, 0, len(list))
 	for _, item := range list {

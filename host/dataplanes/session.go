@@ -19,15 +19,15 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// firstRetry is how soon an update that failed is tried again; the feed doubles it
-// with each failure in a row.
+// firstRetry is the wait before the first retry of a failed update. The feed doubles it with
+// each consecutive failure.
 const firstRetry = time.Second
 
-// syncDeadline is for one update; package wire gives it no more. The longest is a first
-// Full of a large cluster into a kernel that is slow to take it.
+// syncDeadline limits one update; package wire has the same limit. The longest update is the
+// first Full of a large cluster into a slow kernel.
 const (
 	syncDeadline  = 3 * time.Minute
-	debugDeadline = 24 * time.Hour // of a plugin that may be stopped at a breakpoint
+	debugDeadline = 24 * time.Hour // for a plugin that may stop at a breakpoint
 )
 
 func (p *dataplane) syncDeadline() time.Duration {
@@ -37,25 +37,26 @@ func (p *dataplane) syncDeadline() time.Duration {
 	return syncDeadline
 }
 
-// A session is with one process of a dataplane, until that is gone.
+// A session lasts from Configure to the end of one process of a dataplane.
 type session struct {
 	dataplane *dataplane
 	remote    *wire.Remote
 	desc      sdk.Description
-	first     sdk.Role                // that it is given before it is sent anything; zero: none
-	cancel    context.CancelCauseFunc // ends the process with it
+	first     sdk.Role                // assigned before the first update; zero if none
+	cancel    context.CancelCauseFunc // ends the session, and with it the process
 
-	// Without them the process is sent nothing: it is being cleared.
+	// The cursor and feed are nil while the dataplane is being cleaned up: the process is sent
+	// no updates.
 	cursor *track.Cursor
 	feed   *feed.Feed
 
-	// The dataplane's mutex guards what follows.
+	// The fields below are guarded by the dataplane's mutex.
 	role sdk.Role
-	full bool // it has confirmed everything
+	full bool // it has confirmed the whole state
 }
 
-// newSession returns the session of the dataplane with a process, which is given the role first. Where the dataplane is
-// being cleared, the process is there for that and is sent nothing.
+// newSession returns a session with a process that first gets role. If the dataplane is being
+// cleaned up, the session has no feed.
 func (p *dataplane) newSession(process *supervise.Process, role sdk.Role) (*session, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,9 +81,11 @@ func (p *dataplane) newSession(process *supervise.Process, role sdk.Role) (*sess
 	return s, nil
 }
 
-// firstRole returns the role that a process is given before it is sent anything, where role is planned for it. One that
-// keeps nothing in the kernel can only listen once it is Active, and says of each Service whether that went well when it
-// is sent. One that keeps rules is filled before it catches a packet; and one that is to catch none must not begin to.
+// firstRole returns the role to assign before the first update, if role is planned; zero means
+// none. A dataplane that dies with its process can listen only when Active, and reports for
+// each Service whether that succeeded, so it becomes Active first. A dataplane with rules in
+// the kernel gets the whole state before it receives packets. A dataplane planned for Standby
+// must get that role at once, so that it does not start to receive packets.
 func firstRole(d sdk.Description, role sdk.Role) sdk.Role {
 	if role == sdk.Standby || role == sdk.Active && diesWithProcess(d) {
 		return role
@@ -90,8 +93,8 @@ func firstRole(d sdk.Description, role sdk.Role) sdk.Role {
 	return 0
 }
 
-// serve gives the process of a session its first role and updates it until ctx ends or the process is gone. An error
-// is one for which the process must end.
+// serve assigns the first role and sends updates until ctx ends or the process is gone. If it
+// returns an error, the process must be ended.
 func (p *dataplane) serve(ctx context.Context, s *session) error {
 	if s.feed == nil {
 		return nil
@@ -100,7 +103,7 @@ func (p *dataplane) serve(ctx context.Context, s *session) error {
 	defer cancel(nil)
 	s.cancel = cancel
 	if s.first != 0 {
-		if err := p.become(serving, s, s.first); err != nil {
+		if err := p.setSessionRole(serving, s, s.first); err != nil {
 			return err
 		}
 	}
@@ -110,25 +113,25 @@ func (p *dataplane) serve(ctx context.Context, s *session) error {
 	return context.Cause(serving)
 }
 
-// close ends the tracking of a session that is over.
+// close closes the cursor of an ended session.
 func (s *session) close() {
 	if s.cursor != nil {
 		s.cursor.Close()
 	}
 }
 
-// fed reports whether there is a session in which the process is sent Services.
+// fed reports whether there is a session with a feed.
 func (s *session) fed() bool { return s != nil && s.feed != nil }
 
-// filled reports whether there is a session in which everything was confirmed. The caller
-// has the dataplane's mutex.
+// filled reports whether there is a session in which the whole state is confirmed. The caller
+// holds the dataplane's mutex.
 func (s *session) filled() bool { return s != nil && s.full }
 
-// is reports whether there is a session with a process in that role. The caller has the
+// is reports whether there is a session whose process has the role. The caller holds the
 // dataplane's mutex.
 func (s *session) is(role sdk.Role) bool { return s != nil && s.role == role }
 
-// status returns how far the process has followed. The caller has the dataplane's mutex.
+// status returns the progress of the session. The caller holds the dataplane's mutex.
 func (s *session) status() track.CursorStatus {
 	if s == nil || s.cursor == nil {
 		return track.CursorStatus{}
@@ -136,18 +139,19 @@ func (s *session) status() track.CursorStatus {
 	return s.cursor.Status()
 }
 
-// become sets the role of the process of a session, once it has the writer's lock that this takes.
-func (p *dataplane) become(ctx context.Context, s *session, role sdk.Role) error {
-	err := unlessBusy(ctx, func() error { return p.noteBusy(s, s.remote.SetRole(ctx, role)) })
+// setSessionRole sets the role of the session's process. It waits for the writer's lock if the
+// role needs it.
+func (p *dataplane) setSessionRole(ctx context.Context, s *session, role sdk.Role) error {
+	err := retryWhileBusy(ctx, func() error { return p.noteBusy(s, s.remote.SetRole(ctx, role)) })
 	if err != nil {
 		return fmt.Errorf("make it %s: %w", role, err)
 	}
-	p.hasBecome(s, role)
+	p.recordRole(s, role)
 	return nil
 }
 
-// hasBecome notes that the process of a session has taken a role.
-func (p *dataplane) hasBecome(s *session, role sdk.Role) {
+// recordRole records that the session's process has a new role.
+func (p *dataplane) recordRole(s *session, role sdk.Role) {
 	p.mu.Lock()
 	was := s.role
 	s.role = role
@@ -162,7 +166,7 @@ func (p *dataplane) hasBecome(s *session, role sdk.Role) {
 	p.notify()
 }
 
-// acked notes that the process has confirmed an update. The feed's loop waits for it.
+// acked records that the process has confirmed an update. The feed waits for it to return.
 func (s *session) acked(a feed.Acked) {
 	p := s.dataplane
 	defer p.notify()
@@ -173,7 +177,7 @@ func (s *session) acked(a feed.Acked) {
 	}
 }
 
-// fill notes that a Full was confirmed, unless everything is owed again by now.
+// fill records that a Full was confirmed, unless another Full is owed by now.
 func (s *session) fill() {
 	p := s.dataplane
 	p.mu.Lock()
@@ -192,7 +196,7 @@ func (s *session) note(a feed.Acked) {
 		"failed", len(a.Result.Failed), "took", phrase.Round(a.Took))
 }
 
-// failed notes that an update failed altogether. One that was answered with a *sdk.Busy has its own events.
+// failed records that a whole update failed. Busy answers have events of their own.
 func (s *session) failed(err error) {
 	p := s.dataplane
 	defer p.notify()
@@ -205,6 +209,6 @@ func (s *session) failed(err error) {
 	p.hooks.refused()
 	p.reports.Report(report.Event{Warning: true, Reason: report.SyncFailed, Object: p.name, Message: err.Error()})
 	if errors.Is(err, wire.ErrFenced) {
-		s.cancel(err) // another host has it now
+		s.cancel(err) // another host has taken over the plugin
 	}
 }

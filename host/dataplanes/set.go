@@ -21,37 +21,37 @@ import (
 	"github.com/pointsman/pointsman/host/track"
 )
 
-// Settings are what a Set works with.
+// Settings are the dependencies of a Set.
 type Settings struct {
-	Begun    *config.Host        // the settings the host began with; a restart changes what only they say
-	Now      func() *config.Host // those in force
+	Begun    *config.Host        // the settings at the start of the host; changes to fields read from here need a restart
+	Now      func() *config.Host // the current settings
 	NodeName string
-	Addrs    []netip.Addr // of this machine, that others can reach it by
+	Addrs    []netip.Addr // of this machine, reachable from other machines
 
 	Tracker *track.Tracker
 	Reports *report.Reporter
 	Log     hclog.Logger
 
-	Interfaces func() map[netip.Addr]string // the node's addresses, each with its interface, but for those of a dataplane
+	Interfaces func() map[netip.Addr]string // returns the node's addresses and their interfaces, without the interfaces of dataplanes
 
 	Applied func(feed.Acked) // called for each update that a dataplane confirmed
-	Refused func()           // called when an update failed altogether
+	Refused func()           // called when a whole update failed
 }
 
-// failed reports that a part of a swap failed, and that the host goes on.
+// failed reports that a part of a swap failed. The host continues.
 func (s Settings) failed(part string, err error) {
 	s.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Message: fmt.Sprintf("%s: %v", part, err)})
 }
 
-// A Set is the dataplanes of a host. Its methods are safe for concurrent use, once
-// Begin has returned.
+// A Set holds the dataplanes of a host. After Begin has returned, its methods are safe for
+// concurrent use.
 type Set struct {
 	*reconciler
 	*survey
 	*chooser
 }
 
-// New returns a Set with no dataplane yet. Nothing happens before Begin.
+// New returns an empty Set. It has no effects before Begin.
 func New(s Settings) *Set {
 	in, g := installed{s}, &group{}
 	set := &Set{
@@ -67,7 +67,7 @@ func New(s Settings) *Set {
 	return set
 }
 
-// ownProcesses returns those of the plugins on this machine, by their ids.
+// ownProcesses returns the process IDs of the plugins that this host runs on this machine.
 func (g *group) ownProcesses() (pids []int) {
 	for _, p := range g.all() {
 		if remote := p.remote(); remote != nil && p.plugin.Address == "" {
@@ -77,7 +77,7 @@ func (g *group) ownProcesses() (pids []int) {
 	return pids
 }
 
-// newDataplane returns one of that mode, which has no process yet.
+// newDataplane returns a dataplane of a mode, without a process.
 func (r *reconciler) newDataplane(mode string) *dataplane {
 	s := r.Now()
 	return &dataplane{
@@ -88,15 +88,15 @@ func (r *reconciler) newDataplane(mode string) *dataplane {
 	}
 }
 
-// applied passes on what the dataplane that serves has confirmed: what another one confirms
-// is not served yet, or no more.
+// applied forwards the updates that the serving dataplane confirms. What another dataplane
+// confirms is not served yet, or no longer.
 func (r *reconciler) applied(p *dataplane, a feed.Acked) {
 	if r.serving() == p {
 		r.Applied(a)
 	}
 }
 
-// Run runs the dataplanes, and swaps, until ctx ends.
+// Run runs the dataplanes and swaps between them until ctx ends.
 func (set *Set) Run(ctx context.Context) error {
 	set.run(ctx)
 	var parts sync.WaitGroup
@@ -114,7 +114,7 @@ func (set *Set) Run(ctx context.Context) error {
 	return nil
 }
 
-// every calls f again and again until ctx ends.
+// every calls f at each interval until ctx ends.
 func every(ctx context.Context, gap time.Duration, f func(now time.Time)) {
 	ticker := time.NewTicker(gap)
 	defer ticker.Stop()
@@ -128,54 +128,54 @@ func every(ctx context.Context, gap time.Duration, f func(now time.Time)) {
 	}
 }
 
-// Reload follows a change of the config file.
+// Reload applies a changed config file.
 func (set *Set) Reload(c config.State) error {
 	var errs []error
 	for _, p := range set.all() {
 		errs = append(errs, p.setPeriods(c.Host.MinSyncPeriod.Duration, c.Host.SyncPeriod.Duration))
 	}
 	if slices.Contains(c.Applied, "mode") {
-		set.fileSays(set.mode(c.Host.Mode))
+		set.setFileMode(set.mode(c.Host.Mode))
 	}
 	set.changes.notify()
 	return errors.Join(errs...)
 }
 
-// A group is the dataplanes that a host runs: the one that serves, and those that come and
-// go beside it.
+// A group holds the dataplanes that a host runs: the serving one, and others during and after a
+// swap.
 type group struct {
-	changes notifier // of a dataplane, or of what is wanted
+	changes notifier // of a dataplane or of the desired mode
 
-	mu      sync.Mutex   // guards what follows
-	main    *dataplane   // the one that serves
-	members []*dataplane // all that run
+	mu      sync.Mutex   // guards the fields below
+	main    *dataplane   // the serving one
+	members []*dataplane // all, including main
 	life    context.Context
 
 	drops drops
 }
 
-// run says for how long the processes are to run.
+// run sets the context of the processes that are started from now on.
 func (g *group) run(ctx context.Context) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.life = ctx
 }
 
-// name makes a dataplane an instance, of a build.
+// name assigns a dataplane the ID of its instance and its build.
 func (g *group) name(p *dataplane, id plane.ID, build string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p.id, p.build, p.life = id, build, g.life
 }
 
-// drop takes a dataplane out of the group.
+// drop removes a dataplane from the group.
 func (g *group) drop(p *dataplane) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.members = slices.DeleteFunc(g.members, func(d *dataplane) bool { return d == p })
 }
 
-// setMain makes p the one that serves.
+// setMain sets the serving dataplane.
 func (g *group) setMain(p *dataplane) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -194,7 +194,7 @@ func (g *group) all() []*dataplane {
 	return slices.Clone(g.members)
 }
 
-// member returns the dataplane of an instance; nil: there is none.
+// member returns the dataplane of an instance, or nil.
 func (g *group) member(id plane.ID) *dataplane {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -206,7 +206,7 @@ func (g *group) member(id plane.ID) *dataplane {
 	return nil
 }
 
-// named returns the dataplane of that mode that runs; nil: none does.
+// named returns the dataplane of a mode, or nil if none runs.
 func (g *group) named(mode string) *dataplane {
 	if main := g.serving(); main.name == mode {
 		return main
@@ -219,7 +219,7 @@ func (g *group) named(mode string) *dataplane {
 	return nil
 }
 
-// add adds p. The first one is the one that serves.
+// add adds p. The first dataplane is the serving one.
 func (g *group) add(p *dataplane) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -229,14 +229,15 @@ func (g *group) add(p *dataplane) {
 	g.members = append(g.members, p)
 }
 
-// A notifier wakes whatever waits for the next change of something. The zero value is ready.
+// A notifier wakes all goroutines that wait for the next change. The zero value is ready to
+// use.
 type notifier struct {
 	mu   sync.Mutex    // guards next
-	next chan struct{} // closed with the next change; nil: nothing waits for it
+	next chan struct{} // closed by the next notify; nil if nobody waits
 }
 
-// wait is closed with the next change. Code that looks at what changes gets it before, so that
-// no change comes between.
+// wait returns a channel that the next notify closes. Call wait before you read the state, so
+// that you miss no change.
 func (n *notifier) wait() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()

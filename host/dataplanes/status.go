@@ -18,18 +18,19 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// This file is what can be asked of the dataplanes, and of each.
+// This file answers status requests about the Set and about single dataplanes.
 
-// Serving returns the plugin that serves, as status shows it.
+// Serving returns the status of the serving plugin.
 func (set *Set) Serving() admin.Plugin { return set.serving().shown() }
 
-// Followed returns how far the dataplane that serves has come.
+// Followed returns the progress of the serving dataplane.
 func (set *Set) Followed() admin.Sync {
 	s, _ := set.serving().sync()
 	return s
 }
 
-// Unserved returns what is not served as Services ask, and why, in the order of their names.
+// Unserved returns the Services that are not served as specified, with the reasons, in order of
+// name.
 func (set *Set) Unserved() []admin.Problem {
 	list := []admin.Problem{}
 	_, followed := set.serving().sync()
@@ -45,8 +46,8 @@ func (set *Set) Unserved() []admin.Problem {
 	return list
 }
 
-// Health returns how the dataplanes do, for probes and metrics: the one that is meant to serve
-// first, and those of other modes that run beside it.
+// Health returns the state of the dataplanes for probes and metrics: the main one first, then
+// those of other modes.
 func (set *Set) Health() []health.Dataplane {
 	main := set.serving()
 	list := []health.Dataplane{main.health()}
@@ -58,8 +59,7 @@ func (set *Set) Health() []health.Dataplane {
 	return list
 }
 
-// Plugins returns all that were found, those that run as they do: that of the mode, and
-// for the time of a swap another.
+// Plugins returns the status of all plugins found, running or not.
 func (set *Set) Plugins() []admin.Plugin {
 	main := set.serving()
 	list := []admin.Plugin{main.shown()}
@@ -80,8 +80,8 @@ func (set *Set) Plugins() []admin.Plugin {
 	return list
 }
 
-// Logs calls line for each line of a plugin's log that is kept, and with follow for
-// each that comes, until ctx ends.
+// Logs calls line for each stored line of a plugin's log and, with follow, for each new line
+// until ctx ends.
 func (set *Set) Logs(ctx context.Context, name string, follow bool, line func(admin.LogLine) error) error {
 	p, err := set.running(name)
 	if err != nil {
@@ -94,8 +94,8 @@ func (set *Set) Logs(ctx context.Context, name string, follow bool, line func(ad
 	return p.logged.buffer.read(ctx, follow, line)
 }
 
-// Restart starts the plugin anew: by a swap to its own mode if the binary is
-// another by now.
+// Restart restarts a plugin. If it serves and its binary was replaced, Restart swaps to a new
+// process of the mode.
 func (set *Set) Restart(name string) (string, error) {
 	p, err := set.running(name)
 	if err != nil {
@@ -103,7 +103,7 @@ func (set *Set) Restart(name string) (string, error) {
 	}
 	if p == set.serving() && p.isReplaced() && p.shownStatus().state == Serving {
 		return set.changeWant(func() (string, error) {
-			set.renew(name, "pointsman plugin restart, and the binary was replaced")
+			set.newBuild(name, "pointsman plugin restart, and the binary was replaced")
 			return "plugin " + name + " gives way to its new binary; pointsman mode show tells how far it is", nil
 		})
 	}
@@ -113,7 +113,7 @@ func (set *Set) Restart(name string) (string, error) {
 	return "plugin " + name + " is started anew", nil
 }
 
-// running returns the dataplane of that name, or why nothing can be asked of it.
+// running returns the dataplane of a mode, or an error that explains why there is none.
 func (set *Set) running(name string) (*dataplane, error) {
 	if p := set.named(name); p != nil {
 		return p, nil
@@ -128,7 +128,8 @@ func (set *Set) running(name string) (*dataplane, error) {
 	return nil, UnknownPlugin(name, there)
 }
 
-// UnknownPlugin says which plugins there are instead of the one called name.
+// UnknownPlugin returns the error for a plugin that does not exist, with the names of those
+// that do.
 func UnknownPlugin(name string, there []string) *admin.Error {
 	e := admin.UnknownPlugin(name)
 	if len(there) > 0 {
@@ -137,7 +138,7 @@ func UnknownPlugin(name string, there []string) *admin.Error {
 	return e
 }
 
-// shown returns the dataplane's plugin as status shows it.
+// shown returns the status of the dataplane's plugin.
 func (p *dataplane) shown() admin.Plugin {
 	p.mu.Lock()
 	s := p.status
@@ -168,27 +169,27 @@ func (p *dataplane) shown() admin.Plugin {
 	return a
 }
 
-// sync returns how far the dataplane has come.
+// sync returns the progress of the dataplane.
 func (p *dataplane) sync() (admin.Sync, track.CursorStatus) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := admin.Sync{Last: p.followed.last, TookMS: float64(p.followed.took.Microseconds()) / 1000, Error: p.followed.failure}
 	c := p.session.status()
-	if !p.session.fed() { // what it confirmed before is confirmed again, or written
+	if !p.session.fed() { // a new session will send everything again
 		c.Pending = p.tracker.Counts().Names
 	}
 	s.Sent, s.Acked, s.Served, s.Pending = c.Sent, c.Acked, c.Acked, c.Pending
 	return s, c
 }
 
-// An unserved port of a Service is not served as it asks.
+// An unserved is a port of a Service that is not served as specified.
 type unserved struct {
 	name   sdk.Name
-	reason string // of package health's
+	reason string // a reason from package health
 	why    string
 }
 
-// unservedBy returns the ports that a dataplane which has followed so far does not serve as they ask.
+// unservedBy returns the ports that a dataplane with this progress does not serve as specified.
 func unservedBy(c track.CursorStatus) []unserved {
 	var all []unserved
 	for _, f := range c.Failed {
@@ -208,7 +209,7 @@ func lacks(features []sdk.Feature) string {
 	return "the dataplane does not serve " + phrase.List(features)
 }
 
-// health returns how the dataplane does, for probes and metrics.
+// health returns the state of the dataplane for probes and metrics.
 func (p *dataplane) health() health.Dataplane {
 	s := p.shownStatus()
 	sync, followed := p.sync()

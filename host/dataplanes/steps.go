@@ -19,20 +19,22 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// This file does the steps that Plan has planned. Each has a deadline, and says in which stage of a swap it is.
+// This file runs the steps that Plan returns. Each step has a deadline, and reports which stage
+// of a swap it is in.
 
-// limits are how long steps may take. Starting a process has shorter limits of its own, but for one that gets no
-// processor; the kernel may be slow to list much.
+// limits are the deadlines of steps. The start of a process has shorter limits of its own; this
+// one also covers a process that gets no CPU time. Listing large tables from the kernel may be
+// slow.
 var limits = map[plane.Verb]time.Duration{
 	plane.Start: 45 * time.Second, plane.Verify: 3 * time.Minute, plane.Cut: 15 * time.Second, plane.Replace: 30 * time.Second,
 	plane.Promote: 15 * time.Second, plane.Prove: 3 * time.Minute, plane.Drain: 15 * time.Second, plane.Cleanup: 3 * time.Minute, plane.Stop: time.Minute,
 }
 
-// maxHeld is how long updates may be held back in all.
+// maxHeld is the longest time for which updates may be held back.
 const maxHeld = 4500 * time.Millisecond
 
-// perform does a step. unwritten is why the facts could not be written down; nil: they were.
-func (r *reconciler) perform(ctx context.Context, b task, unwritten error) {
+// runStep runs a step. unwritten is the error of writing the facts, or nil.
+func (r *reconciler) runStep(ctx context.Context, b task, unwritten error) {
 	ctx, cancel := context.WithTimeout(ctx, limits[b.Do])
 	defer cancel()
 	r.mu.Lock()
@@ -42,7 +44,7 @@ func (r *reconciler) perform(ctx context.Context, b task, unwritten error) {
 		r.cancels[b.On] = cancel
 	}
 	if needsProcess && !i.Up {
-		cancel() // it has ended already
+		cancel() // its process has ended already
 	}
 	r.mu.Unlock()
 	var o plane.Outcome
@@ -50,14 +52,14 @@ func (r *reconciler) perform(ctx context.Context, b task, unwritten error) {
 	if mustBeWritten && unwritten != nil {
 		o.Err = unwritten
 	} else {
-		o = r.act(ctx, b)
+		o = r.runAction(ctx, b)
 	}
-	r.failedAgain(b, o.Err)
+	r.reportFailure(b, o.Err)
 	r.end(b, o)
 }
 
-// failedAgain reports a step that failed and that nothing else tells of, once for each reason.
-func (r *reconciler) failedAgain(b task, err error) {
+// reportFailure reports a failed step that has no other event, once for each error.
+func (r *reconciler) reportFailure(b task, err error) {
 	unfinished := b.Do == plane.Cleanup || b.Do == plane.Prove && r.servedMode() == b.on.name
 	if !unfinished && b.Do != plane.Drain && b.Do != plane.Promote {
 		return
@@ -81,11 +83,12 @@ func (r *reconciler) failedAgain(b task, err error) {
 	}
 }
 
-// at notes the stage of the swap that the step of an instance has come to, and fails where tests have it fail.
-func (r *reconciler) at(b task, stage, action string) error {
+// enterStage records the stage of a swap that a step has reached, and fails if a test injects a
+// fault there.
+func (r *reconciler) enterStage(b task, stage, action string) error {
 	r.mu.Lock()
 	r.phases[b.On] = stage
-	events := r.tell(r.want(), time.Now())
+	events := r.updateSwap(r.want(), time.Now())
 	r.mu.Unlock()
 	r.reportAll(events)
 	if err := plane.Fail(stage + "/" + action); err != nil {
@@ -94,16 +97,16 @@ func (r *reconciler) at(b task, stage, action string) error {
 	return nil
 }
 
-// A part is one part of a step, with the stage that it belongs to.
+// A part is an action of a step, with the stage of the swap it belongs to.
 type part struct {
 	stage, action string
 	do            func(context.Context) error
 }
 
-// inTurn does parts of a step until one fails.
-func (r *reconciler) inTurn(ctx context.Context, b task, parts ...part) error {
+// runParts runs the parts of a step until one fails.
+func (r *reconciler) runParts(ctx context.Context, b task, parts ...part) error {
 	for _, p := range parts {
-		if err := r.at(b, p.stage, p.action); err != nil {
+		if err := r.enterStage(b, p.stage, p.action); err != nil {
 			return err
 		}
 		if err := p.do(ctx); err != nil {
@@ -113,7 +116,7 @@ func (r *reconciler) inTurn(ctx context.Context, b task, parts ...part) error {
 	return nil
 }
 
-func (r *reconciler) act(ctx context.Context, b task) plane.Outcome {
+func (r *reconciler) runAction(ctx context.Context, b task) plane.Outcome {
 	switch b.Do {
 	case plane.Start:
 		return r.doStart(ctx, b)
@@ -130,25 +133,26 @@ func (r *reconciler) act(ctx context.Context, b task) plane.Outcome {
 	case plane.Drain:
 		return plane.Outcome{Err: b.on.setRole(ctx, sdk.Draining)}
 	case plane.Cleanup:
-		return plane.Outcome{Err: r.inTurn(ctx, b, part{"clearing", "clear", b.on.Cleanup})}
+		return plane.Outcome{Err: r.runParts(ctx, b, part{"clearing", "clear", b.on.Cleanup})}
 	case plane.Stop:
-		_ = r.at(b, "clearing", "stop")
+		_ = r.enterStage(b, "clearing", "stop")
 		b.on.Stop()
 	}
 	return plane.Outcome{}
 }
 
-// doStart starts a process, or connects to one, and makes the canary where another process is to judge by it.
+// doStart starts a process or connects to one. If there is another instance, it also creates
+// the canary, by which later steps judge.
 func (r *reconciler) doStart(ctx context.Context, b task) plane.Outcome {
 	r.mu.Lock()
 	alone := len(r.state.Have) == 1
 	r.mu.Unlock()
 	if !alone {
 		if err := r.canary.Begin(); err != nil {
-			return plane.Outcome{Err: err} // nothing could be proved later
+			return plane.Outcome{Err: err} // without the canary nothing can be proved later
 		}
 	}
-	if err := r.at(b, "preflight", "launch"); err != nil {
+	if err := r.enterStage(b, "preflight", "launch"); err != nil {
 		return plane.Outcome{Err: err}
 	}
 	options := b.on.currentOptions()
@@ -159,11 +163,12 @@ func (r *reconciler) doStart(ctx context.Context, b task) plane.Outcome {
 		return plane.Outcome{Err: fmt.Errorf("start %s: %w", b.on.name, err), Loss: b.on.lost(err, 0)}
 	}
 	o := b.on.started()
-	o.Err = r.at(b, "staging", "record")
+	o.Err = r.enterStage(b, "staging", "record")
 	return o
 }
 
-// doVerify finds out whether an instance can serve what is served now, and whether the kernel has what it was sent.
+// doVerify checks whether an instance can serve everything that is served now, and whether the
+// kernel has what the instance was sent.
 func (r *reconciler) doVerify(ctx context.Context, b task) plane.Outcome {
 	r.mu.Lock()
 	on, _ := r.state.Instance(b.On)
@@ -171,9 +176,9 @@ func (r *reconciler) doVerify(ctx context.Context, b task) plane.Outcome {
 	serves := r.serving()
 	verified := true
 	verify := func(ctx context.Context) (err error) {
-		if remote := b.on.remote(); on.Role == 0 && remote != nil { // the last heartbeat may be from before it read that
+		if remote := b.on.remote(); on.Role == 0 && remote != nil { // the last heartbeat may be older than the plugin's read of the kernel
 			if v, err := remote.Vitals(ctx); err == nil && v.Shown == sdk.Active {
-				verified = false // it serves already, so that there is nothing to be careful of
+				verified = false // it serves already, so a swap risks nothing
 				return nil
 			}
 		}
@@ -186,7 +191,7 @@ func (r *reconciler) doVerify(ctx context.Context, b task) plane.Outcome {
 	switch {
 	case on.Role == sdk.Active:
 		parts = []part{{"proving", "verify", verify}}
-	case serves == b.on: // no swap is under way
+	case serves == b.on: // no swap is in progress
 		if err := verify(ctx); err != nil {
 			return plane.Outcome{Err: err, Answer: plane.No}
 		}
@@ -198,7 +203,7 @@ func (r *reconciler) doVerify(ctx context.Context, b task) plane.Outcome {
 			{"verifying", "probe-canary", func(ctx context.Context) error { r.probe(ctx); return nil }},
 		}
 	}
-	switch err := r.inTurn(ctx, b, parts...); {
+	switch err := r.runParts(ctx, b, parts...); {
 	case err != nil:
 		return plane.Outcome{Err: err, Answer: plane.No}
 	case !verified:
@@ -207,7 +212,7 @@ func (r *reconciler) doVerify(ctx context.Context, b task) plane.Outcome {
 	return plane.Outcome{Answer: plane.Yes}
 }
 
-// probe finds the ways to the canary that lead somewhere now.
+// probe records which frontends reach the canary now.
 func (r *reconciler) probe(ctx context.Context) {
 	ways := r.canary.Probe(ctx)
 	r.mu.Lock()
@@ -215,8 +220,9 @@ func (r *reconciler) probe(ctx context.Context) {
 	r.ways = ways
 }
 
-// check says what would be lost by a swap: Services that are served now, and that the one to come has said it cannot
-// serve; or what else the node has from the one to leave. What does not serve has nothing to lose.
+// check returns an error if the swap would lose something: Services that are served now and
+// that the new dataplane cannot serve, or other effects of the current dataplane. If the
+// current dataplane does not serve, nothing can be lost.
 func (r *reconciler) check(ctx context.Context, b task, from *dataplane) error {
 	if from == b.on || from.name == b.on.name || b.want.Force || b.want.Mode != b.on.name || !from.serves() {
 		return nil
@@ -227,7 +233,7 @@ func (r *reconciler) check(ctx context.Context, b task, from *dataplane) error {
 	if ends := from.ends(ctx); ends != "" {
 		return fmt.Errorf("of %s %s; to do it all the same: pointsman mode swap %s --force", from.name, ends, b.on.name)
 	}
-	if held := taken(from.description(), b.on.description(), r.Tracker.All(), r.Interfaces); held != "" {
+	if held := interceptedClusterIP(from.description(), b.on.description(), r.Tracker.All(), r.Interfaces); held != "" {
 		return fmt.Errorf("%s, which %s would take: if that is NodeLocal DNS, have it listen at its link-local address alone; to do it all the same: pointsman mode swap %s --force", held, b.on.name, b.on.name)
 	}
 	lost := losses(from.cursorStatus(), b.on.cursorStatus())
@@ -238,13 +244,13 @@ func (r *reconciler) check(ctx context.Context, b task, from *dataplane) error {
 		phrase.Count(len(lost), "Service"), lost[0], phrase.AndMore(len(lost)-1), b.on.name)
 }
 
-// doCut makes an instance Active and lets the one that serves drain, while no update is under way and both have
-// confirmed the same. If it fails they have the roles of before.
+// doCut makes an instance Active and the serving one Draining, while updates are held back and
+// both have confirmed the same state. If it fails, both get their previous roles.
 func (r *reconciler) doCut(ctx context.Context, b task) error {
 	promote := func(ctx context.Context) error { return b.on.setRole(ctx, sdk.Active) }
 	retire := func(ctx context.Context) error { return b.with.retire(ctx, sdk.Draining) }
 	if b.undoes {
-		return r.inTurn(ctx, b, part{"returning", "restore", promote}, part{"returning", "recall", retire})
+		return r.runParts(ctx, b, part{"returning", "restore", promote}, part{"returning", "recall", retire})
 	}
 	began := time.Now()
 	ctx, cancel := context.WithDeadline(ctx, began.Add(maxHeld))
@@ -253,7 +259,7 @@ func (r *reconciler) doCut(ctx context.Context, b task) error {
 	release := func() { b.on.Release(); b.with.Release(); thaw(); thaw = func() {} }
 	defer release()
 	tried, promoted := false, false
-	err := r.inTurn(ctx, b,
+	err := r.runParts(ctx, b,
 		part{"holding", "record", func(context.Context) error { return nil }},
 		part{"holding", "freeze", func(context.Context) error { thaw = r.Tracker.Freeze(); return nil }},
 		part{"holding", "hold", func(ctx context.Context) error { return r.hold(ctx, b) }},
@@ -268,7 +274,7 @@ func (r *reconciler) doCut(ctx context.Context, b task) error {
 		part{"cutting", "retire", retire},
 		part{"cutting", "release", func(context.Context) error { release(); return nil }},
 	)
-	if err != nil && time.Since(began) >= maxHeld-maxHeld/20 { // the error of a call may come a moment before its deadline
+	if err != nil && time.Since(began) >= maxHeld-maxHeld/20 { // a call may fail slightly before its deadline
 		err = fmt.Errorf("updates may be held back for %s at most: %w", maxHeld, err)
 	}
 	if err != nil && tried {
@@ -281,12 +287,12 @@ func (r *reconciler) doCut(ctx context.Context, b task) error {
 	return err
 }
 
-// goBack gives the one that served its role back, and then takes it from the other one, which drains. It returns false
-// where the former cannot have it: then the latter goes on.
+// goBack makes the former instance Active again, and then the new one Draining. It returns
+// false if the former cannot become Active; then the new one continues to serve.
 func (r *reconciler) goBack(b task) bool {
 	ctx, cancel := context.WithTimeout(r.life, limits[plane.Cut])
 	defer cancel()
-	_ = r.at(b, "returning", "restore")
+	_ = r.enterStage(b, "returning", "restore")
 	if err := b.with.setRole(ctx, sdk.Active); err != nil {
 		r.failed("return", err)
 		return false
@@ -297,11 +303,12 @@ func (r *reconciler) goBack(b task) bool {
 	return true
 }
 
-// yieldBack is goBack for two processes of one mode, of which only one can have the lock.
+// yieldBack is goBack for two processes of one mode, of which only one can hold the writer's
+// lock.
 func (r *reconciler) yieldBack(b task) bool {
 	ctx, cancel := context.WithTimeout(r.life, limits[plane.Cut])
 	defer cancel()
-	_ = r.at(b, "returning", "recall")
+	_ = r.enterStage(b, "returning", "recall")
 	if err := b.on.setRole(ctx, sdk.Yielded); err != nil {
 		r.failed("return", err)
 	}
@@ -313,8 +320,8 @@ func (r *reconciler) yieldBack(b task) bool {
 	return b.on.setRole(ctx, sdk.Active) != nil
 }
 
-// hold waits for both sides to confirm what there is, and lets no update go to either; for the one that serves only for
-// a while, because it may be the faulty one.
+// hold waits until both instances have confirmed all updates, and holds back further ones. It
+// waits only a third of maxHeld for the serving instance, which may be the faulty one.
 func (r *reconciler) hold(ctx context.Context, b task) error {
 	if err := b.on.Hold(ctx); err != nil {
 		return err
@@ -327,7 +334,7 @@ func (r *reconciler) hold(ctx context.Context, b task) error {
 	return nil
 }
 
-// handOverAffinity hands client affinity over, as far as both can.
+// handOverAffinity transfers client affinity between the plugins, as far as both support it.
 func (r *reconciler) handOverAffinity(ctx context.Context, b task) {
 	entries, err := b.with.exportAffinity(ctx)
 	if err == nil && len(entries) > 0 {
@@ -338,27 +345,27 @@ func (r *reconciler) handOverAffinity(ctx context.Context, b task) {
 	}
 }
 
-// doReplace has an instance take the place of another of its mode. What is in the kernel is the hand-over; where
-// connections go through the process, both serve until the former one has none left. If it fails the former one serves
-// on.
+// doReplace replaces an instance by another one of its mode. Rules in the kernel simply stay.
+// If connections pass through the process, both processes serve until the former one has no
+// connections left. If doReplace fails, the former instance continues to serve.
 func (r *reconciler) doReplace(ctx context.Context, b task) error {
 	r.probe(ctx)
 	promote := part{"cutting", "promote", func(ctx context.Context) error { return b.on.setRole(ctx, sdk.Active) }}
 	nothing := func(context.Context) error { return nil }
 	if dies := diesWithProcess(b.on.description()); !dies || b.with.remote() == nil {
-		err := r.inTurn(ctx, b, part{"holding", "record", nothing}, part{"cutting", "record", nothing},
+		err := r.runParts(ctx, b, part{"holding", "record", nothing}, part{"cutting", "record", nothing},
 			part{"cutting", "stop", func(context.Context) error { b.with.Stop(); return nil }}, promote)
 		if err != nil && b.with.isOver() {
-			b.on.Stop() // which ends in that it is lost
+			b.on.Stop() // the loop then sees the Loss of its process
 			b.with.pin()
 		}
 		return err
 	}
 	moved := false
-	err := r.inTurn(ctx, b, part{"holding", "record", nothing},
+	err := r.runParts(ctx, b, part{"holding", "record", nothing},
 		part{"holding", "hand-over-affinity", func(ctx context.Context) error { r.handOverAffinity(ctx, b); return nil }},
 		part{"cutting", "record", nothing},
-		part{"cutting", "offer", b.on.tryActive}, // sockets can be shared, a lock cannot
+		part{"cutting", "offer", b.on.tryActive}, // sockets can be shared (SO_REUSEPORT), but not the lock: Busy is expected
 		part{"cutting", "retire", func(ctx context.Context) error { moved = true; return b.with.retire(ctx, sdk.Yielded) }}, promote)
 	if err != nil && moved && !r.yieldBack(b) {
 		r.failed("retire", err)
@@ -367,7 +374,7 @@ func (r *reconciler) doReplace(ctx context.Context, b task) error {
 	return err
 }
 
-// doProve demands that connections find their way by an instance.
+// doProve checks that connections to the canary succeed through an instance.
 func (r *reconciler) doProve(ctx context.Context, b task) plane.Outcome {
 	if err := r.canary.Begin(); err != nil {
 		return plane.Outcome{Err: err, Answer: plane.Unknown}
@@ -377,7 +384,7 @@ func (r *reconciler) doProve(ctx context.Context, b task) plane.Outcome {
 	on, _ := r.state.Instance(b.On)
 	r.mu.Unlock()
 	answer := plane.Yes
-	err := r.inTurn(ctx, b,
+	err := r.runParts(ctx, b,
 		part{"proving", "prove", func(ctx context.Context) error {
 			r.awaitCanary(ctx, b.on)
 			err := r.canary.Prove(ctx, ways, unservedNames(b.on.cursorStatus()))
@@ -388,7 +395,7 @@ func (r *reconciler) doProve(ctx context.Context, b task) plane.Outcome {
 			return err
 		}},
 		part{"proving", "verify", func(ctx context.Context) error {
-			if b.on.readyInStandby() || on.Former != "" { // that was verified, or is in a step of its own
+			if b.on.readyInStandby() || on.Former != "" { // the Verify step does it, before or after
 				return nil
 			}
 			_, err := b.on.verify(ctx)
@@ -400,22 +407,22 @@ func (r *reconciler) doProve(ctx context.Context, b task) plane.Outcome {
 	return plane.Outcome{Answer: answer}
 }
 
-// awaitCanary waits until a dataplane has confirmed what there is, the canary among it; for a while, because what changes
-// all the time need not be waited for.
+// awaitCanary waits until a dataplane has confirmed all updates, including the canary. It waits
+// only for a while, because the state may change all the time.
 func (r *reconciler) awaitCanary(ctx context.Context, d *dataplane) {
 	ctx, cancel := context.WithTimeout(ctx, maxHeld)
 	defer cancel()
-	_ = d.until(ctx, "has confirmed the canary", d.caughtUp) // the proof shows
+	_ = d.until(ctx, "has confirmed the canary", d.caughtUp) // the proof shows whether the canary arrived
 }
 
-// servedMode returns the mode that serves, as far as that is certain.
+// servedMode returns Facts.Served: the mode that serves for certain.
 func (r *reconciler) servedMode() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.state.Facts.Served
 }
 
-// unservedNames returns the Services that a dataplane does not serve as they ask.
+// unservedNames returns the Services that a dataplane does not serve as specified.
 func unservedNames(s track.CursorStatus) map[sdk.Name]bool {
 	names := make(map[sdk.Name]bool)
 	for _, u := range unservedBy(s) {
@@ -424,10 +431,11 @@ func unservedNames(s track.CursorStatus) map[sdk.Name]bool {
 	return names
 }
 
-// taken returns a ClusterIP that an interface of this node has, as NodeLocal DNS gives itself that of the cluster's DNS, if a
-// swap would take what is sent there from the process that listens; empty: none. A dataplane that serves at the node's own
-// addresses listens there itself.
-func taken(from, to sdk.Description, services iter.Seq[track.ServiceStatus], interfaces func() map[netip.Addr]string) string {
+// interceptedClusterIP returns a ClusterIP on an interface of this node whose traffic a swap
+// would take away from the local process that listens there, or "". NodeLocal DNS, for example,
+// assigns the ClusterIP of the cluster's DNS to an interface. A dataplane that serves only at
+// the node's own addresses listens there itself.
+func interceptedClusterIP(from, to sdk.Description, services iter.Seq[track.ServiceStatus], interfaces func() map[netip.Addr]string) string {
 	takes := func(d sdk.Description) bool { return slices.Contains(d.Limits, sdk.LimitTakesAddresses) }
 	if !takes(to) || takes(from) || slices.Contains(from.Limits, sdk.LimitOwnAddressesOnly) {
 		return ""
@@ -445,7 +453,7 @@ func taken(from, to sdk.Description, services iter.Seq[track.ServiceStatus], int
 	return ""
 }
 
-// losses returns the Services that now does serve and next does not, each with its why.
+// losses returns the Services that now serves and next does not, each with the reason.
 func losses(now, next track.CursorStatus) []string {
 	already := unservedNames(now)
 	var lost []string

@@ -15,14 +15,14 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Plan knows no swaps. This file tells what its steps amount to, in the words of one: which mode takes the place of
-// which, and how far that is.
+// Plan has no notion of a swap. This file describes its steps as swaps, for status and events:
+// which mode replaces which, and how far that is.
 
-// A change is one dataplane taking the place of another.
+// A change is the replacement of one dataplane by another.
 type change struct {
 	From, To string // modes
-	Same     bool   // the same mode, with another binary or other options
-	Leftover bool   // To serves already, and From is only what was left of an earlier swap
+	Same     bool   // the same mode with a new binary or new options
+	Leftover bool   // To serves already, and From is a leftover of an earlier swap
 	DryRun   bool
 }
 
@@ -36,15 +36,15 @@ func (c change) String() string {
 	return c.From + " → " + c.To
 }
 
-// A progress is how far a change that is under way is.
+// A progress describes a change in progress.
 type progress struct {
 	change
 	stage string // preflight, staging, verifying, holding, cutting, proving, draining, clearing, returning
-	undo  string // why it is being undone; empty: it is not
+	undo  string // why it is being undone; empty if it is not
 
-	why          string // it was asked for
+	why          string // what requested it
 	began, since time.Time
-	former       string // with Same: the build that is replaced
+	former       string // for Same: the build that is replaced
 }
 
 // moved reports whether To has been proved to serve.
@@ -52,30 +52,30 @@ func (s *progress) moved() bool {
 	return s.undo == "" && (s.stage == "draining" || s.stage == "clearing")
 }
 
-// A result is how a change has ended.
+// A result describes how a change ended.
 type result struct {
 	change
-	at     time.Time // zero: there was none
+	at     time.Time // zero if there was no change
 	took   time.Duration
-	err    string // why it was undone; empty: it was made
-	left   string // what could not be cleared away; empty: nothing
-	stays  string // the mode that the host goes on with
-	undone bool   // and with the process that it had before
+	err    string // why it was undone; empty if it succeeded
+	left   string // what could not be cleaned up; empty if nothing
+	stays  string // the mode that the host continues with
+	undone bool   // the host continues with its previous process
 }
 
-// Why a swap is undone that is not wanted any more.
+// Reasons for undoing a swap that is no longer wanted.
 const (
 	byReset = "pointsman mode reset"
 	byOther = "another mode was asked for"
 )
 
-// underWay returns the change that goes on while w is wanted, and how far it is; nil: none does. The caller has the
-// mutex.
-func (r *reconciler) underWay(w plane.Want, now time.Time) *progress {
+// currentChange returns the change in progress while w is wanted, and its stage; nil if there
+// is none. The caller holds the mutex.
+func (r *reconciler) currentChange(w plane.Want, now time.Time) *progress {
 	f := r.state.Facts
 	from := f.Served
 	if other := r.instance(func(i plane.Instance) bool { return i.Mode != w.Mode }); from == "" && other != nil {
-		from = other.Mode // which does not serve
+		from = other.Mode // although it does not serve
 	}
 	switch refused := r.state.Refused(w, now); {
 	case from == "":
@@ -92,7 +92,7 @@ func (r *reconciler) underWay(w plane.Want, now time.Time) *progress {
 	if s := r.replacement(w); s != nil {
 		return s
 	}
-	if s := r.swap; s != nil && s.To != f.Served && s.From == f.Served { // it is not wanted any more
+	if s := r.swap; s != nil && s.To != f.Served && s.From == f.Served { // the swap is no longer wanted
 		if to := r.instance(func(i plane.Instance) bool { return i.Mode == s.To }); to != nil {
 			return &progress{change: s.change, stage: r.stageOfFormer(to), undo: cmp.Or(s.undo, r.dropped, byOther)}
 		}
@@ -100,7 +100,7 @@ func (r *reconciler) underWay(w plane.Want, now time.Time) *progress {
 	return r.removal()
 }
 
-// instance returns one that is; nil: there is none. The caller has the mutex.
+// instance returns an instance for which is returns true, or nil. The caller holds the mutex.
 func (r *reconciler) instance(is func(plane.Instance) bool) *plane.Instance {
 	for _, i := range r.state.Have {
 		if is(i) {
@@ -110,7 +110,8 @@ func (r *reconciler) instance(is func(plane.Instance) bool) *plane.Instance {
 	return nil
 }
 
-// stageOfNext returns the stage of an instance that is to serve; nil: it is still to be started. The caller has the mutex.
+// stageOfNext returns the stage of the instance that should serve; nil means that it is not
+// started yet. The caller holds the mutex.
 func (r *reconciler) stageOfNext(to *plane.Instance) string {
 	switch {
 	case to == nil:
@@ -127,7 +128,8 @@ func (r *reconciler) stageOfNext(to *plane.Instance) string {
 	return "verifying"
 }
 
-// stageOfFormer returns the stage of an instance that is to go. The caller has the mutex.
+// stageOfFormer returns the stage of an instance that is being removed. The caller holds the
+// mutex.
 func (r *reconciler) stageOfFormer(i *plane.Instance) string {
 	switch {
 	case i.Clearing, i.Doing == plane.Stop, i.New:
@@ -138,7 +140,8 @@ func (r *reconciler) stageOfFormer(i *plane.Instance) string {
 	return "draining"
 }
 
-// undoing returns the change that was refused, until nothing of it is left; nil: nothing is. The caller has the mutex.
+// undoing returns the refused change until nothing of it is left, and then nil. The caller
+// holds the mutex.
 func (r *reconciler) undoing(w plane.Want, refused *plane.Refusal) *progress {
 	to := r.instance(func(i plane.Instance) bool { return i.Mode == refused.Mode && i.Build == refused.Build })
 	s := &progress{change: change{From: r.state.Facts.Served, To: refused.Mode, Same: refused.Mode == r.state.Facts.Served, DryRun: w.DryRun}, undo: refused.Why}
@@ -156,7 +159,8 @@ func (r *reconciler) undoing(w plane.Want, refused *plane.Refusal) *progress {
 	return s
 }
 
-// replacement returns the change of the mode that serves to another build; nil: there is none. The caller has the mutex.
+// replacement returns the change of the serving mode to another build, or nil. The caller holds
+// the mutex.
 func (r *reconciler) replacement(w plane.Want) *progress {
 	ofMode := func(i plane.Instance) bool { return i.Mode == w.Mode && !i.External }
 	to := r.instance(func(i plane.Instance) bool { return ofMode(i) && i.Build == w.Build })
@@ -178,8 +182,8 @@ func (r *reconciler) replacement(w plane.Want) *progress {
 	return s
 }
 
-// removal returns the change that ends in that a mode is drained and cleaned up; nil: there is none. The caller has
-// the mutex.
+// removal returns the change by which a mode is drained and cleaned up, or nil. The caller
+// holds the mutex.
 func (r *reconciler) removal() *progress {
 	served := r.state.Facts.Served
 	from := r.instance(func(i plane.Instance) bool { return i.Mode != served && !i.New })
@@ -196,10 +200,10 @@ func (r *reconciler) removal() *progress {
 	return s
 }
 
-// tell follows the change that is under way while w is wanted, and returns the events of that. The caller has the
-// mutex.
-func (r *reconciler) tell(w plane.Want, now time.Time) (events []report.Event) {
-	next, before := r.underWay(w, now), r.swap
+// updateSwap updates the change in progress while w is wanted, and returns the events of that.
+// The caller holds the mutex.
+func (r *reconciler) updateSwap(w plane.Want, now time.Time) (events []report.Event) {
+	next, before := r.currentChange(w, now), r.swap
 	if before != nil && (next == nil || next.change != before.change || before.undo != "" && next.undo == "") {
 		events = append(events, r.finish(*before, w, now)...)
 		before = nil
@@ -230,7 +234,7 @@ func (r *reconciler) tell(w plane.Want, now time.Time) (events []report.Event) {
 	return append(events, e)
 }
 
-// why says what asked for a change. The caller has the mutex.
+// why returns what requested a change. The caller holds the mutex.
 func (r *reconciler) why(c change) string {
 	switch {
 	case c.Leftover:
@@ -243,7 +247,7 @@ func (r *reconciler) why(c change) string {
 	return "the mode in the config file"
 }
 
-// finish notes how a change ended, and returns the events of that. The caller has the mutex.
+// finish records the result of a change, and returns its events. The caller holds the mutex.
 func (r *reconciler) finish(s progress, w plane.Want, now time.Time) []report.Event {
 	f := r.state.Facts
 	o := result{change: s.change, at: now, took: now.Sub(s.began), err: s.undo, stays: f.Served}
@@ -269,11 +273,11 @@ func (r *reconciler) finish(s progress, w plane.Want, now time.Time) []report.Ev
 			o.err = plane.ByDryRun
 		}
 	}
-	return []report.Event{r.ending(o, now)}
+	return []report.Event{r.endEvent(o, now)}
 }
 
-// ending returns the event of the end of a change. The caller has the mutex.
-func (r *reconciler) ending(o result, now time.Time) report.Event {
+// endEvent returns the event for the end of a change. The caller holds the mutex.
+func (r *reconciler) endEvent(o result, now time.Time) report.Event {
 	e := report.Event{Reason: report.SwapDone, Object: o.To, Message: fmt.Sprintf("%s in %s", o.change, phrase.Round(o.took))}
 	switch {
 	case o.err == plane.ByDryRun:
@@ -282,13 +286,14 @@ func (r *reconciler) ending(o result, now time.Time) report.Event {
 		main := r.instance(func(i plane.Instance) bool { return i.Mode == o.stays && i.Served })
 		e.Reason, e.Warning, e.Message = report.SwapUndone, true, undone(o, main != nil)
 	}
-	if again := r.again(o); !again.IsZero() {
+	if again := r.retryAt(o); !again.IsZero() {
 		e.Message += fmt.Sprintf("; it is tried again in %s", phrase.Round(max(0, again.Sub(now))))
 	}
 	return e
 }
 
-// undone says how a change that did not go well ended. serves is whether the mode that the host goes on with does.
+// undone describes a change that failed. serves tells whether the mode that the host continues
+// with serves.
 func undone(o result, serves bool) string {
 	switch {
 	case o.stays == o.To && !o.undone:
@@ -299,8 +304,9 @@ func undone(o result, serves bool) string {
 	return fmt.Sprintf("%s was undone, and %s does not serve either: %s; what the kernel has stays as it is, and nothing updates it", o.change, o.stays, o.err)
 }
 
-// again returns when a change that was undone is tried again; zero: it is not. The caller has the mutex.
-func (r *reconciler) again(o result) time.Time {
+// retryAt returns when an undone change will be retried; zero if it will not. The caller holds
+// the mutex.
+func (r *reconciler) retryAt(o result) time.Time {
 	refused := r.state.Facts.Refused
 	if refused == nil || o.err == "" || refused.Mode != o.To || refused.Number != r.state.Facts.Number || refused.Build != r.builds[o.To].label {
 		return time.Time{}
@@ -308,15 +314,16 @@ func (r *reconciler) again(o result) time.Time {
 	return refused.Next
 }
 
-// reportAll reports events, for which the caller must not have the mutex.
+// reportAll reports events. The caller must not hold the mutex.
 func (r *reconciler) reportAll(events []report.Event) {
 	for _, e := range events {
 		r.Reports.Report(e)
 	}
 }
 
-// lastShown returns how a change ended, as an operator is told; nil: there was none. The caller has the mutex.
-func (r *reconciler) lastShown(o result) *admin.Swapped {
+// shownResult returns a result as status shows it; nil if there was no change. The caller holds
+// the mutex.
+func (r *reconciler) shownResult(o result) *admin.Swapped {
 	if o.at.IsZero() {
 		return nil
 	}
@@ -324,8 +331,8 @@ func (r *reconciler) lastShown(o result) *admin.Swapped {
 	if o.err == plane.ByDryRun {
 		s.Error = ""
 	}
-	if r.swap == nil { // else it is being tried, or another one is
-		s.Again = r.again(o)
+	if r.swap == nil { // otherwise the retry, or another swap, is in progress
+		s.Again = r.retryAt(o)
 	}
 	return s
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/pointsman/pointsman/host/supervise"
 )
 
-// Validate asks the plugins of this machine what is wrong with what h says of them, all at once.
-// The notes are what could not be asked, and what is odd.
+// Validate asks the plugins of this machine, concurrently, what is wrong with their settings in
+// h. The notes are plugins that could not be asked, and other oddities.
 func Validate(ctx context.Context, h *config.Host) (problems, notes config.Problems) {
 	found := make(map[string]supervise.Found)
 	for _, f := range Discover(h) {
@@ -37,7 +37,7 @@ func Validate(ctx context.Context, h *config.Host) (problems, notes config.Probl
 	return problems, notes
 }
 
-// asked returns the plugins that h speaks of.
+// asked returns the plugins that h refers to.
 func asked(h *config.Host) []string {
 	names := config.InUse(h.Mode)
 	for name := range h.Plugins {
@@ -47,11 +47,11 @@ func asked(h *config.Host) []string {
 	return slices.Compact(names)
 }
 
-// A verdict is what one plugin says of a file.
+// A verdict is the result for one plugin.
 type verdict struct {
 	host  *config.Host
 	name  string
-	found supervise.Found // empty: there is none
+	found supervise.Found // zero if there is none
 
 	problems, notes config.Problems
 }
@@ -74,7 +74,7 @@ func (v *verdict) ask(ctx context.Context) {
 	both.Go(func() { schema = Describe(ctx, v.found, settings.SHA256) })
 	both.Wait()
 	if v.problems = misfits(v.host, v.name, schema.Options); len(v.problems) > 0 {
-		return // the plugin refuses the first of them, and says less of it
+		return // the plugin would report only the first problem, in less detail
 	}
 	refused, about := optionRefused(v.host, v.name, check)
 	switch {
@@ -89,7 +89,8 @@ func (v *verdict) ask(ctx context.Context) {
 	}
 }
 
-// missing says that there is no plugin: a problem of the mode, or a section for nothing.
+// missing adds a problem if the mode's own plugin is missing, and a note for a section of
+// another missing plugin.
 func (v *verdict) missing(field string) {
 	if v.host.Mode == v.name {
 		v.problems = append(v.problems, v.host.Problem("mode", missing(v.host, v.name), ""))
@@ -98,7 +99,8 @@ func (v *verdict) missing(field string) {
 	}
 }
 
-// bad says why the plugin cannot serve, which is wrong only of the mode.
+// bad adds the reason why the plugin cannot serve: a problem for the mode, a note for other
+// plugins.
 func (v *verdict) bad(why string) {
 	if v.host.Mode != v.name {
 		v.note("plugins."+v.name, why, "")
@@ -111,8 +113,8 @@ func (v *verdict) note(field, why, try string) {
 	v.notes = append(v.notes, v.host.Problem(field, why, try))
 }
 
-// optionRefused returns what is wrong with the options that h has for a plugin, and whether that is
-// why it does not run.
+// optionRefused returns the problem of the plugin's options in h, and whether c says that they
+// are why the plugin does not run.
 func optionRefused(h *config.Host, name string, c admin.Check) (config.Problem, bool) {
 	if c.Runs || c.Field != "options" && !strings.HasPrefix(c.Field, "options.") {
 		return config.Problem{}, false
@@ -122,9 +124,8 @@ func optionRefused(h *config.Host, name string, c admin.Check) (config.Problem, 
 	return h.Problem(field, why, ""), true
 }
 
-// Refuses says why a changed file cannot be taken: it has another mode, without a plugin, or the plugin that
-// serves has something against the options that the file has for it, where they are others than it runs
-// with.
+// Refuses returns an error if a changed config file must be rejected: its new mode has no
+// plugin, or the serving plugin refuses its new options.
 func (set *Set) Refuses(wanted *config.Host) error {
 	if err := set.modeRefused(wanted); err != nil {
 		return err
@@ -141,22 +142,22 @@ func (set *Set) Refuses(wanted *config.Host) error {
 	return set.optionsRefused(ctx, wanted, main.name)
 }
 
-// modeRefused says that another mode than the one in force has no plugin here. A binary that is there and
-// cannot be run is no reason: that can be mended meanwhile.
+// modeRefused returns an error if the file has a new mode without a plugin here. It accepts a
+// binary that exists but cannot run, because that can be repaired.
 func (in installed) modeRefused(wanted *config.Host) error {
 	mode := wanted.Mode
-	if mode == in.Now().Mode || mode == config.Auto || wanted.Plugins[mode].Address != "" || in.there(mode) {
+	if mode == in.Now().Mode || mode == config.Auto || wanted.Plugins[mode].Address != "" || in.exists(mode) {
 		return nil
 	}
 	return config.Problems{wanted.Problem("mode", missing(in.Begun, mode), "")}
 }
 
-// optionsLimit is how long a plugin may take to say what is wrong with its options, before a host
-// starts without that.
+// optionsLimit limits how long a plugin may take to check its options. After that the host
+// starts without the check.
 const optionsLimit = 5 * time.Second
 
-// optionsRefused asks a mode's plugin for what is wrong with its options. That it cannot run here is
-// not asked: that is found when it is started, and can be mended meanwhile.
+// optionsRefused asks a mode's plugin what is wrong with its options. It ignores other reasons
+// why the plugin cannot run here: they show when it starts, and can be repaired meanwhile.
 func (in installed) optionsRefused(ctx context.Context, h *config.Host, mode string) error {
 	s := h.Plugins[mode]
 	if len(s.Options) == 0 {
@@ -166,7 +167,7 @@ func (in installed) optionsRefused(ctx context.Context, h *config.Host, mode str
 	defer cancel()
 	c, err := in.check(ctx, h, mode)
 	if err != nil {
-		return nil // one that cannot be asked by hand is asked when it is started
+		return nil // the options are checked when the plugin starts
 	}
 	if refused, about := optionRefused(h, mode, c); about {
 		return config.Problems{refused}
