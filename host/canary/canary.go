@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package canary proves that a dataplane forwards packets to where they belong, by a Service of
-the host's own.
+Package canary proves with Services of its own that a dataplane forwards packets to the right endpoint.
 
-The Service is there for the time of a swap. It has an address of 192.0.2.0/24, one of the
-node's own, and a node port; the host itself answers behind it. So no user's Service is
-called to try things out.
+The Services exist only during a swap, so that no user's Service is used for tests. They have an address in
+192.0.2.0/24, an address of the node, and a node port. The host itself is their endpoint and answers.
 
-	Begin ─▶ the tracker has the Service ─▶ each dataplane is told of it
-	Probe ─▶ which of its addresses answer, before traffic is switched
-	Prove ─▶ those must answer afterwards, too
-	End   ─▶ the Service is gone
+	Begin ─▶ add the Services to the tracker ─▶ every dataplane receives them
+	Probe ─▶ returns which of their addresses answer, before traffic is switched
+	Prove ─▶ checks that the same addresses answer afterwards
+	End   ─▶ remove the Services
 */
 package canary
 
@@ -32,44 +30,45 @@ import (
 	"github.com/pointsman/pointsman/host/track"
 )
 
-// Namespace is that of the canary's Services.
+// Namespace is the namespace of the canary's Services.
 const Namespace = "pointsman"
 
-// The canary's Services.
+// Names of the canary's Services.
 const (
 	onTest = "canary"         // on an address that no node has
 	onNode = "canary-on-node" // on the node's own address and a node port
 )
 
-// testAddr is reserved for examples by RFC 5737, so no network uses it; testPort is any.
+// testAddr is reserved for documentation by RFC 5737, so no network uses it. testPort is
+// arbitrary.
 var testAddr = netip.AddrFrom4([4]byte{192, 0, 2, 79})
 
 const testPort = 7079
 
-// greeting is what the canary answers each connection with.
+// greeting is sent on each connection to the canary.
 const greeting = "the canary lives\n"
 
-// A Canary is the Service and the listener behind it. It is safe for concurrent use.
+// A Canary is the test Services and the listener behind them. It is safe for concurrent use.
 type Canary struct {
 	tracker *track.Tracker
 	node    string // this node's name
 	addr    netip.Addr
-	plugins func() []int // the processes that a connection may lead through; nil: none
+	plugins func() []int // returns the processes that may relay connections; nil if none
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	listener net.Listener
 	targets  []target
 }
 
-// A target is an address at which the canary is to answer.
+// A target is an address at which the canary should answer.
 type target struct {
-	service string // of the canary's
+	service string // name of the canary's Service
 	addr    netip.AddrPort
 }
 
-// New returns a Canary that begins with Begin. It is to be reached at the node's first address
-// of IPv4, or else at its first one. plugins are the processes whose time without a
-// processor does not count while an answer is waited for; it may be nil.
+// New returns a Canary; Begin starts it. It uses the node's first IPv4 address, or else its
+// first address. plugins, which may be nil, returns processes whose time without CPU is not
+// counted while waiting for an answer.
 func New(t *track.Tracker, node string, addrs []netip.Addr, plugins func() []int) *Canary {
 	c := &Canary{tracker: t, node: node, addr: netip.AddrFrom4([4]byte{127, 0, 0, 1}), plugins: plugins}
 	if i := slices.IndexFunc(addrs, netip.Addr.Is4); i >= 0 {
@@ -80,7 +79,7 @@ func New(t *track.Tracker, node string, addrs []netip.Addr, plugins func() []int
 	return c
 }
 
-// Begin makes the Service, if it is not there.
+// Begin creates the Services, unless they exist.
 func (c *Canary) Begin() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,7 +106,7 @@ func (c *Canary) Begin() error {
 	return nil
 }
 
-// End removes the Service, if it is there.
+// End removes the Services, if they exist.
 func (c *Canary) End() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,8 +121,8 @@ func (c *Canary) End() {
 	c.listener, c.targets = nil, nil
 }
 
-// freePorts returns two that nothing listens on. On a busy node callers have most of them, so
-// they are those that the kernel finds.
+// freePorts returns two ports on which nothing listens. It lets the kernel choose them, because
+// on a busy node most ports are in use.
 func freePorts(addr netip.Addr) (one, other uint16, err error) {
 	var ports [2]uint16
 	for i := range ports {
@@ -131,13 +130,13 @@ func freePorts(addr netip.Addr) (one, other uint16, err error) {
 		if err != nil {
 			return 0, 0, err
 		}
-		defer l.Close() // only then, or the other would be the same
+		defer l.Close() // keep it open, so that the kernel chooses another port next
 		ports[i] = netip.MustParseAddrPort(l.Addr().String()).Port()
 	}
 	return ports[0], ports[1], nil
 }
 
-// answer greets each connection, until the listener closes.
+// answer sends the greeting on each connection, until the listener is closed.
 func answer(l net.Listener) {
 	for {
 		conn, err := l.Accept()
@@ -150,16 +149,16 @@ func answer(l net.Listener) {
 	}
 }
 
-// A service is one of the canary's Services, with its one endpoint.
+// A service is one of the canary's Services, with one endpoint.
 type service struct {
 	name     string
 	addr     netip.Addr
 	port     uint16
-	nodePort uint16 // zero: none
+	nodePort uint16 // zero if none
 	endpoint netip.AddrPort
 }
 
-// track gives the tracker a Service.
+// track adds a Service to the tracker.
 func (c *Canary) track(s service) {
 	c.tracker.SetService(s.object())
 	c.tracker.SetSlice(s.slice(c.node))

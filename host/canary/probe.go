@@ -17,18 +17,18 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// ErrUnproved says that no answer of the canary can be demanded.
+// ErrUnproved means that the canary cannot prove anything on this node.
 var ErrUnproved = errors.New("the swap goes on unproved")
 
 const (
-	probedWithin  = 500 * time.Millisecond  // for an answer before traffic is switched
-	provedWithin  = 1500 * time.Millisecond // for ten in a row once a dataplane is Active
+	probedWithin  = 500 * time.Millisecond  // for probedInARow answers, before traffic is switched
+	provedWithin  = 1500 * time.Millisecond // for provedInARow answers, after a dataplane became Active
 	probedInARow  = 5
 	provedInARow  = 10
-	betweenProbes = 20 * time.Millisecond // after one that had no answer
+	betweenProbes = 20 * time.Millisecond // after a failed probe
 )
 
-// Probe finds the targets that answer now.
+// Probe returns the targets that answer now.
 func (c *Canary) Probe(ctx context.Context) (answering []string) {
 	targets := c.all()
 	for i, err := range c.probeAll(ctx, targets, probedInARow, probedWithin) {
@@ -39,10 +39,10 @@ func (c *Canary) Probe(ctx context.Context) (answering []string) {
 	return answering
 }
 
-// Prove demands an answer from the targets that answered before, but for those of Services
-// that are not served. If none did, one must answer now. It is ErrUnproved where nothing can
-// be demanded: a node without a network has no address to lead packets to, and what is to
-// serve may serve none of the canary's Services.
+// Prove checks that the targets in before answer, except those of Services that are not served.
+// If before is empty, at least one target must answer. Prove returns ErrUnproved if no answer
+// can be expected: the node has no network and so no address, or the dataplane serves none of
+// the canary's Services.
 func (c *Canary) Prove(ctx context.Context, before []string, unserved map[sdk.Name]bool) error {
 	if c.addr.IsLoopback() {
 		return fmt.Errorf("this node has no address but its own loopback's: %w", ErrUnproved)
@@ -73,8 +73,8 @@ func (c *Canary) all() []target {
 	return slices.Clone(c.targets)
 }
 
-// probeAll probes all targets at once, and returns for each why it does not answer. New
-// connections of users go to the same dataplane meanwhile, so it gives up soon.
+// probeAll probes all targets concurrently and returns the error of each. It gives up soon,
+// because meanwhile new connections of users go to the same dataplane.
 func (c *Canary) probeAll(ctx context.Context, targets []target, inARow int, limit time.Duration) []error {
 	errs := make([]error, len(targets))
 	var all sync.WaitGroup
@@ -85,9 +85,8 @@ func (c *Canary) probeAll(ctx context.Context, targets []target, inARow int, lim
 	return errs
 }
 
-// timeout returns a limit in which time does not count that the host, or a plugin, spends
-// waiting for a processor: this process answers, and the connection may lead through a
-// relay.
+// timeout returns a limit that excludes time in which the host or a plugin waits for a
+// processor: this process answers the probes, and a plugin may relay them.
 func (c *Canary) timeout(limit time.Duration) patience {
 	p := patience{limit: limit}
 	if c.plugins != nil {
@@ -96,7 +95,7 @@ func (c *Canary) timeout(limit time.Duration) patience {
 	return p
 }
 
-// probe connects until the target has answered so often in a row.
+// probe connects until the target has answered inARow times in a row.
 func probe(ctx context.Context, t target, inARow int, timeout patience) error {
 	ctx, cancel := timeout.context(ctx)
 	defer cancel()
@@ -116,7 +115,7 @@ func probe(ctx context.Context, t target, inARow int, timeout patience) error {
 	return nil
 }
 
-// connect connects once, and reads the greeting.
+// connect connects once and checks the greeting.
 func connect(ctx context.Context, addr netip.AddrPort) error {
 	conn, err := (&net.Dialer{Timeout: time.Second / 2}).DialContext(ctx, "tcp", addr.String())
 	if err != nil {

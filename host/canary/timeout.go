@@ -12,22 +12,23 @@ import (
 	"time"
 )
 
-// patience is a limit on how long processes are waited for, in time that counts. Time in which this process, or one
-// that is waited for, had to wait for a processor does not: on a busy machine, to give up on a process that is not
-// run would help nothing.
+// patience is a timeout that excludes time without CPU: time that this process, or one it waits
+// for, spent waiting for a processor is not counted. Giving up on a process that does not get
+// CPU time on a busy machine would not help.
 type patience struct {
-	limit time.Duration // of time that counts; six times as long in all
-	pids  []int         // the processes that are waited for, besides this one
+	limit time.Duration // of counted time; the total time may be six times as long
+	pids  []int         // the processes we wait for, in addition to this one
 }
 
-// look is how often time is counted. Only a process that is not run looks later than late.
+// look is the interval of measuring. If a measurement comes later than late, this process did
+// not get CPU time.
 const (
 	look = 50 * time.Millisecond
 	late = 4 * look
 )
 
-// context returns ctx until the time is over; its cause says so then. A goroutine counts the time until cancel is
-// called.
+// context returns ctx with the timeout; the cause of its end says so. A goroutine measures the
+// time until cancel is called.
 func (p patience) context(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() { // ends with ctx
@@ -39,7 +40,7 @@ func (p patience) context(ctx context.Context) (context.Context, context.CancelF
 	return ctx, func() { cancel(context.Canceled) }
 }
 
-// wait returns nil when ctx ends, and an error when the time is over.
+// wait returns nil when ctx ends, and an error when the timeout is over.
 func (p patience) wait(ctx context.Context) error {
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()
@@ -61,16 +62,16 @@ func (p patience) wait(ctx context.Context) error {
 	}
 }
 
-// queuedTimes returns for each process how long its threads have waited for a processor. It is zero where the kernel
-// does not count that.
+// queuedTimes returns for each process how long its threads have waited for a processor
+// (/proc/PID/task/TID/schedstat), or zero if the kernel does not measure that.
 func queuedTimes(pids []int) []time.Duration {
 	all := make([]time.Duration, len(pids))
 	for i, pid := range pids {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid)) // the pattern is valid
 		for _, thread := range threads {
 			text, _ := os.ReadFile(thread)
-			if fields := strings.Fields(string(text)); len(fields) > 1 { // else it ended just now
-				n, _ := strconv.ParseInt(fields[1], 10, 64) // a number, from the kernel
+			if fields := strings.Fields(string(text)); len(fields) > 1 { // otherwise the thread has just ended
+				n, _ := strconv.ParseInt(fields[1], 10, 64) // the kernel writes a number
 				all[i] += time.Duration(n)
 			}
 		}
@@ -78,7 +79,8 @@ func queuedTimes(pids []int) []time.Duration {
 	return all
 }
 
-// counts returns how much of took counts, by how long the processes had waited for a processor before and after it.
+// counts returns how much of took to count, given how long the processes had waited for a
+// processor before and after it.
 func counts(took time.Duration, before, after []time.Duration) time.Duration {
 	excused := time.Duration(0)
 	if took >= late {

@@ -23,7 +23,7 @@ func executable(path string, info os.FileInfo) error {
 	return nil
 }
 
-// unstarted returns why the kernel would not run the binary.
+// unstarted returns why the kernel could not run the binary.
 func unstarted(path string, err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOEXEC):
@@ -36,7 +36,7 @@ func unstarted(path string, err error) error {
 	return err
 }
 
-// kindOf says what the file is, as far as its first bytes tell.
+// kindOf describes the kind of the file from its first bytes.
 func kindOf(path string) string {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -46,11 +46,11 @@ func kindOf(path string) string {
 	return "it is built for " + strings.ToLower(strings.TrimPrefix(f.Machine.String(), "EM_"))
 }
 
-// guardedWell reports which users may change the binary though they could not change the
-// host: for such a one it would be a way to the plugin's privileges.
+// guardedWell returns an error if a user can change the binary who cannot change the host. Such
+// a user could gain the plugin's privileges.
 func guardedWell(path string, info os.FileInfo) error {
 	owners := []uint32{0, uint32(os.Geteuid())}
-	var host []string // directories: a user that may change one of them may change the host too
+	var host []string // directories of the host's binary: a user who can change one of them can change the host too
 	if self, err := os.Executable(); err == nil {
 		host = leadingTo(self)
 		if info, err := os.Stat(self); err == nil {
@@ -81,7 +81,7 @@ func guardedWell(path string, info os.FileInfo) error {
 
 func guarded(what, path string, info os.FileInfo, owners []uint32) error {
 	s, mode := info.Sys().(*syscall.Stat_t), info.Mode()
-	sticky := info.IsDir() && mode&os.ModeSticky != 0 // there only an entry's owner changes it
+	sticky := info.IsDir() && mode&os.ModeSticky != 0 // in a sticky directory only the owner of an entry can replace it
 	switch {
 	case !slices.Contains(owners, s.Uid):
 		return fmt.Errorf("%s belongs to user %d, who could put another plugin there; try: chown root %s", what, s.Uid, path)
@@ -93,7 +93,7 @@ func guarded(what, path string, info os.FileInfo, owners []uint32) error {
 	return nil
 }
 
-// leadingTo lists the directories that an absolute path goes through, but the root.
+// leadingTo returns all parent directories of an absolute path except the root.
 func leadingTo(path string) []string {
 	var dirs []string
 	for dir := filepath.Dir(path); dir != string(filepath.Separator) && strings.ContainsRune(dir, filepath.Separator); dir = filepath.Dir(dir) {

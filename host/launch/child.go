@@ -21,23 +21,24 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// A child is the process of a plugin: go-plugin's Runner and package wire's Process. go-plugin gets to read the first
-// line of stdout and nothing else: of a line that is longer than 64 KiB it would stop reading, and a line of stderr
-// such as {"@message":5} would end the host.
+// A child is the process of a plugin. It implements go-plugin's Runner and package wire's Process. go-plugin gets only the
+// first line of stdout: it would stop reading after a line longer than 64 KiB, and a line of stderr such as {"@message":5}
+// would crash the host.
 type child struct {
 	cmd      *exec.Cmd
-	kill     context.CancelFunc // ends the process by SIGKILL
-	release  func() bool        // has the process outlive the context of its launch; false: that has ended
+	kill     context.CancelFunc // sends SIGKILL
+	release  func() bool        // detaches the process from the context of its launch; false if that has ended
 	log      func(line string)
-	lifeline io.Closer // the other end of its stdin; the plugin ends when it is closed
+	lifeline io.Closer // our end of its stdin; the plugin ends when it is closed
 	first    *io.PipeReader
 	exited   chan struct{} // closed when the process has ended and was reaped
 
 	mu   sync.Mutex // guards said
-	said []string   // the last lines that it printed; of a panic, the first
+	said []string   // the last lines that it printed; after a panic, the first lines of that
 }
 
-// newChild returns the process to be of a binary, without what go-plugin adds to its environment.
+// newChild returns a process that is not started yet, without the variables that go-plugin adds
+// to its environment.
 func newChild(ctx context.Context, b *Binary, c Command) *child {
 	running, kill := context.WithCancel(context.WithoutCancel(ctx))
 	cmd := b.Command(running)
@@ -46,11 +47,12 @@ func newChild(ctx context.Context, b *Binary, c Command) *child {
 	return &child{cmd: cmd, kill: kill, release: context.AfterFunc(ctx, kill), log: c.Log, exited: make(chan struct{})}
 }
 
-// lastWords is how long the output of a process that has ended is read: a program that it started may have inherited
-// its stderr.
+// lastWords limits how long we read output after the process has ended: its stderr may have
+// been inherited by a child that still runs.
 const lastWords = 200 * time.Millisecond
 
-// Start starts the process, and the goroutines that read its output and wait for its end. They end with it.
+// Start starts the process and the goroutines that read its output and wait for its end. The
+// goroutines end with the process.
 func (c *child) Start(context.Context) (err error) {
 	if c.lifeline, err = c.cmd.StdinPipe(); err != nil {
 		return err
@@ -61,8 +63,9 @@ func (c *child) Start(context.Context) (err error) {
 	c.cmd.Stdout, c.cmd.Stderr, c.first = out, errs, first
 	started := make(chan error)
 	go func() {
-		// The kernel sends PR_SET_PDEATHSIG when the thread ends that started the process, not when the host does
-		// (prctl(2)). This one waits for the end of the process.
+		// The kernel sends the signal of PR_SET_PDEATHSIG when the thread that started the
+		// process ends, not when the host ends (prctl(2)). So this goroutine keeps its thread
+		// until the process has ended.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := c.cmd.Start()
@@ -73,7 +76,7 @@ func (c *child) Start(context.Context) (err error) {
 		var readers sync.WaitGroup
 		readers.Go(func() { c.readStdout(stdout, handshake) })
 		readers.Go(func() { lines.Each(limited(stderr), c.print) })
-		_ = c.cmd.Wait() // its state says more
+		_ = c.cmd.Wait() // ProcessState has the details
 		out.Close()
 		errs.Close()
 		readers.Wait()
@@ -82,11 +85,11 @@ func (c *child) Start(context.Context) (err error) {
 	return <-started
 }
 
-// readStdout passes the first line on to go-plugin, and takes others as printed.
+// readStdout passes the first line to go-plugin and treats the others as output.
 func (c *child) readStdout(stdout io.Reader, handshake *io.PipeWriter) {
 	defer handshake.Close()
 	take := func(line string) {
-		_, _ = io.WriteString(handshake, line+"\n") // go-plugin reads stdout to its end, also after a failed handshake
+		_, _ = io.WriteString(handshake, line+"\n") // cannot block: go-plugin reads stdout to its end, even after a failed handshake
 		handshake.Close()
 	}
 	lines.Each(limited(stdout), func(line string) {
@@ -95,11 +98,12 @@ func (c *child) readStdout(stdout io.Reader, handshake *io.PipeWriter) {
 	})
 }
 
-// outputRate is how many bytes the host reads of a plugin's output in a second. A plugin that prints more waits for
-// that; its log does not, but drops lines and counts them.
+// outputRate limits the plugin output that the host reads, in bytes per second. A plugin that
+// prints more has to wait. Its logger does not wait, but drops lines and counts them.
 const outputRate = 1 << 20
 
-// limited returns a reader of r that reads no faster than outputRate, with smaller buffers than that.
+// limited returns a reader of r that is limited to outputRate. Each read must be smaller than
+// that.
 func limited(r io.Reader) io.Reader {
 	return limitedReader{r, rate.NewLimiter(outputRate, outputRate)}
 }
@@ -111,15 +115,15 @@ type limitedReader struct {
 
 func (l limitedReader) Read(p []byte) (int, error) {
 	n, err := l.Reader.Read(p)
-	_ = l.limit.WaitN(context.Background(), n) // errs only for more than outputRate
+	_ = l.limit.WaitN(context.Background(), n) // fails only if n > outputRate
 	return n, err
 }
 
-// saidLines is how much output of a plugin is kept for the report of its end.
+// saidLines is the number of output lines kept for the error when the plugin ends.
 const saidLines = 20
 
 func (c *child) print(line string) {
-	if !strings.HasPrefix(line, "{") || !json.Valid([]byte(line)) { // a line of its log says nothing of its end
+	if !strings.HasPrefix(line, "{") || !json.Valid([]byte(line)) { // a structured log line does not explain why the process ended
 		c.keep(line)
 	}
 	if c.log != nil {
@@ -140,17 +144,17 @@ func (c *child) keep(line string) {
 	}
 }
 
-// panicked reports whether a program in Go crashed.
+// panicked reports whether the output is that of a Go program that crashed.
 func (c *child) panicked() bool { return len(c.said) > 0 && panics(c.said[0]) }
 
 func panics(line string) bool {
 	return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
 }
 
-// how says how the process ended, once exited is closed.
+// how describes how the process ended. Call it after exited is closed.
 func (c *child) how() string {
 	state := c.cmd.ProcessState
-	if state == nil { // other code has reaped it
+	if state == nil { // other code has waited for the process
 		return "ended, and it is not known how"
 	}
 	if s, ok := state.Sys().(syscall.WaitStatus); ok && s.Signaled() {
@@ -159,7 +163,7 @@ func (c *child) how() string {
 	return fmt.Sprintf("exited with code %d", state.ExitCode())
 }
 
-// wait waits at most d for the end of the process, and reports whether it has ended.
+// wait waits up to d for the end of the process, and reports whether it has ended.
 func (c *child) wait(d time.Duration) bool {
 	select {
 	case <-c.exited:
@@ -169,7 +173,8 @@ func (c *child) wait(d time.Duration) bool {
 	}
 }
 
-// explain ends a process whose launch failed, and returns err with how the process ended and what it printed last.
+// explain ends a process whose launch failed, and returns err with how the process ended and
+// its last output.
 func (c *child) explain(err error) error {
 	c.kill()
 	c.release()
@@ -191,7 +196,7 @@ func (c *child) explain(err error) error {
 	return fmt.Errorf("%w; it said:%s", err, said)
 }
 
-// What follows is package wire's Process.
+// These methods implement package wire's Process.
 
 func (c *child) PID() int                { return c.cmd.Process.Pid }
 func (c *child) Exited() <-chan struct{} { return c.exited }
@@ -206,7 +211,7 @@ func (c *child) Ending() string {
 	}
 }
 
-// What follows is go-plugin's runner.Runner.
+// These methods implement go-plugin's runner.Runner.
 
 func (c *child) Stdout() io.ReadCloser      { return c.first }
 func (c *child) Stderr() io.ReadCloser      { return io.NopCloser(strings.NewReader("")) }

@@ -8,5 +8,5 @@ import "syscall"
 
 func apart() *syscall.SysProcAttr { return nil }
 
-// setOOMScore has nothing to do: this system has no score for when memory runs out.
+// setOOMScore does nothing: this system has no OOM score.
 func setOOMScore(int, int) error { return nil }

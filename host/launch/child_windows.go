@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// apart gives a plugin a process group of its own, so that Ctrl-C at the host's console does not reach it.
+// apart gives the plugin its own process group, so that Ctrl-C at the host's console does not
+// reach it.
 func apart() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP, HideWindow: true}
 }
@@ -18,8 +19,9 @@ func executable(string, os.FileInfo) error { return nil }
 
 func unstarted(_ string, err error) error { return err }
 
-// guardedWell has nothing to say: who may change the binary is the administrator's to see to.
+// guardedWell checks nothing: on Windows the administrator is responsible for the permissions
+// of the binary.
 func guardedWell(string, os.FileInfo) error { return nil }
 
-// setOOMScore has nothing to do: this system has no score for when memory runs out.
+// setOOMScore does nothing: this system has no OOM score.
 func setOOMScore(int, int) error { return nil }

@@ -23,37 +23,38 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// A Command says how to start a plugin's process.
+// A Command describes how to start a plugin's process.
 type Command struct {
-	Env []string // beyond what every plugin gets: PATH, HOME, TMPDIR, LANG, TZ and Go's own
+	Env []string // in addition to what every plugin gets: PATH, HOME, TMPDIR, LANG, TZ and Go's variables
 
-	// SocketDir is where a directory for the socket is made. It is made too if it
-	// is missing. Empty: the system's for temporary files.
+	// SocketDir is the parent of the directory for the socket, created if missing. Empty means
+	// the system's temporary directory.
 	SocketDir string
 
-	// StateDir is the plugin's own directory, and its working directory. It is made
-	// if it is missing. Empty: the root.
+	// StateDir is the plugin's own directory and its working directory, created if missing.
+	// Empty means the root.
 	StateDir string
 
-	// OOMScoreAdj is by how much the kernel prefers the process, or spares it, when memory
-	// runs out. Nil: as the host's.
+	// OOMScoreAdj is the oom_score_adj of the process. Nil means that of the host.
 	OOMScoreAdj *int
 
-	// Log is called with each line that the process prints to stderr, from a goroutine of its own, and never again once
-	// Exited is closed. It must return soon. Nil: the lines are dropped.
+	// Log is called with each line that the process prints to stderr, from a separate
+	// goroutine, and not after Exited is closed. It must return soon. If nil, the lines are
+	// dropped.
 	Log func(line string)
 
-	// Timeout is how long the process may take until its handshake. Zero: ten seconds, which is twice what docs/wire.md
-	// asks for, because a node that starts has much else to do.
+	// Timeout limits the time until the handshake. Zero means ten seconds, which is twice what
+	// docs/wire.md requires, because a node that boots is busy.
 	Timeout time.Duration
 }
 
 const launchTimeout = 10 * time.Second
 
-// prepare makes the directories, so that what fails before there is a process has an error of its own.
+// prepare creates the directories before there is a process, so that such failures have clear
+// errors.
 func (c Command) prepare() error {
 	sockets := cmp.Or(c.SocketDir, os.TempDir())
-	if n := len(sockets) + socketName; n > wire.MaxSocketPath && runtime.GOOS != "windows" { // there it listens on a loopback port
+	if n := len(sockets) + socketName; n > wire.MaxSocketPath && runtime.GOOS != "windows" { // on Windows plugins listen on a loopback port
 		return fmt.Errorf("socket directory %s: a path in it would have %d bytes, and a socket's may have %d; use a shorter one",
 			sockets, n, wire.MaxSocketPath)
 	}
@@ -74,21 +75,22 @@ func (c Command) stateDir() string { return cmp.Or(c.StateDir, string(filepath.S
 // "/plugin-dirN/pluginN", with numbers of up to ten digits.
 const socketName = len("/plugin-dir/plugin") + 20
 
-// A Binary is a plugin's file, held open from the moment it was checked: on Linux
-// that very file is what Command executes, whatever its path leads to by then. A
-// script is the exception, because its interpreter opens it by its path again.
+// A Binary is a plugin's file, open since it was checked. On Linux, Command executes exactly
+// this file even if the path has been replaced. Scripts are the exception, because their
+// interpreter opens the path again.
 type Binary struct {
 	path   string
 	file   *os.File
 	script bool
 }
 
-// OpenBinary opens the plugin at path, and checks that it cannot be changed by a user that could not as well change
-// the host: that it belongs to root, to this user or to the owner of the host's binary, that neither others nor a
-// foreign group may write to it, and that the same goes for every directory that leads to it; on Windows that is the
-// administrator's to see to. With a sum, the SHA-256 of its content in hexadecimal, its content must have that.
+// OpenBinary opens the plugin at path, and checks that no user can change it who cannot change
+// the host as well: it must belong to root, this user or the owner of the host's binary, and
+// must not be writable by others or by a foreign group. The same holds for all its parent
+// directories. On Windows that is the administrator's responsibility. If sum is not empty, it
+// must be the SHA-256 of the content, in hexadecimal.
 func OpenBinary(path, sum string) (*Binary, error) {
-	abs, err := filepath.Abs(path) // the plugin has another working directory
+	abs, err := filepath.Abs(path) // the plugin has a different working directory
 	b := &Binary{path: abs}
 	if err == nil {
 		b.file, err = os.Open(abs)
@@ -121,7 +123,7 @@ func (b *Binary) check(sum string) error {
 		return err
 	}
 	start := make([]byte, 2)
-	n, _ := b.file.ReadAt(start, 0) // an empty file is no script, and the kernel says what else it is not
+	n, _ := b.file.ReadAt(start, 0) // an error means no script; the kernel reports what is wrong with the file
 	b.script = string(start[:n]) == "#!"
 	if sum == "" {
 		return nil
@@ -139,19 +141,18 @@ func (b *Binary) check(sum string) error {
 	return nil
 }
 
-// passed are the variables of the environment that plugins get: what any program needs,
-// what Go's runtime reads, and where the lock of iptables' tables is, which has to be the
-// same one for all programs of a node.
+// passed lists the environment variables that plugins inherit: what any program needs, what
+// Go's runtime reads, and the path of the iptables lock, which must be the same for all
+// programs of a node.
 var passed = []string{
 	"PATH", "HOME", "TMPDIR", "LANG", "TZ",
-	"SystemRoot", "TEMP", "TMP", "USERPROFILE", "ProgramData", // of Windows
+	"SystemRoot", "TEMP", "TMP", "USERPROFILE", "ProgramData", // Windows
 	"GOTRACEBACK", "GODEBUG", "GOMEMLIMIT", "GOMAXPROCS", "GOGC", "GOCOVERDIR",
 	"XTABLES_LOCKFILE",
 }
 
-// Command returns a process of the binary, to be started while it is open. Of this
-// process's environment it gets what is passed, and no more: the rest may hold
-// credentials.
+// Command returns a command that runs the binary; start it before Close. It inherits only the
+// passed variables, because other variables may contain credentials.
 func (b *Binary) Command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, b.executed(), args...)
 	cmd.Args[0] = b.path
@@ -164,8 +165,8 @@ func (b *Binary) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// executed returns the path to execute: on Linux the open file itself. It is closed when the
-// program begins, which is why a script's interpreter needs the path.
+// executed returns the path to execute: on Linux, that of the open file. It is not usable for
+// scripts, because the file is closed before the interpreter opens it.
 func (b *Binary) executed() string {
 	if b.script || runtime.GOOS != "linux" {
 		return b.path
@@ -173,11 +174,11 @@ func (b *Binary) executed() string {
 	return fmt.Sprintf("/proc/self/fd/%d", b.file.Fd())
 }
 
-// Close closes the file. What was started from it runs on.
+// Close closes the file. Processes started from it continue.
 func (b *Binary) Close() error { return b.file.Close() }
 
-// SweepSockets removes from dir, a Command's SocketDir, the directories of plugins whose host ended before it was
-// connected. Where something listens, nothing is removed.
+// SweepSockets removes from dir, a Command's SocketDir, the directories of plugins whose host
+// ended before it was connected. It keeps directories in which a process listens.
 func SweepSockets(dir string) {
 	made, _ := filepath.Glob(filepath.Join(dir, "plugin-dir*")) // the pattern is valid
 	for _, m := range made {

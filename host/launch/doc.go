@@ -8,10 +8,10 @@ Package launch starts the process of a plugin and ends it.
 	held open        │
 	                 ▼ child: go-plugin's Runner
 
-A plugin never outlives its host. Its stdin is its lifeline: the host holds the other end, and the plugin ends when
-it is closed, however the host ended. On Linux the kernel kills it besides (PR_SET_PDEATHSIG), for a plugin that is
-stopped. What a plugin wrote to the kernel stays and serves.
+A plugin must not outlive its host. The host holds the other end of the plugin's stdin, and the plugin ends when that is
+closed, for whatever reason the host ended. On Linux the kernel also kills the plugin (PR_SET_PDEATHSIG), which covers a
+plugin that is stopped. What a plugin wrote to the kernel stays and serves.
 
-The connection is made once. Package supervise ends a process whose connection is lost.
+There is no reconnect: package supervise ends a process whose connection is lost. Start reading at Launch.
 */
 package launch

@@ -24,8 +24,8 @@ type Plugin struct {
 	child *child
 }
 
-// Launch starts a plugin and connects to it. With an error no process is left; the error has what the process
-// printed to stderr last.
+// Launch starts a plugin and connects to it. After an error no process is left; the error
+// contains the last lines of the process's stderr.
 func Launch(ctx context.Context, b *Binary, c Command) (p *Plugin, err error) {
 	defer func() {
 		if err != nil {
@@ -40,7 +40,7 @@ func Launch(ctx context.Context, b *Binary, c Command) (p *Plugin, err error) {
 	if err == nil {
 		p.Remote, err = wire.Dial(ctx, target, p.child)
 	}
-	if dir != "" { // the connection is made, or never will be
+	if dir != "" { // the socket is no longer needed, whether we are connected or not
 		_ = os.RemoveAll(dir) // SweepSockets tries again
 	}
 	if err != nil || !p.child.release() {
@@ -57,8 +57,9 @@ func Launch(ctx context.Context, b *Binary, c Command) (p *Plugin, err error) {
 	return p, nil
 }
 
-// shakeHands has go-plugin start the process, read its handshake and agree on certificates. The connection is
-// ours: go-plugin's would stay open without a deadline on its first call. dir is that of the socket.
+// shakeHands makes go-plugin start the process, read its handshake and agree on certificates.
+// We do not use go-plugin's connection, because its first call has no deadline and could block.
+// dir is the directory of the socket.
 func (c *child) shakeHands(from Command) (t wire.Target, dir string, err error) {
 	sets := make(map[int]plugin.PluginSet)
 	for _, major := range wire.Majors() {
@@ -90,13 +91,13 @@ func (c *child) shakeHands(from Command) (t wire.Target, dir string, err error) 
 }
 
 const (
-	stopLimit = 2 * time.Second // for a plugin whose stdin was closed: it waits up to 0.7 s for the present call
+	stopLimit = 2 * time.Second // after stdin was closed: the plugin waits up to 0.7 s for its current call
 	killLimit = time.Second     // for the kernel to end a process after SIGKILL
 )
 
-// Stop ends the plugin: it closes the plugin's stdin, and kills the process two seconds later. What the plugin
-// keeps in the kernel stays. Stop returns in little more than three seconds, with an error if the kernel could not end
-// the process by then: it is in a system call that cannot be interrupted.
+// Stop closes the plugin's stdin, and kills the process two seconds later if it has not ended.
+// Rules in the kernel stay. Stop returns after little more than three seconds, with an error if
+// the process is in an uninterruptible system call and still has not ended.
 func (p *Plugin) Stop() error {
 	_ = p.child.lifeline.Close()
 	ended := p.child.wait(stopLimit)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package report takes one call for each thing that happened, and sees to it that
-every sink gets it once: a log line, a Kubernetes event, a counter, the
-list of recent events that `pointsman status` shows.
+Package report distributes events. A component calls Report once for each event, and each
+sink gets it: the log, Kubernetes events, counters, and the list of recent events that
+`pointsman status` shows.
 
 	            ┌─ fold ──────────────────┐      ┌─▶ sink: log line
 	Report ───▶ │ new? now. again? later │ ───▶ ├─▶ sink: event
@@ -11,9 +11,9 @@ list of recent events that `pointsman status` shows.
 	                         ├─▶ Recent  (each kind of event once, with its count)
 	                         └─▶ Counts  (by reason)
 
-A plugin that crashes a hundred times a second must not fill a disk, so what
-repeats is passed on ever more seldom, and what comes in a flood is only counted. The
-counts are always true. Memory is bounded whatever comes in.
+A plugin that crashes a hundred times per second must not fill a disk. So repeated events
+are passed on at growing intervals, and events beyond a rate are only counted. The counts
+are always correct. Memory is limited whatever is reported.
 */
 package report
 
@@ -26,7 +26,7 @@ import (
 	"time"
 )
 
-// The reasons of the host's own events. Others are the tracker's and the sources'.
+// Reasons of the host's own events. The tracker and the sources have more.
 const (
 	HostStarting    = "Starting"        // the host starts
 	ConfigTaken     = "ConfigTaken"     // the config file changed and is in force
@@ -53,21 +53,21 @@ const (
 	SwapNote        = "SwapNote"        // a swap continues without proof or verification, affinity was not handed over, or rules are left (W010)
 )
 
-// An Event is one thing that happened.
+// An Event is something that happened.
 type Event struct {
-	Time    time.Time // zero: now
+	Time    time.Time // zero means now
 	Warning bool
-	Reason  string // what kind of thing, one of a short list of words: "PluginCrashed"
-	Object  string // what it happened to: "ns/name", a plugin's name, or nothing
-	Message string // a sentence, and what to do about it
+	Reason  string // the kind of event, one of a short list of words: "PluginCrashed"
+	Object  string // the object of the event: "ns/name", a plugin's name, or nothing
+	Message string // what happened, and what to do about it
 
-	// Count is how often it happened: in Recent altogether, and given to a sink
-	// since the sink last got it. Report sets it.
+	// Count is the number of occurrences: in Recent the total, in a Sink those since the sink's
+	// last call for this event. Report sets it.
 	Count int
 }
 
-// A Sink gets events, on the goroutine that reported them. It must return
-// soon, and be safe for concurrent use.
+// A Sink receives events, on the goroutine that reported them. It must return soon and be safe
+// for concurrent use.
 type Sink func(Event)
 
 // A Reporter passes events to sinks. It is safe for concurrent use.
@@ -75,15 +75,14 @@ type Reporter struct {
 	now   func() time.Time
 	sinks []Sink
 
-	mu     sync.Mutex // guards what follows
-	recent *list.List // of *folded, the longest unseen first
+	mu     sync.Mutex // guards the fields below
+	recent *list.List // of *folded, least recently reported first
 	byKey  map[key]*list.Element
 	counts map[string]int
 	floods map[string]*flood // by reason
 }
 
-// New returns a Reporter that calls sinks, in their order. now is the clock,
-// such as time.Now.
+// New returns a Reporter that calls the sinks in order. now is the clock, such as time.Now.
 func New(now func() time.Time, sinks ...Sink) *Reporter {
 	return &Reporter{
 		now:    now,
@@ -95,22 +94,21 @@ func New(now func() time.Time, sinks ...Sink) *Reporter {
 	}
 }
 
-// Report counts e, keeps it among the recent ones, and passes it to the
-// sinks unless they got the same lately.
+// Report counts e, adds it to the recent events, and passes it to the sinks unless they got the
+// same event recently.
 func (r *Reporter) Report(e Event) {
 	if e.Time.IsZero() {
 		e.Time = r.now()
 	}
 	e.Reason, e.Object, e.Message = cut(e.Reason), cut(e.Object), cut(e.Message)
-	for _, out := range r.take(e) {
+	for _, out := range r.record(e) {
 		for _, sink := range r.sinks {
 			sink(out)
 		}
 	}
 }
 
-// Recent lists what happened lately, each kind of event once with how often it
-// happened, the latest last.
+// Recent returns the recent events, each kind once with its count, the latest last.
 func (r *Reporter) Recent() []Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,15 +119,16 @@ func (r *Reporter) Recent() []Event {
 	return events
 }
 
-// Counts says how often each reason was reported.
+// Counts returns the number of events by reason.
 func (r *Reporter) Counts() map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.counts)
 }
 
-// take records e and returns what the sinks are to get. Past a bound, reasons share one name.
-func (r *Reporter) take(e Event) []Event {
+// record records e and returns the events for the sinks. After maxReasons different reasons,
+// further ones share one name.
+func (r *Reporter) record(e Event) []Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, known := r.counts[e.Reason]; !known && len(r.counts) >= maxReasons {
@@ -146,38 +145,38 @@ func (r *Reporter) take(e Event) []Event {
 	return r.floods[e.Reason].admit(out)
 }
 
-// The bounds. Together they keep a Reporter under a megabyte, and a sink under
-// two lines a second for each reason.
+// Limits. Together they keep a Reporter below a megabyte, and a sink below two lines per second
+// for each reason.
 const (
-	maxRecent  = 256  // events remembered
-	maxReasons = 128  // reasons counted by name
-	maxText    = 2048 // bytes of an object or message
+	maxRecent  = 256  // distinct events kept
+	maxReasons = 128  // distinct reasons counted
+	maxText    = 2048 // bytes of a reason, object or message
 
-	firstAgain = 10 * time.Second // a repeated event is passed on again after this,
-	lastAgain  = 10 * time.Minute // then after twice as long, up to this
+	firstAgain = 10 * time.Second // pass on a repeated event after this time,
+	lastAgain  = 10 * time.Minute // then after twice the time, up to this
 
-	floodWindow = time.Minute // in one window,
-	floodLimit  = 100         // a reason is passed on at most so often
+	floodWindow = time.Minute // in each window,
+	floodLimit  = 100         // pass on at most this many events of a reason
 )
 
-// otherReasons counts what comes after maxReasons different ones.
+// otherReasons is the reason of events beyond maxReasons different reasons.
 const otherReasons = "Other" // further reasons, which have no name of their own in the metric
 
-// A key is what makes two events the same.
+// A key identifies equal events.
 type key struct {
 	warning                 bool
 	reason, object, message string
 }
 
-// A folded event stands for all that were the same.
+// A folded event represents all equal events.
 type folded struct {
-	event Event // the last one, counted altogether
-	since int   // how many since the sinks got it
+	event Event // the last one, with the total count
+	since int   // occurrences since the sinks got it
 	again time.Duration
-	next  time.Time // not passed on again before
+	next  time.Time // do not pass it on before this time
 }
 
-// fold joins e with those that were the same, and says whether to pass it on now.
+// fold adds e to the equal events before it, and reports whether to pass it on now.
 func (r *Reporter) fold(e Event) (out Event, pass bool) {
 	k := key{e.Warning, e.Reason, e.Object, e.Message}
 	el, seen := r.byKey[k]
@@ -190,14 +189,14 @@ func (r *Reporter) fold(e Event) (out Event, pass bool) {
 	return el.Value.(*folded).add(e)
 }
 
-// add counts e. It is passed on at once the first time and after a long silence, and
-// in growing steps while it goes on.
+// add counts e. The first event, and the first after a long silence, is passed on at once;
+// repeated ones at growing intervals.
 func (f *folded) add(e Event) (out Event, pass bool) {
 	quiet := e.Time.Sub(f.event.Time) >= lastAgain
 	e.Count = f.event.Count + 1
 	f.event = e
 	f.since++
-	if wait := f.next.Sub(e.Time); wait > 0 && wait <= lastAgain { // longer: the clock was set back
+	if wait := f.next.Sub(e.Time); wait > 0 && wait <= lastAgain { // a longer wait means that the clock was set back
 		return Event{}, false
 	}
 	if quiet {
@@ -209,7 +208,7 @@ func (f *folded) add(e Event) (out Event, pass bool) {
 	return e, true
 }
 
-// forget drops the event that was not seen for longest.
+// forget removes the least recently reported event.
 func (r *Reporter) forget() {
 	if r.recent.Len() <= maxRecent {
 		return
@@ -219,14 +218,15 @@ func (r *Reporter) forget() {
 	delete(r.byKey, key{e.Warning, e.Reason, e.Object, e.Message})
 }
 
-// A flood counts the events of one reason in a window: ten thousand Services that
-// fail for one cause are not ten thousand log lines.
+// A flood counts the events of one reason in a window: if ten thousand Services fail for one
+// reason, that must not become ten thousand log lines.
 type flood struct {
 	start  time.Time
 	passed int
 }
 
-// admit passes e on, or not; the last one that it passes says that others follow.
+// admit returns the events to pass on: e, e and a note that further ones are suppressed, or
+// nothing.
 func (f *flood) admit(e Event) []Event {
 	if e.Time.Sub(f.start).Abs() >= floodWindow {
 		*f = flood{start: e.Time}
@@ -245,7 +245,7 @@ func (f *flood) admit(e Event) []Event {
 	return nil
 }
 
-// cut keeps a text within bounds, and readable.
+// cut limits the length of a text and makes it valid UTF-8.
 func cut(s string) string {
 	if len(s) > maxText {
 		s = s[:maxText] + "…"

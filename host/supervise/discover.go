@@ -15,20 +15,19 @@ import (
 	"github.com/pointsman/pointsman/host/launch"
 )
 
-// Prefix is what the name of every plugin's binary begins with.
+// Prefix is the prefix of the names of all plugin binaries.
 const Prefix = "pointsman-dataplane-"
 
 // A Found is a plugin's binary.
 type Found struct {
 	Name string
 	Path string
-	Err  error // why it cannot be run, where that can be seen at once
+	Err  error // why it cannot run, as far as the file shows that
 }
 
-// Discover looks for plugins: those that named gives a path for, and those in
-// dirs, of which the first that has one goes. A directory that is not there is no
-// error, and a file is no plugin whose name could be no mode's: whatever it holds, it would
-// be shown. The result is sorted by name.
+// Discover finds plugins: those for which named has a path, and those in dirs, where the first
+// directory with a plugin wins. It ignores missing directories, and files whose name is not a
+// valid mode, because it would show that name. The result is sorted by name.
 func Discover(dirs []string, named map[string]string) []Found {
 	found := make(map[string]Found)
 	for name, path := range named {
@@ -37,7 +36,7 @@ func Discover(dirs []string, named map[string]string) []Found {
 		}
 	}
 	for _, dir := range dirs {
-		entries, _ := os.ReadDir(dir) // of one that cannot be read there are none
+		entries, _ := os.ReadDir(dir) // an unreadable directory has no plugins
 		for _, e := range entries {
 			name, ok := strings.CutPrefix(strings.TrimSuffix(e.Name(), ".exe"), Prefix)
 			if _, before := found[name]; ok && !before && !e.IsDir() && ValidName(name) {
@@ -48,14 +47,14 @@ func Discover(dirs []string, named map[string]string) []Found {
 	return slices.SortedFunc(maps.Values(found), func(a, b Found) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// modeName is what a mode may be called, as the config file has it.
+// modeName matches valid names of modes, as in the config file.
 var modeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// ValidName reports whether a mode, and its plugin, may be called so. Whatever else stands
-// where a mode is expected leads to no file.
+// ValidName reports whether name is a valid name of a mode and its plugin. Names are parts of
+// paths, so no other string must be used where a mode is expected.
 func ValidName(name string) bool { return modeName.MatchString(name) }
 
-// ValidSlot reports whether a process of a plugin may be called so.
+// ValidSlot reports whether slot is a valid name for a process of a plugin.
 func ValidSlot(slot string) bool { return slot == "" || ValidName(slot) }
 
 func examine(name, path string) Found {
@@ -66,8 +65,9 @@ func examine(name, path string) Found {
 	return Found{name, path, err}
 }
 
-// Identify returns a text that differs for each content of the file whose change makes another try worth while;
-// empty: there is none. A pipe of Windows is not asked, since that would connect to it.
+// Identify returns a string that changes whenever the file changes so that a retry makes sense,
+// or "" if there is no file. It does not check a Windows pipe, because that would connect to
+// it.
 func (p Plugin) Identify() string {
 	path, isSocket := strings.CutPrefix(p.Address, "unix://")
 	if p.Address == "" {

@@ -9,29 +9,31 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// overdueLimit is how long a call may run on after its context has ended. The contract gives it one second; this is
-// some more, for a busy node.
+// overdueLimit is how long a call may continue after its context has ended. The contract allows
+// one second; a busy node gets more.
 const overdueLimit = 3 * time.Second
 
-// stillBeats is at how many heartbeats in a row, one a second, a call may be found without progress. With the
-// heartbeat that saw it first a hang is found within five seconds.
+// stillBeats is the number of consecutive heartbeats, one per second, that must find a call
+// without progress. With the first heartbeat that saw the call, a hang is detected within five
+// seconds.
 const stillBeats = 4
 
-// promptly is how soon a heartbeat is answered by a process that only waits in a call. A later answer means that the
-// whole node is slow, and says nothing of the call.
+// promptly is the longest time in which an idle process answers a heartbeat. A later answer
+// means that the whole node is slow, so it proves nothing about the call.
 const promptly = 250 * time.Millisecond
 
-// A heartbeat is what a process last reported of the call that it is in. The zero heartbeat is that before the first
-// report.
+// A heartbeat is the last report of a process about its current call. The zero value is the
+// state before the first report.
 type heartbeat struct {
 	call     string
 	ran      time.Duration
 	progress uint64
-	still    int // heartbeats in a row that found the call without progress
+	still    int // consecutive heartbeats that found the call without progress
 }
 
-// next returns the heartbeat after a report that took so long to arrive. why says that the call hangs; empty: it does
-// not. Of a dataplane that never reports progress only a call that is overdue is known to hang.
+// next returns the heartbeat after a report that took so long to arrive. why is the reason why
+// the call hangs, or "". For a dataplane that never reports progress, only an overdue call
+// counts as a hang.
 func (h heartbeat) next(v wire.Vitals, took time.Duration) (after heartbeat, why string) {
 	if v.Overdue >= overdueLimit {
 		return h, fmt.Sprintf("%s has not returned %s after its deadline", v.Call, v.Overdue.Round(time.Second))

@@ -21,22 +21,22 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// A Plugin is what to run.
+// A Plugin describes what to run.
 type Plugin struct {
 	Name        string
 	Path        string
-	SHA256      string // of its content, in hexadecimal; empty: anything
-	StateDir    string // its own; made if it is missing
-	SocketDir   string // for its socket; empty: the system's directory for temporary files
+	SHA256      string // of the binary, in hexadecimal; empty means unchecked
+	StateDir    string // the plugin's own directory; created if missing
+	SocketDir   string // for its socket; empty means the system's temporary directory
 	OOMScoreAdj *int
-	Env         []string // beyond the few variables that every plugin gets
+	Env         []string // in addition to the few variables that every plugin gets
 
-	// Address is where a plugin listens that something else keeps running: another container, or systemd. Start connects
-	// to it, and Path is not used. Empty: Start starts a process.
+	// Address is the address of a plugin that something else runs: another container, or
+	// systemd. Start connects to it and does not use Path. If empty, Start starts a process.
 	Address string
 
-	// Debug has a process that hangs be reported and not killed, and gives its calls a day: a debugger may have stopped
-	// it.
+	// Debug is for plugins that a debugger may stop: a hang is reported but the process is not
+	// killed, and its calls may take a day.
 	Debug bool
 }
 
@@ -44,20 +44,21 @@ type Plugin struct {
 func (p Plugin) Where() string { return cmp.Or(p.Address, p.Path) }
 
 const (
-	silentLimit  = 10 * time.Second // without a heartbeat; three times as long for a process whose end ends connections
-	connectLimit = 10 * time.Second // for greeting a plugin at an address
+	silentLimit  = 10 * time.Second // without a heartbeat; three times as long if the end of the process ends connections
+	connectLimit = 10 * time.Second // for Hello with a plugin at an address
 )
 
-// A Process is a process of a plugin that is configured. Its owner calls Watch once, which ends the process, or End.
+// A Process is a configured process of a plugin. Its owner must call either Watch once, which
+// also ends the process, or End.
 type Process struct {
 	*wire.Remote
 	Description sdk.Description
 
 	plugin Plugin
-	child  *launch.Plugin // nil: something else runs it
+	child  *launch.Plugin // nil if something else runs it
 }
 
-// Open opens the plugin's binary; nil: the plugin has an Address.
+// Open opens the plugin's binary. It returns nil if the plugin has an Address.
 func (p Plugin) Open() (*launch.Binary, error) {
 	if p.Address != "" {
 		return nil, nil
@@ -69,8 +70,9 @@ func (p Plugin) Open() (*launch.Binary, error) {
 	return binary, nil
 }
 
-// Start starts a process of the binary, or connects to the plugin's Address, and configures it. With an error no
-// process is left that Start has started. log is called for each line of its stderr, and must return soon.
+// Start starts a process of the binary, or connects to the plugin's Address, and configures it.
+// After an error, no process that Start started is left. Start calls log for each line of the
+// process's stderr; log must return soon.
 func (p Plugin) Start(ctx context.Context, binary *launch.Binary, options json.RawMessage, log func(wire.LogLine)) (process *Process, err error) {
 	defer func() { err = explained(err) }()
 	process = &Process{plugin: p}
@@ -123,8 +125,8 @@ func (p Plugin) connect(ctx context.Context) (*wire.Remote, error) {
 	return remote, err
 }
 
-// socketDir returns where the socket goes: to the system's directory for temporary files where nothing can be made in
-// the one that is asked for, because it is full or read-only.
+// socketDir returns the directory for the socket, or "" for the system's temporary directory if
+// SocketDir is not usable, because it is full or read-only.
 func (p Plugin) socketDir() string {
 	if p.SocketDir == "" || statefile.MakeDir(p.SocketDir) != nil {
 		return ""
@@ -137,31 +139,32 @@ func (p Plugin) socketDir() string {
 	return p.SocketDir
 }
 
-// ErrRestart is in the reason for the end of a process that is to be started anew.
+// ErrRestart is in the error chain if a process ends because it will be restarted.
 var ErrRestart = errors.New("pointsman plugin restart was asked for")
 
-// errHung is in the reason for the end of a process that does not answer.
+// errHung is in the error chain if a process is killed because it does not answer.
 var errHung = errors.New("it hangs")
 
-// Watch asks the process each second how it does, until it is over: it has ended or hangs, a reason came from over, or
-// ctx has ended. Then Watch ends the process, and returns the reason. A nil from over means that what used the process
-// is done with it, and ends nothing. beat is called with each report; doubt says why the process may be about to hang.
+// Watch sends a heartbeat each second until the process has ended or hangs, an error arrives
+// from over, or ctx ends. Then it ends the process and returns the reason. A nil from over
+// means that the user of the process is done with it, and ends nothing. Watch calls beat with
+// each report; doubt is the reason why the process may be about to hang.
 func (p *Process) Watch(ctx context.Context, over <-chan error, beat func(v wire.Vitals, doubt string)) error {
 	why := p.follow(ctx, over, beat)
 	p.End(why)
 	return why
 }
 
-// End ends a process that Start has started, or closes the connection to one that something else runs: that is asked to
-// end only for a restart.
+// End ends a process that Start has started. For a process that something else runs, End closes
+// the connection, and asks the process to end only for a restart.
 func (p *Process) End(why error) {
 	switch {
 	case p.child != nil && errors.Is(why, errHung):
-		_ = p.child.Kill() // of one that the kernel does not end there is nothing more to be done
+		_ = p.child.Kill() // if the kernel cannot end it, we can do no more
 	case p.child != nil:
-		_ = p.child.Stop() // the same
+		_ = p.child.Stop() // likewise
 	case errors.Is(why, ErrRestart):
-		_ = p.Shutdown(context.Background()) // what runs it has ways of its own to end one that does not answer
+		_ = p.Shutdown(context.Background()) // whatever runs it can end it if it does not answer
 		p.endsSoon()
 		fallthrough
 	default:
@@ -169,7 +172,7 @@ func (p *Process) End(why error) {
 	}
 }
 
-// endsSoon waits a second for the end of the process, and reports whether it has ended.
+// endsSoon waits up to a second for the end of the process, and reports whether it has ended.
 func (p *Process) endsSoon() bool {
 	select {
 	case <-p.Exited():
@@ -179,7 +182,7 @@ func (p *Process) endsSoon() bool {
 	}
 }
 
-// follow is Watch, but for the end of the process.
+// follow is Watch without ending the process.
 func (p *Process) follow(ctx context.Context, over <-chan error, beat func(wire.Vitals, string)) error {
 	type answer struct {
 		vitals wire.Vitals
@@ -220,7 +223,7 @@ func (p *Process) follow(ctx context.Context, over <-chan error, beat func(wire.
 			return context.Cause(ctx)
 		case <-p.Exited():
 			return errors.New(p.Ending())
-		case <-p.Lost(): // a process that ends closes the connection a moment before
+		case <-p.Lost(): // a process closes its connection a moment before it ends
 			if !p.endsSoon() {
 				return errors.New("the connection to it was lost")
 			}
@@ -234,7 +237,7 @@ func (p *Process) follow(ctx context.Context, over <-chan error, beat func(wire.
 			case a.err == nil:
 				heard, vitals = time.Now(), a.vitals
 				last, hangs = last.next(a.vitals, a.took)
-			case IsStarved(a.err): // the host could not ask
+			case IsStarved(a.err): // the host could not send the heartbeat
 				heard = time.Now()
 				continue
 			case time.Since(heard) >= limit:

@@ -11,16 +11,16 @@ import (
 	"github.com/pointsman/pointsman/internal/descriptors"
 )
 
-// IsStarved reports whether err says that this process, or the machine, has no descriptor, no
-// memory or no process left: what failed is not to blame.
+// IsStarved reports whether err means that this process or the machine has run out of file
+// descriptors, memory or processes. Then the operation that failed is not at fault.
 func IsStarved(err error) bool {
 	if fork := new(os.PathError); errors.As(err, &fork) && fork.Op == "fork/exec" && errors.Is(fork, syscall.EAGAIN) {
-		return true // no process may be added
+		return true // the limit of processes is reached
 	}
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ENOBUFS)
 }
 
-// explained returns err; where it is of a shortage, with the host's limit of descriptors.
+// explained returns err. For a shortage it adds the host's limit of file descriptors.
 func explained(err error) error {
 	if !IsStarved(err) {
 		return err
