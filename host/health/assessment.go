@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package health answers what asks how the node is doing: the kubelet, load
-balancers, Prometheus, systemd. What they hear is one assessment (assessment.go), which
-status says too. The package acts on nothing, and its servers go on
-answering while a plugin is away.
+Package health answers questions about the health of the node, from the kubelet, load
+balancers, Prometheus and systemd. All answers derive from one assessment (Assess in
+this file), which `pointsman status` uses too. The package only observes, and its
+servers keep answering while a plugin is away.
 
 	:10256  /healthz /livez /readyz            endpoints.go ◀─ Assess: live, healthy, eligible, ready?
 	:10249  /metrics /metrics/slis             metrics.go, samples.go
 	        /proxyMode /configz /statusz …     endpoints.go
 	:PORT   each Service's healthCheckNodePort checks.go    ◀─ tracker: how many endpoints are ready here?
 
-Ports, paths, bodies and the kubeproxy_ names are kube-proxy's, so that probes,
-dashboards and alerts keep working; what is ours alone is called pointsman_.
+Ports, paths, bodies and metrics named kubeproxy_* are compatible with kube-proxy, so
+that probes, dashboards and alerts keep working. Other metrics are named pointsman_*.
 */
 package health
 
@@ -26,35 +26,35 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Facts are what the health of a node depends on, at one instant.
+// Facts are the input of Assess at one instant.
 type Facts struct {
 	Now       time.Time
-	Shown     time.Duration // what has waited for so long is worth a look
-	Allowed   time.Duration // what has waited for so long is late
-	Dataplane Dataplane     // the dataplane that is meant to serve; no other one counts
-	Synced    bool          // everything there was at the start is known
-	Waiting   time.Time     // since when something waits to be served; zero: nothing does
+	Shown     time.Duration // a change that has waited longer is shown in status
+	Allowed   time.Duration // a change that has waited longer is late
+	Dataplane Dataplane     // the dataplane that should serve; others do not matter
+	Synced    bool          // all objects that existed at the start are loaded
+	Waiting   time.Time     // since when a change waits to be served; zero if none does
 	Leaving   bool          // the Node is about to be removed, so load balancers must not choose it
-	Nameless  bool          // the API server has no Node of this name
-	Stuck     string        // a loop of the host that is stuck; empty: none is
+	Nameless  bool          // the API server has no Node with our name
+	Stuck     string        // a loop of the host that is stuck; empty if none is
 }
 
-// An Assessment is how a node is. It is made in one place, and everything that can be asked
-// answers by it: status and its exit, the probes, the metrics, and the Services' health checks.
+// An Assessment is the health of a node. It is the only source for every answer about health:
+// status and its exit code, the probes, the metrics, and the Services' health checks.
 type Assessment struct {
-	Live     bool          // livez: a restart of the host would not help
-	Healthy  bool          // nothing is late; the Services' health checks and pointsman_healthy
-	Eligible bool          // with Healthy: healthz
-	Ready    bool          // readyz: the dataplane serves, was sent everything, writes, found it there at its last look, and is not late
-	Waited   time.Duration // for how long something has waited to be served
+	Live     bool          // livez; if false, restarting the host may help
+	Healthy  bool          // no change is late; used by the Services' health checks and pointsman_healthy
+	Eligible bool          // healthz is Healthy and Eligible
+	Ready    bool          // readyz: the dataplane serves, has the whole state, can write, found its rules unchanged at its last check, and is not late
+	Waited   time.Duration // how long the oldest change has waited to be served
 	Findings []Finding
 }
 
-// A Finding is a reason why a node is not well. A node without one is live, healthy,
-// eligible and ready.
+// A Finding is a problem of a node. A node without findings is live, healthy, eligible and
+// ready.
 type Finding struct{ Code, Text, Try string }
 
-// The codes of findings. They stay the same, and docs/warnings.md explains them.
+// Codes of findings. They never change, and docs/warnings.md explains them.
 const (
 	NotServing  = "W001"
 	Waits       = "W013"
@@ -66,7 +66,7 @@ const (
 	Degraded    = "W024"
 )
 
-// Assess returns how a node is by f.
+// Assess returns the health of a node with the facts f.
 func Assess(f Facts) Assessment {
 	p := f.Dataplane
 	waited := time.Duration(0)
@@ -99,7 +99,7 @@ func Assess(f Facts) Assessment {
 	switch {
 	case p.Report.Lost != "":
 		find(Meddled, "pointsman events", "at its last look dataplane %s found that another program had removed or changed what it wrote, and readyz answers 503: %s%s", p.Name, p.Report.Lost, often(p))
-	case p.Repairs >= again:
+	case p.Repairs >= manyRepairs:
 		find(Meddled, "pointsman events", "dataplane %s undoes what another program changed, the last time: %s%s", p.Name, p.Report.Repair, often(p))
 	}
 	for _, why := range p.Report.Degraded {
@@ -117,20 +117,20 @@ func Assess(f Facts) Assessment {
 	return j
 }
 
-// again is how many repairs in the last minutes are no accident.
-const again = 3
+// manyRepairs is the number of repairs in the last minutes that is no longer an accident.
+const manyRepairs = 3
 
 func often(p Dataplane) string {
-	if p.Repairs < again {
+	if p.Repairs < manyRepairs {
 		return ""
 	}
 	return fmt.Sprintf("; another program changes our rules again and again, %d times in 5 minutes", p.Repairs)
 }
 
-// serves reports whether the dataplane serves all that it was sent.
+// serves reports whether the dataplane serves the whole state that it was sent.
 func (p Dataplane) serves() bool { return p.Up && p.Filled && p.Active }
 
-// notServing says why the dataplane does not serve; empty: it does.
+// notServing returns the reason why the dataplane does not serve, or "" if it does.
 func notServing(p Dataplane, synced bool) string {
 	switch {
 	case p.State != Serving && p.Why != "":
@@ -145,7 +145,7 @@ func notServing(p Dataplane, synced bool) string {
 	return "is up, and has not been told everything yet"
 }
 
-// Serving is the state of a plugin that is in a session and answers.
+// Serving is the state of a plugin that is in a session and answers heartbeats.
 const Serving = "serving"
 
 func whatWaits(p Dataplane) string {
@@ -158,18 +158,18 @@ func whatWaits(p Dataplane) string {
 	return fmt.Sprintf("%d ports of Services wait to be served, the first", p.Pending)
 }
 
-// progress keeps since when something waits to be served, over all sessions and all
-// dataplanes. It is given what is, and when; it looks at no clock.
+// progress tracks since when a change waits to be served, across all sessions and dataplanes.
+// It does not read the clock: the caller passes the time.
 type progress struct {
-	waiting   time.Time     // since when something waits; zero: nothing does
-	served    track.Changes // that nothing was owed of when it was last looked
-	ready     bool          // everything was served once
-	confirmed time.Time     // when something last was; zero: nothing was
-	families  []sdk.Family  // of which something was
+	waiting   time.Time     // since when a change waits; zero if none does
+	served    track.Changes // the changes up to which nothing was owed at the last look
+	ready     bool          // the whole state was served at least once
+	confirmed time.Time     // time of the last confirmation; zero if none
+	families  []sdk.Family  // families that were in a confirmed update
 }
 
-// look notes how the dataplane that is meant to serve is. Before the source has synced
-// nothing can be owed: what an earlier host left in the kernel serves.
+// look records the state of the dataplane that should serve. Before the source has synced
+// nothing can be owed: the rules that an earlier host left in the kernel serve.
 func (p *progress) look(dataplane Dataplane, synced bool, changes track.Changes, now time.Time) {
 	follows := dataplane.serves() && dataplane.NoWriter == ""
 	switch {
@@ -185,15 +185,15 @@ func (p *progress) look(dataplane Dataplane, synced bool, changes track.Changes,
 	}
 }
 
-// owes reports whether something is owed by a dataplane that does not follow: it is away,
-// or is sent everything again, or may not write. What was confirmed before is in the kernel,
-// save of one whose work ends with its process.
+// owes reports whether a dataplane that does not follow owes something. It does not follow if
+// it is away, gets a Full, or cannot write. What it confirmed before is in the kernel and
+// served, unless the dataplane dies with its process.
 func (p *progress) owes(dataplane Dataplane, changes track.Changes) bool {
 	return !p.ready || dataplane.Mortal || dataplane.NoWriter != "" || dataplane.Failure != "" || changes != p.served
 }
 
-// confirm notes when something was confirmed. A family that an update was not about is
-// as up to date as the others.
+// confirm records the time of a confirmation. Families that the update did not contain are as
+// up to date as the others.
 func (p *progress) confirm(families []sdk.Family, now time.Time) {
 	p.confirmed = now
 	for _, f := range families {

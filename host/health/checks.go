@@ -20,20 +20,20 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// checks answers the healthCheckNodePorts: a load balancer asks there whether
-// this node has endpoints for a Service whose traffic may not leave the node.
+// checks serves the healthCheckNodePorts: there a load balancer asks whether this node has
+// endpoints for a Service whose traffic must not leave the node.
 type checks struct {
 	settings Settings
-	healthy  func() bool // whether what changes is applied in time
+	healthy  func() bool // reports whether changes are applied in time
 
-	open map[track.Key]*check // for run alone
+	open map[track.Key]*check // used by run only
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	wanted map[track.Key]track.HealthCheck
-	failed []string // what is not answered, and why
+	failed []string // ports that are not served, and why
 }
 
-// A check is one Service's, on all its addresses.
+// A check serves the port of one Service on all its addresses.
 type check struct {
 	port    uint16
 	servers map[netip.Addr]*http.Server
@@ -43,27 +43,27 @@ func newChecks(s Settings, healthy func() bool) *checks {
 	return &checks{settings: s, healthy: healthy, open: make(map[track.Key]*check)}
 }
 
-// run answers until ctx ends. Now and then it looks whether an address came or
-// went, and tries again what could not be bound.
+// run serves until ctx ends. Every bindAgain it also checks for new and removed addresses, and
+// retries addresses that could not be bound.
 func (c *checks) run(ctx context.Context) {
 	tracker := c.settings.Tracker
 	tick := time.NewTicker(bindAgain)
 	defer tick.Stop()
 	for {
-		c.settle(tracker.HealthChecks(), where(tracker.Node(), c.settings.Addrs()))
+		c.reconcile(tracker.HealthChecks(), listenAddrs(tracker.Node(), c.settings.Addrs()))
 		select {
 		case <-tracker.HealthChecked():
 		case <-tick.C:
 		case <-ctx.Done():
-			c.settle(nil, nil)
+			c.reconcile(nil, nil)
 			return
 		}
 	}
 }
 
-// settle makes what is answered what wanted says, on addrs. Ports are closed
-// before others are opened: one may have moved to another Service.
-func (c *checks) settle(wanted []track.HealthCheck, addrs []netip.Addr) {
+// reconcile opens and closes ports so that exactly wanted is served on addrs. It closes ports
+// before it opens others, because a port may have moved to another Service.
+func (c *checks) reconcile(wanted []track.HealthCheck, addrs []netip.Addr) {
 	byKey := make(map[track.Key]track.HealthCheck, len(wanted))
 	for _, w := range wanted {
 		byKey[w.Key] = w
@@ -73,7 +73,7 @@ func (c *checks) settle(wanted []track.HealthCheck, addrs []netip.Addr) {
 	c.mu.Unlock()
 	for key, k := range c.open {
 		if byKey[key].Port != k.port {
-			k.closeBut(nil)
+			k.closeExcept(nil)
 			delete(c.open, key)
 		}
 	}
@@ -90,22 +90,22 @@ func (c *checks) settle(wanted []track.HealthCheck, addrs []netip.Addr) {
 	c.mu.Unlock()
 }
 
-// serve has w answered on those of addrs whose family its Service is in. Where one of
-// them cannot be bound none is: half an answer would depend on how one asks.
+// serve serves w on those addrs whose family the Service is in. If one of them cannot be bound,
+// it serves none: otherwise the answer would depend on the address that a load balancer uses.
 func (c *checks) serve(w track.HealthCheck, addrs []netip.Addr) error {
 	addrs = slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return w.Ports.Of(sdk.FamilyOf(a)) == 0 })
 	k := c.open[w.Key]
 	if k == nil {
 		k = &check{port: w.Port, servers: make(map[netip.Addr]*http.Server)}
 	}
-	k.closeBut(addrs)
+	k.closeExcept(addrs)
 	for _, addr := range addrs {
 		if k.servers[addr] != nil {
 			continue
 		}
 		server, err := c.listen(netip.AddrPortFrom(addr, w.Port), c.handler(w.Key, sdk.FamilyOf(addr)))
 		if err != nil {
-			k.closeBut(nil)
+			k.closeExcept(nil)
 			delete(c.open, w.Key)
 			return err
 		}
@@ -115,8 +115,8 @@ func (c *checks) serve(w track.HealthCheck, addrs []netip.Addr) error {
 	return nil
 }
 
-// closeBut closes those that are on none of addrs.
-func (k *check) closeBut(addrs []netip.Addr) {
+// closeExcept closes the servers on addresses that are not in addrs.
+func (k *check) closeExcept(addrs []netip.Addr) {
 	for addr, server := range k.servers {
 		if !slices.Contains(addrs, addr) {
 			server.Close()
@@ -125,7 +125,7 @@ func (k *check) closeBut(addrs []netip.Addr) {
 	}
 }
 
-// listen begins to answer at addr.
+// listen starts a server at addr.
 func (c *checks) listen(addr netip.AddrPort, h http.Handler) (*http.Server, error) {
 	network := "tcp4"
 	if addr.Addr().Is6() {
@@ -144,8 +144,8 @@ func (c *checks) listen(addr netip.AddrPort, h http.Handler) (*http.Server, erro
 	return server, nil
 }
 
-// handler answers for one Service, whatever the path. A load balancer that asks in a family
-// sends in that family.
+// handler returns the handler for one Service; it ignores the path. It counts endpoints of one
+// family, because a load balancer that asks in a family also sends in that family.
 func (c *checks) handler(key track.Key, family sdk.Family) http.Handler {
 	type service struct {
 		Namespace string `json:"namespace"`
@@ -166,33 +166,33 @@ func (c *checks) handler(key track.Key, family sdk.Family) http.Handler {
 			code = http.StatusServiceUnavailable
 		}
 		w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(ready))
-		text, err := json.MarshalIndent(body{service{key.Namespace, key.Name}, ready, healthy}, "", "\t") // as kube-proxy's
+		text, err := json.MarshalIndent(body{service{key.Namespace, key.Name}, ready, healthy}, "", "\t") // same format as kube-proxy
 		write(w, code, text, err)
 	})
 }
 
-// counts returns how many are answered, and how many should be and are not.
+// counts returns how many ports are served, and how many failed.
 func (c *checks) counts() (open, failed int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.wanted) - len(c.failed), len(c.failed)
 }
 
-// unbound says which are not answered, and why.
+// unbound returns the ports that are not served, and why.
 func (c *checks) unbound() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.failed // it is replaced, never changed
+	return c.failed // the slice is replaced, never modified
 }
 
-// An Addr is one of this machine's addresses.
+// An Addr is an address of this machine.
 type Addr struct {
 	IP     netip.Addr
 	Device string
 }
 
-// heldByDataplanes begins the names of devices that dataplanes make for addresses
-// of Services. They are no addresses of the node.
+// heldByDataplanes is the prefix of devices that dataplanes create for addresses of Services.
+// Those are not addresses of the node.
 const heldByDataplanes = "kube-ipvs"
 
 func machineAddrs() []Addr {
@@ -204,7 +204,7 @@ func machineAddrs() []Addr {
 	for _, d := range devices {
 		list, err := d.Addrs()
 		if err != nil {
-			continue // it went away
+			continue // the device was removed
 		}
 		for _, a := range list {
 			if p, err := netip.ParsePrefix(a.String()); err == nil {
@@ -215,9 +215,9 @@ func machineAddrs() []Addr {
 	return all
 }
 
-// where says on which addresses node ports are answered: one wildcard where every
-// address of a family takes them, each by itself where some do.
-func where(node sdk.Node, machine []Addr) []netip.Addr {
+// listenAddrs returns the addresses on which to serve node ports: the wildcard of a family if
+// all its addresses accept node ports, otherwise the single addresses that do.
+func listenAddrs(node sdk.Node, machine []Addr) []netip.Addr {
 	wild4 := slices.ContainsFunc(node.NodePorts, func(p netip.Prefix) bool { return p.Bits() == 0 && p.Addr().Is4() })
 	wild6 := slices.ContainsFunc(node.NodePorts, func(p netip.Prefix) bool { return p.Bits() == 0 && p.Addr().Is6() })
 	var list []netip.Addr

@@ -115,7 +115,7 @@ func TestCheckOfALateNode(t *testing.T) {
 	b.tracker.SetService(service("web", 31000))
 	b.tracker.SetSlice(slice("web", "10.1.0.1"))
 	b.Applied(Applied{Families: []sdk.Family{sdk.IPv4}, Full: true})
-	b.checks.settle(b.tracker.HealthChecks(), nil)
+	b.checks.reconcile(b.tracker.HealthChecks(), nil)
 	key := track.Key{Namespace: "ns1", Name: "web"}
 	codes := func() string {
 		four, six := ask(b.checks.handler(key, sdk.IPv4), "GET", "/", ""), ask(b.checks.handler(key, sdk.IPv6), "GET", "/", "")
@@ -136,8 +136,8 @@ func TestCheckOfOneFamily(t *testing.T) {
 	b := newHarness()
 	port := free(t)
 	b.tracker.SetService(service("web", port))
-	b.checks.settle(b.tracker.HealthChecks(), []netip.Addr{addr("127.0.0.1"), addr("::1")})
-	defer b.checks.settle(nil, nil)
+	b.checks.reconcile(b.tracker.HealthChecks(), []netip.Addr{addr("127.0.0.1"), addr("::1")})
+	defer b.checks.reconcile(nil, nil)
 	if got := fetch(fmt.Sprintf("http://127.0.0.1:%d/", port)); !strings.HasPrefix(got, "503 0 ") {
 		t.Errorf("IPv4: %s", got)
 	}
@@ -164,8 +164,8 @@ func TestCheckConflict(t *testing.T) {
 
 	b.tracker.SetService(service("web", port))
 	b.tracker.SetSlice(slice("web", "10.1.0.1"))
-	addrs := where(b.tracker.Node(), b.settings.Addrs())
-	b.checks.settle(b.tracker.HealthChecks(), addrs)
+	addrs := listenAddrs(b.tracker.Node(), b.settings.Addrs())
+	b.checks.reconcile(b.tracker.HealthChecks(), addrs)
 	if got := fetch(first); got != "no answer" {
 		t.Errorf("with one of two addresses taken the other answers %s", got)
 	}
@@ -180,20 +180,20 @@ func TestCheckConflict(t *testing.T) {
 	}
 
 	other.Close()
-	b.checks.settle(b.tracker.HealthChecks(), addrs)
+	b.checks.reconcile(b.tracker.HealthChecks(), addrs)
 	for _, url := range []string{first, fmt.Sprintf("http://127.0.0.2:%d/", port)} {
 		if got := fetch(url); !strings.HasPrefix(got, "200 1 ") {
 			t.Errorf("%s: %s", url, got)
 		}
 	}
-	b.checks.settle(b.tracker.HealthChecks(), addrs[:1])
+	b.checks.reconcile(b.tracker.HealthChecks(), addrs[:1])
 	if got := fetch(fmt.Sprintf("http://127.0.0.2:%d/", port)); got != "no answer" {
 		t.Errorf("an address that went away answers %s", got)
 	}
 	if got := b.Unbound(); len(got) > 0 {
 		t.Errorf("unbound: %v", got)
 	}
-	b.checks.settle(nil, nil)
+	b.checks.reconcile(nil, nil)
 	if got := fetch(first); got != "no answer" {
 		t.Errorf("after the end: %s", got)
 	}
@@ -247,11 +247,11 @@ func TestWhere(t *testing.T) {
 		{prefixes("fe80::/10", "fd00::/8"), "[fd00::5]"},
 		{prefixes("192.0.2.0/24"), "[]"},
 	} {
-		if got := fmt.Sprint(where(sdk.Node{NodePorts: test.ranges}, machine)); got != test.want {
+		if got := fmt.Sprint(listenAddrs(sdk.Node{NodePorts: test.ranges}, machine)); got != test.want {
 			t.Errorf("%v: %s, want %s", test.ranges, got, test.want)
 		}
 	}
-	if got := fmt.Sprint(where(sdk.Node{NodePorts: prefixes("0.0.0.0/0", "::/0")}, machine[:1])); got != "[0.0.0.0]" {
+	if got := fmt.Sprint(listenAddrs(sdk.Node{NodePorts: prefixes("0.0.0.0/0", "::/0")}, machine[:1])); got != "[0.0.0.0]" {
 		t.Errorf("a machine without IPv6: %s", got)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// An answer is the body that probes get. Its fields are kube-proxy's, and ready.
+// An answer is the body of a probe's response. All fields but Ready are kube-proxy's.
 type answer struct {
 	LastUpdated  time.Time                 `json:"lastUpdated"`
 	CurrentTime  time.Time                 `json:"currentTime"`
@@ -28,21 +28,21 @@ type answer struct {
 	Status       map[string]familyProgress `json:"status,omitempty"`
 }
 
-// familyProgress is how one IP family does.
+// familyProgress is the state of one IP family.
 type familyProgress struct {
 	LastUpdated time.Time `json:"lastUpdated"`
 	Healthy     bool      `json:"healthy"`
 }
 
-// The probes, as paths and in metrics.
+// Names of the probes, in paths and in metrics.
 const (
 	healthz = "healthz"
 	livez   = "livez"
 	readyz  = "readyz"
 )
 
-// probe returns what one of the probes answers now, and whether that is good. It waits for
-// nothing: it goes by what was looked at last.
+// probe returns the current answer of a probe, and whether it is good. It never blocks: it uses
+// the state of the last look.
 func (s *Server) probe(which string) (a answer, good bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,18 +53,18 @@ func (s *Server) probe(which string) (a answer, good bool) {
 		a.Status[familyName(f)] = familyProgress{LastUpdated: s.progress.confirmed, Healthy: a.Healthy}
 	}
 	switch which {
-	case healthz: // load balancers ask it
+	case healthz: // for load balancers
 		a.NodeEligible = &j.Eligible
 		good = j.Healthy && j.Eligible
 	case readyz:
 		a.Ready = &j.Ready
 		good = j.Ready
-	case livez: // the kubelet ends the host for it: a node that is late is late all the more then
+	case livez: // the kubelet restarts the host for it, so it ignores lateness: a restart would make that worse
 		good = j.Live
 	}
 	if good && j.Healthy {
-		// It used to say when the rules were last looked at, which was always a
-		// moment ago; readers of it still expect that of a healthy node.
+		// kube-proxy used to set LastUpdated to the time of the last look at the rules, which
+		// was always recent. Clients still expect that for a healthy node.
 		a.LastUpdated = now
 	}
 	return a, good
@@ -87,7 +87,7 @@ func (s *Server) probes() http.Handler {
 	return mux
 }
 
-// write writes JSON, or why there is none.
+// write writes JSON, or err if it is set.
 func write(w http.ResponseWriter, code int, text []byte, err error) {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -96,13 +96,13 @@ func write(w http.ResponseWriter, code int, text []byte, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = w.Write(text) // the client may be gone
+	_, _ = w.Write(text) // an error means that the client has gone
 }
 
-// profileTime is as long as one may ask a profile to take.
+// profileTime is the longest duration of a profile.
 const profileTime = 5 * time.Minute
 
-// Endpoints answers at metricsBindAddress.
+// Endpoints returns the handler for metricsBindAddress.
 func (s *Server) Endpoints() http.Handler {
 	byPath := map[string]http.HandlerFunc{
 		"/healthz":      func(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok") },
@@ -126,16 +126,16 @@ func (s *Server) Endpoints() http.Handler {
 	return mux
 }
 
-// Metrics answers as /metrics does.
+// Metrics returns the handler of /metrics.
 func (s *Server) Metrics() http.Handler {
 	return promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4})
 }
 
-// Gather implements prometheus.Gatherer: it returns what Metrics answers with.
+// Gather implements prometheus.Gatherer. It returns the metrics of /metrics.
 func (s *Server) Gather() ([]*dto.MetricFamily, error) { return s.metrics.registry.Gather() }
 
-// profiles returns Go's, and the switch of the log's level: both show, or change, more
-// than a scrape should.
+// profiles returns the handlers of Go's profiles and of the log level. They are optional,
+// because they reveal or change more than a scrape should.
 func (s *Server) profiles() map[string]http.HandlerFunc {
 	long := func(h http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -156,11 +156,11 @@ func (s *Server) profiles() map[string]http.HandlerFunc {
 func writeText(w http.ResponseWriter, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	_, _ = io.WriteString(w, text) // the client may be gone
+	_, _ = io.WriteString(w, text) // an error means that the client has gone
 }
 
-// configz is the settings in force, under the name of their group, as each
-// component of Kubernetes shows its own; and a kube-proxy's file as it was given.
+// configz writes the current settings under the name of their API group, as Kubernetes
+// components do, and a kube-proxy configuration file as it was given.
 func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
 	settings, err := s.settings.Config()
 	text := fmt.Appendf(nil, `{"pointsman.dev":%s`, settings)
@@ -170,7 +170,7 @@ func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
 	write(w, http.StatusOK, append(text, '}'), err)
 }
 
-// flagz is the same, for users.
+// flagz writes the current settings for people.
 func (s *Server) flagz(w http.ResponseWriter, _ *http.Request) {
 	settings, err := s.settings.Config()
 	if err != nil {
@@ -180,7 +180,7 @@ func (s *Server) flagz(w http.ResponseWriter, _ *http.Request) {
 	writeText(w, "pointsman flagz\n\n"+string(settings)+"\n")
 }
 
-// statusz is how the host does, for users.
+// statusz writes the state of the host for people.
 func (s *Server) statusz(w http.ResponseWriter, paths []string) {
 	var b strings.Builder
 	line := func(key, format string, args ...any) {
@@ -214,7 +214,7 @@ func (s *Server) statusz(w http.ResponseWriter, paths []string) {
 	writeText(w, b.String())
 }
 
-// setLevel changes the log's level, as a number of Kubernetes' or by its name.
+// setLevel changes the log level, given as a Kubernetes verbosity or by name.
 func (s *Server) setLevel(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPut {
 		w.Header().Set("Allow", http.MethodPut)
@@ -234,7 +234,7 @@ func (s *Server) setLevel(w http.ResponseWriter, r *http.Request) {
 	writeText(w, "successfully set log level to "+level+"\n")
 }
 
-// levelOf returns the level that a verbosity comes to.
+// levelOf returns the level for a verbosity.
 func levelOf(v string) string {
 	switch v {
 	case "0", "1", "2":

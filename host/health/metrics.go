@@ -17,8 +17,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// metrics are what is counted as it happens. What can be read off at a scrape is
-// collector's. A test writes the tables of docs/metrics.md from their texts.
+// metrics are the metrics that are counted as events happen. The collector provides those that
+// are read at a scrape. A test writes the tables of docs/metrics.md from their texts.
 type metrics struct {
 	registry *prometheus.Registry // /metrics
 	slis     *prometheus.Registry // /metrics/slis
@@ -52,7 +52,7 @@ func newMetrics(s *Server) *metrics {
 	m.requests = m.counter("rest_client_requests_total", "Requests to the API server.", "code", "method", "host")
 	m.requestTook = m.histogram("rest_client_request_duration_seconds", "Time until the API server began to answer.",
 		[]float64{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60}, "verb", "host")
-	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} { // there from the start, as zeros
+	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} { // present from the start, as zeros
 		m.lastApplied.WithLabelValues(familyName(family))
 		m.lastQueued.WithLabelValues(familyName(family))
 	}
@@ -76,7 +76,7 @@ func (m *metrics) counter(name, help string, labels ...string) *prometheus.Count
 	return promauto.With(m.registry).NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
-// probed counts what a probe was answered.
+// probed counts an answer of a probe.
 func (m *metrics) probed(which string, code int, good bool) {
 	m.answers[which].WithLabelValues(strconv.Itoa(code)).Inc()
 	status, value := "error", 0.0
@@ -87,8 +87,8 @@ func (m *metrics) probed(which string, code int, good bool) {
 	m.probes.WithLabelValues("proxy", status, which).Inc()
 }
 
-// applied counts an update that was applied at now. One update serves both IP
-// families, so each that it was about took all of the time.
+// applied counts an update that was confirmed at now. One update serves both IP families, so
+// its time counts for each family in it.
 func (m *metrics) applied(a Applied, now time.Time) {
 	for _, f := range a.Families {
 		family := familyName(f)
@@ -115,7 +115,7 @@ func (s *Server) Requested(method, host, code string, took time.Duration) {
 
 func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
 
-// The bounds are kube-proxy's: dashboards compute quantiles over both.
+// The buckets are kube-proxy's, because dashboards compute quantiles over both.
 
 func syncBuckets() []float64 { return prometheus.ExponentialBuckets(0.001, 2, 15) }
 
@@ -124,13 +124,13 @@ func programmingBuckets() []float64 {
 		prometheus.LinearBuckets(60, 5, 12), prometheus.LinearBuckets(120, 30, 7))
 }
 
-// A collector reads off, at a scrape, what the parts of the host know anyway.
+// A collector reads the state of the host's parts at a scrape.
 type collector struct {
 	server  *Server
 	samples *samples
 }
 
-// Describe names no metric beforehand: which there are depends on the dataplane.
+// Describe sends nothing, because the set of metrics depends on the dataplane.
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
@@ -160,7 +160,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.host(e, j)
 }
 
-// warnings emits what status warns of. The codes of this package are there from the start, as zeros.
+// warnings emits the number of warnings of status, by code. The codes of this package are
+// present from the start, as zeros.
 func (c *collector) warnings(e emitter, j Assessment) {
 	count := map[string]int{NotServing: 0, Waits: 0, NoWriter: 0, NotEligible: 0, HostStuck: 0, NoNode: 0, Meddled: 0, Degraded: 0}
 	for _, f := range j.Findings {
@@ -189,7 +190,7 @@ func (c *collector) tracked(e emitter, t *track.Tracker) {
 	}
 }
 
-// pending emits how much changed, and how much of that is not applied.
+// pending emits the number of changes, and how many are not applied yet.
 func (c *collector) pending(e emitter) {
 	seen := c.server.settings.Tracker.Changes()
 	c.server.mu.Lock()
@@ -208,7 +209,7 @@ func (c *collector) pending(e emitter) {
 	}
 }
 
-// dataplane emits how the host runs one dataplane.
+// dataplane emits the metrics of one dataplane.
 func dataplane(e emitter, p Dataplane, meant bool) {
 	name := labels{"plugin": p.Name}
 	e.gauge("pointsman_plugin_up", "1 while the plugin's process is in a session.", truth(p.Up), name)
@@ -245,7 +246,7 @@ func truth(b bool) float64 {
 
 type labels = prometheus.Labels
 
-// An emitter takes metrics that are made at a scrape.
+// An emitter receives metrics that are created at a scrape.
 type emitter chan<- prometheus.Metric
 
 func (e emitter) gauge(name, help string, v float64, of labels) {
@@ -256,7 +257,7 @@ func (e emitter) counter(name, help string, v float64, of labels) {
 	e.emit(name, help, prometheus.CounterValue, v, of)
 }
 
-// histogram emits what a dataplane has counted by size.
+// histogram emits a histogram of a dataplane.
 func (e emitter) histogram(h sdk.Histogram, help string) {
 	sofar, buckets := uint64(0), make(map[float64]uint64, len(h.Bounds))
 	for i, bound := range h.Bounds {
@@ -274,7 +275,7 @@ func (e emitter) emit(name, help string, kind prometheus.ValueType, v float64, o
 	e.send(desc, m, err)
 }
 
-// send passes m on, or why there is none.
+// send sends m, or an invalid metric with err.
 func (e emitter) send(desc *prometheus.Desc, m prometheus.Metric, err error) {
 	if err != nil {
 		m = prometheus.NewInvalidMetric(desc, err)
@@ -282,7 +283,7 @@ func (e emitter) send(desc *prometheus.Desc, m prometheus.Metric, err error) {
 	e <- m
 }
 
-// familyName returns f as Kubernetes writes it.
+// familyName returns f as Kubernetes spells it.
 func familyName(f sdk.Family) string {
 	if f == sdk.IPv6 {
 		return "IPv6"

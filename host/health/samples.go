@@ -19,16 +19,16 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// samples publishes what the dataplane that serves counts.
+// samples publishes the metrics that the serving dataplane reports.
 type samples struct {
 	report func(track.Notice)
 
-	mu      sync.Mutex // guards what follows
-	last    string     // refusal
-	refused int        // so far
+	mu      sync.Mutex // guards the fields below
+	last    string     // the last reported refusals
+	refused int        // total number of refusals
 }
 
-// emit publishes p's samples, but for those that are refused.
+// emit publishes p's samples, except those that are refused.
 func (s *samples) emit(e emitter, p Dataplane) {
 	j := newFilter(p.Name)
 	for _, h := range p.Report.Histograms {
@@ -41,11 +41,11 @@ func (s *samples) emit(e emitter, p Dataplane) {
 			e.emit(m.Name, j.help(p.Name, m.Name, m.Help), kindOf(m.Name), m.Value, m.Labels)
 		}
 	}
-	s.say(p.Name, j.refused)
+	s.reportRefused(p.Name, j.refused)
 }
 
-// say counts refusals, and reports them when they are others than before.
-func (s *samples) say(plugin string, bad []string) {
+// reportRefused counts refusals, and reports them if they differ from the previous ones.
+func (s *samples) reportRefused(plugin string, bad []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refused += len(bad)
@@ -56,14 +56,15 @@ func (s *samples) say(plugin string, bad []string) {
 	s.last = text
 }
 
-// count returns how many were refused so far.
+// count returns the total number of refusals.
 func (s *samples) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.refused
 }
 
-// kindOf returns what name says it is: one is a gauge, though its name ends as a counter's does.
+// kindOf derives the type of a metric from its name. One of kube-proxy's gauges has a counter's
+// name.
 func kindOf(name string) prometheus.ValueType {
 	if strings.HasSuffix(name, "_total") && name != "kubeproxy_sync_proxy_rules_iptables_total" {
 		return prometheus.CounterValue
@@ -71,23 +72,23 @@ func kindOf(name string) prometheus.ValueType {
 	return prometheus.GaugeValue
 }
 
-// The bounds on what a dataplane may publish: each series costs Prometheus memory
-// on every node of the cluster.
+// Limits on the metrics of a dataplane: each series costs Prometheus memory on every node of
+// the cluster.
 const (
 	maxSeries     = 256
 	maxLabels     = 3
 	maxLabelValue = 64 // bytes
 )
 
-// A known metric is one of kube-proxy's that only a dataplane can know.
+// A known metric is a metric of kube-proxy that only a dataplane can measure.
 type known struct {
 	labels []string
-	bounds []float64 // of a histogram; nil: it is one value
+	bounds []float64 // of a histogram; nil if it is a single value
 	help   string
 }
 
-// allowed returns those by name. Besides, a dataplane publishes under its own name:
-// pointsman_NAME_….
+// allowed returns the known metrics by name. A dataplane may also publish metrics with its own
+// prefix, pointsman_NAME_.
 func allowed() map[string]known {
 	family, table, protocol := []string{"ip_family"}, []string{"ip_family", "table"}, []string{"ip_family", "protocol"}
 	return map[string]known{
@@ -107,8 +108,8 @@ func allowed() map[string]known {
 	}
 }
 
-// help returns what a metric of the plugin's counts: in its own words, or else in those of its
-// name. All series of a metric must have one text.
+// help returns the help text of a metric: the plugin's, or else one derived from the name. All
+// series of a metric must have the same text.
 func (f *filter) help(plugin, name, said string) string {
 	if k, known := f.known[name]; known {
 		return k.help
@@ -119,8 +120,8 @@ func (f *filter) help(plugin, name, said string) string {
 	return f.helps[name]
 }
 
-// isHosts reports whether the host itself publishes a metric of that name. A dataplane
-// that is called plugin, or health, would begin its own names alike.
+// isHosts reports whether the host itself publishes a metric with that name. Otherwise a
+// dataplane named "plugin" or "health" could use names of the host.
 func isHosts(name string) bool {
 	return slices.Contains([]string{
 		"pointsman_build_info", "pointsman_dropped_packets_total", "pointsman_endpoints", "pointsman_endpointslices", "pointsman_events_total",
@@ -134,13 +135,13 @@ func isHosts(name string) bool {
 	}, name)
 }
 
-// A filter decides which of a dataplane's samples are published, and says why the
-// others are not.
+// A filter decides which samples of a dataplane are published, and collects the reasons against
+// the others.
 type filter struct {
-	own     string            // how the names begin that are the dataplane's to use
-	known   map[string]known  // besides these
-	names   map[string]metric // those taken, and by what
-	helps   map[string]string // what those of its own count
+	own     string            // prefix of the dataplane's own metrics
+	known   map[string]known  // other metrics that it may publish
+	names   map[string]metric // names in use, and by which metric
+	helps   map[string]string // help texts of its own metrics
 	seen    map[string]bool   // series
 	series  int
 	refused []string
@@ -156,7 +157,7 @@ func newFilter(plugin string) *filter {
 	}
 }
 
-// A metric is what all its series have in common.
+// A metric is what all series of a metric have in common.
 type metric struct {
 	name      string
 	labels    string // their names
@@ -167,7 +168,7 @@ func metricOf(name string, labels map[string]string, histogram bool) metric {
 	return metric{name, strings.Join(slices.Sorted(maps.Keys(labels)), ","), histogram}
 }
 
-// names returns those that its series go by.
+// names returns the names of its series.
 func (m metric) names() []string {
 	if !m.histogram {
 		return []string{m.name}
@@ -178,7 +179,7 @@ func (m metric) names() []string {
 // sample reports whether s is published.
 func (f *filter) sample(s sdk.Sample) bool {
 	m := metricOf(s.Name, s.Labels, false)
-	why := f.named(m, s.Labels)
+	why := f.checkName(m, s.Labels)
 	if why == "" && f.known[s.Name].bounds != nil {
 		why = "is one value, where kube-proxy's is a histogram"
 	}
@@ -188,15 +189,15 @@ func (f *filter) sample(s sdk.Sample) bool {
 // histogram reports whether h is published.
 func (f *filter) histogram(h sdk.Histogram) bool {
 	m := metricOf(h.Name, h.Labels, true)
-	why := f.named(m, h.Labels)
+	why := f.checkName(m, h.Labels)
 	if why == "" {
-		why = f.spread(h)
+		why = f.checkHistogram(h)
 	}
 	return f.take(m, h.Labels, len(h.Bounds)+3, why)
 }
 
-// named says what is wrong with a metric's name and labels.
-func (f *filter) named(m metric, labels map[string]string) string {
+// checkName returns what is wrong with a metric's name and labels, or "".
+func (f *filter) checkName(m metric, labels map[string]string) string {
 	k, known := f.known[m.name]
 	switch want := strings.Join(k.labels, ","); {
 	case !known && !strings.HasPrefix(m.name, f.own):
@@ -213,8 +214,8 @@ func (f *filter) named(m metric, labels map[string]string) string {
 	return ""
 }
 
-// spread says what is wrong with a histogram's own part.
-func (f *filter) spread(h sdk.Histogram) string {
+// checkHistogram returns what is wrong with a histogram's type, bounds and counts, or "".
+func (f *filter) checkHistogram(h sdk.Histogram) string {
 	k, known := f.known[h.Name]
 	_, le := h.Labels["le"]
 	switch {
@@ -237,10 +238,10 @@ func ascending(bounds []float64) bool {
 	return true
 }
 
-// take counts a metric's series in, which are so many for one set of values of its
-// labels, unless there is a reason why not, or they do not go with those before.
+// take accepts a metric with the given number of series, unless why is set or it conflicts with
+// earlier ones. It reports whether it was accepted.
 func (f *filter) take(m metric, values map[string]string, series int, why string) bool {
-	id := fmt.Sprintf("%s %q", m.name, values) // a map is printed in order
+	id := fmt.Sprintf("%s %q", m.name, values) // fmt prints maps in key order
 	if why == "" {
 		why = f.clash(m)
 	}
@@ -263,7 +264,7 @@ func (f *filter) take(m metric, values map[string]string, series int, why string
 	return true
 }
 
-// clash says which metric before has a name of m's.
+// clash describes the conflict with an earlier metric of the same name, or returns "".
 func (f *filter) clash(m metric) string {
 	for _, name := range m.names() {
 		switch other, taken := f.names[name]; {

@@ -22,7 +22,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// The reasons of this package's notices, which are kube-proxy's.
+// Reasons of this package's notices. They are the same as kube-proxy's.
 const (
 	ProbesNotServed  = "FailedToStartProxierHealthcheck" // `healthzBindAddress` cannot be bound (W012)
 	MetricsNotServed = "FailedToStartMetricServer"       // `metricsBindAddress` cannot be bound (W012)
@@ -32,66 +32,66 @@ const (
 )
 
 const (
-	bindAgain  = 5 * time.Second // after an address could not be bound
-	lookPeriod = time.Second     // how often is looked whether something waits
-	stuckAfter = time.Minute     // a loop that has not run for so long is stuck
-	shownAfter = 3 * time.Second // what has waited for so long is worth a look
+	bindAgain  = 5 * time.Second // between attempts to bind an address
+	lookPeriod = time.Second     // how often to check whether a change waits
+	stuckAfter = time.Minute     // a loop that has not run for this long is stuck
+	shownAfter = 3 * time.Second // a change that has waited for this long is shown in status
 )
 
-// Settings are what the servers must know. All are given, but where a zero is said to mean
-// something.
+// Settings are the dependencies of a Server. All fields are required, unless their comment
+// defines the zero value.
 type Settings struct {
-	Healthz, Metrics string // host:port; empty: not served
-	Web              string // likewise: where Pages are shown
+	Healthz, Metrics string // host:port; empty means not served
+	Web              string // host:port for Pages; empty means not served
 	Pages            http.Handler
-	HardFail         bool // an address that cannot be bound ends Run; else it is tried again
+	HardFail         bool // Run returns if an address cannot be bound, instead of retrying
 	Profiling        bool
 
-	Mode    func() string // the dataplane that serves
+	Mode    func() string // the serving dataplane
 	Version string
-	Period  time.Duration // a change that waits for two of them is late
-	MinGap  time.Duration // between two updates: a change may wait for that
+	Period  time.Duration // a change that waits for two periods is late
+	MinGap  time.Duration // between two updates; a change may have to wait that long
 
 	Tracker    *track.Tracker
-	Dataplanes func() []Dataplane       // as they are now, the one that is meant to serve first
-	Config     func() ([]byte, error)   // the settings in force, as JSON
-	KubeProxy  func() []byte            // kube-proxy's file that says so, as JSON; nil: it is none
-	Events     func() map[string]int    // how often each kind of event happened
-	Warnings   func() map[string]int    // what status warns of, by code; nil: what the assessment finds alone
-	Fault      func() string            // why no changes come now; empty: they do
+	Dataplanes func() []Dataplane       // current state; the one that should serve is first
+	Config     func() ([]byte, error)   // the current settings, as JSON
+	KubeProxy  func() []byte            // the config file as JSON if it is a kube-proxy file, else nil
+	Events     func() map[string]int    // number of events by reason
+	Warnings   func() map[string]int    // number of status warnings by code; nil means only those of the assessment
+	Fault      func() string            // why the source delivers no changes; empty if it does
 	Level      func(level string) error // changes the log's level
 	Report     func(track.Notice)
 
-	Log *log.Logger // what net/http has to say
+	Log *log.Logger // for errors of net/http
 
-	Now   func() time.Time // nil: time.Now
-	Addrs func() []Addr    // this machine's; nil: as they are
+	Now   func() time.Time // nil means time.Now
+	Addrs func() []Addr    // addresses of this machine; nil means the real ones
 }
 
-// A Dataplane is one dataplane as the host runs it.
+// A Dataplane is the state of one dataplane.
 type Dataplane struct {
 	Name       string
-	State      string    // of its process, as package supervise names it
-	Why        string    // it is in that state
+	State      string    // of its process: dataplanes.State
+	Why        string    // the reason of the state
 	Up         bool      // in a session
-	Filled     bool      // it has confirmed everything, in this session
-	Active     bool      // in this session it was made the one that serves
-	Mortal     bool      // what it does ends with its process
-	NoWriter   string    // why it may not write; empty: it may
-	Failure    string    // of the last update, where that failed
-	Since      time.Time // since when the oldest of what it is owed is; zero: nothing is
-	Looked     time.Time // when the loop that keeps its process last looked; zero: not known
+	Filled     bool      // it has confirmed the whole state in this session
+	Active     bool      // its role in this session is Active
+	Mortal     bool      // it stops serving when its process ends
+	NoWriter   string    // why it may not write; empty if it may
+	Failure    string    // error of the last update; empty if it succeeded
+	Since      time.Time // since when the oldest change is owed; zero if none is
+	Looked     time.Time // when the loop that runs its process last checked it; zero if not known
 	Restarts   int
-	LogDropped uint64 // lines of its log that are not in the host's
+	LogDropped uint64 // lines of its log that were not passed to the host's log
 	Memory     uint64 // bytes
 	Report     sdk.Report
-	Repairs    int // of other programs' changes, in the last minutes
+	Repairs    int // how often it reverted other programs' changes in the last minutes
 
-	Writer      bool              // it is the writer, or needs no lock
+	Writer      bool              // it holds the writer's lock, or needs none
 	Sent, Acked uint64            // revisions
 	Pending     int               // ports of Services that are owed or in flight
-	Unserved    map[string]int    // ports of Services that it does not serve as they ask, by why
-	Dropped     map[string]uint64 // packets, of all dataplanes that there were, by those reasons that it counts
+	Unserved    map[string]int    // ports of Services that are not served as specified, by reason
+	Dropped     map[string]uint64 // packets dropped by all dataplanes so far, for the reasons that this one counts
 }
 
 // A Server answers probes, scrapes and health checks. Its methods are safe for concurrent use.
@@ -101,18 +101,18 @@ type Server struct {
 	checks   *checks
 	started  time.Time
 
-	looks sync.Mutex // held while looking
+	looks sync.Mutex // serializes look
 
-	mu       sync.Mutex // guards what follows; nothing else is waited for while it is held
+	mu       sync.Mutex // guards the fields below; never block while holding it
 	progress progress
-	known    Facts             // as they were when it was last looked, but for Now, Waiting and Stuck
-	looked   time.Time         // when that was
-	open     time.Time         // when the tracker last took changes in
-	changes  track.Changes     // that are applied
-	unbound  map[string]string // by setting, why its address cannot be bound
+	known    Facts             // from the last look, without Now, Waiting and Stuck
+	looked   time.Time         // time of the last look
+	open     time.Time         // when the tracker last accepted changes
+	changes  track.Changes     // the changes that are applied
+	unbound  map[string]string // why the address of a setting cannot be bound
 }
 
-// New makes the servers; nothing listens before Run.
+// New returns a Server. It does not listen before Run.
 func New(s Settings) *Server {
 	if s.Now == nil {
 		s.Now = time.Now
@@ -135,21 +135,21 @@ func (s *Server) SetPeriods(minGap, period time.Duration) {
 	s.known.Allowed, s.known.Shown = 2*period, shownAfter+max(0, minGap-time.Second)
 }
 
-// SetNode says whether the Node is about to be removed, or does not exist. In both cases load balancers
-// must not choose this node.
+// SetNode sets whether the Node is about to be removed, or does not exist. In both cases load
+// balancers must not choose this node.
 func (s *Server) SetNode(leaving, nameless bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known.Leaving, s.known.Nameless = leaving, nameless
 }
 
-// Assess returns how the node is now.
+// Assess returns the current health of the node.
 func (s *Server) Assess() Assessment {
 	s.look()
 	return s.assessed()
 }
 
-// assessed returns how the node was when it was last looked.
+// assessed returns the health of the node from the last look.
 func (s *Server) assessed() Assessment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,14 +159,14 @@ func (s *Server) assessed() Assessment {
 // Live reports whether no loop of the host is stuck.
 func (s *Server) Live() bool { return s.assessed().Live }
 
-// facts returns what is known at now. The caller has mu.
+// facts returns the facts at now. The caller holds mu.
 func (s *Server) facts(now time.Time) Facts {
 	f := s.known
 	f.Now, f.Waiting, f.Stuck = now, s.progress.waiting, s.stuck(now)
 	return f
 }
 
-// stuck says which loop of the host is stuck. The caller has mu.
+// stuck returns which loop of the host is stuck, or "". The caller holds mu.
 func (s *Server) stuck(now time.Time) string {
 	for _, l := range []struct {
 		what   string
@@ -183,15 +183,15 @@ func (s *Server) stuck(now time.Time) string {
 	return ""
 }
 
-// An Applied is one update that the dataplane that serves has confirmed.
+// An Applied is an update that the serving dataplane confirmed.
 type Applied struct {
-	Families []sdk.Family // that it was about
+	Families []sdk.Family // that the update contains
 	Full     bool
 	Took     time.Duration
-	Triggers []time.Time // when the changes in it were made
+	Triggers []time.Time // when its changes were made
 }
 
-// Applied counts an update that was confirmed.
+// Applied counts a confirmed update.
 func (s *Server) Applied(a Applied) {
 	now := s.settings.Now()
 	changes := s.settings.Tracker.Changes()
@@ -203,15 +203,15 @@ func (s *Server) Applied(a Applied) {
 	s.look()
 }
 
-// Failed counts an update that failed altogether.
+// Failed counts an update that failed as a whole.
 func (s *Server) Failed() { s.metrics.failures.Inc() }
 
-// look looks how the dataplane that is meant to serve is, and whether something waits.
+// look reads the state of the dataplane that should serve, and checks whether a change waits.
 func (s *Server) look() {
-	s.looks.Lock() // an older look must not come after a newer one
+	s.looks.Lock() // an older result must not overwrite a newer one
 	defer s.looks.Unlock()
 	var dataplane Dataplane
-	changes := s.settings.Tracker.Changes() // before what is owed: a change in between is in neither, or in what is owed
+	changes := s.settings.Tracker.Changes() // read this before what is owed, so that a change in between is at most counted as owed
 	synced, open := s.settings.Tracker.HasSynced(), s.settings.Tracker.Open()
 	if dataplanes := s.settings.Dataplanes(); len(dataplanes) > 0 {
 		dataplane = dataplanes[0]
@@ -226,7 +226,7 @@ func (s *Server) look() {
 	s.progress.look(dataplane, synced, changes, now)
 }
 
-// Run serves until ctx ends, or an address cannot be bound and must be.
+// Run serves until ctx ends, or until an address cannot be bound and HardFail is set.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -258,8 +258,8 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// serve answers at addr until ctx ends. An address that cannot be bound is tried
-// again, unless it must be bound.
+// serve serves at addr until ctx ends. If addr cannot be bound, serve retries, or returns the
+// error if HardFail is set.
 func (s *Server) serve(ctx context.Context, addr, reason, what string, h http.Handler) error {
 	for {
 		err := s.serveAt(ctx, addr, what, h)
@@ -267,7 +267,7 @@ func (s *Server) serve(ctx context.Context, addr, reason, what string, h http.Ha
 			return nil
 		}
 		err = fmt.Errorf("%s: %w", what, err)
-		s.bound(what, err)
+		s.setBound(what, err)
 		s.settings.Report(track.Notice{Warning: true, Reason: reason, Message: err.Error()})
 		if s.settings.HardFail {
 			return err
@@ -279,13 +279,13 @@ func (s *Server) serve(ctx context.Context, addr, reason, what string, h http.Ha
 	}
 }
 
-// serveAt answers at addr until ctx ends.
+// serveAt serves at addr until ctx ends.
 func (s *Server) serveAt(ctx context.Context, addr, what string, h http.Handler) error {
 	l, err := listen(ctx, "tcp", addr)
 	if err != nil {
 		return err
 	}
-	s.bound(what, nil)
+	s.setBound(what, nil)
 	server := newHTTPServer(h, s.settings.Log)
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
@@ -295,8 +295,8 @@ func (s *Server) serveAt(ctx context.Context, addr, what string, h http.Handler)
 	return nil
 }
 
-// bound takes in whether the address of a setting is answered at.
-func (s *Server) bound(what string, err error) {
+// setBound records whether the address of a setting is bound.
+func (s *Server) setBound(what string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.unbound, what)
@@ -305,8 +305,8 @@ func (s *Server) bound(what string, err error) {
 	}
 }
 
-// Unbound says which addresses should be answered at and cannot be bound now, and
-// why: those of the settings, and the Services' healthCheckNodePorts.
+// Unbound returns the addresses that cannot be bound now, with the reasons: those of the
+// settings, and the Services' healthCheckNodePorts.
 func (s *Server) Unbound() []string {
 	s.mu.Lock()
 	list := slices.Sorted(maps.Values(s.unbound))
@@ -314,11 +314,12 @@ func (s *Server) Unbound() []string {
 	return append(list, s.checks.unbound()...)
 }
 
-// mostConns is how many connections each listener of this package accepts at a time. Others wait in the kernel.
+// mostConns limits the connections of each listener of this package. Further ones wait in the
+// kernel.
 const mostConns = 64
 
-// listen listens at an address. Each server has a listener of its own, so that callers of one do not keep a probe of
-// another waiting.
+// listen listens at an address. Each server has its own connection limit, so that clients of
+// one server cannot block a probe of another.
 func listen(ctx context.Context, network, addr string) (net.Listener, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, network, addr)
@@ -328,7 +329,7 @@ func listen(ctx context.Context, network, addr string) (net.Listener, error) {
 	return netutil.LimitListener(l, descriptors.Connections(mostConns)), nil
 }
 
-// newHTTPServer returns a server that no client can hold up.
+// newHTTPServer returns a server with timeouts, so that no client can block it.
 func newHTTPServer(h http.Handler, to *log.Logger) *http.Server {
 	return &http.Server{
 		Handler:           h,

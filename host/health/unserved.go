@@ -8,27 +8,27 @@ import (
 	"github.com/pointsman/pointsman/host/track"
 )
 
-// The reasons why Services are not served as they ask, in status and in pointsman_unserved.
+// Reasons why Services are not served as specified, in status and in pointsman_unserved.
 const (
-	Failed   = "failed"   // the dataplane could not, and is asked again
-	Refused  = "refused"  // the dataplane cannot
+	Failed   = "failed"   // the dataplane failed to serve them, and it is retried
+	Refused  = "refused"  // the dataplane cannot serve them
 	Withheld = "withheld" // the dataplane lacks a feature that they need
-	Conflict = "conflict" // what they ask for is another Service's
-	Invalid  = "invalid"  // what they ask for cannot be used
+	Conflict = "conflict" // another Service owns their frontend
+	Invalid  = "invalid"  // their specification is invalid
 )
 
-// The other states of a port of a Service.
+// Other states of a port of a Service.
 const (
-	Served      = "served"       // as it asks
-	NoEndpoints = "no endpoints" // likewise, and callers are turned away
-	Pending     = "pending"      // the dataplane was not sent it yet, or has not confirmed it
+	Served      = "served"       // served as specified
+	NoEndpoints = "no endpoints" // served, but callers are rejected
+	Pending     = "pending"      // not sent to the dataplane yet, or not confirmed
 )
 
 func reasons() []string {
 	return []string{Failed, Refused, Withheld, Conflict, Invalid}
 }
 
-// ReasonOf returns the one that the reason of a problem of the tracker's comes to.
+// ReasonOf returns the reason for a problem of the tracker.
 func ReasonOf(problem string) string {
 	if problem == track.FrontendTaken {
 		return Conflict
@@ -36,8 +36,8 @@ func ReasonOf(problem string) string {
 	return Invalid
 }
 
-// unserved emits how many ports p does not serve, and how many of the problems there are that
-// count for it, by reason.
+// unserved emits the number of ports that p does not serve, and of the tracker's problems, by
+// reason.
 func unserved(e emitter, p Dataplane, problems map[string]int) {
 	count := make(map[string]int)
 	maps.Copy(count, p.Unserved)

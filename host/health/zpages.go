@@ -13,10 +13,11 @@ import (
 	"time"
 )
 
-// zpagesVersion is of the objects that components of Kubernetes answer /statusz and /flagz with.
+// zpagesVersion is the apiVersion of the objects that Kubernetes components return at /statusz
+// and /flagz.
 const zpagesVersion = "config.k8s.io/v1beta1"
 
-// A zpage is what all of them have.
+// A zpage holds the common fields.
 type zpage struct {
 	Kind       string            `json:"kind"`
 	APIVersion string            `json:"apiVersion"`
@@ -27,7 +28,7 @@ func newZpage(kind string) zpage {
 	return zpage{kind, zpagesVersion, map[string]string{"name": "pointsman"}}
 }
 
-// statuszObject is how long the host has run, and what else may be asked.
+// statuszObject returns the uptime of the host and its other paths.
 func (s *Server) statuszObject(paths []string) (any, error) {
 	return struct {
 		zpage
@@ -40,7 +41,7 @@ func (s *Server) statuszObject(paths []string) (any, error) {
 		runtime.Version(), s.settings.Version, paths}, nil
 }
 
-// flagzObject is the settings in force: each field's value as text.
+// flagzObject returns the current settings, each field's value as text.
 func (s *Server) flagzObject() (any, error) {
 	settings, err := s.settings.Config()
 	if err != nil {
@@ -71,8 +72,8 @@ func flatten(prefix string, tree map[string]any, into map[string]string) {
 	}
 }
 
-// asks returns in which form a client takes a page: as the object of that kind, or as text; neither
-// is false.
+// asks reports whether a client wants a page as an object of that kind, and whether it accepts
+// any form that we have: the object or text.
 func asks(r *http.Request, kind string) (object, ok bool) {
 	accept := r.Header.Get("Accept")
 	if strings.TrimSpace(accept) == "" {
@@ -93,7 +94,7 @@ func asks(r *http.Request, kind string) (object, ok bool) {
 	return false, false
 }
 
-// matches reports whether no parameter asks for anything else than there is.
+// matches reports whether no parameter contradicts wanted.
 func matches(params, wanted map[string]string) bool {
 	for name, value := range wanted {
 		if given, ok := params[name]; ok && !strings.EqualFold(given, value) {
@@ -103,7 +104,7 @@ func matches(params, wanted map[string]string) bool {
 	return true
 }
 
-// negotiated answers with an object where the client asks for that kind, else with text.
+// negotiated serves the object if the client asks for that kind, else the text.
 func negotiated(kind string, object func() (any, error), text http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch asObject, ok := asks(r, kind); {
