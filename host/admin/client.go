@@ -17,20 +17,20 @@ import (
 	"time"
 )
 
-// ErrUnreachable is what a Client's errors wrap when no host answers.
+// ErrUnreachable is wrapped by a Client's errors if no host answers.
 var ErrUnreachable = errors.New("no host answers")
 
-// maxBody bounds what a client reads of an answer: ten thousand Services with ten
-// endpoints each are about ten megabytes.
+// maxBody limits the size of a response: ten thousand Services with ten endpoints each take
+// about ten megabytes.
 const maxBody = 256 << 20
 
-// A Client asks a running host. It is safe for concurrent use.
+// A Client sends requests to a running host. It is safe for concurrent use.
 type Client struct {
 	socket string
 	http   http.Client
 }
 
-// NewClient returns a client of the host on the unix socket at path.
+// NewClient returns a client for the host with the admin socket at path.
 func NewClient(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -40,23 +40,23 @@ func NewClient(path string) *Client {
 	return &Client{socket: path, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
 }
 
-// Status asks how the host is doing.
+// Status returns the status of the host.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	return ask[Status](ctx, c, http.MethodGet, "status")
 }
 
-// Services asks for all Services.
+// Services returns all Services.
 func (c *Client) Services(ctx context.Context) (ServiceList, error) {
 	return ask[ServiceList](ctx, c, http.MethodGet, "services")
 }
 
-// Service asks for one Service, and what became of it.
+// Service returns one Service and its state in the dataplane.
 func (c *Client) Service(ctx context.Context, namespace, name string) (ServiceDetail, error) {
 	return ask[ServiceDetail](ctx, c, http.MethodGet, "services/"+url.PathEscape(namespace)+"/"+url.PathEscape(name))
 }
 
-// Explain asks what becomes of a packet; from and to are as ParseQuestion reads them. With try the host connects to
-// the endpoints.
+// Explain explains what happens to a packet. See ParseQuestion for from and to. With try the
+// host also connects to the endpoints.
 func (c *Client) Explain(ctx context.Context, from, to string, try bool) (Explanation, error) {
 	return ask[Explanation](ctx, c, http.MethodGet, fmt.Sprintf("explain?from=%s&to=%s&try=%t", url.QueryEscape(from), url.QueryEscape(to), try))
 }
@@ -75,19 +75,19 @@ func (c *Client) Watch(ctx context.Context, from, to string, f func(Watched)) er
 	return err
 }
 
-// Events asks what happened lately.
+// Events returns the recent events.
 func (c *Client) Events(ctx context.Context) (EventList, error) {
 	return ask[EventList](ctx, c, http.MethodGet, "events")
 }
 
-// Plugins asks for all plugins.
+// Plugins returns all plugins.
 func (c *Client) Plugins(ctx context.Context) (PluginList, error) {
 	return ask[PluginList](ctx, c, http.MethodGet, "plugins")
 }
 
-// Text returns the host's answer to GET /v1/path as it is.
+// Text returns the raw response to GET /v1/path.
 func (c *Client) Text(ctx context.Context, path string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
 	body, err := c.do(ctx, http.MethodGet, path)
 	if err != nil {
@@ -97,27 +97,27 @@ func (c *Client) Text(ctx context.Context, path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(body, maxBody))
 }
 
-// Config asks for the settings in force.
+// Config returns the current settings.
 func (c *Client) Config(ctx context.Context) (Config, error) {
 	return ask[Config](ctx, c, http.MethodGet, "config")
 }
 
-// Restart starts a plugin anew.
+// Restart restarts a plugin.
 func (c *Client) Restart(ctx context.Context, name string) (Done, error) {
 	return ask[Done](ctx, c, http.MethodPost, "plugins/"+name+"/restart")
 }
 
-// Mode asks which dataplane serves.
+// Mode returns the serving mode and the state of swaps.
 func (c *Client) Mode(ctx context.Context) (Mode, error) {
 	return ask[Mode](ctx, c, http.MethodGet, "mode")
 }
 
-// Diff asks where the kernel serves something else than it should.
+// Diff returns where the kernel differs from the desired state.
 func (c *Client) Diff(ctx context.Context) (Diff, error) {
 	return ask[Diff](ctx, c, http.MethodGet, "diff")
 }
 
-// SwapMode begins a change of mode.
+// SwapMode starts a swap.
 func (c *Client) SwapMode(ctx context.Context, a SwapAsk) (Done, error) {
 	q := url.Values{"to": {a.To}, "force": {strconv.FormatBool(a.Force)}, "dryRun": {strconv.FormatBool(a.DryRun)}}
 	return ask[Done](ctx, c, http.MethodPost, "mode/swap?"+q.Encode())
@@ -128,8 +128,8 @@ func (c *Client) ResetMode(ctx context.Context) (Done, error) {
 	return ask[Done](ctx, c, http.MethodPost, "mode/reset")
 }
 
-// Logs calls f for each line of a plugin's log, and with follow for each that
-// comes, until ctx ends.
+// Logs calls f for each stored line of a plugin's log and, with follow, for each new line until
+// ctx ends.
 func (c *Client) Logs(ctx context.Context, name string, follow bool, f func(LogLine)) error {
 	path := "plugins/" + name + "/logs"
 	if follow {
@@ -164,7 +164,7 @@ func lines[T any](ctx context.Context, c *Client, method, path string, f func(T)
 }
 
 func ask[T any](ctx context.Context, c *Client, method, path string) (answer T, err error) {
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
 	body, err := c.do(ctx, method, path)
 	if err != nil {
@@ -175,7 +175,7 @@ func ask[T any](ctx context.Context, c *Client, method, path string) (answer T, 
 	return answer, err
 }
 
-// do returns the body of a successful answer, or the host's error.
+// do returns the body of a successful response, or the host's error.
 func (c *Client) do(ctx context.Context, method, path string) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://pointsman/v1/"+path, nil)
 	if err != nil {
@@ -204,7 +204,7 @@ func decode(body io.Reader, into any) error {
 	return nil
 }
 
-// unreachable says why nothing answers, and what would help.
+// unreachable returns an error that explains why no host answers and what to do.
 func (c *Client) unreachable(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -11,26 +11,27 @@ import (
 	"time"
 )
 
-// A Question is a packet: the first one of a connection, of which an Explanation is asked.
+// A Question is the first packet of a connection, for which an Explanation is requested.
 type Question struct {
 	Caller   string         `json:"caller"`        // CallerAny, CallerNode, CallerPod or CallerOutside
-	From     netip.Addr     `json:"from,omitzero"` // the caller's address; of the node it may be left out
-	Pod      string         `json:"pod,omitempty"` // NAMESPACE/NAME of the caller, whose address kubectl-pointsman looks up
-	To       netip.AddrPort `json:"to"`            // where it is sent
+	From     netip.Addr     `json:"from,omitzero"` // the caller's address; optional for CallerNode
+	Pod      string         `json:"pod,omitempty"` // NAMESPACE/NAME of the calling pod; kubectl-pointsman looks up its address
+	To       netip.AddrPort `json:"to"`            // the destination
 	Protocol string         `json:"protocol"`      // tcp, udp or sctp
-	Try      bool           `json:"try,omitempty"` // whether to connect to the endpoints, over TCP
+	Try      bool           `json:"try,omitempty"` // also try a TCP connection to the endpoints
 }
 
-// Where a caller stands.
+// Values of Question.Caller: the location of the caller.
 const (
-	CallerAny     = "any"     // its address says so
+	CallerAny     = "any"     // derived from its address
 	CallerNode    = "node"    // a process of this node
 	CallerPod     = "pod"     // a pod of this node
 	CallerOutside = "outside" // another machine
 )
 
-// ParseQuestion reads a packet as words: who sends it ("10.244.1.7", "node", "pod:10.244.1.7",
-// "outside:198.18.0.1", for kubectl-pointsman "shop/web-7d4kx"), and where to ("10.96.0.10:80", "[fd00::1]:53/udp").
+// ParseQuestion parses a packet from two words: the caller ("10.244.1.7", "node",
+// "pod:10.244.1.7", "outside:198.18.0.1", for kubectl-pointsman "shop/web-7d4kx") and the
+// destination ("10.96.0.10:80", "[fd00::1]:53/udp").
 func ParseQuestion(from, to string) (Question, error) {
 	q := Question{Caller: CallerAny}
 	kind, addr, named := strings.Cut(from, ":")
@@ -71,13 +72,13 @@ func ParseQuestion(from, to string) (Question, error) {
 	return q, nil
 }
 
-// isPod reports whether a word is NAMESPACE/NAME.
+// isPod reports whether a word has the form NAMESPACE/NAME.
 func isPod(word string) bool {
 	namespace, name, ok := strings.Cut(word, "/")
 	return ok && namespace != "" && name != "" && !strings.ContainsAny(word, ":%\\ ") && !strings.Contains(name, "/")
 }
 
-// startsWithAddr reports whether what stands before a slash is an address: "10.96.0.10/udp".
+// startsWithAddr reports whether the text before a slash is an address, as in "10.96.0.10/udp".
 func startsWithAddr(word string) bool {
 	before, _, _ := strings.Cut(word, "/")
 	_, err := netip.ParseAddr(before)
@@ -88,32 +89,32 @@ func badQuestion(format string, args ...any) error {
 	return &Error{Code: http.StatusBadRequest, What: fmt.Sprintf(format, args...), Try: "pointsman explain 10.244.1.7 10.96.0.10:80"}
 }
 
-// The verdicts of an Explanation, beside what package sdk calls forward, reject and drop.
+// Verdicts of an Explanation, in addition to forward, reject and drop of package sdk.
 const (
-	VerdictPass       = "pass"        // it is not sent to a Service, and goes on as if there were none
-	VerdictCannotTell = "cannot tell" // it depends on what the host does not know
+	VerdictPass       = "pass"        // the packet is not for a Service, so no dataplane handles it
+	VerdictCannotTell = "cannot tell" // the verdict depends on facts that the host does not know
 )
 
-// An Explanation is what is to become of a packet, why, and what the node has instead.
+// An Explanation says what should happen to a packet and why, and what the node really does.
 type Explanation struct {
 	Meta
 	Question
-	Service    string      `json:"service,omitempty"`    // the port of one, as events name it; empty: none is reached
-	Frontend   string      `json:"frontend,omitempty"`   // of it
-	Steps      []Step      `json:"steps"`                // that lead to the verdict
+	Service    string      `json:"service,omitempty"`    // the Service port, as events name it; empty if none is reached
+	Frontend   string      `json:"frontend,omitempty"`   // the Service's frontend
+	Steps      []Step      `json:"steps"`                // decisions that lead to the verdict
 	Verdict    string      `json:"verdict"`              // forward, reject, drop, pass, cannot tell
-	Endpoints  []Share     `json:"endpoints"`            // one of which it is sent to
-	Unused     []Unused    `json:"unused,omitempty"`     // endpoints that it is not sent to
-	State      string      `json:"state,omitempty"`      // of the Service's port, as of a Port
-	Why        string      `json:"why,omitempty"`        // it is in that state
+	Endpoints  []Share     `json:"endpoints"`            // the packet is sent to one of them
+	Unused     []Unused    `json:"unused,omitempty"`     // endpoints that do not get the packet
+	State      string      `json:"state,omitempty"`      // of the Service's port: see Port.State
+	Why        string      `json:"why,omitempty"`        // the reason of State
 	Programmed *Programmed `json:"programmed,omitempty"` // the frontend as the dataplane has just read it
 	Unread     string      `json:"unread,omitempty"`     // why Programmed is missing
-	Kernel     *Traced     `json:"kernel,omitempty"`     // how it goes through the rules of the node now; nil: see Untraced
+	Kernel     *Traced     `json:"kernel,omitempty"`     // the packet's way through the current rules of the node; nil: see Untraced
 	Untraced   string      `json:"untraced,omitempty"`   // why Kernel is missing
-	Remedies   []string    `json:"remedies,omitempty"`   // what may be done, where the packet does not reach an endpoint
+	Remedies   []string    `json:"remedies,omitempty"`   // what to do if the packet does not reach an endpoint
 }
 
-// A Step is one question that is settled on the way to a verdict, and how.
+// A Step is one decision on the way to a verdict.
 type Step struct {
 	Question string `json:"question"`
 	Answer   string `json:"answer"`
@@ -122,42 +123,43 @@ type Step struct {
 // A Share is an endpoint that a packet may be sent to.
 type Share struct {
 	Address    string  `json:"address"`
-	Share      float64 `json:"share"`           // of new connections without affinity; all are 1
-	Masquerade bool    `json:"masquerade"`      // it sees this node in the caller's place
-	Tried      string  `json:"tried,omitempty"` // what came back from a connection to it; empty: none was tried
+	Share      float64 `json:"share"`           // fraction of new connections without affinity; the sum is 1
+	Masquerade bool    `json:"masquerade"`      // the endpoint sees this node's address instead of the caller's
+	Tried      string  `json:"tried,omitempty"` // result of a connection to it; empty if not tried
 }
 
-// A Traced is how the packet goes through the rules of the node now, also those of other programs.
+// A Traced is the packet's way through the current rules of the node, including those of other
+// programs.
 type Traced struct {
-	Ways        []Way    `json:"ways"`                  // several where rules choose at random; one that Differs first
-	Differs     string   `json:"differs,omitempty"`     // from the verdict that it should come to
-	Notes       []string `json:"notes,omitempty"`       // what may decide besides the rules
-	Connections []string `json:"connections,omitempty"` // from the caller to the destination that conntrack has
+	Ways        []Way    `json:"ways"`                  // several if rules choose at random; one that Differs is first
+	Differs     string   `json:"differs,omitempty"`     // how a way differs from the verdict
+	Notes       []string `json:"notes,omitempty"`       // what else may decide, besides the rules
+	Connections []string `json:"connections,omitempty"` // connections from the caller to the destination in conntrack
 }
 
-// A Way is one on which the walk ends.
+// A Way is one possible way of the packet.
 type Way struct {
 	Verdict    string   `json:"verdict"` // forward, reject, drop
-	To         string   `json:"to"`      // where it goes, after translation
+	To         string   `json:"to"`      // the destination after translation
 	Masquerade bool     `json:"masquerade"`
-	Then       string   `json:"then,omitempty"`  // what decides next and is not followed, such as IPVS
-	Steps      []string `json:"steps,omitempty"` // rules that matched and routes, in order; of the first ways only
+	Then       string   `json:"then,omitempty"`  // what decides next but is not traced, such as IPVS
+	Steps      []string `json:"steps,omitempty"` // matching rules and routes, in order; only for the first ways
 }
 
-// A Watched packet is one of which a watch tells what became of it.
+// Watched is a packet that a watch reports.
 type Watched struct {
 	Time     time.Time `json:"time"`
 	Verdict  string    `json:"verdict"`            // forward, reject, drop
-	Protocol string    `json:"protocol,omitempty"` // empty: none of Services
+	Protocol string    `json:"protocol,omitempty"` // empty: a protocol that no Service can have
 	From     string    `json:"from"`
-	To       string    `json:"to"`                // where it was sent
-	At       string    `json:"at"`                // the rule that dropped or rejected it; of forward, the destination after translation
-	Service  string    `json:"service,omitempty"` // the port of one to which it was sent
-	Reason   string    `json:"reason,omitempty"`  // as in pointsman_dropped_packets_total; empty: the rule is no such rule of Pointsman
+	To       string    `json:"to"`                // the destination before translation
+	At       string    `json:"at"`                // the rule that dropped or rejected it; for forward, the destination after translation
+	Service  string    `json:"service,omitempty"` // the Service port of the destination, if there is one
+	Reason   string    `json:"reason,omitempty"`  // as in pointsman_dropped_packets_total; empty if the rule is not one of Pointsman's
 	Why      string    `json:"why,omitempty"`     // the reason in words
 }
 
-// An Unused endpoint is one that the packet is not sent to.
+// An Unused endpoint does not get the packet.
 type Unused struct {
 	Address string `json:"address"`
 	Why     string `json:"why"`

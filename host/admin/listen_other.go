@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// Dial connects to a host's admin socket, until ctx ends.
+// Dial connects to a host's admin socket.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", path)
 }
 
-// Listen makes the socket, which only the owner may open. A socket that a host
-// left behind is replaced; one that a host answers on is not.
+// Listen creates the socket with access for the owner only. It replaces a socket that a killed
+// host left, but not a socket on which a host answers.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("listen on the admin socket: %w", err)
@@ -30,12 +30,12 @@ func Listen(path string) (net.Listener, error) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("listen on the admin socket %s: another host answers there; stop it, or set adminSocket and stateDir to others", path)
 	}
-	for _, left := range []string{path, path + ".new"} { // a host that was killed leaves either
+	for _, left := range []string{path, path + ".new"} { // a killed host may leave either
 		if err := vacate(left); err != nil {
 			return nil, fmt.Errorf("listen on the admin socket %s: %w", path, err)
 		}
 	}
-	l, err := net.Listen("unix", path+".new") // it is put in place once others may not open it
+	l, err := net.Listen("unix", path+".new") // renamed to path after the permissions are set
 	if err != nil {
 		return nil, fmt.Errorf("listen on the admin socket: %w", err)
 	}
@@ -61,7 +61,7 @@ func vacate(path string) error {
 	return os.Remove(path)
 }
 
-// A socket is gone from the file system when it is closed.
+// A socket is a listener that removes its file when closed.
 type socket struct {
 	net.Listener
 	path string

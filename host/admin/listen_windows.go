@@ -10,11 +10,11 @@ import (
 	"github.com/pointsman/pointsman/internal/pipe"
 )
 
-// Dial connects to a host's admin socket, which is a named pipe here, until ctx ends.
+// Dial connects to a host's admin socket, which is a named pipe on Windows.
 func Dial(ctx context.Context, path string) (net.Conn, error) { return pipe.Dial(ctx, path) }
 
-// Listen makes the pipe, which only this user, administrators and the system may open. One that
-// a host answers on is not replaced; Windows removes the one of a host that has ended.
+// Listen creates the pipe with access for this user, administrators and the system. It does not
+// replace a pipe on which a host answers; Windows removes the pipe when its host ends.
 func Listen(path string) (net.Listener, error) {
 	l, err := pipe.Listen(path)
 	if err != nil {

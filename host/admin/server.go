@@ -18,11 +18,10 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// A Backend is what a Server asks. Its functions are called from any goroutine,
-// and may be called at the same time.
+// A Backend has the functions that a Server calls. They must be safe for concurrent use.
 type Backend struct {
 	Status   func() Status
-	Services func() (list []Service, unknown string) // unknown: why it is not known yet which there are
+	Services func() (list []Service, unknown string) // unknown: why the list is incomplete
 	Service  func(ctx context.Context, namespace, name string) (ServiceDetail, error)
 	Explain  func(context.Context, Question) (Explanation, error)
 	Watch    func(context.Context, *Question, func(Watched) error) error // until ctx ends; nil: all that are dropped or rejected
@@ -30,18 +29,18 @@ type Backend struct {
 	Config   func() (Config, error)
 	Events   func() []Event
 
-	// Logs calls the function for each line that plugin name still has, and with
-	// follow for each that comes, until ctx ends.
+	// Logs calls line for each stored line of the plugin's log and, with follow, for each new
+	// line until ctx ends.
 	Logs func(ctx context.Context, name string, follow bool, line func(LogLine) error) error
 
-	Restart func(name string) (string, error) // what is done about it
+	Restart func(name string) (string, error) // returns a message about what is done
 
 	Modes   Modes
 	Metrics http.Handler // in the Prometheus text format
-	Log     *log.Logger  // what net/http has to say; nil: discarded
+	Log     *log.Logger  // for errors of net/http; nil discards them
 }
 
-// Modes are what a Server asks about the mode.
+// Modes are the Backend's functions about the mode.
 type Modes struct {
 	Show  func() Mode
 	Diff  func(context.Context) (Diff, error)
@@ -49,15 +48,15 @@ type Modes struct {
 	Reset func() (string, error)
 }
 
-// mostConns is how many connections are accepted at a time. Others wait in the kernel.
+// mostConns limits the number of connections. Further ones wait in the kernel.
 const mostConns = 32
 
-// Serve answers on l until ctx ends. It returns when every answer is given or cut
-// off, at most a second later.
+// Serve serves on l until ctx ends. It returns when all responses are complete or cut off, at
+// most a second later.
 func Serve(ctx context.Context, l net.Listener, b Backend) error {
 	server := &http.Server{
 		Handler:           handler(b),
-		ReadHeaderTimeout: 2 * time.Second, // a verb sends its request at once
+		ReadHeaderTimeout: 2 * time.Second, // pointsman sends its request at once
 		ReadTimeout:       10 * time.Second,
 		MaxHeaderBytes:    16 << 10,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
@@ -80,7 +79,7 @@ func Serve(ctx context.Context, l net.Listener, b Backend) error {
 	return nil
 }
 
-// handler answers for b.
+// handler returns the handler for b.
 func handler(b Backend) http.Handler {
 	mux := http.NewServeMux()
 	handle := func(pattern string, answer func(*http.Request) (any, error)) {
@@ -183,7 +182,7 @@ func (b Backend) plugin(name string) (any, error) {
 	return nil, UnknownPlugin(name)
 }
 
-// UnknownPlugin returns the error for a plugin that was not found.
+// UnknownPlugin returns the error for a plugin that does not exist.
 func UnknownPlugin(name string) *Error {
 	return &Error{Code: http.StatusNotFound, What: "no plugin " + name, Why: "there is no binary of that name in pluginDirs", Try: "pointsman plugin list"}
 }
@@ -200,7 +199,7 @@ func (b Backend) watch(r *http.Request, tell func(Watched) error) error {
 	return b.Watch(r.Context(), &q, tell)
 }
 
-// stream answers with lines, each as soon as run calls its function.
+// stream writes each value as a line of JSON as soon as run passes it.
 func stream[T any](w http.ResponseWriter, run func(func(T) error) error) {
 	w = limited{w}
 	w.Header().Set("Content-Type", "application/x-ndjson")
@@ -219,9 +218,9 @@ func stream[T any](w http.ResponseWriter, run func(func(T) error) error) {
 	}
 }
 
-// reply answers with what answer returns within askLimit, as JSON.
+// reply sends the result of answer as JSON. answer has requestLimit of time.
 func reply(w http.ResponseWriter, r *http.Request, answer func(*http.Request) (any, error)) {
-	ctx, cancel := context.WithTimeout(r.Context(), askLimit)
+	ctx, cancel := context.WithTimeout(r.Context(), requestLimit)
 	defer cancel()
 	body, err := answer(r.WithContext(ctx))
 	if err != nil {
@@ -230,7 +229,7 @@ func reply(w http.ResponseWriter, r *http.Request, answer func(*http.Request) (a
 	}
 	if list, is := listOf(body); is {
 		w.Header().Set("Content-Type", "application/json")
-		_ = streamed(limited{w}, list) // a caller that is gone needs no answer
+		_ = writeList(limited{w}, list) // an error means that the client has gone
 		return
 	}
 	write(w, http.StatusOK, body)
@@ -251,5 +250,5 @@ func write(w http.ResponseWriter, code int, body any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_, _ = limited{w}.Write(append(data, '\n')) // a caller that is gone needs no answer
+	_, _ = limited{w}.Write(append(data, '\n')) // an error means that the client has gone
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A Service is one Kubernetes Service as it is to be served here.
+// A Service is the desired state of a Kubernetes Service on this node.
 type Service struct {
 	Namespace string   `json:"namespace"`
 	Name      string   `json:"name"`
@@ -16,7 +16,7 @@ type Service struct {
 	Problems  []string `json:"problems,omitempty"`
 }
 
-// PortName reads as events name a port of s: "shop/web:http/tcp4".
+// PortName returns the name of a port as in events: "shop/web:http/tcp4".
 func (s Service) PortName(p Port) string {
 	name := s.Namespace + "/" + s.Name
 	if p.Name != "" {
@@ -25,7 +25,8 @@ func (s Service) PortName(p Port) string {
 	return name + "/" + p.Network
 }
 
-// Mentions reports whether port p of s has text in its name, its frontends or the endpoints it uses.
+// Mentions reports whether text occurs in the name of port p, its frontends or its used
+// endpoints.
 func (s Service) Mentions(p Port, text string) bool {
 	has := func(word string) bool { return strings.Contains(word, text) }
 	return has(s.PortName(p)) || slices.ContainsFunc(p.Frontends, has) || slices.ContainsFunc(p.Cluster, has) || slices.ContainsFunc(p.Local, has)
@@ -37,22 +38,23 @@ type Port struct {
 	Network   string   `json:"network"` // tcp4, udp6, …
 	Frontends []string `json:"frontends"`
 	Cluster   []string `json:"cluster"` // endpoints for the Cluster policy
-	Local     []string `json:"local"`   // for the Local policy
+	Local     []string `json:"local"`   // endpoints for the Local policy
 	Ready     int      `json:"ready"`
 	Total     int      `json:"total"`
 
-	Policies        []string  `json:"policies"`                  // of its frontends: cluster, local
-	AffinitySeconds int       `json:"affinitySeconds,omitempty"` // zero: none
+	Policies        []string  `json:"policies"`                  // policies of its frontends: cluster, local
+	AffinitySeconds int       `json:"affinitySeconds,omitempty"` // zero if none
 	State           string    `json:"state"`                     // served, pending, no endpoints, or a Problem's reason
-	Since           time.Time `json:"since,omitzero"`            // of the state
+	Since           time.Time `json:"since,omitzero"`            // since when it is in State
 	Why             string    `json:"why,omitempty"`
 
-	Endpoints []Endpoint   `json:"endpoints,omitempty"` // all that there are; of a ServiceDetail alone
-	Kernel    []Programmed `json:"kernel,omitempty"`    // likewise
+	Endpoints []Endpoint   `json:"endpoints,omitempty"` // all endpoints; only in a ServiceDetail
+	Kernel    []Programmed `json:"kernel,omitempty"`    // what the dataplane read back; only in a ServiceDetail
 }
 
-// Destination returns a frontend of p as ParseQuestion reads it: "10.96.0.10:53/udp", of
-// "cluster-ip 10.96.0.10:53" in network udp4. A node port has no one address, and none is returned.
+// Destination converts a frontend of p to the form that ParseQuestion accepts: "cluster-ip
+// 10.96.0.10:53" in network udp4 becomes "10.96.0.10:53/udp". It returns false for a node port,
+// which has no single address.
 func (p Port) Destination(frontend string) (string, bool) {
 	words := strings.Fields(frontend)
 	if len(words) < 2 || strings.HasPrefix(words[1], "*") {
@@ -65,7 +67,7 @@ func (p Port) Destination(frontend string) (string, bool) {
 	return words[1] + "/" + protocol, true
 }
 
-// An Endpoint is one that a port of a Service has, here or elsewhere.
+// An Endpoint is an endpoint of a Service port, on any node.
 type Endpoint struct {
 	Address     string `json:"address"`
 	Node        string `json:"node,omitempty"`
@@ -73,11 +75,11 @@ type Endpoint struct {
 	Ready       bool   `json:"ready"`
 	Serving     bool   `json:"serving"`
 	Terminating bool   `json:"terminating"`
-	NotCluster  string `json:"notCluster,omitempty"` // why it is not used for the Cluster policy; empty: it is
-	NotLocal    string `json:"notLocal,omitempty"`   // likewise for the Local policy
+	NotCluster  string `json:"notCluster,omitempty"` // why it is not used for the Cluster policy; empty if it is
+	NotLocal    string `json:"notLocal,omitempty"`   // why it is not used for the Local policy; empty if it is
 }
 
-// Condition returns the three conditions of e in words.
+// Condition describes the three conditions of e.
 func (e Endpoint) Condition() string {
 	switch {
 	case e.Terminating && e.Serving:
@@ -90,28 +92,29 @@ func (e Endpoint) Condition() string {
 	return "not ready"
 }
 
-// A Programmed frontend is one as the dataplane has just read it from where it serves.
+// A Programmed frontend is what the dataplane has just read back from the kernel or its
+// sockets.
 type Programmed struct {
 	Frontend  string   `json:"frontend"`
 	Endpoints []string `json:"endpoints"`
-	Differs   string   `json:"differs,omitempty"` // from what is to be served
+	Differs   string   `json:"differs,omitempty"` // how it differs from the desired state
 }
 
-// A ServiceDetail is one Service, where it came from and what became of it.
+// A ServiceDetail is one Service with its sources and its state in the dataplane.
 type ServiceDetail struct {
 	Meta
 	Service
 	EndpointSlices []string `json:"endpointSlices"`
-	HealthPort     int      `json:"healthCheckNodePort,omitempty"` // that is answered
-	LocalReady     int      `json:"localReady"`                    // endpoints of this node that are ready, as answered there
-	Notes          []string `json:"notes,omitempty"`               // what of it is left out on purpose
+	HealthPort     int      `json:"healthCheckNodePort,omitempty"` // zero if it is not served
+	LocalReady     int      `json:"localReady"`                    // ready endpoints on this node, as served at that port
+	Notes          []string `json:"notes,omitempty"`               // parts that are left out on purpose
 	KernelUnread   string   `json:"kernelUnread,omitempty"`        // why Kernel is missing
-	Events         []Event  `json:"events"`                        // its own, the latest last
+	Events         []Event  `json:"events"`                        // events of the Service, the latest last
 }
 
-// A ServiceList is all Services that are known.
+// A ServiceList is all known Services.
 type ServiceList struct {
 	Meta
 	Items   []Service `json:"items"`
-	Unknown string    `json:"unknown,omitempty"` // why it is not known yet which Services there are
+	Unknown string    `json:"unknown,omitempty"` // why the list is incomplete; empty if it is complete
 }

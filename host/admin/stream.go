@@ -13,13 +13,15 @@ import (
 	"time"
 )
 
-// writeLimit is how long a caller may take to read a part of an answer. One that is stuck is let go.
+// writeLimit limits the time until a client has read a part of a response. The connection to a
+// client that is stuck is closed.
 const writeLimit = 10 * time.Second
 
-// askLimit is how long a question may take: its answer to be put together, and all of it to be read by a Client.
-const askLimit = 30 * time.Second
+// requestLimit limits a request: the time to compute the response, and the time for a Client to
+// read all of it.
+const requestLimit = 30 * time.Second
 
-// A limited answer waits for a caller that does not read for writeLimit, and no longer.
+// A limited response gives a client writeLimit for each write.
 type limited struct{ http.ResponseWriter }
 
 func (l limited) Write(text []byte) (int, error) {
@@ -28,11 +30,11 @@ func (l limited) Write(text []byte) (int, error) {
 }
 
 func (l limited) WriteHeader(code int) {
-	l.limit() // there may be nothing else
+	l.limit() // the response may have no body
 	l.ResponseWriter.WriteHeader(code)
 }
 
-// FlushError is for http.ResponseController.
+// FlushError implements an interface of http.ResponseController.
 func (l limited) FlushError() error {
 	l.limit()
 	return http.NewResponseController(l.ResponseWriter).Flush()
@@ -42,18 +44,18 @@ func (l limited) limit() {
 	_ = http.NewResponseController(l.ResponseWriter).SetWriteDeadline(time.Now().Add(writeLimit))
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap implements an interface of http.ResponseController.
 func (l limited) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
-// A list is an answer that has one item after the other. frame is the answer without them, and field the
-// name that they have in it.
+// A list is a response that is encoded item by item. frame is the response without items, and
+// field is the JSON name of the items.
 type list struct {
 	frame any
 	field string
 	items iter.Seq[any]
 }
 
-// listOf returns an answer as a list, if it is one that can be long.
+// listOf returns a response as a list, if it may be long.
 func listOf(answer any) (list, bool) {
 	switch l := answer.(type) {
 	case ServiceList:
@@ -72,7 +74,7 @@ func listOf(answer any) (list, bool) {
 	return list{}, false
 }
 
-// each goes through items without a copy.
+// each iterates over items without copying them.
 func each[T any](items []T) iter.Seq[any] {
 	return func(yield func(any) bool) {
 		for i := range items {
@@ -83,19 +85,20 @@ func each[T any](items []T) iter.Seq[any] {
 	}
 }
 
-// streamed writes a list as JSON, one item after the other: the text of ten thousand is never held whole.
-func streamed(w io.Writer, l list) error {
+// writeList writes a list as JSON, item by item, so that the text of ten thousand items is
+// never in memory as a whole.
+func writeList(w io.Writer, l list) error {
 	frame, err := json.Marshal(l.frame)
 	if err != nil {
 		return err
 	}
-	none := []byte(`"` + l.field + `":[]`) // no text has it: there a quotation mark has a backslash before it
+	none := []byte(`"` + l.field + `":[]`) // it cannot occur in a JSON string, where quotation marks are escaped
 	head, tail, found := bytes.Cut(frame, none)
 	if !found {
 		return fmt.Errorf("a %T has no field %s to put items into", l.frame, l.field)
 	}
 	out := bufio.NewWriterSize(w, 64<<10)
-	_, _ = out.Write(head) // what goes wrong here Flush returns
+	_, _ = out.Write(head) // Flush returns errors of these writes
 	_, _ = out.Write(none[:len(none)-1])
 	one := json.NewEncoder(out)
 	first := true

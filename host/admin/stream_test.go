@@ -39,7 +39,7 @@ func TestServicesAreStreamed(t *testing.T) {
 	list := manyServices(10_000)
 	var c counter
 	l, _ := listOf(list)
-	if err := streamed(&c, l); err != nil || c.all < 3<<20 || c.largest > 128<<10 {
+	if err := writeList(&c, l); err != nil || c.all < 3<<20 || c.largest > 128<<10 {
 		t.Errorf("%d bytes written, at most %d at once: %v", c.all, c.largest, err)
 	}
 }
@@ -59,7 +59,7 @@ func TestStreamedIsTheList(t *testing.T) {
 			continue
 		}
 		var text, want bytes.Buffer
-		if err := streamed(&text, l); err != nil {
+		if err := writeList(&text, l); err != nil {
 			t.Fatal(err)
 		}
 		whole, err := json.Marshal(answer)
@@ -99,7 +99,7 @@ func TestAnswersHaveDeadlines(t *testing.T) {
 	t.Parallel()
 	timed := 0
 	long := func(ctx context.Context) {
-		if at, has := ctx.Deadline(); has && time.Until(at) <= askLimit {
+		if at, has := ctx.Deadline(); has && time.Until(at) <= requestLimit {
 			timed++
 		}
 	}

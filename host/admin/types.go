@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package admin is how the other verbs of pointsman, and an operator's scripts, reach
-a running host: HTTP and JSON on a unix socket that only its owner may open.
+Package admin is the API of a running host for the verbs of pointsman and for an
+operator's scripts: HTTP and JSON on a unix socket that only its owner may open.
 
 	GET  /v1/status                     Status
 	GET  /v1/services                   ServiceList
@@ -21,10 +21,10 @@ a running host: HTTP and JSON on a unix socket that only its owner may open.
 	POST /v1/mode/reset                 Done
 	POST /v1/watch?from=SRC&to=DST      Watched, one JSON value a line, until the caller goes
 
-Reading is GET and acting is POST. Every body says its apiVersion and kind, and so
-does everything that a verb prints with -o json: it is the same. Within v1 fields
-are only added. The types are this package's own, so that a change elsewhere cannot
-change the promise unseen.
+GET only reads and POST changes something. Every body has apiVersion and kind. It is
+also what a verb prints with -o json. Within v1 fields are only added. The types are
+defined here and not shared with other packages, so that a change elsewhere cannot
+change the API unnoticed.
 */
 package admin
 
@@ -33,7 +33,7 @@ import (
 	"time"
 )
 
-// APIVersion is the version of every body.
+// APIVersion is the apiVersion of every body.
 const APIVersion = "pointsman.dev/v1"
 
 // Meta is in every body.
@@ -42,27 +42,27 @@ type Meta struct {
 	Kind       string `json:"kind"`
 }
 
-// A Status is how a host is doing, on one screen.
+// A Status is the state of a host, on one screen.
 type Status struct {
 	Meta
-	Healthy   bool      `json:"healthy"` // nothing in Warnings
+	Healthy   bool      `json:"healthy"` // there are no Warnings
 	Node      Node      `json:"node"`
 	Host      Host      `json:"host"`
 	Source    string    `json:"source"` // where Services come from
 	Mode      string    `json:"mode"`
-	Auto      string    `json:"auto,omitempty"` // where the config file says auto: since when it stands for which mode, and why
+	Auto      string    `json:"auto,omitempty"` // if the config file says auto: the chosen mode, since when, and why
 	Dataplane Plugin    `json:"dataplane"`
-	Swap      *Swap     `json:"swap,omitempty"` // of the mode, under way
+	Swap      *Swap     `json:"swap,omitempty"` // the swap in progress
 	LastSwap  *Swapped  `json:"lastSwap,omitempty"`
 	Sync      Sync      `json:"sync"`
 	Services  Counts    `json:"services"`
-	Unserved  []Problem `json:"unserved"` // Services that are not served as asked for
+	Unserved  []Problem `json:"unserved"` // Services that are not served as specified
 	Config    ConfigUse `json:"config"`
 	Probes    Probes    `json:"probes"`
 	Warnings  []Warning `json:"warnings"`
 }
 
-// Probes are what the host's probes say of the node; true is 200.
+// Probes are the current answers of the probes; true means 200.
 type Probes struct {
 	Healthz bool `json:"healthz"`
 	Livez   bool `json:"livez"`
@@ -82,42 +82,42 @@ type Host struct {
 	Started time.Time `json:"started"`
 }
 
-// A Sync is how far the dataplane has followed.
+// A Sync is the progress of the dataplane.
 type Sync struct {
-	Sent    uint64    `json:"sent"`    // revision handed out last
-	Acked   uint64    `json:"acked"`   // revision confirmed last
-	Served  uint64    `json:"served"`  // the same: what is confirmed is served
+	Sent    uint64    `json:"sent"`    // last revision sent
+	Acked   uint64    `json:"acked"`   // last revision confirmed
+	Served  uint64    `json:"served"`  // equal to Acked: confirmed revisions are served
 	Pending int       `json:"pending"` // Services owed or in flight
-	Last    time.Time `json:"last"`    // when one was confirmed; zero: none was
+	Last    time.Time `json:"last"`    // time of the last confirmation; zero if none
 	TookMS  float64   `json:"tookMilliseconds"`
-	Error   string    `json:"error,omitempty"` // of the last try, where it failed
+	Error   string    `json:"error,omitempty"` // error of the last update; empty if it succeeded
 }
 
-// Counts are how much is known.
+// Counts are the numbers of known objects.
 type Counts struct {
 	Services       int `json:"services"`
-	Ports          int `json:"ports"` // of them, in each IP family
+	Ports          int `json:"ports"` // ports of Services, counted once per IP family
 	EndpointSlices int `json:"endpointSlices"`
 	Endpoints      int `json:"endpoints"`
 }
 
-// A Problem is a Service and what is wrong with serving it.
+// A Problem is a reason why a Service is not served as specified.
 type Problem struct {
 	Service string `json:"service"`
 	Reason  string `json:"reason"` // failed, refused, withheld, conflict, invalid
 	Why     string `json:"why"`
 }
 
-// A ConfigUse is how the host stands to its file.
+// A ConfigUse relates the current settings to the config file.
 type ConfigUse struct {
-	Path    string    `json:"path"` // empty: defaults, flags and environment alone
+	Path    string    `json:"path"` // empty if there is no file, only defaults, flags and environment
 	Hash    string    `json:"hash"`
 	Loaded  time.Time `json:"loaded"`
-	Stale   string    `json:"stale,omitempty"` // why the file as it is now was not taken in
-	Pending []string  `json:"pending"`         // fields that wait for a restart
+	Stale   string    `json:"stale,omitempty"` // why the current content of the file is not in use
+	Pending []string  `json:"pending"`         // changed fields that need a restart
 }
 
-// A Warning is a thing to look at. Its code stays the same and is explained in
+// A Warning is something that needs attention. Its code never changes and is explained in
 // docs/warnings.md.
 type Warning struct {
 	Code string `json:"code"`
@@ -135,18 +135,18 @@ type Plugin struct {
 	Why      string    `json:"why,omitempty"`
 	Version  string    `json:"version,omitempty"`
 	Role     string    `json:"role,omitempty"`
-	Lock     string    `json:"lock,omitempty"`   // the writer's lock of the mode: awaited, while another process holds it; held, once an update or a role went in, also of a mode that needs no lock
-	Holder   string    `json:"holder,omitempty"` // where it is awaited: the process that holds it
+	Lock     string    `json:"lock,omitempty"`   // the writer's lock of the mode: awaited while another process holds it; held after a successful update or role change, also if the mode needs no lock
+	Holder   string    `json:"holder,omitempty"` // the process that holds an awaited lock
 	PID      int       `json:"pid,omitempty"`
 	Up       time.Time `json:"up,omitzero"`
 	Restarts int       `json:"restarts"`
-	Debug    bool      `json:"debug,omitempty"` // its process is not ended if it hangs
+	Debug    bool      `json:"debug,omitempty"` // its process is not killed if it hangs
 	LastEnd  string    `json:"lastEnd,omitempty"`
 	EndedAt  time.Time `json:"endedAt,omitzero"`
-	Next     time.Time `json:"next,omitzero"` // when it is tried again
+	Next     time.Time `json:"next,omitzero"` // when it will be restarted
 	Call     string    `json:"call,omitempty"`
 	Waiting  string    `json:"waiting,omitempty"`
-	Notes    []string  `json:"notes,omitempty"` // what it observed on the node, and costs no Service
+	Notes    []string  `json:"notes,omitempty"` // observations about the node that affect no Service
 	Memory   uint64    `json:"memoryBytes,omitempty"`
 	Features []string  `json:"features,omitempty"`
 	Limits   []string  `json:"limits,omitempty"`
@@ -154,50 +154,51 @@ type Plugin struct {
 	Options json.RawMessage `json:"optionsSchema,omitempty"`
 }
 
-// A PluginList is all plugins that were found.
+// A PluginList is all plugins found.
 type PluginList struct {
 	Meta
 	Items []Plugin `json:"items"`
 }
 
-// A Check is what a plugin's binary says of this node, by its verb check.
+// A Check is the result of the verb check of a plugin's binary: whether it can run on this
+// node.
 type Check struct {
 	Meta
 	Name    string   `json:"name"`
 	Path    string   `json:"path"`
 	Runs    bool     `json:"runs"`
-	Why     string   `json:"why,omitempty"`   // it does not
-	Field   string   `json:"field,omitempty"` // what it refuses: options.scheduler; empty: it is not about one thing
+	Why     string   `json:"why,omitempty"`   // why it cannot run
+	Field   string   `json:"field,omitempty"` // the setting that it refuses, such as options.scheduler; empty if it is not a single setting
 	Version string   `json:"version"`
-	Lacks   []string `json:"lacks"` // what does not work here
-	Notes   []string `json:"notes"` // what it observed besides, and costs no Service
+	Lacks   []string `json:"lacks"` // features that do not work on this node
+	Notes   []string `json:"notes"` // observations that affect no Service
 
-	SwapImpact string `json:"swapImpact,omitempty"` // what a swap to it would end
+	SwapImpact string `json:"swapImpact,omitempty"` // what a swap to it would interrupt
 }
 
-// A MovePlan is what would change on a node with Pointsman in kube-proxy's place.
+// A MovePlan lists what would change on a node if Pointsman replaced kube-proxy.
 type MovePlan struct {
 	Meta
-	PID      int      `json:"pid,omitempty"` // of kube-proxy
-	Config   string   `json:"config"`        // the file of its settings
+	PID      int      `json:"pid,omitempty"` // process ID of kube-proxy
+	Config   string   `json:"config"`        // its configuration file
 	From     string   `json:"from"`          // its mode
 	To       string   `json:"to"`
-	Settings []string `json:"settings"`        // those that do not carry over
-	Taken    []string `json:"taken"`           // what Pointsman would take over of kube-proxy's rules
-	Left     []string `json:"left"`            // what kube-proxy would leave over
-	Kept     []string `json:"kept,omitempty"`  // what of it other programs' rules lead to, and stays
-	Notes    []string `json:"notes,omitempty"` // what could not be looked at
-	Back     string   `json:"back"`            // the way back to kube-proxy
+	Settings []string `json:"settings"`        // settings that are not taken over
+	Taken    []string `json:"taken"`           // kube-proxy's rules that Pointsman would take over
+	Left     []string `json:"left"`            // rules that kube-proxy would leave behind
+	Kept     []string `json:"kept,omitempty"`  // those of them that stay, because rules of other programs refer to them
+	Notes    []string `json:"notes,omitempty"` // what could not be checked
+	Back     string   `json:"back"`            // how to go back to kube-proxy
 }
 
-// A Config is the settings in force.
+// A Config is the current settings.
 type Config struct {
 	Meta
 	Use      ConfigUse       `json:"use"`
 	Settings json.RawMessage `json:"settings"`
 }
 
-// An Event is something that happened, and how often.
+// An Event is something that happened, with the number of occurrences.
 type Event struct {
 	Time    time.Time `json:"time"`
 	Warning bool      `json:"warning"`
@@ -207,7 +208,7 @@ type Event struct {
 	Count   int       `json:"count"`
 }
 
-// An EventList is what happened lately, the latest last.
+// An EventList is the recent events, the latest last.
 type EventList struct {
 	Meta
 	Items []Event `json:"items"`
@@ -220,16 +221,16 @@ type LogLine struct {
 	Message string    `json:"message"`
 }
 
-// Done is the answer to an act.
+// Done is the response to a POST.
 type Done struct {
 	Meta
 	Message string `json:"message"`
 }
 
-// An Error is what went wrong, why, and what to do. It is the body of every
-// answer that is no success, and an error on both sides of the socket.
+// An Error says what failed, why, and what to do. It is the body of every unsuccessful
+// response, and an error on both sides of the socket.
 type Error struct {
-	Code int    `json:"-"` // HTTP status; zero: 500
+	Code int    `json:"-"` // HTTP status; zero means 500
 	What string `json:"what"`
 	Why  string `json:"why,omitempty"`
 	Try  string `json:"try,omitempty"`

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package doctor checks what Services on a node depend on and no dataplane decides: kernel parameters,
-the connection tracking table, the route to ClusterIPs, ports that other processes listen on, and the
-host's state directory. It only reads, and needs no privilege.
+Package doctor checks what Services depend on but no dataplane controls: kernel parameters, the connection tracking
+table, the route to ClusterIPs, ports on which other processes listen, and the host's state directory. It only reads,
+and needs no privileges.
 */
 package doctor
 
@@ -15,19 +15,19 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 )
 
-// A Diagnosis is the answer of `pointsman doctor`.
+// A Diagnosis is the output of `pointsman doctor`.
 type Diagnosis struct {
 	admin.Meta
-	Result Result    `json:"result"` // the worst of Checks
+	Result Result    `json:"result"` // the worst result in Checks
 	Checks []Finding `json:"checks"`
 }
 
-// NewDiagnosis returns the answer that consists of all findings.
+// NewDiagnosis returns the diagnosis for all findings.
 func NewDiagnosis(all []Finding) Diagnosis {
 	d := Diagnosis{Meta: admin.Meta{APIVersion: admin.APIVersion, Kind: "Diagnosis"}, Result: OK, Checks: all}
 	for _, f := range all {
 		if f.Result == Fail || f.Result == Warn && d.Result == OK {
-			d.Result = f.Result // Unknown is no worse than OK
+			d.Result = f.Result // Unknown counts as OK
 		}
 	}
 	return d
@@ -41,37 +41,37 @@ type Finding struct {
 	Try    string `json:"try,omitempty"`
 }
 
-// A Result is the result of a check in one word.
+// A Result is the result of a check.
 type Result string
 
-// The results.
+// Values of Result.
 const (
 	OK      Result = "ok"
-	Unknown Result = "unknown" // the check could not be made
+	Unknown Result = "unknown" // the check was not possible
 	Warn    Result = "warn"    // some connections to Services may fail
 	Fail    Result = "fail"    // connections to Services fail
 )
 
-// New returns one finding, as a list.
+// New returns a list with one finding.
 func New(check string, result Result, try, format string, args ...any) []Finding {
 	return []Finding{{check, result, fmt.Sprintf(format, args...), try}}
 }
 
-// A Node is what the checks of a node need to know.
+// A Node is the input of the checks.
 type Node struct {
-	Proc     string          // where the proc file system is: /proc
-	Mode     string          // the dataplane that serves
-	Services []admin.Service // as the running host has them
+	Proc     string          // where the proc file system is mounted: /proc
+	Mode     string          // the serving mode
+	Services []admin.Service // from the running host
 	StateDir string
 
-	Interfaces map[netip.Addr]string // as Interfaces returns them
+	Interfaces map[netip.Addr]string // the result of the function Interfaces
 }
 
-// ipvsDevice has the addresses of Services in mode ipvs, Pointsman's and kube-proxy's.
+// ipvsDevice holds the addresses of Services in mode ipvs, of Pointsman and of kube-proxy.
 const ipvsDevice = "kube-ipvs0"
 
-// Interfaces returns the addresses of this node, each with the name of its interface. Those of loopback and of mode ipvs
-// are left out.
+// Interfaces returns the addresses of this node with the names of their interfaces, without
+// loopback addresses and those of mode ipvs.
 func Interfaces() map[netip.Addr]string {
 	all := make(map[netip.Addr]string)
 	list, _ := net.Interfaces() // an error leaves the list empty

@@ -108,12 +108,12 @@ func TestTaken(t *testing.T) {
 		"nftables": {Result: OK, Why: found + ", as with NodeLocal DNS; mode ipvs would take"},
 		"ipvs":     {Result: Warn, Why: found + ": this mode takes"},
 	} {
-		got := Node{Mode: mode, Services: dns, Interfaces: nodeLocal}.taken()
+		got := Node{Mode: mode, Services: dns, Interfaces: nodeLocal}.localClusterIPs()
 		if len(got) != 1 || got[0].Result != want.Result || !strings.HasPrefix(got[0].Why, want.Why) {
 			t.Errorf("in mode %s: %+v, want %+v", mode, got, want)
 		}
 	}
-	if got := (Node{Mode: "ipvs", Services: dns, Interfaces: Interfaces()}).taken(); len(got) > 0 {
+	if got := (Node{Mode: "ipvs", Services: dns, Interfaces: Interfaces()}).localClusterIPs(); len(got) > 0 {
 		t.Errorf("without NodeLocal DNS: %+v", got)
 	}
 }

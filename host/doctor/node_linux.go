@@ -20,18 +20,18 @@ import (
 	"github.com/pointsman/pointsman/host/phrase"
 )
 
-// Examine makes all checks.
+// Examine runs all checks.
 func (n Node) Examine() []Finding {
-	return slices.Concat(n.stateDir(), n.forwarding(), n.routes(), n.conntrack(), n.reversePath(), n.listeners(), n.taken())
+	return slices.Concat(n.stateDir(), n.forwarding(), n.routes(), n.conntrack(), n.reversePath(), n.listeners(), n.localClusterIPs())
 }
 
-// read returns the text of a file below proc.
+// read returns the content of a file below Proc.
 func (n Node) read(path string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(n.Proc, path))
 	return strings.TrimSpace(string(data)), err
 }
 
-// number reads a file below proc that has one number.
+// number returns the number in a file below Proc.
 func (n Node) number(path string) (int, error) {
 	text, err := n.read(path)
 	if err != nil {
@@ -40,9 +40,9 @@ func (n Node) number(path string) (int, error) {
 	return strconv.Atoi(text)
 }
 
-// forwarding checks the parameters without which the kernel sends no pod's packet to an endpoint on
-// another node, and no packet from outside to a pod. The relay of the userspace mode opens
-// connections of its own and does not need them.
+// forwarding checks the kernel parameters without which the kernel forwards no packets from
+// pods to endpoints on other nodes, and none from outside to pods. The userspace mode does not
+// need them, because its relay opens connections of its own.
 func (n Node) forwarding() (all []Finding) {
 	const check = "forwarding"
 	addrs, _ := n.read("net/if_inet6")
@@ -63,9 +63,9 @@ func (n Node) forwarding() (all []Finding) {
 	return all
 }
 
-// routes asks the kernel for the route to a ClusterIP of each family: connect(2) of a UDP socket looks
-// it up and sends nothing. Without a route, a process of this node gets ENETUNREACH before any rule
-// of a dataplane sees its packet.
+// routes asks the kernel for the route to a ClusterIP of each family, with connect(2) of a UDP
+// socket, which sends nothing. Without a route a process of this node gets ENETUNREACH before
+// any rule of a dataplane sees its packet.
 func (n Node) routes() (all []Finding) {
 	const check = "route to ClusterIPs"
 	first := make(map[string]string) // a ClusterIP and port, by the network to dial
@@ -91,11 +91,12 @@ func (n Node) routes() (all []Finding) {
 	return all
 }
 
-// taken finds ClusterIPs that an interface of this node has, as NodeLocal DNS gives itself that of the cluster's DNS. Mode
-// ipvs takes what is sent there before the process that listens.
-func (n Node) taken() (all []Finding) {
+// localClusterIPs finds ClusterIPs that are assigned to an interface of this node, as NodeLocal
+// DNS does with that of the cluster's DNS. Mode ipvs takes their traffic away from the process
+// that listens there.
+func (n Node) localClusterIPs() (all []Finding) {
 	const check = "ClusterIPs"
-	found := make(map[string]string) // what is found, by address
+	found := make(map[string]string) // description by address
 	for _, s := range n.Services {
 		for _, p := range s.Ports {
 			for _, f := range p.Frontends {
@@ -117,7 +118,8 @@ func (n Node) taken() (all []Finding) {
 	return all
 }
 
-// conntrack checks the connection tracking table before it is full: from then on the kernel drops new connections.
+// conntrack checks the connection tracking table before it is full. When it is full, the kernel
+// drops new connections.
 func (n Node) conntrack() []Finding {
 	const check, text = "connection tracking", "%d of %d connections; the kernel drops new ones when the table is full"
 	const try = "raise linux.conntrack.maxPerCore, or net.netfilter.nf_conntrack_max"
@@ -136,8 +138,9 @@ func (n Node) conntrack() []Finding {
 	return New(check, OK, "", "%d of %d connections", count, limit)
 }
 
-// reversePath finds interfaces on which the kernel drops packets whose answers would leave by another
-// interface: rp_filter is 1, where the greater value of the interface and of "all" counts (ip-sysctl.rst).
+// reversePath finds interfaces on which the kernel drops packets whose replies would leave by
+// another interface: the maximum of the rp_filter of the interface and of "all" is 1
+// (ip-sysctl.rst).
 func (n Node) reversePath() []Finding {
 	const check, dir = "reverse path filter", "sys/net/ipv4/conf/"
 	all, err := n.number(dir + "all/rp_filter")
@@ -159,8 +162,9 @@ func (n Node) reversePath() []Finding {
 		"strict on %s: the kernel drops packets there whose answers would leave by another interface", phrase.List(strict))
 }
 
-// listeners finds node ports that a process listens on. A Service's own endpoint on the host network
-// may do so, and the relay of the userspace mode, whose Services fail if another process was first.
+// listeners finds node ports on which a process listens. A Service's own endpoint on the host
+// network may listen there, and so may the relay of the userspace mode; there a Service fails
+// if another process was first.
 func (n Node) listeners() (all []Finding) {
 	const check = "node ports"
 	services := make(map[string]string) // by protocol and port: "tcp 30080"
@@ -181,7 +185,7 @@ func (n Node) listeners() (all []Finding) {
 		for line := range strings.Lines(text) {
 			words := strings.Fields(line) // sl local_address rem_address st
 			if len(words) < 4 || words[3] != table.state {
-				continue // it does not listen
+				continue // not listening
 			}
 			_, port, _ := strings.Cut(words[1], ":")
 			number, _ := strconv.ParseUint(port, 16, 16)
@@ -197,8 +201,8 @@ func (n Node) listeners() (all []Finding) {
 	return all
 }
 
-// stateDir checks whether the host can write to its state directory, and whether everybody can. It may
-// belong to any user: the packages have the host run as a user of its own.
+// stateDir checks whether the host can write to its state directory, and whether everybody can.
+// Any user may own it, because the packages run the host as a user of its own.
 func (n Node) stateDir() []Finding {
 	const check = "stateDir"
 	var left unix.Statfs_t

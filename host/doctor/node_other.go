@@ -4,5 +4,5 @@
 
 package doctor
 
-// Examine has no checks for this system.
+// Examine returns nothing: there are no checks for this system.
 func (n Node) Examine() []Finding { return nil }

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// The charts show the last hour, by one sample for each period.
+// The charts show the last hour, with one sample per period.
 const (
 	period  = 15 * time.Second
 	samples = int(time.Hour/period) + 1
@@ -22,11 +22,11 @@ const (
 type history struct {
 	metrics prometheus.Gatherer
 
-	mu  sync.Mutex // guards what follows
-	all []sample   // the oldest first
+	mu  sync.Mutex // guards the field below
+	all []sample   // oldest first
 }
 
-// A sample is what the metrics said at one moment. All but endpoints grow.
+// A sample holds the metrics at one moment. All but endpoints are counters.
 type sample struct{ updates, seconds, endpoints, failures float64 }
 
 // Run samples the metrics until ctx ends.
@@ -43,7 +43,7 @@ func (s *Site) Run(ctx context.Context) error {
 	}
 }
 
-// sample adds the metrics as they are now. What of them cannot be gathered is left out, as at a scrape.
+// sample adds the current metrics. Metrics that cannot be gathered are missing, as in a scrape.
 func (h *history) sample() {
 	families, _ := h.metrics.Gather()
 	var now sample
@@ -79,12 +79,12 @@ func (h *history) charts() []chart {
 		}),
 		h.plot("Endpoints", "%.0f", func(_, now sample) (float64, bool) { return now.endpoints, true }),
 		h.plot("Failures", "%.0f", func(was, now sample) (float64, bool) {
-			return max(0, now.failures-was.failures), true // a plugin that is gone takes its count with it
+			return max(0, now.failures-was.failures), true // the count of a plugin that is gone disappears
 		}),
 	}
 }
 
-// plot draws the values of the periods; one without a value is a gap. The caller holds mu.
+// plot draws one value per period. Periods without a value are gaps. The caller holds mu.
 func (h *history) plot(title, format string, value func(was, now sample) (float64, bool)) chart {
 	values, top, last := make(map[int]float64), 0.0, 0.0
 	for i := 1; i < len(h.all); i++ {

@@ -12,11 +12,11 @@ import (
 	"github.com/pointsman/pointsman/host/phrase"
 )
 
-// A picture is a packet's way through one port of a Service: from the frontends to the endpoints, as it should be and
-// as the dataplane has it.
+// A picture shows the ways through one port of a Service, from its frontends to its endpoints:
+// the desired ones and those that the dataplane has.
 type picture struct {
 	Height int
-	Says   string // the same in words
+	Says   string // the content in words
 	Boxes  []box
 	Lines  []line
 }
@@ -26,10 +26,10 @@ type box struct {
 	X, Y              int
 	Text, Note, Class string
 
-	cluster, local bool // of an endpoint: the frontends of this policy should lead to it
+	cluster, local bool // for an endpoint: frontends with this policy should lead to it
 }
 
-// Short returns text as far as the box has room for it.
+// Short cuts text to the width of the box.
 func (b box) Short(text string) string {
 	if letters := []rune(text); len(letters) > mostText {
 		return string(letters[:mostText-1]) + "…"
@@ -43,12 +43,12 @@ type line struct {
 	Class  string
 }
 
-// The measures of a picture; service.html has the widths.
+// Sizes in a picture. service.html has the widths.
 const (
 	boxHeight, boxGap = 44, 12
-	columnAt          = 560 // of the endpoints
-	mostBoxes         = 12  // of one column; the tables have all
-	mostText          = 44  // characters of one line in a box
+	columnAt          = 560 // x of the column of endpoints
+	mostBoxes         = 12  // per column; the tables show all
+	mostText          = 44  // characters per line in a box
 )
 
 // Draw draws port p of the Service.
@@ -109,7 +109,7 @@ func classOf(wanted, read, has bool) string {
 	return ""
 }
 
-// column adds boxes one below the other, and a last one that says how many more there are.
+// column adds boxes one below the other. The last box says how many were left out.
 func (pic *picture) column(x int, boxes []box) {
 	if n := len(boxes) - mostBoxes; n > 0 {
 		boxes = append(boxes[:mostBoxes:mostBoxes], box{Text: fmt.Sprintf("and %d more", n), Class: "idle"})
@@ -123,7 +123,8 @@ func (pic *picture) column(x int, boxes []box) {
 
 func top(i int) int { return 1 + i*(boxHeight+boxGap) }
 
-// endpointsOf returns the endpoints of p, the used ones first, and those that only the dataplane has.
+// endpointsOf returns the endpoints of p: the used ones, the unused ones, and those that only
+// the dataplane has.
 func endpointsOf(p admin.Port) []box {
 	var used, unused []box
 	for _, e := range p.Endpoints {

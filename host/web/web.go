@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package web shows a host to browsers: pages of HTML without JavaScript, rendered for each request from the
-functions that answer the admin socket, and charts of the host's own metrics.
+Package web serves the status pages: HTML without JavaScript, rendered for each request from the functions that serve
+the admin socket, and charts of the host's own metrics.
 
 	browser ─▶ refusal: Host, origin ─▶ overview, services, service ─▶ templates
 	                                        └─ history ◀─ metrics, every 15 seconds
 
-The pages only show: nothing that a request can do changes the host. They are served on a loopback address, without a
-token, so each process of the node can read them. A web site of elsewhere cannot: a request for any other name than
-localhost or a loopback address is refused, so no name of the DNS gives a page of that site the same origin.
+The pages are read-only: no request changes the host. They are served on a loopback address without authentication, so
+every process on the node can read them, but other web sites cannot: a request for a host name other than localhost or a
+loopback address is refused, which prevents DNS rebinding.
 */
 package web
 
@@ -48,7 +48,8 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"ownerURL": ownerURL,
 }).ParseFS(files, "templates/*.html"))
 
-// ownerURL returns the page of the Service of a port, which is named as in events: "shop/web:http/tcp4".
+// ownerURL returns the path of the page of a port's Service. The port is named as in events:
+// "shop/web:http/tcp4".
 func ownerURL(port string) string {
 	namespace, rest, _ := strings.Cut(port, "/")
 	name, _, _ := strings.Cut(rest, "/")
@@ -56,17 +57,17 @@ func ownerURL(port string) string {
 	return "/services/" + url.PathEscape(namespace) + "/" + url.PathEscape(name)
 }
 
-// A Site is the pages of one host. It is safe for concurrent use.
+// A Site serves the pages of one host. It is safe for concurrent use.
 type Site struct {
 	node    string
 	backend admin.Backend
 	history history
-	reads   *rate.Limiter // of Inspect: each read is work for the plugin
+	reads   *rate.Limiter // limits Inspect, which costs the plugin time
 	mux     *http.ServeMux
 	now     func() time.Time
 }
 
-// New returns the pages of the host on node, which answers by b and has the given metrics.
+// New returns the pages for the host on node, with data from b and the given metrics.
 func New(node string, b admin.Backend, metrics prometheus.Gatherer) *Site {
 	s := &Site{node: node, backend: b, history: history{metrics: metrics}, reads: rate.NewLimiter(2, 10), mux: http.NewServeMux(), now: time.Now}
 	s.mux.Handle("GET /static/", http.FileServerFS(files))
@@ -90,8 +91,8 @@ func New(node string, b admin.Backend, metrics prometheus.Gatherer) *Site {
 	return s
 }
 
-// ServeHTTP answers with a page. A browser takes nothing from elsewhere for it, keeps nothing of it, and does not show
-// it inside another page.
+// ServeHTTP serves a page. Its headers forbid the browser to load content from other sites, to
+// cache the page, and to show it in a frame.
 func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; img-src 'self'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
@@ -107,7 +108,7 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// refusal returns why a request is not answered, or nil.
+// refusal returns an error if a request must be refused, or nil.
 func refusal(r *http.Request) error {
 	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
 	switch {
@@ -120,7 +121,7 @@ func refusal(r *http.Request) error {
 	return nil
 }
 
-// isLoopback reports whether host, with or without a port, is a name that only this machine can have.
+// isLoopback reports whether host, with or without a port, is localhost or a loopback address.
 func isLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -129,15 +130,15 @@ func isLoopback(host string) bool {
 	return strings.EqualFold(host, "localhost") || err == nil && addr.IsLoopback()
 }
 
-// A page is a template and what it shows.
+// A page is a template and its data.
 type page struct {
-	Template, Title, Here string // Here: the entry of the menu
+	Template, Title, Here string // Here is the path of the menu entry
 	Main                  any
 
 	Node    string
 	Now     time.Time
-	Reloads bool   // the browser loads the page again by itself
-	Reload  string // the query that changes that
+	Reloads bool   // the browser reloads the page periodically
+	Reload  string // the query that toggles Reloads
 }
 
 func (s *Site) show(w http.ResponseWriter, r *http.Request, code int, p page) {
@@ -149,7 +150,7 @@ func (s *Site) show(w http.ResponseWriter, r *http.Request, code int, p page) {
 	p.Reload = "?" + q.Encode()
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(code)
-	_ = templates.ExecuteTemplate(w, p.Template, p) // the caller may be gone
+	_ = templates.ExecuteTemplate(w, p.Template, p) // an error means that the client has gone
 }
 
 func (s *Site) fail(w http.ResponseWriter, r *http.Request, err error) {
@@ -160,12 +161,12 @@ func (s *Site) fail(w http.ResponseWriter, r *http.Request, err error) {
 	s.show(w, r, cmp.Or(e.Code, http.StatusInternalServerError), page{Template: "error.html", Title: "Error", Main: e})
 }
 
-// An overview is how the host is doing, on one page.
+// An overview is the state of the host on one page.
 type overview struct {
 	admin.Status
 	Plugins []admin.Plugin
 	Charts  []chart
-	Events  []admin.Event // the last ones, the latest first
+	Events  []admin.Event // the latest first
 }
 
 func (s *Site) overview(*http.Request) (page, error) {
@@ -175,20 +176,21 @@ func (s *Site) overview(*http.Request) (page, error) {
 	return page{Template: "overview.html", Title: "Overview", Here: "/", Main: o}, nil
 }
 
-// perPage is how many rows of the list of Services are shown at once: a browser takes seconds to lay out thousands.
+// perPage limits the rows of the list of Services on one page: a browser takes seconds to lay
+// out thousands of rows.
 const perPage = 200
 
-// A serviceList is a part of the ports of Services that were asked for.
+// A serviceList is one page of the ports that match a query.
 type serviceList struct {
 	Text          string
 	Problems      bool
 	Rows          []row
-	First, Last   int    // rows of this part, counted from 1
+	First, Last   int    // rows on this page, counted from 1
 	Of            int    // all rows
-	Before, After string // the queries for the parts before and after it; empty: there is none
+	Before, After string // queries for the previous and next page; empty if there is none
 }
 
-// A row is one port of a Service, or a Service that has none.
+// A row is one port of a Service, or a Service without ports.
 type row struct {
 	Title, Problem string
 	*admin.Port
@@ -210,7 +212,7 @@ func (s *Site) services(r *http.Request) (page, error) {
 			rows = append(rows, row{name, cmp.Or(strings.Join(svc.Problems, "; "), "it has no port that is served"), nil})
 		}
 	}
-	from, _ := strconv.Atoi(q.Get("from")) // what is no number is the beginning
+	from, _ := strconv.Atoi(q.Get("from")) // zero if it is not a number
 	from = max(0, min(from, len(rows)-1)) / perPage * perPage
 	end := min(from+perPage, len(rows))
 	part := func(from int) string {
