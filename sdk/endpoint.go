@@ -15,7 +15,8 @@ type Endpoint struct {
 	OnNode bool
 }
 
-// String reads as in a scenario: "10.180.0.1:8080 here".
+// String returns a form such as "10.180.0.1:8080 here", as in scenario files. "here" means
+// OnNode.
 func (e Endpoint) String() string {
 	if e.OnNode {
 		return e.Addr.String() + " here"
@@ -23,8 +24,7 @@ func (e Endpoint) String() string {
 	return e.Addr.String()
 }
 
-// Compare orders endpoints by address; of two that are alike, the one on this
-// node goes first.
+// Compare orders endpoints by address; for equal addresses, the one on this node is first.
 func (e Endpoint) Compare(g Endpoint) int {
 	if c := e.Addr.Compare(g.Addr); c != 0 || e.OnNode == g.OnNode {
 		return c

@@ -2,12 +2,12 @@
 
 package sdk
 
-// A Feature is a part of the vocabulary that a dataplane may lack. A Service
-// that needs one it does not claim is kept from it, and the host says so:
-// half-understood, it would send packets where they do not belong.
+// A Feature is a part of the vocabulary that a dataplane may lack. The host withholds a Service
+// from a dataplane that does not claim a Feature which the Service needs, and reports that.
+// Without this, the dataplane would send packets to the wrong place.
 type Feature string
 
-// The features, as Description.Features names them.
+// Values of Feature, as in Description.Features.
 const (
 	FeatureIPv4         Feature = "ipv4"
 	FeatureIPv6         Feature = "ipv6"
@@ -19,13 +19,13 @@ const (
 	FeatureAffinity     Feature = "affinity"      // Service.Affinity
 )
 
-// Features are all that this version of the vocabulary knows.
+// Features are all features of this version of the vocabulary.
 var Features = []Feature{
 	FeatureIPv4, FeatureIPv6, FeatureUDP, FeatureSCTP,
 	FeatureNodePort, FeatureLocalPolicy, FeatureSourceRanges, FeatureAffinity,
 }
 
-// Needs returns the features without which s would not be served as it is meant.
+// Needs returns the features that are required to serve s correctly.
 func (s Service) Needs() []Feature {
 	var needs []Feature
 	add := func(f Feature, needed bool) {
@@ -49,40 +49,39 @@ func (s Service) Needs() []Feature {
 	return needs
 }
 
-// A Limit is a way in which a dataplane knowingly differs from the contract. The
-// list is closed, and each has an expected result of its own in the conformance
-// suite, so that it is a difference and not an excuse.
+// A Limit is a known difference of a dataplane from the contract. The list is closed, and the
+// conformance suite has an expected result for each Limit.
 type Limit string
 
-// The limits, as Description.Limits names them.
+// Values of Limit, as in Description.Limits.
 const (
-	// What should be dropped is refused: the caller learns at once. (A process
-	// without root cannot keep the kernel from answering a connection.)
+	// Callers that should be dropped are rejected instead. (A process without root cannot
+	// prevent the kernel from accepting a connection.)
 	LimitNoDrop Limit = "no-drop"
 
-	// An endpoint sees an address of the node, never the caller's.
+	// Endpoints see an address of the node, never the caller's.
 	LimitNoClientAddress Limit = "no-client-address"
 
-	// A client sticks to an endpoint on each frontend separately.
+	// Client affinity is separate for each frontend.
 	LimitAffinityPerFrontend Limit = "affinity-per-frontend"
 
-	// Only frontends whose address the node already has are served, because
-	// nothing redirects packets; the others are in Result.Failed, in Standby too.
+	// Only frontends with an address that the node has are served, because nothing redirects
+	// packets. Services with other frontends are in Result.Failed, in Standby too.
 	LimitOwnAddressesOnly Limit = "own-addresses-only"
 
-	// Node ports answer at single addresses of the node, not at a whole prefix that the kernel's
-	// local table has.
+	// Node ports are served at single addresses of the node, not at a whole prefix in the
+	// kernel's local routing table.
 	LimitNodePortsAtAddresses Limit = "node-ports-at-addresses"
 
-	// The node takes whatever it sends to the address of an external IP or a load balancer, at every port: it has
-	// the address.
+	// The node has the addresses of external IPs and load balancers, so it receives everything
+	// that it sends to them, at every port.
 	LimitTakesAddresses Limit = "takes-addresses"
 
-	// Nothing stays in the kernel: when the process ends, so does the serving.
+	// Nothing stays in the kernel: serving ends with the process.
 	LimitDiesWithProcess Limit = "dies-with-process"
 )
 
-// Limits are all that this version of the contract knows.
+// Limits are all limits of this version of the contract.
 var Limits = []Limit{
 	LimitNoDrop, LimitNoClientAddress, LimitAffinityPerFrontend, LimitOwnAddressesOnly, LimitNodePortsAtAddresses,
 	LimitTakesAddresses, LimitDiesWithProcess,

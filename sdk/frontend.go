@@ -16,30 +16,30 @@ import (
 type Frontend struct {
 	Kind Kind
 
-	// Addr is the address and port. An unspecified IP (0.0.0.0 or ::) stands for
-	// every address of the node that takes node ports; where a specific address
-	// names the same port, it takes precedence.
+	// Addr is the address and port. An unspecified IP (0.0.0.0 or ::) stands for all addresses
+	// of the node that accept node ports; a frontend with a specific address and the same port
+	// takes precedence.
 	Addr netip.AddrPort
 
 	Policy Policy
 
-	// Sources are the ranges that callers must come from; nil or empty is
-	// anyone. The host has added the frontend's own address where a range holds
-	// a node address, because the node may call itself by that name.
+	// Sources are the ranges that callers must be in; empty means any caller. If a range
+	// contains an address of the node, the host has added the frontend's own address, because
+	// the node may connect to itself by that.
 	Sources []netip.Prefix
 }
 
-// External reports whether callers outside the cluster use f. Everything that is
-// no ClusterIP is external, also for the callers inside.
+// External reports whether f is of any kind but ClusterIP: callers outside the cluster can use
+// it. It is external for callers inside the cluster, too.
 func (f Frontend) External() bool { return f.Kind != ClusterIP }
 
-// Allows reports whether a caller from addr may use f at all.
+// Allows reports whether a caller with address addr may use f.
 func (f Frontend) Allows(addr netip.Addr) bool {
 	return len(f.Sources) == 0 ||
 		slices.ContainsFunc(f.Sources, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// String reads as in a scenario: "node-port *:30080 local".
+// String returns a form such as "node-port *:30080 local", as in scenario files.
 func (f Frontend) String() string {
 	var b strings.Builder
 	b.WriteString(f.Kind.String() + " ")
@@ -60,7 +60,7 @@ func (f Frontend) String() string {
 	return b.String()
 }
 
-// Equal reports whether f and g mean the same, both being in canonical order.
+// Equal reports whether f and g are equal. Both must be in canonical order.
 func (f Frontend) Equal(g Frontend) bool {
 	return f.Kind == g.Kind && f.Addr == g.Addr && f.Policy == g.Policy && slices.Equal(f.Sources, g.Sources)
 }
@@ -89,10 +89,10 @@ func (f Frontend) check(family Family) error {
 	return nil
 }
 
-// A Kind is one of the four ways in that Kubernetes gives a Service.
+// A Kind is one of the four kinds of frontend that Kubernetes has.
 type Kind uint8
 
-// The kinds of frontend.
+// Values of Kind.
 const (
 	ClusterIP Kind = iota + 1
 	NodePort
@@ -104,12 +104,11 @@ var kinds = []string{ClusterIP: "cluster-ip", NodePort: "node-port", ExternalIP:
 
 func (k Kind) String() string { return word(kinds, uint8(k), "kind") }
 
-// A Policy says which endpoints a frontend may use: all of the cluster's, or
-// those of this node.
+// A Policy says which endpoints a frontend may use: those of all nodes, or those of this node.
 type Policy uint8
 
-// The policies. They are Kubernetes' internalTrafficPolicy for a ClusterIP and
-// its externalTrafficPolicy for the other kinds.
+// Values of Policy. They correspond to Kubernetes' internalTrafficPolicy for a ClusterIP, and
+// to its externalTrafficPolicy for the other kinds.
 const (
 	Cluster Policy = iota + 1
 	Local

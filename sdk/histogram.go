@@ -7,17 +7,17 @@ import (
 	"slices"
 )
 
-// A Histogram is how often a metric had which values.
+// A Histogram counts the values of a metric in buckets.
 type Histogram struct {
 	Name   string
-	Help   string // as a Sample's
+	Help   string // see Sample.Help
 	Labels map[string]string
 	Bounds []float64 // ascending
-	Counts []uint64  // of values up to each bound and above the one before it; the last, above them all
-	Sum    float64   // of the values
+	Counts []uint64  // number of values in (previous bound, bound]; the last entry counts values above all bounds
+	Sum    float64   // sum of the values
 }
 
-// NewHistogram returns one that has seen no value.
+// NewHistogram returns an empty Histogram.
 func NewHistogram(name string, labels map[string]string, bounds ...float64) Histogram {
 	return Histogram{Name: name, Labels: labels, Bounds: bounds, Counts: make([]uint64, len(bounds)+1)}
 }
@@ -29,7 +29,7 @@ func (h *Histogram) Observe(v float64) {
 	h.Sum += v
 }
 
-// Clone returns h as it is now: what is observed later does not reach it.
+// Clone returns a copy of h that later observations do not modify.
 func (h Histogram) Clone() Histogram {
 	h.Labels, h.Bounds, h.Counts = maps.Clone(h.Labels), slices.Clone(h.Bounds), slices.Clone(h.Counts)
 	return h

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// A Name says which port of which Service, in which IP family, is meant. It is
-// the key everywhere: comparable, and never taken apart from a string.
+// A Name identifies a port of a Service in one IP family. It is the key everywhere: it is
+// comparable and never parsed from a string.
 type Name struct {
 	Namespace string
 	Service   string
@@ -19,8 +19,8 @@ type Name struct {
 	Family    Family
 }
 
-// String reads as kubectl would write it, with the network as Go names it:
-// "ns1/web:http/tcp4".
+// String returns namespace and name as kubectl writes them, with the network as package net
+// names it: "ns1/web:http/tcp4".
 func (n Name) String() string {
 	var b strings.Builder
 	b.WriteString(n.Namespace + "/" + n.Service)
@@ -31,7 +31,7 @@ func (n Name) String() string {
 	return b.String()
 }
 
-// Network returns the protocol and family in the words of package net: "tcp4", "udp6".
+// Network returns the protocol and family as package net names them: "tcp4", "udp6".
 func (n Name) Network() string {
 	switch n.Family {
 	case IPv4:
@@ -53,11 +53,11 @@ func (n Name) Compare(m Name) int {
 	)
 }
 
-// A Protocol is a transport protocol. The zero value is none; a value this
-// version does not know is kept as it is, and refused by [Service.Check].
+// A Protocol is a transport protocol. The zero value is invalid. A value that this version does
+// not know is kept, and [Service.Check] refuses it.
 type Protocol uint8
 
-// The protocols a Service can have.
+// Values of Protocol.
 const (
 	TCP Protocol = iota + 1
 	UDP
@@ -68,11 +68,11 @@ var protocols = []string{TCP: "tcp", UDP: "udp", SCTP: "sctp"}
 
 func (p Protocol) String() string { return word(protocols, uint8(p), "protocol") }
 
-// A Family is an IP family. A dual-stack Service is two Services here, one in
-// each family. The zero value is none.
+// A Family is an IP family. A dual-stack Service becomes two Services, one in each family. The
+// zero value is invalid.
 type Family uint8
 
-// The two families.
+// Values of Family.
 const (
 	IPv4 Family = iota + 1
 	IPv6
@@ -82,8 +82,8 @@ var families = []string{IPv4: "ipv4", IPv6: "ipv6"}
 
 func (f Family) String() string { return word(families, uint8(f), "family") }
 
-// FamilyOf returns the family that addr belongs to. An IPv4 address mapped into IPv6
-// is IPv6 to the sdk, because the kernel's tables see it so: unmap it first.
+// FamilyOf returns the family of addr. It treats an IPv4-mapped IPv6 address as IPv6, as the
+// kernel's tables do: unmap it first if that is not intended.
 func FamilyOf(addr netip.Addr) Family {
 	switch {
 	case addr.Is4():
@@ -94,8 +94,7 @@ func FamilyOf(addr netip.Addr) Family {
 	return 0
 }
 
-// known reports whether words has a word for v. Zero, the value that nothing
-// sets, has none.
+// known reports whether words has an entry for v. Zero, the unset value, has none.
 func known(words []string, v uint8) bool { return v > 0 && int(v) < len(words) }
 
 func word(words []string, v uint8, what string) string {

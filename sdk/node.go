@@ -9,48 +9,50 @@ import (
 	"time"
 )
 
-// A Node is what a dataplane must know of the node it serves. It comes in an
-// [Update], and comes again when it changes: a dataplane never restarts for it.
+// A Node holds the facts about the node that a dataplane needs. It is part of an [Update], and
+// is sent again when it changes: a dataplane does not restart for that.
 type Node struct {
 	Name string
 
 	// Addrs are the node's addresses as Kubernetes knows them.
 	Addrs []netip.Addr
 
-	// NodePorts says which of the node's addresses take node ports: those that
-	// one of these ranges holds. The dataplane matches them against the
-	// addresses as they are now, follows a change within 5 s, and never counts
-	// an address that a dataplane itself bound. Empty: none.
+	// NodePorts are ranges: those addresses of the node accept node ports that are in one of
+	// them. The dataplane matches the ranges against the node's current addresses, follows
+	// changes within 5 s, and never counts an address that a dataplane itself assigned. Empty
+	// means none.
 	NodePorts []netip.Prefix
 
-	// Pods says which callers count as pods of this node.
+	// Pods defines which callers count as pods of this node.
 	Pods Pods
 
-	// PodCIDRs are the ranges that Kubernetes has given to this node for its pods, each a part of
-	// one in Pods.CIDRs. They are left out in a family in which an endpoint on this node has another
-	// address, for then something else gives pods their addresses. A dataplane that keeps to
-	// kube-proxy's rules has no use for them; a relay has: see plugins/userspace.
+	// PodCIDRs are the ranges that Kubernetes has assigned to this node for its pods, each a
+	// part of a range in Pods.CIDRs. They are empty in a family in which an endpoint on this
+	// node has an address outside them, because then something else assigns the addresses of
+	// pods. A dataplane that follows kube-proxy's rules does not need them; a relay does: see
+	// plugins/userspace.
 	PodCIDRs []netip.Prefix
 
 	// MasqueradeAll masquerades every connection to a ClusterIP.
 	MasqueradeAll bool
 
-	// MasqueradeBit is the bit of the packet mark, 0 to 31, that a dataplane may
-	// use to mean "masquerade this".
+	// MasqueradeBit is the bit of the packet mark, 0 to 31, that a dataplane may use to mark
+	// packets for masquerading.
 	MasqueradeBit uint8
 
-	// ServiceCIDRs are the ranges ClusterIPs are taken from, where known.
+	// ServiceCIDRs are the ranges of ClusterIPs, as far as known.
 	ServiceCIDRs []netip.Prefix
 
 	Conntrack ConntrackLimits
 }
 
-// TakesNodePorts reports whether addr, one of the node's, takes node ports.
+// TakesNodePorts reports whether addr, which must be an address of the node, accepts node
+// ports.
 func (n Node) TakesNodePorts(addr netip.Addr) bool {
 	return slices.ContainsFunc(n.NodePorts, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// Equal reports whether n and m mean the same.
+// Equal reports whether n and m are equal.
 func (n Node) Equal(m Node) bool {
 	return n.Name == m.Name &&
 		slices.Equal(n.Addrs, m.Addrs) &&
@@ -63,15 +65,15 @@ func (n Node) Equal(m Node) bool {
 		n.Conntrack == m.Conntrack
 }
 
-// Pods says how to tell a pod of this node from other callers. At most one field
-// is set; the zero value is "unknown", and then no caller counts as a pod.
+// Pods defines how to recognize a pod of this node. At most one field is set. The zero value
+// means unknown, and then no caller counts as a pod.
 type Pods struct {
 	CIDRs           []netip.Prefix // by source address
-	Bridge          string         // by the interface a packet comes in on
-	InterfacePrefix string         // by the start of that interface's name
+	Bridge          string         // by the input interface of a packet
+	InterfacePrefix string         // by the prefix of that interface's name
 }
 
-// Known reports whether pods of family f can be told from other callers.
+// Known reports whether pods of family f can be recognized.
 func (p Pods) Known(f Family) bool {
 	if p.Bridge != "" || p.InterfacePrefix != "" {
 		return true
@@ -79,8 +81,8 @@ func (p Pods) Known(f Family) bool {
 	return slices.ContainsFunc(p.CIDRs, func(c netip.Prefix) bool { return FamilyOf(c.Addr()) == f })
 }
 
-// Contains reports whether a caller with source address addr, whose packets come
-// in on interface iface, is a pod of this node. iface is empty when not known.
+// Contains reports whether a caller with source address addr, whose packets arrive on interface
+// iface, is a pod of this node. iface is empty if not known.
 func (p Pods) Contains(addr netip.Addr, iface string) bool {
 	switch {
 	case p.Bridge != "":
@@ -91,13 +93,13 @@ func (p Pods) Contains(addr netip.Addr, iface string) bool {
 	return slices.ContainsFunc(p.CIDRs, func(c netip.Prefix) bool { return c.Contains(addr) })
 }
 
-// Equal reports whether p and q mean the same.
+// Equal reports whether p and q are equal.
 func (p Pods) Equal(q Pods) bool {
 	return slices.Equal(p.CIDRs, q.CIDRs) && p.Bridge == q.Bridge && p.InterfacePrefix == q.InterfacePrefix
 }
 
-// ConntrackLimits are the settings of the kernel's connection tracking that the
-// operator asked for. A zero leaves the kernel's value as it is.
+// ConntrackLimits are the connection tracking settings that the operator configured. Zero
+// leaves the kernel's value unchanged.
 type ConntrackLimits struct {
 	Max                   uint32 // net.netfilter.nf_conntrack_max
 	TCPEstablishedTimeout time.Duration

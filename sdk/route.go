@@ -4,19 +4,19 @@ package sdk
 
 import "net/netip"
 
-// A Caller is the sender of a packet to a frontend, as far as a dataplane must know.
+// A Caller is the sender of a packet to a frontend, as far as routing depends on it.
 type Caller struct {
 	Addr netip.Addr
 	From Origin
 }
 
-// An Origin is where a caller stands. The zero value is Elsewhere.
+// An Origin is the location of a caller. The zero value is Elsewhere.
 type Origin uint8
 
-// The origins. Only a node that knows its pods can tell OnPod from Elsewhere; a
+// Values of Origin. OnPod and Elsewhere can be distinguished only if the node knows its pods. A
 // pod in the host's network is OnNode.
 const (
-	Elsewhere Origin = iota // another machine, or a pod we cannot tell from one
+	Elsewhere Origin = iota // another machine, or a pod that cannot be distinguished from one
 	OnPod                   // a pod of this node, as Node.Pods defines it
 	OnNode                  // a process of the node itself
 )
@@ -31,14 +31,14 @@ func (o Origin) String() string {
 	return "elsewhere"
 }
 
-// A Verdict is what becomes of a packet. The zero value is Drop.
+// A Verdict is the fate of a packet. The zero value is Drop.
 type Verdict uint8
 
-// The verdicts.
+// Values of Verdict.
 const (
-	Drop    Verdict = iota // no answer at all
-	Reject                 // answered at once: ICMP port unreachable, or a TCP reset
-	Forward                // sent on to an endpoint
+	Drop    Verdict = iota // no reply
+	Reject                 // immediate reply: ICMP port unreachable, or a TCP reset
+	Forward                // sent to an endpoint
 )
 
 func (v Verdict) String() string {
@@ -51,23 +51,22 @@ func (v Verdict) String() string {
 	return "drop"
 }
 
-// A Route is where one caller's packets to one frontend go.
+// A Route is the result for a caller's packets to a frontend.
 type Route struct {
 	Verdict    Verdict
-	Endpoints  []Endpoint // with Forward: the list to choose from
-	Masquerade bool       // with Forward: the endpoint sees the node, not the caller
+	Endpoints  []Endpoint // for Forward: the list to choose from
+	Masquerade bool       // for Forward: the endpoint sees the node's address instead of the caller's
 }
 
-// Masquerades reports whether the caller's address is hidden from ep: because
-// the route says so, or because ep calls itself and its reply must come back
-// through the node.
+// Masquerades reports whether the caller's address is hidden from ep: because the route says
+// so, or because ep calls itself and its reply must return through the node.
 func (r Route) Masquerades(ep Endpoint, from Caller) bool {
 	return r.Masquerade || ep.Addr.Addr() == from.Addr
 }
 
-// Route is the contract's lines 1 and 2 as a function: what becomes of a packet
-// that from sends to frontend f of s, on node. It is what every dataplane must
-// do in its own way; a relay may simply ask it.
+// Route implements contract lines 1 and 2: it returns the route of a packet that caller from
+// sends to frontend f of s on node. Every dataplane must have the same result; a relay may
+// simply call Route.
 func (s Service) Route(f Frontend, from Caller, node Node) Route {
 	switch {
 	case !f.Allows(from.Addr):
@@ -82,7 +81,7 @@ func (s Service) Route(f Frontend, from Caller, node Node) Route {
 	return Route{Verdict: Forward, Endpoints: endpoints, Masquerade: masquerade}
 }
 
-// draw chooses the list, and whether the caller is hidden from all of it.
+// draw returns the list of endpoints, and whether all of them must be masqueraded.
 func (s Service) draw(f Frontend, from Origin, node Node) ([]Endpoint, bool) {
 	switch {
 	case !f.External():

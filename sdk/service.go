@@ -11,45 +11,45 @@ import (
 	"time"
 )
 
-// A Service is one port of one Kubernetes Service in one IP family, as this node
-// must serve it. All of Kubernetes' reasoning (type, policy, topology, readiness,
-// termination) is behind it: a dataplane forwards what is sent to a frontend to
-// an endpoint of the list that [Service.Route] names, and need know nothing else.
+// A Service is one port of one Kubernetes Service in one IP family, as this node must serve it.
+// The host has already evaluated everything specific to Kubernetes (type, policy, topology,
+// readiness, termination). A dataplane only has to forward packets for a frontend to an
+// endpoint of the list that [Service.Route] returns.
 //
-// Services are values: code that holds one may keep it and must not write to its
-// slices or its map. The host hands them out with every list in canonical order
-// (see [Service.Normalize]), so two equal Services are equal field by field.
+// Services are values: code that has one may keep it but must not modify its slices or map. The
+// host sends them with all lists in canonical order (see [Service.Normalize]), so equal
+// Services are equal field by field.
 type Service struct {
 	Name      Name
 	Frontends []Frontend
 
-	// Cluster are the endpoints for the Cluster policy. The host always fills
-	// them, whatever the policies in use: empty means that no endpoint anywhere can
-	// serve, and callers are rejected.
+	// Cluster are the endpoints for the Cluster policy. The host always sets them, whatever
+	// policies are in use: empty means that no endpoint on any node can serve, and callers are
+	// rejected.
 	Cluster []Endpoint
 
 	// Local are the endpoints for the Local policy: those on this node.
 	Local []Endpoint
 
-	// Serving are, for UDP only, further addresses that still serve, whatever
-	// policy, topology and readiness say. A flow whose replies come from one of
-	// them, or from an endpoint above, is not forgotten (contract line 9).
+	// Serving are, for UDP only, further addresses that still serve, regardless of policy,
+	// topology and readiness. A flow whose replies come from one of them, or from an endpoint
+	// above, must not be deleted (contract line 9).
 	Serving []netip.Addr
 
-	// Affinity is how long a client keeps its endpoint after its last new
-	// connection. It is one per Service over all its frontends; zero is none.
+	// Affinity is how long a client keeps its endpoint after its last new connection. It
+	// applies to the Service across all its frontends; zero means none.
 	Affinity time.Duration
 
-	// HealthPort is the Service's healthCheckNodePort. The host answers there;
-	// a dataplane that filters lets it in while any Service names it. Zero: none.
+	// HealthPort is the Service's healthCheckNodePort, or zero. The host serves it; a dataplane
+	// that filters packets must accept it while any Service names it.
 	HealthPort uint16
 
-	// Hints are what only some dataplanes know, such as an ipvs scheduler. They
-	// never change who may be reached, and an unknown one is ignored.
+	// Hints are for specific dataplanes, such as an ipvs scheduler. They never change which
+	// endpoints may be used, and unknown ones are ignored.
 	Hints map[string]string
 }
 
-// Endpoints returns the list that policy p draws from.
+// Endpoints returns the list for policy p.
 func (s Service) Endpoints(p Policy) []Endpoint {
 	if p == Local {
 		return s.Local
@@ -62,23 +62,23 @@ func (s Service) Uses(p Policy) bool {
 	return slices.ContainsFunc(s.Frontends, func(f Frontend) bool { return f.Policy == p })
 }
 
-// Reachable returns the endpoints that some caller may be sent to: Cluster and
-// Local, in order and without repetition.
+// Reachable returns the endpoints to which any caller may be sent: Cluster and Local, sorted
+// and without duplicates.
 func (s Service) Reachable() []Endpoint {
 	all := slices.Concat(s.Cluster, s.Local)
 	slices.SortFunc(all, Endpoint.Compare)
 	return slices.CompactFunc(all, func(a, b Endpoint) bool { return a.Addr == b.Addr })
 }
 
-// MayCallItself reports whether ep may be sent what it has sent itself, and see
-// itself call unless it is masqueraded: it is on this node, or it is elsewhere, counts
-// as one of this node's pods all the same (where those are known by a range that holds
-// all of the cluster's), and calls an external frontend with the Local policy.
+// MayCallItself reports whether ep may be sent packets of its own, which must then be
+// masqueraded. That is so if ep is on this node. It is also so if ep is on another node, counts
+// as one of this node's pods (because pods are recognized by a range that contains all pods of
+// the cluster), and calls an external frontend with the Local policy.
 func (s Service) MayCallItself(ep Endpoint) bool {
 	return ep.OnNode || slices.ContainsFunc(s.Frontends, func(f Frontend) bool { return f.External() && f.Policy == Local })
 }
 
-// Equal reports whether s and t mean the same, both being in canonical order.
+// Equal reports whether s and t are equal. Both must be in canonical order.
 func (s Service) Equal(t Service) bool {
 	return s.Name == t.Name &&
 		s.Affinity == t.Affinity &&
@@ -90,8 +90,8 @@ func (s Service) Equal(t Service) bool {
 		maps.Equal(s.Hints, t.Hints)
 }
 
-// Normalize puts the lists of s in canonical order: sorted, each address once.
-// It sorts in place, so it is for code that makes a Service.
+// Normalize brings the lists of s into canonical order: sorted and without duplicates. It sorts
+// in place, so only the creator of a Service may call it.
 func (s *Service) Normalize() {
 	slices.SortFunc(s.Frontends, Frontend.Compare)
 	for i := range s.Frontends {
@@ -106,9 +106,9 @@ func (s *Service) Normalize() {
 	s.Serving = slices.Compact(s.Serving)
 }
 
-// Check reports what is wrong with s, if anything: a value that this version
-// does not know, an address of the other family, a port of zero, no name. Serve
-// calls it on every Service that comes in, so a dataplane sees only sound ones.
+// Check returns what is invalid in s: a value that this version does not know, an address of
+// the other family, port zero, or a missing name. Serve checks every incoming Service, so a
+// dataplane receives only valid ones.
 func (s Service) Check() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

@@ -4,12 +4,11 @@ package sdk
 
 import "fmt"
 
-// A State is everything a dataplane is to serve, put together from Updates. The
-// zero State is the one before a session's first Update. Its fields are there to
-// be read; only Apply and Confirm change them. A State is not safe for
-// concurrent use.
+// A State is everything that a dataplane should serve, accumulated from Updates. The zero State
+// is the state before the first Update of a session. Read its fields, but let only Apply and
+// Confirm change them. A State is not safe for concurrent use.
 //
-// A dataplane that wants to do work in proportion to a change calls, in Sync:
+// A dataplane whose work should be proportional to a change calls, in Sync:
 //
 //	changes, err := d.state.Apply(update)
 //	if err != nil {
@@ -18,51 +17,50 @@ import "fmt"
 //	… make the kernel follow changes …
 //	d.state.Confirm(failed...)
 //
-// When the middle part errs it returns without Confirm, and the next Apply
-// reports again whatever the kernel may not have followed.
+// If the middle part fails, return without Confirm. The next Apply then reports again
+// everything that the kernel may not have followed.
 type State struct {
 	Node     Node
 	Services map[Name]Service
 
-	// Kept names Services that this node cannot serve, and that a function of Whole is
-	// therefore not given: it leaves them as they are served. Only Whole sets it.
+	// Kept names Services that this node cannot serve, so the function of Whole does not
+	// receive them and must leave them as they are. Only Whole sets Kept.
 	Kept map[Name]bool
 
 	begun     bool               // a Full has been confirmed
-	revision  uint64             // the last one confirmed
-	applied   uint64             // the last one applied
-	unsettled map[Name]unsettled // what was applied since
-	failed    map[Name]*Service  // the values that serve, of what failed; nil: none
-	full      bool               // a Full was applied since
-	node      bool               // a Node was applied since
+	revision  uint64             // last confirmed revision
+	applied   uint64             // last applied revision
+	unsettled map[Name]unsettled // applied since the last Confirm
+	failed    map[Name]*Service  // for failed Services, the value that is served instead; nil if none
+	full      bool               // a Full was applied since the last Confirm
+	node      bool               // a changed Node was applied since the last Confirm
 }
 
-// unsettled is a Service that the kernel may not follow yet.
+// unsettled is a Service that the kernel may not have followed yet.
 type unsettled struct {
-	before  *Service // as last confirmed; nil: none
-	applied bool     // by an Apply that was not confirmed: it is not known how far the kernel is
+	before  *Service // value last confirmed; nil if none
+	applied bool     // by an Apply that was not confirmed, so the kernel's state is unknown
 }
 
-// Changes are what one Update, and those before it that were not confirmed,
-// change in a State.
+// Changes are the changes of one Update and of those before it that were not confirmed.
 type Changes struct {
-	Full     bool     // everything is to be checked against what is there, not only Services below
-	Node     bool     // State.Node is another
-	Services []Change // one for each Service that is another, in no order
+	Full     bool     // compare everything with what exists, not only the Services below
+	Node     bool     // State.Node has changed
+	Services []Change // one for each changed Service, in no order
 }
 
-// A Change is one Service before and after. Before is the value last confirmed,
-// nil when there was none; After is nil when the Service is gone.
+// A Change is one Service before and after. Before is the value last confirmed, nil if there
+// was none; After is nil if the Service was deleted.
 type Change struct {
 	Name          Name
 	Before, After *Service
 }
 
-// Revision returns the revision last confirmed: what the next Update must lead from.
+// Revision returns the last confirmed revision, from which the next Update must lead.
 func (s *State) Revision() uint64 { return s.revision }
 
-// Apply takes u in and says what is changed by it. It returns ErrResync, and
-// changes nothing, when u does not lead from the revision last confirmed.
+// Apply applies u and returns the changes. It returns ErrResync, and changes nothing, if u does
+// not lead from the last confirmed revision.
 func (s *State) Apply(u Update) (Changes, error) {
 	if !u.Full && (!s.begun || u.From != s.revision) {
 		return Changes{}, fmt.Errorf("update leads from revision %d, the state is at %d: %w", u.From, s.revision, ErrResync)
@@ -86,9 +84,9 @@ func (s *State) Apply(u Update) (Changes, error) {
 	return s.changes(), nil
 }
 
-// Confirm says that the kernel follows everything applied so far, but for what
-// failed: that is served as before, and Apply names it again once an update does
-// it again. The next Update leads from here.
+// Confirm records that the kernel has followed everything applied so far, except the failed
+// Services. Those are served as before, and Apply reports them again once an update contains
+// them. The next Update leads from here.
 func (s *State) Confirm(failed ...Failure) {
 	s.begun = s.begun || s.full
 	s.revision = s.applied
@@ -101,7 +99,7 @@ func (s *State) Confirm(failed ...Failure) {
 	for name := range s.unsettled {
 		delete(s.failed, name)
 	}
-	s.unsettled = make(map[Name]unsettled) // small again: to walk a map costs its largest size
+	s.unsettled = make(map[Name]unsettled) // a new map, because iterating over a map costs as much as its largest size ever
 	s.full, s.node = false, false
 }
 
@@ -117,7 +115,7 @@ func (s *State) begin(services int) {
 	}
 }
 
-// dropAllBut deletes what a Full does not name.
+// dropAllBut deletes the Services that a Full does not name.
 func (s *State) dropAllBut(u Update) {
 	named := make(map[Name]bool, len(u.Set))
 	for i := range u.Set {
@@ -135,7 +133,7 @@ func (s *State) dropAllBut(u Update) {
 	}
 }
 
-// put sets one Service, or deletes it, and remembers the value last confirmed.
+// put sets or deletes a Service, and remembers the value last confirmed.
 func (s *State) put(name Name, svc *Service) {
 	if _, ok := s.unsettled[name]; !ok {
 		s.unsettled[name] = unsettled{before: s.confirmed(name)}
@@ -147,7 +145,7 @@ func (s *State) put(name Name, svc *Service) {
 	s.Services[name] = *svc
 }
 
-// confirmed returns the value that the kernel follows; nil: none.
+// confirmed returns the value that the kernel serves, or nil.
 func (s *State) confirmed(name Name) *Service {
 	if before, ok := s.failed[name]; ok {
 		return before
@@ -155,19 +153,19 @@ func (s *State) confirmed(name Name) *Service {
 	return s.service(name)
 }
 
-// service returns a copy of what is under name now; nil: nothing.
+// service returns a copy of the current value of name, or nil.
 func (s *State) service(name Name) *Service {
 	now, ok := s.Services[name]
 	if !ok {
 		return nil
 	}
-	found := now // only what is found goes to the heap
+	found := now // declared here, so that a miss does not allocate
 	return &found
 }
 
-// changes lists what was applied and not confirmed. The first time, what came
-// back to its old value is left out; after a failure it is not known how far the
-// kernel followed, so it is in them too.
+// changes returns what was applied and not confirmed. It omits Services that changed back to
+// their confirmed value, unless an earlier Apply was not confirmed: then nobody knows how far
+// the kernel followed.
 func (s *State) changes() Changes {
 	c := Changes{Full: s.full, Node: s.node, Services: make([]Change, 0, len(s.unsettled))}
 	for name, u := range s.unsettled {

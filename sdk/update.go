@@ -2,21 +2,20 @@
 
 package sdk
 
-// An Update leads a dataplane from one revision of the wanted state to another.
-// It holds whole values, so hearing one twice is harmless, and order inside it
-// means nothing: a frontend that moves from one Service to another is switched,
-// never removed after it was added.
+// An Update leads a dataplane from one revision of the desired state to another. It contains
+// whole values, so receiving one twice is harmless. Order within an Update has no meaning: a
+// frontend that moves from one Service to another is switched, never removed after it was
+// added.
 type Update struct {
-	// From and To are revisions within a session; they mean nothing across
-	// sessions. A Full leads from nothing, and its From is zero. After an error
-	// the next update leads from the same revision, or is a Full, and names again
-	// whatever was sent since, as it is now.
+	// From and To are revisions within a session; they have no meaning across sessions. A Full
+	// has From zero. After an error the next update leads from the same revision, or is a Full,
+	// and repeats everything sent since, with the current values.
 	From, To uint64
 
-	// Full says that Set is everything: what it does not name is no longer wanted.
+	// Full means that Set is complete: Services that it does not name are no longer desired.
 	Full bool
 
-	Node   *Node     // nil: unchanged
+	Node   *Node     // nil if unchanged
 	Set    []Service // added or changed
-	Delete []Name    // gone; one that was never there is harmless
+	Delete []Name    // removed; names that do not exist are harmless
 }

@@ -13,37 +13,35 @@ import (
 	"slices"
 )
 
-// Whole makes a Dataplane of a function that serves a whole State. It is the
-// shortest way to one: the function is called after each update, gets all that is
-// wanted, and finds the difference itself, or does not care. What it is given
-// must not be changed, and not be kept after it returns.
+// Whole turns a function that serves a whole State into a Dataplane, which is the simplest way
+// to write one. The function is called after each update with the complete desired state, and
+// computes the difference itself if it needs to. It must not modify the State or keep it after
+// it returns.
 //
-// The function's error means that nothing was served; it is retried. Where all but some
-// Services are served, it is Failures. Options are refused: WholeOf takes them.
+// An error of the function means that nothing was served, and the call is retried. If only some
+// Services could not be served, return Failures. Whole refuses options; use WholeOf for those.
 //
-// Roles need no care of the function's: in Standby and Draining it is given a State without
-// Services, and when it has yielded it is no longer called.
-// One that declares LimitDiesWithProcess is in Standby until a role is set, and is
-// given a State without Services too when it has yielded: what its process listens
-// on is not left to its successor. Any other may have left something in the kernel,
-// and begins Active; it takes no writer's lock (contract line 8), so beside a second
-// process of its own, as when its binary is changed, it does not keep the contract.
+// The function does not have to handle roles: in Standby and Draining it receives a State
+// without Services, and while Yielded it is not called. A dataplane that declares
+// LimitDiesWithProcess starts in Standby, and also receives a State without Services when it
+// yields, so that its sockets become free for its successor. Any other dataplane may have left
+// something in the kernel, so it starts Active. It takes no writer's lock (contract line 8), so
+// it violates the contract while a second process of it runs, as during a change of its binary.
 //
-// A Service in State.Kept is to stay as it is served, also where State.Services
-// lacks it: a function that removes what it is not given leaves that alone.
+// A Service in State.Kept must stay as it is served, even if State.Services lacks it: a
+// function that removes everything it does not receive must skip it.
 //
-// Cleanup is the function called with an empty State. It names nothing where
-// nothing can be left: after another Cleanup, or in a new process of one that
-// declares LimitDiesWithProcess.
+// Cleanup calls the function with an empty State. It reports nothing if nothing can be left:
+// after another Cleanup, or in a new process of a dataplane that declares LimitDiesWithProcess.
 //
-// With LimitOwnAddressesOnly a Service is not given to the function as long as this node lacks
-// the address of one of its frontends, so that nothing could listen there: it stays as it is
-// served, and is named as failed with what to do.
+// With LimitOwnAddressesOnly, the function does not receive a Service while this node lacks the
+// address of one of its frontends, because nothing could listen there. The Service stays as it
+// is served and is reported as failed, with what to do.
 func Whole(description Description, serve func(context.Context, State) error) Dataplane {
 	return newWhole(description, Parts{Serve: func(ctx context.Context, _ Setup, s State) error { return serve(ctx, s) }})
 }
 
-// Failures is the error of a function that has served all but these.
+// Failures is the error of a function that has served all Services except these.
 type Failures []Failure
 
 func (f Failures) Error() string {
@@ -53,28 +51,30 @@ func (f Failures) Error() string {
 	return fmt.Sprintf("%d Services failed", len(f))
 }
 
-// Parts are what WholeOf makes a Dataplane of. Only Serve has to be there.
+// Parts are the functions of WholeOf. Only Serve is required.
 type Parts struct {
-	// Serve is as the function of Whole. The Setup is that of the session. For Cleanup in a process
-	// that was not configured only its Log is set.
+	// Serve is the function of Whole, with the Setup of the session. For Cleanup in a process
+	// that was not configured, only the Log of the Setup is set.
 	Serve func(context.Context, Setup, State) error
 
-	// Configure looks at the Setup, with its options, when a session begins: it only reads the node, and
-	// returns a *Refusal for what cannot be. Nil: there are no options.
+	// Configure checks the Setup and its options when a session begins. It must only read the
+	// node, and returns a *Refusal for what is not possible. Nil means that there are no
+	// options.
 	Configure func(context.Context, Setup) error
 
-	// Can says why this node cannot serve a Service, in every role. Such a one stays as it is served, and
-	// is not given to Serve. Nil: all can be tried.
+	// Can returns the reason why this node cannot serve a Service, in any role. Such a Service
+	// stays as it is served, and Serve does not receive it. Nil means that all Services can be
+	// tried.
 	Can func(Node, Service) error
 
-	// List says what is served now, in the role Active, as Inspector wants it: also the frontends whose
-	// callers are refused, with no endpoints. For the other roles it is known what Serve would be
-	// given. It may be called beside Serve. Nil: the Dataplane is no Inspector,
-	// and a host cannot swap to it.
+	// List returns what is served now in the role Active, as Inspector defines it, including
+	// frontends without endpoints, whose callers are rejected. For the other roles Whole knows
+	// what it would pass to Serve. List may run concurrently with Serve. If nil, the Dataplane
+	// is not an Inspector, and a host cannot swap to it.
 	List func(context.Context) ([]Served, error)
 }
 
-// WholeOf is Whole for a function that wants more.
+// WholeOf is like Whole, with optional functions.
 func WholeOf(description Description, p Parts) Dataplane {
 	w := newWhole(description, p)
 	if p.List == nil {
@@ -97,8 +97,8 @@ type whole struct {
 	setup       Setup
 	state       State
 	role        Role
-	clean       bool // nothing is served, and nothing was left
-	dies        bool // with the process, all that it serves
+	clean       bool // nothing is served, and nothing can be left
+	dies        bool // it serves only while its process runs
 }
 
 func (w *whole) Configure(ctx context.Context, setup Setup) (Description, error) {
@@ -128,14 +128,14 @@ func (w *whole) Sync(ctx context.Context, u Update) (Result, error) {
 	return Result{Failed: failed}, nil
 }
 
-// SetRole changes the role when the function has followed, so that asking again
-// after an error asks the function again.
+// SetRole changes the role after the function has succeeded, so that a retry after an error
+// calls the function again.
 func (w *whole) SetRole(ctx context.Context, role Role) error {
 	if !role.Known() {
 		return &Refusal{Field: "role", Why: w.description.Name + " knows no " + role.String()}
 	}
 	if role != w.role && w.state.begun {
-		if _, err := w.follow(ctx, role); err != nil { // what failed in Sync is offered again
+		if _, err := w.follow(ctx, role); err != nil { // Services that failed in Sync will be sent again
 			return err
 		}
 	}
@@ -143,7 +143,8 @@ func (w *whole) SetRole(ctx context.Context, role Role) error {
 	return nil
 }
 
-// follow has the function serve what there is to serve in a role, and returns what it could not.
+// follow calls the function with what should be served in a role, and returns the Services that
+// failed.
 func (w *whole) follow(ctx context.Context, role Role) ([]Failure, error) {
 	state, failed := w.possible()
 	switch {
@@ -152,7 +153,7 @@ func (w *whole) follow(ctx context.Context, role Role) ([]Failure, error) {
 	case role != Active:
 		state.Services = nil
 		if w.dies {
-			state.Kept = nil // nothing else holds it
+			state.Kept = nil // nothing else serves them
 		}
 	}
 	w.clean = false
@@ -163,7 +164,8 @@ func (w *whole) follow(ctx context.Context, role Role) ([]Failure, error) {
 	return failed, err
 }
 
-// possible is the state without what this node cannot serve, which stays as it is, and what that is.
+// possible returns the state without the Services that this node cannot serve, and a failure
+// for each of those.
 func (w *whole) possible() (State, []Failure) {
 	state := w.state
 	can := w.can()
@@ -189,7 +191,8 @@ func (w *whole) possible() (State, []Failure) {
 	return state, failed
 }
 
-// can returns what says why a Service cannot be served, as of now; nil: all can be tried.
+// can returns a function that returns the reason why a Service cannot be served at present; nil
+// if all can be tried.
 func (w *whole) can() func(Node, Service) error {
 	if !slices.Contains(w.description.Limits, LimitOwnAddressesOnly) {
 		return w.parts.Can
@@ -214,7 +217,8 @@ func (w *whole) can() func(Node, Service) error {
 	}
 }
 
-// own says why nothing can listen on an address, if so: the node does not have it.
+// own returns the reason why nothing can listen on an address, because the node does not have
+// it, or nil.
 func own(addr netip.Addr) error {
 	if addr.IsUnspecified() {
 		return nil
@@ -240,6 +244,6 @@ func (w *whole) Cleanup(ctx context.Context, l Leftovers) ([]string, error) {
 	if err := w.parts.Serve(ctx, w.setup, State{}); err != nil {
 		return what, err
 	}
-	w.state, w.clean = State{}, true // the next session begins with a Full
+	w.state, w.clean = State{}, true // the next session will begin with a Full
 	return what, nil
 }

@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// A listed is a whole whose author can list what is served.
+// A listed is a whole with Parts.List.
 type listed struct {
 	*whole
-	mu     sync.Mutex // guards what follows: Inspect runs beside other calls
+	mu     sync.Mutex // guards the fields below: Inspect runs concurrently with other calls
 	active bool
 	ready  []Served // what Active would serve
 }
@@ -45,7 +45,7 @@ func (l *listed) Cleanup(ctx context.Context, left Leftovers) ([]string, error) 
 	return what, err
 }
 
-// note keeps what the role Active would serve, without what failed.
+// note stores what the role Active would serve, without the failed Services.
 func (l *listed) note(failed []Failure) {
 	without := make(map[Name]bool)
 	for _, f := range failed {
