@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conntrack forgets what the kernel remembers of flows that lead nowhere, for any
-// dataplane.
+// Package conntrack deletes the kernel's entries of flows that lead nowhere, for any dataplane.
 //
-// A UDP client keeps sending from one port, and the kernel keeps sending each of
-// those datagrams where it sent the first, for as long as they come. When that
-// endpoint is gone, or when there was none at the first datagram, the flow never
-// finds the right one by itself.
+// A UDP client sends all its datagrams from one port, and the kernel sends each of them where
+// it sent the first, for as long as they continue. If that endpoint is gone, or if there was
+// none at the time of the first datagram, the flow never recovers by itself.
 //
-// TCP clients notice, and begin a new connection. It finds the right endpoint, because
-// the kernel looks for one anew, even if the port is that of a connection before. The
-// exceptions are a connection that the endpoint's side has reset, for 10 s, and one that
-// was never answered, for 120 s: until then, and anew with each attempt, the next one from
-// that port is sent where the one before was sent (ForgetFailed).
+// TCP clients notice and open a new connection, and that finds the right endpoint, because the
+// kernel chooses again even if the port is that of an earlier connection. There are two
+// exceptions: a connection that the endpoint's side has reset, for 10 s, and one that was never
+// answered, for 120 s. During that time, which restarts with each attempt, a new connection
+// from the same port is sent where the earlier one was sent (ForgetFailed).
 //
-// Only the Active dataplane forgets UDP flows, and only those that the contract names
-// (line 9 in package sdk): the original destination is a frontend of a UDP Service, and the
-// reply comes from none of the addresses that serve it. Where none serves it, or the frontend is
-// gone, only flows that were translated are forgotten, so that the next datagram is refused.
+// Only the Active dataplane deletes UDP flows, and only those that the contract names (line 9
+// in package sdk): the original destination is a frontend of a UDP Service, and the reply comes
+// from none of its serving addresses. If it has none, or the frontend was removed, only
+// translated flows are deleted, so that the next datagram is refused.
 package conntrack
 
 import (
@@ -26,33 +24,33 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Flow is what must be known of one UDP flow to judge it.
+// A Flow is the part of a UDP flow that Stale needs.
 type Flow struct {
-	To    netip.AddrPort // where its datagrams were sent
-	Reply netip.AddrPort // whose replies the kernel expects: the endpoint, after translation
+	To    netip.AddrPort // destination of its datagrams
+	Reply netip.AddrPort // source of the replies that the kernel expects: the endpoint, after translation
 }
 
-// Served holds which UDP frontends are served, and by which addresses. The zero value holds
-// none, and so finds no flow stale.
+// Served holds the UDP frontends and their serving addresses. For the zero value no flow is
+// stale.
 type Served struct {
-	byAddr map[netip.AddrPort]servers // frontends with an address of their own
-	byPort map[uint16]servers         // frontends on every address that takes node ports
+	byAddr map[netip.AddrPort]servers // frontends with a specific address
+	byPort map[uint16]servers         // frontends on all addresses that accept node ports
 	local  func(netip.Addr) bool
 	step   func()
 }
 
-// servers are the addresses that serve a Service, whatever policy, topology or readiness say of
-// them: endpoints with their port, for one may go on at another, and addresses of
-// which only that is known, with port zero.
+// servers are the addresses that serve a Service, regardless of policy, topology and readiness:
+// endpoints with their port, because an address may serve at one port and not at another, and
+// addresses of which the port is not known, with port zero.
 type servers map[netip.AddrPort]bool
 
 func (by servers) have(ep netip.AddrPort) bool {
 	return by[ep] || by[netip.AddrPortFrom(ep.Addr(), 0)]
 }
 
-// Serving gathers what services say. It looks at those that are UDP and of family. Where two Services have the
-// same frontend, the one with serving addresses counts: the other is its former owner. takesNodePorts reports whether an address
-// is one of this node's that take node ports now.
+// Serving returns the Served for those services that are UDP and of family. If two Services
+// have the same frontend, the one with serving addresses counts: the other is its former owner.
+// takesNodePorts reports whether an address of this node accepts node ports now.
 func Serving(family sdk.Family, services []sdk.Service, takesNodePorts func(netip.Addr) bool) Served {
 	s := Served{byAddr: make(map[netip.AddrPort]servers), byPort: make(map[uint16]servers), local: takesNodePorts}
 	for _, svc := range services {
@@ -77,17 +75,17 @@ func take[K comparable](all map[K]servers, frontend K, by servers) {
 	}
 }
 
-// Telling returns s, which calls step for each flow that is looked at. Many flows take
-// seconds on a busy node, and code that waits for them should see that it makes progress.
+// Telling returns a copy of s that calls step for each flow it examines. Many flows take
+// seconds on a busy node, and step can report progress.
 func (s Served) Telling(step func()) Served {
 	s.step = step
 	return s
 }
 
-// Empty reports whether no flow can be stale, so that none need be listed.
+// Empty reports whether no flow can be stale, so that listing them is unnecessary.
 func (s Served) Empty() bool { return len(s.byAddr) == 0 && len(s.byPort) == 0 }
 
-// Stale reports whether f is to be forgotten.
+// Stale reports whether f must be deleted.
 func (s Served) Stale(f Flow) bool {
 	by, ok := s.byAddr[f.To]
 	if !ok {

@@ -48,7 +48,7 @@ func ForgetEarly(family sdk.Family, services []sdk.Service, takesNodePorts func(
 				found = append(found, map[uint16][]byte{
 					nl.CTA_TUPLE_ORIG | unix.NLA_F_NESTED: slices.Clone(entry[nl.CTA_TUPLE_ORIG]),
 					nl.CTA_ZONE:                           slices.Clone(entry[nl.CTA_ZONE]),
-					nl.CTA_ID:                             slices.Clone(entry[nl.CTA_ID]), // no entry that came in its place
+					nl.CTA_ID:                             slices.Clone(entry[nl.CTA_ID]), // do not delete a new entry in its place
 				})
 			}
 		}
@@ -68,14 +68,14 @@ func ForgetEarly(family sdk.Family, services []sdk.Service, takesNodePorts func(
 		switch _, err := remove.Execute(unix.NETLINK_NETFILTER, 0); {
 		case err == nil:
 			n++
-		case !errors.Is(err, unix.ENOENT): // it ended by itself
+		case !errors.Is(err, unix.ENOENT): // it has ended by itself
 			return n, fmt.Errorf("delete %s connections that nothing answered: %w", family, err)
 		}
 	}
 	return n, nil
 }
 
-// A destination is where a connection was sent.
+// A destination is the destination of a connection.
 type destination struct {
 	protocol byte
 	addr     netip.AddrPort
@@ -83,7 +83,7 @@ type destination struct {
 
 const seenReply = 1 << 1 // IPS_SEEN_REPLY
 
-// early returns the destination of an entry that nothing has answered and that no rule has translated.
+// early returns the destination of an entry that was not answered and not translated.
 func early(entry map[uint16][]byte) (to destination, ok bool) {
 	if status := entry[nl.CTA_STATUS]; len(status) < 4 || binary.BigEndian.Uint32(status)&seenReply != 0 {
 		return to, false
@@ -92,7 +92,7 @@ func early(entry map[uint16][]byte) (to destination, ok bool) {
 	return to, to.addr.IsValid() && to == end(entry[nl.CTA_TUPLE_REPLY], nl.CTA_IP_V4_SRC, nl.CTA_IP_V6_SRC, nl.CTA_PROTO_SRC_PORT)
 }
 
-// end returns one end of one direction.
+// end returns one end of one direction of an entry.
 func end(tuple []byte, v4, v6, port uint16) (d destination) {
 	all := attributes(tuple)
 	ip, proto := attributes(all[nl.CTA_TUPLE_IP]), attributes(all[nl.CTA_TUPLE_PROTO])
@@ -106,14 +106,14 @@ func end(tuple []byte, v4, v6, port uint16) (d destination) {
 	return d
 }
 
-// request is one about the connections of an address family.
+// request returns a netlink request about the connections of an address family.
 func request(message, flags int, inet uint8) *nl.NetlinkRequest {
 	r := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|message, flags)
 	r.AddData(&nl.Nfgenmsg{NfgenFamily: inet, Version: nl.NFNETLINK_V0})
 	return r
 }
 
-// attributes returns those in value, by their kind.
+// attributes returns the netlink attributes in value, by type.
 func attributes(value []byte) map[uint16][]byte {
 	list, err := nl.ParseRouteAttr(value)
 	if err != nil {

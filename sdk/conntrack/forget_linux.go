@@ -12,9 +12,9 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Forget lists the kernel's flows of family, in the network namespace of the
-// calling thread, deletes those that s finds stale, and says how many. It needs
-// CAP_NET_ADMIN. A flow that ends by itself meanwhile is no error.
+// Forget lists the kernel's flows of family in the calling thread's network namespace, deletes
+// those that are stale according to s, and returns their number. It needs CAP_NET_ADMIN. A flow
+// that ends by itself meanwhile is not an error.
 func Forget(family sdk.Family, s Served) (int, error) {
 	if s.Empty() {
 		return 0, nil
@@ -26,10 +26,10 @@ func Forget(family sdk.Family, s Served) (int, error) {
 	return n, nil
 }
 
-// ForgetFailed deletes the kernel's entries of TCP connections that were reset, or never
-// answered, and whose replies come from an address for which gone is true, because no
-// socket is there any more. Connections that were established, or ended as they should,
-// stay. It says how many entries there were, and needs what Forget needs.
+// ForgetFailed deletes the kernel's entries of TCP connections that were reset or never
+// answered, and whose replies come from an address for which gone returns true, because no
+// socket is there any more. Connections that were established, or were closed properly, stay.
+// It returns the number of entries, and needs CAP_NET_ADMIN.
 func ForgetFailed(family sdk.Family, gone func(reply netip.AddrPort) bool) (int, error) {
 	n, err := forget(family, failed(gone))
 	if err != nil {
@@ -44,7 +44,7 @@ func forget(family sdk.Family, match netlink.CustomConntrackFilter) (int, error)
 	if family == sdk.IPv6 {
 		inet = unix.AF_INET6
 	}
-	h, err := netlink.NewHandle(unix.NETLINK_NETFILTER) // one socket for them all
+	h, err := netlink.NewHandle(unix.NETLINK_NETFILTER) // one socket for all families
 	if err != nil {
 		return 0, fmt.Errorf("open a socket: %w", err)
 	}
@@ -53,7 +53,7 @@ func forget(family sdk.Family, match netlink.CustomConntrackFilter) (int, error)
 	return int(n), err
 }
 
-// stale is the filter that package netlink asks about each flow.
+// stale is the filter that package netlink calls for each flow.
 type stale struct{ served Served }
 
 func (s stale) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
@@ -74,11 +74,11 @@ func (s stale) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 // failed is the filter of ForgetFailed.
 type failed func(reply netip.AddrPort) bool
 
-// The kernel's states (enum tcp_conntrack) of connections in which a SYN from the same port
-// goes where the one before went. From the others the kernel begins anew.
+// States in the kernel (enum tcp_conntrack) of connections in which a new SYN from the same
+// port is sent where the previous one was sent. In other states the kernel chooses again.
 const (
-	tcpSynSent = 1 // TCP_CONNTRACK_SYN_SENT: there was no answer
-	tcpClose   = 8 // TCP_CONNTRACK_CLOSE: a reset ended it
+	tcpSynSent = 1 // TCP_CONNTRACK_SYN_SENT: not answered
+	tcpClose   = 8 // TCP_CONNTRACK_CLOSE: ended by a reset
 )
 
 func (gone failed) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {

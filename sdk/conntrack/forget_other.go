@@ -11,7 +11,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Forget does nothing here: only Linux tracks connections this way.
+// Forget does nothing: only Linux tracks connections in this way.
 func Forget(family sdk.Family, s Served) (int, error) {
 	if s.Empty() {
 		return 0, nil
@@ -19,12 +19,12 @@ func Forget(family sdk.Family, s Served) (int, error) {
 	return 0, errors.ErrUnsupported
 }
 
-// ForgetFailed does nothing here: only Linux tracks connections this way.
+// ForgetFailed does nothing: only Linux tracks connections in this way.
 func ForgetFailed(sdk.Family, func(reply netip.AddrPort) bool) (int, error) {
 	return 0, errors.ErrUnsupported
 }
 
-// ForgetEarly does nothing here: only Linux tracks connections this way.
+// ForgetEarly does nothing: only Linux tracks connections in this way.
 func ForgetEarly(sdk.Family, []sdk.Service, func(netip.Addr) bool, func()) (int, error) {
 	return 0, errors.ErrUnsupported
 }

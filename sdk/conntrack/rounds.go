@@ -10,21 +10,21 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Rounds count what looking through the flows of one family came to, under the
-// names and with the bounds that kube-proxy gave them.
+// Rounds counts searches for stale flows of one family, in metrics with kube-proxy's names and
+// buckets.
 type Rounds struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	forgot int
 	took   sdk.Histogram // seconds
 }
 
-// NewRounds returns those of family; there was none so far.
+// NewRounds returns the Rounds of family, with all counts zero.
 func NewRounds(family sdk.Family) *Rounds {
 	return &Rounds{took: sdk.NewHistogram("kubeproxy_conntrack_reconciler_sync_duration_seconds",
 		map[string]string{"ip_family": familyName(family)}, bounds()...)}
 }
 
-// familyName returns how kube-proxy's metrics call it.
+// familyName returns the label value of a family in kube-proxy's metrics.
 func familyName(f sdk.Family) string {
 	if f == sdk.IPv6 {
 		return "IPv6"
@@ -32,7 +32,7 @@ func familyName(f sdk.Family) string {
 	return "IPv4"
 }
 
-// bounds go from a millisecond to a quarter of a minute.
+// bounds returns buckets from a millisecond to 16 seconds.
 func bounds() []float64 {
 	list := make([]float64, 15)
 	for i := range list {
@@ -41,7 +41,7 @@ func bounds() []float64 {
 	return list
 }
 
-// Count notes a round that took so long and forgot so many flows.
+// Count adds a search that took so long and deleted forgot flows.
 func (r *Rounds) Count(took time.Duration, forgot int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,7 +49,7 @@ func (r *Rounds) Count(took time.Duration, forgot int) {
 	r.took.Observe(took.Seconds())
 }
 
-// Tell adds what was counted to a report.
+// Tell adds the metrics to a report.
 func (r *Rounds) Tell(report *sdk.Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -4,6 +4,6 @@
 
 package ledger
 
-// Dir is where dataplanes on a node keep their ledger: a directory that outlives
-// their processes but not a reboot, as the values do.
+// Dir is the directory of the ledgers of a node. Like the values in them, it outlives the
+// processes but not a reboot.
 const Dir = "/run/pointsman/ledger"

@@ -8,6 +8,6 @@ import (
 	"path/filepath"
 )
 
-// Dir is where dataplanes on a node keep what they note beside a ledger, of which there is none
-// on Windows. It outlives a reboot, too: Windows has no folder that does not.
+// Dir is the directory for notes of dataplanes. There are no ledgers on Windows. Dir outlives a
+// reboot, because Windows has no folder that does not.
 var Dir = filepath.Join(cmp.Or(os.Getenv("ProgramData"), `C:\ProgramData`), "Pointsman", "ledger")

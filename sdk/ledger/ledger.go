@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ledger writes down what dataplanes take from a node, so that it can be
-// given back, and which process may write.
+// Package ledger records what dataplanes change on a node, so that it can be restored, and
+// which process may write.
 //
-// Some of what a dataplane changes belongs to no dataplane: a kernel parameter had a value
-// before, another dataplane may want it too, and an operator may change it later.
-// The ledger is one file for each network namespace, shared by all dataplanes
-// there. It has the value before any of them, and its holders now:
+// Some settings that a dataplane changes are shared: a kernel parameter had a value before,
+// another dataplane may need it too, and an operator may change it later. The ledger is one
+// file per network namespace, shared by all dataplanes in it. It contains the value from before
+// the first dataplane, and the current holders:
 //
 //	Take(iptables, route_localnet, 1)   notes 0, writes 1
 //	Take(ipvs,     route_localnet, 1)   notes a second holder
-//	Release(iptables)                   the other still holds it: stays 1
-//	Release(ipvs)                       the last one: 0 again, if it is still 1
+//	Release(iptables)                   ipvs still holds it: stays 1
+//	Release(ipvs)                       the last holder: 0 again, if it is still 1
 //
-// TakeFloor is Take for a limit, which is raised and never lowered. A value that another program has changed since is left alone. The note is on disk
-// before the value is written, so a crash between the two loses nothing.
+// TakeFloor is Take for a limit, which is raised and never lowered. A value that another
+// program has changed since is not restored. The record is on disk before the value is written,
+// so a crash between the two loses nothing.
 //
-// Lock is the other half: one writer for each mode in a network namespace
-// (contract line 8 in package sdk). The lock is a file lock, which the kernel
-// frees when the last process that has the file open is gone; handing the file to
-// the tools that a plugin runs keeps a successor out until they are done too.
+// The package also has the writer's lock: one writer for each mode in a network namespace
+// (contract line 8 in package sdk). It is a file lock, which the kernel releases when the last
+// process with the open file has ended. A plugin passes the file to the tools that it runs,
+// which keeps a successor out until the tools have ended, too.
 //
-// The files of a network namespace that is gone stay until a reboot clears the directory: they are small, and from
-// Linux 5.14 on no other namespace gets the same name.
+// The files of a deleted network namespace stay until a reboot clears the directory. They are
+// small, and since Linux 5.14 no other namespace gets the same name.
 //
-// Open, Held and Look only read: what a dataplane says by hand leaves no file behind.
+// Open, Held and Look only read: a verb such as check leaves no files behind.
 package ledger
 
 import (
@@ -43,15 +44,15 @@ import (
 	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
-// A Ledger is the book of one network namespace. Processes share it through its
-// file; within a process its methods are safe for concurrent use.
+// A Ledger is the ledger of one network namespace. Processes share it through its file; within
+// a process its methods are safe for concurrent use.
 type Ledger struct {
 	dir       string
 	namespace string
 }
 
-// Open returns the ledger, in dir, of the network namespace that the calling thread is
-// in. It makes nothing: the error says that dir is not there and could not be made.
+// Open returns the ledger, in dir, of the calling thread's network namespace. It creates
+// nothing. It returns an error if dir does not exist and could not be created.
 func Open(dir string) (*Ledger, error) {
 	if err := mayMake(dir); err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
@@ -63,7 +64,7 @@ func Open(dir string) (*Ledger, error) {
 	return &Ledger{dir: dir, namespace: namespace}, nil
 }
 
-// mayMake reports, by an error, that dir is not there and could not be made.
+// mayMake returns an error if dir does not exist and could not be created.
 func mayMake(dir string) error {
 	for at := dir; ; at = filepath.Dir(at) {
 		info, err := os.Stat(at)
@@ -81,27 +82,27 @@ func mayMake(dir string) error {
 	}
 }
 
-// settings is what the file holds: each kernel parameter that has a holder, by its path.
+// settings is the content of the file: each kernel parameter that has a holder, by path.
 type settings map[string]*entry
 
 type entry struct {
-	Before  string            `json:"before"`  // its value before any of us
-	Ours    string            `json:"ours"`    // what one of us wrote last
-	Holders map[string]string `json:"holders"` // which of them wants which value
+	Before  string            `json:"before"`  // value before the first holder
+	Ours    string            `json:"ours"`    // value that a holder wrote last
+	Holders map[string]string `json:"holders"` // value that each holder wants
 	Floor   bool              `json:"floor,omitempty"`
 }
 
-// Take sets the kernel parameter at path (such as
-// /proc/sys/net/ipv4/conf/all/route_localnet) to value for holder, and notes what
-// it was. Taking what one holds already is harmless. A parameter that has the
-// value is noted too, but not written.
+// Take sets the kernel parameter at path (such as /proc/sys/net/ipv4/conf/all/route_localnet)
+// to value for holder, and records its previous value. Taking a parameter again is harmless. A
+// parameter that already has the value is recorded but not written.
 func (l *Ledger) Take(holder, path, value string) error {
 	return l.take(holder, path, value, false)
 }
 
-// TakeFloor is Take for a limit, such as nf_conntrack_max: it raises the parameter to least, and leaves
-// a higher value, but registers holder in either case. While anybody holds the limit, Release by another
-// holder does not change it. A value that another program set since replaces the value from before.
+// TakeFloor is Take for a limit, such as nf_conntrack_max: it raises the parameter to least,
+// and leaves a higher value, but registers holder in either case. While anybody holds the
+// limit, Release by another holder does not change it. A value that another program has set
+// since then replaces the recorded previous value.
 func (l *Ledger) TakeFloor(holder, path string, least uint64) error {
 	return l.take(holder, path, strconv.FormatUint(least, 10), true)
 }
@@ -144,10 +145,10 @@ func (l *Ledger) take(holder, path, value string, floor bool) error {
 	})
 }
 
-// Release ends all that holder holds, but for the paths in but. What has no other
-// holder gets back the value it had before, unless another program changed it since; the
-// names of what was given back are returned. What another dataplane still holds
-// gets the value which that one wants.
+// Release releases everything that holder holds, except the paths in but. A parameter without
+// other holders gets its previous value back, unless another program has changed it since;
+// Release returns the names of those restored. A parameter that another dataplane still holds
+// gets the value that that dataplane wants.
 func (l *Ledger) Release(holder string, but ...string) ([]string, error) {
 	var given []string
 	err := l.edit(func(p settings) error {
@@ -173,7 +174,7 @@ func (l *Ledger) Release(holder string, but ...string) ([]string, error) {
 	return given, err
 }
 
-// Held lists what holder holds, as Release would name it; it only reads.
+// Held returns what holder holds, in the form that Release uses. It only reads.
 func (l *Ledger) Held(holder string) ([]string, error) {
 	p, err := l.read()
 	if err != nil {
@@ -189,8 +190,7 @@ func (l *Ledger) Held(holder string) ([]string, error) {
 	return held, nil
 }
 
-// release takes holder off e, and reports whether the value from before was
-// written back.
+// release removes holder from e, and reports whether the previous value was restored.
 func (e *entry) release(holder, path string) (bool, error) {
 	if _, ok := e.Holders[holder]; !ok {
 		return false, nil
@@ -201,7 +201,7 @@ func (e *entry) release(holder, path string) (bool, error) {
 	}
 	current, err := get(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		delete(e.Holders, holder) // its module is gone, and the value with it
+		delete(e.Holders, holder) // its kernel module was unloaded, and the value with it
 		return false, nil
 	}
 	if err != nil {
@@ -226,8 +226,8 @@ func (e *entry) release(holder, path string) (bool, error) {
 	return back, nil
 }
 
-// edit reads the settings under its lock, lets change work on it, and writes what it
-// left, also after an error: it says truthfully how far it came.
+// edit reads the settings under their lock, calls change, and writes the result. It writes even
+// after an error, so that the file shows how far change came.
 func (l *Ledger) edit(change func(settings) error) error {
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return fmt.Errorf("lock ledger: %w", err)
@@ -260,8 +260,7 @@ func (l *Ledger) read() (settings, error) {
 	return p, nil
 }
 
-// write replaces the file as a whole, and is done when it is on disk. An empty
-// settings leaves no file.
+// write replaces the file atomically and durably. Empty settings remove the file.
 func (l *Ledger) write(p settings) error {
 	name := l.file(".json")
 	if len(p) == 0 {
@@ -282,7 +281,7 @@ func (l *Ledger) write(p settings) error {
 
 func (l *Ledger) file(suffix string) string { return filepath.Join(l.dir, l.namespace+suffix) }
 
-// get returns a parameter's value; several fields are one space apart, however the
+// get returns a parameter's value, with its fields separated by single spaces however the
 // kernel prints them.
 func get(path string) (string, error) {
 	data, err := os.ReadFile(path)
@@ -292,7 +291,7 @@ func get(path string) (string, error) {
 	return strings.Join(strings.Fields(string(data)), " "), nil
 }
 
-// atLeast reports whether the number value is least or more.
+// atLeast reports whether the number value is at least least.
 func atLeast(value, least string) bool {
 	has, err := strconv.ParseUint(value, 10, 64)
 	wants, wrong := strconv.ParseUint(least, 10, 64)

@@ -17,11 +17,12 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Lock is the right to write for one mode in one network namespace. It ends
-// with Unlock, or when the last process that holds File is gone.
+// A Lock is the writer's lock of one mode in one network namespace. It ends with Unlock, or
+// when the last process with its File open has ended.
 type Lock struct{ file *os.File }
 
-// TryLock takes the right to write for mode. While another process has it, the error is a *sdk.Busy.
+// TryLock takes the writer's lock of mode. If another process holds it, the error is a
+// *sdk.Busy.
 func (l *Ledger) TryLock(mode string) (*Lock, error) {
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", mode, err)
@@ -47,8 +48,8 @@ func (l *Ledger) TryLock(mode string) (*Lock, error) {
 	return &Lock{f}, nil
 }
 
-// tryFile locks the file of that name. With EWOULDBLOCK, which says that another process
-// has the lock, the file is open nevertheless.
+// tryFile locks the file of that name. If it returns EWOULDBLOCK because another process holds
+// the lock, the file is open nevertheless.
 func tryFile(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -64,7 +65,7 @@ func tryFile(name string) (*os.File, error) {
 	return f, err
 }
 
-// Lock waits for the right to write for mode, until ctx ends.
+// Lock waits for the writer's lock of mode until ctx ends.
 func (l *Ledger) Lock(ctx context.Context, mode string) (*Lock, error) {
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
@@ -81,14 +82,14 @@ func (l *Ledger) Lock(ctx context.Context, mode string) (*Lock, error) {
 	}
 }
 
-// File returns what to hand to a tool (as one of exec.Cmd's ExtraFiles), so that the
-// lock lasts until the tool is done, whatever becomes of this process.
+// File returns the file to pass to a tool (in exec.Cmd's ExtraFiles), so that the lock lasts
+// until the tool has ended, even if this process ends first.
 func (k *Lock) File() *os.File { return k.file }
 
-// Unlock gives the right up, once the tools that File was handed to are done.
+// Unlock releases the lock, effective when the tools that received File have ended.
 func (k *Lock) Unlock() error { return k.file.Close() }
 
-// note writes the holder of the lock into its file, for others to name.
+// note writes the holder of the lock into its file, so that others can name it.
 func note(f *os.File) error {
 	if err := f.Truncate(0); err != nil {
 		return err
@@ -97,8 +98,8 @@ func note(f *os.File) error {
 	return err
 }
 
-// lockFile waits for the lock of a ledger's settings. It is held for as long as a
-// few files take to be written, by code that never waits for anything else.
+// lockFile waits for the lock of a ledger's settings. It is held only while a few files are
+// written, by code that waits for nothing else.
 func lockFile(name string) (*os.File, error) {
 	deadline := time.Now().Add(5 * time.Second)
 	for {
@@ -116,7 +117,7 @@ func lockFile(name string) (*os.File, error) {
 	}
 }
 
-// mayWrite reports, by an error, that this process can make nothing in dir.
+// mayWrite returns an error if this process cannot create files in dir.
 func mayWrite(dir string) error {
 	if err := unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
 		return &os.PathError{Op: "access", Path: dir, Err: err}
@@ -124,11 +125,11 @@ func mayWrite(dir string) error {
 	return nil
 }
 
-// Private gives this process, and those that it starts, a ledger in Dir that no other process
-// sees and that ends with them: it mounts a tmpfs on /run, so that no folder is made on the machine.
-// It is for a process that will end with its network namespace, such as a test. The process must have
-// a mount namespace of its own, in which what it mounts stays (syscall.SysProcAttr.Unshareflags with
-// CLONE_NEWNS), and the right to mount.
+// Private gives this process and its children a private ledger in Dir that ends with them: it
+// mounts a tmpfs on /run, so nothing is created on the machine's file system. It is for
+// processes that end with their network namespace, such as tests. The process must have its own
+// mount namespace with private propagation (syscall.SysProcAttr.Unshareflags with CLONE_NEWNS),
+// and the right to mount.
 func Private() error {
 	run := filepath.Dir(filepath.Dir(Dir))
 	if err := unix.Mount("pointsman-run", run, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755"); err != nil {
@@ -140,9 +141,9 @@ func Private() error {
 	return nil
 }
 
-// namespace names the calling thread's network namespace. The kernel never gives
-// the same cookie twice until it boots again; a kernel before 5.14 has only the
-// inode, which a later namespace may get.
+// namespace returns a name for the calling thread's network namespace. The kernel does not
+// reuse its cookie before the next boot. Kernels before 5.14 have only the inode, which a later
+// namespace may reuse.
 func namespace() (string, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
@@ -158,9 +159,10 @@ func namespace() (string, error) {
 	return "net-inode-" + strconv.FormatUint(st.Ino, 10), nil
 }
 
-// holderOf returns the PID of the process that holds the lock on f, by the kernel's own list of locks; zero: it is not listed.
-// The pid that is noted in the file is not asked: of a process in another PID namespace
-// it would name another one here. The kernel lists only those that can be seen from here.
+// holderOf returns the PID of the process that holds the lock on f, from /proc/locks; zero if
+// it is not listed. It does not use the PID recorded in the file, because that of a process in
+// another PID namespace would name a wrong process here. The kernel lists only processes that
+// are visible from here.
 func holderOf(f *os.File) int {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
@@ -173,14 +175,15 @@ func holderOf(f *os.File) int {
 	return flockOn(string(locks), st.Ino, fmt.Sprintf("%02x:%02x", unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev))))
 }
 
-// startedBy returns the parent of a process, which is the host that started it; zero: it is a unit or a container of
-// its own, so that its parent is an init process or in another PID namespace, or unknown.
+// startedBy returns the parent of a process, which is the host that started it. It returns zero
+// if that is not known, or if the process is a separate unit or container, so that its parent
+// is an init process or in another PID namespace.
 func startedBy(pid int) int {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0
 	}
-	after := strings.LastIndexByte(string(stat), ')') // the name before it may have spaces and parentheses
+	after := strings.LastIndexByte(string(stat), ')') // the process name may contain spaces and parentheses
 	field := strings.Fields(string(stat[after+1:]))   // the state, and the parent
 	if len(field) < 2 || field[1] == "1" {
 		return 0
@@ -189,12 +192,12 @@ func startedBy(pid int) int {
 	return parent
 }
 
-// flockOn returns the process that took a flock on the file of that inode and device, by
-// what /proc/locks says; 0: none is listed. Some file systems have another device there
-// than in stat: then the inode has to do, if it is the only one.
+// flockOn returns the process with a flock on the file with that inode and device, from the
+// text of /proc/locks; 0 if none is listed. Some file systems have a different device in
+// /proc/locks than in stat: then the inode alone must do, if it is unique.
 //
 //	1: FLOCK  ADVISORY  WRITE 4242 00:1a:1234 0 EOF
-//	1: -> FLOCK  ADVISORY  WRITE 4243 00:1a:1234 0 EOF       (this one waits)
+//	1: -> FLOCK  ADVISORY  WRITE 4243 00:1a:1234 0 EOF       (a waiting process)
 func flockOn(locks string, inode uint64, device string) int {
 	var alike []int
 	for line := range strings.Lines(locks) {
@@ -218,8 +221,8 @@ func flockOn(locks string, inode uint64, device string) int {
 	return 0
 }
 
-// program returns the name of a process's executable; empty: it cannot be seen. A process
-// that is gone leaves its lock to the programs that it started.
+// program returns the name of a process's executable, or "" if it is not visible. The holder
+// may be a tool: a process that ended leaves its lock to the programs that it started.
 func program(pid int) string {
 	path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 	if err != nil {

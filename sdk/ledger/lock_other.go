@@ -10,19 +10,19 @@ import (
 	"os"
 )
 
-// A Lock is the right to write for one mode in one network namespace.
+// A Lock is the writer's lock of one mode in one network namespace.
 type Lock struct{}
 
-// TryLock is not supported here: only Linux has network namespaces.
+// TryLock is not supported: only Linux has network namespaces.
 func (l *Ledger) TryLock(string) (*Lock, error) { return nil, errors.ErrUnsupported }
 
-// Lock is not supported here: only Linux has network namespaces.
+// Lock is not supported: only Linux has network namespaces.
 func (l *Ledger) Lock(context.Context, string) (*Lock, error) { return nil, errors.ErrUnsupported }
 
-// File is nil here.
+// File returns nil on this system.
 func (k *Lock) File() *os.File { return nil }
 
-// Unlock does nothing here.
+// Unlock does nothing on this system.
 func (k *Lock) Unlock() error { return nil }
 
 func lockFile(string) (*os.File, error) { return nil, errors.ErrUnsupported }

@@ -16,25 +16,25 @@ import (
 	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
-// A Share is what the ledger has of something that several dataplanes hold together, such as
-// chains that other software on the node relies on. It can be looked at and changed, and so
-// can the thing itself, until it is closed: that is the thing's lock, which is none of those
-// for modes.
+// A Share is the record of an object that several dataplanes hold together, such as chains that
+// other software on the node uses. It has a lock of its own, distinct from the writer's locks
+// of modes: from Share until Close, the caller may read and change both the record and the
+// object.
 type Share struct {
-	Holders []string          // the dataplanes that need it, in order
-	Facts   map[string]string // what they must know of it, whatever that is
+	Holders []string          // dataplanes that need the object, sorted
+	Facts   map[string]string // arbitrary facts about the object
 
 	file  string
-	saved []byte // what the file has
+	saved []byte // content of the file
 	lock  *Lock
 }
 
-// Share waits, until ctx ends, for the lock of what is called name, and reads what the ledger
-// has of it: nothing, if no dataplane ever held it, or the ledger was lost. No mode is called
-// so: name has an upper-case letter.
+// Share waits, until ctx ends, for the lock of the object called name, and reads its record.
+// The record is empty if no dataplane has ever held the object, or if the ledger was lost. name
+// must contain an upper-case letter, so that it cannot be the name of a mode.
 func (l *Ledger) Share(ctx context.Context, name string) (*Share, error) {
 	lock, err := l.Lock(ctx, name)
-	if errors.As(err, new(*sdk.Busy)) { // the host would take that for the mode's lock
+	if errors.As(err, new(*sdk.Busy)) { // the host would mistake a Busy for that of the mode's lock
 		err = fmt.Errorf("wait for the lock of %s: %v: %w", name, err, ctx.Err())
 	}
 	if err != nil {
@@ -45,7 +45,7 @@ func (l *Ledger) Share(ctx context.Context, name string) (*Share, error) {
 	return s, nil
 }
 
-// Look returns what is known of a name, without its lock: it is neither saved nor closed.
+// Look returns the record without its lock. It must not be saved or closed.
 func (l *Ledger) Look(name string) *Share {
 	s := &Share{file: l.file("-" + name + ".json")}
 	data, err := statefile.Read(s.file)
@@ -53,7 +53,7 @@ func (l *Ledger) Look(name string) *Share {
 		s.saved = data
 		err = json.Unmarshal(data, s)
 	}
-	if err != nil { // there is none, or what is there is as good as lost
+	if err != nil { // there is no file, or it is not readable
 		s.Holders, s.Facts = nil, nil
 	}
 	if s.Facts == nil {
@@ -62,7 +62,7 @@ func (l *Ledger) Look(name string) *Share {
 	return s
 }
 
-// Add notes that holder needs it; it reports whether that is new.
+// Add adds holder, and reports whether it is new.
 func (s *Share) Add(holder string) bool {
 	at, there := slices.BinarySearch(s.Holders, holder)
 	if !there {
@@ -71,7 +71,7 @@ func (s *Share) Add(holder string) bool {
 	return !there
 }
 
-// Remove notes that holder needs it no longer; it reports whether it did.
+// Remove removes holder, and reports whether it was there.
 func (s *Share) Remove(holder string) bool {
 	at, there := slices.BinarySearch(s.Holders, holder)
 	if there {
@@ -80,8 +80,7 @@ func (s *Share) Remove(holder string) bool {
 	return there
 }
 
-// Save is done when what the ledger has of it is on disk. Without holders and facts there is
-// no file.
+// Save writes the record durably. If it has neither holders nor facts, Save removes the file.
 func (s *Share) Save() error {
 	if len(s.Holders)+len(s.Facts) == 0 {
 		if err := os.Remove(s.file); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -99,8 +98,8 @@ func (s *Share) Save() error {
 	return nil
 }
 
-// File returns what to hand to a tool that changes the thing, so that the lock lasts until the
-// tool is done.
+// File returns the file to pass to a tool that changes the object, so that the lock lasts until
+// the tool has ended.
 func (s *Share) File() *os.File { return s.lock.File() }
 
 // Close releases the lock.

@@ -11,14 +11,14 @@ import (
 
 const careful = 0
 
-// TryLock is not supported here.
+// TryLock is not supported on this system.
 func TryLock(string) (*os.File, error) { return nil, errors.ErrUnsupported }
 
-// settle has nothing to do where directories cannot be synced.
-func settle(string) error { return nil }
+// syncDir does nothing: directories cannot be synced on this system.
+func syncDir(string) error { return nil }
 
-// Guarded has nothing to say where a mode does not say which users may write.
+// Guarded does nothing: on this system file modes do not say who may write.
 func Guarded(string) error { return nil }
 
-// MakeDir makes dir, and the folders that lead to it.
+// MakeDir creates dir and its missing parents.
 func MakeDir(dir string) error { return os.MkdirAll(dir, 0o700) }

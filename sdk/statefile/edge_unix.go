@@ -13,9 +13,9 @@ import (
 	"syscall"
 )
 
-// Guarded reports which other users could change what is in dir, if so. Dir must belong to this
-// user or root, and no other user may write to it; nor to a directory that leads to it,
-// unless that is sticky, as /tmp is: there only its owner renames dir.
+// Guarded returns an error if other users can change the content of dir. Dir must belong to
+// this user or root, and no other user may write to dir or to its parents. A parent with the
+// sticky bit, such as /tmp, is accepted, because only the owner of dir can rename it there.
 func Guarded(dir string) error {
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -31,7 +31,7 @@ func Guarded(dir string) error {
 	if s, ok := info.Sys().(*syscall.Stat_t); ok && s.Uid != 0 && s.Uid != uint32(os.Geteuid()) {
 		return fmt.Errorf("directory %s belongs to user %d, who could change what is in it; try: chown %d %s, or use another", real, s.Uid, os.Geteuid(), real)
 	}
-	if err := closed(real, info); err != nil {
+	if err := checkClosed(real, info); err != nil {
 		return err
 	}
 	for parent := filepath.Dir(real); ; parent = filepath.Dir(parent) {
@@ -40,7 +40,7 @@ func Guarded(dir string) error {
 			return err
 		}
 		if info.Mode()&fs.ModeSticky == 0 {
-			if err := closed(parent, info); err != nil {
+			if err := checkClosed(parent, info); err != nil {
 				return err
 			}
 		}
@@ -50,16 +50,15 @@ func Guarded(dir string) error {
 	}
 }
 
-// MakeDir makes dir, and the directories that lead to it, where they are not there yet: for this
-// user alone.
+// MakeDir creates dir and its missing parents, accessible to this user only.
 func MakeDir(dir string) error { return os.MkdirAll(dir, 0o700) }
 
-// closed reports whether others may write to dir: everyone, or a group that is neither
+// checkClosed returns an error if others may write to dir: everyone, or a group that is neither
 // root's nor this user's own.
-func closed(dir string, info fs.FileInfo) error {
+func checkClosed(dir string, info fs.FileInfo) error {
 	s, ok := info.Sys().(*syscall.Stat_t)
 	switch mode := info.Mode(); {
-	case !ok || volume(dir, s):
+	case !ok || isVolume(dir, s):
 		return nil
 	case mode&0o002 != 0:
 		return fmt.Errorf("directory %s may be written to by everyone (%s); try: chmod o-w %s, or use another", dir, mode, dir)
@@ -69,9 +68,9 @@ func closed(dir string, info fs.FileInfo) error {
 	return nil
 }
 
-// volume reports whether dir is a file system that root has mounted for an ordinary user:
-// in Kubernetes an emptyDir is open to everyone, and no other user is in the container.
-func volume(dir string, s *syscall.Stat_t) bool {
+// isVolume reports whether dir is a file system that root mounted for an ordinary user: in
+// Kubernetes an emptyDir is writable by everyone, and no other user is in the container.
+func isVolume(dir string, s *syscall.Stat_t) bool {
 	if os.Geteuid() == 0 || s.Uid != 0 {
 		return false
 	}
@@ -79,11 +78,11 @@ func volume(dir string, s *syscall.Stat_t) bool {
 	return syscall.Stat(filepath.Dir(dir), &parent) == nil && parent.Dev != s.Dev
 }
 
-// careful opens nothing but what is at that very path, and waits for no other process.
+// careful makes open fail for symbolic links, and not block on pipes and terminals.
 const careful = syscall.O_NOFOLLOW | syscall.O_NONBLOCK | syscall.O_NOCTTY
 
-// TryLock locks the file at path, which it makes. The lock ends when the file is closed, or with the
-// process. Where another one has the lock, the error is ErrLocked.
+// TryLock locks the file at path and creates it if necessary. The lock ends when the file is
+// closed or the process ends. If another process holds the lock, the error is ErrLocked.
 func TryLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|careful, 0o600)
 	if err != nil {
@@ -99,8 +98,8 @@ func TryLock(path string) (*os.File, error) {
 	return nil, fmt.Errorf("lock %s: %w", path, err)
 }
 
-// settle makes a change of a directory's names last.
-func settle(dir string) error {
+// syncDir makes changes of a directory's entries durable.
+func syncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
 		return err

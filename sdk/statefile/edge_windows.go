@@ -14,15 +14,15 @@ import (
 
 const careful = 0
 
-// settle has nothing to do: directories cannot be synced.
-func settle(string) error { return nil }
+// syncDir does nothing: directories cannot be synced on Windows.
+func syncDir(string) error { return nil }
 
-// Guarded has nothing to say: folders that MakeDir makes are closed to other users, and what an
-// administrator opens to them is not looked at.
+// Guarded does nothing: folders that MakeDir creates are closed to other users, and access that
+// an administrator grants is not checked.
 func Guarded(string) error { return nil }
 
-// TryLock locks the file at path, which it makes. The lock ends when the file is closed, or with the
-// process. Where another one has the lock, the error is ErrLocked.
+// TryLock locks the file at path and creates it if necessary. The lock ends when the file is
+// closed or the process ends. If another process holds the lock, the error is ErrLocked.
 func TryLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -39,8 +39,8 @@ func TryLock(path string) (*os.File, error) {
 	return nil, fmt.Errorf("lock %s: %w", path, err)
 }
 
-// MakeDir makes dir, and the folders that lead to it, where they are not there yet: for this user,
-// administrators and the system alone, whatever the folder above passes on.
+// MakeDir creates dir and its missing parents, accessible to this user, administrators and the
+// system only; permissions of the parent folder are not inherited.
 func MakeDir(dir string) error {
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
 		return &os.PathError{Op: "mkdir", Path: dir, Err: windows.ERROR_DIRECTORY}

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package statefile reads and replaces the small files in which a process writes down
-// what its successors need.
+// Package statefile reads and replaces the small files in which a process stores state for its
+// successors.
 //
-// What lies at such a path may be anything: a pipe, a device, a symbolic link, something
-// endless. Read opens regular files only, waits for nothing, and reads no more than
-// Limit. Write replaces a file as a whole: after a crash it has the old content or the
-// new one.
+// The file at such a path may be anything: a pipe, a device, a symbolic link, an endless file.
+// Read opens only regular files, never blocks, and reads at most Limit bytes. Write replaces a
+// file atomically: after a crash it has the old or the new content.
 package statefile
 
 import (
@@ -19,18 +18,19 @@ import (
 	"sync"
 )
 
-// Limit is how large a state file may be.
+// Limit is the maximum size of a state file.
 const Limit = 1 << 20
 
-// ErrLocked says that another process, or another part of this one, has the lock.
+// ErrLocked means that another process, or another part of this one, holds the lock.
 var ErrLocked = errors.New("it is locked")
 
-// ErrUnusable says that what is there is no state file.
+// ErrUnusable means that the file at the path is not a state file.
 var ErrUnusable = errors.New("it is not used; remove it")
 
-// Read returns the content of the file at path. Without a file the error is fs.ErrNotExist.
+// Read returns the content of the file at path. If there is no file, the error is
+// fs.ErrNotExist.
 func Read(path string) ([]byte, error) {
-	before, err := os.Lstat(path) // to open a device may do something
+	before, err := os.Lstat(path) // check before opening, because opening a device may have effects
 	if err != nil {
 		return nil, err
 	}
@@ -70,12 +70,11 @@ func tooLarge(path string) error {
 	return fmt.Errorf("%s is larger than %d KiB: %w", path, Limit>>10, ErrUnusable)
 }
 
-// writing is held by the one Replace that runs: two would write to the same temporary file.
+// writing serializes Replace, because all calls for a path use the same temporary file.
 var writing sync.Mutex
 
-// Write puts data in a file at path, which only this user may read. When it returns nil,
-// the file is there also after a crash of the machine. With an error nothing is promised
-// but that it has the old content or the new one.
+// Write writes data to the file at path, readable by this user only. If it returns nil, the
+// file survives a crash of the machine. After an error the file has the old or the new content.
 func Write(path string, data []byte) error {
 	return Replace(path, 0o600, func(w io.Writer) error {
 		_, err := w.Write(data)
@@ -83,8 +82,8 @@ func Write(path string, data []byte) error {
 	})
 }
 
-// Replace is Write for content that does not fit into memory, and for another mode. A
-// temporary file beside path, which a process that was killed leaves, is begun anew.
+// Replace is like Write, for content that does not fit into memory, or for another mode. It
+// overwrites a temporary file beside path that a killed process left.
 func Replace(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	writing.Lock()
 	defer writing.Unlock()
@@ -103,11 +102,10 @@ func Replace(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(next))
 	}
-	return settle(filepath.Dir(path))
+	return syncDir(filepath.Dir(path))
 }
 
-// Remove removes the file, also after a crash of the machine. That there is none is no
-// error.
+// Remove removes the file durably. It succeeds if there is no file.
 func Remove(path string) error {
 	err := os.Remove(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -116,5 +114,5 @@ func Remove(path string) error {
 	if err != nil {
 		return err
 	}
-	return settle(filepath.Dir(path))
+	return syncDir(filepath.Dir(path))
 }
