@@ -10,11 +10,11 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// What a host accepts of one answer. A plugin that says more is broken or means
-// harm, and must not cost the host its memory: a byte on the wire may become fifty
-// in memory, so the small answers are bounded more tightly than grpc could.
+// Limits on one response of a plugin. A plugin that sends more is broken or malicious, and must
+// not exhaust the host's memory: a byte on the wire may become fifty bytes in memory, so small
+// responses have tighter limits than gRPC has.
 const (
-	maxReceive         = 3 << 19   // one message; a batch is half a chunk, and an item as much at most
+	maxReceive         = 3 << 19   // one message; a batch is half a chunk, and an item at most as much
 	maxHello           = 64 << 10  // Hello
 	maxVitals          = 256 << 10 // Report
 	maxHeader          = 64 << 10  // an error, with its detail
@@ -28,17 +28,17 @@ const (
 	maxAffinityEntries = 500_000   // clients that keep their endpoint
 )
 
-// maxMessage bounds a text for people, such as an error's. It travels in a header,
-// where a long one would cost the whole answer.
+// maxMessage limits a text for people, such as that of an error. It is sent in a header, where
+// too long a text would cost the whole response.
 const maxMessage = 4 << 10
 
-// Printable makes what a plugin says fit to be shown: one bounded text without characters
-// that would move a terminal's cursor.
+// Printable makes a plugin's text safe to print: limited in length, and without characters that
+// move a terminal's cursor.
 func Printable(s string) string { return text(s) }
 
-// text makes s fit to travel, and to be shown: valid UTF-8, because protobuf loses
-// a whole message over one bad byte, without characters that would move a
-// terminal's cursor, and of bounded length.
+// text makes s safe to send and to print: valid UTF-8, because protobuf rejects a whole message
+// for one invalid byte; without characters that move a terminal's cursor; and of limited
+// length.
 func text(s string) string {
 	long := len(s) > maxMessage
 	s = strings.Map(shown, strings.ToValidUTF8(s[:min(len(s), maxMessage)], "\uFFFD"))
@@ -48,7 +48,7 @@ func text(s string) string {
 	return s
 }
 
-// shown returns r, if it may be shown as it is.
+// shown returns r if it can be printed as it is.
 func shown(r rune) rune {
 	if unicode.IsControl(r) && r != '\n' && r != '\t' {
 		return utf8.RuneError
@@ -56,13 +56,13 @@ func shown(r rune) rune {
 	return r
 }
 
-// oneLine returns text that cannot be taken for a line of its own, as in a log.
+// oneLine returns text without newlines, which could fake lines of a log.
 func oneLine(s string) string { return strings.ReplaceAll(text(s), "\n", " ") }
 
-// first returns at most n of all.
+// first returns at most the first n elements of all.
 func first[T any](all []T, n int) []T { return all[:min(n, len(all))] }
 
-// texts returns a list's words, fit to be shown.
+// texts returns the words of a list, safe to print.
 func texts[S, T ~string](all []T) []S {
 	var out []S
 	for _, s := range first(all, maxWords) {
@@ -71,27 +71,27 @@ func texts[S, T ~string](all []T) []S {
 	return out
 }
 
-// chunkSize bounds a message. gRPC takes 4 MiB at most, and ten thousand Services
-// do not fit into that.
+// chunkSize limits the size of a message. gRPC accepts 4 MiB at most, which is not enough for
+// ten thousand Services.
 const chunkSize = 1 << 20
 
-// itemOverhead is more than what a repeated field adds to an item's own size.
+// itemOverhead is an upper limit of what a repeated field adds to an item's own size.
 const itemOverhead = 8
 
-// A chunker fills one message of a stream after the other.
+// A chunker distributes items over the messages of a stream.
 type chunker[M any] struct {
 	send  func(*M) error
-	most  int // size of a message
-	chunk *M  // that is filled now
+	most  int // maximum size of a message
+	chunk *M  // the current message
 	size  int
 }
 
-// newReply fills messages that go to a host, which takes in half a chunk at a time.
+// newReply returns a chunker for messages to a host, which accepts half a chunk at a time.
 func newReply[M any](send func(*M) error) *chunker[M] {
 	return &chunker[M]{send: send, most: chunkSize / 2, chunk: new(M)}
 }
 
-// room makes room for an item in the chunk, which is a new one if need be.
+// room ensures that the chunk has room for an item, and starts a new chunk if necessary.
 func (c *chunker[M]) room(size int) error {
 	size += itemOverhead
 	if c.size > 0 && c.size+size > c.most {
@@ -103,7 +103,7 @@ func (c *chunker[M]) room(size int) error {
 	return nil
 }
 
-// add puts an item into the list of the chunk that it is for.
+// add appends an item to its list in the chunk.
 func add[M any, P proto.Message](c *chunker[M], item P, list func(*M) *[]P) error {
 	if err := c.room(proto.Size(item)); err != nil {
 		return err
@@ -113,7 +113,7 @@ func add[M any, P proto.Message](c *chunker[M], item P, list func(*M) *[]P) erro
 	return nil
 }
 
-// flush sends what is gathered, if anything.
+// flush sends the current chunk, unless it is empty.
 func (c *chunker[M]) flush() error {
 	if c.size == 0 {
 		return nil

@@ -23,7 +23,7 @@ import (
 // ExitUsage is the exit code for a verb or a flag that the plugin does not know.
 const ExitUsage = 64
 
-// runCLI does what the arguments say, and returns the exit.
+// runCLI runs the verb in args, and returns the exit code.
 func runCLI(d sdk.Description, dp sdk.Dataplane, args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -40,12 +40,12 @@ func runCLI(d sdk.Description, dp sdk.Dataplane, args []string, stdout, stderr i
 	return 1
 }
 
-// A usageError is a wrong word on the command line.
+// A usageError is an error in the command line.
 type usageError string
 
 func (e usageError) Error() string { return string(e) }
 
-// A cli is a plugin run from a command line.
+// A cli is a plugin that is run from a command line.
 type cli struct {
 	description    sdk.Description
 	dataplane      sdk.Dataplane
@@ -102,7 +102,7 @@ describe and check answer in JSON, and cleanup with -o json. It exits 0 when all
 `, c.binary(), c.description.Name, addressForm)
 }
 
-// flags reads the verb's own flags, and no other word.
+// flags parses the verb's flags, and accepts no other words.
 func (c cli) flags(verb string, args []string, define func(*flag.FlagSet)) error {
 	set := flag.NewFlagSet(verb, flag.ContinueOnError)
 	set.SetOutput(io.Discard)
@@ -117,7 +117,7 @@ func (c cli) flags(verb string, args []string, define func(*flag.FlagSet)) error
 	return nil
 }
 
-// outputFlags reads the verb's own flags and -o, and reports whether JSON is asked for.
+// outputFlags parses the verb's flags and -o, and reports whether JSON is requested.
 func (c cli) outputFlags(verb string, args []string, define func(*flag.FlagSet)) (asJSON bool, err error) {
 	var output string
 	err = c.flags(verb, args, func(f *flag.FlagSet) {
@@ -138,7 +138,7 @@ func (c cli) describe(args []string) error {
 	return c.printJSON(described{d.Name, d.Version, Major, d.Features, d.Limits, json.RawMessage(d.Options)})
 }
 
-// A described is a Description as programs read it.
+// A described is the JSON form of a Description.
 type described struct {
 	Name     string          `json:"name"`
 	Version  string          `json:"version"`
@@ -154,19 +154,19 @@ func (c cli) printJSON(v any) error {
 	return out.Encode(v)
 }
 
-// A checked is the answer of check as programs read it.
+// A checked is the JSON form of the result of check.
 type checked struct {
 	Runs    bool     `json:"runs"`
-	Why     string   `json:"why,omitempty"`   // it does not
-	Field   string   `json:"field,omitempty"` // what was asked and cannot be: that of the Refusal
+	Why     string   `json:"why,omitempty"`   // why it cannot run
+	Field   string   `json:"field,omitempty"` // Refusal.Field
 	Version string   `json:"version"`
 	Lacks   []string `json:"lacks"` // what does not work on this node
-	Notes   []string `json:"notes"` // what was observed besides, and costs no Service
+	Notes   []string `json:"notes"` // observations that affect no Service
 
-	SwapImpact string `json:"swapImpact,omitempty"` // what a swap to it would end
+	SwapImpact string `json:"swapImpact,omitempty"` // what a swap to it would interrupt
 }
 
-// check is Configure, which only reads the node.
+// check runs Configure, which only reads the node.
 func (c cli) check(ctx context.Context, args []string) error {
 	var options string
 	_, err := c.outputFlags("check", args, func(f *flag.FlagSet) { f.StringVar(&options, "options", "{}", "JSON") })
@@ -192,8 +192,9 @@ func (c cli) check(ctx context.Context, args []string) error {
 	return errors.Join(c.printJSON(answer), err)
 }
 
-// preflight has the binary of this process check the node by its verb: the dataplane of the process may serve a
-// session, which another Configure would end. What the verb exits with is in its answer, too.
+// preflight runs the verb check in a new process of this binary, because the dataplane in this
+// process may serve a session, which a call of Configure would end. The exit code needs no
+// attention: the output contains the result.
 func preflight(ctx context.Context, options []byte) ([]byte, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -214,7 +215,7 @@ func preflight(ctx context.Context, options []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer context.AfterFunc(ctx, func() { _ = child.Kill(); _ = r.SetReadDeadline(time.Now()) })() // a tool of its may hold the pipe
+	defer context.AfterFunc(ctx, func() { _ = child.Kill(); _ = r.SetReadDeadline(time.Now()) })() // a tool started by the child may hold the pipe open
 	answer, err := io.ReadAll(r)
 	_, ended := child.Wait()
 	return answer, errors.Join(ctx.Err(), err, ended)
@@ -225,12 +226,12 @@ func (c cli) configure(ctx context.Context, options string) (sdk.Description, er
 	defer cancel()
 	return c.dataplane.Configure(ctx, sdk.Setup{
 		Options:  []byte(options),
-		StateDir: os.DevNull, // nothing can be made below it, and Configure makes nothing
+		StateDir: os.DevNull, // nothing can be created below it, and Configure must not create anything
 		Log:      slog.New(slog.NewTextHandler(c.stderr, nil)),
 	})
 }
 
-// narrowed says what of a dataplane does not work on this node.
+// narrowed returns what of a dataplane does not work on this node.
 func narrowed(all, here sdk.Description) []string {
 	var lines []string
 	for _, f := range all.Features {
@@ -246,9 +247,9 @@ func narrowed(all, here sdk.Description) []string {
 	return lines
 }
 
-// A cleaned is the answer of cleanup as programs read it.
+// A cleaned is the JSON form of the result of cleanup.
 type cleaned struct {
-	DryRun  bool     `json:"dryRun"` // nothing was removed, only named
+	DryRun  bool     `json:"dryRun"` // nothing was removed, only listed
 	Removed []string `json:"removed"`
 	Error   string   `json:"error,omitempty"`
 }

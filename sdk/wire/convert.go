@@ -13,14 +13,15 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// Each pair of functions below is one value's way out and its way in. What cannot be understood is found on the way in:
-// an address that is none goes out as no bytes, and values that this version does not know survive both ways, so that
-// Service.Check refuses them by name.
+// Each pair of functions encodes and decodes one kind of value. Errors are detected while
+// decoding: an invalid address is encoded as no bytes, and values that this version does not
+// know are preserved in both directions, so that Service.Check can refuse them by name.
 
 // A decoder keeps the first error of the fields that it decodes.
 type decoder struct{ err error }
 
-// failed returns that error. It is a call, so that it comes after those before it in an expression.
+// failed returns that error. It is a method, so that within an expression it is evaluated after
+// the decoding calls before it.
 func (d *decoder) failed() error { return d.err }
 
 func (d *decoder) fail(field, format string, args ...any) {
@@ -29,9 +30,9 @@ func (d *decoder) fail(field, format string, args ...any) {
 	}
 }
 
-// encodeAddr returns 4 or 16 bytes, or what no decoder takes.
+// encodeAddr returns 4 or 16 bytes, or none for an invalid address, which decoders reject.
 func encodeAddr(addr netip.Addr) []byte {
-	b, _ := addr.MarshalBinary() // which never fails
+	b, _ := addr.MarshalBinary() // never fails
 	return b
 }
 
@@ -54,7 +55,7 @@ func (d *decoder) addrPort(field string, addr []byte, port uint32) netip.AddrPor
 	return netip.AddrPortFrom(d.addr(field, addr), d.port(field, port))
 }
 
-// prefix reads the bytes of an address and the byte of a length.
+// prefix decodes the bytes of an address and a prefix length.
 func (d *decoder) prefix(field string, b []byte) netip.Prefix {
 	addr, ok := netip.AddrFromSlice(b[:max(len(b)-1, 0)])
 	if !ok || int(b[len(b)-1]) > addr.BitLen() {
@@ -66,7 +67,7 @@ func (d *decoder) prefix(field string, b []byte) netip.Prefix {
 
 func encodePrefix(p netip.Prefix) []byte { return append(encodeAddr(p.Addr()), byte(p.Bits())) }
 
-// each converts the values of a list; nil for none.
+// each converts the values of a list, and returns nil for an empty one.
 func each[V, W any](values []V, f func(V) W) []W {
 	if len(values) == 0 {
 		return nil
@@ -78,13 +79,13 @@ func each[V, W any](values []V, f func(V) W) []W {
 	return out
 }
 
-// named is each with a decoder's function, which is told the name of the field.
+// named is like each, for a decoder's method that also takes the name of the field.
 func named[V, W any](field string, values []V, f func(string, V) W) []W {
 	return each(values, func(v V) W { return f(field, v) })
 }
 
-// enum brings a number from the wire into the vocabulary. One that does not fit becomes the largest, which nothing
-// knows.
+// enum converts a number from the wire. A number out of range becomes the largest value, which
+// is unknown.
 func enum[E ~int32](v E) uint8 {
 	if v < 0 || v > 0xff {
 		return 0xff
@@ -92,7 +93,7 @@ func enum[E ~int32](v E) uint8 {
 	return uint8(v)
 }
 
-// utf8All reports whether all of these can travel as protobuf strings.
+// utf8All reports whether all values are valid UTF-8, as protobuf strings must be.
 func utf8All(values ...string) bool {
 	return !slices.ContainsFunc(values, func(v string) bool { return !utf8.ValidString(v) })
 }
@@ -121,7 +122,7 @@ func encodeService(s *sdk.Service) *pb.Service {
 	}
 }
 
-// decodeService returns the name also with an error, so that the failure can name the Service.
+// decodeService returns the name even with an error, so that the Failure can name the Service.
 func decodeService(s *pb.Service) (sdk.Service, error) {
 	var d decoder
 	return sdk.Service{
@@ -150,13 +151,13 @@ func (d *decoder) frontend(f *pb.Frontend) sdk.Frontend {
 	}
 }
 
-// packEndpoints turns a list into columns.
+// packEndpoints encodes a list in columns.
 func packEndpoints(endpoints []sdk.Endpoint) *pb.Endpoints {
 	if len(endpoints) == 0 {
 		return nil
 	}
 	p := &pb.Endpoints{Count: uint32(len(endpoints)), Addrs: make([]byte, 0, len(endpoints)*endpoints[0].Addr.Addr().BitLen()/8)}
-	one := true // port for all of them
+	one := true // all endpoints have the same port
 	for i, ep := range endpoints {
 		p.Addrs, _ = ep.Addr.Addr().AppendBinary(p.Addrs)
 		one = one && ep.Addr.Port() == endpoints[0].Addr.Port()
@@ -195,7 +196,7 @@ func packAddrs(addrs []netip.Addr) *pb.Addresses {
 	return &pb.Addresses{Count: uint32(len(addrs)), Addrs: slices.Concat(each(addrs, encodeAddr)...)}
 }
 
-// addrs reads addresses of one family, which stand end to end.
+// addrs decodes concatenated addresses of one family.
 func (d *decoder) addrs(field string, count uint32, packed []byte) []netip.Addr {
 	size := 4
 	if uint64(len(packed)) == 16*uint64(count) {

@@ -18,18 +18,18 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// A Target is where a plugin listens.
+// A Target is the address at which a plugin listens.
 type Target struct {
-	Network string // "unix"; on Windows "tcp", or "pipe" for a plugin that listens for itself
+	Network string // "unix"; on Windows "tcp", or "pipe" for a plugin started with --listen
 	Address string
-	TLS     *tls.Config // the host's side of a connection to a plugin that it launched; nil: a plugin that listens for itself
+	TLS     *tls.Config // the host's side of mutual TLS with a plugin that it launched; nil for a plugin started with --listen
 }
 
 // At returns the Target of a plugin that was started with --listen and the same address:
 // "unix:///run/pointsman/ipvs.sock"; on Windows `\\.\pipe\pointsman-userspace`.
 func At(address string) (Target, error) { return at(address) }
 
-// String returns the address alone.
+// String returns the address without the network.
 func (t Target) String() string {
 	if t.Network == overPipe {
 		return t.Address
@@ -37,37 +37,36 @@ func (t Target) String() string {
 	return t.Network + "://" + t.Address
 }
 
-// The networks on which the system says which process is at the other end.
+// Networks on which the operating system identifies the process at the other end.
 const (
 	overUnix = "unix"
 	overPipe = "pipe"
 )
 
-// MaxSocketPath is how many bytes the kernel has room for in a socket's address.
+// MaxSocketPath is the maximum length of a unix socket's path in bytes.
 const MaxSocketPath = 107
 
 const (
-	// maxUpdate is the most a plugin takes in one message.
+	// maxUpdate is the largest message that a plugin accepts.
 	maxUpdate = 4 << 20
 
-	// window is how much of a stream may be on its way unread.
+	// window is the flow-control window of a stream.
 	window = 1 << 20
 
-	// helloTimeout is how long a plugin may take to answer Hello, on a machine that is
-	// just starting everything.
+	// helloTimeout limits the answer to Hello, on a machine that is booting.
 	helloTimeout = 5 * time.Second
 )
 
-// Dial connects to the plugin behind t. Without TLS the plugin must run as this user or as root. process is what
-// runs it; nil: it is not known, and it counts as ended when the connection is lost. A connection that is lost is
-// never made again: another process may listen there by then.
+// Dial connects to the plugin at t. Without TLS the plugin must run as this user or as root.
+// process is the plugin's process; if nil, the process counts as ended when the connection is
+// lost. Dial never reconnects, because another process may listen at the address by then.
 func Dial(ctx context.Context, t Target, process Process) (*Remote, error) {
 	conn, err := t.open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if t.TLS == nil {
-		if err := trusted(conn); err != nil {
+		if err := checkTrusted(conn); err != nil {
 			conn.Close()
 			return nil, err
 		}
@@ -75,7 +74,7 @@ func Dial(ctx context.Context, t Target, process Process) (*Remote, error) {
 	return meet(ctx, conn, t, process)
 }
 
-// speak begins gRPC on a connection.
+// speak starts gRPC on a connection.
 func speak(conn net.Conn, config *tls.Config) (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if config != nil {
@@ -106,9 +105,10 @@ func speak(conn net.Conn, config *tls.Config) (*grpc.ClientConn, error) {
 	)
 }
 
-// serverOptions returns the plugin's half of the same. The error of each call leaves as a status. Neither end sends keepalives: on a socket of
-// this machine the kernel says when the other process has ended, and one that a debugger has
-// stopped would lose its connection.
+// serverOptions returns the same settings for the plugin's side. It converts the error of each
+// call to a status. Neither side sends keepalives: on a local socket the kernel reports when
+// the other process has ended, and a process that a debugger has stopped would lose its
+// connection.
 func serverOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxUpdate),
@@ -119,13 +119,13 @@ func serverOptions() []grpc.ServerOption {
 		grpc.StreamInterceptor(func(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, call grpc.StreamHandler) error {
 			return encodeStatus(call(server, stream))
 		}),
-		grpc.NumStreamWorkers(4), // reuse stacks: a host makes the same few calls again and again
+		grpc.NumStreamWorkers(4), // reuse goroutine stacks: a host repeats the same few calls
 		grpc.InitialWindowSize(window),
 		grpc.InitialConnWindowSize(2 * window),
 	}
 }
 
-// greet asks what is at the other end.
+// greet calls Hello.
 func greet(ctx context.Context, conn *grpc.ClientConn) (Hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
@@ -137,8 +137,8 @@ func greet(ctx context.Context, conn *grpc.ClientConn) (Hello, error) {
 	return hello, hello.fits()
 }
 
-// Attach connects to a plugin that listens for itself ([At]): it must run as this user or as root. It counts as
-// ended when the connection does.
+// Attach connects to a plugin that was started with --listen ([At]). The plugin must run as
+// this user or as root. Its process counts as ended when the connection is lost.
 func Attach(ctx context.Context, t Target) (*Remote, error) {
 	r, err := Dial(ctx, t, nil)
 	if err != nil {

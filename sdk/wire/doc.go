@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package wire carries the vocabulary of package sdk between a host and a dataplane
-in another process. Both ends speak [sdk.Dataplane]; what lies between is here and
-nowhere else, so no other package knows gRPC.
+Package wire connects a host with a dataplane in another process. Both sides use
+[sdk.Dataplane]; the protocol between them is an implementation detail of this
+package, and no other package uses gRPC.
 
 	host process                                   plugin process
 	feed ─▶ Remote ══════════════════════════════▶ Serve ─▶ sdk.Dataplane ─▶ kernel
@@ -17,25 +17,25 @@ A plugin's main is one call:
 
 	func main() { wire.Serve(description, dataplane) }
 
-The host's end is a [Remote]: [Dial] makes one for a process that the caller knows, [Attach] for whatever runs with
---listen at an address ([At]). [Local] joins the two ends in one process, for tests. How a host starts and ends the
-process is not here but in host/launch, which no plugin needs.
+The host's side is a [Remote]: [Dial] returns one for a process that the caller knows, [Attach] for a plugin that was
+started with --listen at an address ([At]). [Local] connects both sides in one process, for tests. Package host/launch,
+which no plugin needs, starts and ends processes.
 
-# What each end may rely on
+# Guarantees
 
-Every call of a Remote returns by its deadline, whatever the plugin does: stopped, hung, ended, or sending what makes no
-sense. It has one even if its context has none. A connection that is lost is not made again.
+Every call of a Remote returns by its deadline, whatever the plugin does: it may be stopped, hang, end, or send garbage.
+A call has a deadline even if its context has none. There is no reconnect.
 
-A plugin that a host launched ends with that host: its stdin is its lifeline. It never blocks because its log is not
-read: lines that find no room in the queue are dropped and counted.
+A plugin that a host launched ends with that host: its stdin is its lifeline. A plugin never blocks because nobody reads
+its log: lines that do not fit into the queue are dropped and counted.
 
-One host at a time: each Configure begins a session, and calls of an older one get [ErrFenced], also those that are
-running.
+A plugin has one host at a time: each Configure begins a session, and calls of older sessions get [ErrFenced], even calls
+in progress.
 
 # Access
 
-A launched plugin and its host know each other by certificates made for this one launch (go-plugin's AutoMTLS), and the
-socket's directory is open to its owner only. A plugin that listens for itself has no certificates: there both ends check
-that the other runs as the same user, or as root.
+A launched plugin and its host authenticate with certificates that are created for this launch (go-plugin's AutoMTLS),
+and the socket's directory is accessible to its owner only. A plugin that was started with --listen has no certificates:
+both sides check that the other one runs as the same user or as root.
 */
 package wire

@@ -15,16 +15,16 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// ErrFenced is what a call of an older session gets: another host has configured
-// the plugin since. A host that gets it must not call the plugin again.
+// ErrFenced is the error of a call in an older session: another host has configured the plugin
+// since. A host that gets it must not call the plugin again.
 var ErrFenced = errors.New("fenced: another session has begun")
 
-// ErrUnsupported is what Inspect, Trace, Watch, ExportAffinity and ImportAffinity return where the dataplane
-// is no sdk.Inspector, sdk.Tracer, sdk.Watcher or sdk.AffinityCarrier, and any call that a plugin of another language does not have.
+// ErrUnsupported is returned by Inspect, Trace, Watch, ExportAffinity and ImportAffinity if the
+// dataplane does not implement sdk.Inspector, sdk.Tracer, sdk.Watcher or sdk.AffinityCarrier,
+// and by any call that a plugin in another language does not implement.
 var ErrUnsupported = errors.New("not supported by this dataplane")
 
-// remoteError is an error that came over the wire: the text it had there, and
-// what it stands for here.
+// remoteError is an error received over the wire: its text, and the error that it stands for.
 type remoteError struct {
 	message string
 	is      error // a sentinel, a *sdk.Refusal, a *sdk.Busy, or nil
@@ -33,14 +33,14 @@ type remoteError struct {
 func (e *remoteError) Error() string { return e.message }
 func (e *remoteError) Unwrap() error { return e.is }
 
-// sentinels are the errors that a Problem's kind stands for alone.
+// sentinels are the errors that a Problem's kind alone identifies.
 var sentinels = map[pb.Problem_Kind]error{
 	pb.Problem_KIND_RESYNC:      sdk.ErrResync,
 	pb.Problem_KIND_FENCED:      ErrFenced,
 	pb.Problem_KIND_UNSUPPORTED: ErrUnsupported,
 }
 
-// encodeProblem turns an error into what survives the wire.
+// encodeProblem converts an error to the form that the wire preserves.
 func encodeProblem(err error) *pb.Problem {
 	p := &pb.Problem{Message: text(err.Error())}
 	for kind, sentinel := range sentinels {
@@ -71,8 +71,7 @@ func decodeProblem(p *pb.Problem) error {
 	return e
 }
 
-// encodeStatus returns how a call's error leaves the plugin: a status whose detail is
-// a Problem.
+// encodeStatus converts a call's error to a status with a Problem as its detail.
 func encodeStatus(err error) error {
 	if err == nil {
 		return nil
@@ -85,8 +84,8 @@ func encodeStatus(err error) error {
 	return st.Err()
 }
 
-// decodeStatus returns how it arrives. An error that has no Problem is the transport's
-// own, and keeps its words.
+// decodeStatus is the inverse of encodeStatus. An error without a Problem is from the
+// transport, and keeps its text.
 func decodeStatus(err error) error {
 	if err == nil {
 		return nil
@@ -105,7 +104,7 @@ func decodeStatus(err error) error {
 		return &remoteError{text(st.Message()), context.DeadlineExceeded}
 	case codes.Canceled:
 		return &remoteError{text(st.Message()), context.Canceled}
-	case codes.Unimplemented: // a plugin of another language need not have the call
+	case codes.Unimplemented: // a plugin in another language need not implement the call
 		return &remoteError{text(st.Message()), ErrUnsupported}
 	}
 	return fmt.Errorf("%s: %s", strings.ToLower(st.Code().String()), text(st.Message()))

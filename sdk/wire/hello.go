@@ -13,13 +13,12 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// Major is the version of the wire that this sdk speaks: pointsman.dataplane.v1.
-// A change that an older end would misunderstand makes a new one; everything else
-// is a new field.
+// Major is the version of the protocol that this sdk speaks: pointsman.dataplane.v1. A change
+// that an older peer would misunderstand needs a new major; every other change is a new field.
 const Major uint32 = 1
 
-// Majors returns those that a host of this version speaks: the newest, and the one
-// before it once there is one. A plugin speaks Major only.
+// Majors returns the versions that a host of this version speaks: the newest, and the previous
+// one if there is one. A plugin speaks Major only.
 func Majors() []uint32 { return []uint32{Major} }
 
 // Protos has the protocol's files, dataplane.proto and hello.proto, of which an author generates code
@@ -28,12 +27,12 @@ func Majors() []uint32 { return []uint32{Major} }
 //go:embed dataplane.proto hello.proto
 var Protos embed.FS
 
-// Hello is what a plugin says of itself. It is the first thing asked on a connection.
+// Hello is a plugin's description of itself. It is the first call on a connection.
 type Hello struct {
-	Name    string   // the dataplane's, as in the binary's name
-	Version string   // the plugin's own
-	Majors  []uint32 // that it speaks
-	PID     int      // as it sees itself
+	Name    string   // of the dataplane, as in the name of the binary
+	Version string   // version of the plugin
+	Majors  []uint32 // protocol versions that it speaks
+	PID     int      // in its own PID namespace
 }
 
 func (h Hello) String() string { return fmt.Sprintf("%s %s (pid %d)", h.Name, h.Version, h.PID) }
@@ -47,7 +46,7 @@ func decodeHello(h *pb.HelloReply) Hello {
 	}
 }
 
-// fits checks that the two ends have a major in common.
+// fits checks that the two sides have a common major.
 func (h Hello) fits() error {
 	if slices.ContainsFunc(Majors(), func(m uint32) bool { return slices.Contains(h.Majors, m) }) {
 		return nil
@@ -62,8 +61,8 @@ func encodeDescription(d sdk.Description) *pb.Description {
 	}
 }
 
-// decodeDescription leaves out options that are no JSON: the host shows them as a
-// part of its own.
+// decodeDescription drops options that are not valid JSON, because the host embeds them in its
+// own JSON.
 func decodeDescription(d *pb.Description) sdk.Description {
 	out := sdk.Description{
 		Name:     oneLine(d.GetName()),
@@ -77,9 +76,9 @@ func decodeDescription(d *pb.Description) sdk.Description {
 	return out
 }
 
-// Build returns what the Go toolchain wrote into this program of where it comes from: a
-// tag, or a commit with its time, and "+dirty" if the files were not those of the
-// commit. It is "(devel)" where the toolchain did not look.
+// Build returns the version that the Go toolchain recorded in this program: a tag, or a commit
+// with its time, and "+dirty" if the files differed from the commit. It returns "(devel)" if
+// the toolchain recorded nothing.
 func Build() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {

@@ -22,10 +22,10 @@ import (
 	"github.com/pointsman/pointsman/internal/notify"
 )
 
-// A socket is where a plugin listens for hosts, and for which users'.
+// A socket is the address at which a plugin listens, and the users whose hosts may connect.
 type socket struct {
-	address string   // as addressForm has it
-	users   []uint32 // whose hosts may connect, beside this user's and root's
+	address string   // in the form of addressForm
+	users   []uint32 // users whose hosts may connect, in addition to this user and root
 }
 
 func (c cli) listen(args []string) error {
@@ -60,9 +60,9 @@ func (s *socket) allow(account string) error {
 	return nil
 }
 
-// listenAndServe serves the hosts that may connect to that socket, until a SIGTERM or a
-// host's Shutdown. It is for a plugin that something other than a host starts: a
-// container of its own, or systemd. Its log is written to w.
+// listenAndServe serves hosts that connect to the socket, until SIGTERM or a host's Shutdown.
+// It is for a plugin that a host does not start: a container of its own, or systemd does. It
+// writes its log to w.
 func listenAndServe(s *server, on socket, w io.Writer) error {
 	listener, err := on.listen()
 	if err != nil {
@@ -81,17 +81,17 @@ func listenAndServe(s *server, on socket, w io.Writer) error {
 	}()
 	g := grpc.NewServer(append(serverOptions(), grpc.StatsHandler(&connections{session: &s.session}))...)
 	s.register(g)
-	reflection.Register(g) // so that grpcurl and the like know the messages
+	reflection.Register(g) // for grpcurl and similar tools
 	go s.stopWhenEnded(g)  // ends with the server
 	return g.Serve(listener)
 }
 
-// aliveLimit is for an answer.
+// aliveLimit limits the answer to alive.
 const aliveLimit = 3 * time.Second
 
-// alive asks the plugin that listens at an address for its Hello, for what started that:
-// a host that finds it hung may not end it, for it is no child of the host's. The kubelet
-// asks by this verb; systemd expects a message in time.
+// alive checks that the plugin at an address answers Hello. It is for whatever started the
+// plugin, because a host must not kill a hung process that is not its child: the kubelet runs
+// this verb as a probe; systemd expects a watchdog message instead.
 func (c cli) alive(ctx context.Context, args []string) error {
 	if len(args) != 1 {
 		return usageError(fmt.Sprintf("%s alive: want the address that it listens on: %s", c.binary(), addressForm))

@@ -23,7 +23,7 @@ type LogLine struct {
 	Attrs   []slog.Attr // values are strings
 }
 
-// String returns the line as people read it.
+// String returns the line in the form for people.
 func (l LogLine) String() string {
 	var b strings.Builder
 	b.WriteString(l.Time.Format(time.RFC3339) + " " + l.Level.String() + " " + l.Message)
@@ -37,9 +37,9 @@ func (l LogLine) String() string {
 	return b.String()
 }
 
-// ParseLogLine reads a line of a plugin's stderr. A JSON object as log/slog writes it, or as go-hclog does,
-// becomes a line with level and attributes. Anything else is the message of a line that was printed at now,
-// with the attribute stream=stderr.
+// ParseLogLine parses a line of a plugin's stderr. A JSON object in the format of log/slog or
+// go-hclog becomes a line with level and attributes. Any other text becomes the message of a
+// line with time now and the attribute stream=stderr.
 func ParseLogLine(text string, now time.Time) LogLine {
 	printed := LogLine{Time: now, Level: slog.LevelWarn, Message: oneLine(text), Attrs: []slog.Attr{slog.String("stream", "stderr")}}
 	d := json.NewDecoder(strings.NewReader(text))
@@ -58,21 +58,21 @@ func ParseLogLine(text string, now time.Time) LogLine {
 		}
 		said, isText := value.(string)
 		if !isText {
-			raw, _ := json.Marshal(value) // it was read as JSON just now
+			raw, _ := json.Marshal(value) // cannot fail: it was decoded from JSON
 			said = string(raw)
 		}
 		switch key {
 		case slog.MessageKey, "@message":
 			l.Message = oneLine(said)
 		case slog.LevelKey, "@level":
-			_ = l.Level.UnmarshalText([]byte(said)) // of another word it stays info
+			_ = l.Level.UnmarshalText([]byte(said)) // an unknown level stays info
 		case slog.TimeKey, "@timestamp":
 			if at, err := time.Parse(time.RFC3339Nano, said); err == nil {
 				l.Time = at
 			}
 		default:
 			if len(l.Attrs) < maxWords {
-				l.Attrs = append(l.Attrs, slog.String(oneLine(key.(string)), oneLine(said))) // an object's keys are strings
+				l.Attrs = append(l.Attrs, slog.String(oneLine(key.(string)), oneLine(said))) // keys of JSON objects are strings
 			}
 		}
 	}
@@ -94,16 +94,16 @@ func logLevel() slog.Level {
 	return level
 }
 
-// logQueue is how many lines of a plugin's log wait to be written.
+// logQueue is the number of log lines that wait to be written.
 const logQueue = 1024
 
-// A logWriter writes lines to the stderr that the process was started with. A Write never waits: while nothing
+// A logWriter writes lines to the process's original stderr. Write never blocks: while nobody
 // reads that stderr, further lines are dropped and counted.
 type logWriter struct {
 	queue   chan []byte
 	dropped atomic.Uint64
 	quit    chan struct{} // closed by close
-	written chan struct{} // closed when everything is written after that
+	written chan struct{} // closed when everything was written after quit
 }
 
 // newLogWriter starts the goroutine that writes to w. It ends with close.
@@ -114,7 +114,7 @@ func newLogWriter(w io.Writer) *logWriter {
 		for {
 			select {
 			case line := <-l.queue:
-				_, _ = w.Write(line) // nothing else could be told of it
+				_, _ = w.Write(line) // there is no place to report the error
 				continue
 			default:
 			}
@@ -129,7 +129,7 @@ func newLogWriter(w io.Writer) *logWriter {
 	return l
 }
 
-// Write takes one line, which ends with a newline.
+// Write queues one line, which ends with a newline.
 func (l *logWriter) Write(line []byte) (int, error) {
 	select {
 	case l.queue <- append([]byte(nil), line...):
@@ -139,7 +139,7 @@ func (l *logWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// close waits until the lines in the queue are written, at most for d.
+// close waits until the queued lines are written, for at most d.
 func (l *logWriter) close(d time.Duration) {
 	close(l.quit)
 	select {
@@ -148,8 +148,9 @@ func (l *logWriter) close(d time.Duration) {
 	}
 }
 
-// capture replaces os.Stdout and os.Stderr by pipes whose lines go to log. go-plugin's own pipes, which stand there
-// until then, have no reader: a plugin that prints would block once they are full.
+// capture replaces os.Stdout and os.Stderr by pipes whose lines go to log. It replaces
+// go-plugin's own pipes, which nobody reads: a plugin that prints would block once they are
+// full.
 func capture(log *slog.Logger) {
 	for name, file := range map[string]**os.File{"stdout": &os.Stdout, "stderr": &os.Stderr} {
 		r, w, err := os.Pipe()
@@ -162,10 +163,11 @@ func capture(log *slog.Logger) {
 	}
 }
 
-// maxValue bounds a message or an attribute in the log, in bytes.
+// maxValue limits a message or attribute in the log, in bytes.
 const maxValue = 1 << 10
 
-// logOptions are for a handler of the plugin's log. It makes texts of all values and bounds them.
+// logOptions returns options for the handler of the plugin's log. They convert all values to
+// text and limit its length.
 func logOptions() *slog.HandlerOptions {
 	return &slog.HandlerOptions{Level: logLevel(), ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		if text := a.Value.String(); a.Key != slog.TimeKey || len(groups) > 0 {

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// addressForm is how an address is written at which a plugin listens by itself, for people.
+// addressForm shows the form of an address for --listen, for messages.
 const addressForm = "unix:///absolute/path"
 
 func at(address string) (Target, error) {
@@ -30,21 +30,21 @@ func at(address string) (Target, error) {
 	return Target{Network: overUnix, Address: path}, nil
 }
 
-// open connects to what listens there.
+// open connects to the target.
 func (t Target) open(ctx context.Context) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, t.Network, t.Address)
 }
 
-// listen opens the socket. Other users are kept out twice: the folder is open to this user
-// alone, and where others are named to this process's group; and the kernel tells the user
-// of each process that connects.
+// listen creates the socket. Other users are kept out twice: the folder is accessible to this
+// user only, or to this process's group if users are named; and the kernel reports the user of
+// each process that connects.
 func (s socket) listen() (net.Listener, error) {
 	target, err := at(s.address)
 	if err != nil {
 		return nil, err
 	}
 	path, folder, mode := target.Address, os.FileMode(0o700), os.FileMode(0o600)
-	if len(s.users) > 0 { // of which the folder's group has to be one
+	if len(s.users) > 0 { // they must be in the folder's group
 		folder, mode = 0o750, 0o660
 	}
 	if err := makeFolder(filepath.Dir(path), folder); err != nil {
@@ -64,13 +64,13 @@ func (s socket) listen() (net.Listener, error) {
 	return &userListener{Listener: listener, users: s.users}, nil
 }
 
-// makeFolder makes the socket's folder, or checks the one that is there.
+// makeFolder creates the socket's folder, or checks an existing one.
 func makeFolder(dir string, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
 	if err := os.Mkdir(dir, 0o700); err == nil {
-		return os.Chmod(dir, mode) // whatever the umask is
+		return os.Chmod(dir, mode) // regardless of the umask
 	} else if !errors.Is(err, os.ErrExist) {
 		return err
 	}
@@ -81,10 +81,10 @@ func makeFolder(dir string, mode os.FileMode) error {
 	if has := info.Mode().Perm(); has != mode {
 		return fmt.Errorf("directory %s has mode %#o, and a socket for these users needs %#o; try: chmod %#[3]o %[1]s, or a directory of its own below it", dir, has, mode)
 	}
-	return owned(dir, info)
+	return checkOwner(dir, info)
 }
 
-// vacate removes the socket of a process that has ended.
+// vacate removes the socket that an ended process left.
 func vacate(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -114,16 +114,16 @@ func (g *userListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if trusted(conn, g.users...) == nil {
+		if checkTrusted(conn, g.users...) == nil {
 			return conn, nil
 		}
 		conn.Close()
 	}
 }
 
-// owned reports why dir is not this user's or root's, if so: its owner may change what is
-// in it.
-func owned(dir string, info os.FileInfo) error {
+// checkOwner returns an error if dir belongs neither to this user nor to root, because its
+// owner may change its content.
+func checkOwner(dir string, info os.FileInfo) error {
 	s, ok := info.Sys().(*syscall.Stat_t)
 	if ok && s.Uid != 0 && s.Uid != uint32(os.Geteuid()) {
 		return fmt.Errorf("directory %s belongs to user %d, who could put another socket there; use one of user %d or root", dir, s.Uid, os.Geteuid())

@@ -10,7 +10,7 @@ import (
 	"github.com/pointsman/pointsman/internal/pipe"
 )
 
-// addressForm is how an address is written at which a plugin listens by itself, for people.
+// addressForm shows the form of an address for --listen, for messages.
 const addressForm = pipe.Prefix + "NAME"
 
 func at(address string) (Target, error) {
@@ -20,8 +20,7 @@ func at(address string) (Target, error) {
 	return Target{Network: overPipe, Address: address}, nil
 }
 
-// open connects to what listens there. A pipe must be of this user, of administrators or of the
-// system.
+// open connects to the target. The pipe must belong to this user, administrators or the system.
 func (t Target) open(ctx context.Context) (net.Conn, error) {
 	if t.Network == overPipe {
 		return pipe.Dial(ctx, t.Address)
@@ -29,7 +28,7 @@ func (t Target) open(ctx context.Context) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, t.Network, t.Address)
 }
 
-// listen makes the pipe, which is open to this user, administrators and the system alone.
+// listen creates the pipe, accessible to this user, administrators and the system only.
 func (s socket) listen() (net.Listener, error) {
 	if _, err := at(s.address); err != nil {
 		return nil, err

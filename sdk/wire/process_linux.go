@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memory returns how many bytes of this process are resident; zero: not known.
+// memory returns the resident memory of this process in bytes; zero if not known.
 func memory() uint64 {
 	statm, _ := os.ReadFile("/proc/self/statm")
 	var size, resident uint64 // in pages
@@ -22,14 +22,14 @@ func memory() uint64 {
 	return resident * uint64(os.Getpagesize())
 }
 
-// takeName gives this process the name that ps shows. A host executes a plugin by an open
-// file's descriptor, and the process was called by that number.
-func takeName() {
-	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0) // nothing depends on it
+// setName sets the name that ps shows. The host executes the plugin by an open file descriptor,
+// so the process would be named after its number.
+func setName() {
+	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0) // nothing depends on the name
 }
 
-// A peer is the process at the other end of a unix socket, by the kernel's word. A pid
-// of zero is one that this pid namespace does not have.
+// A peer is the process at the other end of a unix socket, as the kernel reports it. Its PID is
+// zero if the process is not in this PID namespace.
 type peer struct {
 	pid int
 	uid uint32
@@ -55,9 +55,9 @@ func peerOf(conn net.Conn) (peer, error) {
 	return peer{pid: int(cred.Pid), uid: cred.Uid}, nil
 }
 
-// trusted reports why the other end may not be spoken to, if so: it must be a
-// process of this user, of root, or of one of these users.
-func trusted(conn net.Conn, users ...uint32) error {
+// checkTrusted returns an error unless the process at the other end runs as this user, root, or
+// one of users.
+func checkTrusted(conn net.Conn, users ...uint32) error {
 	p, err := peerOf(conn)
 	own := uint32(os.Geteuid())
 	if err == nil && p.uid != 0 && p.uid != own && !slices.Contains(users, p.uid) {

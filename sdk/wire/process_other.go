@@ -9,15 +9,15 @@ import (
 	"runtime/metrics"
 )
 
-// memory returns about how many bytes of this process are resident: what the Go
-// runtime has of the system and has not given back.
+// memory returns the approximate resident memory of this process in bytes: what the Go runtime
+// has obtained from the system and not returned.
 func memory() uint64 {
 	samples := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(samples)
 	return samples[0].Value.Uint64() - samples[1].Value.Uint64()
 }
 
-func takeName() {}
+func setName() {}
 
 type peer struct {
 	pid int
@@ -26,7 +26,7 @@ type peer struct {
 
 func peerOf(net.Conn) (peer, error) { return peer{}, nil }
 
-// This system does not say which process is at the other end. The mode of the socket's directory
-// keeps other users out; on Windows the pipe does, and Dial looks whose it is.
+// This system does not identify the process at the other end. The mode of the socket's
+// directory keeps other users out. On Windows the pipe does, and Dial checks its owner.
 
-func trusted(net.Conn, ...uint32) error { return nil }
+func checkTrusted(net.Conn, ...uint32) error { return nil }

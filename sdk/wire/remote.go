@@ -24,9 +24,8 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// The longest a call may take where its context does not say less: long enough for
-// a large cluster on a node with much else to do. A caller that wants to know sooner that one
-// hangs reads Vitals beside it.
+// Limits of calls whose context has no earlier deadline: long enough for a large cluster on a
+// busy node. To detect a hung call earlier, call Vitals concurrently.
 const (
 	configureTimeout = 10 * time.Second
 	syncTimeout      = 3 * time.Minute
@@ -38,8 +37,8 @@ const (
 	debugTimeout     = 24 * time.Hour
 )
 
-// A Remote is a dataplane in another process. It is what [sdk.Dataplane] says,
-// and may be used from several goroutines.
+// A Remote is a dataplane in another process. It implements [sdk.Dataplane], and is safe for
+// concurrent use.
 type Remote struct {
 	conn     *grpc.ClientConn
 	client   pb.DataplaneClient
@@ -47,7 +46,7 @@ type Remote struct {
 	target   Target
 	process  Process
 	link     *link
-	session  atomic.Value // the id, a string, of the last Configure
+	session  atomic.Value // ID (a string) of the session that the last Configure began
 	closed   sync.Once
 	debugged atomic.Bool
 }
@@ -60,7 +59,7 @@ var (
 	_ sdk.AffinityCarrier = (*Remote)(nil)
 )
 
-// meet greets the plugin at the other end of conn, which it closes with an error.
+// meet calls Hello on conn and returns its Remote. After an error it closes conn.
 func meet(ctx context.Context, conn net.Conn, t Target, p Process) (*Remote, error) {
 	client, err := speak(conn, t.TLS)
 	if err != nil {
@@ -74,31 +73,33 @@ func meet(ctx context.Context, conn net.Conn, t Target, p Process) (*Remote, err
 	}
 	r := &Remote{conn: client, client: pb.NewDataplaneClient(client), hello: hello, target: t, process: p, link: followLink(client)}
 	if p == nil {
-		r.link.peer, _ = peerOf(conn) // zero where the system does not say
+		r.link.peer, _ = peerOf(conn) // zero if the system does not report it
 		r.process = r.link
 	}
 	if pid := r.process.PID(); pid != 0 {
-		r.hello.PID = pid // the kernel's word, not the plugin's
+		r.hello.PID = pid // trust the kernel, not the plugin
 	}
 	return r, nil
 }
 
-// Hello returns what the plugin said of itself when it was connected to.
+// Hello returns the plugin's answer to Hello.
 func (r *Remote) Hello() Hello { return r.hello }
 
-// Target returns where the plugin listens.
+// Target returns the address at which the plugin listens.
 func (r *Remote) Target() Target { return r.target }
 
-// Exited is closed when the plugin's process has ended.
+// Exited returns a channel that is closed when the plugin's process has ended.
 func (r *Remote) Exited() <-chan struct{} { return r.process.Exited() }
 
-// Ending says how the process ended, without the subject: "exited with code 2". It is asked once Exited is closed.
+// Ending describes how the process ended, without the subject: "exited with code 2". Call it
+// after Exited is closed.
 func (r *Remote) Ending() string { return r.process.Ending() }
 
-// Lost is closed when the connection to the plugin is lost. It is not made again.
+// Lost returns a channel that is closed when the connection to the plugin is lost. There is no
+// reconnect.
 func (r *Remote) Lost() <-chan struct{} { return r.link.lost }
 
-// Configure begins a session: from here on, calls of every older one are refused.
+// Configure begins a session. From then on, calls of older sessions are refused.
 func (r *Remote) Configure(ctx context.Context, s sdk.Setup) (d sdk.Description, err error) {
 	id := rand.Text()
 	r.session.Store(id)
@@ -110,11 +111,11 @@ func (r *Remote) Configure(ctx context.Context, s sdk.Setup) (d sdk.Description,
 	return d, err
 }
 
-// Debugged gives each call that begins from here on a day, since a debugger may stop the process
-// in the middle of one. Vitals keeps its two seconds: it is how a caller sees that it is stopped.
+// Debugged allows each later call a day, because a debugger may stop the process during the
+// call. Vitals keeps its two seconds, so that a caller can detect that the process is stopped.
 func (r *Remote) Debugged() { r.debugged.Store(true) }
 
-// call makes a call, bounded by the longest that it may take.
+// call runs f with the limit longest.
 func (r *Remote) call(ctx context.Context, name string, longest time.Duration, f func(context.Context) error) error {
 	if r.debugged.Load() {
 		longest = debugTimeout
@@ -124,7 +125,7 @@ func (r *Remote) call(ctx context.Context, name string, longest time.Duration, f
 	return r.callError(name, f(ctx))
 }
 
-// Sync sends the update in chunks, and returns what the plugin made of it.
+// Sync sends the update in chunks and returns the plugin's result.
 func (r *Remote) Sync(ctx context.Context, u sdk.Update) (result sdk.Result, err error) {
 	err = r.call(ctx, "Sync", syncTimeout, func(ctx context.Context) error {
 		stream, err := r.client.Sync(ctx)
@@ -146,7 +147,7 @@ func (r *Remote) Sync(ctx context.Context, u sdk.Update) (result sdk.Result, err
 	return result, nil
 }
 
-// SetRole is as sdk.Dataplane says.
+// SetRole implements sdk.Dataplane.
 func (r *Remote) SetRole(ctx context.Context, role sdk.Role) error {
 	return r.call(ctx, "SetRole", roleTimeout, func(ctx context.Context) error {
 		_, err := r.client.SetRole(ctx, &pb.SetRoleRequest{Session: r.sessionID(), Role: pb.Role(role)})
@@ -154,7 +155,7 @@ func (r *Remote) SetRole(ctx context.Context, role sdk.Role) error {
 	})
 }
 
-// Cleanup is as sdk.Dataplane says. With an error it still names what was removed.
+// Cleanup implements sdk.Dataplane. After an error it still returns what was removed.
 func (r *Remote) Cleanup(ctx context.Context, l sdk.Leftovers) (removed []string, err error) {
 	err = r.call(ctx, "Cleanup", cleanupTimeout, func(ctx context.Context) error {
 		stream, err := r.client.Cleanup(ctx, &pb.CleanupRequest{Session: r.sessionID(), KubeProxy: l.KubeProxy, DryRun: l.DryRun})
@@ -167,7 +168,7 @@ func (r *Remote) Cleanup(ctx context.Context, l sdk.Leftovers) (removed []string
 	return removed, err
 }
 
-// Inspect is as sdk.Inspector says, or ErrUnsupported.
+// Inspect implements sdk.Inspector, or returns ErrUnsupported.
 func (r *Remote) Inspect(ctx context.Context, f func(sdk.Served) error) error {
 	return r.call(ctx, "Inspect", readTimeout, func(ctx context.Context) error {
 		stream, err := r.client.Inspect(ctx, &pb.InspectRequest{})
@@ -178,7 +179,7 @@ func (r *Remote) Inspect(ctx context.Context, f func(sdk.Served) error) error {
 	})
 }
 
-// Trace is as sdk.Tracer says, or ErrUnsupported.
+// Trace implements sdk.Tracer, or returns ErrUnsupported.
 func (r *Remote) Trace(ctx context.Context, p sdk.Packet) (traced sdk.Traced, err error) {
 	err = r.call(ctx, "Trace", readTimeout, func(ctx context.Context) error {
 		reply, err := r.client.Trace(ctx, encodePacket(p))
@@ -190,7 +191,7 @@ func (r *Remote) Trace(ctx context.Context, p sdk.Packet) (traced sdk.Traced, er
 	return traced, err
 }
 
-// Watch is as sdk.Watcher says, or ErrUnsupported. It ends after watchTimeout at the latest.
+// Watch implements sdk.Watcher, or returns ErrUnsupported. It ends after watchTimeout at the latest.
 func (r *Remote) Watch(ctx context.Context, p sdk.Packet, f func(sdk.WatchedPacket) error) error {
 	request := &pb.WatchRequest{}
 	if p.To.IsValid() {
@@ -210,7 +211,7 @@ func (r *Remote) Watch(ctx context.Context, p sdk.Packet, f func(sdk.WatchedPack
 	return err
 }
 
-// ExportAffinity is as sdk.AffinityCarrier says, or ErrUnsupported.
+// ExportAffinity implements sdk.AffinityCarrier, or returns ErrUnsupported.
 func (r *Remote) ExportAffinity(ctx context.Context, f func(sdk.AffinityEntry) error) error {
 	return r.call(ctx, "ExportAffinity", readTimeout, func(ctx context.Context) error {
 		stream, err := r.client.ExportAffinity(ctx, &pb.ExportAffinityRequest{})
@@ -221,7 +222,7 @@ func (r *Remote) ExportAffinity(ctx context.Context, f func(sdk.AffinityEntry) e
 	})
 }
 
-// ImportAffinity is as sdk.AffinityCarrier says, or ErrUnsupported.
+// ImportAffinity implements sdk.AffinityCarrier, or returns ErrUnsupported.
 func (r *Remote) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry) error {
 	return r.call(ctx, "ImportAffinity", readTimeout, func(ctx context.Context) error {
 		stream, err := r.client.ImportAffinity(ctx)
@@ -229,7 +230,7 @@ func (r *Remote) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry
 			return err
 		}
 		c := newReply(stream.Send)
-		c.chunk.Session = r.sessionID() // the first chunk says it for all
+		c.chunk.Session = r.sessionID() // the first chunk has the session for all chunks
 		for _, entry := range entries {
 			if err = add(c, encodeAffinityEntry(entry), func(m *pb.ImportAffinityChunk) *[]*pb.AffinityEntry { return &m.Entries }); err != nil {
 				break
@@ -266,9 +267,9 @@ func (r *Remote) Close() error {
 	return err
 }
 
-// Shutdown asks the plugin to end, and returns within a second, before it has: see
-// Exited. What the plugin keeps in the kernel stays. The plugin of another host's session
-// goes on: ErrFenced.
+// Shutdown asks the plugin to end, and returns within a second, before the process has ended:
+// see Exited. Rules in the kernel stay. If the plugin is in another host's session, it
+// continues, and the error is ErrFenced.
 func (r *Remote) Shutdown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -277,16 +278,16 @@ func (r *Remote) Shutdown(ctx context.Context) error {
 }
 
 func (r *Remote) sessionID() string {
-	id, _ := r.session.Load().(string) // none: empty
+	id, _ := r.session.Load().(string) // empty if there is no session
 	return id
 }
 
-// exitNotice is how much later than the end of its connection the end of a process may
-// become known.
+// exitNotice is the longest time between the end of the connection and the notice that the
+// process has ended.
 const exitNotice = 500 * time.Millisecond
 
-// callError is err as the caller is to read it: the plugin's own error as it was, the
-// transport's with the reason if the process has ended.
+// callError returns err for the caller: an error of the plugin is unchanged, and an error of
+// the transport gets the reason if the process has ended.
 func (r *Remote) callError(call string, err error) error {
 	if err == nil {
 		return nil
@@ -306,7 +307,7 @@ func (r *Remote) callError(call string, err error) error {
 	return fmt.Errorf("%s: %s: %w", call, r.hello, err)
 }
 
-// receive calls f for each item of a stream's messages, until the stream's orderly end.
+// receive calls f for each item in a stream's messages, until the stream ends properly.
 func receive[M, P, V any](stream grpc.ServerStreamingClient[M], most int, items func(*M) []P, decode func(P) (V, error), f func(V) error) error {
 	many, size := 0, 0
 	for {
@@ -333,7 +334,7 @@ func receive[M, P, V any](stream grpc.ServerStreamingClient[M], most int, items 
 	}
 }
 
-// collect returns a function that adds to a list.
+// collect returns a function that appends to a list.
 func collect[V any](to *[]V) func(V) error {
 	return func(v V) error {
 		*to = append(*to, v)
@@ -341,27 +342,29 @@ func collect[V any](to *[]V) func(V) error {
 	}
 }
 
-// A Process is the process behind a Remote, as the code that started or found it sees it. A
-// call that fails because the process has ended says so, and how it ended.
+// A Process is the process behind a Remote, as known to the code that started or found it. A
+// call that fails because the process has ended reports that, and how it ended.
 type Process interface {
-	PID() int                // zero: not known
+	PID() int                // zero if not known
 	Exited() <-chan struct{} // closed when it has ended
-	Ending() string          // how it ended, without the subject: "exited with code 2"; asked once Exited is closed
+	Ending() string          // how it ended, without the subject: "exited with code 2"; called after Exited is closed
 }
 
-// A link is a connection to a plugin. It is also the Process of a plugin of which nothing else is known.
+// A link is a connection to a plugin. It also implements Process for a plugin whose process is
+// not known otherwise.
 type link struct {
-	peer   peer          // at the other end; its pid is zero where that is not known
+	peer   peer          // process at the other end; its PID is zero if not known
 	lost   chan struct{} // closed when the connection is lost
 	cancel context.CancelFunc
 }
 
-// followLink starts a goroutine that ends with the connection, or when cancel is called.
+// followLink starts a goroutine that watches the connection. It ends with the connection, or
+// when cancel is called.
 func followLink(conn *grpc.ClientConn) *link {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &link{lost: make(chan struct{}), cancel: cancel}
 	go func() {
-		// A first call may succeed a moment before gRPC says that it is no longer connecting.
+		// The first call may succeed slightly before gRPC leaves the state Connecting.
 		for state := conn.GetState(); state == connectivity.Ready || state == connectivity.Connecting; state = conn.GetState() {
 			if !conn.WaitForStateChange(ctx, state) {
 				return

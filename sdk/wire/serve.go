@@ -22,25 +22,26 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Serve is a plugin's main. Launched by a host, it serves dp until the host or a SIGTERM
-// ends it, and returns. Run from a command line, it does what its arguments say (see
-// --help), and exits.
+// Serve is the main function of a plugin. If a host launched the process, Serve serves dp until
+// the host or SIGTERM ends it, and returns. On a command line it runs the verb in its arguments
+// (see --help) and exits.
 //
-// Calls of dp never overlap, but for Inspect, Trace, ExportAffinity and Report. Once a host is
-// connected, lines that the plugin prints to os.Stdout and os.Stderr become lines of its log.
+// Calls of dp never overlap, except for Inspect, Trace, ExportAffinity and Report. While a host
+// is connected, lines that the plugin prints to os.Stdout and os.Stderr become lines of its
+// log.
 func Serve(d sdk.Description, dp sdk.Dataplane) {
 	if os.Getenv(cookieKey) != cookieValue {
 		os.Exit(runCLI(d, dp, os.Args[1:], os.Stdout, os.Stderr))
 	}
 	if !serveLaunched(newServer(d, dp)) {
-		os.Exit(1) // go-plugin has said why, on stderr
+		os.Exit(1) // go-plugin has printed the reason to stderr
 	}
 }
 
-// serveLaunched serves the host that launched this process, and reports whether
-// it came so far.
+// serveLaunched serves the host that launched this process, and returns false if serving could
+// not start.
 func serveLaunched(s *server) bool {
-	takeName()
+	setName()
 	defer onSignals(s, syscall.SIGTERM)()
 	logs := newLogWriter(os.Stderr)
 	defer logs.close(lastLines)
@@ -63,19 +64,19 @@ func serveLaunched(s *server) bool {
 	return began
 }
 
-// lastLines is how long the end of the process waits for the last lines of its log to be written.
+// lastLines limits the wait for the last log lines at the end of the process.
 const lastLines = 200 * time.Millisecond
 
-// endWith ends the server when the lifeline reaches its end: the host holds the other end of a launched plugin's
-// stdin, so that end comes when the host ends, however that happens.
+// endWith ends the server at the end of lifeline, the process's stdin. The host holds the other
+// end, so lifeline ends when the host ends for any reason.
 func (s *server) endWith(lifeline io.Reader) {
 	_, _ = io.Copy(io.Discard, lifeline)
 	s.stop()
 }
 
-// onSignals makes these signals an orderly end, and SIGPIPE nothing: a plugin whose host is
-// gone must not end with its next line of output. They are caught rather than ignored,
-// because children would inherit that.
+// onSignals ends the server properly on these signals, and catches SIGPIPE: a plugin whose host
+// is gone must not end with its next line of output. It catches SIGPIPE instead of ignoring it,
+// because child processes would inherit the latter.
 func onSignals(s *server, ending ...os.Signal) (stop func()) {
 	pipe := make(chan os.Signal, 1) // never read
 	signal.Notify(pipe, syscall.SIGPIPE)
@@ -95,19 +96,19 @@ func onSignals(s *server, ending ...os.Signal) (stop func()) {
 	}
 }
 
-// The cookie tells a plugin that a host has launched it, and not a person.
+// The cookie tells a plugin that a host has launched it, and not a person in a shell.
 const (
 	cookieKey   = "POINTSMAN_PLUGIN"
 	cookieValue = "8d7c4cf0-the-points-are-set"
 )
 
-// Handshake returns what go-plugin has to know at both ends.
+// Handshake returns the settings that go-plugin needs on both sides.
 func Handshake() plugin.HandshakeConfig {
 	return plugin.HandshakeConfig{MagicCookieKey: cookieKey, MagicCookieValue: cookieValue}
 }
 
-// A registration gives go-plugin the services of a plugin. The host's side makes its own
-// client, without go-plugin.
+// A registration registers the plugin's services with go-plugin. The host creates its client
+// without go-plugin.
 type registration struct {
 	plugin.NetRPCUnsupportedPlugin
 	server *server
@@ -122,20 +123,20 @@ func (registration) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.Client
 	return nil, fmt.Errorf("the host dials by itself")
 }
 
-// connections is how gRPC tells of connections. When the first one comes, go-plugin has done all it does with
-// os.Stdout and os.Stderr.
+// connections receives gRPC's events about connections. When the first connection arrives,
+// go-plugin has finished its changes to os.Stdout and os.Stderr.
 type connections struct {
-	first   func() // nil: nothing is to be done
+	first   func() // called once; nil if there is nothing to do
 	once    sync.Once
 	session *session
 }
 
-// A connection is one that a host, or something else, has made.
-type connection struct{ _ byte } // so that each has an address of its own
+// A connection identifies a connection from a host, or from something else.
+type connection struct{ _ byte } // not empty, so that each has a unique address
 
 type connectionKey struct{}
 
-// connectionOf returns the connection that a call came by; nil: it is not known.
+// connectionOf returns the connection of a call, or nil if it is not known.
 func connectionOf(ctx context.Context) *connection {
 	c, _ := ctx.Value(connectionKey{}).(*connection)
 	return c
@@ -157,8 +158,8 @@ func (c *connections) HandleConn(ctx context.Context, s stats.ConnStats) {
 func (c *connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 func (c *connections) HandleRPC(context.Context, stats.RPCStats)                       {}
 
-// Local joins both ends of the wire in this process: everything is as with a
-// plugin of its own, but for the process. It is for tests, and it ends with Shutdown.
+// Local connects a Remote to dp in this process: everything is as with a plugin, except for the
+// process. It is for tests. Shutdown ends it.
 func Local(ctx context.Context, d sdk.Description, dp sdk.Dataplane) (*Remote, error) {
 	s := newServer(d, dp)
 	listener := bufconn.Listen(window)

@@ -21,7 +21,7 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// A server is the plugin's end: what Serve and Local register with gRPC.
+// A server is the plugin's side: the services that Serve and Local register with gRPC.
 type server struct {
 	pb.UnimplementedDataplaneServer
 	pb.UnimplementedHelloServer
@@ -30,17 +30,17 @@ type server struct {
 	dataplane   sdk.Dataplane
 	hello       *pb.HelloReply
 	log         *slog.Logger
-	lost        func() uint64 // log lines that were dropped
+	lost        func() uint64 // returns the number of dropped log lines
 	calls       *semaphore
-	updated     atomic.Int64 // Services since memory was given back to the system
-	freeing     atomic.Bool  // it is about to be
+	updated     atomic.Int64 // Services in updates since memory was last returned to the system
+	freeing     atomic.Bool  // memory is about to be returned
 	session     session
 
 	closing chan struct{} // closed by end
 	ended   sync.Once
 }
 
-// newServer returns a server whose log goes nowhere until logTo.
+// newServer returns a server whose log is discarded until logTo.
 func newServer(d sdk.Description, dp sdk.Dataplane) *server {
 	return &server{
 		description: d,
@@ -57,7 +57,7 @@ func (s *server) Hello(context.Context, *pb.HelloRequest) (*pb.HelloReply, error
 	return s.hello, nil
 }
 
-// exclusive makes a call that no other one overlaps, if the session admits it.
+// exclusive runs a call that no other call may overlap, if admit allows it.
 func (s *server) exclusive(ctx context.Context, name string, admit func() error, f func(context.Context) error) error {
 	ctx, done, err := s.calls.acquire(ctx, name)
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *server) exclusive(ctx context.Context, name string, admit func() error,
 	return because(ctx, f(ctx))
 }
 
-// admits returns what checks that a call is of the present session.
+// admits returns a function that checks that a call belongs to the current session.
 func (s *server) admits(id string) func() error { return func() error { return s.session.admit(id) } }
 
 func (s *server) Configure(ctx context.Context, r *pb.ConfigureRequest) (reply *pb.ConfigureReply, err error) {
@@ -91,7 +91,7 @@ func (s *server) Configure(ctx context.Context, r *pb.ConfigureRequest) (reply *
 	return reply, err
 }
 
-// Sync acts at the end of the stream: one that is cut off has changed nothing.
+// Sync applies the update at the end of the stream. A stream that is cut off changes nothing.
 func (s *server) Sync(stream grpc.BidiStreamingServer[pb.UpdateChunk, pb.ResultChunk]) error {
 	in := &incoming{}
 	if err := eachChunk(stream, in.add); err != nil {
@@ -123,7 +123,7 @@ func (s *server) Sync(stream grpc.BidiStreamingServer[pb.UpdateChunk, pb.ResultC
 	return c.flush()
 }
 
-// eachChunk calls add for each message that the other end sends, until the end of the stream.
+// eachChunk calls add for each message from the other side, until the end of the stream.
 func eachChunk[M any](stream interface{ Recv() (*M, error) }, add func(*M) error) error {
 	for {
 		chunk, err := stream.Recv()
@@ -155,7 +155,7 @@ func (s *server) SetRole(ctx context.Context, r *pb.SetRoleRequest) (*pb.SetRole
 
 func (s *server) Cleanup(r *pb.CleanupRequest, stream grpc.ServerStreamingServer[pb.CleanupReply]) error {
 	admit := func() error { return s.session.admitAny(r.Session) }
-	if r.DryRun { // which changes nothing
+	if r.DryRun { // changes nothing
 		admit = func() error { return nil }
 	}
 	return s.exclusive(stream.Context(), "Cleanup", admit, func(ctx context.Context) error {
@@ -181,7 +181,7 @@ func (s *server) Report(context.Context, *pb.ReportRequest) (*pb.ReportReply, er
 	return encodeVitals(v), nil
 }
 
-// optional returns what only some dataplanes have; ErrUnsupported: this one does not.
+// optional returns the dataplane as an optional interface, or ErrUnsupported.
 func optional[T any](s *server) (T, error) {
 	if has, ok := s.dataplane.(T); ok {
 		return has, nil
@@ -285,8 +285,8 @@ func (s *server) register(r grpc.ServiceRegistrar) {
 	pb.RegisterDataplaneServer(r, s)
 }
 
-// because prefers the reason a call was interrupted for over the error that the
-// dataplane made of it, if any.
+// because returns the reason why a call was interrupted, if there is one, instead of the
+// dataplane's error.
 func because(ctx context.Context, err error) error {
 	if err != nil && errors.Is(context.Cause(ctx), ErrFenced) {
 		return ErrFenced
@@ -294,8 +294,8 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// settleTime is how long Shutdown waits for the present call; the host waits a
-// second for all of it.
+// settleTime is how long Shutdown waits for the current call. The host waits one second for the
+// whole Shutdown.
 const settleTime = 700 * time.Millisecond
 
 func (s *server) Shutdown(_ context.Context, r *pb.ShutdownRequest) (*pb.ShutdownReply, error) {
@@ -308,7 +308,7 @@ func (s *server) Shutdown(_ context.Context, r *pb.ShutdownRequest) (*pb.Shutdow
 	return &pb.ShutdownReply{}, nil
 }
 
-// stop ends the present call, waits for it no longer than settleTime, and has the server stop.
+// stop interrupts the current call, waits for it for at most settleTime, and stops the server.
 func (s *server) stop() {
 	s.calls.interrupt(errors.New("the plugin shuts down"))
 	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
@@ -319,18 +319,19 @@ func (s *server) stop() {
 	s.end()
 }
 
-// end has the server stop. It may be called any number of times.
+// end stops the server. It may be called several times.
 func (s *server) end() { s.ended.Do(func() { close(s.closing) }) }
 
-// After updates of that many Services, and some time, freed memory is given back to the system. Go itself collects
-// garbage when there is as much again as what is in use, and then keeps most of the pages: after a day of many changes
-// a plugin held three times of what it needs. One collection is enough for all that changed in that time.
+// After updates with this many Services, and some delay, freed memory is returned to the
+// system. Go itself collects garbage only when the heap has doubled, and then keeps most of the
+// pages: after a day with many changes a plugin held three times the memory it needed. One
+// collection covers all changes in that time.
 const (
 	freeServices = 1000
 	freeDelay    = 10 * time.Second
 )
 
-// freeMemory counts the Services of an update that is over, however it ended.
+// freeMemory counts the Services of a finished update, successful or not.
 func (s *server) freeMemory(services int) {
 	if s.updated.Add(int64(services)) >= freeServices && s.freeing.CompareAndSwap(false, true) {
 		time.AfterFunc(freeDelay, func() {
@@ -341,8 +342,7 @@ func (s *server) freeMemory(services int) {
 	}
 }
 
-// stopWhenEnded ends g once the server is to end: gently, and if that takes
-// longer than a moment, not.
+// stopWhenEnded stops g when the server ends: gracefully, or forcibly if that takes too long.
 func (s *server) stopWhenEnded(g *grpc.Server) {
 	<-s.closing
 	timer := time.AfterFunc(300*time.Millisecond, g.Stop)

@@ -12,21 +12,21 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A session is what Serve knows of the host it works for. It is written only by
-// the call that holds the semaphore, and read by Report at any time.
+// A session is what Serve knows about its current host. Only the call that holds the semaphore
+// writes it; Report may read it at any time.
 type session struct {
-	mu         sync.Mutex // guards what is below
-	id         string     // empty: none has begun
+	mu         sync.Mutex // guards the fields below
+	id         string     // empty before the first session
 	configured bool       // Configure succeeded
 	begun      bool       // its first Full was acknowledged
-	revision   uint64     // the last one acknowledged
-	role       sdk.Role   // of the process: it outlives sessions
+	revision   uint64     // last acknowledged revision
+	role       sdk.Role   // of the process; kept across sessions
 
-	host *connection // of the host that began it; nil: it cannot be seen to end
-	gone time.Time   // when that connection ended; zero: it has not
+	host *connection // of the host that began the session; nil if its end cannot be observed
+	gone time.Time   // when that connection ended; zero if it has not
 }
 
-// begin ends every older session: its calls are refused from here on.
+// begin starts a new session. Calls of older sessions are refused from then on.
 func (s *session) begin(id string, host *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,8 +34,8 @@ func (s *session) begin(id string, host *connection) {
 	s.host, s.gone = host, time.Time{}
 }
 
-// disconnected notes that c ended. Other connections than the host's, such as that of a container's probe,
-// do not matter.
+// disconnected records that c ended. Connections other than the host's, such as that of a
+// container's probe, do not matter.
 func (s *session) disconnected(c *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +44,8 @@ func (s *session) disconnected(c *connection) {
 	}
 }
 
-// hostGone returns how long the host of the session has been disconnected; zero: it is connected.
+// hostGone returns how long the host of the session has been disconnected; zero while it is
+// connected.
 func (s *session) hostGone() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +61,7 @@ func (s *session) confirm() {
 	s.configured = true
 }
 
-// admit checks that a call is of the present session.
+// admit checks that a call belongs to the current session.
 func (s *session) admit(id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +76,7 @@ func (s *session) admit(id string) error {
 	return nil
 }
 
-// admitAny is admit for calls that need no session where none has begun.
+// admitAny is like admit, but accepts any call if no session has begun.
 func (s *session) admitAny(id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +86,7 @@ func (s *session) admitAny(id string) error {
 	return nil
 }
 
-// follows checks that u leads on from what was acknowledged.
+// follows checks that u leads from the last acknowledged revision.
 func (s *session) follows(u sdk.Update) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,27 +119,27 @@ func (s *session) now() (revision uint64, role sdk.Role) {
 	return s.revision, s.role
 }
 
-// A semaphore lets one call at a time reach the dataplane. A call holds it until the
-// dataplane has returned, also when the caller has stopped waiting.
+// A semaphore allows one call of the dataplane at a time. A call holds it until the dataplane
+// has returned, even if the caller has stopped waiting.
 type semaphore struct {
-	token chan struct{} // full: held
+	token chan struct{} // full while held
 
-	mu   sync.Mutex // guards what is below
-	call *call      // the one that holds it; nil: none
+	mu   sync.Mutex // guards the field below
+	call *call      // the call that holds it; nil if none
 }
 
-// A call is one that holds, or held, the semaphore.
+// A call is a call that holds, or held, the semaphore.
 type call struct {
 	name      string
 	began     time.Time
-	ended     time.Time // when its context ended; zero: it has not
+	ended     time.Time // when its context ended; zero if it has not
 	interrupt context.CancelCauseFunc
 }
 
 func newSemaphore() *semaphore { return &semaphore{token: make(chan struct{}, 1)} }
 
-// acquire waits for the semaphore. The context it returns also ends when another call
-// interrupts this one; the function it returns releases the semaphore.
+// acquire waits for the semaphore. It returns a context that also ends when another call
+// interrupts this one, and a function that releases the semaphore.
 func (s *semaphore) acquire(ctx context.Context, name string) (context.Context, func(), error) {
 	select {
 	case s.token <- struct{}{}:
@@ -147,8 +148,8 @@ func (s *semaphore) acquire(ctx context.Context, name string) (context.Context, 
 		return nil, nil, fmt.Errorf("%s had to wait for %s, which has run for %s: %w", name, before, ran.Round(time.Millisecond), context.Cause(ctx))
 	}
 	if err := context.Cause(ctx); err != nil {
-		// Where both could go on, select takes either. A call that its caller has given up must
-		// not begin: what the caller sent since may have come first.
+		// If both cases are ready, select picks either. A call whose caller has given up must
+		// not begin, because a later call of the same caller may have run first.
 		<-s.token
 		return nil, nil, fmt.Errorf("%s had ended before it began: %w", name, err)
 	}
@@ -176,7 +177,7 @@ func (s *semaphore) end(c *call) {
 	c.ended = time.Now()
 }
 
-// interrupt ends the context of the present call, and says why.
+// interrupt cancels the current call with a reason.
 func (s *semaphore) interrupt(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,8 +186,8 @@ func (s *semaphore) interrupt(why error) {
 	}
 }
 
-// current returns the present call, how long it has run, and how long past the end of its
-// context.
+// current returns the current call, how long it has run, and how long it has continued after
+// the end of its context.
 func (s *semaphore) current() (name string, ran, overdue time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// sendUpdate sends u in chunks. It leaves out the Services that
-// cannot be put on the wire, and returns them as failures.
+// sendUpdate sends u in chunks. It omits Services that cannot be encoded, and returns them as
+// failures.
 func sendUpdate(session string, u sdk.Update, send func(*pb.UpdateChunk) error) (failed []sdk.Failure, err error) {
 	head := &pb.UpdateHead{Session: session, From: u.From, To: u.To, Full: u.Full, Node: encodeNode(u.Node)}
 	c := &chunker[pb.UpdateChunk]{send: send, most: chunkSize, chunk: &pb.UpdateChunk{Head: head}, size: proto.Size(head) + itemOverhead}
@@ -28,7 +28,7 @@ func sendUpdate(session string, u sdk.Update, send func(*pb.UpdateChunk) error) 
 		}
 	}
 	for _, name := range u.Delete {
-		if n := encodeName(name); utf8All(n.Namespace, n.Service, n.Port) { // else a Service of this name was never sent
+		if n := encodeName(name); utf8All(n.Namespace, n.Service, n.Port) { // otherwise no Service with this name was ever sent
 			if err := add(c, n, func(m *pb.UpdateChunk) *[]*pb.Name { return &m.Delete }); err != nil {
 				return nil, err
 			}
@@ -37,8 +37,8 @@ func sendUpdate(session string, u sdk.Update, send func(*pb.UpdateChunk) error) 
 	return failed, c.flush()
 }
 
-// unsendable refuses a Service that does not fit a chunk, or that protobuf would not send: that would keep out the
-// others. Nil: it can be sent.
+// unsendable returns a *sdk.Refusal for a Service that does not fit into a chunk, or that
+// protobuf would refuse to encode, which would block the others. Nil if it can be sent.
 func unsendable(svc *pb.Service) error {
 	words := append([]string{svc.Name.Namespace, svc.Name.Service, svc.Name.Port}, slices.Collect(maps.Keys(svc.Hints))...)
 	if !utf8All(append(words, slices.Collect(maps.Values(svc.Hints))...)...) {
@@ -54,15 +54,15 @@ func unsendable(svc *pb.Service) error {
 	return nil
 }
 
-// An incoming update is put together from its chunks.
+// An incoming update is assembled from chunks.
 type incoming struct {
 	session string
 	update  sdk.Update
-	failed  []sdk.Failure // left out: what this version does not understand
+	failed  []sdk.Failure // Services left out because this version does not understand them
 	headed  bool
 }
 
-// add takes one chunk in.
+// add adds one chunk.
 func (in *incoming) add(c *pb.UpdateChunk) error {
 	if in.headed == (c.Head != nil) {
 		return errors.New("update: its head is not in its first chunk alone")
@@ -84,9 +84,9 @@ func (in *incoming) add(c *pb.UpdateChunk) error {
 	return nil
 }
 
-// set adds a Service to the update. It leaves out a Service that this version does not
-// understand, and names it as failed, so that it never blocks the others (contract lines
-// 4 and 13). What served it before stays until a Full.
+// set adds a Service to the update. It omits a Service that this version does not understand
+// and adds it to failed, so that it never blocks the others (contract lines 4 and 13). What
+// served it before stays until a Full.
 func (in *incoming) set(s *pb.Service) {
 	svc, err := decodeService(s)
 	if err == nil {

@@ -13,25 +13,24 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// Vitals are how a plugin is doing: the dataplane's own Report, and what Serve
-// knows of it.
+// Vitals are the condition of a plugin: the dataplane's Report, and what Serve knows.
 type Vitals struct {
 	sdk.Report
 
-	Revision uint64        // the last one acknowledged in this session
-	Role     sdk.Role      // the last one set in this process; zero: none was
-	Call     string        // the call it is in, such as "Sync"; empty: none
-	CallFor  time.Duration // how long it has been in it
+	Revision uint64        // last acknowledged revision of this session
+	Role     sdk.Role      // last role set in this process; zero if none was
+	Call     string        // current call, such as "Sync"; empty if none
+	CallFor  time.Duration // how long the current call has run
 
-	// Overdue is how long the call has run on after its context ended. It has a
-	// second to notice (contract line 11); one that takes longer is hung.
+	// Overdue is how long the call has continued after its context ended. It has a second to
+	// react (contract line 11); a call that takes longer counts as hung.
 	Overdue time.Duration
 
 	Memory     uint64 // bytes resident
-	LogDropped uint64 // log lines that were not read in time
+	LogDropped uint64 // log lines that were dropped because they were not read in time
 }
 
-// Vitals asks how the plugin is doing; it answers beside any call.
+// Vitals returns the condition of the plugin. It may run beside any call.
 func (r *Remote) Vitals(ctx context.Context) (Vitals, error) {
 	ctx, cancel := context.WithTimeout(ctx, vitalsTimeout)
 	defer cancel()
