@@ -20,19 +20,19 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// endedContext: a call that came too late returns, and harms nothing.
+// endedContext checks that a call whose context has already ended returns and does no harm.
 func endedContext(t *trial) {
 	a, b := t.two()
 	t.serve(a)
 	ended, cancel := context.WithCancel(t.ctx)
 	cancel()
 	t.cutOff(ended, b)
-	t.again(b)
+	t.retry(b)
 	t.serves(b)
 }
 
-// contextEndsInSync: a long Sync stops when its context ends, and the next update
-// puts everything right: the same, or another.
+// contextEndsInSync checks that a long Sync stops when its context ends, and that the next
+// update, the same or another, repairs the state.
 func contextEndsInSync(t *trial) {
 	_, b := t.two()
 	big := t.many(many)
@@ -44,15 +44,15 @@ func contextEndsInSync(t *trial) {
 		t.cutOff(ctx, big)
 		cancel()
 		if after == soon {
-			t.again(big)
+			t.retry(big)
 		}
-		t.again(b)
+		t.retry(b)
 		t.during("cut off after %s, then sent again", after)
 		t.serves(b)
 	}
 }
 
-// cutOff offers s with a context that ends. Only a call that hangs is an error.
+// cutOff sends s with a context that ends. Only a call that hangs is an error.
 func (t *trial) cutOff(ctx context.Context, s Scenario) {
 	u := s.Update(t.revision + 1)
 	err := returns(ctx, func(ctx context.Context) error {
@@ -67,12 +67,12 @@ func (t *trial) cutOff(ctx context.Context, s Scenario) {
 	}
 }
 
-// again offers s after a call that was cut off, as a host does: until it is taken.
-func (t *trial) again(s Scenario) {
+// retry sends s after a call that was cut off, as a host does, until it succeeds.
+func (t *trial) retry(s Scenario) {
 	t.need(poll(t.ctx, 2*t.timeout(), func() error { return t.takes(s.Update(0)) }))
 }
 
-// besideSync: Inspect and Report are answered while updates come in.
+// besideSync checks that Inspect and Report return while updates are in progress.
 func besideSync(t *trial) {
 	a, b := t.two()
 	t.serve(a)
@@ -91,7 +91,7 @@ func besideSync(t *trial) {
 	t.serves(a)
 }
 
-// ask inspects and has reports until ctx ends.
+// ask calls Inspect and Report until ctx ends.
 func (t *trial) ask(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if r, ok := t.dp.(*wire.Remote); ok {
@@ -110,7 +110,7 @@ func (t *trial) ask(ctx context.Context) error {
 	return nil
 }
 
-// noChildrenLeft checks that after a call was cut off no child of the plugin's process is left.
+// noChildrenLeft checks that no child of the plugin's process is left after a call was cut off.
 func noChildrenLeft(t *trial) {
 	r, ok := t.dp.(*wire.Remote)
 	if !ok || r.Hello().PID == 0 || r.Target().Network == "local" {
@@ -130,10 +130,11 @@ func noChildrenLeft(t *trial) {
 	}))
 }
 
-// many is how many Services a large cluster has here.
+// many is the number of Services in a large cluster.
 const many = 10000
 
-// tenThousandServices goes in at once, and then one change costs little beside it.
+// tenThousandServices checks that after an update with ten thousand Services a single change is
+// cheap in comparison.
 func tenThousandServices(t *trial) {
 	s := t.many(many)
 	began := time.Now()
@@ -142,8 +143,8 @@ func tenThousandServices(t *trial) {
 	if err := t.differs(s); err != nil && !errors.As(err, new(notRun)) {
 		t.fail(err)
 	}
-	// A busy machine makes some changes slow; rendering everything, all of them, and then each
-	// takes as long as the first.
+	// A busy machine makes some changes slow. If a dataplane renders everything for each
+	// change, all changes take as long as the first update.
 	t.during("one change among %d Services", many)
 	least := time.Duration(math.MaxInt64)
 	for i := range 9 {
@@ -180,14 +181,14 @@ func at(a, b byte, i int, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{a, b, byte(i >> 8), byte(i)}), port)
 }
 
-// children names the processes whose parent is pid, zombies among them. Where there is no
-// /proc it finds none.
+// children returns the names of the processes whose parent is pid, including zombies; none if
+// there is no /proc.
 func children(pid int) (names []string) {
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is none that fails
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is valid
 	for _, path := range stats {
 		data, err := os.ReadFile(path)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		name := 1 + bytes.LastIndexByte(data, ')') // pid (any name) state parent …
 		if fields := bytes.Fields(data[name:]); len(fields) > 1 && string(fields[1]) == strconv.Itoa(pid) {

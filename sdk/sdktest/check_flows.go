@@ -12,8 +12,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// udpLeavesTheGone: a flow whose endpoint is gone goes to another, although its
-// socket is still the same.
+// udpLeavesTheGone checks that a flow from the same socket moves to another endpoint when its
+// endpoint is removed.
 func udpLeavesTheGone(t *trial) {
 	f := t.dial("udp")
 	t.sync(delta(f.scenario, without(f.scenario, f.was)))
@@ -26,9 +26,9 @@ func udpLeavesTheGone(t *trial) {
 	}))
 }
 
-// udpStaysWithOthers: a flow is not touched when another endpoint is removed and a new
-// one comes. Forgotten, it might find its endpoint again by chance, so they come
-// and go several times.
+// udpStaysWithOthers checks that a flow stays with its endpoint when other endpoints are
+// removed and added. A deleted flow could find its endpoint again by chance, so this happens
+// several times.
 func udpStaysWithOthers(t *trial) {
 	f := t.dial("udp")
 	at := f.scenario
@@ -44,7 +44,8 @@ func udpStaysWithOthers(t *trial) {
 	}
 }
 
-// udpStaysWithServing: nor when its endpoint takes no new callers, and serves on.
+// udpStaysWithServing checks that a flow stays with an endpoint that gets no new flows but
+// still serves.
 func udpStaysWithServing(t *trial) {
 	f := t.dial("udp")
 	s := without(f.scenario, f.was)
@@ -53,8 +54,8 @@ func udpStaysWithServing(t *trial) {
 	t.stays(f, "when its endpoint takes no new callers")
 }
 
-// udpLeavesUnserved checks that a flow is refused when no endpoint serves its frontend any more, or when the
-// Service is gone; with a restart, that happened while no process ran.
+// udpLeavesUnserved checks that a flow is refused when no endpoint serves its frontend any
+// more, or when the Service is deleted. With restart, this happens while no process runs.
 func udpLeavesUnserved(deleted, restart bool) func(*trial) {
 	return func(t *trial) {
 		f := t.dial("udp")
@@ -85,8 +86,8 @@ func udpLeavesUnserved(deleted, restart bool) func(*trial) {
 	}
 }
 
-// establishedStays: an established connection outlives its endpoint's removal, and a new
-// one goes elsewhere.
+// establishedStays checks that an established connection survives the removal of its endpoint,
+// and that a new connection goes elsewhere.
 func establishedStays(t *trial) {
 	f := t.dial("cluster-ip")
 	t.sync(delta(f.scenario, without(f.scenario, f.was)))
@@ -99,8 +100,8 @@ func establishedStays(t *trial) {
 	}
 }
 
-// drainingKeeps: a dataplane that drains keeps what is established, catches nothing new, and
-// is still sent which endpoints are gone.
+// drainingKeeps checks that a draining dataplane keeps established connections, receives no new
+// ones, and still applies removals of endpoints.
 func drainingKeeps(t *trial) {
 	f := t.dial("cluster-ip")
 	t.during("while draining")
@@ -116,8 +117,8 @@ func drainingKeeps(t *trial) {
 	t.need(t.differsBy(left, func(s Scenario) error { return t.packetsOn(f.stage, s) }))
 }
 
-// everyRoleKeeps: what is established stays in every role, and Draining reports that it is
-// there, whichever roles came before.
+// everyRoleKeeps checks that established connections stay in every role, and that Draining
+// reports them, whatever roles came before.
 func everyRoleKeeps(scenario string) func(*trial) {
 	return func(t *trial) {
 		f := t.dial(scenario)
@@ -131,24 +132,24 @@ func everyRoleKeeps(scenario string) func(*trial) {
 	}
 }
 
-// reportsNoFlows reports whether the dataplane says that no connections are left. One that
-// only says what it would do with packets has none.
+// reportsNoFlows reports whether the dataplane reports no connections. A Recorder, which only
+// says what it would do with packets, has none.
 func (t *trial) reportsNoFlows() bool {
 	r, tells := t.dp.(sdk.Reporter)
 	_, carriesNone := t.dp.(Sender)
 	return tells && !carriesNone && r.Report().Flows == 0
 }
 
-// flowing is a flow that has found its endpoint.
+// flowing is a flow that has reached its endpoint.
 type flowing struct {
 	scenario Scenario
 	stage    Stage
-	packet   Packet // its first
+	packet   Packet // first packet
 	flow     Flow
-	was      netip.AddrPort // the endpoint
+	was      netip.AddrPort // endpoint of the first packet
 }
 
-// stays expects the flow to go on with its endpoint.
+// stays checks that the flow continues with its endpoint.
 func (t *trial) stays(f flowing, when string) {
 	for range 3 {
 		if a, err := f.flow.Ask(t.ctx); err != nil || a.Endpoint != f.was {
@@ -157,7 +158,8 @@ func (t *trial) stays(f flowing, when string) {
 	}
 }
 
-// found returns an answer that is not what it should be, or why there is none.
+// found returns an error that describes an unexpected answer, or the error instead of an
+// answer.
 func found(want string, a Answer, err error) error {
 	if err != nil {
 		return mismatch{want, err.Error()}
@@ -165,7 +167,8 @@ func found(want string, a Answer, err error) error {
 	return mismatch{want, a.String()}
 }
 
-// dial serves a scenario and opens a flow with its first packet, until the trial ends.
+// dial serves a scenario and opens a flow with its first packet. The flow lasts until the trial
+// ends.
 func (t *trial) dial(name string) flowing {
 	s := t.calling(name, 1)
 	t.serve(s)
@@ -183,7 +186,7 @@ func (t *trial) dial(name string) flowing {
 	return flowing{s, stage, p, flow, a.Endpoint}
 }
 
-// without returns s when an endpoint is gone.
+// without returns s without an endpoint.
 func without(s Scenario, gone netip.AddrPort) Scenario {
 	left := func(list []sdk.Endpoint) []sdk.Endpoint {
 		return slices.DeleteFunc(slices.Clone(list), func(ep sdk.Endpoint) bool { return ep.Addr == gone })

@@ -15,9 +15,10 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// restartAdopts: what was served goes on without the process, with every new connection answered, and its
-// successor adopts it, also if its role comes before its first update. One that dies with its
-// process serves nothing until it is made Active.
+// restartAdopts checks that Services are served while no process runs, with every new
+// connection answered, and that the next process adopts the rules, even if its role is set
+// before its first update. A dataplane that dies with its process serves nothing until it is
+// Active.
 func restartAdopts(t *trial) {
 	s := t.scenario("cluster-ip")
 	t.serve(s)
@@ -48,7 +49,7 @@ func restartAdopts(t *trial) {
 	}
 }
 
-// foreignStays: what is not ours is after a life as it was before.
+// foreignStays checks that foreign objects are the same before and after a life.
 func foreignStays(t *trial) {
 	if t.subject.Foreign == nil {
 		t.fail(excused{"nothing can tell what else is on this node"})
@@ -66,7 +67,7 @@ func foreignStays(t *trial) {
 	}
 }
 
-// cleans is a Cleanup that goes well.
+// cleans calls Cleanup, which must succeed.
 func (t *trial) cleans(l sdk.Leftovers) (names []string) {
 	names, err := t.dp.Cleanup(t.ctx, l)
 	if err != nil {
@@ -101,7 +102,7 @@ func cleanupLeavesNothing(t *trial) {
 	t.serves(gone)
 }
 
-// cleanupOfNothing: in a life that has served nothing, and without Configure.
+// cleanupOfNothing checks Cleanup in a life that has served nothing and was not configured.
 func cleanupOfNothing(t *trial) {
 	t.cleans(sdk.Leftovers{})
 	t.stop()
@@ -114,7 +115,7 @@ func cleanupOfNothing(t *trial) {
 	}
 }
 
-// unserved is s when no packet of it is ours.
+// unserved returns s with the outcome that none of its packets is for us.
 func unserved(s Scenario) Scenario {
 	s.Packets = slices.Clone(s.Packets)
 	for i := range s.Packets {
@@ -141,8 +142,9 @@ func anyRoleToAny(t *trial) {
 	t.serves(s)
 }
 
-// shows fails if the dataplane reports that the node shows another role. One that has yielded does not know, and one that
-// keeps nothing on the node need not report it.
+// shows fails if the dataplane reports a different role than r as shown by the node. A yielded
+// dataplane does not know the role, and a dataplane that keeps nothing on the node need not
+// report it.
 func (t *trial) shows(r sdk.Role) {
 	var report sdk.Report
 	switch d := t.dp.(type) {
@@ -158,7 +160,8 @@ func (t *trial) shows(r sdk.Role) {
 	}
 }
 
-// onlyActiveCatches: also before a first role, for a clean node shows none.
+// onlyActiveCatches checks that only the role Active receives packets, also before the first
+// role: a clean node shows none.
 func onlyActiveCatches(t *trial) {
 	s := t.scenario("cluster-ip")
 	t.sync(s.Update(0))
@@ -174,7 +177,8 @@ func onlyActiveCatches(t *trial) {
 	}
 }
 
-// yieldedCatchesUp: what one that has yielded took, or was too busy for, is served once it is Active again.
+// yieldedCatchesUp checks that updates which a yielded dataplane accepted, or refused with
+// *sdk.Busy, are served once it is Active again.
 func yieldedCatchesUp(t *trial) {
 	a, b := t.two()
 	t.serve(a)
@@ -192,19 +196,20 @@ func yieldedCatchesUp(t *trial) {
 	t.serves(b)
 }
 
-// busy fails the check unless an update was answered with a *sdk.Busy.
+// busy fails the check unless an update returned a *sdk.Busy.
 func (t *trial) busy(_ sdk.Result, err error) {
 	if !errors.As(err, new(*sdk.Busy)) {
 		t.fail(mismatch{"a *sdk.Busy, since it does not hold the writer's lock", fmt.Sprint(err)})
 	}
 }
 
-// driftIsRepaired within five seconds, and some for a machine that is busy.
+// driftIsRepaired checks that drift is repaired within five seconds, plus some time for a busy
+// machine.
 func driftIsRepaired(t *trial) {
 	switch {
 	case t.subject.Disturb != nil:
 	case limited(t.description, sdk.LimitDiesWithProcess):
-		t.fail(by(sdk.LimitDiesWithProcess)) // nothing else can take what is not in the kernel
+		t.fail(by(sdk.LimitDiesWithProcess)) // other programs cannot change what is not in the kernel
 	default:
 		t.fail(notRun{"there is nothing to disturb it with"})
 	}
@@ -214,8 +219,8 @@ func driftIsRepaired(t *trial) {
 	t.need(poll(t.ctx, 15*time.Second, func() error { return t.differs(s) }))
 }
 
-// secondTakesOver checks that a second life beside the first changes nothing while the first has the
-// writer's lock, and that it serves once the first has left, as a host would use it.
+// secondTakesOver checks that a second life beside the first changes nothing while the first
+// holds the writer's lock, and that it serves once the first has left, driven as by a host.
 func secondTakesOver(leaves func(first *trial)) func(*trial) {
 	return func(t *trial) {
 		a, b := t.two()
@@ -241,9 +246,9 @@ func secondTakesOver(leaves func(first *trial)) func(*trial) {
 	}
 }
 
-// inspectsInStandby: before a swap the host compares what the dataplane that is to serve names in
-// Standby with what it was sent, and goes on only if they are the same. What dies with its process
-// names it from memory, for there is nothing in the kernel yet.
+// inspectsInStandby checks Inspect in Standby: before a swap the host compares its result with
+// what it sent, and continues only if they are equal. A dataplane that dies with its process
+// answers from memory, because nothing is in the kernel yet.
 func inspectsInStandby(t *trial) {
 	s := t.scenario("cluster-ip")
 	t.role(sdk.Standby)
@@ -259,8 +264,8 @@ func inspectsInStandby(t *trial) {
 	t.serves(s)
 }
 
-// swapsUnderLoad brings a second life to Standby beside one that serves, swaps to it and back as a
-// host does, and opens connections all the while.
+// swapsUnderLoad starts a second life in Standby beside one that serves, swaps to it and back
+// as a host does, and opens connections all the time.
 func swapsUnderLoad(t *trial) {
 	s := t.calling("cluster-ip", 1)
 	t.serve(s)
@@ -291,14 +296,14 @@ func swapsUnderLoad(t *trial) {
 	t.need(c.goOn("swapped back to the first"))
 }
 
-// A caller opens one connection after another, until the check ends or one fails.
+// A caller opens connections one after the other, until the check ends or one fails.
 type caller struct {
-	silent   bool // no packet can reach the dataplane
+	silent   bool // no packet can reach the dataplane, so nothing is opened
 	answered atomic.Int64
 	failed   chan error // why a connection was not answered
 }
 
-// calls begins to open connections to what s says is served.
+// calls starts to open connections to the frontends of s.
 func (t *trial) calls(s Scenario) *caller {
 	stage, err := t.stage(s)
 	t.need(err)
@@ -319,15 +324,15 @@ func (t *trial) calls(s Scenario) *caller {
 				return
 			}
 			c.answered.Add(1)
-			time.Sleep(5 * time.Millisecond) // so that the caller's ports last
+			time.Sleep(5 * time.Millisecond) // so that the caller does not run out of ports
 		}
 	}()
 	t.cleanup(func() { cancel(); <-done })
 	return c
 }
 
-// call opens one connection. What a listener has not accepted when it is closed, the kernel resets: a caller that
-// tries once more at once has to be answered.
+// call opens one connection. The kernel resets connections that a listener has not accepted
+// when it is closed, so call retries once, and the retry must succeed.
 func call(ctx context.Context, stage Stage, p Packet) (err error) {
 	for range 2 {
 		a, failed := stage.Send(ctx, p)
@@ -340,7 +345,8 @@ func call(ctx context.Context, stage Stage, p Packet) (err error) {
 	return err
 }
 
-// goOn waits until some more connections were answered in a part of the check, or one was not.
+// goOn waits until some more connections have succeeded during a part of the check, or one has
+// failed.
 func (c *caller) goOn(part string) error {
 	for until := c.answered.Load() + 20; !c.silent && c.answered.Load() < until; {
 		select {

@@ -11,15 +11,15 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// packetsAreSent is there so that no dataplane conforms without one packet.
+// packetsAreSent ensures that no dataplane conforms without a single packet.
 func packetsAreSent(t *trial) {
 	s := t.calling("cluster-ip", 1)
 	t.serve(s)
 	t.need(t.packets(s))
 }
 
-// scenarioChecks are one check for each scenario with packets that get an endpoint, which
-// are the contract's line 2, or with packets that get none, which are its line 1.
+// scenarioChecks returns one check for each scenario with packets that reach an endpoint
+// (contract line 2), or with packets that do not (contract line 1).
 func scenarioChecks(prefix string, endpoint bool) []check {
 	var all []check
 	for _, s := range Scenarios() {
@@ -50,8 +50,8 @@ func (t *trial) show(s Scenario) {
 	t.need(t.packets(s))
 }
 
-// affinity checks that one client keeps its endpoint when it calls by one address of the Service, or by
-// several. As a limit says, it keeps one for each address.
+// affinity checks that a client keeps its endpoint when it connects to one address of the
+// Service, or to several. With LimitAffinityPerFrontend it keeps one endpoint per address.
 func affinity(addresses int) func(*trial) {
 	return func(t *trial) {
 		s := t.calling("affinity", 2)
@@ -63,7 +63,7 @@ func affinity(addresses int) func(*trial) {
 		kept := make(map[netip.AddrPort]netip.AddrPort)
 		for i := range 13 {
 			p := s.Packets[0]
-			p.To = s.Packets[i*(i+1)/2%addresses].To // in no simple turn
+			p.To = s.Packets[i*(i+1)/2%addresses].To // not in round-robin order
 			a, err := stage.Send(t.ctx, p)
 			t.need(err)
 			client := netip.AddrPort{}
@@ -82,10 +82,10 @@ func affinity(addresses int) func(*trial) {
 	}
 }
 
-// unknown is a value that no version knows yet.
+// unknown is a value that no version knows.
 const unknown = 99
 
-// bad is a Service that has a mistake and can stand beside those of a scenario.
+// bad returns a Service with a mistake, for use beside those of a scenario.
 func bad(mistake func(*sdk.Service)) sdk.Service {
 	s := sdk.Service{
 		Name:      sdk.Name{Namespace: "ns9", Service: "bad", Protocol: sdk.TCP, Family: sdk.IPv4},
@@ -100,8 +100,8 @@ func unknownFamily(s *sdk.Service)   { s.Name.Family = unknown }
 func unknownKind(s *sdk.Service)     { s.Frontends[0].Kind = unknown }
 func unknownPolicy(s *sdk.Service)   { s.Frontends[0].Policy = unknown }
 
-// isolates checks that a Service with a mistake fails, and that all others of its update are
-// served.
+// isolates checks that a Service with a mistake fails, and that all other Services of its
+// update are served.
 func isolates(mistake func(*sdk.Service)) func(*trial) {
 	return func(t *trial) {
 		bad, s := bad(mistake), t.scenario("cluster-ip")
@@ -115,7 +115,7 @@ func isolates(mistake func(*sdk.Service)) func(*trial) {
 	}
 }
 
-// failsFor expects an update to be taken but for one Service.
+// failsFor checks that an update succeeds except for one Service.
 func (t *trial) failsFor(u sdk.Update, name sdk.Name) {
 	r, err := t.offer(u)
 	if err != nil {
@@ -126,8 +126,8 @@ func (t *trial) failsFor(u sdk.Update, name sdk.Name) {
 	}
 }
 
-// badKeepsWhatServed: a Service that turns bad is served as before, and once it
-// is mended it goes in.
+// badKeepsWhatServed checks that a Service that becomes invalid is served as before, and that
+// it succeeds once it is corrected.
 func badKeepsWhatServed(t *trial) {
 	s := t.scenario("cluster-ip")
 	t.serve(s)
@@ -135,7 +135,7 @@ func badKeepsWhatServed(t *trial) {
 	worse.Frontends = slices.Clone(worse.Frontends)
 	unknownPolicy(&worse)
 	t.during("after its Service turned bad")
-	for range 2 { // offered again, it is bad again
+	for range 2 { // a retry fails in the same way
 		t.failsFor(sdk.Update{Set: []sdk.Service{worse}}, worse.Name)
 		t.serves(s)
 	}
@@ -148,8 +148,8 @@ func badKeepsWhatServed(t *trial) {
 	t.serves(mended)
 }
 
-// addressNotOurs: a Service whose address the node lacks is taken like any other.
-// As a limit says, it fails, and all others of its update are served.
+// addressNotOurs checks that a Service whose address the node lacks is served like any other.
+// With LimitOwnAddressesOnly it fails, and all other Services of its update are served.
 func addressNotOurs(t *trial) {
 	s := t.scenario("cluster-ip")
 	other := sdk.Service{

@@ -16,8 +16,8 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// describesItself: what a dataplane says of itself is what hosts choose it by, and users read. A
-// word that is unknown, such as a misspelt limit, would excuse nothing and mean nothing.
+// describesItself checks the Description, by which hosts choose a dataplane and which users
+// read. An unknown word, such as a misspelt limit, would have no effect.
 func describesItself(t *trial) {
 	d, file := t.description, strings.TrimSuffix(filepath.Base(t.subject.Path), ".exe")
 	wrong := func(what string, seen any) { t.fail(mismatch{"Description." + what, fmt.Sprintf("%.80q", seen)}) }
@@ -66,7 +66,7 @@ func newSessionStartsOver(t *trial) {
 	t.resyncs(sdk.Update{})
 }
 
-// olderIsFenced: when another host has begun a session, the one before is refused.
+// olderIsFenced checks that calls of a session are refused after another host has begun one.
 func olderIsFenced(t *trial) {
 	older, ok := t.dp.(*wire.Remote)
 	if !ok || older.Target().Network == "local" {
@@ -87,14 +87,14 @@ func olderIsFenced(t *trial) {
 	t.need(t.configure())
 }
 
-// resyncs expects an update that leads on from nothing to be refused.
+// resyncs checks that an update which does not continue from the state gets ErrResync.
 func (t *trial) resyncs(u sdk.Update) {
 	if _, err := t.offer(u); !errors.Is(err, sdk.ErrResync) {
 		t.fail(mismatch{"ErrResync for an update that leads on from nothing", orNil(err).Error()})
 	}
 }
 
-// orNil lets a nil error be shown.
+// orNil makes a nil error printable.
 func orNil(err error) error {
 	if err == nil {
 		return errors.New("no error")
@@ -112,10 +112,10 @@ func gapResyncs(t *trial) {
 	t.sync(s.Update(0))
 }
 
-// two are the scenarios that most checks go to and fro between.
+// two returns the scenarios between which most checks alternate.
 func (t *trial) two() (a, b Scenario) {
 	a, b = t.scenario("cluster-ip"), t.scenario("named-target-port")
-	for i := range b.Services { // other than a's in name and address, so that both can stand
+	for i := range b.Services { // with names and addresses other than a's, so that both can be served
 		b.Services[i].Name.Namespace = "ns9"
 	}
 	return a, b
@@ -155,11 +155,11 @@ func deleteOfNothing(t *trial) {
 	t.serves(a)
 }
 
-// steps is how far the random walk goes.
+// steps is the length of the random walk.
 const steps = 120
 
-// randomWalk goes from any scenario's state to any other by deltas, and compares
-// on its way; at the end a Full of the same must change nothing.
+// randomWalk goes from scenario to scenario by deltas and compares on the way. At the end, a
+// Full of the same state must change nothing.
 func randomWalk(t *trial) {
 	var states []Scenario
 	for _, s := range Scenarios() {
@@ -188,7 +188,7 @@ func randomWalk(t *trial) {
 	t.serves(at)
 }
 
-// delta leads from a to b.
+// delta returns the update that leads from a to b.
 func delta(a, b Scenario) sdk.Update {
 	var u sdk.Update
 	if !a.Node.Equal(b.Node) {
@@ -207,8 +207,8 @@ func delta(a, b Scenario) sdk.Update {
 	return u
 }
 
-// frontendChangesOwner: an address goes from one Service to another in one
-// update, and back, whichever of the two is first in any order.
+// frontendChangesOwner checks that a frontend can move from one Service to another in one
+// update, and back, in either order of their names.
 func frontendChangesOwner(t *trial) {
 	a := t.scenario("cluster-ip")
 	for _, namespace := range []string{"aa", "zz", "aa"} {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package sdktest holds what a Service means, as tests that every dataplane is held
-to, and what one needs to test a dataplane of one's own.
+Package sdktest defines the meaning of Services as tests that every dataplane must
+pass, and has the tools to test a dataplane of your own.
 
 # Scenarios
 
-A [Scenario] is a txtar file in testdata: words, a node, Services, and packets
-with what becomes of them.
+A [Scenario] is a txtar file in testdata: a description, a node, Services, and packets
+with their outcomes.
 
 	A node port under the Local policy keeps to this node's endpoints.
 	-- services --
@@ -28,17 +28,18 @@ The sections are:
 	                 unknown, masquerade-all, mark-bit N, service-cidrs RANGE…
 	-- services --   a block each. Frontends: cluster-ip, node-port, external-ip,
 	                 load-balancer, then "local" for the Local policy, then "from
-	                 RANGE…". Endpoints: "here" if on the node; one that is here is in
-	                 both lists, another in Cluster alone, unless "cluster-only" or
-	                 "local-only" is said. Further: serving ADDR, affinity TIME,
+	                 RANGE…". Endpoints: "here" if on the node; an endpoint with "here"
+	                 is in both lists, any other in Cluster only, unless "cluster-only"
+	                 or "local-only" follows. Also: serving ADDR, affinity TIME,
 	                 health-port N, hint KEY=VALUE. Addresses of both families in one
 	                 block make two Services.
 	-- packets --    caller > address:port [udp|sctp] = outcome. A caller is an address,
 	                 "node", ADDR@node (the node by another name), or ADDR@INTERFACE. An
-	                 outcome is drop, reject, unserved (none of ours: it passes by), or
-	                 the endpoints that may be chosen, with "masq" behind when they see
-	                 the node; "(masq)" on one endpoint: it alone does, being the caller.
-	-- manifests --  Kubernetes objects that come to exactly these Services.
+	                 outcome is drop, reject, unserved (for no Service: not touched), or
+	                 the endpoints that may be chosen, followed by "masq" if they see the
+	                 node's address; "(masq)" after one endpoint means that only this one
+	                 does, because it is the caller.
+	-- manifests --  Kubernetes objects from which exactly these Services follow.
 
 The usual node is n1: 192.0.2.10 and 2001:db8::10, its pods in 10.180.0.0/24 and
 fd00:10:180::/64, node ports on every address. Elsewhere are pods of other nodes
@@ -46,18 +47,19 @@ fd00:10:180::/64, node ports on every address. Elsewhere are pods of other nodes
 
 # The conformance suite
 
-[Conform] holds a dataplane to the contract of package sdk, line by line; a check
-is named for its line. A dataplane's own test is short: here is how to make me.
+[Conform] tests a dataplane against the contract of package sdk, line by line; the
+names of checks begin with their line. A dataplane's own test only says how to create
+the dataplane:
 
 	func TestConforms(t *testing.T) {
 		sdktest.Conform(t, sdktest.InProcess(description, New))
 	}
 
-[Check] does the same outside of a test, and returns a [Report]; the program
-pointsman-conformance does so with a plugin's [Binary]. A [Subject] also says on
-which [Testbed] packets are sent. [Loopback] needs no privileges; a dataplane that
-serves only addresses which the node has gets it unasked. Where a dataplane declares
-a limit, the suite expects what the limit says instead. A check that was not run says
-why, and one that is needed disqualifies.
+[Check] does the same outside of a test and returns a [Report]; the program
+pointsman-conformance uses it with a plugin's [Binary]. A [Subject] also selects the
+[Testbed] to which packets are sent. [Loopback] needs no privileges, and is the default
+for a dataplane that serves only addresses of the node. If a dataplane declares a limit,
+the suite expects the result that the limit defines. A check that was not run reports
+the reason, and a dataplane conforms only if no needed check is missing.
 */
 package sdktest

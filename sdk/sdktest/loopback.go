@@ -51,9 +51,9 @@ func (loopback) Place(s Scenario) (Scenario, []string) {
 	return placed, leftOut
 }
 
-// A placing moves one scenario to loopback addresses.
+// A placing maps one scenario to loopback addresses.
 type placing struct {
-	ports map[netip.AddrPort]uint16 // of [::1], given to IPv6 addresses
+	ports map[netip.AddrPort]uint16 // ports of [::1] assigned to IPv6 addresses
 }
 
 func (p placing) addr(a netip.Addr) netip.Addr {
@@ -85,8 +85,8 @@ func (p placing) addrPort(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(p.addr(a.Addr()), port)
 }
 
-// prefix moves IPv4 ranges that stay ranges by it. The others stand as they are,
-// and packets that hang on them are left out.
+// prefix maps IPv4 ranges that remain ranges. Others are unchanged, and packets that depend on
+// them are left out.
 func (p placing) prefix(r netip.Prefix) netip.Prefix {
 	if r.Addr().Is6() || r.Bits() < 16 {
 		return r
@@ -103,8 +103,8 @@ func each[T any](list []T, f func(T) T) []T {
 	return moved
 }
 
-// node takes node ports on just those of its addresses that took them before, so
-// that nothing listens where a test's endpoints do.
+// node makes node ports served only at addresses that accepted them before, so that nothing
+// listens where a test's endpoints do.
 func (p placing) node(n sdk.Node) sdk.Node {
 	moved := n
 	moved.Addrs, moved.NodePorts = nil, nil
@@ -134,11 +134,11 @@ func (p placing) service(s sdk.Service) sdk.Service {
 	return moved
 }
 
-// packet moves one packet, or says why it would mean something else here.
+// packet maps one packet, or returns why it would have another meaning on loopback addresses.
 func (p placing) packet(q Packet, s Scenario) (Packet, string) {
 	moved := q
 	moved.To = p.addrPort(q.To)
-	if q.Frontend.Kind == sdk.NodePort { // it keeps its number
+	if q.Frontend.Kind == sdk.NodePort { // node ports keep their number
 		moved.To = netip.AddrPortFrom(p.addr(q.To.Addr()), q.To.Port())
 	}
 	moved.From.Addr = p.addr(q.From.Addr)
@@ -193,8 +193,8 @@ func (loopback) Dial(ctx context.Context, p Packet) (net.Conn, error) {
 	return d.DialContext(ctx, p.Protocol.String(), p.To.String())
 }
 
-// Verdict takes silence for a drop, and being told anything else (a reset, an end, an ICMP message) for a
-// rejection.
+// Verdict takes a timeout for a drop, and any other error (a reset, an end, an ICMP message)
+// for a rejection.
 func (loopback) Verdict(err error, _ Packet) (Answer, error) {
 	var timeout net.Error
 	switch {
@@ -206,8 +206,8 @@ func (loopback) Verdict(err error, _ Packet) (Answer, error) {
 	return Answer{Verdict: sdk.Reject}, nil
 }
 
-// ownErrors are of this machine: no packet was sent. The numbers are those of Windows: WSAEMFILE,
-// WSAEADDRINUSE, WSAEADDRNOTAVAIL and WSAENOBUFS.
+// ownErrors are errors of this machine: no packet was sent. The numbers are those of Windows:
+// WSAEMFILE, WSAEADDRINUSE, WSAEADDRNOTAVAIL and WSAENOBUFS.
 var ownErrors = []error{
 	syscall.EADDRNOTAVAIL, syscall.EADDRINUSE, syscall.EMFILE, syscall.ENFILE,
 	syscall.Errno(10024), syscall.Errno(10048), syscall.Errno(10049), syscall.Errno(10055),
@@ -220,7 +220,7 @@ func (s Subject) exclusive(ctx context.Context) (done func(), err error) {
 	if s.Testbed != Loopback() {
 		return func() {}, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, checkTime+time.Minute) // longer than any check may take
+	ctx, cancel := context.WithTimeout(ctx, checkTime+time.Minute) // longer than the limit of a check
 	defer cancel()
 	for {
 		l, err := net.Listen("tcp4", "127.0.0.1:22999")

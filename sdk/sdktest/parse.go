@@ -19,9 +19,9 @@ import (
 
 var sectionNames = []string{"node", "services", "packets", "manifests"}
 
-// Parse reads a scenario. An error names the file and the line, and says what
-// was expected there. A packet whose outcome is not the one that sdk's own rule
-// gives is an error too: the files and the rule cannot disagree.
+// Parse parses a scenario. An error names the file and line, and what was expected there. It is
+// also an error if a packet's outcome is not the one that sdk's rule gives: so the files and
+// the rule cannot disagree.
 func Parse(name string, data []byte) (s Scenario, err error) {
 	defer func() {
 		switch wrong := recover().(type) { // as text/template/parse does
@@ -63,7 +63,7 @@ func Parse(name string, data []byte) (s Scenario, err error) {
 	return s, nil
 }
 
-// A line is one that says something: neither empty nor a comment.
+// A line is a line that is neither empty nor a comment.
 type line struct {
 	number   int
 	indented bool
@@ -71,7 +71,7 @@ type line struct {
 	text     string
 }
 
-// split takes the comments ("# …") off. It never returns nil.
+// split removes the comments ("# …"). It never returns nil.
 func split(data []byte, first int) []line {
 	lines := []line{}
 	for i, text := range strings.Split(string(data), "\n") {
@@ -84,13 +84,13 @@ func split(data []byte, first int) []line {
 	return lines
 }
 
-// A lineError is what Parse panics with, and returns.
+// A lineError is an error at a line. Parse panics with it internally, and returns it.
 type lineError struct {
 	line int
 	what string
 }
 
-// expected returns the error that something else should have stood on l.
+// expected returns the error that something else was expected at l.
 func (l line) expected(format string, args ...any) lineError {
 	return lineError{l.number, fmt.Sprintf("expected "+format, args...) + fmt.Sprintf("; found %q", l.text)}
 }
@@ -139,7 +139,7 @@ func (l line) protocol(word string) sdk.Protocol {
 	panic(l.expected("tcp, udp or sctp where %q stands", word))
 }
 
-// defaultNode returns the node of a scenario that does not say otherwise.
+// defaultNode returns the node of a scenario without a section node.
 func defaultNode() sdk.Node {
 	return sdk.Node{
 		Name:          "n1",
@@ -151,7 +151,7 @@ func defaultNode() sdk.Node {
 	}
 }
 
-// parseFact reads a line of the section node.
+// parseFact parses a line of the section node.
 func parseFact(n *sdk.Node, l line) {
 	rest := l.words[1:]
 	switch l.words[0] {
@@ -184,7 +184,7 @@ func parseFact(n *sdk.Node, l line) {
 	}
 }
 
-// parsePods reads what stands behind "pods".
+// parsePods parses the words after "pods".
 func parsePods(l line, rest []string) sdk.Pods {
 	switch {
 	case len(rest) == 1 && rest[0] == "unknown":
@@ -197,7 +197,7 @@ func parsePods(l line, rest []string) sdk.Pods {
 	return sdk.Pods{CIDRs: l.prefixes(rest)}
 }
 
-// parseServices reads blocks, each a Service and, indented, what it has:
+// parseServices parses blocks, each a Service with its indented properties:
 //
 //	ns1/web:http tcp
 //	  cluster-ip 172.30.0.41:80
@@ -230,8 +230,7 @@ func parseServices(lines []line) (all []sdk.Service) {
 	return all
 }
 
-// parseName reads "namespace/service:port protocol"; the family comes from the
-// addresses.
+// parseName parses "namespace/service:port protocol"; the family follows from the addresses.
 func parseName(l line) sdk.Name {
 	if l.indented || len(l.words) != 2 {
 		panic(l.expected("namespace/service:port and a protocol, not indented"))
@@ -244,17 +243,17 @@ func parseName(l line) sdk.Name {
 	return sdk.Name{Namespace: namespace, Service: service, Port: port, Protocol: l.protocol(l.words[1])}
 }
 
-// A block is a Service, in each family, as its lines are read.
+// A block is a Service in each family while its lines are parsed.
 type block struct {
 	name      sdk.Name
-	of        [2]*sdk.Service // of IPv4 and IPv6; nil: it has no address of that family
-	nodePorts []sdk.Frontend  // of every family in the block
+	of        [2]*sdk.Service // for IPv4 and IPv6; nil if it has no address in that family
+	nodePorts []sdk.Frontend  // for all families in the block
 	affinity  time.Duration
 	health    uint16
 	hints     map[string]string
 }
 
-// in returns the Service of an address's family.
+// in returns the Service for an address's family.
 func (b *block) in(addr netip.Addr) *sdk.Service {
 	i := 0
 	if sdk.FamilyOf(addr) == sdk.IPv6 {
@@ -267,7 +266,7 @@ func (b *block) in(addr netip.Addr) *sdk.Service {
 	return b.of[i]
 }
 
-// services returns the finished Services.
+// services returns the complete Services.
 func (b *block) services() (all []sdk.Service) {
 	for i, every := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		s := b.of[i]
@@ -285,7 +284,7 @@ func (b *block) services() (all []sdk.Service) {
 	return all
 }
 
-// add reads a line below the Service's name.
+// add parses a line below the Service's name.
 func (b *block) add(l line) {
 	if len(l.words) < 2 {
 		panic(l.expected("a word and its value"))
@@ -299,7 +298,7 @@ func (b *block) add(l line) {
 	case "load-balancer":
 		b.frontend(l, sdk.LoadBalancer)
 	case "node-port":
-		if strings.Contains(value, ":") { // at one address
+		if strings.Contains(value, ":") { // at a specific address
 			b.frontend(l, sdk.NodePort)
 			return
 		}
@@ -337,8 +336,7 @@ func (b *block) frontend(l line, kind sdk.Kind) {
 	s.Frontends = append(s.Frontends, f)
 }
 
-// parseTerms reads what stands behind a frontend's address: "local", and "from"
-// with ranges.
+// parseTerms parses the words after a frontend's address: "local", and "from" with ranges.
 func parseTerms(l line, f sdk.Frontend) sdk.Frontend {
 	rest := l.words[2:]
 	f.Policy = sdk.Cluster
@@ -354,8 +352,8 @@ func parseTerms(l line, f sdk.Frontend) sdk.Frontend {
 	return f
 }
 
-// endpoint reads "endpoint ADDR [here] [cluster-only|local-only]". One that is
-// here is for both policies, another for the Cluster policy, unless it says.
+// endpoint parses "endpoint ADDR [here] [cluster-only|local-only]". By default, an endpoint
+// with "here" is in both lists, and any other in Cluster only.
 func (b *block) endpoint(l line) {
 	ep, rest := sdk.Endpoint{Addr: l.addrPort(l.words[1])}, l.words[2:]
 	if len(rest) > 0 && rest[0] == "here" {
@@ -380,11 +378,11 @@ func (b *block) endpoint(l line) {
 	}
 }
 
-// parsePacket reads a line such as
+// parsePacket parses a line such as
 //
 //	10.180.0.9 > 172.30.0.41:80 tcp = 10.180.0.1:8080 10.180.1.1:8080 masq
 //
-// and holds it to the rule.
+// and checks it against the rule.
 func parsePacket(l line, node sdk.Node, services []sdk.Service) Packet {
 	p := Packet{Line: l.number, Text: strings.Join(l.words, " "), Protocol: sdk.TCP}
 	way, want, ok := strings.Cut(p.Text, " = ")
@@ -406,8 +404,8 @@ func parsePacket(l line, node sdk.Node, services []sdk.Service) Packet {
 	return p
 }
 
-// ends reads caller and address. The word node is the node's first address of
-// the family that the other one has; node6 is its first of IPv6.
+// ends parses the caller and the destination. The word node is the node's first address in the
+// family of the other end; node6 is its first IPv6 address.
 func (p *Packet) ends(l line, caller, to string, node sdk.Node) {
 	host, port, named := strings.Cut(to, ":")
 	if named = named && (host == "node" || host == "node6"); !named {
@@ -426,8 +424,8 @@ func (p *Packet) ends(l line, caller, to string, node sdk.Node) {
 	}
 }
 
-// caller reads an address, "node", "ADDR@node" (the node by another of its
-// names) or "ADDR@INTERFACE".
+// caller parses an address, "node", "ADDR@node" (the node with another of its addresses) or
+// "ADDR@INTERFACE".
 func (p *Packet) caller(l line, word string, family sdk.Family, node sdk.Node) {
 	if word == "node" {
 		p.From = sdk.Caller{Addr: first(node, family), From: sdk.OnNode}

@@ -17,40 +17,39 @@ import (
 //go:embed testdata/*.txtar
 var files embed.FS
 
-// A Scenario is one thing that a Service means: a node, the Services it serves,
-// and where packets go. The package comment has the notation.
+// A Scenario shows one aspect of Services: a node, the Services it serves, and the outcome of
+// packets. The package comment has the notation.
 type Scenario struct {
-	Name     string // the file's name, without its ending
-	Doc      string // what is shown, in words
+	Name     string // name of the file without its extension
+	Doc      string // description
 	Node     sdk.Node
 	Services []sdk.Service // in canonical order, sorted by name
 	Packets  []Packet
 
-	// Manifests are Kubernetes objects, in YAML, from which a host on this node
-	// derives exactly Services. Nil: the scenario has none.
+	// Manifests are Kubernetes objects in YAML from which a host on this node derives exactly
+	// Services. Nil if the scenario has none.
 	Manifests []byte
 
-	// Needs are the features without which a dataplane cannot serve it all.
+	// Needs are the features that a dataplane must have to serve all Services.
 	Needs []sdk.Feature
 }
 
-// A Packet is a new connection, or the first datagram of a flow, and what becomes
-// of it.
+// A Packet is the first packet of a connection, or the first datagram of a flow, with its
+// outcome.
 type Packet struct {
-	Line      int    // in the file
-	Text      string // as written there
+	Line      int    // line in the file
+	Text      string // text of that line
 	From      sdk.Caller
-	Interface string // that it comes in on; empty where no matter
+	Interface string // input interface; empty if it does not matter
 	To        netip.AddrPort
 	Protocol  sdk.Protocol
-	Service   sdk.Name     // that it is for; zero when it is for none of ours
-	Frontend  sdk.Frontend // likewise
+	Service   sdk.Name     // the Service that it is for; zero if none
+	Frontend  sdk.Frontend // the frontend that it is for; zero if none
 	Want      Outcome
 }
 
-// Scenarios returns all that this package has, sorted by name. They are what every
-// dataplane is held to, and a page of the manual each. It panics on a scenario
-// that does not parse, which a test of this package rules out.
+// Scenarios returns all scenarios of this package, sorted by name. Every dataplane is tested
+// with them. It panics if a scenario does not parse; a test of this package prevents that.
 func Scenarios() (all []Scenario) {
 	entries, err := files.ReadDir("testdata")
 	for _, e := range entries {
@@ -74,14 +73,14 @@ func read(file string) (Scenario, error) {
 	return Parse(file, data)
 }
 
-// Update returns the Full that leads to the scenario from nothing.
+// Update returns a Full with the scenario's state.
 func (s Scenario) Update(to uint64) sdk.Update {
 	node := s.Node
 	return sdk.Update{To: to, Full: true, Node: &node, Set: slices.Clone(s.Services)}
 }
 
-// withOutcomes returns s with its packets' outcomes as the rule gives them, for Services that
-// were changed.
+// withOutcomes returns s with the outcomes of its packets recomputed after its Services were
+// changed.
 func (s Scenario) withOutcomes() Scenario {
 	s.Packets = slices.Clone(s.Packets)
 	for i, p := range s.Packets {
@@ -102,33 +101,33 @@ func needs(services []sdk.Service) []sdk.Feature {
 	})
 }
 
-// An Outcome is what becomes of a packet.
+// An Outcome is the expected result of a packet.
 type Outcome struct {
 	Verdict sdk.Verdict
 
-	// Endpoints, with Forward, are exactly those that may be chosen, sorted.
+	// Endpoints are, for Forward, exactly the endpoints that may be chosen, sorted.
 	Endpoints []netip.AddrPort
 
-	// Masquerade: the endpoint sees the node, not the caller.
+	// Masquerade means that the endpoint sees the node's address instead of the caller's.
 	Masquerade bool
 
-	// Hairpin are endpoints that are the caller itself. They see the node
-	// although the other endpoints see the caller.
+	// Hairpin are endpoints that are the caller itself. They see the node's address even if the
+	// other endpoints see the caller's.
 	Hairpin []netip.AddrPort
 
-	// Unserved: no frontend of ours is meant; the packet passes by untouched.
+	// Unserved means that the packet is for no frontend and is not touched.
 	Unserved bool
 }
 
-// Masquerades reports whether ep sees the node and not the caller.
+// Masquerades reports whether ep sees the node's address instead of the caller's.
 func (o Outcome) Masquerades(ep netip.AddrPort) bool {
 	return o.Masquerade || slices.Contains(o.Hairpin, ep)
 }
 
-// Equal reports whether o and p are the same.
+// Equal reports whether o and p are equal.
 func (o Outcome) Equal(p Outcome) bool { return o.String() == p.String() }
 
-// String reads as on the right side of a packet in a scenario.
+// String returns the form used on the right side of a packet in a scenario.
 func (o Outcome) String() string {
 	switch {
 	case o.Unserved:
@@ -150,7 +149,7 @@ func (o Outcome) String() string {
 	return strings.Join(words, " ")
 }
 
-// Where says what becomes of a packet, by the contract's own rule.
+// Where returns the outcome of a packet according to the contract's rule.
 func Where(services iter.Seq[sdk.Service], node sdk.Node, from sdk.Caller, to netip.AddrPort, protocol sdk.Protocol) Outcome {
 	svc, f, ok := Find(services, node, to, protocol)
 	if !ok {
@@ -169,8 +168,8 @@ func Where(services iter.Seq[sdk.Service], node sdk.Node, from sdk.Caller, to ne
 	return o
 }
 
-// Find returns the frontend that a packet to an address is for. One that names the
-// address takes precedence over one that stands for all that take node ports.
+// Find returns the frontend that a packet to an address is for. A frontend with that address
+// takes precedence over one for all addresses that accept node ports.
 func Find(services iter.Seq[sdk.Service], node sdk.Node, to netip.AddrPort, protocol sdk.Protocol) (sdk.Service, sdk.Frontend, bool) {
 	every := netip.AddrPortFrom(netip.IPv4Unspecified(), to.Port())
 	if to.Addr().Is6() {

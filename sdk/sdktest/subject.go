@@ -19,46 +19,45 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// A Subject is a dataplane to be held to the contract: how to start it, and where to send it packets.
+// A Subject is a dataplane to test: how to start it, and where to send packets to it.
 type Subject struct {
-	// Start begins a life of it, as a process does. Several checks begin a second
-	// one with the same state directory when the first has ended, or beside it.
+	// Start starts a life of the dataplane, like a process. Several checks start a second life
+	// with the same state directory, after the first has ended or beside it.
 	Start func(ctx context.Context, stateDir string) (sdk.Dataplane, error)
 
-	// Stop ends that life without cleaning up. Nil: there is nothing to end.
+	// Stop ends a life without cleaning up. Nil if nothing has to be ended.
 	Stop func(sdk.Dataplane)
 
-	// Path is the file that is held to the contract: the dataplane has to call itself as the name of the file
-	// says, "pointsman-dataplane-NAME", and .exe on Windows. Empty: there is none.
+	// Path is the file of the plugin, if any. The dataplane's name must match the file name:
+	// "pointsman-dataplane-NAME", with .exe on Windows.
 	Path string
 
-	Options []byte // for Configure
+	Options []byte // Setup.Options for Configure
 
-	// Timeout is how long one call may take. Zero: a minute.
+	// Timeout limits one call. Zero means one minute.
 	Timeout time.Duration
 
-	// Only chooses checks by name. Nil: all run.
+	// Only selects checks by name. Nil selects all.
 	Only func(check string) bool
 
-	// Testbed is where packets are sent. Nil: a Loopback for a dataplane that
-	// serves only the addresses the node has, and otherwise the checks that need
-	// packets are not run.
+	// Testbed is where packets are sent. If nil, a dataplane that serves only addresses of the
+	// node gets a Loopback, and for others the checks that need packets are not run.
 	Testbed Testbed
 
-	// Disturb takes away, behind the dataplane's back, part of what it keeps in
-	// the kernel. Nil: drift is not checked.
+	// Disturb removes part of what the dataplane keeps in the kernel, behind its back. Nil if
+	// drift is not checked.
 	Disturb func(context.Context) error
 
-	// Foreign is everything on the node that is not the dataplane's own, in any
-	// text that is the same while nothing changes. Nil: that it is left alone is
-	// not checked.
+	// Foreign returns everything on the node that is not the dataplane's, as a text that is
+	// stable while nothing changes. Nil if it is not checked.
 	Foreign func(context.Context) (string, error)
 }
 
-// InProcess returns a Subject made in this process, joined by both ends of the wire as
-// a plugin's process is, so that everything that Serve does is done. Where the
-// kernel would end what a process held, as its listeners, an io.Closer is closed. One
-// that is none, and declares that all it serves dies with its process, has to clean up.
+// InProcess returns a Subject in this process. It is connected by both sides of the wire like a
+// plugin's process, so everything that Serve does takes place. At the end of a life an
+// io.Closer is closed, because there the kernel would close what a process held, such as its
+// listeners. A dataplane that is not an io.Closer and declares LimitDiesWithProcess is cleaned
+// up instead.
 func InProcess(d sdk.Description, make func() sdk.Dataplane) Subject {
 	var lives sync.Map // from *wire.Remote to the sdk.Dataplane behind it
 	return Subject{
@@ -75,9 +74,9 @@ func InProcess(d sdk.Description, make func() sdk.Dataplane) Subject {
 			if !ok {
 				return
 			}
-			shutdown(remote.(*wire.Remote), 3*time.Second) // a call that does not return is left behind
+			shutdown(remote.(*wire.Remote), 3*time.Second) // a call that does not return is abandoned
 			if c, ok := dp.(io.Closer); ok {
-				_ = c.Close() // as with a process, there is no answer
+				_ = c.Close() // the end of a process has no error either
 			} else if limited(d, sdk.LimitDiesWithProcess) {
 				cleanUp(context.Background(), dp.(sdk.Dataplane), 10*time.Second)
 			}
@@ -85,7 +84,7 @@ func InProcess(d sdk.Description, make func() sdk.Dataplane) Subject {
 	}
 }
 
-// shutdown asks a plugin to end, waits a while until it has, and closes the connection.
+// shutdown asks a plugin to end, waits for a while, and closes the connection.
 func shutdown(r *wire.Remote, wait time.Duration) {
 	if r.Shutdown(context.Background()) == nil {
 		select {
@@ -93,11 +92,11 @@ func shutdown(r *wire.Remote, wait time.Duration) {
 		case <-time.After(wait):
 		}
 	}
-	_ = r.Close() // nothing more is to be learnt of it
+	_ = r.Close() // an error does not matter any more
 }
 
-// Binary returns a Subject that is a plugin's binary. It is run with --listen, as a container
-// or systemd runs it.
+// Binary returns a Subject for a plugin's binary. It runs the binary with --listen, as a
+// container or systemd does.
 func Binary(path string) Subject {
 	var lives sync.Map // from *wire.Remote to its *process
 	return Subject{
@@ -124,19 +123,19 @@ func Binary(path string) Subject {
 	}
 }
 
-// A process of a binary is the wire.Process of its Remote.
+// A process is a running binary. It implements wire.Process for its Remote.
 type process struct {
 	cmd    *exec.Cmd
-	dir    string // of its socket and its log
+	dir    string // for its socket and its log
 	exited chan struct{}
 }
 
 func startProcess(path string) (*process, error) {
-	path, err := filepath.Abs(path) // never looked for in PATH
+	path, err := filepath.Abs(path) // do not search PATH
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "conform") // short: a socket's path has little room
+	dir, err := os.MkdirTemp("", "conform") // short, because the length of a socket's path is limited
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +151,7 @@ func startProcess(path string) (*process, error) {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	go func() { // ends with the process
-		_ = p.cmd.Wait() // Ending has it
+		_ = p.cmd.Wait() // Ending reports the result
 		close(p.exited)
 	}()
 	return p, nil
@@ -165,7 +164,7 @@ func (p *process) address() string {
 	return "unix://" + filepath.Join(p.dir, "own", "s")
 }
 
-// connect waits until the process listens, for a minute.
+// connect waits up to a minute until the process listens.
 func (p *process) connect(ctx context.Context) (*wire.Remote, error) {
 	target, err := wire.At(p.address())
 	if err != nil {
@@ -189,16 +188,16 @@ func (p *process) connect(ctx context.Context) (*wire.Remote, error) {
 }
 
 func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // it fails for one that has ended
+	_ = p.cmd.Process.Kill() // fails if the process has ended
 	<-p.exited
-	_ = os.RemoveAll(p.dir) // a leftover does no harm
+	_ = os.RemoveAll(p.dir) // leftovers are harmless
 }
 
 func (p *process) PID() int                { return p.cmd.Process.Pid }
 func (p *process) Exited() <-chan struct{} { return p.exited }
 func (p *process) Ending() string          { return "ended: " + p.cmd.ProcessState.String() + p.said() }
 
-// said returns the end of what the process printed, as a part of an error; empty: nothing.
+// said returns the last output of the process, as a part of an error; empty if none.
 func (p *process) said() string {
 	data, _ := os.ReadFile(filepath.Join(p.dir, "log"))
 	text := strings.TrimSpace(string(data[max(0, len(data)-4<<10):]))

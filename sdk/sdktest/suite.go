@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Conform holds s to the contract, line by line. Each check is a subtest.
+// Conform tests s against the contract, line by line. Each check is a subtest.
 func Conform(t *testing.T, s Subject) {
 	t.Helper()
 	_, s, err := describe(t.Context(), s)
@@ -35,8 +35,8 @@ func Conform(t *testing.T, s Subject) {
 	}
 }
 
-// Check holds s to the contract, and reports. tell is called with each finding as its check ends; nil: nobody
-// is told. The error says why the suite could not begin, or was cut short.
+// Check tests s against the contract and returns a report. It calls tell, if not nil, with each
+// finding as its check ends. The error says why the suite could not begin, or was cut short.
 func Check(ctx context.Context, s Subject, tell func(Finding)) (Report, error) {
 	d, s, err := describe(ctx, s)
 	if err != nil {
@@ -59,7 +59,8 @@ func Check(ctx context.Context, s Subject, tell func(Finding)) (Report, error) {
 	return r, nil
 }
 
-// describe returns what the dataplane says of itself on this node, and s with a testbed where one fits.
+// describe returns the Description on this node, and s with a default testbed if one is
+// suitable.
 func describe(ctx context.Context, s Subject) (sdk.Description, Subject, error) {
 	t, err := begin(ctx, s)
 	if err != nil {
@@ -72,24 +73,24 @@ func describe(ctx context.Context, s Subject) (sdk.Description, Subject, error) 
 	return t.description, s, nil
 }
 
-// checks returns those that are asked for.
+// checks returns the selected checks.
 func (s Subject) checks() []check {
 	return slices.DeleteFunc(checks(), func(c check) bool { return s.Only != nil && !s.Only(c.name) })
 }
 
-// A check is one line of the contract, or a part of one.
+// A check tests one line of the contract, or a part of one.
 type check struct {
 	name   string
-	needed bool // if it is not run, the dataplane does not conform
+	needed bool // the dataplane conforms only if this check is run
 	run    func(*trial)
 }
 
-// A check's error is a failure, unless it is one of the first three.
+// The error of a check is a failure, unless it is of one of the first three types.
 type (
 	notRun   struct{ why string }
-	excused  struct{ why string } // not run, and rightly so
+	excused  struct{ why string } // not run, for a valid reason
 	byLimits struct{ limits []sdk.Limit }
-	mismatch struct{ want, seen string } // a failure that can say both
+	mismatch struct{ want, seen string } // a failure with an expected and a seen value
 )
 
 func (e notRun) Error() string   { return e.why }
@@ -99,18 +100,17 @@ func (e mismatch) Error() string { return "expected " + e.want + "; seen " + e.s
 
 var noPackets = notRun{"no packets can be sent to it here (a test can give a Testbed)"}
 
-// by returns the outcome that a declared limit has instead of the contract's.
+// by returns the error for a result that a declared limit explains.
 func by(l sdk.Limit) error { return byLimits{[]sdk.Limit{l}} }
 
-// checkTime is how long one check may take. It is there so that a hung dataplane
-// does not hang the suite.
+// checkTime limits one check, so that a hung dataplane does not hang the suite.
 const checkTime = 3 * time.Minute
 
-// find runs the check on a life of its own.
+// find runs the check in a new life.
 func (c check) find(ctx context.Context, s Subject) Finding {
 	f := Finding{Check: c.name, Status: Pass, Needed: c.needed}
 	if s.Testbed == nil && strings.Contains(c.name, "/scenario/") {
-		f.conclude(noPackets) // it needs no life to say so
+		f.conclude(noPackets) // no life is needed for that result
 		return f
 	}
 	done, err := s.exclusive(ctx)
@@ -123,7 +123,7 @@ func (c check) find(ctx context.Context, s Subject) Finding {
 	return f
 }
 
-// try runs the check on a goroutine of its own, which a step that fails ends.
+// try runs the check on a separate goroutine, which a failing step ends.
 func (c check) try(ctx context.Context, s Subject) error {
 	t, err := begin(ctx, s)
 	if err != nil {
@@ -139,7 +139,7 @@ func (c check) try(ctx context.Context, s Subject) error {
 	return *t.failure
 }
 
-// conclude sets the result by the error of a check.
+// conclude sets the result from the error of a check.
 func (f *Finding) conclude(err error) {
 	if err == nil {
 		return
@@ -157,7 +157,7 @@ func (f *Finding) conclude(err error) {
 	}
 }
 
-// checks are all lines of the contract, in order.
+// checks returns the checks for all lines of the contract, in order.
 func checks() []check {
 	return slices.Concat([]check{
 		{"C00/description", true, describesItself},
@@ -213,26 +213,26 @@ func checks() []check {
 	})
 }
 
-// A Status is what a check came to.
+// A Status is the result of a check.
 type Status string
 
-// The statuses.
+// Values of Status.
 const (
 	Pass   Status = "pass"
 	Fail   Status = "fail"
-	Limit  Status = "limit"   // as a limit says that the dataplane declares
-	NotRun Status = "not-run" // Finding.Reason says why
+	Limit  Status = "limit"   // passed with the result of a limit that the dataplane declares
+	NotRun Status = "not-run" // see Finding.Reason
 )
 
 // A Finding is the result of one check.
 type Finding struct {
-	Check  string      `json:"check"` // "C03/full-drops-stale": the contract's line, and a name
+	Check  string      `json:"check"` // contract line and name: "C03/full-drops-stale"
 	Status Status      `json:"status"`
-	Reason string      `json:"reason,omitempty"` // where and why, in words
+	Reason string      `json:"reason,omitempty"` // where and why, as text
 	Want   string      `json:"want,omitempty"`   // what was expected
-	Seen   string      `json:"seen,omitempty"`   // what was there instead
-	Limits []sdk.Limit `json:"limits,omitempty"` // with Limit: which
-	Needed bool        `json:"needed"`           // if it is not run, the dataplane does not conform
+	Seen   string      `json:"seen,omitempty"`   // what was seen instead
+	Limits []sdk.Limit `json:"limits,omitempty"` // for Limit: the limits
+	Needed bool        `json:"needed"`           // the dataplane conforms only if this check is run
 }
 
 func (f Finding) String() string {
@@ -246,35 +246,35 @@ func (f Finding) String() string {
 	return s
 }
 
-// bad reports whether f alone makes a report one that does not conform.
+// bad reports whether f alone means that the dataplane does not conform.
 func (f Finding) bad() bool { return f.Status == Fail || f.Status == NotRun && f.Needed }
 
-// A Report is what the suite found about one dataplane.
+// A Report is the result of the suite for one dataplane.
 type Report struct {
 	Name     string        `json:"name"`
 	Version  string        `json:"version"`
-	Subject  string        `json:"subject,omitempty"` // the file that was held to the contract
-	Partial  bool          `json:"partial,omitempty"` // not all checks were asked for
+	Subject  string        `json:"subject,omitempty"` // the file that was tested
+	Partial  bool          `json:"partial,omitempty"` // not all checks were selected
 	Features []sdk.Feature `json:"features"`
 	Limits   []sdk.Limit   `json:"limits"`
 	Findings []Finding     `json:"findings"`
 }
 
-// Conforms reports whether nothing failed, and nothing that is needed was left
-// out. A report of nothing, or of a part, does not conform.
+// Conforms reports whether nothing failed and no needed check was left out. An empty or partial
+// report does not conform.
 func (r Report) Conforms() bool {
 	return len(r.Findings) > 0 && !r.Partial && !slices.ContainsFunc(r.Findings, Finding.bad)
 }
 
-// Count returns how many findings have a status.
+// Count returns the number of findings with a status.
 func (r Report) Count(s Status) int { return len(having(r.Findings, s)) }
 
-// having returns the findings that have a status.
+// having returns the findings with a status.
 func having(findings []Finding, s Status) []Finding {
 	return slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Status != s })
 }
 
-// Verdict returns the report in one line.
+// Verdict returns the result in one line.
 func (r Report) Verdict() string {
 	verdict := "conforms"
 	switch {
@@ -292,7 +292,7 @@ func (r Report) Verdict() string {
 		r.Name, r.Version, verdict, len(r.Findings), r.Count(Pass), r.Count(Limit), r.Count(Fail), r.Count(NotRun))
 }
 
-// titles are the contract's lines, in the words that package sdk begins them with.
+// titles are the titles of the contract's lines, as they begin in package sdk.
 var titles = []string{
 	"session",
 	"verdict, in this order",
@@ -332,13 +332,13 @@ func (r Report) String() string {
 	return b.String()
 }
 
-// line returns the findings about one line of the contract.
+// line returns the findings for one line of the contract.
 func (r Report) line(number int) []Finding {
 	prefix := fmt.Sprintf("C%02d/", number)
 	return slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return !strings.HasPrefix(f.Check, prefix) })
 }
 
-// summary returns the result of a line: the worst of its findings.
+// summary returns the result for a line: the worst of its findings.
 func summary(findings []Finding) string {
 	failed, left, limited := having(findings, Fail), having(findings, NotRun), having(findings, Limit)
 	n, tried := len(findings), len(findings)-len(left)
@@ -358,7 +358,8 @@ func summary(findings []Finding) string {
 	return fmt.Sprintf("ok (%d of %d checks)", tried, n)
 }
 
-// reasons returns each reason that findings give, once, with the names of the first few of its checks.
+// reasons returns each distinct reason in findings once, with the names of the first few
+// checks.
 func reasons(findings []Finding, prefix string) (all []string) {
 	checks := make(map[string][]string)
 	for _, f := range findings {
@@ -370,12 +371,12 @@ func reasons(findings []Finding, prefix string) (all []string) {
 		checks[why] = append(checks[why], name)
 	}
 	for i, why := range all {
-		all[i] = strings.Replace(prefix+strings.Join(few(checks[why]), ", ")+": "+why, ": \n", "\n", 1) // it may have no reason but these lines
+		all[i] = strings.Replace(prefix+strings.Join(few(checks[why]), ", ")+": "+why, ": \n", "\n", 1) // the reason may consist of these lines only
 	}
 	return all
 }
 
-// why returns the reason, with what was expected and seen on lines of their own.
+// why returns the reason, with the expected and seen values on separate lines.
 func (f Finding) why() string {
 	if f.Want == "" && f.Seen == "" {
 		return f.Reason

@@ -18,40 +18,40 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Testbed is where packets are really sent. The conformance suite finds out
-// from it what a dataplane does, rather than what it says.
+// A Testbed sends real packets. With it the conformance suite tests what a dataplane does
+// instead of what it reports.
 type Testbed interface {
-	// Place moves a scenario to addresses that exist on this testbed. Packets that
-	// cannot be expressed there are left out, each with a reason.
+	// Place maps a scenario to addresses that exist on this testbed. It leaves out packets that
+	// cannot be expressed there, each with a reason.
 	Place(Scenario) (placed Scenario, leftOut []string)
 
-	// Open makes the endpoints of a placed scenario answer.
+	// Open starts the endpoints of a placed scenario.
 	Open(context.Context, sdk.Dataplane, Scenario) (Stage, error)
 }
 
-// A Stage is a testbed with endpoints that answer.
+// A Stage is a testbed with running endpoints.
 type Stage interface {
-	// Send sends the first packet of a new connection and waits for what comes.
-	// A packet that is expected to be dropped is not waited for as long.
+	// Send sends the first packet of a new connection and waits for the result. The wait is
+	// shorter if the packet should be dropped.
 	Send(context.Context, Packet) (Answer, error)
 
-	// Dial opens a flow, and keeps it.
+	// Dial opens a flow and keeps it open.
 	Dial(context.Context, Packet) (Flow, error)
 
 	Close() error
 }
 
-// A Flow is one connection, or one socket's datagrams, that goes on.
+// A Flow is an open connection, or the datagrams of one socket.
 type Flow interface {
-	Ask(context.Context) (Answer, error) // which endpoint answers now
+	Ask(context.Context) (Answer, error) // returns which endpoint answers now
 	Close() error
 }
 
-// An Answer is what a caller finds out, and what the endpoint tells it.
+// An Answer is the result that a caller sees, with what the endpoint reports.
 type Answer struct {
 	Verdict  sdk.Verdict
-	Endpoint netip.AddrPort // that answered
-	Client   netip.Addr     // that the endpoint saw
+	Endpoint netip.AddrPort // the endpoint that answered
+	Client   netip.Addr     // the client address that the endpoint saw
 }
 
 func (a Answer) String() string {
@@ -61,26 +61,27 @@ func (a Answer) String() string {
 	return a.Endpoint.String() + " (saw " + a.Client.String() + ")"
 }
 
-// A Network is what a testbed of sockets differs in from others. OpenStage makes a Stage of it.
+// A Network provides the sockets of a testbed. OpenStage makes a Stage from it.
 type Network interface {
-	// Listen opens an endpoint's socket, which Echo answers on. Nil: this network has none of that protocol.
+	// Listen opens an endpoint's socket, on which Echo answers. It returns nil if this network
+	// does not support the protocol.
 	Listen(context.Context, sdk.Protocol, netip.AddrPort) (io.Closer, error)
 
-	// Dial connects from where a packet's caller is, as long as the context allows.
+	// Dial connects from the location of a packet's caller, until the context ends.
 	Dial(context.Context, Packet) (net.Conn, error)
 
-	// Verdict says what the error of a connection or of its absent answer means.
+	// Verdict interprets the error of a connection or of a missing answer.
 	Verdict(error, Packet) (Answer, error)
 }
 
-// How long to wait for an answer: long where one must come, for a loaded machine
-// is no failure, and short where none should.
+// Timeouts for an answer: long if an answer is expected, so that a loaded machine causes no
+// failure, and short if none is.
 const (
 	patience = 20 * time.Second
 	silence  = 400 * time.Millisecond
 )
 
-// OpenStage makes the endpoints of a placed scenario answer on a network.
+// OpenStage starts the endpoints of a placed scenario on a network.
 func OpenStage(ctx context.Context, n Network, s Scenario) (Stage, error) {
 	type socket struct {
 		protocol sdk.Protocol
@@ -107,10 +108,11 @@ func OpenStage(ctx context.Context, n Network, s Scenario) (Stage, error) {
 	return stage, nil
 }
 
-// Echo is an endpoint at the address me: it answers each datagram, or line of a connection, with one line, its
-// own address and the client's as it sees it, until the net.PacketConn or net.Listener is closed. Over a
-// connection it says that once unasked, so that a caller knows at once which endpoint it reached. A long
-// datagram has as long an answer, with spaces at its end.
+// Echo is an endpoint with the address me. It answers each datagram, or each line of a
+// connection, with one line: its own address and the client's address that it sees. It ends
+// when the net.PacketConn or net.Listener is closed. On a connection it also sends this line
+// once unasked, so that a caller knows at once which endpoint it reached. The answer to a long
+// datagram is padded with spaces to the same length.
 func Echo(socket io.Closer, me netip.AddrPort) {
 	says := func(client net.Addr) string { return me.String() + " " + client.String() + "\n" }
 	switch socket := socket.(type) {
@@ -180,13 +182,13 @@ func (s *stage) Dial(ctx context.Context, p Packet) (Flow, error) {
 	return f, nil
 }
 
-// A flow asks its endpoint a line at a time.
+// A flow sends a line to its endpoint and waits for the answer.
 type flow struct {
 	network Network
 	packet  Packet
 	conn    net.Conn
-	wait    time.Duration // for an answer
-	greeted bool          // the first answer comes unasked
+	wait    time.Duration // timeout of an answer
+	greeted bool          // the first answer is sent unasked
 }
 
 func (f *flow) Close() error { return f.conn.Close() }
@@ -213,7 +215,7 @@ func (f *flow) ask(ctx context.Context) (string, error) {
 	defer stop()
 	if !f.greeted {
 		_, err := f.conn.Write([]byte("who\n"))
-		if errors.Is(err, syscall.EPERM) { // the caller's own rules stopped it: do they say more?
+		if errors.Is(err, syscall.EPERM) { // the caller's own rules stopped it: look for a more precise error
 			err = f.conn.SetDeadline(time.Now().Add(silence))
 		}
 		if err != nil {
@@ -228,16 +230,16 @@ func (f *flow) ask(ctx context.Context) (string, error) {
 
 // A Sender says itself what becomes of a packet; a Recorder does.
 type Sender interface {
-	// Send is the first packet of a new flow.
+	// Send returns the result of the first packet of a new flow.
 	Send(from sdk.Caller, to netip.AddrPort, protocol sdk.Protocol) Answer
 
-	// Forgets reports whether an established flow to an address is taken from the
-	// endpoint that it found, so that its next packet is as a first one.
+	// Forgets reports whether an established flow to an address loses its endpoint, so that its
+	// next packet is handled like a first one.
 	Forgets(to netip.AddrPort, protocol sdk.Protocol, endpoint netip.AddrPort) bool
 }
 
-// Said returns the testbed for a dataplane in memory, which no packet can reach: it is
-// asked instead. find leads from the dataplane under test to its Sender.
+// Said returns the testbed for a dataplane in memory, which receives no real packets: the
+// testbed asks it. find returns the Sender for the dataplane under test.
 func Said(find func(sdk.Dataplane) Sender) Testbed { return said{find} }
 
 type said struct{ find func(sdk.Dataplane) Sender }
@@ -264,7 +266,7 @@ func (s saidStage) Dial(_ context.Context, p Packet) (Flow, error) {
 
 func (saidStage) Close() error { return nil }
 
-// A saidFlow stays with the endpoint that it found first, until it is forgotten.
+// A saidFlow stays with its first endpoint until it is forgotten.
 type saidFlow struct {
 	sender Sender
 	packet Packet

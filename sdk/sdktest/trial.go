@@ -19,9 +19,9 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// A trial is a life of the subject, for one check: configured, in no role yet. The steps of a
-// check are its methods that return no error: one that fails ends the check, as t.Fatal ends
-// a test.
+// A trial is a life of the subject for one check. It is configured and has no role yet. The
+// steps of a check are methods without an error result: a step that fails ends the check, as
+// t.Fatal ends a test.
 type trial struct {
 	subject     Subject
 	ctx         context.Context
@@ -29,9 +29,9 @@ type trial struct {
 	dp          sdk.Dataplane
 	description sdk.Description
 	stateDir    string
-	revision    uint64 // last acknowledged
-	part        string // of the check, for its errors
-	failure     *error // shared with a second life; nil in it: the check has passed so far
+	revision    uint64 // last acknowledged revision
+	part        string // current part of the check, for error messages
+	failure     *error // shared with a second life; *failure is nil while the check has not failed
 	after       []func()
 }
 
@@ -49,8 +49,8 @@ func begin(ctx context.Context, s Subject) (*trial, error) {
 	return t, nil
 }
 
-// another is a second life beside this one. It is ended before this one is, and what it
-// wrote is taken away: the first may be gone by then.
+// another starts a second life beside this one. It is ended first, and what it wrote is
+// removed: this life may have ended by then.
 func (t *trial) another() *trial {
 	second := &trial{subject: t.subject, ctx: t.ctx, stateDir: t.stateDir, failure: t.failure}
 	t.need(second.start())
@@ -58,13 +58,13 @@ func (t *trial) another() *trial {
 	return second
 }
 
-// cleanup has f called when the check has ended, however it did.
+// cleanup registers f to be called when the check ends.
 func (t *trial) cleanup(f func()) { t.after = append(t.after, f) }
 
-// during says which part of the check begins, for its errors.
+// during sets the part of the check that begins, for error messages.
 func (t *trial) during(format string, args ...any) { t.part = fmt.Sprintf(format, args...) }
 
-// fail ends the check with err, which need not be a failure: see conclude.
+// fail ends the check with err, which is not always a failure: see conclude.
 func (t *trial) fail(err error) {
 	if t.part != "" {
 		err = fmt.Errorf("%s: %w", t.part, err)
@@ -73,14 +73,14 @@ func (t *trial) fail(err error) {
 	runtime.Goexit()
 }
 
-// need ends the check with err, unless it is nil.
+// need ends the check with err, unless err is nil.
 func (t *trial) need(err error) {
 	if err != nil {
 		t.fail(err)
 	}
 }
 
-// start begins a life and a session.
+// start starts a life and a session.
 func (t *trial) start() (err error) {
 	if t.dp, err = t.subject.Start(t.ctx, t.stateDir); err != nil {
 		return fmt.Errorf("start the dataplane: %w", err)
@@ -100,14 +100,14 @@ func (t *trial) setup() sdk.Setup {
 	return sdk.Setup{Options: t.subject.Options, StateDir: t.stateDir, Log: slog.New(slog.DiscardHandler)}
 }
 
-// stop ends the present life, leaving what it left.
+// stop ends the current life without cleaning up.
 func (t *trial) stop() {
 	if t.subject.Stop != nil && t.dp != nil {
 		t.subject.Stop(t.dp)
 	}
 }
 
-// end leaves no trace for the next check.
+// end removes all traces of the trial.
 func (t *trial) end() {
 	for _, f := range slices.Backward(t.after) {
 		f()
@@ -118,8 +118,8 @@ func (t *trial) end() {
 	_ = os.RemoveAll(t.stateDir)
 }
 
-// clear takes away what the life has left in the kernel. It does nothing where all that the life made ends with
-// its process: to clean up there would take most of the suite's time.
+// clear removes what the life has left in the kernel. It does nothing if the dataplane dies
+// with its process, because cleaning up would then take most of the suite's time.
 func (t *trial) clear() {
 	d := t.description
 	if t.subject.Stop != nil && limited(d, sdk.LimitDiesWithProcess) && limited(d, sdk.LimitOwnAddressesOnly) {
@@ -128,7 +128,7 @@ func (t *trial) clear() {
 	cleanUp(context.WithoutCancel(t.ctx), t.dp, min(t.timeout(), 20*time.Second))
 }
 
-// cleanUp has a dataplane clean up. One that never returns is left behind.
+// cleanUp calls Cleanup. A call that never returns is abandoned.
 func cleanUp(ctx context.Context, dp sdk.Dataplane, within time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -138,22 +138,22 @@ func cleanUp(ctx context.Context, dp sdk.Dataplane, within time.Duration) {
 	})
 }
 
-// sync sends u as the next update, which must be taken whole.
+// sync sends u as the next update, which must succeed for all Services.
 func (t *trial) sync(u sdk.Update) { t.need(t.takes(u)) }
 
-// takes reports why u was not taken whole, if so.
+// takes returns an error unless u succeeds for all Services.
 func (t *trial) takes(u sdk.Update) error {
 	var r sdk.Result
-	err := t.unlessBusy(func() (err error) { r, err = t.offer(u); return err })
+	err := t.retryWhileBusy(func() (err error) { r, err = t.offer(u); return err })
 	if err == nil && len(r.Failed) > 0 {
 		err = fmt.Errorf("sync failed for %s: %w", r.Failed[0].Name, r.Failed[0].Err)
 	}
 	return err
 }
 
-// unlessBusy makes a call again for as long as it is answered with a *sdk.Busy: the life before may hold the
-// writer's lock for a moment longer.
-func (t *trial) unlessBusy(call func() error) error {
+// retryWhileBusy repeats a call as long as it returns *sdk.Busy, because the previous life may
+// hold the writer's lock for a moment longer.
+func (t *trial) retryWhileBusy(call func() error) error {
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		if err := call(); !errors.As(err, new(*sdk.Busy)) || time.Now().After(end) {
 			return err
@@ -181,11 +181,12 @@ func (t *trial) offer(u sdk.Update) (sdk.Result, error) {
 	return r, nil
 }
 
-// grace is how long a call may go on after its context. The contract says one
-// second; a loaded machine gets some more.
+// grace is how long a call may continue after its context ended. The contract allows one
+// second; a loaded machine gets more.
 const grace = 10 * time.Second
 
-// returns runs one call and errs if it outlives its context by far.
+// returns runs one call, and returns an error if it continues far beyond the end of its
+// context.
 func returns(ctx context.Context, call func(context.Context) error) error {
 	done := make(chan error, 1)
 	go func() { done <- call(ctx) }() // ends with the call
@@ -211,8 +212,7 @@ func (t *trial) timeout() time.Duration {
 	return time.Minute
 }
 
-// poll calls f until it returns nil or the time is up; then it returns f's last
-// error.
+// poll calls f until it returns nil or the time is over, and returns f's last error.
 func poll(ctx context.Context, within time.Duration, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -231,19 +231,19 @@ func poll(ctx context.Context, within time.Duration, f func() error) error {
 	}
 }
 
-// serve puts a scenario's state in place and makes the dataplane Active.
+// serve sends a scenario's state and makes the dataplane Active.
 func (t *trial) serve(s Scenario) {
 	t.sync(s.Update(0))
 	t.role(sdk.Active)
 }
 
 func (t *trial) role(r sdk.Role) {
-	if err := t.unlessBusy(func() error { return t.dp.SetRole(t.ctx, r) }); err != nil {
+	if err := t.retryWhileBusy(func() error { return t.dp.SetRole(t.ctx, r) }); err != nil {
 		t.fail(fmt.Errorf("set role %s: %w", r, err))
 	}
 }
 
-// place moves s to the testbed, where there is one.
+// place maps s to the testbed, if there is one.
 func (t *trial) place(s Scenario) (Scenario, []string) {
 	if t.subject.Testbed == nil {
 		return s, nil
@@ -251,7 +251,7 @@ func (t *trial) place(s Scenario) (Scenario, []string) {
 	return t.subject.Testbed.Place(s)
 }
 
-// scenario is one of this package's, placed.
+// scenario returns one of this package's scenarios, placed.
 func (t *trial) scenario(name string) Scenario {
 	s, err := read(name + ".txtar")
 	t.need(err)
@@ -262,7 +262,7 @@ func (t *trial) scenario(name string) Scenario {
 	return s
 }
 
-// calling is a scenario of which the testbed can express some packets.
+// calling returns a scenario of which the testbed can express at least some packets.
 func (t *trial) calling(name string, least int) Scenario {
 	s := t.scenario(name)
 	if len(s.Packets) < least {
@@ -271,7 +271,7 @@ func (t *trial) calling(name string, least int) Scenario {
 	return s
 }
 
-// few returns the first few, and how many more there are.
+// few returns the first few elements, and how many more there are.
 func few(list []string) []string {
 	if len(list) <= 3 {
 		return list
@@ -286,10 +286,10 @@ func join[S ~string](words []S) string {
 	return strings.Join(strings.Fields(strings.Trim(fmt.Sprint(words), "[]")), ", ")
 }
 
-// packets sends every packet of s, which is placed and served, and compares the outcomes.
+// packets sends every packet of s, which must be placed and served, and compares the outcomes.
 func (t *trial) packets(s Scenario) error {
 	if t.subject.Testbed != nil && len(s.Packets) == 0 {
-		return nil // there may be thousands of endpoints that no packet is for
+		return nil // do not start thousands of endpoints without a packet for them
 	}
 	stage, err := t.stage(s)
 	if err != nil {
@@ -299,7 +299,7 @@ func (t *trial) packets(s Scenario) error {
 	return t.packetsOn(stage, s)
 }
 
-// packetsOn returns packets, where endpoints answer already.
+// packetsOn is like packets, for endpoints that are already running.
 func (t *trial) packetsOn(stage Stage, s Scenario) error {
 	used := make(map[sdk.Limit]bool)
 	for _, p := range s.Packets {
@@ -326,9 +326,8 @@ func (t *trial) stage(s Scenario) (Stage, error) {
 	return stage, nil
 }
 
-// packet sends p until every endpoint that may answer has, and some more times,
-// so that one that may not is found out. A client that keeps its first
-// endpoint need find no other.
+// packet sends p until every allowed endpoint has answered, and a few more times to detect
+// endpoints that are not allowed. If a client keeps its first endpoint, one endpoint is enough.
 func (t *trial) packet(stage Stage, p Packet, keeps bool, used map[sdk.Limit]bool) error {
 	n := len(p.Want.Endpoints)
 	least, most := 1+2*n, 1+40*n
@@ -357,7 +356,7 @@ func (t *trial) packet(stage Stage, p Packet, keeps bool, used map[sdk.Limit]boo
 	return nil
 }
 
-// judge holds an answer to what the packet's outcome should be.
+// judge compares an answer with the packet's outcome.
 func (t *trial) judge(p Packet, a Answer) error {
 	want, client := p.Want, p.From.Addr
 	masquerades := want.Masquerades(a.Endpoint)
@@ -370,7 +369,7 @@ func (t *trial) judge(p Packet, a Answer) error {
 		return by(sdk.LimitNoDrop)
 	case a.Verdict != want.Verdict, want.Verdict == sdk.Forward && !slices.Contains(want.Endpoints, a.Endpoint):
 		return mismatch{want.String(), a.String()}
-	case want.Verdict != sdk.Forward, p.From.From == sdk.OnNode: // the node may be masqueraded as itself
+	case want.Verdict != sdk.Forward, p.From.From == sdk.OnNode: // for the node itself, masquerading may not be visible
 		return nil
 	case masquerades && a.Client == client:
 		return mismatch{fmt.Sprintf("%s to see the node", a.Endpoint), fmt.Sprintf("it saw the caller, %s", a.Client)}
@@ -382,7 +381,8 @@ func (t *trial) judge(p Packet, a Answer) error {
 	return nil
 }
 
-// settled takes a limit for a pass: it is not what is asked here.
+// settled treats a result that a limit explains as passed, because the limit is not what this
+// check is about.
 func settled(err error) error {
 	if _, ok := errors.AsType[byLimits](err); ok {
 		return nil
@@ -390,7 +390,7 @@ func settled(err error) error {
 	return err
 }
 
-// settledOrNoTestbed is settled, for packets that only add to what was inspected.
+// settledOrNoTestbed is like settled, for packets that only complement Inspect.
 func settledOrNoTestbed(err error) error {
 	if errors.As(err, new(notRun)) {
 		return nil
@@ -398,7 +398,7 @@ func settledOrNoTestbed(err error) error {
 	return settled(err)
 }
 
-// inspect is what the dataplane says it serves, a frontend a line.
+// inspect returns what the dataplane says it serves, one line per frontend.
 func (t *trial) inspect() ([]string, error) {
 	i, ok := t.dp.(sdk.Inspector)
 	if !ok {
@@ -414,14 +414,15 @@ func (t *trial) inspect() ([]string, error) {
 }
 
 func servedLine(s sdk.Served) string {
-	// Which callers are let in is asked with packets: a dataplane need not keep the ranges as told.
+	// Sources are tested with packets, because a dataplane need not keep the ranges as they
+	// were sent.
 	f := sdk.Frontend{Kind: s.Frontend.Kind, Addr: s.Frontend.Addr, Policy: s.Frontend.Policy}
 	endpoints := slices.Clone(s.Endpoints)
 	slices.SortFunc(endpoints, netip.AddrPort.Compare)
 	return fmt.Sprintf("%s %s = %v", s.Name, f, endpoints)
 }
 
-// wanted are the lines that services come to.
+// wanted returns the lines that inspect should return for services.
 func wanted(services []sdk.Service) []string {
 	var lines []string
 	for _, s := range services {
@@ -437,14 +438,14 @@ func wanted(services []sdk.Service) []string {
 	return lines
 }
 
-// serves expects the dataplane to serve exactly s.
+// serves checks that the dataplane serves exactly s.
 func (t *trial) serves(s Scenario) { t.need(t.differs(s)) }
 
-// differs reports how what the dataplane serves differs from s: by asking it, and where it
-// cannot say, with s's packets.
+// differs returns how the served state differs from s: from Inspect or, if the dataplane has
+// none, from the packets of s.
 func (t *trial) differs(s Scenario) error { return t.differsBy(s, t.packets) }
 
-// differsBy is differs, where packets are sent otherwise.
+// differsBy is like differs, with a custom way to send packets.
 func (t *trial) differsBy(s Scenario, packets func(Scenario) error) error {
 	got, err := t.inspect()
 	if errors.Is(err, wire.ErrUnsupported) {
@@ -459,7 +460,7 @@ func (t *trial) differsBy(s Scenario, packets func(Scenario) error) error {
 	return nil
 }
 
-// besides shows the first few of these lines that the others lack.
+// besides describes the first few of these lines that are not in others.
 func besides(these, others []string) string {
 	var lines []string
 	for _, l := range these {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Pointsman-dataplane-printer writes down what the node should serve. It is the
-// smallest plugin there is, to begin one's own from.
+// Pointsman-dataplane-printer prints what the node should serve. It is the smallest possible
+// plugin, to start your own from.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 var description = sdk.Description{
 	Name:     "printer",
 	Version:  "0.1.0",
-	Features: sdk.Features, // what it does not serve, it does not serve equally
+	Features: sdk.Features, // it serves nothing, so it has no features to exclude
 	Limits:   []sdk.Limit{sdk.LimitDiesWithProcess},
 }
 
@@ -23,7 +23,7 @@ func main() {
 	wire.Serve(description, sdk.Whole(description, print))
 }
 
-// print gets all that is wanted, after each change.
+// print receives the whole desired state after each change.
 func print(_ context.Context, state sdk.State) error {
 	fmt.Printf("%d Services\n", len(state.Services))
 	for name, svc := range state.Services {

@@ -13,10 +13,10 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A dataplane serves what a host sends it. Inspect and Report run beside the other calls, which
-// never overlap.
+// A dataplane serves what a host sends. Inspect and Report run concurrently with other calls;
+// other calls never overlap.
 type dataplane struct {
-	mu    sync.Mutex // guards what is below
+	mu    sync.Mutex // guards the fields below
 	state sdk.State
 	role  sdk.Role
 	relay *relay
@@ -27,7 +27,7 @@ func newDataplane() sdk.Dataplane {
 	return &dataplane{role: sdk.Standby, relay: newRelay(), log: func(string, ...any) {}}
 }
 
-// Configure begins a session. What is served goes on until its first update.
+// Configure begins a session. Services stay served until its first update.
 func (d *dataplane) Configure(_ context.Context, setup sdk.Setup) (sdk.Description, error) {
 	if options := string(setup.Options); options != "" && options != "{}" && options != "null" {
 		return sdk.Description{}, &sdk.Refusal{Field: "options", Why: description.Name + " has no options", Try: "remove them from the config file"}
@@ -41,8 +41,8 @@ func (d *dataplane) Configure(_ context.Context, setup sdk.Setup) (sdk.Descripti
 	return description, nil
 }
 
-// Sync follows what an update changes: it adds first, and then removes, so that an address which
-// moves from one Service to another is never without a listener.
+// Sync applies the changes of an update. It adds before it removes, so that an address which
+// moves from one Service to another always has a listener.
 func (d *dataplane) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -54,7 +54,7 @@ func (d *dataplane) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) 
 	var former []netip.AddrPort
 	for _, c := range changes.Services {
 		if err := ctx.Err(); err != nil {
-			return sdk.Result{}, err // the next update names it all again
+			return sdk.Result{}, err // the next update names all these Services again
 		}
 		if c.After == nil {
 			continue
@@ -73,8 +73,8 @@ func (d *dataplane) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) 
 	return sdk.Result{Failed: failed}, nil
 }
 
-// gone returns the names that are served and no longer wanted. A Full is compared with everything that
-// is served: a session before this one may have left it.
+// gone returns the names that are served but no longer desired. A Full is compared with
+// everything that is served, because an earlier session may have left it.
 func (d *dataplane) gone(changes sdk.Changes) (names []sdk.Name) {
 	if !changes.Full {
 		for _, c := range changes.Services {
@@ -92,7 +92,8 @@ func (d *dataplane) gone(changes sdk.Changes) (names []sdk.Name) {
 	return names
 }
 
-// SetRole listens while the role is Active. Connections go on in every role.
+// SetRole opens the listeners in the role Active and closes them in others. Connections
+// continue in every role.
 func (d *dataplane) SetRole(_ context.Context, role sdk.Role) error {
 	if !role.Known() {
 		return &sdk.Refusal{Field: "role", Why: description.Name + " knows no " + role.String()}
@@ -106,13 +107,13 @@ func (d *dataplane) SetRole(_ context.Context, role sdk.Role) error {
 	}
 	for _, svc := range d.relay.services {
 		if _, err := d.relay.set(svc, true); err != nil {
-			d.log("cannot serve a Service", "service", svc.Name.String(), "err", err) // and Inspect does not name it
+			d.log("cannot serve a Service", "service", svc.Name.String(), "err", err) // and Inspect omits it
 		}
 	}
 	return nil
 }
 
-// Cleanup ends everything that is served. A process that has served nothing has nothing to name.
+// Cleanup closes everything that is served. A process that has served nothing reports nothing.
 func (d *dataplane) Cleanup(_ context.Context, l sdk.Leftovers) (names []string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -122,13 +123,13 @@ func (d *dataplane) Cleanup(_ context.Context, l sdk.Leftovers) (names []string,
 	if !l.DryRun {
 		d.relay.closeAll()
 		clear(d.relay.services)
-		d.state = sdk.State{} // the next session begins with a Full
+		d.state = sdk.State{} // the next session will begin with a Full
 	}
 	return names, nil
 }
 
-// Inspect names what is served, or in another role than Active what would be. A host compares that with
-// what it has sent before it swaps.
+// Inspect names what is served or, in a role other than Active, what would be. A host compares
+// that with what it sent before it swaps.
 func (d *dataplane) Inspect(_ context.Context, found func(sdk.Served) error) error {
 	for _, served := range d.served() {
 		if err := found(served); err != nil {
@@ -155,5 +156,5 @@ func (d *dataplane) served() (all []sdk.Served) {
 	return all
 }
 
-// Report counts the connections that are open: what a host waits for when it drains.
+// Report returns the number of open connections, for which a host waits while draining.
 func (d *dataplane) Report() sdk.Report { return sdk.Report{Flows: int(d.relay.open.Load())} }

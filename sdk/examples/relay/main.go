@@ -2,11 +2,11 @@
 
 //go:build linux
 
-// Pointsman-dataplane-relay carries TCP connections to Services, on addresses that the node
-// has. It needs no root where they are of 127.0.0.0/8, and what it serves ends with it.
+// Pointsman-dataplane-relay relays TCP connections to Services, at addresses that the node has.
+// It needs no root for addresses in 127.0.0.0/8. It serves only while it runs.
 //
-//	main.go       what it is
-//	dataplane.go  what a host asks of it
+//	main.go       the description
+//	dataplane.go  the calls of a host
 //	relay.go      the sockets
 package main
 
@@ -18,7 +18,7 @@ import (
 var description = sdk.Description{
 	Name:     "relay",
 	Version:  "0.1.0",
-	Features: []sdk.Feature{sdk.FeatureIPv4, sdk.FeatureIPv6}, // a Service that needs more is not sent to it
+	Features: []sdk.Feature{sdk.FeatureIPv4, sdk.FeatureIPv6}, // the host withholds Services that need more
 	Limits: []sdk.Limit{
 		sdk.LimitNoDrop, sdk.LimitNoClientAddress, sdk.LimitAffinityPerFrontend,
 		sdk.LimitOwnAddressesOnly, sdk.LimitDiesWithProcess,

@@ -23,18 +23,18 @@ import (
 )
 
 const (
-	reusePort      = 15                    // SO_REUSEPORT, for which package syscall has no name
-	connectTimeout = 3 * time.Second       // of one endpoint, before another one is tried
-	acceptRest     = 10 * time.Millisecond // a listener that is closed accepts until none has come for so long,
-	acceptMost     = time.Second           // and no longer than that
+	reusePort      = 15                    // SO_REUSEPORT, which package syscall does not define
+	connectTimeout = 3 * time.Second       // to one endpoint, before the next one is tried
+	acceptRest     = 10 * time.Millisecond // a listener that is being closed accepts until no connection arrives for this long,
+	acceptMost     = time.Second           // but at most for this long
 )
 
-// A relay has the sockets. All but its connections belongs to the dataplane, under whose mutex its
-// methods are called.
+// A relay owns the sockets. Except for its connections, everything is guarded by the
+// dataplane's mutex, which callers of its methods must hold.
 type relay struct {
-	services  map[sdk.Name]sdk.Service // what is served, or in another role than Active would be
+	services  map[sdk.Name]sdk.Service // what is served, or would be in the role Active
 	listeners map[netip.AddrPort]*listener
-	open      atomic.Int64 // connections
+	open      atomic.Int64 // number of open connections
 }
 
 // A listener accepts connections to one frontend, on a goroutine that ends when it is closed.
@@ -49,9 +49,9 @@ func newRelay() *relay {
 	return &relay{services: make(map[sdk.Name]sdk.Service), listeners: make(map[netip.AddrPort]*listener)}
 }
 
-// set serves svc instead of what was served under its name, and returns the addresses of that, to be given
-// to prune. An error says that svc cannot be served, and then what was served goes on. What has no
-// endpoint is not listened for: its callers are refused.
+// set replaces the Service of that name by svc, and returns the previous addresses, to be
+// passed to prune. If it returns an error, svc cannot be served, and the previous value
+// remains. It does not listen for a Service without endpoints, so callers are refused.
 func (r *relay) set(svc sdk.Service, active bool) (former []netip.AddrPort, err error) {
 	opened := make(map[netip.AddrPort]*net.TCPListener)
 	for _, f := range svc.Frontends {
@@ -66,7 +66,7 @@ func (r *relay) set(svc sdk.Service, active bool) (former []netip.AddrPort, err 
 			return nil, fmt.Errorf("listen on %s: %w", f.Addr, err)
 		}
 		if !active {
-			_ = socket.Close() // that it can listen is what a host asks before it swaps
+			_ = socket.Close() // before a swap the host must know that the address is available
 			continue
 		}
 		opened[f.Addr] = socket
@@ -88,15 +88,16 @@ func (r *relay) set(svc sdk.Service, active bool) (former []netip.AddrPort, err 
 	return former, nil
 }
 
-// remove serves a Service no longer, and returns its addresses, to be given to prune.
+// remove removes a Service, and returns its addresses, to be passed to prune.
 func (r *relay) remove(name sdk.Name) []netip.AddrPort {
 	former := addresses(r.services[name])
 	delete(r.services, name)
 	return former
 }
 
-// prune closes those listeners of former addresses that no Service wants any more. It is called when all
-// others are set, so that an address which moves from one Service to another keeps its listener.
+// prune closes listeners of former addresses that no Service needs any more. Call it after all
+// others are set, so that an address which moves from one Service to another keeps its
+// listener.
 func (r *relay) prune(former []netip.AddrPort) {
 	var unwanted []netip.AddrPort
 	for _, at := range former {
@@ -108,7 +109,7 @@ func (r *relay) prune(former []netip.AddrPort) {
 	r.closeThese(slices.Compact(unwanted))
 }
 
-// addresses returns where svc is listened for.
+// addresses returns the addresses at which to listen for svc.
 func addresses(svc sdk.Service) (all []netip.AddrPort) {
 	for _, f := range svc.Frontends {
 		if len(svc.Cluster) > 0 {
@@ -118,7 +119,7 @@ func addresses(svc sdk.Service) (all []netip.AddrPort) {
 	return all
 }
 
-// closeAll ends every listener. Connections go on.
+// closeAll closes all listeners. Connections continue.
 func (r *relay) closeAll() {
 	var all []netip.AddrPort
 	for at := range r.listeners {
@@ -127,10 +128,11 @@ func (r *relay) closeAll() {
 	r.closeThese(all)
 }
 
-// closeThese ends listeners, which accept first what waits in them: the kernel would reset it.
+// closeThese closes listeners. They first accept the connections in their queue, because the
+// kernel would reset those.
 func (r *relay) closeThese(these []netip.AddrPort) {
 	for _, at := range these {
-		_ = r.listeners[at].socket.SetDeadline(time.Now().Add(acceptRest)) // it fails for none that is open
+		_ = r.listeners[at].socket.SetDeadline(time.Now().Add(acceptRest)) // cannot fail for an open socket
 	}
 	for _, at := range these {
 		<-r.listeners[at].done
@@ -138,7 +140,8 @@ func (r *relay) closeThese(these []netip.AddrPort) {
 	}
 }
 
-// listen opens a socket beside which other processes may listen, as the one that is swapped to.
+// listen opens a socket with SO_REUSEPORT, so that another process can listen too, such as the
+// one to swap to.
 func listen(network string, at netip.AddrPort) (*net.TCPListener, error) {
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var err error
@@ -152,11 +155,11 @@ func listen(network string, at netip.AddrPort) (*net.TCPListener, error) {
 	return l.(*net.TCPListener), nil
 }
 
-// accept begins to relay each connection that comes, until some time after the listener's deadline.
+// accept relays connections, until some time after the listener's deadline.
 func (r *relay) accept(l *listener) {
 	defer close(l.done)
 	defer l.socket.Close()
-	var end time.Time // of accepting at all; zero: the listener is not closed
+	var end time.Time // when to stop accepting; zero while the listener is not being closed
 	for {
 		began := time.Now()
 		conn, err := l.socket.AcceptTCP()
@@ -168,16 +171,16 @@ func (r *relay) accept(l *listener) {
 				carry(conn, *l.endpoints.Load())
 			}()
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			// Once the deadline is over, AcceptTCP fails also if connections wait.
+			// After the deadline AcceptTCP fails even if connections wait.
 			if end.IsZero() {
 				end = time.Now().Add(acceptMost)
 			} else if time.Since(began) >= acceptRest || began.After(end) {
 				return
 			}
-			_ = l.socket.SetDeadline(time.Now().Add(acceptRest)) // it fails for none that is open
+			_ = l.socket.SetDeadline(time.Now().Add(acceptRest)) // cannot fail for an open socket
 		case errors.Is(err, net.ErrClosed):
 			return
-		default: // such as too many open files
+		default: // for example too many open files
 			time.Sleep(acceptRest)
 		}
 	}
@@ -195,10 +198,10 @@ func carry(conn *net.TCPConn, endpoints []sdk.Endpoint) {
 		both(conn, server.(*net.TCPConn))
 		return
 	}
-	_ = conn.SetLinger(0) // so that the caller sees a reset, as of a port that is closed
+	_ = conn.SetLinger(0) // the caller sees a reset, as from a closed port
 }
 
-// both copies in both ways, until both have ended or one is broken.
+// both copies in both directions, until both have ended or one has failed.
 func both(a, b *net.TCPConn) {
 	var ways sync.WaitGroup
 	for _, way := range [][2]*net.TCPConn{{a, b}, {b, a}} {
@@ -207,7 +210,7 @@ func both(a, b *net.TCPConn) {
 				_ = a.Close()
 				_ = b.Close()
 			}
-			_ = way[1].CloseWrite() // it fails for one that is broken
+			_ = way[1].CloseWrite() // fails if the connection is broken
 		})
 	}
 	ways.Wait()

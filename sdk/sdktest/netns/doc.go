@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package netns sends real packets to a dataplane that serves a real kernel, and
-// says what became of them. Everything happens in network namespaces that the test
-// makes, so that no test can touch the machine's own. It needs root, and Linux;
-// elsewhere the package is empty.
+// reports their outcomes. Everything happens in network namespaces that the test
+// creates, so no test can affect the machine's own. It needs root and Linux; on other
+// systems the package is empty.
 //
-// The process that tests is the node: Main, which TestMain calls, gives it a namespace
-// to be one in. New builds the world around it, a namespace for each address that a
-// scenario knows:
+// The test process is the node: Main, called by TestMain, gives it a namespace of its
+// own. New builds the hosts around it, with a namespace for each address in a
+// scenario:
 //
 //	            ┌ 10.180.0.9   pods of the node ┐
 //	 outside ─ node                             ├ each behind a veth pair, with a
@@ -15,8 +15,8 @@
 //	            ├ 192.0.2.7    neighbours       │ through the node
 //	            └ 198.18.0.7   clients          ┘
 //
-// Every packet passes through the node, so an endpoint that sends an answer elsewhere would be
-// found out. The node's own default route leads outside, where a router has no routes
-// and says so: that tells a packet which no rule took from one that was dropped or
-// rejected.
+// Every packet passes through the node, so the test detects replies that an endpoint
+// sends elsewhere. The node's default route leads to outside, whose router has no
+// routes and reports that with an ICMP error. So a packet that no rule took can be
+// distinguished from one that was dropped or rejected.
 package netns

@@ -24,18 +24,17 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// A Host is one namespace: the node's, or one behind it.
+// A Host is a network namespace: the node's, or one behind it.
 type Host struct {
-	home, ns vnetns.NsHandle // where the test runs, and where the host is
-	node     *netlink.Handle // of what it is behind: the node's, or of a pod its own node's
-	device   string          // at the node's end of its veth pair
+	home, ns vnetns.NsHandle // namespaces of the test and of the host
+	node     *netlink.Handle // handle of the namespace it is behind: the node's or, for a pod, that of its node
+	device   string          // the node's end of its veth pair
 	handle   *netlink.Handle
 	addrs    map[netip.Addr]bool
-	ports    *ports // of the whole testbed
+	ports    *ports // shared by the whole testbed
 }
 
-// Do calls f on a thread that is in the host's namespace: the sockets that f opens
-// are the host's, for good.
+// Do calls f on a thread in the host's namespace. Sockets that f opens stay in that namespace.
 func (h *Host) Do(f func() error) error {
 	if h.ns == h.home {
 		return f()
@@ -48,13 +47,13 @@ func (h *Host) Do(f func() error) error {
 	})
 }
 
-// away calls f on a thread that may leave the namespace home, and brings it back.
+// away calls f on a thread that may change its namespace, and then returns the thread to home.
 func away(home vnetns.NsHandle, f func() error) (err error) {
 	runtime.LockOSThread()
 	defer func() {
 		if back := vnetns.Set(home); back != nil {
 			err = errors.Join(err, fmt.Errorf("come back from a host's namespace: %w", back))
-			return // the thread stays locked, and ends with its goroutine
+			return // keep the thread locked, so that it ends with its goroutine
 		}
 		runtime.UnlockOSThread()
 	}()
@@ -98,34 +97,35 @@ func (h *Host) ListenPacket(ctx context.Context, network string, at netip.AddrPo
 	return c, err
 }
 
-// The ports that callers call from: above those of node ports.
+// Range of callers' source ports: above those of node ports.
 const firstPort, lastPort = 33000, 60999
 
-// ports gives each caller another port, until all have had their turn. A port that was
-// used not long ago, for the same destination, has the kernel send the new connection
-// where it sent that one, which it tracks for minutes.
+// ports assigns each caller a different port until all have been used. If a port is reused soon
+// for the same destination, the kernel sends the new connection where it sent the previous one,
+// which conntrack remembers for minutes.
 type ports struct{ given atomic.Uint32 }
 
 func (p *ports) next() uint16 {
 	return uint16(firstPort + (p.given.Add(1)-1)%(lastPort-firstPort+1))
 }
 
-// uplink is the node's device that leads outside, and has its addresses.
+// uplink is the node's device to outside. It has the node's addresses.
 const uplink = "uplink"
 
-// The address of the node's end of every veth pair, as its host sees it. No device
-// has it: hosts know the way by heart.
+// Address of the node's end of every veth pair, as its host sees it. No device has it: hosts
+// have a permanent neighbour entry.
 var (
 	gateway4 = netip.MustParseAddr("169.254.1.1")
 	gateway6 = netip.MustParseAddr("fe80::1")
 )
 
-// routers are the addresses from which outside speaks.
+// routers are the source addresses of outside.
 var routers = []netip.Addr{netip.MustParseAddr("192.0.0.8"), netip.MustParseAddr("100::8")}
 
-// routing are the settings of every namespace. What the kernel answers is not rationed, as silence would be
-// taken for a drop. A rate of 0 is not enough: errors about routes (ip_error) share inet_peer_xrlim_allow's
-// tokens with it. With the mask only the burst of ip_error remains, 5 and 1 a second for each sender.
+// routing are the sysctls of every namespace. They disable rate limits for ICMP errors, because
+// a missing error would be taken for a drop. A rate of 0 is not enough: errors about routes
+// (ip_error) share the tokens of inet_peer_xrlim_allow with it. With the mask, only the burst
+// of ip_error remains: 5, and then 1 per second for each sender.
 var routing = map[string]string{
 	"net/ipv4/ip_forward":                 "1",
 	"net/ipv4/conf/all/rp_filter":         "0",
@@ -140,9 +140,9 @@ var routing = map[string]string{
 	"net/ipv6/icmp/ratelimit":             "0",
 }
 
-// settle writes settings into the namespace of the calling thread. One that this
-// kernel does not have is passed over.
-func settle(settings map[string]string) error {
+// writeSysctls writes sysctls in the calling thread's namespace. It skips those that this
+// kernel does not have.
+func writeSysctls(settings map[string]string) error {
 	for name, value := range settings {
 		err := os.WriteFile("/proc/sys/"+name, []byte(value), 0)
 		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {
@@ -152,8 +152,8 @@ func settle(settings map[string]string) error {
 	return nil
 }
 
-// add makes a host and joins it to the node. A name that can be a device's is the
-// name of the node's end.
+// add creates a host and connects it to the node. If the name is a valid device name, the
+// node's end gets that name.
 func (g *Testbed) add(name string) (*Host, error) {
 	device := name
 	if strings.ContainsAny(name, ".:") {
@@ -167,7 +167,7 @@ func (g *Testbed) add(name string) (*Host, error) {
 	return h, nil
 }
 
-// behind makes a host that is reached by a device of node's.
+// behind creates a host that is reached through a device of node.
 func (g *Testbed) behind(node *netlink.Handle, device string) (*Host, error) {
 	h := &Host{home: g.home, node: node, device: device, addrs: make(map[netip.Addr]bool), ports: g.ports}
 	if err := h.unshare(); err != nil {
@@ -179,13 +179,13 @@ func (g *Testbed) behind(node *netlink.Handle, device string) (*Host, error) {
 	return h, nil
 }
 
-// unshare makes the host's namespace, with nothing in it but settings.
+// unshare creates the host's namespace, with nothing but sysctls in it.
 func (h *Host) unshare() error {
 	return away(h.home, func() (err error) {
 		if h.ns, err = vnetns.New(); err != nil {
 			return err
 		}
-		if err := settle(routing); err != nil {
+		if err := writeSysctls(routing); err != nil {
 			return err
 		}
 		h.handle, err = netlink.NewHandleAt(h.ns)
@@ -193,7 +193,7 @@ func (h *Host) unshare() error {
 	})
 }
 
-// wire makes the veth pair: device at the node, eth0 at the host.
+// wire creates the veth pair: device at the node, eth0 at the host.
 func (h *Host) wire() error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = h.device
@@ -220,8 +220,8 @@ func (h *Host) wire() error {
 	return nil
 }
 
-// defaultRoutes leads what the node knows no other way for to outside, which
-// forbids it.
+// defaultRoutes routes everything that the node has no other route for to outside, which
+// rejects it.
 func (g *Testbed) defaultRoutes(outside *Host) error {
 	link, err := g.node.LinkByName(outside.device)
 	if err != nil {
@@ -244,8 +244,8 @@ func (g *Testbed) defaultRoutes(outside *Host) error {
 	return errors.Join(outside.knowNobody(netlink.FAMILY_V4, netip.IPv4Unspecified()), outside.knowNobody(netlink.FAMILY_V6, netip.IPv6Unspecified()))
 }
 
-// knowNobody lets h answer whatever comes to it with "administratively prohibited":
-// of the answers that no rule of a test gives, the one that UDP sockets hear too.
+// knowNobody makes h answer all packets with "administratively prohibited". No rule in a test
+// sends that answer, and UDP sockets receive it, too.
 func (h *Host) knowNobody(family int, every netip.Addr) error {
 	const table = 100
 	rule := netlink.NewRule()
@@ -261,7 +261,7 @@ func (h *Host) knowNobody(family int, every netip.Addr) error {
 	return nil
 }
 
-// through routes everything by gateway, which is at mac.
+// through routes everything by gateway, which has the address mac.
 func through(h *netlink.Handle, link netlink.Link, gateway netip.Addr, mac net.HardwareAddr) error {
 	if err := neighbour(h, link, gateway, mac); err != nil {
 		return err
@@ -273,7 +273,7 @@ func through(h *netlink.Handle, link netlink.Link, gateway netip.Addr, mac net.H
 	return nil
 }
 
-// neighbour notes for good that addr is at mac, so that no neighbour discovery is needed.
+// neighbour adds a permanent neighbour entry, so that no neighbour discovery is needed.
 func neighbour(h *netlink.Handle, link netlink.Link, addr netip.Addr, mac net.HardwareAddr) error {
 	err := h.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(), HardwareAddr: mac})
 	if err != nil {
@@ -282,8 +282,8 @@ func neighbour(h *netlink.Handle, link netlink.Link, addr netip.Addr, mac net.Ha
 	return nil
 }
 
-// join gives the host an address, and the node the way there. Where two hosts have
-// one address, the last that joined is found.
+// join adds an address to the host, and a route to it to the node. If two hosts have the same
+// address, the last one that joined gets the packets.
 func (h *Host) join(addr netip.Addr) error {
 	if !h.addrs[addr] {
 		if err := addAddr(h.handle, "eth0", addr); err != nil {
@@ -294,7 +294,7 @@ func (h *Host) join(addr netip.Addr) error {
 	return h.lead(addr)
 }
 
-// lead leads what is for addr from the node to the host, which may pass it on.
+// lead routes addr from the node to the host, which may forward it.
 func (h *Host) lead(addr netip.Addr) error {
 	link, err := h.node.LinkByName(h.device)
 	if err != nil {
@@ -313,7 +313,7 @@ func (h *Host) lead(addr netip.Addr) error {
 	return nil
 }
 
-// close removes the host; its end of the pair goes with the node's.
+// close removes the host. Its end of the veth pair disappears with the node's end.
 func (h *Host) close() error {
 	var errs []error
 	link, err := h.node.LinkByName(h.device)
@@ -342,8 +342,8 @@ func up(h *netlink.Handle, name string) error {
 	return nil
 }
 
-// ready waits until the kernel has noticed that a device's other end is up. Before
-// that, packets get lost.
+// ready waits until the kernel has noticed that a device's other end is up. Before that,
+// packets are lost.
 func ready(h *netlink.Handle, name string) (netlink.Link, error) {
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		link, err := h.LinkByName(name)
@@ -361,7 +361,7 @@ func ready(h *netlink.Handle, name string) (netlink.Link, error) {
 func addAddr(h *netlink.Handle, name string, addr netip.Addr) error {
 	flags := 0
 	if addr.Is6() {
-		flags = unix.IFA_F_NODAD // usable at once
+		flags = unix.IFA_F_NODAD // no duplicate address detection: usable at once
 	}
 	link, err := h.LinkByName(name)
 	if err == nil {
@@ -371,7 +371,7 @@ func addAddr(h *netlink.Handle, name string, addr netip.Addr) error {
 		return nil
 	}
 	if err == nil {
-		err = owned(h, addr)
+		err = waitLocal(h, addr)
 	}
 	if err != nil {
 		return fmt.Errorf("give %s to %s: %w", addr, name, err)
@@ -379,9 +379,9 @@ func addAddr(h *netlink.Handle, name string, addr netip.Addr) error {
 	return nil
 }
 
-// owned waits until the kernel takes what is sent to addr for its own. With IPv6
-// that is a while after it has the address; until then it sends it on.
-func owned(h *netlink.Handle, addr netip.Addr) error {
+// waitLocal waits until the kernel delivers packets for addr locally. For IPv6 this takes a
+// while after the address was added; until then the kernel forwards them.
+func waitLocal(h *netlink.Handle, addr netip.Addr) error {
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		routes, err := h.RouteGet(addr.AsSlice())
 		switch {
@@ -393,12 +393,12 @@ func owned(h *netlink.Handle, addr netip.Addr) error {
 	}
 }
 
-// whole returns addr as a prefix of its whole length.
+// whole returns addr as a prefix of full length.
 func whole(addr netip.Addr) *net.IPNet {
 	return &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}
 }
 
-// Answer starts an endpoint on h, as sdktest.Echo is one. It ends when it is closed.
+// Answer starts an endpoint (sdktest.Echo) on h. Close ends it.
 func Answer(ctx context.Context, h *Host, protocol sdk.Protocol, at netip.AddrPort) (io.Closer, error) {
 	l, err := h.listen(ctx, protocol, at)
 	if err != nil {
@@ -423,13 +423,13 @@ func (h *Host) listen(ctx context.Context, protocol sdk.Protocol, at netip.AddrP
 	return l, err
 }
 
-// former is how long an endpoint that a check has begun, and that was cut off, may take to end.
+// former limits the wait for the end of an endpoint from an earlier check that was cut off.
 const former = 2 * time.Second
 
-// Package net knows no SCTP. But a socket of SCTP that is made like one of TCP behaves
-// like one, so it is made here, and handed to package net then.
+// Package net does not support SCTP. But an SCTP socket created like a TCP socket behaves like
+// one, so it is created here and then passed to package net.
 
-// hasSCTP reports whether this kernel has SCTP, or can load it.
+// hasSCTP reports whether this kernel has SCTP or can load its module.
 func hasSCTP() bool {
 	fd, err := socketSCTP(netip.IPv4Unspecified())
 	if err == nil {
@@ -446,7 +446,8 @@ func socketSCTP(at netip.Addr) (int, error) {
 	return unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
 }
 
-// sctp makes a socket at an address of h, has begin connect it or listen, and hands it to wrap.
+// sctp creates a socket with an address of h, calls begin to connect it or to listen, and
+// passes it to wrap.
 func (h *Host) sctp(at netip.AddrPort, begin func(fd int) error, wrap func(*os.File) error) error {
 	return h.Do(func() error {
 		fd, err := socketSCTP(at.Addr())
@@ -455,7 +456,7 @@ func (h *Host) sctp(at netip.AddrPort, begin func(fd int) error, wrap func(*os.F
 		}
 		file := os.NewFile(uintptr(fd), "sctp")
 		defer file.Close()
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) // else the address may be said to be in use
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) // otherwise the address may still be in use
 		if err := unix.Bind(fd, sockaddr(at)); err != nil {
 			return err
 		}
@@ -473,16 +474,16 @@ func sockaddr(at netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())}
 }
 
-// dialSCTP opens an association from one of h's addresses, as long as ctx allows.
+// dialSCTP opens an association from an address of h, until ctx ends.
 func dialSCTP(ctx context.Context, h *Host, from netip.Addr, to netip.AddrPort) (conn net.Conn, err error) {
-	end, _ := ctx.Deadline() // a stage sets one
+	end, _ := ctx.Deadline() // a stage sets a deadline
 	connect := func(fd int) error { return connectSCTP(fd, to, end) }
 	err = h.sctp(netip.AddrPortFrom(from, 0), connect, func(f *os.File) (err error) { conn, err = net.FileConn(f); return err })
 	return conn, err
 }
 
-// connectSCTP opens an association until end. Who waits for it in connect itself would be
-// woken by any signal, and the runtime sends itself some.
+// connectSCTP opens an association until end. It does not block in connect, because any signal
+// would interrupt that, and the Go runtime sends signals to itself.
 func connectSCTP(fd int, to netip.AddrPort, end time.Time) error {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return err

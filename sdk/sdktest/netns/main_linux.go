@@ -12,16 +12,15 @@ import (
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// inside is set in the environment of a test that runs in its own namespace.
+// inside is set in the environment of tests that run in their own namespace.
 const inside = "POINTSMAN_TEST_NAMESPACE"
 
-// Main is what TestMain calls: it runs the tests of a package in a network
-// namespace of their own, when it may, and as they are otherwise. Programs of
-// iptables take their lock from a file that no other namespace uses, and what the tested
-// dataplanes leave in a ledger is gone with the tests.
+// Main is for TestMain: it runs the tests of a package in a network namespace of their own if
+// it has the privileges, and otherwise in the current one. The iptables lock file is private to
+// the namespace, and what the tested dataplanes leave in a ledger is gone after the tests.
 func Main(m interface{ Run() int }) {
 	if os.Getuid() == 0 && os.Getenv(inside) == "" {
-		os.Exit(again())
+		os.Exit(rerun())
 	}
 	if os.Getenv(inside) != "" {
 		if err := ledger.Private(); err != nil {
@@ -32,8 +31,8 @@ func Main(m interface{ Run() int }) {
 	os.Exit(m.Run())
 }
 
-// again runs this very test in a new namespace, and returns its exit code.
-func again() int {
+// rerun runs this test binary in a new namespace, and returns its exit code.
+func rerun() int {
 	dir, err := os.MkdirTemp("", "pointsman-netns-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "tests in a namespace of their own:", err)

@@ -20,26 +20,26 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// A Testbed is the node, which is the namespace that the process is in unless it is
-// Apart, and the hosts around it. Its methods are safe for concurrent use, save for
+// A Testbed is the node and the hosts around it. The node is the namespace of the process,
+// unless the Testbed comes from Apart. Its methods are safe for concurrent use, except for
 // Close.
 type Testbed struct {
-	home, ns vnetns.NsHandle // where the test runs, and where the node is
+	home, ns vnetns.NsHandle // namespaces of the test and of the node
 	node     *netlink.Handle
 
-	ports *ports // that callers call from
+	ports *ports // source ports of callers
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	hosts map[string]*Host
-	pods  []*Host             // behind hosts
+	pods  []*Host             // hosts behind other hosts
 	addrs map[netip.Addr]bool // of the node
 	sctp  bool
 }
 
 var _ sdktest.Testbed = (*Testbed)(nil)
 
-// New returns the testbed around the namespace that this process is in, which must not
-// be the machine's: see Main. Close takes the hosts away again.
+// New returns the testbed around the process's namespace, which must not be the machine's: see
+// Main. Close removes the hosts.
 func New() (*Testbed, error) {
 	if err := ownNamespace(); err != nil {
 		return nil, err
@@ -51,8 +51,8 @@ func New() (*Testbed, error) {
 	return found(home, home)
 }
 
-// Apart returns a testbed as New makes it, but around a namespace of its own: several can
-// be in one process, and have the same addresses.
+// Apart is like New, but with a namespace of its own as the node: a process can have several of
+// them, with the same addresses.
 func Apart() (*Testbed, error) {
 	if os.Getuid() != 0 {
 		return nil, errNotRoot
@@ -109,9 +109,9 @@ func ownNamespace() error {
 	return nil
 }
 
-// build makes the node able to route, and gives it a world outside.
+// build enables routing on the node, and connects it to outside.
 func (g *Testbed) build() error {
-	if err := g.Node().Do(func() error { return settle(routing) }); err != nil {
+	if err := g.Node().Do(func() error { return writeSysctls(routing) }); err != nil {
 		return err
 	}
 	if err := errors.Join(up(g.node, "lo"), g.forget()); err != nil {
@@ -124,17 +124,18 @@ func (g *Testbed) build() error {
 	return g.defaultRoutes(outside)
 }
 
-// forget has the node's kernel forget the connections of a testbed before, whose callers
-// went without a word: it would send new ones from their ports where it sent them.
+// forget deletes the conntrack entries of an earlier testbed in this namespace, whose callers
+// disappeared without closing their connections: the kernel would send new connections from the
+// same ports to the old endpoints.
 func (g *Testbed) forget() error {
 	err := g.node.ConntrackTableFlush(netlink.ConntrackTable)
-	if err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.EPROTONOSUPPORT) { // it tracks none
+	if err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.EPROTONOSUPPORT) { // these mean that the kernel tracks nothing
 		return fmt.Errorf("forget the node's connections: %w", err)
 	}
 	return nil
 }
 
-// Close removes the hosts, and what joined them to the node.
+// Close removes the hosts and their connections to the node.
 func (g *Testbed) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -154,8 +155,8 @@ func (g *Testbed) Close() error {
 	return errors.Join(append(errs, g.leave())...)
 }
 
-// Place gives the node the addresses that s says it has, and leaves out packets
-// that this kernel cannot send.
+// Place adds the addresses of the node in s to the node, and leaves out packets that this
+// kernel cannot send.
 func (g *Testbed) Place(s sdktest.Scenario) (sdktest.Scenario, []string) {
 	var leftOut []string
 	placed := s
@@ -175,7 +176,7 @@ func (g *Testbed) Place(s sdktest.Scenario) (sdktest.Scenario, []string) {
 	return placed, leftOut
 }
 
-// Own gives the node an address, on the device that leads outside, where it stays.
+// Own adds an address to the node, on uplink. It is not removed.
 func (g *Testbed) Own(addr netip.Addr) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -192,7 +193,7 @@ func (g *Testbed) Own(addr netip.Addr) error {
 func (g *Testbed) strip(addr netip.Addr) error {
 	link, err := g.node.LinkByName(uplink)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
-		return nil // it went with the device
+		return nil // it was removed with the device
 	}
 	if err != nil {
 		return err
@@ -200,7 +201,7 @@ func (g *Testbed) strip(addr netip.Addr) error {
 	return g.node.AddrDel(link, &netlink.Addr{IPNet: whole(addr)})
 }
 
-// Open makes every endpoint of s answer, each from its own host.
+// Open starts every endpoint of s, each on its own host.
 func (g *Testbed) Open(ctx context.Context, _ sdk.Dataplane, s sdktest.Scenario) (sdktest.Stage, error) {
 	return sdktest.OpenStage(ctx, network{g}, s)
 }
@@ -208,7 +209,8 @@ func (g *Testbed) Open(ctx context.Context, _ sdk.Dataplane, s sdktest.Scenario)
 // Node returns the node itself.
 func (g *Testbed) Node() *Host { return &Host{home: g.home, ns: g.ns, ports: g.ports} }
 
-// Host returns the host that has addr: the node for one of its own, else one behind it.
+// Host returns the host with addr: the node for one of its own addresses, otherwise a host
+// behind it.
 func (g *Testbed) Host(addr netip.Addr) (*Host, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -218,16 +220,16 @@ func (g *Testbed) Host(addr netip.Addr) (*Host, error) {
 	return g.host(addr.String(), addr)
 }
 
-// Behind returns the host that has addr and whose packets come in on the node's device
-// called device. Several addresses may share one.
+// Behind returns the host with addr whose packets arrive at the node on the named device.
+// Several addresses may share a device.
 func (g *Testbed) Behind(device string, addr netip.Addr) (*Host, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.host(device, addr)
 }
 
-// Pod returns a new host behind another one, as a pod is behind its node: all its packets
-// go through that one.
+// Pod returns a new host behind another one, as a pod is behind its node: all its packets pass
+// through that host.
 func (g *Testbed) Pod(node *Host, addrs ...netip.Addr) (*Host, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -244,8 +246,8 @@ func (g *Testbed) Pod(node *Host, addrs ...netip.Addr) (*Host, error) {
 	return pod, nil
 }
 
-// Lead leads what is for addr to h, which need not have it, as a router does with
-// the addresses of a load balancer.
+// Lead routes addr to h, even if h does not have it, as a router does with the addresses of a
+// load balancer.
 func (g *Testbed) Lead(addr netip.Addr, h *Host) error { return h.lead(addr) }
 
 func (g *Testbed) host(name string, addr netip.Addr) (*Host, error) {
@@ -259,7 +261,7 @@ func (g *Testbed) host(name string, addr netip.Addr) (*Host, error) {
 	return h, h.join(addr)
 }
 
-// A network has the sockets of a testbed's hosts.
+// A network provides the sockets of a testbed's hosts.
 type network struct{ *Testbed }
 
 func (n network) Listen(ctx context.Context, protocol sdk.Protocol, at netip.AddrPort) (io.Closer, error) {
@@ -291,7 +293,7 @@ func (n network) Dial(ctx context.Context, p sdktest.Packet) (net.Conn, error) {
 	return call{conn, leave}, nil
 }
 
-// A call ends what it was called from with it.
+// A call is a connection that also removes the caller's temporary address when it is closed.
 type call struct {
 	net.Conn
 	leave func()
@@ -302,8 +304,8 @@ func (c call) Close() error {
 	return c.Conn.Close()
 }
 
-// caller returns the host that sends p. A node that calls by an address which it has
-// not has it for as long as the flow lasts, as where a dataplane binds it.
+// caller returns the host that sends p. If the node calls with an address that it does not
+// have, it gets the address for the duration of the flow, as if a dataplane had assigned it.
 func (g *Testbed) caller(p sdktest.Packet) (h *Host, leave func(), err error) {
 	nothing := func() {}
 	switch {
@@ -326,8 +328,8 @@ func (g *Testbed) caller(p sdktest.Packet) (h *Host, leave func(), err error) {
 	return h, nothing, err
 }
 
-// Verdict takes silence for a drop, and a refusal for a rejection. Any other error
-// says that nothing took the packet, which only one that is none of ours may hear.
+// Verdict takes a timeout for a drop, and a refusal for a rejection. Any other error means that
+// no rule took the packet, which is only expected if the packet is not for us.
 func (network) Verdict(err error, p sdktest.Packet) (sdktest.Answer, error) {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
@@ -340,7 +342,7 @@ func (network) Verdict(err error, p sdktest.Packet) (sdktest.Answer, error) {
 	return sdktest.Answer{}, fmt.Errorf("nothing took the packet: %w", err)
 }
 
-// unreachable reports whether err is what outside says, or the node without a route.
+// unreachable reports whether err is the answer of outside, or that of a node without a route.
 func unreachable(err error) bool {
 	return errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EACCES)
 }

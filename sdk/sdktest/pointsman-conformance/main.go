@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Pointsman-conformance holds a dataplane plugin to the contract of package sdk, line by line.
+// Pointsman-conformance tests a dataplane plugin against the contract of package sdk, line by
+// line.
 package main
 
 import (
@@ -29,7 +30,7 @@ It exits 0 if the plugin conforms, 1 if not, and 64 for a wrong command line.
 Flags:
 `
 
-// The exits.
+// Exit codes.
 const (
 	exitOK     = 0
 	exitFailed = 1
@@ -105,8 +106,8 @@ func print(w io.Writer, format string, r sdktest.Report) error {
 	}{r.Conforms(), r})
 }
 
-// disproved returns why a plugin does not conform. Nil: it does, or no check failed of those that
-// were asked for.
+// disproved returns why a plugin does not conform. It returns nil if the plugin conforms, or if
+// no selected check failed.
 func disproved(r sdktest.Report) error {
 	switch failed := r.Count(sdktest.Fail); {
 	case failed > 0:
