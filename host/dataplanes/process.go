@@ -300,7 +300,7 @@ func (p *dataplane) beginStop(why error) bool {
 	}
 	select {
 	case p.end <- why:
-	default: // it ends already
+	default: // another reason to end came first
 	}
 	return true
 }

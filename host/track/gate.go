@@ -59,7 +59,7 @@ func (t *Tracker) warnNew(object string, before, after []reach.Problem) {
 // nothing pending have confirmed the same state. A swap depends on that.
 func (t *Tracker) Freeze() (thaw func()) {
 	t.gate.Lock()
-	t.mu.Lock() // a change that came in before is complete
+	t.mu.Lock() // wait until a change in progress is complete
 	defer t.mu.Unlock()
 	return t.gate.Unlock
 }
