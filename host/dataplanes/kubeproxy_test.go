@@ -9,7 +9,7 @@ import (
 
 // TestLeftOfIPVS: of what kube-proxy's ipvs mode made nothing is left over where mode ipvs takes it over, and
 // its own chains keep nothing; where mode iptables serves, what only IPVS has is. The items are those that
-// the plugins name on a node where kube-proxy v1.36.3 serves in that mode.
+// the plugins name on a node where kube-proxy v1.37.2 serves in that mode.
 func TestLeftOfIPVS(t *testing.T) {
 	const (
 		services  = "iptables-legacy: remove nat KUBE-SERVICES"

@@ -47,7 +47,7 @@ func TestAlertsStayQuiet(t *testing.T) {
 	}
 	up := "up" + target(t).String()
 	healthy := append(scraped(t), promSeries{up, "1x40"})
-	apiserver := promSeries{`kubernetes_build_info{job="apiserver", git_version="v1.36.3"}`, "1x40"}
+	apiserver := promSeries{`kubernetes_build_info{job="apiserver", git_version="v1.37.2"}`, "1x40"}
 	warning := func(code string) promSeries {
 		return promSeries{target(t).join(t, fmt.Sprintf("pointsman_warnings{code=%q", code)), "1x40"}
 	}
@@ -57,7 +57,7 @@ func TestAlertsStayQuiet(t *testing.T) {
 	}{
 		"healthy": {healthy, nil},
 		"down":    {[]promSeries{{up, "0x40"}}, []string{"KubeProxyDown", "KubeProxyInstanceUnreachable", "TargetDown"}},
-		"another version": {slices.Concat(healthy, []promSeries{{`kubernetes_build_info{job="kubelet", git_version="v1.35.0"}`, "1x40"}}),
+		"another version": {slices.Concat(healthy, []promSeries{{`kubernetes_build_info{job="kubelet", git_version="v1.36.0"}`, "1x40"}}),
 			[]string{"KubeVersionMismatch"}},
 		"errors": {slices.Concat(healthy, []promSeries{{`rest_client_requests_total{job="kube-proxy", code="500"}`, "0+1x40"}}),
 			[]string{"KubeClientErrors"}},

@@ -40,7 +40,7 @@ func TestChartImageVolumes(t *testing.T) {
 	const volume, copied = `image: {reference: "r/acme", pullPolicy: IfNotPresent}`, "command: [cp, -r, /opt/acme/., /plugins/acme]"
 	for args, want := range map[string]string{
 		"1.34.9 auto": copied, "1.35.0 auto": volume, "1.37.2-eks.1 auto": volume,
-		"1.30.0 true": volume, "1.36.3 false": copied,
+		"1.30.0 true": volume, "1.37.2 false": copied,
 	} {
 		version, value, _ := strings.Cut(args, " ")
 		text := render(t, "--kube-version", version, "--set", "plugins[0].name=acme,plugins[0].image=r/acme,plugins[0].path=/opt/acme/run,form=children,mode=acme,imageVolumes="+value)

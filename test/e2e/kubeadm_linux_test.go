@@ -94,7 +94,7 @@ func (v *move) kubeadm(mode string) {
 		v.Fatal(err)
 	}
 	file := filepath.Join(v.TempDir(), "kubeadm.yaml")
-	edited := strings.NewReplacer("192.0.2.1:6443", "127.0.0.1:6443", `mode: ""`, "mode: "+mode, "maxPerCore: null", "maxPerCore: 0",
+	edited := strings.NewReplacer("192.0.2.1:6443", "127.0.0.1:6443", "mode: iptables", "mode: "+mode, "maxPerCore: null", "maxPerCore: 0",
 		"tcpCloseWaitTimeout: null", "tcpCloseWaitTimeout: 0s", "tcpEstablishedTimeout: null", "tcpEstablishedTimeout: 0s").Replace(string(text))
 	if err := os.WriteFile(file, []byte(edited), 0o644); err != nil {
 		v.Fatal(err)
