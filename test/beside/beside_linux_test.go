@@ -33,13 +33,14 @@ type contest struct {
 	proxies []*proxy
 	again   time.Duration // how long an answer may take that is asked for once more
 	seen    thing         // the Service that was last seen to be served by everybody
+	shown   map[int]bool  // lines of the table of differences
 }
 
 func newContest(t testing.TB, kinds ...kind) *contest {
 	t.Helper()
 	need(t)
 	api := cluster.Start(t, cluster.Options{})
-	c := &contest{objects: newObjects(t, api), again: 1500 * time.Millisecond}
+	c := &contest{objects: newObjects(t, api), again: 1500 * time.Millisecond, shown: make(map[int]bool)}
 	for _, k := range kinds {
 		c.proxies = append(c.proxies, newProxy(t, k, api))
 	}
@@ -60,7 +61,7 @@ func (c *contest) settle() {
 	m := c.mark()
 	c.each(func(p *proxy) {
 		for _, to := range m.targets() {
-			q := question{called("near0"), to}
+			q := question{from: called("near0"), to: to}
 			limit := timeout
 			if p.kind == theirIPVS {
 				limit = slowest
@@ -135,7 +136,7 @@ func (c *contest) differs(q question, answers [][]answer, i int) string {
 	var text []string
 	for p := 1; p < len(c.proxies); p++ {
 		theirs, ours := answers[0][i], answers[p][i]
-		if alike(c.proxies[p].kind, q, theirs, ours) || explained(c.proxies[p], q, theirs, ours) != "" {
+		if alike(c.proxies[p].kind, q, theirs, ours) || explained(c.proxies[p], q, theirs, ours) != nil {
 			continue
 		}
 		text = append(text, fmt.Sprintf("%s: %s", c.proxies[p], ours))
@@ -156,16 +157,21 @@ func (c *contest) report(list []question, answers [][]answer) {
 		}
 		for p := 1; p < len(c.proxies); p++ {
 			theirs, ours := answers[0][i], answers[p][i]
-			switch why := explained(c.proxies[p], q, theirs, ours); {
-			case alike(c.proxies[p].kind, q, theirs, ours):
+			if alike(c.proxies[p].kind, q, theirs, ours) {
 				same++
-			case why == "":
-				c.Logf("%s: %s", q, c.blame(c.proxies[p], q))
-			case c.proxies[p].kind == theirIPVS:
-				reasons[fmt.Sprintf("%s: %s: %s", c.proxies[p].label, why, q.instead(theirs, ours))]++
-			default:
-				reasons[c.proxies[p].label+": "+why]++
+				continue
 			}
+			d := explained(c.proxies[p], q, theirs, ours)
+			if d == nil {
+				c.Logf("%s: %s", q, c.blame(c.proxies[p], q))
+				continue
+			}
+			c.shown[d.line] = true
+			why := c.proxies[p].label + ": " + d.why
+			if c.proxies[p].kind == theirIPVS {
+				why += ": " + q.instead(theirs, ours)
+			}
+			reasons[why]++
 		}
 	}
 	c.Logf("%d calls, %d alike", len(list), same)
@@ -217,6 +223,7 @@ func (c *contest) hold(t *testing.T, s settings) {
 	})
 	t.Run("staying with one endpoint", func(t *testing.T) { c.on(t).staying() })
 	c.sequence(t)
+	t.Run("every difference is shown", c.allShown)
 }
 
 // Services at random, which change to others at random, under proxies set at random.
@@ -299,5 +306,5 @@ func long() bool { return os.Getenv("POINTSMAN_SOAK") != "" }
 func (c *contest) on(t testing.TB) *contest {
 	b := *c.objects
 	b.TB = t
-	return &contest{objects: &b, proxies: c.proxies, again: c.again, seen: c.seen}
+	return &contest{objects: &b, proxies: c.proxies, again: c.again, seen: c.seen, shown: c.shown}
 }

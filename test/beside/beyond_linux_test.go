@@ -27,7 +27,7 @@ func beyond(things []thing) []question {
 			for family, a := range pair {
 				for _, from := range callers {
 					to := target{none, fmt.Sprint(network, "46"[family:family+1]), way, netip.AddrPortFrom(a, port), 1, 0}
-					all = append(all, question{from, to})
+					all = append(all, question{from: from, to: to})
 				}
 			}
 		}

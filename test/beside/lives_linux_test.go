@@ -90,7 +90,7 @@ func (all *held) add(c *contest, things []thing) {
 			if !strings.HasPrefix(to.network, "tcp") || to.way == "loopback-node-port" || to.way == "second-node-port" {
 				continue
 			}
-			f := flow{question: question{called("near1"), to}, until: time.Now().Add(longest)}
+			f := flow{question: question{from: called("near1"), to: to}, until: time.Now().Add(longest)}
 			if c.open(&f); len(f.conns) == len(c.proxies) && servedAll(f.ask(time.Second)) {
 				*all = append(*all, f)
 			}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package beside
+
+import (
+	_ "embed"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+//go:embed testdata/differences.txt
+var table string
+
+// A difference is a line of the table: where, and why, one of ours does not do as kube-proxy does.
+type difference struct {
+	line         int
+	modes        []string // or labels of kinds
+	where        []func(*proxy, question) bool
+	theirs, ours func(answer) bool
+	atRandom     bool
+	why          string
+}
+
+// The words of the table for calls.
+var where = map[string]func(*proxy, question) bool{
+	"from the node":              func(_ *proxy, q question) bool { return q.from.place == "node" },
+	"from loopback":              func(_ *proxy, q question) bool { return q.from.name == itself.name },
+	"from a pod elsewhere":       func(_ *proxy, q question) bool { return strings.HasPrefix(q.from.place, "far") },
+	"from an endpoint elsewhere": func(_ *proxy, q question) bool { return q.endpoint() && at(q.from.place).node == there },
+	"to a cluster IP":            func(_ *proxy, q question) bool { return q.to.way == "cluster-ip" },
+	"to an external address":     func(_ *proxy, q question) bool { return q.to.way != "cluster-ip" },
+	"to a load balancer":         func(_ *proxy, q question) bool { return q.to.way == "load-balancer" },
+	"to a node port":             func(_ *proxy, q question) bool { return strings.HasSuffix(q.to.way, "node-port") },
+	"to loopback":                func(_ *proxy, q question) bool { return q.to.addr.Addr().IsLoopback() },
+	"not to loopback":            func(_ *proxy, q question) bool { return !q.to.addr.Addr().IsLoopback() },
+	"to a Service":               func(_ *proxy, q question) bool { return q.to.thing.service.Name != noService },
+	"to no Service":              func(_ *proxy, q question) bool { return q.to.thing.service.Name == noService },
+	"by UDP":                     func(_ *proxy, q question) bool { return strings.HasPrefix(q.to.network, "udp") },
+	"by ping":                    func(_ *proxy, q question) bool { return strings.HasPrefix(q.to.network, "icmp") },
+	"no endpoint":                func(_ *proxy, q question) bool { return q.to.thing.usable() == 0 },
+	"an endpoint":                func(_ *proxy, q question) bool { return q.to.thing.usable() > 0 },
+	"source ranges":              func(_ *proxy, q question) bool { return q.ranged() },
+	"source ranges of the other family": func(_ *proxy, q question) bool {
+		return len(q.to.thing.service.Spec.LoadBalancerSourceRanges) > 0 && !q.ranged()
+	},
+	"outside nodePortAddresses": func(p *proxy, q question) bool { return !p.set.takesNodePorts(q.to.addr.Addr()) },
+	"Local policy": func(_ *proxy, q question) bool {
+		return q.to.thing.service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+	},
+	"affinity":              func(_ *proxy, q question) bool { return q.sticky() },
+	"a flow that had begun": func(_ *proxy, q question) bool { return q.flow },
+	"a firewall":            func(p *proxy, _ question) bool { return p.firewall },
+}
+
+// The words of the table for what becomes of a call.
+var became = map[string]func(answer) bool{
+	"any":          func(answer) bool { return true },
+	"served":       served,
+	"served here":  answer.here,
+	"not served":   func(a answer) bool { return !served(a) },
+	"refused":      func(a answer) bool { return only(a, refused) },
+	"dropped":      func(a answer) bool { return only(a, dropped) },
+	"passed":       func(a answer) bool { return only(a, passed) },
+	"lost":         func(a answer) bool { return only(a.unheard(), dropped) },
+	"some dropped": func(a answer) bool { return slices.Contains(a, dropped) },
+	"none dropped": func(a answer) bool { return !slices.Contains(a, dropped) },
+	"an echo":      func(a answer) bool { return len(a) == 1 && strings.HasPrefix(a[0], "an echo by ") },
+}
+
+var differences = func() (all []difference) {
+	for i, line := range strings.Split(table, "\n") {
+		fields := strings.Split(line, "|")
+		if len(fields) != 5 || strings.HasPrefix(line, "Pointsman ") {
+			continue
+		}
+		for i := range fields {
+			fields[i] = strings.TrimSpace(fields[i])
+		}
+		d := difference{line: i + 1, modes: strings.Split(fields[0], ", "), theirs: became[fields[2]], ours: became[fields[3]], why: fields[4]}
+		for word := range strings.SplitSeq(fields[1], ", ") {
+			if word == "at random" {
+				d.atRandom = true
+			} else if word != "" {
+				d.where = append(d.where, where[word])
+			}
+		}
+		all = append(all, d)
+	}
+	return all
+}()
+
+// TestDifferences wants all lines of the table to be understood.
+func TestDifferences(t *testing.T) {
+	if lines := strings.Count(table, "|") / 4; lines != len(differences)+1 {
+		t.Errorf("of %d lines there are %d differences", lines, len(differences))
+	}
+	for _, d := range differences {
+		if d.theirs == nil || d.ours == nil || slices.ContainsFunc(d.where, func(f func(*proxy, question) bool) bool { return f == nil }) {
+			t.Errorf("differences.txt:%d has words that no function stands for", d.line)
+		}
+	}
+}
+
+func (d difference) of(k kind) bool {
+	return k.ours && slices.Contains(d.modes, k.mode) || slices.Contains(d.modes, k.label)
+}
+
+// explained returns the difference that explains why ours differs, or nil.
+func explained(p *proxy, q question, theirs, ours answer) *difference {
+	for i, d := range differences {
+		wrong := func(so func(*proxy, question) bool) bool { return !so(p, q) }
+		if d.of(p.kind) && !slices.ContainsFunc(d.where, wrong) && d.theirs(theirs) && d.ours(ours) {
+			return &differences[i]
+		}
+	}
+	return nil
+}
+
+// allShown wants each difference to have been seen that does not need chance.
+func (c *contest) allShown(t *testing.T) {
+	for _, d := range differences {
+		if !d.atRandom && !c.shown[d.line] && slices.ContainsFunc(c.proxies, func(p *proxy) bool { return d.of(p.kind) }) {
+			t.Errorf("differences.txt:%d: no call shows that %s", d.line, d.why)
+		}
+	}
+}
+
+// endpoint reports whether the caller is one of the Service's endpoints.
+func (q question) endpoint() bool {
+	return slices.ContainsFunc(q.to.thing.ends, func(e end) bool { return e.place == q.from.place })
+}
+
+// here reports whether every answer is of an endpoint on this node.
+func (a answer) here() bool {
+	return len(a) > 0 && !slices.ContainsFunc(a, func(one string) bool {
+		addr, err := netip.ParseAddrPort(strings.Split(one, " saw ")[0])
+		return err != nil || !slices.ContainsFunc(places, func(p place) bool { return p.node == here && slices.Contains(p.addrs[:], addr.Addr()) })
+	})
+}
+
+func only(a answer, one string) bool { return len(a) == 1 && a[0] == one }
+
+// ranged reports whether source ranges of the target's family are given.
+func (q question) ranged() bool {
+	return slices.ContainsFunc(q.to.thing.service.Spec.LoadBalancerSourceRanges, func(s string) bool {
+		return strings.Contains(s, ":") == q.to.addr.Addr().Is6()
+	})
+}
+
+// usable is how many endpoints can serve at all.
+func (t thing) usable() int {
+	n := 0
+	for _, e := range t.ends {
+		if is(e.state.Ready, true) || is(e.state.Serving, true) && is(e.state.Terminating, false) {
+			n++
+		}
+	}
+	return n
+}
+
+// is is a condition's value, or what it means when it is not given.
+func is(condition *bool, ifNil bool) bool {
+	if condition == nil {
+		return ifNil
+	}
+	return *condition
+}
