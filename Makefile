@@ -207,9 +207,9 @@ test-kubelet: peers nodes bin/helm ## run what make images made as pods of a rea
 	@(cd bin/dist && sha256sum --check --status ../images/release.sha256) 2>/dev/null || $(MAKE) images # of this release
 	POINTSMAN_IMAGES=$(CURDIR)/bin/images $(GOTEST) -count=1 -timeout 40m -run '^TestKernelKubelet' ./test/images
 
-bench: ## measure what docs/performance.md states, as ratios in one run
+bench: ## measure what docs/performance.md states, as ratios in one run (two hours, root, after make peers)
 	@mkdir -p bin
-	@$(GO) test -run '^$$' -bench . -benchmem -timeout 30m $(BENCHES) 2>&1 | tee bin/bench.txt
+	@$(GO) test -run '^$$' -bench . -benchmem -timeout 4h $(BENCHES) 2>&1 | tee bin/bench.txt
 	@if [ -e /proc/sys/net/ipv4/vs ]; then :; elif command -v linux.uml >/dev/null; then \
 		GO="$(GO)" IPVS_GUESTS=1 IPVS_TESTS='^$$' IPVS_FLAGS='-test.bench .' test/uml/suite 2>&1 | tee -a bin/bench.txt; \
 	else echo "ipvs is not measured: this kernel has none, and there is no user-mode Linux; on Debian: apt-get install user-mode-linux"; fi

@@ -17,7 +17,7 @@ func TestKernelRulesBesideKubeProxy(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		s := beforeUs(scenario(k.T, "node-port").Node)
 		nat := func() string { return k.run("iptables-"+string(k.backend), "-t", "nat", "-S") }
-		_, url := serveAPI(k, s.Services)
+		url := serveAPI(k, s.Services)
 		_, metrics, stop := kubeProxy(k, k.backend, url, "iptables")
 		k.eventually("kube-proxy has written its rules", func() bool { return synced(metrics) && strings.Contains(nat(), "172.30.0.42") })
 		theirs := nat()

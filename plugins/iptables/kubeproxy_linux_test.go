@@ -5,6 +5,7 @@ package iptables
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -25,13 +28,8 @@ import (
 type object map[string]any
 
 // An api is as much of an API server as a kube-proxy needs: lists of Services and
-// EndpointSlices, one Node, and watches.
-type api struct {
-	mu       sync.Mutex // guards what follows
-	lists    map[string][]object
-	watchers map[string][]chan object
-	version  int
-}
+// EndpointSlices, one Node, and watches that bring nothing.
+type api struct{ lists map[string][]object }
 
 const (
 	servicesPath = "/api/v1/services"
@@ -45,9 +43,9 @@ var kinds = map[string][2]string{
 	"/apis/networking.k8s.io/v1/servicecidrs": {"networking.k8s.io/v1", "ServiceCIDR"},
 }
 
-func serveAPI(t testing.TB, services []sdk.Service) (*api, string) {
+func serveAPI(t testing.TB, services []sdk.Service) (url string) {
 	t.Helper()
-	a := &api{lists: make(map[string][]object), watchers: make(map[string][]chan object), version: 1}
+	a := &api{lists: make(map[string][]object)}
 	for i, svc := range services {
 		service, slice := objects(i, svc)
 		a.lists[servicesPath] = append(a.lists[servicesPath], service)
@@ -59,7 +57,7 @@ func serveAPI(t testing.TB, services []sdk.Service) (*api, string) {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	return a, server.URL
+	return server.URL
 }
 
 // objects are the two that come to svc.
@@ -82,10 +80,10 @@ func objects(i int, svc sdk.Service) (service, slice object) {
 	}
 	meta := object{"namespace": svc.Name.Namespace, "name": name, "uid": fmt.Sprint("uid-", i), "resourceVersion": "1"}
 	service = object{"metadata": meta, "spec": spec}
-	return service, sliceOf(svc, name, 1)
+	return service, sliceOf(svc, name)
 }
 
-func sliceOf(svc sdk.Service, name string, version int) object {
+func sliceOf(svc sdk.Service, name string) object {
 	var endpoints []object
 	for _, ep := range svc.Cluster {
 		node := "n2"
@@ -95,7 +93,7 @@ func sliceOf(svc sdk.Service, name string, version int) object {
 		endpoints = append(endpoints, object{"addresses": []string{ep.Addr.Addr().String()}, "nodeName": node, "conditions": object{"ready": true, "serving": true, "terminating": false}})
 	}
 	return object{
-		"metadata":    object{"namespace": svc.Name.Namespace, "name": name, "labels": object{"kubernetes.io/service-name": name}, "resourceVersion": fmt.Sprint(version)},
+		"metadata":    object{"namespace": svc.Name.Namespace, "name": name, "labels": object{"kubernetes.io/service-name": name}, "resourceVersion": "1"},
 		"addressType": "IPv4", "endpoints": endpoints,
 		"ports": []object{{"name": "", "port": 8080, "protocol": strings.ToUpper(svc.Name.Protocol.String())}},
 	}
@@ -115,15 +113,14 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnprocessableEntity)
 		a.answer(w, object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422})
 	case r.URL.Query().Get("watch") != "":
-		a.watch(w, r, path)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
 	default:
-		a.mu.Lock()
-		defer a.mu.Unlock()
 		items := a.lists[path]
 		if items == nil {
 			items = []object{}
 		}
-		a.answer(w, object{"kind": kind[1] + "List", "apiVersion": kind[0], "metadata": object{"resourceVersion": fmt.Sprint(a.version)}, "items": items})
+		a.answer(w, object{"kind": kind[1] + "List", "apiVersion": kind[0], "metadata": object{"resourceVersion": "1"}, "items": items})
 	}
 }
 
@@ -132,52 +129,6 @@ func (a *api) answer(w http.ResponseWriter, o object) { _ = json.NewEncoder(w).E
 func (a *api) typed(path string, o object) object {
 	o["apiVersion"], o["kind"] = kinds[path][0], kinds[path][1]
 	return o
-}
-
-func (a *api) watch(w http.ResponseWriter, r *http.Request, path string) {
-	events := make(chan object, 100)
-	a.mu.Lock()
-	a.watchers[path] = append(a.watchers[path], events)
-	a.mu.Unlock()
-	w.(http.Flusher).Flush()
-	for {
-		select {
-		case <-r.Context().Done():
-			return
-		case e := <-events:
-			a.answer(w, e)
-			w.(http.Flusher).Flush()
-		}
-	}
-}
-
-// endpoints tells watchers that the endpoints of svc are others now.
-func (a *api) endpoints(svc sdk.Service) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.version++
-	name := fmt.Sprintf("%s-%s", svc.Name.Service, strings.ToLower(svc.Name.Protocol.String()))
-	e := object{"type": "MODIFIED", "object": a.typed(slicesPath, sliceOf(svc, name, a.version))}
-	for _, w := range a.watchers[slicesPath] {
-		w <- e
-	}
-}
-
-// add tells watchers of Services, the first of which is the ith, and of their endpoints.
-func (a *api) add(i int, services []sdk.Service) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for n, svc := range services {
-		service, slice := objects(i+n, svc)
-		for path, o := range map[string]object{servicesPath: service, slicesPath: slice} {
-			a.version++
-			o["metadata"].(object)["resourceVersion"] = fmt.Sprint(a.version)
-			a.lists[path] = append(a.lists[path], o)
-			for _, w := range a.watchers[path] {
-				w <- object{"type": "ADDED", "object": a.typed(path, o)}
-			}
-		}
-	}
 }
 
 // asNode is svc as a kube-proxy with this api tells it apart: it has other names.
@@ -221,6 +172,29 @@ func kubeProxy(t testing.TB, backend iptables.Backend, url, proxyMode string) (p
 	})
 	t.Cleanup(stop)
 	return cmd.Process, "http://" + metrics + "/metrics", stop
+}
+
+// synced reports whether a kube-proxy with these metrics has written its rules of both families. It writes
+// nothing more until something changes.
+func synced(url string) bool {
+	at := scrape(url, `kubeproxy_sync_proxy_rules_last_timestamp_seconds\{ip_family="(IPv\d)"\}`)
+	return at["IPv4"] > 0 && at["IPv6"] > 0
+}
+
+// scrape are the metrics, of IPv4 or of no family, whose names the pattern describes, by what its group
+// matches.
+func scrape(url, pattern string) map[string]float64 {
+	answer, err := http.Get(url)
+	if err != nil {
+		return nil
+	}
+	defer answer.Body.Close()
+	text, _ := io.ReadAll(answer.Body)
+	all := make(map[string]float64)
+	for _, m := range regexp.MustCompile(`(?m)^`+pattern+`(?:\{ip_family="IPv4"\})? (\S+)$`).FindAllStringSubmatch(string(text), -1) {
+		all[m[1]], _ = strconv.ParseFloat(m[2], 64)
+	}
+	return all
 }
 
 // plainNames is a folder where the programs of backend have their plain names.

@@ -3,13 +3,16 @@
 package iptables
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -160,4 +163,50 @@ func (k kernel) spyOnPrograms() (started func() []string) {
 		}
 		return strings.Split(strings.TrimSpace(string(text)), "\n")
 	}
+}
+
+// BenchmarkManyEndpoints is what a Service with as many endpoints as it may have costs of the processors: to write it,
+// and to change one endpoint.
+func BenchmarkManyEndpoints(b *testing.B) {
+	if os.Getuid() != 0 {
+		b.Skip("needs root: it writes rules in a network namespace")
+	}
+	for _, backend := range []iptables.Backend{iptables.NFT, iptables.Legacy} {
+		b.Run(string(backend), func(b *testing.B) {
+			p := New(b.TempDir()).(*plugin)
+			defer p.Close()
+			_, err := p.Configure(b.Context(), sdk.Setup{Options: []byte(`{"backend":"` + string(backend) + `"}`)})
+			if err := errors.Join(err, p.SetRole(b.Context(), sdk.Active)); err != nil {
+				b.Fatal(err)
+			}
+			svc := service(1, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+1), 80)})
+			seconds := func(u sdk.Update, n int) float64 {
+				svc.Cluster = endpoints(n)
+				u.Set = []sdk.Service{svc}
+				before := used()
+				if result, err := p.Sync(b.Context(), u); err != nil || len(result.Failed) > 0 {
+					b.Fatal(err, result)
+				}
+				return (used() - before).Seconds()
+			}
+			for b.Loop() {
+				b.ReportMetric(seconds(sdk.Update{Full: true, To: 1, Node: &sdk.Node{MasqueradeBit: 14}}, Ceiling), "s/write")
+				b.ReportMetric(seconds(sdk.Update{From: 1, To: 2}, Ceiling-1), "s/change")
+				if _, err := p.Cleanup(b.Context(), sdk.Leftovers{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// used is the processors' time that this process and its children took.
+func used() (sum time.Duration) {
+	for _, of := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var u syscall.Rusage
+		_ = syscall.Getrusage(of, &u) // it cannot fail for these
+		sum += time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	return sum
 }

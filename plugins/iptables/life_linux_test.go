@@ -4,6 +4,7 @@ package iptables
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -141,7 +142,7 @@ func TestKernelSamples(t *testing.T) {
 		k.sync(p, s.Update(1))
 		k.role(p, sdk.Active)
 		one := s.Services[3]
-		one.Cluster = append(one.Cluster, sdk.Endpoint{Addr: answering})
+		one.Cluster = append(one.Cluster, sdk.Endpoint{Addr: netip.MustParseAddrPort("10.180.1.1:8080")})
 		k.sync(p, sdk.Update{From: 1, To: 2, Set: []sdk.Service{one}})
 		undo := k.instead("kill -9 $$")
 		if _, err := p.Sync(k.Context(), sdk.Update{From: 2, To: 3, Delete: []sdk.Name{one.Name}}); err == nil {

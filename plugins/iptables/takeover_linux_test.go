@@ -53,7 +53,7 @@ func TestKernelTakesOverFromKubeProxy(t *testing.T) {
 		if len(left) > 0 {
 			k.Fatal(left)
 		}
-		_, url := serveAPI(k, s.Services)
+		url := serveAPI(k, s.Services)
 		_, _, stop := kubeProxy(k, k.backend, url, "iptables")
 		stage, err := g.Open(k.Context(), nil, s)
 		if err != nil {
@@ -152,7 +152,7 @@ func TestKernelCleansUpAfterKubeProxy(t *testing.T) {
 				k.foreign()
 				clean := k.everything()
 				s := beforeUs(sdk.Node{})
-				_, url := serveAPI(k, s.Services)
+				url := serveAPI(k, s.Services)
 				_, metrics, stop := kubeProxy(k, k.backend, url, proxyMode)
 				k.eventually("kube-proxy has written its rules", func() bool {
 					return synced(metrics) && strings.Contains(k.everything(), "172.30.0.41")

@@ -10,10 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/traffic"
 )
 
 // A flat is a table that holds few Services and many in turn. The first Service is the one that
@@ -143,44 +142,18 @@ func (f *flat) change() time.Duration {
 func (f *flat) connect() time.Duration {
 	f.Helper()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // packets are measured, not Go
-	took := make([]time.Duration, 0, 3000)
-	to := several(1, 1)[0].Frontends[0].Addr
-	err := f.pod.Do(func() error {
-		for len(took) < cap(took) {
-			switch one, err := opened(to); err {
-			case nil:
-				took = append(took, one)
-			case unix.EINTR: // by a signal of Go's scheduler
-			default:
-				return err
+	took := make([]time.Duration, 3000)
+	err := f.pod.Do(func() (err error) {
+		for i := range took {
+			if took[i], err = traffic.Opened(several(1, 1)[0].Frontends[0].Addr); err != nil {
+				break
 			}
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		f.Fatal(err)
 	}
 	slices.Sort(took)
 	return took[len(took)/2]
-}
-
-// opened is how long one connection takes to be open. The socket is the kernel's own, which
-// blocks: nothing of Go's scheduler is in it.
-func opened(to netip.AddrPort) (took time.Duration, err error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return 0, err
-	}
-	defer unix.Close(fd)
-	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil { // its port is free at once
-		return 0, err
-	}
-	began := time.Now()
-	err = unix.Connect(fd, &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())})
-	took = time.Since(began)
-	if err != nil {
-		return 0, err
-	}
-	_, err = unix.Read(fd, make([]byte, 64)) // nothing of it is left to do when the next begins
-	return took, err
 }

@@ -9,12 +9,16 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pointsman/pointsman/test/cluster"
 )
 
 // A pair is the same asked of both: of pointsman on node-a, of kube-proxy on node-b.
@@ -219,4 +223,28 @@ func (p pair) going() {
 	}
 	codes("503 \"nodeEligible\":false\n200 \n")
 	both(func(o *corev1.Node) { o.Finalizers = nil }) // kube-proxy ends of it
+}
+
+// kubeProxy runs Kubernetes' own on a machine, until the test ends.
+func (w *world) kubeProxy(m *machine, args ...string) {
+	w.Helper()
+	log, err := os.Create(m.path("kube-proxy.log"))
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer log.Close()
+	binary, err := filepath.Abs("../../bin/peers/kube-proxy")
+	if err != nil {
+		w.Fatal(err)
+	}
+	args = append([]string{"--proxy-mode=iptables", "--hostname-override=" + m.node.name, "--conntrack-max-per-core=0",
+		"--iptables-min-sync-period=0s", "--detect-local-mode=NodeCIDR", "--kubeconfig=" + w.api.Kubeconfig(cluster.Token(cluster.Admin), "https://127.0.0.1:6443")}, args...)
+	cmd := exec.Command(binary, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	ended := w.begin(m, cmd)
+	w.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-ended
+	})
+	w.hears(m.node.place, "http://127.0.0.1:10249/proxyMode", "200 iptables")
 }

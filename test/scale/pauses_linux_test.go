@@ -75,7 +75,7 @@ func folder(b *testing.B, all []metav1.Object) string {
 }
 
 func pauses(b *testing.B, source, mode string, count int) {
-	hosts, client := hostCommand(b, source, mode)
+	hosts, client := hostCommand(b, source, mode, "")
 	host := hosts()
 	end := start(b, host)
 	defer func() {

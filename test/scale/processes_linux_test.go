@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scale
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/built"
+	"github.com/pointsman/pointsman/test/cluster"
+	"github.com/pointsman/pointsman/test/eventually"
+)
+
+func TestMain(m *testing.M) { netns.Main(m) }
+
+const timeout = 5 * time.Minute
+
+func until(b *testing.B, what string, done func() bool) {
+	b.Helper()
+	eventually.TrueWithin(b, timeout, what, done)
+}
+
+func run(b *testing.B, name string, args ...string) {
+	b.Helper()
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		b.Fatalf("%s %q: %v: %s", name, args, err, out)
+	}
+}
+
+// start starts cmd; end ends it, and the programs that it runs.
+func start(b *testing.B, cmd *exec.Cmd) (end func()) {
+	b.Helper()
+	log, err := os.Create(filepath.Join(b.TempDir(), "log"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	return func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // a restore that runs would go on
+		if b.Failed() {
+			text, _ := os.ReadFile(log.Name())
+			b.Logf("%.8000s", text)
+		}
+		log.Close()
+	}
+}
+
+// hostCommand returns what makes a command that runs a host, and a client of that. More goes into its file.
+func hostCommand(b *testing.B, source, mode, more string) (func() *exec.Cmd, *admin.Client) {
+	b.Helper()
+	dir := b.TempDir()
+	programs := []string{"./host/pointsman"}
+	for _, mode := range []string{"iptables", "nftables", "userspace", "ipvs"} {
+		programs = append(programs, fmt.Sprintf("./plugins/%[1]s/pointsman-dataplane-%[1]s", mode))
+	}
+	if err := built.Into(dir, "", programs...); err != nil {
+		b.Fatal(err)
+	}
+	config := filepath.Join(dir, "host.yaml")
+	text := fmt.Sprintf(`apiVersion: pointsman.dev/v1alpha1
+kind: HostConfig
+mode: %s
+hostnameOverride: n0
+source: %s
+adminSocket: %[3]s/admin.sock
+stateDir: %[3]s/state
+healthzBindAddress: ""
+metricsBindAddress: 127.0.0.1:10249
+oomScoreAdj: 0
+`, mode, source, dir)
+	if err := os.WriteFile(config, []byte(text+more), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	return func() *exec.Cmd {
+		return exec.Command(filepath.Join(dir, "pointsman"), "run", "--config", config, "--plugin-dir", dir)
+	}, admin.NewClient(filepath.Join(dir, "admin.sock"))
+}
+
+// apiServer returns the source of a host that watches an API server.
+func apiServer(c *cluster.Cluster) string {
+	return fmt.Sprintf("{kubernetes: {kubeconfig: %s}}", c.Kubeconfig(cluster.Token(cluster.Admin), ""))
+}
+
+// samples are a proxy's metrics, by name and labels.
+type samples map[string]float64
+
+// of returns one of kube-proxy's metrics, of IPv4.
+func (s samples) of(name string) float64 { return s["kubeproxy_"+name+`{ip_family="IPv4"}`] }
+
+// metrics asks the proxy that runs for its metrics; there are none before it answers.
+func metrics() samples {
+	all := make(samples)
+	answer, err := http.Get("http://127.0.0.1:10249/metrics")
+	if err != nil {
+		return all
+	}
+	defer answer.Body.Close()
+	text, _ := io.ReadAll(answer.Body)
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		all[name] = number(value)
+	}
+	return all
+}
+
+func number(text string) float64 {
+	n, _ := strconv.ParseFloat(text, 64)
+	return n
+}
+
+// megabytes is what a process has of the memory, where it shares some, its share.
+func megabytes(b *testing.B, pid int) float64 {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "\nPss:")
+	kb, _, _ := strings.Cut(rest, "kB")
+	return number(strings.TrimSpace(kb)) * 1024 / 1e6
+}
+
+// used is how many seconds processes worked, and the programs that they ran.
+func used(b *testing.B, processes []int) (seconds float64) {
+	b.Helper()
+	for _, pid := range processes {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			b.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(text), ") ")
+		for _, ticks := range strings.Fields(rest)[11:15] { // utime, stime, cutime, cstime
+			seconds += number(ticks) / 100
+		}
+	}
+	return seconds
+}
