@@ -60,6 +60,12 @@ func AddFlags(flags *pflag.FlagSet) {
 	addFlag(flags, "log-format", "logging.format", "text or json")
 }
 
+// AddPlanFlags defines those that plan has: without them, kube-proxy's own settings count.
+func AddPlanFlags(flags *pflag.FlagSet) {
+	addFlag(flags, "mode", "mode", "the dataplane that is to serve (default kube-proxy's mode)")
+	addFlag(flags, "hostname-override", "hostnameOverride", "this node's name in Kubernetes (default as kube-proxy has it)")
+}
+
 // AddVerbFlags defines --admin-socket and --plugin-dir, which every verb has.
 func AddVerbFlags(flags *pflag.FlagSet) {
 	addFlag(flags, "admin-socket", "adminSocket", "the unix socket of the running host, on Windows its named pipe")

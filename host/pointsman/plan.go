@@ -37,8 +37,7 @@ It exits 0 when everything carries over, 2 when something does not.`,
 		Args: noWords(),
 	}
 	c.Flags().BoolVar(&from, "from-kube-proxy", false, "from the kube-proxy that runs on this node")
-	c.Flags().String("mode", "", "the dataplane that is to serve (default kube-proxy's mode)")
-	c.Flags().String("hostname-override", "", "this node's name in Kubernetes (default as kube-proxy has it)")
+	config.AddPlanFlags(c.Flags())
 	out := addFormat(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if !from {
