@@ -133,7 +133,7 @@ var toGuard = []iptables.Jump{{At: filter("INPUT"), Rule: "-j " + guard}, {At: f
 // stays if it is there: what was Active may have made the kernel route 127.0.0.0/8.
 func (s *familyRules) leads(role sdk.Role) []iptables.Jump {
 	if role == sdk.Standby {
-		return slices.DeleteFunc(s.node.guarded(nil), func(j iptables.Jump) bool { return !s.Stands(j) })
+		return slices.DeleteFunc(s.node.guarded(nil), func(j iptables.Jump) bool { return !s.HasJump(j) })
 	}
 	return s.node.jumps(role)
 }

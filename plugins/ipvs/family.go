@@ -231,7 +231,7 @@ type rulesWrite struct {
 func (f *family) planRules() (standing, leading rulesWrite) {
 	standing.jumps, leading.jumps = permanent(), allJumps()
 	if f.role == sdk.Active {
-		standing.jumps = append(standing.jumps, slices.DeleteFunc(catching(), func(j iptables.Jump) bool { return !f.rules.Stands(j) })...)
+		standing.jumps = append(standing.jumps, slices.DeleteFunc(catching(), func(j iptables.Jump) bool { return !f.rules.HasJump(j) })...)
 	}
 	f.rules.SetFixed(f.node.chains())
 	f.rules.SetJumps(standing.jumps, allJumps())

@@ -14,8 +14,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// basesNow reads every base chain that a family's packets come to, as the kernel calls them. Notes name what is
-// not read.
+// basesNow reads all base chains for a family's packets, in the order in which the kernel calls them. notes
+// describes what it could not read.
 func basesNow(ctx context.Context, family sdk.Family) (bases []oracle.Base, notes []string, err error) {
 	conn, err := nftnl.Dial()
 	if err != nil {
@@ -30,7 +30,7 @@ func basesNow(ctx context.Context, family sdk.Family) (bases []oracle.Base, note
 		}
 		var compat *oracle.Rules
 		if of == own { // after its chains: one of iptables that is made meanwhile is not listed as another's
-			compat, _ = printed(ctx, family, iptables.NFT) // without it, its rules are those of any table
+			compat, _ = readIPTables(ctx, family, iptables.NFT) // without it, its rules are those of any table
 		}
 		handles, tables := make(map[string]uint64), make(map[string]*oracle.TableRules)
 		for _, c := range chains {
@@ -72,7 +72,7 @@ func basesNow(ctx context.Context, family sdk.Family) (bases []oracle.Base, note
 		}
 	}
 	if iptables.InUse(family, iptables.Legacy) {
-		r, err := printed(ctx, family, iptables.Legacy)
+		r, err := readIPTables(ctx, family, iptables.Legacy)
 		if err != nil {
 			notes = append(notes, fmt.Sprintf("legacy iptables has tables here that cannot be read, and the walk leaves them out: %v", err))
 		}
@@ -83,9 +83,9 @@ func basesNow(ctx context.Context, family sdk.Family) (bases []oracle.Base, note
 		bases = append(bases, old...)
 	}
 	for i, b := range bases {
-		bases[i].At = func(p oracle.Packet) ([]oracle.Path, error) { return understood(b, p) }
+		bases[i].At = func(p oracle.Packet) ([]oracle.Path, error) { return evalBase(b, p) }
 	}
-	balances, err := balances()
+	balances, err := ipvsBases()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -98,22 +98,22 @@ func isNAT(b oracle.Base) bool { return b.NAT }
 
 var families = map[nftnl.Family]string{nftnl.IPv4: "ip", nftnl.IPv6: "ip6", nftnl.Inet: "inet", nftnl.NetDev: "netdev", nftnl.Bridge: "bridge"}
 
-// understood takes a packet through a base chain. Its walk ends at a rule that is not understood.
-func understood(b oracle.Base, p oracle.Packet) ([]oracle.Path, error) {
+// evalBase evaluates a base chain for a packet. The walk ends at a rule that the oracle does not understand.
+func evalBase(b oracle.Base, p oracle.Packet) ([]oracle.Path, error) {
 	paths, err := b.At(p)
 	var unknown *oracle.Unknown
 	if !errors.As(err, &unknown) {
 		return paths, err
 	}
-	path := through(p)
+	path := acceptedPath(p)
 	unknown.Of = b.Of
 	path.Then = fmt.Sprintf("a rule that is not understood: %v", unknown)
 	return []oracle.Path{path}, nil
 }
 
-// printed reads the rules of one backend of iptables. There are none where its program is not there, or does not
-// understand the tables.
-func printed(ctx context.Context, family sdk.Family, backend iptables.Backend) (*oracle.Rules, error) {
+// readIPTables reads the rules of one backend of iptables. The result has no rules if the program is missing or
+// cannot print the tables.
+func readIPTables(ctx context.Context, family sdk.Family, backend iptables.Backend) (*oracle.Rules, error) {
 	none := oracle.IPTables(iptables.Tables{})
 	if !iptables.InUse(family, backend) {
 		return none, nil

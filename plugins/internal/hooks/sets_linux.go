@@ -18,15 +18,15 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// dimensions are what an entry of a set has, by the kind of the set, for those whose entries can be looked up.
+// dimensions has the fields of a set's members by the type of the set, for types that can be looked up.
 var dimensions = map[string][]string{
 	"hash:ip": {"ip"}, "hash:net": {"ip"}, "bitmap:ip": {"ip"}, "bitmap:port": {"port"},
 	"hash:ip,port": {"ip", "port"}, "hash:net,port": {"ip", "port"}, "hash:net,net": {"ip", "ip"},
 	"hash:ip,port,ip": {"ip", "port", "ip"}, "hash:ip,port,net": {"ip", "port", "ip"}, "hash:net,port,net": {"ip", "port", "ip"},
 }
 
-// member asks the kernel whether a set has the parts of a packet that a rule names ("src,dst"). An error says why
-// that cannot be told.
+// member asks the kernel whether a set has the parts of a packet that a rule names ("src,dst"). It returns an
+// error if it cannot tell.
 func member(set, parts string, p oracle.Packet) (bool, error) {
 	kind, family, err := headerOf(set)
 	if err != nil {
@@ -43,8 +43,8 @@ func member(set, parts string, p oracle.Packet) (bool, error) {
 	return in, nil
 }
 
-// entryOf returns the parts of a packet, each src or dst, that a rule has a set looked up by. The kernel finds
-// nothing in a set by fewer parts than its entries have, nor by an address of the other IP family.
+// entryOf returns the set member for the parts of a packet, each src or dst. may is false if the kernel finds
+// nothing: the rule names fewer parts than the members have, or the address is of the other IP family.
 func entryOf(set, kind string, family sdk.Family, parts string, p oracle.Packet) (e ipset.Entry, may bool, err error) {
 	own, known := dimensions[kind]
 	words := strings.Split(parts, ",")
@@ -82,7 +82,7 @@ func entryOf(set, kind string, family sdk.Family, parts string, p oracle.Packet)
 	return e, true, nil
 }
 
-// marked returns the mark beside the entry of a packet in a set and which of its bits count, by what ipset prints:
+// marked returns the mark and mask that a set has for a packet. It parses the output of ipset:
 //
 //	add KUBE-NEAR 192.0.2.10,tcp:30080 comment "ns1/web:http" skbmark 0x6e000001
 func marked(ctx context.Context, set, parts string, p oracle.Packet) (bits [2]uint32, err error) {
@@ -103,7 +103,7 @@ func marked(ctx context.Context, set, parts string, p oracle.Packet) (bits [2]ui
 			continue
 		}
 		_, mark, has := strings.Cut(line, "skbmark ")
-		if !has { // the packet keeps its own
+		if !has { // the packet keeps its mark
 			return bits, nil
 		}
 		value, mask, masked := strings.Cut(strings.TrimSpace(mark), "/")
@@ -117,8 +117,8 @@ func marked(ctx context.Context, set, parts string, p oracle.Packet) (bits [2]ui
 	return bits, fmt.Errorf("ipset shows no %sin the set %s", entry, set)
 }
 
-// headerOf returns what the kernel says of a set: its kind ("hash:ip"), and the family of its addresses, if it has
-// one. Asked whether a set has an entry of another kind than its own, the kernel would answer that it has not.
+// headerOf returns the type of a set ("hash:ip") and the family of its addresses, if it has one. The caller
+// needs them because the kernel answers a lookup with a member of another type as if the member did not exist.
 func headerOf(set string) (kind string, family sdk.Family, err error) {
 	answers, err := ipset.Request(nl.IPSET_CMD_HEADER, set).Execute(unix.NETLINK_NETFILTER, 0)
 	for _, a := range answers {

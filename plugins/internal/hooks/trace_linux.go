@@ -22,9 +22,9 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Trace walks a packet through the rules of the calling thread's network namespace. It may be called from any
-// goroutine, and beside whatever writes; of rules that change meanwhile it may see a part. Relay names what decides
-// at sockets of the node itself; empty: nothing that Services need. An error: the kernel could not be asked.
+// Trace evaluates the rules in the calling thread's network namespace for a packet. It is safe for concurrent
+// use, also with writers, but may see only a part of a concurrent change. relay names the process that decides
+// at sockets of the node, or is empty if Services need none. It returns an error if the kernel cannot be read.
 func Trace(ctx context.Context, p sdk.Packet, relay string) (sdk.Traced, error) {
 	t, err := walk(ctx, p, relay)
 	if err != nil {
@@ -39,7 +39,7 @@ func walk(ctx context.Context, p sdk.Packet, relay string) (t sdk.Traced, err er
 	if m.local, err = localNow(family); err != nil {
 		return t, err
 	}
-	packet := oracle.Packet{Protocol: p.Protocol.String(), From: p.From, To: p.To, In: p.In, Local: m.own, Index: index}
+	packet := oracle.Packet{Protocol: p.Protocol.String(), From: p.From, To: p.To, In: p.In, Local: m.isLocal, Index: index}
 	if p.Origin != sdk.OnNode && p.In == "" {
 		if packet.In, err = m.entry(p.From.Addr()); err != nil {
 			return t, err
@@ -61,10 +61,10 @@ func walk(ctx context.Context, p sdk.Packet, relay string) (t sdk.Traced, err er
 	return t, nil
 }
 
-// withSteps is how many ways have their steps.
+// withSteps is the number of ways that are reported with their steps.
 const withSteps = 16
 
-// ways returns those that paths come to: paths that end in the same way are one.
+// ways converts paths to ways. Paths with the same end become one.
 func ways(paths []oracle.Path, relay string) (all []sdk.Way) {
 	for i := range paths {
 		paths[i].Mark = 0
@@ -88,15 +88,15 @@ func ways(paths []oracle.Path, relay string) (all []sdk.Way) {
 
 var verdicts = map[oracle.Verdict]sdk.Verdict{oracle.Accept: sdk.Forward, oracle.Drop: sdk.Drop, oracle.Reject: sdk.Reject}
 
-// A machine is what the kernel says of routes and interfaces.
+// A machine reads routes and interfaces from the kernel.
 type machine struct {
 	ctx    context.Context
 	family sdk.Family
-	local  []netip.Prefix // what its table of local routes has
+	local  []netip.Prefix // prefixes of the local routing table
 	routes map[asked]oracle.Route
 }
 
-// An asked route is one of which the kernel has been asked.
+// An asked identifies a route lookup.
 type asked struct {
 	to   netip.Addr
 	mark uint32
@@ -117,8 +117,8 @@ func localNow(family sdk.Family) (local []netip.Prefix, err error) {
 	return local, nil
 }
 
-// own reports whether the kernel calls an address local.
-func (m *machine) own(addr netip.Addr) bool {
+// isLocal reports whether an address is local.
+func (m *machine) isLocal(addr netip.Addr) bool {
 	return slices.ContainsFunc(m.local, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
@@ -130,9 +130,9 @@ func index(device string) uint32 {
 	return uint32(link.Index)
 }
 
-// entry is the interface by which packets of a caller come in: the one by which replies leave.
+// entry returns the interface on which packets of a client arrive: the one by which replies leave.
 func (m *machine) entry(from netip.Addr) (string, error) {
-	if m.own(from) {
+	if m.isLocal(from) {
 		return "", fmt.Errorf("%s is an address of the node itself: packets from it come in nowhere", from)
 	}
 	routes, err := netlink.RouteGet(from.AsSlice())
@@ -153,7 +153,7 @@ func device(r netlink.Route) (string, error) {
 	return link.Name, nil
 }
 
-// route asks the kernel for a packet's route (RTM_GETROUTE), once for each destination and mark.
+// route looks up a packet's route (RTM_GETROUTE), once for each destination and mark.
 func (m *machine) route(p oracle.Packet) (oracle.Route, error) {
 	a := asked{p.Destination().Addr(), p.Mark}
 	r, known := m.routes[a]
@@ -192,7 +192,8 @@ func (m *machine) route(p oracle.Packet) (oracle.Route, error) {
 	return r, nil
 }
 
-// forwardsFrom reports whether the node forwards what comes in by an interface. Of IPv6 one setting for all counts.
+// forwardsFrom reports whether the node forwards packets that arrive on an interface. IPv6 has one setting for
+// all interfaces.
 func forwardsFrom(family sdk.Family, device string) bool {
 	name := "ipv4/conf/" + device
 	if family == sdk.IPv6 {
@@ -202,7 +203,7 @@ func forwardsFrom(family sdk.Family, device string) bool {
 	return err == nil && len(data) > 0 && data[0] == '1'
 }
 
-// programs names programs at the interfaces by which a packet comes in or may leave.
+// programs describes BPF programs at the interfaces on which a packet arrives or may leave.
 func (m *machine) programs(in string) (notes []string) {
 	var names []string
 	for _, r := range m.routes {
@@ -230,7 +231,7 @@ func programsAt(link netlink.Link) (notes []string) {
 		add("interface %s may have filters of traffic control (tc filter show dev %s)", name, name)
 	}
 	for _, kind := range []uint32{unix.BPF_TCX_INGRESS, unix.BPF_TCX_EGRESS} {
-		if attached(uint32(link.Attrs().Index), kind) {
+		if hasTCX(uint32(link.Attrs().Index), kind) {
 			add("interface %s has programs of tcx (bpftool net show dev %s)", name, name)
 			break
 		}
@@ -238,9 +239,9 @@ func programsAt(link netlink.Link) (notes []string) {
 	return notes
 }
 
-// attached reports whether programs of tcx are at an interface, which no list of its queues shows (since Linux 6.6).
-// Where the kernel cannot be asked there are none that are known.
-func attached(index, kind uint32) bool {
+// hasTCX reports whether an interface has tcx programs (Linux 6.6), which are in no qdisc listing. It returns
+// false if the kernel cannot be asked.
+func hasTCX(index, kind uint32) bool {
 	query := struct { // union bpf_attr of BPF_PROG_QUERY; without a buffer the kernel says only how many there are
 		target, kind, flags, attachFlags uint32
 		ids                              uint64
@@ -252,7 +253,7 @@ func attached(index, kind uint32) bool {
 	return (errno == 0 || errno == unix.ENOSPC) && query.count > 0
 }
 
-// connections are those that conntrack has from a caller to a destination.
+// connections returns the conntrack entries from a client to a destination.
 func connections(p sdk.Packet) ([]string, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
 	if err != nil {
@@ -261,17 +262,18 @@ func connections(p sdk.Packet) ([]string, error) {
 	defer h.Close()
 	family := netlink.InetFamily(map[sdk.Family]uint8{sdk.IPv4: unix.AF_INET, sdk.IPv6: unix.AF_INET6}[sdk.FamilyOf(p.To.Addr())])
 	found := &tracked{packet: p}
-	_, err = h.ConntrackDeleteFilters(netlink.ConntrackTable, family, found) // the one call that holds no list of all
+	_, err = h.ConntrackDeleteFilters(netlink.ConntrackTable, family, found) // the only call of the library that does not build a list of all entries
 	return found.all, err
 }
 
-// tracked notes the connections like a packet. To netlink none matches, so that none is deleted.
+// tracked is a filter that records the connections that match a packet. It never reports a match to the
+// library, so nothing is deleted.
 type tracked struct {
 	packet sdk.Packet
 	all    []string
 }
 
-// mostConnections is how many connections are named.
+// mostConnections is the maximum number of reported connections.
 const mostConnections = 5
 
 var tcpStates = []string{"none", "syn sent", "syn received", "established", "fin wait", "close wait", "last ack", "time wait", "close"}
@@ -295,7 +297,7 @@ func endpoint(ip net.IP, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(addr.Unmap(), port)
 }
 
-// virtualServer names the virtual service of IPVS that a packet comes to, that of its mark first; empty: none.
+// virtualServer returns the name of the IPVS virtual server that takes a packet, one for its mark first, or "".
 func virtualServer(list []ipvslist.Server, p oracle.Packet) string {
 	to := p.Destination()
 	for _, s := range list {
@@ -311,8 +313,9 @@ func virtualServer(list []ipvslist.Server, p oracle.Packet) string {
 	return ""
 }
 
-// balances are where IPVS takes packets: NF_IP_PRI_NAT_SRC - 1 and NF_IP_PRI_NAT_DST + 2.
-func balances() ([]oracle.Base, error) {
+// ipvsBases returns the base chains at which IPVS takes packets: priorities NF_IP_PRI_NAT_SRC - 1 and
+// NF_IP_PRI_NAT_DST + 2.
+func ipvsBases() ([]oracle.Base, error) {
 	file, err := os.Open("/proc/thread-self/net/ip_vs")
 	if err != nil { // the kernel has no IPVS
 		return nil, nil
@@ -323,7 +326,7 @@ func balances() ([]oracle.Base, error) {
 		return nil, err
 	}
 	at := func(p oracle.Packet) ([]oracle.Path, error) {
-		path := through(p)
+		path := acceptedPath(p)
 		if v := virtualServer(list, p); v != "" {
 			path.Then = "IPVS, virtual service " + v + " (ipvsadm -Ln)"
 		}
@@ -332,7 +335,7 @@ func balances() ([]oracle.Base, error) {
 	return []oracle.Base{{Of: "IPVS", Hook: nftnl.Input, Priority: 99, At: at}, {Of: "IPVS", Hook: nftnl.Output, Priority: -98, At: at}}, nil
 }
 
-// through is the path of a packet that a base chain lets pass.
-func through(p oracle.Packet) oracle.Path {
+// acceptedPath returns the path of a packet that a base chain accepts.
+func acceptedPath(p oracle.Packet) oracle.Path {
 	return oracle.Path{Verdict: oracle.Accept, To: p.Destination(), Chance: 1, Mark: p.Mark}
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Watch tells what rules do with packets. Systems other than Linux have none.
+// Watch reports what rules do with packets. Systems other than Linux have none.
 func Watch(context.Context, sdk.Packet, string, map[string]string, func(sdk.WatchedPacket) error) error {
 	return errors.ErrUnsupported
 }
 
-// Trace walks a packet through the rules of this system. Systems other than Linux have none.
+// Trace returns an error: it needs Linux.
 func Trace(context.Context, sdk.Packet, string) (sdk.Traced, error) {
 	return sdk.Traced{}, errors.ErrUnsupported
 }

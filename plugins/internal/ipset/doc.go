@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ipset asks the kernel about its sets of addresses and ports (ipset), and changes one entry of
-// them at a time. It exists because the library's own messages give every port a protocol, which sets of ports
-// refuse, and know no marks. What is done with whole sets is the program ipset's.
+// Package ipset looks up and changes single members of the kernel's ipsets by netlink. It exists because the
+// messages of the netlink library give every port a protocol, which bitmap:port sets refuse, and have no marks.
+// Operations on whole sets use the program ipset.
 package ipset

@@ -11,19 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Entry of a set: as many of these as the kind of the set has.
+// An Entry is a member of a set. The type of the set determines which fields are used.
 type Entry struct {
 	Addr     netip.Addr
 	Protocol uint8 // IPPROTO_TCP and the like; 0: none
 	Port     uint16
 	HasPort  bool
 	Second   netip.Addr
-	Bits     int // of Second, where the set has networks; 0: it has addresses
+	Bits     int // prefix length of Second for a set of networks; 0 for a set of addresses
 	Comment  string
-	Mark     uint32 // the skbmark, of which all bits count; 0: none
+	Mark     uint32 // the skbmark, with all bits in its mask; 0: none
 }
 
-// Request returns a message about a set: IPSET_CMD_TEST and the like, with the flags of each.
+// Request returns a message for a command (such as IPSET_CMD_TEST) on a set, with the flags that the command
+// needs.
 func Request(command int, set string) *nl.NetlinkRequest {
 	r := nl.NewNetlinkRequest(command|unix.NFNL_SUBSYS_IPSET<<8, nl.GetIpsetFlags(command))
 	r.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_INET, Version: nl.NFNETLINK_V0})
@@ -32,8 +33,8 @@ func Request(command int, set string) *nl.NetlinkRequest {
 	return r
 }
 
-// Change sends a command about one entry: IPSET_CMD_ADD, which changes the comment and the mark of one that is
-// there, or IPSET_CMD_DEL. The error of the set itself is an nl.IPSetError.
+// Change sends a command for one member: IPSET_CMD_ADD, which also changes the comment and mark of an existing
+// member, or IPSET_CMD_DEL. An error of the set itself is an nl.IPSetError.
 func Change(command int, set string, e Entry) error {
 	r := Request(command, set)
 	r.AddData(e.attribute())
@@ -44,7 +45,7 @@ func Change(command int, set string, e Entry) error {
 	return err
 }
 
-// Has reports whether a set has an entry. Of a bitmap it has none out of its range.
+// Has reports whether a set has a member. A bitmap has none outside its range.
 func Has(set string, e Entry) (bool, error) {
 	err := Change(nl.IPSET_CMD_TEST, set, e)
 	if errors.Is(err, nl.IPSetError(nl.IPSET_ERR_EXIST)) || errors.Is(err, nl.IPSetError(nl.IPSET_ERR_TYPE_SPECIFIC)) {

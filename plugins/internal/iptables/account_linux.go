@@ -10,31 +10,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An account is a counter that the kernel keeps by name (nfacct), apart from any rule:
-// it goes on when the rule that counts by it is written anew, and every rule, table
-// and family may share it.
+// An account is a counter in the kernel with a name (nfacct). It is independent of rules: it survives the
+// replacement of a rule, and rules of all tables and families may share it.
 const (
-	acctNew = unix.NFNL_SUBSYS_ACCT << 8 // the messages, by their numbers: 0,
+	acctNew = unix.NFNL_SUBSYS_ACCT << 8 // message numbers: 0 for new
 	acctGet = acctNew | 1
 	acctDel = acctNew | 3
 
-	acctName    = 1 // and the attributes
+	acctName    = 1 // attribute numbers
 	acctPackets = 2
 )
 
-// OpenAccounts makes the accounts that are not there yet.
+// OpenAccounts creates the accounts that do not exist.
 func OpenAccounts(names ...string) error {
 	for _, name := range names {
 		err := account(acctNew, unix.NLM_F_CREATE|unix.NLM_F_EXCL, name)
 		if err != nil && !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EBUSY) {
-			return fmt.Errorf("make the account %s: %w", name, err)
+			return fmt.Errorf("create nfacct account %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// Account is how many packets were counted by the account called name. One that is not
-// there has none, and ok is false.
+// Account returns the number of packets counted in an account. ok is false if it does not exist.
 func Account(name string) (packets uint64, ok bool) {
 	answer, err := askNetfilter(acctMessage(acctGet, 0, name))
 	if err != nil || binary.NativeEndian.Uint16(answer[4:]) != acctNew {
@@ -47,11 +45,11 @@ func Account(name string) (packets uint64, ok bool) {
 	return binary.BigEndian.Uint64(counted), true
 }
 
-// CloseAccount removes the account called name, unless some rule counts by it.
+// CloseAccount removes an account unless a rule uses it.
 func CloseAccount(name string) error {
 	err := account(acctDel, 0, name)
 	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EBUSY) {
-		return fmt.Errorf("remove the account %s: %w", name, err)
+		return fmt.Errorf("remove nfacct account %s: %w", name, err)
 	}
 	return nil
 }

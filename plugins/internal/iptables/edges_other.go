@@ -12,7 +12,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// What follows is what only Linux has.
+// Stubs for everything that only Linux has.
 
 func (t Tool) runInto(context.Context, io.Writer, string, []byte, ...string) (string, error) {
 	return "", errors.ErrUnsupported
@@ -39,64 +39,64 @@ func (t Tool) chains(context.Context, string) ([]string, error) { return nil, er
 
 var matches []string
 
-func (t Tool) lacks(...string) []string { return nil }
+func (t Tool) missingMatches(...string) []string { return nil }
 
 // eachChain reads a table chain by chain.
 func (t Tool) eachChain(context.Context, string, Tables) error { return errors.ErrUnsupported }
 
-// KubeTables are those tables in which chains stand that begin with KUBE-.
+// KubeTables returns the tables with KUBE- chains.
 func (t Tool) KubeTables(context.Context) ([]string, error) { return nil, errors.ErrUnsupported }
 
-// Outline is Save of one table, without the rules that need not be known.
+// Outline returns the chains of one table without the rules that are not needed.
 func (t Tool) Outline(context.Context, string, func(ID) bool) (Tables, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// SaveIf is Save of the tables in which stands a chain that is named.
+// SaveIf is Save for the tables that have a reported chain.
 func (t Tool) SaveIf(context.Context, func(ID) bool, ...string) (Tables, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// Writers are the programs that write to nf_tables.
+// Writers reports the names of programs that write to nf_tables.
 type Writers struct{}
 
-// ListenToWriters begins to listen.
+// ListenToWriters opens a listener.
 func ListenToWriters() (*Writers, error) { return nil, errors.ErrUnsupported }
 
-// Close ends it.
+// Close closes the listener.
 func (*Writers) Close() error { return nil }
 
 // Others adds to names the other programs that have written.
 func (*Writers) Others(names []string) []string { return names }
 
-// LegacyDrops are the chains in legacy's table filter that have the policy to drop.
+// LegacyDrops returns the chains of legacy's filter table with policy DROP.
 func LegacyDrops(sdk.Family, string) ([]string, error) { return nil, errors.ErrUnsupported }
 
-// TableSize asks the kernel how big legacy's table is.
+// TableSize returns the size of a legacy table.
 func TableSize(sdk.Family, string) (Size, error) { return Size{}, errors.ErrUnsupported }
 
-// Generation is that of three tables at most.
+// Generation returns the generation of tables.
 func (t Tool) Generation(...string) (Generation, error) { return Generation{}, errors.ErrUnsupported }
 
-// Foreign returns another Generation when another process has changed tables.
+// Foreign returns a Generation that differs if another process has changed tables.
 func (t Tool) Foreign(...string) (Generation, error) { return Generation{}, errors.ErrUnsupported }
 
-// Uses returns how many rules each chain of nft's tables has and how many lead to it.
+// Uses returns the use count of each chain of nf_tables.
 func (t Tool) Uses(context.Context) (map[ID]uint32, error) { return nil, errors.ErrUnsupported }
 
-// Counted returns how many packets came to the rules of some chains.
+// Counted returns how many packets reached the rules of some chains.
 func (t Tool) Counted(context.Context, map[string]string) (map[string]uint64, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// SweepKubeProxy removes, or only names, the tables of kube-proxy's nftables mode.
+// SweepKubeProxy removes the tables of kube-proxy's nftables mode.
 func SweepKubeProxy(bool) ([]string, error) { return nil, errors.ErrUnsupported }
 
-// OpenAccounts makes the accounts that are not there yet.
+// OpenAccounts creates accounts.
 func OpenAccounts(...string) error { return errors.ErrUnsupported }
 
-// Account is how many packets were counted by the account called name.
+// Account returns the number of packets counted in an account.
 func Account(string) (packets uint64, ok bool) { return 0, false }
 
-// CloseAccount removes the account called name.
+// CloseAccount removes an account.
 func CloseAccount(string) error { return errors.ErrUnsupported }

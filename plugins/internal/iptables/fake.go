@@ -10,21 +10,21 @@ import (
 	"strings"
 )
 
-// A Fake is a Kernel for tests. It follows scripts as the kernel does what iptables-restore says, block by block, and
-// refuses what it would refuse.
+// A Fake is a Kernel for tests. It applies scripts block by block as iptables-restore and the kernel do, and
+// refuses what they would refuse.
 type Fake struct {
 	Tables Tables
-	Last   *Script // the last one that was restored; nil: none was
-	Blocks int     // how many took effect
+	Last   *Script // the last script that was restored
+	Blocks int     // number of blocks that took effect
 
-	// Refuse, if not nil, reports whether the kernel does not take a rule in a chain.
+	// Refuse, if not nil, reports whether the kernel refuses a rule in a chain.
 	Refuse func(ID, Rule) bool
 
-	// Committed, if not nil, is called when a block took effect.
+	// Committed, if not nil, is called after a block took effect.
 	Committed func()
 }
 
-// NewFake returns a kernel with the chains that each has, and others without rules.
+// NewFake returns a kernel with the built-in chains, and the chains others without rules.
 func NewFake(others ...ID) *Fake {
 	f := &Fake{Tables: make(Tables)}
 	for table, chains := range map[string]string{
@@ -40,7 +40,7 @@ func NewFake(others ...ID) *Fake {
 	return f
 }
 
-// Save returns the tables that are named.
+// Save returns the named tables.
 func (f *Fake) Save(ctx context.Context, tables ...string) (Tables, error) {
 	all := make(Tables)
 	for id, rules := range f.Tables {
@@ -51,14 +51,14 @@ func (f *Fake) Save(ctx context.Context, tables ...string) (Tables, error) {
 	return all, ctx.Err()
 }
 
-// Restore follows a script.
+// Restore applies a script.
 func (f *Fake) Restore(ctx context.Context, s *Script) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	f.Last = s
 	table, next := "", maps.Clone(f.Tables)
-	cloned := make(map[ID]bool) // rules that are not shared with f.Tables
+	cloned := make(map[ID]bool) // chains whose rules are not shared with f.Tables
 	for line := range strings.Lines(s.String()) {
 		line = strings.TrimSuffix(line, "\n")
 		verb, rest, _ := strings.Cut(line, " ")
@@ -109,7 +109,7 @@ func (f *Fake) Restore(ctx context.Context, s *Script) error {
 	return nil
 }
 
-// dangling returns a rule that leads to a chain with a name of Kubernetes that is not there.
+// dangling returns a rule that leads to a KUBE- chain that does not exist.
 func (t Tables) dangling() (from, to ID, lost bool) {
 	for id, rules := range t {
 		for _, r := range rules {

@@ -11,10 +11,9 @@ import (
 	"strings"
 )
 
-// jumpLines are the rules at built-in chains by which our dataplanes, and kube-proxy in
-// any of its versions, lead packets to their chains: table, chains, and the rule as
-// iptables-save prints it. A rule that is not listed here is foreign, wherever it leads,
-// and is never deleted.
+// jumpLines are the rules at built-in chains by which our dataplanes, and all versions of kube-proxy, jump to
+// their chains: table, chains, and the rule as iptables-save prints it. A rule that is not listed here is
+// foreign wherever it leads, and is never deleted.
 const jumpLines = `
 nat PREROUTING,OUTPUT          -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
 nat POSTROUTING                -m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING
@@ -37,7 +36,7 @@ nat OUTPUT                     -m mark ! --mark BIT -j KUBE-PORTALS-HOST
 filter INPUT                   -m conntrack ! --ctstate RELATED,ESTABLISHED -j KUBE-NODEPORT-NON-LOCAL
 filter INPUT,FORWARD           -m conntrack --ctstate NEW -j KUBE-PORTALS-DENY
 filter OUTPUT                  -m conntrack --ctstate NEW -m mark ! --mark BIT -j KUBE-PORTALS-DENY
-` + // and what only kube-proxy makes, in other versions and modes
+` + // rules that only kube-proxy has, in other versions and modes
 	`
 filter INPUT,OUTPUT            -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
 filter INPUT,FORWARD           -m conntrack --ctstate NEW -m comment --comment "kubernetes externally-visible service portals" -j KUBE-EXTERNAL-SERVICES
@@ -58,7 +57,7 @@ nat OUTPUT                     -m addrtype --dst-type LOCAL -m comment --comment
 filter INPUT                   -m comment --comment "Ensure that non-local NodePort traffic can flow" -j KUBE-NODEPORT-NON-LOCAL
 `
 
-// jumps are the list, by each rule in its plain form.
+// jumps maps each rule of jumpLines in its plain form to the rule as listed.
 var jumps = readJumps(jumpLines)
 
 func readJumps(lines string) map[Jump]Rule {
@@ -77,17 +76,15 @@ func readJumps(lines string) map[Jump]Rule {
 	return all
 }
 
-// Listed reports whether j stands in the list of the jumps of our dataplanes and of
-// kube-proxy. Their order of matches does not count. Any other rule that leads to a chain
-// of ours is foreign.
+// Listed reports whether j is in jumpLines. The order of matches does not matter. Any other rule that leads to
+// a chain of ours is foreign.
 func (j Jump) Listed() bool {
 	plain, ok := j.Rule.plain()
 	return ok && jumps[Jump{j.At, plain}] != ""
 }
 
-// plain is a rule that consists of matches and a target, its matches in the order of the
-// alphabet, and with the word BIT for a mark of one bit. A rule with anything else, such
-// as an address, is not ok.
+// plain returns a rule of matches and a target in a normal form: the matches are sorted, and a mark of one bit
+// is replaced by the word BIT. It is not ok for a rule with anything else, such as an address.
 func (r Rule) plain() (Rule, bool) {
 	var matches []string
 	target, before := "", ""
@@ -119,15 +116,15 @@ func (r Rule) plain() (Rule, bool) {
 	return Rule(strings.Join(append(matches, "-j", target), " ")), true
 }
 
-// isOneBit reports whether a mark is one bit, as value and mask, or the word for that.
+// isOneBit reports whether a mark has the form of one bit as value and mask, or is the word BIT.
 func isOneBit(mark string) bool {
 	value, mask, _ := strings.Cut(mark, "/")
 	n, err := strconv.ParseUint(value, 0, 32)
 	return mark == "BIT" || err == nil && value == mask && n != 0 && n&(n-1) == 0
 }
 
-// Held are those of the chains that ours names to which foreign rules lead, each with the
-// first chain that has such a rule. They cannot be removed, only emptied.
+// Held returns the chains reported by ours to which foreign rules lead, each with the first chain that has such
+// a rule. They cannot be removed, only emptied.
 func (t Tables) Held(ours func(ID) bool) map[ID]ID {
 	held := make(map[ID]ID)
 	for at, rules := range t {
@@ -147,9 +144,8 @@ func (t Tables) Held(ours func(ID) bool) map[ID]ID {
 	return held
 }
 
-// Leftovers is the block that removes from a table the chains that ours names, with the
-// listed jumps that lead to them. A chain to which foreign rules lead is only emptied, if it
-// has rules; kept says so, for people.
+// Leftovers returns the block that removes from a table the chains reported by ours, and the listed jumps to
+// them. A chain to which foreign rules lead is emptied; kept describes it.
 func (t Tables) Leftovers(table string, ours func(ID) bool) (b Block, kept []string) {
 	b.Table = table
 	held := t.Held(ours)
@@ -173,8 +169,8 @@ func (t Tables) Leftovers(table string, ours func(ID) bool) (b Block, kept []str
 	return b, kept
 }
 
-// OutlineFree is Outline, or Save where it finds foreign rules that lead to chains that ours
-// names: what those chains have must be known then.
+// OutlineFree is Outline, or Save if foreign rules lead to chains reported by ours: then the rules of these
+// chains are needed.
 func (t Tool) OutlineFree(ctx context.Context, table string, ours func(ID) bool) (Tables, error) {
 	found, err := t.Outline(ctx, table, ours)
 	if err != nil || len(found.Held(ours)) == 0 {
@@ -183,7 +179,7 @@ func (t Tool) OutlineFree(ctx context.Context, table string, ours func(ID) bool)
 	return t.Save(ctx, table)
 }
 
-// Kept says, for people, that chain id stays because a foreign rule in another leads to it.
+// Kept returns the message that chain id stays because a foreign rule of another chain leads to it.
 func Kept(id, from ID) string {
 	return fmt.Sprintf("keep %s, empty: a rule of %s leads to it", id, from.Chain)
 }

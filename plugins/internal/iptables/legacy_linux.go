@@ -15,7 +15,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// getInfo is the kernel's struct ipt_getinfo, and ip6t_getinfo.
+// getInfo is the kernel's struct ipt_getinfo and ip6t_getinfo.
 type getInfo struct {
 	name      [32]byte
 	hooks     uint32
@@ -25,11 +25,11 @@ type getInfo struct {
 	bytes     uint32
 }
 
-// soGetInfo is IPT_SO_GET_INFO, and IP6T_SO_GET_INFO.
+// soGetInfo is IPT_SO_GET_INFO and IP6T_SO_GET_INFO.
 const soGetInfo = 64
 
-// TableSize asks the kernel how big legacy's table is, in the network namespace of
-// the calling thread. It costs the same however big that is.
+// TableSize returns the size of a legacy table, in the network namespace of the calling thread. It takes the
+// same time for tables of any size.
 func TableSize(family sdk.Family, table string) (Size, error) {
 	info, err := tableInfo(family, table)
 	return Size{info.rules, info.bytes}, err
@@ -43,8 +43,7 @@ func tableInfo(family sdk.Family, table string) (info getInfo, err error) {
 	return info, nil
 }
 
-// askLegacy asks one question of legacy iptables, which answers into the size bytes
-// at answer.
+// askLegacy sends one query to legacy iptables. The kernel writes its answer to the size bytes at answer.
 func askLegacy(family sdk.Family, question int, answer unsafe.Pointer, size uint32) error {
 	domain, level := unix.AF_INET, unix.IPPROTO_IP
 	if family == sdk.IPv6 {
@@ -55,7 +54,7 @@ func askLegacy(family sdk.Family, question int, answer unsafe.Pointer, size uint
 		return err
 	}
 	defer unix.Close(fd)
-	return persist(func() error {
+	return retryFault(func() error {
 		size := size
 		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(question), uintptr(answer), uintptr(unsafe.Pointer(&size)), 0)
 		if errno != 0 {
@@ -65,11 +64,9 @@ func askLegacy(family sdk.Family, question int, answer unsafe.Pointer, size uint
 	})
 }
 
-// persist asks until the answer is another one than EFAULT, a few times. What is asked with
-// is memory of this process, and a question that the kernel takes for one with a bad address
-// is answered when it is asked again: user-mode Linux 6.1 misses a page now and then (one
-// question in 5,000) while the process starts another one.
-func persist(ask func() error) (err error) {
+// retryFault repeats a query a few times while the result is EFAULT. All addresses in a query are valid, but
+// user-mode Linux 6.1 returns EFAULT for one query in 5,000 while the process starts another one.
+func retryFault(ask func() error) (err error) {
 	for range 5 {
 		if err = ask(); !errors.Is(err, unix.EFAULT) {
 			return err
@@ -78,21 +75,20 @@ func persist(ask func() error) (err error) {
 	return err
 }
 
-// counts are what one of legacy's tables holds, by number. To take it from the kernel
-// costs a fraction of having a program print the table, so it tells whether there is
-// reason to.
+// counts are the numbers of rules in a legacy table. Reading them from the kernel is much faster than printing
+// the table with a program, so they tell whether that is needed.
 type counts struct {
-	Rules map[string]int // in each chain that is not built in
-	Leads map[way]int    // from one of the kernel's own to one of those
+	Rules map[string]int // rules in each user-defined chain
+	Leads map[way]int    // number of rules that lead from a built-in chain to a user-defined one
 
-	others int // rules in the kernel's own chains
+	others int // rules in the built-in chains
 }
 
-// A way is one from chain to chain.
+// A way is a pair of chains.
 type way struct{ from, to string }
 
-// LegacyDrops are the kernel's own chains in legacy's table filter that have the policy to drop, but for those that lead
-// to chain but. A table that was not made is left so.
+// LegacyDrops returns the built-in chains of legacy's filter table that have the policy DROP and do not lead to
+// chain but. It does not create the table.
 func LegacyDrops(family sdk.Family, but string) (chains []string, err error) {
 	if !slices.Contains(legacyTables(family), "filter") {
 		return nil, nil
@@ -114,7 +110,7 @@ func LegacyDrops(family sdk.Family, but string) (chains []string, err error) {
 	return chains, nil
 }
 
-// countTable counts what one of legacy's tables holds.
+// countTable counts the rules of a legacy table.
 func countTable(family sdk.Family, table string) (counts, error) {
 	list, err := readTable(family, table)
 	if err != nil {
@@ -123,8 +119,8 @@ func countTable(family sdk.Family, table string) (counts, error) {
 	return list.counts(), nil
 }
 
-// readTable reads one of legacy's tables from the kernel. Should it grow meanwhile, the
-// kernel says so, and it is read again.
+// readTable reads a legacy table from the kernel. It starts again if the table grows meanwhile, which the
+// kernel reports.
 func readTable(family sdk.Family, table string) (entryList, error) {
 	for range 10 {
 		info, err := tableInfo(family, table)
@@ -146,30 +142,29 @@ func readTable(family sdk.Family, table string) (entryList, error) {
 	return entryList{}, fmt.Errorf("read the %s table %s: other programs keep changing it", family, table)
 }
 
-// Where the kernel's struct ipt_get_entries, and ip6t_get_entries, has how many bytes the
-// entries take, behind the table's name; and where it has the entries.
+// Offsets in the kernel's struct ipt_get_entries and ip6t_get_entries: the size of the entries, after the
+// table's name, and the entries.
 const (
 	entriesSize = 32
 	entriesHead = 40
 )
 
-// soGetEntries is IPT_SO_GET_ENTRIES, and IP6T_SO_GET_ENTRIES.
+// soGetEntries is IPT_SO_GET_ENTRIES and IP6T_SO_GET_ENTRIES.
 const soGetEntries = 65
 
-// An entryList is one of legacy's tables as the kernel has it: entries one behind the
-// other, chain by chain. One of the kernel's own chains begins where a hook says, and
-// ends with its policy. A chain of users begins with an entry whose target is named
-// ERROR and holds the chain's name, and ends with one that returns. The last entry of
-// all is named ERROR, too.
+// An entryList is a legacy table in the kernel's format: the entries of all chains, one after the other. A
+// built-in chain begins at the offset of a hook and ends with its policy. A user-defined chain begins with an
+// entry whose target is named ERROR and holds the chain's name, and ends with an entry that returns. The last
+// entry of the table is named ERROR, too.
 type entryList struct {
 	data    []byte
-	offsets int            // where in an entry it says where its target is, and the next entry
-	hooks   map[int]string // the kernel's own chains, by where each begins
-	ends    map[int]bool   // where their policies are
+	offsets int            // offset, within an entry, of the offsets of its target and of the next entry
+	hooks   map[int]string // built-in chains by their offset
+	ends    map[int]bool   // offsets of their policies
 }
 
 func newEntryList(family sdk.Family, info getInfo, data []byte) entryList {
-	l := entryList{data: data, offsets: 88, hooks: make(map[int]string), ends: make(map[int]bool)} // behind struct ipt_ip, and what is not used
+	l := entryList{data: data, offsets: 88, hooks: make(map[int]string), ends: make(map[int]bool)} // after struct ipt_ip and nfcache
 	if family == sdk.IPv6 {
 		l.offsets = 140
 	}
@@ -182,29 +177,28 @@ func newEntryList(family sdk.Family, info getInfo, data []byte) entryList {
 	return l
 }
 
-// An entry is one of the list.
+// An entry is an entry of the list.
 type entry struct {
 	at, next int
-	target   string // the name of its target; empty: it says where packets go on, as to has it
-	rest     []byte // of the target, behind its header
+	target   string // the name of its target; empty: a verdict or a jump
+	rest     []byte // the target without its header
 }
 
 // each calls tell for every entry.
 func (l entryList) each(tell func(entry)) {
-	const header = 32 // of a target: its size, its name, its revision
+	const header = 32 // size of a target's header: size, name, revision
 	for at := 0; len(l.data)-at >= l.offsets+4; {
 		data := l.data[at:]
 		target, next := int(binary.NativeEndian.Uint16(data[l.offsets:])), int(binary.NativeEndian.Uint16(data[l.offsets+2:]))
 		if next < l.offsets+4 || next > len(data) || target+header+2 > next {
 			return
 		}
-		tell(entry{at, at + next, terminated(data[target+2 : target+header]), data[target+header : next]})
+		tell(entry{at, at + next, cString(data[target+2 : target+header]), data[target+header : next]})
 		at += next
 	}
 }
 
-// to is where the entry leads, if it leads anywhere: a verdict that is not negative is
-// the place of an entry.
+// to returns the offset of the entry to which e leads: that is a verdict that is not negative.
 func (e entry) to() (place int, leads bool) {
 	if e.target != "" || len(e.rest) < 4 {
 		return 0, false
@@ -213,17 +207,17 @@ func (e entry) to() (place int, leads bool) {
 	return int(verdict), verdict >= 0
 }
 
-// drops reports whether the entry drops what comes to it.
+// drops reports whether the verdict is DROP.
 func (e entry) drops() bool {
 	const verdict = -1 // -NF_DROP - 1
 	return e.target == "" && len(e.rest) >= 4 && int32(binary.NativeEndian.Uint32(e.rest)) == verdict
 }
 
-// counts counts what the list holds.
+// counts counts the rules of the list.
 func (l entryList) counts() counts {
 	t := counts{Rules: make(map[string]int), Leads: make(map[way]int)}
-	begins := make(map[int]string)  // chains of users, by their first entry
-	leads := make(map[string][]int) // from the kernel's own, to which entry
+	begins := make(map[int]string)  // user-defined chains by the offset of their first entry
+	leads := make(map[string][]int) // offsets to which built-in chains lead
 	var own, users string           // the present chain
 	l.each(func(e entry) {
 		if hook, begun := l.hooks[e.at]; begun {
@@ -232,9 +226,9 @@ func (l entryList) counts() counts {
 		to, leadsOn := e.to()
 		switch {
 		case e.target == "ERROR" && e.next < len(l.data):
-			own, users = "", terminated(e.rest)
+			own, users = "", cString(e.rest)
 			begins[e.next] = users
-			t.Rules[users] = -1 // what ends the chain is no rule
+			t.Rules[users] = -1 // do not count the entry that ends the chain
 		case e.target == "ERROR":
 		case own == "":
 			t.Rules[users]++
@@ -253,17 +247,18 @@ func (l entryList) counts() counts {
 	return t
 }
 
-// counted returns how many packets came to the rules of some chains of users, by the name that reasons has for the chain.
+// counted returns how many packets reached the rules of some user-defined chains, by the value that reasons has
+// for the chain.
 func (l entryList) counted(reasons map[string]string) map[string]uint64 {
 	all := make(map[string]uint64)
-	counters := (l.offsets + 15) &^ 7 // where in an entry struct xt_counters is, behind what it says of itself
+	counters := (l.offsets + 15) &^ 7 // offset of struct xt_counters in an entry
 	chain := ""
 	l.each(func(e entry) {
 		if l.hooks[e.at] != "" {
 			chain = ""
 		}
 		if e.target == "ERROR" {
-			chain = terminated(e.rest)
+			chain = cString(e.rest)
 		}
 		if reason, counts := reasons[chain]; counts {
 			all[reason] += binary.NativeEndian.Uint64(l.data[e.at+counters:])
@@ -272,8 +267,8 @@ func (l entryList) counted(reasons map[string]string) map[string]uint64 {
 	return all
 }
 
-// terminated is the text before a zero.
-func terminated(data []byte) string {
+// cString returns the text before the first zero byte.
+func cString(data []byte) string {
 	text, _, _ := bytes.Cut(data, []byte{0})
 	return string(text)
 }

@@ -90,7 +90,7 @@ func TestAsksAgain(t *testing.T) {
 		{[]error{unix.EFAULT}, unix.EFAULT, 5},
 	} {
 		asked := 0
-		err := persist(func() error {
+		err := retryFault(func() error {
 			asked++
 			return c.answers[min(asked, len(c.answers))-1]
 		})

@@ -13,24 +13,24 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// matches are the iptables matches that the rules of our modes use.
+// matches are the iptables matches in the rules of our modes.
 var matches = []string{"addrtype", "comment", "conntrack", "mark", "recent", "statistic"}
 
-// lacks returns the kernel's options for those of the matches called names that this kernel does not have, and cannot load.
-func (t Tool) lacks(names ...string) (options []string) {
+// missingMatches returns the kernel options of those matches that this kernel does not have and cannot load.
+func (t Tool) missingMatches(names ...string) (options []string) {
 	for _, name := range names {
 		ask := t.asksNFT
 		if t.Backend == Legacy {
 			ask = t.asksLegacy
 		}
-		if errors.Is(ask(name), unix.ENOENT) { // another error says nothing of it
+		if errors.Is(ask(name), unix.ENOENT) { // other errors have other causes
 			options = append(options, "CONFIG_NETFILTER_XT_MATCH_"+strings.ToUpper(name))
 		}
 	}
 	return options
 }
 
-// asksNFT asks whether nf_tables can use a match of iptables, in its first revision.
+// asksNFT asks whether nf_tables can use revision 0 of an iptables match.
 func (t Tool) asksNFT(name string) error {
 	const kind = unix.NFNL_SUBSYS_NFT_COMPAT << 8 // NFNL_MSG_COMPAT_GET
 	number := func(which uint16) []byte {
@@ -42,7 +42,7 @@ func (t Tool) asksNFT(name string) error {
 	return err
 }
 
-// asksLegacy asks whether legacy iptables has a match, in its first revision.
+// asksLegacy asks whether legacy iptables has revision 0 of a match.
 func (t Tool) asksLegacy(name string) error {
 	revision := struct {
 		name     [29]byte

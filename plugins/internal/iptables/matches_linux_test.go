@@ -18,7 +18,7 @@ func TestKernelLacks(t *testing.T) {
 	for _, backend := range []Backend{NFT, Legacy} {
 		for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 			tool := Tool{Family: family, Backend: backend}
-			if got := tool.lacks(append([]string{"nosuch"}, matches...)...); !slices.Equal(got, []string{"CONFIG_NETFILTER_XT_MATCH_NOSUCH"}) {
+			if got := tool.missingMatches(append([]string{"nosuch"}, matches...)...); !slices.Equal(got, []string{"CONFIG_NETFILTER_XT_MATCH_NOSUCH"}) {
 				t.Errorf("%s %s: %q", family, backend, got)
 			}
 		}

@@ -16,10 +16,9 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// This file asks nft about its tables, by the kernel's netlink for netfilter: messages, what
-// is in them, how they are sent and answered, and then what is asked.
+// This file queries nf_tables by netlink: first encoding, decoding and transport of messages, then the queries.
 
-// nfMessage is one message of netfilter's netlink.
+// nfMessage returns a netlink message of netfilter.
 func nfMessage(kind, flags uint16, family byte, resource uint16, attributes []byte) []byte {
 	b := make([]byte, unix.NLMSG_HDRLEN, unix.NLMSG_HDRLEN+4+len(attributes))
 	binary.NativeEndian.PutUint32(b, uint32(cap(b)))
@@ -30,11 +29,10 @@ func nfMessage(kind, flags uint16, family byte, resource uint16, attributes []by
 	return append(b, attributes...)
 }
 
-// nfgenmsg is the size of what goes before the attributes of each message; its
-// first byte is the family.
+// nfgenmsg is the size of the header before the attributes of a message. Its first byte is the family.
 const nfgenmsg = 4
 
-// textAttribute is one attribute of a message: text, and what it is.
+// textAttribute encodes an attribute with text.
 func textAttribute(which uint16, text string) []byte {
 	b := binary.NativeEndian.AppendUint16(nil, uint16(unix.SizeofNlAttr+len(text)+1))
 	b = binary.NativeEndian.AppendUint16(b, which)
@@ -42,7 +40,7 @@ func textAttribute(which uint16, text string) []byte {
 	return append(b, make([]byte, -len(b)&3)...)
 }
 
-// nfproto is how netfilter calls a family.
+// nfproto returns netfilter's number of a family.
 func nfproto(f sdk.Family) byte {
 	if f == sdk.IPv6 {
 		return unix.NFPROTO_IPV6
@@ -50,12 +48,12 @@ func nfproto(f sdk.Family) byte {
 	return unix.NFPROTO_IPV4
 }
 
-// attribute is the text of one attribute of a message, or empty.
+// attribute returns an attribute of a message as text, or "".
 func attribute(data []byte, which uint16) string {
 	return strings.TrimRight(string(attributeBytes(data, which)), "\x00")
 }
 
-// attributeBytes is one attribute of a message, or nothing.
+// attributeBytes returns an attribute of a message, or nil.
 func attributeBytes(data []byte, which uint16) []byte {
 	for data = data[min(nfgenmsg, len(data)):]; len(data) >= unix.SizeofNlAttr; {
 		size, kind := int(binary.NativeEndian.Uint16(data)), binary.NativeEndian.Uint16(data[2:])
@@ -70,8 +68,8 @@ func attributeBytes(data []byte, which uint16) []byte {
 	return nil
 }
 
-// sendNetfilter sends messages by a socket that waits a second for each answer, in the
-// network namespace of the calling thread. The caller closes it.
+// sendNetfilter opens a socket in the network namespace of the calling thread, with a receive timeout of a
+// second, and sends messages on it. The caller closes it.
 func sendNetfilter(messages []byte) (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
@@ -81,14 +79,14 @@ func sendNetfilter(messages []byte) (fd int, err error) {
 		err = unix.Sendto(fd, messages, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 	}
 	if err != nil {
-		_ = unix.Close(fd) // why nothing was sent says more
+		_ = unix.Close(fd) // the first error says more
 		return -1, err
 	}
 	return fd, nil
 }
 
-// receive reads one answer. A signal, such as that a child has ended, is no reason to give
-// up: the kernel does not go on by itself where a socket has a timeout.
+// receive reads one answer. It repeats on EINTR (a signal such as SIGCHLD), because the kernel does not restart
+// a call on a socket with a timeout.
 func receive(fd int, into []byte) (n int, err error) {
 	for {
 		n, _, err = unix.Recvfrom(fd, into, 0)
@@ -98,7 +96,7 @@ func receive(fd int, into []byte) (n int, err error) {
 	}
 }
 
-// askNetfilter sends messages and returns the first answer, which has a header at least.
+// askNetfilter sends messages and returns the first answer, which has at least a header.
 func askNetfilter(messages []byte) ([]byte, error) {
 	fd, err := sendNetfilter(messages)
 	if err != nil {
@@ -116,7 +114,7 @@ func askNetfilter(messages []byte) ([]byte, error) {
 	return answer[:n], refusal(answer[:n])
 }
 
-// refusal is the error that an answer is, if it is one.
+// refusal returns the error in an answer, or nil.
 func refusal(answer []byte) error {
 	if len(answer) < unix.NLMSG_HDRLEN+4 || binary.NativeEndian.Uint16(answer[4:]) != unix.NLMSG_ERROR {
 		return nil
@@ -127,7 +125,7 @@ func refusal(answer []byte) error {
 	return nil
 }
 
-// dumpNetfilter asks nf_tables to list what kind asks for, and tells of each.
+// dumpNetfilter sends a dump request to nf_tables and calls tell for each object.
 func dumpNetfilter(ctx context.Context, kind int, family byte, tell func(data []byte)) error {
 	fd, err := sendNetfilter(nfMessage(uint16(unix.NFNL_SUBSYS_NFTABLES<<8|kind), unix.NLM_F_REQUEST|unix.NLM_F_DUMP, family, 0, nil))
 	if err != nil {
@@ -145,8 +143,7 @@ func dumpNetfilter(ctx context.Context, kind int, family byte, tell func(data []
 	}
 }
 
-// eachMessage tells of the messages in data, and reports whether the last was among
-// them.
+// eachMessage calls tell for each message in data, and reports whether the dump is complete.
 func eachMessage(data []byte, tell func(data []byte)) (done bool, err error) {
 	for len(data) >= unix.NLMSG_HDRLEN {
 		size := int(binary.NativeEndian.Uint32(data))
@@ -166,8 +163,8 @@ func eachMessage(data []byte, tell func(data []byte)) (done bool, err error) {
 	return false, nil
 }
 
-// Generation is that of three tables at most, in the network namespace of the calling thread.
-// Of legacy, one that is not there is made.
+// Generation returns the generation of at most three tables, in the network namespace of the calling thread.
+// For legacy it creates tables that do not exist.
 func (t Tool) Generation(tables ...string) (s Generation, err error) {
 	switch t.Backend {
 	case NFT:
@@ -175,7 +172,7 @@ func (t Tool) Generation(tables ...string) (s Generation, err error) {
 		return s, err
 	case Legacy:
 	default:
-		return s, errors.ErrUnsupported // a test's
+		return s, errors.ErrUnsupported // of a test
 	}
 	for i, table := range tables {
 		if s.sizes[i], err = TableSize(t.Family, table); err != nil {
@@ -185,22 +182,22 @@ func (t Tool) Generation(tables ...string) (s Generation, err error) {
 	return s, nil
 }
 
-// Foreign returns another Generation when another process has changed tables. Of nft it leaves out what Commits has
-// counted; a commit that goes on now counts as another's until it is done. Of legacy it is another one also when this
-// process has changed the size of a table.
+// Foreign returns a Generation that differs from the last one if another process has changed tables. For nft it
+// leaves out the commits that Commits has counted. A commit in progress counts as foreign until it is done. For
+// legacy it also differs if this process has changed the size of a table.
 func (t Tool) Foreign(tables ...string) (s Generation, err error) {
 	var own uint32
 	if t.Backend == NFT {
-		own = t.Commits.n.Load() // first: what is committed meanwhile counts as another's, and not the other way round
+		own = t.Commits.n.Load() // read first: a commit in between then counts as foreign, not a foreign one as ours
 	}
 	s, err = t.Generation(tables...)
 	s.generation -= own
 	return s, err
 }
 
-// Uses returns of each chain of nft's tables of the family how many rules it has and how many lead to it,
-// added up (NFTA_CHAIN_USE). While another process changes chains the kernel may leave some out, so the
-// answer counts only if none did.
+// Uses returns, for each chain of nf_tables in the family, the number of its rules plus the number of rules
+// that lead to it (NFTA_CHAIN_USE). While another process changes chains, the kernel may skip some in a dump,
+// so Uses repeats it until the generation is the same before and after.
 func (t Tool) Uses(ctx context.Context) (map[ID]uint32, error) {
 	for range 10 {
 		before, err := generation()
@@ -225,8 +222,8 @@ func (t Tool) Uses(ctx context.Context) (map[ID]uint32, error) {
 	return nil, errors.New("ask for the chains of nft's tables: they change all the time")
 }
 
-// Counted returns how many packets came to the rules of some chains of the table filter, by the name that reasons has for
-// the chain. It runs no program.
+// Counted returns how many packets reached the rules of some chains of filter, by the value that reasons has
+// for the chain. It runs no program.
 func (t Tool) Counted(ctx context.Context, reasons map[string]string) (map[string]uint64, error) {
 	switch {
 	case t.Backend == NFT:
@@ -236,14 +233,14 @@ func (t Tool) Counted(ctx context.Context, reasons map[string]string) (map[strin
 		}
 		defer conn.Close()
 		return conn.List(nftnl.Family(nfproto(t.Family)), "filter").Counted(ctx, reasons)
-	case t.Backend == Legacy && slices.Contains(legacyTables(t.Family), "filter"): // else asking would make it
+	case t.Backend == Legacy && slices.Contains(legacyTables(t.Family), "filter"): // asking for a table would create it
 		list, err := readTable(t.Family, "filter")
 		return list.counted(reasons), err
 	}
 	return nil, nil
 }
 
-// generation is the number that the kernel gives to what nft's tables say now.
+// generation returns the generation of the nf_tables rule set.
 func generation() (uint32, error) {
 	request := nfMessage(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, unix.NLM_F_REQUEST, unix.AF_UNSPEC, 0, nil)
 	answer, err := askNetfilter(request)
@@ -260,18 +257,17 @@ func generation() (uint32, error) {
 	return binary.BigEndian.Uint32(number), nil
 }
 
-// lacksNFT reports whether the kernel has no nft tables of family, though programs
-// for them may be there. A kernel says so only when it is asked to make one, so it is
-// asked in a batch that is never ended, which changes nothing.
+// lacksNFT reports whether the kernel has no nf_tables for family, although the programs may be installed. The
+// kernel tells only when a table is created. So lacksNFT sends that in a batch that it does not end, which
+// changes nothing.
 func lacksNFT(family sdk.Family) bool {
 	begin := nfMessage(unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_REQUEST, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES, nil)
 	table := nfMessage(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWTABLE, unix.NLM_F_REQUEST|unix.NLM_F_CREATE|unix.NLM_F_ACK, nfproto(family), 0, tableName("pointsman"))
 	_, err := askNetfilter(append(begin, table...))
-	return errors.Is(err, unix.EOPNOTSUPP) // another error says nothing of it
+	return errors.Is(err, unix.EOPNOTSUPP) // other errors have other causes
 }
 
-// hasTable reports whether nft has a table of family that is called name. Programs
-// of iptables show only their own.
+// hasTable reports whether nf_tables has a table called name. The iptables programs show only their own tables.
 func hasTable(family sdk.Family, name string) (bool, error) {
 	get := nfMessage(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETTABLE, unix.NLM_F_REQUEST, nfproto(family), 0, tableName(name))
 	_, err := askNetfilter(get)
@@ -284,8 +280,7 @@ func hasTable(family sdk.Family, name string) (bool, error) {
 	return true, nil
 }
 
-// deleteTable deletes the table of family that is called name from nft, with all
-// that is in it, in one moment.
+// deleteTable deletes a table with its content in one transaction.
 func deleteTable(family sdk.Family, name string) error {
 	batch := slices.Concat(
 		nfMessage(unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_REQUEST, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES, nil),
@@ -298,12 +293,12 @@ func deleteTable(family sdk.Family, name string) error {
 	return nil
 }
 
-// tableName is the attribute that names a table.
+// tableName encodes the attribute with a table's name.
 func tableName(name string) []byte { return textAttribute(unix.NFTA_TABLE_NAME, name) }
 
-// SweepKubeProxy removes, or only names, the tables that kube-proxy in its nftables mode
-// has. No dataplane of ours has tables like them, so every one may see to it: that which
-// serves is not asked to clean up.
+// SweepKubeProxy removes the tables of kube-proxy's nftables mode. With dryRun it only names them. None of our
+// dataplanes has such tables, so the cleanup of any dataplane may remove them: the one that serves is not asked
+// to clean up.
 func SweepKubeProxy(dryRun bool) ([]string, error) {
 	var gone []string
 	for i, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {

@@ -10,12 +10,12 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// This file is what dataplanes say of a node, its pods and its Services in the same words.
+// This file has the matches and comments by which all dataplanes describe the node, its pods and its Services.
 
-// From are the words for packets that source sends; iptables has none for "anywhere".
+// From returns the match on a source prefix, or "" for all addresses.
 func From(source netip.Prefix) Rule { return unlessAll("-s", source) }
 
-// To are the words for packets that are sent into p.
+// To returns the match on a destination prefix, or "" for all addresses.
 func To(p netip.Prefix) Rule { return unlessAll("-d", p) }
 
 func unlessAll(option string, p netip.Prefix) Rule {
@@ -25,7 +25,7 @@ func unlessAll(option string, p netip.Prefix) Rule {
 	return Words(option, p)
 }
 
-// FromPods are the words for packets that pods of this node send, one for each way to be one.
+// FromPods returns the matches on packets from pods of this node, one for each way to recognize a pod.
 func FromPods(pods sdk.Pods, family sdk.Family) []Rule {
 	switch {
 	case pods.Bridge != "":
@@ -42,8 +42,8 @@ func FromPods(pods sdk.Pods, family sdk.Family) []Rule {
 	return rules
 }
 
-// Forwarded accepts what a FORWARD policy of DROP would stop: what has the mark for
-// masquerading, and what belongs to a connection. It has no comments: a kernel may lack xt_comment.
+// Forwarded returns rules that accept what a FORWARD policy of DROP would stop: packets with the masquerade
+// mark, and packets of established connections. They have no comments, because a kernel may lack xt_comment.
 func Forwarded(n sdk.Node) []Rule {
 	return []Rule{
 		Words("-m mark --mark", OneBit(n.MasqueradeBit), "-j ACCEPT"),
@@ -51,13 +51,13 @@ func Forwarded(n sdk.Node) []Rule {
 	}
 }
 
-// OneBit is a mark of one bit, by its number, as value and mask.
+// OneBit returns the mark of one bit, given by its number, as value and mask.
 func OneBit(number uint8) string {
 	bit := uint32(1) << (number & 31)
 	return fmt.Sprintf("%#x/%#x", bit, bit)
 }
 
-// Refused answers at once that no endpoint serves.
+// Refused returns the REJECT target: clients learn at once that there is no endpoint.
 func Refused(f sdk.Family) Rule {
 	if f == sdk.IPv6 {
 		return "-j REJECT --reject-with icmp6-port-unreachable"
@@ -65,7 +65,7 @@ func Refused(f sdk.Family) Rule {
 	return "-j REJECT --reject-with icmp-port-unreachable"
 }
 
-// Loopback are the addresses of family by which a node calls itself.
+// Loopback returns the loopback addresses of family.
 func Loopback(family sdk.Family) netip.Prefix {
 	if family == sdk.IPv6 {
 		return netip.MustParsePrefix("::1/128")
@@ -73,7 +73,7 @@ func Loopback(family sdk.Family) netip.Prefix {
 	return netip.MustParsePrefix("127.0.0.0/8")
 }
 
-// Unspecified is the address of family that stands for all.
+// Unspecified returns the unspecified address of family.
 func Unspecified(family sdk.Family) netip.Addr {
 	if family == sdk.IPv6 {
 		return netip.IPv6Unspecified()
@@ -81,8 +81,8 @@ func Unspecified(family sdk.Family) netip.Addr {
 	return netip.IPv4Unspecified()
 }
 
-// Label is how a comment names a Service: "ns1/web:http". The protocol and the family are
-// told by what it stands beside.
+// Label returns the text by which a comment names a Service: "ns1/web:http". It has neither protocol nor
+// family, which follow from the rule.
 func Label(n sdk.Name) string {
 	if n.Port == "" {
 		return n.Namespace + "/" + n.Service
@@ -90,14 +90,14 @@ func Label(n sdk.Name) string {
 	return n.Namespace + "/" + n.Service + ":" + n.Port
 }
 
-// Labelled is the way back from Label. Other people's comments name no Service.
+// Labelled is the inverse of Label. For other comments the result has no Service.
 func Labelled(label string) sdk.Name {
 	label, port, _ := strings.Cut(label, ":")
 	namespace, service, _ := strings.Cut(label, "/")
 	return sdk.Name{Namespace: namespace, Service: service, Port: port}
 }
 
-// LabelFrontend is how a comment names a frontend: "ns1/web:http node-port local".
+// LabelFrontend returns the text by which a comment names a frontend: "ns1/web:http node-port local".
 func LabelFrontend(n sdk.Name, kind sdk.Kind, policy sdk.Policy) string {
 	text := Label(n) + " " + kind.String()
 	if policy == sdk.Local {
@@ -106,8 +106,8 @@ func LabelFrontend(n sdk.Name, kind sdk.Kind, policy sdk.Policy) string {
 	return text
 }
 
-// LabelledFrontend is the way back from LabelFrontend: whose comment text is, and on which kind of
-// frontend. More words may follow. Other people's comments are none of that.
+// LabelledFrontend is the inverse of LabelFrontend. It ignores further words, and is not ok for other comments.
+// f has only the kind and the policy.
 func LabelledFrontend(text string) (name sdk.Name, f sdk.Frontend, ok bool) {
 	words := strings.Fields(text)
 	if len(words) < 2 {
@@ -126,7 +126,7 @@ func LabelledFrontend(text string) (name sdk.Name, f sdk.Frontend, ok bool) {
 	return name, f, f.Kind != 0 && name.Service != ""
 }
 
-// ProtocolCalled is the protocol that rules and sets call name; zero: one that we do not serve.
+// ProtocolCalled returns the protocol that rules and sets call name, or zero if it is none that Services have.
 func ProtocolCalled(name string) sdk.Protocol {
 	for _, p := range []sdk.Protocol{sdk.TCP, sdk.UDP, sdk.SCTP} {
 		if p.String() == name {

@@ -21,8 +21,8 @@ import (
 // A release is a version of iptables: 1.8.9.
 type release [3]int
 
-// oldest is the oldest release that is enough: before it there was no telling the
-// backends apart, and restores of one table disturbed others.
+// oldest is the oldest usable release. Before it the backends could not be told apart, and a restore of one
+// table disturbed others.
 var oldest = release{1, 8, 0}
 
 // String reads "1.8.9".
@@ -30,8 +30,8 @@ func (r release) String() string { return fmt.Sprintf("%d.%d.%d", r[0], r[1], r[
 
 func (r release) before(s release) bool { return slices.Compare(r[:], s[:]) < 0 }
 
-// Open is the tool of family for backend. It only asks the program for its
-// version. A program that is missing or too old is a *sdk.Refusal.
+// Open returns the tool of family for backend. It only asks the program for its version. If a program is
+// missing or too old, the error is a *sdk.Refusal.
 func Open(ctx context.Context, family sdk.Family, backend Backend) (Tool, error) {
 	if backend == NFT && lacksNFT(family) {
 		return Tool{}, &sdk.Refusal{Field: "options.backend", Why: fmt.Sprintf("this kernel has no nft tables for %s", family), Try: "the legacy backend"}
@@ -62,7 +62,7 @@ func Open(ctx context.Context, family sdk.Family, backend Backend) (Tool, error)
 	return Tool{}, refusal
 }
 
-// CheckBackend refuses what OpenAll does not take; empty becomes "auto".
+// CheckBackend returns a refusal for a backend that OpenAll does not accept. It replaces "" by "auto".
 func CheckBackend(backend *string) error {
 	*backend = cmp.Or(*backend, "auto")
 	if !slices.Contains([]string{"auto", string(NFT), string(Legacy)}, *backend) {
@@ -71,9 +71,9 @@ func CheckBackend(backend *string) error {
 	return nil
 }
 
-// OpenAll are the tools of each IP family that may be used here, for one backend: the one that
-// is named, or for "auto" the one that the node uses already. An error: there is none. That
-// Kubernetes' rules stand in both goes to note.
+// OpenAll returns the tools of all IP families that can be used, for one backend: the named one, or for "auto"
+// the one that the node already uses. It returns an error if there is no tool. It calls note if both backends
+// have rules of Kubernetes, or if the kernel lacks matches.
 func OpenAll(ctx context.Context, backend string, note func(string)) ([]Tool, error) {
 	use := Backend(backend)
 	if backend == "auto" {
@@ -83,7 +83,7 @@ func OpenAll(ctx context.Context, backend string, note func(string)) ([]Tool, er
 		}
 		use = found.Choose()
 		if found.Mixed() {
-			note(fmt.Sprintf("at the start rules of Kubernetes stood in both backends of iptables (%d in nft, %d in legacy); %s is written to, and the kernel goes by both",
+			note(fmt.Sprintf("at startup both backends of iptables had rules of Kubernetes (%d in nft, %d in legacy); rules are written to %s, but the kernel evaluates both",
 				found.Kube[NFT], found.Kube[Legacy], use))
 		}
 	}
@@ -96,8 +96,8 @@ func OpenAll(ctx context.Context, backend string, note func(string)) ([]Tool, er
 		}
 		if err == nil {
 			tools = append(tools, t)
-			if options := t.lacks(matches...); len(options) > 0 {
-				note(fmt.Sprintf("this kernel lacks %s for %s, so it refuses rules that need them; build them in, or load the modules", strings.Join(options, " and "), family))
+			if options := t.missingMatches(matches...); len(options) > 0 {
+				note(fmt.Sprintf("this kernel lacks %s for %s and refuses rules that need them; try: build them in or load the modules", strings.Join(options, " and "), family))
 			}
 		}
 		errs = append(errs, err)
@@ -108,8 +108,8 @@ func OpenAll(ctx context.Context, backend string, note func(string)) ([]Tool, er
 	return tools, nil
 }
 
-// ToolsInUse are the tools of the backends in which family may have rules in this network
-// namespace. Without its programs a backend has none of ours.
+// ToolsInUse returns the tools of the backends in which family may have rules in this network namespace. A
+// backend without programs has none of our rules.
 func ToolsInUse(ctx context.Context, family sdk.Family) (tools []Tool) {
 	for _, backend := range []Backend{NFT, Legacy} {
 		if !InUse(family, backend) {
@@ -128,16 +128,15 @@ func refuse(why string) error {
 
 var versionLike = regexp.MustCompile(`v(\d+)\.(\d+)\.(\d+)`)
 
-// version asks the program for its release, and for the backend that it writes to, which it names
-// beside that: "iptables v1.8.9 (nf_tables)".
+// version asks the program for its release and the backend that it writes to: "iptables v1.8.9 (nf_tables)".
 func (t Tool) version(ctx context.Context) (r release, of Backend, err error) {
 	stdout, stderr, err := t.run(ctx, t.Prefix, nil, "--version")
 	if err != nil {
-		return r, "", said(err, stderr)
+		return r, "", withStderr(err, stderr)
 	}
 	numbers := versionLike.FindStringSubmatch(string(stdout))
 	if numbers == nil {
-		return r, "", fmt.Errorf("there is none in %q", firstLine(string(stdout)))
+		return r, "", fmt.Errorf("no version in %q", firstLine(string(stdout)))
 	}
 	for i := range r {
 		if r[i], err = strconv.Atoi(numbers[i+1]); err != nil {
@@ -150,7 +149,7 @@ func (t Tool) version(ctx context.Context) (r release, of Backend, err error) {
 	return r, Legacy, nil
 }
 
-// program is the name that the family's programs begin with.
+// program returns the prefix of the names of the family's programs.
 func program(f sdk.Family) string {
 	if f == sdk.IPv6 {
 		return "ip6tables"
@@ -158,21 +157,20 @@ func program(f sdk.Family) string {
 	return "iptables"
 }
 
-// Use is what a node's tables show of the two backends.
+// Use describes how the node uses the two backends.
 type Use struct {
-	Rules map[Backend]int // about how many rules each has
-	Kube  map[Backend]int // how much of that stands in chains that begin with KUBE-
+	Rules map[Backend]int // approximate number of rules
+	Kube  map[Backend]int // how many of these are in KUBE- chains
 	Has   map[Backend]bool
 
-	Plain Backend // the one that the program "iptables" writes to; empty: there is none
+	Plain Backend // the backend of the program "iptables"; empty: not installed
 }
 
-// Mixed reports whether Kubernetes' rules stand in both.
+// Mixed reports whether both backends have rules of Kubernetes.
 func (u Use) Mixed() bool { return u.Kube[NFT] > 0 && u.Kube[Legacy] > 0 }
 
-// Choose is the backend that the node uses already: the one where Kubernetes'
-// rules are, else the one with more rules, else the one that other software on the node
-// writes to when it runs "iptables", else nft.
+// Choose returns the backend that the node already uses: the one with Kubernetes' rules, otherwise the one with
+// more rules, otherwise that of the program "iptables", which other software on the node runs, otherwise nft.
 func (u Use) Choose() Backend {
 	switch {
 	case u.Has[Legacy] && !u.Has[NFT]:
@@ -194,9 +192,8 @@ func most(n map[Backend]int) Backend {
 	return NFT
 }
 
-// Look counts the rules in each backend, by asking the kernel: the programs only
-// say whether they are there. It changes nothing, and takes no longer than a second
-// where a kube-proxy left rules for 10,000 Services.
+// Look counts the rules in each backend by asking the kernel. It runs programs only to see whether they exist.
+// It changes nothing, and takes at most a second where kube-proxy left rules for 10,000 Services.
 func Look(ctx context.Context, family sdk.Family) (Use, error) {
 	u := Use{Rules: make(map[Backend]int), Kube: make(map[Backend]int), Has: make(map[Backend]bool)}
 	for backend, count := range map[Backend]func(context.Context, sdk.Family) (ruleCount, error){Legacy: countLegacy, NFT: countNFT} {
@@ -204,7 +201,7 @@ func Look(ctx context.Context, family sdk.Family) (Use, error) {
 			continue
 		}
 		u.Has[backend] = true
-		if c, err := count(ctx, family); err == nil { // else this kernel lacks the backend
+		if c, err := count(ctx, family); err == nil { // on an error the kernel lacks the backend
 			u.Rules[backend], u.Kube[backend] = c.rules, c.kube
 		}
 	}
@@ -214,7 +211,7 @@ func Look(ctx context.Context, family sdk.Family) (Use, error) {
 	return u, ctx.Err()
 }
 
-// legacyTables are the tables that legacy iptables has in this network namespace.
+// legacyTables returns the names of the legacy tables that exist in this network namespace.
 func legacyTables(family sdk.Family) []string {
 	path := "/proc/thread-self/net/ip_tables_names"
 	if family == sdk.IPv6 {
@@ -222,13 +219,13 @@ func legacyTables(family sdk.Family) []string {
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil // the module is not loaded: there are none
+		return nil // the module is not loaded, so there are no tables
 	}
 	return strings.Fields(string(data))
 }
 
-// InUse reports whether backend may have rules of family in this network
-// namespace. Legacy's tables are made by asking for them, so this asks none.
+// InUse reports whether backend may have rules of family in this network namespace. It does not query legacy
+// tables, because that would create them.
 func InUse(family sdk.Family, backend Backend) bool {
 	if backend == NFT {
 		return !lacksNFT(family)

@@ -12,12 +12,11 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Outline is what must be known of a table to take chains out of it: those that mine
-// names, without their rules, and the chains of others with theirs, in which a jump may
-// stand. To have everything printed by nft's program takes seconds where there are tens of
-// thousands of chains; legacy's is fast, and prints all. Where others have many, only those that every table
-// has are read: if a jump stands anywhere else, the kernel refuses to remove the chain
-// that it leads to, and Save tells more.
+// Outline returns what is needed to remove chains from a table: the chains reported by mine without their
+// rules, and foreign chains with their rules, which may have jumps. iptables-nft-save takes seconds for tens of
+// thousands of chains, so for nft Outline reads chains one by one. For legacy it reads the whole table, which
+// is fast. If there are many foreign chains, it reads only the built-in ones: if a jump is in another chain,
+// the kernel refuses to remove its target, and the caller uses Save.
 func (t Tool) Outline(ctx context.Context, table string, mine func(ID) bool) (Tables, error) {
 	if t.Backend == Legacy {
 		return t.SaveIf(ctx, mine, table)
@@ -36,7 +35,7 @@ func (t Tool) Outline(ctx context.Context, table string, mine func(ID) bool) (Ta
 		}
 	}
 	if len(found) == 0 {
-		return found, nil // where no chain is, no jump leads to it
+		return found, nil // without chains of ours there are no jumps to them
 	}
 	if len(others) > fewOthers {
 		others = slices.DeleteFunc(others, func(id ID) bool { return !slices.Contains(builtIn, id.Chain) })
@@ -51,9 +50,8 @@ func (t Tool) Outline(ctx context.Context, table string, mine func(ID) bool) (Ta
 	return found, nil
 }
 
-// SaveIf is Save of those of tables in which stands a chain that mine names; of the others
-// there is nothing to be known, because no rule leads to a chain that is not there. To find
-// that out costs a fraction of having tens of thousands of other chains printed.
+// SaveIf is Save for those of tables that have a chain reported by mine. The other tables cannot have rules
+// that lead to such a chain. Finding that out is much faster than printing tens of thousands of other chains.
 func (t Tool) SaveIf(ctx context.Context, mine func(ID) bool, tables ...string) (Tables, error) {
 	var some []string
 	for _, table := range tables {
@@ -71,10 +69,12 @@ func (t Tool) SaveIf(ctx context.Context, mine func(ID) bool, tables ...string) 
 	return t.Save(ctx, some...)
 }
 
-// manyChains are so many that each is not read by itself: that costs a run of the program.
+// manyChains is the number of chains above which eachChain reads only the built-in ones: each chain costs a run
+// of the program.
 const manyChains = 250
 
-// eachChain reads a table that the program cannot print as a whole, chain by chain: of many only the kernel's own.
+// eachChain reads a table that the program cannot print as a whole, chain by chain. If there are many, it reads
+// only the built-in ones.
 func (t Tool) eachChain(ctx context.Context, table string, into Tables) error {
 	chains, err := t.chains(ctx, table)
 	for _, chain := range chains {
@@ -94,8 +94,8 @@ func (t Tool) eachChain(ctx context.Context, table string, into Tables) error {
 	return err
 }
 
-// chains are the names of a table's chains; of legacy, but for the kernel's own. A table that
-// is not there is not made.
+// chains returns the names of a table's chains; for legacy without the built-in ones. It does not create the
+// table.
 func (t Tool) chains(ctx context.Context, table string) (names []string, err error) {
 	switch {
 	case t.Kernel != nil:
@@ -122,23 +122,21 @@ func (t Tool) chains(ctx context.Context, table string) (names []string, err err
 	return slices.Collect(maps.Keys(counts.Rules)), nil
 }
 
-// fewOthers are so many chains of others that to ask for each costs nothing beside.
+// fewOthers is the number of foreign chains up to which Outline reads all of them.
 const fewOthers = 50
 
-// builtIn are the chains that packets come to by themselves, in the order of the
-// kernel's hooks.
+// builtIn are the built-in chains, in the order of the kernel's hooks.
 var builtIn = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
 
-// A ruleCount is how much stands in one backend. It is taken from the kernel itself:
-// to have a program print the tables takes long where a proxy of another kind left
-// some 100,000 chains.
+// A ruleCount is the size of the tables of one backend. It is read from the kernel, because a program takes
+// long to print the tables where another proxy left some 100,000 chains.
 type ruleCount struct {
-	rules int // about how many
-	kube  int // chains that begin with KUBE-, and about as many as stand in them
+	rules int // approximate number of rules
+	kube  int // number of KUBE- chains plus the approximate number of rules in them
 }
 
-// KubeTables are those tables, of the ones that every kernel has, in which chains
-// stand that begin with KUBE-. No rule is read.
+// KubeTables returns those of the tables filter, mangle and nat that have chains with the prefix KUBE-. It
+// reads no rules.
 func (t Tool) KubeTables(ctx context.Context) (tables []string, err error) {
 	for _, table := range []string{"filter", "mangle", "nat"} {
 		chains, err := t.chains(ctx, table)
@@ -152,8 +150,7 @@ func (t Tool) KubeTables(ctx context.Context) (tables []string, err error) {
 	return tables, nil
 }
 
-// countNFT counts the rules of nft's tables of family. The kernel says of a chain how
-// many rules it has and how many lead to it, so no rule need be read.
+// countNFT counts the rules in nf_tables. The kernel reports the use count of each chain, so no rule is read.
 func countNFT(ctx context.Context, family sdk.Family) (ruleCount, error) {
 	uses, err := Tool{Family: family}.Uses(ctx)
 	var c ruleCount
@@ -170,11 +167,11 @@ func countNFT(ctx context.Context, family sdk.Family) (ruleCount, error) {
 }
 
 func isKube(chain string) bool {
-	return strings.HasPrefix(chain, "KUBE-") && chain != "KUBE-NFT-FORWARD" // that stands in both backends
+	return strings.HasPrefix(chain, "KUBE-") && chain != "KUBE-NFT-FORWARD" // this chain is in both backends
 }
 
-// countLegacy counts the rules of the tables that legacy has of family. It asks about
-// no others: asking for one would make it.
+// countLegacy counts the rules of the legacy tables that exist. It does not ask for others, because that would
+// create them.
 func countLegacy(ctx context.Context, family sdk.Family) (ruleCount, error) {
 	var all ruleCount
 	for _, table := range legacyTables(family) {

@@ -9,10 +9,10 @@ import (
 	"slices"
 )
 
-// A Plan is blocks that take effect one after the other.
+// A Plan is a sequence of blocks that take effect one after the other.
 type Plan []Block
 
-// Steps are the plan for people: add before remove, in the order in which they take effect.
+// Steps describes the plan, in the order in which the changes take effect.
 func (p Plan) Steps() []string {
 	var steps []string
 	for _, b := range p {
@@ -21,7 +21,7 @@ func (p Plan) Steps() []string {
 	return steps
 }
 
-// Script is the whole plan as the iptables-restore of a backend takes it.
+// Script returns the plan as input for iptables-restore of a backend.
 func (p Plan) Script(to Backend) *Script {
 	s := new(Script)
 	for _, b := range p {
@@ -30,13 +30,13 @@ func (p Plan) Script(to Backend) *Script {
 	return s
 }
 
-// A Limit is how much one piece of a plan may hold.
+// A Limit is the maximum size of one piece of a plan.
 type Limit struct {
 	Chains int
-	Lines  int // of chains that are written: one more than a chain has rules
+	Lines  int // lines of written chains: one per rule, plus one per chain
 }
 
-// Lines are the lines by which chains are written: one more than each has rules.
+// Lines returns the number of lines that write chains: one per rule, plus one per chain.
 func Lines(chains []Chain) int {
 	n := 0
 	for _, c := range chains {
@@ -54,7 +54,7 @@ func (l Limit) holds(p Plan) bool {
 	return all.Chains <= l.Chains && all.Lines <= l.Lines
 }
 
-// Cut divides chains, in order. A chain that is too large by itself is a part of its own.
+// Cut divides chains into parts, in order. A chain that exceeds the limit is a part of its own.
 func (l Limit) Cut(chains []Chain) [][]Chain {
 	var parts [][]Chain
 	from, lines := 0, 0
@@ -71,11 +71,11 @@ func (l Limit) Cut(chains []Chain) [][]Chain {
 	return parts
 }
 
-// Cut divides a plan that is too large for one piece. The chains that others lead to are
-// written first, so that no rule leads to a chain that is not written yet; those that are
-// removed are all emptied before the first is removed. So are many in any case: legacy's
-// program takes a time that grows with the square of those that are not empty (33,000: 1.5 s
-// of a processor at once, 0.6 s emptied first).
+// Cut divides a plan that is too large for one piece. Chains are written before the chains that lead to them,
+// so that no rule leads to a chain that does not exist yet. All chains to remove are emptied before the first
+// one is removed. The latter also holds for more than manyRemoved chains, because the time of
+// iptables-legacy-restore grows with the square of the chains that are not empty (33,000: 1.5 s of CPU time at
+// once, 0.6 s if emptied first).
 func (p Plan) Cut(limit Limit, rank func(Chain) int) []Plan {
 	if limit.holds(p) && !p.removes(manyRemoved) {
 		return []Plan{p}
@@ -105,20 +105,20 @@ func (p Plan) Cut(limit Limit, rank func(Chain) int) []Plan {
 	return all
 }
 
-// manyRemoved is how many chains are emptied before they are removed.
+// manyRemoved is the number of chains above which all are emptied before the first one is removed.
 const manyRemoved = 1000
 
 func (p Plan) removes(many int) bool {
 	return slices.ContainsFunc(p, func(b Block) bool { return len(b.Remove) > many })
 }
 
-// Write carries out p, in pieces if it is large. Many pieces go in by one run of the
-// program: each takes effect by itself. there is how many rules the table of nat has.
-func (p Plan) Write(ctx context.Context, tool Tool, rank func(Chain) int, there int) error {
+// Write writes p, in pieces if it is large. One run of the program takes many pieces, each of which takes
+// effect by itself. natRules is the number of rules in nat.
+func (p Plan) Write(ctx context.Context, tool Tool, rank func(Chain) int, natRules int) error {
 	if len(p) == 0 {
 		return nil
 	}
-	each, pieces := pace(tool.Backend, there)
+	each, pieces := pace(tool.Backend, natRules)
 	if tool.Most != (Limit{}) {
 		each = tool.Most
 	}
@@ -133,31 +133,29 @@ func (p Plan) Write(ctx context.Context, tool Tool, rank func(Chain) int, there 
 	return nil
 }
 
-// pace is how much goes into one piece, and how many pieces one run of a program is handed:
-// so many that starting it costs little beside, and so few that progress is seen. there is
-// how many rules the table of nat has.
+// pace returns the size of a piece and the number of pieces for one run of the program: so many that its
+// startup time is small in comparison, and so few that progress is visible. natRules is the number of rules in
+// nat.
 //
-// nft takes a time that grows with the square of the chains: 10,000 Services cost 1.1 s
-// of a processor by 500 chains at a time, 3.6 s by 4,000, and 7.7 s at once. legacy
-// copies the whole table for each piece, so it takes all in one.
+// nft takes a time that grows with the square of the chains in a piece: 10,000 Services cost 1.1 s of CPU time
+// with 500 chains per piece, 3.6 s with 4,000, and 7.7 s in one piece. legacy copies the whole table for each
+// piece, so it gets all in one.
 //
-// nft's program also keeps the chains that rules of a piece lead to in a list, which it
-// searches from the beginning for each rule: 20,000 rules, to a chain each, take it 8 s in
-// one piece.
+// iptables-nft-restore also keeps the chains that the rules of a piece lead to in a list, which it searches for
+// each rule: 20,000 rules with a target chain each take it 8 s in one piece.
 //
-// And the kernel checks, with each piece that adds a rule, every way through the rules that
-// are there: 0.1 s among 100,000. So where there are many the pieces are fewer: then a
-// change of 600 of 3,000 Services with ten endpoints costs 1.8 s of a processor, and 2.4 s
-// by the small ones.
-func pace(backend Backend, there int) (each Limit, pieces int) {
+// For each piece that adds a rule, the kernel also checks all paths through the existing rules: 0.1 s for
+// 100,000. So with many rules the pieces are larger: a change of 600 of 3,000 Services with ten endpoints then
+// costs 1.8 s of CPU time, and 2.4 s with the small ones.
+func pace(backend Backend, natRules int) (each Limit, pieces int) {
 	switch {
 	case backend != NFT:
 		return Limit{math.MaxInt, math.MaxInt}, 1
-	case there > manyRules:
+	case natRules > manyRules:
 		return Limit{Chains: 1500, Lines: 6000}, 8
 	}
 	return Limit{Chains: 500, Lines: 2000}, 16
 }
 
-// manyRules is so many that to check them all costs more than larger pieces do.
+// manyRules is the number of rules above which checking them costs more than larger pieces do.
 const manyRules = 20_000

@@ -17,13 +17,11 @@ import (
 // "-d 10.0.0.1/32 -p tcp -m tcp --dport 80 -j DROP".
 type Rule string
 
-// Text is a word that comes from outside. In a rule it is quoted where it must
-// be, and never more than one word.
+// Text is a word from outside. In a rule it is quoted if needed, so that it is always one word.
 type Text string
 
-// Words makes a Rule of its words: strings as they stand, which are for text
-// written in the program; an address as the prefix of its whole length; a Text
-// quoted; prefixes, addresses with ports, and numbers as they print.
+// Words composes a Rule. Strings are added as they are: use them only for constant text. An address becomes a
+// prefix of its full length, and a Text is quoted. Prefixes, addresses with ports, and numbers are printed.
 func Words(words ...any) Rule {
 	text := make([]byte, 0, 128)
 	for _, w := range words {
@@ -54,12 +52,11 @@ func appendWord(text []byte, w any) []byte {
 	return fmt.Append(text, w)
 }
 
-// longest is what the comment match holds in every version, in bytes.
+// longest is the maximum length of a comment, in bytes, that all versions of the match accept.
 const longest = 200
 
-// quote writes s as iptables-save would: bare when it is plain, else in double
-// quotes. What cannot be in a line of a script becomes a question mark, and what
-// is too long for a comment is cut.
+// quote quotes s as iptables-save does: only if it has special characters. It replaces characters that cannot
+// be in a line of a script by question marks, and truncates text that is too long for a comment.
 func quote(s string) string {
 	s = strings.Map(printable, s)
 	if len(s) > longest {
@@ -89,8 +86,7 @@ func printable(r rune) rune {
 	return r
 }
 
-// All are the rule's words, quotes and escapes resolved. They end where a quote is not
-// closed.
+// All yields the words of the rule with quotes and escapes resolved. It ends at a quote that is not closed.
 func (r Rule) All() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for {
@@ -103,8 +99,7 @@ func (r Rule) All() iter.Seq[string] {
 	}
 }
 
-// cut takes the first word off the rule. It is not ok if there is none, or a quote is not
-// closed.
+// cut splits off the first word. It is not ok if there is none or if a quote is not closed.
 func (r Rule) cut() (word string, rest Rule, ok bool) {
 	r = Rule(strings.TrimLeft(string(r), " "))
 	end := strings.IndexAny(string(r), ` "`)
@@ -134,7 +129,7 @@ func (r Rule) cut() (word string, rest Rule, ok bool) {
 	return b.String(), "", !open
 }
 
-// Fields takes a rule apart into its words.
+// Fields splits a rule into its words.
 func (r Rule) Fields() ([]string, error) {
 	var fields []string
 	for rest := Rule(strings.TrimRight(string(r), " ")); rest != ""; {
@@ -147,8 +142,7 @@ func (r Rule) Fields() ([]string, error) {
 	return fields, nil
 }
 
-// Join is rules as one text, a line each. Two chains say the same when their texts are
-// equal.
+// Join returns rules as one text, a line each. Chains with equal texts have equal rules.
 func Join(rules []Rule) string {
 	size := 0
 	for _, r := range rules {
@@ -163,7 +157,7 @@ func Join(rules []Rule) string {
 	return s.String()
 }
 
-// Split is the way back from Join.
+// Split is the inverse of Join.
 func Split(text string) []Rule {
 	rules := make([]Rule, 0, strings.Count(text, "\n"))
 	for line := range strings.Lines(text) {
@@ -172,19 +166,18 @@ func Split(text string) []Rule {
 	return rules
 }
 
-// Target is the chain or the action that the rule goes to: what follows -j or -g.
-// It is empty when the rule only counts.
-func (r Rule) Target() string { return r.behind("-j", "-g") }
+// Target returns the chain or target after -j or -g, or "" if the rule only counts.
+func (r Rule) Target() string { return r.argument("-j", "-g") }
 
-// Comment is the text of the rule's comment, or empty.
+// Comment returns the rule's comment, or "".
 func (r Rule) Comment() string {
 	if !strings.Contains(string(r), "--comment ") {
 		return ""
 	}
-	return r.behind("--comment")
+	return r.argument("--comment")
 }
 
-// After is what follows the word behind the first one that is word; nothing, if there is none.
+// After returns the rest of the rule after word and its argument, or "".
 func (r Rule) After(word string) Rule {
 	for {
 		w, rest, ok := r.cut()
@@ -198,8 +191,8 @@ func (r Rule) After(word string) Rule {
 	}
 }
 
-// behind is the word behind the first that is one of words.
-func (r Rule) behind(words ...string) string {
+// argument returns the argument of the first of these options in the rule.
+func (r Rule) argument(words ...string) string {
 	next := false
 	for word := range r.All() {
 		if next {
@@ -210,8 +203,8 @@ func (r Rule) behind(words ...string) string {
 	return ""
 }
 
-// Interface is the word for the interface called name, or for all whose names
-// begin with it when it ends in "+".
+// Interface returns the argument for the interface called name. A name that ends in "+" matches all names with
+// this prefix.
 func Interface(name string) string {
 	if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"'\`, r) }) {
 		return quote(name)
@@ -219,8 +212,7 @@ func Interface(name string) string {
 	return name
 }
 
-// Share is the word for the chance of part in whole, as the kernel keeps it: a fraction
-// of 2^31.
+// Share returns the argument for the probability part/whole as the kernel stores it, a fraction of 2^31.
 func Share(part, whole int) string {
 	const one = 1 << 31
 	kept := (int64(one)*int64(part)*2 + int64(whole)) / (2 * int64(whole)) // rounded to nearest

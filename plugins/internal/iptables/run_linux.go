@@ -19,9 +19,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// runInto runs a program of the tool with the arguments, and stdin if that is not nil,
-// and what it prints goes to stdout. While another program holds the lock of the tables
-// it tries again, for as long as ctx allows, and says that it waits.
+// runInto runs a program of the tool, with stdin if that is not nil, and writes its output to stdout. While
+// another program holds the xtables lock, it tries again until ctx ends, and reports by Waiting that it waits.
 func (t Tool) runInto(ctx context.Context, stdout io.Writer, program string, stdin []byte, args ...string) (stderr string, err error) {
 	waited := false
 	for {
@@ -40,27 +39,27 @@ func (t Tool) runInto(ctx context.Context, stdout io.Writer, program string, std
 	return stderr, err
 }
 
-// Command is a program to be run once, in a process group of its own, in the network namespace
-// of the calling thread. When ctx ends the group is killed and reaped. It is handed hold, if
-// that is not nil: a lock that lasts until the program is done.
+// Command returns a command that runs in a process group of its own, in the network namespace of the calling
+// thread. When ctx ends, the group is killed and reaped. If hold is not nil, the program inherits it: a lock on
+// it lasts until the program ends.
 func Command(ctx context.Context, hold *os.File, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second // the whole group is killed, so this is for busy machines
+	cmd.WaitDelay = 5 * time.Second // the group is killed at once; the delay is for busy machines
 	if hold != nil {
 		cmd.ExtraFiles = []*os.File{hold}
 	}
 	return cmd
 }
 
-// once runs a program once. When ctx ended the error says so.
+// once runs a program once. If ctx ended, the error says so.
 func (t Tool) once(ctx context.Context, stdout io.Writer, program string, stdin []byte, args ...string) (stderr string, err error) {
 	var said bytes.Buffer
 	writes := stdin != nil
 	if !writes {
-		t.Hold = nil // whatever only reads needs no lock
+		t.Hold = nil // a program that only reads needs no lock
 	}
 	cmd := Command(ctx, t.Hold, program, args...)
 	if writes {
@@ -70,7 +69,7 @@ func (t Tool) once(ctx context.Context, stdout io.Writer, program string, stdin 
 	counts := writes && t.Commits != nil && t.Backend == NFT
 	var before uint32
 	if counts {
-		before, _ = generation() // zero: then a block that changes nothing counts, too, and the next look reads more
+		before, _ = generation() // on an error 0: blocks that change nothing are then counted too, and the next look reads more
 	}
 	if err = cmd.Start(); err == nil {
 		own.add(cmd.Process.Pid)
@@ -87,8 +86,8 @@ func (t Tool) once(ctx context.Context, stdout io.Writer, program string, stdin 
 	return said.String(), err
 }
 
-// add counts the commits of a script that has run, before which the rule set had a generation: one for each block, but
-// for those that changed nothing.
+// add counts the commits of a script that has run: one per block, except blocks that changed nothing. before is
+// the generation of the rule set before the run.
 func (c *Commits) add(script []byte, before uint32) {
 	blocks := uint32(bytes.Count(script, []byte("\nCOMMIT\n")))
 	if now, err := generation(); err == nil {
@@ -97,9 +96,8 @@ func (c *Commits) add(script []byte, before uint32) {
 	c.n.Add(blocks)
 }
 
-// followProgress tells Heard each second in which the program with process id pid got on, until
-// stop. One that loads much is silent for long, and uses the processor; one that hangs
-// does not.
+// followProgress calls Heard each second in which the process makes progress, until stop. A program that loads
+// many rules prints nothing for long, but uses CPU time. One that hangs does not.
 func (t Tool) followProgress(pid int) (stop func()) {
 	if t.Heard == nil {
 		return func() {}
@@ -116,7 +114,7 @@ func (t Tool) followProgress(pid int) (stop func()) {
 				return
 			case <-ticker.C:
 			}
-			if now := used(pid); now != before {
+			if now := cpuTime(pid); now != before {
 				before = now
 				t.Heard()
 			}
@@ -125,14 +123,14 @@ func (t Tool) followProgress(pid int) (stop func()) {
 	return func() { close(ended); <-over }
 }
 
-// used is what of the processor a process has used so far, as the kernel writes it:
-// in its own code, and in the kernel's for it. Empty: there is no such process.
-func used(pid int) string {
+// cpuTime returns the CPU time of a process in user and kernel mode, as in /proc, or "" if the process does not
+// exist.
+func cpuTime(pid int) string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return ""
 	}
-	// The name, in parentheses, may have spaces; the two are the 12th and 13th after it.
+	// The name in parentheses may contain spaces. utime and stime are the 12th and 13th field after it.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 13 {
 		return ""
@@ -140,9 +138,9 @@ func used(pid int) string {
 	return string(fields[11]) + " " + string(fields[12])
 }
 
-// check asks by go-iptables whether a chain has a rule: it starts a program, which waits for the lock for a second
-// at most, and takes only the exit codes 0 and 1 for an answer. Whatever writes goes by a Script instead, and
-// whatever reads whole tables by Save: cancelled with its context, and the former under the writer's lock.
+// check asks by go-iptables whether a chain has a rule. That runs a program which waits at most a second for
+// the lock, and only the exit codes 0 and 1 are an answer. Writes use a Script instead, and reading whole
+// tables uses Save: both are cancelled by their context, and writes hold the writer's lock.
 func (t Tool) check(id ID, words []string) (bool, error) {
 	protocol := goiptables.ProtocolIPv4
 	if t.Family == sdk.IPv6 {

@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// A Script is the input of iptables-restore: one or more blocks, each a table's
-// changes that take effect together. It carries its first error and reports it
-// when it is run, so that its writer need not look between the lines.
+// A Script is the input of iptables-restore: one or more blocks of changes to a table that take effect
+// together. It records errors of its methods and returns them when it is run.
 type Script struct {
 	text  bytes.Buffer
 	lines int
@@ -21,13 +20,13 @@ type Script struct {
 	err   error
 }
 
-// A mark says that the lines from line on are about a chain.
+// A mark says that the lines from line on belong to a chain.
 type mark struct {
 	line int
 	id   ID
 }
 
-// isChainName reports whether name is one that the programs and the kernel take.
+// isChainName reports whether the programs and the kernel accept name for a chain.
 func isChainName(name string) bool {
 	return len(name) <= 28 && strings.Trim(name, plain+"./:") == "" && !strings.ContainsAny(name[:1], "_-./:")
 }
@@ -35,7 +34,7 @@ func isChainName(name string) bool {
 // Empty reports whether the script changes nothing.
 func (s *Script) Empty() bool { return s.lines == 0 }
 
-// String is what iptables-restore is handed.
+// String returns the input of iptables-restore.
 func (s *Script) String() string { return s.text.String() }
 
 // Len is the script's size in bytes.
@@ -47,16 +46,16 @@ func (s *Script) Begin(table string) {
 	s.put(ID{table, ""}, "*"+table)
 }
 
-// Commit closes the block: what it says takes effect.
+// Commit closes the block, which makes it take effect.
 func (s *Script) Commit() { s.put(ID{s.table, ""}, "COMMIT") }
 
-// Chain makes chain, or empties it if it is there, and gives it rules.
+// Chain creates or empties chain and adds rules.
 func (s *Script) Chain(chain string, rules []Rule) {
 	s.Declare(chain)
 	s.Append(chain, rules)
 }
 
-// Declare makes chain, or empties it if it is there.
+// Declare creates chain, or empties it if it exists.
 func (s *Script) Declare(chain string) { s.put(ID{s.table, chain}, ":"+chain+" - [0:0]") }
 
 // Append adds rules at the end of chain.
@@ -66,13 +65,13 @@ func (s *Script) Append(chain string, rules []Rule) {
 	}
 }
 
-// Insert puts rule at the beginning of chain.
+// Insert inserts rule at the beginning of chain.
 func (s *Script) Insert(chain string, rule Rule) { s.rule("-I", chain, rule) }
 
-// Delete takes rule, which must be there, out of chain.
+// Delete deletes rule, which must exist, from chain.
 func (s *Script) Delete(chain string, rule Rule) { s.rule("-D", chain, rule) }
 
-// Remove removes chain, to which nothing may lead any more.
+// Remove removes chain. No rule may lead to it any more.
 func (s *Script) Remove(chain string) { s.put(ID{s.table, chain}, "-X "+chain) }
 
 func (s *Script) rule(verb, chain string, r Rule) {
@@ -83,10 +82,10 @@ func (s *Script) rule(verb, chain string, r Rule) {
 	s.put(ID{s.table, chain}, verb, chain, string(r))
 }
 
-// put adds a line of words about a chain; about none where that has no name.
+// put adds a line that belongs to chain id, or to no chain if that has no name.
 func (s *Script) put(id ID, words ...string) {
 	if id.Chain != "" && !isChainName(id.Chain) {
-		s.fail(fmt.Errorf("%q is no name for a chain", id.Chain))
+		s.fail(fmt.Errorf("%q is not a chain name", id.Chain))
 	}
 	for i, w := range words {
 		if strings.ContainsAny(w, "\n\r\x00") {
@@ -106,8 +105,8 @@ func (s *Script) put(id ID, words ...string) {
 
 func (s *Script) fail(err error) { s.err = errors.Join(s.err, err) }
 
-// At says what line, counted from 1, is about. The chain is empty when the line
-// opens or closes a block.
+// At returns the chain and the text of a line, counted from 1. The chain has no name if the line opens or
+// closes a block.
 func (s *Script) At(line int) (ID, string) {
 	if line < 1 || line > s.lines {
 		return ID{}, ""

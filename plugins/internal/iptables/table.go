@@ -13,17 +13,16 @@ import (
 	"sync/atomic"
 )
 
-// An ID names a chain: its table and its name.
+// An ID identifies a chain.
 type ID struct{ Table, Chain string }
 
-// String reads as in iptables' own messages.
+// String returns the form of iptables' own messages.
 func (id ID) String() string { return id.Table + " " + id.Chain }
 
-// Tables are chains with their rules, as iptables-save shows them. A chain
-// without rules is there, with none.
+// Tables are chains with their rules, as iptables-save prints them. A chain without rules has an entry.
 type Tables map[ID][]Rule
 
-// Read parses what iptables-save prints. Rule counters are left out.
+// Read parses the output of iptables-save. It ignores rule counters.
 func Read(from io.Reader) (Tables, error) {
 	r := reader{tables: make(Tables)}
 	if _, err := io.Copy(&r, from); err != nil {
@@ -32,19 +31,18 @@ func Read(from io.Reader) (Tables, error) {
 	return r.end()
 }
 
-// A reader parses what is written to it, so that tables need not be held twice, as
-// text and as rules.
+// A reader parses what is written to it, so that the tables are not in memory twice, as text and as rules.
 type reader struct {
 	tables Tables
-	each   func()      // if not nil, called for each part
-	only   []string    // if not nil, the tables that are wanted
-	drops  map[ID]bool // if not nil, takes the kernel's own chains that drop what their rules let pass
+	each   func()      // if not nil, called for each Write
+	only   []string    // if not nil, the tables to keep
+	drops  map[ID]bool // if not nil, receives the built-in chains with policy DROP
 	table  string
-	other  bool   // the present table is not
-	rest   []byte // the beginning of a line
+	other  bool   // the present table is not in only
+	rest   []byte // incomplete line
 	lines  int
 
-	unreadable []string // the tables that the program does not print
+	unreadable []string // tables that the program cannot print
 }
 
 func (r *reader) Write(part []byte) (int, error) {
@@ -86,14 +84,14 @@ func (r *reader) line(line []byte) error {
 	return nil
 }
 
-// policy notes that of a chain to drop: ":FORWARD DROP [0:0]".
+// policy records the policy DROP of a chain: ":FORWARD DROP [0:0]".
 func (r *reader) policy(line []byte) {
 	if words := bytes.Fields(line); len(words) > 1 && words[0][0] == ':' && string(words[1]) == "DROP" {
 		r.drops[ID{r.table, string(words[0][1:])}] = true
 	}
 }
 
-// end is all that was read.
+// end parses the last line and returns the tables.
 func (r *reader) end() (Tables, error) {
 	if err := r.line(r.rest); err != nil {
 		return nil, err
@@ -117,7 +115,7 @@ func (t Tables) line(table *string, line string) error {
 		verb, rest, _ := strings.Cut(line, " ")
 		chain, rule, _ := strings.Cut(rest, " ")
 		if verb != "-A" || chain == "" {
-			return fmt.Errorf("%q is no rule", line)
+			return fmt.Errorf("%q is not a rule", line)
 		}
 		id := ID{*table, chain}
 		t[id] = append(t[id], asWritten(rule))
@@ -125,8 +123,8 @@ func (t Tables) line(table *string, line string) error {
 	return nil
 }
 
-// asWritten is a rule that a program printed, as people would write it: some print two
-// spaces before the name of an account.
+// asWritten returns a printed rule in the form in which it was written: some versions print two spaces before
+// the name of an account.
 func asWritten(rule string) Rule {
 	before, after, ok := strings.Cut(rule, " --nfacct-name  ")
 	if !ok || strings.Contains(before, `"`) { // that is a comment
@@ -135,13 +133,14 @@ func asWritten(rule string) Rule {
 	return Rule(before + " --nfacct-name " + after)
 }
 
-// Unread stands for rules that were not read, because the program cannot print them.
+// Unread stands for the rules of a chain that the program cannot print.
 const Unread Rule = "# not read"
 
-// unsure begins what stands for a jump of which the program does not say whether it is there; why follows.
+// unsure is the prefix of the placeholder for a jump if the program cannot say whether it exists. The reason
+// follows.
 const unsure = "# not known: "
 
-// Unsure returns why it is not known which of the listed jumps chain id has; empty: it is known.
+// Unsure returns why it is unknown which of the listed jumps chain id has, or "" if it is known.
 func (t Tables) Unsure(id ID) string {
 	for _, r := range t[id] {
 		if why, found := strings.CutPrefix(string(r), unsure); found {
@@ -151,7 +150,7 @@ func (t Tables) Unsure(id ID) string {
 	return ""
 }
 
-// WasRead returns an error unless the rules of all chains that ours names were read.
+// WasRead returns an error unless the rules of all chains reported by ours were read.
 func (t Tables) WasRead(ours func(ID) bool) error {
 	for id := range t {
 		if ours(id) && t.Has(id, Unread) {
@@ -164,24 +163,23 @@ func (t Tables) WasRead(ours func(ID) bool) error {
 // Has reports whether chain id has rule.
 func (t Tables) Has(id ID, rule Rule) bool { return slices.Contains(t[id], rule) }
 
-// Hash makes of text a part of a chain's name: always the same, 16 letters and
-// digits, as kube-proxy does it.
+// Hash returns the part of a chain's name that stands for text: 16 letters and digits, by kube-proxy's
+// algorithm.
 func Hash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return base32.StdEncoding.EncodeToString(sum[:])[:16]
 }
 
-// Commits counts what this process has committed to nf_tables by the programs of iptables, in all tables and
-// families. The zero value is ready; it is safe for concurrent use.
+// Commits counts this process's commits to nf_tables by the iptables programs, in all tables and families. The
+// zero value is ready to use. It is safe for concurrent use.
 type Commits struct{ n atomic.Uint32 }
 
-// A Generation is another one when tables have been changed: with nft always, with legacy
-// when one has another size. To ask for it costs the same however big they are.
+// A Generation changes when tables are changed: for nft always, for legacy if a table's size changes. Reading
+// it takes the same time for tables of any size.
 type Generation struct {
 	generation uint32
 	sizes      [3]Size
 }
 
-// Size is how big the kernel says that one of legacy's tables is. A process that changes
-// a table mostly changes its size.
+// Size is the size of a legacy table. Most changes of a table change its size.
 type Size struct{ Rules, Bytes uint32 }

@@ -18,8 +18,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Backend is which of the kernel's two rule machines the tools write to. Rules
-// of one are not seen in the other, so a node should use one only.
+// A Backend is one of the two rule engines of the kernel. Neither shows the rules of the other, so a node
+// should use only one.
 type Backend string
 
 // The backends, by the names that distributions give the tools.
@@ -32,59 +32,57 @@ const (
 type Tool struct {
 	Family  sdk.Family
 	Backend Backend
-	Version string // as "1.8.9"
+	Version string // such as "1.8.9"
 
-	// Prefix is what the programs' names begin with: "iptables-nft", and from it
-	// "iptables-nft-save". It may hold a path.
+	// Prefix is the first part of the programs' names: "iptables-nft" for "iptables-nft-save". It may have a
+	// path.
 	Prefix string
 
-	// Kernel, if not nil, is read and written in place of the programs: a test's.
+	// Kernel, if not nil, replaces the programs in tests.
 	Kernel Kernel
 
-	// Most is how much one piece of a plan may hold. The zero value: what suits the backend.
+	// Most is the maximum size of one piece of a plan. The zero value selects a limit for the backend.
 	Most Limit
 
-	// Hold, if not nil, is handed to every program that writes: a lock that then
-	// lasts until the program is done.
+	// Hold, if not nil, is inherited by every program that writes. A lock on it lasts until the program ends.
 	Hold *os.File
 
-	// Commits, if not nil, counts what the programs commit to nf_tables. The tools of one process share it.
+	// Commits, if not nil, counts the programs' commits to nf_tables. All tools of a process share it.
 	Commits *Commits
 
-	// Heard, if not nil, is told now and then that a program gets on: that it prints
-	// tables, or uses the processor.
+	// Heard, if not nil, is called from time to time while a program makes progress: it prints tables or uses
+	// CPU time.
 	Heard func()
 
-	// Waiting, if not nil, is told when a program begins to wait for another
-	// one's lock, and with an empty text when it is done.
+	// Waiting, if not nil, is called when a program begins to wait for the lock of another one, and with ""
+	// when the wait ends.
 	Waiting func(string)
 }
 
-// A Kernel has the tables that a Tool reads and writes.
+// A Kernel has tables that a Tool reads and writes.
 type Kernel interface {
 	Save(ctx context.Context, tables ...string) (Tables, error)
 	Restore(context.Context, *Script) error
 }
 
-// lockWait is for how many seconds a program waits for the lock by itself. It does
-// so without a word, so it is not long, and then it is asked again.
+// lockWait is the number of seconds for which a program itself waits for the lock. It is short because the
+// program reports nothing meanwhile. runInto then starts it again.
 const lockWait = "1"
 
-// A LineError is one line of a Script that iptables-restore did not take. Nothing
-// of its block took effect; blocks before it did.
+// A LineError is a line of a Script that iptables-restore refused. The block with the line had no effect. The
+// blocks before it had.
 type LineError struct {
-	Chain ID     // the chain that the line is about; no name when it opens or closes a block
-	Line  string // as it was handed over
-	Why   string // what the program said
+	Chain ID     // the chain of the line; without a name if the line opens or closes a block
+	Line  string // the line as it was written
+	Why   string // the program's message
 }
 
 func (e *LineError) Error() string {
 	return fmt.Sprintf("iptables-restore refused %q in table %s: %s", e.Line, e.Chain.Table, e.Why)
 }
 
-// Restore hands s to the kernel, block by block, waiting for other programs'
-// locks as long as ctx allows. When the program names a line, the error is a
-// *LineError.
+// Restore writes s to the kernel, block by block. It waits for the locks of other programs until ctx ends. If
+// the program names the line that failed, the error is a *LineError.
 func (t Tool) Restore(ctx context.Context, s *Script) error {
 	if t.Kernel != nil && !s.Empty() {
 		return t.Kernel.Restore(ctx, s)
@@ -92,7 +90,7 @@ func (t Tool) Restore(ctx context.Context, s *Script) error {
 	return t.restore(ctx, s, "--noflush", "-w", lockWait)
 }
 
-// Test reports what Restore would, and changes nothing.
+// Test returns the error that Restore would return, and changes nothing.
 func (t Tool) Test(ctx context.Context, s *Script) error {
 	return t.restore(ctx, s, "--noflush", "-w", lockWait, "--test")
 }
@@ -113,12 +111,11 @@ func (t Tool) restore(ctx context.Context, s *Script, args ...string) error {
 		id, text := s.At(line)
 		return &LineError{Chain: id, Line: text, Why: firstLine(stderr)}
 	}
-	return fmt.Errorf("%s: %w", t.program("restore"), said(err, stderr))
+	return fmt.Errorf("%s: %w", t.program("restore"), withStderr(err, stderr))
 }
 
-// Save reads the tables that are named, whole; without a name, all that there are, at
-// once. nft's program reads all rules, whichever table it is asked for, so it is asked
-// once for all.
+// Save reads the named tables completely, or all tables if none is named. iptables-nft-save reads all rules
+// even for one table, so it runs once for all.
 func (t Tool) Save(ctx context.Context, tables ...string) (Tables, error) {
 	switch {
 	case t.Kernel != nil:
@@ -139,16 +136,14 @@ func (t Tool) Save(ctx context.Context, tables ...string) (Tables, error) {
 	return all, nil
 }
 
-// Whole reads all tables that there are, and which of the kernel's own chains drop what their rules
-// let pass.
+// Whole reads all tables, and reports which built-in chains have the policy DROP.
 func (t Tool) Whole(ctx context.Context) (Tables, map[ID]bool, error) {
 	r := reader{tables: make(Tables), each: t.Heard, drops: make(map[ID]bool)}
 	tables, err := t.read(ctx, &r)
 	return tables, r.drops, err
 }
 
-// save has the program print, and keeps what is in the tables that are named in only,
-// or in all.
+// save runs the save program and returns the tables named in only, or all if that is nil.
 func (t Tool) save(ctx context.Context, only []string, args ...string) (Tables, error) {
 	r := reader{tables: make(Tables), each: t.Heard, only: only}
 	tables, err := t.read(ctx, &r, args...)
@@ -166,7 +161,7 @@ func (t Tool) save(ctx context.Context, only []string, args ...string) (Tables, 
 func (t Tool) read(ctx context.Context, r *reader, args ...string) (Tables, error) {
 	stderr, err := t.runInto(ctx, r, t.program("save"), nil, args...)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", strings.Join(append([]string{t.program("save")}, args...), " "), said(err, stderr))
+		return nil, fmt.Errorf("%s: %w", strings.Join(append([]string{t.program("save")}, args...), " "), withStderr(err, stderr))
 	}
 	return r.end()
 }
@@ -178,8 +173,7 @@ func (t Tool) run(ctx context.Context, program string, stdin []byte, args ...str
 	return out.Bytes(), stderr, err
 }
 
-// List reads the rules of one chain. A chain that is not there has none, and ok
-// is false.
+// List reads the rules of one chain. ok is false if the chain does not exist.
 func (t Tool) List(ctx context.Context, id ID) (rules []Rule, ok bool, err error) {
 	if t.Kernel != nil {
 		all, err := t.Kernel.Save(ctx, id.Table)
@@ -194,7 +188,7 @@ func (t Tool) List(ctx context.Context, id ID) (rules []Rule, ok bool, err error
 		if strings.Contains(stderr, "incompatible") {
 			err = ErrUnreadable
 		}
-		return nil, false, fmt.Errorf("%s -t %s -S %s: %w", t.Prefix, id.Table, id.Chain, said(err, stderr))
+		return nil, false, fmt.Errorf("%s -t %s -S %s: %w", t.Prefix, id.Table, id.Chain, withStderr(err, stderr))
 	}
 	for line := range strings.Lines(string(stdout)) {
 		if rest, isRule := strings.CutPrefix(strings.TrimSpace(line), "-A "+id.Chain+" "); isRule {
@@ -204,11 +198,11 @@ func (t Tool) List(ctx context.Context, id ID) (rules []Rule, ok bool, err error
 	return rules, true, nil
 }
 
-// ErrUnreadable is the error of List for a chain in which other programs have rules that only nft can print.
+// ErrUnreadable is the error of List for a chain with rules of other programs that only nft can print.
 var ErrUnreadable = errors.New("it has rules that only nft can print")
 
-// Find is List, but of a chain that the program cannot print it returns Unread and the listed jumps that it has:
-// the program compares a single rule there, too.
+// Find is List, but for a chain that the program cannot print it returns Unread and the listed jumps in the
+// chain: the program can check for a single rule even there.
 func (t Tool) Find(ctx context.Context, id ID) (rules []Rule, ok bool, err error) {
 	rules, ok, err = t.List(ctx, id)
 	if !errors.Is(err, ErrUnreadable) {
@@ -220,14 +214,14 @@ func (t Tool) Find(ctx context.Context, id ID) (rules []Rule, ok bool, err error
 	}
 	chains, err := t.chains(ctx, id.Table)
 	if err != nil || !slices.Contains(chains, id.Chain) {
-		return nil, false, err // the program says the same of a chain that is not there
+		return nil, false, err // the program prints the same error for a chain that does not exist
 	}
 	rules = []Rule{Unread}
 	for j, rule := range jumps {
 		if j.At != id || !slices.Contains(chains, rule.Target()) {
-			continue // where no chain is, no jump leads to it
+			continue // a jump needs its target chain
 		}
-		has, err := t.has(ctx, id, rule)
+		has, err := t.findListed(ctx, id, rule)
 		switch {
 		case ctx.Err() != nil:
 			return nil, false, err
@@ -240,8 +234,8 @@ func (t Tool) Find(ctx context.Context, id ID) (rules []Rule, ok bool, err error
 	return rules, true, nil
 }
 
-// recognize replaces rules that are a listed jump which another version of the program prints in other words. It asks only
-// where a rule that is not listed leads to the chain of one that is.
+// recognize replaces rules that are listed jumps in the wording of another version of the program. It asks the
+// program only if an unlisted rule leads to the target of a listed one.
 func (t Tool) recognize(ctx context.Context, tables Tables) error {
 	if t.Kernel != nil {
 		return nil
@@ -252,7 +246,7 @@ func (t Tool) recognize(ctx context.Context, tables Tables) error {
 		if at < 0 || slices.ContainsFunc(tables[j.At], func(r Rule) bool { p, _ := r.plain(); return p == j.Rule }) {
 			continue
 		}
-		switch has, err := t.has(ctx, j.At, rule); {
+		switch has, err := t.findListed(ctx, j.At, rule); {
 		case ctx.Err() != nil:
 			return err
 		case err != nil:
@@ -264,8 +258,9 @@ func (t Tool) recognize(ctx context.Context, tables Tables) error {
 	return nil
 }
 
-// has returns a rule of the list as chain id has it, with whatever mark; empty: it has none.
-func (t Tool) has(ctx context.Context, id ID, rule Rule) (Rule, error) {
+// findListed returns a listed rule as chain id has it, with whatever mark bit, or "" if the chain does not have
+// it.
+func (t Tool) findListed(ctx context.Context, id ID, rule Rule) (Rule, error) {
 	for bit := range uint8(32) {
 		exact := Rule(strings.Replace(string(rule), "BIT", OneBit(bit), 1))
 		if there, err := t.Exists(ctx, id, exact); there || err != nil {
@@ -278,7 +273,8 @@ func (t Tool) has(ctx context.Context, id ID, rule Rule) (Rule, error) {
 	return "", nil
 }
 
-// Exists reports whether chain id has rule, as the program compares them. Only its exit codes 0 and 1 are an answer.
+// Exists reports whether chain id has rule, as the program compares rules. Exit codes other than 0 and 1 are
+// errors.
 func (t Tool) Exists(ctx context.Context, id ID, rule Rule) (bool, error) {
 	if t.Kernel != nil {
 		rules, _, err := t.List(ctx, id)
@@ -295,12 +291,11 @@ func (t Tool) Exists(ctx context.Context, id ID, rule Rule) (bool, error) {
 	return there, nil
 }
 
-// Policy is what becomes of what no rule of a chain decides: "ACCEPT" or "DROP"; empty for
-// a chain that has none.
+// Policy returns the policy of a built-in chain, "ACCEPT" or "DROP", and "" for a chain without one.
 func (t Tool) Policy(ctx context.Context, id ID) (string, error) {
 	stdout, stderr, err := t.run(ctx, t.Prefix, nil, "-w", lockWait, "-t", id.Table, "-S", id.Chain)
 	if err != nil {
-		return "", fmt.Errorf("%s -t %s -S %s: %w", t.Prefix, id.Table, id.Chain, said(err, stderr))
+		return "", fmt.Errorf("%s -t %s -S %s: %w", t.Prefix, id.Table, id.Chain, withStderr(err, stderr))
 	}
 	first, _, _ := strings.Cut(string(stdout), "\n")
 	policy, ok := strings.CutPrefix(first, "-P "+id.Chain+" ")
@@ -312,9 +307,8 @@ func (t Tool) Policy(ctx context.Context, id ID) (string, error) {
 
 func (t Tool) program(verb string) string { return t.Prefix + "-" + verb }
 
-// failingLine is the number of the line that the program complains about, 0 when
-// it names none. The programs word it in three ways: "line 7: RULE_APPEND
-// failed", "line 7 failed" and "Error occurred at line: 7".
+// failingLine returns the number of the line that a message of the program names, or 0. The programs have three
+// forms: "line 7: RULE_APPEND failed", "line 7 failed" and "Error occurred at line: 7".
 func failingLine(stderr string) int {
 	m := namedLine.FindStringSubmatch(stderr)
 	if m == nil {
@@ -329,8 +323,8 @@ func failingLine(stderr string) int {
 
 var namedLine = regexp.MustCompile(`\bline:? (\d+)\b`)
 
-// firstLine is the first that gives a reason. nft's programs say their own name and
-// version in a line before.
+// firstLine returns the first line that gives a reason. iptables-nft prints its name and version in a line
+// before.
 func firstLine(s string) string {
 	for line := range strings.Lines(s) {
 		line = strings.TrimSpace(line)
@@ -341,7 +335,7 @@ func firstLine(s string) string {
 	return "no reason given"
 }
 
-func said(err error, stderr string) error {
+func withStderr(err error, stderr string) error {
 	if stderr = strings.TrimSpace(stderr); stderr == "" {
 		return err
 	}

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Writers listens for the names of the programs that write to nf_tables. While anybody listens, the kernel composes a
-// message for each rule that is written, which slows the writers down: open it only after a repair.
+// Writers reports the names of programs that write to nf_tables. While there is a listener, the kernel composes
+// a message for each rule that is written, which slows down writers. So open it only after a repair.
 type Writers struct{ fd int }
 
-// ListenToWriters begins to listen, in the network namespace of the calling thread.
+// ListenToWriters opens a listener in the network namespace of the calling thread.
 func ListenToWriters() (*Writers, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
 	if err != nil {
@@ -25,7 +25,7 @@ func ListenToWriters() (*Writers, error) {
 	}
 	kind := binary.NativeEndian.AppendUint16(nil, unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN)
 	const whole = 0xffff
-	filter := []unix.SockFilter{ // the ends of commits, which name the program, and nothing of what is in them
+	filter := []unix.SockFilter{ // accept only the messages at the end of commits, which name the program
 		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: 4},
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: uint32(binary.BigEndian.Uint16(kind)), Jf: 1},
 		{Code: unix.BPF_RET | unix.BPF_K, K: whole},
@@ -41,7 +41,7 @@ func ListenToWriters() (*Writers, error) {
 	return &Writers{fd}, nil
 }
 
-// Close ends it.
+// Close closes the listener.
 func (w *Writers) Close() error { return unix.Close(w.fd) }
 
 // Others adds to names the other programs that have written since the last call: "nft (pid 7)".
@@ -50,7 +50,7 @@ func (w *Writers) Others(names []string) []string {
 	for range 1000 {
 		n, err := receive(w.fd, buffer)
 		if errors.Is(err, unix.ENOBUFS) {
-			continue // there were too many for the kernel to keep
+			continue // the kernel dropped messages
 		}
 		if err != nil || n < unix.NLMSG_HDRLEN+nfgenmsg {
 			break
@@ -67,7 +67,7 @@ func (w *Writers) Others(names []string) []string {
 	return names
 }
 
-// children are the programs that this process started last.
+// children are the processes that this process started most recently.
 type children struct {
 	mu   sync.Mutex // guards what follows
 	pids [64]int

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ipvslist reads what the kernel prints of IPVS below /proc/net, for the mode that writes virtual servers and for the walk of a
-// packet through the node. By netlink the kernel lists the destinations of one virtual server only, which takes seconds where
-// there are many.
+// Package ipvslist parses the tables of IPVS in /proc/net, for the mode ipvs and for traces of packets through
+// the node. Netlink lists the destinations of only one virtual server per request, which takes seconds if there
+// are many.
 package ipvslist
 
 import (
@@ -17,19 +17,20 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Server is a virtual server: at an address, or of a mark.
+// A Server is a virtual server with an address or a mark.
 type Server struct {
-	Protocol  sdk.Protocol   // not of a mark
-	Addr      netip.AddrPort // not of a mark; its port is 0 for all ports
+	Protocol  sdk.Protocol   // unset with a mark
+	Addr      netip.AddrPort // unset with a mark; port 0 means all ports
 	Mark      uint32
 	Scheduler string
 	Dests     map[netip.AddrPort]Load
 }
 
-// A Load is what a destination has to do.
+// A Load has the weight and the connection counts of a destination.
 type Load struct{ Weight, Active, Inactive int }
 
-// Family is that of the addresses. A virtual server of a mark that has no destinations shows none.
+// Family returns the family of the addresses. It is unknown for a virtual server with a mark and no
+// destinations.
 func (s Server) Family() sdk.Family {
 	for dest := range s.Dests {
 		return sdk.FamilyOf(dest.Addr())
@@ -40,13 +41,13 @@ func (s Server) Family() sdk.Family {
 	return sdk.FamilyOf(s.Addr.Addr())
 }
 
-// Read reads /proc/net/ip_vs, and passes over virtual servers of other protocols:
+// Read parses /proc/net/ip_vs. It ignores virtual servers of other protocols:
 //
 //	TCP  AC1E0029:0050 rr persistent 10800 FFFFFFFF
 //	  -> 0AB40001:1F90      Masq    1      0          0
 //	FWM  6E000001 rr
 func Read(r io.Reader) (all []Server, err error) {
-	known := false // the last server is one that is listed
+	known := false // the last server is in the result
 	for lines := bufio.NewScanner(r); ; {
 		if !lines.Scan() {
 			return all, lines.Err()
@@ -78,8 +79,8 @@ func Read(r io.Reader) (all []Server, err error) {
 	}
 }
 
-// addDest adds a destination by the words of its line: an arrow, its address, how packets get there, its
-// weight, its connections, and those that are over.
+// addDest adds the destination of a line: an arrow, address, forwarding method, weight, active and inactive
+// connections.
 func (s Server) addDest(words []string) error {
 	if len(words) < 6 {
 		return io.ErrUnexpectedEOF
@@ -95,19 +96,18 @@ func (s Server) addDest(words []string) error {
 	return err
 }
 
-// pair reads an address and a port that stand together: "AC1E0029:0050", or
-// "[fd00:0172:0030:0000:0000:0000:0000:0041]:0050".
+// pair parses an address and port: "AC1E0029:0050", or "[fd00:0172:0030:0000:0000:0000:0000:0041]:0050".
 func pair(text string) (netip.AddrPort, error) {
 	i := max(0, strings.LastIndexByte(text, ':'))
 	return Addr(strings.Trim(text[:i], "[]"), strings.TrimPrefix(text[i:], ":"))
 }
 
-// Protocol is what the kernel calls so, if a Service can have it.
+// Protocol returns the protocol with a name in IPVS' lists, or zero if Services cannot have it.
 func Protocol(name string) sdk.Protocol {
 	return map[string]sdk.Protocol{"TCP": sdk.TCP, "UDP": sdk.UDP, "SCTP": sdk.SCTP}[name]
 }
 
-// Addr reads an address and a port, in hexadecimal digits: "AC1E0029" and "0050". An address of IPv6 has its colons.
+// Addr parses an address and a port in hexadecimal digits: "AC1E0029" and "0050". An IPv6 address has colons.
 func Addr(addr, port string) (netip.AddrPort, error) {
 	raw, err := hex.DecodeString(strings.ReplaceAll(addr, ":", ""))
 	if err != nil {

@@ -16,32 +16,33 @@ import (
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// A Hold is one dataplane's hold on the object in one place. Its methods are called by one
-// goroutine at a time. Those of a nil Hold do nothing: nothing leads to the object.
+// A Hold is one dataplane's hold on the object in one place, that is, in one family and backend. Only one
+// goroutine at a time may use it. The methods of a nil Hold do nothing, for modes without rules that lead to
+// the object.
 type Hold struct {
 	Ledger *ledger.Ledger
 	Holder string // the dataplane's name
 	Tool   iptables.Tool
 
-	of     *object   // nil: what all dataplanes share
-	held   bool      // it was written, or seen to be right, in this life
-	wanted uint8     // the bit that the host said last
-	bit    uint8     // the bit that the object has
-	looked time.Time // when it was seen to be right; zero: it may have changed since
-	seen   seen      // what its dataplane has read
-	unsure string    // why it is not known whether the jump is there
+	of     *object   // nil means marking
+	held   bool      // this process has written the object or found it correct
+	wanted uint8     // the bit that the host set last
+	bit    uint8     // the bit in the object's rules
+	looked time.Time // when the object was last found correct; zero: check again
+	seen   seen      // the tables as the dataplane has read them
+	unsure string    // why it is unknown whether the jump exists
 }
 
-// Unsure returns why it is not known whether the jump to the object is there; empty: it is known.
+// Unsure returns why it is unknown whether the jump to the object exists, or "" if it is known.
 func (h *Hold) Unsure() string { return h.unsure }
 
-// A seen is what was read of nat, for as long as fresh says that no process wrote since.
+// A seen is a reading of nat. fresh reports whether no process has written since.
 type seen struct {
-	tables iptables.Tables // of the object's chains, and of that with the jump; nil: nothing was read
+	tables iptables.Tables // the object's chains and the one with the jump; nil: no reading
 	fresh  func() bool
 }
 
-// object returns the chains that h holds.
+// object returns the object that h holds.
 func (h *Hold) object() *object {
 	if h.of == nil {
 		return marking
@@ -49,16 +50,16 @@ func (h *Hold) object() *object {
 	return h.of
 }
 
-// lookEvery is after how long the object is looked at, whatever seems to be the case.
+// lookEvery is the interval at which the object is checked without any sign of a change.
 const lookEvery = time.Minute
 
-// timeout is for how long the lock is waited for.
+// timeout limits the wait for the ledger's lock.
 const timeout = 20 * time.Second
 
-// Ensure makes the object say what it should, in the ledger's lock, and says which steps that
-// took. It does nothing if that was done, and nothing happened since. bit is the mark's, as
-// the host says it; where the host says nothing new, the one that the ledger has holds, for
-// another dataplane may have been told later.
+// Ensure creates or repairs the object under the ledger's lock, and returns the steps that this took. It does
+// nothing if the object was found correct and nothing has happened since. bit is the mark bit that the host has
+// set. If that is the same as before, the bit in the ledger applies, because another dataplane may have got a
+// newer one.
 func (h *Hold) Ensure(ctx context.Context, bit uint8) (steps []string, err error) {
 	if h == nil {
 		return nil, nil
@@ -88,15 +89,15 @@ func (h *Hold) Ensure(ctx context.Context, bit uint8) (steps []string, err error
 	return steps, nil
 }
 
-// Saw hands h the tables that its dataplane has just read, and what says whether they are still
-// those of the kernel: then Ensure need not read them again, which takes three programs.
+// Saw gives h the tables that its dataplane has just read, and a function that reports whether they are still
+// current. Ensure then need not run three programs to read them again.
 func (h *Hold) Saw(t iptables.Tables, fresh func() bool) {
 	if h == nil {
 		return
 	}
 	h.seen = seen{}
 	if _, read := t[jump.At]; !read {
-		return // with no chain of the dataplane in it nat is not read
+		return // nat was not read, because it has no chain of the dataplane
 	}
 	h.seen = seen{tables: make(iptables.Tables), fresh: fresh}
 	for _, id := range []iptables.ID{mark, postrouting, jump.At} {
@@ -106,7 +107,7 @@ func (h *Hold) Saw(t iptables.Tables, fresh func() bool) {
 	}
 }
 
-// look returns what there is of the object: as it was seen, where that is how it is.
+// look returns the object in the kernel, from the last reading if that is current.
 func (h *Hold) look(ctx context.Context, tool iptables.Tool) (iptables.Tables, error) {
 	was := h.seen
 	h.seen = seen{}
@@ -117,9 +118,9 @@ func (h *Hold) look(ctx context.Context, tool iptables.Tool) (iptables.Tables, e
 	return read(ctx, tool, append(o.ids(), o.jump.At)...)
 }
 
-// write notes which dataplane holds the object, and then writes what it lacks.
+// write records in the ledger that the dataplane holds the object, and then writes what the object lacks.
 func (h *Hold) write(ctx context.Context, share *ledger.Share) ([]string, error) {
-	tool, where := h.Tool, place(h.Tool)
+	tool, where := h.Tool, placeOf(h.Tool)
 	tool.Hold = share.File()
 	found, err := h.look(ctx, tool)
 	if err != nil {
@@ -133,7 +134,7 @@ func (h *Hold) write(ctx context.Context, share *ledger.Share) ([]string, error)
 			return nil, err
 		}
 		maps.Copy(others, found)
-		share.Facts[where] = maker(others)
+		share.Facts[where] = origin(others)
 	}
 	share.Facts[factBit] = strconv.Itoa(int(h.bit))
 	share.Add(h.Holder)
@@ -141,7 +142,7 @@ func (h *Hold) write(ctx context.Context, share *ledger.Share) ([]string, error)
 		return nil, err
 	}
 	h.unsure = found.Unsure(h.object().jump.At)
-	b := h.object().lacking(found, h.bit)
+	b := h.object().missing(found, h.bit)
 	if b.Empty() {
 		return nil, nil
 	}
@@ -150,8 +151,8 @@ func (h *Hold) write(ctx context.Context, share *ledger.Share) ([]string, error)
 	return b.Steps(), tool.Restore(ctx, s)
 }
 
-// Elsewhere returns the tool of the backend that h does not write to, where the ledger says that a
-// dataplane wrote the object there.
+// Elsewhere returns the tool of the backend to which h does not write, if the ledger says that a dataplane
+// wrote the object there.
 func (h *Hold) Elsewhere(ctx context.Context) (tool iptables.Tool, there bool) {
 	if h == nil || h.Tool.Kernel != nil {
 		return tool, false
@@ -160,24 +161,24 @@ func (h *Hold) Elsewhere(ctx context.Context) (tool iptables.Tool, there bool) {
 	if h.Tool.Backend == iptables.Legacy {
 		other.Backend = iptables.NFT
 	}
-	if h.Ledger.Look(Mark).Facts[place(other)] == "" || !iptables.InUse(other.Family, other.Backend) {
+	if h.Ledger.Look(Mark).Facts[placeOf(other)] == "" || !iptables.InUse(other.Family, other.Backend) {
 		return tool, false
 	}
 	tool, err := iptables.Open(ctx, other.Family, other.Backend)
-	return tool, err == nil // without its programs nothing can be removed
+	return tool, err == nil // without the programs of a backend nothing can be removed
 }
 
-// Doubt has the next Ensure look at the object.
+// Doubt makes the next Ensure check the object.
 func (h *Hold) Doubt() {
 	if h != nil {
 		h.looked = time.Time{}
 	}
 }
 
-// Doubted reports whether it is time to look at an object that this dataplane holds.
+// Doubted reports whether a check of an object that this dataplane holds is due.
 func (h *Hold) Doubted() bool { return h != nil && h.held && time.Since(h.looked) > lookEvery }
 
-// Mend looks at the object if that is due, and puts back what it lacks.
+// Mend checks the object if that is due, and repairs it.
 func (h *Hold) Mend(ctx context.Context) ([]string, error) {
 	if !h.Doubted() {
 		return nil, nil
@@ -186,51 +187,50 @@ func (h *Hold) Mend(ctx context.Context) ([]string, error) {
 	return h.Ensure(ctx, h.wanted)
 }
 
-// Forget has the object be held by others, until the next Ensure.
+// Forget records that this dataplane does not hold the object, until the next Ensure.
 func (h *Hold) Forget() {
 	if h != nil {
 		h.held = false
 	}
 }
 
-// The facts that the ledger has of the object: the bit of its mark, and, by the name of each
-// place, whether we made it there.
+// Facts in the ledger about the object: the bit of its mark, and for each place whether we created it there.
 const (
 	factBit = "bit"
-	made    = "made"  // there was none, or kube-proxy's, whose place we took: it may be removed
-	found   = "found" // there was one: it stays
+	made    = "made"  // the object did not exist, or was kube-proxy's, whose place we took: it may be removed
+	found   = "found" // the object existed before: it stays
 )
 
-// Chains by which others show that they are, or were, there: kube-proxy has a canary, and so
-// has a kubelet. An old kubelet, which makes the object too, also has rules in KUBE-MARK-DROP.
+// Chains that show the presence of other programs: kube-proxy and kubelets have a canary each. An old kubelet,
+// which creates the object too, also has rules in KUBE-MARK-DROP.
 var (
 	proxyCanary   = iptables.ID{Table: table, Chain: "KUBE-PROXY-CANARY"}
 	kubeletCanary = iptables.ID{Table: table, Chain: "KUBE-KUBELET-CANARY"}
 	markDrop      = iptables.ID{Table: table, Chain: "KUBE-MARK-DROP"}
 )
 
-// maker is the fact about an object that the ledger knows nothing of.
-func maker(t iptables.Tables) string {
+// origin returns the fact about an object of which the ledger knows nothing.
+func origin(t iptables.Tables) string {
 	_, marks := t[mark]
 	_, masquerades := t[postrouting]
 	_, proxied := t[proxyCanary]
-	proxied = proxied || slices.ContainsFunc(t[postrouting], ofSet) // in ipvs mode it has no canary
-	if !marks && !masquerades || proxied && !byKubelet(t) {
+	proxied = proxied || slices.ContainsFunc(t[postrouting], usesKubeProxySet) // in ipvs mode kube-proxy has no canary
+	if !marks && !masquerades || proxied && !hasKubelet(t) {
 		return made
 	}
 	return found
 }
 
-// ofSet reports whether a rule speaks of one of kube-proxy's sets.
-func ofSet(r iptables.Rule) bool { return strings.Contains(string(r), "--match-set KUBE-") }
+// usesKubeProxySet reports whether a rule matches one of kube-proxy's sets.
+func usesKubeProxySet(r iptables.Rule) bool { return strings.Contains(string(r), "--match-set KUBE-") }
 
-// byKubelet reports whether a kubelet is there that makes the object.
-func byKubelet(t iptables.Tables) bool {
+// hasKubelet reports whether a kubelet that creates the object is present.
+func hasKubelet(t iptables.Tables) bool {
 	_, canary := t[kubeletCanary]
 	return canary && len(t[markDrop]) > 0
 }
 
-// ownJumps are the listed jumps to the object that are there.
+// ownJumps returns the listed jumps to the object that exist.
 func (o *object) ownJumps(t iptables.Tables) []iptables.Jump {
 	var all []iptables.Jump
 	for _, r := range t[o.jump.At] {

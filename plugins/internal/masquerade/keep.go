@@ -18,36 +18,37 @@ import (
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// A Keeper keeps the object for other programs, and Forward, in both families, for a dataplane that does not write
-// by iptables' programs itself: they run beside everything else, and if they are missing, slow or fail,
-// no Service waits for them.
+// A Keeper maintains the object for other programs, and Forward, in both families, for a dataplane that does
+// not use the iptables programs itself. The programs run in the background. If they are missing, slow or
+// failing, no Service waits for them.
 type Keeper struct {
 	Holder string
 	Ledger *ledger.Ledger
 	Log    *slog.Logger
-	Note   func(about string, now ...string) // is told that the object is not kept, and why; nothing: it is
+	Note   func(about string, now ...string) // called with the reason if the object is not maintained, without one if it is
 
 	doubted atomic.Bool
-	written atomic.Uint32 // how often something was written, or could not be for the first time
+	written atomic.Uint32 // number of writes; at least 1 after the first attempt
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	bit     uint8
-	legacy  [2]bool            // in which family legacy's tables were there
-	end     context.CancelFunc // nil: nothing runs
+	legacy  [2]bool            // families that had legacy tables
+	end     context.CancelFunc // nil: keep does not run
 	running sync.WaitGroup
 }
 
-// Written returns another number when chains were written since, and zero until that was tried or known to be in vain.
+// Written returns a number that changes when chains are written. It is zero until the first attempt, or until
+// it is known that the programs are missing.
 func (m *Keeper) Written() uint32 { return m.written.Load() }
 
-// The object is looked at as often as this: each time when the last one failed or another program
-// has changed anything since, else each minute.
+// The object is checked every marksGap if the last check failed or another program has changed something since,
+// otherwise every marksEvery.
 const marksGap, marksEvery = 3 * time.Second, time.Minute
 
-// marksWithin is how long the programs may take.
+// marksWithin limits the time that the programs may take.
 const marksWithin = 30 * time.Second
 
-// Look notes beforehand whether the programs are there.
+// Look checks in advance whether the programs exist, and calls Note if not.
 func (m *Keeper) Look() {
 	var errs []error
 	for _, program := range []string{"iptables", "iptables-nft", "iptables-legacy"} {
@@ -61,7 +62,7 @@ func (m *Keeper) Look() {
 	m.note(errs[0])
 }
 
-// note says that the object is not kept, and why; nil: it is.
+// note calls Note with the reason why the object is not maintained. nil means that it is.
 func (m *Keeper) note(err error) {
 	if err == nil {
 		m.Note(Mark)
@@ -73,7 +74,7 @@ func (m *Keeper) note(err error) {
 // Doubt says that another program has changed something.
 func (m *Keeper) Doubt() { m.doubted.Store(true) }
 
-// Begin has the objects be kept, with the bit that the host said last, and with now it writes them before it returns, unless
+// Begin starts to maintain the objects with a mark bit. With now it also writes them before it returns, unless
 // that takes long. Its goroutine ends with Stop.
 func (m *Keeper) Begin(bit uint8, now bool) {
 	m.mu.Lock()
@@ -89,13 +90,13 @@ func (m *Keeper) Begin(bit uint8, now bool) {
 	m.bit, m.end = bit, end
 	if now {
 		soon, end := context.WithTimeout(ctx, marksGap)
-		_, _ = m.ensure(soon, nil, bit) // keep says why not
+		_, _ = m.ensure(soon, nil, bit) // keep logs errors
 		end()
 	}
 	m.running.Go(func() { m.keep(ctx, bit) })
 }
 
-// Stop ends that, and leaves the object as it is.
+// Stop ends the goroutine of Begin, and leaves the objects as they are.
 func (m *Keeper) Stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,7 +108,7 @@ func (m *Keeper) Stop() {
 	m.end = nil
 }
 
-// keep looks again and again, until ctx ends.
+// keep checks the objects until ctx ends.
 func (m *Keeper) keep(ctx context.Context, bit uint8) {
 	defer m.note(nil)
 	ticker := time.NewTicker(marksGap)
@@ -136,8 +137,8 @@ func (m *Keeper) keep(ctx context.Context, bit uint8) {
 	}
 }
 
-// ensure puts back what the objects lack in each place. Those are looked for until each family has
-// one, for its programs may come later, and when legacy's tables come to be there.
+// ensure repairs the objects in each place. It looks for places again until each family has one, because the
+// programs may be installed later, and when legacy tables appear.
 func (m *Keeper) ensure(ctx context.Context, holds []*Hold, bit uint8) ([]*Hold, error) {
 	ctx, cancel := context.WithTimeout(ctx, marksWithin)
 	defer cancel()
@@ -163,21 +164,21 @@ func (m *Keeper) ensure(ctx context.Context, holds []*Hold, bit uint8) ([]*Hold,
 	return holds, err
 }
 
-// open finds the programs.
+// open returns the holds for all places that have programs.
 func (m *Keeper) open(ctx context.Context) (holds []*Hold, err error) {
 	tools, err := iptables.OpenAll(ctx, "auto", func(note string) { m.Log.Warn(note) })
 	for _, tool := range tools {
 		holds = append(holds, &Hold{Ledger: m.Ledger, Holder: m.Holder, Tool: tool})
 	}
 	for _, tool := range append(tools, toolsInUse(ctx)...) {
-		if !slices.ContainsFunc(holds, func(h *Hold) bool { return h.of == forwarding && place(h.Tool) == place(tool) }) {
+		if !slices.ContainsFunc(holds, func(h *Hold) bool { return h.of == forwarding && placeOf(h.Tool) == placeOf(tool) }) {
 			holds = append(holds, &Hold{Ledger: m.Ledger, Holder: m.Holder, Tool: tool, of: forwarding})
 		}
 	}
 	return holds, err
 }
 
-// toolsInUse are those of every backend that has, or may have, tables here.
+// toolsInUse returns the tools of every backend that may have tables here.
 func toolsInUse(ctx context.Context) (tools []iptables.Tool) {
 	for _, of := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		tools = append(tools, iptables.ToolsInUse(ctx, of)...)
@@ -185,8 +186,8 @@ func toolsInUse(ctx context.Context) (tools []iptables.Tool) {
 	return tools
 }
 
-// LeaveAll has a dataplane leave both objects wherever iptables' programs find them (Leave). None of its
-// own rules lead there.
+// LeaveAll makes a dataplane leave both objects wherever the iptables programs find them (see Leave). It is for
+// a dataplane without own rules that lead to them.
 func LeaveAll(ctx context.Context, dir, holder string, l sdk.Leftovers) ([]string, error) {
 	tools, none := toolsInUse(ctx), func(iptables.ID) bool { return false }
 	gone, err := forwarding.leave(ctx, dir, holder, tools, l, none, false)

@@ -14,17 +14,17 @@ import (
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// Leave ends what holder holds, wherever one of tools writes, and names what goes and what
-// stays, and why. A dry run only names it. removed reports which chains holder takes out now:
-// their rules keep nothing. It comes once those are gone.
+// Leave ends the hold of holder in all places to which tools write. It returns descriptions of what is removed,
+// and of what stays and why. With DryRun it only describes. removed reports which chains holder removes: their
+// rules do not keep the object. Call Leave after these chains are removed.
 //
-// Only the last holder removes the object. Where the ledger knows nothing of it, it stays,
-// unless what kube-proxy left is to go.
+// Only the last holder removes the object. An object of which the ledger knows nothing stays, unless
+// kube-proxy's leftovers are to be removed.
 func Leave(ctx context.Context, dir, holder string, tools []iptables.Tool, l sdk.Leftovers, removed func(iptables.ID) bool) (gone []string, err error) {
 	return marking.leave(ctx, dir, holder, tools, l, removed, false)
 }
 
-// leave is Leave, or with move Move.
+// leave implements Leave, and with move Move.
 func (o *object) leave(ctx context.Context, dir, holder string, tools []iptables.Tool, l sdk.Leftovers, removed func(iptables.ID) bool, move bool) (gone []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -35,24 +35,24 @@ func (o *object) leave(ctx context.Context, dir, holder string, tools []iptables
 	share := shared.Look(o.name)
 	if !l.DryRun {
 		if share, err = shared.Share(ctx, o.name); err != nil {
-			return nil, fmt.Errorf("let go of %s: %w", o.name, err)
+			return nil, fmt.Errorf("release %s: %w", o.name, err)
 		}
 		defer func() { err = errors.Join(err, share.Close()) }()
 	}
 	if move && !slices.Equal(share.Holders, []string{holder}) {
-		return nil, nil // the last of them removes it
+		return nil, nil // the last holder removes the object
 	}
 	held := move || share.Remove(holder)
 	var errs []error
 	if move || len(share.Holders) == 0 {
 		for _, tool := range tools {
-			if !held && share.Facts[place(tool)] != made && !l.KubeProxy && o == marking {
+			if !held && share.Facts[placeOf(tool)] != made && !l.KubeProxy && o == marking {
 				continue
 			}
 			if !l.DryRun {
 				tool.Hold = share.File()
 			}
-			v := leaver{object: o, tool: tool, place: place(tool), share: share, held: held, leftovers: l, removed: removed}
+			v := leaver{object: o, tool: tool, place: placeOf(tool), share: share, held: held, leftovers: l, removed: removed}
 			steps, err := v.leave(ctx)
 			gone = append(gone, steps...)
 			errs = append(errs, err)
@@ -62,19 +62,19 @@ func (o *object) leave(ctx context.Context, dir, holder string, tools []iptables
 		return gone, errors.Join(errs...)
 	}
 	if len(share.Holders) == 0 && len(share.Facts) == 1 {
-		delete(share.Facts, factBit) // there is no object left
+		delete(share.Facts, factBit) // no object is left
 	}
 	return gone, errors.Join(append(errs, share.Save())...)
 }
 
-// Move ends what holder holds where tools write, while it holds the object elsewhere, and names
-// what goes and what stays, and why. It goes if there is no other holder.
+// Move ends the hold of holder where tools write, while it holds the object in another backend. It returns
+// descriptions of what is removed, and of what stays and why. It removes the object if there is no other
+// holder.
 func Move(ctx context.Context, dir, holder string, tools []iptables.Tool, removed func(iptables.ID) bool) (gone []string, err error) {
 	return marking.leave(ctx, dir, holder, tools, sdk.Leftovers{}, removed, true)
 }
 
-// A leaver is the last holder's, or that of a Cleanup of what kube-proxy left, in one
-// place.
+// A leaver removes the object from one place, for the last holder or for a Cleanup of kube-proxy's leftovers.
 type leaver struct {
 	*object
 	tool      iptables.Tool
@@ -85,20 +85,20 @@ type leaver struct {
 	removed   func(iptables.ID) bool
 }
 
-// leave removes the object in one place, or says why it stays.
+// leave removes the object from one place, or says why it stays.
 func (v leaver) leave(ctx context.Context) ([]string, error) {
 	t, err := v.tool.SaveIf(ctx, v.has, v.jump.At.Table)
 	if err != nil {
 		return nil, err
 	}
-	if len(t) == 0 { // nowhere is a chain of the object
+	if len(t) == 0 { // no chain of the object exists
 		delete(v.share.Facts, v.place)
 		return nil, nil
 	}
-	why, foreign := v.stays(t)
-	b := v.keep(t)
+	why, foreign := v.whyKept(t)
+	b := v.withoutKubeProxySets(t)
 	if why == "" {
-		b = v.removal(t)
+		b = v.removalBlock(t)
 	}
 	steps := b.Steps()
 	if why != "" && (v.held || foreign && v.leftovers.KubeProxy) {
@@ -116,7 +116,7 @@ func (v leaver) leave(ctx context.Context) ([]string, error) {
 	}
 	if why == "" {
 		delete(v.share.Facts, v.place)
-	} else if v.share.Facts[v.place] == "" && byKubelet(t) {
+	} else if v.share.Facts[v.place] == "" && hasKubelet(t) {
 		v.share.Facts[v.place] = found
 	}
 	if b.Empty() {
@@ -127,13 +127,14 @@ func (v leaver) leave(ctx context.Context) ([]string, error) {
 	return steps, v.tool.Restore(ctx, s)
 }
 
-// stays says why the object does, and whether for a foreign rule; empty: it is removed.
-func (v leaver) stays(t iptables.Tables) (why string, foreign bool) {
+// whyKept returns why the object stays, and whether that is because of a foreign rule. "" means that it is
+// removed.
+func (v leaver) whyKept(t iptables.Tables) (why string, foreign bool) {
 	fact := v.share.Facts[v.place]
 	if fact == found {
 		return "they were there before us", false
 	}
-	if byKubelet(t) {
+	if hasKubelet(t) {
 		return "a kubelet made them", false
 	}
 	if _, whole := t[iptables.ID{Table: v.jump.At.Table, Chain: v.jump.Rule.Target()}]; fact == "" && !whole {
@@ -151,8 +152,8 @@ func (v leaver) stays(t iptables.Tables) (why string, foreign bool) {
 	return "", false
 }
 
-// removal is the block that removes the object.
-func (o *object) removal(t iptables.Tables) iptables.Block {
+// removalBlock returns the block that removes the object.
+func (o *object) removalBlock(t iptables.Tables) iptables.Block {
 	b := iptables.Block{Table: o.jump.At.Table, Delete: o.ownJumps(t)}
 	for _, id := range o.ids() {
 		if _, there := t[id]; there {
@@ -162,12 +163,12 @@ func (o *object) removal(t iptables.Tables) iptables.Block {
 	return b
 }
 
-// keep is the block after which an object that stays speaks of none of the sets that
-// kube-proxy left and that go.
-func (v leaver) keep(t iptables.Tables) iptables.Block {
+// withoutKubeProxySets returns the block that deletes rules with kube-proxy's sets, which are removed, from an object that
+// stays.
+func (v leaver) withoutKubeProxySets(t iptables.Tables) iptables.Block {
 	b := iptables.Block{Table: table}
-	if rules := t[postrouting]; v.leftovers.KubeProxy && slices.ContainsFunc(rules, ofSet) {
-		b.Whole = []iptables.Chain{{ID: postrouting, Rules: slices.DeleteFunc(slices.Clone(rules), ofSet)}}
+	if rules := t[postrouting]; v.leftovers.KubeProxy && slices.ContainsFunc(rules, usesKubeProxySet) {
+		b.Whole = []iptables.Chain{{ID: postrouting, Rules: slices.DeleteFunc(slices.Clone(rules), usesKubeProxySet)}}
 	}
 	return b
 }

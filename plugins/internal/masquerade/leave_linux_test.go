@@ -177,7 +177,7 @@ func TestKernelKubeProxyLeft(t *testing.T) {
 	})
 	t.Run("sets", func(t *testing.T) {
 		v := leaver{leftovers: sdk.Leftovers{KubeProxy: true}}
-		b := v.keep(iptables.Tables{postrouting: {"-m set --match-set KUBE-LOOP-BACK dst,dst,src -j MASQUERADE", "-j RETURN"}})
+		b := v.withoutKubeProxySets(iptables.Tables{postrouting: {"-m set --match-set KUBE-LOOP-BACK dst,dst,src -j MASQUERADE", "-j RETURN"}})
 		if len(b.Whole) != 1 || iptables.Join(b.Whole[0].Rules) != "-j RETURN\n" {
 			t.Errorf("kept is %v", b)
 		}

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package masquerade keeps the one part of the rules that all dataplanes share: packets that
-// the chain KUBE-MARK-MASQ marks leave the node with an address of the node.
+// Package masquerade maintains the chains that all dataplanes share: packets marked by KUBE-MARK-MASQ leave the
+// node with an address of the node.
 //
 //	any chain of nat ─▶ KUBE-MARK-MASQ           sets the mark
-//	nat POSTROUTING ──▶ KUBE-POSTROUTING         masquerades what has it
+//	nat POSTROUTING ──▶ KUBE-POSTROUTING         masquerades packets with the mark
 //
-// Other software leads packets to KUBE-MARK-MASQ too (the portmap plugin of CNI, old kubelets,
-// an administrator), and fails where the chain is not there. So the chains and the jump are
-// one object in each family and backend, with kube-proxy's names and text, whichever
-// dataplane serves. They say nothing about a dataplane's role.
+// Other software jumps to KUBE-MARK-MASQ too (the portmap plugin of CNI, old kubelets, an administrator), and
+// fails if the chain does not exist. So these chains and the jump are one object in each family and backend,
+// with kube-proxy's names and rules, whichever dataplane serves. They say nothing about a dataplane's role.
 //
-// A dataplane that writes rules holds the object, from its first write until its Cleanup. Its
-// holders stand in the ledger, and its lock is held while it is written, so that one
-// dataplane joins before another leaves. The last one to leave removes it, unless it was
-// there before us, a kubelet made it, or foreign rules lead to it.
+// A dataplane that writes rules holds the object from its first write until its Cleanup. The ledger lists the
+// holders, and its lock is held during writes, so that one dataplane joins before another leaves. The last
+// holder removes the object unless it existed before us, a kubelet created it, or foreign rules lead to it.
+//
+// Start reading at Hold, for dataplanes that write iptables rules. Keeper is for those that do not.
 package masquerade
 
 import (
@@ -27,36 +27,36 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Mark is the chain that marks packets: what "-j" leads to.
+// Mark is the chain that marks packets for masquerading.
 const Mark = "KUBE-MARK-MASQ"
 
-// Forward is the chain that lets packets to Services through iptables' FORWARD, for a dataplane whose own chains are
-// not iptables': what a chain drops no chain of another table can accept.
+// Forward is the chain that accepts packets to Services in iptables' FORWARD, for a dataplane with chains of
+// its own in nf_tables: a packet that one base chain drops cannot be accepted by another.
 const Forward = "KUBE-NFT-FORWARD"
 
 const table = "nat"
 
-// An object is a group of chains, the last of them the target of a jump, that dataplanes hold together.
+// An object is a group of chains that dataplanes hold together. The last chain is the target of jump.
 type object struct {
-	name   string // in the ledger
+	name   string // the name in the ledger
 	jump   iptables.Jump
 	chains func(bit uint8) []iptables.Chain
 }
 
 var (
 	marking    = &object{Mark, jump, Chains}
-	forwarding = &object{Forward, iptables.Jump{At: iptables.ID{Table: "filter", Chain: "FORWARD"}, Rule: "-j " + Forward}, accepting}
+	forwarding = &object{Forward, iptables.Jump{At: iptables.ID{Table: "filter", Chain: "FORWARD"}, Rule: "-j " + Forward}, forwardChains}
 )
 
-// accepting is the chain that accepts what has the mark, and what belongs to a connection.
-func accepting(bit uint8) []iptables.Chain {
+// forwardChains returns the chain that accepts packets with the mark and those of established connections.
+func forwardChains(bit uint8) []iptables.Chain {
 	return []iptables.Chain{{ID: iptables.ID{Table: "filter", Chain: Forward}, Rules: []iptables.Rule{
 		iptables.Words("-m mark --mark", iptables.OneBit(bit), "-j ACCEPT"),
 		"-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
 	}}}
 }
 
-// ids are those of the object's chains.
+// ids returns the names of the object's chains.
 func (o *object) ids() (all []iptables.ID) {
 	for _, c := range o.chains(0) {
 		all = append(all, c.ID)
@@ -75,10 +75,10 @@ var (
 	}
 )
 
-// Is reports whether chain id is one of the object's.
+// Is reports whether chain id belongs to the object.
 func Is(id iptables.ID) bool { return id == mark || id == postrouting }
 
-// Chains are the object's chains, for a mark of one bit: its number.
+// Chains returns the object's chains for a mark bit.
 func Chains(bit uint8) []iptables.Chain {
 	masked := iptables.OneBit(bit)
 	value, _, _ := strings.Cut(masked, "/")
@@ -86,14 +86,13 @@ func Chains(bit uint8) []iptables.Chain {
 		{ID: mark, Rules: []iptables.Rule{iptables.Words("-j MARK --set-xmark", masked)}},
 		{ID: postrouting, Rules: []iptables.Rule{
 			iptables.Words("-m mark ! --mark", masked, "-j RETURN"),
-			iptables.Words("-j MARK --set-xmark", value+"/0x0"), // once is enough
+			iptables.Words("-j MARK --set-xmark", value+"/0x0"), // clear the mark, so that the packet is masqueraded once
 			`-m comment --comment "kubernetes service traffic requiring SNAT" -j MASQUERADE --random-fully`,
 		}},
 	}
 }
 
-// Others are the rules that mark packets which no pod of the cluster sent, as far as that can
-// be told.
+// Others returns the rules that mark packets which no pod of the cluster sent, if pods can be recognized.
 func Others(n sdk.Node, family sdk.Family) []iptables.Rule {
 	pods := iptables.FromPods(n.Pods, family)
 	switch {
@@ -117,11 +116,11 @@ func AddTo(t iptables.Tables, bit uint8) {
 	t[jump.At] = slices.Insert(slices.Clone(t[jump.At]), 0, jump.Rule)
 }
 
-// Lacks says which steps would give tables the object; none: they have it.
-func Lacks(t iptables.Tables, bit uint8) []string { return marking.lacking(t, bit).Steps() }
+// Lacks describes the changes that tables need to have the object. It returns nil if they have it.
+func Lacks(t iptables.Tables, bit uint8) []string { return marking.missing(t, bit).Steps() }
 
-// lacking is the block after which tables have the object.
-func (o *object) lacking(t iptables.Tables, bit uint8) iptables.Block {
+// missing returns the block that creates or repairs the object in tables.
+func (o *object) missing(t iptables.Tables, bit uint8) iptables.Block {
 	b := iptables.Block{Table: o.jump.At.Table}
 	for _, c := range o.chains(bit) {
 		if rules, there := t[c.ID]; !there || !slices.Equal(rules, c.Rules) {
@@ -134,10 +133,10 @@ func (o *object) lacking(t iptables.Tables, bit uint8) iptables.Block {
 	return b
 }
 
-// place is where a tool has the object, or may have it, as the ledger names it.
-func place(t iptables.Tool) string { return fmt.Sprintf("%s %s", t.Family, t.Backend) }
+// placeOf returns the ledger's name for the family and backend of a tool.
+func placeOf(t iptables.Tool) string { return fmt.Sprintf("%s %s", t.Family, t.Backend) }
 
-// read is what must be known of chains: their rules, if they are there.
+// read returns the rules of those of the chains that exist.
 func read(ctx context.Context, tool iptables.Tool, chains ...iptables.ID) (iptables.Tables, error) {
 	t := make(iptables.Tables)
 	for _, id := range chains {

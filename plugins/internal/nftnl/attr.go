@@ -4,26 +4,26 @@ package nftnl
 
 import "encoding/binary"
 
-// native is the order of numbers in headers.
+// native is the byte order of headers.
 var native = binary.NativeEndian
 
 const (
-	attrHeader = 4       // of struct nlattr: its length, with the header, and its kind
+	attrHeader = 4       // size of struct nlattr: length (with the header) and kind
 	isNested   = 1 << 15 // NLA_F_NESTED
 	kindMask   = 1<<14 - 1
 )
 
-// attrs are netlink attributes one behind the other, as they are written.
+// attrs is a sequence of encoded netlink attributes.
 type attrs []byte
 
-// begin opens an attribute, and says where it begins.
+// begin starts an attribute and returns its offset.
 func (a *attrs) begin(kind uint16) int {
 	at := len(*a)
 	*a = native.AppendUint16(append(*a, 0, 0), kind)
 	return at
 }
 
-// end closes the attribute that begins at.
+// end ends the attribute at an offset.
 func (a *attrs) end(at int) {
 	native.PutUint16((*a)[at:], uint16(len(*a)-at))
 	for len(*a)%4 != 0 {
@@ -37,7 +37,7 @@ func (a *attrs) put(kind uint16, value string) {
 	a.end(at)
 }
 
-// value is NFTA_DATA_VALUE in an attribute of kind.
+// value adds an attribute that contains an NFTA_DATA_VALUE.
 func (a *attrs) value(kind uint16, v string) {
 	at := a.begin(kind | isNested)
 	a.put(1, v)
@@ -50,7 +50,7 @@ func (a *attrs) u64(kind uint16, n uint64) {
 	a.end(at)
 }
 
-// The same, each by itself: of these the messages that are seldom sent are made.
+// The functions below return single attributes, for messages that are sent rarely.
 
 func one(write func(*attrs)) string {
 	var a attrs
@@ -76,7 +76,7 @@ func nest(kind uint16, parts ...string) string {
 	})
 }
 
-// eachAttr calls f for each attribute in b, until there is none that is whole.
+// eachAttr calls f for each complete attribute in b.
 func eachAttr(b []byte, f func(kind uint16, value []byte)) {
 	for len(b) >= attrHeader {
 		n := int(native.Uint16(b))
@@ -88,7 +88,7 @@ func eachAttr(b []byte, f func(kind uint16, value []byte)) {
 	}
 }
 
-// attr is the attribute to which kinds lead, each in the one before; nil: there is none.
+// attr returns the attribute at a path of nested kinds, or nil.
 func attr(b []byte, kinds ...uint16) []byte {
 	for _, kind := range kinds {
 		var found []byte
@@ -102,7 +102,7 @@ func attr(b []byte, kinds ...uint16) []byte {
 	return b
 }
 
-// getText is the string in v, which may end with a zero byte.
+// getText returns the string in v without a trailing zero byte.
 func getText(v []byte) string {
 	if n := len(v); n > 0 && v[n-1] == 0 {
 		v = v[:n-1]
@@ -110,7 +110,7 @@ func getText(v []byte) string {
 	return string(v)
 }
 
-// getUint is the number in v; of what is too long for one, its end.
+// getUint returns the big-endian number in v. Of more than 8 bytes it uses the last ones.
 func getUint(v []byte) (n uint64) {
 	for _, b := range v {
 		n = n<<8 | uint64(b)

@@ -13,14 +13,14 @@ type Family uint8
 
 // The families.
 const (
-	Inet   Family = 1 // both that follow
-	NetDev Family = 5 // at single interfaces, before all others
+	Inet   Family = 1 // IPv4 and IPv6
+	NetDev Family = 5 // hooks of single interfaces, before all others
 	Bridge Family = 7
 	IPv4   Family = 2
 	IPv6   Family = 10
 )
 
-// Messages: NFT_MSG_* of the subsystem, and those around a batch; and their flags: NLM_F_*.
+// Message types NFT_MSG_* of the subsystem and those around a batch, and message flags NLM_F_*.
 const (
 	subsystem = 10 // NFNL_SUBSYS_NFTABLES
 
@@ -38,7 +38,7 @@ const (
 	headers = 16 + 4 // struct nlmsghdr, struct nfgenmsg
 )
 
-// message adds a message to out. One around a batch says which subsystem that is for.
+// message appends a message to out. For a message around a batch, it writes the subsystem of the batch.
 func message(out *attrs, kind, flags uint16, family Family, parts ...string) {
 	at := len(*out)
 	h := [headers]byte{16: byte(family)}
@@ -54,25 +54,25 @@ func message(out *attrs, kind, flags uint16, family Family, parts ...string) {
 	native.PutUint32((*out)[at:], uint32(len(*out)-at))
 }
 
-// A Batch is a transaction on one table: the kernel takes all of it, or nothing. Each call
-// adds an operation; a Fault names it by its number, from 0.
+// A Batch is a transaction on one table: the kernel makes all of it or nothing. Each call adds an operation. A
+// Fault refers to operations by number, from 0.
 type Batch struct {
 	family Family
 	table  string
 
 	out      attrs
-	messages []int // where each begins
-	ops      []int // where each operation begins: a message, or an element in one
+	messages []int // offset of each message
+	ops      []int // offset of each operation: a message, or an element in one
 
-	open struct { // a message to which more elements can be added
+	open struct { // the message to which elements can still be added
 		kind     uint16 // zero: there is none
 		set      string
-		from, at int // where it begins, and NFTA_SET_ELEM_LIST_ELEMENTS in it
+		from, at int // offsets of the message and of NFTA_SET_ELEM_LIST_ELEMENTS in it
 	}
 }
 
-// NewBatch is an empty transaction on a table. If generation is not zero, the kernel refuses
-// it where the rule set is of another one (NFNL_BATCH_GENID).
+// NewBatch returns an empty transaction on a table. If generation is not zero, the kernel refuses the batch
+// when the rule set has another one (NFNL_BATCH_GENID).
 func NewBatch(family Family, table string, generation uint32) *Batch {
 	b := &Batch{family: family, table: table}
 	if generation != 0 {
@@ -84,19 +84,19 @@ func NewBatch(family Family, table string, generation uint32) *Batch {
 	return b
 }
 
-// Len is how many operations there are, and Size how many bytes.
+// Len returns the number of operations, and Size the size in bytes.
 func (b *Batch) Len() int  { return len(b.ops) }
 func (b *Batch) Size() int { return len(b.out) }
 
-// Grow makes room for so many elements, where there are many.
+// Grow allocates memory for more elements.
 func (b *Batch) Grow(elements int) {
 	b.out, b.ops = slices.Grow(b.out, elements*usual), slices.Grow(b.ops, elements)
 }
 
-// usual is how many bytes of a batch an element takes on average, or less.
+// usual is a low estimate of the bytes that an element takes in a batch.
 const usual = 64
 
-// add adds an operation that is a message of its own.
+// add adds an operation with a message of its own.
 func (b *Batch) add(kind, flags uint16, parts ...string) {
 	b.open.kind = 0
 	b.ops = append(b.ops, len(b.out))
@@ -104,26 +104,26 @@ func (b *Batch) add(kind, flags uint16, parts ...string) {
 	message(&b.out, kind, flags, b.family, parts...)
 }
 
-// Flags of a table: NFT_TABLE_F_*. Linux knows Persist from 6.9.
+// Flags of a table: NFT_TABLE_F_*. Persist needs Linux 6.9.
 const (
-	Owner   = 1 << 1 // only the Conn that made it may write it; it goes with the Conn,
-	Persist = 1 << 2 // or stays, and has no owner until a Conn makes it again
+	Owner   = 1 << 1 // only the Conn that created the table may write to it; the table is deleted when the Conn is closed,
+	Persist = 1 << 2 // unless it is Persist: then it stays without owner until another Conn sends NewTable
 )
 
-// NewTable makes the table, or takes one that is there.
+// NewTable creates the table, or takes the ownership of an existing one.
 func (b *Batch) NewTable(flags uint32) { b.add(newTable, create, text(1, b.table), num(2, flags)) }
 
-// DeleteTable removes the table with all that is in it.
+// DeleteTable deletes the table with its content.
 func (b *Batch) DeleteTable() { b.add(delTable, 0, text(1, b.table)) }
 
-// A Hook is where a packet enters a base chain.
+// A Hook says where packets enter a base chain.
 type Hook struct {
 	Type     string // filter or nat
 	At       uint32
 	Priority int32
 }
 
-// Where hooks are: NF_INET_*.
+// Hook numbers: NF_INET_*.
 const (
 	PreRouting  = 0
 	Input       = 1
@@ -132,7 +132,7 @@ const (
 	PostRouting = 4
 )
 
-// NewChain makes a chain; with a hook, a base chain, which accepts what its rules let pass.
+// NewChain creates a chain. With a hook it is a base chain with policy accept.
 func (b *Batch) NewChain(name string, hook *Hook) {
 	parts := []string{text(1, b.table), text(3, name)} // NFTA_CHAIN_TABLE, NFTA_CHAIN_NAME
 	if hook != nil {
@@ -142,10 +142,10 @@ func (b *Batch) NewChain(name string, hook *Hook) {
 	b.add(newChain, create, parts...)
 }
 
-// DeleteChain removes a chain to which no rule leads, with its rules.
+// DeleteChain deletes a chain and its rules. No rule may lead to it.
 func (b *Batch) DeleteChain(name string) { b.add(delChain, 0, text(1, b.table), text(3, name)) }
 
-// FlushChain removes the rules of a chain.
+// FlushChain deletes the rules of a chain.
 func (b *Batch) FlushChain(name string) { b.add(delRule, 0, text(1, b.table), text(2, name)) }
 
 // NewRule adds a rule at the end of a chain.
@@ -157,13 +157,13 @@ func (b *Batch) NewRule(chain string, exprs ...Expr) {
 	b.add(newRule, create|appendTo, text(1, b.table), text(2, chain), nest(4, all...)) // NFTA_RULE_EXPRESSIONS
 }
 
-// NewSet makes a set.
+// NewSet creates a set.
 func (b *Batch) NewSet(s Set) {
 	key, keyLen := together(s.Key)
 	data, dataLen := together(s.Data)
 	parts := []string{text(1, b.table), text(2, s.Name), num(3, s.flags()), // NFTA_SET_FLAGS
 		num(4, key), num(5, uint32(keyLen)), // NFTA_SET_KEY_TYPE, NFTA_SET_KEY_LEN
-		num(10, uint32(len(b.ops)))} // NFTA_SET_ID, which has to be there
+		num(10, uint32(len(b.ops)))} // NFTA_SET_ID, which is mandatory
 	if s.Data != nil {
 		parts = append(parts, num(6, data), num(7, uint32(dataLen))) // NFTA_SET_DATA_TYPE, NFTA_SET_DATA_LEN
 	}
@@ -186,24 +186,25 @@ func (b *Batch) NewSet(s Set) {
 	b.add(newSet, create, parts...)
 }
 
-// DeleteSet removes a set that no rule uses.
+// DeleteSet deletes a set that no rule uses.
 func (b *Batch) DeleteSet(name string) { b.add(delSet, 0, text(1, b.table), text(2, name)) }
 
-// FlushSet removes the elements of a set.
+// FlushSet deletes the elements of a set.
 func (b *Batch) FlushSet(name string) { b.add(delElem, 0, text(1, b.table), text(2, name)) }
 
-// Add adds an element to a set. One that is there already with the same data is no fault.
+// Add adds an element to a set. It is no fault if the set has the element with the same data.
 func (b *Batch) Add(set string, e Element) { b.element(newElem, create, set, e) }
 
-// Remove removes an element, which has to be there: its Key says which, and its KeyEnd.
+// Remove deletes an element by its Key and KeyEnd. The element must exist.
 func (b *Batch) Remove(set string, e Element) {
 	b.element(delElem, 0, set, Element{Key: e.Key, KeyEnd: e.KeyEnd})
 }
 
-// longestList leaves room for one more element in a list: an attribute's length has 16 bits.
+// longestList is the maximum length of an element list. The length of an attribute has 16 bits, and one more
+// element must fit.
 const longestList = 1<<16 - 1024
 
-// element is an operation on an element: in the message before, if it can be.
+// element adds an operation on an element, to the previous message if possible.
 func (b *Batch) element(kind, flags uint16, set string, e Element) {
 	o := &b.open
 	if o.kind != kind || o.set != set || len(b.out)-o.at > longestList {
@@ -217,8 +218,8 @@ func (b *Batch) element(kind, flags uint16, set string, e Element) {
 	native.PutUint32(b.out[o.from:], uint32(len(b.out)-o.from))
 }
 
-// bytes are the batch as it is sent, once. Its messages have numbers from seq on. The last
-// operation is answered when all of it is done.
+// bytes returns the batch as it is sent, with sequence numbers from seq. It may be called once. The kernel
+// acknowledges the last operation after the whole batch.
 func (b *Batch) bytes(seq uint32) []byte {
 	b.out[b.messages[len(b.messages)-1]+6] |= ack
 	b.add(batchEnd, 0)
@@ -228,8 +229,8 @@ func (b *Batch) bytes(seq uint32) []byte {
 	return b.out
 }
 
-// operations are those that a fault of message number i is about: all of it, or the one at an
-// offset in it; if it is about none of them, all of the batch.
+// operations returns the range of operations to which a fault belongs: all of message i, or the one at an
+// offset in it. If it belongs to none, that is the whole batch.
 func (b *Batch) operations(i, offset int) (first, last int) {
 	if i <= 0 || i >= len(b.messages)-1 {
 		return 0, len(b.ops) - 2

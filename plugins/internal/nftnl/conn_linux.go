@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Conn is a socket to the nftables of the network namespace in which it was opened. It is
-// for one goroutine at a time. A table with an owner is its own.
+// A Conn is a netlink socket to nf_tables in the network namespace in which it was opened. Only one goroutine
+// at a time may use it. It can own tables.
 type Conn struct {
 	file *os.File
 	raw  syscall.RawConn
@@ -22,8 +22,8 @@ type Conn struct {
 	in   []byte
 }
 
-// sizes are how large a batch may be, and how much the kernel may answer to one: an answer for
-// each bad message.
+// largestBatch is the maximum size of a batch, and answers the size of the receive buffer, since the kernel
+// answers for each bad message.
 const largestBatch, answers = 64 << 20, 4 << 20
 
 // Dial opens a Conn.
@@ -51,11 +51,12 @@ func Dial() (*Conn, error) {
 	return c, nil
 }
 
-// Close ends it. Tables that it owns have no owner then, or are gone.
+// Close closes the socket. The kernel then deletes the tables that it owns, or leaves them without owner if
+// they persist.
 func (c *Conn) Close() error { return c.file.Close() }
 
-// within has what f waits for end with ctx. What ends it is over when within returns, or else it
-// could end the next call, whose ctx is another.
+// within runs f, and interrupts its waiting when ctx ends. It waits for the interruption to finish, so that it
+// cannot affect the next call.
 func (c *Conn) within(ctx context.Context, f func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -78,7 +79,7 @@ func (c *Conn) within(ctx context.Context, f func() error) error {
 	return err
 }
 
-// send sends messages, all at once.
+// send sends messages in one call.
 func (c *Conn) send(b []byte) error {
 	var err error
 	wait := c.raw.Write(func(fd uintptr) bool {
@@ -88,8 +89,8 @@ func (c *Conn) send(b []byte) error {
 	return errors.Join(wait, err)
 }
 
-// receive reads what the kernel has sent, and calls f for each message. Unless there is to be
-// a wait for it, ok says whether there was something.
+// receive reads one datagram from the kernel and calls f for each message. Without wait it does not block, and
+// ok reports whether there was a datagram.
 func (c *Conn) receive(wait bool, f func(kind, flags uint16, seq uint32, body []byte)) (ok bool, err error) {
 	n := 0
 	waited := c.raw.Read(func(fd uintptr) bool {
@@ -117,8 +118,8 @@ func (c *Conn) receive(wait bool, f func(kind, flags uint16, seq uint32, body []
 	return true, nil
 }
 
-// Send has the kernel take a batch, which is of no use afterwards. What the kernel refuses are
-// Faults; any other error says that it is not known what the kernel did.
+// Send sends a batch, which must not be used again. Refusals by the kernel are Faults. After any other error it
+// is unknown whether the kernel made the changes.
 func (c *Conn) Send(ctx context.Context, b *Batch) error {
 	if b.Len() == 0 {
 		return nil
@@ -134,7 +135,7 @@ func (c *Conn) Send(ctx context.Context, b *Batch) error {
 	})
 }
 
-// answers reads the answers to a batch: they are there when it was sent.
+// answers reads the answers to a batch. The kernel has queued them when the send returns.
 func (c *Conn) answers(b *Batch, seq uint32) error {
 	var faults Faults
 	done := false
@@ -164,7 +165,7 @@ func (c *Conn) answers(b *Batch, seq uint32) error {
 	return nil
 }
 
-// ask sends a request and calls f for each message of the answer, until it ends.
+// ask sends a request and calls f for each message of the answer until the end.
 func (c *Conn) ask(
 	ctx context.Context, kind, flags uint16, family Family, parts []string, f func(body []byte),
 ) error {
@@ -179,10 +180,10 @@ func (c *Conn) ask(
 		var result error
 		for done := false; !done; {
 			_, err := c.receive(true, func(kind, flags uint16, seq uint32, body []byte) {
-				if seq != c.seq { // of a request that was given up
+				if seq != c.seq { // a late answer to an earlier request
 					return
 				}
-				if flags&unix.NLM_F_DUMP_INTR != 0 { // where a list was cut short, its end alone has it
+				if flags&unix.NLM_F_DUMP_INTR != 0 { // an interrupted dump may have the flag only in its last message
 					result = errChanged
 				}
 				switch {

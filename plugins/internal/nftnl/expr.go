@@ -4,9 +4,9 @@ package nftnl
 
 import "time"
 
-// An Expr is one step of a rule (NFTA_LIST_ELEM of NFTA_RULE_EXPRESSIONS). The steps of a rule
-// are taken one after the other, until one does not match, and hand on what they find in
-// registers. The comment of each has its name in the kernel.
+// An Expr is one expression of a rule (NFTA_LIST_ELEM of NFTA_RULE_EXPRESSIONS). The kernel evaluates the
+// expressions in order until one does not match. They pass values in registers. The comment of each constructor
+// has the kernel's name.
 type Expr struct{ name, data string } // NFTA_EXPR_NAME, NFTA_EXPR_DATA
 
 func expr(name string, attrs ...string) Expr { return Expr{name, nest(2, attrs...)} }
@@ -14,8 +14,8 @@ func expr(name string, attrs ...string) Expr { return Expr{name, nest(2, attrs..
 // A Reg is a register of 4 bytes, from 0 to 15.
 type Reg uint8
 
-// as is the register in an attribute, as the kernel prints it: NFT_REG_1 to NFT_REG_4 where
-// one of 16 bytes begins, NFT_REG32_00 and up for the others.
+// as encodes the register in an attribute in the form that the kernel lists: NFT_REG_1 to NFT_REG_4 at the
+// start of a 16-byte register, NFT_REG32_00 and up for the others.
 func (r Reg) as(kind uint16) string {
 	if r%4 == 0 {
 		return num(kind, 1+uint32(r)/4)
@@ -23,31 +23,31 @@ func (r Reg) as(kind uint16) string {
 	return num(kind, 8+uint32(r))
 }
 
-// verdictReg is NFT_REG_VERDICT: a verdict in it is carried out.
+// verdictReg is NFT_REG_VERDICT. The kernel executes a verdict in it.
 const verdictReg = 0
 
-// A MetaKey is what Meta loads: NFT_META_*.
+// A MetaKey is a key of Meta: NFT_META_*.
 type MetaKey uint32
 
 // The keys of Meta.
 const (
 	MetaPriority MetaKey = 2  // in host order
 	MetaMark     MetaKey = 3  // in host order
-	MetaIif      MetaKey = 4  // the index of the interface it came in by, in host order; 0: none
-	MetaIifName  MetaKey = 6  // its name, 16 bytes
-	MetaOifName  MetaKey = 7  // that of the one it leaves by
+	MetaIif      MetaKey = 4  // index of the input interface, in host order; 0: none
+	MetaIifName  MetaKey = 6  // name of the input interface, 16 bytes
+	MetaOifName  MetaKey = 7  // name of the output interface, 16 bytes
 	MetaTrace    MetaKey = 12 // one byte: whether the packet is traced (Conn.Traces)
 	MetaNFProto  MetaKey = 15 // one byte: IPv4 or IPv6, as a Family
 	MetaL4Proto  MetaKey = 16 // one byte
 )
 
-// Meta loads a fact about the packet ("meta").
+// Meta loads a property of the packet ("meta").
 func Meta(key MetaKey, into Reg) Expr { return expr("meta", num(2, uint32(key)), into.as(1)) }
 
-// SetMeta sets a fact about the packet ("meta").
+// SetMeta sets a property of the packet ("meta").
 func SetMeta(key MetaKey, from Reg) Expr { return expr("meta", num(2, uint32(key)), from.as(3)) }
 
-// A Header is where Payload counts from: NFT_PAYLOAD_*_HEADER.
+// A Header is the base of Payload's offset: NFT_PAYLOAD_*_HEADER.
 type Header uint32
 
 // The headers.
@@ -61,28 +61,27 @@ func Payload(from Header, offset, n uint32, into Reg) Expr {
 	return expr("payload", into.as(1), num(2, uint32(from)), num(3, offset), num(4, n))
 }
 
-// A CTKey is what CT loads: NFT_CT_*.
+// A CTKey is a key of CT: NFT_CT_*.
 type CTKey uint32
 
-// The keys of CT. State and status are in host order; the others are of a direction.
+// The keys of CT. State and status are in host order. The others need a direction.
 const (
-	CTState    CTKey = 0  // a bit each: 1 invalid, 2 established, 4 related, 8 new
-	CTStatus   CTKey = 2  // IPS_*: 32 where the destination is translated
+	CTState    CTKey = 0  // bits: 1 invalid, 2 established, 4 related, 8 new
+	CTStatus   CTKey = 2  // IPS_*: 32 if the destination is translated
 	CTProtoDst CTKey = 12 // a port
 	CTDstIP    CTKey = 20
 	CTDstIP6   CTKey = 22
 )
 
-// CT loads a fact about the packet's connection ("ct").
+// CT loads a property of the packet's connection ("ct").
 func CT(key CTKey, into Reg) Expr { return expr("ct", num(2, uint32(key)), into.as(1)) }
 
-// CTOriginal loads what the connection's first packet had before it was translated ("ct",
-// IP_CT_DIR_ORIGINAL).
+// CTOriginal loads a property of the connection's first packet before translation ("ct", IP_CT_DIR_ORIGINAL).
 func CTOriginal(key CTKey, into Reg) Expr {
 	return expr("ct", num(2, uint32(key)), into.as(1), num8(3, 0))
 }
 
-// A CmpOp is how Cmp compares: NFT_CMP_*.
+// A CmpOp is a comparison of Cmp: NFT_CMP_*.
 type CmpOp uint32
 
 // The comparisons.
@@ -91,7 +90,7 @@ const (
 	NotEqual CmpOp = 1
 )
 
-// Cmp goes on if what a register begins with compares so ("cmp").
+// Cmp matches if the start of a register compares with a constant in the given way ("cmp").
 func Cmp(op CmpOp, reg Reg, with string) Expr {
 	return expr("cmp", reg.as(1), num(2, uint32(op)), value(3, with))
 }
@@ -99,45 +98,45 @@ func Cmp(op CmpOp, reg Reg, with string) Expr {
 // Mask keeps the bits of a register that are in mask ("bitwise", NFT_BITWISE_BOOL).
 func Mask(reg Reg, mask string) Expr { return Turn(reg, mask, string(make([]byte, len(mask)))) }
 
-// Turn keeps those bits, and then turns the bits in turned ("bitwise", NFT_BITWISE_BOOL).
+// Turn clears the bits that are not in mask, and then flips the bits in turned ("bitwise", NFT_BITWISE_BOOL).
 func Turn(reg Reg, mask, turned string) Expr {
 	return expr("bitwise", reg.as(1), reg.as(2), num(3, uint32(len(mask))), value(4, mask), value(5, turned))
 }
 
-// In goes on if the key that begins in a register is in a set ("lookup").
+// In matches if the key that starts in a register is in a set ("lookup").
 func In(set string, key Reg) Expr { return expr("lookup", text(1, set), key.as(2)) }
 
-// NotIn goes on if it is not ("lookup", NFT_LOOKUP_F_INV).
+// NotIn matches if the key is not in a set ("lookup", NFT_LOOKUP_F_INV).
 func NotIn(set string, key Reg) Expr { return expr("lookup", text(1, set), key.as(2), num(5, 1)) }
 
-// Find goes on if the key is in a map, and loads what it has there ("lookup").
+// Find matches if the key is in a map, and loads its data ("lookup").
 func Find(set string, key, into Reg) Expr {
 	return expr("lookup", text(1, set), key.as(2), into.as(3))
 }
 
-// A Verdict is what becomes of a packet. The zero Verdict drops it.
+// A Verdict decides what happens to a packet. The zero Verdict drops it.
 type Verdict struct {
 	code  int32
 	chain string
 }
 
-// The verdicts that need no chain: NF_DROP, NF_ACCEPT, NFT_RETURN.
+// The verdicts without a chain: NF_DROP, NF_ACCEPT, NFT_RETURN.
 var (
 	Drop   = Verdict{code: 0}
 	Accept = Verdict{code: 1}
 	Return = Verdict{code: -5}
 )
 
-// Jump goes on in a chain, and comes back at its end (NFT_JUMP).
+// Jump continues in a chain and returns at its end (NFT_JUMP).
 func Jump(chain string) Verdict { return Verdict{code: -3, chain: chain} }
 
-// Goto goes on in a chain (NFT_GOTO).
+// Goto continues in a chain without returning (NFT_GOTO).
 func Goto(chain string) Verdict { return Verdict{code: -4, chain: chain} }
 
-// Chain is where a Jump or Goto leads.
+// Chain returns the target of a Jump or Goto.
 func (v Verdict) Chain() string { return v.chain }
 
-// as is the verdict in an attribute: NFTA_DATA_VERDICT.
+// as encodes the verdict in an attribute: NFTA_DATA_VERDICT.
 func (v Verdict) as(kind uint16) string {
 	code := num(1, uint32(v.code))
 	if v.chain == "" {
@@ -146,35 +145,34 @@ func (v Verdict) as(kind uint16) string {
 	return nest(kind, nest(2, code, text(2, v.chain)))
 }
 
-// Do carries out a verdict ("immediate").
+// Do executes a verdict ("immediate").
 func Do(v Verdict) Expr { return expr("immediate", num(1, verdictReg), v.as(2)) }
 
-// Load puts a constant into registers ("immediate").
+// Load loads a constant into registers ("immediate").
 func Load(into Reg, constant string) Expr {
 	return expr("immediate", into.as(1), value(2, constant))
 }
 
-// Random loads a number less than below, in host order ("numgen", NFT_NG_RANDOM).
+// Random loads a random number less than below, in host order ("numgen", NFT_NG_RANDOM).
 func Random(below uint32, into Reg) Expr {
 	return expr("numgen", into.as(1), num(2, below), num(3, 1), num(4, 0))
 }
 
-// DNAT sends the packet, and its connection, to an address and a port ("nat", NFT_NAT_DNAT).
+// DNAT translates the destination of the connection to an address and a port ("nat", NFT_NAT_DNAT).
 func DNAT(family Family, addr, port Reg) Expr {
 	return expr("nat", num(1, 1), num(2, uint32(family)), addr.as(3), port.as(5))
 }
 
-// DNATAddr sends the packet, and its connection, to an address, and to the port that it has
-// ("nat", NFT_NAT_DNAT).
+// DNATAddr translates the destination address of the connection and keeps the port ("nat", NFT_NAT_DNAT).
 func DNATAddr(family Family, addr Reg) Expr {
 	return expr("nat", num(1, 1), num(2, uint32(family)), addr.as(3))
 }
 
-// Masquerade has the packet, and its connection, come from the address of the interface that
-// it leaves by, and from any free port ("masq", NF_NAT_RANGE_PROTO_RANDOM_FULLY).
+// Masquerade translates the source of the connection to the address of the output interface and a random free
+// port ("masq", NF_NAT_RANGE_PROTO_RANDOM_FULLY).
 func Masquerade() Expr { return expr("masq", num(1, 1<<4)) }
 
-// Counter counts the packets that come to it ("counter").
+// Counter counts the packets that reach it ("counter").
 func Counter() Expr { return expr("counter") }
 
 // Limit lets this number of packets pass in a second ("limit", NFT_LIMIT_PKTS).
@@ -192,15 +190,15 @@ func Unreachable(family Family) Expr {
 	return expr("reject", num(1, 0), num8(2, code[family]))
 }
 
-// Local is what Fib loads of an address of this node: RTN_LOCAL.
+// Local is the result of Fib for an address of this node: RTN_LOCAL.
 const Local = 2
 
-// Fib loads of what kind the address is that the packet is sent to, in host order ("fib",
-// NFT_FIB_RESULT_ADDRTYPE of NFTA_FIB_F_DADDR).
+// Fib loads the type of the destination address, in host order ("fib", NFT_FIB_RESULT_ADDRTYPE of
+// NFTA_FIB_F_DADDR).
 func Fib(into Reg) Expr { return expr("fib", into.as(1), num(2, 3), num(3, 1<<1)) }
 
-// Remember adds an element to a map for some time, made of the key and the data in registers, or
-// lets its time begin anew. The data of one that is there stay ("dynset", NFT_DYNSET_OP_UPDATE).
+// Remember adds an element to a map, with key and data from registers and a timeout. If the key exists, it
+// restarts the timeout and keeps the data ("dynset", NFT_DYNSET_OP_UPDATE).
 func Remember(set string, key, data Reg, timeout time.Duration) Expr {
 	return expr("dynset", text(1, set), num(3, 1), key.as(4), data.as(5), num64(6, uint64(timeout.Milliseconds())))
 }

@@ -8,15 +8,15 @@ import (
 	"syscall"
 )
 
-// A Fault is why the kernel refused a batch: the operations from First to Last of it. Of one
-// message, only the first bad element is known.
+// A Fault is the reason why the kernel refused the operations First to Last of a batch. In a message with
+// several elements only the first bad one is known.
 type Fault struct {
 	First, Last int
 	Errno       syscall.Errno
-	Text        string // what the kernel says of it; often nothing
+	Text        string // the kernel's message, often empty
 }
 
-// Faults are all of a batch, none of which was done.
+// Faults are all faults of a batch. The kernel has undone the whole batch.
 type Faults []Fault
 
 func (all Faults) Error() string {
@@ -41,19 +41,19 @@ func (all Faults) Is(target error) bool {
 	return false
 }
 
-// Attributes of an answer (enum nlmsgerr_attrs), and its flags: with NLM_F_CAPPED it has no
-// more of the request than the header, with NLM_F_ACK_TLVS there are attributes.
+// Attributes of an answer (enum nlmsgerr_attrs), and its flags: with NLM_F_CAPPED it contains only the header
+// of the request, with NLM_F_ACK_TLVS it has attributes.
 const (
 	ackText, ackOffset = 1, 2
 	capped, ackAttrs   = 0x100, 0x200
 )
 
-// readAnswer reads a NLMSG_ERROR: an errno, or none, the number of the message that it is
-// about, and the place of the bad attribute in that, or zero.
+// readAnswer parses an NLMSG_ERROR: the errno (0 for success), the sequence number of the message, and the
+// offset of the bad attribute in that message, or 0.
 func readAnswer(flags uint16, body []byte) (
 	errno syscall.Errno, seq uint32, offset int, text string, ok bool,
 ) {
-	const inner = 4 // behind the errno there is the header of the message
+	const inner = 4 // the header of the message follows the errno
 	if len(body) < inner+16 {
 		return 0, 0, 0, "", false
 	}

@@ -2,7 +2,7 @@
 
 package nftnl
 
-// This file says what rules of other programs do with every packet that comes to them.
+// This file recognizes what rules of other programs do with every packet that reaches them.
 
 // Refuses reports whether a rule drops or rejects every packet.
 func (o Observed) Refuses() bool {
@@ -10,8 +10,8 @@ func (o Observed) Refuses() bool {
 	return o.Is([]Expr{Do(Drop)}) || o.Is([]Expr{{name: "reject"}}) || o.Is([]Expr{expr("target", text(1, "REJECT"))})
 }
 
-// AcceptsTranslated reports whether a rule accepts every packet of a connection whose
-// destination was translated.
+// AcceptsTranslated reports whether a rule accepts every packet of a connection whose destination is
+// translated.
 func (o Observed) AcceptsTranslated() bool {
 	status := string(native.AppendUint32(nil, 1<<5)) // IPS_DST_NAT
 	o = o.bare()
@@ -20,11 +20,11 @@ func (o Observed) AcceptsTranslated() bool {
 		o.Is([]Expr{expr("match", text(1, "conntrack")), Do(Accept)}) && o.ofStateDNAT()
 }
 
-// JumpsTo reports whether a rule leads every packet to a chain.
+// JumpsTo reports whether a rule jumps to a chain for every packet.
 func (o Observed) JumpsTo(chain string) bool { return o.bare().Is([]Expr{Do(Jump(chain))}) }
 
-// ofStateDNAT reports whether iptables' match by conntrack, in a rule, takes those of the state
-// DNAT ("-m conntrack --ctstate DNAT"), and asks for nothing else.
+// ofStateDNAT reports whether iptables' conntrack match, in a rule, matches the state DNAT ("-m conntrack
+// --ctstate DNAT") without another condition.
 func (o Observed) ofStateDNAT() bool {
 	const flags, inverted, states = 146, 148, 150 // in struct xt_conntrack_mtinfo3
 	var info []byte
@@ -37,7 +37,7 @@ func (o Observed) ofStateDNAT() bool {
 		native.Uint16(info[inverted:]) == 0 && native.Uint16(info[states:])&(1<<7) != 0 // XT_CONNTRACK_STATE_DNAT
 }
 
-// bare is a rule without the expressions that only count and log.
+// bare returns a rule without the expressions that only count or log.
 func (o Observed) bare() Observed {
 	var rest attrs
 	eachAttr(o.exprs, func(kind uint16, v []byte) {

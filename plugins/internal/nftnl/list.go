@@ -11,47 +11,47 @@ import (
 	"time"
 )
 
-// errChanged says that the rule set changed while it was listed.
+// errChanged is the error of a listing during which the rule set changed.
 var errChanged = errors.New("the rule set changed while it was listed")
 
-// A Listing is a table as the kernel has it.
+// A Listing reads a table from the kernel.
 type Listing struct {
 	conn   *Conn
 	family Family
 	table  string
 }
 
-// List is what lists a table.
+// List returns a Listing of a table.
 func (c *Conn) List(family Family, table string) Listing { return Listing{c, family, table} }
 
-// Generation is that of the rule set of all tables: each batch adds one.
+// Generation returns the generation of the rule set of all tables. Each batch increments it.
 func (c *Conn) Generation(ctx context.Context) (n uint32, err error) {
 	err = c.ask(ctx, getGen, ack, 0, nil, func(b []byte) { n = uint32(getUint(attr(b, 1))) }) // NFTA_GEN_ID
 	return n, err
 }
 
-// An Observed is an object of a table, or the table.
+// An Observed is an object of a table, or the table, as the kernel lists it.
 type Observed struct {
 	Name    string // of a rule: its chain
 	Table   string // of a chain
 	Hook    *Hook  // of a base chain
-	Drops   bool   // of a base chain: its policy is to drop
+	Drops   bool   // of a base chain: its policy is drop
 	Handle  uint64 // of a rule, a chain or the table
 	Flags   uint32 // of a set, or of the table
-	Owner   uint32 // of the table: the number of the Conn that it is; zero: it is none's
-	Count   int    // of a set: how many elements it has; -1: the kernel does not say (before 6.18)
+	Owner   uint32 // of the table: the port number of the owner's netlink socket; zero: no owner
+	Count   int    // of a set: the number of elements; -1 if the kernel does not report it (before 6.18)
 	Timeout time.Duration
 
-	key   uint32 // of a set: its type, and that of its data
+	key   uint32 // of a set: the types of its keys and data
 	data  uint32
 	exprs []byte // of a rule
 }
 
-// settling is for how long a listing is begun anew while the rule set changes. Where much is written a
-// listing may be disturbed many times in a row.
+// settling is how long a listing is repeated while the rule set changes. Frequent writes may interrupt it many
+// times in a row.
 const settling = 10 * time.Second
 
-// undisturbed lists until it is done without a change meanwhile.
+// undisturbed repeats list until the rule set does not change meanwhile.
 func undisturbed(ctx context.Context, list func() error) error {
 	end := time.Now().Add(settling)
 	for pause := time.Duration(0); ; pause = min(pause+100*time.Microsecond, 10*time.Millisecond) {
@@ -60,14 +60,14 @@ func undisturbed(ctx context.Context, list func() error) error {
 			return err
 		}
 		select {
-		case <-time.After(pause): // so that what writes gets on
+		case <-time.After(pause): // give writers time
 		case <-ctx.Done():
 			return err
 		}
 	}
 }
 
-// each lists all objects of one kind, anew if they change meanwhile.
+// each lists all objects of one kind, and starts again if they change meanwhile.
 func (l Listing) each(
 	ctx context.Context, kind uint16, begin func(), f func(body []byte), parts ...string,
 ) error {
@@ -86,7 +86,7 @@ func (l Listing) each(
 	return err
 }
 
-// Table is the table itself; nil: there is none.
+// Table returns the table, or nil if it does not exist.
 func (l Listing) Table(ctx context.Context) (*Observed, error) {
 	var t *Observed
 	err := l.conn.ask(ctx, getTable, ack, l.family, []string{text(1, l.table)}, func(b []byte) {
@@ -98,7 +98,7 @@ func (l Listing) Table(ctx context.Context) (*Observed, error) {
 	return t, err
 }
 
-// Chains are the table's, by their names.
+// Chains returns the chains of the table by name.
 func (l Listing) Chains(ctx context.Context) (all map[string]Observed, err error) {
 	err = l.each(ctx, getChain, func() { all = make(map[string]Observed) }, func(b []byte) {
 		o := readChain(b)
@@ -118,7 +118,7 @@ func readChain(b []byte) Observed {
 	return o
 }
 
-// BaseChains are those of all tables of a family.
+// BaseChains returns the base chains of all tables of a family.
 func (c *Conn) BaseChains(ctx context.Context, family Family) (all []Observed, err error) {
 	err = undisturbed(ctx, func() error {
 		all = nil
@@ -131,7 +131,7 @@ func (c *Conn) BaseChains(ctx context.Context, family Family) (all []Observed, e
 	return all, err
 }
 
-// Sets are the table's, by their names.
+// Sets returns the sets of the table by name.
 func (l Listing) Sets(ctx context.Context) (all map[string]Observed, err error) {
 	err = l.each(ctx, getSet, func() { all = make(map[string]Observed) }, func(b []byte) {
 		o := Observed{Name: getText(attr(b, 2)), Flags: uint32(getUint(attr(b, 3))), Count: -1}
@@ -145,13 +145,13 @@ func (l Listing) Sets(ctx context.Context) (all map[string]Observed, err error) 
 	return all, err
 }
 
-// Shape returns what cannot be changed of a set: its flags, the types of its keys and data, and its timeout. It is
-// the same as Set.Shape of the set that was made.
+// Shape returns the properties of a set that cannot be changed: its flags, the types of its keys and data, and
+// its timeout. It equals Set.Shape of the set that was created.
 func (o Observed) Shape() string {
 	return fmt.Sprintf("%#x %#x %#x %s", o.Flags, o.key, o.data, o.Timeout)
 }
 
-// Rules are those of the chains, in order; of one chain, or if it is empty of all.
+// Rules returns the rules in order, by chain: those of one chain, or of all chains if chain is empty.
 func (l Listing) Rules(ctx context.Context, chain string) (all map[string][]Observed, err error) {
 	var of []string
 	if chain != "" {
@@ -164,8 +164,8 @@ func (l Listing) Rules(ctx context.Context, chain string) (all map[string][]Obse
 	return all, err
 }
 
-// Counted returns how many packets the rules of some chains have counted, by the name that reasons has for the chain. Of a
-// chain that is not there it returns nothing.
+// Counted returns how many packets the rules of some chains have counted, by the value that reasons has for the
+// chain. It ignores chains that do not exist.
 func (l Listing) Counted(ctx context.Context, reasons map[string]string) (map[string]uint64, error) {
 	all := make(map[string]uint64)
 	for chain, reason := range reasons {
@@ -184,7 +184,7 @@ func (l Listing) Counted(ctx context.Context, reasons map[string]string) (map[st
 	return all, nil
 }
 
-// Elements are those of a set, in no order.
+// Elements returns the elements of a set, unordered.
 func (l Listing) Elements(ctx context.Context, set string) (all []Element, err error) {
 	begin := func() { all = all[:0] }
 	err = l.each(ctx, getElem, begin, func(b []byte) {
@@ -193,7 +193,7 @@ func (l Listing) Elements(ctx context.Context, set string) (all []Element, err e
 	return all, err
 }
 
-// Len is how many elements a set has, for kernels that do not tell it with the set.
+// Len counts the elements of a set, for kernels that do not report the number with the set.
 func (l Listing) Len(ctx context.Context, set string) (n int, err error) {
 	err = l.each(ctx, getElem, func() { n = 0 }, func(b []byte) {
 		eachAttr(attr(b, 3), func(uint16, []byte) { n++ })
@@ -201,7 +201,7 @@ func (l Listing) Len(ctx context.Context, set string) (n int, err error) {
 	return n, err
 }
 
-// Has reports whether a set has an element, with its data. The kernel looks for it alone.
+// Has reports whether a set has an element with its data. The kernel looks up only this element.
 func (l Listing) Has(ctx context.Context, set string, e Element) (bool, error) {
 	var list attrs
 	list.element(Element{Key: e.Key, KeyEnd: e.KeyEnd})
@@ -216,7 +216,7 @@ func (l Listing) Has(ctx context.Context, set string, e Element) (bool, error) {
 	return found == e, err
 }
 
-// readElement reads what Batch.Add writes.
+// readElement parses what Batch.Add writes.
 func readElement(b []byte) (e Element) {
 	eachAttr(b, func(kind uint16, v []byte) {
 		switch kind {
@@ -240,8 +240,7 @@ func readElement(b []byte) (e Element) {
 	return e
 }
 
-// Is reports whether a rule was made of these expressions: each attribute that they have the
-// kernel has, too.
+// Is reports whether a rule was made of these expressions: the kernel has each of their attributes.
 func (o Observed) Is(exprs []Expr) bool {
 	i, same := 0, true
 	eachAttr(o.exprs, func(_ uint16, v []byte) {
@@ -252,7 +251,7 @@ func (o Observed) Is(exprs []Expr) bool {
 	return same && i == len(exprs)
 }
 
-// contains reports whether the attributes in b have those in some, at any depth.
+// contains reports whether b has all attributes in some, at any depth.
 func contains(b, some []byte) bool {
 	all := true
 	eachAttr(some, func(kind uint16, v []byte) {
@@ -262,7 +261,7 @@ func contains(b, some []byte) bool {
 	return all
 }
 
-// isAttrs reports whether b is nothing but attributes.
+// isAttrs reports whether b consists of attributes only.
 func isAttrs(b []byte) bool {
 	n := 0
 	eachAttr(b, func(_ uint16, v []byte) { n += (attrHeader + len(v) + 3) &^ 3 })

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Exprs are those of a rule, as the kernel has them: with every attribute, also those that it
+// Exprs returns the expressions of a rule with all attributes that the kernel lists, including those that it
 // adds.
 func (o Observed) Exprs() (all []Expr) {
 	eachAttr(o.exprs, func(_ uint16, v []byte) {
@@ -26,9 +26,9 @@ var written = map[string][]uint16{
 	"counter": nil,
 }
 
-// Canonical returns a text of a rule's expressions that is the same for those that were written and for those that the
-// kernel lists for them. An attribute that is zero is as good as none. Expressions that this package does not write are
-// in it with all that they have.
+// Canonical returns a text of a rule's expressions that is the same for the rule that was written and for the
+// one that the kernel lists. An attribute that is zero counts as missing. Expressions that this package does
+// not write are included with all their attributes.
 func Canonical(rule []Expr) string {
 	var b []byte
 	for _, e := range rule {
@@ -53,7 +53,7 @@ func Canonical(rule []Expr) string {
 	return string(b)
 }
 
-// nested reports whether an attribute has a value or a verdict in it (NFTA_DATA_*).
+// nested reports whether an attribute contains a value or a verdict (NFTA_DATA_*).
 func nested(name string, kind uint16) bool {
 	switch name {
 	case "immediate":
@@ -64,29 +64,29 @@ func nested(name string, kind uint16) bool {
 	return name == "bitwise" && kind >= 4
 }
 
-// Name is what the kernel calls the expression.
+// Name returns the kernel's name of the expression.
 func (e Expr) Name() string { return e.name }
 
 func (e Expr) attr(kinds ...uint16) []byte {
 	return attr([]byte(e.data), slices.Insert(kinds, 0, 2)...)
 }
 
-// Has reports whether the expression has an attribute: NFTA_<NAME>_*, as for the others.
+// Has reports whether the expression has an attribute, NFTA_<NAME>_*.
 func (e Expr) Has(kind uint16) bool { return e.attr(kind) != nil }
 
-// Num is a number; zero: there is none.
+// Num returns an attribute that is a number, or zero.
 func (e Expr) Num(kind uint16) uint64 { return getUint(e.attr(kind)) }
 
-// Text is a name.
+// Text returns an attribute that is a name.
 func (e Expr) Text(kind uint16) string { return getText(e.attr(kind)) }
 
-// Value is a constant: NFTA_DATA_VALUE.
+// Value returns an attribute that is a constant: NFTA_DATA_VALUE.
 func (e Expr) Value(kind uint16) []byte { return e.attr(kind, 1) }
 
-// Verdict is the one in an attribute: NFTA_DATA_VERDICT.
+// Verdict returns the verdict in an attribute: NFTA_DATA_VERDICT.
 func (e Expr) Verdict(kind uint16) Verdict { return readVerdict(e.attr(kind, 2)) }
 
-// Reg is the register in an attribute; false: it is the verdict's, or there is none.
+// Reg returns the register in an attribute. It is false for the verdict register, and if there is none.
 func (e Expr) Reg(kind uint16) (Reg, bool) {
 	switch n := e.Num(kind); {
 	case n == verdictReg:
@@ -98,7 +98,7 @@ func (e Expr) Reg(kind uint16) (Reg, bool) {
 	}
 }
 
-// readVerdict reads what Verdict.as writes.
+// readVerdict parses what Verdict.as writes.
 func readVerdict(b []byte) Verdict {
 	return Verdict{code: int32(getUint(attr(b, 1))), chain: getText(attr(b, 2))}
 }

@@ -9,12 +9,12 @@ const (
 	Interval = 1 << 2
 	isMap    = 1 << 3
 	timeouts = 1 << 4
-	Dynamic  = 1 << 5 // rules may add to it (NFT_SET_EVAL)
+	Dynamic  = 1 << 5 // rules may add elements (NFT_SET_EVAL)
 	isConcat = 1 << 7
 )
 
-// A Field is one part of a key or of the data of a map: how long it is, and what nft takes it
-// for when it lists it (enum datatypes of nft).
+// A Field is one part of a key, or of the data of a map: its length, and the type by which nft lists it (enum
+// datatypes of nft).
 type Field struct {
 	Type uint32
 	Len  int
@@ -35,11 +35,11 @@ type Set struct {
 	Name      string
 	Flags     uint32
 	Key, Data []Field
-	Timeout   time.Duration // of each element
-	Size      uint32        // how many elements there may be; zero: as many as the kernel takes
+	Timeout   time.Duration // default timeout of elements
+	Size      uint32        // maximum number of elements; zero: the kernel's limit
 }
 
-// together are the type and the length of several fields: 6 bits of type each, whole words.
+// together returns the combined type and length of fields: 6 bits per type, and whole words.
 func together(fields []Field) (kind uint32, length int) {
 	for _, f := range fields {
 		kind = kind<<6 | f.Type
@@ -51,7 +51,7 @@ func together(fields []Field) (kind uint32, length int) {
 	return kind, length
 }
 
-// flags are those of the set, with those that follow from the rest.
+// flags returns Flags and the flags that follow from other properties of the set.
 func (s Set) flags() uint32 {
 	flags := s.Flags
 	for flag, set := range map[uint32]bool{
@@ -66,15 +66,15 @@ func (s Set) flags() uint32 {
 	return flags
 }
 
-// Shape returns what cannot be changed once the set is made.
+// Shape returns the properties that cannot be changed after the set is created.
 func (s Set) Shape() string {
 	key, _ := together(s.Key)
 	data, _ := together(s.Data)
 	return Observed{Flags: s.flags(), key: key, data: data, Timeout: s.Timeout}.Shape()
 }
 
-// hostOrder tells nft that keys (0) or data (1) of one field are in host order: NFTNL_UDATA_SET_*,
-// a length, BYTEORDER_HOST_ENDIAN. Of several fields it goes by their types.
+// hostOrder returns user data that tells nft that keys (0) or data (1) of one field are in host order:
+// NFTNL_UDATA_SET_*, a length, BYTEORDER_HOST_ENDIAN. For several fields nft uses their types.
 func hostOrder(of byte, fields []Field) string {
 	if len(fields) != 1 || fields[0] != Priority {
 		return ""
@@ -82,18 +82,18 @@ func hostOrder(of byte, fields []Field) string {
 	return string(native.AppendUint32([]byte{of, 4}, 1))
 }
 
-// An Element is one of a set. Key and data are bytes as registers have them.
+// An Element is an element of a set. Key and data have the form of registers.
 type Element struct {
 	Key     string
-	KeyEnd  string        // of a range, whose every field goes from Key to KeyEnd; empty: it is none
-	End     bool          // of a set of ranges with one field, which can only be read: ranges end before Key
+	KeyEnd  string        // for a range: each field is between Key and KeyEnd; empty: not a range
+	End     bool          // in a set of ranges with one field: a range ends before Key; only read
 	Data    string        // of a map
-	Verdict Verdict       // of a map of verdicts, which can only be read
-	Comment string        // as nft shows it, at most 253 bytes
-	Left    time.Duration // until it goes by itself, if that is less than the set says; zero: it is not
+	Verdict Verdict       // of a map of verdicts; only read
+	Comment string        // the comment that nft shows, at most 253 bytes
+	Left    time.Duration // remaining time, if shorter than the timeout of the set; zero: that timeout
 }
 
-// element writes e in a list: NFTA_LIST_ELEM of NFTA_SET_ELEM_LIST_ELEMENTS.
+// element encodes e in a list: NFTA_LIST_ELEM of NFTA_SET_ELEM_LIST_ELEMENTS.
 func (a *attrs) element(e Element) {
 	at := a.begin(1 | isNested)
 	a.value(1, e.Key) // NFTA_SET_ELEM_KEY

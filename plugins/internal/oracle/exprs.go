@@ -10,25 +10,25 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 )
 
-// decides reports whether an expression may decide what becomes of a packet. Those of which the oracle does not know that
-// do: a rule that has none of the others, such as one that counts or logs what is within a limit, is passed over.
+// decides reports whether an expression may decide the fate of a packet. Unknown expressions may. A rule
+// without such an expression, for example one that only counts or logs, is skipped.
 func decides(e nftnl.Expr) bool {
 	switch e.Name() {
 	case "cmp", "range", "bitwise", "byteorder", "limit", "quota", "counter", "log", "last", "dynset", "fib", "rt", "socket", "exthdr", "connlimit":
 		return false
 	case "meta":
-		return e.Has(3) // it sets it
+		return e.Has(3) // it sets a value
 	case "payload":
 		return e.Has(5)
 	case "ct":
 		return e.Has(4)
 	case "lookup":
-		return e.Has(3) // it may have a verdict
+		return e.Has(3) // a map may have verdicts
 	}
 	return true
 }
 
-// compile is what an expression does. Numbers of attributes and their values are those of
+// compile returns an expression as a function. The numbers of attributes and values are those of
 // linux/netfilter/nf_tables.h.
 func (t *TableRules) compile(e nftnl.Expr) func(*exprWalk) (bool, error) {
 	switch e.Name() {
@@ -65,13 +65,13 @@ func (t *TableRules) compile(e nftnl.Expr) func(*exprWalk) (bool, error) {
 		return func(w *exprWalk) (bool, error) { w.path.Masquerade = true; return w.end(nftnl.Accept) }
 	case "reject":
 		return func(w *exprWalk) (bool, error) { w.path.Verdict = Reject; return w.end(nftnl.Drop) }
-	case "counter", "log", "dynset": // what a packet leaves behind does not change its own way
+	case "counter", "log", "dynset": // these do not change the path of the packet
 		return func(*exprWalk) (bool, error) { return true, nil }
 	}
 	return unknown("the expression %s", e.Name())
 }
 
-// load is a step that puts what fact says into the register in an attribute.
+// load returns a step that stores the value of fact in the register of an attribute.
 func load(e nftnl.Expr, kind uint16, fact func(*exprWalk) ([]byte, error)) func(*exprWalk) (bool, error) {
 	into, ok := e.Reg(kind)
 	if !ok {
@@ -84,7 +84,7 @@ func load(e nftnl.Expr, kind uint16, fact func(*exprWalk) ([]byte, error)) func(
 	}
 }
 
-// meta loads a fact about the packet, or sets it.
+// meta returns a step that loads or sets a property of the packet.
 func meta(e nftnl.Expr) func(*exprWalk) (bool, error) {
 	key := e.Num(2)
 	from, sets := e.Reg(3)
@@ -101,7 +101,7 @@ func meta(e nftnl.Expr) func(*exprWalk) (bool, error) {
 	}
 }
 
-// ordered reports for each comparison, NFT_CMP_* of cmp, whether it holds of a result of
+// ordered has a function for each comparison, NFT_CMP_* of cmp, that reports whether it holds for a result of
 // bytes.Compare.
 var ordered = []func(int) bool{
 	func(c int) bool { return c == 0 }, func(c int) bool { return c != 0 },
@@ -121,7 +121,7 @@ func compare(e nftnl.Expr) func(*exprWalk) (bool, error) {
 	}
 }
 
-// within compares with a range.
+// within returns a step that compares with a range.
 func within(e nftnl.Expr) func(*exprWalk) (bool, error) {
 	outside, from, to := e.Num(2) == 1, e.Value(3), e.Value(4)
 	reg, ok := e.Reg(1)
@@ -164,7 +164,7 @@ func numgen(e nftnl.Expr) func(*exprWalk) (bool, error) {
 	}
 }
 
-// dnat sends the packet elsewhere.
+// dnat returns a step that translates the destination.
 func dnat(e nftnl.Expr) func(*exprWalk) (bool, error) {
 	addr, ok := e.Reg(3)
 	port, moves := e.Reg(5)
@@ -190,7 +190,7 @@ func dnat(e nftnl.Expr) func(*exprWalk) (bool, error) {
 	}
 }
 
-// lookup looks for what registers have in a set or a map.
+// lookup returns a step that looks up registers in a set or map.
 func (t *TableRules) lookup(e nftnl.Expr) func(*exprWalk) (bool, error) {
 	name, inverted := e.Text(1), e.Num(5)&1 != 0
 	key, ok := e.Reg(2)
@@ -213,8 +213,8 @@ func (t *TableRules) lookup(e nftnl.Expr) func(*exprWalk) (bool, error) {
 	}
 }
 
-// find is the element of a set whose key begins in a register. Where a part of the key is
-// random, there is a way for each element that it may be, and one for none.
+// find returns the element whose key starts in a register. If part of the key is random, there is a path for
+// each possible element and one for none.
 func (w *exprWalk) find(name string, s *set, at nftnl.Reg, inverted bool) (nftnl.Element, bool, error) {
 	random, below := w.regs.random(at, s.width)
 	if below == 0 {
@@ -247,17 +247,17 @@ func (w *exprWalk) find(name string, s *set, at nftnl.Reg, inverted bool) (nftnl
 	return hits[way].Element, true, nil
 }
 
-// mostDrawn is how large a random number may be.
+// mostDrawn is the maximum bound of a random number.
 const mostDrawn = 1 << 16
 
-// A draw is a key of a set with a random number in it.
+// A draw is a set key that contains a random number.
 type draw struct {
 	set, key string
-	at       int // where in the key
+	at       int // offset in the key
 	below    uint32
 }
 
-// A drawn is an element that a draw may come to, and by which number.
+// A drawn is an element that a draw may select, with the random number.
 type drawn struct {
 	number uint32
 	nftnl.Element

@@ -10,13 +10,13 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 )
 
-// registers are 16 of 4 bytes. One may have a random number, which is not known yet.
+// registers are 16 registers of 4 bytes. One of them may have a random number that is not chosen yet.
 type registers struct {
 	words [64]byte
-	below [16]uint32 // the number is less than so many; zero: it is known
+	below [16]uint32 // upper bound of a random number that is not chosen yet; zero: the value is known
 }
 
-// load puts bytes into registers, and zeros behind them up to the end of the last one.
+// load stores bytes in registers, and pads the last one with zeros.
 func (r *registers) load(into nftnl.Reg, value []byte) {
 	for n := 0; n < len(value) && int(into) < len(r.below); n += 4 {
 		at := r.words[4*into : 4*into+4]
@@ -27,7 +27,7 @@ func (r *registers) load(into nftnl.Reg, value []byte) {
 	}
 }
 
-// value is n bytes from a register on.
+// value returns n bytes that start in a register.
 func (r *registers) value(from nftnl.Reg, n int) ([]byte, error) {
 	if 4*int(from)+n > len(r.words) {
 		return nil, fmt.Errorf("%d bytes of register %d", n, from)
@@ -38,7 +38,8 @@ func (r *registers) value(from nftnl.Reg, n int) ([]byte, error) {
 	return r.words[4*from:][:n], nil
 }
 
-// random is the register that has a random number, among those of n bytes; below zero: none.
+// random returns the register with a random number among those of n bytes, and the bound of the number. below
+// is zero if there is none.
 func (r *registers) random(from nftnl.Reg, n int) (at nftnl.Reg, below uint32) {
 	for at = from; int(at) < min(len(r.below), int(from)+(n+3)/4); at++ {
 		if r.below[at] > 0 {
@@ -48,16 +49,16 @@ func (r *registers) random(from nftnl.Reg, n int) (at nftnl.Reg, below uint32) {
 	return 0, 0
 }
 
-// word is a number as registers have it in host order.
+// word encodes a number in host order.
 func word(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 
-// port is one as headers have it.
+// port encodes a port.
 func port(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
 
-// protocols are their numbers.
+// protocols are the IP protocol numbers.
 var protocols = map[string]byte{"tcp": 6, "udp": 17, "sctp": 132, "icmp": 1, "ipv6-icmp": 58}
 
-// What meta loads: NFT_META_*.
+// Keys of meta: NFT_META_*.
 const (
 	metaPriority = 2
 	metaMark     = 3
@@ -69,7 +70,7 @@ const (
 	metaL4Proto  = 16
 )
 
-// device returns the number of an interface. Where it is not known it is none that a rule could name.
+// device returns the index of an interface. If it is unknown, the result is an index that no rule uses.
 func (w *exprWalk) device(name string) []byte {
 	switch {
 	case name == "":
@@ -80,14 +81,14 @@ func (w *exprWalk) device(name string) []byte {
 	return word(w.packet.Index(name))
 }
 
-// called returns the name of an interface as registers have it.
-func called(name string) []byte {
+// ifname encodes the name of an interface.
+func ifname(name string) []byte {
 	b := make([]byte, 16)
 	copy(b, name)
 	return b
 }
 
-// fact is what meta loads.
+// fact returns the value of a key of meta.
 func (w *exprWalk) fact(key uint64) ([]byte, error) {
 	if value, settable := w.meta[key]; settable {
 		return value, nil
@@ -96,11 +97,11 @@ func (w *exprWalk) fact(key uint64) ([]byte, error) {
 	case metaIif:
 		return w.device(w.packet.In), nil
 	case metaIifName:
-		return called(w.packet.In), nil
+		return ifname(w.packet.In), nil
 	case metaOif:
 		return w.device(w.packet.Out), nil
 	case metaOifName:
-		return called(w.packet.Out), nil
+		return ifname(w.packet.Out), nil
 	case metaNFProto:
 		if w.to.Addr().Is4() {
 			return []byte{byte(nftnl.IPv4)}, nil
@@ -112,14 +113,14 @@ func (w *exprWalk) fact(key uint64) ([]byte, error) {
 	return nil, fmt.Errorf("meta %d", key)
 }
 
-// payload is a part of the packet's headers: addresses, ports, protocol, and ICMP's type.
+// payload returns a part of the packet's headers: addresses, ports, protocol, or ICMP type.
 func (w *exprWalk) payload(from nftnl.Header, offset, n uint64) ([]byte, error) {
 	type field struct {
 		at    uint64
 		bytes []byte
 	}
 	source, dest := w.packet.From.Addr().AsSlice(), w.to.Addr().AsSlice()
-	syn := field{at: 13} // TCP's flags: the first packet has SYN alone
+	syn := field{at: 13} // TCP flags: the first packet has only SYN
 	if w.proto == protocols["tcp"] {
 		syn.bytes = []byte{1 << 1}
 	}
@@ -144,7 +145,7 @@ func (w *exprWalk) payload(from nftnl.Header, offset, n uint64) ([]byte, error) 
 	return nil, fmt.Errorf("%d bytes of header %d from %d", n, from, offset)
 }
 
-// What ct loads, besides what nftnl names: NFT_CT_*.
+// Keys of ct that nftnl does not have: NFT_CT_*.
 const (
 	ctProtocol = 10
 	ctProtoSrc = 11
@@ -152,14 +153,14 @@ const (
 	ctSrcIP6   = 21
 )
 
-// The bits of a connection's state and status that its first packet may have.
+// Bits of a connection's state and status that its first packet may have.
 const (
 	stateInvalid = 1 << 0
 	stateNew     = 1 << 3
 	translated   = 1 << 5 // IPS_DST_NAT
 )
 
-// connection is what ct loads of a connection that begins with the packet.
+// connection returns the value of a key of ct for a connection that begins with the packet.
 func (w *exprWalk) connection(key, direction uint64) ([]byte, error) {
 	switch k := nftnl.CTKey(key); {
 	case k == nftnl.CTState && w.packet.Untracked:
@@ -167,7 +168,7 @@ func (w *exprWalk) connection(key, direction uint64) ([]byte, error) {
 	case k == nftnl.CTState:
 		return word(stateNew), nil
 	case w.packet.Untracked:
-		return nil, errBreaks // it comes to conntrack later
+		return nil, errBreaks // the packet has not reached conntrack yet
 	case k == nftnl.CTStatus && w.to != w.packet.To:
 		return word(translated), nil
 	case k == nftnl.CTStatus:
@@ -186,7 +187,7 @@ func (w *exprWalk) connection(key, direction uint64) ([]byte, error) {
 	return original(), nil
 }
 
-// sourcePort returns the caller's port; nil: it is not known.
+// sourcePort returns the client's port, or nil if it is unknown.
 func (w *exprWalk) sourcePort() []byte {
 	if w.packet.From.Port() == 0 {
 		return nil
@@ -194,8 +195,8 @@ func (w *exprWalk) sourcePort() []byte {
 	return port(w.packet.From.Port())
 }
 
-// What fib loads, and of what: NFT_FIB_RESULT_ADDRTYPE, NFTA_FIB_F_SADDR and NFTA_FIB_F_DADDR;
-// and the kinds of an address: RTN_UNICAST.
+// Results and flags of fib (NFT_FIB_RESULT_ADDRTYPE, NFTA_FIB_F_SADDR, NFTA_FIB_F_DADDR), and the address type
+// RTN_UNICAST.
 const (
 	fibAddrType = 3
 	fibSource   = 1 << 0
@@ -203,7 +204,7 @@ const (
 	unicast     = 1
 )
 
-// fib is the kind of an address.
+// fib returns the type of an address.
 func (w *exprWalk) fib(result, flags uint64) ([]byte, error) {
 	of, known := map[uint64]netip.Addr{fibSource: w.packet.From.Addr(), fibDest: w.to.Addr()}[flags]
 	switch {

@@ -11,20 +11,19 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 )
 
-// Rules walks packets through tables of iptables.
+// Rules evaluates tables of iptables for packets.
 type Rules struct {
-	Of string // what has the tables, for people: "iptables-legacy"
+	Of string // a name for the tables: "iptables-legacy"
 
-	// Member reports whether one of the kernel's sets has the parts of a packet ("dst,dst"), and Mark returns the
-	// mark beside them, and which bits of it count. An error says why that is not known. Without them a rule
-	// that asks a set is not understood.
+	// Member reports whether an ipset has the parts of a packet ("dst,dst"), and Mark returns the mark and mask
+	// in the set. An error says why that is unknown. If they are nil, rules with sets are not understood.
 	Member func(set, parts string, p Packet) (bool, error)
 	Mark   func(set, parts string, p Packet) ([2]uint32, error)
 
-	// Drops reports whether the policy of one of the kernel's own chains is to drop. Nil: none is.
+	// Drops reports whether a built-in chain has the policy DROP. Nil means that none has.
 	Drops func(Hook) bool
 
-	// Forgets says that Packet.Seen is not known: both ways are followed where a rule asks for it.
+	// Forgets says that Packet.Seen is unknown: both outcomes of a rule that depends on it are followed.
 	Forgets bool
 
 	tables  map[Hook][]string
@@ -32,16 +31,16 @@ type Rules struct {
 	clauses map[string]clause
 }
 
-// A Rule is one of iptables', without its chain, that can be taken apart into words.
+// A Rule is an iptables rule without its chain that can be split into words.
 type Rule interface {
 	~string
 	Fields() ([]string, error)
 }
 
-// A Hook is a chain of a table of iptables.
+// A Hook is a built-in chain.
 type Hook struct{ Table, Chain string }
 
-// IPTables reads tables of iptables: rules by table and chain.
+// IPTables returns Rules for the rules of tables.
 func IPTables[ID ~struct{ Table, Chain string }, R Rule](tables map[ID][]R) *Rules {
 	r := &Rules{
 		tables: make(map[Hook][]string, len(tables)), clauses: make(map[string]clause),
@@ -57,7 +56,7 @@ func IPTables[ID ~struct{ Table, Chain string }, R Rule](tables map[ID][]R) *Rul
 	return r
 }
 
-// priorities are those of the kernel's own chains: NF_IP_PRI_*.
+// priorities are the priorities of the built-in chains: NF_IP_PRI_*.
 var priorities = map[string]map[string]int32{
 	"raw":      {"PREROUTING": -300, "OUTPUT": -300},
 	"mangle":   {"PREROUTING": -150, "INPUT": -150, "FORWARD": -150, "OUTPUT": -150, "POSTROUTING": -150},
@@ -70,18 +69,18 @@ var hooks = map[string]uint32{
 	"PREROUTING": nftnl.PreRouting, "INPUT": nftnl.Input, "FORWARD": nftnl.Forward, "OUTPUT": nftnl.Output, "POSTROUTING": nftnl.PostRouting,
 }
 
-// Has reports whether there is a chain.
+// Has reports whether a chain exists.
 func (r *Rules) Has(h Hook) bool {
 	_, there := r.tables[h]
 	return there
 }
 
-// Idle reports whether one of the kernel's own chains has no rule, and lets everything pass.
+// Idle reports whether a built-in chain has no rules and accepts everything.
 func (r *Rules) Idle(h Hook) bool {
 	return len(r.tables[h]) == 0 && (r.Drops == nil || !r.Drops(h))
 }
 
-// Bases returns the kernel's own chains that are not idle, sorted.
+// Bases returns the built-in chains that are not idle, sorted.
 func (r *Rules) Bases() (bases []Base) {
 	for h := range r.tables {
 		if priority, is := priorities[h.Table][h.Chain]; is && !r.Idle(h) {
@@ -95,13 +94,12 @@ func (r *Rules) Bases() (bases []Base) {
 	return bases
 }
 
-// Trace follows p on every way that it can go through a node that has nothing but these tables.
+// Trace follows p on all paths through a node that has only these tables.
 func (r *Rules) Trace(p Packet) ([]Path, error) { return Node{Bases: r.Bases()}.Walk(p) }
 
-// At follows p through one of the kernel's own chains, on every way that it can go there. What no rule decides is
-// accepted.
+// At follows p on all paths through a built-in chain. A packet that no rule decides is accepted.
 func (r *Rules) At(p Packet, at Hook) ([]Path, error) {
-	return every(p, func(in way) (Path, []choice, error) {
+	return allPaths(p, func(in way) (Path, []choice, error) {
 		w := &ruleWalk{way: in, rules: r, hook: at.Chain, table: at.Table}
 		decided, err := w.chain(at.Chain, 0)
 		if err == nil && !decided && r.Drops != nil && r.Drops(at) {
@@ -113,23 +111,23 @@ func (r *Rules) At(p Packet, at Hook) ([]Path, error) {
 	})
 }
 
-// A ruleWalk is one packet on one way. Path.Mark is its mark by now.
+// A ruleWalk is one packet on one path. Path.Mark is its present mark.
 type ruleWalk struct {
 	way
 	rules  *Rules
 	hook   string
 	table  string
-	failed error // why a rule is not understood, where that is seen only as a packet comes to it
+	failed error // why a rule is not understood, if only the evaluation shows it
 }
 
-// deepest is how far chains may lead into one another: NFT_JUMP_STACK_SIZE.
+// deepest is the maximum depth of jumps: NFT_JUMP_STACK_SIZE.
 const deepest = 16
 
 func (w *ruleWalk) step(chain string, number int, rule string) Step {
 	return Step{Hook: w.hook, Table: w.table, Chain: chain, Number: number, Rule: rule, Matched: true}
 }
 
-// chain walks one chain and reports whether the packet's fate in this table is decided.
+// chain evaluates one chain and reports whether the packet's fate in this table is decided.
 func (w *ruleWalk) chain(name string, depth int) (decided bool, err error) {
 	if depth >= deepest {
 		return false, fmt.Errorf("chain %s: more than %d chains deep, which nft does not take", name, deepest)
@@ -190,7 +188,7 @@ func (w *ruleWalk) matches(c clause) bool {
 	return true
 }
 
-// act does what a rule says and reports whether that decides.
+// act executes a rule's action and reports whether that decides the packet's fate.
 func (w *ruleWalk) act(a action) bool {
 	switch a.verb {
 	case "DROP":
@@ -222,10 +220,10 @@ func (w *ruleWalk) act(a action) bool {
 	return true
 }
 
-// mark sets the bits of a mark that count.
+// mark sets the bits of a mark that are in the mask.
 func (w *ruleWalk) mark(bits [2]uint32) { w.path.Mark = w.path.Mark&^bits[1] ^ bits[0] }
 
-// now returns the packet as it is by now.
+// now returns the packet with its present destination and mark.
 func (w *ruleWalk) now() Packet {
 	p := w.packet
 	p.To, p.Mark = w.to, w.path.Mark
@@ -245,8 +243,8 @@ func (w *ruleWalk) member(set, parts string) (in bool) {
 	return in
 }
 
-// redirected is port of the node itself, as a process there is sent to it. What comes in is sent to an
-// address of the interface (iptables-extensions(8)), which is not known here.
+// redirected returns a port of the node for REDIRECT in OUTPUT. For packets from outside, the kernel uses an
+// address of the input interface (iptables-extensions(8)), which is unknown here.
 func (w *ruleWalk) redirected(port string) netip.AddrPort {
 	if w.packet.In != "" {
 		w.failed = errors.New("it is not known which address of the interface REDIRECT takes")
@@ -259,7 +257,7 @@ func (w *ruleWalk) redirected(port string) netip.AddrPort {
 	return netip.AddrPortFrom(loopback, uint16(n))
 }
 
-// states are what the conntrack match calls a first packet.
+// states returns the conntrack states of a first packet.
 func (w *ruleWalk) states() []string {
 	switch {
 	case w.packet.Untracked:
@@ -270,7 +268,7 @@ func (w *ruleWalk) states() []string {
 	return []string{"NEW"}
 }
 
-// random answers a match that is true with chance share.
+// random decides a match that has a probability.
 func (w *ruleWalk) random(share float64) bool {
 	if w.choose(2) == 0 {
 		w.path.Chance *= share

@@ -14,22 +14,22 @@ import (
 // A test is one condition of a rule.
 type test func(*ruleWalk) bool
 
-// An action is what a rule does: one of the verbs, with what it needs.
+// An action is a target of a rule with its arguments.
 type action struct {
-	verb  string // a target of the kernel's own, "jump", "goto", or "" for nothing
-	to    string // the chain, or where DNAT sends, or the set
-	parts string // which parts of a packet are looked up in the set
+	verb  string // a built-in target, "jump", "goto", or "" for none
+	to    string // the chain, the destination of DNAT, or the set
+	parts string // the parts of a packet to look up in the set
 	bits  [2]uint32
 }
 
-// A clause is a rule that has been understood.
+// A clause is a parsed rule.
 type clause struct {
 	tests []test
 	do    action
 }
 
-// A parser reads a rule's words from left to right. What it does not know is an
-// error: a tracer that guesses proves nothing.
+// A parser parses a rule's words from left to right. Unknown words are an error: a tracer that guesses proves
+// nothing.
 type parser struct {
 	words  []string
 	not    bool
@@ -37,8 +37,8 @@ type parser struct {
 	clause
 }
 
-// parse understands a rule as far as it can. Of the rest it is only known that it may keep packets
-// from matching: those that match all before it are not understood, unless its target decides nothing.
+// parse parses a rule as far as it can. The unknown rest may keep packets from matching. So a packet that
+// matches everything before it has an unknown fate, unless the target decides nothing.
 func parse(words []string) clause {
 	p := parser{words: words}
 	for len(p.words) > 0 {
@@ -65,8 +65,8 @@ func (p *parser) next() string {
 	return w
 }
 
-// when adds a test, turned round if "!" stood before it.
-func (p *parser) when(t test) error {
+// addTest adds a test, negated if "!" came before it.
+func (p *parser) addTest(t test) error {
 	if p.not {
 		p.not = false
 		inner := t
@@ -87,7 +87,7 @@ func (p *parser) option(name string) error {
 		return p.device(name)
 	case "-p":
 		proto := p.next()
-		return p.when(func(w *ruleWalk) bool { return w.packet.Protocol == proto })
+		return p.addTest(func(w *ruleWalk) bool { return w.packet.Protocol == proto })
 	case "-m":
 		match := p.next()
 		if match == "socket" { // only our relay's rules have it so, and the relay that asks has the socket
@@ -101,27 +101,27 @@ func (p *parser) option(name string) error {
 		return p.port(name)
 	case "--tcp-flags":
 		mask, flags := strings.Split(p.next(), ","), p.next()
-		return p.when(func(*ruleWalk) bool { // the first packet has SYN alone
+		return p.addTest(func(*ruleWalk) bool { // the first packet has only SYN
 			return flags == "SYN" && slices.Contains(mask, "SYN") || flags == "NONE" && !slices.Contains(mask, "SYN")
 		})
 	case "--ctstate", "--state":
 		states := strings.Split(p.next(), ",")
-		return p.when(func(w *ruleWalk) bool {
+		return p.addTest(func(w *ruleWalk) bool {
 			return slices.ContainsFunc(w.states(), func(s string) bool { return slices.Contains(states, s) })
 		})
 	case "--mark":
 		bits, err := masked(p.next())
-		return either(err, p.when(func(w *ruleWalk) bool { return w.path.Mark&bits[1] == bits[0] }))
+		return either(err, p.addTest(func(w *ruleWalk) bool { return w.path.Mark&bits[1] == bits[0] }))
 	case "--src-type", "--dst-type":
 		return p.addressType(name)
 	case "--match-set":
 		name, parts := p.next(), p.next()
-		return p.when(func(w *ruleWalk) bool { return w.member(name, parts) })
+		return p.addTest(func(w *ruleWalk) bool { return w.member(name, parts) })
 	case "--mode":
 		return known("mode", p.next(), "random")
 	case "--probability":
 		share, err := strconv.ParseFloat(p.next(), 64)
-		return either(err, p.when(func(w *ruleWalk) bool { return w.random(share) }))
+		return either(err, p.addTest(func(w *ruleWalk) bool { return w.random(share) }))
 	case "-j", "-g":
 		return p.target(name)
 	}
@@ -130,15 +130,15 @@ func (p *parser) option(name string) error {
 
 func (p *parser) address(name string) error {
 	prefix, err := netip.ParsePrefix(p.next())
-	if err != nil { // a mask with gaps
+	if err != nil { // the mask has gaps
 		return err
 	}
-	return p.when(func(w *ruleWalk) bool {
+	return p.addTest(func(w *ruleWalk) bool {
 		switch name {
 		case "-s":
 			return prefix.Contains(w.packet.From.Addr())
 		case "--ctorigdst":
-			return !w.packet.Untracked && prefix.Contains(w.packet.To.Addr()) // as it was sent
+			return !w.packet.Untracked && prefix.Contains(w.packet.To.Addr()) // the destination before translation
 		}
 		return prefix.Contains(w.to.Addr())
 	})
@@ -147,7 +147,7 @@ func (p *parser) address(name string) error {
 func (p *parser) device(name string) error {
 	device := p.next()
 	prefix, some := strings.CutSuffix(device, "+")
-	return p.when(func(w *ruleWalk) bool {
+	return p.addTest(func(w *ruleWalk) bool {
 		have := w.packet.In
 		if name == "-o" {
 			have = w.packet.Out
@@ -170,7 +170,7 @@ func (p *parser) port(name string) error {
 		}
 		ranges = append(ranges, [2]uint64{from, to})
 	}
-	return p.when(func(w *ruleWalk) bool {
+	return p.addTest(func(w *ruleWalk) bool {
 		port := uint64(w.to.Port())
 		if strings.HasPrefix(name, "--s") {
 			if port = uint64(w.packet.From.Port()); port == 0 {
@@ -185,7 +185,7 @@ func (p *parser) addressType(name string) error {
 	if err := known("address type", p.next(), "LOCAL"); err != nil {
 		return err
 	}
-	return p.when(func(w *ruleWalk) bool {
+	return p.addTest(func(w *ruleWalk) bool {
 		if name == "--src-type" {
 			return w.packet.Local(w.packet.From.Addr())
 		}
@@ -193,8 +193,7 @@ func (p *parser) addressType(name string) error {
 	})
 }
 
-// A recent is the match of that name: whether a list has the sender, or that it
-// shall have it from now on.
+// A recent is the match recent: it checks whether a list has the source, or adds the source.
 type recent struct {
 	name string
 	set  bool
@@ -226,7 +225,7 @@ func (r recent) test(w *ruleWalk) bool {
 	return w.packet.Seen[r.name]
 }
 
-// idle are the targets that decide nothing.
+// idle are the targets that do not decide the packet's fate.
 var idle = []string{"LOG", "NFLOG", "TCPMSS", "CHECKSUM", "TRACE"}
 
 func (p *parser) target(how string) error {
@@ -273,7 +272,7 @@ func (p *parser) target(how string) error {
 	return nil
 }
 
-// markBySet is the target that marks a packet as its entry in a set says.
+// markBySet parses the target SET, which marks a packet with the mark of its member in a set.
 func (p *parser) markBySet() error {
 	if p.next() != "--map-set" {
 		return errors.New("SET is known only with --map-set")
@@ -285,14 +284,14 @@ func (p *parser) markBySet() error {
 	return nil
 }
 
-// skip passes over an option that does not matter here, and its value.
+// skip ignores an option that does not matter here, with its value.
 func (p *parser) skip(name string) {
 	if len(p.words) > 1 && p.words[0] == name {
 		p.words = p.words[2:]
 	}
 }
 
-// masked reads "0x4000/0x4000".
+// masked parses "0x4000/0x4000".
 func masked(s string) (bits [2]uint32, err error) {
 	value, mask, ok := strings.Cut(s, "/")
 	if !ok {

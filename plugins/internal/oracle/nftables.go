@@ -14,16 +14,16 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 )
 
-// A Table is one of nf_tables as it was listed, or as it would be.
+// A Table is a table of nf_tables that was listed, or that would be written.
 type Table struct {
 	Chains   map[string]Chain
 	Elements map[string][]nftnl.Element // by set
 }
 
-// A Chain is its rules, and each rule its expressions.
+// A Chain is a chain with its rules, each a list of expressions.
 type Chain struct {
-	Hook  *nftnl.Hook // nil: other chains lead to it
-	Drops bool        // of a base chain: its policy
+	Hook  *nftnl.Hook // nil: a regular chain
+	Drops bool        // of a base chain: its policy is drop
 	Rules [][]nftnl.Expr
 }
 
@@ -57,7 +57,7 @@ func ReadTable(ctx context.Context, list nftnl.Listing) (Table, error) {
 	return t, nil
 }
 
-// A TableRules walks packets through one table of nf_tables, as it was when the TableRules was made.
+// A TableRules evaluates a table of nf_tables for packets. It does not see later changes of the table.
 type TableRules struct {
 	table  Table
 	chains map[string][]rule
@@ -65,10 +65,10 @@ type TableRules struct {
 	draws  map[draw][]drawn
 }
 
-// A rule is its expressions as functions. One reports whether the rule goes on.
+// A rule is a list of expressions, compiled to functions that report whether the rule continues.
 type rule []func(*exprWalk) (bool, error)
 
-// NFTables reads a table of nf_tables.
+// NFTables compiles a table.
 func NFTables(table Table) *TableRules {
 	t := &TableRules{table: table, chains: make(map[string][]rule), sets: make(map[string]*set), draws: make(map[draw][]drawn)}
 	for name, elements := range table.Elements {
@@ -89,8 +89,7 @@ func NFTables(table Table) *TableRules {
 	return t
 }
 
-// Trace says what can become of p on a node that has nothing but this table: one Path for each place where it may
-// end, with the chance that it does.
+// Trace follows p on all paths through a node that has only this table. Each Path has its probability.
 func (t *TableRules) Trace(p Packet) ([]Path, error) {
 	n := Node{}
 	for name, c := range t.table.Chains {
@@ -108,13 +107,13 @@ func (t *TableRules) Trace(p Packet) ([]Path, error) {
 	return paths, err
 }
 
-// At says what can become of p in one base chain.
+// At follows p on all paths through one base chain.
 func (t *TableRules) At(p Packet, chain string) ([]Path, error) {
 	proto, known := protocols[p.Protocol]
 	if !known {
 		return nil, fmt.Errorf("trace %s: the protocol is not known", p)
 	}
-	paths, err := every(p, func(in way) (Path, []choice, error) {
+	paths, err := allPaths(p, func(in way) (Path, []choice, error) {
 		w := &exprWalk{way: in, table: t, proto: proto}
 		w.meta = map[uint64][]byte{metaMark: word(p.Mark), metaPriority: word(0)}
 		decided, err := w.chain(chain, 0)
@@ -128,17 +127,17 @@ func (t *TableRules) At(p Packet, chain string) ([]Path, error) {
 	return Merge(paths), err
 }
 
-// An exprWalk is one packet on one way through a table of nf_tables.
+// An exprWalk is one packet on one path through a table of nf_tables.
 type exprWalk struct {
 	way
 	table   *TableRules
 	proto   byte
-	meta    map[uint64][]byte // what rules can change
+	meta    map[uint64][]byte // values that rules can change
 	regs    registers
 	verdict *nftnl.Verdict // of the rule
 }
 
-// chain walks one chain, and reports whether the base chain is decided.
+// chain evaluates one chain, and reports whether the base chain is decided.
 func (w *exprWalk) chain(name string, depth int) (decided bool, err error) {
 	rules, there := w.table.chains[name]
 	if !there || depth >= deepest {
@@ -180,8 +179,8 @@ func (w *exprWalk) chain(name string, depth int) (decided bool, err error) {
 	return false, nil
 }
 
-// rule takes the steps of a rule, until one does not match or there is a verdict. Registers are
-// empty at its start.
+// rule evaluates the expressions of a rule until one does not match or there is a verdict. Registers are empty
+// at the start.
 func (w *exprWalk) rule(r rule) (*nftnl.Verdict, error) {
 	w.regs, w.verdict = registers{}, nil
 	for _, step := range r {
@@ -193,30 +192,30 @@ func (w *exprWalk) rule(r rule) (*nftnl.Verdict, error) {
 	return nil, nil
 }
 
-// end has a rule end with a verdict.
+// end ends a rule with a verdict.
 func (w *exprWalk) end(v nftnl.Verdict) (bool, error) {
 	w.verdict = &v
 	return true, nil
 }
 
-// errBreaks is that an expression finds nothing to load: the rule does not match (NFT_BREAK).
+// errBreaks says that an expression has nothing to load, so that the rule does not match (NFT_BREAK).
 var errBreaks = errors.New("there is nothing to load")
 
-// unknown is a step that the oracle cannot take.
+// unknown returns a step for an expression that the oracle does not support.
 func unknown(format string, args ...any) func(*exprWalk) (bool, error) {
 	err := fmt.Errorf(format, args...)
 	return func(*exprWalk) (bool, error) { return false, err }
 }
 
-// A set is the elements of one, to be looked up.
+// A set has the elements of a set for lookups.
 type set struct {
 	width  int // of a key
 	exact  map[string]nftnl.Element
 	ranges []nftnl.Element
 }
 
-// newSet takes elements with an end, which only sets of several fields have, and those of other sets of ranges:
-// there each begins a range that goes up to the next element with End (net/netfilter/nft_set_rbtree.c).
+// newSet supports elements with KeyEnd, which only sets of several fields have, and other sets of ranges: there
+// an element begins a range that ends at the next element with End (net/netfilter/nft_set_rbtree.c).
 func newSet(elements []nftnl.Element) *set {
 	s := &set{exact: make(map[string]nftnl.Element, len(elements))}
 	halves := slices.ContainsFunc(elements, func(e nftnl.Element) bool { return e.End })
@@ -244,7 +243,7 @@ func newSet(elements []nftnl.Element) *set {
 	return s
 }
 
-// before returns the key before one.
+// before returns the key that precedes key.
 func before(key string) string {
 	b := []byte(key)
 	for i := len(b) - 1; i >= 0; i-- {
@@ -256,7 +255,7 @@ func before(key string) string {
 	return string(b)
 }
 
-// find returns the element with a key, or with a range that has it: only the last field of a key may be a range.
+// find returns the element with a key, or whose range contains it. Only the last field of a key may be a range.
 func (s *set) find(key string) (nftnl.Element, bool) {
 	if e, in := s.exact[key]; in {
 		return e, true
@@ -264,6 +263,6 @@ func (s *set) find(key string) (nftnl.Element, bool) {
 	if i := slices.IndexFunc(s.ranges, func(e nftnl.Element) bool { return e.Key <= key && key <= e.KeyEnd }); i >= 0 {
 		return s.ranges[i], true
 	}
-	e, in := s.exact[""] // for all else: NFT_SET_ELEM_CATCHALL
+	e, in := s.exact[""] // the catch-all element: NFT_SET_ELEM_CATCHALL
 	return e, in
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package oracle says where rules of iptables and nf_tables send the first packet of a connection, without any
-// kernel. Tests hold what a dataplane would write against it, and explain walks the rules of a node with it.
+// Package oracle computes where rules of iptables and nf_tables send the first packet of a connection, without
+// a kernel. Tests use it to check the rules that a dataplane would write, and explain uses it to evaluate the
+// rules of a node.
 //
-// A rule that it does not understand is an Unknown, and only for packets that come to that rule: a verdict that
-// the oracle gives is the kernel's.
+// A packet that reaches a rule which the oracle does not understand results in an Unknown. Invariant: if the
+// oracle gives a verdict, it is the kernel's.
 package oracle
 
 import (
@@ -13,33 +14,33 @@ import (
 	"strings"
 )
 
-// A Packet is the first one of a new connection, as it comes to a node.
+// A Packet is the first packet of a new connection when it reaches a node.
 type Packet struct {
 	Protocol string // "tcp", "udp", "sctp"; for nf_tables also "icmp" and "ipv6-icmp": an echo request
 	From, To netip.AddrPort
 
-	// In is the interface it comes in on; empty when a process of the node sent it. Out is the interface by
-	// which it leaves, if that is known.
+	// In is the input interface; empty if a process of the node sent the packet. Out is the output interface if
+	// it is known.
 	In, Out string
-	// Index returns the number of an interface. Nil: no rule is known to name one by its number.
+	// Index returns the index of an interface. If it is nil, every interface has an index that no rule matches.
 	Index func(string) uint32
 
-	// Translated is where it goes by now, if rules have translated it before. To stays where it was sent.
+	// Translated is the present destination if rules have translated the packet. To keeps the original one.
 	Translated netip.AddrPort
 
 	Mark uint32
 
-	// Untracked says that it has not come to conntrack yet.
+	// Untracked says that the packet has not reached conntrack yet.
 	Untracked bool
 
-	// Local reports whether an address is the node's own.
+	// Local reports whether an address belongs to the node.
 	Local func(netip.Addr) bool
 
-	// Seen are the lists of the recent match that have the sender, and are fresh.
+	// Seen are the lists of the match recent that have the source and have not timed out.
 	Seen map[string]bool
 }
 
-// Destination returns where the packet goes by now.
+// Destination returns the packet's present destination.
 func (p Packet) Destination() netip.AddrPort {
 	if p.Translated.IsValid() {
 		return p.Translated
@@ -47,43 +48,43 @@ func (p Packet) Destination() netip.AddrPort {
 	return p.To
 }
 
-// String reads "tcp 10.0.0.1:999 > 172.30.0.41:80".
+// String returns "tcp 10.0.0.1:999 > 172.30.0.41:80".
 func (p Packet) String() string { return fmt.Sprintf("%s %s > %s", p.Protocol, p.From, p.To) }
 
-// A Verdict is where a packet's way through the rules ends.
+// A Verdict is the end of a packet's path through the rules.
 type Verdict string
 
 // The verdicts.
 const (
-	Accept Verdict = "ACCEPT" // it came through
+	Accept Verdict = "ACCEPT" // the packet passed all hooks
 	Drop   Verdict = "DROP"
 	Reject Verdict = "REJECT"
 )
 
-// A Path is one way that a packet can go. There are several where rules choose at random.
+// A Path is one path that a packet can take. There are several if rules choose at random.
 type Path struct {
 	Verdict    Verdict
-	To         netip.AddrPort // where it goes, after translation
+	To         netip.AddrPort // destination after translation
 	Translated bool
 	Masquerade bool
-	Local      bool // it comes to the node itself
+	Local      bool // the packet is delivered to the node itself
 	Chance     float64
 	Mark       uint32
-	Then       string   // what decides next that is not followed, such as IPVS; empty: Verdict is final
-	Remembered []string // lists of the recent match that now have the sender
-	Steps      []Step   // of iptables every rule looked at, of nf_tables those that matched, in order
+	Then       string   // what decides next and is not followed, such as IPVS; empty: Verdict is final
+	Remembered []string // lists of the match recent to which the source was added
+	Steps      []Step   // in order: all evaluated rules of iptables, and the matching rules of nf_tables
 }
 
-// A Step is one rule that a packet was held against.
+// A Step is one rule that was evaluated for a packet.
 type Step struct {
-	Of                 string // what has the rule, for people: "nftables, table ip mine"
+	Of                 string // a name for the owner: "nftables, table ip mine"
 	Hook, Table, Chain string
-	Number             int    // its place in the chain, from 1; zero: it is no rule, and Rule says what it is
-	Rule               string // its text; empty where the kernel has none
+	Number             int    // position in the chain, from 1; zero: not a rule, and Rule describes it
+	Rule               string // the rule's text; empty if the kernel has none
 	Matched            bool
 }
 
-// String names the rule as an operator finds it.
+// String returns the position of the rule as an operator finds it.
 func (s Step) String() string {
 	if s.Chain == "" {
 		return s.Rule
@@ -101,8 +102,8 @@ func (s Step) String() string {
 	return text
 }
 
-// Walked counts the rules of table that the packet was held against, at the hook where most were. It stops at the
-// first step for which stop is true, if stop is not nil.
+// Walked counts the rules of a table that were evaluated for the packet, at the hook with the most. It stops at
+// the first step for which stop returns true, if stop is not nil.
 func (p Path) Walked(table string, stop func(Step) bool) int {
 	most := 0
 	count := make(map[string]int)
@@ -121,7 +122,7 @@ func (p Path) Walked(table string, stop func(Step) bool) int {
 	return most
 }
 
-// String tells the way, a rule a line. Rules that did not match are left out.
+// String returns the matching rules of the path, one per line.
 func (p Path) String() string {
 	var b strings.Builder
 	for _, s := range p.Steps {
@@ -136,7 +137,7 @@ func (p Path) String() string {
 	return b.String()
 }
 
-// An Unknown is a rule of which the oracle cannot tell what it does to a packet.
+// An Unknown is a rule whose effect on a packet the oracle cannot determine.
 type Unknown struct {
 	Step
 	Why error
@@ -146,7 +147,7 @@ func (u *Unknown) Error() string { return fmt.Sprintf("%s: %v", u.Step, u.Why) }
 
 func (u *Unknown) Unwrap() error { return u.Why }
 
-// A way is one packet on one of the ways through a base chain.
+// A way is one packet on one path through a base chain.
 type way struct {
 	packet Packet
 	to     netip.AddrPort
@@ -156,10 +157,10 @@ type way struct {
 	asked   int
 }
 
-// A choice is one of several ways that are left to chance.
+// A choice is a random choice: taken is the selected case of of.
 type choice struct{ taken, of int }
 
-// choose takes one of several ways.
+// choose selects one of several cases.
 func (w *way) choose(of int) int {
 	if w.asked == len(w.choices) {
 		w.choices = append(w.choices, choice{of: of})
@@ -168,8 +169,8 @@ func (w *way) choose(of int) int {
 	return w.choices[w.asked-1].taken
 }
 
-// next returns the choices of the way after the one with these; nil: there is none.
-func next(choices []choice) []choice {
+// nextChoices returns the choices of the path after the one with these choices, or nil.
+func nextChoices(choices []choice) []choice {
 	for n := len(choices); n > 0; n-- {
 		if c := &choices[n-1]; c.taken+1 < c.of {
 			c.taken++
@@ -179,8 +180,8 @@ func next(choices []choice) []choice {
 	return nil
 }
 
-// every takes a packet on each way that there is.
-func every(p Packet, take func(way) (Path, []choice, error)) (paths []Path, err error) {
+// allPaths follows a packet on all paths.
+func allPaths(p Packet, take func(way) (Path, []choice, error)) (paths []Path, err error) {
 	for choices := []choice(nil); ; {
 		path, made, err := take(way{packet: p, to: p.Destination(), path: Path{Verdict: Accept, Chance: 1, Mark: p.Mark}, choices: choices})
 		if err != nil {
@@ -189,13 +190,13 @@ func every(p Packet, take func(way) (Path, []choice, error)) (paths []Path, err 
 		if path.Chance > 0 {
 			paths = append(paths, path)
 		}
-		if choices = next(made); choices == nil {
+		if choices = nextChoices(made); choices == nil {
 			return paths, nil
 		}
 	}
 }
 
-// Merge makes paths that end in the same way one, with the steps of the first.
+// Merge combines paths with the same end into one with the steps of the first.
 func Merge(paths []Path) (merged []Path) {
 	type end struct {
 		verdict                Verdict

@@ -9,19 +9,19 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 )
 
-// A Base is one base chain at one of the kernel's hooks, whatever program made it.
+// A Base is one base chain, whatever program created it.
 type Base struct {
-	Of       string // what has it, for people: "nftables, table inet mine"
+	Of       string // a name for the owner: "nftables, table inet mine"
 	Hook     uint32 // NF_INET_*
 	Priority int32
 	NAT      bool
-	Age      [2]uint64 // the handles of its table and of itself in nf_tables, which grow; zero: legacy iptables
+	Age      [2]uint64 // handles of the table and the chain in nf_tables, which increase with time; zero for legacy iptables
 	At       func(Packet) ([]Path, error)
 }
 
-// called returns the priority at which the kernel calls a base chain. All chains of nat at a hook are called by
-// nf_nat at its own priority; theirs only say in which order (net/netfilter/nf_nat_core.c).
-func (b Base) called() int32 {
+// effectivePriority returns the priority at which the kernel calls a base chain. It calls all nat chains of a hook from
+// nf_nat, at the priority of nf_nat. Their own priorities only order them (net/netfilter/nf_nat_core.c).
+func (b Base) effectivePriority() int32 {
 	switch {
 	case !b.NAT:
 		return b.Priority
@@ -31,44 +31,44 @@ func (b Base) called() int32 {
 	return -100 // NF_IP_PRI_NAT_DST
 }
 
-// Sort sorts base chains as the kernel calls them. Of two with the same priority it calls the one first that was
-// registered later (nf_hook_entries_grow). The kernel does not say when that was: the table that was made later,
-// and in one table the chain that was made later, is taken for it, and legacy iptables for the oldest.
+// Sort sorts base chains in the order in which the kernel calls them. For equal priorities that is the one
+// registered last first (nf_hook_entries_grow). The kernel does not report the time of registration, so Sort
+// assumes that newer tables, and in one table newer chains, were registered later, and legacy iptables first.
 func Sort(bases []Base) {
 	slices.SortStableFunc(bases, func(a, b Base) int {
-		return cmp.Or(cmp.Compare(a.called(), b.called()), cmp.Compare(a.Priority, b.Priority), slices.Compare(b.Age[:], a.Age[:]))
+		return cmp.Or(cmp.Compare(a.effectivePriority(), b.effectivePriority()), cmp.Compare(a.Priority, b.Priority), slices.Compare(b.Age[:], a.Age[:]))
 	})
 }
 
-// A Node is what packets come through.
+// A Node is what packets pass through.
 type Node struct {
 	Bases []Base // sorted
 
-	// Route asks for the route of a packet as it is by now. Nil: what goes to one of its Local addresses is
-	// local, and all else is forwarded.
+	// Route returns the route of a packet with its present destination. If it is nil, packets to Local
+	// addresses are local and all others are forwarded.
 	Route func(Packet) (Route, error)
 }
 
 // A Route is what the kernel does with a packet to a destination.
 type Route struct {
 	Local   bool
-	Out     string  // the interface by which it leaves
-	Verdict Verdict // Accept: it goes on
-	Text    string  // for people; empty: nothing is to be said
+	Out     string  // the output interface
+	Verdict Verdict // Accept: the packet continues
+	Text    string  // a description, or empty
 }
 
-// A flow is a packet on one of its ways through a node.
+// A flow is a packet on one path through a node.
 type flow struct {
 	packet  Packet
 	path    Path
-	local   bool // it is for the node itself
-	settled bool // no other chain of nat at this hook is asked
+	local   bool // the destination is the node itself
+	settled bool // a nat chain of this hook has decided, so the others are skipped
 	routed  string
 }
 
 func (f flow) done() bool { return f.path.Verdict != Accept || f.path.Then != "" }
 
-// Walk takes a packet from its first hook to its last, on each way that it can go.
+// Walk follows a packet from its first hook to its last, on all paths.
 func (n Node) Walk(p Packet) ([]Path, error) {
 	w := &walker{Node: n, flows: []flow{{packet: p, path: Path{
 		Verdict: Accept, To: p.Destination(), Translated: p.Translated.IsValid(), Chance: 1, Mark: p.Mark,
@@ -85,7 +85,7 @@ func (n Node) Walk(p Packet) ([]Path, error) {
 	} else {
 		w.route()
 		w.pass(nftnl.Output, all)
-		w.route() // as it is translated by now
+		w.route() // with its present destination
 		w.pass(nftnl.PostRouting, all)
 		w.loop()
 		w.pass(nftnl.PreRouting, here)
@@ -105,7 +105,7 @@ type walker struct {
 	err   error
 }
 
-// route asks for the route of each flow that goes on.
+// route looks up the routes of the flows that continue.
 func (w *walker) route() {
 	for i := range w.flows {
 		f := &w.flows[i]
@@ -126,7 +126,7 @@ func (w *walker) route() {
 	}
 }
 
-// loop has what the node sends to itself come in again. Its connection has all of its translations.
+// loop lets packets that the node sends to itself arrive again. Their connections keep all translations.
 func (w *walker) loop() {
 	for i := range w.flows {
 		if f := &w.flows[i]; f.local {
@@ -135,7 +135,7 @@ func (w *walker) loop() {
 	}
 }
 
-// pass takes some of the flows through a hook.
+// pass runs some of the flows through a hook.
 func (w *walker) pass(hook uint32, which func(flow) bool) {
 	for i := range w.flows {
 		f := &w.flows[i]
@@ -151,7 +151,7 @@ func (w *walker) pass(hook uint32, which func(flow) bool) {
 				next = append(next, f)
 				continue
 			}
-			f.packet.Untracked = f.packet.In != "lo" && b.called() <= -200 && (hook == nftnl.PreRouting || hook == nftnl.Output) // NF_IP_PRI_CONNTRACK
+			f.packet.Untracked = f.packet.In != "lo" && b.effectivePriority() <= -200 && (hook == nftnl.PreRouting || hook == nftnl.Output) // NF_IP_PRI_CONNTRACK
 			paths, err := b.At(f.packet)
 			if err != nil {
 				w.err = err
@@ -165,7 +165,7 @@ func (w *walker) pass(hook uint32, which func(flow) bool) {
 	}
 }
 
-// through returns the flow behind a base chain, in which it took a path.
+// through returns the flow after a path of a base chain.
 func (f flow) through(b Base, p Path) flow {
 	f.settled = f.settled || b.NAT && (p.Translated || p.Masquerade)
 	if p.Translated {

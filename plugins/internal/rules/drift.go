@@ -13,64 +13,66 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 )
 
-// This file finds out whether another process removed or replaced rules, at little cost: nf_tables says how
-// many commits there were and how many rules a chain has, legacy's tables have a size, and an audit reads one
-// chain at a time. A rule in the place of another needs a reading of all: with nft it follows a commit of
-// another process, with legacy it comes every compareEvery, since a size may stay the same. A reason for doubt stays
-// until the kernel was read and written again.
+// This file detects at little cost whether another process removed or replaced rules. nf_tables reports the
+// number of commits and the number of rules of a chain, legacy tables have a size, and an audit reads one chain
+// at a time. A rule that replaces another one is found only by reading all rules: for nft after a commit of
+// another process, for legacy every compareEvery, because the size may stay the same. A doubt stays until the
+// kernel was read and written again.
 
 const (
-	// LookEvery is how often Look is called.
+	// LookEvery is the interval at which the caller calls Look.
 	LookEvery = 500 * time.Millisecond
 
-	// MaxLooks is for how many looks another process may be at work on the tables before
-	// what it removed is put back.
+	// MaxLooks is the number of looks for which another process may keep changing the tables before removed
+	// rules are restored.
 	MaxLooks = 4
 
-	// compareEvery is how often legacy's rules are compared with those that were written.
+	// compareEvery is the interval at which legacy's rules are compared with what was written.
 	compareEvery = 30 * time.Second
 )
 
-// A Drift is what is known of changes by other processes to the rules of one family.
+// A Drift detects changes by other processes to the rules of one family.
 type Drift struct {
 	tool   *iptables.Tool
 	tables []string
-	reads  func(iptables.ID) bool                   // a table that has such a chain is read
-	each   func(add func(id iptables.ID, t string)) // the chains that the kernel should have
-	leads  func() []iptables.Jump                   // and the jumps
-	shared func()                                   // is called when chains that all modes share may have changed
+	reads  func(iptables.ID) bool                   // reports whether a table with this chain is read
+	each   func(add func(id iptables.ID, t string)) // calls add with the chains that the kernel should have
+	leads  func() []iptables.Jump                   // returns the jumps that the kernel should have
+	shared func()                                   // called when chains that all modes share may have changed
 
-	doubt  string               // why the kernel may not have what it should; empty: it has
-	asRead *iptables.Generation // of the tables, when they were last read; nil: written to since
-	agenda []audited            // what is still to be audited
+	doubt  string               // why the rules may differ from what was written; empty: no doubt
+	asRead *iptables.Generation // generation of the tables at the last reading; nil: this process has written since
+	agenda []audited            // remaining audits of this round
 
-	checked iptables.Generation // as Tool.Foreign returns it, when nothing of ours was missing
-	seen    iptables.Generation // at the last look
-	looks   int                 // at which it was another than checked
-	next    time.Time           // when to look closer again, at the earliest
-	owed    bool                // a comparison of the rules themselves, since others have committed something to nf_tables
-	save    time.Time           // when to do that, at the earliest
+	checked iptables.Generation // the result of Tool.Foreign when none of our rules was missing
+	seen    iptables.Generation // the result of Tool.Foreign at the last look
+	looks   int                 // number of looks since it differed from checked
+	next    time.Time           // earliest time of the next close look
+	owed    bool                // rules must be compared, because others have committed to nf_tables
+	save    time.Time           // earliest time of the next comparison
 
-	// uses are of chains that more leads to than we know of, which have our rules.
+	// uses has the use counts of chains whose count is unexpected (foreign rules lead there) but whose rules
+	// are ours.
 	uses map[iptables.ID]uint32
 }
 
-// newDrift watches tables by a tool. each calls its argument with the chains that the kernel should have, and jumps
-// returns the jumps to them.
+// newDrift returns a Drift for tables. each calls its argument with the chains that the kernel should have, and
+// jumps returns the jumps to them.
 func newDrift(tool *iptables.Tool, tables []string, each func(func(iptables.ID, string)), jumps func() []iptables.Jump, shared func()) Drift {
 	return Drift{tool: tool, tables: tables, each: each, leads: jumps, shared: shared}
 }
 
-// Doubt returns why the kernel may not have what it should; empty: no reason is known.
+// Doubt returns why the rules may differ from what was written, or "".
 func (d *Drift) Doubt() string { return d.doubt }
 
-// Waits reports whether another process is at work, so that the last look found nothing out.
+// Waits reports whether another process is changing the tables, so that the last look had no result.
 func (d *Drift) Waits() bool { return d.looks > 0 }
 
-// Doubted returns Doubt, and if there is none, as unsure, Waits.
+// Doubted returns Doubt. If that is empty, unsure is the result of Waits.
 func (d *Drift) Doubted() (why string, unsure bool) { return d.doubt, d.doubt == "" && d.Waits() }
 
-// beginReading returns what notes that the tables were read. All that other processes write from now on counts.
+// beginReading prepares a reading of the tables. Writes of other processes from now on count as changes. The
+// caller calls done after the reading.
 func (d *Drift) beginReading() (done func(), err error) {
 	d.asRead = nil
 	generation, unstamped := d.tool.Generation(d.tables...)
@@ -90,7 +92,7 @@ func (d *Drift) beginReading() (done func(), err error) {
 	}, nil
 }
 
-// isUnchanged reports whether no process wrote since the last reading, as far as the kernel tells.
+// isUnchanged reports whether no process has written since the last reading, as far as the kernel can tell.
 func (d *Drift) isUnchanged() bool {
 	if d.asRead == nil {
 		return false
@@ -99,12 +101,12 @@ func (d *Drift) isUnchanged() bool {
 	return err == nil && now == *d.asRead
 }
 
-// beginWriting notes that this process writes.
+// beginWriting records that this process writes.
 func (d *Drift) beginWriting() { d.asRead = nil }
 
-// settled notes that the kernel has what it should. Legacy's tables have other sizes once this process has written; the
-// commits of other processes to nf_tables are counted apart.
-func (d *Drift) settled() {
+// recordWritten records that the kernel has what it should. Own writes change the size of legacy tables, so the size
+// is read again. Commits of other processes to nf_tables are counted separately.
+func (d *Drift) recordWritten() {
 	if d.tool.Backend == iptables.Legacy {
 		if now, err := d.tool.Foreign(d.tables...); err == nil {
 			d.checked, d.looks = now, 0
@@ -112,12 +114,13 @@ func (d *Drift) settled() {
 	}
 }
 
-// Look doubts the rules if other processes removed some of ours. It is called each LookEvery, while it is known what the
-// kernel should have. It looks closer when other processes have changed something, once they make a pause: one that
-// empties tables does so in several steps, and would fail on what is put back between them.
+// Look checks whether other processes removed some of our rules, and records a doubt if so. It is called every
+// LookEvery while the expected rules are known. After a change by others it waits for a pause before it looks
+// closer: a process that empties tables does so in several steps, and would fail on rules that are restored
+// between them.
 func (d *Drift) Look(ctx context.Context) {
 	if d.tool.Hold == nil || d.doubt != "" {
-		return // not the writer, or it is all read again anyway
+		return // not the writer, or everything is read again anyway
 	}
 	began := time.Now()
 	if d.compareRules(ctx) {
@@ -135,18 +138,18 @@ func (d *Drift) Look(ctx context.Context) {
 	d.shared()
 	why := ""
 	if d.tool.Backend == iptables.Legacy {
-		why = d.replaced(ctx)
-	} else if why, err = d.lost(ctx); err != nil {
+		why = d.findReplaced(ctx)
+	} else if why, err = d.findLost(ctx); err != nil {
 		why = err.Error()
 	}
 	if ctx.Err() != nil {
 		return
 	}
 	d.doubt, d.checked, d.looks, d.owed = why, now, 0, d.tool.Backend == iptables.NFT
-	d.next = time.Now().Add(min(50*time.Since(began), 3*time.Second)) // a fiftieth of a processor at most
+	d.next = time.Now().Add(min(50*time.Since(began), 3*time.Second)) // use at most 2% of a CPU
 }
 
-// compareRules compares the rules in the kernel with the rules that were written, when a comparison is owed and due. It
+// compareRules compares the rules in the kernel with those that were written, if that is owed and due. It
 // reports whether it compared.
 func (d *Drift) compareRules(ctx context.Context) bool {
 	began, least := time.Now(), time.Duration(0)
@@ -159,14 +162,14 @@ func (d *Drift) compareRules(ctx context.Context) bool {
 	if least > 0 {
 		d.shared()
 	}
-	d.doubt, d.owed = d.replaced(ctx), ctx.Err() != nil
-	d.save = time.Now().Add(max(least, 100*time.Since(began))) // a hundredth of a processor at most
+	d.doubt, d.owed = d.findReplaced(ctx), ctx.Err() != nil
+	d.save = time.Now().Add(max(least, 100*time.Since(began))) // use at most 1% of a CPU
 	return true
 }
 
-// replaced returns which of our chains has other rules than were written, or which lacks a jump of ours; empty: none. It
-// reads the tables.
-func (d *Drift) replaced(ctx context.Context) (why string) {
+// findReplaced reads the tables and describes the first chain of ours that differs from what was written or lacks a
+// jump. It returns "" if there is none.
+func (d *Drift) findReplaced(ctx context.Context) (why string) {
 	found, err := d.tool.SaveIf(ctx, d.reads, d.tables...)
 	switch {
 	case ctx.Err() != nil:
@@ -187,10 +190,10 @@ func (d *Drift) replaced(ctx context.Context) (why string) {
 	return why
 }
 
-// lost returns what of our rules is missing; empty: nothing. It reads the numbers of rules of all chains, the
-// chains whose number is another than it should be, those in which our jumps stand, and those to which they
-// lead. That rules of another were replaced by as many it cannot tell; replaced can.
-func (d *Drift) lost(ctx context.Context) (string, error) {
+// findLost describes the first missing rule of ours, or returns "". It reads the use counts of all chains, and the
+// rules of those chains whose count is unexpected, those with our jumps, and those to which our jumps lead. It
+// cannot detect that rules were replaced by the same number of others; findReplaced can.
+func (d *Drift) findLost(ctx context.Context) (string, error) {
 	uses, err := d.tool.Uses(ctx)
 	if err != nil {
 		return "", err
@@ -235,7 +238,7 @@ func (d *Drift) lost(ctx context.Context) (string, error) {
 			d.uses[id] = use
 		default:
 			var is bool
-			if is, err = d.is(ctx, id, text); err == nil && !is {
+			if is, err = d.isAsWritten(ctx, id, text); err == nil && !is {
 				why = fmt.Sprintf("%s is not as it was written", id)
 			}
 			d.uses[id] = use
@@ -244,9 +247,9 @@ func (d *Drift) lost(ctx context.Context) (string, error) {
 	return why, err
 }
 
-// is reports whether the kernel has a chain with these rules. One that the program cannot print has others, since
-// another program wrote there.
-func (d *Drift) is(ctx context.Context, id iptables.ID, text string) (bool, error) {
+// isAsWritten reports whether the kernel has a chain with these rules. If the program cannot print the chain,
+// another program has written there, so it has not.
+func (d *Drift) isAsWritten(ctx context.Context, id iptables.ID, text string) (bool, error) {
 	rules, there, err := d.tool.List(ctx, id)
 	if errors.Is(err, iptables.ErrUnreadable) {
 		return false, nil
@@ -254,13 +257,13 @@ func (d *Drift) is(ctx context.Context, id iptables.ID, text string) (bool, erro
 	return there && iptables.Join(rules) == text, err
 }
 
-// An audited is a chain with its rules, or a jump at it.
+// An audited is a chain with its rules, or a jump in it.
 type audited struct {
 	at         iptables.ID
 	text, jump string
 }
 
-// Audit reads one chain of ours, or asks for one jump, and compares. Call by call it goes through all of them.
+// Audit compares one chain or one jump of ours with the kernel. Repeated calls go through all of them.
 func (d *Drift) Audit(ctx context.Context) {
 	if d.doubt != "" {
 		return
@@ -277,18 +280,18 @@ func (d *Drift) Audit(ctx context.Context) {
 	next := d.agenda[0]
 	d.agenda = d.agenda[1:]
 	if next.jump != "" {
-		if there, err := d.tool.Exists(ctx, next.at, iptables.Rule(next.jump)); err == nil && !there && d.wants(next) {
+		if there, err := d.tool.Exists(ctx, next.at, iptables.Rule(next.jump)); err == nil && !there && d.isWanted(next) {
 			d.doubt = fmt.Sprintf("a jump is missing from %s", next.at)
 		}
 		return
 	}
-	if is, err := d.is(ctx, next.at, next.text); err == nil && !is && d.wants(next) {
+	if is, err := d.isAsWritten(ctx, next.at, next.text); err == nil && !is && d.isWanted(next) {
 		d.doubt = fmt.Sprintf("%s is not as it was written", next.at)
 	}
 }
 
-// wants reports whether the kernel should still have what is audited.
-func (d *Drift) wants(a audited) (is bool) {
+// isWanted reports whether the kernel should still have what is audited.
+func (d *Drift) isWanted(a audited) (is bool) {
 	if a.jump != "" {
 		return slices.Contains(d.leads(), iptables.Jump{At: a.at, Rule: iptables.Rule(a.jump)})
 	}

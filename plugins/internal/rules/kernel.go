@@ -15,7 +15,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/tree"
 )
 
-// A kernel is Rules as a reconcile.Kernel.
+// A kernel implements reconcile.Kernel.
 type kernel struct{ *Rules }
 
 var _ reconcile.Kernel[Key, string] = kernel{}
@@ -46,20 +46,20 @@ func (k kernel) List(ctx context.Context) (map[Key]string, error) {
 	done()
 	listed := r.adopt(found)
 	r.known, r.read = true, true
-	if r.Tool.Backend == iptables.NFT { // of legacy a size does not tell enough
+	if r.Tool.Backend == iptables.NFT { // for legacy an equal size does not prove that nothing changed
 		r.Masquerade.Saw(found, func() bool { return r.known && r.isUnchanged() })
 	}
 	return listed, nil
 }
 
-// Foreign returns why the rules may not be as they were written. With unsure other processes are at work, and the rules
-// were not compared.
+// Foreign returns why the rules may differ from what was written. With unsure other processes are changing the
+// tables, and the rules were not compared.
 func (k kernel) Foreign(ctx context.Context) (why string, unsure bool) {
 	k.Look(ctx)
 	return k.Doubted()
 }
 
-// adopt makes the state what was found, and returns the entries of it.
+// adopt sets the state from the tables that were read, and returns their entries.
 func (r *Rules) adopt(found iptables.Tables) map[Key]string {
 	r.forget()
 	listed := make(map[Key]string, len(found))
@@ -80,14 +80,14 @@ func (r *Rules) adopt(found iptables.Tables) map[Key]string {
 		}
 		r.text[id] = text
 		for _, rule := range rules {
-			if key, rest, ok := r.Trees[in].Read(rule); ok && (key.Port == 0) == r.Trees[in].Whole { // else it stands beside the tree
+			if key, rest, ok := r.Trees[in].Read(rule); ok && (key.Port == 0) == r.Trees[in].Whole { // otherwise the rule is beside the tree
 				r.Trees[in].Put(r.treeEntry(in, key, rest))
 				k, v := r.entryKey(in, key, rest)
 				listed[k] = v
 			}
 		}
 	}
-	for id := range r.held { // a foreign rule leads to it, so it cannot be removed
+	for id := range r.held { // a foreign rule leads to the chain, so it cannot be removed
 		if listed[chainKey(id)] == "" && !slices.ContainsFunc(r.fixed, func(c iptables.Chain) bool { return c.ID == id }) {
 			delete(listed, chainKey(id))
 		}
@@ -101,7 +101,7 @@ func (r *Rules) adopt(found iptables.Tables) map[Key]string {
 	return listed
 }
 
-// adoptOther notes what leads to our chains from a chain of others.
+// adoptOther records which rules of a foreign chain lead to our chains.
 func (r *Rules) adoptOther(found iptables.Tables, at iptables.ID) {
 	if why := found.Unsure(at); why != "" || found.Has(at, iptables.Unread) {
 		r.unread[at] = why
@@ -118,15 +118,15 @@ func (r *Rules) adoptOther(found iptables.Tables, at iptables.ID) {
 	}
 }
 
-// findDamage adds to listed the chains of trees that are not as the entries in them require. While it is not known
-// what stands beside a tree in its root, anything may.
+// findDamage adds to listed the chains of trees that differ from what their entries require. While the rules
+// beside a tree in its root are unknown, a root may have any others.
 func (r *Rules) findDamage(listed map[Key]string) {
 	r.collect()
 	for id := range r.text {
 		if _, is := r.changed[id]; is {
 			continue
 		}
-		if r.held[id] && r.text[id] == "" { // it cannot be removed
+		if r.held[id] && r.text[id] == "" { // held by a foreign rule, so it cannot be removed
 			delete(r.text, id)
 			continue
 		}
@@ -143,7 +143,7 @@ func (r *Rules) findDamage(listed map[Key]string) {
 	}
 }
 
-// collect composes the chains of trees that may have another text since the last call.
+// collect composes the chains of trees whose text may have changed since the last call.
 func (r *Rules) collect() {
 	for i, t := range r.Trees {
 		for _, c := range t.Changes() {
@@ -155,8 +155,8 @@ func (r *Rules) collect() {
 	}
 }
 
-// Apply writes a batch, in pieces if it is large. The program takes the blocks of a script one after the other, so
-// after an error it is unknown what the kernel has.
+// Apply writes a batch, in several runs if it is large. The program commits the blocks of a script one by one,
+// so after an error the state of the kernel is unknown.
 func (k kernel) Apply(ctx context.Context, b batch) (refused map[Key]error, err error) {
 	r, there := k.Rules, k.count["nat"]
 	plan := r.compose(b)
@@ -183,24 +183,24 @@ func (k kernel) Apply(ctx context.Context, b batch) (refused map[Key]error, err 
 		r.doubt = ""
 	}
 	if r.read || len(plan) > 0 {
-		r.settled()
+		r.recordWritten()
 	}
 	r.read = false
 	return nil, nil
 }
 
-// WriteBeside writes what other programs left. After an error it is unknown what the kernel has.
+// WriteBeside writes a plan about rules of other programs. After an error the state of the kernel is unknown.
 func (r *Rules) WriteBeside(ctx context.Context, plan iptables.Plan) error {
 	r.beginWriting()
 	if err := plan.Write(ctx, r.Tool, r.Rank, r.count["nat"]); err != nil {
 		r.known = false
 		return err
 	}
-	r.settled()
+	r.recordWritten()
 	return nil
 }
 
-// refusedBy returns the changes to which a refused line belongs.
+// refusedBy returns the changes to which a line belongs that the program refused.
 func (r *Rules) refusedBy(line *iptables.LineError, b batch) map[Key]error {
 	refused := make(map[Key]error)
 	for _, phase := range b.Phases {
@@ -226,7 +226,7 @@ func (r *Rules) entry(c change) tree.Entry {
 	return r.treeEntry(c.Key.in, c.Key.key, iptables.Rule(c.New))
 }
 
-// treeEntry returns the entry of a tree that leads its packets by a rule.
+// treeEntry returns the entry of a tree with a key and a rule.
 func (r *Rules) treeEntry(in int, k tree.Key, rule iptables.Rule) tree.Entry {
 	e := tree.Entry{Key: k, Rule: rule}
 	if to := (iptables.ID{Table: r.Trees[in].Root().Table, Chain: target(string(rule))}); r.IsOurs(to) {
@@ -235,7 +235,7 @@ func (r *Rules) treeEntry(in int, k tree.Key, rule iptables.Rule) tree.Entry {
 	return e
 }
 
-// compose returns the blocks that carry out a batch, and makes the state what the kernel has then.
+// compose returns the blocks of a batch, and updates the state as if they were written.
 func (r *Rules) compose(b batch) iptables.Plan {
 	clear(r.grows)
 	var plan iptables.Plan
@@ -263,8 +263,8 @@ func (r *Rules) compose(b batch) iptables.Plan {
 	return slices.DeleteFunc(plan, iptables.Block.Empty)
 }
 
-// change carries out a change of an entry, as far as one block can. What only leads to less in filter is left to the
-// last one.
+// change applies a change to the trees, or adds it to the block into. Deletions of our jumps in filter are
+// added to last.
 func (r *Rules) change(c change, into, last *iptables.Block) {
 	switch c.Key.kind {
 	case ofEntry:
@@ -280,7 +280,7 @@ func (r *Rules) change(c change, into, last *iptables.Block) {
 	}
 }
 
-// write adds to a block what makes a chain, which has the rules had, as it should be.
+// write adds to a block what changes a chain from had to c.
 func (r *Rules) write(id iptables.ID, c composed, had string, into *iptables.Block) {
 	r.grows[id.Table] += lines(c.text) - lines(had)
 	switch {
@@ -291,7 +291,7 @@ func (r *Rules) write(id iptables.ID, c composed, had string, into *iptables.Blo
 	}
 }
 
-// composeTrees adds to a block the chains of trees in its table that have another text than the kernel has.
+// composeTrees adds to a block the chains of trees in its table whose text differs from the kernel's.
 func (r *Rules) composeTrees(into *iptables.Block) {
 	r.collect()
 	for id, c := range r.changed {
@@ -311,8 +311,8 @@ func (r *Rules) composeTrees(into *iptables.Block) {
 	}
 }
 
-// changeJumps changes the jumps at a built-in chain: those above the longest common end are replaced. Jumps of
-// kube-proxy go before the chains that they lead to change; ours in filter go last.
+// changeJumps changes the jumps at a built-in chain. It keeps the longest common end and replaces the jumps
+// above it. Jumps of kube-proxy are deleted before the chains that they lead to change, ours in filter last.
 func (r *Rules) changeJumps(c change, into, last *iptables.Block) {
 	at := c.Key.chain
 	want := iptables.Split(c.New)

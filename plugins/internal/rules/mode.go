@@ -12,7 +12,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A mode is Rules as a reconcile.Mode.
+// A mode implements reconcile.Mode.
 type mode struct{ *Rules }
 
 var (
@@ -30,8 +30,8 @@ func (m mode) Entries(_ sdk.Name, p Piece, add func(Key, string)) {
 	}
 }
 
-// Fixed returns the chains that belong to no Service, and the jumps. Of a built-in chain of which it is not known
-// which jumps it has there is no entry, so that nothing is written there.
+// Fixed returns the chains that belong to no Service, and the jumps. It has no entry for a built-in chain whose
+// jumps are unknown, so that nothing is written there.
 func (m mode) Fixed(sdk.Role, map[string]bool) map[Key]string {
 	all := make(map[Key]string, len(m.fixed)+len(m.jumps))
 	for _, c := range m.fixed {
@@ -60,7 +60,8 @@ var (
 	chainsOf = [phases]string{"chains of filter", "chains of nat", "chains of mangle"}
 )
 
-// Kind classifies a key. Jumps are put in and taken out in one change, so their removal is no phase of its own.
+// Kind implements reconcile.Mode. Jumps are inserted and deleted in one change, so their removal has no phase
+// of its own.
 func (m mode) Kind(k Key) (kind reconcile.Kind) {
 	table := k.chain.Table
 	if k.kind == ofEntry {
@@ -85,7 +86,7 @@ func (m mode) Kind(k Key) (kind reconcile.Kind) {
 	return kind
 }
 
-// Frontend returns the frontend whose packets an entry of nat catches.
+// Frontend returns the frontend that an entry of nat matches.
 func (m mode) Frontend(k Key) (protocol sdk.Protocol, at netip.AddrPort, ok bool) {
 	if k.kind != ofEntry || k.key.Port == 0 || m.Trees[k.in].Root().Table != "nat" {
 		return 0, at, false
@@ -97,8 +98,8 @@ func (m mode) Frontend(k Key) (protocol sdk.Protocol, at netip.AddrPort, ok bool
 	return k.key.Protocol, netip.AddrPortFrom(addr, k.key.Port), true
 }
 
-// Parse returns the pieces that listed entries make: of each entry of a tree that shows whose it is, with the chains
-// behind it.
+// Parse returns the pieces of the Services that the listed entries name. A piece has the entries and all chains
+// that they lead to.
 func (m mode) Parse(listed map[Key]string) (map[sdk.Name]Piece, sdk.Role) {
 	textOf := func(id iptables.ID) string { return listed[chainKey(id)] }
 	pieces := make(map[sdk.Name]Piece)
@@ -114,7 +115,7 @@ func (m mode) Parse(listed map[Key]string) (map[sdk.Name]Piece, sdk.Role) {
 		}
 		p := pieces[name]
 		p.Entries = append(p.Entries, e)
-		p.Chains = m.behind(p.Chains, listed, seen, m.Trees[k.in].Root().Table, v)
+		p.Chains = m.addReachable(p.Chains, listed, seen, m.Trees[k.in].Root().Table, v)
 		pieces[name] = p
 	}
 	for _, p := range pieces {
@@ -124,9 +125,9 @@ func (m mode) Parse(listed map[Key]string) (map[sdk.Name]Piece, sdk.Role) {
 	return pieces, m.ShownRole()
 }
 
-// behind adds to chains those to which rules of a table lead, and all behind these, but for those that may belong to
-// several Services.
-func (m mode) behind(chains []Chain, listed map[Key]string, seen map[iptables.ID]bool, table, rules string) []Chain {
+// addReachable appends the chains to which rules of a table lead, and in turn those that these lead to. It
+// leaves out chains that may belong to several Services.
+func (m mode) addReachable(chains []Chain, listed map[Key]string, seen map[iptables.ID]bool, table, rules string) []Chain {
 	for rule := range strings.Lines(rules) {
 		id := iptables.ID{Table: table, Chain: target(rule)}
 		if !m.IsOurs(id) || m.IsFixed(id) || seen[id] {
@@ -137,12 +138,12 @@ func (m mode) behind(chains []Chain, listed map[Key]string, seen map[iptables.ID
 			continue
 		}
 		seen[id] = true
-		chains = m.behind(append(chains, Chain{id, text}), listed, seen, table, text)
+		chains = m.addReachable(append(chains, Chain{id, text}), listed, seen, table, text)
 	}
 	return chains
 }
 
-// target returns where a rule of ours leads. It takes a tenth of the time of iptables.Rule.Target.
+// target returns the chain to which a rule of ours leads. It takes a tenth of the time of iptables.Rule.Target.
 func target(rule string) string {
 	i := max(strings.LastIndex(rule, "-j "), strings.LastIndex(rule, "-g "))
 	if i < 0 {

@@ -10,26 +10,26 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/tree"
 )
 
-// A Piece is the rules of one Service: chains of its own, and entries of trees that lead there.
+// A Piece has the rules of one Service: its chains, and the tree entries that lead to them.
 type Piece struct {
-	Chains  []Chain // in the order of their names
-	Entries []Entry // in the order of trees and keys
+	Chains  []Chain // sorted by name
+	Entries []Entry // sorted by tree and key
 }
 
-// A Chain is a chain with the text of its rules, a line each.
+// A Chain is a chain with the text of its rules, one per line.
 type Chain struct {
 	ID   iptables.ID
 	Text string
 }
 
-// An Entry catches packets in one of the trees, which is named by its index in Config.Trees.
+// An Entry matches packets in one of the trees. In is the index in Config.Trees.
 type Entry struct {
 	In   int
 	Key  tree.Key
 	Rule iptables.Rule // what to do with the packets: "-j KUBE-SVC-…"
 }
 
-// NewPiece returns the piece with these chains and entries. Of two with the same name the later one counts.
+// NewPiece returns the piece with these chains and entries. If a name occurs twice, the later one counts.
 func NewPiece(chains []iptables.Chain, entries []Entry) Piece {
 	var p Piece
 	if len(chains) > 0 {
@@ -75,13 +75,13 @@ func (p Piece) Entry(in int, k tree.Key) (iptables.Rule, bool) {
 	return p.Entries[i].Rule, true
 }
 
-// A Key names an entry of the reconciler.
+// A Key identifies an entry of the reconciler.
 type Key struct {
 	kind  kind
-	chain iptables.ID   // of all but entries of trees
-	in    int           // of an entry of a tree: the tree,
+	chain iptables.ID   // unset for entries of trees
+	in    int           // for an entry of a tree: the tree,
 	key   tree.Key      // its key there,
-	rule  iptables.Rule // and, if several Services may need it, its rule: it has no value then
+	rule  iptables.Rule // and its rule, if several Services may need the entry: its value is then empty
 }
 
 type kind uint8

@@ -16,11 +16,12 @@ import (
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// A Config says what is particular to one mode's rules in one family.
+// A Config describes one mode's rules in one family.
 type Config struct {
 	Trees []Tree
 
-	// IsOurs reports whether a chain is this mode's, or kube-proxy's whose place it takes, by its name.
+	// IsOurs reports whether a chain, by its name, belongs to this mode or to a kube-proxy whose place it
+	// takes.
 	IsOurs func(iptables.ID) bool
 
 	// IsFixed reports whether a chain of ours may belong to more than one Service.
@@ -29,87 +30,89 @@ type Config struct {
 	// Role returns the role that our jumps imply.
 	Role func([]iptables.Jump) sdk.Role
 
-	// Owner returns the Service to which an entry of a tree belongs, as the kernel has it. textOf returns the rules of
+	// Owner returns the Service to which an entry of a tree in the kernel belongs. textOf returns the rules of
 	// a chain.
 	Owner func(e Entry, textOf func(iptables.ID) string) (sdk.Name, bool)
 
-	// IsBeside, if not nil, names chains of other programs that must be known: a table that has one is read.
+	// IsBeside, if not nil, reports whether a chain of another program must be known. Tables with such a chain
+	// are read.
 	IsBeside func(iptables.ID) bool
 
-	// Mangle says that there are chains of ours in mangle, too.
+	// Mangle is set if the mode has chains in mangle, too.
 	Mangle bool
 
-	// Rank orders chains: each has a higher rank than those of ours that its rules lead to. So the rank of a chain is
-	// also the most chains that lie one behind the other from it on.
+	// Rank returns a higher number for a chain than for all of ours that its rules lead to. The rank is
+	// therefore also the maximum length of a path of chains that starts there.
 	Rank func(iptables.Chain) int
 
-	// Companions are chains in tables that are never read, which are removed with one that is.
+	// Companions maps a chain to one in a table that is never read. Both are removed together.
 	Companions map[iptables.ID]iptables.ID
 }
 
-// A Tree is one in which entries hang.
+// A Tree is a tree of chains with the properties of its entries.
 type Tree struct {
 	*tree.Tree
 	Shared bool // several Services may need the same entry
-	Whole  bool // entries catch the packets to an address, whatever the port
+	Whole  bool // entries match an address with all its ports
 }
 
-// Rules are the rules of one IP family and the programs that write them. One goroutine at a time uses them.
+// Rules are the rules of one IP family and the programs that write them. Only one goroutine at a time may use
+// them.
 type Rules struct {
 	*reconcile.Reconciler[Piece, Key, string]
 	Config
 	Tool iptables.Tool
 
-	// Masquerade is the hold on the chains that all modes share; nil: rules lead to none of them.
+	// Masquerade is the hold on the chains that all modes share; nil if no rule leads to them.
 	Masquerade *masquerade.Hold
 
-	// Reading, if not nil, is called with what was read, at each reading: what rules need beside rules may have been
-	// removed with them.
+	// Reading, if not nil, is called after each reading with what was read: objects other than rules that the
+	// rules need may have been removed with them.
 	Reading func(iptables.Tables) error
 
 	Stats Stats
 	Drift
 
 	fixed []iptables.Chain
-	ends  []ends // of the trees' roots; nil: they are not known yet
+	ends  []ends // rules beside the trees in their roots; nil: SetRoot was not called yet
 	jumps []iptables.Jump
 	own   []iptables.Jump
 
 	state
 }
 
-// A state is what the kernel has, beside what the reconciler knows.
+// A state is what the kernel has, in addition to what the reconciler knows.
 type state struct {
 	text     map[iptables.ID]string   // the rules of each chain of a tree
-	changed  map[iptables.ID]composed // chains of trees that may have another text now
+	changed  map[iptables.ID]composed // chains of trees whose text may have changed
 	standing map[iptables.ID]string   // our jumps at each built-in chain, from top to bottom
-	unread   map[iptables.ID]string   // chains of others that the program cannot print; why, if it is not known which jumps stand there
+	unread   map[iptables.ID]string   // foreign chains that the program cannot print, with the reason if it is unknown which of our jumps they have
 	held     map[iptables.ID]bool     // chains of ours to which foreign rules lead
 	count    map[string]int           // rules in our chains, by table
-	grows    map[string]int           // by how many, when the present plan is written
-	found    map[iptables.ID]string   // the rules of fixed chains, when they were read
-	known    bool                     // all this is what the kernel has, as far as this process wrote it
-	read     bool                     // since the kernel last had what it should
+	grows    map[string]int           // by how many rules the present plan changes count
+	found    map[iptables.ID]string   // the rules of fixed chains at the last reading
+	known    bool                     // the state is complete: it was read, and all writes since then succeeded
+	read     bool                     // the kernel was read, and no Apply has succeeded since
 }
 
-// ends are the rules before and after those that a tree has in its root.
+// ends are the rules before and after those of a tree in its root.
 type ends struct{ head, tail []iptables.Rule }
 
-// A composed is what a chain of a tree should be.
+// A composed is the desired text of a chain of a tree.
 type composed struct {
 	level int
 	text  string
 	gone  bool
 }
 
-// Stats are what operators of kube-proxy know of rules.
+// Stats are statistics with the meaning of kube-proxy's metrics.
 type Stats struct {
 	Last     map[string]int // rules written by the last update, by table
 	Failures int            // restores that failed
-	Partial  int            // of these, those with only what changed
+	Partial  int            // how many of these were partial restores
 }
 
-// New returns rules of which nothing is known yet.
+// New returns Rules without knowledge of the kernel.
 func New(c Config, tool iptables.Tool) *Rules {
 	r := &Rules{Config: c, Tool: tool, Stats: Stats{Last: make(map[string]int)}}
 	r.Reconciler = reconcile.New[Piece, Key, string](mode{r}, kernel{r})
@@ -120,7 +123,7 @@ func New(c Config, tool iptables.Tool) *Rules {
 	return r
 }
 
-// forget makes the state that of a kernel that has nothing.
+// forget resets the state to that of an empty kernel.
 func (r *Rules) forget() {
 	r.state = state{
 		text: make(map[iptables.ID]string), changed: make(map[iptables.ID]composed), standing: make(map[iptables.ID]string),
@@ -134,7 +137,7 @@ func (r *Rules) forget() {
 // Family returns the family of the rules' addresses.
 func (r *Rules) Family() sdk.Family { return r.Tool.Family }
 
-// tables are those in which the mode may have rules.
+// tables returns the tables in which the mode may have rules.
 func (r *Rules) tables() []string {
 	if r.Mangle {
 		return []string{"nat", "filter", "mangle"}
@@ -142,8 +145,8 @@ func (r *Rules) tables() []string {
 	return []string{"nat", "filter"}
 }
 
-// Hold hands the writer's lock to every program that writes; nil: this process is not the writer. What was known may
-// have changed before.
+// Hold passes the writer's lock to every program that writes. nil means that this process is not the writer.
+// The state is no longer known, because another process may have written before.
 func (r *Rules) Hold(lock *ledger.Lock) {
 	r.Tool.Hold = nil
 	if lock != nil {
@@ -152,17 +155,18 @@ func (r *Rules) Hold(lock *ledger.Lock) {
 	r.known = false
 }
 
-// IsCurrent reports whether no process wrote since the last reading, as far as the kernel tells without another one.
+// IsCurrent reports whether no process has written since the last reading, as far as the kernel can tell
+// without a reading.
 func (r *Rules) IsCurrent() bool { return r.known && r.Doubt() == "" && r.isUnchanged() }
 
-// Look doubts the rules if other processes removed some of ours.
+// Look checks whether other processes removed some of our rules, and records a doubt if so.
 func (r *Rules) Look(ctx context.Context) {
 	if r.known {
 		r.Drift.Look(ctx)
 	}
 }
 
-// Audit compares one chain or one jump with the kernel, another each time.
+// Audit compares one chain or one jump with the kernel, and the next one at the next call.
 func (r *Rules) Audit(ctx context.Context) { r.Drift.Audit(ctx) }
 
 // Found returns the rules of a fixed chain, as the last reading found them.
@@ -182,15 +186,16 @@ func (r *Rules) ShownRole() sdk.Role {
 	return r.Role(all)
 }
 
-// Stands reports whether the kernel has a jump.
-func (r *Rules) Stands(j iptables.Jump) bool {
+// HasJump reports whether the kernel has a jump.
+func (r *Rules) HasJump(j iptables.Jump) bool {
 	return slices.Contains(iptables.Split(r.standing[j.At]), j.Rule)
 }
 
 // RuleCount returns how many rules the kernel has in our chains of a table.
 func (r *Rules) RuleCount(table string) int { return r.count[table] }
 
-// EachChain calls add with each chain that the kernel has, as far as it was read and written, and its rules.
+// EachChain calls add with each of our chains in the kernel and its rules, as this process has read or written
+// them.
 func (r *Rules) EachChain(add func(iptables.ID, string)) {
 	r.EachInstalled(func(k Key, text string) {
 		if k.kind == ofChain {
@@ -202,7 +207,7 @@ func (r *Rules) EachChain(add func(iptables.ID, string)) {
 	}
 }
 
-// Notes say where our jumps are that the program cannot print.
+// Notes names the built-in chains with our jumps that the program cannot print.
 func (r *Rules) Notes() (notes []string) {
 	for id, why := range r.unread {
 		if !slices.ContainsFunc(r.own, func(j iptables.Jump) bool { return j.At == id }) {
@@ -223,7 +228,7 @@ func (r *Rules) SetFixed(chains []iptables.Chain) {
 	r.Refix()
 }
 
-// SetRoot replaces the rules before and after those that a tree has in its root.
+// SetRoot replaces the rules before and after those of a tree in its root.
 func (r *Rules) SetRoot(in int, head, tail []iptables.Rule) {
 	if r.ends == nil {
 		r.ends = make([]ends, len(r.Trees))
@@ -232,9 +237,9 @@ func (r *Rules) SetRoot(in int, head, tail []iptables.Rule) {
 	r.Trees[in].Touch()
 }
 
-// SetJumps replaces the jumps that should be at built-in chains. Each is put at the top, so the first one of a chain
-// stands below the others. own are all that this mode makes in any role: another one that is listed is kube-proxy's,
-// whose chains the mode takes over.
+// SetJumps replaces the desired jumps. Each is inserted at the top, so the first one of a chain ends up lowest.
+// own are all jumps that this mode has in any role. Another listed jump is one of kube-proxy, whose chains the
+// mode takes over.
 func (r *Rules) SetJumps(jumps, own []iptables.Jump) {
 	r.jumps, r.own = jumps, own
 	r.Refix()
@@ -247,7 +252,7 @@ func (r *Rules) wantedJumps() map[iptables.ID]string {
 		all[j.At] = string(j.Rule) + "\n" + all[j.At]
 	}
 	for at, text := range all {
-		if _, unread := r.unread[at]; unread && haveSameLines(text, r.standing[at]) { // the program told in no order which are there
+		if _, unread := r.unread[at]; unread && haveSameLines(text, r.standing[at]) { // the program does not tell the order of our jumps there
 			all[at] = r.standing[at]
 		}
 	}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sweep takes the iptables rules of a dataplane out of a node, whichever process
-// wrote them: in both IP families and both backends, with what all dataplanes share, and
-// with what kube-proxy left if that is asked for.
+// Package sweep removes the iptables rules of a dataplane from a node, whichever process wrote them: in both IP
+// families and both backends. It also releases the chains that all dataplanes share and, if asked for, removes
+// what kube-proxy left.
 package sweep
 
 import (
@@ -18,22 +18,22 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Rules say which rules are a dataplane's.
+// Rules describe which rules belong to a dataplane.
 type Rules struct {
 	Mode string
 	Ours func(iptables.ID) bool
 	Rank func(iptables.Chain) int // as in rules.Config
 
-	// Tables are those in which there may be some, in the order in which they are swept.
+	// Tables returns the tables that may have such rules, in the order in which they are swept.
 	Tables func(context.Context, iptables.Tool) ([]string, error)
 
-	// Leftovers are what goes from a table, and for people what stays. found has the chains
-	// of all Tables.
+	// Leftovers returns the block that removes the rules from a table, and descriptions of what stays. found
+	// has the chains of all Tables.
 	Leftovers func(table string, found iptables.Tables) (removed iptables.Block, kept []string)
 }
 
-// All removes, or only names, all of the rules, and sees to what is shared; and, if that is
-// asked for, what kube-proxy left in its nftables mode.
+// All removes (with DryRun: only names) all of these rules, and releases the shared chains. With KubeProxy it
+// also removes the tables of kube-proxy's nftables mode.
 func (r Rules) All(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, error) {
 	gone, err := r.Of(ctx, l, env, iptables.ToolsInUse)
 	if !l.KubeProxy {
@@ -43,7 +43,7 @@ func (r Rules) All(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]strin
 	return append(gone, tables...), errors.Join(err, failed)
 }
 
-// Of is All of what the tools of each family write, and of nothing else.
+// Of is All for the given tools of each family, without kube-proxy's nftables tables.
 func (r Rules) Of(ctx context.Context, l sdk.Leftovers, env frame.Env, tools func(context.Context, sdk.Family) []iptables.Tool) ([]string, error) {
 	var gone []string
 	var errs []error
@@ -62,8 +62,8 @@ func (r Rules) Of(ctx context.Context, l sdk.Leftovers, env frame.Env, tools fun
 	return gone, errors.Join(errs...)
 }
 
-// Elsewhere removes the rules that tools write, of a backend that the dataplane does not use any
-// more, and what is shared there if no other dataplane holds it.
+// Elsewhere removes the rules written by tools of a backend that the dataplane no longer uses. It also removes
+// the shared chains there if no other dataplane holds them.
 func (r Rules) Elsewhere(ctx context.Context, tools []iptables.Tool, env frame.Env) ([]string, error) {
 	var gone []string
 	var errs []error
@@ -75,22 +75,21 @@ func (r Rules) Elsewhere(ctx context.Context, tools []iptables.Tool, env frame.E
 	return append(gone, some...), errors.Join(append(errs, err)...)
 }
 
-// each is All, in one family and backend. In steady state it reads little more than what
-// goes.
+// each is All for one family and backend. Usually it reads little more than what it removes.
 func (r Rules) each(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, error) {
 	if l == (sdk.Leftovers{}) {
-		gone, err := r.by(ctx, tool, l, func(ctx context.Context, table string) (iptables.Tables, error) {
+		gone, err := r.sweepTables(ctx, tool, l, func(ctx context.Context, table string) (iptables.Tables, error) {
 			return tool.OutlineFree(ctx, table, r.Ours)
 		})
 		if err == nil || ctx.Err() != nil {
 			return gone, err
-		} // else there are jumps where no outline looks for them
+		} // otherwise jumps are in chains that an outline leaves out: read everything
 	}
-	return r.by(ctx, tool, l, func(ctx context.Context, table string) (iptables.Tables, error) { return tool.Save(ctx, table) })
+	return r.sweepTables(ctx, tool, l, func(ctx context.Context, table string) (iptables.Tables, error) { return tool.Save(ctx, table) })
 }
 
-// by is each, of what read finds in each table.
-func (r Rules) by(ctx context.Context, tool iptables.Tool, l sdk.Leftovers, read func(context.Context, string) (iptables.Tables, error)) ([]string, error) {
+// sweepTables is each with a function that reads one table.
+func (r Rules) sweepTables(ctx context.Context, tool iptables.Tool, l sdk.Leftovers, read func(context.Context, string) (iptables.Tables, error)) ([]string, error) {
 	tables, err := r.Tables(ctx, tool)
 	if err != nil {
 		return nil, err

@@ -12,9 +12,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Key is what packets of one frontend are known by: where they are sent. A tree
-// sees it as a row of digits of two bits: those of the address, if the tree knows
-// addresses, then one for the protocol, then those of the port.
+// A Key identifies a frontend by the destination of its packets. A tree treats it as a sequence of digits of
+// two bits: those of the address, if the tree uses addresses, one for the protocol, and those of the port.
 type Key struct {
 	Addr     netip.Addr
 	Protocol sdk.Protocol
@@ -26,7 +25,7 @@ func (k Key) Compare(l Key) int {
 	return cmp.Or(k.Addr.Compare(l.Addr), cmp.Compare(k.Protocol, l.Protocol), cmp.Compare(k.Port, l.Port))
 }
 
-// addrDigits is how many digits an address of family has.
+// addrDigits returns the number of digits of an address.
 func addrDigits(f sdk.Family) int {
 	if f == sdk.IPv6 {
 		return 64
@@ -36,7 +35,7 @@ func addrDigits(f sdk.Family) int {
 
 const portDigits = 8
 
-// digit is the i-th digit of k, whose address has n of them.
+// digit returns the i-th digit of k, whose address has n digits.
 func (k Key) digit(i, n int) byte {
 	switch {
 	case i < n:
@@ -48,22 +47,21 @@ func (k Key) digit(i, n int) byte {
 	return byte(k.Port>>(14-2*(i-n-1))) & 3
 }
 
-// A prefix is the first digits of a key: those that a whole branch of a tree has
-// in common.
+// A prefix is the first digits of a key, which all entries of a branch share.
 type prefix struct {
 	key    Key
-	digits int // how many count
-	addr   int // how many of all digits are the address's
+	digits int // length of the prefix
+	addr   int // number of digits of an address
 }
 
-// words are the conditions of rules that lead to what has prefix p.
+// words returns the matches for packets with prefix p.
 func (p prefix) words() iptables.Rule {
 	words := make([]any, 0, 6)
 	if n := min(p.digits, p.addr); n > 0 {
 		words = append(words, "-d", netip.PrefixFrom(p.key.Addr, 2*n))
 	}
 	if p.key.Protocol == 0 {
-		return iptables.Words(words...) // every protocol and port
+		return iptables.Words(words...) // all protocols and ports
 	}
 	if p.digits > p.addr {
 		words = append(words, "-p "+p.key.Protocol.String())
@@ -79,15 +77,15 @@ func (p prefix) words() iptables.Rule {
 	return iptables.Words(words...)
 }
 
-// ports are the first and the last port that have the prefix.
+// ports returns the first and last port with the prefix.
 func (p prefix) ports() (first, last int) {
 	free := 2 * (portDigits - (p.digits - p.addr - 1))
 	first = int(p.key.Port >> free << free)
 	return first, first + 1<<free - 1
 }
 
-// String is short enough for a chain's name, and says as much as there is room
-// for: "10.96.64.0/18", "tcp-30080-30095".
+// String returns a name that is short enough for a chain and readable where possible: "10.96.64.0/18",
+// "tcp-30080-30095".
 func (p prefix) String() string {
 	switch {
 	case p.addr > 0 && p.digits <= p.addr && p.key.Addr.Is4():

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tree finds one rule among many by few looks: it hangs the rules of
-// frontends in a tree of iptables chains, and says which chains a change touches.
+// Package tree arranges the rules of frontends in a tree of iptables chains, so that a packet is compared with
+// few of them. It reports which chains a change affects.
 package tree
 
 import (
@@ -16,116 +16,115 @@ import (
 )
 
 const (
-	leaf    = 8 // how many entries one chain lists
-	fingers = 4 // how many branches one chain leads to
+	maxEntries  = 8 // entries in one chain
+	maxBranches = 4 // branches of one chain
 )
 
-// Deepest is how many chains may lie one behind the other; nft takes no more.
+// Deepest is the maximum length of a path of chains. nf_tables accepts no longer one.
 const Deepest = 15
 
-// A Tree leads a packet to its entry. Each of its chains leads on to at most four,
-// by the next two bits of the packet's address, protocol or port that tell its
-// entries apart; at the end at most eight entries are listed:
+// A Tree leads a packet to its entry. Each chain leads to at most four others, by the next two bits of the
+// packet's address, protocol or port in which its entries differ. A chain at the end lists at most eight
+// entries:
 //
 //	KUBE-SERVICES            -d 10.96.0.0/18 -j KUBE-VIP-10.96.0.0/18
 //	KUBE-VIP-10.96.0.0/18    -d 10.96.16.0/20 -g KUBE-VIP-10.96.16.0/20
 //	KUBE-VIP-10.96.16.0/20   -d 10.96.17.3/32 -p tcp -m tcp --dport 80 -j KUBE-SVC-…
 //
-// Its shape depends on the entries alone, not on the order in which they came, so
-// a new process finds the tree it would have made. An entry that comes or goes
-// changes one chain, and now and then those beside it.
+// The shape of the tree depends only on its entries and not on the order of additions, so a new process
+// composes the tree that the previous one wrote. A change of an entry changes one chain, and sometimes its
+// neighbours.
 //
-// The root is entered, and left, by -j: a packet that finds nothing comes back and
-// goes on. Below, -g is enough, and such a packet need not be held against the
-// branches beside its own.
+// The root uses -j: a packet without an entry returns to the root and continues there. The levels below use -g,
+// which saves the packet the comparison with the remaining branches on the way back.
 type Tree struct {
 	root  iptables.ID
-	stem  string // what the names of the other chains begin with
-	addr  int    // digits of an address
-	depth int    // levels below the root
-	top   *twig
+	stem  string // prefix of the names of the other chains
+	addr  int    // number of digits of an address
+	depth int    // length of the path from the hook to the root
+	top   *node
 
-	// touched are the chains whose rules may be others now; nil: gone.
-	touched map[iptables.ID]*twig
+	// touched are the chains whose rules may have changed; nil means removed.
+	touched map[iptables.ID]*node
 }
 
-// An Entry catches the packets to one key.
+// An Entry matches the packets to one key.
 type Entry struct {
 	Key    Key
 	Rule   iptables.Rule // what to do with them: "-j KUBE-SVC-…"
-	Behind int           // how many chains lie one behind the other there
+	Behind int           // length of the longest path of chains that starts at Rule's target
 }
 
-// A Chain is one of a tree's, with its rules.
+// A Chain is a chain of a tree with its rules.
 type Chain struct {
 	ID    iptables.ID
-	Level int // how far below the root it hangs
+	Level int // distance from the root
 	Rules []iptables.Rule
-	Gone  bool // the tree has no such chain any more
+	Gone  bool // the chain was removed
 }
 
-// A twig is one chain of a tree: a leaf that lists entries, or a fork.
-type twig struct {
+// A node is one chain of a tree: a leaf that lists entries, or a fork.
+type node struct {
 	id      iptables.ID
-	at      prefix // what its entries have in common, and what it is called by
+	at      prefix // common prefix of its entries; determines the name
 	level   int
-	entries []Entry // of a leaf, in order
-	common  int     // of a fork: the digit it forks at
-	forks   [fingers]*twig
-	count   int // entries here and below
+	entries []Entry // of a leaf, sorted
+	common  int     // of a fork: index of the digit at which it forks
+	forks   [maxBranches]*node
+	count   int // number of entries here and below
 }
 
-// ByAddress is a tree of frontends that are told apart by their addresses of family,
-// and then by protocol and port. It hangs in the chain root, so many chains below a
-// hook, and the names of its other chains begin with stem.
+// ByAddress returns a tree of frontends that differ by address, protocol and port. root is its first chain,
+// depth the length of the path of chains from the hook to root, and stem the prefix of the names of the other
+// chains.
 func ByAddress(root iptables.ID, stem string, f sdk.Family, depth int) *Tree {
-	return grown(root, stem, addrDigits(f), depth)
+	return newTree(root, stem, addrDigits(f), depth)
 }
 
-// ByPort is a tree of frontends that differ by protocol and port alone.
-func ByPort(root iptables.ID, stem string, depth int) *Tree { return grown(root, stem, 0, depth) }
+// ByPort returns a tree of frontends that differ only by protocol and port.
+func ByPort(root iptables.ID, stem string, depth int) *Tree { return newTree(root, stem, 0, depth) }
 
-func grown(root iptables.ID, stem string, addr, depth int) *Tree {
+func newTree(root iptables.ID, stem string, addr, depth int) *Tree {
 	t := &Tree{root: root, stem: stem, addr: addr, depth: depth}
 	t.Reset()
 	return t
 }
 
-// Reset removes all entries. What Changes returns after it is of a tree that is new.
+// Reset removes all entries. Changes then returns only the chains of the new tree.
 func (t *Tree) Reset() {
-	t.touched = make(map[iptables.ID]*twig)
-	t.top = t.grow(&twig{id: t.root, at: prefix{addr: t.addr}}, nil)
+	t.touched = make(map[iptables.ID]*node)
+	t.top = t.build(&node{id: t.root, at: prefix{addr: t.addr}}, nil)
 }
 
-// digits is how many a key has.
+// digits returns the number of digits of a key.
 func (t *Tree) digits() int { return t.addr + 1 + portDigits }
 
-// below is a branch of w for what has key's first digits, and no entry yet.
-func (t *Tree) below(w *twig, key Key) *twig {
+// child returns a new branch of w for keys with these first digits.
+func (t *Tree) child(w *node, key Key) *node {
 	at := prefix{key, w.common + 1, t.addr}
-	return &twig{id: iptables.ID{Table: t.root.Table, Chain: t.stem + at.String()}, at: at, level: w.level + 1}
+	return &node{id: iptables.ID{Table: t.root.Table, Chain: t.stem + at.String()}, at: at, level: w.level + 1}
 }
 
-// Put adds e, in place of another with the same key.
+// Put adds e or replaces the entry with the same key.
 func (t *Tree) Put(e Entry) { t.putIn(t.top, e) }
 
-func (t *Tree) putIn(w *twig, e Entry) {
-	if w.isLeaf() || t.shared(w.sample(), e.Key) < w.common || w.level >= t.lowest(e) {
-		t.regrow(w, insert(t.collect(w), e)) // a fork forks earlier now, or not at all
+func (t *Tree) putIn(w *node, e Entry) {
+	if w.isLeaf() || t.commonDigits(w.sample(), e.Key) < w.common || w.level >= t.maxLevel(e) {
+		t.rebuild(w, insert(t.collect(w), e)) // the fork moves to an earlier digit, or becomes a leaf
 		return
 	}
 	d := e.Key.digit(w.common, t.addr)
 	if w.forks[d] != nil {
-		t.within(w, w.forks[d], func(f *twig) { t.putIn(f, e) })
+		t.changeBranch(w, w.forks[d], func(f *node) { t.putIn(f, e) })
 		return
 	}
-	w.forks[d] = t.grow(t.below(w, e.Key), []Entry{e})
+	w.forks[d] = t.build(t.child(w, e.Key), []Entry{e})
 	t.touch(w)
 	w.count++
 }
 
-// within changes a branch of w, and keeps w true to it.
-func (t *Tree) within(w, branch *twig, change func(*twig)) {
+// changeBranch changes a branch of w and updates w.
+func (t *Tree) changeBranch(w, branch *node, change func(*node)) {
 	count, reach, weight := branch.count, t.reach(branch), branch.weight()
 	change(branch)
 	w.count += branch.count - count
@@ -137,15 +136,15 @@ func (t *Tree) within(w, branch *twig, change func(*twig)) {
 // Drop removes the entry with a key.
 func (t *Tree) Drop(k Key) { t.dropIn(t.top, k) }
 
-func (t *Tree) dropIn(w *twig, k Key) {
+func (t *Tree) dropIn(w *node, k Key) {
 	if w.isLeaf() {
 		i, found := slices.BinarySearchFunc(w.entries, k, Entry.compare)
 		if found {
-			t.regrow(w, slices.Delete(w.entries, i, i+1))
+			t.rebuild(w, slices.Delete(w.entries, i, i+1))
 		}
 		return
 	}
-	if t.shared(w.sample(), k) < w.common {
+	if t.commonDigits(w.sample(), k) < w.common {
 		return
 	}
 	f := w.forks[k.digit(w.common, t.addr)]
@@ -153,31 +152,31 @@ func (t *Tree) dropIn(w *twig, k Key) {
 		return
 	}
 	before := f.count
-	t.within(w, f, func(f *twig) { t.dropIn(f, k) })
-	if f.count == 0 || w.count <= leaf && f.count < before {
-		t.regrow(w, t.collect(w))
+	t.changeBranch(w, f, func(f *node) { t.dropIn(f, k) })
+	if f.count == 0 || w.count <= maxEntries && f.count < before {
+		t.rebuild(w, t.collect(w))
 	}
 }
 
-// regrow makes the branch w anew, from entries.
-func (t *Tree) regrow(w *twig, entries []Entry) {
-	t.each(w, func(old *twig) { t.touched[old.id] = nil })
-	t.grow(w, entries)
+// rebuild builds the branch w again from entries.
+func (t *Tree) rebuild(w *node, entries []Entry) {
+	t.each(w, func(old *node) { t.touched[old.id] = nil })
+	t.build(w, entries)
 }
 
-// grow makes w the branch of entries.
-func (t *Tree) grow(w *twig, entries []Entry) *twig {
-	*w = twig{id: w.id, at: w.at, level: w.level, entries: entries, count: len(entries)}
-	if len(entries) > leaf && !slices.ContainsFunc(entries, func(e Entry) bool { return w.level >= t.lowest(e) }) {
+// build makes w the branch of entries.
+func (t *Tree) build(w *node, entries []Entry) *node {
+	*w = node{id: w.id, at: w.at, level: w.level, entries: entries, count: len(entries)}
+	if len(entries) > maxEntries && !slices.ContainsFunc(entries, func(e Entry) bool { return w.level >= t.maxLevel(e) }) {
 		w.entries = nil
-		w.common = t.shared(entries[0].Key, entries[len(entries)-1].Key)
+		w.common = t.commonDigits(entries[0].Key, entries[len(entries)-1].Key)
 		for len(entries) > 0 {
 			k := entries[0].Key
 			d := k.digit(w.common, t.addr)
 			n, _ := slices.BinarySearchFunc(entries, d, func(e Entry, d byte) int {
-				return int(e.Key.digit(w.common, t.addr)) - int(d) - 1 // the first beyond d
+				return int(e.Key.digit(w.common, t.addr)) - int(d) - 1 // the first entry beyond d
 			})
-			w.forks[d] = t.grow(t.below(w, k), slices.Clone(entries[:n]))
+			w.forks[d] = t.build(t.child(w, k), slices.Clone(entries[:n]))
 			entries = entries[n:]
 		}
 	}
@@ -185,12 +184,12 @@ func (t *Tree) grow(w *twig, entries []Entry) *twig {
 	return w
 }
 
-// lowest is the level below which e must not hang, because of the chains that lie
-// behind it. A leaf so low lists whatever is left.
-func (t *Tree) lowest(e Entry) int { return Deepest - t.depth - e.Behind }
+// maxLevel returns the deepest level at which e may be listed, which depends on the chains behind it. A leaf at
+// this level lists all its entries, however many.
+func (t *Tree) maxLevel(e Entry) int { return Deepest - t.depth - e.Behind }
 
-// shared is how many digits two keys begin with alike.
-func (t *Tree) shared(k, l Key) int {
+// commonDigits returns the number of leading digits that two keys have in common.
+func (t *Tree) commonDigits(k, l Key) int {
 	for i := range t.digits() {
 		if k.digit(i, t.addr) != l.digit(i, t.addr) {
 			return i
@@ -199,17 +198,17 @@ func (t *Tree) shared(k, l Key) int {
 	return t.digits()
 }
 
-// collect is every entry of the branch w, in order: of a leaf its own list.
-func (t *Tree) collect(w *twig) []Entry {
+// collect returns all entries of the branch w, sorted. For a leaf it returns the leaf's own slice.
+func (t *Tree) collect(w *node) []Entry {
 	if w.isLeaf() {
 		return w.entries
 	}
 	all := make([]Entry, 0, w.count+1)
-	t.each(w, func(w *twig) { all = append(all, w.entries...) })
+	t.each(w, func(w *node) { all = append(all, w.entries...) })
 	return all
 }
 
-// insert adds e to entries, in place of another with the same key.
+// insert adds e to entries or replaces the entry with the same key.
 func insert(entries []Entry, e Entry) []Entry {
 	i, found := slices.BinarySearchFunc(entries, e.Key, Entry.compare)
 	if found {
@@ -219,8 +218,8 @@ func insert(entries []Entry, e Entry) []Entry {
 	return slices.Insert(entries, i, e)
 }
 
-// each calls f for w and every twig below, in the order of their entries.
-func (t *Tree) each(w *twig, f func(*twig)) {
+// each calls f for w and every node below, in the order of their entries.
+func (t *Tree) each(w *node, f func(*node)) {
 	f(w)
 	for _, branch := range w.forks {
 		if branch != nil {
@@ -229,23 +228,23 @@ func (t *Tree) each(w *twig, f func(*twig)) {
 	}
 }
 
-func (t *Tree) touch(w *twig) { t.touched[w.id] = w }
+func (t *Tree) touch(w *node) { t.touched[w.id] = w }
 
-func (w *twig) isLeaf() bool { return w.forks == [fingers]*twig{} }
+func (w *node) isLeaf() bool { return w.forks == [maxBranches]*node{} }
 
-// heaviestFirst are the branches of w. One with many more entries than the others
-// goes first, so that an address with a hundred ports is not far away.
-func (w *twig) heaviestFirst() []*twig {
-	branches := slices.DeleteFunc(slices.Clone(w.forks[:]), func(f *twig) bool { return f == nil })
-	slices.SortStableFunc(branches, func(f, g *twig) int { return g.weight() - f.weight() })
+// heaviestFirst returns the branches of w, those with many more entries than the others first. So the path to
+// an address with a hundred ports is short.
+func (w *node) heaviestFirst() []*node {
+	branches := slices.DeleteFunc(slices.Clone(w.forks[:]), func(f *node) bool { return f == nil })
+	slices.SortStableFunc(branches, func(f, g *node) int { return g.weight() - f.weight() })
 	return branches
 }
 
-// weight is how many entries w has, as a power of four, so that it changes seldom.
-func (w *twig) weight() int { return bits.Len(uint(w.count)) / 2 }
+// weight returns the number of entries of w as a power of four, so that it changes seldom.
+func (w *node) weight() int { return bits.Len(uint(w.count)) / 2 }
 
-// sample is some key of the branch.
-func (w *twig) sample() Key {
+// sample returns any key of the branch.
+func (w *node) sample() Key {
 	for !w.isLeaf() {
 		for _, f := range w.forks {
 			if f != nil {
@@ -259,8 +258,8 @@ func (w *twig) sample() Key {
 
 func (e Entry) compare(k Key) int { return e.Key.Compare(k) }
 
-// rules are those of the chain that w is.
-func (t *Tree) rules(w *twig) []iptables.Rule {
+// rules returns the rules of the chain w.
+func (t *Tree) rules(w *node) []iptables.Rule {
 	var rules []iptables.Rule
 	how := "-g"
 	if w.level == 0 {
@@ -276,23 +275,25 @@ func (t *Tree) rules(w *twig) []iptables.Rule {
 	return rules
 }
 
-// reach is how many digits lead to w: a fork's are all that its entries share, so
-// that few packets go there in vain. A leaf's stay as they are when an entry comes.
-func (t *Tree) reach(w *twig) int {
+// reach returns the number of digits that the rule to w matches. For a fork these are all digits that its
+// entries share, so that few packets enter in vain. For a leaf the number does not change when entries are
+// added.
+func (t *Tree) reach(w *node) int {
 	if w.isLeaf() {
 		return w.at.digits
 	}
 	return w.common
 }
 
-// Words are the conditions of a rule about packets to k.
+// Words returns the matches for packets to k.
 func (t *Tree) Words(k Key) iptables.Rule { return prefix{k, t.digits(), t.addr}.words() }
 
-// Line is the rule that e is in its leaf.
+// Line returns the rule of e in its leaf.
 func (t *Tree) Line(e Entry) iptables.Rule { return iptables.Words(t.Words(e.Key), e.Rule) }
 
-// Read is the way back from Line: the key and the rest of a rule that lists an entry. Rules that lead on to branches, and
-// strange ones, do not. kube-proxy's rules do, though they have their comment before the port: the rest begins with it.
+// Read is the inverse of Line: it returns the key and the rest of a rule that lists an entry. It is not ok for
+// rules that lead to branches and for other rules. kube-proxy's rules are accepted although their comment comes
+// before the port. The rest then begins with the comment.
 func (t *Tree) Read(r iptables.Rule) (k Key, rest iptables.Rule, ok bool) {
 	before := ""
 	for word := range r.All() {
@@ -332,18 +333,18 @@ func (t *Tree) Read(r iptables.Rule) (k Key, rest iptables.Rule, ok bool) {
 	return k, iptables.Rule(comment + text), ok
 }
 
-// Root is the chain that the tree hangs in.
+// Root returns the root chain.
 func (t *Tree) Root() iptables.ID { return t.root }
 
-// Has reports whether a chain is one of the tree's, by its name.
+// Has reports whether a chain belongs to the tree, by its name.
 func (t *Tree) Has(id iptables.ID) bool {
 	return id == t.root || id.Table == t.root.Table && strings.HasPrefix(id.Chain, t.stem)
 }
 
-// Touch has the root among the next changes, for a caller that writes something beside it.
+// Touch marks the root as changed. The caller has rules of its own in the root.
 func (t *Tree) Touch() { t.touch(t.top) }
 
-// Changes are the chains whose rules may be others than at the last call.
+// Changes returns the chains whose rules may have changed since the last call.
 func (t *Tree) Changes() []Chain {
 	all := make([]Chain, 0, len(t.touched))
 	for id, w := range t.touched {
@@ -353,6 +354,6 @@ func (t *Tree) Changes() []Chain {
 		}
 		all = append(all, c)
 	}
-	t.touched = make(map[iptables.ID]*twig) // small again: to walk a map costs its largest size
+	t.touched = make(map[iptables.ID]*node) // a new map: iterating over one takes time in proportion to its largest size
 	return all
 }
