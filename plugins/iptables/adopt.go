@@ -11,23 +11,23 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// ourChains are the names that are ours, or kube-proxy's, whose place we take. A
-// name that merely begins alike (KUBE-ROUTER-X) is neither. KUBE-FIREWALL and
-// KUBE-MARK-DROP are not here: the kubelet shares them. Nor is what all dataplanes share
-// (package masquerade).
+// ourChains and ourStems have the chain names of this mode, which include kube-proxy's because we take its
+// place. A chain whose name only begins with KUBE (KUBE-ROUTER-X) is foreign. KUBE-FIREWALL and KUBE-MARK-DROP
+// are not listed because the kubelet uses them too, nor are the chains that all dataplanes share (package
+// masquerade).
 var (
-	ourChains = []string{services, nodePorts, turnedAway, denied, noneLocal, unserved, foreign, forward, guard, looped, markOthers, canary}
+	ourChains = []string{services, nodePorts, externalServices, denied, noLocalEndpoint, noEndpoint, foreignPort, forward, localnetGuard, looped, markNotPod, canary}
 	ourStems  = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-", "KUBE-XLB-", "KUBE-VIP-", "KUBE-NP-", "KUBE-HC-", "KUBE-LP-"}
 )
 
-// canary is the chain by which kube-proxy notices that its rules were flushed.
+// canary is the chain by which kube-proxy detects that its rules were flushed.
 const canary = "KUBE-PROXY-CANARY"
 
 func isOurs(id iptables.ID) bool {
 	return isFixed(id) || slices.ContainsFunc(ourStems, func(stem string) bool { return strings.HasPrefix(id.Chain, stem) })
 }
 
-// isFixed reports whether a chain of ours is there whatever Services there are.
+// isFixed reports whether a chain is one of those that exist independently of Services.
 func isFixed(id iptables.ID) bool { return slices.Contains(ourChains, id.Chain) }
 
 // shownRole returns the role that jumps to our chains imply.
@@ -44,8 +44,8 @@ func shownRole(jumps []iptables.Jump) sdk.Role {
 	return role
 }
 
-// owner returns the Service to which an entry belongs. It is named by the comment of the entry, or by that of the first
-// rule of the chain to which the entry leads.
+// owner returns the Service to which an entry belongs. Its name is in the comment of the entry, or in the
+// comment of the first rule of the chain that the entry jumps to.
 func owner(family sdk.Family, e rules.Entry, textOf func(iptables.ID) string) (name sdk.Name, ok bool) {
 	text := e.Rule.Comment()
 	if text == "" {

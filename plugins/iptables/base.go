@@ -12,71 +12,73 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A nodeConfig is what the rules of one family follow with no Service at all.
+// A nodeConfig has the inputs of the rules that do not depend on Services.
 type nodeConfig struct {
 	family    sdk.Family
 	node      sdk.Node
-	localhost bool // node ports answer on 127.0.0.1 too
-	liberal   bool // the kernel takes packets outside the TCP window for valid
-	counted   bool // rules can count in accounts
+	localhost bool // node ports are served on 127.0.0.1 too
+	liberal   bool // conntrack accepts packets outside the TCP window (tcp_be_liberal)
+	canCount  bool // rules can count packets in nfacct accounts
 
-	bound   []netip.Prefix // the node's addresses that take no node ports
-	uplinks []flows.Uplink // by which its default routes lead
+	bound   []netip.Prefix // addresses of the node that an ipvs dataplane bound: they take no node ports
+	uplinks []flows.Uplink // interfaces of the node's default routes
 }
 
-// setNode writes the fixed chains, and what stands beside the trees in their roots.
+// setNode renders the fixed chains, and the rules that the roots of the trees have besides those of the tree.
 func (s *familyRules) setNode(n nodeConfig) {
 	s.node = n
-	s.SetFixed(n.chains())
-	s.SetRoot(servedAddrs, nil, n.toNode(nodePorts))
-	translated := append(n.localhostCount(), "-m conntrack --ctstate DNAT -j RETURN") // nat has found an endpoint
-	s.SetRoot(unservedAddrs, translated, append(flows.Looped(n.uplinks, looped), n.toNode(turnedAway)...))
+	s.SetFixed(n.fixedChains())
+	s.SetRoot(servedAddrs, nil, n.nodePortRules(nodePorts))
+	translated := append(n.localhostCountRules(), "-m conntrack --ctstate DNAT -j RETURN") // nat has found an endpoint
+	s.SetRoot(unservedAddrs, translated, append(flows.Looped(n.uplinks, looped), n.nodePortRules(externalServices)...))
 }
 
-// chains are the fixed ones. What the trees hang in has only its head or tail here.
-func (n nodeConfig) chains() []iptables.Chain {
+// fixedChains returns the chains that do not depend on Services. The roots of trees are not among them: setNode
+// sets the rules before and after the tree.
+func (n nodeConfig) fixedChains() []iptables.Chain {
 	fixed := []iptables.Chain{
-		{ID: nat(markOthers), Rules: masquerade.Others(n.node, n.family)},
+		{ID: nat(markNotPod), Rules: masquerade.Others(n.node, n.family)},
 		{ID: filter(denied), Rules: []iptables.Rule{"-j DROP"}},
-		{ID: filter(noneLocal), Rules: []iptables.Rule{"-j DROP"}},
-		{ID: filter(unserved), Rules: []iptables.Rule{iptables.Refused(n.family)}},
-		{ID: filter(foreign), Rules: []iptables.Rule{"-j DROP"}},
-		{ID: filter(forward), Rules: n.forward()},
+		{ID: filter(noLocalEndpoint), Rules: []iptables.Rule{"-j DROP"}},
+		{ID: filter(noEndpoint), Rules: []iptables.Rule{iptables.Refused(n.family)}},
+		{ID: filter(foreignPort), Rules: []iptables.Rule{"-j DROP"}},
+		{ID: filter(forward), Rules: n.forwardRules()},
 	}
 	if n.localhost {
-		fixed = append(fixed, iptables.Chain{ID: filter(guard), Rules: []iptables.Rule{
+		fixed = append(fixed, iptables.Chain{ID: filter(localnetGuard), Rules: []iptables.Rule{
 			`! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP`}})
 	}
 	return fixed
 }
 
-// localhostCount counts the connections to node ports of 127.0.0.1, once nat has found an
-// endpoint: they are always marked for masquerading.
-func (n nodeConfig) localhostCount() []iptables.Rule {
-	if !n.localhost || !n.counted {
+// localhostCountRules returns the rule that counts connections to node ports on 127.0.0.1. It matches after nat has
+// chosen an endpoint, because such connections are always marked for masquerading.
+func (n nodeConfig) localhostCountRules() []iptables.Rule {
+	if !n.localhost || !n.canCount {
 		return nil
 	}
-	return []iptables.Rule{iptables.Words("-m conntrack --ctorigdst 127.0.0.0/8 -m mark --mark", iptables.OneBit(n.node.MasqueradeBit), counted(localhostAccepted))}
+	return []iptables.Rule{iptables.Words("-m conntrack --ctorigdst 127.0.0.0/8 -m mark --mark", iptables.OneBit(n.node.MasqueradeBit), accountMatch(localhostAccepted))}
 }
 
-// forward lets on their way what a FORWARD policy of DROP would stop. A packet
-// that conntrack cannot place would have its answer reset, so it goes first.
-func (n nodeConfig) forward() []iptables.Rule {
+// forwardRules returns the rules of KUBE-FORWARD, which accept packets that a FORWARD policy of DROP would
+// stop. A packet in conntrack state INVALID is dropped before: it would reach the client untranslated, and the
+// client would reset the connection.
+func (n nodeConfig) forwardRules() []iptables.Rule {
 	rules := iptables.Forwarded(n.node)
 	if n.liberal {
 		return rules
 	}
 	count := iptables.Rule("")
-	if n.counted {
-		count = counted(invalidDropped)
+	if n.canCount {
+		count = accountMatch(invalidDropped)
 	}
 	return append([]iptables.Rule{iptables.Words("-m conntrack --ctstate INVALID", count, "-j DROP")}, rules...)
 }
 
-// toNode are the rules, at the end of a way in, that lead packets for the node's
-// own addresses to chain, if the address takes node ports. The kernel knows its
-// addresses better than we do, so a change of them needs no change here.
-func (n nodeConfig) toNode(chain string) []iptables.Rule {
+// nodePortRules returns the rules at the end of a root that send packets for the node's own addresses to chain,
+// if the address takes node ports. They match --dst-type LOCAL, so a change of the node's addresses needs no
+// change of rules.
+func (n nodeConfig) nodePortRules(chain string) []iptables.Rule {
 	var rules []iptables.Rule
 	for _, p := range n.node.NodePorts {
 		if sdk.FamilyOf(p.Addr()) != n.family {
@@ -90,24 +92,24 @@ func (n nodeConfig) toNode(chain string) []iptables.Rule {
 	if len(rules) == 0 {
 		return nil
 	}
-	var before []iptables.Rule // what a dataplane bound passes the node ports by
+	var before []iptables.Rule // addresses that an ipvs dataplane bound take no node ports
 	for _, p := range n.bound {
 		before = append(before, iptables.Words("-d", p, "-j RETURN"))
 	}
 	return append(before, rules...)
 }
 
-// jumps lead packets into our chains. Without them we catch nothing.
+// jumps returns the jumps from built-in chains to ours that role needs. Without them our chains see no packets.
 func (n nodeConfig) jumps(role sdk.Role) []iptables.Jump {
 	onItsWay := iptables.Jump{At: filter("FORWARD"), Rule: `-m comment --comment "kubernetes forwarding rules" -j ` + forward}
 	switch role {
 	case sdk.Active:
 	case sdk.Draining:
-		return n.guarded([]iptables.Jump{onItsWay})
+		return n.withGuard([]iptables.Jump{onItsWay})
 	default:
 		return nil
 	}
-	return n.guarded([]iptables.Jump{ // each is put at the top, so the last of a chain goes first
+	return n.withGuard([]iptables.Jump{ // each jump is inserted at the top, so the last one of a chain is evaluated first
 		{At: filter("INPUT"), Rule: newFlows},
 		{At: filter("INPUT"), Rule: `-m comment --comment "kubernetes health check service ports" -j ` + nodePorts},
 		{At: filter("FORWARD"), Rule: newFlows},
@@ -118,22 +120,21 @@ func (n nodeConfig) jumps(role sdk.Role) []iptables.Jump {
 	})
 }
 
-// guarded adds the way to the guard, which stays for as long as the kernel may
-// route 127.0.0.0/8.
-func (n nodeConfig) guarded(jumps []iptables.Jump) []iptables.Jump {
+// withGuard appends the jumps to the guard. They stay in place for as long as route_localnet may be set.
+func (n nodeConfig) withGuard(jumps []iptables.Jump) []iptables.Jump {
 	if n.localhost {
-		jumps = append(jumps, toGuard...)
+		jumps = append(jumps, guardJumps...)
 	}
 	return jumps
 }
 
-var toGuard = []iptables.Jump{{At: filter("INPUT"), Rule: "-j " + guard}, {At: filter("OUTPUT"), Rule: "-j " + guard}}
+var guardJumps = []iptables.Jump{{At: filter("INPUT"), Rule: "-j " + localnetGuard}, {At: filter("OUTPUT"), Rule: "-j " + localnetGuard}}
 
-// leads are the jumps that role needs. In Standby there are none, but the way to the guard
-// stays if it is there: what was Active may have made the kernel route 127.0.0.0/8.
-func (s *familyRules) leads(role sdk.Role) []iptables.Jump {
+// jumpsFor returns the jumps that role needs. Standby needs none, but existing jumps to the guard stay: an
+// earlier Active role may have set route_localnet.
+func (s *familyRules) jumpsFor(role sdk.Role) []iptables.Jump {
 	if role == sdk.Standby {
-		return slices.DeleteFunc(s.node.guarded(nil), func(j iptables.Jump) bool { return !s.HasJump(j) })
+		return slices.DeleteFunc(s.node.withGuard(nil), func(j iptables.Jump) bool { return !s.HasJump(j) })
 	}
 	return s.node.jumps(role)
 }

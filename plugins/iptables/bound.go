@@ -15,15 +15,16 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// addressesEvery is how often the node's addresses are looked at.
+// addressesEvery is the interval at which checkAddrs reads the node's addresses.
 const addressesEvery = 2 * time.Second
 
-// bound are the addresses of family on flows.IPVSDevice that no other device has: as the
-// ranges of ClusterIPs, where one holds them, since there may be thousands.
-func bound(family sdk.Family, clusterIPs []netip.Prefix) ([]netip.Prefix, error) {
+// ipvsPrefixes returns the addresses that only flows.IPVSDevice has: an ipvs dataplane binds ClusterIPs and
+// external addresses there, and they must not take node ports. A ClusterIP range stands for all its addresses,
+// because there may be thousands.
+func ipvsPrefixes(family sdk.Family, clusterIPs []netip.Prefix) ([]netip.Prefix, error) {
 	device, err := net.InterfaceByName(flows.IPVSDevice)
 	if err != nil {
-		return nil, nil // mostly there is none
+		return nil, nil // the usual case: the node has no such device
 	}
 	here, err := flows.Addrs(device.Addrs)
 	if err != nil || len(here) == 0 {
@@ -33,11 +34,12 @@ func bound(family sdk.Family, clusterIPs []netip.Prefix) ([]netip.Prefix, error)
 	if err != nil {
 		return nil, err
 	}
-	return ranges(family, clusterIPs, here, everywhere), nil
+	return groupByRange(family, clusterIPs, here, everywhere), nil
 }
 
-// ranges are the addresses here that are not more often everywhere.
-func ranges(family sdk.Family, clusterIPs []netip.Prefix, here, everywhere map[netip.Addr]int) []netip.Prefix {
+// groupByRange returns the prefixes for the addresses in here that no other device has: everywhere counts them no
+// more often.
+func groupByRange(family sdk.Family, clusterIPs []netip.Prefix, here, everywhere map[netip.Addr]int) []netip.Prefix {
 	found := make(map[netip.Prefix]bool)
 	for addr, times := range here {
 		if sdk.FamilyOf(addr) != family || frame.OnLink(addr) || everywhere[addr] > times {
@@ -52,7 +54,7 @@ func ranges(family sdk.Family, clusterIPs []netip.Prefix, here, everywhere map[n
 	return slices.SortedFunc(maps.Keys(found), func(a, b netip.Prefix) int { return strings.Compare(a.String(), b.String()) })
 }
 
-// isBound reports whether an ipvs dataplane bound addr, when the node was looked at last.
+// isBound reports whether an ipvs dataplane had bound addr when the node's addresses were last read.
 func (n nodeConfig) isBound(addr netip.Addr) bool {
 	return slices.ContainsFunc(n.bound, func(r netip.Prefix) bool { return r.Contains(addr) })
 }

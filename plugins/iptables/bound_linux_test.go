@@ -27,12 +27,12 @@ func TestRanges(t *testing.T) {
 		return all
 	}
 	here := "10.96.0.1 10.96.0.10 203.0.113.7 169.254.7.7 192.0.2.10 fd00::1 fe80::1"
-	got := ranges(sdk.IPv4, []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}, addrs(here), addrs(here+" 192.0.2.10 127.0.0.1"))
+	got := groupByRange(sdk.IPv4, []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}, addrs(here), addrs(here+" 192.0.2.10 127.0.0.1"))
 	want := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("169.254.7.7/32"), netip.MustParsePrefix("203.0.113.7/32")}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, not %v", got, want)
 	}
-	if got := ranges(sdk.IPv6, nil, addrs(here), addrs(here)); len(got) != 1 || got[0].String() != "fd00::1/128" {
+	if got := groupByRange(sdk.IPv6, nil, addrs(here), addrs(here)); len(got) != 1 || got[0].String() != "fd00::1/128" {
 		t.Errorf("of IPv6: %v", got)
 	}
 }
@@ -88,8 +88,8 @@ func TestKernelBoundAtTwoLooks(t *testing.T) {
 		k.Cleanup(func() { k.run("ip", "link", "del", flows.IPVSDevice) })
 		f := newFamily(iptables.Tool{Family: sdk.IPv4}, options{}, frame.Env{Log: slog.New(slog.DiscardHandler), Services: func() int { return 0 }})
 		look := func() bool {
-			f.addressed = time.Time{}
-			return f.moved()
+			f.addrsReadAt = time.Time{}
+			return f.checkAddrs()
 		}
 		for _, step := range []struct {
 			do   string // add or del

@@ -18,21 +18,21 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// sweepAll takes out every jump to a chain of ours, then the chains, in both families and
-// both backends, and gives the kernel's parameters back. The names are kube-proxy's too, so
-// its rules go with them; what only kube-proxy made goes when asked for.
+// sweepAll removes our jumps and chains in both families and both backends, and restores kernel parameters.
+// kube-proxy's rules have the same chain names and are removed, too. Objects that only kube-proxy creates are
+// removed if l.KubeProxy is set.
 func sweepAll(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, error) {
-	// Parameters first: while the kernel routes 127.0.0.0/8, the guard must stand.
+	// Restore parameters first: KUBE-LOCALNET-GUARD must be in place while the kernel routes 127.0.0.0/8.
 	given, err := env.GiveBack(l)
 	errs := []error{err}
 	if l.KubeProxy {
-		closed, err := unroute(ctx, l.DryRun, given)
+		closed, err := disableRouteLocalnet(ctx, l.DryRun, given)
 		if err != nil {
-			return given, errors.Join(append(errs, err)...) // and kube-proxy's guard stands
+			return given, errors.Join(append(errs, err)...) // keep kube-proxy's guard
 		}
 		given = append(given, closed...)
 	}
-	gone, err := swept(l.KubeProxy).All(ctx, l, env)
+	gone, err := sweepRules(l.KubeProxy).All(ctx, l, env)
 	errs = append(errs, err)
 	closed, err := closeAccounts(l.DryRun)
 	gone = append(gone, closed...)
@@ -41,13 +41,13 @@ func sweepAll(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, er
 	return gone, errors.Join(errs...)
 }
 
-// swept are the rules that go.
-func swept(kubeProxy bool) sweep.Rules {
+// sweepRules returns the rules to remove.
+func sweepRules(kubeProxy bool) sweep.Rules {
 	return sweep.Rules{
 		Mode: mode, Ours: isOurs, Rank: rank,
 		Tables: func(ctx context.Context, tool iptables.Tool) ([]string, error) {
-			tables, err := tool.KubeTables(ctx) // where no chain of ours is, no rule leads to one
-			// Only kube-proxy has something in mangle: a canary.
+			tables, err := tool.KubeTables(ctx) // a table without a chain of ours has no rule that leads to one
+			// In mangle there is only kube-proxy's canary.
 			return slices.DeleteFunc(tables, func(table string) bool { return table == "mangle" && !kubeProxy }), err
 		},
 		Leftovers: func(table string, found iptables.Tables) (iptables.Block, []string) {
@@ -56,8 +56,8 @@ func swept(kubeProxy bool) sweep.Rules {
 	}
 }
 
-// leftovers is the block that removes what is ours from one table, and what stays because
-// foreign rules lead to it.
+// leftovers returns the block that removes our chains from one table, and descriptions of the chains that are
+// kept because foreign rules lead to them.
 func leftovers(table string, found iptables.Tables, kubeProxy bool) (iptables.Block, []string) {
 	b, kept := found.Leftovers(table, func(id iptables.ID) bool {
 		return isOurs(id) && (id.Chain != canary || kubeProxy) || kubeProxy && id == firewall && firewallIsRemoved(found)
@@ -72,28 +72,28 @@ func leftovers(table string, found iptables.Tables, kubeProxy bool) (iptables.Bl
 	return b, kept
 }
 
-// What kube-proxy and the kubelet both make: the guard of 127.0.0.0/8 in KUBE-FIREWALL, and
-// then the chain, goes if nothing else stands in it; KUBE-MARK-DROP goes if nothing leads to
-// it. A kubelet that wants them makes them again within a minute.
+// Both kube-proxy and the kubelet create these chains. From KUBE-FIREWALL the guard of 127.0.0.0/8 is removed,
+// and the chain too if it has no other rules. KUBE-MARK-DROP is removed if no rule leads to it. A kubelet that
+// needs them creates them again within a minute.
 var (
 	firewall = filter("KUBE-FIREWALL")
 	markDrop = nat("KUBE-MARK-DROP")
 )
 
-// firewallIsRemoved reports whether KUBE-FIREWALL has nothing but the guard, and no foreign rule
-// leads to it.
+// firewallIsRemoved reports whether KUBE-FIREWALL can be removed: its only rule is the guard, and no foreign
+// rule leads to it.
 func firewallIsRemoved(found iptables.Tables) bool {
 	_, held := found.Held(func(id iptables.ID) bool { return id == firewall })[firewall]
 	return !held && !slices.ContainsFunc(found[firewall], notGuard)
 }
 
-// unroute has the kernel route 127.0.0.0/8 no more, if kube-proxy had it do so: its
-// guard tells, and goes now. It adds nothing to what was given back already.
-func unroute(ctx context.Context, dryRun bool, given []string) ([]string, error) {
+// disableRouteLocalnet sets route_localnet to 0 if kube-proxy had set it. The guard in KUBE-FIREWALL shows that
+// it did, and is about to be removed. If the parameter was already restored (given), it does nothing.
+func disableRouteLocalnet(ctx context.Context, dryRun bool, given []string) ([]string, error) {
 	step := sysctl.RouteLocalnet + " back to 0"
 	value, err := os.ReadFile(sysctl.RouteLocalnet)
 	if err != nil || strings.TrimSpace(string(value)) == "0" || slices.Contains(given, step) {
-		return nil, nil // there is no IPv4, or nothing to do
+		return nil, nil // the kernel has no IPv4, or the parameter is 0 already
 	}
 	guarded, err := guardIsRemoved(ctx)
 	if err != nil || !guarded {
@@ -101,13 +101,13 @@ func unroute(ctx context.Context, dryRun bool, given []string) ([]string, error)
 	}
 	if !dryRun {
 		if err := os.WriteFile(sysctl.RouteLocalnet, []byte("0"), 0o644); err != nil {
-			return nil, fmt.Errorf("have the kernel route 127.0.0.0/8 no more: %w", err)
+			return nil, fmt.Errorf("set "+sysctl.RouteLocalnet+" to 0: %w", err)
 		}
 	}
 	return []string{step}, nil
 }
 
-// guardIsRemoved reports whether the guard stands in a KUBE-FIREWALL that goes.
+// guardIsRemoved reports whether KUBE-FIREWALL has the guard and is removed by this cleanup.
 func guardIsRemoved(ctx context.Context) (bool, error) {
 	for _, tool := range iptables.ToolsInUse(ctx, sdk.IPv4) {
 		found, err := tool.SaveIf(ctx, func(id iptables.ID) bool { return id == firewall }, firewall.Table)
@@ -125,7 +125,7 @@ func notGuard(r iptables.Rule) bool {
 	return !strings.Contains(string(r), "block incoming localnet connections")
 }
 
-// leadsTo is the first chain, but for ours, with a rule that leads to chain id.
+// leadsTo returns the first foreign chain, by name, that has a rule which leads to chain id.
 func leadsTo(found iptables.Tables, id iptables.ID) (from iptables.ID, leads bool) {
 	for _, at := range slices.SortedFunc(maps.Keys(found), iptables.ID.Compare) {
 		to := func(r iptables.Rule) bool { return r.Target() == id.Chain }

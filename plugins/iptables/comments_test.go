@@ -118,8 +118,8 @@ func TestCommentsOfFewServices(t *testing.T) {
 		comments bool
 	}{{1000, true}, {1001, false}, {30_000, false}, {0, true}} {
 		f.many = func() int { return step.services }
-		if f.commented(small) != step.comments || f.commented(big) {
-			t.Errorf("among %d Services comments are %v, and of a large one %v", step.services, f.commented(small), f.commented(big))
+		if f.hasComments(small) != step.comments || f.hasComments(big) {
+			t.Errorf("among %d Services comments are %v, and of a large one %v", step.services, f.hasComments(small), f.hasComments(big))
 		}
 	}
 }
@@ -182,7 +182,7 @@ func TestANameIsNoOptionalComment(t *testing.T) {
 	b.list(t)
 	putAll(t, f, b, 3)
 	id := nat(clusterChain(callable(1).Name))
-	b.fake.Tables[id] = iptables.Split(optional.ReplaceAllString(iptables.Join(b.fake.Tables[id]), ""))
+	b.fake.Tables[id] = iptables.Split(optionalComment.ReplaceAllString(iptables.Join(b.fake.Tables[id]), ""))
 	b.list(t)
 	if written := putAll(t, f, b, 3); len(written) != 1 {
 		t.Errorf("written is %s", written)

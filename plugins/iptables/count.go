@@ -10,52 +10,51 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// What operators want to know of single packets the kernel counts in accounts, which
-// have kube-proxy's names, too. Both families share them.
+// Names of the nfacct accounts in which rules count packets. They are kube-proxy's names. Both families share
+// them.
 const (
 	invalidDropped    = "ct_state_invalid_dropped_pkts"
 	localhostAccepted = "localhost_nps_accepted_pkts"
 )
 
-// accounts are the metrics that the accounts become.
+// accounts maps the name of an account to the name of its metric.
 var accounts = map[string]string{
 	invalidDropped:    "kubeproxy_iptables_ct_state_invalid_dropped_packets_total",
 	localhostAccepted: "kubeproxy_iptables_localhost_nodeports_accepted_packets_total",
 }
 
-// counted are the words that count, in the account called name, the packets that the
-// words before them match.
-func counted(name string) iptables.Rule { return iptables.Words("-m nfacct --nfacct-name", name) }
+// accountMatch returns the match that counts, in an account, the packets which the matches before it select.
+func accountMatch(name string) iptables.Rule { return iptables.Words("-m nfacct --nfacct-name", name) }
 
-// mayCount finds out whether rules can count: the kernel and the programs must be able to,
-// and the writer has to make the accounts first. One that does not write only looks whether
-// they are there.
-func (f *family) mayCount(ctx context.Context) {
+// probeAccounts finds out whether rules can count in accounts. The kernel and the programs must support it, and
+// the writer must create the accounts first. A process that is not the writer only checks whether the accounts
+// exist.
+func (f *family) probeAccounts(ctx context.Context) {
 	s := f.rules
-	if s.asked {
+	if s.canCountIsFinal {
 		return
 	}
 	if s.Tool.Hold == nil {
-		_, s.counts = iptables.Account(invalidDropped)
+		_, s.canCount = iptables.Account(invalidDropped)
 		return
 	}
 	probe := new(iptables.Script)
 	probe.Begin("filter")
-	probe.Chain(forward, []iptables.Rule{counted(invalidDropped)})
+	probe.Chain(forward, []iptables.Rule{accountMatch(invalidDropped)})
 	probe.Commit()
 	err := s.Tool.Test(ctx, probe)
 	if err == nil {
 		err = openAccounts()
 	}
-	s.asked, s.counts = ctx.Err() == nil, err == nil
+	s.canCountIsFinal, s.canCount = ctx.Err() == nil, err == nil
 	if err != nil {
-		f.log.Info("the kernel or the programs cannot count for rules", "family", s.Family(), "err", err)
+		f.log.Info("packet counters disabled: the kernel or iptables lacks nfacct", "family", s.Family(), "err", err)
 	}
 }
 
 func openAccounts() error { return iptables.OpenAccounts(invalidDropped, localhostAccepted) }
 
-// accountSamples are the samples of the accounts that are there.
+// accountSamples returns the samples of the accounts that exist.
 func accountSamples() []sdk.Sample {
 	var samples []sdk.Sample
 	for account, metric := range accounts {
@@ -66,7 +65,7 @@ func accountSamples() []sdk.Sample {
 	return samples
 }
 
-// closeAccounts removes, or only names, the accounts by which no rule counts any more.
+// closeAccounts removes the accounts that no rule uses any more. With dryRun it only names them.
 func closeAccounts(dryRun bool) ([]string, error) {
 	var gone []string
 	for _, name := range []string{invalidDropped, localhostAccepted} {
@@ -78,7 +77,7 @@ func closeAccounts(dryRun bool) ([]string, error) {
 				return gone, err
 			}
 			if _, there := iptables.Account(name); there {
-				continue // other rules count by it
+				continue // a foreign rule uses the account
 			}
 		}
 		gone = append(gone, fmt.Sprintf("nfacct: remove %s", name))
@@ -86,13 +85,13 @@ func closeAccounts(dryRun bool) ([]string, error) {
 	return gone, nil
 }
 
-// reasons are those for which the rules in chains of filter drop or reject, by chain.
+// reasons maps each filter chain that drops or rejects packets to the reason.
 var reasons = map[string]string{
-	denied: sdk.DropSourceRange, noneLocal: sdk.DropLocalWithoutEndpoint, unserved: sdk.DropNoEndpoint, foreign: sdk.DropForeignPort,
+	denied: sdk.DropSourceRange, noLocalEndpoint: sdk.DropLocalWithoutEndpoint, noEndpoint: sdk.DropNoEndpoint, foreignPort: sdk.DropForeignPort,
 }
 
-// counted returns how many packets of a family were dropped, by reason.
-func (p *plugin) counted(ctx context.Context, of sdk.Family) (map[string]uint64, error) {
+// countDropped returns the number of dropped packets of a family by reason.
+func (p *plugin) countDropped(ctx context.Context, of sdk.Family) (map[string]uint64, error) {
 	for _, tool := range p.tools() {
 		if tool.Family == of {
 			return tool.Counted(ctx, reasons)
@@ -101,7 +100,7 @@ func (p *plugin) counted(ctx context.Context, of sdk.Family) (map[string]uint64,
 	return nil, nil
 }
 
-// Tell adds samples that have the names that kube-proxy gave them, and names chains that iptables cannot print.
+// Tell adds metrics with kube-proxy's names, and names the chains that iptables cannot print.
 func (f *family) Tell(r *sdk.Report) {
 	const prefix = "kubeproxy_sync_proxy_rules_iptables_"
 	s := f.rules

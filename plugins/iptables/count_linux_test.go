@@ -110,12 +110,12 @@ func TestKernelCountsDrops(t *testing.T) {
 		}
 		damage := func() {
 			for _, program := range []string{"iptables-", "ip6tables-"} {
-				k.run(program+string(k.backend), "-t", "filter", "-F", unserved)
+				k.run(program+string(k.backend), "-t", "filter", "-F", noEndpoint)
 			}
 		}
 		field.Drops(k.T, g, start, damage, false)
 		for _, program := range []string{"iptables-", "ip6tables-"} {
-			if left := k.run(program+string(k.backend), "-t", "filter", "-S"); strings.Contains(left, "KUBE-NO-") || strings.Contains(left, foreign) {
+			if left := k.run(program+string(k.backend), "-t", "filter", "-S"); strings.Contains(left, "KUBE-NO-") || strings.Contains(left, foreignPort) {
 				k.Errorf("after a cleanup there is %s", left)
 			}
 		}

@@ -13,50 +13,49 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// widest is how many endpoints one chain chooses among. A longer list is divided
-// into parts first, so that no packet is held against all of it.
-const widest = 16
+// maxRules is the number of endpoints among which one chain chooses. A longer list is split into parts, so that
+// a packet is compared with one part and not with the whole list.
+const maxRules = 16
 
-// spread chooses one of endpoints: the one that the caller had before if the
-// Service is sticky, else each with the same chance.
-func (r *render) spread(svc sdk.Service, chain string, endpoints []sdk.Endpoint, rules []iptables.Rule) {
+// addList adds the chains that choose one of endpoints: the endpoint that the client used before if the Service
+// has affinity, otherwise a random one. The chain begins with rules.
+func (r *render) addList(svc sdk.Service, chain string, endpoints []sdk.Endpoint, rules []iptables.Rule) {
 	parts := divide(endpoints)
 	if len(parts) == 1 {
-		rules = append(append(rules, r.sticky(svc, endpoints)...), r.choose(svc, endpoints)...)
-		r.list(svc, chain, rules)
+		rules = append(append(rules, r.affinityRules(svc, endpoints)...), r.chooseRules(svc, endpoints)...)
+		r.addListChain(svc, chain, rules)
 		return
 	}
 	for i, part := range parts {
 		if svc.Affinity > 0 && len(part) > 0 {
-			r.chain(svc, nat(stickyPart(chain, i)), r.sticky(svc, part)...)
-			rules = append(rules, iptables.Words("-j", stickyPart(chain, i)))
+			r.addChain(svc, nat(affinityPartChain(chain, i)), r.affinityRules(svc, part)...)
+			rules = append(rules, iptables.Words("-j", affinityPartChain(chain, i)))
 		}
 	}
 	left := len(endpoints)
 	for i, part := range parts {
 		if len(part) > 0 {
-			r.chain(svc, nat(partChain(chain, i)), r.choose(svc, part)...)
-			rules = append(rules, iptables.Words(oneIn(len(part), left), "-j", partChain(chain, i)))
+			r.addChain(svc, nat(partChain(chain, i)), r.chooseRules(svc, part)...)
+			rules = append(rules, iptables.Words(probability(len(part), left), "-j", partChain(chain, i)))
 			left -= len(part)
 		}
 	}
-	r.list(svc, chain, rules)
+	r.addListChain(svc, chain, rules)
 }
 
-// list adds the chain of a list of endpoints. Its first rule has the Service's name in any
-// case: by that it is read back.
-func (r *render) list(svc sdk.Service, chain string, rules []iptables.Rule) {
-	named(svc, rules[:min(1, len(rules))])
-	r.chain(svc, nat(chain), rules...)
+// addListChain adds the chain of an endpoint list. Its first rule always has the Service's name as a comment,
+// because adoption reads the name there.
+func (r *render) addListChain(svc sdk.Service, chain string, rules []iptables.Rule) {
+	addNames(svc, rules[:min(1, len(rules))])
+	r.addChain(svc, nat(chain), rules...)
 }
 
-// divide cuts a long list into parts: about as many as each is long, so that the way
-// to an endpoint is short. An endpoint's part follows from a hash of its address, and as
-// the list grows one part after the other is split (linear hashing). So an endpoint that
-// comes or goes changes its own part, seldom one or two more, and all others stay as they
-// are written.
+// divide splits a long list into parts. There are about as many parts as endpoints in a part, which keeps the
+// path to an endpoint short. The part follows from a hash of the endpoint's address, and a growing list splits
+// one part at a time (linear hashing). So an added or removed endpoint changes its own part, sometimes one or
+// two more, and the chains of the other parts stay as they are.
 func divide(endpoints []sdk.Endpoint) [][]sdk.Endpoint {
-	if len(endpoints) <= widest {
+	if len(endpoints) <= maxRules {
 		return [][]sdk.Endpoint{endpoints}
 	}
 	n := int(math.Ceil(math.Sqrt(float64(len(endpoints)))))
@@ -68,20 +67,20 @@ func divide(endpoints []sdk.Endpoint) [][]sdk.Endpoint {
 	return parts
 }
 
-// partOf is the part, of n, that addr belongs to. With one part more only those change
-// that come from the part which that one is split off.
+// partOf returns the part, of n, to which addr belongs. If n grows by one, only addresses of the part that is
+// split move.
 func partOf(addr netip.AddrPort, n int) int {
 	all := 1 << bits.Len(uint(n-1)) // the next power of two
-	i := int(scattered(addr) & uint64(all-1))
+	i := int(hashAddr(addr) & uint64(all-1))
 	if i >= n {
 		i &= all/2 - 1
 	}
 	return i
 }
 
-// scattered is a number for an address, whose last digits are even where addresses are
-// in a row: splitmix64's last steps.
-func scattered(addr netip.AddrPort) uint64 {
+// hashAddr returns a hash of an address whose low bits are evenly distributed even for consecutive addresses.
+// It uses the finalizer of splitmix64.
+func hashAddr(addr netip.AddrPort) uint64 {
 	b := addr.Addr().As16()
 	x := binary.BigEndian.Uint64(b[:8])*0x9e3779b97f4a7c15 ^ binary.BigEndian.Uint64(b[8:]) ^ uint64(addr.Port())<<48
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -89,66 +88,66 @@ func scattered(addr netip.AddrPort) uint64 {
 	return x ^ x>>31
 }
 
-// sticky sends back a caller to the endpoint that remembers it.
-func (r *render) sticky(svc sdk.Service, endpoints []sdk.Endpoint) []iptables.Rule {
+// affinityRules returns the rules that send a client back to the endpoint that it used before.
+func (r *render) affinityRules(svc sdk.Service, endpoints []sdk.Endpoint) []iptables.Rule {
 	if svc.Affinity <= 0 {
 		return nil
 	}
-	seconds := min(max(1, int64(svc.Affinity/time.Second)), longestMemory)
+	seconds := min(max(1, int64(svc.Affinity/time.Second)), maxRecentSeconds)
 	var rules []iptables.Rule
 	for _, ep := range endpoints {
 		sep := endpointChain(svc.Name, ep.Addr)
-		rules = append(rules, iptables.Words(r.leadsTo(svc, ep), "-m recent --rcheck --seconds", seconds, "--reap", callers(svc, sep), "-j", sep))
+		rules = append(rules, iptables.Words(r.endpointComment(svc, ep), "-m recent --rcheck --seconds", seconds, "--reap", recentList(svc, sep), "-j", sep))
 	}
 	return rules
 }
 
-// longestMemory is for how many seconds the kernel can remember a caller: it counts
-// them in ticks of up to a thousandth, in 32 bits.
-const longestMemory = (1<<32 - 1) / 1000
+// maxRecentSeconds is the longest time for which xt_recent can remember a client: it counts jiffies, of at
+// least a millisecond, in 32 bits.
+const maxRecentSeconds = (1<<32 - 1) / 1000
 
-// choose takes each endpoint with the same chance: the first in one of n cases,
-// the second in one of the n-1 that are left, the last always.
-func (r *render) choose(svc sdk.Service, endpoints []sdk.Endpoint) []iptables.Rule {
+// chooseRules returns rules that take each endpoint with the same probability: the first with 1/n, the second
+// with 1/(n-1) of the remaining packets, and so on; the last rule matches always.
+func (r *render) chooseRules(svc sdk.Service, endpoints []sdk.Endpoint) []iptables.Rule {
 	var rules []iptables.Rule
 	for i, ep := range endpoints {
-		chance := oneIn(1, len(endpoints)-i)
+		chance := probability(1, len(endpoints)-i)
 		if r.own[ep.Addr] {
-			rules = append(rules, iptables.Words(r.leadsTo(svc, ep), chance, "-j", endpointChain(svc.Name, ep.Addr)))
+			rules = append(rules, iptables.Words(r.endpointComment(svc, ep), chance, "-j", endpointChain(svc.Name, ep.Addr)))
 			continue
 		}
-		rules = append(rules, iptables.Words(proto(svc), r.leadsTo(svc, ep), chance, "-j DNAT --to-destination", ep.Addr))
+		rules = append(rules, iptables.Words(protocolMatch(svc), r.endpointComment(svc, ep), chance, "-j DNAT --to-destination", ep.Addr))
 	}
 	return rules
 }
 
-// oneIn is the words that take part cases of whole, and none when that is all.
-func oneIn(part, whole int) string {
+// probability returns the match that takes part of whole cases. It is empty if part equals whole.
+func probability(part, whole int) string {
 	if part == whole {
 		return ""
 	}
 	return "-m statistic --mode random --probability " + iptables.Share(part, whole)
 }
 
-// endpoint is the chain of an endpoint that needs more than a DNAT: it may call
-// itself, or it remembers its clients.
-func (r *render) endpoint(svc sdk.Service, ep sdk.Endpoint) {
+// addEndpoint adds the KUBE-SEP chain of an endpoint that needs more than a DNAT: it may send packets to its
+// own Service (hairpin), or the Service has affinity.
+func (r *render) addEndpoint(svc sdk.Service, ep sdk.Endpoint) {
 	id := nat(endpointChain(svc.Name, ep.Addr))
 	r.own[ep.Addr] = true
 	var rules []iptables.Rule
-	if svc.MayCallItself(ep) { // the answer must come back this way
+	if svc.MayCallItself(ep) { // masquerade hairpin packets, so that replies pass this node's NAT
 		rules = append(rules, iptables.Words("-s", ep.Addr.Addr(), "-j MARK --set-xmark", iptables.OneBit(r.node.MasqueradeBit)))
 	}
 	var remember iptables.Rule
 	if svc.Affinity > 0 {
-		remember = iptables.Words("-m recent --set", callers(svc, id.Chain))
+		remember = iptables.Words("-m recent --set", recentList(svc, id.Chain))
 	}
-	rules = append(rules, iptables.Words(proto(svc), remember, "-j DNAT --to-destination", ep.Addr))
-	r.chain(svc, id, rules...)
+	rules = append(rules, iptables.Words(protocolMatch(svc), remember, "-j DNAT --to-destination", ep.Addr))
+	r.addChain(svc, id, rules...)
 }
 
-// callers is the words for the kernel's list of an endpoint's clients.
-func callers(svc sdk.Service, name string) iptables.Rule {
+// recentList returns the options that name the xt_recent list of an endpoint's clients.
+func recentList(svc sdk.Service, name string) iptables.Rule {
 	mask := "255.255.255.255"
 	if svc.Name.Family == sdk.IPv6 {
 		mask = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"

@@ -20,17 +20,17 @@ import (
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// A family is the rules of one IP family, as the frame sees them.
+// A family implements frame.Family for the rules of one IP family.
 type family struct {
 	reconcile.Family[rules.Piece, rules.Key, string]
 	rules   *familyRules
-	reader  iptables.Tool // reads beside calls, while that of rules is handed the lock or loses it
+	reader  iptables.Tool // for reads that run beside a call; rules.Tool changes with the lock
 	options options
 	log     *slog.Logger
 	many    func() int // how many Services there are
 
-	addressed time.Time      // when the node's addresses were looked at last
-	found     []netip.Prefix // what was bound then
+	addrsReadAt time.Time      // when checkAddrs last read the node's addresses
+	lastBound   []netip.Prefix // the result of ipvsPrefixes at that time
 }
 
 func newFamily(tool iptables.Tool, o options, env frame.Env) *family {
@@ -39,39 +39,40 @@ func newFamily(tool iptables.Tool, o options, env frame.Env) *family {
 	return f
 }
 
-// Masquerade is the hold on the chains that all dataplanes share.
+// Masquerade returns the hold on the masquerade chains that all dataplanes share.
 func (f *family) Masquerade() *masquerade.Hold { return f.rules.Masquerade }
 
-// Hold hands the lock to every program that writes.
+// Hold passes the lock to every program that writes.
 func (f *family) Hold(lock *ledger.Lock) { f.rules.Hold(lock) }
 
-// Adopt reads the tables, unless no process wrote since they were last read.
+// Adopt reads the tables, unless no process has written to them since they were last read.
 func (f *family) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
-	f.mayCount(ctx)
+	f.probeAccounts(ctx)
 	if f.rules.IsCurrent() {
 		return f.rules.ShownRole(), nil
 	}
 	return f.rules.List(ctx)
 }
 
-// Ours reports whether the tables have the chain that this dataplane always writes and kube-proxy never.
+// Ours reports whether the tables have KUBE-MARK-NOT-POD, which this dataplane always writes and kube-proxy
+// never.
 func (f *family) Ours() bool {
-	_, there := f.rules.Found(nat(markOthers))
+	_, there := f.rules.Found(nat(markNotPod))
 	return there
 }
 
-// Node takes what the host says of the node, and what the kernel says of its addresses.
+// Node sets the node's configuration and reads its addresses and default routes from the kernel.
 func (f *family) Node(n sdk.Node) error {
 	if err := checkPods(n.Pods); err != nil {
 		return err
 	}
 	of := f.rules.Family()
-	bound, err := bound(of, n.ServiceCIDRs)
+	bound, err := ipvsPrefixes(of, n.ServiceCIDRs)
 	if err != nil {
 		return err
 	}
 	uplinks, err := flows.Uplinks(of)
-	if err != nil { // no Service waits for them: moved asks again
+	if err != nil { // no Service depends on them: checkAddrs reads them again
 		f.log.Warn("cannot see the default routes", "err", err)
 		uplinks = f.rules.node.uplinks
 	}
@@ -80,20 +81,20 @@ func (f *family) Node(n sdk.Node) error {
 		node:      n,
 		localhost: f.options.LocalhostNodePorts && frame.Localhost(of, n),
 		liberal:   n.Conntrack.TCPBeLiberal || sysctl.Liberal(),
-		counted:   f.rules.counts,
+		canCount:  f.rules.canCount,
 		bound:     bound,
 		uplinks:   uplinks,
 	})
 	return nil
 }
 
-// Ceiling is how many endpoints one Service may have, in one family: as many as one call
-// writes in about two seconds of a processor.
+// Ceiling is the maximum number of endpoints of a Service in one family. One call can write that many in about
+// two seconds of CPU time.
 const Ceiling = 20_000
 
-// Want is what a Service needs in the tables.
+// Want returns the rules that a Service needs.
 func (f *family) Want(svc sdk.Service) (rules.Piece, error) {
-	p := want(svc, f.rules.node.node, f.commented(svc))
+	p := want(svc, f.rules.node.node, f.hasComments(svc))
 	err := frame.TooMany(svc, Ceiling, "several Services, or a trafficDistribution that keeps traffic near")
 	if err != nil && !p.IsEmpty() {
 		return rules.Piece{}, err
@@ -101,36 +102,37 @@ func (f *family) Want(svc sdk.Service) (rules.Piece, error) {
 	return keepComments(p, f.rules.Installed()[svc.Name]), nil
 }
 
-// Plan is what the tables lack.
+// Plan returns the changes that the tables need.
 func (f *family) Plan() frame.Plan {
-	f.rules.lead()
+	f.rules.updateJumps()
 	return f.Family.Plan()
 }
 
-// Probe looks whether others have written to nft's tables, and at the sizes of legacy's; and now and
-// then at the node's addresses.
+// Probe checks whether other programs have changed the tables: by commits for nft, by table sizes for legacy.
+// From time to time it also reads the node's addresses.
 func (f *family) Probe(ctx context.Context) frame.Finding {
-	f.rules.lead()
+	f.rules.updateJumps()
 	found := f.Family.Probe(ctx)
-	found.Moved = f.moved()
+	found.Moved = f.checkAddrs()
 	return found
 }
 
-// Audit reads one chain, or asks for one jump.
+// Audit compares one chain or one jump with the kernel.
 func (f *family) Audit(ctx context.Context) frame.Finding {
 	f.rules.Audit(ctx)
 	return reconcile.Found(f.rules.Doubted())
 }
 
-// moved reports whether an ipvs dataplane has bound other addresses than the rules know of, and
-// the same at two looks. It binds all it has while it takes over from this mode, which is about
-// to be told to drain: to write for that would hold the change of mode up.
-func (f *family) moved() bool {
-	if time.Since(f.addressed) < addressesEvery {
+// checkAddrs reports whether the node's default routes, or the addresses that an ipvs dataplane has bound, have
+// changed since the rules were written. Changed ipvs addresses count when two consecutive reads agree. An ipvs
+// dataplane that takes over from this mode binds all its addresses at once, and this mode is told to drain soon
+// after: a write at that time would delay the swap.
+func (f *family) checkAddrs() bool {
+	if time.Since(f.addrsReadAt) < addressesEvery {
 		return false
 	}
-	f.addressed = time.Now()
-	now, err := bound(f.rules.Family(), f.rules.node.node.ServiceCIDRs)
+	f.addrsReadAt = time.Now()
+	now, err := ipvsPrefixes(f.rules.Family(), f.rules.node.node.ServiceCIDRs)
 	if err != nil {
 		f.log.Warn("cannot see which addresses take node ports", "err", err)
 		return false
@@ -139,8 +141,8 @@ func (f *family) moved() bool {
 		f.log.Info("the node has other default routes", "family", f.rules.Family())
 		return true
 	}
-	before := f.found
-	f.found = now
+	before := f.lastBound
+	f.lastBound = now
 	if slices.Equal(now, f.rules.node.bound) || !slices.Equal(now, before) {
 		return false
 	}
@@ -148,25 +150,25 @@ func (f *family) moved() bool {
 	return true
 }
 
-// familyRules are the rules of one family, and the node that they are for.
+// familyRules are the rules of one family and the node configuration that they are rendered for.
 type familyRules struct {
 	*rules.Rules
 	node nodeConfig
 
-	counts bool // rules can count in accounts,
-	asked  bool // and that will not change
+	canCount        bool // rules can count packets in nfacct accounts
+	canCountIsFinal bool // canCount is final for this process
 }
 
 func newFamilyRules(tool iptables.Tool) *familyRules {
 	s := &familyRules{Rules: rules.New(ruleConfig(tool.Family), tool), node: nodeConfig{family: tool.Family}}
 	s.Reading = func(iptables.Tables) error {
-		if !s.counts || s.Tool.Hold == nil {
+		if !s.canCount || s.Tool.Hold == nil {
 			return nil
 		}
-		return openAccounts() // without rules, another process may have removed them
+		return openAccounts() // another process may have removed accounts that no rule used
 	}
 	return s
 }
 
-// lead has the jumps be those that the role needs.
-func (s *familyRules) lead() { s.SetJumps(s.leads(s.Planned()), s.node.jumps(sdk.Active)) }
+// updateJumps sets the jumps that the planned role needs.
+func (s *familyRules) updateJumps() { s.SetJumps(s.jumpsFor(s.Planned()), s.node.jumps(sdk.Active)) }

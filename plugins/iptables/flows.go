@@ -9,7 +9,8 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/flows"
 )
 
-// takesNodePorts returns whether an address takes node ports now.
+// takesNodePorts returns a function that reports whether an address takes node ports. It uses the node's
+// present addresses.
 func (f *family) takesNodePorts() (func(netip.Addr) bool, error) {
 	local, err := flows.Local()
 	return func(a netip.Addr) bool {

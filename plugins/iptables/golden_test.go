@@ -24,7 +24,7 @@ func TestGolden(t *testing.T) {
 			for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 				b := onFake(t, family, s.Node)
 				b.SetRole(sdk.Active)
-				b.lead()
+				b.updateJumps()
 				script := b.write(t, piecesOf(family, s.Node, s.Services))
 				if len(b.Desired()) > 0 {
 					text.WriteString("# " + family.String() + "\n" + script.String())

@@ -17,9 +17,9 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Inspect tells what the kernel's tables serve, and nothing else: each
-// frontend is read from the rule that catches its packets, and its endpoints from
-// the chain behind.
+// Inspect reports what the kernel's tables serve. It reads each frontend from the rule that matches its
+// packets, and the endpoints from the chains that this rule leads to. It does not use what this process
+// remembers.
 func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
 	tools := p.tools()
 	if len(tools) == 0 {
@@ -40,9 +40,9 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 	return nil
 }
 
-// served are the frontends that tables serve.
+// served returns the frontends that the tables serve.
 func served(family sdk.Family, tables iptables.Tables) []sdk.Served {
-	r := reading{family: family, tables: tables, found: make(map[entryOf]sdk.Served)}
+	r := tableReader{family: family, tables: tables, found: make(map[frontendKey]sdk.Served)}
 	trees := ruleConfig(family).Trees[:healthPorts]
 	for id, all := range tables {
 		in := slices.IndexFunc(trees, func(t rules.Tree) bool { return t.Has(id) })
@@ -51,29 +51,29 @@ func served(family sdk.Family, tables iptables.Tables) []sdk.Served {
 		}
 		for _, rule := range all {
 			if key, rest, ok := trees[in].Read(rule); ok && key.Port != 0 {
-				r.entry(rules.Entry{In: in, Key: key, Rule: rest})
+				r.addEntry(rules.Entry{In: in, Key: key, Rule: rest})
 			}
 		}
 	}
 	return slices.Collect(maps.Values(r.found))
 }
 
-// An entryOf tells frontends apart that were found; a frontend may have an entry
-// in both tables.
-type entryOf struct {
+// A frontendKey identifies a frontend that was read. A frontend may have an entry in both tables.
+type frontendKey struct {
 	name sdk.Name
 	addr netip.AddrPort
 }
 
-// A reading makes out frontends in one family's tables.
-type reading struct {
+// A tableReader reads the frontends of one family from its tables.
+type tableReader struct {
 	family sdk.Family
 	tables iptables.Tables
-	found  map[entryOf]sdk.Served
+	found  map[frontendKey]sdk.Served
 }
 
-// entry notes the frontend whose packets an entry catches. That of a ClusterIP need not say so: its chain does.
-func (r *reading) entry(e rules.Entry) {
+// addEntry records the frontend that an entry belongs to. The entry of a ClusterIP may have no comment: then
+// the chain that it jumps to identifies the Service.
+func (r *tableReader) addEntry(e rules.Entry) {
 	target := e.Rule.Target()
 	_, f, ok := iptables.LabelledFrontend(e.Rule.Comment())
 	switch {
@@ -98,11 +98,11 @@ func (r *reading) entry(e rules.Entry) {
 	if f.Policy == sdk.Local {
 		chain = localChain(name)
 	}
-	r.found[entryOf{name, f.Addr}] = sdk.Served{Name: name, Frontend: f, Endpoints: r.endpoints(nil, make(map[netip.AddrPort]bool), nat(chain))}
+	r.found[frontendKey{name, f.Addr}] = sdk.Served{Name: name, Frontend: f, Endpoints: r.endpoints(nil, make(map[netip.AddrPort]bool), nat(chain))}
 }
 
-// endpoints adds to those already found, which has names, where chain id sends packets.
-func (r *reading) endpoints(found []netip.AddrPort, has map[netip.AddrPort]bool, id iptables.ID) []netip.AddrPort {
+// endpoints appends the endpoints that chain id leads to, except those in has, to found. It adds them to has.
+func (r *tableReader) endpoints(found []netip.AddrPort, has map[netip.AddrPort]bool, id iptables.ID) []netip.AddrPort {
 	for _, rule := range r.tables[id] {
 		switch target := rule.Target(); {
 		case target == "DNAT":
@@ -119,7 +119,7 @@ func (r *reading) endpoints(found []netip.AddrPort, has map[netip.AddrPort]bool,
 	return found
 }
 
-// Watch tells what rules do with packets. The kernel can trace them only through the rules of iptables-nft.
+// Watch reports what rules do with packets. The kernel can trace them only through the rules of iptables-nft.
 func (p *plugin) Watch(ctx context.Context, packet sdk.Packet, tell func(sdk.WatchedPacket) error) error {
 	for _, tool := range p.tools() {
 		if tool.Backend == iptables.Legacy {
@@ -129,7 +129,7 @@ func (p *plugin) Watch(ctx context.Context, packet sdk.Packet, tell func(sdk.Wat
 	return hooks.Watch(ctx, packet, "filter", reasons, tell)
 }
 
-// Trace walks a packet through the rules of the node.
+// Trace evaluates the node's rules for a packet and reports which of them match.
 func (p *plugin) Trace(ctx context.Context, packet sdk.Packet) (sdk.Traced, error) {
 	return hooks.Trace(ctx, packet, "")
 }

@@ -22,7 +22,7 @@ func TestJumpsKeepTheirOrder(t *testing.T) {
 		b.setNode(b.node)
 		for _, role := range roles {
 			b.SetRole(role)
-			b.lead()
+			b.updateJumps()
 			b.write(t, nil)
 		}
 		all := maps.Clone(b.fake.Tables)
@@ -30,7 +30,7 @@ func TestJumpsKeepTheirOrder(t *testing.T) {
 		return all
 	}
 	fresh := walk(sdk.Active)
-	if first := fresh[filter("INPUT")]; len(first) == 0 || first[0].Target() != guard {
+	if first := fresh[filter("INPUT")]; len(first) == 0 || first[0].Target() != localnetGuard {
 		t.Fatalf("a fresh node's INPUT is %q", first)
 	}
 	for _, roles := range [][]sdk.Role{

@@ -133,7 +133,7 @@ func (k kernel) wrong(s sdktest.Scenario, role sdk.Role) []string {
 		if lacks := masquerade.Lacks(got, s.Node.MasqueradeBit); len(lacks) > 0 {
 			wrong = append(wrong, fmt.Sprintf("%s: what all dataplanes share lacks %q", family, lacks))
 		}
-		b.node.counted = counting()
+		b.node.canCount = counting()
 		uplinks, err := flows.Uplinks(family)
 		if err != nil {
 			k.Fatal(err)

@@ -93,7 +93,9 @@ func TestKernelGuardStandsFirst(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		s := scenario(k.T, "node-port")
 		p := k.start()
-		guarded := func() bool { return strings.Contains(k.run("iptables-"+string(k.backend), "-S", "INPUT"), guard) }
+		guarded := func() bool {
+			return strings.Contains(k.run("iptables-"+string(k.backend), "-S", "INPUT"), localnetGuard)
+		}
 		first := filepath.Join(k.TempDir(), "first")
 		done := k.instead("cat " + sysctl.RouteLocalnet + " >>" + first + "; exec REAL \"$@\"")
 		k.sync(p, s.Update(1))

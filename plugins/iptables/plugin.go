@@ -15,10 +15,10 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// mode is the plugin's name, and that under which it holds locks and settings.
+// mode is the plugin's name. Locks and kernel parameters are held under this name.
 const mode = "iptables"
 
-// Description is what the plugin is, known without looking at the node.
+// Description describes the plugin. It does not depend on the node.
 var Description = sdk.Description{
 	Name:     mode,
 	Version:  "0.1.0",
@@ -26,24 +26,23 @@ var Description = sdk.Description{
 	Options:  []byte(schema),
 }
 
-// New is the dataplane, which keeps its ledger in dir (ledger.Dir on a node).
+// New returns the dataplane. It keeps its ledger in dir (ledger.Dir on a node).
 func New(dir string) sdk.Dataplane {
 	p := new(plugin)
-	p.Dataplane = frame.New(frame.Mode[rules.Piece]{Description: Description, Open: p.open, Sweep: sweepAll, Elsewhere: swept(false).Elsewhere}, dir)
+	p.Dataplane = frame.New(frame.Mode[rules.Piece]{Description: Description, Open: p.open, Sweep: sweepAll, Elsewhere: sweepRules(false).Elsewhere}, dir)
 	return p
 }
 
-// A plugin is the frame around both families, and what this mode can do besides.
+// A plugin is a frame.Dataplane that also implements Inspect, Trace and affinity transfer.
 type plugin struct {
 	*frame.Dataplane[rules.Piece]
 	tally frame.Tally
 
-	mu       sync.Mutex // guards what follows, which is read beside a call
+	mu       sync.Mutex // guards families, which Report and Inspect read while a call runs
 	families []*family
 }
 
-// open begins a session: which programs are there, and which of the two backends does the
-// node use?
+// open begins a session: it finds the installed programs and the backend (nft or legacy) that the node uses.
 func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (frame.Session[rules.Piece], error) {
 	options, err := parseOptions(setup.Options)
 	if err != nil {
@@ -63,7 +62,7 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	return session, nil
 }
 
-// tools are the programs by which the rules of each family are read.
+// tools returns the programs that read the rules of each family.
 func (p *plugin) tools() []iptables.Tool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,15 +73,15 @@ func (p *plugin) tools() []iptables.Tool {
 	return all
 }
 
-// Report says how far the present call is, and what the kernel has counted.
+// Report returns the progress of the running call, with the packet counters of the kernel.
 func (p *plugin) Report() sdk.Report {
 	r := p.Dataplane.Report()
 	r.Samples = append(slices.Clip(r.Samples), accountSamples()...)
-	r.Dropped = p.tally.Read(p.counted)
+	r.Dropped = p.tally.Read(p.countDropped)
 	return r
 }
 
-// openFamilies finds the programs of each family that this node has.
+// openFamilies returns the families for which this node has programs.
 func openFamilies(ctx context.Context, o options, env frame.Env) ([]*family, error) {
 	tools, err := iptables.OpenAll(ctx, o.Backend, env.Note)
 	if err != nil {
@@ -99,18 +98,18 @@ func openFamilies(ctx context.Context, o options, env frame.Env) ([]*family, err
 	return families, nil
 }
 
-// options are what the host's file may say of this plugin.
+// options are the plugin's options in the host's config file.
 type options struct {
 	Backend            string `json:"backend"`
 	LocalhostNodePorts bool   `json:"localhostNodePorts"`
 }
 
-// schema describes the options, for people that write the file.
+// schema is the JSON schema of options.
 const schema = `{
   "type": "object",
   "additionalProperties": false,
   "properties": {
-    "backend": {"enum": ["auto", "nft", "legacy"], "default": "auto", "x-pointsman-fixed": true, "description": "which of the kernel's two rule machines to write to; auto: the one in use on the node"},
+    "backend": {"enum": ["auto", "nft", "legacy"], "default": "auto", "x-pointsman-fixed": true, "description": "iptables backend to write to; auto: the one in use on the node"},
     "localhostNodePorts": {"type": "boolean", "default": true, "description": "whether IPv4 node ports answer on 127.0.0.1, if nodePortAddresses has it"}
   }
 }`
@@ -123,9 +122,10 @@ func parseOptions(data []byte) (options, error) {
 	return o, iptables.CheckBackend(&o.Backend)
 }
 
-// settingsFor are the kernel's parameters that a node asks for, where these families are
-// served. While the kernel routes 127.0.0.0/8 the guard must stand: the frame sets them after
-// the rules, and gives them back before.
+// settingsFor returns the kernel parameters for a node that serves these families.
+//
+// Invariant: while route_localnet is set, the chain KUBE-LOCALNET-GUARD is in place. The frame therefore sets
+// the parameters after it wrote the rules, and restores them before it removes the rules.
 func settingsFor(families []*family) func(sdk.Node) sysctl.Settings {
 	return func(n sdk.Node) sysctl.Settings {
 		all := append(sysctl.Conntrack(sysctl.Folder, n.Conntrack), sysctl.Forwarding...)

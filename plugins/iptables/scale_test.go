@@ -123,10 +123,10 @@ func fewRules(t *testing.T, node sdk.Node, services []sdk.Service, n int, random
 		}
 		r := render{node: node}
 		for _, f := range svc.Frontends {
-			r.frontend(svc, f)
+			r.addFrontend(svc, f)
 		}
 		for _, chain := range []string{clusterChain(svc.Name), externalChain(svc.Name)} {
-			r.chain(svc, nat(chain))
+			r.addChain(svc, nat(chain))
 		}
 		pieces[svc.Name] = rules.NewPiece(r.chains, r.entries)
 	}

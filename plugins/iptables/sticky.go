@@ -15,22 +15,22 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// memory is where the kernel shows the clients that it remembers, a file for each list.
-const memory = "/proc/net/xt_recent"
+// recentDir has a file for each list of xt_recent.
+const recentDir = "/proc/net/xt_recent"
 
-// ExportAffinity tells which callers the kernel remembers. It says when each called last in
-// ticks of a length that is told nowhere, so each is told as if it had just called.
+// ExportAffinity reports the clients that the kernel remembers. xt_recent shows the last packet of a client in
+// jiffies and not the length of a jiffy, so each client is reported with its full timeout.
 func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry) error) error {
 	return p.eachList(ctx, func(svc sdk.Service, ep netip.AddrPort, file string) error {
 		text, err := os.ReadFile(file)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // there are no rules with it yet
+			return nil // no rule uses the list yet
 		}
 		if err != nil {
-			return fmt.Errorf("read which clients keep to %s: %w", ep, err)
+			return fmt.Errorf("read the clients of endpoint %s: %w", ep, err)
 		}
 		for line := range strings.Lines(string(text)) {
-			client, ok := remembered(line)
+			client, ok := parseRecent(line)
 			if !ok {
 				continue
 			}
@@ -42,7 +42,7 @@ func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry
 	})
 }
 
-// ImportAffinity has the kernel remember callers, in the lists of the rules that are there.
+// ImportAffinity adds clients to the xt_recent lists of the rules that exist.
 func (p *plugin) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry) error {
 	type end struct {
 		name sdk.Name
@@ -57,14 +57,14 @@ func (p *plugin) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry
 		for _, client := range callers[end{svc.Name, ep}] {
 			err := os.WriteFile(file, []byte("+"+client.String()), 0)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("keep %s at %s: %w", client, ep, err)
+				return fmt.Errorf("set client %s to endpoint %s: %w", client, ep, err)
 			}
 		}
 		return nil
 	})
 }
 
-// eachList calls f for the list of each endpoint that callers keep to.
+// eachList calls f with the xt_recent file of each endpoint of Services with affinity.
 func (p *plugin) eachList(ctx context.Context, f func(sdk.Service, netip.AddrPort, string) error) error {
 	return p.Do(ctx, func(services map[sdk.Name]sdk.Service) error {
 		for _, svc := range services {
@@ -72,7 +72,7 @@ func (p *plugin) eachList(ctx context.Context, f func(sdk.Service, netip.AddrPor
 				continue
 			}
 			for _, ep := range svc.Reachable() {
-				if err := errors.Join(ctx.Err(), f(svc, ep.Addr, filepath.Join(memory, endpointChain(svc.Name, ep.Addr)))); err != nil {
+				if err := errors.Join(ctx.Err(), f(svc, ep.Addr, filepath.Join(recentDir, endpointChain(svc.Name, ep.Addr)))); err != nil {
 					return err
 				}
 			}
@@ -81,9 +81,9 @@ func (p *plugin) eachList(ctx context.Context, f func(sdk.Service, netip.AddrPor
 	})
 }
 
-// remembered is the caller that a line of a list is about:
-// "src=10.0.0.9 ttl: 64 last_seen: 4294906217 oldest_pkt: 1 4294906217".
-func remembered(line string) (netip.Addr, bool) {
+// parseRecent returns the client of a line of an xt_recent file: "src=10.0.0.9 ttl: 64 last_seen: 4294906217
+// oldest_pkt: 1 4294906217".
+func parseRecent(line string) (netip.Addr, bool) {
 	word, _, _ := strings.Cut(strings.TrimSpace(line), " ")
 	text, ok := strings.CutPrefix(word, "src=")
 	addr, err := netip.ParseAddr(text)

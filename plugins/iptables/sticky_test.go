@@ -12,7 +12,7 @@ func TestRemembered(t *testing.T) {
 		"\n":                     "",
 	} {
 		got := ""
-		if addr, ok := remembered(line); ok {
+		if addr, ok := parseRecent(line); ok {
 			got = addr.String()
 		}
 		if got != want {

@@ -27,7 +27,7 @@ func piecesOf(of sdk.Family, node sdk.Node, services []sdk.Service) map[sdk.Name
 	pieces := make(map[sdk.Name]rules.Piece)
 	for _, svc := range services {
 		if svc.Name.Family == of {
-			pieces[svc.Name] = want(svc, node, f.commented(svc))
+			pieces[svc.Name] = want(svc, node, f.hasComments(svc))
 		}
 	}
 	return pieces

@@ -14,54 +14,52 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A render puts together what one Service needs, on a node of this kind: chains of its own,
-// and entries that lead there from the trees.
+// A render collects the chains and tree entries that one Service needs on a node.
 type render struct {
 	node     sdk.Node
-	comments bool                    // on every rule, not only on those that are read back by them
-	own      map[netip.AddrPort]bool // endpoints with a chain of their own
+	comments bool                    // write a comment on every rule, not only where the rules are read back by it
+	own      map[netip.AddrPort]bool // endpoints that have a KUBE-SEP chain
 	chains   []iptables.Chain
 	entries  []rules.Entry
 }
 
-// want is what svc needs on node. It is pure: the same Service on the same node
-// always needs the same.
+// want returns the rules that svc needs on node. It is pure: equal arguments give equal rules.
 func want(svc sdk.Service, node sdk.Node, comments bool) rules.Piece {
 	r := render{node: node, comments: comments, own: make(map[netip.AddrPort]bool)}
 	if svc.HealthPort != 0 {
 		r.entries = append(r.entries, rules.Entry{In: healthPorts, Key: tree.Key{Protocol: sdk.TCP, Port: svc.HealthPort}, Rule: "-j ACCEPT"})
 	}
-	r.service(svc)
+	r.addService(svc)
 	return rules.NewPiece(r.chains, r.entries)
 }
 
-func (r *render) service(svc sdk.Service) {
+func (r *render) addService(svc sdk.Service) {
 	for _, f := range svc.Frontends {
-		r.frontend(svc, f)
+		r.addFrontend(svc, f)
 	}
 	if len(svc.Cluster) == 0 {
-		return // no endpoint serves it, and every frontend says so
+		return // the frontends' entries already reject the packets
 	}
 	for _, policy := range externalPolicies(svc) {
-		r.external(svc, policy)
+		r.addExternal(svc, policy)
 	}
-	reached := reached(svc)
+	reached := trimEndpoints(svc)
 	for _, ep := range reached.Reachable() {
 		if svc.MayCallItself(ep) || svc.Affinity > 0 {
-			r.endpoint(svc, ep)
+			r.addEndpoint(svc, ep)
 		}
 	}
 	if len(reached.Cluster) > 0 {
-		r.spread(svc, clusterChain(svc.Name), svc.Cluster, r.masquerade(svc, sdk.Cluster))
+		r.addList(svc, clusterChain(svc.Name), svc.Cluster, r.masqueradeRules(svc, sdk.Cluster))
 	}
 	if len(reached.Local) > 0 {
-		r.spread(svc, localChain(svc.Name), svc.Local, r.masquerade(svc, sdk.Local))
+		r.addList(svc, localChain(svc.Name), svc.Local, r.masqueradeRules(svc, sdk.Local))
 	}
 }
 
-// reached is svc with only those lists that some caller is sent to. Under the
-// Local policy of an external frontend, pods and the node use all endpoints.
-func reached(svc sdk.Service) sdk.Service {
+// trimEndpoints returns svc without the endpoint lists that no caller uses. A list under the Local policy of an
+// external frontend is not enough to drop the other: pods and the node itself use all endpoints.
+func trimEndpoints(svc sdk.Service) sdk.Service {
 	if !svc.Uses(sdk.Local) {
 		svc.Local = nil
 	}
@@ -71,34 +69,34 @@ func reached(svc sdk.Service) sdk.Service {
 	return svc
 }
 
-// chain adds a chain of svc.
-func (r *render) chain(svc sdk.Service, id iptables.ID, rules ...iptables.Rule) {
+// addChain adds a chain that belongs to svc.
+func (r *render) addChain(svc sdk.Service, id iptables.ID, rules ...iptables.Rule) {
 	if r.comments {
-		named(svc, rules)
+		addNames(svc, rules)
 	}
 	r.chains = append(r.chains, iptables.Chain{ID: id, Rules: rules})
 }
 
-// proto is the words that say which protocol is meant.
-func proto(svc sdk.Service) string { return "-p " + svc.Name.Protocol.String() }
+// protocolMatch returns the match on the Service's protocol.
+func protocolMatch(svc sdk.Service) string { return "-p " + svc.Name.Protocol.String() }
 
-// frontend catches the packets sent to f. In nat it sends on those that an endpoint
-// may answer. In filter it turns away what nat did not send on: REJECT where
-// no endpoint serves at all, DROP where none near does or the source is not allowed.
-func (r *render) frontend(svc sdk.Service, f sdk.Frontend) {
-	if answered(svc, f) {
-		r.catch(svc, f, servedTree(f), r.wayIn(svc, f), "-j", r.entrance(svc, f))
+// addFrontend adds the entries for f. The entry in nat sends packets on to the endpoints. The entry in filter
+// stops the packets that nat did not translate: REJECT if the Service has no endpoints at all, DROP if it has
+// none on this node (policy Local) or if the source address is not allowed.
+func (r *render) addFrontend(svc sdk.Service, f sdk.Frontend) {
+	if hasEndpoints(svc, f) {
+		r.addEntry(svc, f, servedTree(f), r.frontendComment(svc, f), "-j", r.allowSources(svc, f))
 	}
 	if f.Kind == sdk.ExternalIP || f.Kind == sdk.LoadBalancer {
-		r.entries = append(r.entries, rules.Entry{In: loopedAddrs, Key: tree.Key{Addr: f.Addr.Addr()}, Rule: "-j " + foreign})
+		r.entries = append(r.entries, rules.Entry{In: loopedAddrs, Key: tree.Key{Addr: f.Addr.Addr()}, Rule: "-j " + foreignPort})
 	}
-	to, text := unserved, "has no endpoints"
+	to, text := noEndpoint, "has no endpoints"
 	switch {
 	case len(svc.Cluster) == 0:
 	case len(svc.Endpoints(f.Policy)) == 0:
-		to, text = noneLocal, "has no local endpoints"
+		to, text = noLocalEndpoint, "has no local endpoints"
 	case len(f.Sources) > 0:
-		r.catch(svc, f, unservedTree(f), why(svc, f, "has source ranges"), "-j", denied)
+		r.addEntry(svc, f, unservedTree(f), rejectComment(svc, f, "has source ranges"), "-j", denied)
 		return
 	default:
 		return
@@ -106,29 +104,29 @@ func (r *render) frontend(svc sdk.Service, f sdk.Frontend) {
 	if len(f.Sources) > 0 {
 		to = r.denySources(svc, f, to)
 	}
-	r.catch(svc, f, unservedTree(f), why(svc, f, text), "-j", to)
+	r.addEntry(svc, f, unservedTree(f), rejectComment(svc, f, text), "-j", to)
 }
 
-// answered reports whether any caller of f is sent on.
-func answered(svc sdk.Service, f sdk.Frontend) bool {
+// hasEndpoints reports whether f sends at least some of its callers to an endpoint.
+func hasEndpoints(svc sdk.Service, f sdk.Frontend) bool {
 	if f.External() {
 		return len(svc.Cluster) > 0 // pods and the node use all endpoints, whatever the policy
 	}
 	return len(svc.Cluster) > 0 && len(svc.Endpoints(f.Policy)) > 0
 }
 
-// catch adds an entry for f to a tree.
-func (r *render) catch(svc sdk.Service, f sdk.Frontend, in int, words ...any) {
+// addEntry adds an entry for f to the tree with index in.
+func (r *render) addEntry(svc sdk.Service, f sdk.Frontend, in int, words ...any) {
 	k := tree.Key{Addr: f.Addr.Addr(), Protocol: svc.Name.Protocol, Port: f.Addr.Port()}
 	if k.Addr.IsUnspecified() {
-		k.Addr = netip.Addr{} // it hangs by its port alone
+		k.Addr = netip.Addr{} // node ports are looked up by protocol and port only
 	}
 	r.entries = append(r.entries, rules.Entry{In: in, Key: k, Rule: iptables.Words(words...)})
 }
 
-// wayIn names a frontend in the rule that leads on. A ClusterIP's need not be read back:
-// the first rule of its chain has the Service's name.
-func (r *render) wayIn(svc sdk.Service, f sdk.Frontend) iptables.Rule {
+// frontendComment returns the comment for the nat entry of f. The comment of a ClusterIP is optional, because
+// adoption finds the Service's name in the first rule of the chain that the entry jumps to.
+func (r *render) frontendComment(svc sdk.Service, f sdk.Frontend) iptables.Rule {
 	switch {
 	case f.External():
 		return iptables.Words("-m comment --comment", iptables.Text(iptables.LabelFrontend(svc.Name, f.Kind, f.Policy)))
@@ -138,14 +136,15 @@ func (r *render) wayIn(svc sdk.Service, f sdk.Frontend) iptables.Rule {
 	return ""
 }
 
-// why names the frontend in a rule that turns callers away: it is where an operator
-// looks.
-func why(svc sdk.Service, f sdk.Frontend, what string) iptables.Rule {
+// rejectComment returns the comment for a rule that rejects or drops packets to f: operators look there for the
+// reason.
+func rejectComment(svc sdk.Service, f sdk.Frontend, what string) iptables.Rule {
 	return iptables.Words("-m comment --comment", iptables.Text(iptables.LabelFrontend(svc.Name, f.Kind, f.Policy)+" "+what))
 }
 
-// entrance is the chain that the callers of f go to first.
-func (r *render) entrance(svc sdk.Service, f sdk.Frontend) string {
+// allowSources returns the chain that the nat entry of f jumps to. If f has source ranges, that is a new
+// KUBE-FW chain which lets only these sources continue.
+func (r *render) allowSources(svc sdk.Service, f sdk.Frontend) string {
 	if len(f.Sources) == 0 {
 		return target(svc, f)
 	}
@@ -154,23 +153,23 @@ func (r *render) entrance(svc sdk.Service, f sdk.Frontend) string {
 	for _, source := range f.Sources {
 		rules = append(rules, iptables.Words(iptables.From(source), "-j", target(svc, f)))
 	}
-	r.chain(svc, id, rules...)
+	r.addChain(svc, id, rules...)
 	return id.Chain
 }
 
-// denySources returns the chain that tells the callers of an f without an endpoint apart: those that might have called
-// go to the chain allowed, and those that might not are dropped.
+// denySources returns a filter chain for an f that has source ranges and no endpoint: packets from these ranges
+// continue in the chain allowed, all others are dropped.
 func (r *render) denySources(svc sdk.Service, f sdk.Frontend, allowed string) string {
 	id := filter(sourcesChain(svc, f))
 	var rules []iptables.Rule
 	for _, source := range f.Sources {
 		rules = append(rules, iptables.Words(iptables.From(source), "-j", allowed))
 	}
-	r.chain(svc, id, append(rules, iptables.Words("-j", denied))...)
+	r.addChain(svc, id, append(rules, iptables.Words("-j", denied))...)
 	return id.Chain
 }
 
-// target is the chain for callers of f that are allowed.
+// target returns the nat chain for the allowed callers of f.
 func target(svc sdk.Service, f sdk.Frontend) string {
 	switch {
 	case f.External():
@@ -181,14 +180,13 @@ func target(svc sdk.Service, f sdk.Frontend) string {
 	return clusterChain(svc.Name)
 }
 
-// external is the way in from outside the cluster, for frontends that have policy.
-// Under the Local policy a caller on this node still reaches the whole cluster, as
-// if it went out and came back in.
-func (r *render) external(svc sdk.Service, policy sdk.Policy) {
+// addExternal adds the KUBE-EXT chain for external frontends with a policy. Under the Local policy, callers on
+// this node still reach all endpoints, as if their packets had left the node and come back.
+func (r *render) addExternal(svc sdk.Service, policy sdk.Policy) {
 	id := nat(entryChain(svc, policy))
 	all := clusterChain(svc.Name)
 	if policy == sdk.Cluster {
-		r.chain(svc, id, iptables.Words("-j", markMasq), iptables.Words("-j", all))
+		r.addChain(svc, id, iptables.Words("-j", markMasq), iptables.Words("-j", all))
 		return
 	}
 	var rules []iptables.Rule
@@ -201,11 +199,11 @@ func (r *render) external(svc sdk.Service, policy sdk.Policy) {
 	if len(svc.Local) > 0 {
 		rules = append(rules, iptables.Words("-j", localChain(svc.Name)))
 	}
-	r.chain(svc, id, rules...)
+	r.addChain(svc, id, rules...)
 }
 
-// externalPolicies are those of the frontends that are no ClusterIP. Kubernetes
-// has one for them all.
+// externalPolicies returns the policies of the external frontends. A Service in Kubernetes has one policy for
+// all of them.
 func externalPolicies(svc sdk.Service) []sdk.Policy {
 	var policies []sdk.Policy
 	for _, f := range svc.Frontends {
@@ -216,7 +214,7 @@ func externalPolicies(svc sdk.Service) []sdk.Policy {
 	return policies
 }
 
-// entryChain is where the callers of external frontends with policy come in.
+// entryChain returns the chain for callers of external frontends with a policy.
 func entryChain(svc sdk.Service, policy sdk.Policy) string {
 	if policies := externalPolicies(svc); len(policies) == 0 || policies[0] == policy {
 		return externalChain(svc.Name)
@@ -224,35 +222,34 @@ func entryChain(svc sdk.Service, policy sdk.Policy) string {
 	return "KUBE-EXT-" + iptables.Hash(iptables.Label(svc.Name)+svc.Name.Protocol.String()+policy.String())
 }
 
-// masquerade decides, for callers of the ClusterIPs that have policy, whose
-// address is hidden. The chain it stands in has other callers too, so it looks at
-// the address once more.
-func (r *render) masquerade(svc sdk.Service, policy sdk.Policy) []iptables.Rule {
+// masqueradeRules returns the rules that mark callers of the ClusterIPs with a policy for masquerading. Packets
+// to other frontends pass the same chain, so each rule matches the ClusterIP again.
+func (r *render) masqueradeRules(svc sdk.Service, policy sdk.Policy) []iptables.Rule {
 	var rules []iptables.Rule
 	for _, f := range svc.Frontends {
 		if !f.External() && f.Policy == policy {
-			rules = append(rules, iptables.Words(to(svc, f), "-j", markOthers))
+			rules = append(rules, iptables.Words(frontendMatch(svc, f), "-j", markNotPod))
 		}
 	}
 	return rules
 }
 
-// to is the words for packets that are sent to f.
-func to(svc sdk.Service, f sdk.Frontend) iptables.Rule {
+// frontendMatch returns the match on packets that are sent to f.
+func frontendMatch(svc sdk.Service, f sdk.Frontend) iptables.Rule {
 	p := svc.Name.Protocol.String()
 	return iptables.Words("-d", f.Addr.Addr(), "-p", p, "-m", p, "--dport", f.Addr.Port())
 }
 
-// longestName is how many bytes the kernel's name of an interface may have.
+// longestName is the maximum length of an interface name in the kernel (IFNAMSIZ without the trailing zero).
 const longestName = 15
 
-// checkPods refuses names that no interface can have. A rule with one would be
-// refused by iptables, and all others with it.
+// checkPods rejects names that no interface can have: iptables would reject the rule, and with it the whole
+// restore.
 func checkPods(pods sdk.Pods) error {
 	for field, name := range map[string]string{"bridgeInterface": pods.Bridge, "interfaceNamePrefix": pods.InterfacePrefix} {
 		limit := longestName
 		if field == "interfaceNamePrefix" {
-			limit-- // iptables wants a plus sign behind it
+			limit-- // in iptables a prefix ends in "+"
 		}
 		if len(name) > limit || strings.ContainsAny(name, "/ \t\n\r\x00") {
 			return &sdk.Refusal{Field: "detectLocal." + field, Why: fmt.Sprintf("%q is no name, or too long, for an interface", name), Try: fmt.Sprintf("a name of at most %d letters", limit)}
