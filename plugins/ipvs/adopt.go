@@ -11,26 +11,26 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-var ourChains = []string{wayIn, nodePorts, notPod, postrouting, denied, near, guard, health, forward}
+var ourChains = []string{servicesChain, nodePorts, markNotPod, postrouting, denied, near, guard, health, forward}
 
 func isOurs(id iptables.ID) bool { return slices.Contains(ourChains, id.Chain) }
 
-// isProxied reports whether a chain may be one of a kube-proxy in its ipvs mode.
+// isProxied reports whether a chain may belong to kube-proxy in ipvs mode.
 func isProxied(id iptables.ID) bool {
 	return slices.Contains(kubeProxyChains, id) || slices.Contains(kubeProxyShared, id)
 }
 
-// ruleConfig is what the rules of a family are: all chains are fixed.
+// ruleConfig returns the configuration of package rules. All chains are fixed.
 func ruleConfig() rules.Config {
-	return rules.Config{Mangle: true, IsOurs: isOurs, IsFixed: isOurs, IsBeside: isProxied, Role: ledRole, Rank: rank}
+	return rules.Config{Mangle: true, IsOurs: isOurs, IsFixed: isOurs, IsBeside: isProxied, Role: shownRole, Rank: rank}
 }
 
-// ledRole is the role that jumps show while addresses are bound.
-func ledRole(jumps []iptables.Jump) sdk.Role {
+// shownRole returns the role that jumps imply while addresses are bound.
+func shownRole(jumps []iptables.Jump) sdk.Role {
 	role := sdk.Standby
 	for _, j := range jumps {
 		switch j.Rule.Target() {
-		case wayIn:
+		case servicesChain:
 			return sdk.Active
 		case postrouting:
 			role = sdk.Draining
@@ -39,12 +39,12 @@ func ledRole(jumps []iptables.Jump) sdk.Role {
 	return role
 }
 
-// rank is the same for all chains: they are too few to be written in pieces.
+// rank is the same for all chains: there are too few to split a write.
 func rank(iptables.Chain) int { return 0 }
 
-// Chains that only kube-proxy in its ipvs mode has, and those that others have too:
-// they are its own only while its KUBE-SERVICES looks at sets, or beside chains of the
-// first kind is still empty: it writes rules last, and may have ended before.
+// kubeProxyChains are chains that only kube-proxy in ipvs mode has. kubeProxyShared have names that other
+// programs use too. They are kube-proxy's in ipvs mode if its KUBE-SERVICES matches sets, or if KUBE-SERVICES
+// is empty beside one of kubeProxyChains: kube-proxy writes rules last and may have ended before.
 var (
 	kubeProxyChains = []iptables.ID{
 		nat("KUBE-NODE-PORT"), nat("KUBE-LOAD-BALANCER"),
@@ -55,10 +55,9 @@ var (
 	}
 )
 
-// relics is what removes the chains of a kube-proxy in its ipvs mode, and its jumps that lead
-// to them.
-func relics(t iptables.Tables) (p iptables.Plan) {
-	chains := kubeProxy(t)
+// kubeProxyLeftovers returns the plan that removes the chains of kube-proxy in ipvs mode and its jumps to them.
+func kubeProxyLeftovers(t iptables.Tables) (p iptables.Plan) {
+	chains := findKubeProxyChains(t)
 	for _, table := range []string{"filter", "nat"} {
 		b, _ := t.Leftovers(table, func(id iptables.ID) bool { return slices.Contains(chains, id) })
 		if !b.Empty() {
@@ -68,9 +67,9 @@ func relics(t iptables.Tables) (p iptables.Plan) {
 	return p
 }
 
-// kubeProxy finds the chains of a kube-proxy in its ipvs mode. One that is empty because a
-// foreign rule has kept it is no sign of one.
-func kubeProxy(t iptables.Tables) []iptables.ID {
+// findKubeProxyChains returns the chains of kube-proxy in ipvs mode. An empty chain that exists only because a foreign
+// rule leads to it does not count.
+func findKubeProxyChains(t iptables.Tables) []iptables.ID {
 	gone := func(id iptables.ID) bool { _, there := t[id]; return !there }
 	chains := slices.DeleteFunc(slices.Clone(kubeProxyChains), gone)
 	held := t.Held(func(id iptables.ID) bool { return slices.Contains(chains, id) })

@@ -15,18 +15,18 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Objects are the sets, virtual servers and addresses of one family: the kernel that the reconciler sees. It has no
-// transactions, and doing what is done already is no error.
+// objects implements reconcile.Kernel for the sets, virtual servers and addresses of one family. It has no
+// transactions. A change that the kernel already has is no error.
 type objects struct {
 	*family
-	bound  map[netip.Addr]bool // the addresses of ours that our device has
-	counts map[key]int         // how many entries a set has, by its key, and how many virtual servers there are, by a key of this kind alone
+	bound  map[netip.Addr]bool // our addresses on our device
+	counts map[key]int         // number of members by the key of the set; number of virtual servers by key{kind: ofServer}
 
-	// writeRules, if not nil, writes the rules that must be there before the first virtual server.
+	// writeRules, if not nil, writes the rules that must exist before the first virtual server.
 	writeRules func(context.Context) error
 }
 
-// List returns all that is ours, and notes the other addresses of the node.
+// List returns all our objects, and stores the other addresses of the node.
 func (o *objects) List(ctx context.Context) (map[key]value, error) {
 	seen, err := o.session.read(ctx, o.adopted)
 	if err != nil {
@@ -34,7 +34,7 @@ func (o *objects) List(ctx context.Context) (map[key]value, error) {
 	}
 	of := o.node.family
 	o.setAddresses(seen.addrs)
-	o.proxied = seen.sets[of].relics
+	o.kubeProxySets = seen.sets[of].kubeProxySets
 	all := seen.ours(of, o.session.options.ExcludeCIDRs)
 	o.counts, o.bound = make(map[key]int), make(map[netip.Addr]bool)
 	for k := range all {
@@ -43,7 +43,7 @@ func (o *objects) List(ctx context.Context) (map[key]value, error) {
 	return all, nil
 }
 
-// count notes that an entry was added (1) or removed (-1).
+// count updates the counts after an entry was added (1) or removed (-1).
 func (o *objects) count(k key, more int) {
 	switch k.kind {
 	case ofEntry:
@@ -57,7 +57,8 @@ func (o *objects) count(k key, more int) {
 	}
 }
 
-// Has reports whether an entry or a virtual server is there. Of addresses the kernel tells itself.
+// Has reports whether an entry or a virtual server exists. Addresses need no check because the kernel sends
+// events for them.
 func (o *objects) Has(_ context.Context, k key, _ value) (bool, error) {
 	switch k.kind {
 	case ofEntry:
@@ -68,7 +69,7 @@ func (o *objects) Has(_ context.Context, k key, _ value) (bool, error) {
 	return true, nil
 }
 
-// Apply writes a batch. What says something of one virtual server alone is returned by its key.
+// Apply writes a batch. Errors that concern a single virtual server are returned in refused, by its key.
 func (o *objects) Apply(ctx context.Context, b reconcile.Batch[key, value]) (refused map[key]error, err error) {
 	b.Phases = append(b.Phases, make([][]change, phases)...)
 	if err := o.changeSets(ctx, b.Phases[makeSets], b.Phases[addEntries]); err != nil {
@@ -110,16 +111,17 @@ func (o *objects) Apply(ctx context.Context, b reconcile.Batch[key, value]) (ref
 
 func compareChanges(a, b change) int { return compareKeys(a.Key, b.Key) }
 
-// few is up to how many entries are written one by one. Beyond, it is cheaper to run the program.
-const few = 8
+// maxSingle is the number of members up to which each is changed by a netlink message. For more it is cheaper
+// to run ipset.
+const maxSingle = 8
 
-// changeSets makes sets, and adds or removes entries: in the order of their sets, or in the other.
+// changeSets creates sets, and adds members in the order of their sets or removes them in the reverse order.
 func (o *objects) changeSets(ctx context.Context, made, entries []change) error {
 	slices.SortFunc(entries, compareChanges)
 	if len(entries) > 0 && entries[0].Op == reconcile.Remove {
 		slices.Reverse(entries)
 	}
-	if len(made) == 0 && len(entries) <= few {
+	if len(made) == 0 && len(entries) <= maxSingle {
 		for _, c := range entries {
 			if err := o.changeEntry(c); err != nil {
 				return err
@@ -162,7 +164,7 @@ func (o *objects) step(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// changeServers changes virtual servers. A refused one stays as it was.
+// changeServers changes virtual servers. It reverts one that the kernel refuses to its old state.
 func (o *objects) changeServers(ctx context.Context, all []change) (refused map[key]error, err error) {
 	slices.SortFunc(all, compareChanges)
 	var raise, lower []step
@@ -176,7 +178,7 @@ func (o *objects) changeServers(ctx context.Context, all []change) (refused map[
 			if err := o.step(ctx); err != nil {
 				return nil, err
 			}
-			n := min(len(steps), atOnce)
+			n := min(len(steps), maxSteps)
 			if err := o.send(steps[:n], refused); err != nil {
 				return nil, err
 			}
@@ -193,7 +195,7 @@ func (o *objects) changeServers(ctx context.Context, all []change) (refused map[
 	return refused, nil
 }
 
-// revert makes a virtual server what it was before a change of it that was refused.
+// revert restores a virtual server after the kernel refused a change of it.
 func (o *objects) revert(c change) error {
 	back := change{Op: reconcile.Replace, Key: c.Key, Old: c.New, New: c.Old}
 	if c.Op == reconcile.Add {
@@ -208,8 +210,8 @@ func (o *objects) revert(c change) error {
 	return nil
 }
 
-// send takes steps, of which the kernel may refuse some. What it refuses among others is taken again alone: then what is
-// done already is no error.
+// send sends steps, of which the kernel may refuse some. It repeats a refused step alone, which ignores the
+// errors for changes that were already made.
 func (o *objects) send(steps []step, refused map[key]error) error {
 	steps = slices.DeleteFunc(slices.Clone(steps), func(s step) bool { return refused[key{kind: ofServer, server: s.service}] != nil })
 	if len(steps) == 0 {
@@ -233,7 +235,8 @@ func (o *objects) send(steps []step, refused map[key]error) error {
 	return nil
 }
 
-// blame returns why a virtual server is refused. An error that says something of the node, or of what is known of it, belongs to none.
+// blame returns why the kernel refused a virtual server. An error that concerns the node, or shows that this
+// process has wrong knowledge of the kernel, is returned as of: it belongs to no single virtual server.
 func blame(s step, err error) (why, of error) {
 	switch {
 	case s.verb == removeService, errors.Is(err, syscall.EPERM), errors.Is(err, syscall.ESRCH):
@@ -250,8 +253,7 @@ func noScheduler(name string) error {
 	return &sdk.Refusal{Field: "scheduler", Why: "the kernel has no scheduler " + name + ", or cannot load it", Try: "modprobe ip_vs_" + name}
 }
 
-// A verb is one thing that can be done to a virtual server, by the number of the kernel's command for it
-// (include/uapi/linux/ip_vs.h).
+// A verb is the kind of a step. Its value is the number of the kernel's command (include/uapi/linux/ip_vs.h).
 type verb uint8
 
 const (
@@ -272,7 +274,7 @@ type step struct {
 	weight int
 }
 
-// String is the step for people, in the words of the tools that they would use.
+// String returns the step in the terms of ipvsadm.
 func (s step) String() string {
 	switch s.verb {
 	case addService, setService:
@@ -285,8 +287,8 @@ func (s step) String() string {
 	return fmt.Sprintf("%s real %s on %s weight %d", map[verb]string{addDest: "add", weighDest: "weigh"}[s.verb], s.dest, s.service, s.weight)
 }
 
-// serverSteps are the steps of a change: first those after which each destination that should serve does, and then those
-// that end new connections to others.
+// serverSteps returns the steps of a change. After raise every destination that should serve does; lower stops
+// new connections to the others.
 func serverSteps(c change) (raise, lower []step) {
 	at, was, v := c.Key.server, c.Old.state, c.New.state
 	switch {

@@ -17,17 +17,16 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// sweepAll takes out, in both families and both backends, the virtual services that our
-// sets know of, the addresses on our device, what leads packets our way and kept them
-// safe, and the sets. What kube-proxy made goes when asked for; unless it is, what its sets know of
-// is its own, though we made it: it has come back, and took that over. No virtual service of
-// another program goes, whatever is asked.
+// sweepAll removes, in both families and both backends, the virtual servers that our sets name, the addresses
+// on our device, our rules and our sets. Objects that only kube-proxy creates are removed if l.KubeProxy is
+// set. Otherwise, if kube-proxy has come back, everything that its sets name is kube-proxy's and stays, even if
+// we created it. Virtual servers of other programs always stay.
 //
-// Established connections need their virtual service and the address until the last moment,
-// and without the rules that masquerade them a stranger would answer: so it is services,
-// addresses, rules, and then the sets, of which a rule may have spoken.
+// The order is servers, addresses, rules, sets. Established connections need their virtual server and its
+// address, and if the masquerade rules were removed first, replies would come from an address that the client
+// does not know. Sets are last because rules refer to them.
 func (p *plugin) sweepAll(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, error) {
-	k, err := p.machine.reach(ctx)
+	k, err := p.machine.openPresent(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -36,23 +35,23 @@ func (p *plugin) sweepAll(ctx context.Context, l sdk.Leftovers, env frame.Env) (
 	if err != nil {
 		return nil, err
 	}
-	if found.early {
-		return nil, errors.New("a kube-proxy in its ipvs mode has begun here, and its sets are empty yet: what serves would go; try again once it serves, or with --kube-proxy where there is none")
+	if found.kubeProxyIsEmpty {
+		return nil, errors.New("kube-proxy in ipvs mode has started here and its sets are still empty: cleanup would remove what serves; try again once it serves, or with --kube-proxy if it does not run")
 	}
-	gone, err := take(slices.Concat(found.servers, found.addrs), l.DryRun)
-	rules, err1 := swept(l.KubeProxy).Of(ctx, l, env, p.machine.ruled)
-	without, err2 := take(found.sets, l.DryRun)
+	gone, err := removeAll(slices.Concat(found.servers, found.addrs), l.DryRun)
+	rules, err1 := sweepRules(l.KubeProxy).Of(ctx, l, env, p.machine.toolsInUse)
+	without, err2 := removeAll(found.sets, l.DryRun)
 	var given []string
 	var err3 error
-	if !found.proxied { // a kube-proxy in its ipvs mode needs the same parameters
+	if !found.kubeProxyIsBack { // kube-proxy needs the same parameters
 		given, err3 = env.GiveBack(l)
 	}
 	return slices.Concat(gone, rules, without, given), errors.Join(err, err1, err2, err3)
 }
 
-// swept are the rules that go: jumps and chains of ours, and kube-proxy's if asked for. A chain
-// to which foreign rules lead is only emptied.
-func swept(kubeProxyToo bool) sweep.Rules {
+// sweepRules returns the rules to remove: our jumps and chains, and kube-proxy's if asked for. A chain to which
+// foreign rules lead is emptied and kept.
+func sweepRules(kubeProxyToo bool) sweep.Rules {
 	return sweep.Rules{
 		Mode: mode, Rank: rank,
 		Ours:   func(id iptables.ID) bool { return isOurs(id) || kubeProxyToo && isProxied(id) },
@@ -60,28 +59,28 @@ func swept(kubeProxyToo bool) sweep.Rules {
 		Leftovers: func(table string, found iptables.Tables) (iptables.Block, []string) {
 			var proxied []iptables.ID
 			if kubeProxyToo {
-				proxied = kubeProxy(found)
+				proxied = findKubeProxyChains(found)
 			}
 			return found.Leftovers(table, func(id iptables.ID) bool { return isOurs(id) || slices.Contains(proxied, id) })
 		},
 	}
 }
 
-// An action is one thing that Cleanup does, and what goes by it.
+// An action is one removal, with its description.
 type action struct {
 	what string
 	do   func() error
 }
 
-// removals are what Cleanup removes, of both families.
+// removals are the actions of a cleanup of both families.
 type removals struct {
 	servers, addrs, sets []action
 
-	proxied bool // a kube-proxy's sets stay
-	early   bool // and do not say yet what it has taken over
+	kubeProxyIsBack  bool // kube-proxy runs in ipvs mode, so its sets stay
+	kubeProxyIsEmpty bool // these sets are empty, so it is unknown what kube-proxy has taken over
 }
 
-// find reads what is there. A node without IPVS, or without ipset, has nothing of that kind.
+// find returns what to remove. A node without IPVS or without ipset has nothing of that kind.
 func (p *plugin) find(ctx context.Context, k kernel, l sdk.Leftovers) (*removals, error) {
 	seen, err := k.read(ctx)
 	if err != nil {
@@ -92,21 +91,21 @@ func (p *plugin) find(ctx context.Context, k kernel, l sdk.Leftovers) (*removals
 		found.add(ctx, k, of, seen, l.KubeProxy, p.options.ExcludeCIDRs)
 	}
 	n := len(found.addrs)
-	if seen.addrs.device && n == len(seen.addrs.ours) && len(found.servers)+n+len(found.sets) > 0 { // no other program has an address on it
+	if seen.addrs.device && n == len(seen.addrs.ours) && len(found.servers)+n+len(found.sets) > 0 { // no other program has an address on the device
 		found.addrs = []action{{fmt.Sprintf("device %s with %d addresses", device, n), k.RemoveDevice}}
 	}
 	return found, nil
 }
 
-// add lists what there is of ours in one family, and kube-proxy's if that is asked for.
+// add adds the actions for one family.
 func (l *removals) add(ctx context.Context, k kernel, of sdk.Family, seen reading, kubeProxyToo bool, excluded []netip.Prefix) {
 	ours, theirs := seen.ours(of, excluded), make(map[key]value)
-	proxied := setsOf{relics: seen.sets[of].relics, proxied: seen.sets[of].proxied}
+	proxied := setsOf{kubeProxySets: seen.sets[of].kubeProxySets, kubeProxyEntries: seen.sets[of].kubeProxyEntries}
 	var sets []string
 	serves := false
-	back := !kubeProxyToo && len(proxied.relics) > 0 // kube-proxy is
+	back := !kubeProxyToo && len(proxied.kubeProxySets) > 0 // kube-proxy has come back
 	if back {
-		l.proxied = true
+		l.kubeProxyIsBack = true
 		theirs = reading{seen.services, map[sdk.Family]setsOf{of: proxied}, seen.addrs}.ours(of, excluded)
 	}
 	for _, at := range slices.SortedFunc(maps.Keys(ours), compareKeys) {
@@ -118,20 +117,21 @@ func (l *removals) add(ctx context.Context, k kernel, of sdk.Family, seen readin
 		case at.kind == ofAddress:
 			l.addrs = append(l.addrs, action{"address " + at.entry.addr.String(), func() error { return k.Unbind(at.entry.addr) }})
 		case at.kind == ofSet:
-			sets = append(sets, at.entry.set.in(of))
+			sets = append(sets, at.entry.set.name(of))
 		}
 	}
-	l.early = l.early || back && len(proxied.proxied) == 0 && serves
+	l.kubeProxyIsEmpty = l.kubeProxyIsEmpty || back && len(proxied.kubeProxyEntries) == 0 && serves
 	if kubeProxyToo {
-		sets = append(sets, proxied.relics...)
+		sets = append(sets, proxied.kubeProxySets...)
 	}
 	if len(sets) > 0 {
-		l.sets = append(l.sets, action{"sets " + strings.Join(sets, " "), func() error { return k.Restore(ctx, destroy(sets)) }})
+		l.sets = append(l.sets, action{"sets " + strings.Join(sets, " "), func() error { return k.Restore(ctx, destroyLines(sets)) }})
 	}
 }
 
-// take does all it can, and names what went; a dry run only names it.
-func take(all []action, dry bool) (gone []string, err error) {
+// removeAll runs all actions, also after an error, and returns the descriptions of those that succeeded. With
+// dry it only returns the descriptions.
+func removeAll(all []action, dry bool) (gone []string, err error) {
 	for _, a := range all {
 		if !dry {
 			if failed := a.do(); failed != nil {

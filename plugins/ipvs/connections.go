@@ -19,12 +19,12 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// ExportAffinity tells which clients the kernel keeps at an endpoint: it lists them among its
-// connections.
+// ExportAffinity reports the clients that the kernel keeps at an endpoint. It reads them from the list of IPVS
+// connections, which has an entry for each client with affinity.
 func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry) error) error {
 	var sticky map[serviceKey]sdk.Name
 	each := func(line string) error {
-		at, entry, ok := affinityIn(line)
+		at, entry, ok := parseAffinity(line)
 		if !ok {
 			return nil
 		}
@@ -37,14 +37,14 @@ func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry
 		return tell(entry)
 	}
 	return p.Do(ctx, func(map[sdk.Name]sdk.Service) error {
-		sticky = p.session.sticky()
-		return p.machine.listed(each)
+		sticky = p.session.affinityServers()
+		return p.machine.eachConnection(each)
 	})
 }
 
-// listed calls tell for each line of the kernel's list of connections (a connection says what it
-// looks like), until it returns an error.
-func (m machine) listed(tell func(line string) error) error {
+// eachConnection calls tell for each line of the kernel's list of IPVS connections until tell returns an error.
+// See connection for the format.
+func (m machine) eachConnection(tell func(line string) error) error {
 	list, err := os.Open(m.connections)
 	if err != nil {
 		return fmt.Errorf("read the connections: %w", err)
@@ -59,13 +59,13 @@ func (m machine) listed(tell func(line string) error) error {
 	return lines.Err()
 }
 
-// ImportAffinity cannot have the kernel keep a client: it learns that from packets alone.
+// ImportAffinity always fails: IPVS has no way to add a client and learns clients only from packets.
 func (p *plugin) ImportAffinity(_ context.Context, entries []sdk.AffinityEntry) error {
 	return &sdk.Refusal{Field: "affinity", Why: fmt.Sprintf("ipvs learns from packets alone which client keeps which endpoint: %d clients may be sent to another once", len(entries))}
 }
 
-// sticky returns the virtual servers that have affinity, with their Services.
-func (s *session) sticky() map[serviceKey]sdk.Name {
+// affinityServers returns the virtual servers with affinity, and their Services.
+func (s *session) affinityServers() map[serviceKey]sdk.Name {
 	all := make(map[serviceKey]sdk.Name)
 	for _, f := range s.families {
 		for name, p := range f.Desired() {
@@ -90,7 +90,7 @@ type connection struct {
 	expires int // seconds
 }
 
-func readConnection(line string) (c connection, ok bool) {
+func parseConnection(line string) (c connection, ok bool) {
 	words := strings.Fields(line)
 	if len(words) < 9 {
 		return c, false
@@ -104,52 +104,50 @@ func readConnection(line string) (c connection, ok bool) {
 	return c, c.protocol != 0 && errors.Join(errs[:]...) == nil
 }
 
-// server is the virtual server that a connection is to.
+// server returns the virtual server of a connection.
 func (f flow) server() serviceKey {
 	return serviceKey{family: sdk.FamilyOf(f.to.Addr()), protocol: f.protocol, addr: f.to}
 }
 
-// affinityIn reads a line of the kernel's list, if it is about a client that is kept at an
-// endpoint. It names no port of that client's.
-func affinityIn(line string) (serviceKey, sdk.AffinityEntry, bool) {
-	c, ok := readConnection(line)
+// parseAffinity parses a line of the kernel's list, and returns ok if the line keeps a client at an endpoint.
+// Such a line has client port 0.
+func parseAffinity(line string) (serviceKey, sdk.AffinityEntry, bool) {
+	c, ok := parseConnection(line)
 	if !ok || c.from.Port() != 0 {
 		return serviceKey{}, sdk.AffinityEntry{}, false
 	}
 	return c.server(), sdk.AffinityEntry{Client: c.from.Addr(), Endpoint: c.dest, Left: time.Duration(c.expires) * time.Second}, true
 }
 
-// Connections that began while net.ipv4.vs.conntrack was 0 are unknown to the kernel's
-// connection tracking, for as long as they last: it does not help them that it is 1
-// since. IPVS serves them on. A dataplane of rules would take the next packet of each
-// for the first of a new one, send it elsewhere, and so end it. So the host is told of
-// them before it changes the mode.
+// Connections that began while net.ipv4.vs.conntrack was 0 are unknown to conntrack as long as they last, even
+// after the parameter is set to 1. IPVS continues to serve them. A dataplane that uses conntrack would treat
+// the next packet of each one as the start of a new connection, send it to another endpoint, and so break it.
+// The host is therefore told about them before it swaps the mode.
 
-// A flow is a connection, by its two ends.
+// A flow identifies a connection by its two ends.
 type flow struct {
 	protocol sdk.Protocol
 	from, to netip.AddrPort
 }
 
-// seeUntracked counts the established connections of ours that connection tracking
-// does not know, and has Report tell of them.
-func (s *session) seeUntracked() error {
-	flows, err := s.established()
+// countUntracked counts the established connections of ours that conntrack does not know, for Report.
+func (s *session) countUntracked() error {
+	flows, err := s.establishedFlows()
 	if err != nil {
 		return err
 	}
 	for _, f := range s.families {
 		of := f.node.family
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(flows)), func(f flow) bool { return sdk.FamilyOf(f.to.Addr()) == of }) {
-			continue // it may know very many, of which none matters
+			continue // conntrack may have very many entries, and none matters
 		}
-		if err := s.plugin.machine.tracked(of, func(f flow) { delete(flows, f); s.env.Step() }); err != nil {
+		if err := s.plugin.machine.eachTracked(of, func(f flow) { delete(flows, f); s.env.Step() }); err != nil {
 			return fmt.Errorf("look for untracked %s connections: %w", of, err)
 		}
 	}
 	n := len(flows)
 	if n > 0 && s.untracked == 0 {
-		s.env.Log.Warn("connections began while net.ipv4.vs.conntrack was 0; until they have ended, a change of mode would end them", "connections", n)
+		s.env.Log.Warn("connections began while net.ipv4.vs.conntrack was 0; a swap would end them", "connections", n)
 	}
 	s.untracked = n
 	why := ""
@@ -160,13 +158,13 @@ func (s *session) seeUntracked() error {
 	return nil
 }
 
-// established are the connections to virtual services of ours that a change of mode
-// must not end. UDP has none: what is sent next is served by what serves then.
-func (s *session) established() (map[flow]bool, error) {
+// establishedFlows returns the connections to our virtual servers that a swap must not end. UDP has none, because
+// the next packet of a flow can be served by another endpoint.
+func (s *session) establishedFlows() (map[flow]bool, error) {
 	all := make(map[flow]bool)
 	var ours map[serviceKey]bool
-	return all, s.plugin.machine.listed(func(line string) error {
-		c, ok := readConnection(line)
+	return all, s.plugin.machine.eachConnection(func(line string) error {
+		c, ok := parseConnection(line)
 		if !ok || c.state != "ESTABLISHED" {
 			return nil
 		}
@@ -180,7 +178,7 @@ func (s *session) established() (map[flow]bool, error) {
 	})
 }
 
-// servers are the virtual servers of both families.
+// servers returns the virtual servers of both families.
 func (s *session) servers() map[serviceKey]bool {
 	all := make(map[serviceKey]bool)
 	for _, f := range s.families {
@@ -194,8 +192,8 @@ func (s *session) servers() map[serviceKey]bool {
 	return all
 }
 
-// keepTracking looks after the parameter: another program may set it to 0. It counts
-// again while there is anything to count.
+// keepTracking sets net.ipv4.vs.conntrack to 1 again if another program has cleared it. It counts untracked
+// connections as long as there are any.
 func (s *session) keepTracking(f *family) error {
 	if f != s.families[0] {
 		return nil
@@ -215,5 +213,5 @@ func (s *session) keepTracking(f *family) error {
 			return err
 		}
 	}
-	return s.seeUntracked()
+	return s.countUntracked()
 }

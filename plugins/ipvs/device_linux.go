@@ -20,13 +20,13 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 )
 
-// links are the node's addresses, by netlink.
+// links implements linker by netlink.
 type links struct {
 	handle  *netlink.Handle
-	ours    netlink.Link // our device, once it was seen
+	ours    netlink.Link // our device; nil if it was not found
 	monitor *monitor     // nil: not subscribed
 
-	local    []netip.Addr // the addresses of the kernel's local table but those of our device, in order, as they were listed last
+	local    []netip.Addr // the last listing of the kernel's local routing table without our device, sorted
 	listedAt time.Time
 }
 
@@ -44,15 +44,15 @@ func (l *links) Unsubscribe() {
 	}
 }
 
-// Subscribe has the kernel tell of addresses that come and go, if it does not yet.
+// Subscribe asks the kernel for events about addresses, unless it was asked already.
 func (l *links) Subscribe(wake chan<- struct{}) {
 	if l.monitor == nil {
 		l.monitor = subscribe(wake)
 	}
 }
 
-// Changes are those since the last call. A monitor that missed some is replaced: the kernel
-// tells it nothing more.
+// Changes returns the changes since the last call. It replaces a monitor that lost events, because that
+// receives no more.
 func (l *links) Changes() addrChanges {
 	if l.monitor == nil {
 		return addrChanges{missed: true, moved: true}
@@ -75,18 +75,19 @@ func (l *links) Changes() addrChanges {
 			h.lost = append(h.lost, addr)
 		}
 	}
-	if time.Since(l.listedAt) >= localEvery { // an address of no interface is no event
+	if time.Since(l.listedAt) >= localEvery { // the kernel sends no event for a local route without an interface address
 		before := l.local
-		h.moved = l.list() == nil && !slices.Equal(before, l.local) || h.moved // after an error the next time
+		h.moved = l.listLocal() == nil && !slices.Equal(before, l.local) || h.moved // after an error, list again at the next interval
 	}
 	return h
 }
 
-// localEvery is how often the kernel's local table is listed, which has each address that we bound.
+// localEvery is the interval at which Changes lists the kernel's local table. It also has every address that we
+// bound, so it is long.
 const localEvery = 10 * time.Second
 
-// list lists the single addresses of the kernel's local table.
-func (l *links) list() error {
+// listLocal lists the single addresses of the kernel's local table.
+func (l *links) listLocal() error {
 	l.listedAt = time.Now()
 	all, err := flows.Local()
 	if err != nil {
@@ -103,7 +104,7 @@ func (l *links) list() error {
 
 func (l *links) Addrs() (addresses, error) {
 	var a addresses
-	if err := l.look(); err != nil {
+	if err := l.findDevice(); err != nil {
 		return a, err
 	}
 	a.device = l.ours != nil
@@ -116,15 +117,15 @@ func (l *links) Addrs() (addresses, error) {
 			a.ours = append(a.ours, addr.Unmap())
 		}
 	}
-	if err := l.list(); err != nil {
+	if err := l.listLocal(); err != nil {
 		return a, err
 	}
 	a.others = slices.Clone(l.local)
 	return a, nil
 }
 
-// look finds our device, if it is there.
-func (l *links) look() error {
+// findDevice finds our device, if it exists.
+func (l *links) findDevice() error {
 	link, err := l.handle.LinkByName(device)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		l.ours = nil
@@ -142,20 +143,21 @@ func (l *links) makeDevice() error {
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("make %s: %w", device, err)
 	}
-	return l.look()
+	return l.findDevice()
 }
 
 func (l *links) RemoveDevice() error {
-	if err := l.look(); err != nil || l.ours == nil {
+	if err := l.findDevice(); err != nil || l.ours == nil {
 		return err
 	}
 	defer func() { l.ours = nil }()
 	return l.handle.LinkDel(l.ours)
 }
 
-// Bind gives the device addr, and creates it before the first. Nothing else on the wire has it, so there is no asking.
-// In IPv6 it is deprecated from the first: the kernel would call by any address of the
-// node that looks near, also on a device that is not up.
+// Bind adds addr to the device, and creates the device first if needed. The address is not announced on any
+// link, so duplicate address detection is disabled. An IPv6 address is deprecated (preferred lifetime 0):
+// otherwise the kernel would choose it as a source address for connections of the node, even on a device that
+// is down.
 func (l *links) Bind(addr netip.Addr) error {
 	if l.ours == nil {
 		if err := l.makeDevice(); err != nil {
@@ -169,11 +171,11 @@ func (l *links) Bind(addr netip.Addr) error {
 		}
 		err = l.handle.AddrAdd(l.ours, address(addr, unix.IFA_F_NODAD))
 	}
-	return except(err, unix.EEXIST)
+	return ignore(err, unix.EEXIST)
 }
 
-// allowIPv6 lets the device have addresses of IPv6 where the node is set up so that new
-// devices have none. The device is ours alone, so there is nothing to give back.
+// allowIPv6 enables IPv6 on the device, for nodes on which new devices have it disabled. The device is ours
+// alone, so nothing has to be restored.
 func allowIPv6() error {
 	const off = sysctl.Folder + "net/ipv6/conf/" + device + "/disable_ipv6"
 	if err := os.WriteFile(off, []byte("0"), 0); err != nil {
@@ -186,7 +188,7 @@ func (l *links) Unbind(addr netip.Addr) error {
 	if l.ours == nil {
 		return nil
 	}
-	return except(except(l.handle.AddrDel(l.ours, address(addr, 0)), unix.EADDRNOTAVAIL), unix.ENODEV)
+	return ignore(ignore(l.handle.AddrDel(l.ours, address(addr, 0)), unix.EADDRNOTAVAIL), unix.ENODEV)
 }
 
 func address(addr netip.Addr, flags int) *netlink.Addr {
@@ -198,21 +200,21 @@ func address(addr netip.Addr, flags int) *netlink.Addr {
 	return a
 }
 
-// A monitor is told by the kernel which addresses come and go, on any device. Two goroutines
-// of the library's end with close; one of ours ends after them.
+// A monitor receives the kernel's events about addresses on all devices. close ends two goroutines of the
+// netlink library, and the monitor's own goroutine ends after them.
 type monitor struct {
 	done chan struct{}
-	wake chan<- struct{} // has room for one
+	wake chan<- struct{} // buffered, capacity 1
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards changes and missed
 	changes []netlink.AddrUpdate
-	missed  bool // there were more than were noted
+	missed  bool // some events were lost
 }
 
-// most is how many changes are kept. After more, everything is looked at.
-const most = 1 << 16
+// maxChanges is the maximum number of stored events. After more, all addresses are listed again.
+const maxChanges = 1 << 16
 
-// subscribe begins a monitor in the network namespace of the calling thread.
+// subscribe starts a monitor in the network namespace of the calling thread.
 func subscribe(wake chan<- struct{}) *monitor {
 	m := &monitor{done: make(chan struct{}), wake: wake}
 	updates := make(chan netlink.AddrUpdate, 64)
@@ -221,7 +223,7 @@ func subscribe(wake chan<- struct{}) *monitor {
 		m.missed = true
 		return m
 	}
-	go func() { // ends with close, or when the kernel lost something
+	go func() { // ends with close, or when the kernel dropped events
 		for u := range updates {
 			m.onEvent(u)
 		}
@@ -232,10 +234,10 @@ func subscribe(wake chan<- struct{}) *monitor {
 	return m
 }
 
-// onEvent notes a change, and wakes the frame, if that was not done already.
+// onEvent stores a change and wakes the frame.
 func (m *monitor) onEvent(u netlink.AddrUpdate) {
 	m.mu.Lock()
-	if m.missed = m.missed || len(m.changes) == most; !m.missed {
+	if m.missed = m.missed || len(m.changes) == maxChanges; !m.missed {
 		m.changes = append(m.changes, u)
 	}
 	m.mu.Unlock()
@@ -245,7 +247,7 @@ func (m *monitor) onEvent(u netlink.AddrUpdate) {
 	}
 }
 
-// take is what was noted since the last call, and whether there was more.
+// take returns the changes since the last call, and whether some were lost.
 func (m *monitor) take() ([]netlink.AddrUpdate, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

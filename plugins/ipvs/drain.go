@@ -11,13 +11,12 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// servers are the virtual servers that the kernel has of installed pieces, each with the addresses by which its Service is
-// reached.
+// servers yields the virtual servers that the kernel has for installed pieces, each with its piece.
 func (f *family) servers() iter.Seq2[server, *piece] {
 	return func(yield func(server, *piece) bool) {
 		for _, p := range f.Installed() {
 			for _, s := range p.servers {
-				if s.here && !s.covered && !yield(s, p) {
+				if s.exists && !s.covered && !yield(s, p) {
 					return
 				}
 			}
@@ -25,8 +24,9 @@ func (f *family) servers() iter.Seq2[server, *piece] {
 	}
 }
 
-// reap takes out of pieces the destinations that have had their last connection, and reports whether there are such.
-func (f *family) reap() (due bool, err error) {
+// reapDrained removes drained destinations that have no connection left from the desired pieces. It reports
+// whether there were any.
+func (f *family) reapDrained() (due bool, err error) {
 	var loads table
 	less := make(map[sdk.Name]*piece)
 	for name, p := range f.Desired() {
@@ -57,15 +57,16 @@ func (f *family) reap() (due bool, err error) {
 	return len(less) > 0, nil
 }
 
-// busy is what Standby must not take away: connections that began while the role was
-// another need their virtual service, its address on the node, and the rules that steady them.
+// busy has what Standby must not remove. Connections from the time of another role need their virtual server,
+// its address on the node, and the rules that masquerade them.
 type busy struct {
 	servers map[serviceKey]bool
 	addrs   map[netip.Addr]bool // on our device
 }
 
-// seeBusy finds what still has connections, and reports whether anything has them no more.
-func (f *family) seeBusy() (idle bool, err error) {
+// updateBusy finds the virtual servers that have connections. It reports whether one of the busy ones has none
+// any more.
+func (f *family) updateBusy() (idle bool, err error) {
 	all, err := f.loads()
 	if err != nil {
 		return false, err
@@ -93,9 +94,8 @@ func (f *family) seeBusy() (idle bool, err error) {
 	return idle, nil
 }
 
-// Flows are the connections of the virtual services. Those that have been closed, and wait for
-// their time to be over, are not counted; but for the first time, when some of them may be
-// just beginning.
+// Flows returns the number of connections of the virtual servers. Closed connections that wait for their
+// timeout are counted only if fresh is set: at that time some of them may be half-open.
 func (f *family) Flows(_ map[sdk.Name]sdk.Service, fresh bool) (n int, err error) {
 	all, err := f.loads()
 	for s := range f.servers() {
@@ -108,7 +108,7 @@ func (f *family) Flows(_ map[sdk.Name]sdk.Service, fresh bool) (n int, err error
 	return n, err
 }
 
-// loads are what all virtual servers have to do; nothing, if there is none of ours.
+// loads returns the connection counts of all destinations, or nil if we have no virtual server.
 func (f *family) loads() (table, error) {
 	if _, is := f.anyServer(); !is {
 		return nil, nil
@@ -116,7 +116,8 @@ func (f *family) loads() (table, error) {
 	return f.kernel.Table()
 }
 
-// A table is what the destinations of all virtual services have to do. Nothing else lists destinations.
+// A table has the connection counts of the destinations of all virtual servers. It is also the only list of
+// destinations.
 type table map[serviceKey]map[netip.AddrPort]load
 
 func newTable(list []ipvslist.Server) table {

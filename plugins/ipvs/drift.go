@@ -13,12 +13,12 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// This file finds drift: where another program changed what this one wrote.
+// This file detects drift: changes that another program made to our objects.
 
-// Foreign finds that something was removed, or added: a virtual server, of which one is asked for; an entry, of which the
-// sets tell how many they have. It is unsure if the kernel does not answer.
+// Foreign detects removed or added objects at little cost: it asks for one virtual server, and for the number
+// of members of each set. unsure is set if the kernel does not answer.
 func (o *objects) Foreign(context.Context) (why string, unsure bool) {
-	const drifted = "virtual services, or entries of sets, are others than were written"
+	const drifted = "virtual servers or set members differ from what was written"
 	if at, is := o.anyServer(); is {
 		if there, err := o.kernel.Exists(at); err != nil {
 			return err.Error(), true
@@ -45,8 +45,8 @@ func (f *family) anyServer() (serviceKey, bool) {
 	return serviceKey{}, false
 }
 
-// recount takes the kernel's numbers of entries for what was written, right after a repair: the kernel may take two entries for
-// one.
+// recount stores the kernel's member counts as the expected ones, right after a repair: the kernel may store
+// two entries as one member.
 func (o *objects) recount() {
 	for k := range o.counts {
 		if k.kind != ofSet {
@@ -58,25 +58,25 @@ func (o *objects) recount() {
 	}
 }
 
-// Probe repairs nothing: it says what another program removed or added, as far as that costs
-// little, and what is due by itself.
+// Probe reports what another program removed or added, as far as that is cheap to find, and what is due in this
+// role. It repairs nothing.
 func (f *family) Probe(ctx context.Context) (found frame.Finding) {
 	f.rules.Look(ctx)
-	found = f.doubted()
-	f.session.noteAddresses()
+	found = f.rulesFinding()
+	f.session.recordAddrChanges()
 	switch {
-	case f.lost:
+	case f.addrLost:
 		found.Lost, found.Why, found.Unsure = found.Lost|inObjects, "an address was removed", false
-	case f.missed:
+	case f.eventsMissed:
 		found.Unsure = found.Lost == 0
-		found.Lost, found.Why = found.Lost|inObjects, "the kernel told of too many addresses at once"
+		found.Lost, found.Why = found.Lost|inObjects, "address events were lost"
 	}
-	f.lost, f.missed = false, false
-	found.Moved = f.moved
-	if time.Since(f.probed) < probeEvery {
+	f.addrLost, f.eventsMissed = false, false
+	found.Moved = f.addrsChanged
+	if time.Since(f.probedAt) < probeEvery {
 		return found
 	}
-	f.probed = time.Now()
+	f.probedAt = time.Now()
 	var err error
 	switch why, unsure := f.objects.Foreign(ctx); {
 	case unsure:
@@ -84,39 +84,39 @@ func (f *family) Probe(ctx context.Context) (found frame.Finding) {
 	case why != "":
 		found.Lost, found.Why, found.Unsure = found.Lost|inObjects, why, false
 	}
-	if err == nil && time.Since(f.reaped) >= reapEvery {
-		f.reaped = time.Now()
-		found.Due, err = f.reap()
+	if err == nil && time.Since(f.reapedAt) >= reapEvery {
+		f.reapedAt = time.Now()
+		found.Due, err = f.reapDrained()
 	}
-	if err == nil && time.Since(f.idleChecked) >= idleEvery {
-		f.idleChecked = time.Now()
+	if err == nil && time.Since(f.upkeepAt) >= idleEvery {
+		f.upkeepAt = time.Now()
 		var due bool
 		due, err = f.upkeep()
 		found.Due = found.Due || due
 	}
 	if err != nil && ctx.Err() == nil {
-		f.session.env.Log.Warn("cannot look after the kernel", "family", f.node.family, "err", err)
+		f.session.env.Log.Warn("probe failed", "family", f.node.family, "err", err)
 	}
 	return found
 }
 
-// How often is looked for what no process tells of. To ask costs some messages to the kernel,
-// so it is not done each time that an address comes or goes.
+// Intervals of checks for which the kernel sends no event. They cost some messages to the kernel, so they do
+// not run on each address event.
 const (
-	probeEvery = 900 * time.Millisecond // what another program removed or added
-	reapEvery  = time.Minute            // destinations that have had their last connection
-	idleEvery  = 5 * time.Second        // in Standby, what is busy no more; while Active, a parameter
+	probeEvery = 900 * time.Millisecond // Foreign
+	reapEvery  = time.Minute            // reapDrained
+	idleEvery  = 5 * time.Second        // upkeep: in Standby virtual servers without connections, in Active a kernel parameter
 )
 
-// upkeep does what is due by itself in a role, and reports whether there is something to write.
+// upkeep does the periodic work of a role, and reports whether there is something to write.
 func (f *family) upkeep() (due bool, err error) {
 	switch f.role {
 	case sdk.Standby:
 		if len(f.busy.servers) == 0 {
 			return false, nil
 		}
-		if due, err = f.seeBusy(); due {
-			f.placeAll() // what has had its last connection is taken away
+		if due, err = f.updateBusy(); due {
+			f.placeAll() // removes virtual servers without connections
 		}
 		return due, err
 	case sdk.Active:
@@ -125,8 +125,8 @@ func (f *family) upkeep() (due bool, err error) {
 	return false, nil
 }
 
-// doubted are the rules, if they may not be as they were written.
-func (f *family) doubted() (found frame.Finding) {
+// rulesFinding returns a finding if the rules may differ from what was written.
+func (f *family) rulesFinding() (found frame.Finding) {
 	if found.Why = f.rules.Doubt(); found.Why != "" {
 		found.Lost = inRules
 	}
@@ -134,27 +134,28 @@ func (f *family) doubted() (found frame.Finding) {
 	return found
 }
 
-// Audit compares the entries of some Services, and one chain or jump, with what we know of them.
+// Audit compares the members of some Services, and one chain or jump, with the kernel.
 func (f *family) Audit(ctx context.Context) frame.Finding {
 	f.rules.Audit(ctx)
-	same, err := f.sample(ctx)
+	same, err := f.auditSample(ctx)
 	if err != nil {
-		f.session.env.Log.Warn("cannot compare with the kernel", "family", f.node.family, "err", err)
-		return f.doubted()
+		f.session.env.Log.Warn("audit failed", "family", f.node.family, "err", err)
+		return f.rulesFinding()
 	}
 	if !same {
-		return frame.Finding{Lost: frame.All, Why: "an audit found something else than was written"}
+		return frame.Finding{Lost: frame.All, Why: "an audit found a difference from what was written"}
 	}
-	return f.doubted()
+	return f.rulesFinding()
 }
 
 const (
-	auditShare = 3    // a round over everything takes so many audits, which is 30 s,
-	auditMost  = 1000 // or more, if an audit would take longer than some 0.1 s
+	auditShare = 3    // number of audits in a round over all objects, which takes 30 s
+	auditMost  = 1000 // maximum size of an audit, about 0.1 s; a round may then take longer
 )
 
-// turn takes from round what an audit looks at. When a round is over the next begins.
-func turn[K comparable, V any](round *[]K, all map[K]V) []K {
+// nextAudits removes the keys for one audit from round and returns them. It starts the next round when round is
+// empty.
+func nextAudits[K comparable, V any](round *[]K, all map[K]V) []K {
 	if len(*round) == 0 {
 		*round = slices.Collect(maps.Keys(all))
 	}
@@ -164,9 +165,9 @@ func turn[K comparable, V any](round *[]K, all map[K]V) []K {
 	return some
 }
 
-// sample reports whether some of what there is, is as we know it: entries of some Services, and in one audit of a few the
-// destinations of all virtual servers, which are listed at once.
-func (f *family) sample(ctx context.Context) (same bool, err error) {
+// auditSample reports whether a sample of our objects is as it was written. It checks the set members of some
+// Services, and in one of auditShare audits the destinations of all virtual servers, which are listed at once.
+func (f *family) auditSample(ctx context.Context) (same bool, err error) {
 	if f.audits++; f.audits%auditShare == 0 {
 		loads, err := f.loads()
 		if err != nil {
@@ -180,7 +181,7 @@ func (f *family) sample(ctx context.Context) (same bool, err error) {
 		}
 	}
 	same = true
-	for _, name := range turn(&f.round, f.Installed()) {
+	for _, name := range nextAudits(&f.auditRound, f.Installed()) {
 		f.Entries(name, f.Installed()[name], func(k key, v value) {
 			if same && err == nil && k.kind == ofEntry {
 				same, err = f.objects.Has(ctx, k, v)

@@ -90,7 +90,7 @@ func TestDoubtEnds(t *testing.T) {
 // auditRules is a whole round of what is otherwise one chain or jump from time to time.
 func (l *life) auditRules() {
 	for _, f := range l.plugin.session.families {
-		for range len(ourChains) + len(permanent()) + len(catching()) {
+		for range len(ourChains) + len(permanentJumps()) + len(activeJumps()) {
 			f.rules.Audit(l.Context())
 		}
 	}
@@ -155,7 +155,7 @@ func TestAuditsLookAtEverything(t *testing.T) {
 	all := map[int]bool{1: true, 2: true, 3: true, 4: true, 5: true, 6: true, 7: true}
 	var round, seen []int
 	for range auditShare {
-		seen = append(seen, turn(&round, all)...)
+		seen = append(seen, nextAudits(&round, all)...)
 	}
 	if slices.Sort(seen); !slices.Equal(seen, []int{1, 2, 3, 4, 5, 6, 7}) {
 		t.Errorf("after %d audits it has looked at %v", auditShare, seen)
@@ -173,7 +173,7 @@ func TestAuditsFindChangedDestinations(t *testing.T) {
 	same := func() (all bool) {
 		all = true
 		for range auditShare {
-			now, err := l.plugin.session.families[0].sample(t.Context())
+			now, err := l.plugin.session.families[0].auditSample(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

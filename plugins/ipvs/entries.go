@@ -13,11 +13,12 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A key names what the reconciler writes: an entry of a set, a virtual server, an address of our device, or a set.
+// A key identifies what the reconciler writes: a set member, a virtual server, an address of our device, or a
+// set.
 type key struct {
 	kind   kind
-	entry  entry      // of ofAddress only its addr, and of ofSet only its set
-	server serviceKey // of ofServer
+	entry  entry      // for ofAddress only addr is set, for ofSet only set
+	server serviceKey // for ofServer
 }
 
 type kind uint8
@@ -33,7 +34,7 @@ func compareKeys(a, b key) int {
 	return cmp.Or(cmp.Compare(a.kind, b.kind), compareEntries(a.entry, b.entry), compareServices(a.server, b.server))
 }
 
-// A value is the note of an entry, the state of a virtual server, or the shape of a set.
+// A value is the note of a set member, the state of a virtual server, or the shape of a set.
 type value struct {
 	note
 	state
@@ -48,21 +49,21 @@ func (n nodeConfig) boundKey(a netip.Addr) key {
 	return key{entry: entry{set: bound, family: n.family, addr: a}}
 }
 
-// The phases of a plan. Nothing goes before what takes its place stands. Rules are written before the first virtual
-// server, because masquerade and guard must be there before the first address.
+// The phases of a plan. Replacements are added before old objects are removed. Rules are written before the
+// first virtual server, because the masquerade and guard rules must exist before the first address.
 const (
 	makeSets = iota
 	addEntries
 	addServers
 	addAddresses
-	removeRegistered // frontends at addresses of our device, so that the guard refuses what is no longer served
+	removeRegistered // frontends at addresses of our device, so that the guard rejects packets to removed frontends
 	removeServers
 	removeAddresses
 	removeEntries
 	phases
 )
 
-// Kind classifies a key.
+// Kind implements reconcile.Mode.
 func (f *family) Kind(k key) reconcile.Kind {
 	switch k.kind {
 	case ofServer:
@@ -70,21 +71,21 @@ func (f *family) Kind(k key) reconcile.Kind {
 	case ofAddress:
 		return reconcile.Kind{Add: addAddresses, Remove: removeAddresses, Counted: true, Label: "addresses of " + device}
 	case ofSet:
-		return reconcile.Kind{Add: makeSets, Label: "set " + k.entry.set.in(f.node.family)}
+		return reconcile.Kind{Add: makeSets, Label: "set " + k.entry.set.name(f.node.family)}
 	}
-	kind := reconcile.Kind{Add: addEntries, Remove: removeEntries, Label: k.entry.set.in(f.node.family)}
+	kind := reconcile.Kind{Add: addEntries, Remove: removeEntries, Label: k.entry.set.name(f.node.family)}
 	switch k.entry.set {
 	case bound, loopBack, healthPorts:
 		kind.Counted = true
 	default:
-		if f.objects.bound[k.entry.addr] && slices.Contains(registers, k.entry.set) { // else nothing else shows that the virtual server is ours
+		if f.objects.bound[k.entry.addr] && slices.Contains(frontendSets, k.entry.set) { // otherwise the member goes last: only it shows that the virtual server is ours
 			kind.Remove = removeRegistered
 		}
 	}
 	return kind
 }
 
-// Entries calls add with all that a piece needs in its role.
+// Entries calls add with everything that a piece needs in its role.
 func (f *family) Entries(_ sdk.Name, p *piece, add func(key, value)) {
 	if p == nil {
 		return
@@ -99,7 +100,7 @@ func (f *family) Entries(_ sdk.Name, p *piece, add func(key, value)) {
 		for _, m := range s.members {
 			add(key{entry: m.entry}, value{note: m.note})
 		}
-		if s.here {
+		if s.exists {
 			add(key{kind: ofServer, server: s.at}, value{state: s.state})
 		}
 	}
@@ -109,21 +110,21 @@ func (f *family) Entries(_ sdk.Name, p *piece, add func(key, value)) {
 	}
 }
 
-// Fixed returns the sets, since rules speak of them all.
+// Fixed returns all sets, because rules refer to all of them.
 func (f *family) Fixed(sdk.Role, map[string]bool) map[key]value {
 	all := make(map[key]value)
 	for s := range setCount {
-		all[key{kind: ofSet, entry: entry{set: s}}] = value{shape: right}
+		all[key{kind: ofSet, entry: entry{set: s}}] = value{shape: shapeOurs}
 	}
 	return all
 }
 
-// Frontend returns what a virtual server catches packets for.
+// Frontend returns the frontend of a virtual server.
 func (f *family) Frontend(k key) (sdk.Protocol, netip.AddrPort, bool) {
 	return k.server.protocol, k.server.addr, k.kind == ofServer && k.server.mark == 0
 }
 
-// A reading is what the kernel has.
+// A reading is the state of the kernel.
 type reading struct {
 	services map[serviceKey]state // of both families
 	sets     map[sdk.Family]setsOf
@@ -146,8 +147,9 @@ func (k kernel) read(ctx context.Context) (v reading, err error) {
 	return v, err
 }
 
-// ours returns what is this dataplane's of one family, or a kube-proxy's whose place it takes: what our sets know of and
-// no excluded range has. Other virtual servers, and other addresses on our device, are foreign.
+// ours returns the objects of one family that belong to this dataplane, or to a kube-proxy whose place it
+// takes: those that the sets name, without the excluded ranges. Other virtual servers, and other addresses on
+// our device, are foreign.
 func (v reading) ours(of sdk.Family, excluded []netip.Prefix) map[key]value {
 	sets, addrs := v.sets[of], v.addrs.of(of)
 	all := make(map[key]value, len(sets.entries))
@@ -156,7 +158,7 @@ func (v reading) ours(of sdk.Family, excluded []netip.Prefix) map[key]value {
 	}
 	registered := make(map[serviceKey]bool)
 	for e, n := range sets.entries {
-		if sets.shapes[e.set] == right {
+		if sets.shapes[e.set] == shapeOurs {
 			all[key{entry: e}] = value{note: n}
 		}
 		if e.set == nearMarks {
@@ -164,13 +166,13 @@ func (v reading) ours(of sdk.Family, excluded []netip.Prefix) map[key]value {
 		}
 		e.register(registered, addrs.others)
 	}
-	for e := range sets.proxied {
+	for e := range sets.kubeProxyEntries {
 		e.register(registered, addrs.others)
 	}
 	binds := make(map[netip.Addr]bool)
 	for _, a := range addrs.ours {
 		e := nodeConfig{family: of}.boundKey(a).entry
-		if _, listed := sets.entries[e]; listed || sets.proxied[e] {
+		if _, listed := sets.entries[e]; listed || sets.kubeProxyEntries[e] {
 			all[addressKey(a)], binds[a] = value{}, true
 		}
 	}
@@ -183,16 +185,16 @@ func (v reading) ours(of sdk.Family, excluded []netip.Prefix) map[key]value {
 	return all
 }
 
-// register adds the virtual servers that an entry registers.
+// register adds the virtual servers that a set member names to all.
 func (e entry) register(all map[serviceKey]bool, others []netip.Addr) {
-	if slices.Contains(registers, e.set) {
+	if slices.Contains(frontendSets, e.set) {
 		for _, at := range e.servers(others) {
 			all[at] = true
 		}
 	}
 }
 
-// servers returns the virtual servers of a registered frontend: of a port at all these addresses of the node.
+// servers returns the virtual servers of a frontend. A node port has one at each of the node's addresses.
 func (e entry) servers(others []netip.Addr) []serviceKey {
 	if sets[e.set].form != formPort {
 		return []serviceKey{e.key()}
@@ -204,12 +206,12 @@ func (e entry) servers(others []netip.Addr) []serviceKey {
 	return all
 }
 
-// key is the virtual service that an entry with an address is about.
+// key returns the virtual server of a set member that has an address.
 func (e entry) key() serviceKey {
 	return serviceKey{family: e.family, protocol: e.protocol, addr: netip.AddrPortFrom(e.addr, e.port)}
 }
 
-// portProtocol is the protocol of an entry that has only a port: its set's.
+// portProtocol returns the protocol of a member of a bitmap:port set, which only the set determines.
 func (e entry) portProtocol() sdk.Protocol {
 	if e.set == nodePortsUDP || e.set == nodePortsUDPLocal {
 		return sdk.UDP
@@ -217,39 +219,39 @@ func (e entry) portProtocol() sdk.Protocol {
 	return sdk.TCP
 }
 
-// owner returns the Service whose entry this is, by its comment.
+// owner returns the Service that the comment of a set member names.
 func (e entry) owner(n note) (sdk.Name, bool) {
 	protocol := e.protocol
 	if protocol == 0 {
 		protocol = e.portProtocol()
 	}
-	return labelled(n.comment, protocol, e.family)
+	return parseComment(n.comment, protocol, e.family)
 }
 
-// isNodePort reports whether a set's entries are node ports at all addresses of the node.
+// isNodePort reports whether the members of a set are node ports at all addresses of the node.
 func (e entry) isNodePort() bool {
-	return sets[e.set].form == formPort && slices.Contains(registers, e.set) || e.set == nodePortsSCTP || e.set == nodePortsSCTPLocal
+	return sets[e.set].form == formPort && slices.Contains(frontendSets, e.set) || e.set == nodePortsSCTP || e.set == nodePortsSCTPLocal
 }
 
-// Parse finds out which Services the kernel serves, and in which role.
+// Parse returns the Services that the kernel serves, and the role that it shows.
 func (f *family) Parse(all map[key]value) (pieces map[sdk.Name]*piece, role sdk.Role) {
-	role = f.shown(all)
+	role = f.roleShown(all)
 	pieces, f.unowned = parse(all, f.addrs(), role)
 	return pieces, role
 }
 
-// parse finds by the comments of entries which Service everything serves. Unowned are virtual servers of no Service. others
-// are the addresses of the node.
+// parse assigns all objects to Services by the comments of set members. unowned has the virtual servers of no
+// Service. others are the addresses of the node.
 func parse(all map[key]value, others []netip.Addr, role sdk.Role) (pieces map[sdk.Name]*piece, unowned map[serviceKey]state) {
 	pieces, unowned = make(map[sdk.Name]*piece), make(map[serviceKey]state)
-	named := make(map[serviceKey]sdk.Name) // which Service names an address
+	named := make(map[serviceKey]sdk.Name) // the Service that names an address
 	for k, v := range all {
 		name, is := k.entry.owner(v.note)
 		switch {
 		case k.kind == ofServer:
 			unowned[k.server] = v.state
 		case k.kind != ofEntry || !is:
-		case slices.Contains(registers, k.entry.set) && !k.entry.isNodePort():
+		case slices.Contains(frontendSets, k.entry.set) && !k.entry.isNodePort():
 			named[k.entry.key()] = name
 			fallthrough
 		default:
@@ -268,15 +270,15 @@ func parse(all map[key]value, others []netip.Addr, role sdk.Role) (pieces map[sd
 				s.dests = s.state.idle
 			}
 			delete(unowned, s.at)
-			s.members = inOrder(s.members)
+			s.members = sortMembers(s.members)
 			for _, dest := range s.dests.list() {
-				e := entry{set: loopBack, family: s.at.family, addr: dest.Addr(), protocol: s.at.protocol, port: dest.Port(), from: single(dest.Addr())}
+				e := entry{set: loopBack, family: s.at.family, addr: dest.Addr(), protocol: s.at.protocol, port: dest.Port(), from: hostPrefix(dest.Addr())}
 				if _, is := all[key{entry: e}]; is {
 					p.members = append(p.members, member{entry: e})
 				}
 			}
 		}
-		p.members = inOrder(p.members)
+		p.members = sortMembers(p.members)
 		slices.SortFunc(p.servers, func(a, b server) int { return compareServices(a.at, b.at) })
 		slices.SortFunc(p.vips, netip.Addr.Compare)
 		slices.SortFunc(p.bound, netip.Addr.Compare)
@@ -284,9 +286,9 @@ func parse(all map[key]value, others []netip.Addr, role sdk.Role) (pieces map[sd
 	return pieces, unowned
 }
 
-// parse adds an entry to the piece of its Service, with the virtual servers that it is about.
+// parse adds a set member, and the virtual servers that it names, to the piece of its Service.
 func (p *piece) parse(name sdk.Name, m member, all map[key]value, named map[serviceKey]sdk.Name, others []netip.Addr) {
-	registers, nodePort := slices.Contains(registers, m.set), m.isNodePort()
+	registers, nodePort := slices.Contains(frontendSets, m.set), m.isNodePort()
 	if registers {
 		p.members = append(p.members, m)
 	}
@@ -317,7 +319,7 @@ func (p *piece) parse(name sdk.Name, m member, all map[key]value, named map[serv
 	}
 }
 
-// server returns a parsed server of the piece, which it adds if there is none.
+// server returns the server of the piece at a key, and adds it if needed.
 func (p *piece) server(at serviceKey, v state) *server {
 	for i := range p.servers {
 		if p.servers[i].at == at {
@@ -325,15 +327,14 @@ func (p *piece) server(at serviceKey, v state) *server {
 		}
 	}
 	p.drains = p.drains || at.protocol == sdk.TCP && v.drains()
-	p.servers = append(p.servers, server{at: at, here: true, scheduling: v.scheduling, state: v})
+	p.servers = append(p.servers, server{at: at, exists: true, scheduling: v.scheduling, state: v})
 	return &p.servers[len(p.servers)-1]
 }
 
-// shown is the role that jumps mean. Those of a kube-proxy in its ipvs mode count:
-// its virtual services are ours now, and go on serving. Draining keeps addresses, which
-// Standby has only where there are connections to them.
-func (f *family) shown(all map[key]value) sdk.Role {
-	if slices.ContainsFunc(f.relics, func(b iptables.Block) bool { return len(b.Delete) > 0 }) {
+// roleShown returns the role that the kernel shows. Jumps of kube-proxy in ipvs mode mean Active: its virtual
+// servers are ours now and serve. Draining keeps the addresses, and Standby has only those with connections.
+func (f *family) roleShown(all map[key]value) sdk.Role {
+	if slices.ContainsFunc(f.kubeProxyRules, func(b iptables.Block) bool { return len(b.Delete) > 0 }) {
 		return sdk.Active
 	}
 	role := f.rules.ShownRole()

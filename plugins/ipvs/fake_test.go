@@ -84,17 +84,17 @@ func newFake(t *testing.T) *fake {
 func (f *fake) edges() machine {
 	k := kernel{f, f, fakeLinks{f}}
 	return machine{
-		probe:   func(context.Context, options) error { return nil },
-		release: func() string { return "6.1" },
-		open:    func() (kernel, error) { return k, nil },
-		reach:   func(context.Context) (kernel, error) { return k, nil },
+		probe:       func(context.Context, options) error { return nil },
+		release:     func() string { return "6.1" },
+		open:        func() (kernel, error) { return k, nil },
+		openPresent: func(context.Context) (kernel, error) { return k, nil },
 		rules: func(context.Context, string, func(string)) ([]iptables.Tool, error) {
 			return []iptables.Tool{f.tool(sdk.IPv4), f.tool(sdk.IPv6)}, nil
 		},
-		ruled:       func(_ context.Context, of sdk.Family) []iptables.Tool { return []iptables.Tool{f.tool(of)} },
+		toolsInUse:  func(_ context.Context, of sdk.Family) []iptables.Tool { return []iptables.Tool{f.tool(of)} },
 		forget:      f.forget,
 		forgetEarly: func(sdk.Family, []sdk.Service, func(netip.Addr) bool, func()) (int, error) { return 0, nil },
-		tracked:     f.tracked,
+		eachTracked: f.tracked,
 		parameters:  f.folder,
 		connections: f.folder + "connections",
 	}
@@ -281,14 +281,14 @@ func (f *fake) Sets(context.Context) (map[sdk.Family]setsOf, error) {
 func (f *fake) Add(e entry, n note) error { return f.restore(e.command(n)) }
 
 func (f *fake) Remove(e entry) error {
-	return f.restore(fmt.Sprintf("del -exist %s %s", e.set.in(e.family), e))
+	return f.restore(fmt.Sprintf("del -exist %s %s", e.set.name(e.family), e))
 }
 
 func (f *fake) Has(e entry) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reads++
-	s := f.sets[e.set.in(e.family)]
+	s := f.sets[e.set.name(e.family)]
 	if s == nil {
 		return false, syscall.ENOENT
 	}
@@ -300,7 +300,7 @@ func (f *fake) Count(s set, of sdk.Family) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reads++
-	if have := f.sets[s.in(of)]; have != nil {
+	if have := f.sets[s.name(of)]; have != nil {
 		return len(have.entries), nil
 	}
 	return 0, syscall.ENOENT

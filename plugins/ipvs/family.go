@@ -20,49 +20,49 @@ import (
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// A family is one IP family, as the frame sees it: its pieces, the kernel that has them, and the rules beside it.
+// A family implements frame.Family for one IP family.
 type family struct {
 	reconcile.Family[*piece, key, value]
 	session *session
 	objects *objects
 	rules   *rules.Rules
-	tables  iptables.Tables // as they were read last
+	tables  iptables.Tables // the last reading
 	kernel  kernel
 
 	node   nodeConfig
 	role   sdk.Role
-	mark   uint32              // the one that was given last, without its tag
-	others map[netip.Addr]bool // addresses on other devices of the node
-	busy   busy                // in Standby: what still has connections
+	mark   uint32              // the last mark that nextMark returned, without its tag
+	others map[netip.Addr]bool // addresses of the node on other devices
+	busy   busy                // in Standby: virtual servers and addresses with connections
 
-	nodePorts map[port]sdk.Name       // which Service has a node port,
-	named     map[serviceKey]sdk.Name // and which names an address of the node, and so takes precedence there
+	nodePorts map[port]sdk.Name       // the Service of each node port
+	named     map[serviceKey]sdk.Name // the Service that names an address of the node, and so takes precedence over node ports there
 
-	adopted time.Time            // when Adopt began last
-	unowned map[serviceKey]state // until the first plan was applied: what was listed, and is of no piece
-	relics  iptables.Plan        // what removes the rules of a kube-proxy in its ipvs mode,
-	proxied []string             // and its sets
+	adopted        time.Time            // when the last Adopt began
+	unowned        map[serviceKey]state // until the first plan is applied: listed virtual servers that belong to no piece
+	kubeProxyRules iptables.Plan        // removes the rules of kube-proxy in ipvs mode
+	kubeProxySets  []string             // sets of kube-proxy in ipvs mode
 
-	reruled     bool      // the rules may not be those of the node and the role
-	afresh      bool      // everything was read since IPVS was given the node
-	moved       bool      // the node's addresses are others than Services were rendered for
-	lost        bool      // an address of ours was removed from our device,
-	missed      bool      // or may have been
-	recounts    bool      // a repair has read the kernel
-	probed      time.Time // when the kernel was last asked for what may have been removed,
-	reaped      time.Time // when destinations that have had their last connection were removed,
-	idleChecked time.Time // and when what is due more often was done
+	rulesChanged bool      // the node or the role has changed since the rules were planned
+	prepareDue   bool      // a full Adopt has happened since prepare
+	addrsChanged bool      // the node's addresses have changed since Services were rendered
+	addrLost     bool      // an address of ours was removed from our device
+	eventsMissed bool      // events were lost, so an address may have been removed
+	recountDue   bool      // Adopt has read the kernel for a repair: call recount after the next Apply
+	probedAt     time.Time // when Foreign last ran
+	reapedAt     time.Time // when reapDrained last ran
+	upkeepAt     time.Time // when upkeep last ran
 
-	audits int        // how many there were
-	round  []sdk.Name // whose entries are left of a round of audits
+	audits     int        // number of audits so far
+	auditRound []sdk.Name // Services that are still to audit in this round
 }
 
 func newFamily(tool iptables.Tool, s *session) *family {
 	f := &family{
 		session: s, rules: rules.New(ruleConfig(), tool), kernel: s.kernel,
-		node: nodeConfig{family: tool.Family}, reruled: true,
+		node: nodeConfig{family: tool.Family}, rulesChanged: true,
 		nodePorts: make(map[port]sdk.Name), named: make(map[serviceKey]sdk.Name),
-		reaped: time.Now(), // not at once: what a process finds is adopted first
+		reapedAt: time.Now(), // wait one interval: a new process adopts first
 	}
 	f.rules.Reading = func(t iptables.Tables) error {
 		f.tables = t
@@ -75,37 +75,37 @@ func newFamily(tool iptables.Tool, s *session) *family {
 	return f
 }
 
-// mostChanges is how many changes are handed to the kernel at once: memory for many more would be needed for a moment only.
+// mostChanges is the maximum number of changes in one batch. It bounds the memory that a batch needs.
 const mostChanges = 10_000
 
-// Masquerade is the hold on the chains that all dataplanes share.
+// Masquerade returns the hold on the masquerade chains that all dataplanes share.
 func (f *family) Masquerade() *masquerade.Hold { return f.rules.Masquerade }
 
-// Hold hands the lock to whatever writes.
+// Hold passes the lock to everything that writes.
 func (f *family) Hold(lock *ledger.Lock) {
 	f.session.hold(lock)
 	f.rules.Hold(lock)
 }
 
-// The parts that Adopt reads by themselves.
+// Parts that Adopt can read separately.
 const (
 	inRules frame.Parts = 1 << iota
 	inObjects
 )
 
-// Adopt reads parts of what the kernel has.
+// Adopt reads the given parts from the kernel.
 func (f *family) Adopt(ctx context.Context, which frame.Parts) (role sdk.Role, err error) {
 	if which == 0 {
 		which = frame.All // the role stands in both
 	}
 	f.adopted = time.Now()
-	f.session.adopts(1)
-	defer f.session.adopts(-1)
+	f.session.countAdopting(1)
+	defer f.session.countAdopting(-1)
 	if which&inRules != 0 {
 		if _, err := f.rules.List(ctx); err != nil {
 			return 0, err
 		}
-		f.relics, f.reruled, f.tables = relics(f.tables), true, nil
+		f.kubeProxyRules, f.rulesChanged, f.tables = kubeProxyLeftovers(f.tables), true, nil
 	}
 	if which&inObjects == 0 {
 		return f.role, nil
@@ -116,8 +116,8 @@ func (f *family) Adopt(ctx context.Context, which frame.Parts) (role sdk.Role, e
 	for _, p := range f.Installed() {
 		f.mark = max(f.mark, p.mark&^tagMask)
 	}
-	f.recounts = which != frame.All
-	f.afresh = f.afresh || which == frame.All
+	f.recountDue = which != frame.All
+	f.prepareDue = f.prepareDue || which == frame.All
 	return role, nil
 }
 
@@ -129,72 +129,74 @@ func (f *family) Ours() bool {
 	})
 }
 
-// setAddresses notes which addresses the node has. If they are others than before, all Services are rendered again.
+// setAddresses stores the addresses of the node. If they have changed, the host's next call renders all
+// Services again.
 func (f *family) setAddresses(a addresses) {
 	others := make(map[netip.Addr]bool)
 	for _, addr := range a.of(f.node.family).others {
 		others[addr] = true
 	}
-	f.moved = f.moved || f.others != nil && !maps.Equal(others, f.others)
+	f.addrsChanged = f.addrsChanged || f.others != nil && !maps.Equal(others, f.others)
 	f.others = others
 }
 
-// Node takes what the host says of the node, and what addresses it has.
+// Node sets the node's configuration, and reads its addresses if they have changed.
 func (f *family) Node(n sdk.Node) error {
-	if f.moved {
+	if f.addrsChanged {
 		addrs, err := f.kernel.Addrs()
 		if err != nil {
 			return err
 		}
 		f.setAddresses(addrs)
-		f.moved = false
+		f.addrsChanged = false
 	}
-	if f.afresh || !n.Equal(f.node.node) { // else only addresses are others
+	if f.prepareDue || !n.Equal(f.node.node) { // otherwise only addresses have changed
 		if err := f.session.prepare(f); err != nil {
 			return err
 		}
-		f.afresh = false
+		f.prepareDue = false
 	}
 	f.node = nodeConfig{family: f.node.family, node: n, addrs: f.nodePortAddrs(n), scheduler: f.session.options.Scheduler}
-	f.reruled = true
+	f.rulesChanged = true
 	clear(f.named)
-	f.claim(f.Desired())
+	f.claimAddrs(f.Desired())
 	return nil
 }
 
-// addrs are the addresses on other devices of the node, in order.
+// addrs returns the addresses on other devices of the node, sorted.
 func (f *family) addrs() []netip.Addr {
 	return slices.SortedFunc(maps.Keys(f.others), netip.Addr.Compare)
 }
 
-// nodePortAddrs are the addresses of the node that take node ports, in order.
+// nodePortAddrs returns the addresses of the node that take node ports, sorted.
 func (f *family) nodePortAddrs(n sdk.Node) []netip.Addr {
 	return slices.DeleteFunc(f.addrs(), func(a netip.Addr) bool {
 		return !n.TakesNodePorts(a) || a.IsLoopback() || frame.OnLink(a)
 	})
 }
 
-// Role is what the plan is for. Standby must not take away what still has connections.
+// Role sets the role. For Standby it first finds the virtual servers that still have connections, which must
+// stay.
 func (f *family) Role(role sdk.Role) error {
 	if role == sdk.Standby {
-		if _, err := f.seeBusy(); err != nil {
+		if _, err := f.updateBusy(); err != nil {
 			return err
 		}
 	}
-	f.role, f.reruled = role, true
+	f.role, f.rulesChanged = role, true
 	f.placeAll()
 	return nil
 }
 
-// Ceiling is how many endpoints one Service may have, in one family: as many as one call writes
-// in about two seconds. The kernel keeps the endpoints of a virtual service in a list and
-// searches all of it for each that comes, so the time grows with the square of their number.
+// Ceiling is the maximum number of endpoints of a Service in one family. One call can write that many in about
+// two seconds. The kernel keeps the destinations of a virtual server in a list and searches it for each new
+// one, so the time grows with the square of the number.
 const Ceiling = 20_000
 
-// Want is what svc needs, with the mark that it has.
+// Want returns what svc needs, with its present mark.
 func (f *family) Want(svc sdk.Service) (*piece, error) { return f.Render(svc, f.Installed()[svc.Name]) }
 
-// Render is what svc needs, with the mark of had, or a new one if it needs one.
+// Render returns what svc needs, with the mark of had, or a new mark if it needs one.
 func (f *family) Render(svc sdk.Service, had *piece) (*piece, error) {
 	if err := frame.TooMany(svc, Ceiling, "several Services, or the mode iptables"); err != nil {
 		return nil, err
@@ -202,7 +204,7 @@ func (f *family) Render(svc sdk.Service, had *piece) (*piece, error) {
 	var mark uint32
 	switch {
 	case !needsMark(svc):
-	case had != nil && f.node.fits(had.mark):
+	case had != nil && f.node.canKeep(had.mark):
 		mark = had.mark
 	default:
 		mark = f.node.nextMark(&f.mark)
@@ -210,39 +212,40 @@ func (f *family) Render(svc sdk.Service, had *piece) (*piece, error) {
 	return f.node.want(svc, mark)
 }
 
-// Plan is what the kernel lacks.
+// Plan returns the changes that the kernel needs.
 func (f *family) Plan() frame.Plan {
 	p := pending{family: f, objects: f.Reconciler.Plan()}
-	if f.reruled {
+	if f.rulesChanged {
 		p.standing, p.leading = f.planRules()
 	}
 	return p
 }
 
-// A rulesWrite is one write of rules: these jumps, and the chains that they lead to.
+// A rulesWrite is one write of rules: jumps, and the chains that they lead to.
 type rulesWrite struct {
 	jumps []iptables.Jump
-	steps []string // of what is written, for people; none: nothing is
+	steps []string // descriptions of the changes; empty: nothing to write
 }
 
-// planRules is what rules lack: what stands in every role, and, to be written later, what
-// leads new connections to this dataplane once it is Active. In another role what led them
-// is taken away first.
+// planRules plans two writes of rules. standing has the rules of every role and is written before the objects;
+// it also removes jumps that the role must not have. leading adds the jumps that lead new connections to this
+// dataplane and is written after the objects, if the role is Active.
 func (f *family) planRules() (standing, leading rulesWrite) {
-	standing.jumps, leading.jumps = permanent(), allJumps()
+	standing.jumps, leading.jumps = permanentJumps(), allJumps()
 	if f.role == sdk.Active {
-		standing.jumps = append(standing.jumps, slices.DeleteFunc(catching(), func(j iptables.Jump) bool { return !f.rules.HasJump(j) })...)
+		standing.jumps = append(standing.jumps, slices.DeleteFunc(activeJumps(), func(j iptables.Jump) bool { return !f.rules.HasJump(j) })...)
 	}
 	f.rules.SetFixed(f.node.chains())
 	f.rules.SetJumps(standing.jumps, allJumps())
 	standing.steps = f.rules.Plan().Steps()
 	if f.role == sdk.Active && len(standing.jumps) < len(leading.jumps) {
-		leading.steps = []string{"lead new connections to " + wayIn}
+		leading.steps = []string{"lead new connections to " + servicesChain}
 	}
 	return standing, leading
 }
 
-// writeRules writes rules. What was doubted, and is as it should be, is doubted no more.
+// writeRules writes rules. It also applies an empty plan, which clears doubts about rules that are as they
+// should be.
 func (f *family) writeRules(ctx context.Context, r rulesWrite) error {
 	if len(r.steps) > 0 {
 		f.rules.SetJumps(r.jumps, allJumps())
@@ -251,25 +254,27 @@ func (f *family) writeRules(ctx context.Context, r rulesWrite) error {
 	return err
 }
 
-// A pending plan is the plan of the reconciler with the rules to write around it. Rules that catch new connections are added last
-// and removed first. Where a kube-proxy in its ipvs mode was, its addresses and virtual servers are adopted before its rules are removed.
+// A pending plan is the plan of the reconciler with the rules to write around it. Rules that lead new
+// connections here are added last and removed first. If kube-proxy in ipvs mode served before, its addresses
+// and virtual servers are adopted before its rules are removed.
 type pending struct {
 	family            *family
 	standing, leading rulesWrite
 	objects           reconcile.Plan[*piece, key, value]
 }
 
-// relics are the sets of a kube-proxy whose place is taken, with what removes its rules.
-func (p pending) relics() (rules iptables.Plan, sets []string) {
+// kubeProxyLeftovers returns what removes kube-proxy's rules, and its sets, once this dataplane is Active in
+// its place.
+func (p pending) kubeProxyLeftovers() (rules iptables.Plan, sets []string) {
 	if p.family.role != sdk.Active {
 		return nil, nil
 	}
-	return p.family.relics, p.family.proxied
+	return p.family.kubeProxyRules, p.family.kubeProxySets
 }
 
-// Steps are the plan for people.
+// Steps describes the plan.
 func (p pending) Steps() []string {
-	rules, sets := p.relics()
+	rules, sets := p.kubeProxyLeftovers()
 	steps := slices.Concat(p.standing.steps, p.objects.Steps(), p.leading.steps, rules.Steps())
 	if len(sets) > 0 {
 		steps = append(steps, "remove sets "+strings.Join(sets, " "))
@@ -293,54 +298,55 @@ func (p pending) Apply(ctx context.Context) ([]sdk.Failure, error) {
 			return nil, err
 		}
 	}
-	rules, sets := p.relics()
+	rules, sets := p.kubeProxyLeftovers()
 	if len(rules) > 0 {
 		if err := f.rules.WriteBeside(ctx, rules); err != nil {
 			return nil, err
 		}
 	}
-	f.reruled = false
+	f.rulesChanged = false
 	if len(sets) > 0 {
-		f.dropRelics(ctx, sets)
+		f.removeKubeProxySets(ctx, sets)
 	}
 	if f.role == sdk.Active {
-		f.relics, f.proxied = nil, nil
+		f.kubeProxyRules, f.kubeProxySets = nil, nil
 	}
-	if f.recounts && len(failed) == 0 {
+	if f.recountDue && len(failed) == 0 {
 		f.objects.recount()
-		f.recounts = false // what differs from now on another program did
+		f.recountDue = false // later differences are due to other programs
 	}
 	return failed, nil
 }
 
-// dropRelics removes sets of kube-proxy's. One to which another program's rule leads stays: that
-// costs no Service.
-func (f *family) dropRelics(ctx context.Context, sets []string) {
-	err := f.kernel.Restore(ctx, destroy(sets))
+// removeKubeProxySets removes sets of kube-proxy. A set to which a foreign rule refers stays, which harms no
+// Service.
+func (f *family) removeKubeProxySets(ctx context.Context, sets []string) {
+	err := f.kernel.Restore(ctx, destroyLines(sets))
 	switch {
 	case err == nil:
 	case len(sets) == 1:
-		f.session.env.Log.Info("a set that kube-proxy left stays", "set", sets[0], "err", err)
-	default: // the first that stays has kept those after it
+		f.session.env.Log.Info("kube-proxy set kept: it is in use", "set", sets[0], "err", err)
+	default: // ipset restore stopped at the first set that it could not destroy
 		for _, set := range sets {
-			f.dropRelics(ctx, []string{set})
+			f.removeKubeProxySets(ctx, []string{set})
 		}
 	}
 }
 
-// Forget ends UDP flows to these Services that lead nowhere.
+// Forget deletes the conntrack entries of UDP flows to these Services whose endpoint no longer serves.
 func (f *family) Forget(of sdk.Family, services []sdk.Service, step func()) (int, error) {
 	return f.session.plugin.machine.forget(of, conntrack.Serving(of, services, f.takesNodePorts).Telling(step))
 }
 
-// ForgetEarly deletes connections to these Services that began before they were there.
+// ForgetEarly deletes conntrack entries of connections to these Services that began before the Services
+// existed.
 func (f *family) ForgetEarly(of sdk.Family, services []sdk.Service, step func()) (int, error) {
 	return f.session.plugin.machine.forgetEarly(of, services, f.takesNodePorts, step)
 }
 
 func (f *family) takesNodePorts(a netip.Addr) bool { return slices.Contains(f.node.addrs, a) }
 
-// Tell adds how much the kernel has, and names chains that iptables cannot print.
+// Tell adds metrics, and names the chains that iptables cannot print.
 func (f *family) Tell(r *sdk.Report) {
 	labels := map[string]string{"ip_family": strings.Replace(f.node.family.String(), "ip", "IP", 1)}
 	r.Notes = append(r.Notes, f.rules.Notes()...)

@@ -14,7 +14,7 @@ import (
 
 // TestJumpsAreListed: what is not listed is never removed again.
 func TestJumpsAreListed(t *testing.T) {
-	for _, j := range append(permanent(), catching()...) {
+	for _, j := range append(permanentJumps(), activeJumps()...) {
 		if !j.Listed() {
 			t.Errorf("%s: %s is not listed", j.At, j.Rule)
 		}

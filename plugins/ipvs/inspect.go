@@ -15,9 +15,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Inspect tells what the kernel has: which frontends our sets know of, and where
-// their virtual services send. It runs beside other calls, so it opens a way of its
-// own to the kernel, and looks at nothing that they change.
+// Inspect reports the frontends in our sets, and the destinations of their virtual servers. It runs while other
+// calls run, so it opens its own handle to the kernel and uses no state that these calls change.
 func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
 	k, err := p.machine.open()
 	if err != nil {
@@ -29,11 +28,11 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 		return err
 	}
 	for _, of := range families {
-		awake, err := catches(ctx, p.machine.ruled(ctx, of))
+		awake, err := hasServiceJumps(ctx, p.machine.toolsInUse(ctx, of))
 		if err != nil {
 			return err
 		}
-		role := sdk.Standby // then no destination has weight, and all are told that would
+		role := sdk.Standby // then all weights are 0, and endpoints reports the destinations that would serve
 		if awake {
 			role = sdk.Active
 		}
@@ -41,7 +40,7 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 		for name, had := range pieces {
 			wanted := p.parked.piece(name)
 			for _, m := range had.members {
-				served, ok := servedBy(name, m)
+				served, ok := parseServed(name, m)
 				if !ok {
 					continue
 				}
@@ -55,15 +54,15 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 	return ctx.Err()
 }
 
-// catches reports whether rules lead new connections our way.
-func catches(ctx context.Context, tools []iptables.Tool) (bool, error) {
+// hasServiceJumps reports whether rules lead new connections to this dataplane.
+func hasServiceJumps(ctx context.Context, tools []iptables.Tool) (bool, error) {
 	for _, tool := range tools {
 		tables, err := tool.SaveIf(ctx, isOurs, "nat")
 		if err != nil {
 			return false, err
 		}
 		for _, rules := range tables {
-			if slices.ContainsFunc(rules, func(r iptables.Rule) bool { return r.Target() == wayIn }) {
+			if slices.ContainsFunc(rules, func(r iptables.Rule) bool { return r.Target() == servicesChain }) {
 				return true, nil
 			}
 		}
@@ -71,8 +70,8 @@ func catches(ctx context.Context, tools []iptables.Tool) (bool, error) {
 	return false, nil
 }
 
-// servedBy is the frontend that an entry registers.
-func servedBy(name sdk.Name, m member) (sdk.Served, bool) {
+// parseServed returns the frontend that a set member stands for.
+func parseServed(name sdk.Name, m member) (sdk.Served, bool) {
 	kind, registered := kindOf(m.set, m.note)
 	f := sdk.Frontend{Kind: kind, Addr: netip.AddrPortFrom(m.addr, m.port), Policy: sdk.Cluster}
 	if strings.HasSuffix(m.comment, " "+sdk.Local.String()) {
@@ -84,8 +83,8 @@ func servedBy(name sdk.Name, m member) (sdk.Served, bool) {
 	return sdk.Served{Name: name, Frontend: f}, registered
 }
 
-// kindOf is the kind of frontend that a set is of. Of the two sets that a Local one
-// may be in, the one that all are in tells.
+// kindOf returns the kind of frontend that a set has. A Local frontend may be in two sets: only the one for all
+// policies counts.
 func kindOf(s set, n note) (sdk.Kind, bool) {
 	switch s {
 	case clusterIPs:
@@ -103,8 +102,8 @@ func kindOf(s set, n note) (sdk.Kind, bool) {
 	return 0, false
 }
 
-// endpoints are where new connections to a registered frontend go, or would if this dataplane were active. had is what the kernel has of the
-// Service, and wanted what is parked of it.
+// endpoints returns the destinations of new connections to a frontend, or those it would have if this dataplane
+// were Active. had is the piece in the kernel, and wanted the parked one.
 func endpoints(m member, had, wanted *piece, awake bool) []netip.AddrPort {
 	s, there := had.frontend(m)
 	if awake {
@@ -118,7 +117,7 @@ func endpoints(m member, had, wanted *piece, awake bool) []netip.AddrPort {
 	return slices.DeleteFunc(all, func(dest netip.AddrPort) bool { return parked && !contains(want, dest) })
 }
 
-// frontend returns the virtual server that an entry registers. Those of a node port are all alike.
+// frontend returns the virtual server of a set member. Those of a node port are all alike.
 func (p *piece) frontend(m member) (server, bool) {
 	for _, s := range p.list() {
 		if !s.covered && (s.any && m.isNodePort() && s.at.addr.Port() == m.port || s.at == m.entry.key()) {
@@ -128,15 +127,16 @@ func (p *piece) frontend(m member) (server, bool) {
 	return server{}, false
 }
 
-// parked has the pieces of which the kernel does not show everything, while the role is not Active. It leaves out virtual
-// services that at an address of the node would catch packets; and destinations that have gone, and still have connections,
-// look like those that are wanted. Inspect tells what would be there if the role were Active.
+// parked has the pieces that the kernel does not completely show while the role is not Active. Virtual servers
+// at addresses of the node are missing because they would receive packets, and removed destinations that still
+// have connections look like desired ones. Inspect needs them to report what would serve if the role were
+// Active.
 type parked struct {
 	mu     sync.Mutex // guards pieces: Inspect runs beside the calls that write
 	pieces map[sdk.Name]*piece
 }
 
-// set stores pieces that were put, unless the role is Active.
+// set stores the pieces that Put placed, unless the role is Active.
 func (p *parked) set(role sdk.Role, placed map[sdk.Name]*piece) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,7 +153,7 @@ func (p *parked) piece(name sdk.Name) *piece {
 	return p.pieces[name]
 }
 
-// Trace walks a packet through the rules of the node. Where IPVS takes it, the walk ends.
+// Trace evaluates the node's rules for a packet. It ends where IPVS takes the packet.
 func (p *plugin) Trace(ctx context.Context, packet sdk.Packet) (sdk.Traced, error) {
 	return hooks.Trace(ctx, packet, "")
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// An entry is one member of a set. The form of the set says which fields it has.
+// An entry identifies a member of a set. The form of the set determines which fields are set.
 type entry struct {
 	set      set
 	family   sdk.Family
@@ -27,13 +27,13 @@ type entry struct {
 	from     netip.Prefix // with formSources: the range; with formAddrPortIP: the address
 }
 
-// A note is what the kernel keeps beside an entry.
+// A note is what the kernel stores with a member.
 type note struct {
-	comment string // the Service's name, for people and for a process that starts anew
-	mark    uint32 // what the packet is marked with
+	comment string // the Service's name, for operators and for adoption
+	mark    uint32 // the mark that matching packets get
 }
 
-// String is the entry as ipset writes it: "10.0.0.1,tcp:80".
+// String returns the entry in ipset's syntax: "10.0.0.1,tcp:80".
 func (e entry) String() string {
 	switch sets[e.set].form {
 	case formPort:
@@ -52,9 +52,9 @@ func (e entry) String() string {
 	return fmt.Sprintf("%s,%s:%d,%s", e.addr, e.protocol, e.port, from)
 }
 
-// command is the line with which ipset's restore adds the entry, or changes its note.
+// command returns the line of ipset restore that adds the entry or changes its note.
 func (e entry) command(n note) string {
-	line := "add -exist " + e.set.in(e.family) + " " + e.String()
+	line := "add -exist " + e.set.name(e.family) + " " + e.String()
 	if n.comment != "" {
 		line += ` comment "` + n.comment + `"`
 	}
@@ -64,7 +64,7 @@ func (e entry) command(n note) string {
 	return line
 }
 
-// parseEntry reads what String wrote.
+// parseEntry is the inverse of String.
 func parseEntry(s set, f sdk.Family, text string) (entry, error) {
 	e := entry{set: s, family: f}
 	parts := strings.Split(text, ",")
@@ -77,7 +77,7 @@ func parseEntry(s set, f sdk.Family, text string) (entry, error) {
 		return e, err
 	}
 	if len(parts) < 2 {
-		return e, fmt.Errorf("%q is no entry of %s", text, s.in(f))
+		return e, fmt.Errorf("%q is not a member of %s", text, s.name(f))
 	}
 	if e.addr, err = netip.ParseAddr(parts[0]); err != nil {
 		return e, err
@@ -105,11 +105,11 @@ func (e *entry) setFrom(text string) (err error) {
 		return err
 	}
 	addr, err := netip.ParseAddr(text)
-	e.from = single(addr)
+	e.from = hostPrefix(addr)
 	return err
 }
 
-func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 func compareEntries(a, b entry) int {
 	return cmp.Or(
@@ -122,11 +122,11 @@ func compareEntries(a, b entry) int {
 	)
 }
 
-// mostEntries is how many entries a hash may have. The kernel takes memory for those
-// that there are, not for these.
+// mostEntries is the maximum number of members of a hash set. The kernel allocates memory only for existing
+// members.
 const mostEntries = 1 << 20
 
-// create is the line that makes s under name.
+// create returns the line that creates s under name.
 func (s set) create(f sdk.Family, name string) string {
 	line := "create " + name + " " + string(sets[s].form)
 	if sets[s].form == formPort {
@@ -143,8 +143,8 @@ func (s set) create(f sdk.Family, name string) string {
 	return line
 }
 
-// is reports whether what was created as fields says can do what we ask of s.
-func (s set) is(f sdk.Family, fields []string) bool {
+// isUsable reports whether a set that was created with these fields has the parameters that we need.
+func (s set) isUsable(f sdk.Family, fields []string) bool {
 	for _, word := range strings.Fields(s.create(f, "-"))[2:] {
 		if word != "1024" && !slices.Contains(fields, word) {
 			return false
@@ -153,12 +153,11 @@ func (s set) is(f sdk.Family, fields []string) bool {
 	return true
 }
 
-// readSets parses what "ipset save" prints. What is called like none of ours, or of kube-proxy's,
-// is passed over.
+// readSets parses the output of "ipset save". It ignores sets with other names than ours and kube-proxy's.
 func readSets(data []byte) (map[sdk.Family]setsOf, error) {
 	all := make(map[sdk.Family]*setsOf)
 	for _, f := range families {
-		all[f] = &setsOf{shapes: make(map[set]shape), entries: make(map[entry]note), proxied: make(map[entry]bool)}
+		all[f] = &setsOf{shapes: make(map[set]shape), entries: make(map[entry]note), kubeProxyEntries: make(map[entry]bool)}
 	}
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	lines.Buffer(make([]byte, 64<<10), 1<<20)
@@ -167,40 +166,40 @@ func readSets(data []byte) (map[sdk.Family]setsOf, error) {
 		if len(fields) < 3 {
 			continue
 		}
-		n, known := setsCalled[fields[1]]
+		n, known := setsByName[fields[1]]
 		of := all[n.family]
 		switch create := fields[0] == "create"; {
 		case create && kubeProxySets[fields[1]] != 0:
 			of := all[kubeProxySets[fields[1]]]
-			of.relics = append(of.relics, fields[1])
+			of.kubeProxySets = append(of.kubeProxySets, fields[1])
 		case !known:
-		case create && n.proxied:
-			of.relics = append(of.relics, fields[1])
-		case create && n.set.is(n.family, fields):
-			of.shapes[n.set] = right
+		case create && n.isKubeProxy:
+			of.kubeProxySets = append(of.kubeProxySets, fields[1])
+		case create && n.set.isUsable(n.family, fields):
+			of.shapes[n.set] = shapeOurs
 		case create:
-			of.shapes[n.set] = strange
+			of.shapes[n.set] = shapeForeign
 		case fields[0] == "add":
 			e, err := parseEntry(n.set, n.family, fields[2])
 			switch {
-			case err != nil: // it is in a set of another form
-			case n.proxied:
-				of.proxied[e] = true
+			case err != nil: // the set has another form
+			case n.isKubeProxy:
+				of.kubeProxyEntries[e] = true
 			default:
 				of.entries[e] = readNote(lines.Text())
 			}
 		}
 	}
 	for _, f := range families {
-		slices.Sort(all[f].relics)
+		slices.Sort(all[f].kubeProxySets)
 	}
 	return map[sdk.Family]setsOf{sdk.IPv4: *all[sdk.IPv4], sdk.IPv6: *all[sdk.IPv6]}, lines.Err()
 }
 
-// kubeProxySets are those of which we have none of the kind.
+// kubeProxySets are the sets of kube-proxy that have no counterpart of ours.
 var kubeProxySets = map[string]sdk.Family{"KUBE-LOAD-BALANCER-SOURCE-IP": sdk.IPv4, "KUBE-6-LOAD-BALANCER-SOURCE-IP": sdk.IPv6}
 
-// readNote is what stands beside an entry, in the line that would add it.
+// readNote returns the comment and mark of a member from its "add" line.
 func readNote(line string) note {
 	var n note
 	if _, rest, ok := strings.Cut(line, ` comment "`); ok {
@@ -215,22 +214,22 @@ func readNote(line string) note {
 	return n
 }
 
-// spare is the name under which a set is filled before it takes another's place.
-func (s set) spare(f sdk.Family) string {
+// spareName returns the name under which a set is filled before it is swapped with one of another program.
+func (s set) spareName(f sdk.Family) string {
 	return fmt.Sprintf("PM-SPARE-%d-%d", f, s)
 }
 
-// restoreLines are the lines that make sets, and add or remove entries. One of ours takes the place of another's when it has
-// all of these entries.
+// restoreLines returns the lines that create sets and add or remove members. A set that replaces one of another
+// program is filled first and then swapped.
 func restoreLines(f sdk.Family, made, entries []change) string {
 	var b, swaps strings.Builder
 	replaced := make(map[set]bool)
 	for _, c := range made {
 		s := c.Key.entry.set
-		name := s.in(f)
+		name := s.name(f)
 		if replaced[s] = c.Op == reconcile.Replace; replaced[s] {
-			name = s.spare(f)
-			fmt.Fprintf(&swaps, "swap %s %s\ndestroy %[1]s\n", name, s.in(f))
+			name = s.spareName(f)
+			fmt.Fprintf(&swaps, "swap %s %s\ndestroy %[1]s\n", name, s.name(f))
 		}
 		b.WriteString(s.create(f, name) + "\n")
 	}
@@ -238,15 +237,15 @@ func restoreLines(f sdk.Family, made, entries []change) string {
 		e := c.Key.entry
 		line := e.command(c.New.note)
 		if c.Op == reconcile.Remove {
-			line = fmt.Sprintf("del -exist %s %s", e.set.in(f), e)
+			line = fmt.Sprintf("del -exist %s %s", e.set.name(f), e)
 		}
 		if replaced[e.set] {
-			line = strings.Replace(line, e.set.in(f), e.set.spare(f), 1)
+			line = strings.Replace(line, e.set.name(f), e.set.spareName(f), 1)
 		}
 		b.WriteString(line + "\n")
 	}
 	return b.String() + swaps.String()
 }
 
-// destroy are the lines that remove sets.
-func destroy(sets []string) string { return "destroy " + strings.Join(sets, "\ndestroy ") + "\n" }
+// destroyLines returns the lines that remove sets.
+func destroyLines(sets []string) string { return "destroy " + strings.Join(sets, "\ndestroy ") + "\n" }

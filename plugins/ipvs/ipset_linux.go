@@ -18,13 +18,12 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// ipset are the sets, by netlink where there are few entries, and by the program
-// where there are many.
+// ipset implements setKeeper: by netlink for few members, and by the program ipset for many.
 type ipset struct {
-	hold *os.File // handed to the program: the writer's lock lasts until it is done
+	hold *os.File // inherited by the program, so that the writer's lock lasts until the program ends
 }
 
-// Hold has the program keep a file open.
+// Hold sets the file that the program inherits.
 func (i *ipset) Hold(file *os.File) { i.hold = file }
 
 func (i *ipset) Sets(ctx context.Context) (map[sdk.Family]setsOf, error) {
@@ -40,7 +39,7 @@ func (i *ipset) Restore(ctx context.Context, lines string) error {
 	return err
 }
 
-// run runs the program. When ctx ended the error says so.
+// run runs the program. If ctx ended, the error says so.
 func (i *ipset) run(ctx context.Context, stdin string, args ...string) ([]byte, error) {
 	var out, answers bytes.Buffer
 	cmd := iptables.Command(ctx, i.hold, "ipset", args...)
@@ -55,12 +54,12 @@ func (i *ipset) run(ctx context.Context, stdin string, args ...string) ([]byte, 
 	return out.Bytes(), nil
 }
 
-// kernelEntry is an entry and its note, as the kernel is asked for it.
+// kernelEntry converts an entry and its note to the netlink form.
 func kernelEntry(e entry, n note) kernelset.Entry {
 	form := sets[e.set].form
 	m := kernelset.Entry{Addr: e.addr, Port: e.port, HasPort: form != formAddr, Comment: n.comment, Mark: n.mark}
 	if e.protocol != 0 {
-		m.Protocol = uint8(number(e.protocol))
+		m.Protocol = uint8(protocolNumber(e.protocol))
 	}
 	if e.from.IsValid() {
 		m.Second = e.from.Addr()
@@ -73,38 +72,37 @@ func kernelEntry(e entry, n note) kernelset.Entry {
 
 // Add adds an entry, or changes its note.
 func (i *ipset) Add(e entry, n note) error {
-	if err := kernelset.Change(nl.IPSET_CMD_ADD, e.set.in(e.family), kernelEntry(e, n)); err != nil {
-		return fmt.Errorf("add %s to %s: %w", e, e.set.in(e.family), err)
+	if err := kernelset.Change(nl.IPSET_CMD_ADD, e.set.name(e.family), kernelEntry(e, n)); err != nil {
+		return fmt.Errorf("add %s to %s: %w", e, e.set.name(e.family), err)
 	}
 	return nil
 }
 
-// Remove removes an entry, if it is there.
+// Remove removes an entry, if it exists.
 func (i *ipset) Remove(e entry) error {
-	if err := kernelset.Change(nl.IPSET_CMD_DEL, e.set.in(e.family), kernelEntry(e, note{})); err != nil && !errors.Is(err, nl.IPSetError(nl.IPSET_ERR_EXIST)) {
-		return fmt.Errorf("remove %s from %s: %w", e, e.set.in(e.family), err)
+	if err := kernelset.Change(nl.IPSET_CMD_DEL, e.set.name(e.family), kernelEntry(e, note{})); err != nil && !errors.Is(err, nl.IPSetError(nl.IPSET_ERR_EXIST)) {
+		return fmt.Errorf("remove %s from %s: %w", e, e.set.name(e.family), err)
 	}
 	return nil
 }
 
-// Has reports whether an entry is there.
+// Has reports whether an entry exists.
 func (i *ipset) Has(e entry) (bool, error) {
-	return kernelset.Has(e.set.in(e.family), kernelEntry(e, note{}))
+	return kernelset.Has(e.set.name(e.family), kernelEntry(e, note{}))
 }
 
-// Count is how many entries a set has, or less than none where the kernel, older than
-// 4.9, does not say. It is told with a list of the set, from which the entries may be
-// left out.
+// Count returns the number of members of a set, or -1 if the kernel does not report it (before 4.9). It lists
+// the set without its members, because the number is in the header.
 func (i *ipset) Count(s set, f sdk.Family) (int, error) {
 	const withoutEntries = 1 << 2 // IPSET_FLAG_LIST_HEADER
-	r := kernelset.Request(nl.IPSET_CMD_LIST, s.in(f))
+	r := kernelset.Request(nl.IPSET_CMD_LIST, s.name(f))
 	r.AddData(&nl.Uint32Attribute{Type: nl.IPSET_ATTR_FLAGS | unix.NLA_F_NET_BYTEORDER, Value: withoutEntries})
 	messages, err := r.Execute(unix.NETLINK_NETFILTER, 0)
 	if err != nil {
-		return 0, fmt.Errorf("count the entries of %s: %w", s.in(f), err)
+		return 0, fmt.Errorf("count the entries of %s: %w", s.name(f), err)
 	}
 	count := -1
-	for _, message := range messages { // to the end: what parses attributes waits until each was taken
+	for _, message := range messages { // to the end: nl.ParseAttributes blocks until all attributes are read
 		for a := range nl.ParseAttributes(message[nl.SizeofNfgenmsg:]) {
 			if a.Type != nl.IPSET_ATTR_DATA|nl.NLA_F_NESTED {
 				continue

@@ -20,103 +20,102 @@ import (
 	"github.com/pointsman/pointsman/sdk/conntrack"
 )
 
-// What we ask of the kernel, in a few verbs. Each of those that change something is
-// one request: a netlink message, or a program that is run. Doing what is done
-// already is no error.
+// The interfaces to the kernel. Each method that changes something sends one request: a netlink message, or the
+// run of a program. A change that was already made is no error.
 
 // A balancer is IPVS.
 type balancer interface {
-	Services() (map[serviceKey]state, error) // all, also other programs'
+	Services() (map[serviceKey]state, error) // all of them, including those of other programs
 
-	// Send takes up to atOnce steps to the kernel, and returns what it says of each. To
-	// it, doing what is done already is an error.
+	// Send sends up to maxSteps steps and returns the kernel's answer for each. Unlike in the other methods, a
+	// change that was already made is an error.
 	Send([]step) ([]error, error)
 
-	// Exists reports whether there is a virtual service.
+	// Exists reports whether a virtual server exists.
 	Exists(serviceKey) (bool, error)
 
-	// Table are the destinations of all virtual services at once, but for those of marks that have none.
+	// Table returns the destinations of all virtual servers, except those selected by a mark that have none.
 	Table() (table, error)
 
 	Timeouts() (timeouts, error)
-	SetTimeouts(timeouts) error // zero: as it is
+	SetTimeouts(timeouts) error // zero values stay as they are
 	Close() error
 }
 
-// atOnce is how many steps are sent at once. If all fail, what the kernel says of them
-// fits the buffer that it has for us.
-const atOnce = 128
+// maxSteps is the maximum number of steps in one Send. If all fail, the answers still fit the kernel's receive
+// buffer.
+const maxSteps = 128
 
 type load = ipvslist.Load
 
-// timeouts are after how long a connection that says nothing is forgotten.
+// timeouts are the idle timeouts of connections.
 type timeouts struct{ TCP, TCPFin, UDP time.Duration }
 
-// A setKeeper has the sets.
+// A setKeeper is ipset.
 type setKeeper interface {
 	Sets(context.Context) (map[sdk.Family]setsOf, error)
 	Add(entry, note) error
 	Remove(entry) error
 	Has(entry) (bool, error)
-	Count(set, sdk.Family) (int, error)              // how many entries it has
-	Restore(ctx context.Context, lines string) error // many at once
-	Hold(*os.File)                                   // what programs that are run keep open
+	Count(set, sdk.Family) (int, error)              // number of members
+	Restore(ctx context.Context, lines string) error // for many changes at once
+	Hold(*os.File)                                   // the file that programs inherit
 }
 
-// A shape is how the kernel's set of a name is made.
+// A shape says whether a set exists with our parameters.
 type shape uint8
 
 const (
-	missing shape = iota
-	strange       // another program made it, without room for what ours has
-	right
+	shapeMissing shape = iota
+	shapeForeign       // created by another program, without comments or marks
+	shapeOurs
 )
 
 // setsOf are the sets of one family, ours and kube-proxy's.
 type setsOf struct {
-	shapes  map[set]shape
-	entries map[entry]note
-	relics  []string       // kube-proxy's, by the kernel's names
-	proxied map[entry]bool // what is in those of which we have one of the kind
+	shapes           map[set]shape
+	entries          map[entry]note
+	kubeProxySets    []string       // names of kube-proxy's sets
+	kubeProxyEntries map[entry]bool // members of kube-proxy's sets that have a counterpart of ours
 }
 
-// A linker has the addresses.
+// A linker manages the addresses of the node.
 type linker interface {
 	Addrs() (addresses, error)
 	RemoveDevice() error
-	Bind(netip.Addr) error // makes the device if there is none
+	Bind(netip.Addr) error // creates the device if needed
 	Unbind(netip.Addr) error
 
-	// Subscribe has the kernel tell which addresses come and go, until Unsubscribe, and
-	// wakes a reader when it does. Changes are those since it was last called.
+	// Subscribe makes the kernel report changes of addresses until Unsubscribe, and wakes a reader on each
+	// change. Changes returns the changes since its last call.
 	Subscribe(wake chan<- struct{})
 	Changes() addrChanges
 	Unsubscribe()
 	Close() error
 }
 
-// addresses are those of the node.
+// addresses are the addresses of the node.
 type addresses struct {
-	device bool // ours is there
+	device bool // our device exists
 	ours   []netip.Addr
-	others []netip.Addr // on all other devices
+	others []netip.Addr // addresses on all other devices
 }
 
-// addrChanges are how the node's addresses changed.
+// addrChanges are changes of the node's addresses.
 type addrChanges struct {
-	lost   []netip.Addr // which left our device
-	missed bool         // and there was more
-	moved  bool         // the others are not as they were listed last
+	lost   []netip.Addr // addresses removed from our device
+	missed bool         // events were lost
+	moved  bool         // addresses on other devices have changed
 }
 
-// A kernel is all of them.
+// A kernel combines the interfaces.
 type kernel struct {
 	balancer
 	setKeeper
 	linker
 }
 
-// do takes one step about a virtual service. What is done already is no error.
+// do sends one step. A change that was already made is no error.
 func (k kernel) do(s step) error {
 	answers, err := k.Send([]step{s})
 	if err != nil {
@@ -136,7 +135,7 @@ func (k kernel) do(s step) error {
 	}
 }
 
-// of are the addresses of one family.
+// of returns the addresses of one family.
 func (a addresses) of(f sdk.Family) addresses {
 	other := func(addr netip.Addr) bool { return sdk.FamilyOf(addr) != f }
 	return addresses{
@@ -146,25 +145,25 @@ func (a addresses) of(f sdk.Family) addresses {
 	}
 }
 
-// A machine is what this process reaches outside of itself. A test has a machine of its own.
+// A machine is everything outside this process that the plugin uses. Tests replace it.
 type machine struct {
-	probe   func(context.Context, options) error // a *sdk.Refusal says what the machine lacks
-	release func() string                        // of its kernel
+	probe   func(context.Context, options) error // returns a *sdk.Refusal that says what the machine lacks
+	release func() string                        // the kernel's release
 
-	open  func() (kernel, error)                // all of the kernel
-	reach func(context.Context) (kernel, error) // what there is of it: parts may be nil
+	open        func() (kernel, error)                // opens the complete kernel
+	openPresent func(context.Context) (kernel, error) // opens the parts that exist; others are nil
 
-	rules func(ctx context.Context, backend string, note func(string)) ([]iptables.Tool, error) // "auto": as the node does
-	ruled func(context.Context, sdk.Family) []iptables.Tool                                     // those that may have rules
+	rules      func(ctx context.Context, backend string, note func(string)) ([]iptables.Tool, error) // "auto": the backend that the node uses
+	toolsInUse func(context.Context, sdk.Family) []iptables.Tool                                     // programs of backends that may have rules
 
 	forget      func(sdk.Family, conntrack.Served) (int, error)
 	forgetEarly func(sdk.Family, []sdk.Service, func(netip.Addr) bool, func()) (int, error)
-	tracked     func(sdk.Family, func(flow)) error // tells what connection tracking knows
-	parameters  string                             // the folder of the kernel's parameters
-	connections string                             // where IPVS lists them
+	eachTracked func(sdk.Family, func(flow)) error // calls back for each conntrack entry
+	parameters  string                             // folder of the kernel parameters
+	connections string                             // the file in which IPVS lists connections
 }
 
-// close lets go of the kernel.
+// close closes the handles to the kernel.
 func (k kernel) close() {
 	if k.balancer != nil {
 		k.balancer.Close()
@@ -174,18 +173,17 @@ func (k kernel) close() {
 	}
 }
 
-// settings are the kernel's parameters that the node, the options and the kernel's
-// release ask for.
+// settings returns the kernel parameters for the node, the options and the kernel's release.
 func (m machine) settings(n sdk.Node, o options) sysctl.Settings {
 	var all sysctl.Settings
 	must := func(name, value string) {
 		all = append(all, sysctl.Setting{Path: m.parameters + "net/ipv4/" + name, Value: value, Must: true, First: true})
 	}
-	must("vs/conntrack", "1")                 // rules see what IPVS does, and a swap keeps its connections
-	must("vs/expire_nodest_conn", "1")        // a client that was sent to a destination that is gone is sent to another
-	must("vs/expire_quiescent_template", "1") // also a client that sticks
+	must("vs/conntrack", "1")                 // rules see translated packets, and a swap keeps connections
+	must("vs/expire_nodest_conn", "1")        // clients of a removed destination get another one
+	must("vs/expire_quiescent_template", "1") // also clients with affinity
 	must("ip_forward", "1")
-	if reusesBadly(m.release()) {
+	if hasPortReuseBug(m.release()) {
 		must("vs/conn_reuse_mode", "0")
 	}
 	if o.StrictARP {
@@ -195,11 +193,10 @@ func (m machine) settings(n sdk.Node, o options) sysctl.Settings {
 	return append(all, sysctl.Conntrack(m.parameters, n.Conntrack)...)
 }
 
-// reusesBadly reports whether a kernel of this release makes a client that uses a
-// port again wait for a second, or go to a destination that is being drained. Since 5.9 it
-// is right by itself; before 4.1 there is no choice.
+// hasPortReuseBug reports whether this kernel release delays a client that reuses a port by a second, or sends
+// it to a draining destination. 5.9 fixed that; before 4.1 the parameter does not exist.
 // https://github.com/kubernetes/kubernetes/issues/81775
-func reusesBadly(release string) bool {
+func hasPortReuseBug(release string) bool {
 	major, rest, _ := strings.Cut(release, ".")
 	minor, _, _ := strings.Cut(rest, ".")
 	x, _ := strconv.Atoi(major)

@@ -21,11 +21,11 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// moby is IPVS through moby's library, in the network namespace of the thread that
-// opened it. One goroutine at a time may use it.
+// moby implements balancer by moby's library, in the network namespace of the thread that opened it. Only one
+// goroutine at a time may use it.
 type moby struct {
 	handle *ipvs.Handle
-	*pipe  // for many steps at once
+	*pipe  // for batches of steps
 }
 
 func openBalancer() (moby, error) {
@@ -59,7 +59,7 @@ func (m moby) Services() (map[serviceKey]state, error) {
 	for _, svc := range list {
 		at, err := keyOf(svc)
 		if err != nil {
-			continue // of a kind that we never make
+			continue // a protocol that we never use
 		}
 		h := scheduling{scheduler: svc.SchedName}
 		if svc.Flags&flagPersistent != 0 {
@@ -106,35 +106,35 @@ func (m moby) SetTimeouts(t timeouts) error {
 	return nil
 }
 
-// except is err, but for what says that it was done already.
-func except(err error, done unix.Errno) error {
+// ignore returns err, or nil if err is done, which means that the change was made already.
+func ignore(err error, done unix.Errno) error {
 	if errors.Is(err, done) {
 		return nil
 	}
 	return err
 }
 
-// mobyService is at in moby's words.
+// mobyService converts a key to moby's type.
 func mobyService(at serviceKey, h scheduling) *ipvs.Service {
 	s := &ipvs.Service{
 		FWMark:        at.mark,
 		SchedName:     h.scheduler,
 		Flags:         h.flags(),
 		Timeout:       h.affinity,
-		Netmask:       0xffffffff, // a client is one address
+		Netmask:       0xffffffff, // affinity is per address
 		AddressFamily: unix.AF_INET,
 	}
 	if at.family == sdk.IPv6 {
 		s.AddressFamily, s.Netmask = unix.AF_INET6, 128
 	}
 	if at.mark == 0 {
-		s.Protocol = number(at.protocol)
+		s.Protocol = protocolNumber(at.protocol)
 		s.Address, s.Port = net.IP(at.addr.Addr().AsSlice()), at.addr.Port()
 	}
 	return s
 }
 
-// keyOf is the way back from mobyService.
+// keyOf is the inverse of mobyService.
 func keyOf(s *ipvs.Service) (serviceKey, error) {
 	at := serviceKey{family: sdk.IPv4, mark: s.FWMark}
 	if s.AddressFamily == unix.AF_INET6 {
@@ -145,7 +145,7 @@ func keyOf(s *ipvs.Service) (serviceKey, error) {
 	}
 	addr, ok := netip.AddrFromSlice(s.Address)
 	for _, p := range []sdk.Protocol{sdk.TCP, sdk.UDP, sdk.SCTP} {
-		if number(p) == s.Protocol && ok {
+		if protocolNumber(p) == s.Protocol && ok {
 			at.protocol, at.addr = p, netip.AddrPortFrom(addr, s.Port)
 			return at, nil
 		}
@@ -153,8 +153,8 @@ func keyOf(s *ipvs.Service) (serviceKey, error) {
 	return at, fmt.Errorf("a virtual server of protocol %d", s.Protocol)
 }
 
-// number is what IP calls a protocol.
-func number(p sdk.Protocol) uint16 {
+// protocolNumber returns the IP protocol number.
+func protocolNumber(p sdk.Protocol) uint16 {
 	switch p {
 	case sdk.UDP:
 		return unix.IPPROTO_UDP
@@ -164,19 +164,18 @@ func number(p sdk.Protocol) uint16 {
 	return unix.IPPROTO_TCP
 }
 
-// A pipe takes many steps about virtual services to the kernel in few system calls. The
-// kernel does them one behind the other, speaks up where one fails, and says when it
-// is through with the last; the library would send one, and wait.
+// A pipe sends many steps to IPVS in few system calls. The kernel handles them in order, answers for each one
+// that fails, and acknowledges the last. moby's library would send one step and wait for the answer.
 type pipe struct {
 	fd      int
 	family  uint16 // the kernel's number for IPVS
-	answers []byte // what Send reads into
+	answers []byte // receive buffer of Send
 }
 
-// answerTimeout is after how long the kernel is not going to answer.
+// answerTimeout is how long Send waits for an answer of the kernel.
 const answerTimeout = 30 * time.Second
 
-// openPipe opens one in the network namespace of the calling thread.
+// openPipe opens a pipe in the network namespace of the calling thread.
 func openPipe() (*pipe, error) {
 	generic, err := netlink.GenlFamilyGet("IPVS")
 	if err != nil {
@@ -197,8 +196,8 @@ func openPipe() (*pipe, error) {
 
 func (p *pipe) Close() error { return unix.Close(p.fd) }
 
-// Send sends up to atOnce steps, and returns what the kernel says of each. It is for one caller
-// at a time: the answers of two could not be told apart.
+// Send sends up to maxSteps steps, and returns the kernel's answer for each. Only one goroutine at a time may
+// call it, because the answers to two calls could not be told apart.
 func (p *pipe) Send(steps []step) ([]error, error) {
 	var messages []byte
 	places := make(map[uint32]int, len(steps)) // by sequence number
@@ -229,17 +228,16 @@ func (p *pipe) Send(steps []step) ([]error, error) {
 	}
 }
 
-// parseAnswers notes what the kernel says of steps, and reports whether it is through with
-// them.
+// parseAnswers stores the kernel's answers to steps, and reports whether the last step was answered.
 func parseAnswers(answers []error, places map[uint32]int, data []byte) (through bool, err error) {
 	messages, err := syscall.ParseNetlinkMessage(data)
 	if err != nil {
-		return false, fmt.Errorf("hear of ipvs: %w", err)
+		return false, fmt.Errorf("parse the answer of ipvs: %w", err)
 	}
 	for _, m := range messages {
 		i, asked := places[m.Header.Seq]
 		if !asked || m.Header.Type != unix.NLMSG_ERROR || len(m.Data) < 4 {
-			continue // of a call before, which was given up
+			continue // a late answer to an earlier call that timed out
 		}
 		if code := int32(binary.NativeEndian.Uint32(m.Data)); code != 0 {
 			answers[i] = unix.Errno(-code)
@@ -249,7 +247,7 @@ func parseAnswers(answers []error, places map[uint32]int, data []byte) (through 
 	return through, nil
 }
 
-// What the kernel calls things, in include/uapi/linux/ip_vs.h.
+// Attribute numbers of include/uapi/linux/ip_vs.h.
 const (
 	attrService, attrDest = 1, 2
 
@@ -258,7 +256,7 @@ const (
 	destAddr, destPort, destMethod, destWeight, destUpper, destLower = 1, 2, 3, 4, 5, 6
 )
 
-// message is a step as the kernel takes it.
+// message encodes a step.
 func (p *pipe) message(s step) *nl.NetlinkRequest {
 	m := nl.NewNetlinkRequest(int(p.family), unix.NLM_F_REQUEST)
 	m.AddData(&nl.Genlmsg{Command: uint8(s.verb), Version: 1})
@@ -280,7 +278,7 @@ func serviceAttr(svc *ipvs.Service) *nl.RtAttr {
 		a.AddRtAttr(svcPort, binary.BigEndian.AppendUint16(nil, svc.Port))
 	}
 	a.AddRtAttr(svcScheduler, nl.ZeroTerminated(svc.SchedName))
-	a.AddRtAttr(svcFlags, append(nl.Uint32Attr(svc.Flags), 0xff, 0xff, 0xff, 0xff)) // and which of them count
+	a.AddRtAttr(svcFlags, append(nl.Uint32Attr(svc.Flags), 0xff, 0xff, 0xff, 0xff)) // a mask of valid flags follows
 	a.AddRtAttr(svcTimeout, nl.Uint32Attr(svc.Timeout))
 	a.AddRtAttr(svcNetmask, nl.Uint32Attr(svc.Netmask))
 	return a

@@ -45,7 +45,7 @@ func needsIPVS(t testing.TB) {
 	switch {
 	case os.Getuid() != 0:
 		t.Skip("needs root: it writes to a kernel, in a namespace of its own")
-	case !ipvsThere():
+	case !isIPVSLoaded():
 		t.Skip("needs a kernel with IPVS: make test-ipvs brings one")
 	}
 }

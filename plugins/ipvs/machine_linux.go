@@ -23,18 +23,18 @@ import (
 	"github.com/pointsman/pointsman/sdk/conntrack"
 )
 
-// thisMachine is the one that this process runs on.
+// thisMachine returns the machine on which this process runs.
 func thisMachine() machine {
 	return machine{
 		probe:       probe,
 		release:     release,
 		open:        openKernel,
-		reach:       reach,
+		openPresent: openPresent,
 		rules:       iptables.OpenAll,
-		ruled:       iptables.ToolsInUse,
+		toolsInUse:  iptables.ToolsInUse,
 		forget:      conntrack.Forget,
 		forgetEarly: conntrack.ForgetEarly,
-		tracked:     tracked,
+		eachTracked: eachTracked,
 		parameters:  sysctl.Folder,
 		connections: "/proc/thread-self/net/ip_vs_conn",
 	}
@@ -43,12 +43,12 @@ func thisMachine() machine {
 func release() string {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
-		return "" // then no release needs more than others
+		return "" // settings then skips what depends on the release
 	}
 	return unix.ByteSliceToString(name.Release[:])
 }
 
-// openKernel opens what leads to the kernel of this thread's network namespace.
+// openKernel opens handles to the kernel in the network namespace of the calling thread.
 func openKernel() (kernel, error) {
 	balancer, err := openBalancer()
 	if err != nil {
@@ -62,15 +62,15 @@ func openKernel() (kernel, error) {
 	return kernel{balancer, new(ipset), &links{handle: handle}}, nil
 }
 
-// reach opens what leads to the parts of the kernel that this node has: cleaning up must
-// not load a module to find that it has nothing.
-func reach(ctx context.Context) (kernel, error) {
+// openPresent opens handles to the parts of the kernel that this node has. Cleanup must not load the IPVS module only
+// to find that there is nothing to remove.
+func openPresent(ctx context.Context) (kernel, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return kernel{}, fmt.Errorf("open netlink: %w", err)
 	}
 	k := kernel{linker: &links{handle: handle}}
-	if ipvsThere() {
+	if isIPVSLoaded() {
 		balancer, err := openBalancer()
 		if err != nil {
 			k.close()
@@ -84,12 +84,10 @@ func reach(ctx context.Context) (kernel, error) {
 	return k, ctx.Err()
 }
 
-// oldestIPSet is the first version of ipset whose sets can hold a mark beside an
-// entry.
+// oldestIPSet is the first version of ipset that supports marks (skbinfo).
 var oldestIPSet = [2]int{6, 22}
 
-// probe finds out whether this node can do it. What is missing is a *sdk.Refusal that says
-// what would help.
+// probe checks whether this node can run the mode. If not, it returns a *sdk.Refusal that says what to do.
 func probe(ctx context.Context, o options) error {
 	if err := hasIPVS(ctx); err != nil {
 		return err
@@ -103,30 +101,30 @@ func probe(ctx context.Context, o options) error {
 	return hasScheduler(ctx, o.Scheduler)
 }
 
-// hasIPVS reports, by a refusal, that the kernel has no IPVS. It is asked before the
-// library is, which would look once and never again.
+// hasIPVS returns a refusal if the kernel has no IPVS. It must run before moby's library, which looks for IPVS
+// only once.
 func hasIPVS(ctx context.Context) error {
-	if ipvsThere() {
+	if isIPVSLoaded() {
 		return nil
 	}
-	_ = exec.CommandContext(ctx, "modprobe", "-q", "ip_vs").Run() // what comes of it is seen below
+	_ = exec.CommandContext(ctx, "modprobe", "-q", "ip_vs").Run() // the check below shows whether it worked
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if ipvsThere() {
+	if isIPVSLoaded() {
 		return nil
 	}
 	return &sdk.Refusal{Why: "this kernel has no IPVS, or has not loaded it", Try: "modprobe ip_vs"}
 }
 
-func ipvsThere() bool {
+func isIPVSLoaded() bool {
 	_, err := netlink.GenlFamilyGet("IPVS")
 	return err == nil
 }
 
 var versionWord = regexp.MustCompile(`v(\d+)\.(\d+)`)
 
-// hasIPSet reports, by a refusal, that the program is missing or too old.
+// hasIPSet returns a refusal if ipset is missing or too old.
 func hasIPSet(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, "ipset", "--version").Output()
 	if ctx.Err() != nil {
@@ -148,29 +146,28 @@ func hasIPSet(ctx context.Context) error {
 	return nil
 }
 
-// hasModules reports, by a refusal, that the kernel could not load what a device or a
-// rule of ours will ask for.
+// hasModules returns a refusal if the kernel cannot load the modules that the device and the rules need.
 func hasModules(ctx context.Context) error {
 	for _, module := range []string{"dummy", "xt_set"} {
-		if absent(ctx, module) {
+		if isModuleMissing(ctx, module) {
 			return &sdk.Refusal{Why: "there is no module " + module + " for this kernel", Try: "install it, and then: modprobe " + module}
 		}
 	}
 	return ctx.Err()
 }
 
-// hasScheduler reports, by a refusal, that the kernel could not load a scheduler.
+// hasScheduler returns a refusal if the kernel cannot load a scheduler.
 func hasScheduler(ctx context.Context, name string) error {
-	if module := "ip_vs_" + name; absent(ctx, module) {
+	if module := "ip_vs_" + name; isModuleMissing(ctx, module) {
 		return &sdk.Refusal{Field: "options.scheduler", Why: "there is no module " + module + " for this kernel", Try: "install it, and then: modprobe " + module + "; or choose another scheduler"}
 	}
 	return ctx.Err()
 }
 
-// absent reports whether a module is neither loaded nor known to modprobe. A process that does not
-// even know that of IPVS, which is there, as in a container without the node's modules,
-// knows nothing: then the kernel itself will tell.
-func absent(ctx context.Context, module string) bool {
+// isModuleMissing reports whether a module is neither loaded nor known to modprobe. In a container without the node's
+// modules modprobe does not even know ip_vs, which is loaded. Then its answer means nothing, and absent returns
+// false.
+func isModuleMissing(ctx context.Context, module string) bool {
 	if _, err := os.Stat("/sys/module/" + module); err == nil {
 		return false
 	}
@@ -180,9 +177,9 @@ func absent(ctx context.Context, module string) bool {
 	return denies(module) && !denies("ip_vs") && ctx.Err() == nil
 }
 
-// tracked tells of each connection that the kernel's connection tracking knows, in
-// the network namespace of the calling thread.
-func tracked(of sdk.Family, tell func(flow)) error {
+// eachTracked calls tell for each TCP and SCTP connection in conntrack, in the network namespace of the calling
+// thread.
+func eachTracked(of sdk.Family, tell func(flow)) error {
 	inet := netlink.InetFamily(unix.AF_INET)
 	if of == sdk.IPv6 {
 		inet = unix.AF_INET6
@@ -197,7 +194,7 @@ func tracked(of sdk.Family, tell func(flow)) error {
 		from, ok1 := netip.AddrFromSlice(f.Forward.SrcIP)
 		to, ok2 := netip.AddrFromSlice(f.Forward.DstIP)
 		for _, p := range []sdk.Protocol{sdk.TCP, sdk.SCTP} {
-			if ok1 && ok2 && number(p) == uint16(f.Forward.Protocol) {
+			if ok1 && ok2 && protocolNumber(p) == uint16(f.Forward.Protocol) {
 				tell(flow{p, netip.AddrPortFrom(from.Unmap(), f.Forward.SrcPort), netip.AddrPortFrom(to.Unmap(), f.Forward.DstPort)})
 			}
 		}

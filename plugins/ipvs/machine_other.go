@@ -14,8 +14,8 @@ var onlyLinux = &sdk.Refusal{Why: "only Linux has IPVS"}
 
 func thisMachine() machine {
 	return machine{
-		probe: func(context.Context, options) error { return onlyLinux },
-		reach: func(context.Context) (kernel, error) { return kernel{}, onlyLinux },
-		open:  func() (kernel, error) { return kernel{}, onlyLinux },
+		probe:       func(context.Context, options) error { return onlyLinux },
+		openPresent: func(context.Context) (kernel, error) { return kernel{}, onlyLinux },
+		open:        func() (kernel, error) { return kernel{}, onlyLinux },
 	}
 }

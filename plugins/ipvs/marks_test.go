@@ -98,12 +98,12 @@ func TestMarksFitTheNode(t *testing.T) {
 		var last uint32
 		for range 1000 {
 			mark := n.nextMark(&last)
-			if tag := mark & tagMask; tag != tagOne && tag != tagOther || mark&n.masquerade() != 0 || !n.fits(mark) {
+			if tag := mark & tagMask; tag != tagOne && tag != tagOther || mark&n.masquerade() != 0 || !n.canKeep(mark) {
 				t.Fatalf("with bit %d a mark is %#x", bit, mark)
 			}
 		}
 		last = tagMask - 1
-		if mark := n.nextMark(&last); !n.fits(mark) || mark&^tagMask == 0 {
+		if mark := n.nextMark(&last); !n.canKeep(mark) || mark&^tagMask == 0 {
 			t.Errorf("with bit %d the mark after the last is %#x", bit, mark)
 		}
 	}

@@ -10,20 +10,20 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A piece is what one Service needs of the kernel: in any role, as want renders it, and in one role, as place adds it. A
-// piece that was put is never changed.
+// A piece has what one Service needs in the kernel. want renders it for any role, and place adds what depends
+// on the present role. A piece is immutable after Put.
 type piece struct {
-	mark    uint32   // of the virtual server for callers on this node; zero: there is none
-	members []member // entries of sets that are needed whichever Service owns a virtual server
+	mark    uint32   // selects the virtual server for clients on this node; zero: there is none
+	members []member // set members that do not depend on who owns a virtual server
 	servers []server
 	vips    []netip.Addr // addresses that the node must have
-	drains  bool         // a destination that leaves keeps its connections
-	stay    []netip.Addr // UDP: so does one of these; in order
+	drains  bool         // removed destinations keep their connections
+	stay    []netip.Addr // UDP: removed destinations at these addresses keep their flows; sorted
 
-	bound []netip.Addr // in this role: the vips that our device has
+	bound []netip.Addr // in this role: the vips on our device
 }
 
-// A member is an entry of a set.
+// A member is a set member: an entry and its note.
 type member struct {
 	entry
 	note
@@ -31,37 +31,37 @@ type member struct {
 
 func compareMembers(a, b member) int { return compareEntries(a.entry, b.entry) }
 
-// inOrder sorts entries, and leaves each out that is there already: ranges of sources may be the same.
-func inOrder(all []member) []member {
+// sortMembers sorts members and removes duplicates: source ranges may repeat.
+func sortMembers(all []member) []member {
 	slices.SortFunc(all, compareMembers)
 	return slices.CompactFunc(all, func(a, b member) bool { return a.entry == b.entry })
 }
 
-// A server is a virtual server, at one address that a frontend stands for, or for one mark.
+// A server is a virtual server at one address of a frontend, or for one mark.
 type server struct {
 	at serviceKey
 	scheduling
-	dests   dests    // each of weight 1 while the role is Active
-	any     bool     // by a node port's number alone: a Service that names the address takes precedence
-	members []member // entries of sets that are needed by the Service that owns it
+	dests   dests    // all have weight 1 while the role is Active
+	any     bool     // from a node port without address: a Service that names the address takes precedence
+	members []member // set members that exist only if this Service owns the virtual server
 
-	covered bool  // another Service names the address
-	here    bool  // in this role there is a virtual server,
-	state   state // and this is it
+	covered bool  // another Service names the address and owns the virtual server
+	exists  bool  // in this role the virtual server exists
+	state   state // the state in this role
 }
 
-// Equal reports whether both pieces have the same entries.
+// Equal reports whether both pieces need the same objects.
 func (p *piece) Equal(q *piece) bool {
 	if p == q || p == nil || q == nil {
 		return p == q
 	}
 	return p.mark == q.mark && slices.Equal(p.members, q.members) && slices.Equal(p.bound, q.bound) &&
 		slices.EqualFunc(p.servers, q.servers, func(a, b server) bool {
-			return a.at == b.at && a.covered == b.covered && a.here == b.here && a.state == b.state && slices.Equal(a.members, b.members)
+			return a.at == b.at && a.covered == b.covered && a.exists == b.exists && a.state == b.state && slices.Equal(a.members, b.members)
 		})
 }
 
-// list returns the servers of a piece, also of none.
+// list returns the servers of a piece, which may be nil.
 func (p *piece) list() []server {
 	if p == nil {
 		return nil
@@ -69,10 +69,10 @@ func (p *piece) list() []server {
 	return p.servers
 }
 
-// state returns what the kernel has of a virtual server, if it has it.
+// state returns the state of a virtual server that the piece has in the kernel.
 func (p *piece) state(at serviceKey) (state, bool) {
 	for i := range p.list() {
-		if s := &p.servers[i]; s.here && s.at == at {
+		if s := &p.servers[i]; s.exists && s.at == at {
 			return s.state, true
 		}
 	}
@@ -81,23 +81,23 @@ func (p *piece) state(at serviceKey) (state, bool) {
 
 func (p *piece) binds(vip netip.Addr) bool { return p != nil && slices.Contains(p.bound, vip) }
 
-// keeps reports whether a destination that is no longer wanted keeps its connections.
-func (p *piece) keeps(dest netip.AddrPort) bool {
+// keepsConnections reports whether a destination that is no longer desired keeps its connections.
+func (p *piece) keepsConnections(dest netip.AddrPort) bool {
 	_, serves := slices.BinarySearchFunc(p.stay, dest.Addr(), netip.Addr.Compare)
 	return p.drains || serves
 }
 
-// Put replaces the desired pieces of Services, and places them in the present role.
+// Put replaces the desired pieces of Services, and adapts them to the present role.
 func (f *family) Put(all map[sdk.Name]*piece) {
 	placed := make(map[sdk.Name]*piece, len(all))
 	maps.Copy(placed, all)
-	for _, at := range f.claim(all) {
+	for _, at := range f.claimAddrs(all) {
 		name, is := f.nodePorts[portOf(at)]
 		if _, changes := all[name]; is && !changes {
 			placed[name] = f.Desired()[name]
 		}
 	}
-	free := f.releases(placed)
+	free := f.findReleased(placed)
 	for name, p := range placed {
 		placed[name] = f.place(p, f.Installed()[name], free)
 	}
@@ -105,10 +105,10 @@ func (f *family) Put(all map[sdk.Name]*piece) {
 	f.SetDesired(placed)
 }
 
-// placeAll places all pieces again, because the role changed or connections ended.
+// placeAll adapts all pieces again, because the role changed or connections ended.
 func (f *family) placeAll() { f.Put(f.Desired()) }
 
-// A port is the number of a node port.
+// A port is a node port.
 type port struct {
 	protocol sdk.Protocol
 	number   uint16
@@ -116,9 +116,9 @@ type port struct {
 
 func portOf(at serviceKey) port { return port{at.protocol, at.addr.Port()} }
 
-// claim records which Services have node ports, and which name addresses of the node. It returns the virtual servers there that a
-// Service may have begun or ceased to name.
-func (f *family) claim(all map[sdk.Name]*piece) (moved []serviceKey) {
+// claimAddrs records which Services have node ports and which name addresses of the node. It returns the virtual
+// servers at node addresses whose owner may have changed.
+func (f *family) claimAddrs(all map[sdk.Name]*piece) (moved []serviceKey) {
 	for name := range all {
 		for _, s := range f.Desired()[name].list() {
 			switch {
@@ -144,19 +144,20 @@ func (f *family) claim(all map[sdk.Name]*piece) (moved []serviceKey) {
 	return moved
 }
 
-// released are virtual servers and addresses that Services give up which change, for others to take over.
+// released has the virtual servers and addresses that changed Services give up, so that others can take them
+// over.
 type released struct {
 	servers map[serviceKey]state
 	bound   map[netip.Addr]bool
 }
 
-// releases returns what the installed pieces of these Services have and their new ones do not.
-func (f *family) releases(all map[sdk.Name]*piece) released {
+// findReleased returns what the installed pieces of these Services have and their new ones do not.
+func (f *family) findReleased(all map[sdk.Name]*piece) released {
 	l := released{make(map[serviceKey]state), make(map[netip.Addr]bool)}
 	for name, p := range all {
 		had := f.Installed()[name]
 		for _, s := range had.list() {
-			if s.here && !slices.ContainsFunc(p.list(), func(t server) bool { return t.at == s.at && !f.covers(t) }) {
+			if s.exists && !slices.ContainsFunc(p.list(), func(t server) bool { return t.at == s.at && !f.isCovered(t) }) {
 				l.servers[s.at] = s.state
 			}
 		}
@@ -169,13 +170,14 @@ func (f *family) releases(all map[sdk.Name]*piece) released {
 	return l
 }
 
-// covers reports whether another Service names the address of a node port.
-func (f *family) covers(s server) bool {
+// isCovered reports whether another Service names the address of a node port.
+func (f *family) isCovered(s server) bool {
 	_, named := f.named[s.at]
 	return s.any && named
 }
 
-// place returns p with what there is of it in the present role. had is the installed piece of the Service.
+// place returns a copy of p with the parts that depend on the present role. had is the installed piece of the
+// Service.
 func (f *family) place(p, had *piece, free released) *piece {
 	if p == nil {
 		return nil
@@ -191,32 +193,32 @@ func (f *family) place(p, had *piece, free released) *piece {
 		if !there {
 			was, there = f.unowned[s.at]
 		}
-		s.covered = f.covers(*s)
-		s.here = !s.covered && f.hasServer(s.at, there)
+		s.covered = f.isCovered(*s)
+		s.exists = !s.covered && f.needsServer(s.at, there)
 		s.state = state{}
-		if s.here {
+		if s.exists {
 			s.state = q.stateOf(*s, was, f.role == sdk.Active)
 		}
 	}
 	for _, vip := range p.vips {
-		if f.hasAddr(vip, had.binds(vip) || free.bound[vip]) {
+		if f.needsAddr(vip, had.binds(vip) || free.bound[vip]) {
 			q.bound = append(q.bound, vip)
 		}
 	}
 	return &q
 }
 
-// hasServer reports whether there should be a virtual server in the present role. Standby catches nothing, so there is none at an
-// address that the node has, unless it still has connections; Draining keeps all that are there, and is as ready as Standby to be
-// Active.
-func (f *family) hasServer(at serviceKey, there bool) bool {
+// needsServer reports whether a virtual server should exist in the present role. there says whether it exists
+// now. Standby must not receive packets, so it has no virtual server at an address of the node unless that
+// still has connections. Draining keeps all that exist, and can become Active as quickly as Standby.
+func (f *family) needsServer(at serviceKey, there bool) bool {
 	elsewhere := at.mark != 0 || !f.others[at.addr.Addr()]
 	return f.role == sdk.Active || elsewhere || there && (f.role == sdk.Draining || f.busy.servers[at])
 }
 
-// hasAddr reports whether our device should have an address in the present role. One that another device had first
-// is the node's already.
-func (f *family) hasAddr(addr netip.Addr, there bool) bool {
+// needsAddr reports whether our device should have an address in the present role. If another device had the
+// address first, the node has it already.
+func (f *family) needsAddr(addr netip.Addr, there bool) bool {
 	switch f.role {
 	case sdk.Active:
 		return there || !f.others[addr]
@@ -226,15 +228,15 @@ func (f *family) hasAddr(addr netip.Addr, there bool) bool {
 	return there && f.busy.addrs[addr]
 }
 
-// stateOf returns the state of a server, of which the kernel has was. A destination that leaves gets weight 0 and keeps its
-// connections. Nothing remembers it but the kernel: what has weight 0 and is not wanted is drained, also by a process that
-// starts anew.
+// stateOf returns the desired state of a server whose state in the kernel is was. A removed destination gets
+// weight 0 and keeps its connections. Only the kernel remembers such a destination: one with weight 0 that is
+// not desired is being drained, which also holds for a process that was restarted.
 func (p *piece) stateOf(s server, was state, active bool) state {
 	var drained []netip.AddrPort
 	for _, some := range []dests{was.serving, was.idle, was.odd} {
 		drained = append(drained, some.without(s.dests)...)
 	}
-	drained = slices.DeleteFunc(drained, func(dest netip.AddrPort) bool { return !p.keeps(dest) })
+	drained = slices.DeleteFunc(drained, func(dest netip.AddrPort) bool { return !p.keepsConnections(dest) })
 	v := state{scheduling: s.scheduling, flags: s.flags()}
 	if active {
 		v.serving = s.dests
@@ -248,5 +250,5 @@ func (p *piece) stateOf(s server, was state, active bool) state {
 	return v
 }
 
-// drained returns the destinations of a server that wait for their last connection.
+// drained returns the destinations of a server that wait for their last connection to end.
 func (s server) drained() []netip.AddrPort { return s.state.idle.without(s.dests) }

@@ -267,7 +267,7 @@ func TestAServiceNamesItsOwnNodePort(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, v := range f.Installed()[s.Services[0].Name].servers {
-				if v.covered || !v.here || v.any != (v.at.addr != node && v.at.addr.Port() == 20000) {
+				if v.covered || !v.exists || v.any != (v.at.addr != node && v.at.addr.Port() == 20000) {
 					t.Errorf("it adopts %+v", v)
 				}
 			}

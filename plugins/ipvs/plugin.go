@@ -24,13 +24,13 @@ import (
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// families are the two of IP.
+// families are the two IP families.
 var families = []sdk.Family{sdk.IPv4, sdk.IPv6}
 
-// mode is the plugin's name, and that under which it holds locks and settings.
+// mode is the plugin's name. Locks and kernel parameters are held under this name.
 const mode = "ipvs"
 
-// Description is what the plugin is, known without looking at the node.
+// Description describes the plugin. It does not depend on the node.
 var Description = sdk.Description{
 	Name:     mode,
 	Version:  "0.1.0",
@@ -39,32 +39,32 @@ var Description = sdk.Description{
 	Options:  []byte(schema),
 }
 
-// New is the dataplane, which keeps its ledger in dir (ledger.Dir on a node).
+// New returns the dataplane. It keeps its ledger in dir (ledger.Dir on a node).
 func New(dir string) sdk.Dataplane { return newPlugin(dir, thisMachine()) }
 
 func newPlugin(dir string, m machine) *plugin {
 	p := &plugin{machine: m, dir: dir, session: new(session), parked: &parked{pieces: make(map[sdk.Name]*piece)}}
-	p.Dataplane = frame.New(frame.Mode[*piece]{Description: Description, Open: p.open, Sweep: p.sweepAll, Elsewhere: swept(false).Elsewhere}, dir)
+	p.Dataplane = frame.New(frame.Mode[*piece]{Description: Description, Open: p.open, Sweep: p.sweepAll, Elsewhere: sweepRules(false).Elsewhere}, dir)
 	return p
 }
 
-// A plugin is the frame around both families, and what this mode can do besides.
+// A plugin is a frame.Dataplane that also implements Inspect, Trace and affinity transfer.
 type plugin struct {
 	*frame.Dataplane[*piece]
 	machine machine
 	dir     string
 	parked  *parked
 
-	swapImpact atomic.Pointer[string] // what a change of mode would end; nil: nothing
+	swapImpact atomic.Pointer[string] // connections that a swap would end; nil: none
 
-	// What follows is used only where the frame calls, one goroutine at a time.
+	// The fields below are used only in calls of the frame, by one goroutine at a time.
 	options options
 	kernel  kernel
 	session *session
 }
 
-// open begins a session: is there an IPVS, are there the programs, and which of the two
-// backends does the node use?
+// open begins a session. It checks for IPVS and the programs, and finds the iptables backend that the node
+// uses.
 func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (opened frame.Session[*piece], err error) {
 	options, err := parseOptions(setup.Options)
 	if err != nil {
@@ -95,8 +95,7 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (open
 	return opened, nil
 }
 
-// reachKernel opens what leads to the kernel, once it is known that there is
-// something to lead to.
+// reachKernel opens the handles to the kernel after it has checked that the kernel supports IPVS.
 func (p *plugin) reachKernel(ctx context.Context, o options) error {
 	if err := p.machine.probe(ctx, o); err != nil {
 		return err
@@ -115,8 +114,8 @@ func (p *plugin) reachKernel(ctx context.Context, o options) error {
 	return err
 }
 
-// Close ends what this process does beside the host's calls, lets go of the lock, and of
-// the kernel, which stays as it is.
+// Close ends background work and closes the ledger lock and the handles to the kernel. The kernel's state stays
+// as it is.
 func (p *plugin) Close() error {
 	err := p.Dataplane.Close()
 	p.kernel.close()
@@ -124,7 +123,7 @@ func (p *plugin) Close() error {
 	return err
 }
 
-// Report says how far the present call is, and what a change of mode would end.
+// Report returns the progress of the running call and the connections that a swap would end.
 func (p *plugin) Report() sdk.Report {
 	r := p.Dataplane.Report()
 	if why := p.swapImpact.Load(); why != nil {
@@ -133,8 +132,8 @@ func (p *plugin) Report() sdk.Report {
 	return r
 }
 
-// A session is what both families share: one IPVS, one list of addresses, one connection
-// tracking. The frame's semaphore guards it.
+// A session has what both families share: IPVS, the addresses of the node, and conntrack. The frame's semaphore
+// guards it.
 type session struct {
 	plugin   *plugin
 	kernel   kernel
@@ -142,18 +141,18 @@ type session struct {
 	env      frame.Env
 	families []*family
 
-	mu       sync.Mutex // guards the kernel and what follows while families adopt, which they do at once
-	adopting int        // families
-	shared   reading    // what was read last; nothing, while no family adopts
-	began    time.Time  // when that was
+	mu       sync.Mutex // guards kernel and the fields below while the families adopt concurrently
+	adopting int        // number of families that adopt now
+	shared   reading    // the last reading; empty while no family adopts
+	began    time.Time  // when the last reading began
 
 	writer    bool
-	wake      chan struct{} // has the frame probe at once
-	untracked int           // connections that a change of mode would end
+	wake      chan struct{} // wakes the frame to probe at once
+	untracked int           // number of connections that a swap would end
 }
 
-// read reads what both families share. A reading is of both, so that one which began since a
-// family began to adopt is as good as one of its own.
+// read returns what both families share. A reading covers both families, so one that began after since is used
+// again.
 func (s *session) read(ctx context.Context, since time.Time) (v reading, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,9 +166,8 @@ func (s *session) read(ctx context.Context, since time.Time) (v reading, err err
 	return s.shared, nil
 }
 
-// adopts notes that n more families adopt, or fewer. What the last one has read is too large
-// to be kept.
-func (s *session) adopts(n int) {
+// countAdopting adds n to the number of families that adopt. The last one drops the reading, which is large.
+func (s *session) countAdopting(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.adopting += n; s.adopting == 0 {
@@ -177,8 +175,8 @@ func (s *session) adopts(n int) {
 	}
 }
 
-// hold hands the lock, or none, to what writes for both families. While there is one, the
-// kernel tells of addresses that come and go.
+// hold passes the lock (nil: none) to the programs that write. While this process is the writer, the kernel
+// reports changes of addresses to it.
 func (s *session) hold(lock *ledger.Lock) {
 	if s.writer = lock != nil; s.writer {
 		s.kernel.Hold(lock.File())
@@ -189,22 +187,22 @@ func (s *session) hold(lock *ledger.Lock) {
 	}
 }
 
-// noteAddresses has the families note how the node's addresses have changed.
-func (s *session) noteAddresses() {
+// recordAddrChanges records in both families how the node's addresses have changed.
+func (s *session) recordAddrChanges() {
 	changes := s.kernel.Changes()
 	for _, f := range s.families {
-		f.moved = f.moved || changes.moved
-		f.missed = f.missed || changes.missed
-		f.lost = f.lost || slices.ContainsFunc(changes.lost, func(a netip.Addr) bool { return f.objects.bound[a] })
+		f.addrsChanged = f.addrsChanged || changes.moved
+		f.eventsMissed = f.eventsMissed || changes.missed
+		f.addrLost = f.addrLost || slices.ContainsFunc(changes.lost, func(a netip.Addr) bool { return f.objects.bound[a] })
 	}
 }
 
-// prepare tells IPVS itself of the node, before any Service, with the first family.
+// prepare configures IPVS itself. It runs once for both families, before any Service is written.
 func (s *session) prepare(f *family) error {
 	if !s.writer || f != s.families[0] {
 		return nil
 	}
-	if err := s.seeUntracked(); err != nil {
+	if err := s.countUntracked(); err != nil {
 		return err
 	}
 	if t := s.options.timeouts(); t != (timeouts{}) {
@@ -213,7 +211,7 @@ func (s *session) prepare(f *family) error {
 	return nil
 }
 
-// options are what the host's file may say of this plugin.
+// options are the plugin's options in the host's config file.
 type options struct {
 	Scheduler     string         `json:"scheduler"`
 	StrictARP     bool           `json:"strictARP"`
@@ -224,22 +222,22 @@ type options struct {
 	Backend       string         `json:"backend"`
 }
 
-// schema describes options to the author of the file.
+// schema is the JSON schema of options.
 const schema = `{
   "type": "object",
   "additionalProperties": false,
   "properties": {
-    "scheduler": {"enum": ["rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh"], "default": "rr", "description": "how a virtual server chooses, unless its Service says otherwise"},
-    "strictARP": {"type": "boolean", "default": false, "description": "answer ARP only for addresses of the interface that was asked; needed where something else announces the addresses of Services"},
-    "excludeCIDRs": {"type": "array", "items": {"type": "string"}, "default": [], "description": "ranges in which virtual services are other programs', whatever they look like"},
-    "tcpTimeout": {"type": "string", "default": "0s", "description": "after how long a silent TCP connection is forgotten; 0s: the kernel's own value"},
+    "scheduler": {"enum": ["rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh"], "default": "rr", "description": "scheduler of virtual servers whose Service has no hint"},
+    "strictARP": {"type": "boolean", "default": false, "description": "answer ARP requests only for addresses of the receiving interface; needed if another program announces the addresses of Services"},
+    "excludeCIDRs": {"type": "array", "items": {"type": "string"}, "default": [], "description": "address ranges whose virtual servers belong to other programs and are never changed"},
+    "tcpTimeout": {"type": "string", "default": "0s", "description": "idle timeout of TCP connections; 0s: the kernel's default"},
     "tcpFinTimeout": {"type": "string", "default": "0s", "description": "the same, after a FIN"},
     "udpTimeout": {"type": "string", "default": "0s", "description": "the same, for UDP"},
-    "backend": {"enum": ["auto", "nft", "legacy"], "default": "auto", "x-pointsman-fixed": true, "description": "which of the kernel's two rule machines to write to; auto: the one in use on the node"}
+    "backend": {"enum": ["auto", "nft", "legacy"], "default": "auto", "x-pointsman-fixed": true, "description": "iptables backend to write to; auto: the one in use on the node"}
   }
 }`
 
-// A duration is written as Go writes it: "15m".
+// A duration is a time.Duration in JSON, written as Go writes it: "15m".
 type duration time.Duration
 
 func (d *duration) UnmarshalJSON(data []byte) error {
@@ -270,7 +268,7 @@ func parseOptions(data []byte) (options, error) {
 	return o, iptables.CheckBackend(&o.Backend)
 }
 
-// timeouts are those that were asked for.
+// timeouts returns the configured timeouts.
 func (o options) timeouts() timeouts {
 	return timeouts{time.Duration(o.TCPTimeout), time.Duration(o.TCPFinTimeout), time.Duration(o.UDPTimeout)}
 }

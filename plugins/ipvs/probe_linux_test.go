@@ -48,7 +48,7 @@ func TestWhatIsMissing(t *testing.T) {
 		{"no module for our rules", map[string]string{"modprobe": `[ "$3" != xt_set ]`}, modules, "install it, and then: modprobe xt_set"},
 		{"modules that can be loaded", map[string]string{"modprobe": "exit 0"}, modules, ""},
 		{"no IPVS", map[string]string{"modprobe": "exit 1"}, func(t *testing.T) error {
-			if ipvsThere() {
+			if isIPVSLoaded() {
 				t.Skip("needs a kernel without IPVS")
 			}
 			return hasIPVS(t.Context())

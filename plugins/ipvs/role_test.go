@@ -169,7 +169,7 @@ func (w *roleWalk) lacks() string {
 			return fmt.Sprintf("%s had %d connections to %s, and knows of %d", o.at, left[o], o.dest, s.conns[o.dest])
 		}
 	}
-	for _, j := range permanent() {
+	for _, j := range permanentJumps() {
 		if len(w.open) > 0 && !slices.Contains(w.fake.tables[sdk.IPv4][j.At], j.Rule) {
 			return fmt.Sprintf("there are connections, and no %s in %s", j.Rule, j.At)
 		}

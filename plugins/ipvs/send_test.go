@@ -219,7 +219,7 @@ func (f *fake) member(set, parts string, p oracle.Packet) (uint32, bool) {
 			prefix, err := netip.ParsePrefix(range_)
 			if err != nil {
 				one, _ := netip.ParseAddr(range_)
-				prefix = single(one)
+				prefix = hostPrefix(one)
 			}
 			if prefix.Contains(addr[words[2]].Addr()) {
 				return 0, true

@@ -12,12 +12,11 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A serviceKey names a virtual service: by the address that packets are sent to, or by
-// the mark that they have.
+// A serviceKey identifies a virtual server by its address or by the mark of its packets.
 type serviceKey struct {
 	family   sdk.Family
-	protocol sdk.Protocol   // not with a mark
-	addr     netip.AddrPort // not with a mark
+	protocol sdk.Protocol   // unset with a mark
+	addr     netip.AddrPort // unset with a mark
 	mark     uint32
 }
 
@@ -37,10 +36,10 @@ func compareServices(a, b serviceKey) int {
 	)
 }
 
-// scheduling is the way in which a virtual service chooses.
+// scheduling says how a virtual server chooses a destination.
 type scheduling struct {
 	scheduler string
-	affinity  uint32 // seconds that a client keeps its destination; zero: it does not
+	affinity  uint32 // affinity timeout in seconds; zero: none
 }
 
 func (h scheduling) String() string {
@@ -50,7 +49,7 @@ func (h scheduling) String() string {
 	return h.scheduler
 }
 
-// A state is what the kernel has of a virtual server, or should have.
+// A state is the state of a virtual server, present or desired.
 type state struct {
 	scheduling
 	flags   uint32 // as the kernel shows them
@@ -72,7 +71,7 @@ func newState(h scheduling, flags uint32, loads map[netip.AddrPort]load) state {
 	return state{scheduling: h, flags: flags, idle: newDests(by[0]), serving: newDests(by[1]), odd: newDests(by[2])}
 }
 
-// weights returns the destinations with their weights; 2 stands for all that are odd.
+// weights returns the destinations with their weights. 2 stands for every weight in odd.
 func (v state) weights() map[netip.AddrPort]int {
 	all := make(map[netip.AddrPort]int)
 	for weight, some := range []dests{v.idle, v.serving, v.odd} {
@@ -83,8 +82,8 @@ func (v state) weights() map[netip.AddrPort]int {
 	return all
 }
 
-// Dests are destinations in order. They are a string so that virtual servers can be compared, and that many of them need little
-// memory: the first byte says how long an address is, and then come addresses and ports.
+// dests is a sorted list of destinations, encoded in a string so that states are comparable and need little
+// memory. The first byte is the length of an address. Addresses and ports follow.
 type dests string
 
 func newDests(all []netip.AddrPort) dests {
@@ -112,7 +111,7 @@ func (d dests) list() []netip.AddrPort {
 	return all
 }
 
-// without returns the destinations that are not among others.
+// without returns the destinations that are not in others.
 func (d dests) without(others dests) []netip.AddrPort {
 	if d == "" || d == others {
 		return nil
@@ -121,16 +120,16 @@ func (d dests) without(others dests) []netip.AddrPort {
 	return slices.DeleteFunc(d.list(), func(dest netip.AddrPort) bool { return contains(list, dest) })
 }
 
-// contains reports whether a list in order has a destination.
+// contains reports whether a sorted list has a destination.
 func contains(list []netip.AddrPort, dest netip.AddrPort) bool {
 	_, found := slices.BinarySearchFunc(list, dest, netip.AddrPort.Compare)
 	return found
 }
 
-// The schedulers that the kernel has. Which of them it can load is another question.
+// schedulers are the schedulers of the kernel. A node's kernel may not be able to load all of them.
 var schedulers = []string{"rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh"}
 
-// Flags of a virtual service, as the kernel names them.
+// Flags of a virtual server, as in include/uapi/linux/ip_vs.h.
 const (
 	flagPersistent = 0x1
 	flagHashed     = 0x2  // set by the kernel itself
@@ -138,8 +137,8 @@ const (
 	flagPort       = 0x10 // sh, mh: look at the client's port too
 )
 
-// flags are those that the kernel is given. A scheduler that hashes would refuse the
-// clients of a destination that is being drained, so it goes on to another.
+// flags returns the flags of a virtual server. The hashing schedulers sh and mh refuse clients whose
+// destination has weight 0, that is drains, unless they have flagFallback.
 func (h scheduling) flags() uint32 {
 	var flags uint32
 	if h.affinity > 0 {
@@ -154,13 +153,12 @@ func (h scheduling) flags() uint32 {
 	return flags
 }
 
-// drains reports whether a destination of weight 0 may stay in a virtual service. dh would
-// go on refusing the clients that it had sent there.
+// drains reports whether a destination of weight 0 may stay in a virtual server. dh has no fallback and would
+// refuse the clients of such a destination.
 func (h scheduling) drains() bool { return h.scheduler != "dh" }
 
-// Marks of virtual services begin with a tag, so that a rule can tell them from other
-// marks. There are two tags: the bit that means "masquerade this" is in one of them
-// at most, and a mark must not have it.
+// Marks of virtual servers begin with a tag, so that rules can tell them from other marks. A mark must not
+// contain the masquerade bit. That bit is in at most one of the two tags, so the other one can be used.
 const tagMask, tagOne, tagOther = 0xff000000, 0x6e000000, 0x91000000
 
 func (n nodeConfig) tag() uint32 {
@@ -172,17 +170,17 @@ func (n nodeConfig) tag() uint32 {
 
 func (n nodeConfig) masquerade() uint32 { return 1 << (n.node.MasqueradeBit & 31) }
 
-// fits reports whether a Service can keep a mark that it had, now that the node is n.
-func (n nodeConfig) fits(mark uint32) bool {
+// canKeep reports whether a Service can keep a mark after the node's configuration changed to n.
+func (n nodeConfig) canKeep(mark uint32) bool {
 	return mark != 0 && mark&tagMask == n.tag() && mark&n.masquerade() == 0
 }
 
-// nextMark returns a mark that no Service has. The last of all, without its tag, is *last: a process counts on, and
-// none runs so long that it gets to the first again.
+// nextMark returns a mark that no Service has. *last is the last one returned, without its tag. A process never
+// reuses a mark: it does not live long enough for the counter to wrap.
 func (n nodeConfig) nextMark(last *uint32) uint32 {
 	for {
 		*last = (*last + 1) &^ tagMask
-		if mark := n.tag() | *last; *last != 0 && n.fits(mark) {
+		if mark := n.tag() | *last; *last != 0 && n.canKeep(mark) {
 			return mark
 		}
 	}

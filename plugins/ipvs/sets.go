@@ -4,18 +4,18 @@ package ipvs
 
 import "github.com/pointsman/pointsman/sdk"
 
-// A set is one of the kernel's, by its place in sets.
+// A set identifies one of our ipsets. It is the index in sets.
 type set uint8
 
-// The sets, in the order in which entries go in. They go out in the other.
+// The sets, in the order in which members are added. Members are removed in the reverse order.
 const (
-	sources       set = iota // ranges that may call a frontend
-	restricted               // frontends that only some may call
-	noneNear                 // frontends without an endpoint that a caller may be sent to
-	noneNearOuter            // the same, for callers that are not on this node
+	sources       set = iota // source ranges of frontends
+	restricted               // frontends with source ranges
+	noneNear                 // frontends whose policy leaves no endpoint
+	noneNearOuter            // the same, for clients outside this node
 	bound                    // addresses on our device
-	loopBack                 // endpoints that may call themselves
-	nearMarks                // frontends whose callers on this node have a virtual service of their own
+	loopBack                 // endpoints that may be clients of their own Service
+	nearMarks                // marks for Local frontends: clients on this node use another virtual server
 	clusterIPs
 	externalIPs
 	externalIPsLocal
@@ -31,16 +31,16 @@ const (
 	setCount
 )
 
-// registers are the sets whose entries say which frontends are ours, and of which Service.
-var registers = []set{
+// frontendSets are the sets whose members show which frontends are ours, and to which Service they belong.
+var frontendSets = []set{
 	clusterIPs, externalIPs, externalIPsLocal, loadBalancers, loadBalancersLocal,
 	nodePortsTCP, nodePortsTCPLocal, nodePortsUDP, nodePortsUDPLocal, nodePortsSCTP, nodePortsSCTPLocal,
 }
 
-// A form is the type of a set, which says what its entries are made of.
+// A form is the type of a set, which determines the fields of its members.
 type form string
 
-// The forms, as ipset names them.
+// Forms by ipset's names.
 const (
 	formAddr       form = "hash:ip"
 	formAddrPort   form = "hash:ip,port"
@@ -49,7 +49,7 @@ const (
 	formPort       form = "bitmap:port"
 )
 
-// sets says what each is called, what it is made of, and whether kube-proxy has one of the kind.
+// sets has the name and form of each set, and whether kube-proxy has a set of this kind.
 var sets = [setCount]struct {
 	name    string
 	form    form
@@ -76,49 +76,49 @@ var sets = [setCount]struct {
 	healthPorts:        {"HEALTH-CHECK-NODE-PORT", formPort, true},
 }
 
-// longestSetName is what the kernel holds.
+// longestSetName is the maximum length of a set name in the kernel (IPSET_MAXNAMELEN without the trailing
+// zero).
 const longestSetName = 31
 
-// in is the name that s has in a family. It is none of kube-proxy's, which makes its sets without
-// room for notes, and does nothing at all where one of their names stands for a set made otherwise.
-func (s set) in(f sdk.Family) string { return "PM-" + s.called(f) }
+// name returns the name of s in a family. It differs from kube-proxy's name. kube-proxy creates its sets
+// without comments, and does nothing at all if a set with one of its names has other parameters.
+func (s set) name(f sdk.Family) string { return "PM-" + s.suffix(f) }
 
-// ofKubeProxy is the name that kube-proxy's set of the kind has in a family.
-func (s set) ofKubeProxy(f sdk.Family) string {
-	name := "KUBE-" + s.called(f)
+// kubeProxyName returns the name of kube-proxy's set of this kind in a family.
+func (s set) kubeProxyName(f sdk.Family) string {
+	name := "KUBE-" + s.suffix(f)
 	return name[:min(len(name), longestSetName)]
 }
 
-func (s set) called(f sdk.Family) string {
+func (s set) suffix(f sdk.Family) string {
 	if f == sdk.IPv6 {
 		return "6-" + sets[s].name
 	}
 	return sets[s].name
 }
 
-// A kernelSet is what a name that the kernel has means.
+// A kernelSet says what a set in the kernel is.
 type kernelSet struct {
-	set     set
-	family  sdk.Family
-	proxied bool // it is kube-proxy's
+	set         set
+	family      sdk.Family
+	isKubeProxy bool // the set is kube-proxy's
 }
 
-// setsCalled is the way back from in, and from ofKubeProxy.
-var setsCalled = func() map[string]kernelSet {
+// setsByName is the inverse of name and kubeProxyName.
+var setsByName = func() map[string]kernelSet {
 	all := make(map[string]kernelSet)
 	for s := range setCount {
 		for _, f := range families {
-			all[s.in(f)] = kernelSet{s, f, false}
+			all[s.name(f)] = kernelSet{s, f, false}
 			if sets[s].proxied {
-				all[s.ofKubeProxy(f)] = kernelSet{s, f, true}
+				all[s.kubeProxyName(f)] = kernelSet{s, f, true}
 			}
 		}
 	}
 	return all
 }()
 
-// nodePortSets are the sets of node ports of a protocol: of all, and of those under
-// the Local policy.
+// nodePortSets returns the sets of node ports of a protocol: all of them, and those under the Local policy.
 func nodePortSets(p sdk.Protocol) (all, local set) {
 	switch p {
 	case sdk.UDP:

@@ -104,7 +104,7 @@ func (l *life) reap() {
 func (p *plugin) reap(ctx context.Context) error {
 	var errs []error
 	for _, f := range p.session.families {
-		due, err := f.reap()
+		due, err := f.reapDrained()
 		if err == nil && due {
 			_, err = f.Plan().Apply(ctx)
 		}

@@ -15,18 +15,18 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A nodeConfig is what the objects of a Service depend on besides the Service.
+// A nodeConfig has the inputs of rules and pieces that do not depend on Services.
 type nodeConfig struct {
 	family    sdk.Family
 	node      sdk.Node
-	addrs     []netip.Addr // of the node, that take node ports
-	scheduler string       // unless a Service asks for another
+	addrs     []netip.Addr // addresses of the node that take node ports
+	scheduler string       // the scheduler of Services without a hint
 }
 
-// schedulerHint is the key in Service.Hints.
+// schedulerHint is the key in Service.Hints that selects a scheduler.
 const schedulerHint = "ipvs.scheduler"
 
-// A render puts together what one Service needs.
+// A render collects what one Service needs.
 type render struct {
 	nodeConfig
 	svc        sdk.Service
@@ -36,14 +36,15 @@ type render struct {
 	piece
 }
 
-// want returns what svc needs in some role. It is pure. mark is the Service's own, or zero unless needsMark.
+// want returns what svc needs, independently of the role. It is pure. mark is the Service's mark, or zero
+// unless needsMark.
 func (n nodeConfig) want(svc sdk.Service, mark uint32) (*piece, error) {
 	r := render{
 		nodeConfig: n, svc: svc, scheduling: scheduling{scheduler: n.scheduler, affinity: seconds(svc.Affinity)},
 		lists:   map[sdk.Policy]dests{sdk.Cluster: newDests(addrs(svc.Cluster))},
 		servers: make(map[serviceKey]server), piece: piece{mark: mark},
 	}
-	if len(svc.Cluster) > 0 { // else there is no endpoint, whatever Local says
+	if len(svc.Cluster) > 0 { // without cluster endpoints there are no local ones either
 		r.lists[sdk.Local] = newDests(addrs(svc.Local))
 	}
 	if hint := svc.Hints[schedulerHint]; hint != "" {
@@ -52,19 +53,19 @@ func (n nodeConfig) want(svc sdk.Service, mark uint32) (*piece, error) {
 	if !slices.Contains(schedulers, r.scheduling.scheduler) {
 		return nil, &sdk.Refusal{Field: schedulerHint, Why: fmt.Sprintf("the kernel has no scheduler %q", r.scheduling.scheduler), Try: "one of " + strings.Join(schedulers, ", ")}
 	}
-	if strings.ContainsFunc(iptables.Label(svc.Name), unfit) {
+	if strings.ContainsFunc(iptables.Label(svc.Name), isBadRune) {
 		return nil, &sdk.Refusal{Field: "name", Why: fmt.Sprintf("%q cannot be noted in a set", svc.Name)}
 	}
 	switch svc.Name.Protocol {
 	case sdk.TCP:
 		r.drains = r.scheduling.drains()
-	case sdk.UDP: // flows stay with endpoints that still serve
+	case sdk.UDP: // flows stay at endpoints that still serve
 		r.stay = serving(svc)
 	}
 	for _, f := range svc.Frontends {
-		r.frontend(f)
+		r.addFrontend(f)
 	}
-	r.callsItself()
+	r.addHairpins()
 	if needsMark(svc) {
 		at := serviceKey{family: n.family, mark: mark}
 		r.servers[at] = server{at: at, scheduling: r.scheduling, dests: r.lists[sdk.Cluster]}
@@ -72,14 +73,15 @@ func (n nodeConfig) want(svc sdk.Service, mark uint32) (*piece, error) {
 	if svc.HealthPort != 0 {
 		r.members = append(r.members, member{entry: entry{set: healthPorts, family: n.family, port: svc.HealthPort}})
 	}
-	r.members = inOrder(r.members)
+	r.members = sortMembers(r.members)
 	slices.SortFunc(r.vips, netip.Addr.Compare)
 	r.piece.servers = slices.SortedFunc(maps.Values(r.servers), func(a, b server) int { return compareServices(a.at, b.at) })
 	p := r.piece // without the rest of r
 	return &p, nil
 }
 
-// serving are the addresses that serve svc, whatever policy or readiness say of them.
+// serving returns the addresses of all endpoints that serve svc, including those that policy or readiness
+// exclude.
 func serving(svc sdk.Service) []netip.Addr {
 	all := slices.Clone(svc.Serving)
 	for _, ep := range svc.Reachable() {
@@ -89,7 +91,7 @@ func serving(svc sdk.Service) []netip.Addr {
 	return slices.Compact(all)
 }
 
-// seconds is how long the kernel keeps a client's destination: whole seconds, at least one.
+// seconds converts an affinity timeout to IPVS, which takes whole seconds. The result is at least one.
 func seconds(d time.Duration) uint32 {
 	if d <= 0 {
 		return 0
@@ -97,34 +99,34 @@ func seconds(d time.Duration) uint32 {
 	return uint32(max(1, d/time.Second))
 }
 
-// needsMark reports whether some callers of an external frontend are on this node
-// and use another list than those from elsewhere.
+// needsMark reports whether svc has an external frontend under the Local policy. Its clients on this node use
+// another endpoint list than the others, so they need a second virtual server.
 func needsMark(svc sdk.Service) bool {
 	return slices.ContainsFunc(svc.Frontends, func(f sdk.Frontend) bool { return f.External() && f.Policy == sdk.Local })
 }
 
-// frontend serves f at each address that it stands for, and notes in sets what the
-// chains must know of it. One that names an address takes precedence over a node port there.
-func (r *render) frontend(f sdk.Frontend) {
+// addFrontend adds virtual servers for each address of f, and the set members that the fixed chains look up. A
+// frontend that names an address takes precedence over a node port at that address.
+func (r *render) addFrontend(f sdk.Frontend) {
 	any := f.Addr.Addr().IsUnspecified()
-	for _, addr := range r.at(f) {
+	for _, addr := range r.addrsOf(f) {
 		at := serviceKey{family: r.family, protocol: r.svc.Name.Protocol, addr: addr}
 		if _, there := r.servers[at]; there && any {
 			continue
 		}
-		members := inOrder(append(r.nodeLocalMark(f, addr), r.verdicts(f, addr)...))
+		members := sortMembers(append(r.nodeLocalMark(f, addr), r.dropMembers(f, addr)...))
 		r.servers[at] = server{at: at, any: any, scheduling: r.scheduling, dests: r.lists[f.Policy], members: members}
 	}
-	for _, s := range r.memberships(f) {
-		r.note(s, f)
+	for _, s := range r.setsFor(f) {
+		r.addMembers(s, f)
 	}
 	if vip := f.Addr.Addr(); !any && !slices.Contains(r.vips, vip) {
 		r.vips = append(r.vips, vip)
 	}
 }
 
-// at are the addresses that packets for f are sent to.
-func (r *render) at(f sdk.Frontend) []netip.AddrPort {
+// addrsOf returns the addresses to which packets for f are sent.
+func (r *render) addrsOf(f sdk.Frontend) []netip.AddrPort {
 	if !f.Addr.Addr().IsUnspecified() {
 		return []netip.AddrPort{f.Addr}
 	}
@@ -135,7 +137,8 @@ func (r *render) at(f sdk.Frontend) []netip.AddrPort {
 	return all
 }
 
-// nodeLocalMark leads callers on this node of an external Local frontend to the virtual service that has all endpoints.
+// nodeLocalMark returns the member that gives packets from this node to an external Local frontend the mark of
+// the virtual server with all endpoints.
 func (r *render) nodeLocalMark(f sdk.Frontend, at netip.AddrPort) []member {
 	if !f.External() || f.Policy != sdk.Local {
 		return nil
@@ -143,15 +146,15 @@ func (r *render) nodeLocalMark(f sdk.Frontend, at netip.AddrPort) []member {
 	return []member{{r.entry(nearMarks, at), note{comment: iptables.Label(r.svc.Name), mark: r.mark}}}
 }
 
-// verdicts notes callers that must get no answer, not even a refusal: those that may not
-// call, and those that may but find no endpoint near.
-func (r *render) verdicts(f sdk.Frontend, at netip.AddrPort) (all []member) {
+// dropMembers returns the members by which KUBE-IPVS-DROP drops packets without an answer: of clients that are
+// not in the source ranges, and of allowed clients for which the policy leaves no endpoint.
+func (r *render) dropMembers(f sdk.Frontend, at netip.AddrPort) (all []member) {
 	whose := note{comment: iptables.Label(r.svc.Name)}
 	if len(f.Sources) > 0 {
 		all = append(all, member{r.entry(restricted, at), whose})
 	}
 	for _, source := range f.Sources {
-		for _, half := range halves(source) {
+		for _, half := range setPrefixes(source) {
 			e := r.entry(sources, at)
 			e.from = half
 			all = append(all, member{e, whose})
@@ -167,8 +170,8 @@ func (r *render) verdicts(f sdk.Frontend, at netip.AddrPort) (all []member) {
 	return all
 }
 
-// halves is p as a set can hold it: "anyone" is two.
-func halves(p netip.Prefix) []netip.Prefix {
+// setPrefixes returns p in a form that a hash:ip,port,net set accepts: it has no /0, so that is two /1.
+func setPrefixes(p netip.Prefix) []netip.Prefix {
 	p = p.Masked()
 	if p.Bits() > 0 {
 		return []netip.Prefix{p}
@@ -179,8 +182,8 @@ func halves(p netip.Prefix) []netip.Prefix {
 	return []netip.Prefix{netip.PrefixFrom(p.Addr(), 1), netip.PrefixFrom(high, 1)}
 }
 
-// memberships are the sets that a frontend is in by its kind and policy.
-func (r *render) memberships(f sdk.Frontend) []set {
+// setsFor returns the sets that have f, by its kind and policy.
+func (r *render) setsFor(f sdk.Frontend) []set {
 	var all, local set
 	switch {
 	case f.Kind == sdk.ClusterIP:
@@ -200,24 +203,24 @@ func (r *render) memberships(f sdk.Frontend) []set {
 	return []set{all}
 }
 
-// note enters f in s, with its Service.
-func (r *render) note(s set, f sdk.Frontend) {
+// addMembers adds f to set s, with a comment that names the Service.
+func (r *render) addMembers(s set, f sdk.Frontend) {
 	n := note{comment: comment(r.svc.Name, f)}
 	if sets[s].form == formPort {
 		r.members = append(r.members, member{entry{set: s, family: r.family, port: f.Addr.Port()}, n})
 		return
 	}
-	for _, at := range r.at(f) {
+	for _, at := range r.addrsOf(f) {
 		r.members = append(r.members, member{r.entry(s, at), n})
 	}
 }
 
-// callsItself notes the endpoints that may be their own client.
-func (r *render) callsItself() {
+// addHairpins adds the endpoints that may be clients of their own Service.
+func (r *render) addHairpins() {
 	for _, ep := range r.svc.Reachable() {
 		if r.svc.MayCallItself(ep) {
 			e := r.entry(loopBack, ep.Addr)
-			e.from = single(ep.Addr.Addr())
+			e.from = hostPrefix(ep.Addr.Addr())
 			r.members = append(r.members, member{entry: e})
 		}
 	}
@@ -232,11 +235,12 @@ func addrs(list []sdk.Endpoint) []netip.AddrPort {
 	for _, ep := range list {
 		all = append(all, ep.Addr)
 	}
-	slices.SortFunc(all, netip.AddrPort.Compare) // the host's are in order already
+	slices.SortFunc(all, netip.AddrPort.Compare) // the host sends them sorted
 	return all
 }
 
-// comment names the Service of a frontend, and says what its set does not.
+// comment returns the comment of a frontend in a set: the Service's name, and what the set does not say about
+// the frontend.
 func comment(n sdk.Name, f sdk.Frontend) string {
 	text := iptables.Label(n)
 	if f.Kind == sdk.NodePort && !f.Addr.Addr().IsUnspecified() {
@@ -248,13 +252,13 @@ func comment(n sdk.Name, f sdk.Frontend) string {
 	return text
 }
 
-// labelled is the Service that a comment names, which may say more.
-func labelled(comment string, p sdk.Protocol, f sdk.Family) (sdk.Name, bool) {
+// parseComment returns the Service that a comment names.
+func parseComment(comment string, p sdk.Protocol, f sdk.Family) (sdk.Name, bool) {
 	text, _, _ := strings.Cut(comment, " ")
 	name := iptables.Labelled(text)
 	name.Protocol, name.Family = p, f
 	return name, name.Service != ""
 }
 
-// unfit reports whether a set's note cannot hold r.
-func unfit(r rune) bool { return r == '"' || r == '\\' || r == ' ' || !unicode.IsPrint(r) }
+// isBadRune reports whether a set's comment cannot hold r.
+func isBadRune(r rune) bool { return r == '"' || r == '\\' || r == ' ' || !unicode.IsPrint(r) }
