@@ -12,11 +12,11 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// addressesEvery is how often the node's addresses are looked at.
+// addressesEvery is the interval at which checkAddrs reads the node's addresses.
 const addressesEvery = 2 * time.Second
 
-// addresses returns the prefixes of the node that take node ports now, in order, and the address by which it
-// answers pings: the first that Kubernetes knows, if the node has it.
+// addresses returns the prefixes of the node that now take node ports, sorted, and the address that answers
+// pings of ClusterIPs: the first of the Node's addresses in Kubernetes that the node has.
 func (n nodeConfig) addresses() (own []netip.Prefix, self netip.Addr, err error) {
 	local, err := flows.Local()
 	if err != nil {
@@ -37,14 +37,14 @@ func (n nodeConfig) addresses() (own []netip.Prefix, self netip.Addr, err error)
 	return slices.Compact(own), self, nil
 }
 
-// look takes what the kernel says of the node's addresses and default routes, and reports whether it is other than it was.
-func (n *nodeConfig) look() (changed bool, err error) {
+// readAddrs reads the node's addresses and default routes from the kernel and reports whether they changed.
+func (n *nodeConfig) readAddrs() (changed bool, err error) {
 	own, self, err := n.addresses()
 	if err != nil {
 		return false, err
 	}
 	uplinks, err := flows.Uplinks(n.Family)
-	if err != nil { // no Service waits for them: the next look asks again
+	if err != nil { // no Service depends on them: the next call reads them again
 		uplinks = n.uplinks
 	}
 	changed = !slices.Equal(own, n.own) || self != n.self || !slices.EqualFunc(uplinks, n.uplinks, flows.Uplink.Equal)
@@ -52,13 +52,13 @@ func (n *nodeConfig) look() (changed bool, err error) {
 	return changed, nil
 }
 
-// moved reports whether other addresses take node ports than was known.
-func (f *family) moved() bool {
-	if time.Since(f.addressed) < addressesEvery {
+// checkAddrs reports whether the node's addresses or default routes have changed.
+func (f *family) checkAddrs() bool {
+	if time.Since(f.addrsReadAt) < addressesEvery {
 		return false
 	}
-	f.addressed = time.Now()
-	changed, err := f.node.look()
+	f.addrsReadAt = time.Now()
+	changed, err := f.node.readAddrs()
 	if err != nil {
 		f.log.Warn("cannot see the node's addresses and default routes", "err", err)
 		return false

@@ -188,8 +188,8 @@ func TestKernelAffinityPurgesAfterACrash(t *testing.T) {
 				return err
 			}
 			b := nftnl.NewBatch(f.NFT(), table, 0)
-			for _, c := range changesOf(f.ip, svc.Name, f.Installed()[svc.Name], desired.arranged(f.Installed()[svc.Name], f.free)) {
-				if c.Op == reconcile.Remove && f.Kind(c.Key).Remove == membersGo {
+			for _, c := range changesOf(f.ip, svc.Name, f.Installed()[svc.Name], desired.withSlotsOf(f.Installed()[svc.Name], f.nextNumber)) {
+				if c.Op == reconcile.Remove && f.Kind(c.Key).Remove == removeMembers {
 					b.Remove(c.Key.name, c.Key.element(c.Old))
 				}
 			}

@@ -21,7 +21,7 @@ func TestKernelNamesABadService(t *testing.T) {
 		p := k.start()
 		all := several(2500, 2)
 		k.sync(p, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}})
-		pieces := make(map[sdk.Name]wanted)
+		pieces := make(map[sdk.Name]piece)
 		for _, s := range all {
 			w, err := want(s)
 			if err != nil {
@@ -68,7 +68,7 @@ func TestKernelCountsRefusedWrites(t *testing.T) {
 		absent := frontend{kind: sdk.ClusterIP, addr: netip.MustParseAddrPort("10.96.200.1:81"), policy: sdk.Cluster}
 		err := p.Do(k.Context(), func(map[sdk.Name]sdk.Service) error {
 			f := p.families[0]
-			for i, w := range []wanted{f.Installed()[all[0].Name], {}} {
+			for i, w := range []piece{f.Installed()[all[0].Name], {}} {
 				is := f.Installed()[all[i].Name]
 				was := is
 				was.frontends = append(slices.Clone(was.frontends), absent)
@@ -76,7 +76,7 @@ func TestKernelCountsRefusedWrites(t *testing.T) {
 				if i == 0 { // it is written elsewhere, too
 					w.frontends = []frontend{{kind: sdk.ClusterIP, addr: netip.MustParseAddrPort("10.96.200.2:82"), policy: sdk.Cluster}}
 				}
-				f.Put(map[sdk.Name]wanted{all[i].Name: w})
+				f.Put(map[sdk.Name]piece{all[i].Name: w})
 				if _, err := f.Plan().Apply(k.Context()); err == nil {
 					k.Error("the kernel removed an element that it does not have")
 				}
@@ -89,7 +89,7 @@ func TestKernelCountsRefusedWrites(t *testing.T) {
 					}
 				}
 				f.Installed()[all[i].Name] = is
-				f.Put(map[sdk.Name]wanted{all[i].Name: is})
+				f.Put(map[sdk.Name]piece{all[i].Name: is})
 				if _, err := f.Plan().Apply(k.Context()); err != nil {
 					k.Fatal(err)
 				}

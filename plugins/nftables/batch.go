@@ -14,18 +14,18 @@ import (
 
 type change = reconcile.Change[entryKey, entryValue]
 
-// A transaction is what the kernel takes as a whole or not at all.
+// A transaction is a set of changes that the kernel makes completely or not at all.
 type transaction struct {
-	take    bool // make the table this process's own
-	rebuild bool // remove the table first
+	take    bool // take the ownership of the table
+	rebuild bool // delete the table first
 	changes []change
-	clients []change // elements that packets added, which are removed with the changes
+	clients []change // elements added by packets, to remove with the changes
 
 	batch *nftnl.Batch
-	keys  []entryKey // of each operation; the zero key: of none
+	keys  []entryKey // the entry of each operation; the zero key for operations on the table
 }
 
-// flags returns the flags with which the table was created, or with which t creates it.
+// flags returns the flags of the table: those it was created with, or those with which t creates it.
 func (k *nfTable) flags(t *transaction) uint32 {
 	protected := k.protect
 	if k.have.there && !t.rebuild {
@@ -37,8 +37,8 @@ func (k *nfTable) flags(t *transaction) uint32 {
 	return 0
 }
 
-// build encodes the transaction: the table, sets and chains, then elements, and last the removal of chains and sets, to
-// which no rule refers any more.
+// build encodes the transaction. The order is: table, sets and chains, elements, and last the removal of chains
+// and sets, because no rule refers to them any more.
 func (t *transaction) build(k *nfTable) {
 	b := nftnl.NewBatch(k.NFT(), table, 0)
 	t.batch, t.keys = b, nil
@@ -49,39 +49,39 @@ func (t *transaction) build(k *nfTable) {
 	if t.rebuild || t.take || !k.have.there && len(t.changes) > 0 {
 		b.NewTable(k.flags(t))
 	}
-	t.note(entryKey{})
-	goes := t.makeLayout(k.layout)
-	t.writeElements(goes)
+	t.assignKeys(entryKey{})
+	removed := t.writeLayout(k.layout)
+	t.writeElements(removed)
 	for _, c := range t.changes {
 		if c.Key.kind == ofChain && c.Op == reconcile.Remove {
 			b.DeleteChain(c.Key.name)
-			t.note(c.Key)
+			t.assignKeys(c.Key)
 		}
 	}
 	for _, c := range t.changes {
 		if c.Key.kind == ofSet && c.Op == reconcile.Remove {
 			b.DeleteSet(c.Key.name)
-			t.note(c.Key)
+			t.assignKeys(c.Key)
 		}
 	}
 }
 
-// note says that the operations since the last note are of an entry.
-func (t *transaction) note(k entryKey) {
+// assignKeys records that the operations added since the last call belong to entry k.
+func (t *transaction) assignKeys(k entryKey) {
 	for len(t.keys) < t.batch.Len() {
 		t.keys = append(t.keys, k)
 	}
 }
 
-// makeLayout creates sets and chains, writes the rules of chains, and returns the sets that t removes. It flushes changed
-// chains first, because their rules may jump to a chain that t deletes.
-func (t *transaction) makeLayout(l layout) (goes map[string]bool) {
-	goes = make(map[string]bool)
+// writeLayout creates sets and chains, writes the rules of chains, and returns the names of the sets that t
+// removes. It flushes changed chains first, because their rules may jump to a chain that t deletes.
+func (t *transaction) writeLayout(l layout) (removed map[string]bool) {
+	removed = make(map[string]bool)
 	b := t.batch
 	for _, c := range t.changes {
 		switch {
 		case c.Key.kind == ofSet && c.Op == reconcile.Remove:
-			goes[c.Key.name] = true
+			removed[c.Key.name] = true
 		case c.Key.kind == ofSet:
 			b.NewSet(l.sets[c.Key.name])
 		case c.Key.kind == ofChain && c.Op != reconcile.Add:
@@ -90,7 +90,7 @@ func (t *transaction) makeLayout(l layout) (goes map[string]bool) {
 				b.DeleteChain(c.Key.name)
 			}
 		}
-		t.note(c.Key)
+		t.assignKeys(c.Key)
 	}
 	var filled []chain
 	for _, c := range t.changes {
@@ -102,43 +102,43 @@ func (t *transaction) makeLayout(l layout) (goes map[string]bool) {
 			b.NewChain(made.Name, made.Hook)
 		}
 		filled = append(filled, made)
-		t.note(c.Key)
+		t.assignKeys(c.Key)
 	}
 	for _, c := range filled {
 		for _, r := range c.Rules {
 			b.NewRule(c.Name, r...)
 		}
-		t.note(entryKey{kind: ofChain, name: c.Name})
+		t.assignKeys(entryKey{kind: ofChain, name: c.Name})
 	}
-	return goes
+	return removed
 }
 
-// writeElements removes and adds elements. Elements of the sets in goes are removed with their set.
-func (t *transaction) writeElements(goes map[string]bool) {
+// writeElements removes and adds elements. Elements of the sets in removed go with their set.
+func (t *transaction) writeElements(removed map[string]bool) {
 	for _, c := range t.changes {
-		if c.Key.kind == ofElement && c.Op != reconcile.Add && !goes[c.Key.name] {
+		if c.Key.kind == ofElement && c.Op != reconcile.Add && !removed[c.Key.name] {
 			t.batch.Remove(c.Key.name, c.Key.element(c.Old))
-			t.note(c.Key)
+			t.assignKeys(c.Key)
 		}
 	}
-	// A client that goes by itself meanwhile could not be removed any more, so each is added first, which changes nothing
-	// where it is there.
+	// A client may time out before the kernel handles its removal, which would then fail. So each client is
+	// added first: that changes nothing if it still exists.
 	for _, do := range []func(string, nftnl.Element){t.batch.Add, t.batch.Remove} {
 		for _, c := range t.clients {
 			do(c.Key.name, c.Key.element(c.Old))
-			t.note(c.Key)
+			t.assignKeys(c.Key)
 		}
 	}
 	for _, c := range t.changes {
 		if c.Key.kind == ofElement && c.Op != reconcile.Remove {
 			t.batch.Add(c.Key.name, c.Key.element(c.New))
-			t.note(c.Key)
+			t.assignKeys(c.Key)
 		}
 	}
 }
 
-// blame returns the reason for each entry that the kernel refused. It also returns an error if a fault shows that the
-// table has other entries than this process knows.
+// blame returns the reason for each entry that the kernel refused. It also returns an error if a fault shows
+// that the table has other entries than this process knows.
 func (t *transaction) blame(faults nftnl.Faults) (map[entryKey]error, error) {
 	refused := make(map[entryKey]error)
 	err := fmt.Errorf("write table %s: %w", table, faults)
@@ -156,17 +156,17 @@ func (t *transaction) blame(faults nftnl.Faults) (map[entryKey]error, error) {
 	return refused, nil
 }
 
-// eachClient calls f with each client that packets have left in the table, and with the member that admitted it.
+// eachClient calls f with each client that packets have added to the table, and with the member that let them.
 func (k *nfTable) eachClient(ctx context.Context, f func(client change, member entryKey)) error {
 	for _, p := range both {
-		set := forList("sticky", p)
+		set := forPolicy("sticky", p)
 		clients, err := k.elements(ctx, set)
 		if err != nil {
 			return err
 		}
 		for _, e := range clients {
 			client := change{Op: reconcile.Remove, Key: elementKey(set, e.Key), Old: entryValue{data: e.Data}}
-			f(client, elementKey(forList("members", p), numberIn(e.Key).key()+destination(k.ReadDestination(e.Data))))
+			f(client, elementKey(forPolicy("members", p), parseNumber(e.Key).key()+destination(k.ReadDestination(e.Data))))
 		}
 	}
 	return nil

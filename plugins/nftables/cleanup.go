@@ -13,11 +13,11 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// kubeProxy is the name of the tables that kube-proxy has in its nftables mode.
+// kubeProxy is the name of the tables of kube-proxy's nftables mode.
 const kubeProxy = "kube-proxy"
 
-// sweep removes both tables, and gives the kernel's parameters back: those first, since the
-// guard has to stand while the kernel routes 127.0.0.0/8.
+// sweep restores kernel parameters and removes the tables of both families. Parameters come first: the guard
+// must be in place while the kernel routes 127.0.0.0/8.
 func (p *plugin) sweep(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, error) {
 	given, err := env.GiveBack(l)
 	errs := []error{err}
@@ -39,9 +39,9 @@ func (p *plugin) sweep(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]s
 		for _, name := range tables {
 			there, err := open[of].remove(ctx, name, l.DryRun)
 			if err != nil {
-				errs = append(errs, fmt.Errorf("remove table %s %s: %w", ipOf(of).word(), name, err))
+				errs = append(errs, fmt.Errorf("remove table %s %s: %w", ipOf(of).nftName(), name, err))
 			} else if there {
-				gone = append(gone, fmt.Sprintf("nft: remove table %s %s", ipOf(of).word(), name))
+				gone = append(gone, fmt.Sprintf("nft: remove table %s %s", ipOf(of).nftName(), name))
 			}
 		}
 	}

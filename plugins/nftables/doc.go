@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package nftables serves Services with sets and maps of nf_tables, one table in each IP family.
-Rules are made once, when a first Service needs them. A change of a Service is a few elements in
+Package nftables serves Services with sets and maps of nf_tables, in one table per IP family.
+The rules are created once, when the first Service needs them. A change of a Service is a few elements in
 one netlink batch, whatever the number of Services.
 
-	sdk.Service ─▶ want.go       renders the piece of a Service: frontends, endpoints, affinity; pure
+	sdk.Service ─▶ want.go       maps a Service to its piece: frontends, endpoints, affinity; pure
 	            ─▶ elements.go   returns the elements of a piece; pure
 	            ─▶ reconcile     compares them with what the kernel has
 	            ─▶ kernel.go     writes the difference by batch.go, and lists the table
 	kernel      ─▶ dump.go       parses the entries of a table into pieces; pure
 
-entries.go has the keys and values of all entries of a table: sets, chains and elements. layout.go and entrances.go have
+entries.go has the keys and values of all entries of a table: sets, chains and elements. layout.go and chains.go have
 the sets and the rules, parts.go says which of them a Service needs, and affinity.go how clients keep their endpoints.
 drift.go notices what other programs changed. docs/nftables.md lists the sets and maps.
 
-The way of a packet. KEY is destination address, protocol and port; PORT is protocol and port; ORIG and ORIGPORT are the same of
-the connection's first packet before it was translated:
+The path of a packet. KEY is destination address, protocol and port; PORT is protocol and port; ORIG and ORIGPORT are the same of
+the connection's first packet, before translation:
 
 	nat-prerouting  -100  jump pre             nat-output  -100  jump out
 	nat-postrouting  100  jump post            nat-input    100  jump remember
 	filter-forward     0  jump invalid; jump refused          filter-output  0  jump refused
-	filter-admit      -1  begins translated: jump admit       filter-forget 99  begins translated: jump forget
+	filter-admit      -1  new connection, translated: jump admit       filter-forget 99  new connection, translated: jump forget
 	nat-kept         101  keeps connection tracking active
 
-	pre, out  echo request to @vips: dnat to the node itself
+	pre, out  echo request to @vips: dnat to an address of the node
 	          from pods of this node, or the node: jump near
 	          goto far
 	far       KEY @frontends                            goto gate
@@ -37,20 +37,20 @@ the connection's first packet before it was translated:
 	service   KEY map @keeps, @keeps-local              jump keep, keep-local
 	          KEY @of-1 goto pick-1  …  KEY @of-65536 goto pick-65536
 	          KEY @unserved goto no-endpoint
-	          goto local-without-endpoint               none for this caller
+	          goto local-without-endpoint               no endpoint for this client
 	keep      dnat to the endpoint in @sticky
 	pick-N    dnat to a random slot of @endpoints below N (chain try-N); try again if the slot is empty
 	refuse    tcp: reset; else: port unreachable
 	source-range, local-without-endpoint   count; drop
 	no-endpoint                            count; goto refuse
-	foreign-port                           count; daddr @vips goto refuse; drop
+	foreign-port                           count; daddr @vips goto refuse; else drop
 
 	post      not translated: accept
 	          jump remember
 	          saddr . daddr @hairpin; ORIG @outside; from this node: ORIG @outside-local    goto hide
 	          ORIG @frontends  original daddr @vips     goto inside
 	          original daddr @own: the same with ORIGPORT @port-outside, @port-outside-local
-	inside    masqueradeAll, or pods are known and saddr is none: goto hide
+	inside    masqueradeAll, or saddr is no pod, if pods are known: goto hide
 	hide      masquerade fully-random
 	remember  ORIG map @keeps, @keeps-local: jump note, which updates @sticky
 	looped    in and out by one interface of a default route, daddr in no prefix on its link, daddr @external: goto foreign-port

@@ -10,9 +10,10 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 )
 
-// Foreign returns how the table differs from what this process wrote; empty: no difference was found. Single elements
-// are not compared (Reconciler.Audit does that). The check of the rule set's generation takes two microseconds; only if
-// another program has committed to any table, Foreign lists this one. With unsure the difference is only suspected.
+// Foreign returns how the table differs from what this process wrote, or "" if it finds no difference. It does
+// not compare single elements (Reconciler.Audit does). Reading the rule set's generation takes two
+// microseconds. Foreign lists the table only if another program has committed to any table. With unsure the
+// difference is only suspected.
 func (k *nfTable) Foreign(ctx context.Context) (why string, unsure bool) {
 	why, unsure, err := k.compare(ctx)
 	if err != nil && ctx.Err() == nil {
@@ -35,23 +36,23 @@ func (k *nfTable) compare(ctx context.Context) (why string, unsure bool, err err
 	same := generation-k.have.generation == written-k.batches
 	if !same {
 		k.foreign()
-		k.suspect = !k.have.taken // of a table that has an owner others change nothing
+		k.suspect = !k.have.taken // other programs cannot change a table that this process owns
 	}
 	compares := k.suspect && time.Now().After(k.compareAt)
 	if same && !k.recount.due() && !compares {
 		return "", false, nil
 	}
-	why, err = k.differs(ctx, k.list(conn))
+	why, err = k.differs(ctx, k.listing(conn))
 	if err == nil && why == "" {
 		k.have.generation, k.batches = generation, written
 		if compares {
-			return "another program has replaced elements", true, nil // as many as before: all are read, and nothing is written if it has not
+			return "another program has replaced elements", true, nil // the counts are the same, so only reading all elements tells
 		}
 	}
 	return why, false, err
 }
 
-// differs lists sets, chains and the numbers of elements, and returns the first difference from what was written.
+// differs lists sets, chains and element counts, and returns the first difference from what was written.
 func (k *nfTable) differs(ctx context.Context, list nftnl.Listing) (string, error) {
 	found, err := list.Table(ctx)
 	switch {
@@ -90,20 +91,20 @@ func (k *nfTable) differs(ctx context.Context, list nftnl.Listing) (string, erro
 	return "", nil
 }
 
-// A recount is of the elements of sets, where the kernel does not tell how many there are:
-// all are read, at most once each few seconds, and for a twentieth of the time at most.
+// A recount counts the elements of sets, for kernels that do not report the number. It reads all elements, at
+// most every few seconds, and uses at most a twentieth of the time.
 type recount struct {
-	owed      bool // another program has written since the last one
+	owed      bool // another program has written since the last recount
 	next      time.Time
-	countless bool // a test's to set: the kernel tells nothing
+	countless bool // set by tests: ignore the counts that the kernel reports
 }
 
-// recountEvery is how often elements are counted at most, and recountFor how long it may take.
+// recountEvery is the minimum interval between recounts, and recountFor the maximum duration of one.
 const recountEvery, recountFor = 5 * time.Second, 10 * time.Second
 
 func (c *recount) due() bool { return c.owed && time.Now().After(c.next) }
 
-// count says of sets how many elements they have. What cannot be counted now is owed.
+// count fills in the element counts of sets. Sets that it cannot count now are counted next time (owed).
 func (c *recount) count(ctx context.Context, list nftnl.Listing, sets map[string]nftnl.Observed) {
 	began := time.Now()
 	soon := began.Before(c.next)

@@ -11,22 +11,23 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 )
 
-// accept is what helps.
-const accept = `packets to Services pass if "ct status dnat accept" stands before that`
+// acceptHint says how to fix a chain that drops packets.
+const acceptHint = `packets to Services pass if "ct status dnat accept" stands before that`
 
-// unlessAdmitted is what helps where iptables' FORWARD drops.
-const unlessAdmitted = "packets to Services pass where iptables' programs are there to write " + masquerade.Forward + ", or if a rule before that accepts them"
+// forwardHint says how to fix iptables' FORWARD chain that drops packets.
+const forwardHint = "packets to Services pass where iptables' programs are there to write " + masquerade.Forward + ", or if a rule before that accepts them"
 
-// drops are the chains of other tables than ours that drop packets to Services, a sentence each. What
-// one chain drops no other can accept. Of those of iptables-legacy, which are not in nf_tables, it has
-// the policies. Those that are iptables' FORWARD, and do not lead to masquerade.Forward, are apart.
+// drops returns a sentence for each chain of another table that drops packets to Services. Every base chain at
+// a hook can drop a packet that others accepted. Chains of iptables-legacy are not in nf_tables: for these
+// drops reads the policies. FORWARD chains of iptables without a jump to masquerade.Forward are returned
+// separately as forward.
 func (k *nfTable) drops(ctx context.Context) (all, forward []string, err error) {
 	conn, done, err := k.reader()
 	if err != nil {
 		return nil, nil, err
 	}
 	defer done()
-	for of, word := range map[nftnl.Family]string{nftnl.Inet: "inet", k.NFT(): k.word()} {
+	for of, word := range map[nftnl.Family]string{nftnl.Inet: "inet", k.NFT(): k.nftName()} {
 		chains, err := conn.BaseChains(ctx, of)
 		if err != nil {
 			return nil, nil, err
@@ -41,14 +42,14 @@ func (k *nfTable) drops(ctx context.Context) (all, forward []string, err error) 
 			if err != nil {
 				return nil, nil, err
 			}
-			by := dropsBy(c, rules[c.Name])
+			by := dropCause(c, rules[c.Name])
 			text := fmt.Sprintf("chain %s of table %s %s drops %s, by %s; ", c.Name, word, c.Table, packets, by)
 			switch {
 			case by == "":
 			case of != nftnl.Inet && c.Table == "filter" && c.Name == "FORWARD":
-				forward = append(forward, text+unlessAdmitted)
+				forward = append(forward, text+forwardHint)
 			default:
-				all = append(all, text+accept)
+				all = append(all, text+acceptHint)
 			}
 		}
 	}
@@ -62,15 +63,15 @@ func (k *nfTable) drops(ctx context.Context) (all, forward []string, err error) 
 		case "INPUT":
 			all = append(all, text+"packets to Services pass where a rule in it accepts them")
 		case "FORWARD":
-			forward = append(forward, text+unlessAdmitted)
+			forward = append(forward, text+forwardHint)
 		}
 	}
 	return all, forward, nil
 }
 
-// dropsBy is what in a chain drops every packet that comes so far; empty: nothing, or packets to
-// Services were accepted before.
-func dropsBy(c nftnl.Observed, rules []nftnl.Observed) string {
+// dropCause returns what in a chain drops all packets that reach it, or "" if nothing does or if packets to
+// Services are accepted before.
+func dropCause(c nftnl.Observed, rules []nftnl.Observed) string {
 	for i, r := range rules {
 		switch {
 		case r.AcceptsTranslated(), r.JumpsTo(masquerade.Forward):

@@ -12,19 +12,19 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// This file is the way back from elements.go: which Services a table serves, by its elements.
+// This file is the inverse of elements.go: it returns the Services that the elements of a table serve.
 
-// A dump is the elements of a table, sorted by what they say.
+// A dump has the elements of a table, grouped by their meaning.
 type dump struct {
 	ip
 	entries   map[entryKey]entryValue
-	slots     map[entryKey]map[uint32]netip.AddrPort // the endpoints of a frontend's key, in the set that has them
-	sources   map[entryKey][]span                    // the ranges of a frontend's key that is gated
+	slots     map[entryKey]map[uint32]netip.AddrPort // endpoints by slot, by set of endpoints and frontend key
+	sources   map[entryKey][]span                    // source ranges, by set of ranges and frontend key
 	timeouts  map[number]time.Duration
 	frontends []entryKey
 }
 
-// newDump sorts entries. Elements whose keys have another length than they should are left out.
+// newDump groups entries. It ignores elements whose key has an unexpected length.
 func newDump(f ip, entries map[entryKey]entryValue) dump {
 	d := dump{
 		ip: f, entries: entries, slots: make(map[entryKey]map[uint32]netip.AddrPort), sources: make(map[entryKey][]span),
@@ -37,9 +37,9 @@ func newDump(f ip, entries map[entryKey]entryValue) dump {
 	roles := make(map[string]role)
 	for _, p := range indexes(f) {
 		width := d.KeyLen(!p.ports)
-		roles[p.of("endpoints")], roles[p.of("allowed")] = role{"endpoints", width}, role{"allowed", width}
+		roles[p.name("endpoints")], roles[p.name("allowed")] = role{"endpoints", width}, role{"allowed", width}
 		if !p.near {
-			roles[p.of("frontends")] = role{"frontends", width}
+			roles[p.name("frontends")] = role{"frontends", width}
 		}
 	}
 	for k, v := range entries {
@@ -61,8 +61,8 @@ func newDump(f ip, entries map[entryKey]entryValue) dump {
 			of := elementKey(k.name, k.key[:r.width])
 			d.sources[of] = append(d.sources[of], span{from, to})
 		case r.what == "":
-			if t, is := timeoutOf(k.name); is {
-				d.timeouts[numberIn(k.key)] = t
+			if t, is := parseTimeoutSet(k.name); is {
+				d.timeouts[parseNumber(k.key)] = t
 			}
 		}
 	}
@@ -73,15 +73,15 @@ func newDump(f ip, entries map[entryKey]entryValue) dump {
 }
 
 // Parse returns the Services that the entries of a table serve, and the role that its base chains show.
-func (f ip) Parse(entries map[entryKey]entryValue) (map[sdk.Name]wanted, sdk.Role) {
-	return newDump(f, entries).services(), shown(func(chain string) bool {
+func (f ip) Parse(entries map[entryKey]entryValue) (map[sdk.Name]piece, sdk.Role) {
+	return newDump(f, entries).services(), shownRole(func(chain string) bool {
 		_, there := entries[entryKey{kind: ofChain, name: chain}]
 		return there
 	})
 }
 
-// shown is the role that base chains show.
-func shown(has func(chain string) bool) sdk.Role {
+// shownRole returns the role that base chains show.
+func shownRole(has func(chain string) bool) sdk.Role {
 	for _, c := range []struct {
 		chain string
 		role  sdk.Role
@@ -93,10 +93,10 @@ func shown(has func(chain string) bool) sdk.Role {
 	return sdk.Standby
 }
 
-func (d dump) services() map[sdk.Name]wanted {
-	all, owners := make(map[sdk.Name]wanted), make(map[number]sdk.Name)
+func (d dump) services() map[sdk.Name]piece {
+	all, owners := make(map[sdk.Name]piece), make(map[number]sdk.Name)
 	for _, k := range d.frontends {
-		p := index{ip: d.ip, ports: k.name == index{ip: d.ip, ports: true}.of("frontends")}
+		p := index{ip: d.ip, ports: k.name == index{ip: d.ip, ports: true}.name("frontends")}
 		name, f, ok := iptables.LabelledFrontend(d.entries[k].note)
 		proto, addr, sound := d.ReadKey(k.key, !p.ports)
 		if !ok || !sound {
@@ -104,12 +104,12 @@ func (d dump) services() map[sdk.Name]wanted {
 		}
 		name.Protocol, name.Family = proto, d.Family
 		w := all[name]
-		w.frontends = append(w.frontends, frontend{f.Kind, addr, f.Policy, d.sources[elementKey(p.of("allowed"), k.key)]})
-		_, unserved := d.entries[elementKey(p.of("unserved"), k.key)]
+		w.frontends = append(w.frontends, frontend{f.Kind, addr, f.Policy, d.sources[elementKey(p.name("allowed"), k.key)]})
+		_, unserved := d.entries[elementKey(p.name("unserved"), k.key)]
 		w.served = !unserved
-		d.keep(&w, f.Policy, d.list(p, k.key))
-		d.keep(&w, sdk.Cluster, d.list(near(p), k.key))
-		n := numberIn(d.entries[elementKey(p.of(forList("keeps", f.Policy)), k.key)].data)
+		d.setList(&w, f.Policy, d.list(p, k.key))
+		d.setList(&w, sdk.Cluster, d.list(nearIndex(p), k.key))
+		n := parseNumber(d.entries[elementKey(p.name(forPolicy("keeps", f.Policy)), k.key)].data)
 		if owner, taken := owners[n]; d.timeouts[n] > 0 && (!taken || owner == name) {
 			w.number, w.affinity, owners[n] = n, d.timeouts[n], name
 		}
@@ -130,22 +130,22 @@ func (d dump) services() map[sdk.Name]wanted {
 	return all
 }
 
-// keep notes what a list is.
-func (d dump) keep(w *wanted, p sdk.Policy, list []netip.AddrPort) {
+// setList sets the list for a policy, unless w has one.
+func (d dump) setList(w *piece, p sdk.Policy, list []netip.AddrPort) {
 	if len(list) > 0 && len(w.lists[p]) == 0 {
 		w.lists[p] = list
 	}
 }
 
-// near is the index of the same frontends for pods of the node and the node itself.
-func near(p index) index {
+// nearIndex returns the index of the same frontends for pods of the node and the node itself.
+func nearIndex(p index) index {
 	p.near = true
 	return p
 }
 
-// list are the endpoints of a frontend's key in an index. What is behind a gap is none.
+// list returns the endpoints of a frontend's key in an index, up to the first empty slot.
 func (d dump) list(p index, key string) (list []netip.AddrPort) {
-	slots := d.slots[elementKey(p.of("endpoints"), key)]
+	slots := d.slots[elementKey(p.name("endpoints"), key)]
 	for i := uint32(0); slots[i].IsValid(); i++ {
 		list = append(list, slots[i])
 	}

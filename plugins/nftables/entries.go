@@ -12,11 +12,11 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// An entryKey names one entry of the table: a set, a chain, or an element of a set.
+// An entryKey identifies one entry of the table: a set, a chain, or an element of a set.
 type entryKey struct {
 	kind     entryKind
-	name     string // of the set or the chain; of an element: of its set
-	key, end string // of an element: its key, and of a range the last one
+	name     string // the name of the set or chain; for an element: of its set
+	key, end string // for an element: its key; for a range: first and last key
 }
 
 type entryKind uint8
@@ -27,26 +27,26 @@ const (
 	ofElement
 )
 
-// An entryValue is the data and the comment of an element, the rules and the hook of a chain, or the shape of a set.
+// An entryValue has the data and comment of an element, the rules and hook of a chain, or the shape of a set.
 type entryValue struct{ data, note string }
 
 func elementKey(set, key string) entryKey { return entryKey{kind: ofElement, name: set, key: key} }
 
-// element returns the element of nf_tables that an entry stands for.
+// element returns the nf_tables element of an entry.
 func (k entryKey) element(v entryValue) nftnl.Element {
 	return nftnl.Element{Key: k.key, KeyEnd: k.end, Data: v.data, Comment: v.note}
 }
 
-// Phases of a change. Elements of members go before everything else: by them packets add clients to sets, and a client whose
-// endpoint goes must be removed with it.
+// Phases of a change. Members are removed first: while a member exists, packets can add clients for it, so the
+// clients of a removed endpoint can be removed completely only after it.
 const (
-	membersGo = iota
-	theRest
+	removeMembers = iota
+	changeRest
 )
 
-// Kind classifies the entries of the table.
+// Kind implements reconcile.Mode.
 func (f ip) Kind(k entryKey) reconcile.Kind {
-	kind := reconcile.Kind{Add: theRest, Remove: theRest, Label: k.name}
+	kind := reconcile.Kind{Add: changeRest, Remove: changeRest, Label: k.name}
 	switch k.kind {
 	case ofSet:
 		kind.Rebuild, kind.Label = true, "set "+k.name
@@ -58,7 +58,7 @@ func (f ip) Kind(k entryKey) reconcile.Kind {
 		case "vips", "external", "hairpin":
 			kind.Counted = true
 		case "members", "members-local":
-			kind.Remove = membersGo
+			kind.Remove = removeMembers
 		case "own":
 			kind.Container, kind.Label = "", "addresses that take node ports"
 		}
@@ -66,13 +66,13 @@ func (f ip) Kind(k entryKey) reconcile.Kind {
 	return kind
 }
 
-// A layout is the sets and the chains of a table.
+// A layout has the sets and chains of a table.
 type layout struct {
 	sets   map[string]nftnl.Set
 	chains map[string]chain
 }
 
-// newLayout returns the layout of a node, with the base chains of a role.
+// newLayout returns the layout for a node, with the base chains of a role.
 func newLayout(n nodeConfig, role sdk.Role) layout {
 	l := layout{make(map[string]nftnl.Set), make(map[string]chain)}
 	for _, s := range layoutSets(n.ip, n.parts) {
@@ -96,7 +96,8 @@ func (l layout) entries() map[entryKey]entryValue {
 	return all
 }
 
-// chainValue returns the value of a chain, the same for one that is written and one that the kernel lists.
+// chainValue returns the value of a chain. It is the same for a rendered chain and for the one that the kernel
+// lists.
 func chainValue(hook *nftnl.Hook, rules []rule) (v entryValue) {
 	if hook != nil {
 		v.note = fmt.Sprintf("%s %d %d", hook.Type, hook.At, hook.Priority)
@@ -108,34 +109,35 @@ func chainValue(hook *nftnl.Hook, rules []rule) (v entryValue) {
 	return v
 }
 
-// Fixed returns the layout that the node, the role and the Services need, and the addresses that take node ports.
+// Fixed returns the sets and chains that the node, the role and the Services need, and the addresses that take
+// node ports.
 func (f *family) Fixed(role sdk.Role, need map[string]bool) map[entryKey]entryValue {
 	f.node.parts = partsOf(f.ip, need)
 	f.kernel.layout = newLayout(f.node, role)
 	all := f.kernel.layout.entries()
 	for _, p := range f.node.own {
-		if p.IsSingleIP() { // each longer one has a rule
+		if p.IsSingleIP() { // a longer prefix has a rule of its own
 			all[elementKey("own", string(p.Addr().AsSlice()))] = entryValue{}
 		}
 	}
 	return all
 }
 
-// partsOf returns the parts of the layout to which the needed sets belong.
+// partsOf returns the parts of the layout that have the needed sets.
 func partsOf(f ip, need map[string]bool) (h parts) {
 	h.classes = make(map[index]uint32)
 	for _, p := range indexes(f) {
-		if need[p.of("frontends")] {
-			h.classes[p] = least
+		if need[p.name("frontends")] {
+			h.classes[p] = minClass
 		}
 		for _, n := range classes(Ceiling) {
-			if need[p.of(ofClass(n))] {
-				h.classes[p] = max(least, n)
+			if need[p.name(classSet(n))] {
+				h.classes[p] = max(minClass, n)
 			}
 		}
 	}
 	for set := range need {
-		if t, is := timeoutOf(set); is {
+		if t, is := parseTimeoutSet(set); is {
 			h.timeouts = append(h.timeouts, t)
 		}
 	}

@@ -19,10 +19,10 @@ import (
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// A family is the table of one IP family, as the frame sees it, and what is in it.
+// A family implements frame.Family for the table of one IP family.
 type family struct {
-	reconcile.Family[wanted, entryKey, entryValue]
-	ip // never another, so that Inspect may read it beside a call
+	reconcile.Family[piece, entryKey, entryValue]
+	ip // never changes, so Inspect may read it while a call runs
 
 	kernel  *nfTable
 	options options
@@ -30,24 +30,24 @@ type family struct {
 	marks   *masquerade.Keeper
 	plugin  *plugin
 
-	node nodeConfig
-	last number // the one that was given last
+	node       nodeConfig
+	lastNumber number // the number that nextNumber returned last
 
-	addressed time.Time // when the node's addresses were looked at last
-	looked    time.Time // when the chains of other programs were,
-	foreign   bool      // and whether those may have changed since
-	written   uint32    // and what Written said then
+	addrsReadAt   time.Time // when checkAddrs last read the node's addresses
+	chainsReadAt  time.Time // when checkForeignChains last read the chains of other programs
+	chainsChanged bool      // these chains may have changed since
+	written       uint32    // the value of marks.Written at that time
 }
 
 func newFamily(of sdk.Family, o options, c *atomic.Uint32, m *masquerade.Keeper, p *plugin, env frame.Env) *family {
 	f := &family{
 		ip: ipOf(of), node: nodeConfig{ip: ipOf(of)}, options: o, log: env.Log, marks: m, plugin: p,
-		foreign: true,
+		chainsChanged: true,
 	}
 	f.kernel = &nfTable{
 		ip: f.ip, log: env.Log, commits: c, protect: o.Protect == "auto",
 		foreign: func() {
-			f.foreign = true
+			f.chainsChanged = true
 			m.Doubt()
 		},
 	}
@@ -55,15 +55,15 @@ func newFamily(of sdk.Family, o options, c *atomic.Uint32, m *masquerade.Keeper,
 	f.NodePorts = func() (func(netip.Addr) bool, error) { return f.takesNodePorts, nil }
 	f.Name, f.Batch = fmt.Sprintf("%s %s", of, table), mostChanges
 	f.Applied = func() {
-		m.Begin(f.node.node.MasqueradeBit, m.Written() == 0 && len(p.drops.All()) > 0) // else packets would be dropped at first
+		m.Begin(f.node.node.MasqueradeBit, m.Written() == 0 && len(p.drops.All()) > 0) // wait for the jump if FORWARD drops: packets would be dropped until it exists
 		if m.Written() != f.written {
-			f.lookAround(context.Background())
+			f.checkForeignChains(context.Background())
 		}
 	}
 	return f
 }
 
-// Hold says that this process is the writer, or is it no more.
+// Hold sets whether this process is the writer. lock is nil if it is not.
 func (f *family) Hold(lock *ledger.Lock) {
 	if lock == nil {
 		f.marks.Stop()
@@ -71,7 +71,7 @@ func (f *family) Hold(lock *ledger.Lock) {
 	f.kernel.hold(lock != nil)
 }
 
-// Adopt reads the table. What no Service needs of the layout goes.
+// Adopt reads the table. The next plan removes the parts of the layout that no Service needs.
 func (f *family) Adopt(ctx context.Context, which frame.Parts) (sdk.Role, error) {
 	if which == 0 {
 		return f.kernel.readRole(ctx)
@@ -80,14 +80,14 @@ func (f *family) Adopt(ctx context.Context, which frame.Parts) (sdk.Role, error)
 	if err != nil {
 		return 0, err
 	}
-	f.foreign = true
+	f.chainsChanged = true
 	for _, w := range f.Installed() {
-		f.last = max(f.last, w.number)
+		f.lastNumber = max(f.lastNumber, w.number)
 	}
 	return role, nil
 }
 
-// Ours reports whether the table is there.
+// Ours reports whether the table exists.
 func (f *family) Ours() bool { return f.kernel.have.there }
 
 // Node takes what the host says of the node, and what the kernel says of its addresses.
@@ -98,51 +98,51 @@ func (f *family) Node(n sdk.Node) error {
 		liberal:   n.Conntrack.TCPBeLiberal || sysctl.Liberal(),
 	}
 	f.Refix()
-	_, err := f.node.look()
+	_, err := f.node.readAddrs()
 	return err
 }
 
-// Role is that for which base chains are planned.
+// Role sets the role, which decides the base chains.
 func (f *family) Role(r sdk.Role) error {
-	f.plugin.serves.Store(r == sdk.Active)
+	f.plugin.isActive.Store(r == sdk.Active)
 	f.SetRole(r)
 	return nil
 }
 
-// Want returns what svc comes to, with the slots and the number that it has.
-func (f *family) Want(svc sdk.Service) (wanted, error) {
+// Want returns the piece of svc, with the slots and the number that the Service already has.
+func (f *family) Want(svc sdk.Service) (piece, error) {
 	w, err := want(svc)
 	if err != nil {
-		return wanted{}, err
+		return piece{}, err
 	}
-	return w.arranged(f.Installed()[svc.Name], f.free), nil
+	return w.withSlotsOf(f.Installed()[svc.Name], f.nextNumber), nil
 }
 
-// Probe looks whether the table is as it was written, and now and then at the node's addresses.
+// Probe checks whether the table is as this process wrote it. From time to time it also reads the chains of
+// other programs and the node's addresses.
 func (f *family) Probe(ctx context.Context) frame.Finding {
 	found := f.Family.Probe(ctx)
-	f.lookAround(ctx)
-	found.Due = f.moved()
+	f.checkForeignChains(ctx)
+	found.Due = f.checkAddrs()
 	return found
 }
 
-// free is a number that no Service has. A process counts on: none lives so long that it gets to
-// the first again.
-func (f *family) free() number {
-	f.last++
-	return f.last
+// nextNumber returns a number that no Service has. A process never reuses one: 32 bits are enough for its life.
+func (f *family) nextNumber() number {
+	f.lastNumber++
+	return f.lastNumber
 }
 
 func (f *family) takesNodePorts(a netip.Addr) bool {
 	return slices.ContainsFunc(f.node.own, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// failures is how kube-proxy's metrics of its nftables mode begin.
+// failures is the prefix of kube-proxy's metrics of its nftables mode.
 const failures = "kubeproxy_sync_proxy_rules_nftables_"
 
-// Tell adds how much the kernel has, and how often it did not take what was written.
+// Tell adds metrics: the size of the table, and the number of transactions that the kernel refused.
 func (f *family) Tell(r *sdk.Report) {
-	labels := map[string]string{"ip_family": pick(f.Of, "IPv4", "IPv6")}
+	labels := map[string]string{"ip_family": byFamily(f.Of, "IPv4", "IPv6")}
 	r.Samples = append(r.Samples, []sdk.Sample{
 		{Name: "pointsman_nftables_elements", Help: "Elements in the sets and maps of the dataplane's table.", Labels: labels, Value: float64(f.kernel.total())},
 		{Name: "pointsman_nftables_services", Help: "Ports of Services that the dataplane's table serves.", Labels: labels, Value: float64(len(f.Installed()))},

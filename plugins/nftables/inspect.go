@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Inspect tells what the kernel's tables serve, and nothing else.
+// Inspect reports what the kernel's tables serve. It does not use what this process remembers.
 func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
 	return p.each(func(f *family, conn *nftnl.Conn) error {
 		seen, err := f.kernel.read(ctx, conn)
@@ -25,7 +25,7 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 	})
 }
 
-// each calls call with each family and a socket to read by, beside other calls.
+// each calls call with each family and a socket for reading. It may run while other calls run.
 func (p *plugin) each(call func(*family, *nftnl.Conn) error) error {
 	p.mu.Lock()
 	all := slices.Clone(p.families)
@@ -46,8 +46,8 @@ func (p *plugin) each(call func(*family, *nftnl.Conn) error) error {
 	return nil
 }
 
-// served returns the frontends that a table serves, each by the endpoints that its own elements lead to: those of
-// the Service's other frontends may be there while these are not.
+// served returns the frontends that a table serves, each with the endpoints that its own elements lead to:
+// elements of the Service's other frontends may exist while these are missing.
 func served(of ip, entries map[entryKey]entryValue) (all []sdk.Served) {
 	lacks := func(set, key string) bool {
 		_, there := entries[elementKey(set, key)]
@@ -57,10 +57,10 @@ func served(of ip, entries map[entryKey]entryValue) (all []sdk.Served) {
 	for name, w := range services {
 		for _, f := range w.frontends {
 			s := sdk.Served{Name: name, Frontend: sdk.Frontend{Kind: f.kind, Addr: f.addr, Policy: f.policy}}
-			p, k, list := at(name.Family, f), frontendKey(name.Protocol, f.addr), w.lists[f.policy]
-			if w.served && !lacks(p.of(ofClass(class(len(list)))), k) {
+			p, k, list := indexOf(name.Family, f), frontendKey(name.Protocol, f.addr), w.lists[f.policy]
+			if w.served && !lacks(p.name(classSet(classOf(len(list)))), k) {
 				for i, ep := range list {
-					if !lacks(p.of("endpoints"), slotKey(k, i)) {
+					if !lacks(p.name("endpoints"), slotKey(k, i)) {
 						s.Endpoints = append(s.Endpoints, ep)
 					}
 				}
@@ -72,12 +72,12 @@ func served(of ip, entries map[entryKey]entryValue) (all []sdk.Served) {
 	return all
 }
 
-// Watch tells what rules do with packets.
+// Watch reports what rules do with packets.
 func (p *plugin) Watch(ctx context.Context, packet sdk.Packet, tell func(sdk.WatchedPacket) error) error {
 	return hooks.Watch(ctx, packet, table, reasons, tell)
 }
 
-// Trace walks a packet through the rules of the node.
+// Trace evaluates the node's rules for a packet and reports which of them match.
 func (p *plugin) Trace(ctx context.Context, packet sdk.Packet) (sdk.Traced, error) {
 	return hooks.Trace(ctx, packet, "")
 }

@@ -19,56 +19,58 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// mostChanges is how many changes of elements go in together. The kernel's work on a transaction grows faster than its size.
+// mostChanges is the maximum number of element changes in one transaction. The kernel's work grows faster than
+// the transaction.
 const mostChanges = 10_000
 
-// An nfTable is the table of one IP family. One goroutine at a time may use it, but for read.
+// An nfTable is the table of one IP family. Only one goroutine at a time may use it, except for read.
 type nfTable struct {
 	ip
 	log     *slog.Logger
-	commits *atomic.Uint32 // the batches that this process has written, in all tables: the rule set's generation grows with each
-	protect bool           // keep other programs from the table, if the kernel can do that
-	foreign func()         // is called when another program has written to some table
+	commits *atomic.Uint32 // number of batches that this process has written to all tables; each one increments the rule set's generation
+	protect bool           // create the table with an owner, if the kernel can (Linux 6.9)
+	foreign func()         // called when another program has written to any table
 
-	conn   *nftnl.Conn // the writer's, which owns the table; nil: this process is not the writer
-	layout layout      // has the sets and chains that batches add
+	conn   *nftnl.Conn // the writer's socket, which owns the table; nil: this process is not the writer
+	layout layout      // definitions of the sets and chains that batches create
 
-	have   observed                // but for its entries
-	fixed  map[entryKey]entryValue // the sets and chains that the kernel has
-	counts map[string]int          // how many elements it has, by set
+	have   observed                // without its entries
+	fixed  map[entryKey]entryValue // sets and chains in the kernel
+	counts map[string]int          // number of elements in the kernel, by set
 
-	batches uint32 // of this process, when have.generation was read
+	batches uint32 // the value of commits when have.generation was read
 
-	// left has the removed members for which packets may have added clients. The next transaction removes the clients.
+	// left has the removed members for which packets may have added clients. The next transaction removes these
+	// clients.
 	left map[entryKey]bool
 
-	refused, removals int // transactions that did not go in, and those of them that only remove
+	refused, removals int // transactions that failed, and how many of these only removed entries
 
 	recount   recount
-	suspect   bool      // another program has written since the elements were read
-	compareAt time.Time // when to read them again for that, at the earliest
+	suspect   bool      // another program may have replaced elements since they were read
+	compareAt time.Time // the earliest time to read all elements for that reason
 }
 
-// An observed is what was read of a table.
+// An observed is the content of a table as it was read.
 type observed struct {
 	generation uint32 // of the rule set
-	there      bool   // the table is
-	taken      bool   // this process's socket owns it
+	there      bool   // the table exists
+	taken      bool   // this process's socket owns the table
 	flags      uint32
 	entries    map[entryKey]entryValue
 }
 
-// list returns what lists the table.
-func (k *nfTable) list(conn *nftnl.Conn) nftnl.Listing { return conn.List(k.NFT(), table) }
+// listing returns a Listing of the table.
+func (k *nfTable) listing(conn *nftnl.Conn) nftnl.Listing { return conn.List(k.NFT(), table) }
 
-// hold opens the socket of the writer, which owns the table while it is open, unless the session
-// before left one; or closes it, so that the next process can take the table.
+// hold opens the writer's socket, which owns the table while it is open, unless the previous session left one.
+// If writer is false it closes the socket, so that the next process can own the table.
 func (k *nfTable) hold(writer bool) {
 	var err error
 	switch {
 	case writer && k.conn == nil:
 		if k.conn, err = nftnl.Dial(); err != nil {
-			k.log.Warn("cannot open the writer's socket", "family", k.Family, "err", err) // every write says so
+			k.log.Warn("cannot open the writer's socket", "family", k.Family, "err", err) // every write fails with an error that says so
 		}
 	case !writer && k.conn != nil:
 		if err = k.conn.Close(); err != nil {
@@ -78,7 +80,7 @@ func (k *nfTable) hold(writer bool) {
 	}
 }
 
-// reader returns a socket to read by, and what ends its use.
+// reader returns a socket for reading, and a function to release it.
 func (k *nfTable) reader() (*nftnl.Conn, func(), error) {
 	if k.conn != nil {
 		return k.conn, func() {}, nil
@@ -90,7 +92,7 @@ func (k *nfTable) reader() (*nftnl.Conn, func(), error) {
 	return conn, func() { _ = conn.Close() }, nil
 }
 
-// elements returns what packets left in a set; nothing if the table has no such set.
+// elements returns the elements that packets have added to a set, and none if the table has no such set.
 func (k *nfTable) elements(ctx context.Context, set string) ([]nftnl.Element, error) {
 	if _, there := k.fixed[entryKey{kind: ofSet, name: set}]; !there {
 		return nil, nil
@@ -100,10 +102,10 @@ func (k *nfTable) elements(ctx context.Context, set string) ([]nftnl.Element, er
 		return nil, err
 	}
 	defer done()
-	return k.list(conn).Elements(ctx, set)
+	return k.listing(conn).Elements(ctx, set)
 }
 
-// add adds elements to a set, as packets would.
+// add adds elements to a set to which packets also add.
 func (k *nfTable) add(ctx context.Context, set string, elements []nftnl.Element) error {
 	if k.conn == nil && len(elements) > 0 {
 		return errors.New("another process is the writer")
@@ -120,7 +122,7 @@ func (k *nfTable) add(ctx context.Context, set string, elements []nftnl.Element)
 	return nil
 }
 
-// send sends a batch by the writer's socket.
+// send writes a batch on the writer's socket.
 func (k *nfTable) send(ctx context.Context, b *nftnl.Batch) error {
 	if err := k.conn.Send(ctx, b); err != nil {
 		return err
@@ -129,11 +131,10 @@ func (k *nfTable) send(ctx context.Context, b *nftnl.Batch) error {
 	return nil
 }
 
-// read reads the table by conn, which is used by no other call meanwhile. It may be called beside
-// other calls.
+// read reads the table on conn, which no other call may use meanwhile. It may run while other calls run.
 func (k *nfTable) read(ctx context.Context, conn *nftnl.Conn) (o observed, err error) {
 	o.entries = make(map[entryKey]entryValue)
-	list := k.list(conn)
+	list := k.listing(conn)
 	if o.generation, err = conn.Generation(ctx); err != nil {
 		return o, err
 	}
@@ -148,7 +149,7 @@ func (k *nfTable) read(ctx context.Context, conn *nftnl.Conn) (o observed, err e
 	}
 	for name, s := range sets {
 		if s.Timeout > 0 {
-			continue // its elements come from packets
+			continue // packets add its elements
 		}
 		elements, err := list.Elements(ctx, name)
 		if err != nil {
@@ -161,14 +162,14 @@ func (k *nfTable) read(ctx context.Context, conn *nftnl.Conn) (o observed, err e
 	return o, nil
 }
 
-// readRole returns the role that the table shows, and notes whether there is a table. It reads no elements.
+// readRole returns the role that the base chains show, and records whether the table exists. It reads no elements.
 func (k *nfTable) readRole(ctx context.Context) (sdk.Role, error) {
 	conn, done, err := k.reader()
 	if err != nil {
 		return 0, err
 	}
 	defer done()
-	list := k.list(conn)
+	list := k.listing(conn)
 	found, err := list.Table(ctx)
 	if err != nil {
 		return 0, err
@@ -177,13 +178,13 @@ func (k *nfTable) readRole(ctx context.Context) (sdk.Role, error) {
 		return sdk.Standby, nil
 	}
 	chains, err := list.Chains(ctx)
-	return shown(func(chain string) bool {
+	return shownRole(func(chain string) bool {
 		_, there := chains[chain]
 		return there
 	}), err
 }
 
-// readLayout adds the sets and chains of a table to entries, and returns the sets.
+// readLayout adds the sets and chains of the table to entries, and returns the sets.
 func readLayout(ctx context.Context, list nftnl.Listing, entries map[entryKey]entryValue) (map[string]nftnl.Observed, error) {
 	chains, err := list.Chains(ctx)
 	if err != nil {
@@ -234,7 +235,7 @@ func (k *nfTable) List(ctx context.Context) (map[entryKey]entryValue, error) {
 	o.entries = nil
 	k.left = make(map[entryKey]bool)
 	err = k.eachClient(ctx, func(_ change, member entryKey) {
-		if _, there := entries[member]; !there { // a process ended between two transactions
+		if _, there := entries[member]; !there { // a process ended after it removed the member and before it removed its clients
 			k.left[member] = true
 		}
 	})
@@ -246,17 +247,17 @@ func (k *nfTable) List(ctx context.Context) (map[entryKey]entryValue, error) {
 	return entries, nil
 }
 
-// Has asks the kernel for one element.
+// Has asks the kernel whether it has one element.
 func (k *nfTable) Has(ctx context.Context, key entryKey, v entryValue) (bool, error) {
 	conn, done, err := k.reader()
 	if err != nil {
 		return false, err
 	}
 	defer done()
-	return k.list(conn).Has(ctx, key.name, key.element(v))
+	return k.listing(conn).Has(ctx, key.name, key.element(v))
 }
 
-// total returns how many elements all sets have, but for those that packets fill.
+// total returns the number of elements of all sets, without those that packets add.
 func (k *nfTable) total() (n int) {
 	for _, count := range k.counts {
 		n += count
@@ -264,24 +265,25 @@ func (k *nfTable) total() (n int) {
 	return n
 }
 
-// Apply writes a batch, after it has made the table this process's own.
+// Apply writes a batch. If the table can have an owner and this process is not it, it first takes the
+// ownership.
 func (k *nfTable) Apply(ctx context.Context, b reconcile.Batch[entryKey, entryValue]) (refused map[entryKey]error, err error) {
 	if k.conn == nil {
 		return nil, errors.New("this process has no socket to write by")
 	}
 	if k.have.there && !k.have.taken && k.have.flags&nftnl.Persist != 0 {
-		// A transaction of its own: the kernel takes no base chain in one that changes the owner.
+		// The kernel creates no base chain in a transaction that changes the owner, so this is one of its own.
 		if refused, err := k.write(ctx, &transaction{take: true}); err != nil || refused != nil {
 			return refused, err
 		}
 	}
 	written := false
-	for i := range max(len(b.Phases), theRest+1) {
+	for i := range max(len(b.Phases), changeRest+1) {
 		t := &transaction{rebuild: b.Rebuild}
 		if i < len(b.Phases) {
 			t.changes = b.Phases[i]
 		}
-		if i == theRest && len(k.left) > 0 && !b.Rebuild { // else the clients go with the table
+		if i == changeRest && len(k.left) > 0 && !b.Rebuild { // a rebuild removes the clients with the table
 			err := k.eachClient(ctx, func(client change, member entryKey) {
 				if k.left[member] {
 					t.clients = append(t.clients, client)
@@ -307,8 +309,8 @@ func (k *nfTable) Apply(ctx context.Context, b reconcile.Batch[entryKey, entryVa
 	return nil, nil
 }
 
-// write writes one transaction. Of entries that it cannot have because others are there than was known, it returns
-// an error, too.
+// write writes one transaction. If entries were refused because the table has others than this process knows,
+// it returns the entries and an error.
 func (k *nfTable) write(ctx context.Context, t *transaction) (refused map[entryKey]error, err error) {
 	for {
 		t.build(k)
@@ -319,9 +321,9 @@ func (k *nfTable) write(ctx context.Context, t *transaction) (refused map[entryK
 		var faults nftnl.Faults
 		switch {
 		case err == nil:
-			k.written(t)
+			k.recordWrite(t)
 			return nil, nil
-		case errors.As(err, &faults) && k.unprotected(t, faults):
+		case errors.As(err, &faults) && k.disableProtection(t, faults):
 			continue
 		}
 		k.refused++
@@ -332,25 +334,26 @@ func (k *nfTable) write(ctx context.Context, t *transaction) (refused map[entryK
 		case faults == nil:
 			return nil, err
 		case errors.Is(err, syscall.EPERM):
-			return nil, fmt.Errorf("table %s %s is %w", k.word(), table, owned(ctx, k.list(k.conn), err))
+			return nil, fmt.Errorf("table %s %s is %w", k.nftName(), table, withOwner(ctx, k.listing(k.conn), err))
 		}
 		return t.blame(faults)
 	}
 }
 
-// unprotected has the table be made without an owner, where the kernel has none that persist.
-func (k *nfTable) unprotected(t *transaction, faults nftnl.Faults) bool {
+// disableProtection gives up ownership if the kernel refused to create the table with a persistent owner. It
+// reports whether write should try again.
+func (k *nfTable) disableProtection(t *transaction, faults nftnl.Faults) bool {
 	refused := errors.Is(faults, syscall.EOPNOTSUPP) || errors.Is(faults, syscall.EINVAL)
 	if k.have.there || !k.protect || !refused || faults[0].First != 0 {
 		return false
 	}
-	k.log.Info("the kernel cannot protect the table from other programs", "family", k.Family)
+	k.log.Info("table protection disabled: the kernel has no persistent owners", "family", k.Family)
 	k.protect = false
 	return true
 }
 
-// written notes what the kernel has now.
-func (k *nfTable) written(t *transaction) {
+// recordWrite updates the known state of the table after transaction t.
+func (k *nfTable) recordWrite(t *transaction) {
 	if t.rebuild || !k.have.there || t.take {
 		k.have.flags = k.flags(t)
 		k.have.taken = k.have.flags&nftnl.Owner != 0
@@ -370,7 +373,7 @@ func (k *nfTable) written(t *transaction) {
 			k.counts[c.Key.name]++
 		case c.Op == reconcile.Remove:
 			k.counts[c.Key.name]--
-			if k.Kind(c.Key).Remove == membersGo {
+			if k.Kind(c.Key).Remove == removeMembers {
 				k.left[c.Key] = true
 			}
 		}
@@ -382,9 +385,9 @@ func (k *nfTable) written(t *transaction) {
 	}
 }
 
-// owned says which process keeps a table from being written, as the kernel has it: by the
-// number of its socket, which of its first one is that of the process; and what ends it.
-func owned(ctx context.Context, list nftnl.Listing, err error) error {
+// withOwner adds to err which process owns the table. The kernel gives the owner as the number of a netlink socket.
+// The first socket of a process usually has the process ID as its number.
+func withOwner(ctx context.Context, list nftnl.Listing, err error) error {
 	t, unread := list.Table(ctx)
 	if unread != nil || t == nil || t.Owner == 0 {
 		return err

@@ -9,29 +9,30 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// This file writes and reads keys and data as registers have them: each field takes whole words.
+// This file encodes and decodes keys and data as registers hold them: each field is padded to whole 4-byte
+// words.
 
-// numbers are the protocols', as IP has them.
-var numbers = map[sdk.Protocol]string{sdk.TCP: "\x06", sdk.UDP: "\x11", sdk.SCTP: "\x84"}
+// protocolNumbers are the IP protocol numbers.
+var protocolNumbers = map[sdk.Protocol]string{sdk.TCP: "\x06", sdk.UDP: "\x11", sdk.SCTP: "\x84"}
 
-// protoKey is a protocol.
-func protoKey(p sdk.Protocol) string { return numbers[p] }
+// protoKey returns the key of a protocol.
+func protoKey(p sdk.Protocol) string { return protocolNumbers[p] }
 
-// frontendKey is an address, unless it is unspecified, a protocol and a port.
+// frontendKey returns the key of an address (left out if it is unspecified), a protocol and a port.
 func frontendKey(proto sdk.Protocol, addr netip.AddrPort) string {
 	var room [longestKey]byte // one allocation for each string: there are hundreds of thousands
 	k := room[:0]
 	if !addr.Addr().IsUnspecified() {
 		k = appendAddr(k, addr.Addr())
 	}
-	k = append(append(k, numbers[proto]...), 0, 0, 0)
+	k = append(append(k, protocolNumbers[proto]...), 0, 0, 0)
 	return string(appendPort(k, addr.Port()))
 }
 
-// longestKey is that of an IPv6 endpoint's slot: the address, the protocol, the port, the slot.
+// longestKey is the length of the key of an IPv6 endpoint's slot: address, protocol, port, slot.
 const longestKey = 16 + 3*4
 
-// KeyLen is how long a frontendKey is that has an address, or none.
+// KeyLen returns the length of a frontendKey with or without an address.
 func (f ip) KeyLen(addr bool) int {
 	if addr {
 		return f.Addr().Len + 8
@@ -39,17 +40,17 @@ func (f ip) KeyLen(addr bool) int {
 	return 8
 }
 
-// ReadKey is the way back from frontendKey.
+// ReadKey is the inverse of frontendKey.
 func (f ip) ReadKey(k string, addr bool) (proto sdk.Protocol, at netip.AddrPort, ok bool) {
 	if len(k) != f.KeyLen(addr) {
 		return 0, at, false
 	}
-	ip := pick(f.Family, netip.IPv4Unspecified(), netip.IPv6Unspecified())
+	ip := byFamily(f.Family, netip.IPv4Unspecified(), netip.IPv6Unspecified())
 	if addr {
 		ip, _ = netip.AddrFromSlice([]byte(k[:f.Addr().Len]))
 		k = k[f.Addr().Len:]
 	}
-	for of, number := range numbers {
+	for of, number := range protocolNumbers {
 		if k[:1] == number {
 			proto = of
 		}
@@ -57,19 +58,19 @@ func (f ip) ReadKey(k string, addr bool) (proto sdk.Protocol, at netip.AddrPort,
 	return proto, netip.AddrPortFrom(ip, binary.BigEndian.Uint16([]byte(k[4:]))), proto != 0
 }
 
-// addrKey is an address.
+// addrKey returns the key of an address.
 func addrKey(a netip.Addr) string {
 	var room [16]byte
 	return string(appendAddr(room[:0], a))
 }
 
-// destination is an address and a port, to which packets may be sent.
+// destination returns the data of an endpoint, for DNAT.
 func destination(to netip.AddrPort) string {
 	var room [longestKey]byte
 	return string(appendPort(appendAddr(room[:0], to.Addr()), to.Port()))
 }
 
-// ReadDestination is the way back from destination.
+// ReadDestination is the inverse of destination.
 func (f ip) ReadDestination(data string) netip.AddrPort {
 	n := f.Addr().Len
 	if len(data) < n+2 {
@@ -79,7 +80,7 @@ func (f ip) ReadDestination(data string) netip.AddrPort {
 	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16([]byte(data[n:])))
 }
 
-// slotKey is a key with a number behind it.
+// slotKey returns key with a slot number appended.
 func slotKey(key string, i int) string {
 	var room [longestKey]byte
 	return string(binary.NativeEndian.AppendUint32(append(room[:0], key...), uint32(i)))

@@ -12,16 +12,16 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Report returns the progress of the present call and the notes about the node. That a chain of iptables drops what is
-// forwarded counts once it was tried to lead to masquerade.Forward from there.
+// Report returns the progress of the running call and the notes about the node. Chains of iptables that drop
+// forwarded packets are reported only after this process has tried to add a jump to masquerade.Forward.
 func (p *plugin) Report() sdk.Report {
 	r := p.Dataplane.Report()
 	r.Notes = slices.Concat(r.Notes, p.notes.All())
-	r.Dropped = p.tally.Read(counted)
+	r.Dropped = p.tally.Read(countDropped)
 	drops, marks := p.drops.All(), p.marks.Load()
 	switch {
 	case marks == nil || marks.Written() == 0:
-	case p.serves.Load():
+	case p.isActive.Load():
 		r.Degraded = drops
 	default:
 		r.SwapImpact = strings.Join(drops, "\n")
@@ -29,8 +29,8 @@ func (p *plugin) Report() sdk.Report {
 	return r
 }
 
-// counted returns how many packets of a family were dropped, by reason.
-func counted(ctx context.Context, of sdk.Family) (map[string]uint64, error) {
+// countDropped returns the number of dropped packets of a family by reason.
+func countDropped(ctx context.Context, of sdk.Family) (map[string]uint64, error) {
 	conn, err := nftnl.Dial()
 	if err != nil {
 		return nil, err
@@ -39,23 +39,24 @@ func counted(ctx context.Context, of sdk.Family) (map[string]uint64, error) {
 	return conn.List(ipOf(of).NFT(), table).Counted(ctx, reasons)
 }
 
-// The chains of other programs are looked at when one of them has changed anything, at most as
-// often as lookEvery; and each minute, since of those of iptables-legacy nothing tells.
+// The chains of other programs are read again when another program has changed a table, at most every
+// lookEvery, and in any case every lookAnyway, because the kernel does not report changes by iptables-legacy.
 const lookEvery, lookAnyway = 3 * time.Second, time.Minute
 
-// lookAround notes which chains of other programs drop packets to Services, if that is due.
-func (f *family) lookAround(ctx context.Context) {
-	since, written := time.Since(f.looked), f.marks.Written()
-	if written == f.written && (since < lookEvery || !f.foreign && since < lookAnyway) {
+// checkForeignChains updates the notes about chains of other programs that drop packets to Services, if a check
+// is due.
+func (f *family) checkForeignChains(ctx context.Context) {
+	since, written := time.Since(f.chainsReadAt), f.marks.Written()
+	if written == f.written && (since < lookEvery || !f.chainsChanged && since < lookAnyway) {
 		return
 	}
-	f.looked, f.written = time.Now(), written
+	f.chainsReadAt, f.written = time.Now(), written
 	found, forward, err := f.kernel.drops(ctx)
 	if err != nil {
 		f.log.Debug("cannot read the chains of other programs", "family", f.Of, "err", err)
 		return
 	}
-	f.foreign = false
-	f.plugin.notes.Set(f.word(), found...)
-	f.plugin.drops.Set(f.word(), forward...)
+	f.chainsChanged = false
+	f.plugin.notes.Set(f.nftName(), found...)
+	f.plugin.drops.Set(f.nftName(), forward...)
 }

@@ -11,18 +11,18 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// options are what the host's file may say of this plugin.
+// options are the plugin's options in the host's config file.
 type options struct {
 	Protect            string `json:"protect"`
 	LocalhostNodePorts bool   `json:"localhostNodePorts"`
 }
 
-// schema describes the options, for people that write the file.
+// schema is the JSON schema of options.
 const schema = `{
   "type": "object",
   "additionalProperties": false,
   "properties": {
-    "protect": {"enum": ["auto", "never"], "default": "auto", "description": "whether other programs are kept from changing the tables, where the kernel can do that (Linux 6.9)"},
+    "protect": {"enum": ["auto", "never"], "default": "auto", "description": "whether the tables are protected from changes by other programs; needs Linux 6.9"},
     "localhostNodePorts": {"type": "boolean", "default": false, "description": "whether IPv4 node ports answer on 127.0.0.1, if nodePortAddresses has it"}
   }
 }`
@@ -39,13 +39,15 @@ func parseOptions(data []byte) (options, error) {
 	return o, nil
 }
 
-// localhost reports whether node ports are to be had on 127.0.0.1.
+// localhost reports whether node ports are served on 127.0.0.1.
 func (o options) localhost(f sdk.Family, n sdk.Node) bool {
 	return o.LocalhostNodePorts && frame.Localhost(f, n)
 }
 
-// settings are the kernel's parameters that a node asks for. The guard stands before the kernel
-// routes 127.0.0.0/8: the frame sets them after what is written, and gives them back before.
+// settings returns the kernel parameters for a node.
+//
+// Invariant: the guard chain is in place while route_localnet is set. The frame sets the parameters after it
+// wrote the table, and restores them before it removes the table.
 func (o options) settings(n sdk.Node) sysctl.Settings {
 	all := append(sysctl.Conntrack(sysctl.Folder, n.Conntrack), sysctl.Forwarding...)
 	if o.localhost(sdk.IPv4, n) {

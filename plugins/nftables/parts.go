@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// parts are what of the layout is made only when a Service needs it (partsOf).
+// parts are the parts of the layout that exist only if a Service needs them (see partsOf).
 type parts struct {
-	classes  map[index]uint32 // the largest of an index
-	timeouts []time.Duration  // of affinity, in order
+	classes  map[index]uint32 // the largest class of each index
+	timeouts []time.Duration  // affinity timeouts, sorted
 }
 
-// least is the largest class of an index in which no list is longer: few lists are, and to
-// add a class is to write the index's chain anew.
-const least = 4
+// minClass is the smallest value of parts.classes. Few lists are longer, and adding a class rewrites the
+// index's chain.
+const minClass = 4
 
-// whole are all parts there may be, with some timeouts.
-func whole(f ip, timeouts ...time.Duration) parts {
+// allParts returns all parts, with the given timeouts.
+func allParts(f ip, timeouts ...time.Duration) parts {
 	all := parts{classes: make(map[index]uint32), timeouts: slices.Compact(slices.Sorted(slices.Values(timeouts)))}
 	for _, p := range indexes(f) {
 		all.classes[p] = Ceiling
@@ -26,12 +26,12 @@ func whole(f ip, timeouts ...time.Duration) parts {
 	return all
 }
 
-// indexes are those that there are: the first one always.
+// indexes returns the indexes that exist. The first one always does.
 func (h parts) indexes(f ip) []index {
 	return slices.DeleteFunc(indexes(f), func(p index) bool { return !h.has(p) })
 }
 
 func (h parts) has(p index) bool { return h.classes[p] > 0 || !p.ports && !p.near }
 
-// upTo are the classes of an index.
-func (h parts) upTo(p index) []uint32 { return classes(max(least, h.classes[p])) }
+// classesOf returns the classes of an index.
+func (h parts) classesOf(p index) []uint32 { return classes(max(minClass, h.classes[p])) }

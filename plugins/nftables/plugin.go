@@ -15,10 +15,10 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// mode is the plugin's name, and that under which it holds locks and settings.
+// mode is the plugin's name. Locks and kernel parameters are held under this name.
 const mode = "nftables"
 
-// Description is what the plugin is, known without looking at the node.
+// Description describes the plugin. It does not depend on the node.
 var Description = sdk.Description{
 	Name:     mode,
 	Version:  "0.1.0",
@@ -26,33 +26,33 @@ var Description = sdk.Description{
 	Options:  []byte(schema),
 }
 
-// New is the dataplane, which keeps its ledger in dir (ledger.Dir on a node).
+// New returns the dataplane. It keeps its ledger in dir (ledger.Dir on a node).
 func New(dir string) sdk.Dataplane {
 	p := new(plugin)
-	p.Dataplane = frame.New(frame.Mode[wanted]{Description: Description, Open: p.open, Sweep: p.sweep}, dir)
+	p.Dataplane = frame.New(frame.Mode[piece]{Description: Description, Open: p.open, Sweep: p.sweep}, dir)
 	return p
 }
 
-// A plugin is the frame around both families, and what this mode can do besides.
+// A plugin is a frame.Dataplane that also implements Inspect, Trace and affinity transfer.
 type plugin struct {
-	*frame.Dataplane[wanted]
+	*frame.Dataplane[piece]
 	notes frame.Notes
 	tally frame.Tally
-	drops frame.Notes // those that name a chain of iptables which drops what is forwarded
+	drops frame.Notes // notes about chains of iptables that drop forwarded packets
 
-	marks  atomic.Pointer[masquerade.Keeper] // the session's
-	serves atomic.Bool                       // its role is Active
+	marks    atomic.Pointer[masquerade.Keeper] // of the present session
+	isActive atomic.Bool                       // the role is Active
 
-	mu       sync.Mutex // guards what follows, which is read beside a call
+	mu       sync.Mutex // guards families, which Report and Inspect read while a call runs
 	families []*family
 }
 
-// families are the two of IP.
+// families are the two IP families.
 var families = []sdk.Family{sdk.IPv4, sdk.IPv6}
 
-// open begins a session: can the kernel do what the layout needs, and in which families?
-func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (frame.Session[wanted], error) {
-	var session frame.Session[wanted]
+// open begins a session: it asks the kernel, for each family, whether it supports the layout.
+func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (frame.Session[piece], error) {
+	var session frame.Session[piece]
 	options, err := parseOptions(setup.Options)
 	if err != nil {
 		return session, err
@@ -70,18 +70,18 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 			continue
 		}
 		f := newFamily(of, options, commits, marks, p, env)
-		f.lookAround(ctx)
+		f.checkForeignChains(ctx)
 		all = append(all, f)
 		session.Families = append(session.Families, f)
 	}
 	if len(all) == 0 {
-		// both families may have one reason
+		// both families often fail for the same reason
 		return session, &sdk.Refusal{Why: strings.Join(slices.Compact(reasons), "\n"), Try: "another mode, or Linux 5.10 or later with nf_tables"}
 	}
 	for _, f := range all {
 		for _, before := range p.families {
 			if before.ip == f.ip {
-				f.kernel.conn, before.kernel.conn = before.kernel.conn, nil // closed and opened again it would leave the table without an owner
+				f.kernel.conn, before.kernel.conn = before.kernel.conn, nil // keep the socket: the table would lose its owner if it were closed
 			}
 		}
 	}
@@ -92,8 +92,8 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	return session, nil
 }
 
-// probe asks the kernel whether it takes the layout.
+// probe asks the kernel whether it accepts the complete layout.
 func probe(ctx context.Context, n nodeConfig) error {
-	n.parts = whole(n.ip, longestTimeout)
+	n.parts = allParts(n.ip, longestTimeout)
 	return probeTable(ctx, n.ip, newLayout(n, sdk.Active))
 }

@@ -13,15 +13,15 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/reconcile"
 )
 
-// standsDown is how long the process that owns a table may take to find that another one has
-// cleaned up, and to give the table up.
-const standsDown = 5 * time.Second
+// ownerTimeout is how long remove waits for the process that owns a table to notice the cleanup and to give the
+// table up.
+const ownerTimeout = 5 * time.Second
 
-// remove removes a table of that name of the IP family, if it is there, and reports whether it is: with dryRun it only
-// looks. It does so by the socket that owns k, if this process has that.
+// remove deletes the table called name in this family and reports whether it exists. With dryRun it only looks.
+// It uses the socket that owns the table if this process has it.
 func (k *nfTable) remove(ctx context.Context, name string, dryRun bool) (bool, error) {
 	conn, done, err := k.reader()
-	if absent(err) {
+	if isUnsupported(err) {
 		return false, nil
 	}
 	if err != nil {
@@ -33,7 +33,7 @@ func (k *nfTable) remove(ctx context.Context, name string, dryRun bool) (bool, e
 	if err != nil || found == nil || dryRun {
 		return found != nil, err
 	}
-	for until := time.Now().Add(standsDown); ; {
+	for until := time.Now().Add(ownerTimeout); ; {
 		b := nftnl.NewBatch(k.NFT(), name, 0)
 		b.DeleteTable()
 		err := conn.Send(ctx, b)
@@ -41,19 +41,19 @@ func (k *nfTable) remove(ctx context.Context, name string, dryRun bool) (bool, e
 		case !errors.Is(err, syscall.EPERM):
 			return true, err
 		case time.Now().After(until) || ctx.Err() != nil:
-			return true, owned(ctx, list, err)
+			return true, withOwner(ctx, list, err)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
 }
 
-// absent reports whether an error says that the kernel can have no tables: it has no sockets for them.
-func absent(err error) bool {
+// isUnsupported reports whether err says that the kernel has no nf_tables sockets, and so no tables.
+func isUnsupported(err error) bool {
 	return errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, errors.ErrUnsupported)
 }
 
-// probeTable asks the kernel whether it takes sets and chains, in a table that is never there: the last
-// operation of the batch is bad, so that nothing of it is done.
+// probeTable asks the kernel whether it accepts a layout. The batch creates the layout in another table, and
+// ends with an operation that always fails, so the kernel undoes all of it.
 func probeTable(ctx context.Context, of ip, l layout) error {
 	conn, err := nftnl.Dial()
 	if err != nil {
@@ -66,7 +66,7 @@ func probeTable(ctx context.Context, of ip, l layout) error {
 	for k, v := range l.entries() {
 		t.changes = append(t.changes, change{Op: reconcile.Add, Key: k, New: v})
 	}
-	t.makeLayout(l)
+	t.writeLayout(l)
 	last := b.Len()
 	b.DeleteChain("none")
 	err = conn.Send(ctx, b)
@@ -74,14 +74,15 @@ func probeTable(ctx context.Context, of ip, l layout) error {
 	if !errors.As(err, &faults) {
 		return fmt.Errorf("ask the kernel for nf_tables: %w", err)
 	}
-	return lacks(faults, last)
+	return missingFeature(faults, last)
 }
 
-// lacks says what the kernel has not, by the faults of a batch whose last operation is bad.
-func lacks(faults nftnl.Faults, last int) error {
+// missingFeature returns an error that names what the kernel lacks, given the faults of a batch whose last
+// operation always fails. It returns nil if only that one failed.
+func missingFeature(faults nftnl.Faults, last int) error {
 	for _, f := range faults {
 		switch {
-		case f.First == 0 && f.Errno == syscall.EOPNOTSUPP: // nfnetlink knows no such subsystem
+		case f.First == 0 && f.Errno == syscall.EOPNOTSUPP: // nfnetlink has no such subsystem
 			return errors.New("the kernel has no nf_tables")
 		case f.First != last:
 			return fmt.Errorf("the kernel lacks a part of nf_tables: %w", faults)

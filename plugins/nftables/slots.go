@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// arrange is the list in the order of old, as far as that goes: what is in places beyond its end, and
-// what is new, fills the gaps. So few places change. Nothing is in a list twice, and none has the zero T.
-func arrange[T comparable](old, list []T) []T {
+// assignSlots returns list in the order of old as far as possible: elements that old has beyond the end of
+// list, and new ones, fill the gaps. So few slots change. list must have no duplicates and no zero value.
+func assignSlots[T comparable](old, list []T) []T {
 	if len(old) == 0 || slices.Equal(old, list) {
 		return list
 	}
@@ -39,18 +39,18 @@ func arrange[T comparable](old, list []T) []T {
 	return places
 }
 
-// A span is the addresses from the one to the other, as an element of an interval set has them.
+// A span is a range of addresses, both ends included, as an element of an interval set.
 type span struct{ From, To netip.Addr }
 
-// spans are the addresses of all ranges, in order, which do not touch: the kernel takes none inside
-// another. Nil: everywhere.
+// spans returns the addresses of all ranges as sorted spans that neither overlap nor touch: the kernel rejects
+// overlapping intervals. Nil means all addresses.
 func spans(ranges []netip.Prefix) []span {
 	var all []span
 	for _, r := range ranges {
 		if r.Bits() == 0 {
 			return nil
 		}
-		all = append(all, span{r.Masked().Addr(), last(r)})
+		all = append(all, span{r.Masked().Addr(), lastAddr(r)})
 	}
 	slices.SortFunc(all, func(a, b span) int { return cmp.Or(a.From.Compare(b.From), a.To.Compare(b.To)) })
 	var joined []span
@@ -66,8 +66,8 @@ func spans(ranges []netip.Prefix) []span {
 	return joined
 }
 
-// last is the last address of a range.
-func last(p netip.Prefix) netip.Addr {
+// lastAddr returns the last address of a range.
+func lastAddr(p netip.Prefix) netip.Addr {
 	b := p.Addr().AsSlice()
 	for i := p.Bits(); i < len(b)*8; i++ {
 		b[i/8] |= 0x80 >> (i % 8)

@@ -22,7 +22,7 @@ func TestArrange(t *testing.T) {
 	}
 	for range 2000 {
 		old, list := some(), some()
-		got := arrange(old, list)
+		got := assignSlots(old, list)
 		if !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(list))) {
 			t.Fatalf("%v after %v is arranged as %v", list, old, got)
 		}

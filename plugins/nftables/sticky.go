@@ -12,7 +12,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// ExportAffinity tells which clients the kernel keeps at an endpoint, and for how long.
+// ExportAffinity reports which clients the kernel keeps at an endpoint, and for how long.
 func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry) error) error {
 	return p.eachSticky(ctx, func(f *family, _ sdk.Policy, kept []nftnl.Element) error {
 		names := make(map[number]sdk.Name)
@@ -20,7 +20,7 @@ func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry
 			names[w.number] = name
 		}
 		for _, e := range kept {
-			n := numberIn(e.Key)
+			n := parseNumber(e.Key)
 			client, ok := netip.AddrFromSlice([]byte(e.Key[len(n.key()):]))
 			if name, known := names[n]; ok && known && n > 0 {
 				entry := sdk.AffinityEntry{Name: name, Client: client, Endpoint: f.ReadDestination(e.Data), Left: e.Left}
@@ -33,8 +33,8 @@ func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry
 	})
 }
 
-// ImportAffinity has the kernel keep clients at their endpoints: in each list that has them. A
-// client that is kept in a list stays where it is.
+// ImportAffinity adds clients to each list that has their endpoint. A client that a list already has keeps its
+// endpoint.
 func (p *plugin) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry) error {
 	return p.eachSticky(ctx, func(f *family, policy sdk.Policy, kept []nftnl.Element) error {
 		has := make(map[string]bool)
@@ -50,21 +50,21 @@ func (p *plugin) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry
 				come = append(come, nftnl.Element{Key: key, Data: destination(e.Endpoint), Left: left})
 			}
 		}
-		if err := f.kernel.add(ctx, forList("sticky", policy), come); err != nil {
-			return fmt.Errorf("keep %d clients at endpoints: %w", len(come), err)
+		if err := f.kernel.add(ctx, forPolicy("sticky", policy), come); err != nil {
+			return fmt.Errorf("add %d clients to their endpoints: %w", len(come), err)
 		}
 		return nil
 	})
 }
 
-// eachSticky calls f with the clients that the kernel keeps, by family and policy.
+// eachSticky calls call with the clients that the kernel keeps, by family and policy.
 func (p *plugin) eachSticky(ctx context.Context, call func(*family, sdk.Policy, []nftnl.Element) error) error {
 	return p.Do(ctx, func(map[sdk.Name]sdk.Service) error {
 		for _, f := range p.families {
 			for _, policy := range both {
-				kept, err := f.kernel.elements(ctx, forList("sticky", policy))
+				kept, err := f.kernel.elements(ctx, forPolicy("sticky", policy))
 				if err != nil {
-					return fmt.Errorf("read which clients keep to endpoints: %w", err)
+					return fmt.Errorf("read the clients of endpoints: %w", err)
 				}
 				if err := call(f, policy, kept); err != nil {
 					return err

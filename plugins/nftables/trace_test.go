@@ -35,7 +35,7 @@ func modelOf(t *testing.T, of sdk.Family, s sdktest.Scenario) *oracle.TableRules
 			f.node.own = append(f.node.own, netip.PrefixFrom(a, a.BitLen()))
 		}
 	}
-	all := make(map[sdk.Name]wanted)
+	all := make(map[sdk.Name]piece)
 	for _, svc := range s.Services {
 		if svc.Name.Family != of {
 			continue
@@ -52,7 +52,7 @@ func modelOf(t *testing.T, of sdk.Family, s sdktest.Scenario) *oracle.TableRules
 }
 
 // written returns the table that serves these pieces.
-func written(f *family, all map[sdk.Name]wanted) oracle.Table {
+func written(f *family, all map[sdk.Name]piece) oracle.Table {
 	table := oracle.Table{Chains: make(map[string]oracle.Chain), Elements: make(map[string][]nftnl.Element)}
 	for name := range f.kernel.layout.sets {
 		table.Elements[name] = nil

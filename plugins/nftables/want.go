@@ -14,23 +14,24 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A wanted is what one Service comes to. The zero value is nothing.
-type wanted struct {
+// A piece has what one Service needs in the table. The zero value needs nothing.
+type piece struct {
 	frontends []frontend
-	served    bool // some endpoint serves, whichever callers may use it
+	served    bool // the Service has at least one endpoint, whichever clients may use it
 	affinity  time.Duration
-	number    number // with affinity: chosen when it is planned
+	number    number // with affinity: the Service's number, set by withSlotsOf
 
-	// lists are the endpoints of the policies that some caller is sent by; those of the other
-	// are none. The place of one is its slot.
+	// lists has the endpoints for each policy that some client is subject to. The index of an endpoint is its
+	// slot.
 	lists   lists
-	hairpin []netip.Addr // endpoints that may call themselves
+	hairpin []netip.Addr // endpoints that may send packets to their own Service
 }
 
-// lists are those of endpoints, by policy. A map would be most of what a Service takes.
+// lists are endpoint lists by policy. An array, because a map would use most of the memory of a piece.
 type lists [sdk.Local + 1][]netip.AddrPort
 
-// A frontend is one with the ranges of sources that may use it; none: all may.
+// A frontend is an address of a Service, with the source ranges that may use it. Without sources every client
+// may.
 type frontend struct {
 	kind    sdk.Kind
 	addr    netip.AddrPort
@@ -38,32 +39,32 @@ type frontend struct {
 	sources []span
 }
 
-func (f frontend) external() bool { return f.kind != sdk.ClusterIP }
+func (f frontend) isExternal() bool { return f.kind != sdk.ClusterIP }
 
-// want is what svc comes to. It is pure.
-func want(svc sdk.Service) (wanted, error) {
+// want returns the piece of svc. It is pure.
+func want(svc sdk.Service) (piece, error) {
 	const try = "several Services, or a trafficDistribution that keeps traffic near"
 	if err := frame.TooMany(svc, Ceiling, try); err != nil {
-		return wanted{}, err
+		return piece{}, err
 	}
-	w := wanted{served: len(svc.Cluster) > 0, affinity: svc.Affinity.Round(time.Second)}
+	w := piece{served: len(svc.Cluster) > 0, affinity: svc.Affinity.Round(time.Second)}
 	for _, f := range svc.Frontends {
-		if text := iptables.LabelFrontend(svc.Name, f.Kind, f.Policy); len(text) > longestComment {
+		if text := iptables.LabelFrontend(svc.Name, f.Kind, f.Policy); len(text) > maxCommentLen {
 			why := fmt.Sprintf("%q is longer than a comment in the kernel", text)
-			return wanted{}, &sdk.Refusal{Field: "name", Why: why}
+			return piece{}, &sdk.Refusal{Field: "name", Why: why}
 		}
 		w.frontends = append(w.frontends, frontend{f.Kind, f.Addr, f.Policy, spans(f.Sources)})
-		w.use(svc, f.Policy)
+		w.addList(svc, f.Policy)
 		if f.External() {
-			w.use(svc, sdk.Cluster) // pods and the node use all endpoints, whatever the policy
+			w.addList(svc, sdk.Cluster) // pods and the node use all endpoints, whatever the policy
 		}
 	}
 	w.normalize()
 	return w, nil
 }
 
-// normalize puts frontends, and the endpoints that may call themselves, in order.
-func (w *wanted) normalize() {
+// normalize sorts frontends and hairpin addresses.
+func (w *piece) normalize() {
 	slices.SortFunc(w.frontends, func(a, b frontend) int {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), a.addr.Compare(b.addr))
 	})
@@ -71,11 +72,11 @@ func (w *wanted) normalize() {
 	w.hairpin = slices.Compact(w.hairpin)
 }
 
-// Empty reports whether w is nothing.
-func (w wanted) Empty() bool { return len(w.frontends) == 0 }
+// Empty reports whether w needs nothing.
+func (w piece) Empty() bool { return len(w.frontends) == 0 }
 
 // Equal reports whether w and v have the same elements.
-func (w wanted) Equal(v wanted) bool {
+func (w piece) Equal(v piece) bool {
 	return w.served == v.served && w.affinity == v.affinity && w.number == v.number && slices.Equal(w.hairpin, v.hairpin) &&
 		slices.EqualFunc(w.lists[:], v.lists[:], slices.Equal[[]netip.AddrPort]) &&
 		slices.EqualFunc(w.frontends, v.frontends, func(a, b frontend) bool {
@@ -83,8 +84,8 @@ func (w wanted) Equal(v wanted) bool {
 		})
 }
 
-// use has w have the list for a policy.
-func (w *wanted) use(svc sdk.Service, p sdk.Policy) {
+// addList adds the endpoint list for policy p.
+func (w *piece) addList(svc sdk.Service, p sdk.Policy) {
 	if len(w.lists[p]) > 0 || len(svc.Endpoints(p)) == 0 {
 		return
 	}
@@ -98,10 +99,10 @@ func (w *wanted) use(svc sdk.Service, p sdk.Policy) {
 	w.lists[p] = list
 }
 
-// arranged is w with its endpoints in the slots that they have in have, as far as that goes:
-// those in slots beyond the end, and new ones, fill the gaps. So few elements change. With
-// affinity it has the number of have, or else a free one.
-func (w wanted) arranged(have wanted, free func() number) wanted {
+// withSlotsOf returns w with its endpoints in the slots that they have in have. Endpoints in slots beyond the
+// end of the list, and new ones, fill the gaps, so that few elements change. A Service with affinity keeps the
+// number of have, or gets a free one.
+func (w piece) withSlotsOf(have piece, free func() number) piece {
 	switch {
 	case w.affinity <= 0:
 		w.number = 0
@@ -111,10 +112,11 @@ func (w wanted) arranged(have wanted, free func() number) wanted {
 		w.number = free()
 	}
 	for p, list := range w.lists {
-		w.lists[p] = arrange(have.lists[p], list)
+		w.lists[p] = assignSlots(have.lists[p], list)
 	}
 	return w
 }
 
-// longestComment is how long one may be: its length, with the zero at its end, is one byte.
-const longestComment = 250
+// maxCommentLen is the longest comment of an element: the kernel stores its length, with the terminating zero,
+// in one byte.
+const maxCommentLen = 250

@@ -29,7 +29,7 @@ func text(set string, e nftnl.Element, f ip) string {
 		line += fmt.Sprintf("-%x", e.KeyEnd[len(e.KeyEnd)-f.Addr().Len:])
 	}
 	if len(e.Data) == 4 {
-		line += fmt.Sprintf(" : %d", numberIn(e.Data))
+		line += fmt.Sprintf(" : %d", parseNumber(e.Data))
 	} else if e.Data != "" {
 		line += " : " + f.ReadDestination(e.Data).String()
 	}
@@ -158,7 +158,7 @@ func randomService(random *rand.Rand, i int) sdk.Service {
 // they have after many changes, and few elements change each time.
 func TestReadsBack(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	f, have := ipOf(sdk.IPv4), make(map[sdk.Name]wanted)
+	f, have := ipOf(sdk.IPv4), make(map[sdk.Name]piece)
 	var numbers family
 	for step := range 3000 {
 		svc := randomService(random, random.IntN(5))
@@ -166,8 +166,8 @@ func TestReadsBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		to := desired.arranged(have[svc.Name], numbers.free)
-		if again := desired.arranged(to, numbers.free); !again.Equal(to) {
+		to := desired.withSlotsOf(have[svc.Name], numbers.nextNumber)
+		if again := desired.withSlotsOf(to, numbers.nextNumber); !again.Equal(to) {
 			t.Fatalf("step %d: arranged again, %+v is %+v", step, to, again)
 		}
 		have[svc.Name] = to
@@ -198,7 +198,7 @@ func TestReadsBack(t *testing.T) {
 	}
 }
 
-func names(all map[sdk.Name]wanted) map[string]bool {
+func names(all map[sdk.Name]piece) map[string]bool {
 	set := make(map[string]bool)
 	for name := range all {
 		set[name.String()] = true
@@ -214,8 +214,8 @@ func TestFewElementsChange(t *testing.T) {
 		svc := service
 		svc.Cluster = slices.Delete(slices.Clone(svc.Cluster), gone, gone+1)
 		less, _ := want(svc)
-		less = less.arranged(before, nil)
-		back := before.arranged(less, nil)
+		less = less.withSlotsOf(before, nil)
+		back := before.withSlotsOf(less, nil)
 		for _, c := range [][]change{changesOf(ip{}, svc.Name, before, less), changesOf(ip{}, svc.Name, less, back)} {
 			if len(c) > 3 {
 				t.Errorf("without endpoint %d of 1000, %d elements change", gone, len(c))
@@ -254,13 +254,13 @@ func TestSmall(t *testing.T) {
 		Frontends: []sdk.Frontend{{Kind: sdk.ClusterIP, Addr: netip.MustParseAddrPort("10.96.0.1:80"), Policy: sdk.Cluster}},
 		Cluster:   []sdk.Endpoint{{Addr: netip.MustParseAddrPort("10.1.0.1:80")}, {Addr: netip.MustParseAddrPort("10.1.0.2:80")}},
 	}
-	var w wanted
+	var w piece
 	allocations := testing.AllocsPerRun(100, func() {
 		desired, err := want(svc)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w = desired.arranged(wanted{}, nil)
+		w = desired.withSlotsOf(piece{}, nil)
 	})
 	if allocations > 3 || len(w.lists[sdk.Cluster]) != 2 { // the third is its label, which is measured
 		t.Errorf("it takes %v allocations: %+v", allocations, w)
@@ -268,7 +268,7 @@ func TestSmall(t *testing.T) {
 }
 
 // changesOf returns what changes the elements of one wanted into those of another, but for the counted ones.
-func changesOf(f ip, name sdk.Name, from, to wanted) (all []change) {
+func changesOf(f ip, name sdk.Name, from, to piece) (all []change) {
 	old := make(map[entryKey]entryValue)
 	f.Entries(name, from, func(k entryKey, v entryValue) {
 		if !f.Kind(k).Counted {
