@@ -265,7 +265,9 @@ type familyRules struct {
 }
 
 func newFamilyRules(tool iptables.Tool) *familyRules {
-	return &familyRules{Rules: rules.New(ruleConfig(tool.Family), tool), node: nodeConfig{family: tool.Family}}
+	r := &familyRules{Rules: rules.New(ruleConfig(tool.Family), tool), node: nodeConfig{family: tool.Family}}
+	r.SetRoot(leadsPortal, nil, nil) // no root has rules beside its tree, so any other rule there is foreign
+	return r
 }
 
 // follow has the fixed chains follow the node, and the jumps role. The guards of sockets that all frontends share are the
