@@ -77,7 +77,7 @@ func (c *contest) stay(with map[string]string, who, answer string) {
 // another endpoint.
 func (c *contest) moves(p *proxy, to target) {
 	first := ""
-	for end := time.Now().Add(timeout); time.Now().Before(end); time.Sleep(2100 * time.Millisecond) {
+	for end := time.Now().Add(timeout); time.Now().Before(end); time.Sleep(2100 * time.Millisecond) { // the pause that is tested: an affinity of 2 s must run out
 		answer := p.call(c.Context(), called("client"), to, 2*time.Second)
 		if first == "" {
 			first = answer

@@ -278,7 +278,7 @@ func (f *fleet) reset(mode string, pod corev1.Pod) {
 	})
 	f.ready(mode, "")
 	l := f.load()
-	time.Sleep(time.Second) // of traffic
+	l.More(f, 100)
 	l.Done(f, mode+": after a reset")
 }
 
@@ -413,7 +413,7 @@ func (f *fleet) lives(mode, named, values string, change func(pod string)) {
 		change(pod.Name)
 		pod = f.ready(mode, pod.Name)
 	}
-	time.Sleep(time.Second) // of traffic
+	l.More(f, 100)
 	l.Done(f, named)
 	f.reset(mode, pod)
 	f.gone()

@@ -77,7 +77,7 @@ func (n *node) reboot(f form, mode string) {
 	n.begin(f, "next")
 	n.serves(mode)
 	l := n.load()
-	time.Sleep(time.Second)
+	l.More(n, 100)
 	l.Done(n, mode+": after a reboot")
 }
 
@@ -96,12 +96,12 @@ func TestKernelOneContainer(t *testing.T) {
 				n.hang(mode)
 				before := n.processes("pointsman-dataplane-" + mode)
 				n.current.evict()
-				time.Sleep(2 * time.Second) // rules serve on
+				l.More(n, 200) // rules serve on
 				n.begin(f, "next")
 				n.other("the next version runs", "pointsman-dataplane-"+mode, before)
 				n.serves(mode)
 			}
-			time.Sleep(time.Second)
+			l.More(n, 100)
 			l.Done(n, mode+": hung, evicted and upgraded")
 			n.reboot(f, mode)
 		})
@@ -133,7 +133,7 @@ func TestKernelContainerEach(t *testing.T) {
 				}
 				n.hang(test.mode)
 			}
-			time.Sleep(time.Second)
+			l.More(n, 100)
 			l.Done(n, test.name+": each upgraded, and hung")
 			n.reboot(f, test.mode)
 		})

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pointsman/pointsman/test/eventually"
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
@@ -116,13 +115,7 @@ func (k *kept) say() error {
 // more waits until so many more calls on new connections were answered.
 func (l *load) more(calls int) {
 	l.t.Helper()
-	want := l.Sofar().New + calls
-	eventually.Succeeds(l.t, "calls are answered", func() error {
-		if n := l.Sofar().New; n < want {
-			return fmt.Errorf("%d, want %d", n, want)
-		}
-		return nil
-	})
+	l.More(l.t, calls)
 }
 
 // done ends the load, and holds it to having lost nothing.

@@ -23,6 +23,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // Timeout is how long a call waits for its answer. It is many times what a busy machine needs.
@@ -218,6 +220,18 @@ func (l *Load) Sofar() Counts {
 	t := l.counts
 	t.Failed = t.Failed[:len(t.Failed):len(t.Failed)]
 	return t
+}
+
+// More waits until calls more new connections than now have been answered.
+func (l *Load) More(t testing.TB, calls int) {
+	t.Helper()
+	want := l.Sofar().New + calls
+	eventually.Succeeds(t, "calls are answered", func() error {
+		if n := l.Sofar().New; n < want {
+			return fmt.Errorf("%d, want %d", n, want)
+		}
+		return nil
+	})
 }
 
 // again has a connection kept for as long as one lives, and then the next one.
