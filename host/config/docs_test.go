@@ -4,6 +4,7 @@ package config
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"reflect"
 	"regexp"
@@ -14,42 +15,103 @@ import (
 
 const docs = "../../docs/configuration.md"
 
-// TestDocs holds the user's docs against the settings: every field stands there,
-// with its default, and with what a running host makes of a change.
+// TestDocs compares the tables of fields in docs/configuration.md with defaults.yaml: its sections, comments and
+// defaults, and whether a running host applies a change of the field. With POINTSMAN_UPDATE_DOCS it writes the tables.
 func TestDocs(t *testing.T) {
+	all := everyField()
+	_, live, _ := apply(&Host{Mode: "NAME", Plugins: map[string]Plugin{"NAME": {Address: "x"}}}, all)
+	usual := new(Host).decode([]byte(Defaults))
+	missing := leaves(all)
+	var tables strings.Builder
+	for _, f := range describedFields(Defaults) {
+		if f.path == "" {
+			fmt.Fprintf(&tables, "\n### %s\n\n| field | default | change | meaning |\n|---|---|---|---|\n", f.meaning)
+			continue
+		}
+		if _, ok := missing[f.path]; !ok {
+			t.Errorf("defaults.yaml describes %s, which is not a field, or describes it twice", f.path)
+		}
+		delete(missing, f.path)
+		meaning, isLive := strings.CutSuffix(f.meaning, " [live]")
+		if isLive != slices.Contains(live, f.path) {
+			t.Errorf("defaults.yaml marks %s [live]: %t, but apply says %t", f.path, isLive, !isLive)
+		}
+		raw, _ := usual[f.path].(json.RawMessage)
+		value := strings.ReplaceAll(plain(raw), `"`, "")
+		if value != "" {
+			value = "`" + value + "`"
+		}
+		meaning = regexp.MustCompile(`docs/([a-z-]+)\.md`).ReplaceAllString(meaning, "[$1]($1.md)")
+		fmt.Fprintf(&tables, "| `%s` | %s | %s | %s |\n", f.path, value, map[bool]string{true: "live", false: "restart"}[isLive], meaning)
+	}
+	delete(missing, "apiVersion")
+	delete(missing, "kind")
+	for path := range missing {
+		t.Errorf("defaults.yaml does not describe %s", path)
+	}
+
 	text, err := os.ReadFile(docs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := make(map[string][]string)
-	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)`(?: †)? \\| ?([^|]*?) ?\\| ([^|]*) \\| ").FindAllStringSubmatch(string(text), -1) {
-		rows[m[1]] = m[2:]
+	const begin, end = "<!-- generated from defaults.yaml, by POINTSMAN_UPDATE_DOCS=1 go test ./host/config -->\n", "<!-- end -->"
+	before, rest, found := strings.Cut(string(text), begin)
+	have, after, _ := strings.Cut(rest, end)
+	switch want := tables.String() + "\n"; {
+	case !found:
+		t.Fatalf("%s has no line %q", docs, begin)
+	case have == want:
+	case os.Getenv("POINTSMAN_UPDATE_DOCS") != "":
+		if err := os.WriteFile(docs, []byte(before+begin+want+end+after), 0o644); err != nil {
+			t.Error(err)
+		}
+	default:
+		t.Errorf("the tables of %s are stale: POINTSMAN_UPDATE_DOCS=1 go test ./host/config", docs)
 	}
-	usual := new(Host).decode([]byte(Defaults))
-	all := everyField()
-	_, live, _ := apply(&Host{Mode: "NAME", Plugins: map[string]Plugin{"NAME": {Address: "x"}}}, all)
-	for path := range leaves(all) {
-		row, ok := rows[path]
-		if !ok {
-			t.Errorf("%s lacks %s", docs, path)
-			continue
-		}
-		delete(rows, path)
-		if want := map[bool]string{true: "live", false: "restart"}[slices.Contains(live, path)]; row[1] != want {
-			t.Errorf("%s says %s of %s, which is %s", docs, row[1], path, want)
-		}
-		raw, _ := usual[path].(json.RawMessage)
-		want := "`" + strings.ReplaceAll(plain(raw), `"`, "") + "`"
+}
+
+// A describedField is a field of the file with its comment. Without a path it is the heading of a section.
+type describedField struct{ path, meaning string }
+
+// describedFields returns the fields of a YAML file whose lines are block mappings, each with the comment above it.
+// A comment can also describe fields below the next one, each in lines "#   PATH: text" with continuation lines
+// that are indented further; below a mapping without entries they belong to NAME.
+func describedFields(file string) (all []describedField) {
+	var comment, below []string
+	var parents []string // the path of the mapping that contains the line
+	for line := range strings.Lines(file) {
+		line = strings.TrimSuffix(line, "\n")
+		indent := len(line) - len(strings.TrimLeft(line, " "))
+		text, isComment := strings.CutPrefix(line[indent:], "#")
 		switch {
-		case path == "apiVersion" || path == "kind":
-		case want == "``" && slices.Contains([]string{"none", "", "empty"}, row[0]):
-		case row[0] != want:
-			t.Errorf("%s gives %s the default %s, which is %s", docs, path, row[0], want)
+		case strings.HasPrefix(text, "# ") && isComment:
+			all = append(all, describedField{meaning: text[2:]})
+		case isComment && strings.HasPrefix(text, "     "):
+			below[len(below)-1] += text[4:]
+		case isComment && strings.HasPrefix(text, "   "):
+			below = append(below, text[3:])
+		case isComment:
+			comment = append(comment, strings.TrimSpace(text))
+		case line == "":
+			comment, below = nil, nil
+		default:
+			name, value, _ := strings.Cut(line[indent:], ":")
+			parents = append(parents[:indent/2], name)
+			path, prefix := strings.Join(parents, "."), strings.Join(parents, ".")+"."
+			if strings.TrimSpace(value) == "{}" {
+				prefix += "NAME."
+			}
+			for _, field := range below {
+				sub, meaning, _ := strings.Cut(field, ": ")
+				all = append(all, describedField{prefix + sub, meaning})
+			}
+			if value != "" && len(below) == 0 && len(comment) > 0 {
+				all = append(all, describedField{path, strings.Join(comment, " ")})
+			}
+			comment, below = nil, nil
 		}
 	}
-	for path := range rows {
-		t.Errorf("%s has %s, which is no field", docs, path)
-	}
+	return all
 }
 
 // everyField returns a Host with all fields set, also those of a plugin NAME.
