@@ -195,7 +195,7 @@ test-systemd: released bin/release/debian.tar ## the same under systemd, which b
 images: released ## build an image of the host, of each dataplane and of all together into bin/images/, for each processor of the release
 	configs/container/images bin/dist bin/images
 
-test-images: ## run what make images made, as pods by runc and under traffic, and make two of them again (root)
+test-images: ## check what make images made, and make two of them again (root)
 	$(needs_root)
 	@(cd bin/dist && sha256sum --check --status ../images/release.sha256) 2>/dev/null || $(MAKE) images # of this release
 	POINTSMAN_IMAGES=$(CURDIR)/bin/images $(GOTEST) -count=1 -timeout 20m -skip '^TestKernelKubelet' ./test/images

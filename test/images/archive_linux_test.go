@@ -83,10 +83,7 @@ type descriptor struct {
 type built struct {
 	Architecture, OS, Created string
 	Config                    struct {
-		User            string
-		Env             []string
-		Entrypoint, Cmd []string
-		Labels          map[string]string
+		Labels map[string]string
 	}
 	layers [][]byte // gzipped, lowest first
 }

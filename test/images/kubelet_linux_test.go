@@ -112,11 +112,10 @@ func newFleet(t *testing.T, more ...netip.Addr) *fleet {
 // serve creates the Service that is called.
 func (f *fleet) serve() {
 	f.Helper()
-	f.to = netip.MustParseAddrPort("10.96.0.10:8080")
 	port, tcp := int32(8080), corev1.ProtocolTCP
 	_, err := f.kube.CoreV1().Services("default").Create(f.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
-		Spec:       corev1.ServiceSpec{ClusterIP: f.to.Addr().String(), Ports: []corev1.ServicePort{{Port: port, Protocol: tcp}}},
+		Spec:       corev1.ServiceSpec{ClusterIP: service.Addr().String(), Ports: []corev1.ServicePort{{Port: port, Protocol: tcp}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		f.Fatal(err)
@@ -317,12 +316,15 @@ func TestKernelKubelet(t *testing.T) {
 		f.sockets("sockets/iptables", "sockets/nftables")
 		f.replace("iptables", pod, "pointsman", "host")
 		f.replace("iptables", pod, "iptables", "dataplane-iptables")
+		f.hang("iptables")
+		f.ready("iptables", "")
 		pod = f.evict("iptables", pod)
 		pod = f.swap("iptables", "nftables", pod)
 		f.replace("nftables", pod, "nftables", "dataplane-nftables")
 		f.swap("nftables", "iptables", pod)
 	})
 	f.lives("nftables", "one container", "form=children,mode=nftables", func(pod string) {
+		f.hang("nftables")
 		f.run(kubectl, "set", "image", "daemonset/pointsman", "pointsman="+prefix+"pointsman:next")
 		f.evict("nftables", f.ready("nftables", pod).Name)
 	})

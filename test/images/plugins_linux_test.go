@@ -66,10 +66,10 @@ func TestKernelKubeletPlugins(t *testing.T) {
 	digest := f.mirror.plugins(t)
 	var callers []traffic.Caller
 	for _, v := range f.all {
-		callers = append(callers, traffic.From(v.host, v.name, v.addr, f.to))
+		callers = append(callers, traffic.From(v.host, v.name, v.addr, service))
 		// Relays listen on addresses of the node only. Its own one stays the first.
 		const own = `device=$(ip -o addr show to "$0" | cut -d" " -f2); for to; do ip addr add "$to/32" dev "$device"; done`
-		if err := v.host.Do(exec.Command("sh", "-ec", own, v.addr.String(), "10.96.0.1", f.to.Addr().String()).Run); err != nil {
+		if err := v.host.Do(exec.Command("sh", "-ec", own, v.addr.String(), "10.96.0.1", service.Addr().String()).Run); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,6 +5,8 @@ package images
 import (
 	"archive/tar"
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -12,10 +14,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	programs "github.com/pointsman/pointsman/test/built"
-	"github.com/pointsman/pointsman/test/registry"
 )
 
 // What images are of, and where a node finds them.
@@ -25,30 +29,85 @@ const (
 	repository   = "pointsman/"
 )
 
+type object = map[string]any
+
 // A mirror is a registry for a node to pull from.
 type mirror struct {
 	testing.TB
-	registry.Registry
 	url string
+
+	mu    sync.Mutex        // guards what follows
+	blobs map[string][]byte // by digest
+	types map[string]string // of manifests, by digest
+	tags  map[string]string // NAME:TAG to a digest
+}
+
+// ServeHTTP answers a pull of the OCI distribution API.
+func (m *mirror) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	path := strings.TrimPrefix(r.URL.Path, "/v2/")
+	_, digest, blob := strings.Cut(path, "/blobs/")
+	kind := "application/octet-stream"
+	if name, reference, manifest := strings.Cut(path, "/manifests/"); manifest {
+		if digest = reference; !strings.Contains(reference, ":") {
+			digest = m.tags[name+":"+reference]
+		}
+		kind = m.types[digest]
+	} else if path == "" {
+		return
+	} else if !blob {
+		digest = ""
+	}
+	data, has := m.blobs[digest]
+	if !has || kind == "" {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Docker-Content-Digest", digest)
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+}
+
+// store adds a blob, and returns its digest.
+func (m *mirror) store(data []byte) string {
+	sum := sha256.Sum256(data)
+	digest := "sha256:" + hex.EncodeToString(sum[:])
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.blobs[digest] = data
+	return digest
+}
+
+// manifest adds a manifest of a media type under NAME:TAG, or, without a name, under its digest alone.
+func (m *mirror) manifest(name, kind string, data []byte) (digest string) {
+	digest = m.store(data)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.types[digest] = kind
+	if name != "" {
+		m.tags[name] = digest
+	}
+	return digest
 }
 
 // newMirror has images as make images made them, with the tag of the manifests, and each once more as next: another
 // image that has the same files. It also has the image of a pod's pause container.
 func newMirror(t testing.TB, names ...string) *mirror {
 	t.Helper()
-	m := &mirror{TB: t}
+	m := &mirror{TB: t, blobs: make(map[string][]byte), types: make(map[string]string), tags: make(map[string]string)}
 	for _, name := range names {
 		a := open(t, filepath.Join(folder(t), name+".oci.tar"))
 		for _, data := range a.blobs {
-			m.Add(data)
+			m.store(data)
 		}
 		var top, index struct{ Manifests []descriptor }
 		a.decode(t, a.index, &top)
 		all := top.Manifests[0].Digest
 		a.decode(t, a.blobs[all], &index)
-		m.Tag(repository+name+tag, indexType, a.blobs[all])
+		m.manifest(repository+name+tag, indexType, a.blobs[all])
 		for _, d := range index.Manifests {
-			m.Tag("", manifestType, a.blobs[d.Digest])
+			m.manifest("", manifestType, a.blobs[d.Digest])
 			if d.Platform.Architecture == runtime.GOARCH {
 				m.next(name, a.blobs[d.Digest])
 			}
@@ -69,10 +128,10 @@ func newMirror(t testing.TB, names ...string) *mirror {
 // next adds an image that differs in its label alone.
 func (m *mirror) next(name string, text []byte) {
 	m.Helper()
-	manifest, config := m.object(text), m.object(m.Blob(m.object(text)["config"].(object)["digest"].(string)))
+	manifest, config := m.object(text), m.object(m.blobs[m.object(text)["config"].(object)["digest"].(string)])
 	config["config"].(object)["Labels"].(object)["org.opencontainers.image.version"] = "next"
 	manifest["config"] = m.add("application/vnd.oci.image.config.v1+json", config)
-	m.tag(name+":next", manifest)
+	m.manifest(repository+name+":next", manifestType, m.text(manifest))
 }
 
 // pause adds the image of the container that holds a pod's namespaces.
@@ -99,15 +158,14 @@ func (m *mirror) image(name string, layer []byte, entrypoint ...string) string {
 	m.Helper()
 	config := object{
 		"architecture": runtime.GOARCH, "os": "linux", "config": object{"Entrypoint": entrypoint},
-		"rootfs": object{"type": "layers", "diff_ids": []string{registry.Digest(layer)}},
+		"rootfs": object{"type": "layers", "diff_ids": []string{m.store(layer)}},
 	}
 	manifest := m.text(object{
 		"schemaVersion": 2, "mediaType": manifestType,
 		"config": m.add("application/vnd.oci.image.config.v1+json", config),
 		"layers": []object{m.blob("application/vnd.oci.image.layer.v1.tar", layer)},
 	})
-	m.Tag(name, manifestType, manifest)
-	return registry.Digest(manifest)
+	return m.manifest(name, manifestType, manifest)
 }
 
 func (m *mirror) object(text []byte) (o object) {
@@ -116,11 +174,6 @@ func (m *mirror) object(text []byte) (o object) {
 		m.Fatal(err)
 	}
 	return o
-}
-
-func (m *mirror) tag(name string, manifest object) {
-	m.Helper()
-	m.Tag(repository+name, manifestType, m.text(manifest))
 }
 
 func (m *mirror) add(kind string, o object) object {
@@ -138,5 +191,5 @@ func (m *mirror) text(o object) []byte {
 }
 
 func (m *mirror) blob(kind string, data []byte) object {
-	return object{"mediaType": kind, "digest": m.Add(data), "size": len(data)}
+	return object{"mediaType": kind, "digest": m.store(data), "size": len(data)}
 }
