@@ -120,7 +120,7 @@ uml-modules: ## build what user-mode Linux lacks of nf_tables (two minutes, once
 test-nftables-ipvs: uml-modules ## run nftables beside IPVS and with SCTP, on Linux 6.1: user-mode Linux with modules that are built first
 	@GO="$(GO)" UML_MODULES=$(CURDIR)/bin/uml-modules IPVS_TESTS="$${IPVS_TESTS:-^TestKernelNftables}" test/uml/suite
 
-test-chart: peers bin/helm ## render the chart, and hold it against golden text and the manifests of configs/
+test-chart: peers bin/helm ## render the chart, and compare it with golden text, the manifests of configs/ and what an API server accepts
 	$(GOTEST) -count=1 ./test/chart
 
 .PHONY: test-windows
@@ -134,7 +134,7 @@ e2e: test-stories test-beside ## run the whole system against a real API server,
 .PHONY: test-stories test-beside
 test-stories: peers bin/helm ## a real API server and every dataplane that this kernel has
 	$(needs_root)
-	POINTSMAN_E2E=1 $(GOTEST) -p 1 -count=1 -timeout 30m ./test/cluster ./test/e2e
+	POINTSMAN_E2E=1 $(GOTEST) -p 1 -count=1 -timeout 30m ./test/e2e
 
 test-beside: peers ## the same objects beside the real kube-proxy
 	$(needs_root)

@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/pointsman/pointsman/test/built"
+	"github.com/pointsman/pointsman/test/cluster"
 )
 
 const (
@@ -220,6 +221,31 @@ func TestChartRefuses(t *testing.T) {
 	}
 }
 
+// TestChartApplies: an API server accepts what the chart renders for each way of use.
+func TestChartApplies(t *testing.T) {
+	rendered := make(map[string]string)
+	for _, file := range ways(t) {
+		rendered[file] = render(t, "--no-hooks", "--values", file)
+	}
+	needKubectl(t)
+	kubeconfig := cluster.Start(t, cluster.Options{}).Kubeconfig(cluster.Token(cluster.Admin), "")
+	apply := func(text string, args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), kubectl, append([]string{"--kubeconfig", kubeconfig}, args...)...)
+		cmd.Stdin = strings.NewReader(text)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("kubectl %q: %v: %s", args, err, out)
+		}
+	}
+	const operator = "../e2e/testdata/prometheus-operator.yaml"
+	apply("", "apply", "-f", operator)
+	apply("", "wait", "--for=condition=established", "--timeout=60s", "-f", operator)
+	for file, text := range rendered {
+		t.Log(file)
+		apply(text, "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-")
+	}
+}
+
 // An object is one of Kubernetes'.
 type object map[string]any
 
@@ -338,13 +364,19 @@ func same(t *testing.T, chart, manifests map[string]object) {
 	}
 }
 
-// kustomize renders a folder of configs.
-func kustomize(t *testing.T, folder string) string {
+const kubectl = "../../bin/peers/kubectl"
+
+func needKubectl(t *testing.T) {
 	t.Helper()
-	const kubectl = "../../bin/peers/kubectl"
 	if _, err := os.Stat(kubectl); err != nil {
 		t.Skip("needs kubectl: make peers builds one, in some minutes")
 	}
+}
+
+// kustomize renders a folder of configs.
+func kustomize(t *testing.T, folder string) string {
+	t.Helper()
+	needKubectl(t)
 	out, err := exec.CommandContext(t.Context(), kubectl, "kustomize", folder).Output()
 	if err != nil {
 		t.Fatalf("kubectl kustomize %s: %v", folder, err)

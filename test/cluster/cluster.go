@@ -54,11 +54,10 @@ type Cluster struct {
 	CA  string // a file: whom to trust
 	Dir string
 
-	t        testing.TB
-	options  Options
-	attached bool   // another process has what follows, and the controllers
-	etcd     string // its URL
-	server   *process
+	t       testing.TB
+	options Options
+	etcd    string // its URL
+	server  *process
 }
 
 // Start starts a cluster that lasts until the test ends.
@@ -66,9 +65,6 @@ func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	if o.Addr == "" {
 		o.Addr = "127.0.0.1"
-	}
-	if IsAttached() {
-		return attach(t, os.Getenv(Attached), o)
 	}
 	binary := find(t)
 	c := &Cluster{Dir: t.TempDir(), t: t, options: o}

@@ -12,10 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/pointsman/pointsman/test/cluster"
 )
 
 // TestKubeadm moves a node of a cluster that kubeadm has set up from kube-proxy to Pointsman and
@@ -23,7 +20,7 @@ import (
 // host does not say of its plugin that it outlives the container.
 func TestKubeadm(t *testing.T) {
 	need(t)
-	// The second time the ConfigMap says ipvs; what kube-proxy itself does in that mode, TestKernelIPVSKubeadm sees.
+	// The second time the ConfigMap says ipvs; TestKernelIPVSAfterKubeProxy has kube-proxy serve in that mode.
 	t.Run("iptables", func(t *testing.T) { newMove(t, "iptables").play(route{}, route{other: "From kube-proxy in ipvs mode"}) })
 	t.Run("nftables", func(t *testing.T) {
 		newMove(t, "nftables").play(route{there: "From kube-proxy in nftables mode", back: "And back to kube-proxy in nftables mode"})
@@ -32,44 +29,28 @@ func TestKubeadm(t *testing.T) {
 
 // A route names sections of docs/install.md with commands for one of kube-proxy's modes: more
 // there and back, and those by which Pointsman serves in another mode than the ConfigMap says.
-// Once it serves, served looks at the node.
-type route struct {
-	there, back, other string
-	served             func(*move)
-}
+type route struct{ there, back, other string }
 
 // A move is that of the first of two nodes; the second one stays with kube-proxy.
 type move struct {
 	*world
-	from     string     // kube-proxy's mode
 	kubelets []*kubelet // of the nodes, in order
 	shell    []string   // the environment of the commands
 }
 
 func newMove(t *testing.T, mode string) *move {
 	t.Helper()
-	v := &move{world: newWorld(t, modes()[0]), from: mode}
+	v := &move{world: newWorld(t, modes()[0])}
 	v.kubectl("delete", "-k", "../../configs/kubernetes")
 	v.asAdministrator()
 	v.api.StartControllers("daemonset-controller", "job-controller", "garbage-collector-controller")
 	v.kubeadm(mode)
-	if cluster.IsAttached() { // a guest is too slow for a second kube-proxy, through which no call goes
-		v.relabel(v.nodes[1], corev1.LabelOSStable, "windows")
+	for _, n := range v.nodes {
+		v.kubelets = append(v.kubelets, v.kubelet(n.machines[0]))
 	}
-	v.join()
 	t.Cleanup(v.logs) // before their folders go
 	v.must("kubectl -n kube-system rollout status daemonset/kube-proxy --timeout=2m")
 	return v
-}
-
-// join has the nodes on which pods are to run have kubelets.
-func (v *move) join() {
-	v.Helper()
-	for _, n := range v.nodes {
-		if !cluster.IsAttached() || n == v.nodes[0] {
-			v.kubelets = append(v.kubelets, v.kubelet(n.machines[0]))
-		}
-	}
 }
 
 // asAdministrator has the shell find kubectl, and the cluster.
@@ -78,9 +59,6 @@ func (v *move) asAdministrator() {
 	peers, err := filepath.Abs("../../bin/peers")
 	if err != nil {
 		v.Fatal(err)
-	}
-	if cluster.IsAttached() {
-		peers = cluster.Outside(v, "kubectl")
 	}
 	v.shell = append(os.Environ(), "PATH="+peers+":"+os.Getenv("PATH"), "KUBECONFIG="+v.api.Kubeconfig("token-admin", ""), "NODE="+v.nodes[0].name)
 }
@@ -172,20 +150,12 @@ func (v *move) play(routes ...route) {
 	v.must(there[:2]...)
 	v.validate(v.setting("kube-proxy", "config.conf"))
 	v.runs("kube-proxy", "kube-proxy")
-	v.foreseen()
-	watch := v.prometheus()
 	v.refused(there[2:])
 	for _, r := range routes {
-		watch.quiet("kubeproxy_sync_proxy_rules_last_timestamp_seconds")
-		v.along(r, there, answers, watch)
+		v.along(r, there, answers)
 	}
-	watch.quiet("kubeproxy_sync_proxy_rules_last_timestamp_seconds")
 	v.result(load)
-	lists := []string{"nft", "list", "tables"}
-	if v.from == "ipvs" { // where a kernel need not have nftables
-		lists = []string{"ipset", "list", "-name"}
-	}
-	if left := v.run(v.nodes[0].machines[0], lists[0], lists[1:]...); strings.Contains(left, "pointsman") || strings.Contains(left, "PM-") {
+	if left := v.run(v.nodes[0].machines[0], "nft", "list", "tables"); strings.Contains(left, "pointsman") {
 		v.Errorf("in the end there are\n%s", left)
 	}
 	if text := v.said(); strings.Contains(text, "serves on") || strings.Count(text, `why="the host ends"`) < len(routes) {
@@ -204,7 +174,7 @@ func (v *move) said() string {
 }
 
 // along moves the node by a route and back. Which pod answers for the Service changes meanwhile.
-func (v *move) along(r route, there []string, answers func(pod int), watch watch) {
+func (v *move) along(r route, there []string, answers func(pod int)) {
 	v.Helper()
 	if r.other == "" {
 		v.must(there[2:]...)
@@ -215,10 +185,6 @@ func (v *move) along(r route, there []string, answers func(pod int), watch watch
 	v.onNode(v.steps("#", r.there))
 	v.endpoints("web", v.nodes[1].end(1))
 	answers(1)
-	watch.quiet("pointsman_healthy")
-	if r.served != nil {
-		r.served(v)
-	}
 
 	v.must(v.steps("$", "And back")...)
 	v.runs("kube-proxy", "kube-proxy")

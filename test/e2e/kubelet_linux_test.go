@@ -18,8 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/pointsman/pointsman/test/cluster"
 )
 
 // A kubelet does a scheduler's and a kubelet's part on one machine, for what controllers make
@@ -46,11 +44,7 @@ func (w *world) kubelet(m *machine) *kubelet {
 	ended := make(chan struct{})
 	go func() { // ends with ctx
 		defer close(ended)
-		pace := 100 * time.Millisecond
-		if cluster.IsAttached() {
-			pace = time.Second // a guest has other things to do
-		}
-		for tick := time.NewTicker(pace); ctx.Err() == nil; <-tick.C {
+		for tick := time.NewTicker(100 * time.Millisecond); ctx.Err() == nil; <-tick.C {
 			if err := k.sync(ctx); err != nil && ctx.Err() == nil {
 				w.Errorf("the kubelet of %s: %v", m.node.name, err)
 				return

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pointsman/pointsman/test/cluster"
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
@@ -61,11 +60,7 @@ func (w *world) calledAllTheTime(p *place, to netip.AddrPort) *load {
 // run calls until ctx ends. Closed connections keep their ports for a minute, and
 // there are 28,000: hence a gap.
 func (l *load) run(ctx context.Context, land *land, p *place, to netip.AddrPort) {
-	gap := callGap
-	if cluster.IsAttached() { // in a guest a call takes long, and many calls take all that it can do
-		gap = 20 * callGap
-	}
-	pace := time.NewTicker(gap)
+	pace := time.NewTicker(callGap)
 	defer pace.Stop()
 	for ; ctx.Err() == nil; <-pace.C {
 		got := land.callFor(ctx, traffic.Timeout, p, "tcp4", to)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 	"github.com/pointsman/pointsman/test/built"
@@ -17,9 +16,8 @@ import (
 // minutes, are left out.
 const asked = "POINTSMAN_E2E"
 
-// binaries is the folder of the binaries under test, once they are built. A guest of user-mode
-// Linux finds them built.
-var binaries = os.Getenv("POINTSMAN_BIN")
+// binaries is the folder of the binaries under test, once they are built.
+var binaries string
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asked) == "" || os.Getuid() != 0 {
@@ -32,11 +30,8 @@ func TestMain(m *testing.M) {
 type suite struct{ *testing.M }
 
 func (s suite) Run() int {
-	if cluster.IsAttached() {
-		timeout = 10 * time.Minute // programs that elsewhere begin in a second take up to a minute
-	}
 	err := cluster.Loopback()
-	if err == nil && binaries == "" {
+	if err == nil {
 		binaries, err = os.MkdirTemp("", "pointsman-e2e-")
 		if err == nil {
 			defer os.RemoveAll(binaries)
