@@ -247,7 +247,7 @@ staticcheck: bin/staticcheck ## look for mistakes that the compiler does not see
 
 .PHONY: docs-check
 docs-check: ## check the pages: links, names, generated parts, the budget of words, and run their commands (some minutes)
-	$(GOTEST) -count=1 -run '^Test(Docs|DocOf|WireDoc|KubeProxy|NamedTests|ShownExample|OwnMetrics|States|Forms|Monitored|Events|ChartReadme)' ./test
+	$(GOTEST) -count=1 -run '^Test(Docs|DocOf|WireDoc|KubeProxy|NamedTests|ShownExample|OwnMetrics|States|Monitored|ChartReadme)' ./test
 	$(GOTEST) -count=1 -run '^TestDocs' ./host/config ./sdk/sdktest
 	.ci/commands README.md CONTRIBUTING.md docs/*.md
 

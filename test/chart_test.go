@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -81,105 +79,4 @@ func TestChartReadme(t *testing.T) {
 	if text != want {
 		t.Error("the table in charts/pointsman/README.md is not what values.yaml says; try: POINTSMAN_UPDATE_CHART=1 go test ./test -run TestChartReadme")
 	}
-}
-
-// A schema is a part of values.schema.json, as far as these tests look at it.
-type schema struct {
-	Properties map[string]schema
-	Closed     any `json:"additionalProperties"`
-}
-
-// UnmarshalJSON also takes the schema that is a truth value.
-func (s *schema) UnmarshalJSON(text []byte) error {
-	if string(text) == "false" || string(text) == "true" {
-		return nil
-	}
-	type plain schema
-	return json.Unmarshal(text, (*plain)(s))
-}
-
-// TestChartSchema: every value is in the schema and no other one, so that a wrong word is refused.
-func TestChartSchema(t *testing.T) {
-	var root schema
-	if err := json.Unmarshal([]byte(read(t, chart+"values.schema.json")), &root); err != nil {
-		t.Fatal(err)
-	}
-	inSchema := make(map[string]bool)
-	var walk func(prefix string, s schema)
-	walk = func(prefix string, s schema) {
-		for name, p := range s.Properties {
-			inSchema[prefix+name] = true
-			if len(p.Properties) > 0 && p.Closed == false {
-				walk(prefix+name+".", p)
-			}
-		}
-	}
-	walk("", root)
-	if root.Closed != false {
-		t.Error("the schema takes any word")
-	}
-	delete(inSchema, "global") // helm's own
-	known := make(map[string]bool)
-	for _, v := range values(t) {
-		known[v.path] = true
-		if !inSchema[v.path] {
-			t.Errorf("values.schema.json does not have %s", v.path)
-		}
-	}
-	for path := range inSchema {
-		parent := path[:max(0, strings.LastIndex(path, "."))]
-		if !known[path] && !slices.Contains([]string{"resources", "dataplaneResources", "updateStrategy", "updateStrategy.rollingUpdate"}, parent) {
-			t.Errorf("values.schema.json has %s, which values.yaml does not", path)
-		}
-	}
-}
-
-// TestChartFiles: the alerts and the dashboard are those of configs/monitoring, and no copies.
-func TestChartFiles(t *testing.T) {
-	for _, name := range []string{"alerts.yaml", "dashboard.json"} {
-		to, err := filepath.EvalSymlinks(chart + "files/" + name)
-		if want := filepath.Join("..", "configs", "monitoring", name); err != nil || to != want {
-			t.Errorf("charts/pointsman/files/%s is %s, %v; want a link to %s", name, to, err, want)
-		}
-	}
-}
-
-// TestChartImagesListed: Artifact Hub shows, and scans, the images that the chart runs, for the processors that they are
-// built for.
-func TestChartImagesListed(t *testing.T) {
-	var chartYAML struct {
-		AppVersion  string `yaml:"appVersion"`
-		Annotations map[string]string
-	}
-	if err := yaml.Unmarshal([]byte(read(t, chart+"Chart.yaml")), &chartYAML); err != nil {
-		t.Fatal(err)
-	}
-	var listed []struct {
-		Name, Image string
-		Platforms   []string
-	}
-	if err := yaml.Unmarshal([]byte(chartYAML.Annotations["artifacthub.io/images"]), &listed); err != nil {
-		t.Fatal(err)
-	}
-	images := readImages(t)
-	for _, i := range listed {
-		if images[i.Name] == nil || i.Image != registry+i.Name+":"+chartYAML.AppVersion {
-			t.Errorf("Chart.yaml lists %s as %s, which make images does not make", i.Name, i.Image)
-		}
-		if want := linuxTargets(t); !slices.Equal(i.Platforms, want) {
-			t.Errorf("Chart.yaml lists %s for %q, and releases are built for %q", i.Name, i.Platforms, want)
-		}
-	}
-	if len(listed) != len(images) {
-		t.Errorf("Chart.yaml lists %d images, and there are %d", len(listed), len(images))
-	}
-}
-
-// linuxTargets are what .goreleaser.yaml builds the host for: linux/amd64.
-func linuxTargets(t *testing.T) (all []string) {
-	t.Helper()
-	for _, target := range releaseTargets(t)["pointsman"] {
-		all = append(all, strings.Replace(target, "_", "/", 1))
-	}
-	return all
 }

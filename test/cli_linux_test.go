@@ -5,7 +5,6 @@ package test
 import (
 	"fmt"
 	"maps"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -131,21 +130,4 @@ func TestDocOfEvents(t *testing.T) {
 	}
 	slices.Sort(rows)
 	generated(t, "../docs/events.md", "from the constants of the host", "| reason | meaning and remedy |\n|---|---|\n"+strings.Join(rows, ""))
-}
-
-// TestReasonsHaveNames sees to it that every reason is one of those constants.
-func TestReasonsHaveNames(t *testing.T) {
-	literal := regexp.MustCompile(`(?:Reason: +|warn\(|problem\()"`)
-	files, err := filepath.Glob("../host/*/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		if filepath.Base(filepath.Dir(file)) == "doctor" {
-			continue // what it finds are sentences, and no events
-		}
-		if at := literal.FindString(read(t, file)); at != "" && !strings.HasSuffix(file, "_test.go") {
-			t.Errorf("%s has a reason without a name, after %q", file, at)
-		}
-	}
 }

@@ -3,11 +3,9 @@
 package test
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -129,31 +127,6 @@ func TestShownExample(t *testing.T) {
 	generated(t, "../docs/writing-a-plugin.md", "from that file", "```go\n"+code+"```\n")
 }
 
-// TestDocsCommands sees to it that a fresh clone can run the commands that pages show as
-// runnable: they build what they run, or run what was built.
-func TestDocsCommands(t *testing.T) {
-	for _, doc := range docs(t) {
-		for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```").FindAllStringSubmatch(read(t, doc), -1) {
-			for _, line := range strings.Split(strings.TrimSpace(block[1]), "\n") {
-				if !regexp.MustCompile(`^(make|go|bin/\S+) `).MatchString(line) {
-					t.Errorf("%s shows a command that a fresh clone does not have: %s", doc, line)
-				}
-			}
-		}
-	}
-}
-
-// TestDocsCommandsInstalled sees to it that pages name a dataplane's binary by its path where they
-// show a command: it is installed outside of PATH, and pointsman finds it.
-func TestDocsCommandsInstalled(t *testing.T) {
-	bare := regexp.MustCompile("(?m)^[#$] pointsman-dataplane-.*$")
-	for _, doc := range docs(t) {
-		for _, command := range bare.FindAllString(read(t, doc), -1) {
-			t.Errorf("%s shows a command that is not in PATH: %s", doc, command)
-		}
-	}
-}
-
 // TestDocsTargets holds the make targets that pages name against the Makefile.
 func TestDocsTargets(t *testing.T) {
 	makefile := read(t, "../Makefile")
@@ -205,22 +178,6 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestForms counts the forms that docs/install.md has, and holds what it has installed against
-// what the config file reads.
-func TestForms(t *testing.T) {
-	text := read(t, "../docs/install.md")
-	_, table, _ := strings.Cut(text, "\n| form | use it for |\n|---|---|\n")
-	table, _, _ = strings.Cut(table, "\n\n")
-	words := []string{"No", "One", "Two", "Three", "Four", "Five", "Six"}
-	if n := strings.Count(table, "\n") + 1; !strings.Contains(text, "\n"+words[n]+" forms. ") {
-		t.Errorf("docs/install.md lists %d forms, and says another number", n)
-	}
-	kubeconfig := regexp.MustCompile(`kubeconfig: (/[^}\s]+)`).FindStringSubmatch(read(t, "../configs/systemd/host.yaml"))
-	if kubeconfig == nil || !strings.Contains(text, " KUBECONFIG "+kubeconfig[1]+"\n") {
-		t.Errorf("docs/install.md does not install the kubeconfig that configs/systemd/host.yaml reads: %q", kubeconfig)
-	}
-}
-
 // TestDocsBudget holds the pages to their budget of words, which make size prints, and the changelog to one screen until there is a
 // release.
 func TestDocsBudget(t *testing.T) {
@@ -250,24 +207,5 @@ func TestDocsBudget(t *testing.T) {
 	const screen = 50
 	if text := read(t, "../CHANGELOG.md"); strings.Contains(text, "\nNothing is released yet.") && strings.Count(text, "\n") > screen {
 		t.Errorf("CHANGELOG.md has more than %d lines, and nothing is released", screen)
-	}
-}
-
-// TestHelp has make help list every target.
-func TestHelp(t *testing.T) {
-	makefile := read(t, "../Makefile")
-	_, targets, _ := strings.Cut(makefile, "\n.PHONY: ")
-	targets, _, _ = strings.Cut(targets, "\n")
-	out, err := exec.CommandContext(t.Context(), "make", "-s", "-C", "..", "help").Output()
-	if errors.Is(err, exec.ErrNotFound) {
-		t.Skip("needs make")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, target := range strings.Fields(targets) {
-		if !regexp.MustCompile(`(?m)^  make ` + target + ` +[a-z]`).Match(out) {
-			t.Errorf("make help does not tell of %s:\n%s", target, out)
-		}
 	}
 }

@@ -3,7 +3,6 @@
 package test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -50,37 +49,4 @@ func TestManifestWrittenInPlace(t *testing.T) {
 	backend(t, at(s.net+"102"))
 	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.102"))
 	s.served("tcp", s.net+"10:18080", at(s.net+"102"))
-}
-
-// TestPipes has a pipe take the place of a manifest and of the config: status says so, and all else is followed.
-func TestPipes(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
-	backend(t, at(s.net+"101"))
-	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
-	s.start()
-	s.served("tcp", s.net+"10:18080", at(s.net+"101"))
-	err := errors.Join(
-		syscall.Mkfifo(s.path("services/pipe.yaml"), 0o600),
-		syscall.Mkfifo(s.path("next"), 0o600),
-		os.Rename(s.path("next"), s.path("host.yaml")),
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.until("status says what is no file", func() error {
-		st, err := s.Status(t.Context())
-		if err != nil {
-			return err
-		}
-		said := fmt.Sprintf("%+v", st.Warnings)
-		for _, part := range []string{"pipe.yaml: it is no regular file", "host.yaml is no regular file"} {
-			if !strings.Contains(said, part) {
-				return fmt.Errorf("warnings %s", said)
-			}
-		}
-		return nil
-	})
-	s.manifest("new.yaml", tcpService("new", "NET.12", 18080, "NET.101"))
-	s.served("tcp", s.net+"12:18080", at(s.net+"101"))
 }

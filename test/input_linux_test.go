@@ -111,61 +111,6 @@ func TestBrokenManifest(t *testing.T) {
 	s.until("status has forgotten it", func() error { return s.noWarning("W007") })
 }
 
-// TestManyPorts is a Service of a hundred ports.
-func TestManyPorts(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
-	backend(t, at(s.net+"101"))
-	var front, back strings.Builder
-	for n := range 100 {
-		fmt.Fprintf(&front, "  - {name: p%d, port: %d}\n", n, 18000+n)
-		fmt.Fprintf(&back, "- {name: p%d, port: %d}\n", n, backendPort)
-	}
-	s.manifest("many.yaml", strings.NewReplacer(
-		"  - {name: p, port: 80, protocol: TCP}\n", front.String(),
-		fmt.Sprintf("- {name: p, port: %d, protocol: TCP}\n", backendPort), back.String(),
-	).Replace(tcpService("many", "NET.10", 80, "NET.101")))
-	s.start()
-	s.serving()
-	for n := range 100 {
-		if from, err := ask("tcp", fmt.Sprintf("%s10:%d", s.net, 18000+n)); err != nil || from != at(s.net+"101") {
-			t.Errorf("port %d: %s, %v", 18000+n, from, err)
-		}
-	}
-}
-
-// TestManyEndpoints is a Service of ten thousand endpoints, which one server on the
-// machine's whole loopback network answers for.
-func TestManyEndpoints(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
-	server := wildcard(t)
-	var slices strings.Builder
-	for n := range 10 {
-		var addrs []string
-		for i := range 1000 {
-			addrs = append(addrs, fmt.Sprintf("127.250.%d.%d", n*4+i/250, 1+i%250))
-		}
-		slices.WriteString(strings.NewReplacer("many-1", fmt.Sprintf("many-%d", n+1), strconv.Itoa(backendPort), strconv.Itoa(server.Port)).Replace(sliceOf("many", "TCP", addrs...)))
-	}
-	s.manifest("many.yaml", serviceOf("many", "NET.10", "TCP", 18080)+slices.String())
-	s.start()
-	s.serving()
-	port, err := s.port("many")
-	if err != nil || len(port.Cluster) != 10_000 {
-		t.Fatalf("%d endpoints: %v", len(port.Cluster), err)
-	}
-	seen := callers(t, "tcp", s.net+"10:18080", 50)
-	if len(seen) < 40 {
-		t.Errorf("50 requests met %d endpoints: %q", len(seen), seen)
-	}
-	for _, from := range seen {
-		if !strings.HasPrefix(from, "127.250.") {
-			t.Errorf("answered by %s", from)
-		}
-	}
-}
-
 // TestFlood makes ten thousand changes as fast as it can. The last one wins, and
 // neither process grows.
 func TestFlood(t *testing.T) {

@@ -3,7 +3,6 @@
 package test
 
 import (
-	"encoding/json"
 	"os/exec"
 	"reflect"
 	"regexp"
@@ -73,32 +72,6 @@ func TestRunbooks(t *testing.T) {
 	}
 	if seen < 10 {
 		t.Errorf("found only %d alerts", seen)
-	}
-}
-
-// TestDashboard reads the dashboard as Grafana does.
-func TestDashboard(t *testing.T) {
-	var board struct {
-		Title  string
-		Panels []struct {
-			ID      int
-			Title   string
-			Type    string
-			Targets []struct{ Expr string }
-		}
-	}
-	if err := json.Unmarshal([]byte(read(t, "../configs/monitoring/dashboard.json")), &board); err != nil {
-		t.Fatal(err)
-	}
-	seen := make(map[int]bool)
-	for _, p := range board.Panels {
-		if p.Title == "" || seen[p.ID] || p.Type != "row" && len(p.Targets) == 0 {
-			t.Errorf("panel %d %q has no title, no query, or the number of another", p.ID, p.Title)
-		}
-		seen[p.ID] = true
-	}
-	if board.Title == "" || len(board.Panels) < 10 {
-		t.Errorf("%q has %d panels", board.Title, len(board.Panels))
 	}
 }
 

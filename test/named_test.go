@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// allTests returns the names of all tests of the project.
-func allTests(t *testing.T) map[string]bool {
-	t.Helper()
+// TestNamedTests looks for every test that a page names, such as one that measures a figure. Pages for operators name none.
+func TestNamedTests(t *testing.T) {
 	there := map[string]bool{}
 	err := filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, "_test.go") {
@@ -25,12 +24,6 @@ func allTests(t *testing.T) map[string]bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return there
-}
-
-// TestNamedTests looks for every test that a page names, such as one that measures a figure. Pages for operators name none.
-func TestNamedTests(t *testing.T) {
-	there := allTests(t)
 	for _, doc := range docs(t) {
 		for _, m := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(read(t, doc), -1) {
 			if name := filepath.Base(doc); name != "CONTRIBUTING.md" && name != "architecture.md" && name != "performance.md" {

@@ -216,7 +216,12 @@ func TestPluginNewGo(t *testing.T) {
 	a := newAuthor(t, "acme")
 	began := time.Now()
 	a.writes("--module", "example.org/net/acme")
-	a.env = append(a.env, goByProxy(t, proxied(t))...)
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.env = append(a.env, "GOFLAGS=-buildvcs=false -trimpath", "GOWORK=off")
+	a.runs("go", "mod", "edit", "-replace=github.com/pointsman/pointsman="+root)
 	a.runs("make", "build")
 	t.Logf("built after %s", time.Since(began).Round(time.Second))
 	a.runs("go", "vet", "./...")

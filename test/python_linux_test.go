@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/test/built"
-	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // needsPython skips where gRPC's code for Python cannot be made or run.
@@ -83,34 +82,4 @@ func TestPythonVerbs(t *testing.T) {
 			t.Errorf("%q: in Python\n%s(exit %d), in Go\n%s(exit %d)", words, got, exit, want, code)
 		}
 	}
-}
-
-// TestPythonRelaySwaps swaps to the example in Python, which runs by itself, and back while callers call. Where the host
-// starts it is for TestPluginNewPython.
-func TestPythonRelaySwaps(t *testing.T) {
-	t.Parallel()
-	path := pyrelay(t)
-	s := newSystem(t)
-	address := "unix://" + s.path("own/s")
-	cmd := exec.Command(path, "--listen", address)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	eventually.True(t, "it listens", func() bool { _, err := os.Stat(s.path("own/s")); return err == nil })
-	s.write("host.yaml", strings.Replace(s.text("swap: {drainTimeout: 5s}\n"), "plugins: {", "plugins: {pyrelay: {address: '"+address+"'}, ", 1))
-	backend(t, at(s.net+"101"))
-	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
-	s.start()
-	s.served("tcp", s.net+"10:18080")
-	r := newRush(t, s.net+"10:18080")
-	for _, mode := range []string{"pyrelay", "userspace", "pyrelay"} {
-		if got := s.verb("mode", "swap", mode, "--wait=5m"); got.code != 0 {
-			t.Fatalf("mode swap %s: %+v\n%s", mode, got, s.log())
-		}
-		if m, err := s.Mode(t.Context()); err != nil || m.Mode != mode {
-			t.Errorf("after the swap to %s: %+v, %v", mode, m, err)
-		}
-	}
-	r.Done(t, "calls during the swaps")
 }

@@ -48,39 +48,6 @@ func TestTraffic(t *testing.T) {
 	})
 }
 
-// TestIPv6 is the same in the other family.
-func TestIPv6(t *testing.T) {
-	t.Parallel()
-	probe, err := net.Listen("tcp6", "[::1]:0")
-	if err != nil {
-		t.Skipf("needs IPv6 on the loopback interface: %v", err)
-	}
-	front := probe.Addr().(*net.TCPAddr).Port
-	probe.Close()
-	l, err := net.Listen("tcp6", "[::1]:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go accept(l)
-	s := newSystem(t)
-	s.manifest("six.yaml", fmt.Sprintf(`
-apiVersion: v1
-kind: Service
-metadata: {name: six, namespace: ns}
-spec: {clusterIP: "::1", ipFamilies: [IPv6], ports: [{port: %d}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: six-1, namespace: ns, labels: {kubernetes.io/service-name: six}}
-addressType: IPv6
-ports: [{port: %d}]
-endpoints: [{addresses: ["::1"]}]
-`, front, l.Addr().(*net.TCPAddr).Port))
-	s.start()
-	s.served("tcp", fmt.Sprintf("[::1]:%d", front), l.Addr().String())
-}
-
 // TestEndpointIsRemoved takes an endpoint away while requests run: none fails, what is
 // established stays, and nothing new goes there.
 func TestEndpointIsRemoved(t *testing.T) {

@@ -185,14 +185,3 @@ func (r *rush) askedLast(who string) time.Time {
 	return r.last[who]
 }
 
-// wildcard serves TCP on every address of this machine, at a port of its own.
-func wildcard(t *testing.T) *net.TCPAddr {
-	t.Helper()
-	l, err := net.Listen("tcp4", "0.0.0.0:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go accept(l)
-	return l.Addr().(*net.TCPAddr)
-}

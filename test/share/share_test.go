@@ -46,20 +46,3 @@ func TestTake(t *testing.T) {
 		}
 	}
 }
-
-func TestTakeAlone(t *testing.T) {
-	t.Setenv(Variable, "")
-	if !Take("anything") {
-		t.Error("without a folder a process has every test")
-	}
-}
-
-func TestTakeNowhere(t *testing.T) {
-	t.Setenv(Variable, "/nowhere/at/all")
-	defer func() {
-		if recover() == nil {
-			t.Error("a folder that is not there must not look as if another process had the tests")
-		}
-	}()
-	Take("anything")
-}
