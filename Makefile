@@ -107,7 +107,7 @@ test-dataplanes: ## of these, those of the other dataplanes and of what all shar
 
 test-swap: ## of these, swaps, restarts and faults of the whole system, and what traffic sees of them
 	$(needs_root)
-	POINTSMAN_FIGURES=$(CURDIR)/bin/swap-figures.txt $(GOTEST) -count=1 -timeout 40m -run '$(or $(SWAP_TESTS),^TestKernel)' $(if $(SWAP_SKIP),-skip '$(SWAP_SKIP)') ./test/swap
+	$(GOTEST) -count=1 -timeout 40m -run '$(or $(SWAP_TESTS),^TestKernel)' $(if $(SWAP_SKIP),-skip '$(SWAP_SKIP)') ./test/swap
 
 test-ipvs: ## run the ipvs tests under a kernel that has IPVS
 	@GO="$(GO)" test/uml/suite

@@ -100,4 +100,3 @@ func TestOptionsFollowed(t *testing.T) {
 	s.served("tcp", s.net+"10:18080")
 	s.logged("config taken", "changed: plugins.userspace.options")
 }
-

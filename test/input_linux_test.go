@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/pointsman/pointsman/host/admin"
 )
 
 // event finds an event by its reason and a part of its message.
@@ -52,20 +50,6 @@ func (s *system) noWarning(code string) error {
 		return fmt.Errorf("%s is still there: %+v", code, st.Warnings)
 	}
 	return nil
-}
-
-// port is the first port of a Service in the namespace ns.
-func (s *system) port(name string) (admin.Port, error) {
-	all, err := s.Services(s.t.Context())
-	if err != nil {
-		return admin.Port{}, err
-	}
-	for _, svc := range all.Items {
-		if svc.Name == name && len(svc.Ports) > 0 {
-			return svc.Ports[0], nil
-		}
-	}
-	return admin.Port{}, fmt.Errorf("there is no Service %s with a port", name)
 }
 
 // logged waits for a line of the host's log that holds all parts.

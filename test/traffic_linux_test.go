@@ -184,4 +184,3 @@ func (r *rush) askedLast(who string) time.Time {
 	defer r.mu.Unlock()
 	return r.last[who]
 }
-

@@ -137,12 +137,6 @@ func (w *world) changeNode(n *node, edit func(*corev1.Node)) {
 	}
 }
 
-// relabel changes a node's labels.
-func (w *world) relabel(n *node, label, value string) {
-	w.Helper()
-	w.changeNode(n, func(o *corev1.Node) { o.Labels[label] = value })
-}
-
 // An endpoint is a pod that answers for a Service, in a state.
 type endpoint struct {
 	pod   *place

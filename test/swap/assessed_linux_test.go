@@ -177,22 +177,3 @@ PATH=${PATH#*:} exec "${0##*/}" "$@"
 		t.Errorf("it went on as it was: %v, %+v", err, now)
 	}
 }
-
-// TestKernelWaits is a node that serves, until an update is slow: that shows while it waits,
-// and no more once it is served.
-func TestKernelWaits(t *testing.T) {
-	n := assessed(t, "iptables", restores("[ ! -e DIR/full ] || { cat >/dev/null; echo 'no room for it' >&2; exit 4; }\nPATH=${PATH#*:} exec \"${0##*/}\" \"$@\"\n"))
-	n.expectReady()
-	n.until("all is well", long, func() error { return n.statusIs(true, "") })
-	n.write("full", "")
-	n.write("services/more.yaml", fmt.Sprintf(storm, 3, 4, 5))
-	n.until("status says so", long, func() error { return n.statusIs(false, "W013 ") })
-	n.expectAnswer(10256, "healthz", "503", `"healthy":false`)
-	n.expectAnswer(30999, "", "503", `"serviceProxyHealthy": false`)
-	n.expectAnswer(10249, "metrics", "200", "\npointsman_healthy 0\n", "\npointsman_ready 0\n", "\npointsman_plugin_active{plugin=\"iptables\"} 1\n")
-	if err := os.Remove(n.path("full")); err != nil {
-		t.Fatal(err)
-	}
-	n.expectReady()
-	n.until("all is well", long, func() error { return n.statusIs(true, "") })
-}

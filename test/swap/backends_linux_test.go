@@ -37,12 +37,6 @@ func (n *node) echo(at netip.AddrPort) {
 	})
 }
 
-// acceptObserved takes in, on one of the backends, connections to be observed.
-func (n *node) acceptObserved(addr netip.Addr) {
-	n.Helper()
-	n.accept("tcp", netip.AddrPortFrom(addr, observedPort), func(conn net.Conn) { n.observed <- conn })
-}
-
 // accept hands each connection there to take, one after the other, until the test ends.
 func (n *node) accept(network string, at netip.AddrPort, take func(net.Conn)) {
 	n.Helper()

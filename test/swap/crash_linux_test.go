@@ -45,7 +45,7 @@ func pluginKilled(t *testing.T, mode string) {
 		}
 	}
 	l.done("a plugin of " + mode + " killed three times")
-	measured.time("a plugin of "+mode+" killed: updates are served again", longest, 500*time.Millisecond)
+	t.Logf("updates were served again after %s (goal: 500ms)", longest)
 }
 
 // TestKernelHung stops a plugin's process. It is found out, and replaced.
@@ -73,9 +73,8 @@ func hung(t *testing.T, mode string) {
 	})
 	found := time.Since(began)
 	n.until("another process serves", long, n.servesWith(mode, before))
+	t.Logf("the stopped process was found after %s (goal: 5s), another one served after %s", found, time.Since(began))
 	l.done("a plugin of " + mode + " that hangs")
-	measured.time("a plugin of "+mode+" stopped: found", found, 5*time.Second)
-	measured.time("a plugin of "+mode+" stopped: another one serves", time.Since(began), 0)
 }
 
 // TestKernelCrashLoop has a new binary that dies at once. The rules serve on, status says why the

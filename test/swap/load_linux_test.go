@@ -24,9 +24,8 @@ const silence = time.Second
 // and connections that they keep, on which they say something every 20 ms.
 type load struct {
 	*traffic.Load
-	t        testing.TB
-	excused  bool      // failures so far were not the swap's
-	observer *observer // nil: none
+	t       testing.TB
+	excused bool // failures so far were not the swap's
 }
 
 // A caller is one that calls from an address to one of the ways in.
@@ -70,11 +69,7 @@ func (n *node) callers() []caller {
 func (n *node) newLoad() *load {
 	n.Helper()
 	n.answering()
-	o := n.observe(n.callers())
-	l := n.loadOf(n.callers()...)
-	l.observer = o
-	n.Cleanup(func() { _, _ = o.end() })
-	return l
+	return n.loadOf(n.callers()...)
 }
 
 // loadOf has these call.
@@ -129,10 +124,8 @@ func (l *load) done(what string) {
 		}
 	}
 	seconds := counts.Took.Seconds()
-	silence := l.observer.silence(l.t)
-	l.t.Logf("%s: %d new connections (%.0f/s) and %d answers on kept ones in %.1f s: %d failed; longest answer %s, on a kept one %s, observed %s",
-		what, counts.New, float64(counts.New)/seconds, counts.Kept, seconds, len(failed), counts.Worst.Round(time.Millisecond), counts.Stall.Round(time.Millisecond), silence)
-	measured.load(what, counts.New, int(float64(counts.New)/seconds), len(failed), silence, counts.Stall, counts.Worst)
+	l.t.Logf("%s: %d new connections (%.0f/s) and %d answers on kept ones in %.1f s: %d failed; longest answer %s, on a kept one %s",
+		what, counts.New, float64(counts.New)/seconds, counts.Kept, seconds, len(failed), counts.Worst.Round(time.Millisecond), counts.Stall.Round(time.Millisecond))
 	if said := evidence(failed); said != "" {
 		l.t.Log(said)
 	}

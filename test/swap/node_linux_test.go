@@ -5,12 +5,10 @@ package swap
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,26 +20,13 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-func TestMain(m *testing.M) {
-	if count, err := strconv.Atoi(os.Getenv(observing)); err == nil {
-		observed(count)
-		return
-	}
-	netns.Main(tidy{m})
-}
+func TestMain(m *testing.M) { netns.Main(tidy{m}) }
 
 // tidy removes what the tests have built.
 type tidy struct{ *testing.M }
 
 func (t tidy) Run() int {
 	code := t.M.Run()
-	file := os.Getenv("POINTSMAN_FIGURES")
-	if file == "" {
-		measured.print(os.Stdout)
-	} else if err := measured.keep(file); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
 	if programs.dir != "" {
 		_ = os.RemoveAll(programs.dir)
 	}
@@ -73,13 +58,12 @@ spec:
   ports:
   - {name: tcp, port: 8080, nodePort: 30080, protocol: TCP}
   - {name: udp, port: 8080, nodePort: 30080, protocol: UDP}
-  - {name: observed, port: 8090, nodePort: 30090, protocol: TCP}
 ---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
 addressType: IPv4
-ports: [{name: tcp, port: 8080, protocol: TCP}, {name: udp, port: 8080, protocol: UDP}, {name: observed, port: 8090, protocol: TCP}]
+ports: [{name: tcp, port: 8080, protocol: TCP}, {name: udp, port: 8080, protocol: UDP}]
 endpoints: [{addresses: [10.180.0.1]}, {addresses: [10.180.1.1]}]
 `
 
@@ -104,13 +88,12 @@ linux: {conntrack: {maxPerCore: 0}}
 type node struct {
 	*testing.T
 	*admin.Client
-	dir      string
-	drain    time.Duration // how long connections may take to end
-	more     string        // that stands in the config file
-	options  string        // of every plugin that runs iptables' programs
-	protect  string        // options of the one that does not
-	testbed  *netns.Testbed
-	observed chan net.Conn // the far ends of connections that are to be observed
+	dir     string
+	drain   time.Duration // how long connections may take to end
+	more    string        // that stands in the config file
+	options string        // of every plugin that runs iptables' programs
+	protect string        // options of the one that does not
+	testbed *netns.Testbed
 
 	cmd    *exec.Cmd
 	exited chan struct{}
@@ -155,7 +138,6 @@ func newNode(t *testing.T, mode string) *node {
 	}
 	for _, addr := range backends {
 		n.serve(addr)
-		n.acceptObserved(addr)
 	}
 	n.install()
 	n.write("services/web.yaml", manifest)
@@ -170,7 +152,7 @@ func newNode(t *testing.T, mode string) *node {
 func (n *node) set(more string) { n.more += more }
 
 func newClient(t *testing.T, dir string) *node {
-	return &node{T: t, dir: dir, observed: make(chan net.Conn, 64), drain: 10 * time.Second, Client: admin.NewClient(filepath.Join(dir, "admin.sock"))}
+	return &node{T: t, dir: dir, drain: 10 * time.Second, Client: admin.NewClient(filepath.Join(dir, "admin.sock"))}
 }
 
 // close ends the host and all that it left, and cleans up after it.
@@ -211,9 +193,6 @@ func (n *node) mode(mode string) { n.write("host.yaml", n.settings(mode)) }
 func (n *node) settings(mode string) string {
 	return fmt.Sprintf(settings, mode, n.drain) + n.more + n.pluginSettings()
 }
-
-// measured is what all tests of this process measured.
-var measured figures
 
 // until waits for check to find nothing wrong.
 func (n *node) until(what string, wait time.Duration, check func() error) {

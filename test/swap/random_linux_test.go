@@ -114,8 +114,8 @@ func newSoak(t *testing.T) *soak {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	n.answering()
-	l := &load{Load: traffic.Start(traffic.Plan{New: 3, Every: 36 * time.Millisecond, Keep: 16}, n.callers()...), t: t, observer: n.observe(n.callers())}
-	t.Cleanup(func() { l.End(); _, _ = l.observer.end() })
+	l := &load{Load: traffic.Start(traffic.Plan{New: 3, Every: 36 * time.Millisecond, Keep: 16}, n.callers()...), t: t}
+	t.Cleanup(func() { l.End() })
 	return &soak{n, rand.New(rand.NewPCG(seed, 42)), l}
 }
 

@@ -3,7 +3,6 @@
 package swap
 
 import (
-	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -42,11 +41,6 @@ func thereAndBack(t *testing.T, p pair) {
 	n.options = p.options
 	n.mode(p.from)
 	n.start()
-	if p.from == "iptables" && p.options == "" {
-		floor := n.newLoad()
-		floor.more(1000)
-		floor.done("no swap at all")
-	}
 	l := n.newLoad()
 	var took []time.Duration
 	for range rounds() {
@@ -54,8 +48,7 @@ func thereAndBack(t *testing.T, p pair) {
 	}
 	l.done("swaps of " + p.String())
 	slices.Sort(took)
-	measured.time(fmt.Sprintf("%d swaps of %s, until the other serves: median", len(took), p), took[len(took)/2], 0)
-	measured.time(fmt.Sprintf("%d swaps of %s, until the other serves: longest", len(took), p), took[len(took)-1], 5*time.Second)
+	t.Logf("%d swaps, until the other mode serves: median %s, longest %s (goal: 5s)", len(took), took[len(took)/2], took[len(took)-1])
 	n.settled(p.from)
 	n.swapTo(p.to)
 	n.settled(p.to)

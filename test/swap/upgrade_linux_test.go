@@ -96,25 +96,6 @@ func diffLines(before, after string) string {
 	return strings.Join(all, "\n")
 }
 
-// longestAttach is the longest that a host took, by its log, from its beginning, when it
-// knows its Services, to its session with the plugin.
-func (n *node) longestAttach() (longest time.Duration) {
-	n.Helper()
-	var began time.Time
-	for line := range strings.Lines(n.read("host.log")) {
-		text, _, _ := strings.Cut(line, " ")
-		at, err := time.Parse("2006-01-02T15:04:05.000Z0700", text)
-		switch {
-		case err != nil:
-		case strings.Contains(line, " host begins: "):
-			began = at
-		case strings.Contains(line, " plugin serving: ") && !began.IsZero():
-			longest, began = max(longest, at.Sub(began)), time.Time{}
-		}
-	}
-	return longest
-}
-
 // TestKernelHostRestarts kills the host and starts it again, by turns in each way.
 // No connection fails, the plugin ends with it, and no rule is written again.
 func TestKernelHostRestarts(t *testing.T) {
@@ -149,10 +130,8 @@ func hostRestarts(t *testing.T, mode, rules string) {
 	if after := n.kernelRules(rules); after != before {
 		t.Errorf("rules were written again:\n%s", diffLines(before, after))
 	}
-	what := fmt.Sprintf("%d restarts of a host with %s", restarts, mode)
-	l.done(what)
-	measured.time(what+", from its start to its first confirmed update: longest", longest, 2*time.Second)
-	measured.time(what+", from what it serves read to serving: longest", n.longestAttach(), time.Second)
+	l.done(fmt.Sprintf("%d restarts of a host with %s", restarts, mode))
+	t.Logf("from the start of a host to its first confirmed update: longest %s (goal: 2s)", longest)
 }
 
 // TestKernelUpgrade replaces host and plugin by other binaries and back, in both

@@ -20,52 +20,34 @@ spec: {clusterIP: 172.30.0.20, ports: [{name: tcp, port: 8080, protocol: TCP}]}
 `
 
 // TestKernelWatch has a host watch packets: one that is served, one to a Service without endpoints, and one that another
-// program drops. It ends with the plugin, and so does its table, even if the plugin is killed.
+// program drops. It ends with the plugin. What a mode tells of each packet is for package field.
 func TestKernelWatch(t *testing.T) {
-	for _, mode := range []string{"iptables", "nftables"} {
-		t.Run(mode, func(t *testing.T) {
-			n := newNode(t, mode)
-			n.options, n.protect = "backend: nft", "protect: never"
-			n.write("services/nobody.yaml", nobody)
-			n.mode(mode)
-			n.start()
-			n.answering()
-			web, empty := netip.AddrPortFrom(vip, port), netip.MustParseAddrPort("172.30.0.20:8080")
-			w := n.watch("outside:"+client.String(), web.String())
-			w.tells(web, "forward tcp 198.18.0.7:", " > 172.30.0.10:8080, shop/web:tcp/tcp4 to 10.180.")
-			w.ends(syscall.SIGINT, "")
+	n := newNode(t, "nftables")
+	n.protect = "protect: never"
+	n.write("services/nobody.yaml", nobody)
+	n.mode("nftables")
+	n.start()
+	n.answering()
+	web, empty := netip.AddrPortFrom(vip, port), netip.MustParseAddrPort("172.30.0.20:8080")
+	w := n.watch("outside:"+client.String(), web.String())
+	w.tells(web, "forward tcp 198.18.0.7:", " > 172.30.0.10:8080, shop/web:tcp/tcp4 to 10.180.")
+	w.ends(syscall.SIGINT, "")
 
-			w = n.watch()
-			w.tells(empty, "reject tcp 198.18.0.7:", " > 172.30.0.20:8080, shop/nobody:tcp/tcp4: it has no endpoint that may be used (no_endpoint); nftables, table ip ", " rule ")
-			n.nft("add", "table", "ip", "firewall")
-			n.nft("add", "chain", "ip", "firewall", "guard", "{ type filter hook forward priority 10; }")
-			n.nft("add", "rule", "ip", "firewall", "guard", "ip", "daddr", "{ 10.180.0.1, 10.180.1.1 }", "drop")
-			w.tells(web, "drop tcp 198.18.0.7:", " > 172.30.0.10:8080, shop/web:tcp/tcp4; nftables, table ip firewall, chain guard, rule 1 (handle ")
-			n.nft("delete", "table", "ip", "firewall")
-			if tables := n.nft("list", "tables"); !strings.Contains(tables, "pointsman-watch-") {
-				t.Errorf("while it watches there are only %s", tables)
-			}
-			pid := n.plugin(mode)
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-			w.ends(0, "pointsman: ")
-			n.until("the table is gone", long, func() error {
-				if tables := n.nft("list", "tables"); strings.Contains(tables, "pointsman-watch-") {
-					return fmt.Errorf("there is %s", tables)
-				}
-				return nil
-			})
-			n.until("another process of the plugin serves", long, func() error {
-				if now := n.plugin(mode); now == 0 || now == pid {
-					return fmt.Errorf("there is process %d", now)
-				}
-				_, err := n.Status(n.Context())
-				return err
-			})
-			n.answering()
-		})
-	}
+	w = n.watch()
+	w.tells(empty, "reject tcp 198.18.0.7:", " > 172.30.0.20:8080, shop/nobody:tcp/tcp4: it has no endpoint that may be used (no_endpoint); nftables, table ip ", " rule ")
+	n.nft("add table ip firewall; add chain ip firewall guard { type filter hook forward priority 10; }; add rule ip firewall guard ip daddr { 10.180.0.1, 10.180.1.1 } drop")
+	w.tells(web, "drop tcp 198.18.0.7:", " > 172.30.0.10:8080, shop/web:tcp/tcp4; nftables, table ip firewall, chain guard, rule 1 (handle ")
+	n.nft("delete table ip firewall")
+	pid := n.plugin("nftables")
+	n.kill(pid)
+	w.ends(0, "pointsman: ")
+	n.until("the table of the watch is gone", long, func() error {
+		if tables := n.nft("list tables"); strings.Contains(tables, "pointsman-watch-") {
+			return fmt.Errorf("there is %s", tables)
+		}
+		return nil
+	})
+	n.until("another process serves", long, n.servesWith("nftables", pid))
 }
 
 // A watch is the verb while it runs.
