@@ -22,10 +22,6 @@ import (
 // timeout is for what must happen: long, for a loaded machine is no failure.
 const timeout = 2 * time.Minute
 
-// slowest is for kube-proxy's ipvs mode in a kernel that is a process itself: there its
-// programs, one for each entry of a set, take it minutes.
-const slowest = 20 * time.Minute
-
 // A contest is one cluster and the proxies that serve it. The first is the one that
 // the others are held against.
 type contest struct {
@@ -38,7 +34,7 @@ type contest struct {
 
 func newContest(t testing.TB, kinds ...kind) *contest {
 	t.Helper()
-	need(t)
+	cluster.Need(t)
 	api := cluster.Start(t, cluster.Options{})
 	c := &contest{objects: newObjects(t, api), again: 1500 * time.Millisecond, shown: make(map[int]bool)}
 	for _, k := range kinds {
@@ -62,11 +58,7 @@ func (c *contest) settle() {
 	c.each(func(p *proxy) {
 		for _, to := range m.targets() {
 			q := question{from: called("near0"), to: to}
-			limit := timeout
-			if p.kind == theirIPVS {
-				limit = slowest
-			}
-			err := eventually.Try(limit, func() error {
+			err := eventually.Try(timeout, func() error {
 				if answer := p.call(c.Context(), q.from, to, time.Second); !strings.Contains(answer, " saw ") {
 					return errors.New(answer)
 				}
@@ -167,11 +159,7 @@ func (c *contest) report(list []question, answers [][]answer) {
 				continue
 			}
 			c.shown[d.line] = true
-			why := c.proxies[p].label + ": " + d.why
-			if c.proxies[p].kind == theirIPVS {
-				why += ": " + q.instead(theirs, ours)
-			}
-			reasons[why]++
+			reasons[c.proxies[p].label+": "+d.why]++
 		}
 	}
 	c.Logf("%d calls, %d alike", len(list), same)
@@ -226,12 +214,16 @@ func (c *contest) hold(t *testing.T, s settings) {
 	t.Run("every difference is shown", c.allShown)
 }
 
-// Services at random, which change to others at random, under proxies set at random.
+// TestKernelBesideAtRandom has Services at random, which change to others at random, under proxies set at random.
 func TestKernelBesideAtRandom(t *testing.T) {
+	atRandom(t, func(t testing.TB) *contest { return newContest(t, kinds()...) })
+}
+
+func atRandom(t *testing.T, newContest func(testing.TB) *contest) {
 	if !long() {
 		t.Skip("takes a minute each round: POINTSMAN_SOAK=N has N of them")
 	}
-	c := newContest(t, kinds()...)
+	c := newContest(t)
 	seed := seed()
 	t.Logf("POINTSMAN_SEED=%d", seed)
 	for round := range rounds() {

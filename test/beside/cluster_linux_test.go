@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/pointsman/pointsman/test/cluster"
 	"github.com/pointsman/pointsman/test/eventually"
@@ -31,39 +30,12 @@ type objects struct {
 
 func newObjects(t testing.TB, api *cluster.Cluster) *objects {
 	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", api.Kubeconfig(cluster.Token(cluster.Admin), ""))
-	if err != nil {
-		t.Fatal(err)
+	b := &objects{TB: t, root: t, Interface: api.Client(), services: make(map[string]*corev1.Service), slices: make(map[string]*discoveryv1.EndpointSlice), marks: new(int)}
+	for i, name := range []string{"node", "other"} {
+		p := at(name)
+		cluster.AddNode(t, b, p.node, i, p.addrs[:]...)
 	}
-	config.QPS = -1
-	kube, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &objects{TB: t, root: t, Interface: kube, services: make(map[string]*corev1.Service), slices: make(map[string]*discoveryv1.EndpointSlice), marks: new(int)}
-	b.register(at("node"), "zone-a", 1)
-	b.register(at("other"), "zone-b", 2)
 	return b
-}
-
-// register does what a kubelet and the controllers do.
-func (b *objects) register(p place, zone string, i int) {
-	b.Helper()
-	n := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: p.node, Labels: map[string]string{corev1.LabelTopologyZone: zone, corev1.LabelHostname: p.node}},
-		Spec:       corev1.NodeSpec{PodCIDRs: []string{fmt.Sprintf("10.244.%d.0/24", i), fmt.Sprintf("fd00:10:244:%d::/64", i)}},
-	}
-	n.Spec.PodCIDR = n.Spec.PodCIDRs[0]
-	n, err := b.CoreV1().Nodes().Create(b.Context(), n, metav1.CreateOptions{})
-	if err == nil {
-		for _, a := range p.addrs {
-			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
-		}
-		_, err = b.CoreV1().Nodes().UpdateStatus(b.Context(), n, metav1.UpdateOptions{})
-	}
-	if err != nil {
-		b.Fatal(err)
-	}
 }
 
 // write makes the cluster hold exactly things.

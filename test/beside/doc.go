@@ -25,7 +25,5 @@
 // with POINTSMAN_APART they all do.
 //
 // The ipvs mode takes part where the kernel has IPVS, which make test-ipvs sees to. It
-// is held against kube-proxy's iptables mode, for that has one meaning with the others;
-// in a long run kube-proxy's own ipvs mode stands beside them, and what it does
-// otherwise is counted.
+// is compared with kube-proxy's iptables mode, which has one meaning with the others.
 package beside

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/test/cluster"
 	"github.com/pointsman/pointsman/test/traced"
 )
 
@@ -64,7 +65,7 @@ func TestKernelPlanFromKubeProxy(t *testing.T) {
 // plan asks what would change on the node, and sees that this writes nothing.
 func (p *proxy) plan(t *testing.T, flags ...string) (plan admin.MovePlan, exit int) {
 	t.Helper()
-	words := append([]string{"plan", "--from-kube-proxy", "-o=json", "--plugin-dir=" + binaries}, flags...)
+	words := append([]string{"plan", "--from-kube-proxy", "-o=json", "--plugin-dir=" + cluster.Binaries}, flags...)
 	// kube-proxy is halted, so that it writes nothing meanwhile; a program that it runs may still end.
 	if err := p.process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -75,7 +76,7 @@ func (p *proxy) plan(t *testing.T, flags ...string) (plan admin.MovePlan, exit i
 	var written []string
 	for range 3 {
 		stdout.Reset()
-		cmd = exec.CommandContext(t.Context(), filepath.Join(binaries, "pointsman"), words...)
+		cmd = exec.CommandContext(t.Context(), filepath.Join(cluster.Binaries, "pointsman"), words...)
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		cmd.Env = slices.DeleteFunc(p.environ(), func(entry string) bool { return strings.HasPrefix(entry, "POINTSMAN_") }) // of tests
 		err := p.hosts["node"].Do(func() (err error) {

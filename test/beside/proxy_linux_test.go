@@ -5,6 +5,7 @@ package beside
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -115,7 +116,14 @@ func newProxy(t testing.TB, k kind, api *cluster.Cluster) *proxy {
 	p := &proxy{kind: k, world: newWorld(t), dir: dir, log: filepath.Join(dir, "log")}
 	p.plainNames(t)
 	p.hint(t)
-	if err := p.lead(t, "127.0.0.1:6443", api.Addr()); err != nil {
+	err = p.hosts["node"].Do(func() error {
+		l, err := net.Listen("tcp4", "127.0.0.1:6443")
+		if err == nil {
+			t.Cleanup(api.Forward(l))
+		}
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	kubeconfig, err := os.ReadFile(api.Kubeconfig(cluster.Token(cluster.Admin), "https://127.0.0.1:6443"))
@@ -220,7 +228,7 @@ func (p *proxy) start(t testing.TB, s settings) {
 	}
 	cmd := exec.Command(kubeProxy, "--config="+file, "--v=2")
 	if p.ours {
-		cmd = p.host(t, "run", "--config="+file, "--plugin-dir="+binaries,
+		cmd = p.host(t, "run", "--config="+file, "--plugin-dir="+cluster.Binaries,
 			"--state-dir="+filepath.Join(p.dir, "own", "state"), "--admin-socket="+filepath.Join(p.dir, "own", "admin.sock"))
 	}
 	cmd.Env = append(p.environ(), cmd.Env...)
@@ -232,14 +240,14 @@ func (p *proxy) start(t testing.TB, s settings) {
 // already.
 func (p *proxy) host(t testing.TB, words ...string) *exec.Cmd {
 	t.Helper()
-	binary := filepath.Join(binaries, "pointsman")
+	binary := filepath.Join(cluster.Binaries, "pointsman")
 	if !p.apart {
 		return exec.Command(binary, words...)
 	}
 	if err := apart.Give(filepath.Join(p.dir, "own"), p.kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	plugin := apart.Plugin{Name: p.mode, Binary: filepath.Join(binaries, "pointsman-dataplane-"+p.mode), Socket: filepath.Join(p.dir, "plugin", "s"), Legacy: p.backend == "legacy", Env: p.environ()}
+	plugin := apart.Plugin{Name: p.mode, Binary: filepath.Join(cluster.Binaries, "pointsman-dataplane-"+p.mode), Socket: filepath.Join(p.dir, "plugin", "s"), Legacy: p.backend == "legacy", Env: p.environ()}
 	kept, err := apart.Keep(plugin, func(cmd *exec.Cmd) (<-chan struct{}, error) { return p.begin(cmd) })
 	if err != nil {
 		t.Fatalf("%v; its last words:\n%s", err, p.words())

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pointsman/pointsman/test/cluster"
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
@@ -40,7 +41,7 @@ func TestKernelNftablesTakeOver(t *testing.T) {
 
 	p.succeeds(t, theirNftables)
 	c.settle()
-	p.run(t, filepath.Join(binaries, "pointsman"), "cleanup", "--plugin-dir="+binaries, "--admin-socket="+filepath.Join(p.dir, "own", "admin.sock"))
+	p.run(t, filepath.Join(cluster.Binaries, "pointsman"), "cleanup", "--plugin-dir="+cluster.Binaries, "--admin-socket="+filepath.Join(p.dir, "own", "admin.sock"))
 	c.settle()
 	if tables := p.run(t, "nft", "list", "tables"); strings.Contains(tables, "pointsman") {
 		t.Errorf("after cleanup there is\n%s", tables)

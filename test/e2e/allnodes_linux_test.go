@@ -4,19 +4,13 @@ package e2e
 
 import (
 	"bytes"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,9 +33,9 @@ import (
 // TestAllNodes asks all nodes of a cluster by kubectl and its plugin. The API server is a real one, and so are the
 // hosts; what kubelets do of it is the test's. One node is down: who calls its kubelet hears nothing.
 func TestAllNodes(t *testing.T) {
-	need(t)
+	cluster.Need(t)
 	f := &fleet{world: &world{TB: t, api: cluster.Start(t, cluster.Options{Users: []string{"bob"}})}, bin: t.TempDir()}
-	f.kube = f.connect()
+	f.kube = f.api.Client()
 	if err := built.Into(f.bin, "", "./host/kubectl-pointsman"); err != nil {
 		t.Fatal(err)
 	}
@@ -51,9 +45,7 @@ func TestAllNodes(t *testing.T) {
 	f.node("worker-3", f.silent(), "Kubelet stopped posting node status.")
 
 	f.admin = f.api.Kubeconfig(cluster.Token(cluster.Admin), "")
-	t.Run("websocket", func(t *testing.T) { f.all(t, f.admin) })
-	t.Run("spdy", func(t *testing.T) { f.all(t, f.noWebsockets()) })
-	t.Run("a wrong Service", f.problems)
+	t.Run("all", f.all)
 	t.Run("rights", f.rights)
 }
 
@@ -61,8 +53,7 @@ func TestAllNodes(t *testing.T) {
 type fleet struct {
 	*world
 	bin   string
-	nodes []string // folders of manifests
-	admin string   // a kubeconfig
+	admin string // a kubeconfig
 }
 
 // host runs a host of manifests, and returns a command that is pointsman on its node.
@@ -74,12 +65,12 @@ func (f *fleet) host(name string) []string {
 	}
 	services := filepath.Join(dir, "services")
 	settings := fmt.Sprintf("apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\nmode: userspace\nhostnameOverride: %s\nsource: {files: {path: %s}}\nstateDir: %s\ndataDir: %[3]s\nadminSocket: %[3]s/admin.sock\n"+
-		"pluginDirs: [%s]\nplugins: {userspace: {options: {redirect: never}}}\nhealthzBindAddress: \"\"\nmetricsBindAddress: \"\"\n", name, services, dir, binaries)
+		"pluginDirs: [%s]\nplugins: {userspace: {options: {redirect: never}}}\nhealthzBindAddress: \"\"\nmetricsBindAddress: \"\"\n", name, services, dir, cluster.Binaries)
 	if err := errors.Join(os.Mkdir(services, 0o755), os.WriteFile(dir+"/host.yaml", []byte(settings), 0o644)); err != nil {
 		f.Fatal(err)
 	}
 	var log bytes.Buffer
-	cmd := exec.Command(binaries+"/pointsman", "run", "--config", dir+"/host.yaml")
+	cmd := exec.Command(cluster.Binaries+"/pointsman", "run", "--config", dir+"/host.yaml")
 	cmd.Stderr, cmd.SysProcAttr = &log, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		f.Fatal(err)
@@ -92,7 +83,7 @@ func (f *fleet) host(name string) []string {
 		}
 		_ = os.RemoveAll(dir)
 	})
-	pointsman := []string{"env", "POINTSMAN_ADMINSOCKET=" + dir + "/admin.sock", binaries + "/pointsman"}
+	pointsman := []string{"env", "POINTSMAN_ADMINSOCKET=" + dir + "/admin.sock", cluster.Binaries + "/pointsman"}
 	eventually.SucceedsWithin(f, timeout, name+" is well", func() error {
 		out, err := exec.Command(pointsman[0], append(pointsman[1:], "status")...).CombinedOutput()
 		if err != nil {
@@ -100,7 +91,6 @@ func (f *fleet) host(name string) []string {
 		}
 		return err
 	})
-	f.nodes = append(f.nodes, services)
 	return pointsman
 }
 
@@ -201,41 +191,6 @@ func (f *fleet) silent() string {
 	return port
 }
 
-// noWebsockets returns a kubeconfig with a proxy before the API server that refuses websockets, as some do.
-func (f *fleet) noWebsockets() string {
-	f.Helper()
-	to, err := url.Parse(f.api.URL)
-	if err != nil {
-		f.Fatal(err)
-	}
-	ca, err := os.ReadFile(f.api.CA)
-	if err != nil {
-		f.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(ca)
-	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-			http.Error(w, "no websockets here", http.StatusBadRequest)
-			return
-		}
-		proxy.ServeHTTP(w, r)
-	}))
-	f.Cleanup(server.Close)
-	file := f.api.Kubeconfig(cluster.Token(cluster.Admin), server.URL)
-	text, err := os.ReadFile(file)
-	if err != nil {
-		f.Fatal(err)
-	}
-	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	text = bytes.ReplaceAll(text, []byte(base64.StdEncoding.EncodeToString(ca)), []byte(base64.StdEncoding.EncodeToString(cert)))
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		f.Fatal(err)
-	}
-	return file
-}
-
 // ask runs kubectl pointsman as a user would, and returns its exit and what it prints.
 func (f *fleet) ask(t *testing.T, kubeconfig string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
@@ -273,15 +228,13 @@ func (f *fleet) expect(t *testing.T, kubeconfig string, code int, lines [][]stri
 // down is what is said of the node that is down.
 var down = []string{"worker-3", "within 2s", "the node is not ready: Kubelet stopped posting node status."}
 
-// all asks all nodes each question.
-func (f *fleet) all(t *testing.T, kubeconfig string) {
+// all asks all nodes. What each question prints is for package main of kubectl-pointsman.
+func (f *fleet) all(t *testing.T) {
 	const noAnswer = 3
-	f.expect(t, kubeconfig, noAnswer, [][]string{{"NODE", "STATE", "MODE"}, {"worker-1", "well", "userspace", "active"}, {"worker-2", "well"}, down}, "status")
-	f.expect(t, kubeconfig, 0, [][]string{{"worker-1", "well"}}, "status", "--node", "worker-1", "--timeout=1m")
-	f.expect(t, kubeconfig, noAnswer, [][]string{{"worker-1", "nothing differs"}, {"worker-2", "nothing differs"}, down}, "diff")
-	f.expect(t, kubeconfig, noAnswer, [][]string{{"worker-1", "DataplaneActive", "userspace"}, {"worker-2", "Starting"}, down}, "events")
-	f.expect(t, kubeconfig, 0, [][]string{{"NODE", "ANSWER"}, {"worker-2", "verdict", "pass"}}, "explain", "192.0.2.2", "127.96.9.9:80", "--timeout=1m")
-	code, stdout, stderr := f.ask(t, kubeconfig, "status", "-o", "json")
+	f.expect(t, f.admin, noAnswer, [][]string{{"NODE", "STATE", "MODE"}, {"worker-1", "well", "userspace", "active"}, {"worker-2", "well"}, down}, "status")
+	f.expect(t, f.admin, 0, [][]string{{"worker-1", "well"}}, "status", "--node", "worker-1", "--timeout=1m")
+	f.expect(t, f.admin, 0, [][]string{{"NODE", "ANSWER"}, {"worker-2", "verdict", "pass"}}, "explain", "192.0.2.2", "127.96.9.9:80", "--timeout=1m")
+	code, stdout, stderr := f.ask(t, f.admin, "status", "-o", "json")
 	var list struct {
 		Items []struct {
 			Node, Error string
@@ -293,25 +246,6 @@ func (f *fleet) all(t *testing.T, kubeconfig string) {
 	}
 	if !strings.Contains(stderr, "2 of 3 nodes answered, 1 did not") {
 		t.Errorf("on stderr is %q", stderr)
-	}
-}
-
-// problems has a node serve a Service that is wrong.
-func (f *fleet) problems(t *testing.T) {
-	const wrong = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec: {clusterIP: 127.96.0.10, ports: [{port: 0}]}\n"
-	if err := os.WriteFile(f.nodes[1]+"/web.yaml", []byte(wrong), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	eventually.SucceedsWithin(t, timeout, "the host of worker-2 has a warning", func() error {
-		code, stdout, stderr := f.ask(t, f.admin, "status", "--node=worker-2", "--timeout=1m")
-		if code != 2 || !strings.Contains(stdout, "W007") {
-			return fmt.Errorf("exit %d: %s%s", code, stdout, stderr)
-		}
-		return nil
-	})
-	_, stdout, _ := f.ask(t, f.admin, "events", "--problems")
-	if !strings.Contains(stdout, "ManifestInvalid") || strings.Contains(stdout, "normal") || strings.Contains(stdout, "worker-1") {
-		t.Errorf("the warnings are\n%s", stdout)
 	}
 }
 

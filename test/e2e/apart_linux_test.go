@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/pointsman/pointsman/test/apart"
+	"github.com/pointsman/pointsman/test/cluster"
 )
 
 // apart are the plugins of a machine whose host runs apart: the one that serves, and one
@@ -16,7 +17,7 @@ import (
 func (m *machine) apart() (all []apart.Plugin) {
 	for _, name := range []string{"iptables", "userspace"} {
 		all = append(all, apart.Plugin{
-			Name: name, Binary: filepath.Join(binaries, "pointsman-dataplane-"+name), Socket: filepath.Join(m.sockets, name, "s"),
+			Name: name, Binary: filepath.Join(cluster.Binaries, "pointsman-dataplane-"+name), Socket: filepath.Join(m.sockets, name, "s"),
 			Legacy: m.land.legacy,
 		})
 	}

@@ -13,13 +13,15 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pointsman/pointsman/test/cluster"
 )
 
 // TestKubeadm moves a node of a cluster that kubeadm has set up from kube-proxy to Pointsman and
 // back, by the commands of docs/install.md. All but the kubelet is real. No call fails, and the
 // host does not say of its plugin that it outlives the container.
 func TestKubeadm(t *testing.T) {
-	need(t)
+	cluster.Need(t)
 	// The second time the ConfigMap says ipvs; TestKernelIPVSAfterKubeProxy has kube-proxy serve in that mode.
 	t.Run("iptables", func(t *testing.T) { newMove(t, "iptables").play(route{}, route{other: "From kube-proxy in ipvs mode"}) })
 	t.Run("nftables", func(t *testing.T) {

@@ -18,6 +18,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pointsman/pointsman/test/cluster"
 )
 
 // A kubelet does a scheduler's and a kubelet's part on one machine, for what controllers make
@@ -173,7 +175,7 @@ func (k *kubelet) run(ctx context.Context, p *corev1.Pod, c corev1.Container) (*
 	}
 	switch filepath.Base(words[0]) {
 	case "pointsman":
-		words[0] = filepath.Join(binaries, "pointsman")
+		words[0] = filepath.Join(cluster.Binaries, "pointsman")
 	case "kube-proxy":
 		words[0], _ = filepath.Abs("../../bin/peers/kube-proxy")
 	}
@@ -187,7 +189,7 @@ func (k *kubelet) run(ctx context.Context, p *corev1.Pod, c corev1.Container) (*
 			words[i] = strings.ReplaceAll(words[i], "$("+e.Name+")", e.Value)
 		}
 	}
-	script := "mount -t tmpfs run /run && mount -t tmpfs lib /var/lib && mount -t tmpfs libexec /usr/libexec\nexport TMPDIR=/run\n" + bind(binaries, "/usr/libexec/pointsman")
+	script := "mount -t tmpfs run /run && mount -t tmpfs lib /var/lib && mount -t tmpfs libexec /usr/libexec\nexport TMPDIR=/run\n" + bind(cluster.Binaries, "/usr/libexec/pointsman")
 	mounts, err := k.mounts(ctx, p, c)
 	if err != nil {
 		return nil, err

@@ -11,6 +11,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pointsman/pointsman/test/cluster"
 )
 
 // manifests applies every folder of manifests as an administrator would, and has
@@ -106,7 +108,7 @@ func (w *world) validate(text string) {
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		w.Fatal(err)
 	}
-	if out, err := exec.CommandContext(w.Context(), filepath.Join(binaries, "pointsman"), "config", "validate", "--file-only", file).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(w.Context(), filepath.Join(cluster.Binaries, "pointsman"), "config", "validate", "--file-only", file).CombinedOutput(); err != nil {
 		w.Errorf("pointsman config validate: %v: %s\n%s", err, out, text)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/test/apart"
+	"github.com/pointsman/pointsman/test/cluster"
 )
 
 // A mode is a dataplane, and how it is set.
@@ -43,7 +44,7 @@ func modes() []mode {
 
 // TestCluster tells every story once, and hears of every dataplane what becomes of it.
 func TestCluster(t *testing.T) {
-	need(t)
+	cluster.Need(t)
 	var here []mode
 	for _, m := range modes() {
 		if _, err := exec.LookPath(m.needs); err == nil {

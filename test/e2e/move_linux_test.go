@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/pointsman/pointsman/test/cluster"
 )
 
 const chart = "charts/pointsman"
@@ -16,7 +18,7 @@ const chart = "charts/pointsman"
 // TestChartMove moves a node from kube-proxy and back by the commands that `helm install` prints,
 // and by no others. No call fails.
 func TestChartMove(t *testing.T) {
-	need(t)
+	cluster.Need(t)
 	bin, err := filepath.Abs("../../bin")
 	if err == nil {
 		_, err = os.Stat(bin + "/helm")

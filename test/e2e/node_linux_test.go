@@ -11,12 +11,10 @@ import (
 	"syscall"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 	"github.com/pointsman/pointsman/test/apart"
+	"github.com/pointsman/pointsman/test/cluster"
 )
 
 // A node is one of the cluster's: a machine in each land.
@@ -76,24 +74,10 @@ func (w *world) shortDir() string {
 
 func (m *machine) path(name string) string { return filepath.Join(m.dir, name) }
 
-// register does what a kubelet and the controllers do.
+// register creates the Node object of a node.
 func (w *world) register(n *node, i int) {
 	w.Helper()
-	object := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: map[string]string{corev1.LabelTopologyZone: "zone-" + string(rune('a'+i)), corev1.LabelHostname: n.name, corev1.LabelOSStable: "linux"}},
-		Spec:       corev1.NodeSpec{PodCIDRs: []string{fmt.Sprintf("10.244.%d.0/24", i+1), fmt.Sprintf("fd00:10:244:%d::/64", i+1)}},
-	}
-	object.Spec.PodCIDR = object.Spec.PodCIDRs[0]
-	object, err := w.kube.CoreV1().Nodes().Create(w.Context(), object, metav1.CreateOptions{})
-	if err != nil {
-		w.Fatal(err)
-	}
-	for _, a := range n.addrs {
-		object.Status.Addresses = append(object.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
-	}
-	if _, err := w.kube.CoreV1().Nodes().UpdateStatus(w.Context(), object, metav1.UpdateOptions{}); err != nil {
-		w.Fatal(err)
-	}
+	cluster.AddNode(w, w.kube, n.name, i, n.addrs[:]...)
 }
 
 // configure writes the machine's settings.
@@ -112,7 +96,7 @@ stateDir: state
 oomScoreAdj: 0
 pluginDirs: [%q]
 plugins: {%s}
-`, m.land.name, m.way.kubeconfig, m.node.name, binaries, strings.Join(m.plugins(), ", "))
+`, m.land.name, m.way.kubeconfig, m.node.name, cluster.Binaries, strings.Join(m.plugins(), ", "))
 	if err := os.WriteFile(m.path("host.yaml"), []byte(text), 0o644); err != nil {
 		w.Fatal(err)
 	}
@@ -161,7 +145,7 @@ func (w *world) launch(m *machine) {
 	}
 	defer log.Close()
 	words := []string{"run", "--config", m.path("host.yaml")}
-	cmd := exec.Command(filepath.Join(binaries, "pointsman"), words...)
+	cmd := exec.Command(filepath.Join(cluster.Binaries, "pointsman"), words...)
 	if m.land.apart {
 		cmd = apart.Host(cmd.Path, words...)
 	}
@@ -275,7 +259,7 @@ func (w *world) stop(m *machine) {
 	w.Helper()
 	w.signal(m, syscall.SIGINT)
 	w.letGo(m)
-	w.run(m, filepath.Join(binaries, "pointsman"), "cleanup", "--config", m.path("host.yaml"))
+	w.run(m, filepath.Join(cluster.Binaries, "pointsman"), "cleanup", "--config", m.path("host.yaml"))
 	if err := os.RemoveAll(m.path("state")); err != nil {
 		w.Error(err)
 	}

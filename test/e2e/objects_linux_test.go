@@ -13,8 +13,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/pointsman/pointsman/test/cluster"
 )
@@ -24,20 +22,6 @@ const (
 	namespace = "default"
 	account   = "system:serviceaccount:kube-system:pointsman"
 )
-
-func (w *world) connect() kubernetes.Interface {
-	w.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", w.api.Kubeconfig(cluster.Token(cluster.Admin), ""))
-	if err != nil {
-		w.Fatal(err)
-	}
-	config.QPS = -1
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		w.Fatal(err)
-	}
-	return client
-}
 
 // grant applies the project's own manifests, as an administrator would.
 func (w *world) grant() {

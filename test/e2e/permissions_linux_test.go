@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pointsman/pointsman/host/doctor"
+	"github.com/pointsman/pointsman/test/cluster"
 )
 
 // permissions has doctor ask the API server what it keeps from a host: with all that rbac.yaml grants, without
@@ -61,13 +62,13 @@ hostnameOverride: node-a
 adminSocket: %s/admin.sock
 stateDir: %[2]s/state
 pluginDirs: [%[3]q]
-`, w.api.Kubeconfig(token, ""), dir, binaries)
+`, w.api.Kubeconfig(token, ""), dir, cluster.Binaries)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}
 	ctx, cancel := afterwards()
 	defer cancel()
-	out, _ := exec.CommandContext(ctx, filepath.Join(binaries, "pointsman"), "doctor", "--config", file, "-o", "json").Output() // fails where a check does
+	out, _ := exec.CommandContext(ctx, filepath.Join(cluster.Binaries, "pointsman"), "doctor", "--config", file, "-o", "json").Output() // fails where a check does
 	var d doctor.Diagnosis
 	if err := json.Unmarshal(out, &d); err != nil {
 		return fmt.Errorf("doctor prints %q: %w", out, err)

@@ -52,32 +52,32 @@ type way struct {
 	cut        func()
 }
 
-// newWay listens on the machine's loopback, and passes on to the API server's.
+// newWay listens on the machine's loopback, and passes connections on to the API server.
 func (w *world) newWay(m *machine) *way {
 	w.Helper()
-	at := "127.0.0.1:6443"
-	g := &gate{target: w.api.Addr()}
-	open := func() error {
+	const at = "127.0.0.1:6443"
+	v := &way{kubeconfig: m.path("kubeconfig")}
+	v.open = func() error {
 		return m.net.Do(func() error {
 			l, err := net.Listen("tcp4", at)
 			if err == nil {
-				g.open(l)
+				v.cut = w.api.Forward(l)
 			}
 			return err
 		})
 	}
-	if err := open(); err != nil {
+	if err := v.open(); err != nil {
 		w.Fatal(err)
 	}
-	w.Cleanup(g.cut)
+	w.Cleanup(func() { v.cut() })
 	kubeconfig, err := os.ReadFile(w.api.Kubeconfig(w.token(), "https://"+at))
 	if err == nil {
-		err = os.WriteFile(m.path("kubeconfig"), kubeconfig, 0o600)
+		err = os.WriteFile(v.kubeconfig, kubeconfig, 0o600)
 	}
 	if err != nil {
 		w.Fatal(err)
 	}
-	return &way{kubeconfig: m.path("kubeconfig"), open: open, cut: g.cut}
+	return v
 }
 
 // warns is whether the machine's host warns of code.

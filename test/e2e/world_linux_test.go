@@ -58,13 +58,13 @@ func addr(format string, args ...any) netip.Addr {
 // newWorld makes a cluster of two nodes with a land for each mode. No host runs yet.
 func newWorld(t testing.TB, modes ...mode) *world {
 	t.Helper()
-	need(t)
+	cluster.Need(t)
 	w := &world{TB: t}
 	for i, m := range modes {
 		w.lands = append(w.lands, &land{mode: m, index: i, testbed: newTestbed(t)})
 	}
 	w.api = cluster.Start(t, cluster.Options{Audit: true})
-	w.kube = w.connect()
+	w.kube = w.api.Client()
 	w.client = w.place("client", addr("198.18.0.7"), addr("2001:db8:c::7"))
 	w.grant()
 	for i := range 2 {

@@ -23,7 +23,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	programs "github.com/pointsman/pointsman/test/built"
 	"github.com/pointsman/pointsman/test/cluster"
@@ -80,14 +79,7 @@ func newFleet(t *testing.T, more ...netip.Addr) *fleet {
 			t.Logf("the last words of all pods:\n%s", said)
 		}
 	})
-	config, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.QPS = -1
-	if f.kube, err = kubernetes.NewForConfig(config); err != nil {
-		t.Fatal(err)
-	}
+	f.kube = f.api.Client()
 	f.serve()
 	for _, v := range f.all {
 		v.on()

@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -67,14 +66,7 @@ func newWorld(b *testing.B, s size) *world {
 	b.Cleanup(func() { _ = testbed.Close() }) // with it goes the namespace
 	w := &world{size: s, cluster: cluster.Start(b, cluster.Options{})}
 	w.cluster.Load(node())
-	config, err := clientcmd.BuildConfigFromFlags("", w.cluster.Kubeconfig(cluster.Token(cluster.Admin), ""))
-	if err != nil {
-		b.Fatal(err)
-	}
-	config.QPS = -1
-	if w.kube, err = kubernetes.NewForConfig(config); err != nil {
-		b.Fatal(err)
-	}
+	w.kube = w.cluster.Client()
 	for i := range min(100, s.services) { // the API server changes nothing in a namespace that is not there
 		space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: service(i).Namespace}}
 		if _, err := w.kube.CoreV1().Namespaces().Create(b.Context(), space, metav1.CreateOptions{}); err != nil {
