@@ -137,11 +137,6 @@ func conditions(ready, serving, terminating bool) discoveryv1.EndpointConditions
 	return discoveryv1.EndpointConditions{Ready: &ready, Serving: &serving, Terminating: &terminating}
 }
 
-func (e endpoint) is(ready, serving, terminating bool) endpoint {
-	e.state = conditions(ready, serving, terminating)
-	return e
-}
-
 // endpoints writes the EndpointSlices of a Service, one for each family.
 func (w *world) endpoints(service string, list ...endpoint) {
 	w.Helper()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -71,6 +72,11 @@ func (p pair) checks(s *corev1.Service) {
 			return fmt.Sprint(answer.StatusCode, heads(answer), string(body)), nil
 		})
 	}
+}
+
+// check is where a load balancer asks for a Service on n.
+func check(n *node, family int, s *corev1.Service) string {
+	return fmt.Sprintf("http://%s/", netip.AddrPortFrom(n.addrs[family], uint16(s.Spec.HealthCheckNodePort)))
 }
 
 // heads are the headers that say how to take a body.

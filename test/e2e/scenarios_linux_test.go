@@ -12,9 +12,6 @@ func scenarios() []scenario {
 	return []scenario{
 		{"ClusterIP", clusterIP},
 		{"LoadBalancer", loadBalancer},
-		{"Types", types},
-		{"Stacks", stacks},
-		{"LocalPolicy", localPolicy},
 		{"PortRenamed", portRenamed},
 		{"Probes", probes},
 		{"Events", events},

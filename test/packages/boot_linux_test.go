@@ -3,6 +3,7 @@
 package packages
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -63,6 +64,7 @@ var masked = []string{
 // A machine is a node that systemd runs, as process 1 of namespaces of its own.
 type machine struct {
 	*node
+	log    bytes.Buffer   // of what it was booted by
 	groups string         // where the control groups are, mounted by the test
 	ends   chan struct{}  // closed when what it was booted by has ended
 	outer  *os.Process    // that is process 1's parent

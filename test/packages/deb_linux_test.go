@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -83,37 +82,15 @@ func (n *node) install(packages []string) string {
 	return n.in(words...)
 }
 
-// TestKernelPackages installs, upgrades, downgrades, removes and purges Debian's packages, and
-// serves meanwhile: nothing fails, what is removed leaves what serves, and what is purged does not.
+// TestKernelPackages installs Debian's packages and purges them: they bring what a node needs, and leave nothing. What
+// serves while they are upgraded and removed is for TestKernelSystemd.
 func TestKernelPackages(t *testing.T) {
-	packages := packaged(t, "deb")
 	n := newNode(t)
-	before := older(n, packages)
-	if said := n.install(before); !strings.Contains(said, "systemctl enable --now pointsman") {
+	if said := n.install(packaged(t, "deb")); !strings.Contains(said, "systemctl enable --now pointsman") {
 		t.Errorf("dpkg does not say what is to be done:\n%s", said)
 	}
 	n.installed()
-	for _, mode := range []string{"iptables", "nftables"} {
-		n.configure(mode)
-		n.start(mode)
-		load := n.load()
-		for _, step := range []struct {
-			what     string
-			packages []string
-		}{{"upgrade", packages}, {"downgrade", before}, {"another upgrade", packages}} {
-			was := n.serves(mode)
-			n.install(step.packages) // the host is still the one of before
-			if is := n.serves(mode); is == was {
-				t.Errorf("%s: after the %s, process %d serves on", mode, step.what, is)
-			}
-			n.stop(syscall.SIGTERM) // as systemd does
-			n.start(mode)
-		}
-		n.remove(mode)
-		load.Done(n, mode+": upgraded, downgraded and removed")
-		n.purge(mode)
-		n.install(packages)
-	}
+	n.configure("iptables")
 	n.gone()
 }
 
@@ -165,7 +142,6 @@ func (n *node) remove(mode string) {
 	if got := n.in("stat", "-c", "%U %a", "/var/lib/pointsman-cleanup", "/var/lib/pointsman-cleanup/pointsman-dataplane-"+mode); got != "root 700\nroot 755\n" {
 		n.Errorf("who may write what cleans up: %s", got)
 	}
-	n.stop(syscall.SIGINT)
 	if rules(mode) == "" {
 		n.Errorf("%s: removing the package took the rules away", mode)
 	}

@@ -3,7 +3,6 @@
 package packages
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -76,12 +75,9 @@ type node struct {
 	root    string
 	enter   []string // what a program of the node's is run by
 	testbed *netns.Testbed
-	host    *exec.Cmd
-	ended   chan struct{} // closed when the host has
-	log     bytes.Buffer  // of the host
 }
 
-// newNode is one with the programs that dataplanes call, and nothing of ours. Nothing runs in it.
+// newNode returns a node with the programs that dataplanes call, and nothing of ours. Nothing runs in it.
 func newNode(t *testing.T) *node {
 	t.Helper()
 	n := unpacked(t)
@@ -93,7 +89,7 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-// unpacked is the files of a node, and its network.
+// unpacked returns a node of which there are the files and the network.
 func unpacked(t *testing.T) *node {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -123,7 +119,6 @@ func unpacked(t *testing.T) *node {
 
 // close ends what runs in it, and takes away what that wrote.
 func (n *node) close() {
-	n.stop(syscall.SIGINT)
 	if err := n.testbed.Close(); err != nil {
 		n.Error(err)
 	}
@@ -131,9 +126,6 @@ func (n *node) close() {
 		if err := syscall.Unmount(n.path(at), syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) {
 			n.Error(err)
 		}
-	}
-	if n.Failed() {
-		n.Logf("the host's log:\n%s", &n.log)
 	}
 }
 
@@ -177,39 +169,6 @@ func (n *node) configure(mode string) {
 		os.WriteFile(dir+"/host.yaml", fmt.Appendf(nil, settings, mode), 0o640)); err != nil {
 		n.Fatal(err)
 	}
-}
-
-// start starts the host as its unit would, and waits until it serves.
-func (n *node) start(mode string) {
-	n.Helper()
-	n.host = exec.Command("chroot", n.root, "/usr/bin/pointsman", "run")
-	n.host.Stdout, n.host.Stderr = &n.log, &n.log
-	if err := n.host.Start(); err != nil {
-		n.Fatal(err)
-	}
-	ended, host := make(chan struct{}), n.host
-	n.ended = ended
-	go func() { // ends with the host
-		_ = host.Wait()
-		close(ended)
-	}()
-	n.serves(mode)
-}
-
-// stop ends the host, if there is one, and with it its plugins.
-func (n *node) stop(signal syscall.Signal) {
-	n.Helper()
-	if n.host == nil {
-		return
-	}
-	_ = n.host.Process.Signal(signal)
-	select {
-	case <-n.ended:
-	case <-time.After(eventually.Timeout):
-		n.Error("the host did not end")
-		_ = n.host.Process.Kill()
-	}
-	n.host = nil
 }
 
 // serves waits until a mode serves all there is and no swap is under way, and returns its process.

@@ -27,32 +27,80 @@ const (
 )
 
 // A mode is one in which both serve; backend is that of iptables, or empty.
-type mode struct{ title, name, backend string }
+type mode struct{ name, backend string }
 
 // The mode in which kube-proxy is given Services in parts is the first, as the others find all of them.
-var modes = []mode{{"iptables (nft)", "iptables", "nft"}, {"iptables (legacy)", "iptables", "legacy"}, {"nftables", "nftables", ""}}
+var modes = []mode{{"iptables", "nft"}, {"iptables", "legacy"}, {"nftables", ""}}
+
+// A figure is what both proxies are measured by; goal: how many times Pointsman's figure kube-proxy's is, for 10,000
+// Services and more.
+type figure struct {
+	name string // with its unit
+	goal float64
+}
+
+var (
+	load      = figure{"load-s", 20}    // of all rules, by the proxy's own measure
+	begun     = figure{"start-s", 0}    // from its start until all is served
+	change    = figure{"change-s", 200} // of one endpoint, until the proxy has written it
+	seen      = figure{"called-s", 0}   // of one endpoint, until a call gets there
+	processor = figure{"CPU-share", 20} // of one processor, while 100 endpoints change each second
+	memory    = figure{"memory-MB", 2}  // at rest
+	connect   = figure{"connect-s", 0}  // for how much longer a new connection takes than one to the endpoint
+	handed    = figure{"handed-B", 100} // to iptables-restore, for one change
+)
+
+// figures are what a proxy costs; nil: it was given up.
+type figures map[figure]float64
 
 // BenchmarkBesideKubeProxy serves the same Services from the same API server by kube-proxy and by Pointsman, one after
-// the other on the same empty tables, and prints the table of docs/performance.md. POINTSMAN_BENCH_SIZES are other sizes
+// the other on the same empty tables, for the table of docs/performance.md. POINTSMAN_BENCH_SIZES names other sizes
 // than those of the page, such as "100x2 10000x10".
 func BenchmarkBesideKubeProxy(b *testing.B) {
 	needs(b)
-	t := newTable(b)
-	for _, s := range t.sizes {
+	sizes := os.Getenv("POINTSMAN_BENCH_SIZES")
+	if sizes == "" {
+		sizes = "1000x1 10000x1 44000x1"
+	}
+	for _, word := range strings.Fields(sizes) {
+		var s size
+		if _, err := fmt.Sscanf(word, "%dx%d", &s.services, &s.endpoints); err != nil || s.services < 2 || s.endpoints < 1 {
+			b.Fatalf("POINTSMAN_BENCH_SIZES: %q; try: 100x2", word)
+		}
 		b.Run(s.String(), func(b *testing.B) {
 			w := newWorld(b, s)
 			for _, m := range modes {
 				b.Run(strings.TrimSuffix(m.name+"-"+m.backend, "-"), func(b *testing.B) {
 					for b.Loop() {
 						theirs := w.kubeProxy(b, m)
-						t.add(b, m, s, w.pointsman(b, m), theirs)
+						report(b, s, w.pointsman(b, m), theirs)
 					}
 					b.ReportMetric(0, "ns/op")
 				})
 			}
 		})
 	}
-	t.print(b)
+}
+
+// report reports what Pointsman costs, what kube-proxy costs, and the ratios.
+func report(b *testing.B, s size, ours, theirs figures) {
+	b.Helper()
+	for f, value := range ours {
+		b.ReportMetric(value, f.name)
+		other, has := theirs[f]
+		if !has {
+			continue
+		}
+		b.ReportMetric(other, "kube-proxy-"+f.name)
+		if f == connect || value <= 0 { // a change may be written before its answer comes
+			continue
+		}
+		unit := "x-" + f.name
+		if f.goal > 0 && s.services >= 10_000 {
+			unit += fmt.Sprintf("(≥%g)", f.goal)
+		}
+		b.ReportMetric(other/value, unit)
+	}
 }
 
 // BenchmarkSwapToNftables is how long 10,000 Services take from the command until the canary
