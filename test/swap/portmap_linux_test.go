@@ -4,24 +4,32 @@ package swap
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
-	"net"
 	"net/netip"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
-	"github.com/pointsman/pointsman/test/portmap"
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
-// TestKernelPortmap: a pod's hostPort is mapped by the real portmap plugin, which needs the
-// chain KUBE-MARK-MASQ, before, during and after each swap; and the ports that were mapped
-// answer all the time, also where the caller must be masqueraded.
+const (
+	portmapProgram = "/usr/lib/cni/portmap"
+	masqueradeMark = "KUBE-MARK-MASQ" // kube-proxy's chain, to which portmap leads packets that must be masqueraded
+)
+
+// TestKernelPortmap: a pod's hostPort is mapped by CNI's own plugin portmap, configured as distributions of Kubernetes do,
+// before, during and after each swap; and a port that was mapped answers all the time, also where the caller must be
+// masqueraded.
 func TestKernelPortmap(t *testing.T) {
-	if why := portmap.Missing(); why != "" {
-		t.Skip(why)
+	if _, err := os.Stat(portmapProgram); err != nil {
+		t.Skip("needs portmap: apt-get install containernetworking-plugins")
 	}
 	for _, backend := range []string{"nft", "legacy"} {
 		t.Run(backend, func(t *testing.T) {
@@ -29,119 +37,143 @@ func TestKernelPortmap(t *testing.T) {
 			n.options = "backend: " + backend
 			n.mode("iptables")
 			n.start()
-			p := &ports{node: n, tools: t.TempDir()}
-			if err := portmap.Tools(p.tools, backend); err != nil {
-				t.Skip("needs the backend: ", err)
+			tools := t.TempDir()
+			for _, program := range []string{"iptables", "ip6tables"} {
+				for _, verb := range []string{"", "-save", "-restore"} {
+					real, err := exec.LookPath(program + "-" + backend + verb)
+					if err != nil {
+						t.Skip("needs the backend: ", err)
+					}
+					if err := os.Symlink(real, filepath.Join(tools, program+verb)); err != nil {
+						t.Fatal(err)
+					}
+				}
 			}
-			p.once("first", 31001)
+			mapping := func(container string, port uint16) mapping { return mapping{n, tools, container, port} }
+			mapping("first", 31001).once()
 			for _, mode := range []string{"userspace", "nftables", "iptables"} { // with no port mapped, that would keep the chain
 				n.swapTo(mode)
 				n.settled(mode)
-				p.once("alone-in-"+mode, 31001)
+				mapping("alone-in-"+mode, 31001).once()
 			}
-			lasts := p.mapping("lasts", 31000)
-			if err := lasts.Add(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			lasts := mapping("lasts", 31000)
+			lasts.add()
 			for _, mode := range []string{"userspace", "nftables", "iptables", "nftables", "userspace", "iptables"} {
-				finish := p.during(lasts)
+				l := n.loadOf(lasts.callers()...)
+				ctx, cancel := context.WithCancel(t.Context())
+				var others sync.WaitGroup
+				others.Go(func() { // ends with ctx
+					for i := 0; ctx.Err() == nil; i++ {
+						other := mapping(fmt.Sprintf("during-%d", i), 31002)
+						if err := errors.Join(other.run("ADD"), other.run("DEL")); err != nil {
+							t.Errorf("during the swap to %s: %v", mode, err)
+						}
+					}
+				})
 				n.swapTo(mode)
-				finish("to " + mode)
+				cancel()
+				others.Wait()
+				l.done("a mapped port, and a swap to " + mode)
 				n.settled(mode)
-				p.once("in-"+mode, 31001)
-				p.answers(lasts)
+				mapping("in-"+mode, 31001).once()
+				lasts.answers()
 			}
-			if err := lasts.Delete(t.Context()); err != nil {
-				t.Error(err)
-			}
-			p.cleansUp(backend)
+			lasts.delete()
+			n.keepsTheMark(backend, mapping("left", 31003))
 		})
 	}
 }
 
-// ports are mapped on a node.
-type ports struct {
+// A mapping leads a port of the node to a pod.
+type mapping struct {
 	*node
-	tools string
+	tools     string // a folder in which "iptables" is that of the backend
+	container string // its id
+	port      uint16
 }
 
-func (p *ports) mapping(container string, port uint16) portmap.Mapping {
-	return portmap.Mapping{Container: container, HostPort: port, Pod: netip.AddrPortFrom(backends[0], 8080), Tools: p.tools}
-}
-
-// once maps a port, calls it, and undoes that.
-func (p *ports) once(container string, port uint16) {
-	p.Helper()
-	m := p.mapping(container, port)
-	if err := m.Add(p.Context()); err != nil {
-		p.Fatal(err)
-	}
-	p.answers(m)
-	if err := m.Delete(p.Context()); err != nil {
-		p.Fatal(err)
-	}
-}
-
-// callers are those of a mapped port: the node by 127.0.0.1, whose address must be masqueraded,
-// and another program.
-func (p *ports) callers(m portmap.Mapping) []traffic.Caller {
-	p.Helper()
-	host, err := p.testbed.Host(client)
+// run runs portmap as a container runtime does.
+func (m mapping) run(command string) error {
+	type object = map[string]any
+	config, err := json.Marshal(object{
+		"cniVersion": "0.4.0", "name": "pods", "type": "portmap", "capabilities": object{"portMappings": true},
+		"externalSetMarkChain": masqueradeMark, "snat": true,
+		"runtimeConfig": object{"portMappings": []object{{"hostPort": m.port, "containerPort": port, "protocol": "tcp"}}},
+		"prevResult": object{
+			"cniVersion": "0.4.0",
+			"interfaces": []object{{"name": "eth0", "sandbox": "/proc/self/ns/net"}},
+			"ips":        []object{{"version": "4", "address": backends[0].String() + "/24", "interface": 0}},
+		},
+	})
 	if err != nil {
-		p.Fatal(err)
+		return err
 	}
+	c := exec.Command(portmapProgram)
+	c.Stdin = strings.NewReader(string(config))
+	c.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+m.container, "CNI_NETNS=/proc/self/ns/net", "CNI_IFNAME=eth0",
+		"CNI_PATH="+filepath.Dir(portmapProgram), "PATH="+m.tools+":"+os.Getenv("PATH"))
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("portmap %s: %w: %s", command, err, out)
+	}
+	return nil
+}
+
+func (m mapping) add() {
+	m.Helper()
+	if err := m.run("ADD"); err != nil {
+		m.Fatal(err)
+	}
+}
+
+func (m mapping) delete() {
+	m.Helper()
+	if err := m.run("DEL"); err != nil {
+		m.Fatal(err)
+	}
+}
+
+// once maps the port, calls it, and undoes that.
+func (m mapping) once() {
+	m.Helper()
+	m.add()
+	m.answers()
+	m.delete()
+}
+
+// callers are the node by 127.0.0.1, whose address must be masqueraded, and a client outside.
+func (m mapping) callers() []traffic.Caller {
+	m.Helper()
 	return []traffic.Caller{
-		{Name: "the node", To: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), m.HostPort), Dial: func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, to.String())
-		}},
-		traffic.From(host, "another program", client, netip.AddrPortFrom(nodeAddr, m.HostPort)),
+		m.caller("node", netip.Addr{}, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), m.port)),
+		m.caller("client", client, netip.AddrPortFrom(nodeAddr, m.port)),
 	}
 }
 
-func (p *ports) answers(m portmap.Mapping) {
-	p.Helper()
-	for _, c := range p.callers(m) {
-		p.until(c.Name+" is answered at "+c.To.String(), long, func() error { return c.Try(p.Context()) })
+func (m mapping) answers() {
+	m.Helper()
+	for _, c := range m.callers() {
+		m.until(c.Name+" is answered at "+c.To.String(), long, func() error { return c.Try(m.Context()) })
 	}
 }
 
-// during maps other ports, and calls the one that lasts, until it is told that the swap is
-// over. Then it says what failed meanwhile.
-func (p *ports) during(lasts portmap.Mapping) (finish func(swap string)) {
-	end := portmap.During(p.Context(), func(i int) portmap.Mapping { return p.mapping(fmt.Sprintf("during-%d", i), 31002) }, p.callers(lasts))
-	return func(swap string) {
-		p.Helper()
-		done, failed := end()
-		p.Logf("%s: %v", swap, done)
-		if len(failed) > 0 {
-			p.Errorf("%s: %d of %v failed, the first: %v", swap, len(failed), done, failed[0])
-		}
-	}
-}
-
-// cleansUp checks that what all modes share stays while a foreign rule leads there, and goes
-// with the next cleanup.
-func (p *ports) cleansUp(backend string) {
-	p.Helper()
+// keepsTheMark checks that the chain that all modes share stays while a foreign rule leads there, and is removed by the
+// next cleanup.
+func (n *node) keepsTheMark(backend string, left mapping) {
+	n.Helper()
 	has := func() bool {
-		return exec.Command("iptables-"+backend, "-w", "-t", "nat", "-S", portmap.Chain).Run() == nil
+		return exec.Command("iptables-"+backend, "-w", "-t", "nat", "-S", masqueradeMark).Run() == nil
 	}
-	left := p.mapping("left", 31003)
-	if err := left.Add(p.Context()); err != nil {
-		p.Fatal(err)
+	left.add()
+	if err := n.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		n.Fatal(err)
 	}
-	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
-		p.Fatal(err)
+	n.gone(long)
+	if out, err := n.verb("cleanup"); err != nil || !strings.Contains(out, "keep nat "+masqueradeMark) || !has() {
+		n.Errorf("cleaning up beside a mapped port says %s, %v; the chain is there: %v", out, err, has())
 	}
-	p.gone(long)
-	if out, err := p.verb("cleanup"); err != nil || !strings.Contains(out, "keep nat "+portmap.Chain) || !has() {
-		p.Errorf("cleaning up beside a mapped port says %s, %v; the chain is there: %v", out, err, has())
-	}
-	p.answers(left)
-	if err := left.Delete(p.Context()); err != nil {
-		p.Error(err)
-	}
-	if out, err := p.verb("cleanup"); err != nil || has() {
-		p.Errorf("cleaning up says %s, %v; the chain is there: %v", out, err, has())
+	left.answers()
+	left.delete()
+	if out, err := n.verb("cleanup"); err != nil || has() {
+		n.Errorf("cleaning up says %s, %v; the chain is there: %v", out, err, has())
 	}
 }
