@@ -12,13 +12,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"go.yaml.in/yaml/v3"
+	"golang.org/x/sys/unix"
 
+	"github.com/pointsman/pointsman/sdk/ledger"
 	"github.com/pointsman/pointsman/test/built"
 	"github.com/pointsman/pointsman/test/eventually"
 )
@@ -105,6 +108,37 @@ func (a *author) gives() {
 	})
 	if err != nil {
 		a.t.Fatal(err)
+	}
+}
+
+// apart calls f on a thread that is in a network namespace of its own, where 127.0.0.0/8 is up, with a
+// ledger of its own. What f opens and starts itself is there, too.
+func apart(t *testing.T, f func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for a network namespace")
+	}
+	binaries(t) // here, where a test may be ended
+	done := make(chan error)
+	go func() { // its thread is not let go, and ends with it
+		runtime.LockOSThread()
+		err := unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS)
+		if err == nil {
+			err = unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, "")
+		}
+		if err == nil {
+			err = ledger.Private()
+		}
+		if err == nil {
+			err = exec.Command("ip", "link", "set", "lo", "up").Run()
+		}
+		if err == nil {
+			f()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatalf("a network namespace: %v", err)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -54,7 +53,7 @@ func TestKernelFlood(t *testing.T) {
 		})
 		n.updated(round)
 		n.expectAnswer(10256, "healthz", "200", `"healthy":true`)
-		if held := n.descriptors(); held > few-30 {
+		if held := n.files(); held > few-30 {
 			t.Errorf("the host holds %d descriptors of %d", held, few)
 		}
 	}
@@ -68,16 +67,6 @@ func TestKernelFlood(t *testing.T) {
 			t.Errorf("the log has %q", text)
 		}
 	}
-}
-
-// descriptors is how many the host holds.
-func (n *node) descriptors() int {
-	n.Helper()
-	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", n.cmd.Process.Pid))
-	if err != nil {
-		n.Fatal(err)
-	}
-	return len(list)
 }
 
 // flood keeps hundreds of connections to each address, until end is called. Half of them say

@@ -25,3 +25,20 @@ func TestKernelNoNetwork(t *testing.T) {
 	}
 	n.event("unproved")
 }
+
+// bareNode returns a host without a namespace of its own, and without callers.
+func bareNode(t *testing.T, mode string) *node {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "swap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newClient(t, dir)
+	t.Cleanup(n.close)
+	n.install()
+	if err := os.MkdirAll(n.path("services"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.mode(mode)
+	return n
+}
