@@ -109,7 +109,7 @@ func (n *node) needsLaunchedPlugins() {
 func (n *node) updated(round int) {
 	n.Helper()
 	n.write("services/more.yaml", fmt.Sprintf(storm, round%200+1, round%250+1, round%250+2))
-	n.until("the change is confirmed", long, func() error {
+	n.until("the change is confirmed", func() error {
 		s, err := n.Status(n.Context())
 		if err == nil && (s.Services.Services < 2 || s.Sync.Pending > 0) {
 			err = fmt.Errorf("%d Services, sync %+v", s.Services.Services, s.Sync)
@@ -139,10 +139,8 @@ func TestKernelApart(t *testing.T) {
 	n.updated(1)
 
 	killed := n.plugin("iptables")
-	if err := syscall.Kill(killed, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	n.until("the next process serves", long, func() error {
+	n.kill(killed)
+	n.until("the next process serves", func() error {
 		s, err := n.Status(t.Context())
 		if err == nil && (s.Dataplane.PID == killed || s.Dataplane.PID != n.plugin("iptables") || s.Sync.Pending > 0) {
 			err = fmt.Errorf("%+v", s.Dataplane)
@@ -152,10 +150,7 @@ func TestKernelApart(t *testing.T) {
 	n.updated(2)
 
 	for round, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT} {
-		if err := n.cmd.Process.Signal(sig); err != nil {
-			t.Fatal(err)
-		}
-		n.gone(long)
+		n.end(sig)
 		n.start()
 		n.updated(3 + round)
 		if s, err := n.Status(t.Context()); err != nil || s.Dataplane.PID != n.plugin("iptables") {
@@ -180,10 +175,7 @@ func TestKernelApartWithoutFacts(t *testing.T) {
 	l := n.newLoad()
 	anew := func(mode string) {
 		t.Helper()
-		if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
-		n.gone(long)
+		n.end(syscall.SIGTERM)
 		if err := os.Remove(n.path("state/mode.json")); err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +190,7 @@ func TestKernelApartWithoutFacts(t *testing.T) {
 	before := n.drain
 	n.drain = time.Hour
 	n.mode("nftables")
-	n.until("iptables drains", long, func() error { // the connections of the load
+	n.until("iptables drains", func() error { // the connections of the load
 		m, err := n.Mode(t.Context())
 		if err == nil && (m.Swap == nil || m.Swap.From != "iptables" || m.Swap.Stage != "draining") {
 			err = fmt.Errorf("mode %s, swap %+v", m.Mode, m.Swap)
@@ -207,7 +199,7 @@ func TestKernelApartWithoutFacts(t *testing.T) {
 	})
 	n.drain = before
 	anew("iptables")
-	n.until("nftables is cleaned up", long, func() error {
+	n.until("nftables is cleaned up", func() error {
 		text, err := os.ReadFile(n.path("state/mode.json"))
 		if err == nil && strings.Contains(string(text), `"left"`) {
 			err = fmt.Errorf("the host has written down %s", text)
@@ -233,7 +225,7 @@ func TestKernelApartOptions(t *testing.T) {
 	n.expectGuard(true)
 	n.options = "localhostNodePorts: perhaps"
 	n.mode("iptables")
-	n.until("status says why the file is not taken", long, func() error {
+	n.until("status says why the file is not taken", func() error {
 		s, err := n.Status(t.Context())
 		if err == nil && !strings.Contains(s.Config.Stale, "plugins.iptables.options: ") {
 			err = fmt.Errorf("%+v", s.Config)
@@ -255,9 +247,7 @@ func TestKernelApartClears(t *testing.T) {
 	n := newApart(t, "iptables")
 	n.drain = time.Second
 	n.mode("iptables")
-	gate := n.path("gate")
-	n.write("gate", "")
-	n.start("POINTSMAN_FAIL=clearing/clear=wait", "POINTSMAN_FAIL_GATE="+gate)
+	n.startAt("clearing/clear")
 	l := n.newLoad()
 	if out, err := n.verb("mode", "swap", "iptables"); err == nil || !strings.Contains(out, "runs by itself at unix://") {
 		t.Errorf("a swap to itself: %v: %s", err, out)
@@ -266,12 +256,8 @@ func TestKernelApartClears(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.waitAtFailpoint("clearing/clear")
-	if err := syscall.Kill(n.plugin("iptables"), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(gate); err != nil {
-		t.Fatal(err)
-	}
+	n.kill(n.plugin("iptables"))
+	n.resume()
 	if m := n.rested(); m.Mode != "userspace" || m.Last == nil || m.Last.Error != "" || m.Last.Left != "" {
 		t.Errorf("%s serves; the swap ended with %+v", m.Mode, m.Last)
 	}
@@ -301,7 +287,7 @@ func TestKernelSecondHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.write("services/more.yaml", fmt.Sprintf(storm, 9, 9, 10))
-	a.until("the first host finds itself fenced", long, func() error {
+	a.until("the first host finds itself fenced", func() error {
 		s, err := a.Status(t.Context())
 		if err == nil && (s.Dataplane.State != "refused" || !strings.Contains(s.Dataplane.Why, "another host")) {
 			err = fmt.Errorf("%+v", s.Dataplane)
@@ -314,7 +300,7 @@ func TestKernelSecondHost(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.write("services/more.yaml", fmt.Sprintf(storm, 10+round, 10+round, 11+round))
-		b.until("the second host has confirmed the change", long, func() error {
+		b.until("the second host has confirmed the change", func() error {
 			s, err := b.Status(t.Context())
 			if err == nil && (s.Dataplane.State != "serving" || s.Sync.Pending > 0 || s.Sync.Acked <= before.Sync.Acked) {
 				err = fmt.Errorf("%+v, %+v", s.Dataplane, s.Sync)
@@ -328,8 +314,7 @@ func TestKernelSecondHost(t *testing.T) {
 	if s, err := b.Status(t.Context()); err != nil || s.Dataplane.Restarts > 0 {
 		t.Errorf("the second host: %+v: %v", s.Dataplane, err)
 	}
-	_ = b.cmd.Process.Signal(syscall.SIGTERM)
-	b.gone(long)
+	b.end(syscall.SIGTERM)
 	l.done("two hosts and one plugin")
 }
 

@@ -54,7 +54,7 @@ func assessed(t *testing.T, mode string, tools map[string]string) *node {
 		t.Fatal(err)
 	}
 	n.exec(n.host(), "PATH="+n.path("tools")+":"+os.Getenv("PATH"))
-	n.until("the host answers", long, func() error {
+	n.until("the host answers", func() error {
 		_, err := n.Status(t.Context())
 		if live := get(10256, "livez"); err == nil && !strings.HasPrefix(live, "200 ") {
 			err = errors.New(live)
@@ -102,7 +102,7 @@ func get(port int, path string) string {
 // the time.
 func (n *node) expectAnswer(port int, path, code string, want ...string) {
 	n.Helper()
-	n.until(path+" says "+code, long, func() error {
+	n.until(path+" says "+code, func() error {
 		if live := get(10256, "livez"); strings.HasPrefix(live, "503 ") {
 			n.Fatalf("livez: %s", live)
 		}
@@ -128,13 +128,13 @@ func (n *node) statusIs(well bool, part string) error {
 // expectNotReady waits until all that can be asked says that nothing was ever served, and why.
 func (n *node) expectNotReady(why string) {
 	n.Helper()
-	n.until("status says why", long, func() error { return n.statusIs(false, why) })
+	n.until("status says why", func() error { return n.statusIs(false, why) })
 	n.expectAnswer(10256, "readyz", "503", `"ready":false`)
 	n.expectAnswer(10249, "metrics", "200", "\npointsman_ready 0\n", "\npointsman_live 1\n")
 	n.expectAnswer(10256, "healthz", "503", `"nodeEligible":true,"healthy":false`)
 	n.expectAnswer(10249, "metrics", "200", "\npointsman_healthy 0\n")
 	n.expectAnswer(30999, "", "503", `"localEndpoints": 1`, `"serviceProxyHealthy": false`)
-	n.until("status says that it waits", long, func() error { return n.statusIs(false, "W013 ") })
+	n.until("status says that it waits", func() error { return n.statusIs(false, "W013 ") })
 }
 
 // expectReady waits until all that can be asked says that all is well.
@@ -144,7 +144,7 @@ func (n *node) expectReady() {
 	n.expectAnswer(10256, "healthz", "200", `"healthy":true`)
 	n.expectAnswer(30999, "", "200", `"serviceProxyHealthy": true`)
 	n.expectAnswer(10249, "metrics", "200", "\npointsman_ready 1\n", "\npointsman_healthy 1\n", "\npointsman_waiting_seconds 0\n", "\npointsman_plugin_active{plugin=\"iptables\"} 1\n")
-	n.until("the Service is answered", long, func() error { return n.tryCall(pod, netip.AddrPortFrom(vip, port)) })
+	n.until("the Service is answered", func() error { return n.tryCall(pod, netip.AddrPortFrom(vip, port)) })
 }
 
 // TestKernelRestoreFails is a node on which no update ever goes in.
@@ -154,7 +154,7 @@ func TestKernelRestoreFails(t *testing.T) {
 	n.expectNotReady("no room for it")
 	n.removeStandIns(tools)
 	n.expectReady()
-	n.until("all is well", long, func() error { return n.statusIs(true, "") })
+	n.until("all is well", func() error { return n.statusIs(true, "") })
 }
 
 // TestKernelSlowFirstSync is a node whose first update takes longer than healthz is patient,
@@ -172,7 +172,7 @@ PATH=${PATH#*:} exec "${0##*/}" "$@"
 	n.expectNotReady("has not been told everything yet")
 	n.write("fast", "")
 	n.expectReady()
-	n.until("all is well", long, func() error { return n.statusIs(true, "") })
+	n.until("all is well", func() error { return n.statusIs(true, "") })
 	if now, err := n.Status(t.Context()); err != nil || now.Dataplane.Restarts > 0 || now.Host.Started != began.Host.Started {
 		t.Errorf("it went on as it was: %v, %+v", err, now)
 	}

@@ -77,8 +77,7 @@ func (n *node) expectAuto(mode, why string) {
 // reboot ends the host and its plugins, and takes away what outlives no reboot.
 func (n *node) reboot() {
 	n.Helper()
-	_ = n.cmd.Process.Signal(syscall.SIGINT)
-	n.gone(long)
+	n.end(syscall.SIGINT)
 	if out, err := n.verb("cleanup"); err != nil {
 		n.Fatalf("%v: %s", err, out)
 	}

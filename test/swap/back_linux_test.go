@@ -49,7 +49,7 @@ func (p past) expectDraining(mode string) {
 			}
 		}
 	}
-	p.until(fmt.Sprintf("%s drains, with %d connections", mode, want), long, func() error {
+	p.until(fmt.Sprintf("%s drains, with %d connections", mode, want), func() error {
 		m, err := p.Mode(p.Context())
 		if err == nil && (m.Swap == nil || m.Swap.From != mode && m.Swap.To != mode || m.Swap.Stage != "draining" || m.Swap.Flows < want || m.Swap.Flows > most) {
 			err = fmt.Errorf("mode %s, swap %+v", m.Mode, m.Swap)
@@ -134,10 +134,7 @@ func TestKernelUndoneWhileItDrains(t *testing.T) {
 				p.swapTo(other)
 				p.connect(other)
 				p.expectDraining(mode)
-				if err := p.cmd.Process.Signal(syscall.SIGKILL); err != nil {
-					t.Fatal(err)
-				}
-				p.gone(long)
+				p.end(syscall.SIGKILL)
 				p.start("POINTSMAN_FAIL=" + point + "=error")
 				p.expectDraining(mode)
 				if out, err := p.verb("mode", "swap", mode, "--wait=20m"); err == nil {

@@ -27,7 +27,7 @@ func TestKernelCleanupAfterTheHost(t *testing.T) {
 	}
 	n.copy(filepath.Join(dir, plugin), "plugins/"+plugin)
 	n.start()
-	n.until("it serves", long, func() error { return n.tryCall(pod, netip.AddrPortFrom(vip, port)) })
+	n.until("it serves", func() error { return n.tryCall(pod, netip.AddrPortFrom(vip, port)) })
 	left := n.plugin("nftables")
 	before, err := exec.Command(n.path("plugins/"+plugin), "cleanup").CombinedOutput()
 	if holder := fmt.Sprintf("pid %d (%s)", left, plugin); err == nil || !strings.Contains(string(before), holder) || !strings.Contains(string(before), "systemctl stop pointsman") {
@@ -36,10 +36,7 @@ func TestKernelCleanupAfterTheHost(t *testing.T) {
 	if err := n.tryCall(pod, netip.AddrPortFrom(vip, port)); err != nil {
 		t.Errorf("after that: %v", err)
 	}
-	if err := n.cmd.Process.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	n.gone(long)
+	n.end(syscall.SIGKILL)
 	eventually.True(t, "the plugin has ended", func() bool { return syscall.Kill(left, 0) != nil })
 	if err := n.tryCall(pod, netip.AddrPortFrom(vip, port)); err != nil {
 		t.Errorf("without host and plugin the kernel does not serve: %v", err)

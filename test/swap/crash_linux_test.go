@@ -29,11 +29,9 @@ func pluginKilled(t *testing.T, mode string) {
 	for i := range 3 {
 		before := n.plugin(mode)
 		began := time.Now()
-		if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		n.until("another process serves", long, n.servesWith(mode, before))
-		n.until("it has confirmed everything", long, func() error {
+		n.kill(before)
+		n.until("another process serves", n.servesWith(mode, before))
+		n.until("it has confirmed everything", func() error {
 			s, err := n.Status(t.Context())
 			if err == nil && (s.Sync.Acked == 0 || s.Sync.Pending > 0) {
 				err = fmt.Errorf("sync %+v", s.Sync)
@@ -64,7 +62,7 @@ func hung(t *testing.T, mode string) {
 	if err := syscall.Kill(before, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	n.until("it is found out", long, func() error {
+	n.until("it is found out", func() error {
 		s, err := n.Status(t.Context())
 		if err == nil && s.Dataplane.State == "serving" && s.Dataplane.PID == before {
 			err = errors.New("it counts as serving")
@@ -72,7 +70,7 @@ func hung(t *testing.T, mode string) {
 		return err
 	})
 	found := time.Since(began)
-	n.until("another process serves", long, n.servesWith(mode, before))
+	n.until("another process serves", n.servesWith(mode, before))
 	t.Logf("the stopped process was found after %s (goal: 5s), another one served after %s", found, time.Since(began))
 	l.done("a plugin of " + mode + " that hangs")
 }
@@ -92,7 +90,7 @@ func TestKernelCrashLoop(t *testing.T) {
 	if pid := n.plugin("iptables"); pid == 0 || syscall.Kill(pid, syscall.SIGKILL) != nil {
 		t.Fatal("no plugin to kill")
 	}
-	n.until("it has failed often, and waits", long, func() error {
+	n.until("it has failed often, and waits", func() error {
 		s, err := n.Status(t.Context())
 		if d := s.Dataplane; err == nil && (d.Restarts < 6 || d.State != "waiting" || d.Next.IsZero() || !strings.Contains(d.Why, "out of coal")) {
 			err = fmt.Errorf("%s after %d restarts, next %s: %s", d.State, d.Restarts, d.Next, d.Why)
@@ -100,7 +98,7 @@ func TestKernelCrashLoop(t *testing.T) {
 		return err
 	})
 	n.install()
-	n.until("the good binary serves", long, n.servesWith("iptables", 0))
+	n.until("the good binary serves", n.servesWith("iptables", 0))
 	l.done("a crash loop")
 }
 

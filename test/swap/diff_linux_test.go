@@ -29,24 +29,24 @@ func TestKernelDiff(t *testing.T) {
 				return nil
 			}
 			n.write("services/named.yaml", named)
-			n.until("a Service with affinity is served", long, func() error {
+			n.until("a Service with affinity is served", func() error {
 				_, err := n.verb("service", "show", "shop/named")
 				return errors.Join(err, same())
 			})
 			n.write("services/named.yaml", "# what it needed may be kept")
-			n.until("the Service is gone", long, func() error {
+			n.until("the Service is gone", func() error {
 				if _, err := n.verb("service", "show", "shop/named"); err == nil {
 					return errors.New("it is there")
 				}
 				return nil
 			})
-			n.until("nothing differs", long, same)
+			n.until("nothing differs", same)
 			harms := exec.CommandContext(t.Context(), "sh", "-c", "while nft '"+harm+"'; do :; done")
 			if err := harms.Start(); err != nil { // again and again: what is repaired before diff reads is no difference
 				t.Fatal(err)
 			}
 			defer func() { _ = harms.Process.Kill(); _ = harms.Wait() }()
-			n.until("diff names a frontend", long, func() error {
+			n.until("diff names a frontend", func() error {
 				out, err := n.verb("diff")
 				if exitCode(err) != 1 || !strings.Contains(out, "cluster-ip "+vip.String()+":") || !strings.Contains(out, " difference") {
 					return errors.New(out)

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/pointsman/pointsman/host/admin"
 )
 
 // TestKernelFromDown corrects the mode of a host whose plugin does not come up, while the
@@ -25,9 +23,7 @@ func TestKernelFromDown(t *testing.T) {
 			"the plugin is killed": {"staging/fill=wait", func(n *node) {
 				n.waitAtFailpoint("staging/fill")
 				n.kill(n.plugin("iptables"))
-				if err := os.Remove(n.path("gate")); err != nil {
-					n.Fatal(err)
-				}
+				n.resume()
 			}},
 			"the host is killed": {"verifying/verify=kill", func(n *node) {
 				n.waitForFailpointKill()
@@ -44,14 +40,13 @@ func TestKernelFromDown(t *testing.T) {
 				n.options = "backend: " + backend
 				n.mode("iptables")
 				n.start()
-				n.kill(n.cmd.Process.Pid)
-				n.gone(long)
+				n.end(syscall.SIGKILL)
 				n.installBrokenPlugin()
 				n.mode("broken")
 				n.write("state/mode.json", `{"serving":"broken"}`) // as of old; the host had just begun to serve
 				n.write("gate", "")
 				n.exec(n.host(), "POINTSMAN_FAIL="+c.fail, "POINTSMAN_FAIL_GATE="+n.path("gate"))
-				n.until("status names the rules that nothing updates", long, func() error {
+				n.until("status names the rules that nothing updates", func() error {
 					if out, _ := n.verb("status"); !strings.Contains(out, "W018") || !strings.Contains(out, "iptables: ") {
 						return errors.New(out)
 					}
@@ -62,7 +57,7 @@ func TestKernelFromDown(t *testing.T) {
 				if c.trouble != nil {
 					c.trouble(n)
 				}
-				n.until("iptables serves", long, n.serves("iptables"))
+				n.until("iptables serves", n.serves("iptables"))
 				n.settled("iptables")
 				l.done(name)
 				n.updated(1)
@@ -91,19 +86,17 @@ func TestKernelSignals(t *testing.T) {
 func signalled(t *testing.T, p pair, at string, signal syscall.Signal) {
 	n := newNode(t, p.from)
 	n.needsLaunchedPlugins()
-	n.write("gate", "")
-	n.start("POINTSMAN_FAIL="+at+"=wait", "POINTSMAN_FAIL_GATE="+n.path("gate"))
+	n.startAt(at)
 	l := n.newLoad()
-	if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: p.to}); err != nil {
-		t.Fatal(err)
-	}
+	n.ask(p.to)
 	n.waitAtFailpoint(at)
-	if err := errors.Join(n.cmd.Process.Signal(signal), os.Remove(n.path("gate"))); err != nil {
+	if err := n.cmd.Process.Signal(signal); err != nil {
 		t.Fatal(err)
 	}
-	n.gone(long) // one that waits for itself never ends
+	n.resume()
+	n.gone() // one that waits for itself never ends
 	n.start()
-	n.until(p.to+" serves", long, n.serves(p.to))
+	n.until(p.to+" serves", n.serves(p.to))
 	l.excused = p.from == "userspace" || p.to == "userspace" // a launched relay ends with its host
 	l.done(signal.String() + " at " + at)
 	n.rested()

@@ -20,7 +20,7 @@ func TestKernelExplain(t *testing.T) {
 			to := fmt.Sprintf("%s:%d", vip, port)
 			says := func(what string, lines ...string) {
 				t.Helper()
-				n.until(what, long, func() error {
+				n.until(what, func() error {
 					out, err := n.verb("explain", "outside:198.18.0.7", to)
 					words := strings.Join(strings.Fields(out), " ")
 					for _, line := range lines {

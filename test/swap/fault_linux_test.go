@@ -100,13 +100,12 @@ func TestKernelFaults(t *testing.T) {
 func fault(n *node, p point) {
 	t := n.T
 	n.configureDrain(p.from, p.at)
-	gate := n.path("gate")
 	how := map[string]string{"host": "kill", "none": "error"}[p.victim]
 	if how == "" {
 		how = "wait"
 		n.write("gate", "")
 	}
-	n.start("POINTSMAN_FAIL="+p.at+"="+how, "POINTSMAN_FAIL_GATE="+gate)
+	n.start("POINTSMAN_FAIL="+p.at+"="+how, "POINTSMAN_FAIL_GATE="+n.path("gate"))
 	l := n.newLoad()
 	if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: p.to}); err != nil && p.victim != "host" { // it may be killed before it answers
 		t.Fatal(err)
@@ -122,7 +121,7 @@ func fault(n *node, p point) {
 		}
 		n.start()
 	case "new", "old":
-		n.killVictim(p, gate)
+		n.killVictim(p)
 	}
 	if !p.late() {
 		n.waitForDecision(l)
@@ -131,7 +130,7 @@ func fault(n *node, p point) {
 	}
 	m := n.rested()
 	if p.victim == "host" && m.Asked == p.to && m.Mode != p.to { // what the next host undid it begins again
-		n.until(p.to+" serves, which was asked for", long, n.serves(p.to))
+		n.until(p.to+" serves, which was asked for", n.serves(p.to))
 		m = n.rested()
 	}
 	if m.Asked == p.to && m.Mode != p.to { // or it would be tried again
@@ -150,7 +149,7 @@ func fault(n *node, p point) {
 	if m.Mode != p.from && m.Mode != p.to {
 		t.Errorf("%s serves", m.Mode)
 	}
-	n.until("one plugin runs, or those that are another program's", long, func() error {
+	n.until("one plugin runs, or those that are another program's", func() error {
 		if all := n.processes(); len(all) != max(1, len(n.kept)) {
 			return fmt.Errorf("those that run: %v", all)
 		}
@@ -182,7 +181,7 @@ func (n *node) waitForFailpointKill() bool {
 }
 
 // killVictim kills a plugin while the swap waits at its failpoint.
-func (n *node) killVictim(p point, gate string) {
+func (n *node) killVictim(p point) {
 	n.Helper()
 	mode := p.to
 	if p.victim == "old" {
@@ -192,7 +191,20 @@ func (n *node) killVictim(p point, gate string) {
 	if pid := n.plugin(mode); pid > 0 {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	if err := os.Remove(gate); err != nil {
+	n.resume()
+}
+
+// startAt starts the host, whose next swap waits at a failpoint until resume.
+func (n *node) startAt(point string) {
+	n.Helper()
+	n.write("gate", "")
+	n.start("POINTSMAN_FAIL="+point+"=wait", "POINTSMAN_FAIL_GATE="+n.path("gate"))
+}
+
+// resume has a swap go on that waits at a failpoint.
+func (n *node) resume() {
+	n.Helper()
+	if err := os.Remove(n.path("gate")); err != nil {
 		n.Fatal(err)
 	}
 }
@@ -200,7 +212,7 @@ func (n *node) killVictim(p point, gate string) {
 // waitAtFailpoint waits until the swap waits at its failpoint.
 func (n *node) waitAtFailpoint(at string) {
 	n.Helper()
-	n.until("the swap is at "+at, long, func() error {
+	n.until("the swap is at "+at, func() error {
 		log, err := os.ReadFile(n.path("host.log"))
 		if err == nil && !strings.Contains(string(log), "failpoint reached: "+at) {
 			err = errors.New("not yet")

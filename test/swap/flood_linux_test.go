@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -36,10 +35,8 @@ func TestKernelFlood(t *testing.T) {
 	end := n.flood("tcp:127.0.0.1:10249", "tcp:127.0.0.1:30999", "unix:"+n.path("admin.sock"))
 	for round := range 3 {
 		pid := n.plugin("iptables")
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		n.until("the plugin is back", long, func() error {
+		n.kill(pid)
+		n.until("the plugin is back", func() error {
 			s, err := n.Status(t.Context())
 			switch d := s.Dataplane; {
 			case err != nil:

@@ -3,11 +3,8 @@
 package swap
 
 import (
-	"os"
 	"strings"
 	"testing"
-
-	"github.com/pointsman/pointsman/host/admin"
 )
 
 // TestKernelRulesetFlushed has another program flush all of nf_tables at a stage of a swap,
@@ -37,17 +34,12 @@ func flushed(t *testing.T, at, protect string) *node {
 	n := newNode(t, "iptables")
 	n.options, n.protect = "backend: legacy", protect
 	n.configureDrain("iptables", at)
-	n.write("gate", "")
-	n.start("POINTSMAN_FAIL="+at+"=wait", "POINTSMAN_FAIL_GATE="+n.path("gate"))
+	n.startAt(at)
 	l := n.newLoad()
-	if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: "nftables"}); err != nil {
-		t.Fatal(err)
-	}
+	n.ask("nftables")
 	n.waitAtFailpoint(at)
 	n.nft("flush ruleset")
-	if err := os.Remove(n.path("gate")); err != nil {
-		t.Fatal(err)
-	}
+	n.resume()
 	n.waitForDecision(l)
 	l.done("nft flush ruleset at " + at + ", " + protect)
 	n.lists()

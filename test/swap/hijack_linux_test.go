@@ -64,7 +64,7 @@ func hijack(t *testing.T, mode, options string) {
 	n.mode(mode)
 	n.write("services/hijacker.yaml", hijacker)
 	n.start()
-	n.until("the free address is served", long, func() error { return n.tryHijacked("203.0.113.5") })
+	n.until("the free address is served", func() error { return n.tryHijacked("203.0.113.5") })
 	for _, claimed := range []string{"192.0.2.10", "10.180.0.1", "172.30.0.10", "169.254.169.254", "172.30.0.67"} {
 		if n.tryHijacked(claimed) == nil {
 			t.Errorf("%s is served", claimed)
@@ -87,7 +87,7 @@ func hijack(t *testing.T, mode, options string) {
 	}
 	before := n.more
 	n.restartWith(mode, before+"externalIPs: {nodeAddresses: warn}\n")
-	n.until("the node's own address is served", long, func() error { return n.tryHijacked("192.0.2.10") })
+	n.until("the node's own address is served", func() error { return n.tryHijacked("192.0.2.10") })
 	for _, claimed := range []string{"10.180.0.1", "172.30.0.10", "169.254.169.254", "172.30.0.67"} {
 		if n.tryHijacked(claimed) == nil {
 			t.Errorf("%s is served beside the node's own address", claimed)
@@ -98,8 +98,8 @@ func hijack(t *testing.T, mode, options string) {
 		t.Errorf("status: %v, %s", err, out)
 	}
 	n.restartWith(mode, before+"externalIPs: {allow: [192.0.2.10/32]}\n")
-	n.until("what is allowed is served", long, func() error { return n.tryHijacked("192.0.2.10") })
-	n.until("what is not allowed is served no more", long, func() error {
+	n.until("what is allowed is served", func() error { return n.tryHijacked("192.0.2.10") })
+	n.until("what is not allowed is served no more", func() error {
 		if n.tryHijacked("203.0.113.5") == nil {
 			return errors.New("it is")
 		}
@@ -112,10 +112,7 @@ func (n *node) restartWith(mode, more string) {
 	n.Helper()
 	n.more = more
 	n.mode(mode)
-	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		n.Fatal(err)
-	}
-	n.gone(long)
+	n.end(syscall.SIGTERM)
 	n.start()
 }
 
@@ -181,7 +178,7 @@ func martian(t *testing.T, options string) {
 	if err := os.WriteFile(routes, []byte("1"), 0); err != nil {
 		t.Fatal(err)
 	}
-	n.until("without a guard the node answers", long, func() error { return n.tryCall(client, own) })
+	n.until("without a guard the node answers", func() error { return n.tryCall(client, own) })
 	if err := os.WriteFile(routes, []byte("0"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +189,7 @@ func martian(t *testing.T, options string) {
 	if n.tryCall(client, own) == nil {
 		t.Error("a neighbour reaches 127.0.0.1 of the node")
 	}
-	n.until("the node's own node port answers on 127.0.0.1", long, func() error {
+	n.until("the node's own node port answers on 127.0.0.1", func() error {
 		return n.tryCall(netip.Addr{}, netip.MustParseAddrPort("127.0.0.1:30080"))
 	})
 	n.swapTo("userspace")

@@ -21,14 +21,14 @@ func TestKernelOptions(t *testing.T) {
 	before := n.plugin("iptables")
 	n.options = "localhostNodePorts: true"
 	n.mode("iptables")
-	n.until("another process serves", long, n.servesWith("iptables", before))
+	n.until("another process serves", n.servesWith("iptables", before))
 	n.settled("iptables")
 	n.expectGuard(true)
 
 	before = n.plugin("iptables")
 	n.options = "localhostNodePorts: true, backend: legacy"
 	n.mode("iptables")
-	n.until("status says why the backend stays", long, func() error {
+	n.until("status says why the backend stays", func() error {
 		s, err := n.Status(n.Context())
 		if err == nil && !strings.Contains(s.Config.Stale, "plugins.iptables.options.backend: cannot change while iptables serves") {
 			err = fmt.Errorf("%+v", s.Config)
@@ -44,7 +44,7 @@ func TestKernelOptions(t *testing.T) {
 // expectGuard waits until the chain that guards 127.0.0.0/8 is there, or is not.
 func (n *node) expectGuard(want bool) {
 	n.Helper()
-	n.until(fmt.Sprintf("that 127.0.0.0/8 is guarded is %v", want), long, func() error {
+	n.until(fmt.Sprintf("that 127.0.0.0/8 is guarded is %v", want), func() error {
 		out, err := exec.Command("iptables-save", "-t", "filter").CombinedOutput()
 		serves := strings.Contains(string(out), ":KUBE-NODEPORTS ")
 		if err == nil && (!serves || strings.Contains(string(out), ":KUBE-LOCALNET-GUARD ") != want) {

@@ -152,7 +152,7 @@ func (m mapping) callers() []traffic.Caller {
 func (m mapping) answers() {
 	m.Helper()
 	for _, c := range m.callers() {
-		m.until(c.Name+" is answered at "+c.To.String(), long, func() error { return c.Try(m.Context()) })
+		m.until(c.Name+" is answered at "+c.To.String(), func() error { return c.Try(m.Context()) })
 	}
 }
 
@@ -164,10 +164,7 @@ func (n *node) keepsTheMark(backend string, left mapping) {
 		return exec.Command("iptables-"+backend, "-w", "-t", "nat", "-S", masqueradeMark).Run() == nil
 	}
 	left.add()
-	if err := n.cmd.Process.Signal(syscall.SIGINT); err != nil {
-		n.Fatal(err)
-	}
-	n.gone(long)
+	n.end(syscall.SIGINT)
 	if out, err := n.verb("cleanup"); err != nil || !strings.Contains(out, "keep nat "+masqueradeMark) || !has() {
 		n.Errorf("cleaning up beside a mapped port says %s, %v; the chain is there: %v", out, err, has())
 	}

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/pointsman/pointsman/test/apart"
@@ -90,7 +91,7 @@ func (n *node) host() *exec.Cmd {
 func (n *node) run(host *exec.Cmd, env ...string) {
 	n.Helper()
 	n.exec(host, env...)
-	n.until("the host serves", 2*time.Minute, func() error {
+	n.until("the host serves", func() error {
 		s, err := n.Status(n.Context())
 		switch {
 		case err != nil:
@@ -127,17 +128,26 @@ func (n *node) exec(host *exec.Cmd, env ...string) {
 func (n *node) answering() {
 	n.Helper()
 	for _, c := range n.callers() {
-		n.until(c.Name+" is answered at "+c.To.String(), long, func() error { return c.Try(n.Context()) })
+		n.until(c.Name+" is answered at "+c.To.String(), func() error { return c.Try(n.Context()) })
 	}
 }
 
+// end sends the host a signal, and waits for its end.
+func (n *node) end(signal syscall.Signal) {
+	n.Helper()
+	if err := n.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		n.Fatal(err)
+	}
+	n.gone()
+}
+
 // gone waits for the host's end.
-func (n *node) gone(wait time.Duration) {
+func (n *node) gone() {
 	n.Helper()
 	select {
 	case <-n.exited:
-	case <-time.After(wait):
-		n.Errorf("the host did not end in %s", wait)
+	case <-time.After(long):
+		n.Errorf("the host did not end in %s", long)
 		_ = n.cmd.Process.Kill()
 		<-n.exited
 	}

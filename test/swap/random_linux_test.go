@@ -34,9 +34,9 @@ func TestKernelHostKilledAtRandom(t *testing.T) {
 		w.asks(to)
 		w.pause()
 		w.kills(w.cmd.Process.Pid)
-		w.gone(long)
+		w.gone()
 		w.start()
-		w.until(to+" serves, which was asked for", long, w.serves(to))
+		w.until(to+" serves, which was asked for", w.serves(to))
 	}
 	w.done("a host that is killed at a random moment of each swap")
 }
@@ -59,7 +59,7 @@ func TestKernelSoak(t *testing.T) {
 				w.asks(to)
 				w.load.more(150) // the mode is asked for while a swap is under way
 			}
-			w.until(to+" serves, which was asked for last", long, w.serves(to))
+			w.until(to+" serves, which was asked for last", w.serves(to))
 		case 2:
 			to := kernelModes[w.random.IntN(2)]
 			w.goesTo(to)
@@ -75,7 +75,7 @@ func TestKernelSoak(t *testing.T) {
 			if out, err := w.verb("plugin", "restart", mode); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
-			w.until("it serves again", long, w.serves(mode))
+			w.until("it serves again", w.serves(mode))
 		}
 		if round == rounds()-1 { // by now all that is made once has been
 			before = w.held()

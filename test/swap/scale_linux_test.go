@@ -50,7 +50,7 @@ func TestKernelManyServices(t *testing.T) {
 			l := n.newLoad()
 			before, began := n.plugin("iptables"), time.Now()
 			n.kill(before)
-			n.until("another process serves", long, n.servesWith("iptables", before))
+			n.until("another process serves", n.servesWith("iptables", before))
 			n.synced()
 			t.Logf("updates are served again %s after the plugin was killed", time.Since(began))
 			for _, mode := range []string{"userspace", "iptables"} {
@@ -67,7 +67,7 @@ func TestKernelManyServices(t *testing.T) {
 // synced waits until everything is confirmed.
 func (n *node) synced() {
 	n.Helper()
-	n.until("everything is confirmed", 3*time.Minute, func() error {
+	n.until("everything is confirmed", func() error {
 		s, err := n.Status(n.Context())
 		if err == nil && (s.Sync.Acked == 0 || s.Sync.Pending > 0 || s.Services.Services < 2) {
 			err = fmt.Errorf("sync %+v of %d Services", s.Sync, s.Services.Services)

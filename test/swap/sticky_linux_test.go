@@ -69,7 +69,7 @@ func (n *node) whoAnswers(t *testing.T) string {
 		t.Fatal(err)
 	}
 	var line string
-	n.until("the client is answered", long, func() error {
+	n.until("the client is answered", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), timeout)
 		defer cancel()
 		conn, err := host.Dial(ctx, "tcp4", client, netip.AddrPortFrom(vip, 8081))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -62,17 +63,14 @@ func TestKernelFileChangedMeanwhile(t *testing.T) {
 	n := newApart(t, "iptables")
 	n.start()
 	l := n.newLoad()
-	n.until("iptables is known to serve", long, func() error {
+	n.until("iptables is known to serve", func() error {
 		_, err := os.Stat(n.path("state/mode.json"))
 		return err
 	})
-	if err := n.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	n.gone(long)
+	n.end(syscall.SIGKILL)
 	n.mode("userspace")
 	n.start()
-	n.until("userspace serves", long, n.serves("userspace"))
+	n.until("userspace serves", n.serves("userspace"))
 	l.done("a mode that changed while no host ran")
 	n.settled("userspace")
 	n.traceless("iptables")
@@ -81,12 +79,9 @@ func TestKernelFileChangedMeanwhile(t *testing.T) {
 // nextHost kills the host, and has the next one serve.
 func (n *node) nextHost(mode string) {
 	n.Helper()
-	if err := n.cmd.Process.Kill(); err != nil {
-		n.Fatal(err)
-	}
-	n.gone(long)
+	n.end(syscall.SIGKILL)
 	n.start()
-	n.until("the next host serves", long, n.serves(mode))
+	n.until("the next host serves", n.serves(mode))
 }
 
 // TestKernelNewBinary has a plugin's binary replaced under load, again and again.
@@ -133,7 +128,7 @@ func (n *node) waitForReplacement(mode string, before int) (serves bool) {
 	if out, err := n.verb("plugin", "restart", mode); err != nil {
 		n.Fatalf("%v: %s", err, out)
 	}
-	n.until("another process serves", long, func() error {
+	n.until("another process serves", func() error {
 		err := n.servesWith(mode, before)()
 		if err == nil {
 			serves = true

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/pointsman/pointsman/host/admin"
 )
 
 // TestKernelForwardDrop is a node that forwards by leave of the rules that would go. The
@@ -47,7 +45,7 @@ func TestKernelForwardDropWithoutTools(t *testing.T) {
 	const drops = "chain FORWARD of table ip filter drops what is forwarded, by its policy"
 	n.expectRefused("nftables", drops)
 	n.mode("nftables")
-	n.until("the swap by the file is refused, too", long, func() error {
+	n.until("the swap by the file is refused, too", func() error {
 		switch s, err := n.Status(t.Context()); {
 		case err != nil:
 			return err
@@ -58,7 +56,7 @@ func TestKernelForwardDropWithoutTools(t *testing.T) {
 	})
 	degraded := func(want bool) {
 		t.Helper()
-		n.until(fmt.Sprint("status is degraded: ", want), long, func() error {
+		n.until(fmt.Sprint("status is degraded: ", want), func() error {
 			out, err := n.verb("status")
 			if has := strings.Contains(out, "W024") && strings.Contains(out, drops) && err != nil; has != want {
 				return errors.New(out)
@@ -180,10 +178,8 @@ func TestKernelLockHeld(t *testing.T) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: "iptables"}); err != nil {
-		t.Fatal(err)
-	}
-	n.until("the plugin says what it waits for", long, func() error {
+	n.ask("iptables")
+	n.until("the plugin says what it waits for", func() error {
 		list, err := n.Plugins(t.Context())
 		for _, p := range list.Items {
 			if strings.Contains(p.Waiting, "xtables lock") {
@@ -197,7 +193,7 @@ func TestKernelLockHeld(t *testing.T) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_UN); err != nil {
 		t.Fatal(err)
 	}
-	n.until("iptables serves", long, n.serves("iptables"))
+	n.until("iptables serves", n.serves("iptables"))
 	l.done("a swap while another program has the lock")
 	if now := n.plugin("iptables"); now != pid {
 		t.Errorf("process %d waited for the lock, and %d serves", pid, now)

@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/pointsman/pointsman/host/admin"
 )
 
 // TestKernelConfigMap has the config file in a folder as the kubelet makes it of a ConfigMap: the file is a link into a
@@ -34,26 +32,22 @@ func TestKernelConfigMap(t *testing.T) {
 	if err := errors.Join(os.Remove(n.path("host.yaml")), os.Symlink("..data/host.yaml", n.path("host.yaml"))); err != nil {
 		t.Fatal(err)
 	}
-	gate := n.path("gate")
-	n.write("gate", "")
-	n.start("POINTSMAN_FAIL=staging/fill=wait", "POINTSMAN_FAIL_GATE="+gate)
+	n.startAt("staging/fill")
 	l := n.newLoad()
 	publish("..2", "userspace")
 	n.waitAtFailpoint("staging/fill")
 	publish("..3", "iptables")
-	n.until("the host has read that", long, func() error {
+	n.until("the host has read that", func() error {
 		m, err := n.Mode(t.Context())
 		if err == nil && m.File != "iptables" {
 			err = fmt.Errorf("the file says %s", m.File)
 		}
 		return err
 	})
-	if err := os.Remove(gate); err != nil {
-		t.Fatal(err)
-	}
+	n.resume()
 	n.settled("iptables")
 	publish("..4", "userspace")
-	n.until("userspace serves", long, n.serves("userspace"))
+	n.until("userspace serves", n.serves("userspace"))
 	l.done("a ConfigMap that changes")
 }
 
@@ -95,19 +89,15 @@ func TestKernelFullDisk(t *testing.T) {
 // the verb that waits for what was asked before says so.
 func TestKernelAskedTwice(t *testing.T) {
 	n := newApart(t, "iptables")
-	gate := n.path("gate")
-	n.write("gate", "")
-	n.start("POINTSMAN_FAIL=staging/fill=wait", "POINTSMAN_FAIL_GATE="+gate)
-	if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: "userspace"}); err != nil {
-		t.Fatal(err)
-	}
+	n.startAt("staging/fill")
+	n.ask("userspace")
 	n.waitAtFailpoint("staging/fill")
 	waited := make(chan error, 1)
 	go func() {
 		_, err := n.verb("mode", "swap", "userspace", "--wait")
 		waited <- err
 	}()
-	n.until("it waits for the swap that is under way", long, func() error {
+	n.until("it waits for the swap that is under way", func() error {
 		if m, err := n.Mode(t.Context()); err != nil || m.Wanted != "userspace" {
 			return fmt.Errorf("%+v, %w", m, err)
 		}
@@ -126,9 +116,7 @@ func TestKernelAskedTwice(t *testing.T) {
 	if out, err := n.verb("mode", "reset"); err != nil || !strings.Contains(out, "is undone") {
 		t.Errorf("reset: %v: %s", err, out)
 	}
-	if err := os.Remove(gate); err != nil {
-		t.Fatal(err)
-	}
+	n.resume()
 	n.settled("iptables")
 	n.traceless("userspace")
 	if out, err := n.verb("mode", "show"); err != nil || !strings.Contains(out, "undone: ") {
@@ -151,10 +139,8 @@ func TestKernelFlips(t *testing.T) {
 	last := ""
 	for i := range 30 {
 		last = []string{"nftables", "iptables", "userspace"}[i%3]
-		if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: last}); err != nil {
-			t.Fatal(err)
-		}
-		n.until("the host wants "+last, long, func() error {
+		n.ask(last)
+		n.until("the host wants "+last, func() error {
 			m, err := n.Mode(t.Context())
 			if err == nil && m.Wanted != last && m.Mode != last {
 				err = fmt.Errorf("%+v", m)
@@ -215,10 +201,7 @@ func TestKernelLeavesAll(t *testing.T) {
 			}
 		}
 	}
-	if err := n.cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	n.gone(long)
+	n.end(syscall.SIGINT)
 	if out, err := n.verb("cleanup"); err != nil {
 		t.Fatalf("cleanup: %v: %s", err, out)
 	}
@@ -296,7 +279,7 @@ func TestKernelIPv6(t *testing.T) {
 	n.write("services/six.yaml", six)
 	n.start()
 	c := n.caller("client", from, to)
-	n.until("IPv6 is served", long, func() error { return c.Try(t.Context()) })
+	n.until("IPv6 is served", func() error { return c.Try(t.Context()) })
 	for _, modes := range [][]string{{"userspace", "iptables"}, {"nftables", "iptables", "nftables"}, {"userspace", "nftables"}} {
 		l := n.loadOf(c)
 		for _, mode := range modes {

@@ -29,10 +29,7 @@ func (n *node) buildNewer(name string, flags ...string) {
 func (n *node) replace(from string) {
 	n.Helper()
 	n.copy(filepath.Join(from, "pointsman"), "pointsman")
-	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		n.Fatal(err)
-	}
-	n.gone(long)
+	n.end(syscall.SIGTERM)
 }
 
 // restartPlugin has the plugin that is in place serve, and returns its process.
@@ -42,7 +39,7 @@ func (n *node) restartPlugin(mode string) int {
 	if out, err := n.verb("plugin", "restart", mode); err != nil {
 		n.Fatalf("%v: %s", err, out)
 	}
-	n.until("the other binary serves", long, n.servesWith(mode, was))
+	n.until("the other binary serves", n.servesWith(mode, was))
 	if m := n.settled(mode); m.Last == nil || m.Last.Error != "" {
 		n.Errorf("it was no swap, or one that was undone: %+v", m.Last)
 	}
@@ -116,8 +113,8 @@ func hostRestarts(t *testing.T, mode, rules string) {
 			t.Fatal(err)
 		}
 		was := n.plugin(mode)
-		n.gone(long)
-		n.until("the plugin has ended", long, func() error {
+		n.gone()
+		n.until("the plugin has ended", func() error {
 			if was == 0 || syscall.Kill(was, 0) != nil {
 				return nil
 			}

@@ -14,7 +14,7 @@ import (
 // the drain's time, not the swap's. The load goes on with the mode that serves.
 func (n *node) waitForDecision(l *load) {
 	n.Helper()
-	n.until("it is clear which serves", long, func() error {
+	n.until("it is clear which serves", func() error {
 		m, err := n.Mode(n.Context())
 		if err == nil && m.Swap != nil && m.Swap.Stage != "draining" && m.Swap.Stage != "clearing" {
 			err = fmt.Errorf("%+v", *m.Swap)
@@ -24,10 +24,18 @@ func (n *node) waitForDecision(l *load) {
 	l.more(150)
 }
 
+// ask asks for a swap, and does not wait for it.
+func (n *node) ask(mode string) {
+	n.Helper()
+	if _, err := n.SwapMode(n.Context(), admin.SwapAsk{To: mode}); err != nil {
+		n.Fatal(err)
+	}
+}
+
 // rested waits until no swap is under way.
 func (n *node) rested() (m admin.Mode) {
 	n.Helper()
-	n.until("no swap is under way", long, func() (err error) {
+	n.until("no swap is under way", func() (err error) {
 		if m, err = n.Mode(n.Context()); err == nil && m.Swap != nil {
 			err = fmt.Errorf("%+v", *m.Swap)
 		}
@@ -39,7 +47,7 @@ func (n *node) rested() (m admin.Mode) {
 // event waits until one is reported with this text in it.
 func (n *node) event(text string) {
 	n.Helper()
-	n.until("an event says "+text, long, func() error {
+	n.until("an event says "+text, func() error {
 		events, err := n.Events(n.Context())
 		if err == nil && !slices.ContainsFunc(events.Items, func(e admin.Event) bool { return strings.Contains(e.Message, text) }) {
 			err = fmt.Errorf("%+v", events.Items)

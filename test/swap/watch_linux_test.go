@@ -41,13 +41,13 @@ func TestKernelWatch(t *testing.T) {
 	pid := n.plugin("nftables")
 	n.kill(pid)
 	w.ends(0, "pointsman: ")
-	n.until("the table of the watch is gone", long, func() error {
+	n.until("the table of the watch is gone", func() error {
 		if tables := n.nft("list tables"); strings.Contains(tables, "pointsman-watch-") {
 			return fmt.Errorf("there is %s", tables)
 		}
 		return nil
 	})
-	n.until("another process serves", long, n.servesWith("nftables", pid))
+	n.until("another process serves", n.servesWith("nftables", pid))
 }
 
 // A watch is the verb while it runs.
@@ -76,7 +76,7 @@ func (n *node) watch(words ...string) *watch {
 func (w *watch) tells(to netip.AddrPort, parts ...string) {
 	w.Helper()
 	call := w.caller("client", client, to)
-	w.until(fmt.Sprintf("it tells %q", parts), long, func() error {
+	w.until(fmt.Sprintf("it tells %q", parts), func() error {
 		_ = call.Try(w.Context()) // some of them are dropped
 		for line := range strings.Lines(w.read("watch")) {
 			missing := false

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -58,7 +59,7 @@ func (n *node) beside(mode string) *node {
 func (n *node) expectNotWriter(mode string, writer int) {
 	n.Helper()
 	holder := fmt.Sprintf("pid %d (pointsman-dataplane-%s)", writer, mode)
-	n.until("status says which process is the writer", long, func() error {
+	n.until("status says which process is the writer", func() error {
 		s, err := n.Status(n.Context())
 		if err != nil {
 			return err
@@ -78,7 +79,7 @@ func (n *node) expectNotWriter(mode string, writer int) {
 // expectWriter waits until all that can be asked says that the dataplane of n is the writer.
 func (n *node) expectWriter(mode string) {
 	n.Helper()
-	n.until("all is well", long, func() error {
+	n.until("all is well", func() error {
 		s, err := n.Status(n.Context())
 		if err == nil && (s.Sync.Served != s.Sync.Acked || s.Dataplane.Lock != "held" || s.Dataplane.Holder != "") {
 			err = fmt.Errorf("sync %+v, lock %q of %q", s.Sync, s.Dataplane.Lock, s.Dataplane.Holder)
@@ -113,7 +114,7 @@ func TestKernelTwoHosts(t *testing.T) {
 			pending := second.pending()
 			for i, addr := range []string{"172.30.0.21", "172.30.0.22"} { // and its clusterIP changes
 				second.write("services/added.yaml", fmt.Sprintf(added, addr))
-				second.until("the change is known", long, func() error {
+				second.until("the change is known", func() error {
 					if now := second.pending(); i == 0 && now <= pending {
 						return fmt.Errorf("%d are pending", now)
 					}
@@ -127,12 +128,9 @@ func TestKernelTwoHosts(t *testing.T) {
 			}
 			n.answering()
 
-			if err := n.cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			n.gone(long) // and with it the writer
+			n.end(syscall.SIGKILL) // and with it the writer
 			killed := time.Now()
-			n.until("the Service is answered", long, func() error { return n.tryCall(pod, at) })
+			n.until("the Service is answered", func() error { return n.tryCall(pod, at) })
 			t.Logf("the second host serves %s after the writer was killed", time.Since(killed).Round(time.Millisecond))
 			second.expectWriter(c.mode)
 			if err := n.tryCall(pod, netip.MustParseAddrPort("172.30.0.21:8080")); err == nil {
@@ -171,7 +169,7 @@ func TestKernelWriterElsewhere(t *testing.T) {
 	n.answering()
 	second := n.beside("iptables")
 	second.start()
-	second.until("it serves", long, func() error { return second.statusIs(true, "") })
+	second.until("it serves", func() error { return second.statusIs(true, "") })
 	rules := n.natRules()
 	out, err := n.verb("mode", "swap", "iptables", "--wait=5m")
 	if holder := fmt.Sprintf("pid %d (pointsman-dataplane-iptables)", second.plugin("iptables")); err == nil || !strings.Contains(out, holder) {
@@ -182,7 +180,7 @@ func TestKernelWriterElsewhere(t *testing.T) {
 	if now := n.natRules(); err != nil || s.Dataplane.Lock != "held" || now != rules {
 		t.Errorf("after the swap was undone the other process has the lock %q (%v), and its chains are\n%s\nwant\n%s", s.Dataplane.Lock, err, now, rules)
 	}
-	second.until("the other host serves on", long, func() error {
+	second.until("the other host serves on", func() error {
 		s, err := second.Status(second.Context())
 		if err == nil && (s.Dataplane.Lock != "held" || !s.Healthy) {
 			err = fmt.Errorf("lock %q, warnings %+v", s.Dataplane.Lock, s.Warnings)
