@@ -3,18 +3,17 @@
 package beside
 
 import (
-	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/pointsman/pointsman/test/cluster"
 	"github.com/pointsman/pointsman/test/eventually"
+	"github.com/pointsman/pointsman/test/traffic"
 )
 
 // TestKernelNftablesTakeOver: on a node that kube-proxy serves in its nftables mode ours takes over,
@@ -29,7 +28,8 @@ func TestKernelNftablesTakeOver(t *testing.T) {
 	c.settle()
 	var kept held
 	kept.add(c, things)
-	failed := p.calledAllTheTime(t, things[0])
+	load := p.load(things[0])
+	t.Cleanup(func() { load.End() })
 
 	p.succeeds(t, ourNftables)
 	c.settle() // by what came after kube-proxy was stopped
@@ -47,11 +47,7 @@ func TestKernelNftablesTakeOver(t *testing.T) {
 		t.Errorf("after cleanup there is\n%s", tables)
 	}
 	kept.compare(c)
-	calls, why := failed()
-	t.Logf("%d calls, %d failed", calls, len(why))
-	if len(why) > 0 {
-		t.Errorf("%d of %d calls failed, the first: %s", len(why), calls, why[0])
-	}
+	load.Done(t, "another proxy took over and gave back")
 	if len(kept) == 0 {
 		t.Error("no connection was held")
 	}
@@ -94,40 +90,19 @@ func (p *proxy) succeeds(t testing.TB, k kind) {
 	p.start(t, p.set)
 }
 
-// calledAllTheTime has several callers call all frontends of a Service until the result is asked for:
-// how many calls there were, and what became of those that failed.
-func (p *proxy) calledAllTheTime(t testing.TB, to thing) (result func() (calls int64, failed []string)) {
-	t.Helper()
-	var mu sync.Mutex // guards failed
-	var failed []string
-	var calls atomic.Int64
-	var callers sync.WaitGroup
-	end := make(chan struct{})
-	for _, from := range []caller{called("client"), called("near1"), called("node")} {
-		callers.Go(func() { // ends with end
-			for {
-				for _, frontend := range to.targets() {
-					select {
-					case <-end:
-						return
-					case <-time.After(10 * time.Millisecond):
-					}
-					if !p.set.takesNodePorts(frontend.addr.Addr()) && strings.HasSuffix(frontend.way, "node-port") || strings.HasPrefix(frontend.way, "loopback") || strings.HasPrefix(frontend.way, "second") {
-						continue
-					}
-					calls.Add(1)
-					if answer := p.call(t.Context(), from, frontend, 3*time.Second); !strings.Contains(answer, " saw ") {
-						mu.Lock()
-						failed = append(failed, fmt.Sprintf("%s: %s ▶ %s: %s", time.Now().Format(time.TimeOnly), from.name, frontend, answer))
-						mu.Unlock()
-					}
-				}
-			}
-		})
+// load has several callers call all frontends of a Service by TCP.
+func (p *proxy) load(to thing) *traffic.Load {
+	var all []traffic.Caller
+	for _, frontend := range to.targets() {
+		if !strings.HasPrefix(frontend.network, "tcp") || strings.HasPrefix(frontend.way, "loopback") || strings.HasPrefix(frontend.way, "second") ||
+			strings.HasSuffix(frontend.way, "node-port") && !p.set.takesNodePorts(frontend.addr.Addr()) {
+			continue
+		}
+		for _, from := range []caller{called("client"), called("near1"), called("node")} {
+			c := traffic.From(p.hosts[from.place], from.name, from.addrs[frontend.family()], frontend.addr)
+			c.Ask = func(conn net.Conn) error { _, err := ask(conn, 0, traffic.Timeout); return err }
+			all = append(all, c)
+		}
 	}
-	return func() (int64, []string) {
-		close(end)
-		callers.Wait()
-		return calls.Load(), failed
-	}
+	return traffic.Start(traffic.Plan{New: 1, Every: 20 * time.Millisecond}, all...)
 }

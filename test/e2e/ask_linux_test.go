@@ -26,21 +26,16 @@ const (
 	dropped = "dropped"
 )
 
-// call calls from p, and says what became of it.
+// call calls from p, and returns what became of it.
 func (l *land) call(ctx context.Context, p *place, network string, to netip.AddrPort) string {
-	return l.callFor(ctx, silence, p, network, to)
-}
-
-// callFor is call, of one that may take so long.
-func (l *land) callFor(ctx context.Context, wait time.Duration, p *place, network string, to netip.AddrPort) string {
-	ctx, cancel := context.WithTimeout(ctx, wait)
+	ctx, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
 	conn, err := p.hosts[l.index].Dial(ctx, network, p.in(to.Addr()), to)
 	if err != nil {
 		return failed(err)
 	}
 	defer conn.Close()
-	line, err := ask(conn, wait)
+	line, err := ask(conn, silence)
 	if err != nil {
 		return failed(err)
 	}

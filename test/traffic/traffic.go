@@ -38,7 +38,8 @@ type Caller struct {
 	Name string
 	Dial func(context.Context, string, netip.AddrPort) (net.Conn, error)
 	To   netip.AddrPort
-	UDP  bool // it may be called by datagrams too
+	UDP  bool                 // it may be called by datagrams too
+	Ask  func(net.Conn) error // on a new connection; nil: Say
 }
 
 // From returns a Caller that calls from an address of a host.
@@ -103,7 +104,11 @@ func (c Caller) call(ctx context.Context, timeout time.Duration) (time.Duration,
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(began.Add(timeout))
-	err = Say(conn)
+	if c.Ask != nil {
+		err = c.Ask(conn)
+	} else {
+		err = Say(conn)
+	}
 	return time.Since(began), err
 }
 
