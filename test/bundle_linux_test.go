@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// unpacked are the members of an archive.
+// unpacked returns the files of a tar.gz archive by name.
 func unpacked(t *testing.T, path string) map[string]string {
 	t.Helper()
 	file, err := os.Open(path)
@@ -42,7 +42,7 @@ func unpacked(t *testing.T, path string) map[string]string {
 	}
 }
 
-// TestBundle makes a bundle with a running host and without one.
+// TestBundle writes a bundle while a host runs and after it has stopped.
 func TestBundle(t *testing.T) {
 	t.Parallel()
 	s := begun(t)

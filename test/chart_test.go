@@ -14,11 +14,10 @@ import (
 
 const chart = "../charts/pointsman/"
 
-// A value is one that the chart's values.yaml has: its path, what it is without a setting, and
-// what the comment above it says.
+// A value is a leaf or a section of the chart's values.yaml: its path, its default as JSON, and the comment above it.
 type value struct{ path, unset, comment string }
 
-// values reads values.yaml. What is a map with comments of its own is not one value but several.
+// values reads values.yaml. A block map is a section and its entries are values of their own.
 func values(t *testing.T) (all []value) {
 	t.Helper()
 	var document yaml.Node
@@ -50,8 +49,8 @@ func values(t *testing.T) (all []value) {
 	return all
 }
 
-// TestChartReadme holds the table of values in the chart's README against values.yaml; with
-// POINTSMAN_UPDATE_CHART in the environment it writes the table.
+// TestChartReadme compares the table of values in the chart's README with values.yaml. POINTSMAN_UPDATE_CHART=1 writes
+// the table.
 func TestChartReadme(t *testing.T) {
 	table := "| value | without a setting | meaning |\n|---|---|---|\n"
 	for _, v := range values(t) {

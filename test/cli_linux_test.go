@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// sections cuts a page at its headings of the second rank.
+// sections splits a page at its second-level headings.
 func sections(text string) map[string]string {
 	all := make(map[string]string)
 	for _, part := range strings.Split(text, "\n## ")[1:] {
@@ -21,7 +21,7 @@ func sections(text string) map[string]string {
 	return all
 }
 
-// verbs are all verbs of pointsman with their flags, as its help tells them.
+// verbs returns the flags of every verb of pointsman, as --help lists them.
 func verbs(s *system, path ...string) map[string][]string {
 	s.t.Helper()
 	got := s.run(append(path, "--help")...)
@@ -50,7 +50,7 @@ func verbs(s *system, path ...string) map[string][]string {
 	return all
 }
 
-// TestDocOfVerbs holds docs/cli.md against the verbs and flags that there are.
+// TestDocOfVerbs compares docs/cli.md with the verbs and their flags.
 func TestDocOfVerbs(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -84,7 +84,7 @@ func TestDocOfVerbs(t *testing.T) {
 	}
 }
 
-// TestDocOfWarnings holds docs/warnings.md against the codes that the host has.
+// TestDocOfWarnings compares docs/warnings.md with the warning codes of the host.
 func TestDocOfWarnings(t *testing.T) {
 	doc := sections(read(t, "../docs/warnings.md"))
 	documented := make(map[string]bool)
@@ -103,10 +103,10 @@ func TestDocOfWarnings(t *testing.T) {
 	}
 }
 
-// TestDocOfEvents holds the table of docs/events.md to the reasons that the host has, and to what their comments say;
-// with POINTSMAN_UPDATE_DOCS it writes the table.
+// TestDocOfEvents compares the table of docs/events.md with the reasons of events and the comments behind them.
+// POINTSMAN_UPDATE_DOCS=1 writes the table.
 func TestDocOfEvents(t *testing.T) {
-	warnings := make(map[string]string) // the heading of each, by its code
+	warnings := make(map[string]string) // headings by code
 	for head := range sections(read(t, "../docs/warnings.md")) {
 		code, _, _ := strings.Cut(head, ":")
 		warnings[code] = head

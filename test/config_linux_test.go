@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestWrongConfig: a host does not start with a file that is wrong, and starts no plugin. What a file may say is for
-// package config; what an option may be is the plugin's to say.
+// TestWrongConfig: a host with an invalid config file does not start, and launches no plugin. Package config tests what
+// a file may say; the options are checked by the plugin.
 func TestWrongConfig(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -33,7 +33,7 @@ func TestWrongConfig(t *testing.T) {
 	}
 }
 
-// TestConfigFollowed changes the file under a running host, and has the host read it at SIGHUP.
+// TestConfigFollowed changes the config file under a running host, which also reads it again at SIGHUP.
 func TestConfigFollowed(t *testing.T) {
 	t.Parallel()
 	s := begun(t)
@@ -70,8 +70,8 @@ func TestConfigFollowed(t *testing.T) {
 	}
 }
 
-// TestOptionsFollowed changes the options of the plugin that serves: another process takes over with
-// them, and what the plugin refuses changes nothing.
+// TestOptionsFollowed changes the options of the active plugin: a new process takes over with them. Options that the
+// plugin refuses change nothing.
 func TestOptionsFollowed(t *testing.T) {
 	t.Parallel()
 	s := begun(t)

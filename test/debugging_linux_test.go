@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestStoppedAndSpared stops a plugin as a breakpoint does. One that runs by itself, and one that is
-// debugged, stays: it is reported, the node is not ready, and it serves on when it goes on.
+// TestStoppedAndSpared stops a plugin as a breakpoint does. The host does not restart a plugin at an address, nor a
+// plugin that is debugged: it reports the plugin, the node is not ready, and the plugin serves again when it continues.
 func TestStoppedAndSpared(t *testing.T) {
 	t.Parallel()
 	for _, form := range []string{"at an address", "debugged"} {
@@ -40,7 +40,7 @@ func TestStoppedAndSpared(t *testing.T) {
 			s.until("status says that it does not answer", func() error { return s.warning("W001", "is suspect") })
 			s.until("there is an event", func() error { return s.event("PluginDown", "") })
 			ordinary := begun(t)
-			ordinary.replacesStopped() // later than this one was stopped
+			ordinary.replacesStopped() // stopped later, and already replaced
 			if st, err := s.Status(t.Context()); err != nil || st.Dataplane.State != "suspect" || st.Dataplane.PID != pid || !alive(pid) {
 				t.Errorf("after it was stopped for long: %s, process %d, %v", st.Dataplane.State, st.Dataplane.PID, err)
 			}
@@ -59,7 +59,7 @@ func TestStoppedAndSpared(t *testing.T) {
 	}
 }
 
-// TestDocOfDebugging reads the configurations that docs/debugging.md shows.
+// TestDocOfDebugging validates the configurations that docs/debugging.md shows.
 func TestDocOfDebugging(t *testing.T) {
 	t.Parallel()
 	doc := read(t, "../docs/debugging.md")

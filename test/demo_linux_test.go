@@ -20,14 +20,14 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// A show is a run of the demo, with a folder of its own for temporary files.
+// A show is a run of the demo with a temporary folder of its own.
 type show struct {
 	cmd *exec.Cmd
 	dir string
 	out *lockedBuffer
 }
 
-// lockedBuffer is a buffer that may be read while a command writes to it.
+// lockedBuffer is a buffer that can be read while a command writes to it.
 type lockedBuffer struct {
 	mu  sync.Mutex // guards buf
 	buf bytes.Buffer
@@ -45,7 +45,7 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// demoBinary builds what `make demo` runs, in a folder where any user may run it.
+// demoBinary builds the programs of `make demo` into a folder where any user may execute them.
 func demoBinary(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "pointsman-test-")
@@ -59,7 +59,7 @@ func demoBinary(t *testing.T) string {
 	return filepath.Join(dir, "demo")
 }
 
-// forUsers runs a test as a plain user, and where this is root, as root.
+// forUsers runs a test as a plain user and, if this process is root, also as root.
 func forUsers(t *testing.T, run func(*testing.T, *syscall.Credential)) {
 	t.Run("plain user", func(t *testing.T) {
 		t.Parallel()
@@ -106,10 +106,10 @@ func newShow(t *testing.T, binary string, user *syscall.Credential) *show {
 	return d
 }
 
-// mark is in the environment of the demo and of its host. A plugin gets no more of it than TMPDIR.
+// mark is in the environment of the demo and of its host. A plugin inherits TMPDIR only.
 func (d *show) mark() string { return "DEMO_OF_TEST=" + d.dir }
 
-// ends waits until no process of the demo runs.
+// ends waits until all processes of the demo have exited.
 func (d *show) ends(t *testing.T) {
 	t.Helper()
 	eventually.Succeeds(t, "the processes of the demo end", func() error {
@@ -120,7 +120,7 @@ func (d *show) ends(t *testing.T) {
 	})
 }
 
-// processes returns the ids of the demo's processes whose command line has the words.
+// processes returns the demo's processes whose command line contains words.
 func (d *show) processes(t *testing.T, words string) (pids []int) {
 	t.Helper()
 	found, err := filepath.Glob("/proc/[0-9]*")
@@ -139,7 +139,7 @@ func (d *show) processes(t *testing.T, words string) (pids []int) {
 	return pids
 }
 
-// says waits until the demo has said something.
+// says waits until the demo has printed part.
 func (d *show) says(t *testing.T, part string) {
 	t.Helper()
 	eventually.Succeeds(t, "the demo gets on", func() error {
@@ -150,8 +150,8 @@ func (d *show) says(t *testing.T, part string) {
 	})
 }
 
-// apart checks that what root's demo starts has network and mount namespaces of its own, so that
-// rules, and the ledger below /run, end with the demo.
+// apart checks that the processes of a demo that root runs have network and mount namespaces of their own, so that
+// rules and the ledger below /run end with the demo.
 func (d *show) apart(t *testing.T) {
 	t.Helper()
 	for _, pid := range d.processes(t, "pointsman run") {
@@ -166,7 +166,7 @@ func (d *show) apart(t *testing.T) {
 	}
 }
 
-// clean checks that nothing is left of the demo, after it has ended.
+// clean checks that a demo that has ended left no process and no file.
 func (d *show) clean(t *testing.T) {
 	t.Helper()
 	if left := d.processes(t, ""); len(left) > 0 {
@@ -203,7 +203,7 @@ func TestDemo(t *testing.T) {
 	})
 }
 
-// modes returns what root's demo says of the modes that this machine can run.
+// modes returns what the demo of root prints about the modes that this machine can run.
 func (d *show) modes(t *testing.T) []string {
 	t.Helper()
 	if strings.Contains(d.out.String(), "may not make namespaces") {
@@ -222,14 +222,14 @@ func (d *show) modes(t *testing.T) []string {
 	return append(parts, "iptables serves; userspace drains", "userspace serves; iptables drains")
 }
 
-// TestDemoInterrupted ends the demo in the middle of a step. It fails, stops what it has started,
-// and removes what it has written.
+// TestDemoInterrupted interrupts the demo in the middle of a step. The demo fails, stops what it has started, and
+// removes its files.
 func TestDemoInterrupted(t *testing.T) {
 	t.Parallel()
 	binary := demoBinary(t)
 	const swapping = "mode swap nftables"
 	for _, tc := range []struct {
-		name, at string // when the demo has said this
+		name, at string // once the demo has printed this
 		end      func(*testing.T, *show) error
 		says     string
 	}{

@@ -10,8 +10,7 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 )
 
-// TestDiff asks a host whose Services are served where something differs. What a kernel has otherwise
-// is for TestKernelDiff in folder swap.
+// TestDiff runs diff against a host whose Services are served. TestKernelDiff in test/swap has a kernel that differs.
 func TestDiff(t *testing.T) {
 	t.Parallel()
 	s := begun(t)

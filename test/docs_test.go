@@ -16,7 +16,7 @@ import (
 	"github.com/pointsman/pointsman/host/dataplanes"
 )
 
-// docs are the texts a user reads.
+// docs returns the pages that users read.
 func docs(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -42,8 +42,7 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// TestDocsLinks follows every link from a page to a file of the project, and to the
-// heading in it that it names.
+// TestDocsLinks follows every link from a page to a file of the project and to a heading in it.
 func TestDocsLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]*))?\)`)
 	for _, doc := range docs(t) {
@@ -61,8 +60,8 @@ func TestDocsLinks(t *testing.T) {
 	}
 }
 
-// TestDocsNamedFiles looks for every file of the project that a page names: by its path, or by
-// its name alone after one in the same folder.
+// TestDocsNamedFiles looks for every file of the project that a page names by its path, or by its name after another
+// file of the same folder.
 func TestDocsNamedFiles(t *testing.T) {
 	file := regexp.MustCompile("`((?:(?:host|sdk|plugins|internal|test|configs)/[a-z0-9_/.-]*/)?[a-z0-9_]+\\.(?:go|proto))`")
 	named := 0
@@ -74,7 +73,7 @@ func TestDocsNamedFiles(t *testing.T) {
 				if strings.Contains(path, "/") {
 					folder = filepath.Dir(path)
 				} else if folder == "" {
-					continue // of a folder that the text names otherwise
+					continue // the text names its folder in another way
 				} else {
 					path = filepath.Join(folder, path)
 				}
@@ -90,7 +89,7 @@ func TestDocsNamedFiles(t *testing.T) {
 	}
 }
 
-// anchors are what a link calls the headings of a page.
+// anchors returns the fragments by which links name the headings of a page.
 func anchors(text string) (all []string) {
 	odd := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
@@ -99,8 +98,8 @@ func anchors(text string) (all []string) {
 	return all
 }
 
-// generated wants a page to have text between the comment <!-- generated what --> and <!-- end -->; with
-// POINTSMAN_UPDATE_DOCS it writes the text there.
+// generated compares the part of a page between the comments <!-- generated what --> and <!-- end --> with text.
+// POINTSMAN_UPDATE_DOCS=1 writes the text there.
 func generated(t *testing.T, page, what, text string) {
 	t.Helper()
 	was := read(t, page)
@@ -120,14 +119,13 @@ func generated(t *testing.T, page, what, text string) {
 	}
 }
 
-// TestShownExample holds the plugin shown in the author's guide against the one
-// that is built.
+// TestShownExample compares the plugin that the author's guide shows with the source that is built.
 func TestShownExample(t *testing.T) {
 	code := strings.TrimPrefix(read(t, "../sdk/examples/printer/main.go"), "// SPDX-License-Identifier: Apache-2.0\n\n")
 	generated(t, "../docs/writing-a-plugin.md", "from that file", "```go\n"+code+"```\n")
 }
 
-// TestDocsTargets holds the make targets that pages name against the Makefile.
+// TestDocsTargets looks for the make targets that pages name in the Makefile.
 func TestDocsTargets(t *testing.T) {
 	makefile := read(t, "../Makefile")
 	named := regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z0-9-]*)")
@@ -140,11 +138,11 @@ func TestDocsTargets(t *testing.T) {
 	}
 }
 
-// TestOwnMetrics holds the table of the dataplanes' own metrics in docs/metrics.md to what a scrape says of them.
+// TestOwnMetrics compares the table of the dataplanes' own metrics in docs/metrics.md with their help texts.
 func TestOwnMetrics(t *testing.T) {
 	labels := map[string]string{"ipvs": "`ip_family`", "nftables": "`ip_family`", "bytes": "`direction`"}
 	var rows []string
-	sources, _ := filepath.Glob("../plugins/*/*.go") // the pattern is a good one
+	sources, _ := filepath.Glob("../plugins/*/*.go") // the pattern is valid
 	for _, file := range sources {
 		for _, m := range regexp.MustCompile(`Name: "(pointsman_([a-z]+)_([a-z]+)\w*)", Help: "(.*?)"`).FindAllStringSubmatch(read(t, file), -1) {
 			row := fmt.Sprintf("| `%s` | %s | %s |\n", m[1], labels[m[2]]+labels[m[3]], m[4])
@@ -158,7 +156,7 @@ func TestOwnMetrics(t *testing.T) {
 	generated(t, "../docs/metrics.md", "from the dataplanes", "| metric | labels | meaning |\n|---|---|---|\n"+strings.Join(rows, ""))
 }
 
-// TestStates holds the states of plugins in docs/cli.md against those that there are.
+// TestStates compares the states of plugins in docs/cli.md with those of the code.
 func TestStates(t *testing.T) {
 	_, table, _ := strings.Cut(read(t, "../docs/cli.md"), "## pointsman plugin list\n")
 	_, table, _ = strings.Cut(table, "| state | meaning |\n|---|---|\n")
@@ -167,7 +165,7 @@ func TestStates(t *testing.T) {
 	for line := range strings.Lines(table) {
 		named = append(named, strings.Fields(line)[1])
 	}
-	there := []string{"unused"} // by a running host
+	there := []string{"unused"} // a running host adds it
 	for s := dataplanes.State(0); !strings.HasPrefix(s.String(), "state("); s++ {
 		there = append(there, s.String())
 	}
@@ -178,8 +176,8 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestDocsBudget holds the pages to their budget of words, which make size prints, and the changelog to one screen until there is a
-// release.
+// TestDocsBudget checks that the pages stay within the budget of words in test/size, and the changelog within one
+// screen until there is a release.
 func TestDocsBudget(t *testing.T) {
 	words := 0
 	notGenerated := regexp.MustCompile(`(?ms)^<!-- (generated|from values.yaml).*?^<!-- end`)

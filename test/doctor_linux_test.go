@@ -11,7 +11,7 @@ import (
 	"github.com/pointsman/pointsman/host/doctor"
 )
 
-// TestDoctor has doctor check a node with a host, with a wrong config file, and without a host.
+// TestDoctor runs doctor on a node with a host, with an invalid config file, and without a host.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	s := begun(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 )
 
-// guarded is a Service whose external address takes callers of one range, on nodes that have an endpoint.
+// guarded is a Service with a load balancer address for one source range, and the Local policy.
 const guarded = `apiVersion: v1
 kind: Service
 metadata: {name: guarded, namespace: ns}
@@ -37,7 +37,7 @@ endpoints: [{addresses: [NET.104], nodeName: far, targetRef: {kind: Pod, namespa
 ---
 `
 
-// TestExplain asks what becomes of packets, and is told what the Services' files say.
+// TestExplain asks what becomes of packets to the Services of the manifests.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	s := begun(t)
@@ -59,7 +59,7 @@ func TestExplain(t *testing.T) {
 		{"10.1.2.3 " + web, 0, []string{`^frontend +cluster-ip \S+10:18080 of ns/web:p/tcp4$`, `^allowed +yes: `, `^endpoints +one of 2: its traffic policy is cluster$`,
 			`^verdict +forward$`, `^state +served$`, `^served now +\S+101:\d+, \S+102:\d+$`, `^\S+102:\d+ +50% +`, `^\S+103:\d+ +it is not ready$`}},
 		{"--try node " + web, 0, []string{`^caller +a process of this node, `, `^verdict +forward$`, `^\S+101:\d+ +50% +.* connected$`, `^\S+102:\d+ +50% +.* refused$`,
-			`^kernel now +(\S+:\d+, and from there it is up to the relay at \S+:\d+|not known: userspace cannot trace packets)$`}}, // that takes root
+			`^kernel now +(\S+:\d+, and from there it is up to the relay at \S+:\d+|not known: userspace cannot trace packets)$`}}, // tracing takes root
 		{"outside:10.1.2.3 " + empty, 0, []string{`^caller +another machine, as you say$`, `^verdict +reject$`}},
 		{"outside:10.1.2.3 " + vip, 0, []string{`^allowed +no: 10.1.2.3 is not in 198.51.100.0/24, `, `^verdict +drop$`}},
 		{"outside:198.51.100.7 " + vip, 0, []string{`^endpoints +none of the 1 is on this node, and its traffic policy is local$`, `^verdict +drop$`, `^\S+104:18082 +it is on node far$`, `^\S+105:18082 +it is on node far$`}},

@@ -27,10 +27,9 @@ import (
 	"github.com/pointsman/pointsman/test/built"
 )
 
-// BenchmarkOneEndpointChanges is the whole way of one changed EndpointSlice, from
-// the tracker to the acknowledgement of a plugin in a process of its own, at 100
-// and at 10,000 Services in turn. It counts the host's processor time and what the
-// host writes to its sockets, for each change.
+// BenchmarkOneEndpointChanges measures the path of one changed EndpointSlice from the tracker to the acknowledgement of
+// a plugin in another process, among 100 and among 10,000 Services in turn: the processor time of the host, and the
+// bytes that it writes.
 func BenchmarkOneEndpointChanges(b *testing.B) {
 	plugin := build(b, "./test/keeper")
 	few, many := newWay(b, plugin, 100), newWay(b, plugin, 10_000)
@@ -41,7 +40,7 @@ func BenchmarkOneEndpointChanges(b *testing.B) {
 			atMany.measure(b, many, 200)
 		}
 	}
-	b.ReportMetric(0, "ns/op") // of rounds together: it says nothing
+	b.ReportMetric(0, "ns/op") // a round has many changes
 	b.ReportMetric(median(atFew.cpu)/float64(time.Microsecond), "cpu-µs/of100")
 	b.ReportMetric(median(atMany.cpu)/float64(time.Microsecond), "cpu-µs/of10k")
 	b.ReportMetric(median(atMany.cpu)/median(atFew.cpu), "x-cpu(≤1.3)")
@@ -50,8 +49,8 @@ func BenchmarkOneEndpointChanges(b *testing.B) {
 	b.ReportMetric(median(atMany.bytes)/median(atFew.bytes), "x-bytes(≤1.3)")
 }
 
-// TestOneEndpointOnTheWire holds the host to what it writes when one endpoint
-// changes: not more among many Services.
+// TestOneEndpointOnTheWire checks that the bytes the host writes for one changed endpoint do not grow with the number
+// of Services.
 func TestOneEndpointOnTheWire(t *testing.T) {
 	plugin := build(t, "./test/keeper")
 	var few, many cost
@@ -62,7 +61,7 @@ func TestOneEndpointOnTheWire(t *testing.T) {
 	}
 }
 
-// A cost is what one change cost, in each round.
+// A cost is the cost of one change, in each round.
 type cost struct{ cpu, bytes []float64 }
 
 func (c *cost) measure(tb testing.TB, w *way, changes int) {
@@ -75,7 +74,7 @@ func (c *cost) measure(tb testing.TB, w *way, changes int) {
 	c.bytes = append(c.bytes, float64(written(tb)-bytes)/float64(changes))
 }
 
-// launched returns the plugin at path as a host starts it. It is stopped after the test.
+// launched launches the plugin at path as a host does, and stops it after the test.
 func launched(tb testing.TB, path string) *launch.Plugin {
 	tb.Helper()
 	binary, err := launch.OpenBinary(path, "")
@@ -95,15 +94,15 @@ func launched(tb testing.TB, path string) *launch.Plugin {
 	return remote
 }
 
-// A way is a host's, from the tracker to a plugin.
+// A way is the path of a host's changes, from the tracker to a plugin.
 type way struct {
 	tracker *track.Tracker
 	acked   chan feed.Acked
-	slice   *discoveryv1.EndpointSlice // the next to tell
-	last    *discoveryv1.EndpointSlice // the one told
+	slice   *discoveryv1.EndpointSlice // the next to set
+	last    *discoveryv1.EndpointSlice // the one that is set
 }
 
-// newWay is one on which everything has been told once. It ends with the test.
+// newWay returns a way on which the plugin has acknowledged the first full update.
 func newWay(tb testing.TB, plugin string, services int) *way {
 	tb.Helper()
 	w := &way{
@@ -128,7 +127,7 @@ func newWay(tb testing.TB, plugin string, services int) *way {
 	return w
 }
 
-// feed carries what the tracker says to the plugin, until the test ends.
+// feed sends the updates of the tracker to the plugin until the test ends.
 func (w *way) feed(tb testing.TB, d sdk.Description, remote *wire.Remote) {
 	tb.Helper()
 	f, err := feed.New(clock.RealClock{}, w.tracker.Cursor(d), remote, feed.Settings{
@@ -149,7 +148,7 @@ func (w *way) feed(tb testing.TB, d sdk.Description, remote *wire.Remote) {
 	})
 }
 
-// change tells the tracker of a slice, and waits until a plugin serves by it.
+// change sets the other slice, and waits until the plugin has acknowledged it.
 func (w *way) change(tb testing.TB) {
 	w.tracker.SetSlice(w.slice)
 	w.slice, w.last = w.last, w.slice
@@ -170,7 +169,7 @@ func serviceObject(i int) *corev1.Service {
 	}
 }
 
-// sliceObject is the slice of Service number i, with n endpoints.
+// sliceObject returns the EndpointSlice of Service i with n endpoints.
 func sliceObject(i, n int) *discoveryv1.EndpointSlice {
 	service := serviceObject(i)
 	out := &discoveryv1.EndpointSlice{
@@ -191,7 +190,7 @@ func sliceObject(i, n int) *discoveryv1.EndpointSlice {
 	return out
 }
 
-// build builds a program of this module, and is its path.
+// build builds a program of this module, and returns its path.
 func build(tb testing.TB, pkg string) string {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -201,7 +200,7 @@ func build(tb testing.TB, pkg string) string {
 	return filepath.Join(dir, filepath.Base(pkg))
 }
 
-// cpuTime is what this process has used so far, its children left out.
+// cpuTime returns the processor time of this process without its children.
 func cpuTime(tb testing.TB) time.Duration {
 	tb.Helper()
 	var used unix.Rusage
@@ -211,7 +210,7 @@ func cpuTime(tb testing.TB) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// written is how many bytes this process has written so far, to sockets too.
+// written returns how many bytes this process has written, also to sockets.
 func written(tb testing.TB) int64 {
 	tb.Helper()
 	io, err := os.ReadFile("/proc/self/io")

@@ -12,14 +12,14 @@ import (
 	"testing"
 )
 
-// TestManifestWrittenInPlace has a process write a manifest anew again and again, each
-// time with a pause in the middle, while requests run: none fails.
+// TestManifestWrittenInPlace has a process rewrite a manifest in place again and again, with a pause in the middle of
+// each write: no request fails.
 func TestManifestWrittenInPlace(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	backend(t, at(s.net+"101"))
 	whole := strings.ReplaceAll(tcpService("web", "NET.10", 18080, "NET.101"), "NET.", s.net)
-	half := whole[:strings.LastIndex(whole, ", port:")] // no YAML, however long the writer waits on a busy machine
+	half := whole[:strings.LastIndex(whole, ", port:")] // invalid YAML, however
 	s.manifest("web.yaml", whole)
 	s.start()
 	s.served("tcp", s.net+"10:18080", at(s.net+"101"))

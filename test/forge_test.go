@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// TestWorkflows: workflows name the actions of others by their hash, which always means the same, may only read unless a
-// job says more, and hold each change to .ci/run.
+// TestWorkflows: workflows pin the actions of others by hash, have no permission but to read unless a job adds more,
+// and run .ci/run for each change.
 func TestWorkflows(t *testing.T) {
 	files, err := filepath.Glob("../.github/workflows/*.yml")
 	if err != nil || len(files) < 2 {

@@ -15,8 +15,7 @@ import (
 	"time"
 )
 
-// answering is a system whose host answers probes and scrapes; more is put at the
-// end of its config.
+// answering returns a system whose host answers probes and scrapes; more is appended to its config.
 func answering(t *testing.T, more string) *system {
 	t.Helper()
 	s := newSystem(t)
@@ -27,7 +26,7 @@ func answering(t *testing.T, more string) *system {
 	return s
 }
 
-// get is what the host answers: "CODE BODY".
+// get returns the host's answer as "CODE BODY".
 func (s *system) get(port int, path string) string {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	answer, err := client.Get(fmt.Sprintf("http://%s1:%d/%s", s.net, port, path))
@@ -42,7 +41,7 @@ func (s *system) get(port int, path string) string {
 	return fmt.Sprintf("%d %s", answer.StatusCode, body)
 }
 
-// hears waits until an answer holds all of want.
+// hears waits until an answer contains all of want.
 func (s *system) hears(port int, path string, want ...string) {
 	s.t.Helper()
 	s.until(path+" is answered", func() error {
@@ -56,7 +55,7 @@ func (s *system) hears(port int, path string, want ...string) {
 	})
 }
 
-// TestProbesAndMetrics asks the host how it is, before and after its plugin dies.
+// TestProbesAndMetrics reads probes and metrics before and after the plugin is killed.
 func TestProbesAndMetrics(t *testing.T) {
 	t.Parallel()
 	s := answering(t, "")
@@ -90,8 +89,8 @@ func TestProbesAndMetrics(t *testing.T) {
 	s.hears(10256, "healthz", "200 ")
 }
 
-// TestTakenAddress has another program hold the probes' address: the host serves all
-// the same. That it ends where it is told to is for TestHardFail.
+// TestTakenAddress has another program listen at the probes' address: the host serves all the same. With
+// bindAddressHardFail it exits, as TestHardFail shows.
 func TestTakenAddress(t *testing.T) {
 	t.Parallel()
 	s := answering(t, "")
@@ -117,7 +116,7 @@ func TestTakenAddress(t *testing.T) {
 	s.until("nothing is left to warn of", func() error { return s.noWarning("W012") })
 }
 
-// TestServiceManager tells systemd when the host has begun.
+// TestServiceManager: the host notifies systemd when it has started.
 func TestServiceManager(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: path})

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// registry is what images' names begin with in manifests, and latest what those of a release end with, too.
+// registry is the prefix of image names in manifests; latest is the other tag of a release.
 const (
 	registry = "ghcr.io/pointsman/"
 	latest   = ":latest"
@@ -26,7 +26,8 @@ func imageNames(t *testing.T) (names []string) {
 	return names
 }
 
-// TestImages: there is an image of the host, one of each dataplane, and one of all, and manifests run no others.
+// TestImages: the Containerfile builds an image of the host, one of each dataplane and one of all, and manifests run no
+// other images.
 func TestImages(t *testing.T) {
 	want := []string{"host", "pointsman"}
 	mains, err := filepath.Glob("../plugins/*/pointsman-dataplane-*")
@@ -56,8 +57,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// TestImageWithoutCgo sees to it that the binaries can be built for an image with
-// another C library: that nothing of them is written in C but what Go has in Go too.
+// TestImageWithoutCgo: the binaries can be built without cgo, for an image with another C library.
 func TestImageWithoutCgo(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if and .CgoFiles (not .Standard)}}{{.ImportPath}}{{end}}", "./host/pointsman", "./plugins/...")
 	cmd.Dir = ".."

@@ -43,7 +43,7 @@ func (s *system) warning(code, part string) error {
 	return fmt.Errorf("no warning %s with %q in %+v", code, part, st.Warnings)
 }
 
-// noWarning is that there is none with this code.
+// noWarning returns an error if the status has a warning with this code.
 func (s *system) noWarning(code string) error {
 	if err := s.warning(code, ""); err == nil {
 		st, _ := s.Status(s.t.Context())
@@ -52,7 +52,7 @@ func (s *system) noWarning(code string) error {
 	return nil
 }
 
-// logged waits for a line of the host's log that holds all parts.
+// logged waits for a line of the host's log that contains all parts.
 func (s *system) logged(parts ...string) {
 	s.t.Helper()
 	s.until(fmt.Sprintf("the log has a line with %q", parts), func() error {
@@ -65,8 +65,8 @@ func (s *system) logged(parts ...string) {
 	})
 }
 
-// TestBrokenManifest breaks a file and mends it. The fault names file, object
-// and field; everything else is served on, and so is what the file said before.
+// TestBrokenManifest writes an invalid manifest and corrects it. The warning names file, object and field; all other
+// Services, and the last valid content of the file, are served meanwhile.
 func TestBrokenManifest(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -95,8 +95,7 @@ func TestBrokenManifest(t *testing.T) {
 	s.until("status has forgotten it", func() error { return s.noWarning("W007") })
 }
 
-// TestFlood makes ten thousand changes as fast as it can. The last one wins, and
-// neither process grows.
+// TestFlood changes a manifest ten thousand times. The last change is served, and neither process grows.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -135,13 +134,13 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// resident is a process's memory in KiB.
+// resident returns the resident memory of a process in KiB.
 func resident(t testing.TB, pid int) int {
 	t.Helper()
 	return memory(t, pid, "VmRSS:")
 }
 
-// memory is a field of what the kernel says of a process's memory, in KiB.
+// memory returns a field of a process's memory status in KiB.
 func memory(t testing.TB, pid int, field string) int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
@@ -158,7 +157,7 @@ func memory(t testing.TB, pid int, field string) int {
 	return 0
 }
 
-// TestSourceGone takes the whole folder away, and puts it back: what it said stays.
+// TestSourceGone removes the whole folder of manifests and restores it: its Services are served meanwhile.
 func TestSourceGone(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)

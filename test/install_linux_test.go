@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestInstallSteps copies the binaries by the commands of docs/install.md, below a folder, and
-// has the host that was installed find a dataplane where they were put.
+// TestInstallSteps runs the install commands of docs/install.md below a folder, and checks that the installed host
+// finds the dataplane there.
 func TestInstallSteps(t *testing.T) {
 	t.Parallel()
 	root, bin := t.TempDir(), binaries(t)

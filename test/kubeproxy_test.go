@@ -10,8 +10,7 @@ import (
 	kubeproxy "k8s.io/kube-proxy/config/v1alpha1"
 )
 
-// TestKubeProxyFields holds the table of kube-proxy's fields against kube-proxy's own
-// types: each must be there.
+// TestKubeProxyFields looks for every field of kube-proxy's configuration in the table of docs/kube-proxy.md.
 func TestKubeProxyFields(t *testing.T) {
 	doc := read(t, "../docs/kube-proxy.md")
 	fields := leaves(reflect.TypeFor[kubeproxy.KubeProxyConfiguration](), "")
@@ -25,7 +24,7 @@ func TestKubeProxyFields(t *testing.T) {
 	}
 }
 
-// leaves are the fields below t that hold a value, as a file names them.
+// leaves returns the paths of the fields below t that have a value.
 func leaves(t reflect.Type, path string) (list []string) {
 	for i := range t.NumField() {
 		field := t.Field(i)

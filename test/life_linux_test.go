@@ -11,7 +11,7 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// begun is a system that serves one Service.
+// begun returns a system that serves one Service.
 func begun(t *testing.T) *system {
 	t.Helper()
 	s := newSystem(t)
@@ -23,7 +23,7 @@ func begun(t *testing.T) *system {
 	return s
 }
 
-// again starts another host after the end of one and of its plugin, which served with what was asked for.
+// again waits until the plugin of a host that ended has ended, starts another host, and waits until it serves.
 func (s *system) again(was int) {
 	s.t.Helper()
 	eventually.True(s.t, "the plugin has ended", func() bool { return !alive(was) })
@@ -32,7 +32,7 @@ func (s *system) again(was int) {
 	s.served("tcp", s.net+"10:18080", at(s.net+"101"))
 }
 
-// TestHostEnds: a plugin ends with its host, however that ends, and the next host serves.
+// TestHostEnds: a plugin ends with its host, whatever ends the host, and the next host serves.
 func TestHostEnds(t *testing.T) {
 	t.Parallel()
 	for name, sig := range map[string]syscall.Signal{"interrupted": syscall.SIGINT, "terminated": syscall.SIGTERM, "killed": syscall.SIGKILL} {
@@ -55,8 +55,7 @@ func TestHostEnds(t *testing.T) {
 	}
 }
 
-// TestSecondHost is refused while the first one runs, whichever of the two places
-// it shares with it.
+// TestSecondHost: a second host that shares either the stateDir or the admin socket with the first is refused.
 func TestSecondHost(t *testing.T) {
 	t.Parallel()
 	s := begun(t)
@@ -75,7 +74,7 @@ func TestSecondHost(t *testing.T) {
 	}
 }
 
-// TestCleanup leaves alone what a running host uses.
+// TestCleanup: cleanup leaves alone what a running host uses.
 func TestCleanup(t *testing.T) {
 	t.Parallel()
 	s := begun(t)

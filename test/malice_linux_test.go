@@ -13,11 +13,10 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// escapes would take over a terminal that shows them, and forge a line of a log.
+// escapes would take over a terminal and forge a log line.
 const escapes = "\x1b]0;owned\x07\x1b[2J\r\n2026-01-01T00:00:00Z [ERROR] forged\x00"
 
-// malice is all that a malicious plugin can do, and what the host says of it: in a
-// warning of its status, or nothing where it can be borne.
+// malice lists what a malicious plugin can do, and what the status warns of; says is empty if the host copes with it.
 func malice() []struct {
 	name    string
 	answers answers
@@ -59,8 +58,7 @@ func shouts(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Grpc-Message", strings.Repeat("x", 1<<20))
 }
 
-// TestMalice has a plugin that means harm. Whatever it does, the host lives, says
-// what is the matter, and does not grow.
+// TestMalice runs a malicious plugin. Whatever it does, the host lives, reports it, and does not grow.
 func TestMalice(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -73,9 +71,9 @@ func TestMalice(t *testing.T) {
 	s.serving()
 	for _, m := range malice() {
 		v.play(m.name)
-		s.within(3*time.Minute, "the host bears "+m.name, func() error { // it may be given up, and tried again
+		s.within(3*time.Minute, "the host bears "+m.name, func() error { // the host may give the plugin up, and try it again
 			if m.says != "" {
-				// Only a process on trial is asked to inspect: another serves.
+				// Only a process on trial is inspected: another one serves.
 				if err := s.says(m.says); err == nil || m.answers["Inspect"] == nil {
 					return err
 				}
@@ -102,8 +100,8 @@ func TestMalice(t *testing.T) {
 	}
 }
 
-// says finds a warning by a part of its text. A plugin that was given up is tried again:
-// on a busy machine it may not have come as far as its answers.
+// says finds a warning by a part of its text. It restarts a plugin that the host gave up: on a busy machine the plugin
+// may not have answered yet.
 func (s *system) says(part string) error {
 	err := s.anyWarning(part)
 	if err != nil && s.anyWarning("is waiting") == nil {
@@ -113,7 +111,7 @@ func (s *system) says(part string) error {
 	return err
 }
 
-// moves reports whether a terminal would do more than show r.
+// moves reports whether a terminal would do anything but show r.
 func moves(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }
 
 // anyWarning finds a warning by a part of its text.
@@ -127,8 +125,7 @@ func (s *system) anyWarning(part string) error {
 	return err
 }
 
-// TestMaliceAside has the malicious plugin beside a plugin that serves: a change of mode to it
-// is undone, and no caller notices.
+// TestMaliceAside swaps from a plugin that serves to the malicious one: the swap is undone, and no call fails.
 func TestMaliceAside(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)

@@ -20,22 +20,22 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// A malicious runs a plugin that means harm: this test's own binary, in another process.
-// It speaks the wire byte by byte, so that it can say what no library would. Every
-// call among its answers does as it likes, and the others answer as a plugin should.
+// A malicious runs a plugin that means harm: this test binary, in another process. It speaks the protocol byte by byte,
+// so that it can send what no library would. The calls among its answers misbehave; the others answer as a plugin
+// should.
 type malicious struct {
 	t       *testing.T
 	socket  string
 	process *exec.Cmd
 }
 
-// answers is what it does, by the name of the call.
+// answers are handlers by the name of the call.
 type answers map[string]http.HandlerFunc
 
-// maliciousEnv makes this binary a malicious plugin, and names its answers.
+// maliciousEnv makes this binary the malicious plugin, and names its answers.
 const maliciousEnv = "POINTSMAN_TEST_MALICIOUS"
 
-// play ends the process before, and begins the next.
+// play kills the former process and starts the next.
 func (v *malicious) play(name string) {
 	v.t.Helper()
 	v.stop()
@@ -59,7 +59,7 @@ func (v *malicious) stop() {
 	}
 }
 
-// playMalicious is the process: it answers at a socket until it is killed.
+// playMalicious is the malicious process: it answers at a socket until it is killed.
 func playMalicious(name, socket string) error {
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
@@ -90,7 +90,7 @@ func playMalicious(name, socket string) error {
 	return server.Serve(listener)
 }
 
-// honest is how a plugin answers that does nothing.
+// honest returns the answers of a plugin that does nothing.
 func honest() answers {
 	return answers{
 		"Hello":     says(&pb.HelloReply{Name: "malicious", Version: "1", Majors: []uint32{1}}),
@@ -106,18 +106,18 @@ func honest() answers {
 	}
 }
 
-// says answers with these messages.
+// says answers with the given messages.
 func says(all ...proto.Message) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		for _, m := range all {
-			data, _ := proto.Marshal(m) // it cannot fail for what stands here
+			data, _ := proto.Marshal(m) // it cannot fail for these messages
 			_, _ = w.Write(frame(data))
 		}
 		w.Header().Set("Grpc-Status", "0")
 	}
 }
 
-// frame is a message as gRPC sends it.
+// frame frames a message as gRPC does.
 func frame(data []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(data))), data...)
 }
@@ -130,7 +130,7 @@ func fails(code string) http.HandlerFunc {
 // hangs until the caller gives up.
 func hangs(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-// forever sends a message again and again.
+// forever sends a message again and again until the caller gives up.
 func forever(m proto.Message) http.HandlerFunc {
 	data, _ := proto.Marshal(m)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -143,7 +143,7 @@ func forever(m proto.Message) http.HandlerFunc {
 	}
 }
 
-// huge announces a message of a gigabyte, and sends as much of it as is taken.
+// huge announces a message of a gigabyte, and sends as much of it as the caller reads.
 func huge(w http.ResponseWriter, r *http.Request) {
 	_, err := w.Write(binary.BigEndian.AppendUint32([]byte{0}, 1<<30))
 	for block := make([]byte, 1<<20); err == nil && r.Context().Err() == nil; {
@@ -151,14 +151,14 @@ func huge(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// drips sends one byte, and no more.
+// drips sends one byte and then nothing.
 func drips(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte{0})
 	_ = http.NewResponseController(w).Flush()
 	hangs(w, r)
 }
 
-// raves answers with bytes that mean nothing.
+// raves answers with random bytes.
 func raves(w http.ResponseWriter, _ *http.Request) {
 	data := make([]byte, 4096)
 	for i := range data {
@@ -168,7 +168,7 @@ func raves(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Grpc-Status", "0")
 }
 
-// empties is a message of many fields that hold nothing: two bytes each on the wire.
+// empties answers with a message of many empty fields: two bytes each on the wire.
 func empties(field byte, bytes int) http.HandlerFunc {
 	data := make([]byte, bytes&^1)
 	for i := 0; i < len(data); i += 2 {
@@ -180,7 +180,7 @@ func empties(field byte, bytes int) http.HandlerFunc {
 	}
 }
 
-// babble answers every connection with what is no HTTP at all.
+// babble answers every connection with bytes that are not HTTP.
 func babble(listener net.Listener) error {
 	for {
 		conn, err := listener.Accept()

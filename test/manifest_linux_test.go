@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// backendPort is the port of all endpoints. It, and the ports of Services, are such
-// as few other programs take on all addresses of a machine.
+// backendPort is the port of all endpoints. Few other programs listen on it, or on the ports of the Services, on all
+// addresses of a machine.
 const backendPort = 19000
 
-// serviceOf is the manifest of a Service in the namespace ns with one port.
+// serviceOf returns the manifest of a Service in the namespace ns with one port.
 func serviceOf(name, addr, protocol string, port int) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Service
@@ -24,7 +24,7 @@ spec:
 `, name, addr, port, protocol)
 }
 
-// sliceOf is the manifest of an EndpointSlice of that Service.
+// sliceOf returns the manifest of an EndpointSlice of that Service.
 func sliceOf(name, protocol string, endpoints ...string) string {
 	family := "IPv4"
 	if strings.Contains(strings.Join(endpoints, ""), ":") {
@@ -52,10 +52,10 @@ func endpointLines(addrs []string) string {
 	return b.String()
 }
 
-// tcpService is both, for TCP.
+// tcpService returns both manifests for TCP.
 func tcpService(name, addr string, port int, endpoints ...string) string {
 	return serviceOf(name, addr, "TCP", port) + sliceOf(name, "TCP", endpoints...)
 }
 
-// at is an endpoint's address with the port of all.
+// at returns an endpoint's address with backendPort.
 func at(addr string) string { return fmt.Sprintf("%s:%d", addr, backendPort) }

@@ -13,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// TestMonitored holds the alerts and the dashboard against the metrics that are
-// documented, which are those that are served.
+// TestMonitored looks for every metric of the alerts and the dashboard in docs/metrics.md, which lists all that are
+// served.
 func TestMonitored(t *testing.T) {
 	documented := read(t, "../docs/metrics.md")
 	name := regexp.MustCompile(`\b(?:kubeproxy|pointsman|rest_client|kubernetes)_[a-z0-9_]+`)
@@ -31,7 +31,7 @@ func TestMonitored(t *testing.T) {
 	}
 }
 
-// TestAlertsOfOperator holds the alerts that the Prometheus operator gets against the others.
+// TestAlertsOfOperator compares the alerts of the PrometheusRule with configs/monitoring/alerts.yaml.
 func TestAlertsOfOperator(t *testing.T) {
 	var rule struct{ Spec any }
 	var alerts any
@@ -45,7 +45,7 @@ func TestAlertsOfOperator(t *testing.T) {
 	}
 }
 
-// TestRunbooks: each alert links to a heading of the reference that is there.
+// TestRunbooks: the runbook of each alert is a heading of the reference.
 func TestRunbooks(t *testing.T) {
 	var alerts struct {
 		Groups []struct {
@@ -75,7 +75,7 @@ func TestRunbooks(t *testing.T) {
 	}
 }
 
-// TestAlerts has Prometheus' own tool read the alerts, and play them through.
+// TestAlerts checks the alerts with promtool and runs their tests.
 func TestAlerts(t *testing.T) {
 	if _, err := exec.LookPath("promtool"); err != nil {
 		t.Skip("needs promtool: apt-get install prometheus")

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestNamedTests looks for every test that a page names, such as one that measures a figure. Pages for operators name none.
+// TestNamedTests looks for every test that a page names. Pages for operators name none.
 func TestNamedTests(t *testing.T) {
 	there := map[string]bool{}
 	err := filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {

@@ -26,15 +26,14 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// An author is one who has pointsman installed, and nothing of this checkout: a folder, a user without
-// privileges, and where Go gets modules.
+// An author has pointsman installed and nothing of this checkout: a folder, and a user without privileges.
 type author struct {
 	t    *testing.T
 	dir  string
 	name string // of the plugin
 	bin  string // pointsman
 	env  []string
-	user *syscall.Credential // nil: that of the test
+	user *syscall.Credential // nil: the user of the test
 }
 
 func newAuthor(t *testing.T, name string) *author {
@@ -58,14 +57,14 @@ func newAuthor(t *testing.T, name string) *author {
 
 func (a *author) folder() string { return filepath.Join(a.dir, "pointsman-dataplane-"+a.name) }
 
-// command is one that the author types in the plugin's folder.
+// command returns a command that runs in the plugin's folder.
 func (a *author) command(ctx context.Context, words ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	cmd.Dir, cmd.Env = a.folder(), a.env
 	return cmd
 }
 
-// runs has the test's own user run a command, which has to go well.
+// runs runs a command as the test's user, and fails the test if the command fails.
 func (a *author) runs(words ...string) string {
 	a.t.Helper()
 	ctx, cancel := context.WithTimeout(a.t.Context(), 5*long)
@@ -77,7 +76,7 @@ func (a *author) runs(words ...string) string {
 	return string(out)
 }
 
-// plain has the user without privileges run a command.
+// plain runs a command as the user without privileges.
 func (a *author) plain(words ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(a.t.Context(), 5*long)
 	defer cancel()
@@ -87,7 +86,7 @@ func (a *author) plain(words ...string) (string, error) {
 	return string(out), err
 }
 
-// writes has `plugin new` write the folder, and gives it to the user.
+// writes runs `plugin new`.
 func (a *author) writes(words ...string) {
 	a.t.Helper()
 	cmd := exec.CommandContext(a.t.Context(), a.bin, append([]string{"plugin", "new", a.name}, words...)...)
@@ -97,7 +96,7 @@ func (a *author) writes(words ...string) {
 	}
 }
 
-// gives has the user without privileges own the folder.
+// gives makes the user without privileges the owner of the folder.
 func (a *author) gives() {
 	a.t.Helper()
 	if a.user == nil {
@@ -111,16 +110,16 @@ func (a *author) gives() {
 	}
 }
 
-// apart calls f on a thread that is in a network namespace of its own, where 127.0.0.0/8 is up, with a
-// ledger of its own. What f opens and starts itself is there, too.
+// apart calls f on a thread in a network namespace of its own, with a loopback device and a ledger of its own.
+// Processes and sockets of f are there, too.
 func apart(t *testing.T, f func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for a network namespace")
 	}
-	binaries(t) // here, where a test may be ended
+	binaries(t) // here, where it may end the test
 	done := make(chan error)
-	go func() { // its thread is not let go, and ends with it
+	go func() { // its thread is locked, and ends with it
 		runtime.LockOSThread()
 		err := unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS)
 		if err == nil {
@@ -142,11 +141,11 @@ func apart(t *testing.T, f func()) {
 	}
 }
 
-// conforms holds the plugin to the contract by its Makefile. flags are for pointsman-conformance.
+// conforms runs the conformance suite by the plugin's Makefile. flags are for pointsman-conformance.
 func (a *author) conforms(flags string) {
 	a.t.Helper()
 	apart(a.t, func() {
-		ctx, cancel := context.WithTimeout(a.t.Context(), 5*long) // other suites have the same addresses, one at a time
+		ctx, cancel := context.WithTimeout(a.t.Context(), 5*long) // other suites use the same addresses, one at a time
 		defer cancel()
 		out, err := a.command(ctx, "make", "conformance", "CONFORMANCE="+a.bin+"-conformance "+flags).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), a.name) || !strings.Contains(string(out), " 0 failed") {
@@ -155,7 +154,7 @@ func (a *author) conforms(flags string) {
 	})
 }
 
-// settings are what a test needs of the files that were written.
+// settings returns the addresses in the generated manifest.
 func (a *author) settings() (service, endpoint string) {
 	a.t.Helper()
 	manifest := yaml.NewDecoder(strings.NewReader(read(a.t, filepath.Join(a.folder(), "services", "web.yaml"))))
@@ -175,7 +174,7 @@ func (a *author) settings() (service, endpoint string) {
 	return fmt.Sprintf("%s:%d", svc.Spec.ClusterIP, p.Port), fmt.Sprintf("127.0.0.1:%d", p.TargetPort)
 }
 
-// host runs a command that runs a host as the user without privileges, until the test ends.
+// host runs a command that runs a host, as the user without privileges, until the test ends.
 func (a *author) host(words ...string) {
 	a.t.Helper()
 	cmd := a.command(context.Background(), words...)
@@ -209,8 +208,7 @@ func (a *author) host(words ...string) {
 	})
 }
 
-// swaps starts a host as the user without privileges, and swaps from the plugin and back while callers
-// call.
+// swaps starts a host as the user without privileges, and swaps from the plugin and back while callers call.
 func (a *author) swaps() {
 	a.t.Helper()
 	if out, err := a.plain(a.bin, "config", "validate", "host.yaml"); err != nil {
@@ -234,17 +232,17 @@ func (a *author) swaps() {
 	}
 }
 
-// lines counts those of the author's own files.
+// lines counts the lines of the author's files.
 func (a *author) lines(pattern string) (n int) {
-	found, _ := filepath.Glob(filepath.Join(a.folder(), pattern)) // the pattern is a good one
+	found, _ := filepath.Glob(filepath.Join(a.folder(), pattern)) // the pattern is valid
 	for _, path := range found {
 		n += bytes.Count([]byte(read(a.t, path)), []byte("\n"))
 	}
 	return n
 }
 
-// TestPluginNewGo goes an author's way by what `plugin new` writes: it builds by the sdk's module path,
-// conforms, and serves on a host without privileges, which swaps from it and back.
+// TestPluginNewGo follows an author who begins with `plugin new`: the plugin builds with this sdk, conforms, and serves
+// on a host without privileges, which swaps from it and back.
 func TestPluginNewGo(t *testing.T) {
 	t.Parallel()
 	a := newAuthor(t, "acme")
@@ -263,14 +261,14 @@ func TestPluginNewGo(t *testing.T) {
 	if mod := a.runs("go", "list", "-m"); mod != "example.org/net/acme\n" {
 		t.Errorf("the module is %q", mod)
 	}
-	a.conforms("--run ^C0[017]/") // sdk/examples/relay is held to the rest
+	a.conforms("--run ^C0[017]/") // sdk/examples/relay runs the whole suite
 	a.gives()
 	a.swaps()
 	t.Logf("%d lines of Go; after %s all was done", a.lines("*.go"), time.Since(began).Round(time.Second))
 }
 
-// TestPluginNewPython is the same for Python. The program is the example's but for its name, so that the example is
-// held to the contract with it, and to its own word on how long it is.
+// TestPluginNewPython is the same for Python. Its program is the example's except for the name, so the example
+// conforms, too.
 func TestPluginNewPython(t *testing.T) {
 	t.Parallel()
 	needsPython(t)
@@ -292,8 +290,8 @@ func TestPluginNewPython(t *testing.T) {
 	t.Logf("%d lines of Python; after %s all was done", a.lines("pointsman-dataplane-*"), time.Since(began).Round(time.Second))
 }
 
-// TestGuideSample runs the plugin that the author's guide shows, with the config that it shows, as a user without
-// privileges: what it prints is in the host's log.
+// TestGuideSample runs the plugin and the config that the author's guide shows, as a user without privileges: the
+// plugin prints into the host's log.
 func TestGuideSample(t *testing.T) {
 	t.Parallel()
 	a := newAuthor(t, "printer")
@@ -304,7 +302,7 @@ func TestGuideSample(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := errors.Join(
-		os.WriteFile(filepath.Join(bin, "pointsman-dataplane-printer"), []byte(read(t, filepath.Join(a.dir, "printer"))), 0o755), // no link: gives changes its owner
+		os.WriteFile(filepath.Join(bin, "pointsman-dataplane-printer"), []byte(read(t, filepath.Join(a.dir, "printer"))), 0o755), // no link, because gives changes its owner
 		os.WriteFile(filepath.Join(a.folder(), "host.yaml"), []byte(config), 0o644),
 		os.WriteFile(filepath.Join(services, "web.yaml"), []byte(manifest), 0o644)); err != nil {
 		t.Fatal(err)

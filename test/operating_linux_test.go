@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// operated are the Services that docs/operating.md speaks of.
+// operated are the Services of docs/operating.md.
 const operated = `apiVersion: v1
 kind: Service
 metadata: {name: web, namespace: shop}
@@ -35,8 +35,8 @@ ports: [{name: grpc, port: 8090}]
 endpoints: [{addresses: [NET.9], conditions: {ready: false}}]
 `
 
-// TestDocOfOperating runs every command of docs/operating.md beside a host that serves what the page
-// says: each prints lines that begin as the page's do.
+// TestDocOfOperating runs every command of docs/operating.md beside a host that serves these Services. Each prints
+// lines that begin as those of the page.
 func TestDocOfOperating(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -47,7 +47,7 @@ func TestDocOfOperating(t *testing.T) {
 	begins := func(line string) string {
 		words := strings.Fields(address.ReplaceAllString(line, "NET."))
 		if len(words) > 1 && slices.Contains([]string{"ok", "warn", "fail", "unknown"}, words[0]) {
-			words = words[1:] // the check; how it stands is the node's
+			words = words[1:] // the check; its result depends on the node
 		}
 		if strings.HasPrefix(line, " ") || len(words) == 0 {
 			return ""
@@ -80,7 +80,7 @@ func TestDocOfOperating(t *testing.T) {
 	}
 }
 
-// consoles returns what stands in the ```console blocks of a document.
+// consoles returns the ```console blocks of a page.
 func consoles(doc string) (blocks []string) {
 	for i, part := range strings.Split(doc, "```") {
 		if text, is := strings.CutPrefix(part, "console\n"); is && i%2 == 1 {

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestPluginDoesNotStart begins with a plugin that ends at once. The host lives and says what is the matter; with the
-// right binary in place it serves. Each way for a launch to fail is for TestLaunchFails.
+// TestPluginDoesNotStart starts a host whose plugin exits at once. The host lives and reports why, and serves once the
+// right binary is in place. TestLaunchFails has each way for a launch to fail.
 func TestPluginDoesNotStart(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -41,7 +41,7 @@ func TestPluginDoesNotStart(t *testing.T) {
 	s.served("tcp", s.net+"10:18080")
 }
 
-// TestPluginNotThere: a host whose mode has no plugin refuses to start, and says which there are.
+// TestPluginNotThere: a host whose mode has no plugin refuses to start, and lists the plugins that there are.
 func TestPluginNotThere(t *testing.T) {
 	t.Parallel()
 	for name, put := range map[string]func(file string) error{
@@ -71,7 +71,7 @@ func TestPluginNotThere(t *testing.T) {
 	}
 }
 
-// plugin is the built plugin.
+// plugin returns the path of the userspace plugin.
 func plugin(t *testing.T) string { return filepath.Join(binaries(t), "plugins", userspace) }
 
 func copyFile(t *testing.T, from, to string, mode os.FileMode) {
@@ -85,7 +85,7 @@ func copyFile(t *testing.T, from, to string, mode os.FileMode) {
 	}
 }
 
-// replacesStopped stops the plugin without ending it, and waits until the host has noticed and replaced it.
+// replacesStopped sends SIGSTOP to the plugin, and waits until the host has replaced it.
 func (s *system) replacesStopped() {
 	s.t.Helper()
 	pid := s.plugin()

@@ -13,11 +13,11 @@ import (
 	"testing"
 )
 
-// digest is what each image and the chart have in these tests.
+// digest is the digest of each image and of the chart in these tests.
 var digest = strings.Repeat("0123456789abcdef", 4)
 
-// publish runs the script of the release workflow with programs in place of those that need a registry and
-// an identity. It returns what these were called with, and the script's folder.
+// publish runs the script of the release workflow with programs in the place of those that need a registry and an
+// identity. It returns the calls of these programs and the script's folder.
 func publish(t *testing.T, tag, helmSays string, steps ...string) (calls []string, dir string, err error) {
 	t.Helper()
 	dir = t.TempDir()
@@ -43,11 +43,11 @@ func publish(t *testing.T, tag, helmSays string, steps ...string) (calls []strin
 	return strings.Split(strings.TrimSpace(string(text)), "\n"), dir, err
 }
 
-// platformDigest is what the image of a processor has.
+// platformDigest returns the digest of the image for a processor.
 func platformDigest(arch string) string { return "sha256:" + digest[:64-len(arch)] + arch }
 
-// archive returns that of an image, as far as publish reads it: the index with this digest names an image for each
-// of two processors.
+// archive returns the archive of an image, as far as publish reads it: an index with an image for each of two
+// processors.
 func archive(t *testing.T) string {
 	t.Helper()
 	var manifests []string
@@ -80,8 +80,7 @@ func writeIn(t *testing.T, dir, name, text string) {
 	}
 }
 
-// TestPublish: all images that make images makes and the chart are pushed under the release's version, and
-// what was pushed is signed by its digest, which no later push changes.
+// TestPublish: all images and the chart are pushed under the release's version, and signed by their digests.
 func TestPublish(t *testing.T) {
 	calls, dir, err := publish(t, "v1.2.3", "Digest: sha256:"+digest, "images", "chart", "sign")
 	if err != nil {
@@ -115,8 +114,8 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// TestPublishAttests: what an image has is attested to the digest of the image for each processor, and what does not
-// affect it to that of all, too. The chart has neither.
+// TestPublishAttests: the SBOM of each processor's image is attested to that image, and the OpenVEX document to the
+// index, too. The chart has neither.
 func TestPublishAttests(t *testing.T) {
 	if _, err := exec.LookPath("jq"); err != nil {
 		t.Skip("needs jq: apt-get install jq")
@@ -142,7 +141,7 @@ func TestPublishAttests(t *testing.T) {
 	}
 }
 
-// TestPublishPreRelease: what is tried before a release does not become what all clusters take.
+// TestPublishPreRelease: a pre-release does not become latest.
 func TestPublishPreRelease(t *testing.T) {
 	calls, _, err := publish(t, "v1.2.3-rc.1", "", "images")
 	if err != nil || strings.Contains(strings.Join(calls, "\n"), latest) {
@@ -150,7 +149,7 @@ func TestPublishPreRelease(t *testing.T) {
 	}
 }
 
-// TestPublishNeedsDigests: what was pushed without a digest being known ends it before anything is signed.
+// TestPublishNeedsDigests: publish fails before it signs anything if the digest of a push is not known.
 func TestPublishNeedsDigests(t *testing.T) {
 	calls, _, err := publish(t, "v1.2.3", "Pushed", "chart", "sign")
 	if err == nil || !strings.Contains(err.Error(), "the digest of ghcr.io/pointsman/charts/pointsman") || strings.Contains(strings.Join(calls, "\n"), "cosign") {

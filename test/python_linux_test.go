@@ -15,7 +15,7 @@ import (
 	"github.com/pointsman/pointsman/test/built"
 )
 
-// needsPython skips where gRPC's code for Python cannot be made or run.
+// needsPython skips a test if gRPC for Python is missing, or what generates its code.
 func needsPython(t *testing.T) {
 	t.Helper()
 	if err := exec.Command("/usr/bin/python3", "-c", "import grpc, google.protobuf, cryptography").Run(); err != nil {
@@ -28,7 +28,7 @@ func needsPython(t *testing.T) {
 	}
 }
 
-// pyrelay is the example in Python, with what protoc makes for it, in a folder of the test's.
+// pyrelay returns the Python example, with the code that protoc generates, in a folder of the test.
 func pyrelay(t *testing.T) string {
 	t.Helper()
 	needsPython(t)
@@ -52,8 +52,8 @@ func pyrelay(t *testing.T) string {
 	return path
 }
 
-// TestPythonVerbs holds what the example in Python does by hand to what the one in Go does: the same exits,
-// the same text and the same JSON, but for its name and its own words of what it refuses.
+// TestPythonVerbs compares the verbs of the Python example with those of the Go example: the same exits, text and JSON,
+// except for the name and for the reason of a refusal.
 func TestPythonVerbs(t *testing.T) {
 	t.Parallel()
 	python, dir := pyrelay(t), t.TempDir()

@@ -16,8 +16,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// TestReleaseDocuments: the manifest for krew has the checksum of each archive of kubectl's plugin that is released, the
-// OpenVEX document has the release's version and time and names images that there are, and both have a checksum.
+// TestReleaseDocuments: the manifest for krew has the checksum of each released archive of kubectl's plugin; the
+// OpenVEX document has the release's version and time, and names images that exist; both have a checksum.
 func TestReleaseDocuments(t *testing.T) {
 	const version = "1.2.3-rc.1"
 	var release struct {

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// TestNoCredentials has the host read a cluster with a token, and looks for it inside
-// the plugin: in what it was started with, in what it has open, in its memory.
+// TestNoCredentials has the host watch a cluster with a token, and looks for the token in the plugin: in its
+// environment and command line, its open files, and its memory.
 func TestNoCredentials(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -61,7 +61,7 @@ current-context: x
 	}
 }
 
-// opened are the files that a process has open.
+// opened returns the files that a process has open.
 func opened(t *testing.T, pid int) []string {
 	t.Helper()
 	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
@@ -77,7 +77,7 @@ func opened(t *testing.T, pid int) []string {
 	return all
 }
 
-// remembers looks through all that a process has in memory.
+// remembers reports whether a secret is in the writable memory of a process.
 func remembers(pid int, secrets []string) (bool, error) {
 	maps, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
@@ -95,7 +95,7 @@ func remembers(pid int, secrets []string) (bool, error) {
 		if _, err := fmt.Sscanf(lines.Text(), "%x-%x %s", &from, &to, &mode); err != nil || mode[:2] != "rw" {
 			continue
 		}
-		for block := make([]byte, 1<<20); from < to; from += int64(len(block)) - 256 { // a secret may lie across
+		for block := make([]byte, 1<<20); from < to; from += int64(len(block)) - 256 { // a secret may span two blocks
 			n, _ := memory.ReadAt(block[:min(int64(len(block)), to-from)], from)
 			for _, secret := range secrets {
 				if bytes.Contains(block[:n], []byte(secret)) {

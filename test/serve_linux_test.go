@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestTraffic sends requests through Services that stand in files.
+// TestTraffic sends requests through Services of manifests.
 func TestTraffic(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -48,8 +48,8 @@ func TestTraffic(t *testing.T) {
 	})
 }
 
-// TestEndpointIsRemoved takes an endpoint away while requests run: none fails, what is
-// established stays, and nothing new goes there.
+// TestEndpointIsRemoved removes an endpoint while requests run: none fails, established connections stay, and no new
+// one goes there.
 func TestEndpointIsRemoved(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)

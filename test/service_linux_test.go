@@ -17,7 +17,7 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 )
 
-// mixed is an EndpointSlice of web with endpoints that are not all used.
+// mixed is an EndpointSlice of web with an endpoint on another node and one that is not ready.
 const mixed = `apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: web-2, namespace: ns, labels: {kubernetes.io/service-name: web}}
@@ -30,7 +30,7 @@ endpoints:
 ---
 `
 
-// TestServiceVerbs asks what becomes of Services, some of which have something wrong.
+// TestServiceVerbs runs the verbs about Services, of which some are invalid or in conflict.
 func TestServiceVerbs(t *testing.T) {
 	t.Parallel()
 	s := begun(t)
@@ -92,7 +92,7 @@ func TestServiceVerbs(t *testing.T) {
 			words = append(words, "--config", s.path("host.yaml"))
 		}
 		got := s.run(words...)
-		// A host on a busy node does not answer within the second that a shell waits for words to offer.
+		// On a busy node the host does not answer within the second that a shell waits for completions.
 		for again := 0; again < 20 && words[0] == "__complete" && !regexp.MustCompile(tc.says).MatchString(got.out); again++ {
 			got = s.run(words...)
 		}
@@ -113,7 +113,7 @@ func TestServiceVerbs(t *testing.T) {
 	}
 }
 
-// TestFollowEvents prints what happens while it runs, until it is interrupted.
+// TestFollowEvents follows events until it is interrupted.
 func TestFollowEvents(t *testing.T) {
 	t.Parallel()
 	s := begun(t)
@@ -124,7 +124,7 @@ func TestFollowEvents(t *testing.T) {
 	v.stop()
 }
 
-// TestWatchStatus prints the status again and again, until it is interrupted.
+// TestWatchStatus watches the status until it is interrupted.
 func TestWatchStatus(t *testing.T) {
 	t.Parallel()
 	s := begun(t)
@@ -134,14 +134,14 @@ func TestWatchStatus(t *testing.T) {
 	v.stop()
 }
 
-// A following is a verb that prints on, until it is interrupted.
+// A following is a verb that prints until it is interrupted.
 type following struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	lines chan string // closed when the verb has closed its output
 }
 
-// follows runs a verb that ends by a signal.
+// follows starts a verb that ends by a signal.
 func (s *system) follows(words ...string) *following {
 	s.t.Helper()
 	v := &following{s.t, exec.CommandContext(s.t.Context(), filepath.Join(binaries(s.t), "pointsman"), append(words, "--config", s.path("host.yaml"))...), make(chan string)}
@@ -164,7 +164,7 @@ func (s *system) follows(words ...string) *following {
 	return v
 }
 
-// prints waits for a line that has what.
+// prints waits for a line that contains what.
 func (v *following) prints(what string) {
 	v.t.Helper()
 	late := time.After(long)
@@ -184,7 +184,7 @@ func (v *following) prints(what string) {
 	}
 }
 
-// stop interrupts the verb, and checks that this is how it is ended.
+// stop interrupts the verb, and checks that it exits with 0.
 func (v *following) stop() {
 	v.t.Helper()
 	if err := v.cmd.Process.Signal(syscall.SIGINT); err != nil {

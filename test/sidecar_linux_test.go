@@ -12,9 +12,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// TestPluginAtAnAddress has the plugin run by another program, as a container of its
-// own would be: the host serves by it, tells when it is gone, serves by the next
-// one, and leaves that running.
+// TestPluginAtAnAddress has another program run the plugin, as in a container of its own: the host connects to it,
+// reports when it is gone, connects to the next one, and does not stop it.
 func TestPluginAtAnAddress(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -44,7 +43,7 @@ func TestPluginAtAnAddress(t *testing.T) {
 	s.served("tcp", s.net+"10:18080")
 }
 
-// listening is the userspace plugin as another supervisor would run it, once it listens.
+// listening starts the userspace plugin as another supervisor would, and waits until it listens.
 func listening(t *testing.T, socket string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(plugin(t), "--listen", "unix://"+socket)

@@ -13,9 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestStateDirSpoiled: a state directory that is full, or read-only, keeps nothing from
-// being served, by this host and the next; it is said for as long as it is so, and nothing
-// is lost once it is not.
+// TestStateDirSpoiled: with a state directory that is full or read-only, this host and the next serve all the same. A
+// warning stays until the state can be written again.
 func TestStateDirSpoiled(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -36,7 +35,7 @@ func TestStateDirSpoiled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSystem(t)
-			s.env = append(s.env, "TMPDIR="+s.dir) // a process that nothing is written of leaves its socket
+			s.env = append(s.env, "TMPDIR="+s.dir) // a process that is not in the state leaves its socket there
 			state := s.path("state")
 			if err := os.Mkdir(state, 0o700); err != nil {
 				t.Fatal(err)
@@ -71,7 +70,7 @@ func TestStateDirSpoiled(t *testing.T) {
 	}
 }
 
-// fill makes a file that takes all the room there is.
+// fill writes a file until the file system is full.
 func fill(path string) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -87,8 +86,7 @@ func fill(path string) error {
 	}
 }
 
-// TestOddStateFiles: whatever lies where a host looks for what one before wrote down, it
-// begins, and serves.
+// TestOddStateFiles: a host starts and serves whatever it finds in place of its state files.
 func TestOddStateFiles(t *testing.T) {
 	t.Parallel()
 	files := []string{"mode.json", "host.lock", "mode.json.new"}
@@ -116,8 +114,7 @@ func TestOddStateFiles(t *testing.T) {
 	}
 }
 
-// TestStartsOverWhatWasLeft: sockets that a killed host has left keep the next one from
-// nothing, and go.
+// TestStartsOverWhatWasLeft: a host starts beside sockets that a killed host left, and removes them.
 func TestStartsOverWhatWasLeft(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)

@@ -23,11 +23,11 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// alone says that this process has a mount namespace of its own.
+// alone, in the environment, says that this process has a mount namespace of its own.
 const alone = "TEST_MOUNT_NAMESPACE"
 
-// TestMain removes what the tests have built. As root it runs them in a mount namespace with a ledger of its
-// own. This binary is also the malicious plugin that some of them meet.
+// TestMain removes the built programs. As root it runs the tests in a mount namespace with a ledger of its own. This
+// binary is also the malicious plugin.
 func TestMain(m *testing.M) {
 	if name, ok := os.LookupEnv(maliciousEnv); ok {
 		fmt.Fprintln(os.Stderr, playMalicious(name, os.Args[1]))
@@ -57,18 +57,18 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// userspace is the file name of the plugin that the tests serve with.
+// userspace is the file name of the plugin under test.
 const userspace = "pointsman-dataplane-userspace"
 
-// programs is where the binaries are, once a test has asked for them.
+// programs is the folder of the binaries, once a test has asked for them.
 var programs struct {
 	once sync.Once
 	dir  string
 	err  error
 }
 
-// binaries builds pointsman and the userspace plugin, once, and names their folder.
-// The plugin lies in one of its own below it, so that a host must be told of it.
+// binaries builds pointsman and the userspace plugin once, and returns their folder. The plugin is in a folder below
+// it, which a host finds only by pluginDirs.
 func binaries(t *testing.T) string {
 	t.Helper()
 	programs.once.Do(func() {
@@ -85,16 +85,15 @@ func binaries(t *testing.T) string {
 	return programs.dir
 }
 
-// loopback is a part of 127.0.0.0/8 that this test process has for itself, and how
-// many pieces of it tests have taken.
+// loopback is a part of 127.0.0.0/8 that this process has reserved, and how many networks of it tests have taken.
 var loopback struct {
 	once   sync.Once
 	prefix string
-	guard  net.Listener // who has it, has the part
+	guard  net.Listener // whoever listens here owns the part
 	taken  atomic.Int32
 }
 
-// ownNet is the beginning of 254 addresses that no other test uses: "127.221.7.".
+// ownNet returns the prefix of 254 addresses that no other test uses, such as "127.221.7.".
 func ownNet(t *testing.T) string {
 	t.Helper()
 	loopback.once.Do(func() {
@@ -115,16 +114,16 @@ func ownNet(t *testing.T) string {
 type system struct {
 	t       *testing.T
 	dir     string
-	net     string   // the beginning of its addresses
+	net     string   // the prefix of its addresses
 	plugins string   // the folder of its plugins
-	env     []string // what the host's environment has besides
+	env     []string // added to the host's environment
 	*admin.Client
 
 	cmd    *exec.Cmd
 	exited chan struct{}
 }
 
-// newSystem makes the folder. Nothing runs before start.
+// newSystem creates the folder. No host runs before start.
 func newSystem(t *testing.T) *system {
 	t.Helper()
 	bin := binaries(t)
@@ -146,7 +145,7 @@ func newSystem(t *testing.T) *system {
 
 func (s *system) path(name string) string { return filepath.Join(s.dir, name) }
 
-// config writes the host's file; more is put at its end.
+// config writes the host's file; more is appended to it.
 func (s *system) config(more string) { s.write("host.yaml", s.text(more)) }
 
 func (s *system) text(more string) string {
@@ -166,13 +165,12 @@ pluginDirs: [%s]
 %s`, s.plugins, more)
 }
 
-// manifest writes a file of manifests, in which NET stands for the beginning of the
-// system's own addresses.
+// manifest writes a file of manifests, in which NET is replaced by the prefix of the system's addresses.
 func (s *system) manifest(name, text string) {
 	s.write(filepath.Join("services", name), strings.ReplaceAll(text, "NET.", s.net))
 }
 
-// write puts a file in place at once.
+// write replaces a file atomically.
 func (s *system) write(name, text string) {
 	s.t.Helper()
 	next := filepath.Join(filepath.Dir(s.path(name)), "."+filepath.Base(name)+".new")
@@ -214,7 +212,7 @@ func (s *system) start(args ...string) {
 	})
 }
 
-// serving waits until the dataplane has confirmed all there is.
+// serving waits until the dataplane has confirmed everything.
 func (s *system) serving() {
 	s.t.Helper()
 	s.until("everything is served", func() error {
@@ -229,7 +227,7 @@ func (s *system) serving() {
 	})
 }
 
-// signal sends a signal to the host, and waits for its end if it is one that ends it.
+// signal sends a signal that ends the host, and waits for its end.
 func (s *system) signal(sig syscall.Signal) {
 	s.t.Helper()
 	if err := s.cmd.Process.Signal(sig); err != nil {
@@ -242,8 +240,7 @@ func (s *system) signal(sig syscall.Signal) {
 	}
 }
 
-// stop ends the host and its plugin, however they are, and shows the log of a test
-// that failed.
+// stop ends the host and its plugin, and shows the log if the test failed.
 func (s *system) stop() {
 	if s.cmd != nil {
 		_ = s.cmd.Process.Signal(syscall.SIGINT)
@@ -265,7 +262,7 @@ func (s *system) log() string {
 	return string(text)
 }
 
-// plugin is the process of the dataplane in use.
+// plugin returns the process of the active dataplane.
 func (s *system) plugin() int {
 	s.t.Helper()
 	pid := 0
@@ -279,13 +276,13 @@ func (s *system) plugin() int {
 	return pid
 }
 
-// A said is what a verb printed, and how it ended.
+// A said is the output of a verb, and its exit code.
 type said struct {
 	out, err string
 	code     int
 }
 
-// run runs pointsman with these words, in the system's folder.
+// run runs pointsman with the given words in the system's folder.
 func (s *system) run(words ...string) said {
 	s.t.Helper()
 	cmd := exec.CommandContext(s.t.Context(), filepath.Join(binaries(s.t), "pointsman"), words...)
@@ -299,22 +296,22 @@ func (s *system) run(words ...string) said {
 	return said{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// verb runs pointsman with these words and the system's config.
+// verb runs pointsman with the given words and the system's config.
 func (s *system) verb(words ...string) said {
 	s.t.Helper()
 	return s.run(append(words, "--config", s.path("host.yaml"))...)
 }
 
-// long is how long a test waits for what comes soon, on a machine that does little else.
+// long is how long a test waits for what takes seconds on an idle machine.
 const long = 2 * time.Minute
 
-// until waits for check to find nothing wrong.
+// until waits until check returns no error.
 func (s *system) until(what string, check func() error) {
 	s.t.Helper()
 	s.within(long, what, check)
 }
 
-// within is until, for as long as that.
+// within is until with another limit.
 func (s *system) within(timeout time.Duration, what string, check func() error) {
 	s.t.Helper()
 	eventually.SucceedsWithin(s.t, timeout, what, func() error {
@@ -336,7 +333,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// alive reports whether a process runs; one that has ended and was not read does not.
+// alive reports whether a process runs. A zombie does not.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, after, _ := strings.Cut(string(stat), ") ")

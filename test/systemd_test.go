@@ -10,14 +10,13 @@ import (
 	"testing"
 )
 
-// forms are the units of each form, by the names under which they are installed.
+// forms are the unit files of each form, by the names under which they are installed.
 var forms = map[string]map[string]string{
 	"apart":  {"pointsman.service": "pointsman.service", "pointsman-dataplane@.service": "pointsman-dataplane@.service"},
 	"forked": {"pointsman.service": "pointsman-forked.service"},
 }
 
-// TestUnitsVerify has systemd itself read them, with this test's binaries in place of
-// those that are to be installed.
+// TestUnitsVerify has systemd-analyze verify the units, with /bin/true in the place of the binaries.
 func TestUnitsVerify(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("needs systemd-analyze: on Debian, of the package systemd")

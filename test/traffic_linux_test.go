@@ -19,8 +19,8 @@ import (
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
-// backend serves TCP and UDP on addr until the test ends. It answers with the
-// address that it was asked at, and goes on to echo.
+// backend serves TCP and UDP at addr until the test ends. It answers with the address at which it was called, and then
+// echoes.
 func backend(t *testing.T, addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
@@ -74,7 +74,7 @@ func answer(conn net.PacketConn, name string) {
 // timeout is how long a request may take.
 const timeout = traffic.Timeout
 
-// ask asks once, and says what answered.
+// ask calls once, and returns who answers.
 func ask(network, addr string) (string, error) {
 	conn, from, err := connect(network, addr)
 	if err == nil {
@@ -83,7 +83,7 @@ func ask(network, addr string) (string, error) {
 	return from, err
 }
 
-// connect asks and keeps the connection.
+// connect calls once, and returns the connection and who answers.
 func connect(network, addr string) (net.Conn, string, error) {
 	conn, err := net.DialTimeout(network, addr, timeout)
 	if err != nil {
@@ -108,7 +108,7 @@ func connect(network, addr string) (net.Conn, string, error) {
 	return conn, strings.TrimSpace(from), nil
 }
 
-// callers asks n times, and says what answered, in order of name.
+// callers calls n times, and returns who answered, sorted.
 func callers(t *testing.T, network, addr string, n int) []string {
 	t.Helper()
 	var all []string
@@ -123,8 +123,7 @@ func callers(t *testing.T, network, addr string, n int) []string {
 	return slices.Compact(all)
 }
 
-// served waits until a request to addr is answered by one of from, or by anybody
-// if there are none.
+// served waits until a call to addr is answered by one of from, or by anybody if from is empty.
 func (s *system) served(network, addr string, from ...string) {
 	s.t.Helper()
 	s.until(network+" "+addr+" is served", func() error {
@@ -136,15 +135,15 @@ func (s *system) served(network, addr string, from ...string) {
 	})
 }
 
-// A rush is four callers who ask addr all the time, each every 5 ms.
+// A rush is four callers that call addr all the time, each every 5 ms.
 type rush struct {
 	*traffic.Load
 
 	mu   sync.Mutex           // guards last
-	last map[string]time.Time // by what answered: when the last request was sent
+	last map[string]time.Time // when the last call was sent, by who answered it
 }
 
-// newRush starts one, which ends with the test.
+// newRush starts a rush, which ends with the test.
 func newRush(t *testing.T, addr string) *rush {
 	r := &rush{last: make(map[string]time.Time)}
 	r.Load = traffic.Start(traffic.Plan{New: 4, Every: 5 * time.Millisecond}, traffic.Caller{
@@ -166,7 +165,7 @@ func newRush(t *testing.T, addr string) *rush {
 	return r
 }
 
-// more waits until so many more requests are answered.
+// more waits until as many more requests have been answered.
 func (r *rush) more(s *system, requests int) {
 	s.t.Helper()
 	want := r.Sofar().New + requests
@@ -178,7 +177,7 @@ func (r *rush) more(s *system, requests int) {
 	})
 }
 
-// askedLast is when the last request was sent that who answered.
+// askedLast returns when the last request was sent that who answered.
 func (r *rush) askedLast(who string) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/pointsman/pointsman/test/built"
 )
 
-// TestVerbs runs every verb beside a host that is well.
+// TestVerbs runs every verb beside a healthy host.
 func TestVerbs(t *testing.T) {
 	t.Parallel()
 	s := begun(t)
@@ -79,7 +79,7 @@ func TestVerbs(t *testing.T) {
 		if got.code != tc.code || !strings.Contains(text, tc.says) {
 			t.Errorf("pointsman %s exits %d, want %d with %q, and says\n%s%s", tc.words, got.code, tc.code, tc.says, got.out, got.err)
 		}
-		if tc.code == 0 && got.err != "" && !strings.Contains(tc.words, "--until-well") { // which prints its progress there
+		if tc.code == 0 && got.err != "" && !strings.Contains(tc.words, "--until-well") { // which prints its progress to stderr
 			t.Errorf("pointsman %s says on stderr %s", tc.words, got.err)
 		}
 		if tc.code == 64 && got.out != "" {
@@ -88,7 +88,7 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// TestFormats reads what verbs print for programs, in both forms.
+// TestFormats decodes the JSON and YAML of verbs.
 func TestFormats(t *testing.T) {
 	t.Parallel()
 	s := begun(t)
@@ -134,7 +134,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestNoHost runs the verbs that need a host without one, and those that do not.
+// TestNoHost runs verbs without a host.
 func TestNoHost(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -168,7 +168,7 @@ func TestNoHost(t *testing.T) {
 	}
 }
 
-// TestWait returns as soon as the host that was just started is well.
+// TestWait: status --wait returns once a host that was just started is healthy.
 func TestWait(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -181,7 +181,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// TestFollowLogs reads on over a restart of the plugin, until it is interrupted.
+// TestFollowLogs follows the plugin's log over a restart of the plugin, until it is interrupted.
 func TestFollowLogs(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)

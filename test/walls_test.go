@@ -13,8 +13,8 @@ import (
 
 const module = "github.com/pointsman/pointsman/"
 
-// A wall says what one room (a folder and those below it, unless a longer path
-// has a wall of its own) may import besides the standard library, and why.
+// A wall says what a room may import besides the standard library, and why. A room is a folder and the folders below
+// it, unless one of these has a wall of its own.
 type wall struct {
 	room string
 	may  []string // our own packages by folder ("sdk/..." with those below); others by import path prefix
@@ -79,8 +79,8 @@ var walls = []wall{
 	{"plugins/userspace/relay", []string{"sdk", "golang.org/x/sys"}, "it carries connections, and knows neither the rules that lead them to it nor what writes those"},
 }
 
-// TestWalls holds every package's own imports against the walls. Tests may
-// import more than the package they test: they are not linked into anything.
+// TestWalls checks every package's imports against the walls. Tests may import more than the package they test, because
+// they are not linked into anything.
 func TestWalls(t *testing.T) {
 	for _, pkg := range packages(t) {
 		room := strings.TrimPrefix(pkg.ImportPath, module)
@@ -100,15 +100,14 @@ func TestWalls(t *testing.T) {
 	}
 }
 
-// TestKeptInOneRoom says the wall that matters most the other way round: a package
-// is looked for wherever it might hide.
+// TestKeptInOneRoom checks the most important walls the other way round: by the imported package.
 func TestKeptInOneRoom(t *testing.T) {
 	only := map[string][]string{
 		module + "sdk/sdktest":           {"sdk/sdktest"}, // no test kit in a program that runs on a node
 		"google.golang.org/grpc":         {"sdk/wire"},
 		"github.com/hashicorp/go-plugin": {"sdk/wire", "host/launch"}, // its server, and its client
 		"k8s.io/client-go":               {"host/watch", "host/kubectl-pointsman", "test"},
-		"k8s.io/client-go/kubernetes":    {"host/kubectl-pointsman", "test"}, // with every kind there is, in memory
+		"k8s.io/client-go/kubernetes":    {"host/kubectl-pointsman", "test"}, // it keeps every kind in memory
 		"github.com/spf13/viper":         {"host/config"},
 	}
 	for _, pkg := range packages(t) {
@@ -127,8 +126,8 @@ func TestKeptInOneRoom(t *testing.T) {
 	}
 }
 
-// TestAPluginLinksNoHost: what an author's plugin is built of has nothing of the host, and
-// sdk/wire itself nothing to start or find a process with.
+// TestAPluginLinksNoHost: a plugin links no package of the host, and sdk/wire imports nothing that starts or finds
+// processes.
 func TestAPluginLinksNoHost(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", module+"sdk/examples/printer").Output()
 	if err != nil {
@@ -151,7 +150,7 @@ func TestAPluginLinksNoHost(t *testing.T) {
 	}
 }
 
-// wallOf is the wall with the longest path around room.
+// wallOf returns the wall with the longest path around room.
 func wallOf(room string) (wall, bool) {
 	var best wall
 	for _, w := range walls {

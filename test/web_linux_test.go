@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestWeb looks at a running host by its port of the loopback interface.
+// TestWeb reads the status page of a running host.
 func TestWeb(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -33,13 +33,13 @@ func TestWeb(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// Its endpoint may be on this node, and is drawn as served all the same.
+	// The endpoint may be on this node; the picture shows it as served in any case.
 	s.until("the picture has one line, of what is served", func() error {
 		return shows(site+"/services/ns/web", s.net+"101:", `<line x1="340" y1="23" x2="560" y2="23" class="served"/>`, "The dataplane has them as they should be.")
 	})
 }
 
-// shows asks for a page, and looks for all parts of what is to be on it.
+// shows reads a page, and returns an error if it lacks one of the parts.
 func shows(url string, parts ...string) error {
 	response, err := http.Get(url)
 	if err != nil {

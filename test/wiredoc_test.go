@@ -20,7 +20,7 @@ import (
 
 const wireDoc = "../docs/wire.md"
 
-// An example is a message on the page, in both of its forms.
+// An example is a message of the page in both forms.
 type example struct {
 	name  string
 	bytes []byte
@@ -42,8 +42,8 @@ func examplesOf(t *testing.T, text string) (all []example) {
 	return all
 }
 
-// TestWireDoc reads the bytes of each example, finds in them what its JSON says, and nothing else, and
-// writes the same bytes again.
+// TestWireDoc decodes the bytes of each example, compares the message with its JSON, and encodes it to the same bytes
+// again.
 func TestWireDoc(t *testing.T) {
 	text := read(t, wireDoc)
 	all := examplesOf(t, text)
@@ -71,8 +71,7 @@ func TestWireDoc(t *testing.T) {
 	}
 }
 
-// TestWireDocStart holds what the page says of the start: the cookie is the one that plugins look for,
-// and describe answers with the page's fields.
+// TestWireDocStart: the page has the cookie that plugins look for, and the fields of describe.
 func TestWireDocStart(t *testing.T) {
 	text, cookie := read(t, wireDoc), wire.Handshake()
 	if want := "| `" + cookie.MagicCookieKey + "` | `" + cookie.MagicCookieValue + "`"; !strings.Contains(text, want) {
