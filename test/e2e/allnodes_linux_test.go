@@ -30,8 +30,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// TestAllNodes asks all nodes of a cluster by kubectl and its plugin. The API server is a real one, and so are the
-// hosts; what kubelets do of it is the test's. One node is down: who calls its kubelet hears nothing.
+// TestAllNodes asks all nodes of a cluster through kubectl and its plugin. The API server and the hosts are real; the
+// test plays the kubelets. One node is down: its kubelet never answers.
 func TestAllNodes(t *testing.T) {
 	cluster.Need(t)
 	f := &fleet{world: &world{TB: t, api: cluster.Start(t, cluster.Options{Users: []string{"bob"}})}, bin: t.TempDir()}
@@ -39,7 +39,7 @@ func TestAllNodes(t *testing.T) {
 	if err := built.Into(f.bin, "", "./host/kubectl-pointsman"); err != nil {
 		t.Fatal(err)
 	}
-	f.grant() // the pods are those that the manifests have
+	f.grant() // the manifests make the pods
 	f.node("worker-1", f.kubelet("worker-1", f.host("worker-1")), "")
 	f.node("worker-2", f.kubelet("worker-2", f.host("worker-2")), "")
 	f.node("worker-3", f.silent(), "Kubelet stopped posting node status.")
@@ -49,17 +49,17 @@ func TestAllNodes(t *testing.T) {
 	t.Run("rights", f.rights)
 }
 
-// A fleet is a cluster with a host on each node, and a kubectl that has the plugin.
+// A fleet is a cluster with a host on each node, and a kubectl with the plugin.
 type fleet struct {
 	*world
 	bin   string
 	admin string // a kubeconfig
 }
 
-// host runs a host of manifests, and returns a command that is pointsman on its node.
+// host runs a host from manifests, and returns a command that runs pointsman on its node.
 func (f *fleet) host(name string) []string {
 	f.Helper()
-	dir, err := os.MkdirTemp("", "pm-") // short, for sockets' names
+	dir, err := os.MkdirTemp("", "pm-") // a short path, for sockets
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func (f *fleet) host(name string) []string {
 	}
 	f.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait() // it was ended
+		_ = cmd.Wait() // the host was stopped
 		if f.Failed() {
 			f.Logf("the host of %s:\n%s", name, &log)
 		}
@@ -94,7 +94,7 @@ func (f *fleet) host(name string) []string {
 	return pointsman
 }
 
-// node adds a node whose kubelet listens at a port, with the pod that the DaemonSet has for it.
+// node adds a node whose kubelet listens at a port, with its pod of the DaemonSet.
 func (f *fleet) node(name, port, notReady string) {
 	f.Helper()
 	n, err := f.kube.CoreV1().Nodes().Create(f.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
@@ -124,7 +124,7 @@ func (f *fleet) node(name, port, notReady string) {
 	}
 }
 
-// kubelet runs what the API server asks of the kubelet of a node, with the node's own pointsman, and returns its port.
+// kubelet serves the API server's exec requests for a node with that node's pointsman, and returns its port.
 func (f *fleet) kubelet(name string, pointsman []string) string {
 	f.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -142,8 +142,7 @@ func (f *fleet) kubelet(name string, pointsman []string) string {
 	return port
 }
 
-// execute runs a command with the streams of SPDY that a kubelet is given, by the protocol
-// v4.channel.k8s.io.
+// execute runs a command with SPDY streams, as a kubelet does, by the protocol v4.channel.k8s.io.
 func execute(w http.ResponseWriter, r *http.Request, command []string) error {
 	if _, err := httpstream.Handshake(r, w, []string{remotecommand.StreamProtocolV4Name}); err != nil {
 		return err
@@ -179,7 +178,7 @@ func execute(w http.ResponseWriter, r *http.Request, command []string) error {
 	return json.NewEncoder(streams[corev1.StreamTypeError]).Encode(status)
 }
 
-// silent accepts connections and never says anything. It returns its port.
+// silent accepts connections and never answers. It returns its port.
 func (f *fleet) silent() string {
 	f.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -191,7 +190,7 @@ func (f *fleet) silent() string {
 	return port
 }
 
-// ask runs kubectl pointsman as a user would, and returns its exit and what it prints.
+// ask runs kubectl pointsman as a user would, and returns its exit code and output.
 func (f *fleet) ask(t *testing.T, kubeconfig string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	kubectl, err := filepath.Abs("../../bin/peers/kubectl")
@@ -209,7 +208,7 @@ func (f *fleet) ask(t *testing.T, kubeconfig string, args ...string) (code int, 
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-// expect wants an exit, and lines with these words.
+// expect checks the exit code, and looks for lines with these words.
 func (f *fleet) expect(t *testing.T, kubeconfig string, code int, lines [][]string, args ...string) {
 	t.Helper()
 	got, stdout, stderr := f.ask(t, kubeconfig, args...)
@@ -225,10 +224,10 @@ func (f *fleet) expect(t *testing.T, kubeconfig string, code int, lines [][]stri
 	}
 }
 
-// down is what is said of the node that is down.
+// down is what the plugin prints about the node that is down.
 var down = []string{"worker-3", "within 2s", "the node is not ready: Kubelet stopped posting node status."}
 
-// all asks all nodes. What each question prints is for package main of kubectl-pointsman.
+// all asks all nodes. The tests of cmd/kubectl-pointsman check the output of each question.
 func (f *fleet) all(t *testing.T) {
 	const noAnswer = 3
 	f.expect(t, f.admin, noAnswer, [][]string{{"NODE", "STATE", "MODE"}, {"worker-1", "well", "userspace", "active"}, {"worker-2", "well"}, down}, "status")
@@ -249,7 +248,7 @@ func (f *fleet) all(t *testing.T) {
 	}
 }
 
-// rights has a user ask who may do no more than the plugin says that it needs, and one who may do nothing.
+// rights asks as a user with only the documented rights, and as a user without any.
 func (f *fleet) rights(t *testing.T) {
 	bob := f.api.Kubeconfig(cluster.Token("bob"), "")
 	if code, stdout, stderr := f.ask(t, bob, "status"); code != 1 || !strings.Contains(stderr, `User "bob" cannot list resource "pods"`) {

@@ -12,8 +12,7 @@ import (
 	"github.com/pointsman/pointsman/test/cluster"
 )
 
-// apart are the plugins of a machine whose host runs apart: the one that serves, and one
-// to swap to.
+// apart returns the plugins of a machine whose host runs apart: the active one, and one to swap to.
 func (m *machine) apart() (all []apart.Plugin) {
 	for _, name := range []string{"iptables", "userspace"} {
 		all = append(all, apart.Plugin{
@@ -24,8 +23,7 @@ func (m *machine) apart() (all []apart.Plugin) {
 	return all
 }
 
-// keep has the machine's plugins run, where they are not its host's to start, and gives
-// the host what it may read and write.
+// keep runs the machine's plugins if the host does not launch them, and gives the host access to its files.
 func (w *world) keep(m *machine) {
 	w.Helper()
 	if !m.land.apart {
@@ -51,7 +49,7 @@ func (w *world) keep(m *machine) {
 	}
 }
 
-// letGo ends them.
+// letGo ends these plugins.
 func (w *world) letGo(m *machine) {
 	w.Helper()
 	for _, k := range m.kept {

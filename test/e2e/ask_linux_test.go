@@ -15,18 +15,17 @@ import (
 	"time"
 )
 
-// silence is how long an answer may take. One that is lost is asked for again. It is
-// longer than the second after which TCP does so by itself: what ICMP says to the
-// first packet, while its socket is still busy with sending, counts for nothing.
+// silence limits the wait for an answer; a lost one is asked for again. It is longer than the second after which TCP
+// sends a SYN again, because an ICMP answer to the first packet is ignored while the socket is busy sending.
 const silence = 1500 * time.Millisecond
 
-// What becomes of a call, besides "ENDPOINT saw CALLER".
+// The results of a call, besides "ENDPOINT saw CALLER".
 const (
 	refused = "refused"
 	dropped = "dropped"
 )
 
-// call calls from p, and returns what became of it.
+// call calls from p, and returns the result.
 func (l *land) call(ctx context.Context, p *place, network string, to netip.AddrPort) string {
 	ctx, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
@@ -42,12 +41,12 @@ func (l *land) call(ctx context.Context, p *place, network string, to netip.Addr
 	return line
 }
 
-// ask asks the endpoint at the other end what it is, and which address it sees.
+// ask asks the endpoint for its name and for the address that it sees.
 func ask(conn net.Conn, wait time.Duration) (string, error) {
 	if err := conn.SetDeadline(time.Now().Add(wait)); err != nil {
 		return "", err
 	}
-	if conn.LocalAddr().Network() == "udp" { // on a connection it says so unasked
+	if conn.LocalAddr().Network() == "udp" { // an endpoint sends it as soon as a connection is open
 		if _, err := conn.Write([]byte("who\n")); err != nil {
 			return "", err
 		}
@@ -75,12 +74,12 @@ func failed(err error) string {
 	return err.Error()
 }
 
-// saw is the answer of endpoint to a caller that it sees as caller.
+// saw returns the answer of an endpoint that sees the call as coming from caller.
 func saw(endpoint *place, port uint16, caller netip.Addr) string {
 	return fmt.Sprintf("%s saw %s", netip.AddrPortFrom(endpoint.in(caller), port), caller)
 }
 
-// in is p's address in the family of a.
+// in returns p's address in the family of a.
 func (p *place) in(a netip.Addr) netip.Addr {
 	if a.Is6() {
 		return p.addrs[1]
@@ -88,7 +87,7 @@ func (p *place) in(a netip.Addr) netip.Addr {
 	return p.addrs[0]
 }
 
-// expect calls until what becomes of it is want.
+// expect calls until the result is want.
 func (w *world) expect(from *place, network string, to netip.AddrPort, want string) {
 	w.Helper()
 	w.everywhere(fmt.Sprintf("%s calls %s %s", from.addrs[0], to, network), func(l *land) error {
@@ -99,8 +98,7 @@ func (w *world) expect(from *place, network string, to netip.AddrPort, want stri
 	})
 }
 
-// same reports whether a call went as wanted; who was seen calling does not count
-// where a relay calls in their place.
+// same reports whether a result is the wanted one. The caller's address does not count if a relay calls in its place.
 func (l *land) same(got, want string) bool {
 	if l.hides {
 		got, _, _ = strings.Cut(got, " saw ")
@@ -109,7 +107,7 @@ func (l *land) same(got, want string) bool {
 	return got == want
 }
 
-// spread calls until, in one go, all of want have answered and no other.
+// spread calls until all of want, and no other endpoint, have answered in one series of calls.
 func (w *world) spread(from *place, network string, to netip.AddrPort, want ...string) {
 	w.Helper()
 	w.everywhere(fmt.Sprintf("%s calls %s %s", from.addrs[0], to, network), func(l *land) error {
@@ -129,8 +127,8 @@ func (w *world) spread(from *place, network string, to netip.AddrPort, want ...s
 	})
 }
 
-// gone calls until nothing takes the call: what is beyond the router says so, or nftables does, which drops
-// what goes to an address of the Service CIDRs that no Service has, and refuses a port that its Service has not.
+// gone calls until nothing takes the call: either the node behind the router rejects it, or nftables does, which drops
+// packets for unused addresses of the Service CIDRs, and refuses ports that a Service does not have.
 func (w *world) gone(from *place, network string, to netip.AddrPort) {
 	w.Helper()
 	w.everywhere(fmt.Sprintf("%s has no use for %s", from.addrs[0], to), func(l *land) error {

@@ -14,8 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// portRenamed renames a Service's port, and moves its endpoints' with it, while it is
-// called.
+// portRenamed renames the port of a Service and of its endpoints under load.
 func portRenamed(w *world) {
 	a, b := w.nodes[0], w.nodes[1]
 	pod := a.pods[0]
@@ -25,16 +24,16 @@ func portRenamed(w *world) {
 	l := w.underLoad(pod, at(s, 0, 80))
 	for i := range 5 {
 		name, number := fmt.Sprintf("p%d", i), int32([]uint16{renamed, backend}[i%2])
-		w.bothNames("renamed", name, number) // what is new goes first, as in any careful change
-		w.slicesSeen(name)                   // a host watches slices and Services apart: neither waits for the other
+		w.bothNames("renamed", name, number) // the new name is added before the old one is removed, as in any careful change
+		w.slicesSeen(name)                   // a host watches slices and Services separately: neither waits for the other
 		w.update("renamed", func(s *corev1.Service) { s.Spec.Ports[0].Name = name })
 		w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], uint16(number), pod.addrs[0]))
 	}
 	w.result(l)
 }
 
-// slicesSeen waits until every host has seen the slices that were written so far: slices that are written later, of
-// a Service that does not exist, come to it by the same watch.
+// slicesSeen waits until every host has seen all slices written so far: it writes one more, of a Service that does not
+// exist, which comes by the same watch.
 func (w *world) slicesSeen(mark string) {
 	w.Helper()
 	before := w.slices()
@@ -77,7 +76,7 @@ func (w *world) bothNames(service, name string, number int32) {
 	})
 }
 
-// probes are answered as kube-proxy answers them.
+// probes checks that probes are answered as kube-proxy answers them.
 func probes(w *world) {
 	a := w.nodes[0]
 	w.everywhere("probes of "+a.name, func(l *land) error {
@@ -102,8 +101,7 @@ func probes(w *world) {
 
 func probe(n *node, path string) string { return fmt.Sprintf("http://%s:10256/%s", n.addrs[0], path) }
 
-// events are written to the cluster, about the Node and about Services, by the host of
-// each land.
+// events checks that the host of each land writes events about the Node and about Services to the cluster.
 func events(w *world) {
 	first := w.service("first", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.77"} })
 	second := w.service("second", func(s *corev1.Service) { s.Spec.ExternalIPs = first.Spec.ExternalIPs })
@@ -115,7 +113,7 @@ func events(w *world) {
 				return err
 			}
 			most := 0
-			notes := make(map[string]int) // the hosts of all lands say the same
+			notes := make(map[string]int) // the hosts of all lands write the same
 			for _, e := range list.Items {
 				if e.ReportingController == "pointsman" && e.ReportingInstance == w.nodes[0].name && e.Reason == reason && e.Regarding.Kind+" "+e.Regarding.Name == about {
 					note, _, _ := strings.Cut(e.Note, ", mode ")
@@ -131,8 +129,8 @@ func events(w *world) {
 	}
 }
 
-// nodeIsRemoved takes a node out of load balancers' choice, as the autoscaler does, and
-// then as somebody does who deletes it. What it serves, it serves all the time.
+// nodeIsRemoved excludes a node from load balancers, as the autoscaler does, and then deletes it. The node serves all
+// the time.
 func nodeIsRemoved(w *world) {
 	a, b := w.nodes[0], w.nodes[1]
 	pod := a.pods[0]
@@ -169,7 +167,7 @@ func nodeIsRemoved(w *world) {
 	w.served(a)
 }
 
-// codes waits for those of healthz and livez.
+// codes waits for the codes of healthz and livez.
 func (w *world) codes(n *node, want string) {
 	w.Helper()
 	w.everywhere("healthz and livez of a node that goes", func(l *land) error {
@@ -182,7 +180,7 @@ func (w *world) codes(n *node, want string) {
 	})
 }
 
-// cut cuts the node off from the API server, in each land.
+// cut disconnects the node from the API server, in each land.
 func (n *node) cut() {
 	for _, m := range n.machines {
 		m.way.cut()
@@ -199,8 +197,7 @@ func (w *world) join(n *node) {
 	}
 }
 
-// watchExpired restarts the API server over an etcd that has forgotten where the
-// watches were.
+// watchExpired restarts the API server over an etcd that has compacted the revisions of the watches.
 func watchExpired(w *world) {
 	a, b := w.nodes[0], w.nodes[1]
 	pod := a.pods[0]
@@ -222,7 +219,7 @@ func watchExpired(w *world) {
 	}
 }
 
-// hostKilled kills the host, changes what it should serve, and starts it again.
+// hostKilled kills the host, changes what it serves, and starts it again.
 func hostKilled(w *world) {
 	a, b := w.nodes[0], w.nodes[1]
 	pod := a.pods[0]

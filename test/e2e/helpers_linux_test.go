@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// afterwards is a context for what cleans up after a test.
+// afterwards returns a context for the cleanup after a test.
 func afterwards() (context.Context, func()) {
 	return context.WithTimeout(context.Background(), 30*time.Second)
 }

@@ -17,23 +17,23 @@ import (
 	"github.com/pointsman/pointsman/test/cluster"
 )
 
-// TestKubeadm moves a node of a cluster that kubeadm has set up from kube-proxy to Pointsman and
-// back, by the commands of docs/install.md. All but the kubelet is real. No call fails, and the
-// host does not say of its plugin that it outlives the container.
+// TestKubeadm moves a node of a cluster that kubeadm has set up from kube-proxy to Pointsman and back, by the commands
+// of docs/install.md. All but the kubelet is real. No call fails, and the host does not warn that its plugin outlives
+// the container.
 func TestKubeadm(t *testing.T) {
 	cluster.Need(t)
-	// The second time the ConfigMap says ipvs; TestKernelIPVSAfterKubeProxy has kube-proxy serve in that mode.
+	// The second time the ConfigMap says ipvs. TestKernelIPVSAfterKubeProxy runs kube-proxy in that mode.
 	t.Run("iptables", func(t *testing.T) { newMove(t, "iptables").play(route{}, route{other: "From kube-proxy in ipvs mode"}) })
 	t.Run("nftables", func(t *testing.T) {
 		newMove(t, "nftables").play(route{there: "From kube-proxy in nftables mode", back: "And back to kube-proxy in nftables mode"})
 	})
 }
 
-// A route names sections of docs/install.md with commands for one of kube-proxy's modes: more
-// there and back, and those by which Pointsman serves in another mode than the ConfigMap says.
+// A route names sections of docs/install.md with commands for one of kube-proxy's modes: additional ones for the way
+// there and back, and those for serving in another mode than the ConfigMap's.
 type route struct{ there, back, other string }
 
-// A move is that of the first of two nodes; the second one stays with kube-proxy.
+// A move moves the first of two nodes; the second one stays with kube-proxy.
 type move struct {
 	*world
 	kubelets []*kubelet // of the nodes, in order
@@ -55,7 +55,7 @@ func newMove(t *testing.T, mode string) *move {
 	return v
 }
 
-// asAdministrator has the shell find kubectl, and the cluster.
+// asAdministrator sets the environment in which a shell finds kubectl and the cluster.
 func (v *move) asAdministrator() {
 	v.Helper()
 	peers, err := filepath.Abs("../../bin/peers")
@@ -65,8 +65,8 @@ func (v *move) asAdministrator() {
 	v.shell = append(os.Environ(), "PATH="+peers+":"+os.Getenv("PATH"), "KUBECONFIG="+v.api.Kubeconfig("token-admin", ""), "NODE="+v.nodes[0].name)
 }
 
-// kubeadm creates what kubeadm does, for nodes that reach the API server at their loopback, and
-// whose kernel keeps conntrack's limits from containers.
+// kubeadm creates what kubeadm does, for nodes that reach the API server at their loopback, and whose kernel hides
+// conntrack's limits from containers.
 func (v *move) kubeadm(mode string) {
 	v.Helper()
 	text, err := os.ReadFile("testdata/kubeadm.yaml")
@@ -82,8 +82,8 @@ func (v *move) kubeadm(mode string) {
 	v.kubectl("create", "-f", file)
 }
 
-// steps are the commands in a section of docs/install.md: with the prompt $ an administrator's
-// of the cluster, with # those on a node. No section has none.
+// steps returns the commands in a section of docs/install.md: with the prompt $ those of the cluster's administrator,
+// with # those on a node. Without a section there are none.
 func (v *move) steps(prompt, section string) []string {
 	v.Helper()
 	if section == "" {
@@ -97,7 +97,7 @@ func (v *move) steps(prompt, section string) []string {
 	rest, _, _ = strings.Cut(rest, "\n##")
 	var list []string
 	for _, m := range regexp.MustCompile(`(?m)^\`+prompt+` (.*)$`).FindAllStringSubmatch(rest, -1) {
-		if !strings.HasPrefix(m[1], "NODE=") { // the environment has it
+		if !strings.HasPrefix(m[1], "NODE=") { // the environment has this already
 			list = append(list, m[1])
 		}
 	}
@@ -107,7 +107,7 @@ func (v *move) steps(prompt, section string) []string {
 	return list
 }
 
-// sh runs a command in the project's folder, as an administrator does. It waits as long as the test does.
+// sh runs a command in the project's folder, as an administrator does, and waits as long as the test may run.
 func (v *move) sh(command string) (string, error) {
 	command = strings.Replace(command, "--timeout=2m", "--timeout="+timeout.String(), 1)
 	cmd := exec.CommandContext(v.Context(), "sh", "-c", command)
@@ -127,7 +127,7 @@ func (v *move) must(commands ...string) {
 	}
 }
 
-// onNode runs commands on the node that is moved.
+// onNode runs commands on the node that moves.
 func (v *move) onNode(commands []string) {
 	v.Helper()
 	for _, c := range commands {
@@ -165,7 +165,7 @@ func (v *move) play(routes ...route) {
 	}
 }
 
-// said is what Pointsman's host printed on the node.
+// said returns what Pointsman's host printed on the node.
 func (v *move) said() string {
 	v.Helper()
 	text, err := os.ReadFile(filepath.Join(v.kubelets[0].root, "pointsman.log"))
@@ -175,7 +175,7 @@ func (v *move) said() string {
 	return string(text)
 }
 
-// along moves the node by a route and back. Which pod answers for the Service changes meanwhile.
+// along moves the node by a route and back. Meanwhile another pod answers for the Service.
 func (v *move) along(r route, there []string, answers func(pod int)) {
 	v.Helper()
 	if r.other == "" {
@@ -196,8 +196,8 @@ func (v *move) along(r route, there []string, answers func(pod int)) {
 	answers(0)
 }
 
-// otherwise moves the node while the ConfigMap says ipvs, to a mode that other names: it has
-// the words that say so, the check of that mode, and what removes what kube-proxy left.
+// otherwise moves the node, while the ConfigMap says ipvs, to another mode: other has the settings, the check of that
+// mode, and the commands that remove what kube-proxy left.
 func (v *move) otherwise(there, other []string) {
 	v.Helper()
 	if len(other) != 4 {
@@ -210,10 +210,10 @@ func (v *move) otherwise(there, other []string) {
 	if text := v.said(); !strings.Contains(text[strings.LastIndex(text, "host begins"):], " mode=iptables ") {
 		v.Errorf("it says %s", text)
 	}
-	v.setMode(before) // this kernel need not have IPVS, for the kube-proxy that comes back
+	v.setMode(before) // this kernel may lack IPVS for the kube-proxy that comes back
 }
 
-// logs shows what was printed on the nodes.
+// logs shows what the pods printed.
 func (v *move) logs() {
 	v.Helper()
 	for i, k := range v.kubelets {
@@ -231,8 +231,7 @@ func (v *move) logs() {
 	}
 }
 
-// refused has the check fail, by a mode that no plugin has: the node gets no label, and
-// kube-proxy's processes stay.
+// refused lets the check fail, by a mode without a plugin: the node gets no label, and kube-proxy's processes stay.
 func (v *move) refused(steps []string) {
 	v.Helper()
 	before := v.pods()
@@ -251,8 +250,8 @@ func (v *move) refused(steps []string) {
 	v.setMode(mode)
 }
 
-// setMode writes another mode into kube-proxy's settings, and returns the one that was there.
-// What runs goes on with what it has read.
+// setMode writes another mode into kube-proxy's settings, and returns the old one. Running processes keep the settings
+// that they have read.
 func (v *move) setMode(mode string) (before string) {
 	v.Helper()
 	m, err := v.kube.CoreV1().ConfigMaps("kube-system").Get(v.Context(), "kube-proxy", metav1.GetOptions{})
@@ -268,7 +267,7 @@ func (v *move) setMode(mode string) (before string) {
 	return before
 }
 
-// pods are those of the DaemonSets: on which node each is, with its UID.
+// pods returns the pods of the DaemonSets with their UIDs, by node.
 func (v *move) pods() map[string]string {
 	v.Helper()
 	all, err := v.kube.CoreV1().Pods("kube-system").List(v.Context(), metav1.ListOptions{})
@@ -284,7 +283,7 @@ func (v *move) pods() map[string]string {
 	return found
 }
 
-// runs waits until just these DaemonSets have a pod on the nodes that have kubelets, one each.
+// runs waits until exactly these DaemonSets have one pod on each node with a kubelet.
 func (v *move) runs(names ...string) {
 	v.Helper()
 	v.until(fmt.Sprintf("%q serve the nodes", names), func() error {

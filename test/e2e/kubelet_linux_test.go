@@ -22,12 +22,12 @@ import (
 	"github.com/pointsman/pointsman/test/cluster"
 )
 
-// A kubelet does a scheduler's and a kubelet's part on one machine, for what controllers make
-// there: it binds pods of DaemonSets, runs each pod's containers, and reports what became of them.
+// A kubelet plays scheduler and kubelet on one machine for the pods that controllers make: it binds pods of DaemonSets,
+// runs each pod's containers, and reports their state.
 type kubelet struct {
 	*world
 	m    *machine
-	root string                           // in place of the machine's / for volumes
+	root string                           // replaces a machine's folder / for volumes
 	pods map[string]map[string]*container // by UID, and by the container's name
 }
 
@@ -38,7 +38,7 @@ type container struct {
 	ended chan struct{}
 }
 
-// kubelet begins a kubelet, which ends with the test.
+// kubelet starts a kubelet, which ends with the test.
 func (w *world) kubelet(m *machine) *kubelet {
 	w.Helper()
 	k := &kubelet{w, m, w.shortDir(), make(map[string]map[string]*container)}
@@ -79,14 +79,14 @@ func (k *kubelet) sync(ctx context.Context) error {
 		case p.Spec.NodeName == k.m.node.name:
 			err = k.step(ctx, &p)
 		}
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // else it is another by now
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // else it is another process by now
 			return fmt.Errorf("pod %s: %w", p.Name, err)
 		}
 	}
 	return nil
 }
 
-// wantsNode is the node that the DaemonSet controller made p for.
+// wantsNode returns the node that the DaemonSet controller made p for.
 func wantsNode(p corev1.Pod) string {
 	if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		for _, f := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields {
@@ -136,7 +136,7 @@ func (k *kubelet) step(ctx context.Context, p *corev1.Pod) error {
 	return k.report(ctx, p)
 }
 
-// report writes the pod's status, where it has changed. A pod that ends has one container.
+// report writes the pod's status if it has changed. A pod that ends has one container.
 func (k *kubelet) report(ctx context.Context, p *corev1.Pod) error {
 	c := k.pods[string(p.UID)][p.Spec.Containers[0].Name]
 	ready, phase := corev1.ConditionFalse, corev1.PodRunning
@@ -166,12 +166,11 @@ func (k *kubelet) ready(probe *corev1.Probe) bool {
 	return err == nil && answer.StatusCode == 200
 }
 
-// run runs a container of the pod. Its programs are those under test, and its other files the
-// machine's.
+// run runs a container of the pod. Its programs are those under test, its other files the machine's.
 func (k *kubelet) run(ctx context.Context, p *corev1.Pod, c corev1.Container) (*container, error) {
 	words := append(slices.Clone(c.Command), c.Args...)
 	if len(c.Command) == 0 {
-		words = append([]string{"pointsman"}, words...) // the image's own
+		words = append([]string{"pointsman"}, words...) // from the image
 	}
 	switch filepath.Base(words[0]) {
 	case "pointsman":
@@ -181,7 +180,7 @@ func (k *kubelet) run(ctx context.Context, p *corev1.Pod, c corev1.Container) (*
 	}
 	environ := os.Environ()
 	for _, e := range c.Env {
-		if e.ValueFrom != nil { // the node's name is all that is asked for
+		if e.ValueFrom != nil { // only the node's name is supported
 			e.Value = k.m.node.name
 		}
 		environ = append(environ, e.Name+"="+e.Value)
@@ -205,19 +204,19 @@ func (k *kubelet) run(ctx context.Context, p *corev1.Pod, c corev1.Container) (*
 	return &container{cmd, ended}, err
 }
 
-// log is where a pod's container prints to: pods of one DaemonSet or Job after one another.
+// log returns the file for a pod's output: pods of one DaemonSet or Job share it, one after another.
 func (k *kubelet) log(p *corev1.Pod) string {
 	return filepath.Join(k.root, p.OwnerReferences[0].Name+".log")
 }
 
-// mounts are the commands that make the pod's volumes be where a container wants them. Each container gets the
-// pod's token.
+// mounts returns the commands that mount the pod's volumes where a container wants them. Each container gets the pod's
+// token.
 func (k *kubelet) mounts(ctx context.Context, p *corev1.Pod, c corev1.Container) (string, error) {
 	text := ""
 	for _, m := range c.VolumeMounts {
 		v := p.Spec.Volumes[slices.IndexFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })]
 		switch {
-		case v.HostPath != nil && v.HostPath.Path == "/lib/modules": // is there
+		case v.HostPath != nil && v.HostPath.Path == "/lib/modules": // exists on the machine
 		case v.HostPath != nil && *v.HostPath.Type == corev1.HostPathFileOrCreate:
 			at := filepath.Join(k.root, filepath.Base(v.HostPath.Path))
 			text += fmt.Sprintf("touch %s %s && mount --bind %s %s\n", at, m.MountPath, at, m.MountPath)
@@ -245,7 +244,7 @@ func (k *kubelet) mounts(ctx context.Context, p *corev1.Pod, c corev1.Container)
 	return text + bind(at, "/run/secrets/kubernetes.io/serviceaccount"), err
 }
 
-// account holds the credentials by which the API server knows the pod.
+// account returns the files with the pod's credentials.
 func (k *kubelet) account(ctx context.Context, p *corev1.Pod) (map[string]string, error) {
 	if p.Spec.ServiceAccountName == "" {
 		return nil, nil
@@ -258,7 +257,7 @@ func (k *kubelet) account(ctx context.Context, p *corev1.Pod) (map[string]string
 	return map[string]string{"token": answer.Status.Token, "ca.crt": string(ca)}, err
 }
 
-// folder writes a volume's files, anew for each pod.
+// folder writes a volume's files, again for each pod.
 func (k *kubelet) folder(p *corev1.Pod, name string, files map[string]string) (string, error) {
 	at := filepath.Join(k.root, "volumes", string(p.UID), name)
 	if err := os.MkdirAll(at, 0o755); err != nil {
@@ -285,11 +284,11 @@ func (c *container) exited() bool {
 	}
 }
 
-// signal sends sig to the container's first process, the child of the one that was begun.
+// signal sends sig to the container's first process, the child of the process that was started.
 func (c *container) signal(sig syscall.Signal) {
 	children, _ := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", c.cmd.Process.Pid))
 	pid := c.cmd.Process.Pid
-	if _, err := fmt.Sscan(string(children), &pid); err != nil { // it ends, or has not come so far
+	if _, err := fmt.Sscan(string(children), &pid); err != nil { // it is ending, or has not started yet
 		sig = syscall.SIGKILL
 	}
 	_ = syscall.Kill(pid, sig)

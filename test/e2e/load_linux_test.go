@@ -10,15 +10,15 @@ import (
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
-// A load is one for each land, in order.
+// A load has one load for each land, in order.
 type load []*traffic.Load
 
-// callGap is the pause between two calls of a load: closed connections keep their ports for a minute, and there are 28,000.
+// callGap is the pause between two calls of a load: closed connections keep their ports for a minute, and there are
+// 28,000 of them.
 const callGap = 10 * time.Millisecond
 
-// underLoad calls to from p, one call after the other, until result. What was called
-// before any endpoint answered has left flows that lead nowhere, which a port that is used
-// again would follow: they are deleted first.
+// underLoad calls to from p, one call after the other, until result. Calls before any endpoint answered have left flows
+// that lead nowhere, which a reused port would follow: they are deleted first.
 func (w *world) underLoad(p *place, to netip.AddrPort) load {
 	w.Helper()
 	for _, n := range w.nodes {
@@ -44,7 +44,7 @@ func (w *world) calledAllTheTime(p *place, to netip.AddrPort) load {
 	return all
 }
 
-// result ends the load, of which no call may have failed.
+// result ends the load, and checks that no call has failed.
 func (w *world) result(all load) {
 	w.Helper()
 	for i, l := range all {

@@ -15,9 +15,8 @@ import (
 	"github.com/pointsman/pointsman/test/cluster"
 )
 
-// manifests applies every folder of manifests as an administrator would, and has
-// pointsman read the settings that come with them. Afterwards nobody may read the
-// cluster.
+// manifests applies every folder of manifests as an administrator would, and validates the settings in them. Afterwards
+// it revokes all rights.
 func manifests(w *world) {
 	for _, folder := range []string{"kubernetes", "kubernetes-sidecar"} {
 		w.kubectl("apply", "-k", "../../configs/"+folder)
@@ -101,7 +100,7 @@ func (w *world) setting(name, key string) string {
 	return m.Data[key]
 }
 
-// validate has pointsman find nothing wrong with settings.
+// validate lets pointsman check settings.
 func (w *world) validate(text string) {
 	w.Helper()
 	file := filepath.Join(w.TempDir(), "settings.yaml")

@@ -13,20 +13,20 @@ import (
 	"github.com/pointsman/pointsman/test/cluster"
 )
 
-// A mode is a dataplane, and how it is set.
+// A mode is a dataplane with its settings.
 type mode struct {
 	label   string
 	name    string // of the plugin
 	options string
 	needs   string // a program
-	legacy  bool   // its rules are in legacy's tables
+	legacy  bool   // its rules are in the legacy tables
 	hides   bool   // endpoints do not see the caller
-	apart   bool   // the host is an ordinary user, and plugins are not its children
+	apart   bool   // the host is an ordinary user, and does not launch the plugins
 }
 
-// modes returns the dataplanes that one kernel has together, in both forms: a plugin that the host
-// launches, and a plugin that the host connects to (apart). With POINTSMAN_APART all hosts run
-// apart. POINTSMAN_MODES is a pattern for the labels: only these dataplanes are tried.
+// modes returns the dataplanes that can run together in one kernel, in both forms: with a plugin that the host
+// launches, and with one that the host connects to (apart). With POINTSMAN_APART all hosts run apart. POINTSMAN_MODES
+// is a pattern for the labels of the modes to test.
 func modes() []mode {
 	all := []mode{
 		{label: "iptables-nft", name: "iptables", options: "backend: nft", needs: "iptables-nft-restore"},
@@ -42,7 +42,7 @@ func modes() []mode {
 	return all
 }
 
-// TestCluster tells every story once, and hears of every dataplane what becomes of it.
+// TestCluster plays every scenario once, with all dataplanes at the same time.
 func TestCluster(t *testing.T) {
 	cluster.Need(t)
 	var here []mode

@@ -15,8 +15,8 @@ import (
 
 const chart = "charts/pointsman"
 
-// TestChartMove moves a node from kube-proxy and back by the commands that `helm install` prints,
-// and by no others. No call fails.
+// TestChartMove moves a node from kube-proxy and back by exactly the commands that `helm install` prints. No call
+// fails.
 func TestChartMove(t *testing.T) {
 	cluster.Need(t)
 	bin, err := filepath.Abs("../../bin")
@@ -49,8 +49,8 @@ func TestChartMove(t *testing.T) {
 	v.result(load)
 }
 
-// answered makes a Service, and returns what has pod j of the second node answer for it, waits
-// until it does, and returns the Service's address.
+// answered creates a Service, and returns a function that makes pod j of the second node its endpoint, waits until that
+// pod answers, and returns the Service's address.
 func (v *move) answered() func(j int) netip.AddrPort {
 	v.Helper()
 	s := v.service("web")
@@ -63,8 +63,8 @@ func (v *move) answered() func(j int) netip.AddrPort {
 	}
 }
 
-// printed are the commands in what helm prints: those that have kube-proxy leave nodes with the
-// label, those that move a node, and the one by which it comes back.
+// printed returns the commands in helm's output: those that restrict kube-proxy to nodes without the label, those that
+// move a node, and the one that moves it back.
 func (v *move) printed(text string) (leave, move []string, back string) {
 	v.Helper()
 	before, after, found := strings.Cut(strings.ReplaceAll(text, "NODE", v.nodes[0].name), "\nThen, ")
@@ -83,7 +83,7 @@ func (v *move) printed(text string) (leave, move []string, back string) {
 	return leave, move, back
 }
 
-// checked has the first of the commands fail, on a node that cannot be served: no pod goes.
+// checked lets the first of the commands fail, on a node that cannot be served: no pod is removed.
 func (v *move) checked(first string) {
 	v.Helper()
 	mode := v.setMode("kernelspace")

@@ -17,7 +17,7 @@ import (
 	"github.com/pointsman/pointsman/test/cluster"
 )
 
-// A node is one of the cluster's: a machine in each land.
+// A node is a node of the cluster: a machine in each land.
 type node struct {
 	*place
 	name     string
@@ -32,15 +32,15 @@ type machine struct {
 	land    *land
 	net     *netns.Host
 	dir     string
-	sockets string // the folder of its plugins' sockets, where the host runs apart
+	sockets string // the folder of the plugins' sockets, if the host runs apart
 	way     *way
-	kept    []*apart.Keeper // the plugins, where the host runs apart
+	kept    []*apart.Keeper // the plugins, if the host runs apart
 
-	ended chan struct{} // closed when the host's process is gone; nil: none was started
+	ended chan struct{} // closed when the host has ended; nil: none was started
 	pid   int
 }
 
-// newNode makes node i, with its pods, its machines and its Node object.
+// newNode creates node i, with its pods, its machines and its Node object.
 func (w *world) newNode(i int) *node {
 	w.Helper()
 	n := &node{name: "node-" + string(rune('a'+i))}
@@ -58,7 +58,7 @@ func (w *world) newNode(i int) *node {
 	return n
 }
 
-// shortDir is a folder whose name leaves room for a socket's.
+// shortDir returns a folder whose path is short enough for sockets.
 func (w *world) shortDir() string {
 	w.Helper()
 	dir, err := os.MkdirTemp("", "e2e-")
@@ -102,7 +102,7 @@ plugins: {%s}
 	}
 }
 
-// plugins are what the settings say of them.
+// plugins returns the settings of the plugins.
 func (m *machine) plugins() []string {
 	if !m.land.apart {
 		return []string{fmt.Sprintf("%s: {options: {%s}}", m.land.name, m.land.options)}
@@ -118,8 +118,7 @@ func (m *machine) plugins() []string {
 	return all
 }
 
-// start starts the hosts of nodes, and waits until all that there is is served. They
-// are stopped when the test ends.
+// start starts the hosts of nodes, and waits until they serve everything. They are stopped when the test ends.
 func (w *world) start(nodes ...*node) {
 	w.Helper()
 	for _, n := range nodes {
@@ -154,7 +153,7 @@ func (w *world) launch(m *machine) {
 	m.pid = cmd.Process.Pid
 }
 
-// begin is machine.begin that cannot fail.
+// begin is machine.begin, and fails the test on an error.
 func (w *world) begin(m *machine, cmd *exec.Cmd) (ended chan struct{}) {
 	w.Helper()
 	ended, err := m.begin(cmd)
@@ -164,8 +163,8 @@ func (w *world) begin(m *machine, cmd *exec.Cmd) (ended chan struct{}) {
 	return ended
 }
 
-// begin begins a process on the machine. The thread that starts it lives as long as it
-// does, or the kernel would take the thread's end for the test's.
+// begin starts a process on the machine. The thread that starts it lives as long as the process, because the kernel
+// sends the process a signal when the thread ends.
 func (m *machine) begin(cmd *exec.Cmd) (ended chan struct{}, err error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
@@ -176,7 +175,7 @@ func (m *machine) begin(cmd *exec.Cmd) (ended chan struct{}, err error) {
 			err := cmd.Start()
 			started <- err
 			if err == nil {
-				_ = cmd.Wait() // it is ended by a signal
+				_ = cmd.Wait() // it ends by a signal
 			}
 			return err
 		})
@@ -184,7 +183,7 @@ func (m *machine) begin(cmd *exec.Cmd) (ended chan struct{}, err error) {
 	return ended, <-started
 }
 
-// served waits until n's hosts are well and owe nothing.
+// served waits until n's hosts are ready and have confirmed everything.
 func (w *world) served(n *node) {
 	w.Helper()
 	w.everywhere(n.name+" serves", func(l *land) error {
@@ -204,8 +203,7 @@ func (w *world) served(n *node) {
 	})
 }
 
-// onlyRestarted reports whether there is nothing to warn of but a plugin that a test
-// has killed.
+// onlyRestarted reports whether the only warnings are about plugins that a test has killed.
 func onlyRestarted(list []admin.Warning) bool {
 	for _, w := range list {
 		if w.Code != "W002" {
@@ -223,7 +221,7 @@ func (m *machine) words() string {
 	return string(data[max(0, len(data)-4096):])
 }
 
-// signal sends sig to the machine's host, and waits until that is gone.
+// signal sends sig to the machine's host, and waits until the host has ended.
 func (w *world) signal(m *machine, sig syscall.Signal) {
 	w.Helper()
 	if m.ended == nil {
@@ -238,7 +236,7 @@ func (w *world) signal(m *machine, sig syscall.Signal) {
 	}
 }
 
-// run runs a program on the machine, and returns what it says.
+// run runs a program on the machine, and returns its output.
 func (w *world) run(m *machine, name string, args ...string) string {
 	w.Helper()
 	ctx, cancel := afterwards()
@@ -254,7 +252,7 @@ func (w *world) run(m *machine, name string, args ...string) string {
 	return string(out)
 }
 
-// stop ends the machine's host and plugin, and leaves nothing of them in the kernel.
+// stop ends the machine's host and plugin, and removes what they left in the kernel.
 func (w *world) stop(m *machine) {
 	w.Helper()
 	w.signal(m, syscall.SIGINT)

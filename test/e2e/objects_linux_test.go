@@ -17,7 +17,7 @@ import (
 	"github.com/pointsman/pointsman/test/cluster"
 )
 
-// The namespace of all Services, and who the hosts are.
+// The namespace of all Services, and the host's ServiceAccount.
 const (
 	namespace = "default"
 	account   = "system:serviceaccount:kube-system:pointsman"
@@ -39,7 +39,7 @@ func (w *world) kubectl(args ...string) string {
 	return string(out)
 }
 
-// token proves to be the ServiceAccount of the manifests.
+// token returns a token of the ServiceAccount of the manifests.
 func (w *world) token() string {
 	w.Helper()
 	request := &authenticationv1.TokenRequest{}
@@ -50,13 +50,12 @@ func (w *world) token() string {
 	return answer.Status.Token
 }
 
-// A port is one of a Service's.
+// port returns a port of a Service.
 func port(number int32, protocol corev1.Protocol) corev1.ServicePort {
 	return corev1.ServicePort{Name: strings.ToLower(string(protocol)), Port: number, Protocol: protocol}
 }
 
-// service creates a Service with TCP port 80 and UDP port 53 in both families, which
-// lasts as long as the test.
+// service creates a Service with TCP port 80 and UDP port 53 in both families, which exists until the test ends.
 func (w *world) service(name string, edits ...func(*corev1.Service)) *corev1.Service {
 	w.Helper()
 	both := corev1.IPFamilyPolicyRequireDualStack
@@ -78,9 +77,9 @@ func (w *world) service(name string, edits ...func(*corev1.Service)) *corev1.Ser
 	return s
 }
 
-// remove deletes a Service and its EndpointSlices, where they are.
+// remove deletes a Service and its EndpointSlices, if they exist.
 func (w *world) remove(name string) {
-	ctx, cancel := afterwards() // it may be a cleanup
+	ctx, cancel := afterwards() // it may run as a cleanup
 	defer cancel()
 	err := w.kube.CoreV1().Services(namespace).Delete(ctx, name, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -128,7 +127,7 @@ type endpoint struct {
 	state discoveryv1.EndpointConditions
 }
 
-// end is pod j of n, ready.
+// end returns pod j of n as a ready endpoint.
 func (n *node) end(j int) endpoint {
 	return endpoint{pod: n.pods[j], node: n, state: conditions(true, true, false)}
 }
@@ -173,7 +172,7 @@ func ports(number int32) []discoveryv1.EndpointPort {
 	return list
 }
 
-// put creates a slice, or changes it.
+// put creates or changes a slice.
 func (w *world) put(s *discoveryv1.EndpointSlice) {
 	w.Helper()
 	slices := w.kube.DiscoveryV1().EndpointSlices(namespace)
@@ -200,12 +199,12 @@ func (w *world) eachSlice(service string, edit func(*discoveryv1.EndpointSlice))
 	}
 }
 
-// at is a Service's ClusterIP in family 0 (IPv4) or 1, with a port.
+// at returns a Service's ClusterIP in family 0 (IPv4) or 1, with a port.
 func at(s *corev1.Service, family int, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr(s.Spec.ClusterIPs[family]), port)
 }
 
-// nodePort is a node's address in a family, with the node port of a Service's port i.
+// nodePort returns a node's address in a family, with the node port of a Service's port i.
 func (n *node) nodePort(s *corev1.Service, family, i int) netip.AddrPort {
 	return netip.AddrPortFrom(n.addrs[family], uint16(s.Spec.Ports[i].NodePort))
 }

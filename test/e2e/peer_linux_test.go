@@ -22,14 +22,14 @@ import (
 	"github.com/pointsman/pointsman/test/cluster"
 )
 
-// A pair is the same asked of both: of pointsman on node-a, of kube-proxy on node-b.
+// A pair compares pointsman on node-a with kube-proxy on node-b.
 type pair struct {
 	*world
 	ours, peers *node
 }
 
-// peer has Kubernetes' own kube-proxy serve node-b beside pointsman on node-a, and
-// holds their answers to probes, scrapes and load balancers side by side.
+// peer lets Kubernetes' own kube-proxy serve node-b beside pointsman on node-a, and compares their answers to probes,
+// scrapes and load balancers.
 func peer(w *world) {
 	w = w.alone()
 	p := pair{w, w.nodes[0], w.nodes[1]}
@@ -47,7 +47,7 @@ func peer(w *world) {
 	p.going()
 }
 
-// alike waits until both have the same to say, and it is not empty.
+// alike waits until both answer the same, and not nothing.
 func (p pair) alike(what string, say func(*node) (string, error)) {
 	p.Helper()
 	p.until(what, func() error {
@@ -60,7 +60,7 @@ func (p pair) alike(what string, say func(*node) (string, error)) {
 	})
 }
 
-// checks asks as a load balancer does, for the healthCheckNodePort of s.
+// checks asks as a load balancer does, at the healthCheckNodePort of s.
 func (p pair) checks(s *corev1.Service) {
 	p.Helper()
 	for family := range 2 {
@@ -74,17 +74,17 @@ func (p pair) checks(s *corev1.Service) {
 	}
 }
 
-// check is where a load balancer asks for a Service on n.
+// check returns the URL at which a load balancer asks for a Service on n.
 func check(n *node, family int, s *corev1.Service) string {
 	return fmt.Sprintf("http://%s/", netip.AddrPortFrom(n.addrs[family], uint16(s.Spec.HealthCheckNodePort)))
 }
 
-// heads are the headers that say how to take a body.
+// heads returns the headers that describe the body.
 func heads(answer *http.Response) string {
 	return fmt.Sprintf(" %q %q %q ", answer.Header["Content-Type"], answer.Header["X-Content-Type-Options"], answer.Header["X-Load-Balancing-Endpoint-Weight"])
 }
 
-// pages asks for every page that kube-proxy has, and for some that it has not.
+// pages asks for every page that kube-proxy has, and for some that it does not have.
 func (p pair) pages() {
 	p.Helper()
 	for _, url := range []string{
@@ -113,7 +113,7 @@ func (p pair) pages() {
 	}
 }
 
-// shape is a JSON body's names, each with the kind of its value.
+// shape returns the names in a JSON body, with the kind of each value.
 func shape(body []byte) string {
 	var value any
 	if err := json.Unmarshal(body, &value); err != nil {
@@ -134,14 +134,13 @@ func kindOf(value any) string {
 	return "{" + strings.Join(list, ", ") + "}"
 }
 
-// Metrics that only one of them serves here, and why.
+// onlyOne has the metrics that only one of them serves here, and why.
 var onlyOne = map[string]string{
 	"kubeproxy_sync_proxy_rules_iptables_restore_failures_total":         "kube-proxy has it when one has failed, and ours begins with 0",
 	"kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total": "the same",
 }
 
-// metrics holds the names, types, labels and buckets of what both serve against each
-// other.
+// metrics compares names, types, labels and buckets of the metrics that both serve.
 func (p pair) metrics() {
 	p.Helper()
 	p.alike("metrics", func(n *node) (string, error) {
@@ -168,8 +167,7 @@ func (p pair) metrics() {
 	}
 }
 
-// scrape is what a node serves of each of kube-proxy's metrics: its type, and its
-// series without their values.
+// scrape returns each of kube-proxy's metrics on a node: its type, and its series without their values.
 func (p pair) scrape(n *node) map[string]string {
 	p.Helper()
 	all := make(map[string]string)
@@ -187,7 +185,7 @@ func (p pair) scrape(n *node) map[string]string {
 	return all
 }
 
-// going has the autoscaler, and then another program, take the nodes away.
+// going excludes the nodes from load balancing as the autoscaler does, and then deletes them.
 func (p pair) going() {
 	p.Helper()
 	codes := func(want string) {
@@ -228,10 +226,10 @@ func (p pair) going() {
 		}
 	}
 	codes("503 \"nodeEligible\":false\n200 \n")
-	both(func(o *corev1.Node) { o.Finalizers = nil }) // kube-proxy ends of it
+	both(func(o *corev1.Node) { o.Finalizers = nil }) // kube-proxy exits then
 }
 
-// kubeProxy runs Kubernetes' own on a machine, until the test ends.
+// kubeProxy runs Kubernetes' kube-proxy on a machine, until the test ends.
 func (w *world) kubeProxy(m *machine, args ...string) {
 	w.Helper()
 	log, err := os.Create(m.path("kube-proxy.log"))

@@ -17,8 +17,8 @@ import (
 	"github.com/pointsman/pointsman/test/cluster"
 )
 
-// permissions has doctor ask the API server what it keeps from a host: with all that rbac.yaml grants, without
-// two rights of it, and with a token that the server does not know. No host runs meanwhile.
+// permissions runs doctor with all rights of rbac.yaml, without two of them, and with a token that the API server does
+// not know. No host runs meanwhile.
 func permissions(w *world) {
 	w.until("doctor finds all granted", func() error {
 		return w.doctored(w.token(), "ok it answers")
@@ -49,8 +49,8 @@ func permissions(w *world) {
 	w.until("doctor is not let in", func() error { return w.doctored("unknown", "fail ask the API server whether this host may ") })
 }
 
-// doctored runs doctor for a host that has a token, and holds what it finds at the API server against what the
-// findings should begin with.
+// doctored runs doctor for a host with a token, and compares the findings about the API server with the beginnings in
+// want.
 func (w *world) doctored(token string, want ...string) error {
 	w.Helper()
 	dir := w.TempDir()
@@ -68,7 +68,7 @@ pluginDirs: [%[3]q]
 	}
 	ctx, cancel := afterwards()
 	defer cancel()
-	out, _ := exec.CommandContext(ctx, filepath.Join(cluster.Binaries, "pointsman"), "doctor", "--config", file, "-o", "json").Output() // fails where a check does
+	out, _ := exec.CommandContext(ctx, filepath.Join(cluster.Binaries, "pointsman"), "doctor", "--config", file, "-o", "json").Output() // the exit code is 1 if a check fails
 	var d doctor.Diagnosis
 	if err := json.Unmarshal(out, &d); err != nil {
 		return fmt.Errorf("doctor prints %q: %w", out, err)

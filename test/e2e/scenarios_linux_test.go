@@ -2,7 +2,7 @@
 
 package e2e
 
-// A scenario is one story of a cluster, told with real packets.
+// A scenario is one story of a cluster, played with real packets.
 type scenario struct {
 	name string
 	play func(*world)

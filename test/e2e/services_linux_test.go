@@ -11,20 +11,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// networks are a Service's ports of service() in each family: where they answer.
+// networks lists where the ports of service() answer.
 var networks = []struct {
 	network string
 	family  int
 	port    uint16
-	index   int // in the Service's list
+	index   int // index in the Service's list
 }{{"tcp4", 0, 80, 0}, {"udp4", 0, 53, 1}, {"tcp6", 1, 80, 0}, {"udp6", 1, 53, 1}}
 
-// clusterIP is created, answered by all its endpoints, changed, and deleted.
+// clusterIP creates a Service, calls it until all endpoints have answered, changes it, and deletes it.
 func clusterIP(w *world) {
 	a, b := w.nodes[0], w.nodes[1]
 	pod := a.pods[0]
 	s := w.service("web")
-	w.expect(pod, "tcp4", at(s, 0, 80), refused) // nobody can answer yet
+	w.expect(pod, "tcp4", at(s, 0, 80), refused) // without endpoints
 	w.endpoints("web", a.end(1), b.end(0))
 	for _, n := range networks {
 		me := pod.addrs[n.family]
@@ -43,15 +43,14 @@ func clusterIP(w *world) {
 	w.gone(pod, "tcp4", at(s, 0, 80))
 }
 
-// balanced makes a LoadBalancer, whose addresses lead to node-a.
+// balanced creates a LoadBalancer whose addresses lead to node-a.
 func (w *world) balanced(name string, edits ...func(*corev1.Service)) (*corev1.Service, [2]netip.AddrPort) {
 	w.Helper()
 	s := w.service(name, append(edits, func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeLoadBalancer })...)
 	return w.ingress(s, nil)
 }
 
-// ingress does what a cloud's controller does: it gives s addresses, which lead to
-// node-a.
+// ingress gives s addresses, which lead to node-a, as a cloud's controller does.
 func (w *world) ingress(s *corev1.Service, mode *corev1.LoadBalancerIPMode) (*corev1.Service, [2]netip.AddrPort) {
 	w.Helper()
 	s.Status.LoadBalancer.Ingress = nil
@@ -68,7 +67,7 @@ func (w *world) ingress(s *corev1.Service, mode *corev1.LoadBalancerIPMode) (*co
 	return s, doors
 }
 
-// loadBalancer takes in what is sent to its own address, unless that is a proxy's.
+// loadBalancer calls addresses of a load balancer, also one in the mode Proxy, which nodes leave to the proxy.
 func loadBalancer(w *world) {
 	a, b := w.nodes[0], w.nodes[1]
 	s, vip := w.balanced("lb")
@@ -78,7 +77,7 @@ func loadBalancer(w *world) {
 	w.expect(a.pods[0], "tcp4", vip[0], saw(b.pods[0], backend, a.addrs[0]))
 
 	s, _ = w.ingress(s, new(corev1.LoadBalancerIPModeProxy))
-	w.lead(vip[0].Addr(), w.client) // the proxy's, who is not there
+	w.lead(vip[0].Addr(), w.client) // the proxy's, which does not exist
 	w.everywhere("the proxy's address is left to it", func(l *land) error {
 		if got := l.call(w.Context(), a.pods[0], "tcp4", vip[0]); strings.Contains(got, "saw") {
 			return fmt.Errorf("%q", got)

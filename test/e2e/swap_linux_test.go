@@ -8,8 +8,8 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 )
 
-// swapServerAway changes the mode of a node that is cut off from the API server, and back,
-// while it is called. What changed meanwhile is brought in afterwards.
+// swapServerAway changes the mode of a node without connection to the API server, and back, under load. What changed
+// meanwhile is served afterwards.
 func swapServerAway(w *world) {
 	a, b := w.nodes[0], w.nodes[1]
 	pod := a.pods[0]
@@ -39,7 +39,7 @@ func swapServerAway(w *world) {
 	w.served(a)
 }
 
-// other is a mode to swap to.
+// other returns a mode to swap to.
 func other(mode string) string {
 	if mode == "userspace" {
 		return "iptables"
@@ -47,7 +47,7 @@ func other(mode string) string {
 	return "userspace"
 }
 
-// rests reports whether mode serves, and no swap is under way.
+// rests reports whether mode serves and no swap is in progress.
 func (m *machine) rests(w *world, mode string) error {
 	now, err := m.Mode(w.Context())
 	if err == nil && (now.Mode != mode || now.Swap != nil) {

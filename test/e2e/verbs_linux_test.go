@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// verbs holds what the hosts asked of the API server against what rbac.yaml grants:
-// no less, or they would have failed; and no more.
+// verbs compares the hosts' requests to the API server with the rights in rbac.yaml, which must grant no more than
+// that.
 func verbs(w *world) {
 	role, err := w.kube.RbacV1().ClusterRoles().Get(w.Context(), "pointsman", metav1.GetOptions{})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 )
 
-// get asks one of the hosts' servers, from p: "CODE BODY".
+// get asks one of the hosts' servers, from p, and returns "CODE BODY".
 func (l *land) get(p *place, url string) string {
 	answer, body, err := l.fetch(p, url)
 	if err != nil {
@@ -45,14 +45,14 @@ func (l *land) fetch(p *place, url string) (*http.Response, []byte, error) {
 	return answer, body, err
 }
 
-// A way leads one node to the API server, and can be cut.
+// A way is a node's connection to the API server, which a test can cut.
 type way struct {
 	kubeconfig string
 	open       func() error
 	cut        func()
 }
 
-// newWay listens on the machine's loopback, and passes connections on to the API server.
+// newWay listens on the machine's loopback, and forwards connections to the API server.
 func (w *world) newWay(m *machine) *way {
 	w.Helper()
 	const at = "127.0.0.1:6443"
@@ -80,7 +80,7 @@ func (w *world) newWay(m *machine) *way {
 	return v
 }
 
-// warns is whether the machine's host warns of code.
+// warns reports whether the machine's host warns of code.
 func (m *machine) warns(ctx context.Context, code string) error {
 	s, err := m.Status(ctx)
 	if err != nil {
@@ -92,7 +92,7 @@ func (m *machine) warns(ctx context.Context, code string) error {
 	return nil
 }
 
-// metric is what the machine's host says of one metric, without labels.
+// metric returns the value of a metric without labels of the machine's host.
 func (m *machine) metric(name string) (value float64, err error) {
 	body := m.land.get(m.node.place, "http://127.0.0.1:10249/metrics")
 	for _, line := range lines(body) {

@@ -18,7 +18,7 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// timeout is for what must happen: long, for a loaded machine is no failure.
+// timeout limits what must happen. It is long, since a loaded machine is no failure.
 var timeout = 2 * time.Minute
 
 // The ports that every pod answers on, TCP and UDP.
@@ -31,21 +31,20 @@ const (
 type world struct {
 	testing.TB
 	api    *cluster.Cluster
-	kube   kubernetes.Interface // as an administrator
+	kube   kubernetes.Interface // of an administrator
 	lands  []*land
 	nodes  []*node
 	client *place
 }
 
-// A land is a network with the cluster's nodes in it, which one dataplane serves.
+// A land is a network with the cluster's nodes, served by one dataplane.
 type land struct {
 	mode
-	index   int // in world.lands, place.hosts and node.machines
+	index   int // index in world.lands, place.hosts and node.machines
 	testbed *netns.Testbed
 }
 
-// A place is where one can call from: a host in each land, with the same addresses,
-// IPv4 first.
+// A place is a host with the same addresses in each land, IPv4 first, from which a test can call.
 type place struct {
 	hosts []*netns.Host
 	addrs [2]netip.Addr
@@ -55,7 +54,7 @@ func addr(format string, args ...any) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf(format, args...))
 }
 
-// newWorld makes a cluster of two nodes with a land for each mode. No host runs yet.
+// newWorld creates a cluster of two nodes with a land for each mode. No host runs yet.
 func newWorld(t testing.TB, modes ...mode) *world {
 	t.Helper()
 	cluster.Need(t)
@@ -87,14 +86,14 @@ func newTestbed(t testing.TB) *netns.Testbed {
 	return testbed
 }
 
-// on is w for a test within the test.
+// on returns w for a test within the test.
 func (w *world) on(t testing.TB) *world {
 	v := *w
 	v.TB = t
 	return &v
 }
 
-// alone is w with the first land alone.
+// alone returns w with only the first land.
 func (w *world) alone() *world {
 	v := *w
 	v.lands = w.lands[:1]
@@ -117,7 +116,7 @@ func (w *world) place(name string, addrs ...netip.Addr) *place {
 	return p
 }
 
-// pod makes pod j of node i, which answers on all ports.
+// pod creates pod j of node i, which answers on all ports.
 func (w *world) pod(i, j int, node *place) *place {
 	w.Helper()
 	p := &place{addrs: [2]netip.Addr{addr("10.244.%d.%d", i+1, j+2), addr("fd00:10:244:%d::%d", i+1, j+2)}}
@@ -132,7 +131,7 @@ func (w *world) pod(i, j int, node *place) *place {
 	return p
 }
 
-// answer has host answer on ports, until the test ends.
+// answer lets host answer on ports, until the test ends.
 func (w *world) answer(host *netns.Host, addrs [2]netip.Addr, ports ...uint16) {
 	w.Helper()
 	for _, a := range addrs {
@@ -148,7 +147,7 @@ func (w *world) answer(host *netns.Host, addrs [2]netip.Addr, ports ...uint16) {
 	}
 }
 
-// lead leads what is for an address to p, as a router would.
+// lead routes an address to p, as a router would.
 func (w *world) lead(to netip.Addr, p *place) {
 	w.Helper()
 	for _, l := range w.lands {
@@ -166,7 +165,7 @@ func (w *world) until(what string, ok func() error) {
 	}
 }
 
-// everywhere waits until ok is so in each land.
+// everywhere waits until ok returns no error in each land.
 func (w *world) everywhere(what string, ok func(*land) error) {
 	w.Helper()
 	errs := make([]error, len(w.lands))

@@ -17,9 +17,8 @@ import (
 	"github.com/pointsman/pointsman/test/apart"
 )
 
-// goApart makes the node one whose host is an ordinary user without any capability. Its
-// plugins are not its children: each runs by itself, as root with the capabilities that
-// it needs and no others, and is started again when it ends.
+// goApart lets the host run as an ordinary user without any capability. The plugins are not its children: each runs as
+// root, with the capabilities that it needs and no others, and is started again when it ends.
 func (n *node) goApart() {
 	n.Helper()
 	n.kept = make(map[string]*apart.Keeper)
@@ -37,7 +36,7 @@ func (n *node) goApart() {
 	}
 }
 
-// stopPlugins ends the plugins that goApart has begun.
+// stopPlugins ends the plugins that goApart has started.
 func (n *node) stopPlugins() {
 	n.Helper()
 	for _, k := range n.kept {
@@ -47,10 +46,9 @@ func (n *node) stopPlugins() {
 	}
 }
 
-// plugins are those of a host that runs apart. Their sockets are below a folder that is
-// root's.
+// plugins returns the plugins of a host that runs apart. Their sockets are below a folder of root's.
 func (n *node) plugins() (all []apart.Plugin) {
-	tables, _ := os.ReadFile("/proc/net/ip_tables_names") // of tests before, in this namespace
+	tables, _ := os.ReadFile("/proc/net/ip_tables_names") // of earlier tests in this namespace
 	legacy := len(tables) > 0 || strings.Contains(n.Name(), "Legacy")
 	for _, name := range modes {
 		all = append(all, apart.Plugin{Name: name, Binary: n.path("plugins/pointsman-dataplane-" + name), Socket: n.path("plugins/" + name + "/s"), Legacy: legacy})
@@ -58,8 +56,7 @@ func (n *node) plugins() (all []apart.Plugin) {
 	return all
 }
 
-// pluginSettings is what the settings say of the plugins: their options, and of a host that
-// runs apart where they are.
+// pluginSettings returns the settings of the plugins: their options and, if the host runs apart, their addresses.
 func (n *node) pluginSettings() string {
 	if n.kept == nil && n.options == "" && n.protect == "" {
 		return ""
@@ -78,7 +75,7 @@ func (n *node) pluginSettings() string {
 	return text
 }
 
-// startPlugin starts a plugin, whose words go to the host's log.
+// startPlugin starts a plugin, which writes to the host's log.
 func (n *node) startPlugin(cmd *exec.Cmd) (<-chan struct{}, error) {
 	log, err := os.OpenFile(n.path("host.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -97,7 +94,7 @@ func (n *node) startPlugin(cmd *exec.Cmd) (<-chan struct{}, error) {
 	return ended, nil
 }
 
-// needsLaunchedPlugins skips a test, where all hosts run apart, that is about a host's children.
+// needsLaunchedPlugins skips a test that is about a host's children if all hosts run apart.
 func (n *node) needsLaunchedPlugins() {
 	n.Helper()
 	if apart.Asked() {
@@ -105,7 +102,7 @@ func (n *node) needsLaunchedPlugins() {
 	}
 }
 
-// updated changes the node's Services, and waits until that is served.
+// updated changes the node's Services, and waits until the change is served.
 func (n *node) updated(round int) {
 	n.Helper()
 	n.write("services/more.yaml", fmt.Sprintf(storm, round%200+1, round%250+1, round%250+2))
@@ -128,10 +125,9 @@ func newApart(t *testing.T, mode string) *node {
 	return n
 }
 
-// TestKernelApart lives through what the other tests live through, with a host that
-// may do nothing, under load: changes, deaths of either side, and swaps. Rules serve
-// on without the plugin that wrote them; connections through a relay end with it. With
-// POINTSMAN_APART the other tests run so too.
+// TestKernelApart does under load to a host without privileges what the other tests do to one that launches its
+// plugins: changes, crashes of host and plugins, and swaps. Rules keep serving without the plugin that wrote them;
+// connections through a relay end with it. With POINTSMAN_APART the other tests run this way too.
 func TestKernelApart(t *testing.T) {
 	n := newApart(t, "iptables")
 	n.start()
@@ -166,9 +162,9 @@ func TestKernelApart(t *testing.T) {
 	l.done("a host without privileges")
 }
 
-// TestKernelApartWithoutFacts: a host that finds nothing of the one before, as in a new pod, begins with the mode
-// whose rules the kernel has, and swaps from there to the mode of its file. Where the one before went while a mode
-// drained, the kernel has rules of two modes, and in the end those of the mode of the file.
+// TestKernelApartWithoutFacts: a host that finds no files of its predecessor, as in a new pod, starts with the mode
+// whose rules the kernel has, and swaps from there to the mode of the config file. If the predecessor ended while a
+// mode drained, the kernel has rules of two modes at first, and in the end only those of the configured mode.
 func TestKernelApartWithoutFacts(t *testing.T) {
 	n := newApart(t, "iptables")
 	n.start()
@@ -182,7 +178,7 @@ func TestKernelApartWithoutFacts(t *testing.T) {
 		n.mode(mode)
 		n.exec(n.host())
 		n.settled(mode)
-		n.updated(len(mode)) // some number that the one before is not
+		n.updated(len(mode)) // any number but the predecessor's
 	}
 	anew("nftables")
 	anew("iptables")
@@ -210,8 +206,8 @@ func TestKernelApartWithoutFacts(t *testing.T) {
 	l.done("new hosts that know nothing of those before")
 }
 
-// TestKernelApartOptions: a plugin that something else keeps running gets new options in another session of the same
-// process. Options that it would refuse are not taken from the file.
+// TestKernelApartOptions: a plugin that the host does not launch gets new options in another session of the same
+// process. Options that it refuses are not taken from the file.
 func TestKernelApartOptions(t *testing.T) {
 	n := newApart(t, "iptables")
 	n.options = "localhostNodePorts: false"
@@ -240,9 +236,8 @@ func TestKernelApartOptions(t *testing.T) {
 	}
 }
 
-// TestKernelApartClears has the plugin that is to leave die before it has cleaned up after
-// itself: the next one, which another program starts, does. And no swap can be to the very
-// process that serves.
+// TestKernelApartClears kills the plugin that leaves before it has cleaned up. Its next process, which another program
+// starts, does. A swap to the very process that serves is refused.
 func TestKernelApartClears(t *testing.T) {
 	n := newApart(t, "iptables")
 	n.drain = time.Second
@@ -265,9 +260,8 @@ func TestKernelApartClears(t *testing.T) {
 	l.done("a plugin apart that dies before it has cleaned up")
 }
 
-// TestKernelSecondHost has two hosts that both mean to serve by one plugin. The one
-// that came last has it; the first, stopped meanwhile, finds itself fenced when it is
-// revived, and leaves it alone.
+// TestKernelSecondHost starts two hosts with the same plugin. The later one gets it; the first, stopped meanwhile, is
+// fenced when it continues, and leaves the plugin alone.
 func TestKernelSecondHost(t *testing.T) {
 	a := newApart(t, "iptables")
 	a.start()
@@ -294,7 +288,7 @@ func TestKernelSecondHost(t *testing.T) {
 		}
 		return err
 	})
-	for round := range 3 { // each is a chance for the first host to take the plugin back
+	for round := range 3 { // a chance for the first host to take the plugin back
 		before, err := b.Status(t.Context())
 		if err != nil {
 			t.Fatal(err)

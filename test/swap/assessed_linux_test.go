@@ -34,8 +34,8 @@ ports: [{name: tcp, port: 8080, protocol: TCP}]
 endpoints: [{addresses: [10.180.0.1], nodeName: here}]
 `
 
-// assessed is a node whose host answers probes, with these stand-ins for the programs of
-// iptables; it is begun, and not waited for.
+// assessed starts a node whose host answers probes, with stand-ins for the programs of iptables, and does not wait
+// until it serves.
 func assessed(t *testing.T, mode string, tools map[string]string) *node {
 	t.Helper()
 	n := newNode(t, mode)
@@ -64,7 +64,7 @@ func assessed(t *testing.T, mode string, tools map[string]string) *node {
 	return n
 }
 
-// restores are the programs that write rules, all of which do this instead.
+// restores returns stand-ins for the programs that write rules. All of them run this script instead.
 func restores(text string) map[string]string {
 	tools := make(map[string]string)
 	for _, name := range []string{"iptables", "ip6tables", "iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy"} {
@@ -83,7 +83,7 @@ func (n *node) removeStandIns(tools map[string]string) {
 	}
 }
 
-// get is what the host answers: "CODE BODY".
+// get returns the host's answer as "CODE BODY".
 func get(port int, path string) string {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	answer, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/%s", port, path))
@@ -98,8 +98,7 @@ func get(port int, path string) string {
 	return fmt.Sprintf("%d %s", answer.StatusCode, body)
 }
 
-// expectAnswer waits until an answer begins with a code and has all of want; livez must be 200 all
-// the time.
+// expectAnswer waits until an answer has a code and all of want. Meanwhile livez must always be 200.
 func (n *node) expectAnswer(port int, path, code string, want ...string) {
 	n.Helper()
 	n.until(path+" says "+code, func() error {
@@ -116,7 +115,7 @@ func (n *node) expectAnswer(port int, path, code string, want ...string) {
 	})
 }
 
-// statusIs reports whether status exits as for a node that is well or is not, and has a part in its text.
+// statusIs checks that status exits as for a node that is well or is not, and prints part.
 func (n *node) statusIs(well bool, part string) error {
 	out, err := n.verb("status")
 	if (err == nil) != well || strings.Contains(out, "is well") != well || !strings.Contains(out, part) {
@@ -125,7 +124,7 @@ func (n *node) statusIs(well bool, part string) error {
 	return nil
 }
 
-// expectNotReady waits until all that can be asked says that nothing was ever served, and why.
+// expectNotReady waits until every interface of the host tells that nothing has been served yet, and why.
 func (n *node) expectNotReady(why string) {
 	n.Helper()
 	n.until("status says why", func() error { return n.statusIs(false, why) })
@@ -137,7 +136,7 @@ func (n *node) expectNotReady(why string) {
 	n.until("status says that it waits", func() error { return n.statusIs(false, "W013 ") })
 }
 
-// expectReady waits until all that can be asked says that all is well.
+// expectReady waits until every interface of the host tells that all is well.
 func (n *node) expectReady() {
 	n.Helper()
 	n.expectAnswer(10256, "readyz", "200", `"ready":true`)
@@ -147,7 +146,7 @@ func (n *node) expectReady() {
 	n.until("the Service is answered", func() error { return n.tryCall(pod, netip.AddrPortFrom(vip, port)) })
 }
 
-// TestKernelRestoreFails is a node on which no update ever goes in.
+// TestKernelRestoreFails has a node on which every update fails.
 func TestKernelRestoreFails(t *testing.T) {
 	tools := restores("cat >/dev/null; echo 'no room for it' >&2; exit 4\n")
 	n := assessed(t, "iptables", tools)
@@ -157,8 +156,8 @@ func TestKernelRestoreFails(t *testing.T) {
 	n.until("all is well", func() error { return n.statusIs(true, "") })
 }
 
-// TestKernelSlowFirstSync is a node whose first update takes longer than healthz is patient,
-// and goes in: load balancers leave it out meanwhile, and nothing ends the host.
+// TestKernelSlowFirstSync has a node whose first update succeeds, but takes longer than the timeout of healthz: load
+// balancers leave the node out meanwhile, and nothing ends the host.
 func TestKernelSlowFirstSync(t *testing.T) {
 	n := assessed(t, "iptables", restores(`
 end=$(($(date +%s) + 600))

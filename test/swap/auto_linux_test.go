@@ -12,8 +12,8 @@ import (
 
 const dropping = "add table inet fw; add chain inet fw f { type filter hook forward priority 5; policy drop; }"
 
-// TestKernelAuto begins with the mode that this node's chains let serve, and keeps it, as after a
-// reboot, when they are others. What the file names, or is asked for, takes precedence while it does.
+// TestKernelAuto starts with the mode that suits the node's chains, and keeps it across reboots even if the chains
+// change. A mode that is configured or asked for takes precedence.
 func TestKernelAuto(t *testing.T) {
 	n := newNode(t, "auto")
 	n.needsLaunchedPlugins()
@@ -65,7 +65,7 @@ func TestKernelAuto(t *testing.T) {
 	}
 }
 
-// expectAuto checks what auto stands for, and why.
+// expectAuto checks which mode auto stands for, and why.
 func (n *node) expectAuto(mode, why string) {
 	n.Helper()
 	s, err := n.Status(n.Context())
@@ -74,7 +74,7 @@ func (n *node) expectAuto(mode, why string) {
 	}
 }
 
-// reboot ends the host and its plugins, and takes away what outlives no reboot.
+// reboot ends the host and its plugins, and removes what does not survive a reboot.
 func (n *node) reboot() {
 	n.Helper()
 	n.end(syscall.SIGINT)

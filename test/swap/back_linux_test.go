@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// A past is the connections that are kept, by the mode under which they began.
+// past holds kept connections, by the mode under which they were opened.
 type past struct {
 	*node
 	kept map[string][]*kept
 }
 
-// connect opens a connection of every caller by every way.
+// connect opens a connection from every caller to every address.
 func (p past) connect(mode string) {
 	p.Helper()
 	for _, c := range p.callers() {
@@ -24,7 +24,7 @@ func (p past) connect(mode string) {
 	}
 }
 
-// expectAnswers calls on every connection that was kept.
+// expectAnswers calls on every kept connection.
 func (p past) expectAnswers(when string) {
 	p.Helper()
 	for mode, all := range p.kept {
@@ -36,9 +36,8 @@ func (p past) expectAnswers(when string) {
 	}
 }
 
-// expectDraining waits until mode drains, and reports how many connections of its own are left. Where rules
-// serve in both modes the kernel does not tell by which of them a connection was translated, so
-// that those which are older than this one's serving may be among them.
+// expectDraining waits until mode drains and reports the number of its connections. If both modes serve by rules, the
+// kernel does not tell which of them translated a connection, so the number may include older connections.
 func (p past) expectDraining(mode string) {
 	p.Helper()
 	want, most := len(p.kept[mode]), len(p.kept[mode])
@@ -58,7 +57,7 @@ func (p past) expectDraining(mode string) {
 	})
 }
 
-// hangUp closes the connections of mode, which drains while other serves. The mode goes, and all other
+// hangUp closes the connections of mode, which drains while other serves. The mode is removed, and all other
 // connections stay.
 func (p past) hangUp(mode, other string) {
 	p.Helper()
@@ -66,7 +65,7 @@ func (p past) hangUp(mode, other string) {
 		_ = k.Close()
 	}
 	delete(p.kept, mode)
-	if mode != "userspace" && other != "userspace" { // it may count these, too
+	if mode != "userspace" && other != "userspace" { // its number may include these
 		for _, k := range p.kept[other] {
 			_ = k.Close()
 		}
@@ -77,7 +76,7 @@ func (p past) hangUp(mode, other string) {
 	p.expectAnswers("when " + mode + " has gone")
 }
 
-// patientNode is one on which connections may take their time to end.
+// patientNode starts a node on which draining may take long.
 func patientNode(n *node, mode, backend string) past {
 	n.drain, n.options = 10*time.Minute, "backend: "+backend
 	n.mode(mode)
@@ -86,8 +85,8 @@ func patientNode(n *node, mode, backend string) past {
 	return past{n, make(map[string][]*kept)}
 }
 
-// TestKernelWantedBack swaps there and back, and again, while the one before still drains. A client that is connected stays so, and the one that drains counts
-// those that are its own.
+// TestKernelWantedBack swaps back to a mode that still drains, twice. No client loses its connection, and a mode that
+// drains counts its own connections.
 func TestKernelWantedBack(t *testing.T) {
 	for _, c := range []pair{
 		{"iptables", "userspace", "nft"}, {"iptables", "userspace", "legacy"},
@@ -116,8 +115,8 @@ func TestKernelWantedBack(t *testing.T) {
 	}
 }
 
-// TestKernelUndoneWhileItDrains has a swap undone that goes back to the one that drains: it
-// goes on draining, until its connections have ended.
+// TestKernelUndoneWhileItDrains undoes a swap back to a mode that drains: it continues to drain until its connections
+// have ended.
 func TestKernelUndoneWhileItDrains(t *testing.T) {
 	for i, c := range []pair{
 		{"iptables", "userspace", ""}, {"userspace", "iptables", ""}, {"iptables", "nftables", ""}, {"nftables", "iptables", ""}, {"nftables", "userspace", ""},

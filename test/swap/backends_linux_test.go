@@ -11,8 +11,7 @@ import (
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
-// serve answers TCP and UDP on one of the backends, until the test ends: with what
-// was said.
+// serve answers TCP and UDP at a backend with what it receives, until the test ends.
 func (n *node) serve(addr netip.Addr) {
 	n.Helper()
 	at := netip.AddrPortFrom(addr, port)
@@ -37,7 +36,7 @@ func (n *node) echo(at netip.AddrPort) {
 	})
 }
 
-// accept hands each connection there to take, one after the other, until the test ends.
+// accept hands each connection to take, one after the other, until the test ends.
 func (n *node) accept(network string, at netip.AddrPort, take func(net.Conn)) {
 	n.Helper()
 	host, err := n.testbed.Host(at.Addr())

@@ -15,8 +15,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// TestKernelCleanupAfterTheHost: cleanup beside a plugin that serves removes nothing and names it. A plugin ends with
-// its host, and the verb then removes what that left in the kernel, also a table that the plugin owned.
+// TestKernelCleanupAfterTheHost: cleanup removes nothing while a plugin serves, and names it. The plugin ends with its
+// host; then cleanup removes what it left in the kernel, even a table that it owned.
 func TestKernelCleanupAfterTheHost(t *testing.T) {
 	const plugin = "pointsman-dataplane-nftables"
 	n := newNode(t, "nftables")

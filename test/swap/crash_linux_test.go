@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestKernelPluginKilled kills the plugin under load, and has it serve an update
-// after that. A mode that keeps rules fails no call.
+// TestKernelPluginKilled kills the plugin under load, and then changes a Service. A mode that serves by rules fails no
+// call.
 func TestKernelPluginKilled(t *testing.T) {
 	for _, mode := range []string{"iptables", "nftables"} {
 		t.Run(mode, func(t *testing.T) { pluginKilled(t, mode) })
@@ -38,7 +38,7 @@ func pluginKilled(t *testing.T, mode string) {
 			}
 			return err
 		})
-		if i == 0 { // those after it wait, as a plugin that crashes again and again has to
+		if i == 0 { // later restarts are delayed, as for a plugin that crashes again and again
 			longest = time.Since(began)
 		}
 	}
@@ -46,7 +46,7 @@ func pluginKilled(t *testing.T, mode string) {
 	t.Logf("updates were served again after %s (goal: 500ms)", longest)
 }
 
-// TestKernelHung stops a plugin's process. It is found out, and replaced.
+// TestKernelHung stops a plugin's process. The host notices and replaces it.
 func TestKernelHung(t *testing.T) {
 	for _, mode := range []string{"iptables", "nftables"} {
 		t.Run(mode, func(t *testing.T) { hung(t, mode) })
@@ -75,8 +75,8 @@ func hung(t *testing.T, mode string) {
 	l.done("a plugin of " + mode + " that hangs")
 }
 
-// TestKernelCrashLoop has a new binary that dies at once. The rules serve on, status says why the
-// binary fails, and the host tries it again and again, until there is another one.
+// TestKernelCrashLoop installs a binary that ends at once. The rules keep serving, status shows why the binary fails,
+// and the host starts it again and again until it is replaced.
 func TestKernelCrashLoop(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.needsLaunchedPlugins()
@@ -102,7 +102,7 @@ func TestKernelCrashLoop(t *testing.T) {
 	l.done("a crash loop")
 }
 
-// foreignRules are the rules that are not ours.
+// foreignRules returns the rules of other programs.
 func (n *node) foreignRules() string {
 	n.Helper()
 	out, err := exec.Command("iptables-save").Output()
@@ -118,7 +118,7 @@ func (n *node) foreignRules() string {
 	return strings.Join(kept, "") + n.foreignTables()
 }
 
-// TestKernelStorm swaps while endpoints come and go all the time.
+// TestKernelStorm swaps while endpoints constantly change.
 func TestKernelStorm(t *testing.T) {
 	for _, other := range []string{"userspace", "nftables"} {
 		t.Run(other, func(t *testing.T) { inAStorm(t, other) })

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestKernelDiff asks a host where the kernel serves something else than it should: nowhere, until
-// another program removes what leads to Services, which diff names.
+// TestKernelDiff runs diff: there is no difference until another program removes what leads to Services, which diff
+// names.
 func TestKernelDiff(t *testing.T) {
 	for mode, harm := range map[string]string{
 		"iptables": "flush chain ip nat KUBE-SERVICES",
@@ -42,7 +42,7 @@ func TestKernelDiff(t *testing.T) {
 			})
 			n.until("nothing differs", same)
 			harms := exec.CommandContext(t.Context(), "sh", "-c", "while nft '"+harm+"'; do :; done")
-			if err := harms.Start(); err != nil { // again and again: what is repaired before diff reads is no difference
+			if err := harms.Start(); err != nil { // more than once: what is repaired before diff reads is no difference
 				t.Fatal(err)
 			}
 			defer func() { _ = harms.Process.Kill(); _ = harms.Wait() }()

@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// TestKernelFromDown corrects the mode of a host whose plugin does not come up, while the
-// rules that a host before left serve the node. Whatever goes wrong on the way, no
-// connection fails: the rules are adopted, and nothing takes them away.
+// TestKernelFromDown changes the mode of a host whose plugin does not start while rules of an earlier host serve the
+// node. No connection fails: the rules are adopted, and nothing removes them.
 func TestKernelFromDown(t *testing.T) {
 	for _, backend := range []string{"nft", "legacy"} {
 		for name, c := range map[string]struct {
@@ -43,7 +42,7 @@ func TestKernelFromDown(t *testing.T) {
 				n.end(syscall.SIGKILL)
 				n.installBrokenPlugin()
 				n.mode("broken")
-				n.write("state/mode.json", `{"serving":"broken"}`) // as of old; the host had just begun to serve
+				n.write("state/mode.json", `{"serving":"broken"}`) // the old mode; the host had only just started it
 				n.write("gate", "")
 				n.exec(n.host(), "POINTSMAN_FAIL="+c.fail, "POINTSMAN_FAIL_GATE="+n.path("gate"))
 				n.until("status names the rules that nothing updates", func() error {
@@ -66,8 +65,8 @@ func TestKernelFromDown(t *testing.T) {
 	}
 }
 
-// TestKernelSignals ends the host at every stage of a swap, as an operator or systemd would: it is gone soon, whatever
-// it was at, and the next one finishes the swap or undoes it. No connection fails in a mode that keeps rules.
+// TestKernelSignals ends the host with a signal at every stage of a swap, as an operator or systemd does. The host
+// exits soon, and the next one finishes the swap or undoes it. No connection fails in a mode that serves by rules.
 func TestKernelSignals(t *testing.T) {
 	pairs := []pair{
 		{"iptables", "nftables", ""}, {"nftables", "userspace", ""}, {"userspace", "iptables", ""},
@@ -82,7 +81,7 @@ func TestKernelSignals(t *testing.T) {
 	}
 }
 
-// signalled ends the host by a signal at a stage of the swap.
+// signalled sends the host a signal at a stage of the swap.
 func signalled(t *testing.T, p pair, at string, signal syscall.Signal) {
 	n := newNode(t, p.from)
 	n.needsLaunchedPlugins()
@@ -94,7 +93,7 @@ func signalled(t *testing.T, p pair, at string, signal syscall.Signal) {
 		t.Fatal(err)
 	}
 	n.resume()
-	n.gone() // one that waits for itself never ends
+	n.gone() // a plugin that waits for itself never ends
 	n.start()
 	n.until(p.to+" serves", n.serves(p.to))
 	l.excused = p.from == "userspace" || p.to == "userspace" // a launched relay ends with its host
@@ -102,7 +101,7 @@ func signalled(t *testing.T, p pair, at string, signal syscall.Signal) {
 	n.rested()
 }
 
-// installBrokenPlugin is a mode whose plugin ends at once; it has nothing to clean up.
+// installBrokenPlugin installs a mode whose plugin ends at once and has nothing to clean up.
 func (n *node) installBrokenPlugin() {
 	n.Helper()
 	n.write("plugins/pointsman-dataplane-broken", "#!/bin/sh\n[ \"$1\" = cleanup ] && exit\necho no such thing here >&2\nexit 1\n")
@@ -114,7 +113,7 @@ func (n *node) installBrokenPlugin() {
 // kill kills a process.
 func (n *node) kill(pid int) {
 	n.Helper()
-	if pid == 0 { // which stands for this test's own process group
+	if pid == 0 { // kill(2) would take it for this test's own process group
 		n.Fatal("there is no process to kill")
 	}
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// evidence is what the node's kernel can say of calls that failed a moment ago, where some
-// did: where it sent connections that were turned away, which it remembers for 10 s, what
-// listens there, and what it has dropped, for which a lost SYN is said again a second later.
+// evidence returns what the node's kernel knows of calls that have just failed: where it sent the refused connections,
+// which it remembers for 10 s, what listens there, and what it has dropped, since a lost SYN is sent again a second
+// later.
 func evidence(failed []string) string {
 	if len(failed) == 0 {
 		return ""

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestKernelExplain asks a host what becomes of a packet, of which the kernel would do what it should,
-// until another program drops what is sent to one of the endpoints: explain names that program's rule.
+// TestKernelExplain runs explain for a packet that the kernel delivers, and again when another program drops what is
+// sent to one of the endpoints: explain names that program's rule.
 func TestKernelExplain(t *testing.T) {
 	for _, mode := range []string{"iptables", "nftables"} {
 		t.Run(mode, func(t *testing.T) {

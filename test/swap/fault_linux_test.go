@@ -18,7 +18,7 @@ import (
 	"github.com/pointsman/pointsman/test/apart"
 )
 
-// A point is where in a swap something goes wrong.
+// A point is a moment of a swap at which something fails.
 type point struct {
 	from, to string
 	at       string // stage/action
@@ -29,15 +29,15 @@ func (p point) String() string {
 	return fmt.Sprintf("%s-%s/%s/%s", p.from, p.to, strings.ReplaceAll(p.at, "/", "-"), p.victim)
 }
 
-// places are the points of a swap at which its course may change.
+// places are the points at which the course of a swap may change.
 var places = []string{
 	"preflight/launch", "staging/record", "staging/fill", "verifying/verify", "holding/record", "holding/hold",
 	"cutting/record", "cutting/promote", "cutting/retire", "cutting/release", "proving/prove", "draining/drain", "clearing/clear", "clearing/stop",
 }
 
-// points are a sample that has every place and every victim, for which a seed picks the pair.
+// points returns a sample that has every place and every victim. A seed picks the pair of modes.
 func points(t *testing.T) (all []point) {
-	seed := uint64(1) // the same each time: what fails now and then is for TestKernelSoak
+	seed := uint64(1) // the same each time: TestKernelSoak looks for rare failures
 	if text := os.Getenv("POINTSMAN_SEED"); text != "" {
 		seed, _ = strconv.ParseUint(text, 10, 64)
 	}
@@ -63,9 +63,9 @@ func points(t *testing.T) (all []point) {
 	return slices.DeleteFunc(all, func(p point) bool { return !p.possible() })
 }
 
-// possible points are those that a swap comes to. Of a new binary nothing is verified before it writes, nor cleared, and
-// only a relay's drains; which of its processes is which cannot be told from outside. A plugin that runs by itself has no
-// other process beside it.
+// possible reports whether a swap reaches the point. For a new binary nothing is verified before it writes, nor
+// cleared, and only a relay drains; its two processes cannot be told apart from outside. A plugin that the host does
+// not launch has no second process.
 func (p point) possible() bool {
 	if p.from != p.to {
 		return !p.late() || p.victim != "none"
@@ -80,13 +80,12 @@ func (p point) possible() bool {
 	return slices.Contains(comes, p.at) && (p.victim == "host" || p.victim == "none" && !p.late())
 }
 
-// late points come when the swap is decided: what fails there is tried again for a
-// minute, and changes nothing.
+// late reports whether the swap has been decided at this point: what fails then is tried again for a minute, and
+// changes nothing.
 func (p point) late() bool { return strings.HasPrefix(p.at, "clearing") }
 
-// TestKernelFaults lets something go wrong at each place of a swap, under load. Every other
-// time the host runs apart from its plugins; that shifts after four points, which have all
-// victims, so that each victim has both.
+// TestKernelFaults lets something fail at each place of a swap, under load. Every other time the host runs apart from
+// its plugins. The order changes after four points, which have all victims, so that each victim occurs both ways.
 func TestKernelFaults(t *testing.T) {
 	for i, p := range points(t) {
 		begin := newNode
@@ -110,7 +109,7 @@ func fault(n *node, p point) {
 	if _, err := n.SwapMode(t.Context(), admin.SwapAsk{To: p.to}); err != nil && p.victim != "host" { // it may be killed before it answers
 		t.Fatal(err)
 	}
-	if p.late() { // what drains is cut when its time is over, which is not the fault's doing
+	if p.late() { // the time limit ends draining connections, not the fault
 		n.waitForDecision(l)
 		l.done(p.String())
 	}
@@ -129,11 +128,11 @@ func fault(n *node, p point) {
 		l.done(p.String())
 	}
 	m := n.rested()
-	if p.victim == "host" && m.Asked == p.to && m.Mode != p.to { // what the next host undid it begins again
+	if p.victim == "host" && m.Asked == p.to && m.Mode != p.to { // the next host starts again what it undid
 		n.until(p.to+" serves, which was asked for", n.serves(p.to))
 		m = n.rested()
 	}
-	if m.Asked == p.to && m.Mode != p.to { // or it would be tried again
+	if m.Asked == p.to && m.Mode != p.to { // or the failing step would be tried again
 		if out, err := n.verb("mode", "reset"); err != nil {
 			t.Errorf("reset: %v: %s", err, out)
 		}
@@ -157,8 +156,8 @@ func fault(n *node, p point) {
 	})
 }
 
-// configureDrain has a mode serve, and connections end soon where they are drained: not so soon
-// that a drain which begins before the host is ended is over before the next one is up.
+// configureDrain starts a mode whose connections are ended soon when it drains, but not so soon that a drain could
+// start before the host ends and be over before the next host is up.
 func (n *node) configureDrain(mode, at string) {
 	n.Helper()
 	if n.drain = 3 * time.Second; strings.HasPrefix(at, "draining") {
@@ -167,7 +166,7 @@ func (n *node) configureDrain(mode, at string) {
 	n.mode(mode)
 }
 
-// waitForFailpointKill waits for the host to fall over its failpoint; it may have passed by.
+// waitForFailpointKill waits until the host has ended at its failpoint, and reports whether it reached it.
 func (n *node) waitForFailpointKill() bool {
 	n.Helper()
 	select {
@@ -194,14 +193,14 @@ func (n *node) killVictim(p point) {
 	n.resume()
 }
 
-// startAt starts the host, whose next swap waits at a failpoint until resume.
+// startAt starts the host. Its next swap waits at a failpoint until resume.
 func (n *node) startAt(point string) {
 	n.Helper()
 	n.write("gate", "")
 	n.start("POINTSMAN_FAIL="+point+"=wait", "POINTSMAN_FAIL_GATE="+n.path("gate"))
 }
 
-// resume has a swap go on that waits at a failpoint.
+// resume lets a swap continue that waits at a failpoint.
 func (n *node) resume() {
 	n.Helper()
 	if err := os.Remove(n.path("gate")); err != nil {
@@ -221,8 +220,8 @@ func (n *node) waitAtFailpoint(at string) {
 	})
 }
 
-// excuseRelay passes over what nothing could have kept: connections through a relay whose
-// process was killed, or ended with its host, and new ones until there is another.
+// excuseRelay ignores failures that nothing could prevent: of connections through a relay whose process was killed or
+// ended with its host, and of new ones until its successor listens.
 func (l *load) excuseRelay(p point, launched bool) {
 	host := p.victim == "host" && launched && (p.from == "userspace" || p.to == "userspace")
 	relay := host || p.victim == "old" && p.from == "userspace" || p.victim == "new" && p.to == "userspace"

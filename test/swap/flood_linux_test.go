@@ -15,13 +15,12 @@ import (
 	"time"
 )
 
-// few is how many descriptors the host of TestKernelFlood may hold.
+// few is the number of descriptors that the host of TestKernelFlood may open.
 const few = 128
 
-// TestKernelFlood has hundreds connect to the host and say nothing, or little, while the host
-// may hold few descriptors. Probes, which have a listener of their own, are answered, the kernel
-// serves, and a plugin that is killed comes back and is not blamed. Where the flood was, callers are
-// answered when it is over.
+// TestKernelFlood opens hundreds of silent or unfinished connections to a host that may open few descriptors. Probes,
+// which have a listener of their own, are answered, the kernel serves, and a plugin that is killed is restarted and not
+// blamed. The flooded interfaces answer again when the flood is over.
 func TestKernelFlood(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.needsLaunchedPlugins()
@@ -66,8 +65,8 @@ func TestKernelFlood(t *testing.T) {
 	}
 }
 
-// flood keeps hundreds of connections to each address, until end is called. Half of them say
-// nothing, the others the beginning of a request.
+// flood keeps hundreds of connections to each address until end is called. Half of them send nothing, the others the
+// beginning of a request.
 func (n *node) flood(addrs ...string) (end func()) {
 	n.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -85,7 +84,7 @@ func (n *node) flood(addrs ...string) (end func()) {
 	return func() { cancel(); callers.Wait() }
 }
 
-// hang connects, and waits until the other end has had enough.
+// hang connects, and waits until the other end closes the connection.
 func hang(ctx context.Context, network, addr string, says bool) {
 	limited, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

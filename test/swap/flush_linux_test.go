@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// TestKernelRulesetFlushed has another program flush all of nf_tables at a stage of a swap,
-// under load. What serves before are legacy's tables, which that leaves alone; what serves
-// then is a table that only its owner may change. No connection fails.
+// TestKernelRulesetFlushed flushes all of nf_tables at a stage of a swap, under load. The old mode serves by the legacy
+// tables, which this does not affect; the new one by a table that only its owner may change. No connection fails.
 func TestKernelRulesetFlushed(t *testing.T) {
 	for _, at := range []string{"verifying/verify", "cutting/retire", "proving/prove", "draining/drain"} {
 		t.Run(at, func(t *testing.T) {
@@ -29,7 +28,7 @@ func TestKernelRulesetFlushed(t *testing.T) {
 	})
 }
 
-// flushed swaps from iptables to nftables, and flushes at that stage.
+// flushed swaps from iptables to nftables, and flushes at a stage.
 func flushed(t *testing.T, at, protect string) *node {
 	n := newNode(t, "iptables")
 	n.options, n.protect = "backend: legacy", protect

@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// least is the smallest of some counts: what is only there for a moment does not count.
+// least returns the smallest of several counts: what exists only for a moment does not count.
 func (n *node) least(count func() int) int {
 	n.Helper()
 	least := count()
 	for range 20 {
-		_, _ = n.Status(n.Context()) // another moment: the host has answered meanwhile
+		_, _ = n.Status(n.Context()) // another moment: the host has answered a request meanwhile
 		least = min(least, count())
 	}
 	return least
 }
 
-// files are how many the host has open.
+// files returns the number of the host's open files.
 func (n *node) files() int {
 	n.Helper()
 	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", n.cmd.Process.Pid))
@@ -30,7 +30,7 @@ func (n *node) files() int {
 	return len(list)
 }
 
-// goroutines are how many it has, as its metrics tell.
+// goroutines returns the number of the host's goroutines, from its metrics.
 func (n *node) goroutines() int {
 	n.Helper()
 	text := get(10249, "metrics")

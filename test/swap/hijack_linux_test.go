@@ -19,8 +19,8 @@ import (
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
-// hijacker is a Service that claims addresses of others, and one that nothing has; and
-// one whose endpoints are the node itself, and one that listens for all.
+// hijacker has Services that claim an address of another Service and one that nothing has, a Service with endpoints on
+// the node itself, and a backend that listens at all addresses.
 const hijacker = `
 apiVersion: v1
 kind: Service
@@ -50,8 +50,8 @@ ports: [{name: p, port: 8080}]
 endpoints: [{addresses: [169.254.169.254]}, {addresses: [224.0.0.5]}, {addresses: [0.0.0.0]}]
 `
 
-// TestKernelHijack holds every mode to what no user may draw to a Service of his own
-// (CVE-2020-8554) or point at (CVE-2021-25737), until the operator allows it.
+// TestKernelHijack checks in every mode what no user may attract with a Service (CVE-2020-8554) or use as an endpoint
+// (CVE-2021-25737), unless the operator allows it.
 func TestKernelHijack(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) { hijack(t, mode, "") })
@@ -78,7 +78,7 @@ func hijack(t *testing.T, mode, options string) {
 		n.event(part)
 	}
 	for _, save := range []string{"iptables-nft-save", "iptables-legacy-save"} {
-		out, _ := exec.Command(save).Output() // of the one that is not there, none
+		out, _ := exec.Command(save).Output() // the address that nothing has: no rule
 		for _, bad := range []string{"169.254.169.254", "224.0.0.5"} {
 			if strings.Contains(string(out), bad) {
 				t.Errorf("a rule has %s", bad)
@@ -107,7 +107,7 @@ func hijack(t *testing.T, mode, options string) {
 	})
 }
 
-// restartWith starts the host anew, with these settings more.
+// restartWith restarts the host with additional settings.
 func (n *node) restartWith(mode, more string) {
 	n.Helper()
 	n.more = more
@@ -116,14 +116,13 @@ func (n *node) restartWith(mode, more string) {
 	n.start()
 }
 
-// tryHijacked calls an address from a pod, at the port of the hijacker.
+// tryHijacked calls the hijacker's port at an address, from a pod.
 func (n *node) tryHijacked(addr string) error {
 	n.Helper()
 	return n.tryCall(pod, netip.AddrPortFrom(netip.MustParseAddr(addr), 7777))
 }
 
-// tryCall calls once, from an address or, if it is none, from the node itself; it
-// reports why nothing answers, if so.
+// tryCall calls once, from an address or, if it is invalid, from the node itself, and returns why there was no answer.
 func (n *node) tryCall(from netip.Addr, to netip.AddrPort) error {
 	n.Helper()
 	ctx, cancel := context.WithTimeout(n.Context(), silence)
@@ -151,9 +150,8 @@ func (n *node) tryCall(from netip.Addr, to netip.AddrPort) error {
 	return err
 }
 
-// TestKernelMartian has a neighbour send to 127.0.0.1 by way of the node
-// (CVE-2020-8558). Without a guard the node answers, once the kernel routes that; with
-// Pointsman, which has the kernel route it, it does not.
+// TestKernelMartian sends packets for 127.0.0.1 from a neighbour to the node (CVE-2020-8558). A node that routes them
+// answers, unless it has a guard. With Pointsman, which lets the kernel route them, it does not answer.
 func TestKernelMartian(t *testing.T) { martian(t, "") }
 
 func martian(t *testing.T, options string) {
@@ -199,8 +197,7 @@ func martian(t *testing.T, options string) {
 	}
 }
 
-// routeLoopbackOut makes this namespace send what is for 127.0.0.1 to its router, and take
-// answers from there.
+// routeLoopbackOut lets this namespace send packets for 127.0.0.1 to its router, and accept the answers.
 func routeLoopbackOut() error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/conf/all/route_localnet", []byte("1"), 0); err != nil {
 		return err

@@ -14,24 +14,23 @@ import (
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
-// timeout is how long an answer may take on a busy machine.
+// timeout limits the wait for an answer on a busy machine.
 const timeout = traffic.Timeout
 
-// silence is how long an answer is awaited where there should be none.
+// silence is the time without an answer that shows that there is none.
 const silence = time.Second
 
-// A load is what callers of every kind do to a node: new connections all the time,
-// and connections that they keep, on which they say something every 20 ms.
+// A load calls a node in every way: by new connections all the time, and on kept connections every 20 ms.
 type load struct {
 	*traffic.Load
 	t       testing.TB
-	excused bool // failures so far were not the swap's
+	excused bool // earlier failures are not the swap's
 }
 
-// A caller is one that calls from an address to one of the ways in.
+// A caller calls from one address to another.
 type caller = traffic.Caller
 
-// caller is one that calls from there; an invalid address: from the node itself.
+// caller returns a caller; without a valid address it calls from the node itself.
 func (n *node) caller(name string, from netip.Addr, to netip.AddrPort) caller {
 	n.Helper()
 	if !from.IsValid() {
@@ -48,8 +47,7 @@ func (n *node) caller(name string, from netip.Addr, to netip.AddrPort) caller {
 	}}
 }
 
-// callers are those from a pod, from the node itself, and from outside, to the
-// virtual address and the node port.
+// callers returns callers in a pod, on the node itself, and outside, for the virtual address and the node port.
 func (n *node) callers() []caller {
 	n.Helper()
 	var all []caller
@@ -64,28 +62,28 @@ func (n *node) callers() []caller {
 	return all
 }
 
-// newLoad begins to call: more than 300 new connections a second, and 102 kept ones, of
-// which 6 are streams of datagrams.
+// newLoad starts a load of more than 300 new connections a second and 102 kept ones, 6 of which are streams of
+// datagrams.
 func (n *node) newLoad() *load {
 	n.Helper()
 	n.answering()
 	return n.loadOf(n.callers()...)
 }
 
-// loadOf has these call.
+// loadOf starts a load of these callers.
 func (n *node) loadOf(callers ...caller) *load {
 	l := &load{Load: traffic.Start(traffic.Plan{New: 2, Every: 36 * time.Millisecond, Keep: 16}, callers...), t: n.T}
 	n.Cleanup(func() { l.End() })
 	return l
 }
 
-// A kept connection is one that a caller has, and has been heard on.
+// kept is a connection on which a caller has been answered.
 type kept struct {
 	net.Conn
 	name string
 }
 
-// keep is a connection of c's.
+// keep opens a connection of c's.
 func (n *node) keep(c caller) *kept {
 	n.Helper()
 	ctx, cancel := context.WithTimeout(n.Context(), long)
@@ -101,19 +99,19 @@ func (n *node) keep(c caller) *kept {
 	return k
 }
 
-// say says something on it, and hears it, however long that takes: it is there, or not.
+// say calls on the connection, and waits as long as the answer takes.
 func (k *kept) say() error {
 	_ = k.SetDeadline(time.Now().Add(long))
 	return traffic.Say(k)
 }
 
-// more waits until so many more calls on new connections were answered.
+// more waits until that many more calls on new connections were answered.
 func (l *load) more(calls int) {
 	l.t.Helper()
 	l.More(l.t, calls)
 }
 
-// done ends the load, and holds it to having lost nothing.
+// done ends the load, and checks that no call has failed.
 func (l *load) done(what string) {
 	l.t.Helper()
 	counts := l.End()

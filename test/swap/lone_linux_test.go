@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestKernelNoNetwork swaps on a node that has only its loopback: no way leads to a
-// canary there, and none is demanded. The namespace goes with the host, and what is in it.
+// TestKernelNoNetwork swaps on a node that has only its loopback: no address leads to a canary there, and none is
+// required. The namespace and its contents end with the host.
 func TestKernelNoNetwork(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it makes a network namespace and writes rules")

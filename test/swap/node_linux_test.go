@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { netns.Main(tidy{m}) }
 
-// tidy removes what the tests have built.
+// tidy removes what the tests built.
 type tidy struct{ *testing.M }
 
 func (t tidy) Run() int {
@@ -33,8 +33,7 @@ func (t tidy) Run() int {
 	return code
 }
 
-// The addresses of the world. The virtual one is the node's own too, so that a relay
-// without root can listen on it.
+// The addresses of the world. The virtual address is the node's own too, so that a relay without root can listen on it.
 var (
 	nodeAddr = netip.MustParseAddr("192.0.2.10")
 	vip      = netip.MustParseAddr("172.30.0.10")
@@ -84,31 +83,31 @@ swap: {drainTimeout: %s}
 linux: {conntrack: {maxPerCore: 0}}
 `
 
-// A node is a host with its plugins in a namespace, and those who call it.
+// A node is a host with its plugins in a namespace, and its callers.
 type node struct {
 	*testing.T
 	*admin.Client
 	dir     string
-	drain   time.Duration // how long connections may take to end
-	more    string        // that stands in the config file
-	options string        // of every plugin that runs iptables' programs
-	protect string        // options of the one that does not
+	drain   time.Duration // drain timeout
+	more    string        // in the config file
+	options string        // of every plugin that runs the programs of iptables
+	protect string        // of the other plugins
 	testbed *netns.Testbed
 
 	cmd    *exec.Cmd
 	exited chan struct{}
 
-	kept map[string]*apart.Keeper // the plugins, where the host runs apart; nil: it starts them
+	kept map[string]*apart.Keeper // the plugins of a host that runs apart; nil: the host launches them
 }
 
-// long is how long a test waits for what takes seconds on an idle machine.
+// long limits waits for what takes seconds on an idle machine.
 const long = 3 * time.Minute
 
-// streamsLast is how long the node remembers a flow of datagrams, which has no end that
-// could be observed. A dataplane that drains waits for it.
+// streamsLast is the time for which the node remembers a flow of datagrams, which has no visible end. A dataplane that
+// drains waits for it.
 const streamsLast = 2 * time.Second
 
-// newNode makes one that serves with mode. It skips without root.
+// newNode starts a node that serves with mode. It skips the test without root.
 func newNode(t *testing.T, mode string) *node {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -155,7 +154,7 @@ func newClient(t *testing.T, dir string) *node {
 	return &node{T: t, dir: dir, drain: 10 * time.Second, Client: admin.NewClient(filepath.Join(dir, "admin.sock"))}
 }
 
-// close ends the host and all that it left, and cleans up after it.
+// close ends the host, and cleans up after it.
 func (n *node) close() {
 	if n.cmd != nil {
 		n.end(syscall.SIGINT)
@@ -199,7 +198,7 @@ func (n *node) until(what string, check func() error) {
 	eventually.SucceedsWithin(n, long, what, check)
 }
 
-// swapTo swaps, waits until the other mode serves, and says how long that took.
+// swapTo swaps, waits until the new mode serves, and returns how long that took.
 func (n *node) swapTo(mode string) time.Duration {
 	n.Helper()
 	began := time.Now()
@@ -211,7 +210,7 @@ func (n *node) swapTo(mode string) time.Duration {
 	return took
 }
 
-// lists checks that nft, where it is installed, can list what is in the kernel, in each form.
+// lists checks that nft, if it is installed, can list the kernel's rules in each format.
 func (n *node) lists() {
 	n.Helper()
 	if _, err := exec.LookPath("nft"); err != nil {
@@ -224,7 +223,7 @@ func (n *node) lists() {
 	}
 }
 
-// verb runs pointsman with these words.
+// verb runs pointsman with these arguments.
 func (n *node) verb(words ...string) (string, error) {
 	cmd := exec.CommandContext(n.Context(), n.path("pointsman"), append(words, "--config", n.path("host.yaml"))...)
 	out, err := cmd.CombinedOutput()
@@ -247,8 +246,8 @@ func (n *node) settled(mode string) admin.Mode {
 	return m
 }
 
-// traceless checks that nothing of a mode is left: by what its own binary would
-// clean up, and by what only that mode makes.
+// traceless checks that nothing of a mode is left: nothing that its binary would clean up, and nothing that only this
+// mode makes.
 func (n *node) traceless(mode string) {
 	n.Helper()
 	out, err := exec.Command(n.path("plugins/pointsman-dataplane-"+mode), "cleanup", "--dry-run").CombinedOutput()

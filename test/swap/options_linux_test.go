@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestKernelOptions changes an option of the dataplane that serves, in the file, under load: another
-// process takes over with it. The backend is not changed so, or the former one's rules would stay.
+// TestKernelOptions changes an option of the active dataplane in the file, under load: another process takes over with
+// it. The backend cannot be changed in this way, as the rules of the old one would stay.
 func TestKernelOptions(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.options = "localhostNodePorts: false"
@@ -41,7 +41,7 @@ func TestKernelOptions(t *testing.T) {
 	}
 }
 
-// expectGuard waits until the chain that guards 127.0.0.0/8 is there, or is not.
+// expectGuard waits until the chain that guards 127.0.0.0/8 exists or does not.
 func (n *node) expectGuard(want bool) {
 	n.Helper()
 	n.until(fmt.Sprintf("that 127.0.0.0/8 is guarded is %v", want), func() error {

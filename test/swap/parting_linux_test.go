@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// TestParting has a dataplane that says that its connections would end. A plan names
-// them, and a swap away from it is refused and says what to do, until they are over or
-// it is asked for with --force. So it is where the one to come says what would end.
+// TestParting has a dataplane that announces that its connections would end. A plan names them, and a swap away from it
+// is refused with advice until they have ended or --force is given. The same holds if the new dataplane announces what
+// would end.
 func TestParting(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("needs go: it builds a plugin")
 	}
-	if os.Geteuid() != 0 { // the canary would be called at the machine's own addresses, and this plugin serves nothing
+	if os.Geteuid() != 0 { // the canary would call the machine's own addresses, and this plugin serves nothing
 		t.Skip("needs root: it makes a network namespace")
 	}
 	n := bareNode(t, "parting")
@@ -74,11 +74,11 @@ func TestParting(t *testing.T) {
 	if err := os.Remove(n.path("plugins/standby")); err != nil {
 		t.Fatal(err)
 	}
-	n.swapTo("parting") // nothing is left that would end
+	n.swapTo("parting") // no connection is left
 	n.settled("parting")
 }
 
-// exitCode is that of a program that ended with err.
+// exitCode returns the exit code of a program that ended with err.
 func exitCode(err error) int {
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
 		return exit.ExitCode()

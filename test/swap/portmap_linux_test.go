@@ -21,12 +21,11 @@ import (
 
 const (
 	portmapProgram = "/usr/lib/cni/portmap"
-	masqueradeMark = "KUBE-MARK-MASQ" // kube-proxy's chain, to which portmap leads packets that must be masqueraded
+	masqueradeMark = "KUBE-MARK-MASQ" // kube-proxy's chain; portmap leads packets there that must be masqueraded
 )
 
-// TestKernelPortmap: a pod's hostPort is mapped by CNI's own plugin portmap, configured as distributions of Kubernetes do,
-// before, during and after each swap; and a port that was mapped answers all the time, also where the caller must be
-// masqueraded.
+// TestKernelPortmap maps a pod's hostPort with CNI's plugin portmap, configured as distributions of Kubernetes do,
+// before, during and after each swap. A mapped port answers all the time, also callers that must be masqueraded.
 func TestKernelPortmap(t *testing.T) {
 	if _, err := os.Stat(portmapProgram); err != nil {
 		t.Skip("needs portmap: apt-get install containernetworking-plugins")
@@ -51,7 +50,7 @@ func TestKernelPortmap(t *testing.T) {
 			}
 			mapping := func(container string, port uint16) mapping { return mapping{n, tools, container, port} }
 			mapping("first", 31001).once()
-			for _, mode := range []string{"userspace", "nftables", "iptables"} { // with no port mapped, that would keep the chain
+			for _, mode := range []string{"userspace", "nftables", "iptables"} { // without a mapped port, which would keep the chain
 				n.swapTo(mode)
 				n.settled(mode)
 				mapping("alone-in-"+mode, 31001).once()
@@ -87,8 +86,8 @@ func TestKernelPortmap(t *testing.T) {
 // A mapping leads a port of the node to a pod.
 type mapping struct {
 	*node
-	tools     string // a folder in which "iptables" is that of the backend
-	container string // its id
+	tools     string // a folder in which "iptables" is the one of the backend
+	container string // of the pod
 	port      uint16
 }
 
@@ -132,7 +131,7 @@ func (m mapping) delete() {
 	}
 }
 
-// once maps the port, calls it, and undoes that.
+// once maps the port, calls it, and removes the mapping.
 func (m mapping) once() {
 	m.Helper()
 	m.add()
@@ -140,7 +139,7 @@ func (m mapping) once() {
 	m.delete()
 }
 
-// callers are the node by 127.0.0.1, whose address must be masqueraded, and a client outside.
+// callers returns the node at 127.0.0.1, which must be masqueraded, and a client outside.
 func (m mapping) callers() []traffic.Caller {
 	m.Helper()
 	return []traffic.Caller{
@@ -156,8 +155,8 @@ func (m mapping) answers() {
 	}
 }
 
-// keepsTheMark checks that the chain that all modes share stays while a foreign rule leads there, and is removed by the
-// next cleanup.
+// keepsTheMark checks that the chain that all modes share stays while a foreign rule jumps to it, and that the next
+// cleanup removes it.
 func (n *node) keepsTheMark(backend string, left mapping) {
 	n.Helper()
 	has := func() bool {

@@ -19,18 +19,17 @@ import (
 	"github.com/pointsman/pointsman/test/built"
 )
 
-// modes are those whose plugins a node has.
+// modes are the modes whose plugins a node has.
 var modes = []string{"iptables", "userspace", "nftables"}
 
-// programs are the binaries, with failpoints, once a test has asked for them.
+// programs are the binaries with failpoints, built for the first test that needs them.
 var programs struct {
 	once sync.Once
 	dir  string
 	err  error
 }
 
-// install puts the binaries in place: links of what was built, which are there at once,
-// and copies where there is something to replace.
+// install installs the binaries: links to what was built, and copies of what a test replaces.
 func (n *node) install() {
 	n.Helper()
 	programs.once.Do(func() {
@@ -52,14 +51,14 @@ func (n *node) install() {
 	}
 }
 
-// dataplane puts the plugin of a mode in place, from a folder.
+// dataplane installs the plugin of a mode from a folder.
 func (n *node) dataplane(mode, from string) {
 	n.Helper()
 	name := "pointsman-dataplane-" + mode
 	n.copy(filepath.Join(from, name), "plugins/"+name)
 }
 
-// copy puts a binary in place, as a package manager would.
+// copy installs a binary as a package manager does.
 func (n *node) copy(from, to string) {
 	n.Helper()
 	if err := errors.Join(os.MkdirAll(filepath.Dir(n.path(to)), 0o755), built.Place(from, n.path(to))); err != nil {
@@ -67,7 +66,7 @@ func (n *node) copy(from, to string) {
 	}
 }
 
-// start starts the host, with more in its environment, and waits until it serves.
+// start starts the host with additional environment variables, and waits until it serves.
 func (n *node) start(env ...string) {
 	n.Helper()
 	n.run(n.host(), env...)
@@ -78,7 +77,7 @@ func (n *node) start(env ...string) {
 	}
 }
 
-// host is the command that runs the host.
+// host returns the command that runs the host.
 func (n *node) host() *exec.Cmd {
 	words := []string{"run", "--config", n.path("host.yaml")}
 	if n.kept != nil {
@@ -87,7 +86,7 @@ func (n *node) host() *exec.Cmd {
 	return exec.Command(n.path("pointsman"), words...)
 }
 
-// run is start, by this command.
+// run is start for this command.
 func (n *node) run(host *exec.Cmd, env ...string) {
 	n.Helper()
 	n.exec(host, env...)
@@ -124,7 +123,7 @@ func (n *node) exec(host *exec.Cmd, env ...string) {
 	}(n.cmd)
 }
 
-// answering waits until every caller is answered on every way.
+// answering waits until every caller is answered at every address.
 func (n *node) answering() {
 	n.Helper()
 	for _, c := range n.callers() {
@@ -141,7 +140,7 @@ func (n *node) end(signal syscall.Signal) {
 	n.gone()
 }
 
-// gone waits for the host's end.
+// gone waits until the host has ended.
 func (n *node) gone() {
 	n.Helper()
 	select {
@@ -154,7 +153,7 @@ func (n *node) gone() {
 	n.cmd = nil
 }
 
-// plugin is the process of a mode's plugin, the one that began first where there are two; zero: there is none.
+// plugin returns the process of a mode's plugin, the older of two; zero: there is none.
 func (n *node) plugin(mode string) (pid int) {
 	n.Helper()
 	if n.kept != nil {
@@ -175,8 +174,7 @@ func (n *node) plugin(mode string) (pid int) {
 	return pid
 }
 
-// processes are those of this node's plugins, whichever file names them: their binaries, by
-// process id.
+// processes returns the processes of this node's plugins, whatever the file is called now: binaries by process id.
 func (n *node) processes() map[string]string {
 	n.Helper()
 	all := make(map[string]string)

@@ -20,9 +20,9 @@ import (
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
-// TestKernelHostKilledAtRandom kills the host at a random moment of each of several swaps. The next host brings the mode
-// that was asked for, and no connection fails meanwhile. Where the plugins run as units that is so for the userspace
-// mode, too: its connections end with its process, and not with the host.
+// TestKernelHostKilledAtRandom kills the host at a random moment of each of several swaps. The next host completes the
+// swap that was asked for, and no connection fails meanwhile. If the plugins run as units, this includes the userspace
+// mode: its connections end with its process, not with the host.
 func TestKernelHostKilledAtRandom(t *testing.T) {
 	w := newSoak(t)
 	swapped := []string{"nftables", "iptables"}
@@ -41,8 +41,9 @@ func TestKernelHostKilledAtRandom(t *testing.T) {
 	w.done("a host that is killed at a random moment of each swap")
 }
 
-// TestKernelSoak swaps between all modes, flips the mode while a swap is under way, kills and restarts plugins, and changes Services,
-// in random order. No connection fails, and host and plugins hold no more in the end than in the beginning.
+// TestKernelSoak swaps between all modes, changes the mode while a swap is in progress, kills and restarts plugins, and
+// changes Services, in random order. No connection fails, and host and plugins hold no more in the end than in the
+// beginning.
 func TestKernelSoak(t *testing.T) {
 	w := newSoak(t)
 	end := time.Now().Add(soakFor())
@@ -57,7 +58,7 @@ func TestKernelSoak(t *testing.T) {
 			for range 10 {
 				to = kernelModes[w.random.IntN(2)]
 				w.asks(to)
-				w.load.more(150) // the mode is asked for while a swap is under way
+				w.load.more(150) // the mode is asked for while a swap is in progress
 			}
 			w.until(to+" serves, which was asked for last", w.serves(to))
 		case 2:
@@ -65,7 +66,7 @@ func TestKernelSoak(t *testing.T) {
 			w.goesTo(to)
 			w.asks(kernelModes[w.random.IntN(2)])
 			w.pause()
-			if pid := w.plugin(to); pid != 0 { // else the swap has ended it
+			if pid := w.plugin(to); pid != 0 { // else the swap has ended the process
 				w.kills(pid)
 			}
 		default:
@@ -77,7 +78,7 @@ func TestKernelSoak(t *testing.T) {
 			}
 			w.until("it serves again", w.serves(mode))
 		}
-		if round == rounds()-1 { // by now all that is made once has been
+		if round == rounds()-1 { // by now everything exists that is made once
 			before = w.held()
 		}
 	}
@@ -93,7 +94,7 @@ func TestKernelSoak(t *testing.T) {
 
 var kernelModes = []string{"iptables", "nftables"}
 
-// soakFor is for how long the soak goes on.
+// soakFor returns the duration of the soak.
 func soakFor() time.Duration {
 	d, _ := time.ParseDuration(os.Getenv("POINTSMAN_SOAK_FOR")) // empty: none
 	return d
@@ -119,7 +120,7 @@ func newSoak(t *testing.T) *soak {
 	return &soak{n, rand.New(rand.NewPCG(seed, 42)), l}
 }
 
-// asks asks for a mode, and does not wait. A unit that serves at rest is not swapped to itself.
+// asks asks for a mode, and does not wait. A unit that serves is not swapped to itself.
 func (w *soak) asks(mode string) {
 	w.Helper()
 	var refused *admin.Error
@@ -129,7 +130,7 @@ func (w *soak) asks(mode string) {
 	}
 }
 
-// goesTo swaps to a mode, unless it serves already, once no other swap is under way.
+// goesTo swaps to a mode, unless it serves already, as soon as no other swap is in progress.
 func (w *soak) goesTo(mode string) {
 	w.Helper()
 	if m := w.rested(); m.Mode != mode {
@@ -137,11 +138,10 @@ func (w *soak) goesTo(mode string) {
 	}
 }
 
-// pause waits for a random number of calls, until some moment of a swap: stages that can be waited for are in
-// TestKernelFaults.
+// pause waits for a random number of calls. TestKernelFaults covers the stages that a test can wait for.
 func (w *soak) pause() { w.load.more(w.random.IntN(750)) }
 
-// kills ends a process, unless it has ended by itself meanwhile.
+// kills ends a process that may have ended by itself.
 func (w *soak) kills(pid int) {
 	w.Helper()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -189,7 +189,7 @@ func filesBelow(dir string) (files []string) {
 	return files
 }
 
-// done ends the load, of which nothing may have failed, and finds nothing left of the modes that do not serve.
+// done ends the load, of which nothing may have failed, and checks that nothing is left of inactive modes.
 func (w *soak) done(what string) {
 	w.Helper()
 	m := w.rested()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// many are that many Services of two endpoints each.
+// many returns that many Services with two endpoints each.
 func many(count int) string {
 	var b strings.Builder
 	for i := range count {
@@ -31,8 +31,8 @@ endpoints: [{addresses: [10.181.%d.%d]}, {addresses: [10.182.%d.%d]}]
 	return b.String()
 }
 
-// TestKernelManyServices swaps a thousand Services under load, on each backend of iptables, and kills a plugin: a soak has
-// ten thousand. It prints the figures of docs/performance.md.
+// TestKernelManyServices swaps a thousand Services (in a soak, ten thousand) under load, on each backend of iptables,
+// and kills a plugin. It prints the figures of docs/performance.md.
 func TestKernelManyServices(t *testing.T) {
 	count := 1000
 	if os.Getenv("POINTSMAN_SOAK") != "" {
@@ -41,7 +41,7 @@ func TestKernelManyServices(t *testing.T) {
 	for _, backend := range []string{"nft", "legacy"} {
 		t.Run(backend, func(t *testing.T) {
 			n := newNode(t, "iptables")
-			n.drain = 10 * time.Minute // what many Services take must not cut a kept connection
+			n.drain = 10 * time.Minute // the time that many Services take must not end a kept connection
 			n.options = "backend: " + backend
 			n.mode("iptables")
 			n.write("services/many.yaml", many(count))

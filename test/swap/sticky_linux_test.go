@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// TestKernelAffinity has a client keep its endpoint through swaps.
+// TestKernelAffinity checks that a client keeps its endpoint across swaps.
 func TestKernelAffinity(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.write("services/web.yaml", strings.Replace(manifest, "type: NodePort\n", "type: NodePort\n  sessionAffinity: ClientIP\n", 1))
@@ -61,7 +61,7 @@ func (n *node) answerByAddress(at netip.AddrPort) {
 	})
 }
 
-// whoAnswers is what answers the client outside.
+// whoAnswers returns the backend that answers the client outside.
 func (n *node) whoAnswers(t *testing.T) string {
 	t.Helper()
 	host, err := n.testbed.Host(client)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// rounds is how often each pair is swapped there and back: more in a soak.
+// rounds returns how often each pair is swapped there and back: more often in a soak.
 func rounds() int {
 	if n, err := strconv.Atoi(os.Getenv("POINTSMAN_SOAK")); err == nil {
 		return n
@@ -20,12 +20,12 @@ func rounds() int {
 	return 5
 }
 
-// A pair of modes, with options of those that run iptables' programs.
+// pair is a pair of modes, with the options of those that run the programs of iptables.
 type pair struct{ from, to, options string }
 
 func (p pair) String() string { return strings.TrimSpace(p.from + "-" + p.to + " " + p.options) }
 
-// TestKernelThereAndBack swaps between two modes under load, again and again.
+// TestKernelThereAndBack swaps between two modes under load, several times.
 func TestKernelThereAndBack(t *testing.T) {
 	for _, p := range []pair{
 		{"iptables", "userspace", ""},
@@ -57,8 +57,8 @@ func thereAndBack(t *testing.T, p pair) {
 	n.event("it is no longer needed")
 }
 
-// TestKernelFileChangedMeanwhile changes the mode in the file while no host runs. The
-// next one begins with what serves, although no swap was ever made, and swaps.
+// TestKernelFileChangedMeanwhile changes the mode in the file while no host runs. The next host starts with the mode
+// that serves, although no swap was ever made, and swaps.
 func TestKernelFileChangedMeanwhile(t *testing.T) {
 	n := newApart(t, "iptables")
 	n.start()
@@ -76,7 +76,7 @@ func TestKernelFileChangedMeanwhile(t *testing.T) {
 	n.traceless("iptables")
 }
 
-// nextHost kills the host, and has the next one serve.
+// nextHost kills the host, and starts the next one.
 func (n *node) nextHost(mode string) {
 	n.Helper()
 	n.end(syscall.SIGKILL)
@@ -84,7 +84,7 @@ func (n *node) nextHost(mode string) {
 	n.until("the next host serves", n.serves(mode))
 }
 
-// TestKernelNewBinary has a plugin's binary replaced under load, again and again.
+// TestKernelNewBinary replaces a plugin's binary under load, several times.
 func TestKernelNewBinary(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
@@ -99,10 +99,9 @@ func TestKernelNewBinary(t *testing.T) {
 	}
 }
 
-// replaceBinary has a new binary of the mode take over, under load. The load ends with it, as
-// what the old process relays keeps that from ending. On a machine that is too busy a swap is
-// undone, for updates are held back no longer than they may be. It is asked for again, as an
-// operator would: that loses nothing either.
+// replaceBinary replaces the binary of the mode, under load. The load ends first, since connections through the old
+// process of a relay keep that process alive. On a machine that is too busy a swap is undone, because updates may be
+// held back only for a limited time. The swap is asked for again, as an operator would do, and loses nothing either.
 func (n *node) replaceBinary(mode string) {
 	n.Helper()
 	l := n.newLoad()
@@ -120,8 +119,8 @@ func (n *node) replaceBinary(mode string) {
 	}
 }
 
-// waitForReplacement has the process of a mode that was there before give way to its new binary, and
-// reports whether that serves. It does not where updates would have been held back for too long.
+// waitForReplacement waits until the new binary of a mode has replaced the process, and reports whether it serves. It
+// does not if updates would have been held back for too long.
 func (n *node) waitForReplacement(mode string, before int) (serves bool) {
 	n.Helper()
 	began := time.Now()

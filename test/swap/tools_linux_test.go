@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestKernelForwardDrop is a node that forwards by leave of the rules that would go. The
-// host itself may not look at them.
+// TestKernelForwardDrop has a node that forwards only because of the rules that the swap removes. The host itself may
+// not read rules.
 func TestKernelForwardDrop(t *testing.T) {
 	n := newApart(t, "iptables")
 	n.start()
@@ -23,15 +23,15 @@ func TestKernelForwardDrop(t *testing.T) {
 	n.iptables("-A", "FORWARD", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")
 	defer n.iptables("-D", "FORWARD", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")
 	n.swapTo("userspace")
-	n.settled("userspace") // while a mode drains, no third one can come
+	n.settled("userspace") // while a mode drains, a third one is refused
 	n.swapTo("nftables")
 	n.answering()
 	n.settled("nftables")
 	n.swapTo("iptables")
 }
 
-// TestKernelForwardDropWithoutTools is a node that forwards nothing, where nobody can change that: a mode that would be cut
-// off is refused unless it is forced, and reported while it serves.
+// TestKernelForwardDropWithoutTools has a node that forwards nothing, and no program to change that: a mode that needs
+// forwarding is refused without --force, and reported while it serves.
 func TestKernelForwardDropWithoutTools(t *testing.T) {
 	n := newNode(t, "userspace")
 	n.needsLaunchedPlugins()
@@ -75,7 +75,7 @@ func TestKernelForwardDropWithoutTools(t *testing.T) {
 	degraded(false)
 }
 
-// oldTools puts programs of iptables into the folder tools that are too old.
+// oldTools installs programs of iptables that are too old into the folder tools.
 func (n *node) oldTools() {
 	n.Helper()
 	for _, tool := range []string{"iptables", "ip6tables", "iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy"} {
@@ -86,7 +86,7 @@ func (n *node) oldTools() {
 	}
 }
 
-// iptables runs it.
+// iptables runs the program.
 func (n *node) iptables(words ...string) {
 	n.Helper()
 	if out, err := exec.Command("iptables", append([]string{"-w"}, words...)...).CombinedOutput(); err != nil {
@@ -94,7 +94,7 @@ func (n *node) iptables(words ...string) {
 	}
 }
 
-// addForeignRules adds what others may have on a node, until the test ends.
+// addForeignRules adds rules of other programs, until the test ends.
 func (n *node) addForeignRules() {
 	n.Helper()
 	n.nft("-f", "testdata/foreign.nft")
@@ -122,7 +122,7 @@ var foreign = []string{
 	"ip calico", "inet cilium", "inet pointsman",
 }
 
-// foreignTables are what is in them, with the handle of each rule.
+// foreignTables returns the contents of these tables, with the handle of each rule.
 func (n *node) foreignTables() string {
 	n.Helper()
 	var all strings.Builder
@@ -132,7 +132,7 @@ func (n *node) foreignTables() string {
 	return all.String()
 }
 
-// nft runs it, and returns what it prints.
+// nft runs the program, and returns its output.
 func (n *node) nft(words ...string) string {
 	n.Helper()
 	out, err := exec.Command("nft", words...).CombinedOutput()
@@ -142,7 +142,7 @@ func (n *node) nft(words ...string) string {
 	return string(out)
 }
 
-// TestKernelOldTools is a node whose iptables is too old for what is asked of it.
+// TestKernelOldTools has a node whose iptables is too old for the options.
 func TestKernelOldTools(t *testing.T) {
 	n := newNode(t, "userspace")
 	n.needsLaunchedPlugins()
@@ -157,11 +157,10 @@ func TestKernelOldTools(t *testing.T) {
 	n.rested()
 }
 
-// TestKernelLockHeld has another program hold the xtables lock while a swap is made.
-// The swap waits, and is made: that a call which waits may take longer than one that
-// hangs is for TestHeartbeatOfACall. The node has a lock of its own, so that no other
-// test waits for it. The test comes late, because legacy's tables stay, and with them
-// every program asks for the lock.
+// TestKernelLockHeld swaps while another program holds the xtables lock. The swap waits, and succeeds;
+// TestHeartbeatOfACall covers that a call that waits may take longer than one that hangs. The node has a lock of its
+// own, so that no other test waits for it. The test comes late, because the legacy tables stay, and with them every
+// program takes the lock.
 func TestKernelLockHeld(t *testing.T) {
 	n := newNode(t, "userspace")
 	n.needsLaunchedPlugins()
@@ -200,8 +199,8 @@ func TestKernelLockHeld(t *testing.T) {
 	}
 }
 
-// TestKernelLegacy holds iptables' other backend to what no Service may draw to itself or
-// point at, and a neighbour may not reach.
+// TestKernelLegacy checks the legacy backend for what no Service may attract or use as an endpoint, and for what a
+// neighbour may not reach.
 func TestKernelLegacy(t *testing.T) {
 	for _, mode := range []string{"iptables", "userspace"} {
 		t.Run("hijack/"+mode, func(t *testing.T) { hijack(t, mode, "backend: legacy") })

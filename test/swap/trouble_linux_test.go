@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestKernelConfigMap has the config file in a folder as the kubelet makes it of a ConfigMap: the file is a link into a
-// folder that is a link, and that one is changed. The mode changes, and changes again while the swap is under way: the
-// host goes to what the file says in the end.
+// TestKernelConfigMap keeps the config file in a folder as the kubelet makes it of a ConfigMap: the file is a link into
+// a folder that is a link, and the kubelet changes the latter. The mode changes, and changes again during the swap: the
+// last one serves in the end.
 func TestKernelConfigMap(t *testing.T) {
 	n := newNode(t, "iptables")
 	publish := func(version, mode string) {
@@ -51,7 +51,7 @@ func TestKernelConfigMap(t *testing.T) {
 	l.done("a ConfigMap that changes")
 }
 
-// expectRefused asks for a swap that must not be made, for that reason, and leaves no trace.
+// expectRefused asks for a swap that must be refused for that reason and leave no trace.
 func (n *node) expectRefused(mode, why string, words ...string) {
 	n.Helper()
 	out, err := n.verb(append([]string{"mode", "swap", mode, "--wait"}, words...)...)
@@ -63,8 +63,8 @@ func (n *node) expectRefused(mode, why string, words ...string) {
 	n.traceless(mode)
 }
 
-// TestKernelFullDisk has a state folder with no room left: no swap is made that could
-// not be finished by the next host, and it can be made when there is room.
+// TestKernelFullDisk has a full state folder: a swap that the next host could not finish is refused, and succeeds when
+// there is room.
 func TestKernelFullDisk(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.needsLaunchedPlugins()
@@ -85,8 +85,8 @@ func TestKernelFullDisk(t *testing.T) {
 	l.done("a disk that is full for a while")
 }
 
-// TestKernelAskedTwice asks for swaps while another is under way, and undoes that: what is asked for last counts, and
-// the verb that waits for what was asked before says so.
+// TestKernelAskedTwice asks for swaps during another one, and undoes that one: the last request counts, and the verb
+// that waits for an earlier one says so.
 func TestKernelAskedTwice(t *testing.T) {
 	n := newApart(t, "iptables")
 	n.startAt("staging/fill")
@@ -130,8 +130,7 @@ func TestKernelAskedTwice(t *testing.T) {
 	}
 }
 
-// TestKernelFlips asks for one mode and the other by turns, without waiting for either: the one that was asked for last
-// comes to serve, and no caller notices.
+// TestKernelFlips asks for two modes in turn without waiting: the last one serves in the end, and no call fails.
 func TestKernelFlips(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.start()
@@ -155,9 +154,8 @@ func TestKernelFlips(t *testing.T) {
 	}
 }
 
-// TestKernelIdle has connections that say nothing while the mode changes and the one
-// before is cleared away, in a namespace where no other program has rules: the kernel's
-// connection tracking must not go with the rules that began it.
+// TestKernelIdle has idle connections while the mode changes and the old one is removed, in a namespace where no other
+// program has rules: the kernel's connection tracking must not end with the rules that started it.
 func TestKernelIdle(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.drain = 5 * time.Second
@@ -172,7 +170,7 @@ func TestKernelIdle(t *testing.T) {
 		relayed := n.serves("userspace")() == nil
 		n.swapTo(mode)
 		if !relayed {
-			n.settled(mode) // what rules translated lives on in the kernel; what is in a relay ends with it
+			n.settled(mode) // the kernel keeps translated connections; those through a relay end with it
 		}
 		for _, k := range idle {
 			if err := k.say(); err != nil {
@@ -184,8 +182,8 @@ func TestKernelIdle(t *testing.T) {
 	}
 }
 
-// TestKernelLeavesAll holds a node to what it was, when all is over: kernel parameters,
-// all other programs' rules to the byte, and the ledger.
+// TestKernelLeavesAll compares a node with what it was before, after everything was removed: kernel parameters, all
+// other programs' rules byte by byte, and the ledger.
 func TestKernelLeavesAll(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.addForeignRules()
@@ -221,7 +219,7 @@ func TestKernelLeavesAll(t *testing.T) {
 	}
 }
 
-// savedRules are all rules, without the time and the counters.
+// savedRules returns all rules, without times and counters.
 func savedRules(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command("iptables-save").Output()
@@ -237,7 +235,7 @@ func savedRules(t *testing.T) string {
 	return kept.String()
 }
 
-// parameters are those of the kernel that dataplanes change, with their values.
+// parameters returns the kernel parameters that dataplanes change.
 func parameters() map[string]string {
 	all := make(map[string]string)
 	for _, pattern := range []string{"/proc/sys/net/ipv4/conf/*/*", "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/netfilter/nf_conntrack_*", "/proc/sys/net/ipv4/vs/*"} {
@@ -266,7 +264,7 @@ ports: [{port: 8081}]
 endpoints: [{addresses: ["fd00:180::1"]}]
 `
 
-// TestKernelIPv6 swaps there and back while a client asks again and again in IPv6.
+// TestKernelIPv6 swaps there and back while a client calls by IPv6.
 func TestKernelIPv6(t *testing.T) {
 	n := newNode(t, "iptables")
 	from, to := netip.MustParseAddr("fd00:198::7"), netip.MustParseAddrPort("[fd00:30::a]:8081")

@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// buildNewer builds the host and a plugin once more, into a folder of that name: with these
-// flags each is another binary.
+// buildNewer builds the host and a plugin again, into a folder of that name, with flags that change the binaries.
 func (n *node) buildNewer(name string, flags ...string) {
 	n.Helper()
 	build := exec.Command("go", append(append([]string{"build"}, flags...), "-o", n.path(name)+"/", "./host/pointsman", "./plugins/iptables/pointsman-dataplane-iptables")...)
@@ -25,14 +24,14 @@ func (n *node) buildNewer(name string, flags ...string) {
 	}
 }
 
-// replace puts the host of that folder in place, and ends the one that runs.
+// replace installs the host of that folder, and ends the running one.
 func (n *node) replace(from string) {
 	n.Helper()
 	n.copy(filepath.Join(from, "pointsman"), "pointsman")
 	n.end(syscall.SIGTERM)
 }
 
-// restartPlugin has the plugin that is in place serve, and returns its process.
+// restartPlugin waits until the installed plugin serves, and returns its process.
 func (n *node) restartPlugin(mode string) int {
 	n.Helper()
 	was := n.plugin(mode)
@@ -46,8 +45,8 @@ func (n *node) restartPlugin(mode string) int {
 	return n.plugin(mode)
 }
 
-// kernelRules are rules of the kernel, all of them or those of a table, with the handle of each: one that is written again gets
-// another.
+// kernelRules returns rules of the kernel, all of them or those of a table, with the handle of each. A rule that is
+// written again gets another handle.
 func (n *node) kernelRules(what string) string {
 	n.Helper()
 	out, err := exec.Command("nft", "-a", "list "+what).Output()
@@ -57,9 +56,9 @@ func (n *node) kernelRules(what string) string {
 	return regexp.MustCompile(`counter packets \d+ bytes \d+`).ReplaceAllString(string(out), "counter")
 }
 
-// withoutLeadingHandles leaves the handles out of the chains that lead to Services: the canary's
-// came and went, and a chain that gets an entry is written whole. The chains of the
-// Services themselves, and those that the kernel calls, keep every handle.
+// withoutLeadingHandles removes the handles from the chains that lead to Services: the canary's rules came and went,
+// and a chain that gets an entry is written whole. The chains of the Services themselves, and the base chains, keep
+// every handle.
 func withoutLeadingHandles(rules string) string {
 	handle := regexp.MustCompile(` # handle \d+`)
 	var kept strings.Builder
@@ -76,7 +75,7 @@ func withoutLeadingHandles(rules string) string {
 	return kept.String()
 }
 
-// diffLines are the lines that only one of two texts has.
+// diffLines returns the lines that only one of two texts has.
 func diffLines(before, after string) string {
 	had, has := strings.Split(before, "\n"), strings.Split(after, "\n")
 	var all []string
@@ -93,8 +92,8 @@ func diffLines(before, after string) string {
 	return strings.Join(all, "\n")
 }
 
-// TestKernelHostRestarts kills the host and starts it again, by turns in each way.
-// No connection fails, the plugin ends with it, and no rule is written again.
+// TestKernelHostRestarts kills the host in different ways and starts it again. No connection fails, the plugin ends
+// with the host, and no rule is written again.
 func TestKernelHostRestarts(t *testing.T) {
 	for mode, rules := range map[string]string{"iptables": "ruleset", "nftables": "table ip pointsman"} {
 		t.Run(mode, func(t *testing.T) { hostRestarts(t, mode, rules) })
@@ -131,8 +130,7 @@ func hostRestarts(t *testing.T, mode, rules string) {
 	t.Logf("from the start of a host to its first confirmed update: longest %s (goal: 2s)", longest)
 }
 
-// TestKernelUpgrade replaces host and plugin by other binaries and back, in both
-// orders.
+// TestKernelUpgrade replaces host and plugin with other binaries and back, in both orders.
 func TestKernelUpgrade(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.needsLaunchedPlugins()

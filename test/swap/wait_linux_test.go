@@ -10,8 +10,8 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 )
 
-// waitForDecision waits until it is clear which mode serves: a swap is over, or has passed its canary. What drains then is
-// the drain's time, not the swap's. The load goes on with the mode that serves.
+// waitForDecision waits until it is certain which mode serves: the swap is over, or has passed its canary. The time
+// after that belongs to the drain. The load then continues with the mode that serves.
 func (n *node) waitForDecision(l *load) {
 	n.Helper()
 	n.until("it is clear which serves", func() error {
@@ -32,7 +32,7 @@ func (n *node) ask(mode string) {
 	}
 }
 
-// rested waits until no swap is under way.
+// rested waits until no swap is in progress.
 func (n *node) rested() (m admin.Mode) {
 	n.Helper()
 	n.until("no swap is under way", func() (err error) {
@@ -44,7 +44,7 @@ func (n *node) rested() (m admin.Mode) {
 	return m
 }
 
-// event waits until one is reported with this text in it.
+// event waits until an event with this text is reported.
 func (n *node) event(text string) {
 	n.Helper()
 	n.until("an event says "+text, func() error {
@@ -67,7 +67,7 @@ func (n *node) serves(mode string) func() error {
 	}
 }
 
-// servesWith checks that mode serves with another process than one before.
+// servesWith checks that mode serves with another process than before.
 func (n *node) servesWith(mode string, before int) func() error {
 	return func() error {
 		s, err := n.Status(n.Context())

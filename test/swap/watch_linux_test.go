@@ -19,8 +19,8 @@ metadata: {name: nobody, namespace: shop}
 spec: {clusterIP: 172.30.0.20, ports: [{name: tcp, port: 8080, protocol: TCP}]}
 `
 
-// TestKernelWatch has a host watch packets: one that is served, one to a Service without endpoints, and one that another
-// program drops. It ends with the plugin. What a mode tells of each packet is for package field.
+// TestKernelWatch watches packets with a host: one that is served, one to a Service without endpoints, and one that
+// another program drops. It ends with the plugin. The tests of package field check what a mode tells of each packet.
 func TestKernelWatch(t *testing.T) {
 	n := newNode(t, "nftables")
 	n.protect = "protect: never"
@@ -50,7 +50,7 @@ func TestKernelWatch(t *testing.T) {
 	n.until("another process serves", n.servesWith("nftables", pid))
 }
 
-// A watch is the verb while it runs.
+// A watch is the running verb.
 type watch struct {
 	*node
 	cmd *exec.Cmd
@@ -72,7 +72,7 @@ func (n *node) watch(words ...string) *watch {
 	return w
 }
 
-// tells calls an address until one line of the verb has all parts.
+// tells calls an address until one line of the output has all parts.
 func (w *watch) tells(to netip.AddrPort, parts ...string) {
 	w.Helper()
 	call := w.caller("client", client, to)
@@ -91,7 +91,8 @@ func (w *watch) tells(to netip.AddrPort, parts ...string) {
 	})
 }
 
-// ends waits for the verb's end, by a signal if that is not zero: with an error that begins so, or without one.
+// ends waits for the verb's end, after a signal unless that is zero: with an error that starts with failure, or without
+// one.
 func (w *watch) ends(signal syscall.Signal, failure string) {
 	w.Helper()
 	if signal != 0 {

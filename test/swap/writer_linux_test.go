@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// added is a Service that only the second host hears of.
+// added is a Service that only the second host knows.
 const added = `
 apiVersion: v1
 kind: Service
@@ -31,8 +31,7 @@ ports: [{name: tcp, port: 8080, protocol: TCP}]
 endpoints: [{addresses: [10.180.0.1]}]
 `
 
-// beside is a second host in the namespace of n, with files and a state directory of its
-// own, that answers probes.
+// beside starts a second host in the namespace of n, with files and a state directory of its own, that answers probes.
 func (n *node) beside(mode string) *node {
 	n.Helper()
 	dir, err := os.MkdirTemp("", "swap")
@@ -42,7 +41,7 @@ func (n *node) beside(mode string) *node {
 	second := newClient(n.T, dir)
 	second.options = n.options
 	n.Cleanup(func() {
-		second.testbed = nil // which is the first one's to close
+		second.testbed = nil // the first node closes it
 		second.close()
 	})
 	second.testbed = n.testbed
@@ -54,8 +53,7 @@ func (n *node) beside(mode string) *node {
 	return second
 }
 
-// expectNotWriter waits until all that can be asked says that the dataplane of n is not the
-// writer, and which process is.
+// expectNotWriter waits until every interface tells that the dataplane of n is not the writer, and which process is.
 func (n *node) expectNotWriter(mode string, writer int) {
 	n.Helper()
 	holder := fmt.Sprintf("pid %d (pointsman-dataplane-%s)", writer, mode)
@@ -76,7 +74,7 @@ func (n *node) expectNotWriter(mode string, writer int) {
 	n.event(holder + " holds the writer's lock")
 }
 
-// expectWriter waits until all that can be asked says that the dataplane of n is the writer.
+// expectWriter waits until every interface tells that the dataplane of n is the writer.
 func (n *node) expectWriter(mode string) {
 	n.Helper()
 	n.until("all is well", func() error {
@@ -91,9 +89,8 @@ func (n *node) expectWriter(mode string) {
 	n.event("it is the writer now")
 }
 
-// TestKernelTwoHosts has two hosts in one namespace that do not know of one another. The
-// second one serves nothing, says so and names the process that does, until that is
-// killed; then it serves.
+// TestKernelTwoHosts has two hosts in one namespace that do not know of each other. The second one serves nothing, says
+// so and names the process that does, until that one is killed; then it serves.
 func TestKernelTwoHosts(t *testing.T) {
 	for name, c := range map[string]struct{ mode, options string }{
 		"nft": {"iptables", "backend: nft"}, "legacy": {"iptables", "backend: legacy"},
@@ -141,7 +138,7 @@ func TestKernelTwoHosts(t *testing.T) {
 	}
 }
 
-// pending is how many Services the dataplane has not confirmed.
+// pending returns the number of Services that the dataplane has not confirmed.
 func (n *node) pending() int {
 	n.Helper()
 	s, err := n.Status(n.Context())
@@ -151,7 +148,7 @@ func (n *node) pending() int {
 	return s.Sync.Pending
 }
 
-// knowsAddr is whether the host knows of a Service at addr.
+// knowsAddr checks that the host knows a Service at addr.
 func (n *node) knowsAddr(addr string) error {
 	out, err := n.verb("service", "list", "-o", "json")
 	if err == nil && !strings.Contains(out, "cluster-ip "+addr+":") {
@@ -160,8 +157,8 @@ func (n *node) knowsAddr(addr string) error {
 	return err
 }
 
-// TestKernelWriterElsewhere is a change to a mode of which another process is the writer:
-// it is undone, the text names the process, and nothing of what that one wrote goes.
+// TestKernelWriterElsewhere swaps to a mode that another process writes: the swap is undone, the text names the
+// process, and nothing that it wrote is removed.
 func TestKernelWriterElsewhere(t *testing.T) {
 	n := newNode(t, "userspace")
 	n.needsLaunchedPlugins()
@@ -190,7 +187,7 @@ func TestKernelWriterElsewhere(t *testing.T) {
 	n.answering()
 }
 
-// natRules are the rules in the chains of the iptables mode.
+// natRules returns the rules in the chains of the iptables mode.
 func (n *node) natRules() string {
 	n.Helper()
 	out, err := exec.CommandContext(n.Context(), "iptables-save", "-t", "nat").Output()
