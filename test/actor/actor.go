@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package actor is a dataplane that does what its options say, for the tests of both ends
-// of the wire: it answers, or hangs, crashes, prints and fails as it is told to.
+// Package actor is a dataplane that behaves as its options say, for the tests of both ends of the wire: it answers,
+// hangs, crashes, prints or fails. It writes nothing to the kernel. Start reading at Order.
 package actor
 
 import (
@@ -19,29 +19,29 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Description is what it says of itself.
+// Description returns the description before Configure.
 func Description() sdk.Description {
 	return sdk.Description{Name: "subject", Version: "0.0.1", Features: sdk.Features, Options: []byte(`{"type":"object"}`)}
 }
 
-// A Dataplane does what its options say.
+// A Dataplane behaves as its options say.
 type Dataplane struct {
 	setup sdk.Setup
 	order Order
 
-	Updates []sdk.Update // that Sync was called with
+	Updates []sdk.Update // of the calls of Sync
 }
 
 // An Order is the options of a Dataplane.
 type Order struct {
 	Hang   bool   // Sync never returns
 	Wait   bool   // Sync returns when its context ends
-	Signal int    // which Sync then sends to its own process first; zero: none
+	Signal int    // Sync sends itself this signal first; zero: none
 	Panic  string // Sync panics
 	Fatal  string // Sync calls log.Fatal
 	Print  int    // bytes for Sync to print with fmt.Println
 	Log    int    // lines for Sync to log
-	Raw    bool   // Sync prints rubbish to the stderr that package log has kept
+	Raw    bool   // Sync prints text to the stderr that package log has kept
 	Refuse bool   // Configure refuses
 	Resync bool   // Sync answers ErrResync
 	Digest bool   // Sync fails with the digest of the update
@@ -49,7 +49,7 @@ type Order struct {
 	Big    int    // bytes of options in the description that Configure returns
 }
 
-// Options are o as Setup has them.
+// Options returns o as it is in Setup.
 func (o Order) Options() []byte {
 	out, err := json.Marshal(o)
 	if err != nil {
@@ -58,7 +58,7 @@ func (o Order) Options() []byte {
 	return out
 }
 
-// Configure keeps its order, and narrows its description.
+// Configure stores its order, and may change the description.
 func (d *Dataplane) Configure(_ context.Context, setup sdk.Setup) (sdk.Description, error) {
 	d.setup, d.order = setup, Order{}
 	if len(setup.Options) > 0 {
@@ -93,7 +93,7 @@ func signalSelf(signal int) {
 	}
 }
 
-// Digest is short for all that u says.
+// Digest returns a digest of everything in u.
 func Digest(u sdk.Update) string {
 	h := sha256.New()
 	for _, svc := range u.Set {
@@ -104,7 +104,7 @@ func Digest(u sdk.Update) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Sync does what was ordered.
+// Sync does what its order says.
 func (d *Dataplane) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	switch {
 	case d.order.Hang:
@@ -150,7 +150,7 @@ func (d *Dataplane) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) 
 // SetRole accepts every role.
 func (d *Dataplane) SetRole(context.Context, sdk.Role) error { return nil }
 
-// Cleanup names what it would have.
+// Cleanup names what it would remove.
 func (d *Dataplane) Cleanup(_ context.Context, l sdk.Leftovers) ([]string, error) {
 	if l.KubeProxy {
 		return []string{"chain A", "chain KUBE"}, nil
@@ -158,7 +158,7 @@ func (d *Dataplane) Cleanup(_ context.Context, l sdk.Leftovers) ([]string, error
 	return []string{"chain A"}, nil
 }
 
-// Report is always the same.
+// Report always returns the same.
 func (d *Dataplane) Report() sdk.Report {
 	took := sdk.NewHistogram("h", map[string]string{"c": "d"}, 1, 2)
 	took.Observe(1.5)

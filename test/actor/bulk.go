@@ -9,8 +9,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Bulk is a Full of so many Services with so many endpoints each, every tenth of
-// them in IPv6.
+// Bulk returns a Full update of services Services with so many endpoints each, every tenth of them in IPv6.
 func Bulk(services, endpoints int) sdk.Update {
 	u := sdk.Update{To: 1, Full: true, Set: make([]sdk.Service, services)}
 	for i := range u.Set {
@@ -19,7 +18,7 @@ func Bulk(services, endpoints int) sdk.Update {
 	return u
 }
 
-// BulkService is its Service with that number.
+// BulkService returns Bulk's Service with that number.
 func BulkService(i, endpoints int) sdk.Service {
 	family := sdk.IPv4
 	if i%10 == 9 {

@@ -14,8 +14,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// PartEnv makes a test binary play another part than running tests: it is the plugins, and
-// the hosts, that the tests start.
+// PartEnv lets a test binary play another part than running tests: the tests start it as plugins and hosts.
 const PartEnv = "POINTSMAN_TEST_PART"
 
 // Main plays the part that the environment names. Without one it runs the tests, and fails if
@@ -33,17 +32,17 @@ func Main(m *testing.M, parts map[string]func()) {
 	os.Exit(exit)
 }
 
-// As is this binary, and what has to be in its environment for it to play a part.
+// As returns this binary, and the environment in which it plays a part.
 func As(part string) (path string, env []string) {
 	self, err := os.Executable()
 	if err != nil {
 		panic(err) // a test binary knows its path
 	}
-	// Under the race detector a process would take a second to exit.
+	// With the race detector a process would take a second to exit.
 	return self, []string{PartEnv + "=" + part, "GORACE=atexit_sleep_ms=0"}
 }
 
-// Soon is a deadline for what takes milliseconds on a good day.
+// Soon returns a context with a deadline for what usually takes milliseconds.
 func Soon(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -51,8 +50,8 @@ func Soon(t testing.TB) context.Context {
 	return ctx
 }
 
-// ShortDir is a folder with a short path, gone after the test: t.TempDir's has the test's
-// name in it, and may leave no room for a socket's 107 bytes.
+// ShortDir returns a folder with a short path, for the test: the path of t.TempDir contains the test's name, and may
+// leave too little of the 107 bytes of a socket's path.
 func ShortDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "w")
@@ -63,7 +62,7 @@ func ShortDir(t testing.TB) string {
 	return dir
 }
 
-// Full is the update of a session that names everything.
+// Full returns the update of a session that names everything.
 func Full(to uint64, set ...sdk.Service) sdk.Update {
 	return sdk.Update{To: to, Full: true, Set: set}
 }

@@ -27,20 +27,20 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// User is the user, and the group, that the host runs as.
+// User is the user and the group of the host.
 const User = 65532
 
-// Asked reports whether every host of a suite is to run apart, and not only some.
+// Asked reports whether every host of a suite should run apart, and not only some.
 func Asked() bool { return os.Getenv("POINTSMAN_APART") != "" }
 
-// Host is the command that runs a host.
+// Host returns the command that runs a host.
 func Host(binary string, words ...string) *exec.Cmd {
 	user := fmt.Sprint(User)
 	return exec.Command("setpriv", append([]string{"--reuid=" + user, "--regid=" + user, "--clear-groups",
 		"--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "--pdeathsig=KILL", binary}, words...)...)
 }
 
-// Powerless reports what a process has that a host apart has not.
+// Powerless returns an error if a process has rights that a host apart must not have.
 func Powerless(pid int) error {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -56,19 +56,19 @@ func Powerless(pid int) error {
 	return nil
 }
 
-// A Plugin is one that listens for itself.
+// A Plugin listens for itself.
 type Plugin struct {
 	Name   string
 	Binary string
-	Socket string // in a folder that the plugin makes
+	Socket string // in a folder that the plugin creates
 	Legacy bool   // the node has tables of iptables-legacy
 	Env    []string
 }
 
-// Address is where the host finds it: plugins.NAME.address.
+// Address returns the plugin's address for the host: plugins.NAME.address.
 func (p Plugin) Address() string { return "unix://" + p.Socket }
 
-// capabilities are what it needs and no more: the rows of docs/security.md.
+// capabilities returns exactly what the plugin needs: the rows of docs/security.md.
 func (p Plugin) capabilities() string {
 	if p.Legacy {
 		return "+net_admin,+net_raw"
@@ -76,7 +76,7 @@ func (p Plugin) capabilities() string {
 	return "+net_admin"
 }
 
-// command is what systemd or the kubelet runs: root, in the host's group.
+// command returns what systemd or the kubelet runs: as root, in the host's group.
 func (p Plugin) command() *exec.Cmd {
 	cmd := exec.Command("setpriv", fmt.Sprintf("--regid=%d", User), "--clear-groups",
 		"--bounding-set=-all,"+p.capabilities(), "--inh-caps=-all", "--no-new-privs", "--pdeathsig=KILL",
@@ -85,11 +85,10 @@ func (p Plugin) command() *exec.Cmd {
 	return cmd
 }
 
-// A Begin starts a process where it belongs, and returns a channel that is closed when
-// that has ended.
+// A Begin starts a process where it belongs, and returns a channel that is closed when the process has ended.
 type Begin func(*exec.Cmd) (ended <-chan struct{}, err error)
 
-// A Keeper has a plugin run, and run again, until it is stopped.
+// A Keeper runs a plugin, and starts it again, until Stop.
 type Keeper struct {
 	stop    chan struct{}
 	stopped sync.WaitGroup
@@ -125,15 +124,14 @@ func (k *Keeper) begin(p Plugin, begin Begin) (<-chan struct{}, error) {
 	return ended, nil
 }
 
-// How a supervisor has it: configs/kubernetes-sidecar says the same.
+// The settings of a supervisor, as in configs/kubernetes-sidecar.
 const (
-	pause  = 100 * time.Millisecond // between an end and the next beginning
-	period = 5 * time.Second        // of asking whether it is alive
-	wrongs = 3                      // answers that it is not, in a row, end it
+	pause  = 100 * time.Millisecond // between the end and the next start
+	period = 5 * time.Second        // between two probes
+	wrongs = 3                      // failed probes in a row that end the plugin
 )
 
-// keep waits for the plugin's end, and begins the next one, until it is stopped. One that
-// hangs it ends.
+// keep starts the plugin again whenever it ends, until Stop, and kills a plugin that hangs.
 func (k *Keeper) keep(p Plugin, begin Begin, ended <-chan struct{}) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
@@ -171,21 +169,21 @@ func (k *Keeper) kill() {
 	}
 }
 
-// PID is the plugin's process, as it is now.
+// PID returns the plugin's current process.
 func (k *Keeper) PID() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.pid
 }
 
-// Stop ends the plugin. The error is of one that could not be started again.
+// Stop ends the plugin. The error tells why it could not be started again.
 func (k *Keeper) Stop() error {
 	close(k.stop)
 	k.stopped.Wait()
 	return k.err
 }
 
-// listens waits until something listens there.
+// listens waits until something listens at a socket.
 func listens(socket string) error {
 	return eventually.Try(30*time.Second, func() error {
 		conn, err := net.Dial("unix", socket)
@@ -196,7 +194,7 @@ func listens(socket string) error {
 	})
 }
 
-// Give lets the host's user have what is at these paths.
+// Give gives the host's user these paths.
 func Give(paths ...string) error {
 	for _, path := range paths {
 		if err := os.Chown(path, User, User); err != nil {

@@ -19,16 +19,15 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// timeout is for what must happen: long, for a loaded machine is no failure.
+// timeout limits what must happen. It is long, since a loaded machine is no failure.
 const timeout = 2 * time.Minute
 
-// A contest is one cluster and the proxies that serve it. The first is the one that
-// the others are held against.
+// A contest is a cluster and the proxies that serve it. The others are compared with the first.
 type contest struct {
 	*objects
 	proxies []*proxy
-	again   time.Duration // how long an answer may take that is asked for once more
-	seen    thing         // the Service that was last seen to be served by everybody
+	again   time.Duration // how long a repeated question waits for an answer
+	seen    thing         // the last Service that all proxies served
 	shown   map[int]bool  // lines of the table of differences
 }
 
@@ -51,7 +50,7 @@ func (c *contest) each(f func(*proxy)) {
 	all.Wait()
 }
 
-// settle waits until every proxy serves all that has been written.
+// settle waits until every proxy serves everything that was written.
 func (c *contest) settle() {
 	c.Helper()
 	m := c.mark()
@@ -76,8 +75,7 @@ func (c *contest) settle() {
 	c.seen = m
 }
 
-// compare asks all, everywhere, and what is asked besides, and reports what differs
-// without a reason.
+// compare asks about every port from every caller, and the questions besides, and reports differences without a reason.
 func (c *contest) compare(things []thing, besides ...question) {
 	c.Helper()
 	c.settle()
@@ -87,7 +85,7 @@ func (c *contest) compare(things []thing, besides ...question) {
 func (c *contest) compareAnswers(list []question) {
 	c.Helper()
 	answers := c.ask(list, 6, 400*time.Millisecond)
-	for range 2 { // chance, a slow machine, or an update that was only half there
+	for range 2 { // chance, a slow machine, or an update that was only half applied
 		var again []int
 		for i := range list {
 			if c.differs(list[i], answers, i) != "" {
@@ -123,7 +121,7 @@ func (c *contest) ask(list []question, thorough int, wait time.Duration) [][]ans
 	return answers
 }
 
-// differs is what is different about answer i, without a reason.
+// differs describes what is different about answer i without a reason.
 func (c *contest) differs(q question, answers [][]answer, i int) string {
 	var text []string
 	for p := 1; p < len(c.proxies); p++ {
@@ -177,10 +175,10 @@ const pods = "clusterCIDR: 10.244.0.0/16,fd00:10:244::/48\n"
 
 var detected = settings{label: "cluster CIDR", text: pods}
 
-// One of every kind of Service, and then two that change step by step.
+// TestKernelBeside compares Services of every kind, and then two that change step by step.
 func TestKernelBeside(t *testing.T) { newContest(t, kinds()...).hold(t, detected) }
 
-// The same of mode nftables, held against kube-proxy's mode of that name.
+// TestKernelNftablesBeside does the same for mode nftables, compared with kube-proxy's mode of that name.
 func TestKernelNftablesBeside(t *testing.T) {
 	t.Parallel()
 	newContest(t, theirNftables, ourNftables).hold(t, settings{label: "node ports everywhere", text: pods, ports: []string{"0.0.0.0/0", "::/0"}})
@@ -214,7 +212,7 @@ func (c *contest) hold(t *testing.T, s settings) {
 	t.Run("every difference is shown", c.allShown)
 }
 
-// TestKernelBesideAtRandom has Services at random, which change to others at random, under proxies set at random.
+// TestKernelBesideAtRandom compares random Services, which change at random, with random settings of the proxies.
 func TestKernelBesideAtRandom(t *testing.T) {
 	atRandom(t, func(t testing.TB) *contest { return newContest(t, kinds()...) })
 }
@@ -245,7 +243,7 @@ func atRandom(t *testing.T, newContest func(testing.TB) *contest) {
 	}
 }
 
-// manySettings are ways to set a proxy. Each round has the next one.
+// manySettings are settings of proxies. Each round has the next ones.
 var manySettings = []settings{
 	detected,
 	{label: "pods unknown"},
@@ -264,7 +262,7 @@ var manySettings = []settings{
 	{label: "node ports on loopback", text: pods, ports: []string{"127.0.0.0/8", "::1/128"}},
 }
 
-// kinds are what takes part: the first, and what POINTSMAN_BESIDE names.
+// kinds returns the proxies to compare: kube-proxy first, and those that POINTSMAN_BESIDE names.
 func kinds() []kind {
 	all := []kind{theirNft, theirLegacy, theirNftables, ourNft, ourLegacy, ourUserspace, ourSockets, ourNftables}
 	names := os.Getenv("POINTSMAN_BESIDE")
@@ -282,7 +280,7 @@ func seed() uint64 {
 	return n
 }
 
-// rounds is one, or what a long run asks for.
+// rounds is 1, or the number that POINTSMAN_SOAK gives.
 func rounds() int {
 	n, err := strconv.Atoi(os.Getenv("POINTSMAN_SOAK"))
 	if err != nil {
@@ -294,7 +292,7 @@ func rounds() int {
 // long reports whether a run may take long.
 func long() bool { return os.Getenv("POINTSMAN_SOAK") != "" }
 
-// on is c for a test within the test.
+// on returns c for a test within the test.
 func (c *contest) on(t testing.TB) *contest {
 	b := *c.objects
 	b.TB = t

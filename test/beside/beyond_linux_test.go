@@ -14,11 +14,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// noService names what is no Service's frontend.
+// noService stands for what is no Service's frontend.
 const noService = "no Service"
 
-// beyond are calls to what is no frontend of any Service. Each passes as if there were
-// no proxy: to pods, to the node, to ports and addresses that nothing has, and pings.
+// beyond returns calls to what is no frontend of any Service. Each passes as without a proxy: to pods, to the node, to
+// unused ports and addresses, and pings.
 func beyond(things []thing) []question {
 	none := thing{service: &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: noService}}}
 	var all []question
@@ -53,10 +53,10 @@ func beyond(things []thing) []question {
 	return all
 }
 
-// echoes numbers pings, so that each knows its own answer.
+// echoes numbers pings, so that each recognises its own answer.
 var echoes atomic.Uint32
 
-// ping sends one echo request, and says what answered it, or how.
+// ping sends one echo request, and returns what answered it, or the error.
 func (w *world) ping(place string, from, to netip.Addr, wait time.Duration) string {
 	network, request, reply, unreachable, refusal, header := "ip4:icmp", byte(8), byte(0), byte(3), byte(3), 20
 	if to.Is6() {
@@ -102,7 +102,7 @@ func (w *world) ping(place string, from, to netip.Addr, wait time.Duration) stri
 
 func number(b []byte) uint16 { return binary.BigEndian.Uint16(b) }
 
-// echo is an ICMP message of 8 bytes with its checksum. The kernel makes IPv6's itself.
+// echo returns an ICMP message of 8 bytes with its checksum, which the kernel adds for IPv6.
 func echo(kind byte, id uint16) []byte {
 	m := []byte{kind, 0, 0, 0, byte(id >> 8), byte(id), 0, 1}
 	sum := uint32(0)

@@ -14,20 +14,20 @@ import (
 	"time"
 )
 
-// What becomes of a call, besides "ENDPOINT saw CALLER".
+// The results of a call, besides "ENDPOINT saw CALLER".
 const (
-	refused = "refused" // by an answer
+	refused = "refused" // by a reply
 	dropped = "dropped" // nothing answered
-	passed  = "passed"  // no rule took it: the router outside said that it has no route
+	passed  = "passed"  // no rule matched: the router outside has no route
 
 	unroutable = "unroutable" // the node sends nothing there from that address
 )
 
-// A caller is where a call comes from.
+// A caller is the source of a call.
 type caller struct {
 	name  string
 	place string
-	addrs [2]netip.Addr // zero: what the kernel takes
+	addrs [2]netip.Addr // zero: the kernel's choice
 }
 
 var callers = []caller{
@@ -35,8 +35,8 @@ var callers = []caller{
 	{"node, any address", "node", [2]netip.Addr{}},
 }
 
-// callersAtEdges are more ways to call from the node: by an address that its Node object
-// does not name, by one that a load balancer gave it, and from loopback.
+// callersAtEdges are more callers on the node: from an address that its Node object does not name, from one of a load
+// balancer, and from loopback.
 var callersAtEdges = []caller{{"node, second address", "node", second}, {"node, bound address", "node", bound[0]}, itself}
 
 // itself calls from loopback.
@@ -44,7 +44,7 @@ var itself = caller{"node, loopback", "node", [2]netip.Addr{netip.MustParseAddr(
 
 func called(name string) caller { return caller{name, name, at(name).addrs} }
 
-// call calls once, and says what became of it. An answer may take as long as wait.
+// call calls once, and returns the result. It waits for an answer as long as wait.
 func (w *world) call(ctx context.Context, from caller, to target, wait time.Duration) string {
 	addr := from.addrs[to.family()]
 	if strings.HasPrefix(to.network, "icmp") {
@@ -64,15 +64,15 @@ func (w *world) call(ctx context.Context, from caller, to target, wait time.Dura
 	return line
 }
 
-// ask asks the endpoint at the other end what it is, and which address it sees, by a datagram of
-// at least size bytes, that has as long an answer.
+// ask asks the endpoint for its name and for the address that it sees, by a datagram of at least size bytes, which has
+// an answer as long.
 func ask(conn net.Conn, size int, wait time.Duration) (string, error) {
 	if err := conn.SetDeadline(time.Now().Add(wait)); err != nil {
 		return "", err
 	}
-	if conn.LocalAddr().Network() == "udp" { // on a connection it says so unasked
+	if conn.LocalAddr().Network() == "udp" { // an endpoint sends it as soon as a connection is open
 		_, err := conn.Write(append([]byte("who\n"), make([]byte, max(0, size-len("who\n")))...))
-		if err != nil && !errors.Is(err, syscall.EPERM) { // the node's own rules stopped it: do they say more?
+		if err != nil && !errors.Is(err, syscall.EPERM) { // the node's own rules dropped it: was there more?
 			return "", err
 		}
 	}
@@ -92,7 +92,7 @@ func ask(conn net.Conn, size int, wait time.Duration) (string, error) {
 	return me + " saw " + whose(peer.Addr().Unmap()), nil
 }
 
-// whose is the place that has an address.
+// whose returns the place that has an address.
 func whose(a netip.Addr) string {
 	for _, p := range places {
 		if p.addrs[0] == a || p.addrs[1] == a {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// blame says whose an unexplained difference is: a Service that was seen served is
-// called in the same way. A proxy that is late there is late everywhere.
+// blame classifies an unexplained difference: it calls in the same way a Service that was served before. A proxy that
+// is late there is late everywhere.
 func (c *contest) blame(p *proxy, q question) string {
 	for _, to := range c.seen.targets() {
 		if to.network != q.to.network {

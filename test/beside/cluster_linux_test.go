@@ -18,10 +18,10 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// objects is the API server, and what has been written to it.
+// objects holds the API server and what was written to it.
 type objects struct {
 	testing.TB
-	root testing.TB // the test that all others are within
+	root testing.TB // the outermost test
 	kubernetes.Interface
 	services map[string]*corev1.Service
 	slices   map[string]*discoveryv1.EndpointSlice
@@ -38,7 +38,7 @@ func newObjects(t testing.TB, api *cluster.Cluster) *objects {
 	return b
 }
 
-// write makes the cluster hold exactly things.
+// write makes the cluster contain exactly things.
 func (b *objects) write(things []thing) {
 	b.Helper()
 	services, list := make(map[string]*corev1.Service), make(map[string]*discoveryv1.EndpointSlice)
@@ -57,7 +57,7 @@ func (b *objects) write(things []thing) {
 	}
 }
 
-// remove takes away what is not to be, or not to be changed to what it is to be.
+// remove deletes what should not exist, and what cannot be changed to what should.
 func (b *objects) remove(services map[string]*corev1.Service, list map[string]*discoveryv1.EndpointSlice) {
 	b.Helper()
 	for name, old := range b.services {
@@ -75,8 +75,8 @@ func (b *objects) remove(services map[string]*corev1.Service, list map[string]*d
 	}
 }
 
-// isAnother reports whether a Service cannot be changed to s. Its addresses stay, but
-// for those that a second family adds, and for one that is only a name meanwhile.
+// isAnother reports whether a Service cannot be changed to s. Its addresses stay, except that a second family adds
+// some, and that a Service may become a mere name.
 func isAnother(old, s *corev1.Service) bool {
 	return !sameAddress(old.Spec.ClusterIPs, s.Spec.ClusterIPs) || old.Spec.HealthCheckNodePort != s.Spec.HealthCheckNodePort || twice(old) || twice(s)
 }
@@ -85,8 +85,7 @@ func sameAddress(old, list []string) bool {
 	return len(old) == 0 || len(list) == 0 || old[0] == list[0]
 }
 
-// twice reports whether s has one node port in two protocols, which it can only be
-// created with.
+// twice reports whether s has one node port in two protocols, which is only possible when it is created.
 func twice(s *corev1.Service) bool {
 	ports := s.Spec.Ports
 	return len(ports) == 2 && ports[0].NodePort != 0 && ports[0].NodePort == ports[1].NodePort
@@ -96,7 +95,7 @@ func (b *objects) put(s *corev1.Service) {
 	b.Helper()
 	var stored *corev1.Service
 	err := eventually.Try(eventually.Timeout, func() (err error) {
-		stored, err = b.create(s) // the server takes a while to give addresses and ports free
+		stored, err = b.create(s) // the server frees addresses and ports after a while
 		return err
 	})
 	if err != nil {
@@ -112,7 +111,7 @@ func (b *objects) put(s *corev1.Service) {
 	b.services[s.Name] = stored
 }
 
-// create creates a Service, or changes it.
+// create creates or changes a Service.
 func (b *objects) create(s *corev1.Service) (*corev1.Service, error) {
 	api := b.CoreV1().Services(namespace)
 	if b.services[s.Name] == nil {
@@ -147,7 +146,7 @@ func (b *objects) must(err error) {
 	}
 }
 
-// mark writes a Service after all else: a proxy that serves it has heard the rest.
+// mark writes a Service after everything else: a proxy that serves it knows the rest.
 func (b *objects) mark() thing {
 	b.Helper()
 	*b.marks++

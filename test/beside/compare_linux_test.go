@@ -15,13 +15,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A target is one way to reach one port of a Service.
+// A target is a frontend of a port of a Service.
 type target struct {
 	thing   thing
 	network string // tcp4, udp6, …
 	way     string // cluster-ip, node-port, …
 	addr    netip.AddrPort
-	ends    int // how many endpoints there are at most
+	ends    int // the most endpoints that may answer
 	size    int // of a datagram; 0: a short one
 }
 
@@ -40,7 +40,7 @@ func (t target) family() int {
 	return 0
 }
 
-// targets are all ways to reach a Service.
+// targets returns all frontends of a Service.
 func (t thing) targets() []target {
 	var list []target
 	add := func(way, ip string, port int32, p corev1.ServicePort) {
@@ -74,19 +74,18 @@ func (t thing) targets() []target {
 	return list
 }
 
-// A question is one caller's call to one target.
+// A question is a call from a caller to a target.
 type question struct {
 	from caller
 	to   target
-	flow bool // it is asked on a socket that was served before
+	flow bool // asked on a socket that was served before
 }
 
 func (q question) String() string { return q.from.name + " ▶ " + q.to.String() }
 
 func questions(things []thing) []question { return calls(things, callers...) }
 
-// longDatagrams are of questions those that go by UDP, asked in more than one packet, and
-// so that the answer takes more than one.
+// longDatagrams returns the questions by UDP, with a request and an answer of more than one packet.
 func longDatagrams(all []question) []question {
 	var long []question
 	for _, q := range all {
@@ -98,7 +97,7 @@ func longDatagrams(all []question) []question {
 	return long
 }
 
-// calls are the calls of callers to all that things have.
+// calls returns the calls from callers to all targets of things.
 func calls(things []thing, callers ...caller) []question {
 	var all []question
 	for _, t := range things {
@@ -115,12 +114,12 @@ func calls(things []thing, callers ...caller) []question {
 	return all
 }
 
-// An answer is all that may become of a call, sorted.
+// An answer is all results that a call may have, sorted.
 type answer []string
 
 func (a answer) String() string { return strings.Join(a, ", ") }
 
-// ask calls until nothing new comes.
+// ask calls until no new result comes.
 func (q question) ask(ctx context.Context, w *world, thorough int, wait time.Duration) answer {
 	var heard answer
 	for misses := 0; misses < thorough*q.to.ends+1; misses++ {
@@ -130,10 +129,10 @@ func (q question) ask(ctx context.Context, w *world, thorough int, wait time.Dur
 			misses = 0
 		}
 		if got == dropped && misses < thorough/6 {
-			continue // it may have been late
+			continue // the answer may have been late
 		}
 		if got == refused || got == dropped && !w.firewall && !q.endpoint() || got == passed {
-			break // one rule says so to all, but for an endpoint's call to itself
+			break // one rule rejects all calls, but for an endpoint's call to itself
 		}
 		if len(heard) >= q.to.ends {
 			break
@@ -163,9 +162,8 @@ func askAll(ctx context.Context, w *world, list []question, thorough int, wait t
 	return answers
 }
 
-// alike reports whether two answers mean the same for a proxy of a kind. A caller that
-// stays with one endpoint may stay with another in another world; a relay calls in
-// place of its callers.
+// alike reports whether two answers mean the same for a proxy of a kind. A caller that stays with one endpoint may stay
+// with another one in another world; a relay calls in place of its callers.
 func alike(k kind, q question, theirs, ours answer) bool {
 	if q.sticky() && len(theirs) == 1 && len(ours) == 1 && served(theirs) && served(ours) {
 		return true
@@ -179,7 +177,7 @@ func alike(k kind, q question, theirs, ours answer) bool {
 	return slices.Equal(theirs, ours)
 }
 
-// unseen leaves out which addresses endpoints saw.
+// unseen removes the addresses that endpoints saw.
 func (a answer) unseen() answer {
 	var list answer
 	for _, s := range a {
@@ -190,8 +188,7 @@ func (a answer) unseen() answer {
 	return slices.Compact(list)
 }
 
-// unheard takes what was passed on for dropped: with IPv4 the router outside does not
-// say each time that it has no route.
+// unheard replaces forwarded by dropped: with IPv4 the router outside does not always report that it has no route.
 func (a answer) unheard() answer {
 	list := slices.Clone(a)
 	for i := range list {

@@ -15,7 +15,7 @@ import (
 //go:embed testdata/differences.txt
 var table string
 
-// A difference is a line of the table: where, and why, one of ours does not do as kube-proxy does.
+// A difference is a line of the table: where, and why, one of our proxies behaves differently from kube-proxy.
 type difference struct {
 	line         int
 	modes        []string // or labels of kinds
@@ -25,7 +25,7 @@ type difference struct {
 	why          string
 }
 
-// The words of the table for calls.
+// where has the words of the table for calls.
 var where = map[string]func(*proxy, question) bool{
 	"from the node":              func(_ *proxy, q question) bool { return q.from.place == "node" },
 	"from loopback":              func(_ *proxy, q question) bool { return q.from.name == itself.name },
@@ -56,7 +56,7 @@ var where = map[string]func(*proxy, question) bool{
 	"a firewall":            func(p *proxy, _ question) bool { return p.firewall },
 }
 
-// The words of the table for what becomes of a call.
+// became has the words of the table for results.
 var became = map[string]func(answer) bool{
 	"any":          func(answer) bool { return true },
 	"served":       served,
@@ -93,7 +93,7 @@ var differences = func() (all []difference) {
 	return all
 }()
 
-// TestDifferences wants all lines of the table to be understood.
+// TestDifferences parses all lines of the table.
 func TestDifferences(t *testing.T) {
 	if lines := strings.Count(table, "|") / 4; lines != len(differences)+1 {
 		t.Errorf("of %d lines there are %d differences", lines, len(differences))
@@ -120,7 +120,7 @@ func explained(p *proxy, q question, theirs, ours answer) *difference {
 	return nil
 }
 
-// allShown wants each difference to have been seen that does not need chance.
+// allShown checks that each difference that does not depend on chance was seen.
 func (c *contest) allShown(t *testing.T) {
 	for _, d := range differences {
 		if !d.atRandom && !c.shown[d.line] && slices.ContainsFunc(c.proxies, func(p *proxy) bool { return d.of(p.kind) }) {
@@ -134,7 +134,7 @@ func (q question) endpoint() bool {
 	return slices.ContainsFunc(q.to.thing.ends, func(e end) bool { return e.place == q.from.place })
 }
 
-// here reports whether every answer is of an endpoint on this node.
+// here reports whether all answers are of endpoints on this node.
 func (a answer) here() bool {
 	return len(a) > 0 && !slices.ContainsFunc(a, func(one string) bool {
 		addr, err := netip.ParseAddrPort(strings.Split(one, " saw ")[0])
@@ -144,14 +144,14 @@ func (a answer) here() bool {
 
 func only(a answer, one string) bool { return len(a) == 1 && a[0] == one }
 
-// ranged reports whether source ranges of the target's family are given.
+// ranged reports whether the Service has source ranges of the target's family.
 func (q question) ranged() bool {
 	return slices.ContainsFunc(q.to.thing.service.Spec.LoadBalancerSourceRanges, func(s string) bool {
 		return strings.Contains(s, ":") == q.to.addr.Addr().Is6()
 	})
 }
 
-// usable is how many endpoints can serve at all.
+// usable returns the number of endpoints that can serve.
 func (t thing) usable() int {
 	n := 0
 	for _, e := range t.ends {
@@ -162,7 +162,7 @@ func (t thing) usable() int {
 	return n
 }
 
-// is is a condition's value, or what it means when it is not given.
+// is returns a condition's value, or its meaning if it is not given.
 func is(condition *bool, ifNil bool) bool {
 	if condition == nil {
 		return ifNil

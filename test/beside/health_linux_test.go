@@ -52,7 +52,7 @@ func (c *contest) compareHealthAt(from caller, to netip.AddrPort, t thing) {
 	}
 }
 
-// health is what a health port says: the status, the weight, and the body.
+// health returns the answer of a health port: the status, the weight, and the body.
 func (w *world) health(ctx context.Context, from caller, to netip.AddrPort) string {
 	family := 0
 	if to.Addr().Is6() {

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// The kernel that has IPVS here has only the legacy backend.
+// The kernel with IPVS here has only the legacy backend.
 var ourIPVS = kind{"ipvs", true, "ipvs", "legacy", false}
 
-// TestKernelIPVSBeside has some kinds of Service beside kube-proxy's iptables mode, which says what a Service means. In a
-// long run it has each kind, and then two that change step by step.
+// TestKernelIPVSBeside compares some kinds of Services with kube-proxy's iptables mode, which defines what a Service
+// means. A long run has every kind, and then two Services that change step by step.
 func TestKernelIPVSBeside(t *testing.T) {
 	c := newIPVSContest(t)
 	for _, p := range c.proxies {
@@ -33,8 +33,8 @@ func TestKernelIPVSBeside(t *testing.T) {
 	}
 }
 
-// telling are those of the zoo that tell most about IPVS: what has two lists, what
-// has an empty one, and clients that may not call.
+// telling names the Services of the zoo that say most about IPVS: with two lists, with an empty one, and with clients
+// that may not call.
 var telling = []string{"node-port-local", "load-balancer-local-far", "ranges"}
 
 // TestKernelIPVSBesideAtRandom is TestKernelBesideAtRandom for mode ipvs.
@@ -46,6 +46,6 @@ func newIPVSContest(t testing.TB) *contest {
 		t.Skip("needs a kernel with IPVS: make test-ipvs brings one")
 	}
 	c := newContest(t, theirLegacy, ourIPVS)
-	c.again = 10 * time.Second // for a kernel that is a process itself, on a machine that does other things
+	c.again = 10 * time.Second // for a kernel that is itself a process on a busy machine
 	return c
 }

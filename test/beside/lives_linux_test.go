@@ -11,8 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// lives are a Service that becomes each kind of Service, one after the other, and is
-// never deleted meanwhile.
+// lives returns the life of a Service that becomes each kind of Service, one after the other, and is never deleted.
 func lives() []step {
 	life := func(edits ...edit) []thing { return []thing{a(20, "life", spread(), edits...)} }
 	ports := nodePorts(30300)
@@ -47,7 +46,7 @@ func lives() []step {
 	return slices.DeleteFunc(all, func(s step) bool { return !slices.Contains(most, s.label) })
 }
 
-// most are those of lives that change most.
+// most names the steps of lives that change most.
 var most = []string{"a Service", "for some", "no load balancer", "its ports swap names", "in one family", "in both again", "only a name", "an address again", "headless"}
 
 func renamed(t *thing) {
@@ -63,26 +62,26 @@ func swapped(t *thing) {
 
 func oneProtocol(t *thing) { t.service.Spec.Ports = t.service.Spec.Ports[:1] }
 
-// onlyName makes it a name for something outside.
+// onlyName makes it an ExternalName.
 func onlyName(t *thing) {
 	spec := &t.service.Spec
 	spec.Type, spec.ExternalName = corev1.ServiceTypeExternalName, "example.org"
 	spec.ClusterIP, spec.ClusterIPs, spec.IPFamilies, spec.IPFamilyPolicy = "", nil, nil, nil
 }
 
-// headless makes it a list of endpoints, without an address.
+// headless makes it a list of endpoints without an address.
 func headless(t *thing) {
 	spec := &t.service.Spec
 	spec.ClusterIP, spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
 }
 
-// held are connections that stay open, whatever changes.
+// held are connections that stay open while Services change.
 type held []flow
 
-// longest is for how long an endpoint keeps a connection, less what a round takes.
+// longest is how long an endpoint keeps a connection, less the duration of a round.
 const longest = 4 * time.Minute
 
-// add opens connections to things, where all worlds serve them.
+// add opens connections to things that all worlds serve.
 func (all *held) add(c *contest, things []thing) {
 	c.Helper()
 	for _, t := range things {
@@ -98,7 +97,7 @@ func (all *held) add(c *contest, things []thing) {
 	}
 }
 
-// open opens f in each world, as far as that goes.
+// open opens f in each world, if possible.
 func (c *contest) open(f *flow) {
 	ctx, cancel := context.WithTimeout(c.Context(), time.Second)
 	defer cancel()
@@ -112,7 +111,7 @@ func (c *contest) open(f *flow) {
 	}
 }
 
-// compare asks once more on all of them: what goes on in one world goes on in all.
+// compare asks once more on all connections: one that continues in one world continues in all.
 func (all *held) compare(c *contest) {
 	c.Helper()
 	var kept held

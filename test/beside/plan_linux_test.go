@@ -18,8 +18,8 @@ import (
 	"github.com/pointsman/pointsman/test/traced"
 )
 
-// TestKernelPlanFromKubeProxy: beside a kube-proxy that serves, plan says what would change with
-// ours in its place, and writes nothing: no file, and no rule.
+// TestKernelPlanFromKubeProxy: while a kube-proxy serves, plan tells what would change with our proxy in its place, and
+// writes nothing: no file, and no rule.
 func TestKernelPlanFromKubeProxy(t *testing.T) {
 	t.Parallel()
 	traced.Need(t)
@@ -62,11 +62,11 @@ func TestKernelPlanFromKubeProxy(t *testing.T) {
 	}
 }
 
-// plan asks what would change on the node, and sees that this writes nothing.
+// plan runs the verb, and checks that it writes nothing.
 func (p *proxy) plan(t *testing.T, flags ...string) (plan admin.MovePlan, exit int) {
 	t.Helper()
 	words := append([]string{"plan", "--from-kube-proxy", "-o=json", "--plugin-dir=" + cluster.Binaries}, flags...)
-	// kube-proxy is halted, so that it writes nothing meanwhile; a program that it runs may still end.
+	// kube-proxy is stopped, so that it writes nothing meanwhile; a program that it runs may still end.
 	if err := p.process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func (p *proxy) plan(t *testing.T, flags ...string) (plan admin.MovePlan, exit i
 		stdout.Reset()
 		cmd = exec.CommandContext(t.Context(), filepath.Join(cluster.Binaries, "pointsman"), words...)
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
-		cmd.Env = slices.DeleteFunc(p.environ(), func(entry string) bool { return strings.HasPrefix(entry, "POINTSMAN_") }) // of tests
+		cmd.Env = slices.DeleteFunc(p.environ(), func(entry string) bool { return strings.HasPrefix(entry, "POINTSMAN_") }) // of the tests
 		err := p.hosts["node"].Do(func() (err error) {
 			written, err = traced.Written(t.TempDir(), cmd)
 			return err

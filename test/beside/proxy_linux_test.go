@@ -21,13 +21,13 @@ import (
 
 const kubeProxy = "../../bin/peers/kube-proxy"
 
-// A kind is one proxy: kube-proxy or ours, in a mode, with one of iptables' backends.
+// A kind is a kind of proxy: kube-proxy or ours, in a mode, with one of iptables' backends.
 type kind struct {
 	label   string
 	ours    bool
 	mode    string
 	backend string
-	apart   bool // the host is an ordinary user, and its plugin not its child
+	apart   bool // the host is an ordinary user, and the plugin is not its child
 }
 
 func (k kind) String() string { return k.label }
@@ -43,14 +43,13 @@ var (
 	ourSockets    = kind{"userspace-legacy", true, "userspace", "legacy", apart.Asked()}
 )
 
-// settings are how both kinds of proxy are set: kube-proxy's own file, but for what
-// names the cluster and the mode.
+// settings are those of both kinds of proxy: kube-proxy's own file without the names of the cluster and the mode.
 type settings struct {
 	label    string
 	text     string
 	ports    []string // nodePortAddresses
-	iptables string   // of the section of that name
-	firewall bool     // the node lets in, and forwards, only what a rule allows
+	iptables string   // of the section with that name
+	firewall bool     // the node accepts, and forwards, only what a rule allows
 }
 
 // noLoopback keeps node ports from 127.0.0.1.
@@ -94,13 +93,13 @@ nodePortAddresses: [%[5]s]
 type proxy struct {
 	kind
 	*world
-	set        settings // as it was started last
+	set        settings // as it was last started
 	dir        string
 	kubeconfig string
 	log        string
 	process    *os.Process
 	ended      chan struct{}
-	kept       *apart.Keeper // the plugin, where the host runs apart
+	kept       *apart.Keeper // the plugin, if the host runs apart
 }
 
 func newProxy(t testing.TB, k kind, api *cluster.Cluster) *proxy {
@@ -134,7 +133,7 @@ func newProxy(t testing.TB, k kind, api *cluster.Cluster) *proxy {
 	return p
 }
 
-// plainNames makes a folder where the programs of the backend have their plain names.
+// plainNames creates a folder where the programs of the backend have their plain names.
 func (p *proxy) plainNames(t testing.TB) {
 	t.Helper()
 	for _, family := range []string{"iptables", "ip6tables"} {
@@ -150,7 +149,7 @@ func (p *proxy) plainNames(t testing.TB) {
 	}
 }
 
-// hint leaves the chain that a kubelet does, which says what the node uses.
+// hint creates the chain that a kubelet creates, which tells the backend of the node.
 func (p *proxy) hint(t testing.TB) {
 	t.Helper()
 	for _, family := range []string{"iptables", "ip6tables"} {
@@ -158,8 +157,8 @@ func (p *proxy) hint(t testing.TB) {
 	}
 }
 
-// setFirewall has the node let nothing in but what is answered, and forward only what
-// one of its pods sends, or lets all pass again.
+// setFirewall lets the node accept only replies, and forward only what one of its pods sends, or lets it accept
+// everything again.
 func (p *proxy) setFirewall(t testing.TB, on bool) {
 	t.Helper()
 	p.firewall = on
@@ -180,7 +179,7 @@ func (p *proxy) setFirewall(t testing.TB, on bool) {
 	}
 }
 
-// run runs a program on the node, and returns what it says.
+// run runs a program on the node, and returns its output.
 func (p *proxy) run(t testing.TB, name string, args ...string) string {
 	t.Helper()
 	var out []byte
@@ -209,7 +208,7 @@ func (p *proxy) environ() []string {
 	return append(os.Environ(), "PATH="+p.dir+":"+os.Getenv("PATH"), "XTABLES_LOCKFILE="+filepath.Join(p.dir, "xtables.lock"))
 }
 
-// start starts the process, set in a way.
+// start starts the process with these settings.
 func (p *proxy) start(t testing.TB, s settings) {
 	t.Helper()
 	p.set = s
@@ -220,7 +219,7 @@ func (p *proxy) start(t testing.TB, s settings) {
 		ports = `"` + strings.Join(s.ports, `", "`) + `"`
 	}
 	text := fmt.Sprintf(common, p.mode, p.kubeconfig, s.iptables, s.text, ports)
-	if p.mode == "userspace" { // a busy machine may take longer to answer than it waits by itself
+	if p.mode == "userspace" { // a busy machine may take longer to answer than the default
 		text += "udpIdleTimeout: 5s\n"
 	}
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -236,8 +235,7 @@ func (p *proxy) start(t testing.TB, s settings) {
 	t.Cleanup(func() { p.stop() })
 }
 
-// host is our host's command, with these words. Where it runs apart its plugin does
-// already.
+// host returns our host's command with these arguments. If the host runs apart its plugin runs already.
 func (p *proxy) host(t testing.TB, words ...string) *exec.Cmd {
 	t.Helper()
 	binary := filepath.Join(cluster.Binaries, "pointsman")
@@ -267,7 +265,7 @@ func (p *proxy) launch(t testing.TB, cmd *exec.Cmd) {
 	p.process, p.ended = cmd.Process, ended
 }
 
-// begin begins a process on the node.
+// begin starts a process on the node.
 func (p *proxy) begin(cmd *exec.Cmd) (chan struct{}, error) {
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -275,8 +273,8 @@ func (p *proxy) begin(cmd *exec.Cmd) (chan struct{}, error) {
 	}
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
-	// The thread that starts it lives as long as it does, or the kernel would take
-	// the thread's end for the test's.
+	// The thread that starts it lives as long as the process, because the kernel sends the process a signal when the
+	// thread ends.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started, ended := make(chan error, 1), make(chan struct{})
 	go func() { // ends with the process
@@ -285,7 +283,7 @@ func (p *proxy) begin(cmd *exec.Cmd) (chan struct{}, error) {
 			err := cmd.Start()
 			started <- err
 			if err == nil {
-				_ = cmd.Wait() // it is ended by a signal
+				_ = cmd.Wait() // it ends by a signal
 			}
 			return err
 		})
@@ -293,7 +291,7 @@ func (p *proxy) begin(cmd *exec.Cmd) (chan struct{}, error) {
 	return ended, <-started
 }
 
-// stop ends the process, and what it had started; its rules stay.
+// stop ends the process and what it started; its rules stay.
 func (p *proxy) stop() {
 	if p.process == nil {
 		return
@@ -307,12 +305,12 @@ func (p *proxy) stop() {
 	}
 	p.process = nil
 	if p.kept != nil {
-		_ = p.kept.Stop() // what could not be started again was missed in its time
+		_ = p.kept.Stop() // a plugin that could not be started again was reported by then
 		p.kept = nil
 	}
 }
 
-// words are the last that the process said.
+// words returns the last output of the process.
 func (p *proxy) words() string {
 	data, err := os.ReadFile(p.log)
 	if err != nil {

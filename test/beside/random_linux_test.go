@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// A dice makes Services at random.
+// A dice makes random Services.
 type dice struct{ *rand.Rand }
 
 func newDice(seed uint64) dice { return dice{rand.New(rand.NewPCG(seed, 1))} }
@@ -22,7 +22,7 @@ func (d dice) one(n int) bool { return d.IntN(n) == 0 }
 
 func pick[T any](d dice, list ...T) T { return list[d.IntN(len(list))] }
 
-// things are n Services, each with addresses and ports of its own.
+// things returns n Services, each with addresses and ports of its own.
 func (d dice) things(n int) []thing {
 	list := make([]thing, n)
 	for i := range list {
@@ -31,7 +31,7 @@ func (d dice) things(n int) []thing {
 	return list
 }
 
-// thing is a Service at the addresses and ports of number n.
+// thing returns a Service with the addresses and ports of number n.
 func (d dice) thing(n int, name string) thing {
 	t := a(n, name, d.ends())
 	d.ports(&t)
@@ -108,13 +108,13 @@ func (d dice) loadBalancer(t *thing, n int) {
 	}
 }
 
-// ends are none to five endpoints, in any state.
+// ends returns up to five endpoints, in any state.
 func (d dice) ends() []end {
 	if d.one(8) {
 		return nil
 	}
 	places := []string{"near0", "near1", "far0", "far1", "far0", "near0", "node", "other"}
-	style := d.IntN(6) // all ready, or any mixture
+	style := d.IntN(6) // all ready, or mixed
 	hinted := d.one(5)
 	var list []end
 	for range 1 + d.IntN(4) {
@@ -135,8 +135,8 @@ func (d dice) ends() []end {
 			e.state = discoveryv1.EndpointConditions{}
 		}
 		e.unnamed = d.one(12)
-		// Of one endpoint that is written down twice both say the same, or the order in
-		// which kube-proxy reads them decides.
+		// If one endpoint occurs twice, both have the same state, or the order in which kube-proxy reads them would
+		// decide.
 		if i := slices.IndexFunc(list, func(f end) bool { return f.place == e.place && f.port == e.port }); i >= 0 {
 			e.state, e.hints, e.unnamed = list[i].state, list[i].hints, list[i].unnamed
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// sequence changes Services one step at a time: what is served after each step is the
-// same everywhere, and so is what became of UDP flows that had begun before.
+// sequence changes Services one step at a time. After each step all worlds serve the same, and treat UDP flows from
+// before in the same way.
 func (c *contest) sequence(t *testing.T) {
 	flows, held := c.flows(), new(held)
 	for _, s := range append(steps(), lives()...) {
@@ -34,13 +34,13 @@ func (c *contest) sequence(t *testing.T) {
 	}
 }
 
-// A step is what there is after it.
+// A step holds the Services after it.
 type step struct {
 	label  string
 	things []thing
 }
 
-// steps are the lives of two Services.
+// steps returns the lives of two Services.
 func steps() []step {
 	web := func(ends []end, edits ...edit) thing {
 		return a(0, "web", ends, append([]edit{nodePorts(30010)}, edits...)...)
@@ -75,14 +75,14 @@ func steps() []step {
 	}
 }
 
-// A flow is one socket that goes on asking, whatever changes.
+// A flow is one socket that is used again while Services change.
 type flow struct {
 	question
-	conns []net.Conn // one in each world
-	until time.Time  // for how long the endpoints keep them
+	conns []net.Conn // a socket in each world
+	until time.Time  // how long the endpoints keep them
 }
 
-// flows are sockets of UDP to the addresses of steps.
+// flows are UDP sockets to the addresses of steps.
 type flows []flow
 
 func (c *contest) flows() flows {
@@ -109,7 +109,7 @@ func (c *contest) flows() flows {
 	return all
 }
 
-// compare asks once more on all sockets, when there are things.
+// compare asks once more on all sockets, while these things exist.
 func (all flows) compare(c *contest, things []thing) {
 	c.Helper()
 	if len(all) == 0 || !c.standing(all[0].to.addr) {
@@ -117,7 +117,7 @@ func (all flows) compare(c *contest, things []thing) {
 	}
 	for _, f := range all {
 		if f.to.way == "external-ip" && !c.claimed(f.to.addr.Addr()) {
-			continue // it goes on for as long as the kernel, or a relay, remembers it
+			continue // it lasts as long as the kernel, or a relay, remembers it
 		}
 		q := question{from: f.from, to: f.to, flow: true}
 		q.to.thing = things[0]
@@ -134,7 +134,7 @@ func (all flows) compare(c *contest, things []thing) {
 		for p := 1; p < len(last); p++ {
 			k := c.proxies[p].kind
 			if k.mode == "userspace" && served(last[p]) {
-				continue // it forgets an idle caller sooner, which may then find another endpoint
+				continue // an idle caller is forgotten sooner, and may then reach another endpoint
 			}
 			if alike(k, q, last[0], last[p]) {
 				continue
@@ -168,7 +168,7 @@ func (c *contest) claimed(addr netip.Addr) bool {
 	return false
 }
 
-// until tries some times.
+// until tries a few times.
 func (c *contest) until(ok func() bool) {
 	_ = eventually.Try(5*time.Second, func() error {
 		if !ok() {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// staying follows callers that are to stay with one endpoint: over all frontends of a
-// port, while others come and go, until the time is over.
+// staying follows callers that must stay with one endpoint: over all frontends of a port, while others come and go,
+// until the time is over.
 func (c *contest) staying() {
 	c.Helper()
 	stay := func(ends []end, seconds int32) []thing {
@@ -38,8 +38,7 @@ func (c *contest) serve(things []thing) {
 	c.settle()
 }
 
-// stays says which client is with which endpoint, in every world. Each caller is asked by all
-// frontends of a port.
+// stays returns which client is with which endpoint, in every world. Each caller calls all frontends of a port.
 func (c *contest) stays(things []thing) map[string]string {
 	c.Helper()
 	with := make(map[string]string)
@@ -59,7 +58,7 @@ func (c *contest) stays(things []thing) map[string]string {
 	return with
 }
 
-// stay notes which endpoint answered a client.
+// stay records which endpoint answered a client.
 func (c *contest) stay(with map[string]string, who, answer string) {
 	c.Helper()
 	ep, _, ok := strings.Cut(answer, " saw ")
@@ -73,8 +72,7 @@ func (c *contest) stay(with map[string]string, who, answer string) {
 	}
 }
 
-// moves waits until a caller that paused for longer than it is remembered is with
-// another endpoint.
+// moves waits until a caller that paused for longer than the affinity reaches another endpoint.
 func (c *contest) moves(p *proxy, to target) {
 	first := ""
 	for end := time.Now().Add(timeout); time.Now().Before(end); time.Sleep(2100 * time.Millisecond) { // the pause that is tested: an affinity of 2 s must run out

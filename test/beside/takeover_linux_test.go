@@ -16,8 +16,8 @@ import (
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
-// TestKernelNftablesTakeOver: on a node that kube-proxy serves in its nftables mode ours takes over,
-// and gives back. Meanwhile no call fails, no connection ends, and nothing is left of the other.
+// TestKernelNftablesTakeOver: our proxy takes over a node that kube-proxy serves in its nftables mode, and kube-proxy
+// takes it back. Meanwhile no call fails, no connection ends, and nothing is left of the earlier proxy.
 func TestKernelNftablesTakeOver(t *testing.T) {
 	t.Parallel()
 	c := newContest(t, theirNftables)
@@ -32,7 +32,7 @@ func TestKernelNftablesTakeOver(t *testing.T) {
 	t.Cleanup(func() { load.End() })
 
 	p.succeeds(t, ourNftables)
-	c.settle() // by what came after kube-proxy was stopped
+	c.settle() // by the proxy after kube-proxy
 	for _, family := range []string{"ip", "ip6"} {
 		p.run(t, "nft", "delete", "table", family, "kube-proxy")
 	}
@@ -53,7 +53,7 @@ func TestKernelNftablesTakeOver(t *testing.T) {
 	}
 }
 
-// TestKernelWayBack: kube-proxy takes a node over while the plugin of a host that was ended by SIGTERM is still there. The
+// TestKernelWayBack: kube-proxy takes a node over while the plugin of a host that SIGTERM has ended still runs. The
 // plugin leaves the rules to kube-proxy.
 func TestKernelWayBack(t *testing.T) {
 	t.Parallel()
@@ -82,7 +82,7 @@ func TestKernelWayBack(t *testing.T) {
 	}
 }
 
-// succeeds ends the process, whose rules stay, and starts one of another kind in its place.
+// succeeds ends the process, whose rules stay, and starts a proxy of another kind in its place.
 func (p *proxy) succeeds(t testing.TB, k kind) {
 	t.Helper()
 	p.stop()
@@ -90,7 +90,7 @@ func (p *proxy) succeeds(t testing.TB, k kind) {
 	p.start(t, p.set)
 }
 
-// load has several callers call all frontends of a Service by TCP.
+// load starts callers of all frontends of a Service by TCP.
 func (p *proxy) load(to thing) *traffic.Load {
 	var all []traffic.Caller
 	for _, frontend := range to.targets() {

@@ -21,14 +21,14 @@ type thing struct {
 	ends    []end
 }
 
-// An end is an endpoint: a place, and in which state it is.
+// An end is an endpoint: a place, and its state.
 type end struct {
 	place   string
-	port    int32 // the place's, for all ports of the Service
+	port    int32 // of the place, for all ports of the Service
 	state   discoveryv1.EndpointConditions
 	hints   *discoveryv1.EndpointHints
-	unnamed bool // it is not given on which node it is
-	slice   int  // in which of the Service's slices it is
+	unnamed bool // its node is not given
+	slice   int  // index of its slice
 }
 
 func on(name string, port int32) end {
@@ -51,7 +51,7 @@ func (e end) zone(zones ...string) end {
 }
 
 func (e end) forNode(name string) end {
-	hints := *e.hints // nodes are named besides zones
+	hints := *e.hints // hints name nodes as well as zones
 	hints.ForNodes = []discoveryv1.ForNode{{Name: name}}
 	e.hints = &hints
 	return e
@@ -64,7 +64,7 @@ func conditions(ready, serving, terminating bool) discoveryv1.EndpointConditions
 // An edit changes a Service before it is created.
 type edit func(*thing)
 
-// a is Service number n: in both families, with TCP and UDP at port 80.
+// a returns Service number n: in both families, with TCP and UDP at port 80.
 func a(n int, name string, ends []end, edits ...edit) thing {
 	families := corev1.IPFamilyPolicyRequireDualStack
 	t := thing{ends: ends, service: &corev1.Service{
@@ -122,7 +122,7 @@ func loadBalancer(addrs ...string) edit {
 	}
 }
 
-// ingress is an address in a status: an IP, one with the mode Proxy, or a host's name.
+// ingress returns an address in a status: an IP, one with the mode Proxy, or a host's name.
 func ingress(addr string) corev1.LoadBalancerIngress {
 	mode := corev1.LoadBalancerIPModeVIP
 	text, proxied := strings.CutPrefix(addr, "proxy:")
@@ -147,8 +147,7 @@ func externalLocal(t *thing) {
 	t.service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// healthPort is given explicitly: one that the server picks may be a node port of
-// another object.
+// healthPort sets the health port: one that the server picks may be a node port of another object.
 func healthPort(number int32) edit {
 	return func(t *thing) { t.service.Spec.HealthCheckNodePort = number }
 }
@@ -186,7 +185,7 @@ func label(key, value string) edit {
 	}
 }
 
-// slices are the EndpointSlices: for each family, and each number, and each port.
+// slices returns the EndpointSlices: one for each family, number, and port.
 func (t thing) slices() []*discoveryv1.EndpointSlice {
 	var all []*discoveryv1.EndpointSlice
 	find := func(name string) *discoveryv1.EndpointSlice {

@@ -12,16 +12,16 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 )
 
-// The names of the two nodes. All proxies run as the first.
+// The names of the two nodes. All proxies run on the first.
 const (
 	here  = "node-a"
 	there = "node-b"
 )
 
-// A place calls, or answers: by its name, with its addresses, IPv4 first.
+// A place calls or answers: a name with addresses, IPv4 first.
 type place struct {
 	name  string
-	node  string // that it is on; empty: none
+	node  string // where it is; empty: none
 	addrs [2]netip.Addr
 }
 
@@ -29,7 +29,7 @@ func both(name, node, v4, v6 string) place {
 	return place{name, node, [2]netip.Addr{netip.MustParseAddr(v4), netip.MustParseAddr(v6)}}
 }
 
-// places are those of every world. The node's device to each has its name.
+// places are the places of every world. The node's device to each has its name.
 var places = []place{
 	both("client", "", "198.18.0.7", "2001:db8:c::7"),
 	both("node", here, "192.0.2.10", "2001:db8::10"),
@@ -40,12 +40,10 @@ var places = []place{
 	both("far1", there, "10.244.2.3", "fd00:10:244:2::3"),
 }
 
-// second is a further pair of addresses of the node, that its Node object does not
-// name.
+// second is another pair of addresses of the node, which its Node object does not name.
 var second = [2]netip.Addr{netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8:2::10")}
 
-// bound are addresses of load balancers that the node has been given too, as some
-// clouds do.
+// bound are addresses of load balancers that the node has too, as in some clouds.
 var bound = [][2]netip.Addr{
 	{netip.MustParseAddr("198.51.100.201"), netip.MustParseAddr("2001:db8:e::201")},
 	{netip.MustParseAddr("198.51.100.202"), netip.MustParseAddr("2001:db8:e::202")},
@@ -53,7 +51,7 @@ var bound = [][2]netip.Addr{
 	{netip.MustParseAddr("198.51.100.204"), netip.MustParseAddr("2001:db8:e::204")},
 }
 
-// answering are the ports on which everybody answers.
+// answering are the ports on which every place answers.
 var answering = []uint16{8080, 8081, 9090}
 
 func at(name string) place {
@@ -64,8 +62,8 @@ func at(name string) place {
 // A world is a node and the hosts around it.
 type world struct {
 	testbed  *netns.Testbed
-	hosts    map[string]*netns.Host // by name of place
-	firewall bool                   // some endpoints may be out of reach
+	hosts    map[string]*netns.Host // by the place's name
+	firewall bool                   // some endpoints may be unreachable
 }
 
 func newWorld(t testing.TB) *world {
@@ -107,7 +105,7 @@ func (w *world) settle(name string, a netip.Addr) (err error) {
 	return err
 }
 
-// answer has p answer on all ports, until the test ends.
+// answer lets p answer on all ports, until the test ends.
 func (w *world) answer(t testing.TB, p place) {
 	t.Helper()
 	for _, a := range p.addrs {

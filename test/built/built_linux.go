@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package built builds the programs that tests run, once for all test processes: linking the
-// host and its dataplanes takes ten seconds of a processor, and a dozen packages run them.
-// They lie in bin/, and the go command sees by itself whether they are what it would build.
+// Package built builds the programs that tests run, once for all test processes: linking the host and its dataplanes
+// takes ten seconds of a processor, and a dozen packages run them. The programs are below bin/, and the go command
+// itself decides whether they must be built again. Tests must not write to them. Start reading at Into.
 package built
 
 import (
@@ -18,9 +18,9 @@ import (
 	"syscall"
 )
 
-// Into puts programs into a folder, each under the last element of its package's path: as a
-// link, or where that cannot be, as a copy. Packages are named from the root of this module,
-// as "./host/pointsman". With tags, such as "failpoints", a program is another one.
+// Into puts programs into a folder, each under the last element of its package's path: as a link, or if that is
+// impossible as a copy. Packages are named from the root of this module, as "./host/pointsman". Tags, such as
+// "failpoints", make another program.
 func Into(dir, tags string, packages ...string) error {
 	root, err := moduleRoot()
 	if err != nil {
@@ -49,8 +49,7 @@ func Into(dir, tags string, packages ...string) error {
 	return nil
 }
 
-// All puts the host, every plugin of this module and the conformance suite into a folder, where any user
-// may run them.
+// All puts the host, every plugin of this module and the conformance suite into a folder, where any user may run them.
 func All(dir string) error {
 	root, err := moduleRoot()
 	if err != nil {
@@ -67,8 +66,8 @@ func All(dir string) error {
 	return errors.Join(Into(dir, "", packages...), os.Chmod(dir, 0o755))
 }
 
-// Place puts a program at a path: a link, which is there at once, or a copy where something
-// is to be replaced or another file system begins. Who runs what was there goes on with that.
+// Place puts a program at a path: a link, which exists at once, or a copy if it replaces a file or the path is on
+// another file system. Running processes keep the old file.
 func Place(from, to string) error {
 	if os.Link(from, to) == nil {
 		return nil
@@ -93,7 +92,7 @@ func copyOf(from, to string) (err error) {
 	return errors.Join(err, out.Close())
 }
 
-// moduleRoot is the folder of this module: tests run in that of their package.
+// moduleRoot returns the folder of this module. A test's working directory is that of its package.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -24,8 +24,7 @@ const (
 	configs = "../../configs/"
 )
 
-// helm runs helm, away from what this machine has for it, and returns what it prints; where it fails
-// also what it says of that.
+// helm runs helm without the machine's own settings for it, and returns the output; if it fails with the error's text.
 func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	program, err := filepath.Abs("../../bin/helm")
@@ -38,7 +37,7 @@ func helm(t *testing.T, args ...string) (string, error) {
 	home := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Env = []string{"HOME=" + home, "HELM_CACHE_HOME=" + home, "HELM_CONFIG_HOME=" + home, "HELM_DATA_HOME=" + home, "KUBECONFIG=" + home + "/none"}
-	var stderr bytes.Buffer // also where it notes that files are links
+	var stderr bytes.Buffer // it also prints that files are links
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -57,7 +56,7 @@ func render(t *testing.T, args ...string) string {
 	return out
 }
 
-// ways are the ways of use that testdata has values of.
+// ways returns the ways of use: the files of values in testdata.
 func ways(t *testing.T) []string {
 	t.Helper()
 	all, err := filepath.Glob("testdata/*.values.yaml")
@@ -67,8 +66,7 @@ func ways(t *testing.T) []string {
 	return all
 }
 
-// TestChartGolden holds what the chart renders against golden text; with POINTSMAN_UPDATE_CHART
-// in the environment it writes that.
+// TestChartGolden compares what the chart renders with golden text. POINTSMAN_UPDATE_CHART=1 writes that text.
 func TestChartGolden(t *testing.T) {
 	for _, file := range ways(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -88,7 +86,7 @@ func TestChartGolden(t *testing.T) {
 	}
 }
 
-// golden is what the chart renders with the values in a file, as TestChartGolden holds it to.
+// golden returns the golden text for the values in a file.
 func golden(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(strings.TrimSuffix(file, ".values.yaml") + ".golden.yaml")
@@ -98,7 +96,7 @@ func golden(t *testing.T, file string) string {
 	return string(text)
 }
 
-// TestChartLint has helm find nothing to say of the chart.
+// TestChartLint runs helm lint.
 func TestChartLint(t *testing.T) {
 	for _, file := range ways(t) {
 		if out, err := helm(t, "lint", "--strict", "--quiet", "--namespace", "kube-system", "--values", file, folder); err != nil {
@@ -107,16 +105,16 @@ func TestChartLint(t *testing.T) {
 	}
 }
 
-// pinned returns the digest that is one character again and again.
+// pinned returns a digest of one repeated character.
 func pinned(c string) string { return "sha256:" + strings.Repeat(c, 64) }
 
-// added is a volume that is mounted somewhere.
+// added is a volume that needs a mount.
 const added = "extraVolumes[0].name=a,extraVolumes[0].hostPath.path=/a,extraVolumeMounts[0].name=a,"
 
 // acme is a plugin.
 const acme = "plugins[0].name=acme,plugins[0].image=r/acme,"
 
-// TestChartRefuses: values that mean nothing are refused, and the text says which and why.
+// TestChartRefuses: values without meaning are refused, and the text tells which and why.
 func TestChartRefuses(t *testing.T) {
 	for set, says := range map[string]string{
 		"mode=IPTables":                                          "/mode",
@@ -246,7 +244,7 @@ func TestChartApplies(t *testing.T) {
 	}
 }
 
-// An object is one of Kubernetes'.
+// An object is a Kubernetes object.
 type object map[string]any
 
 func (o object) at(path ...string) any {
@@ -279,9 +277,8 @@ func objects(t *testing.T, text string) map[string]object {
 	}
 }
 
-// plain takes from objects of the chart what manifests that are no chart's do not have: helm's labels
-// and annotations, the name of a ConfigMap by what is in it, and the part of a selector that leaves
-// pools out.
+// plain removes from objects of the chart what the manifests do not have: helm's labels and annotations, the hash in a
+// ConfigMap's name, and the part of a selector that excludes pools.
 func plain(t *testing.T, all map[string]object) map[string]object {
 	t.Helper()
 	out := make(map[string]object)
@@ -316,8 +313,7 @@ func plain(t *testing.T, all map[string]object) map[string]object {
 	return out
 }
 
-// settled makes two ways to write an object one: what is in a ConfigMap is read, volumes and mounts
-// have no order.
+// settled normalises an object: it decodes the content of ConfigMaps, and sorts volumes and mounts.
 func settled(t *testing.T, all map[string]object) map[string]object {
 	t.Helper()
 	for key, o := range all {
@@ -384,7 +380,7 @@ func kustomize(t *testing.T, folder string) string {
 	return string(out)
 }
 
-// TestChartAgrees: the chart and the manifests of configs say the same for each form that both have.
+// TestChartAgrees: the chart and the manifests of configs are equal for each form that both have.
 func TestChartAgrees(t *testing.T) {
 	for form, args := range map[string][]string{
 		"kubernetes":                    {"--set", "form=children"},
@@ -395,7 +391,7 @@ func TestChartAgrees(t *testing.T) {
 			manifests := settled(t, objects(t, kustomize(t, configs+form)))
 			if form == "kubernetes-replace-kube-proxy" {
 				delete(manifests, "DaemonSet kube-proxy") // helm prints the patch
-				delete(manifests, "ConfigMap pointsman")  // nothing reads it there
+				delete(manifests, "ConfigMap pointsman")  // nothing in it is read there
 				node := manifests["DaemonSet pointsman"].at("spec", "template", "spec").(map[string]any)
 				node["volumes"] = slices.DeleteFunc(node["volumes"].([]any), func(v any) bool { return v.(map[string]any)["name"] == "config" })
 				c := node["containers"].([]any)[0].(map[string]any)
@@ -406,7 +402,7 @@ func TestChartAgrees(t *testing.T) {
 	}
 }
 
-// TestChartJobs: the Job of the chart that checks a node is that of configs.
+// TestChartJobs: the Job of the chart that checks a node equals that of configs.
 func TestChartJobs(t *testing.T) {
 	chart := plain(t, objects(t, render(t, "--set", "kubeProxy.replace=true,kubeProxy.checkNodes={worker-1}")))
 	text, err := os.ReadFile(configs + "kubernetes-replace-kube-proxy/check.yaml")
@@ -417,7 +413,7 @@ func TestChartJobs(t *testing.T) {
 	same(t, map[string]object{name: chart[name]}, objects(t, strings.ReplaceAll(string(text), "NODE", "worker-1")))
 }
 
-// TestChartSettings has pointsman find nothing wrong with the settings that the chart writes.
+// TestChartSettings validates the settings that the chart writes with pointsman.
 func TestChartSettings(t *testing.T) {
 	dir := t.TempDir()
 	var maps int

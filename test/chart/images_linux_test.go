@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestChartImages: each container has the image with no more than it needs, or the one that is set.
+// TestChartImages: each container has the smallest image with what it needs, or the configured one.
 func TestChartImages(t *testing.T) {
 	for set, want := range map[string][]string{
 		"form=children,mode=ipvs":     {"ghcr.io/pointsman/pointsman:0.1.0"},
@@ -34,8 +34,8 @@ func TestChartImages(t *testing.T) {
 	}
 }
 
-// TestChartImageVolumes: the form of one container has a plugin's image as a volume where the cluster has such
-// volumes, and else a copy of the program's folder.
+// TestChartImageVolumes: the form of one container has a plugin's image as a volume if the cluster supports that, and
+// else a copy of the program's folder.
 func TestChartImageVolumes(t *testing.T) {
 	const volume, copied = `image: {reference: "r/acme", pullPolicy: IfNotPresent}`, "command: [cp, -r, /opt/acme/., /plugins/acme]"
 	for args, want := range map[string]string{

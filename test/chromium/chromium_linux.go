@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chromium shows pages to tests in a browser without a screen: what a person would see, and what a
-// screen reader would say. It speaks the browser's own protocol (Chrome DevTools) over a pipe, so that no
-// port is open and no library is needed.
+// Package chromium loads pages in a browser without a screen, and tells tests what a person would see, and what a
+// screen reader would say. It speaks the browser's own protocol (Chrome DevTools) over a pipe, so it needs neither an
+// open port nor a library. Start reading at Open.
 package chromium
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// A Tab is one tab of a browser that ends with the test. It is for one goroutine.
+// A Tab is a tab of a browser that ends with the test. Only one goroutine may use it.
 type Tab struct {
 	t       testing.TB
 	session string
@@ -32,7 +32,7 @@ type Tab struct {
 
 	mu      sync.Mutex // guards what follows
 	answers map[int]message
-	loads   int      // pages that were loaded
+	loads   int      // pages that have been loaded
 	errors  []string // what the browser found wrong
 	ended   bool
 }
@@ -47,7 +47,7 @@ type message struct {
 	Error     json.RawMessage `json:"error,omitempty"`
 }
 
-// Open starts a browser with one empty tab. Without Chromium on this machine the test is skipped.
+// Open starts a browser with one empty tab. It skips the test on a machine without Chromium.
 func Open(t testing.TB) *Tab {
 	t.Helper()
 	if testing.Short() {
@@ -70,7 +70,7 @@ func Open(t testing.TB) *Tab {
 	return tab
 }
 
-// start starts the browser, and a goroutine that reads what it says until it ends.
+// start starts the browser, and a goroutine that reads its messages until it ends.
 func (tab *Tab) start(path string) {
 	tab.t.Helper()
 	theirs, to, err := os.Pipe()
@@ -86,7 +86,7 @@ func (tab *Tab) start(path string) {
 	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
 		"--disable-background-networking", "--disable-component-update", "--disable-breakpad", "--no-proxy-server", "--remote-debugging-pipe", "--user-data-dir="+filepath.Join(dir, "profile"))
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir, "HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_CACHE_HOME="+dir)
-	cmd.ExtraFiles = []*os.File{theirs, theirOut} // 3 and 4, as the protocol has it
+	cmd.ExtraFiles = []*os.File{theirs, theirOut} // 3 and 4, as the protocol requires
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		tab.t.Fatal(err)
@@ -99,15 +99,15 @@ func (tab *Tab) start(path string) {
 	}()
 	tab.t.Cleanup(func() {
 		_ = to.Close()
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // also what it started
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // and what it started
 		_ = cmd.Wait()
 		<-read
 		_ = from.Close()
-		eventually.Succeeds(tab.t, "what the browser wrote is removed", func() error { return os.RemoveAll(dir) }) // not while a process of its writes there
+		eventually.Succeeds(tab.t, "what the browser wrote is removed", func() error { return os.RemoveAll(dir) }) // not while one of its processes writes there
 	})
 }
 
-// read takes in what the browser says.
+// read handles the browser's messages.
 func (tab *Tab) read(from *os.File) {
 	in := bufio.NewReader(from)
 	for {
@@ -122,7 +122,7 @@ func (tab *Tab) read(from *os.File) {
 	}
 }
 
-// take takes in one message.
+// take handles one message.
 func (tab *Tab) take(text []byte) {
 	tab.mu.Lock()
 	defer tab.mu.Unlock()
@@ -141,7 +141,7 @@ func (tab *Tab) take(text []byte) {
 	}
 }
 
-// call gives the browser a command, and decodes its answer into result unless that is nil.
+// call sends the browser a command, and decodes the answer into result unless that is nil.
 func (tab *Tab) call(method string, params, result any) {
 	tab.t.Helper()
 	tab.last++
@@ -176,7 +176,7 @@ func (tab *Tab) call(method string, params, result any) {
 	}
 }
 
-// Go loads what is at url, and waits until it is there.
+// Go loads a page, and waits until it is complete.
 func (tab *Tab) Go(url string) {
 	tab.t.Helper()
 	tab.mu.Lock()
@@ -194,7 +194,7 @@ func (tab *Tab) Go(url string) {
 	})
 }
 
-// Eval returns what an expression of JavaScript comes to, as text.
+// Eval returns the value of an expression of JavaScript as text.
 func (tab *Tab) Eval(expression string) string {
 	tab.t.Helper()
 	var answer struct {
@@ -208,7 +208,7 @@ func (tab *Tab) Eval(expression string) string {
 	return fmt.Sprint(answer.Result.Value)
 }
 
-// Press presses a key, such as Tab, and lets it go.
+// Press presses and releases a key, such as Tab.
 func (tab *Tab) Press(key string, code int) {
 	tab.t.Helper()
 	for _, kind := range []string{"rawKeyDown", "keyUp"} {
@@ -216,7 +216,7 @@ func (tab *Tab) Press(key string, code int) {
 	}
 }
 
-// Show makes the tab so many pixels wide and high, in the colours that a person prefers: light or dark.
+// Show sets the size of the tab in pixels, and the colours that a person prefers: light or dark.
 func (tab *Tab) Show(width, height int, colours string) {
 	tab.t.Helper()
 	tab.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
@@ -242,7 +242,7 @@ func (tab *Tab) Named() []string {
 	return list
 }
 
-// Picture returns what is to be seen, as PNG.
+// Picture returns the visible page as PNG.
 func (tab *Tab) Picture() []byte {
 	tab.t.Helper()
 	var answer struct{ Data string }
@@ -254,8 +254,8 @@ func (tab *Tab) Picture() []byte {
 	return data
 }
 
-// Errors returns what the browser found wrong since it was last asked: exceptions, what the console shows,
-// what a policy forbade, what could not be loaded.
+// Errors returns what the browser has reported since the last call: exceptions, output of the console, violations of a
+// policy, what could not be loaded.
 func (tab *Tab) Errors() []string {
 	tab.mu.Lock()
 	defer tab.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// TestTab finds what is wrong with a page, and what is named in it.
+// TestTab looks for errors of a page, and for the names in it.
 func TestTab(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")

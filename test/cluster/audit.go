@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// audit has the server note each request that it answers; these flags say so.
+// audit returns the flags that let the server log each request that it answers.
 func (c *Cluster) audit() []string {
 	c.t.Helper()
 	c.write("audit.yaml", []byte(`apiVersion: audit.k8s.io/v1
@@ -21,8 +21,8 @@ rules:
 	return []string{"--audit-policy-file=" + c.file("audit.yaml"), "--audit-log-path=" + c.file("audit.log"), "--audit-log-mode=blocking"}
 }
 
-// Asked is what user has asked of the server so far, each once: "list services",
-// "create events.k8s.io/events". It needs Options.Audit.
+// Asked returns the requests of a user so far, each once: "list services", "create events.k8s.io/events". It needs
+// Options.Audit.
 func (c *Cluster) Asked(user string) map[string]bool {
 	c.t.Helper()
 	file, err := os.Open(c.file("audit.log"))

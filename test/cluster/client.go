@@ -54,8 +54,7 @@ func AddNode(t testing.TB, kube kubernetes.Interface, name string, i int, addrs 
 	}
 }
 
-// Forward passes connections that come in at l on to the API server. The function that it returns closes l and all
-// connections.
+// Forward forwards connections from l to the API server. The returned function closes l and all connections.
 func (c *Cluster) Forward(l net.Listener) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup

@@ -37,13 +37,13 @@ import (
 // Admin is a user who may do everything.
 const Admin = "admin"
 
-const timeout = 4 * time.Minute // it takes seconds, but for a machine that has much to do
+const timeout = 4 * time.Minute // it takes seconds, but longer on a busy machine
 
-// Options are what a test may want to be otherwise.
+// Options are what differs between tests.
 type Options struct {
-	Addr  string   // where the server listens; empty: 127.0.0.1
-	Wrap  []string // goes before both commands, such as ip netns exec NAME
-	Users []string // known besides Admin, and allowed nothing; their token is Token(NAME)
+	Addr  string   // address of the server; empty: 127.0.0.1
+	Wrap  []string // prefix of both commands, such as ip netns exec NAME
+	Users []string // known besides Admin, without any rights; their token is Token(NAME)
 	Audit bool     // note every request: see Asked
 	Pods  bool     // a kubelet runs pods, each with the token of its service account
 }
@@ -51,7 +51,7 @@ type Options struct {
 // A Cluster is a running kube-apiserver with its etcd.
 type Cluster struct {
 	URL string // https://…
-	CA  string // a file: whom to trust
+	CA  string // file with the server's authority
 	Dir string
 
 	t       testing.TB
@@ -60,7 +60,7 @@ type Cluster struct {
 	server  *process
 }
 
-// Start starts a cluster that lasts until the test ends.
+// Start starts a cluster that runs until the test ends.
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	if o.Addr == "" {
@@ -79,9 +79,9 @@ func Start(t testing.TB, o Options) *Cluster {
 		"--service-account-key-file=" + c.file("sa.key"), "--service-account-signing-key-file=" + c.file("sa.key"), "--service-account-issuer=https://kubernetes.test",
 		"--token-auth-file=" + c.file("tokens.csv"), "--authorization-mode=RBAC",
 		"--service-cluster-ip-range=10.96.0.0/12,fd00:10:96::/108", "--endpoint-reconciler-type=none",
-		"--allow-privileged=true", "--kubelet-preferred-address-types=ExternalIP,InternalIP", // nobody resolves names of nodes
+		"--allow-privileged=true", "--kubelet-preferred-address-types=ExternalIP,InternalIP", // no server resolves names of nodes
 	}
-	if !o.Pods { // they would be refused where no controller publishes the authority
+	if !o.Pods { // Pods would be refused without a controller that publishes the authority
 		arguments = append(arguments, "--disable-admission-plugins=ServiceAccount")
 	}
 	if o.Audit {
@@ -92,7 +92,7 @@ func Start(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// advertised is an address that a server may say it has: never loopback.
+// advertised returns an address that the server may advertise: never loopback.
 func advertised(addr string) string {
 	if ip := net.ParseIP(addr); ip != nil && !ip.IsLoopback() && !ip.IsUnspecified() {
 		return addr
@@ -115,7 +115,7 @@ func find(t testing.TB) string {
 	return binary
 }
 
-// root is the folder of the module that the test is in.
+// root returns the folder of the test's module.
 func root(t testing.TB) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "env", "GOMOD").Output()
@@ -139,7 +139,7 @@ func (c *Cluster) startEtcd() {
 	c.t.Cleanup(etcd.stop)
 }
 
-// writeSecrets writes who is who.
+// writeSecrets writes the users' tokens and the keys.
 func (c *Cluster) writeSecrets() {
 	c.t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -161,12 +161,10 @@ func (c *Cluster) write(name string, data []byte) {
 	}
 }
 
-// Token is what user proves to be itself with. It guards nothing: the cluster is a
-// test's.
+// Token returns the token of a user. It protects nothing: the cluster is a test's.
 func Token(user string) string { return "token-" + user }
 
-// Kubeconfig is a file that makes kubectl, or a pointsman, whoever has token. An
-// empty url is the server's own.
+// Kubeconfig returns a file with which kubectl, or a pointsman, uses a token. An empty url is the server's own.
 func (c *Cluster) Kubeconfig(token, url string) string {
 	c.t.Helper()
 	if url == "" {
@@ -194,8 +192,8 @@ users: [{name: test, user: {token: %q}}]
 // StopServer kills the API server; etcd stays.
 func (c *Cluster) StopServer() { c.server.stop() }
 
-// StartServer starts the API server, and waits until it is ready. On a busy machine it may end
-// itself before it is; then it is started again, as a kubelet would.
+// StartServer starts the API server, and waits until it is ready. On a busy machine it may exit before that; then it is
+// started again, as a kubelet does.
 func (c *Cluster) StartServer() {
 	c.t.Helper()
 	c.server.start()
@@ -242,8 +240,7 @@ func (c *Cluster) ready() bool {
 	return answer.StatusCode == http.StatusOK
 }
 
-// Compact makes etcd forget all revisions before the present one, so that a watch
-// from one of them cannot go on.
+// Compact removes all earlier revisions from etcd, so that a watch cannot continue from one of them.
 func (c *Cluster) Compact() {
 	c.t.Helper()
 	header := c.ask("/v3/kv/range", `{"key":"AA=="}`)
@@ -270,10 +267,10 @@ func (c *Cluster) ask(path, body string) string {
 	return string(text)
 }
 
-// Addr is where the API server listens, as host:port.
+// Addr returns the API server's address as host:port.
 func (c *Cluster) Addr() string { return strings.TrimPrefix(c.URL, "https://") }
 
-// free is a port that nothing has now.
+// free returns an unused port.
 func free(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

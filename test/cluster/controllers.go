@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// StartControllers starts kube-controller-manager with some of its controllers, until the
-// test ends. It comes from `make peers`, too.
+// StartControllers starts kube-controller-manager, which `make peers` builds, with some of its controllers, until the
+// test ends.
 func (c *Cluster) StartControllers(names ...string) {
 	c.t.Helper()
 	binary := filepath.Join(filepath.Dir(find(c.t)), "kube-controller-manager")

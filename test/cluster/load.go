@@ -17,11 +17,11 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// etcdBatch is how many puts go into one transaction; etcd takes 128.
+// etcdBatch is the number of puts in a transaction; etcd allows 128.
 const etcdBatch = 100
 
-// Load puts Services, EndpointSlices and Nodes where the API server finds them,
-// past its checks: ten thousand take seconds, not minutes.
+// Load writes Services, EndpointSlices and Nodes into etcd without the API server's checks: ten thousand take seconds,
+// not minutes.
 func (c *Cluster) Load(objects ...metav1.Object) {
 	c.t.Helper()
 	encoder := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
@@ -48,7 +48,7 @@ func (c *Cluster) put(puts []string) {
 	}
 }
 
-// complete fills in what the API server would, and is where it would put o.
+// complete fills in what the API server would, and returns the key where it would store o.
 func (c *Cluster) complete(o metav1.Object) string {
 	c.t.Helper()
 	o.SetUID(types.UID(uuid.NewUUID()))

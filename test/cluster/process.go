@@ -11,8 +11,7 @@ import (
 	"testing"
 )
 
-// leash starts a command that ends when its own standard input does, so that
-// nothing is left over of a test that was killed.
+// leash starts a command that ends when its standard input does, so that nothing is left of a test that was killed.
 const leash = `"$@" </dev/null 3<&- & child=$!; (read -r _; kill -9 $child) <&3 2>/dev/null & wait $child`
 
 // A process can be started and stopped, several times.
@@ -48,12 +47,12 @@ func (p *process) start() {
 	done := make(chan struct{})
 	p.done = done
 	go func() { // ends with the process
-		_ = cmd.Wait() // it is killed
+		_ = cmd.Wait() // it was killed
 		close(done)
 	}()
 }
 
-// stop kills it, and returns when it is gone. It may be called again.
+// stop kills the process, and waits until it has ended. It may be called again.
 func (p *process) stop() {
 	p.rope.Close()
 	<-p.done
@@ -68,7 +67,7 @@ func (p *process) ended() bool {
 	}
 }
 
-// words are the last that it said.
+// words returns the last output.
 func (p *process) words() string {
 	data, err := os.ReadFile(p.log)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/pointsman/pointsman/test/built"
 )
 
-// asked is set in the environment by make e2e: without it suites, which take minutes, are skipped.
+// asked is set by make e2e: without it suites, which take minutes, are skipped.
 const asked = "POINTSMAN_E2E"
 
 // Binaries is the folder of the binaries under test while a suite runs.
@@ -49,7 +49,7 @@ func (s suite) Run() int {
 	return s.M.Run()
 }
 
-// Need skips a test of a suite that was not asked for, or that this machine cannot run.
+// Need skips a test of a suite that was not asked for, or for which this machine lacks something.
 func Need(t testing.TB) {
 	t.Helper()
 	switch {

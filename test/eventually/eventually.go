@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package eventually waits, in tests, for what another goroutine, another process or the
-// kernel does in its own time. A test that sleeps instead is too short on a busy machine and
-// too long on an idle one. Where code has a clock of its own, its test runs in a bubble of
+// Package eventually lets tests wait for what another goroutine, another process or the kernel does. A test that sleeps
+// instead is too short on a busy machine and too long on an idle one. For code that has a clock of its own, use
 // testing/synctest, where Pass advances the fake clock.
 //
 //	eventually.True(t, "the plugin exits", func() bool { return p.exited() })
@@ -16,25 +15,24 @@ import (
 	"time"
 )
 
-// Timeout is how long True and Succeeds wait. It is many times what anything should take,
-// as a busy machine is no failure.
+// Timeout limits True and Succeeds. It is many times what anything should take, since a busy machine is no failure.
 const Timeout = 2 * time.Minute
 
-// The pause between two checks grows: what takes a moment is seen at once, and what takes
-// seconds is not kept from its processor by those who wait for it.
+// The pause between two checks grows: a short wait ends at once, and a long one leaves the processor to what it waits
+// for.
 const (
 	firstPause   = time.Millisecond
 	longestPause = 50 * time.Millisecond
 )
 
-// True waits until check reports true, and ends the test if that takes too long. What is
-// waited for is said as a sentence that should be true: "the plugin exits".
+// True waits until check reports true, and ends the test if that takes too long. what is a sentence that should become
+// true: "the plugin exits".
 func True(t testing.TB, what string, check func() bool) {
 	t.Helper()
 	TrueWithin(t, Timeout, what, check)
 }
 
-// TrueWithin is True, for as long as limit.
+// TrueWithin is True with another limit.
 func TrueWithin(t testing.TB, limit time.Duration, what string, check func() bool) {
 	t.Helper()
 	SucceedsWithin(t, limit, what, func() error { return holds(check()) })
@@ -47,7 +45,7 @@ func Succeeds(t testing.TB, what string, check func() error) {
 	SucceedsWithin(t, Timeout, what, check)
 }
 
-// SucceedsWithin is Succeeds, for as long as limit.
+// SucceedsWithin is Succeeds with another limit.
 func SucceedsWithin(t testing.TB, limit time.Duration, what string, check func() error) {
 	t.Helper()
 	if err := Try(limit, check); err != nil {
@@ -55,9 +53,8 @@ func SucceedsWithin(t testing.TB, limit time.Duration, what string, check func()
 	}
 }
 
-// Try is SucceedsWithin for what has no test to end: it returns check's last error, wrapped
-// in nothing. It checks at least once, and once more after the limit, so that a process which
-// did not run in between is not taken for a check that failed.
+// Try is SucceedsWithin without a test: it returns check's last error, not wrapped. It checks at least once, and once
+// more after the limit, so that a process that got no processor time is not taken for a failed check.
 func Try(limit time.Duration, check func() error) error {
 	end := time.Now().Add(limit)
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -74,16 +71,15 @@ func Try(limit time.Duration, check func() error) error {
 	}
 }
 
-// Pass advances the fake clock of a bubble of testing/synctest by d, and returns once everything else in
-// the bubble waits again. It panics outside of a bubble, where time would really pass.
+// Pass advances the fake clock of a bubble of testing/synctest by d, and returns when everything else in the bubble
+// waits again. It panics outside of a bubble.
 func Pass(d time.Duration) {
 	synctest.Wait()
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// Final is an error after which there is nothing to wait for, such as that the process has
-// exited which should have answered.
+// Final returns an error that ends the wait, such as that the process that should answer has exited.
 func Final(err error) error {
 	if err == nil {
 		return nil
@@ -95,7 +91,7 @@ type finalError struct{ error }
 
 func (e *finalError) Unwrap() error { return e.error }
 
-// errFalse is what a check that reports false has found.
+// errFalse is the error of a check that reports false.
 var errFalse = errors.New("it is not so")
 
 func holds(ok bool) error {

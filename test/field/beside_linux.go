@@ -18,9 +18,9 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// Beside has a dataplane that is configured serve the node of a testbed beside what other programs set up on nodes, as
-// docs/operating.md says. tool is the iptables of the backend that the dataplane uses. accepts says that a call to a Service
-// needs no rule of its own in INPUT, and leaves that the dataplane leaves ClusterIPs to a process that listens there.
+// Beside runs a configured dataplane on the node of a testbed beside what other programs set up on nodes, as
+// docs/operating.md describes. tool is the iptables of the dataplane's backend. accepts tells that calls to a Service
+// need no rule of their own in INPUT; leaves that the dataplane leaves ClusterIPs to a process that listens there.
 func Beside(t *testing.T, g *netns.Testbed, d sdk.Dataplane, tool string, accepts, leaves bool) {
 	t.Helper()
 	n := neighbour{node{t, g, d}, tool + " -w "}
@@ -40,7 +40,7 @@ type neighbour struct {
 // outside is a client from which callers of node ports are masqueraded.
 var outside = netip.MustParseAddr("198.18.0.7")
 
-// ask calls from a host, and returns which endpoint answers, and the address of the client that it saw.
+// ask calls from a host, and returns the endpoint that answers and the client's address that it saw.
 func (n neighbour) ask(h *netns.Host, from netip.Addr, to netip.AddrPort) (endpoint, client netip.AddrPort, err error) {
 	ctx, cancel := context.WithTimeout(n.Context(), 2*time.Second)
 	defer cancel()
@@ -60,7 +60,7 @@ func (n neighbour) ask(h *netns.Host, from netip.Addr, to netip.AddrPort) (endpo
 	return endpoint, client, errors.Join(err, bad)
 }
 
-// answers waits until a Service is served to a client outside, or with served false until it is not.
+// answers waits until a client outside reaches a Service, or with served false until it does not.
 func (n neighbour) answers(what string, to netip.AddrPort, served bool) {
 	n.Helper()
 	host, err := n.Host(outside)
@@ -78,8 +78,9 @@ func (n neighbour) answers(what string, to netip.AddrPort, served bool) {
 	})
 }
 
-// nodeLocalDNS has a process listen at a ClusterIP as NodeLocal DNS does: the address is on an interface of its own, and
-// packets are not tracked. Callers come to it, whichever of the two was there first, and to the Service once it is gone.
+// nodeLocalDNS lets a process listen at a ClusterIP as NodeLocal DNS does: the address is on an interface of its own,
+// and packets are not tracked. Callers reach that process, whether the Service or the process came first, and the
+// Service once the process has ended.
 func (n neighbour) nodeLocalDNS(leaves bool) {
 	n.Helper()
 	s, leave := n.place("cluster-ip")
@@ -151,7 +152,7 @@ func (n neighbour) nodeLocalDNS(leaves bool) {
 	}
 }
 
-// forwardDrops has FORWARD drop by its policy, as Docker and ufw set it, and accept established connections.
+// forwardDrops lets FORWARD drop by its policy, as Docker and ufw do, and accept established connections.
 func (n neighbour) forwardDrops() {
 	n.Helper()
 	s, leave := n.place("node-port")
@@ -162,7 +163,7 @@ func (n neighbour) forwardDrops() {
 	n.answers("the node port answers while FORWARD drops", netip.AddrPortFrom(s.Node.Addrs[0], frontend(s, sdk.NodePort).Port()), true)
 }
 
-// inputDrops has INPUT drop by its policy, as ufw sets it, and accept established connections.
+// inputDrops lets INPUT drop by its policy, as ufw does, and accept established connections.
 func (n neighbour) inputDrops(accepts bool) {
 	n.Helper()
 	s, leave := n.place("node-port")
@@ -179,7 +180,8 @@ func (n neighbour) inputDrops(accepts bool) {
 	}
 }
 
-// firewalld has chains that end with a rejection, as firewalld's do, after rules that accept what is established or translated.
+// firewalld adds chains that end with a rejection, as firewalld's do, after rules that accept established or translated
+// packets.
 func (n neighbour) firewalld(accepts bool) {
 	n.Helper()
 	if out, err := n.run("nft add table inet firewalld"); errors.Is(err, exec.ErrNotFound) || strings.Contains(out, "not supported") {
@@ -200,8 +202,8 @@ func (n neighbour) firewalld(accepts bool) {
 	n.answers("the node port beside firewalld", netip.AddrPortFrom(s.Node.Addrs[0], frontend(s, sdk.NodePort).Port()), accepts)
 }
 
-// ambientProbes has the node's own calls of a pod come from another address, as Istio's ambient mode has the kubelet's probes. It
-// stays so for calls of the pod itself, and callers of its Service reach the pod.
+// ambientProbes changes the source address of the node's own calls to a pod, as Istio's ambient mode does for the
+// kubelet's probes. This remains true for calls to the pod itself, and callers of its Service reach the pod.
 func (n neighbour) ambientProbes() {
 	n.Helper()
 	s, leave := n.place("node-port")

@@ -45,11 +45,11 @@ ns1/none:dns udp
 10.180.0.9 > 172.30.0.41:53 udp = 10.180.0.1:8080
 `
 
-// A drop is one of the packets of a case, and the reason for which it is dropped.
+// A drop is a packet of a case, and the reason for which it is dropped.
 type drop struct {
 	reason   string
 	from, to string
-	foreign  bool // only where ports and addresses of ClusterIPs that no Service has are refused
+	foreign  bool // only if the dataplane refuses unused ports and addresses of ClusterIPs
 }
 
 var drops = []drop{
@@ -61,7 +61,7 @@ var drops = []drop{
 	{sdk.DropLocalWithoutEndpoint, "198.18.0.7", "198.51.100.2:53", false},
 	{sdk.DropNoEndpoint, "10.180.0.9", "172.30.0.43:53", false},
 	{sdk.DropNoEndpoint, "198.18.0.7", "198.51.100.3:53", false},
-	{sdk.DropForeignPort, "198.18.0.7", "198.51.100.1:54", false}, // it comes from where it would be sent
+	{sdk.DropForeignPort, "198.18.0.7", "198.51.100.1:54", false}, // it comes from the address to which it would be sent
 	{sdk.DropForeignPort, "10.180.0.9", "172.30.0.41:54", true},
 	{sdk.DropForeignPort, "10.180.0.9", "172.30.0.99:53", true},
 
@@ -76,15 +76,15 @@ var drops = []drop{
 	{sdk.DropForeignPort, "fd00:10:180::9", "[fd00:172:30::99]:53", true},
 }
 
-// A Dataplane is one that reports.
+// A Dataplane is a dataplane with a report.
 type Dataplane interface {
 	sdk.Dataplane
 	sdk.Reporter
 }
 
-// Drops sends packets that are dropped, each for one reason, by a dataplane that start begins: its report counts exactly
-// those, and goes on in the next process; and after damage, if that is not nil, to what counts no_endpoint. foreign says that the dataplane refuses what is sent to
-// addresses and ports of ClusterIPs that no Service has.
+// Drops sends packets that are each dropped for one reason, by a dataplane that start starts. Its report counts exactly
+// those, and continues to count in the next process, and after damage, if that is not nil, to the rules that count
+// no_endpoint. foreign tells that the dataplane refuses unused addresses and ports of ClusterIPs.
 func Drops(t *testing.T, g *netns.Testbed, start func() Dataplane, damage func(), foreign bool) {
 	t.Helper()
 	s, err := sdktest.Parse("drops", []byte(dropping))
@@ -98,7 +98,7 @@ func Drops(t *testing.T, g *netns.Testbed, start func() Dataplane, damage func()
 	d := start()
 	n := node{t, g, d}
 	n.update(s.Update(1))
-	n.datagram("198.18.0.7", "192.0.2.10:9") // the host is there from now on
+	n.datagram("198.18.0.7", "192.0.2.10:9") // the host exists from now on
 	_, undo := n.leadBack(netip.MustParseAddr("198.18.0.7"))
 	defer undo()
 	n.update(s.Update(2))
@@ -133,7 +133,7 @@ func Drops(t *testing.T, g *netns.Testbed, start func() Dataplane, damage func()
 
 	if damage != nil {
 		damage()
-		want[sdk.DropNoEndpoint] = 0 // a rule that is made anew counts from zero
+		want[sdk.DropNoEndpoint] = 0 // a rule that is written again counts from zero
 		eventually.Succeeds(t, "the damage is repaired", func() error {
 			if got, r := counted(d), d.Report(); r.Repaired == 0 || !maps.Equal(got, want) {
 				return fmt.Errorf("repaired %q, counted %v, not %v", r.Repair, got, want)
@@ -148,7 +148,7 @@ func Drops(t *testing.T, g *netns.Testbed, start func() Dataplane, damage func()
 	eventually.True(t, "nothing counts after a cleanup", func() bool { return len(d.Report().Dropped) == 0 })
 }
 
-// counted returns what a dataplane reports, in both IP families.
+// counted returns the counters of a dataplane's report, for both IP families.
 func counted(d Dataplane) map[string]uint64 {
 	all := make(map[string]uint64)
 	for _, n := range d.Report().Dropped {
@@ -157,7 +157,7 @@ func counted(d Dataplane) map[string]uint64 {
 	return all
 }
 
-// datagram sends one from a host.
+// datagram sends one datagram from a host.
 func (d node) datagram(from, to string) {
 	d.Helper()
 	addr := netip.MustParseAddr(from)
@@ -175,7 +175,7 @@ func (d node) datagram(from, to string) {
 	}
 }
 
-// leadBack has the node's default route lead to where an address is, by a device, until undo is called.
+// leadBack lets the node's default route lead back to a neighbour, by a device, until undo is called.
 func (d node) leadBack(neighbour netip.Addr) (device string, undo func()) {
 	d.Helper()
 	out, err := d.run("ip -4 neighbour show " + neighbour.String()) // ADDRESS dev DEVICE lladdr MAC

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package field has cases from public reports about service proxies, with packets, for any dataplane. A mode's
-// kernel tests call them.
+// Package field tests dataplanes with packets, by cases from public reports about service proxies. A mode's kernel
+// tests call it. It must not know how a mode writes its rules. Start reading at field_linux.go.
 package field
 
 import (
@@ -23,8 +23,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// Check has a dataplane that is configured serve the node of a testbed in each case. prefixes says that node ports
-// answer at whole prefixes of the kernel's local table.
+// Check runs a configured dataplane on the node of a testbed in each case. prefixes tells that node ports answer at
+// whole prefixes of the kernel's local table.
 func Check(t *testing.T, g *netns.Testbed, d sdk.Dataplane, prefixes bool) {
 	t.Helper()
 	n := node{t, g, d}
@@ -33,14 +33,14 @@ func Check(t *testing.T, g *netns.Testbed, d sdk.Dataplane, prefixes bool) {
 	n.routedBack()
 }
 
-// A node is the one of a testbed, with the dataplane that serves it.
+// A node is the node of a testbed, with the dataplane that serves it.
 type node struct {
 	*testing.T
 	*netns.Testbed
 	dataplane sdk.Dataplane
 }
 
-// update gives the dataplane an update, and has it serve.
+// update lets the dataplane serve an update.
 func (d node) update(u sdk.Update) {
 	d.Helper()
 	if r, err := d.dataplane.Sync(d.Context(), u); err != nil || len(r.Failed) > 0 {
@@ -105,9 +105,8 @@ func (d node) must(commands ...string) {
 	}
 }
 
-// earlyClient has a client of the node connect to an external address that nobody has, and gives the dataplane
-// the Service meanwhile: the kernel remembers that it sent the first packet elsewhere, and the connection must
-// be served nevertheless (kubernetes#101607).
+// earlyClient connects to an external address that nothing has, before the dataplane serves it: the kernel remembers
+// that it sent the first packet elsewhere, and the connection must be served nevertheless (kubernetes#101607).
 func (d node) earlyClient() {
 	d.Helper()
 	s, leave := d.place("external-ip")
@@ -134,7 +133,7 @@ func (d node) earlyClient() {
 	}
 }
 
-// localTable calls a node port at addresses that only the kernel's local table has: one that comes, and with
+// localTable calls a node port at addresses that only the kernel's local table has: one that is added later, and with
 // prefixes one of a prefix (kubernetes#97836).
 func (d node) localTable(prefixes bool) {
 	d.Helper()
@@ -159,9 +158,9 @@ func (d node) localTable(prefixes bool) {
 	}
 }
 
-// routedBack calls another port of an external address from behind a router to which the node's default route leads back:
-// the packet comes to the node once (cilium#14176, felix#2690), and the port that is served answers. What a neighbour
-// may have is sent to it.
+// routedBack calls another port of an external address, from behind a router to which the node's default route leads:
+// the packet reaches the node once (cilium#14176, felix#2690), and the port that is served answers. What may be a
+// neighbour's is sent to the neighbour.
 func (d node) routedBack() {
 	d.Helper()
 	s, leave := d.place("external-ip")
@@ -193,7 +192,7 @@ func (d node) routedBack() {
 		defer d.must(table + "-D " + chain + rule)
 	}
 	d.update(s.Update(1))
-	packets := func(chain string) int { // that one call has come, or leave, by the chain
+	packets := func(chain string) int { // when the call has come, or leaves, by chain
 		d.must(table + "-Z " + chain)
 		_ = d.call(host, client, netip.AddrPortFrom(served.Addr(), 81), 300*time.Millisecond) // before it is sent again
 		out, err := d.run(table + "-nvxL " + chain)

@@ -11,17 +11,18 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// A Harm is what another program does to what a dataplane wrote: a command of a shell. Of rules that it adds, each has
-// one of Theirs.
+// A Harm is what another program does to a dataplane's rules, by a shell command. Each rule that it adds contains one
+// of Theirs.
 type Harm struct{ What, Command string }
 
-// Theirs are parts of the rules that Harms adds, by which they are told from those of a dataplane.
+// Theirs are parts of the rules that Harms adds, which distinguish them from those of a dataplane.
 var Theirs = []string{"203.0.113.9", "THEIRS"}
 
-// Harms are what other programs do to tables of iptables. tool is iptables of the dataplane's backend; way is the chain
-// of table nat in which all that is served begins, and chain another one there, the first rule of which is the dataplane's.
+// Harms returns what other programs do to tables of iptables. tool is the iptables of the dataplane's backend; way is
+// the chain of table nat through which everything is served, and chain another one there whose first rule is the
+// dataplane's.
 func Harms(tool, way, chain string) []Harm {
-	const flush, remove = "TOOL -t nat -F; TOOL -t filter -F", "; TOOL -t nat -X || :; TOOL -t filter -X || :" // what was put back meanwhile stays
+	const flush, remove = "TOOL -t nat -F; TOOL -t filter -F", "; TOOL -t nat -X || :; TOOL -t filter -X || :" // what was repaired meanwhile stays
 	all := []Harm{
 		{"all is flushed", flush},
 		{"all is flushed and deleted", flush + remove},
@@ -48,8 +49,7 @@ func Harms(tool, way, chain string) []Harm {
 	return all
 }
 
-// Repairs does each harm to what d serves, and waits until nothing differs from what there was, and until the repair
-// is counted.
+// Repairs does each harm to what d serves, and waits until nothing differs from before and the repair is counted.
 func Repairs(t *testing.T, d interface{ Report() sdk.Report }, differs func() error, harms ...Harm) {
 	t.Helper()
 	for _, h := range harms {
@@ -59,7 +59,7 @@ func Repairs(t *testing.T, d interface{ Report() sdk.Report }, differs func() er
 				t.Fatalf("%s: %v: %s", h.Command, err, out)
 			}
 			eventually.True(t, "a repair is counted", func() bool { return d.Report().Repaired > repaired })
-			eventually.Succeeds(t, "all is as before", differs) // each family is repaired by itself
+			eventually.Succeeds(t, "all is as before", differs) // each family is repaired separately
 		})
 	}
 }

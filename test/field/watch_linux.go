@@ -23,9 +23,9 @@ type Watcher interface {
 	sdk.Watcher
 }
 
-// Watch sends the packets of Drops, and has the dataplane watch all packets or those like the one that is sent: it tells of
-// each what became of it. While it watches, the kernel has a table that only its process owns, and none afterwards. foreign
-// is as with Drops.
+// Watch sends the packets of Drops while the dataplane watches all packets, or only those like the one that is sent: it
+// tells what happened to each. Meanwhile the kernel has a table that the dataplane's process owns; afterwards it does
+// not. foreign is as with Drops.
 func Watch(t *testing.T, g *netns.Testbed, d Watcher, foreign bool) {
 	t.Helper()
 	s, err := sdktest.Parse("drops", []byte(dropping))
@@ -38,7 +38,7 @@ func Watch(t *testing.T, g *netns.Testbed, d Watcher, foreign bool) {
 	}
 	n := node{t, g, d}
 	n.update(s.Update(1))
-	n.datagram("198.18.0.7", "192.0.2.10:9") // the host is there from now on
+	n.datagram("198.18.0.7", "192.0.2.10:9") // the host exists from now on
 	_, undo := n.leadBack(netip.MustParseAddr("198.18.0.7"))
 	defer undo()
 	n.update(s.Update(2))
@@ -50,7 +50,7 @@ func Watch(t *testing.T, g *netns.Testbed, d Watcher, foreign bool) {
 	}
 }
 
-// watch sends packets like p until w tells what becomes of one. If named is set, w watches only such packets.
+// watch sends packets like p until w tells what happened to one. With named, w watches only such packets.
 func (d node) watch(w Watcher, p drop, named bool) {
 	d.Helper()
 	to := netip.MustParseAddrPort(p.to)
@@ -72,13 +72,13 @@ func (d node) watch(w Watcher, p drop, named bool) {
 		ended <- w.Watch(ctx, like, func(p sdk.WatchedPacket) error {
 			select {
 			case told <- p:
-			default: // told of enough of them
+			default: // it has told of enough packets
 			}
 			return nil
 		})
 	}()
 	eventually.Succeeds(d, fmt.Sprintf("%s > %s is told", p.from, p.to), func() error {
-		d.datagram("192.0.2.7", "172.30.0.43:53") // not told if another packet is named
+		d.datagram("192.0.2.7", "172.30.0.43:53") // not told of if another packet is named
 		d.datagram(p.from, p.to)
 		for {
 			select {

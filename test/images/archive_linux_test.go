@@ -14,16 +14,16 @@ import (
 	"testing"
 )
 
-// prefix is what images' names begin with in manifests, and tag what they end with.
+// prefix and tag are the beginning and the end of images' names in manifests.
 const (
 	prefix = "ghcr.io/pointsman/"
 	tag    = ":0.1.0"
 )
 
-// names are those of all images.
+// names are the names of all images.
 var names = []string{"host", "pointsman", "dataplane-iptables", "dataplane-ipvs", "dataplane-nftables", "dataplane-userspace"}
 
-// folder is where make images put them.
+// folder returns the folder in which make images put them.
 func folder(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("POINTSMAN_IMAGES")
@@ -33,13 +33,13 @@ func folder(t testing.TB) string {
 	return dir
 }
 
-// An archive is an image of several processors, as its file has it: what has which digest.
+// An archive is the file of an image for several processors, by digest.
 type archive struct {
 	blobs map[string][]byte
 	index []byte
 }
 
-// open reads the archive of an image, and holds each blob to its digest.
+// open reads the archive of an image, and checks the digest of each blob.
 func open(t testing.TB, path string) archive {
 	t.Helper()
 	file, err := os.Open(path)
@@ -72,14 +72,14 @@ func open(t testing.TB, path string) archive {
 	}
 }
 
-// A descriptor says where in an archive something is.
+// A descriptor tells where in an archive something is.
 type descriptor struct {
 	MediaType, Digest string
 	Annotations       map[string]string
 	Platform          struct{ OS, Architecture string }
 }
 
-// A built image is one for one processor.
+// A built image is an image for one processor.
 type built struct {
 	Architecture, OS, Created string
 	Config                    struct {
@@ -88,8 +88,8 @@ type built struct {
 	layers [][]byte // gzipped, lowest first
 }
 
-// named is the name that a node gets the archive's image by, and its images by processor.
-func (a archive) images(t testing.TB) (named string, all map[string]built) {
+// images returns the name of the archive's image, and its images by processor.
+func (a archive) images(t testing.TB) (name string, all map[string]built) {
 	t.Helper()
 	var top, index struct{ Manifests []descriptor }
 	a.decode(t, a.index, &top)
@@ -115,13 +115,13 @@ func (a archive) images(t testing.TB) (named string, all map[string]built) {
 		all[d.Platform.Architecture] = b
 	}
 	for _, key := range []string{"org.opencontainers.image.ref.name", "io.containerd.image.name"} {
-		if named == "" {
-			named = top.Manifests[0].Annotations[key]
-		} else if named != top.Manifests[0].Annotations[key] {
+		if name == "" {
+			name = top.Manifests[0].Annotations[key]
+		} else if name != top.Manifests[0].Annotations[key] {
 			t.Errorf("it has two names: %v", top.Manifests[0].Annotations)
 		}
 	}
-	return named, all
+	return name, all
 }
 
 func (a archive) decode(t testing.TB, data []byte, into any) {

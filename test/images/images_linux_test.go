@@ -20,11 +20,11 @@ import (
 	"testing"
 )
 
-// machines are what images are for.
+// machines are the processors of images.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "ppc64le": elf.EM_PPC64, "s390x": elf.EM_S390}
 
-// TestArchives: each image is there for each processor, under the name that manifests have, says what
-// it is, and has programs of that processor which find their interpreter and libraries in it.
+// TestArchives: each image exists for each processor, under the name in the manifests, has its labels, and has programs
+// of that processor which find their interpreter and libraries in it.
 func TestArchives(t *testing.T) {
 	dir := folder(t)
 	for _, name := range names {
@@ -53,7 +53,7 @@ func TestArchives(t *testing.T) {
 	}
 }
 
-// files are an image's, by path without the first slash; a link has what it is a link to after "-> ".
+// files returns an image's files, by path without the first slash; of a link the target, after "-> ".
 func (b built) files(t *testing.T) map[string][]byte {
 	t.Helper()
 	files := make(map[string][]byte)
@@ -82,7 +82,7 @@ func (b built) files(t *testing.T) map[string][]byte {
 	return files
 }
 
-// checkProgram checks that one is of this machine and that files have all that it loads.
+// checkProgram checks that a program is of this machine, and that files has all that it loads.
 func checkProgram(t *testing.T, name string, data []byte, machine elf.Machine, files map[string][]byte) {
 	t.Helper()
 	f, err := elf.NewFile(bytes.NewReader(data))
@@ -111,8 +111,8 @@ func checkProgram(t *testing.T, name string, data []byte, machine elf.Machine, f
 	}
 }
 
-// TestNothingCalls holds images to what configs/vex says of them: no program in them calls the functions of the C
-// library in which the vulnerabilities are.
+// TestNothingCalls compares images with the statements of configs/vex: no program in them calls the functions of the C
+// library that have the vulnerabilities.
 func TestNothingCalls(t *testing.T) {
 	dir := folder(t)
 	for _, name := range names {
@@ -138,7 +138,7 @@ func TestNothingCalls(t *testing.T) {
 	}
 }
 
-// checkFiles checks that an image has what its programs call, and nothing to call anything else by.
+// checkFiles checks that an image has what its programs call, and no other program.
 func checkFiles(t *testing.T, name string, files map[string][]byte) {
 	t.Helper()
 	iptables := []string{"usr/sbin/iptables-nft-restore", "usr/sbin/iptables-legacy-restore", "usr/sbin/ip6tables-nft-save", "usr/sbin/ip6tables-legacy-save"}
@@ -164,7 +164,7 @@ func checkFiles(t *testing.T, name string, files map[string][]byte) {
 	}
 }
 
-// TestLists: what an image has is listed for each processor: Go's modules and Debian's packages.
+// TestLists: the contents of an image are listed for each processor: Go's modules and Debian's packages.
 func TestLists(t *testing.T) {
 	dir := folder(t)
 	for _, name := range names {
@@ -190,13 +190,12 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// TestReproducible makes two images again, in another folder: the archives and the lists are byte for
-// byte the same.
+// TestReproducible builds two images again, in another folder: the archives and the lists are the same, byte for byte.
 func TestReproducible(t *testing.T) {
 	first, again := folder(t), t.TempDir()
-	list := []string{"host", "dataplane-ipvs"} // these two have all that others have
+	list := []string{"host", "dataplane-ipvs"} // these two have all that the others have
 	words := append([]string{"../../configs/container/images", filepath.Join(first, "..", "dist"), again}, list...)
-	if os.Getuid() == 0 { // the network of this process is a namespace of its own (TestMain), where there is no Debian
+	if os.Getuid() == 0 { // this process has a network namespace of its own (TestMain), without Debian's servers
 		words = append([]string{"nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", os.Getppid())}, words...)
 	}
 	cmd := exec.CommandContext(t.Context(), words[0], words[1:]...)
@@ -204,7 +203,7 @@ func TestReproducible(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	made, _ := filepath.Glob(again + "/*")
-	if len(made) != len(list)*(1+len(machines))+1 { // what release they are of, too
+	if len(made) != len(list)*(1+len(machines))+1 { // and the version of the release
 		t.Errorf("it made %q", made)
 	}
 	for _, file := range made {

@@ -29,22 +29,22 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// within is how long a pod may take: each comes from images that are pulled and unpacked.
+// within limits the time for a pod, whose images are pulled and unpacked first.
 const within = 4 * time.Minute
 
-// A fleet is a cluster: a real API server with the controller of DaemonSets, and machines with real
-// kubelets. In the place of a scheduler the test binds pods.
+// A fleet is a cluster: a real API server with the controller of DaemonSets, and machines with real kubelets. The test
+// binds pods, in place of a scheduler.
 type fleet struct {
-	*machine // the first of all
+	*machine // the first of them
 	all      []*machine
 	mirror   *mirror
 	api      *cluster.Cluster
 	kube     kubernetes.Interface
-	only     *regexp.Regexp // the names of what is to be done
-	lived    int            // how much of that was
+	only     *regexp.Regexp // the names of the lives to run
+	lived    int            // how many of them were run
 }
 
-// newFleet makes one of a machine, and more at these addresses.
+// newFleet starts a fleet of one machine, and more at these addresses.
 func newFleet(t *testing.T, more ...netip.Addr) *fleet {
 	t.Helper()
 	only, err := regexp.Compile(os.Getenv(livesEnv))
@@ -124,7 +124,7 @@ func (f *fleet) serve() {
 	}
 }
 
-// run runs kubectl or helm as an administrator would, and returns what it prints.
+// run runs kubectl or helm as an administrator would, and returns the output.
 func (f *fleet) run(program string, words ...string) string {
 	f.Helper()
 	home := f.path("home")
@@ -143,16 +143,16 @@ const (
 	chart   = "../../charts/pointsman"
 )
 
-// install installs the chart, with what a cluster's administrator sets besides values: where the API server is
-// before its Service is served, that conntrack's limits, which are all machines', stay, and a short drain.
+// install installs the chart with additional settings of a cluster's administrator: the address of the API server
+// before its Service is served, no limits of conntrack, since those are of all machines, and a short drain.
 func (f *fleet) install(values string) {
 	f.Helper()
 	host, port, _ := strings.Cut(f.api.Addr(), ":")
 	f.run(helm, "install", "pointsman", chart, "--set", "apiServer.host="+host+",apiServer.port="+port+",config.linux.conntrack.maxPerCore=0,config.swap.drainTimeout=2s,"+values)
 }
 
-// ready waits until the one pod there is is another one than the named, is ready, and serves in a mode;
-// pods that want a node get it.
+// ready waits until there is exactly one pod, another one than the named, that is ready and serves in a mode. It binds
+// pods to nodes.
 func (f *fleet) ready(mode, former string) corev1.Pod {
 	f.Helper()
 	var pod corev1.Pod
@@ -173,7 +173,7 @@ func (f *fleet) ready(mode, former string) corev1.Pod {
 	return pod
 }
 
-// bind gives pods that have no node the one that they are for, and lists all.
+// bind binds pods to the node that they are for, and returns all pods.
 func (f *fleet) bind() ([]corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(f.Context(), 10*time.Second)
 	defer cancel()
@@ -185,7 +185,7 @@ func (f *fleet) bind() ([]corev1.Pod, error) {
 		if p.Spec.NodeName == "" {
 			node := p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields[0].Values[0]
 			err := f.kube.CoreV1().Pods(p.Namespace).Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}, metav1.CreateOptions{})
-			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // else it is another by now
+			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // else it is another pod by now
 				return nil, err
 			}
 		}
@@ -202,7 +202,7 @@ func isReady(p corev1.Pod) bool {
 	return false
 }
 
-// metric checks that the host says a line at its metrics.
+// metric checks that the host's metrics have a line.
 func (f *fleet) metric(line string) error {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	answer, err := client.Get("http://127.0.0.1:10249/metrics")
@@ -217,7 +217,7 @@ func (f *fleet) metric(line string) error {
 	return nil
 }
 
-// replace has a container of the pod be of the next image, and waits until it is and the pod is ready.
+// replace changes a container of the pod to the next image, and waits until it runs and the pod is ready.
 func (f *fleet) replace(mode, pod, container, image string) {
 	f.Helper()
 	f.run(kubectl, "set", "image", "pod/"+pod, container+"="+prefix+image+":next")
@@ -235,7 +235,7 @@ func (f *fleet) replace(mode, pod, container, image string) {
 	})
 }
 
-// evict evicts a pod as a drain does, and returns the next one, which serves.
+// evict evicts a pod as a drain does, and returns the next one when it serves.
 func (f *fleet) evict(mode, pod string) string {
 	f.Helper()
 	err := f.kube.PolicyV1().Evictions("kube-system").Evict(f.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: "kube-system"}})
@@ -245,8 +245,8 @@ func (f *fleet) evict(mode, pod string) string {
 	return f.ready(mode, pod).Name
 }
 
-// reset cuts the power of the machine, with all that the kernel had, and starts it again: the pod that the
-// node had is there again, and serves.
+// reset cuts the power of the machine, which removes everything from the kernel, and starts the machine again: the same
+// pod exists again, and serves.
 func (f *fleet) reset(mode string, pod corev1.Pod) {
 	f.Helper()
 	f.off()
@@ -297,11 +297,11 @@ func (f *fleet) uninstall() {
 	})
 }
 
-// livesEnv, if it is set, is a pattern: the lives of other names are left out.
+// livesEnv, if it is set, is a pattern of the lives to run.
 const livesEnv = "KUBELET_LIVES"
 
-// TestKernelKubelet runs the images as pods of a real kubelet, by the chart in its forms. Connections
-// through userspace end with its process, so its pod is neither upgraded nor evicted under traffic.
+// TestKernelKubelet runs the images as pods of a real kubelet, by the chart in its forms. Connections through userspace
+// end with its process, so its pod is neither upgraded nor evicted under traffic.
 func TestKernelKubelet(t *testing.T) {
 	f := newFleet(t)
 	f.lives("iptables", "the default", "", func(pod string) {
@@ -324,7 +324,7 @@ func TestKernelKubelet(t *testing.T) {
 	f.some()
 }
 
-// some skips the rest of a test of which livesEnv has left out every life.
+// some skips the rest of a test if livesEnv excludes every life.
 func (f *fleet) some() {
 	f.Helper()
 	if f.lived == 0 {
@@ -332,11 +332,11 @@ func (f *fleet) some() {
 	}
 }
 
-// sockets checks that the folder of each dataplane's socket is open to the host's group, and to no others.
+// sockets checks that only the host's group may enter the folder of each dataplane's socket.
 func (f *fleet) sockets(folders ...string) {
 	f.Helper()
 	for _, folder := range folders {
-		all, _ := filepath.Glob(f.path("root/var/lib/kubelet/pods/*/volumes/kubernetes.io~empty-dir/" + folder)) // the pattern is none of a user's
+		all, _ := filepath.Glob(f.path("root/var/lib/kubelet/pods/*/volumes/kubernetes.io~empty-dir/" + folder)) // the pattern is valid
 		if len(all) != 1 {
 			f.Fatalf("%s are the folders %q", folder, all)
 		}
@@ -350,8 +350,7 @@ func (f *fleet) sockets(folders ...string) {
 	}
 }
 
-// swap changes one value, the mode, and waits until the next pod serves in that mode, and the rules of the mode
-// before are gone.
+// swap changes only the mode, and waits until the next pod serves in that mode and the rules of the old mode are gone.
 func (f *fleet) swap(from, to, pod string) string {
 	f.Helper()
 	f.run(helm, "upgrade", "pointsman", chart, "--reuse-values", "--set", "mode="+to)
@@ -366,7 +365,7 @@ func (f *fleet) swap(from, to, pod string) string {
 	return pod
 }
 
-// has reports whether a life is to be had.
+// has reports whether a life should run.
 func (f *fleet) has(named string) bool {
 	f.Helper()
 	if !f.only.MatchString(named) {
@@ -377,8 +376,7 @@ func (f *fleet) has(named string) bool {
 	return true
 }
 
-// ask has the plugin of kubectl ask the node: the images have the program that the plugin runs, and the pods the container in
-// which it does.
+// ask runs kubectl's plugin for the node: the images have the program that it runs, in the container where it runs it.
 func (f *fleet) ask(mode, pod string) {
 	f.Helper()
 	eventually.SucceedsWithin(f, within, "kubectl pointsman is answered", func() error {
@@ -392,7 +390,7 @@ func (f *fleet) ask(mode, pod string) {
 	})
 }
 
-// lives has a form begin, change under traffic, lose its power, and go.
+// lives starts a form, changes it under traffic, cuts its power, and removes it.
 func (f *fleet) lives(mode, named, values string, change func(pod string)) {
 	f.Helper()
 	named = mode + ": " + named

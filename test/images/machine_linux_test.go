@@ -15,8 +15,8 @@ import (
 	"github.com/pointsman/pointsman/test/cluster"
 )
 
-// A machine is a node as a cluster has it: a containerd and a kubelet, and what they run, in namespaces
-// of their own save for the network, which is the node's. Its files are in the node's folder.
+// A machine is a node as in a cluster: a containerd, a kubelet and what they run, in namespaces of their own except for
+// the network, which is the node's. Its files are in the node's folder.
 type machine struct {
 	*node
 	name       string
@@ -26,7 +26,7 @@ type machine struct {
 	ended      chan struct{}
 }
 
-// machine prepares one, which ends with the test.
+// machine prepares a machine, which ends with the test.
 func (n *node) machine(name string, addr netip.Addr, api *cluster.Cluster, m *mirror) *machine {
 	n.Helper()
 	v := &machine{node: n, name: name, addr: addr, kubeconfig: api.Kubeconfig(cluster.Token(cluster.Admin), "")}
@@ -58,7 +58,7 @@ func (n *node) machine(name string, addr netip.Addr, api *cluster.Cluster, m *mi
 	return v
 }
 
-// All pods are of the node's network, so there is none to set up for others.
+// All pods use the node's network, so none has to be set up for others.
 const containerd = `version = 3
 disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.tracing.processor.v1.otlp", "io.containerd.internal.v1.tracing"]
 [plugins."io.containerd.cri.v1.images"]
@@ -75,7 +75,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.tracing.processor
     conf_dir = %q
 `
 
-// Nothing of it depends on how much the machine has left of anything.
+// Nothing in it depends on how much space the machine has left.
 const kubelet = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 failCgroupV1: false
@@ -94,8 +94,8 @@ imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
 `
 
-// boot is process 1 of a machine. The kernel parameters that a kubelet asks for are all machines', so it
-// finds them as it wants them.
+// boot is process 1 of a machine. The kernel parameters that a kubelet wants belong to the whole machine, so the
+// kubelet is told that they are set.
 const boot = `cd "$1"
 for dir in run var/lib var/log; do mount --bind root/$dir /$dir; done
 for pair in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 kernel/keys/root_maxkeys=1000000 kernel/keys/root_maxbytes=25000000; do
@@ -111,7 +111,7 @@ kubelet --config=kubelet.yaml --kubeconfig="$2" --hostname-override="$3" --node-
 wait
 `
 
-// on starts it. It ends when this process does, and all that runs on it.
+// on starts the machine. It ends with this process, and so does all that it runs.
 func (v *machine) on() {
 	v.Helper()
 	bin, err := filepath.Abs("../../bin/nodes")
@@ -134,12 +134,12 @@ func (v *machine) on() {
 	v.rope, v.ended = rope, make(chan struct{})
 	ended := v.ended
 	go func() { // ends with the machine
-		_ = cmd.Wait() // it is killed
+		_ = cmd.Wait() // it was killed
 		close(ended)
 	}()
 }
 
-// off ends it as a power cut does: no process of it is left.
+// off ends the machine as a power cut does: none of its processes is left.
 func (v *machine) off() {
 	if v.rope == nil {
 		return
@@ -149,9 +149,9 @@ func (v *machine) off() {
 	<-v.ended
 }
 
-// removeGroups removes the control groups that containerd made. Another's, in which something runs, stay.
+// removeGroups removes the control groups that containerd made. A group of another machine, which has processes, stays.
 func removeGroups() {
-	roots, _ := filepath.Glob("/sys/fs/cgroup/*/k8s.io") // the pattern is none of a user's
+	roots, _ := filepath.Glob("/sys/fs/cgroup/*/k8s.io") // the pattern is valid
 	for _, root := range append(roots, "/sys/fs/cgroup/k8s.io") {
 		var all []string
 		_ = filepath.WalkDir(root, func(at string, d fs.DirEntry, err error) error {

@@ -29,15 +29,15 @@ var (
 	callers  = map[string]netip.Addr{"pod": netip.MustParseAddr("10.244.0.9"), "client": netip.MustParseAddr("198.18.0.7")}
 )
 
-// A node is the network that the test is in, with callers and endpoints around it.
+// A node is the test's network namespace, with callers and endpoints around it.
 type node struct {
 	*testing.T
-	dir     string // its files, and those of what runs on it
+	dir     string // its files, and those of its machines
 	testbed *netns.Testbed
 	host    *netns.Host // its network
 }
 
-// newNode returns a node on which nothing runs.
+// newNode returns a node without processes.
 func newNode(t *testing.T) *node {
 	t.Helper()
 	folder(t)
@@ -47,13 +47,13 @@ func newNode(t *testing.T) *node {
 	if _, err := exec.LookPath("runc"); err != nil {
 		t.Skip("needs runc: apt-get install runc")
 	}
-	dir, err := os.MkdirTemp("", "pm-") // short, for sockets' names
+	dir, err := os.MkdirTemp("", "pm-") // a short path, for sockets
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := &node{T: t, dir: dir}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil { // users in containers read what is in it
+	if err := os.Chmod(dir, 0o755); err != nil { // users in containers read its files
 		t.Fatal(err)
 	}
 	if n.testbed, err = netns.New(); err != nil {
@@ -61,7 +61,7 @@ func newNode(t *testing.T) *node {
 	}
 	n.host = n.testbed.Node()
 	t.Cleanup(n.close)
-	if err := n.testbed.Own(nodeAddr); err != nil { // callers from outside are masqueraded by it
+	if err := n.testbed.Own(nodeAddr); err != nil { // it masquerades callers from outside
 		t.Fatal(err)
 	}
 	for _, at := range backends {
@@ -70,7 +70,7 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-// close empties its network.
+// close removes everything from its network.
 func (n *node) close() {
 	n.forget()
 	if err := n.testbed.Close(); err != nil {
@@ -80,7 +80,7 @@ func (n *node) close() {
 
 func (n *node) path(at string) string { return filepath.Join(n.dir, at) }
 
-// forget takes from the node what a reboot does: rules, and what is below /run.
+// forget removes what a reboot removes: rules, and the files below /run.
 func (n *node) forget() {
 	n.Helper()
 	for _, command := range []string{"nft flush ruleset", "iptables-legacy -t nat -F", "iptables-legacy -t nat -X", "iptables-legacy -F", "iptables-legacy -X",
@@ -92,7 +92,7 @@ func (n *node) forget() {
 	}
 }
 
-// echo answers TCP at an endpoint, with what was said.
+// echo answers TCP at an endpoint.
 func (n *node) echo(at netip.AddrPort) {
 	n.Helper()
 	host, err := n.testbed.Host(at.Addr())
@@ -107,13 +107,13 @@ func (n *node) echo(at netip.AddrPort) {
 	go traffic.Echo(l) // ends with the listener
 }
 
-// load has a pod and a client call the Service, by new connections and on kept ones.
+// load starts a pod and a client that call the Service, by new connections and on kept ones.
 func (n *node) load() *traffic.Load {
 	n.Helper()
 	return n.called(nil)
 }
 
-// called is load with more callers, whose connections live for a time.
+// called is load with more callers, whose connections live for a limited time.
 func (n *node) called(lives func() time.Duration, all ...traffic.Caller) *traffic.Load {
 	n.Helper()
 	for name, from := range callers {
@@ -131,7 +131,7 @@ func (n *node) called(lives func() time.Duration, all ...traffic.Caller) *traffi
 // processes returns the processes of a program in the node's network.
 func (n *node) processes(program string) (pids []int) {
 	n.Helper()
-	own, err := os.Readlink("/proc/thread-self/ns/net") // the first thread may be elsewhere now, with a caller
+	own, err := os.Readlink("/proc/thread-self/ns/net") // the first thread may be in another namespace now, to call
 	if err != nil {
 		n.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func (n *node) processes(program string) (pids []int) {
 	return pids
 }
 
-// hang stops the dataplane of a mode, and waits until other processes have taken its place.
+// hang stops the processes of the dataplane of a mode, and waits until others have replaced them.
 func (n *node) hang(mode string) {
 	n.Helper()
 	program := "pointsman-dataplane-" + mode

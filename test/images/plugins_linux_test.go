@@ -22,11 +22,11 @@ import (
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
-// debian are the packages of which the Python example needs the files.
+// debian are the packages whose files the Python example needs.
 const debian = "python3-grpcio python3-protobuf python3-six python3.11-minimal libpython3.11-minimal libpython3.11-stdlib"
 
-// pack writes into the folder $1 the layer of an image with the example plugins in Python and in Go, what the first
-// needs of this machine's Debian, and cp.
+// pack writes a layer of an image into the folder $1: the example plugins in Python and in Go, files of this machine's
+// Debian for the first, and cp.
 const pack = `at=$1/root/usr/libexec/pointsman
 mkdir -p $at
 cp -r ../../examples/python-relay/. $at
@@ -38,7 +38,7 @@ sort -u $1/files $1/libraries | tar -C / -chf $1/layer --no-recursion -T - /usr/
 tar -C $1/root -rf $1/layer --owner=0 --group=0 usr
 `
 
-// plugins adds the image of someone who ships two plugins, and returns its digest.
+// plugins adds the image of a vendor of two plugins, and returns its digest.
 func (m *mirror) plugins(t *testing.T) string {
 	t.Helper()
 	if err := exec.Command("dpkg", append([]string{"-L"}, strings.Fields(debian)...)...).Run(); err != nil {
@@ -58,16 +58,16 @@ func (m *mirror) plugins(t *testing.T) string {
 	return m.image("acme/relays:v1", layer)
 }
 
-// TestKernelKubeletPlugins has dataplanes of others come to the nodes of a cluster by the chart alone, from an
-// image that is not of this project: in a container of their own, and as children of the host, of which
-// the image is a volume or a copy. Each node is swapped to it and back while its callers call, and no call fails.
+// TestKernelKubeletPlugins installs other vendors' dataplanes on a cluster's nodes by the chart alone, from an image
+// that is not of this project: in a container of their own, and as children of the host, with the image as a volume or
+// a copy. Each node is swapped there and back under load, and no call fails.
 func TestKernelKubeletPlugins(t *testing.T) {
 	f := newFleet(t, netip.MustParseAddr("192.0.2.11"), netip.MustParseAddr("192.0.2.12"))
 	digest := f.mirror.plugins(t)
 	var callers []traffic.Caller
 	for _, v := range f.all {
 		callers = append(callers, traffic.From(v.host, v.name, v.addr, service))
-		// Relays listen on addresses of the node only. Its own one stays the first.
+		// Relays listen only on addresses of the node. Its own address stays the first.
 		const own = `device=$(ip -o addr show to "$0" | cut -d" " -f2); for to; do ip addr add "$to/32" dev "$device"; done`
 		if err := v.host.Do(exec.Command("sh", "-ec", own, v.addr.String(), "10.96.0.1", service.Addr().String()).Run); err != nil {
 			t.Fatal(err)
@@ -116,13 +116,13 @@ func TestKernelKubeletPlugins(t *testing.T) {
 	f.some()
 }
 
-// pointsman runs the command line in a pod, and returns what it prints.
+// pointsman runs the command line in a pod, and returns its output.
 func (f *fleet) pointsman(p corev1.Pod, words ...string) string {
 	f.Helper()
 	return f.run(kubectl, append([]string{"exec", p.Name, "-c", "pointsman", "--", "/usr/bin/pointsman"}, words...)...)
 }
 
-// rolled waits until each node has a pod as the chart says, which is well, and returns these.
+// rolled waits until each node has a healthy pod of the chart's last template, and returns these pods.
 func (f *fleet) rolled() []corev1.Pod {
 	f.Helper()
 	var pods []corev1.Pod

@@ -22,7 +22,7 @@ import (
 	programs "github.com/pointsman/pointsman/test/built"
 )
 
-// What images are of, and where a node finds them.
+// The processor of images, and the registry from which a node pulls them.
 const (
 	indexType    = "application/vnd.oci.image.index.v1+json"
 	manifestType = "application/vnd.oci.image.manifest.v1+json"
@@ -31,7 +31,7 @@ const (
 
 type object = map[string]any
 
-// A mirror is a registry for a node to pull from.
+// A mirror is a registry from which nodes pull.
 type mirror struct {
 	testing.TB
 	url string
@@ -79,7 +79,7 @@ func (m *mirror) store(data []byte) string {
 	return digest
 }
 
-// manifest adds a manifest of a media type under NAME:TAG, or, without a name, under its digest alone.
+// manifest adds a manifest of a media type under NAME:TAG or, without a name, only under its digest.
 func (m *mirror) manifest(name, kind string, data []byte) (digest string) {
 	digest = m.store(data)
 	m.mu.Lock()
@@ -91,8 +91,8 @@ func (m *mirror) manifest(name, kind string, data []byte) (digest string) {
 	return digest
 }
 
-// newMirror has images as make images made them, with the tag of the manifests, and each once more as next: another
-// image that has the same files. It also has the image of a pod's pause container.
+// newMirror returns a registry with the images of make images, with the tag of the manifests, and each a second time as
+// next: another image with the same files. It also has the image of a pod's pause container.
 func newMirror(t testing.TB, names ...string) *mirror {
 	t.Helper()
 	m := &mirror{TB: t, blobs: make(map[string][]byte), types: make(map[string]string), tags: make(map[string]string)}
@@ -114,7 +114,7 @@ func newMirror(t testing.TB, names ...string) *mirror {
 		}
 	}
 	m.pause()
-	listener, err := net.Listen("tcp", nodeAddr.String()+":0") // where each node finds it
+	listener, err := net.Listen("tcp", nodeAddr.String()+":0") // as every node finds it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func newMirror(t testing.TB, names ...string) *mirror {
 	return m
 }
 
-// next adds an image that differs in its label alone.
+// next adds an image that differs only in its label.
 func (m *mirror) next(name string, text []byte) {
 	m.Helper()
 	manifest, config := m.object(text), m.object(m.blobs[m.object(text)["config"].(object)["digest"].(string)])
@@ -149,7 +149,7 @@ func (m *mirror) pause() {
 	files := tar.NewWriter(&layer)
 	_ = files.WriteHeader(&tar.Header{Name: "pause", Mode: 0o755, Size: int64(len(program))})
 	_, _ = files.Write(program)
-	_ = files.Close() // nothing of this fails in memory
+	_ = files.Close() // none of this fails in memory
 	m.image(repository+"pause:latest", layer.Bytes(), "/pause")
 }
 

@@ -29,8 +29,8 @@ import (
 	"github.com/pointsman/pointsman/test/cluster"
 )
 
-// The real kube-proxy serves in its ipvs mode, over a real API server, and we come
-// after it: in one life to clean up, in the next to take over what it serves.
+// TestKernelIPVSAfterKubeProxy starts Pointsman after the real kube-proxy served in its ipvs mode, over a real API
+// server: first to clean up, then to take over what it serves.
 func TestKernelIPVSAfterKubeProxy(t *testing.T) {
 	n := newNode(t)
 	proxy := peer(t, "kube-proxy")
@@ -44,15 +44,15 @@ func TestKernelIPVSAfterKubeProxy(t *testing.T) {
 	t.Run("another mode", func(t *testing.T) { n.on(t).leaves(proxy, c, s, stage) })
 }
 
-// on is n in a test below its own.
+// on returns n for a test within the test.
 func (n *node) on(t *testing.T) *node {
 	below := *n
 	below.TB = t
 	return &below
 }
 
-// cleansUp wants nothing left of a kube-proxy, not even what its own --cleanup
-// forgets, and everything that others made as it was.
+// cleansUp checks that nothing is left of a kube-proxy, not even what its own --cleanup forgets, and that everything of
+// others is as it was.
 func (n *node) cleansUp(proxy string, c *cluster.Cluster, s sdktest.Scenario, stage sdktest.Stage) {
 	before := n.everything()
 	stop := n.kubeProxy(proxy, c)
@@ -73,13 +73,13 @@ func (n *node) cleansUp(proxy string, c *cluster.Cluster, s sdktest.Scenario, st
 	}
 }
 
-// takesOver wants connections that kube-proxy established to go on, calls to be
-// answered all the time, and nothing to lead to kube-proxy's rules in the end.
+// takesOver checks that connections of kube-proxy stay, that all calls are answered, and that nothing leads to
+// kube-proxy's rules in the end.
 func (n *node) takesOver(proxy string, c *cluster.Cluster, s sdktest.Scenario, stage sdktest.Stage) {
 	stop := n.kubeProxy(proxy, c)
 	n.packets(s, stage)
 	kept := n.connect(s, stage)
-	n.shell("echo 0 >/proc/sys/net/ipv4/vs/conntrack") // as a kube-proxy before us may have had it
+	n.shell("echo 0 >/proc/sys/net/ipv4/vs/conntrack") // as a kube-proxy may have had it
 	byPod := s
 	byPod.Packets = s.Packets[:1] // which must not be masqueraded
 	maps.Copy(kept, n.connect(byPod, stage))
@@ -93,7 +93,7 @@ func (n *node) takesOver(proxy string, c *cluster.Cluster, s sdktest.Scenario, s
 	n.packets(s, stage)
 	for _, line := range strings.Split(n.shell("iptables-legacy-save; ip6tables-legacy-save"), "\n") {
 		if strings.HasPrefix(line, ":KUBE-MARK-MASQ ") || strings.HasPrefix(line, ":KUBE-POSTROUTING ") {
-			continue // which all modes share, by those names
+			continue // which all modes share, with these names
 		}
 		if strings.HasPrefix(line, ":KUBE-") && !strings.HasPrefix(line, ":KUBE-IPVS-") || strings.HasPrefix(line, ":KUBE-IPVS-FILTER") || strings.HasPrefix(line, ":KUBE-IPVS-OUT-FILTER") {
 			n.Errorf("of kube-proxy's there still is %s", line)
@@ -116,7 +116,7 @@ func (n *node) takesOver(proxy string, c *cluster.Cluster, s sdktest.Scenario, s
 	n.cleanup("--kube-proxy")
 }
 
-// follows starts a host that serves the cluster in a mode, on a node where none did before.
+// follows starts a host that serves the cluster in a mode, on a node without one.
 func (n *node) follows(c *cluster.Cluster, mode string) {
 	n.Helper()
 	if err := os.RemoveAll(filepath.Join(n.dir, "state")); err != nil {
@@ -127,8 +127,8 @@ func (n *node) follows(c *cluster.Cluster, mode string) {
 	n.start()
 }
 
-// leaves wants mode iptables to serve beside what kube-proxy left in its ipvs mode, so that
-// connections of that go on, and calls to be answered all the time, also while it is removed.
+// leaves checks that mode iptables serves beside what kube-proxy left in its ipvs mode: that mode's connections stay,
+// and all calls are answered, also while it is removed.
 func (n *node) leaves(proxy string, c *cluster.Cluster, s sdktest.Scenario, stage sdktest.Stage) {
 	stop := n.kubeProxy(proxy, c)
 	n.packets(s, stage)
@@ -150,7 +150,7 @@ func (n *node) leaves(proxy string, c *cluster.Cluster, s sdktest.Scenario, stag
 	n.shell(filepath.Join(n.bin, "pointsman-dataplane-iptables") + " cleanup")
 }
 
-// goOn wants those who were connected to be so, with the same endpoints.
+// goOn checks that connections are still served by the same endpoints.
 func (n *node) goOn(kept map[sdktest.Flow]sdktest.Answer) {
 	n.Helper()
 	for flow, who := range kept {
@@ -160,7 +160,7 @@ func (n *node) goOn(kept map[sdktest.Flow]sdktest.Answer) {
 	}
 }
 
-// kubeProxy has the real one serve, until it is stopped; what it wrote stays then.
+// kubeProxy runs the real kube-proxy until stop is called; what it wrote stays.
 func (n *node) kubeProxy(binary string, c *cluster.Cluster) (stop func()) {
 	n.Helper()
 	_, stop = n.startKubeProxy(binary, c)
@@ -192,11 +192,11 @@ func (n *node) startKubeProxy(binary string, c *cluster.Cluster, more ...string)
 	n.Cleanup(func() { stop() })
 	stop = sync.OnceFunc(func() {
 		if n.Failed() {
-			_ = cmd.Process.Signal(syscall.SIGQUIT) // and it says what it is doing
+			_ = cmd.Process.Signal(syscall.SIGQUIT) // a loaded guest logs why it takes so long
 		} else {
 			_ = cmd.Process.Kill()
 		}
-		_ = cmd.Wait() // it was killed, and says so
+		_ = cmd.Wait() // it was killed
 		log.Close()
 		if n.Failed() {
 			text, _ := os.ReadFile(log.Name())
@@ -206,7 +206,7 @@ func (n *node) startKubeProxy(binary string, c *cluster.Cluster, more ...string)
 	return cmd.Process.Pid, stop
 }
 
-// cleanup runs the plugin's verb, and returns what it names.
+// cleanup runs the plugin's verb, and returns its output.
 func (n *node) cleanup(flags ...string) string {
 	n.Helper()
 	out, err := exec.Command(filepath.Join(n.bin, "pointsman-dataplane-ipvs"), append([]string{"cleanup"}, flags...)...).CombinedOutput()
@@ -216,7 +216,7 @@ func (n *node) cleanup(flags ...string) string {
 	return string(out)
 }
 
-// everything is what this node has of what a kube-proxy or we may make.
+// everything returns what this node has of all that a kube-proxy or we may make.
 func (n *node) everything() string {
 	n.Helper()
 	return n.shell(`ipvsadm -Sn | sort; ipset save | sort; ip -o address show | sed 's/^[0-9]*: //; s/ valid_lft.*//; / fe80:/d' | sort
@@ -232,7 +232,7 @@ func (n *node) shell(script string) string {
 	return string(out)
 }
 
-// peer is one of the programs that make peers builds.
+// peer returns one of the programs that make peers builds.
 func peer(t testing.TB, name string) string {
 	t.Helper()
 	binary, err := filepath.Abs("../../bin/peers/" + name)
@@ -245,8 +245,7 @@ func peer(t testing.TB, name string) string {
 	return binary
 }
 
-// legacyNames is a folder where the programs of legacy iptables, the one that this
-// kernel has, have their plain names.
+// legacyNames returns a folder where the programs of legacy iptables, which this kernel has, have their plain names.
 func legacyNames(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -275,7 +274,7 @@ func freePort(t testing.TB) string {
 	return port
 }
 
-// objects are what manifests describe.
+// objects returns what manifests describe.
 func objects(t testing.TB, manifests []byte) []metav1.Object {
 	t.Helper()
 	var all []metav1.Object
@@ -300,7 +299,7 @@ func objects(t testing.TB, manifests []byte) []metav1.Object {
 	}
 }
 
-// thisNode is the node as a cluster knows it.
+// thisNode returns the node as a cluster describes it.
 func thisNode(n sdk.Node) *corev1.Node {
 	o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	for _, addr := range n.Addrs {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A node whose kernel has not loaded IPVS, and cannot, is told what to type. Once
-// somebody has, it is served, and nothing was started by hand.
+// TestKernelIPVSModuleLoadedLater: on a kernel that has not loaded IPVS, and cannot, the host prints the command to
+// type. Once the module is loaded the node is served, without a restart.
 func TestKernelIPVSModuleLoadedLater(t *testing.T) {
 	n := newNode(t)
 	if cpu, err := os.ReadFile("/proc/cpuinfo"); err != nil || !strings.Contains(string(cpu), "User Mode Linux") {

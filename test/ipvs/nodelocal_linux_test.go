@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// A swap to ipvs is refused while an interface has a ClusterIP, as with NodeLocal DNS, and the mode before it serves on.
+// TestKernelIPVSNodeLocal: a swap to ipvs is refused while an interface has a ClusterIP, as with NodeLocal DNS, and the
+// old mode keeps serving.
 func TestKernelIPVSNodeLocal(t *testing.T) {
 	n := newNode(t)
 	n.write("host.yaml", n.config("iptables"))

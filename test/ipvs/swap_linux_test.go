@@ -19,7 +19,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// A pair is swapped there and back this often: once if the tests are to be short.
+// rounds returns how often a pair is swapped there and back: once with -short.
 func rounds() int {
 	if testing.Short() {
 		return 1
@@ -27,15 +27,14 @@ func rounds() int {
 	return 2
 }
 
-// From ipvs to another mode and back: no caller is rejected, and a caller that is
-// connected stays connected until it ends the connection.
+// TestKernelIPVSSwaps swaps from ipvs to another mode and back: no caller is rejected, and no connection ends.
 func TestKernelIPVSSwaps(t *testing.T) {
 	for _, other := range []string{"iptables", "userspace"} {
 		t.Run(other, func(t *testing.T) { newNode(t).thereAndBack(other) })
 	}
 }
 
-// TestKernelNftablesSwaps is the same with nftables, where the kernel has both.
+// TestKernelNftablesSwaps does the same with nftables, if the kernel has both.
 func TestKernelNftablesSwaps(t *testing.T) {
 	const chain = "add table ip t; add chain ip t c { type nat hook prerouting priority -100; }"
 	switch out, err := exec.Command("nft", "-c", chain).CombinedOutput(); {
@@ -48,7 +47,7 @@ func TestKernelNftablesSwaps(t *testing.T) {
 	newNode(t).thereAndBack("nftables")
 }
 
-// thereAndBack changes from ipvs to another mode and back, and looks what is left of each.
+// thereAndBack swaps from ipvs to another mode and back, and checks what is left of each.
 func (n *node) thereAndBack(other string) {
 	s, stage := n.shows("dual-stack")
 	n.start()
@@ -61,7 +60,7 @@ func (n *node) thereAndBack(other string) {
 	}
 }
 
-// nothingLeft holds a mode that was left to having left nothing that a command prints.
+// nothingLeft checks that a command prints nothing of the old mode.
 func (n *node) nothingLeft(command string) {
 	n.Helper()
 	if left := output("sh", "-c", command); left != "" {
@@ -91,15 +90,15 @@ func (n *node) swap(s sdktest.Scenario, stage sdktest.Stage, from, to string) {
 	n.packets(s, stage)
 }
 
-// busy is how a change says that the machine had no time for it.
+// busy has the reasons by which a swap tells that the machine was too busy.
 var busy = []string{
 	"did not get on for", "took longer than", "timeout while waiting", "no handshake within", "deadline exceeded",
-	"after its deadline", "gets on no more", // and so the host killed it
+	"after its deadline", "gets on no more", // so the host killed it
 	"updates may be held back", "updates were held back", `refused "COMMIT"`, // another program changed the table since it was read
 }
 
-// isBusy reports whether a change was undone because the machine had no time for it.
-// A plugin that the host killed since may not have had the time to say more than that.
+// isBusy reports whether a swap was undone because the machine was too busy. A plugin that the host has killed may not
+// have logged a reason.
 func (n *node) isBusy(why string, since time.Time) bool {
 	n.Helper()
 	says := func(why string) bool {
@@ -115,8 +114,7 @@ func (n *node) isBusy(why string, since time.Time) bool {
 	return slices.ContainsFunc(events.Items, func(e admin.Event) bool { return e.Time.After(since) && says(e.Message) })
 }
 
-// change has the host change its mode. On a machine that is too busy for the limits of
-// its stages it undoes that, and is asked again.
+// change swaps. If the machine is too busy for the limits of the stages the swap is undone, and change asks again.
 func (n *node) change(to string) {
 	n.Helper()
 	for end := time.Now().Add(timeout); time.Now().Before(end); {
@@ -133,8 +131,7 @@ func (n *node) change(to string) {
 	n.Fatalf("%s never served", to)
 }
 
-// ask has the host change its mode once, waits until it has or has undone that, and
-// returns why it was undone.
+// ask asks for a swap once, waits until it is made or undone, and returns why it was undone.
 func (n *node) ask(to string) (undone string) {
 	n.Helper()
 	before, err := n.Mode(n.Context())
@@ -147,7 +144,7 @@ func (n *node) ask(to string) (undone string) {
 	n.until(to+" serves, or the change is undone", func() error {
 		m, err := n.Mode(n.Context())
 		if err == nil && m.Swap != nil && m.Swap.Undo != "" && m.Swap.Stage == "draining" && m.Swap.Flows > 0 {
-			undone = m.Swap.Undo // and what it had before goes on draining
+			undone = m.Swap.Undo // the old mode continues to drain
 			return nil
 		}
 		newer := m.Last != nil && (before.Last == nil || m.Last.At.After(before.Last.At))
@@ -160,7 +157,7 @@ func (n *node) ask(to string) (undone string) {
 	return undone
 }
 
-// mode reports, by an error, that it is another one, or that the change is not over.
+// mode returns an error unless the mode is want and, with over, the swap has ended.
 func (n *node) mode(want string, over bool) error {
 	m, err := n.Mode(n.Context())
 	switch {
@@ -172,7 +169,7 @@ func (n *node) mode(want string, over bool) error {
 	return nil
 }
 
-// connect opens a flow for each packet of a scenario, and remembers what answers.
+// connect opens a flow for each packet of a scenario, and returns which endpoints answer.
 func (n *node) connect(s sdktest.Scenario, stage sdktest.Stage) map[sdktest.Flow]sdktest.Answer {
 	n.Helper()
 	kept := make(map[sdktest.Flow]sdktest.Answer)
@@ -190,11 +187,10 @@ func (n *node) connect(s sdktest.Scenario, stage sdktest.Stage) map[sdktest.Flow
 	return kept
 }
 
-// between is how long a caller of a load pauses. Without pauses those who call leave a guest no time for the swap.
+// between is the pause between two calls of a load. Without pauses the callers leave a guest no time for the swap.
 const between = 200 * time.Millisecond
 
-// load calls by every packet of a scenario again and again. What it returns ends that,
-// and tells what failed.
+// load calls by every packet of a scenario again and again, until end is called, which returns the failures.
 func (n *node) load(s sdktest.Scenario, stage sdktest.Stage) (end func() []string) {
 	ctx, cancel := context.WithCancel(n.Context())
 	var mu sync.Mutex // guards failed

@@ -10,15 +10,14 @@ import (
 	"time"
 )
 
-// Connections that began while net.ipv4.vs.conntrack was 0 are taken over with the
-// rest, and go on; a change to another mode would end them. So it is refused, and says
-// why, until they are over.
+// TestKernelIPVSUntracked: connections from the time when net.ipv4.vs.conntrack was 0 are taken over and continue; a
+// swap to another mode would end them. So it is refused, with the reason, until they have ended.
 func TestKernelIPVSUntracked(t *testing.T) {
 	n := newNode(t)
 	s, stage := n.shows("dual-stack")
 	n.start()
 	n.packets(s, stage)
-	n.stop() // what it wrote serves on, as after a kube-proxy
+	n.stop() // what it wrote keeps serving, as after a kube-proxy
 	n.shell("echo 0 >/proc/sys/net/ipv4/vs/conntrack")
 	one := s
 	one.Packets = s.Packets[:1] // by a pod, which must not be masqueraded
@@ -46,7 +45,7 @@ func TestKernelIPVSUntracked(t *testing.T) {
 	n.packets(s, stage)
 }
 
-// parameter reports, by an error, that a parameter of the kernel has another value.
+// parameter returns an error if a parameter of the kernel has another value.
 func (n *node) parameter(name, want string) error {
 	n.Helper()
 	if have := strings.TrimSpace(n.shell("cat /proc/sys/" + name)); have != want {
@@ -55,7 +54,7 @@ func (n *node) parameter(name, want string) error {
 	return nil
 }
 
-// refuses wants a change of mode to be undone, with a reason, and ipvs to serve on.
+// refuses checks that a swap is refused with a reason, and that ipvs keeps serving.
 func (n *node) refuses(to, why string) {
 	n.Helper()
 	for end := time.Now().Add(timeout); time.Now().Before(end); {

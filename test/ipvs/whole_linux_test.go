@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
-// A node is a host that runs on a folder, with neighbours and pods around it.
+// A node is a host that serves a folder, with neighbours and pods around it.
 type node struct {
 	testing.TB
 	*admin.Client
@@ -93,14 +93,14 @@ func (n *node) write(name, text string) {
 	}
 }
 
-// start starts the host, and waits until all it was told is served.
+// start starts the host, and waits until everything is served.
 func (n *node) start() {
 	n.Helper()
 	n.launch()
 	n.serving()
 }
 
-// launch starts the host, with more in its environment.
+// launch starts the host with additional environment variables.
 func (n *node) launch(env ...string) {
 	n.Helper()
 	log, err := os.OpenFile(filepath.Join(n.dir, "host.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -135,8 +135,8 @@ func (n *node) serving() {
 	})
 }
 
-// timeout is for what must happen: long, for a loaded machine is no failure, and a
-// guest on one takes seconds to start a program.
+// timeout limits what must happen. It is long, since a loaded machine is no failure, and a guest on one takes seconds
+// to start a program.
 const timeout = 10 * time.Minute
 
 func (n *node) until(what string, is func() error) {
@@ -173,10 +173,10 @@ func (n *node) end() {
 		for mode, pid := range n.plugins() {
 			n.Logf("%s waits in\n%s", mode, output("sh", "-c", fmt.Sprintf("cat /proc/%d/task/*/stack", pid)))
 		}
-		_ = n.cmd.Process.Signal(syscall.SIGQUIT) // and it says in its log what it is doing
+		_ = n.cmd.Process.Signal(syscall.SIGQUIT) // a loaded guest logs why it takes so long
 	}
 	n.stop()
-	for _, mode := range []string{"ipvs", "iptables", "userspace"} { // a test may end in any: the next one has the same kernel
+	for _, mode := range []string{"ipvs", "iptables", "userspace"} { // a test may end in any mode, and the next one has the same kernel
 		if out, err := exec.Command(filepath.Join(n.bin, "pointsman-dataplane-"+mode), "cleanup").CombinedOutput(); err != nil {
 			n.Errorf("cleanup of %s: %v: %s", mode, err, out)
 		}
@@ -191,7 +191,7 @@ func (n *node) end() {
 	_ = os.RemoveAll(n.dir)
 }
 
-// shows puts a scenario's manifests in the folder, and lets its endpoints answer.
+// shows writes a scenario's manifests to the folder, and lets its endpoints answer.
 func (n *node) shows(name string) (sdktest.Scenario, sdktest.Stage) {
 	n.Helper()
 	for _, s := range sdktest.Scenarios() {
@@ -211,7 +211,7 @@ func (n *node) shows(name string) (sdktest.Scenario, sdktest.Stage) {
 	return sdktest.Scenario{}, nil
 }
 
-// packets sends those of a scenario, and holds each against its outcome.
+// packets sends a scenario's packets, and compares each outcome.
 func (n *node) packets(s sdktest.Scenario, stage sdktest.Stage) {
 	n.Helper()
 	for _, p := range s.Packets {
@@ -233,7 +233,7 @@ func (n *node) packets(s sdktest.Scenario, stage sdktest.Stage) {
 	}
 }
 
-// explains has the verb explain say something of a packet: the words behind its address and port.
+// explains runs the verb for a packet and looks for the words behind its address and port.
 func (n *node) explains(words ...string) {
 	n.Helper()
 	asked := 1 + slices.IndexFunc(words, func(w string) bool { return strings.HasSuffix(w, ":30080") })
@@ -246,7 +246,7 @@ func (n *node) explains(words ...string) {
 	}
 }
 
-// plugin is the process of the dataplane.
+// plugin returns the process of the dataplane.
 func (n *node) plugin() int {
 	n.Helper()
 	for _, pid := range n.plugins() {
@@ -256,13 +256,13 @@ func (n *node) plugin() int {
 	return 0
 }
 
-// plugins are the processes of dataplanes, by their modes.
+// plugins returns the processes of dataplanes, by mode.
 func (n *node) plugins() map[string]int {
 	const name = "pointsman-dataplane-"
 	found := make(map[string]int)
 	links, _ := filepath.Glob("/proc/[0-9]*/exe") // the pattern is valid
 	for _, link := range links {
-		exe, _ := os.Readlink(link) // none of one that has ended
+		exe, _ := os.Readlink(link) // none of a process that has ended
 		if _, mode, ok := strings.Cut(filepath.Base(exe), name); ok {
 			found[mode], _ = strconv.Atoi(filepath.Base(filepath.Dir(link)))
 		}
@@ -270,8 +270,8 @@ func (n *node) plugins() map[string]int {
 	return found
 }
 
-// From manifests in a folder to packets: what changes in the folder changes where they
-// go, and neither a killed plugin nor a stopped host is noticed by callers.
+// TestKernelIPVSWholeProduct tests from manifests to packets: changes in the folder change where packets go, and
+// callers notice neither a killed plugin nor a stopped host.
 func TestKernelIPVSWholeProduct(t *testing.T) {
 	n := newNode(t)
 	dual, stage := n.shows("dual-stack")

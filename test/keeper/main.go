@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Keeper is a plugin that keeps what it is told, and does nothing with it. What it
-// costs is what the way to any plugin costs.
+// Command keeper is a plugin that stores what the host sends, and does nothing else. It costs what the connection to
+// any plugin costs.
 package main
 
 import (

@@ -22,9 +22,9 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// boot makes of the folder $1 the root of namespaces of its own, and of the control group $2 the root of
-// those that are seen there, and becomes systemd, which then is process 1. Kernel parameters are
-// the machine's, but for those of the network, and so may only be read.
+// boot makes the folder $1 the root of new namespaces and the control group $2 the root of those visible there, and
+// becomes systemd as process 1. The kernel parameters are the machine's, except those of the network, and so are
+// read-only.
 const boot = `
 echo 0 >"$2/cgroup.procs"
 exec unshare --cgroup sh -ec '
@@ -54,24 +54,23 @@ exec env -i container=pointsman-test PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C /
 ' sh "$1"
 `
 
-// masked are units of Debian's that need what the node has not: a terminal, a network outside, the
-// machine's kernel.
+// masked are units of Debian's that need what the node lacks: a terminal, a network outside, the machine's kernel.
 var masked = []string{
 	"apt-daily.timer", "apt-daily-upgrade.timer", "console-getty.service", "getty@.service", "systemd-journald-audit.socket",
 	"systemd-modules-load.service", "systemd-sysctl.service", "dev-hugepages.mount", "sys-kernel-debug.mount", "sys-kernel-tracing.mount",
 }
 
-// A machine is a node that systemd runs, as process 1 of namespaces of its own.
+// A machine is a node run by systemd, as process 1 of namespaces of its own.
 type machine struct {
 	*node
-	log    bytes.Buffer   // of what it was booted by
-	groups string         // where the control groups are, mounted by the test
-	ends   chan struct{}  // closed when what it was booted by has ended
-	outer  *os.Process    // that is process 1's parent
-	unit   map[string]int // the main process of each unit, when it was last asked for
+	log    bytes.Buffer   // of the command that booted it
+	groups string         // where the test mounts the control groups
+	ends   chan struct{}  // closed when that command has ended
+	outer  *os.Process    // the parent of process 1
+	unit   map[string]int // the main process of each unit, as last seen
 }
 
-// newMachine is one that has not been booted.
+// newMachine returns a machine that has not been booted.
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	m := &machine{node: unpacked(t), groups: t.TempDir(), unit: make(map[string]int)}
@@ -90,12 +89,12 @@ func newMachine(t *testing.T) *machine {
 	return m
 }
 
-// group is the folder of the control group that the machine is in.
+// group returns the folder of the machine's control group.
 func (m *machine) group() string {
 	return filepath.Join(m.groups, fmt.Sprintf("pointsman-test-%d", os.Getpid()))
 }
 
-// boot starts it, and waits until systemd has started all that is to run.
+// boot starts the machine, and waits until systemd has started everything.
 func (m *machine) boot() {
 	m.Helper()
 	if err := os.Mkdir(m.group(), 0o755); err != nil {
@@ -134,7 +133,7 @@ func (m *machine) boot() {
 	}
 }
 
-// entered finds process 1, by which programs of the machine are run and its files read from then on.
+// entered finds process 1, through which the test then runs programs and reads files.
 func (m *machine) entered() error {
 	of := fmt.Sprintf("/proc/%d/task/%d/children", m.outer.Pid, m.outer.Pid)
 	children, err := os.ReadFile(of)
@@ -153,17 +152,17 @@ func (m *machine) entered() error {
 	return nil
 }
 
-// try runs a program of the machine's, which may fail.
+// try runs a program on the machine, which may fail.
 func (m *machine) try(words ...string) (string, error) {
 	words = slices.Concat(m.enter, words)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.Context()), eventually.Timeout) // also when the test is over
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.Context()), eventually.Timeout) // also after the test
 	defer cancel()
 	out, err := exec.CommandContext(ctx, words[0], words[1:]...).CombinedOutput()
 	return string(out), err
 }
 
-// shutDown has systemd end everything, and takes from the kernel what does not outlive that: rules,
-// and what it tracks.
+// shutDown lets systemd end everything, and removes from the kernel what a shutdown removes: rules, and tracked
+// connections.
 func (m *machine) shutDown() {
 	m.Helper()
 	m.in("systemctl", "poweroff")
@@ -181,8 +180,7 @@ func (m *machine) shutDown() {
 	m.run("conntrack", "-F")
 }
 
-// ungroup removes the machine's control groups, from those without others up, once their processes
-// are gone.
+// ungroup removes the machine's control groups, from the innermost up, once their processes have ended.
 func (m *machine) ungroup() {
 	m.Helper()
 	err := eventually.Try(eventually.Timeout, func() error {
@@ -204,7 +202,7 @@ func (m *machine) ungroup() {
 	}
 }
 
-// end ends what still runs, at once.
+// end kills what still runs.
 func (m *machine) end() {
 	if m.outer != nil {
 		if m.Failed() {

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// dataplanes are those that have a package each.
+// dataplanes are those with a package each.
 var dataplanes = []string{"iptables", "ipvs", "nftables", "userspace"}
 
 // packaged returns this machine's packages of a format: the host's, and those of all dataplanes.
@@ -34,7 +34,7 @@ func packaged(t testing.TB, format string) []string {
 	return all
 }
 
-// older makes of packages those of an older version, whose binaries are other files.
+// older makes packages of an older version, with other binaries.
 func older(n *node, packages []string) []string {
 	n.Helper()
 	var all []string
@@ -70,7 +70,7 @@ func older(n *node, packages []string) []string {
 	return all
 }
 
-// install has dpkg put packages in, from where the node can read them.
+// install installs packages with dpkg, from a folder on the node.
 func (n *node) install(packages []string) string {
 	n.Helper()
 	words := []string{"dpkg", "--force-confold", "-i"}
@@ -82,8 +82,8 @@ func (n *node) install(packages []string) string {
 	return n.in(words...)
 }
 
-// TestKernelPackages installs Debian's packages and purges them: they bring what a node needs, and leave nothing. What
-// serves while they are upgraded and removed is for TestKernelSystemd.
+// TestKernelPackages installs Debian's packages and purges them: they bring what a node needs, and leave nothing.
+// TestKernelSystemd tests what serves while they are upgraded and removed.
 func TestKernelPackages(t *testing.T) {
 	n := newNode(t)
 	if said := n.install(packaged(t, "deb")); !strings.Contains(said, "systemctl enable --now pointsman") {
@@ -94,7 +94,7 @@ func TestKernelPackages(t *testing.T) {
 	n.gone()
 }
 
-// installed checks what the packages brought.
+// installed checks what the packages installed.
 func (n *node) installed() {
 	n.Helper()
 	for _, at := range []string{
@@ -120,7 +120,7 @@ func (n *node) installed() {
 	n.in("pointsman", "config", "validate", "--file-only", "/etc/pointsman/host.yaml")
 }
 
-// TestDependencies: a dataplane's package brings the programs that it calls.
+// TestDependencies: a dataplane's package depends on the programs that it calls.
 func TestDependencies(t *testing.T) {
 	for i, want := range []string{"systemd", "pointsman, iptables", "pointsman, iptables, ipset, kmod", "pointsman", "pointsman, iptables"} {
 		p := packaged(t, "deb")[i]
@@ -131,8 +131,8 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
-// remove takes a dataplane's package away, and the host with its process: the rules serve on, and dpkg
-// says that nothing updates them.
+// remove removes a dataplane's package, and the host with its process: the rules keep serving, and dpkg prints that
+// nothing updates them.
 func (n *node) remove(mode string) {
 	n.Helper()
 	said := n.in("dpkg", "-r", "pointsman-dataplane-"+mode)
@@ -147,7 +147,7 @@ func (n *node) remove(mode string) {
 	}
 }
 
-// purge also takes away what it wrote to the kernel.
+// purge also removes what the dataplane wrote to the kernel.
 func (n *node) purge(mode string) {
 	n.Helper()
 	n.in("dpkg", "-P", "pointsman-dataplane-"+mode)
@@ -159,7 +159,7 @@ func (n *node) purge(mode string) {
 	}
 }
 
-// rules is what of a mode the kernel has.
+// rules returns the kernel's rules of a mode.
 func rules(mode string) string {
 	words := map[string][]string{"iptables": {"iptables-save"}, "nftables": {"nft", "list", "tables"}}[mode]
 	out, _ := exec.Command(words[0], words[1:]...).Output()
@@ -170,8 +170,7 @@ func rules(mode string) string {
 	return string(out)
 }
 
-// gone purges everything: nothing of ours is left but the user, and a folder with what the
-// administrator wrote.
+// gone purges everything: only the user is left, and the folder with the administrator's files.
 func (n *node) gone() {
 	n.Helper()
 	words := []string{"dpkg", "-P"}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package packages holds what `make release` made to what an installed node needs: packages
-// that are installed, upgraded under traffic, downgraded, removed and purged, in a Debian of
-// their own and a network namespace of their own, and a release that is the same when it is
-// built again.
+// Package packages checks that what `make release` made brings all that a node needs: packages are installed, upgraded
+// under traffic, downgraded, removed and purged, in a Debian and a network namespace of their own, and a release is the
+// same when it is built again. The machine's own packages must stay as they are. Start reading at
+// systemd_linux_test.go.
 package packages

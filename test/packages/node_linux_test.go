@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
-// release is the folder of what make release made.
+// release returns the folder that make release wrote.
 func release(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("POINTSMAN_RELEASE")
@@ -68,20 +68,20 @@ var (
 	callers  = map[string]netip.Addr{"pod": netip.MustParseAddr("10.180.0.9"), "client": netip.MustParseAddr("198.18.0.7")}
 )
 
-// A node is a Debian in a folder, whose network is the namespace that the test is in.
+// A node is a Debian in a folder. Its network is the test's namespace.
 type node struct {
 	*testing.T
 	*admin.Client
 	root    string
-	enter   []string // what a program of the node's is run by
+	enter   []string // how programs of the node are run
 	testbed *netns.Testbed
 }
 
-// newNode returns a node with the programs that dataplanes call, and nothing of ours. Nothing runs in it.
+// newNode returns a node with the programs that dataplanes call, but none of ours. Nothing runs on it.
 func newNode(t *testing.T) *node {
 	t.Helper()
 	n := unpacked(t)
-	for kind, at := range map[string]string{"proc": "/proc", "sysfs": "/sys"} { // as this namespace has them
+	for kind, at := range map[string]string{"proc": "/proc", "sysfs": "/sys"} { // as in this namespace
 		if err := syscall.Mount(kind, n.path(at), kind, 0, ""); err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-// unpacked returns a node of which there are the files and the network.
+// unpacked returns a node that has only its files and the network.
 func unpacked(t *testing.T) *node {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -108,7 +108,7 @@ func unpacked(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	n.run("tar", "-C", n.root, "--numeric-owner", "-xpf", debian)
-	if err := testbed.Own(nodeAddr); err != nil { // callers from outside are masqueraded by it
+	if err := testbed.Own(nodeAddr); err != nil { // it masquerades callers from outside
 		t.Fatal(err)
 	}
 	for _, at := range backends {
@@ -117,7 +117,7 @@ func unpacked(t *testing.T) *node {
 	return n
 }
 
-// close ends what runs in it, and takes away what that wrote.
+// close ends the node's processes, and removes what they wrote.
 func (n *node) close() {
 	if err := n.testbed.Close(); err != nil {
 		n.Error(err)
@@ -131,7 +131,7 @@ func (n *node) close() {
 
 func (n *node) path(at string) string { return filepath.Join(n.root, at) }
 
-// run runs a program of this machine, which must succeed, and returns all that it prints.
+// run runs a program of this machine, which must succeed, and returns all its output.
 func (n *node) run(words ...string) string {
 	n.Helper()
 	ctx, cancel := context.WithTimeout(n.Context(), 5*time.Minute)
@@ -145,13 +145,13 @@ func (n *node) run(words ...string) string {
 	return string(out)
 }
 
-// in runs a program of the node's, likewise.
+// in does the same with a program of the node.
 func (n *node) in(words ...string) string {
 	n.Helper()
 	return n.run(slices.Concat(n.enter, words)...)
 }
 
-// file is what a file of the node's has.
+// file returns the content of a file of the node.
 func (n *node) file(at string) string {
 	n.Helper()
 	text, err := os.ReadFile(n.path(at))
@@ -161,7 +161,7 @@ func (n *node) file(at string) string {
 	return string(text)
 }
 
-// configure writes the settings, and the Services that they name.
+// configure writes the settings, and the Services that they refer to.
 func (n *node) configure(mode string) {
 	n.Helper()
 	dir := n.path("/etc/pointsman")
@@ -171,7 +171,7 @@ func (n *node) configure(mode string) {
 	}
 }
 
-// serves waits until a mode serves all there is and no swap is under way, and returns its process.
+// serves waits until a mode serves everything and no swap is in progress, and returns its process.
 func (n *node) serves(mode string) (pid int) {
 	n.Helper()
 	eventually.SucceedsWithin(n, 2*time.Minute, mode+" serves", func() error {
@@ -185,7 +185,7 @@ func (n *node) serves(mode string) (pid int) {
 	return pid
 }
 
-// echo answers TCP at an endpoint, with what was said.
+// echo answers TCP at an endpoint.
 func (n *node) echo(at netip.AddrPort) {
 	n.Helper()
 	host, err := n.testbed.Host(at.Addr())
@@ -200,7 +200,7 @@ func (n *node) echo(at netip.AddrPort) {
 	go traffic.Echo(l) // ends with the listener
 }
 
-// load has a pod and a client call the Service, by new connections and on kept ones.
+// load starts a pod and a client that call the Service, by new connections and on kept ones.
 func (n *node) load() *traffic.Load {
 	n.Helper()
 	var all []traffic.Caller

@@ -17,7 +17,7 @@ import (
 	"testing"
 )
 
-// sums are the checksums that a release names, by file.
+// sums returns the checksums that a release lists, by file.
 func sums(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "checksums.txt"))
@@ -32,11 +32,11 @@ func sums(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// machines are what a release is for.
+// machines are the processors of a release.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "ppc64le": elf.EM_PPC64, "s390x": elf.EM_S390}
 
-// TestRelease has archives, packages and SBOMs for each architecture, kubectl's plugin also for other systems, as
-// their checksums say, and notes from what commits say.
+// TestRelease checks that there are archives, packages and SBOMs for each architecture, and kubectl's plugin also for
+// other systems, with these checksums, and notes from the commits.
 func TestRelease(t *testing.T) {
 	dir := release(t)
 	all := sums(t, dir)
@@ -65,7 +65,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// git returns what git says of the sources; nothing, where they are not git's.
+// git returns the output of a git command; nothing without a git repository.
 func git(words ...string) string {
 	cmd := exec.Command("git", words...)
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*")
@@ -73,10 +73,10 @@ func git(words ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// mostBytes is what all programs together may have.
+// mostBytes limits the size of all programs together.
 const mostBytes = 100e6
 
-// TestReleasedPrograms are small, need no library of the machine, and say which commit they are of.
+// TestReleasedPrograms checks that programs are small, need no library of the machine, and tell their commit.
 func TestReleasedPrograms(t *testing.T) {
 	for arch, machine := range machines {
 		archives, _ := filepath.Glob(filepath.Join(release(t), "pointsman_*_linux_"+arch+".tar.gz"))
@@ -120,7 +120,7 @@ func TestReleasedPrograms(t *testing.T) {
 	}
 }
 
-// buildInfo checks what the Go toolchain wrote into them.
+// buildInfo checks what the Go toolchain wrote into the programs.
 func buildInfo(t *testing.T, programs []string) {
 	t.Helper()
 	commit := git("rev-parse", "HEAD")
@@ -137,7 +137,7 @@ func buildInfo(t *testing.T, programs []string) {
 	}
 }
 
-// TestSBOMs name the libraries that the programs have.
+// TestSBOMs checks that SBOMs name the libraries in the programs.
 func TestSBOMs(t *testing.T) {
 	found, _ := filepath.Glob(filepath.Join(release(t), "*.sbom.json"))
 	for _, path := range found {
@@ -164,8 +164,8 @@ func TestSBOMs(t *testing.T) {
 	}
 }
 
-// TestReproducible builds the release again, in another folder: all but the SBOMs, which have the time
-// they were made at, is byte for byte the same.
+// TestReproducible builds the release again, in another folder: all but the SBOMs, which contain a time, is the same
+// byte for byte.
 func TestReproducible(t *testing.T) {
 	first, again := release(t), t.TempDir()
 	cmd := exec.Command("../../configs/packages/release", again)

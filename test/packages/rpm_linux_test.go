@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestKernelRPMs installs, upgrades and erases packages of RPM: an upgrade keeps the settings, and erasing leaves the
-// rules and names the command that removes them. The node is a Debian all the same; rpm runs what the packages bring
-// below its folder, and knows nothing of dpkg's programs there.
+// TestKernelRPMs installs, upgrades and erases packages with rpm: an upgrade keeps the settings, and erasing leaves the
+// rules and prints the command that removes them. The node is a Debian here too; rpm runs the packages' scripts in its
+// folder, and knows nothing of dpkg.
 func TestKernelRPMs(t *testing.T) {
 	packages := packaged(t, "rpm")
 	n := newNode(t)
@@ -42,7 +42,7 @@ func TestKernelRPMs(t *testing.T) {
 	}
 	rpm("-e", "pointsman", "pointsman-dataplane-ipvs", "pointsman-dataplane-nftables", "pointsman-dataplane-userspace")
 	left, _ := filepath.Glob(n.path("/usr/*/pointsman*"))
-	links, _ := filepath.Glob(n.path("/etc/systemd/system/pointsman*")) // neither pattern is a user's
+	links, _ := filepath.Glob(n.path("/etc/systemd/system/pointsman*")) // both patterns are valid
 	if left = append(left, links...); len(left) > 0 {
 		t.Errorf("after all was erased there are %q", left)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// hostUnit is the host's, and units are all: each dataplane has its own.
+// hostUnit is the host's unit, and units are all units: each dataplane has its own.
 const hostUnit = "pointsman.service"
 
 var units = []string{hostUnit, unitOf("iptables"), unitOf("ipvs"), unitOf("nftables"), unitOf("userspace")}
@@ -43,14 +43,13 @@ func (m *machine) set(mode, syncPeriod string) {
 	}
 }
 
-// is is what systemd says of a unit's property.
+// is returns a property of a unit.
 func (m *machine) is(unit, property string) string {
 	m.Helper()
 	return strings.TrimSpace(m.in("systemctl", "show", "--value", "--property", property, unit))
 }
 
-// anew waits until units run by other processes than when this was last asked, and all Services are
-// served.
+// anew waits until units run by other processes than when this was last called, and all Services are served.
 func (m *machine) anew(what string, units ...string) {
 	m.Helper()
 	for _, unit := range units {
@@ -59,7 +58,7 @@ func (m *machine) anew(what string, units ...string) {
 	m.serves("iptables")
 }
 
-// another waits until a unit runs by another process than when this was last asked.
+// another waits until a unit runs by another process than when this was last called.
 func (m *machine) another(what, unit string) {
 	m.Helper()
 	eventually.Succeeds(m, what+": another process of "+unit, func() error {
@@ -72,10 +71,10 @@ func (m *machine) another(what, unit string) {
 	})
 }
 
-// crashes: however often each unit's process ends, systemd starts another one.
+// crashes: systemd starts each unit again, however often its process ends.
 func (m *machine) crashes() {
 	m.Helper()
-	for range 7 { // systemd's own limit is five in ten seconds
+	for range 7 { // systemd's default limit is five in ten seconds
 		m.in("systemctl", "kill", "--signal=KILL", unitOf("iptables"))
 		m.another("a crash", unitOf("iptables"))
 	}
@@ -93,7 +92,7 @@ func (m *machine) swap(mode string) {
 	}
 }
 
-// relays: the connections that a relay carries outlive the host, and the next host finds the relay active.
+// relays: the connections through a relay outlive the host, and the next host finds the relay active.
 func (m *machine) relays() {
 	m.Helper()
 	m.swap("userspace")
@@ -108,9 +107,9 @@ func (m *machine) relays() {
 	m.swap("iptables")
 }
 
-// TestKernelSystemd installs, upgrades, downgrades, boots, removes and purges the packages where systemd is
-// process 1 and starts their units, each with the restrictions that it has: nothing that is called
-// meanwhile fails. The units of all modes run beside each other, and the mode changes between them.
+// TestKernelSystemd installs, upgrades, downgrades, boots, removes and purges the packages with systemd as process 1,
+// which starts the units with all their restrictions. No call fails meanwhile. The units of all modes run beside each
+// other, and the mode changes between them.
 func TestKernelSystemd(t *testing.T) {
 	packages := packaged(t, "deb")
 	m := newMachine(t)
@@ -158,8 +157,8 @@ func TestKernelSystemd(t *testing.T) {
 	}
 }
 
-// checksBefore: a file that cannot work starts no host, and the journal says why, with the line. Once the
-// file can work, systemd has tried again, and the units of the dataplanes run with the host.
+// checksBefore: with an invalid file no host starts, and the journal tells why, with the line. Once the file is valid,
+// systemd tries again, and the units of the dataplanes run with the host.
 func (m *machine) checksBefore() {
 	m.Helper()
 	m.set("iptabels", "30s")
@@ -176,14 +175,14 @@ func (m *machine) checksBefore() {
 	m.anew("with a file that can work", units...)
 }
 
-// journal is what a unit's processes have printed.
+// journal returns the output of a unit's processes.
 func (m *machine) journal(unit string) string {
 	m.Helper()
 	m.in("journalctl", "--sync")
 	return m.in("journalctl", "--no-pager", "--output=cat", "--unit", unit)
 }
 
-// reloads: systemd's reload has the host take what is live in its file, by the same process.
+// reloads: after systemctl reload the same process uses what may change in its file.
 func (m *machine) reloads() {
 	m.Helper()
 	m.set("iptables", "31s")
@@ -203,8 +202,7 @@ func (m *machine) reloads() {
 	}
 }
 
-// removed takes the packages away: their units end and are not started again, and what the dataplane wrote
-// serves on.
+// removed removes the packages: their units end and are not started again, and what the dataplane wrote keeps serving.
 func (m *machine) removed() {
 	m.Helper()
 	m.in("dpkg", "-P", "pointsman-dataplane-ipvs", "pointsman-dataplane-nftables", "pointsman-dataplane-userspace")

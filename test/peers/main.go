@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command peers is Kubernetes' own kube-apiserver, to test against, its kubectl, to
-// apply manifests as a user would, its kube-controller-manager, to make the pods of
-// what was applied, and its kube-proxy, to measure against: whichever name it is called by. It is a module of its own because it brings in
-// all of Kubernetes.
+// Command peers is Kubernetes' own kube-apiserver, kubectl, kube-controller-manager or kube-proxy, whichever name it is
+// called by. Tests run them beside Pointsman. It is a module of its own because it brings in all of Kubernetes.
 package main
 
 import (

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package privileges runs every dataplane with exactly the capabilities that
-// docs/security.md says it needs, and holds it to the contract, with real packets.
-// Then it takes one of them away, and sees that it was needed.
+// Package privileges runs every dataplane against the contract, with real packets, with exactly the capabilities that
+// docs/security.md lists for it. Then it removes one of them, and checks that it was needed. Start reading at
+// least_linux_test.go.
 package privileges

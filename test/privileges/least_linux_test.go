@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { netns.Main(tidy{m}) }
 
-// tidy removes what the tests have built.
+// tidy removes what the tests built.
 type tidy struct{ *testing.M }
 
 func (t tidy) Run() int {
@@ -40,18 +40,18 @@ func (t tidy) Run() int {
 	return t.M.Run()
 }
 
-// A need is what one way of serving needs.
+// A need has the capabilities that a dataplane needs with some options.
 type need struct {
 	name    string
 	plugin  string
 	options string
-	caps    []string // of root, and no more
-	alone   []string // those of them without which it does not begin
+	caps    []string // of root, and no others
+	alone   []string // those of them without which it does not start
 }
 
-// needs are those of what this kernel runs. The ipvs suite brings a kernel and binaries.
-// A relay's flows last: a busy machine is slow. Those of legacy's tables come after what
-// needs none of them: the tables stay, and to clean up needs net_raw where they are.
+// needs returns those of the dataplanes of this kernel. The ipvs suite brings a kernel and binaries. A relay's flows
+// last longer, since a busy machine is slow. Those with legacy tables come last: the tables stay, and to clean up where
+// they exist needs net_raw.
 func needs() []need {
 	if prebuilt() != "" {
 		return []need{{"ipvs-legacy", "ipvs", `{"backend": "legacy"}`, []string{"net_admin", "net_raw"}, []string{"net_admin", "net_raw"}}}
@@ -64,9 +64,8 @@ func needs() []need {
 	}
 }
 
-// TestKernelLeast holds each to the contract, with what it needs and no more.
-// Without a soak it is those lines that write to the kernel: where packets go, UDP
-// flows that are forgotten, and all that is left or taken away.
+// TestKernelLeast tests each dataplane against the contract, with what it needs and no more. Without a soak it runs the
+// checks that write to the kernel: packets, deletion of UDP flows, and everything that is left or removed.
 func TestKernelLeast(t *testing.T) {
 	testbed := newTestbed(t)
 	for _, n := range needs() {
@@ -77,7 +76,7 @@ func TestKernelLeast(t *testing.T) {
 	}
 }
 
-// capable chooses the checks that a capability has to do with.
+// capable reports whether a check depends on capabilities.
 func capable(check string) bool {
 	some := `^C(06|09)/|/(node-port-local|external-ip|source-ranges|affinity-udp|hairpin|dual-stack)$`
 	if prebuilt() != "" { // on a kernel that is slow
@@ -86,8 +85,7 @@ func capable(check string) bool {
 	return regexp.MustCompile(some).MatchString(check)
 }
 
-// TestKernelLess takes away one capability, and sees that it was needed: the plugin
-// says what it lacks.
+// TestKernelLess removes one capability, and checks that the plugin names it when it fails.
 func TestKernelLess(t *testing.T) {
 	newTestbed(t)
 	for _, n := range needs() {
@@ -120,16 +118,16 @@ func newTestbed(t *testing.T) *netns.Testbed {
 	return testbed
 }
 
-// A plugin is a binary that listens for itself, with the capabilities it is given.
+// A plugin is a binary that listens for itself, with the given capabilities.
 type plugin struct {
 	binary    string
-	dir       string // for its sockets: a socket's path is short
+	dir       string // for its sockets, whose paths must be short
 	lives     atomic.Int32
 	processes sync.Map // from *wire.Remote to its *os.Process
 	caps      []string
 }
 
-// plugins are the binaries, by the plugin's name, that tests have asked for.
+// plugins are the binaries that tests have built, by the plugin's name.
 var plugins sync.Map
 
 func (n need) install(t *testing.T) *plugin {
@@ -147,7 +145,7 @@ func (n need) install(t *testing.T) *plugin {
 	return &plugin{binary: binary, dir: dir, caps: n.caps}
 }
 
-// prebuilt is where binaries lie, for a machine that could not build them; empty: here.
+// prebuilt returns the folder with binaries for a machine that could not build them; empty: here.
 func prebuilt() string { return os.Getenv("POINTSMAN_BIN") }
 
 func build(name string) (string, error) {
@@ -162,7 +160,7 @@ func build(name string) (string, error) {
 	return binary, built.Into(dir, "", "./plugins/"+name+"/pointsman-dataplane-"+name)
 }
 
-// command runs the plugin as root with its capabilities, none of which it can add to.
+// command runs the plugin as root with its capabilities. It cannot get others.
 func (p *plugin) command(words ...string) *exec.Cmd {
 	bounding := "--bounding-set=-all"
 	for _, c := range p.caps {
@@ -171,7 +169,7 @@ func (p *plugin) command(words ...string) *exec.Cmd {
 	return exec.Command("setpriv", append([]string{bounding, "--inh-caps=-all", "--no-new-privs", p.binary}, words...)...)
 }
 
-// start begins a life of it.
+// start starts its next process.
 func (p *plugin) start(ctx context.Context, _ string) (sdk.Dataplane, error) {
 	address := fmt.Sprintf("unix://%s/%d/s", p.dir, p.lives.Add(1))
 	cmd := p.command("--listen", address)
@@ -210,10 +208,10 @@ func (p *plugin) stop(dp sdk.Dataplane) {
 	case <-time.After(eventually.Timeout):
 	}
 	_ = remote.Close()
-	_ = process.(*os.Process).Kill() // it has ended, or hangs
+	_ = process.(*os.Process).Kill() // it has ended, or does not answer
 }
 
-// holds reports what a process may do beyond caps, or less.
+// holds returns an error if a process has other capabilities than caps.
 func holds(pid int, caps []string) error {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/pointsman/pointsman/test/traced"
 )
 
-// TestKernelAskedByHand: what a plugin says by hand writes nothing, neither to a file nor to the
-// kernel, beside rules of kube-proxy's in both backends of iptables and in tables of its own.
+// TestKernelAskedByHand: a plugin's verbs for people write nothing, neither to a file nor to the kernel, beside rules
+// of kube-proxy's in both backends of iptables and in tables of its own.
 func TestKernelAskedByHand(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it writes rules, in a namespace of its own")
@@ -50,7 +50,7 @@ func TestKernelAskedByHand(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s %s: %v: %s", plugin, words, err, &out)
 			}
-			// Legacy iptables opens its lock also where it is only asked for a rule.
+			// Legacy iptables opens its lock even if it only lists a rule.
 			written = slices.DeleteFunc(written, func(call string) bool { return strings.Contains(call, "/xtables.lock\", O_RDONLY|O_CREAT") })
 			if !cmd.ProcessState.Success() {
 				t.Errorf("%s %s: %v: %s", plugin, words, cmd.ProcessState, &out)
@@ -65,7 +65,7 @@ func TestKernelAskedByHand(t *testing.T) {
 	}
 }
 
-// feed has a program read text.
+// feed passes text to a program.
 func feed(t *testing.T, cmd *exec.Cmd, text string) {
 	t.Helper()
 	cmd.Stdin = strings.NewReader(text)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package relaytest has endpoints and clients on loopback addresses, for tests of the
-// relay and of the dataplane that is built on it. It is a package because both need the
-// same ones.
+// Package relaytest provides endpoints and clients on loopback addresses, for the tests of the relay and of the
+// dataplane that is built on it. Both need the same ones. It must only listen below 127.0.0.0/8.
 package relaytest
 
 import (
@@ -24,10 +23,10 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// Timeout is how long a test waits for what must happen.
+// Timeout limits what must happen.
 const Timeout = time.Minute
 
-// NeedsLoopback skips a test where not all of 127.0.0.0/8 can be listened on.
+// NeedsLoopback skips a test if not all of 127.0.0.0/8 can be listened on.
 func NeedsLoopback(t testing.TB) {
 	t.Helper()
 	if runtime.GOOS != "linux" && runtime.GOOS != "windows" {
@@ -41,8 +40,8 @@ func Addr(n int, port uint16) string {
 	return fmt.Sprintf("127.%d.%d.%d:%d", 100+pid>>8&63, pid&255, n, port)
 }
 
-// Service makes a TCP Service in few words: a name, its frontends as "KIND ADDR [local]",
-// divided by commas, and its endpoints.
+// Service returns a TCP Service by a short notation: a name, its frontends as "KIND ADDR [local]", separated by commas,
+// and its endpoints.
 func Service(name, frontends, endpoints string) sdk.Service {
 	s := sdk.Service{Name: sdk.Name{Namespace: "ns1", Service: name, Protocol: sdk.TCP, Family: sdk.IPv4}}
 	kinds := map[string]sdk.Kind{"cluster-ip": sdk.ClusterIP, "node-port": sdk.NodePort, "external-ip": sdk.ExternalIP, "load-balancer": sdk.LoadBalancer}
@@ -66,7 +65,7 @@ func Service(name, frontends, endpoints string) sdk.Service {
 	return s
 }
 
-// UDP makes a Service one of UDP.
+// UDP changes a Service to UDP.
 func UDP(s sdk.Service) sdk.Service {
 	s.Name.Protocol = sdk.UDP
 	return s
@@ -80,8 +79,8 @@ func Eventually(t testing.TB, f func() error) {
 	}
 }
 
-// Endpoint listens at addr until the test ends. A connection is sent one line, the
-// endpoint's address, and closed, unless a test has something else to serve it with.
+// Endpoint listens at addr until the test ends. By default it sends one line, the endpoint's address, and closes the
+// connection; a test may serve it in another way.
 func Endpoint(t testing.TB, addr string, serve func(*net.TCPConn)) {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
@@ -122,7 +121,7 @@ func Dial(t testing.TB, addr string) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// Ask returns the first line that a connection to addr is sent.
+// Ask returns the first line that a connection to addr receives.
 func Ask(addr string) (string, error) {
 	c, err := net.DialTimeout("tcp", addr, Timeout)
 	if err != nil {
@@ -134,13 +133,13 @@ func Ask(addr string) (string, error) {
 	return strings.TrimSpace(line), err
 }
 
-// Reset reports whether err is that of a connection which the other side has reset.
+// Reset reports whether err tells that the other side reset a connection.
 func Reset(err error) bool { return isOneOf(err, syscall.ECONNRESET, syscall.Errno(10054)) }
 
-// Refused reports whether err is that of an attempt to connect to where nothing listens.
+// Refused reports whether err tells that nothing listens at an address.
 func Refused(err error) bool { return isOneOf(err, syscall.ECONNREFUSED, syscall.Errno(10061)) }
 
-// isOneOf compares with what other systems say, and with what Windows does.
+// isOneOf compares with the errors of other systems and of Windows.
 func isOneOf(err error, elsewhere, windows syscall.Errno) bool {
 	return errors.Is(err, elsewhere) || errors.Is(err, windows)
 }
@@ -189,7 +188,7 @@ func UDPEndpoint(t testing.TB, addr string) net.PacketConn {
 	return conn
 }
 
-// UDPClient returns a socket that is connected to addr, and so receives from it alone.
+// UDPClient returns a socket that is connected to addr, and so receives only from there.
 func UDPClient(t testing.TB, addr string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("udp", addr)
@@ -200,8 +199,8 @@ func UDPClient(t testing.TB, addr string) net.Conn {
 	return conn
 }
 
-// AskUDP returns the UDPEndpoint that answers a datagram. If none does, it sends another
-// one, as clients of UDP do, with a number, so that a late answer is told apart.
+// AskUDP returns the UDPEndpoint that answers a datagram. Without an answer it sends another one, as clients of UDP do,
+// with a number that distinguishes late answers.
 func AskUDP(t testing.TB, conn net.Conn, text string) string {
 	t.Helper()
 	var endpoint string
@@ -212,7 +211,7 @@ func AskUDP(t testing.TB, conn net.Conn, text string) string {
 	return endpoint
 }
 
-// askOnce sends a datagram, and waits a moment for the answer to it.
+// askOnce sends a datagram, and waits a moment for its answer.
 func askOnce(conn net.Conn, text string) (endpoint string, err error) {
 	_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
 	if _, err := conn.Write([]byte(text)); err != nil {
@@ -231,7 +230,7 @@ func askOnce(conn net.Conn, text string) (endpoint string, err error) {
 	}
 }
 
-// Descriptors returns how many files this process has open. It needs Linux.
+// Descriptors returns the number of this process's open files. It needs Linux.
 func Descriptors(t testing.TB) int {
 	t.Helper()
 	open, err := os.ReadDir("/proc/self/fd")

@@ -18,44 +18,44 @@ import (
 )
 
 const (
-	settling = 10 * time.Second // to come to rest; kube-proxy has as much memory after three minutes
-	giveUp   = 20 * time.Minute // kube-proxy, which has not loaded all by then
+	settling = 10 * time.Second // time to come to rest; kube-proxy's memory is the same after three minutes
+	giveUp   = 20 * time.Minute // for a kube-proxy that has not loaded everything
 
-	// iptables-nft-restore takes kube-proxy a time that grows with the square of the chains: given 10,000 Services at
-	// once it was not done after 25 minutes. If there are more than atOnce, it is given part at a time.
+	// For kube-proxy, the time of iptables-nft-restore grows with the square of the number of chains: with 10,000
+	// Services at once it had not finished after 25 minutes. More than atOnce Services are created in parts.
 	atOnce, part = 5000, 500
 )
 
-// A mode is one in which both serve; backend is that of iptables, or empty.
+// A mode is served by both proxies; backend is that of iptables, or empty.
 type mode struct{ name, backend string }
 
-// The mode in which kube-proxy is given Services in parts is the first, as the others find all of them.
+// The mode for which Services are created in parts comes first, since the others find all of them.
 var modes = []mode{{"iptables", "nft"}, {"iptables", "legacy"}, {"nftables", ""}}
 
-// A figure is what both proxies are measured by; goal: how many times Pointsman's figure kube-proxy's is, for 10,000
+// A figure is measured for both proxies; goal is the desired ratio of kube-proxy's figure to Pointsman's, with 10,000
 // Services and more.
 type figure struct {
-	name string // with its unit
+	name string // with the unit
 	goal float64
 }
 
 var (
-	load      = figure{"load-s", 20}    // of all rules, by the proxy's own measure
-	begun     = figure{"start-s", 0}    // from its start until all is served
-	change    = figure{"change-s", 200} // of one endpoint, until the proxy has written it
-	seen      = figure{"called-s", 0}   // of one endpoint, until a call gets there
-	processor = figure{"CPU-share", 20} // of one processor, while 100 endpoints change each second
+	load      = figure{"load-s", 20}    // all rules, as the proxy measures it
+	begun     = figure{"start-s", 0}    // from its start until everything is served
+	change    = figure{"change-s", 200} // one endpoint, until the proxy has written it
+	seen      = figure{"called-s", 0}   // one endpoint, until a call reaches it
+	processor = figure{"CPU-share", 20} // share of one processor, while 100 endpoints change each second
 	memory    = figure{"memory-MB", 2}  // at rest
-	connect   = figure{"connect-s", 0}  // for how much longer a new connection takes than one to the endpoint
-	handed    = figure{"handed-B", 100} // to iptables-restore, for one change
+	connect   = figure{"connect-s", 0}  // how much longer a new connection takes than one to the endpoint
+	handed    = figure{"handed-B", 100} // input of iptables-restore for one change
 )
 
-// figures are what a proxy costs; nil: it was given up.
+// figures are the measurements of a proxy; nil: it did not finish.
 type figures map[figure]float64
 
-// BenchmarkBesideKubeProxy serves the same Services from the same API server by kube-proxy and by Pointsman, one after
-// the other on the same empty tables, for the table of docs/performance.md. POINTSMAN_BENCH_SIZES names other sizes
-// than those of the page, such as "100x2 10000x10".
+// BenchmarkBesideKubeProxy lets kube-proxy and Pointsman serve the same Services from the same API server, one after
+// the other on the same empty tables, for the table of docs/performance.md. POINTSMAN_BENCH_SIZES sets other sizes,
+// such as "100x2 10000x10".
 func BenchmarkBesideKubeProxy(b *testing.B) {
 	needs(b)
 	sizes := os.Getenv("POINTSMAN_BENCH_SIZES")
@@ -82,7 +82,7 @@ func BenchmarkBesideKubeProxy(b *testing.B) {
 	}
 }
 
-// report reports what Pointsman costs, what kube-proxy costs, and the ratios.
+// report reports the figures of Pointsman and kube-proxy, and their ratios.
 func report(b *testing.B, s size, ours, theirs figures) {
 	b.Helper()
 	for f, value := range ours {
@@ -92,7 +92,7 @@ func report(b *testing.B, s size, ours, theirs figures) {
 			continue
 		}
 		b.ReportMetric(other, "kube-proxy-"+f.name)
-		if f == connect || value <= 0 { // a change may be written before its answer comes
+		if f == connect || value <= 0 { // a change may be written before the server answers
 			continue
 		}
 		unit := "x-" + f.name
@@ -103,7 +103,7 @@ func report(b *testing.B, s size, ours, theirs figures) {
 	}
 }
 
-// BenchmarkSwapToNftables is how long 10,000 Services take from the command until the canary
+// BenchmarkSwapToNftables measures how long a swap with 10,000 Services takes from the command until the canary has
 // passed, from iptables to nftables.
 func BenchmarkSwapToNftables(b *testing.B) {
 	needs(b)
@@ -180,7 +180,7 @@ func (w *world) kubeProxy(b *testing.B, m mode) figures {
 	})
 }
 
-// serves returns no error if the i-th Service is served, and all that there was at the start.
+// serves returns no error if the i-th Service is served, and everything from the start.
 func (w *world) serves(i int) error {
 	if metrics().of("sync_full_proxy_rules_duration_seconds_count") == 0 {
 		return errors.New("the first update is not done")
@@ -188,7 +188,7 @@ func (w *world) serves(i int) error {
 	return w.call(i)
 }
 
-// measure runs a proxy and measures it; served waits until it serves all, and returns its processes.
+// measure runs a proxy and measures it; served waits until it serves everything, and returns its processes.
 func (w *world) measure(b *testing.B, m mode, cmd *exec.Cmd, served func(pid int) ([]int, error)) figures {
 	b.Helper()
 	programs := m.programs(b)
@@ -214,7 +214,7 @@ func (w *world) measure(b *testing.B, m mode, cmd *exec.Cmd, served func(pid int
 	before, began := used(b, processes), time.Now()
 	w.churn(b)
 	took := time.Since(began)
-	w.change(b, refuses, false) // what was written before it has reached the kernel, too
+	w.change(b, refuses, false) // earlier changes have reached the kernel, too
 	f[processor] = (used(b, processes) - before) / took.Seconds()
 	if bytes := spied(b, programs, func() { w.change(b, listens, false) }); m.backend != "" {
 		f[handed] = bytes
@@ -222,7 +222,7 @@ func (w *world) measure(b *testing.B, m mode, cmd *exec.Cmd, served func(pid int
 	return f
 }
 
-// programs returns a folder where iptables is that of the mode's backend.
+// programs returns a folder where iptables is the one of the mode's backend.
 func (m mode) programs(b *testing.B) string {
 	b.Helper()
 	dir := b.TempDir()
@@ -240,7 +240,7 @@ func (m mode) programs(b *testing.B) string {
 	return dir
 }
 
-// spied returns how many bytes iptables-restore is handed while f runs.
+// spied returns the size of iptables-restore's input while f runs.
 func spied(b *testing.B, dir string, f func()) (sum float64) {
 	b.Helper()
 	programs, err := filepath.Glob(filepath.Join(dir, "*-restore"))
@@ -253,14 +253,14 @@ func spied(b *testing.B, dir string, f func()) (sum float64) {
 		b.Fatal(err)
 	}
 	f()
-	text, _ := os.ReadFile(filepath.Join(dir, "bytes")) // in mode nftables there is none
+	text, _ := os.ReadFile(filepath.Join(dir, "bytes")) // in mode nftables there is no such file
 	for _, line := range strings.Fields(string(text)) {
 		sum += number(line)
 	}
 	return sum
 }
 
-// flush removes what a proxy leaves: the next one is not to read it.
+// flush removes what a proxy leaves, so that the next one does not read it.
 func (m mode) flush(b *testing.B) {
 	b.Helper()
 	run(b, "nft", "flush", "ruleset")

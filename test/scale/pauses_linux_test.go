@@ -22,9 +22,9 @@ import (
 	"github.com/pointsman/pointsman/test/cluster"
 )
 
-// BenchmarkPauses is for how long changes of Services wait after the plugin or the host was killed, with nothing
-// changed meanwhile: until the next process has confirmed everything and serves. The rules serve all the time. The source of
-// mode ipvs is a folder: under user-mode Linux, where it is measured, an API server takes minutes to start.
+// BenchmarkPauses measures how long changes of Services wait after the plugin or the host was killed: until the next
+// process has confirmed everything and serves. The rules serve all the time. The source of mode ipvs is a folder: under
+// user-mode Linux, where it is measured, an API server takes minutes to start.
 func BenchmarkPauses(b *testing.B) {
 	if os.Getuid() != 0 {
 		b.Skip("needs root: the plugins write to the kernel")
@@ -35,7 +35,7 @@ func BenchmarkPauses(b *testing.B) {
 	}
 	run(b, "ip", "link", "set", "lo", "up")
 	for _, count := range []int{1_000, 10_000, 44_000} {
-		loaded := sync.OnceValue(func() *cluster.Cluster { // only if a mode is measured with so many
+		loaded := sync.OnceValue(func() *cluster.Cluster { // only if a mode is measured with this many
 			c := cluster.Start(b, cluster.Options{})
 			c.Load(objects(count, 1)...)
 			return c
@@ -108,7 +108,7 @@ func pauses(b *testing.B, source, mode string, count int) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// untilServed waits until a process of the plugin other than one serves that many Services.
+// untilServed waits until another process of the plugin serves that many Services.
 func untilServed(b *testing.B, client *admin.Client, count, other int) (s admin.Status) {
 	b.Helper()
 	until(b, "everything is confirmed", func() bool {

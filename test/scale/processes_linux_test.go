@@ -38,7 +38,7 @@ func run(b *testing.B, name string, args ...string) {
 	}
 }
 
-// start starts cmd; end ends it, and the programs that it runs.
+// start starts cmd; end ends it and the programs that it runs.
 func start(b *testing.B, cmd *exec.Cmd) (end func()) {
 	b.Helper()
 	log, err := os.Create(filepath.Join(b.TempDir(), "log"))
@@ -53,7 +53,7 @@ func start(b *testing.B, cmd *exec.Cmd) (end func()) {
 	return func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // a restore that runs would go on
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // a running restore would continue
 		if b.Failed() {
 			text, _ := os.ReadFile(log.Name())
 			b.Logf("%.8000s", text)
@@ -62,7 +62,8 @@ func start(b *testing.B, cmd *exec.Cmd) (end func()) {
 	}
 }
 
-// hostCommand returns what makes a command that runs a host, and a client of that. More goes into its file.
+// hostCommand returns a function that makes commands to run a host, and a client of that host. more is added to its
+// file.
 func hostCommand(b *testing.B, source, mode, more string) (func() *exec.Cmd, *admin.Client) {
 	b.Helper()
 	dir := b.TempDir()
@@ -101,10 +102,10 @@ func apiServer(c *cluster.Cluster) string {
 // samples are a proxy's metrics, by name and labels.
 type samples map[string]float64
 
-// of returns one of kube-proxy's metrics, of IPv4.
+// of returns a metric of kube-proxy's for IPv4.
 func (s samples) of(name string) float64 { return s["kubeproxy_"+name+`{ip_family="IPv4"}`] }
 
-// metrics asks the proxy that runs for its metrics; there are none before it answers.
+// metrics returns the metrics of the proxy that runs; none before it answers.
 func metrics() samples {
 	all := make(samples)
 	answer, err := http.Get("http://127.0.0.1:10249/metrics")
@@ -125,7 +126,7 @@ func number(text string) float64 {
 	return n
 }
 
-// megabytes is what a process has of the memory, where it shares some, its share.
+// megabytes returns a process's memory, with its share of what it shares.
 func megabytes(b *testing.B, pid int) float64 {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
@@ -137,7 +138,7 @@ func megabytes(b *testing.B, pid int) float64 {
 	return number(strings.TrimSpace(kb)) * 1024 / 1e6
 }
 
-// used is how many seconds processes worked, and the programs that they ran.
+// used returns the processor time of processes, and of the programs that they ran.
 func used(b *testing.B, processes []int) (seconds float64) {
 	b.Helper()
 	for _, pid := range processes {

@@ -28,10 +28,10 @@ import (
 )
 
 const (
-	rounds   = 9                // of changes of one Service
-	lasting  = 30 * time.Second // of changes of other Services
+	rounds   = 9                // changes of one Service
+	lasting  = 30 * time.Second // changes of other Services
 	pause    = 10 * time.Millisecond
-	writers  = 8 // that write them: an API server takes its time
+	writers  = 8 // of these changes: an API server takes its time
 	openings = 10_000
 )
 
@@ -42,7 +42,7 @@ var (
 	refuses = netip.MustParseAddrPort("10.200.0.2:8080")
 )
 
-// A size is how many Services there are, and how many endpoints each has.
+// A size is a number of Services and of endpoints of each.
 type size struct{ services, endpoints int }
 
 func (s size) String() string { return fmt.Sprintf("%dx%d", s.services, s.endpoints) }
@@ -53,8 +53,8 @@ type world struct {
 	cluster *cluster.Cluster
 	kube    kubernetes.Interface
 	pod     *netns.Host
-	loaded  int // Services that the API server has
-	churned int // endpoints that were never there before
+	loaded  int // of Services in the API server
+	churned int // endpoints that were not used before
 }
 
 func newWorld(b *testing.B, s size) *world {
@@ -63,11 +63,11 @@ func newWorld(b *testing.B, s size) *world {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = testbed.Close() }) // with it goes the namespace
+	b.Cleanup(func() { _ = testbed.Close() }) // the namespace goes with it
 	w := &world{size: s, cluster: cluster.Start(b, cluster.Options{})}
 	w.cluster.Load(node())
 	w.kube = w.cluster.Client()
-	for i := range min(100, s.services) { // the API server changes nothing in a namespace that is not there
+	for i := range min(100, s.services) { // the API server changes nothing in a namespace that does not exist
 		space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: service(i).Namespace}}
 		if _, err := w.kube.CoreV1().Namespaces().Create(b.Context(), space, metav1.CreateOptions{}); err != nil {
 			b.Fatal(err)
@@ -89,7 +89,7 @@ func newWorld(b *testing.B, s size) *world {
 	return w
 }
 
-// load gives the API server Services until it has n.
+// load writes Services to the API server until it has n.
 func (w *world) load(n int) {
 	var more []metav1.Object
 	for ; w.loaded < n; w.loaded++ {
@@ -106,10 +106,10 @@ func (w *world) load(n int) {
 // called reports whether the i-th Service leads to the endpoint that accepts calls.
 func (w *world) called(i int) bool { return (i+1)%part == 0 || i == w.services-1 }
 
-// changing is the Service whose endpoint changes: one in the middle that is called.
+// changing returns the Service whose endpoint changes: one in the middle that is called.
 func (w *world) changing() int { return min(max(1, w.services/2/part)*part, w.services) - 1 }
 
-// other is the number of a Service that is not called: the i-th one, or the one before it.
+// other returns the number of a Service that is not called: the i-th one, or its predecessor.
 func (w *world) other(i int) int {
 	if i %= w.services; w.called(i) {
 		i--
@@ -128,11 +128,11 @@ func (w *world) call(i int) error {
 	return err
 }
 
-// connections returns how many seconds longer a pod's new connection to a Service takes than one straight to the endpoint
-// right before or after it, at the median: what else the machine does meets both alike.
+// connections returns how many seconds longer, at the median, a pod's new connection to a Service takes than one
+// straight to the endpoint right before or after it: the machine's other load affects both alike.
 func (w *world) connections(b *testing.B) float64 {
 	b.Helper()
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // packets are measured, not Go
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // measures packets, not Go
 	var to []netip.AddrPort
 	for i := range w.services {
 		if w.called(i) {
@@ -161,12 +161,12 @@ func (w *world) connections(b *testing.B) float64 {
 	return longer[openings/2].Seconds()
 }
 
-// changes returns the medians of what change returns. The last one leads to the endpoint that listens.
+// changes returns the medians of what change returns. The last change leads to the endpoint that listens.
 func (w *world) changes(b *testing.B, calls bool) (done, seen float64) {
 	b.Helper()
 	var all [2][]float64
 	for i := range 2 * (rounds/2 + 1) {
-		time.Sleep(time.Second) // kube-proxy waits as long between two updates
+		time.Sleep(time.Second) // kube-proxy waits that long between two updates
 		done, seen := w.change(b, []netip.AddrPort{refuses, listens}[i%2], calls)
 		all[0], all[1] = append(all[0], done.Seconds()), append(all[1], seen.Seconds())
 	}
@@ -176,10 +176,10 @@ func (w *world) changes(b *testing.B, calls bool) (done, seen float64) {
 	return all[0][rounds/2], all[1][rounds/2]
 }
 
-// change gives a Service another endpoint. It returns how long after the answer of the API server the proxy had written
-// that, by its own measure, from the time that the EndpointSlice names, and when a call got there. That measure is checked:
-// a later call reaches the new endpoint. Without calls, which take time from the proxy, nothing asks while it works, and
-// the first call comes after it.
+// change gives a Service another endpoint. After the answer of the API server it measures when the proxy has written
+// the change, by the proxy's own figure since the time in the EndpointSlice, and when a call reaches the endpoint. A
+// later call checks that figure. Without calls, which take processor time from the proxy, the first call comes after
+// the change is written.
 func (w *world) change(b *testing.B, to netip.AddrPort, calls bool) (done, seen time.Duration) {
 	b.Helper()
 	const count, sum = "network_programming_duration_seconds_count", "network_programming_duration_seconds_sum"
@@ -200,7 +200,7 @@ func (w *world) change(b *testing.B, to netip.AddrPort, calls bool) (done, seen 
 		time.Sleep(10 * pause)
 		until(b, "the proxy has measured the change", measured)
 	}
-	var missed time.Time // when the last call began that did not get there
+	var missed time.Time // start of the last call that did not reach the endpoint
 	until(b, "the change is served", func() bool {
 		began := time.Now()
 		if (w.call(w.changing()) == nil) == (to == listens) {
@@ -221,7 +221,7 @@ func (w *world) change(b *testing.B, to netip.AddrPort, calls bool) (done, seen 
 	return at.Sub(answered), seen
 }
 
-// churn gives other Services another endpoint each, a hundred a second.
+// churn gives other Services another endpoint each, a hundred times a second.
 func (w *world) churn(b *testing.B) {
 	b.Helper()
 	ticker := time.NewTicker(pause)

@@ -11,11 +11,10 @@ import (
 	"testing"
 )
 
-// names are what the processes of TestTake share.
+// names are divided between the processes of TestTake.
 var names = []string{"TestA", "TestA/with/parts", "TestB", "C05/ten-thousand-services"}
 
-// TestTake runs this program several times at once: each name is taken by one of them, twice
-// if it asks twice.
+// TestTake runs this program several times at once: each name is taken by exactly one of them, also if it asks twice.
 func TestTake(t *testing.T) {
 	const asks = "POINTSMAN_SHARE_TEST"
 	if os.Getenv(asks) != "" {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package traced has the kernel say what programs write: by their system calls, and by the
-// generation of nf_tables, which grows with each batch that is committed.
+// Package traced finds out what programs write: by their system calls, and by the generation of nf_tables, which grows
+// with each committed batch. It must not change the program under test. Start reading at Written.
 package traced
 
 import (
@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// these are the calls by which a file, a table of iptables-legacy or a module is made, changed
-// or removed. The first of them may also only read.
+// these are the system calls that create, change or remove a file, a table of iptables-legacy or a module. The first of
+// them may also only read.
 const these = "open,openat,openat2,setsockopt,creat,mkdir,mkdirat,mknod,mknodat,unlink,unlinkat,rmdir,rename,renameat,renameat2," +
 	"link,linkat,symlink,symlinkat,truncate,ftruncate,chmod,fchmod,fchmodat,chown,fchown,fchownat,lchown,setxattr,lsetxattr,fsetxattr," +
 	"mount,umount2,init_module,finit_module,delete_module"
@@ -31,7 +31,7 @@ var (
 	writes = regexp.MustCompile(`O_CREAT|O_TRUNC|O_WRONLY|O_RDWR|SO_SET_REPLACE|SO_SET_ADD_COUNTERS`)
 )
 
-// Need skips a test where the program that traces is missing.
+// Need skips a test if the program that traces is missing.
 func Need(t testing.TB) {
 	t.Helper()
 	if _, err := exec.LookPath("strace"); err != nil {
@@ -39,9 +39,8 @@ func Need(t testing.TB) {
 	}
 }
 
-// Written runs cmd, in the network namespace of this thread, and returns the calls by which it
-// or what it started was to write something. dir is a folder for the trace. How cmd ended is in
-// its ProcessState.
+// Written runs cmd in the network namespace of this thread, and returns the system calls by which it, or what it
+// started, tried to write. dir is a folder for the trace. How cmd ended is in its ProcessState.
 func Written(dir string, cmd *exec.Cmd) ([]string, error) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {
@@ -79,7 +78,7 @@ func Written(dir string, cmd *exec.Cmd) ([]string, error) {
 	return written, err
 }
 
-// generation is how many batches the kernel has committed in this thread's network namespace.
+// generation returns the number of batches that the kernel has committed in this thread's network namespace.
 func generation() (uint32, error) {
 	request := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, 0)
 	request.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC})

@@ -11,10 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Opened returns how long a connection takes to be open. Its socket is the kernel's own, which blocks: nothing of Go's
-// scheduler is in it. The answer is awaited, so that nothing of this connection is left to do when the next one begins.
+// Opened returns how long a connection takes to open. Its socket blocks in the kernel, so that Go's scheduler is not
+// measured. It waits for the endpoint's answer, so that nothing of this connection remains to be done when the next one
+// starts.
 func Opened(to netip.AddrPort) (took time.Duration, err error) {
-	for range 100 { // a signal of Go's scheduler spoils one now and then
+	for range 100 { // a signal of Go's scheduler interrupts one now and then
 		if took, err = opened(to); !errors.Is(err, unix.EINTR) {
 			break
 		}

@@ -27,18 +27,18 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// Timeout is how long a call waits for its answer. It is many times what a busy machine needs.
+// Timeout limits the wait for an answer. It is many times what a busy machine needs.
 const Timeout = time.Minute
 
 // pause is the time between two words on a kept connection.
 const pause = 20 * time.Millisecond
 
-// A Caller is one that calls from an address to one of the ways in.
+// A Caller calls from one address to another.
 type Caller struct {
 	Name string
 	Dial func(context.Context, string, netip.AddrPort) (net.Conn, error)
 	To   netip.AddrPort
-	UDP  bool                 // it may be called by datagrams too
+	UDP  bool                 // it also calls by datagrams
 	Ask  func(net.Conn) error // on a new connection; nil: Say
 }
 
@@ -51,7 +51,7 @@ func From(host interface {
 	}}
 }
 
-// Echo answers connections with what was said, until l is closed.
+// Echo answers connections with what they send, until l is closed.
 func Echo(l net.Listener) {
 	for {
 		conn, err := l.Accept()
@@ -62,7 +62,7 @@ func Echo(l net.Listener) {
 	}
 }
 
-// EchoPackets answers datagrams with what was said, until conn is closed.
+// EchoPackets answers datagrams with what they contain, until conn is closed.
 func EchoPackets(conn net.PacketConn) {
 	said := make([]byte, 64)
 	for {
@@ -76,7 +76,7 @@ func EchoPackets(conn net.PacketConn) {
 	}
 }
 
-// Over is the network by which to call: "tcp" or "udp" of the address's family.
+// Over returns the network of a call: "tcp" or "udp" of the address's family.
 func (c Caller) Over(protocol string) string {
 	if c.To.Addr().Is4() {
 		return protocol + "4"
@@ -84,8 +84,8 @@ func (c Caller) Over(protocol string) string {
 	return protocol + "6"
 }
 
-// Once connects, writes a word, reads it back, and returns how long that took. It waits up to Timeout,
-// also when ctx ends meanwhile: a call that has begun counts.
+// Once connects, writes a word, reads it back, and returns how long that took. It waits up to Timeout, even if ctx ends
+// meanwhile: a call that has started counts.
 func (c Caller) Once(ctx context.Context) (time.Duration, error) { return c.call(ctx, Timeout) }
 
 // Try is Once for a caller that tries again: it waits for one second.
@@ -112,7 +112,7 @@ func (c Caller) call(ctx context.Context, timeout time.Duration) (time.Duration,
 	return time.Since(began), err
 }
 
-// Say says something, and hears it.
+// Say writes a word, and reads it back.
 func Say(conn net.Conn) error {
 	if _, err := conn.Write([]byte("points")); err != nil {
 		return err
@@ -125,19 +125,19 @@ func Say(conn net.Conn) error {
 	return err
 }
 
-// A Plan is how much each caller calls.
+// A Plan tells how much is called for each caller.
 type Plan struct {
-	New   int                  // how many open new connections, one after the other
-	Every time.Duration        // one of these does so at most
-	Keep  int                  // how many keep a connection
-	Lives func() time.Duration // how long a connection or a stream is kept before the next one; nil: as long as the load
+	New   int                  // loops of new connections, one after the other
+	Every time.Duration        // the least time between two of them
+	Keep  int                  // kept connections
+	Lives func() time.Duration // duration of a kept connection or stream; nil: that of the load
 }
 
 // A Failure is a call that failed.
 type Failure struct {
 	What      string
-	New       bool      // it was a new connection, and no kept one
-	Began, At time.Time // the connection, and its failure
+	New       bool      // on a new connection, not on a kept one
+	Began, At time.Time // the connection and the error
 	After     time.Duration
 	Err       error
 }
@@ -154,17 +154,17 @@ func short(err error) error {
 	return err
 }
 
-// Counts are how callers fared.
+// Counts are the results of calls.
 type Counts struct {
 	New    int // new connections that were answered
 	Kept   int // answers on kept connections
 	Worst  time.Duration
-	Stall  time.Duration // the longest, of a kept connection
+	Stall  time.Duration // longest time for an answer on a kept connection
 	Failed []Failure
 	Took   time.Duration
 }
 
-// A Load is callers at work.
+// A Load is a number of callers at work.
 type Load struct {
 	plan  Plan
 	began time.Time
@@ -175,7 +175,7 @@ type Load struct {
 	counts Counts
 }
 
-// Start has these call, until End.
+// Start lets these callers call, until End.
 func Start(p Plan, callers ...Caller) *Load {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Load{plan: p, stop: cancel, began: time.Now()}
@@ -193,7 +193,7 @@ func Start(p Plan, callers ...Caller) *Load {
 	return l
 }
 
-// End stops them, and returns how they fared. It may be called again.
+// End stops the callers, and returns the results. It may be called again.
 func (l *Load) End() Counts {
 	l.stop()
 	l.calls.Wait()
@@ -205,7 +205,7 @@ func (l *Load) End() Counts {
 	return l.counts
 }
 
-// Done ends a load, and holds it to having lost nothing.
+// Done ends a load, and checks that no call has failed.
 func (l *Load) Done(t testing.TB, what string) {
 	t.Helper()
 	counts := l.End()
@@ -218,7 +218,7 @@ func (l *Load) Done(t testing.TB, what string) {
 	}
 }
 
-// Sofar is how they have fared.
+// Sofar returns the results until now.
 func (l *Load) Sofar() Counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -227,7 +227,7 @@ func (l *Load) Sofar() Counts {
 	return t
 }
 
-// More waits until calls more new connections than now have been answered.
+// More waits until that many more calls on new connections have been answered.
 func (l *Load) More(t testing.TB, calls int) {
 	t.Helper()
 	want := l.Sofar().New + calls
@@ -239,7 +239,7 @@ func (l *Load) More(t testing.TB, calls int) {
 	})
 }
 
-// again has a connection kept for as long as one lives, and then the next one.
+// again keeps one connection after the other.
 func (l *Load) again(ctx context.Context, keep func(context.Context)) {
 	if l.plan.Lives == nil {
 		keep(ctx)
@@ -253,7 +253,7 @@ func (l *Load) again(ctx context.Context, keep func(context.Context)) {
 	}
 }
 
-// anew connects, says something and hears it, again and again.
+// anew connects, writes a word and reads it back, again and again.
 func (l *Load) anew(ctx context.Context, c Caller) {
 	next := time.NewTicker(l.plan.Every)
 	defer next.Stop()
@@ -265,7 +265,7 @@ func (l *Load) anew(ctx context.Context, c Caller) {
 	}
 }
 
-// keep says something on one connection for as long as it may.
+// keep calls on one connection until ctx ends.
 func (l *Load) keep(ctx context.Context, c Caller) {
 	opened := time.Now()
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
@@ -290,8 +290,7 @@ func (l *Load) keep(ctx context.Context, c Caller) {
 	}
 }
 
-// stream sends datagrams and listens for answers. One that is lost is no failure, as
-// any may be: silence is.
+// stream sends datagrams and reads answers. A lost datagram is no failure, silence is.
 func (l *Load) stream(ctx context.Context, c Caller) {
 	opened := time.Now()
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
@@ -306,7 +305,7 @@ func (l *Load) stream(ctx context.Context, c Caller) {
 	defer next.Stop()
 	heard, said := time.Now(), make([]byte, 64)
 	for ctx.Err() == nil {
-		_, _ = conn.Write([]byte("points")) // what the one before came to
+		_, _ = conn.Write([]byte("points")) // an error may be that of an earlier datagram
 		_ = conn.SetReadDeadline(time.Now().Add(15 * time.Millisecond))
 		switch _, err := conn.Read(said); {
 		case err == nil:

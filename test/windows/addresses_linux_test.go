@@ -24,8 +24,8 @@ endpoints:
 - addresses: [127.91.1.1]
 `
 
-// addressLacking: wine 8.0 has no call that adds an address. The Service is named with that, and the
-// others are served. A cleanup by hand removes nothing, since nothing was added.
+// addressLacking: wine 8.0 has no call that adds an address. The Service is reported with that reason, and the others
+// are served. A cleanup by hand removes nothing, since nothing was added.
 func (n *node) addressLacking() {
 	n.Helper()
 	n.write("manifests/vip.yaml", vip)

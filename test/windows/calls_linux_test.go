@@ -17,16 +17,16 @@ import (
 // The Service has two ports.
 const (
 	frontend = "127.91.0.10:7780"
-	echoes   = "127.91.0.10:7790" // what is sent there comes back
+	echoes   = "127.91.0.10:7790" // an echo
 )
 
-// callTimeout is for one request. Of a process that is killed wine 8.0 leaves a connection open now
-// and then, which nothing but its server has any more: its client would wait for ever.
+// callTimeout limits one request. When a process is killed, wine's server sometimes keeps a connection of it open: the
+// client would wait for ever.
 const callTimeout = time.Minute
 
 var endpoints = []string{"127.91.1.1", "127.91.1.2", "127.91.1.3"}
 
-// manifest is the Service with these endpoints.
+// manifest returns the Service with these endpoints.
 func manifest(endpoints ...string) string {
 	text := `apiVersion: v1
 kind: Service
@@ -48,7 +48,7 @@ endpoints:
 	return text
 }
 
-// serve has each endpoint answer with its own address, and echo, until the test ends.
+// serve lets each endpoint answer with its own address, and echo, until the test ends.
 func serve(t *testing.T) {
 	t.Helper()
 	for _, e := range endpoints {
@@ -57,7 +57,7 @@ func serve(t *testing.T) {
 	}
 }
 
-// listen calls answer for each connection to addr, and closes it then.
+// listen calls answer for each connection to addr, and then closes it.
 func listen(t *testing.T, addr string, answer func(net.Conn)) {
 	t.Helper()
 	l, err := net.Listen("tcp4", addr)
@@ -79,7 +79,7 @@ func listen(t *testing.T, addr string, answer func(net.Conn)) {
 	}()
 }
 
-// echoed sends a few bytes, and waits until they are back.
+// echoed sends text, and waits until it comes back.
 func echoed(conn net.Conn, text string) error {
 	if err := conn.SetDeadline(time.Now().Add(callTimeout)); err != nil {
 		return err
@@ -97,15 +97,15 @@ func echoed(conn net.Conn, text string) error {
 // calls are requests to the Service, one after another.
 type calls struct {
 	stop chan struct{}
-	done chan struct{} // closed when there are no more
+	done chan struct{} // closed after the last request
 
 	mu     sync.Mutex     // guards what follows
-	since  time.Time      // what began before does not count
-	by     map[string]int // how many each endpoint has answered
+	since  time.Time      // requests from before do not count
+	by     map[string]int // answers by endpoint
 	failed []error
 }
 
-// call begins them. A goroutine makes them until the test ends.
+// call starts requests, until the test ends.
 func call(t *testing.T) *calls {
 	c := &calls{stop: make(chan struct{}), done: make(chan struct{}), by: make(map[string]int)}
 	go func() {
@@ -128,7 +128,7 @@ func call(t *testing.T) *calls {
 	return c
 }
 
-// once makes one request, and returns what answers.
+// once makes one request, and returns the endpoint that answers.
 func once() (string, error) {
 	conn, err := net.DialTimeout("tcp4", frontend, callTimeout)
 	if err != nil {
@@ -157,14 +157,14 @@ func (c *calls) count(begun time.Time, by string, err error) {
 	}
 }
 
-// forget has requests count that begin from now on.
+// forget lets only requests count that start from now on.
 func (c *calls) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.since, c.by, c.failed = time.Now(), make(map[string]int), nil
 }
 
-// take returns what there was since it was last called.
+// take returns the results since it was last called.
 func (c *calls) take() (by map[string]int, failed []error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,8 +173,8 @@ func (c *calls) take() (by map[string]int, failed []error) {
 	return by, failed
 }
 
-// answered waits until each of these endpoints has answered again, and no others have. None of the
-// requests may have failed since it was last called, or forget was.
+// answered waits until each of these endpoints has answered again, and no others have. No request may have failed since
+// the last call of answered or forget.
 func (c *calls) answered(t *testing.T, by ...string) {
 	t.Helper()
 	got := make(map[string]int)

@@ -2,9 +2,10 @@
 
 /*
 Package windows runs the programs for Windows under wine: the host on manifest files, the
-userspace dataplane that it launches, and its verbs. The clients and the endpoints are of this
-process, for wine's sockets are the machine's. What wine 8.0 lacks is not run, and
-docs/windows.md lists it.
+userspace dataplane that it launches, and its verbs. Clients and endpoints are in the test's own
+process, since wine's sockets are the machine's. The tests leave out what wine 8.0 lacks, as
+docs/windows.md lists it. They must not use the user's own wine prefix. Start reading at
+windows_linux_test.go.
 
 wine 8.0 cannot add addresses. To test that on Windows, with addresses: auto and a Service whose clusterIP
 is 10.96.0.10, in an administrator's PowerShell:

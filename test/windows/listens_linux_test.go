@@ -10,8 +10,7 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// listens: a plugin that something other than a host starts is reached by its pipe, which no
-// other process can have then.
+// listens: a plugin that is not started by a host is reached by its pipe, which no other process can create then.
 func (n *node) listens() {
 	n.Helper()
 	const at = `\\.\pipe\pointsman-listens`

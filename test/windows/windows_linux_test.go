@@ -33,7 +33,7 @@ oomScoreAdj: 0
 plugins: {userspace: {options: {addresses: auto}}}
 `
 
-// TestWindows is one life of a node, for a Windows of its own takes half a minute to make.
+// TestWindows is one life of a node, since a Windows of its own takes half a minute to create.
 func TestWindows(t *testing.T) {
 	w := newWine(t)
 	serve(t)
@@ -95,7 +95,7 @@ func (n *node) verb(words ...string) (out string, exit int) {
 	return n.run("pointsman", append(words, "--config", there(n.path("host.yaml")))...)
 }
 
-// status waits until status exits so and says that.
+// status waits until status has an exit code and prints says.
 func (n *node) status(exit int, says string) {
 	n.Helper()
 	eventually.SucceedsWithin(n, limit, fmt.Sprintf("status exits %d and says %q", exit, says), func() error {
@@ -107,7 +107,7 @@ func (n *node) status(exit int, says string) {
 	})
 }
 
-// plugin returns the process of the dataplane that serves, and how often it was started again.
+// plugin returns the process of the active dataplane, and how often it was restarted.
 func (n *node) plugin() (pid, restarts int, err error) {
 	n.Helper()
 	out, _ := n.verb("status")
@@ -120,7 +120,7 @@ func (n *node) plugin() (pid, restarts int, err error) {
 	return pid, restarts, errors.Join(err, err2)
 }
 
-// describes: what needs no host.
+// describes tests what needs no host.
 func (n *node) describes() {
 	n.Helper()
 	out, exit := n.run("pointsman-dataplane-userspace", "describe", "-o", "json")
@@ -161,8 +161,8 @@ func (n *node) secondHost() {
 	}
 }
 
-// swapped: the old process closes its sockets for the new one, and keeps the connections that it has
-// begun. A request may be refused only between the two.
+// swapped: the old process closes its sockets for the new one, and keeps open connections. Only between the two may a
+// request be refused.
 func (n *node) swapped() {
 	before, _, err := n.plugin()
 	if err != nil {
@@ -182,7 +182,7 @@ func (n *node) swapped() {
 	if err := errors.Join(err, os.Rename(name, name+".old"), os.WriteFile(name, append(binary, 0), 0o755)); err != nil {
 		n.Fatal(err)
 	}
-	// A swap has few seconds, and is undone on a machine that is too busy.
+	// A swap may only take seconds, and is undone on a machine that is too busy.
 	eventually.SucceedsWithin(n, limit, "a swap is made", func() error {
 		if out, exit := n.verb("mode", "swap", "userspace", "--wait=2m"); exit != 0 {
 			return fmt.Errorf("exit %d\n%s", exit, out)
@@ -258,17 +258,17 @@ func (n *node) pluginKilled() {
 	n.calls.answered(n.T, endpoints...)
 }
 
-// nothingThere: a pipe that no host has.
+// nothingThere: the pipe of no host.
 func (n *node) nothingThere() {
 	if out, exit := n.run("pointsman", "status", "--admin-socket", `\\.\pipe\pointsman-elsewhere`); exit != 3 {
 		n.Errorf("no host has that pipe: exit %d\n%s", exit, out)
 	}
 }
 
-// lacking is what wine 8.0 answers to an option that Go sets on each socket of UDP.
+// lacking is wine 8.0's error for an option that Go sets on each UDP socket.
 const lacking = "wsaioctl: winapi error #10045"
 
-// conforms holds the dataplane to the lines of the contract that sessions and packets are in.
+// conforms tests the dataplane against the parts of the contract about sessions and packets.
 func (n *node) conforms() {
 	n.Helper()
 	out, _ := n.run("pointsman-conformance", "-v", "--run", "^C0[01]/", "--options", `{"redirect": "never"}`, there(n.path("bin/pointsman-dataplane-userspace.exe")))
@@ -291,19 +291,19 @@ func (n *node) conforms() {
 	n.Logf("%d checks passed", kept)
 }
 
-// relays runs the relay's own tests, but those of UDP, which wine 8.0 lacks, those that take long, and those that
-// expect a reset: now and then wine reads one as an end.
+// relays runs the relay's own tests without those of UDP, which wine 8.0 lacks, those that take long, and those that
+// expect a reset, which wine sometimes reads as an end.
 func (n *node) relays() {
 	n.Helper()
 	name := n.path("bin/relay.test.exe")
 	n.build("test", "-c", "-o", name, "../../plugins/userspace/relay")
 	out, exit := n.run(name, "-test.v", "-test.timeout", "5m", "-test.run", "^Test(HalfClose|NextEndpoint|Established|IPv6)$")
-	if passed := strings.Count(out, "\n--- PASS: "); exit != 0 || passed < 3 { // IPv6 may be missing
+	if passed := strings.Count(out, "\n--- PASS: "); exit != 0 || passed < 3 { // IPv6 may not be available
 		n.Errorf("exit %d, %d tests passed:\n%s", exit, passed, out)
 	}
 }
 
-// closed runs the tests of the folders that hosts and plugins make.
+// closed runs the tests of the folders that hosts and plugins create.
 func (n *node) closed() {
 	n.Helper()
 	name := n.path("bin/statefile.test.exe")

@@ -13,18 +13,18 @@ import (
 	"time"
 )
 
-// limit is for anything that is waited for: under wine, on a busy machine, a verb takes seconds.
+// limit limits every wait: under wine, on a busy machine, a verb takes seconds.
 const limit = 8 * time.Minute
 
-// A wine is a Windows of a test's own, in a folder for temporary files.
+// A wine is a Windows of a test's own, in a temporary folder.
 type wine struct {
 	*testing.T
 	loader, server string
-	dir            string   // has what is below
+	dir            string   // has the files below
 	env            []string // of each of its processes
 }
 
-// newWine returns one in which Go's programs run, and pointsman and its dataplane lie in bin.
+// newWine returns a wine in which Go's programs run, with pointsman and its dataplane in bin.
 func newWine(t *testing.T) *wine {
 	if os.Getenv("POINTSMAN_WINE") == "" {
 		t.Skip("it takes a minute or two, and needs wine: make test-windows runs it")
@@ -35,7 +35,7 @@ func newWine(t *testing.T) *wine {
 	for _, name := range []string{"PATH", "HOME", "LANG"} {
 		w.env = append(w.env, name+"="+os.Getenv(name))
 	}
-	// Nothing is printed by wine itself, and it offers to install nothing.
+	// Wine itself prints nothing, and offers to install nothing.
 	w.env = append(w.env, "WINEPREFIX="+w.path("prefix"), "WINEDEBUG=-all", "WINEDLLOVERRIDES=mscoree,mshtml=")
 	w.build("build", "-o", w.path("bin")+"/", "../../host/pointsman", "../../sdk/sdktest/pointsman-conformance", "../../plugins/userspace/pointsman-dataplane-userspace")
 	if err := os.Mkdir(w.path("prefix"), 0o700); err != nil {
@@ -66,7 +66,7 @@ func tool(t *testing.T, name, elsewhere string) string {
 	return path
 }
 
-// build builds for Windows by a verb of go.
+// build runs a verb of go for Windows.
 func (w *wine) build(verb string, args ...string) {
 	w.Helper()
 	cmd := exec.Command("go", append([]string{verb, "-trimpath"}, args...)...)
@@ -78,7 +78,7 @@ func (w *wine) build(verb string, args ...string) {
 
 func (w *wine) path(name string) string { return filepath.Join(w.dir, name) }
 
-// there returns a path of this machine as Windows has it.
+// there returns a path of this machine as Windows writes it.
 func there(path string) string { return `Z:` + strings.ReplaceAll(path, "/", `\`) }
 
 // write replaces a file at once, as an editor does.
@@ -98,8 +98,8 @@ func (w *wine) read(name string) string {
 	return string(text)
 }
 
-// begin starts a program of this machine in wine's environment. What it prints is written to
-// a file: wine's server would hold a pipe open.
+// begin starts a program of this machine with wine's environment. Its output goes to a file: wine's server would keep a
+// pipe open.
 func (w *wine) begin(ctx context.Context, log string, args ...string) (*exec.Cmd, error) {
 	out, err := os.Create(w.path(log))
 	if err != nil {
@@ -111,7 +111,7 @@ func (w *wine) begin(ctx context.Context, log string, args ...string) (*exec.Cmd
 	return cmd, cmd.Start()
 }
 
-// outside runs such a program to its end.
+// outside runs such a program until it ends.
 func (w *wine) outside(args ...string) (out string, exit int) {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -128,7 +128,7 @@ func (w *wine) outside(args ...string) (out string, exit int) {
 	return w.read("out"), cmd.ProcessState.ExitCode()
 }
 
-// run runs a program of bin, or one of wine's own, under wine.
+// run runs a program in bin, or one of wine's own, under wine.
 func (w *wine) run(program string, args ...string) (out string, exit int) {
 	w.Helper()
 	if strings.HasPrefix(program, "pointsman") {
@@ -139,11 +139,11 @@ func (w *wine) run(program string, args ...string) (out string, exit int) {
 
 // end ends every process under this wine.
 func (w *wine) end() {
-	for _, word := range []string{"-k", "-w"} { // end all, and wait until they have
+	for _, word := range []string{"-k", "-w"} { // ends all, and waits until they have ended
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		cmd, err := w.begin(ctx, "end", w.server, word)
 		if err == nil {
-			_ = cmd.Wait() // exits 1 where none is left
+			_ = cmd.Wait() // exits with 1 if there is none
 		}
 		cancel()
 	}

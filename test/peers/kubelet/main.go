@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubelet is Kubernetes' own kubelet, to run images under as a cluster does. It is no part of
-// the program beside it, because only that test needs it and it adds minutes to the build.
+// Command kubelet is Kubernetes' own kubelet, which runs images as in a cluster. It is not part of the program in the
+// folder above because only one test needs it, and building it takes minutes.
 package main
 
 import (
