@@ -45,7 +45,7 @@ func unpacked(t *testing.T, path string) map[string]string {
 // TestBundle writes a bundle while a host runs and after it has stopped.
 func TestBundle(t *testing.T) {
 	t.Parallel()
-	s := begun(t)
+	s := servingSystem(t)
 	path := s.path("b.tar.gz")
 	if got := s.verb("bundle", path); got.code != 0 || got.out != "wrote "+path+": 11 files\n" {
 		t.Fatalf("%+v", got)

@@ -36,7 +36,7 @@ func TestWrongConfig(t *testing.T) {
 // TestConfigFollowed changes the config file under a running host, which also reads it again at SIGHUP.
 func TestConfigFollowed(t *testing.T) {
 	t.Parallel()
-	s := begun(t)
+	s := servingSystem(t)
 	pid := s.plugin()
 	s.write("host.yaml", s.text("sycnPeriod: 1s\n"))
 	s.until("status says what is wrong with the file", func() error { return s.warning("W005", "sycnPeriod") })
@@ -74,7 +74,7 @@ func TestConfigFollowed(t *testing.T) {
 // plugin refuses change nothing.
 func TestOptionsFollowed(t *testing.T) {
 	t.Parallel()
-	s := begun(t)
+	s := servingSystem(t)
 	s.served("tcp", s.net+"10:18080")
 	pid := s.plugin()
 	with := func(options string) { s.write("host.yaml", strings.Replace(s.text(""), "redirect: never", options, 1)) }

@@ -39,7 +39,7 @@ func TestStoppedAndSpared(t *testing.T) {
 			t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
 			s.until("status says that it does not answer", func() error { return s.warning("W001", "is suspect") })
 			s.until("there is an event", func() error { return s.event("PluginDown", "") })
-			ordinary := begun(t)
+			ordinary := servingSystem(t)
 			ordinary.replacesStopped() // stopped later, and already replaced
 			if st, err := s.Status(t.Context()); err != nil || st.Dataplane.State != "suspect" || st.Dataplane.PID != pid || !alive(pid) {
 				t.Errorf("after it was stopped for long: %s, process %d, %v", st.Dataplane.State, st.Dataplane.PID, err)

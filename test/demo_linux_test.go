@@ -20,8 +20,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// A show is a run of the demo with a temporary folder of its own.
-type show struct {
+// A demoRun is a run of the demo with a temporary folder of its own.
+type demoRun struct {
 	cmd *exec.Cmd
 	dir string
 	out *lockedBuffer
@@ -78,8 +78,8 @@ func forUsers(t *testing.T, run func(*testing.T, *syscall.Credential)) {
 	})
 }
 
-// newShow starts the demo.
-func newShow(t *testing.T, binary string, user *syscall.Credential) *show {
+// newDemo starts the demo.
+func newDemo(t *testing.T, binary string, user *syscall.Credential) *demoRun {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "pointsman-test-")
 	if err == nil && user != nil {
@@ -88,7 +88,7 @@ func newShow(t *testing.T, binary string, user *syscall.Credential) *show {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &show{cmd: exec.Command(binary), dir: dir, out: new(lockedBuffer)}
+	d := &demoRun{cmd: exec.Command(binary), dir: dir, out: new(lockedBuffer)}
 	d.cmd.Dir, d.cmd.Stdout, d.cmd.Stderr = dir, d.out, d.out
 	d.cmd.Env = append(os.Environ(), "TMPDIR="+dir, d.mark())
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: user}
@@ -97,7 +97,7 @@ func newShow(t *testing.T, binary string, user *syscall.Credential) *show {
 	}
 	t.Cleanup(func() {
 		_ = d.cmd.Process.Kill()
-		d.ends(t)
+		d.waitForEnd(t)
 		_ = os.RemoveAll(dir)
 		if t.Failed() {
 			t.Logf("the demo said:\n%s", d.out)
@@ -107,10 +107,10 @@ func newShow(t *testing.T, binary string, user *syscall.Credential) *show {
 }
 
 // mark is in the environment of the demo and of its host. A plugin inherits TMPDIR only.
-func (d *show) mark() string { return "DEMO_OF_TEST=" + d.dir }
+func (d *demoRun) mark() string { return "DEMO_OF_TEST=" + d.dir }
 
-// ends waits until all processes of the demo have exited.
-func (d *show) ends(t *testing.T) {
+// waitForEnd waits until all processes of the demo have exited.
+func (d *demoRun) waitForEnd(t *testing.T) {
 	t.Helper()
 	eventually.Succeeds(t, "the processes of the demo end", func() error {
 		if left := d.processes(t, ""); len(left) > 0 {
@@ -121,7 +121,7 @@ func (d *show) ends(t *testing.T) {
 }
 
 // processes returns the demo's processes whose command line contains words.
-func (d *show) processes(t *testing.T, words string) (pids []int) {
+func (d *demoRun) processes(t *testing.T, words string) (pids []int) {
 	t.Helper()
 	found, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil || len(found) == 0 {
@@ -139,8 +139,8 @@ func (d *show) processes(t *testing.T, words string) (pids []int) {
 	return pids
 }
 
-// says waits until the demo has printed part.
-func (d *show) says(t *testing.T, part string) {
+// waitForOutput waits until the demo has printed part.
+func (d *demoRun) waitForOutput(t *testing.T, part string) {
 	t.Helper()
 	eventually.Succeeds(t, "the demo gets on", func() error {
 		if out := d.out.String(); !strings.Contains(out, part) {
@@ -150,9 +150,9 @@ func (d *show) says(t *testing.T, part string) {
 	})
 }
 
-// apart checks that the processes of a demo that root runs have network and mount namespaces of their own, so that
-// rules and the ledger below /run end with the demo.
-func (d *show) apart(t *testing.T) {
+// expectNamespaces checks that the processes of a demo that root runs have network and mount namespaces of their own,
+// so that rules and the ledger below /run end with the demo.
+func (d *demoRun) expectNamespaces(t *testing.T) {
 	t.Helper()
 	for _, pid := range d.processes(t, "pointsman run") {
 		mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
@@ -166,8 +166,8 @@ func (d *show) apart(t *testing.T) {
 	}
 }
 
-// clean checks that a demo that has ended left no process and no file.
-func (d *show) clean(t *testing.T) {
+// expectClean checks that a demo that has ended left no process and no file.
+func (d *demoRun) expectClean(t *testing.T) {
 	t.Helper()
 	if left := d.processes(t, ""); len(left) > 0 {
 		t.Errorf("the demo left the processes %d", left)
@@ -182,11 +182,11 @@ func TestDemo(t *testing.T) {
 	t.Parallel()
 	binary := demoBinary(t)
 	forUsers(t, func(t *testing.T, user *syscall.Credential) {
-		d := newShow(t, binary, user)
+		d := newDemo(t, binary, user)
 		if err := d.cmd.Wait(); err != nil {
 			t.Errorf("the demo: %v", err)
 		}
-		d.clean(t)
+		d.expectClean(t)
 		out := strings.TrimSpace(d.out.String())
 		if last := out[strings.LastIndex(out, "\n")+1:]; !regexp.MustCompile(`^demo: \d{3,} requests, 0 failed$`).MatchString(last) {
 			t.Errorf("the last line of the demo is %q", last)
@@ -204,7 +204,7 @@ func TestDemo(t *testing.T) {
 }
 
 // modes returns what the demo of root prints about the modes that this machine can run.
-func (d *show) modes(t *testing.T) []string {
+func (d *demoRun) modes(t *testing.T) []string {
 	t.Helper()
 	if strings.Contains(d.out.String(), "may not make namespaces") {
 		t.Skip("root may not make namespaces here: no CAP_SYS_ADMIN")
@@ -230,28 +230,28 @@ func TestDemoInterrupted(t *testing.T) {
 	const swapping = "mode swap nftables"
 	for _, tc := range []struct {
 		name, at string // once the demo has printed this
-		end      func(*testing.T, *show) error
+		end      func(*testing.T, *demoRun) error
 		says     string
 	}{
-		{"interrupted", "2  Send", func(_ *testing.T, d *show) error { return d.cmd.Process.Signal(syscall.SIGINT) }, "interrupted"},
-		{"terminated", "4  Kill", func(_ *testing.T, d *show) error { return d.cmd.Process.Signal(syscall.SIGTERM) }, "interrupted"},
-		{"terminated during a swap", swapping, func(_ *testing.T, d *show) error { return d.cmd.Process.Signal(syscall.SIGTERM) }, "interrupted"},
-		{"the host ends", "2  Send", func(t *testing.T, d *show) error {
+		{"interrupted", "2  Send", func(_ *testing.T, d *demoRun) error { return d.cmd.Process.Signal(syscall.SIGINT) }, "interrupted"},
+		{"terminated", "4  Kill", func(_ *testing.T, d *demoRun) error { return d.cmd.Process.Signal(syscall.SIGTERM) }, "interrupted"},
+		{"terminated during a swap", swapping, func(_ *testing.T, d *demoRun) error { return d.cmd.Process.Signal(syscall.SIGTERM) }, "interrupted"},
+		{"the host ends", "2  Send", func(t *testing.T, d *demoRun) error {
 			return syscall.Kill(d.processes(t, "pointsman run")[0], syscall.SIGTERM)
 		}, "the host"}, // "ended", or its log where a request failed first: the relay ends with it
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			forUsers(t, func(t *testing.T, user *syscall.Credential) {
-				d := newShow(t, binary, user)
-				d.says(t, "2  Send")
+				d := newDemo(t, binary, user)
+				d.waitForOutput(t, "2  Send")
 				apart := os.Geteuid() == 0 && user == nil && !strings.Contains(d.out.String(), "may not make namespaces")
 				if apart {
-					d.apart(t)
+					d.expectNamespaces(t)
 				} else if tc.at == swapping {
 					t.Skip("only root swaps, where it may make namespaces") // and the demo is killed
 				}
-				d.says(t, tc.at)
+				d.waitForOutput(t, tc.at)
 				if err := tc.end(t, d); err != nil {
 					t.Fatal(err)
 				}
@@ -259,7 +259,7 @@ func TestDemoInterrupted(t *testing.T) {
 				if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(d.out.String(), tc.says) {
 					t.Errorf("the demo ends with %v and does not say %q", err, tc.says)
 				}
-				d.clean(t)
+				d.expectClean(t)
 			})
 		})
 	}
@@ -270,12 +270,12 @@ func TestDemoKilled(t *testing.T) {
 	t.Parallel()
 	binary := demoBinary(t)
 	forUsers(t, func(t *testing.T, user *syscall.Credential) {
-		d := newShow(t, binary, user)
-		d.says(t, "2  Send")
+		d := newDemo(t, binary, user)
+		d.waitForOutput(t, "2  Send")
 		if err := d.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
 		_ = d.cmd.Wait() // it was killed
-		d.ends(t)
+		d.waitForEnd(t)
 	})
 }

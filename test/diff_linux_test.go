@@ -13,7 +13,7 @@ import (
 // TestDiff runs diff against a host whose Services are served. TestKernelDiff in test/swap has a kernel that differs.
 func TestDiff(t *testing.T) {
 	t.Parallel()
-	s := begun(t)
+	s := servingSystem(t)
 	s.until("nothing differs", func() error {
 		if got := s.verb("diff"); got.code != 0 || got.out != "nothing differs\n" {
 			return fmt.Errorf("%+v", got)

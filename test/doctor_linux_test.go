@@ -14,7 +14,7 @@ import (
 // TestDoctor runs doctor on a node with a host, with an invalid config file, and without a host.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
-	s := begun(t)
+	s := servingSystem(t)
 	examined := func(words []string, want ...string) doctor.Diagnosis {
 		t.Helper()
 		got := s.run(append([]string{"doctor"}, words...)...)

@@ -40,7 +40,7 @@ endpoints: [{addresses: [NET.104], nodeName: far, targetRef: {kind: Pod, namespa
 // TestExplain asks what becomes of packets to the Services of the manifests.
 func TestExplain(t *testing.T) {
 	t.Parallel()
-	s := begun(t)
+	s := servingSystem(t)
 	s.manifest("mixed.yaml", fmt.Sprintf(mixed, backendPort))
 	s.manifest("empty.yaml", serviceOf("empty", "NET.11", "TCP", 18081))
 	s.manifest("guarded.yaml", guarded)

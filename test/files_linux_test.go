@@ -36,7 +36,7 @@ func TestManifestWrittenInPlace(t *testing.T) {
 		_ = writer.Wait()
 	})
 	defer stop()
-	r := newRush(t, s.net+"10:18080")
+	r := newClients(t, s.net+"10:18080")
 	s.until("the manifest has been written 30 times", func() error {
 		written, err := os.ReadFile(s.path("written"))
 		if err == nil && len(written) < 30 {

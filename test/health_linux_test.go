@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// answering returns a system whose host answers probes and scrapes; more is appended to its config.
-func answering(t *testing.T, more string) *system {
+// probedSystem returns a system whose host answers probes and scrapes; more is appended to its config.
+func probedSystem(t *testing.T, more string) *system {
 	t.Helper()
 	s := newSystem(t)
 	s.write("host.yaml", strings.NewReplacer(
@@ -41,8 +41,8 @@ func (s *system) get(port int, path string) string {
 	return fmt.Sprintf("%d %s", answer.StatusCode, body)
 }
 
-// hears waits until an answer contains all of want.
-func (s *system) hears(port int, path string, want ...string) {
+// expectAnswer waits until an answer contains all of want.
+func (s *system) expectAnswer(port int, path string, want ...string) {
 	s.t.Helper()
 	s.until(path+" is answered", func() error {
 		got := s.get(port, path)
@@ -58,16 +58,16 @@ func (s *system) hears(port int, path string, want ...string) {
 // TestProbesAndMetrics reads probes and metrics before and after the plugin is killed.
 func TestProbesAndMetrics(t *testing.T) {
 	t.Parallel()
-	s := answering(t, "")
+	s := probedSystem(t, "")
 	backend(t, at(s.net+"101"))
 	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
 	s.start()
 	s.served("tcp", s.net+"10:18080")
 	for _, probe := range []string{"healthz", "livez", "readyz"} {
-		s.hears(10256, probe, "200 ", `"healthy":true`)
+		s.expectAnswer(10256, probe, "200 ", `"healthy":true`)
 	}
-	s.hears(10249, "proxyMode", "200 userspace")
-	s.hears(10249, "metrics",
+	s.expectAnswer(10249, "proxyMode", "200 userspace")
+	s.expectAnswer(10249, "metrics",
 		"\npointsman_services 1\n",
 		"\npointsman_ready 1\n",
 		"\npointsman_plugin_active{plugin=\"userspace\"} 1\n",
@@ -80,20 +80,20 @@ func TestProbesAndMetrics(t *testing.T) {
 	}
 	backend(t, at(s.net+"102"))
 	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.102"))
-	s.hears(10249, "metrics", "\npointsman_plugin_restarts_total{plugin=\"userspace\"} 1\n", "\npointsman_warnings{code=\"W002\"} 1\n")
+	s.expectAnswer(10249, "metrics", "\npointsman_plugin_restarts_total{plugin=\"userspace\"} 1\n", "\npointsman_warnings{code=\"W002\"} 1\n")
 	s.until("status and an event tell of it", func() error { return errors.Join(s.warning("W002", "signal"), s.event("PluginDown", "signal")) })
 	s.served("tcp", s.net+"10:18080", at(s.net+"102"))
 	if now := s.plugin(); now == pid || alive(pid) {
 		t.Errorf("process %d serves, and %d was killed (alive: %t)", now, pid, alive(pid))
 	}
-	s.hears(10256, "healthz", "200 ")
+	s.expectAnswer(10256, "healthz", "200 ")
 }
 
 // TestTakenAddress has another program listen at the probes' address: the host serves all the same. With
 // bindAddressHardFail it exits, as TestHardFail shows.
 func TestTakenAddress(t *testing.T) {
 	t.Parallel()
-	s := answering(t, "")
+	s := probedSystem(t, "")
 	taken, err := net.Listen("tcp4", s.net+"1:10256")
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestTakenAddress(t *testing.T) {
 		return nil
 	})
 	taken.Close()
-	s.hears(10256, "readyz", "200 ")
+	s.expectAnswer(10256, "readyz", "200 ")
 	s.until("nothing is left to warn of", func() error { return s.noWarning("W012") })
 }
 

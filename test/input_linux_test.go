@@ -104,7 +104,7 @@ func TestFlood(t *testing.T) {
 	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
 	s.start()
 	s.serving()
-	before := [2]int{resident(t, s.cmd.Process.Pid), resident(t, s.plugin())}
+	before := [2]int{residentMemory(t, s.cmd.Process.Pid), residentMemory(t, s.plugin())}
 	restarts := func() int {
 		st, err := s.Status(t.Context())
 		if err != nil {
@@ -123,7 +123,7 @@ func TestFlood(t *testing.T) {
 		}
 		return nil
 	})
-	after := [2]int{resident(t, s.cmd.Process.Pid), resident(t, s.plugin())}
+	after := [2]int{residentMemory(t, s.cmd.Process.Pid), residentMemory(t, s.plugin())}
 	for i, who := range []string{"the host", "the plugin"} {
 		if grown := after[i] - before[i]; grown > 64<<10 {
 			t.Errorf("%s grew by %d KiB, from %d", who, grown, before[i])
@@ -134,8 +134,8 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// resident returns the resident memory of a process in KiB.
-func resident(t testing.TB, pid int) int {
+// residentMemory returns the resident memory of a process in KiB.
+func residentMemory(t testing.TB, pid int) int {
 	t.Helper()
 	return memory(t, pid, "VmRSS:")
 }

@@ -13,7 +13,7 @@ import (
 // TestKubeProxyFields looks for every field of kube-proxy's configuration in the table of docs/kube-proxy.md.
 func TestKubeProxyFields(t *testing.T) {
 	doc := read(t, "../docs/kube-proxy.md")
-	fields := leaves(reflect.TypeFor[kubeproxy.KubeProxyConfiguration](), "")
+	fields := leafPaths(reflect.TypeFor[kubeproxy.KubeProxyConfiguration](), "")
 	if len(fields) < 50 {
 		t.Fatalf("found only %q", fields)
 	}
@@ -24,8 +24,8 @@ func TestKubeProxyFields(t *testing.T) {
 	}
 }
 
-// leaves returns the paths of the fields below t that have a value.
-func leaves(t reflect.Type, path string) (list []string) {
+// leafPaths returns the paths of the fields below t that have a value.
+func leafPaths(t reflect.Type, path string) (list []string) {
 	for i := range t.NumField() {
 		field := t.Field(i)
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
@@ -37,7 +37,7 @@ func leaves(t reflect.Type, path string) (list []string) {
 		}
 		kind := field.Type
 		if kind.Kind() == reflect.Struct && kind.Name() != "Duration" && name != "logging.options" && name != "logging.flushFrequency" {
-			list = append(list, leaves(kind, name)...)
+			list = append(list, leafPaths(kind, name)...)
 			continue
 		}
 		list = append(list, name)

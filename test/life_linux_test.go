@@ -11,8 +11,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// begun returns a system that serves one Service.
-func begun(t *testing.T) *system {
+// servingSystem returns a system that serves one Service.
+func servingSystem(t *testing.T) *system {
 	t.Helper()
 	s := newSystem(t)
 	backend(t, at(s.net+"101"))
@@ -23,8 +23,8 @@ func begun(t *testing.T) *system {
 	return s
 }
 
-// again waits until the plugin of a host that ended has ended, starts another host, and waits until it serves.
-func (s *system) again(was int) {
+// startAgain waits until the plugin of a host that ended has ended, starts another host, and waits until it serves.
+func (s *system) startAgain(was int) {
 	s.t.Helper()
 	eventually.True(s.t, "the plugin has ended", func() bool { return !alive(was) })
 	s.start()
@@ -38,7 +38,7 @@ func TestHostEnds(t *testing.T) {
 	for name, sig := range map[string]syscall.Signal{"interrupted": syscall.SIGINT, "terminated": syscall.SIGTERM, "killed": syscall.SIGKILL} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := begun(t)
+			s := servingSystem(t)
 			pid := s.plugin()
 			s.signal(sig)
 			if sig != syscall.SIGKILL {
@@ -50,7 +50,7 @@ func TestHostEnds(t *testing.T) {
 					t.Error("the admin socket is still there")
 				}
 			}
-			s.again(pid)
+			s.startAgain(pid)
 		})
 	}
 }
@@ -58,7 +58,7 @@ func TestHostEnds(t *testing.T) {
 // TestSecondHost: a second host that shares either the stateDir or the admin socket with the first is refused.
 func TestSecondHost(t *testing.T) {
 	t.Parallel()
-	s := begun(t)
+	s := servingSystem(t)
 	for _, tc := range []struct{ flag, other string }{
 		{"--admin-socket", "other.sock"}, // the same stateDir
 		{"--state-dir", "other"},         // the same socket
@@ -77,7 +77,7 @@ func TestSecondHost(t *testing.T) {
 // TestCleanup: cleanup leaves alone what a running host uses.
 func TestCleanup(t *testing.T) {
 	t.Parallel()
-	s := begun(t)
+	s := servingSystem(t)
 	if got := s.verb("cleanup"); got.code != 0 || !strings.Contains(got.out, "left alone") {
 		t.Errorf("cleanup beside a running host says %+v", got)
 	}

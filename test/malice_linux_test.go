@@ -16,8 +16,9 @@ import (
 // escapes would take over a terminal and forge a log line.
 const escapes = "\x1b]0;owned\x07\x1b[2J\r\n2026-01-01T00:00:00Z [ERROR] forged\x00"
 
-// malice lists what a malicious plugin can do, and what the status warns of; says is empty if the host copes with it.
-func malice() []struct {
+// misbehaviours lists what a malicious plugin can do, and what the status warns of; says is empty if the host copes
+// with it.
+func misbehaviours() []struct {
 	name    string
 	answers answers
 	says    string
@@ -28,32 +29,32 @@ func malice() []struct {
 		answers answers
 		says    string
 	}{
-		{"a name of a megabyte", answers{"Hello": says(&pb.HelloReply{Name: strings.Repeat("x", 1<<20), Majors: []uint32{1}})}, "larger than max"},
+		{"a name of a megabyte", answers{"Hello": replies(&pb.HelloReply{Name: strings.Repeat("x", 1<<20), Majors: []uint32{1}})}, "larger than max"},
 		{"a gigabyte for Hello", answers{"Hello": huge}, "larger than max"},
-		{"Hello that drips", answers{"Hello": drips}, "deadline"},
-		{"rubbish for Hello", answers{"Hello": raves}, "ask the plugin what it is"},
-		{"a name that is not its own", answers{"Configure": says(&pb.ConfigureReply{Description: &pb.Description{Name: escapes}})}, "calls itself"},
-		{"a description of empty words", answers{"Configure": empties(1, 1<<20)}, "calls itself"},
+		{"Hello that drips", answers{"Hello": sendsOneByte}, "deadline"},
+		{"rubbish for Hello", answers{"Hello": sendsGarbage}, "ask the plugin what it is"},
+		{"a name that is not its own", answers{"Configure": replies(&pb.ConfigureReply{Description: &pb.Description{Name: escapes}})}, "calls itself"},
+		{"a description of empty words", answers{"Configure": sendsEmptyFields(1, 1<<20)}, "calls itself"},
 		{"a gigabyte for Configure", answers{"Configure": huge}, "larger than max"},
-		{"an error of a megabyte", answers{"Configure": shouts}, "configure"},
+		{"an error of a megabyte", answers{"Configure": failsLoudly}, "configure"},
 		{"no HTTP at all", answers{"connect": hangs}, "ask the plugin what it is"},
-		{"only major 9", answers{"Hello": says(&pb.HelloReply{Name: "malicious", Version: "9", Majors: []uint32{9}})}, "speaks [9] of the wire's majors"},
+		{"only major 9", answers{"Hello": replies(&pb.HelloReply{Name: "malicious", Version: "9", Majors: []uint32{9}})}, "speaks [9] of the wire's majors"},
 		{"failures without end", answers{"Sync": forever(stranger)}, "it answers with more than"},
-		{"empty failures without end", answers{"Sync": empties(1, 1<<20)}, "it answers with more than"},
+		{"empty failures without end", answers{"Sync": sendsEmptyFields(1, 1<<20)}, "it answers with more than"},
 		{"a gigabyte for Sync", answers{"Sync": huge}, "larger than max"},
-		{"rubbish for Sync", answers{"Sync": raves}, "Sync"},
-		{"failures of strangers", answers{"Sync": says(stranger, &pb.ResultChunk{})}, ""},
-		{"empty samples", answers{"Report": empties(5, 250<<10)}, ""},
-		{"a Report of a megabyte", answers{"Report": empties(5, 1<<20)}, "Report"},
-		{"rubbish for Report", answers{"Report": raves}, "Report"},
-		{"Report that drips", answers{"Report": drips}, "Report"},
+		{"rubbish for Sync", answers{"Sync": sendsGarbage}, "Sync"},
+		{"failures of strangers", answers{"Sync": replies(stranger, &pb.ResultChunk{})}, ""},
+		{"empty samples", answers{"Report": sendsEmptyFields(5, 250<<10)}, ""},
+		{"a Report of a megabyte", answers{"Report": sendsEmptyFields(5, 1<<20)}, "Report"},
+		{"rubbish for Report", answers{"Report": sendsGarbage}, "Report"},
+		{"Report that drips", answers{"Report": sendsOneByte}, "Report"},
 		{"a gigabyte for Report", answers{"Report": huge}, "larger than max"},
 		{"an inspection without end", answers{"Inspect": forever(&pb.InspectReply{Served: make([]*pb.Served, 1000)})}, "an address of 0 bytes"},
 	}
 }
 
-// shouts ends a call with an error of a megabyte.
-func shouts(w http.ResponseWriter, _ *http.Request) {
+// failsLoudly ends a call with an error of a megabyte.
+func failsLoudly(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Grpc-Status", "2")
 	w.Header().Set("Grpc-Message", strings.Repeat("x", 1<<20))
 }
@@ -69,12 +70,12 @@ func TestMalice(t *testing.T) {
 	v.play("")
 	s.start()
 	s.serving()
-	for _, m := range malice() {
+	for _, m := range misbehaviours() {
 		v.play(m.name)
 		s.within(3*time.Minute, "the host bears "+m.name, func() error { // the host may give the plugin up, and try it again
 			if m.says != "" {
 				// Only a process on trial is inspected: another one serves.
-				if err := s.says(m.says); err == nil || m.answers["Inspect"] == nil {
+				if err := s.warnsOrRestart(m.says); err == nil || m.answers["Inspect"] == nil {
 					return err
 				}
 			}
@@ -85,7 +86,7 @@ func TestMalice(t *testing.T) {
 			return err
 		})
 		for _, words := range [][]string{{"status"}, {"plugin", "info", "malicious"}, {"plugin", "logs", "malicious"}} {
-			if got := s.verb(words...); strings.ContainsFunc(got.out+got.err, moves) {
+			if got := s.verb(words...); strings.ContainsFunc(got.out+got.err, isControl) {
 				t.Errorf("%s: %q says %.300q", m.name, words, got.out+got.err)
 			}
 		}
@@ -95,14 +96,14 @@ func TestMalice(t *testing.T) {
 	if most := memory(t, s.cmd.Process.Pid, "VmHWM:"); most > 256<<10 {
 		t.Errorf("the host took up to %d KiB", most)
 	}
-	if log := s.log(); strings.ContainsFunc(log, moves) || strings.Contains(log, "\n2026-01-01T00:00:00Z") {
+	if log := s.log(); strings.ContainsFunc(log, isControl) || strings.Contains(log, "\n2026-01-01T00:00:00Z") {
 		t.Error("the host's log has what the plugin forged")
 	}
 }
 
-// says finds a warning by a part of its text. It restarts a plugin that the host gave up: on a busy machine the plugin
-// may not have answered yet.
-func (s *system) says(part string) error {
+// warnsOrRestart finds a warning by a part of its text. It restarts a plugin that the host gave up: on a busy machine
+// the plugin may not have answered yet.
+func (s *system) warnsOrRestart(part string) error {
 	err := s.anyWarning(part)
 	if err != nil && s.anyWarning("is waiting") == nil {
 		_, again := s.Restart(s.t.Context(), "malicious")
@@ -111,8 +112,8 @@ func (s *system) says(part string) error {
 	return err
 }
 
-// moves reports whether a terminal would do anything but show r.
-func moves(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }
+// isControl reports whether a terminal would do anything but show r.
+func isControl(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }
 
 // anyWarning finds a warning by a part of its text.
 func (s *system) anyWarning(part string) error {
@@ -137,7 +138,7 @@ func TestMaliceAside(t *testing.T) {
 	v.play("an inspection without end")
 	s.start()
 	s.serving()
-	r := newRush(t, s.net+"10:18080")
+	r := newClients(t, s.net+"10:18080")
 	if got := s.verb("mode", "swap", "malicious", "--wait=5m"); got.code == 0 || !strings.Contains(got.out+got.err, "malicious") {
 		t.Errorf("a change of mode to a malicious plugin says %+v", got)
 	} else {

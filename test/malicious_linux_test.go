@@ -66,13 +66,13 @@ func playMalicious(name, socket string) error {
 		return err
 	}
 	var own answers
-	for _, m := range malice() {
+	for _, m := range misbehaviours() {
 		if m.name == name {
 			own = m.answers
 		}
 	}
 	if own["connect"] != nil {
-		return babble(listener)
+		return serveGarbage(listener)
 	}
 	server := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		call := own[path.Base(r.URL.Path)]
@@ -93,21 +93,21 @@ func playMalicious(name, socket string) error {
 // honest returns the answers of a plugin that does nothing.
 func honest() answers {
 	return answers{
-		"Hello":     says(&pb.HelloReply{Name: "malicious", Version: "1", Majors: []uint32{1}}),
-		"Configure": says(&pb.ConfigureReply{Description: &pb.Description{Name: "malicious", Version: "1", Features: []string{"ipv4", "ipv6", "udp", "node-port"}}}),
+		"Hello":     replies(&pb.HelloReply{Name: "malicious", Version: "1", Majors: []uint32{1}}),
+		"Configure": replies(&pb.ConfigureReply{Description: &pb.Description{Name: "malicious", Version: "1", Features: []string{"ipv4", "ipv6", "udp", "node-port"}}}),
 		"Sync": func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
-			says(&pb.ResultChunk{})(w, r)
+			replies(&pb.ResultChunk{})(w, r)
 		},
-		"Report":   says(&pb.ReportReply{}),
-		"SetRole":  says(&pb.SetRoleReply{}),
-		"Cleanup":  says(),
-		"Shutdown": says(&pb.ShutdownReply{}),
+		"Report":   replies(&pb.ReportReply{}),
+		"SetRole":  replies(&pb.SetRoleReply{}),
+		"Cleanup":  replies(),
+		"Shutdown": replies(&pb.ShutdownReply{}),
 	}
 }
 
-// says answers with the given messages.
-func says(all ...proto.Message) http.HandlerFunc {
+// replies answers with the given messages.
+func replies(all ...proto.Message) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		for _, m := range all {
 			data, _ := proto.Marshal(m) // it cannot fail for these messages
@@ -151,15 +151,15 @@ func huge(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// drips sends one byte and then nothing.
-func drips(w http.ResponseWriter, r *http.Request) {
+// sendsOneByte sends one byte and then nothing.
+func sendsOneByte(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte{0})
 	_ = http.NewResponseController(w).Flush()
 	hangs(w, r)
 }
 
-// raves answers with random bytes.
-func raves(w http.ResponseWriter, _ *http.Request) {
+// sendsGarbage answers with random bytes.
+func sendsGarbage(w http.ResponseWriter, _ *http.Request) {
 	data := make([]byte, 4096)
 	for i := range data {
 		data[i] = byte(rand.Uint32())
@@ -168,8 +168,8 @@ func raves(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Grpc-Status", "0")
 }
 
-// empties answers with a message of many empty fields: two bytes each on the wire.
-func empties(field byte, bytes int) http.HandlerFunc {
+// sendsEmptyFields answers with a message of many empty fields: two bytes each on the wire.
+func sendsEmptyFields(field byte, bytes int) http.HandlerFunc {
 	data := make([]byte, bytes&^1)
 	for i := 0; i < len(data); i += 2 {
 		data[i] = field<<3 | 2 // a message
@@ -180,8 +180,8 @@ func empties(field byte, bytes int) http.HandlerFunc {
 	}
 }
 
-// babble answers every connection with bytes that are not HTTP.
-func babble(listener net.Listener) error {
+// serveGarbage answers every connection with bytes that are not HTTP.
+func serveGarbage(listener net.Listener) error {
 	for {
 		conn, err := listener.Accept()
 		if err != nil {

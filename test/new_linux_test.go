@@ -64,8 +64,8 @@ func (a *author) command(ctx context.Context, words ...string) *exec.Cmd {
 	return cmd
 }
 
-// runs runs a command as the test's user, and fails the test if the command fails.
-func (a *author) runs(words ...string) string {
+// run runs a command as the test's user, and fails the test if the command fails.
+func (a *author) run(words ...string) string {
 	a.t.Helper()
 	ctx, cancel := context.WithTimeout(a.t.Context(), 5*long)
 	defer cancel()
@@ -76,8 +76,8 @@ func (a *author) runs(words ...string) string {
 	return string(out)
 }
 
-// plain runs a command as the user without privileges.
-func (a *author) plain(words ...string) (string, error) {
+// runAsUser runs a command as the user without privileges.
+func (a *author) runAsUser(words ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(a.t.Context(), 5*long)
 	defer cancel()
 	cmd := a.command(ctx, words...)
@@ -86,8 +86,8 @@ func (a *author) plain(words ...string) (string, error) {
 	return string(out), err
 }
 
-// writes runs `plugin new`.
-func (a *author) writes(words ...string) {
+// pluginNew runs `plugin new`.
+func (a *author) pluginNew(words ...string) {
 	a.t.Helper()
 	cmd := exec.CommandContext(a.t.Context(), a.bin, append([]string{"plugin", "new", a.name}, words...)...)
 	cmd.Dir = a.dir
@@ -96,8 +96,8 @@ func (a *author) writes(words ...string) {
 	}
 }
 
-// gives makes the user without privileges the owner of the folder.
-func (a *author) gives() {
+// giveToUser makes the user without privileges the owner of the folder.
+func (a *author) giveToUser() {
 	a.t.Helper()
 	if a.user == nil {
 		return
@@ -110,9 +110,9 @@ func (a *author) gives() {
 	}
 }
 
-// apart calls f on a thread in a network namespace of its own, with a loopback device and a ledger of its own.
+// inNamespace calls f on a thread in a network namespace of its own, with a loopback device and a ledger of its own.
 // Processes and sockets of f are there, too.
-func apart(t *testing.T, f func()) {
+func inNamespace(t *testing.T, f func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for a network namespace")
@@ -141,10 +141,10 @@ func apart(t *testing.T, f func()) {
 	}
 }
 
-// conforms runs the conformance suite by the plugin's Makefile. flags are for pointsman-conformance.
-func (a *author) conforms(flags string) {
+// runConformance runs the conformance suite by the plugin's Makefile. flags are for pointsman-conformance.
+func (a *author) runConformance(flags string) {
 	a.t.Helper()
-	apart(a.t, func() {
+	inNamespace(a.t, func() {
 		ctx, cancel := context.WithTimeout(a.t.Context(), 5*long) // other suites use the same addresses, one at a time
 		defer cancel()
 		out, err := a.command(ctx, "make", "conformance", "CONFORMANCE="+a.bin+"-conformance "+flags).CombinedOutput()
@@ -154,8 +154,8 @@ func (a *author) conforms(flags string) {
 	})
 }
 
-// settings returns the addresses in the generated manifest.
-func (a *author) settings() (service, endpoint string) {
+// addresses returns the addresses in the generated manifest.
+func (a *author) addresses() (service, endpoint string) {
 	a.t.Helper()
 	manifest := yaml.NewDecoder(strings.NewReader(read(a.t, filepath.Join(a.folder(), "services", "web.yaml"))))
 	var svc struct {
@@ -174,8 +174,8 @@ func (a *author) settings() (service, endpoint string) {
 	return fmt.Sprintf("%s:%d", svc.Spec.ClusterIP, p.Port), fmt.Sprintf("127.0.0.1:%d", p.TargetPort)
 }
 
-// host runs a command that runs a host, as the user without privileges, until the test ends.
-func (a *author) host(words ...string) {
+// startHost runs a command that runs a host, as the user without privileges, until the test ends.
+func (a *author) startHost(words ...string) {
 	a.t.Helper()
 	cmd := a.command(context.Background(), words...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: a.user, Setpgid: true}
@@ -208,25 +208,25 @@ func (a *author) host(words ...string) {
 	})
 }
 
-// swaps starts a host as the user without privileges, and swaps from the plugin and back while callers call.
-func (a *author) swaps() {
+// swap starts a host as the user without privileges, and swaps from the plugin and back while callers call.
+func (a *author) swap() {
 	a.t.Helper()
-	if out, err := a.plain(a.bin, "config", "validate", "host.yaml"); err != nil {
+	if out, err := a.runAsUser(a.bin, "config", "validate", "host.yaml"); err != nil {
 		a.t.Fatalf("config validate: %v\n%s", err, out)
 	}
-	service, endpoint := a.settings()
+	service, endpoint := a.addresses()
 	backend(a.t, endpoint)
-	a.host("make", "run")
+	a.startHost("make", "run")
 	eventually.SucceedsWithin(a.t, long, "the plugin serves", func() error {
 		_, err := ask("tcp", service)
 		return err
 	})
-	r := newRush(a.t, service)
-	if out, err := a.plain("make", "swap"); err != nil {
+	r := newClients(a.t, service)
+	if out, err := a.runAsUser("make", "swap"); err != nil {
 		a.t.Fatalf("make swap: %v\n%s", err, out)
 	}
 	r.Done(a.t, "calls during make swap")
-	out, err := a.plain(a.bin, "status", "--wait=5m", "--config", "host.yaml")
+	out, err := a.runAsUser(a.bin, "status", "--wait=5m", "--config", "host.yaml")
 	if !regexp.MustCompile(`(?m)^mode +`+a.name+`$`).MatchString(out) || err != nil {
 		a.t.Errorf("status: %v\n%s", err, out)
 	}
@@ -247,23 +247,23 @@ func TestPluginNewGo(t *testing.T) {
 	t.Parallel()
 	a := newAuthor(t, "acme")
 	began := time.Now()
-	a.writes("--module", "example.org/net/acme")
+	a.pluginNew("--module", "example.org/net/acme")
 	root, err := filepath.Abs("..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.env = append(a.env, "GOFLAGS=-buildvcs=false -trimpath", "GOWORK=off")
-	a.runs("go", "mod", "edit", "-replace=github.com/pointsman/pointsman="+root)
-	a.runs("make", "build")
+	a.run("go", "mod", "edit", "-replace=github.com/pointsman/pointsman="+root)
+	a.run("make", "build")
 	t.Logf("built after %s", time.Since(began).Round(time.Second))
-	a.runs("go", "vet", "./...")
-	a.runs("go", "test", "-run", "TestConforms/C00", "./...")
-	if mod := a.runs("go", "list", "-m"); mod != "example.org/net/acme\n" {
+	a.run("go", "vet", "./...")
+	a.run("go", "test", "-run", "TestConforms/C00", "./...")
+	if mod := a.run("go", "list", "-m"); mod != "example.org/net/acme\n" {
 		t.Errorf("the module is %q", mod)
 	}
-	a.conforms("--run ^C0[017]/") // sdk/examples/relay runs the whole suite
-	a.gives()
-	a.swaps()
+	a.runConformance("--run ^C0[017]/") // sdk/examples/relay runs the whole suite
+	a.giveToUser()
+	a.swap()
 	t.Logf("%d lines of Go; after %s all was done", a.lines("*.go"), time.Since(began).Round(time.Second))
 }
 
@@ -274,7 +274,7 @@ func TestPluginNewPython(t *testing.T) {
 	needsPython(t)
 	a := newAuthor(t, "snake")
 	began := time.Now()
-	a.writes("--lang", "python")
+	a.pluginNew("--lang", "python")
 	example := read(t, "../examples/python-relay/pointsman-dataplane-pyrelay")
 	if program := read(t, filepath.Join(a.folder(), "pointsman-dataplane-snake")); strings.Replace(example, `"pyrelay"`, `"snake"`, 1) != program {
 		t.Error("the program is another one than the example")
@@ -282,11 +282,11 @@ func TestPluginNewPython(t *testing.T) {
 	if n := strings.Count(example, "\n"); n > 250 {
 		t.Errorf("the example has %d lines, and its README says 250", n)
 	}
-	a.runs("make", "build")
+	a.run("make", "build")
 	t.Logf("built after %s", time.Since(began).Round(time.Second))
-	a.conforms("")
-	a.gives()
-	a.swaps()
+	a.runConformance("")
+	a.giveToUser()
+	a.swap()
 	t.Logf("%d lines of Python; after %s all was done", a.lines("pointsman-dataplane-*"), time.Since(began).Round(time.Second))
 }
 
@@ -307,8 +307,8 @@ func TestGuideSample(t *testing.T) {
 		os.WriteFile(filepath.Join(services, "web.yaml"), []byte(manifest), 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	a.gives()
-	a.host(a.bin, "run", "--config", "host.yaml")
+	a.giveToUser()
+	a.startHost(a.bin, "run", "--config", "host.yaml")
 	eventually.SucceedsWithin(t, long, "the plugin prints into the host's log", func() error {
 		if log := read(t, filepath.Join(a.dir, "host.log")); !strings.Contains(log, "1 Services") || !strings.Contains(log, "127.0.0.80:18080") {
 			return errors.New(log)

@@ -57,7 +57,7 @@ func TestDocOfOperating(t *testing.T) {
 	var command string
 	var printed []string
 	many := 0
-	for _, block := range consoles(read(t, "../docs/operating.md")) {
+	for _, block := range consoleBlocks(read(t, "../docs/operating.md")) {
 		for line := range strings.SplitSeq(block, "\n") {
 			if words, is := strings.CutPrefix(line, "$ pointsman "); is {
 				many++
@@ -80,8 +80,8 @@ func TestDocOfOperating(t *testing.T) {
 	}
 }
 
-// consoles returns the ```console blocks of a page.
-func consoles(doc string) (blocks []string) {
+// consoleBlocks returns the ```console blocks of a page.
+func consoleBlocks(doc string) (blocks []string) {
 	for i, part := range strings.Split(doc, "```") {
 		if text, is := strings.CutPrefix(part, "console\n"); is && i%2 == 1 {
 			blocks = append(blocks, text)

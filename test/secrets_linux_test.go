@@ -46,23 +46,23 @@ current-context: x
 			}
 		}
 	}
-	for _, path := range opened(t, pid) {
+	for _, path := range openFiles(t, pid) {
 		if strings.HasPrefix(path, "/") && path != os.DevNull && !strings.HasPrefix(path, "/sys/fs/cgroup/") { // Go reads its share of the processors there
 			t.Errorf("it has %s open", path)
 		}
 	}
-	if found, err := remembers(s.cmd.Process.Pid, secrets); errors.Is(err, fs.ErrPermission) {
+	if found, err := hasInMemory(s.cmd.Process.Pid, secrets); errors.Is(err, fs.ErrPermission) {
 		t.Skipf("the rest needs root, or a kernel that lets one read the memory of others: %v", err)
 	} else if !found {
 		t.Fatalf("the host itself does not know the token, so it would not be found in the plugin: %v", err)
 	}
-	if found, err := remembers(pid, secrets); found || err != nil {
+	if found, err := hasInMemory(pid, secrets); found || err != nil {
 		t.Errorf("a secret is in the plugin's memory: %t, %v", found, err)
 	}
 }
 
-// opened returns the files that a process has open.
-func opened(t *testing.T, pid int) []string {
+// openFiles returns the files that a process has open.
+func openFiles(t *testing.T, pid int) []string {
 	t.Helper()
 	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 	if err != nil || len(fds) == 0 {
@@ -77,8 +77,8 @@ func opened(t *testing.T, pid int) []string {
 	return all
 }
 
-// remembers reports whether a secret is in the writable memory of a process.
-func remembers(pid int, secrets []string) (bool, error) {
+// hasInMemory reports whether a secret is in the writable memory of a process.
+func hasInMemory(pid int, secrets []string) (bool, error) {
 	maps, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
 		return false, err

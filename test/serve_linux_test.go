@@ -27,10 +27,10 @@ func TestTraffic(t *testing.T) {
 	s.start()
 	s.serving()
 
-	if got := callers(t, "tcp", s.net+"10:18080", 12); !slices.Equal(got, ends) {
+	if got := callTimes(t, "tcp", s.net+"10:18080", 12); !slices.Equal(got, ends) {
 		t.Errorf("TCP is answered by %q, want %q", got, ends)
 	}
-	if got := callers(t, "udp", s.net+"10:18080", 12); !slices.Equal(got, ends[:2]) {
+	if got := callTimes(t, "udp", s.net+"10:18080", 12); !slices.Equal(got, ends[:2]) {
 		t.Errorf("UDP is answered by %q, want %q", got, ends[:2])
 	}
 	if from, err := ask("tcp", s.net+"11:80"); err == nil {
@@ -74,7 +74,7 @@ func TestEndpointIsRemoved(t *testing.T) {
 	}
 	defer kept.Close()
 
-	r := newRush(t, addr)
+	r := newClients(t, addr)
 	r.more(s, 50)
 	before, err := s.Status(t.Context())
 	if err != nil {
@@ -90,12 +90,12 @@ func TestEndpointIsRemoved(t *testing.T) {
 	})
 	confirmed := time.Now()
 	r.more(s, 100)
-	if last := r.askedLast(going); last.After(confirmed) {
+	if last := r.lastCall(going); last.After(confirmed) {
 		t.Errorf("a request that was sent %s after the change was confirmed went to the endpoint", last.Sub(confirmed))
 	}
 	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101", "NET.102"))
 	s.until("the endpoint is asked again", func() error {
-		if !r.askedLast(going).After(confirmed) {
+		if !r.lastCall(going).After(confirmed) {
 			return fmt.Errorf("not yet")
 		}
 		return nil

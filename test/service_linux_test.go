@@ -33,7 +33,7 @@ endpoints:
 // TestServiceVerbs runs the verbs about Services, of which some are invalid or in conflict.
 func TestServiceVerbs(t *testing.T) {
 	t.Parallel()
-	s := begun(t)
+	s := servingSystem(t)
 	s.manifest("mixed.yaml", fmt.Sprintf(mixed, backendPort))
 	s.manifest("empty.yaml", serviceOf("empty", "NET.11", "TCP", 18081))
 	s.manifest("taken.yaml", tcpService("zweb", "NET.10", 18080, "NET.101"))
@@ -116,7 +116,7 @@ func TestServiceVerbs(t *testing.T) {
 // TestFollowEvents follows events until it is interrupted.
 func TestFollowEvents(t *testing.T) {
 	t.Parallel()
-	s := begun(t)
+	s := servingSystem(t)
 	v := s.follows("events", "-f")
 	v.prints("PluginServing")
 	s.manifest("taken.yaml", tcpService("zweb", "NET.10", 18080, "NET.101"))
@@ -127,7 +127,7 @@ func TestFollowEvents(t *testing.T) {
 // TestWatchStatus watches the status until it is interrupted.
 func TestWatchStatus(t *testing.T) {
 	t.Parallel()
-	s := begun(t)
+	s := servingSystem(t)
 	v := s.follows("status", "--watch")
 	v.prints("all        is well")
 	v.prints("all        is well")

@@ -22,7 +22,7 @@ func TestStateDirSpoiled(t *testing.T) {
 	}
 	for name, c := range map[string]struct{ spoil, mend func(dir string) error }{
 		"full": {
-			func(dir string) error { return fill(filepath.Join(dir, "filler")) },
+			func(dir string) error { return fillDisk(filepath.Join(dir, "filler")) },
 			func(dir string) error { return os.Remove(filepath.Join(dir, "filler")) },
 		},
 		"read-only": {
@@ -70,8 +70,8 @@ func TestStateDirSpoiled(t *testing.T) {
 	}
 }
 
-// fill writes a file until the file system is full.
-func fill(path string) error {
+// fillDisk writes a file until the file system is full.
+func fillDisk(path string) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func TestOddStateFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := begun(t)
+			s := servingSystem(t)
 			s.signal(syscall.SIGTERM)
 			for _, file := range files {
 				path := filepath.Join(s.path("state"), file)

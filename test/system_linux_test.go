@@ -23,8 +23,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// alone, in the environment, says that this process has a mount namespace of its own.
-const alone = "TEST_MOUNT_NAMESPACE"
+// ownMountsEnv, in the environment, says that this process has a mount namespace of its own.
+const ownMountsEnv = "TEST_MOUNT_NAMESPACE"
 
 // TestMain removes the built programs. As root it runs the tests in a mount namespace with a ledger of its own. This
 // binary is also the malicious plugin.
@@ -33,9 +33,9 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, playMalicious(name, os.Args[1]))
 		os.Exit(1)
 	}
-	if os.Getuid() == 0 && os.Getenv(alone) == "" {
+	if os.Getuid() == 0 && os.Getenv(ownMountsEnv) == "" {
 		cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-		cmd.Env = append(os.Environ(), alone+"=1")
+		cmd.Env = append(os.Environ(), ownMountsEnv+"=1")
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 		if err := cmd.Run(); err != nil {
@@ -276,14 +276,14 @@ func (s *system) plugin() int {
 	return pid
 }
 
-// A said is the output of a verb, and its exit code.
-type said struct {
+// A output is the output of a verb, and its exit code.
+type output struct {
 	out, err string
 	code     int
 }
 
 // run runs pointsman with the given words in the system's folder.
-func (s *system) run(words ...string) said {
+func (s *system) run(words ...string) output {
 	s.t.Helper()
 	cmd := exec.CommandContext(s.t.Context(), filepath.Join(binaries(s.t), "pointsman"), words...)
 	cmd.Dir = s.dir
@@ -293,11 +293,11 @@ func (s *system) run(words ...string) said {
 	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
 		s.t.Fatalf("pointsman %s: %v", strings.Join(words, " "), err)
 	}
-	return said{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+	return output{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
 // verb runs pointsman with the given words and the system's config.
-func (s *system) verb(words ...string) said {
+func (s *system) verb(words ...string) output {
 	s.t.Helper()
 	return s.run(append(words, "--config", s.path("host.yaml"))...)
 }

@@ -108,8 +108,8 @@ func connect(network, addr string) (net.Conn, string, error) {
 	return conn, strings.TrimSpace(from), nil
 }
 
-// callers calls n times, and returns who answered, sorted.
-func callers(t *testing.T, network, addr string, n int) []string {
+// callTimes calls n times, and returns who answered, sorted.
+func callTimes(t *testing.T, network, addr string, n int) []string {
 	t.Helper()
 	var all []string
 	for range n {
@@ -135,17 +135,17 @@ func (s *system) served(network, addr string, from ...string) {
 	})
 }
 
-// A rush is four callers that call addr all the time, each every 5 ms.
-type rush struct {
+// clients are four callers that call addr all the time, each every 5 ms.
+type clients struct {
 	*traffic.Load
 
 	mu   sync.Mutex           // guards last
 	last map[string]time.Time // when the last call was sent, by who answered it
 }
 
-// newRush starts a rush, which ends with the test.
-func newRush(t *testing.T, addr string) *rush {
-	r := &rush{last: make(map[string]time.Time)}
+// newClients starts clients, which end with the test.
+func newClients(t *testing.T, addr string) *clients {
+	r := &clients{last: make(map[string]time.Time)}
 	r.Load = traffic.Start(traffic.Plan{New: 4, Every: 5 * time.Millisecond}, traffic.Caller{
 		Name: "a caller", To: netip.MustParseAddrPort(addr),
 		Dial: func(_ context.Context, network string, to netip.AddrPort) (net.Conn, error) {
@@ -166,7 +166,7 @@ func newRush(t *testing.T, addr string) *rush {
 }
 
 // more waits until as many more requests have been answered.
-func (r *rush) more(s *system, requests int) {
+func (r *clients) more(s *system, requests int) {
 	s.t.Helper()
 	want := r.Sofar().New + requests
 	s.until("requests are answered", func() error {
@@ -177,8 +177,8 @@ func (r *rush) more(s *system, requests int) {
 	})
 }
 
-// askedLast returns when the last request was sent that who answered.
-func (r *rush) askedLast(who string) time.Time {
+// lastCall returns when the last request was sent that who answered.
+func (r *clients) lastCall(who string) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.last[who]

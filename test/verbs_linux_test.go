@@ -19,7 +19,7 @@ import (
 // TestVerbs runs every verb beside a healthy host.
 func TestVerbs(t *testing.T) {
 	t.Parallel()
-	s := begun(t)
+	s := servingSystem(t)
 	s.until("all is well", func() error {
 		_, err := s.Status(t.Context())
 		return err
@@ -91,7 +91,7 @@ func TestVerbs(t *testing.T) {
 // TestFormats decodes the JSON and YAML of verbs.
 func TestFormats(t *testing.T) {
 	t.Parallel()
-	s := begun(t)
+	s := servingSystem(t)
 	for verb, kind := range map[string]string{
 		"status":                    "Status",
 		"plugin list":               "PluginList",
@@ -173,7 +173,7 @@ func TestWait(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
-	waited := make(chan said, 1)
+	waited := make(chan output, 1)
 	go func() { waited <- s.verb("status", "--wait", "2m") }()
 	s.start()
 	if got := <-waited; got.code != 0 || !strings.Contains(got.out, "is well") {

@@ -64,7 +64,7 @@ func (c *contest) settle() {
 				return nil
 			})
 			if err != nil {
-				c.Errorf("%s does not serve %s: %v; its last words:\n%s", p, to, err, p.words())
+				c.Errorf("%s does not serve %s: %v; its last words:\n%s", p, to, err, p.lastOutput())
 				return
 			}
 		}
@@ -153,7 +153,7 @@ func (c *contest) report(list []question, answers [][]answer) {
 			}
 			d := explained(c.proxies[p], q, theirs, ours)
 			if d == nil {
-				c.Logf("%s: %s", q, c.blame(c.proxies[p], q))
+				c.Logf("%s: %s", q, c.classify(c.proxies[p], q))
 				continue
 			}
 			c.shown[d.line] = true
@@ -192,7 +192,7 @@ func (c *contest) hold(t *testing.T, s settings) {
 		c := c.on(t)
 		things := zoo()
 		c.write(things)
-		c.compare(things, beyond(things)...)
+		c.compare(things, callsBeyondServices(things)...)
 		c.compareHealth(things)
 	})
 	t.Run("at the edges", func(t *testing.T) {
@@ -207,7 +207,7 @@ func (c *contest) hold(t *testing.T, s settings) {
 		all := calls(things, from...)
 		c.compareAnswers(append(all, longDatagrams(calls(things[:4], from...))...))
 	})
-	t.Run("staying with one endpoint", func(t *testing.T) { c.on(t).staying() })
+	t.Run("staying with one endpoint", func(t *testing.T) { c.on(t).followAffinity() })
 	c.sequence(t)
 	t.Run("every difference is shown", c.allShown)
 }
@@ -236,7 +236,7 @@ func atRandom(t *testing.T, newContest func(testing.TB) *contest) {
 			for range 3 {
 				things := d.things(12)
 				c.write(things)
-				c.compare(things, beyond(things)...)
+				c.compare(things, callsBeyondServices(things)...)
 				c.compareHealth(things)
 			}
 		})

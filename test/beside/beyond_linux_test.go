@@ -17,9 +17,9 @@ import (
 // noService stands for what is no Service's frontend.
 const noService = "no Service"
 
-// beyond returns calls to what is no frontend of any Service. Each passes as without a proxy: to pods, to the node, to
-// unused ports and addresses, and pings.
-func beyond(things []thing) []question {
+// callsBeyondServices returns calls to what is no frontend of any Service. Each passes as without a proxy: to pods, to
+// the node, to unused ports and addresses, and pings.
+func callsBeyondServices(things []thing) []question {
 	none := thing{service: &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: noService}}}
 	var all []question
 	call := func(way, network string, port uint16, addrs ...[2]netip.Addr) {
@@ -45,11 +45,11 @@ func beyond(things []thing) []question {
 		}
 		call("pod", network, 8080, at("near0").addrs, at("far0").addrs)
 		call("node", network, 9090, at("node").addrs, at("other").addrs)
-		call("closed", network, 31999, at("node").addrs, second)
+		call("closed", network, 31999, at("node").addrs, secondAddrs)
 	}
 	call("no-frontend", "tcp", 4444, vips...)
 	call("no-frontend", "udp", 8080, vips...)
-	call("ping", "icmp", 0, append(vips, at("node").addrs, second, at("near1").addrs, at("far1").addrs)...)
+	call("ping", "icmp", 0, append(vips, at("node").addrs, secondAddrs, at("near1").addrs, at("far1").addrs)...)
 	return all
 }
 
@@ -90,7 +90,7 @@ func (w *world) ping(place string, from, to netip.Addr, wait time.Duration) stri
 		}
 		switch message := buf[:n]; {
 		case message[0] == reply && number(message[4:]) == id:
-			return "an echo by " + whose(netip.MustParseAddr(by.String()))
+			return "an echo by " + placeOf(netip.MustParseAddr(by.String()))
 		case message[0] == unreachable && n >= 8+header+8 && number(message[8+header+4:]) == id:
 			if message[1] == refusal {
 				return refused

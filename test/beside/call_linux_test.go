@@ -37,7 +37,7 @@ var callers = []caller{
 
 // callersAtEdges are more callers on the node: from an address that its Node object does not name, from one of a load
 // balancer, and from loopback.
-var callersAtEdges = []caller{{"node, second address", "node", second}, {"node, bound address", "node", bound[0]}, itself}
+var callersAtEdges = []caller{{"node, second address", "node", secondAddrs}, {"node, bound address", "node", balancerAddrs[0]}, itself}
 
 // itself calls from loopback.
 var itself = caller{"node, loopback", "node", [2]netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")}}
@@ -89,17 +89,17 @@ func ask(conn net.Conn, size int, wait time.Duration) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("the endpoint says %q", buf[:n])
 	}
-	return me + " saw " + whose(peer.Addr().Unmap()), nil
+	return me + " saw " + placeOf(peer.Addr().Unmap()), nil
 }
 
-// whose returns the place that has an address.
-func whose(a netip.Addr) string {
+// placeOf returns the place that has an address.
+func placeOf(a netip.Addr) string {
 	for _, p := range places {
 		if p.addrs[0] == a || p.addrs[1] == a {
 			return p.name
 		}
 	}
-	if second[0] == a || second[1] == a {
+	if secondAddrs[0] == a || secondAddrs[1] == a {
 		return "node"
 	}
 	return a.String()

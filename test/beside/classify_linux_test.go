@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// blame classifies an unexplained difference: it calls in the same way a Service that was served before. A proxy that
+// classify classifies an unexplained difference: it calls in the same way a Service that was served before. A proxy that
 // is late there is late everywhere.
-func (c *contest) blame(p *proxy, q question) string {
+func (c *contest) classify(p *proxy, q question) string {
 	for _, to := range c.seen.targets() {
 		if to.network != q.to.network {
 			continue

@@ -78,15 +78,15 @@ func (b *objects) remove(services map[string]*corev1.Service, list map[string]*d
 // isAnother reports whether a Service cannot be changed to s. Its addresses stay, except that a second family adds
 // some, and that a Service may become a mere name.
 func isAnother(old, s *corev1.Service) bool {
-	return !sameAddress(old.Spec.ClusterIPs, s.Spec.ClusterIPs) || old.Spec.HealthCheckNodePort != s.Spec.HealthCheckNodePort || twice(old) || twice(s)
+	return !sameAddress(old.Spec.ClusterIPs, s.Spec.ClusterIPs) || old.Spec.HealthCheckNodePort != s.Spec.HealthCheckNodePort || inTwoProtocols(old) || inTwoProtocols(s)
 }
 
 func sameAddress(old, list []string) bool {
 	return len(old) == 0 || len(list) == 0 || old[0] == list[0]
 }
 
-// twice reports whether s has one node port in two protocols, which is only possible when it is created.
-func twice(s *corev1.Service) bool {
+// inTwoProtocols reports whether s has one node port in two protocols, which is only possible when it is created.
+func inTwoProtocols(s *corev1.Service) bool {
 	ports := s.Spec.Ports
 	return len(ports) == 2 && ports[0].NodePort != 0 && ports[0].NodePort == ports[1].NodePort
 }
@@ -150,7 +150,7 @@ func (b *objects) must(err error) {
 func (b *objects) mark() thing {
 	b.Helper()
 	*b.marks++
-	m := a(8000+*b.marks, fmt.Sprintf("mark-%d", *b.marks), []end{on("far1", 8080)})
+	m := newThing(8000+*b.marks, fmt.Sprintf("mark-%d", *b.marks), []end{on("far1", 8080)})
 	b.put(m.service)
 	for _, s := range m.slices() {
 		b.putSlice(s)

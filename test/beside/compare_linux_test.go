@@ -65,9 +65,9 @@ func (t thing) targets() []target {
 		for _, in := range t.service.Status.LoadBalancer.Ingress {
 			add("load-balancer", in.IP, p.Port, p)
 		}
-		for i := range second {
+		for i := range secondAddrs {
 			add("node-port", at("node").addrs[i].String(), p.NodePort, p)
-			add("second-node-port", second[i].String(), p.NodePort, p)
+			add("second-node-port", secondAddrs[i].String(), p.NodePort, p)
 			add("loopback-node-port", itself.addrs[i].String(), p.NodePort, p)
 		}
 	}

@@ -25,8 +25,8 @@ type difference struct {
 	why          string
 }
 
-// where has the words of the table for calls.
-var where = map[string]func(*proxy, question) bool{
+// callWords has the words of the table for calls.
+var callWords = map[string]func(*proxy, question) bool{
 	"from the node":              func(_ *proxy, q question) bool { return q.from.place == "node" },
 	"from loopback":              func(_ *proxy, q question) bool { return q.from.name == itself.name },
 	"from a pod elsewhere":       func(_ *proxy, q question) bool { return strings.HasPrefix(q.from.place, "far") },
@@ -41,11 +41,11 @@ var where = map[string]func(*proxy, question) bool{
 	"to no Service":              func(_ *proxy, q question) bool { return q.to.thing.service.Name == noService },
 	"by UDP":                     func(_ *proxy, q question) bool { return strings.HasPrefix(q.to.network, "udp") },
 	"by ping":                    func(_ *proxy, q question) bool { return strings.HasPrefix(q.to.network, "icmp") },
-	"no endpoint":                func(_ *proxy, q question) bool { return q.to.thing.usable() == 0 },
-	"an endpoint":                func(_ *proxy, q question) bool { return q.to.thing.usable() > 0 },
-	"source ranges":              func(_ *proxy, q question) bool { return q.ranged() },
+	"no endpoint":                func(_ *proxy, q question) bool { return q.to.thing.usableEndpoints() == 0 },
+	"an endpoint":                func(_ *proxy, q question) bool { return q.to.thing.usableEndpoints() > 0 },
+	"source ranges":              func(_ *proxy, q question) bool { return q.hasSourceRanges() },
 	"source ranges of the other family": func(_ *proxy, q question) bool {
-		return len(q.to.thing.service.Spec.LoadBalancerSourceRanges) > 0 && !q.ranged()
+		return len(q.to.thing.service.Spec.LoadBalancerSourceRanges) > 0 && !q.hasSourceRanges()
 	},
 	"outside nodePortAddresses": func(p *proxy, q question) bool { return !p.set.takesNodePorts(q.to.addr.Addr()) },
 	"Local policy": func(_ *proxy, q question) bool {
@@ -56,11 +56,11 @@ var where = map[string]func(*proxy, question) bool{
 	"a firewall":            func(p *proxy, _ question) bool { return p.firewall },
 }
 
-// became has the words of the table for results.
-var became = map[string]func(answer) bool{
+// results has the words of the table for results.
+var results = map[string]func(answer) bool{
 	"any":          func(answer) bool { return true },
 	"served":       served,
-	"served here":  answer.here,
+	"served here":  answer.allLocal,
 	"not served":   func(a answer) bool { return !served(a) },
 	"refused":      func(a answer) bool { return only(a, refused) },
 	"dropped":      func(a answer) bool { return only(a, dropped) },
@@ -80,12 +80,12 @@ var differences = func() (all []difference) {
 		for i := range fields {
 			fields[i] = strings.TrimSpace(fields[i])
 		}
-		d := difference{line: i + 1, modes: strings.Split(fields[0], ", "), theirs: became[fields[2]], ours: became[fields[3]], why: fields[4]}
+		d := difference{line: i + 1, modes: strings.Split(fields[0], ", "), theirs: results[fields[2]], ours: results[fields[3]], why: fields[4]}
 		for word := range strings.SplitSeq(fields[1], ", ") {
 			if word == "at random" {
 				d.atRandom = true
 			} else if word != "" {
-				d.where = append(d.where, where[word])
+				d.where = append(d.where, callWords[word])
 			}
 		}
 		all = append(all, d)
@@ -134,8 +134,8 @@ func (q question) endpoint() bool {
 	return slices.ContainsFunc(q.to.thing.ends, func(e end) bool { return e.place == q.from.place })
 }
 
-// here reports whether all answers are of endpoints on this node.
-func (a answer) here() bool {
+// allLocal reports whether all answers are of endpoints on this node.
+func (a answer) allLocal() bool {
 	return len(a) > 0 && !slices.ContainsFunc(a, func(one string) bool {
 		addr, err := netip.ParseAddrPort(strings.Split(one, " saw ")[0])
 		return err != nil || !slices.ContainsFunc(places, func(p place) bool { return p.node == here && slices.Contains(p.addrs[:], addr.Addr()) })
@@ -144,26 +144,26 @@ func (a answer) here() bool {
 
 func only(a answer, one string) bool { return len(a) == 1 && a[0] == one }
 
-// ranged reports whether the Service has source ranges of the target's family.
-func (q question) ranged() bool {
+// hasSourceRanges reports whether the Service has source ranges of the target's family.
+func (q question) hasSourceRanges() bool {
 	return slices.ContainsFunc(q.to.thing.service.Spec.LoadBalancerSourceRanges, func(s string) bool {
 		return strings.Contains(s, ":") == q.to.addr.Addr().Is6()
 	})
 }
 
-// usable returns the number of endpoints that can serve.
-func (t thing) usable() int {
+// usableEndpoints returns the number of endpoints that can serve.
+func (t thing) usableEndpoints() int {
 	n := 0
 	for _, e := range t.ends {
-		if is(e.state.Ready, true) || is(e.state.Serving, true) && is(e.state.Terminating, false) {
+		if conditionValue(e.state.Ready, true) || conditionValue(e.state.Serving, true) && conditionValue(e.state.Terminating, false) {
 			n++
 		}
 	}
 	return n
 }
 
-// is returns a condition's value, or its meaning if it is not given.
-func is(condition *bool, ifNil bool) bool {
+// conditionValue returns a condition's value, or its meaning if it is not given.
+func conditionValue(condition *bool, ifNil bool) bool {
 	if condition == nil {
 		return ifNil
 	}

@@ -22,8 +22,8 @@ func (c *contest) compareHealth(things []thing) {
 		if port == 0 {
 			continue
 		}
-		for family := range second {
-			for _, addr := range []netip.Addr{at("node").addrs[family], second[family], itself.addrs[family]} {
+		for family := range secondAddrs {
+			for _, addr := range []netip.Addr{at("node").addrs[family], secondAddrs[family], itself.addrs[family]} {
 				from := called("client")
 				if addr.IsLoopback() {
 					from = itself

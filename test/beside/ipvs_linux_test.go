@@ -23,7 +23,7 @@ func TestKernelIPVSBeside(t *testing.T) {
 		c := c.on(t)
 		things := zoo()
 		if !long() {
-			things = slices.DeleteFunc(things, func(t thing) bool { return !slices.Contains(telling, t.service.Name) })
+			things = slices.DeleteFunc(things, func(t thing) bool { return !slices.Contains(tellingServices, t.service.Name) })
 		}
 		c.write(things)
 		c.compare(things)
@@ -33,9 +33,9 @@ func TestKernelIPVSBeside(t *testing.T) {
 	}
 }
 
-// telling names the Services of the zoo that say most about IPVS: with two lists, with an empty one, and with clients
-// that may not call.
-var telling = []string{"node-port-local", "load-balancer-local-far", "ranges"}
+// tellingServices names the Services of the zoo that say most about IPVS: with two lists, with an empty one, and with
+// clients that may not call.
+var tellingServices = []string{"node-port-local", "load-balancer-local-far", "ranges"}
 
 // TestKernelIPVSBesideAtRandom is TestKernelBesideAtRandom for mode ipvs.
 func TestKernelIPVSBesideAtRandom(t *testing.T) { atRandom(t, newIPVSContest) }

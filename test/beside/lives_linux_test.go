@@ -11,9 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// lives returns the life of a Service that becomes each kind of Service, one after the other, and is never deleted.
-func lives() []step {
-	life := func(edits ...edit) []thing { return []thing{a(20, "life", spread(), edits...)} }
+// lifeOfService returns the life of a Service that becomes each kind of Service, one after the other, and is never
+// deleted.
+func lifeOfService() []step {
+	life := func(edits ...edit) []thing { return []thing{newThing(20, "life", spread(), edits...)} }
 	ports := nodePorts(30300)
 	load := loadBalancer("198.51.100.30", "2001:db8:e::30")
 	allowed := sources("198.18.0.0/16", "2001:db8:c::/48")
@@ -43,11 +44,11 @@ func lives() []step {
 	if long() {
 		return all
 	}
-	return slices.DeleteFunc(all, func(s step) bool { return !slices.Contains(most, s.label) })
+	return slices.DeleteFunc(all, func(s step) bool { return !slices.Contains(mostChanged, s.label) })
 }
 
-// most names the steps of lives that change most.
-var most = []string{"a Service", "for some", "no load balancer", "its ports swap names", "in one family", "in both again", "only a name", "an address again", "headless"}
+// mostChanged names the steps of lifeOfService that change most.
+var mostChanged = []string{"a Service", "for some", "no load balancer", "its ports swap names", "in one family", "in both again", "only a name", "an address again", "headless"}
 
 func renamed(t *thing) {
 	for i := range t.service.Spec.Ports {
@@ -75,21 +76,21 @@ func headless(t *thing) {
 	spec.ClusterIP, spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
 }
 
-// held are connections that stay open while Services change.
-type held []flow
+// openConnections are connections that stay open while Services change.
+type openConnections []flow
 
-// longest is how long an endpoint keeps a connection, less the duration of a round.
-const longest = 4 * time.Minute
+// longestConnection is how long an endpoint keeps a connection, less the duration of a round.
+const longestConnection = 4 * time.Minute
 
 // add opens connections to things that all worlds serve.
-func (all *held) add(c *contest, things []thing) {
+func (all *openConnections) add(c *contest, things []thing) {
 	c.Helper()
 	for _, t := range things {
 		for _, to := range t.targets() {
 			if !strings.HasPrefix(to.network, "tcp") || to.way == "loopback-node-port" || to.way == "second-node-port" {
 				continue
 			}
-			f := flow{question: question{from: called("near1"), to: to}, until: time.Now().Add(longest)}
+			f := flow{question: question{from: called("near1"), to: to}, until: time.Now().Add(longestConnection)}
 			if c.open(&f); len(f.conns) == len(c.proxies) && servedAll(f.ask(time.Second)) {
 				*all = append(*all, f)
 			}
@@ -112,9 +113,9 @@ func (c *contest) open(f *flow) {
 }
 
 // compare asks once more on all connections: one that continues in one world continues in all.
-func (all *held) compare(c *contest) {
+func (all *openConnections) compare(c *contest) {
 	c.Helper()
-	var kept held
+	var kept openConnections
 	for _, f := range *all {
 		if time.Now().After(f.until) {
 			continue

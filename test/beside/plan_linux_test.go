@@ -25,7 +25,7 @@ func TestKernelPlanFromKubeProxy(t *testing.T) {
 	traced.Need(t)
 	c := newContest(t, theirNft, theirNftables)
 	c.each(func(p *proxy) { p.start(t, detected) })
-	c.write([]thing{a(20, "web", spread(), samePort(30400))})
+	c.write([]thing{newThing(20, "web", spread(), samePort(30400))})
 	c.settle()
 	for _, p := range c.proxies {
 		plan, exit := p.plan(t)

@@ -248,7 +248,7 @@ func (p *proxy) host(t testing.TB, words ...string) *exec.Cmd {
 	plugin := apart.Plugin{Name: p.mode, Binary: filepath.Join(cluster.Binaries, "pointsman-dataplane-"+p.mode), Socket: filepath.Join(p.dir, "plugin", "s"), Legacy: p.backend == "legacy", Env: p.environ()}
 	kept, err := apart.Keep(plugin, func(cmd *exec.Cmd) (<-chan struct{}, error) { return p.begin(cmd) })
 	if err != nil {
-		t.Fatalf("%v; its last words:\n%s", err, p.words())
+		t.Fatalf("%v; its last words:\n%s", err, p.lastOutput())
 	}
 	p.kept = kept
 	cmd := apart.Host(binary, words...)
@@ -310,8 +310,8 @@ func (p *proxy) stop() {
 	}
 }
 
-// words returns the last output of the process.
-func (p *proxy) words() string {
+// lastOutput returns the last output of the process.
+func (p *proxy) lastOutput() string {
 	data, err := os.ReadFile(p.log)
 	if err != nil {
 		return err.Error()

@@ -17,8 +17,8 @@ type dice struct{ *rand.Rand }
 
 func newDice(seed uint64) dice { return dice{rand.New(rand.NewPCG(seed, 1))} }
 
-// one reports true in one of n cases.
-func (d dice) one(n int) bool { return d.IntN(n) == 0 }
+// oneIn reports true in one of n cases.
+func (d dice) oneIn(n int) bool { return d.IntN(n) == 0 }
 
 func pick[T any](d dice, list ...T) T { return list[d.IntN(len(list))] }
 
@@ -33,9 +33,9 @@ func (d dice) things(n int) []thing {
 
 // thing returns a Service with the addresses and ports of number n.
 func (d dice) thing(n int, name string) thing {
-	t := a(n, name, d.ends())
+	t := newThing(n, name, d.ends())
 	d.ports(&t)
-	if d.one(6) {
+	if d.oneIn(6) {
 		family(d.IntN(2))(&t)
 	}
 	spec := &t.service.Spec
@@ -45,30 +45,30 @@ func (d dice) thing(n int, name string) thing {
 		nodePorts(base)(&t)
 	case 1, 2:
 		d.loadBalancer(&t, n)
-		if d.one(2) {
+		if d.oneIn(2) {
 			nodePorts(base)(&t)
 		}
 	case 3:
-		if nodePorts(base)(&t); len(spec.Ports) == 2 && spec.Ports[0].Port == spec.Ports[1].Port && d.one(2) {
+		if nodePorts(base)(&t); len(spec.Ports) == 2 && spec.Ports[0].Port == spec.Ports[1].Port && d.oneIn(2) {
 			samePort(base)(&t)
 		}
 	}
-	if d.one(3) {
+	if d.oneIn(3) {
 		externalIPs(fmt.Sprintf("203.0.113.%d", 50+n), fmt.Sprintf("2001:db8:ee::%x", 50+n))(&t)
 	}
-	if (spec.Type != corev1.ServiceTypeClusterIP || len(spec.ExternalIPs) > 0) && d.one(2) {
+	if (spec.Type != corev1.ServiceTypeClusterIP || len(spec.ExternalIPs) > 0) && d.oneIn(2) {
 		externalLocal(&t)
 		if spec.Type == corev1.ServiceTypeLoadBalancer {
 			healthPort(base + 9)(&t)
 		}
 	}
-	if d.one(4) {
+	if d.oneIn(4) {
 		internalLocal(&t)
 	}
-	if d.one(8) {
+	if d.oneIn(8) {
 		sticky(600)(&t)
 	}
-	spec.PublishNotReadyAddresses = d.one(8)
+	spec.PublishNotReadyAddresses = d.oneIn(8)
 	return t
 }
 
@@ -98,7 +98,7 @@ func (d dice) loadBalancer(t *thing, n int) {
 		addrs = nil
 	}
 	loadBalancer(addrs...)(t)
-	if d.one(2) {
+	if d.oneIn(2) {
 		var ranges []string
 		for range 1 + d.IntN(3) {
 			ranges = append(ranges, pick(d, "198.18.0.0/16", "198.18.0.7/32", "192.0.2.0/24", "192.0.2.10/32", "10.244.1.2/32", "10.244.0.0/16", "203.0.113.10/32",
@@ -110,31 +110,31 @@ func (d dice) loadBalancer(t *thing, n int) {
 
 // ends returns up to five endpoints, in any state.
 func (d dice) ends() []end {
-	if d.one(8) {
+	if d.oneIn(8) {
 		return nil
 	}
 	places := []string{"near0", "near1", "far0", "far1", "far0", "near0", "node", "other"}
 	style := d.IntN(6) // all ready, or mixed
-	hinted := d.one(5)
+	hinted := d.oneIn(5)
 	var list []end
 	for range 1 + d.IntN(4) {
 		e := on(pick(d, places...), pick[int32](d, 8080, 8080, 8081, 9090))
 		if style > 2 {
-			e = e.is(d.one(3), !d.one(3), d.one(2))
+			e = e.is(d.oneIn(3), !d.oneIn(3), d.oneIn(2))
 		}
 		if style == 2 {
 			e.slice = d.IntN(2)
 		}
-		if hinted && !d.one(8) {
+		if hinted && !d.oneIn(8) {
 			e = e.zone(pick(d, "zone-a", "zone-a", "zone-b"))
-			if d.one(3) {
+			if d.oneIn(3) {
 				e = e.forNode(pick(d, here, there))
 			}
 		}
-		if d.one(10) {
+		if d.oneIn(10) {
 			e.state = discoveryv1.EndpointConditions{}
 		}
-		e.unnamed = d.one(12)
+		e.unnamed = d.oneIn(12)
 		// If one endpoint occurs twice, both have the same state, or the order in which kube-proxy reads them would
 		// decide.
 		if i := slices.IndexFunc(list, func(f end) bool { return f.place == e.place && f.port == e.port }); i >= 0 {

@@ -20,8 +20,8 @@ import (
 // sequence changes Services one step at a time. After each step all worlds serve the same, and treat UDP flows from
 // before in the same way.
 func (c *contest) sequence(t *testing.T) {
-	flows, held := c.flows(), new(held)
-	for _, s := range append(steps(), lives()...) {
+	flows, held := c.flows(), new(openConnections)
+	for _, s := range append(steps(), lifeOfService()...) {
 		t.Run(s.label, func(t *testing.T) {
 			c := c.on(t)
 			c.write(s.things)
@@ -43,9 +43,9 @@ type step struct {
 // steps returns the lives of two Services.
 func steps() []step {
 	web := func(ends []end, edits ...edit) thing {
-		return a(0, "web", ends, append([]edit{nodePorts(30010)}, edits...)...)
+		return newThing(0, "web", ends, append([]edit{nodePorts(30010)}, edits...)...)
 	}
-	other := func(ends []end, edits ...edit) thing { return a(0, "other", ends, edits...) }
+	other := func(ends []end, edits ...edit) thing { return newThing(0, "other", ends, edits...) }
 	moved := func(t *thing) {
 		for i := range t.service.Spec.Ports {
 			t.service.Spec.Ports[i].Port = 81
@@ -66,7 +66,7 @@ func steps() []step {
 		{"with an external address", []thing{web(one(on("near1", 8080)), externalIPs("198.51.100.1", "2001:db8:e::1"))}},
 		{"that moves", []thing{web(one(on("near1", 8080)), externalIPs("198.51.100.2", "2001:db8:e::2"))}},
 		{"its endpoints go", []thing{web(nil, externalIPs("198.51.100.2", "2001:db8:e::2"))}},
-		{"no node port", []thing{a(0, "web", one(on("near1", 8080)))}},
+		{"no node port", []thing{newThing(0, "web", one(on("near1", 8080)))}},
 		{"its address is another's", []thing{other(one(on("far1", 8080)))}},
 		{"it is of another proxy", []thing{other(one(on("far1", 8080)), label("service.kubernetes.io/service-proxy-name", "another"))}},
 		{"it is ours again", []thing{other(one(on("near0", 8080)))}},
@@ -88,7 +88,7 @@ type flows []flow
 func (c *contest) flows() flows {
 	c.Helper()
 	var all flows
-	web := a(0, "web", []end{on("near0", 8080)}, nodePorts(30010), externalIPs("198.51.100.1", "2001:db8:e::1", "198.51.100.2"))
+	web := newThing(0, "web", []end{on("near0", 8080)}, nodePorts(30010), externalIPs("198.51.100.1", "2001:db8:e::1", "198.51.100.2"))
 	for _, to := range web.targets() {
 		if to.network[:3] != "udp" || strings.HasSuffix(to.way, "-node-port") {
 			continue

@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// staying follows callers that must stay with one endpoint: over all frontends of a port, while others come and go,
-// until the time is over.
-func (c *contest) staying() {
+// followAffinity follows callers that must stay with one endpoint: over all frontends of a port, while others come and
+// go, until the time is over.
+func (c *contest) followAffinity() {
 	c.Helper()
 	stay := func(ends []end, seconds int32) []thing {
-		return []thing{a(40, "stay", ends, nodePorts(30400), sticky(seconds))}
+		return []thing{newThing(40, "stay", ends, nodePorts(30400), sticky(seconds))}
 	}
 	things := stay(spread(), 600)
 	c.serve(things)
-	before := c.stays(things)
+	before := c.endpointsByClient(things)
 
 	fewer := stay([]end{on("near1", 8080), on("far0", 8080)}, 600)
 	c.serve(fewer)
-	for who, ep := range c.stays(fewer) {
+	for who, ep := range c.endpointsByClient(fewer) {
 		if was := before[who]; ep != was && !strings.HasPrefix(was, at("near0").addrs[0].String()) && !strings.HasPrefix(was, "["+at("near0").addrs[1].String()) {
 			c.Errorf("%s was with %s, which still serves, and is now with %s", who, was, ep)
 		}
@@ -29,7 +29,7 @@ func (c *contest) staying() {
 
 	short := stay(spread(), 1)
 	c.serve(short)
-	c.each(func(p *proxy) { c.moves(p, short[0].targets()[0]) })
+	c.each(func(p *proxy) { c.expectMove(p, short[0].targets()[0]) })
 }
 
 func (c *contest) serve(things []thing) {
@@ -38,8 +38,9 @@ func (c *contest) serve(things []thing) {
 	c.settle()
 }
 
-// stays returns which client is with which endpoint, in every world. Each caller calls all frontends of a port.
-func (c *contest) stays(things []thing) map[string]string {
+// endpointsByClient returns which client is with which endpoint, in every world. Each caller calls all frontends of a
+// port.
+func (c *contest) endpointsByClient(things []thing) map[string]string {
 	c.Helper()
 	with := make(map[string]string)
 	for _, p := range c.proxies {
@@ -72,8 +73,8 @@ func (c *contest) stay(with map[string]string, who, answer string) {
 	}
 }
 
-// moves waits until a caller that paused for longer than the affinity reaches another endpoint.
-func (c *contest) moves(p *proxy, to target) {
+// expectMove waits until a caller that paused for longer than the affinity reaches another endpoint.
+func (c *contest) expectMove(p *proxy, to target) {
 	first := ""
 	for end := time.Now().Add(timeout); time.Now().Before(end); time.Sleep(2100 * time.Millisecond) { // the pause that is tested: an affinity of 2 s must run out
 		answer := p.call(c.Context(), called("client"), to, 2*time.Second)

@@ -22,16 +22,16 @@ func TestKernelNftablesTakeOver(t *testing.T) {
 	t.Parallel()
 	c := newContest(t, theirNftables)
 	p := c.proxies[0]
-	things := []thing{a(20, "web", spread(), samePort(30400), loadBalancer("198.51.100.30", "2001:db8:e::30"))}
+	things := []thing{newThing(20, "web", spread(), samePort(30400), loadBalancer("198.51.100.30", "2001:db8:e::30"))}
 	p.start(t, detected)
 	c.write(things)
 	c.settle()
-	var kept held
+	var kept openConnections
 	kept.add(c, things)
 	load := p.load(things[0])
 	t.Cleanup(func() { load.End() })
 
-	p.succeeds(t, ourNftables)
+	p.replaceWith(t, ourNftables)
 	c.settle() // by the proxy after kube-proxy
 	for _, family := range []string{"ip", "ip6"} {
 		p.run(t, "nft", "delete", "table", family, "kube-proxy")
@@ -39,7 +39,7 @@ func TestKernelNftablesTakeOver(t *testing.T) {
 	c.settle()
 	kept.compare(c)
 
-	p.succeeds(t, theirNftables)
+	p.replaceWith(t, theirNftables)
 	c.settle()
 	p.run(t, filepath.Join(cluster.Binaries, "pointsman"), "cleanup", "--plugin-dir="+cluster.Binaries, "--admin-socket="+filepath.Join(p.dir, "own", "admin.sock"))
 	c.settle()
@@ -60,7 +60,7 @@ func TestKernelWayBack(t *testing.T) {
 	c := newContest(t, ourNft)
 	p := c.proxies[0]
 	p.start(t, detected)
-	c.write([]thing{a(20, "web", spread(), samePort(30400))})
+	c.write([]thing{newThing(20, "web", spread(), samePort(30400))})
 	c.settle()
 	plugin := p.kept
 	t.Cleanup(func() { _ = plugin.Stop() })
@@ -82,8 +82,8 @@ func TestKernelWayBack(t *testing.T) {
 	}
 }
 
-// succeeds ends the process, whose rules stay, and starts a proxy of another kind in its place.
-func (p *proxy) succeeds(t testing.TB, k kind) {
+// replaceWith ends the process, whose rules stay, and starts a proxy of another kind in its place.
+func (p *proxy) replaceWith(t testing.TB, k kind) {
 	t.Helper()
 	p.stop()
 	p.kind = k

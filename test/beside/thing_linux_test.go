@@ -64,8 +64,8 @@ func conditions(ready, serving, terminating bool) discoveryv1.EndpointConditions
 // An edit changes a Service before it is created.
 type edit func(*thing)
 
-// a returns Service number n: in both families, with TCP and UDP at port 80.
-func a(n int, name string, ends []end, edits ...edit) thing {
+// newThing returns Service number n: in both families, with TCP and UDP at port 80.
+func newThing(n int, name string, ends []end, edits ...edit) thing {
 	families := corev1.IPFamilyPolicyRequireDualStack
 	t := thing{ends: ends, service: &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},

@@ -40,11 +40,11 @@ var places = []place{
 	both("far1", there, "10.244.2.3", "fd00:10:244:2::3"),
 }
 
-// second is another pair of addresses of the node, which its Node object does not name.
-var second = [2]netip.Addr{netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8:2::10")}
+// secondAddrs is another pair of addresses of the node, which its Node object does not name.
+var secondAddrs = [2]netip.Addr{netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8:2::10")}
 
-// bound are addresses of load balancers that the node has too, as in some clouds.
-var bound = [][2]netip.Addr{
+// balancerAddrs are addresses of load balancers that the node has too, as in some clouds.
+var balancerAddrs = [][2]netip.Addr{
 	{netip.MustParseAddr("198.51.100.201"), netip.MustParseAddr("2001:db8:e::201")},
 	{netip.MustParseAddr("198.51.100.202"), netip.MustParseAddr("2001:db8:e::202")},
 	{netip.MustParseAddr("198.51.100.203"), netip.MustParseAddr("2001:db8:e::203")},
@@ -88,7 +88,7 @@ func newWorld(t testing.TB) *world {
 			w.answer(t, p)
 		}
 	}
-	for _, a := range slices.Concat(second[:], bound[0][:], bound[1][:], bound[2][:], bound[3][:]) {
+	for _, a := range slices.Concat(secondAddrs[:], balancerAddrs[0][:], balancerAddrs[1][:], balancerAddrs[2][:], balancerAddrs[3][:]) {
 		if err := testbed.Own(a); err != nil {
 			t.Fatal(err)
 		}

@@ -39,7 +39,7 @@ func TestAllNodes(t *testing.T) {
 	if err := built.Into(f.bin, "", "./host/kubectl-pointsman"); err != nil {
 		t.Fatal(err)
 	}
-	f.grant() // the manifests make the pods
+	f.grantRights() // the manifests make the pods
 	f.node("worker-1", f.kubelet("worker-1", f.host("worker-1")), "")
 	f.node("worker-2", f.kubelet("worker-2", f.host("worker-2")), "")
 	f.node("worker-3", f.silent(), "Kubelet stopped posting node status.")
@@ -224,13 +224,13 @@ func (f *fleet) expect(t *testing.T, kubeconfig string, code int, lines [][]stri
 	}
 }
 
-// down is what the plugin prints about the node that is down.
-var down = []string{"worker-3", "within 2s", "the node is not ready: Kubelet stopped posting node status."}
+// downNode is what the plugin prints about the node that is down.
+var downNode = []string{"worker-3", "within 2s", "the node is not ready: Kubelet stopped posting node status."}
 
 // all asks all nodes. The tests of cmd/kubectl-pointsman check the output of each question.
 func (f *fleet) all(t *testing.T) {
 	const noAnswer = 3
-	f.expect(t, f.admin, noAnswer, [][]string{{"NODE", "STATE", "MODE"}, {"worker-1", "well", "userspace", "active"}, {"worker-2", "well"}, down}, "status")
+	f.expect(t, f.admin, noAnswer, [][]string{{"NODE", "STATE", "MODE"}, {"worker-1", "well", "userspace", "active"}, {"worker-2", "well"}, downNode}, "status")
 	f.expect(t, f.admin, 0, [][]string{{"worker-1", "well"}}, "status", "--node", "worker-1", "--timeout=1m")
 	f.expect(t, f.admin, 0, [][]string{{"NODE", "ANSWER"}, {"worker-2", "verdict", "pass"}}, "explain", "192.0.2.2", "127.96.9.9:80", "--timeout=1m")
 	code, stdout, stderr := f.ask(t, f.admin, "status", "-o", "json")

@@ -23,8 +23,8 @@ func (m *machine) apart() (all []apart.Plugin) {
 	return all
 }
 
-// keep runs the machine's plugins if the host does not launch them, and gives the host access to its files.
-func (w *world) keep(m *machine) {
+// startPlugins runs the machine's plugins if the host does not launch them, and gives the host access to its files.
+func (w *world) startPlugins(m *machine) {
 	w.Helper()
 	if !m.land.apart {
 		return
@@ -40,7 +40,7 @@ func (w *world) keep(m *machine) {
 	for _, p := range m.apart() {
 		k, err := apart.Keep(p, func(cmd *exec.Cmd) (<-chan struct{}, error) {
 			cmd.Stdout, cmd.Stderr = log, log
-			return m.begin(cmd)
+			return m.startProcess(cmd)
 		})
 		if err != nil {
 			w.Fatalf("%s: %v; its last words:\n%s", m.land.label, err, m.words())
@@ -49,8 +49,8 @@ func (w *world) keep(m *machine) {
 	}
 }
 
-// letGo ends these plugins.
-func (w *world) letGo(m *machine) {
+// stopPlugins ends these plugins.
+func (w *world) stopPlugins(m *machine) {
 	w.Helper()
 	for _, k := range m.kept {
 		if err := k.Stop(); err != nil {

@@ -29,7 +29,7 @@ const (
 func (l *land) call(ctx context.Context, p *place, network string, to netip.AddrPort) string {
 	ctx, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
-	conn, err := p.hosts[l.index].Dial(ctx, network, p.in(to.Addr()), to)
+	conn, err := p.hosts[l.index].Dial(ctx, network, p.addrIn(to.Addr()), to)
 	if err != nil {
 		return failed(err)
 	}
@@ -74,13 +74,13 @@ func failed(err error) string {
 	return err.Error()
 }
 
-// saw returns the answer of an endpoint that sees the call as coming from caller.
-func saw(endpoint *place, port uint16, caller netip.Addr) string {
-	return fmt.Sprintf("%s saw %s", netip.AddrPortFrom(endpoint.in(caller), port), caller)
+// answerOf returns the answer of an endpoint that sees the call as coming from caller.
+func answerOf(endpoint *place, port uint16, caller netip.Addr) string {
+	return fmt.Sprintf("%s saw %s", netip.AddrPortFrom(endpoint.addrIn(caller), port), caller)
 }
 
-// in returns p's address in the family of a.
-func (p *place) in(a netip.Addr) netip.Addr {
+// addrIn returns p's address in the family of a.
+func (p *place) addrIn(a netip.Addr) netip.Addr {
 	if a.Is6() {
 		return p.addrs[1]
 	}
@@ -90,7 +90,7 @@ func (p *place) in(a netip.Addr) netip.Addr {
 // expect calls until the result is want.
 func (w *world) expect(from *place, network string, to netip.AddrPort, want string) {
 	w.Helper()
-	w.everywhere(fmt.Sprintf("%s calls %s %s", from.addrs[0], to, network), func(l *land) error {
+	w.inEachLand(fmt.Sprintf("%s calls %s %s", from.addrs[0], to, network), func(l *land) error {
 		if got := l.call(w.Context(), from, network, to); !l.same(got, want) {
 			return fmt.Errorf("%q, and not %q", got, want)
 		}
@@ -107,10 +107,10 @@ func (l *land) same(got, want string) bool {
 	return got == want
 }
 
-// spread calls until all of want, and no other endpoint, have answered in one series of calls.
-func (w *world) spread(from *place, network string, to netip.AddrPort, want ...string) {
+// expectSpread calls until all of want, and no other endpoint, have answered in one series of calls.
+func (w *world) expectSpread(from *place, network string, to netip.AddrPort, want ...string) {
 	w.Helper()
-	w.everywhere(fmt.Sprintf("%s calls %s %s", from.addrs[0], to, network), func(l *land) error {
+	w.inEachLand(fmt.Sprintf("%s calls %s %s", from.addrs[0], to, network), func(l *land) error {
 		heard := make(map[string]bool)
 		for range 16 * len(want) {
 			got := l.call(w.Context(), from, network, to)
@@ -127,11 +127,11 @@ func (w *world) spread(from *place, network string, to netip.AddrPort, want ...s
 	})
 }
 
-// gone calls until nothing takes the call: either the node behind the router rejects it, or nftables does, which drops
-// packets for unused addresses of the Service CIDRs, and refuses ports that a Service does not have.
-func (w *world) gone(from *place, network string, to netip.AddrPort) {
+// expectNone calls until nothing takes the call: either the node behind the router rejects it, or nftables does, which
+// drops packets for unused addresses of the Service CIDRs, and refuses ports that a Service does not have.
+func (w *world) expectNone(from *place, network string, to netip.AddrPort) {
 	w.Helper()
-	w.everywhere(fmt.Sprintf("%s has no use for %s", from.addrs[0], to), func(l *land) error {
+	w.inEachLand(fmt.Sprintf("%s has no use for %s", from.addrs[0], to), func(l *land) error {
 		got := l.call(w.Context(), from, network, to)
 		if l.name == "nftables" && (got == "dropped" || got == refused) {
 			return nil
@@ -145,10 +145,10 @@ func (w *world) gone(from *place, network string, to netip.AddrPort) {
 	})
 }
 
-// hears asks until the answer is want.
-func (w *world) hears(from *place, url, want string) {
+// expectAnswer asks until the answer is want.
+func (w *world) expectAnswer(from *place, url, want string) {
 	w.Helper()
-	w.everywhere("asking "+url, func(l *land) error {
+	w.inEachLand("asking "+url, func(l *land) error {
 		if got := strings.TrimSpace(l.get(from, url)); got != want {
 			return fmt.Errorf("%s\nand not\n%s", got, want)
 		}

@@ -19,27 +19,27 @@ func portRenamed(w *world) {
 	a, b := w.nodes[0], w.nodes[1]
 	pod := a.pods[0]
 	s := w.service("renamed")
-	w.endpoints("renamed", b.end(0))
-	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], backend, pod.addrs[0]))
-	l := w.underLoad(pod, at(s, 0, 80))
+	w.endpoints("renamed", b.readyEndpoint(0))
+	w.expect(pod, "tcp4", at(s, 0, 80), answerOf(b.pods[0], backend, pod.addrs[0]))
+	l := w.startLoad(pod, at(s, 0, 80))
 	for i := range 5 {
 		name, number := fmt.Sprintf("p%d", i), int32([]uint16{renamed, backend}[i%2])
-		w.bothNames("renamed", name, number) // the new name is added before the old one is removed, as in any careful change
-		w.slicesSeen(name)                   // a host watches slices and Services separately: neither waits for the other
+		w.addPortName("renamed", name, number) // the new name is added before the old one is removed, as in any careful change
+		w.waitForSlices(name)                  // a host watches slices and Services separately: neither waits for the other
 		w.update("renamed", func(s *corev1.Service) { s.Spec.Ports[0].Name = name })
-		w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], uint16(number), pod.addrs[0]))
+		w.expect(pod, "tcp4", at(s, 0, 80), answerOf(b.pods[0], uint16(number), pod.addrs[0]))
 	}
 	w.result(l)
 }
 
-// slicesSeen waits until every host has seen all slices written so far: it writes one more, of a Service that does not
-// exist, which comes by the same watch.
-func (w *world) slicesSeen(mark string) {
+// waitForSlices waits until every host has seen all slices written so far: it writes one more, of a Service that does
+// not exist, which comes by the same watch.
+func (w *world) waitForSlices(mark string) {
 	w.Helper()
 	before := w.slices()
-	w.endpoints("mark-"+mark, w.nodes[0].end(0))
+	w.endpoints("mark-"+mark, w.nodes[0].readyEndpoint(0))
 	w.Cleanup(func() { w.remove("mark-" + mark) })
-	w.everywhere("the hosts see slices", func(l *land) error {
+	w.inEachLand("the hosts see slices", func(l *land) error {
 		for i, count := range w.slices()[l.index] {
 			if had := before[l.index][i]; count < had+2 {
 				return fmt.Errorf("%s has %d slices, and had %d", w.nodes[i].name, count, had)
@@ -66,8 +66,8 @@ func (w *world) slices() (seen [][]int) {
 	return seen
 }
 
-// bothNames adds a port of another name to the slices of a Service.
-func (w *world) bothNames(service, name string, number int32) {
+// addPortName adds a port of another name to the slices of a Service.
+func (w *world) addPortName(service, name string, number int32) {
 	w.Helper()
 	w.eachSlice(service, func(s *discoveryv1.EndpointSlice) {
 		tcp := s.Ports[0]
@@ -79,7 +79,7 @@ func (w *world) bothNames(service, name string, number int32) {
 // probes checks that probes are answered as kube-proxy answers them.
 func probes(w *world) {
 	a := w.nodes[0]
-	w.everywhere("probes of "+a.name, func(l *land) error {
+	w.inEachLand("probes of "+a.name, func(l *land) error {
 		for _, path := range []string{"healthz", "livez", "readyz"} {
 			body := l.get(w.client, probe(a, path))
 			var answer struct{ LastUpdated, CurrentTime time.Time }
@@ -105,7 +105,7 @@ func probe(n *node, path string) string { return fmt.Sprintf("http://%s:10256/%s
 func events(w *world) {
 	first := w.service("first", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.77"} })
 	second := w.service("second", func(s *corev1.Service) { s.Spec.ExternalIPs = first.Spec.ExternalIPs })
-	w.endpoints("second", w.nodes[0].end(0))
+	w.endpoints("second", w.nodes[0].readyEndpoint(0))
 	for reason, about := range map[string]string{"Starting": "Node " + w.nodes[0].name, "FrontendTaken": "Service " + second.Name} {
 		w.until("there is an event "+reason+" of "+about, func() error {
 			list, err := w.kube.EventsV1().Events(namespace).List(w.Context(), metav1.ListOptions{})
@@ -135,22 +135,22 @@ func nodeIsRemoved(w *world) {
 	a, b := w.nodes[0], w.nodes[1]
 	pod := a.pods[0]
 	s := w.service("parting")
-	w.endpoints("parting", b.end(0))
-	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], backend, pod.addrs[0]))
-	l := w.underLoad(pod, at(s, 0, 80))
+	w.endpoints("parting", b.readyEndpoint(0))
+	w.expect(pod, "tcp4", at(s, 0, 80), answerOf(b.pods[0], backend, pod.addrs[0]))
+	l := w.startLoad(pod, at(s, 0, 80))
 
 	w.changeNode(a, func(o *corev1.Node) {
 		o.Spec.Taints = []corev1.Taint{{Key: "ToBeDeletedByClusterAutoscaler", Effect: corev1.TaintEffectNoSchedule}}
 	})
-	w.codes(a, "503 200")
+	w.expectCodes(a, "503 200")
 	w.changeNode(a, func(o *corev1.Node) { o.Spec.Taints = nil })
-	w.codes(a, "200 200")
+	w.expectCodes(a, "200 200")
 
 	w.changeNode(a, func(o *corev1.Node) { o.Finalizers = []string{"pointsman.dev/test"} })
 	if err := w.kube.CoreV1().Nodes().Delete(w.Context(), a.name, metav1.DeleteOptions{}); err != nil {
 		w.Fatal(err)
 	}
-	w.codes(a, "503 200")
+	w.expectCodes(a, "503 200")
 	w.changeNode(a, func(o *corev1.Node) { o.Finalizers = nil })
 	w.until("the Node is gone", func() error {
 		_, err := w.kube.CoreV1().Nodes().Get(w.Context(), a.name, metav1.GetOptions{})
@@ -159,18 +159,18 @@ func nodeIsRemoved(w *world) {
 		}
 		return nil
 	})
-	w.endpoints("parting", b.end(1))
-	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[1], backend, pod.addrs[0]))
+	w.endpoints("parting", b.readyEndpoint(1))
+	w.expect(pod, "tcp4", at(s, 0, 80), answerOf(b.pods[1], backend, pod.addrs[0]))
 	w.register(a, 0)
-	w.codes(a, "200 200")
+	w.expectCodes(a, "200 200")
 	w.result(l)
-	w.served(a)
+	w.waitUntilServed(a)
 }
 
-// codes waits for the codes of healthz and livez.
-func (w *world) codes(n *node, want string) {
+// expectCodes waits for the codes of healthz and livez.
+func (w *world) expectCodes(n *node, want string) {
 	w.Helper()
-	w.everywhere("healthz and livez of a node that goes", func(l *land) error {
+	w.inEachLand("healthz and livez of a node that goes", func(l *land) error {
 		healthz, _, _ := strings.Cut(l.get(w.client, probe(n, "healthz")), " ")
 		livez, _, _ := strings.Cut(l.get(w.client, probe(n, "livez")), " ")
 		if got := healthz + " " + livez; got != want {
@@ -180,15 +180,15 @@ func (w *world) codes(n *node, want string) {
 	})
 }
 
-// cut disconnects the node from the API server, in each land.
-func (n *node) cut() {
+// disconnect disconnects the node from the API server, in each land.
+func (n *node) disconnect() {
 	for _, m := range n.machines {
 		m.way.cut()
 	}
 }
 
-// join undoes cut.
-func (w *world) join(n *node) {
+// reconnect undoes cut.
+func (w *world) reconnect(n *node) {
 	w.Helper()
 	for _, m := range n.machines {
 		if err := m.way.open(); err != nil {
@@ -202,20 +202,20 @@ func watchExpired(w *world) {
 	a, b := w.nodes[0], w.nodes[1]
 	pod := a.pods[0]
 	s := w.service("expired")
-	w.endpoints("expired", b.end(0))
-	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], backend, pod.addrs[0]))
-	l := w.underLoad(pod, at(s, 0, 80))
-	a.cut()
-	w.endpoints("expired", b.end(1))
+	w.endpoints("expired", b.readyEndpoint(0))
+	w.expect(pod, "tcp4", at(s, 0, 80), answerOf(b.pods[0], backend, pod.addrs[0]))
+	l := w.startLoad(pod, at(s, 0, 80))
+	a.disconnect()
+	w.endpoints("expired", b.readyEndpoint(1))
 	w.remove("expired-not") // one more revision
 	w.api.StopServer()
 	w.api.Compact()
 	w.api.StartServer()
-	w.join(a)
-	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[1], backend, pod.addrs[0]))
+	w.reconnect(a)
+	w.expect(pod, "tcp4", at(s, 0, 80), answerOf(b.pods[1], backend, pod.addrs[0]))
 	w.result(l)
 	for _, n := range w.nodes {
-		w.served(n)
+		w.waitUntilServed(n)
 	}
 }
 
@@ -225,23 +225,23 @@ func hostKilled(w *world) {
 	pod := a.pods[0]
 	s := w.service("orphan")
 	gone := w.service("gone")
-	w.endpoints("orphan", b.end(0))
-	w.endpoints("gone", b.end(0))
+	w.endpoints("orphan", b.readyEndpoint(0))
+	w.endpoints("gone", b.readyEndpoint(0))
 	for _, s := range []*corev1.Service{s, gone} {
-		w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], backend, pod.addrs[0]))
+		w.expect(pod, "tcp4", at(s, 0, 80), answerOf(b.pods[0], backend, pod.addrs[0]))
 	}
-	l := w.underLoad(pod, at(s, 0, 80))
+	l := w.startLoad(pod, at(s, 0, 80))
 	for _, m := range a.machines {
 		w.signal(m, syscall.SIGKILL)
 	}
-	w.endpoints("orphan", b.end(1))
+	w.endpoints("orphan", b.readyEndpoint(1))
 	w.remove("gone")
-	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], backend, pod.addrs[0]))
+	w.expect(pod, "tcp4", at(s, 0, 80), answerOf(b.pods[0], backend, pod.addrs[0]))
 	for _, m := range a.machines {
 		w.launch(m)
 	}
-	w.served(a)
-	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[1], backend, pod.addrs[0]))
-	w.gone(pod, "tcp4", at(gone, 0, 80))
+	w.waitUntilServed(a)
+	w.expect(pod, "tcp4", at(s, 0, 80), answerOf(b.pods[1], backend, pod.addrs[0]))
+	w.expectNone(pod, "tcp4", at(gone, 0, 80))
 	w.result(l)
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// afterwards returns a context for the cleanup after a test.
-func afterwards() (context.Context, func()) {
+// cleanupContext returns a context for the cleanup after a test.
+func cleanupContext() (context.Context, func()) {
 	return context.WithTimeout(context.Background(), 30*time.Second)
 }
 

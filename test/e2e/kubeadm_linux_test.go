@@ -140,33 +140,35 @@ func (v *move) onNode(commands []string) {
 // play moves the node there and back, by one route after the other.
 func (v *move) play(routes ...route) {
 	s := v.service("web")
-	v.endpoints("web", v.nodes[1].end(0))
+	v.endpoints("web", v.nodes[1].readyEndpoint(0))
 	from := v.nodes[0].pods[0]
-	answers := func(j int) { v.expect(from, "tcp4", at(s, 0, 80), saw(v.nodes[1].pods[j], backend, from.addrs[0])) }
+	answers := func(j int) {
+		v.expect(from, "tcp4", at(s, 0, 80), answerOf(v.nodes[1].pods[j], backend, from.addrs[0]))
+	}
 	answers(0)
-	load := v.calledAllTheTime(from, at(s, 0, 80))
+	load := v.startLoadNow(from, at(s, 0, 80))
 	there := v.steps("$", "kubeadm")
 	if len(there) != 5 {
 		v.Fatalf("docs/install.md moves by %q", there)
 	}
 	v.must(there[:2]...)
 	v.validate(v.setting("kube-proxy", "config.conf"))
-	v.runs("kube-proxy", "kube-proxy")
-	v.refused(there[2:])
+	v.expectPods("kube-proxy", "kube-proxy")
+	v.expectRefused(there[2:])
 	for _, r := range routes {
-		v.along(r, there, answers)
+		v.moveAndBack(r, there, answers)
 	}
 	v.result(load)
 	if left := v.run(v.nodes[0].machines[0], "nft", "list", "tables"); strings.Contains(left, "pointsman") {
 		v.Errorf("in the end there are\n%s", left)
 	}
-	if text := v.said(); strings.Contains(text, "serves on") || strings.Count(text, `why="the host ends"`) < len(routes) {
+	if text := v.hostLog(); strings.Contains(text, "serves on") || strings.Count(text, `why="the host ends"`) < len(routes) {
 		v.Errorf("its container ends, and it says\n%s", text)
 	}
 }
 
-// said returns what Pointsman's host printed on the node.
-func (v *move) said() string {
+// hostLog returns what Pointsman's host printed on the node.
+func (v *move) hostLog() string {
 	v.Helper()
 	text, err := os.ReadFile(filepath.Join(v.kubelets[0].root, "pointsman.log"))
 	if err != nil {
@@ -175,30 +177,30 @@ func (v *move) said() string {
 	return string(text)
 }
 
-// along moves the node by a route and back. Meanwhile another pod answers for the Service.
-func (v *move) along(r route, there []string, answers func(pod int)) {
+// moveAndBack moves the node by a route and back. Meanwhile another pod answers for the Service.
+func (v *move) moveAndBack(r route, there []string, answers func(pod int)) {
 	v.Helper()
 	if r.other == "" {
 		v.must(there[2:]...)
 	} else {
-		v.otherwise(there, v.steps("$", r.other))
+		v.moveToOtherMode(there, v.steps("$", r.other))
 	}
-	v.runs("pointsman", "kube-proxy")
+	v.expectPods("pointsman", "kube-proxy")
 	v.onNode(v.steps("#", r.there))
-	v.endpoints("web", v.nodes[1].end(1))
+	v.endpoints("web", v.nodes[1].readyEndpoint(1))
 	answers(1)
 
 	v.must(v.steps("$", "And back")...)
-	v.runs("kube-proxy", "kube-proxy")
+	v.expectPods("kube-proxy", "kube-proxy")
 	v.onNode(v.steps("#", r.back))
 	v.must(v.steps("$", r.back)...)
-	v.endpoints("web", v.nodes[1].end(0))
+	v.endpoints("web", v.nodes[1].readyEndpoint(0))
 	answers(0)
 }
 
-// otherwise moves the node, while the ConfigMap says ipvs, to another mode: other has the settings, the check of that
-// mode, and the commands that remove what kube-proxy left.
-func (v *move) otherwise(there, other []string) {
+// moveToOtherMode moves the node, while the ConfigMap says ipvs, to another mode: other has the settings, the check of
+// that mode, and the commands that remove what kube-proxy left.
+func (v *move) moveToOtherMode(there, other []string) {
 	v.Helper()
 	if len(other) != 4 {
 		v.Fatalf("docs/install.md leaves ipvs by %q", other)
@@ -207,7 +209,7 @@ func (v *move) otherwise(there, other []string) {
 	v.must(other[0], other[1])
 	v.must(there[3:]...)
 	v.must(other[2:]...)
-	if text := v.said(); !strings.Contains(text[strings.LastIndex(text, "host begins"):], " mode=iptables ") {
+	if text := v.hostLog(); !strings.Contains(text[strings.LastIndex(text, "host begins"):], " mode=iptables ") {
 		v.Errorf("it says %s", text)
 	}
 	v.setMode(before) // this kernel may lack IPVS for the kube-proxy that comes back
@@ -231,8 +233,9 @@ func (v *move) logs() {
 	}
 }
 
-// refused lets the check fail, by a mode without a plugin: the node gets no label, and kube-proxy's processes stay.
-func (v *move) refused(steps []string) {
+// expectRefused lets the check fail, by a mode without a plugin: the node gets no label, and kube-proxy's processes
+// stay.
+func (v *move) expectRefused(steps []string) {
 	v.Helper()
 	before := v.pods()
 	mode := v.setMode("kernelspace")
@@ -283,8 +286,8 @@ func (v *move) pods() map[string]string {
 	return found
 }
 
-// runs waits until exactly these DaemonSets have one pod on each node with a kubelet.
-func (v *move) runs(names ...string) {
+// expectPods waits until exactly these DaemonSets have one pod on each node with a kubelet.
+func (v *move) expectPods(names ...string) {
 	v.Helper()
 	v.until(fmt.Sprintf("%q serve the nodes", names), func() error {
 		pods := v.pods()

@@ -200,7 +200,7 @@ func (k *kubelet) run(ctx context.Context, p *corev1.Pod, c corev1.Container) (*
 	defer log.Close()
 	cmd := exec.Command("unshare", append([]string{"--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-ec", script + mounts + `exec "$@"`, "sh"}, words...)...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = environ, log, log
-	ended, err := k.m.begin(cmd)
+	ended, err := k.m.startProcess(cmd)
 	return &container{cmd, ended}, err
 }
 

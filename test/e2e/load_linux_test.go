@@ -17,25 +17,25 @@ type load []*traffic.Load
 // 28,000 of them.
 const callGap = 10 * time.Millisecond
 
-// underLoad calls to from p, one call after the other, until result. Calls before any endpoint answered have left flows
+// startLoad calls to from p, one call after the other, until result. Calls before any endpoint answered have left flows
 // that lead nowhere, which a reused port would follow: they are deleted first.
-func (w *world) underLoad(p *place, to netip.AddrPort) load {
+func (w *world) startLoad(p *place, to netip.AddrPort) load {
 	w.Helper()
 	for _, n := range w.nodes {
-		w.served(n)
+		w.waitUntilServed(n)
 		for _, m := range n.machines {
 			w.run(m, "conntrack", "-F")
 		}
 	}
-	return w.calledAllTheTime(p, to)
+	return w.startLoadNow(p, to)
 }
 
-// calledAllTheTime calls to from p, one call after the other, until result.
-func (w *world) calledAllTheTime(p *place, to netip.AddrPort) load {
+// startLoadNow calls to from p, one call after the other, until result.
+func (w *world) startLoadNow(p *place, to netip.AddrPort) load {
 	w.Helper()
 	var all load
 	for i := range w.lands {
-		c := traffic.From(p.hosts[i], "a caller", p.in(to.Addr()), to)
+		c := traffic.From(p.hosts[i], "a caller", p.addrIn(to.Addr()), to)
 		c.Ask = func(conn net.Conn) error { _, err := ask(conn, traffic.Timeout); return err }
 		l := traffic.Start(traffic.Plan{New: 1, Every: callGap}, c)
 		w.Cleanup(func() { l.End() })

@@ -29,22 +29,22 @@ func TestChartMove(t *testing.T) {
 	v, home := newMove(t, "iptables"), t.TempDir()
 	v.shell = append(v.shell, "PATH="+bin+":"+bin+"/peers:"+os.Getenv("PATH"), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
 	answers := v.answered()
-	load := v.calledAllTheTime(v.nodes[0].pods[0], answers(0))
+	load := v.startLoadNow(v.nodes[0].pods[0], answers(0))
 
 	out, err := v.sh("helm install pointsman " + chart + " -n kube-system --set kubeProxy.replace=true")
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	leave, move, back := v.printed(out)
-	v.runs("kube-proxy", "kube-proxy")
+	leave, move, back := v.commandsIn(out)
+	v.expectPods("kube-proxy", "kube-proxy")
 	v.must(leave...)
-	v.runs("kube-proxy", "kube-proxy")
-	v.checked(move[0])
+	v.expectPods("kube-proxy", "kube-proxy")
+	v.expectCheckFails(move[0])
 	v.must(move...)
-	v.runs("pointsman", "kube-proxy")
+	v.expectPods("pointsman", "kube-proxy")
 	answers(1)
 	v.must(back)
-	v.runs("kube-proxy", "kube-proxy")
+	v.expectPods("kube-proxy", "kube-proxy")
 	answers(0)
 	v.result(load)
 }
@@ -57,15 +57,15 @@ func (v *move) answered() func(j int) netip.AddrPort {
 	from := v.nodes[0].pods[0]
 	return func(j int) netip.AddrPort {
 		v.Helper()
-		v.endpoints("web", v.nodes[1].end(j))
-		v.expect(from, "tcp4", at(s, 0, 80), saw(v.nodes[1].pods[j], backend, from.addrs[0]))
+		v.endpoints("web", v.nodes[1].readyEndpoint(j))
+		v.expect(from, "tcp4", at(s, 0, 80), answerOf(v.nodes[1].pods[j], backend, from.addrs[0]))
 		return at(s, 0, 80)
 	}
 }
 
-// printed returns the commands in helm's output: those that restrict kube-proxy to nodes without the label, those that
-// move a node, and the one that moves it back.
-func (v *move) printed(text string) (leave, move []string, back string) {
+// commandsIn returns the commands in helm's output: those that restrict kube-proxy to nodes without the label, those
+// that move a node, and the one that moves it back.
+func (v *move) commandsIn(text string) (leave, move []string, back string) {
 	v.Helper()
 	before, after, found := strings.Cut(strings.ReplaceAll(text, "NODE", v.nodes[0].name), "\nThen, ")
 	_, back, backs := strings.Cut(after, "\nThe way back is ")
@@ -83,8 +83,8 @@ func (v *move) printed(text string) (leave, move []string, back string) {
 	return leave, move, back
 }
 
-// checked lets the first of the commands fail, on a node that cannot be served: no pod is removed.
-func (v *move) checked(first string) {
+// expectCheckFails lets the first of the commands fail, on a node that cannot be served: no pod is removed.
+func (v *move) expectCheckFails(first string) {
 	v.Helper()
 	mode := v.setMode("kernelspace")
 	out, err := v.sh(first)
@@ -92,5 +92,5 @@ func (v *move) checked(first string) {
 		v.Errorf("on a node that cannot be served: %v, %s", err, out)
 	}
 	v.setMode(mode)
-	v.runs("kube-proxy", "kube-proxy")
+	v.expectPods("kube-proxy", "kube-proxy")
 }

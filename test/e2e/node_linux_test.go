@@ -33,7 +33,7 @@ type machine struct {
 	net     *netns.Host
 	dir     string
 	sockets string // the folder of the plugins' sockets, if the host runs apart
-	way     *way
+	way     *apiConnection
 	kept    []*apart.Keeper // the plugins, if the host runs apart
 
 	ended chan struct{} // closed when the host has ended; nil: none was started
@@ -51,7 +51,7 @@ func (w *world) newNode(i int) *node {
 	for _, l := range w.lands {
 		m := &machine{node: n, land: l, net: n.hosts[l.index], dir: w.shortDir(), sockets: w.shortDir()}
 		m.Client = admin.NewClient(m.path("admin.sock"))
-		m.way = w.newWay(m)
+		m.way = w.newAPIConnection(m)
 		n.machines = append(n.machines, m)
 	}
 	w.register(n, i)
@@ -125,13 +125,13 @@ func (w *world) start(nodes ...*node) {
 		for _, l := range w.lands {
 			m := n.machines[l.index]
 			w.configure(m)
-			w.keep(m)
+			w.startPlugins(m)
 			w.launch(m)
 			w.Cleanup(func() { w.stop(m) })
 		}
 	}
 	for _, n := range nodes {
-		w.served(n)
+		w.waitUntilServed(n)
 	}
 }
 
@@ -149,23 +149,23 @@ func (w *world) launch(m *machine) {
 		cmd = apart.Host(cmd.Path, words...)
 	}
 	cmd.Stdout, cmd.Stderr = log, log
-	m.ended = w.begin(m, cmd)
+	m.ended = w.startProcess(m, cmd)
 	m.pid = cmd.Process.Pid
 }
 
-// begin is machine.begin, and fails the test on an error.
-func (w *world) begin(m *machine, cmd *exec.Cmd) (ended chan struct{}) {
+// startProcess is machine.begin, and fails the test on an error.
+func (w *world) startProcess(m *machine, cmd *exec.Cmd) (ended chan struct{}) {
 	w.Helper()
-	ended, err := m.begin(cmd)
+	ended, err := m.startProcess(cmd)
 	if err != nil {
 		w.Fatal(err)
 	}
 	return ended
 }
 
-// begin starts a process on the machine. The thread that starts it lives as long as the process, because the kernel
-// sends the process a signal when the thread ends.
-func (m *machine) begin(cmd *exec.Cmd) (ended chan struct{}, err error) {
+// startProcess starts a process on the machine. The thread that starts it lives as long as the process, because the
+// kernel sends the process a signal when the thread ends.
+func (m *machine) startProcess(cmd *exec.Cmd) (ended chan struct{}, err error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
 	ended = make(chan struct{})
@@ -183,10 +183,10 @@ func (m *machine) begin(cmd *exec.Cmd) (ended chan struct{}, err error) {
 	return ended, <-started
 }
 
-// served waits until n's hosts are ready and have confirmed everything.
-func (w *world) served(n *node) {
+// waitUntilServed waits until n's hosts are ready and have confirmed everything.
+func (w *world) waitUntilServed(n *node) {
 	w.Helper()
-	w.everywhere(n.name+" serves", func(l *land) error {
+	w.inEachLand(n.name+" serves", func(l *land) error {
 		m := n.machines[l.index]
 		s, err := m.Status(w.Context())
 		switch {
@@ -239,7 +239,7 @@ func (w *world) signal(m *machine, sig syscall.Signal) {
 // run runs a program on the machine, and returns its output.
 func (w *world) run(m *machine, name string, args ...string) string {
 	w.Helper()
-	ctx, cancel := afterwards()
+	ctx, cancel := cleanupContext()
 	defer cancel()
 	var out []byte
 	err := m.net.Do(func() (err error) {
@@ -256,7 +256,7 @@ func (w *world) run(m *machine, name string, args ...string) string {
 func (w *world) stop(m *machine) {
 	w.Helper()
 	w.signal(m, syscall.SIGINT)
-	w.letGo(m)
+	w.stopPlugins(m)
 	w.run(m, filepath.Join(cluster.Binaries, "pointsman"), "cleanup", "--config", m.path("host.yaml"))
 	if err := os.RemoveAll(m.path("state")); err != nil {
 		w.Error(err)

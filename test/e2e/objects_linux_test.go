@@ -23,8 +23,8 @@ const (
 	account   = "system:serviceaccount:kube-system:pointsman"
 )
 
-// grant applies the project's own manifests, as an administrator would.
-func (w *world) grant() {
+// grantRights applies the project's own manifests, as an administrator would.
+func (w *world) grantRights() {
 	w.Helper()
 	w.kubectl("apply", "-k", "../../configs/kubernetes")
 }
@@ -79,7 +79,7 @@ func (w *world) service(name string, edits ...func(*corev1.Service)) *corev1.Ser
 
 // remove deletes a Service and its EndpointSlices, if they exist.
 func (w *world) remove(name string) {
-	ctx, cancel := afterwards() // it may run as a cleanup
+	ctx, cancel := cleanupContext() // it may run as a cleanup
 	defer cancel()
 	err := w.kube.CoreV1().Services(namespace).Delete(ctx, name, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -127,8 +127,8 @@ type endpoint struct {
 	state discoveryv1.EndpointConditions
 }
 
-// end returns pod j of n as a ready endpoint.
-func (n *node) end(j int) endpoint {
+// readyEndpoint returns pod j of n as a ready endpoint.
+func (n *node) readyEndpoint(j int) endpoint {
 	return endpoint{pod: n.pods[j], node: n, state: conditions(true, true, false)}
 }
 

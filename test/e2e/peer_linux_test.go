@@ -31,24 +31,24 @@ type pair struct {
 // peer lets Kubernetes' own kube-proxy serve node-b beside pointsman on node-a, and compares their answers to probes,
 // scrapes and load balancers.
 func peer(w *world) {
-	w = w.alone()
+	w = w.firstLand()
 	p := pair{w, w.nodes[0], w.nodes[1]}
 	s, _ := w.balanced("asked", func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal })
-	w.endpoints("asked", p.ours.end(0), p.peers.end(0))
+	w.endpoints("asked", p.ours.readyEndpoint(0), p.peers.readyEndpoint(0))
 	w.start(p.ours)
 	w.kubeProxy(p.peers.machines[0])
-	p.checks(s)
-	w.endpoints("asked", p.ours.end(0), p.peers.end(0), p.peers.end(1), p.ours.end(1))
-	p.checks(s)
+	p.compareHealthChecks(s)
+	w.endpoints("asked", p.ours.readyEndpoint(0), p.peers.readyEndpoint(0), p.peers.readyEndpoint(1), p.ours.readyEndpoint(1))
+	p.compareHealthChecks(s)
 	w.endpoints("asked")
-	p.checks(s)
-	p.pages()
-	p.metrics()
-	p.going()
+	p.compareHealthChecks(s)
+	p.comparePages()
+	p.compareMetrics()
+	p.removeNodes()
 }
 
-// alike waits until both answer the same, and not nothing.
-func (p pair) alike(what string, say func(*node) (string, error)) {
+// expectSame waits until both answer the same, and not nothing.
+func (p pair) expectSame(what string, say func(*node) (string, error)) {
 	p.Helper()
 	p.until(what, func() error {
 		ours, err := say(p.ours)
@@ -60,16 +60,16 @@ func (p pair) alike(what string, say func(*node) (string, error)) {
 	})
 }
 
-// checks asks as a load balancer does, at the healthCheckNodePort of s.
-func (p pair) checks(s *corev1.Service) {
+// compareHealthChecks asks as a load balancer does, at the healthCheckNodePort of s.
+func (p pair) compareHealthChecks(s *corev1.Service) {
 	p.Helper()
 	for family := range 2 {
-		p.alike("health check", func(n *node) (string, error) {
+		p.expectSame("health check", func(n *node) (string, error) {
 			answer, body, err := p.lands[0].fetch(p.client, check(n, family, s))
 			if err != nil {
 				return "", err
 			}
-			return fmt.Sprint(answer.StatusCode, heads(answer), string(body)), nil
+			return fmt.Sprint(answer.StatusCode, contentHeaders(answer), string(body)), nil
 		})
 	}
 }
@@ -79,20 +79,20 @@ func check(n *node, family int, s *corev1.Service) string {
 	return fmt.Sprintf("http://%s/", netip.AddrPortFrom(n.addrs[family], uint16(s.Spec.HealthCheckNodePort)))
 }
 
-// heads returns the headers that describe the body.
-func heads(answer *http.Response) string {
+// contentHeaders returns the headers that describe the body.
+func contentHeaders(answer *http.Response) string {
 	return fmt.Sprintf(" %q %q %q ", answer.Header["Content-Type"], answer.Header["X-Content-Type-Options"], answer.Header["X-Load-Balancing-Endpoint-Weight"])
 }
 
-// pages asks for every page that kube-proxy has, and for some that it does not have.
-func (p pair) pages() {
+// comparePages asks for every page that kube-proxy has, and for some that it does not have.
+func (p pair) comparePages() {
 	p.Helper()
 	for _, url := range []string{
 		"10256/healthz", "10256/livez", "10256/", "10256/healthz/nothing", "10256/metrics",
 		"10249/healthz", "10249/proxyMode", "10249/metrics", "10249/metrics/slis", "10249/configz",
 		"10249/flagz", "10249/statusz", "10249/", "10249/livez", "10249/debug/pprof/",
 	} {
-		p.alike(url, func(n *node) (string, error) {
+		p.expectSame(url, func(n *node) (string, error) {
 			answer, body, err := p.lands[0].fetch(n.place, "http://127.0.0.1:"+url)
 			if err != nil {
 				return "", err
@@ -100,7 +100,7 @@ func (p pair) pages() {
 			text := fmt.Sprint(answer.StatusCode, " ", answer.Header["Content-Type"])
 			switch {
 			case strings.HasPrefix(url, "10256/"):
-				return text + heads(answer) + shape(body), nil
+				return text + contentHeaders(answer) + jsonShape(body), nil
 			case strings.HasSuffix(url, "/configz"):
 				var groups map[string]map[string]any
 				err := json.Unmarshal(body, &groups)
@@ -113,8 +113,8 @@ func (p pair) pages() {
 	}
 }
 
-// shape returns the names in a JSON body, with the kind of each value.
-func shape(body []byte) string {
+// jsonShape returns the names in a JSON body, with the kind of each value.
+func jsonShape(body []byte) string {
 	var value any
 	if err := json.Unmarshal(body, &value); err != nil {
 		return string(body)
@@ -140,10 +140,10 @@ var onlyOne = map[string]string{
 	"kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total": "the same",
 }
 
-// metrics compares names, types, labels and buckets of the metrics that both serve.
-func (p pair) metrics() {
+// compareMetrics compares names, types, labels and buckets of the metrics that both serve.
+func (p pair) compareMetrics() {
 	p.Helper()
-	p.alike("metrics", func(n *node) (string, error) {
+	p.expectSame("metrics", func(n *node) (string, error) {
 		all := p.scrape(n)
 		var text strings.Builder
 		for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -185,12 +185,12 @@ func (p pair) scrape(n *node) map[string]string {
 	return all
 }
 
-// going excludes the nodes from load balancing as the autoscaler does, and then deletes them.
-func (p pair) going() {
+// removeNodes excludes the nodes from load balancing as the autoscaler does, and then deletes them.
+func (p pair) removeNodes() {
 	p.Helper()
 	codes := func(want string) {
 		p.Helper()
-		p.alike("healthz and livez", func(n *node) (string, error) {
+		p.expectSame("healthz and livez", func(n *node) (string, error) {
 			text := ""
 			for _, path := range []string{"healthz", "livez"} {
 				answer, body, err := p.lands[0].fetch(p.client, probe(n, path))
@@ -245,10 +245,10 @@ func (w *world) kubeProxy(m *machine, args ...string) {
 		"--iptables-min-sync-period=0s", "--detect-local-mode=NodeCIDR", "--kubeconfig=" + w.api.Kubeconfig(cluster.Token(cluster.Admin), "https://127.0.0.1:6443")}, args...)
 	cmd := exec.Command(binary, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	ended := w.begin(m, cmd)
+	ended := w.startProcess(m, cmd)
 	w.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		<-ended
 	})
-	w.hears(m.node.place, "http://127.0.0.1:10249/proxyMode", "200 iptables")
+	w.expectAnswer(m.node.place, "http://127.0.0.1:10249/proxyMode", "200 iptables")
 }

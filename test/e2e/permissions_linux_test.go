@@ -21,7 +21,7 @@ import (
 // not know. No host runs meanwhile.
 func permissions(w *world) {
 	w.until("doctor finds all granted", func() error {
-		return w.doctored(w.token(), "ok it answers")
+		return w.expectFindings(w.token(), "ok it answers")
 	})
 	roles := w.kube.RbacV1().ClusterRoles()
 	role, err := roles.Get(w.Context(), "pointsman", metav1.GetOptions{})
@@ -39,19 +39,19 @@ func permissions(w *world) {
 	if _, err := roles.Update(w.Context(), role, metav1.UpdateOptions{}); err != nil {
 		w.Fatal(err)
 	}
-	defer w.grant()
+	defer w.grantRights()
 	w.until("doctor finds what is not granted", func() error {
-		return w.doctored(w.token(),
+		return w.expectFindings(w.token(),
 			"ok it answers",
 			"warn it does not allow this host to create events.events.k8s.io: ",
 			"fail it does not allow this host to watch endpointslices.discovery.k8s.io: ")
 	})
-	w.until("doctor is not let in", func() error { return w.doctored("unknown", "fail ask the API server whether this host may ") })
+	w.until("doctor is not let in", func() error { return w.expectFindings("unknown", "fail ask the API server whether this host may ") })
 }
 
-// doctored runs doctor for a host with a token, and compares the findings about the API server with the beginnings in
-// want.
-func (w *world) doctored(token string, want ...string) error {
+// expectFindings runs doctor for a host with a token, and compares the findings about the API server with the
+// beginnings in want.
+func (w *world) expectFindings(token string, want ...string) error {
 	w.Helper()
 	dir := w.TempDir()
 	file := filepath.Join(dir, "host.yaml")
@@ -66,7 +66,7 @@ pluginDirs: [%[3]q]
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}
-	ctx, cancel := afterwards()
+	ctx, cancel := cleanupContext()
 	defer cancel()
 	out, _ := exec.CommandContext(ctx, filepath.Join(cluster.Binaries, "pointsman"), "doctor", "--config", file, "-o", "json").Output() // the exit code is 1 if a check fails
 	var d doctor.Diagnosis

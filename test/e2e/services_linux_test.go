@@ -25,22 +25,22 @@ func clusterIP(w *world) {
 	pod := a.pods[0]
 	s := w.service("web")
 	w.expect(pod, "tcp4", at(s, 0, 80), refused) // without endpoints
-	w.endpoints("web", a.end(1), b.end(0))
+	w.endpoints("web", a.readyEndpoint(1), b.readyEndpoint(0))
 	for _, n := range networks {
 		me := pod.addrs[n.family]
-		w.spread(pod, n.network, at(s, n.family, n.port), saw(a.pods[1], backend, me), saw(b.pods[0], backend, me))
+		w.expectSpread(pod, n.network, at(s, n.family, n.port), answerOf(a.pods[1], backend, me), answerOf(b.pods[0], backend, me))
 	}
 	node := a.addrs[0]
-	w.spread(a.place, "tcp4", at(s, 0, 80), saw(a.pods[1], backend, node), saw(b.pods[0], backend, node))
+	w.expectSpread(a.place, "tcp4", at(s, 0, 80), answerOf(a.pods[1], backend, node), answerOf(b.pods[0], backend, node))
 
-	w.endpoints("web", a.end(0)) // the caller itself, which must not see its own address
-	w.expect(pod, "tcp4", at(s, 0, 80), saw(pod, backend, node))
+	w.endpoints("web", a.readyEndpoint(0)) // the caller itself, which must not see its own address
+	w.expect(pod, "tcp4", at(s, 0, 80), answerOf(pod, backend, node))
 	w.endpoints("web")
 	w.expect(pod, "tcp4", at(s, 0, 80), refused)
-	w.endpoints("web", b.end(1))
-	w.expect(pod, "udp6", at(s, 1, 53), saw(b.pods[1], backend, pod.addrs[1]))
+	w.endpoints("web", b.readyEndpoint(1))
+	w.expect(pod, "udp6", at(s, 1, 53), answerOf(b.pods[1], backend, pod.addrs[1]))
 	w.remove("web")
-	w.gone(pod, "tcp4", at(s, 0, 80))
+	w.expectNone(pod, "tcp4", at(s, 0, 80))
 }
 
 // balanced creates a LoadBalancer whose addresses lead to node-a.
@@ -56,7 +56,7 @@ func (w *world) ingress(s *corev1.Service, mode *corev1.LoadBalancerIPMode) (*co
 	s.Status.LoadBalancer.Ingress = nil
 	var doors [2]netip.AddrPort
 	for i, vip := range []netip.Addr{addr("203.0.113.10"), addr("2001:db8:1b::10")} {
-		w.lead(vip, w.nodes[0].place)
+		w.routeTo(vip, w.nodes[0].place)
 		doors[i] = netip.AddrPortFrom(vip, 80)
 		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: vip.String(), IPMode: mode})
 	}
@@ -71,23 +71,23 @@ func (w *world) ingress(s *corev1.Service, mode *corev1.LoadBalancerIPMode) (*co
 func loadBalancer(w *world) {
 	a, b := w.nodes[0], w.nodes[1]
 	s, vip := w.balanced("lb")
-	w.endpoints("lb", b.end(0))
-	w.expect(w.client, "tcp4", vip[0], saw(b.pods[0], backend, a.addrs[0]))
-	w.expect(w.client, "tcp6", vip[1], saw(b.pods[0], backend, a.addrs[1]))
-	w.expect(a.pods[0], "tcp4", vip[0], saw(b.pods[0], backend, a.addrs[0]))
+	w.endpoints("lb", b.readyEndpoint(0))
+	w.expect(w.client, "tcp4", vip[0], answerOf(b.pods[0], backend, a.addrs[0]))
+	w.expect(w.client, "tcp6", vip[1], answerOf(b.pods[0], backend, a.addrs[1]))
+	w.expect(a.pods[0], "tcp4", vip[0], answerOf(b.pods[0], backend, a.addrs[0]))
 
 	s, _ = w.ingress(s, new(corev1.LoadBalancerIPModeProxy))
-	w.lead(vip[0].Addr(), w.client) // the proxy's, which does not exist
-	w.everywhere("the proxy's address is left to it", func(l *land) error {
+	w.routeTo(vip[0].Addr(), w.client) // the proxy's, which does not exist
+	w.inEachLand("the proxy's address is left to it", func(l *land) error {
 		if got := l.call(w.Context(), a.pods[0], "tcp4", vip[0]); strings.Contains(got, "saw") {
 			return fmt.Errorf("%q", got)
 		}
 		return nil
 	})
-	w.expect(w.client, "tcp4", a.nodePort(s, 0, 0), saw(b.pods[0], backend, a.addrs[0]))
+	w.expect(w.client, "tcp4", a.nodePort(s, 0, 0), answerOf(b.pods[0], backend, a.addrs[0]))
 	s, _ = w.ingress(s, new(corev1.LoadBalancerIPModeVIP))
-	w.expect(w.client, "tcp4", vip[0], saw(b.pods[0], backend, a.addrs[0]))
-	w.expect(w.client, "tcp6", vip[1], saw(b.pods[0], backend, a.addrs[1]))
+	w.expect(w.client, "tcp4", vip[0], answerOf(b.pods[0], backend, a.addrs[0]))
+	w.expect(w.client, "tcp6", vip[1], answerOf(b.pods[0], backend, a.addrs[1]))
 
 	w.update("lb", func(s *corev1.Service) {
 		s.Spec.AllocateLoadBalancerNodePorts = new(false)
@@ -96,6 +96,6 @@ func loadBalancer(w *world) {
 		}
 	})
 	w.expect(w.client, "tcp4", a.nodePort(s, 0, 0), refused)
-	w.expect(w.client, "tcp4", vip[0], saw(b.pods[0], backend, a.addrs[0]))
-	w.expect(w.client, "tcp6", vip[1], saw(b.pods[0], backend, a.addrs[1]))
+	w.expect(w.client, "tcp4", vip[0], answerOf(b.pods[0], backend, a.addrs[0]))
+	w.expect(w.client, "tcp6", vip[1], answerOf(b.pods[0], backend, a.addrs[1]))
 }

@@ -14,29 +14,29 @@ func swapServerAway(w *world) {
 	a, b := w.nodes[0], w.nodes[1]
 	pod := a.pods[0]
 	s := w.service("points")
-	w.endpoints("points", b.end(0))
-	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], backend, pod.addrs[0]))
-	l := w.underLoad(pod, at(s, 0, 80))
-	a.cut()
-	w.endpoints("points", b.end(1))
-	w.everywhere("the host says so", func(l *land) error { return a.machines[l.index].warns(w.Context(), "W008") })
+	w.endpoints("points", b.readyEndpoint(0))
+	w.expect(pod, "tcp4", at(s, 0, 80), answerOf(b.pods[0], backend, pod.addrs[0]))
+	l := w.startLoad(pod, at(s, 0, 80))
+	a.disconnect()
+	w.endpoints("points", b.readyEndpoint(1))
+	w.inEachLand("the host says so", func(l *land) error { return a.machines[l.index].warns(w.Context(), "W008") })
 	for _, m := range a.machines {
 		if _, err := m.SwapMode(w.Context(), admin.SwapAsk{To: other(m.land.name)}); err != nil {
 			w.Errorf("%s: %v", m.land.label, err)
 		}
 	}
-	w.everywhere("the other mode serves", func(l *land) error { return a.machines[l.index].rests(w, other(l.name)) })
+	w.inEachLand("the other mode serves", func(l *land) error { return a.machines[l.index].servesAtRest(w, other(l.name)) })
 	for _, m := range a.machines {
 		if _, err := m.ResetMode(w.Context()); err != nil {
 			w.Errorf("%s: %v", m.land.label, err)
 		}
 	}
-	w.everywhere("the mode before serves", func(l *land) error { return a.machines[l.index].rests(w, l.name) })
-	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], backend, pod.addrs[0]))
-	w.join(a)
-	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[1], backend, pod.addrs[0]))
+	w.inEachLand("the mode before serves", func(l *land) error { return a.machines[l.index].servesAtRest(w, l.name) })
+	w.expect(pod, "tcp4", at(s, 0, 80), answerOf(b.pods[0], backend, pod.addrs[0]))
+	w.reconnect(a)
+	w.expect(pod, "tcp4", at(s, 0, 80), answerOf(b.pods[1], backend, pod.addrs[0]))
 	w.result(l)
-	w.served(a)
+	w.waitUntilServed(a)
 }
 
 // other returns a mode to swap to.
@@ -47,8 +47,8 @@ func other(mode string) string {
 	return "userspace"
 }
 
-// rests reports whether mode serves and no swap is in progress.
-func (m *machine) rests(w *world, mode string) error {
+// servesAtRest reports whether mode serves and no swap is in progress.
+func (m *machine) servesAtRest(w *world, mode string) error {
 	now, err := m.Mode(w.Context())
 	if err == nil && (now.Mode != mode || now.Swap != nil) {
 		err = fmt.Errorf("mode %s, swap %+v, last %+v", now.Mode, now.Swap, now.Last)

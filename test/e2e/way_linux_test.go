@@ -45,18 +45,18 @@ func (l *land) fetch(p *place, url string) (*http.Response, []byte, error) {
 	return answer, body, err
 }
 
-// A way is a node's connection to the API server, which a test can cut.
-type way struct {
+// An apiConnection is a node's connection to the API server, which a test can cut.
+type apiConnection struct {
 	kubeconfig string
 	open       func() error
 	cut        func()
 }
 
-// newWay listens on the machine's loopback, and forwards connections to the API server.
-func (w *world) newWay(m *machine) *way {
+// newAPIConnection listens on the machine's loopback, and forwards connections to the API server.
+func (w *world) newAPIConnection(m *machine) *apiConnection {
 	w.Helper()
 	const at = "127.0.0.1:6443"
-	v := &way{kubeconfig: m.path("kubeconfig")}
+	v := &apiConnection{kubeconfig: m.path("kubeconfig")}
 	v.open = func() error {
 		return m.net.Do(func() error {
 			l, err := net.Listen("tcp4", at)

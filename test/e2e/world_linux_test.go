@@ -65,7 +65,7 @@ func newWorld(t testing.TB, modes ...mode) *world {
 	w.api = cluster.Start(t, cluster.Options{Audit: true})
 	w.kube = w.api.Client()
 	w.client = w.place("client", addr("198.18.0.7"), addr("2001:db8:c::7"))
-	w.grant()
+	w.grantRights()
 	for i := range 2 {
 		w.nodes = append(w.nodes, w.newNode(i))
 	}
@@ -93,8 +93,8 @@ func (w *world) on(t testing.TB) *world {
 	return &v
 }
 
-// alone returns w with only the first land.
-func (w *world) alone() *world {
+// firstLand returns w with only the first land.
+func (w *world) firstLand() *world {
 	v := *w
 	v.lands = w.lands[:1]
 	return &v
@@ -147,8 +147,8 @@ func (w *world) answer(host *netns.Host, addrs [2]netip.Addr, ports ...uint16) {
 	}
 }
 
-// lead routes an address to p, as a router would.
-func (w *world) lead(to netip.Addr, p *place) {
+// routeTo routes an address to p, as a router would.
+func (w *world) routeTo(to netip.Addr, p *place) {
 	w.Helper()
 	for _, l := range w.lands {
 		if err := l.testbed.Lead(to, p.hosts[l.index]); err != nil {
@@ -165,8 +165,8 @@ func (w *world) until(what string, ok func() error) {
 	}
 }
 
-// everywhere waits until ok returns no error in each land.
-func (w *world) everywhere(what string, ok func(*land) error) {
+// inEachLand waits until ok returns no error in each land.
+func (w *world) inEachLand(what string, ok func(*land) error) {
 	w.Helper()
 	errs := make([]error, len(w.lands))
 	var waiting sync.WaitGroup

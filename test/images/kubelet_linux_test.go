@@ -82,7 +82,7 @@ func newFleet(t *testing.T, more ...netip.Addr) *fleet {
 	f.kube = f.api.Client()
 	f.serve()
 	for _, v := range f.all {
-		v.on()
+		v.powerOn()
 	}
 	for _, v := range f.all {
 		eventually.SucceedsWithin(t, within, v.name+" is ready", func() error {
@@ -245,16 +245,16 @@ func (f *fleet) evict(mode, pod string) string {
 	return f.ready(mode, pod).Name
 }
 
-// reset cuts the power of the machine, which removes everything from the kernel, and starts the machine again: the same
-// pod exists again, and serves.
-func (f *fleet) reset(mode string, pod corev1.Pod) {
+// cutPower cuts the power of the machine, which removes everything from the kernel, and starts the machine again: the
+// same pod exists again, and serves.
+func (f *fleet) cutPower(mode string, pod corev1.Pod) {
 	f.Helper()
-	f.off()
-	f.forget()
+	f.powerOff()
+	f.clearKernel()
 	if err := f.metric(""); err == nil {
 		f.Fatal("the machine is off, and a host answers")
 	}
-	f.on()
+	f.powerOn()
 	eventually.SucceedsWithin(f, within, "the pod's containers are others", func() error {
 		p, err := f.kube.CoreV1().Pods("kube-system").Get(f.Context(), pod.Name, metav1.GetOptions{})
 		if err != nil {
@@ -273,16 +273,16 @@ func (f *fleet) reset(mode string, pod corev1.Pod) {
 	l.Done(f, mode+": after a reset")
 }
 
-// gone uninstalls the chart, and removes what it left on the machine.
-func (f *fleet) gone() {
+// removeAll uninstalls the chart, and removes what it left on the machine.
+func (f *fleet) removeAll() {
 	f.Helper()
 	f.uninstall()
-	f.off()
-	f.forget()
+	f.powerOff()
+	f.clearKernel()
 	if err := os.RemoveAll(f.path("root/var/lib/pointsman")); err != nil {
 		f.Fatal(err)
 	}
-	f.on()
+	f.powerOn()
 }
 
 func (f *fleet) uninstall() {
@@ -304,8 +304,8 @@ const livesEnv = "KUBELET_LIVES"
 // end with its process, so its pod is neither upgraded nor evicted under traffic.
 func TestKernelKubelet(t *testing.T) {
 	f := newFleet(t)
-	f.lives("iptables", "the default", "", func(pod string) {
-		f.sockets("sockets/iptables", "sockets/nftables")
+	f.runLife("iptables", "the default", "", func(pod string) {
+		f.expectSockets("sockets/iptables", "sockets/nftables")
 		f.replace("iptables", pod, "pointsman", "host")
 		f.replace("iptables", pod, "iptables", "dataplane-iptables")
 		f.hang("iptables")
@@ -315,25 +315,25 @@ func TestKernelKubelet(t *testing.T) {
 		f.replace("nftables", pod, "nftables", "dataplane-nftables")
 		f.swap("nftables", "iptables", pod)
 	})
-	f.lives("nftables", "one container", "form=children,mode=nftables", func(pod string) {
+	f.runLife("nftables", "one container", "form=children,mode=nftables", func(pod string) {
 		f.hang("nftables")
 		f.run(kubectl, "set", "image", "daemonset/pointsman", "pointsman="+prefix+"pointsman:next")
 		f.evict("nftables", f.ready("nftables", pod).Name)
 	})
-	f.lives("userspace", "a container each", "dataplanes={userspace},mode=userspace", nil)
-	f.some()
+	f.runLife("userspace", "a container each", "dataplanes={userspace},mode=userspace", nil)
+	f.skipWithoutLives()
 }
 
-// some skips the rest of a test if livesEnv excludes every life.
-func (f *fleet) some() {
+// skipWithoutLives skips the rest of a test if livesEnv excludes every life.
+func (f *fleet) skipWithoutLives() {
 	f.Helper()
 	if f.lived == 0 {
 		f.Skipf("no life has a name like %s=%s", livesEnv, f.only)
 	}
 }
 
-// sockets checks that only the host's group may enter the folder of each dataplane's socket.
-func (f *fleet) sockets(folders ...string) {
+// expectSockets checks that only the host's group may enter the folder of each dataplane's socket.
+func (f *fleet) expectSockets(folders ...string) {
 	f.Helper()
 	for _, folder := range folders {
 		all, _ := filepath.Glob(f.path("root/var/lib/kubelet/pods/*/volumes/kubernetes.io~empty-dir/" + folder)) // the pattern is valid
@@ -365,8 +365,8 @@ func (f *fleet) swap(from, to, pod string) string {
 	return pod
 }
 
-// has reports whether a life should run.
-func (f *fleet) has(named string) bool {
+// wantsLife reports whether a life should run.
+func (f *fleet) wantsLife(named string) bool {
 	f.Helper()
 	if !f.only.MatchString(named) {
 		f.Logf("%s: left out, for %s is %q", named, livesEnv, f.only)
@@ -390,11 +390,11 @@ func (f *fleet) ask(mode, pod string) {
 	})
 }
 
-// lives starts a form, changes it under traffic, cuts its power, and removes it.
-func (f *fleet) lives(mode, named, values string, change func(pod string)) {
+// runLife starts a form, changes it under traffic, cuts its power, and removes it.
+func (f *fleet) runLife(mode, named, values string, change func(pod string)) {
 	f.Helper()
 	named = mode + ": " + named
-	if !f.has(named) {
+	if !f.wantsLife(named) {
 		return
 	}
 	f.install(values)
@@ -407,6 +407,6 @@ func (f *fleet) lives(mode, named, values string, change func(pod string)) {
 	}
 	l.More(f, 100)
 	l.Done(f, named)
-	f.reset(mode, pod)
-	f.gone()
+	f.cutPower(mode, pod)
+	f.removeAll()
 }

@@ -46,7 +46,7 @@ func (n *node) machine(name string, addr netip.Addr, api *cluster.Cluster, m *mi
 		}
 	}
 	n.Cleanup(func() {
-		v.off()
+		v.powerOff()
 		removeGroups()
 		if n.Failed() {
 			for _, log := range []string{"containerd.log", "kubelet.log"} {
@@ -111,8 +111,8 @@ kubelet --config=kubelet.yaml --kubeconfig="$2" --hostname-override="$3" --node-
 wait
 `
 
-// on starts the machine. It ends with this process, and so does all that it runs.
-func (v *machine) on() {
+// powerOn starts the machine. It ends with this process, and so does all that it runs.
+func (v *machine) powerOn() {
 	v.Helper()
 	bin, err := filepath.Abs("../../bin/nodes")
 	if err = errors.Join(err, os.MkdirAll(v.path("root/run"), 0o755)); err != nil {
@@ -139,8 +139,8 @@ func (v *machine) on() {
 	}()
 }
 
-// off ends the machine as a power cut does: none of its processes is left.
-func (v *machine) off() {
+// powerOff ends the machine as a power cut does: none of its processes is left.
+func (v *machine) powerOff() {
 	if v.rope == nil {
 		return
 	}

@@ -72,7 +72,7 @@ func newNode(t *testing.T) *node {
 
 // close removes everything from its network.
 func (n *node) close() {
-	n.forget()
+	n.clearKernel()
 	if err := n.testbed.Close(); err != nil {
 		n.Error(err)
 	}
@@ -80,8 +80,8 @@ func (n *node) close() {
 
 func (n *node) path(at string) string { return filepath.Join(n.dir, at) }
 
-// forget removes what a reboot removes: rules, and the files below /run.
-func (n *node) forget() {
+// clearKernel removes what a reboot removes: rules, and the files below /run.
+func (n *node) clearKernel() {
 	n.Helper()
 	for _, command := range []string{"nft flush ruleset", "iptables-legacy -t nat -F", "iptables-legacy -t nat -X", "iptables-legacy -F", "iptables-legacy -X",
 		"ip6tables-legacy -t nat -F", "ip6tables-legacy -t nat -X", "ip6tables-legacy -F", "ip6tables-legacy -X", "iptables-legacy -t mangle -F", "iptables-legacy -t mangle -X"} {
@@ -110,11 +110,11 @@ func (n *node) echo(at netip.AddrPort) {
 // load starts a pod and a client that call the Service, by new connections and on kept ones.
 func (n *node) load() *traffic.Load {
 	n.Helper()
-	return n.called(nil)
+	return n.loadWith(nil)
 }
 
-// called is load with more callers, whose connections live for a limited time.
-func (n *node) called(lives func() time.Duration, all ...traffic.Caller) *traffic.Load {
+// loadWith is load with more callers, whose connections live for a limited time.
+func (n *node) loadWith(lives func() time.Duration, all ...traffic.Caller) *traffic.Load {
 	n.Helper()
 	for name, from := range callers {
 		host, err := n.testbed.Host(from)

@@ -80,12 +80,12 @@ func TestKernelKubeletPlugins(t *testing.T) {
 		{"a copy", "relay", "form=children,imageVolumes=false", "/usr/libexec/pointsman-plugins/relay/pointsman-dataplane-relay"},
 	} {
 		named := form.plugin + ": " + form.named
-		if !f.has(named) {
+		if !f.wantsLife(named) {
 			continue
 		}
 		f.install("config.swap.drainTimeout=1m,plugins[0].name=" + form.plugin + ",plugins[0].image=ghcr.io/acme/relays:v1,plugins[0].digest=" + digest + "," + form.values)
-		pods := f.rolled()
-		l := f.called(func() time.Duration { return 2 * time.Second }, callers...)
+		pods := f.waitForRollout()
+		l := f.loadWith(func() time.Duration { return 2 * time.Second }, callers...)
 		for _, mode := range []string{form.plugin, "iptables"} {
 			for _, p := range pods {
 				t.Log(p.Spec.NodeName, f.pointsman(p, "mode", "swap", mode, "--wait"))
@@ -102,9 +102,9 @@ func TestKernelKubeletPlugins(t *testing.T) {
 			})
 		}
 		if form.plugin == "pyrelay" {
-			f.sockets("socket-pyrelay/socket")
+			f.expectSockets("socket-pyrelay/socket")
 			f.run(helm, "upgrade", "pointsman", chart, "--reuse-values", "--set", "mode=pyrelay")
-			for _, p := range f.rolled() {
+			for _, p := range f.waitForRollout() {
 				if said := f.pointsman(p, "mode", "show", "-o", "json"); !strings.Contains(said, `"mode": "pyrelay"`) {
 					t.Errorf("on %s: %s", p.Spec.NodeName, said)
 				}
@@ -113,7 +113,7 @@ func TestKernelKubeletPlugins(t *testing.T) {
 		l.Done(t, named)
 		f.uninstall()
 	}
-	f.some()
+	f.skipWithoutLives()
 }
 
 // pointsman runs the command line in a pod, and returns its output.
@@ -122,8 +122,8 @@ func (f *fleet) pointsman(p corev1.Pod, words ...string) string {
 	return f.run(kubectl, append([]string{"exec", p.Name, "-c", "pointsman", "--", "/usr/bin/pointsman"}, words...)...)
 }
 
-// rolled waits until each node has a healthy pod of the chart's last template, and returns these pods.
-func (f *fleet) rolled() []corev1.Pod {
+// waitForRollout waits until each node has a healthy pod of the chart's last template, and returns these pods.
+func (f *fleet) waitForRollout() []corev1.Pod {
 	f.Helper()
 	var pods []corev1.Pod
 	eventually.SucceedsWithin(f, 3*within, "each node has its pod", func() error {

@@ -36,11 +36,11 @@ func TestKernelIPVSAfterKubeProxy(t *testing.T) {
 	proxy := peer(t, "kube-proxy")
 	t.Setenv("POINTSMAN_APISERVER", peer(t, "kube-apiserver"))
 	c := cluster.Start(t, cluster.Options{})
-	s, stage := n.shows("dual-stack")
+	s, stage := n.showScenario("dual-stack")
 	c.Load(append(objects(t, s.Manifests), thisNode(s.Node))...)
 
-	t.Run("cleanup", func(t *testing.T) { n.on(t).cleansUp(proxy, c, s, stage) })
-	t.Run("takeover", func(t *testing.T) { n.on(t).takesOver(proxy, c, s, stage) })
+	t.Run("cleanup", func(t *testing.T) { n.on(t).expectCleanup(proxy, c, s, stage) })
+	t.Run("takeover", func(t *testing.T) { n.on(t).expectTakeover(proxy, c, s, stage) })
 	t.Run("another mode", func(t *testing.T) { n.on(t).leaves(proxy, c, s, stage) })
 }
 
@@ -51,33 +51,33 @@ func (n *node) on(t *testing.T) *node {
 	return &below
 }
 
-// cleansUp checks that nothing is left of a kube-proxy, not even what its own --cleanup forgets, and that everything of
-// others is as it was.
-func (n *node) cleansUp(proxy string, c *cluster.Cluster, s sdktest.Scenario, stage sdktest.Stage) {
-	before := n.everything()
+// expectCleanup checks that nothing is left of a kube-proxy, not even what its own --cleanup forgets, and that
+// everything of others is as it was.
+func (n *node) expectCleanup(proxy string, c *cluster.Cluster, s sdktest.Scenario, stage sdktest.Stage) {
+	before := n.state()
 	stop := n.kubeProxy(proxy, c)
-	n.packets(s, stage)
+	n.expectPackets(s, stage)
 	stop()
 	n.shell(`ipvsadm -A -t 203.0.113.9:443 -s wlc; ipset create OTHER hash:ip; iptables-legacy -t nat -A POSTROUTING -s 203.0.113.9 -j ACCEPT`)
-	dirty := n.everything()
+	dirty := n.state()
 	named := strings.ReplaceAll(n.cleanup("--kube-proxy", "--dry-run"), "would remove ", "removed ")
-	if now := n.everything(); now != dirty {
+	if now := n.state(); now != dirty {
 		n.Errorf("a dry run changed\n%s\nto\n%s", dirty, now)
 	}
 	if gone := n.cleanup("--kube-proxy"); gone != named {
 		n.Errorf("it removed\n%s\nand the dry run named\n%s", gone, named)
 	}
 	n.shell(`ipvsadm -D -t 203.0.113.9:443; ipset destroy OTHER; iptables-legacy -t nat -D POSTROUTING -s 203.0.113.9 -j ACCEPT`)
-	if after := n.everything(); after != before {
+	if after := n.state(); after != before {
 		n.Errorf("left is\n%s\nand before kube-proxy there was\n%s", after, before)
 	}
 }
 
-// takesOver checks that connections of kube-proxy stay, that all calls are answered, and that nothing leads to
+// expectTakeover checks that connections of kube-proxy stay, that all calls are answered, and that nothing leads to
 // kube-proxy's rules in the end.
-func (n *node) takesOver(proxy string, c *cluster.Cluster, s sdktest.Scenario, stage sdktest.Stage) {
+func (n *node) expectTakeover(proxy string, c *cluster.Cluster, s sdktest.Scenario, stage sdktest.Stage) {
 	stop := n.kubeProxy(proxy, c)
-	n.packets(s, stage)
+	n.expectPackets(s, stage)
 	kept := n.connect(s, stage)
 	n.shell("echo 0 >/proc/sys/net/ipv4/vs/conntrack") // as a kube-proxy may have had it
 	byPod := s
@@ -85,12 +85,12 @@ func (n *node) takesOver(proxy string, c *cluster.Cluster, s sdktest.Scenario, s
 	maps.Copy(kept, n.connect(byPod, stage))
 	stop() // what it wrote stays
 	load := n.load(s, stage)
-	n.follows(c, "ipvs")
-	n.goOn(kept)
+	n.startInMode(c, "ipvs")
+	n.expectKept(kept)
 	if failed := load(); len(failed) > 0 {
 		n.Errorf("while it took over %d calls failed, the first: %s", len(failed), failed[0])
 	}
-	n.packets(s, stage)
+	n.expectPackets(s, stage)
 	for _, line := range strings.Split(n.shell("iptables-legacy-save; ip6tables-legacy-save"), "\n") {
 		if strings.HasPrefix(line, ":KUBE-MARK-MASQ ") || strings.HasPrefix(line, ":KUBE-POSTROUTING ") {
 			continue // which all modes share, with these names
@@ -100,12 +100,12 @@ func (n *node) takesOver(proxy string, c *cluster.Cluster, s sdktest.Scenario, s
 		}
 	}
 	n.stop()
-	n.goOn(kept)
+	n.expectKept(kept)
 	load = n.load(s, stage)
 	stop = n.kubeProxy(proxy, c) // the way back
 	n.cleanup()
-	n.packets(s, stage)
-	n.goOn(kept)
+	n.expectPackets(s, stage)
+	n.expectKept(kept)
 	if failed := load(); len(failed) > 0 {
 		n.Errorf("while kube-proxy came back %d calls failed, the first: %s", len(failed), failed[0])
 	}
@@ -116,8 +116,8 @@ func (n *node) takesOver(proxy string, c *cluster.Cluster, s sdktest.Scenario, s
 	n.cleanup("--kube-proxy")
 }
 
-// follows starts a host that serves the cluster in a mode, on a node without one.
-func (n *node) follows(c *cluster.Cluster, mode string) {
+// startInMode starts a host that serves the cluster in a mode, on a node without one.
+func (n *node) startInMode(c *cluster.Cluster, mode string) {
 	n.Helper()
 	if err := os.RemoveAll(filepath.Join(n.dir, "state")); err != nil {
 		n.Fatal(err)
@@ -131,15 +131,15 @@ func (n *node) follows(c *cluster.Cluster, mode string) {
 // and all calls are answered, also while it is removed.
 func (n *node) leaves(proxy string, c *cluster.Cluster, s sdktest.Scenario, stage sdktest.Stage) {
 	stop := n.kubeProxy(proxy, c)
-	n.packets(s, stage)
+	n.expectPackets(s, stage)
 	kept := n.connect(s, stage)
 	stop() // what it wrote stays
 	load := n.load(s, stage)
-	n.follows(c, "iptables")
-	n.goOn(kept)
-	n.packets(s, stage)
+	n.startInMode(c, "iptables")
+	n.expectKept(kept)
+	n.expectPackets(s, stage)
 	n.cleanup("--kube-proxy")
-	n.packets(s, stage)
+	n.expectPackets(s, stage)
 	if failed := load(); len(failed) > 0 {
 		n.Errorf("while another mode came in its place %d calls failed, the first: %s", len(failed), failed[0])
 	}
@@ -150,8 +150,8 @@ func (n *node) leaves(proxy string, c *cluster.Cluster, s sdktest.Scenario, stag
 	n.shell(filepath.Join(n.bin, "pointsman-dataplane-iptables") + " cleanup")
 }
 
-// goOn checks that connections are still served by the same endpoints.
-func (n *node) goOn(kept map[sdktest.Flow]sdktest.Answer) {
+// expectKept checks that connections are still served by the same endpoints.
+func (n *node) expectKept(kept map[sdktest.Flow]sdktest.Answer) {
 	n.Helper()
 	for flow, who := range kept {
 		if a, err := flow.Ask(n.Context()); err != nil || a.Endpoint != who.Endpoint {
@@ -216,8 +216,8 @@ func (n *node) cleanup(flags ...string) string {
 	return string(out)
 }
 
-// everything returns what this node has of all that a kube-proxy or we may make.
-func (n *node) everything() string {
+// state returns what this node has of all that a kube-proxy or we may make.
+func (n *node) state() string {
 	n.Helper()
 	return n.shell(`ipvsadm -Sn | sort; ipset save | sort; ip -o address show | sed 's/^[0-9]*: //; s/ valid_lft.*//; / fe80:/d' | sort
 		for table in nat filter mangle; do iptables-legacy-save -t $table; ip6tables-legacy-save -t $table; done | sed '/^#/d; s/\[.*\]//'`)

@@ -16,7 +16,7 @@ func TestKernelIPVSModuleLoadedLater(t *testing.T) {
 	if cpu, err := os.ReadFile("/proc/cpuinfo"); err != nil || !strings.Contains(string(cpu), "User Mode Linux") {
 		t.Skip("needs a kernel of its own: it takes the module away")
 	}
-	s, stage := n.shows("dual-stack")
+	s, stage := n.showScenario("dual-stack")
 	modules := "/lib/modules/" + strings.TrimSpace(n.shell("uname -r"))
 	n.shell("modprobe -r $(lsmod | awk '/^ip_vs_/ { print $1 }') ip_vs")
 	n.shell("mv " + modules + " /run/modules")
@@ -32,5 +32,5 @@ func TestKernelIPVSModuleLoadedLater(t *testing.T) {
 	})
 	back()
 	n.serving()
-	n.packets(s, stage)
+	n.expectPackets(s, stage)
 }

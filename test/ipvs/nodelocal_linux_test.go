@@ -13,9 +13,9 @@ import (
 func TestKernelIPVSNodeLocal(t *testing.T) {
 	n := newNode(t)
 	n.write("host.yaml", n.config("iptables"))
-	s, stage := n.shows("dual-stack")
+	s, stage := n.showScenario("dual-stack")
 	n.start()
-	n.packets(s, stage)
+	n.expectPackets(s, stage)
 	n.shell("ip link add nodelocaldns type dummy && ip address add 172.30.0.41/32 dev nodelocaldns")
 	t.Cleanup(func() { n.shell("ip link del nodelocaldns 2>/dev/null || :") })
 	const why = "interface nodelocaldns has the ClusterIP 172.30.0.41 of Service ns1/web"
@@ -26,7 +26,7 @@ func TestKernelIPVSNodeLocal(t *testing.T) {
 		return n.mode("iptables", true)
 	})
 	n.shell("ip link del nodelocaldns")
-	n.packets(s, stage)
+	n.expectPackets(s, stage)
 	n.change("ipvs")
-	n.packets(s, stage)
+	n.expectPackets(s, stage)
 }

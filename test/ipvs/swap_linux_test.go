@@ -49,19 +49,19 @@ func TestKernelNftablesSwaps(t *testing.T) {
 
 // thereAndBack swaps from ipvs to another mode and back, and checks what is left of each.
 func (n *node) thereAndBack(other string) {
-	s, stage := n.shows("dual-stack")
+	s, stage := n.showScenario("dual-stack")
 	n.start()
-	n.packets(s, stage)
+	n.expectPackets(s, stage)
 	for range rounds() {
 		n.swap(s, stage, "ipvs", other)
-		n.nothingLeft("ipvsadm -Sn; ipset list -n; ip -o link show kube-ipvs0 2>/dev/null")
+		n.expectNothingLeft("ipvsadm -Sn; ipset list -n; ip -o link show kube-ipvs0 2>/dev/null")
 		n.swap(s, stage, other, "ipvs")
-		n.nothingLeft("nft list tables 2>/dev/null | grep 'pointsman$'")
+		n.expectNothingLeft("nft list tables 2>/dev/null | grep 'pointsman$'")
 	}
 }
 
-// nothingLeft checks that a command prints nothing of the old mode.
-func (n *node) nothingLeft(command string) {
+// expectNothingLeft checks that a command prints nothing of the old mode.
+func (n *node) expectNothingLeft(command string) {
 	n.Helper()
 	if left := output("sh", "-c", command); left != "" {
 		n.Errorf("%s: of the mode that was left there is %s", command, left)
@@ -79,7 +79,7 @@ func (n *node) swap(s sdktest.Scenario, stage sdktest.Stage, from, to string) {
 	kept := n.connect(s, stage)
 	load := n.load(s, stage)
 	n.change(to)
-	n.goOn(kept)
+	n.expectKept(kept)
 	for flow := range kept {
 		flow.Close()
 	}
@@ -87,7 +87,7 @@ func (n *node) swap(s sdktest.Scenario, stage sdktest.Stage, from, to string) {
 	if failed := load(); len(failed) > 0 {
 		n.Errorf("from %s to %s: %d calls failed, the first: %s", from, to, len(failed), failed[0])
 	}
-	n.packets(s, stage)
+	n.expectPackets(s, stage)
 }
 
 // busy has the reasons by which a swap tells that the machine was too busy.

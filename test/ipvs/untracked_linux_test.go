@@ -14,9 +14,9 @@ import (
 // swap to another mode would end them. So it is refused, with the reason, until they have ended.
 func TestKernelIPVSUntracked(t *testing.T) {
 	n := newNode(t)
-	s, stage := n.shows("dual-stack")
+	s, stage := n.showScenario("dual-stack")
 	n.start()
-	n.packets(s, stage)
+	n.expectPackets(s, stage)
 	n.stop() // what it wrote keeps serving, as after a kube-proxy
 	n.shell("echo 0 >/proc/sys/net/ipv4/vs/conntrack")
 	one := s
@@ -25,11 +25,11 @@ func TestKernelIPVSUntracked(t *testing.T) {
 
 	n.start()
 	n.until("the parameter is set again", func() error { return n.parameter("net/ipv4/vs/conntrack", "1") })
-	n.goOn(kept)
+	n.expectKept(kept)
 	const why = "began while net.ipv4.vs.conntrack was 0"
 	for _, other := range []string{"iptables", "userspace"} {
-		n.refuses(other, why)
-		n.goOn(kept)
+		n.expectRefused(other, why)
+		n.expectKept(kept)
 	}
 	for flow := range kept {
 		if err := flow.Close(); err != nil {
@@ -42,7 +42,7 @@ func TestKernelIPVSUntracked(t *testing.T) {
 		}
 		return nil
 	})
-	n.packets(s, stage)
+	n.expectPackets(s, stage)
 }
 
 // parameter returns an error if a parameter of the kernel has another value.
@@ -54,8 +54,8 @@ func (n *node) parameter(name, want string) error {
 	return nil
 }
 
-// refuses checks that a swap is refused with a reason, and that ipvs keeps serving.
-func (n *node) refuses(to, why string) {
+// expectRefused checks that a swap is refused with a reason, and that ipvs keeps serving.
+func (n *node) expectRefused(to, why string) {
 	n.Helper()
 	for end := time.Now().Add(timeout); time.Now().Before(end); {
 		began := time.Now()

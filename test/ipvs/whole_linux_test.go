@@ -191,8 +191,8 @@ func (n *node) end() {
 	_ = os.RemoveAll(n.dir)
 }
 
-// shows writes a scenario's manifests to the folder, and lets its endpoints answer.
-func (n *node) shows(name string) (sdktest.Scenario, sdktest.Stage) {
+// showScenario writes a scenario's manifests to the folder, and lets its endpoints answer.
+func (n *node) showScenario(name string) (sdktest.Scenario, sdktest.Stage) {
 	n.Helper()
 	for _, s := range sdktest.Scenarios() {
 		if s.Name != name {
@@ -211,8 +211,8 @@ func (n *node) shows(name string) (sdktest.Scenario, sdktest.Stage) {
 	return sdktest.Scenario{}, nil
 }
 
-// packets sends a scenario's packets, and compares each outcome.
-func (n *node) packets(s sdktest.Scenario, stage sdktest.Stage) {
+// expectPackets sends a scenario's packets, and compares each outcome.
+func (n *node) expectPackets(s sdktest.Scenario, stage sdktest.Stage) {
 	n.Helper()
 	for _, p := range s.Packets {
 		n.until(p.Text, func() error {
@@ -233,8 +233,8 @@ func (n *node) packets(s sdktest.Scenario, stage sdktest.Stage) {
 	}
 }
 
-// explains runs the verb for a packet and looks for the words behind its address and port.
-func (n *node) explains(words ...string) {
+// expectExplained runs the verb for a packet and looks for the words behind its address and port.
+func (n *node) expectExplained(words ...string) {
 	n.Helper()
 	asked := 1 + slices.IndexFunc(words, func(w string) bool { return strings.HasSuffix(w, ":30080") })
 	cmd := exec.CommandContext(n.Context(), filepath.Join(n.bin, "pointsman"), append([]string{"explain", "--config", filepath.Join(n.dir, "host.yaml")}, words[:asked]...)...)
@@ -274,15 +274,15 @@ func (n *node) plugins() map[string]int {
 // callers notice neither a killed plugin nor a stopped host.
 func TestKernelIPVSWholeProduct(t *testing.T) {
 	n := newNode(t)
-	dual, stage := n.shows("dual-stack")
+	dual, stage := n.showScenario("dual-stack")
 	n.start()
-	n.packets(dual, stage)
-	n.explains("outside:192.0.2.7", "192.0.2.10:30080", "verdict forward", "served now 10.180.0.1:8080", "up to IPVS, virtual service tcp 192.0.2.10:30080", "10.180.0.1:8080 100% this node")
+	n.expectPackets(dual, stage)
+	n.expectExplained("outside:192.0.2.7", "192.0.2.10:30080", "verdict forward", "served now 10.180.0.1:8080", "up to IPVS, virtual service tcp 192.0.2.10:30080", "10.180.0.1:8080 100% this node")
 
 	if err := syscall.Kill(n.plugin(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	n.packets(dual, stage)
+	n.expectPackets(dual, stage)
 	n.serving()
 
 	text := strings.Replace(string(dual.Manifests), "  name: web\n", "  name: web\n  labels: {service.kubernetes.io/service-proxy-name: another}\n", 1)
@@ -294,10 +294,10 @@ func TestKernelIPVSWholeProduct(t *testing.T) {
 		return nil
 	})
 
-	local, stage := n.shows("node-port-local-nobody-here")
-	n.packets(local, stage)
+	local, stage := n.showScenario("node-port-local-nobody-here")
+	n.expectPackets(local, stage)
 	n.stop()
-	n.packets(local, stage)
+	n.expectPackets(local, stage)
 
 	out, err := exec.Command(filepath.Join(n.bin, "pointsman-dataplane-ipvs"), "cleanup").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "kube-ipvs0") {

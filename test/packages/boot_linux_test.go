@@ -129,7 +129,7 @@ func (m *machine) boot() {
 	})
 	state, err := m.try("systemctl", "is-system-running", "--wait")
 	if state = strings.TrimSpace(state); state != "running" {
-		m.Fatalf("the machine is %s: %v\n%s", state, err, m.in("systemctl", "list-units", "--failed", "--no-legend"))
+		m.Fatalf("the machine is %s: %v\n%s", state, err, m.runInside("systemctl", "list-units", "--failed", "--no-legend"))
 	}
 }
 
@@ -165,7 +165,7 @@ func (m *machine) try(words ...string) (string, error) {
 // connections.
 func (m *machine) shutDown() {
 	m.Helper()
-	m.in("systemctl", "poweroff")
+	m.runInside("systemctl", "poweroff")
 	eventually.True(m, "the machine is off", func() bool {
 		select {
 		case <-m.ends:

@@ -79,7 +79,7 @@ func (n *node) install(packages []string) string {
 		n.run("cp", p, n.path(at))
 		words = append(words, at)
 	}
-	return n.in(words...)
+	return n.runInside(words...)
 }
 
 // TestKernelPackages installs Debian's packages and purges them: they bring what a node needs, and leave nothing.
@@ -91,7 +91,7 @@ func TestKernelPackages(t *testing.T) {
 	}
 	n.installed()
 	n.configure("iptables")
-	n.gone()
+	n.purgeAll()
 }
 
 // installed checks what the packages installed.
@@ -108,16 +108,16 @@ func (n *node) installed() {
 	if !strings.Contains(n.file("/etc/pointsman/host.yaml"), "\nmode: iptables\n") {
 		n.Errorf("the settings are\n%s", n.file("/etc/pointsman/host.yaml"))
 	}
-	if got := n.in("stat", "-c", "%U:%G %a", "/etc/pointsman", "/etc/pointsman/host.yaml"); got != "root:pointsman 750\nroot:pointsman 640\n" {
+	if got := n.runInside("stat", "-c", "%U:%G %a", "/etc/pointsman", "/etc/pointsman/host.yaml"); got != "root:pointsman 750\nroot:pointsman 640\n" {
 		n.Errorf("who may read the settings:\n%s", got)
 	}
 	for _, name := range dataplanes {
-		n.in("/usr/libexec/pointsman/pointsman-dataplane-"+name, "describe")
+		n.runInside("/usr/libexec/pointsman/pointsman-dataplane-"+name, "describe")
 		if _, err := os.Lstat(n.path("/etc/systemd/system/pointsman.service.wants/pointsman-dataplane@" + name + ".service")); err != nil {
 			n.Errorf("the unit of %s does not start with the host: %v", name, err)
 		}
 	}
-	n.in("pointsman", "config", "validate", "--file-only", "/etc/pointsman/host.yaml")
+	n.runInside("pointsman", "config", "validate", "--file-only", "/etc/pointsman/host.yaml")
 }
 
 // TestDependencies: a dataplane's package depends on the programs that it calls.
@@ -135,11 +135,11 @@ func TestDependencies(t *testing.T) {
 // nothing updates them.
 func (n *node) remove(mode string) {
 	n.Helper()
-	said := n.in("dpkg", "-r", "pointsman-dataplane-"+mode)
+	said := n.runInside("dpkg", "-r", "pointsman-dataplane-"+mode)
 	if !strings.Contains(said, "nothing updates it") || !strings.Contains(said, "apt purge pointsman-dataplane-"+mode) {
 		n.Errorf("dpkg does not say what removing comes to:\n%s", said)
 	}
-	if got := n.in("stat", "-c", "%U %a", "/var/lib/pointsman-cleanup", "/var/lib/pointsman-cleanup/pointsman-dataplane-"+mode); got != "root 700\nroot 755\n" {
+	if got := n.runInside("stat", "-c", "%U %a", "/var/lib/pointsman-cleanup", "/var/lib/pointsman-cleanup/pointsman-dataplane-"+mode); got != "root 700\nroot 755\n" {
 		n.Errorf("who may write what cleans up: %s", got)
 	}
 	if rules(mode) == "" {
@@ -150,7 +150,7 @@ func (n *node) remove(mode string) {
 // purge also removes what the dataplane wrote to the kernel.
 func (n *node) purge(mode string) {
 	n.Helper()
-	n.in("dpkg", "-P", "pointsman-dataplane-"+mode)
+	n.runInside("dpkg", "-P", "pointsman-dataplane-"+mode)
 	if left := rules(mode); left != "" {
 		n.Errorf("%s: after the purge the kernel has\n%s", mode, left)
 	}
@@ -170,14 +170,14 @@ func rules(mode string) string {
 	return string(out)
 }
 
-// gone purges everything: only the user is left, and the folder with the administrator's files.
-func (n *node) gone() {
+// purgeAll purges everything: only the user is left, and the folder with the administrator's files.
+func (n *node) purgeAll() {
 	n.Helper()
 	words := []string{"dpkg", "-P"}
 	for _, name := range dataplanes {
 		words = append(words, "pointsman-dataplane-"+name)
 	}
-	n.in(append(words, "pointsman")...)
+	n.runInside(append(words, "pointsman")...)
 	var left []string
 	for _, top := range []string{"/etc", "/usr", "/var"} {
 		_ = filepath.WalkDir(n.path(top), func(path string, _ fs.DirEntry, err error) error {

@@ -145,8 +145,8 @@ func (n *node) run(words ...string) string {
 	return string(out)
 }
 
-// in does the same with a program of the node.
-func (n *node) in(words ...string) string {
+// runInside does the same with a program of the node.
+func (n *node) runInside(words ...string) string {
 	n.Helper()
 	return n.run(slices.Concat(n.enter, words)...)
 }

@@ -31,8 +31,8 @@ func TestKernelRPMs(t *testing.T) {
 	if !strings.Contains(n.file("/etc/pointsman/host.yaml"), "files: {path: services}") {
 		t.Error("the upgrade replaced the settings")
 	}
-	n.in("iptables", "-t", "nat", "-N", "KUBE-SVC-LEFT")
-	defer n.in("iptables", "-t", "nat", "-X", "KUBE-SVC-LEFT")
+	n.runInside("iptables", "-t", "nat", "-N", "KUBE-SVC-LEFT")
+	defer n.runInside("iptables", "-t", "nat", "-X", "KUBE-SVC-LEFT")
 	said := rpm("-e", "pointsman-dataplane-iptables")
 	if want := "/usr/libexec/pointsman/pointsman-dataplane-iptables cleanup"; !strings.Contains(said, want) {
 		t.Errorf("rpm does not name %q:\n%s", want, said)

@@ -19,8 +19,8 @@ var units = []string{hostUnit, unitOf("iptables"), unitOf("ipvs"), unitOf("nftab
 
 func unitOf(mode string) string { return "pointsman-dataplane@" + mode + ".service" }
 
-// more is what a test adds to the packaged settings.
-const more = `
+// extraSettings is what a test adds to the packaged settings.
+const extraSettings = `
 syncPeriod: %s
 swap: {drainTimeout: 2s}
 healthzBindAddress: ""
@@ -32,38 +32,39 @@ linux: {conntrack: {maxPerCore: 0}}
 func (m *machine) set(mode, syncPeriod string) {
 	m.Helper()
 	m.configure(mode)
-	m.in("chgrp", "-R", "pointsman", "/etc/pointsman")
+	m.runInside("chgrp", "-R", "pointsman", "/etc/pointsman")
 	packaged, err := os.ReadFile("../../configs/systemd/host.yaml")
 	if err != nil {
 		m.Fatal(err)
 	}
 	text := strings.NewReplacer("mode: iptables", "mode: "+mode, "kubernetes: {kubeconfig: /etc/pointsman/kubeconfig}", "files: {path: services}", "10.244.0.0/16", "10.180.0.0/24").Replace(string(packaged))
-	if err := os.WriteFile(m.path("/etc/pointsman/host.yaml"), []byte(text+fmt.Sprintf(more, syncPeriod)), 0o640); err != nil {
+	if err := os.WriteFile(m.path("/etc/pointsman/host.yaml"), []byte(text+fmt.Sprintf(extraSettings, syncPeriod)), 0o640); err != nil {
 		m.Fatal(err)
 	}
 }
 
-// is returns a property of a unit.
-func (m *machine) is(unit, property string) string {
+// property returns a property of a unit.
+func (m *machine) property(unit, property string) string {
 	m.Helper()
-	return strings.TrimSpace(m.in("systemctl", "show", "--value", "--property", property, unit))
+	return strings.TrimSpace(m.runInside("systemctl", "show", "--value", "--property", property, unit))
 }
 
-// anew waits until units run by other processes than when this was last called, and all Services are served.
-func (m *machine) anew(what string, units ...string) {
+// waitForNewProcesses waits until units run by other processes than when this was last called, and all Services are
+// served.
+func (m *machine) waitForNewProcesses(what string, units ...string) {
 	m.Helper()
 	for _, unit := range units {
-		m.another(what, unit)
+		m.waitForNewProcess(what, unit)
 	}
 	m.serves("iptables")
 }
 
-// another waits until a unit runs by another process than when this was last called.
-func (m *machine) another(what, unit string) {
+// waitForNewProcess waits until a unit runs by another process than when this was last called.
+func (m *machine) waitForNewProcess(what, unit string) {
 	m.Helper()
 	eventually.Succeeds(m, what+": another process of "+unit, func() error {
-		pid, err := strconv.Atoi(m.is(unit, "MainPID"))
-		if state := m.is(unit, "ActiveState"); err != nil || pid == 0 || pid == m.unit[unit] || state != "active" {
+		pid, err := strconv.Atoi(m.property(unit, "MainPID"))
+		if state := m.property(unit, "ActiveState"); err != nil || pid == 0 || pid == m.unit[unit] || state != "active" {
 			return fmt.Errorf("it is %s, with process %d, and was %d", state, pid, m.unit[unit])
 		}
 		m.unit[unit] = pid
@@ -71,22 +72,22 @@ func (m *machine) another(what, unit string) {
 	})
 }
 
-// crashes: systemd starts each unit again, however often its process ends.
-func (m *machine) crashes() {
+// expectRestarts: systemd starts each unit again, however often its process ends.
+func (m *machine) expectRestarts() {
 	m.Helper()
 	for range 7 { // systemd's default limit is five in ten seconds
-		m.in("systemctl", "kill", "--signal=KILL", unitOf("iptables"))
-		m.another("a crash", unitOf("iptables"))
+		m.runInside("systemctl", "kill", "--signal=KILL", unitOf("iptables"))
+		m.waitForNewProcess("a crash", unitOf("iptables"))
 	}
-	m.in("systemctl", "kill", "--kill-who=main", "--signal=KILL", hostUnit)
-	m.anew("a crash of the host", hostUnit)
+	m.runInside("systemctl", "kill", "--kill-who=main", "--signal=KILL", hostUnit)
+	m.waitForNewProcesses("a crash of the host", hostUnit)
 }
 
 // swap changes the mode, between units that run already.
 func (m *machine) swap(mode string) {
 	m.Helper()
-	before := m.is(unitOf(mode), "MainPID")
-	m.in("pointsman", "mode", "swap", mode, "--wait")
+	before := m.property(unitOf(mode), "MainPID")
+	m.runInside("pointsman", "mode", "swap", mode, "--wait")
 	if pid := strconv.Itoa(m.serves(mode)); pid != before {
 		m.Errorf("%s serves by process %s, and the unit had process %s before the swap", mode, pid, before)
 	}
@@ -98,8 +99,8 @@ func (m *machine) relays() {
 	m.swap("userspace")
 	load := m.load()
 	before := m.serves("userspace")
-	m.in("systemctl", "kill", "--kill-who=main", "--signal=KILL", hostUnit)
-	m.another("a crash of the host of a relay", hostUnit)
+	m.runInside("systemctl", "kill", "--kill-who=main", "--signal=KILL", hostUnit)
+	m.waitForNewProcess("a crash of the host of a relay", hostUnit)
 	if pid := m.serves("userspace"); pid != before {
 		m.Errorf("process %d is the relay after a crash of the host, and was %d", pid, before)
 	}
@@ -119,11 +120,11 @@ func TestKernelSystemd(t *testing.T) {
 		t.Errorf("dpkg does not say what is to be done:\n%s", said)
 	}
 	for _, unit := range units {
-		if state := m.is(unit, "ActiveState"); state != "inactive" {
+		if state := m.property(unit, "ActiveState"); state != "inactive" {
 			t.Errorf("%s is %s before the host is started", unit, state)
 		}
 	}
-	m.in("systemctl", "enable", hostUnit)
+	m.runInside("systemctl", "enable", hostUnit)
 	m.checksBefore()
 	load := m.load()
 	for _, step := range []struct {
@@ -131,13 +132,13 @@ func TestKernelSystemd(t *testing.T) {
 		packages []string
 	}{{"upgrade", packages}, {"downgrade", before}, {"another upgrade", packages}} {
 		m.install(step.packages)
-		m.anew(step.what, units...)
+		m.waitForNewProcesses(step.what, units...)
 	}
 	m.reloads()
-	m.crashes()
+	m.expectRestarts()
 	m.swap("nftables")
-	m.in("systemctl", "restart", unitOf("nftables"))
-	m.another("a restart", unitOf("nftables"))
+	m.runInside("systemctl", "restart", unitOf("nftables"))
+	m.waitForNewProcess("a restart", unitOf("nftables"))
 	m.swap("iptables")
 	load.Done(m, "upgraded, downgraded, reloaded, crashed, swapped and restarted")
 	m.relays()
@@ -147,12 +148,12 @@ func TestKernelSystemd(t *testing.T) {
 		t.Fatal("the kernel has rules before the machine is booted")
 	}
 	m.boot()
-	m.anew("booted again", units...)
+	m.waitForNewProcesses("booted again", units...)
 	load = m.load()
 	m.removed()
 	load.Done(m, "removed")
 	m.purge("iptables")
-	if failed := m.in("systemctl", "list-units", "--failed", "--no-legend"); failed != "" {
+	if failed := m.runInside("systemctl", "list-units", "--failed", "--no-legend"); failed != "" {
 		t.Errorf("units have failed:\n%s", failed)
 	}
 }
@@ -165,28 +166,28 @@ func (m *machine) checksBefore() {
 	if said, err := m.try("systemctl", "start", hostUnit); err == nil {
 		m.Errorf("the host was started with a mode that there is not: %s", said)
 	}
-	if pid := m.is(hostUnit, "MainPID"); pid != "0" {
+	if pid := m.property(hostUnit, "MainPID"); pid != "0" {
 		m.Errorf("process %s is the host's", pid)
 	}
 	if said := m.journal(hostUnit); !strings.Contains(said, "host.yaml: mode: there is no pointsman-dataplane-iptabels") {
 		m.Errorf("the journal does not say why there is no host:\n%s", said)
 	}
 	m.set("iptables", "30s")
-	m.anew("with a file that can work", units...)
+	m.waitForNewProcesses("with a file that can work", units...)
 }
 
 // journal returns the output of a unit's processes.
 func (m *machine) journal(unit string) string {
 	m.Helper()
-	m.in("journalctl", "--sync")
-	return m.in("journalctl", "--no-pager", "--output=cat", "--unit", unit)
+	m.runInside("journalctl", "--sync")
+	return m.runInside("journalctl", "--no-pager", "--output=cat", "--unit", unit)
 }
 
 // reloads: after systemctl reload the same process uses what may change in its file.
 func (m *machine) reloads() {
 	m.Helper()
 	m.set("iptables", "31s")
-	m.in("systemctl", "reload", hostUnit)
+	m.runInside("systemctl", "reload", hostUnit)
 	eventually.Succeeds(m, "the host has the settings", func() error {
 		c, err := m.Config(m.Context())
 		if err == nil && !strings.Contains(string(c.Settings), `"31s"`) {
@@ -197,7 +198,7 @@ func (m *machine) reloads() {
 	if said := m.journal(hostUnit); !strings.Contains(said, "changed: syncPeriod") {
 		m.Errorf("the journal does not have the reload:\n%s", said)
 	}
-	if pid := m.is(hostUnit, "MainPID"); pid != strconv.Itoa(m.unit[hostUnit]) {
+	if pid := m.property(hostUnit, "MainPID"); pid != strconv.Itoa(m.unit[hostUnit]) {
 		m.Errorf("the reload made another process, %s", pid)
 	}
 }
@@ -205,11 +206,11 @@ func (m *machine) reloads() {
 // removed removes the packages: their units end and are not started again, and what the dataplane wrote keeps serving.
 func (m *machine) removed() {
 	m.Helper()
-	m.in("dpkg", "-P", "pointsman-dataplane-ipvs", "pointsman-dataplane-nftables", "pointsman-dataplane-userspace")
+	m.runInside("dpkg", "-P", "pointsman-dataplane-ipvs", "pointsman-dataplane-nftables", "pointsman-dataplane-userspace")
 	m.remove("iptables")
-	m.in("dpkg", "-r", "pointsman")
+	m.runInside("dpkg", "-r", "pointsman")
 	for _, unit := range units {
-		if state := m.is(unit, "ActiveState"); state != "inactive" {
+		if state := m.property(unit, "ActiveState"); state != "inactive" {
 			m.Errorf("%s was removed and is %s", unit, state)
 		}
 		if said, err := m.try("systemctl", "is-enabled", unit); err == nil {

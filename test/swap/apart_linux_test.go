@@ -102,8 +102,8 @@ func (n *node) needsLaunchedPlugins() {
 	}
 }
 
-// updated changes the node's Services, and waits until the change is served.
-func (n *node) updated(round int) {
+// update changes the node's Services, and waits until the change is served.
+func (n *node) update(round int) {
 	n.Helper()
 	n.write("services/more.yaml", fmt.Sprintf(storm, round%200+1, round%250+1, round%250+2))
 	n.until("the change is confirmed", func() error {
@@ -121,7 +121,7 @@ func newApart(t *testing.T, mode string) *node {
 	if n.kept == nil {
 		n.goApart()
 	}
-	n.mode(mode)
+	n.writeMode(mode)
 	return n
 }
 
@@ -132,7 +132,7 @@ func TestKernelApart(t *testing.T) {
 	n := newApart(t, "iptables")
 	n.start()
 	l := n.newLoad()
-	n.updated(1)
+	n.update(1)
 
 	killed := n.plugin("iptables")
 	n.kill(killed)
@@ -143,22 +143,22 @@ func TestKernelApart(t *testing.T) {
 		}
 		return err
 	})
-	n.updated(2)
+	n.update(2)
 
 	for round, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT} {
 		n.end(sig)
 		n.start()
-		n.updated(3 + round)
+		n.update(3 + round)
 		if s, err := n.Status(t.Context()); err != nil || s.Dataplane.PID != n.plugin("iptables") {
 			t.Errorf("after %s, the host serves by %+v: %v", sig, s.Dataplane, err)
 		}
 	}
 
 	n.swapTo("userspace")
-	n.settled("userspace")
-	n.updated(7)
+	n.waitForMode("userspace")
+	n.update(7)
 	n.swapTo("iptables")
-	n.settled("iptables")
+	n.waitForMode("iptables")
 	l.done("a host without privileges")
 }
 
@@ -175,17 +175,17 @@ func TestKernelApartWithoutFacts(t *testing.T) {
 		if err := os.Remove(n.path("state/mode.json")); err != nil {
 			t.Fatal(err)
 		}
-		n.mode(mode)
+		n.writeMode(mode)
 		n.exec(n.host())
-		n.settled(mode)
-		n.updated(len(mode)) // any number but the predecessor's
+		n.waitForMode(mode)
+		n.update(len(mode)) // any number but the predecessor's
 	}
 	anew("nftables")
 	anew("iptables")
-	n.traceless("nftables")
+	n.expectNothingLeft("nftables")
 	before := n.drain
 	n.drain = time.Hour
-	n.mode("nftables")
+	n.writeMode("nftables")
 	n.until("iptables drains", func() error { // the connections of the load
 		m, err := n.Mode(t.Context())
 		if err == nil && (m.Swap == nil || m.Swap.From != "iptables" || m.Swap.Stage != "draining") {
@@ -202,7 +202,7 @@ func TestKernelApartWithoutFacts(t *testing.T) {
 		}
 		return err
 	})
-	n.traceless("nftables")
+	n.expectNothingLeft("nftables")
 	l.done("new hosts that know nothing of those before")
 }
 
@@ -211,16 +211,16 @@ func TestKernelApartWithoutFacts(t *testing.T) {
 func TestKernelApartOptions(t *testing.T) {
 	n := newApart(t, "iptables")
 	n.options = "localhostNodePorts: false"
-	n.mode("iptables")
+	n.writeMode("iptables")
 	n.start()
 	n.expectGuard(false)
 	l := n.newLoad()
 	before := n.plugin("iptables")
 	n.options = "localhostNodePorts: true"
-	n.mode("iptables")
+	n.writeMode("iptables")
 	n.expectGuard(true)
 	n.options = "localhostNodePorts: perhaps"
-	n.mode("iptables")
+	n.writeMode("iptables")
 	n.until("status says why the file is not taken", func() error {
 		s, err := n.Status(t.Context())
 		if err == nil && !strings.Contains(s.Config.Stale, "plugins.iptables.options: ") {
@@ -228,7 +228,7 @@ func TestKernelApartOptions(t *testing.T) {
 		}
 		return err
 	})
-	n.updated(1)
+	n.update(1)
 	n.expectGuard(true)
 	l.done("other options of a plugin at an address")
 	if now := n.plugin("iptables"); now != before {
@@ -241,7 +241,7 @@ func TestKernelApartOptions(t *testing.T) {
 func TestKernelApartClears(t *testing.T) {
 	n := newApart(t, "iptables")
 	n.drain = time.Second
-	n.mode("iptables")
+	n.writeMode("iptables")
 	n.startAt("clearing/clear")
 	l := n.newLoad()
 	if out, err := n.verb("mode", "swap", "iptables"); err == nil || !strings.Contains(out, "runs by itself at unix://") {
@@ -253,10 +253,10 @@ func TestKernelApartClears(t *testing.T) {
 	n.waitAtFailpoint("clearing/clear")
 	n.kill(n.plugin("iptables"))
 	n.resume()
-	if m := n.rested(); m.Mode != "userspace" || m.Last == nil || m.Last.Error != "" || m.Last.Left != "" {
+	if m := n.waitForRest(); m.Mode != "userspace" || m.Last == nil || m.Last.Error != "" || m.Last.Left != "" {
 		t.Errorf("%s serves; the swap ended with %+v", m.Mode, m.Last)
 	}
-	n.traceless("iptables")
+	n.expectNothingLeft("iptables")
 	l.done("a plugin apart that dies before it has cleaned up")
 }
 

@@ -34,9 +34,9 @@ ports: [{name: tcp, port: 8080, protocol: TCP}]
 endpoints: [{addresses: [10.180.0.1], nodeName: here}]
 `
 
-// assessed starts a node whose host answers probes, with stand-ins for the programs of iptables, and does not wait
+// newProbedNode starts a node whose host answers probes, with stand-ins for the programs of iptables, and does not wait
 // until it serves.
-func assessed(t *testing.T, mode string, tools map[string]string) *node {
+func newProbedNode(t *testing.T, mode string, tools map[string]string) *node {
 	t.Helper()
 	n := newNode(t, mode)
 	n.needsLaunchedPlugins()
@@ -64,8 +64,8 @@ func assessed(t *testing.T, mode string, tools map[string]string) *node {
 	return n
 }
 
-// restores returns stand-ins for the programs that write rules. All of them run this script instead.
-func restores(text string) map[string]string {
+// standIns returns stand-ins for the programs that write rules. All of them run this script instead.
+func standIns(text string) map[string]string {
 	tools := make(map[string]string)
 	for _, name := range []string{"iptables", "ip6tables", "iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy"} {
 		tools[name+"-restore"] = text
@@ -148,8 +148,8 @@ func (n *node) expectReady() {
 
 // TestKernelRestoreFails has a node on which every update fails.
 func TestKernelRestoreFails(t *testing.T) {
-	tools := restores("cat >/dev/null; echo 'no room for it' >&2; exit 4\n")
-	n := assessed(t, "iptables", tools)
+	tools := standIns("cat >/dev/null; echo 'no room for it' >&2; exit 4\n")
+	n := newProbedNode(t, "iptables", tools)
 	n.expectNotReady("no room for it")
 	n.removeStandIns(tools)
 	n.expectReady()
@@ -159,7 +159,7 @@ func TestKernelRestoreFails(t *testing.T) {
 // TestKernelSlowFirstSync has a node whose first update succeeds, but takes longer than the timeout of healthz: load
 // balancers leave the node out meanwhile, and nothing ends the host.
 func TestKernelSlowFirstSync(t *testing.T) {
-	n := assessed(t, "iptables", restores(`
+	n := newProbedNode(t, "iptables", standIns(`
 end=$(($(date +%s) + 600))
 while [ ! -e DIR/fast ] && [ $(date +%s) -lt $end ]; do :; done # at work, and not hung
 PATH=${PATH#*:} exec "${0##*/}" "$@"

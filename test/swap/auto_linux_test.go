@@ -17,8 +17,8 @@ const dropping = "add table inet fw; add chain inet fw f { type filter hook forw
 func TestKernelAuto(t *testing.T) {
 	n := newNode(t, "auto")
 	n.needsLaunchedPlugins()
-	n.set("dataDir: data\n")
-	n.mode("auto")
+	n.addSettings("dataDir: data\n")
+	n.writeMode("auto")
 	n.nft(dropping)
 	n.start()
 	n.expectAuto("iptables", "chain f of table inet fw drops what is forwarded")
@@ -33,7 +33,7 @@ func TestKernelAuto(t *testing.T) {
 	}
 	n.start()
 	n.expectAuto("nftables", "this node can serve by it")
-	n.answering()
+	n.waitForAnswers()
 	n.reboot()
 	n.nft(dropping)
 	n.start()
@@ -43,24 +43,24 @@ func TestKernelAuto(t *testing.T) {
 		t.Errorf("the chain is not noted: %q, %v", s.Dataplane.Notes, err)
 	}
 	n.nft("delete table inet fw")
-	n.mode("iptables")
-	n.settled("iptables")
+	n.writeMode("iptables")
+	n.waitForMode("iptables")
 	if s, err := n.Status(t.Context()); err != nil || s.Auto != "" {
 		t.Errorf("the file says iptables, and status %q, %v", s.Auto, err)
 	}
 	n.swapTo("userspace")
-	n.settled("userspace")
-	n.mode("auto")
-	n.settled("nftables")
+	n.waitForMode("userspace")
+	n.writeMode("auto")
+	n.waitForMode("nftables")
 	n.expectAuto("nftables", "this node can serve by it")
 	n.swapTo("userspace")
-	if m := n.settled("userspace"); m.Asked != "userspace" || m.File != "auto" || !strings.Contains(m.Auto, "auto is nftables") {
+	if m := n.waitForMode("userspace"); m.Asked != "userspace" || m.File != "auto" || !strings.Contains(m.Auto, "auto is nftables") {
 		t.Errorf("mode show: %+v", m)
 	}
 	if out, err := n.verb("mode", "reset"); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
-	if m := n.settled("nftables"); m.Asked != "" {
+	if m := n.waitForMode("nftables"); m.Asked != "" {
 		t.Errorf("mode show: %+v", m)
 	}
 }

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// past holds kept connections, by the mode under which they were opened.
-type past struct {
+// keptConnections holds kept connections, by the mode under which they were opened.
+type keptConnections struct {
 	*node
 	kept map[string][]*kept
 }
 
 // connect opens a connection from every caller to every address.
-func (p past) connect(mode string) {
+func (p keptConnections) connect(mode string) {
 	p.Helper()
 	for _, c := range p.callers() {
 		p.kept[mode] = append(p.kept[mode], p.keep(c))
@@ -25,7 +25,7 @@ func (p past) connect(mode string) {
 }
 
 // expectAnswers calls on every kept connection.
-func (p past) expectAnswers(when string) {
+func (p keptConnections) expectAnswers(when string) {
 	p.Helper()
 	for mode, all := range p.kept {
 		for _, k := range all {
@@ -38,7 +38,7 @@ func (p past) expectAnswers(when string) {
 
 // expectDraining waits until mode drains and reports the number of its connections. If both modes serve by rules, the
 // kernel does not tell which of them translated a connection, so the number may include older connections.
-func (p past) expectDraining(mode string) {
+func (p keptConnections) expectDraining(mode string) {
 	p.Helper()
 	want, most := len(p.kept[mode]), len(p.kept[mode])
 	if p.kept["userspace"] == nil {
@@ -59,7 +59,7 @@ func (p past) expectDraining(mode string) {
 
 // hangUp closes the connections of mode, which drains while other serves. The mode is removed, and all other
 // connections stay.
-func (p past) hangUp(mode, other string) {
+func (p keptConnections) hangUp(mode, other string) {
 	p.Helper()
 	for _, k := range p.kept[mode] {
 		_ = k.Close()
@@ -71,18 +71,18 @@ func (p past) hangUp(mode, other string) {
 		}
 		delete(p.kept, other)
 	}
-	p.settled(other)
-	p.traceless(mode)
+	p.waitForMode(other)
+	p.expectNothingLeft(mode)
 	p.expectAnswers("when " + mode + " has gone")
 }
 
-// patientNode starts a node on which draining may take long.
-func patientNode(n *node, mode, backend string) past {
+// newPatientNode starts a node on which draining may take long.
+func newPatientNode(n *node, mode, backend string) keptConnections {
 	n.drain, n.options = 10*time.Minute, "backend: "+backend
-	n.mode(mode)
+	n.writeMode(mode)
 	n.start()
-	n.answering()
-	return past{n, make(map[string][]*kept)}
+	n.waitForAnswers()
+	return keptConnections{n, make(map[string][]*kept)}
 }
 
 // TestKernelWantedBack swaps back to a mode that still drains, twice. No client loses its connection, and a mode that
@@ -93,7 +93,7 @@ func TestKernelWantedBack(t *testing.T) {
 		{"iptables", "nftables", "legacy"}, {"userspace", "nftables", "auto"},
 	} {
 		t.Run(c.String(), func(t *testing.T) {
-			p := patientNode(newNode(t, c.from), c.from, c.options)
+			p := newPatientNode(newNode(t, c.from), c.from, c.options)
 			seed := uint64(time.Now().UnixNano())
 			t.Logf("seed %d", seed)
 			random := rand.New(rand.NewPCG(seed, 14))
@@ -128,7 +128,7 @@ func TestKernelUndoneWhileItDrains(t *testing.T) {
 		for _, point := range points {
 			mode, other := c.from, c.to
 			t.Run(c.String()+"/"+point, func(t *testing.T) {
-				p := patientNode(newApart(t, mode), mode, "auto") // a launched relay ends with its host
+				p := newPatientNode(newApart(t, mode), mode, "auto") // a launched relay ends with its host
 				p.connect(mode)
 				p.swapTo(other)
 				p.connect(other)

@@ -25,7 +25,7 @@ func TestKernelCleanupAfterTheHost(t *testing.T) {
 	if err := built.Into(dir, "", "./plugins/nftables/"+plugin); err != nil {
 		t.Fatal(err)
 	}
-	n.copy(filepath.Join(dir, plugin), "plugins/"+plugin)
+	n.installCopy(filepath.Join(dir, plugin), "plugins/"+plugin)
 	n.start()
 	n.until("it serves", func() error { return n.tryCall(pod, netip.AddrPortFrom(vip, port)) })
 	left := n.plugin("nftables")

@@ -20,7 +20,7 @@ func TestKernelDiff(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			n := newNode(t, mode)
 			n.options, n.protect = "backend: nft", "protect: never"
-			n.mode(mode)
+			n.writeMode(mode)
 			n.start()
 			same := func() error {
 				if out, err := n.verb("diff"); err != nil || out != "nothing differs\n" {

@@ -37,11 +37,11 @@ func TestKernelFromDown(t *testing.T) {
 				n := newNode(t, "iptables")
 				n.needsLaunchedPlugins()
 				n.options = "backend: " + backend
-				n.mode("iptables")
+				n.writeMode("iptables")
 				n.start()
 				n.end(syscall.SIGKILL)
 				n.installBrokenPlugin()
-				n.mode("broken")
+				n.writeMode("broken")
 				n.write("state/mode.json", `{"serving":"broken"}`) // the old mode; the host had only just started it
 				n.write("gate", "")
 				n.exec(n.host(), "POINTSMAN_FAIL="+c.fail, "POINTSMAN_FAIL_GATE="+n.path("gate"))
@@ -52,14 +52,14 @@ func TestKernelFromDown(t *testing.T) {
 					return nil
 				})
 				l := n.newLoad()
-				n.mode("iptables")
+				n.writeMode("iptables")
 				if c.trouble != nil {
 					c.trouble(n)
 				}
 				n.until("iptables serves", n.serves("iptables"))
-				n.settled("iptables")
+				n.waitForMode("iptables")
 				l.done(name)
-				n.updated(1)
+				n.update(1)
 			})
 		}
 	}
@@ -77,12 +77,12 @@ func TestKernelSignals(t *testing.T) {
 		"cutting/promote", "cutting/retire", "proving/prove", "draining/drain", "clearing/clear",
 	} {
 		p := pairs[i%len(pairs)]
-		t.Run(p.String()+"/"+at, func(t *testing.T) { signalled(t, p, at, []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}[i%2]) })
+		t.Run(p.String()+"/"+at, func(t *testing.T) { signalDuringSwap(t, p, at, []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}[i%2]) })
 	}
 }
 
-// signalled sends the host a signal at a stage of the swap.
-func signalled(t *testing.T, p pair, at string, signal syscall.Signal) {
+// signalDuringSwap sends the host a signal at a stage of the swap.
+func signalDuringSwap(t *testing.T, p pair, at string, signal syscall.Signal) {
 	n := newNode(t, p.from)
 	n.needsLaunchedPlugins()
 	n.startAt(at)
@@ -93,12 +93,12 @@ func signalled(t *testing.T, p pair, at string, signal syscall.Signal) {
 		t.Fatal(err)
 	}
 	n.resume()
-	n.gone() // a plugin that waits for itself never ends
+	n.waitForExit() // a plugin that waits for itself never ends
 	n.start()
 	n.until(p.to+" serves", n.serves(p.to))
 	l.excused = p.from == "userspace" || p.to == "userspace" // a launched relay ends with its host
 	l.done(signal.String() + " at " + at)
-	n.rested()
+	n.waitForRest()
 }
 
 // installBrokenPlugin installs a mode whose plugin ends at once and has nothing to clean up.

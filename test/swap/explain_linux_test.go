@@ -15,7 +15,7 @@ func TestKernelExplain(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			n := newNode(t, mode)
 			n.options, n.protect = "backend: nft", "protect: never"
-			n.mode(mode)
+			n.writeMode(mode)
 			n.start()
 			to := fmt.Sprintf("%s:%d", vip, port)
 			says := func(what string, lines ...string) {

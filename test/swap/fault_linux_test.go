@@ -127,24 +127,24 @@ func fault(n *node, p point) {
 		l.excuseRelay(p, n.kept == nil)
 		l.done(p.String())
 	}
-	m := n.rested()
+	m := n.waitForRest()
 	if p.victim == "host" && m.Asked == p.to && m.Mode != p.to { // the next host starts again what it undid
 		n.until(p.to+" serves, which was asked for", n.serves(p.to))
-		m = n.rested()
+		m = n.waitForRest()
 	}
 	if m.Asked == p.to && m.Mode != p.to { // or the failing step would be tried again
 		if out, err := n.verb("mode", "reset"); err != nil {
 			t.Errorf("reset: %v: %s", err, out)
 		}
-		m = n.rested()
+		m = n.waitForRest()
 	}
 	t.Logf("%s serves; the swap ended with %+v", m.Mode, m.Last)
 	for _, other := range modes {
 		if other != m.Mode {
-			n.traceless(other)
+			n.expectNothingLeft(other)
 		}
 	}
-	n.lists()
+	n.expectListable()
 	if m.Mode != p.from && m.Mode != p.to {
 		t.Errorf("%s serves", m.Mode)
 	}
@@ -163,7 +163,7 @@ func (n *node) configureDrain(mode, at string) {
 	if n.drain = 3 * time.Second; strings.HasPrefix(at, "draining") {
 		n.drain = 15 * time.Second
 	}
-	n.mode(mode)
+	n.writeMode(mode)
 }
 
 // waitForFailpointKill waits until the host has ended at its failpoint, and reports whether it reached it.

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// few is the number of descriptors that the host of TestKernelFlood may open.
-const few = 128
+// fewDescriptors is the number of descriptors that the host of TestKernelFlood may open.
+const fewDescriptors = 128
 
 // TestKernelFlood opens hundreds of silent or unfinished connections to a host that may open few descriptors. Probes,
 // which have a listener of their own, are answered, the kernel serves, and a plugin that is killed is restarted and not
@@ -28,7 +28,7 @@ func TestKernelFlood(t *testing.T) {
 		`healthzBindAddress: ""`, "healthzBindAddress: 127.0.0.1:10256", `metricsBindAddress: ""`, "metricsBindAddress: 127.0.0.1:10249",
 	).Replace(n.settings("iptables"))+"hostnameOverride: here\n")
 	n.write("services/front.yaml", balanced)
-	n.run(exec.Command("sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$@"`, few), "sh", n.path("pointsman"), "run", "--config", n.path("host.yaml")))
+	n.run(exec.Command("sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$@"`, fewDescriptors), "sh", n.path("pointsman"), "run", "--config", n.path("host.yaml")))
 	n.expectAnswer(30999, "", "200", `"serviceProxyHealthy": true`)
 	l := n.newLoad()
 	end := n.flood("tcp:127.0.0.1:10249", "tcp:127.0.0.1:30999", "unix:"+n.path("admin.sock"))
@@ -47,14 +47,14 @@ func TestKernelFlood(t *testing.T) {
 			}
 			return nil
 		})
-		n.updated(round)
+		n.update(round)
 		n.expectAnswer(10256, "healthz", "200", `"healthy":true`)
-		if held := n.files(); held > few-30 {
-			t.Errorf("the host holds %d descriptors of %d", held, few)
+		if held := n.files(); held > fewDescriptors-30 {
+			t.Errorf("the host holds %d descriptors of %d", held, fewDescriptors)
 		}
 	}
 	end()
-	n.expectAnswer(10249, "metrics", "200", "\npointsman_healthy 1\n", fmt.Sprintf("\nprocess_max_fds %d\n", few))
+	n.expectAnswer(10249, "metrics", "200", "\npointsman_healthy 1\n", fmt.Sprintf("\nprocess_max_fds %d\n", fewDescriptors))
 	n.expectAnswer(30999, "", "200", `"serviceProxyHealthy": true`)
 	l.done("a flood")
 	line := regexp.MustCompile(`^\d{4}-\d\d-\d\dT\S+ \[[A-Z]+\] `)

@@ -12,24 +12,24 @@ import (
 func TestKernelRulesetFlushed(t *testing.T) {
 	for _, at := range []string{"verifying/verify", "cutting/retire", "proving/prove", "draining/drain"} {
 		t.Run(at, func(t *testing.T) {
-			n := flushed(t, at, "protect: auto")
-			if m := n.rested(); m.Mode != "nftables" || m.Last == nil || m.Last.Error != "" {
+			n := swapAndFlush(t, at, "protect: auto")
+			if m := n.waitForRest(); m.Mode != "nftables" || m.Last == nil || m.Last.Error != "" {
 				t.Errorf("%s serves; the swap ended with %+v", m.Mode, m.Last)
 			}
-			n.traceless("iptables")
+			n.expectNothingLeft("iptables")
 		})
 	}
 	t.Run("unprotected", func(t *testing.T) {
-		n := flushed(t, "verifying/verify", "protect: never")
-		m := n.rested()
+		n := swapAndFlush(t, "verifying/verify", "protect: never")
+		m := n.waitForRest()
 		if m.Last == nil || m.Mode == "iptables" && !strings.Contains(m.Last.Error, "does not serve what it was told") {
 			t.Errorf("%s serves; the swap ended with %+v", m.Mode, m.Last)
 		}
 	})
 }
 
-// flushed swaps from iptables to nftables, and flushes at a stage.
-func flushed(t *testing.T, at, protect string) *node {
+// swapAndFlush swaps from iptables to nftables, and flushes at a stage.
+func swapAndFlush(t *testing.T, at, protect string) *node {
 	n := newNode(t, "iptables")
 	n.options, n.protect = "backend: legacy", protect
 	n.configureDrain("iptables", at)
@@ -41,6 +41,6 @@ func flushed(t *testing.T, at, protect string) *node {
 	n.resume()
 	n.waitForDecision(l)
 	l.done("nft flush ruleset at " + at + ", " + protect)
-	n.lists()
+	n.expectListable()
 	return n
 }

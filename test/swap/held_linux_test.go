@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// least returns the smallest of several counts: what exists only for a moment does not count.
-func (n *node) least(count func() int) int {
+// minimum returns the smallest of several counts: what exists only for a moment does not count.
+func (n *node) minimum(count func() int) int {
 	n.Helper()
 	least := count()
 	for range 20 {

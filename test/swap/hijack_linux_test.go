@@ -61,7 +61,7 @@ func TestKernelHijack(t *testing.T) {
 func hijack(t *testing.T, mode, options string) {
 	n := newNode(t, mode)
 	n.options = options
-	n.mode(mode)
+	n.writeMode(mode)
 	n.write("services/hijacker.yaml", hijacker)
 	n.start()
 	n.until("the free address is served", func() error { return n.tryHijacked("203.0.113.5") })
@@ -75,7 +75,7 @@ func hijack(t *testing.T, mode, options string) {
 		t.Errorf("%s is served, on another Service's cluster IP", theirs)
 	}
 	for _, part := range []string{"192.0.2.10 is this node's own", "169.254.169.254 is link-local", "224.0.0.5 is multicast", "0.0.0.0 is unspecified", "172.30.0.67:7778 belongs to Service evil/inward"} {
-		n.event(part)
+		n.waitForEvent(part)
 	}
 	for _, save := range []string{"iptables-nft-save", "iptables-legacy-save"} {
 		out, _ := exec.Command(save).Output() // the address that nothing has: no rule
@@ -93,7 +93,7 @@ func hijack(t *testing.T, mode, options string) {
 			t.Errorf("%s is served beside the node's own address", claimed)
 		}
 	}
-	n.event("192.0.2.10 is this node's own, and is not refused")
+	n.waitForEvent("192.0.2.10 is this node's own, and is not refused")
 	if out, err := n.verb("status"); err == nil || !strings.Contains(out, "W020") {
 		t.Errorf("status: %v, %s", err, out)
 	}
@@ -111,7 +111,7 @@ func hijack(t *testing.T, mode, options string) {
 func (n *node) restartWith(mode, more string) {
 	n.Helper()
 	n.more = more
-	n.mode(mode)
+	n.writeMode(mode)
 	n.end(syscall.SIGTERM)
 	n.start()
 }
@@ -157,7 +157,7 @@ func TestKernelMartian(t *testing.T) { martian(t, "") }
 func martian(t *testing.T, options string) {
 	n := newNode(t, "iptables")
 	n.options = options
-	n.mode("iptables")
+	n.writeMode("iptables")
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -191,7 +191,7 @@ func martian(t *testing.T, options string) {
 		return n.tryCall(netip.Addr{}, netip.MustParseAddrPort("127.0.0.1:30080"))
 	})
 	n.swapTo("userspace")
-	n.settled("userspace")
+	n.waitForMode("userspace")
 	if n.tryCall(client, own) == nil {
 		t.Error("a neighbour reaches 127.0.0.1 of the node in the other mode")
 	}

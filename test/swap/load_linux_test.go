@@ -66,7 +66,7 @@ func (n *node) callers() []caller {
 // datagrams.
 func (n *node) newLoad() *load {
 	n.Helper()
-	n.answering()
+	n.waitForAnswers()
 	return n.loadOf(n.callers()...)
 }
 

@@ -19,11 +19,11 @@ func TestKernelNoNetwork(t *testing.T) {
 	n.run(exec.Command("unshare", "--net", "sh", "-c", `ip link set lo up && exec "$0" "$@"`, n.path("pointsman"), "run", "--config", n.path("host.yaml")))
 	for _, mode := range []string{"iptables", "nftables", "userspace", "nftables", "iptables"} {
 		n.swapTo(mode)
-		if m := n.settled(mode); m.Last == nil || m.Last.Error != "" {
+		if m := n.waitForMode(mode); m.Last == nil || m.Last.Error != "" {
 			t.Errorf("the swap to %s ended with %+v", mode, m.Last)
 		}
 	}
-	n.event("unproved")
+	n.waitForEvent("unproved")
 }
 
 // bareNode returns a host without a namespace of its own, and without callers.
@@ -39,6 +39,6 @@ func bareNode(t *testing.T, mode string) *node {
 	if err := os.MkdirAll(n.path("services"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	n.mode(mode)
+	n.writeMode(mode)
 	return n
 }

@@ -143,12 +143,12 @@ func newNode(t *testing.T, mode string) *node {
 	if apart.Asked() {
 		n.goApart()
 	}
-	n.mode(mode)
+	n.writeMode(mode)
 	return n
 }
 
-// set adds to the config file.
-func (n *node) set(more string) { n.more += more }
+// addSettings adds to the config file.
+func (n *node) addSettings(more string) { n.more += more }
 
 func newClient(t *testing.T, dir string) *node {
 	return &node{T: t, dir: dir, drain: 10 * time.Second, Client: admin.NewClient(filepath.Join(dir, "admin.sock"))}
@@ -185,8 +185,8 @@ func (n *node) write(name, text string) {
 	}
 }
 
-// mode writes the config file.
-func (n *node) mode(mode string) { n.write("host.yaml", n.settings(mode)) }
+// writeMode writes the config file.
+func (n *node) writeMode(mode string) { n.write("host.yaml", n.settings(mode)) }
 
 func (n *node) settings(mode string) string {
 	return fmt.Sprintf(settings, mode, n.drain) + n.more + n.pluginSettings()
@@ -206,12 +206,12 @@ func (n *node) swapTo(mode string) time.Duration {
 		n.Fatalf("swap to %s: %v: %s", mode, err, out)
 	}
 	took := time.Since(began)
-	n.lists()
+	n.expectListable()
 	return took
 }
 
-// lists checks that nft, if it is installed, can list the kernel's rules in each format.
-func (n *node) lists() {
+// expectListable checks that nft, if it is installed, can list the kernel's rules in each format.
+func (n *node) expectListable() {
 	n.Helper()
 	if _, err := exec.LookPath("nft"); err != nil {
 		return
@@ -230,8 +230,8 @@ func (n *node) verb(words ...string) (string, error) {
 	return string(out), err
 }
 
-// settled waits until no swap is under way, and mode serves.
-func (n *node) settled(mode string) admin.Mode {
+// waitForMode waits until no swap is under way, and mode serves.
+func (n *node) waitForMode(mode string) admin.Mode {
 	n.Helper()
 	var m admin.Mode
 	n.until("the swap has ended and "+mode+" serves", func() (err error) {
@@ -246,9 +246,9 @@ func (n *node) settled(mode string) admin.Mode {
 	return m
 }
 
-// traceless checks that nothing of a mode is left: nothing that its binary would clean up, and nothing that only this
-// mode makes.
-func (n *node) traceless(mode string) {
+// expectNothingLeft checks that nothing of a mode is left: nothing that its binary would clean up, and nothing that
+// only this mode makes.
+func (n *node) expectNothingLeft(mode string) {
 	n.Helper()
 	out, err := exec.Command(n.path("plugins/pointsman-dataplane-"+mode), "cleanup", "--dry-run").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "nothing to remove") {

@@ -14,20 +14,20 @@ import (
 func TestKernelOptions(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.options = "localhostNodePorts: false"
-	n.mode("iptables")
+	n.writeMode("iptables")
 	n.start()
 	n.expectGuard(false)
 	l := n.newLoad()
 	before := n.plugin("iptables")
 	n.options = "localhostNodePorts: true"
-	n.mode("iptables")
+	n.writeMode("iptables")
 	n.until("another process serves", n.servesWith("iptables", before))
-	n.settled("iptables")
+	n.waitForMode("iptables")
 	n.expectGuard(true)
 
 	before = n.plugin("iptables")
 	n.options = "localhostNodePorts: true, backend: legacy"
-	n.mode("iptables")
+	n.writeMode("iptables")
 	n.until("status says why the backend stays", func() error {
 		s, err := n.Status(n.Context())
 		if err == nil && !strings.Contains(s.Config.Stale, "plugins.iptables.options.backend: cannot change while iptables serves") {

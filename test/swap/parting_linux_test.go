@@ -25,7 +25,7 @@ func TestParting(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	n.copy(n.path("plugins/pointsman-dataplane-parting"), "plugins/pointsman-dataplane-other")
+	n.installCopy(n.path("plugins/pointsman-dataplane-parting"), "plugins/pointsman-dataplane-other")
 	const ends = "7 connections would end; wait until they are over"
 	n.write("plugins/active", ends)
 	n.start()
@@ -44,7 +44,7 @@ func TestParting(t *testing.T) {
 	if now, err := n.Status(t.Context()); err != nil || now.Dataplane.PID != before.Dataplane.PID {
 		t.Errorf("after a dry run process %d serves, and before it was %d: %v", now.Dataplane.PID, before.Dataplane.PID, err)
 	}
-	if m := n.rested(); m.Mode != "parting" || m.Asked != "" {
+	if m := n.waitForRest(); m.Mode != "parting" || m.Asked != "" {
 		t.Errorf("after dry runs the mode is %s, and %q is asked for", m.Mode, m.Asked)
 	}
 	if out, err := n.verb("status"); strings.Contains(out, "undone") {
@@ -54,13 +54,13 @@ func TestParting(t *testing.T) {
 	if code := exitCode(err); code != 1 || !strings.Contains(out, "of parting "+ends) || !strings.Contains(out, "pointsman mode swap other --force") {
 		t.Errorf("the swap ends with %d, %v: %s", code, err, out)
 	}
-	if m := n.rested(); m.Mode != "parting" {
+	if m := n.waitForRest(); m.Mode != "parting" {
 		t.Errorf("after the refusal the mode is %s", m.Mode)
 	}
 	if out, err := n.verb("mode", "swap", "other", "--wait", "--force"); err != nil {
 		t.Errorf("forced, the swap ends with %v: %s", err, out)
 	}
-	n.settled("other")
+	n.waitForMode("other")
 	if err := os.Rename(n.path("plugins/active"), n.path("plugins/standby")); err != nil {
 		t.Fatal(err)
 	}
@@ -68,14 +68,14 @@ func TestParting(t *testing.T) {
 	if code := exitCode(err); code != 1 || !strings.Contains(out, "check: "+ends) || !strings.Contains(out, "pointsman mode swap parting --force") {
 		t.Errorf("the swap back ends with %d, %v: %s", code, err, out)
 	}
-	if m := n.rested(); m.Mode != "other" {
+	if m := n.waitForRest(); m.Mode != "other" {
 		t.Errorf("after that refusal the mode is %s", m.Mode)
 	}
 	if err := os.Remove(n.path("plugins/standby")); err != nil {
 		t.Fatal(err)
 	}
 	n.swapTo("parting") // no connection is left
-	n.settled("parting")
+	n.waitForMode("parting")
 }
 
 // exitCode returns the exit code of a program that ended with err.

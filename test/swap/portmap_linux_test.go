@@ -34,7 +34,7 @@ func TestKernelPortmap(t *testing.T) {
 		t.Run(backend, func(t *testing.T) {
 			n := newNode(t, "iptables")
 			n.options = "backend: " + backend
-			n.mode("iptables")
+			n.writeMode("iptables")
 			n.start()
 			tools := t.TempDir()
 			for _, program := range []string{"iptables", "ip6tables"} {
@@ -49,11 +49,11 @@ func TestKernelPortmap(t *testing.T) {
 				}
 			}
 			mapping := func(container string, port uint16) mapping { return mapping{n, tools, container, port} }
-			mapping("first", 31001).once()
+			mapping("first", 31001).mapOnce()
 			for _, mode := range []string{"userspace", "nftables", "iptables"} { // without a mapped port, which would keep the chain
 				n.swapTo(mode)
-				n.settled(mode)
-				mapping("alone-in-"+mode, 31001).once()
+				n.waitForMode(mode)
+				mapping("alone-in-"+mode, 31001).mapOnce()
 			}
 			lasts := mapping("lasts", 31000)
 			lasts.add()
@@ -73,12 +73,12 @@ func TestKernelPortmap(t *testing.T) {
 				cancel()
 				others.Wait()
 				l.done("a mapped port, and a swap to " + mode)
-				n.settled(mode)
-				mapping("in-"+mode, 31001).once()
+				n.waitForMode(mode)
+				mapping("in-"+mode, 31001).mapOnce()
 				lasts.answers()
 			}
 			lasts.delete()
-			n.keepsTheMark(backend, mapping("left", 31003))
+			n.expectMarkChain(backend, mapping("left", 31003))
 		})
 	}
 }
@@ -131,8 +131,8 @@ func (m mapping) delete() {
 	}
 }
 
-// once maps the port, calls it, and removes the mapping.
-func (m mapping) once() {
+// mapOnce maps the port, calls it, and removes the mapping.
+func (m mapping) mapOnce() {
 	m.Helper()
 	m.add()
 	m.answers()
@@ -155,9 +155,9 @@ func (m mapping) answers() {
 	}
 }
 
-// keepsTheMark checks that the chain that all modes share stays while a foreign rule jumps to it, and that the next
+// expectMarkChain checks that the chain that all modes share stays while a foreign rule jumps to it, and that the next
 // cleanup removes it.
-func (n *node) keepsTheMark(backend string, left mapping) {
+func (n *node) expectMarkChain(backend string, left mapping) {
 	n.Helper()
 	has := func() bool {
 		return exec.Command("iptables-"+backend, "-w", "-t", "nat", "-S", masqueradeMark).Run() == nil

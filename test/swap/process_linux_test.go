@@ -45,21 +45,21 @@ func (n *node) install() {
 	if programs.err != nil {
 		n.Fatal(programs.err)
 	}
-	n.copy(filepath.Join(programs.dir, "pointsman"), "pointsman")
+	n.installCopy(filepath.Join(programs.dir, "pointsman"), "pointsman")
 	for _, mode := range modes {
-		n.dataplane(mode, programs.dir)
+		n.installPlugin(mode, programs.dir)
 	}
 }
 
-// dataplane installs the plugin of a mode from a folder.
-func (n *node) dataplane(mode, from string) {
+// installPlugin installs the plugin of a mode from a folder.
+func (n *node) installPlugin(mode, from string) {
 	n.Helper()
 	name := "pointsman-dataplane-" + mode
-	n.copy(filepath.Join(from, name), "plugins/"+name)
+	n.installCopy(filepath.Join(from, name), "plugins/"+name)
 }
 
-// copy installs a binary as a package manager does.
-func (n *node) copy(from, to string) {
+// installCopy installs a binary as a package manager does.
+func (n *node) installCopy(from, to string) {
 	n.Helper()
 	if err := errors.Join(os.MkdirAll(filepath.Dir(n.path(to)), 0o755), built.Place(from, n.path(to))); err != nil {
 		n.Fatal(err)
@@ -123,8 +123,8 @@ func (n *node) exec(host *exec.Cmd, env ...string) {
 	}(n.cmd)
 }
 
-// answering waits until every caller is answered at every address.
-func (n *node) answering() {
+// waitForAnswers waits until every caller is answered at every address.
+func (n *node) waitForAnswers() {
 	n.Helper()
 	for _, c := range n.callers() {
 		n.until(c.Name+" is answered at "+c.To.String(), func() error { return c.Try(n.Context()) })
@@ -137,11 +137,11 @@ func (n *node) end(signal syscall.Signal) {
 	if err := n.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		n.Fatal(err)
 	}
-	n.gone()
+	n.waitForExit()
 }
 
-// gone waits until the host has ended.
-func (n *node) gone() {
+// waitForExit waits until the host has ended.
+func (n *node) waitForExit() {
 	n.Helper()
 	select {
 	case <-n.exited:

@@ -31,10 +31,10 @@ func TestKernelHostKilledAtRandom(t *testing.T) {
 	}
 	for i := range 2 * rounds() {
 		to := swapped[i%len(swapped)]
-		w.asks(to)
+		w.askFor(to)
 		w.pause()
-		w.kills(w.cmd.Process.Pid)
-		w.gone()
+		w.killProcess(w.cmd.Process.Pid)
+		w.waitForExit()
 		w.start()
 		w.until(to+" serves, which was asked for", w.serves(to))
 	}
@@ -49,40 +49,40 @@ func TestKernelSoak(t *testing.T) {
 	end := time.Now().Add(soakFor())
 	var before map[string]int
 	for round := 0; round < 2*rounds() || time.Now().Before(end); round++ {
-		w.updated(round)
+		w.update(round)
 		switch w.random.IntN(4) {
 		case 0:
-			w.goesTo(modes[w.random.IntN(len(modes))])
+			w.changeMode(modes[w.random.IntN(len(modes))])
 		case 1:
 			to := ""
 			for range 10 {
 				to = kernelModes[w.random.IntN(2)]
-				w.asks(to)
+				w.askFor(to)
 				w.load.more(150) // the mode is asked for while a swap is in progress
 			}
 			w.until(to+" serves, which was asked for last", w.serves(to))
 		case 2:
 			to := kernelModes[w.random.IntN(2)]
-			w.goesTo(to)
-			w.asks(kernelModes[w.random.IntN(2)])
+			w.changeMode(to)
+			w.askFor(kernelModes[w.random.IntN(2)])
 			w.pause()
 			if pid := w.plugin(to); pid != 0 { // else the swap has ended the process
-				w.kills(pid)
+				w.killProcess(pid)
 			}
 		default:
 			mode := kernelModes[w.random.IntN(2)]
-			w.goesTo(mode)
-			w.settled(mode)
+			w.changeMode(mode)
+			w.waitForMode(mode)
 			if out, err := w.verb("plugin", "restart", mode); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
 			w.until("it serves again", w.serves(mode))
 		}
 		if round == rounds()-1 { // by now everything exists that is made once
-			before = w.held()
+			before = w.resources()
 		}
 	}
-	after := w.held()
+	after := w.resources()
 	t.Logf("held before: %v; and after: %v", before, after)
 	for what, count := range after {
 		if slack := map[string]int{"host's memory in MiB": 20, "plugin's memory in MiB": 20}[what]; count > before[what]+max(2, slack) {
@@ -114,14 +114,14 @@ func newSoak(t *testing.T) *soak {
 	n.start()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	n.answering()
+	n.waitForAnswers()
 	l := &load{Load: traffic.Start(traffic.Plan{New: 3, Every: 36 * time.Millisecond, Keep: 16}, n.callers()...), t: t}
 	t.Cleanup(func() { l.End() })
 	return &soak{n, rand.New(rand.NewPCG(seed, 42)), l}
 }
 
-// asks asks for a mode, and does not wait. A unit that serves is not swapped to itself.
-func (w *soak) asks(mode string) {
+// askFor asks for a mode, and does not wait. A unit that serves is not swapped to itself.
+func (w *soak) askFor(mode string) {
 	w.Helper()
 	var refused *admin.Error
 	_, err := w.SwapMode(w.Context(), admin.SwapAsk{To: mode})
@@ -130,10 +130,10 @@ func (w *soak) asks(mode string) {
 	}
 }
 
-// goesTo swaps to a mode, unless it serves already, as soon as no other swap is in progress.
-func (w *soak) goesTo(mode string) {
+// changeMode swaps to a mode, unless it serves already, as soon as no other swap is in progress.
+func (w *soak) changeMode(mode string) {
 	w.Helper()
-	if m := w.rested(); m.Mode != mode {
+	if m := w.waitForRest(); m.Mode != mode {
 		w.swapTo(mode)
 	}
 }
@@ -141,22 +141,22 @@ func (w *soak) goesTo(mode string) {
 // pause waits for a random number of calls. TestKernelFaults covers the stages that a test can wait for.
 func (w *soak) pause() { w.load.more(w.random.IntN(750)) }
 
-// kills ends a process that may have ended by itself.
-func (w *soak) kills(pid int) {
+// killProcess ends a process that may have ended by itself.
+func (w *soak) killProcess(pid int) {
 	w.Helper()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 		w.Fatal(err)
 	}
 }
 
-// held returns what host and plugins hold while iptables serves.
-func (w *soak) held() map[string]int {
+// resources returns what host and plugins hold while iptables serves.
+func (w *soak) resources() map[string]int {
 	w.Helper()
-	w.goesTo("iptables")
-	w.settled("iptables")
+	w.changeMode("iptables")
+	w.waitForMode("iptables")
 	plugin := w.plugin("iptables")
 	return map[string]int{
-		"host's descriptors": w.least(w.files), "host's goroutines": w.least(w.goroutines),
+		"host's descriptors": w.minimum(w.files), "host's goroutines": w.minimum(w.goroutines),
 		"host's memory in MiB": memory(w.T, w.cmd.Process.Pid), "plugin's memory in MiB": memory(w.T, plugin),
 		"processes": len(w.processes()), "files in the state folder": len(filesBelow(w.path("state"))),
 	}
@@ -192,11 +192,11 @@ func filesBelow(dir string) (files []string) {
 // done ends the load, of which nothing may have failed, and checks that nothing is left of inactive modes.
 func (w *soak) done(what string) {
 	w.Helper()
-	m := w.rested()
+	m := w.waitForRest()
 	w.load.done(what)
 	for _, mode := range modes {
 		if mode != m.Mode {
-			w.traceless(mode)
+			w.expectNothingLeft(mode)
 		}
 	}
 }

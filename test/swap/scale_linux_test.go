@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// many returns that many Services with two endpoints each.
-func many(count int) string {
+// manyServices returns that many Services with two endpoints each.
+func manyServices(count int) string {
 	var b strings.Builder
 	for i := range count {
 		fmt.Fprintf(&b, `apiVersion: v1
@@ -43,29 +43,29 @@ func TestKernelManyServices(t *testing.T) {
 			n := newNode(t, "iptables")
 			n.drain = 10 * time.Minute // the time that many Services take must not end a kept connection
 			n.options = "backend: " + backend
-			n.mode("iptables")
-			n.write("services/many.yaml", many(count))
+			n.writeMode("iptables")
+			n.write("services/many.yaml", manyServices(count))
 			n.start()
-			n.synced()
+			n.waitForSync()
 			l := n.newLoad()
 			before, began := n.plugin("iptables"), time.Now()
 			n.kill(before)
 			n.until("another process serves", n.servesWith("iptables", before))
-			n.synced()
+			n.waitForSync()
 			t.Logf("updates are served again %s after the plugin was killed", time.Since(began))
 			for _, mode := range []string{"userspace", "iptables"} {
 				t.Logf("%s serves %s after the command", mode, n.swapTo(mode))
 			}
 			l.done(fmt.Sprintf("swaps with %d Services, %s", count, backend))
-			if m := n.settled("iptables"); m.Last == nil || m.Last.Error != "" {
+			if m := n.waitForMode("iptables"); m.Last == nil || m.Last.Error != "" {
 				t.Errorf("the last swap ended with %+v", m.Last)
 			}
 		})
 	}
 }
 
-// synced waits until everything is confirmed.
-func (n *node) synced() {
+// waitForSync waits until everything is confirmed.
+func (n *node) waitForSync() {
 	n.Helper()
 	n.until("everything is confirmed", func() error {
 		s, err := n.Status(n.Context())

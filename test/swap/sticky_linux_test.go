@@ -22,14 +22,14 @@ func TestKernelAffinity(t *testing.T) {
 	}
 	n.write("services/named.yaml", named)
 	n.start()
-	n.synced()
+	n.waitForSync()
 	if _, err := os.Stat("/proc/net/xt_recent"); err != nil {
 		t.Skipf("this kernel does not show which clients it remembers: %v", err)
 	}
 	keeps := n.whoAnswers(t)
 	for _, mode := range []string{"userspace", "iptables", "nftables", "iptables", "nftables", "userspace", "nftables"} {
 		n.swapTo(mode)
-		n.settled(mode)
+		n.waitForMode(mode)
 		for range 6 {
 			if now := n.whoAnswers(t); now != keeps {
 				t.Fatalf("%s sends the client to %s, and it had kept to %s", mode, now, keeps)

@@ -40,7 +40,7 @@ func TestKernelThereAndBack(t *testing.T) {
 func thereAndBack(t *testing.T, p pair) {
 	n := newNode(t, p.from)
 	n.options = p.options
-	n.mode(p.from)
+	n.writeMode(p.from)
 	n.start()
 	l := n.newLoad()
 	var took []time.Duration
@@ -50,11 +50,11 @@ func thereAndBack(t *testing.T, p pair) {
 	l.done("swaps of " + p.String())
 	slices.Sort(took)
 	t.Logf("%d swaps, until the other mode serves: median %s, longest %s (goal: 5s)", len(took), took[len(took)/2], took[len(took)-1])
-	n.settled(p.from)
+	n.waitForMode(p.from)
 	n.swapTo(p.to)
-	n.settled(p.to)
-	n.traceless(p.from)
-	n.event("it is no longer needed")
+	n.waitForMode(p.to)
+	n.expectNothingLeft(p.from)
+	n.waitForEvent("it is no longer needed")
 }
 
 // TestKernelFileChangedMeanwhile changes the mode in the file while no host runs. The next host starts with the mode
@@ -68,12 +68,12 @@ func TestKernelFileChangedMeanwhile(t *testing.T) {
 		return err
 	})
 	n.end(syscall.SIGKILL)
-	n.mode("userspace")
+	n.writeMode("userspace")
 	n.start()
 	n.until("userspace serves", n.serves("userspace"))
 	l.done("a mode that changed while no host ran")
-	n.settled("userspace")
-	n.traceless("iptables")
+	n.waitForMode("userspace")
+	n.expectNothingLeft("iptables")
 }
 
 // nextHost kills the host, and starts the next one.
@@ -114,7 +114,7 @@ func (n *node) replaceBinary(mode string) {
 	}
 	l.more(150)
 	l.done("a new binary of " + mode)
-	if m := n.settled(mode); m.Last == nil || m.Last.Error != "" {
+	if m := n.waitForMode(mode); m.Last == nil || m.Last.Error != "" {
 		n.Errorf("the swap ended with %+v", m.Last)
 	}
 }

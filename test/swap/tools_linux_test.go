@@ -23,10 +23,10 @@ func TestKernelForwardDrop(t *testing.T) {
 	n.iptables("-A", "FORWARD", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")
 	defer n.iptables("-D", "FORWARD", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")
 	n.swapTo("userspace")
-	n.settled("userspace") // while a mode drains, a third one is refused
+	n.waitForMode("userspace") // while a mode drains, a third one is refused
 	n.swapTo("nftables")
-	n.answering()
-	n.settled("nftables")
+	n.waitForAnswers()
+	n.waitForMode("nftables")
 	n.swapTo("iptables")
 }
 
@@ -35,16 +35,16 @@ func TestKernelForwardDrop(t *testing.T) {
 func TestKernelForwardDropWithoutTools(t *testing.T) {
 	n := newNode(t, "userspace")
 	n.needsLaunchedPlugins()
-	n.set("plugins: {userspace: {options: {redirect: never}}}\n")
-	n.mode("userspace")
-	n.oldTools()
+	n.addSettings("plugins: {userspace: {options: {redirect: never}}}\n")
+	n.writeMode("userspace")
+	n.installOldTools()
 	path := "PATH=" + n.path("tools") + ":" + os.Getenv("PATH")
 	n.start(path)
 	n.iptables("-P", "FORWARD", "DROP")
 	defer n.iptables("-P", "FORWARD", "ACCEPT")
 	const drops = "chain FORWARD of table ip filter drops what is forwarded, by its policy"
 	n.expectRefused("nftables", drops)
-	n.mode("nftables")
+	n.writeMode("nftables")
 	n.until("the swap by the file is refused, too", func() error {
 		switch s, err := n.Status(t.Context()); {
 		case err != nil:
@@ -75,8 +75,8 @@ func TestKernelForwardDropWithoutTools(t *testing.T) {
 	degraded(false)
 }
 
-// oldTools installs programs of iptables that are too old into the folder tools.
-func (n *node) oldTools() {
+// installOldTools installs programs of iptables that are too old into the folder tools.
+func (n *node) installOldTools() {
 	n.Helper()
 	for _, tool := range []string{"iptables", "ip6tables", "iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy"} {
 		n.write("tools/"+tool, "#!/bin/sh\necho 'iptables v1.4.21'\n")
@@ -99,7 +99,7 @@ func (n *node) addForeignRules() {
 	n.Helper()
 	n.nft("-f", "testdata/foreign.nft")
 	n.Cleanup(func() {
-		for _, table := range foreign {
+		for _, table := range foreignTableNames {
 			n.nft("delete table " + table)
 		}
 	})
@@ -116,8 +116,8 @@ func (n *node) addForeignRules() {
 	})
 }
 
-// foreign are the tables of testdata/foreign.nft.
-var foreign = []string{
+// foreignTableNames are the tables of testdata/foreign.nft.
+var foreignTableNames = []string{
 	"inet firewalld", "ip libvirt_network", "ip6 libvirt_network", "ip docker-bridges", "ip6 docker-bridges",
 	"ip calico", "inet cilium", "inet pointsman",
 }
@@ -126,7 +126,7 @@ var foreign = []string{
 func (n *node) foreignTables() string {
 	n.Helper()
 	var all strings.Builder
-	for _, table := range foreign {
+	for _, table := range foreignTableNames {
 		all.WriteString(n.nft("-a", "list table "+table))
 	}
 	return all.String()
@@ -146,15 +146,15 @@ func (n *node) nft(words ...string) string {
 func TestKernelOldTools(t *testing.T) {
 	n := newNode(t, "userspace")
 	n.needsLaunchedPlugins()
-	n.set("plugins: {userspace: {options: {redirect: never}}}\n")
-	n.mode("userspace")
-	n.oldTools()
+	n.addSettings("plugins: {userspace: {options: {redirect: never}}}\n")
+	n.writeMode("userspace")
+	n.installOldTools()
 	n.start("PATH=" + n.path("tools") + ":" + os.Getenv("PATH"))
 	out, err := n.verb("mode", "swap", "iptables", "--wait")
 	if err == nil || !strings.Contains(out, "1.4.21") {
 		t.Errorf("swap to iptables: %v: %s", err, out)
 	}
-	n.rested()
+	n.waitForRest()
 }
 
 // TestKernelLockHeld swaps while another program holds the xtables lock. The swap waits, and succeeds;
@@ -164,8 +164,8 @@ func TestKernelOldTools(t *testing.T) {
 func TestKernelLockHeld(t *testing.T) {
 	n := newNode(t, "userspace")
 	n.needsLaunchedPlugins()
-	n.set("plugins: {iptables: {options: {backend: legacy}}, userspace: {options: {backend: legacy}}}\n")
-	n.mode("userspace")
+	n.addSettings("plugins: {iptables: {options: {backend: legacy}}, userspace: {options: {backend: legacy}}}\n")
+	n.writeMode("userspace")
 	file := n.path("xtables.lock")
 	n.run(exec.Command(n.path("pointsman"), "run", "--config", n.path("host.yaml")), "XTABLES_LOCKFILE="+file)
 	l := n.newLoad()

@@ -45,7 +45,7 @@ func TestKernelConfigMap(t *testing.T) {
 		return err
 	})
 	n.resume()
-	n.settled("iptables")
+	n.waitForMode("iptables")
 	publish("..4", "userspace")
 	n.until("userspace serves", n.serves("userspace"))
 	l.done("a ConfigMap that changes")
@@ -59,8 +59,8 @@ func (n *node) expectRefused(mode, why string, words ...string) {
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(out, why) {
 		n.Errorf("swap to %s: %v, and it does not say %q: %s", mode, err, why, out)
 	}
-	n.rested()
-	n.traceless(mode)
+	n.waitForRest()
+	n.expectNothingLeft(mode)
 }
 
 // TestKernelFullDisk has a full state folder: a swap that the next host could not finish is refused, and succeeds when
@@ -117,8 +117,8 @@ func TestKernelAskedTwice(t *testing.T) {
 		t.Errorf("reset: %v: %s", err, out)
 	}
 	n.resume()
-	n.settled("iptables")
-	n.traceless("userspace")
+	n.waitForMode("iptables")
+	n.expectNothingLeft("userspace")
 	if out, err := n.verb("mode", "show"); err != nil || !strings.Contains(out, "undone: ") {
 		t.Errorf("show: %v: %s", err, out)
 	}
@@ -147,10 +147,10 @@ func TestKernelFlips(t *testing.T) {
 			return err
 		})
 	}
-	n.settled(last)
+	n.waitForMode(last)
 	l.done("modes asked for by turns")
 	for _, mode := range []string{"nftables", "iptables"} {
-		n.traceless(mode)
+		n.expectNothingLeft(mode)
 	}
 }
 
@@ -159,9 +159,9 @@ func TestKernelFlips(t *testing.T) {
 func TestKernelIdle(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.drain = 5 * time.Second
-	n.mode("iptables")
+	n.writeMode("iptables")
 	n.start()
-	n.answering()
+	n.waitForAnswers()
 	for _, mode := range []string{"userspace", "iptables", "nftables", "iptables", "nftables", "userspace"} {
 		var idle []*kept
 		for _, c := range n.callers() {
@@ -170,7 +170,7 @@ func TestKernelIdle(t *testing.T) {
 		relayed := n.serves("userspace")() == nil
 		n.swapTo(mode)
 		if !relayed {
-			n.settled(mode) // the kernel keeps translated connections; those through a relay end with it
+			n.waitForMode(mode) // the kernel keeps translated connections; those through a relay end with it
 		}
 		for _, k := range idle {
 			if err := k.say(); err != nil {
@@ -178,7 +178,7 @@ func TestKernelIdle(t *testing.T) {
 			}
 			_ = k.Close()
 		}
-		n.settled(mode)
+		n.waitForMode(mode)
 	}
 }
 
@@ -191,11 +191,11 @@ func TestKernelLeavesAll(t *testing.T) {
 	n.start()
 	for _, mode := range []string{"userspace", "nftables", "iptables", "nftables", "userspace", "iptables"} {
 		n.swapTo(mode)
-		n.settled(mode)
-		n.answering()
+		n.waitForMode(mode)
+		n.waitForAnswers()
 		for _, other := range modes {
 			if other != mode {
-				n.traceless(other)
+				n.expectNothingLeft(other)
 			}
 		}
 	}
@@ -215,7 +215,7 @@ func TestKernelLeavesAll(t *testing.T) {
 		}
 	}
 	for _, mode := range modes {
-		n.traceless(mode)
+		n.expectNothingLeft(mode)
 	}
 }
 
@@ -249,8 +249,8 @@ func parameters() map[string]string {
 	return all
 }
 
-// six is a Service in IPv6.
-const six = `
+// ipv6Service is a Service in IPv6.
+const ipv6Service = `
 apiVersion: v1
 kind: Service
 metadata: {name: six, namespace: shop}
@@ -274,7 +274,7 @@ func TestKernelIPv6(t *testing.T) {
 		}
 	}
 	n.echo(netip.MustParseAddrPort("[fd00:180::1]:8081"))
-	n.write("services/six.yaml", six)
+	n.write("services/six.yaml", ipv6Service)
 	n.start()
 	c := n.caller("client", from, to)
 	n.until("IPv6 is served", func() error { return c.Try(t.Context()) })
@@ -287,6 +287,6 @@ func TestKernelIPv6(t *testing.T) {
 		if l.End().New == 0 {
 			t.Error("nothing asked")
 		}
-		n.rested()
+		n.waitForRest()
 	}
 }

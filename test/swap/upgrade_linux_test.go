@@ -27,7 +27,7 @@ func (n *node) buildNewer(name string, flags ...string) {
 // replace installs the host of that folder, and ends the running one.
 func (n *node) replace(from string) {
 	n.Helper()
-	n.copy(filepath.Join(from, "pointsman"), "pointsman")
+	n.installCopy(filepath.Join(from, "pointsman"), "pointsman")
 	n.end(syscall.SIGTERM)
 }
 
@@ -39,7 +39,7 @@ func (n *node) restartPlugin(mode string) int {
 		n.Fatalf("%v: %s", err, out)
 	}
 	n.until("the other binary serves", n.servesWith(mode, was))
-	if m := n.settled(mode); m.Last == nil || m.Last.Error != "" {
+	if m := n.waitForMode(mode); m.Last == nil || m.Last.Error != "" {
 		n.Errorf("it was no swap, or one that was undone: %+v", m.Last)
 	}
 	return n.plugin(mode)
@@ -112,7 +112,7 @@ func hostRestarts(t *testing.T, mode, rules string) {
 			t.Fatal(err)
 		}
 		was := n.plugin(mode)
-		n.gone()
+		n.waitForExit()
 		n.until("the plugin has ended", func() error {
 			if was == 0 || syscall.Kill(was, 0) != nil {
 				return nil
@@ -136,8 +136,8 @@ func TestKernelUpgrade(t *testing.T) {
 	n.needsLaunchedPlugins()
 	older, newer := programs.dir, n.path("newer")
 	n.buildNewer("newer", "-tags=failpoints", "-ldflags=-buildid=newer")
-	n.copy(filepath.Join(older, "pointsman"), "pointsman")
-	n.dataplane("iptables", older)
+	n.installCopy(filepath.Join(older, "pointsman"), "pointsman")
+	n.installPlugin("iptables", older)
 	n.start()
 	l := n.newLoad()
 	before := n.kernelRules("ruleset")
@@ -146,7 +146,7 @@ func TestKernelUpgrade(t *testing.T) {
 		n.start()
 	}
 	plugin := func(from string) {
-		n.dataplane("iptables", from)
+		n.installPlugin("iptables", from)
 		n.restartPlugin("iptables")
 	}
 	host(newer)

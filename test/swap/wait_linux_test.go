@@ -32,8 +32,8 @@ func (n *node) ask(mode string) {
 	}
 }
 
-// rested waits until no swap is in progress.
-func (n *node) rested() (m admin.Mode) {
+// waitForRest waits until no swap is in progress.
+func (n *node) waitForRest() (m admin.Mode) {
 	n.Helper()
 	n.until("no swap is under way", func() (err error) {
 		if m, err = n.Mode(n.Context()); err == nil && m.Swap != nil {
@@ -44,8 +44,8 @@ func (n *node) rested() (m admin.Mode) {
 	return m
 }
 
-// event waits until an event with this text is reported.
-func (n *node) event(text string) {
+// waitForEvent waits until an event with this text is reported.
+func (n *node) waitForEvent(text string) {
 	n.Helper()
 	n.until("an event says "+text, func() error {
 		events, err := n.Events(n.Context())

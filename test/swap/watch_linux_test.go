@@ -25,22 +25,22 @@ func TestKernelWatch(t *testing.T) {
 	n := newNode(t, "nftables")
 	n.protect = "protect: never"
 	n.write("services/nobody.yaml", nobody)
-	n.mode("nftables")
+	n.writeMode("nftables")
 	n.start()
-	n.answering()
+	n.waitForAnswers()
 	web, empty := netip.AddrPortFrom(vip, port), netip.MustParseAddrPort("172.30.0.20:8080")
 	w := n.watch("outside:"+client.String(), web.String())
-	w.tells(web, "forward tcp 198.18.0.7:", " > 172.30.0.10:8080, shop/web:tcp/tcp4 to 10.180.")
-	w.ends(syscall.SIGINT, "")
+	w.expectLine(web, "forward tcp 198.18.0.7:", " > 172.30.0.10:8080, shop/web:tcp/tcp4 to 10.180.")
+	w.waitForEnd(syscall.SIGINT, "")
 
 	w = n.watch()
-	w.tells(empty, "reject tcp 198.18.0.7:", " > 172.30.0.20:8080, shop/nobody:tcp/tcp4: it has no endpoint that may be used (no_endpoint); nftables, table ip ", " rule ")
+	w.expectLine(empty, "reject tcp 198.18.0.7:", " > 172.30.0.20:8080, shop/nobody:tcp/tcp4: it has no endpoint that may be used (no_endpoint); nftables, table ip ", " rule ")
 	n.nft("add table ip firewall; add chain ip firewall guard { type filter hook forward priority 10; }; add rule ip firewall guard ip daddr { 10.180.0.1, 10.180.1.1 } drop")
-	w.tells(web, "drop tcp 198.18.0.7:", " > 172.30.0.10:8080, shop/web:tcp/tcp4; nftables, table ip firewall, chain guard, rule 1 (handle ")
+	w.expectLine(web, "drop tcp 198.18.0.7:", " > 172.30.0.10:8080, shop/web:tcp/tcp4; nftables, table ip firewall, chain guard, rule 1 (handle ")
 	n.nft("delete table ip firewall")
 	pid := n.plugin("nftables")
 	n.kill(pid)
-	w.ends(0, "pointsman: ")
+	w.waitForEnd(0, "pointsman: ")
 	n.until("the table of the watch is gone", func() error {
 		if tables := n.nft("list tables"); strings.Contains(tables, "pointsman-watch-") {
 			return fmt.Errorf("there is %s", tables)
@@ -72,8 +72,8 @@ func (n *node) watch(words ...string) *watch {
 	return w
 }
 
-// tells calls an address until one line of the output has all parts.
-func (w *watch) tells(to netip.AddrPort, parts ...string) {
+// expectLine calls an address until one line of the output has all parts.
+func (w *watch) expectLine(to netip.AddrPort, parts ...string) {
 	w.Helper()
 	call := w.caller("client", client, to)
 	w.until(fmt.Sprintf("it tells %q", parts), func() error {
@@ -91,9 +91,9 @@ func (w *watch) tells(to netip.AddrPort, parts ...string) {
 	})
 }
 
-// ends waits for the verb's end, after a signal unless that is zero: with an error that starts with failure, or without
-// one.
-func (w *watch) ends(signal syscall.Signal, failure string) {
+// waitForEnd waits for the verb's end, after a signal unless that is zero: with an error that starts with failure, or
+// without one.
+func (w *watch) waitForEnd(signal syscall.Signal, failure string) {
 	w.Helper()
 	if signal != 0 {
 		_ = w.cmd.Process.Signal(signal)

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// added is a Service that only the second host knows.
-const added = `
+// secondService is a Service that only the second host knows.
+const secondService = `
 apiVersion: v1
 kind: Service
 metadata: {name: added, namespace: shop}
@@ -31,8 +31,9 @@ ports: [{name: tcp, port: 8080, protocol: TCP}]
 endpoints: [{addresses: [10.180.0.1]}]
 `
 
-// beside starts a second host in the namespace of n, with files and a state directory of its own, that answers probes.
-func (n *node) beside(mode string) *node {
+// newSecondHost starts a second host in the namespace of n, with files and a state directory of its own, that answers
+// probes.
+func (n *node) newSecondHost(mode string) *node {
 	n.Helper()
 	dir, err := os.MkdirTemp("", "swap")
 	if err != nil {
@@ -71,7 +72,7 @@ func (n *node) expectNotWriter(mode string, writer int) {
 	n.expectAnswer(10249, "metrics", "200",
 		fmt.Sprintf("\npointsman_plugin_writer{plugin=%q} 0\n", mode), fmt.Sprintf("\npointsman_plugin_active{plugin=%q} 0\n", mode),
 		fmt.Sprintf("\npointsman_plugin_revision{plugin=%q,state=\"served\"} 0\n", mode), "\npointsman_ready 0\n")
-	n.event(holder + " holds the writer's lock")
+	n.waitForEvent(holder + " holds the writer's lock")
 }
 
 // expectWriter waits until every interface tells that the dataplane of n is the writer.
@@ -86,7 +87,7 @@ func (n *node) expectWriter(mode string) {
 	})
 	n.expectAnswer(10256, "readyz", "200", `"ready":true`)
 	n.expectAnswer(10249, "metrics", "200", fmt.Sprintf("\npointsman_plugin_writer{plugin=%q} 1\n", mode), fmt.Sprintf("\npointsman_plugin_active{plugin=%q} 1\n", mode))
-	n.event("it is the writer now")
+	n.waitForEvent("it is the writer now")
 }
 
 // TestKernelTwoHosts has two hosts in one namespace that do not know of each other. The second one serves nothing, says
@@ -100,17 +101,17 @@ func TestKernelTwoHosts(t *testing.T) {
 			n := newNode(t, c.mode)
 			n.needsLaunchedPlugins()
 			n.options = c.options
-			n.mode(c.mode)
+			n.writeMode(c.mode)
 			n.start()
-			n.answering()
+			n.waitForAnswers()
 			writer := n.plugin(c.mode)
 
-			second := n.beside(c.mode)
+			second := n.newSecondHost(c.mode)
 			second.exec(second.host())
 			second.expectNotWriter(c.mode, writer)
 			pending := second.pending()
 			for i, addr := range []string{"172.30.0.21", "172.30.0.22"} { // and its clusterIP changes
-				second.write("services/added.yaml", fmt.Sprintf(added, addr))
+				second.write("services/added.yaml", fmt.Sprintf(secondService, addr))
 				second.until("the change is known", func() error {
 					if now := second.pending(); i == 0 && now <= pending {
 						return fmt.Errorf("%d are pending", now)
@@ -123,7 +124,7 @@ func TestKernelTwoHosts(t *testing.T) {
 			if err := n.tryCall(pod, at); err == nil {
 				t.Error("a Service is served that no process with the right to write was sent")
 			}
-			n.answering()
+			n.waitForAnswers()
 
 			n.end(syscall.SIGKILL) // and with it the writer
 			killed := time.Now()
@@ -133,7 +134,7 @@ func TestKernelTwoHosts(t *testing.T) {
 			if err := n.tryCall(pod, netip.MustParseAddrPort("172.30.0.21:8080")); err == nil {
 				t.Error("the clusterIP of before is served")
 			}
-			n.answering()
+			n.waitForAnswers()
 		})
 	}
 }
@@ -163,8 +164,8 @@ func TestKernelWriterElsewhere(t *testing.T) {
 	n := newNode(t, "userspace")
 	n.needsLaunchedPlugins()
 	n.start()
-	n.answering()
-	second := n.beside("iptables")
+	n.waitForAnswers()
+	second := n.newSecondHost("iptables")
 	second.start()
 	second.until("it serves", func() error { return second.statusIs(true, "") })
 	rules := n.natRules()
@@ -172,7 +173,7 @@ func TestKernelWriterElsewhere(t *testing.T) {
 	if holder := fmt.Sprintf("pid %d (pointsman-dataplane-iptables)", second.plugin("iptables")); err == nil || !strings.Contains(out, holder) {
 		t.Errorf("the swap: %v: %s; want that it was undone, and %s", err, out, holder)
 	}
-	n.settled("userspace")
+	n.waitForMode("userspace")
 	s, err := second.Status(t.Context())
 	if now := n.natRules(); err != nil || s.Dataplane.Lock != "held" || now != rules {
 		t.Errorf("after the swap was undone the other process has the lock %q (%v), and its chains are\n%s\nwant\n%s", s.Dataplane.Lock, err, now, rules)
@@ -184,7 +185,7 @@ func TestKernelWriterElsewhere(t *testing.T) {
 		}
 		return err
 	})
-	n.answering()
+	n.waitForAnswers()
 }
 
 // natRules returns the rules in the chains of the iptables mode.
