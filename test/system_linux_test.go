@@ -276,7 +276,7 @@ func (s *system) plugin() int {
 	return pid
 }
 
-// A output is the output of a verb, and its exit code.
+// output is the output of a verb, and its exit code.
 type output struct {
 	out, err string
 	code     int
