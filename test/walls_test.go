@@ -62,7 +62,7 @@ var walls = []wall{
 	{"host/phrase", nil, "words, for events and verbs alike"},
 	{"host/dataplanes", []string{"sdk", "sdk/wire", "host/admin", "host/canary", "host/config", "host/feed", "host/health", "host/launch", "host/phrase", "host/plane", "host/report", "host/supervise", "host/track", "github.com/hashicorp/go-hclog", "k8s.io/utils/clock"},
 		"where feed, supervise and swap meet; it knows neither the command line nor the API server"},
-	{"host/pointsman", []string{"host/...", "sdk", "sdk/statefile", "sdk/wire", "internal/notify", "github.com/hashicorp/go-hclog", "github.com/spf13/cobra", "github.com/spf13/pflag", "go.yaml.in/yaml/v3", "golang.org/x/sys", "golang.org/x/term", "k8s.io/utils/cpuset"},
+	{"host/pointsman", []string{"host/...", "sdk", "sdk/statefile", "sdk/wire", "internal/notify", "github.com/hashicorp/go-hclog", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term", "k8s.io/utils/cpuset", "sigs.k8s.io/yaml"},
 		"constructs, connects, waits"},
 	{"host/kubectl-pointsman", []string{"host/admin", "github.com/spf13/cobra", "golang.org/x/term", "k8s.io/client-go", "k8s.io/klog", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/streaming", "sigs.k8s.io/yaml"},
 		"runs where kubectl does, and on no node; it asks the verbs of the hosts, and knows the shape of their answers alone"},

@@ -17,10 +17,11 @@ import (
 	"github.com/pointsman/pointsman/host/dataplanes"
 	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/phrase"
+	"github.com/pointsman/pointsman/host/watch"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// backend answers the admin socket: each answer is put together when it is asked for.
+// backend returns the functions that answer the admin socket and the status page.
 func (h *host) backend() admin.Backend {
 	return admin.Backend{
 		Status:   h.status,
@@ -30,7 +31,7 @@ func (h *host) backend() admin.Backend {
 		Watch:    h.dataplanes.Watch,
 		Plugins:  h.dataplanes.Plugins,
 		Config:   h.config,
-		Events:   h.events,
+		Events:   h.recentEvents,
 		Logs:     h.dataplanes.Logs,
 		Restart:  h.dataplanes.Restart,
 		Metrics:  h.servers.Metrics(),
@@ -45,7 +46,7 @@ func (h *host) status() admin.Status {
 	s := admin.Status{
 		Node:      admin.Node{Name: node.Name, Addrs: phrase.Texts(node.Addrs)},
 		Host:      admin.Host{Version: wire.Build(), PID: os.Getpid(), Started: h.started},
-		Source:    h.from,
+		Source:    h.sourceName,
 		Mode:      h.dataplanes.Mode(),
 		Auto:      h.dataplanes.Auto(),
 		Dataplane: h.dataplanes.Serving(),
@@ -60,13 +61,20 @@ func (h *host) status() admin.Status {
 	s.Sync, s.Unserved = h.dataplanes.Followed(), h.dataplanes.Unserved()
 	j := h.servers.Assess()
 	s.Probes = admin.Probes{Healthz: j.Healthy && j.Eligible, Livez: j.Live, Readyz: j.Ready}
-	s.Warnings = warnings(s, h.besides(j))
+	o := observations{
+		found: j.Findings, faults: h.faults(), sourceFault: h.fault(), staleSince: h.follower.State().Since, unbound: h.servers.Unbound(),
+		unwritten: h.dataplanes.Unwritten(), stateDir: h.settings.StateDir, unattended: h.dataplanes.Unattended(),
+	}
+	for _, w := range h.tracker.Warned() {
+		o.nodeAddrs = append(o.nodeAddrs, "Service "+w.Object+": "+w.Message)
+	}
+	s.Warnings = warnings(s, o)
 	s.Healthy = len(s.Warnings) == 0
 	return s
 }
 
-// warned returns how many warnings the status has of each code.
-func (h *host) warned() map[string]int {
+// warningCounts returns the number of current warnings by code.
+func (h *host) warningCounts() map[string]int {
 	count := make(map[string]int)
 	for _, w := range h.status().Warnings {
 		count[w.Code]++
@@ -74,40 +82,19 @@ func (h *host) warned() map[string]int {
 	return count
 }
 
-func (h *host) besides(j health.Assessment) besides {
-	b := besides{found: j.Findings, away: h.fault(), staleSince: h.follower.State().Since, unbound: h.servers.Unbound(),
-		unwritten: h.dataplanes.Unwritten(), stateDir: h.settings.StateDir, unattended: h.dataplanes.Unattended()}
-	for _, fault := range h.faults() {
-		b.faults = append(b.faults, fault.Error())
-	}
-	for _, w := range h.tracker.Warned() {
-		b.ofNode = append(b.ofNode, "Service "+w.Object+": "+w.Message)
-	}
-	b.ofNode = shown(b.ofNode, "external IPs are this node's own, and served")
-	return b
-}
-
-// shown returns the first of texts, and a line that says how many more there are.
-func shown(texts []string, more string) []string {
-	if len(texts) <= shownProblems {
-		return texts
-	}
-	return append(texts[:shownProblems:shownProblems], fmt.Sprintf("and %d more %s", len(texts)-shownProblems, more))
-}
-
-// service returns one Service, with what happened to it lately.
+// service returns one Service with its recent events.
 func (h *host) service(ctx context.Context, namespace, name string) (admin.ServiceDetail, error) {
 	s, err := h.dataplanes.Service(ctx, namespace, name)
-	s.Events = slices.DeleteFunc(h.events(), func(e admin.Event) bool {
-		return !concerns(e.Object, namespace+"/"+name) && !slices.ContainsFunc(s.EndpointSlices, func(slice string) bool {
+	s.Events = slices.DeleteFunc(h.recentEvents(), func(e admin.Event) bool {
+		return !isAbout(e.Object, namespace+"/"+name) && !slices.ContainsFunc(s.EndpointSlices, func(slice string) bool {
 			return e.Object == "EndpointSlice "+namespace+"/"+slice
 		})
 	})
 	return s, err
 }
 
-// concerns reports whether the object of an event is the Service, or one of its ports.
-func concerns(object, service string) bool {
+// isAbout reports whether the object of an event is the Service or one of its ports.
+func isAbout(object, service string) bool {
 	rest, is := strings.CutPrefix(object, service)
 	return is && (rest == "" || rest[0] == ':' || rest[0] == '/')
 }
@@ -117,23 +104,23 @@ func (h *host) config() (admin.Config, error) {
 	return admin.Config{Use: configUse(h.follower.State()), Settings: settings}, err
 }
 
-// published returns the settings for whoever asks over HTTP, without credentials: what a plugin's options hold
-// may be secret.
-func (h *host) published() ([]byte, error) {
+// publicConfig returns the settings without secrets: everybody may ask for them over HTTP, and the
+// options of a plugin may hold secrets.
+func (h *host) publicConfig() ([]byte, error) {
 	public, _ := h.follower.Host().Public()
 	return json.MarshalIndent(public, "", "  ")
 }
 
-func (h *host) events() []admin.Event {
-	list := []admin.Event{}
+func (h *host) recentEvents() []admin.Event {
+	list := []admin.Event{} // not null in JSON
 	for _, e := range h.reports.Recent() {
-		list = append(list, admin.Event{Time: e.Time, Warning: e.Warning, Reason: e.Reason, Object: e.Object, Message: e.Message, Count: e.Count})
+		list = append(list, admin.Event(e))
 	}
 	return list
 }
 
-// The codes of warnings. They stay the same, and docs/warnings.md explains them. Those of
-// what the probes say too are package health's.
+// Codes of warnings. They never change, and docs/warnings.md explains them. Package health has the
+// codes of what the probes report.
 const (
 	restartedLate  = "W002"
 	lastSyncFailed = "W003"
@@ -151,27 +138,27 @@ const (
 	debugged       = "W021"
 )
 
-// besides is what is worth a warning and stands nowhere else in a status.
-type besides struct {
-	faults     []string  // the source's
-	away       string    // why the source does not answer; empty: it does
-	staleSince time.Time // since when the config file cannot be used
-	found      []health.Finding
-	unwritten  []string // what the next host must know, and could not be written down
-	stateDir   string
-	ofNode     []string // external IPs that are this node's, and are served
-	unbound    []string // addresses of the host's own servers that cannot be bound
-	unattended []string // rules in the kernel that serve, and that nothing updates, by mode
+// observations are the causes of warnings that a status does not show elsewhere.
+type observations struct {
+	found       []health.Finding
+	faults      []watch.Fault // in what the source reads
+	sourceFault string        // why the source delivers no changes; empty if it does
+	staleSince  time.Time     // since when the config file is invalid
+	unbound     []string      // addresses that the host's servers cannot bind
+	unwritten   []string      // state that the host cannot write to stateDir
+	stateDir    string
+	nodeAddrs   []string // external IPs that are this node's own and are served
+	unattended  []string // rules in the kernel that no dataplane updates, by mode
 }
 
-// warnings returns the things to look at in s and besides, the gravest first.
-func warnings(s admin.Status, b besides) []admin.Warning {
+// warnings returns the warnings about s and o, the most severe first.
+func warnings(s admin.Status, o observations) []admin.Warning {
 	list := []admin.Warning{}
 	warn := func(code, try, format string, args ...any) {
 		list = append(list, admin.Warning{Code: code, Text: fmt.Sprintf(format, args...), Try: try})
 	}
 	d := s.Dataplane
-	for _, f := range b.found {
+	for _, f := range o.found {
 		warn(f.Code, f.Try, "%s", f.Text)
 	}
 	if d.Restarts > 0 && time.Since(d.EndedAt) < dataplanes.Recently {
@@ -180,13 +167,13 @@ func warnings(s admin.Status, b besides) []admin.Warning {
 	if d.Debug {
 		warn(debugged, "remove plugins."+d.Name+".debug from the config file, and restart the host", "dataplane %s is debugged: its process is not ended if it hangs", d.Name)
 	}
-	if l := s.LastSwap; l != nil && l.Error != "" && !(s.Swap != nil && s.Swap.Moved()) { // a later one was made
-		warn(swapFailed, "pointsman mode show", "the swap to %s %s: %s%s", l.To, ended(*l, d), l.Error, l.Retried(time.Now()))
+	if l := s.LastSwap; l != nil && l.Error != "" && !(s.Swap != nil && s.Swap.Moved()) { // a later swap succeeded
+		warn(swapFailed, "pointsman mode show", "the swap to %s %s: %s%s", l.To, failureOf(*l, d), l.Error, l.Retried(time.Now()))
 	}
 	if l := s.LastSwap; l != nil && l.Left != "" {
 		warn(swapUnfinished, "pointsman cleanup --dry-run", "the swap to %s is not finished: %s", l.To, l.Left)
 	}
-	for _, rules := range b.unattended {
+	for _, rules := range o.unattended {
 		warn(notUpdated, "pointsman mode show", "%s is %s; the kernel has rules that nothing updates: %s", d.Name, d.State, rules)
 	}
 	if s.Sync.Error != "" {
@@ -196,30 +183,30 @@ func warnings(s admin.Status, b besides) []admin.Warning {
 		warn(notAllServed, "pointsman status -o yaml", "not served as asked for: %s", byReason(s.Unserved))
 	}
 	if s.Config.Stale != "" {
-		warn(configStale, "pointsman config validate "+s.Config.Path, "the config file cannot be used since %s, and the last good one stays in force: %s", b.staleSince.Format(time.RFC3339), s.Config.Stale)
+		warn(configStale, "pointsman config validate "+s.Config.Path, "the config file cannot be used since %s, and the last good one stays in force: %s", o.staleSince.Format(time.RFC3339), s.Config.Stale)
 	}
 	if len(s.Config.Pending) > 0 {
 		warn(configPending, "restart the host", "the config file was changed; what waits for a restart: %s", phrase.List(s.Config.Pending))
 	}
-	for _, why := range b.unbound {
+	for _, why := range o.unbound {
 		warn(notAnswering, "ss -ltnp", "the host does not answer, and tries again each 5s: %s", why)
 	}
-	for _, why := range b.unwritten {
-		warn(notWritten, "df -h "+b.stateDir, "what the next host must know cannot be written down, and is tried again each second: %s", why)
+	for _, why := range o.unwritten {
+		warn(notWritten, "df -h "+o.stateDir, "the host's state cannot be written, and is tried again each second: %s", why)
 	}
-	for _, what := range b.ofNode {
-		warn(nodeAsExternal, "pointsman config show --running", "%s", what)
+	if len(o.nodeAddrs) > 0 {
+		warn(nodeAsExternal, "pointsman config show --running", "%s", phrase.Some(o.nodeAddrs))
 	}
-	for _, fault := range b.faults {
-		warn(sourceFaulty, "", "%s", fault)
+	for _, fault := range o.faults {
+		warn(sourceFaulty, "", "%v", fault)
 	}
-	if b.away != "" {
-		warn(sourceAway, "", "no changes are heard of: %s", b.away)
+	if o.sourceFault != "" {
+		warn(sourceAway, "", "no changes are heard of: %s", o.sourceFault)
 	}
 	return list
 }
 
-// byReason counts what is not served.
+// byReason returns the number of Services that are not served, by reason.
 func byReason(problems []admin.Problem) string {
 	count := make(map[string]int)
 	for _, p := range problems {
@@ -232,8 +219,8 @@ func byReason(problems []admin.Problem) string {
 	return phrase.List(list)
 }
 
-// ended says how a swap ended that did not go well.
-func ended(l admin.Swapped, d admin.Plugin) string {
+// failureOf returns how a swap that failed ended.
+func failureOf(l admin.Swapped, d admin.Plugin) string {
 	switch {
 	case l.Stays == l.To && !l.Undone:
 		return "failed and could not be undone"
@@ -245,6 +232,7 @@ func ended(l admin.Swapped, d admin.Plugin) string {
 	return "was undone, and " + l.From + " serves on"
 }
 
+// because returns a reason to append to a text.
 func because(why string) string {
 	if why == "" {
 		return ""
@@ -254,7 +242,7 @@ func because(why string) string {
 
 func configUse(s config.State) admin.ConfigUse {
 	use := admin.ConfigUse{Path: s.Host.From.Path, Hash: s.Hash, Loaded: s.Loaded}
-	use.Pending = append([]string{}, s.Pending...) // in JSON a list, also when it is empty
+	use.Pending = append([]string{}, s.Pending...) // not null in JSON
 	if s.Err != nil {
 		use.Stale = s.Err.Error()
 	}

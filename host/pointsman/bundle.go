@@ -27,24 +27,22 @@ import (
 func bundleVerb() *cobra.Command {
 	return &cobra.Command{
 		Use:   "bundle [FILE]",
-		Short: "Write an archive for somebody who helps to debug this node, without secrets",
-		Long: `Bundle writes a tar.gz archive that only its owner can read: what the host answers (status,
+		Short: "Write an archive without secrets, for help with debugging this node",
+		Long: `Bundle writes a tar.gz archive that only its owner can read: the answers of the host (status,
 Services, events, plugins, mode, metrics, diff), the findings of doctor, the settings, and the logs
-of the plugins in use. The values of plugin options are left out. FILE must not exist yet.
+of the plugins in use. It omits the values of plugin options. FILE must not exist yet.
 
 Without a running host the archive has only the settings, the version and the findings of doctor.
-missing.txt in it lists what could not be read. Bundle exits 0 when the archive is complete, 2 when
-something is missing.`,
-		Args: words(0, 1, "the name of a file"),
+Its file missing.txt lists what could not be read. Bundle exits 0 if the archive is complete, and 2
+if something is missing.`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			ctx, stop := untilInterrupt(c.Context())
-			defer stop()
 			now := time.Now().UTC()
 			name := "pointsman-bundle-" + now.Format("20060102T150405Z") + ".tar.gz"
 			if len(args) > 0 {
 				name = args[0]
 			}
-			return writeBundle(ctx, c, name, now)
+			return writeBundle(c.Context(), c, name, now)
 		},
 	}
 }
@@ -75,7 +73,7 @@ func writeBundle(ctx context.Context, c *cobra.Command, name string, now time.Ti
 	return nil
 }
 
-// A bundle is an archive that is being written.
+// A bundle is an archive in progress.
 type bundle struct {
 	out     *tar.Writer
 	now     time.Time
@@ -83,7 +81,7 @@ type bundle struct {
 	plugins []admin.Plugin
 
 	settings []byte            // without secrets
-	invalid  error             // why there are no settings
+	invalid  error             // why settings is empty
 	secrets  *strings.Replacer // hides the values of options where a message quotes them
 
 	files   int
@@ -91,40 +89,35 @@ type bundle struct {
 }
 
 // readSettings reads the settings of the running host, or those of the file if no host answers. The
-// file is read in any case: messages may quote options that the host refused.
+// file is always read, because messages may quote options that the host refused.
 func (b *bundle) readSettings(ctx context.Context, c *cobra.Command) {
-	var removed, found []string
-	filed, err := settings(c)
+	var public config.Host
+	var hidden, more []string
+	file, err := settings(c)
 	if err == nil {
-		b.settings, removed, err = public(filed)
+		public, hidden = file.Public()
 	}
 	if running, failed := b.client.Config(ctx); failed == nil {
-		var h config.Host
-		if err = json.Unmarshal(running.Settings, &h); err == nil {
-			b.settings, found, err = public(&h)
-		}
+		var current config.Host
+		err = json.Unmarshal(running.Settings, &current)
+		public, more = current.Public()
 	}
-	b.invalid = err
+	if b.invalid = err; err == nil {
+		b.settings, b.invalid = json.MarshalIndent(public, "", "  ")
+	}
 	list, _ := b.client.Plugins(ctx)
 	b.plugins = list.Items
 	var schemas strings.Builder
 	for _, p := range b.plugins {
 		schemas.Write(p.Options)
 	}
-	b.secrets = hiding(append(removed, found...), schemas.String())
+	b.secrets = newHider(append(hidden, more...), schemas.String())
 }
 
-// public returns settings as JSON without secrets, and the texts that it leaves out.
-func public(h *config.Host) (settings []byte, hidden []string, err error) {
-	shown, hidden := h.Public()
-	settings, err = json.MarshalIndent(shown, "", "  ")
-	return settings, hidden, err
-}
-
-// hiding returns a replacer of values. It keeps short ones, which would be found everywhere, and the
-// words that a plugin's schema lists, which are known to everybody.
-func hiding(values []string, schemas string) *strings.Replacer {
-	slices.SortFunc(values, func(a, b string) int { return len(b) - len(a) }) // a Replacer takes the first that fits
+// newHider returns a replacer that hides values. It leaves short values, which occur everywhere, and
+// values that a plugin's schema lists, which are public.
+func newHider(values []string, schemas string) *strings.Replacer {
+	slices.SortFunc(values, func(a, b string) int { return len(b) - len(a) }) // a Replacer uses the first match
 	var pairs []string
 	for _, v := range values {
 		quoted, _ := json.Marshal(v)
@@ -135,7 +128,7 @@ func hiding(values []string, schemas string) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// addAll adds all files. It returns an error only if the archive cannot be written.
+// addAll adds all files. It fails only if the archive cannot be written.
 func (b *bundle) addAll(ctx context.Context, c *cobra.Command) error {
 	versionText, err := json.MarshalIndent(version(), "", "  ")
 	err = errors.Join(b.add("version.json", versionText, err), b.add("config.json", b.settings, b.invalid))
@@ -160,7 +153,7 @@ func (b *bundle) addAll(ctx context.Context, c *cobra.Command) error {
 	return err
 }
 
-// add adds one file, or notes why it is missing.
+// add adds one file, or records why it is missing.
 func (b *bundle) add(name string, text []byte, missing error) error {
 	if missing != nil {
 		b.missing = append(b.missing, b.secrets.Replace(name+": "+oneLineOf(missing)))

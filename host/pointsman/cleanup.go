@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,111 +25,103 @@ import (
 	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
-// Why lockState does not lock a state directory: a host with it lives, or others may change
-// what is in it. Where the system is no unix, neither is found out.
+// Errors of lockState on Unix: another host uses the state directory, or other users may write to it.
 var (
 	errInUse     = errors.New("another host uses it")
 	errUntrusted = errors.New("the state directory cannot be trusted")
 )
 
-// cleanupLimit is how long one plugin may take to clean up.
+// cleanupLimit limits the cleanup of one plugin.
 const cleanupLimit = 5 * time.Minute
 
 func cleanupVerb() *cobra.Command {
-	var kubeProxy, dryRun bool
+	j := &cleaner{}
 	c := &cobra.Command{
 		Use:   "cleanup",
-		Short: "Remove every trace of the dataplanes from this node",
-		Long: `Cleanup asks each plugin's binary to remove what it made on this node, and only that. Beside a running host it leaves the
-mode in use alone, and while a swap is under way both of its modes. Where none runs, the
-next host starts with the mode of the config file and ignores an earlier mode swap.`,
-		Args: noWords(),
+		Short: "Remove everything that the dataplanes created on this node",
+		Long: `Cleanup runs the cleanup of each plugin, which removes only what that plugin created on this node. It
+skips the mode of a running host, and during a swap both of its modes. If no host runs, the next
+host starts with the mode of the config file, not with the mode of an earlier mode swap.`,
+		Args: cobra.NoArgs,
 	}
-	c.Flags().BoolVar(&kubeProxy, "kube-proxy", false, "also what kube-proxy left in the modes that the plugins replace")
-	c.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would go")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		s, err := settings(c)
-		if err != nil {
+	c.Flags().BoolVar(&j.kubeProxy, "kube-proxy", false, "also remove what kube-proxy left in the modes of these plugins")
+	c.Flags().BoolVar(&j.dryRun, "dry-run", false, "only print what would be removed")
+	c.RunE = func(c *cobra.Command, _ []string) (err error) {
+		if j.settings, err = settings(c); err != nil {
 			return err
 		}
-		ctx, stop := untilInterrupt(c.Context())
-		defer stop()
-		j := cleaner{settings: s, kubeProxy: kubeProxy, dryRun: dryRun, out: c.OutOrStdout(), errs: c.ErrOrStderr()}
-		status, err := client(c).Status(ctx)
-		if err != nil && !noHost(err) {
+		status, err := client(c).Status(c.Context())
+		if err != nil && !isNoHost(err) {
 			return fmt.Errorf("which modes does the running host use: %w; stop it first", err)
 		}
-		j.inUse = modesOf(status)
-		return j.clean(ctx)
+		j.inUse, j.out, j.errs = modesInUse(status), c.OutOrStdout(), c.ErrOrStderr()
+		return j.clean(c.Context())
 	}
 	return c
 }
 
-// noHost reports whether err, of asking a host, says that none runs. One that is too
-// busy to answer does.
-func noHost(err error) bool {
+// isNoHost reports whether an error of the client means that no host runs. A host that is too busy to
+// answer runs.
+func isNoHost(err error) bool {
 	return errors.Is(err, admin.ErrUnreachable) && !errors.Is(err, context.DeadlineExceeded)
 }
 
-// modesOf returns those that a host uses: the one that serves, and for the time of a swap the
-// one that is to come, or that still has connections.
-func modesOf(s admin.Status) []string {
+// modesInUse returns the modes that a host uses: the serving mode, and during a swap the next or the
+// draining mode.
+func modesInUse(s admin.Status) []string {
 	if s.Swap != nil {
 		return []string{s.Mode, s.Swap.From, s.Swap.To}
 	}
 	return []string{s.Mode}
 }
 
-// A cleaner cleans up after all plugins, one by one.
+// A cleaner runs the cleanups of all plugins, one after the other.
 type cleaner struct {
 	settings          *config.Host
-	inUse             []string // the modes of a running host
+	inUse             []string // modes of a running host
 	kubeProxy, dryRun bool
 	out, errs         io.Writer
 }
 
-// clean does all it can, and returns what did not work.
-func (j cleaner) clean(ctx context.Context) error {
+// clean runs the cleanup of each plugin, also after one fails, and deletes the record of the last mode.
+func (j *cleaner) clean(ctx context.Context) error {
 	found := dataplanes.Discover(j.settings)
 	if len(found) == 0 {
 		return fmt.Errorf("no plugins in %s; try: --plugin-dir DIR", phrase.List(j.settings.PluginDirs))
 	}
-	var failed []error
+	var failed error
 	for _, f := range found {
 		if slices.Contains(j.inUse, f.Name) {
 			fmt.Fprintf(j.out, "%s: left alone, a running host uses it\n", f.Name)
 			continue
 		}
-		failed = append(failed, j.ask(ctx, f))
+		failed = errors.Join(failed, j.run(ctx, f))
 	}
-	if err := errors.Join(failed...); err != nil || j.dryRun || statefile.Guarded(j.settings.StateDir) != nil {
-		return err
+	if failed != nil || j.dryRun {
+		return failed
 	}
-	return j.alone(func() error { return plane.Forget(j.settings.StateDir) })
+	return j.forget()
 }
 
-// alone does something while no host has the state directory. Where one has it, it is not done.
-func (j cleaner) alone(do func() error) error {
-	if _, err := os.Stat(j.settings.StateDir); err != nil {
-		return nil // no host has used it
-	}
-	lock, err := lockState(j.settings.StateDir)
-	if errors.Is(err, errInUse) {
+// forget deletes the record of the mode, unless no host has used the state directory, a host uses it
+// now, or other users may write to it.
+func (j *cleaner) forget() error {
+	dir := j.settings.StateDir
+	if _, err := os.Stat(dir); err != nil || statefile.Guarded(dir) != nil {
 		return nil
 	}
-	if errors.Is(err, errUntrusted) {
-		fmt.Fprintf(j.errs, "what the host wrote down stays: %v\n", err)
+	lock, err := lockState(dir)
+	if errors.Is(err, errInUse) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
-	return do()
+	return errors.Join(plane.Forget(dir), lock.Close())
 }
 
-// ask runs the plugin's own cleanup.
-func (j cleaner) ask(ctx context.Context, f supervise.Found) error {
+// run runs the cleanup of one plugin, and prefixes its output with the plugin's name.
+func (j *cleaner) run(ctx context.Context, f supervise.Found) error {
 	if f.Err != nil {
 		return fmt.Errorf("%s: %w", f.Name, f.Err)
 	}
@@ -146,32 +139,18 @@ func (j cleaner) ask(ctx context.Context, f supervise.Found) error {
 		return err
 	}
 	defer binary.Close()
+	var stdout, stderr bytes.Buffer
 	cmd := binary.Command(ctx, args...)
-	cmd.WaitDelay = 5 * time.Second
-	cmd.Stdout = &prefixed{w: j.out, prefix: f.Name + ": "}
-	cmd.Stderr = &prefixed{w: j.errs, prefix: f.Name + ": "}
-	if err := cmd.Run(); err != nil {
+	cmd.WaitDelay, cmd.Stdout, cmd.Stderr = 5*time.Second, &stdout, &stderr
+	err = cmd.Run()
+	for line := range strings.Lines(stdout.String()) {
+		fmt.Fprintf(j.out, "%s: %s\n", f.Name, strings.TrimSuffix(line, "\n"))
+	}
+	for line := range strings.Lines(stderr.String()) {
+		fmt.Fprintf(j.errs, "%s: %s\n", f.Name, strings.TrimSuffix(line, "\n"))
+	}
+	if err != nil {
 		return fmt.Errorf("%s cleanup: %w", f.Path, err)
 	}
 	return nil
-}
-
-// A prefixed writer writes a prefix before each line.
-type prefixed struct {
-	w      io.Writer
-	prefix string
-	inLine bool
-}
-
-func (p *prefixed) Write(data []byte) (int, error) {
-	for line := range bytes.Lines(data) {
-		if !p.inLine {
-			line = append([]byte(p.prefix), line...)
-		}
-		if _, err := p.w.Write(line); err != nil {
-			return 0, err
-		}
-		p.inLine = line[len(line)-1] != '\n'
-	}
-	return len(data), nil
 }

@@ -19,12 +19,12 @@ func configShowVerb() *cobra.Command {
 	var running bool
 	c := &cobra.Command{
 		Use:   "show",
-		Short: "Show the settings that a host would begin with, or one has",
-		Args:  noWords(),
+		Short: "Show the settings with which a host would start, or those of the running host",
+		Args:  cobra.NoArgs,
 	}
 	out := addFormat(c)
-	*out = "yaml" // there is no better table of settings than the file itself
-	c.Flags().BoolVar(&running, "running", false, "ask the running host for those in force")
+	*out = "yaml" // the format of the config file
+	c.Flags().BoolVar(&running, "running", false, "show the settings of the running host")
 	config.AddFlags(c.Flags())
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if *out == "table" {
@@ -49,8 +49,8 @@ func configShowVerb() *cobra.Command {
 func configDefaultsVerb() *cobra.Command {
 	return &cobra.Command{
 		Use:   "defaults",
-		Short: "Print a config file with every field, its default and what it is for",
-		Args:  noWords(),
+		Short: "Print a config file with every field, its default and its description",
+		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			_, err := io.WriteString(c.OutOrStdout(), config.Defaults)
 			return err
@@ -62,16 +62,16 @@ func configKubeconfigVerb() *cobra.Command {
 	var account string
 	c := &cobra.Command{
 		Use:   "kubeconfig FROM TO",
-		Short: "Write a kubeconfig with the API server's address of another one",
-		Long: `Kubeconfig writes to the file TO a kubeconfig with the API server's address that the kubeconfig FROM
-has, and the credentials of this pod's service account. Those of FROM are not used. An init container
-of the chart runs it, with the kubelet's kubeconfig as FROM: the kubelet reaches the API server also
-while nothing serves Services.`,
-		Args: words(2, 2, "the kubeconfig to read and the file to write"),
+		Short: "Write a kubeconfig with the API server's address of another kubeconfig",
+		Long: `Kubeconfig writes the file TO: a kubeconfig with the API server's address from the kubeconfig FROM and
+the credentials of this pod's service account. An init container of the chart runs it with the
+kubelet's kubeconfig as FROM, because the kubelet reaches the API server also while no Service is
+served.`,
+		Args: cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return watch.WriteKubeconfig(args[0], args[1], account)
 		},
 	}
-	c.Flags().StringVar(&account, "service-account", watch.ServiceAccount, "the folder of the service account's token and ca.crt, which TO names")
+	c.Flags().StringVar(&account, "service-account", watch.ServiceAccount, "the folder of the service account's token and ca.crt")
 	return c
 }

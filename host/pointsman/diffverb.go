@@ -15,26 +15,21 @@ import (
 func diffVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "diff",
-		Short: "Say where the kernel serves something else than it should, and change nothing",
-		Long: `Diff compares what each Service asks for with what the dataplane reads from the kernel: which
-frontends are there, and which endpoints each leads to. What another program has removed or replaced
-is repaired within seconds, and shows only until then.
+		Short: "Show where the kernel differs from the desired state; changes nothing",
+		Long: `Diff compares the desired state of each Service with what the dataplane reads from the kernel: the
+frontends, and the endpoints of each. The dataplane repairs within seconds what other programs
+remove or replace; until then it is a difference.
 
-It exits 0 when nothing differs, 1 when something does.`,
-		Args: noWords(),
+It exits 0 if nothing differs, and 1 if something differs.`,
+		Args: cobra.NoArgs,
 	}
-	out := addFormat(c)
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	return printing(c, func(c *cobra.Command, _ []string) (admin.Diff, error) {
 		d, err := client(c).Diff(c.Context())
-		if err == nil {
-			err = out.print(c.OutOrStdout(), d, func(w io.Writer) { writeDiff(w, d) })
-		}
 		if err == nil && d.Differs() {
 			err = errRefused
 		}
-		return err
-	}
-	return c
+		return d, err
+	}, writeDiff)
 }
 
 func writeDiff(w io.Writer, d admin.Diff) {

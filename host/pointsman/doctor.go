@@ -25,32 +25,27 @@ func doctorVerb() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check what Services on this node depend on, with or without a running host",
 		Long: `Doctor checks the running host and its dataplane, the API server, kube-proxy, the state directory
-and the kernel parameters that Services depend on. It changes nothing. It exits 0 when all is well,
-2 when there is something to look at, and 1 when connections to Services fail.`,
-		Args: noWords(),
+and the kernel parameters that Services depend on. It changes nothing. It exits 0 if all is well,
+2 if there is a warning, and 1 if connections to Services fail.`,
+		Args: cobra.NoArgs,
 	}
-	out := addFormat(c)
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		ctx, stop := untilInterrupt(c.Context())
-		defer stop()
-		d := doctor.NewDiagnosis(examine(ctx, c))
-		err := out.print(c.OutOrStdout(), d, func(w io.Writer) { writeDiagnosis(w, d) })
-		return cmp.Or(err, map[doctor.Result]error{doctor.Fail: errRefused, doctor.Warn: errDegraded}[d.Result])
-	}
-	return c
+	return printing(c, func(c *cobra.Command, _ []string) (doctor.Diagnosis, error) {
+		d := doctor.NewDiagnosis(examine(c.Context(), c))
+		return d, map[doctor.Result]error{doctor.Fail: errRefused, doctor.Warn: errDegraded}[d.Result]
+	}, writeDiagnosis)
 }
 
 func writeDiagnosis(w io.Writer, d doctor.Diagnosis) {
 	for _, f := range d.Checks {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", paint(w, f.Result, string(f.Result)), f.Check, f.Why)
+		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Result, f.Check, f.Why)
 		if f.Try != "" {
-			fmt.Fprintf(w, "%s\t\t  try: %s\n", paint(w, "", ""), f.Try)
+			fmt.Fprintf(w, "\t\t  try: %s\n", f.Try)
 		}
 	}
-	fmt.Fprintf(w, "%s\tin all\t\n", paint(w, d.Result, string(d.Result)))
+	fmt.Fprintf(w, "%s\tin all\t\n", d.Result)
 }
 
-// examine makes all checks. It uses the settings of the running host, or those of the file if no host answers.
+// examine runs all checks. It uses the settings of the running host, or those of the file if no host answers.
 func examine(ctx context.Context, c *cobra.Command) (all []doctor.Finding) {
 	host := client(c)
 	status, unreachable := host.Status(ctx)
@@ -64,7 +59,7 @@ func examine(ctx context.Context, c *cobra.Command) (all []doctor.Finding) {
 	} else {
 		all = doctor.New("host", doctor.OK, "", "process %d, mode %s", status.Host.PID, status.Mode)
 	}
-	for _, w := range status.Warnings { // a kernel feature that a dataplane lacks is one
+	for _, w := range status.Warnings { // including kernel features that a dataplane lacks
 		result := doctor.Warn
 		if w.Code == health.NoNode { // with a wrong name no endpoint counts as local
 			result = doctor.Fail
@@ -84,10 +79,10 @@ func examine(ctx context.Context, c *cobra.Command) (all []doctor.Finding) {
 	return slices.Concat(all, server(ctx, settings), kubeProxyBeside(), node.Examine())
 }
 
-// mostSkew is more than what the Date header, which has whole seconds, and a slow answer account for.
+// mostSkew is more than a slow response and the Date header, which has whole seconds, account for.
 const mostSkew = 10 * time.Second
 
-// server asks the API server which permissions this host lacks, and compares its clock with this node's.
+// server checks the host's permissions at the API server, and compares its clock with this node's.
 func server(ctx context.Context, settings *config.Host) []doctor.Finding {
 	const check = "API server"
 	source := settings.Source.Kubernetes
@@ -112,7 +107,7 @@ func server(ctx context.Context, settings *config.Host) []doctor.Finding {
 		denied, err = client.Denied(ctx, nodeName(settings, here))
 	}
 	if err != nil {
-		return doctor.New(check, doctor.Fail, "see whether this node reaches the server of the kubeconfig, and whether its credentials are valid", "%s", oneLineOf(err))
+		return doctor.New(check, doctor.Fail, "check whether this node reaches the server of the kubeconfig, and whether its credentials are valid", "%s", oneLineOf(err))
 	}
 	all := doctor.New(check, doctor.OK, "", "it answers")
 	for _, p := range denied {
@@ -128,7 +123,7 @@ func server(ctx context.Context, settings *config.Host) []doctor.Finding {
 	return append(all, doctor.New("clock", doctor.OK, "", "this node and the API server agree")...)
 }
 
-// kubeProxyBeside looks for a process of kube-proxy in this network namespace.
+// kubeProxyBeside finds a process of kube-proxy in this network namespace.
 func kubeProxyBeside() []doctor.Finding {
 	const check = "kube-proxy"
 	switch all, err := kubeProxies(); {
@@ -140,5 +135,5 @@ func kubeProxyBeside() []doctor.Finding {
 	return doctor.New(check, doctor.OK, "", "it does not run in this network namespace")
 }
 
-// oneLineOf returns an error for a table.
+// oneLineOf returns the text of an error for a table.
 func oneLineOf(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

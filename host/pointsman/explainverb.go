@@ -21,71 +21,64 @@ import (
 func explainVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain SRC DST:PORT[/PROTOCOL]",
-		Short: "Say what becomes of a packet that is sent to a Service, and why",
-		Long: `Explain says what becomes of the first packet of a connection on this node: to which frontend
-of which Service it comes, whether it may, which endpoints may answer, what the dataplane has
-there at this moment, and how the packet goes through the rules of this node, also those of
-other programs.
+		Short: "Explain what happens to a packet that is sent to a Service, and why",
+		Long: `Explain says what happens to the first packet of a connection on this node: which frontend of which
+Service it reaches, whether that is allowed, which endpoints may answer, what the dataplane serves
+there now, and how the packet passes the rules of this node, including those of other programs.
 
 SRC is an address, node (a process of this node), pod:ADDRESS (a pod of this node) or
-outside:ADDRESS (another machine). PROTOCOL is tcp, udp or sctp. It exits 2 when it cannot tell.
+outside:ADDRESS (another machine). PROTOCOL is tcp, udp or sctp. Explain exits 2 if it cannot tell.
 
-With --watch it prints what becomes of such packets while they come, a line each; without SRC and DST,
-of all new connections that a rule drops or rejects. The dataplane has the kernel trace up to 200 packets
-a second until then. Modes nftables and iptables can, the latter on iptables-nft; rules of iptables-legacy
-are not seen. It needs Linux 5.12.`,
+With --watch it prints a line for each such packet as it arrives, or without SRC and DST for each new
+connection that a rule drops or rejects. The kernel traces up to 200 packets a second for this. It
+needs Linux 5.12 and mode nftables, or mode iptables with iptables-nft; rules of iptables-legacy are
+not traced.`,
 		Example: `  pointsman explain 10.244.1.7 10.96.0.10:80
   pointsman explain node 10.96.0.10:53/udp
   pointsman explain --try outside:198.51.100.7 192.0.2.10:30080
   pointsman explain --watch --for 1m`,
-
-		ValidArgsFunction: eachWord(completeCallers, completeFrontends),
 	}
 	var try, watch bool
 	var during time.Duration
-	c.Flags().BoolVar(&try, "try", false, "open one connection to each endpoint that may answer (TCP), and say what came back")
-	c.Flags().BoolVar(&watch, "watch", false, "print what becomes of packets while they come; SRC and DST may be left out")
+	c.Flags().BoolVar(&try, "try", false, "open one connection to each endpoint that may answer (TCP), and print the result")
+	c.Flags().BoolVar(&watch, "watch", false, "print packets as they arrive; SRC and DST may be omitted")
 	c.Flags().DurationVar(&during, "for", 30*time.Second, "how long to watch, up to 10m")
-	out := addFormat(c)
-	both := words(2, 2, "SRC and DST:PORT")
 	c.Args = func(c *cobra.Command, args []string) error {
 		if watch && len(args) == 0 {
 			return nil
 		}
-		return both(c, args)
+		return cobra.ExactArgs(2)(c, args)
 	}
+	printing(c, func(c *cobra.Command, args []string) (admin.Explanation, error) {
+		x, err := client(c).Explain(c.Context(), args[0], args[1], try)
+		if err == nil && x.Verdict == admin.VerdictCannotTell {
+			err = errDegraded
+		}
+		return x, err
+	}, writeExplanation)
+	explain := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error {
-		if watch && len(args) == 0 {
+		if len(args) == 0 {
 			args = []string{"", ""}
 		} else if _, err := admin.ParseQuestion(args[0], args[1]); err != nil {
 			return usageError{err}
 		}
-		if watch && (*out != "table" || try) {
-			return usageError{errors.New("--watch prints lines, and connects to nothing: leave out -o and --try")}
+		switch {
+		case !watch:
+			return explain(c, args)
+		case try || c.Flags().Changed("output"):
+			return usageError{errors.New("--watch prints lines, and connects to nothing; try: without -o and --try")}
+		case during <= 0 || during > 10*time.Minute:
+			return usageError{fmt.Errorf("--for: want a time up to 10m, not %s", during)}
 		}
-		if watch {
-			return watchPackets(c, args[0], args[1], during)
-		}
-		x, err := client(c).Explain(c.Context(), args[0], args[1], try)
-		if err == nil {
-			err = out.print(c.OutOrStdout(), x, func(w io.Writer) { writeExplanation(w, x) })
-		}
-		if err == nil && x.Verdict == admin.VerdictCannotTell {
-			err = errDegraded
-		}
-		return err
+		return watchPackets(c, args[0], args[1], during)
 	}
 	return c
 }
 
-// watchPackets prints what becomes of packets.
+// watchPackets prints what happens to packets.
 func watchPackets(c *cobra.Command, from, to string, during time.Duration) error {
-	if during <= 0 || during > 10*time.Minute {
-		return usageError{fmt.Errorf("--for: want a time up to 10m, not %s", during)}
-	}
-	ctx, stop := untilInterrupt(c.Context())
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, during)
+	ctx, cancel := context.WithTimeout(c.Context(), during)
 	defer cancel()
 	fmt.Fprintf(c.ErrOrStderr(), "watching for %s\n", during)
 	n := 0
@@ -103,7 +96,7 @@ func watchPackets(c *cobra.Command, from, to string, during time.Duration) error
 	return err
 }
 
-// watchedLine returns what became of a packet: "15:04:05.000 drop udp 10.0.0.1:7 > 10.0.0.2:53, shop/web:dns/udp4: why; the rule".
+// watchedLine returns the line for a packet: "15:04:05.000 drop udp 10.0.0.1:7 > 10.0.0.2:53, shop/web:dns/udp4: why; the rule".
 func watchedLine(w admin.Watched) string {
 	line := fmt.Sprintf("%s %s %s %s > %s", w.Time.Format("15:04:05.000"), w.Verdict, cmp.Or(w.Protocol, "packet"), w.From, w.To)
 	if w.Service != "" {
@@ -168,7 +161,7 @@ func nonempty(s string) []string {
 	return slices.DeleteFunc([]string{s}, func(s string) bool { return s == "" })
 }
 
-// waysOf returns ways in words, each once: "forward to 10.0.0.1:80".
+// waysOf returns the results of ways, each once: "forward to 10.0.0.1:80".
 func waysOf(ways []admin.Way) (all []string) {
 	for _, way := range ways {
 		text := way.Verdict

@@ -21,11 +21,11 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A machine is what the host must know of the machine it runs on.
+// A machine is the machine on which the host runs.
 type machine struct {
 	hostname string
 	cpus     int
-	addrs    []netip.Addr // that others can reach it by
+	addrs    []netip.Addr // reachable by other machines
 }
 
 func thisMachine() (machine, error) {
@@ -47,8 +47,9 @@ func thisMachine() (machine, error) {
 	return m, nil
 }
 
-// onlineCPUs returns how many CPUs the list in the file has, such as "0-3,6". Where there is no such file, it
-// returns those that this process may use, which are fewer where a service manager or a container pins it.
+// onlineCPUs returns the number of CPUs in the list in a file, such as "0-3,6". Without the file it
+// returns the number that this process may use, which is lower if a service manager or container
+// pins it.
 func onlineCPUs(file string) int {
 	list, _ := os.ReadFile(file)
 	if set, err := cpuset.Parse(strings.TrimSpace(string(list))); err == nil && set.Size() > 0 {
@@ -57,12 +58,12 @@ func onlineCPUs(file string) int {
 	return runtime.NumCPU()
 }
 
-// nodeName returns this node's name as endpoints have it.
+// nodeName returns the name of this node in Kubernetes.
 func nodeName(h *config.Host, m machine) string {
 	return strings.ToLower(strings.TrimSpace(cmp.Or(h.HostnameOverride, m.hostname)))
 }
 
-// factsOf returns what the settings say of this node. started is when the host did.
+// factsOf returns the tracker's facts about this node. started is the start of the host.
 func factsOf(h *config.Host, m machine, started time.Time) track.Facts {
 	f := track.Facts{
 		NodeName:      nodeName(h, m),
@@ -77,7 +78,7 @@ func factsOf(h *config.Host, m machine, started time.Time) track.Facts {
 	if addr, err := netip.ParseAddr(h.BindAddress); err == nil && !addr.IsUnspecified() {
 		f.NodeAddrs = []netip.Addr{addr}
 	}
-	if h.Source.Files != nil { // no API server will name the addresses
+	if h.Source.Files != nil { // no Node object has the addresses
 		f.OwnAddrs = m.addrs
 	}
 	f.NodePorts, f.PrimaryNodePorts = h.NodePorts()
@@ -103,8 +104,8 @@ var nodeAddresses = map[string]reach.NodeAddresses{
 	config.ServeNodeAddresses:  reach.ServeNodeAddresses,
 }
 
-// familiesNotIn returns all addresses of each family that no range is of: a setting that says nothing
-// of a family restricts nothing there, as with kube-proxy.
+// familiesNotIn returns the range of all addresses for each IP family that ranges lacks: a setting
+// without ranges of a family does not restrict that family, as with kube-proxy.
 func familiesNotIn(ranges []netip.Prefix) []netip.Prefix {
 	all := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	return slices.DeleteFunc(all, func(p netip.Prefix) bool {
@@ -112,10 +113,10 @@ func familiesNotIn(ranges []netip.Prefix) []netip.Prefix {
 	})
 }
 
-// mostByCores is the limit of connections that maxPerCore asks for, whatever the number of CPUs.
+// mostByCores limits the connections that maxPerCore asks for on machines with many CPUs.
 const mostByCores = 1 << 20
 
-// conntrackOf scales the table with the machine, as kube-proxy does.
+// conntrackOf returns the limits of conntrack for a number of CPUs, like kube-proxy.
 func conntrackOf(c config.Conntrack, cpus int) sdk.ConntrackLimits {
 	limits := sdk.ConntrackLimits{
 		TCPEstablishedTimeout: c.TCPEstablishedTimeout.Duration,

@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/host/reach"
 )
 
-// hostOf is the settings that these lines of a config file make.
+// hostOf returns the settings of a config file with these lines.
 func hostOf(t *testing.T, lines string) *config.Host {
 	t.Helper()
 	path := write(t, filepath.Join(t.TempDir(), "host.yaml"), "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\n"+lines+"\n", 0o600)

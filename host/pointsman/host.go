@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -30,32 +31,32 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// configPeriod is how often a running host looks at its config file. What it finds
-// must be there twice, so a change takes up to twice as long.
+// configPeriod is the time between reads of the config file. A change takes effect when two reads
+// agree, so it takes up to twice as long.
 const configPeriod = time.Second
 
-// A host is what `pointsman run` runs: the parts, connected.
+// A host is the parts of `pointsman run`, connected.
 type host struct {
-	settings *config.Host     // as at the start
-	hangup   <-chan os.Signal // SIGHUP: the config file is read at once
-	follower *config.Follower
+	settings *config.Host     // when the host started
+	hangup   <-chan os.Signal // SIGHUP reads the config file at once
+	follower *config.Follower // has the current settings
 	machine  machine
 	started  time.Time
 
 	log        hclog.Logger
 	reports    *report.Reporter
 	tracker    *track.Tracker
-	source     func(context.Context) error // feeds the tracker, until the context ends
-	from       string                      // what the source is called
-	faults     func() []watch.Fault        // what is wrong with what the source reads
-	fault      func() string               // why no changes are heard of now; empty: they are
-	written    *watch.Events               // to the cluster; nil: there is none
+	source     func(context.Context) error // feeds the tracker until ctx ends
+	sourceName string
+	faults     func() []watch.Fault // in what the source reads
+	fault      func() string        // why the source delivers no changes; empty if it does
+	events     *watch.Events        // to the cluster; nil if the source is no cluster
 	servers    *health.Server
 	dataplanes *dataplanes.Set
-	site       *web.Site // the status page; nil: it is not served
+	site       *web.Site // the status page; nil if it is not served
 }
 
-// newHost constructs the parts. Nothing happens before run.
+// newHost constructs the parts. It starts nothing.
 func newHost(settings *config.Host, flags *pflag.FlagSet, logs io.Writer) (*host, error) {
 	m, err := thisMachine()
 	if err != nil {
@@ -68,8 +69,8 @@ func newHost(settings *config.Host, flags *pflag.FlagSet, logs io.Writer) (*host
 		started:  time.Now(),
 		log:      newLog(settings.Logging, logs),
 	}
-	h.reports = report.New(time.Now, logged(h.log), h.announce)
-	h.tracker = track.New(noticed(h.reports))
+	h.reports = report.New(time.Now, logged(h.log), h.writeToCluster)
+	h.tracker = track.New(reportNotices(h.reports))
 	h.tracker.Configure(factsOf(settings, m, h.started))
 	h.servers = h.newServers()
 	if err := h.openSource(settings.Source); err != nil {
@@ -78,7 +79,7 @@ func newHost(settings *config.Host, flags *pflag.FlagSet, logs io.Writer) (*host
 	h.dataplanes = dataplanes.New(dataplanes.Settings{
 		Begun: settings, Now: h.follower.Host, NodeName: nodeName(settings, m), Addrs: m.addrs,
 		Tracker: h.tracker, Reports: h.reports, Log: h.log,
-		Applied: h.applied, Refused: h.servers.Failed, Interfaces: doctor.Interfaces,
+		Applied: h.countUpdate, Refused: h.servers.Failed, Interfaces: doctor.Interfaces,
 	})
 	h.follower.Check = h.dataplanes.Refuses
 	if settings.WebBindAddress != "" {
@@ -87,7 +88,7 @@ func newHost(settings *config.Host, flags *pflag.FlagSet, logs io.Writer) (*host
 	return h, nil
 }
 
-// run runs the parts until ctx ends. Each of them ends with it.
+// run runs the parts until ctx ends.
 func (h *host) run(ctx context.Context) error {
 	lock, err := lockState(h.settings.StateDir)
 	if err != nil {
@@ -98,7 +99,7 @@ func (h *host) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w; try: --admin-socket PATH", err)
 	}
-	h.greet()
+	h.reportStart()
 	if err := h.dataplanes.Begin(); err != nil {
 		listener.Close()
 		return err
@@ -111,40 +112,41 @@ func (h *host) run(ctx context.Context) error {
 		"servers": func(ctx context.Context) error {
 			err := h.servers.Run(ctx)
 			if err != nil && ctx.Err() == nil {
-				end(err) // bindAddressHardFail asks for that
+				end(err) // only with bindAddressHardFail
 			}
 			return err
 		},
-		"service manager": h.watched,
+		"service manager": h.notifyManager,
 		"config":          func(ctx context.Context) error { h.follower.Run(ctx, configPeriod, h.hangup, h.reload); return nil },
 		"admin":           func(ctx context.Context) error { return admin.Serve(ctx, listener, h.backend()) },
 		"dataplanes":      h.dataplanes.Run,
 	}
-	if h.written != nil {
-		parts["events"] = h.written.Run
+	if h.events != nil {
+		parts["events"] = h.events.Run
 	}
 	if h.site != nil {
 		parts["status page"] = h.site.Run
 	}
 	runParts(ctx, h.log, parts, "dataplanes")
 	h.log.Info("host ended")
-	if err := context.Cause(ctx); err != context.Canceled {
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
 }
 
-func (h *host) greet() {
+// reportStart reports the start of the host, and doubtful settings.
+func (h *host) reportStart() {
 	node := nodeName(h.settings, h.machine)
 	h.log.Info("host begins", "version", wire.Build(), "node", node, "mode", h.settings.Mode,
-		"source", h.from, "config", h.settings.From.Path, "socket", h.settings.AdminSocket)
+		"source", h.sourceName, "config", h.settings.From.Path, "socket", h.settings.AdminSocket)
 	h.reports.Report(report.Event{Reason: report.HostStarting, Object: node, Message: "pointsman " + wire.Build() + " begins, mode " + h.settings.Mode})
 	for _, w := range h.settings.From.Warnings {
 		h.reports.Report(report.Event{Reason: report.ConfigOdd, Message: w.String()})
 	}
 }
 
-// reload brings into force what of a changed config file can be.
+// reload applies a changed config file, as far as that is possible without a restart.
 func (h *host) reload(c config.State) {
 	if c.Err != nil {
 		h.reports.Report(report.Event{Warning: true, Reason: report.ConfigRefused, Object: h.settings.From.Path,
@@ -154,12 +156,6 @@ func (h *host) reload(c config.State) {
 	h.log.SetLevel(hclog.LevelFromString(c.Host.Logging.Level))
 	h.tracker.Configure(factsOf(c.Host, h.machine, h.started))
 	h.servers.SetPeriods(c.Host.MinSyncPeriod.Duration, c.Host.SyncPeriod.Duration)
-	err := h.dataplanes.Reload(c)
-	h.reports.Report(report.Event{Reason: report.ConfigTaken, Object: h.settings.From.Path, Message: changed(c, err)})
-}
-
-// changed says what a change of the config file came to.
-func changed(c config.State, err error) string {
 	text := "nothing changed"
 	if len(c.Applied) > 0 {
 		text = "changed: " + phrase.List(c.Applied)
@@ -167,24 +163,24 @@ func changed(c config.State, err error) string {
 	if len(c.Pending) > 0 {
 		text += "; waits for a restart of the host: " + phrase.List(c.Pending)
 	}
-	if err != nil {
+	if err := h.dataplanes.Reload(c); err != nil {
 		text += "; " + err.Error()
 	}
-	return text
+	h.reports.Report(report.Event{Reason: report.ConfigTaken, Object: h.settings.From.Path, Message: text})
 }
 
-// openSource opens the source that the settings name.
+// openSource opens the source of Services that the settings name.
 func (h *host) openSource(s config.Source) error {
 	if s.Files == nil {
 		return h.openCluster(*s.Kubernetes)
 	}
-	files := watch.Files(s.Files.Path, h.tracker, noticed(h.reports))
+	files := watch.Files(s.Files.Path, h.tracker, reportNotices(h.reports))
 	h.source, h.faults, h.fault = files.Run, files.Faults, func() string { return "" }
-	h.from = "files " + s.Files.Path
+	h.sourceName = "files " + s.Files.Path
 	return nil
 }
 
-// openCluster opens a cluster's API server, to read of Services and to write events.
+// openCluster connects to a cluster's API server, to read Services and to write events.
 func (h *host) openCluster(k config.Kubernetes) error {
 	client, err := watch.Connect(watch.Connection{
 		Kubeconfig: k.Kubeconfig,
@@ -196,29 +192,29 @@ func (h *host) openCluster(k config.Kubernetes) error {
 	if err != nil {
 		return err
 	}
-	node, notice := nodeName(h.settings, h.machine), noticed(h.reports)
+	node, notice := nodeName(h.settings, h.machine), reportNotices(h.reports)
 	cluster := watch.Kubernetes(client, h.tracker, watch.KubeSettings{NodeName: node, SetNode: h.servers.SetNode, Report: notice})
 	h.source, h.faults, h.fault = cluster.Run, func() []watch.Fault { return nil }, cluster.Fault
-	h.written = watch.NewEvents(client, node, notice)
-	h.from = "kubernetes"
+	h.events = watch.NewEvents(client, node, notice)
+	h.sourceName = "kubernetes"
 	return nil
 }
 
-// announce is the sink that writes events to the cluster: what is wrong, and when
-// this node begins to be served.
-func (h *host) announce(e report.Event) {
-	if h.written == nil || !e.Warning && e.Reason != report.HostStarting && e.Reason != report.DataplaneActive {
+// writeToCluster is the sink that writes events to the cluster: warnings, and the two that say when
+// this node is served.
+func (h *host) writeToCluster(e report.Event) {
+	if h.events == nil || !e.Warning && e.Reason != report.HostStarting && e.Reason != report.DataplaneActive {
 		return
 	}
 	object := e.Object
 	if e.Reason == report.ConfigRefused {
-		object = "" // a file of this node
+		object = "" // a file on this node is no object of the cluster
 	}
-	h.written.Write(track.Notice{Warning: e.Warning, Reason: e.Reason, Object: object, Message: e.Message})
+	h.events.Write(track.Notice{Warning: e.Warning, Reason: e.Reason, Object: object, Message: e.Message})
 }
 
-// newServers returns the servers that answer probes, scrapes and health checks of
-// Services. All that they answer is looked up when they are asked.
+// newServers returns the servers for probes, metrics, the status page and the health checks of
+// Services. They compute each response from the current state.
 func (h *host) newServers() *health.Server {
 	s := h.settings
 	return health.New(health.Settings{
@@ -234,46 +230,45 @@ func (h *host) newServers() *health.Server {
 		MinGap:     s.MinSyncPeriod.Duration,
 		Tracker:    h.tracker,
 		Dataplanes: func() []health.Dataplane { return h.dataplanes.Health() },
-		Config:     h.published,
+		Config:     h.publicConfig,
 		KubeProxy:  func() []byte { return h.follower.Host().From.KubeProxy },
 		Events:     h.reports.Counts,
-		Warnings:   h.warned,
+		Warnings:   h.warningCounts,
 		Fault:      func() string { return h.fault() },
 		Level:      h.setLevel,
-		Report:     noticed(h.reports),
+		Report:     reportNotices(h.reports),
 		Log:        serverLog(h.log, "probes and metrics"),
 	})
 }
 
-// setLevel changes the log's level until the host ends, or its file says otherwise.
+// setLevel sets the log level until the host ends or the config file changes it.
 func (h *host) setLevel(level string) error {
 	l := hclog.LevelFromString(level)
 	if l == hclog.NoLevel {
-		return fmt.Errorf("%q is no level: give a number from 0 to 10, or trace, debug, info, warn or error", level)
+		return fmt.Errorf("%q is no log level; want a number from 0 to 10, or trace, debug, info, warn or error", level)
 	}
 	h.log.SetLevel(l)
 	return nil
 }
 
-// applied passes to the servers an update that the dataplane confirmed. It is about both IP
-// families if it is about everything or about the node.
-func (h *host) applied(a feed.Acked) {
+// countUpdate passes an update that the dataplane confirmed to the metrics. A full update and a
+// change of the node count for both IP families.
+func (h *host) countUpdate(a feed.Acked) {
 	u := a.Update
-	var about []sdk.Family
+	var families []sdk.Family
 	for _, f := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		if u.Full || u.Node != nil ||
 			slices.ContainsFunc(u.Set, func(s sdk.Service) bool { return s.Name.Family == f }) ||
 			slices.ContainsFunc(u.Delete, func(name sdk.Name) bool { return name.Family == f }) {
-			about = append(about, f)
+			families = append(families, f)
 		}
 	}
-	h.servers.Applied(health.Applied{Families: about, Full: u.Full, Took: a.Took, Triggers: a.Triggers})
+	h.servers.Applied(health.Applied{Families: families, Full: u.Full, Took: a.Took, Triggers: a.Triggers})
 }
 
-// watched notifies a service manager that the host runs, and from then on that it is
-// not stuck. A dataplane that is late is no reason to end the host: it would be
-// late all the more.
-func (h *host) watched(ctx context.Context) error {
+// notifyManager tells the service manager that the host is ready, and then, until ctx ends, that it
+// is alive. A slow dataplane does not count: restarting the host would make it slower.
+func (h *host) notifyManager(ctx context.Context) error {
 	if err := notify.Notify(notify.Ready); err != nil {
 		return err
 	}

@@ -11,11 +11,11 @@ import (
 	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
-// lockState makes the state directory, and makes sure that one host at a time uses it. Windows
-// ends the lock with the process.
+// lockState creates the state directory and locks it for one host. Windows releases the lock when the
+// process ends.
 func lockState(dir string) (io.Closer, error) {
 	if err := statefile.MakeDir(dir); err != nil {
-		return nil, fmt.Errorf("make the state directory: %w; try: --state-dir DIR, or as an administrator", err)
+		return nil, fmt.Errorf("create the state directory: %w; try: --state-dir DIR, or as an administrator", err)
 	}
 	f, err := statefile.TryLock(filepath.Join(dir, "host.lock"))
 	if errors.Is(err, statefile.ErrLocked) {

@@ -13,8 +13,8 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// init makes a program that is built with the tag man write the manual pages of all verbs into the
-// folder that it is given. It stands here because no other package can import the tree of verbs.
+// init writes the manual pages of all verbs into the folder that the first argument names, in a program
+// that is built with the tag man. It is in this package because no other package can import the verbs.
 func init() {
 	if len(os.Args) != 2 {
 		log.Fatal("want a folder for the manual pages")

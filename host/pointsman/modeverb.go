@@ -16,15 +16,15 @@ import (
 )
 
 func modeVerb() *cobra.Command {
-	return group("mode", "Show, make and undo a change of mode, under which connections go on",
+	return group("mode", "Show the mode, swap it under traffic, or reset it",
 		modeShowVerb(), modeSwapVerb(), modeResetVerb())
 }
 
 func modeShowVerb() *cobra.Command {
-	return asking(&cobra.Command{
+	return printing(&cobra.Command{
 		Use:   "show",
-		Short: "Say which dataplane serves, and how far a swap is",
-		Args:  noWords(),
+		Short: "Show the serving mode, and the progress of a swap",
+		Args:  cobra.NoArgs,
 	}, func(c *cobra.Command, _ []string) (admin.Mode, error) { return client(c).Mode(c.Context()) }, writeMode)
 }
 
@@ -82,36 +82,32 @@ func modeSwapVerb() *cobra.Command {
 	var force, dryRun bool
 	c := &cobra.Command{
 		Use:   "swap MODE",
-		Short: "Change the mode while connections go on",
-		Long: `Swap brings up the dataplane of another mode beside the one that serves, tells it
-everything, and switches traffic: new connections go to the new one, and those that
-are established stay where they are until they end. When anything goes wrong, the
-old one serves on.
+		Short: "Change the mode while connections continue",
+		Long: `Swap starts the dataplane of another mode beside the current one, sends it all Services, and switches
+the traffic: new connections go to the new dataplane, and established ones stay with the old one
+until they end. If a step fails, the swap is rolled back and the old dataplane continues to serve.
 
-With --wait it returns when the new one serves and has proved that it does, or when
-the swap was undone; then it exits 1 and says why. If another mode was asked for
-meanwhile, it exits 3. To swap to the mode that serves starts its binary anew.
+With --wait it returns when the new dataplane serves and the canary has proved it. It exits 1 with
+the reason if the swap is rolled back, and 3 if another mode is requested meanwhile. A swap to the
+serving mode restarts its binary.
 
-A swap can be asked for at any time. While another one is under way it begins after
-that, which is undone if traffic was not switched yet.
+A swap can be requested at any time. If another one is in progress, it starts after that one, which
+is rolled back if traffic has not been switched yet.
 
-With --dry-run it starts the new dataplane in Standby, sends it everything, compares what
-that would serve with what it was sent, and removes it again. This writes to the kernel;
-no packet is handled by what it writes. It exits 0 if the swap can be made, and else 1
-and says why.`,
-		Args: words(1, 1, "the name of a mode"),
+With --dry-run it starts the new dataplane in Standby, sends it all Services, compares what it would
+serve with what it was sent, and removes it again. This writes to the kernel, but no packet is
+handled by what it writes. It exits 0 if the swap can be made, and 1 with the reason if not.`,
+		Args: cobra.ExactArgs(1),
 
-		ValidArgsFunction: eachWord(completePlugins),
+		ValidArgsFunction: completePlugins,
 	}
-	c.Flags().DurationVar(&wait, "wait", 0, "wait this long for the new mode to serve")
+	c.Flags().DurationVar(&wait, "wait", 0, "wait up to this long for the new mode to serve")
 	c.Flags().Lookup("wait").NoOptDefVal = "3m"
-	c.Flags().BoolVar(&force, "force", false, "also if Services or connections are lost by it")
+	c.Flags().BoolVar(&force, "force", false, "swap even if Services or connections are lost")
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "only find out whether the swap can be made")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		ctx, stop := untilInterrupt(c.Context())
-		defer stop()
 		began := time.Now()
-		done, err := client(c).SwapMode(ctx, admin.SwapAsk{To: args[0], Force: force, DryRun: dryRun})
+		done, err := client(c).SwapMode(c.Context(), admin.SwapAsk{To: args[0], Force: force, DryRun: dryRun})
 		if err != nil {
 			return err
 		}
@@ -119,7 +115,7 @@ and says why.`,
 			wait = 3 * time.Minute
 		}
 		if wait > 0 {
-			return awaitSwap(ctx, client(c), args[0], dryRun, began, wait, c.OutOrStdout())
+			return awaitSwap(c.Context(), client(c), args[0], dryRun, began, wait, c.OutOrStdout())
 		}
 		fmt.Fprintln(c.OutOrStdout(), done.Message)
 		return nil
@@ -127,10 +123,10 @@ and says why.`,
 	return c
 }
 
-// errSuperseded is why a swap is not waited for any more, in the host's words.
+// errSuperseded ends the wait for a swap. Its text is the error of the swap in the host's answer.
 var errSuperseded = errors.New("another mode was asked for")
 
-// awaitSwap waits until the swap to a mode that was asked for has come to something.
+// awaitSwap waits until the swap to a mode has succeeded or failed, and returns the failure.
 func awaitSwap(ctx context.Context, client *admin.Client, to string, dryRun bool, began time.Time, wait time.Duration, w io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -140,17 +136,17 @@ func awaitSwap(ctx context.Context, client *admin.Client, to string, dryRun bool
 			return err
 		}
 		s, last := m.Swap, m.Last
-		ours := s != nil && s.To == to && (s.Began.After(began) || s.Moved()) // or it was under way already
+		ours := s != nil && s.To == to && (s.Began.After(began) || s.Moved()) // or it was in progress already
 		ended := last != nil && last.To == to && last.At.After(began) && (s == nil || last.Error != "")
 		switch {
 		case !dryRun && m.Wanted != to:
 			return fmt.Errorf("%w meanwhile: %s", errSuperseded, m.Wanted)
-		case ended && last.Error == errSuperseded.Error(): // and then this one again
+		case ended && last.Error == errSuperseded.Error(): // and then this mode again
 			return errSuperseded
 		case ours && s.Moved():
 			leaves := s.From
 			if leaves == s.To {
-				leaves = "its process before"
+				leaves = "its previous process"
 			}
 			fmt.Fprintf(w, "%s serves; %s drains\n", s.To, leaves)
 			return nil
@@ -180,13 +176,19 @@ func awaitSwap(ctx context.Context, client *admin.Client, to string, dryRun bool
 func modeResetVerb() *cobra.Command {
 	return &cobra.Command{
 		Use:   "reset",
-		Short: "Undo a swap that is under way, or go back to the mode of the config file",
-		Args:  noWords(),
-		RunE:  acting(func(c *cobra.Command, _ []string) (admin.Done, error) { return client(c).ResetMode(c.Context()) }),
+		Short: "Roll back a swap in progress, or return to the mode of the config file",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			done, err := client(c).ResetMode(c.Context())
+			if err == nil {
+				fmt.Fprintln(c.OutOrStdout(), done.Message)
+			}
+			return err
+		},
 	}
 }
 
-// took says how long a swap took, as far as is known.
+// took returns the duration of a swap, if it is known.
 func took(seconds float64) string {
 	if seconds <= 0 {
 		return ""

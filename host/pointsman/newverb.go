@@ -19,19 +19,21 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
+// conformanceProgram is the name of the program that tests plugins against the contract.
+const conformanceProgram = "pointsman-conformance"
+
 func pluginNewVerb() *cobra.Command {
 	var p scaffold.Plugin
 	c := &cobra.Command{
 		Use:   "new NAME",
-		Short: "Write a folder to begin a plugin of one's own in",
-		Long: `New writes the folder pointsman-dataplane-NAME: a plugin that serves and conforms, a test that holds it to
-the contract, a host's config to run it by without root, a Makefile, a file for a CI system, and a
-README. What it serves with is a relay, to be replaced by what is to be written.`,
-		Args: words(1, 1, "a name, such as acme"),
+		Short: "Create a folder with a working plugin to start from",
+		Long: `New creates the folder pointsman-dataplane-NAME with a plugin that passes the conformance suite, its
+test, a host configuration to run it without root, a Makefile, a CI workflow, and a README. The
+plugin serves with a relay, which the author replaces.`,
+		Args: cobra.ExactArgs(1),
 	}
 	c.Flags().StringVar(&p.Language, "lang", scaffold.Go, languages)
-	c.Flags().StringVar(&p.Module, "module", "", "the module's path, with go (default example.org/pointsman-dataplane-NAME)")
-	_ = c.RegisterFlagCompletionFunc("lang", oneOf(scaffold.Languages...)) // there is such a flag
+	c.Flags().StringVar(&p.Module, "module", "", "the Go module path (default example.org/pointsman-dataplane-NAME)")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		p.Name = args[0]
 		if err := complete(&p); err != nil {
@@ -45,17 +47,17 @@ README. What it serves with is a relay, to be replaced by what is to be written.
 		fmt.Fprintf(c.OutOrStdout(), `%s: %s in %s
 next:
   cd %s
-  make build        # what it needs besides, README.md says
-  make conformance  # holds it to the contract
+  make build        # README.md lists what it needs
+  make conformance  # test it against the contract
   make run          # a host that serves services/web.yaml with it, until Ctrl-C
-  make swap         # in another terminal: away from it and back
+  make swap         # in another terminal: swap away from it and back
 `, dir, phrase.Count(written, "file"), p.Language, dir)
 		return nil
 	}
 	return c
 }
 
-// writeNew writes the folder of p, and returns how many files are in it.
+// writeNew writes the folder of p, and returns the number of files.
 func writeNew(dir string, p scaffold.Plugin) (written int, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -74,8 +76,8 @@ func writeNew(dir string, p scaffold.Plugin) (written int, err error) {
 	return len(files), scaffold.Write(dir, files)
 }
 
-// pluginDirs returns the folders that may have the plugins of a binary and exist: its own, as make
-// build makes it, and those of an installation.
+// pluginDirs returns the existing folders with plugins for a binary of pointsman: its own folder, as
+// with make build, and those of an installation.
 func pluginDirs(binary string) []string {
 	beside := filepath.Dir(binary)
 	var dirs []string
@@ -87,8 +89,8 @@ func pluginDirs(binary string) []string {
 	return dirs
 }
 
-// callOf returns how a shell calls a program: by its path, or by its name where PATH leads to it or
-// no file has that path.
+// callOf returns the word by which a shell runs a program: its name if PATH leads to it or the file
+// does not exist, else its path.
 func callOf(program string) string {
 	name := filepath.Base(program)
 	file, err := os.Stat(program)
@@ -103,19 +105,19 @@ func callOf(program string) string {
 	return program
 }
 
-// modulePath is what a module's path may be, as far as a look at it says.
+// modulePath matches module paths.
 var modulePath = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._~-]*(/[a-zA-Z0-9_~-][a-zA-Z0-9._~-]*)*$`)
 
-// release is the version of what was built from a tag.
+// release matches the versions of builds from a tag.
 var release = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[a-z]+(\.[0-9]+)?)?$`)
 
 // languages are the values of --lang.
 var languages = strings.Join(scaffold.Languages, " or ")
 
-// ourModes are names that a plugin of one's own cannot have: auto is a setting, and the others are here.
+// ourModes are names that a new plugin cannot have.
 var ourModes = []string{"auto", "iptables", "ipvs", "nftables", "userspace"}
 
-// complete holds the words of the command line against what there is, and fills in what was left open.
+// complete checks the arguments and sets the defaults.
 func complete(p *scaffold.Plugin) error {
 	switch {
 	case !supervise.ValidName(p.Name):

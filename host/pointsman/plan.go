@@ -28,42 +28,35 @@ func planVerb() *cobra.Command {
 	var from bool
 	c := &cobra.Command{
 		Use:   "plan --from-kube-proxy",
-		Short: "Say what Pointsman would take over from the kube-proxy on this node, and change nothing",
-		Long: `Plan says which settings of the kube-proxy that runs on this node do not carry over, what
-Pointsman would take over of its rules and what would be left over, and the way back. It writes
-nothing. The settings are read from kube-proxy's own config file, or from --config.
+		Short: "Show what Pointsman would take over from the kube-proxy on this node; changes nothing",
+		Long: `Plan shows which settings of this node's kube-proxy do not carry over, which of its rules Pointsman
+would take over and which would be left, and the way back. It reads the settings from kube-proxy's
+own config file, or from --config.
 
-It exits 0 when everything carries over, 2 when something does not.`,
-		Args: noWords(),
+It exits 0 if everything carries over, and 2 if something does not.`,
+		Args: cobra.NoArgs,
 	}
 	c.Flags().BoolVar(&from, "from-kube-proxy", false, "from the kube-proxy that runs on this node")
 	config.AddPlanFlags(c.Flags())
-	out := addFormat(c)
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	return printing(c, func(c *cobra.Command, _ []string) (admin.MovePlan, error) {
 		if !from {
-			return usageError{errors.New("from what? try: pointsman plan --from-kube-proxy")}
+			return admin.MovePlan{}, usageError{errors.New("from what? try: pointsman plan --from-kube-proxy")}
 		}
 		p, err := planMove(c)
-		if err == nil {
-			err = out.print(c.OutOrStdout(), p, func(w io.Writer) { writeMovePlan(w, p) })
-		}
 		if err == nil && len(p.Settings)+len(p.Notes) > 0 {
 			err = errDegraded
 		}
-		return err
-	}
-	return c
+		return p, err
+	}, writeMovePlan)
 }
 
-// planMove returns what would change with Pointsman in the place of the kube-proxy on this node.
+// planMove returns what would change if Pointsman replaced the kube-proxy on this node.
 func planMove(c *cobra.Command) (admin.MovePlan, error) {
-	ctx, stop := untilInterrupt(c.Context())
-	defer stop()
 	running, err := kubeProxies()
 	if err != nil {
 		return admin.MovePlan{}, err
 	}
-	h, err := theirSettings(c, running)
+	h, err := kubeProxySettings(c, running)
 	if err != nil {
 		return admin.MovePlan{}, err
 	}
@@ -74,7 +67,7 @@ func planMove(c *cobra.Command) (admin.MovePlan, error) {
 	if !slices.Contains(plugins, h.Mode) {
 		return admin.MovePlan{}, dataplanes.UnknownPlugin(h.Mode, plugins)
 	}
-	theirs, left := theirMode(h), dataplanes.LeftOfKubeProxy(ctx, h, h.Mode)
+	theirs, left := kubeProxyMode(h), dataplanes.LeftOfKubeProxy(c.Context(), h, h.Mode)
 	p := admin.MovePlan{
 		Meta: admin.Meta{APIVersion: admin.APIVersion, Kind: "MovePlan"}, Config: h.From.Path, From: theirs, To: h.Mode,
 		Settings: append(phrase.Texts(h.From.Warnings), unusedOptions(theirs, h.Mode, h.Plugins[theirs].Options)...),
@@ -99,7 +92,8 @@ func writeMovePlan(w io.Writer, p admin.MovePlan) {
 	writeItems(w, "way back", "", []string{p.Back})
 }
 
-// writeItems writes a line per item, the first with the label; without items, none if that is not empty.
+// writeItems writes a line for each item, the first with the label. Without items it writes none, if
+// that is not empty.
 func writeItems(w io.Writer, label, none string, items []string) {
 	if len(items) == 0 && none != "" {
 		items = []string{none}
@@ -110,41 +104,41 @@ func writeItems(w io.Writer, label, none string, items []string) {
 	}
 }
 
-// wayBack returns how a node that was moved to Pointsman goes back to kube-proxy in mode from.
+// wayBack returns how to return a node to kube-proxy in mode from.
 func wayBack(from, to string) string {
 	back := "end Pointsman (SIGINT, or systemctl disable --now its units)"
 	if to != from {
 		back = "pointsman mode swap " + from + "; then " + back
 	}
 	switch from {
-	case "nftables": // the tables are not kube-proxy's
+	case "nftables": // kube-proxy has tables of its own
 		return back + ", start kube-proxy again, and once its tables are there pointsman cleanup"
-	case "ipvs": // the sets and rules are not
+	case "ipvs": // kube-proxy has sets and rules of its own
 		return back + ", start kube-proxy again, which takes over the virtual services, and once its rules are there pointsman-dataplane-ipvs cleanup; no pointsman cleanup, which would remove chains that kube-proxy has too"
 	}
 	return back + " and start kube-proxy again, which takes over what stands; no pointsman cleanup, which would remove that"
 }
 
 // unusedOptions returns the settings of kube-proxy's ipvs mode that have no effect in another mode.
-// The options are those that these settings amount to.
+// options are the plugin's options for these settings.
 func unusedOptions(from, to string, options []byte) (lines []string) {
-	var said map[string]any
-	if from != "ipvs" || to == from || json.Unmarshal(options, &said) != nil {
+	var set map[string]any
+	if from != "ipvs" || to == from || json.Unmarshal(options, &set) != nil {
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(said)) {
-		if value := fmt.Sprint(said[name]); !slices.Contains([]string{"", "rr", "0s", "false", "[]", "<nil>"}, value) {
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		if value := fmt.Sprint(set[name]); !slices.Contains([]string{"", "rr", "0s", "false", "[]", "<nil>"}, value) {
 			lines = append(lines, fmt.Sprintf("ipvs.%s: no effect in mode %s", name, to))
 		}
 	}
 	return lines
 }
 
-// theirSettings returns what kube-proxy is set to, by --config or by the file of the first process.
-func theirSettings(c *cobra.Command, running []kubeProxy) (h *config.Host, err error) {
+// kubeProxySettings returns kube-proxy's settings, from --config or from the file of its first process.
+func kubeProxySettings(c *cobra.Command, running []kubeProxy) (h *config.Host, err error) {
 	if len(running) > 0 && !c.Flags().Changed("hostname-override") {
 		if name := running[0].flag("hostname-override"); name != "" {
-			_ = c.Flags().Set("hostname-override", name) // it is text, and any text will do
+			_ = c.Flags().Set("hostname-override", name) // any text is valid
 		}
 	}
 	switch path, _ := c.Flags().GetString("config"); {
@@ -161,25 +155,25 @@ func theirSettings(c *cobra.Command, running []kubeProxy) (h *config.Host, err e
 	return h, err
 }
 
-// theirMode returns the mode in which kube-proxy serves.
-func theirMode(h *config.Host) string {
-	var said struct{ Mode string }
-	if err := json.Unmarshal(h.From.KubeProxy, &said); err != nil {
+// kubeProxyMode returns the mode of kube-proxy.
+func kubeProxyMode(h *config.Host) string {
+	var own struct{ Mode string }
+	if err := json.Unmarshal(h.From.KubeProxy, &own); err != nil {
 		return h.Mode
 	}
-	return cmp.Or(said.Mode, "iptables")
+	return cmp.Or(own.Mode, "iptables")
 }
 
-// A kubeProxy is a process of kube-proxy. Only its command line and its config file are read; its
-// credentials are not used.
+// A kubeProxy is a process of kube-proxy. Pointsman reads its command line and its config file, and
+// does not use its credentials.
 type kubeProxy struct {
 	pid  int
 	dir  string // below /proc
 	args []string
 }
 
-// kubeProxies returns the processes of kube-proxy in this network namespace. It leaves out their
-// children: a child looks like its parent until it runs a program such as iptables-restore.
+// kubeProxies returns the processes of kube-proxy in this network namespace, without their children: a
+// child looks like its parent until it executes a program such as iptables-restore.
 func kubeProxies() ([]kubeProxy, error) {
 	own, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
@@ -187,11 +181,11 @@ func kubeProxies() ([]kubeProxy, error) {
 	}
 	var all []kubeProxy
 	pids := make(map[int]bool)
-	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is good
+	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is valid
 	for _, dir := range dirs {
 		pid, _ := strconv.Atoi(filepath.Base(dir))
 		p := kubeProxy{pid: pid, dir: dir}
-		if ns, err := os.Readlink(dir + "/ns/net"); err == nil && ns == own && p.is() {
+		if ns, err := os.Readlink(dir + "/ns/net"); err == nil && ns == own && p.isKubeProxy() {
 			all, pids[pid] = append(all, p), true
 		}
 	}
@@ -208,9 +202,9 @@ func (p kubeProxy) parent() (pid int) {
 	return pid
 }
 
-// is reads the command line, and reports whether p is a kube-proxy. One binary may be several programs,
-// so either of its names counts.
-func (p *kubeProxy) is() bool {
+// isKubeProxy reads the command line and reports whether p is a kube-proxy. Some distributions put
+// several programs in one binary, so either the name of the binary or the first argument may match.
+func (p *kubeProxy) isKubeProxy() bool {
 	line, err := os.ReadFile(p.dir + "/cmdline")
 	if err != nil {
 		return false // it has ended
@@ -220,7 +214,7 @@ func (p *kubeProxy) is() bool {
 	return filepath.Base(strings.TrimSuffix(exe, " (deleted)")) == "kube-proxy" || filepath.Base(p.args[0]) == "kube-proxy"
 }
 
-// flag returns the value of a flag of p; empty: it was not given.
+// flag returns the value of a flag of p, or "" if the flag is not set.
 func (p *kubeProxy) flag(name string) (value string) {
 	for i, arg := range p.args {
 		if v, ok := strings.CutPrefix(arg, "--"+name+"="); ok {
@@ -232,7 +226,7 @@ func (p *kubeProxy) flag(name string) (value string) {
 	return value
 }
 
-// settings returns what p is set to by the file of its --config, as p sees it.
+// settings returns the settings in the file of p's --config, read in the root directory of p.
 func (p *kubeProxy) settings(flags *pflag.FlagSet) (*config.Host, error) {
 	name := p.flag("config")
 	if name == "" {
@@ -242,7 +236,7 @@ func (p *kubeProxy) settings(flags *pflag.FlagSet) (*config.Host, error) {
 		name = filepath.Join(dir, name)
 	}
 	var data []byte
-	root, err := os.OpenRoot(p.dir + "/root") // no link leads out of it
+	root, err := os.OpenRoot(p.dir + "/root") // links cannot lead out of it
 	if err == nil {
 		data, err = root.ReadFile(strings.TrimPrefix(name, "/"))
 		_ = root.Close()

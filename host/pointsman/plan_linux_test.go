@@ -15,8 +15,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// TestChildrenAreNoKubeProxy: a process that kube-proxy has begun, and that runs no other program yet, is not
-// taken for a second kube-proxy.
+// TestChildrenAreNoKubeProxy: a child of kube-proxy that has not executed another program yet does not count as a
+// second kube-proxy.
 func TestChildrenAreNoKubeProxy(t *testing.T) {
 	shell, err := os.ReadFile("/bin/sh")
 	if err != nil {
@@ -50,7 +50,7 @@ func TestChildrenAreNoKubeProxy(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if p := (kubeProxy{pid: child, dir: fmt.Sprintf("/proc/%d", child)}); !p.is() {
+		if p := (kubeProxy{pid: child, dir: fmt.Sprintf("/proc/%d", child)}); !p.isKubeProxy() {
 			return fmt.Errorf("process %d is %q", child, p.args)
 		}
 		return nil

@@ -17,46 +17,35 @@ import (
 	"github.com/pointsman/pointsman/host/supervise"
 )
 
-// aPlugin is what info and check want behind them.
-const aPlugin = "the name of a plugin, or the path of its binary"
-
 func pluginCheckVerb() *cobra.Command {
 	var options string
 	c := &cobra.Command{
 		Use:   "check [NAME|PATH]",
-		Short: "Ask a plugin, or that of the config file's mode, whether this node can run it; changes nothing",
-		Args:  words(0, 1, "one plugin at most: "+aPlugin),
+		Short: "Check whether this node can run a plugin, by default that of the configured mode; changes nothing",
+		Args:  cobra.MaximumNArgs(1),
 
-		ValidArgsFunction: eachWord(completePluginsOrFiles),
+		ValidArgsFunction: completePlugins,
 	}
-	out := addFormat(c)
-	c.Flags().StringVar(&options, "options", "", "its own options as JSON, instead of those of the config file")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.Flags().StringVar(&options, "options", "", "the plugin's options as JSON, instead of those of the config file")
+	return printing(c, func(c *cobra.Command, args []string) (admin.Check, error) {
 		found, plugin, err := binaryOf(c, args)
 		if err != nil {
-			return err
+			return admin.Check{}, err
 		}
 		if options != "" {
 			plugin.Options = []byte(options)
 		}
 		check, err := dataplanes.Check(c.Context(), found, plugin)
-		if err != nil {
-			return err
+		if err == nil && !check.Runs {
+			err = errRefused
 		}
-		if err := out.print(c.OutOrStdout(), check, func(w io.Writer) { writeCheck(w, check) }); err != nil {
-			return err
-		}
-		if !check.Runs {
-			return fmt.Errorf("this node cannot run %s: %s", check.Name, check.Why)
-		}
-		return nil
-	}
-	return c
+		return check, err
+	}, writeCheck)
 }
 
-// writeCheck prints what the plugin itself would. Why it cannot run is the verb's error.
 func writeCheck(w io.Writer, c admin.Check) {
 	if !c.Runs {
+		fmt.Fprintf(w, "this node cannot run %s: %s\n", c.Name, c.Why)
 		return
 	}
 	fmt.Fprintf(w, "this node can run %s %s\n", c.Name, c.Version)
@@ -68,11 +57,11 @@ func writeCheck(w io.Writer, c admin.Check) {
 	}
 }
 
-// binaryOf returns the plugin that a word names, by its path or as the settings find it, and what
-// they say of it; without a word, that of their mode.
-func binaryOf(c *cobra.Command, words []string) (supervise.Found, config.Plugin, error) {
-	if len(words) > 0 {
-		if f, ok := binaryAt(words[0]); ok {
+// binaryOf returns the plugin that the argument names, by path or by name, or that of the configured
+// mode, with its settings.
+func binaryOf(c *cobra.Command, args []string) (supervise.Found, config.Plugin, error) {
+	if len(args) > 0 {
+		if f, ok := binaryAt(args[0]); ok {
 			return f, config.Plugin{}, nil
 		}
 	}
@@ -80,21 +69,21 @@ func binaryOf(c *cobra.Command, words []string) (supervise.Found, config.Plugin,
 	if err != nil {
 		return supervise.Found{}, config.Plugin{}, err
 	}
-	word := append(words, s.Mode)[0]
-	if word == config.Auto {
+	name := append(args, s.Mode)[0]
+	if name == config.Auto {
 		return supervise.Found{}, config.Plugin{}, usageError{errors.New("which plugin? mode auto names none; try: pointsman plugin check NAME")}
 	}
-	var there []string
+	var names []string
 	for _, f := range dataplanes.Discover(s) {
-		if f.Name == word {
-			return f, s.Plugins[word], nil
+		if f.Name == name {
+			return f, s.Plugins[name], nil
 		}
-		there = append(there, f.Name)
+		names = append(names, f.Name)
 	}
-	return supervise.Found{}, config.Plugin{}, dataplanes.UnknownPlugin(word, there)
+	return supervise.Found{}, config.Plugin{}, dataplanes.UnknownPlugin(name, names)
 }
 
-// binaryAt returns the plugin at a path, which has a separator as no name has.
+// binaryAt returns the plugin at a path. A path has a separator, and a name has none.
 func binaryAt(word string) (supervise.Found, bool) {
 	name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(word), supervise.Prefix), ".exe")
 	return supervise.Found{Name: name, Path: word}, filepath.Base(word) != word

@@ -4,9 +4,12 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,16 +21,17 @@ import (
 )
 
 func pluginVerb() *cobra.Command {
-	return group("plugin", "List, examine and restart dataplane plugins, and begin one",
-		pluginListVerb(), pluginInfoVerb(), pluginCheckVerb(), pluginLogsVerb(), pluginRestartVerb(), pluginNewVerb(), conformanceVerb())
+	return group("plugin", "List, check and restart dataplane plugins, or create one",
+		pluginListVerb(), pluginInfoVerb(), pluginCheckVerb(), pluginLogsVerb(), pluginRestartVerb(), pluginNewVerb())
 }
 
 func pluginListVerb() *cobra.Command {
-	return asking(&cobra.Command{
+	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the plugins on this machine, and which one the running host uses",
-		Args:  noWords(),
-	}, func(c *cobra.Command, _ []string) (admin.PluginList, error) { return plugins(c) }, func(w io.Writer, list admin.PluginList) {
+		Args:  cobra.NoArgs,
+	}
+	return printing(c, func(c *cobra.Command, _ []string) (admin.PluginList, error) { return plugins(c) }, func(w io.Writer, list admin.PluginList) {
 		fmt.Fprintln(w, "NAME\tSTATE\tVERSION\tPID\tRESTARTS\tPATH")
 		for _, p := range list.Items {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", p.Name, p.State, cmp.Or(p.Version, "-"), cmp.Or(pidText(p.PID), "-"), p.Restarts, p.Path)
@@ -35,7 +39,7 @@ func pluginListVerb() *cobra.Command {
 	})
 }
 
-// plugins asks the running host; without one it looks for itself.
+// plugins returns the plugins of the running host, or without a host those on this machine.
 func plugins(c *cobra.Command) (admin.PluginList, error) {
 	list, err := client(c).Plugins(c.Context())
 	if !errors.Is(err, admin.ErrUnreachable) {
@@ -53,15 +57,17 @@ func plugins(c *cobra.Command) (admin.PluginList, error) {
 }
 
 func pluginInfoVerb() *cobra.Command {
-	return asking(&cobra.Command{
+	c := &cobra.Command{
 		Use:   "info NAME|PATH",
-		Short: "Tell all about one plugin: its process, what it serves, its limits and options",
-		Args:  words(1, 1, aPlugin),
+		Short: "Show one plugin: its process, features, limits and options",
+		Args:  cobra.ExactArgs(1),
 
-		ValidArgsFunction: eachWord(completePluginsOrFiles),
-	}, func(c *cobra.Command, args []string) (admin.Plugin, error) { return plugin(c, args[0]) }, writePlugin)
+		ValidArgsFunction: completePlugins,
+	}
+	return printing(c, func(c *cobra.Command, args []string) (admin.Plugin, error) { return plugin(c, args[0]) }, writePlugin)
 }
 
+// plugin returns the plugin with a name or path. If the host does not use it, its binary describes it.
 func plugin(c *cobra.Command, name string) (admin.Plugin, error) {
 	if f, ok := binaryAt(name); ok {
 		p := dataplanes.Describe(c.Context(), f, "")
@@ -74,26 +80,22 @@ func plugin(c *cobra.Command, name string) (admin.Plugin, error) {
 	if err != nil {
 		return admin.Plugin{}, err
 	}
-	var there []string
+	var names []string
 	for _, p := range list.Items {
-		if p.Name == name {
-			return described(c, p)
+		names = append(names, p.Name)
+		if p.Name != name {
+			continue
 		}
-		there = append(there, p.Name)
+		if p.Version != "" || p.InUse {
+			return p, nil
+		}
+		s, err := settings(c)
+		if err != nil {
+			return p, err
+		}
+		return dataplanes.Describe(c.Context(), supervise.Found{Name: p.Name, Path: p.Path}, s.Plugins[p.Name].SHA256), nil
 	}
-	return admin.Plugin{}, dataplanes.UnknownPlugin(name, there)
-}
-
-// described completes what a host says of a plugin that it does not use by what its binary says.
-func described(c *cobra.Command, p admin.Plugin) (admin.Plugin, error) {
-	if p.Version != "" || p.InUse {
-		return p, nil
-	}
-	s, err := settings(c)
-	if err != nil {
-		return p, err
-	}
-	return dataplanes.Describe(c.Context(), supervise.Found{Name: p.Name, Path: p.Path}, s.Plugins[p.Name].SHA256), nil
+	return admin.Plugin{}, dataplanes.UnknownPlugin(name, names)
 }
 
 func writePlugin(w io.Writer, p admin.Plugin) {
@@ -129,9 +131,44 @@ func writePlugin(w io.Writer, p admin.Plugin) {
 	}
 	line("serves", phrase.List(p.Features))
 	line("limits", phrase.List(p.Limits))
-	for i, option := range schemaLines(p.Options) {
+	for i, option := range optionLines(p.Options) {
 		line(map[bool]string{true: "options"}[i == 0], option)
 	}
+}
+
+// optionLines describes the options of a plugin by its JSON schema, one per line. Options within an
+// option are in the JSON of the verb, and in the plugin's documentation.
+func optionLines(text json.RawMessage) (lines []string) {
+	var schema struct {
+		Properties map[string]struct {
+			Type        any             `json:"type"` // a string or a list of strings
+			Enum        []any           `json:"enum"`
+			Default     json.RawMessage `json:"default"`
+			Description string          `json:"description"`
+			Fixed       bool            `json:"x-pointsman-fixed"`
+		} `json:"properties"`
+	}
+	if err := json.Unmarshal(text, &schema); err != nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
+		p := schema.Properties[name]
+		line := fmt.Sprintf("%s: %v", name, cmp.Or[any](p.Type, "any value"))
+		if len(p.Enum) > 0 {
+			line = fmt.Sprintf("%s: one of %v", name, p.Enum)
+		}
+		if len(p.Default) > 0 {
+			line += ", default " + string(p.Default)
+		}
+		if p.Fixed {
+			line += ", fixed while it serves"
+		}
+		if p.Description != "" {
+			line += " - " + p.Description
+		}
+		lines = append(lines, line)
+	}
+	return lines
 }
 
 func pidText(pid int) string {
@@ -146,30 +183,32 @@ func pluginLogsVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "logs NAME",
 		Short: "Print the last lines of a plugin's log",
-		Args:  words(1, 1, "the name of a plugin"),
+		Args:  cobra.ExactArgs(1),
 
-		ValidArgsFunction: eachWord(completePlugins),
+		ValidArgsFunction: completePlugins,
 		RunE: func(c *cobra.Command, args []string) error {
-			ctx, stop := untilInterrupt(c.Context())
-			defer stop()
-			return client(c).Logs(ctx, args[0], follow, func(l admin.LogLine) {
+			return client(c).Logs(c.Context(), args[0], follow, func(l admin.LogLine) {
 				fmt.Fprintln(c.OutOrStdout(), l.Message)
 			})
 		},
 	}
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on with each line that comes")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "continue with new lines until Ctrl-C")
 	return c
 }
 
 func pluginRestartVerb() *cobra.Command {
 	return &cobra.Command{
 		Use:   "restart NAME",
-		Short: "Start a plugin's process anew; what it keeps in the kernel serves meanwhile",
-		Args:  words(1, 1, "the name of a plugin"),
+		Short: "Restart a plugin's process; rules in the kernel forward meanwhile",
+		Args:  cobra.ExactArgs(1),
 
-		ValidArgsFunction: eachWord(completePlugins),
-		RunE: acting(func(c *cobra.Command, args []string) (admin.Done, error) {
-			return client(c).Restart(c.Context(), args[0])
-		}),
+		ValidArgsFunction: completePlugins,
+		RunE: func(c *cobra.Command, args []string) error {
+			done, err := client(c).Restart(c.Context(), args[0])
+			if err == nil {
+				fmt.Fprintln(c.OutOrStdout(), done.Message)
+			}
+			return err
+		},
 	}
 }

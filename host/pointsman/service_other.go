@@ -9,5 +9,5 @@ import (
 	"io"
 )
 
-// asService is for Windows, where a service's process has to answer to what started it.
+// asService does nothing: only Windows services must report to a service manager in this way.
 func asService(func(context.Context, io.Writer) error) (done bool, err error) { return false, nil }

@@ -19,8 +19,8 @@ import (
 // stopLimit is how long Windows waits for the service to stop.
 const stopLimit = 30 * time.Second
 
-// asService runs the host as a service of Windows, if the service control manager started this
-// process; else done is false. The log goes to a file, because a service has no console.
+// asService runs the host as a Windows service if the service control manager started this process;
+// otherwise done is false. The log goes to a file, because a service has no console.
 func asService(run func(context.Context, io.Writer) error) (done bool, err error) {
 	if is, err := svc.IsWindowsService(); err != nil || !is {
 		return false, nil
@@ -40,15 +40,15 @@ func asService(run func(context.Context, io.Writer) error) (done bool, err error
 	return true, errors.Join(svc.Run("pointsman", s), s.err)
 }
 
-// A service is the host as the service control manager sees it.
+// A service implements svc.Handler for the host.
 type service struct {
 	run func(context.Context, io.Writer) error
 	log io.Writer
 	err error // how run ended
 }
 
-// Execute runs the host until the manager stops it. It exits with 1 if the host fails, so that the
-// manager starts it again.
+// Execute runs the host until the manager stops it. It returns 1 if the host fails, so that the
+// manager restarts it.
 func (s *service) Execute(_ []string, requests <-chan svc.ChangeRequest, states chan<- svc.Status) (own bool, code uint32) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

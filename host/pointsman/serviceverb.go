@@ -18,7 +18,7 @@ import (
 )
 
 func serviceVerb() *cobra.Command {
-	return group("service", "List the Services that the running host serves, and examine one", serviceListVerb(), serviceShowVerb())
+	return group("service", "List the Services of the running host, or show one", serviceListVerb(), serviceShowVerb())
 }
 
 func serviceListVerb() *cobra.Command {
@@ -26,21 +26,20 @@ func serviceListVerb() *cobra.Command {
 	var problems bool
 	c := &cobra.Command{
 		Use:   "list [TEXT]",
-		Short: "List each port of each Service, how it is served, and since when",
-		Long: `List prints a line for each port of each Service in each IP family. With TEXT it
-prints those that have it in their name, their frontends or their endpoints.
-It exits 2 when the source has not said yet which Services there are.`,
-		Args: words(0, 1, "at most one text to look for"),
+		Short: "List the ports of all Services, their states, and since when",
+		Long: `List prints a line for each port of each Service in each IP family. With TEXT it prints only ports
+whose name, frontends or endpoints contain the text. It exits 2 if the host has not read the list of
+Services yet.`,
+		Args: cobra.MaximumNArgs(1),
 
-		ValidArgsFunction: eachWord(completeServices),
+		ValidArgsFunction: completeServices,
 	}
-	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only those of this namespace")
-	c.Flags().BoolVar(&problems, "problems", false, "only those that are not served, or have no endpoint")
-	out := addFormat(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only Services of this namespace")
+	c.Flags().BoolVar(&problems, "problems", false, "only ports that are not served or have no endpoint")
+	return printing(c, func(c *cobra.Command, args []string) (admin.ServiceList, error) {
 		list, err := client(c).Services(c.Context())
 		if err != nil {
-			return err
+			return list, err
 		}
 		list.Items = slices.DeleteFunc(list.Items, func(s admin.Service) bool { return namespace != "" && s.Namespace != namespace })
 		for i := range list.Items {
@@ -52,13 +51,12 @@ It exits 2 when the source has not said yet which Services there are.`,
 		list.Items = slices.DeleteFunc(list.Items, func(s admin.Service) bool {
 			return len(s.Ports) == 0 && (len(args) > 0 || problems && len(s.Problems) == 0)
 		})
-		if err := out.print(c.OutOrStdout(), list, func(w io.Writer) { writeServices(w, list) }); err != nil || list.Unknown == "" {
-			return err
+		if list.Unknown != "" {
+			fmt.Fprintln(c.ErrOrStderr(), "the list is not complete: the source: "+list.Unknown)
+			err = errDegraded
 		}
-		fmt.Fprintln(c.ErrOrStderr(), "cannot tell yet which Services there are: the source: "+list.Unknown)
-		return errDegraded
-	}
-	return c
+		return list, err
+	}, writeServices)
 }
 
 func writeServices(w io.Writer, list admin.ServiceList) {
@@ -75,7 +73,7 @@ func writeServices(w io.Writer, list admin.ServiceList) {
 	}
 }
 
-// ago returns how long something has been so; "-": it is not known.
+// ago returns the time from since until now, or "-" if since is not known.
 func ago(since, now time.Time) string {
 	if since.IsZero() {
 		return "-"
@@ -93,12 +91,12 @@ func affinityOf(p admin.Port) string {
 func serviceShowVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "show NAMESPACE/NAME",
-		Short: "Tell all about one Service: its endpoints, why each is used or not, and what the kernel has",
-		Args:  words(1, 1, "NAMESPACE/NAME of a Service"),
+		Short: "Show one Service: its endpoints, why each is used or not, and the state in the kernel",
+		Args:  cobra.ExactArgs(1),
 
-		ValidArgsFunction: eachWord(completeServices),
+		ValidArgsFunction: completeServices,
 	}
-	return asking(c, func(c *cobra.Command, args []string) (admin.ServiceDetail, error) {
+	return printing(c, func(c *cobra.Command, args []string) (admin.ServiceDetail, error) {
 		namespace, name, ok := strings.Cut(args[0], "/")
 		if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
 			return admin.ServiceDetail{}, usageError{fmt.Errorf("%q names no Service: want NAMESPACE/NAME; try: pointsman service list %s", args[0], args[0])}

@@ -9,18 +9,18 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/pointsman/pointsman/host/admin"
-	"github.com/pointsman/pointsman/host/doctor"
 	"github.com/pointsman/pointsman/host/phrase"
 )
 
-// The table of a status has so many causes why Services are not served, with so many Services
-// each.
+// Limits of the table: causes why Services are not served, and names of Services for each.
 const shownProblems, shownNames = 10, 3
 
 func statusVerb() *cobra.Command {
@@ -28,106 +28,99 @@ func statusVerb() *cobra.Command {
 	var watch bool
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "Say on one screen how the running host is doing",
-		Long: `Status says how the running host is doing. It exits 0 when all is well, 2 when
-there is something to look at, 3 when no host answers.
+		Short: "Show the state of the running host",
+		Long: `Status shows the state of the running host. It exits 0 if all is well, 2 if there is a warning, and
+3 if no host answers.
 
-With --until-well it waits until the node is well and stays well for two seconds, and prints to
-stderr what it waits for whenever that changes. The exit is that of the last status.`,
-		Args: noWords(),
+With --until-well it waits until the node has been well for two seconds, and prints changes of the
+state to stderr meanwhile. The exit status is that of the last state.`,
+		Args: cobra.NoArgs,
 	}
 	out := addFormat(c)
-	c.Flags().DurationVar(&wait, "wait", 0, "wait this long for all to be well")
-	c.Flags().DurationVar(&until, "until-well", 0, "wait this long until all is well and stays well, and say what is not yet")
-	c.Flags().BoolVarP(&watch, "watch", "w", false, "print it again each second, until Ctrl-C")
+	c.Flags().DurationVar(&wait, "wait", 0, "wait up to this long for all to be well")
+	c.Flags().DurationVar(&until, "until-well", 0, "wait up to this long until all stays well, and print changes to stderr")
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "print the status each second until Ctrl-C")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if watch {
 			return watchStatus(c, out)
 		}
-		w := waiting{client: client(c), limit: wait, say: func(string) {}}
+		w := waiting{client: client(c), limit: wait, report: func(string) {}}
 		if c.Flags().Changed("until-well") {
-			w.limit, w.stay, w.say = until, 2*time.Second, func(state string) {
+			w.limit, w.stay, w.report = until, 2*time.Second, func(state string) {
 				fmt.Fprintf(c.ErrOrStderr(), "%s  %s\n", time.Now().Format(time.TimeOnly), state)
 			}
 		}
 		s, err := w.wait(c.Context())
-		if err != nil {
-			return err
+		if err == nil {
+			err = printStatus(c, out, s)
 		}
-		if err := out.print(c.OutOrStdout(), s, func(w io.Writer) { writeStatus(w, s) }); err != nil {
-			return err
+		if err == nil && !s.Healthy {
+			err = errDegraded
 		}
-		if !s.Healthy {
-			return errDegraded
-		}
-		return nil
+		return err
 	}
 	return c
 }
 
-// watchEach is how often a status that is watched is printed.
-const watchEach = time.Second
+func printStatus(c *cobra.Command, out *format, s admin.Status) error {
+	return out.print(c.OutOrStdout(), s, func(w io.Writer) { writeStatus(w, s) })
+}
 
 // clearScreen moves the cursor of a terminal to the top and erases the screen (ECMA-48).
 const clearScreen = "\x1b[H\x1b[2J"
 
-// watchStatus prints the status each second until the verb is interrupted. It goes on while no host
-// answers, and prints why.
+// watchStatus prints the status, or why there is none, each second until the user interrupts it.
 func watchStatus(c *cobra.Command, out *format) error {
-	ctx, stop := untilInterrupt(c.Context())
-	defer stop()
-	w, before := c.OutOrStdout(), ""
-	if isTerminal(w) {
-		before = clearScreen
+	before, after := "", "\n"
+	if f, ok := c.OutOrStdout().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		before, after = clearScreen, ""
 	}
 	for {
-		s, err := client(c).Status(ctx)
-		if ctx.Err() != nil {
+		s, err := client(c).Status(c.Context())
+		if c.Context().Err() != nil {
 			return nil
 		}
-		fmt.Fprint(w, before)
+		fmt.Fprint(c.OutOrStdout(), before)
 		if err != nil {
-			fmt.Fprintf(w, "pointsman: %v\n", err)
-		} else if err := out.print(w, s, func(w io.Writer) { writeStatus(w, s) }); err != nil {
+			fmt.Fprintf(c.OutOrStdout(), "pointsman: %v\n", err)
+		} else if err := printStatus(c, out, s); err != nil {
 			return err
 		}
-		if before == "" {
-			fmt.Fprintln(w)
-		}
+		fmt.Fprint(c.OutOrStdout(), after)
 		select {
-		case <-ctx.Done():
+		case <-c.Context().Done():
 			return nil
-		case <-time.After(watchEach):
+		case <-time.After(time.Second):
 		}
 	}
 }
 
-// A waiting waits for a node to be well.
+// A waiting is a wait for the node to be well.
 type waiting struct {
 	client *admin.Client
 	limit  time.Duration
 	stay   time.Duration // how long the node must be well without a break
-	say    func(state string)
+	report func(state string)
 }
 
-// wait asks for the status until the node is well, and has been for stay, or until limit is over while
-// it is not well. It returns the last answer, and calls say when the state of the node changes.
+// wait polls the status until the node has been well for stay, or limit is over and the node is not
+// well. It calls report when the state of the node changes, and returns the last status.
 func (w waiting) wait(ctx context.Context) (admin.Status, error) {
 	deadline := time.Now().Add(w.limit)
-	var well time.Time // since when the node is well; zero: it is not
-	var said string
+	var well time.Time // since when the node is well; zero if it is not
+	var reported string
 	for {
 		s, err := w.client.Status(ctx)
 		now := time.Now()
 		switch {
 		case err != nil || !s.Healthy:
 			well = time.Time{}
-		case well.IsZero() && s.Sync.Pending == 0: // later changes may be on their way
+		case well.IsZero() && s.Sync.Pending == 0: // later changes may be pending
 			well = now
 		}
-		if name, text := stateOf(s, err, well.IsZero()); name != said {
-			said = name
-			w.say(text)
+		if name, text := stateOf(s, err, well.IsZero()); name != reported {
+			reported = name
+			w.report(text)
 		}
 		again := err == nil || errors.Is(err, admin.ErrUnreachable)
 		switch {
@@ -146,8 +139,8 @@ func (w waiting) wait(ctx context.Context) (admin.Status, error) {
 	}
 }
 
-// stateOf returns a line about a node that answered s and err, and whether changes of before are still
-// to be confirmed. The name stays the same while only times in the text change.
+// stateOf returns a line for the answer s or err. pending means that the dataplane has not confirmed
+// earlier changes. The name stays the same while only times in the text change.
 func stateOf(s admin.Status, err error, pending bool) (name, text string) {
 	switch {
 	case err != nil:
@@ -167,7 +160,7 @@ func stateOf(s admin.Status, err error, pending bool) (name, text string) {
 func writeStatus(w io.Writer, s admin.Status) {
 	now := time.Now()
 	line := func(label, format string, args ...any) {
-		text := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "\n\t") // what a plugin said may be several lines
+		text := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "\n\t") // a plugin's text may have several lines
 		fmt.Fprintf(w, "%s\t%s\n", label, text)
 	}
 	line("node", "%s %v", s.Node.Name, s.Node.Addrs)
@@ -177,14 +170,13 @@ func writeStatus(w io.Writer, s admin.Status) {
 	if s.Auto != "" {
 		line("", "%s", s.Auto)
 	}
-	writeDataplane(w, line, s.Dataplane, now)
+	writeDataplane(line, s.Dataplane, now)
 	if s.Swap != nil {
 		line("swap", "%s → %s: %s for %s", s.Swap.From, s.Swap.To, s.Swap.Stage, phrase.Since(s.Swap.Since, now))
 	}
-	switch {
-	case s.Sync.Last.IsZero():
+	if s.Sync.Last.IsZero() {
 		line("sync", "none yet")
-	default:
+	} else {
 		line("sync", "revision %d of %d, %d pending; the last %s ago, in %.1f ms", s.Sync.Acked, s.Sync.Sent, s.Sync.Pending, phrase.Since(s.Sync.Last, now), s.Sync.TookMS)
 	}
 	if s.Config.Path != "" {
@@ -193,21 +185,20 @@ func writeStatus(w io.Writer, s admin.Status) {
 	if p := s.Probes; !p.Healthz || !p.Livez || !p.Readyz {
 		line("probes", "healthz %d, livez %d, readyz %d", codeOf(p.Healthz), codeOf(p.Livez), codeOf(p.Readyz))
 	}
-	writeUnserved(w, line, s.Unserved)
+	writeUnserved(line, s.Unserved)
 	for _, warning := range s.Warnings {
-		line("warning", "%s %s", paint(w, doctor.Warn, warning.Code), warning.Text)
+		line("warning", "%s %s", warning.Code, warning.Text)
 		if warning.Try != "" {
 			line("", "     try: %s", warning.Try)
 		}
 	}
 	if s.Healthy {
-		line("all", "%s", paint(w, doctor.OK, "is well"))
+		line("all", "is well")
 	}
 }
 
-// writeUnserved writes a line for each cause, with the first Services that it keeps from
-// being served.
-func writeUnserved(w io.Writer, line func(label, format string, args ...any), problems []admin.Problem) {
+// writeUnserved writes a line for each cause, with the first Services that it affects.
+func writeUnserved(line func(label, format string, args ...any), problems []admin.Problem) {
 	type cause struct{ reason, why string }
 	var causes []cause
 	services := make(map[cause][]string)
@@ -225,11 +216,11 @@ func writeUnserved(w io.Writer, line func(label, format string, args ...any), pr
 		}
 		names := services[c]
 		first := names[:min(shownNames, len(names))]
-		line("unserved", "%s%s %s: %s", phrase.List(first), phrase.AndMore(len(names)-len(first)), paint(w, doctor.Fail, c.reason), c.why)
+		line("unserved", "%s%s %s: %s", phrase.List(first), phrase.AndMore(len(names)-len(first)), c.reason, c.why)
 	}
 }
 
-// codeOf returns how a probe is answered.
+// codeOf returns the status code of a probe.
 func codeOf(good bool) int {
 	if good {
 		return http.StatusOK
@@ -237,11 +228,10 @@ func codeOf(good bool) int {
 	return http.StatusServiceUnavailable
 }
 
-func writeDataplane(w io.Writer, line func(label, format string, args ...any), d admin.Plugin, now time.Time) {
-	switch {
-	case d.PID == 0:
+func writeDataplane(line func(label, format string, args ...any), d admin.Plugin, now time.Time) {
+	if d.PID == 0 {
 		line("dataplane", "%s is %s%s", d.Name, d.State, because(d.Why))
-	default:
+	} else {
 		line("dataplane", "%s %s is %s, pid %d, up %s, %s", d.Name, d.Version, cmp.Or(d.Role, "without a role yet"), d.PID, phrase.Since(d.Up, now), phrase.Count(d.Restarts, "restart"))
 	}
 	if !d.Next.IsZero() {

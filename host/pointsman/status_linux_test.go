@@ -49,7 +49,7 @@ func TestUntilWell(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers []admin.Status // the last one for ever; none: no host is there
 		limit   time.Duration
-		states  string // the beginnings of what it says
+		states  string // prefixes of the reported states
 		healthy bool
 		away    bool
 	}{

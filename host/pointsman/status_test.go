@@ -13,6 +13,7 @@ import (
 	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/host/watch"
 )
 
 // well is a status with nothing to look at.
@@ -56,11 +57,11 @@ func TestWarnings(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*admin.Status)
-		besides
+		observations
 		want string // code and a part of the text, for each
 	}{
 		{name: "all is well", change: func(*admin.Status) {}},
-		{name: "what the probes say", change: func(*admin.Status) {}, besides: besides{found: []health.Finding{{Code: health.NotServing, Text: "it fell"}, {Code: health.Waits, Text: "for 100%"}}},
+		{name: "what the probes say", change: func(*admin.Status) {}, observations: observations{found: []health.Finding{{Code: health.NotServing, Text: "it fell"}, {Code: health.Waits, Text: "for 100%"}}},
 			want: "W001 it fell\nW013 for 100%"},
 		{name: "restarted", change: func(s *admin.Status) {
 			s.Dataplane.Restarts, s.Dataplane.EndedAt, s.Dataplane.LastEnd = 1, time.Now().Add(-time.Minute), "signal 9"
@@ -72,7 +73,7 @@ func TestWarnings(t *testing.T) {
 		}, want: "W004 not served as asked for: 1 failed, 2 withheld"},
 		{name: "config", change: func(s *admin.Status) { s.Config.Stale = "empty" }, want: "W005 the config file cannot be used since"},
 		{name: "pending", change: func(s *admin.Status) { s.Config.Pending = []string{"mode"} }, want: "W006 the config file was changed; what waits for a restart: mode"},
-		{name: "manifests", change: func(*admin.Status) {}, besides: besides{faults: []string{"web.yaml:3: bad", "web.yaml:9: worse"}},
+		{name: "manifests", change: func(*admin.Status) {}, observations: observations{faults: []watch.Fault{{File: "web.yaml", Line: 3, Message: "bad"}, {File: "web.yaml", Line: 9, Message: "worse"}}},
 			want: "W007 web.yaml:3: bad\nW007 web.yaml:9: worse"},
 		{name: "undone", change: func(s *admin.Status) {
 			s.Dataplane.Name, s.LastSwap = "iptables", &admin.Swapped{From: "iptables", To: "ipvs", Error: "no ip_vs"}
@@ -88,18 +89,18 @@ func TestWarnings(t *testing.T) {
 			s.LastSwap = &admin.Swapped{From: "iptables", To: "ipvs", Left: "clear: no space"}
 		},
 			want: "W010 the swap to ipvs is not finished: clear: no space"},
-		{name: "a port is taken", change: func(*admin.Status) {}, besides: besides{unbound: []string{"healthzBindAddress: in use"}},
+		{name: "a port is taken", change: func(*admin.Status) {}, observations: observations{unbound: []string{"healthzBindAddress: in use"}},
 			want: "W012 the host does not answer, and tries again each 5s: healthzBindAddress: in use"},
-		{name: "an external IP is the node's", change: func(*admin.Status) {}, besides: besides{ofNode: []string{"Service ns/web: external IP 192.0.2.10 is this node's own"}},
+		{name: "an external IP is the node's", change: func(*admin.Status) {}, observations: observations{nodeAddrs: []string{"Service ns/web: external IP 192.0.2.10 is this node's own"}},
 			want: "W020 Service ns/web: external IP 192.0.2.10 is this node's own"},
-		{name: "left behind", change: func(s *admin.Status) { s.Dataplane.State = "refused" }, besides: besides{unattended: []string{"iptables: jump to KUBE-SERVICES and 3 more"}},
+		{name: "left behind", change: func(s *admin.Status) { s.Dataplane.State = "refused" }, observations: observations{unattended: []string{"iptables: jump to KUBE-SERVICES and 3 more"}},
 			want: "W018 acme is refused; the kernel has rules that nothing updates: iptables: jump to KUBE-SERVICES and 3 more"},
-		{name: "away", change: func(*admin.Status) {}, besides: besides{away: "listing Nodes: refused"}, want: "W008 no changes are heard of: listing Nodes: refused"},
+		{name: "away", change: func(*admin.Status) {}, observations: observations{sourceFault: "listing Nodes: refused"}, want: "W008 no changes are heard of: listing Nodes: refused"},
 	} {
 		s := well()
 		c.change(&s)
 		var got []string
-		for _, w := range warnings(s, c.besides) {
+		for _, w := range warnings(s, c.observations) {
 			got = append(got, w.Code+" "+w.Text)
 		}
 		var want []string
@@ -121,57 +122,34 @@ func TestNotes(t *testing.T) {
 	if !strings.Contains(status.String(), "note\ta chain drops\n") {
 		t.Errorf("no note in\n%s", status.String())
 	}
-	if w := warnings(s, besides{}); len(w) > 0 {
+	if w := warnings(s, observations{}); len(w) > 0 {
 		t.Errorf("warned: %v", w)
 	}
 }
 
-// Of many lines the first are shown, and how many more there are.
-func TestShown(t *testing.T) {
-	texts := slices.Repeat([]string{"one"}, shownProblems)
-	if got := shown(texts, "more"); !slices.Equal(got, texts) {
-		t.Errorf("%q", got)
-	}
-	if got := shown(append(texts, "two", "three"), "others"); len(got) != shownProblems+1 || got[shownProblems] != "and 2 more others" {
-		t.Errorf("%q", got)
-	}
-}
-
-func TestYAMLOfJSON(t *testing.T) {
-	got, err := yamlOf([]byte(`{"b":{"z":1,"a":"80"},"list":["x",true],"none":[]}`))
-	want := "b:\n  z: 1\n  a: \"80\"\nlist:\n  - x\n  - true\nnone: []\n"
-	if err != nil || string(got) != want {
-		t.Errorf("%s%v, want\n%s", got, err, want)
-	}
-}
-
-func TestEventsAsLogLines(t *testing.T) {
-	for _, c := range []struct{ reason, key, words string }{
-		{"PluginDown", "plugin", "plugin down"},
-		{"FrontendTaken", "service", "frontend taken"},
-		{"ServiceWithheld", "service", "service withheld"},
-		{"SyncFailed", "plugin", "sync failed"},
-		{"ManifestInvalid", "object", "manifest invalid"},
-		{"ExternalIPRefused", "object", "external IP refused"},
-		{"ServiceCIDR", "service", "service CIDR"},
-		{"IPRefused", "object", "IP refused"},
-		{"IP", "object", "IP"},
-		{"Starting", "object", "starting"},
-		{"", "object", ""},
+func TestLogMessage(t *testing.T) {
+	for reason, want := range map[string]string{
+		"PluginDown":        "plugin down",
+		"ExternalIPRefused": "external IP refused",
+		"ServiceCIDR":       "service CIDR",
+		"IPRefused":         "IP refused",
+		"IP":                "IP",
+		"Starting":          "starting",
+		"":                  "",
 	} {
-		if got := keyOf(report.Event{Reason: c.reason}) + " " + sentence(c.reason); got != c.key+" "+c.words {
-			t.Errorf("%s: %s", c.reason, got)
+		if got := logMessage(reason); got != want {
+			t.Errorf("%s: %q, want %q", reason, got, want)
 		}
 	}
 }
 
-// TestCanaryUnsaid: what becomes of the host's own canary is no event of a Service.
-func TestCanaryUnsaid(t *testing.T) {
+// TestCanaryNotReported: notices about the host's own canary are no events.
+func TestCanaryNotReported(t *testing.T) {
 	r := report.New(time.Now)
 	for _, object := range []string{"pointsman/canary/tcp4", "pointsman/canary-on-node/tcp4", "pointsman/web/tcp4"} {
-		noticed(r)(track.Notice{Reason: track.ServiceServed, Object: object})
+		reportNotices(r)(track.Notice{Reason: track.ServiceServed, Object: object})
 	}
 	if got := r.Recent(); len(got) != 1 || got[0].Object != "pointsman/web/tcp4" {
-		t.Errorf("said: %+v", got)
+		t.Errorf("reported: %+v", got)
 	}
 }

@@ -17,12 +17,10 @@ func configValidateVerb() *cobra.Command {
 	var fileOnly bool
 	c := &cobra.Command{
 		Use:   "validate [FILE]",
-		Short: "Say everything that is wrong with a config file on this node",
-		Args:  words(0, 1, "one file at most"),
-
-		ValidArgsFunction: eachWord(completeYAML),
+		Short: "Check a config file on this node",
+		Args:  cobra.MaximumNArgs(1),
 	}
-	c.Flags().BoolVar(&fileOnly, "file-only", false, "read the file alone: it is for another node")
+	c.Flags().BoolVar(&fileOnly, "file-only", false, "check only the file, because it is for another node")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		path := configPath(c)
 		if len(args) > 0 {
@@ -52,12 +50,12 @@ func configValidateVerb() *cobra.Command {
 	return c
 }
 
-// kubeconfigProblems says why the kubeconfig that h names cannot be used. The API server is not
-// asked for anything.
+// kubeconfigProblems returns why the configured kubeconfig is invalid. It does not connect to the API
+// server.
 func kubeconfigProblems(h *config.Host) config.Problems {
 	const field = "source.kubernetes.kubeconfig"
 	if h.Source.Kubernetes == nil || h.Source.Kubernetes.Kubeconfig == "" {
-		return nil // a pod's service account, which this may not be the place for
+		return nil // a pod's service account, which may not exist here
 	}
 	_, err := watch.Connect(watch.Connection{Kubeconfig: h.Source.Kubernetes.Kubeconfig, Observe: func(watch.Request) {}})
 	if err == nil {

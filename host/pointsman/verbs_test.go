@@ -58,17 +58,17 @@ func TestExits(t *testing.T) {
 		{"version -o json", exitOK, `"wireMajors": [`, ""},
 		{"version -o json", exitOK, `"kubernetes": "v0.`, ""},
 		{"version -o xml", exitUsage, "", "want table, json or yaml"},
-		{"version now", exitUsage, "", "want nothing behind it, not 1 words"},
-		{"statuss", exitUsage, "", "try: pointsman status"},
-		{"plugin lsit", exitUsage, "", "try: pointsman plugin list"},
-		{"plugin info", exitUsage, "", "want the name of a plugin"},
+		{"version now", exitUsage, "", `unknown command "now" for "pointsman version"; try: pointsman version --help`},
+		{"statuss", exitUsage, "", `unknown command "statuss" for "pointsman" (did you mean status?); try: pointsman --help`},
+		{"plugin lsit", exitUsage, "", "(did you mean list?); try: pointsman plugin --help"},
+		{"plugin info", exitUsage, "", "accepts 1 arg(s), received 0; try: pointsman plugin info --help"},
 		{"run --modus userspace", exitUsage, "", "unknown flag: --modus; try: pointsman run --help"},
 		{"status --admin-socket " + nobody, exitUnreachable, "", "there is no socket " + nobody},
 		{"config show --running --admin-socket " + nobody, exitUnreachable, "", "no host answers"},
 		{"explain node 10.96.0.1:80 --admin-socket " + nobody, exitUnreachable, "", "there is no socket " + nobody},
-		{"explain", exitUsage, "", "SRC and DST:PORT"},
+		{"explain", exitUsage, "", "accepts 2 arg(s)"},
 		{"explain --watch --admin-socket " + nobody, exitUnreachable, "", "there is no socket " + nobody},
-		{"explain --watch node", exitUsage, "", "SRC and DST:PORT"},
+		{"explain --watch node", exitUsage, "", "accepts 2 arg(s)"},
 		{"explain --watch --for 11m", exitUsage, "", "--for: want a time up to 10m, not 11m0s"},
 		{"explain --watch -o json", exitUsage, "", "--watch prints lines"},
 		{"explain web 10.96.0.1:80", exitUsage, "", "names no caller"},
@@ -112,7 +112,8 @@ func fakePlugin(t *testing.T, dir, name, script string) {
 
 func TestPluginsWithoutAHost(t *testing.T) {
 	dir := t.TempDir()
-	fakePlugin(t, dir, "acme", `echo '{"name":"acme","version":"7","features":["ipv4"],"limits":["no-drop"]}'`)
+	fakePlugin(t, dir, "acme", `echo '{"name":"acme","version":"7","features":["ipv4"],"limits":["no-drop"],"options":{"properties":{
+"depth":{"type":"integer","default":2,"description":"how deep"},"mode":{"enum":["a","b"],"x-pointsman-fixed":true},"any":{}}}}'`)
 	fakePlugin(t, dir, "broken", "exit 3")
 	where := []string{"--plugin-dir", dir, "--admin-socket", filepath.Join(dir, "a.sock")}
 	exit, stdout, stderr := do(t, append([]string{"plugin", "list", "-o", "json"}, where...)...)
@@ -127,8 +128,12 @@ func TestPluginsWithoutAHost(t *testing.T) {
 	if states["acme"] != "unused 7 " || !strings.Contains(states["broken"], "describe: exit status 3") {
 		t.Errorf("listed %q", states)
 	}
-	if exit, stdout, _ := do(t, append([]string{"plugin", "info", "acme"}, where...)...); exit != exitOK || !strings.Contains(stdout, "no-drop") {
+	if exit, stdout, _ := do(t, append([]string{"plugin", "info", "acme"}, where...)...); exit != exitOK || !strings.Contains(stdout, "no-drop") ||
+		!strings.Contains(stdout, "options   any: any value\n          depth: integer, default 2 - how deep\n          mode: one of [a b], fixed while it serves\n") {
 		t.Errorf("info: exit %d: %s", exit, stdout)
+	}
+	if exit, stdout, _ := do(t, append(append([]string{"__complete"}, where...), "plugin", "info", "")...); exit != exitOK || stdout != "acme\nbroken\n:4\n" {
+		t.Errorf("completion: exit %d: %s", exit, stdout)
 	}
 	for _, verb := range []string{"info", "check"} {
 		for name, says := range map[string]string{
@@ -161,14 +166,14 @@ echo '{"runs":true,"version":"7","lacks":["it does not serve ipv6"],"notes":["a 
 		stdout, stderr string
 	}{
 		{[]string{"acme", "--config", file}, exitOK, runs, ""},
-		{[]string{"acme", "--config", file, "--options", `{}`}, exitFailed, "", not},
+		{[]string{"acme", "--config", file, "--options", `{}`}, exitFailed, not, ""},
 		{[]string{path, "--options", `{"depth":2}`}, exitOK, runs, ""},
-		{[]string{path}, exitFailed, "", not},
-		{[]string{path, "-o", "json"}, exitFailed, `"runs": false`, not},
-		{[]string{"acme", "--config", file, "-o", "yaml"}, exitOK, "kind: Check\nname: acme\n", ""},
+		{[]string{path}, exitFailed, not, ""},
+		{[]string{path, "-o", "json"}, exitFailed, `"runs": false`, ""},
+		{[]string{"acme", "--config", file, "-o", "yaml"}, exitOK, "kind: Check\n", ""},
 		{[]string{"--config", file}, exitOK, runs, ""},
 		{[]string{"--config", auto}, exitUsage, "", "mode auto names none; try: pointsman plugin check NAME"},
-		{[]string{"acme", "more"}, exitUsage, "", "the name of a plugin, or the path of its binary"},
+		{[]string{"acme", "more"}, exitUsage, "", "accepts at most 1 arg(s), received 2"},
 	} {
 		exit, stdout, stderr := do(t, append([]string{"plugin", "check"}, c.words...)...)
 		if exit != c.exit || !strings.Contains(stdout, c.stdout) || !strings.Contains(stderr, c.stderr) {
@@ -189,7 +194,7 @@ func TestModesInUse(t *testing.T) {
 		"one drains":  {admin.Status{Mode: "iptables", Swap: &admin.Swap{From: "ipvs", To: "iptables"}}, []string{"iptables", "ipvs"}},
 		"nobody runs": {admin.Status{}, []string{""}},
 	} {
-		got := slices.Compact(slices.Sorted(slices.Values(modesOf(c.status))))
+		got := slices.Compact(slices.Sorted(slices.Values(modesInUse(c.status))))
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
@@ -206,7 +211,7 @@ func TestNobodyThere(t *testing.T) {
 		{fmt.Errorf("%w on /s: %w", admin.ErrUnreachable, context.DeadlineExceeded), false},
 		{&admin.Error{What: "GET /v1/status: 500"}, false},
 	} {
-		if got := noHost(c.err); got != c.want {
+		if got := isNoHost(c.err); got != c.want {
 			t.Errorf("%v: nobody is there: %t, want %t", c.err, got, c.want)
 		}
 	}
@@ -219,7 +224,7 @@ func TestCleanupAsksEachPlugin(t *testing.T) {
 	fakePlugin(t, dir, "broken", `echo why >&2; exit 1`)
 	fakePlugin(t, dir, "zebra", `echo removed`)
 	var out, errs bytes.Buffer
-	j := cleaner{settings: hostOf(t, "pluginDirs: ["+dir+"]\nstateDir: "+dir), kubeProxy: true, dryRun: true, inUse: modesOf(admin.Status{Mode: "zebra"}), out: &out, errs: &errs}
+	j := &cleaner{settings: hostOf(t, "pluginDirs: ["+dir+"]\nstateDir: "+dir), kubeProxy: true, dryRun: true, inUse: modesInUse(admin.Status{Mode: "zebra"}), out: &out, errs: &errs}
 	err := j.clean(t.Context())
 	if err == nil || !strings.Contains(err.Error(), supervise.Prefix+"broken cleanup: exit status 1") {
 		t.Errorf("error %v", err)
@@ -243,7 +248,7 @@ func TestCleanupForgetsTheMode(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dry := range []bool{true, false} {
-		j := cleaner{settings: hostOf(t, "pluginDirs: ["+dir+"]\nstateDir: "+dir), dryRun: dry, out: io.Discard, errs: io.Discard}
+		j := &cleaner{settings: hostOf(t, "pluginDirs: ["+dir+"]\nstateDir: "+dir), dryRun: dry, out: io.Discard, errs: io.Discard}
 		if err := j.clean(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -273,7 +278,7 @@ func TestPluginNewRefuses(t *testing.T) {
 		{[]string{"acme", "--lang", "rust"}, "go or python"},
 		{[]string{"acme", "--lang", "python", "--module", "example.org/acme"}, "--module"},
 		{[]string{"acme", "--module", "example.org//acme"}, "example.org/pointsman-dataplane-acme"},
-		{nil, "want a name"},
+		{nil, "accepts 1 arg(s)"},
 	} {
 		var out, errs strings.Builder
 		if code := execute(append([]string{"plugin", "new"}, tc.words...), &out, &errs); code != exitUsage || !strings.Contains(errs.String(), tc.says) {

@@ -18,22 +18,22 @@ import (
 type versionInfo struct {
 	admin.Meta
 	Version    string   `json:"version"`          // a tag, or v0.0.0 with the commit and its time; see wire.Build
-	Commit     string   `json:"commit,omitempty"` // that it was built from; empty: the toolchain did not look
-	WireMajor  uint32   `json:"wireMajor"`        // of the plugins' protocol, the newest that is spoken
-	WireMajors []uint32 `json:"wireMajors"`       // all that are spoken
+	Commit     string   `json:"commit,omitempty"` // empty if the toolchain did not record it
+	WireMajor  uint32   `json:"wireMajor"`        // the newest supported version of the plugin protocol
+	WireMajors []uint32 `json:"wireMajors"`       // all supported versions
 	Kubernetes string   `json:"kubernetes"`       // the version of k8s.io/client-go
 	Go         string   `json:"go"`
 	Platform   string   `json:"platform"`
 }
 
 func versionVerb() *cobra.Command {
-	c := &cobra.Command{Use: "version", Short: "Say which version this is", Args: noWords()}
-	return asking(c, func(*cobra.Command, []string) (versionInfo, error) { return version(), nil }, func(w io.Writer, v versionInfo) {
+	c := &cobra.Command{Use: "version", Short: "Print the version", Args: cobra.NoArgs}
+	return printing(c, func(*cobra.Command, []string) (versionInfo, error) { return version(), nil }, func(w io.Writer, v versionInfo) {
 		fmt.Fprintf(w, "pointsman %s (wire major %d, Kubernetes library %s, %s, %s)\n", v.Version, v.WireMajor, v.Kubernetes, v.Go, v.Platform)
 	})
 }
 
-// version is what the Go toolchain wrote into this program of where it comes from.
+// version returns what the Go toolchain recorded in this program.
 func version() versionInfo {
 	v := versionInfo{
 		Meta:    admin.Meta{APIVersion: admin.APIVersion, Kind: "Version"},
