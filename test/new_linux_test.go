@@ -226,7 +226,7 @@ func (a *author) swap() {
 		a.t.Fatalf("make swap: %v\n%s", err, out)
 	}
 	r.Done(a.t, "calls during make swap")
-	out, err := a.runAsUser(a.bin, "status", "--wait=5m", "--config", "host.yaml")
+	out, err := a.runAsUser(a.bin, "status", "--until-well=5m", "--config", "host.yaml")
 	if !regexp.MustCompile(`(?m)^mode +`+a.name+`$`).MatchString(out) || err != nil {
 		a.t.Errorf("status: %v\n%s", err, out)
 	}

@@ -31,7 +31,7 @@ func TestVerbs(t *testing.T) {
 	}{
 		{"status", 0, "all        is well"},
 		{"status --until-well 5s", 0, "all        is well"},
-		{"status --wait 5s", 0, "1 Service, 1 EndpointSlice, 1 endpoint"},
+		{"status", 0, "1 Service, 1 EndpointSlice, 1 endpoint"},
 		{"config validate", 0, "host.yaml is good"},
 		{"config validate host.yaml", 0, "host.yaml is good"},
 		{"config validate nowhere.yaml", 1, "nowhere.yaml"},
@@ -51,7 +51,7 @@ func TestVerbs(t *testing.T) {
 		{"version", 0, "pointsman "},
 		{"completion bash", 0, "bash completion"},
 		{"help", 0, "status"},
-		{"help status", 0, "--wait"},
+		{"help status", 0, "--until-well"},
 		{"", 0, "Available Commands"},
 		{"config", 0, "validate"},
 		{"plugin", 0, "restart"},
@@ -60,7 +60,7 @@ func TestVerbs(t *testing.T) {
 		{"plugin lits", 64, "did you mean list or logs?"},
 		{"status now", 64, "--help"},
 		{"status --wiat 5s", 64, "unknown flag"},
-		{"status --wait soon", 64, "--wait"},
+		{"status --until-well soon", 64, "--until-well"},
 		{"status -o xml", 64, "table, json or yaml"},
 		{"plugin info", 64, "accepts 1 arg"},
 		{"config validate a b", 64, "--help"},
@@ -142,7 +142,6 @@ func TestNoHost(t *testing.T) {
 		"explain node 192.0.2.1:80": 3,
 		"doctor":                    1,
 		"events":                    3,
-		"status --wait 200ms":       3,
 		"status --until-well 200ms": 3,
 		"config show --running":     3,
 		"plugin logs userspace":     3,
@@ -153,7 +152,7 @@ func TestNoHost(t *testing.T) {
 		"cleanup --dry-run":         0,
 		"config show":               0,
 		"version":                   0,
-		"status -o json --wait 0ms": 3,
+		"status -o json":            3,
 	} {
 		if got := s.verb(strings.Fields(words)...); got.code != code || code == 3 && !strings.Contains(got.err, "pointsman run") {
 			t.Errorf("pointsman %s exits %d, want %d, and says\n%s%s", words, got.code, code, got.out, got.err)

@@ -126,11 +126,11 @@ func server(ctx context.Context, settings *config.Host) []doctor.Finding {
 // kubeProxyBeside finds a process of kube-proxy in this network namespace.
 func kubeProxyBeside() []doctor.Finding {
 	const check = "kube-proxy"
-	switch all, err := kubeProxies(); {
+	switch p, err := findKubeProxy(); {
 	case err != nil:
 		return doctor.New(check, doctor.Unknown, "", "%s", oneLineOf(err))
-	case len(all) > 0:
-		return doctor.New(check, doctor.Warn, "pointsman plan --from-kube-proxy; only one of the two may serve this node", "it runs: process %d", all[0].pid)
+	case p != nil:
+		return doctor.New(check, doctor.Warn, "pointsman plan --from-kube-proxy; only one of the two may serve this node", "it runs: process %d", p.pid)
 	}
 	return doctor.New(check, doctor.OK, "", "it does not run in this network namespace")
 }

@@ -89,18 +89,10 @@ func pluginDirs(binary string) []string {
 	return dirs
 }
 
-// callOf returns the word by which a shell runs a program: its name if PATH leads to it or the file
-// does not exist, else its path.
+// callOf returns the word by which a shell runs a program: its name if PATH has it, else its path.
 func callOf(program string) string {
-	name := filepath.Base(program)
-	file, err := os.Stat(program)
-	if err != nil {
-		return name
-	}
-	if found, err := exec.LookPath(name); err == nil {
-		if inPath, err := os.Stat(found); err == nil && os.SameFile(file, inPath) {
-			return name
-		}
+	if _, err := exec.LookPath(filepath.Base(program)); err == nil {
+		return filepath.Base(program)
 	}
 	return program
 }

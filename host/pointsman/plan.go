@@ -52,7 +52,7 @@ It exits 0 if everything carries over, and 2 if something does not.`,
 
 // planMove returns what would change if Pointsman replaced the kube-proxy on this node.
 func planMove(c *cobra.Command) (admin.MovePlan, error) {
-	running, err := kubeProxies()
+	running, err := findKubeProxy()
 	if err != nil {
 		return admin.MovePlan{}, err
 	}
@@ -74,8 +74,8 @@ func planMove(c *cobra.Command) (admin.MovePlan, error) {
 		Taken:    append([]string{}, left.Taken...), Left: append([]string{}, left.Removable...), Kept: left.Kept, Notes: left.Unknown,
 		Back: wayBack(theirs, h.Mode),
 	}
-	if len(running) > 0 {
-		p.PID = running[0].pid
+	if running != nil {
+		p.PID = running.pid
 	} else {
 		p.Notes = append(p.Notes, "no kube-proxy runs in this network namespace: what it has in the kernel may be older than "+h.From.Path)
 	}
@@ -134,20 +134,20 @@ func unusedOptions(from, to string, options []byte) (lines []string) {
 	return lines
 }
 
-// kubeProxySettings returns kube-proxy's settings, from --config or from the file of its first process.
-func kubeProxySettings(c *cobra.Command, running []kubeProxy) (h *config.Host, err error) {
-	if len(running) > 0 && !c.Flags().Changed("hostname-override") {
-		if name := running[0].flag("hostname-override"); name != "" {
+// kubeProxySettings returns kube-proxy's settings, from --config or from the file of the running process.
+func kubeProxySettings(c *cobra.Command, running *kubeProxy) (h *config.Host, err error) {
+	if running != nil && !c.Flags().Changed("hostname-override") {
+		if name := running.flag("hostname-override"); name != "" {
 			_ = c.Flags().Set("hostname-override", name) // any text is valid
 		}
 	}
 	switch path, _ := c.Flags().GetString("config"); {
 	case path != "":
 		h, err = config.Load(path, c.Flags())
-	case len(running) == 0:
+	case running == nil:
 		err = errors.New("no kube-proxy runs in this network namespace; try: on the node itself, where its processes can be seen, or --config FILE with kube-proxy's settings")
 	default:
-		h, err = running[0].settings(c.Flags())
+		h, err = running.settings(c.Flags())
 	}
 	if err == nil && h.From.KubeProxy == nil {
 		err = fmt.Errorf("%s is no KubeProxyConfiguration; try: --config FILE with kube-proxy's settings", h.From.Path)
@@ -172,34 +172,23 @@ type kubeProxy struct {
 	args []string
 }
 
-// kubeProxies returns the processes of kube-proxy in this network namespace, without their children: a
-// child looks like its parent until it executes a program such as iptables-restore.
-func kubeProxies() ([]kubeProxy, error) {
+// findKubeProxy returns the process of kube-proxy in this network namespace with the lowest ID, or nil.
+// A child looks like kube-proxy until it executes a program such as iptables-restore, but has a
+// higher ID.
+func findKubeProxy() (found *kubeProxy, err error) {
 	own, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
 		return nil, fmt.Errorf("look for kube-proxy: %w", err)
 	}
-	var all []kubeProxy
-	pids := make(map[int]bool)
 	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is valid
 	for _, dir := range dirs {
-		pid, _ := strconv.Atoi(filepath.Base(dir))
-		p := kubeProxy{pid: pid, dir: dir}
-		if ns, err := os.Readlink(dir + "/ns/net"); err == nil && ns == own && p.isKubeProxy() {
-			all, pids[pid] = append(all, p), true
+		p := &kubeProxy{dir: dir}
+		p.pid, _ = strconv.Atoi(filepath.Base(dir))
+		if ns, err := os.Readlink(dir + "/ns/net"); err == nil && ns == own && p.isKubeProxy() && (found == nil || p.pid < found.pid) {
+			found = p
 		}
 	}
-	all = slices.DeleteFunc(all, func(p kubeProxy) bool { return pids[p.parent()] })
-	slices.SortFunc(all, func(a, b kubeProxy) int { return cmp.Compare(a.pid, b.pid) })
-	return all, nil
-}
-
-// parent returns the pid of the process that started p; 0 if p has ended.
-func (p kubeProxy) parent() (pid int) {
-	text, _ := os.ReadFile(p.dir + "/status")
-	_, line, _ := strings.Cut(string(text), "\nPPid:")
-	_, _ = fmt.Sscan(line, &pid)
-	return pid
+	return found, nil
 }
 
 // isKubeProxy reads the command line and reports whether p is a kube-proxy. Some distributions put

@@ -24,7 +24,7 @@ import (
 const shownProblems, shownNames = 10, 3
 
 func statusVerb() *cobra.Command {
-	var wait, until time.Duration
+	var until time.Duration
 	var watch bool
 	c := &cobra.Command{
 		Use:   "status",
@@ -37,20 +37,18 @@ state to stderr meanwhile. The exit status is that of the last state.`,
 		Args: cobra.NoArgs,
 	}
 	out := addFormat(c)
-	c.Flags().DurationVar(&wait, "wait", 0, "wait up to this long for all to be well")
 	c.Flags().DurationVar(&until, "until-well", 0, "wait up to this long until all stays well, and print changes to stderr")
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "print the status each second until Ctrl-C")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if watch {
 			return watchStatus(c, out)
 		}
-		w := waiting{client: client(c), limit: wait, report: func(string) {}}
-		if c.Flags().Changed("until-well") {
-			w.limit, w.stay, w.report = until, 2*time.Second, func(state string) {
+		s, err := client(c).Status(c.Context())
+		if until > 0 {
+			s, err = waiting{client(c), until, 2 * time.Second, func(state string) {
 				fmt.Fprintf(c.ErrOrStderr(), "%s  %s\n", time.Now().Format(time.TimeOnly), state)
-			}
+			}}.wait(c.Context())
 		}
-		s, err := w.wait(c.Context())
 		if err == nil {
 			err = printStatus(c, out, s)
 		}

@@ -125,7 +125,7 @@ func TestKernelAskedTwice(t *testing.T) {
 	if m, err := n.Mode(t.Context()); err != nil || m.Asked != "" {
 		t.Errorf("the next host goes to %q, %v", m.Asked, err)
 	}
-	if out, err := n.verb("status", "--wait", "1m"); err != nil {
+	if out, err := n.verb("status", "--until-well", "1m"); err != nil {
 		t.Errorf("a swap was undone as was asked for, and status says: %v: %s", err, out)
 	}
 }
