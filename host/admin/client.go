@@ -61,8 +61,8 @@ func (c *Client) Explain(ctx context.Context, from, to string, try bool) (Explan
 	return ask[Explanation](ctx, c, http.MethodGet, fmt.Sprintf("explain?from=%s&to=%s&try=%t", url.QueryEscape(from), url.QueryEscape(to), try))
 }
 
-// Watch calls f for each packet of which the host tells, until ctx ends; from and to are as with Explain, and empty for all
-// packets that are dropped or rejected.
+// Watch calls f for each packet that the host reports, until ctx ends. from and to are as for Explain;
+// if they are empty, the host reports all packets that a rule drops or rejects.
 func (c *Client) Watch(ctx context.Context, from, to string, f func(Watched)) error {
 	path := "watch"
 	if to != "" {
@@ -138,7 +138,7 @@ func (c *Client) Logs(ctx context.Context, name string, follow bool, f func(LogL
 	return lines(ctx, c, http.MethodGet, path, f)
 }
 
-// lines calls f for each line of an answer, until the answer or ctx ends.
+// lines calls f for each line of a response, until the response or ctx ends.
 func lines[T any](ctx context.Context, c *Client, method, path string, f func(T)) error {
 	body, err := c.do(ctx, method, path)
 	if ctx.Err() != nil {
@@ -192,7 +192,7 @@ func (c *Client) do(ctx context.Context, method, path string) (io.ReadCloser, er
 	e := &Error{Code: response.StatusCode}
 	if decode(response.Body, e) != nil || e.What == "" {
 		e.What = fmt.Sprintf("%s /v1/%s: %s", method, path, response.Status)
-		e.Why = "the host is of another version, perhaps"
+		e.Why = "the host may be of another version"
 	}
 	return nil, e
 }
@@ -210,7 +210,7 @@ func (c *Client) unreachable(err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%w: there is no socket %s; is it running (pointsman run), and with this --admin-socket?", ErrUnreachable, c.socket)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: %s may only be opened by its owner; try as the user that runs the host, such as with sudo", ErrUnreachable, c.socket)
+		return fmt.Errorf("%w: only its owner may open %s; try: as the user that runs the host, such as with sudo", ErrUnreachable, c.socket)
 	}
 	return fmt.Errorf("%w on %s: %w", ErrUnreachable, c.socket, err)
 }

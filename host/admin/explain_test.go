@@ -44,8 +44,7 @@ func TestParseQuestion(t *testing.T) {
 	}
 }
 
-// TestExplainOverTheSocket: words are read by the host too, and what cannot be read is its caller's
-// mistake.
+// TestExplainOverTheSocket: the host parses the question, too, and refuses an invalid one.
 func TestExplainOverTheSocket(t *testing.T) {
 	c := NewClient(serve(t))
 	x, err := c.Explain(t.Context(), "pod:10.244.1.7", "10.96.0.10:53/udp", true)
@@ -53,6 +52,6 @@ func TestExplainOverTheSocket(t *testing.T) {
 		t.Errorf("%+v, %v", x, err)
 	}
 	if _, err := c.Explain(t.Context(), "web", "10.96.0.10:80", false); err == nil || !strings.Contains(err.Error(), "names no caller") {
-		t.Errorf("of no caller: %v", err)
+		t.Errorf("without a valid caller: %v", err)
 	}
 }

@@ -48,6 +48,16 @@ type Modes struct {
 	Reset func() (string, error)
 }
 
+const (
+	// writeLimit limits the time until a client has read a response, or a line of a stream. The
+	// connection to a client that is stuck is closed.
+	writeLimit = 10 * time.Second
+
+	// requestLimit limits a request: the time to compute the response, and the time for a Client to
+	// read all of it.
+	requestLimit = 30 * time.Second
+)
+
 // mostConns limits the number of connections. Further ones wait in the kernel.
 const mostConns = 32
 
@@ -90,13 +100,26 @@ func handler(b Backend) http.Handler {
 		s.Meta = meta("Status")
 		return s, nil
 	})
-	handle("GET /v1/services", b.services)
-	handle("GET /v1/services/{namespace}/{name}", b.service)
-	handle("GET /v1/explain", b.explain)
-	handle("GET /v1/plugins", func(*http.Request) (any, error) {
-		return PluginList{meta("PluginList"), b.Plugins()}, nil
+	handle("GET /v1/services", func(*http.Request) (any, error) {
+		list, unknown := b.Services()
+		return ServiceList{Meta: meta("ServiceList"), Items: list, Unknown: unknown}, nil
 	})
-	handle("GET /v1/plugins/{name}", func(r *http.Request) (any, error) { return b.plugin(r.PathValue("name")) })
+	handle("GET /v1/services/{namespace}/{name}", func(r *http.Request) (any, error) {
+		s, err := b.Service(r.Context(), r.PathValue("namespace"), r.PathValue("name"))
+		s.Meta = meta("ServiceDetail")
+		return s, err
+	})
+	handle("GET /v1/explain", func(r *http.Request) (any, error) {
+		q, err := ParseQuestion(r.URL.Query().Get("from"), r.URL.Query().Get("to"))
+		if err != nil {
+			return nil, err
+		}
+		q.Try, _ = strconv.ParseBool(r.URL.Query().Get("try"))
+		x, err := b.Explain(r.Context(), q)
+		x.Meta = meta("Explanation")
+		return x, err
+	})
+	handle("GET /v1/plugins", func(*http.Request) (any, error) { return PluginList{meta("PluginList"), b.Plugins()}, nil })
 	handle("GET /v1/config", func(*http.Request) (any, error) {
 		c, err := b.Config()
 		c.Meta = meta("Config")
@@ -109,78 +132,37 @@ func handler(b Backend) http.Handler {
 		})
 	})
 	mux.HandleFunc("POST /v1/watch", func(w http.ResponseWriter, r *http.Request) {
-		stream(w, func(tell func(Watched) error) error { return b.watch(r, tell) })
+		stream(w, func(line func(Watched) error) error { return b.watch(r, line) })
 	})
-	mux.HandleFunc("GET /v1/metrics", func(w http.ResponseWriter, r *http.Request) { b.Metrics.ServeHTTP(limited{w}, r) })
-	handle("POST /v1/plugins/{name}/restart", func(r *http.Request) (any, error) {
-		text, err := b.Restart(r.PathValue("name"))
-		return Done{meta("Done"), text}, err
+	mux.HandleFunc("GET /v1/metrics", func(w http.ResponseWriter, r *http.Request) {
+		limitWrite(w)
+		b.Metrics.ServeHTTP(w, r)
 	})
-	b.Modes.routes(handle)
-	return mux
-}
-
-func (b Backend) services(*http.Request) (any, error) {
-	list, unknown := b.Services()
-	return ServiceList{Meta: meta("ServiceList"), Items: list, Unknown: unknown}, nil
-}
-
-func (b Backend) service(r *http.Request) (any, error) {
-	s, err := b.Service(r.Context(), r.PathValue("namespace"), r.PathValue("name"))
-	if err != nil {
-		return nil, err
-	}
-	s.Meta = meta("ServiceDetail")
-	return s, nil
-}
-
-func (b Backend) explain(r *http.Request) (any, error) {
-	q, err := ParseQuestion(r.URL.Query().Get("from"), r.URL.Query().Get("to"))
-	if err != nil {
-		return nil, err
-	}
-	q.Try, _ = strconv.ParseBool(r.URL.Query().Get("try"))
-	x, err := b.Explain(r.Context(), q)
-	x.Meta = meta("Explanation")
-	return x, err
-}
-
-func (m Modes) routes(handle func(pattern string, answer func(*http.Request) (any, error))) {
 	handle("GET /v1/mode", func(*http.Request) (any, error) {
-		mode := m.Show()
-		mode.Meta = meta("Mode")
-		return mode, nil
+		m := b.Modes.Show()
+		m.Meta = meta("Mode")
+		return m, nil
 	})
 	handle("GET /v1/diff", func(r *http.Request) (any, error) {
-		d, err := m.Diff(r.Context())
+		d, err := b.Modes.Diff(r.Context())
 		d.Meta = meta("Diff")
 		return d, err
 	})
+	handle("POST /v1/plugins/{name}/restart", func(r *http.Request) (any, error) { return done(b.Restart(r.PathValue("name"))) })
 	handle("POST /v1/mode/swap", func(r *http.Request) (any, error) {
 		q := r.URL.Query()
 		a := SwapAsk{To: q.Get("to")}
 		a.Force, _ = strconv.ParseBool(q.Get("force"))
 		a.DryRun, _ = strconv.ParseBool(q.Get("dryRun"))
-		text, err := m.Swap(a)
-		return Done{meta("Done"), text}, err
+		return done(b.Modes.Swap(a))
 	})
-	handle("POST /v1/mode/reset", func(*http.Request) (any, error) {
-		text, err := m.Reset()
-		return Done{meta("Done"), text}, err
-	})
+	handle("POST /v1/mode/reset", func(*http.Request) (any, error) { return done(b.Modes.Reset()) })
+	return mux
 }
 
 func meta(kind string) Meta { return Meta{APIVersion, kind} }
 
-func (b Backend) plugin(name string) (any, error) {
-	for _, p := range b.Plugins() {
-		if p.Name == name {
-			p.Meta = meta("Plugin")
-			return p, nil
-		}
-	}
-	return nil, UnknownPlugin(name)
-}
+func done(message string, err error) (any, error) { return Done{meta("Done"), message}, err }
 
 // UnknownPlugin returns the error for a plugin that does not exist.
 func UnknownPlugin(name string) *Error {
@@ -201,19 +183,18 @@ func (b Backend) watch(r *http.Request, tell func(Watched) error) error {
 
 // stream writes each value as a line of JSON as soon as run passes it.
 func stream[T any](w http.ResponseWriter, run func(func(T) error) error) {
-	w = limited{w}
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	out := http.NewResponseController(w)
 	encoder := json.NewEncoder(w)
-	begun := false
+	started := false
 	err := run(func(line T) error {
-		begun = true
+		started = true
+		limitWrite(w)
 		if err := encoder.Encode(line); err != nil {
 			return err
 		}
-		return out.Flush()
+		return http.NewResponseController(w).Flush()
 	})
-	if err != nil && !begun {
+	if err != nil && !started {
 		fail(w, err)
 	}
 }
@@ -225,11 +206,6 @@ func reply(w http.ResponseWriter, r *http.Request, answer func(*http.Request) (a
 	body, err := answer(r.WithContext(ctx))
 	if err != nil {
 		fail(w, err)
-		return
-	}
-	if list, is := listOf(body); is {
-		w.Header().Set("Content-Type", "application/json")
-		_ = writeList(limited{w}, list) // an error means that the client has gone
 		return
 	}
 	write(w, http.StatusOK, body)
@@ -248,7 +224,13 @@ func write(w http.ResponseWriter, code int, body any) {
 	if err != nil {
 		code, data = http.StatusInternalServerError, []byte(`{"what":"encode the answer"}`)
 	}
+	limitWrite(w)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_, _ = limited{w}.Write(append(data, '\n')) // an error means that the client has gone
+	_, _ = w.Write(append(data, '\n')) // an error means that the client has gone
+}
+
+// limitWrite gives the client writeLimit to read what is written next.
+func limitWrite(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeLimit)) // net/http supports it
 }

@@ -52,21 +52,6 @@ type Port struct {
 	Kernel    []Programmed `json:"kernel,omitempty"`    // what the dataplane read back; only in a ServiceDetail
 }
 
-// Destination converts a frontend of p to the form that ParseQuestion accepts: "cluster-ip
-// 10.96.0.10:53" in network udp4 becomes "10.96.0.10:53/udp". It returns false for a node port,
-// which has no single address.
-func (p Port) Destination(frontend string) (string, bool) {
-	words := strings.Fields(frontend)
-	if len(words) < 2 || strings.HasPrefix(words[1], "*") {
-		return "", false
-	}
-	protocol := strings.TrimRight(p.Network, "46")
-	if protocol == "tcp" {
-		return words[1], true
-	}
-	return words[1] + "/" + protocol, true
-}
-
 // An Endpoint is an endpoint of a Service port, on any node.
 type Endpoint struct {
 	Address     string `json:"address"`

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package admin is the API of a running host for the verbs of pointsman and for an
-operator's scripts: HTTP and JSON on a unix socket that only its owner may open.
+Package admin is the API of a running host for the verbs of pointsman and for an operator's scripts:
+HTTP and JSON on a unix socket that only its owner may open. It has the types, the client, and the
+server, which calls the functions of a Backend and decides nothing itself.
 
 	GET  /v1/status                     Status
 	GET  /v1/services                   ServiceList
 	GET  /v1/services/NAMESPACE/NAME    ServiceDetail
 	GET  /v1/explain?from=SRC&to=DST    Explanation
 	GET  /v1/plugins                    PluginList
-	GET  /v1/plugins/NAME               Plugin
 	GET  /v1/plugins/NAME/logs?follow=1 LogLine, one JSON value a line
 	GET  /v1/config                     Config
 	GET  /v1/events                     EventList
@@ -21,10 +21,9 @@ operator's scripts: HTTP and JSON on a unix socket that only its owner may open.
 	POST /v1/mode/reset                 Done
 	POST /v1/watch?from=SRC&to=DST      Watched, one JSON value a line, until the caller goes
 
-GET only reads and POST changes something. Every body has apiVersion and kind. It is
-also what a verb prints with -o json. Within v1 fields are only added. The types are
-defined here and not shared with other packages, so that a change elsewhere cannot
-change the API unnoticed.
+GET only reads, and POST changes something. Every body has apiVersion and kind, and is also what a
+verb prints with -o json. Within v1 fields are only added. The types are not shared with other
+packages, so that a change elsewhere cannot change the API unnoticed.
 */
 package admin
 
