@@ -64,7 +64,7 @@ var walls = []wall{
 		"where feed, supervise and swap meet; it knows neither the command line nor the API server"},
 	{"host/pointsman", []string{"host/...", "sdk", "sdk/statefile", "sdk/wire", "internal/notify", "github.com/hashicorp/go-hclog", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term", "k8s.io/utils/cpuset", "sigs.k8s.io/yaml"},
 		"constructs, connects, waits"},
-	{"host/kubectl-pointsman", []string{"host/admin", "github.com/spf13/cobra", "golang.org/x/term", "k8s.io/client-go", "k8s.io/klog", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/streaming", "sigs.k8s.io/yaml"},
+	{"host/kubectl-pointsman", []string{"host/admin", "github.com/spf13/cobra", "k8s.io/client-go", "k8s.io/klog", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/streaming", "sigs.k8s.io/yaml"},
 		"runs where kubectl does, and on no node; it asks the verbs of the hosts, and knows the shape of their answers alone"},
 
 	{"plugins", []string{"sdk", "sdk/...", "golang.org/x/sys", "github.com/vishvananda/netlink", "github.com/vishvananda/netns"},

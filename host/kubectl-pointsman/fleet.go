@@ -12,12 +12,11 @@ import (
 	"io"
 	"maps"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
-	"golang.org/x/term"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -30,17 +29,17 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 )
 
-// What the pods of the chart and of configs/kubernetes have, in each form.
+// The pods of the chart and of configs/kubernetes.
 const (
 	label     = "app.kubernetes.io/name=pointsman"
 	container = "pointsman"
 	binary    = "/usr/bin/pointsman" // no image has a shell
-	usual     = "kube-system"
+	usual     = "kube-system"        // the namespace
 )
 
 const (
 	apiTimeout = 10 * time.Second // for lists of pods and nodes
-	atOnce     = 256              // nodes that are asked at the same time
+	atOnce     = 256              // nodes that are queried at the same time
 )
 
 // A fleet is all pods of Pointsman in a cluster.
@@ -49,35 +48,35 @@ type fleet struct {
 	run      func(ctx context.Context, pod *corev1.Pod, command []string) (stdout, stderr []byte, err error)
 	timeout  time.Duration
 	progress io.Writer
-	nodes    []corev1.Node // none, if the user may not list them
+	nodes    []corev1.Node // empty if the user may not list them
 }
 
 // A host is the pod that serves a node.
 type host struct {
 	node string
-	pod  *corev1.Pod // nil: none is there
-	down string      // what the cluster says of a node that is not ready
+	pod  *corev1.Pod // nil if the node has none
+	down string      // why the cluster considers the node not ready
 }
 
-// An Answer is what the host of one node said, or why it said nothing.
+// An Answer is the answer of one node's host, or the error.
 type Answer struct {
 	Node   string          `json:"node"`
 	Pod    string          `json:"pod,omitempty"`
 	Error  string          `json:"error,omitempty"`
-	Answer json.RawMessage `json:"answer,omitempty"` // what pointsman VERB -o json prints on the node
+	Answer json.RawMessage `json:"answer,omitempty"` // the output of pointsman VERB -o json on the node
 
-	text string // the same, where the verb was not asked for JSON
-	code int    // the exit of the verb
+	text string // the output of a verb without -o json
+	code int    // the exit status of the verb
 }
 
-// connect makes a fleet of the cluster that the flags of kubectl name. It runs commands over a websocket, or by
-// SPDY where that cannot be had.
+// connect returns the fleet of the cluster that kubectl's flags select. It executes commands over a
+// websocket, or over SPDY if the cluster does not support that.
 func connect(kube clientcmd.ClientConfig) (*fleet, error) {
 	config, err := kube.ClientConfig()
 	if err != nil {
 		return nil, err
 	}
-	config.QPS = -1 // all nodes are asked at once
+	config.QPS = -1 // no limit: all nodes are queried at once
 	core, err := corev1client.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -98,7 +97,7 @@ func connect(kube clientcmd.ClientConfig) (*fleet, error) {
 		}
 		var out, errs bytes.Buffer
 		done := make(chan error, 1)
-		go func() { // may end after ctx: not every step of a dial heeds it
+		go func() { // may end after ctx: not every step of a dial observes it
 			done <- either.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errs})
 		}()
 		select {
@@ -106,14 +105,14 @@ func connect(kube clientcmd.ClientConfig) (*fleet, error) {
 		case <-ctx.Done():
 		}
 		if ctx.Err() != nil {
-			return nil, nil, ctx.Err() // the buffers may still be written to
+			return nil, nil, ctx.Err() // the goroutine may still write to the buffers
 		}
 		return out.Bytes(), errs.Bytes(), err
 	}}, nil
 }
 
-// hosts returns the hosts of all nodes. A ready node without a pod has none: something else may serve it.
-// Without a namespace it looks in the usual one, and if there is no pod, in all of them.
+// hosts returns the hosts of all nodes, except ready nodes without a pod, which something else may serve.
+// Without a namespace it searches the usual one, and then all.
 func (f *fleet) hosts(ctx context.Context, namespace string) ([]host, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -127,14 +126,14 @@ func (f *fleet) hosts(ctx context.Context, namespace string) ([]host, error) {
 	if len(pods.Items) == 0 {
 		return nil, fmt.Errorf("no pod has the label %s; try: -n NAMESPACE, or kubectl config get-contexts", label)
 	}
-	if nodes, err := f.core.Nodes().List(ctx, metav1.ListOptions{}); err == nil { // else the reasons say less
+	if nodes, err := f.core.Nodes().List(ctx, metav1.ListOptions{}); err == nil { // without nodes, errors have less detail
 		f.nodes = nodes.Items
 	}
-	best := make(map[string]host) // by node; of a pod that is on none, by its own name
+	best := make(map[string]host) // by the name of the node, or of a pod that is not scheduled
 	for i := range pods.Items {
 		p := &pods.Items[i]
 		key := cmp.Or(p.Spec.NodeName, p.Name)
-		if old := best[key].pod; old == nil || old.DeletionTimestamp != nil || whyNot(old) != "" && whyNot(p) == "" {
+		if old := best[key].pod; old == nil || old.DeletionTimestamp != nil || podProblem(old) != "" && podProblem(p) == "" {
 			best[key] = host{node: cmp.Or(p.Spec.NodeName, "-"), pod: p}
 		}
 	}
@@ -147,8 +146,8 @@ func (f *fleet) hosts(ctx context.Context, namespace string) ([]host, error) {
 	return slices.SortedFunc(maps.Values(best), func(a, b host) int { return cmp.Compare(a.node, b.node) }), nil
 }
 
-// whyNot says why nothing can be run in a pod; empty: it can.
-func whyNot(p *corev1.Pod) string {
+// podProblem returns why commands cannot be executed in a pod, or "" if they can.
+func podProblem(p *corev1.Pod) string {
 	if p == nil {
 		return "no pod of Pointsman is on this node"
 	}
@@ -164,7 +163,7 @@ func whyNot(p *corev1.Pod) string {
 	return strings.TrimSpace(fmt.Sprintf("pod %s is %s %s", p.Name, cmp.Or(p.Status.Phase, corev1.PodPending), why))
 }
 
-// notReady says what the cluster says of a node that is not ready; empty: it is.
+// notReady returns why the cluster considers a node not ready, or "" if it is ready.
 func notReady(n *corev1.Node) string {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
@@ -174,8 +173,8 @@ func notReady(n *corev1.Node) string {
 	return ""
 }
 
-// place returns the node on which a caller is, and what the caller, whose words are src, is called there. Packets
-// of other machines come to the node that has the address which they are sent to.
+// place returns the node of the caller src, and the caller's name there. Packets from outside arrive at
+// the node that has their destination address.
 func (f *fleet) place(ctx context.Context, q admin.Question, src string) (node, caller string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -214,38 +213,31 @@ func (f *fleet) place(ctx context.Context, q admin.Question, src string) (node, 
 	return "", "", errors.Join(fmt.Errorf("no node and no running pod says on which node %s is; try: --node NAME", src), err)
 }
 
-// ask runs a verb in the pods of all hosts at once, and says how many have answered: on a terminal in one line,
-// elsewhere at the end.
+// ask runs a verb in the pods of all hosts at once, and prints the number of answers.
 func (f *fleet) ask(ctx context.Context, all []host, words []string) []Answer {
-	answers, came := make([]Answer, len(all)), make(chan bool)
+	answers := make([]Answer, len(all))
 	slots := make(chan struct{}, atOnce)
+	var queries sync.WaitGroup
 	for i, h := range all {
-		go func() { // ends by the timeout
+		queries.Go(func() {
 			slots <- struct{}{}
 			answers[i] = f.askOne(ctx, h, words)
 			<-slots
-			came <- answers[i].Error == ""
-		}()
+		})
 	}
-	begin := ""
-	if file, ok := f.progress.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		begin = "\r"
-	}
-	good := 0
-	for n := 1; n <= len(all); n++ {
-		if <-came {
-			good++
-		}
-		if begin != "" || n == len(all) {
-			fmt.Fprintf(f.progress, "%s%d of %d nodes answered, %d did not", begin, good, len(all), n-good)
+	queries.Wait()
+	failed := 0
+	for _, a := range answers {
+		if a.Error != "" {
+			failed++
 		}
 	}
-	fmt.Fprintln(f.progress)
+	fmt.Fprintf(f.progress, "%d of %d nodes answered, %d did not\n", len(all)-failed, len(all), failed)
 	return answers
 }
 
 func (f *fleet) askOne(ctx context.Context, h host, words []string) Answer {
-	a := Answer{Node: h.node, Error: whyNot(h.pod)}
+	a := Answer{Node: h.node, Error: podProblem(h.pod)}
 	if h.pod != nil {
 		a.Pod = h.pod.Namespace + "/" + h.pod.Name
 	}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Command kubectl-pointsman is a plugin of kubectl: it asks the hosts of all nodes at once what pointsman
-asks one. In each pod of Pointsman it runs a verb of the pointsman there, by exec (fleet.go), and prints
-the answers as one table (print.go).
+Command kubectl-pointsman is a kubectl plugin that runs a verb of pointsman on all nodes at once. It
+executes the verb in each pod of Pointsman (fleet.go) and prints the answers as one table (print.go).
+It only runs verbs that change nothing. Start reading at command.
 */
 package main
 
@@ -26,27 +26,27 @@ import (
 )
 
 func main() {
-	klog.LogToStderr(false) // why a node does not answer is in its row
+	klog.LogToStderr(false) // a row of the table has the error of each node
 	klog.SetOutput(io.Discard)
 	os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr, connect))
 }
 
-// The exits, which are those of pointsman. With 2 all nodes have answered.
+// Exit statuses, as of pointsman. 2 means that all nodes have answered.
 const (
-	exitFailed   = 1 // also: diff found a difference
+	exitFailed   = 1 // or diff found a difference
 	exitNoAnswer = 3
 	exitUsage    = 64
 )
 
-const asJSON = "-o=json" // the last word of pointsman's, where its answer is read
+const asJSON = "-o=json" // the last argument for verbs whose answer is decoded
 
-// A failure is an error that is no wrong word on the command line.
+// A failure is an error that is not a mistake on the command line.
 type failure struct {
-	error // nil: all is printed
+	error // nil if everything has been printed
 	exit  int
 }
 
-// execute does what the arguments say, and returns the exit.
+// execute runs the verb that args name, and returns the exit status.
 func execute(args []string, stdout, stderr io.Writer, connect func(clientcmd.ClientConfig) (*fleet, error)) int {
 	root := command(&flags{connect: connect, rules: clientcmd.NewDefaultClientConfigLoadingRules()})
 	root.SetArgs(args)
@@ -62,7 +62,7 @@ func execute(args []string, stdout, stderr io.Writer, connect func(clientcmd.Cli
 	return f.exit
 }
 
-// flags are what they say, and what connects to the cluster by them.
+// flags are the values of the flags, and the function that connects to the cluster.
 type flags struct {
 	connect        func(clientcmd.ClientConfig) (*fleet, error)
 	rules          *clientcmd.ClientConfigLoadingRules
@@ -75,42 +75,42 @@ type flags struct {
 func command(f *flags) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-pointsman",
-		Short: "Ask the Pointsman of all nodes at once",
-		Long: `Kubectl pointsman asks the Pointsman of all nodes at once, by exec in its pods. A node that
-does not answer in time is a row with the reason.
+		Short: "Query Pointsman on all nodes at once",
+		Long: `Kubectl pointsman queries Pointsman on all nodes at once, by exec in its pods. If a node does not
+answer in time, its row has the reason.
 
-It exits 0 when all is well, 1 when it failed or diff found a difference, 2 when there is something
-to look at, 3 when a node did not answer. It needs the rights to list pods and nodes, and to get and
-create pods/exec in the namespace of Pointsman.`,
+It exits 0 if all is well, 1 if it fails or diff finds a difference, 2 if there is a warning, and 3 if
+a node does not answer. It needs permission to list pods and nodes, and to get and create pods/exec
+in the namespace of Pointsman.`,
 		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl pointsman"},
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	all := root.PersistentFlags()
-	all.StringVar(&f.node, "node", "", "ask this node alone")
+	all.StringVar(&f.node, "node", "", "query only this node")
 	all.StringVarP(&f.output, "output", "o", "table", "table, json or yaml")
-	all.DurationVar(&f.timeout, "timeout", 2*time.Second, "how long each node has to answer")
+	all.DurationVar(&f.timeout, "timeout", 2*time.Second, "time limit for the answer of each node")
 	all.StringVar(&f.rules.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "path to the kubeconfig file to use")
 	kube := clientcmd.RecommendedConfigOverrideFlags("")
 	kube.ContextOverrideFlags.Namespace.Description = "the namespace of Pointsman; otherwise " + usual + ", or where its pods are"
 	clientcmd.BindOverrideFlags(&f.overrides, all, kube)
 	for _, v := range verbs {
-		c := &cobra.Command{Use: v.name + v.words, Short: v.short, Long: v.long, Args: cobra.ExactArgs(len(strings.Fields(v.words)))}
-		c.RunE = func(c *cobra.Command, args []string) error { return v.ask(c, f, args) }
+		c := &cobra.Command{Use: v.name + v.args, Short: v.short, Long: v.long, Args: cobra.ExactArgs(len(strings.Fields(v.args)))}
+		c.RunE = func(c *cobra.Command, args []string) error { return v.run(c, f, args) }
 		if v.name == "explain" {
-			c.Flags().BoolVar(&f.try, "try", false, "open one connection to each endpoint that may answer (TCP), and say what came back")
+			c.Flags().BoolVar(&f.try, "try", false, "open one connection to each endpoint that may answer (TCP), and print the result")
 		} else {
-			c.Flags().BoolVar(&f.problems, "problems", false, "only nodes that are not well or do not answer; of events, only warnings")
+			c.Flags().BoolVar(&f.problems, "problems", false, "only nodes that are not well or do not answer, and only events that are warnings")
 		}
 		if v.name == "events" {
-			c.Flags().DurationVar(&f.since, "since", 0, "only what happened in this time until now")
+			c.Flags().DurationVar(&f.since, "since", 0, "only events of this last period, such as 10m")
 		}
 		root.AddCommand(c)
 	}
 	return root
 }
 
-// ask asks the nodes, and prints what they say.
-func (v *verb) ask(c *cobra.Command, f *flags, args []string) (err error) {
+// run runs the verb on the nodes, and prints the answers.
+func (v *verb) run(c *cobra.Command, f *flags, args []string) (err error) {
 	var q admin.Question
 	explain := v.name == "explain"
 	if explain {
@@ -131,7 +131,7 @@ func (v *verb) ask(c *cobra.Command, f *flags, args []string) (err error) {
 		return failure{err, exitFailed}
 	}
 	node, words := f.node, append([]string{v.name}, args...)
-	if explain && (node == "" || q.Pod != "") { // a host knows no pod by its name
+	if explain && (node == "" || q.Pod != "") { // a host knows no names of pods
 		at, caller, err := fleet.place(c.Context(), q, args[0])
 		if err != nil {
 			return err

@@ -28,16 +28,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A cluster is one in memory, whose pods answer as a test says.
+// A cluster is a cluster in memory with the answers of its pods.
 type cluster struct {
 	*fake.Clientset
-	answers map[string]answer // by node; of others nothing comes
+	answers map[string]answer // by node; other nodes never answer
 
 	mu  sync.Mutex // guards ran
 	ran []string   // NODE COMMAND
 }
 
-// An answer is what pointsman prints on a node, and its exit, or why nothing can be run there.
+// An answer is the output and exit status of pointsman on a node, or the error of exec.
 type answer struct {
 	stdout, stderr string
 	code           int
@@ -109,7 +109,7 @@ const (
 	lost = "Kubelet stopped posting node status."
 )
 
-// mixed is a cluster in which all may go wrong that can. Node g is served by something else.
+// mixed is a cluster with every kind of failure. Something else serves node g.
 func mixed() *cluster {
 	waiting := hostPod("kube-system", "p-e", "e")
 	waiting.Status = corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
@@ -126,7 +126,7 @@ func mixed() *cluster {
 		pod("web", "a", "10.244.1.7"))
 }
 
-// expect wants an exit, and text on stdout save for how far columns stand apart.
+// expect checks the exit status, and stdout except for the width of columns.
 func (c *cluster) expect(t *testing.T, code int, stdout string, args ...string) {
 	t.Helper()
 	gotCode, got, stderr := c.says(args...)
@@ -143,7 +143,7 @@ func (c *cluster) expect(t *testing.T, code int, stdout string, args ...string) 
 
 const statusHead = "NODE STATE MODE DATAPLANE HOST SERVICES ENDPOINTS PENDING UNSERVED WHY\n"
 
-// TestStatus: each node has a row, and one without an answer has it when its time is over.
+// TestStatus: each node has a row, and a node that does not answer within the timeout has the reason.
 func TestStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, begun := mixed(), time.Now()
@@ -162,7 +162,7 @@ func TestStatus(t *testing.T) {
 	})
 }
 
-// TestColumns: columns are as wide as what is in them, and a reason widens none.
+// TestColumns: columns are as wide as their cells, and reasons do not widen them.
 func TestColumns(t *testing.T) {
 	c := newCluster(map[string]answer{"a": {stdout: well}, "b": {fails: strings.Repeat("long ", 30)}}, hostPod("kube-system", "p-a", "a"), hostPod("kube-system", "p-b", "b"))
 	_, stdout, stderr := c.says("status")
@@ -175,7 +175,7 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// TestExits: the exit says the gravest of what there is.
+// TestExits: the exit status is that of the worst answer.
 func TestExits(t *testing.T) {
 	ok, degraded, differs, silent := answer{stdout: well}, answer{stdout: unwell, code: 2}, answer{stdout: "moved\n", code: 1}, answer{fails: "x"}
 	for _, tc := range []struct {
@@ -194,7 +194,7 @@ func TestExits(t *testing.T) {
 	}
 }
 
-// TestJSON: JSON and YAML have what each node printed, as it was.
+// TestJSON: JSON and YAML contain the output of each node unchanged.
 func TestJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for format, decode := range map[string]func([]byte, any) error{"json": json.Unmarshal, "yaml": func(text []byte, v any) error { return yaml.Unmarshal(text, v) }} {
@@ -223,7 +223,7 @@ func TestJSON(t *testing.T) {
 	})
 }
 
-// TestEvents: the events of all nodes are in the order of their times.
+// TestEvents: the events of all nodes are sorted by time.
 func TestEvents(t *testing.T) {
 	c := newCluster(map[string]answer{
 		"a": {stdout: `{"items": [{"time": "2026-01-01T10:00:00Z", "reason": "Starting", "message": "it begins", "count": 1}, {"time": "2026-01-01T14:00:00+02:00", "warning": true, "reason": "SwapUndone", "object": "nftables", "message": "no", "count": 3}]}`},
@@ -242,7 +242,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestDiff: lines are those that nodes print.
+// TestDiff prints the lines of each node.
 func TestDiff(t *testing.T) {
 	c := newCluster(map[string]answer{"a": {stdout: "nothing differs\n"}, "b": {stdout: "missing: cluster-ip 10.96.0.1:80\n    serves nothing\n1 difference\n", code: 1}},
 		hostPod("kube-system", "p-a", "a"), hostPod("kube-system", "p-b", "b"))
@@ -253,7 +253,7 @@ func TestDiff(t *testing.T) {
 	c.expect(t, exitNoAnswer, "NODE ANSWER\nz no answer: no pod of Pointsman is on this node\n", "diff", "--node", "z")
 }
 
-// TestExplain: the node where the caller is gets the question, in words that its host understands.
+// TestExplain: the node of the caller gets the question, with the caller's address there.
 func TestExplain(t *testing.T) {
 	onNode := pod("agent", "b", "192.0.2.2", "2001:db8::2")
 	onNode.Spec.HostNetwork = true
@@ -296,7 +296,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// selects has lists of pods heed the fields that they are asked by, as the API server does.
+// selects makes lists of pods apply field selectors, as the API server does.
 func (c *cluster) selects() {
 	c.PrependReactor("list", "pods", func(action kubetesting.Action) (bool, runtime.Object, error) {
 		list := action.(kubetesting.ListAction)
@@ -316,7 +316,7 @@ func (c *cluster) selects() {
 	})
 }
 
-// TestNamespaces: the pods are found in the usual namespace, in the one that is named, or wherever they are.
+// TestNamespaces finds the pods in the usual namespace, in the namespace of -n, or in any.
 func TestNamespaces(t *testing.T) {
 	for _, tc := range []struct {
 		in, flags, want string
@@ -332,7 +332,7 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// TestForbidden: who may not list nodes gets the same answers, and who may not list pods the reason.
+// TestForbidden: without permission to list nodes the answers are the same; without permission to list pods it fails.
 func TestForbidden(t *testing.T) {
 	for resource, want := range map[string]int{"nodes": 0, "pods": exitFailed} {
 		c := newCluster(map[string]answer{"a": {stdout: well}}, hostPod("kube-system", "p-a", "a"))
@@ -345,7 +345,7 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// TestUsage: a wrong word is exit 64, and nothing is asked.
+// TestUsage: a mistake on the command line exits with 64 before any request.
 func TestUsage(t *testing.T) {
 	for _, args := range []string{"restart", "status all", "status --bogus", "status -o wide", "status --timeout 0s", "status --timeout 2", "events --since -1h", "explain 10.0.0.1", "explain here 10.0.0.1:80", "explain node 10.0.0.1", "explain --problems node 10.0.0.1:80"} {
 		c := newCluster(nil)
@@ -358,7 +358,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestConnect: the flags of kubectl choose the cluster; a kubeconfig that is not there is an error.
+// TestConnect: kubectl's flags select the cluster; a missing kubeconfig is an error.
 func TestConnect(t *testing.T) {
 	var out, errs bytes.Buffer
 	if code := execute([]string{"status", "--kubeconfig", t.TempDir() + "/none"}, &out, &errs, connect); code != exitFailed || !strings.Contains(errs.String(), "/none") {

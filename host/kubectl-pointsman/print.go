@@ -18,30 +18,30 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 )
 
-// A verb is one of pointsman's.
+// A verb is a verb of pointsman that runs on all nodes.
 type verb struct {
-	name, words, short, long string
-	head                     string                  // of its table, without the node
-	rows                     func(Answer) [][]string // of an answer, likewise; nil: the lines that the node prints
+	name, args, short, long string
+	head                    string                  // of the table, without the column of nodes
+	rows                    func(Answer) [][]string // of the table, for one answer; nil for the lines that the node prints
 }
 
 var verbs = []*verb{
-	{name: "status", short: "Say in a row for each node how its host is doing", head: "STATE MODE DATAPLANE HOST SERVICES ENDPOINTS PENDING UNSERVED WHY", rows: statusRow},
-	{name: "explain", words: " SRC DST:PORT[/PROTOCOL]", short: "Say what becomes of a packet, on the node where SRC is", head: "ANSWER",
-		long: `Explain says what becomes of the first packet of a connection, on the node where SRC is or that
---node names. SRC is an address, NAMESPACE/NAME of a pod, pod:ADDRESS, node:ADDRESS or
-outside:ADDRESS; the packet of the last one comes to the node that has the address DST.`},
-	{name: "diff", short: "Say where the kernel of a node serves something else than it should", head: "ANSWER"},
-	{name: "events", short: "Print what happened lately on all nodes, the latest last", head: "TIME GRADE REASON OBJECT MESSAGE", rows: eventRows},
+	{name: "status", short: "Show the state of each node's host in a row", head: "STATE MODE DATAPLANE HOST SERVICES ENDPOINTS PENDING UNSERVED WHY", rows: statusRow},
+	{name: "explain", args: " SRC DST:PORT[/PROTOCOL]", short: "Explain what happens to a packet, on the node where SRC is", head: "ANSWER",
+		long: `Explain says what happens to the first packet of a connection, on the node of SRC or of --node. SRC is
+an address, NAMESPACE/NAME of a pod, pod:ADDRESS, node:ADDRESS or outside:ADDRESS. A packet from
+outside arrives at the node that has the address DST.`},
+	{name: "diff", short: "Show where the kernel of a node differs from the desired state", head: "ANSWER"},
+	{name: "events", short: "Print the recent events of all nodes, the latest last", head: "TIME GRADE REASON OBJECT MESSAGE", rows: eventRows},
 }
 
-// A List is what -o json prints.
+// A List is the output of -o json.
 type List struct {
 	admin.Meta
 	Items []Answer `json:"items"`
 }
 
-// print prints the answers, and returns the exit as an error.
+// print prints the answers, and returns an error with the exit status.
 func (v *verb) print(w io.Writer, f *flags, answers []Answer) (err error) {
 	code, list := 0, List{admin.Meta{APIVersion: admin.APIVersion, Kind: "NodeAnswerList"}, []Answer{}}
 	for _, a := range answers {
@@ -53,7 +53,7 @@ func (v *verb) print(w io.Writer, f *flags, answers []Answer) (err error) {
 		default:
 			code = max(code, a.code)
 		}
-		if !f.problems || a.Error != "" || a.code != 0 || v.name == "events" && warned(&a) {
+		if !f.problems || a.Error != "" || a.code != 0 || v.name == "events" && keepWarnings(&a) {
 			list.Items = append(list.Items, a)
 		}
 	}
@@ -74,7 +74,7 @@ func (v *verb) print(w io.Writer, f *flags, answers []Answer) (err error) {
 	return err
 }
 
-// table prints the rows of all answers, those of events in the order of their times.
+// table prints the rows of all answers. It sorts events by time.
 func (v *verb) table(w io.Writer, answers []Answer) error {
 	all := [][]string{}
 	for _, a := range answers {
@@ -103,7 +103,7 @@ func (v *verb) table(w io.Writer, answers []Answer) error {
 	return t.Flush()
 }
 
-// read reads an answer. Versions only add fields, so one that does not fit is read as far as it does.
+// read decodes an answer as far as it fits: other versions only add fields.
 func read[T any](a Answer) (v T) {
 	_ = json.Unmarshal(a.Answer, &v)
 	return v
@@ -118,11 +118,11 @@ func statusRow(a Answer) [][]string {
 		strconv.Itoa(s.Services.Endpoints), strconv.Itoa(s.Sync.Pending), strconv.Itoa(len(s.Unserved)), cmp.Or(strings.Join(why, "; "), "-")}}
 }
 
-// warned removes what is no warning, and reports whether anything is left.
-func warned(a *Answer) bool {
+// keepWarnings removes events that are no warnings, and reports whether any event is left.
+func keepWarnings(a *Answer) bool {
 	list := read[admin.EventList](*a)
 	list.Items = slices.DeleteFunc(list.Items, func(e admin.Event) bool { return !e.Warning })
-	a.Answer, _ = json.Marshal(list) // of times and texts
+	a.Answer, _ = json.Marshal(list) // it cannot fail
 	return len(list.Items) > 0
 }
 
