@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package phrase says lists, counts and times in the words of an
-// operator. The host's events and its verbs name the same things, and so use the same words.
+// Package phrase formats lists, counts and durations for people. Events and verbs use it, so that both use the same
+// words. It depends on no other package.
 package phrase
 
 import (
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Texts returns values as their String says them; no values are an empty list.
+// Texts returns the String of each value. The result is not nil.
 func Texts[T fmt.Stringer](values []T) []string {
 	list := make([]string, len(values))
 	for i, v := range values {
@@ -19,7 +19,7 @@ func Texts[T fmt.Stringer](values []T) []string {
 	return list
 }
 
-// Plain returns named strings as plain ones.
+// Plain converts named string types to string.
 func Plain[S ~string](values []S) []string {
 	list := make([]string, len(values))
 	for i, v := range values {
@@ -28,7 +28,7 @@ func Plain[S ~string](values []S) []string {
 	return list
 }
 
-// List returns a list in a sentence.
+// List joins values for a sentence.
 func List[S ~string](values []S) string {
 	if len(values) == 0 {
 		return "nothing"
@@ -36,7 +36,7 @@ func List[S ~string](values []S) string {
 	return strings.Join(Plain(values), ", ")
 }
 
-// Count returns a number of things: "1 Service", "3 Services".
+// Count returns a number with a noun: "1 Service", "3 Services".
 func Count(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -44,7 +44,13 @@ func Count(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// AndMore follows the first of a list when n are not said.
+// Some lists the first three values, and the number of the others.
+func Some[S ~string](values []S) string {
+	n := min(3, len(values))
+	return List(values[:n]) + AndMore(len(values)-n)
+}
+
+// AndMore returns text for n values that a list omits.
 func AndMore(n int) string {
 	if n == 0 {
 		return ""
@@ -52,8 +58,8 @@ func AndMore(n int) string {
 	return fmt.Sprintf(" and %d more", n)
 }
 
-// Since returns the time from at until now, fit to be read. A clock that was set back makes none
-// negative; where at is not known, neither is the time.
+// Since returns the rounded time from at until now. It is never negative, even if the clock was set back, and
+// unknown if at is zero.
 func Since(at, now time.Time) string {
 	if at.IsZero() {
 		return "an unknown time"
@@ -61,7 +67,7 @@ func Since(at, now time.Time) string {
 	return Round(max(0, now.Sub(at))).String()
 }
 
-// Round makes a time fit to be read.
+// Round rounds a duration to a readable precision.
 func Round(d time.Duration) time.Duration {
 	switch {
 	case d < time.Second:

@@ -15,6 +15,8 @@ func TestPhrases(t *testing.T) {
 		{List[word](nil), "nothing"},
 		{Count(1, "Service"), "1 Service"},
 		{Count(0, "Service"), "0 Services"},
+		{Some([]word{"a", "b", "c", "d"}), "a, b, c and 1 more"},
+		{Some([]word{"a"}), "a"},
 		{AndMore(0), ""},
 		{AndMore(2), " and 2 more"},
 		{Round(1234567 * time.Nanosecond).String(), "1ms"},
@@ -29,12 +31,11 @@ func TestPhrases(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	if got := Texts[time.Duration](nil); got == nil {
-		t.Error("no values are no list; JSON would say null")
+		t.Error("the result is nil, which is null in JSON")
 	}
 }
 
-// TestSince: what is not known, or lies ahead by a clock that was set back, makes no number that
-// nobody believes.
+// TestSince: a time that is zero or in the future, after the clock was set back, gives no absurd number.
 func TestSince(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, c := range []struct {

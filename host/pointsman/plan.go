@@ -85,11 +85,19 @@ func planMove(c *cobra.Command) (admin.MovePlan, error) {
 func writeMovePlan(w io.Writer, p admin.MovePlan) {
 	fmt.Fprintf(w, "kube-proxy %s → %s, by %s\n", p.From, p.To, p.Config)
 	writeItems(w, "settings", "all carry over", p.Settings)
-	writeItems(w, "taken over", "nothing", phrase.Alike(p.Taken))
-	writeItems(w, "left over", "nothing", phrase.Alike(p.Left))
+	writeItems(w, "taken over", "nothing", firstItems(p.Taken))
+	writeItems(w, "left over", "nothing", firstItems(p.Left))
 	writeItems(w, "kept", "", p.Kept)
 	writeItems(w, "note", "", p.Notes)
 	writeItems(w, "way back", "", []string{p.Back})
+}
+
+// firstItems returns the first items, and a line with the number of the others.
+func firstItems(items []string) []string {
+	if len(items) <= shownProblems {
+		return items
+	}
+	return append(slices.Clone(items[:shownProblems]), fmt.Sprintf("and %d more (-o json lists all)", len(items)-shownProblems))
 }
 
 // writeItems writes a line for each item, the first with the label. Without items it writes none, if

@@ -20,8 +20,8 @@ import (
 	"github.com/pointsman/pointsman/host/phrase"
 )
 
-// Limits of the table: causes why Services are not served, and names of Services for each.
-const shownProblems, shownNames = 10, 3
+// shownProblems limits the lines of one kind in a table.
+const shownProblems = 10
 
 func statusVerb() *cobra.Command {
 	var until time.Duration
@@ -212,9 +212,7 @@ func writeUnserved(line func(label, format string, args ...any), problems []admi
 			line("unserved", "… and %s: pointsman status -o yaml", phrase.Count(len(causes)-i, "further cause"))
 			return
 		}
-		names := services[c]
-		first := names[:min(shownNames, len(names))]
-		line("unserved", "%s%s %s: %s", phrase.List(first), phrase.AndMore(len(names)-len(first)), c.reason, c.why)
+		line("unserved", "%s %s: %s", phrase.Some(services[c]), c.reason, c.why)
 	}
 }
 

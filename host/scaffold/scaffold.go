@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scaffold makes the folder that an author of a dataplane begins with: a plugin that serves, built
-// and tested as an example of this project, and what builds, proves and runs it.
+// Package scaffold creates the folder from which an author starts a dataplane plugin: a working plugin, which is an
+// example of this project, with files to build, test and run it. It copies the text of the examples and executes
+// nothing. Start reading at Files.
 package scaffold
 
 import (
@@ -19,44 +20,44 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// goVersion is the line "go" of a plugin's go.mod: that of this module.
+// goVersion is the Go version in the go.mod of this module and of a new plugin.
 const goVersion = "1.26.0"
 
 //go:embed files
 var files embed.FS
 
-// The languages that there are plugins in.
+// Values of Plugin.Language.
 const (
 	Go     = "go"
 	Python = "python"
 )
 
-// Languages are all of them.
+// Languages lists the languages.
 var Languages = []string{Go, Python}
 
-// A Plugin is what is to be written.
+// A Plugin describes the plugin to create.
 type Plugin struct {
 	Name        string   // "acme"
 	Language    string   // one of Languages
-	Module      string   // of Go, its path
-	Pointsman   string   // the program, as the files call it
-	Conformance string   // the program pointsman-conformance, likewise
-	Version     string   // of this module, that the plugin is built with; empty: the latest
-	PluginDirs  []string // where a host finds other plugins
-	Ports       [4]int   // that are free on this machine
+	Module      string   // the module path, for Go
+	Pointsman   string   // how the files call the program pointsman
+	Conformance string   // how the files call the program pointsman-conformance
+	Version     string   // of the sdk; empty for the latest
+	PluginDirs  []string // folders with other plugins
+	Ports       [4]int   // free ports
 }
 
-// NumPorts is how many ports a host with its Service needs.
+// NumPorts is the number of ports that a host and its Service need.
 const NumPorts = 4
 
-// A File is one of the folder.
+// A File is a file in the folder.
 type File struct {
-	Path       string // below it, with slashes
+	Path       string // relative to the folder, with slashes
 	Text       []byte
 	Executable bool
 }
 
-// Files returns all that is in p's folder, by their paths. The error says which template is wrong.
+// Files returns the files of p's folder, sorted by path.
 func Files(p Plugin) ([]File, error) {
 	var all []File
 	for _, folder := range []string{"both", p.Language} {
@@ -81,8 +82,8 @@ func Files(p Plugin) ([]File, error) {
 	return all, nil
 }
 
-// placeOf returns where a template's file is written. Under these names it could not be embedded, or would
-// have a meaning here.
+// placeOf returns the path of a template's output. Some templates have another name, because files of the
+// final name cannot be embedded or have a meaning in this repository.
 func placeOf(name string) string {
 	switch name {
 	case "module":
@@ -95,7 +96,7 @@ func placeOf(name string) string {
 	return name
 }
 
-// fill returns a template's text, filled in.
+// fill executes a template.
 func fill(name string, p Plugin) ([]byte, error) {
 	text, err := files.ReadFile(name)
 	if err != nil {
@@ -114,10 +115,10 @@ func fill(name string, p Plugin) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// clusterIP is the address of the Service to try a plugin by. Its port was free on every address.
+// clusterIP is the address of the example Service.
 const clusterIP = "127.0.0.80"
 
-// dirs returns the value of pluginDirs, as YAML has it between brackets.
+// dirs returns the value of pluginDirs, without the brackets of YAML.
 func dirs(p Plugin) string {
 	all := []string{map[string]string{Go: "bin", Python: "."}[p.Language]}
 	for _, dir := range p.PluginDirs {
@@ -126,7 +127,7 @@ func dirs(p Plugin) string {
 	return strings.Join(all, ", ")
 }
 
-// sourcesOf returns the example that p begins from, under p's name.
+// sourcesOf returns the source files of the example, with the name of p.
 func sourcesOf(p Plugin) ([]File, error) {
 	if p.Language == Go {
 		return renamed(examples.Relay, "relay", func(name, text string) File {
@@ -148,7 +149,7 @@ func sourcesOf(p Plugin) ([]File, error) {
 	return append(sources, protos...), err
 }
 
-// renamed returns what the function makes of each file of a folder.
+// renamed returns the result of file for each file of a folder.
 func renamed(from fs.FS, folder string, file func(name, text string) File) (all []File, err error) {
 	entries, err := fs.ReadDir(from, folder)
 	if err != nil {

@@ -15,8 +15,7 @@ func plugin(language string) Plugin {
 	return Plugin{Name: "acme", Language: language, Module: "example.org/acme", Pointsman: "pointsman", Conformance: "pointsman-conformance", PluginDirs: []string{"/usr/libexec/pointsman"}, Ports: [NumPorts]int{1, 2, 3, 4}}
 }
 
-// TestFiles: a plugin has its name and not that of the example, and each language what it needs to be built
-// by.
+// TestFiles: the files have the name of the plugin instead of the example's, and each language has its build files.
 func TestFiles(t *testing.T) {
 	for language, needs := range map[string][]string{
 		Go:     {"go.mod", "main.go", "dataplane.go", "relay.go", "conform_test.go"},
@@ -30,7 +29,7 @@ func TestFiles(t *testing.T) {
 		for _, f := range all {
 			paths = append(paths, f.Path)
 			if bytes.Contains(f.Text, []byte("{{.")) || bytes.Contains(f.Text, []byte(`relay"`)) && f.Path != "proto/status.proto" {
-				t.Errorf("%s of %s has what was to be filled in:\n%s", f.Path, language, f.Text)
+				t.Errorf("%s of %s has text that should be replaced:\n%s", f.Path, language, f.Text)
 			}
 			if f.Executable != strings.HasPrefix(f.Path, "pointsman-") {
 				t.Errorf("%s of %s is executable: %t", f.Path, language, f.Executable)
@@ -44,7 +43,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestVersion: go.mod names the version of a release, and none before there is one.
+// TestVersion: go.mod requires the version of the release, if there is one.
 func TestVersion(t *testing.T) {
 	for version, want := range map[string]string{
 		"":       "module example.org/acme\n\ngo " + goVersion + "\n",
@@ -67,7 +66,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestWrite leaves a folder alone in which something is.
+// TestWrite does not write to a folder that is not empty.
 func TestWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "plugin")
 	all := []File{{Path: "a/b", Text: []byte("text")}, {Path: "run", Executable: true}}

@@ -13,15 +13,15 @@ import (
 	"strconv"
 )
 
-// Write makes a folder with the files. One that is there has to be empty; an error leaves what was
-// written before it.
+// Write creates a folder with the files. An existing folder must be empty. After an error the files that were
+// written before it remain.
 func Write(dir string, all []File) error {
 	there, err := os.ReadDir(dir)
 	switch {
 	case err == nil && len(there) > 0:
-		return fmt.Errorf("%s is there already and not empty; try: another name, or another folder to begin from", dir)
+		return fmt.Errorf("%s exists and is not empty; try: another name, or another working directory", dir)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("make %s: %w", dir, err)
+		return fmt.Errorf("create %s: %w", dir, err)
 	}
 	for _, f := range all {
 		path := filepath.Join(dir, filepath.FromSlash(f.Path))
@@ -36,14 +36,14 @@ func Write(dir string, all []File) error {
 	return nil
 }
 
-// FreePorts returns ports that are free on every address of this machine now, below those that the
-// kernel gives to callers.
+// FreePorts returns ports that are free on all addresses of this machine, below the range from which the kernel
+// chooses ports of clients.
 func FreePorts() (ports [NumPorts]int, err error) {
 	const first, count, tries = 10240, 16384, 1000
 	var held []net.Listener
 	defer func() {
 		for _, l := range held {
-			_ = l.Close() // it has nothing to lose
+			_ = l.Close() // nothing is lost
 		}
 	}()
 	for range tries {
@@ -51,11 +51,11 @@ func FreePorts() (ports [NumPorts]int, err error) {
 		if err != nil {
 			continue
 		}
-		held = append(held, l) // until all are found, so that none is found twice
+		held = append(held, l) // until all are found, so that no port is chosen twice
 		ports[len(held)-1] = l.Addr().(*net.TCPAddr).Port
 		if len(held) == NumPorts {
 			return ports, nil
 		}
 	}
-	return ports, fmt.Errorf("find ports that are free: of %d between %d and %d only %d were", tries, first, first+count, len(held))
+	return ports, fmt.Errorf("find free ports: of %d between %d and %d only %d were free", tries, first, first+count, len(held))
 }

@@ -43,7 +43,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"at":       func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"count":    phrase.Count,
 	"list":     phrase.List[string],
-	"some":     phrase.Some,
+	"some":     phrase.Some[string],
 	"memory":   func(bytes uint64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) },
 	"ownerURL": ownerURL,
 }).ParseFS(files, "templates/*.html"))
