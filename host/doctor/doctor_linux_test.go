@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
-// healthy are the files of a proc file system in which every check is well.
+// healthy is a proc file system with which every check is OK.
 var healthy = map[string]string{
 	"sys/net/ipv4/ip_forward": "1", "sys/net/ipv6/conf/all/forwarding": "1",
 	"net/if_inet6":                         "fd000000000000000000000000000001 02 40 00 80     eth0",
@@ -34,7 +34,7 @@ var healthy = map[string]string{
 		"   1: 0100000A:7592 0200000A:0050 01 00000000:00000000 00:00000000 00000000     0        0 5002 1\n", // a connection from 30098
 }
 
-// withPort has one Service: with a node port and an endpoint.
+// withPort returns a Service with a node port and an endpoint.
 func withPort(nodePort, endpoint string) []admin.Service {
 	return []admin.Service{{Namespace: "shop", Name: "web", Ports: []admin.Port{{
 		Network: "tcp4", Frontends: []string{"node-port *:" + nodePort + " local"}, Cluster: []string{endpoint},
@@ -96,7 +96,7 @@ func TestExamine(t *testing.T) {
 	}
 }
 
-// TestTaken: of a ClusterIP that NodeLocal DNS has on an interface of its own is warned in mode ipvs.
+// TestTaken: mode ipvs gets a warning if NodeLocal DNS has a ClusterIP on its interface.
 func TestTaken(t *testing.T) {
 	at := func(network string) admin.Port {
 		return admin.Port{Network: network, Frontends: []string{"node-port *:30053", "cluster-ip 10.96.0.10:53"}}
@@ -118,7 +118,7 @@ func TestTaken(t *testing.T) {
 	}
 }
 
-// TestStateDir: a directory of another user, as the packages' is for root, is well.
+// TestStateDir: a directory of another user is OK, as that of the packages is for root.
 func TestStateDir(t *testing.T) {
 	dir := t.TempDir()
 	if os.Getuid() == 0 {
@@ -139,7 +139,7 @@ func TestStateDir(t *testing.T) {
 	}
 }
 
-// TestKernelRoutes: without a default route and without one for ClusterIPs, a process of the node reaches none.
+// TestKernelRoutes: without a route to ClusterIPs, processes of the node cannot connect to Services.
 func TestKernelRoutes(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it changes routes, in a network namespace of its own")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"maps"
 	"net"
 	"net/netip"
@@ -17,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/phrase"
 )
 
@@ -29,6 +31,28 @@ func (n Node) Examine() []Finding {
 func (n Node) read(path string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(n.Proc, path))
 	return strings.TrimSpace(string(data)), err
+}
+
+// A frontend is a frontend of a Service, such as "cluster-ip 10.96.0.10:53" or "node-port *:30080 local".
+type frontend struct {
+	service    string // NAMESPACE/NAME
+	port       admin.Port
+	kind, addr string
+}
+
+// frontends iterates over the frontends of all Services.
+func (n Node) frontends() iter.Seq[frontend] {
+	return func(yield func(frontend) bool) {
+		for _, s := range n.Services {
+			for _, p := range s.Ports {
+				for _, f := range p.Frontends {
+					if words := strings.Fields(f); !yield(frontend{s.Namespace + "/" + s.Name, p, words[0], words[1]}) {
+						return
+					}
+				}
+			}
+		}
+	}
 }
 
 // number returns the number in a file below Proc.
@@ -68,25 +92,21 @@ func (n Node) forwarding() (all []Finding) {
 // any rule of a dataplane sees its packet.
 func (n Node) routes() (all []Finding) {
 	const check = "route to ClusterIPs"
-	first := make(map[string]string) // a ClusterIP and port, by the network to dial
-	for _, s := range n.Services {
-		for _, p := range s.Ports {
-			for _, f := range p.Frontends {
-				if words := strings.Fields(f); words[0] == "cluster-ip" {
-					first["udp"+p.Network[len(p.Network)-1:]] = words[1]
-				}
-			}
+	targets := make(map[string]string) // a ClusterIP and port by the network to dial
+	for f := range n.frontends() {
+		if f.kind == "cluster-ip" {
+			targets["udp"+f.port.Network[len(f.port.Network)-1:]] = f.addr
 		}
 	}
-	for _, network := range slices.Sorted(maps.Keys(first)) {
-		conn, err := net.Dial(network, first[network])
+	for _, network := range slices.Sorted(maps.Keys(targets)) {
+		conn, err := net.Dial(network, targets[network])
 		if err != nil {
 			all = append(all, New(check, Fail, "add a default route, or a route for the Service range: ip route add RANGE dev INTERFACE, with the interface that leads to the other nodes",
 				"processes of this node cannot connect to Services: %v", err)...)
 			continue
 		}
 		conn.Close()
-		all = append(all, New(check, OK, "", "the kernel has a route to %s", first[network])...)
+		all = append(all, New(check, OK, "", "the kernel has a route to %s", targets[network])...)
 	}
 	return all
 }
@@ -97,15 +117,10 @@ func (n Node) routes() (all []Finding) {
 func (n Node) localClusterIPs() (all []Finding) {
 	const check = "ClusterIPs"
 	found := make(map[string]string) // description by address
-	for _, s := range n.Services {
-		for _, p := range s.Ports {
-			for _, f := range p.Frontends {
-				kind, addr, _ := strings.Cut(f, " ")
-				at, err := netip.ParseAddrPort(addr)
-				if name := n.Interfaces[at.Addr()]; err == nil && kind == "cluster-ip" && name != "" {
-					found[at.Addr().String()] = fmt.Sprintf("interface %s has the ClusterIP %s of Service %s/%s", name, at.Addr(), s.Namespace, s.Name)
-				}
-			}
+	for f := range n.frontends() {
+		at, err := netip.ParseAddrPort(f.addr)
+		if name := n.Interfaces[at.Addr()]; err == nil && f.kind == "cluster-ip" && name != "" {
+			found[at.Addr().String()] = fmt.Sprintf("interface %s has the ClusterIP %s of Service %s", name, at.Addr(), f.service)
 		}
 	}
 	for _, addr := range slices.Sorted(maps.Keys(found)) {
@@ -168,16 +183,11 @@ func (n Node) reversePath() []Finding {
 func (n Node) listeners() (all []Finding) {
 	const check = "node ports"
 	services := make(map[string]string) // by protocol and port: "tcp 30080"
-	for _, s := range n.Services {
-		for _, p := range s.Ports {
-			for _, f := range p.Frontends {
-				_, port, is := strings.Cut(f, "node-port *:")
-				port, _, _ = strings.Cut(port, " ")
-				own := func(endpoint string) bool { return strings.HasSuffix(endpoint, ":"+port) }
-				if is && n.Mode != "userspace" && !slices.ContainsFunc(slices.Concat(p.Cluster, p.Local), own) {
-					services[strings.TrimRight(p.Network, "46")+" "+port] = s.Namespace + "/" + s.Name
-				}
-			}
+	for f := range n.frontends() {
+		port := strings.TrimPrefix(f.addr, "*:")
+		own := func(endpoint string) bool { return strings.HasSuffix(endpoint, ":"+port) }
+		if f.kind == "node-port" && n.Mode != "userspace" && !slices.ContainsFunc(slices.Concat(f.port.Cluster, f.port.Local), own) {
+			services[strings.TrimRight(f.port.Network, "46")+" "+port] = f.service
 		}
 	}
 	for _, table := range []struct{ protocol, name, state string }{{"tcp", "tcp", "0A"}, {"tcp", "tcp6", "0A"}, {"udp", "udp", "07"}, {"udp", "udp6", "07"}} {
