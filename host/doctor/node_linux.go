@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"iter"
 	"maps"
 	"net"
 	"net/netip"
@@ -40,19 +39,17 @@ type frontend struct {
 	kind, addr string
 }
 
-// frontends iterates over the frontends of all Services.
-func (n Node) frontends() iter.Seq[frontend] {
-	return func(yield func(frontend) bool) {
-		for _, s := range n.Services {
-			for _, p := range s.Ports {
-				for _, f := range p.Frontends {
-					if words := strings.Fields(f); !yield(frontend{s.Namespace + "/" + s.Name, p, words[0], words[1]}) {
-						return
-					}
-				}
+// frontends returns the frontends of all Services.
+func (n Node) frontends() (all []frontend) {
+	for _, s := range n.Services {
+		for _, p := range s.Ports {
+			for _, f := range p.Frontends {
+				words := strings.Fields(f)
+				all = append(all, frontend{s.Namespace + "/" + s.Name, p, words[0], words[1]})
 			}
 		}
 	}
+	return all
 }
 
 // number returns the number in a file below Proc.
@@ -93,7 +90,7 @@ func (n Node) forwarding() (all []Finding) {
 func (n Node) routes() (all []Finding) {
 	const check = "route to ClusterIPs"
 	targets := make(map[string]string) // a ClusterIP and port by the network to dial
-	for f := range n.frontends() {
+	for _, f := range n.frontends() {
 		if f.kind == "cluster-ip" {
 			targets["udp"+f.port.Network[len(f.port.Network)-1:]] = f.addr
 		}
@@ -117,7 +114,7 @@ func (n Node) routes() (all []Finding) {
 func (n Node) localClusterIPs() (all []Finding) {
 	const check = "ClusterIPs"
 	found := make(map[string]string) // description by address
-	for f := range n.frontends() {
+	for _, f := range n.frontends() {
 		at, err := netip.ParseAddrPort(f.addr)
 		if name := n.Interfaces[at.Addr()]; err == nil && f.kind == "cluster-ip" && name != "" {
 			found[at.Addr().String()] = fmt.Sprintf("interface %s has the ClusterIP %s of Service %s", name, at.Addr(), f.service)
@@ -183,7 +180,7 @@ func (n Node) reversePath() []Finding {
 func (n Node) listeners() (all []Finding) {
 	const check = "node ports"
 	services := make(map[string]string) // by protocol and port: "tcp 30080"
-	for f := range n.frontends() {
+	for _, f := range n.frontends() {
 		port := strings.TrimPrefix(f.addr, "*:")
 		own := func(endpoint string) bool { return strings.HasSuffix(endpoint, ":"+port) }
 		if f.kind == "node-port" && n.Mode != "userspace" && !slices.ContainsFunc(slices.Concat(f.port.Cluster, f.port.Local), own) {
