@@ -168,7 +168,7 @@ func warnings(s admin.Status, o observations) []admin.Warning {
 		warn(debugged, "remove plugins."+d.Name+".debug from the config file, and restart the host", "dataplane %s is debugged: its process is not ended if it hangs", d.Name)
 	}
 	if l := s.LastSwap; l != nil && l.Error != "" && !(s.Swap != nil && s.Swap.Moved()) { // a later swap succeeded
-		warn(swapFailed, "pointsman mode show", "the swap to %s %s: %s%s", l.To, failureOf(*l, d), l.Error, l.Retried(time.Now()))
+		warn(swapFailed, "pointsman mode show", "the swap to %s failed: %s%s", l.To, l.Error, l.Retried(time.Now()))
 	}
 	if l := s.LastSwap; l != nil && l.Left != "" {
 		warn(swapUnfinished, "pointsman cleanup --dry-run", "the swap to %s is not finished: %s", l.To, l.Left)
@@ -217,19 +217,6 @@ func byReason(problems []admin.Problem) string {
 		list = append(list, fmt.Sprintf("%d %s", count[reason], reason))
 	}
 	return phrase.List(list)
-}
-
-// failureOf returns how a swap that failed ended.
-func failureOf(l admin.Swapped, d admin.Plugin) string {
-	switch {
-	case l.Stays == l.To && !l.Undone:
-		return "failed and could not be undone"
-	case d.Name == l.From && d.State != "serving":
-		return "was undone, and " + l.From + " does not serve either"
-	case d.Name != l.From:
-		return "was undone"
-	}
-	return "was undone, and " + l.From + " serves on"
 }
 
 // because returns a reason to append to a text.

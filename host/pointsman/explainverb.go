@@ -87,11 +87,7 @@ func watchPackets(c *cobra.Command, from, to string, during time.Duration) error
 		fmt.Fprintln(c.OutOrStdout(), watchedLine(w))
 	})
 	if err == nil && n == 0 {
-		what := "no packet came that a rule dropped or rejected"
-		if to != "" {
-			what = "no such packet came to the rules"
-		}
-		fmt.Fprintf(c.ErrOrStderr(), "%s; what filters packets before or without nf_tables is not seen: XDP, traffic control, routes, iptables-legacy\n", what)
+		fmt.Fprintln(c.ErrOrStderr(), "no such packet came to the rules; filters before or without nf_tables are not seen: XDP, traffic control, routes, iptables-legacy")
 	}
 	return err
 }
@@ -116,23 +112,21 @@ func writeExplanation(w io.Writer, x admin.Explanation) {
 		fmt.Fprintf(w, "%s\t%s\n", s.Question, s.Answer)
 	}
 	fmt.Fprintf(w, "verdict\t%s\n", x.Verdict)
-	if x.State != "" {
-		fmt.Fprintf(w, "state\t%s%s\n", x.State, because(x.Why))
-	}
+	writeField(w, "state", "%s%s", x.State, because(x.Why))
 	if p := x.Programmed; p != nil {
-		fmt.Fprintf(w, "served now\t%s\n", phrase.Some(p.Endpoints))
-		writeItems(w, "differs", "", nonempty(p.Differs))
+		writeField(w, "served now", "%s", phrase.Some(p.Endpoints))
+		writeField(w, "differs", "%s", p.Differs)
 	}
 	if x.Unread != "" {
-		fmt.Fprintf(w, "served now\tnot known: %s\n", x.Unread)
+		writeField(w, "served now", "not known: %s", x.Unread)
 	}
 	k := cmp.Or(x.Kernel, &admin.Traced{})
 	if x.Untraced != "" {
-		fmt.Fprintf(w, "kernel now\tnot known: %s\n", x.Untraced)
+		writeField(w, "kernel now", "not known: %s", x.Untraced)
 	} else if x.Kernel != nil {
-		fmt.Fprintf(w, "kernel now\t%s\n", phrase.Some(waysOf(k.Ways)))
+		writeField(w, "kernel now", "%s", phrase.Some(waysOf(k.Ways)))
 	}
-	writeItems(w, "differs", "", nonempty(k.Differs))
+	writeField(w, "differs", "%s", k.Differs)
 	writeItems(w, "note", "", k.Notes)
 	writeItems(w, "conntrack", "", k.Connections)
 	writeItems(w, "try", "", x.Remedies)
@@ -155,10 +149,6 @@ func writeExplanation(w io.Writer, x admin.Explanation) {
 			fmt.Fprintln(w, step)
 		}
 	}
-}
-
-func nonempty(s string) []string {
-	return slices.DeleteFunc([]string{s}, func(s string) bool { return s == "" })
 }
 
 // waysOf returns the results of ways, each once: "forward to 10.0.0.1:80".

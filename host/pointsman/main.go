@@ -185,6 +185,13 @@ func printing[T any](c *cobra.Command, get func(*cobra.Command, []string) (T, er
 	return c
 }
 
+// writeField writes a row of a table with a label and a value. It writes nothing if the value is empty.
+func writeField(w io.Writer, label, format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); text != "" {
+		fmt.Fprintf(w, "%s\t%s\n", label, strings.ReplaceAll(text, "\n", "\n\t")) // a plugin's text may have several lines
+	}
+}
+
 // print prints v in the format. table writes it with tabs between cells.
 func (f *format) print(w io.Writer, v any, table func(io.Writer)) error {
 	if *f == "table" {

@@ -30,28 +30,23 @@ func modeShowVerb() *cobra.Command {
 
 func writeMode(w io.Writer, m admin.Mode) {
 	now := time.Now()
-	line := func(label, format string, args ...any) {
-		fmt.Fprintf(w, "%s\t%s\n", label, fmt.Sprintf(format, args...))
-	}
-	line("mode", "%s", m.Mode)
+	writeField(w, "mode", "%s", m.Mode)
 	if m.Wanted != m.Mode {
-		line("wanted", "%s", m.Wanted)
+		writeField(w, "wanted", "%s", m.Wanted)
 	}
 	switch {
 	case m.Asked != "":
-		line("asked for", "%s, by pointsman mode swap; the config file says %s", m.Asked, m.File)
+		writeField(w, "asked for", "%s, by pointsman mode swap; the config file says %s", m.Asked, m.File)
 	case m.Auto != "":
-		line("config file", "%s", m.Auto)
+		writeField(w, "config file", "%s", m.Auto)
 	case m.File != m.Mode:
-		line("config file", "%s", m.File)
+		writeField(w, "config file", "%s", m.File)
 	}
 	if s := m.Swap; s != nil {
-		line("swap", "%s → %s: %s for %s (%s)", s.From, s.To, s.Stage, phrase.Since(s.Since, now), s.Why)
-		if s.Undo != "" {
-			line("undone", "%s", s.Undo)
-		}
+		writeField(w, "swap", "%s → %s: %s for %s (%s)", s.From, s.To, s.Stage, phrase.Since(s.Since, now), s.Why)
+		writeField(w, "undone", "%s", s.Undo)
 		if !s.Until.IsZero() {
-			line("draining", "%s of %s; cut in %s at the latest", phrase.Count(s.Flows, "connection"), s.From, phrase.Round(max(0, s.Until.Sub(now))))
+			writeField(w, "draining", "%s of %s; cut in %s at the latest", phrase.Count(s.Flows, "connection"), s.From, phrase.Round(max(0, s.Until.Sub(now))))
 		}
 	}
 	if l := m.Last; l != nil {
@@ -64,16 +59,14 @@ func writeMode(w io.Writer, m admin.Mode) {
 		case l.Error != "":
 			how = "undone: " + l.Error
 		}
-		line("last swap", "%s → %s, %s ago%s, %s", l.From, l.To, phrase.Since(l.At, now), took(l.Seconds), how)
+		writeField(w, "last swap", "%s → %s, %s ago%s, %s", l.From, l.To, phrase.Since(l.At, now), took(l.Seconds), how)
 		if !l.Again.IsZero() {
-			line("next try", "in %s", phrase.Round(max(0, l.Again.Sub(now))))
+			writeField(w, "next try", "in %s", phrase.Round(max(0, l.Again.Sub(now))))
 		}
-		if l.Left != "" {
-			line("not finished", "%s", l.Left)
-		}
+		writeField(w, "not finished", "%s", l.Left)
 	}
 	if len(m.Left) > 0 {
-		line("left", "%s may have rules in the kernel, which are cleaned up once the wanted mode serves", phrase.List(m.Left))
+		writeField(w, "left", "%s may have rules in the kernel, which are cleaned up once the wanted mode serves", phrase.List(m.Left))
 	}
 }
 

@@ -97,9 +97,6 @@ func callOf(program string) string {
 	return program
 }
 
-// modulePath matches module paths.
-var modulePath = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._~-]*(/[a-zA-Z0-9_~-][a-zA-Z0-9._~-]*)*$`)
-
 // release matches the versions of builds from a tag.
 var release = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[a-z]+(\.[0-9]+)?)?$`)
 
@@ -122,8 +119,6 @@ func complete(p *scaffold.Plugin) error {
 		return fmt.Errorf("--module: a plugin in %s has none; leave it out, or take --lang go", p.Language)
 	case p.Module == "":
 		p.Module = "example.org/" + supervise.Prefix + p.Name
-	case !modulePath.MatchString(p.Module):
-		return fmt.Errorf("--module: %q is no module's path; try: example.org/%s%s", p.Module, supervise.Prefix, p.Name)
 	}
 	if v := wire.Build(); release.MatchString(v) && v != "v0.0.0" {
 		p.Version = v

@@ -107,7 +107,7 @@ func writeItems(w io.Writer, label, none string, items []string) {
 		items = []string{none}
 	}
 	for _, item := range items {
-		fmt.Fprintf(w, "%s\t%s\n", label, item)
+		writeField(w, label, "%s", item)
 		label = ""
 	}
 }

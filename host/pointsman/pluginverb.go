@@ -34,7 +34,11 @@ func pluginListVerb() *cobra.Command {
 	return printing(c, func(c *cobra.Command, _ []string) (admin.PluginList, error) { return plugins(c) }, func(w io.Writer, list admin.PluginList) {
 		fmt.Fprintln(w, "NAME\tSTATE\tVERSION\tPID\tRESTARTS\tPATH")
 		for _, p := range list.Items {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", p.Name, p.State, cmp.Or(p.Version, "-"), cmp.Or(pidText(p.PID), "-"), p.Restarts, p.Path)
+			pid := "-"
+			if p.PID != 0 {
+				pid = fmt.Sprint(p.PID)
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", p.Name, p.State, cmp.Or(p.Version, "-"), pid, p.Restarts, p.Path)
 		}
 	})
 }
@@ -100,40 +104,35 @@ func plugin(c *cobra.Command, name string) (admin.Plugin, error) {
 
 func writePlugin(w io.Writer, p admin.Plugin) {
 	now := time.Now()
-	line := func(label, text string) {
-		if text != "" {
-			fmt.Fprintf(w, "%s\t%s\n", label, text)
-		}
-	}
-	line("name", p.Name)
-	line("version", p.Version)
-	line("path", p.Path)
-	line("state", p.State)
-	line("why", p.Why)
+	writeField(w, "name", "%s", p.Name)
+	writeField(w, "version", "%s", p.Version)
+	writeField(w, "path", "%s", p.Path)
+	writeField(w, "state", "%s", p.State)
+	writeField(w, "why", "%s", p.Why)
 	if !p.Next.IsZero() {
-		line("tried again", "in "+phrase.Round(max(0, p.Next.Sub(now))).String())
+		writeField(w, "tried again", "in %s", phrase.Round(max(0, p.Next.Sub(now))))
 	}
-	line("role", p.Role)
-	line("call", p.Call)
-	line("writer's lock", p.Lock)
-	line("held by", p.Holder)
-	line("waits for", p.Waiting)
-	line("pid", pidText(p.PID))
+	writeField(w, "role", "%s", p.Role)
+	writeField(w, "call", "%s", p.Call)
+	writeField(w, "writer's lock", "%s", p.Lock)
+	writeField(w, "held by", "%s", p.Holder)
+	writeField(w, "waits for", "%s", p.Waiting)
+	if p.PID != 0 {
+		writeField(w, "pid", "%d", p.PID)
+	}
 	if !p.Up.IsZero() {
-		line("up", phrase.Since(p.Up, now))
+		writeField(w, "up", "%s", phrase.Since(p.Up, now))
 	}
-	line("restarts", fmt.Sprint(p.Restarts))
+	writeField(w, "restarts", "%d", p.Restarts)
 	if !p.EndedAt.IsZero() {
-		line("last end", fmt.Sprintf("%s ago: %s", phrase.Since(p.EndedAt, now), p.LastEnd))
+		writeField(w, "last end", "%s ago: %s", phrase.Since(p.EndedAt, now), p.LastEnd)
 	}
 	if p.Memory > 0 {
-		line("memory", fmt.Sprintf("%.1f MiB", float64(p.Memory)/(1<<20)))
+		writeField(w, "memory", "%.1f MiB", float64(p.Memory)/(1<<20))
 	}
-	line("serves", phrase.List(p.Features))
-	line("limits", phrase.List(p.Limits))
-	for i, option := range optionLines(p.Options) {
-		line(map[bool]string{true: "options"}[i == 0], option)
-	}
+	writeField(w, "serves", "%s", phrase.List(p.Features))
+	writeField(w, "limits", "%s", phrase.List(p.Limits))
+	writeItems(w, "options", "", optionLines(p.Options))
 }
 
 // optionLines describes the options of a plugin by its JSON schema, one per line. Options within an
@@ -169,13 +168,6 @@ func optionLines(text json.RawMessage) (lines []string) {
 		lines = append(lines, line)
 	}
 	return lines
-}
-
-func pidText(pid int) string {
-	if pid == 0 {
-		return ""
-	}
-	return fmt.Sprint(pid)
 }
 
 func pluginLogsVerb() *cobra.Command {

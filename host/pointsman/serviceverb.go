@@ -112,9 +112,7 @@ func writeService(w io.Writer, s admin.ServiceDetail) {
 	if s.HealthPort != 0 {
 		fmt.Fprintf(w, "health port\t%d answers that %s here\n", s.HealthPort, phrase.Count(s.LocalReady, "endpoint")+" is ready")
 	}
-	for _, problem := range s.Problems {
-		fmt.Fprintf(w, "problem\t%s\n", problem)
-	}
+	writeItems(w, "problem", "", s.Problems)
 	writeItems(w, "note", "", s.Notes)
 	for _, p := range s.Ports {
 		writePort(w, s.Service, p, now)

@@ -43,9 +43,10 @@ state to stderr meanwhile. The exit status is that of the last state.`,
 		if watch {
 			return watchStatus(c, out)
 		}
-		s, err := client(c).Status(c.Context())
+		host := client(c)
+		s, err := host.Status(c.Context())
 		if until > 0 {
-			s, err = waiting{client(c), until, 2 * time.Second, func(state string) {
+			s, err = waiting{host, until, 2 * time.Second, func(state string) {
 				fmt.Fprintf(c.ErrOrStderr(), "%s  %s\n", time.Now().Format(time.TimeOnly), state)
 			}}.wait(c.Context())
 		}
@@ -73,8 +74,8 @@ func watchStatus(c *cobra.Command, out *format) error {
 	if f, ok := c.OutOrStdout().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		before, after = clearScreen, ""
 	}
-	for {
-		s, err := client(c).Status(c.Context())
+	for host := client(c); ; {
+		s, err := host.Status(c.Context())
 		if c.Context().Err() != nil {
 			return nil
 		}
@@ -157,46 +158,40 @@ func stateOf(s admin.Status, err error, pending bool) (name, text string) {
 
 func writeStatus(w io.Writer, s admin.Status) {
 	now := time.Now()
-	line := func(label, format string, args ...any) {
-		text := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "\n\t") // a plugin's text may have several lines
-		fmt.Fprintf(w, "%s\t%s\n", label, text)
-	}
-	line("node", "%s %v", s.Node.Name, s.Node.Addrs)
-	line("host", "%s, pid %d, up %s", s.Host.Version, s.Host.PID, phrase.Since(s.Host.Started, now))
-	line("source", "%s: %s, %s, %s", s.Source, phrase.Count(s.Services.Services, "Service"), phrase.Count(s.Services.EndpointSlices, "EndpointSlice"), phrase.Count(s.Services.Endpoints, "endpoint"))
-	line("mode", "%s", s.Mode)
-	if s.Auto != "" {
-		line("", "%s", s.Auto)
-	}
-	writeDataplane(line, s.Dataplane, now)
+	writeField(w, "node", "%s %v", s.Node.Name, s.Node.Addrs)
+	writeField(w, "host", "%s, pid %d, up %s", s.Host.Version, s.Host.PID, phrase.Since(s.Host.Started, now))
+	writeField(w, "source", "%s: %s, %s, %s", s.Source, phrase.Count(s.Services.Services, "Service"), phrase.Count(s.Services.EndpointSlices, "EndpointSlice"), phrase.Count(s.Services.Endpoints, "endpoint"))
+	writeField(w, "mode", "%s", s.Mode)
+	writeField(w, "", "%s", s.Auto)
+	writeDataplane(w, s.Dataplane, now)
 	if s.Swap != nil {
-		line("swap", "%s → %s: %s for %s", s.Swap.From, s.Swap.To, s.Swap.Stage, phrase.Since(s.Swap.Since, now))
+		writeField(w, "swap", "%s → %s: %s for %s", s.Swap.From, s.Swap.To, s.Swap.Stage, phrase.Since(s.Swap.Since, now))
 	}
 	if s.Sync.Last.IsZero() {
-		line("sync", "none yet")
+		writeField(w, "sync", "none yet")
 	} else {
-		line("sync", "revision %d of %d, %d pending; the last %s ago, in %.1f ms", s.Sync.Acked, s.Sync.Sent, s.Sync.Pending, phrase.Since(s.Sync.Last, now), s.Sync.TookMS)
+		writeField(w, "sync", "revision %d of %d, %d pending; the last %s ago, in %.1f ms", s.Sync.Acked, s.Sync.Sent, s.Sync.Pending, phrase.Since(s.Sync.Last, now), s.Sync.TookMS)
 	}
 	if s.Config.Path != "" {
-		line("config", "%s, loaded %s ago", s.Config.Path, phrase.Since(s.Config.Loaded, now))
+		writeField(w, "config", "%s, loaded %s ago", s.Config.Path, phrase.Since(s.Config.Loaded, now))
 	}
 	if p := s.Probes; !p.Healthz || !p.Livez || !p.Readyz {
-		line("probes", "healthz %d, livez %d, readyz %d", codeOf(p.Healthz), codeOf(p.Livez), codeOf(p.Readyz))
+		writeField(w, "probes", "healthz %d, livez %d, readyz %d", codeOf(p.Healthz), codeOf(p.Livez), codeOf(p.Readyz))
 	}
-	writeUnserved(line, s.Unserved)
+	writeUnserved(w, s.Unserved)
 	for _, warning := range s.Warnings {
-		line("warning", "%s %s", warning.Code, warning.Text)
+		writeField(w, "warning", "%s %s", warning.Code, warning.Text)
 		if warning.Try != "" {
-			line("", "     try: %s", warning.Try)
+			writeField(w, "", "     try: %s", warning.Try)
 		}
 	}
 	if s.Healthy {
-		line("all", "is well")
+		writeField(w, "all", "is well")
 	}
 }
 
 // writeUnserved writes a line for each cause, with the first Services that it affects.
-func writeUnserved(line func(label, format string, args ...any), problems []admin.Problem) {
+func writeUnserved(w io.Writer, problems []admin.Problem) {
 	type cause struct{ reason, why string }
 	var causes []cause
 	services := make(map[cause][]string)
@@ -209,10 +204,10 @@ func writeUnserved(line func(label, format string, args ...any), problems []admi
 	}
 	for i, c := range causes {
 		if i == shownProblems {
-			line("unserved", "… and %s: pointsman status -o yaml", phrase.Count(len(causes)-i, "further cause"))
+			writeField(w, "unserved", "… and %s: pointsman status -o yaml", phrase.Count(len(causes)-i, "further cause"))
 			return
 		}
-		line("unserved", "%s %s: %s", phrase.Some(services[c]), c.reason, c.why)
+		writeField(w, "unserved", "%s %s: %s", phrase.Some(services[c]), c.reason, c.why)
 	}
 }
 
@@ -224,22 +219,20 @@ func codeOf(good bool) int {
 	return http.StatusServiceUnavailable
 }
 
-func writeDataplane(line func(label, format string, args ...any), d admin.Plugin, now time.Time) {
+func writeDataplane(w io.Writer, d admin.Plugin, now time.Time) {
 	if d.PID == 0 {
-		line("dataplane", "%s is %s%s", d.Name, d.State, because(d.Why))
+		writeField(w, "dataplane", "%s is %s%s", d.Name, d.State, because(d.Why))
 	} else {
-		line("dataplane", "%s %s is %s, pid %d, up %s, %s", d.Name, d.Version, cmp.Or(d.Role, "without a role yet"), d.PID, phrase.Since(d.Up, now), phrase.Count(d.Restarts, "restart"))
+		writeField(w, "dataplane", "%s %s is %s, pid %d, up %s, %s", d.Name, d.Version, cmp.Or(d.Role, "without a role yet"), d.PID, phrase.Since(d.Up, now), phrase.Count(d.Restarts, "restart"))
 	}
 	if !d.Next.IsZero() {
-		line("", "tried again in %s", phrase.Round(max(0, d.Next.Sub(now))))
+		writeField(w, "", "tried again in %s", phrase.Round(max(0, d.Next.Sub(now))))
 	}
 	if d.Lock == "awaited" {
-		line("", "not the writer%s", because(d.Holder))
+		writeField(w, "", "not the writer%s", because(d.Holder))
 	}
 	if d.Waiting != "" {
-		line("", "%s waits for %s", d.Call, d.Waiting)
+		writeField(w, "", "%s waits for %s", d.Call, d.Waiting)
 	}
-	for _, note := range d.Notes {
-		line("note", "%s", note)
-	}
+	writeItems(w, "note", "", d.Notes)
 }

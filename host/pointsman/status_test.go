@@ -75,13 +75,10 @@ func TestWarnings(t *testing.T) {
 		{name: "pending", change: func(s *admin.Status) { s.Config.Pending = []string{"mode"} }, want: "W006 the config file was changed; what waits for a restart: mode"},
 		{name: "manifests", change: func(*admin.Status) {}, observations: observations{faults: []watch.Fault{{File: "web.yaml", Line: 3, Message: "bad"}, {File: "web.yaml", Line: 9, Message: "worse"}}},
 			want: "W007 web.yaml:3: bad\nW007 web.yaml:9: worse"},
-		{name: "undone", change: func(s *admin.Status) {
-			s.Dataplane.Name, s.LastSwap = "iptables", &admin.Swapped{From: "iptables", To: "ipvs", Error: "no ip_vs"}
-		}, want: "W009 the swap to ipvs was undone, and iptables serves on: no ip_vs"},
-		{name: "undone, and another mode serves", change: func(s *admin.Status) {
+		{name: "swap failed", change: func(s *admin.Status) {
 			s.LastSwap = &admin.Swapped{From: "iptables", To: "ipvs", Error: "no ip_vs"}
-		}, want: "W009 the swap to ipvs was undone: no ip_vs"},
-		{name: "undone, and forced", change: func(s *admin.Status) {
+		}, want: "W009 the swap to ipvs failed: no ip_vs"},
+		{name: "swap failed, and a later one succeeded", change: func(s *admin.Status) {
 			s.LastSwap = &admin.Swapped{From: "iptables", To: "acme", Error: "it would lose a Service"}
 			s.Swap = &admin.Swap{From: "iptables", To: "acme", Stage: "draining"}
 		}},

@@ -277,7 +277,6 @@ func TestPluginNewRefuses(t *testing.T) {
 		{[]string{"nftables"}, "my-nftables"},
 		{[]string{"acme", "--lang", "rust"}, "go or python"},
 		{[]string{"acme", "--lang", "python", "--module", "example.org/acme"}, "--module"},
-		{[]string{"acme", "--module", "example.org//acme"}, "example.org/pointsman-dataplane-acme"},
 		{nil, "accepts 1 arg(s)"},
 	} {
 		var out, errs strings.Builder
