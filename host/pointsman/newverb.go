@@ -65,7 +65,8 @@ func writeNew(dir string, p scaffold.Plugin) (written int, err error) {
 	}
 	p.Pointsman = callOf(self)
 	p.Conformance = callOf(filepath.Join(filepath.Dir(self), conformanceProgram))
-	p.PluginDirs = pluginDirs(self)
+	// A host also searches its own folder, and ignores folders that do not exist.
+	p.PluginDirs = slices.Compact([]string{filepath.Join(filepath.Dir(self), "..", "libexec", "pointsman"), "/usr/libexec/pointsman"})
 	if p.Ports, err = scaffold.FreePorts(); err != nil {
 		return 0, err
 	}
@@ -74,19 +75,6 @@ func writeNew(dir string, p scaffold.Plugin) (written int, err error) {
 		return 0, err
 	}
 	return len(files), scaffold.Write(dir, files)
-}
-
-// pluginDirs returns the existing folders with plugins for a binary of pointsman: its own folder, as
-// with make build, and those of an installation.
-func pluginDirs(binary string) []string {
-	beside := filepath.Dir(binary)
-	var dirs []string
-	for _, dir := range []string{beside, filepath.Join(beside, "..", "libexec", "pointsman"), "/usr/libexec/pointsman"} {
-		if found, _ := filepath.Glob(filepath.Join(dir, supervise.Prefix+"*")); len(found) > 0 && !slices.Contains(dirs, dir) { // the pattern is valid
-			dirs = append(dirs, dir)
-		}
-	}
-	return dirs
 }
 
 // callOf returns the word by which a shell runs a program: its name if PATH has it, else its path.
