@@ -5,11 +5,12 @@ package main
 import (
 	"archive/tar"
 	"compress/gzip"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,7 +19,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/doctor"
 	"github.com/pointsman/pointsman/host/phrase"
@@ -38,80 +38,74 @@ if something is missing.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			now := time.Now().UTC()
-			name := "pointsman-bundle-" + now.Format("20060102T150405Z") + ".tar.gz"
-			if len(args) > 0 {
-				name = args[0]
+			name := append(args, "pointsman-bundle-"+now.Format("20060102T150405Z")+".tar.gz")[0]
+			b := newBundle(c)
+			if err := c.Context().Err(); err != nil { // interrupted
+				return err
 			}
-			return writeBundle(c.Context(), c, name, now)
+			if err := b.write(name, now); err != nil {
+				return err
+			}
+			for _, line := range b.missing {
+				fmt.Fprintln(c.OutOrStdout(), "missing", line)
+			}
+			fmt.Fprintf(c.OutOrStdout(), "wrote %s: %s\n", name, phrase.Count(len(b.files), "file"))
+			if len(b.missing) > 0 {
+				return errDegraded
+			}
+			return nil
 		},
 	}
 }
 
-// writeBundle writes the archive, or leaves no file behind.
-func writeBundle(ctx context.Context, c *cobra.Command, name string, now time.Time) (err error) {
-	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s exists already and is not overwritten; try: pointsman bundle ANOTHER-NAME", name)
-	}
-	if err != nil {
-		return err
-	}
-	zip := gzip.NewWriter(file)
-	b := &bundle{out: tar.NewWriter(zip), now: now, client: client(c)}
-	b.readSettings(ctx, c)
-	err = b.addAll(ctx, c)
-	if err = errors.Join(err, b.out.Close(), zip.Close(), file.Close(), ctx.Err()); err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", name, err), os.Remove(name))
-	}
-	for _, line := range b.missing {
-		fmt.Fprintln(c.OutOrStdout(), "missing", line)
-	}
-	fmt.Fprintf(c.OutOrStdout(), "wrote %s: %s\n", name, phrase.Count(b.files, "file"))
-	if len(b.missing) > 0 {
-		return errDegraded
-	}
-	return nil
-}
-
-// A bundle is an archive in progress.
+// A bundle is the content of an archive.
 type bundle struct {
-	out     *tar.Writer
-	now     time.Time
-	client  *admin.Client
-	plugins []admin.Plugin
-
-	settings []byte            // without secrets
-	invalid  error             // why settings is empty
-	secrets  *strings.Replacer // hides the values of options where a message quotes them
-
-	files   int
+	secrets *strings.Replacer // hides the values of options where a message quotes them
+	files   []struct{ name, text string }
 	missing []string
 }
 
-// readSettings reads the settings of the running host, or those of the file if no host answers. The
-// file is always read, because messages may quote options that the host refused.
-func (b *bundle) readSettings(ctx context.Context, c *cobra.Command) {
+// newBundle collects the files. The settings are those of the running host, or of the file if no host
+// answers. It always reads the file, because messages may quote options that the host refused.
+func newBundle(c *cobra.Command) *bundle {
+	ctx, host := c.Context(), client(c)
 	var public config.Host
 	var hidden, more []string
-	file, err := settings(c)
-	if err == nil {
+	file, invalid := settings(c)
+	if invalid == nil {
 		public, hidden = file.Public()
 	}
-	if running, failed := b.client.Config(ctx); failed == nil {
+	if running, err := host.Config(ctx); err == nil {
 		var current config.Host
-		err = json.Unmarshal(running.Settings, &current)
+		invalid = json.Unmarshal(running.Settings, &current)
 		public, more = current.Public()
 	}
-	if b.invalid = err; err == nil {
-		b.settings, b.invalid = json.MarshalIndent(public, "", "  ")
-	}
-	list, _ := b.client.Plugins(ctx)
-	b.plugins = list.Items
+	plugins, _ := host.Plugins(ctx) // plugins.json has the error
 	var schemas strings.Builder
-	for _, p := range b.plugins {
+	for _, p := range plugins.Items {
 		schemas.Write(p.Options)
 	}
-	b.secrets = newHider(append(hidden, more...), schemas.String())
+	b := &bundle{secrets: newHider(append(hidden, more...), schemas.String())}
+	b.addJSON("version.json", version(), nil)
+	b.addJSON("config.json", public, invalid)
+	b.addJSON("doctor.json", doctor.NewDiagnosis(examine(ctx, c)), nil)
+	paths := map[string]string{
+		"status.json": "status", "services.json": "services", "events.json": "events", "plugins.json": "plugins",
+		"mode.json": "mode", "diff.json": "diff", "metrics.txt": "metrics",
+	}
+	for _, p := range plugins.Items {
+		if p.InUse {
+			paths["logs/"+filepath.Base(p.Name)+".ndjson"] = "plugins/" + p.Name + "/logs"
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(paths)) {
+		text, err := host.Text(ctx, paths[name])
+		b.add(name, text, err)
+	}
+	if len(b.missing) > 0 {
+		b.add("missing.txt", []byte(strings.Join(b.missing, "\n")+"\n"), nil)
+	}
+	return b
 }
 
 // newHider returns a replacer that hides values. It leaves short values, which occur everywhere, and
@@ -128,43 +122,38 @@ func newHider(values []string, schemas string) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// addAll adds all files. It fails only if the archive cannot be written.
-func (b *bundle) addAll(ctx context.Context, c *cobra.Command) error {
-	versionText, err := json.MarshalIndent(version(), "", "  ")
-	err = errors.Join(b.add("version.json", versionText, err), b.add("config.json", b.settings, b.invalid))
-	findings, failed := json.MarshalIndent(doctor.NewDiagnosis(examine(ctx, c)), "", "  ")
-	err = errors.Join(err, b.add("doctor.json", findings, failed))
-	asked := []struct{ file, path string }{
-		{"status.json", "status"}, {"services.json", "services"}, {"events.json", "events"}, {"plugins.json", "plugins"},
-		{"mode.json", "mode"}, {"diff.json", "diff"}, {"metrics.txt", "metrics"},
+// add adds a file, or records why it is missing.
+func (b *bundle) add(name string, text []byte, err error) {
+	if err != nil {
+		b.missing = append(b.missing, b.secrets.Replace(name+": "+oneLineOf(err)))
+		return
 	}
-	for _, p := range b.plugins {
-		if p.InUse {
-			asked = append(asked, struct{ file, path string }{"logs/" + filepath.Base(p.Name) + ".ndjson", "plugins/" + p.Name + "/logs"})
-		}
-	}
-	for _, a := range asked {
-		text, failed := b.client.Text(ctx, a.path)
-		err = errors.Join(err, b.add(a.file, text, failed))
-	}
-	if len(b.missing) > 0 {
-		err = errors.Join(err, b.add("missing.txt", []byte(strings.Join(b.missing, "\n")+"\n"), nil))
-	}
-	return err
+	b.files = append(b.files, struct{ name, text string }{name, b.secrets.Replace(string(text))})
 }
 
-// add adds one file, or records why it is missing.
-func (b *bundle) add(name string, text []byte, missing error) error {
-	if missing != nil {
-		b.missing = append(b.missing, b.secrets.Replace(name+": "+oneLineOf(missing)))
-		return nil
+func (b *bundle) addJSON(name string, v any, err error) {
+	text, failed := json.MarshalIndent(v, "", "  ")
+	b.add(name, text, errors.Join(err, failed))
+}
+
+// write writes the archive, or leaves no file.
+func (b *bundle) write(name string, now time.Time) error {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s exists already and is not overwritten; try: pointsman bundle ANOTHER-NAME", name)
 	}
-	hidden := b.secrets.Replace(string(text))
-	b.files++
-	err := b.out.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(hidden)), ModTime: b.now, Typeflag: tar.TypeReg})
 	if err != nil {
 		return err
 	}
-	_, err = b.out.Write([]byte(hidden))
-	return err
+	zip := gzip.NewWriter(file)
+	out := tar.NewWriter(zip)
+	for _, f := range b.files {
+		err = errors.Join(err, out.WriteHeader(&tar.Header{Name: f.name, Mode: 0o600, Size: int64(len(f.text)), ModTime: now, Typeflag: tar.TypeReg}))
+		_, failed := io.WriteString(out, f.text)
+		err = errors.Join(err, failed)
+	}
+	if err = errors.Join(err, out.Close(), zip.Close(), file.Close()); err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", name, err), os.Remove(name))
+	}
+	return nil
 }
