@@ -16,12 +16,12 @@ import (
 	"github.com/pointsman/pointsman/host/config"
 )
 
-// apiServer answers reviews of permissions, by a clock that is behind by skew. denied are the permissions that it
-// denies, as "verb resource".
+// apiServer answers SelfSubjectAccessReviews with a clock that is behind by skew. It denies the permissions in
+// denied, which have the form "verb resource".
 func apiServer(t *testing.T, skew time.Duration, denied ...string) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body) // protobuf has words as they are
+		body, _ := io.ReadAll(r.Body) // protobuf contains the words as plain text
 		allowed := true
 		for _, d := range denied {
 			verb, resource, _ := strings.Cut(d, " ")
@@ -35,9 +35,8 @@ func apiServer(t *testing.T, skew time.Duration, denied ...string) *httptest.Ser
 	return server
 }
 
-// TestDoctorAsksTheAPIServer: doctor says that the server does not answer, which permissions it denies, and that the
-// clocks differ.
-func TestDoctorAsksTheAPIServer(t *testing.T) {
+// TestDoctorAPIServer: doctor reports a server that does not answer, denied permissions, and different clocks.
+func TestDoctorAPIServer(t *testing.T) {
 	for _, name := range []string{"KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"} {
 		t.Setenv(name, "")
 	}
@@ -46,13 +45,13 @@ func TestDoctorAsksTheAPIServer(t *testing.T) {
 	for _, tt := range []struct {
 		what string
 		url  string
-		want string // a part of each finding
+		want string // part of the findings
 	}{
 		{"all is granted", apiServer(t, 0).URL, "ok API server: it answers\nok clock: "},
-		{"less", apiServer(t, 0, "watch endpointslices").URL, "ok API server: it answers\n" +
+		{"a permission is denied", apiServer(t, 0, "watch endpointslices").URL, "ok API server: it answers\n" +
 			"fail API server: it does not allow this host to watch endpointslices.discovery.k8s.io: no change of Services reaches this node; kubectl apply -f configs/kubernetes/rbac.yaml\nok clock: "},
-		{"what it can do without", apiServer(t, 0, "create events").URL, "warn API server: it does not allow this host to create events.events.k8s.io: the host works without it"},
-		{"another time", apiServer(t, time.Minute).URL, "warn clock: this node and the API server differ by 1m"},
+		{"an optional permission is denied", apiServer(t, 0, "create events").URL, "warn API server: it does not allow this host to create events.events.k8s.io: the host works without it"},
+		{"the clocks differ", apiServer(t, time.Minute).URL, "warn clock: this node and the API server differ by 1m"},
 		{"it is gone", gone.URL, "fail API server: "},
 		{"no service account", "", "unknown API server: source.kubernetes: there is no pod's service account here"},
 	} {

@@ -9,7 +9,7 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 )
 
-// TestWaysOf: ways that end alike are said once.
+// TestWaysOf: ways with the same result are listed once.
 func TestWaysOf(t *testing.T) {
 	drop := admin.Way{Verdict: "drop", To: "10.0.0.1:80"}
 	there := admin.Way{Verdict: "drop", To: "10.0.0.2:80"}

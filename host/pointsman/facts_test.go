@@ -48,21 +48,21 @@ func TestFacts(t *testing.T) {
 		{"conntrack by cores", "", func(h *config.Host) any { return factsOf(h, m, time.Time{}).Conntrack.Max }, "262144"},
 		{"conntrack, at least", "linux: {conntrack: {maxPerCore: 1}}", func(h *config.Host) any { return factsOf(h, m, time.Time{}).Conntrack.Max }, "131072"},
 		{"conntrack of many cores", "linux: {conntrack: {maxPerCore: 200000}}", func(h *config.Host) any { return factsOf(h, m, time.Time{}).Conntrack.Max }, "1048576"},
-		{"conntrack, more than that at least", "linux: {conntrack: {min: 2000000}}", func(h *config.Host) any { return factsOf(h, m, time.Time{}).Conntrack.Max }, "2000000"},
+		{"conntrack, a higher minimum", "linux: {conntrack: {min: 2000000}}", func(h *config.Host) any { return factsOf(h, m, time.Time{}).Conntrack.Max }, "2000000"},
 		{"conntrack left alone", "linux: {conntrack: {maxPerCore: 0}}", func(h *config.Host) any { return factsOf(h, m, time.Time{}).Conntrack.Max }, "0"},
 		{"the machine's addresses with files", "source: {files: {path: .}}", func(h *config.Host) any {
 			f := factsOf(h, m, time.Time{})
 			return fmt.Sprint(f.OwnAddrs, f.AllowLoopback)
 		}, "[192.0.2.1] true"},
-		{"not with a cluster", "", func(h *config.Host) any {
+		{"no addresses with a cluster", "", func(h *config.Host) any {
 			f := factsOf(h, m, time.Time{})
 			return fmt.Sprint(f.OwnAddrs, f.AllowLoopback)
 		}, "[] false"},
-		{"an address by hand", "bindAddress: 192.0.2.7", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodeAddrs }, "[192.0.2.7]"},
+		{"bindAddress", "bindAddress: 192.0.2.7", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodeAddrs }, "[192.0.2.7]"},
 		{"node addresses as external IPs", "", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodeAddresses }, fmt.Sprint(reach.RefuseNodeAddresses)},
 		{"with a warning", "externalIPs: {nodeAddresses: warn}", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodeAddresses }, fmt.Sprint(reach.WarnOfNodeAddresses)},
-		{"and without", "externalIPs: {nodeAddresses: serve}", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodeAddresses }, fmt.Sprint(reach.ServeNodeAddresses)},
-		{"any address is none by hand", "bindAddress: 0.0.0.0", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodeAddrs }, "[]"},
+		{"without a warning", "externalIPs: {nodeAddresses: serve}", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodeAddresses }, fmt.Sprint(reach.ServeNodeAddresses)},
+		{"bindAddress of all addresses", "bindAddress: 0.0.0.0", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodeAddrs }, "[]"},
 	} {
 		if got := fmt.Sprint(c.shown(hostOf(t, c.lines))); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)

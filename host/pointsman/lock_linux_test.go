@@ -7,14 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
-// TestStateDirThatOthersMayChangeIsRefused, with what to do about it.
-func TestStateDirThatOthersMayChangeIsRefused(t *testing.T) {
+// TestUntrustedStateDirIsRefused: the error for a directory that others may change says what to do.
+func TestUntrustedStateDirIsRefused(t *testing.T) {
 	const stranger = 12345
 	made := func(path string, mode os.FileMode, owner int) error {
 		return errors.Join(os.MkdirAll(path, 0o755), os.Chmod(path, mode), os.Chown(path, owner, -1))
@@ -53,44 +52,24 @@ func TestStateDirThatOthersMayChangeIsRefused(t *testing.T) {
 	}
 }
 
-// TestOneHostInAStateDir, whatever becomes of the lock's file, or lies in its place.
-func TestOneHostInAStateDir(t *testing.T) {
-	for name, lay := range map[string]func(string) error{
-		"nothing":   func(string) error { return nil },
-		"pipe":      func(f string) error { return syscall.Mkfifo(f, 0o600) },
-		"dead link": func(f string) error { return os.Symlink("/nowhere/at/all", f) },
-		"directory": func(f string) error { return os.Mkdir(f, 0o700) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			file := filepath.Join(dir, "host.lock")
-			if err := lay(file); err != nil {
-				t.Fatal(err)
-			}
-			first, err := lockState(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.RemoveAll(file); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := lockState(dir); !errors.Is(err, errInUse) {
-				t.Errorf("a second host: %v", err)
-			}
-			if err := first.Close(); err != nil {
-				t.Fatal(err)
-			}
-			next, err := lockState(dir)
-			if err != nil {
-				t.Fatalf("the next host: %v", err)
-			}
-			next.Close()
-		})
+// TestStateDirIsLocked: one host at a time uses a state directory.
+func TestStateDirIsLocked(t *testing.T) {
+	dir := t.TempDir()
+	for range 2 {
+		first, err := lockState(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := lockState(dir); !errors.Is(err, errInUse) {
+			t.Errorf("a second host: %v", err)
+		}
+		if err := first.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
-// TestReadOnlyStateDirIsLocked: a host begins where nothing can be written, and is alone
-// there too.
+// TestReadOnlyStateDirIsLocked: a host starts on a read-only file system, and locks the directory there, too.
 func TestReadOnlyStateDirIsLocked(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: to mount a file system")

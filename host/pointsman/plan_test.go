@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestWayBack: on the way back kube-proxy takes over what its own mode has, so cleanup is only said where
-// nothing of kube-proxy's would go with it.
+// TestWayBack: kube-proxy takes over the rules of its own mode on the way back, so the text mentions cleanup only if
+// that would not remove kube-proxy's rules.
 func TestWayBack(t *testing.T) {
 	const noCleanup, swap = "no pointsman cleanup", "pointsman mode swap "
 	for _, c := range []struct{ from, to, says, saysNot string }{
@@ -25,7 +25,7 @@ func TestWayBack(t *testing.T) {
 	}
 }
 
-// TestUnusedOptions: what kube-proxy's file has for its ipvs mode is named where another mode serves.
+// TestUnusedOptions: kube-proxy's settings for its ipvs mode are listed if another mode serves.
 func TestUnusedOptions(t *testing.T) {
 	options := []byte(`{"scheduler": "wlc", "strictARP": true, "tcpTimeout": "10m", "udpTimeout": "0s", "excludeCIDRs": []}`)
 	want := []string{"ipvs.scheduler: no effect in mode iptables", "ipvs.strictARP: no effect in mode iptables", "ipvs.tcpTimeout: no effect in mode iptables"}

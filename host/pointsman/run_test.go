@@ -13,8 +13,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// A part that does not end keeps the host from ending only so long; the dataplanes are
-// waited for.
+// TestPartsThatDoNotEnd: the host waits for partLimit for a part that does not end, and without limit for the
+// dataplanes.
 func TestPartsThatDoNotEnd(t *testing.T) { synctest.Test(t, partsThatDoNotEnd) }
 
 func partsThatDoNotEnd(t *testing.T) {

@@ -34,7 +34,7 @@ func answering(t *testing.T, status func() admin.Status) string {
 	return socket
 }
 
-// TestUntilWell waits for a node to be well and to stay so, and says what changes meanwhile.
+// TestUntilWell waits until a node is well and stays well, and reports changes meanwhile.
 func TestUntilWell(t *testing.T) {
 	warned := func(codes ...string) admin.Status {
 		s := well()
@@ -47,7 +47,7 @@ func TestUntilWell(t *testing.T) {
 	pending := warned()
 	pending.Sync.Pending = 3
 	for name, c := range map[string]struct {
-		answers []admin.Status // the last one for ever; none: no host is there
+		answers []admin.Status // the last one repeats; nil if no host runs
 		limit   time.Duration
 		states  string // prefixes of the reported states
 		healthy bool

@@ -16,7 +16,7 @@ import (
 	"github.com/pointsman/pointsman/host/watch"
 )
 
-// well is a status with nothing to look at.
+// well returns a status without warnings.
 func well() admin.Status {
 	return admin.Status{
 		Dataplane: admin.Plugin{Name: "acme", State: "serving", Role: "active", PID: 7},
@@ -24,7 +24,7 @@ func well() admin.Status {
 	}
 }
 
-// TestStatusWithoutRole: a dataplane of which the host has no role yet is shown to have none.
+// TestStatusWithoutRole: the status says if the host does not know the role of the dataplane yet.
 func TestStatusWithoutRole(t *testing.T) {
 	s, out := well(), strings.Builder{}
 	s.Dataplane.Version, s.Dataplane.Role = "0.1.0", ""
@@ -34,7 +34,7 @@ func TestStatusWithoutRole(t *testing.T) {
 	}
 }
 
-// TestStatusByCause: what one cause keeps from being served is one line.
+// TestStatusByCause: a cause why Services are not served is one line.
 func TestStatusByCause(t *testing.T) {
 	s, out := well(), strings.Builder{}
 	for i := range 62 {
@@ -58,7 +58,7 @@ func TestWarnings(t *testing.T) {
 		name   string
 		change func(*admin.Status)
 		observations
-		want string // code and a part of the text, for each
+		want string // the code and part of the text of each warning
 	}{
 		{name: "all is well", change: func(*admin.Status) {}},
 		{name: "what the probes say", change: func(*admin.Status) {}, observations: observations{found: []health.Finding{{Code: health.NotServing, Text: "it fell"}, {Code: health.Waits, Text: "for 100%"}}},
@@ -110,7 +110,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestNotes: a note of a dataplane stands in the status, and is no warning.
+// TestNotes: the status shows the notes of a dataplane, which are no warnings.
 func TestNotes(t *testing.T) {
 	s := well()
 	s.Dataplane.Notes = []string{"a chain drops"}

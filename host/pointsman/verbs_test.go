@@ -20,7 +20,7 @@ import (
 	"github.com/pointsman/pointsman/host/supervise"
 )
 
-// do runs pointsman with these words, away from this machine's own settings.
+// do runs pointsman with these arguments.
 func do(t *testing.T, words ...string) (exit int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -91,8 +91,8 @@ func TestExits(t *testing.T) {
 	}
 }
 
-// What a wrong config file must not keep anyone from: asking the host about it.
-func TestStatusDespiteABadConfigFile(t *testing.T) {
+// TestStatusWithInvalidConfig: an invalid config file does not prevent a user from querying the host.
+func TestStatusWithInvalidConfig(t *testing.T) {
 	dir := t.TempDir()
 	bad := write(t, filepath.Join(dir, "bad.yaml"), "moed: x\n", 0o600)
 	exit, _, stderr := do(t, "status", "--config", bad, "--admin-socket", filepath.Join(dir, "a.sock"))
@@ -101,7 +101,7 @@ func TestStatusDespiteABadConfigFile(t *testing.T) {
 	}
 }
 
-// fakePlugin is a binary that only knows the verbs a plugin has by hand.
+// fakePlugin writes a plugin that is a shell script, for the verbs that a user can run.
 func fakePlugin(t *testing.T, dir, name, script string) {
 	t.Helper()
 	if runtime.GOOS == "windows" {
@@ -150,8 +150,8 @@ func TestPluginsWithoutAHost(t *testing.T) {
 	}
 }
 
-// A plugin is asked by the words of its own check, by its name with the options of the config
-// file, by its path, or by the mode of the config file, and the exit is its answer.
+// TestPluginCheck runs the check of a plugin by its name, by its path, and by the configured mode. The exit status
+// is the result.
 func TestPluginCheck(t *testing.T) {
 	dir := t.TempDir()
 	fakePlugin(t, dir, "acme", `[ "$4 $5" = '--options {"depth":2}' ] || { echo '{"runs":false,"why":"'"$1 $#"' words"}'; exit 1; }
@@ -182,8 +182,7 @@ echo '{"runs":true,"version":"7","lacks":["it does not serve ipv6"],"notes":["a 
 	}
 }
 
-// TestModesInUse are those that cleanup leaves alone beside a running host: also the one
-// that is to come, and the one that still has connections.
+// TestModesInUse: cleanup skips the serving mode, and during a swap the next or the draining mode.
 func TestModesInUse(t *testing.T) {
 	for name, c := range map[string]struct {
 		status admin.Status
@@ -191,8 +190,8 @@ func TestModesInUse(t *testing.T) {
 	}{
 		"at rest":     {admin.Status{Mode: "ipvs"}, []string{"ipvs"}},
 		"in a swap":   {admin.Status{Mode: "ipvs", Swap: &admin.Swap{From: "ipvs", To: "iptables"}}, []string{"iptables", "ipvs"}},
-		"one drains":  {admin.Status{Mode: "iptables", Swap: &admin.Swap{From: "ipvs", To: "iptables"}}, []string{"iptables", "ipvs"}},
-		"nobody runs": {admin.Status{}, []string{""}},
+		"draining":    {admin.Status{Mode: "iptables", Swap: &admin.Swap{From: "ipvs", To: "iptables"}}, []string{"iptables", "ipvs"}},
+		"no host":     {admin.Status{}, []string{""}},
 	} {
 		got := slices.Compact(slices.Sorted(slices.Values(modesInUse(c.status))))
 		if !slices.Equal(got, c.want) {
@@ -201,8 +200,8 @@ func TestModesInUse(t *testing.T) {
 	}
 }
 
-// TestNobodyThere tells a host that does not run from one that does not answer in time.
-func TestNobodyThere(t *testing.T) {
+// TestIsNoHost distinguishes a host that does not run from a host that does not answer in time.
+func TestIsNoHost(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want bool
@@ -212,13 +211,13 @@ func TestNobodyThere(t *testing.T) {
 		{&admin.Error{What: "GET /v1/status: 500"}, false},
 	} {
 		if got := isNoHost(c.err); got != c.want {
-			t.Errorf("%v: nobody is there: %t, want %t", c.err, got, c.want)
+			t.Errorf("%v: %t, want %t", c.err, got, c.want)
 		}
 	}
 }
 
-// Cleanup does all it can: one plugin that fails does not keep the next from it.
-func TestCleanupAsksEachPlugin(t *testing.T) {
+// TestCleanup runs the cleanup of each plugin, also after one fails.
+func TestCleanup(t *testing.T) {
 	dir := t.TempDir()
 	fakePlugin(t, dir, "acme", `echo "$@"; echo two`)
 	fakePlugin(t, dir, "broken", `echo why >&2; exit 1`)
@@ -239,7 +238,7 @@ func TestCleanupAsksEachPlugin(t *testing.T) {
 	}
 }
 
-// After a cleanup the host starts with the mode of the config file and ignores an earlier mode swap.
+// TestCleanupForgetsTheMode: after a cleanup the host starts with the mode of the config file.
 func TestCleanupForgetsTheMode(t *testing.T) {
 	dir := t.TempDir()
 	fakePlugin(t, dir, "acme", ``)
@@ -259,7 +258,7 @@ func TestCleanupForgetsTheMode(t *testing.T) {
 	}
 }
 
-// TestPluginNewRefuses: what cannot be a plugin's folder is refused before anything is written, with what to do.
+// TestPluginNewRefuses: plugin new refuses invalid arguments before it writes anything.
 func TestPluginNewRefuses(t *testing.T) {
 	found, err := filepath.Glob("../../plugins/*/" + supervise.Prefix + "*")
 	if err != nil || len(found) < 4 {
