@@ -82,9 +82,9 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// TestBundleHasNoSecrets plants secrets in a kubeconfig and the file that it names, in the host's
-// environment and in plugin options, and looks for them in every file of a bundle: with options in
-// force, with options that the plugin refuses, and with a config file that cannot be read.
+// TestBundleHasNoSecrets puts secrets in a kubeconfig and its token file, in the host's environment and
+// in plugin options, and searches every file of a bundle for them: with valid options, with options
+// that the plugin refuses, and with an invalid config file.
 func TestBundleHasNoSecrets(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)

@@ -177,7 +177,7 @@ func (d *demoRun) expectClean(t *testing.T) {
 	}
 }
 
-// TestDemo runs the demo to its end.
+// TestDemo runs the whole demo.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	binary := demoBinary(t)
@@ -265,7 +265,7 @@ func TestDemoInterrupted(t *testing.T) {
 	}
 }
 
-// TestDemoKilled kills the demo itself, which cannot clean up: its processes end by themselves.
+// TestDemoKilled kills the demo, which cannot clean up then: its processes end by themselves.
 func TestDemoKilled(t *testing.T) {
 	t.Parallel()
 	binary := demoBinary(t)

@@ -37,10 +37,10 @@ func TestDoctor(t *testing.T) {
 	d := examined(file, `^ok +host +process \d+, mode userspace$`, `^ok +stateDir +`+s.path("state")+` has \d+ MiB left$`, `^\w+ +connection tracking +`, `^ok +kube-proxy `)
 	for _, f := range d.Checks {
 		if f.Result == doctor.Fail {
-			t.Errorf("of a healthy node: %+v", f)
+			t.Errorf("on a healthy node: %+v", f)
 		}
 	}
-	// Without the host's config file, doctor takes the settings from the running host.
+	// Without the config file, doctor uses the settings of the running host.
 	examined([]string{"--admin-socket", s.path("admin.sock")}, `^ok +host +process \d+, mode userspace$`, `^ok +stateDir +`+s.path("state")+` has`)
 
 	if err := os.Chmod(s.path("state"), 0o777); err != nil {

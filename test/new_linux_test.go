@@ -277,7 +277,7 @@ func TestPluginNewPython(t *testing.T) {
 	a.pluginNew("--lang", "python")
 	example := read(t, "../examples/python-relay/pointsman-dataplane-pyrelay")
 	if program := read(t, filepath.Join(a.folder(), "pointsman-dataplane-snake")); strings.Replace(example, `"pyrelay"`, `"snake"`, 1) != program {
-		t.Error("the program is another one than the example")
+		t.Error("the program differs from the example")
 	}
 	if n := strings.Count(example, "\n"); n > 250 {
 		t.Errorf("the example has %d lines, and its README says 250", n)

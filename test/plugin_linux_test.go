@@ -65,7 +65,7 @@ func TestPluginNotThere(t *testing.T) {
 				t.Errorf("it says %+v", got)
 			}
 			if _, err := os.Stat(s.path("admin.sock")); err == nil {
-				t.Error("it leaves its admin socket behind")
+				t.Error("the admin socket remains")
 			}
 		})
 	}
@@ -104,6 +104,6 @@ func (s *system) replacesStopped() {
 	})
 	s.served("tcp", s.net+"10:18080")
 	if alive(pid) {
-		s.t.Errorf("the stopped process %d is still there", pid)
+		s.t.Errorf("the suspended process %d still runs", pid)
 	}
 }

@@ -89,7 +89,7 @@ func fillDisk(path string) error {
 // TestOddStateFiles: a host starts and serves whatever it finds in place of its state files.
 func TestOddStateFiles(t *testing.T) {
 	t.Parallel()
-	files := []string{"mode.json", "host.lock", "mode.json.new"}
+	files := []string{"mode.json", "mode.json.new"}
 	for name, lay := range map[string]func(string) error{
 		"pipes":   func(f string) error { return syscall.Mkfifo(f, 0o600) },
 		"endless": func(f string) error { return os.Symlink("/dev/zero", f) },

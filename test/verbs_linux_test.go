@@ -29,8 +29,8 @@ func TestVerbs(t *testing.T) {
 		code  int
 		says  string // on stdout, or on stderr if code is not 0
 	}{
-		{"status", 0, "all        is well"},
 		{"status --until-well 5s", 0, "all        is well"},
+		{"diff", 0, "nothing differs"},
 		{"status", 0, "1 Service, 1 EndpointSlice, 1 endpoint"},
 		{"config validate", 0, "host.yaml is good"},
 		{"config validate host.yaml", 0, "host.yaml is good"},
@@ -97,6 +97,7 @@ func TestFormats(t *testing.T) {
 		"explain node 192.0.2.1:80": "Explanation",
 		"events":                    "EventList",
 		"plugin info userspace":     "Plugin",
+		"diff":                      "Diff",
 		"config show":               "HostConfig",
 		"config show --running":     "Config",
 		"version":                   "Version",

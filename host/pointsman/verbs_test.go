@@ -188,10 +188,10 @@ func TestModesInUse(t *testing.T) {
 		status admin.Status
 		want   []string
 	}{
-		"at rest":     {admin.Status{Mode: "ipvs"}, []string{"ipvs"}},
-		"in a swap":   {admin.Status{Mode: "ipvs", Swap: &admin.Swap{From: "ipvs", To: "iptables"}}, []string{"iptables", "ipvs"}},
-		"draining":    {admin.Status{Mode: "iptables", Swap: &admin.Swap{From: "ipvs", To: "iptables"}}, []string{"iptables", "ipvs"}},
-		"no host":     {admin.Status{}, []string{""}},
+		"at rest":   {admin.Status{Mode: "ipvs"}, []string{"ipvs"}},
+		"in a swap": {admin.Status{Mode: "ipvs", Swap: &admin.Swap{From: "ipvs", To: "iptables"}}, []string{"iptables", "ipvs"}},
+		"draining":  {admin.Status{Mode: "iptables", Swap: &admin.Swap{From: "ipvs", To: "iptables"}}, []string{"iptables", "ipvs"}},
+		"no host":   {admin.Status{}, []string{""}},
 	} {
 		got := slices.Compact(slices.Sorted(slices.Values(modesInUse(c.status))))
 		if !slices.Equal(got, c.want) {
