@@ -26,7 +26,7 @@ func TestWeb(t *testing.T) {
 	})
 	for path, parts := range map[string][]string{
 		"/":                 {"Mode userspace", "<dt>Revision</dt>", "Sync latency: ", "DataplaneActive"},
-		"/services":         {"ns/web:p/tcp4", "1 to 1 of 1 port of Services"},
+		"/services":         {"ns/web:p/tcp4", "<p>1 port of Services"},
 		"/static/style.css": {"prefers-color-scheme: dark"},
 	} {
 		if err := shows(site+path, parts...); err != nil {

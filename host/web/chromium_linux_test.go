@@ -16,7 +16,7 @@ import (
 	"github.com/pointsman/pointsman/test/chromium"
 )
 
-// paths are those of every kind of page.
+// paths has a path for each kind of page.
 var paths = []string{"/", "/services", "/services/shop/web"}
 
 // serveSite serves pages until the test ends.
@@ -30,8 +30,8 @@ func serveSite(t testing.TB, h http.Handler) string {
 	return server.URL
 }
 
-// TestChromiumShows each page, wide and narrow, light and dark: nothing is wrong with it, nothing stands beyond the
-// edge, and the picture has the colours of its legend.
+// TestChromiumShows shows each page wide and narrow, light and dark: there are no errors, nothing extends beyond the
+// edge, and the picture has the styles of its legend.
 func TestChromiumShows(t *testing.T) {
 	site, tab := serveSite(t, newSite(backendSaying(hostile))), chromium.Open(t)
 	for _, size := range []struct {
@@ -43,14 +43,14 @@ func TestChromiumShows(t *testing.T) {
 			tab.Go(site + path)
 			what := fmt.Sprintf("%s at %+v", path, size)
 			if wrong := tab.Errors(); len(wrong) > 0 {
-				t.Errorf("%s: the browser complains: %s", what, wrong)
+				t.Errorf("%s: the browser reports: %s", what, wrong)
 			}
 			if got := tab.Eval(`document.documentElement.scrollWidth`); got != fmt.Sprint(size.width) {
 				t.Errorf("%s is %s pixels wide", what, got)
 			}
 			back := map[string]string{"light": "rgb(251, 251, 250)", "dark": "rgb(20, 23, 26)"}[size.colours]
 			if got := tab.Eval(`getComputedStyle(document.body).backgroundColor`); got != back {
-				t.Errorf("%s stands on %s, want %s", what, got, back)
+				t.Errorf("%s has the background %s, want %s", what, got, back)
 			}
 		}
 	}
@@ -59,7 +59,7 @@ func TestChromiumShows(t *testing.T) {
 	}
 }
 
-// TestChromiumNames looks for what a screen reader says of the pages, and walks to their content by the keyboard alone.
+// TestChromiumNames checks what a screen reader says, and navigates to the content with the keyboard.
 func TestChromiumNames(t *testing.T) {
 	site, tab := serveSite(t, newSite(backendSaying(hostile))), chromium.Open(t)
 	for path, want := range map[string][]string{
@@ -94,11 +94,11 @@ func TestChromiumNames(t *testing.T) {
 	}
 }
 
-// TestChromiumPictures draws the pictures of docs/status-page.md into the folder POINTSMAN_PICTURES.
+// TestChromiumPictures writes the pictures of docs/status-page.md to the folder POINTSMAN_PICTURES.
 func TestChromiumPictures(t *testing.T) {
 	dir := os.Getenv("POINTSMAN_PICTURES")
 	if dir == "" {
-		t.Skip("set POINTSMAN_PICTURES to a folder: it is for a person to look at")
+		t.Skip("needs POINTSMAN_PICTURES, a folder for the pictures")
 	}
 	drawn := newSite(backendSaying("the plugin does not answer"))
 	drawn.node = "worker-3"

@@ -23,8 +23,8 @@ func drawn(pic picture) (list []string) {
 	return list
 }
 
-// TestDraw joins each frontend with the endpoints that it should lead to or does. An endpoint of this node, which the
-// lists of a port mark with a word, is served like any other.
+// TestDraw connects each frontend with its desired and its actual endpoints. An endpoint on this node, which the lists
+// of a port mark with a word, is served like any other.
 func TestDraw(t *testing.T) {
 	s := serviceView{admin.ServiceDetail{Service: admin.Service{Namespace: "shop", Name: "web"}}}
 	want := []string{
@@ -53,7 +53,7 @@ func TestDraw(t *testing.T) {
 	}
 }
 
-// TestDrawMany draws no more than a screen has room for, and says how many it leaves out.
+// TestDrawMany draws the first endpoints, and says how many are missing.
 func TestDrawMany(t *testing.T) {
 	p := admin.Port{Network: "tcp6", Frontends: []string{"cluster-ip [2001:db8:1234:5678:9abc:def0:1234:5678]:65535"}}
 	for n := range 1000 {

@@ -24,7 +24,6 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -176,18 +175,15 @@ func (s *Site) overview(*http.Request) (page, error) {
 	return page{Template: "overview.html", Title: "Overview", Here: "/", Main: o}, nil
 }
 
-// perPage limits the rows of the list of Services on one page: a browser takes seconds to lay
-// out thousands of rows.
-const perPage = 200
+// mostRows limits the rows of the list of Services: a browser takes seconds to lay out thousands.
+const mostRows = 200
 
-// A serviceList is one page of the ports that match a query.
+// A serviceList is the first ports that match a query.
 type serviceList struct {
-	Text          string
-	Problems      bool
-	Rows          []row
-	First, Last   int    // rows on this page, counted from 1
-	Of            int    // all rows
-	Before, After string // queries for the previous and next page; empty if there is none
+	Text     string
+	Problems bool
+	Rows     []row
+	Of       int // the number of ports that match
 }
 
 // A row is one port of a Service, or a Service without ports.
@@ -199,33 +195,20 @@ type row struct {
 func (s *Site) services(r *http.Request) (page, error) {
 	q := r.URL.Query()
 	list := serviceList{Text: strings.TrimSpace(q.Get("text")), Problems: q.Has("problems")}
-	var rows []row
 	services, _ := s.backend.Services()
 	for _, svc := range services {
 		for i := range svc.Ports {
 			p := &svc.Ports[i]
 			if (!list.Problems || p.State != "served") && (list.Text == "" || svc.Mentions(*p, list.Text)) {
-				rows = append(rows, row{svc.PortName(*p), "", p})
+				list.Rows = append(list.Rows, row{svc.PortName(*p), "", p})
 			}
 		}
 		if name := svc.Namespace + "/" + svc.Name; len(svc.Ports) == 0 && strings.Contains(name, list.Text) {
-			rows = append(rows, row{name, cmp.Or(strings.Join(svc.Problems, "; "), "it has no port that is served"), nil})
+			list.Rows = append(list.Rows, row{name, cmp.Or(strings.Join(svc.Problems, "; "), "it has no port that is served"), nil})
 		}
 	}
-	from, _ := strconv.Atoi(q.Get("from")) // zero if it is not a number
-	from = max(0, min(from, len(rows)-1)) / perPage * perPage
-	end := min(from+perPage, len(rows))
-	part := func(from int) string {
-		q.Set("from", strconv.Itoa(from))
-		return "?" + q.Encode()
-	}
-	list.Rows, list.First, list.Last, list.Of = rows[from:end], from+1, end, len(rows)
-	if from > 0 {
-		list.Before = part(from - perPage)
-	}
-	if end < len(rows) {
-		list.After = part(end)
-	}
+	list.Of = len(list.Rows)
+	list.Rows = list.Rows[:min(mostRows, list.Of)]
 	return page{Template: "services.html", Title: "Services", Here: "/services", Main: list}, nil
 }
 
