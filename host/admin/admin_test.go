@@ -55,16 +55,14 @@ func backend() Backend {
 			}
 			return "plugin userspace is started anew", nil
 		},
-		Modes: Modes{
-			Show: func() Mode { return Mode{Mode: "userspace", Swap: &Swap{To: "iptables", Stage: "draining"}} },
-			Swap: func(a SwapAsk) (string, error) {
-				if !a.Force {
-					return "", &Error{Code: http.StatusConflict, What: "swap to " + a.To, Why: "another one is under way"}
-				}
-				return "the swap to " + a.To + " begins", nil
-			},
-			Reset: func() (string, error) { return "undone", nil },
+		Mode: func() Mode { return Mode{Mode: "userspace", Swap: &Swap{To: "iptables", Stage: "draining"}} },
+		Swap: func(a SwapAsk) (string, error) {
+			if !a.Force {
+				return "", &Error{Code: http.StatusConflict, What: "swap to " + a.To, Why: "another one is under way"}
+			}
+			return "the swap to " + a.To + " begins", nil
 		},
+		Reset: func() (string, error) { return "undone", nil },
 		Logs: func(ctx context.Context, name string, follow bool, line func(LogLine) error) error {
 			if name != "userspace" {
 				return UnknownPlugin(name)
@@ -321,7 +319,7 @@ func TestDeadlines(t *testing.T) {
 	}
 	b := backend()
 	b.Service = func(ctx context.Context, _, _ string) (ServiceDetail, error) { count(ctx); return ServiceDetail{}, nil }
-	b.Modes.Diff = func(ctx context.Context) (Diff, error) { count(ctx); return Diff{}, nil }
+	b.Diff = func(ctx context.Context) (Diff, error) { count(ctx); return Diff{}, nil }
 	b.Logs = func(_ context.Context, _ string, _ bool, line func(LogLine) error) error {
 		return errors.Join(line(LogLine{}), line(LogLine{}))
 	}

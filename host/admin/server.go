@@ -35,17 +35,12 @@ type Backend struct {
 
 	Restart func(name string) (string, error) // returns a message about what is done
 
-	Modes   Modes
+	Mode    func() Mode
+	Diff    func(context.Context) (Diff, error)
+	Swap    func(SwapAsk) (string, error) // returns a message, like the next
+	Reset   func() (string, error)
 	Metrics http.Handler // in the Prometheus text format
 	Log     *log.Logger  // for errors of net/http; nil discards them
-}
-
-// Modes are the Backend's functions about the mode.
-type Modes struct {
-	Show  func() Mode
-	Diff  func(context.Context) (Diff, error)
-	Swap  func(SwapAsk) (string, error)
-	Reset func() (string, error)
 }
 
 const (
@@ -139,12 +134,12 @@ func handler(b Backend) http.Handler {
 		b.Metrics.ServeHTTP(w, r)
 	})
 	handle("GET /v1/mode", func(*http.Request) (any, error) {
-		m := b.Modes.Show()
+		m := b.Mode()
 		m.Meta = meta("Mode")
 		return m, nil
 	})
 	handle("GET /v1/diff", func(r *http.Request) (any, error) {
-		d, err := b.Modes.Diff(r.Context())
+		d, err := b.Diff(r.Context())
 		d.Meta = meta("Diff")
 		return d, err
 	})
@@ -154,9 +149,9 @@ func handler(b Backend) http.Handler {
 		a := SwapAsk{To: q.Get("to")}
 		a.Force, _ = strconv.ParseBool(q.Get("force"))
 		a.DryRun, _ = strconv.ParseBool(q.Get("dryRun"))
-		return done(b.Modes.Swap(a))
+		return done(b.Swap(a))
 	})
-	handle("POST /v1/mode/reset", func(*http.Request) (any, error) { return done(b.Modes.Reset()) })
+	handle("POST /v1/mode/reset", func(*http.Request) (any, error) { return done(b.Reset()) })
 	return mux
 }
 

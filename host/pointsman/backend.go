@@ -36,7 +36,10 @@ func (h *host) backend() admin.Backend {
 		Restart:  h.dataplanes.Restart,
 		Metrics:  h.servers.Metrics(),
 		Log:      serverLog(h.log, "admin"),
-		Modes:    admin.Modes{Show: h.dataplanes.Show, Diff: h.dataplanes.Diff, Swap: h.dataplanes.SwapTo, Reset: h.dataplanes.Reset},
+		Mode:     h.dataplanes.Show,
+		Diff:     h.dataplanes.Diff,
+		Swap:     h.dataplanes.SwapTo,
+		Reset:    h.dataplanes.Reset,
 	}
 }
 
