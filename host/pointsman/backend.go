@@ -168,7 +168,7 @@ func warnings(s admin.Status, o observations) []admin.Warning {
 		warn(restartedLate, "pointsman plugin logs "+d.Name, "dataplane %s was restarted %s ago%s", d.Name, phrase.Round(time.Since(d.EndedAt)), because(d.LastEnd))
 	}
 	if d.Debug {
-		warn(debugged, "remove plugins."+d.Name+".debug from the config file, and restart the host", "dataplane %s is debugged: its process is not ended if it hangs", d.Name)
+		warn(debugged, "remove plugins."+d.Name+".debug from the config file, and restart the host", "dataplane %s is debugged: the host does not kill its process if it hangs", d.Name)
 	}
 	if l := s.LastSwap; l != nil && l.Error != "" && !(s.Swap != nil && s.Swap.Moved()) { // a later swap succeeded
 		warn(swapFailed, "pointsman mode show", "the swap to %s failed: %s%s", l.To, l.Error, l.Retried(time.Now()))
@@ -180,22 +180,22 @@ func warnings(s admin.Status, o observations) []admin.Warning {
 		warn(notUpdated, "pointsman mode show", "%s is %s; the kernel has rules that nothing updates: %s", d.Name, d.State, rules)
 	}
 	if s.Sync.Error != "" {
-		warn(lastSyncFailed, "pointsman plugin logs "+d.Name, "the last update did not go in, and is tried again: %s", s.Sync.Error)
+		warn(lastSyncFailed, "pointsman plugin logs "+d.Name, "the last update failed, and the host retries: %s", s.Sync.Error)
 	}
 	if len(s.Unserved) > 0 {
-		warn(notAllServed, "pointsman status -o yaml", "not served as asked for: %s", byReason(s.Unserved))
+		warn(notAllServed, "pointsman status -o yaml", "not served as specified: %s", byReason(s.Unserved))
 	}
 	if s.Config.Stale != "" {
-		warn(configStale, "pointsman config validate "+s.Config.Path, "the config file cannot be used since %s, and the last good one stays in force: %s", o.staleSince.Format(time.RFC3339), s.Config.Stale)
+		warn(configStale, "pointsman config validate "+s.Config.Path, "the config file has been invalid since %s, and the host keeps its settings: %s", o.staleSince.Format(time.RFC3339), s.Config.Stale)
 	}
 	if len(s.Config.Pending) > 0 {
-		warn(configPending, "restart the host", "the config file was changed; what waits for a restart: %s", phrase.List(s.Config.Pending))
+		warn(configPending, "restart the host", "settings in the config file that need a restart of the host: %s", phrase.List(s.Config.Pending))
 	}
 	for _, why := range o.unbound {
-		warn(notAnswering, "ss -ltnp", "the host does not answer, and tries again each 5s: %s", why)
+		warn(notAnswering, "ss -ltnp", "the host cannot bind an address, and retries every 5 s: %s", why)
 	}
 	for _, why := range o.unwritten {
-		warn(notWritten, "df -h "+o.stateDir, "the host's state cannot be written, and is tried again each second: %s", why)
+		warn(notWritten, "df -h "+o.stateDir, "the host cannot write its state, and retries every second: %s", why)
 	}
 	if len(o.nodeAddrs) > 0 {
 		warn(nodeAsExternal, "pointsman config show --running", "%s", phrase.Some(o.nodeAddrs))
@@ -204,7 +204,7 @@ func warnings(s admin.Status, o observations) []admin.Warning {
 		warn(sourceFaulty, "", "%v", fault)
 	}
 	if o.sourceFault != "" {
-		warn(sourceAway, "", "no changes are heard of: %s", o.sourceFault)
+		warn(sourceAway, "", "the source delivers no changes: %s", o.sourceFault)
 	}
 	return list
 }

@@ -67,12 +67,12 @@ func TestWarnings(t *testing.T) {
 			s.Dataplane.Restarts, s.Dataplane.EndedAt, s.Dataplane.LastEnd = 1, time.Now().Add(-time.Minute), "signal 9"
 		}, want: "W002 dataplane acme was restarted 1m0s ago: signal 9"},
 		{name: "restarted long ago", change: func(s *admin.Status) { s.Dataplane.Restarts, s.Dataplane.EndedAt = 1, time.Now().Add(-time.Hour) }},
-		{name: "sync", change: func(s *admin.Status) { s.Sync.Error = "no room" }, want: "W003 the last update did not go in, and is tried again: no room"},
+		{name: "sync", change: func(s *admin.Status) { s.Sync.Error = "no room" }, want: "W003 the last update failed, and the host retries: no room"},
 		{name: "Services", change: func(s *admin.Status) {
 			s.Unserved = []admin.Problem{{Service: "ns/a", Reason: "withheld"}, {Service: "ns/b", Reason: "failed"}, {Service: "ns/c", Reason: "withheld"}}
-		}, want: "W004 not served as asked for: 1 failed, 2 withheld"},
-		{name: "config", change: func(s *admin.Status) { s.Config.Stale = "empty" }, want: "W005 the config file cannot be used since"},
-		{name: "pending", change: func(s *admin.Status) { s.Config.Pending = []string{"mode"} }, want: "W006 the config file was changed; what waits for a restart: mode"},
+		}, want: "W004 not served as specified: 1 failed, 2 withheld"},
+		{name: "config", change: func(s *admin.Status) { s.Config.Stale = "empty" }, want: "W005 the config file has been invalid since"},
+		{name: "pending", change: func(s *admin.Status) { s.Config.Pending = []string{"mode"} }, want: "W006 settings in the config file that need a restart of the host: mode"},
 		{name: "manifests", change: func(*admin.Status) {}, observations: observations{faults: []watch.Fault{{File: "web.yaml", Line: 3, Message: "bad"}, {File: "web.yaml", Line: 9, Message: "worse"}}},
 			want: "W007 web.yaml:3: bad\nW007 web.yaml:9: worse"},
 		{name: "swap failed", change: func(s *admin.Status) {
@@ -87,12 +87,12 @@ func TestWarnings(t *testing.T) {
 		},
 			want: "W010 the swap to ipvs is not finished: clear: no space"},
 		{name: "a port is taken", change: func(*admin.Status) {}, observations: observations{unbound: []string{"healthzBindAddress: in use"}},
-			want: "W012 the host does not answer, and tries again each 5s: healthzBindAddress: in use"},
+			want: "W012 the host cannot bind an address, and retries every 5 s: healthzBindAddress: in use"},
 		{name: "an external IP is the node's", change: func(*admin.Status) {}, observations: observations{nodeAddrs: []string{"Service ns/web: external IP 192.0.2.10 is this node's own"}},
 			want: "W020 Service ns/web: external IP 192.0.2.10 is this node's own"},
 		{name: "left behind", change: func(s *admin.Status) { s.Dataplane.State = "refused" }, observations: observations{unattended: []string{"iptables: jump to KUBE-SERVICES and 3 more"}},
 			want: "W018 acme is refused; the kernel has rules that nothing updates: iptables: jump to KUBE-SERVICES and 3 more"},
-		{name: "away", change: func(*admin.Status) {}, observations: observations{sourceFault: "listing Nodes: refused"}, want: "W008 no changes are heard of: listing Nodes: refused"},
+		{name: "away", change: func(*admin.Status) {}, observations: observations{sourceFault: "listing Nodes: refused"}, want: "W008 the source delivers no changes: listing Nodes: refused"},
 	} {
 		s := well()
 		c.change(&s)
