@@ -138,9 +138,9 @@ func (h *host) run(ctx context.Context) error {
 // reportStart reports the start of the host, and doubtful settings.
 func (h *host) reportStart() {
 	node := nodeName(h.settings, h.machine)
-	h.log.Info("host begins", "version", wire.Build(), "node", node, "mode", h.settings.Mode,
+	h.log.Info("host starting", "version", wire.Build(), "node", node, "mode", h.settings.Mode,
 		"source", h.sourceName, "config", h.settings.From.Path, "socket", h.settings.AdminSocket)
-	h.reports.Report(report.Event{Reason: report.HostStarting, Object: node, Message: "pointsman " + wire.Build() + " begins, mode " + h.settings.Mode})
+	h.reports.Report(report.Event{Reason: report.HostStarting, Object: node, Message: "pointsman " + wire.Build() + " starts in mode " + h.settings.Mode})
 	for _, w := range h.settings.From.Warnings {
 		h.reports.Report(report.Event{Reason: report.ConfigOdd, Message: w.String()})
 	}
@@ -150,7 +150,7 @@ func (h *host) reportStart() {
 func (h *host) reload(c config.State) {
 	if c.Err != nil {
 		h.reports.Report(report.Event{Warning: true, Reason: report.ConfigRefused, Object: h.settings.From.Path,
-			Message: fmt.Sprintf("%v; the settings stay as they were", c.Err)})
+			Message: fmt.Sprintf("%v; the host keeps its settings", c.Err)})
 		return
 	}
 	h.log.SetLevel(hclog.LevelFromString(c.Host.Logging.Level))
@@ -161,7 +161,7 @@ func (h *host) reload(c config.State) {
 		text = "changed: " + phrase.List(c.Applied)
 	}
 	if len(c.Pending) > 0 {
-		text += "; waits for a restart of the host: " + phrase.List(c.Pending)
+		text += "; needs a restart of the host: " + phrase.List(c.Pending)
 	}
 	if err := h.dataplanes.Reload(c); err != nil {
 		text += "; " + err.Error()

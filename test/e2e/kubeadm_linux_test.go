@@ -209,7 +209,7 @@ func (v *move) moveToOtherMode(there, other []string) {
 	v.must(other[0], other[1])
 	v.must(there[3:]...)
 	v.must(other[2:]...)
-	if text := v.hostLog(); !strings.Contains(text[strings.LastIndex(text, "host begins"):], " mode=iptables ") {
+	if text := v.hostLog(); !strings.Contains(text[strings.LastIndex(text, "host starting"):], " mode=iptables ") {
 		v.Errorf("it says %s", text)
 	}
 	v.setMode(before) // this kernel may lack IPVS for the kube-proxy that comes back
