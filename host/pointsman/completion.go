@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,8 +16,15 @@ import (
 // prompt. Without an answer it offers nothing.
 const completeWithin = time.Second
 
-// completePlugins offers the names of the host's plugins, or without a host of those on this machine.
-func completePlugins(c *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+// completePlugins offers the names of the host's plugins, or without a host of those on this machine. A
+// word with a slash is the path of a file.
+func completePlugins(c *cobra.Command, args []string, word string) (names []string, _ cobra.ShellCompDirective) {
+	switch {
+	case len(args) > 0:
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	case strings.Contains(word, "/"):
+		return nil, cobra.ShellCompDirectiveDefault
+	}
 	ctx, cancel := context.WithTimeout(c.Context(), completeWithin)
 	defer cancel()
 	if list, err := client(c).Plugins(ctx); err == nil {
@@ -28,24 +36,19 @@ func completePlugins(c *cobra.Command, args []string, _ string) (names []string,
 			names = append(names, f.Name)
 		}
 	}
-	return onlyFirst(args, names), cobra.ShellCompDirectiveNoFileComp
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeServices offers the names of all Services.
 func completeServices(c *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
 	ctx, cancel := context.WithTimeout(c.Context(), completeWithin)
 	defer cancel()
 	list, _ := client(c).Services(ctx) // empty if no host answers
 	for _, s := range list.Items {
 		names = append(names, s.Namespace+"/"+s.Name)
 	}
-	return onlyFirst(args, names), cobra.ShellCompDirectiveNoFileComp
-}
-
-// onlyFirst returns names if the first argument is being completed.
-func onlyFirst(args, names []string) []string {
-	if len(args) > 0 {
-		return nil
-	}
-	return names
+	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -46,9 +46,9 @@ state to stderr meanwhile. The exit status is that of the last state.`,
 		host := client(c)
 		s, err := host.Status(c.Context())
 		if until > 0 {
-			s, err = waiting{host, until, 2 * time.Second, func(state string) {
+			s, err = waitUntilWell(c.Context(), host, until, 2*time.Second, func(state string) {
 				fmt.Fprintf(c.ErrOrStderr(), "%s  %s\n", time.Now().Format(time.TimeOnly), state)
-			}}.wait(c.Context())
+			})
 		}
 		if err == nil {
 			err = printStatus(c, out, s)
@@ -94,22 +94,14 @@ func watchStatus(c *cobra.Command, out *format) error {
 	}
 }
 
-// A waiting is a wait for the node to be well.
-type waiting struct {
-	client *admin.Client
-	limit  time.Duration
-	stay   time.Duration // how long the node must be well without a break
-	report func(state string)
-}
-
-// wait polls the status until the node has been well for stay, or limit is over and the node is not
-// well. It calls report when the state of the node changes, and returns the last status.
-func (w waiting) wait(ctx context.Context) (admin.Status, error) {
-	deadline := time.Now().Add(w.limit)
+// waitUntilWell polls the status until the node has been well for stay without a break, or limit is over
+// and the node is not well. It calls report when the state changes, and returns the last status.
+func waitUntilWell(ctx context.Context, client *admin.Client, limit, stay time.Duration, report func(state string)) (admin.Status, error) {
+	deadline := time.Now().Add(limit)
 	var well time.Time // since when the node is well; zero if it is not
 	var reported string
 	for {
-		s, err := w.client.Status(ctx)
+		s, err := client.Status(ctx)
 		now := time.Now()
 		switch {
 		case err != nil || !s.Healthy:
@@ -119,12 +111,12 @@ func (w waiting) wait(ctx context.Context) (admin.Status, error) {
 		}
 		if name, text := stateOf(s, err, well.IsZero()); name != reported {
 			reported = name
-			w.report(text)
+			report(text)
 		}
 		again := err == nil || errors.Is(err, admin.ErrUnreachable)
 		switch {
 		case !well.IsZero():
-			if now.Sub(well) >= w.stay {
+			if now.Sub(well) >= stay {
 				return s, nil
 			}
 		case !again || !now.Before(deadline):

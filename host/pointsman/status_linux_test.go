@@ -69,7 +69,7 @@ func TestUntilWell(t *testing.T) {
 				})
 			}
 			var said []string
-			s, err := waiting{admin.NewClient(socket), c.limit, 150 * time.Millisecond, func(state string) { said = append(said, state) }}.wait(t.Context())
+			s, err := waitUntilWell(t.Context(), admin.NewClient(socket), c.limit, 150*time.Millisecond, func(state string) { said = append(said, state) })
 			if errors.Is(err, admin.ErrUnreachable) != c.away || s.Healthy != c.healthy {
 				t.Errorf("it ends with %+v, %v", s, err)
 			}

@@ -135,6 +135,9 @@ func TestPluginsWithoutAHost(t *testing.T) {
 	if exit, stdout, _ := do(t, append(append([]string{"__complete"}, where...), "plugin", "info", "")...); exit != exitOK || stdout != "acme\nbroken\n:4\n" {
 		t.Errorf("completion: exit %d: %s", exit, stdout)
 	}
+	if exit, stdout, _ := do(t, append(append([]string{"__complete"}, where...), "plugin", "info", "./a")...); exit != exitOK || stdout != ":0\n" {
+		t.Errorf("completion of a path: exit %d: %s", exit, stdout)
+	}
 	for _, verb := range []string{"info", "check"} {
 		for name, says := range map[string]string{
 			"nobody":                        "no plugin nobody in pluginDirs: there is acme, broken; try: pointsman plugin list",
