@@ -79,6 +79,8 @@ func backend() Backend {
 	}
 }
 
+func meta(kind string) Meta { return Meta{APIVersion, kind} }
+
 // serve runs a server until the test ends, and returns its socket.
 func serve(t *testing.T) string {
 	t.Helper()

@@ -12,6 +12,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"reflect"
 	"strconv"
 	"time"
 
@@ -87,40 +88,36 @@ func Serve(ctx context.Context, l net.Listener, b Backend) error {
 // handler returns the handler for b.
 func handler(b Backend) http.Handler {
 	mux := http.NewServeMux()
-	handle := func(pattern string, answer func(*http.Request) (any, error)) {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { reply(w, r, answer) })
-	}
-	handle("GET /v1/status", func(*http.Request) (any, error) {
-		s := b.Status()
-		s.Meta = meta("Status")
-		return s, nil
-	})
-	handle("GET /v1/services", func(*http.Request) (any, error) {
+	route(mux, "GET /v1/status", func(*http.Request) (Status, error) { return b.Status(), nil })
+	route(mux, "GET /v1/services", func(*http.Request) (ServiceList, error) {
 		list, unknown := b.Services()
-		return ServiceList{Meta: meta("ServiceList"), Items: list, Unknown: unknown}, nil
+		return ServiceList{Items: list, Unknown: unknown}, nil
 	})
-	handle("GET /v1/services/{namespace}/{name}", func(r *http.Request) (any, error) {
-		s, err := b.Service(r.Context(), r.PathValue("namespace"), r.PathValue("name"))
-		s.Meta = meta("ServiceDetail")
-		return s, err
+	route(mux, "GET /v1/services/{namespace}/{name}", func(r *http.Request) (ServiceDetail, error) {
+		return b.Service(r.Context(), r.PathValue("namespace"), r.PathValue("name"))
 	})
-	handle("GET /v1/explain", func(r *http.Request) (any, error) {
+	route(mux, "GET /v1/explain", func(r *http.Request) (Explanation, error) {
 		q, err := ParseQuestion(r.URL.Query().Get("from"), r.URL.Query().Get("to"))
 		if err != nil {
-			return nil, err
+			return Explanation{}, err
 		}
 		q.Try, _ = strconv.ParseBool(r.URL.Query().Get("try"))
-		x, err := b.Explain(r.Context(), q)
-		x.Meta = meta("Explanation")
-		return x, err
+		return b.Explain(r.Context(), q)
 	})
-	handle("GET /v1/plugins", func(*http.Request) (any, error) { return PluginList{meta("PluginList"), b.Plugins()}, nil })
-	handle("GET /v1/config", func(*http.Request) (any, error) {
-		c, err := b.Config()
-		c.Meta = meta("Config")
-		return c, err
+	route(mux, "GET /v1/plugins", func(*http.Request) (PluginList, error) { return PluginList{Items: b.Plugins()}, nil })
+	route(mux, "GET /v1/config", func(*http.Request) (Config, error) { return b.Config() })
+	route(mux, "GET /v1/events", func(*http.Request) (EventList, error) { return EventList{Items: b.Events()}, nil })
+	route(mux, "GET /v1/mode", func(*http.Request) (Mode, error) { return b.Mode(), nil })
+	route(mux, "GET /v1/diff", func(r *http.Request) (Diff, error) { return b.Diff(r.Context()) })
+	route(mux, "POST /v1/plugins/{name}/restart", func(r *http.Request) (Done, error) { return done(b.Restart(r.PathValue("name"))) })
+	route(mux, "POST /v1/mode/swap", func(r *http.Request) (Done, error) {
+		q := r.URL.Query()
+		a := SwapAsk{To: q.Get("to")}
+		a.Force, _ = strconv.ParseBool(q.Get("force"))
+		a.DryRun, _ = strconv.ParseBool(q.Get("dryRun"))
+		return done(b.Swap(a))
 	})
-	handle("GET /v1/events", func(*http.Request) (any, error) { return EventList{meta("EventList"), b.Events()}, nil })
+	route(mux, "POST /v1/mode/reset", func(*http.Request) (Done, error) { return done(b.Reset()) })
 	mux.HandleFunc("GET /v1/plugins/{name}/logs", func(w http.ResponseWriter, r *http.Request) {
 		stream(w, func(line func(LogLine) error) error {
 			return b.Logs(r.Context(), r.PathValue("name"), r.URL.Query().Has("follow"), line)
@@ -133,31 +130,29 @@ func handler(b Backend) http.Handler {
 		limitWrite(w)
 		b.Metrics.ServeHTTP(w, r)
 	})
-	handle("GET /v1/mode", func(*http.Request) (any, error) {
-		m := b.Mode()
-		m.Meta = meta("Mode")
-		return m, nil
-	})
-	handle("GET /v1/diff", func(r *http.Request) (any, error) {
-		d, err := b.Diff(r.Context())
-		d.Meta = meta("Diff")
-		return d, err
-	})
-	handle("POST /v1/plugins/{name}/restart", func(r *http.Request) (any, error) { return done(b.Restart(r.PathValue("name"))) })
-	handle("POST /v1/mode/swap", func(r *http.Request) (any, error) {
-		q := r.URL.Query()
-		a := SwapAsk{To: q.Get("to")}
-		a.Force, _ = strconv.ParseBool(q.Get("force"))
-		a.DryRun, _ = strconv.ParseBool(q.Get("dryRun"))
-		return done(b.Swap(a))
-	})
-	handle("POST /v1/mode/reset", func(*http.Request) (any, error) { return done(b.Reset()) })
 	return mux
 }
 
-func meta(kind string) Meta { return Meta{APIVersion, kind} }
+func done(message string, err error) (Done, error) { return Done{Message: message}, err }
 
-func done(message string, err error) (any, error) { return Done{meta("Done"), message}, err }
+// route registers a handler that sends the result of answer as JSON. The kind of the body is the name
+// of its type. answer has requestLimit of time.
+func route[T any, P interface {
+	*T
+	setMeta(kind string)
+}](mux *http.ServeMux, pattern string, answer func(*http.Request) (T, error)) {
+	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), requestLimit)
+		defer cancel()
+		body, err := answer(r.WithContext(ctx))
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		P(&body).setMeta(reflect.TypeFor[T]().Name())
+		write(w, http.StatusOK, body)
+	})
+}
 
 // UnknownPlugin returns the error for a plugin that does not exist.
 func UnknownPlugin(name string) *Error {
@@ -192,18 +187,6 @@ func stream[T any](w http.ResponseWriter, run func(func(T) error) error) {
 	if err != nil && !started {
 		fail(w, err)
 	}
-}
-
-// reply sends the result of answer as JSON. answer has requestLimit of time.
-func reply(w http.ResponseWriter, r *http.Request, answer func(*http.Request) (any, error)) {
-	ctx, cancel := context.WithTimeout(r.Context(), requestLimit)
-	defer cancel()
-	body, err := answer(r.WithContext(ctx))
-	if err != nil {
-		fail(w, err)
-		return
-	}
-	write(w, http.StatusOK, body)
 }
 
 func fail(w http.ResponseWriter, err error) {

@@ -41,6 +41,8 @@ type Meta struct {
 	Kind       string `json:"kind"`
 }
 
+func (m *Meta) setMeta(kind string) { *m = Meta{APIVersion, kind} }
+
 // A Status is the state of a host, on one screen.
 type Status struct {
 	Meta
