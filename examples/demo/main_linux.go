@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Command demo shows Pointsman at work on one machine, without a cluster and without root. It runs
-the real binaries, which it expects in its own folder, on a copy of the manifests in configs/demo,
-and sends requests all the time while it removes an endpoint and kills the plugin:
+Command demo demonstrates Pointsman on one machine, without a cluster and without root. It runs the
+real binaries, which must be in its own folder, on a copy of the manifests in configs/demo, and sends
+requests continuously while it removes an endpoint and kills the plugin:
 
 	requests ───────────────────▶ the Services' addresses
 	manifests ─▶ pointsman run ══▶ pointsman-dataplane-NAME ─▶ servers in this process
 
-Root runs it in network and mount namespaces of its own, where rules may be written. There the
-demo also swaps the mode, under the same load.
+For root it runs in its own network and mount namespaces, where it may write rules. There it also
+swaps the mode under the same load. It changes nothing outside of its temporary folder and these
+namespaces. Start reading at demo.run.
 */
 package main
 
@@ -39,9 +40,9 @@ import (
 )
 
 const (
-	insideArg    = "-inside"   // the argument of the process that runs in namespaces of its own
-	noNamespaces = 77          // how that process exits where it may not set them up
-	relay        = "userspace" // the mode whose plugin carries the connections
+	insideArg    = "-inside"   // the argument of the process in its own namespaces
+	noNamespaces = 77          // its exit status if it may not set them up
+	relay        = "userspace" // the mode whose plugin relays connections
 )
 
 func main() {
@@ -58,7 +59,7 @@ func main() {
 		if code := runInside(ctx, self); code != noNamespaces {
 			os.Exit(code)
 		}
-		fmt.Println("Root may not make namespaces here. The demo runs as for a plain user.")
+		fmt.Println("Root may not make namespaces here. The demo runs as for an unprivileged user.")
 	}
 	if d.inside {
 		if err := enter(); err != nil {
@@ -68,7 +69,7 @@ func main() {
 	}
 	err = d.run(ctx)
 	if ctx.Err() != nil {
-		err = errors.New("interrupted; everything that was started is stopped")
+		err = errors.New("interrupted; all processes of the demo have ended")
 	}
 	if err = errors.Join(err, d.close()); err != nil {
 		fmt.Printf("\ndemo: %v\n", err)
@@ -79,9 +80,9 @@ func main() {
 	}
 }
 
-// runInside runs this program in network and mount namespaces of its own, and returns its exit
-// code. All children of a demo get a signal when their parent is gone. The kernel sends it when
-// the thread ends that started them, and Go ends no thread before the process.
+// runInside runs this program in its own network and mount namespaces, and returns its exit status.
+// All children of a demo get a signal when their parent ends. The kernel sends it when the thread
+// that started them ends, and Go ends no thread before the process.
 func runInside(ctx context.Context, self string) int {
 	cmd := exec.CommandContext(ctx, self, insideArg)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -91,33 +92,33 @@ func runInside(ctx context.Context, self string) int {
 		fmt.Println(err)
 		return noNamespaces
 	}
-	return cmd.ProcessState.ExitCode() & 0xff // -1: a signal ended it
+	return cmd.ProcessState.ExitCode() & 0xff // -1 after a signal
 }
 
-// enter sets up the namespaces that this process was started in. A tmpfs hides /run, so that
+// enter sets up the namespaces of this process. A tmpfs hides /run, so that
 // the plugins' ledger and the demo's folder end with the mount namespace. lo gets an address
 // besides 127.0.0.1, because masquerading needs one of global scope.
 func enter() error {
 	if err := unix.Mount("pointsman-demo", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755"); err != nil {
 		return fmt.Errorf("mount a tmpfs on /run: %w", err)
 	}
-	lo := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: 1}} // the kernel numbers it so in every namespace
+	lo := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: 1}} // its index in every namespace
 	addr := &netlink.Addr{IPNet: netlink.NewIPNet(net.IPv4(10, 77, 77, 77))}
 	return errors.Join(netlink.LinkSetUp(lo), netlink.AddrAdd(lo, addr), os.Setenv("TMPDIR", "/run"))
 }
 
-// A demo is one run, and everything that it started and wrote.
+// A demo is one run with its processes and files.
 type demo struct {
-	inside   bool   // in namespaces of its own, where rules may be written
+	inside   bool   // in its own namespaces, where it may write rules
 	bin      string // the folder of the binaries
 	folder   string // for everything that the demo and its children write
 	services []service
 	load     load
-	host     *exec.Cmd               // nil: not started
-	fail     context.CancelCauseFunc // ends the step that is being taken
+	host     *exec.Cmd               // nil before it starts
+	fail     context.CancelCauseFunc // ends the current step
 }
 
-// run takes the steps one after the other. The first error ends it.
+// run runs the steps one after the other, until one fails.
 func (d *demo) run(ctx context.Context) error {
 	ctx, d.fail = context.WithCancelCause(ctx)
 	time.AfterFunc(10*time.Minute, func() { d.fail(errors.New("the demo took longer than 10 minutes")) })
@@ -131,19 +132,19 @@ func (d *demo) run(ctx context.Context) error {
 	}()
 	for i, step := range []struct {
 		title string
-		take  func(context.Context) error
+		run   func(context.Context) error
 	}{
 		{"Serve two Services from a folder of manifests", d.start},
 		{"Send requests all the time", d.answers},
 		{"Remove an endpoint from its manifest", d.edit},
 		{"Kill the plugin, a relay", func(ctx context.Context) error { return d.kill(ctx, relay) }},
-		{"Ask the host how it is", d.status},
+		{"Print the status of the host", d.status},
 		{"Swap the mode", d.swaps},
 		{"Wait for the last answers", d.finish},
 	} {
 		fmt.Printf("\n%d  %s\n", i+1, step.title)
-		if err := step.take(ctx); err != nil {
-			log, _ := os.ReadFile(d.path("host.log")) // without it there is less to say
+		if err := step.run(ctx); err != nil {
+			log, _ := os.ReadFile(d.path("host.log")) // empty if it cannot be read
 			return fmt.Errorf("step %d: %w\nthe host's log:\n%s", i+1, err, log)
 		}
 	}
@@ -158,9 +159,9 @@ func (d *demo) prepare() (err error) {
 	if err := os.Mkdir(d.path("demo"), 0o700); err != nil {
 		return err
 	}
-	prefix := fmt.Sprintf("127.%d.", 64+os.Getpid()%128) // so that two demos do not meet
+	prefix := fmt.Sprintf("127.%d.", 64+os.Getpid()%128) // so that two demos do not conflict
 	for _, name := range []string{"demo.yaml", "demo/web.yaml", "demo/clock.yaml"} {
-		text, _ := configs.Demo.ReadFile(name) // it is part of this program
+		text, _ := configs.Demo.ReadFile(name) // it is embedded
 		if err := os.WriteFile(d.path(name), bytes.ReplaceAll(text, []byte("127.77."), []byte(prefix)), 0o600); err != nil {
 			return err
 		}
@@ -180,7 +181,7 @@ func (d *demo) prepare() (err error) {
 	return nil
 }
 
-// close stops everything that was started and removes everything that was written.
+// close ends all processes of the demo and removes its files.
 func (d *demo) close() (err error) {
 	d.load.end()
 	if d.host == nil {
@@ -197,12 +198,12 @@ func (d *demo) close() (err error) {
 	return errors.Join(err, os.RemoveAll(d.folder))
 }
 
-// processes returns the ids of the processes that the demo or its children started and that
-// have word in their command lines.
+// processes returns the IDs of the processes of the demo and its children whose command lines contain
+// word.
 func (d *demo) processes(word string) (pids []int) {
 	found, _ := filepath.Glob("/proc/[0-9]*") // the pattern is valid
 	for _, dir := range found {
-		env, _ := os.ReadFile(dir + "/environ") // or it has ended, or is another user's
+		env, _ := os.ReadFile(dir + "/environ") // empty if it has ended or belongs to another user
 		line, _ := os.ReadFile(dir + "/cmdline")
 		if bytes.Contains(env, []byte("TMPDIR="+d.folder+"\x00")) && bytes.Contains(line, []byte(word)) {
 			pids = append(pids, 0)
@@ -215,12 +216,12 @@ func (d *demo) processes(word string) (pids []int) {
 // path returns the path of a file in the demo's folder.
 func (d *demo) path(name string) string { return filepath.Join(d.folder, name) }
 
-// pointsman returns the command for a verb. It gets no settings from the environment.
+// pointsman returns the command for a verb, without settings from the environment.
 func (d *demo) pointsman(ctx context.Context, verb ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, d.bin+"/pointsman", append(verb, "--admin-socket", d.path("sock"), "--plugin-dir", d.bin)...)
 	settings := func(e string) bool { return strings.HasPrefix(e, "POINTSMAN_") }
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), settings), "TMPDIR="+d.folder)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // Ctrl-C is for the demo alone
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // only the demo gets Ctrl-C
 	return cmd
 }
 
@@ -275,8 +276,8 @@ func (d *demo) answers(ctx context.Context) error {
 	return nil
 }
 
-// edit removes an endpoint from its manifest, and waits until it gets no requests. For the load
-// that the next step starts an answer from there is a wrong one.
+// edit removes an endpoint from its manifest, and waits until it gets no requests. The load of the
+// next step counts an answer of that endpoint as a failure.
 func (d *demo) edit(ctx context.Context) error {
 	file := d.path("demo/web.yaml")
 	text, err := os.ReadFile(file)
@@ -300,22 +301,22 @@ func (d *demo) edit(ctx context.Context) error {
 	return nil
 }
 
-// kill kills the plugin of a mode, and waits for the one that the host starts in its place.
+// kill kills the plugin of a mode, and waits until the host has started another process.
 func (d *demo) kill(ctx context.Context, mode string) error {
 	killed := d.processes("pointsman-dataplane-" + mode)
 	d.load.excused.Store(mode == relay)
 	for _, pid := range killed {
 		say("$ kill -9 %d", pid)
-		_ = unix.Kill(pid, unix.SIGKILL) // one that has ended is as good
+		_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
 	}
 	err := wait(ctx, func() bool {
 		now := d.processes("pointsman-dataplane-" + mode)
 		return len(now) > 0 && !slices.Contains(killed, now[0])
 	})
 	if err == nil && mode == relay {
-		d.load.end() // nothing answers a datagram that the killed process had read
+		d.load.end() // datagrams that the killed process had read get no answer
 		err = d.serves(ctx)
-		say("the kill of the relay cost %d requests, which are counted apart", d.load.lost.Load())
+		say("the kill of the relay cost %d requests, which are counted separately", d.load.lost.Load())
 	}
 	if err == nil {
 		err = d.answers(ctx)
@@ -331,7 +332,7 @@ func (d *demo) finish(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// status shows what the host says. It exits with 2 where it warns, as after a restart.
+// status prints the status of the host. The verb exits with 2 if there is a warning, as after a restart.
 func (d *demo) status(ctx context.Context) error {
 	say("$ pointsman status")
 	out, err := d.pointsman(ctx, "status").Output()
@@ -342,21 +343,21 @@ func (d *demo) status(ctx context.Context) error {
 	return err
 }
 
-// swaps swaps the mode there and back, as far as this user, kernel and machine can.
+// swaps swaps to other modes and back, as far as this user, kernel and machine can.
 func (d *demo) swaps(ctx context.Context) error {
 	if !d.inside {
-		say("(left out: other modes write rules; root sees them in a network namespace of its own: sudo make demo)")
+		say("(skipped: other modes write rules, which needs root and a network namespace: sudo make demo)")
 		return nil
 	}
 	lacks := map[string]string{"nftables": "this kernel has no nf_tables", "iptables": "iptables is not installed"}
 	for _, mode := range []string{"nftables", relay, "iptables", relay} {
 		if why, err := d.pointsman(ctx, "plugin", "check", mode).CombinedOutput(); err != nil {
-			say("(left out: %s: %s)", lacks[mode], strings.Join(strings.Fields(string(why)), " "))
+			say("(skipped: %s: %s)", lacks[mode], strings.Join(strings.Fields(string(why)), " "))
 			return context.Cause(ctx)
 		}
 		err := d.swap(ctx, mode)
 		if err == nil && mode != relay {
-			err = d.kill(ctx, mode) // the kernel goes on forwarding
+			err = d.kill(ctx, mode) // the kernel continues to forward
 		}
 		if err != nil {
 			return err
@@ -365,8 +366,8 @@ func (d *demo) swaps(ctx context.Context) error {
 	return nil
 }
 
-// swap swaps the mode. The host refuses while it drains the mode before, and undoes a swap for
-// which the machine is too slow: then it is asked again.
+// swap swaps the mode. It repeats a swap that the host refuses, because the former mode still drains,
+// or rolls back, because the machine is too slow.
 func (d *demo) swap(ctx context.Context, mode string) error {
 	say("$ pointsman mode swap %s --wait", mode)
 	began := time.Now()
@@ -383,7 +384,7 @@ func (d *demo) swap(ctx context.Context, mode string) error {
 	}
 }
 
-// wait waits until done, until a request fails or until the host ends.
+// wait waits until done returns true, a request fails or the host ends.
 func wait(ctx context.Context, done func() bool) error {
 	for ; !done(); time.Sleep(50 * time.Millisecond) {
 		if ctx.Err() != nil {
@@ -432,8 +433,8 @@ func (e *endpoint) serve(network string) error {
 	return err
 }
 
-// request sends one request, on a connection of its own, and returns the endpoint that answered.
-// It waits long, because a busy machine is no failure.
+// request sends one request on a new connection, and returns the endpoint that answered. It waits long,
+// because a busy machine is no failure.
 func (s service) request(ctx context.Context) (*endpoint, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -455,16 +456,16 @@ func (s service) request(ctx context.Context) (*endpoint, error) {
 	return nil, errors.Join(fmt.Errorf("no endpoint of %s answered", s.name), answer.Err())
 }
 
-// A load is a number of callers, each of which sends one request after the other, none twice.
+// A load is a number of callers. Each sends one request after the other, and repeats none.
 type load struct {
-	requests, failed, lost atomic.Int64       // requests has those that failed, and not those that were lost
-	excused                atomic.Bool        // the kill of the relay explains failures: they are lost
-	ending                 atomic.Bool        // no caller begins another request
+	requests, failed, lost atomic.Int64       // requests includes failed, and not lost
+	excused                atomic.Bool        // failures count as lost, because the relay was killed
+	ending                 atomic.Bool        // callers send no more requests
 	cut                    context.CancelFunc // ends the requests in flight
 	callers                sync.WaitGroup
 }
 
-// start starts four callers of each Service. A failure that is not excused goes to fail.
+// start starts four callers of each Service. It passes failures that are not excused to fail.
 func (l *load) start(services []service, fail func(error)) {
 	ctx, cut := context.WithCancel(context.Background())
 	l.cut = cut
@@ -491,7 +492,7 @@ func (l *load) start(services []service, fail func(error)) {
 	}
 }
 
-// end ends the load. The requests in flight are excused.
+// end ends the load. It excuses the requests in flight.
 func (l *load) end() {
 	l.ending.Store(true)
 	l.excused.Store(true)
