@@ -144,7 +144,7 @@ func awaitSwap(ctx context.Context, client *admin.Client, to string, dryRun bool
 			fmt.Fprintf(w, "%s serves; %s drains\n", s.To, leaves)
 			return nil
 		case ours && s.Undo != "" && s.Stage == "draining" && s.Flows > 0:
-			return fmt.Errorf("the swap to %s was undone, and %s serves on: %s; %s goes on draining", s.From, s.To, s.Undo, s.From)
+			return fmt.Errorf("the swap to %s was undone, and %s serves on: %s; %s still drains", s.From, s.To, s.Undo, s.From)
 		case ended && last.DryRun && last.Error == "":
 			fmt.Fprintf(w, "%s can serve all that %s serves now\n", last.To, last.From)
 			return nil
@@ -160,7 +160,7 @@ func awaitSwap(ctx context.Context, client *admin.Client, to string, dryRun bool
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the swap goes on after %s; try: pointsman mode show", wait)
+			return fmt.Errorf("the swap is still in progress after %s; try: pointsman mode show", wait)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -218,7 +218,7 @@ func writeDataplane(w io.Writer, d admin.Plugin, now time.Time) {
 		writeField(w, "dataplane", "%s %s is %s, pid %d, up %s, %s", d.Name, d.Version, cmp.Or(d.Role, "without a role yet"), d.PID, phrase.Since(d.Up, now), phrase.Count(d.Restarts, "restart"))
 	}
 	if !d.Next.IsZero() {
-		writeField(w, "", "tried again in %s", phrase.Round(max(0, d.Next.Sub(now))))
+		writeField(w, "", "next try in %s", phrase.Round(max(0, d.Next.Sub(now))))
 	}
 	if d.Lock == "awaited" {
 		writeField(w, "", "not the writer%s", because(d.Holder))
