@@ -51,7 +51,7 @@ func TestVerbs(t *testing.T) {
 		{"version", 0, "pointsman "},
 		{"completion bash", 0, "bash completion"},
 		{"help", 0, "status"},
-		{"help status", 0, "--until-well"},
+		{"help status", 0, "--wait"},
 		{"", 0, "Available Commands"},
 		{"config", 0, "validate"},
 		{"plugin", 0, "restart"},

@@ -37,12 +37,12 @@ and the kernel parameters that Services depend on. It changes nothing. It exits 
 
 func writeDiagnosis(w io.Writer, d doctor.Diagnosis) {
 	for _, f := range d.Checks {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Result, f.Check, f.Why)
+		fmt.Fprintf(w, "%s\t%s\t%s\n", paint(w, f.Result, string(f.Result)), f.Check, f.Why)
 		if f.Try != "" {
-			fmt.Fprintf(w, "\t\t  try: %s\n", f.Try)
+			fmt.Fprintf(w, "%s\t\t  try: %s\n", paint(w, "", ""), f.Try)
 		}
 	}
-	fmt.Fprintf(w, "%s\tin all\t\n", d.Result)
+	fmt.Fprintf(w, "%s\tin all\t\n", paint(w, d.Result, string(d.Result)))
 }
 
 // examine runs all checks. It uses the settings of the running host, or those of the file if no host answers.

@@ -24,7 +24,6 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
@@ -192,11 +191,11 @@ func writeField(w io.Writer, label, format string, args ...any) {
 	}
 }
 
-// print prints v in the format. table writes it with tabs between cells.
-func (f *format) print(w io.Writer, v any, table func(io.Writer)) error {
+// print prints v in the format. write writes the table, with tabs between cells.
+func (f *format) print(w io.Writer, v any, write func(io.Writer)) error {
 	if *f == "table" {
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		table(t)
+		t := newTable(w)
+		write(t)
 		return t.Flush()
 	}
 	data, err := json.MarshalIndent(v, "", "  ")

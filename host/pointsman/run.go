@@ -144,7 +144,7 @@ func logged(log hclog.Logger) report.Sink {
 	return func(e report.Event) {
 		args := []any{}
 		if e.Object != "" {
-			args = append(args, "object", e.Object)
+			args = append(args, objectKey(e.Reason), e.Object)
 		}
 		args = append(args, "why", e.Message)
 		if e.Count > 1 {
@@ -156,6 +156,17 @@ func logged(log hclog.Logger) report.Sink {
 		}
 		log.Log(level, logMessage(e.Reason), args...)
 	}
+}
+
+// objectKey returns the log's key for the object of an event: what kind of object it is.
+func objectKey(reason string) string {
+	switch {
+	case strings.HasPrefix(reason, "Service"), strings.HasPrefix(reason, "Frontend"):
+		return "service"
+	case strings.HasPrefix(reason, "Plugin"), strings.HasPrefix(reason, "Dataplane"), reason == report.SyncFailed:
+		return "plugin"
+	}
+	return "object"
 }
 
 // A word begins between a small letter and a capital, and with the last of several capitals before

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/doctor"
 	"github.com/pointsman/pointsman/host/phrase"
 )
 
@@ -24,7 +25,7 @@ import (
 const shownProblems = 10
 
 func statusVerb() *cobra.Command {
-	var until time.Duration
+	var wait, until time.Duration
 	var watch bool
 	c := &cobra.Command{
 		Use:   "status",
@@ -37,6 +38,7 @@ state to stderr meanwhile. The exit status is that of the last state.`,
 		Args: cobra.NoArgs,
 	}
 	out := addFormat(c)
+	c.Flags().DurationVar(&wait, "wait", 0, "wait up to this long until all is well")
 	c.Flags().DurationVar(&until, "until-well", 0, "wait up to this long until all stays well, and print changes to stderr")
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "print the status each second until Ctrl-C")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -45,6 +47,9 @@ state to stderr meanwhile. The exit status is that of the last state.`,
 		}
 		host := client(c)
 		s, err := host.Status(c.Context())
+		if wait > 0 {
+			s, err = waitUntilWell(c.Context(), host, wait, 0, func(string) {})
+		}
 		if until > 0 {
 			s, err = waitUntilWell(c.Context(), host, until, 2*time.Second, func(state string) {
 				fmt.Fprintf(c.ErrOrStderr(), "%s  %s\n", time.Now().Format(time.TimeOnly), state)
@@ -172,13 +177,13 @@ func writeStatus(w io.Writer, s admin.Status) {
 	}
 	writeUnserved(w, s.Unserved)
 	for _, warning := range s.Warnings {
-		writeField(w, "warning", "%s %s", warning.Code, warning.Text)
+		writeField(w, "warning", "%s %s", paint(w, doctor.Warn, warning.Code), warning.Text)
 		if warning.Try != "" {
 			writeField(w, "", "     try: %s", warning.Try)
 		}
 	}
 	if s.Healthy {
-		writeField(w, "all", "is well")
+		writeField(w, "all", "%s", paint(w, doctor.OK, "is well"))
 	}
 }
 
@@ -199,7 +204,7 @@ func writeUnserved(w io.Writer, problems []admin.Problem) {
 			writeField(w, "unserved", "… and %s: pointsman status -o yaml", phrase.Count(len(causes)-i, "further cause"))
 			return
 		}
-		writeField(w, "unserved", "%s %s: %s", phrase.Some(services[c]), c.reason, c.why)
+		writeField(w, "unserved", "%s %s: %s", phrase.Some(services[c]), paint(w, doctor.Fail, c.reason), c.why)
 	}
 }
 
