@@ -4,7 +4,6 @@ package test
 
 import (
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,69 +18,6 @@ func sections(text string) map[string]string {
 		all[head] = body
 	}
 	return all
-}
-
-// verbs returns the flags of every verb of pointsman, as --help lists them.
-func verbs(s *system, path ...string) map[string][]string {
-	s.t.Helper()
-	got := s.run(append(path, "--help")...)
-	if got.code != 0 {
-		s.t.Fatalf("%q --help says %+v", path, got)
-	}
-	help, _, _ := strings.Cut(got.out, "Global Flags:")
-	all := make(map[string][]string)
-	_, list, group := strings.Cut(help, "Available Commands:\n")
-	if group && !slices.Equal(path, []string{"completion"}) {
-		list, _, _ = strings.Cut(list, "\n\n")
-		for line := range strings.Lines(list) {
-			if name := strings.Fields(line)[0]; name != "help" {
-				maps.Copy(all, verbs(s, append(slices.Clone(path), name)...))
-			}
-		}
-		return all
-	}
-	var flags []string
-	for _, m := range regexp.MustCompile(`(?m)^ +(?:-\w, )?(--[a-z-]+)`).FindAllStringSubmatch(help, -1) {
-		if m[1] != "--help" {
-			flags = append(flags, m[1])
-		}
-	}
-	all["pointsman "+strings.Join(path, " ")] = flags
-	return all
-}
-
-// TestDocOfVerbs compares docs/cli.md with the verbs and their flags.
-func TestDocOfVerbs(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
-	doc := sections(read(t, "../docs/cli.md"))
-	delete(doc, "Exits")
-	there := verbs(s)
-	if len(there) < 10 {
-		t.Fatalf("found only %q", there)
-	}
-	for verb, flags := range there {
-		section, ok := doc[verb]
-		if !ok {
-			t.Errorf("docs/cli.md has no section %q", verb)
-			continue
-		}
-		delete(doc, verb)
-		var documented []string
-		for row := range strings.Lines(section) {
-			if cell, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " | "); strings.HasPrefix(row, "| `-") {
-				documented = append(documented, regexp.MustCompile(`--[a-z-]+`).FindAllString(cell, -1)...)
-			}
-		}
-		slices.Sort(documented)
-		slices.Sort(flags)
-		if !slices.Equal(documented, flags) {
-			t.Errorf("docs/cli.md gives %s the flags %q, it has %q", verb, documented, flags)
-		}
-	}
-	for verb := range doc {
-		t.Errorf("docs/cli.md has a section %q, which is no verb", verb)
-	}
 }
 
 // TestDocOfWarnings compares docs/warnings.md with the warning codes of the host.

@@ -28,14 +28,7 @@ func bundleVerb() *cobra.Command {
 	return &cobra.Command{
 		Use:   "bundle [FILE]",
 		Short: "Write an archive without secrets, for help with debugging this node",
-		Long: `Bundle writes a tar.gz archive that only its owner can read: the answers of the host (status,
-Services, events, plugins, mode, metrics, diff), the findings of doctor, the settings, and the logs
-of the plugins in use. It omits the values of plugin options. FILE must not exist yet.
-
-Without a running host the archive has only the settings, the version and the findings of doctor.
-Its file missing.txt lists what could not be read. Bundle exits 0 if the archive is complete, and 2
-if something is missing.`,
-		Args: cobra.MaximumNArgs(1),
+		Args:  cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			now := time.Now().UTC()
 			name := append(args, "pointsman-bundle-"+now.Format("20060102T150405Z")+".tar.gz")[0]

@@ -39,10 +39,7 @@ func cleanupVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove everything that the dataplanes created on this node",
-		Long: `Cleanup runs the cleanup of each plugin, which removes only what that plugin created on this node. It
-skips the mode of a running host, and during a swap both of its modes. If no host runs, the next
-host starts with the mode of the config file, not with the mode of an earlier mode swap.`,
-		Args: cobra.NoArgs,
+		Args:  cobra.NoArgs,
 	}
 	c.Flags().BoolVar(&j.kubeProxy, "kube-proxy", false, "also remove what kube-proxy left in the modes of these plugins")
 	c.Flags().BoolVar(&j.dryRun, "dry-run", false, "only print what would be removed")

@@ -63,15 +63,11 @@ func configKubeconfigVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "kubeconfig FROM TO",
 		Short: "Write a kubeconfig with the API server's address of another kubeconfig",
-		Long: `Kubeconfig writes the file TO: a kubeconfig with the API server's address from the kubeconfig FROM and
-the credentials of this pod's service account. An init container of the chart runs it with the
-kubelet's kubeconfig as FROM, because the kubelet reaches the API server also while no Service is
-served.`,
-		Args: cobra.ExactArgs(2),
+		Args:  cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return watch.WriteKubeconfig(args[0], args[1], account)
 		},
 	}
-	c.Flags().StringVar(&account, "service-account", watch.ServiceAccount, "the folder of the service account's token and ca.crt")
+	c.Flags().StringVar(&account, "service-account", watch.ServiceAccount, "the `FOLDER` of the service account's token and ca.crt")
 	return c
 }

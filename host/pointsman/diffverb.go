@@ -16,12 +16,7 @@ func diffVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "diff",
 		Short: "Show where the kernel differs from the desired state; changes nothing",
-		Long: `Diff compares the desired state of each Service with what the dataplane reads from the kernel: the
-frontends, and the endpoints of each. The dataplane repairs within seconds what other programs
-remove or replace; until then it is a difference.
-
-It exits 0 if nothing differs, and 1 if something differs.`,
-		Args: cobra.NoArgs,
+		Args:  cobra.NoArgs,
 	}
 	return printing(c, func(c *cobra.Command, _ []string) (admin.Diff, error) {
 		d, err := client(c).Diff(c.Context())

@@ -24,10 +24,7 @@ func doctorVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check what Services on this node depend on, with or without a running host",
-		Long: `Doctor checks the running host and its dataplane, the API server, kube-proxy, the state directory
-and the kernel parameters that Services depend on. It changes nothing. It exits 0 if all is well,
-2 if there is a warning, and 1 if connections to Services fail.`,
-		Args: cobra.NoArgs,
+		Args:  cobra.NoArgs,
 	}
 	return printing(c, func(c *cobra.Command, _ []string) (doctor.Diagnosis, error) {
 		d := doctor.NewDiagnosis(examine(c.Context(), c))

@@ -21,13 +21,11 @@ func eventsVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "events",
 		Short: "Print recent events, the latest last",
-		Long: `Events prints recent events, the latest last. An event that occurred several times is one line, with
-the number of occurrences and the time of the last. The host remembers 256 different events.`,
-		Args: cobra.NoArgs,
+		Args:  cobra.NoArgs,
 	}
 	out := addFormat(c)
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "continue with new events until Ctrl-C")
-	c.Flags().DurationVar(&since, "since", 0, "only events of this last period, such as 10m")
+	c.Flags().DurationVar(&since, "since", 0, "only events of this last `DURATION`, such as 10m")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if since < 0 {
 			return usageError{fmt.Errorf("--since: want a time such as 10m, not %s", since)}

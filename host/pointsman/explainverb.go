@@ -22,27 +22,12 @@ func explainVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain SRC DST:PORT[/PROTOCOL]",
 		Short: "Explain what happens to a packet that is sent to a Service, and why",
-		Long: `Explain says what happens to the first packet of a connection on this node: which frontend of which
-Service it reaches, whether that is allowed, which endpoints may answer, what the dataplane serves
-there now, and how the packet passes the rules of this node, including those of other programs.
-
-SRC is an address, node (a process of this node), pod:ADDRESS (a pod of this node) or
-outside:ADDRESS (another machine). PROTOCOL is tcp, udp or sctp. Explain exits 2 if it cannot tell.
-
-With --watch it prints a line for each such packet as it arrives, or without SRC and DST for each new
-connection that a rule drops or rejects. The kernel traces up to 200 packets a second for this. It
-needs Linux 5.12 and mode nftables, or mode iptables with iptables-nft; rules of iptables-legacy are
-not traced.`,
-		Example: `  pointsman explain 10.244.1.7 10.96.0.10:80
-  pointsman explain node 10.96.0.10:53/udp
-  pointsman explain --try outside:198.51.100.7 192.0.2.10:30080
-  pointsman explain --watch --for 1m`,
 	}
 	var try, watch bool
 	var during time.Duration
-	c.Flags().BoolVar(&try, "try", false, "open one connection to each endpoint that may answer (TCP), and print the result")
+	c.Flags().BoolVar(&try, "try", false, "open a TCP connection to each endpoint that can answer, and print the result")
 	c.Flags().BoolVar(&watch, "watch", false, "print packets as they arrive; SRC and DST may be omitted")
-	c.Flags().DurationVar(&during, "for", 30*time.Second, "how long to watch, up to 10m")
+	c.Flags().DurationVar(&during, "for", 30*time.Second, "`DURATION` of --watch, up to 10m")
 	c.Args = func(c *cobra.Command, args []string) error {
 		if watch && len(args) == 0 {
 			return nil

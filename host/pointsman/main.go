@@ -96,6 +96,7 @@ func rootVerb() *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.String("config", "", "the config file (default "+config.UsualFile+" if it exists)")
 	config.AddVerbFlags(flags)
+	setHelp(root)
 	return root
 }
 

@@ -76,25 +76,11 @@ func modeSwapVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "swap MODE",
 		Short: "Change the mode while connections continue",
-		Long: `Swap starts the dataplane of another mode beside the current one, sends it all Services, and switches
-the traffic: new connections go to the new dataplane, and established ones stay with the old one
-until they end. If a step fails, the swap is rolled back and the old dataplane continues to serve.
-
-With --wait it returns when the new dataplane serves and the canary has proved it. It exits 1 with
-the reason if the swap is rolled back, and 3 if another mode is requested meanwhile. A swap to the
-serving mode restarts its binary.
-
-A swap can be requested at any time. If another one is in progress, it starts after that one, which
-is rolled back if traffic has not been switched yet.
-
-With --dry-run it starts the new dataplane in Standby, sends it all Services, compares what it would
-serve with what it was sent, and removes it again. This writes to the kernel, but no packet is
-handled by what it writes. It exits 0 if the swap can be made, and 1 with the reason if not.`,
-		Args: cobra.ExactArgs(1),
+		Args:  cobra.ExactArgs(1),
 
 		ValidArgsFunction: completePlugins,
 	}
-	c.Flags().DurationVar(&wait, "wait", 0, "wait up to this long for the new mode to serve")
+	c.Flags().DurationVar(&wait, "wait", 0, "wait up to this `DURATION` for the new mode to serve")
 	c.Flags().Lookup("wait").NoOptDefVal = "3m"
 	c.Flags().BoolVar(&force, "force", false, "swap even if Services or connections are lost")
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "only find out whether the swap can be made")

@@ -27,13 +27,10 @@ func pluginNewVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "new NAME",
 		Short: "Create a folder with a working plugin to start from",
-		Long: `New creates the folder pointsman-dataplane-NAME with a plugin that passes the conformance suite, its
-test, a host configuration to run it without root, a Makefile, a CI workflow, and a README. The
-plugin serves with a relay, which the author replaces.`,
-		Args: cobra.ExactArgs(1),
+		Args:  cobra.ExactArgs(1),
 	}
 	c.Flags().StringVar(&p.Language, "lang", scaffold.Go, languages)
-	c.Flags().StringVar(&p.Module, "module", "", "the Go module path (default example.org/pointsman-dataplane-NAME)")
+	c.Flags().StringVar(&p.Module, "module", "", "the Go module `PATH` (default example.org/pointsman-dataplane-NAME)")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		p.Name = args[0]
 		if err := complete(&p); err != nil {

@@ -29,12 +29,7 @@ func planVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "plan --from-kube-proxy",
 		Short: "Show what Pointsman would take over from the kube-proxy on this node; changes nothing",
-		Long: `Plan shows which settings of this node's kube-proxy do not carry over, which of its rules Pointsman
-would take over and which would be left, and the way back. It reads the settings from kube-proxy's
-own config file, or from --config.
-
-It exits 0 if everything carries over, and 2 if something does not.`,
-		Args: cobra.NoArgs,
+		Args:  cobra.NoArgs,
 	}
 	c.Flags().BoolVar(&from, "from-kube-proxy", false, "from the kube-proxy that runs on this node")
 	config.AddPlanFlags(c.Flags())

@@ -26,7 +26,7 @@ func pluginCheckVerb() *cobra.Command {
 
 		ValidArgsFunction: completePlugins,
 	}
-	c.Flags().StringVar(&options, "options", "", "the plugin's options as JSON, instead of those of the config file")
+	c.Flags().StringVar(&options, "options", "", "the plugin's options as `JSON`, instead of those of the config file")
 	return printing(c, func(c *cobra.Command, args []string) (admin.Check, error) {
 		found, plugin, err := binaryOf(c, args)
 		if err != nil {

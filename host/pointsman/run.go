@@ -32,11 +32,7 @@ func runVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run",
 		Short: "Run the host: watch Services and update the dataplane",
-		Long: `Run watches Services and sends the dataplane of the configured mode what this node serves.
-
-SIGINT and SIGTERM end the host and the plugins that it started; rules in the kernel stay, and the
-next host adopts them. SIGHUP reads the config file again.`,
-		Args: cobra.NoArgs,
+		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			run := func(ctx context.Context, logs io.Writer) error { return runHost(ctx, c, logs) }
 			done, err := asService(run)

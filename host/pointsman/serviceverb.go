@@ -27,14 +27,11 @@ func serviceListVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list [TEXT]",
 		Short: "List the ports of all Services, their states, and since when",
-		Long: `List prints a line for each port of each Service in each IP family. With TEXT it prints only ports
-whose name, frontends or endpoints contain the text. It exits 2 if the host has not read the list of
-Services yet.`,
-		Args: cobra.MaximumNArgs(1),
+		Args:  cobra.MaximumNArgs(1),
 
 		ValidArgsFunction: completeServices,
 	}
-	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only Services of this namespace")
+	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only Services of the namespace `NAME`")
 	c.Flags().BoolVar(&problems, "problems", false, "only ports that are not served or have no endpoint")
 	return printing(c, func(c *cobra.Command, args []string) (admin.ServiceList, error) {
 		list, err := client(c).Services(c.Context())

@@ -30,16 +30,11 @@ func statusVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show the state of the running host",
-		Long: `Status shows the state of the running host. It exits 0 if all is well, 2 if there is a warning, and
-3 if no host answers.
-
-With --until-well it waits until the node has been well for two seconds, and prints changes of the
-state to stderr meanwhile. The exit status is that of the last state.`,
-		Args: cobra.NoArgs,
+		Args:  cobra.NoArgs,
 	}
 	out := addFormat(c)
-	c.Flags().DurationVar(&wait, "wait", 0, "wait up to this long until all is well")
-	c.Flags().DurationVar(&until, "until-well", 0, "wait up to this long until all stays well, and print changes to stderr")
+	c.Flags().DurationVar(&wait, "wait", 0, "wait up to this `DURATION` until all is well")
+	c.Flags().DurationVar(&until, "until-well", 0, "wait up to this `DURATION` until all stays well, and print changes to stderr")
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "print the status each second until Ctrl-C")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if watch {
