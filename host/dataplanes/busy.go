@@ -101,6 +101,9 @@ func (p *dataplane) recordHeartbeat(s *session, v wire.Vitals, doubt string) {
 	p.status.looked = time.Now()
 	if doubt == "" {
 		p.status.vitals = v
+		if len(v.Dropped) > 0 {
+			p.drops = v.Dropped
+		}
 	}
 	p.mu.Unlock()
 	switch {
@@ -113,7 +116,6 @@ func (p *dataplane) recordHeartbeat(s *session, v wire.Vitals, doubt string) {
 		p.setState(Serving, "")
 	}
 	if s.feed != nil {
-		p.drops.add(p.name, v.Dropped)
 		p.takeRepairs(v)
 		p.takeNotes(v)
 	}

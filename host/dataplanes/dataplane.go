@@ -37,7 +37,6 @@ type dataplane struct {
 	log     hclog.Logger
 	logged  *pluginLog
 	hooks   hooks
-	drops   *drops          // shared by all modes
 	changes notifier        // notifies of changes to the fields that mu guards
 	life    context.Context // of the host: no process outlives it
 
@@ -50,12 +49,13 @@ type dataplane struct {
 	identity string          // the result of plugin.Identify at that time
 	pinned   bool            // restart binary instead of the file at the plugin's path
 	periods  periods
-	clearing bool       // Cleanup has begun: send no more updates
-	session  *session   // with the current process; nil if there is none
-	held     *feed.Feed // held until Release; nil if none is
-	writer   writer     // state of the writer's lock
-	repairs  repairs    // of changes that other programs made
-	notes    []string   // as last reported
+	clearing bool        // Cleanup has begun: send no more updates
+	session  *session    // with the current process; nil if there is none
+	held     *feed.Feed  // held until Release; nil if none is
+	writer   writer      // state of the writer's lock
+	repairs  repairs     // of changes that other programs made
+	notes    []string    // as last reported
+	drops    []sdk.Drops // as last reported, also by an earlier process: the kernel counts on
 	followed followed
 
 	served   bool // it was Active and had confirmed the whole state when its process was last seen

@@ -34,7 +34,7 @@ func idle(name string) *dataplane { return idleOf(name, track.New(nil)) }
 func idleOf(name string, tracker *track.Tracker) *dataplane {
 	p := &dataplane{
 		name: name, plugin: supervise.Plugin{Name: name}, tracker: tracker, reports: report.New(time.Now),
-		log: hclog.NewNullLogger(), logged: newPluginLog(name, hclog.NewNullLogger()), drops: new(drops), life: context.Background(),
+		log: hclog.NewNullLogger(), logged: newPluginLog(name, hclog.NewNullLogger()), life: context.Background(),
 		hooks: hooks{
 			applied: func(*dataplane, feed.Acked) {}, refused: func() {},
 			lost: func(*dataplane, plane.Loss) {}, changed: func() {},

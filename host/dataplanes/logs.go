@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/time/rate"
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/sdk/wire"
@@ -18,28 +20,26 @@ import (
 // A pluginLog receives the log lines of all processes of a plugin. It keeps the last ones for `pointsman plugin logs` and
 // passes lines to the host's log at a limited rate. It is safe for concurrent use.
 type pluginLog struct {
-	plugin string
-	log    hclog.Logger
-	buffer *logBuffer
-
-	mu    sync.Mutex // guards limit
-	limit logLimit
+	plugin  string
+	log     hclog.Logger
+	buffer  *logBuffer
+	limit   *rate.Limiter
+	remind  rate.Sometimes
+	dropped atomic.Uint64 // lines that were not passed to the host's log
 }
 
 func newPluginLog(plugin string, log hclog.Logger) *pluginLog {
-	return &pluginLog{plugin: plugin, log: log, buffer: newLogBuffer()}
+	return &pluginLog{plugin: plugin, log: log, buffer: newLogBuffer(), limit: rate.NewLimiter(logRate, logBurst), remind: rate.Sometimes{Interval: logReminder}}
 }
 
 // line adds one line.
 func (p *pluginLog) line(l wire.LogLine) {
 	p.buffer.add(admin.LogLine{Time: l.Time, Level: l.Level.String(), Message: l.String()})
-	p.mu.Lock()
-	pass, left := p.limit.line(time.Now())
-	p.mu.Unlock()
-	if left > 0 {
-		p.log.Warn("plugin log rate limited", "plugin", p.plugin, "lines", left, "try", "pointsman plugin logs "+p.plugin)
-	}
-	if !pass {
+	if !p.limit.Allow() {
+		dropped := p.dropped.Add(1)
+		p.remind.Do(func() {
+			p.log.Warn("plugin log rate limited", "plugin", p.plugin, "dropped", dropped, "try", "pointsman plugin logs "+p.plugin)
+		})
 		return
 	}
 	args := make([]any, 0, 2*len(l.Attrs)+4)
@@ -48,13 +48,6 @@ func (p *pluginLog) line(l wire.LogLine) {
 		args = append(args, a.Key, a.Value.String())
 	}
 	p.log.Log(levelOf(l.Level), l.Message, args...)
-}
-
-// dropped returns the number of lines that were not passed to the host's log.
-func (p *pluginLog) dropped() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.limit.dropped
 }
 
 func levelOf(l slog.Level) hclog.Level {
@@ -136,33 +129,3 @@ const (
 	// logReminder is the interval at which the log reports dropped lines.
 	logReminder = 10 * time.Second
 )
-
-// A logLimit decides which lines of a plugin's log go to the host's log. The zero value is
-// ready to use.
-type logLimit struct {
-	spent   float64 // of the burst
-	seen    time.Time
-	left    uint64    // lines dropped since the log last reported it
-	shown   time.Time // when the log last reported dropped lines
-	dropped uint64    // total number of dropped lines
-}
-
-// line counts one line. The line goes to the log if pass is true. If left is not zero, the log
-// must first report that many dropped lines.
-func (l *logLimit) line(now time.Time) (pass bool, left uint64) {
-	if !l.seen.IsZero() {
-		l.spent = max(0, l.spent-logRate*now.Sub(l.seen).Seconds())
-	}
-	l.seen = now
-	if pass = l.spent+1 <= logBurst; pass {
-		l.spent++
-	} else {
-		l.left++
-		l.dropped++
-	}
-	if l.left > 0 && now.Sub(l.shown) >= logReminder {
-		left = l.left
-		l.left, l.shown = 0, now
-	}
-	return pass, left
-}

@@ -49,45 +49,6 @@ func TestLogBuffer(t *testing.T) {
 	}
 }
 
-// TestLogLimit: a flood is cut to its burst and its rate, what is left out is counted and
-// shown, and a plugin that talks as usual loses nothing.
-func TestLogLimit(t *testing.T) {
-	begin := time.Unix(1000, 0)
-	for name, c := range map[string]struct {
-		gap          time.Duration // between two lines
-		lines        int
-		least, most  int // that pass
-		tells        int // at least
-		remindersMax int
-	}{
-		"a line each second":      {time.Second, 3600, 3600, 3600, 0, 0},
-		"a burst":                 {0, logBurst, logBurst, logBurst, 0, 0},
-		"as fast as it may":       {time.Second / logRate, 10000, 10000, 10000, 0, 0},
-		"6,600 a second, for 60s": {time.Second / 6600, 6600 * 60, logBurst + 59*logRate, logBurst + 61*logRate, 6, 7},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var l logLimit
-			passed, shown, tells := 0, uint64(0), 0
-			for i := range c.lines {
-				pass, left := l.line(begin.Add(time.Duration(i) * c.gap))
-				if pass {
-					passed++
-				}
-				if left > 0 {
-					shown += left
-					tells++
-				}
-			}
-			if passed < c.least || passed > c.most || passed+int(l.dropped) != c.lines {
-				t.Errorf("%d of %d pass, %d are counted as left out; want %d to %d", passed, c.lines, l.dropped, c.least, c.most)
-			}
-			if tells < c.tells || tells > c.remindersMax || shown+l.left != l.dropped {
-				t.Errorf("said %d times, of %d of %d", tells, shown, l.dropped)
-			}
-		})
-	}
-}
-
 // TestLogFlood: the host's log stays readable under a plugin that floods it, says that lines
 // are left out, and the plugin's own log has its last words.
 func TestLogFlood(t *testing.T) {

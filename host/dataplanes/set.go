@@ -81,7 +81,7 @@ func (g *group) ownProcesses() (pids []int) {
 func (r *reconciler) newDataplane(mode string) *dataplane {
 	s := r.Now()
 	return &dataplane{
-		name: mode, plugin: r.plugin(mode), tracker: r.Tracker, reports: r.Reports, log: r.Log, logged: newPluginLog(mode, r.Log), drops: &r.drops,
+		name: mode, plugin: r.plugin(mode), tracker: r.Tracker, reports: r.Reports, log: r.Log, logged: newPluginLog(mode, r.Log),
 		periods: periods{s.MinSyncPeriod.Duration, s.SyncPeriod.Duration},
 		options: s.Plugins[mode].Options,
 		hooks:   hooks{applied: r.applied, refused: r.Refused, lost: r.processLost, changed: r.changes.notify},
@@ -150,8 +150,6 @@ type group struct {
 	main    *dataplane   // the serving one
 	members []*dataplane // all, including main
 	life    context.Context
-
-	drops drops
 }
 
 // run sets the context of the processes that are started from now on.

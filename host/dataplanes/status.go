@@ -222,20 +222,23 @@ func (p *dataplane) health() health.Dataplane {
 		Looked:     s.looked,
 		Mortal:     diesWithProcess(s.description),
 		Restarts:   s.restarts(),
-		LogDropped: p.logged.dropped() + s.vitals.LogDropped,
+		LogDropped: p.logged.dropped.Load() + s.vitals.LogDropped,
 		Memory:     s.vitals.Memory,
 		Report:     s.vitals.Report,
 		Sent:       sync.Sent,
 		Acked:      sync.Acked,
 		Pending:    sync.Pending,
 		Unserved:   make(map[string]int),
-		Dropped:    p.drops.of(s.vitals.Dropped),
+		Dropped:    make(map[string]uint64),
 	}
 	for _, u := range unservedBy(followed) {
 		h.Unserved[u.reason]++
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for _, d := range p.drops {
+		h.Dropped[d.Reason] += d.Packets
+	}
 	h.Up, h.Filled, h.Active = p.session.fed(), p.session.filled(), p.session.is(sdk.Active)
 	h.Repairs = len(p.repairs.times)
 	h.NoWriter, h.Writer = p.noWriter(p.session), p.writer.wrote

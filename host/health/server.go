@@ -91,7 +91,7 @@ type Dataplane struct {
 	Sent, Acked uint64            // revisions
 	Pending     int               // ports of Services that are owed or in flight
 	Unserved    map[string]int    // ports of Services that are not served as specified, by reason
-	Dropped     map[string]uint64 // packets dropped by all dataplanes so far, for the reasons that this one counts
+	Dropped     map[string]uint64 // packets dropped by its rules, by reason
 }
 
 // A Server answers probes, scrapes and health checks. Its methods are safe for concurrent use.
