@@ -22,14 +22,14 @@ import (
 type pluginLog struct {
 	plugin  string
 	log     hclog.Logger
-	buffer  *logBuffer
+	buffer  logBuffer
 	limit   *rate.Limiter
 	remind  rate.Sometimes
 	dropped atomic.Uint64 // lines that were not passed to the host's log
 }
 
 func newPluginLog(plugin string, log hclog.Logger) *pluginLog {
-	return &pluginLog{plugin: plugin, log: log, buffer: newLogBuffer(), limit: rate.NewLimiter(logRate, logBurst), remind: rate.Sometimes{Interval: logReminder}}
+	return &pluginLog{plugin: plugin, log: log, limit: rate.NewLimiter(logRate, logBurst), remind: rate.Sometimes{Interval: logReminder}}
 }
 
 // line adds one line.
@@ -66,15 +66,13 @@ func levelOf(l slog.Level) hclog.Level {
 const bufferLines = 1000
 
 // A logBuffer keeps the last lines of a plugin's log across restarts. It is safe for concurrent
-// use.
+// use; the zero value is ready to use.
 type logBuffer struct {
 	mu    sync.Mutex // guards the fields below
 	lines []admin.LogLine
-	first uint64        // the number of lines[0], counted from the start
-	more  chan struct{} // closed by the next add
+	first uint64   // the number of lines[0], counted from the start
+	more  notifier // notifies of each line
 }
-
-func newLogBuffer() *logBuffer { return &logBuffer{more: make(chan struct{})} }
 
 func (b *logBuffer) add(l admin.LogLine) {
 	b.mu.Lock()
@@ -84,8 +82,7 @@ func (b *logBuffer) add(l admin.LogLine) {
 		b.lines = slices.Delete(b.lines, 0, over)
 		b.first += uint64(over)
 	}
-	close(b.more)
-	b.more = make(chan struct{})
+	b.more.notify()
 }
 
 // since returns the lines from number n on, the number of the next line, and a channel that is
@@ -95,7 +92,7 @@ func (b *logBuffer) since(n uint64) ([]admin.LogLine, uint64, <-chan struct{}) {
 	defer b.mu.Unlock()
 	next := b.first + uint64(len(b.lines))
 	from := min(max(n, b.first), next)
-	return slices.Clone(b.lines[from-b.first:]), next, b.more
+	return slices.Clone(b.lines[from-b.first:]), next, b.more.wait()
 }
 
 // read calls line for each stored line and, with follow, for each new line until ctx ends.

@@ -18,7 +18,7 @@ import (
 )
 
 func TestLogBuffer(t *testing.T) {
-	b := newLogBuffer()
+	b := new(logBuffer)
 	for i := range bufferLines + 5 {
 		b.add(admin.LogLine{Message: fmt.Sprint(i)})
 	}
