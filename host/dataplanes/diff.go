@@ -4,7 +4,6 @@ package dataplanes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -15,7 +14,6 @@ import (
 	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // diffLimit limits a comparison. Reading large tables takes seconds on a busy node.
@@ -40,17 +38,9 @@ func (set *Set) Diff(ctx context.Context) (admin.Diff, error) {
 	if !known {
 		return d, &admin.Error{Code: http.StatusServiceUnavailable, What: "diff of " + p.name, Why: "it is not known yet what is to be served: the Services were not read to their end", Try: "pointsman status"}
 	}
-	remote := p.remote()
-	if remote == nil {
-		return d, fmt.Errorf("ask %s what it serves: %w", p.name, errNoProcess)
-	}
-	found := make(map[sdk.Name][]sdk.Served)
-	err := remote.Inspect(ctx, func(s sdk.Served) error { found[s.Name] = append(found[s.Name], s); return nil })
-	if errors.Is(err, wire.ErrUnsupported) {
-		return d, fmt.Errorf("%s cannot read back what it serves", p.name)
-	}
+	found, err := p.inspect(ctx, everyName)
 	if err != nil {
-		return d, fmt.Errorf("ask %s what it serves: %w", p.name, err)
+		return d, err
 	}
 	for _, svc := range u.Set {
 		if err := p.standing(svc.Name).Err; err != nil {

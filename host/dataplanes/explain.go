@@ -202,12 +202,12 @@ func (set *Set) observe(ctx context.Context, x *explanation, m track.Match) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readBack)
 	defer cancel()
-	served, err := main.inspect(ctx, s)
+	served, err := main.inspect(ctx, func(name sdk.Name) bool { return name == m.Service.Name })
 	if err != nil {
 		x.Unread = err.Error()
 		return
 	}
-	for _, row := range compare(m.Service, served) {
+	for _, row := range compare(m.Service, served[m.Service.Name]) {
 		if row.Frontend == x.Frontend {
 			x.Programmed = &row
 		}

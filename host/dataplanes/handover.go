@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/phrase"
-	"github.com/pointsman/pointsman/host/plane"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
@@ -155,15 +154,14 @@ func (p *dataplane) verify(ctx context.Context) (bool, error) {
 	if n := s.cursor.Wanted(); len(confirmed) == 0 && n > 0 {
 		return false, fmt.Errorf("it has confirmed nothing, and %s are to be served", phrase.Count(n, "Service port"))
 	}
-	v := plane.Expect(confirmed)
-	err := s.remote.Inspect(ctx, func(s sdk.Served) error { v.Saw(s); return nil })
+	found, err := p.inspect(ctx, everyName)
 	if errors.Is(err, wire.ErrUnsupported) {
 		return false, nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("inspect: %w", err)
+	if err == nil {
+		err = differences(confirmed, found)
 	}
-	if err := v.Differences(); err != nil {
+	if err != nil {
 		return true, fmt.Errorf("%w; try: pointsman-conformance --run C07 %s", err, p.plugin.Where())
 	}
 	return true, nil

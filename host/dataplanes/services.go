@@ -16,7 +16,6 @@ import (
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // Services returns all Services in order of name, with the state of each port in the serving
@@ -45,7 +44,7 @@ func (set *Set) Service(ctx context.Context, namespace, name string) (admin.Serv
 	detail := admin.ServiceDetail{Service: main.service(s), Notes: s.Notes, EndpointSlices: append([]string{}, s.Slices...), HealthPort: int(s.HealthPort), LocalReady: s.LocalReady.IPv4 + s.LocalReady.IPv6}
 	ctx, cancel := context.WithTimeout(ctx, readBack)
 	defer cancel()
-	served, err := main.inspect(ctx, s)
+	served, err := main.inspect(ctx, func(name sdk.Name) bool { return name.Namespace == namespace && name.Service == s.Name })
 	if err != nil {
 		detail.KernelUnread = err.Error()
 	}
@@ -57,7 +56,7 @@ func (set *Set) Service(ctx context.Context, namespace, name string) (admin.Serv
 			})
 		}
 		if err == nil {
-			detail.Ports[i].Kernel = compare(s.Ports[i].Service, served)
+			detail.Ports[i].Kernel = compare(s.Ports[i].Service, served[s.Ports[i].Service.Name])
 		}
 	}
 	return detail, nil
@@ -138,36 +137,59 @@ func (p *dataplane) standing(name sdk.Name) track.Standing {
 	return p.session.cursor.Standing(name)
 }
 
-// inspect returns what the dataplane reads of s from the kernel or its sockets.
-func (p *dataplane) inspect(ctx context.Context, s track.ServiceStatus) (found []sdk.Served, err error) {
+// inspect returns what the dataplane reads from the kernel or its sockets, of the Services for
+// which wanted returns true.
+func (p *dataplane) inspect(ctx context.Context, wanted func(sdk.Name) bool) (map[sdk.Name][]sdk.Served, error) {
 	remote := p.remote()
 	if remote == nil {
-		return nil, errNoProcess
+		return nil, fmt.Errorf("inspect %s: %w", p.name, errNoProcess)
 	}
-	ours := func(name sdk.Name) bool {
-		return slices.ContainsFunc(s.Ports, func(port track.PortStatus) bool { return port.Service.Name == name })
-	}
-	err = remote.Inspect(ctx, func(served sdk.Served) error {
-		if ours(served.Name) {
-			found = append(found, served)
+	found := make(map[sdk.Name][]sdk.Served)
+	err := remote.Inspect(ctx, func(s sdk.Served) error {
+		if wanted(s.Name) {
+			found[s.Name] = append(found[s.Name], s)
 		}
 		return nil
 	})
-	if errors.Is(err, wire.ErrUnsupported) {
-		err = fmt.Errorf("%s cannot read back what it serves", p.name)
+	if err != nil {
+		return nil, fmt.Errorf("inspect %s: %w", p.name, err)
 	}
-	return found, err
+	return found, nil
 }
 
-// compare compares s with what was found. Missing and superfluous frontends are marked as
-// differences.
+func everyName(sdk.Name) bool { return true }
+
+// differences returns an error that names the frontends of the Services that are not served as
+// specified, or nil. It ignores unexpected frontends: they may belong to Services that failed or
+// are withheld, and a swap does not depend on them.
+func differences(services []sdk.Service, found map[sdk.Name][]sdk.Served) error {
+	var all []string
+	for _, s := range services {
+		for _, row := range compare(s, found[s.Name])[:len(s.Frontends)] {
+			if row.Differs != "" {
+				all = append(all, fmt.Sprintf("%s of %s: %s; served now: %s", row.Frontend, s.Name, row.Differs, phrase.Some(row.Endpoints)))
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	text := phrase.Some(all)
+	if len(found) == 0 {
+		text += "; Inspect names no frontend: in Standby a dataplane must name those that it would serve when Active"
+	}
+	return fmt.Errorf("the kernel does not serve what was sent: %s", text)
+}
+
+// compare compares s with what was found of it. It returns a row for each frontend of s, and then
+// one for each superfluous frontend.
 func compare(s sdk.Service, found []sdk.Served) []admin.Programmed {
 	list := []admin.Programmed{}
 	for _, f := range s.Frontends {
 		row := admin.Programmed{Frontend: f.String(), Endpoints: []string{}}
 		want := distinct(s.Endpoints(f.Policy), func(ep sdk.Endpoint) netip.AddrPort { return ep.Addr })
 		i := slices.IndexFunc(found, func(o sdk.Served) bool {
-			return o.Name == s.Name && o.Frontend.Kind == f.Kind && o.Frontend.Addr == f.Addr && o.Frontend.Policy == f.Policy
+			return o.Frontend.Kind == f.Kind && o.Frontend.Addr == f.Addr && o.Frontend.Policy == f.Policy
 		})
 		if i < 0 {
 			row.Differs = "it is not there"
@@ -182,7 +204,7 @@ func compare(s sdk.Service, found []sdk.Served) []admin.Programmed {
 		list = append(list, row)
 	}
 	for _, o := range found {
-		if o.Name == s.Name && !slices.ContainsFunc(s.Frontends, func(f sdk.Frontend) bool { return f.Kind == o.Frontend.Kind && f.Addr == o.Frontend.Addr }) {
+		if !slices.ContainsFunc(s.Frontends, func(f sdk.Frontend) bool { return f.Kind == o.Frontend.Kind && f.Addr == o.Frontend.Addr }) {
 			list = append(list, admin.Programmed{Frontend: o.Frontend.String(), Endpoints: phrase.Texts(o.Endpoints), Differs: "it is not to be served"})
 		}
 	}
