@@ -3,11 +3,14 @@
 package dataplanes
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
@@ -15,106 +18,54 @@ import (
 	"github.com/pointsman/pointsman/host/supervise"
 )
 
-// Validate asks the plugins of this machine, concurrently, what is wrong with their settings in
-// h. The notes are plugins that could not be asked, and other oddities.
+// Validate asks the plugins of this machine what is wrong with their settings in h. The notes are
+// plugins that could not be asked, and what is wrong with a plugin that the mode does not use.
 func Validate(ctx context.Context, h *config.Host) (problems, notes config.Problems) {
 	found := make(map[string]supervise.Found)
 	for _, f := range Discover(h) {
 		found[f.Name] = f
 	}
-	verdicts := make([]verdict, 0, len(h.Plugins)+1)
-	for _, name := range asked(h) {
-		verdicts = append(verdicts, verdict{host: h, name: name, found: found[name]})
-	}
-	var all sync.WaitGroup
-	for i := range verdicts {
-		all.Go(func() { verdicts[i].ask(ctx) })
-	}
-	all.Wait()
-	for _, v := range verdicts {
-		problems, notes = append(problems, v.problems...), append(notes, v.notes...)
+	names := append(config.InUse(h.Mode), slices.Collect(maps.Keys(h.Plugins))...)
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		f, field := found[name], "plugins."+name
+		settings, named := h.Plugins[name]
+		note := func(field, why, try string) { notes = append(notes, h.Problem(field, why, try)) }
+		bad := func(why string) {
+			if h.Mode == name {
+				problems = append(problems, h.Problem("mode", why, ""))
+			} else {
+				note(field, why, "")
+			}
+		}
+		switch {
+		case settings.Address != "":
+			note(field+".address", "the options are not checked, because something else runs the plugin", "on its machine: "+supervise.Prefix+name+" check --options JSON")
+			continue
+		case f.Err != nil || f.Name == "":
+			if named || h.Mode == name {
+				bad(missing(h, name))
+			}
+			continue
+		}
+		c, err := Check(ctx, f, settings)
+		refused, isOption := optionRefused(h, name, c)
+		switch {
+		case errors.Is(err, errNoAnswer):
+			note(field, "the plugin cannot check its options: "+oneLine(err.Error()), "")
+		case err != nil:
+			bad(name + " cannot check its options: " + oneLine(err.Error()))
+		case isOption:
+			problems = append(problems, refused)
+		case !c.Runs:
+			bad(name + " cannot run on this node: " + oneLine(c.Why))
+		}
 	}
 	return problems, notes
 }
 
-// asked returns the plugins that h refers to.
-func asked(h *config.Host) []string {
-	names := config.InUse(h.Mode)
-	for name := range h.Plugins {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
-// A verdict is the result for one plugin.
-type verdict struct {
-	host  *config.Host
-	name  string
-	found supervise.Found // zero if there is none
-
-	problems, notes config.Problems
-}
-
-func (v *verdict) ask(ctx context.Context) {
-	field, settings := "plugins."+v.name, v.host.Plugins[v.name]
-	if settings.Address != "" {
-		v.note(field+".address", "it runs by itself, so that its options are not asked of it", "on its machine: "+supervise.Prefix+v.name+" check --options JSON")
-		return
-	}
-	if v.found.Err != nil || v.found.Name == "" {
-		v.missing(field)
-		return
-	}
-	var check admin.Check
-	var failed error
-	var schema admin.Plugin
-	var both sync.WaitGroup
-	both.Go(func() { check, failed = Check(ctx, v.found, settings) })
-	both.Go(func() { schema = Describe(ctx, v.found, settings.SHA256) })
-	both.Wait()
-	if v.problems = misfits(v.host, v.name, schema.Options); len(v.problems) > 0 {
-		return // the plugin would report only the first problem, in less detail
-	}
-	refused, about := optionRefused(v.host, v.name, check)
-	switch {
-	case errors.Is(failed, errNoAnswer):
-		v.note(field, "it cannot be asked: "+oneLine(failed.Error()), "")
-	case failed != nil:
-		v.bad("cannot be asked: " + oneLine(failed.Error()))
-	case about:
-		v.problems = append(v.problems, refused)
-	case !check.Runs:
-		v.bad("this node cannot run it: " + oneLine(check.Why))
-	}
-}
-
-// missing adds a problem if the mode's own plugin is missing, and a note for a section of
-// another missing plugin.
-func (v *verdict) missing(field string) {
-	if v.host.Mode == v.name {
-		v.problems = append(v.problems, v.host.Problem("mode", missing(v.host, v.name), ""))
-	} else if _, named := v.host.Plugins[v.name]; named {
-		v.note(field, missing(v.host, v.name), "")
-	}
-}
-
-// bad adds the reason why the plugin cannot serve: a problem for the mode, a note for other
-// plugins.
-func (v *verdict) bad(why string) {
-	if v.host.Mode != v.name {
-		v.note("plugins."+v.name, why, "")
-		return
-	}
-	v.problems = append(v.problems, v.host.Problem("mode", v.name+": "+why, ""))
-}
-
-func (v *verdict) note(field, why, try string) {
-	v.notes = append(v.notes, v.host.Problem(field, why, try))
-}
-
-// optionRefused returns the problem of the plugin's options in h, and whether c says that they
-// are why the plugin does not run.
+// optionRefused returns the problem with the plugin's options in h. It returns false if the options
+// are not the reason why the plugin cannot run.
 func optionRefused(h *config.Host, name string, c admin.Check) (config.Problem, bool) {
 	if c.Runs || c.Field != "options" && !strings.HasPrefix(c.Field, "options.") {
 		return config.Problem{}, false
@@ -173,4 +124,29 @@ func (in installed) optionsRefused(ctx context.Context, h *config.Host, mode str
 		return config.Problems{refused}
 	}
 	return nil
+}
+
+// fixedChanged returns the options in h that differ from those the plugin runs with, but that its
+// schema marks as fixed: a process with another value cannot take over from the serving one.
+func fixedChanged(h *config.Host, name string, schemaText, runs []byte) (problems config.Problems) {
+	var schema struct {
+		Properties map[string]struct {
+			Default any
+			Fixed   bool `json:"x-pointsman-fixed"`
+		}
+	}
+	var now, next map[string]any
+	if json.Unmarshal(schemaText, &schema) != nil {
+		return nil // nothing to compare
+	}
+	_ = json.Unmarshal(runs, &now) // there are none, or the plugin has accepted them
+	_ = json.Unmarshal(h.Plugins[name].Options, &next)
+	for _, option := range slices.Sorted(maps.Keys(schema.Properties)) {
+		p := schema.Properties[option]
+		if p.Fixed && !reflect.DeepEqual(cmp.Or(now[option], p.Default), cmp.Or(next[option], p.Default)) {
+			problems = append(problems, h.Problem("plugins."+name+".options."+option, "cannot change while "+name+" serves, because the kernel would keep the rules of the former value",
+				"change to another mode, then the option, then back"))
+		}
+	}
+	return problems
 }

@@ -22,7 +22,7 @@ func TestKernelRulesetFlushed(t *testing.T) {
 	t.Run("unprotected", func(t *testing.T) {
 		n := swapAndFlush(t, "verifying/verify", "protect: never")
 		m := n.waitForRest()
-		if m.Last == nil || m.Mode == "iptables" && !strings.Contains(m.Last.Error, "does not serve what it was told") {
+		if m.Last == nil || m.Mode == "iptables" && !strings.Contains(m.Last.Error, "does not serve what was sent") {
 			t.Errorf("%s serves; the swap ended with %+v", m.Mode, m.Last)
 		}
 	})
