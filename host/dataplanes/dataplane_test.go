@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -225,7 +224,6 @@ func TestLossOf(t *testing.T) {
 		"it cannot run here":  {fmt.Errorf("configure: %w", &sdk.Refusal{Why: "no kernel"}), 0, plane.Unable},
 		"a call was refused":  {fmt.Errorf("make it active: %w", &sdk.Refusal{Why: "no room"}), time.Second, plane.Crashed},
 		"another host has it": {wire.ErrFenced, time.Second, plane.Fenced},
-		"no descriptors":      {fmt.Errorf("launch: %w", syscall.EMFILE), 0, plane.Starved},
 		"a person asked":      {fmt.Errorf("pointsman plugin restart m: %w", supervise.ErrRestart), time.Second, plane.Asked},
 	} {
 		if l, text := lossOf(c.err, c.served); l.Reason != c.want || text == "" {

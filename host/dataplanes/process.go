@@ -256,8 +256,6 @@ func lossOf(err error, served time.Duration) (plane.Loss, string) {
 		l.Reason, text = plane.Fenced, "another host has taken it over; pointsman plugin restart takes it back"
 	case refused && served == 0: // a Refusal later in the session is an ordinary failure of a call
 		l.Reason = plane.Unable
-	case supervise.IsStarved(err):
-		l.Reason = plane.Starved
 	}
 	return l, text
 }

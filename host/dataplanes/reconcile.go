@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -16,7 +17,6 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/canary"
-	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/plane"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/supervise"
@@ -112,7 +112,7 @@ func (set *Set) Begin() error {
 	set.spare = set.newDataplane(first)
 	set.add(set.spare)
 	if dir := socketDir(set.Begun.StateDir); dir != "" { // otherwise the sockets are in a shared directory
-		launch.SweepSockets(dir)
+		_ = os.RemoveAll(dir) // what a killed host left there does no harm
 	}
 	_ = set.write(true) // write reports the error, and the loop retries
 	return nil

@@ -10,12 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -176,25 +174,3 @@ func (b *Binary) executed() string {
 
 // Close closes the file. Processes started from it continue.
 func (b *Binary) Close() error { return b.file.Close() }
-
-// SweepSockets removes from dir, a Command's SocketDir, the directories of plugins whose host
-// ended before it was connected. It keeps directories in which a process listens.
-func SweepSockets(dir string) {
-	made, _ := filepath.Glob(filepath.Join(dir, "plugin-dir*")) // the pattern is valid
-	for _, m := range made {
-		if !listens(m) {
-			_ = os.RemoveAll(m) // a leftover does no harm
-		}
-	}
-}
-
-func listens(dir string) bool {
-	sockets, _ := filepath.Glob(filepath.Join(dir, "plugin*")) // the pattern is valid
-	return slices.ContainsFunc(sockets, func(socket string) bool {
-		conn, err := net.DialTimeout("unix", socket, time.Second)
-		if err == nil {
-			conn.Close()
-		}
-		return err == nil
-	})
-}

@@ -41,7 +41,7 @@ func Launch(ctx context.Context, b *Binary, c Command) (p *Plugin, err error) {
 		p.Remote, err = wire.Dial(ctx, target, p.child)
 	}
 	if dir != "" { // the socket is no longer needed, whether we are connected or not
-		_ = os.RemoveAll(dir) // SweepSockets tries again
+		_ = os.RemoveAll(dir) // the next host tries again
 	}
 	if err != nil || !p.child.release() {
 		if p.Remote != nil {

@@ -97,7 +97,6 @@ const (
 	Crashed Reason = iota // the process ended, hung, or did not start
 	Unable                // the plugin reports that it cannot run here, so retrying helps only after a change
 	Fenced                // another host has taken over the plugin
-	Starved               // this host is short of file descriptors, memory or processes, which is not the plugin's fault
 	Asked                 // the host ended the process on purpose
 )
 
@@ -108,7 +107,6 @@ const (
 	dialEach     = time.Second            // between attempts to dial an external plugin
 	refusedRetry = time.Minute            // the cause may have been fixed without our notice
 	fencedRetry  = time.Hour              // the other host may have ended by then
-	starvedRetry = time.Second
 )
 
 // backoff returns first, doubled for each failure after the first, and at most last.
@@ -125,7 +123,7 @@ func (i *Instance) markLost(l Loss, now time.Time) {
 	if l.Served >= longLife {
 		i.Failures = 0
 	}
-	if l.Reason != Starved && l.Reason != Asked {
+	if l.Reason != Asked {
 		i.Failures++
 	}
 	pause := time.Duration(0)
@@ -135,8 +133,6 @@ func (i *Instance) markLost(l Loss, now time.Time) {
 		pause = refusedRetry
 	case l.Reason == Fenced:
 		pause = fencedRetry
-	case l.Reason == Starved:
-		pause = starvedRetry
 	case l.Dialed:
 		pause = dialEach
 	default:

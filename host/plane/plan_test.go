@@ -133,7 +133,6 @@ func TestLoss(t *testing.T) {
 		"nothing listens":           {Loss{Dialed: true}, 5, dialEach, 6},
 		"cannot run here":           {Loss{Reason: Unable}, 2, refusedRetry, 3},
 		"another host has it":       {Loss{Reason: Fenced, Served: time.Second}, 2, fencedRetry, 3},
-		"no descriptors":            {Loss{Reason: Starved}, 2, starvedRetry, 2},
 		"a person asked":            {Loss{Reason: Asked, Served: time.Second}, 2, 0, 2},
 	} {
 		s := State{Have: []Instance{{ID: 1, Up: true, Synced: true, Role: sdk.Active, Served: true, Failures: c.failures}}}

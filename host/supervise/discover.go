@@ -54,9 +54,6 @@ var modeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 // paths, so no other string must be used where a mode is expected.
 func ValidName(name string) bool { return modeName.MatchString(name) }
 
-// ValidSlot reports whether slot is a valid name for a process of a plugin.
-func ValidSlot(slot string) bool { return slot == "" || ValidName(slot) }
-
 func examine(name, path string) Found {
 	binary, err := launch.OpenBinary(path, "")
 	if err == nil {

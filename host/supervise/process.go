@@ -65,7 +65,7 @@ func (p Plugin) Open() (*launch.Binary, error) {
 	}
 	binary, err := launch.OpenBinary(p.Path, p.SHA256)
 	if err != nil {
-		return nil, explained(fmt.Errorf("launch %w", err))
+		return nil, fmt.Errorf("launch %w", err)
 	}
 	return binary, nil
 }
@@ -73,9 +73,8 @@ func (p Plugin) Open() (*launch.Binary, error) {
 // Start starts a process of the binary, or connects to the plugin's Address, and configures it.
 // After an error, no process that Start started is left. Start calls log for each line of the
 // process's stderr; log must return soon.
-func (p Plugin) Start(ctx context.Context, binary *launch.Binary, options json.RawMessage, log func(wire.LogLine)) (process *Process, err error) {
-	defer func() { err = explained(err) }()
-	process = &Process{plugin: p}
+func (p Plugin) Start(ctx context.Context, binary *launch.Binary, options json.RawMessage, log func(wire.LogLine)) (*Process, error) {
+	process := &Process{plugin: p}
 	if p.Address != "" {
 		remote, err := p.connect(ctx)
 		if err != nil {
@@ -237,9 +236,6 @@ func (p *Process) follow(ctx context.Context, over <-chan error, beat func(wire.
 			case a.err == nil:
 				heard, vitals = time.Now(), a.vitals
 				last, hangs = last.next(a.vitals, a.took)
-			case IsStarved(a.err): // the host could not send the heartbeat
-				heard = time.Now()
-				continue
 			case time.Since(heard) >= limit:
 				hangs = "does not answer: " + a.err.Error()
 			}

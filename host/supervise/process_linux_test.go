@@ -121,28 +121,3 @@ func TestAddress(t *testing.T) {
 	_ = killed.Wait()
 	y.wantEnd("")
 }
-
-// TestStarved starts a plugin while the host has no descriptors left, or few: whatever the launch fails of is the
-// host's.
-func TestStarved(t *testing.T) {
-	y := newHarness(t, "serve")
-	h := descriptorsOf(t)
-	starved := 0
-	for left := range 24 {
-		h.leave(left)
-		err := y.start()
-		h.leave(all)
-		switch {
-		case err == nil:
-			y.over <- errors.New("no longer needed")
-			y.wantEnd("no longer needed")
-		case IsStarved(err) && strings.Contains(err.Error(), "RLIMIT_NOFILE is 256"):
-			starved++
-		default:
-			t.Errorf("with %d descriptors left: %v", left, err)
-		}
-	}
-	if starved == 0 {
-		t.Error("no start failed of that")
-	}
-}
