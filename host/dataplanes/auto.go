@@ -5,8 +5,6 @@ package dataplanes
 import (
 	"context"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/pointsman/pointsman/host/config"
@@ -14,59 +12,44 @@ import (
 	"github.com/pointsman/pointsman/host/report"
 )
 
-// A chooser chooses the mode for "auto" once and stores it, so that the node keeps its mode
-// across reboots.
-type chooser struct {
-	plugins installed
-
-	deciding sync.Mutex // serializes begin
-	made     atomic.Pointer[plane.Choice]
-}
-
 // mode returns file, or the chosen mode if file is "auto".
-func (c *chooser) mode(file string) string {
+func (set *Set) mode(file string) string {
 	if file != config.Auto {
 		return file
 	}
-	c.deciding.Lock()
-	defer c.deciding.Unlock()
-	if c.made.Load() == nil {
-		made := c.begin()
-		c.made.Store(&made)
-	}
-	return c.made.Load().Mode
+	return set.choice().Mode
 }
 
 // Auto describes the choice for "auto" and its reason; empty if the config file names a mode.
-func (c *chooser) Auto() string {
-	made := c.made.Load()
-	if made == nil || c.plugins.Now().Mode != config.Auto {
+func (set *Set) Auto() string {
+	if set.Now().Mode != config.Auto {
 		return ""
 	}
-	return fmt.Sprintf("auto is %s since %s: %s", made.Mode, made.At.UTC().Format(time.DateOnly), made.Why)
+	c := set.choice()
+	return fmt.Sprintf("auto is %s since %s: %s", c.Mode, c.At.UTC().Format(time.DateOnly), c.Why)
 }
 
-// begin returns the stored choice of a previous host, or makes and stores a new one.
-func (c *chooser) begin() plane.Choice {
-	kept, err := plane.ReadChoice(c.plugins.Begun.DataDir)
+// makeChoice returns the stored choice of a previous host, so that the node keeps its mode across
+// reboots, or makes and stores a new one.
+func (in installed) makeChoice() plane.Choice {
+	warn := func(reason string, err error, then string) {
+		in.Reports.Report(report.Event{Warning: true, Reason: reason, Message: fmt.Sprintf("%v; %s", err, then)})
+	}
+	stored, err := plane.ReadChoice(in.Begun.DataDir)
 	if err != nil {
-		c.report(report.StateNotUsed, err, "it is decided anew")
+		warn(report.StateNotUsed, err, "the host chooses again")
 	}
-	if kept.Mode != "" {
-		return kept
+	if stored.Mode != "" {
+		return stored
 	}
-	made := c.plugins.choose(context.Background())
-	if !c.plugins.available(made.Mode) {
-		return made // Begin will fail: neither mode is installed
+	c := in.choose(context.Background())
+	if !in.available(c.Mode) {
+		return c // Begin will fail: neither mode is installed
 	}
-	if err := made.Keep(c.plugins.Begun.DataDir); err != nil {
-		c.report(report.StateNotWritten, err, "the next host decides anew")
+	if err := c.Write(in.Begun.DataDir); err != nil {
+		warn(report.StateNotWritten, err, "the next host chooses again")
 	}
-	return made
-}
-
-func (c *chooser) report(reason string, err error, then string) {
-	c.plugins.Reports.Report(report.Event{Warning: true, Reason: reason, Message: fmt.Sprintf("%v; %s", err, then)})
+	return c
 }
 
 // choose chooses a mode by what the plugins say about this node. A note of nftables counts if

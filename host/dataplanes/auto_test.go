@@ -44,8 +44,8 @@ func (m autoNode) plugin(mode, answer string) {
 }
 
 // chooser is that of a host that begins now.
-func (m autoNode) chooser() *chooser {
-	return &chooser{plugins: installed{Settings{Begun: m.Host, Now: func() *config.Host { return m.Host }, Reports: m.reports}}}
+func (m autoNode) chooser() *Set {
+	return New(Settings{Begun: m.Host, Now: func() *config.Host { return m.Host }, Reports: m.reports})
 }
 
 const (
@@ -118,7 +118,7 @@ func TestAutoKeeps(t *testing.T) {
 			t.Errorf("of %q it takes %s", text, mode)
 		}
 	}
-	if n := m.reports.Counts()[report.StateNotUsed]; n != 3 {
+	if n := m.reports.Counts()[report.StateNotUsed]; n != 2 { // {} has no choice
 		t.Errorf("reported %d times that it cannot be read", n)
 	}
 	m.DataDir = filepath.Join(m.PluginDirs[0], supervise.Prefix+"nftables", "data") // below a file

@@ -256,40 +256,46 @@ func socketDir(stateDir string) string {
 	return filepath.Join(stateDir, "sockets")
 }
 
-// A survey finds rules in the kernel that still serve while the current mode does not. No
-// dataplane keeps them up to date.
-type survey struct {
-	plugins installed
-	running *group
-
-	mu    sync.Mutex // guards the fields below
-	rules []string
-	next  time.Time // when to run the next survey
-}
-
 const surveyEach = time.Minute
 
-// look runs a survey if it is due: it asks each plugin's binary what it would clean up. While
-// the current mode serves, no survey is needed.
-func (s *survey) look(ctx context.Context, now time.Time) {
-	main := s.running.serving()
-	if main.serves() {
-		s.note(nil, time.Time{})
-	} else if s.due(now) && !main.shownStatus().isComing() {
-		s.note(s.plugins.leftServing(ctx), now.Add(surveyEach))
+// survey looks for rules that serve without being updated, until ctx ends.
+func (set *Set) survey(ctx context.Context) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	var next time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			next = set.look(ctx, now, next)
+		}
 	}
 }
 
-func (s *survey) due(now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !now.Before(s.next)
+// look asks each plugin's binary what it would clean up, if that is due and the serving mode does
+// not serve. It returns when the next survey is due.
+func (set *Set) look(ctx context.Context, now, next time.Time) time.Time {
+	main := set.serving()
+	if main.serves() {
+		set.unattended.Store(nil)
+		return time.Time{}
+	}
+	if now.Before(next) || main.shownStatus().isComing() {
+		return next
+	}
+	found := set.leftServing(ctx)
+	set.unattended.Store(&found)
+	return now.Add(surveyEach)
 }
 
-func (s *survey) note(found []string, next time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.rules, s.next = found, next
+// Unattended returns, by mode, the rules in the kernel that serve without being updated while
+// the current mode does not serve.
+func (set *Set) Unattended() []string {
+	if found := set.unattended.Load(); found != nil {
+		return *found
+	}
+	return nil
 }
 
 // leftServing returns what each mode's plugin would clean up.
@@ -307,12 +313,4 @@ func (in installed) leftServing(ctx context.Context) []string {
 		}
 	}
 	return all
-}
-
-// Unattended returns, by mode, the rules in the kernel that serve without being updated while
-// the current mode does not serve.
-func (s *survey) Unattended() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.rules)
 }

@@ -201,16 +201,17 @@ func TestSurvey(t *testing.T) {
 	s := newFormerHost(t)
 	s.script("userspace", `"cleanup --dry-run -o json --kube-proxy") echo '{"removed":["chain KUBE-PORTALS","chain B"]}';;`)
 	set := s.next()
-	set.look(t.Context(), time.Now())
+	set.look(t.Context(), time.Now(), time.Time{})
 	if found := set.Unattended(); found != nil {
 		t.Errorf("while its process is still to come: %q", found)
 	}
-	set.survey.note(set.leftServing(t.Context()), time.Time{})
+	set.main.status.state = Waiting
+	next := set.look(t.Context(), time.Now(), time.Time{})
 	if found := set.Unattended(); len(found) != 1 || found[0] != "userspace: chain KUBE-PORTALS and 1 more" {
 		t.Errorf("found: %q", found)
 	}
 	set.main.served = true
-	set.look(t.Context(), time.Now())
+	set.look(t.Context(), time.Now(), next)
 	if found := set.Unattended(); found != nil {
 		t.Errorf("while the mode in use serves: %q", found)
 	}

@@ -30,8 +30,7 @@ type reconciler struct {
 	installed
 	*group
 	canary  *canary.Canary
-	writing sync.Mutex // guards the fields below; lock order: writing, mu, group.mu
-	store   *plane.Store
+	writing sync.Mutex  // guards the fields below; lock order: writing, mu, group.mu
 	onDisk  plane.Facts // as last written
 
 	steps sync.WaitGroup
@@ -76,11 +75,11 @@ const reconcileEach = time.Second
 // desired mode. It returns ErrNoPlugin if that mode has no plugin here, and config.Problems if
 // the plugin refuses its options. Nothing was started then.
 func (set *Set) Begin() error {
-	store, facts, err := plane.Open(set.Begun.StateDir)
+	facts, err := plane.ReadFacts(set.Begun.StateDir)
 	if err != nil {
 		set.Reports.Report(report.Event{Warning: true, Reason: report.StateNotUsed, Message: err.Error() + "; the host begins without it"})
 	}
-	set.store, set.fileMode = store, set.mode(set.Begun.Mode)
+	set.fileMode = set.mode(set.Begun.Mode)
 	facts = facts.Under(set.fileMode)
 	if r := facts.Refused; r != nil && r.Former != "" {
 		facts.Refused = nil // the former build is gone: only the refused binary exists
@@ -502,7 +501,7 @@ func (r *reconciler) write(look bool) error {
 	if !look && len(before) == 0 && reflect.DeepEqual(facts, r.onDisk) {
 		return nil
 	}
-	err := r.store.Write(facts)
+	err := facts.Write(r.Begun.StateDir)
 	r.onDisk = facts
 	var unwritten []string
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -47,8 +47,8 @@ func (s Settings) failed(part string, err error) {
 // concurrent use.
 type Set struct {
 	*reconciler
-	*survey
-	*chooser
+	choice     func() plane.Choice      // of the mode for "auto"; made once
+	unattended atomic.Pointer[[]string] // see Unattended
 }
 
 // New returns an empty Set. It has no effects before Begin.
@@ -60,8 +60,7 @@ func New(s Settings) *Set {
 			formers: make(map[string]*dataplane), losses: make(map[plane.ID]plane.Loss), phases: make(map[plane.ID]string), cancels: make(map[plane.ID]context.CancelFunc),
 			counting: make(map[plane.ID]context.CancelFunc), failures: make(map[string]string),
 		},
-		survey:  &survey{plugins: in, running: g},
-		chooser: &chooser{plugins: in},
+		choice: sync.OnceValue(in.makeChoice),
 	}
 	set.canary = canary.New(s.Tracker, s.NodeName, s.Addrs, g.ownProcesses)
 	return set
@@ -101,7 +100,7 @@ func (set *Set) Run(ctx context.Context) error {
 	set.run(ctx)
 	var parts sync.WaitGroup
 	parts.Go(func() { set.loop(ctx) })
-	parts.Go(func() { every(ctx, time.Second, func(now time.Time) { set.look(ctx, now) }) })
+	parts.Go(func() { set.survey(ctx) })
 	parts.Wait()
 	set.canary.End()
 	for _, p := range set.formers {
@@ -112,20 +111,6 @@ func (set *Set) Run(ctx context.Context) error {
 		p.closeBinary()
 	}
 	return nil
-}
-
-// every calls f at each interval until ctx ends.
-func every(ctx context.Context, gap time.Duration, f func(now time.Time)) {
-	ticker := time.NewTicker(gap)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			f(now)
-		}
-	}
 }
 
 // Reload applies a changed config file.

@@ -16,9 +16,8 @@ import (
 // error.
 func TestDurable(t *testing.T) {
 	dir := t.TempDir()
-	s, _, _ := Open(dir)
 	blind(t, dir)
-	if err := s.Write(Facts{}.Serves("iptables")); !errors.Is(err, fs.ErrPermission) {
+	if err := (Facts{}.Serves("iptables").Write(dir)); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("a folder that cannot be opened, and so not be synced: %v", err)
 	}
 }

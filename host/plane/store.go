@@ -9,100 +9,112 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
-// A Store keeps the Facts of a host in a file in its state directory. It is not safe for
-// concurrent use.
-type Store struct {
-	dir    string
-	behind bool // the last write failed, so the file has older facts
-}
+const (
+	factsFile  = "mode.json" // in the state directory
+	choiceFile = "auto.json" // in the data directory, which survives a reboot
+)
 
-const factsFile = "mode.json"
-
-// Open returns the Store of a directory, and the facts that the previous host wrote. The Store
-// is usable even if Open returns an error because the file is not; then the host starts with no
-// facts.
-func Open(dir string) (*Store, Facts, error) {
-	var f Facts
-	path := filepath.Join(dir, factsFile)
-	err := readJSON(path, &f)
-	if err == nil && !f.hasValidNames() {
-		err = fmt.Errorf("%s has names that no mode can have", path)
-	}
-	if err != nil {
-		return &Store{dir: dir}, Facts{}, fmt.Errorf("read which mode serves: %w", err)
-	}
-	return &Store{dir: dir}, f, nil
-}
-
-// hasValidNames reports whether all modes have valid names. It matters because the names become parts
-// of paths.
-func (f Facts) hasValidNames() bool {
-	modes := append([]string{f.Served, f.Asked, f.File}, f.Left...)
-	if f.Refused != nil {
-		modes = append(modes, f.Refused.Mode)
-	}
-	for _, mode := range modes {
-		if mode != "" && !supervise.ValidName(mode) {
-			return false
+// ReadFacts returns the facts that the previous host wrote to dir. It returns no facts if there
+// is no file, and also with an error.
+func ReadFacts(dir string) (f Facts, err error) {
+	modes := func() []string {
+		all := append([]string{f.Served, f.Asked, f.File}, f.Left...)
+		if f.Refused != nil {
+			all = append(all, f.Refused.Mode)
 		}
+		return all
 	}
-	return true
+	if err := read(dir, factsFile, &f, modes); err != nil {
+		return Facts{}, fmt.Errorf("read which mode serves: %w", err)
+	}
+	return f, nil
 }
 
-// Write writes f so that it survives a crash of the machine. After an error the next host may
-// find the previous facts. Write does nothing if the file has the same content, or if f is
+// Write writes f to dir so that it survives a crash of the machine. After an error the next host
+// may find the previous facts. Write does nothing if the file has the same content, or if f is
 // empty and there is no file.
-func (s *Store) Write(f Facts) error {
-	text, err := json.Marshal(f)
-	if err != nil {
-		return err
-	}
-	there, err := statefile.Read(s.path())
-	if err == nil && bytes.Equal(there, text) || errors.Is(err, fs.ErrNotExist) && f.isEmpty() {
-		s.behind = false
-		return nil
-	}
-	err = statefile.MakeDir(s.dir)
-	if err == nil {
-		err = statefile.Write(s.path(), text)
-	}
-	if s.behind = err != nil; s.behind {
-		return fmt.Errorf("write down which mode serves: %w", err)
+func (f Facts) Write(dir string) error {
+	isEmpty := f.Served == "" && f.Asked == "" && len(f.Left) == 0 && f.Refused == nil
+	if err := write(dir, factsFile, f, isEmpty); err != nil {
+		return fmt.Errorf("write which mode serves: %w", err)
 	}
 	return nil
-}
-
-// isEmpty reports whether f has nothing that the next host must know.
-func (f Facts) isEmpty() bool {
-	return f.Served == "" && f.Asked == "" && len(f.Left) == 0 && f.Refused == nil
 }
 
 // Forget removes the facts from dir, after all modes were cleaned up.
 func Forget(dir string) error {
 	if err := statefile.Remove(filepath.Join(dir, factsFile)); err != nil {
-		return fmt.Errorf("forget which mode served: %w", err)
+		return fmt.Errorf("remove which mode served: %w", err)
 	}
 	return nil
 }
 
-func (s *Store) path() string { return filepath.Join(s.dir, factsFile) }
+// A Choice is the mode that "auto" stands for on a node.
+type Choice struct {
+	Mode string    `json:"mode"` // empty if none was made
+	Why  string    `json:"why"`
+	At   time.Time `json:"at"`
+}
 
-// readJSON reads a file into v. If there is no file, v is not changed.
-func readJSON(path string, v any) error {
-	data, err := statefile.Read(path)
+// ReadChoice returns the choice stored in dir. It returns the zero Choice if there is none, and
+// also with an error.
+func ReadChoice(dir string) (c Choice, err error) {
+	if err := read(dir, choiceFile, &c, func() []string { return []string{c.Mode} }); err != nil {
+		return Choice{}, fmt.Errorf("read which mode auto stands for: %w", err)
+	}
+	return c, nil
+}
+
+// Write stores the choice in dir, and creates dir if necessary.
+func (c Choice) Write(dir string) error {
+	if err := write(dir, choiceFile, c, false); err != nil {
+		return fmt.Errorf("write which mode auto stands for: %w", err)
+	}
+	return nil
+}
+
+// read reads a file into v, and checks the modes that v names then, because their names become
+// parts of paths. If there is no file, v is not changed.
+func read(dir, file string, v any, modes func() []string) error {
+	path := filepath.Join(dir, file)
+	text, err := statefile.Read(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err == nil {
-		err = json.Unmarshal(data, v)
+		err = json.Unmarshal(text, v)
+	}
+	isBad := func(mode string) bool { return mode != "" && !supervise.ValidName(mode) }
+	if err == nil && slices.ContainsFunc(modes(), isBad) {
+		err = errors.New("it has a name that no mode can have")
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
+}
+
+// write replaces a file durably, unless it has the same content, or v is empty and there is no
+// file.
+func write(dir, file string, v any, isEmpty bool) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, file)
+	former, err := statefile.Read(path)
+	if err == nil && bytes.Equal(former, text) || errors.Is(err, fs.ErrNotExist) && isEmpty {
+		return nil
+	}
+	if err := statefile.MakeDir(dir); err != nil {
+		return err
+	}
+	return statefile.Write(path, text)
 }

@@ -16,67 +16,39 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestFactsAreReadAgain: a host finds what the one before wrote.
-func TestFactsAreReadAgain(t *testing.T) {
-	dir := t.TempDir()
-	s, _, _ := Open(dir)
-	want := Facts{Served: "iptables", Left: []string{"ipvs"}}.Asks("userspace", "iptables", true).
-		Refuses(Want{Mode: "userspace", Build: "2", Number: 1}, "", "no luck", time.Unix(1_700_000_000, 0).UTC(), time.Unix(1_800_000_000, 0).UTC())
-	if err := s.Write(want); err != nil {
-		t.Fatal(err)
-	}
-	if _, got, err := Open(dir); err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("it finds %+v, %v", got, err)
-	}
-}
-
-// TestWrite writes what the next host must know, and nothing else.
+// TestWrite: a host finds what the one before wrote. Only what is new is written.
 func TestWrite(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "state") // which is made
-	s, _, _ := Open(dir)
-	if err := s.Write(Facts{}); err != nil {
+	dir := filepath.Join(t.TempDir(), "state") // Write creates it
+	path := filepath.Join(dir, factsFile)
+	if err := (Facts{}).Write(dir); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("with nothing to say it wrote: %v", err)
+		t.Errorf("empty facts were written: %v", err)
 	}
-	serves := Facts{}.Serves("iptables")
-	if err := s.Write(serves); err != nil {
+	want := Facts{Served: "iptables", Left: []string{"ipvs"}}.Asks("userspace", "iptables", true).
+		Refuses(Want{Mode: "userspace", Build: "2", Number: 1}, "", "no luck", time.Unix(1_700_000_000, 0).UTC(), time.Unix(1_800_000_000, 0).UTC())
+	if err := want.Write(dir); err != nil {
 		t.Fatal(err)
 	}
-	before, _ := os.Stat(s.path())
-	if err := s.Write(serves); err != nil {
+	before, _ := os.Stat(path)
+	if err := want.Write(dir); err != nil {
 		t.Fatal(err)
 	}
-	if after, err := os.Stat(s.path()); err != nil || !os.SameFile(before, after) {
-		t.Errorf("what is no news is written again: %v", err)
+	if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
+		t.Errorf("the same facts were written again: %v", err)
 	}
-	if err := errors.Join(os.Remove(s.path()), s.Write(serves)); err != nil {
+	if err := errors.Join(os.Remove(path), want.Write(dir)); err != nil {
 		t.Fatal(err)
 	}
-	if _, got, err := Open(dir); err != nil || got.Served != "iptables" {
-		t.Errorf("what was lost is written again as %+v, %v", got, err)
+	if got, err := ReadFacts(dir); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("after the file was lost it has %+v, %v", got, err)
 	}
-}
-
-// TestBehind: what could not be written says so each time, until it can be written.
-func TestBehind(t *testing.T) {
-	dir := t.TempDir()
-	s, _, _ := Open(dir)
-	if err := os.MkdirAll(filepath.Join(s.path(), "full"), 0o700); err != nil { // nothing can take its place
+	if err := errors.Join(os.Remove(path), os.MkdirAll(filepath.Join(path, "full"), 0o700)); err != nil { // nothing can replace it
 		t.Fatal(err)
 	}
-	serves := Facts{}.Serves("iptables")
-	for range 2 {
-		if err := s.Write(serves); err == nil || !strings.Contains(err.Error(), "which mode serves") || !s.behind {
-			t.Errorf("with no room: %v", err)
-		}
-	}
-	if err := errors.Join(os.RemoveAll(s.path()), s.Write(serves)); err != nil || s.behind {
-		t.Fatal(err)
-	}
-	if _, got, err := Open(dir); got.Served != "iptables" || err != nil {
-		t.Errorf("written: %+v, %v", got, err)
+	if err := want.Write(dir); err == nil || !strings.Contains(err.Error(), "which mode serves") {
+		t.Errorf("in place of a folder: %v", err)
 	}
 }
 
@@ -88,11 +60,11 @@ func TestUnusable(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, got, err := Open(dir)
+		got, err := ReadFacts(dir)
 		if err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s is told of as %v", text, err)
 		}
-		if !got.isEmpty() {
+		if !reflect.DeepEqual(got, Facts{}) {
 			t.Errorf("%s is read as %+v", text, got)
 		}
 	}

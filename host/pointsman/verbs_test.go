@@ -245,8 +245,7 @@ func TestCleanup(t *testing.T) {
 func TestCleanupForgetsTheMode(t *testing.T) {
 	dir := t.TempDir()
 	fakePlugin(t, dir, "acme", ``)
-	store, _, _ := plane.Open(dir)
-	if err := store.Write(plane.Facts{}.Asks("acme", "nftables", false).Serves("acme")); err != nil {
+	if err := (plane.Facts{}).Asks("acme", "nftables", false).Serves("acme").Write(dir); err != nil {
 		t.Fatal(err)
 	}
 	for _, dry := range []bool{true, false} {
@@ -254,7 +253,7 @@ func TestCleanupForgetsTheMode(t *testing.T) {
 		if err := j.clean(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		_, facts, _ := plane.Open(dir)
+		facts, _ := plane.ReadFacts(dir)
 		if got, want := facts.Wanted("nftables"), map[bool]string{true: "acme", false: "nftables"}[dry]; got != want {
 			t.Errorf("dry run %t: the next host wants %s, want %s", dry, got, want)
 		}
