@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,23 +76,20 @@ func (c *cost) measure(tb testing.TB, w *way, changes int) {
 }
 
 // launched launches the plugin at path as a host does, and stops it after the test.
-func launched(tb testing.TB, path string) *launch.Plugin {
+func launched(tb testing.TB, path string) *launch.Process {
 	tb.Helper()
-	binary, err := launch.OpenBinary(path, "")
+	p := launch.Plugin{Name: strings.TrimPrefix(filepath.Base(path), launch.Prefix), Path: path, SocketDir: tb.TempDir()}
+	binary, err := p.Open()
 	if err != nil {
 		tb.Fatal(err)
 	}
 	defer binary.Close()
-	remote, err := launch.Launch(tb.Context(), binary, launch.Command{SocketDir: tb.TempDir()})
+	process, err := p.Start(tb.Context(), binary, nil, func(wire.LogLine) {})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() {
-		if err := remote.Stop(); err != nil {
-			tb.Error(err)
-		}
-	})
-	return remote
+	tb.Cleanup(func() { process.End(nil) })
+	return process
 }
 
 // A way is the path of a host's changes, from the tracker to a plugin.
@@ -115,12 +113,8 @@ func newWay(tb testing.TB, plugin string, services int) *way {
 		w.tracker.SetSlice(sliceObject(i, 10))
 	}
 	w.tracker.Synced()
-	remote := launched(tb, plugin)
-	d, err := remote.Configure(tb.Context(), sdk.Setup{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	w.feed(tb, d, remote.Remote)
+	process := launched(tb, plugin)
+	w.feed(tb, process.Description, process.Remote)
 	if first := <-w.acked; len(first.Update.Set) != services {
 		tb.Fatalf("the first update has %d Services", len(first.Update.Set))
 	}

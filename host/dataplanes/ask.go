@@ -14,7 +14,6 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/launch"
-	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
@@ -43,7 +42,7 @@ func (p *dataplane) ends(ctx context.Context) string {
 var errNoAnswer = errors.New("it gives no answer in JSON")
 
 // Describe returns a plugin that no host runs, with its binary's description of itself.
-func Describe(ctx context.Context, f supervise.Found, sum string) admin.Plugin {
+func Describe(ctx context.Context, f launch.Found, sum string) admin.Plugin {
 	p := unused(f)
 	p.APIVersion, p.Kind = admin.APIVersion, "Plugin"
 	if f.Err != nil {
@@ -66,7 +65,7 @@ func Describe(ctx context.Context, f supervise.Found, sum string) admin.Plugin {
 
 // Check asks a plugin's binary whether it can run on this node with its settings in the config
 // file.
-func Check(ctx context.Context, f supervise.Found, p config.Plugin) (admin.Check, error) {
+func Check(ctx context.Context, f launch.Found, p config.Plugin) (admin.Check, error) {
 	if f.Err != nil {
 		return admin.Check{}, f.Err
 	}

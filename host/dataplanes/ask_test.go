@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/host/launch"
 )
 
 // TestVerb asks a plugin's binary: its answer is in JSON, also where it fails, what it
@@ -22,7 +22,7 @@ func TestVerb(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("needs a shell: the plugin here is a script")
 	}
-	path := filepath.Join(t.TempDir(), supervise.Prefix+"talker")
+	path := filepath.Join(t.TempDir(), launch.Prefix+"talker")
 	const script = `#!/bin/sh
 case "$*" in
 "cleanup --dry-run -o json") echo '{"dryRun":true,"removed":["a chain","a set"]}';;

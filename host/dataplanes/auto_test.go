@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/report"
-	"github.com/pointsman/pointsman/host/supervise"
 )
 
 // An autoNode is what auto decides for: its plugins answer what they are told to.
@@ -33,7 +33,7 @@ func newAutoNode(t *testing.T) autoNode {
 
 // plugin installs one that answers so when it is asked to check the node; empty: none.
 func (m autoNode) plugin(mode, answer string) {
-	path := filepath.Join(m.PluginDirs[0], supervise.Prefix+mode)
+	path := filepath.Join(m.PluginDirs[0], launch.Prefix+mode)
 	_ = os.Remove(path) // there may be none
 	if answer == "" {
 		return
@@ -121,7 +121,7 @@ func TestAutoKeeps(t *testing.T) {
 	if n := m.reports.Counts()[report.StateNotUsed]; n != 2 { // {} has no choice
 		t.Errorf("reported %d times that it cannot be read", n)
 	}
-	m.DataDir = filepath.Join(m.PluginDirs[0], supervise.Prefix+"nftables", "data") // below a file
+	m.DataDir = filepath.Join(m.PluginDirs[0], launch.Prefix+"nftables", "data") // below a file
 	if mode := m.chooser().mode(config.Auto); mode != "nftables" || m.reports.Counts()[report.StateNotWritten] != 1 {
 		t.Errorf("it takes %s, reported %v", mode, m.reports.Counts())
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/report"
-	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/track"
 )
 
@@ -29,7 +29,7 @@ func newFormerHost(t *testing.T) formerHost {
 	t.Helper()
 	s := formerHost{t, &config.Host{Mode: "iptables", StateDir: t.TempDir(), PluginDirs: []string{t.TempDir()}}}
 	for _, mode := range []string{"iptables", "userspace"} {
-		s.write(filepath.Join(s.host.PluginDirs[0], supervise.Prefix+mode), "#!/bin/sh\n")
+		s.write(filepath.Join(s.host.PluginDirs[0], launch.Prefix+mode), "#!/bin/sh\n")
 	}
 	return s
 }
@@ -44,7 +44,7 @@ func (s formerHost) write(file, text string) {
 // script is the binary of a mode: a shell script with these cases of its words.
 func (s formerHost) script(mode, cases string) {
 	s.Helper()
-	s.write(filepath.Join(s.host.PluginDirs[0], supervise.Prefix+mode), "#!/bin/sh\ncase \"$*\" in\n"+cases+"\n*) exit 64;;\nesac\n")
+	s.write(filepath.Join(s.host.PluginDirs[0], launch.Prefix+mode), "#!/bin/sh\ncase \"$*\" in\n"+cases+"\n*) exit 64;;\nesac\n")
 }
 
 // modeFile is where a host finds which mode serves.

@@ -19,8 +19,8 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/feed"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/report"
-	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/test/eventually"
 )
@@ -86,7 +86,7 @@ func inProcess(t *testing.T, m *machine) (*Set, *track.Tracker) {
 // replace puts another file in the place of a plugin's binary, as a package manager does. It has a fault.
 func (m *machine) replace(mode, fault string) {
 	m.Helper()
-	path := filepath.Join(m.dir, supervise.Prefix+mode)
+	path := filepath.Join(m.dir, launch.Prefix+mode)
 	data, err := os.ReadFile(path)
 	err = errors.Join(err, os.WriteFile(path+".new", data, 0o700))
 	info, stated := os.Stat(path + ".new")

@@ -23,7 +23,7 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/health"
-	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -38,7 +38,7 @@ func plugins(t *testing.T, scripts map[string]string) *config.Host {
 	dir := t.TempDir()
 	for mode, cases := range scripts {
 		text := "#!/bin/sh\ncase \"$*\" in\n" + cases + "\n*) echo no such verb >&2; exit 64;;\nesac\n"
-		if err := os.WriteFile(filepath.Join(dir, supervise.Prefix+mode), []byte(text), 0o700); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, launch.Prefix+mode), []byte(text), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -141,7 +141,7 @@ func TestVerbIsEnded(t *testing.T) {
 	h := plugins(t, map[string]string{"slow": "*) exec sleep 600;;"})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err := verb(ctx, filepath.Join(h.PluginDirs[0], supervise.Prefix+"slow"), "", "check")
+	_, err := verb(ctx, filepath.Join(h.PluginDirs[0], launch.Prefix+"slow"), "", "check")
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "ended before it had answered") {
 		t.Errorf("found %v", err)
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/plane"
 	"github.com/pointsman/pointsman/host/report"
-	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
@@ -31,7 +30,7 @@ type dataplane struct {
 	name    string
 	id      plane.ID // guarded by the group's mutex, like build
 	build   string   // label of the build that it runs
-	plugin  supervise.Plugin
+	plugin  launch.Plugin
 	tracker *track.Tracker
 	reports *report.Reporter
 	log     hclog.Logger

@@ -18,9 +18,9 @@ import (
 
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/feed"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/plane"
 	"github.com/pointsman/pointsman/host/report"
-	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
@@ -32,7 +32,7 @@ func idle(name string) *dataplane { return idleOf(name, track.New(nil)) }
 
 func idleOf(name string, tracker *track.Tracker) *dataplane {
 	p := &dataplane{
-		name: name, plugin: supervise.Plugin{Name: name}, tracker: tracker, reports: report.New(time.Now),
+		name: name, plugin: launch.Plugin{Name: name}, tracker: tracker, reports: report.New(time.Now),
 		log: hclog.NewNullLogger(), logged: newPluginLog(name, hclog.NewNullLogger()), life: context.Background(),
 		hooks: hooks{
 			applied: func(*dataplane, feed.Acked) {}, refused: func() {},
@@ -224,7 +224,7 @@ func TestLossOf(t *testing.T) {
 		"it cannot run here":  {fmt.Errorf("configure: %w", &sdk.Refusal{Why: "no kernel"}), 0, plane.Unable},
 		"a call was refused":  {fmt.Errorf("make it active: %w", &sdk.Refusal{Why: "no room"}), time.Second, plane.Crashed},
 		"another host has it": {wire.ErrFenced, time.Second, plane.Fenced},
-		"a person asked":      {fmt.Errorf("pointsman plugin restart m: %w", supervise.ErrRestart), time.Second, plane.Asked},
+		"a person asked":      {fmt.Errorf("pointsman plugin restart m: %w", launch.ErrRestart), time.Second, plane.Asked},
 	} {
 		if l, text := lossOf(c.err, c.served); l.Reason != c.want || text == "" {
 			t.Errorf("%s: %d, %q; want %d", name, l.Reason, text, c.want)

@@ -16,17 +16,17 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/plane"
 	"github.com/pointsman/pointsman/host/report"
-	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // Discover finds the plugins in the places that the settings name and in the directory of this
 // binary.
-func Discover(h *config.Host) []supervise.Found {
+func Discover(h *config.Host) []launch.Found {
 	named := make(map[string]string)
 	for name, p := range h.Plugins {
 		named[name] = p.Path
@@ -35,7 +35,7 @@ func Discover(h *config.Host) []supervise.Found {
 	if self, err := os.Executable(); err == nil {
 		dirs = append(dirs[:len(dirs):len(dirs)], filepath.Dir(self))
 	}
-	return supervise.Discover(dirs, named)
+	return launch.Discover(dirs, named)
 }
 
 // installed looks up the plugins of this machine by the host's settings.
@@ -46,25 +46,25 @@ func (in installed) available(mode string) bool {
 	if in.Now().Plugins[mode].Address != "" {
 		return true // whether a plugin listens there turns out when we connect
 	}
-	return slices.ContainsFunc(Discover(in.Begun), func(f supervise.Found) bool { return f.Name == mode && f.Err == nil })
+	return slices.ContainsFunc(Discover(in.Begun), func(f launch.Found) bool { return f.Name == mode && f.Err == nil })
 }
 
 // exists reports whether a mode has a plugin, even one that cannot run: it can be repaired
 // while the host waits.
 func (in installed) exists(mode string) bool {
-	return in.available(mode) || slices.ContainsFunc(Discover(in.Begun), func(f supervise.Found) bool {
+	return in.available(mode) || slices.ContainsFunc(Discover(in.Begun), func(f launch.Found) bool {
 		return f.Name == mode && !errors.Is(f.Err, fs.ErrNotExist)
 	})
 }
 
 // found returns the binary of a mode. A plugin that something else runs may have none here.
-func (in installed) found(mode string) supervise.Found {
+func (in installed) found(mode string) launch.Found {
 	for _, f := range Discover(in.Now()) {
 		if f.Name == mode {
 			return f
 		}
 	}
-	return supervise.Found{Name: mode, Err: fmt.Errorf("%s runs by itself, and its binary is not here", mode)}
+	return launch.Found{Name: mode, Err: fmt.Errorf("%s runs by itself, and its binary is not here", mode)}
 }
 
 // check asks a mode's plugin whether it can run on this node with its options in h.
@@ -171,7 +171,7 @@ func (in installed) shown(ctx context.Context, mode string) (sdk.Role, error) {
 
 // missing explains why the mode has no usable binary, and lists the other modes that have one.
 func missing(h *config.Host, mode string) string {
-	text := fmt.Sprintf("there is no %s%s in %s", supervise.Prefix, mode, phrase.List(h.PluginDirs))
+	text := fmt.Sprintf("there is no %s%s in %s", launch.Prefix, mode, phrase.List(h.PluginDirs))
 	var others []string
 	for _, f := range Discover(h) {
 		switch {
@@ -188,7 +188,7 @@ func missing(h *config.Host, mode string) string {
 }
 
 // unused returns the status of a plugin that no host runs.
-func unused(f supervise.Found) admin.Plugin {
+func unused(f launch.Found) admin.Plugin {
 	p := admin.Plugin{Name: f.Name, Path: f.Path, State: "unused"}
 	if f.Err != nil {
 		p.Why = f.Err.Error()
@@ -198,18 +198,18 @@ func unused(f supervise.Found) admin.Plugin {
 
 // plugin returns the plugin of a mode. If its binary is missing, plugin reports that and
 // returns a plugin that fails to start, so that the host waits for it.
-func (in installed) plugin(mode string) supervise.Plugin {
+func (in installed) plugin(mode string) launch.Plugin {
 	s := in.Now()
-	if !supervise.ValidName(mode) {
-		return supervise.Plugin{Name: mode} // it fails to start
+	if !launch.ValidName(mode) {
+		return launch.Plugin{Name: mode} // it fails to start
 	}
 	level := in.Begun.Logging.Level
 	if level == "trace" {
 		level = "debug" // the lowest level that plugins have
 	}
-	p := supervise.Plugin{
+	p := launch.Plugin{
 		Name:      mode,
-		Path:      filepath.Join(in.Begun.PluginDirs[0], supervise.Prefix+mode),
+		Path:      filepath.Join(in.Begun.PluginDirs[0], launch.Prefix+mode),
 		SHA256:    s.Plugins[mode].SHA256,
 		Address:   s.Plugins[mode].Address,
 		Debug:     s.Plugins[mode].Debug,

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
@@ -51,7 +51,7 @@ func newMachine(t *testing.T, seed uint64) *machine {
 		err = errors.Join(os.Mkdir(m.kernel.dir, 0o700), os.Mkdir(filepath.Join(m.dir, "state"), 0o700))
 	}
 	for _, mode := range []string{"a", "b"} {
-		err = errors.Join(err, copyFile(self, filepath.Join(m.dir, supervise.Prefix+mode)))
+		err = errors.Join(err, copyFile(self, filepath.Join(m.dir, launch.Prefix+mode)))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func (m *machine) plugins(mode string) []int {
 	for _, dir := range dirs {
 		line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
 		name, _, _ := strings.Cut(string(line), "\x00")
-		if strings.HasPrefix(name, filepath.Join(m.dir, supervise.Prefix+mode)) {
+		if strings.HasPrefix(name, filepath.Join(m.dir, launch.Prefix+mode)) {
 			pid, _ := strconv.Atoi(filepath.Base(dir))
 			pids = append(pids, pid)
 		}

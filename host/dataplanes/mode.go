@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/plane"
-	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -156,7 +156,7 @@ func (set *Set) startDryRun(mode string, force bool) (string, error) {
 // checkSwap returns an error if the mode has no plugin, or if it serves with a plugin that
 // something else runs: a second process beside that is not possible.
 func (set *Set) checkSwap(mode string) error {
-	if !supervise.ValidName(mode) {
+	if !launch.ValidName(mode) {
 		return &admin.Error{Code: http.StatusBadRequest, What: "swap to " + strconv.Quote(mode), Why: "no dataplane can be called so: want lower-case letters, digits and -", Try: "pointsman plugin list"}
 	}
 	if !set.available(mode) {

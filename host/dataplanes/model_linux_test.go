@@ -18,7 +18,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/host/canary"
-	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
@@ -30,7 +30,7 @@ import (
 // TestMain makes this test's binary a plugin where it is called as one, and a host where
 // the environment says so.
 func TestMain(m *testing.M) {
-	if mode, ok := strings.CutPrefix(filepath.Base(os.Args[0]), supervise.Prefix); ok {
+	if mode, ok := strings.CutPrefix(filepath.Base(os.Args[0]), launch.Prefix); ok {
 		p := &modelPlugin{mode: mode, kernel: modelKernel{filepath.Join(filepath.Dir(os.Args[0]), "kernel")}}
 		p.fault = p.kernel.fault()
 		wire.Serve(sdk.Description{Name: mode, Version: "1", Features: sdk.Features}, p)

@@ -14,7 +14,6 @@ import (
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/plane"
 	"github.com/pointsman/pointsman/host/report"
-	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
@@ -173,7 +172,7 @@ func (p *dataplane) prepare(options json.RawMessage) (*launch.Binary, json.RawMe
 	p.identity, p.status.looked = p.plugin.Identify(), time.Now()
 	p.status.starts++
 	switch {
-	case !supervise.ValidName(p.name):
+	case !launch.ValidName(p.name):
 		return nil, former, fmt.Errorf("%q is no dataplane's name: want lower-case letters, digits and -", p.name)
 	case p.pinned:
 		return p.binary, former, nil
@@ -190,7 +189,7 @@ func (p *dataplane) prepare(options json.RawMessage) (*launch.Binary, json.RawMe
 }
 
 // run runs the session of a process until the process has ended.
-func (p *dataplane) run(process *supervise.Process, s *session, over chan error) {
+func (p *dataplane) run(process *launch.Process, s *session, over chan error) {
 	ctx, cancel := context.WithCancelCause(p.life)
 	serving := make(chan struct{})
 	go func() { // ends with ctx
@@ -250,7 +249,7 @@ func lossOf(err error, served time.Duration) (plane.Loss, string) {
 	l, text := plane.Loss{Err: err, Served: served}, err.Error()
 	_, refused := errors.AsType[*sdk.Refusal](err)
 	switch {
-	case errors.Is(err, supervise.ErrRestart):
+	case errors.Is(err, launch.ErrRestart):
 		l.Reason = plane.Asked
 	case errors.Is(err, wire.ErrFenced):
 		l.Reason, text = plane.Fenced, "another host has taken it over; pointsman plugin restart takes it back"

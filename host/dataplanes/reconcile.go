@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/canary"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/plane"
 	"github.com/pointsman/pointsman/host/report"
-	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -251,7 +251,7 @@ func (r *reconciler) binaryOf(mode string) string {
 	if r.Now().Plugins[mode].Address != "" {
 		return ""
 	}
-	return supervise.Plugin{Path: r.found(mode).Path}.Identify()
+	return launch.Plugin{Path: r.found(mode).Path}.Identify()
 }
 
 // newBuild gives a mode a new build label, so that a new process replaces the running one. The

@@ -11,9 +11,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/pointsman/pointsman/host/feed"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/report"
-	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
@@ -57,7 +57,7 @@ type session struct {
 
 // newSession returns a session with a process that first gets role. If the dataplane is being
 // cleaned up, the session has no feed.
-func (p *dataplane) newSession(process *supervise.Process, role sdk.Role) (*session, error) {
+func (p *dataplane) newSession(process *launch.Process, role sdk.Role) (*session, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := &session{dataplane: p, remote: process.Remote, desc: process.Description}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -19,7 +19,7 @@ func modelDataplane(t *testing.T) (*dataplane, modelKernel) {
 	t.Helper()
 	m := newMachine(t, 0)
 	p := idle("a")
-	p.plugin = supervise.Plugin{Name: "a", Path: filepath.Join(m.dir, supervise.Prefix+"a"), StateDir: filepath.Join(m.dir, "state/a")}
+	p.plugin = launch.Plugin{Name: "a", Path: filepath.Join(m.dir, launch.Prefix+"a"), StateDir: filepath.Join(m.dir, "state/a")}
 	p.periods = periods{gap: time.Millisecond, retry: time.Minute}
 	p.tracker.Synced()
 	t.Cleanup(func() { p.stop(errNotNeeded) })

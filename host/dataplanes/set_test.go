@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/host/config"
-	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/host/launch"
 )
 
 // TestModeRefused: a changed file whose mode has no plugin is refused, with the mode that was probably meant;
@@ -17,7 +17,7 @@ import (
 func TestModeRefused(t *testing.T) {
 	dir := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"acme": 0o700, "broken": 0o600} {
-		if err := os.WriteFile(filepath.Join(dir, supervise.Prefix+name), []byte("#!/bin/sh\n"), mode); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, launch.Prefix+name), []byte("#!/bin/sh\n"), mode); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -38,7 +38,7 @@ func TestModeRefused(t *testing.T) {
 // TestInstalled finds the binary of a mode, or says that it is not here.
 func TestInstalled(t *testing.T) {
 	dir := t.TempDir()
-	path := filepath.Join(dir, supervise.Prefix+"own")
+	path := filepath.Join(dir, launch.Prefix+"own")
 	if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}

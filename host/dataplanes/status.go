@@ -12,8 +12,8 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/health"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/phrase"
-	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -107,7 +107,7 @@ func (set *Set) Restart(name string) (string, error) {
 			return "plugin " + name + " gives way to its new binary; pointsman mode show tells how far it is", nil
 		})
 	}
-	if !p.beginStop(fmt.Errorf("pointsman plugin restart %s: %w", name, supervise.ErrRestart)) {
+	if !p.beginStop(fmt.Errorf("pointsman plugin restart %s: %w", name, launch.ErrRestart)) {
 		set.startAgain(p)
 	}
 	return "plugin " + name + " is started anew", nil

@@ -15,13 +15,13 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
-	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/host/launch"
 )
 
 // Validate asks the plugins of this machine what is wrong with their settings in h. The notes are
 // plugins that could not be asked, and what is wrong with a plugin that the mode does not use.
 func Validate(ctx context.Context, h *config.Host) (problems, notes config.Problems) {
-	found := make(map[string]supervise.Found)
+	found := make(map[string]launch.Found)
 	for _, f := range Discover(h) {
 		found[f.Name] = f
 	}
@@ -40,7 +40,7 @@ func Validate(ctx context.Context, h *config.Host) (problems, notes config.Probl
 		}
 		switch {
 		case settings.Address != "":
-			note(field+".address", "the options are not checked, because something else runs the plugin", "on its machine: "+supervise.Prefix+name+" check --options JSON")
+			note(field+".address", "the options are not checked, because something else runs the plugin", "on its machine: "+launch.Prefix+name+" check --options JSON")
 			continue
 		case f.Err != nil || f.Name == "":
 			if named || h.Mode == name {

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/phrase"
-	"github.com/pointsman/pointsman/host/supervise"
 )
 
 // scripted is a plugin that answers check with text.
@@ -26,7 +26,7 @@ func validated(t *testing.T, answer, body string) (problems, notes []string) {
 		t.Skip("needs a shell: the plugins here are scripts")
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, supervise.Prefix+"acme"), fmt.Appendf(nil, scripted, answer), 0o700); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, launch.Prefix+"acme"), fmt.Appendf(nil, scripted, answer), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(dir, "host.yaml")

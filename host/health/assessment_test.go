@@ -13,7 +13,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// states are those that package supervise has names for.
+// states are those that package dataplanes has names for.
 var states = []string{Serving, "stopped", "starting", "suspect", "waiting", "refused"}
 
 // every calls f with facts in every combination.

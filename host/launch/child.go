@@ -39,12 +39,12 @@ type child struct {
 
 // newChild returns a process that is not started yet, without the variables that go-plugin adds
 // to its environment.
-func newChild(ctx context.Context, b *Binary, c Command) *child {
+func newChild(ctx context.Context, b *Binary, p Plugin, log func(string)) *child {
 	running, kill := context.WithCancel(context.WithoutCancel(ctx))
 	cmd := b.Command(running)
-	cmd.Dir, cmd.SysProcAttr, cmd.WaitDelay = c.stateDir(), apart(), lastWords
-	cmd.Env = append(cmd.Env, c.Env...)
-	return &child{cmd: cmd, kill: kill, release: context.AfterFunc(ctx, kill), log: c.Log, exited: make(chan struct{})}
+	cmd.Dir, cmd.SysProcAttr, cmd.WaitDelay = p.workDir(), apart(), lastWords
+	cmd.Env = append(cmd.Env, p.Env...)
+	return &child{cmd: cmd, kill: kill, release: context.AfterFunc(ctx, kill), log: log, exited: make(chan struct{})}
 }
 
 // lastWords limits how long we read output after the process has ended: its stderr may have
@@ -126,9 +126,7 @@ func (c *child) print(line string) {
 	if !strings.HasPrefix(line, "{") || !json.Valid([]byte(line)) { // a structured log line does not explain why the process ended
 		c.keep(line)
 	}
-	if c.log != nil {
-		c.log(line)
-	}
+	c.log(line)
 }
 
 func (c *child) keep(line string) {
@@ -170,6 +168,25 @@ func (c *child) wait(d time.Duration) bool {
 		return true
 	case <-time.After(d):
 		return false
+	}
+}
+
+const (
+	stopLimit = 2 * time.Second // after stdin was closed: the plugin waits up to 0.7 s for its current call
+	killLimit = time.Second     // for the kernel to end a process after SIGKILL
+)
+
+// stop kills the plugin, or closes its stdin and kills it two seconds later if it has not ended.
+// Rules in the kernel stay. stop returns after little more than three seconds, even if the process
+// is in an uninterruptible system call and has not ended.
+func (c *child) stop(kill bool) {
+	if kill {
+		c.kill()
+	}
+	_ = c.lifeline.Close()
+	if !c.wait(stopLimit) {
+		c.kill()
+		c.wait(killLimit)
 	}
 }
 

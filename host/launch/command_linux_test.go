@@ -109,7 +109,7 @@ func TestLinkedBinaryIsAsGuardedAsItsWays(t *testing.T) {
 func TestChecksum(t *testing.T) {
 	path, sum := copied(t)
 	c := part("serve", shortDir(t))
-	c.path, c.sum = path, strings.ToUpper(sum)
+	c.Path, c.SHA256 = path, strings.ToUpper(sum)
 	r, err := c.launch(soon(t))
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestChecksum(t *testing.T) {
 	if err := r.Stop(); err != nil {
 		t.Error(err)
 	}
-	c.sum = strings.Repeat("ab", 32)
+	c.SHA256 = strings.Repeat("ab", 32)
 	if _, err := c.launch(soon(t)); err == nil || !strings.Contains(err.Error(), "its SHA-256 is "+sum+", and abab") {
 		t.Errorf("with another sum, Launch = %v", err)
 	}
@@ -160,7 +160,7 @@ func TestScriptRuns(t *testing.T) {
 func TestProcessHasItsName(t *testing.T) {
 	path, _ := copied(t)
 	c := part("serve", shortDir(t))
-	c.path = path
+	c.Path = path
 	r, err := c.launch(soon(t))
 	if err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ func (r *record) has(text string) bool {
 }
 
 // recorded is a plugin that plays a part, and what it prints.
-func recorded(t *testing.T, name string) (*Plugin, *record) {
+func recorded(t *testing.T, name string) (*Process, *record) {
 	t.Helper()
 	printed := &record{}
 	c := part(name, shortDir(t))

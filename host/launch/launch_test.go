@@ -97,20 +97,20 @@ func TestLaunchFails(t *testing.T) {
 	}
 	foreign := "POINTSMAN_TEST_CERT=" + base64.RawStdEncoding.EncodeToString(someCertificate(t))
 	impatient := part("no-handshake", dir)
-	impatient.Timeout = 3 * time.Second
+	impatient.timeout = 3 * time.Second
 	deep := part("serve", filepath.Join(dir, strings.Repeat("deep", 30)))
 	tests := []struct {
 		name  string
 		start start
 		want  []string
 	}{
-		{"missing", start{path: dir + "/nothing"}, []string{"no such file", "install the plugin"}},
-		{"a directory", start{path: dir}, []string{"it is a directory"}},
-		{"not executable", start{path: write("plain", "x", 0o644)}, []string{"not executable", "chmod +x"}},
-		{"no program", start{path: write("text", "x", 0o755)}, []string{"not a program for this machine", "no ELF binary"}},
-		{"another architecture", start{path: write("other", foreignELF, 0o755)}, []string{"built for s390"}},
-		{"no interpreter", start{path: write("script", "#!/no/such/shell\n", 0o755)}, []string{"interpreter"}},
-		{"not a plugin", start{path: "/bin/true"}, []string{"exited with code 0", "wire.Serve"}},
+		{"missing", start{Plugin: Plugin{Path: dir + "/nothing"}}, []string{"no such file", "install the plugin"}},
+		{"a directory", start{Plugin: Plugin{Path: dir}}, []string{"it is a directory"}},
+		{"not executable", start{Plugin: Plugin{Path: write("plain", "x", 0o644)}}, []string{"not executable", "chmod +x"}},
+		{"no program", start{Plugin: Plugin{Path: write("text", "x", 0o755)}}, []string{"not a program for this machine", "no ELF binary"}},
+		{"another architecture", start{Plugin: Plugin{Path: write("other", foreignELF, 0o755)}}, []string{"built for s390"}},
+		{"no interpreter", start{Plugin: Plugin{Path: write("script", "#!/no/such/shell\n", 0o755)}}, []string{"interpreter"}},
+		{"not a plugin", start{Plugin: Plugin{Path: "/bin/true"}}, []string{"exited with code 0", "wire.Serve"}},
 		{"exits", part("exits", dir), []string{"exited with code 3", "/dev/null0", "wire.Serve"}},
 		{"panics", part("panics", dir), []string{"exited with code 2", "panic: the ruleset is broken"}},
 		{"no handshake", impatient, []string{"timeout", "thinking"}},
@@ -127,7 +127,7 @@ func TestLaunchFails(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			if runtime.GOOS != "linux" && test.start.path != os.Args[0] {
+			if runtime.GOOS != "linux" && test.start.Path != os.Args[0] {
 				t.Skip("needs linux: the kernel's words for it differ elsewhere")
 			}
 			r, err := test.start.launch(soon(t))

@@ -127,30 +127,45 @@ func playHost() {
 	select {}
 }
 
-// A start is a binary, and how it is started.
+// A start is a plugin, and where its output goes.
 type start struct {
-	Command
-	path, sum string
+	Plugin
+	Log func(line string) // may be nil
 }
 
-// launch does what a host does.
-func (s start) launch(ctx context.Context) (*Plugin, error) {
-	binary, err := OpenBinary(s.path, s.sum)
+// launch starts a process without a session.
+func (s start) launch(ctx context.Context) (*Process, error) {
+	binary, err := s.Open()
 	if err != nil {
 		return nil, err
 	}
 	defer binary.Close()
-	return Launch(ctx, binary, s.Command)
+	log := s.Log
+	if log == nil {
+		log = func(string) {}
+	}
+	return s.Plugin.launch(ctx, binary, log)
+}
+
+// Stop ends the process, and returns an error if it does not end.
+func (p *Process) Stop() error {
+	p.End(nil)
+	select {
+	case <-p.Exited():
+		return nil
+	default:
+		return errors.New("the process does not end")
+	}
 }
 
 // part starts this binary in another part.
 func part(name, socketDir string, env ...string) start {
 	self, as := actor.As(name)
-	return start{Command{Env: append(env, as...), SocketDir: socketDir, Timeout: time.Minute}, self, ""}
+	return start{Plugin: Plugin{Path: self, Env: append(env, as...), SocketDir: socketDir, timeout: time.Minute}}
 }
 
 // launched is a plugin that plays a part, and is stopped after the test.
-func launched(t testing.TB, name string) *Plugin {
+func launched(t testing.TB, name string) *Process {
 	t.Helper()
 	r, err := part(name, shortDir(t)).launch(soon(t))
 	if err != nil {
@@ -161,7 +176,7 @@ func launched(t testing.TB, name string) *Plugin {
 }
 
 // configured is r in a new session, under these orders.
-func configured(t testing.TB, r *Plugin, o order) *Plugin {
+func configured(t testing.TB, r *Process, o order) *Process {
 	t.Helper()
 	if _, err := r.Configure(soon(t), sdk.Setup{Options: o.Options()}); err != nil {
 		t.Fatal(err)

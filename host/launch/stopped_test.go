@@ -23,7 +23,7 @@ import (
 
 // stopped is a plugin that the kernel has stopped: it is there, its socket takes
 // connections, and nothing is ever answered.
-func stopped(t *testing.T) *Plugin {
+func stopped(t *testing.T) *Process {
 	t.Helper()
 	r := configured(t, launched(t, "serve"), order{})
 	halt(t, r)
@@ -32,7 +32,7 @@ func stopped(t *testing.T) *Plugin {
 
 // halt has the kernel stop a plugin, and waits until it has: its calls are not
 // answered, and return by their deadline.
-func halt(t *testing.T, r *Plugin) {
+func halt(t *testing.T, r *Process) {
 	t.Helper()
 	if err := syscall.Kill(r.child.PID(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func TestAPluginEndsWithItsHost(t *testing.T) {
 				t.Skip("needs linux: only its kernel ends a process with its parent")
 			}
 			c := part("host", "", "POINTSMAN_TEST_DIR="+shortDir(t))
-			host := exec.Command(c.path)
+			host := exec.Command(c.Path)
 			host.Env = append(os.Environ(), c.Env...)
 			host.Stderr = os.Stderr
 			stdout, err := host.StdoutPipe()

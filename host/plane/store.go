@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
@@ -91,7 +91,7 @@ func read(dir, file string, v any, modes func() []string) error {
 	if err == nil {
 		err = json.Unmarshal(text, v)
 	}
-	isBad := func(mode string) bool { return mode != "" && !supervise.ValidName(mode) }
+	isBad := func(mode string) bool { return mode != "" && !launch.ValidName(mode) }
 	if err == nil && slices.ContainsFunc(modes(), isBad) {
 		err = errors.New("it has a name that no mode can have")
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/plane"
-	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
@@ -118,7 +117,7 @@ func (j *cleaner) forget() error {
 }
 
 // run runs the cleanup of one plugin, and prefixes its output with the plugin's name.
-func (j *cleaner) run(ctx context.Context, f supervise.Found) error {
+func (j *cleaner) run(ctx context.Context, f launch.Found) error {
 	if f.Err != nil {
 		return fmt.Errorf("%s: %w", f.Name, f.Err)
 	}

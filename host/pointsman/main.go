@@ -7,7 +7,7 @@ machine's files and plugins.
 
 This package only constructs and connects the packages beside it. Start reading at newHost (host.go):
 
-	watch ─▶ track ─▶ feed ─▶ a plugin that supervise keeps alive
+	watch ─▶ track ─▶ feed ─▶ a plugin that launch watches
 	                   └───▶ report ─▶ log, status        admin ◀─ other verbs
 */
 package main

@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/scaffold"
-	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
@@ -36,7 +36,7 @@ func pluginNewVerb() *cobra.Command {
 		if err := complete(&p); err != nil {
 			return usageError{err}
 		}
-		dir := supervise.Prefix + p.Name
+		dir := launch.Prefix + p.Name
 		written, err := writeNew(dir, p)
 		if err != nil {
 			return err
@@ -94,7 +94,7 @@ var ourModes = []string{"auto", "iptables", "ipvs", "nftables", "userspace"}
 // complete checks the arguments and sets the defaults.
 func complete(p *scaffold.Plugin) error {
 	switch {
-	case !supervise.ValidName(p.Name):
+	case !launch.ValidName(p.Name):
 		return fmt.Errorf("%q cannot be a plugin's name: want small letters, digits and - between them, at most 63; try: acme", p.Name)
 	case slices.Contains(ourModes, p.Name):
 		return fmt.Errorf("%q is a mode of Pointsman's own; try another name, such as my-%s", p.Name, p.Name)
@@ -103,7 +103,7 @@ func complete(p *scaffold.Plugin) error {
 	case p.Module != "" && p.Language != scaffold.Go:
 		return fmt.Errorf("--module: a plugin in %s has none; leave it out, or take --lang go", p.Language)
 	case p.Module == "":
-		p.Module = "example.org/" + supervise.Prefix + p.Name
+		p.Module = "example.org/" + launch.Prefix + p.Name
 	}
 	if v := wire.Build(); release.MatchString(v) && v != "v0.0.0" {
 		p.Version = v

@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/dataplanes"
-	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/host/launch"
 )
 
 func pluginCheckVerb() *cobra.Command {
@@ -59,7 +59,7 @@ func writeCheck(w io.Writer, c admin.Check) {
 
 // binaryOf returns the plugin that the argument names, by path or by name, or that of the configured
 // mode, with its settings.
-func binaryOf(c *cobra.Command, args []string) (supervise.Found, config.Plugin, error) {
+func binaryOf(c *cobra.Command, args []string) (launch.Found, config.Plugin, error) {
 	if len(args) > 0 {
 		if f, ok := binaryAt(args[0]); ok {
 			return f, config.Plugin{}, nil
@@ -67,11 +67,11 @@ func binaryOf(c *cobra.Command, args []string) (supervise.Found, config.Plugin, 
 	}
 	s, err := settings(c)
 	if err != nil {
-		return supervise.Found{}, config.Plugin{}, err
+		return launch.Found{}, config.Plugin{}, err
 	}
 	name := append(args, s.Mode)[0]
 	if name == config.Auto {
-		return supervise.Found{}, config.Plugin{}, usageError{errors.New("which plugin? mode auto names none; try: pointsman plugin check NAME")}
+		return launch.Found{}, config.Plugin{}, usageError{errors.New("which plugin? mode auto names none; try: pointsman plugin check NAME")}
 	}
 	var names []string
 	for _, f := range dataplanes.Discover(s) {
@@ -80,11 +80,11 @@ func binaryOf(c *cobra.Command, args []string) (supervise.Found, config.Plugin, 
 		}
 		names = append(names, f.Name)
 	}
-	return supervise.Found{}, config.Plugin{}, dataplanes.UnknownPlugin(name, names)
+	return launch.Found{}, config.Plugin{}, dataplanes.UnknownPlugin(name, names)
 }
 
 // binaryAt returns the plugin at a path. A path has a separator, and a name has none.
-func binaryAt(word string) (supervise.Found, bool) {
-	name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(word), supervise.Prefix), ".exe")
-	return supervise.Found{Name: name, Path: word}, filepath.Base(word) != word
+func binaryAt(word string) (launch.Found, bool) {
+	name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(word), launch.Prefix), ".exe")
+	return launch.Found{Name: name, Path: word}, filepath.Base(word) != word
 }

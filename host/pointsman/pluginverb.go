@@ -16,8 +16,8 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/dataplanes"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/phrase"
-	"github.com/pointsman/pointsman/host/supervise"
 )
 
 func pluginVerb() *cobra.Command {
@@ -97,7 +97,7 @@ func plugin(c *cobra.Command, name string) (admin.Plugin, error) {
 		if err != nil {
 			return p, err
 		}
-		return dataplanes.Describe(c.Context(), supervise.Found{Name: p.Name, Path: p.Path}, s.Plugins[p.Name].SHA256), nil
+		return dataplanes.Describe(c.Context(), launch.Found{Name: p.Name, Path: p.Path}, s.Plugins[p.Name].SHA256), nil
 	}
 	return admin.Plugin{}, dataplanes.UnknownPlugin(name, names)
 }

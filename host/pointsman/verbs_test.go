@@ -16,8 +16,8 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/plane"
-	"github.com/pointsman/pointsman/host/supervise"
 )
 
 // do runs pointsman with these arguments.
@@ -107,7 +107,7 @@ func fakePlugin(t *testing.T, dir, name, script string) {
 	if runtime.GOOS == "windows" {
 		t.Skip("needs a shell script for a plugin")
 	}
-	write(t, filepath.Join(dir, supervise.Prefix+name), "#!/bin/sh\n"+script, 0o755)
+	write(t, filepath.Join(dir, launch.Prefix+name), "#!/bin/sh\n"+script, 0o755)
 }
 
 func TestPluginsWithoutAHost(t *testing.T) {
@@ -148,7 +148,7 @@ func TestPluginsWithoutAHost(t *testing.T) {
 			}
 		}
 	}
-	if exit, stdout, _ := do(t, "plugin", "info", filepath.Join(dir, supervise.Prefix+"acme")); exit != exitOK || !strings.Contains(stdout, "acme") || !strings.Contains(stdout, "no-drop") {
+	if exit, stdout, _ := do(t, "plugin", "info", filepath.Join(dir, launch.Prefix+"acme")); exit != exitOK || !strings.Contains(stdout, "acme") || !strings.Contains(stdout, "no-drop") {
 		t.Errorf("info of a path: exit %d: %s", exit, stdout)
 	}
 }
@@ -161,7 +161,7 @@ func TestPluginCheck(t *testing.T) {
 echo '{"runs":true,"version":"7","lacks":["it does not serve ipv6"],"notes":["a chain drops"]}'`)
 	file := write(t, filepath.Join(dir, "host.yaml"), "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\nmode: acme\npluginDirs: ["+dir+"]\nsource: {files: {path: .}}\nplugins: {acme: {options: {depth: 2}}}\n", 0o600)
 	auto := write(t, filepath.Join(dir, "auto.yaml"), "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\nmode: auto\nsource: {files: {path: .}}\n", 0o600)
-	path := filepath.Join(dir, supervise.Prefix+"acme")
+	path := filepath.Join(dir, launch.Prefix+"acme")
 	const runs, not = "this node can run acme 7\n  but here it does not serve ipv6\n  note: a chain drops\n", "this node cannot run acme: check"
 	for _, c := range []struct {
 		words          []string
@@ -228,7 +228,7 @@ func TestCleanup(t *testing.T) {
 	var out, errs bytes.Buffer
 	j := &cleaner{settings: hostOf(t, "pluginDirs: ["+dir+"]\nstateDir: "+dir), kubeProxy: true, dryRun: true, inUse: modesInUse(admin.Status{Mode: "zebra"}), out: &out, errs: &errs}
 	err := j.clean(t.Context())
-	if err == nil || !strings.Contains(err.Error(), supervise.Prefix+"broken cleanup: exit status 1") {
+	if err == nil || !strings.Contains(err.Error(), launch.Prefix+"broken cleanup: exit status 1") {
 		t.Errorf("error %v", err)
 	}
 	for _, want := range []string{"acme: cleanup --kube-proxy --dry-run\nacme: two\n", "zebra: left alone, a running host uses it\n"} {
@@ -262,7 +262,7 @@ func TestCleanupForgetsTheMode(t *testing.T) {
 
 // TestPluginNewRefuses: plugin new refuses invalid arguments before it writes anything.
 func TestPluginNewRefuses(t *testing.T) {
-	found, err := filepath.Glob("../../plugins/*/" + supervise.Prefix + "*")
+	found, err := filepath.Glob("../../plugins/*/" + launch.Prefix + "*")
 	if err != nil || len(found) < 4 {
 		t.Fatalf("%q, %v", found, err)
 	}

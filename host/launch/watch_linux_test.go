@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package supervise
+package launch
 
 import (
 	"errors"
@@ -19,9 +19,9 @@ func TestWatchReturnsWhyItEnded(t *testing.T) {
 		do   func(*harness)
 		want string
 	}{
-		"it is not needed":        {"serve", func(y *harness) { y.over <- errors.New("no longer needed") }, "no longer needed"},
-		"a signal":                {"serve", func(y *harness) { _ = syscall.Kill(y.process.Hello().PID, syscall.SIGKILL) }, "killed"},
-		"it is stopped":           {"serve", func(y *harness) { _ = syscall.Kill(y.process.Hello().PID, syscall.SIGSTOP) }, "does not answer"},
+		"it is not needed":        {"watched", func(y *harness) { y.over <- errors.New("no longer needed") }, "no longer needed"},
+		"a signal":                {"watched", func(y *harness) { _ = syscall.Kill(y.process.Hello().PID, syscall.SIGKILL) }, "killed"},
+		"it is stopped":           {"watched", func(y *harness) { _ = syscall.Kill(y.process.Hello().PID, syscall.SIGSTOP) }, "does not answer"},
 		"a call without progress": {"hang", func(*harness) {}, "makes no progress"}, // long before its deadline
 		"its connection is lost":  {"deaf", func(*harness) {}, "the connection to it was lost"},
 		"a panic":                 {"panic", func(*harness) {}, "panic: no steam"},
@@ -30,7 +30,7 @@ func TestWatchReturnsWhyItEnded(t *testing.T) {
 			t.Parallel()
 			y := newHarness(t, c.how)
 			y.run()
-			if c.how == "serve" {
+			if c.how == "watched" {
 				y.untilBeats()
 			}
 			if d := y.process.Description; d.Version != "1.2.3" {
@@ -40,7 +40,7 @@ func TestWatchReturnsWhyItEnded(t *testing.T) {
 			y.wantEnd(c.want)
 			y.mu.Lock()
 			defer y.mu.Unlock()
-			if said := strings.Join(y.logged, "\n"); c.how == "panic" && (!strings.Contains(said, "panic: no steam") || !strings.Contains(said, "(*plugin).Sync")) {
+			if said := strings.Join(y.logged, "\n"); c.how == "panic" && (!strings.Contains(said, "panic: no steam") || !strings.Contains(said, "(*watchedPlugin).Sync")) {
 				t.Errorf("the log is\n%s", said)
 			}
 		})
@@ -50,7 +50,7 @@ func TestWatchReturnsWhyItEnded(t *testing.T) {
 // TestWatchGoesOnWithoutItsUser: a nil says that the session is over, and the process is kept for what is asked of it
 // besides.
 func TestWatchGoesOnWithoutItsUser(t *testing.T) {
-	y := newHarness(t, "serve")
+	y := newHarness(t, "watched")
 	y.run()
 	y.over <- nil
 	y.untilBeats()
@@ -66,7 +66,7 @@ func TestStartSaysWhyItFailed(t *testing.T) {
 	}{
 		"it crashes":             {"crash", "test", []string{"no more coal", "code 3"}},
 		"it refuses":             {"refuse", "test", []string{"the points are frozen", "heating them"}},
-		"it has another name":    {"serve", "other", []string{`calls itself "test"`}},
+		"it has another name":    {"watched", "other", []string{`calls itself "test"`}},
 		"it panics at the start": {"panic-early", "test", []string{"configure"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestStartSaysWhyItFailed(t *testing.T) {
 // TestAddress connects to a plugin that something else runs: a restart asks it to end, and any other end leaves it
 // running.
 func TestAddress(t *testing.T) {
-	y := newHarness(t, "serve")
+	y := newHarness(t, "watched")
 	socket := filepath.Join(shortDir(t), "own", "test.sock")
 	y.plugin.Address, y.plugin.Path = "unix://"+socket, ""
 	if err := y.start(); err == nil || !strings.Contains(err.Error(), socket) || !strings.Contains(err.Error(), "systemctl enable --now pointsman-dataplane@test") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package supervise
+package launch
 
 import (
 	"context"
@@ -14,36 +14,23 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
+	"github.com/pointsman/pointsman/test/actor"
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// behaviour, in the environment, makes this test's binary a plugin.
-const behaviour = "SUPERVISE_TEST_PLUGIN"
-
-func TestMain(m *testing.M) {
-	switch os.Getenv(behaviour) {
-	case "":
-		goleak.VerifyTestMain(m)
-	case "crash":
-		fmt.Fprintln(os.Stderr, "no more coal")
-		os.Exit(3)
-	default:
-		d := sdk.Description{Name: "test", Version: "1.2.3"}
-		if os.Getenv(behaviour) == "declares-mortal" {
-			d.Limits = []sdk.Limit{sdk.LimitDiesWithProcess}
-		}
-		wire.Serve(d, &plugin{os.Getenv(behaviour)})
+func init() {
+	parts["crash"] = func() { fmt.Fprintln(os.Stderr, "no more coal"); os.Exit(3) }
+	for _, how := range []string{"watched", "hang", "deaf", "panic", "panic-early", "refuse"} {
+		parts[how] = func() { wire.Serve(sdk.Description{Name: "test", Version: "1.2.3"}, &watchedPlugin{how}) }
 	}
 }
 
-// plugin is a dataplane that serves nothing, or refuses to.
-type plugin struct{ how string }
+// A watchedPlugin is a dataplane that serves nothing, or refuses to.
+type watchedPlugin struct{ how string }
 
-func (p *plugin) Configure(context.Context, sdk.Setup) (sdk.Description, error) {
+func (p *watchedPlugin) Configure(context.Context, sdk.Setup) (sdk.Description, error) {
 	if p.how == "panic-early" {
 		panic("no steam")
 	}
@@ -55,7 +42,7 @@ func (p *plugin) Configure(context.Context, sdk.Setup) (sdk.Description, error) 
 
 // Sync of one that hangs does not return, whatever its context says, and its beats are
 // answered.
-func (p *plugin) Sync(context.Context, sdk.Update) (sdk.Result, error) {
+func (p *watchedPlugin) Sync(context.Context, sdk.Update) (sdk.Result, error) {
 	switch p.how {
 	case "hang":
 		select {}
@@ -69,11 +56,11 @@ func (p *plugin) Sync(context.Context, sdk.Update) (sdk.Result, error) {
 	return sdk.Result{}, nil
 }
 
-func (p *plugin) Report() sdk.Report { return sdk.Report{Progress: 1} }
+func (p *watchedPlugin) Report() sdk.Report { return sdk.Report{Progress: 1} }
 
-func (p *plugin) SetRole(context.Context, sdk.Role) error { return nil }
+func (p *watchedPlugin) SetRole(context.Context, sdk.Role) error { return nil }
 
-func (p *plugin) Cleanup(context.Context, sdk.Leftovers) ([]string, error) { return nil, nil }
+func (p *watchedPlugin) Cleanup(context.Context, sdk.Leftovers) ([]string, error) { return nil, nil }
 
 // A harness has a plugin's binary, and a process of it.
 type harness struct {
@@ -102,24 +89,11 @@ func newHarness(t *testing.T, how string) *harness {
 	return y
 }
 
-// shortDir is a directory whose name leaves room for a socket's.
-func shortDir(t *testing.T) string {
-	dir, err := os.MkdirTemp("", "sv")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
 // install puts a plugin of that behaviour in place of the one before.
 func (y *harness) install(how string) {
 	y.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		y.Fatal(err)
-	}
-	script := fmt.Sprintf("#!/bin/sh\n%s=%s exec %s\n", behaviour, how, self)
+	self, env := actor.As(how)
+	script := fmt.Sprintf("#!/bin/sh\n%s exec %s\n", strings.Join(env, " "), self)
 	if err := os.WriteFile(y.plugin.Path+".new", []byte(script), 0o700); err != nil {
 		y.Fatal(err)
 	}
@@ -215,12 +189,9 @@ func wantGone(t *testing.T, pid int) {
 // listener is the plugin as systemd would run it.
 func (y *harness) listener(address string) *exec.Cmd {
 	y.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		y.Fatal(err)
-	}
+	self, env := actor.As("watched")
 	cmd := exec.Command(self, "--listen", address)
-	cmd.Env = append(os.Environ(), behaviour+"=serve", "GORACE=atexit_sleep_ms=0") // else it ends a second late under -race
+	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		y.Fatal(err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package supervise
+package launch
 
 import (
 	"cmp"
@@ -11,8 +11,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/pointsman/pointsman/host/launch"
 )
 
 // Prefix is the prefix of the names of all plugin binaries.
@@ -55,7 +53,7 @@ var modeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 func ValidName(name string) bool { return modeName.MatchString(name) }
 
 func examine(name, path string) Found {
-	binary, err := launch.OpenBinary(path, "")
+	binary, err := OpenBinary(path, "")
 	if err == nil {
 		binary.Close()
 	}

@@ -3,7 +3,6 @@
 package launch
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -15,63 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"time"
-
-	"github.com/pointsman/pointsman/sdk/statefile"
-	"github.com/pointsman/pointsman/sdk/wire"
 )
-
-// A Command describes how to start a plugin's process.
-type Command struct {
-	Env []string // in addition to what every plugin gets: PATH, HOME, TMPDIR, LANG, TZ and Go's variables
-
-	// SocketDir is the parent of the directory for the socket, created if missing. Empty means
-	// the system's temporary directory.
-	SocketDir string
-
-	// StateDir is the plugin's own directory and its working directory, created if missing.
-	// Empty means the root.
-	StateDir string
-
-	// OOMScoreAdj is the oom_score_adj of the process. Nil means that of the host.
-	OOMScoreAdj *int
-
-	// Log is called with each line that the process prints to stderr, from a separate
-	// goroutine, and not after Exited is closed. It must return soon. If nil, the lines are
-	// dropped.
-	Log func(line string)
-
-	// Timeout limits the time until the handshake. Zero means ten seconds, which is twice what
-	// docs/wire.md requires, because a node that boots is busy.
-	Timeout time.Duration
-}
-
-const launchTimeout = 10 * time.Second
-
-// prepare creates the directories before there is a process, so that such failures have clear
-// errors.
-func (c Command) prepare() error {
-	sockets := cmp.Or(c.SocketDir, os.TempDir())
-	if n := len(sockets) + socketName; n > wire.MaxSocketPath && runtime.GOOS != "windows" { // on Windows plugins listen on a loopback port
-		return fmt.Errorf("socket directory %s: a path in it would have %d bytes, and a socket's may have %d; use a shorter one",
-			sockets, n, wire.MaxSocketPath)
-	}
-	if err := errors.Join(statefile.MakeDir(sockets), statefile.MakeDir(c.stateDir())); err != nil {
-		return err
-	}
-	if c.SocketDir != "" {
-		if err := statefile.Guarded(c.SocketDir); err != nil {
-			return fmt.Errorf("its socket cannot be made: %w", err)
-		}
-	}
-	return nil
-}
-
-func (c Command) stateDir() string { return cmp.Or(c.StateDir, string(filepath.Separator)) }
-
-// socketName is the length of what go-plugin appends to the socket directory:
-// "/plugin-dirN/pluginN", with numbers of up to ten digits.
-const socketName = len("/plugin-dir/plugin") + 20
 
 // A Binary is a plugin's file, open since it was checked. On Linux, Command executes exactly
 // this file even if the path has been replaced. Scripts are the exception, because their

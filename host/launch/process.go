@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+// silentLimit is how long a process may answer no heartbeat; three times as long if the end of the
+// process ends connections.
+const silentLimit = 10 * time.Second
+
+// A Process is a configured process of a plugin. Its owner must call either Watch once, which
+// also ends the process, or End.
+type Process struct {
+	*wire.Remote
+	Description sdk.Description
+
+	plugin Plugin
+	child  *child // nil if something else runs it
+}
+
+// ErrRestart is in the error chain if a process ends because it will be restarted.
+var ErrRestart = errors.New("pointsman plugin restart was asked for")
+
+// errHung is in the error chain if a process is killed because it does not answer.
+var errHung = errors.New("it hangs")
+
+// Watch sends a heartbeat each second until the process has ended or hangs, an error arrives
+// from over, or ctx ends. Then it ends the process and returns the reason. A nil from over
+// means that the user of the process is done with it, and ends nothing. Watch calls beat with
+// each report; doubt is the reason why the process may be about to hang.
+func (p *Process) Watch(ctx context.Context, over <-chan error, beat func(v wire.Vitals, doubt string)) error {
+	why := p.follow(ctx, over, beat)
+	p.End(why)
+	return why
+}
+
+// End ends a process that Start has started. For a process that something else runs, End closes
+// the connection, and asks the process to end only for a restart.
+func (p *Process) End(why error) {
+	switch {
+	case p.child != nil:
+		p.child.stop(errors.Is(why, errHung))
+	case errors.Is(why, ErrRestart):
+		_ = p.Shutdown(context.Background()) // whatever runs it can end it if it does not answer
+		p.endsSoon()
+	}
+	_ = p.Close() // the process has ended, or we are done with it
+}
+
+// endsSoon waits up to a second for the end of the process, and reports whether it has ended.
+func (p *Process) endsSoon() bool {
+	select {
+	case <-p.Exited():
+		return true
+	case <-time.After(time.Second):
+		return false
+	}
+}
+
+// follow is Watch without ending the process.
+func (p *Process) follow(ctx context.Context, over <-chan error, beat func(wire.Vitals, string)) error {
+	type answer struct {
+		vitals wire.Vitals
+		took   time.Duration
+		err    error
+	}
+	answers := make(chan answer)
+	asking, cancel := context.WithCancel(ctx)
+	var asked sync.WaitGroup
+	asked.Go(func() { // until asking ends
+		for tick := time.NewTicker(time.Second); ; {
+			began := time.Now()
+			vitals, err := p.Vitals(asking)
+			select {
+			case answers <- answer{vitals, time.Since(began), err}:
+			case <-asking.Done():
+				return
+			}
+			select {
+			case <-tick.C:
+			case <-asking.Done():
+				return
+			}
+		}
+	})
+	defer asked.Wait()
+	defer cancel()
+	spared := p.plugin.Address != "" || p.plugin.Debug
+	limit := silentLimit
+	if slices.Contains(p.Description.Limits, sdk.LimitDiesWithProcess) {
+		limit *= 3
+	}
+	var last heartbeat
+	var vitals wire.Vitals
+	for heard := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-p.Exited():
+			return errors.New(p.Ending())
+		case <-p.Lost(): // a process closes its connection a moment before it ends
+			if !p.endsSoon() {
+				return errors.New("the connection to it was lost")
+			}
+		case why := <-over:
+			if why != nil {
+				return why
+			}
+		case a := <-answers:
+			hangs := ""
+			switch {
+			case a.err == nil:
+				heard, vitals = time.Now(), a.vitals
+				last, hangs = last.next(a.vitals, a.took)
+			case time.Since(heard) >= limit:
+				hangs = "does not answer: " + a.err.Error()
+			}
+			if hangs != "" && !spared {
+				return fmt.Errorf("%w: %s", errHung, hangs)
+			}
+			if hangs == "" && a.err != nil {
+				hangs = a.err.Error()
+			}
+			beat(vitals, hangs)
+		}
+	}
+}
