@@ -88,7 +88,9 @@ func (m *machine) replace(mode, fault string) {
 	m.Helper()
 	path := filepath.Join(m.dir, launch.Prefix+mode)
 	data, err := os.ReadFile(path)
+	syscall.ForkLock.RLock() // no process that starts now inherits the file, which could not be executed then
 	err = errors.Join(err, os.WriteFile(path+".new", data, 0o700))
+	syscall.ForkLock.RUnlock()
 	info, stated := os.Stat(path + ".new")
 	if err = errors.Join(err, stated); err != nil {
 		m.Fatal(err)

@@ -86,9 +86,9 @@ func (p *dataplane) noteBusy(s *session, err error) error {
 	p.mu.Unlock()
 	switch {
 	case isNews && busy != nil:
-		p.reports.Report(report.Event{Warning: true, Reason: report.WriterElsewhere, Object: p.name, Message: "it may not write, so what it was told is not served: " + busy.Error()})
+		p.host.Reports.Report(report.Event{Warning: true, Reason: report.WriterElsewhere, Object: p.name, Message: "it may not write, so what it was told is not served: " + busy.Error()})
 	case isNews:
-		p.reports.Report(report.Event{Reason: report.WriterHere, Object: p.name, Message: "it is the writer now, and what it was told is served"})
+		p.host.Reports.Report(report.Event{Reason: report.WriterHere, Object: p.name, Message: "it is the writer now, and what it was told is served"})
 	}
 	p.notify()
 	return err
@@ -130,7 +130,7 @@ func (p *dataplane) takeNotes(v wire.Vitals) {
 	p.mu.Unlock()
 	for _, note := range v.Notes {
 		if about, is := strings.CutPrefix(note, sdk.NotSet); is && !slices.Contains(before, note) {
-			p.reports.Report(report.Event{Warning: true, Reason: report.ParameterNotSet, Object: p.name, Message: about})
+			p.host.Reports.Report(report.Event{Warning: true, Reason: report.ParameterNotSet, Object: p.name, Message: about})
 		}
 	}
 }

@@ -11,13 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
-
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/feed"
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/plane"
-	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
@@ -27,17 +24,19 @@ import (
 // binary and options. A reconciler assigns its role by steps; at most one step at a time is
 // about one dataplane.
 type dataplane struct {
+	host    *reconciler
 	name    string
-	id      plane.ID // guarded by the group's mutex, like build
-	build   string   // label of the build that it runs
 	plugin  launch.Plugin
-	tracker *track.Tracker
-	reports *report.Reporter
-	log     hclog.Logger
 	logged  *pluginLog
-	hooks   hooks
-	changes notifier        // notifies of changes to the fields that mu guards
-	life    context.Context // of the host: no process outlives it
+	changes notifier // notifies of changes to the fields that mu guards
+
+	// The fields below are guarded by the reconciler's mutex.
+	id       plane.ID
+	build    string             // label of the build that it runs
+	phase    string             // the stage of a swap that its step has reached; empty if there is no step
+	cancel   context.CancelFunc // cancels its step, if that needs its process
+	counting context.CancelFunc // ends the goroutine that counts its connections; nil if there is none
+	loss     *plane.Loss        // its process ended during its Start step
 
 	mu       sync.Mutex // guards the fields below, and some fields of session
 	status   status
@@ -47,30 +46,18 @@ type dataplane struct {
 	binary   *launch.Binary  // the last one started, kept open; nil if none
 	identity string          // the result of plugin.Identify at that time
 	pinned   bool            // restart binary instead of the file at the plugin's path
-	periods  periods
-	clearing bool        // Cleanup has begun: send no more updates
-	session  *session    // with the current process; nil if there is none
-	held     *feed.Feed  // held until Release; nil if none is
-	writer   writer      // state of the writer's lock
-	repairs  repairs     // of changes that other programs made
-	notes    []string    // as last reported
-	drops    []sdk.Drops // as last reported, also by an earlier process: the kernel counts on
+	clearing bool            // Cleanup has begun: send no more updates
+	session  *session        // with the current process; nil if there is none
+	held     *feed.Feed      // held until Release; nil if none is
+	writer   writer          // state of the writer's lock
+	repairs  repairs         // of changes that other programs made
+	notes    []string        // as last reported
+	drops    []sdk.Drops     // as last reported, also by an earlier process: the kernel counts on
 	followed followed
 
 	served   bool // it was Active and had confirmed the whole state when its process was last seen
 	succeeds bool // it will replace another process of its mode, which still holds the writer's lock
 }
-
-// hooks are the callbacks of a dataplane into the rest of the host.
-type hooks struct {
-	applied func(*dataplane, feed.Acked) // an update was confirmed
-	refused func()                       // a whole update failed
-	lost    func(*dataplane, plane.Loss) // its process has ended or did not start
-	changed func()                       // its state has changed
-}
-
-// periods are the minimum gap between updates and the interval of retries.
-type periods struct{ gap, retry time.Duration }
 
 // followed describes the last updates.
 type followed struct {
@@ -102,20 +89,25 @@ func (p *dataplane) started() plane.Outcome {
 // notify wakes the goroutines that wait for a change.
 func (p *dataplane) notify() {
 	p.changes.notify()
-	p.hooks.changed()
+	p.host.changes.notify()
 }
 
 // description returns the plugin's description of itself, from its current or last process.
 func (p *dataplane) description() sdk.Description { return p.shownStatus().description }
 
-// remote returns the process in session, or nil.
-func (p *dataplane) remote() *wire.Remote {
+// current returns the current session, or nil.
+func (p *dataplane) current() *session {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.session == nil {
-		return nil
+	return p.session
+}
+
+// remote returns the process in session, or nil.
+func (p *dataplane) remote() *wire.Remote {
+	if s := p.current(); s != nil {
+		return s.remote
 	}
-	return p.session.remote
+	return nil
 }
 
 var errNoProcess = errors.New("its process is gone")
@@ -138,18 +130,6 @@ func (p *dataplane) serves() bool {
 // observe updates served from the answers of its process. The caller holds the mutex.
 func (p *dataplane) observe() {
 	p.served = p.session.is(sdk.Active) && p.session.filled() && p.writer.busy == nil
-}
-
-// setPeriods changes the periods, also those of the current session.
-func (p *dataplane) setPeriods(gap, retry time.Duration) error {
-	p.mu.Lock()
-	p.periods = periods{gap, retry}
-	s := p.session
-	p.mu.Unlock()
-	if !s.fed() {
-		return nil
-	}
-	return s.feed.SetPeriods(gap, retry)
 }
 
 // diesWithProcess reports whether a dataplane serves only while its process runs.

@@ -31,15 +31,13 @@ import (
 func idle(name string) *dataplane { return idleOf(name, track.New(nil)) }
 
 func idleOf(name string, tracker *track.Tracker) *dataplane {
-	p := &dataplane{
-		name: name, plugin: launch.Plugin{Name: name}, tracker: tracker, reports: report.New(time.Now),
-		log: hclog.NewNullLogger(), logged: newPluginLog(name, hclog.NewNullLogger()), life: context.Background(),
-		hooks: hooks{
-			applied: func(*dataplane, feed.Acked) {}, refused: func() {},
-			lost: func(*dataplane, plane.Loss) {}, changed: func() {},
-		},
-	}
-	return p
+	h := &config.Host{MinSyncPeriod: config.Duration{Duration: time.Millisecond}, SyncPeriod: config.Duration{Duration: time.Minute}}
+	set := New(Settings{
+		Now: func() *config.Host { return h }, Tracker: tracker, Reports: report.New(time.Now), Log: hclog.NewNullLogger(),
+		Applied: func(feed.Acked) {}, Refused: func() {},
+	})
+	set.life = context.Background()
+	return &dataplane{host: set.reconciler, name: name, plugin: launch.Plugin{Name: name}, logged: newPluginLog(name, hclog.NewNullLogger())}
 }
 
 // filled is a dataplane that was sent everything, as one with these features.
@@ -106,7 +104,10 @@ func newSet(s Settings, all ...*dataplane) *Set {
 		s.Now = func() *config.Host { return new(config.Host) }
 	}
 	set := New(s)
-	set.main, set.members = all[0], all
+	set.main.Store(all[0])
+	for i, p := range all {
+		set.planes[plane.ID(i+1)] = p
+	}
 	set.state.Facts, set.fileMode = plane.Facts{Served: all[0].name}, all[0].name
 	return set
 }
@@ -190,7 +191,7 @@ func TestStateEvents(t *testing.T) {
 	} {
 		p := idle("m")
 		var got []report.Event
-		p.reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
+		p.host.Reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
 		p.status = status{state: c.from, pid: 7}
 		p.setState(c.to, why)
 		p.setState(c.to, why) // which is no change
@@ -205,7 +206,7 @@ func TestLeftServing(t *testing.T) {
 	p := idle("m")
 	p.plugin.Address = "unix:///nowhere"
 	var got []report.Event
-	p.reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
+	p.host.Reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
 	p.status = status{state: Serving, pid: 7}
 	p.setState(Stopped, "the host ends")
 	if len(got) != 1 || got[0].Reason != report.PluginLeft || got[0].Message != "the host ends; pid 7 serves on" || got[0].Warning {
@@ -237,7 +238,7 @@ func TestLossOf(t *testing.T) {
 func TestNotSet(t *testing.T) {
 	p := idle("m")
 	var got []report.Event
-	p.reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
+	p.host.Reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
 	const want = "/sys/x stays as it is, and was to be 7: read-only file system; set it on the machine itself"
 	for range 2 { // each second
 		p.takeNotes(wire.Vitals{Report: sdk.Report{Notes: []string{"another program has a chain", sdk.NotSet + want}}})

@@ -69,7 +69,7 @@ func explained(t *testing.T, detector sdk.Pods) *Set {
 	service("none", "172.30.0.3", nil)
 	tracker.Synced()
 	p := filled(t, "m", tracker, sdk.FeatureIPv4)
-	set := newSet(Settings{Tracker: tracker, Reports: p.reports, Begun: &config.Host{}}, p)
+	set := newSet(Settings{Tracker: tracker, Reports: p.host.Reports, Begun: &config.Host{}}, p)
 	return set
 }
 
@@ -156,7 +156,7 @@ func TestBeforeTheSource(t *testing.T) {
 	t.Parallel()
 	tracker := track.New(nil)
 	p := filled(t, "m", tracker, sdk.FeatureIPv4)
-	set := newSet(Settings{Tracker: tracker, Reports: p.reports, Begun: &config.Host{}}, p)
+	set := newSet(Settings{Tracker: tracker, Reports: p.host.Reports, Begun: &config.Host{}}, p)
 	q, _ := admin.ParseQuestion("node", "172.30.0.1:80")
 	x, err := set.Explain(t.Context(), q)
 	if err != nil || x.Verdict != admin.VerdictCannotTell || len(x.Steps) != 1 || !strings.Contains(x.Steps[0].Answer, "has not answered yet") {

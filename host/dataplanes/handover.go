@@ -71,9 +71,7 @@ func (p *dataplane) Hold(ctx context.Context) error {
 
 // hold holds back updates until Release.
 func (p *dataplane) hold(ctx context.Context) error {
-	p.mu.Lock()
-	s := p.session
-	p.mu.Unlock()
+	s := p.current()
 	if !s.fed() {
 		return nil
 	}
@@ -98,9 +96,7 @@ func (p *dataplane) Release() {
 
 // setRole sets the role of its process. It waits for the writer's lock if the role needs it.
 func (p *dataplane) setRole(ctx context.Context, role sdk.Role) error {
-	p.mu.Lock()
-	s := p.session
-	p.mu.Unlock()
+	s := p.current()
 	if s == nil {
 		return errNoProcess
 	}
@@ -119,9 +115,7 @@ func (p *dataplane) retire(ctx context.Context, role sdk.Role) error {
 // tryActive makes its process Active, and returns nil also if another process holds the
 // writer's lock.
 func (p *dataplane) tryActive(ctx context.Context) error {
-	p.mu.Lock()
-	s := p.session
-	p.mu.Unlock()
+	s := p.current()
 	if s == nil {
 		return errNoProcess
 	}
@@ -144,9 +138,7 @@ func (p *dataplane) verify(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer p.Release()
-	p.mu.Lock()
-	s := p.session
-	p.mu.Unlock()
+	s := p.current()
 	if !s.fed() {
 		return false, errNoProcess
 	}
@@ -220,7 +212,7 @@ func (p *dataplane) Stop() {
 		ctx, cancel := context.WithTimeout(context.Background(), yieldLimit)
 		defer cancel()
 		if err := remote.SetRole(ctx, sdk.Yielded); err != nil {
-			p.log.Info("the plugin keeps the writer's lock for a minute", "plugin", p.name, "err", err)
+			p.host.Log.Info("the plugin keeps the writer's lock for a minute", "plugin", p.name, "err", err)
 		}
 	}
 	if !p.stop(errNotNeeded) {
@@ -247,7 +239,7 @@ func (p *dataplane) Cleanup(ctx context.Context) error {
 	}
 	err := p.clear(ctx)
 	if busy := (*sdk.Busy)(nil); errors.As(err, &busy) {
-		p.log.Info("the rules of this mode are left to the process that writes them", "plugin", p.name, "holder", busy.Error())
+		p.host.Log.Info("the rules of this mode are left to the process that writes them", "plugin", p.name, "holder", busy.Error())
 		p.Stop()
 		return nil
 	}
@@ -259,7 +251,7 @@ func (p *dataplane) Cleanup(ctx context.Context) error {
 		return nil
 	}
 	if !errors.Is(err, errNoProcess) {
-		p.log.Warn("cleanup by its own process", "plugin", p.name, "err", err)
+		p.host.Log.Warn("cleanup by its own process", "plugin", p.name, "err", err)
 	}
 	_, err = verb(ctx, plugin.Path, plugin.SHA256, "cleanup")
 	return err

@@ -47,7 +47,7 @@ func (set *Set) UnderWay() *admin.Swap {
 	leaves := set.instance(func(i plane.Instance) bool { return i.Up && (i.Role == sdk.Draining || i.Role == sdk.Yielded) })
 	if now.stage == "draining" && leaves != nil {
 		s.Until = leaves.Drained.Add(set.Now().Swap.DrainTimeout.Duration)
-		if d := set.member(leaves.ID); d != nil {
+		if d := set.planes[leaves.ID]; d != nil {
 			s.Flows = d.shownStatus().vitals.Flows
 		}
 	}

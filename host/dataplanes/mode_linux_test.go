@@ -24,10 +24,7 @@ func underWay(t *testing.T, stage string) *Set {
 	set := newFormerHost(t).next()
 	now := time.Now()
 	f := set.state.Facts.Serves("iptables").Asks("userspace", "iptables", false)
-	set.main.id = 1
-	coming := set.newDataplane("userspace")
-	coming.id = 2
-	set.add(coming)
+	set.planes[1], set.planes[2] = set.serving(), set.newDataplane("userspace")
 	set.startable["userspace"] = true
 	from := plane.Instance{ID: 1, Mode: "iptables", Build: set.buildOf("iptables"), Up: true, Synced: true, Role: sdk.Active, Served: true}
 	to := plane.Instance{ID: 2, Mode: "userspace", Build: set.buildOf("userspace"), Up: true, Role: sdk.Standby}
@@ -93,7 +90,7 @@ func TestSwapTo(t *testing.T) {
 		t.Errorf("to userspace: %v, and %s is wanted", err, wanted(set))
 	}
 	busy := underWay(t, "staging")
-	busy.main.served = true
+	busy.serving().served = true
 	var refused *admin.Error
 	if _, err := busy.SwapTo(admin.SwapAsk{To: "userspace", DryRun: true}); !errors.As(err, &refused) || refused.Code != http.StatusConflict || !strings.Contains(refused.Why, "another swap is under way") {
 		t.Errorf("a dry run while another is under way: %v", err)
@@ -157,7 +154,7 @@ func TestPlugins(t *testing.T) {
 	if said, err := set.Restart("iptables"); err != nil || said != "plugin iptables is started anew" {
 		t.Errorf("restart the one in use: %q, %v", said, err)
 	}
-	set.main.logged.buffer.add(admin.LogLine{Message: "hello"})
+	set.serving().logged.buffer.add(admin.LogLine{Message: "hello"})
 	var lines []string
 	if err := set.Logs(t.Context(), "iptables", false, func(l admin.LogLine) error { lines = append(lines, l.Message); return nil }); err != nil || len(lines) != 1 {
 		t.Errorf("its log: %q, %v", lines, err)
@@ -171,12 +168,12 @@ func TestHealth(t *testing.T) {
 	if len(all) != 2 || all[0].Name != "iptables" || all[0].Up || all[0].Filled || all[0].NoWriter != "" {
 		t.Errorf("before a session: %+v", all)
 	}
-	p := set.main
-	p.tracker.SetService(clusterService("web", netip.MustParseAddr("172.30.0.1"), corev1.ProtocolTCP))
+	p := set.serving()
+	p.host.Tracker.SetService(clusterService("web", netip.MustParseAddr("172.30.0.1"), corev1.ProtocolTCP))
 	if h := set.Health()[0]; h.Pending != 1 {
 		t.Errorf("before a session %d ports are pending, and there is one", h.Pending)
 	}
-	c := p.tracker.Cursor(sdk.Description{Name: p.name})
+	c := p.host.Tracker.Cursor(sdk.Description{Name: p.name})
 	p.session = &session{dataplane: p, cursor: c, feed: feedOf(t, c), full: true, role: sdk.Active}
 	p.writer.busy = &sdk.Busy{Mode: p.name, PID: 7}
 	p.followed = followed{last: time.Now(), took: 1500 * time.Microsecond, failure: "no room"}
@@ -205,12 +202,12 @@ func TestSurvey(t *testing.T) {
 	if found := set.Unattended(); found != nil {
 		t.Errorf("while its process is still to come: %q", found)
 	}
-	set.main.status.state = Waiting
+	set.serving().status.state = Waiting
 	next := set.look(t.Context(), time.Now(), time.Time{})
 	if found := set.Unattended(); len(found) != 1 || found[0] != "userspace: chain KUBE-PORTALS and 1 more" {
 		t.Errorf("found: %q", found)
 	}
-	set.main.served = true
+	set.serving().served = true
 	set.look(t.Context(), time.Now(), next)
 	if found := set.Unattended(); found != nil {
 		t.Errorf("while the mode in use serves: %q", found)

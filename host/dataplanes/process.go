@@ -89,7 +89,7 @@ func (p *dataplane) setState(to State, why string) {
 	if from != to {
 		e := stateEvent(to, why, pid, to == Stopped && p.plugin.Address != "" && pid != 0)
 		e.Object = p.name
-		p.reports.Report(e)
+		p.host.Reports.Report(e)
 	}
 	p.notify()
 }
@@ -190,7 +190,7 @@ func (p *dataplane) prepare(options json.RawMessage) (*launch.Binary, json.RawMe
 
 // run runs the session of a process until the process has ended.
 func (p *dataplane) run(process *launch.Process, s *session, over chan error) {
-	ctx, cancel := context.WithCancelCause(p.life)
+	ctx, cancel := context.WithCancelCause(p.host.life)
 	serving := make(chan struct{})
 	go func() { // ends with ctx
 		defer close(serving)
@@ -203,9 +203,9 @@ func (p *dataplane) run(process *launch.Process, s *session, over chan error) {
 	}()
 	up := time.Now()
 	why := process.Watch(ctx, over, func(v wire.Vitals, doubt string) { p.recordHeartbeat(s, v, doubt) })
-	if cause := context.Cause(p.life); cause != nil && errors.Is(why, cause) {
+	if cause := context.Cause(p.host.life); cause != nil && errors.Is(why, cause) {
 		why = fmt.Errorf("%w: %w", errHostEnds, cause)
-		if cause == p.life.Err() { // "context canceled" adds nothing
+		if cause == p.host.life.Err() { // "context canceled" adds nothing
 			why = errHostEnds
 		}
 	}
@@ -215,16 +215,16 @@ func (p *dataplane) run(process *launch.Process, s *session, over chan error) {
 	p.status.lastEnd, p.status.lastEndAt = why.Error(), time.Now()
 	p.end = nil
 	p.session = nil
-	p.served = p.served && !diesWithProcess(s.desc) // rules in the kernel outlive the process
+	p.served = p.served && !diesWithProcess(process.Description) // rules in the kernel outlive the process
 	p.mu.Unlock()
 	s.close()
 	switch {
 	case errors.Is(why, errNewOptions): // nothing went wrong, and open goes on
 	case errors.Is(why, errNotNeeded), errors.Is(why, errHostEnds):
 		p.setState(Stopped, why.Error())
-		p.hooks.lost(p, plane.Loss{Err: why, Reason: plane.Asked})
+		p.host.processLost(p, plane.Loss{Err: why, Reason: plane.Asked})
 	default:
-		p.hooks.lost(p, p.lost(why, time.Since(up)))
+		p.host.processLost(p, p.lost(why, time.Since(up)))
 	}
 }
 
@@ -234,7 +234,7 @@ func (p *dataplane) lost(err error, served time.Duration) plane.Loss {
 	l, text := lossOf(err, served)
 	l.Dialed, l.Jitter = p.plugin.Address != "", rand.Float64()
 	switch {
-	case p.life.Err() != nil:
+	case p.host.life.Err() != nil:
 		p.setState(Stopped, errHostEnds.Error())
 	case l.Reason == plane.Unable || l.Reason == plane.Fenced:
 		p.setState(Refused, text)

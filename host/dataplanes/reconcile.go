@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pointsman/pointsman/host/canary"
@@ -28,35 +29,33 @@ import (
 // instance.
 type reconciler struct {
 	installed
-	*group
 	canary  *canary.Canary
-	writing sync.Mutex  // guards the fields below; lock order: writing, mu, group.mu
+	life    context.Context // of the host: no process outlives it
+	main    atomic.Pointer[dataplane]
+	changes notifier       // of a dataplane or of the desired mode
+	steps   sync.WaitGroup // running ones, and goroutines that count connections
+	looked  time.Time      // when reconcile last checked what nothing notifies it of
+
+	writing sync.Mutex  // guards onDisk; lock order: writing, mu, dataplane.mu
 	onDisk  plane.Facts // as last written
-
-	steps sync.WaitGroup
-
-	looked time.Time // when reconcile last checked what nothing notifies it of
 
 	mu        sync.Mutex // guards the fields below
 	state     plane.State
-	startable map[string]bool                 // whether a mode that Plan may start has a plugin
-	fileMode  string                          // the config file's mode
-	builds    map[string]build                // by mode, for modes that run or are wanted
-	nonce     uint64                          // of the last label for a build with unchanged binary and options
-	dryRun    *plane.Want                     // nil if no dry run is in progress
-	spare     *dataplane                      // for the first Start of its mode; nil if none
-	formers   map[string]*dataplane           // by mode: stopped, but restarted if the replacement fails
-	losses    map[plane.ID]plane.Loss         // of instances whose process ended during its Start step
-	phases    map[plane.ID]string             // the current stage of the step of an instance
-	cancels   map[plane.ID]context.CancelFunc // of steps that need the process of their instance
-	counting  map[plane.ID]context.CancelFunc // of goroutines that count an instance's connections
-	ways      []string                        // frontends that reached the canary before traffic was moved
-	swap      *progress                       // nil if no swap is in progress
-	dropped   string                          // why the previously wanted mode is no longer wanted
-	last      result                          // the last swap; zero if there was none
-	undone    result                          // the last change of mode if it was undone; zero if it succeeded
-	unwritten []string                        // errors of the last write
-	failures  map[string]string               // by step and mode, the last reported error, to report each error once
+	planes    map[plane.ID]*dataplane // of the instances in state
+	startable map[string]bool         // whether a mode that Plan may start has a plugin
+	fileMode  string                  // the config file's mode
+	builds    map[string]build        // by mode, for modes that run or are wanted
+	nonce     uint64                  // of the last label for a build with unchanged binary and options
+	dryRun    *plane.Want             // nil if no dry run is in progress
+	spare     *dataplane              // for the first Start of its mode; nil if none
+	formers   map[string]*dataplane   // by mode: stopped, but restarted if the replacement fails
+	ways      []string                // frontends that reached the canary before traffic was moved
+	swap      *progress               // nil if no swap is in progress
+	dropped   string                  // why the previously wanted mode is no longer wanted
+	last      result                  // the last swap; zero if there was none
+	undone    result                  // the last change of mode if it was undone; zero if it succeeded
+	unwritten []string                // errors of the last write
+	failures  map[string]string       // by step and mode, the last reported error, to report each error once
 }
 
 // A build identifies the binary and options of a mode.
@@ -109,7 +108,7 @@ func (set *Set) Begin() error {
 	}
 	set.state.Facts = facts
 	set.spare = set.newDataplane(first)
-	set.add(set.spare)
+	set.main.Store(set.spare)
 	if dir := socketDir(set.Begun.StateDir); dir != "" { // otherwise the sockets are in a shared directory
 		_ = os.RemoveAll(dir) // what a killed host left there does no harm
 	}
@@ -281,7 +280,7 @@ func (r *reconciler) updateBuilds() {
 // mutex.
 func (r *reconciler) checkWaiting(now time.Time) {
 	for _, i := range r.state.Have {
-		if d := r.member(i.ID); d != nil && d.look(now) && i.Doing == 0 {
+		if d := r.planes[i.ID]; d != nil && d.look(now) && i.Doing == 0 {
 			r.state.Ready(i.ID)
 		}
 	}
@@ -298,7 +297,7 @@ func (r *reconciler) startAgain(d *dataplane) {
 // observe records the observations of all processes in session. The caller holds the mutex.
 func (r *reconciler) observe(ctx context.Context, now time.Time) {
 	for _, i := range slices.Clone(r.state.Have) {
-		d := r.member(i.ID)
+		d := r.planes[i.ID]
 		if d == nil {
 			continue
 		}
@@ -307,10 +306,10 @@ func (r *reconciler) observe(ctx context.Context, now time.Time) {
 		}
 		i, _ = r.state.Instance(i.ID)
 		drains := i.Up && (i.Role == sdk.Draining || i.Role == sdk.Yielded) && i.Doing == 0 && i.Flows != 0 && !i.Drained.IsZero()
-		if drains && r.counting[i.ID] == nil {
+		if drains && d.counting == nil {
 			counting, cancel := context.WithCancel(ctx)
-			r.counting[i.ID] = cancel
-			r.steps.Go(func() { r.count(counting, i.ID, d) })
+			d.counting = cancel
+			r.steps.Go(func() { r.count(counting, d) })
 		}
 	}
 }
@@ -330,13 +329,14 @@ func (r *reconciler) begin(s plane.Step, w plane.Want, now time.Time) task {
 			label = w.Build
 		}
 	}
-	r.stopCounting(s.On)
-	r.stopCounting(s.With)
 	b.Step = r.state.Begin(s, label, now)
 	if s.Do == plane.Start && s.On == 0 {
 		r.addInstance(b.On, mode, label)
 	}
-	b.on, b.with = r.member(b.On), r.member(b.With)
+	b.on, b.with = r.planes[b.On], r.planes[b.With]
+	for _, d := range []*dataplane{b.on, b.with} {
+		d.stopCounting()
+	}
 	if s.Do == plane.Start && b.undoes && refused.Former == label && label != "" {
 		b.on.pin() // otherwise it would start the refused binary
 	}
@@ -353,44 +353,41 @@ func (r *reconciler) addInstance(id plane.ID, mode, label string) {
 	case former != nil && former.build == label:
 		d = former
 		delete(r.formers, mode)
-		r.add(d)
 	default:
 		d = r.newDataplane(mode)
-		r.add(d)
 	}
+	d.id, d.build, r.planes[id] = id, label, d
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.succeeds = slices.ContainsFunc(r.state.Have, func(i plane.Instance) bool { return i.ID != id && i.Mode == mode && i.Up })
-	d.mu.Unlock()
-	r.name(d, id, label)
 }
 
 // end records the outcome of a step.
 func (r *reconciler) end(b task, o plane.Outcome) {
 	now := time.Now()
 	r.mu.Lock()
-	delete(r.phases, b.On)
-	delete(r.cancels, b.On)
+	b.on.phase, b.on.cancel = "", nil
 	if i, there := r.state.Instance(b.On); there && !i.Up && b.Do != plane.Start && b.Do != plane.Stop && b.Do != plane.Cleanup {
 		o.Err, o.Answer = errors.Join(o.Err, errNoProcess), plane.Unknown // its process ended meanwhile
 	}
 	r.state.End(b.Step, o, now)
-	if l, ended := r.losses[b.On]; ended {
-		r.lost(b.On, l, now)
+	if l := b.on.loss; l != nil {
+		r.lost(b.on, *l, now)
+		b.on.loss = nil
 	}
-	delete(r.losses, b.On)
 	if i, there := r.state.Instance(b.On); there && !i.Up {
 		b.on.setNextStart(i.Next)
 	}
 	if b.Do == plane.Replace && o.Err == nil && b.with != nil && b.with.isOver() {
 		r.forgetFormer(b.with.name)
 		r.formers[b.with.name] = b.with
-		r.drop(b.with)
+		delete(r.planes, b.With)
 	}
 	if b.Do == plane.Prove && o.Err == nil {
 		r.forgetFormer(b.on.name)
 	}
 	if b.Do == plane.Stop {
-		r.drop(b.on)
+		delete(r.planes, b.On)
 		b.on.closeBinary()
 	}
 	r.mu.Unlock()
@@ -406,22 +403,22 @@ func (r *reconciler) forgetFormer(mode string) {
 	}
 }
 
-// lost records that the process of an instance has ended. The caller holds the mutex.
-func (r *reconciler) lost(id plane.ID, l plane.Loss, now time.Time) {
-	if cancel := r.cancels[id]; cancel != nil {
-		cancel()
+// lost records that the process of a dataplane has ended. The caller holds the mutex.
+func (r *reconciler) lost(d *dataplane, l plane.Loss, now time.Time) {
+	if d.cancel != nil {
+		d.cancel()
 	}
-	r.stopCounting(id)
-	r.state.Lost(id, l, now)
+	d.stopCounting()
+	r.state.Lost(d.id, l, now)
 }
 
 // processLost is called when the process of a dataplane has ended.
 func (r *reconciler) processLost(d *dataplane, l plane.Loss) {
 	r.mu.Lock()
 	if i, there := r.state.Instance(d.id); there && i.Doing == plane.Start {
-		r.losses[d.id] = l
+		d.loss = &l
 	} else if there {
-		r.lost(d.id, l, time.Now())
+		r.lost(d, l, time.Now())
 		i, _ = r.state.Instance(d.id)
 		d.setNextStart(i.Next)
 	}
@@ -429,9 +426,9 @@ func (r *reconciler) processLost(d *dataplane, l plane.Loss) {
 	r.changes.notify()
 }
 
-// count waits until a draining instance has no connections left, and records that. It ends with
-// ctx, when the instance no longer drains or its process has ended.
-func (r *reconciler) count(ctx context.Context, id plane.ID, d *dataplane) {
+// count waits until a draining dataplane has no connections left, and records that. It ends with
+// ctx, when the dataplane no longer drains or its process has ended.
+func (r *reconciler) count(ctx context.Context, d *dataplane) {
 	err := plane.Fail("draining/drain")
 	for none := 0; none < 3; { // one zero is not enough: a flow that is just starting may be missing in a count
 		n, failed := d.flows(ctx)
@@ -447,24 +444,24 @@ func (r *reconciler) count(ctx context.Context, id plane.ID, d *dataplane) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if ctx.Err() == nil {
-		r.state.Drained(id)
-		r.stopCounting(id)
+		r.state.Drained(d.id)
+		d.stopCounting()
 		r.changes.notify()
 	}
 }
 
-// stopCounting stops counting the connections of an instance. The caller holds the mutex.
-func (r *reconciler) stopCounting(id plane.ID) {
-	if cancel := r.counting[id]; cancel != nil {
-		cancel()
-		delete(r.counting, id)
+// stopCounting stops counting connections. The caller holds the reconciler's mutex.
+func (p *dataplane) stopCounting() {
+	if p != nil && p.counting != nil {
+		p.counting()
+		p.counting = nil
 	}
 }
 
 // betweenCounts is the polling interval: no dataplane reports the end of its last connection.
 const betweenCounts = 100 * time.Millisecond
 
-// chooseMain makes the serving instance the main dataplane of the group. The caller holds the
+// chooseMain makes the serving instance the main dataplane. The caller holds the
 // mutex.
 func (r *reconciler) chooseMain() {
 	var best *dataplane
@@ -481,12 +478,12 @@ func (r *reconciler) chooseMain() {
 		case i.Up && i.Role != sdk.Yielded:
 			n = 2
 		}
-		if d := r.member(i.ID); d != nil && n >= rank {
+		if d := r.planes[i.ID]; d != nil && n >= rank {
 			best, rank = d, n
 		}
 	}
 	if best != nil {
-		r.setMain(best)
+		r.main.Store(best)
 	}
 }
 

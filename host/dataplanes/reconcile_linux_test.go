@@ -99,8 +99,8 @@ func TestBeginsWithoutWhatCannotBeUsed(t *testing.T) {
 			done := time.AfterFunc(time.Minute, func() { panic("it waits") })
 			set := s.next()
 			done.Stop()
-			if len(set.members) != 1 || set.members[0].name != "iptables" {
-				t.Errorf("begins with %s of %d", set.members[0].name, len(set.members))
+			if set.Mode() != "iptables" {
+				t.Errorf("begins with %s", set.Mode())
 			}
 			if said := eventsOf(set, report.StateNotUsed); len(said) != 1 || !strings.Contains(said[0], "mode.json") {
 				t.Errorf("says %q", said)

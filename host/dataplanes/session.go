@@ -41,7 +41,6 @@ func (p *dataplane) syncDeadline() time.Duration {
 type session struct {
 	dataplane *dataplane
 	remote    *wire.Remote
-	desc      sdk.Description
 	first     sdk.Role                // assigned before the first update; zero if none
 	cancel    context.CancelCauseFunc // ends the session, and with it the process
 
@@ -60,12 +59,13 @@ type session struct {
 func (p *dataplane) newSession(process *launch.Process, role sdk.Role) (*session, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := &session{dataplane: p, remote: process.Remote, desc: process.Description}
+	s := &session{dataplane: p, remote: process.Remote}
 	if !p.clearing {
-		s.first = firstRole(s.desc, role)
-		s.cursor = p.tracker.Cursor(s.desc)
+		settings := p.host.Now()
+		s.first = firstRole(process.Description, role)
+		s.cursor = p.host.Tracker.Cursor(process.Description)
 		f, err := feed.New(clock.RealClock{}, s.cursor, s.remote, feed.Settings{
-			MinGap: p.periods.gap, Period: p.periods.retry, Retry: firstRetry,
+			MinGap: settings.MinSyncPeriod.Duration, Period: settings.SyncPeriod.Duration, Retry: firstRetry,
 			Deadline: p.syncDeadline(),
 			Gone:     s.remote.Exited(),
 			Hooks:    feed.Hooks{Acked: s.acked, Failed: s.failed},
@@ -158,7 +158,7 @@ func (p *dataplane) recordRole(s *session, role sdk.Role) {
 	p.observe()
 	p.mu.Unlock()
 	if role == sdk.Active && was != sdk.Active {
-		p.reports.Report(report.Event{Reason: report.DataplaneActive, Object: p.name, Message: "it serves this node"})
+		p.host.Reports.Report(report.Event{Reason: report.DataplaneActive, Object: p.name, Message: "it serves this node"})
 	}
 	if s.feed != nil && role != sdk.Yielded {
 		s.feed.RetryBusy()
@@ -191,8 +191,10 @@ func (s *session) note(a feed.Acked) {
 	p.mu.Lock()
 	p.followed.took, p.followed.failure, p.followed.last, p.succeeds = a.Took, "", time.Now(), false
 	p.mu.Unlock()
-	p.hooks.applied(p, a)
-	p.log.Debug("update confirmed", "rev", a.Update.To, "set", len(a.Update.Set), "deleted", len(a.Update.Delete),
+	if p.host.serving() == p { // what another dataplane confirms is not served yet, or no longer
+		p.host.Applied(a)
+	}
+	p.host.Log.Debug("update confirmed", "rev", a.Update.To, "set", len(a.Update.Set), "deleted", len(a.Update.Delete),
 		"failed", len(a.Result.Failed), "took", phrase.Round(a.Took))
 }
 
@@ -206,8 +208,8 @@ func (s *session) failed(err error) {
 	p.mu.Lock()
 	p.followed.failure = err.Error()
 	p.mu.Unlock()
-	p.hooks.refused()
-	p.reports.Report(report.Event{Warning: true, Reason: report.SyncFailed, Object: p.name, Message: err.Error()})
+	p.host.Refused()
+	p.host.Reports.Report(report.Event{Warning: true, Reason: report.SyncFailed, Object: p.name, Message: err.Error()})
 	if errors.Is(err, wire.ErrFenced) {
 		s.cancel(err) // another host has taken over the plugin
 	}

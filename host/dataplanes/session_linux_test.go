@@ -20,8 +20,7 @@ func modelDataplane(t *testing.T) (*dataplane, modelKernel) {
 	m := newMachine(t, 0)
 	p := idle("a")
 	p.plugin = launch.Plugin{Name: "a", Path: filepath.Join(m.dir, launch.Prefix+"a"), StateDir: filepath.Join(m.dir, "state/a")}
-	p.periods = periods{gap: time.Millisecond, retry: time.Minute}
-	p.tracker.Synced()
+	p.host.Tracker.Synced()
 	t.Cleanup(func() { p.stop(errNotNeeded) })
 	return p, m.kernel
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -53,22 +54,21 @@ type Set struct {
 
 // New returns an empty Set. It has no effects before Begin.
 func New(s Settings) *Set {
-	in, g := installed{s}, &group{}
+	in := installed{s}
 	set := &Set{
 		reconciler: &reconciler{
-			installed: in, group: g, startable: make(map[string]bool), builds: make(map[string]build),
-			formers: make(map[string]*dataplane), losses: make(map[plane.ID]plane.Loss), phases: make(map[plane.ID]string), cancels: make(map[plane.ID]context.CancelFunc),
-			counting: make(map[plane.ID]context.CancelFunc), failures: make(map[string]string),
+			installed: in, planes: make(map[plane.ID]*dataplane), startable: make(map[string]bool), builds: make(map[string]build),
+			formers: make(map[string]*dataplane), failures: make(map[string]string),
 		},
 		choice: sync.OnceValue(in.makeChoice),
 	}
-	set.canary = canary.New(s.Tracker, s.NodeName, s.Addrs, g.ownProcesses)
+	set.canary = canary.New(s.Tracker, s.NodeName, s.Addrs, set.ownProcesses)
 	return set
 }
 
 // ownProcesses returns the process IDs of the plugins that this host runs on this machine.
-func (g *group) ownProcesses() (pids []int) {
-	for _, p := range g.all() {
+func (r *reconciler) ownProcesses() (pids []int) {
+	for _, p := range r.all() {
 		if remote := p.remote(); remote != nil && p.plugin.Address == "" {
 			pids = append(pids, remote.Hello().PID)
 		}
@@ -78,26 +78,12 @@ func (g *group) ownProcesses() (pids []int) {
 
 // newDataplane returns a dataplane of a mode, without a process.
 func (r *reconciler) newDataplane(mode string) *dataplane {
-	s := r.Now()
-	return &dataplane{
-		name: mode, plugin: r.plugin(mode), tracker: r.Tracker, reports: r.Reports, log: r.Log, logged: newPluginLog(mode, r.Log),
-		periods: periods{s.MinSyncPeriod.Duration, s.SyncPeriod.Duration},
-		options: s.Plugins[mode].Options,
-		hooks:   hooks{applied: r.applied, refused: r.Refused, lost: r.processLost, changed: r.changes.notify},
-	}
-}
-
-// applied forwards the updates that the serving dataplane confirms. What another dataplane
-// confirms is not served yet, or no longer.
-func (r *reconciler) applied(p *dataplane, a feed.Acked) {
-	if r.serving() == p {
-		r.Applied(a)
-	}
+	return &dataplane{host: r, name: mode, plugin: r.plugin(mode), logged: newPluginLog(mode, r.Log), options: r.Now().Plugins[mode].Options}
 }
 
 // Run runs the dataplanes and swaps between them until ctx ends.
 func (set *Set) Run(ctx context.Context) error {
-	set.run(ctx)
+	set.life = ctx
 	var parts sync.WaitGroup
 	parts.Go(func() { set.loop(ctx) })
 	parts.Go(func() { set.survey(ctx) })
@@ -117,7 +103,9 @@ func (set *Set) Run(ctx context.Context) error {
 func (set *Set) Reload(c config.State) error {
 	var errs []error
 	for _, p := range set.all() {
-		errs = append(errs, p.setPeriods(c.Host.MinSyncPeriod.Duration, c.Host.SyncPeriod.Duration))
+		if s := p.current(); s.fed() {
+			errs = append(errs, s.feed.SetPeriods(c.Host.MinSyncPeriod.Duration, c.Host.SyncPeriod.Duration))
+		}
 	}
 	if slices.Contains(c.Applied, "mode") {
 		set.setFileMode(set.mode(c.Host.Mode))
@@ -126,90 +114,28 @@ func (set *Set) Reload(c config.State) error {
 	return errors.Join(errs...)
 }
 
-// A group holds the dataplanes that a host runs: the serving one, and others during and after a
-// swap.
-type group struct {
-	changes notifier // of a dataplane or of the desired mode
+// serving returns the main dataplane: the one that serves, or that should serve if none does.
+func (r *reconciler) serving() *dataplane { return r.main.Load() }
 
-	mu      sync.Mutex   // guards the fields below
-	main    *dataplane   // the serving one
-	members []*dataplane // all, including main
-	life    context.Context
-}
-
-// run sets the context of the processes that are started from now on.
-func (g *group) run(ctx context.Context) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.life = ctx
-}
-
-// name assigns a dataplane the ID of its instance and its build.
-func (g *group) name(p *dataplane, id plane.ID, build string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p.id, p.build, p.life = id, build, g.life
-}
-
-// drop removes a dataplane from the group.
-func (g *group) drop(p *dataplane) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.members = slices.DeleteFunc(g.members, func(d *dataplane) bool { return d == p })
-}
-
-// setMain sets the serving dataplane.
-func (g *group) setMain(p *dataplane) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.main = p
-}
-
-func (g *group) serving() *dataplane {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.main
-}
-
-func (g *group) all() []*dataplane {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return slices.Clone(g.members)
-}
-
-// member returns the dataplane of an instance, or nil.
-func (g *group) member(id plane.ID) *dataplane {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, p := range g.members {
-		if p.id == id && id != 0 {
-			return p
-		}
+// all returns the dataplanes that have an instance: the serving one, and others during and after
+// a swap.
+func (r *reconciler) all() []*dataplane {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []*dataplane
+	for _, id := range slices.Sorted(maps.Keys(r.planes)) {
+		all = append(all, r.planes[id])
 	}
-	return nil
+	return all
 }
 
 // named returns the dataplane of a mode, or nil if none runs.
-func (g *group) named(mode string) *dataplane {
-	if main := g.serving(); main.name == mode {
-		return main
-	}
-	for _, p := range g.all() {
-		if p.name == mode {
-			return p
-		}
+func (r *reconciler) named(mode string) *dataplane {
+	all := append([]*dataplane{r.serving()}, r.all()...)
+	if i := slices.IndexFunc(all, func(p *dataplane) bool { return p.name == mode }); i >= 0 {
+		return all[i]
 	}
 	return nil
-}
-
-// add adds p. The first dataplane is the serving one.
-func (g *group) add(p *dataplane) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.main == nil {
-		g.main = p
-	}
-	g.members = append(g.members, p)
 }
 
 // A notifier wakes all goroutines that wait for the next change. The zero value is ready to

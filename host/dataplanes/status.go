@@ -176,7 +176,7 @@ func (p *dataplane) sync() (admin.Sync, track.CursorStatus) {
 	s := admin.Sync{Last: p.followed.last, TookMS: float64(p.followed.took.Microseconds()) / 1000, Error: p.followed.failure}
 	c := p.session.status()
 	if !p.session.fed() { // a new session will send everything again
-		c.Pending = p.tracker.Counts().Names
+		c.Pending = p.host.Tracker.Counts().Names
 	}
 	s.Sent, s.Acked, s.Served, s.Pending = c.Sent, c.Acked, c.Acked, c.Pending
 	return s, c

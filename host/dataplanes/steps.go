@@ -41,7 +41,7 @@ func (r *reconciler) runStep(ctx context.Context, b task, unwritten error) {
 	i, _ := r.state.Instance(b.On)
 	needsProcess := b.Do != plane.Start && b.Do != plane.Stop && b.Do != plane.Cleanup
 	if needsProcess {
-		r.cancels[b.On] = cancel
+		b.on.cancel = cancel
 	}
 	if needsProcess && !i.Up {
 		cancel() // its process has ended already
@@ -87,7 +87,7 @@ func (r *reconciler) reportFailure(b task, err error) {
 // fault there.
 func (r *reconciler) enterStage(b task, stage, action string) error {
 	r.mu.Lock()
-	r.phases[b.On] = stage
+	b.on.phase = stage
 	events := r.updateSwap(r.want(), time.Now())
 	r.mu.Unlock()
 	r.reportAll(events)

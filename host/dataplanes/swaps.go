@@ -116,8 +116,8 @@ func (r *reconciler) stageOfNext(to *plane.Instance) string {
 	switch {
 	case to == nil:
 		return "preflight"
-	case r.phases[to.ID] != "":
-		return r.phases[to.ID]
+	case r.planes[to.ID] != nil && r.planes[to.ID].phase != "":
+		return r.planes[to.ID].phase
 	case !to.Up:
 		return "preflight"
 	case to.Role == sdk.Active:
