@@ -53,7 +53,6 @@ type Canary struct {
 	tracker *track.Tracker
 	node    string // this node's name
 	addr    netip.Addr
-	plugins func() []int // returns the processes that may relay connections; nil if none
 
 	mu       sync.Mutex // guards the fields below
 	listener net.Listener
@@ -67,10 +66,9 @@ type target struct {
 }
 
 // New returns a Canary; Begin starts it. It uses the node's first IPv4 address, or else its
-// first address. plugins, which may be nil, returns processes whose time without CPU is not
-// counted while waiting for an answer.
-func New(t *track.Tracker, node string, addrs []netip.Addr, plugins func() []int) *Canary {
-	c := &Canary{tracker: t, node: node, addr: netip.AddrFrom4([4]byte{127, 0, 0, 1}), plugins: plugins}
+// first address.
+func New(t *track.Tracker, node string, addrs []netip.Addr) *Canary {
+	c := &Canary{tracker: t, node: node, addr: netip.AddrFrom4([4]byte{127, 0, 0, 1})}
 	if i := slices.IndexFunc(addrs, netip.Addr.Is4); i >= 0 {
 		c.addr = addrs[i]
 	} else if len(addrs) > 0 {
@@ -88,11 +86,11 @@ func (c *Canary) Begin() error {
 	}
 	l, err := net.Listen("tcp", netip.AddrPortFrom(c.addr, 0).String())
 	if err != nil {
-		return fmt.Errorf("make the canary: %w", err)
+		return fmt.Errorf("create the canary: %w", err)
 	}
 	port, nodePort, err := freePorts(c.addr)
 	if err != nil {
-		return errors.Join(fmt.Errorf("make the canary: %w", err), l.Close())
+		return errors.Join(fmt.Errorf("create the canary: %w", err), l.Close())
 	}
 	c.listener = l
 	go answer(l) // ends with the listener

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -59,10 +60,10 @@ func TestProve(t *testing.T) {
 		"one led nowhere before":             {targets: []target{{onNode, lives}, {onTest, dead}}, before: []netip.AddrPort{lives}},
 		"one is not served":                  {targets: []target{{onNode, lives}, {onTest, dead}}, before: []netip.AddrPort{lives, dead}, unserved: far},
 		"none led there, and one now":        {targets: []target{{onNode, lives}, {onTest, dead}}},
-		"none led there, nor now":            {targets: []target{{onTest, dead}}, want: "no way leads to the canary"},
+		"none led there, nor now":            {targets: []target{{onTest, dead}}, want: "no connection reaches the canary"},
 		"none led there, and none is served": {targets: []target{{onTest, dead}}, unserved: far, want: ErrUnproved.Error()},
 		"one led there that is not served":   {targets: []target{{onTest, dead}}, before: []netip.AddrPort{dead}, unserved: far, want: ErrUnproved.Error()},
-		"there is none":                      {want: "no way leads to the canary"},
+		"there is none":                      {want: "no connection reaches the canary"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -113,8 +114,22 @@ func TestProbesAllAtOnce(t *testing.T) {
 	if err := canary.Prove(t.Context(), nil, nil); err != nil {
 		t.Error(err)
 	}
-	if errs := canary.probeAll(t.Context(), targets, provedInARow, provedWithin); errors.Join(errs...) != nil {
+	if errs := probeAll(t.Context(), targets, provedInARow, provedWithin); errors.Join(errs...) != nil {
 		t.Error(errs)
+	}
+}
+
+// TestSlowAnswers: on a busy machine answers take longer than the limit, and are waited for.
+func TestSlowAnswers(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	time.AfterFunc(2*provedWithin, func() { answer(l) }) // ends with the listener
+	if err := probe(t.Context(), target{onNode, netip.MustParseAddrPort(l.Addr().String())}, provedInARow, provedWithin); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -131,7 +146,7 @@ func TestBeginEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tracker := track.New(nil)
 			tracker.Synced()
-			canary := New(tracker, "node", []netip.Addr{netip.MustParseAddr(c.addr)}, nil)
+			canary := New(tracker, "node", []netip.Addr{netip.MustParseAddr(c.addr)})
 			for range 2 { // one that is there stays as it is
 				if err := canary.Begin(); err != nil {
 					t.Fatal(err)
@@ -160,11 +175,11 @@ func TestBeginEnd(t *testing.T) {
 func TestProbe(t *testing.T) {
 	t.Parallel()
 	lives, dead := listening(t, greeting), listening(t, "")
-	canary := &Canary{targets: []target{{onNode, lives}, {onTest, dead}}, plugins: func() []int { return nil }}
+	canary := &Canary{targets: []target{{onNode, lives}, {onTest, dead}}}
 	if got := canary.Probe(t.Context()); !slices.Equal(got, []string{lives.String()}) {
 		t.Errorf("%v answer, want %s alone", got, lives)
 	}
-	if err := New(nil, "node", nil, nil).Prove(t.Context(), nil, nil); !errors.Is(err, ErrUnproved) {
+	if err := New(nil, "node", nil).Prove(t.Context(), nil, nil); !errors.Is(err, ErrUnproved) {
 		t.Errorf("with no address but the loopback's: %v", err)
 	}
 }
@@ -205,11 +220,11 @@ func TestAddress(t *testing.T) {
 		addrs []netip.Addr
 		want  string
 	}{{nil, "127.0.0.1"}, {[]netip.Addr{v6}, v6.String()}, {[]netip.Addr{v6, v4}, v4.String()}} {
-		if got := New(nil, "node", c.addrs, nil).addr; got.String() != c.want {
+		if got := New(nil, "node", c.addrs).addr; got.String() != c.want {
 			t.Errorf("of %v: %s, want %s", c.addrs, got, c.want)
 		}
 	}
-	if err := New(nil, "node", []netip.Addr{netip.MustParseAddr("203.0.113.1")}, nil).Begin(); err == nil || !strings.Contains(err.Error(), "make the canary") {
+	if err := New(nil, "node", []netip.Addr{netip.MustParseAddr("203.0.113.1")}).Begin(); err == nil || !strings.Contains(err.Error(), "create the canary") {
 		t.Errorf("at an address that the node does not have: %v", err)
 	}
 }

@@ -18,20 +18,27 @@ import (
 )
 
 // ErrUnproved means that the canary cannot prove anything on this node.
-var ErrUnproved = errors.New("the swap goes on unproved")
+var ErrUnproved = errors.New("the swap continues without proof")
 
 const (
 	probedWithin  = 500 * time.Millisecond  // for probedInARow answers, before traffic is switched
 	provedWithin  = 1500 * time.Millisecond // for provedInARow answers, after a dataplane became Active
 	probedInARow  = 5
 	provedInARow  = 10
-	betweenProbes = 20 * time.Millisecond // after a failed probe
+	betweenProbes = 20 * time.Millisecond // after a failed attempt
+
+	// leastFailures is the number of failed attempts after which a target may be given up. On a
+	// busy machine an answer may take seconds, because this process or a plugin that relays it has
+	// to wait for a processor. An attempt at rules that lead nowhere fails within dialTimeout.
+	leastFailures = 5
+	dialTimeout   = 300 * time.Millisecond
+	answerTimeout = time.Second
 )
 
 // Probe returns the targets that answer now.
 func (c *Canary) Probe(ctx context.Context) (answering []string) {
 	targets := c.all()
-	for i, err := range c.probeAll(ctx, targets, probedInARow, probedWithin) {
+	for i, err := range probeAll(ctx, targets, probedInARow, probedWithin) {
 		if err == nil {
 			answering = append(answering, targets[i].addr.String())
 		}
@@ -45,24 +52,24 @@ func (c *Canary) Probe(ctx context.Context) (answering []string) {
 // the canary's Services.
 func (c *Canary) Prove(ctx context.Context, before []string, unserved map[sdk.Name]bool) error {
 	if c.addr.IsLoopback() {
-		return fmt.Errorf("this node has no address but its own loopback's: %w", ErrUnproved)
+		return fmt.Errorf("this node has no address besides the loopback address: %w", ErrUnproved)
 	}
 	targets := c.all()
 	served := slices.DeleteFunc(slices.Clone(targets), func(t target) bool {
 		return unserved[sdk.Name{Namespace: Namespace, Service: t.service, Protocol: sdk.TCP, Family: sdk.FamilyOf(t.addr.Addr())}]
 	})
 	if len(served) == 0 && len(targets) > 0 {
-		return fmt.Errorf("what is to serve has said that it serves no way to the canary: %w", ErrUnproved)
+		return fmt.Errorf("the dataplane serves no frontend of the canary: %w", ErrUnproved)
 	}
 	demanded := slices.DeleteFunc(served, func(t target) bool {
 		return len(before) > 0 && !slices.Contains(before, t.addr.String())
 	})
-	errs := slices.DeleteFunc(c.probeAll(ctx, demanded, provedInARow, provedWithin), func(err error) bool { return err == nil })
+	errs := slices.DeleteFunc(probeAll(ctx, demanded, provedInARow, provedWithin), func(err error) bool { return err == nil })
 	switch {
 	case len(before) > 0:
 		return errors.Join(errs...)
 	case len(errs) == len(demanded):
-		return errors.Join(append(errs, errors.New("no way leads to the canary"))...)
+		return errors.Join(append(errs, errors.New("no connection reaches the canary"))...)
 	}
 	return nil
 }
@@ -75,30 +82,20 @@ func (c *Canary) all() []target {
 
 // probeAll probes all targets concurrently and returns the error of each. It gives up soon,
 // because meanwhile new connections of users go to the same dataplane.
-func (c *Canary) probeAll(ctx context.Context, targets []target, inARow int, limit time.Duration) []error {
+func probeAll(ctx context.Context, targets []target, inARow int, limit time.Duration) []error {
 	errs := make([]error, len(targets))
 	var all sync.WaitGroup
 	for i, t := range targets {
-		all.Go(func() { errs[i] = probe(ctx, t, inARow, c.timeout(limit)) })
+		all.Go(func() { errs[i] = probe(ctx, t, inARow, limit) })
 	}
 	all.Wait()
 	return errs
 }
 
-// timeout returns a limit that excludes time in which the host or a plugin waits for a
-// processor: this process answers the probes, and a plugin may relay them.
-func (c *Canary) timeout(limit time.Duration) patience {
-	p := patience{limit: limit}
-	if c.plugins != nil {
-		p.pids = c.plugins()
-	}
-	return p
-}
-
-// probe connects until the target has answered inARow times in a row.
-func probe(ctx context.Context, t target, inARow int, timeout patience) error {
-	ctx, cancel := timeout.context(ctx)
-	defer cancel()
+// probe connects until the target has answered inARow times in a row, or at least leastFailures
+// attempts have failed and limit has passed.
+func probe(ctx context.Context, t target, inARow int, limit time.Duration) error {
+	began, failures := time.Now(), 0
 	for answered := 0; answered < inARow; {
 		err := connect(ctx, t.addr)
 		if err == nil {
@@ -106,26 +103,25 @@ func probe(ctx context.Context, t target, inARow int, timeout patience) error {
 			continue
 		}
 		answered = 0
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the canary at %s (%s): %w", t.addr, t.service, err)
-		case <-time.After(betweenProbes):
+		if failures++; failures >= leastFailures && time.Since(began) >= limit || ctx.Err() != nil {
+			return fmt.Errorf("connect to the canary at %s (%s): %w", t.addr, t.service, err)
 		}
+		time.Sleep(betweenProbes)
 	}
 	return nil
 }
 
 // connect connects once and checks the greeting.
 func connect(ctx context.Context, addr netip.AddrPort) error {
-	conn, err := (&net.Dialer{Timeout: time.Second / 2}).DialContext(ctx, "tcp", addr.String())
+	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", addr.String())
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	_ = conn.SetDeadline(time.Now().Add(answerTimeout))
 	text, err := bufio.NewReader(io.LimitReader(conn, int64(len(greeting)))).ReadString('\n')
 	if err == nil && text != greeting {
-		err = fmt.Errorf("it said %q", text)
+		err = fmt.Errorf("another program answered: %q", text)
 	}
 	return err
 }

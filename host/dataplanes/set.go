@@ -55,25 +55,14 @@ type Set struct {
 // New returns an empty Set. It has no effects before Begin.
 func New(s Settings) *Set {
 	in := installed{s}
-	set := &Set{
+	return &Set{
 		reconciler: &reconciler{
-			installed: in, planes: make(map[plane.ID]*dataplane), startable: make(map[string]bool), builds: make(map[string]build),
+			installed: in, canary: canary.New(s.Tracker, s.NodeName, s.Addrs),
+			planes: make(map[plane.ID]*dataplane), startable: make(map[string]bool), builds: make(map[string]build),
 			formers: make(map[string]*dataplane), failures: make(map[string]string),
 		},
 		choice: sync.OnceValue(in.makeChoice),
 	}
-	set.canary = canary.New(s.Tracker, s.NodeName, s.Addrs, set.ownProcesses)
-	return set
-}
-
-// ownProcesses returns the process IDs of the plugins that this host runs on this machine.
-func (r *reconciler) ownProcesses() (pids []int) {
-	for _, p := range r.all() {
-		if remote := p.remote(); remote != nil && p.plugin.Address == "" {
-			pids = append(pids, remote.Hello().PID)
-		}
-	}
-	return pids
 }
 
 // newDataplane returns a dataplane of a mode, without a process.
