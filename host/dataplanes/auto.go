@@ -77,5 +77,5 @@ func (in installed) choose(ctx context.Context) plane.Choice {
 // runs reports whether a mode's plugin is installed and can run on this node.
 func (in installed) runs(ctx context.Context, mode string) bool {
 	said, err := in.check(ctx, in.Now(), mode)
-	return in.available(mode) && err == nil && said.Runs
+	return err == nil && said.Runs
 }

@@ -41,30 +41,26 @@ func Discover(h *config.Host) []launch.Found {
 // installed looks up the plugins of this machine by the host's settings.
 type installed struct{ Settings }
 
-// available reports whether a mode has a plugin: a binary, or an address.
-func (in installed) available(mode string) bool {
-	if in.Now().Plugins[mode].Address != "" {
-		return true // whether a plugin listens there turns out when we connect
-	}
-	return slices.ContainsFunc(Discover(in.Begun), func(f launch.Found) bool { return f.Name == mode && f.Err == nil })
-}
-
-// exists reports whether a mode has a plugin, even one that cannot run: it can be repaired
-// while the host waits.
-func (in installed) exists(mode string) bool {
-	return in.available(mode) || slices.ContainsFunc(Discover(in.Begun), func(f launch.Found) bool {
-		return f.Name == mode && !errors.Is(f.Err, fs.ErrNotExist)
-	})
-}
-
-// found returns the binary of a mode. A plugin that something else runs may have none here.
+// found returns the binary of a mode. Err is fs.ErrNotExist if there is none.
 func (in installed) found(mode string) launch.Found {
 	for _, f := range Discover(in.Now()) {
 		if f.Name == mode {
 			return f
 		}
 	}
-	return launch.Found{Name: mode, Err: fmt.Errorf("%s runs by itself, and its binary is not here", mode)}
+	return launch.Found{Name: mode, Err: fmt.Errorf("binary of plugin %s: %w", mode, fs.ErrNotExist)}
+}
+
+// available reports whether a mode has a plugin: a binary, or an address. Whether a plugin listens
+// at an address turns out when we connect.
+func (in installed) available(mode string) bool {
+	return in.Now().Plugins[mode].Address != "" || in.found(mode).Err == nil
+}
+
+// exists reports whether a mode has a plugin, even one that cannot run: it can be repaired
+// while the host waits.
+func (in installed) exists(mode string) bool {
+	return in.available(mode) || !errors.Is(in.found(mode).Err, fs.ErrNotExist)
 }
 
 // check asks a mode's plugin whether it can run on this node with its options in h.
@@ -73,7 +69,11 @@ func (in installed) check(ctx context.Context, h *config.Host, mode string) (adm
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	if s.Address == "" {
-		return check(ctx, in.found(mode).Path, s.SHA256, s.Options)
+		f := in.found(mode)
+		if f.Err != nil {
+			return admin.Check{}, f.Err
+		}
+		return check(ctx, f.Path, s.SHA256, s.Options)
 	}
 	remote, err := in.attach(ctx, s.Address)
 	if err != nil {
@@ -223,13 +223,11 @@ func (in installed) plugin(mode string) launch.Plugin {
 	if p.Address != "" {
 		return p
 	}
-	for _, f := range Discover(s) {
-		if f.Name == mode {
-			p.Path = f.Path
-			return p
-		}
+	if f := in.found(mode); f.Path != "" {
+		p.Path = f.Path
+	} else {
+		in.Reports.Report(report.Event{Warning: true, Reason: report.PluginDown, Object: mode, Message: missing(s, mode)})
 	}
-	in.Reports.Report(report.Event{Warning: true, Reason: report.PluginDown, Object: mode, Message: missing(s, mode)})
 	return p
 }
 

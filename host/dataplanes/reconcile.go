@@ -54,7 +54,7 @@ type reconciler struct {
 	dropped   string                  // why the previously wanted mode is no longer wanted
 	last      result                  // the last swap; zero if there was none
 	undone    result                  // the last change of mode if it was undone; zero if it succeeded
-	unwritten []string                // errors of the last write
+	unwritten string                  // the error of the last write; empty if it succeeded
 	failures  map[string]string       // by step and mode, the last reported error, to report each error once
 }
 
@@ -495,32 +495,32 @@ func (r *reconciler) write(look bool) error {
 	r.mu.Lock()
 	facts, before := r.state.Facts, r.unwritten
 	r.mu.Unlock()
-	if !look && len(before) == 0 && reflect.DeepEqual(facts, r.onDisk) {
+	if !look && before == "" && reflect.DeepEqual(facts, r.onDisk) {
 		return nil
 	}
 	err := facts.Write(r.Begun.StateDir)
 	r.onDisk = facts
-	var unwritten []string
+	unwritten := ""
 	if err != nil {
-		unwritten = []string{err.Error()}
+		unwritten = err.Error()
 	}
 	r.mu.Lock()
 	r.unwritten = unwritten
 	r.mu.Unlock()
 	switch {
-	case err != nil && !slices.Equal(before, unwritten):
-		r.Reports.Report(report.Event{Warning: true, Reason: report.StateNotWritten, Message: err.Error()})
-	case err == nil && len(before) > 0:
-		r.Reports.Report(report.Event{Reason: report.StateWritten, Message: "all that the next host must know is written down"})
+	case err != nil && before != unwritten:
+		r.Reports.Report(report.Event{Warning: true, Reason: report.StateNotWritten, Message: unwritten})
+	case err == nil && before != "":
+		r.Reports.Report(report.Event{Reason: report.StateWritten, Message: "the state for the next host is written"})
 	}
 	return err
 }
 
-// Unwritten returns why the facts for the next host could not be written.
-func (r *reconciler) Unwritten() []string {
+// Unwritten returns why the facts for the next host could not be written, or "".
+func (r *reconciler) Unwritten() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.unwritten)
+	return r.unwritten
 }
 
 // setFileMode sets the config file's mode after it changed. That replaces an earlier request.

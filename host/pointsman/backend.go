@@ -148,7 +148,7 @@ type observations struct {
 	sourceFault string        // why the source delivers no changes; empty if it does
 	staleSince  time.Time     // since when the config file is invalid
 	unbound     []string      // addresses that the host's servers cannot bind
-	unwritten   []string      // state that the host cannot write to stateDir
+	unwritten   string        // why the host cannot write its state to stateDir; empty if it can
 	stateDir    string
 	nodeAddrs   []string // external IPs that are this node's own and are served
 	unattended  []string // rules in the kernel that no dataplane updates, by mode
@@ -194,8 +194,8 @@ func warnings(s admin.Status, o observations) []admin.Warning {
 	for _, why := range o.unbound {
 		warn(notAnswering, "ss -ltnp", "the host cannot bind an address, and retries every 5 s: %s", why)
 	}
-	for _, why := range o.unwritten {
-		warn(notWritten, "df -h "+o.stateDir, "the host cannot write its state, and retries every second: %s", why)
+	if o.unwritten != "" {
+		warn(notWritten, "df -h "+o.stateDir, "the host cannot write its state, and retries every second: %s", o.unwritten)
 	}
 	if len(o.nodeAddrs) > 0 {
 		warn(nodeAsExternal, "pointsman config show --running", "%s", phrase.Some(o.nodeAddrs))

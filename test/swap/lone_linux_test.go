@@ -23,7 +23,7 @@ func TestKernelNoNetwork(t *testing.T) {
 			t.Errorf("the swap to %s ended with %+v", mode, m.Last)
 		}
 	}
-	n.waitForEvent("unproved")
+	n.waitForEvent("without proof")
 }
 
 // bareNode returns a host without a namespace of its own, and without callers.
