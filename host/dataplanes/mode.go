@@ -26,7 +26,7 @@ func (set *Set) Show() admin.Mode {
 	defer set.reconciler.mu.Unlock()
 	f := set.state.Facts
 	mode.Last, mode.Wanted, mode.Left = set.shownResult(set.last), f.Wanted(set.fileMode), f.Left
-	if set.swap != nil && !set.swap.Leftover {
+	if set.swap != nil {
 		mode.Left = slices.DeleteFunc(slices.Clone(f.Left), func(m string) bool { return m == set.swap.From || m == set.swap.To })
 	}
 	if mode.Wanted != set.fileMode {
@@ -63,7 +63,7 @@ const Recently = 10 * time.Minute
 func (set *Set) LastSwap() *admin.Swapped {
 	set.reconciler.mu.Lock()
 	defer set.reconciler.mu.Unlock()
-	if o := set.last; o.Same && o.err == "" || o.DryRun || o.Leftover && o.err == "" {
+	if o := set.last; o.err == "" || o.DryRun {
 		if undone := set.ifWorthShowing(set.undone); undone != nil {
 			return undone
 		}
@@ -178,10 +178,14 @@ func (set *Set) Reset() (string, error) {
 	var to string // the mode to swap to; empty if none
 	said, err := set.changeWant(func() (string, error) {
 		f, s := set.state.Facts, set.swap
-		switch isUndone := s != nil && !s.moved() && !s.Leftover; {
+		switch isUndone := s != nil && !s.moved() && (s.Same || s.To != f.Served); {
 		case isUndone && s.Same:
 			b := set.builds[s.To]
-			b.label = cmp.Or(s.former, b.label)
+			if former := set.instance(func(i plane.Instance) bool { return i.Mode == s.To && i.Build != b.label }); former != nil {
+				b.label = former.Build
+			} else if to := set.instance(func(i plane.Instance) bool { return i.Mode == s.To }); to != nil {
+				b.label = cmp.Or(to.Former, b.label)
+			}
 			set.builds[s.To] = b
 		case isUndone:
 			set.state.Facts = f.Asks(f.Served, set.fileMode, false)

@@ -22,16 +22,12 @@ import (
 type change struct {
 	From, To string // modes
 	Same     bool   // the same mode with a new binary or new options
-	Leftover bool   // To serves already, and From is a leftover of an earlier swap
 	DryRun   bool
 }
 
 func (c change) String() string {
-	switch {
-	case c.Same:
+	if c.Same {
 		return c.From + " → " + c.To + ", another binary"
-	case c.Leftover:
-		return c.From + " → " + c.To + ", cleaning up what an earlier swap left of " + c.From
 	}
 	return c.From + " → " + c.To
 }
@@ -44,7 +40,6 @@ type progress struct {
 
 	why          string // what requested it
 	began, since time.Time
-	former       string // for Same: the build that is replaced
 }
 
 // moved reports whether To has been proved to serve.
@@ -171,13 +166,13 @@ func (r *reconciler) replacement(w plane.Want) *progress {
 	s := &progress{change: change{From: w.Mode, To: w.Mode, Same: true, DryRun: w.DryRun}}
 	switch {
 	case former == nil:
-		s.stage, s.former = "proving", to.Former
+		s.stage = "proving"
 	case former.Role == sdk.Yielded && to != nil && to.Role == sdk.Active && to.Former == "":
 		s.stage = "draining"
 	case former.Doing == plane.Stop && to != nil && to.Role == sdk.Active:
 		s.stage = "clearing"
 	default:
-		s.stage, s.former = r.stageOfNext(to), former.Build
+		s.stage = r.stageOfNext(to)
 	}
 	return s
 }
@@ -190,12 +185,9 @@ func (r *reconciler) removal() *progress {
 	if from == nil {
 		return nil
 	}
-	s := &progress{change: change{From: from.Mode, To: served, Leftover: true}, stage: r.stageOfFormer(from)}
+	s := &progress{change: change{From: from.Mode, To: served}, stage: r.stageOfFormer(from)}
 	if main := r.instance(func(i plane.Instance) bool { return i.Mode == served }); main != nil && main.Proved == plane.Unknown && from.Role != sdk.Draining {
 		s.stage = "proving"
-	}
-	if now := r.swap; now != nil && now.From == s.From && now.To == s.To {
-		s.Leftover = now.Leftover
 	}
 	return s
 }
@@ -219,7 +211,6 @@ func (r *reconciler) updateSwap(w plane.Want, now time.Time) (events []report.Ev
 		r.dropped = ""
 	} else {
 		next.why, next.began, next.since = before.why, before.began, before.since
-		next.former = cmp.Or(next.former, before.former)
 		if next.stage == before.stage && next.undo == before.undo {
 			return events
 		}
@@ -237,7 +228,7 @@ func (r *reconciler) updateSwap(w plane.Want, now time.Time) (events []report.Ev
 // why returns what requested a change. The caller holds the mutex.
 func (r *reconciler) why(c change) string {
 	switch {
-	case c.Leftover:
+	case c.To == r.state.Facts.Served && !c.Same:
 		return "an earlier swap left rules of " + c.From
 	case c.Same:
 		return cmp.Or(r.builds[c.To].why, "its options in the config file")
@@ -259,10 +250,12 @@ func (r *reconciler) finish(s progress, w plane.Want, now time.Time) []report.Ev
 	}
 	o.undone = o.err != "" && (s.Same || f.Served == s.From)
 	r.last = o
-	if !s.Same && !s.DryRun && !s.Leftover {
-		if r.undone = (result{}); o.err != "" {
-			r.undone = o
-		}
+	switch {
+	case s.Same || s.DryRun:
+	case o.err != "":
+		r.undone = o
+	case s.To == f.Wanted(r.fileMode):
+		r.undone = result{}
 	}
 	if s.DryRun {
 		r.dryRun = nil
