@@ -61,7 +61,7 @@ func TestPluginNotThere(t *testing.T) {
 			}
 			copyFile(t, plugin(t), filepath.Join(s.plugins, "pointsman-dataplane-acme"), 0o755)
 			got := s.verb("run", "--plugin-dir", s.plugins)
-			if got.code != 64 || !strings.Contains(got.err, "mode userspace") || !strings.Contains(got.err, "it has no plugin here") || !strings.Contains(got.err, "acme") {
+			if got.code != 64 || !strings.Contains(got.err, "mode userspace") || !strings.Contains(got.err, "no plugin is installed") || !strings.Contains(got.err, "acme") {
 				t.Errorf("it says %+v", got)
 			}
 			if _, err := os.Stat(s.path("admin.sock")); err == nil {

@@ -53,7 +53,7 @@ func backend() Backend {
 			if name != "userspace" {
 				return "", UnknownPlugin(name)
 			}
-			return "plugin userspace is started anew", nil
+			return "plugin userspace restarts", nil
 		},
 		Mode: func() Mode { return Mode{Mode: "userspace", Swap: &Swap{To: "iptables", Stage: "draining"}} },
 		Swap: func(a SwapAsk) (string, error) {

@@ -114,7 +114,7 @@ func TestProbesAllAtOnce(t *testing.T) {
 	if err := canary.Prove(t.Context(), nil, nil); err != nil {
 		t.Error(err)
 	}
-	if errs := probeAll(t.Context(), targets, provedInARow, provedWithin); errors.Join(errs...) != nil {
+	if errs := probeAll(t.Context(), targets, provedInARow, proveAttempts, provedWithin); errors.Join(errs...) != nil {
 		t.Error(errs)
 	}
 }
@@ -128,7 +128,7 @@ func TestSlowAnswers(t *testing.T) {
 	}
 	defer l.Close()
 	time.AfterFunc(2*provedWithin, func() { answer(l) }) // ends with the listener
-	if err := probe(t.Context(), target{onNode, netip.MustParseAddrPort(l.Addr().String())}, provedInARow, provedWithin); err != nil {
+	if err := probe(t.Context(), target{onNode, netip.MustParseAddrPort(l.Addr().String())}, provedInARow, proveAttempts, provedWithin); err != nil {
 		t.Error(err)
 	}
 }

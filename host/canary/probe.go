@@ -27,10 +27,12 @@ const (
 	provedInARow  = 10
 	betweenProbes = 20 * time.Millisecond // after a failed attempt
 
-	// leastFailures is the number of failed attempts after which a target may be given up. On a
-	// busy machine an answer may take seconds, because this process or a plugin that relays it has
-	// to wait for a processor. An attempt at rules that lead nowhere fails within dialTimeout.
-	leastFailures = 5
+	// A target is given up after at least so many failed attempts. On a busy machine an answer may
+	// take seconds, because this process or a plugin that relays it has to wait for a processor. An
+	// attempt at rules that lead nowhere fails within dialTimeout.
+	probeAttempts = 2
+	proveAttempts = 5
+
 	dialTimeout   = 300 * time.Millisecond
 	answerTimeout = time.Second
 )
@@ -38,7 +40,7 @@ const (
 // Probe returns the targets that answer now.
 func (c *Canary) Probe(ctx context.Context) (answering []string) {
 	targets := c.all()
-	for i, err := range probeAll(ctx, targets, probedInARow, probedWithin) {
+	for i, err := range probeAll(ctx, targets, probedInARow, probeAttempts, probedWithin) {
 		if err == nil {
 			answering = append(answering, targets[i].addr.String())
 		}
@@ -64,7 +66,7 @@ func (c *Canary) Prove(ctx context.Context, before []string, unserved map[sdk.Na
 	demanded := slices.DeleteFunc(served, func(t target) bool {
 		return len(before) > 0 && !slices.Contains(before, t.addr.String())
 	})
-	errs := slices.DeleteFunc(probeAll(ctx, demanded, provedInARow, provedWithin), func(err error) bool { return err == nil })
+	errs := slices.DeleteFunc(probeAll(ctx, demanded, provedInARow, proveAttempts, provedWithin), func(err error) bool { return err == nil })
 	switch {
 	case len(before) > 0:
 		return errors.Join(errs...)
@@ -82,19 +84,19 @@ func (c *Canary) all() []target {
 
 // probeAll probes all targets concurrently and returns the error of each. It gives up soon,
 // because meanwhile new connections of users go to the same dataplane.
-func probeAll(ctx context.Context, targets []target, inARow int, limit time.Duration) []error {
+func probeAll(ctx context.Context, targets []target, inARow, attempts int, limit time.Duration) []error {
 	errs := make([]error, len(targets))
 	var all sync.WaitGroup
 	for i, t := range targets {
-		all.Go(func() { errs[i] = probe(ctx, t, inARow, limit) })
+		all.Go(func() { errs[i] = probe(ctx, t, inARow, attempts, limit) })
 	}
 	all.Wait()
 	return errs
 }
 
-// probe connects until the target has answered inARow times in a row, or at least leastFailures
-// attempts have failed and limit has passed.
-func probe(ctx context.Context, t target, inARow int, limit time.Duration) error {
+// probe connects until the target has answered inARow times in a row, or until limit has
+// passed and at least the given number of attempts have failed.
+func probe(ctx context.Context, t target, inARow, attempts int, limit time.Duration) error {
 	began, failures := time.Now(), 0
 	for answered := 0; answered < inARow; {
 		err := connect(ctx, t.addr)
@@ -103,7 +105,7 @@ func probe(ctx context.Context, t target, inARow int, limit time.Duration) error
 			continue
 		}
 		answered = 0
-		if failures++; failures >= leastFailures && time.Since(began) >= limit || ctx.Err() != nil {
+		if failures++; failures >= attempts && time.Since(began) >= limit || ctx.Err() != nil {
 			return fmt.Errorf("connect to the canary at %s (%s): %w", t.addr, t.service, err)
 		}
 		time.Sleep(betweenProbes)

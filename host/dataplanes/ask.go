@@ -39,7 +39,7 @@ func (p *dataplane) ends(ctx context.Context) string {
 }
 
 // errNoAnswer is returned if a binary does not answer a verb in JSON.
-var errNoAnswer = errors.New("it gives no answer in JSON")
+var errNoAnswer = errors.New("no answer in JSON")
 
 // Describe returns a plugin that no host runs, with its binary's description of itself.
 func Describe(ctx context.Context, f launch.Found, sum string) admin.Plugin {
@@ -108,7 +108,7 @@ func answer[T any](printed []byte, failed error) (T, error) {
 	}
 	if err := json.Unmarshal(printed, &t); err != nil {
 		line, _, _ := bytes.Cut(printed, []byte("\n"))
-		err = fmt.Errorf("%w: it printed %q to stdout, where only its answer may be: print all else to stderr", errNoAnswer, wire.Printable(string(line)))
+		err = fmt.Errorf("%w: it printed %q to stdout; try: print everything except the answer to stderr", errNoAnswer, wire.Printable(string(line)))
 		return t, errors.Join(err, failed)
 	}
 	return t, nil
@@ -126,7 +126,7 @@ func verb(ctx context.Context, path, sum string, words ...string) ([]byte, error
 	cmd.WaitDelay = time.Second
 	printed, err := cmd.Output()
 	if err != nil && ctx.Err() != nil {
-		err = fmt.Errorf("it was ended before it had answered: %w", ctx.Err())
+		err = fmt.Errorf("killed before it answered: %w", ctx.Err())
 	}
 	if exit := new(exec.ExitError); errors.As(err, &exit) && len(exit.Stderr) > 0 {
 		err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(exit.Stderr))

@@ -58,7 +58,7 @@ esac
 	}
 	for name, c := range map[string]struct{ path, sum, verb, want string }{
 		"it complains":       {path, "", "dance", path + " dance: exit status 64: no such verb"},
-		"it must be certain": {path, strings.Repeat("0", 64), "cleanup", "it is a script, which cannot be checked"},
+		"it must be certain": {path, strings.Repeat("0", 64), "cleanup", "a script cannot be checked"},
 		"no file":            {path + "-gone", "", "cleanup", "no such file"},
 	} {
 		if _, err := verb(ctx, c.path, c.sum, c.verb); err == nil || !strings.Contains(err.Error(), c.want) {

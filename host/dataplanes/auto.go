@@ -63,13 +63,13 @@ func (in installed) choose(ctx context.Context) plane.Choice {
 	}
 	switch said, err := in.check(ctx, in.Now(), "nftables"); {
 	case err != nil:
-		c.Why = "nftables cannot be asked whether it can serve here: " + oneLine(err.Error())
+		c.Why = "the nftables plugin does not answer: " + oneLine(err.Error())
 	case !said.Runs:
-		c.Why = "nftables cannot serve here: " + oneLine(said.Why)
+		c.Why = "nftables cannot run on this node: " + oneLine(said.Why)
 	case len(said.Notes) > 0 && in.runs(ctx, "iptables"):
 		c.Why = said.Notes[0]
 	default:
-		c.Mode, c.Why = "nftables", "this node can serve by it"
+		c.Mode, c.Why = "nftables", "this node supports it"
 	}
 	return c
 }

@@ -58,13 +58,13 @@ const (
 // iptables would overcome.
 func TestAutoChooses(t *testing.T) {
 	for name, c := range map[string]struct{ nftables, iptables, mode, why string }{
-		"both can":                      {runs, runs, "nftables", "this node can serve by it"},
-		"nftables alone is there":       {runs, "", "nftables", "this node can serve by it"},
+		"both can":                      {runs, runs, "nftables", "this node supports it"},
+		"nftables alone is there":       {runs, "", "nftables", "this node supports it"},
 		"nftables is not there":         {"", runs, "iptables", "there is no pointsman-dataplane-nftables"},
-		"nftables cannot serve":         {unfit, runs, "iptables", "nftables cannot serve here: no such table"},
+		"nftables cannot serve":         {unfit, runs, "iptables", "nftables cannot run on this node: no such table"},
 		"a chain drops":                 {noting, runs, "iptables", "a chain drops"},
-		"a chain drops for all":         {noting, unfit, "nftables", "this node can serve by it"},
-		"a chain drops for one":         {noting, "", "nftables", "this node can serve by it"},
+		"a chain drops for all":         {noting, unfit, "nftables", "this node supports it"},
+		"a chain drops for one":         {noting, "", "nftables", "this node supports it"},
 		"neither":                       {"", "", "iptables", "there is no pointsman-dataplane-nftables"},
 		"nftables gives no such answer": {"it runs", runs, "iptables", "no answer in JSON"},
 	} {
@@ -84,7 +84,7 @@ func TestAutoChooses(t *testing.T) {
 func TestAutoCannotAsk(t *testing.T) {
 	m := newAutoNode(t)
 	m.Plugins = map[string]config.Plugin{"nftables": {Address: "unix:///nowhere/far.sock"}}
-	if auto := m.chooser(); auto.mode(config.Auto) != "iptables" || !strings.Contains(auto.Auto(), "nftables cannot be asked whether it can serve here: ") {
+	if auto := m.chooser(); auto.mode(config.Auto) != "iptables" || !strings.Contains(auto.Auto(), "the nftables plugin does not answer: ") {
 		t.Errorf("it takes %q", auto.Auto())
 	}
 }

@@ -86,9 +86,9 @@ func (p *dataplane) noteBusy(s *session, err error) error {
 	p.mu.Unlock()
 	switch {
 	case isNews && busy != nil:
-		p.host.Reports.Report(report.Event{Warning: true, Reason: report.WriterElsewhere, Object: p.name, Message: "it may not write, so what it was told is not served: " + busy.Error()})
+		p.host.Reports.Report(report.Event{Warning: true, Reason: report.WriterElsewhere, Object: p.name, Message: "its updates are not applied: " + busy.Error()})
 	case isNews:
-		p.host.Reports.Report(report.Event{Reason: report.WriterHere, Object: p.name, Message: "it is the writer now, and what it was told is served"})
+		p.host.Reports.Report(report.Event{Reason: report.WriterHere, Object: p.name, Message: "it holds the writer's lock, and its updates are applied"})
 	}
 	p.notify()
 	return err
@@ -151,5 +151,5 @@ func (p *dataplane) lockMissing() error {
 	if s := p.session; s == nil || s.role != sdk.Standby && s.role != 0 || p.succeeds || p.writer.since.IsZero() || time.Since(p.writer.since) < lockLimit {
 		return nil
 	}
-	return fmt.Errorf("%s may not write: %s", p.name, p.noWriter(p.session))
+	return fmt.Errorf("%s cannot write: %s", p.name, p.noWriter(p.session))
 }

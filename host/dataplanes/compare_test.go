@@ -56,7 +56,7 @@ func TestAddChanges(t *testing.T) {
 		t.Errorf("as it is to be: %+v", d.Changes)
 	}
 	addChanges(&d, s, nil)
-	if len(d.Changes) != 1 || !strings.HasSuffix(d.Changes[0].Step, " of shop/web/tcp4") || d.Changes[0].Details[0] != "it is not there" {
+	if len(d.Changes) != 1 || !strings.HasSuffix(d.Changes[0].Step, " of shop/web/tcp4") || d.Changes[0].Details[0] != "it is missing" {
 		t.Errorf("missing: %+v", d.Changes)
 	}
 	d.Changes = make([]admin.Change, mostChanges)
@@ -142,7 +142,7 @@ func TestVerbIsEnded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err := verb(ctx, filepath.Join(h.PluginDirs[0], launch.Prefix+"slow"), "", "check")
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "ended before it had answered") {
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "killed before it answered") {
 		t.Errorf("found %v", err)
 	}
 }
@@ -164,11 +164,11 @@ func TestLeftOfKubeProxy(t *testing.T) {
 	if !slices.Equal(l.Removable, []string{device}) || !slices.Equal(l.Kept, []string{keep}) {
 		t.Errorf("%+v", l)
 	}
-	if len(l.Unknown) != 1 || !strings.Contains(l.Unknown[0], "what mute would clean up of kube-proxy is not known") {
+	if len(l.Unknown) != 1 || !strings.Contains(l.Unknown[0], "mute did not say what it would clean up of kube-proxy") {
 		t.Errorf("not known: %q", l.Unknown)
 	}
 	l = LeftOfKubeProxy(t.Context(), h, "mute")
-	if len(l.Removable)+len(l.Kept) > 0 || len(l.Unknown) == 0 || !strings.Contains(l.Unknown[0], "what mute would take over of kube-proxy is not known, nor what would be left over") {
+	if len(l.Removable)+len(l.Kept) > 0 || len(l.Unknown) == 0 || !strings.Contains(l.Unknown[0], "mute did not say what it would take over from kube-proxy") {
 		t.Errorf("of a mode that does not say what it takes over: %+v", l)
 	}
 }

@@ -110,7 +110,7 @@ func (p *dataplane) remote() *wire.Remote {
 	return nil
 }
 
-var errNoProcess = errors.New("its process is gone")
+var errNoProcess = errors.New("no process is running")
 
 // cursorStatus returns the progress of the session, and the Services that fail.
 func (p *dataplane) cursorStatus() track.CursorStatus {

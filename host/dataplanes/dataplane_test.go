@@ -84,7 +84,7 @@ func TestCheck(t *testing.T) {
 		want     string // in the error; empty: none
 	}{
 		"one that can":                   {from: lacks, to: able},
-		"one that cannot":                {from: able, to: lacks, want: "1 Service would not be served any more: shop/phone/sctp4"},
+		"one that cannot":                {from: able, to: lacks, want: "1 Service would no longer be served: shop/phone/sctp4"},
 		"one that cannot, all the same":  {from: able, to: lacks, force: true},
 		"one that cannot, from one such": {from: lacks, to: filled(t, "other", tracker, sdk.FeatureIPv4)},
 	} {
@@ -209,7 +209,7 @@ func TestLeftServing(t *testing.T) {
 	p.host.Reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
 	p.status = status{state: Serving, pid: 7}
 	p.setState(Stopped, "the host ends")
-	if len(got) != 1 || got[0].Reason != report.PluginLeft || got[0].Message != "the host ends; pid 7 serves on" || got[0].Warning {
+	if len(got) != 1 || got[0].Reason != report.PluginLeft || got[0].Message != "the host ends; pid 7 continues to serve" || got[0].Warning {
 		t.Errorf("reported %+v", got)
 	}
 }

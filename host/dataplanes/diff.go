@@ -29,14 +29,14 @@ func (set *Set) Diff(ctx context.Context) (admin.Diff, error) {
 	p := set.serving()
 	d := admin.Diff{Mode: p.name, Changes: []admin.Change{}, Unserved: []admin.Problem{}}
 	if s := set.UnderWay(); s != nil {
-		d.Notes = append(d.Notes, fmt.Sprintf("a swap from %s to %s goes on: %s", s.From, s.To, s.Stage))
+		d.Notes = append(d.Notes, fmt.Sprintf("a swap from %s to %s is in progress: %s", s.From, s.To, s.Stage))
 	}
 	if n := set.Followed().Pending; n > 0 {
 		d.Notes = append(d.Notes, "not confirmed yet by the dataplane, and perhaps among the changes: "+phrase.Count(n, "port"))
 	}
 	u, known := set.Tracker.Whole(p.description().Features)
 	if !known {
-		return d, &admin.Error{Code: http.StatusServiceUnavailable, What: "diff of " + p.name, Why: "it is not known yet what is to be served: the Services were not read to their end", Try: "pointsman status"}
+		return d, &admin.Error{Code: http.StatusServiceUnavailable, What: "diff of " + p.name, Why: "the Services have not been read completely yet", Try: "pointsman status"}
 	}
 	found, err := p.inspect(ctx, everyName)
 	if err != nil {

@@ -71,7 +71,7 @@ func (set *Set) Unanswered() string {
 	if set.Tracker.HasSynced() {
 		return ""
 	}
-	return "it has not answered yet, so that it is not known which Services there are; see pointsman status"
+	return "it has not answered yet, so the Services are not known; see pointsman status"
 }
 
 var protocols = map[string]sdk.Protocol{"tcp": sdk.TCP, "udp": sdk.UDP, "sctp": sdk.SCTP}
@@ -81,7 +81,7 @@ var protocols = map[string]sdk.Protocol{"tcp": sdk.TCP, "udp": sdk.UDP, "sctp": 
 func addressesNow() (func(netip.Addr) bool, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil, fmt.Errorf("this machine's addresses: %w", err)
+		return nil, fmt.Errorf("read this machine's addresses: %w", err)
 	}
 	own := make(map[netip.Addr]bool, len(addrs))
 	for _, a := range addrs {
@@ -133,7 +133,7 @@ func (x *explanation) decide(m track.Match) {
 		x.Endpoints = append(x.Endpoints, admin.Share{Address: ep.Addr.String(), Share: 1 / float64(len(route.Endpoints)), Masquerade: route.Masquerades(ep, from)})
 	}
 	if route.Verdict == sdk.Forward && m.Service.Affinity > 0 {
-		x.step("affinity", fmt.Sprintf("a client that called within the last %s keeps its endpoint, as long as that is one of these", m.Service.Affinity))
+		x.step("affinity", fmt.Sprintf("a client that connected within the last %s keeps its endpoint if that is one of these", m.Service.Affinity))
 	}
 }
 
@@ -158,9 +158,9 @@ func (x *explanation) caller(m track.Match) (from sdk.Caller, why string, known 
 		from.From = sdk.OnPod
 		return from, fmt.Sprintf("a pod of this node: %s is in %s", from.Addr, phrase.List(phrase.Texts(pods.CIDRs))), true
 	case pods.Bridge != "" || pods.InterfacePrefix != "":
-		return from, "this node tells its pods by the interface that their packets come in on, which is not known here", false
+		return from, "this node recognizes pods by the interface of their packets, which is not known here", false
 	case !pods.Known(m.Service.Name.Family):
-		return from, "this node cannot tell its pods from other machines", true
+		return from, "this node cannot distinguish its pods from other machines", true
 	}
 	return from, fmt.Sprintf("another machine: %s is in none of %s", from.Addr, phrase.List(phrase.Texts(pods.CIDRs))), true
 }
@@ -188,7 +188,7 @@ func (set *Set) observe(ctx context.Context, x *explanation, m track.Match) {
 	}
 	main := set.serving()
 	if x.State, x.Why, _ = main.state(s, s.Ports[i]); x.State != health.Served && x.State != health.NoEndpoints {
-		x.try("it is %s, so that the kernel may have something else; see pointsman service show %s", x.State, key)
+		x.try("it is %s, so the kernel may differ; see pointsman service show %s", x.State, key)
 	}
 	for _, e := range endpoints[i] {
 		why := e.NotCluster
@@ -288,7 +288,7 @@ func (x *explanation) walked(t sdk.Traced) {
 		}
 		x.Kernel.Differs, x.Kernel.Ways = differs, slices.Insert(x.Kernel.Ways, 0, way)
 		if n := len(w.Steps); n > 0 && w.Verdict != sdk.Forward && x.Verdict != w.Verdict.String() {
-			x.try("this is what stops it: %s; if Pointsman did not write that, remove it, or let the packet pass before it", w.Steps[n-1])
+			x.try("this rule stops it: %s; if Pointsman did not write that, remove it, or let the packet pass before it", w.Steps[n-1])
 		}
 	}
 }
@@ -304,9 +304,9 @@ func (x *explanation) differs(w sdk.Way) string {
 	case w.Verdict.String() == x.Verdict && w.Verdict != sdk.Forward, passes && x.Verdict == admin.VerdictPass:
 		return ""
 	case passes:
-		return "no rule takes it, so that it goes on as it was sent"
+		return "no rule translates it"
 	case w.Verdict == sdk.Forward:
-		return fmt.Sprintf("it is sent to %s, which is none of its endpoints", w.To)
+		return fmt.Sprintf("it is sent to %s, which is not one of its endpoints", w.To)
 	}
-	return fmt.Sprintf("it comes to %s, not %s", w.Verdict, x.Verdict)
+	return fmt.Sprintf("the verdict is %s, not %s", w.Verdict, x.Verdict)
 }

@@ -62,7 +62,7 @@ func (p *dataplane) caughtUp() bool {
 // Hold waits until it has confirmed all updates, and then holds back further ones until
 // Release.
 func (p *dataplane) Hold(ctx context.Context) error {
-	err := p.until(ctx, "has confirmed what there is", p.caughtUp)
+	err := p.until(ctx, "has confirmed all updates", p.caughtUp)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (p *dataplane) tryActive(ctx context.Context) error {
 // verify compares what the kernel serves with what it was sent, while updates are held back and
 // once the whole state is confirmed. It returns false if the plugin cannot say what it serves.
 func (p *dataplane) verify(ctx context.Context) (bool, error) {
-	if err := p.until(ctx, "has confirmed everything", p.filled); err != nil {
+	if err := p.until(ctx, "has confirmed the whole state", p.filled); err != nil {
 		return false, err
 	}
 	if err := p.hold(ctx); err != nil {
@@ -144,7 +144,7 @@ func (p *dataplane) verify(ctx context.Context) (bool, error) {
 	}
 	confirmed := s.cursor.Confirmed()
 	if n := s.cursor.Wanted(); len(confirmed) == 0 && n > 0 {
-		return false, fmt.Errorf("it has confirmed nothing, and %s are to be served", phrase.Count(n, "Service port"))
+		return false, fmt.Errorf("it has confirmed none of %s", phrase.Count(n, "Service port"))
 	}
 	found, err := p.inspect(ctx, everyName)
 	if errors.Is(err, wire.ErrUnsupported) {
@@ -212,7 +212,7 @@ func (p *dataplane) Stop() {
 		ctx, cancel := context.WithTimeout(context.Background(), yieldLimit)
 		defer cancel()
 		if err := remote.SetRole(ctx, sdk.Yielded); err != nil {
-			p.host.Log.Info("the plugin keeps the writer's lock for a minute", "plugin", p.name, "err", err)
+			p.host.Log.Info("writer's lock not released", "plugin", p.name, "err", err)
 		}
 	}
 	if !p.stop(errNotNeeded) {
@@ -239,19 +239,19 @@ func (p *dataplane) Cleanup(ctx context.Context) error {
 	}
 	err := p.clear(ctx)
 	if busy := (*sdk.Busy)(nil); errors.As(err, &busy) {
-		p.host.Log.Info("the rules of this mode are left to the process that writes them", "plugin", p.name, "holder", busy.Error())
+		p.host.Log.Info("rules left to another writer", "plugin", p.name, "holder", busy.Error())
 		p.Stop()
 		return nil
 	}
 	if err != nil && plugin.Address != "" {
-		return fmt.Errorf("%s at %s did not clean up after itself: %w; if it stays so, run there: pointsman-dataplane-%s cleanup", p.name, plugin.Address, err, p.name)
+		return fmt.Errorf("clean up %s at %s: %w; if this persists, run there: pointsman-dataplane-%s cleanup", p.name, plugin.Address, err, p.name)
 	}
 	p.Stop()
 	if err == nil {
 		return nil
 	}
 	if !errors.Is(err, errNoProcess) {
-		p.host.Log.Warn("cleanup by its own process", "plugin", p.name, "err", err)
+		p.host.Log.Warn("cleanup by the running process failed", "plugin", p.name, "err", err)
 	}
 	_, err = verb(ctx, plugin.Path, plugin.SHA256, "cleanup")
 	return err

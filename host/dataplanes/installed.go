@@ -131,7 +131,7 @@ func (in installed) observed(ctx context.Context, facts plane.Facts, wanted stri
 		all.Go(func() {
 			role, err := in.shown(ctx, mode)
 			if err != nil {
-				in.Log.Info("plugin not asked for its role", "plugin", mode, "err", err)
+				in.Log.Info("plugin did not report its role", "plugin", mode, "err", err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -235,7 +235,7 @@ func (in installed) plugin(mode string) launch.Plugin {
 func (in installed) protectFromOOM(adj int) bool {
 	err := os.WriteFile("/proc/self/oom_score_adj", fmt.Append(nil, adj), 0)
 	if err != nil {
-		in.Log.Info("oomScoreAdj is left as it is", "err", err)
+		in.Log.Info("oomScoreAdj not set", "err", err)
 	}
 	return err == nil
 }

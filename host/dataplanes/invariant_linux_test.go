@@ -240,8 +240,8 @@ func TestHangsWhenActive(t *testing.T) {
 	m.start()
 	m.reaches("DataplaneActive object=a")
 	m.write("mode", "b")
-	m.reaches("to undo it: updates may be held back for 4.5s at most: promote")
-	m.reaches("a serves on")
+	m.reaches("being undone: updates may be held back for 4.5s at most: promote")
+	m.reaches("a continues to serve")
 	m.until("a serves alone", serves("a"))
 	m.held()
 }

@@ -38,9 +38,9 @@ func LeftOfKubeProxy(ctx context.Context, h *config.Host, mode string) (l Leftov
 		switch {
 		case err != nil && f.Name == mode:
 			known = false
-			l.Unknown = append(l.Unknown, fmt.Sprintf("what %s would take over of kube-proxy is not known, nor what would be left over then: %v", mode, err))
+			l.Unknown = append(l.Unknown, fmt.Sprintf("%s did not say what it would take over from kube-proxy, so the leftovers are not known: %v", mode, err))
 		case err != nil:
-			l.Unknown = append(l.Unknown, fmt.Sprintf("what %s would clean up of kube-proxy is not known: %v", f.Name, err))
+			l.Unknown = append(l.Unknown, fmt.Sprintf("%s did not say what it would clean up of kube-proxy: %v", f.Name, err))
 		case f.Name == mode:
 			taken = items
 		default:

@@ -28,7 +28,7 @@ func TestLosses(t *testing.T) {
 		Failed:   []sdk.Failure{{Name: service("broken"), Err: errors.New("no room")}, {Name: service("fresh"), Err: errors.New("no room")}, {Name: sdk.Name{Namespace: canary.Namespace, Service: "canary"}, Err: errors.New("taken")}},
 		Withheld: []track.Withheld{{Name: service("phone"), Lacks: []sdk.Feature{"sctp"}}},
 	}
-	want := []string{"shop/fresh/tcp4: no room", "shop/phone/tcp4: the dataplane does not serve sctp"}
+	want := []string{"shop/fresh/tcp4: no room", "shop/phone/tcp4: the dataplane does not support sctp"}
 	if got := losses(now, next); !slices.Equal(got, want) {
 		t.Errorf("a swap loses %q, want %q", got, want)
 	}

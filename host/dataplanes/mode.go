@@ -112,7 +112,7 @@ func (set *Set) SwapTo(a admin.SwapAsk) (string, error) {
 		if serves && rests && wanted {
 			set.newBuild(mode, "pointsman mode swap")
 		} else if serves {
-			return mode + " serves, and is the wanted mode again; pointsman mode show says what becomes of a swap that is under way", nil
+			return mode + " serves, and is the wanted mode again; pointsman mode show shows a swap in progress", nil
 		}
 		return "the swap to " + mode + " begins", nil
 	})
@@ -139,11 +139,11 @@ func (set *Set) startDryRun(mode string, force bool) (string, error) {
 	main := set.serving()
 	switch {
 	case main.name == mode && set.Now().Plugins[mode].Address != "":
-		return conflict("it serves, and something else runs its plugin, beside which there is no second one", "pointsman mode show")
+		return conflict("it serves, and something else runs its plugin, so that no second process can run beside it", "pointsman mode show")
 	case !main.serves():
-		return conflict(main.name+" does not serve, and the rules of "+mode+" may be those that serve, which it would write", "pointsman status")
+		return conflict(main.name+" does not serve, and the rules of "+mode+" may serve, and the dry run would write them", "pointsman status")
 	case set.swap != nil && !set.swap.moved():
-		return conflict("another swap is under way: "+set.swap.change.String()+", "+set.swap.stage, "pointsman mode show")
+		return conflict("another swap is in progress: "+set.swap.change.String()+", "+set.swap.stage, "pointsman mode show")
 	}
 	set.nonce++
 	set.dryRun = &plane.Want{Mode: mode, DryRun: true, Force: force, Number: dryRuns + set.nonce}
@@ -157,7 +157,7 @@ func (set *Set) startDryRun(mode string, force bool) (string, error) {
 // something else runs: a second process beside that is not possible.
 func (set *Set) checkSwap(mode string) error {
 	if !launch.ValidName(mode) {
-		return &admin.Error{Code: http.StatusBadRequest, What: "swap to " + strconv.Quote(mode), Why: "no dataplane can be called so: want lower-case letters, digits and -", Try: "pointsman plugin list"}
+		return &admin.Error{Code: http.StatusBadRequest, What: "swap to " + strconv.Quote(mode), Why: "not a valid name: want lower-case letters, digits and -", Try: "pointsman plugin list"}
 	}
 	if !set.available(mode) {
 		return &admin.Error{Code: http.StatusNotFound, What: "swap to " + mode, Why: missing(set.Now(), mode), Try: "pointsman plugin list"}
@@ -167,7 +167,7 @@ func (set *Set) checkSwap(mode string) error {
 	rests := set.swap == nil && set.state.Facts.Wanted(set.fileMode) == mode
 	if address := set.Now().Plugins[mode].Address; address != "" && set.Mode() == mode && rests {
 		return &admin.Error{Code: http.StatusConflict, What: "swap to " + mode,
-			Why: "it serves, and runs by itself at " + address + ": what keeps it running puts another in its place", Try: "pointsman plugin restart " + mode}
+			Why: "it serves, and what runs it at " + address + " also replaces it", Try: "pointsman plugin restart " + mode}
 	}
 	return nil
 }

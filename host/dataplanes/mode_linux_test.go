@@ -92,7 +92,7 @@ func TestSwapTo(t *testing.T) {
 	busy := underWay(t, "staging")
 	busy.serving().served = true
 	var refused *admin.Error
-	if _, err := busy.SwapTo(admin.SwapAsk{To: "userspace", DryRun: true}); !errors.As(err, &refused) || refused.Code != http.StatusConflict || !strings.Contains(refused.Why, "another swap is under way") {
+	if _, err := busy.SwapTo(admin.SwapAsk{To: "userspace", DryRun: true}); !errors.As(err, &refused) || refused.Code != http.StatusConflict || !strings.Contains(refused.Why, "another swap is in progress") {
 		t.Errorf("a dry run while another is under way: %v", err)
 	}
 	said, err := busy.SwapTo(admin.SwapAsk{To: "iptables"})
@@ -104,7 +104,7 @@ func TestSwapTo(t *testing.T) {
 	}
 	s.host.Mode = "afar"
 	apart := s.next()
-	if _, err := apart.SwapTo(admin.SwapAsk{To: "afar"}); !errors.As(err, &refused) || refused.Code != http.StatusConflict || !strings.Contains(refused.Why, "runs by itself") {
+	if _, err := apart.SwapTo(admin.SwapAsk{To: "afar"}); !errors.As(err, &refused) || refused.Code != http.StatusConflict || !strings.Contains(refused.Why, "also replaces it") {
 		t.Errorf("to the very one that runs by itself: %v", err)
 	}
 }
@@ -151,7 +151,7 @@ func TestPlugins(t *testing.T) {
 			t.Errorf("logs of %s: %v, want %d", c.name, err, c.code)
 		}
 	}
-	if said, err := set.Restart("iptables"); err != nil || said != "plugin iptables is started anew" {
+	if said, err := set.Restart("iptables"); err != nil || said != "plugin iptables restarts" {
 		t.Errorf("restart the one in use: %q, %v", said, err)
 	}
 	set.serving().logged.buffer.add(admin.LogLine{Message: "hello"})
@@ -242,11 +242,11 @@ func TestLastSwapRetried(t *testing.T) {
 // TestUndone: of another binary the mode is the same, whichever of the two processes stays.
 func TestUndone(t *testing.T) {
 	same := result{change: change{From: "userspace", To: "userspace", Same: true}, stays: "userspace", err: "no luck", undone: true}
-	if got, want := undone(same, true), "userspace → userspace, another binary, and userspace serves on: no luck"; got != want {
+	if got, want := undone(same, true), "userspace → userspace, another binary was undone, and userspace continues to serve: no luck"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	other := result{change: change{From: "iptables", To: "userspace"}, stays: "iptables", err: "no luck", undone: true}
-	if got, want := undone(other, false), "iptables → userspace was undone, and iptables does not serve either: no luck; what the kernel has stays as it is, and nothing updates it"; got != want {
+	if got, want := undone(other, false), "iptables → userspace was undone, and iptables does not serve either: no luck; the kernel keeps its rules, and nothing updates them"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

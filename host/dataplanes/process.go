@@ -107,7 +107,7 @@ func stateEvent(to State, why string, pid int, left bool) report.Event {
 	case to == Starting:
 		return report.Event{Reason: report.PluginStarting, Message: why}
 	case left:
-		return report.Event{Reason: report.PluginLeft, Message: fmt.Sprintf("%s; pid %d serves on", why, pid)}
+		return report.Event{Reason: report.PluginLeft, Message: fmt.Sprintf("%s; pid %d continues to serve", why, pid)}
 	}
 	return report.Event{Reason: report.PluginStopped, Message: why}
 }
@@ -135,7 +135,7 @@ func (p *dataplane) open(ctx context.Context, role sdk.Role, options json.RawMes
 	}
 	process, err := p.plugin.Start(ctx, binary, options, p.logged.line)
 	if refusal, refused := errors.AsType[*sdk.Refusal](err); refused && goesOn {
-		p.logged.line(wire.LogLine{Time: time.Now(), Level: slog.LevelError, Message: "the plugin refused its new options, and goes on with those of before: " + refusal.Error()})
+		p.logged.line(wire.LogLine{Time: time.Now(), Level: slog.LevelError, Message: "the plugin refused the new options and continues with the former ones: " + refusal.Error()})
 		p.mu.Lock()
 		p.options = former
 		p.mu.Unlock()
@@ -173,7 +173,7 @@ func (p *dataplane) prepare(options json.RawMessage) (*launch.Binary, json.RawMe
 	p.status.starts++
 	switch {
 	case !launch.ValidName(p.name):
-		return nil, former, fmt.Errorf("%q is no dataplane's name: want lower-case letters, digits and -", p.name)
+		return nil, former, fmt.Errorf("%q is not a valid name of a dataplane: want lower-case letters, digits and -", p.name)
 	case p.pinned:
 		return p.binary, former, nil
 	}

@@ -76,7 +76,7 @@ const reconcileEach = time.Second
 func (set *Set) Begin() error {
 	facts, err := plane.ReadFacts(set.Begun.StateDir)
 	if err != nil {
-		set.Reports.Report(report.Event{Warning: true, Reason: report.StateNotUsed, Message: err.Error() + "; the host begins without it"})
+		set.Reports.Report(report.Event{Warning: true, Reason: report.StateNotUsed, Message: err.Error() + "; the host starts without it"})
 	}
 	set.fileMode = set.mode(set.Begun.Mode)
 	facts = facts.Under(set.fileMode)
@@ -118,7 +118,7 @@ func (set *Set) Begin() error {
 
 // ErrNoPlugin is returned by Begin if the mode has no plugin. The host ends then: waiting for a
 // plugin would look like a working host on a node without a dataplane.
-var ErrNoPlugin = errors.New("it has no plugin here")
+var ErrNoPlugin = errors.New("no plugin is installed")
 
 // loop plans until ctx ends, and then waits for the running steps.
 func (r *reconciler) loop(ctx context.Context) {

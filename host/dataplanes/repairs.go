@@ -45,6 +45,6 @@ func (p *dataplane) takeRepairs(v wire.Vitals) {
 	p.repairs = next
 	p.mu.Unlock()
 	if news > 0 {
-		p.host.Reports.Report(report.Event{Warning: true, Reason: report.PluginRepaired, Object: p.name, Message: "it undid what another program changed: " + v.Repair})
+		p.host.Reports.Report(report.Event{Warning: true, Reason: report.PluginRepaired, Object: p.name, Message: "it reverted changes by another program: " + v.Repair})
 	}
 }

@@ -192,20 +192,20 @@ func compare(s sdk.Service, found []sdk.Served) []admin.Programmed {
 			return o.Frontend.Kind == f.Kind && o.Frontend.Addr == f.Addr && o.Frontend.Policy == f.Policy
 		})
 		if i < 0 {
-			row.Differs = "it is not there"
+			row.Differs = "it is missing"
 			list = append(list, row)
 			continue
 		}
 		got := distinct(found[i].Endpoints, func(addr netip.AddrPort) netip.AddrPort { return addr })
 		row.Endpoints = phrase.Texts(got)
 		if !slices.Equal(got, want) {
-			row.Differs = "to be served: " + phrase.List(phrase.Texts(want))
+			row.Differs = "expected: " + phrase.List(phrase.Texts(want))
 		}
 		list = append(list, row)
 	}
 	for _, o := range found {
 		if !slices.ContainsFunc(s.Frontends, func(f sdk.Frontend) bool { return f.Kind == o.Frontend.Kind && f.Addr == o.Frontend.Addr }) {
-			list = append(list, admin.Programmed{Frontend: o.Frontend.String(), Endpoints: phrase.Texts(o.Endpoints), Differs: "it is not to be served"})
+			list = append(list, admin.Programmed{Frontend: o.Frontend.String(), Endpoints: phrase.Texts(o.Endpoints), Differs: "it is unexpected"})
 		}
 	}
 	return list

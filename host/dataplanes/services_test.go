@@ -38,11 +38,11 @@ func TestCompare(t *testing.T) {
 		want  []string
 	}{
 		{"as it is to be", []sdk.Served{served(s.Frontends[0], "10.0.0.2:80 10.0.0.1:80"), served(s.Frontends[1], "10.0.0.1:80")}, []string{"", ""}},
-		{"nothing", nil, []string{"it is not there", "it is not there"}},
+		{"nothing", nil, []string{"it is missing", "it is missing"}},
 		{"other endpoints", []sdk.Served{served(s.Frontends[0], "10.0.0.1:80"), served(s.Frontends[1], "")},
-			[]string{"to be served: 10.0.0.1:80, 10.0.0.2:80", "to be served: 10.0.0.1:80"}},
+			[]string{"expected: 10.0.0.1:80, 10.0.0.2:80", "expected: 10.0.0.1:80"}},
 		{"one too many", []sdk.Served{served(s.Frontends[0], "10.0.0.1:80 10.0.0.2:80"), served(s.Frontends[1], "10.0.0.1:80"), served(at("192.0.2.3:80", sdk.Cluster), "10.0.0.1:80")},
-			[]string{"", "", "it is not to be served"}},
+			[]string{"", "", "it is unexpected"}},
 	} {
 		var got []string
 		for _, row := range compare(s, tt.found) {

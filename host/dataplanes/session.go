@@ -144,7 +144,7 @@ func (s *session) status() track.CursorStatus {
 func (p *dataplane) setSessionRole(ctx context.Context, s *session, role sdk.Role) error {
 	err := retryWhileBusy(ctx, func() error { return p.noteBusy(s, s.remote.SetRole(ctx, role)) })
 	if err != nil {
-		return fmt.Errorf("make it %s: %w", role, err)
+		return fmt.Errorf("set role %s: %w", role, err)
 	}
 	p.recordRole(s, role)
 	return nil

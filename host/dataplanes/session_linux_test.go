@@ -72,7 +72,7 @@ func TestHandover(t *testing.T) {
 	if err := p.importAffinity(t.Context(), nil); err == nil {
 		t.Error("a process that is gone took affinity over")
 	}
-	if _, err := p.verify(expired(t)); err == nil || !strings.Contains(err.Error(), "wait until a has confirmed everything") {
+	if _, err := p.verify(expired(t)); err == nil || !strings.Contains(err.Error(), "wait until a has confirmed the whole state") {
 		t.Errorf("verify without a process: %v", err)
 	}
 	if err := p.setRole(t.Context(), sdk.Active); !errors.Is(err, errNoProcess) {

@@ -88,7 +88,7 @@ func (set *Set) Logs(ctx context.Context, name string, follow bool, line func(ad
 		return err
 	}
 	if address := p.plugin.Address; address != "" {
-		return &admin.Error{Code: http.StatusConflict, What: "the log of plugin " + name + " is not here", Why: "something else runs the plugin, at " + address,
+		return &admin.Error{Code: http.StatusConflict, What: "the host does not have the log of plugin " + name, Why: "something else runs the plugin, at " + address,
 			Try: fmt.Sprintf("journalctl -u pointsman-dataplane@%s, or kubectl logs POD -c %s", name, name)}
 	}
 	return p.logged.buffer.read(ctx, follow, line)
@@ -104,13 +104,13 @@ func (set *Set) Restart(name string) (string, error) {
 	if p == set.serving() && p.isReplaced() && p.shownStatus().state == Serving {
 		return set.changeWant(func() (string, error) {
 			set.newBuild(name, "pointsman plugin restart, and the binary was replaced")
-			return "plugin " + name + " gives way to its new binary; pointsman mode show tells how far it is", nil
+			return "plugin " + name + " is being replaced by its new binary; pointsman mode show shows the progress", nil
 		})
 	}
 	if !p.beginStop(fmt.Errorf("pointsman plugin restart %s: %w", name, launch.ErrRestart)) {
 		set.startAgain(p)
 	}
-	return "plugin " + name + " is started anew", nil
+	return "plugin " + name + " restarts", nil
 }
 
 // running returns the dataplane of a mode, or an error that explains why there is none.
@@ -206,7 +206,7 @@ func unservedBy(c track.CursorStatus) []unserved {
 }
 
 func lacks(features []sdk.Feature) string {
-	return "the dataplane does not serve " + phrase.List(features)
+	return "the dataplane does not support " + phrase.List(features)
 }
 
 // health returns the state of the dataplane for probes and metrics.

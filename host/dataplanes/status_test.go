@@ -47,7 +47,7 @@ func TestUnserved(t *testing.T) {
 	}
 	want := []string{
 		"shop/failed/tcp4 failed: in use",
-		"shop/phone/sctp4 withheld: the dataplane does not serve sctp",
+		"shop/phone/sctp4 withheld: the dataplane does not support sctp",
 		"shop/refused/tcp4 refused: not here",
 		"shop/served conflict: cluster-ip 172.30.0.3:80 belongs to Service shop/second; it is not served for this one",
 		"shop/wrong invalid: external IP 127.0.0.1 is loopback; it is not served",

@@ -183,7 +183,7 @@ func (r *reconciler) doVerify(ctx context.Context, b task) plane.Outcome {
 			}
 		}
 		if verified, err = b.on.verify(ctx); err == nil && !verified && serves != b.on {
-			r.failed("verify", fmt.Errorf("%s cannot say what it serves: the swap goes on unverified", b.on.name))
+			r.failed("verify", fmt.Errorf("%s cannot list what it serves: the swap continues without verification", b.on.name))
 		}
 		return err
 	}
@@ -228,19 +228,19 @@ func (r *reconciler) check(ctx context.Context, b task, from *dataplane) error {
 		return nil
 	}
 	if ends := b.on.ends(ctx); ends != "" {
-		return fmt.Errorf("%s; or, to do it all the same: pointsman mode swap %s --force", ends, b.on.name)
+		return fmt.Errorf("%s; to swap anyway: pointsman mode swap %s --force", ends, b.on.name)
 	}
 	if ends := from.ends(ctx); ends != "" {
-		return fmt.Errorf("of %s %s; to do it all the same: pointsman mode swap %s --force", from.name, ends, b.on.name)
+		return fmt.Errorf("of %s %s; to swap anyway: pointsman mode swap %s --force", from.name, ends, b.on.name)
 	}
 	if held := interceptedClusterIP(from.description(), b.on.description(), r.Tracker.All(), r.Interfaces); held != "" {
-		return fmt.Errorf("%s, which %s would take: if that is NodeLocal DNS, have it listen at its link-local address alone; to do it all the same: pointsman mode swap %s --force", held, b.on.name, b.on.name)
+		return fmt.Errorf("%s, which %s would take over; if that is NodeLocal DNS, let it listen only on its link-local address; to swap anyway: pointsman mode swap %s --force", held, b.on.name, b.on.name)
 	}
 	lost := losses(from.cursorStatus(), b.on.cursorStatus())
 	if len(lost) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s would not be served any more: %s%s; to do it all the same: pointsman mode swap %s --force",
+	return fmt.Errorf("%s would no longer be served: %s%s; to swap anyway: pointsman mode swap %s --force",
 		phrase.Count(len(lost), "Service"), lost[0], phrase.AndMore(len(lost)-1), b.on.name)
 }
 

@@ -61,7 +61,7 @@ type result struct {
 // Reasons for undoing a swap that is no longer wanted.
 const (
 	byReset = "pointsman mode reset"
-	byOther = "another mode was asked for"
+	byOther = "another mode was requested"
 )
 
 // currentChange returns the change in progress while w is wanted, and its stage; nil if there
@@ -220,7 +220,7 @@ func (r *reconciler) updateSwap(w plane.Want, now time.Time) (events []report.Ev
 	}
 	e := report.Event{Reason: report.SwapStage, Object: next.To, Message: fmt.Sprintf("%s: %s", next.change, next.stage)}
 	if next.undo != "" && (before == nil || before.undo == "") && next.undo != plane.ByDryRun {
-		e.Warning, e.Message = true, e.Message+", to undo it: "+next.undo
+		e.Warning, e.Message = true, e.Message+", being undone: "+next.undo
 	}
 	return append(events, e)
 }
@@ -290,11 +290,11 @@ func (r *reconciler) endEvent(o result, now time.Time) report.Event {
 func undone(o result, serves bool) string {
 	switch {
 	case o.stays == o.To && !o.undone:
-		return fmt.Sprintf("%s failed, and %s stays because %s could not be brought back: %s", o.change, o.To, o.From, o.err)
+		return fmt.Sprintf("%s failed, and %s stays because %s could not become active again: %s", o.change, o.To, o.From, o.err)
 	case serves:
-		return fmt.Sprintf("%s, and %s serves on: %s", o.change, o.stays, o.err)
+		return fmt.Sprintf("%s was undone, and %s continues to serve: %s", o.change, o.stays, o.err)
 	}
-	return fmt.Sprintf("%s was undone, and %s does not serve either: %s; what the kernel has stays as it is, and nothing updates it", o.change, o.stays, o.err)
+	return fmt.Sprintf("%s was undone, and %s does not serve either: %s; the kernel keeps its rules, and nothing updates them", o.change, o.stays, o.err)
 }
 
 // retryAt returns when an undone change will be retried; zero if it will not. The caller holds

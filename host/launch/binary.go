@@ -70,7 +70,7 @@ func (b *Binary) check(sum string) error {
 		return nil
 	}
 	if b.script {
-		return errors.New("it is a script, which cannot be checked as it is run; remove its sha256, or make it a program")
+		return errors.New("a script cannot be checked, because its interpreter opens it again; remove its sha256, or use a program")
 	}
 	hash := sha256.New()
 	if _, err := io.Copy(hash, b.file); err != nil {

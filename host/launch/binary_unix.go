@@ -84,11 +84,11 @@ func guarded(what, path string, info os.FileInfo, owners []uint32) error {
 	sticky := info.IsDir() && mode&os.ModeSticky != 0 // in a sticky directory only the owner of an entry can replace it
 	switch {
 	case !slices.Contains(owners, s.Uid):
-		return fmt.Errorf("%s belongs to user %d, who could put another plugin there; try: chown root %s", what, s.Uid, path)
+		return fmt.Errorf("%s belongs to user %d, who could replace the plugin; try: chown root %s", what, s.Uid, path)
 	case mode&0o002 != 0 && !sticky:
-		return fmt.Errorf("%s may be written to by everyone (%s); try: chmod o-w %s", what, mode, path)
+		return fmt.Errorf("%s is writable by everyone (%s); try: chmod o-w %s", what, mode, path)
 	case mode&0o020 != 0 && !sticky && s.Gid != 0 && s.Gid != uint32(os.Getegid()):
-		return fmt.Errorf("%s may be written to by group %d (%s); try: chmod g-w %s", what, s.Gid, mode, path)
+		return fmt.Errorf("%s is writable by group %d (%s); try: chmod g-w %s", what, s.Gid, mode, path)
 	}
 	return nil
 }

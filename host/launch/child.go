@@ -153,7 +153,7 @@ func panics(line string) bool {
 func (c *child) how() string {
 	state := c.cmd.ProcessState
 	if state == nil { // other code has waited for the process
-		return "ended, and it is not known how"
+		return "ended in an unknown way"
 	}
 	if s, ok := state.Sys().(syscall.WaitStatus); ok && s.Signaled() {
 		return fmt.Sprintf("was ended by signal %d (%s)", int(s.Signal()), s.Signal())

@@ -54,7 +54,7 @@ func TestBinaryThatOthersMayChangeIsRefused(t *testing.T) {
 		want string // a part of the error; none: it is fine
 	}{
 		{"as installed", func(*testing.T, string) {}, ""},
-		{"everyone may write", func(t *testing.T, path string) { chmod(t, path, 0o777) }, "may be written to by everyone"},
+		{"everyone may write", func(t *testing.T, path string) { chmod(t, path, 0o777) }, "is writable by everyone"},
 		{"everyone may replace", func(t *testing.T, path string) { chmod(t, filepath.Dir(path), 0o777) }, "chmod o-w " + "DIR"},
 		{"everyone may replace its directory", func(t *testing.T, path string) { chmod(t, filepath.Dir(filepath.Dir(path)), 0o777) }, "chmod o-w UP"},
 		{"everyone may add", func(t *testing.T, path string) { chmod(t, filepath.Dir(path), 0o777|os.ModeSticky) }, ""},

@@ -144,7 +144,7 @@ func (p Plugin) launch(ctx context.Context, b *Binary, log func(string)) (proces
 	}
 	if p.OOMScoreAdj != nil {
 		if err := setOOMScore(c.PID(), *p.OOMScoreAdj); err != nil {
-			c.print(fmt.Sprintf("the out-of-memory score of this process stays as it is: %v", err))
+			c.print(fmt.Sprintf("cannot set oom_score_adj of this process: %v", err))
 		}
 	}
 	return process, nil
@@ -170,7 +170,7 @@ func (p Plugin) socketDir() (string, error) {
 		}
 	}
 	if n := len(dir) + socketName; n > wire.MaxSocketPath && runtime.GOOS != "windows" { // on Windows plugins listen on a loopback port
-		return "", fmt.Errorf("socket directory %s: a path in it would have %d bytes, and a socket's may have %d; use a shorter one", dir, n, wire.MaxSocketPath)
+		return "", fmt.Errorf("socket directory %s: a socket's path in it would have %d bytes, and the limit is %d; use a shorter one", dir, n, wire.MaxSocketPath)
 	}
 	return dir, nil
 }

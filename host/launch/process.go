@@ -29,7 +29,7 @@ type Process struct {
 }
 
 // ErrRestart is in the error chain if a process ends because it will be restarted.
-var ErrRestart = errors.New("pointsman plugin restart was asked for")
+var ErrRestart = errors.New("restart requested")
 
 // errHung is in the error chain if a process is killed because it does not answer.
 var errHung = errors.New("it hangs")

@@ -161,15 +161,15 @@ func (p *planner) refuse() (Step, bool) {
 	}
 	switch {
 	case to.Proved == No && !to.Alone:
-		s.Why, s.Next = "connections do not find their way by it", time.Time{}
+		s.Why, s.Next = "connections through it fail", time.Time{}
 	case p.want.DryRun && to.Role != sdk.Active && (to.Verified == Yes || to.Verified == Cannot || replaces && to.Up): // a replacement cannot be verified: the kernel's rules are the former process's
 		s.Why, s.Next = ByDryRun, time.Time{}
 	case to.Verified == No:
-		s.Why = "the kernel does not have what it was sent"
+		s.Why = "the kernel does not have the state that was sent"
 	case to.Err != nil:
 		s.Why = "it failed"
 	case p.overdue(to):
-		s.Why = "it does not confirm what it is sent"
+		s.Why = "the dataplane does not confirm updates"
 	default:
 		return Step{}, false
 	}

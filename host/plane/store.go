@@ -93,7 +93,7 @@ func read(dir, file string, v any, modes func() []string) error {
 	}
 	isBad := func(mode string) bool { return mode != "" && !launch.ValidName(mode) }
 	if err == nil && slices.ContainsFunc(modes(), isBad) {
-		err = errors.New("it has a name that no mode can have")
+		err = errors.New("invalid name of a mode")
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)

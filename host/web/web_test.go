@@ -34,7 +34,7 @@ var webPort = admin.Port{
 		{Address: "10.244.3.7:8080", Node: "far", NotCluster: "it is not ready", NotLocal: "it is not ready"},
 	},
 	Kernel: []admin.Programmed{
-		{Frontend: "cluster-ip 10.96.0.10:80", Endpoints: []string{"10.244.1.7:8080", "10.9.9.9:8080"}, Differs: "to be served: 10.244.1.7:8080, 10.244.2.7:8080"},
+		{Frontend: "cluster-ip 10.96.0.10:80", Endpoints: []string{"10.244.1.7:8080", "10.9.9.9:8080"}, Differs: "expected: 10.244.1.7:8080, 10.244.2.7:8080"},
 		{Frontend: "node-port *:30080 local", Endpoints: []string{"10.244.1.7:8080"}},
 	},
 }

@@ -162,7 +162,7 @@ func (v *move) play(routes ...route) {
 	if left := v.run(v.nodes[0].machines[0], "nft", "list", "tables"); strings.Contains(left, "pointsman") {
 		v.Errorf("in the end there are\n%s", left)
 	}
-	if text := v.hostLog(); strings.Contains(text, "serves on") || strings.Count(text, `why="the host ends`) < len(routes) {
+	if text := v.hostLog(); strings.Contains(text, "continues to serve") || strings.Count(text, `why="the host ends`) < len(routes) {
 		v.Errorf("its container ends, and it says\n%s", text)
 	}
 }

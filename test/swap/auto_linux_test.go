@@ -32,12 +32,12 @@ func TestKernelAuto(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.start()
-	n.expectAuto("nftables", "this node can serve by it")
+	n.expectAuto("nftables", "this node supports it")
 	n.waitForAnswers()
 	n.reboot()
 	n.nft(dropping)
 	n.start()
-	n.expectAuto("nftables", "this node can serve by it")
+	n.expectAuto("nftables", "this node supports it")
 	s, err := n.Status(t.Context())
 	if err != nil || !slices.ContainsFunc(s.Dataplane.Notes, func(note string) bool { return strings.HasPrefix(note, "chain f of table inet fw") }) {
 		t.Errorf("the chain is not noted: %q, %v", s.Dataplane.Notes, err)
@@ -52,7 +52,7 @@ func TestKernelAuto(t *testing.T) {
 	n.waitForMode("userspace")
 	n.writeMode("auto")
 	n.waitForMode("nftables")
-	n.expectAuto("nftables", "this node can serve by it")
+	n.expectAuto("nftables", "this node supports it")
 	n.swapTo("userspace")
 	if m := n.waitForMode("userspace"); m.Asked != "userspace" || m.File != "auto" || !strings.Contains(m.Auto, "auto is nftables") {
 		t.Errorf("mode show: %+v", m)
