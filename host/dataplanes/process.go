@@ -33,12 +33,7 @@ const (
 
 var states = [...]string{"stopped", "starting", "serving", "suspect", "waiting", "refused"}
 
-func (s State) String() string {
-	if int(s) < len(states) {
-		return states[s]
-	}
-	return fmt.Sprintf("state(%d)", s)
-}
+func (s State) String() string { return states[s] }
 
 // A status describes the process of a dataplane. The plugin's description remains after the
 // process ends.

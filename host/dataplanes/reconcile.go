@@ -47,7 +47,6 @@ type reconciler struct {
 	builds    map[string]build        // by mode, for modes that run or are wanted
 	nonce     uint64                  // of the last label for a build with unchanged binary and options
 	dryRun    *plane.Want             // nil if no dry run is in progress
-	spare     *dataplane              // for the first Start of its mode; nil if none
 	formers   map[string]*dataplane   // by mode: stopped, but restarted if the replacement fails
 	ways      []string                // frontends that reached the canary before traffic was moved
 	swap      *progress               // nil if no swap is in progress
@@ -107,8 +106,7 @@ func (set *Set) Begin() error {
 		set.last = set.undone
 	}
 	set.state.Facts = facts
-	set.spare = set.newDataplane(first)
-	set.main.Store(set.spare)
+	set.main.Store(set.newDataplane(first))
 	if dir := socketDir(set.Begun.StateDir); dir != "" { // otherwise the sockets are in a shared directory
 		_ = os.RemoveAll(dir) // what a killed host left there does no harm
 	}
@@ -152,7 +150,9 @@ func (r *reconciler) reconcile(ctx context.Context, now time.Time) time.Duration
 	if look {
 		r.looked = now
 	}
-	r.findAvailable(look)
+	if look {
+		r.findAvailable()
+	}
 	r.mu.Lock()
 	if look {
 		r.updateBuilds()
@@ -189,17 +189,10 @@ func (r *reconciler) reconcile(ctx context.Context, now time.Time) time.Duration
 	return max(10*time.Millisecond, wake.Sub(now))
 }
 
-// findAvailable finds out which modes that Plan may start have a plugin: for all of them if
-// again is set, else only for new ones.
-func (r *reconciler) findAvailable(again bool) {
+// findAvailable finds out which modes that Plan may start have a plugin.
+func (r *reconciler) findAvailable() {
 	r.mu.Lock()
-	modes := slices.Clone(r.state.Facts.Left)
-	if wanted := r.state.Facts.Wanted(r.fileMode); wanted != r.state.Facts.Served {
-		modes = append(modes, wanted)
-	}
-	if !again {
-		modes = slices.DeleteFunc(modes, func(mode string) bool { _, known := r.startable[mode]; return known })
-	}
+	modes := append(slices.Clone(r.state.Facts.Left), r.state.Facts.Wanted(r.fileMode))
 	r.mu.Unlock()
 	for _, mode := range modes {
 		there := r.available(mode)
@@ -346,10 +339,9 @@ func (r *reconciler) begin(s plane.Step, w plane.Want, now time.Time) task {
 // addInstance adds the dataplane for a new instance: the one from Begin, the former one after
 // its replacement was refused, or a new one. The caller holds the mutex.
 func (r *reconciler) addInstance(id plane.ID, mode, label string) {
-	d, former := r.spare, r.formers[mode]
+	d, former := r.serving(), r.formers[mode]
 	switch {
-	case d != nil && d.name == mode:
-		r.spare = nil
+	case d.name == mode && d.id == 0: // from Begin
 	case former != nil && former.build == label:
 		d = former
 		delete(r.formers, mode)

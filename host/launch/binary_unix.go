@@ -5,7 +5,6 @@
 package launch
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
 	"os"
@@ -24,26 +23,16 @@ func executable(path string, info os.FileInfo) error {
 }
 
 // unstarted returns why the kernel could not run the binary.
-func unstarted(path string, err error) error {
+func unstarted(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOEXEC):
-		return fmt.Errorf("it is not a program for this machine (%s): %s: %w", runtime.GOARCH, kindOf(path), err)
+		return fmt.Errorf("it is not a program for this machine (%s), and not a script that names its interpreter: %w", runtime.GOARCH, err)
 	case errors.Is(err, syscall.ENOENT):
 		return fmt.Errorf("the interpreter or loader that it names is missing: %w", err)
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("this user may not run it, or its file system is mounted noexec: %w", err)
 	}
 	return err
-}
-
-// kindOf describes the kind of the file from its first bytes.
-func kindOf(path string) string {
-	f, err := elf.Open(path)
-	if err != nil {
-		return "it is no ELF binary, and no script that names its interpreter"
-	}
-	defer f.Close()
-	return "it is built for " + strings.ToLower(strings.TrimPrefix(f.Machine.String(), "EM_"))
 }
 
 // guardedWell returns an error if a user can change the binary who cannot change the host. Such

@@ -196,7 +196,7 @@ func (c *child) explain(err error) error {
 	c.kill()
 	c.release()
 	if c.cmd.Process == nil {
-		return unstarted(c.cmd.Args[0], err)
+		return unstarted(err)
 	}
 	if c.wait(killLimit) {
 		err = fmt.Errorf("it %s: %w", c.how(), err)

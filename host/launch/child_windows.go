@@ -17,7 +17,7 @@ func apart() *syscall.SysProcAttr {
 
 func executable(string, os.FileInfo) error { return nil }
 
-func unstarted(_ string, err error) error { return err }
+func unstarted(err error) error { return err }
 
 // guardedWell checks nothing: on Windows the administrator is responsible for the permissions
 // of the binary.

@@ -3,7 +3,6 @@
 package plane
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -138,24 +137,4 @@ type Step struct {
 	Role sdk.Role
 	Why  string    // for Refuse
 	Next time.Time // for Refuse
-}
-
-func (s Step) String() string {
-	text := s.Do.String()
-	if s.On != 0 {
-		text += fmt.Sprintf(" %d", s.On)
-	}
-	if s.With != 0 {
-		text += fmt.Sprintf(" with %d", s.With)
-	}
-	if s.Mode != "" {
-		text += " " + s.Mode
-	}
-	if s.Role != 0 {
-		text += " as " + s.Role.String()
-	}
-	if s.Why != "" {
-		text += ": " + s.Why
-	}
-	return text
 }

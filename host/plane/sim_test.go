@@ -295,3 +295,24 @@ func (w *world) drainNext() bool {
 	}
 	return false
 }
+
+// String writes a step as the scripts in testdata do.
+func (s Step) String() string {
+	text := s.Do.String()
+	if s.On != 0 {
+		text += fmt.Sprintf(" %d", s.On)
+	}
+	if s.With != 0 {
+		text += fmt.Sprintf(" with %d", s.With)
+	}
+	if s.Mode != "" {
+		text += " " + s.Mode
+	}
+	if s.Role != 0 {
+		text += " as " + s.Role.String()
+	}
+	if s.Why != "" {
+		text += ": " + s.Why
+	}
+	return text
+}
