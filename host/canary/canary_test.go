@@ -228,23 +228,3 @@ func TestAddress(t *testing.T) {
 		t.Errorf("at an address that the node does not have: %v", err)
 	}
 }
-
-// TestFreePorts are two, and nothing listens on them.
-func TestFreePorts(t *testing.T) {
-	t.Parallel()
-	at := netip.MustParseAddr("127.0.0.1")
-	one, other, err := freePorts(at)
-	if err != nil || one == other {
-		t.Fatalf("ports %d and %d: %v", one, other, err)
-	}
-	for _, port := range []uint16{one, other} {
-		l, err := net.Listen("tcp", netip.AddrPortFrom(at, port).String())
-		if err != nil {
-			t.Fatalf("it is not free: %v", err)
-		}
-		_ = l.Close()
-	}
-	if _, _, err := freePorts(netip.MustParseAddr("203.0.113.1")); err == nil {
-		t.Error("there are free ports at an address that the node does not have")
-	}
-}

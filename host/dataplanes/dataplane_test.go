@@ -171,46 +171,36 @@ func TestLastSwap(t *testing.T) {
 	}
 }
 
-// TestStateEvents has each change of state be an event.
+// TestStateEvents reports each change of state, once. A process that something else runs
+// continues to serve without this host.
 func TestStateEvents(t *testing.T) {
-	const why = "signal 9"
 	for _, c := range []struct {
 		from, to State
-		reason   string
+		address  string
+		want     string
 		warns    bool
 	}{
-		{Stopped, Starting, report.PluginStarting, false},
-		{Starting, Serving, report.PluginServing, false},
-		{Suspect, Serving, report.PluginServing, false},
-		{Serving, Suspect, report.PluginDown, true},
-		{Serving, Waiting, report.PluginDown, true},
-		{Starting, Waiting, report.PluginDown, true},
-		{Waiting, Starting, report.PluginStarting, false},
-		{Starting, Refused, report.PluginRefuses, true},
-		{Serving, Stopped, report.PluginStopped, false},
+		{Stopped, Starting, "", report.PluginStarting, false},
+		{Starting, Serving, "", report.PluginServing, false},
+		{Suspect, Serving, "", report.PluginServing, false},
+		{Serving, Suspect, "", report.PluginDown, true},
+		{Serving, Waiting, "", report.PluginDown, true},
+		{Starting, Waiting, "", report.PluginDown, true},
+		{Waiting, Starting, "", report.PluginStarting, false},
+		{Starting, Refused, "", report.PluginRefuses, true},
+		{Serving, Stopped, "", report.PluginStopped, false},
+		{Serving, Stopped, "unix:///nowhere", report.PluginLeft, false},
 	} {
 		p := idle("m")
+		p.plugin.Address = c.address
 		var got []report.Event
 		p.host.Reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
 		p.status = status{state: c.from, pid: 7}
-		p.setState(c.to, why)
-		p.setState(c.to, why) // which is no change
-		if len(got) != 1 || got[0].Reason != c.reason || got[0].Warning != c.warns || got[0].Object != "m" {
-			t.Errorf("%s → %s: reported %+v, want %s, warning %t", c.from, c.to, got, c.reason, c.warns)
+		p.setState(c.to, "signal 9")
+		p.setState(c.to, "signal 9") // which is no change
+		if len(got) != 1 || got[0].Reason != c.want || got[0].Warning != c.warns || got[0].Object != "m" {
+			t.Errorf("%s → %s: reported %+v, want %s, warning %t", c.from, c.to, got, c.want, c.warns)
 		}
-	}
-}
-
-// TestLeftServing: a process that something else runs serves on without this host, and was not stopped.
-func TestLeftServing(t *testing.T) {
-	p := idle("m")
-	p.plugin.Address = "unix:///nowhere"
-	var got []report.Event
-	p.host.Reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
-	p.status = status{state: Serving, pid: 7}
-	p.setState(Stopped, "the host ends")
-	if len(got) != 1 || got[0].Reason != report.PluginLeft || got[0].Message != "the host ends; pid 7 continues to serve" || got[0].Warning {
-		t.Errorf("reported %+v", got)
 	}
 }
 

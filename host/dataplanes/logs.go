@@ -4,7 +4,6 @@ package dataplanes
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -47,19 +46,8 @@ func (p *pluginLog) line(l wire.LogLine) {
 	for _, a := range l.Attrs {
 		args = append(args, a.Key, a.Value.String())
 	}
-	p.log.Log(levelOf(l.Level), l.Message, args...)
-}
-
-func levelOf(l slog.Level) hclog.Level {
-	switch {
-	case l < slog.LevelInfo:
-		return hclog.Debug
-	case l < slog.LevelWarn:
-		return hclog.Info
-	case l < slog.LevelError:
-		return hclog.Warn
-	}
-	return hclog.Error
+	level := hclog.Info + hclog.Level(min(max(l.Level>>2, -1), 2)) // the levels of slog are four apart
+	p.log.Log(level, l.Message, args...)
 }
 
 // bufferLines is the number of lines of a plugin's log that the host keeps.

@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
@@ -76,36 +74,14 @@ func eventsOf(set *Set, reason string) (messages []string) {
 	return messages
 }
 
-// TestBeginsWithoutWhatCannotBeUsed: whatever lies where the state files are, the host
-// begins with the file's mode, waits for nothing, and says what it could not use.
-func TestBeginsWithoutWhatCannotBeUsed(t *testing.T) {
-	text := func(text string) func(string) error {
-		return func(file string) error { return os.WriteFile(file, []byte(text), 0o600) }
-	}
-	for name, lay := range map[string]func(string) error{
-		"mode: a pipe":             func(f string) error { return syscall.Mkfifo(f, 0o600) },
-		"mode: endless":            func(f string) error { return os.Symlink("/dev/zero", f) },
-		"mode: huge":               func(f string) error { return errors.Join(os.WriteFile(f, nil, 0o600), os.Truncate(f, 1<<40)) },
-		"mode: no JSON":            text("{"),
-		"mode: a path":             text(`{"serving":"../../userspace"}`),
-		"mode: a path to clean up": text(`{"left":["../x"]}`),
-		"mode: a path asked for":   text(`{"serving":"userspace","asked":"../x","file":"iptables"}`),
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newFormerHost(t)
-			if err := lay(modeFile(s.host)); err != nil {
-				t.Fatal(err)
-			}
-			done := time.AfterFunc(time.Minute, func() { panic("it waits") })
-			set := s.next()
-			done.Stop()
-			if set.Mode() != "iptables" {
-				t.Errorf("begins with %s", set.Mode())
-			}
-			if said := eventsOf(set, report.StateNotUsed); len(said) != 1 || !strings.Contains(said[0], "mode.json") {
-				t.Errorf("says %q", said)
-			}
-		})
+// TestUnusableState: if the state file cannot be used, the host begins with the file's mode, and
+// reports it.
+func TestUnusableState(t *testing.T) {
+	s := newFormerHost(t)
+	s.write(modeFile(s.host), `{"serving":"../../userspace"}`)
+	set := s.next()
+	if said := eventsOf(set, report.StateNotUsed); set.Mode() != "iptables" || len(said) != 1 || !strings.Contains(said[0], "mode.json") {
+		t.Errorf("begins with %s, and reports %q", set.Mode(), said)
 	}
 }
 

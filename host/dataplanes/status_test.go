@@ -4,8 +4,7 @@ package dataplanes
 
 import (
 	"errors"
-	"fmt"
-	"math/rand/v2"
+	"maps"
 	"net/http/httptest"
 	"net/netip"
 	"regexp"
@@ -22,7 +21,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestUnserved has a Service for each reason why one is not served.
+// TestUnserved has a Service for each reason why one is not served. The metric counts what status lists.
 func TestUnserved(t *testing.T) {
 	tracker := track.New(nil)
 	for i, name := range []string{"failed", "phone", "refused", "served"} {
@@ -42,8 +41,14 @@ func TestUnserved(t *testing.T) {
 	u, _ := p.session.cursor.Next()
 	p.session.cursor.Ack(u.To, []sdk.Failure{{Name: service("failed"), Err: errors.New("in use")}, {Name: service("refused"), Err: &sdk.Refusal{Why: "not here"}}})
 	var got []string
-	for _, u := range newSet(Settings{Tracker: tracker}, p).Unserved() {
+	listed := make(map[string]int)
+	set := newSet(Settings{Tracker: tracker}, p)
+	for _, u := range set.Unserved() {
 		got = append(got, u.Service+" "+u.Reason+": "+u.Why)
+		listed[u.Reason]++
+	}
+	if counted := scrape(t, set); !maps.Equal(counted, listed) {
+		t.Errorf("the metric counts %v, and status lists %v", counted, listed)
 	}
 	want := []string{
 		"shop/failed/tcp4 failed: in use",
@@ -57,90 +62,21 @@ func TestUnserved(t *testing.T) {
 	}
 }
 
-// TestUnservedAgrees holds, in any state, pointsman_unserved to what status lists: as many of
-// each reason.
-func TestUnservedAgrees(t *testing.T) {
-	tracker := track.New(nil)
-	tracker.Synced()
-	p := filled(t, "acme", tracker, sdk.FeatureIPv4)
-	set := newSet(Settings{Tracker: tracker}, p)
-	scrape := scraped(t, set)
-	r := rand.New(rand.NewPCG(17, 4))
-	seen := make(map[string]bool)
-	for step := range 300 {
-		disturb(r, tracker, p.session.cursor)
-		listed := make(map[string]int)
-		for _, u := range set.Unserved() {
-			listed[u.Reason]++
-			seen[u.Reason] = true
-		}
-		counted := scrape()
-		for reason, n := range listed {
-			if counted[reason] != n {
-				t.Fatalf("step %d: status lists %v, and the metric counts %v", step, listed, counted)
-			}
-		}
-		for reason, n := range counted {
-			if listed[reason] != n {
-				t.Fatalf("step %d: the metric counts %v, and status lists %v", step, counted, listed)
-			}
-		}
-	}
-	if len(seen) != 5 {
-		t.Errorf("only %v were ever seen", seen)
-	}
-}
-
-// disturb changes a Service, or has the dataplane answer as it likes.
-func disturb(r *rand.Rand, tracker *track.Tracker, c *track.Cursor) {
-	pick := func() string { return fmt.Sprint("s", r.IntN(8)) }
-	switch r.IntN(4) {
-	case 0:
-		tracker.DeleteService("shop", pick())
-	case 1, 2:
-		svc := clusterService(pick(), netip.AddrFrom4([4]byte{172, 30, 0, byte(r.IntN(5))}), []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolSCTP}[r.IntN(2)])
-		if r.IntN(3) == 0 {
-			svc.Spec.ExternalIPs = []string{"127.0.0.1", "192.0.2.1"}
-		}
-		tracker.SetService(svc)
-	case 3:
-		c.Resync()
-	}
-	u, ok := c.Next()
-	if !ok || r.IntN(4) == 0 {
-		return // it has not answered yet
-	}
-	var failures []sdk.Failure
-	for _, svc := range u.Set {
-		if err := []error{nil, errors.New("no room"), &sdk.Refusal{Why: "not here"}}[r.IntN(3)]; err != nil {
-			failures = append(failures, sdk.Failure{Name: svc.Name, Err: err})
-		}
-	}
-	c.Ack(u.To, failures)
-}
-
-// scraped returns a function that reads pointsman_unserved of a set.
-func scraped(t *testing.T, set *Set) func() map[string]int {
+// scrape returns pointsman_unserved of a set, by reason.
+func scrape(t *testing.T, set *Set) map[string]int {
 	t.Helper()
-	metrics := health.New(health.Settings{
+	answer := httptest.NewRecorder()
+	health.New(health.Settings{
 		Mode: set.Mode, Period: time.Minute, Tracker: set.Tracker, Dataplanes: set.Health, Report: func(track.Notice) {},
 		Events: func() map[string]int { return nil }, Fault: func() string { return "" },
-	}).Endpoints()
-	line := regexp.MustCompile(`(?m)^pointsman_unserved{plugin="acme",why="(\w+)"} (\d+)$`)
-	return func() map[string]int {
-		answer := httptest.NewRecorder()
-		metrics.ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
-		count := make(map[string]int)
-		for _, m := range line.FindAllStringSubmatch(answer.Body.String(), -1) {
-			n, err := strconv.Atoi(m[2])
-			if err != nil {
-				t.Fatal(err)
-			}
-			count[m[1]] = n
+	}).Endpoints().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	count := make(map[string]int)
+	for _, m := range regexp.MustCompile(`(?m)^pointsman_unserved{plugin="acme",why="(\w+)"} (\d+)$`).FindAllStringSubmatch(answer.Body.String(), -1) {
+		n, err := strconv.Atoi(m[2])
+		if err != nil {
+			t.Fatal(err)
 		}
-		if len(count) != 5 {
-			t.Fatalf("%v is counted of\n%s", count, answer.Body)
-		}
-		return count
+		count[m[1]] = n
 	}
+	return count
 }

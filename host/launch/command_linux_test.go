@@ -174,18 +174,3 @@ func TestProcessHasItsName(t *testing.T) {
 		t.Errorf("exe is %q, %v", exe, err)
 	}
 }
-
-// Nothing that the host's environment holds reaches a plugin unasked. Where the lock of
-// iptables' tables is has to be the same for all programs of a node.
-func TestEnvironmentIsScrubbed(t *testing.T) {
-	t.Setenv("KUBE_TOKEN", "secret")
-	t.Setenv("XTABLES_LOCKFILE", "/elsewhere/lock")
-	b, err := OpenBinary(pluginFile(t, "#!/bin/sh\nenv\n"), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	if out, err := b.Command(context.Background()).Output(); err != nil || strings.Contains(string(out), "KUBE_TOKEN") || !strings.Contains(string(out), "PATH=") || !strings.Contains(string(out), "XTABLES_LOCKFILE=/elsewhere/lock\n") {
-		t.Errorf("its environment is %s (%v)", out, err)
-	}
-}

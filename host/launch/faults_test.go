@@ -112,23 +112,30 @@ func TestOutputIsLimited(t *testing.T) {
 	}
 }
 
-func TestAPanicIsReported(t *testing.T) {
-	r := configured(t, launched(t, "serve"), order{Panic: "wrong step"})
-	_, err := r.Sync(soon(t), full(1))
-	if err == nil || !strings.Contains(err.Error(), "exited with code 2: panic: wrong step") {
-		t.Errorf("Sync: %v; want the panic", err)
-	}
-	<-r.Exited()
-	if said := strings.Join(r.child.said, "\n"); !strings.Contains(said, "goroutine") {
-		t.Errorf("its last words are %s; want the stack", said)
-	}
-}
-
-func TestAFatalLogIsReported(t *testing.T) {
-	r := configured(t, launched(t, "serve"), order{Fatal: "no way on"})
-	_, err := r.Sync(soon(t), full(1))
-	if err == nil || !strings.Contains(err.Error(), "exited with code 1: ") || !strings.HasSuffix(err.Error(), "no way on") {
-		t.Errorf("Sync: %v; want the last line that it printed", err)
+// TestCrashInSync: the error of the call has how the process ended, and its last words.
+func TestCrashInSync(t *testing.T) {
+	for _, c := range []struct {
+		order      order
+		want, last string
+	}{
+		{order{Panic: "wrong step"}, "exited with code 2: panic: wrong step", "goroutine"},
+		{order{Fatal: "no way on"}, "exited with code 1: ", "no way on"},
+		{order{Wait: true, Signal: int(syscall.SIGKILL)}, "was ended by signal 9", ""},
+	} {
+		r := configured(t, launched(t, "serve"), c.order)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // Wait ends with it
+		_, err := r.Sync(ctx, full(1))
+		cancel()
+		<-r.Exited()
+		if c.order.Wait {
+			err = errors.New(r.Ending()) // the call may have ended by its deadline
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.order, err, c.want)
+		}
+		if said := strings.Join(r.child.said, "\n"); !strings.Contains(said, c.last) {
+			t.Errorf("%+v: its last words are %s, want %q", c.order, said, c.last)
+		}
 	}
 }
 
@@ -158,23 +165,6 @@ func TestHungInSync(t *testing.T) {
 	}
 	if err := r.Stop(); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestKilledInSync(t *testing.T) {
-	r := configured(t, launched(t, "serve"), order{Wait: true})
-	failed := make(chan error, 1)
-	go func() {
-		_, err := r.Sync(soon(t), full(1))
-		failed <- err
-	}()
-	eventually.True(t, "Sync runs", func() bool {
-		v, err := r.Vitals(soon(t))
-		return err == nil && v.Call == "Sync"
-	})
-	r.child.kill()
-	if err := <-failed; err == nil || !strings.Contains(err.Error(), "was ended by signal 9") {
-		t.Errorf("Sync: %v; want how the process ended", err)
 	}
 }
 

@@ -184,13 +184,14 @@ func TestLaunchEndsWithItsContext(t *testing.T) {
 func TestLaunchKeepsItsEnvironment(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/secret")
 	t.Setenv("TZ", "UTC")
+	t.Setenv("XTABLES_LOCKFILE", "/elsewhere/lock") // must be the same for all programs of a node
 	r, err := part("serve", shortDir(t), "MINE=1").launch(soon(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Stop()
 	env := procFile(t, r.Hello().PID, "environ")
-	if strings.Contains(env, "KUBECONFIG") || !strings.Contains(env, "TZ=UTC\x00") || !strings.Contains(env, "MINE=1\x00") {
+	if strings.Contains(env, "KUBECONFIG") || !strings.Contains(env, "TZ=UTC\x00") || !strings.Contains(env, "XTABLES_LOCKFILE=/elsewhere/lock\x00") || !strings.Contains(env, "MINE=1\x00") {
 		t.Errorf("the environment is\n%s", env)
 	}
 	if in, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/0", r.Hello().PID)); err != nil || !strings.HasPrefix(in, "pipe:") {
