@@ -162,10 +162,10 @@ func (r *reconciler) reconcile(ctx context.Context, now time.Time) time.Duration
 	var all []task
 	var wake time.Time
 	for again := true; again; {
-		w, facts := r.want(), r.state.Facts
-		facts.Left = slices.DeleteFunc(slices.Clone(facts.Left), func(mode string) bool { return !r.startable[mode] })
+		w, s := r.want(), r.state
+		s.Facts.Left = slices.DeleteFunc(slices.Clone(s.Facts.Left), func(mode string) bool { return !r.startable[mode] })
 		var steps []plane.Step
-		steps, wake = plane.Plan(w, facts, slices.Clone(r.state.Have), now)
+		steps, wake = plane.Plan(w, s, now)
 		again = false
 		for _, s := range steps {
 			if again = s.Do == plane.Refuse; again {
@@ -378,7 +378,7 @@ func (r *reconciler) end(b task, o plane.Outcome) {
 	if b.Do == plane.Prove && o.Err == nil {
 		r.forgetFormer(b.on.name)
 	}
-	if b.Do == plane.Stop {
+	if _, there := r.state.Instance(b.On); !there { // it was stopped or cleaned up
 		delete(r.planes, b.On)
 		b.on.closeBinary()
 	}

@@ -62,15 +62,6 @@ func (s *State) Refuse(step Step, w Want, now time.Time) {
 	on.Verified, on.Proved, on.Err, on.Next, on.Refused = Unknown, Unknown, nil, time.Time{}, true
 }
 
-// Refused calls the function [Refused] with the facts and instances of the State.
-func (s *State) Refused(w Want, now time.Time) *Refusal {
-	var have []*Instance
-	for i := range s.Have {
-		have = append(have, &s.Have[i])
-	}
-	return Refused(w, s.Facts, have, now)
-}
-
 // An Outcome is the result of a step.
 type Outcome struct {
 	Err    error
@@ -182,11 +173,8 @@ func (s *State) End(step Step, o Outcome, now time.Time) {
 		s.moved(step.Do, on, with, now)
 	case Drain:
 		on.drains(sdk.Draining, now)
-	case Cleanup:
-		on.Cleaned, on.Served = true, false
-		s.Facts = s.Facts.Cleaned(on.Mode)
-	case Stop:
-		if on.New {
+	case Cleanup, Stop:
+		if on.New || step.Do == Cleanup {
 			s.Facts = s.Facts.Cleaned(on.Mode)
 		}
 		if on.Refused {

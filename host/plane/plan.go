@@ -17,10 +17,10 @@ const (
 
 // Plan returns the next steps, and when to plan again if nothing changes; a zero wake means
 // never. The steps have different instances and may run concurrently.
-func Plan(w Want, f Facts, have []Instance, now time.Time) (steps []Step, wake time.Time) {
-	p := &planner{want: w, facts: f, now: now}
-	for i := range have {
-		p.have = append(p.have, &have[i])
+func Plan(w Want, s State, now time.Time) (steps []Step, wake time.Time) {
+	p := &planner{want: w, state: s, facts: s.Facts, now: now}
+	for i := range s.Have {
+		p.have = append(p.have, &s.Have[i])
 	}
 	p.plan()
 	return p.steps, p.wake
@@ -28,8 +28,9 @@ func Plan(w Want, f Facts, have []Instance, now time.Time) (steps []Step, wake t
 
 type planner struct {
 	want  Want
-	facts Facts
-	have  []*Instance
+	state State
+	facts Facts       // of state
+	have  []*Instance // of state; not modified
 	now   time.Time
 
 	mode, build string // the goal; an empty build means any build
@@ -59,7 +60,7 @@ func (p *planner) plan() {
 // setGoal sets the goal to the Want or, while the Want is refused, to what served before.
 func (p *planner) setGoal() {
 	p.mode, p.build = p.want.Mode, p.want.Build
-	r := Refused(p.want, p.facts, p.have, p.now)
+	r := p.state.Refused(p.want, p.now)
 	if r == nil {
 		return
 	}
@@ -75,13 +76,13 @@ func (p *planner) setGoal() {
 
 // Refused returns the refusal of w while what served before is the goal instead, that is, until
 // w may be retried and the instance that failed is removed. It returns nil if w is the goal.
-func Refused(w Want, f Facts, have []*Instance, now time.Time) *Refusal {
-	r := f.Refused
-	if !r.Of(w) || f.Served == "" {
+func (s *State) Refused(w Want, now time.Time) *Refusal {
+	r := s.Facts.Refused
+	if !r.Of(w) || s.Facts.Served == "" {
 		return nil
 	}
-	serves := slices.ContainsFunc(have, (*Instance).serves)
-	leaves := slices.ContainsFunc(have, func(i *Instance) bool { return i.Refused && i.Mode == r.Mode && i.Build == r.Build && !i.serves() })
+	serves := slices.ContainsFunc(s.Have, func(i Instance) bool { return i.serves() })
+	leaves := slices.ContainsFunc(s.Have, func(i Instance) bool { return i.Refused && i.Mode == r.Mode && i.Build == r.Build && !i.serves() })
 	if r.Next.IsZero() || now.Before(r.Next) || serves && leaves {
 		return r
 	}
@@ -394,11 +395,6 @@ func (p *planner) isMoving() bool {
 
 // removeOthers drains and cleans up the instances that neither serve nor are wanted.
 func (p *planner) removeOthers() {
-	for _, i := range p.have {
-		if i.Cleaned && i.Doing == 0 {
-			p.do(Step{Do: Stop, On: i.ID})
-		}
-	}
 	keeper := p.serving()
 	if keeper == nil {
 		return
@@ -406,7 +402,7 @@ func (p *planner) removeOthers() {
 	settled := keeper == p.to && keeper.Mode == p.facts.Served && keeper.Former == ""
 	for _, i := range p.have {
 		switch proved := keeper.Proved == Yes || keeper.Proved == Cannot || p.isRefused(i); {
-		case i == keeper || i == p.to || i.Doing != 0 || i.Cleaned:
+		case i == keeper || i == p.to || i.Doing != 0:
 		case i.isUnborn():
 			p.do(Step{Do: Stop, On: i.ID})
 		case i.Clearing:

@@ -73,7 +73,6 @@ type Instance struct {
 	Alone    bool   // it became Active while nothing else served
 	Former   string // the build of the instance that it replaced, until it is proved; empty if it replaced none
 	Clearing bool   // its Cleanup has begun and must be finished
-	Cleaned  bool   // its Cleanup has succeeded
 	Refused  bool   // it failed, and its Want was refused
 
 	Progress uint64    // as last reported
@@ -111,7 +110,7 @@ const (
 	Promote                 // make it Active while nothing else serves
 	Prove                   // check that connections to the canary succeed through it
 	Drain                   // make it Draining
-	Cleanup                 // remove its rules from the kernel
+	Cleanup                 // remove its rules from the kernel, and end its process
 	Stop                    // end its process or close the connection; its rules stay in the kernel
 	Refuse                  // record that the Want failed, for the reason Why
 )

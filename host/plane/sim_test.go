@@ -49,7 +49,7 @@ func newWorld() *world {
 // plan begins what Plan says, and returns when it is due again.
 func (w *world) plan() (wake time.Time) {
 	for {
-		steps, wake := Plan(w.want, w.state.Facts, slices.Clone(w.state.Have), w.now)
+		steps, wake := Plan(w.want, w.state, w.now)
 		for _, s := range steps {
 			w.begin(s)
 		}

@@ -32,7 +32,7 @@ func (p point) String() string {
 // places are the points at which the course of a swap may change.
 var places = []string{
 	"preflight/launch", "staging/record", "staging/fill", "verifying/verify", "holding/record", "holding/hold",
-	"cutting/record", "cutting/promote", "cutting/retire", "cutting/release", "proving/prove", "draining/drain", "clearing/clear", "clearing/stop",
+	"cutting/record", "cutting/promote", "cutting/retire", "cutting/release", "proving/prove", "draining/drain", "clearing/clear",
 }
 
 // points returns a sample that has every place and every victim. A seed picks the pair of modes.
@@ -75,7 +75,7 @@ func (p point) possible() bool {
 	}
 	comes := []string{"preflight/launch", "staging/record", "holding/record", "cutting/record", "cutting/promote", "proving/prove"}
 	if p.from == "userspace" {
-		comes = append(comes, "cutting/retire", "draining/drain", "clearing/stop")
+		comes = append(comes, "cutting/retire", "draining/drain")
 	}
 	return slices.Contains(comes, p.at) && (p.victim == "host" || p.victim == "none" && !p.late())
 }
