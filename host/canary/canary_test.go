@@ -19,7 +19,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// listening is where something listens, and answers with text; empty: nothing does.
+// listening returns the address of a listener that answers with text; nothing listens if it is empty.
 func listening(t *testing.T, text string) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -43,8 +43,7 @@ func listening(t *testing.T, text string) netip.AddrPort {
 	return netip.MustParseAddrPort(l.Addr().String())
 }
 
-// TestProve demands that the targets that answered before answer still, and if none did, that one
-// does.
+// TestProve demands an answer of all targets that answered before, or of one if none did.
 func TestProve(t *testing.T) {
 	lives, other, dead, stranger := listening(t, greeting), listening(t, greeting), listening(t, ""), listening(t, "good day\n")
 	far := map[sdk.Name]bool{{Namespace: Namespace, Service: onTest, Protocol: sdk.TCP, Family: sdk.IPv4}: true}
@@ -80,8 +79,8 @@ func TestProve(t *testing.T) {
 	}
 }
 
-// TestProbesAllAtOnce: callers go to the same dataplane meanwhile, so a target that does not
-// answer may not keep the others waiting. Here none answers before all were tried.
+// TestProbesAllAtOnce: users' connections go to the same dataplane meanwhile, so one target must not
+// delay the others. Here no target answers before all were tried.
 func TestProbesAllAtOnce(t *testing.T) {
 	t.Parallel()
 	const n = 3
@@ -133,7 +132,7 @@ func TestSlowAnswers(t *testing.T) {
 	}
 }
 
-// TestBeginEnd has the canary's Services come and go, with an endpoint that greets.
+// TestBeginEnd creates and removes the Services. Their endpoint answers.
 func TestBeginEnd(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -171,7 +170,7 @@ func TestBeginEnd(t *testing.T) {
 	}
 }
 
-// TestProbe finds the targets that answer; on a node without a network nothing is demanded.
+// TestProbe finds the targets that answer. A node without a network cannot be proved.
 func TestProbe(t *testing.T) {
 	t.Parallel()
 	lives, dead := listening(t, greeting), listening(t, "")
@@ -184,7 +183,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestObjects are a Service and its EndpointSlice of one family, which belong together.
+// TestObjects compares a Service with its EndpointSlice.
 func TestObjects(t *testing.T) {
 	for name, c := range map[string]struct {
 		s       service
@@ -212,8 +211,8 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// TestAddress is the node's first one of IPv4, or else its first; without a network it is the
-// loopback's, to which no packet is led.
+// TestAddress chooses the node's first IPv4 address, or else its first address. Without a network it
+// is the loopback address.
 func TestAddress(t *testing.T) {
 	v4, v6 := netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::1")
 	for _, c := range []struct {

@@ -16,8 +16,8 @@ import (
 	"github.com/pointsman/pointsman/host/launch"
 )
 
-// TestVerb asks a plugin's binary: its answer is in JSON, also where it fails, what it
-// complains of is the reason, and one with another content than expected is not run at all.
+// TestVerb runs verbs of a plugin's binary: the answer is JSON, also of a failed verb, and stderr is the
+// reason of a failure. A binary with an unexpected checksum is not run.
 func TestVerb(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("needs a shell: the plugin here is a script")

@@ -16,7 +16,7 @@ import (
 	"github.com/pointsman/pointsman/host/report"
 )
 
-// An autoNode is what auto decides for: its plugins answer what they are told to.
+// An autoNode is a node for which auto chooses a mode. Its plugins give fixed answers.
 type autoNode struct {
 	*testing.T
 	*config.Host
@@ -31,7 +31,7 @@ func newAutoNode(t *testing.T) autoNode {
 	return autoNode{t, h, report.New(time.Now)}
 }
 
-// plugin installs one that answers so when it is asked to check the node; empty: none.
+// plugin installs a plugin with an answer to check; none if the answer is empty.
 func (m autoNode) plugin(mode, answer string) {
 	path := filepath.Join(m.PluginDirs[0], launch.Prefix+mode)
 	_ = os.Remove(path) // there may be none
@@ -43,7 +43,7 @@ func (m autoNode) plugin(mode, answer string) {
 	}
 }
 
-// chooser is that of a host that begins now.
+// chooser returns the Set of a new host.
 func (m autoNode) chooser() *Set {
 	return New(Settings{Begun: m.Host, Now: func() *config.Host { return m.Host }, Reports: m.reports})
 }
@@ -54,8 +54,8 @@ const (
 	noting = `{"runs":true,"notes":["a chain drops"]}`
 )
 
-// TestAutoChooses takes nftables only where it can serve, and where it observes nothing that
-// iptables would overcome.
+// TestAutoChooses chooses nftables only if it can serve, and reports no problem that iptables does
+// not have.
 func TestAutoChooses(t *testing.T) {
 	for name, c := range map[string]struct{ nftables, iptables, mode, why string }{
 		"both can":                      {runs, runs, "nftables", "this node supports it"},
@@ -80,7 +80,7 @@ func TestAutoChooses(t *testing.T) {
 	}
 }
 
-// TestAutoCannotAsk takes iptables where nothing answers at the address of nftables.
+// TestAutoCannotAsk chooses iptables if nothing answers at the address of nftables.
 func TestAutoCannotAsk(t *testing.T) {
 	m := newAutoNode(t)
 	m.Plugins = map[string]config.Plugin{"nftables": {Address: "unix:///nowhere/far.sock"}}
@@ -89,7 +89,8 @@ func TestAutoCannotAsk(t *testing.T) {
 	}
 }
 
-// TestAutoKeeps has the choice outlive the host and what it was made by, unless it cannot be read.
+// TestAutoKeeps: the choice outlives the host and the plugins that led to it, unless it cannot be
+// read.
 func TestAutoKeeps(t *testing.T) {
 	m := newAutoNode(t)
 	if mode := m.chooser().mode(config.Auto); mode != "iptables" {

@@ -19,7 +19,7 @@ import (
 	"github.com/pointsman/pointsman/host/track"
 )
 
-// A formerHost is what a host left on the disk as it ended.
+// A formerHost has the files that a host left on disk.
 type formerHost struct {
 	*testing.T
 	host *config.Host
@@ -41,16 +41,16 @@ func (s formerHost) write(file, text string) {
 	}
 }
 
-// script is the binary of a mode: a shell script with these cases of its words.
+// script installs a shell script with these cases of its arguments as the binary of a mode.
 func (s formerHost) script(mode, cases string) {
 	s.Helper()
 	s.write(filepath.Join(s.host.PluginDirs[0], launch.Prefix+mode), "#!/bin/sh\ncase \"$*\" in\n"+cases+"\n*) exit 64;;\nesac\n")
 }
 
-// modeFile is where a host finds which mode serves.
+// modeFile returns the path of the state file.
 func modeFile(h *config.Host) string { return filepath.Join(h.StateDir, "mode.json") }
 
-// next is the host that comes after, as it begins.
+// next begins the next host.
 func (s formerHost) next() *Set {
 	set := New(Settings{
 		Begun: s.host, Now: func() *config.Host { return s.host },
@@ -62,8 +62,8 @@ func (s formerHost) next() *Set {
 	return set
 }
 
-// TestBeginsWithoutPlugin: a host whose mode has no plugin here does not begin, unless an earlier
-// one served by a mode that has one.
+// TestBeginsWithoutPlugin: a host whose mode has no plugin does not begin, unless an earlier host
+// served in a mode that has one.
 func TestBeginsWithoutPlugin(t *testing.T) {
 	s := newFormerHost(t)
 	s.host.Mode = "nosuch"
@@ -78,7 +78,7 @@ func TestBeginsWithoutPlugin(t *testing.T) {
 	}
 }
 
-// TestBegin has a host begin with what the one before left.
+// TestBegin begins with the state that the previous host left.
 func TestBegin(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
 		"nothing":                          {"", "iptables; iptables is wanted, left []"},

@@ -25,8 +25,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// TestABadBinary: a new binary that crashes or hangs, when it is configured or at its first update, leaves the node
-// with the binary of before, and with updates. Rules stay all the time, and status says what happened.
+// TestABadBinary: if a new binary crashes or hangs, in Configure or in its first update, the former binary
+// continues, and applies updates. Rules stay all the time, and status says what happened.
 func TestABadBinary(t *testing.T) {
 	for _, fault := range []string{"crashes at Configure", "hangs at Configure", "crashes at Sync", "hangs at Sync"} {
 		t.Run(fault, func(t *testing.T) {
@@ -83,7 +83,7 @@ func inProcess(t *testing.T, m *machine) (*Set, *track.Tracker) {
 	return set, tracker
 }
 
-// replace puts another file in the place of a plugin's binary, as a package manager does. It has a fault.
+// replace replaces a plugin's binary by another file with a fault, as a package manager does.
 func (m *machine) replace(mode, fault string) {
 	m.Helper()
 	path := filepath.Join(m.dir, launch.Prefix+mode)
@@ -101,7 +101,7 @@ func (m *machine) replace(mode, fault string) {
 	}
 }
 
-// serves waits until the kernel leads packets to these Services.
+// serves waits until the kernel serves these Services.
 func (m *machine) serves(names ...string) {
 	m.Helper()
 	m.until(fmt.Sprintf("serves %q", names), func(s kernelState) bool {
@@ -114,7 +114,7 @@ func (m *machine) serves(names ...string) {
 	})
 }
 
-// TestDryRunOfTheSameMode starts another process of the mode that serves, finds that it can be configured, and ends it.
+// TestDryRunOfTheSameMode starts another process of the serving mode, configures it, and ends it.
 func TestDryRunOfTheSameMode(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, 0)
@@ -137,7 +137,7 @@ func TestDryRunOfTheSameMode(t *testing.T) {
 	m.held()
 }
 
-// TestRestart starts a plugin anew: it serves on, with updates, and is Active again.
+// TestRestart restarts a plugin. Its rules keep serving, and the next process is Active and applies updates.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, 0)

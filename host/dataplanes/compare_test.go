@@ -28,8 +28,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// plugins writes scripts that answer as binaries of modes, by the mode's name, and returns settings
-// that find no others.
+// plugins installs scripts as the binaries of modes, and returns settings that find only these.
 func plugins(t *testing.T, scripts map[string]string) *config.Host {
 	t.Helper()
 	if runtime.GOOS == "windows" {
@@ -45,7 +44,7 @@ func plugins(t *testing.T, scripts map[string]string) *config.Host {
 	return &config.Host{PluginDirs: []string{dir}}
 }
 
-// TestAddChanges lists frontends that are served otherwise, up to a number, and counts the rest.
+// TestAddChanges lists frontends that differ, up to a number, and counts the rest.
 func TestAddChanges(t *testing.T) {
 	t.Parallel()
 	s := sdk.Service{Name: sdk.Name{Namespace: "shop", Service: "web", Protocol: sdk.TCP, Family: sdk.IPv4},
@@ -65,7 +64,7 @@ func TestAddChanges(t *testing.T) {
 	}
 }
 
-// TestState is the gravest of what is known of a Service's port.
+// TestState returns the most serious state of a Service's port.
 func TestState(t *testing.T) {
 	t.Parallel()
 	tracker := track.New(nil)
@@ -119,7 +118,7 @@ func withPort(svc *corev1.Service, port int32) *corev1.Service {
 	return svc
 }
 
-// TestUnknownService names the Service that is not there.
+// TestUnknownService names the missing Service.
 func TestUnknownService(t *testing.T) {
 	t.Parallel()
 	set := explained(t, sdk.Pods{})
@@ -136,7 +135,7 @@ func TestUnknownService(t *testing.T) {
 	}
 }
 
-// TestVerbIsEnded: where a plugin's binary has no more time to answer, the error says so.
+// TestVerbIsEnded: if a plugin's binary does not answer in time, the error says so.
 func TestVerbIsEnded(t *testing.T) {
 	h := plugins(t, map[string]string{"slow": "*) exec sleep 600;;"})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -147,8 +146,8 @@ func TestVerbIsEnded(t *testing.T) {
 	}
 }
 
-// TestLeftOfKubeProxy sums up what the plugins say, but for what the mode takes over, what every mode
-// shares, and what other programs' rules lead to.
+// TestLeftOfKubeProxy lists what the plugins would remove, without what the mode takes over, what
+// all modes share, and what rules of other programs refer to.
 func TestLeftOfKubeProxy(t *testing.T) {
 	removes := func(flags string, items ...string) string {
 		return fmt.Sprintf("'cleanup --dry-run -o json%s') echo '{\"removed\":[%s]}';;", flags, `"`+strings.Join(items, `","`)+`"`)

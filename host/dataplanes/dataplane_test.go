@@ -27,7 +27,7 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// idle is a dataplane whose process is still to come.
+// idle returns a dataplane without a process.
 func idle(name string) *dataplane { return idleOf(name, track.New(nil)) }
 
 func idleOf(name string, tracker *track.Tracker) *dataplane {
@@ -40,7 +40,7 @@ func idleOf(name string, tracker *track.Tracker) *dataplane {
 	return &dataplane{host: set.reconciler, name: name, plugin: launch.Plugin{Name: name}, logged: newPluginLog(name, hclog.NewNullLogger())}
 }
 
-// filled is a dataplane that was sent everything, as one with these features.
+// filled returns a dataplane with these features that has confirmed the whole state.
 func filled(t *testing.T, name string, tracker *track.Tracker, features ...sdk.Feature) *dataplane {
 	t.Helper()
 	p := idleOf(name, tracker)
@@ -52,7 +52,7 @@ func filled(t *testing.T, name string, tracker *track.Tracker, features ...sdk.F
 	return p
 }
 
-// feedOf is a feed of that cursor, which does not run.
+// feedOf returns a feed of the cursor. It does not run.
 func feedOf(t *testing.T, c *track.Cursor) *feed.Feed {
 	t.Helper()
 	f, err := feed.New(clock.RealClock{}, c, nil, feed.Settings{MinGap: time.Second, Period: time.Minute, Retry: time.Second})
@@ -62,7 +62,7 @@ func feedOf(t *testing.T, c *track.Cursor) *feed.Feed {
 	return f
 }
 
-// clusterService is a Service at addr, of that protocol, without an endpoint.
+// clusterService returns a Service of type ClusterIP without endpoints.
 func clusterService(name string, addr netip.Addr, protocol corev1.Protocol) *corev1.Service {
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
 	svc.Spec = corev1.ServiceSpec{
@@ -72,7 +72,7 @@ func clusterService(name string, addr netip.Addr, protocol corev1.Protocol) *cor
 	return svc
 }
 
-// TestCheck refuses a swap that would lose a Service, unless it is to be made all the same.
+// TestCheck refuses a swap that would lose a Service, unless it is forced.
 func TestCheck(t *testing.T) {
 	tracker := track.New(nil)
 	tracker.SetService(clusterService("phone", netip.MustParseAddr("172.30.0.1"), corev1.ProtocolSCTP))
@@ -83,10 +83,10 @@ func TestCheck(t *testing.T) {
 		force    bool
 		want     string // in the error; empty: none
 	}{
-		"one that can":                   {from: lacks, to: able},
-		"one that cannot":                {from: able, to: lacks, want: "1 Service would no longer be served: shop/phone/sctp4"},
-		"one that cannot, all the same":  {from: able, to: lacks, force: true},
-		"one that cannot, from one such": {from: lacks, to: filled(t, "other", tracker, sdk.FeatureIPv4)},
+		"both serve it":     {from: lacks, to: able},
+		"one does not":      {from: able, to: lacks, want: "1 Service would no longer be served: shop/phone/sctp4"},
+		"it is forced":      {from: able, to: lacks, force: true},
+		"neither serves it": {from: lacks, to: filled(t, "other", tracker, sdk.FeatureIPv4)},
 	} {
 		set := newSet(Settings{}, c.from, c.to)
 		c.from.served = true
@@ -98,7 +98,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// newSet is a set of these dataplanes, of which the first serves.
+// newSet returns a Set of these dataplanes, of which the first serves.
 func newSet(s Settings, all ...*dataplane) *Set {
 	if s.Now == nil {
 		s.Now = func() *config.Host { return new(config.Host) }
@@ -112,7 +112,7 @@ func newSet(s Settings, all ...*dataplane) *Set {
 	return set
 }
 
-// TestHold waits until all there is was confirmed, but not for one that has no process.
+// TestHold waits until all updates are confirmed, but not for a dataplane without a process.
 func TestHold(t *testing.T) {
 	tracker := track.New(nil)
 	tracker.Synced()
@@ -129,8 +129,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// limited is a context for a call that is to succeed, whatever else the machine does, or one
-// that is to wait in vain.
+// limited returns a context with a generous deadline for a call that must succeed, and with a
+// short one for a call that must fail.
 func limited(t *testing.T, succeeds bool) (context.Context, context.CancelFunc) {
 	if succeeds {
 		return context.WithTimeout(t.Context(), eventually.Timeout)
@@ -138,7 +138,7 @@ func limited(t *testing.T, succeeds bool) (context.Context, context.CancelFunc) 
 	return context.WithTimeout(t.Context(), 60*time.Millisecond)
 }
 
-// TestLastSwap speaks of a swap that was undone for as long as it is news, or still wanted.
+// TestLastSwap returns an undone swap while it is recent or still wanted.
 func TestLastSwap(t *testing.T) {
 	for name, c := range map[string]struct {
 		ago   time.Duration
@@ -204,7 +204,7 @@ func TestStateEvents(t *testing.T) {
 	}
 }
 
-// TestLossOf says what a process has ended of.
+// TestLossOf classifies the errors that end a process.
 func TestLossOf(t *testing.T) {
 	for name, c := range map[string]struct {
 		err    error
@@ -223,8 +223,7 @@ func TestLossOf(t *testing.T) {
 	}
 }
 
-// TestNotSet has what a plugin says of a parameter out of its reach be an event, and what
-// else it says none.
+// TestNotSet reports each kernel parameter that a plugin cannot set, once, and no other note.
 func TestNotSet(t *testing.T) {
 	p := idle("m")
 	var got []report.Event

@@ -73,8 +73,8 @@ func explained(t *testing.T, detector sdk.Pods) *Set {
 	return set
 }
 
-// TestExplain comes to what the contract says of a packet, and to what may be done where that is no
-// endpoint. The dataplane has no process here, which is said and keeps nothing else back.
+// TestExplain returns the verdict of the contract for a packet, and remedies. Here the dataplane has
+// no process; the answer says so, and has everything else.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	byRange := sdk.Pods{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}}
@@ -137,7 +137,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// shares are the endpoints of an explanation as words.
+// shares returns the endpoints of an explanation as text.
 func shares(x admin.Explanation) string {
 	var all []string
 	for _, s := range x.Endpoints {
@@ -151,7 +151,7 @@ func shares(x admin.Explanation) string {
 	return strings.Join(all, " ")
 }
 
-// TestBeforeTheSource: before it has answered, nothing is said of a packet.
+// TestBeforeTheSource: before the source has answered, there is no verdict.
 func TestBeforeTheSource(t *testing.T) {
 	t.Parallel()
 	tracker := track.New(nil)
@@ -173,7 +173,7 @@ func TestBeforeTheSource(t *testing.T) {
 	}
 }
 
-// TestKernelDiffers says where the rules do something else than is right, and nothing where that is not known.
+// TestKernelDiffers describes how the rules differ from the verdict, if both are known.
 func TestKernelDiffers(t *testing.T) {
 	t.Parallel()
 	to := netip.MustParseAddrPort("172.30.0.1:80")
@@ -222,7 +222,7 @@ func TestWalked(t *testing.T) {
 	}
 }
 
-// TestTried says what came back from connections to endpoints.
+// TestTried describes the results of connections to endpoints.
 func TestTried(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -32,8 +32,8 @@ const modelHostEnv = "DATAPLANES_TEST_HOST"
 // desired are the Services of the model.
 var desired = []string{"web", "db"}
 
-// modelHost is a host of its own process: it serves desired in the mode that the file
-// "mode" in dir names, and follows that file.
+// modelHost runs a host in this process. It serves desired in the mode that the file "mode" in
+// dir names, and follows that file.
 func modelHost(dir string) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -76,14 +76,14 @@ func modelConfig(dir string) *config.Host {
 	return h
 }
 
-// serves is that only this mode has rules, and leads to all that is desired.
+// serves reports whether only this mode has rules, and serves all desired Services.
 func serves(mode string) func(kernelState) bool {
 	return func(s kernelState) bool {
 		return len(s) == 1 && len(s[mode].Frontends) == len(desired) && s[mode].Active
 	}
 }
 
-// left are rules that a host before, or kube-proxy, left serving.
+// left writes rules that serve, as a former host or kube-proxy leaves them.
 func (m *machine) left(mode string) {
 	m.Helper()
 	r := rules{Active: true, Frontends: map[string]bool{}}
@@ -95,9 +95,9 @@ func (m *machine) left(mode string) {
 	}
 }
 
-// TestFromDown has a host in mode b, whose plugin is refused, on a node that the rules of
-// mode a serve. The mode is corrected to a, with something going wrong on the way: a
-// serves without a gap, and in the end it is kept up to date.
+// TestFromDown: on a node that the rules of mode a serve, a host has mode b, whose plugin cannot
+// run. Then the mode is corrected to a, with faults on the way: a serves without a gap, and in the
+// end it is updated.
 func TestFromDown(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range map[string]func(*machine){
@@ -133,9 +133,9 @@ func TestFromDown(t *testing.T) {
 	}
 }
 
-// TestCrashAtEachWrite kills the host after each write of its one state file in turn, over a
-// change of mode there and back, until a host came through without: whatever it had just
-// written, the next one goes on, and nothing reachable is lost.
+// TestCrashAtEachWrite kills the host after the first write of its state file, then after the
+// second, and so on, during swaps there and back, until a host finishes a swap first. The next host
+// always continues, and no frontend becomes unreachable.
 func TestCrashAtEachWrite(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, 0)
@@ -169,7 +169,7 @@ func TestCrashAtEachWrite(t *testing.T) {
 	}
 }
 
-// outlasts waits until the host has died, or has come through a change to a mode.
+// outlasts waits until the host has died, or has finished a swap to a mode.
 func (m *machine) outlasts(mode string) (crashed bool) {
 	m.Helper()
 	m.until("the host died, or "+mode+" serves alone", func(s kernelState) bool {
@@ -230,8 +230,8 @@ func dies(dir string) {
 	}()
 }
 
-// TestHangsWhenActive has the mode that comes never get through its change to Active, and
-// report progress all the time: the swap is undone soon, and says why.
+// TestHangsWhenActive: the next mode does not become Active, but reports progress. The swap is
+// undone soon, with the reason.
 func TestHangsWhenActive(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, 0)
@@ -246,8 +246,8 @@ func TestHangsWhenActive(t *testing.T) {
 	m.held()
 }
 
-// TestLeftIsCleaned: a change that was undone while its From did not serve leaves rules,
-// which are cleaned up once another mode serves.
+// TestLeftIsCleaned: a swap that was undone while no mode served leaves rules, which are cleaned
+// up once another mode serves.
 func TestLeftIsCleaned(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, 0)
@@ -271,10 +271,9 @@ func TestLeftIsCleaned(t *testing.T) {
 	m.held()
 }
 
-// TestReachableStays walks at random through changes of mode, with hosts and plugins killed
-// after any step, plugins that are refused and state files that are gone, old or nonsense:
-// what is desired and reachable before a step is reachable after it, and in the end the
-// mode that is asked for serves; no other does, as far as the state files still tell.
+// TestReachableStays changes modes at random, kills hosts and plugins after any step, makes plugins
+// refuse to run and state files disappear, old or invalid. No step makes a desired frontend
+// unreachable. In the end the desired mode serves, and no other one, unless a state file was lost.
 func TestReachableStays(t *testing.T) {
 	t.Parallel()
 	seeds := 4
@@ -314,7 +313,7 @@ func (m *machine) walk() {
 	m.held()
 }
 
-// step is one thing that happens.
+// step does one thing at random.
 func (m *machine) step() {
 	mode := []string{"a", "b"}[m.IntN(2)]
 	switch m.IntN(9) {

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestLeftOfIPVS: of what kube-proxy's ipvs mode made nothing is left over where mode ipvs takes it over, and
-// its own chains keep nothing; where mode iptables serves, what only IPVS has is. The items are those that
-// the plugins name on a node where kube-proxy v1.37.2 serves in that mode.
+// TestLeftOfIPVS: nothing of kube-proxy's ipvs mode is left over if mode ipvs takes it over, and its own chains
+// keep nothing. In mode iptables, the objects of IPVS are left over. The items are those that the plugins name on
+// a node where kube-proxy v1.37.2 serves in ipvs mode.
 func TestLeftOfIPVS(t *testing.T) {
 	const (
 		services  = "iptables-legacy: remove nat KUBE-SERVICES"

@@ -49,8 +49,8 @@ func TestLogBuffer(t *testing.T) {
 	}
 }
 
-// TestLogFlood: the host's log stays readable under a plugin that floods it, says that lines
-// are left out, and the plugin's own log has its last words.
+// TestLogFlood: the host's log limits the lines of a plugin, and reports dropped ones. The plugin's own
+// log has the last lines.
 func TestLogFlood(t *testing.T) {
 	var log bytes.Buffer
 	p := idle("iptables")

@@ -19,7 +19,7 @@ func service(name string) sdk.Name {
 	return sdk.Name{Namespace: "shop", Service: name, Protocol: sdk.TCP, Family: sdk.IPv4}
 }
 
-// TestLosses says what a swap would take from whom, and nothing else.
+// TestLosses returns the Services that the next dataplane would not serve, and the serving one does.
 func TestLosses(t *testing.T) {
 	now := track.CursorStatus{
 		Failed: []sdk.Failure{{Name: service("broken"), Err: errors.New("no room")}},
@@ -34,8 +34,8 @@ func TestLosses(t *testing.T) {
 	}
 }
 
-// TestTaken: a swap to a dataplane that takes addresses would take that of NodeLocal DNS, unless the one that serves takes
-// it too, or listens there itself.
+// TestTaken: a swap to a dataplane that takes addresses would intercept the ClusterIP of NodeLocal DNS, unless the serving
+// dataplane does so too, or listens there itself.
 func TestTaken(t *testing.T) {
 	dns := netip.MustParseAddr("172.30.0.10")
 	tracker := track.New(nil)

@@ -27,10 +27,10 @@ type machine struct {
 	dir    string
 	tmp    string // for the plugins' sockets; its path is short
 	kernel modelKernel
-	host   *exec.Cmd // nil: none runs
+	host   *exec.Cmd // nil if none runs
 	ended  chan struct{}
 
-	told  sync.Mutex // over story: a host in this process reports from several goroutines
+	told  sync.Mutex // guards story; a host in this process reports from several goroutines
 	story []string
 
 	spoiled bool // state files were lost, so no host knows what the ones before left
@@ -60,7 +60,7 @@ func newMachine(t *testing.T, seed uint64) *machine {
 	return m
 }
 
-// copyFile links to to from, so that both are one binary.
+// copyFile makes to a hard link of from, or else a copy.
 func copyFile(from, to string) error {
 	if os.Link(from, to) == nil {
 		return nil
@@ -107,7 +107,7 @@ func (m *machine) start() {
 	}(m.host, m.ended)
 }
 
-// stop ends the host by a signal, which it obeys within 3 s whatever it is at.
+// stop ends the host by a signal.
 func (m *machine) stop(s syscall.Signal) {
 	m.Helper()
 	if m.host == nil {
@@ -125,7 +125,7 @@ func (m *machine) stop(s syscall.Signal) {
 	m.host = nil
 }
 
-// plugins are the processes of a mode; of an empty one, of all.
+// plugins returns the processes of a mode, or of all modes if mode is empty.
 func (m *machine) plugins(mode string) []int {
 	var pids []int
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
@@ -153,7 +153,7 @@ func (m *machine) end() {
 	eventually.True(m, "no plugin is left", func() bool { return len(m.plugins("")) == 0 })
 }
 
-// until waits for ok.
+// until waits until ok returns true for the state of the kernel.
 func (m *machine) until(what string, ok func(kernelState) bool) {
 	m.Helper()
 	err := eventually.Try(45*time.Second, func() error {
@@ -176,7 +176,7 @@ func (m *machine) evidence() string {
 	return strings.Join(m.story, "\n") + "\n" + string(log)
 }
 
-// held checks that nothing reachable was taken away.
+// held checks that no step made a desired frontend unreachable.
 func (m *machine) held() {
 	m.Helper()
 	bad, err := os.ReadFile(filepath.Join(m.kernel.dir, "violations"))
@@ -185,7 +185,7 @@ func (m *machine) held() {
 	}
 }
 
-// spoil has the next host find other state files than the last one wrote.
+// spoil changes the state file that the next host finds.
 func (m *machine) spoil(mode string) {
 	other := map[string]string{"a": "b", "b": "a"}[mode]
 	m.spoiled = true
@@ -205,7 +205,7 @@ func (m *machine) spoil(mode string) {
 	}
 }
 
-// crashAfter has a plugin be killed after so many more steps.
+// crashAfter makes a plugin kill itself after a number of further steps.
 func (m *machine) crashAfter(steps int) {
 	m.did("a plugin is killed after %d steps", steps)
 	m.write("kernel/crash", fmt.Sprint(steps))
@@ -219,7 +219,7 @@ func (m *machine) crashed() {
 	})
 }
 
-// reaches waits until the log has something new.
+// reaches waits until the log contains a text.
 func (m *machine) reaches(what string) {
 	m.Helper()
 	m.until("logged "+what, func(kernelState) bool {
@@ -228,7 +228,7 @@ func (m *machine) reaches(what string) {
 	})
 }
 
-// kills kills the host once it has logged what.
+// kills kills the host once the log contains a text.
 func (m *machine) kills(what string) {
 	m.Helper()
 	m.reaches(what)

@@ -18,7 +18,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// underWay is a set in which userspace takes the place of iptables, and has come to that stage.
+// underWay returns a Set with a swap from iptables to userspace in the given stage.
 func underWay(t *testing.T, stage string) *Set {
 	t.Helper()
 	set := newFormerHost(t).next()
@@ -45,10 +45,10 @@ func underWay(t *testing.T, stage string) *Set {
 	return set
 }
 
-// wanted is the mode that a set is to serve with.
+// wanted returns the desired mode of a Set.
 func wanted(set *Set) string { return set.state.Facts.Wanted(set.fileMode) }
 
-// TestShow says which mode serves, which one is asked for, and how far the change is.
+// TestShow shows the serving mode, the requested mode and the stage of the swap.
 func TestShow(t *testing.T) {
 	idle := newFormerHost(t).next()
 	if m := idle.Show(); m.Mode != "iptables" || m.File != "iptables" || m.Asked != "" || m.Swap != nil || m.Last != nil || idle.UnderWay() != nil {
@@ -68,7 +68,7 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// TestSwapTo refuses what cannot be, each with a code of its own, and notes what it begins.
+// TestSwapTo refuses impossible swaps, each with its own code, and starts the others.
 func TestSwapTo(t *testing.T) {
 	s := newFormerHost(t)
 	s.host.Plugins = map[string]config.Plugin{"afar": {Address: "unix:///nowhere/plugin.sock"}}
@@ -109,7 +109,7 @@ func TestSwapTo(t *testing.T) {
 	}
 }
 
-// TestReset undoes what has not passed its canary, and else goes back to the file's mode.
+// TestReset undoes a swap that has not passed its canary; otherwise it swaps to the file's mode.
 func TestReset(t *testing.T) {
 	for stage, want := range map[string]struct{ said, wanted string }{
 		"proving":  {"the swap to userspace is undone", "iptables"},
@@ -127,7 +127,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestPlugins lists those in use as they do, and those that are only there.
+// TestPlugins lists the plugins in use and the installed ones.
 func TestPlugins(t *testing.T) {
 	set := newFormerHost(t).next()
 	list := set.Plugins()
@@ -161,7 +161,7 @@ func TestPlugins(t *testing.T) {
 	}
 }
 
-// TestHealth is that of the one which is meant to serve first, and says what it lacks.
+// TestHealth lists the main dataplane first.
 func TestHealth(t *testing.T) {
 	set := underWay(t, "staging")
 	all := set.Health()
@@ -193,7 +193,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestSurvey names what goes on serving while the mode in use does not.
+// TestSurvey names rules that serve while the mode in use does not.
 func TestSurvey(t *testing.T) {
 	s := newFormerHost(t)
 	s.script("userspace", `"cleanup --dry-run -o json --kube-proxy") echo '{"removed":["chain KUBE-PORTALS","chain B"]}';;`)
@@ -214,7 +214,7 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
-// TestLastSwapRetried: what is said of a swap that was undone is also when it is tried again.
+// TestLastSwapRetried: the text about an undone swap says when it is retried.
 func TestLastSwapRetried(t *testing.T) {
 	now := time.Now()
 	for name, c := range map[string]struct {
@@ -239,7 +239,7 @@ func TestLastSwapRetried(t *testing.T) {
 	}
 }
 
-// TestUndone: of another binary the mode is the same, whichever of the two processes stays.
+// TestUndone describes failed swaps to another binary and to another mode.
 func TestUndone(t *testing.T) {
 	same := result{change: change{From: "userspace", To: "userspace", Same: true}, stays: "userspace", err: "no luck", undone: true}
 	if got, want := undone(same, true), "userspace → userspace, another binary was undone, and userspace continues to serve: no luck"; got != want {

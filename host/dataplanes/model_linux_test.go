@@ -27,8 +27,8 @@ import (
 // writes to it. Test processes share the model through files, so it outlives each of them
 // as the kernel does.
 
-// TestMain makes this test's binary a plugin where it is called as one, and a host where
-// the environment says so.
+// TestMain runs this binary as a plugin if it has the name of one, and as a host if the
+// environment says so.
 func TestMain(m *testing.M) {
 	if mode, ok := strings.CutPrefix(filepath.Base(os.Args[0]), launch.Prefix); ok {
 		p := &modelPlugin{mode: mode, kernel: modelKernel{filepath.Join(filepath.Dir(os.Args[0]), "kernel")}}
@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 // invariant.
 type modelKernel struct{ dir string }
 
-// rules are what one mode has in the kernel.
+// rules are the rules of one mode in the kernel.
 type rules struct {
 	Frontends map[string]bool `json:"frontends"`
 	Active    bool            `json:"active"` // packets are led to them
@@ -55,7 +55,7 @@ type rules struct {
 
 type kernelState map[string]rules // by mode
 
-// reachable are the frontends that packets find their way by.
+// reachable returns the frontends that serve packets.
 func (s kernelState) reachable() map[string]bool {
 	all := make(map[string]bool)
 	for _, r := range s {
@@ -66,9 +66,8 @@ func (s kernelState) reachable() map[string]bool {
 	return all
 }
 
-// change is one step that a plugin takes: an atomic change of its mode's rules. What was
-// reachable before and is not after is a violation, for all that is still desired. A
-// process may be killed after any step.
+// change is one step of a plugin: an atomic change of its mode's rules. It records a violation if
+// a frontend becomes unreachable. A process may be killed after any step.
 func (k modelKernel) change(mode string, edit func(*rules)) error {
 	return k.locked(func() error {
 		s, err := k.read()
@@ -97,7 +96,7 @@ func (k modelKernel) change(mode string, edit func(*rules)) error {
 	})
 }
 
-// crash kills this process if it is the one to be killed at this step.
+// crash kills this process if the test asked for that at this step.
 func (k modelKernel) crash() error {
 	file := filepath.Join(k.dir, "crash")
 	data, err := os.ReadFile(file)
@@ -162,9 +161,9 @@ type modelPlugin struct {
 	kernel modelKernel
 	state  sdk.State
 	role   sdk.Role
-	full   bool // this process was sent everything
+	full   bool // this process was sent the whole state
 	beats  atomic.Uint64
-	fault  string // of this binary; empty: none
+	fault  string // of this binary; empty if none
 	lock   *os.File
 }
 
@@ -195,7 +194,7 @@ func (k modelKernel) fault() string {
 	return fault
 }
 
-// does crashes or hangs if that is the fault.
+// does crashes or hangs in a call if that is the fault of the binary.
 func (p *modelPlugin) does(call string) {
 	switch p.fault {
 	case "crashes at " + call:
@@ -214,7 +213,7 @@ func (p *modelPlugin) Configure(context.Context, sdk.Setup) (sdk.Description, er
 	return sdk.Description{Name: p.mode, Version: "1", Features: sdk.Features}, nil
 }
 
-// adopt takes the role that the kernel shows, where this process has none yet.
+// adopt sets the role that the kernel shows, if this process has none yet.
 func (p *modelPlugin) adopt() error {
 	if p.role != 0 {
 		return nil
@@ -244,7 +243,7 @@ func (p *modelPlugin) Sync(_ context.Context, u sdk.Update) (sdk.Result, error) 
 	return sdk.Result{}, nil
 }
 
-// program makes the kernel have what was sent, step by step, adding before removing.
+// program writes the state to the kernel in steps. It adds before it removes.
 func (p *modelPlugin) program() error {
 	if p.role == sdk.Yielded {
 		return nil
@@ -265,7 +264,7 @@ func (p *modelPlugin) program() error {
 	return errors.Join(errs...)
 }
 
-// lead has packets come, or not, as the role says.
+// lead leads packets to the rules if the role is Active.
 func (p *modelPlugin) lead() error {
 	return p.kernel.change(p.mode, func(r *rules) { r.Active = p.role == sdk.Active })
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// TestLeavesWhatDoesNotComeUp has a host begin with the mode that served before, whose
-// binary is broken by now, and go to the file's mode all the same.
+// TestLeavesWhatDoesNotComeUp: a host begins with the mode that served before, and swaps to the
+// file's mode if the binary of the former is broken.
 func TestLeavesWhatDoesNotComeUp(t *testing.T) {
 	s := newFormerHost(t)
 	s.write(modeFile(s.host), `{"serving":"userspace"}`)
@@ -40,8 +40,7 @@ func TestLeavesWhatDoesNotComeUp(t *testing.T) {
 	})
 }
 
-// TestWantsWhatWasAskedLast has the file change, or a mode be asked for, before the first
-// dataplane is up: what was wanted when the host began holds no more.
+// TestWantsWhatWasAskedLast changes the desired mode before the first dataplane is up.
 func TestWantsWhatWasAskedLast(t *testing.T) {
 	for name, change := range map[string]func(*Set) error{
 		"nothing": func(*Set) error { return nil },
@@ -64,7 +63,7 @@ func TestWantsWhatWasAskedLast(t *testing.T) {
 	}
 }
 
-// eventsOf are the events of a host with that reason.
+// eventsOf returns the messages of a host's events with a reason.
 func eventsOf(set *Set, reason string) (messages []string) {
 	for _, e := range set.Reports.Recent() {
 		if e.Reason == reason {
@@ -85,7 +84,7 @@ func TestUnusableState(t *testing.T) {
 	}
 }
 
-// TestNamesLeadNowhere: no way in takes a mode whose name is a path.
+// TestNamesLeadNowhere: a mode whose name is a path is refused everywhere.
 func TestNamesLeadNowhere(t *testing.T) {
 	s := newFormerHost(t)
 	set := s.next()
@@ -99,8 +98,8 @@ func TestNamesLeadNowhere(t *testing.T) {
 	}
 }
 
-// TestUnwrittenIsSaid: what cannot be written is said for as long as that lasts, is written
-// as soon as it can be, and what was lost is written again.
+// TestUnwrittenIsSaid: a failed write of the state file is reported once, and shown until a write
+// succeeds. A file that was lost is written again.
 func TestUnwrittenIsSaid(t *testing.T) {
 	s := newFormerHost(t)
 	set := s.next()

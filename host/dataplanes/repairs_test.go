@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestRepairs counts what a process reports, but not what it did before the session, and one flush of both families once.
+// TestRepairs counts the repairs that a process reports, without those before the session. A flush of both families
+// counts once.
 func TestRepairs(t *testing.T) {
 	var r repairs
 	now := time.Now()

@@ -12,7 +12,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestCompare names what is served otherwise than it is to be.
+// TestCompare describes frontends that are not served as desired.
 func TestCompare(t *testing.T) {
 	name := sdk.Name{Namespace: "shop", Service: "web", Protocol: sdk.TCP, Family: sdk.IPv4}
 	addrs := func(text string) (list []netip.AddrPort) {

@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// modelDataplane is one of the model's mode a, with a process of its own that runs.
+// modelDataplane returns a dataplane of the model's mode a.
 func modelDataplane(t *testing.T) (*dataplane, modelKernel) {
 	t.Helper()
 	m := newMachine(t, 0)
@@ -25,7 +25,7 @@ func modelDataplane(t *testing.T) (*dataplane, modelKernel) {
 	return p, m.kernel
 }
 
-// await waits for a step of a swap, which is to come soon.
+// await runs a step of a swap, which must succeed soon.
 func await(t *testing.T, step func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -35,7 +35,7 @@ func await(t *testing.T, step func(context.Context) error) {
 	}
 }
 
-// TestHandover takes a dataplane through what a swap asks of it, with a process of its own.
+// TestHandover runs the operations of a swap on a dataplane with a process.
 func TestHandover(t *testing.T) {
 	t.Parallel()
 	p, kernel := modelDataplane(t)
@@ -83,7 +83,7 @@ func TestHandover(t *testing.T) {
 	}
 }
 
-// expired is a context whose time is over.
+// expired returns a context whose deadline has passed.
 func expired(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 0)

@@ -14,8 +14,7 @@ import (
 	"github.com/pointsman/pointsman/host/launch"
 )
 
-// TestModeRefused: a changed file whose mode has no plugin is refused, with the mode that was probably meant;
-// one that leaves the mode as it is, or whose plugin is there, or runs by itself, is not.
+// TestModeRefused: a changed file is refused if its mode is new and has no plugin.
 func TestModeRefused(t *testing.T) {
 	dir := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"acme": 0o700, "broken": 0o600} {
@@ -37,7 +36,7 @@ func TestModeRefused(t *testing.T) {
 	}
 }
 
-// TestInstalled finds the binary of a mode, or says that it is not here.
+// TestInstalled finds the binary of a mode, or reports that there is none.
 func TestInstalled(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, launch.Prefix+"own")

@@ -16,10 +16,11 @@ import (
 	"github.com/pointsman/pointsman/host/phrase"
 )
 
-// scripted is a plugin that answers check with text.
+// scripted is a plugin with a fixed answer to check.
 const scripted = "#!/bin/sh\necho '%s'\n"
 
-// validated is what Validate says of a file with this body, beside a plugin acme that answers so.
+// validated returns the result of Validate for a file with this body, beside a plugin acme with this answer
+// to check.
 func validated(t *testing.T, answer, body string) (problems, notes []string) {
 	t.Helper()
 	if runtime.GOOS == "windows" {
@@ -48,7 +49,7 @@ func validated(t *testing.T, answer, body string) (problems, notes []string) {
 	return strip(phrase.Texts(wrong)), strip(phrase.Texts(odd))
 }
 
-// TestValidate asks plugins for all that is wrong with what a file says of them.
+// TestValidate asks the plugins what is wrong with their settings in a file.
 func TestValidate(t *testing.T) {
 	const others = "there is no pointsman-dataplane-acne in DIR; found for other modes: acme"
 	for name, c := range map[string]struct {
@@ -74,7 +75,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestFixedOptions keeps options that are marked so as they are while their plugin serves.
+// TestFixedOptions refuses changes of options that are marked as fixed.
 func TestFixedOptions(t *testing.T) {
 	const text = `{"properties":{"backend":{"default":"auto","x-pointsman-fixed":true},"depth":{}}}`
 	for name, c := range map[string]struct {

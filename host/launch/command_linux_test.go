@@ -15,7 +15,7 @@ import (
 	"github.com/pointsman/pointsman/test/actor"
 )
 
-// pluginFile writes a file as a plugin's binary, below a directory of its own.
+// pluginFile writes a plugin's binary into a new directory.
 func pluginFile(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "pointsman-dataplane-acme")
@@ -25,7 +25,7 @@ func pluginFile(t *testing.T, content string) string {
 	return path
 }
 
-// copied is a copy of this test binary, which can play any part.
+// copied returns the path and checksum of a copy of this test binary, which can play any part.
 func copied(t *testing.T) (path, sum string) {
 	t.Helper()
 	self, err := os.Executable()
@@ -90,7 +90,7 @@ func chown(t *testing.T, path string, uid, gid int) {
 	}
 }
 
-// A link counts for its own directory and for what it leads to.
+// For a link, both its directory and that of its target are checked.
 func TestLinkedBinaryIsAsGuardedAsItsWays(t *testing.T) {
 	target := pluginFile(t, "\x7fELF")
 	link := filepath.Join(t.TempDir(), "link")
@@ -126,7 +126,7 @@ func TestChecksum(t *testing.T) {
 	}
 }
 
-// What was checked is executed, whatever has been put in its place since.
+// The checked file is executed, even if its path has another file by then.
 func TestCheckedFileIsTheOneExecuted(t *testing.T) {
 	path, sum := copied(t)
 	b, err := OpenBinary(path, sum)
@@ -156,7 +156,7 @@ func TestScriptRuns(t *testing.T) {
 	}
 }
 
-// A plugin is to be found by its name, as pkill looks for it.
+// pkill finds a plugin by its name.
 func TestProcessHasItsName(t *testing.T) {
 	path, _ := copied(t)
 	c := part("serve", shortDir(t))

@@ -20,7 +20,7 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// A record keeps what a plugin prints.
+// A record has the lines that a plugin printed.
 type record struct {
 	mu    sync.Mutex // guards lines
 	lines []string
@@ -38,7 +38,7 @@ func (r *record) has(text string) bool {
 	return slices.ContainsFunc(r.lines, func(l string) bool { return strings.Contains(l, text) })
 }
 
-// recorded is a plugin that plays a part, and what it prints.
+// recorded launches a plugin that plays a part, and records its output.
 func recorded(t *testing.T, name string) (*Process, *record) {
 	t.Helper()
 	printed := &record{}
@@ -68,8 +68,8 @@ func TestRubbishOnStderrIsHarmless(t *testing.T) {
 	}
 }
 
-// A plugin that prints more than any pipe holds, in each way, does not wait for whoever reads it, and says how many
-// lines of its log were lost.
+// A plugin that prints more than a pipe holds does not wait for its reader, and reports how many lines of its log
+// were dropped.
 func TestPrintingDoesNotBlock(t *testing.T) {
 	for _, reading := range []bool{true, false} {
 		c := part("serve", shortDir(t))
@@ -100,7 +100,7 @@ func TestPrintingDoesNotBlock(t *testing.T) {
 	}
 }
 
-// A host reads what floods its stderr no faster than outputRate.
+// A host reads output no faster than outputRate.
 func TestOutputIsLimited(t *testing.T) {
 	flood := limited(strings.NewReader(strings.Repeat("x", 2*outputRate+1)))
 	began := time.Now()
@@ -146,7 +146,7 @@ func brief(t *testing.T) context.Context {
 	return ctx
 }
 
-// A dataplane that ignores its context hangs. Others are told so, and Stop ends it.
+// If a dataplane ignores the end of a call's context, other calls fail, and Stop ends the process.
 func TestHungInSync(t *testing.T) {
 	t.Parallel() // it mostly waits
 	r := configured(t, launched(t, "serve"), order{Hang: true})

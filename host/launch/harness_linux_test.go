@@ -40,8 +40,7 @@ func (p *watchedPlugin) Configure(context.Context, sdk.Setup) (sdk.Description, 
 	return sdk.Description{Name: "test", Version: "1.2.3"}, nil
 }
 
-// Sync of one that hangs does not return, whatever its context says, and its beats are
-// answered.
+// Sync of a plugin that hangs does not return, but the plugin answers heartbeats.
 func (p *watchedPlugin) Sync(context.Context, sdk.Update) (sdk.Result, error) {
 	switch p.how {
 	case "hang":
@@ -62,13 +61,13 @@ func (p *watchedPlugin) SetRole(context.Context, sdk.Role) error { return nil }
 
 func (p *watchedPlugin) Cleanup(context.Context, sdk.Leftovers) ([]string, error) { return nil, nil }
 
-// A harness has a plugin's binary, and a process of it.
+// A harness has a plugin's binary, and its process.
 type harness struct {
 	*testing.T
 	plugin  Plugin
 	process *Process
 	over    chan error
-	ended   chan error // has why the process ended
+	ended   chan error // receives why the process ended
 
 	mu     sync.Mutex // guards what follows
 	beats  int
@@ -89,7 +88,7 @@ func newHarness(t *testing.T, how string) *harness {
 	return y
 }
 
-// install puts a plugin of that behaviour in place of the one before.
+// install replaces the binary by one with that behaviour.
 func (y *harness) install(how string) {
 	y.Helper()
 	self, env := actor.As(how)
@@ -102,7 +101,7 @@ func (y *harness) install(how string) {
 	}
 }
 
-// start starts a process, or connects to one.
+// start starts a process, or connects to one that runs.
 func (y *harness) start() error {
 	binary, err := y.plugin.Open()
 	if err != nil {
@@ -138,7 +137,7 @@ func (y *harness) start() error {
 	return nil
 }
 
-// run starts a process, which must come up, and sends it an update.
+// run starts a process, which must succeed, and sends it an update.
 func (y *harness) run() {
 	y.Helper()
 	if err := y.start(); err != nil {
@@ -148,7 +147,7 @@ func (y *harness) run() {
 	go func() { _, _ = process.Sync(context.Background(), sdk.Update{Full: true, To: 1, Node: &sdk.Node{}}) }() // ends with the process
 }
 
-// long is how long a test waits for what comes soon, on a machine that does little else.
+// long is a generous limit for what takes milliseconds on an idle machine.
 const long = 2 * time.Minute
 
 // untilStarted connects to a plugin once it listens.
@@ -163,7 +162,7 @@ func (y *harness) untilBeats() {
 	eventually.TrueWithin(y, long, "the process answers", func() bool { y.mu.Lock(); defer y.mu.Unlock(); return y.beats > 0 })
 }
 
-// wantEnd waits for the end of the process, and has the reason contain a text.
+// wantEnd waits for the end of the process. The reason must contain a text.
 func (y *harness) wantEnd(text string) {
 	y.Helper()
 	select {
@@ -186,7 +185,7 @@ func wantGone(t *testing.T, pid int) {
 	})
 }
 
-// listener is the plugin as systemd would run it.
+// listener runs the plugin as systemd would.
 func (y *harness) listener(address string) *exec.Cmd {
 	y.Helper()
 	self, env := actor.As("watched")

@@ -11,8 +11,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// TestHeartbeatOfACall follows calls each second, and finds at which beat one
-// is held to hang.
+// TestHeartbeatOfACall finds at which of the heartbeats, one per second, a call counts as hung.
 func TestHeartbeatOfACall(t *testing.T) {
 	const second = time.Second
 	still := func(i int) wire.Vitals {

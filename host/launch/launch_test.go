@@ -85,7 +85,7 @@ func TestLaunchOutlivesItsContext(t *testing.T) {
 	}
 }
 
-// Each way for a launch to fail is told by its true cause, and leaves no process.
+// A failed launch reports its cause, and leaves no process.
 func TestLaunchFails(t *testing.T) {
 	dir := shortDir(t)
 	write := func(name, text string, mode os.FileMode) string {
@@ -155,7 +155,7 @@ func TestLaunchFails(t *testing.T) {
 	}
 }
 
-// someCertificate returns a certificate, DER.
+// someCertificate returns a certificate in DER.
 func someCertificate(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -179,8 +179,7 @@ func TestLaunchEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Nothing of the host's environment reaches a plugin unless it is on the list, and
-// nothing of its terminal.
+// A plugin inherits only the listed variables of the host's environment, and not its terminal.
 func TestLaunchKeepsItsEnvironment(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/secret")
 	t.Setenv("TZ", "UTC")
@@ -236,7 +235,7 @@ func descriptors(t *testing.T) int {
 	return len(open)
 }
 
-// children are this process's own, zombies too; none where there is no /proc.
+// children returns the child processes of this process, zombies too; none if there is no /proc.
 func children() (pids []string) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range stats {

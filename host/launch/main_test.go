@@ -60,7 +60,7 @@ func printRubbish() {
 	os.Stderr.Write([]byte{0xff, 0xfe, 0, 1, 2, '\n'})
 }
 
-// playHandshake answers like a plugin, by hand, and does no more.
+// playHandshake prints the handshake of a plugin, and does nothing else.
 func playHandshake(major int, cert string) {
 	fmt.Printf("1|%d|unix|/nowhere/at/all|grpc|%s\n", major, cert)
 	hang()
@@ -73,7 +73,7 @@ func hang() {
 	<-never
 }
 
-// leaveTool ends, and leaves a program that has its stderr open for some seconds.
+// leaveTool ends, and leaves a child that keeps its stderr open for some seconds.
 func leaveTool() {
 	tool := exec.Command("sleep", "3")
 	tool.Stderr = os.Stderr
@@ -83,7 +83,7 @@ func leaveTool() {
 	os.Exit(3)
 }
 
-// playHello is a plugin that does this when it is greeted.
+// playHello serves a plugin that calls greeted in Hello.
 func playHello(greeted func()) {
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig:  wire.Handshake(),
@@ -164,7 +164,7 @@ func part(name, socketDir string, env ...string) start {
 	return start{Plugin: Plugin{Path: self, Env: append(env, as...), SocketDir: socketDir, timeout: time.Minute}}
 }
 
-// launched is a plugin that plays a part, and is stopped after the test.
+// launched launches a plugin that plays a part. It is stopped after the test.
 func launched(t testing.TB, name string) *Process {
 	t.Helper()
 	r, err := part(name, shortDir(t)).launch(soon(t))
@@ -175,7 +175,7 @@ func launched(t testing.TB, name string) *Process {
 	return r
 }
 
-// configured is r in a new session, under these orders.
+// configured begins a session of r with these orders.
 func configured(t testing.TB, r *Process, o order) *Process {
 	t.Helper()
 	if _, err := r.Configure(soon(t), sdk.Setup{Options: o.Options()}); err != nil {

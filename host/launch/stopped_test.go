@@ -21,8 +21,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// stopped is a plugin that the kernel has stopped: it is there, its socket takes
-// connections, and nothing is ever answered.
+// stopped returns a plugin that SIGSTOP has stopped: its socket accepts connections, but it answers
+// nothing.
 func stopped(t *testing.T) *Process {
 	t.Helper()
 	r := configured(t, launched(t, "serve"), order{})
@@ -30,8 +30,7 @@ func stopped(t *testing.T) *Process {
 	return r
 }
 
-// halt has the kernel stop a plugin, and waits until it has: its calls are not
-// answered, and return by their deadline.
+// halt stops a plugin by SIGSTOP, and waits until its calls end by their deadline.
 func halt(t *testing.T, r *Process) {
 	t.Helper()
 	if err := syscall.Kill(r.child.PID(), syscall.SIGSTOP); err != nil {
@@ -80,7 +79,7 @@ func TestEveryCallOfAStoppedPluginReturns(t *testing.T) {
 	r.child.kill()
 }
 
-// A plugin that is stopped while it shuts down is ended all the same.
+// A plugin that is stopped by SIGSTOP while it shuts down is killed.
 func TestStoppedInShutdown(t *testing.T) {
 	t.Parallel() // it mostly waits
 	r := configured(t, launched(t, "serve"), order{Wait: true, Signal: int(syscall.SIGSTOP)})
@@ -97,7 +96,7 @@ func TestStoppedInShutdown(t *testing.T) {
 	}
 }
 
-// A plugin ends with its host, however that ends, also while it is stopped.
+// A plugin ends when its host is killed, even if it is stopped by SIGSTOP.
 func TestAPluginEndsWithItsHost(t *testing.T) {
 	for name, before := range map[string]func(pid int){
 		"running": func(int) {},
@@ -134,7 +133,7 @@ func TestAPluginEndsWithItsHost(t *testing.T) {
 	}
 }
 
-// over reports whether there is no such process, or only a zombie: whatever adopts the plugin may reap late.
+// over reports whether a process has ended. It may be a zombie, because what adopts it may reap it late.
 func over(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -143,8 +142,7 @@ func over(pid int) bool {
 	return strings.HasPrefix(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " Z")
 }
 
-// A process that a debugger has stopped keeps its connection, and the call that it was in the
-// middle of goes on when it does.
+// A process that a debugger stops keeps its connection, and its current call continues with it.
 func TestStoppedPluginKeepsItsCall(t *testing.T) {
 	t.Parallel() // it mostly waits
 	r := stopped(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestWatchReturnsWhyItEnded ends a process in each way that there is, and finds no process left.
+// TestWatchReturnsWhyItEnded ends a process in each way. No process is left.
 func TestWatchReturnsWhyItEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		how  string
@@ -47,8 +47,7 @@ func TestWatchReturnsWhyItEnded(t *testing.T) {
 	}
 }
 
-// TestWatchGoesOnWithoutItsUser: a nil says that the session is over, and the process is kept for what is asked of it
-// besides.
+// TestWatchGoesOnWithoutItsUser: after a nil the session is over, and the process continues, for other calls.
 func TestWatchGoesOnWithoutItsUser(t *testing.T) {
 	y := newHarness(t, "watched")
 	y.run()
@@ -58,7 +57,7 @@ func TestWatchGoesOnWithoutItsUser(t *testing.T) {
 	y.wantEnd("no longer needed")
 }
 
-// TestStartSaysWhyItFailed, and leaves no process.
+// TestStartSaysWhyItFailed: a failed Start leaves no process.
 func TestStartSaysWhyItFailed(t *testing.T) {
 	for name, c := range map[string]struct {
 		how, as string
@@ -88,8 +87,7 @@ func TestStartSaysWhyItFailed(t *testing.T) {
 	}
 }
 
-// TestAddress connects to a plugin that something else runs: a restart asks it to end, and any other end leaves it
-// running.
+// TestAddress connects to a plugin that something else runs. A restart asks it to end; otherwise it continues.
 func TestAddress(t *testing.T) {
 	y := newHarness(t, "watched")
 	socket := filepath.Join(shortDir(t), "own", "test.sock")

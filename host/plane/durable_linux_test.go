@@ -12,8 +12,7 @@ import (
 	"testing"
 )
 
-// TestDurable holds Write to what it promises: a folder that cannot be made to last is an
-// error.
+// TestDurable: Write fails if the folder cannot be synced.
 func TestDurable(t *testing.T) {
 	dir := t.TempDir()
 	blind(t, dir)
@@ -22,7 +21,7 @@ func TestDurable(t *testing.T) {
 	}
 }
 
-// blind has this test go on as one that may write into dir, and not open it.
+// blind takes away the permission to open dir, but not to write into it.
 func blind(t *testing.T, dir string) {
 	t.Helper()
 	if os.Getuid() == 0 {

@@ -13,8 +13,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestRandomFaults has steps fail, processes end, hosts be killed and other modes be wanted at random, and holds the
-// node to the invariants of the package; then everything goes well, and what is wanted must come to serve alone.
+// TestRandomFaults lets steps fail, ends processes, kills hosts and changes the Want at random, and checks the
+// invariants of the package. Then the faults stop, and the desired mode must serve alone.
 func TestRandomFaults(t *testing.T) {
 	lives := 5000
 	if testing.Short() {
@@ -77,7 +77,7 @@ func chaos(w *world, r *rand.Rand) {
 	w.fail = nil
 }
 
-// kernelServes reports whether some mode catches packets.
+// kernelServes reports whether a mode serves packets.
 func (w *world) kernelServes() bool {
 	for _, role := range w.kernel {
 		if role == sdk.Active {
@@ -87,7 +87,7 @@ func (w *world) kernelServes() bool {
 	return false
 }
 
-// checkFacts holds the facts to invariant 5.
+// checkFacts checks invariant 5.
 func (w *world) checkFacts() {
 	for mode := range w.kernel {
 		if mode != w.state.Facts.Served && !slices.Contains(w.state.Facts.Left, mode) {
@@ -96,14 +96,14 @@ func (w *world) checkFacts() {
 	}
 }
 
-// settle lets everything go well, and says what is not as it should be then.
+// settle runs without faults, and describes what is wrong in the end.
 func (w *world) settle(served bool) string {
 	for len(w.doing) > 0 {
 		w.end(0)
 	}
 	w.plan()
-	w.want.Number++ // a proof that failed is tried again
-	w.note("  from here on everything goes well")
+	w.want.Number++ // a failed proof is retried
+	w.note("  the faults stop")
 	w.run(nil)
 	switch {
 	case w.state.Facts.Served != w.want.Mode || w.kernel[w.want.Mode] != sdk.Active:
@@ -116,7 +116,7 @@ func (w *world) settle(served bool) string {
 	return ""
 }
 
-// TestLoss says until when an instance waits after its process has ended, and how many failures count then.
+// TestLoss returns how long an instance waits after its process has ended, and the number of failures.
 func TestLoss(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	for name, c := range map[string]struct {

@@ -19,20 +19,20 @@ import (
 
 var update = flag.Bool("update", false, "write what happens into testdata")
 
-// TestScripts runs the scripts in testdata and compares what happens with what they say, which is indented. Commands:
+// TestScripts runs the scripts in testdata and compares what happens with their indented lines. Commands:
 //
-//	served MODE              a host before wrote down that this mode serves
+//	served MODE              a previous host wrote that this mode serves
 //	kernel MODE ROLE         the kernel shows a role of a mode
-//	observe                  the facts are lost, and made anew from what the kernel shows
+//	observe                  the facts are lost, and restored from what the kernel shows
 //	want MODE[/BUILD] [dry-run]
-//	ask                      the same is asked for again
-//	run                      all goes well until nothing is to do any more
-//	facts                    says what is written down, and what the kernel shows
-//	until STEP MODE[/BUILD]  the same until a step begins; drained and replaced: until Cut or Replace has ended
+//	ask                      the same Want is requested again
+//	run                      run without faults until there is nothing to do
+//	facts                    print the facts and the roles in the kernel
+//	until STEP MODE[/BUILD]  run until a step begins; drained and replaced: until Cut or Replace has ended
 //	fail STEP MODE[/BUILD] N a step fails the next N times
-//	busy MODE, idle MODE     another process has the writer's lock, or has it no more
+//	busy MODE, idle MODE     another process takes the writer's lock, or releases it
 //	kill MODE[/BUILD]        the process ends
-//	kill host                another host begins; steps that were under way were not done
+//	kill host                another host begins; steps in progress were not done
 //	sleep DURATION
 //	new                      another node
 func TestScripts(t *testing.T) {
@@ -61,7 +61,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// play returns a script with what happens below each command.
+// play returns a script with the steps below each command.
 func play(t *testing.T, script string) string {
 	var out strings.Builder
 	w := newScripted()
@@ -89,10 +89,10 @@ func play(t *testing.T, script string) string {
 	return out.String()
 }
 
-// A scripted world has faults that a script says.
+// A scripted world has the faults of a script.
 type scripted struct {
 	*world
-	faults map[string]int // by step and instance: how often it fails yet
+	faults map[string]int // by step and instance: how many more times it fails
 }
 
 func newScripted() scripted {
@@ -150,7 +150,7 @@ func (w scripted) command(do string, args []string) bool {
 	return true
 }
 
-// until runs until a step of an instance begins. drained and replaced are the ends of a Cut and a Replace.
+// until runs until a step of an instance begins, or until the end of its Cut (drained) or Replace (replaced).
 func (w scripted) until(verb, name string) {
 	verb, ended := map[string]string{"drained": "prove", "replaced": "replace"}[verb], verb
 	if verb == "" {
@@ -188,7 +188,7 @@ func (w scripted) kill(name string) {
 	w.trace = nil
 }
 
-// summary says what there is at the end.
+// summary returns the facts and the roles in the kernel.
 func (w *world) summary() string {
 	text := fmt.Sprintf("= %s serves", w.state.Facts.Served)
 	if len(w.state.Facts.Left) > 0 {

@@ -11,33 +11,33 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A world is a node: a kernel, the processes of one host, and the steps that they do.
+// A world simulates a node: a kernel, the processes of one host, and the steps in progress.
 type world struct {
 	now    time.Time
 	want   Want
-	kernel map[string]sdk.Role // what each mode shows; missing: nothing
+	kernel map[string]sdk.Role // the role that each mode shows; a missing mode has no rules
 	state  State
 	doing  []doing
 	trace  []string
 
 	busy map[string]bool // modes of which another host's process has the writer's lock
 
-	relayDied bool // and nothing has served since, or steps go on that were planned before
+	relayDied bool // a relay died, and nothing has served since, or steps continue that were planned before
 
-	fail func(s Step, mode, build string) error // nil: nothing fails
+	fail func(s Step, mode, build string) error // nil if nothing fails
 }
 
-// A doing is a step that has begun.
+// A doing is a step in progress.
 type doing struct {
 	Step
 	err         error
 	relayServed bool // it was planned while a relay served that has died since
 }
 
-// relays are the modes that serve only while their process runs.
+// relays are modes that serve only while their process runs.
 var relays = map[string]bool{"userspace": true, "apart-relay": true}
 
-// apart are the modes whose process something else runs: it outlives the host, and has no other beside it.
+// apart are modes whose process something else runs. It outlives the host, and there is one per mode.
 var apart = map[string]bool{"apart": true, "apart-relay": true}
 
 var errFault = errors.New("fault")
@@ -46,7 +46,7 @@ func newWorld() *world {
 	return &world{now: time.Unix(1_000_000, 0), kernel: make(map[string]sdk.Role), busy: make(map[string]bool), want: Want{Drain: time.Minute}}
 }
 
-// plan begins what Plan says, and returns when it is due again.
+// plan begins the steps of Plan, and returns when to plan again.
 func (w *world) plan() (wake time.Time) {
 	for {
 		steps, wake := Plan(w.want, w.state, w.now)
@@ -119,7 +119,7 @@ func (w *world) note(format string, args ...any) {
 	w.trace = append(w.trace, fmt.Sprintf(format, args...))
 }
 
-// check holds a step to the invariants 1 and 2, and to being the only one of its instances.
+// check checks a step for the invariants 1 and 2, and for being the only one of its instances.
 func (w *world) check(s Step) {
 	on := w.state.instance(s.On)
 	for _, d := range w.doing[:len(w.doing)-1] {
@@ -164,7 +164,7 @@ func (w *world) end(n int) {
 	}
 }
 
-// act does to the kernel what a step does.
+// act applies a step to the kernel.
 func (w *world) act(d doing, on *Instance, err error) {
 	with := w.state.instance(d.With)
 	switch {
@@ -187,7 +187,7 @@ func (w *world) act(d doing, on *Instance, err error) {
 	}
 }
 
-// show has an instance report what the kernel shows.
+// show reports the role that the kernel shows to an instance.
 func (w *world) show(i *Instance) {
 	if i != nil && i.Up {
 		if i.Shown = w.kernel[i.Mode]; i.Shown == 0 {
@@ -196,7 +196,7 @@ func (w *world) show(i *Instance) {
 	}
 }
 
-// sync has an instance confirm everything, which shows a role in the kernel.
+// sync lets an instance confirm the whole state.
 func (w *world) sync(i *Instance) {
 	w.show(i)
 	w.state.Synced(i.ID)
@@ -209,7 +209,7 @@ func (w *world) lose(i *Instance) {
 	w.state.Lost(i.ID, Loss{Err: errFault}, w.now)
 }
 
-// ends removes what goes with the process of an instance, and reports whether that is anything.
+// ends removes what ends with the process of an instance, and reports whether something did.
 func (w *world) ends(i *Instance, died bool) bool {
 	another := slices.ContainsFunc(w.state.Have, func(o Instance) bool { return o.ID != i.ID && o.Mode == i.Mode && o.Up && o.Role == sdk.Active })
 	if !relays[i.Mode] || another {
@@ -225,7 +225,7 @@ func (w *world) ends(i *Instance, died bool) bool {
 	return true
 }
 
-// restart is another host, after the one before was killed. Steps that were under way were done or not.
+// restart kills the host and starts the next one. Steps in progress were done if done returns true.
 func (w *world) restart(done func() bool) {
 	w.note("  the host is killed")
 	for _, d := range w.doing {
@@ -243,8 +243,8 @@ func (w *world) restart(done func() bool) {
 	w.doing, w.state.Have = nil, nil
 }
 
-// run lets everything go well until nothing is to do any more. It returns false if that does not come to an end, or
-// once stop, which may be nil, says so of a step that has begun.
+// run runs without faults until there is nothing to do. It returns false if that does not end, or once stop, which
+// may be nil, returns true for a step that begins.
 func (w *world) run(stop func(Step) bool) bool {
 	for range 500 {
 		n := len(w.doing)
@@ -265,7 +265,7 @@ func (w *world) run(stop func(Step) bool) bool {
 			return true
 		}
 	}
-	w.note("BROKEN: it does not come to rest")
+	w.note("BROKEN: it does not settle")
 	return false
 }
 

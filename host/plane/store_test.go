@@ -52,7 +52,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestUnusable: whatever lies where the file is is told of by its path, and left out.
+// TestUnusable: the error for an unusable file names its path, and there are no facts.
 func TestUnusable(t *testing.T) {
 	for _, text := range []string{`{`, `{"serving":"../x"}`, `{"left":["../x"]}`, `{"refused":{"mode":"../x"}}`} {
 		dir := t.TempDir()
@@ -70,7 +70,7 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
-// TestAsked: what was asked for holds until the config file says another mode.
+// TestAsked: a request stays in force until the mode in the config file changes.
 func TestAsked(t *testing.T) {
 	f := Facts{}.Asks("nftables", "iptables", false)
 	if got := f.Under("iptables").Wanted("iptables"); got != "nftables" {
@@ -84,7 +84,7 @@ func TestAsked(t *testing.T) {
 	}
 }
 
-// TestObserved: a host without files begins with the mode that shows that it is Active, and cleans up what others show.
+// TestObserved: without files, the mode that shows Active serves, and other modes with a role are left.
 func TestObserved(t *testing.T) {
 	for name, c := range map[string]struct {
 		shown map[string]sdk.Role
