@@ -24,20 +24,6 @@ const askLimit = 20 * time.Second
 // answer.
 const verbLimit = time.Minute
 
-// ends returns the connections or other effects that a swap from or to this dataplane would
-// end, in the plugin's words; empty if none.
-func (p *dataplane) ends(ctx context.Context) string {
-	remote := p.remote()
-	if remote == nil {
-		return ""
-	}
-	vitals, err := remote.Vitals(ctx)
-	if err != nil {
-		return "" // a plugin that does not answer must not block a swap
-	}
-	return vitals.SwapImpact
-}
-
 // errNoAnswer is returned if a binary does not answer a verb in JSON.
 var errNoAnswer = errors.New("no answer in JSON")
 

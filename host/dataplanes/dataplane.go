@@ -81,11 +81,6 @@ func (p *dataplane) observed() (o plane.Observation, up bool) {
 	return o, true
 }
 
-// started returns the outcome of a successful start.
-func (p *dataplane) started() plane.Outcome {
-	return plane.Outcome{Dies: diesWithProcess(p.description()), Apart: p.plugin.Address != ""}
-}
-
 // notify wakes the goroutines that wait for a change.
 func (p *dataplane) notify() {
 	p.changes.notify()

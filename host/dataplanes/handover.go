@@ -167,42 +167,13 @@ func (p *dataplane) readyInStandby() bool {
 	return !diesWithProcess(d) || !slices.Contains(d.Limits, sdk.LimitOwnAddressesOnly)
 }
 
-// exportAffinity returns the endpoints that clients are bound to, or none if the plugin does
-// not support it.
-func (p *dataplane) exportAffinity(ctx context.Context) ([]sdk.AffinityEntry, error) {
+// vitals asks its process for a report.
+func (p *dataplane) vitals(ctx context.Context) (wire.Vitals, error) {
 	remote := p.remote()
 	if remote == nil {
-		return nil, nil
+		return wire.Vitals{}, errNoProcess
 	}
-	var entries []sdk.AffinityEntry
-	err := remote.ExportAffinity(ctx, func(e sdk.AffinityEntry) error { entries = append(entries, e); return nil })
-	if errors.Is(err, wire.ErrUnsupported) {
-		err = nil
-	}
-	return entries, err
-}
-
-// importAffinity binds clients to endpoints, if the plugin supports it.
-func (p *dataplane) importAffinity(ctx context.Context, entries []sdk.AffinityEntry) error {
-	remote := p.remote()
-	if remote == nil {
-		return errNoProcess
-	}
-	if err := remote.ImportAffinity(ctx, entries); !errors.Is(err, wire.ErrUnsupported) {
-		return err
-	}
-	return nil
-}
-
-// flows returns the number of its connections that are left, as the plugin counts them while it
-// drains.
-func (p *dataplane) flows(ctx context.Context) (int, error) {
-	remote := p.remote()
-	if remote == nil {
-		return 0, errNoProcess
-	}
-	vitals, err := remote.Vitals(ctx)
-	return vitals.Flows, err
+	return remote.Vitals(ctx)
 }
 
 // Stop ends a launched process. A plugin at an address keeps running and releases the writer's

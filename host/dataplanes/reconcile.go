@@ -423,8 +423,8 @@ func (r *reconciler) processLost(d *dataplane, l plane.Loss) {
 func (r *reconciler) count(ctx context.Context, d *dataplane) {
 	err := plane.Fail("draining/drain")
 	for none := 0; none < 3; { // one zero is not enough: a flow that is just starting may be missing in a count
-		n, failed := d.flows(ctx)
-		if none++; n > 0 || failed != nil || err != nil {
+		v, failed := d.vitals(ctx)
+		if none++; v.Flows > 0 || failed != nil || err != nil {
 			none = 0
 		}
 		select {

@@ -170,24 +170,6 @@ func (p *dataplane) recordRole(s *session, role sdk.Role) {
 func (s *session) acked(a feed.Acked) {
 	p := s.dataplane
 	defer p.notify()
-	s.note(a)
-	_ = p.noteBusy(s, nil)
-	if a.Update.Full {
-		s.fill()
-	}
-}
-
-// fill records that a Full was confirmed, unless another Full is owed by now.
-func (s *session) fill() {
-	p := s.dataplane
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s.full = !s.cursor.OwesEverything()
-	p.observe()
-}
-
-func (s *session) note(a feed.Acked) {
-	p := s.dataplane
 	p.mu.Lock()
 	p.followed.took, p.followed.failure, p.followed.last, p.succeeds = a.Took, "", time.Now(), false
 	p.mu.Unlock()
@@ -196,6 +178,13 @@ func (s *session) note(a feed.Acked) {
 	}
 	p.host.Log.Debug("update confirmed", "rev", a.Update.To, "set", len(a.Update.Set), "deleted", len(a.Update.Delete),
 		"failed", len(a.Result.Failed), "took", phrase.Round(a.Took))
+	_ = p.noteBusy(s, nil)
+	if a.Update.Full {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		s.full = !s.cursor.OwesEverything() // another Full may be owed by now
+		p.observe()
+	}
 }
 
 // failed records that a whole update failed. Busy answers have events of their own.

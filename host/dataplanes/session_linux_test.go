@@ -53,14 +53,8 @@ func TestHandover(t *testing.T) {
 	if verified, err := p.verify(t.Context()); !verified || err != nil {
 		t.Errorf("verified: %t, %v", verified, err)
 	}
-	if n, err := p.flows(t.Context()); n != 0 || err != nil {
-		t.Errorf("%d flows, %v", n, err)
-	}
-	if entries, err := p.exportAffinity(t.Context()); len(entries) != 0 || err != nil {
-		t.Errorf("of one that keeps no affinity: %v, %v", entries, err)
-	}
-	if err := p.importAffinity(t.Context(), nil); err != nil {
-		t.Error(err)
+	if v, err := p.vitals(t.Context()); v.Flows != 0 || err != nil {
+		t.Errorf("%d flows, %v", v.Flows, err)
 	}
 	await(t, p.Cleanup)
 	if s, err := kernel.read(); len(s) != 0 || err != nil {
@@ -68,9 +62,6 @@ func TestHandover(t *testing.T) {
 	}
 	if !p.isOver() || p.remote() != nil {
 		t.Error("its process runs on")
-	}
-	if err := p.importAffinity(t.Context(), nil); err == nil {
-		t.Error("a process that is gone took affinity over")
 	}
 	if _, err := p.verify(expired(t)); err == nil || !strings.Contains(err.Error(), "wait until a has confirmed the whole state") {
 		t.Errorf("verify without a process: %v", err)

@@ -17,6 +17,7 @@ import (
 	"github.com/pointsman/pointsman/host/plane"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // This file runs the steps that Plan returns. Each step has a deadline, and reports which stage
@@ -162,9 +163,10 @@ func (r *reconciler) doStart(ctx context.Context, b task) plane.Outcome {
 	if err := b.on.open(ctx, b.Role, options); err != nil {
 		return plane.Outcome{Err: fmt.Errorf("start %s: %w", b.on.name, err), Loss: b.on.lost(err, 0)}
 	}
-	o := b.on.started()
-	o.Err = r.enterStage(b, "staging", "record")
-	return o
+	return plane.Outcome{
+		Dies: diesWithProcess(b.on.description()), Apart: b.on.plugin.Address != "",
+		Err: r.enterStage(b, "staging", "record"),
+	}
 }
 
 // doVerify checks whether an instance can serve everything that is served now, and whether the
@@ -176,8 +178,8 @@ func (r *reconciler) doVerify(ctx context.Context, b task) plane.Outcome {
 	serves := r.serving()
 	verified := true
 	verify := func(ctx context.Context) (err error) {
-		if remote := b.on.remote(); on.Role == 0 && remote != nil { // the last heartbeat may be older than the plugin's read of the kernel
-			if v, err := remote.Vitals(ctx); err == nil && v.Shown == sdk.Active {
+		if on.Role == 0 { // the last heartbeat may be older than the plugin's read of the kernel
+			if v, err := b.on.vitals(ctx); err == nil && v.Shown == sdk.Active {
 				verified = false // it serves already, so a swap risks nothing
 				return nil
 			}
@@ -227,11 +229,12 @@ func (r *reconciler) check(ctx context.Context, b task, from *dataplane) error {
 	if from == b.on || from.name == b.on.name || b.want.Force || b.want.Mode != b.on.name || !from.serves() {
 		return nil
 	}
-	if ends := b.on.ends(ctx); ends != "" {
-		return fmt.Errorf("%s; to swap anyway: pointsman mode swap %s --force", ends, b.on.name)
+	// A plugin that does not answer must not block the swap.
+	if v, err := b.on.vitals(ctx); err == nil && v.SwapImpact != "" {
+		return fmt.Errorf("%s; to swap anyway: pointsman mode swap %s --force", v.SwapImpact, b.on.name)
 	}
-	if ends := from.ends(ctx); ends != "" {
-		return fmt.Errorf("of %s %s; to swap anyway: pointsman mode swap %s --force", from.name, ends, b.on.name)
+	if v, err := from.vitals(ctx); err == nil && v.SwapImpact != "" {
+		return fmt.Errorf("of %s %s; to swap anyway: pointsman mode swap %s --force", from.name, v.SwapImpact, b.on.name)
 	}
 	if held := interceptedClusterIP(from.description(), b.on.description(), r.Tracker.All(), r.Interfaces); held != "" {
 		return fmt.Errorf("%s, which %s would take over; if that is NodeLocal DNS, let it listen only on its link-local address; to swap anyway: pointsman mode swap %s --force", held, b.on.name, b.on.name)
@@ -260,11 +263,9 @@ func (r *reconciler) doCut(ctx context.Context, b task) error {
 	defer release()
 	tried, promoted := false, false
 	err := r.runParts(ctx, b,
-		part{"holding", "record", func(context.Context) error { return nil }},
 		part{"holding", "freeze", func(context.Context) error { thaw = r.Tracker.Freeze(); return nil }},
 		part{"holding", "hold", func(ctx context.Context) error { return r.hold(ctx, b) }},
 		part{"holding", "hand-over-affinity", func(ctx context.Context) error { r.handOverAffinity(ctx, b); return nil }},
-		part{"cutting", "record", func(context.Context) error { return nil }},
 		part{"cutting", "promote", func(ctx context.Context) (err error) {
 			tried = true
 			err = promote(ctx)
@@ -334,13 +335,18 @@ func (r *reconciler) hold(ctx context.Context, b task) error {
 	return nil
 }
 
-// handOverAffinity transfers client affinity between the plugins, as far as both support it.
+// handOverAffinity transfers client affinity between the plugins, if both support it.
 func (r *reconciler) handOverAffinity(ctx context.Context, b task) {
-	entries, err := b.with.exportAffinity(ctx)
-	if err == nil && len(entries) > 0 {
-		err = b.on.importAffinity(ctx, entries)
+	from, to := b.with.remote(), b.on.remote()
+	if from == nil || to == nil {
+		return
 	}
-	if err != nil {
+	var entries []sdk.AffinityEntry
+	err := from.ExportAffinity(ctx, func(e sdk.AffinityEntry) error { entries = append(entries, e); return nil })
+	if err == nil && len(entries) > 0 {
+		err = to.ImportAffinity(ctx, entries)
+	}
+	if err != nil && !errors.Is(err, wire.ErrUnsupported) {
 		r.failed("hand-over-affinity", err)
 	}
 }
@@ -351,10 +357,8 @@ func (r *reconciler) handOverAffinity(ctx context.Context, b task) {
 func (r *reconciler) doReplace(ctx context.Context, b task) error {
 	r.probe(ctx)
 	promote := part{"cutting", "promote", func(ctx context.Context) error { return b.on.setRole(ctx, sdk.Active) }}
-	nothing := func(context.Context) error { return nil }
 	if dies := diesWithProcess(b.on.description()); !dies || b.with.remote() == nil {
-		err := r.runParts(ctx, b, part{"holding", "record", nothing}, part{"cutting", "record", nothing},
-			part{"cutting", "stop", func(context.Context) error { b.with.Stop(); return nil }}, promote)
+		err := r.runParts(ctx, b, part{"cutting", "stop", func(context.Context) error { b.with.Stop(); return nil }}, promote)
 		if err != nil && b.with.isOver() {
 			b.on.Stop() // the loop then sees the Loss of its process
 			b.with.pin()
@@ -362,9 +366,8 @@ func (r *reconciler) doReplace(ctx context.Context, b task) error {
 		return err
 	}
 	moved := false
-	err := r.runParts(ctx, b, part{"holding", "record", nothing},
+	err := r.runParts(ctx, b,
 		part{"holding", "hand-over-affinity", func(ctx context.Context) error { r.handOverAffinity(ctx, b); return nil }},
-		part{"cutting", "record", nothing},
 		part{"cutting", "offer", b.on.tryActive}, // sockets can be shared (SO_REUSEPORT), but not the lock: Busy is expected
 		part{"cutting", "retire", func(ctx context.Context) error { moved = true; return b.with.retire(ctx, sdk.Yielded) }}, promote)
 	if err != nil && moved && !r.yieldBack(b) {

@@ -31,8 +31,8 @@ func (p point) String() string {
 
 // places are the points at which the course of a swap may change.
 var places = []string{
-	"preflight/launch", "staging/record", "staging/fill", "verifying/verify", "holding/record", "holding/hold",
-	"cutting/record", "cutting/promote", "cutting/retire", "cutting/release", "proving/prove", "draining/drain", "clearing/clear",
+	"preflight/launch", "staging/record", "staging/fill", "verifying/verify", "holding/freeze", "holding/hold",
+	"cutting/promote", "cutting/retire", "cutting/release", "proving/prove", "draining/drain", "clearing/clear",
 }
 
 // points returns a sample that has every place and every victim. A seed picks the pair of modes.
@@ -56,7 +56,7 @@ func points(t *testing.T) (all []point) {
 		}
 		all = append(all, point{pair[0], pair[1], at, victims[(i+int(seed%4))%4]})
 	}
-	shared := []string{"cutting/record", "cutting/promote", "proving/prove"} // both of a new binary's processes have connections
+	shared := []string{"cutting/promote", "proving/prove"} // both of a new binary's processes have connections
 	for _, at := range []string{shared[r.IntN(len(shared))], "draining/drain"} {
 		all = append(all, point{"userspace", "userspace", at, "host"}, point{"nftables", "nftables", at, "host"})
 	}
@@ -73,7 +73,7 @@ func (p point) possible() bool {
 	if apart.Asked() {
 		return false
 	}
-	comes := []string{"preflight/launch", "staging/record", "holding/record", "cutting/record", "cutting/promote", "proving/prove"}
+	comes := []string{"preflight/launch", "staging/record", "cutting/promote", "proving/prove"}
 	if p.from == "userspace" {
 		comes = append(comes, "cutting/retire", "draining/drain")
 	}
