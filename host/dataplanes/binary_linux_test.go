@@ -122,7 +122,7 @@ func TestDryRunOfTheSameMode(t *testing.T) {
 	set, tracker := inProcess(t, m)
 	tracker.SetService(clusterService("one", netip.MustParseAddr("172.30.0.1"), corev1.ProtocolTCP))
 	m.serves("one")
-	eventually.True(t, "it serves", func() bool { return set.serving().serves() })
+	eventually.True(t, "it serves", func() bool { return set.serves(set.serving()) })
 	before := set.Serving()
 	if _, err := set.SwapTo(admin.SwapAsk{To: "a", DryRun: true}); err != nil {
 		t.Fatal(err)
@@ -145,7 +145,7 @@ func TestRestart(t *testing.T) {
 	set, tracker := inProcess(t, m)
 	tracker.SetService(clusterService("one", netip.MustParseAddr("172.30.0.1"), corev1.ProtocolTCP))
 	m.serves("one")
-	eventually.True(t, "it serves", func() bool { return set.serving().serves() })
+	eventually.True(t, "it serves", func() bool { return set.serves(set.serving()) })
 	before := set.Serving()
 	if said, err := set.Restart("a"); err != nil {
 		t.Fatal(said, err)

@@ -82,7 +82,6 @@ func (p *dataplane) noteBusy(s *session, err error) error {
 	w.busy, w.wrote = busy, busy == nil
 	isNews := w.reported != (busy != nil) && (busy == nil || now.Sub(w.since) >= lockGrace && !p.succeeds)
 	w.reported = w.reported != isNews
-	p.observe()
 	p.mu.Unlock()
 	switch {
 	case isNews && busy != nil:
@@ -116,14 +115,14 @@ func (p *dataplane) recordHeartbeat(s *session, v wire.Vitals, doubt string) {
 		p.setState(Serving, "")
 	}
 	if s.feed != nil {
-		p.takeRepairs(v)
-		p.takeNotes(v)
+		p.reportRepairs(v)
+		p.reportNotes(v)
 	}
 	p.notify()
 }
 
-// takeNotes reports each kernel parameter that the process newly says it cannot set.
-func (p *dataplane) takeNotes(v wire.Vitals) {
+// reportNotes reports each kernel parameter that the process newly says it cannot set.
+func (p *dataplane) reportNotes(v wire.Vitals) {
 	p.mu.Lock()
 	before := p.notes
 	p.notes = v.Notes

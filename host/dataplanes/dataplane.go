@@ -55,7 +55,6 @@ type dataplane struct {
 	drops    []sdk.Drops     // as last reported, also by an earlier process: the kernel counts on
 	followed followed
 
-	served   bool // it was Active and had confirmed the whole state when its process was last seen
 	succeeds bool // it will replace another process of its mode, which still holds the writer's lock
 }
 
@@ -112,19 +111,6 @@ func (p *dataplane) cursorStatus() track.CursorStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.session.status()
-}
-
-// serves reports whether it serves, as far as this host has seen. Rules in the kernel serve
-// also while the process is away, unless the dataplane dies with its process.
-func (p *dataplane) serves() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.served
-}
-
-// observe updates served from the answers of its process. The caller holds the mutex.
-func (p *dataplane) observe() {
-	p.served = p.session.is(sdk.Active) && p.session.filled() && p.writer.busy == nil
 }
 
 // diesWithProcess reports whether a dataplane serves only while its process runs.

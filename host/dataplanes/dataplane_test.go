@@ -89,7 +89,7 @@ func TestCheck(t *testing.T) {
 		"neither serves it": {from: lacks, to: filled(t, "other", tracker, sdk.FeatureIPv4)},
 	} {
 		set := newSet(Settings{}, c.from, c.to)
-		c.from.served = true
+		set.state.Have = []plane.Instance{{ID: c.from.id, Served: true}}
 		b := task{on: c.to, want: plane.Want{Mode: c.to.name, Force: c.force}}
 		err := set.check(t.Context(), b, c.from)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -106,7 +106,8 @@ func newSet(s Settings, all ...*dataplane) *Set {
 	set := New(s)
 	set.main.Store(all[0])
 	for i, p := range all {
-		set.planes[plane.ID(i+1)] = p
+		p.id = plane.ID(i + 1)
+		set.planes[p.id] = p
 	}
 	set.state.Facts, set.fileMode = plane.Facts{Served: all[0].name}, all[0].name
 	return set
@@ -230,7 +231,7 @@ func TestNotSet(t *testing.T) {
 	p.host.Reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
 	const want = "/sys/x stays as it is, and was to be 7: read-only file system; set it on the machine itself"
 	for range 2 { // each second
-		p.takeNotes(wire.Vitals{Report: sdk.Report{Notes: []string{"another program has a chain", sdk.NotSet + want}}})
+		p.reportNotes(wire.Vitals{Report: sdk.Report{Notes: []string{"another program has a chain", sdk.NotSet + want}}})
 	}
 	if len(got) != 1 || !got[0].Warning || got[0].Reason != report.ParameterNotSet || got[0].Message != want {
 		t.Errorf("reported %+v", got)

@@ -224,7 +224,7 @@ func (x *explanation) connect(ctx context.Context) {
 		e := &x.Endpoints[i]
 		wg.Go(func() {
 			conn, err := (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "tcp", e.Address)
-			e.Tried = cameBack(err)
+			e.Tried = connectResult(err)
 			if err == nil {
 				conn.Close()
 			}
@@ -233,8 +233,8 @@ func (x *explanation) connect(ctx context.Context) {
 	wg.Wait()
 }
 
-// cameBack describes the result of a connection attempt.
-func cameBack(err error) string {
+// connectResult describes the result of a connection attempt.
+func connectResult(err error) string {
 	switch {
 	case err == nil:
 		return "connected"
@@ -266,7 +266,7 @@ func (set *Set) walk(ctx context.Context, x *explanation, m track.Match) {
 	case err != nil:
 		x.Untraced = err.Error()
 	default:
-		x.walked(traced)
+		x.addTrace(traced)
 	}
 }
 
@@ -276,8 +276,8 @@ func (x *explanation) packet(m track.Match) sdk.Packet {
 	return sdk.Packet{Protocol: protocols[x.Protocol], From: netip.AddrPortFrom(from.Addr, 0), To: x.To, Origin: from.From}
 }
 
-// walked adds a traced packet. The first way that differs from the verdict is listed first.
-func (x *explanation) walked(t sdk.Traced) {
+// addTrace adds a traced packet. The first way that differs from the verdict is listed first.
+func (x *explanation) addTrace(t sdk.Traced) {
 	x.Kernel = &admin.Traced{Ways: []admin.Way{}, Notes: t.Notes, Connections: t.Connections}
 	for _, w := range t.Ways {
 		way := admin.Way{Verdict: w.Verdict.String(), To: w.To.String(), Masquerade: w.Masquerade, Then: w.Then, Steps: w.Steps}

@@ -213,7 +213,7 @@ func TestWalked(t *testing.T) {
 	x := explanation{Explanation: admin.Explanation{Verdict: "forward", Endpoints: []admin.Share{{Address: "10.0.0.1:80"}}}}
 	good := sdk.Way{Verdict: sdk.Forward, To: netip.MustParseAddrPort("10.0.0.1:80")}
 	bad := sdk.Way{Verdict: sdk.Drop, To: netip.MustParseAddrPort("10.0.0.2:80"), Steps: []string{"filter/INPUT/1", "filter/WALL/3: -j DROP"}}
-	x.walked(sdk.Traced{Ways: []sdk.Way{good, bad, bad}, Notes: []string{"a program of XDP"}})
+	x.addTrace(sdk.Traced{Ways: []sdk.Way{good, bad, bad}, Notes: []string{"a program of XDP"}})
 	if k := x.Kernel; len(k.Ways) != 3 || k.Ways[0].Verdict != "drop" || k.Differs != "the verdict is drop, not forward" || len(k.Notes) != 1 {
 		t.Errorf("%+v", k)
 	}
@@ -242,7 +242,7 @@ func TestTried(t *testing.T) {
 	}
 	_, late := (&net.Dialer{Deadline: time.Now()}).Dial("tcp", l.Addr().String())
 	for want, err := range map[string]error{"timed out": late, "no route": &net.OpError{Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)}, "odd": errors.New("odd")} {
-		if got := cameBack(err); got != want {
+		if got := connectResult(err); got != want {
 			t.Errorf("%v: %q, want %q", err, got, want)
 		}
 	}

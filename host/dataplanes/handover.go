@@ -147,13 +147,13 @@ func (p *dataplane) verify(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("it has confirmed none of %s", phrase.Count(n, "Service port"))
 	}
 	found, err := p.inspect(ctx, everyName)
-	if errors.Is(err, wire.ErrUnsupported) {
+	switch {
+	case errors.Is(err, wire.ErrUnsupported):
 		return false, nil
+	case err != nil:
+		return false, err
 	}
-	if err == nil {
-		err = differences(confirmed, found)
-	}
-	if err != nil {
+	if err := differences(confirmed, found); err != nil {
 		return true, fmt.Errorf("%w; try: pointsman-conformance --run C07 %s", err, p.plugin.Where())
 	}
 	return true, nil

@@ -275,7 +275,7 @@ func (set *Set) survey(ctx context.Context) {
 // not serve. It returns when the next survey is due.
 func (set *Set) look(ctx context.Context, now, next time.Time) time.Time {
 	main := set.serving()
-	if main.serves() {
+	if set.serves(main) {
 		set.unattended.Store(nil)
 		return time.Time{}
 	}

@@ -137,10 +137,11 @@ func (set *Set) startDryRun(mode string, force bool) (string, error) {
 		return "", &admin.Error{Code: http.StatusConflict, What: "dry run of a swap to " + mode, Why: why, Try: try}
 	}
 	main := set.serving()
+	i, _ := set.state.Instance(main.id)
 	switch {
 	case main.name == mode && set.Now().Plugins[mode].Address != "":
 		return conflict("it serves, and something else runs its plugin, so that no second process can run beside it", "pointsman mode show")
-	case !main.serves():
+	case !i.Served:
 		return conflict(main.name+" does not serve, and the rules of "+mode+" may serve, and the dry run would write them", "pointsman status")
 	case set.swap != nil && !set.swap.moved():
 		return conflict("another swap is in progress: "+set.swap.change.String()+", "+set.swap.stage, "pointsman mode show")

@@ -25,6 +25,7 @@ func underWay(t *testing.T, stage string) *Set {
 	now := time.Now()
 	f := set.state.Facts.Serves("iptables").Asks("userspace", "iptables", false)
 	set.planes[1], set.planes[2] = set.serving(), set.newDataplane("userspace")
+	set.planes[1].id, set.planes[2].id = 1, 2
 	set.startable["userspace"] = true
 	from := plane.Instance{ID: 1, Mode: "iptables", Build: set.buildOf("iptables"), Up: true, Synced: true, Role: sdk.Active, Served: true}
 	to := plane.Instance{ID: 2, Mode: "userspace", Build: set.buildOf("userspace"), Up: true, Role: sdk.Standby}
@@ -90,7 +91,6 @@ func TestSwapTo(t *testing.T) {
 		t.Errorf("to userspace: %v, and %s is wanted", err, wanted(set))
 	}
 	busy := underWay(t, "staging")
-	busy.serving().served = true
 	var refused *admin.Error
 	if _, err := busy.SwapTo(admin.SwapAsk{To: "userspace", DryRun: true}); !errors.As(err, &refused) || refused.Code != http.StatusConflict || !strings.Contains(refused.Why, "another swap is in progress") {
 		t.Errorf("a dry run while another is under way: %v", err)
@@ -207,7 +207,7 @@ func TestSurvey(t *testing.T) {
 	if found := set.Unattended(); len(found) != 1 || found[0] != "userspace: chain KUBE-PORTALS and 1 more" {
 		t.Errorf("found: %q", found)
 	}
-	set.serving().served = true
+	set.state.Have = []plane.Instance{{Served: true}}
 	set.look(t.Context(), time.Now(), next)
 	if found := set.Unattended(); found != nil {
 		t.Errorf("while the mode in use serves: %q", found)

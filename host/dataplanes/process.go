@@ -210,7 +210,6 @@ func (p *dataplane) run(process *launch.Process, s *session, over chan error) {
 	p.status.lastEnd, p.status.lastEndAt = why.Error(), time.Now()
 	p.end = nil
 	p.session = nil
-	p.served = p.served && !diesWithProcess(process.Description) // rules in the kernel outlive the process
 	p.mu.Unlock()
 	s.close()
 	switch {

@@ -38,8 +38,8 @@ func (r repairs) addReport(n uint64, now time.Time) (next repairs, news uint64) 
 	return repairs{n, true, times}, news
 }
 
-// takeRepairs reports new repairs.
-func (p *dataplane) takeRepairs(v wire.Vitals) {
+// reportRepairs reports new repairs.
+func (p *dataplane) reportRepairs(v wire.Vitals) {
 	p.mu.Lock()
 	next, news := p.repairs.addReport(v.Repaired, time.Now())
 	p.repairs = next

@@ -155,7 +155,6 @@ func (p *dataplane) recordRole(s *session, role sdk.Role) {
 	p.mu.Lock()
 	was := s.role
 	s.role = role
-	p.observe()
 	p.mu.Unlock()
 	if role == sdk.Active && was != sdk.Active {
 		p.host.Reports.Report(report.Event{Reason: report.DataplaneActive, Object: p.name, Message: "it serves this node"})
@@ -183,7 +182,6 @@ func (s *session) acked(a feed.Acked) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		s.full = !s.cursor.OwesEverything() // another Full may be owed by now
-		p.observe()
 	}
 }
 

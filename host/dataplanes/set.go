@@ -106,6 +106,15 @@ func (set *Set) Reload(c config.State) error {
 // serving returns the main dataplane: the one that serves, or that should serve if none does.
 func (r *reconciler) serving() *dataplane { return r.main.Load() }
 
+// serves reports whether a dataplane serves, in the view of this host. Rules in the kernel serve
+// also while the process is away, unless the dataplane dies with its process.
+func (r *reconciler) serves(p *dataplane) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i, _ := r.state.Instance(p.id)
+	return i.Served
+}
+
 // all returns the dataplanes that have an instance: the serving one, and others during and after
 // a swap.
 func (r *reconciler) all() []*dataplane {

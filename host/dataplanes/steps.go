@@ -226,7 +226,7 @@ func (r *reconciler) probe(ctx context.Context) {
 // that the new dataplane cannot serve, or other effects of the current dataplane. If the
 // current dataplane does not serve, nothing can be lost.
 func (r *reconciler) check(ctx context.Context, b task, from *dataplane) error {
-	if from == b.on || from.name == b.on.name || b.want.Force || b.want.Mode != b.on.name || !from.serves() {
+	if from == b.on || from.name == b.on.name || b.want.Force || b.want.Mode != b.on.name || !r.serves(from) {
 		return nil
 	}
 	// A plugin that does not answer must not block the swap.
