@@ -165,8 +165,8 @@ func TestStates(t *testing.T) {
 	for line := range strings.Lines(table) {
 		named = append(named, strings.Fields(line)[1])
 	}
-	there := []string{"unused"} // a running host adds it
-	for s := dataplanes.State(0); !strings.HasPrefix(s.String(), "state("); s++ {
+	there := []string{"unused"} // by a running host
+	for s := dataplanes.Stopped; s <= dataplanes.Refused; s++ {
 		there = append(there, s.String())
 	}
 	slices.Sort(named)

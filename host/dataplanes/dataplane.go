@@ -9,8 +9,8 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"time"
 
+	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/feed"
 	"github.com/pointsman/pointsman/host/launch"
@@ -53,16 +53,9 @@ type dataplane struct {
 	repairs  repairs         // of changes that other programs made
 	notes    []string        // as last reported
 	drops    []sdk.Drops     // as last reported, also by an earlier process: the kernel counts on
-	followed followed
+	followed admin.Sync      // of the last updates, in any session; without the revisions
 
 	succeeds bool // it will replace another process of its mode, which still holds the writer's lock
-}
-
-// followed describes the last updates.
-type followed struct {
-	last    time.Time // when the last update was confirmed, in any session; zero if none was
-	took    time.Duration
-	failure string // why the last update failed; empty if it succeeded
 }
 
 // observed returns the observation of its process, and whether the process is in session.

@@ -25,7 +25,7 @@ func (p *dataplane) until(ctx context.Context, what string, ok func() bool) erro
 	for {
 		changed := p.changes.wait()
 		p.mu.Lock()
-		done, failure := ok(), p.followed.failure
+		done, failure := ok(), p.followed.Error
 		p.mu.Unlock()
 		if done {
 			return nil

@@ -176,7 +176,7 @@ func TestHealth(t *testing.T) {
 	c := p.host.Tracker.Cursor(sdk.Description{Name: p.name})
 	p.session = &session{dataplane: p, cursor: c, feed: feedOf(t, c), full: true, role: sdk.Active}
 	p.writer.busy = &sdk.Busy{Mode: p.name, PID: 7}
-	p.followed = followed{last: time.Now(), took: 1500 * time.Microsecond, failure: "no room"}
+	p.followed = admin.Sync{Last: time.Now(), TookMS: 1.5, Error: "no room"}
 	h := set.Health()[0]
 	if !h.Up || !h.Filled || !h.Active || h.Writer || !strings.Contains(h.NoWriter, "holds the writer's lock") || h.Failure != "no room" {
 		t.Errorf("without the lock: %+v", h)

@@ -31,9 +31,20 @@ const (
 	Refused               // it cannot run here; retried when something changes
 )
 
-var states = [...]string{"stopped", "starting", "serving", "suspect", "waiting", "refused"}
+// states has the name of each State, and the event that reports it.
+var states = [...]struct {
+	name, reason string
+	warns        bool
+}{
+	Stopped:  {"stopped", report.PluginStopped, false},
+	Starting: {"starting", report.PluginStarting, false},
+	Serving:  {"serving", report.PluginServing, false},
+	Suspect:  {"suspect", report.PluginDown, true},
+	Waiting:  {"waiting", report.PluginDown, true},
+	Refused:  {"refused", report.PluginRefuses, true},
+}
 
-func (s State) String() string { return states[s] }
+func (s State) String() string { return states[s].name }
 
 // A status describes the process of a dataplane. The plugin's description remains after the
 // process ends.
@@ -81,30 +92,17 @@ func (p *dataplane) setState(to State, why string) {
 		st.up, st.pid, st.vitals = time.Time{}, 0, wire.Vitals{}
 	}
 	p.mu.Unlock()
+	e := report.Event{Reason: states[to].reason, Warning: states[to].warns, Object: p.name, Message: why}
+	switch {
+	case to == Serving:
+		e.Message = fmt.Sprintf("pid %d is up", pid)
+	case to == Stopped && p.plugin.Address != "" && pid != 0: // something else runs it
+		e.Reason, e.Message = report.PluginLeft, fmt.Sprintf("%s; pid %d continues to serve", why, pid)
+	}
 	if from != to {
-		e := stateEvent(to, why, pid, to == Stopped && p.plugin.Address != "" && pid != 0)
-		e.Object = p.name
 		p.host.Reports.Report(e)
 	}
 	p.notify()
-}
-
-// stateEvent returns the event for a change of state. left means that something else runs the
-// process, and it continues to serve.
-func stateEvent(to State, why string, pid int, left bool) report.Event {
-	switch {
-	case to == Serving:
-		return report.Event{Reason: report.PluginServing, Message: fmt.Sprintf("pid %d is up", pid)}
-	case to == Refused:
-		return report.Event{Warning: true, Reason: report.PluginRefuses, Message: why}
-	case to == Waiting || to == Suspect:
-		return report.Event{Warning: true, Reason: report.PluginDown, Message: why}
-	case to == Starting:
-		return report.Event{Reason: report.PluginStarting, Message: why}
-	case left:
-		return report.Event{Reason: report.PluginLeft, Message: fmt.Sprintf("%s; pid %d continues to serve", why, pid)}
-	}
-	return report.Event{Reason: report.PluginStopped, Message: why}
 }
 
 var (

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/feed"
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/phrase"
@@ -76,7 +77,7 @@ func (p *dataplane) newSession(process *launch.Process, role sdk.Role) (*session
 		}
 		s.feed = f
 	}
-	p.session, p.followed.failure = s, ""
+	p.session, p.followed.Error = s, ""
 	p.writer, p.repairs.begun = writer{reported: p.writer.reported}, false
 	return s, nil
 }
@@ -170,7 +171,7 @@ func (s *session) acked(a feed.Acked) {
 	p := s.dataplane
 	defer p.notify()
 	p.mu.Lock()
-	p.followed.took, p.followed.failure, p.followed.last, p.succeeds = a.Took, "", time.Now(), false
+	p.followed, p.succeeds = admin.Sync{Last: time.Now(), TookMS: float64(a.Took.Microseconds()) / 1000}, false
 	p.mu.Unlock()
 	if p.host.serving() == p { // what another dataplane confirms is not served yet, or no longer
 		p.host.Applied(a)
@@ -193,7 +194,7 @@ func (s *session) failed(err error) {
 		return
 	}
 	p.mu.Lock()
-	p.followed.failure = err.Error()
+	p.followed.Error = err.Error()
 	p.mu.Unlock()
 	p.host.Refused()
 	p.host.Reports.Report(report.Event{Warning: true, Reason: report.SyncFailed, Object: p.name, Message: err.Error()})

@@ -173,8 +173,7 @@ func (p *dataplane) shown() admin.Plugin {
 func (p *dataplane) sync() (admin.Sync, track.CursorStatus) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := admin.Sync{Last: p.followed.last, TookMS: float64(p.followed.took.Microseconds()) / 1000, Error: p.followed.failure}
-	c := p.session.status()
+	s, c := p.followed, p.session.status()
 	if !p.session.fed() { // a new session will send everything again
 		c.Pending = p.host.Tracker.Counts().Names
 	}
