@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
+	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/feed"
 	"github.com/pointsman/pointsman/host/launch"
@@ -196,7 +197,7 @@ func TestStateEvents(t *testing.T) {
 		p.plugin.Address = c.address
 		var got []report.Event
 		p.host.Reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
-		p.status = status{state: c.from, pid: 7}
+		p.status = status{state: c.from, Plugin: admin.Plugin{PID: 7}}
 		p.setState(c.to, "signal 9")
 		p.setState(c.to, "signal 9") // which is no change
 		if len(got) != 1 || got[0].Reason != c.want || got[0].Warning != c.warns || got[0].Object != "m" {

@@ -41,7 +41,7 @@ func (p *dataplane) until(ctx context.Context, what string, ok func() bool) erro
 
 // trouble returns the known problem of the dataplane, or nil.
 func (p *dataplane) trouble(failure string) error {
-	if why := p.shownStatus().why; why != "" {
+	if why := p.shownStatus().Why; why != "" {
 		return errors.New(why)
 	}
 	if failure != "" {

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/plane"
 	"github.com/pointsman/pointsman/host/report"
@@ -46,20 +47,15 @@ var states = [...]struct {
 
 func (s State) String() string { return states[s].name }
 
-// A status describes the process of a dataplane. The plugin's description remains after the
-// process ends.
+// A status describes the process of a dataplane.
 type status struct {
+	admin.Plugin // only Why, PID, Up, LastEnd, EndedAt and Next
+
 	state       State
-	why         string // the last error, if it does not serve
-	pid         int
-	description sdk.Description // kept after the process ends
-	up          time.Time       // since when it serves; zero if it does not
+	description sdk.Description // of the plugin; kept after the process ends
 	starts      int             // number of starts, including failed ones
-	lastEnd     string          // how the last process ended; empty if none did
-	lastEndAt   time.Time
-	next        time.Time // when it will be restarted; zero if it is not waiting
 	vitals      wire.Vitals
-	looked      time.Time // when the host last checked it; zero if it was not started
+	looked      time.Time // when the host last checked the process; zero if it was not started
 }
 
 // restarts returns the number of starts after the first.
@@ -86,10 +82,10 @@ func (p *dataplane) shownStatus() status {
 func (p *dataplane) setState(to State, why string) {
 	p.mu.Lock()
 	st := &p.status
-	from, pid := st.state, st.pid
-	st.state, st.why, st.next = to, why, time.Time{}
+	from, pid := st.state, st.PID
+	st.state, st.Why, st.Next = to, why, time.Time{}
 	if to != Serving && to != Suspect {
-		st.up, st.pid, st.vitals = time.Time{}, 0, wire.Vitals{}
+		st.Up, st.PID, st.vitals = time.Time{}, 0, wire.Vitals{}
 	}
 	p.mu.Unlock()
 	e := report.Event{Reason: states[to].reason, Warning: states[to].warns, Object: p.name, Message: why}
@@ -121,7 +117,7 @@ func (p *dataplane) open(ctx context.Context, role sdk.Role, options json.RawMes
 	if goesOn {
 		p.setState(Starting, "")
 	} else {
-		p.setState(Starting, p.shownStatus().why)
+		p.setState(Starting, p.shownStatus().Why)
 	}
 	if err != nil {
 		return err
@@ -145,7 +141,7 @@ func (p *dataplane) open(ctx context.Context, role sdk.Role, options json.RawMes
 		return err
 	}
 	p.mu.Lock()
-	p.status.description, p.status.pid, p.status.up = process.Description, process.Hello().PID, time.Now()
+	p.status.description, p.status.PID, p.status.Up = process.Description, process.Hello().PID, time.Now()
 	p.end, p.ended = over, ended
 	p.mu.Unlock()
 	p.setState(Serving, "")
@@ -205,7 +201,7 @@ func (p *dataplane) run(process *launch.Process, s *session, over chan error) {
 	cancel(why)
 	<-serving
 	p.mu.Lock()
-	p.status.lastEnd, p.status.lastEndAt = why.Error(), time.Now()
+	p.status.LastEnd, p.status.EndedAt = why.Error(), time.Now()
 	p.end = nil
 	p.session = nil
 	p.mu.Unlock()
@@ -256,7 +252,7 @@ func (p *dataplane) setNextStart(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.status.state == Waiting || p.status.state == Refused {
-		p.status.next = until
+		p.status.Next = until
 	}
 }
 

@@ -148,15 +148,12 @@ func (p *dataplane) shown() admin.Plugin {
 	}
 	busy, wrote := p.writer.busy, p.writer.wrote
 	p.mu.Unlock()
-	a := admin.Plugin{
-		Name: p.name, Path: p.plugin.Where(), InUse: true,
-		State: s.state.String(), Why: s.why,
-		Version: s.description.Version, PID: s.pid, Up: s.up, Restarts: s.restarts(),
-		LastEnd: s.lastEnd, EndedAt: s.lastEndAt, Next: s.next,
-		Call: s.vitals.Call, Waiting: s.vitals.Waiting, Notes: s.vitals.Notes, Memory: s.vitals.Memory,
-		Features: phrase.Plain(s.description.Features), Limits: phrase.Plain(s.description.Limits),
-		Options: s.description.Options, Debug: p.plugin.Debug,
-	}
+	a := s.Plugin
+	a.Name, a.Path, a.InUse, a.Debug = p.name, p.plugin.Where(), true, p.plugin.Debug
+	a.State, a.Restarts = s.state.String(), s.restarts()
+	a.Version, a.Options = s.description.Version, s.description.Options
+	a.Features, a.Limits = phrase.Plain(s.description.Features), phrase.Plain(s.description.Limits)
+	a.Call, a.Waiting, a.Notes, a.Memory = s.vitals.Call, s.vitals.Waiting, s.vitals.Notes, s.vitals.Memory
 	if role != 0 {
 		a.Role = role.String()
 	}
@@ -215,7 +212,7 @@ func (p *dataplane) health() health.Dataplane {
 	h := health.Dataplane{
 		Name:       p.name,
 		State:      s.state.String(),
-		Why:        s.why,
+		Why:        s.Why,
 		Failure:    sync.Error,
 		Since:      followed.Since,
 		Looked:     s.looked,
