@@ -161,16 +161,6 @@ func (c *child) how() string {
 	return fmt.Sprintf("exited with code %d", state.ExitCode())
 }
 
-// wait waits up to d for the end of the process, and reports whether it has ended.
-func (c *child) wait(d time.Duration) bool {
-	select {
-	case <-c.exited:
-		return true
-	case <-time.After(d):
-		return false
-	}
-}
-
 const (
 	stopLimit = 2 * time.Second // after stdin was closed: the plugin waits up to 0.7 s for its current call
 	killLimit = time.Second     // for the kernel to end a process after SIGKILL
@@ -184,9 +174,9 @@ func (c *child) stop(kill bool) {
 		c.kill()
 	}
 	_ = c.lifeline.Close()
-	if !c.wait(stopLimit) {
+	if !closesWithin(stopLimit, c.exited) {
 		c.kill()
-		c.wait(killLimit)
+		closesWithin(killLimit, c.exited)
 	}
 }
 
@@ -198,7 +188,7 @@ func (c *child) explain(err error) error {
 	if c.cmd.Process == nil {
 		return unstarted(err)
 	}
-	if c.wait(killLimit) {
+	if closesWithin(killLimit, c.exited) {
 		err = fmt.Errorf("it %s: %w", c.how(), err)
 	}
 	c.mu.Lock()

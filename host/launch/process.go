@@ -35,8 +35,7 @@ var ErrRestart = errors.New("restart requested")
 var errHung = errors.New("it hangs")
 
 // Watch sends a heartbeat each second until the process has ended or hangs, an error arrives
-// from over, or ctx ends. Then it ends the process and returns the reason. A nil from over
-// means that the user of the process is done with it, and ends nothing. Watch calls beat with
+// from over, or ctx ends. Then it ends the process and returns the reason. Watch calls beat with
 // each report; doubt is the reason why the process may be about to hang.
 func (p *Process) Watch(ctx context.Context, over <-chan error, beat func(v wire.Vitals, doubt string)) error {
 	why := p.follow(ctx, over, beat)
@@ -52,17 +51,17 @@ func (p *Process) End(why error) {
 		p.child.stop(errors.Is(why, errHung))
 	case errors.Is(why, ErrRestart):
 		_ = p.Shutdown(context.Background()) // whatever runs it can end it if it does not answer
-		p.endsSoon()
+		closesWithin(time.Second, p.Exited())
 	}
 	_ = p.Close() // the process has ended, or we are done with it
 }
 
-// endsSoon waits up to a second for the end of the process, and reports whether it has ended.
-func (p *Process) endsSoon() bool {
+// closesWithin waits up to d until a channel is closed, and reports whether it was.
+func closesWithin(d time.Duration, c <-chan struct{}) bool {
 	select {
-	case <-p.Exited():
+	case <-c:
 		return true
-	case <-time.After(time.Second):
+	case <-time.After(d):
 		return false
 	}
 }
@@ -74,25 +73,22 @@ func (p *Process) follow(ctx context.Context, over <-chan error, beat func(wire.
 		took   time.Duration
 		err    error
 	}
-	answers := make(chan answer)
+	answers := make(chan answer, 1) // at most one question is asked at a time
 	asking, cancel := context.WithCancel(ctx)
 	var asked sync.WaitGroup
-	asked.Go(func() { // until asking ends
-		for tick := time.NewTicker(time.Second); ; {
+	ask := func(after time.Duration) {
+		asked.Go(func() { // until it has an answer, or asking ends
+			select {
+			case <-time.After(after):
+			case <-asking.Done():
+				return
+			}
 			began := time.Now()
 			vitals, err := p.Vitals(asking)
-			select {
-			case answers <- answer{vitals, time.Since(began), err}:
-			case <-asking.Done():
-				return
-			}
-			select {
-			case <-tick.C:
-			case <-asking.Done():
-				return
-			}
-		}
-	})
+			answers <- answer{vitals, time.Since(began), err}
+		})
+	}
+	ask(0)
 	defer asked.Wait()
 	defer cancel()
 	spared := p.plugin.Address != "" || p.plugin.Debug
@@ -109,13 +105,11 @@ func (p *Process) follow(ctx context.Context, over <-chan error, beat func(wire.
 		case <-p.Exited():
 			return errors.New(p.Ending())
 		case <-p.Lost(): // a process closes its connection a moment before it ends
-			if !p.endsSoon() {
+			if !closesWithin(time.Second, p.Exited()) {
 				return errors.New("the connection to it was lost")
 			}
 		case why := <-over:
-			if why != nil {
-				return why
-			}
+			return why
 		case a := <-answers:
 			hangs := ""
 			switch {
@@ -132,6 +126,7 @@ func (p *Process) follow(ctx context.Context, over <-chan error, beat func(wire.
 				hangs = a.err.Error()
 			}
 			beat(vitals, hangs)
+			ask(time.Second - a.took)
 		}
 	}
 }

@@ -47,16 +47,6 @@ func TestWatchReturnsWhyItEnded(t *testing.T) {
 	}
 }
 
-// TestWatchGoesOnWithoutItsUser: after a nil the session is over, and the process continues, for other calls.
-func TestWatchGoesOnWithoutItsUser(t *testing.T) {
-	y := newHarness(t, "watched")
-	y.run()
-	y.over <- nil
-	y.untilBeats()
-	y.over <- errors.New("no longer needed")
-	y.wantEnd("no longer needed")
-}
-
 // TestStartSaysWhyItFailed: a failed Start leaves no process.
 func TestStartSaysWhyItFailed(t *testing.T) {
 	for name, c := range map[string]struct {
