@@ -82,15 +82,17 @@ func TestCheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		from, to *dataplane
 		force    bool
+		down     bool   // from does not serve
 		want     string // in the error; empty: none
 	}{
 		"both serve it":     {from: lacks, to: able},
 		"one does not":      {from: able, to: lacks, want: "1 Service would no longer be served: shop/phone/sctp4"},
+		"nothing serves":    {from: able, to: lacks, down: true},
 		"it is forced":      {from: able, to: lacks, force: true},
 		"neither serves it": {from: lacks, to: filled(t, "other", tracker, sdk.FeatureIPv4)},
 	} {
 		set := newSet(Settings{}, c.from, c.to)
-		set.state.Have = []plane.Instance{{ID: c.from.id, Served: true}}
+		set.state.Have = []plane.Instance{{ID: c.from.id, Served: !c.down}}
 		b := task{on: c.to, want: plane.Want{Mode: c.to.name, Force: c.force}}
 		err := set.check(t.Context(), b, c.from)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
