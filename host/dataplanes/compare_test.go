@@ -52,7 +52,7 @@ func TestAddChanges(t *testing.T) {
 	var d admin.Diff
 	addChanges(&d, s, []sdk.Served{{Name: s.Name, Frontend: s.Frontends[0]}})
 	if len(d.Changes) != 0 {
-		t.Errorf("as it is to be: %+v", d.Changes)
+		t.Errorf("as desired: %+v", d.Changes)
 	}
 	addChanges(&d, s, nil)
 	if len(d.Changes) != 1 || !strings.HasSuffix(d.Changes[0].Step, " of shop/web/tcp4") || d.Changes[0].Details[0] != "it is missing" {

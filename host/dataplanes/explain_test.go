@@ -132,7 +132,7 @@ func TestExplain(t *testing.T) {
 			}
 		}
 		if x.Kernel != nil || x.Untraced == "" {
-			t.Errorf("%s: without a process the kernel is said to do %+v, %q", c.name, x.Kernel, x.Untraced)
+			t.Errorf("%s: without a process the answer about the kernel is %+v, %q", c.name, x.Kernel, x.Untraced)
 		}
 	}
 }
@@ -169,7 +169,7 @@ func TestBeforeTheSource(t *testing.T) {
 		t.Errorf("the list of Services is not said to be unknown: %q", unknown)
 	}
 	if set.Unanswered() == "" || explained(t, sdk.Pods{}).Unanswered() != "" {
-		t.Error("it is not told apart whether the source has answered")
+		t.Error("Unanswered does not depend on the source")
 	}
 }
 

@@ -22,8 +22,8 @@ func (set *Set) Mode() string { return set.serving().name }
 // Show returns the serving mode, the desired mode, and the swap in progress.
 func (set *Set) Show() admin.Mode {
 	mode := admin.Mode{Mode: set.Mode(), File: set.Now().Mode, Auto: set.Auto(), Swap: set.UnderWay()}
-	set.reconciler.mu.Lock()
-	defer set.reconciler.mu.Unlock()
+	set.mu.Lock()
+	defer set.mu.Unlock()
 	f := set.state.Facts
 	mode.Last, mode.Wanted, mode.Left = set.shownResult(set.last), f.Wanted(set.fileMode), f.Left
 	if set.swap != nil {
@@ -37,8 +37,8 @@ func (set *Set) Show() admin.Mode {
 
 // UnderWay returns the swap in progress, or nil.
 func (set *Set) UnderWay() *admin.Swap {
-	set.reconciler.mu.Lock()
-	defer set.reconciler.mu.Unlock()
+	set.mu.Lock()
+	defer set.mu.Unlock()
 	now := set.swap
 	if now == nil {
 		return nil
@@ -61,8 +61,8 @@ const Recently = 10 * time.Minute
 // wanted or ended recently. It skips swaps that were undone on request. An undone change of
 // mode has precedence over a later successful change of the binary.
 func (set *Set) LastSwap() *admin.Swapped {
-	set.reconciler.mu.Lock()
-	defer set.reconciler.mu.Unlock()
+	set.mu.Lock()
+	defer set.mu.Unlock()
 	if o := set.last; o.err == "" || o.DryRun {
 		if undone := set.ifWorthShowing(set.undone); undone != nil {
 			return undone
@@ -121,10 +121,10 @@ func (set *Set) SwapTo(a admin.SwapAsk) (string, error) {
 // changeWant changes the Want and writes that to disk before it returns. From then on `mode
 // show` shows the swap. If the write fails, that is reported and the loop retries.
 func (set *Set) changeWant(change func() (string, error)) (string, error) {
-	set.reconciler.mu.Lock()
+	set.mu.Lock()
 	said, err := change()
 	events := set.updateSwap(set.want(), time.Now())
-	set.reconciler.mu.Unlock()
+	set.mu.Unlock()
 	set.reportAll(events)
 	_ = set.write(false)
 	set.changes.notify()
@@ -163,8 +163,8 @@ func (set *Set) checkSwap(mode string) error {
 	if !set.available(mode) {
 		return &admin.Error{Code: http.StatusNotFound, What: "swap to " + mode, Why: missing(set.Now(), mode), Try: "pointsman plugin list"}
 	}
-	set.reconciler.mu.Lock()
-	defer set.reconciler.mu.Unlock()
+	set.mu.Lock()
+	defer set.mu.Unlock()
 	rests := set.swap == nil && set.state.Facts.Wanted(set.fileMode) == mode
 	if address := set.Now().Plugins[mode].Address; address != "" && set.Mode() == mode && rests {
 		return &admin.Error{Code: http.StatusConflict, What: "swap to " + mode,

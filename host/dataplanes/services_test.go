@@ -37,7 +37,7 @@ func TestCompare(t *testing.T) {
 		found []sdk.Served
 		want  []string
 	}{
-		{"as it is to be", []sdk.Served{served(s.Frontends[0], "10.0.0.2:80 10.0.0.1:80"), served(s.Frontends[1], "10.0.0.1:80")}, []string{"", ""}},
+		{"as desired", []sdk.Served{served(s.Frontends[0], "10.0.0.2:80 10.0.0.1:80"), served(s.Frontends[1], "10.0.0.1:80")}, []string{"", ""}},
 		{"nothing", nil, []string{"it is missing", "it is missing"}},
 		{"other endpoints", []sdk.Served{served(s.Frontends[0], "10.0.0.1:80"), served(s.Frontends[1], "")},
 			[]string{"expected: 10.0.0.1:80, 10.0.0.2:80", "expected: 10.0.0.1:80"}},

@@ -161,7 +161,7 @@ func TestHungInSync(t *testing.T) {
 	})
 	err := r.SetRole(brief(t), sdk.Active)
 	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("SetRole: %v; want that it waited in vain", err)
+		t.Errorf("SetRole: %v; want a deadline error", err)
 	}
 	if err := r.Stop(); err != nil {
 		t.Error(err)

@@ -44,7 +44,7 @@ func TestHeartbeatOfACall(t *testing.T) {
 			}
 		}
 		if found != c.want {
-			t.Errorf("a call that %s is held to hang at beat %d, want %d", name, found, c.want)
+			t.Errorf("a call that %s counts as hung at beat %d, want %d", name, found, c.want)
 		}
 	}
 }

@@ -62,7 +62,7 @@ func TestUnusable(t *testing.T) {
 		}
 		got, err := ReadFacts(dir)
 		if err == nil || !strings.Contains(err.Error(), path) {
-			t.Errorf("%s is told of as %v", text, err)
+			t.Errorf("%s: error %v", text, err)
 		}
 		if !reflect.DeepEqual(got, Facts{}) {
 			t.Errorf("%s is read as %+v", text, got)
