@@ -160,10 +160,7 @@ func (p *dataplane) prepare(options json.RawMessage) (*launch.Binary, json.RawMe
 	p.options = options
 	p.identity, p.status.looked = p.plugin.Identify(), time.Now()
 	p.status.starts++
-	switch {
-	case !launch.ValidName(p.name):
-		return nil, former, fmt.Errorf("%q is not a valid name of a dataplane: want lower-case letters, digits and -", p.name)
-	case p.pinned:
+	if p.pinned {
 		return p.binary, former, nil
 	}
 	binary, err := p.plugin.Open()

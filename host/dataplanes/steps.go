@@ -61,19 +61,17 @@ func (r *reconciler) runStep(ctx context.Context, b task, unwritten error) {
 
 // reportFailure reports a failed step that has no other event, once for each error.
 func (r *reconciler) reportFailure(b task, err error) {
-	unfinished := b.Do == plane.Cleanup || b.Do == plane.Prove && r.servedMode() == b.on.name
-	if !unfinished && b.Do != plane.Drain && b.Do != plane.Promote {
-		return
-	}
+	r.mu.Lock()
+	served := r.state.Facts.Served
+	unfinished := b.Do == plane.Cleanup || b.Do == plane.Prove && served == b.on.name
 	about, why := b.Do.String()+" "+b.on.name, ""
-	if err != nil {
+	if err != nil && (unfinished || b.Do == plane.Drain || b.Do == plane.Promote) {
 		why = oneLine(err.Error())
 	}
-	r.mu.Lock()
 	isNews := why != "" && r.failures[about] != why
 	r.failures[about] = why
 	if unfinished && err != nil {
-		r.last = result{change: change{From: b.on.name, To: r.state.Facts.Served}, at: time.Now(), left: about + ": " + why, stays: r.state.Facts.Served}
+		r.last = result{change: change{From: b.on.name, To: served}, at: time.Now(), left: about + ": " + why, stays: served}
 		if r.swap != nil {
 			r.last.change = r.swap.change
 		}
@@ -416,13 +414,6 @@ func (r *reconciler) awaitCanary(ctx context.Context, d *dataplane) {
 	ctx, cancel := context.WithTimeout(ctx, maxHeld)
 	defer cancel()
 	_ = d.until(ctx, "has confirmed the canary", d.caughtUp) // the proof shows whether the canary arrived
-}
-
-// servedMode returns Facts.Served: the mode that serves for certain.
-func (r *reconciler) servedMode() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.state.Facts.Served
 }
 
 // unservedNames returns the Services that a dataplane does not serve as specified.

@@ -80,12 +80,6 @@ func (f Facts) Serves(mode string) Facts {
 	return f
 }
 
-// Cleaned returns the facts once a mode has no rules in the kernel.
-func (f Facts) Cleaned(mode string) Facts {
-	f.Left = without(f.Left, mode)
-	return f
-}
-
 // Refuses returns the facts after w failed. former is the build that serves instead, if it is
 // of the same mode.
 func (f Facts) Refuses(w Want, former, why string, now, next time.Time) Facts {

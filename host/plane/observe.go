@@ -175,7 +175,7 @@ func (s *State) End(step Step, o Outcome, now time.Time) {
 		on.drains(sdk.Draining, now)
 	case Cleanup, Stop:
 		if on.New || step.Do == Cleanup {
-			s.Facts = s.Facts.Cleaned(on.Mode)
+			s.Facts.Left = without(s.Facts.Left, on.Mode)
 		}
 		if on.Refused {
 			s.Facts.Refused = s.Facts.Refused.removed(on, now)
