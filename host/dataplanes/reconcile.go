@@ -279,14 +279,6 @@ func (r *reconciler) checkWaiting(now time.Time) {
 	}
 }
 
-// startAgain starts a waiting dataplane at once.
-func (r *reconciler) startAgain(d *dataplane) {
-	r.mu.Lock()
-	r.state.Ready(d.id)
-	r.mu.Unlock()
-	r.changes.notify()
-}
-
 // observe records the observations of all processes in session. The caller holds the mutex.
 func (r *reconciler) observe(ctx context.Context, now time.Time) {
 	for _, i := range slices.Clone(r.state.Have) {

@@ -108,7 +108,10 @@ func (set *Set) Restart(name string) (string, error) {
 		})
 	}
 	if !p.beginStop(fmt.Errorf("pointsman plugin restart %s: %w", name, launch.ErrRestart)) {
-		set.startAgain(p)
+		set.mu.Lock()
+		set.state.Ready(p.id) // it waits to be started
+		set.mu.Unlock()
+		set.changes.notify()
 	}
 	return "plugin " + name + " restarts", nil
 }

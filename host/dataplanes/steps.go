@@ -387,7 +387,9 @@ func (r *reconciler) doProve(ctx context.Context, b task) plane.Outcome {
 	answer := plane.Yes
 	err := r.runParts(ctx, b,
 		part{"proving", "prove", func(ctx context.Context) error {
-			r.awaitCanary(ctx, b.on)
+			waiting, cancel := context.WithTimeout(ctx, maxHeld)               // not longer, because the state may change all the time
+			_ = b.on.until(waiting, "has confirmed the canary", b.on.caughtUp) // the proof shows whether it has
+			cancel()
 			err := r.canary.Prove(ctx, ways, unservedNames(b.on.cursorStatus()))
 			if errors.Is(err, canary.ErrUnproved) {
 				r.failed("prove", err)
@@ -406,14 +408,6 @@ func (r *reconciler) doProve(ctx context.Context, b task) plane.Outcome {
 		return plane.Outcome{Err: err, Answer: plane.No}
 	}
 	return plane.Outcome{Answer: answer}
-}
-
-// awaitCanary waits until a dataplane has confirmed all updates, including the canary. It waits
-// only for a while, because the state may change all the time.
-func (r *reconciler) awaitCanary(ctx context.Context, d *dataplane) {
-	ctx, cancel := context.WithTimeout(ctx, maxHeld)
-	defer cancel()
-	_ = d.until(ctx, "has confirmed the canary", d.caughtUp) // the proof shows whether the canary arrived
 }
 
 // unservedNames returns the Services that a dataplane does not serve as specified.

@@ -268,16 +268,11 @@ func (p *planner) bringUp() {
 	case !former.Up || !p.mayServe(former):
 		p.do(Step{Do: Stop, On: former.ID})
 	case p.twin(former) != nil: // at most two processes per mode
-		p.removeTwin(former)
+		if twin := p.twin(former); twin.Doing == 0 {
+			p.do(Step{Do: Stop, On: twin.ID})
+		}
 	default: // start it beside the former process, which keeps serving if the new one fails
 		p.do(Step{Do: Start, Mode: p.mode})
-	}
-}
-
-// removeTwin stops a second process of the serving mode that neither serves nor is the goal.
-func (p *planner) removeTwin(of *Instance) {
-	if twin := p.twin(of); twin.Doing == 0 {
-		p.do(Step{Do: Stop, On: twin.ID})
 	}
 }
 
@@ -399,9 +394,10 @@ func (p *planner) removeOthers() {
 	if keeper == nil {
 		return
 	}
+	isRefused := func(mode string) bool { return p.facts.Refused.Of(p.want) && p.facts.Refused.Mode == mode }
 	settled := keeper == p.to && keeper.Mode == p.facts.Served && keeper.Former == ""
 	for _, i := range p.have {
-		switch proved := keeper.Proved == Yes || keeper.Proved == Cannot || p.isRefused(i); {
+		switch proved := keeper.Proved == Yes || keeper.Proved == Cannot || isRefused(i.Mode); {
 		case i == keeper || i == p.to || i.Doing != 0:
 		case i.isUnborn():
 			p.do(Step{Do: Stop, On: i.ID})
@@ -424,12 +420,6 @@ func (p *planner) removeOthers() {
 	if settled && !p.fallback {
 		p.startLeft()
 	}
-}
-
-// isRefused reports whether the mode of the instance is refused.
-func (p *planner) isRefused(i *Instance) bool {
-	r := p.facts.Refused
-	return r.Of(p.want) && r.Mode == i.Mode
 }
 
 // isDrained reports whether the connections of a draining instance have ended, or its drain
