@@ -73,7 +73,7 @@ var walls = []wall{
 	{"plugins/iptables", []string{"sdk", "sdk/...", "plugins/internal/...", "plugins/iptables", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "a dataplane never sees Kubernetes, the host, or another dataplane"},
 	{"plugins/ipvs", []string{"sdk", "sdk/...", "plugins/internal/...", "plugins/ipvs", "github.com/moby/ipvs", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "a dataplane never sees Kubernetes, the host, or another dataplane"},
 	{"plugins/nftables", []string{"sdk", "sdk/...", "plugins/internal/...", "plugins/nftables"}, "a dataplane never sees Kubernetes, the host, or another dataplane"},
-	{"plugins/userspace", []string{"sdk", "sdk/...", "plugins/internal/...", "plugins/userspace/...", "internal/pipe", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "a dataplane never sees Kubernetes, the host, or another dataplane"},
+	{"plugins/userspace", []string{"sdk", "sdk/...", "plugins/internal/...", "plugins/userspace/...", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "a dataplane never sees Kubernetes, the host, or another dataplane"},
 	{"test/relaytest", []string{"sdk", "test/eventually"}, "for tests alone; it waits as all tests do"},
 	{"plugins/userspace/relay", []string{"sdk", "golang.org/x/sys"}, "it carries connections, and knows neither the rules that lead them to it nor what writes those"},
 }

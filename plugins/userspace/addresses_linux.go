@@ -11,8 +11,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/flows"
 )
 
-// machineAddresses returns those that the machine has now: what the kernel's local table has, and what only
-// a dataplane bound.
+// machineAddresses returns the addresses of the kernel's local table, and those that only the ipvs mode has bound.
 func machineAddresses() ([]address, error) {
 	local, err := flows.Local()
 	if err != nil {
@@ -24,7 +23,7 @@ func machineAddresses() ([]address, error) {
 	}
 	device, err := net.InterfaceByName(flows.IPVSDevice)
 	if err != nil {
-		return all, nil // mostly there is none
+		return all, nil // usually there is no such device
 	}
 	bound, err := flows.Addrs(device.Addrs)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"net/netip"
 )
 
-// machineAddresses are those that the machine has now.
+// machineAddresses returns the addresses of all interfaces.
 func machineAddresses() ([]address, error) {
 	list, err := net.InterfaceAddrs()
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Sync makes the sockets follow u. Clients of Services that a Full does not name are
-// forgotten.
+// Sync applies an update. After a Full it removes imported affinity entries of Services that do not exist.
 func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	r, err := p.Dataplane.Sync(ctx, u)
 	if err != nil || !u.Full {
@@ -21,7 +20,7 @@ func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	return r, p.Do(ctx, func(map[sdk.Name]sdk.Service) error { clear(p.affinity); return nil })
 }
 
-// ExportAffinity tells which client keeps which endpoint.
+// ExportAffinity calls tell with the endpoint of each client.
 func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry) error) error {
 	var all []*relay.Service
 	err := p.Do(ctx, func(map[sdk.Name]sdk.Service) error {
@@ -38,8 +37,8 @@ func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry
 		return err
 	}
 	for _, s := range all {
-		for _, k := range s.ExportAffinity(time.Now()) {
-			if err := errors.Join(ctx.Err(), tell(k)); err != nil {
+		for _, e := range s.ExportAffinity(time.Now()) {
+			if err := errors.Join(ctx.Err(), tell(e)); err != nil {
 				return err
 			}
 		}
@@ -47,23 +46,23 @@ func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry
 	return nil
 }
 
-// ImportAffinity remembers clients of a dataplane before this one, also of Services that
-// only the next Full will name.
+// ImportAffinity adds entries of another dataplane. It keeps those of unknown Services until the next Full: a process
+// without the writer's lock gets no update before it replaces another one.
 func (p *plugin) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry) error {
 	return p.Do(ctx, func(map[sdk.Name]sdk.Service) error {
 		now := time.Now()
-		for _, k := range entries {
-			if s := p.service(k.Name); s != nil {
-				s.ImportAffinity([]sdk.AffinityEntry{k}, now)
-			} else if len(p.affinity[k.Name]) < relay.MaxAffinity {
-				p.affinity[k.Name] = append(p.affinity[k.Name], k)
+		for _, e := range entries {
+			if s := p.service(e.Name); s != nil {
+				s.ImportAffinity([]sdk.AffinityEntry{e}, now)
+			} else if len(p.affinity[e.Name]) < relay.MaxAffinity {
+				p.affinity[e.Name] = append(p.affinity[e.Name], e)
 			}
 		}
 		return nil
 	})
 }
 
-// service is what connections to a Service see; nil: there are none.
+// service returns a Service as connections see it, or nil.
 func (p *plugin) service(name sdk.Name) *relay.Service {
 	for _, f := range p.way.families {
 		if f.Serves(name.Family) {

@@ -71,7 +71,7 @@ func (n node) named(refused *iptables.LineError) bool {
 func (n node) lasts() {
 	n.Helper()
 	n.do(func() error {
-		for _, r := range n.way.withRules() {
+		for _, r := range n.way.redirected() {
 			if _, err := r.rules.List(n.Context()); err != nil {
 				return err
 			}

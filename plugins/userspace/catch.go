@@ -13,19 +13,16 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// This file says which rules lead a frontend's packets to the relay, and which
-// deny those that are not to be let in. The chains that are there without any
-// frontend are in rules.go.
-
-// ownStem is what the names of the chains that belong to one frontend begin with.
+// ownStem begins the names of chains that belong to one frontend.
 const ownStem = "KUBE-PS-"
 
-// A catch is a frontend as rules see it.
+// A catch determines the rules of one frontend: those that redirect its packets to the relay, and those that reject or drop
+// them.
 type catch struct {
 	node     *nodeConfig
 	service  *sdk.Service
 	frontend sdk.Frontend
-	udp      uint16 // the port of its own socket
+	udp      uint16 // the port of its own UDP socket; 0: none
 }
 
 // frontendRules are the rules for a frontend, or for all frontends of a Service.
@@ -34,15 +31,14 @@ type frontendRules struct {
 	entries []rules.Entry
 }
 
-// rules is what c needs: an entry in a tree of nat, one in a tree of filter, and a chain
-// of its own behind them where one rule is not enough. Nat leads callers that get an
-// endpoint to the relay; filter rejects or drops the others.
+// rules returns the rules of c: an entry in a tree of nat, one in a tree of filter, and an own chain behind an entry if one
+// rule is not enough. Nat redirects packets that get an endpoint; filter rejects or drops the other ones.
 func (c catch) rules() frontendRules {
 	var d frontendRules
-	c.lead(&d)
-	c.deny(&d)
+	c.addRedirect(&d)
+	c.addDeny(&d)
 	if c.frontend.Kind == sdk.ExternalIP || c.frontend.Kind == sdk.LoadBalancer {
-		d.entries = append(d.entries, rules.Entry{In: loopedPortal, Key: tree.Key{Addr: c.frontend.Addr.Addr()}, Rule: "-j DROP"})
+		d.entries = append(d.entries, rules.Entry{In: loopPortal, Key: tree.Key{Addr: c.frontend.Addr.Addr()}, Rule: "-j DROP"})
 	}
 	if c.udp != 0 {
 		d.entries = append(d.entries, guard(sdk.UDP, c.udp))
@@ -50,31 +46,31 @@ func (c catch) rules() frontendRules {
 	return d
 }
 
-// lead sends clients that get an endpoint to the relay. Others that call an address of a
-// Service go no further in nat, or a node port of another Service could take them.
-func (c catch) lead(d *frontendRules) {
-	let := c.letIn()
+// addRedirect adds the rules of nat. They accept other packets to an address, or the node port of another Service could
+// redirect these.
+func (c catch) addRedirect(d *frontendRules) {
+	redirected := c.redirected()
 	switch {
-	case len(let) == 1 && let[0] == match{}:
-		c.enter(d, leadsPortal, leadsPort, c.action())
-	case len(let) > 0:
+	case len(redirected) == 1 && redirected[0] == match{}:
+		d.entries = append(d.entries, c.entry(natPortal, natPort, c.action()))
+	case len(redirected) > 0:
 		own := c.own("nat")
-		for _, m := range let {
+		for _, m := range redirected {
 			own.Rules = append(own.Rules, m.rule("-p", c.service.Name.Protocol, c.action()))
 		}
 		own.Rules = append(own.Rules, "-j ACCEPT")
 		d.chains = append(d.chains, own)
-		c.enter(d, leadsPortal, leadsPort, iptables.Words("-j", own.ID.Chain))
+		d.entries = append(d.entries, c.entry(natPortal, natPort, iptables.Words("-j", own.ID.Chain)))
 	case !c.every():
-		c.enter(d, leadsPortal, leadsPort, "-j ACCEPT")
+		d.entries = append(d.entries, c.entry(natPortal, natPort, "-j ACCEPT"))
 	}
 }
 
-// deny is for clients that nat has led nowhere.
-func (c catch) deny(d *frontendRules) {
+// addDeny adds the rules of filter for packets that nat has not redirected.
+func (c catch) addDeny(d *frontendRules) {
 	switch {
 	case len(c.service.Cluster) == 0 && len(c.frontend.Sources) == 0:
-		c.enter(d, deniesPortal, deniesPort, iptables.Refused(c.node.family))
+		d.entries = append(d.entries, c.entry(denyPortal, denyPort, iptables.Refused(c.node.family)))
 	case len(c.service.Cluster) == 0:
 		own := c.own("filter")
 		for _, source := range c.sources() {
@@ -82,16 +78,16 @@ func (c catch) deny(d *frontendRules) {
 		}
 		own.Rules = append(own.Rules, "-j DROP")
 		d.chains = append(d.chains, own)
-		c.enter(d, deniesPortal, deniesPort, iptables.Words("-j", own.ID.Chain))
-	case len(c.frontend.Sources) > 0 || !c.open(sdk.Elsewhere):
-		c.enter(d, deniesPortal, deniesPort, "-j DROP")
+		d.entries = append(d.entries, c.entry(denyPortal, denyPort, iptables.Words("-j", own.ID.Chain)))
+	case len(c.frontend.Sources) > 0 || !c.serves(sdk.Elsewhere):
+		d.entries = append(d.entries, c.entry(denyPortal, denyPort, "-j DROP"))
 	}
 }
 
-// letIn are the clients that get an endpoint and may call.
-func (c catch) letIn() (all []match) {
+// redirected returns the packets to redirect: those from clients that are allowed and get an endpoint.
+func (c catch) redirected() (all []match) {
 	for _, source := range c.sources() {
-		for _, from := range c.callers() {
+		for _, from := range c.origins() {
 			if both, ok := source.and(from); ok {
 				all = append(all, both)
 			}
@@ -100,15 +96,15 @@ func (c catch) letIn() (all []match) {
 	return all
 }
 
-// callers are the clients that get an endpoint, wherever the source may be. TCP's shared
-// chains tell pods and the node from others; UDP has only this.
-func (c catch) callers() []match {
+// origins returns the packets from clients that get an endpoint, without regard to source ranges. For TCP the shared chains
+// match pods and the node.
+func (c catch) origins() []match {
 	switch {
 	case c.service.Name.Protocol == sdk.UDP && c.udp == 0:
-		return nil // its socket could not be opened
-	case c.open(sdk.Elsewhere):
+		return nil // the socket could not be opened
+	case c.serves(sdk.Elsewhere):
 		return []match{{}}
-	case !c.open(sdk.OnNode):
+	case !c.serves(sdk.OnNode):
 		return nil
 	case c.service.Name.Protocol == sdk.TCP:
 		return []match{{}}
@@ -116,34 +112,28 @@ func (c catch) callers() []match {
 	return append([]match{{local: true}}, c.node.pods()...)
 }
 
-// action leads clients to the relay: for TCP by sockets that all frontends share, for UDP to the frontend's own.
+// action returns what redirects a packet: for TCP a shared chain, for UDP a target with the frontend's own socket.
 func (c catch) action() iptables.Rule {
 	switch {
 	case c.service.Name.Protocol == sdk.UDP:
 		return iptables.Words("-j DNAT --to-destination", netip.AddrPortFrom(c.node.to, c.udp))
-	case c.open(sdk.Elsewhere):
+	case c.serves(sdk.Elsewhere):
 		return iptables.Words("-j", toAny.Chain)
 	}
 	return iptables.Words("-j", toInside.Chain)
 }
 
-// open reports whether callers from there, if their address is allowed, get an
-// endpoint.
-func (c catch) open(from sdk.Origin) bool {
+// serves reports whether clients of an origin get an endpoint, if source ranges allow them.
+func (c catch) serves(from sdk.Origin) bool {
 	f := c.frontend
 	f.Sources = nil
 	return c.service.Route(f, sdk.Caller{From: from}, c.node.node).Verdict == sdk.Forward
 }
 
-// every reports whether c stands for all addresses that take node ports.
+// every reports whether c is a node port.
 func (c catch) every() bool { return c.frontend.Addr.Addr().IsUnspecified() }
 
-// enter adds an entry for c's packets.
-func (c catch) enter(d *frontendRules, portal, port int, action iptables.Rule) {
-	d.entries = append(d.entries, c.entry(portal, port, action))
-}
-
-// entry is one for c's packets: in the first tree if c names an address, in the second if it is a node port.
+// entry returns an entry for c in a tree: in port if c is a node port, else in portal.
 func (c catch) entry(portal, port int, action iptables.Rule) rules.Entry {
 	name := c.service.Name
 	e := rules.Entry{
@@ -156,16 +146,15 @@ func (c catch) entry(portal, port int, action iptables.Rule) rules.Entry {
 	return e
 }
 
-// own is the chain of c's own in table, empty.
+// own returns c's own chain in a table, without rules.
 func (c catch) own(table string) iptables.Chain {
 	return iptables.Chain{ID: iptables.ID{Table: table, Chain: ownChain(place{c.service.Name.Protocol, c.frontend.Addr})}}
 }
 
-// ownChain is what the chain of the frontend at p is called.
+// ownChain returns the name of the own chain of the frontend at p.
 func ownChain(p place) string { return ownStem + iptables.Hash(p.String()) }
 
-// sources are the ranges that callers may be in: one that says nothing, if any
-// client may.
+// sources returns the packets from allowed sources: all packets if there are no source ranges.
 func (c catch) sources() []match {
 	if len(c.frontend.Sources) == 0 {
 		return []match{{}}
@@ -179,25 +168,24 @@ func (c catch) sources() []match {
 	return all
 }
 
-// guard accepts at a socket of ours what rules led there, and nothing else.
+// guard returns an entry that lets a socket of ours receive only redirected packets.
 func guard(p sdk.Protocol, port uint16) rules.Entry {
-	return rules.Entry{In: guards, Key: tree.Key{Protocol: p, Port: port}, Rule: iptables.Words("-g", ownSocket.Chain)}
+	return rules.Entry{In: guardPort, Key: tree.Key{Protocol: p, Port: port}, Rule: iptables.Words("-g", ownSocket.Chain)}
 }
 
-// health accepts health checks on port.
+// health returns an entry that accepts health checks on a port.
 func health(port uint16) rules.Entry {
-	return rules.Entry{In: guards, Key: tree.Key{Protocol: sdk.TCP, Port: port}, Rule: "-j ACCEPT"}
+	return rules.Entry{In: guardPort, Key: tree.Key{Protocol: sdk.TCP, Port: port}, Rule: "-j ACCEPT"}
 }
 
-// A match is where a packet comes from, as far as it matters.
+// A match matches packets by their origin. The zero value matches all.
 type match struct {
 	from   netip.Prefix
 	device string
-	local  bool // from the node itself
+	local  bool // sent by the node
 }
 
-// and is both at once, of which n has no more than one condition; not ok if nothing
-// is in both.
+// and returns the intersection of m and n; false if it is empty. n has at most one condition.
 func (m match) and(n match) (match, bool) {
 	switch {
 	case n.device != "" || n.local:
@@ -210,7 +198,7 @@ func (m match) and(n match) (match, bool) {
 	return m, true
 }
 
-// rule puts m before the action that ends words, in the order of iptables-save.
+// rule returns a rule with m and words, the last of which is the action. The order is that of iptables-save.
 func (m match) rule(words ...any) iptables.Rule {
 	var b strings.Builder
 	if m.from.IsValid() && m.from.Bits() > 0 {

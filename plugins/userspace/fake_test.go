@@ -11,20 +11,26 @@ import (
 	"sync"
 )
 
-// A fakeInterfaces is interfaces in memory. The zero value has an interface called lo alone.
-// Its methods may be called concurrently.
+// A fakeInterfaces implements interfaces in memory. The zero value has only the interface lo. Its methods may be called
+// concurrently.
 type fakeInterfaces struct {
-	mu         sync.Mutex // guards what follows
-	has        map[netip.Addr]assigned
-	clock      uint64
-	missing    bool                // lo is gone
-	denied     error               // what Add says
-	duplicates map[netip.Addr]bool // other machines have these
-	slow       int                 // how often an address that was added is listed before it can be used
-	asked      map[netip.Addr]int
+	mu      sync.Mutex // guards the fields below
+	has     map[netip.Addr]assigned
+	clock   uint64              // time of the last creation
+	missing bool                // lo does not exist
+	denied  error               // the result of Add
+	taken   map[netip.Addr]bool // other machines have these addresses
+	slow    int                 // number of List calls before an added address can be used
+	listed  map[netip.Addr]int  // number of List calls with an address
 }
 
-// Able returns what Deny has set, if it holds for every address. It knows lo.
+// set calls change with the mutex held.
+func (f *fakeInterfaces) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
 func (f *fakeInterfaces) Able(on string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -37,108 +43,72 @@ func (f *fakeInterfaces) Able(on string) error {
 	return nil
 }
 
-// List returns them in order.
 func (f *fakeInterfaces) List() ([]assigned, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for addr, a := range f.has {
-		if a.state != tentative {
-			continue
-		}
-		if f.asked[addr]++; f.asked[addr] > f.slow {
+		if f.listed[addr]++; a.state == tentative && f.listed[addr] > f.slow {
 			a.state = usable
-			if f.duplicates[addr] {
+			if f.taken[addr] {
 				a.state = duplicate
 			}
 			f.has[addr] = a
 		}
 	}
-	return slices.SortedFunc(maps.Values(f.has), func(a, b assigned) int { return a.addr.Compare(b.addr) }), nil
+	return slices.Collect(maps.Values(f.has)), nil
 }
 
-// Add adds an address to lo.
 func (f *fakeInterfaces) Add(_ string, addr netip.Addr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.denied != nil {
 		return f.denied
 	}
-	return f.put(assigned{addr: addr, index: 1, alone: true, noSource: true})
+	return f.create(assigned{addr: addr, index: 1, alone: true, noSource: true})
 }
 
-func (f *fakeInterfaces) put(a assigned) error {
-	if _, there := f.has[a.addr]; there {
+// AddOther adds an address as another program does.
+func (f *fakeInterfaces) AddOther(addr netip.Addr) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.create(assigned{addr: addr, index: 1, alone: true})
+}
+
+func (f *fakeInterfaces) create(a assigned) error {
+	if _, exists := f.has[a.addr]; exists {
 		return fs.ErrExist
 	}
 	if f.has == nil {
-		f.has, f.asked = make(map[netip.Addr]assigned), make(map[netip.Addr]int)
+		f.has, f.listed = make(map[netip.Addr]assigned), make(map[netip.Addr]int)
 	}
 	f.clock++
 	a.created = f.clock
-	f.has[a.addr] = a
-	delete(f.asked, a.addr)
+	f.has[a.addr], f.listed[a.addr] = a, 0
 	return nil
 }
 
-// Remove removes an address.
 func (f *fakeInterfaces) Remove(a assigned) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, there := f.has[a.addr]; !there {
+	if _, exists := f.has[a.addr]; !exists {
 		return fs.ErrNotExist
 	}
 	delete(f.has, a.addr)
 	return nil
 }
 
-// Foreign has another program add an address, as netsh does.
-func (f *fakeInterfaces) Foreign(addr netip.Addr) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.put(assigned{addr: addr, index: 1, alone: true})
+// removeInterface removes lo with its addresses, or adds it again.
+func (f *fakeInterfaces) removeInterface(remove bool) {
+	f.set(func() {
+		if f.missing = remove; remove {
+			clear(f.has)
+		}
+	})
 }
 
-// Gone has lo be gone, with its addresses, or be there again.
-func (f *fakeInterfaces) Gone(gone bool) {
+// addrs returns the addresses of lo, sorted.
+func (f *fakeInterfaces) addrs() []netip.Addr {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.missing = gone
-	if gone {
-		clear(f.has)
-	}
-}
-
-// Deny has Add return an error; nil: none.
-func (f *fakeInterfaces) Deny(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.denied = err
-}
-
-// Elsewhere has another machine on the link have an address.
-func (f *fakeInterfaces) Elsewhere(addr netip.Addr) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.duplicates == nil {
-		f.duplicates = make(map[netip.Addr]bool)
-	}
-	f.duplicates[addr] = true
-}
-
-// Slow has an address be listed so often before it can be used.
-func (f *fakeInterfaces) Slow(lists int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.slow = lists
-}
-
-// Has returns the addresses, and which of them have the form that Add gives.
-func (f *fakeInterfaces) Has() map[netip.Addr]bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	all := make(map[netip.Addr]bool)
-	for addr, a := range f.has {
-		all[addr] = a.added()
-	}
-	return all
+	return slices.SortedFunc(maps.Keys(f.has), netip.Addr.Compare)
 }

@@ -14,12 +14,11 @@ import (
 	"github.com/pointsman/pointsman/sdk/conntrack"
 )
 
-// Flows are counted by the relay: see plugin.Report.
+// Flows returns 0: plugin.Report reports the flows of the relay.
 func (r *redirected) Flows(map[sdk.Name]sdk.Service, bool) (int, error) { return 0, nil }
 
-// Forget ends the kernel's UDP flows to these Services that lead nowhere. One that leads to
-// this node is the relay's, and stays, unless the socket that it led to was another: the
-// kernel remembers where it sent a client before, for longer than sockets live.
+// Forget deletes the conntrack entries of UDP flows to these Services that lead to nothing that serves. Entries that lead
+// to this node are the relay's, and stay unless a socket of the Service has a new port: entries outlive sockets.
 func (r *redirected) Forget(of sdk.Family, services []sdk.Service, step func()) (int, error) {
 	var all []sdk.Service
 	for _, svc := range services {
@@ -30,12 +29,12 @@ func (r *redirected) Forget(of sdk.Family, services []sdk.Service, step func()) 
 		return n, err
 	}
 	for _, svc := range services {
-		delete(r.fresh, svc.Name)
+		delete(r.moved, svc.Name)
 	}
 	return n, nil
 }
 
-// ForgetEarly deletes connections to these Services that began before they were there.
+// ForgetEarly deletes the conntrack entries of connections to these Services that began before the Services existed.
 func (r *redirected) ForgetEarly(of sdk.Family, services []sdk.Service, step func()) (int, error) {
 	return conntrack.ForgetEarly(of, services, r.takesNodePorts, step)
 }
@@ -46,18 +45,17 @@ func (r *redirected) takesNodePorts(addr netip.Addr) bool {
 	return slices.ContainsFunc(m.takes, in) || frame.OnLink(addr) && m.node.TakesNodePorts(addr)
 }
 
-// servedHere is a Service with those that serve it: this node too, if no socket of it is new.
+// servedHere returns a Service with this node among the addresses that serve it, unless one of its sockets has a new port.
 func (r *redirected) servedHere(svc sdk.Service) sdk.Service {
-	if !r.fresh[svc.Name] && len(svc.Cluster)+len(svc.Local)+len(svc.Serving) > 0 {
+	if !r.moved[svc.Name] && len(svc.Cluster)+len(svc.Local)+len(svc.Serving) > 0 {
 		svc.Serving = append(slices.Clone(svc.Serving), r.bound)
 	}
 	return svc
 }
 
-// forgetFailed makes the kernel forget connections that it would redirect to ports where no
-// socket is any more. When one was reset by this node, or its SYN came while no process
-// listened, the kernel goes on redirecting the next one from the client's port there, for 10 s
-// and for 120 s, and anew with each attempt: it would be refused for as long as the client tries.
+// forgetFailed deletes conntrack entries of connections that were redirected to closed ports. After this node reset a
+// connection, or its SYN was not answered, the kernel redirects the next connection from the same client port by the old
+// entry, for 10 s or 120 s after each attempt, so a client that tries again would be refused each time.
 func (p *process) forgetFailed(of sdk.Family, closed []uint16) {
 	n := 0
 	here, err := p.addresses()
@@ -68,20 +66,20 @@ func (p *process) forgetFailed(of sdk.Family, closed []uint16) {
 		})
 	}
 	if err != nil {
-		p.log.Warn("clients that were reset or not answered may be refused for a while if they use their port again", "err", err)
+		p.log.Warn("cannot delete conntrack entries of failed connections; clients that use their port again may be refused for two minutes", "err", err)
 	} else if n > 0 {
-		p.log.Info("forgot tcp connections that were reset or not answered", "family", of, "connections", n)
+		p.log.Info("deleted conntrack entries of failed tcp connections", "family", of, "connections", n)
 	}
 }
 
-// forgetFormer does so for the ports of a process before this one, once they are closed:
-// while it drains, its connections go on.
+// forgetFormer calls forgetFailed for the ports of the process before this one when it has closed them. Until then it
+// drains, and its connections continue.
 func (r *redirected) forgetFormer(ctx context.Context) {
 	switch {
 	case r.role != sdk.Active || r.former == relay.Ports{}:
 		return
 	case r.former == r.portals.Ports():
-		r.former = relay.Ports{} // they are this process's now
+		r.former = relay.Ports{} // this process has the same ports
 		return
 	}
 	for _, port := range r.former {

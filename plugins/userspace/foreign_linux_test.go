@@ -73,7 +73,7 @@ func TestKernelForeignRulesLeadToOurs(t *testing.T) {
 			stays(role.String())
 		}
 		repaired := n.Report().Repaired
-		n.kernel.run(program, "-t", "nat", "-F", vips.Chain)
+		n.kernel.run(program, "-t", "nat", "-F", portals.Chain)
 		eventually(n.T, func() error {
 			if n.Report().Repaired == repaired {
 				return fmt.Errorf("it is not repaired")

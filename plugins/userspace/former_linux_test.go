@@ -60,7 +60,7 @@ func TestKernelFailedClient(t *testing.T) {
 			n.stage.plugin = newPlugin(n.kernel.dir)
 			n.begin()
 			n.serve(services...)
-			if ports := n.way.withRules()[0].portals.Ports(); ports == former.way.withRules()[0].portals.Ports() {
+			if ports := n.way.redirected()[0].portals.Ports(); ports == former.way.redirected()[0].portals.Ports() {
 				n.Fatalf("both have the ports %v", ports)
 			}
 			former.Close()

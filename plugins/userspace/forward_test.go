@@ -8,7 +8,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 )
 
-func TestOnlyByLeave(t *testing.T) {
+func TestOnlyOursAcceptReplies(t *testing.T) {
 	const ours = `-m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD`
 	for _, tc := range []struct {
 		name  string
@@ -20,7 +20,7 @@ func TestOnlyByLeave(t *testing.T) {
 		{"one that never had leave", []iptables.Rule{"-i cni0 -j ACCEPT"}, false},
 		{"an open chain", []iptables.Rule{ours, "-j ACCEPT"}, false},
 	} {
-		if got := onlyByLeave(tc.rules); got != tc.want {
+		if got := onlyOursAcceptReplies(tc.rules); got != tc.want {
 			t.Errorf("%s: %t, want %t", tc.name, got, tc.want)
 		}
 	}

@@ -60,7 +60,7 @@ func TestKernelTakenAway(t *testing.T) {
 			}
 			return nil
 		}
-		harms := field.Harms(tool, vips.Chain, n.branch())
+		harms := field.Harms(tool, portals.Chain, n.branch())
 		guard := field.Harm{What: "the guard is emptied", Command: tool + " -w -t filter -F KUBE-NODEPORT-NON-LOCAL"}
 		field.Repairs(n.T, n, differs, append(harms, guard)...)
 		n.finds("tcp", services[7].Frontends[0].Addr.String(), podHere+":8080")
@@ -74,7 +74,7 @@ func (n node) branch() string {
 	n.Helper()
 	found := ""
 	n.do(func() error {
-		for _, r := range n.way.withRules() {
+		for _, r := range n.way.redirected() {
 			r.rules.EachChain(func(id iptables.ID, text string) {
 				if strings.HasPrefix(id.Chain, "KUBE-PV-") && strings.Contains(text, "--comment") {
 					found = id.Chain
@@ -120,7 +120,7 @@ func TestKernelInspectSees(t *testing.T) {
 // inspected is how many frontends there are now. It is called while nothing else is at work.
 func (n node) inspected() (all int) {
 	n.Helper()
-	for _, r := range n.way.withRules() {
+	for _, r := range n.way.redirected() {
 		there, err := inspectRules(n.Context(), []iptables.Tool{r.rules.Tool})
 		if err != nil {
 			n.Fatal(err)
@@ -137,13 +137,13 @@ func TestKernelAddressesOfPods(t *testing.T) {
 		port := svc("port", "node-port 0.0.0.0:30080", podHere+":8080")
 		n.serve(svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080"), port)
 		n.do(func() error {
-			r := n.way.withRules()[0]
+			r := n.way.redirected()[0]
 			own, read := r.machine.addresses, r.addresses
 			defer func() { r.process.addresses = read }()
 			for added, want := range map[string]bool{"10.180.0.99/32": false, "fe80::99/64": false, "192.0.2.99/32": true} {
 				now := append(slices.Clone(own), address{prefix: netip.MustParsePrefix(added)})
 				r.process.addresses = func() ([]address, error) { return now, nil }
-				r.looked = time.Time{}
+				r.readAt = time.Time{}
 				if found := r.Probe(n.Context()); found.Moved != want {
 					n.Errorf("with %s it finds %+v", added, found)
 				}

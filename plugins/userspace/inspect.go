@@ -18,13 +18,12 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// Inspect tells the frontends whose every socket and rule the kernel still has, and
-// those that need no socket because clients are to be turned away. Standby and Draining
-// without rules have no sockets: there it tells what would be served.
+// Inspect reports the frontends of which the kernel has all sockets and rules. Without rules there are no sockets in Standby
+// and Draining: there it reports what would be served.
 func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
 	var tools []iptables.Tool
 	err := p.Beside(ctx, func() error {
-		for _, r := range p.way.withRules() {
+		for _, r := range p.way.redirected() {
 			tools = append(tools, r.rules.Tool)
 		}
 		return nil
@@ -32,7 +31,7 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 	if err != nil {
 		return err
 	}
-	there, err := inspectRules(ctx, tools) // beside calls: it may take long
+	there, err := inspectRules(ctx, tools) // calls may run meanwhile, because it may take long
 	if err != nil {
 		return err
 	}
@@ -49,8 +48,8 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 	return frame.TellServed(ctx, all, tell)
 }
 
-// Trace walks a packet through the rules of the node. At the relay's sockets the walk ends. A process that may not
-// read the kernel's rules cannot trace, nor can one on another system than Linux.
+// Trace evaluates the node's rules for a packet, up to the relay's sockets. It is not supported without the right to read
+// these rules, and on other systems than Linux.
 func (p *plugin) Trace(ctx context.Context, packet sdk.Packet) (sdk.Traced, error) {
 	t, err := hooks.Trace(ctx, packet, "the relay")
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
@@ -59,8 +58,7 @@ func (p *plugin) Trace(ctx context.Context, packet sdk.Packet) (sdk.Traced, erro
 	return t, err
 }
 
-// An inspection is the rules that the kernel has. Those of a tree stand in its root,
-// if they can be reached from there.
+// An inspection has the rules in the kernel. It has those of a tree at the root of the tree, if a packet can get there.
 type (
 	inspection    map[inspectedRule]bool
 	inspectedRule struct {
@@ -70,7 +68,7 @@ type (
 	}
 )
 
-// inspectRules reads the rules that the kernel has, by these tools.
+// inspectRules reads the rules in the kernel with these tools.
 func inspectRules(ctx context.Context, tools []iptables.Tool) (inspection, error) {
 	found := make(inspection)
 	for _, tool := range tools {
@@ -93,7 +91,7 @@ func inspectRules(ctx context.Context, tools []iptables.Tool) (inspection, error
 	return found, nil
 }
 
-// reach adds what can be reached in t from its chain id on.
+// reach adds the rules of a tree that packets can reach from chain id.
 func (i inspection) reach(f sdk.Family, t *tree.Tree, tables iptables.Tables, id iptables.ID) {
 	for _, r := range tables[id] {
 		i[inspectedRule{f, t.Root(), r}] = true
@@ -103,12 +101,12 @@ func (i inspection) reach(f sdk.Family, t *tree.Tree, tables iptables.Tables, id
 	}
 }
 
-// hasAll reports whether the kernel has all of these rules.
+// hasAll reports whether the kernel has these rules.
 func (i inspection) hasAll(rules []inspectedRule) bool {
 	return !slices.ContainsFunc(rules, func(r inspectedRule) bool { return !i[r] })
 }
 
-// rulesOf are the rules of these chains, jumps and entries, as an inspection has them.
+// rulesOf returns the rules of chains, jumps and entries as an inspection has them.
 func (r *familyRules) rulesOf(chains []iptables.Chain, jumps []iptables.Jump, entries []rules.Entry) (all []inspectedRule) {
 	for _, c := range chains {
 		for _, rule := range c.Rules {
@@ -125,29 +123,27 @@ func (r *familyRules) rulesOf(chains []iptables.Chain, jumps []iptables.Jump, en
 	return all
 }
 
-// inspect are the frontends whose every socket is there. Without sockets, in the roles that
-// have none, it is what would be served.
+// inspect returns the frontends whose sockets are open, or in a role without sockets those that would be served.
 func (d *direct) inspect(inspection) []sdk.Served {
-	return d.frontends(func(name sdk.Name, f sdk.Frontend) bool { return d.role != sdk.Active || d.standsFor(name, f) })
+	return d.frontends(func(name sdk.Name, f sdk.Frontend) bool { return d.role != sdk.Active || d.hasSockets(name, f) })
 }
 
-// inspect are the frontends whose every socket and rule is there, and the way from the jumps of its role to the sockets.
+// inspect returns the frontends whose sockets are open and whose rules, with the fixed ones, are in the kernel.
 func (r *redirected) inspect(there inspection) []sdk.Served {
 	if !there.hasAll(r.rules.rulesOf(r.rules.node.chains(), r.rules.node.jumps(r.role), nil)) {
 		return nil
 	}
-	return r.frontends(func(name sdk.Name, f sdk.Frontend) bool { return r.leadsTo(name, f, there) && r.standsFor(name, f) })
+	return r.frontends(func(name sdk.Name, f sdk.Frontend) bool { return r.hasRules(name, f, there) && r.hasSockets(name, f) })
 }
 
-// frontends are those that connections see and that are there. A process that may not
-// write serves none.
-func (s *sockets) frontends(there func(sdk.Name, sdk.Frontend) bool) (all []sdk.Served) {
+// frontends returns the installed frontends for which has is true. A process that may not write serves none.
+func (s *sockets) frontends(has func(sdk.Name, sdk.Frontend) bool) (all []sdk.Served) {
 	if !s.writes {
 		return nil
 	}
 	for name, d := range s.claims.Installed() {
 		for _, f := range d.service.Frontends {
-			if !there(name, f) {
+			if !has(name, f) {
 				continue
 			}
 			served := sdk.Served{Name: name, Frontend: f}
@@ -160,9 +156,9 @@ func (s *sockets) frontends(there func(sdk.Name, sdk.Frontend) bool) (all []sdk.
 	return all
 }
 
-// leadsTo reports whether every rule is there that f of a Service needs.
-func (r *redirected) leadsTo(name sdk.Name, f sdk.Frontend, there inspection) bool {
-	claims := r.seen(name).claims
+// hasRules reports whether the kernel has the rules of a frontend.
+func (r *redirected) hasRules(name sdk.Name, f sdk.Frontend, there inspection) bool {
+	claims := r.installed(name).claims
 	for i := range claims {
 		if !claims[i].frontend.Equal(f) {
 			continue
@@ -174,9 +170,9 @@ func (r *redirected) leadsTo(name sdk.Name, f sdk.Frontend, there inspection) bo
 	return true
 }
 
-// standsFor reports whether every socket is there that f of a Service needs.
-func (s *sockets) standsFor(name sdk.Name, f sdk.Frontend) bool {
-	for _, c := range s.seen(name).claims {
+// hasSockets reports whether all sockets of a frontend are open and serve it.
+func (s *sockets) hasSockets(name sdk.Name, f sdk.Frontend) bool {
+	for _, c := range s.installed(name).claims {
 		owner := s.rivals[c.place].owner()
 		if !c.frontend.Equal(f) || !c.listens || owner != nil && owner.name != name {
 			continue

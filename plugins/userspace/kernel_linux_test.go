@@ -107,7 +107,7 @@ func world(t *testing.T) *netns.Testbed {
 // disturb takes a chain, a jump and a line away.
 func (k kernel) disturb(context.Context) error {
 	program := "iptables-" + string(k.backend)
-	k.run(program, "-t", "nat", "-F", vips.Chain)
+	k.run(program, "-t", "nat", "-F", portals.Chain)
 	k.run(program, "-t", "nat", "-D", "PREROUTING", "-j", container.Chain)
 	k.run(program, "-t", "filter", "-F", deny.Chain)
 	return nil

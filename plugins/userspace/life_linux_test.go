@@ -123,10 +123,10 @@ func TestKernelCallersWait(t *testing.T) {
 		web := svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080")
 		n.serve(web)
 		n.finds("tcp", "172.30.0.41:80", podHere+":8080")
-		if !n.way.withRules()[0].rules.node.matchesSockets {
+		if !n.way.redirected()[0].rules.node.matchesSockets {
 			t.Skip("needs xt_socket: this kernel cannot tell whether a socket is there")
 		}
-		before := n.way.withRules()[0].portals.Ports()
+		before := n.way.redirected()[0].portals.Ports()
 		if err := n.Close(); err != nil {
 			n.Fatal(err)
 		}
@@ -150,7 +150,7 @@ func TestKernelCallersWait(t *testing.T) {
 		n.stage.plugin = newPlugin(n.kernel.dir)
 		n.begin()
 		n.must(sdk.Update{Full: true, Node: n.facts(), Set: []sdk.Service{web}})
-		if after := n.way.withRules()[0].portals.Ports(); after != before {
+		if after := n.way.redirected()[0].portals.Ports(); after != before {
 			n.Errorf("the doors are at %v, and were at %v", after, before)
 		}
 		if err := <-called; err != nil {
@@ -197,7 +197,7 @@ func TestKernelFailedWrite(t *testing.T) {
 	onNode(t, func(n node) {
 		web := svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080")
 		n.serve(web)
-		tool := &n.way.withRules()[0].rules.Tool
+		tool := &n.way.redirected()[0].rules.Tool
 		prefix := tool.Prefix
 		n.do(func() error { tool.Prefix = "/nowhere/iptables"; return nil })
 		moved := svc("web", "cluster-ip 172.30.0.42:80", podHere+":8080")
@@ -214,7 +214,7 @@ func TestKernelFailedWrite(t *testing.T) {
 			n.Errorf("%s still answers at the old address", got)
 		}
 		n.do(func() error {
-			if open := n.way.withRules()[0].open; len(open) != 1 {
+			if open := n.way.redirected()[0].open; len(open) != 1 {
 				n.Errorf("sockets at %v", open)
 			}
 			return nil

@@ -11,25 +11,24 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// An address is one that an interface of this machine has.
+// An address is an address of this machine, or a range of them.
 type address struct {
-	prefix  netip.Prefix // the address and its range, or a prefix of which the machine has every address
-	whole   bool         // every address of prefix is the machine's
-	foreign bool         // a dataplane put it there, so it takes no node ports
+	prefix  netip.Prefix // the address with the prefix of its link; if whole, the range
+	whole   bool         // the machine has all addresses of prefix
+	foreign bool         // a dataplane added it, so it takes no node ports
 }
 
-// A machine is the node as connections see it: what the host says of it, and the
-// addresses it has now. It is never changed, only replaced.
+// A machine describes the node to connections: the host's sdk.Node and the machine's addresses. It is immutable.
 type machine struct {
 	node      sdk.Node
 	addresses []address
-	own       map[netip.Addr]bool // those of the machine, and those of the node
-	nodePorts []netip.Addr        // those that take node ports, sorted
-	takes     []netip.Prefix      // the same, and ranges of which every address takes them
+	own       map[netip.Addr]bool // single addresses of the machine, and those of node
+	nodePorts []netip.Addr        // single addresses that take node ports, sorted
+	takes     []netip.Prefix      // all addresses and ranges that take node ports
 }
 
 func newMachine(node sdk.Node, addresses []address) *machine {
-	m := &machine{node: narrowed(node), addresses: addresses, own: make(map[netip.Addr]bool)}
+	m := &machine{node: withOwnPods(node), addresses: addresses, own: make(map[netip.Addr]bool)}
 	taking := make(map[netip.Addr]bool)
 	for _, a := range addresses {
 		addr := a.prefix.Addr()
@@ -57,11 +56,10 @@ func newMachine(node sdk.Node, addresses []address) *machine {
 	return m
 }
 
-// narrowed has a caller count as a pod of this node by the node's own range of pods where that
-// is known, and not by the cluster's: under externalTrafficPolicy Local a pod of another node
-// would else be served from all endpoints. Modes that forward need not tell these apart, since
-// the answer to such a pod does not come back through this node; one to a relay does.
-func narrowed(n sdk.Node) sdk.Node {
+// withOwnPods replaces the pod ranges of the cluster by those of the node, in each family in which the node's are known.
+// With the cluster's, externalTrafficPolicy Local would serve pods of other nodes from all endpoints. Modes that only
+// forward do not need this: their replies to such a pod do not pass through this node.
+func withOwnPods(n sdk.Node) sdk.Node {
 	own := func(c netip.Prefix) bool {
 		return slices.ContainsFunc(n.PodCIDRs, func(p netip.Prefix) bool { return sdk.FamilyOf(p.Addr()) == sdk.FamilyOf(c.Addr()) })
 	}
@@ -69,8 +67,8 @@ func narrowed(n sdk.Node) sdk.Node {
 	return n
 }
 
-// loopback reports whether addr can be bound because a loopback interface has
-// all of its range, as Linux has with 127.0.0.0/8.
+// loopback reports whether a socket can be bound to addr because a loopback interface has its whole range, like
+// 127.0.0.0/8 on Linux.
 func loopback(addresses []address, addr netip.Addr) bool {
 	return addr.IsLoopback() && slices.ContainsFunc(addresses, func(a address) bool { return !a.prefix.IsSingleIP() && a.prefix.Contains(addr) })
 }
@@ -80,18 +78,16 @@ func (m *machine) has(addr netip.Addr) bool {
 	return slices.ContainsFunc(m.addresses, func(a address) bool { return a.prefix.Addr() == addr && !a.foreign })
 }
 
-// target is the address of this machine that rules send packets to: the one so far for
-// as long as the machine has it.
-func (m *machine) target(f sdk.Family, sofar netip.Addr) netip.Addr {
-	if m.has(sofar) && !sofar.IsLoopback() {
-		return sofar
+// target returns the address of this machine to which rules redirect packets: the present one while the machine has it.
+func (m *machine) target(f sdk.Family, present netip.Addr) netip.Addr {
+	if m.has(present) && !present.IsLoopback() {
+		return present
 	}
 	return m.reachable(f)
 }
 
-// reachable is an address of this machine to which packets from elsewhere can be
-// sent: one that Kubernetes knows it by, or any. Without one only the node itself
-// can be served.
+// reachable returns an address of this machine that other machines can reach, preferably one of the node's addresses in
+// Kubernetes. If there is none, it returns the loopback address: then only the node itself is served.
 func (m *machine) reachable(f sdk.Family) netip.Addr {
 	for _, addr := range m.node.Addrs {
 		if sdk.FamilyOf(addr) == f && !addr.IsLoopback() && m.has(addr) {

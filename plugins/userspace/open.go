@@ -19,13 +19,13 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// open begins a session. A way that is in use is kept, with its sockets.
+// open begins a session. If the options do not change the way, its sockets stay.
 func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (frame.Session[*desired], error) {
 	o, err := parseOptions(setup.Options)
 	if err != nil {
 		return frame.Session[*desired]{}, err
 	}
-	if err := p.adding.configure(o); err != nil {
+	if err := p.vips.configure(o); err != nil {
 		return frame.Session[*desired]{}, err
 	}
 	own, err := p.addresses()
@@ -38,11 +38,11 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 		return frame.Session[*desired]{}, err
 	}
 	p.relay.SetUDPIdle(o.udpIdle)
-	p.foresee(ctx)
+	p.findSwapImpact(ctx)
 	session := frame.Session[*desired]{Unlocked: p.way.backend == ""}
 	if session.Unlocked {
 		session.Limits = append(slices.Clone(Description.Limits), sdk.LimitNoDrop)
-		if !p.adding.enabled {
+		if !p.vips.enabled {
 			session.Limits = append(session.Limits, sdk.LimitOwnAddressesOnly)
 		}
 	} else {
@@ -57,9 +57,9 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	return session, nil
 }
 
-// chooseWay finds out which way it is to be.
+// chooseWay sets the way that the options and the node allow.
 func (p *plugin) chooseWay(ctx context.Context, o options, env frame.Env) error {
-	if o.Redirect == "never" || o.Redirect == "auto" && !mayUse() {
+	if o.Redirect == "never" || o.Redirect == "auto" && !mayWrite() {
 		p.log.Info("other software finds no chain " + masquerade.Mark + ": this process writes no rules")
 		p.goDirect()
 		return nil
@@ -81,7 +81,7 @@ func (p *plugin) chooseWay(ctx context.Context, o options, env frame.Env) error 
 	return nil
 }
 
-// goDirect has the relay listen on the frontends' own addresses.
+// goDirect sets the way without rules.
 func (p *plugin) goDirect() {
 	if p.way.backend == "" && p.way.families != nil {
 		return
@@ -94,11 +94,11 @@ func (p *plugin) goDirect() {
 	}
 }
 
-// openRedirected finds the programs of each family that this node has, and whether this
-// process may use them. It changes nothing.
+// openRedirected returns the way with rules, if this node has the programs and this process may use them. It changes
+// nothing.
 func (p *plugin) openRedirected(ctx context.Context, backend string, env frame.Env) (way, error) {
 	if env.Ledger == nil {
-		return way{}, errors.New("without a ledger no rules can be written")
+		return way{}, errors.New("rules cannot be written without a ledger")
 	}
 	tools, err := iptables.OpenAll(ctx, backend, env.Note)
 	if err != nil {
@@ -115,21 +115,21 @@ func (p *plugin) openRedirected(ctx context.Context, backend string, env frame.E
 	return w, nil
 }
 
-// mayUse reports whether this process might write rules at all.
-func mayUse() bool { return os.Geteuid() == 0 }
+// mayWrite reports whether this process may write rules.
+func mayWrite() bool { return os.Geteuid() == 0 }
 
-// options are what the host's file may say of this plugin.
+// options are the plugin's options in the host's config file. schema describes them.
 type options struct {
-	UDPIdleTimeout string `json:"udpIdleTimeout"` // after which a UDP flow without a datagram ends
-	Redirect       string `json:"redirect"`       // whether rules lead callers here
-	Backend        string `json:"backend"`        // to which those are written
-	Addresses      string `json:"addresses"`      // whether frontends' addresses are added to an interface
-	Interface      string `json:"interface"`      // to which; empty: the loopback interface
+	UDPIdleTimeout string `json:"udpIdleTimeout"`
+	Redirect       string `json:"redirect"`
+	Backend        string `json:"backend"`
+	Addresses      string `json:"addresses"`
+	Interface      string `json:"interface"`
 
 	udpIdle time.Duration
 }
 
-// schema describes the options, for people that write the file.
+// schema is the JSON schema of options.
 const schema = `{
   "type": "object",
   "additionalProperties": false,
@@ -149,11 +149,11 @@ func parseOptions(data []byte) (options, error) {
 	}
 	var err error
 	if o.udpIdle, err = time.ParseDuration(o.UDPIdleTimeout); err != nil || o.udpIdle < time.Millisecond || o.udpIdle > time.Hour {
-		return o, &sdk.Refusal{Field: "options.udpIdleTimeout", Why: fmt.Sprintf("%q is no duration from 1ms to 1h", o.UDPIdleTimeout), Try: "udpIdleTimeout: 250ms"}
+		return o, &sdk.Refusal{Field: "options.udpIdleTimeout", Why: fmt.Sprintf("%q is not a duration from 1ms to 1h", o.UDPIdleTimeout), Try: "udpIdleTimeout: 250ms"}
 	}
 	for name, option := range map[string]struct{ is, words string }{"redirect": {o.Redirect, "auto, always, never"}, "addresses": {o.Addresses, "auto, never"}} {
 		if !slices.Contains(strings.Split(option.words, ", "), option.is) {
-			return o, &sdk.Refusal{Field: "options." + name, Why: fmt.Sprintf("%q is none of %s", option.is, option.words)}
+			return o, &sdk.Refusal{Field: "options." + name, Why: fmt.Sprintf("%q is not one of %s", option.is, option.words)}
 		}
 	}
 	return o, iptables.CheckBackend(&o.Backend)

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package userspace serves Services with sockets: it accepts what is sent to them, and a
-// relay carries it to an endpoint. With root, rules in the kernel redirect clients of every
-// frontend to few sockets (redirected.go, rules.go). Without, it needs no privileges and no
-// other program: it listens on the frontends' own addresses (direct.go). That makes it the
-// dataplane to try things with, and the one where nothing else is allowed.
+// Package userspace serves Services with sockets: it accepts connections and datagrams, and package relay forwards them to
+// endpoints. There are two ways. As root, rules in the kernel redirect the packets of every frontend to a few sockets
+// (redirected.go, rules.go, catch.go). Otherwise the relay listens at the frontends' own addresses, which needs no
+// privileges and no other program (direct.go).
 //
-//	Update ──▶ want ──▶ claims ──▶ package reconcile ──▶ sockets, and rules to them
+//	Update ──▶ want ──▶ claims ──▶ package reconcile ──▶ sockets, and rules that lead to them
 //	                                                   │ Serve: a target
 //	client ──────────────────────────────────────▶ package relay ──▶ endpoint
 //
-// This package decides which sockets there are, and which Service each is for; the ones
-// in package relay do the rest. No connection waits for a lock of this package. Sessions,
-// roles and the writer's lock are package frame's.
+// This package decides which sockets exist, and which Service each serves. It must never hold a lock that a connection
+// waits for. Package frame has the sessions, the roles and the writer's lock. Start reading at sockets.go.
 package userspace
 
 import (
@@ -26,10 +24,10 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// mode is the plugin's name, and that under which it holds locks and settings.
+// mode is the plugin's name. Locks and kernel parameters are held under this name.
 const mode = "userspace"
 
-// Description is what the plugin is, known without looking at the node.
+// Description describes the plugin. It does not depend on the node.
 var Description = sdk.Description{
 	Name:    mode,
 	Version: "0.1.0",
@@ -41,45 +39,41 @@ var Description = sdk.Description{
 	Options: []byte(schema),
 }
 
-// families are those that can be served.
 var families = []sdk.Family{sdk.IPv4, sdk.IPv6}
 
-// New is a relay in Standby, which keeps its ledger in dir (ledger.Dir on a node).
-// Close ends it.
+// New returns the dataplane. It keeps its ledger in dir (ledger.Dir on a node). Close ends it.
 func New(dir string) sdk.Dataplane { return newPlugin(dir) }
 
 func newPlugin(dir string) *plugin { return newPluginOn(theInterfaces(), machineAddresses, dir) }
 
-// newPluginOn is newPlugin where addresses are added to system, and the machine has those that
-// own returns.
+// newPluginOn returns a plugin for a machine with these interfaces, where own returns the addresses.
 func newPluginOn(system interfaces, own func() ([]address, error), dir string) *plugin {
-	adding := newAdding(system, dir)
+	vips := newVIPs(system, dir)
 	p := &plugin{process: process{
-		relay: relay.New(), adding: adding, addresses: adding.marked(own), log: slog.New(slog.DiscardHandler), step: func() {},
+		relay: relay.New(), vips: vips, addresses: vips.mark(own), log: slog.New(slog.DiscardHandler), step: func() {},
 		affinity: make(map[sdk.Name][]sdk.AffinityEntry),
 	}}
-	p.impact.Store("")
+	p.swapImpact.Store("")
 	p.Dataplane = frame.New(frame.Mode[*desired]{Description: Description, Open: p.open, Sweep: p.sweep, Elsewhere: swept(false).Elsewhere}, dir)
-	p.handsOver(dir)
 	return p
 }
 
-// A plugin is the frame around the families, and what this mode can do besides. What is
-// not atomic is guarded by the frame: one thing at a time.
+// A plugin is a frame.Dataplane that also implements Inspect, Trace and affinity transfer. The frame serializes access to
+// its other fields.
 type plugin struct {
 	*frame.Dataplane[*desired]
 	process
-	way    way
-	impact atomic.Value // what a change of mode to this one would end, for people
+	way        way
+	swapImpact atomic.Value // string for Report
 }
 
-// A way is how clients reach the relay.
+// A way is how packets get to the sockets.
 type way struct {
-	backend  string // as the options say it; empty: by the frontends' own addresses
+	backend  string // of iptables; empty: the sockets are at the frontends' own addresses
 	families []family
 }
 
-// A family serves one IP family, in one of two ways.
+// A family serves one IP family: a direct or a redirected.
 type family interface {
 	frame.Family[*desired]
 	inspect(inspection) []sdk.Served
@@ -87,15 +81,14 @@ type family interface {
 	close()
 }
 
-// Close ends everything that runs, as the end of the process would.
+// Close closes all sockets and connections, like the end of the process.
 func (p *plugin) Close() error {
 	err := p.Dataplane.Close()
-	return errors.Join(err, p.Beside(context.Background(), func() error { p.end(); return p.adding.letGo() }))
+	return errors.Join(err, p.Beside(context.Background(), func() error { p.end(); return p.vips.unlock() }))
 }
 
-// end closes all sockets, and ends what they have begun. The rules stay.
+// end closes all sockets and connections. The rules stay.
 func (p *plugin) end() {
-	p.handover.withdraw()
 	p.way.close()
 	p.relay.Stop()
 	clear(p.affinity)
@@ -108,11 +101,21 @@ func (w *way) close() {
 	}
 }
 
-// Report says how the relay is doing. It waits for nothing.
+// redirected returns the families with rules.
+func (w *way) redirected() (all []*redirected) {
+	for _, f := range w.families {
+		if r, ok := f.(*redirected); ok {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// Report returns the progress of the running call, with the counters of the relay.
 func (p *plugin) Report() sdk.Report {
 	c := &p.relay.Counters
 	r := p.Dataplane.Report()
-	r.Flows, r.SwapImpact = c.Open(), p.impact.Load().(string)
+	r.Flows, r.SwapImpact = c.Open(), p.swapImpact.Load().(string)
 	r.Samples = append([]sdk.Sample{
 		{Name: "pointsman_userspace_connections_total", Help: "TCP connections that were relayed.", Value: float64(c.Accepted.Load())},
 		{Name: "pointsman_userspace_connections_open", Help: "TCP connections that are relayed now.", Value: float64(c.Established.Load())},
@@ -128,12 +131,23 @@ func (p *plugin) Report() sdk.Report {
 	return r
 }
 
-// withRules are the families that rules lead to.
-func (w *way) withRules() (all []*redirected) {
-	for _, f := range w.families {
-		if r, ok := f.(*redirected); ok {
-			all = append(all, r)
+// SetRole changes the role. Owed sockets are opened at once: the process that this one replaces may just have closed its
+// own. In Standby SetRole also finds out what a swap to this mode would interrupt.
+func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
+	err := p.Do(ctx, func(map[sdk.Name]sdk.Service) error {
+		for _, f := range p.way.families {
+			f.core().retry = true
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	return all
+	if err := p.Dataplane.SetRole(ctx, role); err != nil {
+		return err
+	}
+	if p.swapImpact.Store(""); role != sdk.Standby {
+		return nil
+	}
+	return p.Do(ctx, func(map[sdk.Name]sdk.Service) error { p.findSwapImpact(ctx); return nil })
 }

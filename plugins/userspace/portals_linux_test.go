@@ -178,7 +178,7 @@ func TestKernelOnlyByRules(t *testing.T) {
 		n.finds("udp", "172.30.0.10:53", podHere+":8080")
 		for _, role := range []sdk.Role{sdk.Active, sdk.Standby, sdk.Draining} {
 			n.role(role)
-			for _, port := range n.way.withRules()[0].portals.Ports() {
+			for _, port := range n.way.redirected()[0].portals.Ports() {
 				if got, err := n.calls("tcp", fmt.Sprintf("%s:%d", nodeAddr, port)); !errors.Is(err, syscall.ECONNREFUSED) {
 					n.Errorf("%s: door %d: %q, %v", role, port, got, err)
 				}

@@ -19,31 +19,27 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A nodeConfig is what the rules of one family follow with no Service at all: the ways in,
-// and the ways from there to the relay's sockets. README.md shows them.
+// A nodeConfig determines the rules of one family that belong to no Service: from the built-in chains to the trees, and from
+// there to the relay's sockets. README.md has a picture.
 type nodeConfig struct {
 	family    sdk.Family
 	node      sdk.Node
-	nodePorts []netip.Prefix // of which every address takes node ports now
-	uplinks   []flows.Uplink // by which the node's default routes lead
-	to        netip.Addr     // of this node: where packets from elsewhere are sent to
+	nodePorts []netip.Prefix // addresses and ranges of the machine that take node ports
+	uplinks   []flows.Uplink // interfaces of the node's default routes
+	to        netip.Addr     // address of this machine to which packets from elsewhere are redirected
+	ports     relay.Ports    // of the shared TCP sockets; zero before they are open
 
-	// doors are the ports of the sockets for TCP, by where the client is. None: there
-	// are none yet.
-	doors relay.Ports
-
-	// matchesSockets says that the kernel can match a socket that is there (xt_socket): a
-	// client that comes while none is has to try again, as TCP does by itself, and is not refused.
+	// matchesSockets says that the kernel can match packets for which there is a socket (xt_socket). Then packets of
+	// clients that connect while the plugin restarts are dropped, so that TCP sends them again, and not rejected.
 	matchesSockets bool
 }
 
-// The chains that are there without any frontend. In those that stand first hang
-// the trees of what is in the same table.
+// The fixed chains. The first two of each table are the roots of trees.
 var (
-	vips      = nat("KUBE-PORTALS-VIP")
-	ports     = nat("KUBE-NODEPORT-ANY")
-	container = nat("KUBE-PORTALS-CONTAINER") // what comes to the node
-	host      = nat("KUBE-PORTALS-HOST")      // what the node sends
+	portals   = nat("KUBE-PORTALS-VIP")
+	nodePorts = nat("KUBE-NODEPORT-ANY")
+	container = nat("KUBE-PORTALS-CONTAINER") // packets to and through the node
+	host      = nat("KUBE-PORTALS-HOST")      // packets of the node
 	toAny     = nat("KUBE-PORTALS-ANY")
 	toInside  = nat("KUBE-PORTALS-INSIDE")
 	toPods    = nat("KUBE-PORTALS-POD")
@@ -54,24 +50,24 @@ var (
 	nonLocal    = filter("KUBE-NODEPORT-NON-LOCAL")
 	deny        = filter("KUBE-PORTALS-DENY")
 	ownSocket   = filter("KUBE-PORTALS-OWN")
-	looped      = filter("KUBE-PORTALS-LOOPED") // what comes back from where it was sent on
+	looped      = filter("KUBE-PORTALS-LOOPED") // packets to external addresses that come back to the node
 )
 
 func nat(chain string) iptables.ID    { return iptables.ID{Table: "nat", Chain: chain} }
 func filter(chain string) iptables.ID { return iptables.ID{Table: "filter", Chain: chain} }
 
-// chains are the fixed ones, and their rules.
+// chains returns the fixed chains.
 func (n *nodeConfig) chains() []iptables.Chain {
-	way := append([]iptables.Rule{iptables.Words("-j", vips.Chain)}, n.atNode(ports)...)
-	inside := append([]iptables.Rule{iptables.Words("-m addrtype --src-type LOCAL -j", toNode.Chain)}, n.byPods()...)
+	way := append([]iptables.Rule{iptables.Words("-j", portals.Chain)}, n.toNodePorts(nodePorts)...)
+	inside := append([]iptables.Rule{iptables.Words("-m addrtype --src-type LOCAL -j", toNode.Chain)}, n.fromPods()...)
 	return []iptables.Chain{
-		{ID: toPods, Rules: n.door("-j DNAT --to-destination", sdk.OnPod)},
-		{ID: toNode, Rules: n.door("-j REDIRECT --to-ports", sdk.OnNode)},
-		{ID: toAny, Rules: append(slices.Clone(inside), n.door("-j DNAT --to-destination", sdk.Elsewhere)...)},
+		{ID: toPods, Rules: n.toSocket("-j DNAT --to-destination", sdk.OnPod)},
+		{ID: toNode, Rules: n.toSocket("-j REDIRECT --to-ports", sdk.OnNode)},
+		{ID: toAny, Rules: append(slices.Clone(inside), n.toSocket("-j DNAT --to-destination", sdk.Elsewhere)...)},
 		{ID: toInside, Rules: append(slices.Clone(inside), "-j ACCEPT")},
 		{ID: container, Rules: way},
 		{ID: host, Rules: way},
-		{ID: ownSocket, Rules: append(n.awaited(),
+		{ID: ownSocket, Rules: append(n.dropWithoutSocket(),
 			"-m conntrack --ctstate DNAT -j ACCEPT",
 			"-p tcp -j REJECT --reject-with tcp-reset",
 			iptables.Refused(n.family),
@@ -79,26 +75,25 @@ func (n *nodeConfig) chains() []iptables.Chain {
 		{ID: deny, Rules: slices.Concat([]iptables.Rule{
 			"-m conntrack --ctstate DNAT -j RETURN",
 			iptables.Words("-j", denied.Chain),
-		}, flows.Looped(n.uplinks, looped.Chain), n.atNode(deniedPorts))},
+		}, flows.Looped(n.uplinks, looped.Chain), n.toNodePorts(deniedPorts))},
 	}
 }
 
-// hasSocket accepts packets for which there is a socket.
+// hasSocket accepts redirected packets for which there is a socket.
 const hasSocket iptables.Rule = "-p tcp -m conntrack --ctstate DNAT -m socket --nowildcard -j ACCEPT"
 
-// awaited has clients that were led here wait for a relay that is being started anew: it
-// opens the same doors again.
-func (n *nodeConfig) awaited() []iptables.Rule {
+// dropWithoutSocket returns rules that drop redirected TCP packets while the plugin restarts. It then opens the same ports.
+func (n *nodeConfig) dropWithoutSocket() []iptables.Rule {
 	if !n.matchesSockets {
 		return nil
 	}
 	return []iptables.Rule{hasSocket, "-p tcp -m conntrack --ctstate DNAT -j DROP"}
 }
 
-// guards are the entries for the sockets of TCP that all frontends share.
+// guards returns the entries for the shared TCP sockets.
 func (n *nodeConfig) guards() []rules.Entry {
 	var all []rules.Entry
-	for _, port := range n.doors {
+	for _, port := range n.ports {
 		if port != 0 {
 			all = append(all, guard(sdk.TCP, port))
 		}
@@ -106,15 +101,14 @@ func (n *nodeConfig) guards() []rules.Entry {
 	return all
 }
 
-// onLinks are the addresses that each link has for itself. There are as many as pods, so
-// one rule is for all of them.
-var onLinks = netip.MustParsePrefix("fe80::/10")
+// linkLocal has the link-local addresses. A node may have one per pod, so a single rule is for all of them.
+var linkLocal = netip.MustParsePrefix("fe80::/10")
 
-// atNode leads what is for addresses that take node ports to a chain.
-func (n *nodeConfig) atNode(to iptables.ID) []iptables.Rule {
+// toNodePorts returns rules that send packets to addresses that take node ports to a chain.
+func (n *nodeConfig) toNodePorts(to iptables.ID) []iptables.Rule {
 	var rules []iptables.Rule
-	if n.family == sdk.IPv6 && n.node.TakesNodePorts(onLinks.Addr()) {
-		rules = append(rules, iptables.Words("-d", onLinks, "-m addrtype --dst-type LOCAL -j", to.Chain))
+	if n.family == sdk.IPv6 && n.node.TakesNodePorts(linkLocal.Addr()) {
+		rules = append(rules, iptables.Words("-d", linkLocal, "-m addrtype --dst-type LOCAL -j", to.Chain))
 	}
 	for _, p := range n.nodePorts {
 		if sdk.FamilyOf(p.Addr()) == n.family {
@@ -124,8 +118,8 @@ func (n *nodeConfig) atNode(to iptables.ID) []iptables.Rule {
 	return rules
 }
 
-// byPods leads pods of this node to the socket for them.
-func (n *nodeConfig) byPods() []iptables.Rule {
+// fromPods returns rules that send packets of this node's pods to the socket for pods.
+func (n *nodeConfig) fromPods() []iptables.Rule {
 	var rules []iptables.Rule
 	for _, pods := range n.pods() {
 		rules = append(rules, pods.rule("-j "+toPods.Chain))
@@ -133,7 +127,7 @@ func (n *nodeConfig) byPods() []iptables.Rule {
 	return rules
 }
 
-// pods are how pods of this node are known.
+// pods returns how to match packets of this node's pods.
 func (n *nodeConfig) pods() []match {
 	switch pods := n.node.Pods; {
 	case pods.Bridge != "":
@@ -150,9 +144,9 @@ func (n *nodeConfig) pods() []match {
 	return all
 }
 
-// door leads TCP to the socket for callers from there.
-func (n *nodeConfig) door(how string, from sdk.Origin) []iptables.Rule {
-	port := n.doors[from]
+// toSocket returns the rule that redirects TCP to the shared socket for an origin, by target how.
+func (n *nodeConfig) toSocket(how string, from sdk.Origin) []iptables.Rule {
+	port := n.ports[from]
 	switch {
 	case port == 0:
 		return nil
@@ -162,8 +156,8 @@ func (n *nodeConfig) door(how string, from sdk.Origin) []iptables.Rule {
 	return []iptables.Rule{iptables.Words("-p tcp", how, netip.AddrPortFrom(n.to, port))}
 }
 
-// jumps lead packets into our chains. The guard of our sockets is there in every
-// role; without the others we catch nothing. Each is put at the top.
+// jumps returns the jumps to our chains in a role. Each is inserted at the top. The jump that protects our sockets exists in
+// every role; the other ones only in Active.
 func (n *nodeConfig) jumps(role sdk.Role) []iptables.Jump {
 	guard := iptables.Jump{At: filter("INPUT"), Rule: iptables.Words("-m conntrack ! --ctstate RELATED,ESTABLISHED -j", nonLocal.Chain)}
 	if role != sdk.Active {
@@ -180,30 +174,29 @@ func (n *nodeConfig) jumps(role sdk.Role) []iptables.Jump {
 	}
 }
 
-// mark is on what the relay itself sends, so that it never comes back to it. It is the bit
-// below that for masquerading, which would give those packets another source.
+// mark returns the mark of the relay's own packets, which no rule may redirect. It is the bit below MasqueradeBit.
 func (n *nodeConfig) mark() uint32 { return 1 << ((n.node.MasqueradeBit + 31) & 31) }
 
-// The trees of one family, by their indexes.
+// Indexes of the trees of one family.
 const (
-	leadsPortal  = iota // nat: by address, to the relay
-	leadsPort           // nat: node ports
-	deniesPortal        // filter: the same two, of what is rejected or dropped
-	deniesPort
-	guards       // filter: sockets of ours
-	loopedPortal // filter: external addresses, whatever the port
+	natPortal  = iota // packets to redirect, by address
+	natPort           // packets to redirect, to node ports
+	denyPortal        // packets to reject or drop, by address
+	denyPort          // packets to reject or drop, to node ports
+	guardPort         // packets to our own sockets
+	loopPortal        // packets to external addresses that come back to the node
 )
 
-// ruleConfig says what is particular to this dataplane's rules in one family.
+// ruleConfig describes the rules of this mode in one family.
 func ruleConfig(family sdk.Family) rules.Config {
 	return rules.Config{
 		Trees: []rules.Tree{
-			leadsPortal:  {Tree: tree.ByAddress(vips, "KUBE-PV-", family, 2)},
-			leadsPort:    {Tree: tree.ByPort(ports, "KUBE-PN-", 2)},
-			deniesPortal: {Tree: tree.ByAddress(denied, "KUBE-PV-", family, 2)},
-			deniesPort:   {Tree: tree.ByPort(deniedPorts, "KUBE-PN-", 2)},
-			guards:       {Tree: tree.ByPort(nonLocal, "KUBE-PI-", 1), Shared: true},
-			loopedPortal: {Tree: tree.ByAddress(looped, "KUBE-PL-", family, 2), Shared: true, Whole: true},
+			natPortal:  {Tree: tree.ByAddress(portals, "KUBE-PV-", family, 2)},
+			natPort:    {Tree: tree.ByPort(nodePorts, "KUBE-PN-", 2)},
+			denyPortal: {Tree: tree.ByAddress(denied, "KUBE-PV-", family, 2)},
+			denyPort:   {Tree: tree.ByPort(deniedPorts, "KUBE-PN-", 2)},
+			guardPort:  {Tree: tree.ByPort(nonLocal, "KUBE-PI-", 1), Shared: true},
+			loopPortal: {Tree: tree.ByAddress(looped, "KUBE-PL-", family, 2), Shared: true, Whole: true},
 		},
 		IsOurs:  isOurs,
 		IsFixed: func(id iptables.ID) bool { return isOurs(id) && !strings.HasPrefix(id.Chain, ownStem) },
@@ -213,7 +206,7 @@ func ruleConfig(family sdk.Family) rules.Config {
 	}
 }
 
-// shownRole returns the role that jumps to our chains imply. No rule shows Draining.
+// shownRole returns the role that the jumps to our chains imply. Draining has the same rules as Standby.
 func shownRole(jumps []iptables.Jump) sdk.Role {
 	if slices.ContainsFunc(jumps, func(j iptables.Jump) bool { return j.At == nat("PREROUTING") && j.Rule.Target() == container.Chain }) {
 		return sdk.Active
@@ -221,24 +214,24 @@ func shownRole(jumps []iptables.Jump) sdk.Role {
 	return sdk.Standby
 }
 
-// owner returns the Service to which an entry belongs, by its comment.
+// owner returns the Service to which an entry belongs. Its comment names it.
 func owner(family sdk.Family, e rules.Entry) (sdk.Name, bool) {
 	name := iptables.Labelled(e.Rule.Comment())
 	name.Protocol, name.Family = e.Key.Protocol, family
 	return name, name.Service != ""
 }
 
-// rank orders chains so that each has a higher rank than those that it leads to.
+// rank returns a higher number for a chain than for all of ours that its rules lead to.
 func rank(c iptables.Chain) int {
 	switch c.ID {
 	case toPods, toNode, ownSocket:
 		return 1
 	case toAny, toInside:
 		return 2
-	case vips, ports, denied, deniedPorts, nonLocal, looped:
+	case portals, nodePorts, denied, deniedPorts, nonLocal, looped:
 		return 5 + tree.Deepest
 	case container, host, deny:
-		return 6 + tree.Deepest // they lead to roots
+		return 6 + tree.Deepest // their rules lead to roots
 	}
 	if strings.HasPrefix(c.ID.Chain, ownStem) {
 		return 3
@@ -246,19 +239,19 @@ func rank(c iptables.Chain) int {
 	return 4 + tree.Deepest - c.Level
 }
 
-// The names of chains that are ours, or of kube-proxy's userspace mode, whose place
-// we take: these words, and what begins with one of those.
+// Names and prefixes of names of our chains, including those of kube-proxy's userspace mode, which this mode takes over.
 var (
 	ourChains = []string{"KUBE-NODEPORT-ANY", "KUBE-NODEPORT-CONTAINER", "KUBE-NODEPORT-HOST", "KUBE-NODEPORT-NON-LOCAL"}
 	ourStems  = []string{"KUBE-PORTALS-", "KUBE-PV-", "KUBE-PN-", "KUBE-PI-", "KUBE-PL-", ownStem}
 )
 
+// isOurs reports whether a chain is ours.
 func isOurs(id iptables.ID) bool {
 	return (id.Table == "nat" || id.Table == "filter") && (slices.Contains(ourChains, id.Chain) ||
 		slices.ContainsFunc(ourStems, func(stem string) bool { return strings.HasPrefix(id.Chain, stem) }))
 }
 
-// familyRules are the rules of one IP family, and what they follow of the node.
+// familyRules are the rules of one IP family.
 type familyRules struct {
 	*rules.Rules
 	node nodeConfig
@@ -266,34 +259,32 @@ type familyRules struct {
 
 func newFamilyRules(tool iptables.Tool) *familyRules {
 	r := &familyRules{Rules: rules.New(ruleConfig(tool.Family), tool), node: nodeConfig{family: tool.Family}}
-	r.SetRoot(leadsPortal, nil, nil) // no root has rules beside its tree, so any other rule there is foreign
+	r.SetRoot(natPortal, nil, nil) // no root has rules beside its tree, so any other rule there is foreign
 	return r
 }
 
-// follow has the fixed chains follow the node, and the jumps role. The guards of sockets that all frontends share are the
-// piece of a Service without a name.
-func (r *familyRules) follow(role sdk.Role) {
+// setRole sets the fixed chains for the node and the jumps for a role. The guards of the shared sockets are the piece of a
+// Service without a name.
+func (r *familyRules) setRole(role sdk.Role) {
 	r.SetFixed(r.node.chains())
 	r.SetDesired(map[sdk.Name]rules.Piece{{}: rules.NewPiece(nil, r.node.guards())})
 	r.SetJumps(r.node.jumps(role), r.node.jumps(sdk.Active))
 }
 
-// ledTo are the ports of TCP to which rules lead, given the text of each chain. Of a process
-// that is to begin they are those of the one before it; zero: none.
-func ledTo(textOf func(iptables.ID) string) (ports relay.Ports) {
+// portsIn returns the ports of the shared TCP sockets in the rules of fixed chains. textOf returns these rules.
+func portsIn(textOf func(iptables.ID) string) (ports relay.Ports) {
 	for from, id := range map[sdk.Origin]iptables.ID{sdk.OnPod: toPods, sdk.OnNode: toNode, sdk.Elsewhere: toAny} {
-		if m := portLedTo.FindStringSubmatch(textOf(id)); m != nil {
-			port, _ := strconv.ParseUint(m[1], 10, 16) // zero if it is no port
+		if m := redirectedPort.FindStringSubmatch(textOf(id)); m != nil {
+			port, _ := strconv.ParseUint(m[1], 10, 16) // 0 if it is not a port
 			ports[from] = uint16(port)
 		}
 	}
 	return ports
 }
 
-var portLedTo = regexp.MustCompile(`--to-(?:ports|destination) (?:\S+:)?(\d+)`)
+var redirectedPort = regexp.MustCompile(`--to-(?:ports|destination) (?:\S+:)?(\d+)`)
 
-// probeSocketMatch finds out whether the kernel and the programs can match packets for which
-// a socket is there.
+// probeSocketMatch finds out whether the kernel and the programs have xt_socket.
 func (r *familyRules) probeSocketMatch(ctx context.Context) (unable error) {
 	probe := new(iptables.Script)
 	probe.Begin("filter")

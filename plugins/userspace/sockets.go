@@ -19,73 +19,62 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A process is what both ways of serving share.
+// A process has what all families share.
 type process struct {
 	relay     *relay.Relay
-	addresses func() ([]address, error) // of this machine
+	addresses func() ([]address, error) // returns the addresses of this machine
 	log       *slog.Logger
-	step      func() // says that the present call gets on
-	handover  handover
-	adding    *adding
+	step      func() // reports progress of the current call
+	vips      *vips
 
-	// affinity are clients of Services that are still to come, which another dataplane
-	// served before.
+	// affinity has imported entries of Services that no update has named yet.
 	affinity map[sdk.Name][]sdk.AffinityEntry
 }
 
-// sockets are those of one IP family, and the Services that they are for. They are a Mode and a
-// Kernel of package reconcile: its entries are the claims of Services, and the addresses that
-// are added for them. The socket at a place is for the claim that names its address, or else for
-// the one of a node port.
+// A sockets has the sockets of one IP family and the Services that they serve. By socketMode and socketKernel it is
+// kept by package reconcile. Its entries are the claims of Services and the VIPs that they need. A socket
+// serves the claim that names its address, or else the claim of a node port.
 type sockets struct {
 	*process
 	family  sdk.Family
 	machine *machine
-	role    sdk.Role // that was set last
-	writes  bool     // this process may open sockets, and write
+	role    sdk.Role // the last one that was set
+	writes  bool     // this process may open sockets and write rules
 
-	// listen opens the socket of a claim. Nil, without an error: it could be opened.
+	// listen opens the socket of a claim. It returns nil without an error if the socket could be opened, but the role
+	// needs none.
 	listen func(context.Context, *claim) (relay.Socket, error)
 
 	claims   *reconcile.Reconciler[*desired, spot, *claim]
-	rivals   map[place]rivals // the claims that sockets follow
+	rivals   map[place]rivals // the installed claims
 	services map[sdk.Name]served
 	open     map[place]relay.Socket
-	opened   []place                // of these, those that may serve nothing yet
-	leaving  map[place]relay.Socket // no claim needs them, but what they have begun may
-	closing  map[place]bool         // of these, those that finish will let go of
-	owed     map[place]error        // wanted, and could not be opened
-	changed  map[sdk.Name]bool      // since the last plan
-	retry    bool                   // the next plan opens what is owed
-	needed   map[netip.Addr]bool    // the addresses that are added for Services
+	opened   []place                // sockets that the current batch opened
+	leaving  map[place]relay.Socket // sockets that no claim needs, but perhaps UDP flows
+	closing  map[place]bool         // those of leaving that finish drains or closes
+	owed     map[place]error        // sockets that could not be opened, with the reason
+	changed  map[sdk.Name]bool      // Services that changed since the last plan
+	retry    bool                   // the next plan opens owed sockets
 
-	looked  time.Time // when the machine's addresses were read last
-	expired time.Time // when affinity was forgotten last
+	readAt    time.Time // when the machine's addresses were read
+	expiredAt time.Time // when expired affinity was removed
 }
 
 // A spot is a key of the reconciler.
 type spot struct {
-	what    what
-	place   place // of an address, that alone
-	every   bool  // it is one of those that a node port stands for
+	isVIP   bool
+	place   place // of a VIP only the address
+	every   bool  // the claim belongs to a node port
 	listens bool
 }
 
-// A what says what a spot is of.
-type what uint8
-
-const (
-	ofAddress what = iota // that an interface is to have for Services
-	ofClaim
-)
-
-// rivals are the claim that names a place's address, and the one of a node port.
+// rivals are the claims to one place: that of a frontend with this address, and that of a node port.
 type rivals [2]*claim
 
-// owner is the claim that has the place; nil: none.
+// owner returns the claim that the socket serves, or nil.
 func (r rivals) owner() *claim { return cmp.Or(r[0], r[1]) }
 
-// rank is the index among rivals.
+// rank returns the index of a claim in rivals.
 func (k spot) rank() int {
 	if k.every {
 		return 1
@@ -103,8 +92,8 @@ func newSockets(p *process, f sdk.Family) sockets {
 	return sockets{process: p, family: f, machine: newMachine(sdk.Node{}, nil)}
 }
 
-// forget is the state of a process that has served nothing.
-func (s *sockets) forget() {
+// reset returns to the state of a process that has served nothing.
+func (s *sockets) reset() {
 	s.role = 0
 	s.claims = reconcile.New(socketMode{s}, socketKernel{s})
 	s.claims.Name = s.family.String()
@@ -114,37 +103,32 @@ func (s *sockets) forget() {
 	s.leaving = make(map[place]relay.Socket)
 	s.owed = make(map[place]error)
 	s.changed = make(map[sdk.Name]bool)
-	s.needed = make(map[netip.Addr]bool)
 	s.closing = make(map[place]bool)
 	s.opened, s.retry = nil, false
 }
 
-// close closes all sockets, and forgets what they served.
+// close closes all sockets.
 func (s *sockets) close() {
 	for _, all := range []map[place]relay.Socket{s.open, s.leaving} {
 		for _, socket := range all {
 			socket.Close()
 		}
 	}
-	s.forget()
+	s.reset()
 }
 
-// core are the sockets, whatever leads to them.
 func (s *sockets) core() *sockets { return s }
 
-// Serves reports whether f is the IP family of these sockets.
+// Serves reports whether f is the IP family of the sockets.
 func (s *sockets) Serves(f sdk.Family) bool { return f == s.family }
 
-// Pieces are what Services come to, as it was put.
+// Pieces returns the desired pieces.
 func (s *sockets) Pieces() map[sdk.Name]*desired { return s.claims.Desired() }
 
-// Keep is nil: nothing that serves a Service outlives the process.
+// Keep returns nil: nothing that serves a Service outlives the process.
 func (s *sockets) Keep(sdk.Name) *desired { return nil }
 
-// seen is what connections see of a Service; nil: there is none.
-func (s *sockets) seen(name sdk.Name) *desired { return s.claims.Installed()[name] }
-
-// Put says what Services come to.
+// Put replaces the desired pieces of Services.
 func (s *sockets) Put(pieces map[sdk.Name]*desired) {
 	for name := range pieces {
 		s.changed[name] = true
@@ -152,7 +136,10 @@ func (s *sockets) Put(pieces map[sdk.Name]*desired) {
 	s.claims.SetDesired(pieces)
 }
 
-// want is what svc comes to. One that is as it was keeps its claims.
+// installed returns the piece of a Service that connections see, or nil.
+func (s *sockets) installed(name sdk.Name) *desired { return s.claims.Installed()[name] }
+
+// want returns the piece of a Service. If it equals the current one, want returns that.
 func (s *sockets) want(svc sdk.Service, nodePorts []netip.Addr) (*desired, error) {
 	d, err := want(svc, nodePorts)
 	if had := s.Pieces()[svc.Name]; err == nil && d.Equal(had) {
@@ -161,51 +148,77 @@ func (s *sockets) want(svc sdk.Service, nodePorts []netip.Addr) (*desired, error
 	return d, err
 }
 
-// compareAll has the next plan compare the sockets with all that is desired.
-func (s *sockets) compareAll() { _, _ = s.claims.List(context.Background()) } // it only reads memory
+// compareAll makes the next plan compare all claims.
+func (s *sockets) compareAll() { _, _ = s.claims.List(context.Background()) } // reads only memory, so it cannot fail
 
-// setMachine makes m the node, for the relay too.
+// setMachine replaces the machine, also in the relay.
 func (s *sockets) setMachine(m *machine) {
 	s.machine = m
 	s.relay.SetNode(m.node, m.own)
 }
 
+// needsVIP reports whether a socket at addr needs the address to be added to an interface. Linux has every address of a
+// loopback range.
+func (s *sockets) needsVIP(addr netip.Addr) bool {
+	return s.vips.enabled && !loopback(s.machine.addresses, addr)
+}
+
+// addVIPs adds the addresses to an interface. A process that does not serve adds none.
+func (s *sockets) addVIPs(ctx context.Context, addrs []netip.Addr) error {
+	if s.vips.system == nil || s.role != sdk.Active {
+		return nil
+	}
+	return s.vips.add(ctx, addrs, s.step)
+}
+
 // A socketMode is sockets as a reconcile.Mode.
 type socketMode struct{ *sockets }
 
-// Entries calls add with the claims of a Service, and with the addresses that have to be added for them.
+// Entries calls add with the claims of a Service and the VIPs that they need.
 func (m socketMode) Entries(_ sdk.Name, d *desired, add func(spot, *claim)) {
 	if d == nil {
 		return
 	}
-	var added []netip.Addr
+	var vips []netip.Addr
 	for i := range d.claims {
 		c := &d.claims[i]
 		add(c.spot(), c)
-		if addr := c.place.addr.Addr(); !c.every() && m.adds(addr) && !slices.Contains(added, addr) {
-			added = append(added, addr)
-			add(spot{what: ofAddress, place: placeOf(addr)}, nil)
+		if addr := c.place.addr.Addr(); !c.every() && m.needsVIP(addr) && !slices.Contains(vips, addr) {
+			vips = append(vips, addr)
+			add(vipSpot(addr), nil)
 		}
 	}
 }
 
-// Fixed returns nothing: every entry is a Service's.
-func (socketMode) Fixed(sdk.Role, map[string]bool) map[spot]*claim { return nil }
-
-// Kind has addresses be added before sockets are opened there, and removed after they are closed.
-func (socketMode) Kind(k spot) reconcile.Kind {
-	if k.what == ofClaim {
-		return reconcile.Kind{Add: 1, Remove: 1, Label: "sockets"}
-	}
-	return reconcile.Kind{Add: 0, Remove: 2, Counted: true, Label: "addresses"}
+// vipSpot returns the key of a VIP.
+func vipSpot(addr netip.Addr) spot {
+	return spot{isVIP: true, place: place{addr: netip.AddrPortFrom(addr, 0)}}
 }
 
-// Parse returns what connections see.
+// Fixed returns nil: every entry belongs to a Service.
+func (socketMode) Fixed(sdk.Role, map[string]bool) map[spot]*claim { return nil }
+
+// Phases of a change.
+const (
+	addVIPs uint8 = iota
+	changeSockets
+	dropVIPs
+)
+
+// Kind implements reconcile.Mode.
+func (socketMode) Kind(k spot) reconcile.Kind {
+	if k.isVIP {
+		return reconcile.Kind{Add: addVIPs, Remove: dropVIPs, Counted: true, Label: "addresses"}
+	}
+	return reconcile.Kind{Add: changeSockets, Remove: changeSockets, Label: "sockets"}
+}
+
+// Parse returns the installed pieces, which only this process changes.
 func (m socketMode) Parse(map[spot]*claim) (map[sdk.Name]*desired, sdk.Role) {
 	return m.claims.Installed(), 0
 }
 
-// Frontend returns where a socket listens.
+// Frontend returns where the socket of a claim listens.
 func (socketMode) Frontend(k spot) (sdk.Protocol, netip.AddrPort, bool) {
 	return k.place.protocol, k.place.addr, k.listens
 }
@@ -215,7 +228,15 @@ type socketKernel struct{ *sockets }
 
 type batch = reconcile.Batch[spot, *claim]
 
-// List returns the claims that sockets follow, and the addresses that were added.
+// changes returns the changes of a phase.
+func changes(b batch, phase uint8) []reconcile.Change[spot, *claim] {
+	if int(phase) < len(b.Phases) {
+		return b.Phases[phase]
+	}
+	return nil
+}
+
+// List returns the installed claims, and the VIPs that they need.
 func (k socketKernel) List(context.Context) (map[spot]*claim, error) {
 	k.discard()
 	all := make(map[spot]*claim, len(k.rivals))
@@ -226,35 +247,44 @@ func (k socketKernel) List(context.Context) (map[spot]*claim, error) {
 			}
 		}
 	}
-	for addr := range k.needed {
-		all[spot{what: ofAddress, place: placeOf(addr)}] = nil
+	for addr := range k.vips.present {
+		if k.Serves(sdk.FamilyOf(addr)) {
+			all[vipSpot(addr)] = nil
+		}
+	}
+	for addr := range k.vips.missing {
+		if k.Serves(sdk.FamilyOf(addr)) {
+			all[vipSpot(addr)] = nil
+		}
 	}
 	return all, nil
 }
 
-// Foreign returns the address that another program removed. Nothing but this process can change its sockets.
-func (k socketKernel) Foreign(context.Context) (why string, unsure bool) { return k.missing(), false }
+// Foreign returns nothing: no other program changes the sockets of this process.
+func (socketKernel) Foreign(context.Context) (why string, unsure bool) { return "", false }
 
-// Apply has the sockets follow claims. It opens sockets, for no Service yet, and if that fails it refuses the claims for
-// which it failed, and changes nothing. What is not needed any more stays open until finish.
+// Apply makes the sockets serve the claims of a batch. It first opens all sockets. If that fails for some claims, it
+// refuses them and changes nothing. Sockets that no claim needs any more stay open until finish.
 func (k socketKernel) Apply(ctx context.Context, b batch) (map[spot]error, error) {
 	next := k.follow(b)
-	if err := k.acquire(ctx, b); err != nil {
-		return nil, err
+	var added []netip.Addr
+	for _, c := range changes(b, addVIPs) {
+		added = append(added, c.Key.place.addr.Addr())
 	}
-	refused, err := k.openAll(ctx, next)
+	err := k.addVIPs(ctx, added)
+	var refused map[spot]error
+	if err == nil {
+		refused, err = k.openAll(ctx, next)
+	}
 	if err != nil || len(refused) > 0 {
+		for _, addr := range added {
+			k.vips.drop(addr)
+		}
 		return refused, err
 	}
-	for _, phase := range b.Phases {
-		for _, c := range phase {
-			if c.New != nil {
-				k.publish(k.Pieces()[c.New.name])
-			} else if addr := c.Key.place.addr.Addr(); c.Key.what == ofAddress && c.Op == reconcile.Add {
-				k.needed[addr] = true
-			} else if c.Key.what == ofAddress {
-				delete(k.needed, addr)
-			}
+	for _, c := range changes(b, changeSockets) {
+		if c.New != nil {
+			k.publish(k.Pieces()[c.New.name])
 		}
 	}
 	for p, r := range next {
@@ -271,58 +301,52 @@ func (k socketKernel) Apply(ctx context.Context, b batch) (map[spot]error, error
 			k.leaving[p], k.closing[p] = socket, true
 		}
 	}
+	for _, c := range changes(b, dropVIPs) {
+		k.vips.drop(c.Key.place.addr.Addr())
+	}
 	k.discard()
 	return nil, nil
 }
 
-// follow returns the rivals at each place that a batch changes.
+// follow returns the rivals after a batch at each place that it changes. A claim that begins to listen has another key,
+// so removals come first.
 func (s *sockets) follow(b batch) map[place]rivals {
 	next := make(map[place]rivals)
-	for _, removes := range []bool{true, false} { // first: a claim that begins to listen has another key
-		for _, phase := range b.Phases {
-			for _, c := range phase {
-				p := c.Key.place
-				if c.Key.what != ofClaim || removes != (c.New == nil) {
-					continue
-				}
-				r, seen := next[p]
-				if !seen {
-					r = s.rivals[p]
-				}
-				if i := c.Key.rank(); c.New != nil || r[i] == c.Old {
-					r[i] = c.New
-				}
-				next[p] = r
+	for _, removes := range []bool{true, false} {
+		for _, c := range changes(b, changeSockets) {
+			if removes != (c.New == nil) {
+				continue
 			}
+			p := c.Key.place
+			r, seen := next[p]
+			if !seen {
+				r = s.rivals[p]
+			}
+			if i := c.Key.rank(); c.New != nil || r[i] == c.Old {
+				r[i] = c.New
+			}
+			next[p] = r
 		}
 	}
 	return next
 }
 
-// openAll opens the sockets that are missing, and returns the claims that it was refused for. A claim of a Service that no
-// update changed, or of a node port at an address that has just gone, is owed instead.
+// openAll opens missing sockets, and returns the claims for which that failed. If a claim belongs to a Service that no
+// update changed, or to a node port at an address that was just removed, its socket is owed instead.
 func (s *sockets) openAll(ctx context.Context, next map[place]rivals) (refused map[spot]error, err error) {
-	var missing []*claim
-	for p, r := range next {
-		if c := r.owner(); c != nil && c.listens && s.open[p] == nil {
-			missing = append(missing, c)
-		}
-	}
-	if len(missing) > 0 && s.role == sdk.Active {
-		if err := s.handover.take(ctx); err != nil {
-			s.log.Warn("the process that serves does not give its ports up", "err", err)
-		}
-	}
 	refused = make(map[spot]error)
-	for _, c := range missing {
-		p := c.place
+	for p, r := range next {
+		c := r.owner()
+		if c == nil || !c.listens || s.open[p] != nil {
+			continue
+		}
 		if err := ctx.Err(); err != nil {
 			s.discard()
 			return nil, err
 		}
 		switch err := s.openAt(ctx, c); {
 		case err == nil:
-		case !s.edited(c.name), c.every() && notOurs(err):
+		case !s.isEdited(c.name), c.every() && isNotLocal(err):
 			s.owed[p] = explain(p, err)
 			s.log.Warn("cannot listen; trying again", "at", p.String(), "service", c.name, "err", s.owed[p])
 		default:
@@ -332,7 +356,7 @@ func (s *sockets) openAll(ctx context.Context, next map[place]rivals) (refused m
 	return refused, nil
 }
 
-// openAt opens the socket of a claim, or one again that still finishes what it has begun.
+// openAt opens the socket of a claim. It uses a leaving socket at this place if there is one.
 func (s *sockets) openAt(ctx context.Context, c *claim) error {
 	s.step()
 	p := c.place
@@ -353,7 +377,7 @@ func (s *sockets) openAt(ctx context.Context, c *claim) error {
 	return err
 }
 
-// discard closes sockets that serve nothing.
+// discard closes the sockets that the batch opened and that serve no claim.
 func (s *sockets) discard() {
 	for _, p := range s.opened {
 		if socket := s.open[p]; socket != nil && socket.Target() == nil {
@@ -364,13 +388,13 @@ func (s *sockets) discard() {
 	s.opened = nil
 }
 
-// edited reports whether an update gave the Service another value than connections see.
-func (s *sockets) edited(name sdk.Name) bool {
-	was, d := s.seen(name), s.Pieces()[name]
+// isEdited reports whether the desired value of a Service differs from what connections see.
+func (s *sockets) isEdited(name sdk.Name) bool {
+	was, d := s.installed(name), s.Pieces()[name]
 	return was == nil || d == nil || !was.service.Equal(*d.service)
 }
 
-// publish makes d what connections see from now on.
+// publish makes d visible to new connections.
 func (s *sockets) publish(d *desired) {
 	svc := *d.service
 	v := s.services[svc.Name]
@@ -388,7 +412,7 @@ func (s *sockets) publish(d *desired) {
 	delete(s.affinity, svc.Name)
 }
 
-// serve gives a socket that is open to the Service of a claim.
+// serve makes the socket of a claim, if it is open, serve the claim's Service.
 func (s *sockets) serve(c *claim) {
 	if socket := s.open[c.place]; socket != nil {
 		s.step()
@@ -396,13 +420,14 @@ func (s *sockets) serve(c *claim) {
 	}
 }
 
-// tryOwed opens what could not be opened before, if it is time.
-func (s *sockets) tryOwed(ctx context.Context) error {
+// openOwed adds missing VIPs and opens owed sockets, if retry is set.
+func (s *sockets) openOwed(ctx context.Context) error {
 	if !s.retry {
 		return nil
 	}
 	s.retry = false
-	if err := s.ensure(ctx, s.unheld()); err != nil {
+	missing := slices.DeleteFunc(slices.Collect(maps.Keys(s.vips.missing)), func(addr netip.Addr) bool { return !s.Serves(sdk.FamilyOf(addr)) })
+	if err := s.addVIPs(ctx, missing); err != nil {
 		return err
 	}
 	for p := range maps.Clone(s.owed) {
@@ -420,18 +445,18 @@ func (s *sockets) tryOwed(ctx context.Context) error {
 	return nil
 }
 
-// settle applies a plan, and has connections see what is desired. finish has to follow.
-func (s *sockets) settle(ctx context.Context, p reconcile.Plan[*desired, spot, *claim]) ([]sdk.Failure, error) {
+// apply applies a plan, and makes the changed Services visible to connections. The caller calls finish afterwards.
+func (s *sockets) apply(ctx context.Context, p reconcile.Plan[*desired, spot, *claim]) ([]sdk.Failure, error) {
 	failed, err := p.Apply(ctx)
 	if err == nil {
-		err = s.tryOwed(ctx)
+		err = s.openOwed(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
 	for name := range s.changed {
 		s.step()
-		d := s.seen(name)
+		d := s.installed(name)
 		if d == nil {
 			continue
 		}
@@ -450,7 +475,7 @@ func (s *sockets) settle(ctx context.Context, p reconcile.Plan[*desired, spot, *
 	return failed, nil
 }
 
-// finish closes what no Service wants, and forgets the Services that are gone.
+// finish drains or closes the sockets that no claim needs, and removes deleted Services.
 func (s *sockets) finish() {
 	for p := range s.closing {
 		s.step()
@@ -460,53 +485,51 @@ func (s *sockets) finish() {
 		}
 	}
 	for name := range s.changed {
-		if s.seen(name) == nil {
+		if s.installed(name) == nil {
 			delete(s.services, name)
 		}
 	}
-	s.closing, s.changed = make(map[place]bool), make(map[sdk.Name]bool) // small again: to walk a map costs its largest size
+	s.closing, s.changed = make(map[place]bool), make(map[sdk.Name]bool) // new maps, because to walk one costs as much as at its largest
 }
 
-// keepsFlows reports whether UDP flows to a frontend whose socket closes go on until they end: its Service still
-// has it, and something serves the Service.
+// keepsFlows reports whether the UDP flows of a closing socket continue until they end: only if the Service still has
+// the frontend and an endpoint that serves.
 func (s *sockets) keepsFlows(t *relay.Target) bool {
-	d := s.seen(t.Service.Name())
+	d := s.installed(t.Service.Name())
 	return d != nil && len(d.service.Reachable())+len(d.service.Serving) > 0 &&
 		slices.ContainsFunc(d.service.Frontends, func(f sdk.Frontend) bool { return f.Addr == t.Frontend.Addr })
 }
 
-// due reports whether it is time to look at what no call tells: addresses that come and go,
-// places that become free, clients whose time is over.
-func (s *sockets) due() bool {
-	now := time.Now()
-	if now.Sub(s.expired) >= affinityPeriod {
-		s.expired = now
-		for _, service := range s.services {
-			service.ExpireAffinity(now)
-		}
-	}
-	if now.Sub(s.looked) < addressPeriod {
-		return false
-	}
-	s.looked = now
-	maps.DeleteFunc(s.leaving, func(p place, socket relay.Socket) bool { return !s.closing[p] && !socket.Drain() })
-	s.retry = len(s.owed)+len(s.unheld()) > 0
-	return true
-}
-
-// How often the machine's addresses are read again, and how often clients whose
-// time is over are forgotten.
+// How often the machine's addresses are read, and expired affinity is removed.
 const (
 	addressPeriod  = 2 * time.Second
 	affinityPeriod = 30 * time.Second
 )
 
-// moved reads the machine's addresses. If what serves depends on those that have come or
-// gone, it reports that; else only the relay has to know of them.
-func (s *sockets) moved(matters func(*machine) bool) bool {
+// isDue does periodic work, and reports whether the machine's addresses should be read again.
+func (s *sockets) isDue() bool {
+	now := time.Now()
+	if now.Sub(s.expiredAt) >= affinityPeriod {
+		s.expiredAt = now
+		for _, service := range s.services {
+			service.ExpireAffinity(now)
+		}
+	}
+	if now.Sub(s.readAt) < addressPeriod {
+		return false
+	}
+	s.readAt = now
+	maps.DeleteFunc(s.leaving, func(p place, socket relay.Socket) bool { return !s.closing[p] && !socket.Drain() })
+	s.retry = len(s.owed)+len(s.vips.missing) > 0
+	return true
+}
+
+// hasMoved reads the machine's addresses. It reports whether they differ in a way that matters. Otherwise it only tells
+// the relay.
+func (s *sockets) hasMoved(matters func(*machine) bool) bool {
 	own, err := s.addresses()
 	if err != nil {
-		s.log.Warn("node ports stay at the addresses known so far", "err", err)
+		s.log.Warn("cannot read the machine's addresses; node ports stay at the known ones", "err", err)
 		return false
 	}
 	if slices.Equal(own, s.machine.addresses) {
@@ -520,8 +543,8 @@ func (s *sockets) moved(matters func(*machine) bool) bool {
 	return false
 }
 
-// read makes what n and the machine's addresses say the node.
-func (s *sockets) read(n sdk.Node) error {
+// setNode sets the node, and reads the machine's addresses.
+func (s *sockets) setNode(n sdk.Node) error {
 	own, err := s.addresses()
 	if err != nil {
 		return err
@@ -530,11 +553,10 @@ func (s *sockets) read(n sdk.Node) error {
 	return nil
 }
 
-// explain makes an error of relay.Listen one that says what to do. What no retry can
-// mend is a Refusal.
+// explain adds what to do to an error of relay.Listen. The result is a Refusal if it makes no sense to try again.
 func explain(p place, err error) error {
 	switch {
-	case notOurs(err):
+	case isNotLocal(err):
 		try := fmt.Sprintf("ip address add %s dev lo", netip.PrefixFrom(p.addr.Addr(), p.addr.Addr().BitLen()))
 		if runtime.GOOS == "windows" {
 			try = "addresses: auto, among the options of userspace"
@@ -553,5 +575,5 @@ func explain(p place, err error) error {
 	return fmt.Errorf("listen on %s: %w", p, err)
 }
 
-// notOurs reports whether the machine lacks the address, now.
-func notOurs(err error) bool { return errors.Is(err, relay.ErrNotLocal) }
+// isNotLocal reports whether a socket was not opened because no interface has the address.
+func isNotLocal(err error) bool { return errors.Is(err, relay.ErrNotLocal) }

@@ -124,7 +124,7 @@ func (s *stage) hurry() {
 	s.Helper()
 	s.do(func() error {
 		for _, f := range s.way.families {
-			f.core().looked = time.Time{}
+			f.core().readAt = time.Time{}
 		}
 		return nil
 	})

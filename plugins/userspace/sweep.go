@@ -16,30 +16,29 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// sweep is Cleanup: it ends what this process serves, and takes the rules out. Then no socket
-// is behind the ports to which the kernel may still redirect clients. Addresses are removed last:
-// those that are noted, but for what another process of this mode serves.
+// sweep implements Cleanup: it removes the rules, closes all sockets and connections, and removes the VIPs. Afterwards no
+// socket has the ports to which the kernel may still redirect clients, so their failed connections are forgotten.
 func (p *plugin) sweep(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, error) {
 	p.log = env.Log
-	gone := p.held()
+	gone := p.served()
 	var closed map[sdk.Family][]uint16
-	if !l.DryRun && mayUse() {
-		closed = p.doors(ctx)
+	if !l.DryRun && mayWrite() {
+		closed = p.redirectedPorts(ctx)
 	}
-	swept, err := sweepAll(ctx, l, env)
+	swept, err := sweepRules(ctx, l, env)
 	if !l.DryRun {
 		p.end()
 		for f, ports := range closed {
 			p.forgetFailed(f, ports)
 		}
 	}
-	removed, unable := p.adding.sweep(ctx, l.DryRun)
+	removed, unable := p.vips.sweep(l.DryRun)
 	return slices.Concat(gone, swept, removed), errors.Join(err, unable)
 }
 
-// doors are the ports of TCP to which rules lead now, whichever process wrote them, those of
-// this process, and those of the one before it.
-func (p *plugin) doors(ctx context.Context) map[sdk.Family][]uint16 {
+// redirectedPorts returns the TCP ports to which rules of any process redirect, those of this process, and those of the
+// process before it.
+func (p *plugin) redirectedPorts(ctx context.Context) map[sdk.Family][]uint16 {
 	all := make(map[sdk.Family][]uint16)
 	note := func(f sdk.Family, ports relay.Ports) {
 		if ports != (relay.Ports{}) {
@@ -48,28 +47,28 @@ func (p *plugin) doors(ctx context.Context) map[sdk.Family][]uint16 {
 	}
 	for _, f := range families {
 		for _, tool := range iptables.ToolsInUse(ctx, f) {
-			note(f, ledTo(func(id iptables.ID) string {
-				rules, _, _ := tool.List(ctx, id) // what cannot be read cannot be removed: sweepAll says so
+			note(f, portsIn(func(id iptables.ID) string {
+				rules, _, _ := tool.List(ctx, id) // if that fails, sweepRules fails, too
 				return fmt.Sprint(rules)
 			}))
 		}
 	}
-	for _, r := range p.way.withRules() {
+	for _, r := range p.way.redirected() {
 		note(r.family, r.former)
 		note(r.family, r.portals.Ports())
 	}
 	return all
 }
 
-// held are the sockets and connections that Cleanup would end.
-func (p *plugin) held() []string {
+// served describes the sockets and connections that Cleanup closes.
+func (p *plugin) served() []string {
 	var names []string
 	for _, f := range p.way.families {
 		for at, socket := range f.core().open {
 			names = append(names, "socket "+at.String()+" of "+socket.Target().Service.Name().String())
 		}
 		for at := range f.core().leaving {
-			names = append(names, "socket "+at.String()+", which finishes flows")
+			names = append(names, "socket "+at.String()+", which drains UDP flows")
 		}
 	}
 	slices.Sort(names)
@@ -79,18 +78,18 @@ func (p *plugin) held() []string {
 	return names
 }
 
-// sweepAll removes, or only names, every rule of ours, in both families and both
-// backends, and kube-proxy's if that is asked for, and gives the kernel's parameters back.
-func sweepAll(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, error) {
-	if !mayUse() {
-		return nil, nil // nor could any have been written
+// sweepRules removes, or only describes, our rules in both families and both backends, and with l.KubeProxy those of
+// kube-proxy. It restores the kernel parameters.
+func sweepRules(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, error) {
+	if !mayWrite() {
+		return nil, nil // this process could not have written any
 	}
 	gone, err := swept(l.KubeProxy).All(ctx, l, env)
 	given, unable := env.GiveBack(l)
 	return append(gone, given...), errors.Join(err, unable)
 }
 
-// swept are the rules that go.
+// swept describes the rules to remove.
 func swept(kubeProxyToo bool) sweep.Rules {
 	return sweep.Rules{
 		Mode: mode, Ours: isOurs, Rank: rank,
@@ -104,11 +103,11 @@ func swept(kubeProxyToo bool) sweep.Rules {
 	}
 }
 
-// kubeProxys are the chains of kube-proxy's userspace mode. Where there are no others
-// of ours, only it made them, and they go when that is asked for.
+// kubeProxys are the chains that kube-proxy's userspace mode created, too. If there are no other chains of ours, they are
+// kube-proxy's, and only removed with Leftovers.KubeProxy.
 var kubeProxys = []string{"KUBE-PORTALS-CONTAINER", "KUBE-PORTALS-HOST", "KUBE-NODEPORT-CONTAINER", "KUBE-NODEPORT-HOST", "KUBE-NODEPORT-NON-LOCAL"}
 
-// hasOurs reports whether a chain is there that kube-proxy did not make.
+// hasOurs reports whether there are chains that only this mode creates.
 func hasOurs(found iptables.Tables) bool {
 	return slices.ContainsFunc(slices.Collect(maps.Keys(found)), func(id iptables.ID) bool { return isOurs(id) && !slices.Contains(kubeProxys, id.Chain) })
 }

@@ -35,7 +35,7 @@ func newScene(t testing.TB, node sdk.Node, services []sdk.Service) *scene {
 	for _, family := range families {
 		s.fakes[family] = iptables.NewFake()
 		b := newFamilyRules(iptables.Tool{Family: family, Backend: "fake", Kernel: s.fakes[family]})
-		b.node.node, b.node.doors = node, [3]uint16{1000, 1001, 1002}
+		b.node.node, b.node.ports = node, [3]uint16{1000, 1001, 1002}
 		for _, addr := range node.Addrs {
 			if node.TakesNodePorts(addr) {
 				b.node.nodePorts = append(b.node.nodePorts, netip.PrefixFrom(addr, addr.BitLen()))
@@ -82,7 +82,7 @@ func (s *scene) put(svc *sdk.Service) {
 func (s *scene) write(of sdk.Family, role sdk.Role) *iptables.Script {
 	s.Helper()
 	s.fakes[of].Last = nil
-	s.rules[of].follow(role)
+	s.rules[of].setRole(role)
 	if failed, err := s.rules[of].Plan().Apply(s.Context()); err != nil || len(failed) > 0 {
 		s.Fatal(failed, err)
 	}

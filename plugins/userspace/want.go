@@ -9,7 +9,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A place is where a socket stands.
+// A place is where a socket listens.
 type place struct {
 	protocol sdk.Protocol
 	addr     netip.AddrPort
@@ -17,36 +17,33 @@ type place struct {
 
 func (p place) String() string { return p.protocol.String() + " " + p.addr.String() }
 
-// A claim is one place that a frontend of a Service wants.
+// A claim is a place where a frontend of a Service is served.
 type claim struct {
 	place    place
 	name     sdk.Name
-	frontend *sdk.Frontend // of the Service, never changed
+	frontend *sdk.Frontend // of the Service, immutable
 
-	// listens: a socket is to stand here. Where no endpoint serves there is none, so
-	// that the kernel itself turns clients away; the place is claimed all the
-	// same, or a node port of another Service could take it.
+	// listens says that the place needs a socket. It has none if the Service has no endpoint, so that the kernel
+	// refuses clients. The claim prevents that the node port of another Service gets the place.
 	listens bool
 }
 
-// every reports whether the place is one of those that the frontend's
-// unspecified address stands for. Such a claim gives way to one that names the
-// address.
+// every reports whether the frontend has the unspecified address, that is, a node port. Its claim gives way to that of a
+// frontend with the address of the place.
 func (c *claim) every() bool { return c.frontend.Addr.Addr().IsUnspecified() }
 
-// spot is the key of the claim's entry.
+// spot returns the key of a claim in the reconciler.
 func (c *claim) spot() spot {
-	return spot{what: ofClaim, place: c.place, every: c.every(), listens: c.listens}
+	return spot{place: c.place, every: c.every(), listens: c.listens}
 }
 
-// A desired is what one Service comes to: what connections see of it, and the places
-// where it is to be reached. Nil: the Service is gone.
+// A desired is the piece of one Service: its value for connections, and its claims. It is nil if there is no Service.
 type desired struct {
 	service *sdk.Service
 	claims  []claim
 }
 
-// Equal reports whether both are the same.
+// Equal implements reconcile.Piece.
 func (d *desired) Equal(e *desired) bool {
 	if d == nil || e == nil || d == e {
 		return d == e
@@ -54,7 +51,7 @@ func (d *desired) Equal(e *desired) bool {
 	return d.service.Equal(*e.service) && slices.EqualFunc(d.claims, e.claims, func(a, b claim) bool { return a.spot() == b.spot() })
 }
 
-// want is what svc comes to, on a node whose addresses nodePorts take node ports.
+// want returns the piece of a Service on a node whose addresses nodePorts take node ports.
 func want(svc sdk.Service, nodePorts []netip.Addr) (*desired, error) {
 	switch err := svc.Check(); {
 	case err != nil:
@@ -77,9 +74,8 @@ func want(svc sdk.Service, nodePorts []netip.Addr) (*desired, error) {
 	return d, nil
 }
 
-// places are the addresses that f is listened at: its own, or in place of an
-// unspecified one those of its family that take node ports. Never the
-// unspecified one itself, which would also catch what is sent to others.
+// places returns where sockets listen for f: at its address, or for a node port at the addresses of nodePorts of its
+// family. A socket at the unspecified address would also accept connections to other addresses.
 func places(f sdk.Frontend, nodePorts []netip.Addr) []netip.AddrPort {
 	if !f.Addr.Addr().IsUnspecified() {
 		return []netip.AddrPort{f.Addr}

@@ -122,12 +122,12 @@ close tcp 10.0.0.1:80`},
 func planText(t *testing.T, from, to []sdk.Service) string {
 	t.Helper()
 	var done []string
-	s := newSockets(&process{relay: relay.New(), adding: newAdding(nil, ""), log: slog.New(slog.DiscardHandler), step: func() {}}, sdk.IPv4)
+	s := newSockets(&process{relay: relay.New(), vips: newVIPs(nil, ""), log: slog.New(slog.DiscardHandler), step: func() {}}, sdk.IPv4)
 	s.listen = func(_ context.Context, c *claim) (relay.Socket, error) {
 		done = append(done, "open "+c.place.String()+" for "+c.name.String())
 		return &fakeSocket{place: c.place, done: &done}, nil
 	}
-	s.forget()
+	s.reset()
 	for _, services := range [][]sdk.Service{from, to} {
 		done = nil
 		pieces := make(map[sdk.Name]*desired)
@@ -142,7 +142,7 @@ func planText(t *testing.T, from, to []sdk.Service) string {
 			pieces[svc.Name] = d
 		}
 		s.Put(pieces)
-		if failed, err := s.settle(t.Context(), s.claims.Plan()); err != nil || len(failed) > 0 {
+		if failed, err := s.apply(t.Context(), s.claims.Plan()); err != nil || len(failed) > 0 {
 			t.Fatal(failed, err)
 		}
 		s.finish()

@@ -4,17 +4,5 @@
 
 package userspace
 
-import "context"
-
-// A handover is for Windows alone: elsewhere two processes of one user can open one port.
-type handover struct{}
-
-func (*handover) offer()                     {}
-func (*handover) withdraw()                  {}
-func (*handover) take(context.Context) error { return nil }
-
-// handsOver sets the pipe's name.
-func (p *plugin) handsOver(string) {}
-
-// theInterfaces are nil: addresses are added on Windows alone.
+// theInterfaces returns nil: only on Windows are addresses added.
 func theInterfaces() interfaces { return nil }

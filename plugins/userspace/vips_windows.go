@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// theInterfaces are this machine's, by Windows' IP Helper.
+// theInterfaces returns the interfaces of this machine, by the IP Helper of Windows.
 func theInterfaces() interfaces {
 	dll := windows.NewLazySystemDLL("iphlpapi.dll")
 	return ipHelper{
@@ -24,10 +24,10 @@ func theInterfaces() interfaces {
 	}
 }
 
-// An ipHelper is iphlpapi.dll, with the calls that golang.org/x/sys/windows does not have.
+// An ipHelper has the procedures of iphlpapi.dll that golang.org/x/sys/windows lacks.
 type ipHelper struct{ initialize, create, remove *windows.LazyProc }
 
-// Able looks whether this process may call Windows, and for the interface.
+// Able implements interfaces.
 func (h ipHelper) Able(on string) error {
 	err := h.mayCall()
 	if err == nil {
@@ -36,7 +36,7 @@ func (h ipHelper) Able(on string) error {
 	return err
 }
 
-// mayCall looks whether Windows has the calls, which wine 8.0 has not, and lets this process call them.
+// mayCall returns why this process cannot call the procedures, if so. wine 8.0 does not have them.
 func (h ipHelper) mayCall() error {
 	for _, p := range []*windows.LazyProc{h.initialize, h.create, h.remove} {
 		if err := p.Find(); err != nil {
@@ -44,12 +44,12 @@ func (h ipHelper) mayCall() error {
 		}
 	}
 	if !windows.GetCurrentProcessToken().IsElevated() {
-		return fmt.Errorf("this process is no administrator's: %w", fs.ErrPermission)
+		return fmt.Errorf("this process does not run as an administrator: %w", fs.ErrPermission)
 	}
 	return nil
 }
 
-// indexOf finds an interface by its alias; empty: the loopback interface.
+// indexOf returns the index of the interface with an alias (empty: the loopback interface).
 func indexOf(name string) (uint32, error) {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -63,7 +63,7 @@ func indexOf(name string) (uint32, error) {
 	return 0, fs.ErrNotExist
 }
 
-// List asks for both families at once.
+// List implements interfaces.
 func (ipHelper) List() ([]assigned, error) {
 	var table *windows.MibUnicastIpAddressTable
 	if err := windows.GetUnicastIpAddressTable(windows.AF_UNSPEC, &table); err != nil {
@@ -95,7 +95,7 @@ func stateOf(dad uint32) addressState {
 	return tentative
 }
 
-// addrIn is the address in the union of socket addresses that a row has.
+// addrIn returns the address in a SOCKADDR_INET.
 func addrIn(s *windows.RawSockaddrInet6) (netip.Addr, bool) {
 	switch s.Family {
 	case windows.AF_INET:
@@ -106,10 +106,10 @@ func addrIn(s *windows.RawSockaddrInet6) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// row is addr on an interface, with everything else as Windows has it by default.
+// row returns a row for an address of an interface, with the defaults of Windows in its other fields.
 func (h ipHelper) row(index uint32, addr netip.Addr) *windows.MibUnicastIpAddressRow {
 	row := new(windows.MibUnicastIpAddressRow)
-	_, _, _ = h.initialize.Call(uintptr(unsafe.Pointer(row))) // it returns nothing
+	_, _, _ = h.initialize.Call(uintptr(unsafe.Pointer(row))) // has no result
 	row.InterfaceIndex = index
 	if addr.Is4() {
 		s := (*windows.RawSockaddrInet4)(unsafe.Pointer(&row.Address))
@@ -120,7 +120,7 @@ func (h ipHelper) row(index uint32, addr netip.Addr) *windows.MibUnicastIpAddres
 	return row
 }
 
-// Add gives an interface addr, until the machine starts again.
+// Add implements interfaces.
 func (h ipHelper) Add(on string, addr netip.Addr) error {
 	index, err := indexOf(on)
 	if err != nil {
@@ -132,7 +132,7 @@ func (h ipHelper) Add(on string, addr netip.Addr) error {
 	return call(h.create, row)
 }
 
-// Remove takes an address away from the interface that has it.
+// Remove implements interfaces.
 func (h ipHelper) Remove(a assigned) error {
 	if err := h.mayCall(); err != nil {
 		return err
@@ -140,7 +140,7 @@ func (h ipHelper) Remove(a assigned) error {
 	return call(h.remove, h.row(a.index, a.addr))
 }
 
-// call calls p with row. It returns a status, not an error of GetLastError.
+// call calls a procedure that returns its error instead of setting GetLastError.
 func call(p *windows.LazyProc, row *windows.MibUnicastIpAddressRow) error {
 	status, _, _ := p.Call(uintptr(unsafe.Pointer(row)))
 	switch errno := syscall.Errno(status); errno {
