@@ -1,53 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package relay carries TCP connections and UDP flows from the addresses at which
-// Services are reached to their endpoints. It is the engine of the userspace dataplane,
-// and a package of its own so that it can be read, tested and measured without the rest:
-// it does not know the rules that lead callers to its sockets, the roles of a dataplane,
-// or how updates reach one.
+// Package relay forwards TCP connections and UDP flows from the addresses of Services to their endpoints. It is the engine
+// of the userspace dataplane. It must not know the rules that redirect packets to its sockets, the roles of a dataplane, or
+// how updates reach one. So it can be read, tested and measured alone.
 //
 //	client ──▶ Socket ──▶ Target: a Service and a frontend ──▶ endpoint
 //	       ◀─────────── two pumps (TCP) or a flow (UDP) ───────▶
 //
 // # Use
 //
-// New makes a Relay, NewService a Service whose value Set replaces. Listen opens a
-// Socket at an address that the machine has; Redirected opens Sockets for addresses that
-// it does not have, where rules of the kernel redirect packets to this process. A Socket
-// accepts nothing until Serve gives it a Target. Serve again switches it without closing
-// it, Drain stops it and lets UDP flows end, Close ends them too. TCP connections that
-// are established outlive their Socket; only Stop ends them.
+// New returns a Relay, and NewService a Service whose value Set replaces. Listen opens a Socket at an address that the
+// machine has. Redirected opens Sockets for other addresses, from which rules in the kernel redirect packets to this
+// process. A Socket accepts nothing before Serve sets its Target. Another Serve replaces the Target without closing the
+// Socket. Drain stops the Socket, but its UDP flows continue; Close ends them, too. Established TCP connections outlive
+// their Socket: only Stop ends them.
 //
-// A Socket has a target, a target has a Service, a Service has an immutable sdk.Service:
-// each is one atomic pointer, read once by each new connection. So a change of a Service
-// takes no lock that connections wait for.
-//
-// The values that describe Services (Service, Frontend, Caller, Node, AffinityEntry) are those of
-// package sdk, because sdk.Service.Route is the one place that says which endpoints a
-// caller may have; types of our own would need a second copy of it. Nothing else of the
-// contract is used here: no update, state, role or refusal.
+// A Socket has a Target, a Target has a Service, and a Service has an immutable sdk.Service. Each is an atomic pointer that a
+// new connection reads once, so no connection waits for an update. Of package sdk only the values that describe Services are
+// used, because sdk.Service.Route alone decides which endpoints a client may have.
 //
 // # Goroutines
 //
-// All are members of the Relay's group. Stop closes what each of them waits for, and
-// returns when the last has ended.
+// Each goroutine is a member of the Relay's group. Stop closes what they wait for, and returns when all have ended.
 //
-//   - one for each TCP listener, and two for each connection: one for each direction.
-//   - one reader for each UDP socket from its first Serve on, and one for each flow.
+//   - TCP: one per listener, and two per connection, one for each direction.
+//   - UDP: one per socket after its first Serve, and one per flow.
 //
-// Each reads into a buffer that it borrows when there is something to read, so a connection
-// that waits has none.
-//
-// # Windows
-//
-// There a port belongs to one socket: another process can listen on it only after the socket is
-// closed. SO_REUSEADDR would let any program of the machine take the port.
+// Each borrows a buffer only while there is something to read.
 //
 // # Limits
 //
 //   - Endpoints see an address of this machine, not the client's.
 //   - At most 4 endpoints are tried for a connection, within 3.75 s.
-//   - At most 16,384 UDP flows; datagrams of further clients are dropped and counted.
+//   - At most 16,384 UDP flows. Datagrams of further clients are dropped and counted.
 //   - At most 65,536 clients of a Service keep an endpoint by affinity.
-//   - Connections end with the process. Each holds two descriptors.
+//   - Connections end with the process. Each has two descriptors.
+//   - On Windows a port belongs to one socket, so another process can listen there only after the socket is closed.
+//     SO_REUSEADDR would let any program of the machine take the port.
 package relay

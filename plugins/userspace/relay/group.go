@@ -8,17 +8,16 @@ import (
 	"sync"
 )
 
-// A group is everything that runs in a Relay: each goroutine is a member, by what must
-// be closed to end it.
+// A group has the goroutines of a Relay. Each is a member by what must be closed to end it.
 type group struct {
-	mu      sync.Mutex // guards all below; held for a moment only
+	mu      sync.Mutex // guards the fields below
 	ctx     context.Context
 	cancel  context.CancelFunc
 	members map[io.Closer]struct{}
 	running sync.WaitGroup
 }
 
-// init makes a group without members, also after stop.
+// init makes the group ready, also after stop.
 func (g *group) init() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -26,8 +25,8 @@ func (g *group) init() {
 	g.members = make(map[io.Closer]struct{})
 }
 
-// add makes m a member, whose goroutine is about to start, and calls remove at its end.
-// If the group is being stopped, add closes m and returns false.
+// add adds a member before its goroutine starts. That goroutine must call remove at its end. If the group is being stopped,
+// add closes the member and returns false.
 func (g *group) add(m io.Closer) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -40,7 +39,7 @@ func (g *group) add(m io.Closer) bool {
 	return true
 }
 
-// remove closes m, which is no member any more.
+// remove removes a member and closes it.
 func (g *group) remove(m io.Closer) {
 	g.mu.Lock()
 	delete(g.members, m)
@@ -49,14 +48,14 @@ func (g *group) remove(m io.Closer) {
 	g.running.Done()
 }
 
-// context returns one that ends with stop.
+// context returns a context that stop cancels.
 func (g *group) context() context.Context {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.ctx
 }
 
-// stop closes all members and waits until every goroutine has ended.
+// stop closes all members and waits until their goroutines have ended.
 func (g *group) stop() {
 	g.mu.Lock()
 	g.cancel()

@@ -12,32 +12,31 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Redirected opens Sockets for addresses of one family that the machine need not have: rules of the
-// kernel redirect what is sent there to this process.
+// Redirected opens Sockets for addresses of one family that the machine need not have. Rules in the kernel redirect packets
+// to these addresses to this process.
 //
-// All TCP Sockets share three listeners, because the kernel remembers where
-// a redirected connection was first sent to. Which of the three it came in by says where
-// its client is: on the node, on a pod or elsewhere. A UDP Socket has a port of its own.
+// All TCP Sockets share three listeners: one for clients on the node, one for clients on its pods, and one for others. The
+// kernel knows the original destination of each connection. A UDP Socket has its own port.
 type Redirected struct {
 	relay *Relay
-	every netip.Addr // stands for all addresses of the family
+	every netip.Addr // the unspecified address of the family
 
-	mu        sync.RWMutex // guards all below; connections take it to read
+	mu        sync.RWMutex // guards the fields below; connections take it for reading
 	listeners [3]*listener // by sdk.Origin
 	preferred Ports
-	redirects map[netip.AddrPort]*redirect // TCP, by where clients send to
+	redirects map[netip.AddrPort]*redirect // TCP Sockets by original destination
 }
 
-// Ports are those of the shared listeners, by sdk.Origin. Zero: not open.
+// Ports are the ports of the shared listeners, by sdk.Origin; 0 if a listener is not open.
 type Ports = [3]uint16
 
-// NewRedirected returns one without sockets, of the family of every, which stands for all addresses. Close ends it.
+// NewRedirected returns a Redirected without sockets. every is the unspecified address of its family. Close ends it.
 func (r *Relay) NewRedirected(every netip.Addr) *Redirected {
 	return &Redirected{relay: r, every: every, redirects: make(map[netip.AddrPort]*redirect)}
 }
 
-// Prefer has the shared listeners open at these ports if they are free.
-// Connections on their way to a process that had them before then find this one.
+// Prefer makes the shared listeners open at these ports if they are free. Connections that rules redirect there already, as
+// set by an earlier process, then reach this one.
 func (x *Redirected) Prefer(ports Ports) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -56,20 +55,18 @@ func (x *Redirected) Ports() (ports Ports) {
 	return ports
 }
 
-// ListenUDP opens a Socket for datagrams sent to at, which rules redirect to the
-// Socket's port at an address of this machine. It tells clients apart by the device that
-// a datagram came in by too.
+// ListenUDP opens a Socket at to, an address of this machine, for datagrams that rules redirect from at. Pods may also be
+// recognized by the device by which a datagram arrives.
 func (x *Redirected) ListenUDP(ctx context.Context, at, to netip.AddrPort) (Socket, error) {
 	return x.relay.listenUDP(ctx, at, to, true)
 }
 
-// ListenTCP opens a Socket for connections sent to at, which rules redirect to one of
-// Ports. At an unspecified address it is for those to its port at any address, unless
-// another Socket names that address.
+// ListenTCP opens a Socket for connections that rules redirect from at to one of Ports. If the address is unspecified, the
+// Socket serves its port at all addresses for which there is no other Socket.
 func (x *Redirected) ListenTCP(ctx context.Context, at netip.AddrPort) (Socket, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if err := x.listen(ctx); err != nil {
+	if err := x.listenLocked(ctx); err != nil {
 		return nil, fmt.Errorf("listen for redirected connections: %w", err)
 	}
 	s := &redirect{redirected: x, server: server{relay: x.relay, at: at}}
@@ -77,8 +74,8 @@ func (x *Redirected) ListenTCP(ctx context.Context, at netip.AddrPort) (Socket, 
 	return s, nil
 }
 
-// listen opens the shared listeners that are not open. The caller holds mu.
-func (x *Redirected) listen(ctx context.Context) error {
+// listenLocked opens the shared listeners that are not open.
+func (x *Redirected) listenLocked(ctx context.Context) error {
 	for i := range x.listeners {
 		if x.listeners[i] != nil {
 			continue
@@ -93,20 +90,20 @@ func (x *Redirected) listen(ctx context.Context) error {
 	return nil
 }
 
-// listenAt opens a listener at the preferred port if that is free, else at any.
+// listenAt opens a listener at the preferred port if that is free, else at any port.
 func (x *Redirected) listenAt(ctx context.Context, preferred uint16) (*listener, error) {
 	if preferred != 0 {
 		at := netip.AddrPortFrom(x.every, preferred)
-		err := bindOnce(at) // a process that still has the port shares it with none
+		err := bindOnce(at) // without SO_REUSEPORT, so that it fails if a process has the port
 		if err == nil {
 			return x.relay.listenTCP(ctx, at)
 		}
-		x.relay.log.Load().Info("a redirected port is another than before", "port", preferred, "why", err)
+		x.relay.log.Load().Info("the former port of redirected connections is not free", "port", preferred, "why", err)
 	}
 	return x.relay.listenTCP(ctx, netip.AddrPortFrom(x.every, 0))
 }
 
-// accept is the acceptor of the listener for clients from there.
+// accept implements acceptor for the listener for an origin.
 func (x *Redirected) accept(c *net.TCPConn, from sdk.Origin) (*server, sdk.Caller) {
 	to, err := originalDestination(c)
 	if err != nil {
@@ -119,8 +116,7 @@ func (x *Redirected) accept(c *net.TCPConn, from sdk.Origin) (*server, sdk.Calle
 	return &s.server, sdk.Caller{Addr: remote(c).Unmap().WithZone(""), From: from}
 }
 
-// find returns the Socket for connections to an address: one that names it, or the one
-// that has its port at every address. Nil: there is none.
+// find returns the Socket for an original destination, or nil.
 func (x *Redirected) find(to netip.AddrPort) *redirect {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -130,7 +126,7 @@ func (x *Redirected) find(to netip.AddrPort) *redirect {
 	return x.redirects[netip.AddrPortFrom(x.every, to.Port())]
 }
 
-// Close closes the shared listeners. Clients that wait in them are reset.
+// Close closes the shared listeners. Waiting clients are reset.
 func (x *Redirected) Close() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -143,7 +139,7 @@ func (x *Redirected) Close() {
 	clear(x.redirects)
 }
 
-// A redirect is the Socket for TCP connections to one address. The listeners are shared.
+// A redirect is the Socket for TCP connections to one original destination.
 type redirect struct {
 	server
 	redirected *Redirected

@@ -13,24 +13,22 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// DefaultUDPIdle is how long a UDP flow lasts without a datagram, until SetUDPIdle says
-// otherwise.
+// DefaultUDPIdle is the time without a datagram after which a UDP flow ends, before SetUDPIdle.
 const DefaultUDPIdle = 250 * time.Millisecond
 
-// A Relay carries connections and flows from its Sockets to endpoints. Its methods may
-// be called at any time, by several goroutines at once.
+// A Relay forwards connections and flows from its Sockets to endpoints. Its methods may be called concurrently.
 type Relay struct {
 	group   group
 	node    atomic.Pointer[node]
-	udpIdle atomic.Int64  // of a UDP flow, in nanoseconds
-	mark    atomic.Uint32 // on packets to endpoints; zero: none
+	udpIdle atomic.Int64  // in nanoseconds
+	mark    atomic.Uint32 // of packets to endpoints; 0: none
 	log     atomic.Pointer[slog.Logger]
 	buffers buffers
 
-	Counters Counters // is only read
+	Counters Counters // read-only
 }
 
-// New returns a Relay without sockets, on a node of which nothing is known. Stop ends it.
+// New returns a Relay without sockets, for an unknown node. Stop ends it.
 func New() *Relay {
 	r := new(Relay)
 	r.group.init()
@@ -40,31 +38,29 @@ func New() *Relay {
 	return r
 }
 
-// SetLog makes log the one that is written to from now on.
+// SetLog sets the logger.
 func (r *Relay) SetLog(log *slog.Logger) { r.log.Store(log) }
 
-// SetUDPIdle makes UDP flows end after so long without a datagram in either direction.
-// Flows that are open notice with their next datagram.
+// SetUDPIdle sets the time without a datagram in either direction after which a UDP flow ends. It takes effect for a flow
+// with its next datagram.
 func (r *Relay) SetUDPIdle(d time.Duration) { r.udpIdle.Store(int64(d)) }
 
-// SetMark puts a mark on the packets of connections to endpoints that begin from now on,
-// so that rules can tell them from those of clients. Zero means no mark. It needs Linux
-// and CAP_NET_ADMIN.
+// SetMark sets the mark of packets to endpoints, by which rules can tell them from packets of clients. It takes effect for
+// new connections and flows. 0 means no mark. A mark needs Linux and CAP_NET_ADMIN.
 func (r *Relay) SetMark(mark uint32) { r.mark.Store(mark) }
 
-// SetNode says what the machine is like, and which addresses it has: by these a client
-// on the node is told from others. The caller must not change own afterwards.
+// SetNode sets the node, and the addresses of the machine. Clients with such an address are on the node. The caller must
+// not modify own afterwards.
 func (r *Relay) SetNode(n sdk.Node, own map[netip.Addr]bool) { r.node.Store(&node{n, own}) }
 
-// Stop ends all connections and flows, and waits until their goroutines have
-// ended. Sockets that never served anything stay open. The Relay can be used again.
+// Stop closes all connections, flows and Sockets with a Target, and waits until their goroutines have ended. The Relay can be
+// used again.
 func (r *Relay) Stop() {
 	r.group.stop()
 	r.group.init()
 }
 
-// Listen opens a Socket of TCP or UDP at an address that this machine has. Its error wraps one of
-// ErrNotLocal, ErrNotAllowed and ErrInUse if that is the reason.
+// Listen opens a TCP or UDP Socket at an address of this machine. Its error may wrap ErrNotLocal, ErrNotAllowed or ErrInUse.
 func (r *Relay) Listen(ctx context.Context, protocol sdk.Protocol, at netip.AddrPort) (Socket, error) {
 	if protocol == sdk.TCP {
 		l, err := r.listenTCP(ctx, at)
@@ -76,8 +72,7 @@ func (r *Relay) Listen(ctx context.Context, protocol sdk.Protocol, at netip.Addr
 	return r.listenUDP(ctx, at, at, false)
 }
 
-// Probe finds out whether Listen would succeed, and leaves no socket. No client is
-// answered meanwhile.
+// Probe returns the error that Listen would return. It never accepts a connection.
 func Probe(ctx context.Context, protocol sdk.Protocol, at netip.AddrPort) error {
 	if protocol == sdk.TCP {
 		return bindOnce(at)
@@ -90,13 +85,12 @@ func Probe(ctx context.Context, protocol sdk.Protocol, at netip.AddrPort) error 
 	return conn.Close()
 }
 
-// network is what package net calls the protocol in the family of at.
+// network returns the name in package net of a protocol in the family of at.
 func network(protocol sdk.Protocol, at netip.AddrPort) string {
 	return sdk.Name{Protocol: protocol, Family: sdk.FamilyOf(at.Addr())}.Network()
 }
 
-// choose asks t's route for an endpoint that is not among those tried, and reports whether it is the only one. The
-// verdict is Forward if there is one.
+// choose picks an endpoint of t's route for a client, if the verdict is Forward, and reports whether the route has only one.
 func (r *Relay) choose(t *Target, from sdk.Caller, tried []netip.AddrPort) (ep netip.AddrPort, only bool, v sdk.Verdict) {
 	svc := t.Service.Value()
 	route := svc.Route(t.Frontend, from, r.node.Load().Node)
@@ -107,20 +101,19 @@ func (r *Relay) choose(t *Target, from sdk.Caller, tried []netip.AddrPort) (ep n
 	return t.Service.pick(svc, route.Endpoints, from.Addr, tried, time.Now()), len(route.Endpoints) == 1, sdk.Forward
 }
 
-// dialer connects to endpoints.
+// dialer returns a Dialer for connections to endpoints.
 func (r *Relay) dialer() net.Dialer {
 	return net.Dialer{KeepAliveConfig: keepAlive, Control: withMark(r.mark.Load())}
 }
 
-// A node is the machine as connections see it. It is replaced, never changed.
+// A node is the node with the machine's addresses. It is immutable.
 type node struct {
 	sdk.Node
 	own map[netip.Addr]bool
 }
 
-// caller says where a client at addr is, which came in by a device if that is known. Only
-// addresses that the node or an interface has count as the node's: a loopback interface
-// would accept all of its range.
+// caller returns the Caller at an address. device is the interface by which its packet arrived, if known. Of a range of
+// addresses that the machine has, only those in own are on the node.
 func (n *node) caller(addr netip.Addr, device string) sdk.Caller {
 	addr = addr.Unmap().WithZone("")
 	switch {
@@ -132,20 +125,20 @@ func (n *node) caller(addr netip.Addr, device string) sdk.Caller {
 	return sdk.Caller{Addr: addr}
 }
 
-// Counters are of the whole life of a Relay, or of the present moment.
+// Counters count since New. Those of type Int64 are current numbers.
 type Counters struct {
 	Accepted    atomic.Uint64 // TCP connections
-	Dialing     atomic.Int64  // of them, now without an endpoint yet
-	Established atomic.Int64  // of them, now with one
+	Dialing     atomic.Int64  // TCP connections without an endpoint yet
+	Established atomic.Int64  // TCP connections with an endpoint
 	DialErrors  atomic.Uint64
-	TurnedAway  atomic.Uint64 // connections and datagrams that their route drops
+	TurnedAway  atomic.Uint64 // connections and datagrams that their route does not forward
 	Unanswered  atomic.Uint64 // connections for which no endpoint answered
-	Flows       atomic.Int64  // of UDP, now
+	Flows       atomic.Int64  // UDP flows
 	FlowsBegun  atomic.Uint64
 	Overflow    atomic.Uint64 // datagrams dropped because there were too many flows
 	BytesIn     atomic.Uint64 // from clients
 	BytesOut    atomic.Uint64 // to clients
 }
 
-// Open is how many connections and flows there are now.
+// Open returns the current number of connections and flows.
 func (c *Counters) Open() int { return int(c.Dialing.Load() + c.Established.Load() + c.Flows.Load()) }

@@ -143,11 +143,11 @@ func TestAffinityIsBounded(t *testing.T) {
 		addr = addr.Next()
 		s.pick(value, value.Cluster, addr, nil, started.Add(time.Duration(i)*time.Microsecond))
 	}
-	if n := len(s.affinity.entries); n > MaxAffinity {
+	if n := len(s.affinity); n > MaxAffinity {
 		t.Errorf("%d clients are remembered", n)
 	}
 	s.ExpireAffinity(started.Add(time.Hour))
-	if n := len(s.affinity.entries); n != 0 {
+	if n := len(s.affinity); n != 0 {
 		t.Errorf("after an hour %d are", n)
 	}
 }

@@ -13,42 +13,40 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Socket receives what is sent to one address.
+// A Socket receives connections or datagrams to one address.
 type Socket interface {
-	// Serve gives what is received from now on to t. The first call begins to accept;
-	// clients that came before wait in the kernel.
+	// Serve sets the target of new connections and datagrams. The first call begins to accept; until then clients wait
+	// in the kernel.
 	Serve(t *Target)
 
-	// Target returns what Serve was called with last. Nil: it was not called yet.
+	// Target returns the target that was set last, or nil.
 	Target() *Target
 
-	// EndpointsChanged says that the target's Service has another value. UDP flows to
-	// endpoints that no longer serve end, so that the next datagram goes elsewhere.
+	// EndpointsChanged tells the Socket that the value of the target's Service has changed. UDP flows to endpoints that no
+	// longer serve end, and the next datagram begins a flow to another endpoint.
 	EndpointsChanged()
 
-	// Drain accepts nothing new but what reached the Socket before. It returns true while the
-	// Socket stays open: UDP flows are answered through it. Then Drain is called again later,
-	// or Resume undoes it, or Close.
+	// Drain stops the Socket after it has accepted the connections and datagrams that wait in it. It returns true while
+	// the Socket stays open for the replies of UDP flows. Then the caller calls Drain again later, or Resume, or Close.
 	Drain() bool
 
-	// Resume undoes Drain. It returns false if the Socket was closed meanwhile.
+	// Resume undoes Drain. It returns false if the Socket is closed already.
 	Resume() bool
 
-	// Port returns the port at which the kernel delivers to the Socket.
+	// Port returns the local port of the Socket, or 0 for a TCP Socket of Redirected.
 	Port() uint16
 
-	// Close closes the Socket. UDP flows end; TCP connections do not.
+	// Close closes the Socket. UDP flows end; TCP connections continue.
 	Close()
 }
 
-// A Target is what a Socket receives for.
+// A Target is the frontend of a Service that a Socket serves.
 type Target struct {
 	Service  *Service
 	Frontend sdk.Frontend
 }
 
-// A server is the TCP side of one address: connections to it get an endpoint of its
-// present target.
+// A server is the part of a Socket that connections use: each gets an endpoint of the current target.
 type server struct {
 	relay  *Relay
 	at     netip.AddrPort
@@ -58,7 +56,7 @@ type server struct {
 func (s *server) Serve(t *Target)   { s.target.Store(t) }
 func (s *server) Target() *Target   { return s.target.Load() }
 func (s *server) Resume() bool      { return false }
-func (s *server) EndpointsChanged() {} // an established connection outlives its endpoint's place in the list
+func (s *server) EndpointsChanged() {} // established connections continue
 
 // A tcpSocket listens at one address.
 type tcpSocket struct {
@@ -75,20 +73,19 @@ func (s *tcpSocket) accept(c *net.TCPConn) (*server, sdk.Caller) {
 	return &s.server, s.relay.node.Load().caller(remote(c), "")
 }
 
-func (s *tcpSocket) Drain() bool  { s.Close(); return false } // connections have sockets of their own
+func (s *tcpSocket) Drain() bool  { s.Close(); return false } // accepted connections have their own sockets
 func (s *tcpSocket) Port() uint16 { return s.listener.port() }
 func (s *tcpSocket) Close()       { s.listener.Close() }
 
-// keepAlive finds out in two minutes that one end is gone without a word, so that the
-// other is not held for ever.
+// keepAlive detects within two minutes that a client or endpoint has disappeared.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}
 
-// A backoff waits after errors that may pass, such as running out of file descriptors:
-// longer each time, and logged once. Meanwhile clients wait in the kernel.
+// A backoff waits after temporary errors, such as too many open files. It waits longer each time, and logs only the first
+// error. Meanwhile clients wait in the kernel.
 type backoff struct {
 	relay *Relay
 	at    string
-	delay time.Duration // the next one; zero: the last attempt succeeded
+	delay time.Duration // the next one; 0 after a success
 }
 
 const (
@@ -96,7 +93,7 @@ const (
 	maxBackoff = time.Second
 )
 
-// wait sleeps because of err. It is false when ctx has ended.
+// wait sleeps after an error. It returns false if ctx is done.
 func (b *backoff) wait(ctx context.Context, err error) bool {
 	if b.delay == 0 {
 		b.delay = minBackoff
@@ -107,7 +104,7 @@ func (b *backoff) wait(ctx context.Context, err error) bool {
 	return sleep(ctx, now)
 }
 
-// sleep is false when ctx has ended meanwhile.
+// sleep returns false if ctx is done.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -117,7 +114,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// reset says that an attempt succeeded.
+// reset records a success.
 func (b *backoff) reset() {
 	if b.delay > 0 {
 		b.delay = 0

@@ -15,21 +15,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// receiveDevices has the kernel say by which device each datagram came in: some nodes
-// know their pods by that.
+// receiveDevices makes the kernel tell the device by which each datagram arrives. Some nodes recognize their pods by it.
 func (r *reader) receiveDevices(is4 bool) error {
 	level, option := unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO
 	if is4 {
 		level, option = unix.IPPROTO_IP, unix.IP_PKTINFO
 	}
 	if err := setRaw(r.raw, level, option, 1); err != nil {
-		return fmt.Errorf("ask for devices: %w", err)
+		return fmt.Errorf("receive the device of datagrams: %w", err)
 	}
 	r.oob = make([]byte, unix.CmsgSpace(unix.SizeofInet6Pktinfo))
 	return nil
 }
 
-// device returns the one by which the last datagram came in; empty if that is not known.
+// device returns the device by which the last datagram arrived; empty if it is unknown.
 func (r *reader) device() string {
 	if r.oobn == 0 {
 		return ""
@@ -48,7 +47,7 @@ func (r *reader) device() string {
 	return ""
 }
 
-// deviceOf reads the kernel's struct in_pktinfo, or in6_pktinfo.
+// deviceOf returns the interface index in a struct in_pktinfo or in6_pktinfo.
 func deviceOf(m unix.SocketControlMessage) int {
 	switch {
 	case m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_PKTINFO && len(m.Data) >= unix.SizeofInet4Pktinfo:
@@ -59,21 +58,21 @@ func deviceOf(m unix.SocketControlMessage) int {
 	return 0
 }
 
-// withMark makes a Dialer put mark on the packets of its connections; zero: none.
+// withMark returns a Dialer.Control that sets the mark of packets.
 func withMark(mark uint32) func(network, address string, c syscall.RawConn) error {
 	if mark == 0 {
 		return nil
 	}
 	return func(_, _ string, c syscall.RawConn) error {
 		if err := setRaw(c, unix.SOL_SOCKET, unix.SO_MARK, int(mark)); err != nil {
-			return fmt.Errorf("mark a socket: %w", err)
+			return fmt.Errorf("set SO_MARK: %w", err)
 		}
 		return nil
 	}
 }
 
-// acceptRest accepts all that waits in a listening socket. What calls from then on is not heard,
-// and calls again a second later: by then the socket is closed, and another one may listen there.
+// acceptRest accepts all connections that wait in a listening socket. It drops later SYNs. Clients send them again a second
+// later, when this socket is closed and another one may listen at its address.
 func acceptRest(l *net.TCPListener) (all []*net.TCPConn) {
 	raw, err := l.SyscallConn()
 	if err != nil {
@@ -81,8 +80,8 @@ func acceptRest(l *net.TCPListener) (all []*net.TCPConn) {
 	}
 	var files []int
 	_ = raw.Control(func(fd uintptr) {
-		_ = dropFirst(int(fd))     // without it, one that calls in this very moment may be reset
-		for range math.MaxUint16 { // more cannot wait; without the filter, more may come
+		_ = dropSYN(int(fd))       // if it fails, a client that connects right now may be reset
+		for range math.MaxUint16 { // the maximum backlog
 			file, _, err := unix.Accept4(int(fd), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 			if err == nil {
 				files = append(files, file)
@@ -93,18 +92,17 @@ func acceptRest(l *net.TCPListener) (all []*net.TCPConn) {
 	})
 	for _, fd := range files {
 		file := os.NewFile(uintptr(fd), "")
-		if c, err := net.FileConn(file); err == nil { // it has a descriptor of its own
+		if c, err := net.FileConn(file); err == nil { // with its own descriptor
 			all = append(all, c.(*net.TCPConn))
-			_ = all[len(all)-1].SetKeepAliveConfig(keepAlive) // fails only if it is broken
+			_ = all[len(all)-1].SetKeepAliveConfig(keepAlive) // fails only if the connection is broken
 		}
 		file.Close()
 	}
 	return all
 }
 
-// dropFirst has a listening socket drop the packets that begin a connection: those with SYN and
-// without ACK, by the flags in byte 13 of TCP's header.
-func dropFirst(fd int) error {
+// dropSYN makes a listening socket drop packets with SYN and without ACK. Byte 13 of the TCP header has these flags.
+func dropSYN(fd int) error {
 	const syn, ack, whole = 0x02, 0x10, 0xffffffff
 	program := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: 13},
@@ -117,15 +115,14 @@ func dropFirst(fd int) error {
 		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
 }
 
-// originalDestination returns where the client sent a connection to, before a rule
-// redirected it.
+// originalDestination returns the destination of a connection before a rule redirected it.
 func originalDestination(c *net.TCPConn) (to netip.AddrPort, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return to, err
 	}
 	is4 := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Is4()
-	asked := raw.Control(func(fd uintptr) {
+	failed := raw.Control(func(fd uintptr) {
 		const soOriginalDst = 80 // and IP6T_SO_ORIGINAL_DST
 		if is4 {
 			var m *unix.IPv6Mreq // as large as a sockaddr_in, and as unstructured
@@ -139,11 +136,10 @@ func originalDestination(c *net.TCPConn) (to netip.AddrPort, err error) {
 			to = netip.AddrPortFrom(netip.AddrFrom16(m.Addr.Addr), binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, m.Addr.Port)))
 		}
 	})
-	return to, cmp.Or(asked, err)
+	return to, cmp.Or(failed, err)
 }
 
-// awaitReset waits until a connection of which all was read is reset or closed, and reports whether it was reset: no read
-// would notice it.
+// awaitReset waits until a connection whose end was read already is closed or reset, and reports whether it was reset.
 func awaitReset(c *net.TCPConn) (reset bool) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"syscall"
 )
 
-// What only Linux has: marks on packets, the device by which a datagram came in, where a redirected
-// connection was sent to, what waits in a listening socket, and the reset of a connection that is not read.
+// These functions need Linux. See sys_linux.go.
 
 func withMark(uint32) func(network, address string, c syscall.RawConn) error { return nil }
 

@@ -16,8 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A reader reads from one socket, with buffers that are borrowed only when there is
-// something to read: ten thousand sockets that wait need none.
+// A reader reads from one socket. It borrows a buffer only when there is something to read, so idle sockets need none.
 type reader struct {
 	*buffers
 	raw  syscall.RawConn
@@ -25,8 +24,8 @@ type reader struct {
 	tcp  bool
 	buf  *buffer
 	n    int
-	oob  []byte // room for the kernel's control messages; empty: none are wanted
-	oobn int    // how much of it was used
+	oob  []byte // buffer for control messages; empty if none are received
+	oobn int    // length of the control messages
 	from unix.Sockaddr
 	err  error
 }
@@ -34,12 +33,12 @@ type reader struct {
 func newReader(b *buffers, conn syscall.Conn) *reader {
 	_, tcp := conn.(*net.TCPConn)
 	r := &reader{buffers: b, tcp: tcp}
-	r.raw, _ = conn.SyscallConn() // of an open connection of package net there is one
+	r.raw, _ = conn.SyscallConn() // cannot fail for an open connection
 	r.try = r.once
 	return r
 }
 
-// once reads if there is something to read. It is false if there is not.
+// once reads. It returns false if there is nothing to read.
 func (r *reader) once(fd uintptr) bool {
 	r.buf = r.lend()
 	for again := true; again; again = r.err == unix.EINTR {
@@ -58,8 +57,8 @@ func (r *reader) once(fd uintptr) bool {
 	return r.err != unix.EAGAIN
 }
 
-// read returns a borrowed buffer with a datagram of n bytes in it, or what a connection
-// received; none, if the other end has closed its side.
+// read waits for a datagram or for bytes of a connection, and returns n bytes in a borrowed buffer. n is 0 if the peer of a
+// connection has closed its side. The caller gives the buffer back if there is no error.
 func (r *reader) read() (buf *buffer, n int, from netip.AddrPort, err error) {
 	if err := r.raw.Read(r.try); err != nil {
 		return nil, 0, from, err
@@ -67,7 +66,7 @@ func (r *reader) read() (buf *buffer, n int, from netip.AddrPort, err error) {
 	return r.buf, r.n, addrPort(r.from), r.err
 }
 
-// addrPort converts an address of the kernel's. A zone is its number.
+// addrPort converts a Sockaddr. A zone is a number.
 func addrPort(a unix.Sockaddr) netip.AddrPort {
 	switch a := a.(type) {
 	case *unix.SockaddrInet4:
@@ -82,36 +81,34 @@ func addrPort(a unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// reusePort lets another process of the same user listen on the same port too: a
-// successor, before this one closes. A port that the kernel is to choose is not shared,
-// or it might choose one that this process has.
+// reusePort sets SO_REUSEPORT, so that a successor can listen before this process closes its sockets. It does not set it if the
+// kernel chooses the port, or the kernel might choose one that this process has already.
 func reusePort(_, address string, c syscall.RawConn) error {
 	if strings.HasSuffix(address, ":0") {
 		return nil
 	}
 	if err := setRaw(c, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
-		return fmt.Errorf("share a port: %w", err)
+		return fmt.Errorf("set SO_REUSEPORT: %w", err)
 	}
 	return nil
 }
 
-// setRaw sets an option of a socket of package net.
+// setRaw sets a socket option.
 func setRaw(c syscall.RawConn, level, option, value int) (err error) {
-	asked := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, option, value) })
-	return cmp.Or(asked, err)
+	failed := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, option, value) })
+	return cmp.Or(failed, err)
 }
 
-// bindOnce binds a TCP socket and closes it at once. It does not listen, so no client is
-// ever answered.
+// bindOnce binds a TCP socket and closes it. It does not listen, so no client can connect.
 func bindOnce(at netip.AddrPort) error {
 	domain, addr := sockaddr(at)
 	fd, err := unix.Socket(domain, unix.SOCK_STREAM, 0)
 	if err != nil {
-		return fmt.Errorf("make a socket: %w", err)
+		return fmt.Errorf("create a socket: %w", err)
 	}
 	defer unix.Close(fd)
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
-		return fmt.Errorf("let a socket take a port in TIME_WAIT: %w", err)
+		return fmt.Errorf("set SO_REUSEADDR: %w", err)
 	}
 	if err := unix.Bind(fd, addr); err != nil {
 		return fmt.Errorf("bind: %w", err)
@@ -127,7 +124,7 @@ func sockaddr(at netip.AddrPort) (domain int, addr unix.Sockaddr) {
 	return unix.AF_INET6, &unix.SockaddrInet6{Port: port, Addr: at.Addr().As16()}
 }
 
-// Why Listen and Probe fail, to be asked for with errors.Is.
+// Errors of Listen and Probe, for errors.Is.
 const (
 	ErrNotLocal   = unix.EADDRNOTAVAIL // no interface of this machine has the address
 	ErrNotAllowed = unix.EACCES        // this process may not listen on the port

@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Why Listen and Probe fail, to be asked for with errors.Is.
+// Errors of Listen and Probe, for errors.Is.
 const (
 	ErrNotLocal   = windows.WSAEADDRNOTAVAIL // no interface of this machine has the address
 	ErrNotAllowed = windows.WSAEACCES        // this process may not listen on the port
@@ -35,8 +35,8 @@ type reader struct {
 
 func newReader(b *buffers, conn syscall.Conn) *reader { return &reader{b, conn} }
 
-// read returns a borrowed buffer with a datagram of n bytes in it, or what a connection
-// received; none, if the other end has closed its side. A connection that waits has no buffer.
+// read waits for a datagram or for bytes of a connection, and returns n bytes in a borrowed buffer. n is 0 if the peer of a
+// connection has closed its side. While it waits for a connection, it has no buffer.
 func (r *reader) read() (buf *buffer, n int, from netip.AddrPort, err error) {
 	if c, is := r.conn.(*net.TCPConn); is {
 		if err := awaitData(c); err != nil {
@@ -57,7 +57,7 @@ func (r *reader) read() (buf *buffer, n int, from netip.AddrPort, err error) {
 	return buf, n, from, nil
 }
 
-// awaitData waits until there is something to read: package net asks after each look of ours.
+// awaitData waits until there is something to read, which package net does after the first call of the function.
 func awaitData(c *net.TCPConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -70,10 +70,10 @@ func awaitData(c *net.TCPConn) error {
 	})
 }
 
-// reusePort does nothing where a port has one owner.
+// reusePort does nothing: a port belongs to one socket.
 func reusePort(string, string, syscall.RawConn) error { return nil }
 
-// bindOnce binds a TCP socket and closes it at once.
+// bindOnce binds a TCP socket and closes it.
 func bindOnce(at netip.AddrPort) error {
 	l, err := net.Listen(network(sdk.TCP, at), at.String())
 	if err != nil {

@@ -14,8 +14,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A listener accepts TCP connections from start to Close. Clients that come before start
-// wait in the kernel.
+// A listener accepts TCP connections from start to Close. Before start, clients wait in the kernel.
 type listener struct {
 	relay *Relay
 	at    netip.AddrPort
@@ -23,18 +22,17 @@ type listener struct {
 	once  sync.Once
 
 	accept acceptor
-	cancel context.CancelFunc // ends a pause after an error
-	ended  chan struct{}      // closed when nothing is accepted any more; nil: not started
+	cancel context.CancelFunc // ends a backoff
+	ended  chan struct{}      // closed when run has accepted its last connection; nil before start
 }
 
-// An acceptor says which server an accepted connection is for, and where its client is.
-// Without a server the connection is reset.
+// An acceptor returns the server of an accepted connection and its Caller. If the server is nil, the connection is reset.
 type acceptor func(*net.TCPConn) (*server, sdk.Caller)
 
 // listenTCP opens a listener.
 func (r *Relay) listenTCP(ctx context.Context, at netip.AddrPort) (*listener, error) {
 	config := net.ListenConfig{Control: reusePort, KeepAliveConfig: keepAlive}
-	config.SetMultipathTCP(false) // an abort must be a reset
+	config.SetMultipathTCP(false) // with MPTCP, abort would not reset
 	l, err := config.Listen(ctx, network(sdk.TCP, at), at.String())
 	if err != nil {
 		return nil, err
@@ -54,7 +52,7 @@ func (l *listener) start(accept acceptor) {
 
 func (l *listener) port() uint16 { return l.tcp.Addr().(*net.TCPAddr).AddrPort().Port() }
 
-// Close accepts what waits in the kernel, which would reset it, and nothing from then on.
+// Close closes the listener after it has accepted the connections that wait in the kernel, which would reset them.
 func (l *listener) Close() {
 	if l.ended == nil {
 		l.tcp.Close()
@@ -91,19 +89,18 @@ func (l *listener) run(ctx context.Context) {
 	}
 }
 
-// receive has a goroutine carry a connection, which is counted as open when receive returns.
+// receive counts a connection as open, and forwards it in its own goroutine.
 func (r *Relay) receive(client *net.TCPConn, accept acceptor) {
 	if !r.group.add(client) {
 		return
 	}
 	r.Counters.Accepted.Add(1)
 	r.Counters.Dialing.Add(1)
-	go r.carry(client, accept) // ends when both of its ends have, or with the group
+	go r.forward(client, accept) // ends with the connection, or with the group
 }
 
-// carry connects an accepted connection to an endpoint, and moves bytes until both have
-// ended.
-func (r *Relay) carry(client *net.TCPConn, accept acceptor) {
+// forward connects to an endpoint, and copies bytes until both connections have ended.
+func (r *Relay) forward(client *net.TCPConn, accept acceptor) {
 	defer r.group.remove(client)
 	endpoint := r.connect(accept(client))
 	if endpoint == nil || !r.group.add(endpoint) {
@@ -112,20 +109,20 @@ func (r *Relay) carry(client *net.TCPConn, accept acceptor) {
 		return
 	}
 	defer r.group.remove(endpoint)
-	r.Counters.Established.Add(1) // first: it is one of both at any moment
+	r.Counters.Established.Add(1) // before Dialing, so that Open never misses it
 	defer r.Counters.Established.Add(-1)
 	r.Counters.Dialing.Add(-1)
 	r.join(client, endpoint)
 }
 
-// dialTimeouts are how long each endpoint that is tried may take to accept; where there
-// is only one it has all of that time. After them the client is reset.
+// dialTimeouts are the times that the endpoints have to accept, one after the other. A single endpoint has allTimeouts. After
+// that the client is reset.
 var dialTimeouts = [...]time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second}
 
 const allTimeouts = 3750 * time.Millisecond
 
-// connect connects a client of s to an endpoint: to the one that it is to have, and while that does
-// not accept to others in turn. Nil: none accepts.
+// connect connects to an endpoint for a client of s. It tries other endpoints if one does not accept, and returns nil if none
+// does.
 func (r *Relay) connect(s *server, from sdk.Caller) *net.TCPConn {
 	if s == nil {
 		return nil
@@ -135,7 +132,7 @@ func (r *Relay) connect(s *server, from sdk.Caller) *net.TCPConn {
 	for _, timeout := range dialTimeouts {
 		target := s.target.Load()
 		if target == nil {
-			return nil // the socket is open, and serves nothing yet
+			return nil // Serve was not called yet
 		}
 		ep, only, verdict := r.choose(target, from, tried)
 		if verdict != sdk.Forward || ctx.Err() != nil {
@@ -145,7 +142,7 @@ func (r *Relay) connect(s *server, from sdk.Caller) *net.TCPConn {
 		if dialer.Deadline = end; !only {
 			dialer.Deadline = time.Now().Add(timeout)
 		}
-		// Not DialTCP: it takes a local port before it knows the address that is called.
+		// DialTCP would choose the local port before the destination is known, which limits the number of connections.
 		endpoint, err := dialer.DialContext(ctx, network(sdk.TCP, s.at), ep.String())
 		if err == nil {
 			return endpoint.(*net.TCPConn)
@@ -154,40 +151,40 @@ func (r *Relay) connect(s *server, from sdk.Caller) *net.TCPConn {
 		r.Counters.DialErrors.Add(1)
 		r.log.Load().Debug("endpoint does not accept", "at", "tcp "+s.at.String(), "endpoint", ep, "err", err)
 		if outOfFiles(err) {
-			sleep(ctx, timeout) // others may close some in the meantime
+			sleep(ctx, timeout) // other connections may close meanwhile
 		}
 	}
 	r.Counters.Unanswered.Add(1)
 	return nil
 }
 
-// A pump moves bytes one way between two connections:
+// A pump copies bytes from one connection to another:
 //
 //	client ── in ──▶ pump ──▶ endpoint
 //	client ◀── out ── pump ◀── endpoint
 //
-// The two pumps of a connection end each for itself, so that an end that has closed its
-// side can still receive (half-close). A reset on one side becomes one on the other.
+// The two pumps of a connection end independently, so that a peer that has closed its side still receives (half-close). A
+// reset by one peer is passed on to the other.
 type pump struct {
 	*pair
 	from, to *net.TCPConn
 	bytes    *atomic.Uint64
 }
 
-// A pair is what both pumps of a connection share.
+// A pair is the state that both pumps of a connection share.
 type pair struct {
 	buffers *buffers
-	reset   atomic.Bool  // one side was reset
-	ended   atomic.Int32 // how many of the pumps have
+	reset   atomic.Bool  // one of the connections was reset
+	ended   atomic.Int32 // number of pumps that have ended
 }
 
-// join moves bytes both ways between client and endpoint until both have ended.
+// join copies bytes in both directions until both connections have ended.
 func (r *Relay) join(client, endpoint *net.TCPConn) {
 	both := pair{buffers: &r.buffers}
 	in := pump{&both, client, endpoint, &r.Counters.BytesIn}
 	out := pump{&both, endpoint, client, &r.Counters.BytesOut}
 	var back sync.WaitGroup
-	back.Go(out.run) // ends with either connection, which in.run or the group closes
+	back.Go(out.run) // ends when in.run or the group closes a connection
 	in.run()
 	back.Wait()
 	if both.reset.Load() {
@@ -196,37 +193,35 @@ func (r *Relay) join(client, endpoint *net.TCPConn) {
 	}
 }
 
-// run moves bytes until from has closed its side, or one of the two is reset.
+// run copies bytes until from has closed its side, or one of the connections was reset.
 func (p *pump) run() {
 	readErr, writeErr := p.copy()
 	switch {
 	case readErr != nil:
-		p.breakOff() // from is gone, so nothing that to still sends can be delivered
+		p.resetBoth() // nothing that to still sends can be delivered
 	case writeErr != nil:
-		// What to sent before it was reset is still to be delivered; the other pump
-		// does that, and then comes to the reset itself.
+		// The other pump delivers the bytes that to sent before the reset, and then sees the reset itself.
 		p.reset.Store(true)
 		_ = p.to.CloseRead()
 	case p.reset.Load():
 		abort(p.to)
 	default:
-		_ = p.to.CloseWrite() // its error is one of a connection that has ended
+		_ = p.to.CloseWrite() // fails only if the connection has ended
 	}
 	if p.ended.Add(1) == 2 {
-		p.to.Close() // the other pump waits for no more
+		p.to.Close() // the other pump has ended, too
 	} else if readErr == nil && writeErr == nil && awaitReset(p.from) {
-		p.breakOff()
+		p.resetBoth()
 	}
 }
 
-// breakOff resets both ends.
-func (p *pump) breakOff() {
+func (p *pump) resetBoth() {
 	p.reset.Store(true)
 	abort(p.to)
 	abort(p.from)
 }
 
-// copy moves bytes until from has closed its side (no error), from fails, or to does.
+// copy copies bytes until from has closed its side, a read fails, or a write fails.
 func (p *pump) copy() (readErr, writeErr error) {
 	for in := newReader(p.buffers, p.from); ; {
 		buf, n, _, err := in.read()
@@ -242,11 +237,11 @@ func (p *pump) copy() (readErr, writeErr error) {
 	}
 }
 
-// abort ends conn with a reset.
+// abort closes conn with a reset.
 func abort(conn *net.TCPConn) {
-	_ = conn.SetLinger(0) // of a connection that is broken already: then it needs no reset
+	_ = conn.SetLinger(0) // fails only if the connection is broken
 	conn.Close()
 }
 
-// remote is where a client calls from.
+// remote returns the address of a client.
 func remote(c *net.TCPConn) netip.Addr { return c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr() }

@@ -15,12 +15,12 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// maxFlows bounds the flows of a Relay: each holds a socket. Beyond it, datagrams of new
-// clients are dropped until other flows have been idle long enough.
+// maxFlows is the maximum number of flows of a Relay. Each has a socket. If there are more, datagrams of new clients are
+// dropped.
 const maxFlows = 16384
 
-// A udpSocket receives at one address. What endpoints answer goes back through it, so
-// that clients see the address they sent to.
+// A udpSocket receives datagrams to one address. It also sends the replies, so that clients see the address to which they
+// sent.
 //
 //	client A ──▶ ┌────────┐ ──▶ flow of A ──▶ endpoint 1
 //	client B ──▶ │ socket │ ──▶ flow of B ──▶ endpoint 2
@@ -31,18 +31,18 @@ type udpSocket struct {
 	in    *reader // of conn
 	start sync.Once
 
-	mu       sync.Mutex // guards all below
+	mu       sync.Mutex // guards the fields below
 	flows    map[netip.AddrPort]*flow
-	leaving  bool // draining soon: the read deadline is set
-	draining bool // begins no flow, and is closed with the last
+	leaving  bool // Drain was called, and the read deadline is set
+	draining bool // the socket begins no flows, and is closed with its last flow
 	closed   bool
 }
 
-// lastDatagrams is how long a socket begins flows after Drain. What reached it before Drain is forwarded: the
-// kernel sends what comes later to another dataplane.
+// lastDatagrams is the time after Drain in which a socket still begins flows, for datagrams that waited in it. The kernel
+// sends later datagrams to another dataplane.
 const lastDatagrams = time.Second
 
-// listenUDP opens a socket for datagrams to at, which reach it at bound. With devices it knows by which device each came in.
+// listenUDP opens a socket at bound for datagrams to at. With devices it learns the device by which each arrives.
 func (r *Relay) listenUDP(ctx context.Context, at, bound netip.AddrPort, devices bool) (Socket, error) {
 	l := net.ListenConfig{Control: reusePort}
 	conn, err := l.ListenPacket(ctx, network(sdk.UDP, at), bound.String())
@@ -60,8 +60,7 @@ func (r *Relay) listenUDP(ctx context.Context, at, bound netip.AddrPort, devices
 	return s, nil
 }
 
-// Serve makes t the target. The flows of the one before it go on where t has their
-// endpoint too.
+// Serve sets the target. Flows to endpoints that its Service has, too, continue.
 func (s *udpSocket) Serve(t *Target) {
 	s.target.Store(t)
 	s.EndpointsChanged()
@@ -74,14 +73,14 @@ func (s *udpSocket) Serve(t *Target) {
 
 func (s *udpSocket) Port() uint16 { return s.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port() }
 
-// EndpointsChanged ends the flows to endpoints that serve no more.
+// EndpointsChanged ends the flows to endpoints that no longer serve.
 func (s *udpSocket) EndpointsChanged() {
 	svc := s.target.Load().Service.Value()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.flows {
 		if !serves(svc, f.endpoint) {
-			s.drop(f)
+			s.dropLocked(f)
 		}
 	}
 }
@@ -96,23 +95,23 @@ func (s *udpSocket) Drain() bool {
 	return !s.closed
 }
 
-// drained is called when the time is over that a draining socket begins flows.
+// drained ends the time in which a draining socket begins flows.
 func (s *udpSocket) drained() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_ = s.conn.SetReadDeadline(time.Time{}) // flows go on
+	_ = s.conn.SetReadDeadline(time.Time{}) // flows continue
 	s.draining = s.draining || s.leaving
-	s.closeIfDrained()
+	s.closeIfDrainedLocked()
 }
 
 func (s *udpSocket) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.flows {
-		s.drop(f)
+		s.dropLocked(f)
 	}
 	s.draining = true
-	s.closeIfDrained()
+	s.closeIfDrainedLocked()
 }
 
 func (s *udpSocket) Resume() bool {
@@ -123,8 +122,8 @@ func (s *udpSocket) Resume() bool {
 	return !s.closed
 }
 
-// closeIfDrained closes a draining socket that has no flows. The caller holds mu.
-func (s *udpSocket) closeIfDrained() {
+// closeIfDrainedLocked closes a draining socket without flows.
+func (s *udpSocket) closeIfDrainedLocked() {
 	if s.draining && len(s.flows) == 0 {
 		s.closed = true
 		s.conn.Close()
@@ -156,9 +155,8 @@ func (s *udpSocket) read() {
 	}
 }
 
-// forward sends one datagram to an endpoint. One that refused the datagram before is
-// replaced by another, once. One for which the datagram before was too long is not: the
-// kernel has learnt the path's MTU, and sends what is longer in fragments.
+// forward sends a datagram to an endpoint. If the endpoint refused the previous datagram, the flow moves to another endpoint,
+// once. If the previous datagram was too long for the path, the kernel knows the MTU now, and sends fragments.
 func (s *udpSocket) forward(datagram []byte, from netip.AddrPort) {
 	var tried []netip.AddrPort
 	for range 2 {
@@ -179,7 +177,7 @@ func (s *udpSocket) forward(datagram []byte, from netip.AddrPort) {
 	}
 }
 
-// flow returns the client's flow, or begins one. Nil: there is no endpoint for it.
+// flow returns the flow of a client, or begins one. It returns nil if there is no endpoint.
 func (s *udpSocket) flow(from netip.AddrPort, tried []netip.AddrPort) *flow {
 	s.mu.Lock()
 	f, draining := s.flows[from], s.draining
@@ -206,8 +204,7 @@ func (s *udpSocket) flow(from netip.AddrPort, tried []netip.AddrPort) *flow {
 	return s.begin(&flow{socket: s, client: from, endpoint: ep, conn: conn.(*net.UDPConn)})
 }
 
-// begin makes f the client's flow. Only the socket's own reader calls it, so there is
-// none yet.
+// begin adds a flow. Only read calls it, so the client has no other one.
 func (s *udpSocket) begin(f *flow) *flow {
 	f.touch()
 	s.mu.Lock()
@@ -223,16 +220,16 @@ func (s *udpSocket) begin(f *flow) *flow {
 	return f
 }
 
-// end drops f, and closes the socket if it was draining for f alone.
+// end ends a flow, and closes the socket if it was draining and has no other flow.
 func (s *udpSocket) end(f *flow) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.drop(f)
-	s.closeIfDrained()
+	s.dropLocked(f)
+	s.closeIfDrainedLocked()
 }
 
-// drop forgets f, whose goroutine ends by it. The caller holds mu.
-func (s *udpSocket) drop(f *flow) {
+// dropLocked removes a flow and ends its goroutine.
+func (s *udpSocket) dropLocked(f *flow) {
 	if s.flows[f.client] == f {
 		delete(s.flows, f.client)
 		s.relay.Counters.Flows.Add(-1)
@@ -240,19 +237,19 @@ func (s *udpSocket) drop(f *flow) {
 	}
 }
 
-// A flow is what one client and one endpoint send each other through a udpSocket.
+// A flow has the datagrams between one client and one endpoint.
 type flow struct {
 	socket   *udpSocket
 	client   netip.AddrPort
 	endpoint netip.AddrPort
 	conn     *net.UDPConn // connected to the endpoint
-	used     atomic.Int64 // when last, by the wall clock
+	used     atomic.Int64 // time of the last datagram, in Unix nanoseconds
 }
 
 func (f *flow) touch() { f.used.Store(time.Now().UnixNano()) }
 
-// replies sends back what the endpoint answers, until the flow has been idle for long
-// enough, was dropped, or the endpoint refuses it.
+// replies forwards the endpoint's datagrams to the client, until the flow was idle for too long or dropped, or the endpoint
+// refuses it.
 func (f *flow) replies() {
 	r := f.socket.relay
 	defer r.group.remove(f.conn)
@@ -264,28 +261,25 @@ func (f *flow) replies() {
 			return
 		}
 		buf, n, _, err := in.read()
-		if errors.Is(err, os.ErrDeadlineExceeded) {
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
 			continue // a datagram of the client may have prolonged the flow
-		}
-		if errors.Is(err, errTooLong) {
-			continue // a router had to drop a datagram of that size; the endpoint refused nothing
-		}
-		if err != nil {
+		case errors.Is(err, errTooLong):
+			continue // a router dropped a datagram; the endpoint did not refuse it
+		case err != nil:
 			return
 		}
 		f.touch()
 		r.Counters.BytesOut.Add(uint64(n))
-		_, _ = f.socket.conn.WriteToUDPAddrPort(buf[:n], f.client) // clients of UDP cope with loss
+		_, _ = f.socket.conn.WriteToUDPAddrPort(buf[:n], f.client) // UDP may lose datagrams
 		in.giveBack(buf)
 	}
 }
 
-// A buffer holds what was read once and not yet written. It is as large as the largest
-// datagram.
+// A buffer has the size of the largest datagram.
 type buffer = [1 << 16]byte
 
-// buffers are lent for as long as there is something to read: a socket that waits has
-// none.
+// buffers lends buffers to goroutines while they have something to forward.
 type buffers struct{ pool sync.Pool }
 
 func (b *buffers) lend() *buffer {
