@@ -18,13 +18,8 @@ func machineAddresses() ([]address, error) {
 	}
 	var all []address
 	for _, a := range list {
-		n, ok := a.(*net.IPNet)
-		if !ok {
-			continue
-		}
-		if addr, ok := netip.AddrFromSlice(n.IP); ok {
-			ones, _ := n.Mask.Size()
-			all = append(all, address{prefix: netip.PrefixFrom(addr.Unmap(), ones)})
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			all = append(all, address{prefix: p})
 		}
 	}
 	return all, nil

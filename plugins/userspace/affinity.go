@@ -22,28 +22,22 @@ func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 
 // ExportAffinity calls tell with the endpoint of each client.
 func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry) error) error {
-	var all []*relay.Service
+	var all []sdk.AffinityEntry
 	err := p.Do(ctx, func(map[sdk.Name]sdk.Service) error {
+		now := time.Now()
 		for _, f := range p.way.families {
 			for _, s := range f.core().services {
-				if s.Value().Affinity > 0 {
-					all = append(all, s.Service)
-				}
+				all = append(all, s.ExportAffinity(now)...)
 			}
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	for _, s := range all {
-		for _, e := range s.ExportAffinity(time.Now()) {
-			if err := errors.Join(ctx.Err(), tell(e)); err != nil {
-				return err
-			}
+	for _, e := range all {
+		if err = errors.Join(ctx.Err(), tell(e)); err != nil {
+			break
 		}
 	}
-	return nil
+	return err
 }
 
 // ImportAffinity adds entries of another dataplane. It keeps those of unknown Services until the next Full: a process

@@ -122,7 +122,9 @@ func (d *direct) listenAt(ctx context.Context, c *claim) (relay.Socket, error) {
 		case errors.Is(err, relay.ErrInUse):
 			err = nil
 		case isNotLocal(err) && !c.every() && d.needsVIP(addr):
-			err = d.vips.canAdd(addr)
+			if err = d.vips.system.Able(d.vips.on); err != nil {
+				err = d.vips.cannotAdd(addr, err)
+			}
 		}
 		return nil, err
 	}

@@ -74,9 +74,12 @@ func (k kernel) run(name string, args ...string) string {
 	if name == "iptables-"+string(k.backend) || name == "ip6tables-"+string(k.backend) {
 		args = append([]string{"-w"}, args...)
 	}
-	out, err := exec.Command(name, args...).CombinedOutput()
+	cmd := exec.Command(name, args...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr // iptables-nft warns there about tables of iptables-legacy
+	out, err := cmd.Output()
 	if err != nil {
-		k.Fatalf("%s %v: %v: %s", name, args, err, out)
+		k.Fatalf("%s %v: %v: %s", name, args, err, stderr.String())
 	}
 	return string(out)
 }

@@ -72,10 +72,7 @@ func (r *redirected) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error)
 	}
 	if r.writes && !r.asked {
 		r.asked = true
-		r.former = portsIn(func(id iptables.ID) string {
-			text, _ := r.rules.Found(id)
-			return text
-		})
+		r.former = portsIn(r.rules.Found)
 		r.portals.Prefer(r.former)
 	}
 	if !r.probed {

@@ -272,9 +272,10 @@ func (r *familyRules) setRole(role sdk.Role) {
 }
 
 // portsIn returns the ports of the shared TCP sockets in the rules of fixed chains. textOf returns these rules.
-func portsIn(textOf func(iptables.ID) string) (ports relay.Ports) {
+func portsIn(textOf func(iptables.ID) (string, bool)) (ports relay.Ports) {
 	for from, id := range map[sdk.Origin]iptables.ID{sdk.OnPod: toPods, sdk.OnNode: toNode, sdk.Elsewhere: toAny} {
-		if m := redirectedPort.FindStringSubmatch(textOf(id)); m != nil {
+		text, _ := textOf(id)
+		if m := redirectedPort.FindStringSubmatch(text); m != nil {
 			port, _ := strconv.ParseUint(m[1], 10, 16) // 0 if it is not a port
 			ports[from] = uint16(port)
 		}

@@ -49,7 +49,6 @@ type sockets struct {
 	rivals   map[place]rivals // the installed claims
 	services map[sdk.Name]served
 	open     map[place]relay.Socket
-	opened   []place                // sockets that the current batch opened
 	leaving  map[place]relay.Socket // sockets that no claim needs, but perhaps UDP flows
 	closing  map[place]bool         // those of leaving that finish drains or closes
 	owed     map[place]error        // sockets that could not be opened, with the reason
@@ -104,7 +103,7 @@ func (s *sockets) reset() {
 	s.owed = make(map[place]error)
 	s.changed = make(map[sdk.Name]bool)
 	s.closing = make(map[place]bool)
-	s.opened, s.retry = nil, false
+	s.retry = false
 }
 
 // close closes all sockets.
@@ -238,7 +237,6 @@ func changes(b batch, phase uint8) []reconcile.Change[spot, *claim] {
 
 // List returns the installed claims, and the VIPs that they need.
 func (k socketKernel) List(context.Context) (map[spot]*claim, error) {
-	k.discard()
 	all := make(map[spot]*claim, len(k.rivals))
 	for _, r := range k.rivals {
 		for _, c := range r {
@@ -304,48 +302,43 @@ func (k socketKernel) Apply(ctx context.Context, b batch) (map[spot]error, error
 	for _, c := range changes(b, dropVIPs) {
 		k.vips.drop(c.Key.place.addr.Addr())
 	}
-	k.discard()
 	return nil, nil
 }
 
-// follow returns the rivals after a batch at each place that it changes. A claim that begins to listen has another key,
-// so removals come first.
+// follow returns the rivals after a batch at each place that it changes. If a claim begins or ceases to listen, its key
+// changes: the new claim may come before the removal of the old one.
 func (s *sockets) follow(b batch) map[place]rivals {
 	next := make(map[place]rivals)
-	for _, removes := range []bool{true, false} {
-		for _, c := range changes(b, changeSockets) {
-			if removes != (c.New == nil) {
-				continue
-			}
-			p := c.Key.place
-			r, seen := next[p]
-			if !seen {
-				r = s.rivals[p]
-			}
-			if i := c.Key.rank(); c.New != nil || r[i] == c.Old {
-				r[i] = c.New
-			}
-			next[p] = r
+	for _, c := range changes(b, changeSockets) {
+		p := c.Key.place
+		r, seen := next[p]
+		if !seen {
+			r = s.rivals[p]
 		}
+		if i := c.Key.rank(); c.New != nil || r[i] == c.Old {
+			r[i] = c.New
+		}
+		next[p] = r
 	}
 	return next
 }
 
-// openAll opens missing sockets, and returns the claims for which that failed. If a claim belongs to a Service that no
+// openAll opens missing sockets, or none and returns the claims for which that failed. If a claim belongs to a Service that no
 // update changed, or to a node port at an address that was just removed, its socket is owed instead.
 func (s *sockets) openAll(ctx context.Context, next map[place]rivals) (refused map[spot]error, err error) {
 	refused = make(map[spot]error)
+	var opened []place
 	for p, r := range next {
 		c := r.owner()
 		if c == nil || !c.listens || s.open[p] != nil {
 			continue
 		}
-		if err := ctx.Err(); err != nil {
-			s.discard()
-			return nil, err
+		if ctx.Err() != nil {
+			break
 		}
 		switch err := s.openAt(ctx, c); {
 		case err == nil:
+			opened = append(opened, p)
 		case !s.isEdited(c.name), c.every() && isNotLocal(err):
 			s.owed[p] = explain(p, err)
 			s.log.Warn("cannot listen; trying again", "at", p.String(), "service", c.name, "err", s.owed[p])
@@ -353,7 +346,16 @@ func (s *sockets) openAll(ctx context.Context, next map[place]rivals) (refused m
 			refused[c.spot()] = explain(p, err)
 		}
 	}
-	return refused, nil
+	if err := ctx.Err(); err != nil || len(refused) > 0 {
+		for _, p := range opened {
+			if socket := s.open[p]; socket != nil && socket.Target() == nil {
+				delete(s.open, p)
+				socket.Close()
+			}
+		}
+		return refused, err
+	}
+	return nil, nil
 }
 
 // openAt opens the socket of a claim. It uses a leaving socket at this place if there is one.
@@ -372,20 +374,9 @@ func (s *sockets) openAt(ctx context.Context, c *claim) error {
 	}
 	socket, err := s.listen(ctx, c)
 	if socket != nil {
-		s.open[p], s.opened = socket, append(s.opened, p)
+		s.open[p] = socket
 	}
 	return err
-}
-
-// discard closes the sockets that the batch opened and that serve no claim.
-func (s *sockets) discard() {
-	for _, p := range s.opened {
-		if socket := s.open[p]; socket != nil && socket.Target() == nil {
-			delete(s.open, p)
-			socket.Close()
-		}
-	}
-	s.opened = nil
 }
 
 // isEdited reports whether the desired value of a Service differs from what connections see.

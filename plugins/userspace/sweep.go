@@ -16,24 +16,30 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// sweep implements Cleanup: it removes the rules, closes all sockets and connections, and removes the VIPs. Afterwards no
-// socket has the ports to which the kernel may still redirect clients, so their failed connections are forgotten.
+// sweep implements Cleanup: it removes our rules in both families and both backends, and with l.KubeProxy those of kube-proxy,
+// restores the kernel parameters, closes all sockets and connections, and removes the VIPs. The kernel may still redirect
+// failed connections to the closed ports, so it deletes their conntrack entries.
 func (p *plugin) sweep(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, error) {
 	p.log = env.Log
 	gone := p.served()
-	var closed map[sdk.Family][]uint16
-	if !l.DryRun && mayWrite() {
-		closed = p.redirectedPorts(ctx)
+	var ports map[sdk.Family][]uint16
+	var err error
+	if mayWrite() { // otherwise this process cannot have written rules
+		ports = p.redirectedPorts(ctx)
+		var rules, parameters []string
+		var unable error
+		rules, err = swept(l.KubeProxy).All(ctx, l, env)
+		parameters, unable = env.GiveBack(l)
+		gone, err = slices.Concat(gone, rules, parameters), errors.Join(err, unable)
 	}
-	swept, err := sweepRules(ctx, l, env)
 	if !l.DryRun {
 		p.end()
-		for f, ports := range closed {
-			p.forgetFailed(f, ports)
+		for f, closed := range ports {
+			p.forgetFailed(f, closed)
 		}
 	}
-	removed, unable := p.vips.sweep(l.DryRun)
-	return slices.Concat(gone, swept, removed), errors.Join(err, unable)
+	addresses, unable := p.vips.sweep(l.DryRun)
+	return append(gone, addresses...), errors.Join(err, unable)
 }
 
 // redirectedPorts returns the TCP ports to which rules of any process redirect, those of this process, and those of the
@@ -47,9 +53,9 @@ func (p *plugin) redirectedPorts(ctx context.Context) map[sdk.Family][]uint16 {
 	}
 	for _, f := range families {
 		for _, tool := range iptables.ToolsInUse(ctx, f) {
-			note(f, portsIn(func(id iptables.ID) string {
-				rules, _, _ := tool.List(ctx, id) // if that fails, sweepRules fails, too
-				return fmt.Sprint(rules)
+			note(f, portsIn(func(id iptables.ID) (string, bool) {
+				rules, exists, _ := tool.List(ctx, id) // if that fails, Rules.All fails, too
+				return fmt.Sprint(rules), exists
 			}))
 		}
 	}
@@ -76,17 +82,6 @@ func (p *plugin) served() []string {
 		names = append(names, fmt.Sprintf("%d established connections", n))
 	}
 	return names
-}
-
-// sweepRules removes, or only describes, our rules in both families and both backends, and with l.KubeProxy those of
-// kube-proxy. It restores the kernel parameters.
-func sweepRules(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, error) {
-	if !mayWrite() {
-		return nil, nil // this process could not have written any
-	}
-	gone, err := swept(l.KubeProxy).All(ctx, l, env)
-	given, unable := env.GiveBack(l)
-	return append(gone, given...), errors.Join(err, unable)
 }
 
 // swept describes the rules to remove.

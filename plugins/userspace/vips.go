@@ -417,14 +417,6 @@ func (v *vips) list() (map[netip.Addr]assigned, error) {
 	return there, nil
 }
 
-// canAdd returns why an address cannot be added, as far as that is known without trying.
-func (v *vips) canAdd(addr netip.Addr) error {
-	if err := v.system.Able(v.on); err != nil {
-		return v.cannotAdd(addr, err)
-	}
-	return nil
-}
-
 // cannotAdd explains why an address was not added. The error is a Refusal if it makes no sense to try again.
 func (v *vips) cannotAdd(addr netip.Addr, err error) error {
 	where := "the loopback interface"

@@ -211,7 +211,9 @@ func TestCannotAdd(t *testing.T) {
 		refusal bool
 	}{
 		{"another machine has it", func() {}, "another machine on the link has the address 10.96.0.2 already; try:", false},
-		{"no system call", func() { m.denied = fmt.Errorf("iphlpapi.dll has no CreateUnicastIpAddressEntry: %w", errors.ErrUnsupported) }, `the address 10.96.0.2 cannot be added to the loopback interface: iphlpapi.dll has no`, true},
+		{"no system call", func() {
+			m.denied = fmt.Errorf("iphlpapi.dll has no CreateUnicastIpAddressEntry: %w", errors.ErrUnsupported)
+		}, `the address 10.96.0.2 cannot be added to the loopback interface: iphlpapi.dll has no`, true},
 		{"no permission", func() { m.denied = fs.ErrPermission }, "run the host as an administrator", true},
 		{"no interface", func() { m.denied, m.missing = nil, true }, "Get-NetIPInterface", false},
 		{"no interface with this name", func() { v.on = "vEthernet (nat)" }, `to the interface "vEthernet (nat)"`, false},

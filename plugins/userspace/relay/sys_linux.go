@@ -30,24 +30,16 @@ func (r *reader) receiveDevices(is4 bool) error {
 
 // device returns the device by which the last datagram arrived; empty if it is unknown.
 func (r *reader) device() string {
-	if r.oobn == 0 {
-		return ""
-	}
-	messages, err := unix.ParseSocketControlMessage(r.oob[:r.oobn])
-	if err != nil {
-		return ""
-	}
+	messages, _ := unix.ParseSocketControlMessage(r.oob[:r.oobn]) // none if that fails
 	for _, m := range messages {
-		if i := deviceOf(m); i > 0 {
-			if device, err := net.InterfaceByIndex(i); err == nil {
-				return device.Name
-			}
+		if device, err := net.InterfaceByIndex(deviceOf(m)); err == nil {
+			return device.Name
 		}
 	}
 	return ""
 }
 
-// deviceOf returns the interface index in a struct in_pktinfo or in6_pktinfo.
+// deviceOf returns the interface index in a struct in_pktinfo or in6_pktinfo; 0 for other messages.
 func deviceOf(m unix.SocketControlMessage) int {
 	switch {
 	case m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_PKTINFO && len(m.Data) >= unix.SizeofInet4Pktinfo:
