@@ -18,105 +18,87 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestKernelFailedClient: a client whose connection was reset, or came when no relay ran, uses
-// its port again, and finds the relay that serves by then at other ports than the one before.
+// A client whose connection was reset, or that connected while no relay ran, uses its port again. It reaches the relay that
+// serves by then, which listens at other ports than the former one.
 func TestKernelFailedClient(t *testing.T) {
 	const frontend, port = "172.30.0.41:80", 45000
-	for name, replace := range map[string]func(n *node, services ...sdk.Service){
-		"cleaned up before": func(n *node, services ...sdk.Service) {
-			if _, err := n.Cleanup(n.Context(), sdk.Leftovers{}); err != nil {
-				n.Fatal(err)
-			}
+	sweep := func(n *node, p *plugin) {
+		n.Helper()
+		if _, err := p.Cleanup(n.Context(), sdk.Leftovers{}); err != nil {
+			n.Fatal(err)
+		}
+	}
+	reset := func(n *node) {
+		n.resets(podHere + ":9090")
+		n.serve(svc("web", "cluster-ip "+frontend, podHere+":9090"))
+		conn, err := n.dialFrom(outsider, port, frontend)
+		if err != nil {
+			n.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintln(conn, "x")
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			n.Fatalf("the endpoint did not reset: %v", err)
+		}
+	}
+	unanswered := func(n *node) {
+		web := svc("web", "cluster-ip "+frontend, podHere+":8080")
+		n.serve(web)
+		n.stage.Close()
+		if conn, err := n.dialFrom(nodeAddr, port, frontend); err == nil {
+			conn.Close()
+			n.Fatal("a relay that ended answers")
+		}
+		n.restart(web)
+	}
+	for name, c := range map[string]struct {
+		client  string
+		fail    func(*node)
+		replace func(*node, sdk.Service)
+	}{
+		"reset, and cleaned up before": {outsider, reset, func(n *node, web sdk.Service) {
+			sweep(n, n.plugin)
 			n.stage.Close()
-			n.stage.plugin = newPlugin(n.kernel.dir)
-			n.begin()
-			n.serve(services...)
-		},
-		"cleaned up without a session, after it was killed": func(n *node, services ...sdk.Service) {
-			n.stage.Close()
-			n.sweepApart()
-			n.stage.plugin = newPlugin(n.kernel.dir)
-			n.begin()
-			n.serve(services...)
-		},
-		"cleaned up while the one before drains": func(n *node, services ...sdk.Service) {
+			n.restart(web)
+		}},
+		"reset, and draining before": {outsider, reset, func(n *node, web sdk.Service) {
 			former := n.stage.plugin
 			n.role(sdk.Yielded)
-			n.stage.plugin = newPlugin(n.kernel.dir)
-			n.begin()
-			n.serve(services...)
-			if _, err := n.Cleanup(n.Context(), sdk.Leftovers{}); err != nil {
-				n.Fatal(err)
-			}
-			n.stage.Close()
-			former.Close()
-			n.stage.plugin = newPlugin(n.kernel.dir)
-			n.begin()
-			n.serve(services...)
-		},
-		"draining before": func(n *node, services ...sdk.Service) {
-			former := n.stage.plugin
-			n.role(sdk.Yielded)
-			n.stage.plugin = newPlugin(n.kernel.dir)
-			n.begin()
-			n.serve(services...)
+			n.restart(web)
 			if ports := n.way.redirected()[0].portals.Ports(); ports == former.way.redirected()[0].portals.Ports() {
 				n.Fatalf("both have the ports %v", ports)
 			}
 			former.Close()
-		},
+		}},
+		"not answered, and cleaned up without a session after it was killed": {nodeAddr, unanswered, func(n *node, web sdk.Service) {
+			n.stage.Close()
+			other := newPlugin(n.kernel.dir)
+			defer other.Close()
+			sweep(n, other)
+			n.restart(web)
+		}},
+		"not answered, and cleaned up while the former one drains": {nodeAddr, unanswered, func(n *node, web sdk.Service) {
+			former := n.stage.plugin
+			n.role(sdk.Yielded)
+			n.restart(web)
+			sweep(n, n.plugin)
+			n.stage.Close()
+			former.Close()
+			n.restart(web)
+		}},
 	} {
-		t.Run("reset, "+name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			onNode(t, func(n node) {
-				n.resets(podHere + ":9090")
-				resets := svc("web", "cluster-ip "+frontend, podHere+":9090")
-				n.serve(resets)
-				conn, err := n.dialFrom(outsider, port, frontend)
-				if err != nil {
-					n.Fatal(err)
-				}
-				fmt.Fprintln(conn, "x")
-				_, err = conn.Read(make([]byte, 1))
-				conn.Close()
-				if !errors.Is(err, syscall.ECONNRESET) {
-					n.Fatalf("the endpoint did not reset: %v", err)
-				}
-				replace(&n, svc("web", "cluster-ip "+frontend, podHere+":8080"))
-				n.servesAgain(outsider, port, frontend)
-			})
-		})
-		t.Run("not answered, "+name, func(t *testing.T) {
-			onNode(t, func(n node) {
-				web := svc("web", "cluster-ip "+frontend, podHere+":8080")
-				n.serve(web)
-				n.stage.Close()
-				if conn, err := n.dialFrom(nodeAddr, port, frontend); err == nil {
-					conn.Close()
-					n.Fatal("a relay that ended answers")
-				}
-				n.stage.plugin = newPlugin(n.kernel.dir)
-				n.begin()
-				n.serve(web)
-				replace(&n, web)
-				n.servesAgain(nodeAddr, port, frontend)
+				c.fail(&n)
+				c.replace(&n, svc("web", "cluster-ip "+frontend, podHere+":8080"))
+				n.servesAgain(c.client, port, frontend)
 			})
 		})
 	}
 }
 
-// sweepApart is Cleanup by a process that has no session.
-func (n node) sweepApart() {
-	n.Helper()
-	apart := newPlugin(n.kernel.dir)
-	defer apart.Close()
-	if _, err := apart.Cleanup(n.Context(), sdk.Leftovers{}); err != nil {
-		n.Fatal(err)
-	}
-}
-
-// servesAgain holds the relay to serving a client at a port that it used before, at once when
-// the kernel has forgotten the connection from there. Without it the first call
-// fails, and is what makes the kernel forget one that was never answered.
+// servesAgain waits until the kernel has no entry for a client's port, and fails if the relay does not serve the client there
+// at once. Another attempt could succeed only because the first one made the kernel delete the entry.
 func (n node) servesAgain(addr string, port uint16, frontend string) {
 	n.Helper()
 	eventually(n.T, func() error {
@@ -138,7 +120,7 @@ func (n node) servesAgain(addr string, port uint16, frontend string) {
 	}
 }
 
-// resets is an endpoint that resets each connection when it is sent something.
+// resets starts an endpoint that resets each connection after it has received a line.
 func (n node) resets(addr string) {
 	n.Helper()
 	l, err := n.host(podHere).Listen(n.Context(), "tcp", netip.MustParseAddrPort(addr))
@@ -159,8 +141,7 @@ func (n node) resets(addr string) {
 	}()
 }
 
-// dialFrom is a connection of the node itself, of which the kernel remembers a SYN that was
-// dropped, or of an outsider. The port may have been used before.
+// dialFrom connects from an address and a port, which may have been used before.
 func (n node) dialFrom(addr string, port uint16, to string) (conn net.Conn, err error) {
 	h := n.world.Node()
 	if addr != nodeAddr {

@@ -3,14 +3,10 @@
 package userspace
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"net/netip"
 	"regexp"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/test/field"
@@ -69,53 +65,6 @@ func TestKernelField(t *testing.T) {
 	})
 }
 
-// TestKernelWithoutUpdate: a process that has had no update yet writes nothing, whatever its
-// role (its monitor neither: TestRoleBeforeFirstUpdate of the frame). A standby writes all its rules at once, and a client that calls while one process
-// succeeds another finds what the one before wrote.
-func TestKernelWithoutUpdate(t *testing.T) {
-	onKernel(t, func(k kernel) {
-		tables := func() (all string) {
-			for _, table := range []string{"nat", "filter"} {
-				all += k.run("iptables-"+string(k.backend), "-t", table, "-S")
-			}
-			return all
-		}
-		begin := func(role sdk.Role) *plugin {
-			d := newPlugin(k.dir)
-			k.Cleanup(func() { _ = d.Close() })
-			if _, err := d.Configure(k.Context(), sdk.Setup{Options: k.options()}); err != nil {
-				k.Fatal(err)
-			}
-			if err := d.SetRole(k.Context(), role); err != nil {
-				k.Fatal(err)
-			}
-			return d
-		}
-		before := tables()
-		first := begin(sdk.Standby)
-		if after := tables(); after != before {
-			k.Errorf("without an update, it wrote\n%s", after)
-		}
-		web := svc("web", "cluster-ip 172.30.0.41:80", "10.128.1.5:8080")
-		full := sdk.Update{Full: true, Node: &sdk.Node{Name: "n1", MasqueradeBit: 14}, Set: []sdk.Service{web}}
-		if _, err := first.Sync(k.Context(), full); err != nil || tables() == before {
-			k.Fatalf("after an update with a Service, there is\n%s%v", tables(), err)
-		}
-		if err := first.SetRole(k.Context(), sdk.Active); err != nil {
-			k.Fatal(err)
-		}
-		before = tables()
-		_ = first.Close()
-		next := begin(sdk.Active)
-		if after := tables(); after != before {
-			k.Errorf("its successor had no update, and made of\n%s\n%s", before, after)
-		}
-		if _, err := next.Sync(k.Context(), full); err != nil || !strings.Contains(tables(), "172.30.0.41") {
-			k.Errorf("after the same update, there is\n%s%v", tables(), err)
-		}
-	})
-}
-
 // TestKernelCallersWait: a client that calls while the relay is away is not refused, and is
 // answered by the one that comes next.
 func TestKernelCallersWait(t *testing.T) {
@@ -156,38 +105,6 @@ func TestKernelCallersWait(t *testing.T) {
 		if err := <-called; err != nil {
 			n.Errorf("a client that called meanwhile was not answered: %v", err)
 		}
-	})
-}
-
-// TestKernelEstablished connections outlive their frontend, every role, and rules
-// that another program removed.
-func TestKernelEstablished(t *testing.T) {
-	onNode(t, func(n node) {
-		web := svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080")
-		n.serve(web)
-		conn, err := n.host(outsider).Dial(n.Context(), "tcp", netip.MustParseAddr(outsider), netip.MustParseAddrPort("172.30.0.41:80"))
-		if err != nil {
-			n.Fatal(err)
-		}
-		defer conn.Close()
-		in := bufio.NewReader(conn)
-		_ = conn.SetDeadline(time.Now().Add(timeout))
-		lives := func(when string) {
-			n.Helper()
-			if _, err := in.ReadString('\n'); err != nil { // the endpoint speaks first
-				n.Fatalf("%s: %v", when, err)
-			}
-			_, _ = io.WriteString(conn, "who\n")
-		}
-		lives("at first")
-		n.must(sdk.Update{Delete: []sdk.Name{web.Name}})
-		lives("without its Service")
-		for _, role := range []sdk.Role{sdk.Draining, sdk.Standby, sdk.Yielded, sdk.Active} {
-			n.role(role)
-			lives(role.String())
-		}
-		n.kernel.flush()
-		lives("without rules")
 	})
 }
 

@@ -78,7 +78,15 @@ func (n node) facts() *sdk.Node {
 	}
 }
 
-// serve begins with services, and makes the relay active.
+// restart starts a new process that serves services.
+func (n node) restart(services ...sdk.Service) {
+	n.Helper()
+	n.stage.plugin = newPlugin(n.kernel.dir)
+	n.begin()
+	n.serve(services...)
+}
+
+// serve sends services in a Full, and makes the relay active.
 func (n node) serve(services ...sdk.Service) {
 	n.Helper()
 	n.must(sdk.Update{Full: true, Node: n.facts(), Set: services})
@@ -116,24 +124,6 @@ func (n node) finds(network, to, endpoint string) {
 			return fmt.Errorf("%s %s: found %q, %v", network, to, got, err)
 		}
 		return nil
-	})
-}
-
-// TestKernelNodePortsFollow the addresses that the node has now.
-func TestKernelNodePortsFollow(t *testing.T) {
-	onNode(t, func(n node) {
-		n.serve(svc("web", "node-port 0.0.0.0:30080", podHere+":8080"))
-		n.finds("tcp", nodeAddr+":30080", podHere+":8080")
-		n.kernel.run("ip", "address", "add", "192.0.2.77/32", "dev", "lo")
-		n.finds("tcp", "192.0.2.77:30080", podHere+":8080")
-		n.kernel.run("ip", "address", "del", "192.0.2.77/32", "dev", "lo")
-		eventually(n.T, func() error {
-			if got, err := n.calls("tcp", "192.0.2.77:30080"); err == nil {
-				return fmt.Errorf("the address is gone, and %s still answers", got)
-			}
-			return nil
-		})
-		n.finds("tcp", nodeAddr+":30080", podHere+":8080")
 	})
 }
 
@@ -191,24 +181,6 @@ func TestKernelOnlyByRules(t *testing.T) {
 	})
 }
 
-// TestKernelStrictInput: a node whose policy is to let no packet in still serves.
-func TestKernelStrictInput(t *testing.T) {
-	onNode(t, func(n node) {
-		program := "iptables-" + string(n.kernel.backend)
-		n.kernel.run(program, "-P", "INPUT", "DROP")
-		defer n.kernel.run(program, "-P", "INPUT", "ACCEPT")
-		n.kernel.run(program, "-A", "INPUT", "-m", "conntrack", "--ctstate", "ESTABLISHED", "-j", "ACCEPT")
-		web := svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080")
-		web.HealthPort = 31080
-		n.serve(web, udp(svc("dns", "cluster-ip 172.30.0.10:53", podHere+":8080")))
-		n.finds("tcp", "172.30.0.41:80", podHere+":8080")
-		n.finds("udp", "172.30.0.10:53", podHere+":8080")
-		if _, err := n.calls("tcp", nodeAddr+":31080"); !errors.Is(err, syscall.ECONNREFUSED) {
-			n.Errorf("the health port, where nothing listens: %v", err)
-		}
-	})
-}
-
 // TestKernelDescription: with rules there are fewer limits than without.
 func TestKernelDescription(t *testing.T) {
 	onKernel(t, func(k kernel) {
@@ -249,30 +221,6 @@ func TestKernelPodsByDevice(t *testing.T) {
 			if got, err := hearsWithin(wait, conn); found != (err == nil && got == podHere+":8080") {
 				n.Errorf("by %s: %q, %v", device, got, err)
 			}
-		}
-	})
-}
-
-// TestKernelTrace: a walk leads through the rules to the relay, and names it; what others forbid ends the walk before.
-func TestKernelTrace(t *testing.T) {
-	onNode(t, func(n node) {
-		n.serve(svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080"))
-		n.host(outsider) // its link is there from now on
-		for _, from := range []struct {
-			addr   string
-			origin sdk.Origin
-		}{{outsider, sdk.Elsewhere}, {nodeAddr, sdk.OnNode}} {
-			p := sdk.Packet{Protocol: sdk.TCP, From: netip.AddrPortFrom(netip.MustParseAddr(from.addr), 0), To: netip.MustParseAddrPort("172.30.0.41:80"), Origin: from.origin}
-			said, err := n.plugin.Trace(n.Context(), p)
-			if err != nil || len(said.Ways) != 1 || said.Ways[0].Verdict != sdk.Forward || said.Ways[0].Then != "the relay at "+said.Ways[0].To.String() || said.Ways[0].To == p.To {
-				n.Errorf("from %s: %+v, %v", from.addr, said, err)
-			}
-			n.kernel.run("iptables-"+string(n.kernel.backend), "-I", "INPUT", "-p", "tcp", "-s", from.addr, "-j", "DROP")
-			said, err = n.plugin.Trace(n.Context(), p)
-			if err != nil || len(said.Ways) != 1 || said.Ways[0].Verdict != sdk.Drop || said.Ways[0].Then != "" {
-				n.Errorf("from %s, which is dropped: %+v, %v", from.addr, said, err)
-			}
-			n.kernel.run("iptables-"+string(n.kernel.backend), "-D", "INPUT", "-p", "tcp", "-s", from.addr, "-j", "DROP")
 		}
 	})
 }

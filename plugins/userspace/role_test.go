@@ -4,11 +4,7 @@ package userspace
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -31,20 +27,6 @@ func TestStandbyOnlyLooks(t *testing.T) {
 	s.role(sdk.Active)
 	finds(t, front, back)
 	finds(t, taken, back)
-}
-
-// TestYielded takes no update until it has a role again.
-func TestYielded(t *testing.T) {
-	front, back := at(1, 8000), at(2, 8000)
-	speaker(t, back, nil)
-	s := onStage(t)
-	s.role(sdk.Yielded)
-	if _, err := s.Sync(t.Context(), sdk.Update{From: 1, To: 2}); !errors.As(err, new(*sdk.Busy)) {
-		t.Errorf("an update: %v", err)
-	}
-	s.role(sdk.Active)
-	s.set(svc("web", "cluster-ip "+front, back))
-	finds(t, front, back)
 }
 
 // TestCleanupNames what it ends.
@@ -73,84 +55,23 @@ func TestCleanupNames(t *testing.T) {
 	dial(t, front)
 }
 
-// TestSwitch: an address goes to and fro between two Services. The socket stays,
-// and not one caller is turned away.
-func TestSwitch(t *testing.T) {
-	front := at(1, 8000)
-	a, b := at(2, 8000), at(3, 8000)
-	speaker(t, a, nil)
-	speaker(t, b, nil)
-	services := []sdk.Service{svc("a", "cluster-ip "+front, a), svc("b", "cluster-ip "+front, b)}
-	s := onStage(t, services[0])
-	socket := s.socket(place{sdk.TCP, addrPortOf(front)})
-	var stop atomic.Bool
-	var callers sync.WaitGroup
-	for range 4 {
-		callers.Go(func() {
-			for !stop.Load() {
-				if _, err := ask(front); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	for i := range 50 {
-		was, next := services[i%2], services[1-i%2]
-		s.must(sdk.Update{Delete: []sdk.Name{was.Name}, Set: []sdk.Service{next}})
-		finds(t, front, next.Cluster[0].Addr.String())
-	}
-	stop.Store(true)
-	callers.Wait()
-	if s.socket(place{sdk.TCP, addrPortOf(front)}) != socket {
-		t.Error("the socket was opened anew")
-	}
-}
-
-// TestRolesEndNothing: what is established lives through every role. Draining and standby
-// begin no flow, once what waited in the socket is forwarded.
-func TestRolesEndNothing(t *testing.T) {
+// In Draining a UDP flow continues. A process that has yielded ends its flows, because its successor shares the port.
+func TestFlowsInRoles(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
-	speaker(t, back, echo)
 	teller(t, back)
-	s := onStage(t, svc("web", "cluster-ip "+front, back), udp(svc("dns", "cluster-ip "+front, back)))
-	c, u := dial(t, front), caller(t, front)
-	lives := func(when string) {
-		t.Helper()
-		fmt.Fprint(c, "x")
-		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
-			t.Fatalf("%s: %v", when, err)
+	s := onStage(t, udp(svc("dns", "cluster-ip "+front, back)))
+	u := caller(t, front)
+	tells(t, u, "x")
+	for _, c := range []struct {
+		role  sdk.Role
+		flows int
+	}{{sdk.Draining, 1}, {sdk.Standby, 1}, {sdk.Active, 1}, {sdk.Yielded, 0}} {
+		s.role(c.role)
+		if n := s.Report().Flows; n != c.flows {
+			t.Errorf("%s: %d flows, want %d", c.role, n, c.flows)
 		}
-		if name := tells(t, u, "x"); name != back {
-			t.Errorf("%s an established flow finds %s", when, name)
-		}
-		if n := s.Report().Flows; n < 2 {
-			t.Errorf("%s %d flows are reported", when, n)
+		if c.flows > 0 && tells(t, u, "x") != back {
+			t.Errorf("%s: the flow has another endpoint", c.role)
 		}
 	}
-	lives("at first")
-	for _, r := range []sdk.Role{sdk.Draining, sdk.Standby, sdk.Active} {
-		s.role(r)
-		eventually(t, func() error {
-			before := s.Report().Flows
-			_, _ = caller(t, front).Write([]byte("x"))
-			lives(r.String()) // the socket reads this datagram after the new one
-			if s.Report().Flows > before && r != sdk.Active {
-				return fmt.Errorf("%s begins a flow", r)
-			}
-			return nil
-		})
-	}
-	s.role(sdk.Yielded) // a successor shares the port: UDP is all its
-	fmt.Fprint(c, "x")
-	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
-		t.Fatalf("yielded: %v", err)
-	}
-	c.Close()
-	eventually(t, func() error {
-		if n := s.Report().Flows; n != 0 {
-			return fmt.Errorf("%d flows are reported after the end", n)
-		}
-		return nil
-	})
 }

@@ -18,11 +18,11 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// asRelay is set in the environment of a process that is the relay of a benchmark,
-// to the address it listens on and the endpoint.
+// asRelay is an environment variable that makes the test program a relay. Its value is the address at which it listens, and
+// the endpoint.
 const asRelay = "POINTSMAN_BENCH_RELAY"
 
-// beRelay serves until standard input ends.
+// beRelay serves until the end of standard input.
 func beRelay(words string) int {
 	front, back, _ := strings.Cut(words, " ")
 	r := New()
@@ -38,20 +38,19 @@ func beRelay(words string) int {
 	return 0
 }
 
-// A rival is one way from the callers to the endpoint.
+// A rival is a relay process to compare.
 type rival struct {
 	name  string
-	front string // where callers call
-	pid   int    // zero: there is none between
+	front string // its address
+	pid   int
 }
 
-// rivals starts all of them before the endpoint at back.
+// rivals starts pointsman's relay and, if it is installed, HAProxy, with the endpoint at back.
 func rivals(b *testing.B, back string) []rival {
 	b.Helper()
 	if _, err := exec.LookPath("taskset"); err != nil {
 		b.Skip("needs taskset: ", err)
 	}
-	all := []rival{{name: "direct", front: back}}
 	self, err := os.Executable()
 	if err != nil {
 		b.Fatal(err)
@@ -59,7 +58,7 @@ func rivals(b *testing.B, back string) []rival {
 	front := benchAddr(3)
 	relay := exec.Command("taskset", "-c", "0", self)
 	relay.Env = append(os.Environ(), asRelay+"="+front+" "+back, "GOMAXPROCS=1")
-	all = append(all, rival{"pointsman", front, startRelay(b, relay, front)})
+	all := []rival{{"pointsman", front, startRelay(b, relay, front)}}
 	if _, err := exec.LookPath("haproxy"); err != nil {
 		b.Log("without haproxy, which is not installed")
 		return all
@@ -76,7 +75,7 @@ func rivals(b *testing.B, back string) []rival {
 
 func benchAddr(n int) string { return fmt.Sprintf("127.90.%d.%d:18080", os.Getpid()&255, n) }
 
-// startRelay runs a relay until the benchmark ends, and waits until it serves.
+// startRelay starts a relay, and waits until it accepts connections. The relay ends with the test.
 func startRelay(b testing.TB, cmd *exec.Cmd, front string) int {
 	b.Helper()
 	stdin, err := cmd.StdinPipe()
@@ -88,7 +87,7 @@ func startRelay(b testing.TB, cmd *exec.Cmd, front string) int {
 	}
 	b.Cleanup(func() {
 		stdin.Close()
-		_ = cmd.Process.Kill() // haproxy does not look at its input
+		_ = cmd.Process.Kill() // haproxy does not read its standard input
 		_ = cmd.Wait()
 	})
 	eventually(b, func() error {
@@ -101,8 +100,8 @@ func startRelay(b testing.TB, cmd *exec.Cmd, front string) int {
 	return cmd.Process.Pid
 }
 
-// benchEndpoint is one for benchmarks. Each connection says first what it wants: "e" an echo
-// of every request, "b" bytes without end.
+// benchEndpoint starts an endpoint and returns its address. The first byte of a connection selects the answer: "e" for an echo
+// of every request, "b" for endless bytes.
 func benchEndpoint(b *testing.B) string {
 	b.Helper()
 	addr := benchAddr(2)
@@ -157,7 +156,7 @@ func benchDial(b *testing.B, front, mode string) *net.TCPConn {
 
 const request = "GET /some/thing HTTP/1.1\r\nHost: web.ns1.svc.cluster.local\r\nUser-Agent: benchmark\r\nAccept: */*\r\n\r\n"
 
-// askBench sends one request and hears it.
+// askBench sends a request and reads its echo.
 func askBench(c net.Conn, buf []byte) error {
 	if _, err := io.WriteString(c, request); err != nil {
 		return err
@@ -166,7 +165,7 @@ func askBench(c net.Conn, buf []byte) error {
 	return err
 }
 
-// cpuOf is how many seconds of processor time a process has had.
+// cpuOf returns the processor time of a process in seconds.
 func cpuOf(b *testing.B, pid int) float64 {
 	b.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
@@ -183,7 +182,7 @@ func cpuOf(b *testing.B, pid int) float64 {
 	return total / 1e9
 }
 
-// using is how many descriptors a process has, and how much memory.
+// using returns the number of descriptors and the resident memory of a process.
 func using(b *testing.B, pid int) (files, memory int) {
 	b.Helper()
 	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))

@@ -61,44 +61,19 @@ func TestOnlyEndpoint(t *testing.T) {
 	}
 }
 
-// TestCallerLeaves while endpoints are tried for it.
-func TestCallerLeaves(t *testing.T) {
+// A connection counts as open while the relay tries endpoints for it, until its client resets it.
+func TestConnectionWithoutEndpoint(t *testing.T) {
 	front := at(1, 8000)
 	s := serve(t, svc("web", "cluster-ip "+front, silent(t, at(2, 8000))))
 	c := dial(t, front)
 	fmt.Fprint(c, "x")
-	c.CloseWrite() // not yet
-	eventually(t, func() error {
-		if s.Counters.Accepted.Load() == 0 {
-			return errors.New("no connection was accepted")
-		}
-		return nil
-	})
-	abort(c)
-	s.carries(0)
-}
-
-// TestCallingIsAFlow: a connection for which endpoints are still tried would be cut off by a
-// clean-up like one that has found one.
-func TestCallingIsAFlow(t *testing.T) {
-	front := at(1, 8000)
-	s := serve(t, svc("web", "cluster-ip "+front, silent(t, at(2, 8000))))
-	flows := func(want int) {
-		t.Helper()
-		eventually(t, func() error {
-			if n := s.Counters.Open(); n != want {
-				return fmt.Errorf("%d flows are reported, not %d", n, want)
-			}
-			return nil
-		})
-	}
-	c := dial(t, front)
-	flows(1)
+	c.CloseWrite() // does not end it
+	s.carries(1)
 	if n := s.Counters.Established.Load(); n != 0 {
 		t.Errorf("%d connections have an endpoint that never answered", n)
 	}
 	abort(c)
-	flows(0)
+	s.carries(0)
 }
 
 // TestAnswerBeforeReset: an endpoint that answers without having heard all, and
