@@ -17,8 +17,8 @@ import (
 
 func sourceRange(text string) netip.Prefix { return netip.MustParsePrefix(text) }
 
-// TestInUse: a Service whose address another program has keeps what it had, the
-// others of its update go in, and so does it once the program has gone.
+// If another program has an address of a Service, the Service is served as before, and the other Services of the update are
+// served as specified. When the program has closed its socket, the Service is, too.
 func TestInUse(t *testing.T) {
 	a, b, taken := at(1, 8000), at(4, 8000), at(5, 8000)
 	back := at(2, 8000)
@@ -35,25 +35,25 @@ func TestInUse(t *testing.T) {
 		t.Fatalf("failed: %v", failed)
 	}
 	if refusal := new(sdk.Refusal); errors.As(failed[0].Err, &refusal) {
-		t.Errorf("it says that trying again will not help: %v", refusal)
+		t.Errorf("the error is a refusal, although to try again may help: %v", refusal)
 	}
 	finds(t, a, back)
 	finds(t, at(6, 8000), back)
 	if _, err := ask(b); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("half of the Service was served: %v", err)
+		t.Errorf("one address of the Service is served: %v", err)
 	}
 	other.Close()
 	s.set(moved)
 	finds(t, b, back)
 	finds(t, taken, back)
 	if _, err := ask(a); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("what it had is still served: %v", err)
+		t.Errorf("the former address is still served: %v", err)
 	}
 }
 
-// TestNotOurs: an address that no interface has is refused with what to type, in
-// Standby already.
-func TestNotOurs(t *testing.T) {
+// A Service at an address that no interface has is refused, with the command that adds the address. It is refused in Standby,
+// too.
+func TestNotLocal(t *testing.T) {
 	s := onStage(t)
 	for _, role := range []sdk.Role{sdk.Active, sdk.Standby} {
 		s.role(role)
@@ -80,8 +80,7 @@ func TestNotAllowed(t *testing.T) {
 	}
 }
 
-// TestFailedKeepsItsAddress: one that could not move keeps its old address, and who was to have
-// that waits until it moves.
+// A Service that cannot move to another address keeps its former one, and the Service that should get that address fails, too.
 func TestFailedKeepsItsAddress(t *testing.T) {
 	front, back, rival := at(1, 8000), at(2, 8000), at(3, 8000)
 	speaker(t, back, nil)
@@ -98,7 +97,7 @@ func TestFailedKeepsItsAddress(t *testing.T) {
 	finds(t, at(4, 8000), back)
 }
 
-// soon is finds, of what the monitor has to notice first.
+// soon waits until an endpoint answers, because the monitor has to notice a change first.
 func soon(t *testing.T, addr, endpoint string) {
 	t.Helper()
 	eventually(t, func() error {
@@ -110,8 +109,7 @@ func soon(t *testing.T, addr, endpoint string) {
 	})
 }
 
-// TestNodePorts stand at each address that takes them, give way to a Service that
-// names the address, and follow the machine's addresses.
+// Node ports are served at each address of the machine that takes them, unless a Service has this address and port.
 func TestNodePorts(t *testing.T) {
 	needsLoopback(t)
 	one, two := addrPortOf(at(1, 30080)), addrPortOf(at(2, 30080))
@@ -170,8 +168,7 @@ func TestNodePorts(t *testing.T) {
 	}
 }
 
-// TestOwed: what is taken when the relay becomes active is served as soon as it
-// is free.
+// If a place is in use when the plugin becomes Active, it is served as soon as it is free.
 func TestOwed(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
 	speaker(t, back, nil)
@@ -193,7 +190,7 @@ func TestOwed(t *testing.T) {
 	soon(t, front, back)
 }
 
-// TestNoEndpoint: there is no socket, so callers are refused, over UDP too.
+// A Service without an endpoint has no socket, so the kernel refuses clients.
 func TestNoEndpoint(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
 	speaker(t, back, nil)
@@ -208,14 +205,13 @@ func TestNoEndpoint(t *testing.T) {
 		if errors.Is(err, syscall.ECONNREFUSED) {
 			return nil
 		}
-		return fmt.Errorf("over UDP the caller sees %v", err)
+		return fmt.Errorf("over UDP the client sees %v", err)
 	})
 	s.set(svc("web", "load-balancer "+front, back))
 	finds(t, front, back)
 }
 
-// TestServiceComesBack: a Service that is removed and comes back while its socket still has
-// flows is served as it is now, and not as it was.
+// A Service that is deleted and created again while its former socket has flows is served with its new endpoints.
 func TestServiceComesBack(t *testing.T) {
 	front, first, second := at(1, 8000), at(2, 8000), at(3, 8000)
 	teller(t, first)
@@ -223,11 +219,11 @@ func TestServiceComesBack(t *testing.T) {
 	dns := udp(svc("dns", "cluster-ip "+front, first))
 	s := onStage(t, dns)
 	if found := tells(t, caller(t, front), "x"); found != first {
-		t.Fatalf("at first a flow finds %s", found)
+		t.Fatalf("at first a flow has the endpoint %s", found)
 	}
 	s.must(sdk.Update{Delete: []sdk.Name{dns.Name}})
 	s.set(udp(svc("dns", "cluster-ip "+front, second)))
 	if found := tells(t, caller(t, front), "x"); found != second {
-		t.Errorf("after it came back a new flow finds %s, want %s", found, second)
+		t.Errorf("after it was created again a new flow has the endpoint %s, want %s", found, second)
 	}
 }

@@ -12,9 +12,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestKernelRefusedLine: a Service a line of which the kernel refuses keeps what
-// served it, under its old address too; the others of its update go in; and so does
-// it once the kernel takes the line.
+// If the kernel refuses a rule of a Service, the Service is served as before, and the other Services of the update are served
+// as specified. When the kernel accepts the rule, the Service is, too.
 func TestKernelRefusedLine(t *testing.T) {
 	onNode(t, func(n node) {
 		const barred, open = "172.30.0.41", "172.30.0.42"
@@ -37,7 +36,7 @@ func TestKernelRefusedLine(t *testing.T) {
 			n.Fatalf("failed: %v; want %s alone", result.Failed, ranged.Name)
 		}
 		if n.named(refused) && !strings.Contains(refused.Line, "-d 172.30.0.51/32 -p tcp -m tcp --dport 80") {
-			n.Errorf("it failed with %v; want the line", refused)
+			n.Errorf("failed: %v; want the refused line", refused)
 		}
 		n.finds("tcp", barred+":80", podHere+":8080")
 		for _, at := range []string{"172.30.0.52:80", "172.30.0.53:80"} {
@@ -61,13 +60,12 @@ func TestKernelRefusedLine(t *testing.T) {
 	})
 }
 
-// named reports whether the kernel says which line it refused. On legacy it gets a
-// whole table, and does not.
+// named reports whether the kernel told which line it refused. With legacy it gets a whole table, and does not.
 func (n node) named(refused *iptables.LineError) bool {
 	return n.kernel.backend != iptables.Legacy || refused.Line != "COMMIT"
 }
 
-// lasts fails unless the kernel has, word for word, what is desired.
+// lasts fails if the rules in the kernel differ from the desired ones.
 func (n node) lasts() {
 	n.Helper()
 	n.do(func() error {

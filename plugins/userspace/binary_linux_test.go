@@ -15,7 +15,7 @@ import (
 	programs "github.com/pointsman/pointsman/test/built"
 )
 
-// built is the path of the plugin, built for this test.
+// built builds the plugin and returns its path.
 func built(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -25,19 +25,18 @@ func built(t *testing.T) string {
 	return filepath.Join(dir, "pointsman-dataplane-userspace")
 }
 
-// TestBinaryConforms holds the real binary to the contract, as a host would start it.
+// TestBinaryConforms runs the conformance suite with the real binary.
 func TestBinaryConforms(t *testing.T) {
 	s := sdktest.Binary(built(t))
 	s.Options = []byte(`{"redirect": "never", "udpIdleTimeout": "1m"}`)
 	sdktest.Conform(t, s)
 }
 
-// TestFallsBack: a process that may not write rules listens on addresses, and says what
-// that means.
-func TestFallsBack(t *testing.T) {
+// A process that may not write rules uses the way without rules, and reports its limits.
+func TestWithoutPrivileges(t *testing.T) {
 	path := built(t)
 	for dir := filepath.Dir(path); dir != filepath.Clean(os.TempDir()); dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); err != nil { // another user is to start it
+		if err := os.Chmod(dir, 0o755); err != nil { // so that another user can start it
 			t.Fatal(err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestKernelLimits are set while they are asked for, and given back.
+// Kernel parameters are set in Active, and restored by Cleanup.
 func TestKernelLimits(t *testing.T) {
 	const path = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait"
 	value := func() string {
@@ -43,8 +43,7 @@ func TestKernelLimits(t *testing.T) {
 	})
 }
 
-// TestKernelLeftovers: what kube-proxy's userspace mode left is removed when that
-// is asked for, and named before; everything else stays.
+// Cleanup with KubeProxy removes the rules of kube-proxy's userspace mode, and nothing else. A dry run only describes them.
 func TestKernelLeftovers(t *testing.T) {
 	onNode(t, func(n node) {
 		program := "iptables-" + string(n.kernel.backend)
@@ -73,11 +72,11 @@ func TestKernelLeftovers(t *testing.T) {
 		n.kernel.run("nft", "add", "table", "ip6", "kube-proxy")
 		before := n.kernel.saved()
 		if names := clean(sdk.Leftovers{}); len(names) > 0 || n.kernel.saved() != before {
-			n.Errorf("unasked it removed %q", names)
+			n.Errorf("without KubeProxy it removed %q", names)
 		}
 		named := clean(sdk.Leftovers{KubeProxy: true, DryRun: true})
 		if len(named) != 11 || n.kernel.saved() != before {
-			n.Errorf("a dry run names %d: %q", len(named), named)
+			n.Errorf("a dry run describes %d: %q", len(named), named)
 		}
 		if names := clean(sdk.Leftovers{KubeProxy: true}); !slices.Equal(names, named) {
 			n.Errorf("it removed %q", names)
@@ -86,12 +85,12 @@ func TestKernelLeftovers(t *testing.T) {
 			n.Errorf("left: %q", got)
 		}
 		if names := clean(sdk.Leftovers{KubeProxy: true}); len(names) > 0 {
-			n.Errorf("what was there after all: %q", names)
+			n.Errorf("another call removed %q", names)
 		}
 	})
 }
 
-// saved are all rules.
+// saved returns all rules.
 func (k kernel) saved() string {
 	k.Helper()
 	var all strings.Builder
@@ -105,8 +104,8 @@ func (k kernel) saved() string {
 	return all.String()
 }
 
-// TestKernelBackendIsLeft: a process that begins by the other backend of iptables, since the option changed
-// while none ran, removes the rules of the former one: they lead clients to ports where nothing listens.
+// If the backend changed while no process ran, a new process removes the rules of the former backend, which redirect packets
+// to ports where nothing listens.
 func TestKernelBackendIsLeft(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		former := kernel{k.T, iptables.Legacy, k.dir}
@@ -128,12 +127,12 @@ func TestKernelBackendIsLeft(t *testing.T) {
 				k.Fatal(err)
 			}
 			if rules := k.run("iptables-"+string(k.backend), "-t", "nat", "-S"); !strings.Contains(rules, "172.30.0.41") {
-				k.Fatalf("by %s there is\n%s", k.backend, rules)
+				k.Fatalf("%s has\n%s", k.backend, rules)
 			}
 		}
 		for _, table := range []string{"nat", "filter"} {
 			if rules := former.run("iptables-"+string(former.backend), "-t", table, "-S"); strings.Contains(rules, "KUBE-") {
-				k.Errorf("by %s there still is\n%s", former.backend, rules)
+				k.Errorf("%s still has\n%s", former.backend, rules)
 			}
 		}
 	})

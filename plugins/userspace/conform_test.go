@@ -9,8 +9,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// TestConforms holds the relay to the contract, with real packets on loopback
-// addresses: every scenario that these can express is among the checks.
+// TestConforms runs the conformance suite without rules, with real packets on loopback addresses.
 func TestConforms(t *testing.T) {
 	needsLoopback(t)
 	s := sdktest.InProcess(Description, func() sdk.Dataplane { return New(t.TempDir()) })

@@ -15,10 +15,10 @@ func TestOnlyOursAcceptReplies(t *testing.T) {
 		rules []iptables.Rule
 		want  bool
 	}{
-		{"a node that has leave", []iptables.Rule{ours}, true},
-		{"one that lets replies through", []iptables.Rule{ours, "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"}, false},
-		{"one that never had leave", []iptables.Rule{"-i cni0 -j ACCEPT"}, false},
-		{"an open chain", []iptables.Rule{ours, "-j ACCEPT"}, false},
+		{"only our chain accepts replies", []iptables.Rule{ours}, true},
+		{"another rule accepts replies", []iptables.Rule{ours, "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"}, false},
+		{"no chain of ours", []iptables.Rule{"-i cni0 -j ACCEPT"}, false},
+		{"a rule accepts everything", []iptables.Rule{ours, "-j ACCEPT"}, false},
 	} {
 		if got := onlyOursAcceptReplies(tc.rules); got != tc.want {
 			t.Errorf("%s: %t, want %t", tc.name, got, tc.want)

@@ -44,7 +44,7 @@ func TestKernelNodePortsFollow(t *testing.T) {
 	})
 }
 
-// TestKernelTakenAway: what another program removes is restored, and counted.
+// Rules that another program removes are restored and counted.
 func TestKernelTakenAway(t *testing.T) {
 	onNode(t, func(n node) {
 		services := manyServices(30, sparse)
@@ -75,7 +75,7 @@ func TestKernelTakenAway(t *testing.T) {
 
 func sorted(text string) []string { return slices.Sorted(strings.Lines(text)) }
 
-// branch is a chain in which entries of Services stand.
+// branch returns a chain with entries of Services.
 func (n node) branch() string {
 	n.Helper()
 	found := ""
@@ -90,13 +90,12 @@ func (n node) branch() string {
 		return nil
 	})
 	if found == "" {
-		n.Fatal("there is no tree")
+		n.Fatal("no chain has entries")
 	}
 	return found
 }
 
-// TestKernelInspectSees what is missing in the kernel: the frontends of a branch
-// that was removed, and no others.
+// Inspect does not report the frontends of which the kernel lacks a rule.
 func TestKernelInspectSees(t *testing.T) {
 	onNode(t, func(n node) {
 		services := manyServices(30, sparse)
@@ -105,25 +104,25 @@ func TestKernelInspectSees(t *testing.T) {
 		}
 		n.serve(services...)
 		if got := len(n.servedLines()); got != 30 {
-			n.Fatalf("it tells of %d frontends", got)
+			n.Fatalf("it reports %d frontends", got)
 		}
 		program, branch := "iptables-"+string(n.kernel.backend), n.branch()
-		n.do(func() error { // nothing is repaired meanwhile
+		n.do(func() error { // so that nothing is repaired
 			there := strings.Count(n.kernel.run(program, "-t", "nat", "-S", branch), "--comment")
 			n.kernel.run(program, "-t", "nat", "-F", branch)
 			if got := n.inspected(); got != 30-there {
-				n.Errorf("without the %d of %s it tells of %d frontends", there, branch, got)
+				n.Errorf("without the %d rules of %s it reports %d frontends", there, branch, got)
 			}
 			n.kernel.run(program, "-t", "nat", "-F", toAny.Chain)
 			if got := n.inspected(); got != 0 {
-				n.Errorf("with no way to the sockets it tells of %d frontends", got)
+				n.Errorf("without the rule that leads to the sockets it reports %d frontends", got)
 			}
 			return nil
 		})
 	})
 }
 
-// inspected is how many frontends there are now. It is called while nothing else is at work.
+// inspected returns the number of frontends that Inspect reports. The caller is in do.
 func (n node) inspected() (all int) {
 	n.Helper()
 	for _, r := range n.way.redirected() {
@@ -136,8 +135,7 @@ func (n node) inspected() (all int) {
 	return all
 }
 
-// TestKernelAddressesOfPods: an address that comes or goes costs nothing when it takes
-// no node ports, as those of pods' devices; else what serves follows it.
+// If an address of the machine is added that takes no node ports, as for each new pod, no rules are planned.
 func TestKernelAddressesOfPods(t *testing.T) {
 	onNode(t, func(n node) {
 		port := svc("port", "node-port 0.0.0.0:30080", podHere+":8080")
@@ -151,10 +149,10 @@ func TestKernelAddressesOfPods(t *testing.T) {
 				r.process.addresses = func() ([]address, error) { return now, nil }
 				r.readAt = time.Time{}
 				if found := r.Probe(n.Context()); found.Moved != want {
-					n.Errorf("with %s it finds %+v", added, found)
+					n.Errorf("with %s the finding is %+v", added, found)
 				}
 				if got := r.machine.own[netip.MustParsePrefix(added).Addr()]; got == want {
-					n.Errorf("that %s is the machine's is known: %v", added, got)
+					n.Errorf("%s is an address of the machine: %v", added, got)
 				}
 			}
 			return nil

@@ -23,25 +23,24 @@ func TestMain(m *testing.M) {
 	netns.Main(withLoopback{m})
 }
 
-// withLoopback are tests that need the addresses of the loopback interface, which
-// a new namespace has not got yet.
+// withLoopback runs tests with the loopback interface up, which is down in a new namespace.
 type withLoopback struct{ *testing.M }
 
 func (m withLoopback) Run() int {
 	if lo, err := netlink.LinkByName("lo"); err == nil {
-		_ = netlink.LinkSetUp(lo) // without root it is the machine's, and up
+		_ = netlink.LinkSetUp(lo) // without root it is the machine's, which is up
 	}
 	return m.M.Run()
 }
 
-// A kernel is the tables of the namespace that the tests run in, on one backend.
+// A kernel gives access to the tables of the test's namespace by one backend.
 type kernel struct {
 	*testing.T
 	backend iptables.Backend
 	dir     string
 }
 
-// onKernel runs f on each backend that this machine has, with empty tables.
+// onKernel runs f with each backend that this machine has, and with empty tables.
 func onKernel(t *testing.T, f func(kernel)) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it writes to a kernel's tables, in a namespace of its own")
@@ -59,8 +58,7 @@ func onKernel(t *testing.T, f func(kernel)) {
 	}
 }
 
-// flush empties every table, each at once: a repair of what is missing does not come
-// between.
+// flush empties each table by one commit, so that no repair comes in between.
 func (k kernel) flush() {
 	k.Helper()
 	for _, program := range []string{"iptables", "ip6tables"} {
@@ -68,7 +66,7 @@ func (k kernel) flush() {
 	}
 }
 
-// run runs a program. One of iptables waits while another holds the lock.
+// run runs a program and returns its output. iptables waits for its lock.
 func (k kernel) run(name string, args ...string) string {
 	k.Helper()
 	if name == "iptables-"+string(k.backend) || name == "ip6tables-"+string(k.backend) {
@@ -84,12 +82,12 @@ func (k kernel) run(name string, args ...string) string {
 	return string(out)
 }
 
-// options choose rules, and the backend. Flows last: a busy machine is slow.
+// options returns options for rules in the backend. Flows last long, because a busy machine is slow.
 func (k kernel) options() []byte {
 	return fmt.Appendf(nil, `{"redirect": "always", "udpIdleTimeout": "1m", "backend": %q}`, k.backend)
 }
 
-// world is the node of this test, and hosts around it.
+// world returns a testbed with the node of the test and hosts around it.
 func world(t *testing.T) *netns.Testbed {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -107,7 +105,7 @@ func world(t *testing.T) *netns.Testbed {
 	return g
 }
 
-// disturb takes a chain, a jump and a line away.
+// disturb removes rules and a jump.
 func (k kernel) disturb(context.Context) error {
 	program := "iptables-" + string(k.backend)
 	k.run(program, "-t", "nat", "-F", portals.Chain)
@@ -116,7 +114,7 @@ func (k kernel) disturb(context.Context) error {
 	return nil
 }
 
-// foreign are the rules that are not the dataplane's. The first time it makes some.
+// foreign returns all rules. At the first call it adds rules of another program.
 func (k kernel) foreign(context.Context) (string, error) {
 	program := "iptables-" + string(k.backend)
 	if _, err := exec.Command(program, "-t", "nat", "-N", "FOREIGN").CombinedOutput(); err == nil {
@@ -137,7 +135,7 @@ func (k kernel) foreign(context.Context) (string, error) {
 	return all, nil
 }
 
-// The suite, with real packets: every scenario, and every line of the contract.
+// TestKernelConforms runs the conformance suite with real packets.
 func TestKernelConforms(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
@@ -150,8 +148,8 @@ func TestKernelConforms(t *testing.T) {
 	})
 }
 
-// refuse has every line with a text, on its way to the kernel, say what the kernel
-// takes in no table but filter, until undo is called.
+// refuse changes each line with a text that iptables-restore reads, so that the kernel refuses it in any table but filter, until
+// undo is called.
 func (k kernel) refuse(text string) (undo func()) {
 	k.Helper()
 	dir, before := k.TempDir(), os.Getenv("PATH")

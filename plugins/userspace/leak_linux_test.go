@@ -11,9 +11,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestNothingStays: whatever connections, flows, changes and roles there were, a
-// relay that was closed leaves neither a goroutine nor a descriptor.
-func TestNothingStays(t *testing.T) {
+// After Close no goroutine and no descriptor is left.
+func TestLeaks(t *testing.T) {
 	back := at(2, 8000)
 	speaker(t, back, echo)
 	teller(t, back)
@@ -21,7 +20,7 @@ func TestNothingStays(t *testing.T) {
 	for _, cleanUp := range []bool{false, true, false} {
 		fullLife(t, back, cleanUp)
 	}
-	eventually(t, func() error { // what serves the endpoints ends a little later, and its pipes with a collection
+	eventually(t, func() error { // the endpoints end later, and their pipes with a garbage collection
 		runtime.GC()
 		if n, m := runtime.NumGoroutine(), descriptors(t); n > goroutines || m > files {
 			return fmt.Errorf("%d goroutines and %d descriptors more than before", n-goroutines, m-files)
@@ -30,7 +29,7 @@ func TestNothingStays(t *testing.T) {
 	})
 }
 
-// fullLife is one of everything that a relay does.
+// fullLife uses each feature of a relay.
 func fullLife(t *testing.T, back string, cleanUp bool) {
 	front, away := at(1, 8000), at(4, 8000)
 	s := onStage(t, svc("web", "cluster-ip "+front, back+" "+at(3, 8000)), udp(svc("dns", "cluster-ip "+front, back)))
@@ -54,7 +53,7 @@ func fullLife(t *testing.T, back string, cleanUp bool) {
 	go func() { // ends with big
 		_, _ = io.CopyN(big, endless{}, 8<<20)
 	}()
-	_, _ = io.CopyN(io.Discard, big, 4<<20) // the rest is under way when all ends
+	_, _ = io.CopyN(io.Discard, big, 4<<20) // the rest is in flight at the end
 	s.set(svc("web", "cluster-ip "+away, back))
 	for _, r := range []sdk.Role{sdk.Draining, sdk.Active, sdk.Standby, sdk.Active} {
 		s.role(r)

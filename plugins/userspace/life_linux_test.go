@@ -12,9 +12,8 @@ import (
 	"github.com/pointsman/pointsman/test/field"
 )
 
-// TestKernelRestart: a new process finds itself active, serves as soon as it has
-// an update, and a client that kept sending datagrams to the old one reaches it too: its sockets stand at the ports to
-// which the rules lead, and no rule is written.
+// A new process is Active by the rules in the kernel, serves after its first update, and writes no rule. Its UDP sockets have
+// the ports of the former process, so the datagrams of a flow reach it.
 func TestKernelRestart(t *testing.T) {
 	onNode(t, func(n node) {
 		dns := udp(svc("dns", "cluster-ip 172.30.0.10:53", podHere+":8080"))
@@ -28,16 +27,16 @@ func TestKernelRestart(t *testing.T) {
 		if got, err := hears(flow); err != nil || got != podHere+":8080" {
 			n.Fatalf("at first: %q, %v", got, err)
 		}
-		ruled := func() string {
+		rules := func() string {
 			program := "iptables-" + string(n.kernel.backend)
 			return n.kernel.run(program, "-t", "nat", "-S") + n.kernel.run(program, "-t", "filter", "-S")
 		}
-		before := ruled()
-		n.stage.Close() // the rules stay, as when a process is killed
+		before := rules()
+		n.stage.Close() // the rules stay, as after a kill
 		n.stage.plugin = newPlugin(n.kernel.dir)
 		n.begin()
 		n.must(sdk.Update{Full: true, Node: n.facts(), Set: []sdk.Service{dns, web}})
-		if now := ruled(); now != before {
+		if now := rules(); now != before {
 			n.Errorf("the rules are\n%s\nand were\n%s", now, before)
 		}
 		n.finds("tcp", "172.30.0.41:80", podHere+":8080")
@@ -51,7 +50,7 @@ func TestKernelRestart(t *testing.T) {
 	})
 }
 
-// TestKernelField: cases from public reports.
+// TestKernelField checks cases from public reports.
 func TestKernelField(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
@@ -65,34 +64,33 @@ func TestKernelField(t *testing.T) {
 	})
 }
 
-// TestKernelCallersWait: a client that calls while the relay is away is not refused, and is
-// answered by the one that comes next.
-func TestKernelCallersWait(t *testing.T) {
+// A client that connects while no relay runs is not refused, and the next relay answers it.
+func TestKernelClientsWait(t *testing.T) {
 	onNode(t, func(n node) {
 		web := svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080")
 		n.serve(web)
 		n.finds("tcp", "172.30.0.41:80", podHere+":8080")
 		if !n.way.redirected()[0].rules.node.matchesSockets {
-			t.Skip("needs xt_socket: this kernel cannot tell whether a socket is there")
+			t.Skip("needs xt_socket, to match packets for which there is a socket")
 		}
 		before := n.way.redirected()[0].portals.Ports()
 		if err := n.Close(); err != nil {
 			n.Fatal(err)
 		}
-		called := make(chan error, 1)
-		go func() { // ends when it is answered, or after the timeout
+		connected := make(chan error, 1)
+		go func() { // ends with the answer, or after a timeout
 			conn, err := n.host(outsider).Dial(n.Context(), "tcp", netip.MustParseAddr(outsider), netip.MustParseAddrPort("172.30.0.41:80"))
 			if err == nil {
 				defer conn.Close()
 				_, err = hears(conn)
 			}
-			called <- err
+			connected <- err
 		}()
 		dropped := regexp.MustCompile(`(?m)^\s*[1-9]\d*\s+\d+\s+DROP\s`)
 		eventually(n.T, func() error {
 			counts := n.kernel.run("iptables-"+string(n.kernel.backend), "-t", "filter", "-nvxL", ownSocket.Chain)
 			if !dropped.MatchString(counts) {
-				return fmt.Errorf("no client called:\n%s", counts)
+				return fmt.Errorf("no packet was dropped:\n%s", counts)
 			}
 			return nil
 		})
@@ -100,16 +98,15 @@ func TestKernelCallersWait(t *testing.T) {
 		n.begin()
 		n.must(sdk.Update{Full: true, Node: n.facts(), Set: []sdk.Service{web}})
 		if after := n.way.redirected()[0].portals.Ports(); after != before {
-			n.Errorf("the doors are at %v, and were at %v", after, before)
+			n.Errorf("the ports are %v, and were %v", after, before)
 		}
-		if err := <-called; err != nil {
-			n.Errorf("a client that called meanwhile was not answered: %v", err)
+		if err := <-connected; err != nil {
+			n.Errorf("the client was not answered: %v", err)
 		}
 	})
 }
 
-// TestKernelFailedWrite: rules that could not be written are at the next update,
-// and so is what hung on them.
+// If rules cannot be written, no socket is closed. The next update writes them.
 func TestKernelFailedWrite(t *testing.T) {
 	onNode(t, func(n node) {
 		web := svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080")
@@ -121,7 +118,7 @@ func TestKernelFailedWrite(t *testing.T) {
 		moved.Normalize()
 		u := sdk.Update{From: n.rev, To: n.rev + 1, Set: []sdk.Service{moved}}
 		if _, err := n.Sync(n.Context(), u); err == nil {
-			n.Fatal("nothing was written, and no error")
+			n.Fatal("rules could not be written, but there was no error")
 		}
 		n.finds("tcp", "172.30.0.41:80", podHere+":8080")
 		n.do(func() error { tool.Prefix = prefix; return nil })

@@ -46,6 +46,6 @@ func TestOptions(t *testing.T) {
 
 func TestSchemaIsJSON(t *testing.T) {
 	if !json.Valid(Description.Options) {
-		t.Error("the schema of the options is no JSON")
+		t.Error("the schema of the options is not JSON")
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 )
 
-// TestKernelPodsOfOtherNodes: under the Local policy a pod of another node gets the Local list
-// where the Node's own range of pods is known, and the Cluster list as with kube-proxy where not.
+// Under the Local policy, a pod of another node gets the local endpoints if the node's own pod range is known, else all
+// endpoints, as with kube-proxy.
 func TestKernelPodsOfOtherNodes(t *testing.T) {
 	const local, elsewhere, here, other = "10.180.0.2:8080", podHere + ":8080", "10.180.0.7", "10.180.9.7"
 	cluster, own := netip.MustParsePrefix("10.180.0.0/16"), netip.MustParsePrefix("10.180.0.0/24")
@@ -37,7 +37,7 @@ func TestKernelPodsOfOtherNodes(t *testing.T) {
 		}{
 			{nil, elsewhere, elsewhere},
 			{[]netip.Prefix{own}, elsewhere, local},
-			{[]netip.Prefix{six}, elsewhere, elsewhere}, // of the other family
+			{[]netip.Prefix{six}, elsewhere, elsewhere}, // the other family's
 			{[]netip.Prefix{own, six}, elsewhere, local},
 		} {
 			facts.PodCIDRs = test.own
@@ -52,7 +52,7 @@ func TestKernelPodsOfOtherNodes(t *testing.T) {
 	})
 }
 
-// hearsFrom has a host call until an endpoint answers.
+// hearsFrom waits until an endpoint answers a host.
 func (n node) hearsFrom(from, network, to, endpoint string) {
 	n.Helper()
 	eventually(n.T, func() error {

@@ -17,21 +17,21 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 )
 
-// Where the tests of this file take place, besides the node at nodeAddr.
+// Addresses of the node, of a pod and of another machine.
 const (
 	nodeAddr = "192.0.2.10"
 	podHere  = "10.180.0.1"
 	outsider = "198.18.0.7"
 )
 
-// A node is a relay with rules on a kernel, and hosts around it.
+// A node is a relay with rules, and hosts around it.
 type node struct {
 	*stage
 	kernel kernel
 	world  *netns.Testbed
 }
 
-// onNode runs f on each backend, with an endpoint of TCP and UDP at podHere:8080.
+// onNode runs f with each backend, and with a TCP and a UDP endpoint at podHere:8080.
 func onNode(t *testing.T, f func(node)) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
@@ -93,7 +93,7 @@ func (n node) serve(services ...sdk.Service) {
 	n.role(sdk.Active)
 }
 
-// calls is what an outsider hears from to; a timeout is short.
+// calls returns the name of the endpoint that answers an outsider.
 func (n node) calls(network, to string) (string, error) {
 	n.Helper()
 	conn, err := n.host(outsider).Dial(n.Context(), network, netip.MustParseAddr(outsider), netip.MustParseAddrPort(to))
@@ -104,7 +104,7 @@ func (n node) calls(network, to string) (string, error) {
 	return hears(conn)
 }
 
-// hears asks the endpoint at the other end for its name; there is none if no answer comes soon.
+// hears returns the name of the endpoint of a connection, if it answers within a few seconds.
 func hears(conn net.Conn) (string, error) { return hearsWithin(5*time.Second, conn) }
 
 func hearsWithin(wait time.Duration, conn net.Conn) (string, error) {
@@ -117,6 +117,7 @@ func hearsWithin(wait time.Duration, conn net.Conn) (string, error) {
 	return name, err
 }
 
+// finds waits until an endpoint answers an outsider.
 func (n node) finds(network, to, endpoint string) {
 	n.Helper()
 	eventually(n.T, func() error {
@@ -127,8 +128,7 @@ func (n node) finds(network, to, endpoint string) {
 	})
 }
 
-// TestKernelLinkAddresses: node ports are taken at the addresses too that each link has
-// for itself, and where a node has no others, its callers still find their Services.
+// Node ports are served at link-local addresses, too. If a node has no other addresses, its Services are served nevertheless.
 func TestKernelLinkAddresses(t *testing.T) {
 	onNode(t, func(n node) {
 		const pod6 = "[fd00:10:180::1]:8080"
@@ -148,18 +148,18 @@ func TestKernelLinkAddresses(t *testing.T) {
 		n.role(sdk.Active)
 		n.finds("tcp", "169.254.7.7:30080", podHere+":8080")
 		if got, err := ask("[fe80::7:7%lo]:30080"); !strings.HasPrefix(got, pod6) {
-			n.Errorf("the node calls its address of a link: %q, %v", got, err)
+			n.Errorf("the node connects to its link-local address: %q, %v", got, err)
 		}
-		for _, a := range []string{"169.254.9.9", "10.9.9.9"} { // a node with another address uses that
+		for _, a := range []string{"169.254.9.9", "10.9.9.9"} { // packets are redirected to another address if there is one
 			m := newMachine(*facts, []address{{prefix: netip.MustParsePrefix("169.254.7.7/32")}, {prefix: netip.MustParsePrefix(a + "/32")}})
 			if to := m.reachable(sdk.IPv4); a == "10.9.9.9" && to.String() != a || to.IsLoopback() {
-				n.Errorf("with %s packets go to %s", a, to)
+				n.Errorf("with %s packets are redirected to %s", a, to)
 			}
 		}
 	})
 }
 
-// TestKernelOnlyByRules: a client reaches a socket of ours only by calling a Service.
+// A client reaches our sockets only through Services.
 func TestKernelOnlyByRules(t *testing.T) {
 	onNode(t, func(n node) {
 		dns := udp(svc("dns", "cluster-ip 172.30.0.10:53", podHere+":8080"))
@@ -170,18 +170,18 @@ func TestKernelOnlyByRules(t *testing.T) {
 			n.role(role)
 			for _, port := range n.way.redirected()[0].portals.Ports() {
 				if got, err := n.calls("tcp", fmt.Sprintf("%s:%d", nodeAddr, port)); !errors.Is(err, syscall.ECONNREFUSED) {
-					n.Errorf("%s: door %d: %q, %v", role, port, got, err)
+					n.Errorf("%s: tcp port %d: %q, %v", role, port, got, err)
 				}
 			}
 			port := n.socket(place{sdk.UDP, netip.MustParseAddrPort("172.30.0.10:53")}).Port()
 			if got, err := n.calls("udp", fmt.Sprintf("%s:%d", nodeAddr, port)); !errors.Is(err, syscall.ECONNREFUSED) {
-				n.Errorf("%s: udp socket %d: %q, %v", role, port, got, err)
+				n.Errorf("%s: udp port %d: %q, %v", role, port, got, err)
 			}
 		}
 	})
 }
 
-// TestKernelDescription: with rules there are fewer limits than without.
+// The description has fewer limits with rules than without.
 func TestKernelDescription(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		for options, want := range map[string]int{string(k.options()): 2, `{"redirect": "never"}`: 4, ``: 2} {
@@ -195,7 +195,7 @@ func TestKernelDescription(t *testing.T) {
 	})
 }
 
-// TestKernelPodsByDevice: over UDP too, a pod is known by the device its datagrams come in by.
+// Pods are recognized by the device by which their datagrams arrive.
 func TestKernelPodsByDevice(t *testing.T) {
 	onNode(t, func(n node) {
 		dns := udp(svc("dns", "node-port 0.0.0.0:30053 local", podHere+":8080"))
@@ -207,7 +207,7 @@ func TestKernelPodsByDevice(t *testing.T) {
 			}
 			facts := n.facts()
 			facts.Pods = sdk.Pods{Bridge: "cbr0"}
-			n.must(sdk.Update{Full: true, Node: facts, Set: []sdk.Service{dns}}) // no endpoint here: only pods are let in
+			n.must(sdk.Update{Full: true, Node: facts, Set: []sdk.Service{dns}}) // without a local endpoint, only pods are served
 			n.role(sdk.Active)
 			conn, err := h.Dial(n.Context(), "udp", from, netip.MustParseAddrPort(nodeAddr+":30053"))
 			if err != nil {
@@ -219,7 +219,7 @@ func TestKernelPodsByDevice(t *testing.T) {
 				wait = time.Second
 			}
 			if got, err := hearsWithin(wait, conn); found != (err == nil && got == podHere+":8080") {
-				n.Errorf("by %s: %q, %v", device, got, err)
+				n.Errorf("device %s: %q, %v", device, got, err)
 			}
 		}
 	})

@@ -11,9 +11,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestStandbyOnlyLooks: it leaves no socket, and takes a Service whose address is
-// in use: that may be by the process that it is to succeed.
-func TestStandbyOnlyLooks(t *testing.T) {
+// A process in Standby opens no socket. It accepts a Service at an address in use, because it may replace the process there.
+func TestStandbyOpensNoSocket(t *testing.T) {
 	front, back, taken := at(1, 8000), at(2, 8000), at(5, 8000)
 	speaker(t, back, nil)
 	first := onStage(t, svc("web", "cluster-ip "+taken, at(3, 8000)))
@@ -29,7 +28,7 @@ func TestStandbyOnlyLooks(t *testing.T) {
 	finds(t, taken, back)
 }
 
-// TestCleanupNames what it ends.
+// Cleanup describes what it closes.
 func TestCleanupNames(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
 	speaker(t, back, echo)
@@ -44,7 +43,7 @@ func TestCleanupNames(t *testing.T) {
 		}
 	}
 	if _, err := c.Read(make([]byte, 1)); err == nil {
-		t.Error("the connection goes on")
+		t.Error("the connection was not closed")
 	}
 	if got, err := s.Cleanup(t.Context(), sdk.Leftovers{}); err != nil || len(got) > 0 {
 		t.Errorf("again: %q, %v", got, err)

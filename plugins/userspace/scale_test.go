@@ -14,10 +14,10 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// most is how many of our rules a new connection may be held against in one table.
+// most is the maximum number of our rules in one table that the kernel may compare with a packet.
 const most = 40
 
-// manyServices makes n Services of TCP with one endpoint each, at addresses from addr.
+// manyServices returns n TCP Services with one endpoint each, at addresses from addr.
 func manyServices(n int, addr func(i int) netip.Addr) []sdk.Service {
 	services := make([]sdk.Service, 0, n)
 	seen := make(map[netip.Addr]bool, n)
@@ -51,7 +51,7 @@ func v6(n uint64) netip.Addr {
 func dense(i int) netip.Addr  { return v4(172<<24 | 16<<16 + uint32(i) + 1) }
 func sparse(i int) netip.Addr { return v4(172<<24 | 16<<16 + uint32(i)*97 + 1) }
 
-// bigNode takes node ports at two addresses, and knows its pods.
+// bigNode returns a node with two IPv4 addresses that take node ports, and with pod ranges.
 func bigNode() sdk.Node {
 	return sdk.Node{
 		Addrs:     addrs("192.0.2.10 192.0.2.11 fd00:192::10"),
@@ -60,7 +60,7 @@ func bigNode() sdk.Node {
 	}
 }
 
-// also gives each of services a further frontend.
+// also adds a frontend to each Service.
 func also(services []sdk.Service, f func(i int) sdk.Frontend) []sdk.Service {
 	for i := range services {
 		services[i].Frontends = append(services[i].Frontends, f(i))
@@ -68,7 +68,7 @@ func also(services []sdk.Service, f func(i int) sdk.Frontend) []sdk.Service {
 	return services
 }
 
-// change changes each of services.
+// change calls f for each Service.
 func change(services []sdk.Service, f func(*sdk.Service)) []sdk.Service {
 	for i := range services {
 		f(&services[i])
@@ -76,8 +76,8 @@ func change(services []sdk.Service, f func(*sdk.Service)) []sdk.Service {
 	return services
 }
 
-// TestFewRules: at 10,000 Services the first packet of a connection to any of them,
-// and to none, is held against few rules, however their addresses and ports lie.
+// With 10,000 Services, the kernel compares the first packet of a connection with few rules, for any distribution of
+// addresses and ports, and also if there is no Service at its destination.
 func TestFewRules(t *testing.T) {
 	const n = 10000
 	random := rand.New(rand.NewPCG(1, 2))
@@ -111,7 +111,7 @@ func TestFewRules(t *testing.T) {
 	}
 }
 
-// fewRules counts the rules that packets to services and to none are held against.
+// fewRules counts the rules that are compared with packets to services and to other destinations.
 func fewRules(t *testing.T, services []sdk.Service, random *rand.Rand) {
 	node, family := bigNode(), services[0].Name.Family
 	tracer := oracle.IPTables(newScene(t, node, services).tables(family, sdk.Active))
@@ -132,7 +132,7 @@ func fewRules(t *testing.T, services []sdk.Service, random *rand.Rand) {
 			probe(services[i].Name.Protocol, to)
 		}
 	}
-	for range 500 { // and to no Service, here and elsewhere
+	for range 500 { // destinations without a Service, on the node and elsewhere
 		near, far := node.Addrs[0], v4(172<<24|16<<16|random.Uint32N(1<<20))
 		if family == sdk.IPv6 {
 			near, far = node.Addrs[2], v6(random.Uint64())
@@ -146,7 +146,7 @@ func fewRules(t *testing.T, services []sdk.Service, random *rand.Rand) {
 	}
 }
 
-// walked is how many rules of each table a packet is held against.
+// walked returns the number of rules of each table that are compared with a packet.
 func walked(t *testing.T, tracer *oracle.Rules, node sdk.Node, p sdk.Protocol, to netip.AddrPort, in string) map[string]int {
 	t.Helper()
 	from := netip.MustParseAddr("198.18.0.7")
@@ -168,8 +168,7 @@ func walked(t *testing.T, tracer *oracle.Rules, node sdk.Node, p sdk.Protocol, t
 	return map[string]int{"nat": paths[0].Walked("nat", nil), "filter": paths[0].Walked("filter", nil)}
 }
 
-// TestChangeCostsTheSame: what the kernel is handed for one change does not grow
-// with the number of Services.
+// What is written for a change does not grow with the number of Services.
 func TestChangeCostsTheSame(t *testing.T) {
 	cost := make(map[int][]int)
 	for _, n := range []int{1000, 10000} {

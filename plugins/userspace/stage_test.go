@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/test/relaytest"
 )
 
-// The words in which tests speak.
+// Short names of helpers.
 var (
 	at          = relaytest.Addr
 	svc         = relaytest.Service
@@ -33,27 +33,21 @@ var (
 	needsLoopback = relaytest.NeedsLoopback
 )
 
-// timeout is how long a test waits for what must come.
+// timeout is the time that a test waits for an event.
 const timeout = relaytest.Timeout
 
-// A stage is an active relay with its session, on addresses of 127.0.0.0/8 that
-// this process has for itself.
+// A stage is a plugin with a session. It uses addresses of 127.0.0.0/8 that no other test process uses.
 type stage struct {
 	*testing.T
 	*plugin
 	rev uint64
 }
 
-// onStage is a stage on which the relay serves services.
+// onStage returns an active plugin without rules that serves services.
 func onStage(t *testing.T, services ...sdk.Service) *stage {
 	t.Helper()
-	return raise(t, newPlugin(t.TempDir()), services)
-}
-
-func raise(t *testing.T, p *plugin, services []sdk.Service) *stage {
-	t.Helper()
 	needsLoopback(t)
-	s := &stage{T: t, plugin: p}
+	s := &stage{T: t, plugin: newPlugin(t.TempDir())}
 	t.Cleanup(func() { s.Close() })
 	s.configure("1m")
 	s.must(sdk.Update{Full: true, Node: &sdk.Node{Name: "n1"}, Set: services})
@@ -61,8 +55,7 @@ func raise(t *testing.T, p *plugin, services []sdk.Service) *stage {
 	return s
 }
 
-// configure begins a session without rules, in which UDP flows may be idle for so
-// long.
+// configure begins a session without rules.
 func (s *stage) configure(idle string) {
 	s.Helper()
 	s.rev = 0
@@ -79,7 +72,7 @@ func (s *stage) role(r sdk.Role) {
 	}
 }
 
-// offer sends u as the next update.
+// offer sends the next update.
 func (s *stage) offer(u sdk.Update) sdk.Result {
 	s.Helper()
 	u.From, u.To = s.rev, s.rev+1
@@ -97,7 +90,7 @@ func (s *stage) offer(u sdk.Update) sdk.Result {
 	return r
 }
 
-// must is offer, of what must go in whole.
+// must sends the next update, and fails if a Service fails.
 func (s *stage) must(u sdk.Update) {
 	s.Helper()
 	if r := s.offer(u); len(r.Failed) > 0 {
@@ -110,7 +103,7 @@ func (s *stage) set(services ...sdk.Service) {
 	s.must(sdk.Update{Set: services})
 }
 
-// do calls f while nothing else is at work.
+// do calls f while no call and no monitor runs.
 func (s *stage) do(f func() error) {
 	s.Helper()
 	if err := s.Beside(s.Context(), f); err != nil {
@@ -118,8 +111,7 @@ func (s *stage) do(f func() error) {
 	}
 }
 
-// hurry has the monitor look at the machine's addresses, and at what could not be opened, at
-// its next round.
+// hurry makes the monitor read the machine's addresses and open owed sockets in its next round.
 func (s *stage) hurry() {
 	s.Helper()
 	s.do(func() error {
@@ -130,7 +122,7 @@ func (s *stage) hurry() {
 	})
 }
 
-// socket is the one at p; nil: there is none.
+// socket returns the socket at p, or nil.
 func (s *stage) socket(p place) (found relay.Socket) {
 	s.Helper()
 	s.do(func() error {
@@ -144,15 +136,15 @@ func (s *stage) socket(p place) (found relay.Socket) {
 	return found
 }
 
-// Cleanup is the dataplane's, and not the test's.
+// Cleanup is the method of plugin, not of testing.T.
 func (s *stage) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error) {
 	return s.plugin.Cleanup(ctx, l)
 }
 
-// Context is the test's.
+// Context is the method of testing.T.
 func (s *stage) Context() context.Context { return s.T.Context() }
 
-// servedLines is what Inspect reports, a frontend a line.
+// servedLines returns what Inspect reports, one line per frontend.
 func (s *stage) servedLines() []string {
 	s.Helper()
 	var lines []string

@@ -17,9 +17,8 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// A scene is what the rules are when node serves services, with sockets that
-// nothing opened: the doors are at 1000 and on, a frontend's own socket at 2000 and
-// on. They are written to fake tables.
+// A scene has the rules of a node for services, in fake tables. There are no sockets: the ports of the shared TCP sockets begin
+// at 1000, those of UDP sockets at 2000.
 type scene struct {
 	testing.TB
 	node     sdk.Node
@@ -78,7 +77,7 @@ func (s *scene) put(svc *sdk.Service) {
 	b.SetDesired(map[sdk.Name]rules.Piece{svc.Name: rules.NewPiece(all.chains, all.entries)})
 }
 
-// write writes a family's rules for a role, and returns the script; nil: nothing was written.
+// write writes the rules of a family for a role, and returns the script, or nil if nothing was written.
 func (s *scene) write(of sdk.Family, role sdk.Role) *iptables.Script {
 	s.Helper()
 	s.fakes[of].Last = nil
@@ -89,15 +88,14 @@ func (s *scene) write(of sdk.Family, role sdk.Role) *iptables.Script {
 	return s.fakes[of].Last
 }
 
-// tables are a family's, as the kernel has them in role.
+// tables returns the tables of a family in a role.
 func (s *scene) tables(f sdk.Family, role sdk.Role) iptables.Tables {
 	s.Helper()
 	s.write(f, role)
 	return s.fakes[f].Tables
 }
 
-// send follows p through the tables, and then asks the Service as the relay does,
-// for the clients that the door which was reached is for.
+// send evaluates the rules for a packet, and then its route as the relay does, for the origin that the socket is for.
 func (s *scene) send(t *testing.T, p sdktest.Packet, role sdk.Role) sdktest.Outcome {
 	t.Helper()
 	packet := oracle.Packet{
@@ -125,13 +123,13 @@ func (s *scene) send(t *testing.T, p sdktest.Packet, role sdk.Role) sdktest.Outc
 	}
 }
 
-// relayed is what the relay does with what came in at one of its sockets.
+// relayed returns what the relay does with a packet at one of its sockets.
 func (s *scene) relayed(t *testing.T, p sdktest.Packet, at netip.AddrPort) sdktest.Outcome {
 	t.Helper()
 	from := p.From
 	if p.Protocol == sdk.TCP {
 		if at.Port() < 1000 || at.Port() > 1002 {
-			t.Fatalf("%s: no door is at %s", p.Text, at)
+			t.Fatalf("%s: no TCP socket is at %s", p.Text, at)
 		}
 		from.From = sdk.Origin(at.Port() - 1000)
 	} else if svc, ok := s.udp[at.Port()]; !ok || svc.Name != p.Service {
@@ -153,18 +151,17 @@ func (s *scene) relayed(t *testing.T, p sdktest.Packet, at netip.AddrPort) sdkte
 	return sdktest.Outcome{}
 }
 
-// Every packet of every scenario reaches the socket that it should, or is turned
-// away, as far as the rules' own meaning tells. No kernel is needed.
+// The rules send the packets of all scenarios to the right socket, or reject or drop them. This needs no kernel.
 func TestScenariosTraced(t *testing.T) {
 	for _, s := range sdktest.Scenarios() {
 		t.Run(s.Name, func(t *testing.T) {
 			scene := newScene(t, s.Node, s.Services)
 			for _, p := range s.Packets {
 				if p.Protocol == sdk.SCTP {
-					continue // the host keeps it from us
+					continue // the host withholds these Services
 				}
 				want := p.Want
-				want.Masquerade, want.Hairpin = false, nil // endpoints see the node in any case
+				want.Masquerade, want.Hairpin = false, nil // endpoints always see the node's address
 				if got := scene.send(t, p, sdk.Active); !got.Equal(want) {
 					t.Errorf("line %d, %s: found %s", p.Line, p.Text, got)
 				}
@@ -176,7 +173,7 @@ func TestScenariosTraced(t *testing.T) {
 	}
 }
 
-// TestRules shows what is written for a few frontends, word for word.
+// TestRules shows the rules of a few frontends.
 func TestRules(t *testing.T) {
 	node := sdk.Node{
 		Addrs: addrs("192.0.2.10"), NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, MasqueradeBit: 14,
@@ -197,7 +194,7 @@ func TestRules(t *testing.T) {
 	want := strings.Split(strings.TrimSpace(wantRules), "\n")
 	for _, l := range got {
 		if !slices.Contains(want, l) {
-			t.Errorf("too much: %s", l)
+			t.Errorf("unexpected: %s", l)
 		}
 	}
 	for _, l := range want {

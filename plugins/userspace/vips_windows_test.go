@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// TestRow: the structure is as netioapi.h has it on 64 bits: 80 bytes, with a table's rows at 8.
+// The layout of the structures is that of netioapi.h on 64 bits.
 func TestRow(t *testing.T) {
 	var row windows.MibUnicastIpAddressRow
 	var table windows.MibUnicastIpAddressTable
@@ -28,8 +28,8 @@ func TestRow(t *testing.T) {
 	}
 }
 
-// TestListHere: an interface of this machine has the loopback address.
-func TestListHere(t *testing.T) {
+// List returns the loopback address of this machine.
+func TestList(t *testing.T) {
 	on, err := indexOf("")
 	if err != nil {
 		t.Fatal(err)

@@ -42,7 +42,7 @@ func TestWant(t *testing.T) {
 			"tcp 127.0.0.1:30080, tcp 192.0.2.1:30080"},
 		{"likewise in IPv6", svc("web", "node-port [::]:30080", "[fd00::1]:80"), "127.0.0.1 ::1", "tcp [::1]:30080"},
 		{"a node port where no address takes any", svc("web", "node-port 0.0.0.0:30080", "10.1.0.1:80"), "", ""},
-		{"no endpoint: claimed, and not listened at", svc("web", "cluster-ip 10.0.0.1:80", ""), "", "tcp 10.0.0.1:80 (no socket)"},
+		{"no endpoint: a claim without a socket", svc("web", "cluster-ip 10.0.0.1:80", ""), "", "tcp 10.0.0.1:80 (no socket)"},
 		{"no SCTP", sctp, "", "refused: name.protocol"},
 		{"no value of a later version", odd, "", "refused: service"},
 	} {
@@ -70,7 +70,7 @@ func wantText(d *desired, err error) string {
 	return strings.Join(words, ", ")
 }
 
-// TestPlan shows what a change of Services does to sockets.
+// TestPlan shows how sockets change with Services.
 func TestPlan(t *testing.T) {
 	web := svc("web", "cluster-ip 10.0.0.1:80", "10.1.0.1:80")
 	port := svc("port", "node-port 0.0.0.0:30080", "10.1.0.2:80")
@@ -91,7 +91,7 @@ func TestPlan(t *testing.T) {
 open tcp 10.0.0.1:80 for ns1/web/tcp4
 give tcp 10.0.0.1:80 to ns1/web/tcp4 as cluster-ip 10.0.0.1:80`},
 		{"nothing changes", []sdk.Service{web}, []sdk.Service{web}, ``},
-		{"gone", []sdk.Service{web}, nil, `
+		{"deleted", []sdk.Service{web}, nil, `
 close tcp 10.0.0.1:80`},
 		{"an address moves: the socket stays open", []sdk.Service{web}, []sdk.Service{as("other", web)}, `
 give tcp 10.0.0.1:80 to ns1/other/tcp4 as cluster-ip 10.0.0.1:80`},
@@ -99,11 +99,11 @@ give tcp 10.0.0.1:80 to ns1/other/tcp4 as cluster-ip 10.0.0.1:80`},
 give tcp 10.0.0.1:80 to ns1/web/tcp4 as cluster-ip 10.0.0.1:80 local`},
 		{"the last endpoint goes: the kernel refuses callers", []sdk.Service{web}, []sdk.Service{empty(web)}, `
 close tcp 10.0.0.1:80`},
-		{"a node port gives way to its address", []sdk.Service{port}, []sdk.Service{port, exact}, `
+		{"a frontend with the address takes the place from a node port", []sdk.Service{port}, []sdk.Service{port, exact}, `
 give tcp 192.0.2.1:30080 to ns1/exact/tcp4 as load-balancer 192.0.2.1:30080`},
-		{"also to one without an endpoint", []sdk.Service{port}, []sdk.Service{port, empty(exact)}, `
+		{"also if it has no endpoint", []sdk.Service{port}, []sdk.Service{port, empty(exact)}, `
 close tcp 192.0.2.1:30080`},
-		{"and has it again", []sdk.Service{port, exact}, []sdk.Service{port}, `
+		{"and the node port gets it back", []sdk.Service{port, exact}, []sdk.Service{port}, `
 give tcp 192.0.2.1:30080 to ns1/port/tcp4 as node-port *:30080`},
 		{"all at once: open, then give, then close", []sdk.Service{web, port}, []sdk.Service{as("other", port), exact}, `
 give tcp 127.0.0.1:30080 to ns1/other/tcp4 as node-port *:30080
@@ -118,7 +118,7 @@ close tcp 10.0.0.1:80`},
 	}
 }
 
-// planText carries out the way to from, and shows what is done from there to to.
+// planText serves from, and then returns what is done to serve to.
 func planText(t *testing.T, from, to []sdk.Service) string {
 	t.Helper()
 	var done []string
@@ -149,13 +149,13 @@ func planText(t *testing.T, from, to []sdk.Service) string {
 	}
 	order := func(line string) int { return strings.Index("open give close", line[:4]) }
 	if !slices.IsSortedFunc(done, func(a, b string) int { return cmp.Compare(order(a), order(b)) }) {
-		t.Errorf("a new Service can be reached only after another is gone: %q", done)
+		t.Errorf("a socket was closed before another one was opened: %q", done)
 	}
 	slices.SortFunc(done, func(a, b string) int { return cmp.Or(cmp.Compare(order(a), order(b)), cmp.Compare(a, b)) })
 	return strings.Join(done, "\n")
 }
 
-// A fakeSocket writes down what is done to it.
+// A fakeSocket records calls in done.
 type fakeSocket struct {
 	relay.Socket
 	place  place

@@ -18,13 +18,12 @@ func TestMain(m *testing.M) {
 	netns.Main(withLoopback{m})
 }
 
-// withLoopback are tests that need the addresses of the loopback interface, which a new
-// namespace does not have yet.
+// withLoopback runs tests with the loopback interface up, which is down in a new namespace.
 type withLoopback struct{ *testing.M }
 
 func (m withLoopback) Run() int {
 	if lo, err := netlink.LinkByName("lo"); err == nil {
-		_ = netlink.LinkSetUp(lo) // without root it is the machine's, and up
+		_ = netlink.LinkSetUp(lo) // without root it is the machine's, which is up
 	}
 	return m.M.Run()
 }

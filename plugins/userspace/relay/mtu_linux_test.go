@@ -12,11 +12,11 @@ import (
 	"github.com/pointsman/pointsman/test/relaytest"
 )
 
-// TestFlowOnNarrowPath: a router says that datagrams to an endpoint are too long. That
-// is no refusal: the caller keeps its endpoint, and no datagram or answer is lost by it.
+// If a router reports that datagrams to an endpoint are too long, the endpoint has not refused them. The client keeps its
+// endpoint, and no datagram is lost.
 func TestFlowOnNarrowPath(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("needs root: it speaks as a router")
+		t.Skip("needs root: it sends ICMP as a router does")
 	}
 	front, a, b := at(1, 5300), at(2, 5300), at(3, 5300)
 	beyondRouter(t, a)
@@ -26,7 +26,7 @@ func TestFlowOnNarrowPath(t *testing.T) {
 	first := relaytest.AskUDP(t, c, "x")
 	for range 20 {
 		if name := relaytest.AskUDP(t, c, "x"); name != first {
-			t.Fatalf("was with %s, and is with %s", first, name)
+			t.Fatalf("the endpoint was %s, and is %s", first, name)
 		}
 	}
 	if n := s.Counters.FlowsBegun.Load(); n != 1 {
@@ -34,7 +34,7 @@ func TestFlowOnNarrowPath(t *testing.T) {
 	}
 }
 
-// beyondRouter is a teller of whose callers a router wants shorter datagrams, each time.
+// beyondRouter starts an endpoint, and answers each of its datagrams with an ICMP error of a router, too.
 func beyondRouter(t *testing.T, addr string) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", addr)
@@ -62,7 +62,7 @@ func beyondRouter(t *testing.T, addr string) {
 	}()
 }
 
-// tooLong is what a router says of a datagram that it may not send on in parts.
+// tooLong returns the ICMP message "fragmentation needed" for a datagram.
 func tooLong(from, to netip.AddrPort) []byte {
 	const mtu, header, udp = 1280, 20, 17
 	m := make([]byte, 8+header+8)

@@ -16,8 +16,7 @@ import (
 	"github.com/pointsman/pointsman/test/relaytest"
 )
 
-// redirectTo has the kernel send to a port of this process what the node sends to an
-// address, which needs a route, until the test ends.
+// redirectTo adds a rule that redirects packets of the node from an address to a local port, and a route to the address.
 func redirectTo(t *testing.T, protocol, addr string, port uint16) {
 	t.Helper()
 	rule := func(command string) {
@@ -33,9 +32,8 @@ func redirectTo(t *testing.T, protocol, addr string, port uint16) {
 	}
 }
 
-// TestKernelRedirected: connections to addresses that the machine does not have reach the
-// Socket for each, at its own port before the one for every address. A Socket that is
-// closed resets them, and the next one opens at the ports that it prefers.
+// Connections to addresses that the machine does not have reach the Socket for the address, or else that for all addresses.
+// A new Redirected opens its listeners at the preferred ports.
 func TestKernelRedirected(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it writes rules, in a namespace of its own")
@@ -67,24 +65,24 @@ func TestKernelRedirected(t *testing.T) {
 	finds(t, "192.0.2.1:80", exact)
 	finds(t, "192.0.2.2:80", every)
 	if _, err := ask("192.0.2.1:81"); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("at a port that no socket is for: %v", err)
+		t.Errorf("at a port without a Socket: %v", err)
 	}
 	named.Close()
 	finds(t, "192.0.2.1:80", every)
 
 	x.Close()
 	if _, err := ask("192.0.2.1:80"); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("closed, the listeners still accept: %v", err)
+		t.Errorf("after Close: %v", err)
 	}
 	x = r.NewRedirected(netip.IPv4Unspecified())
 	x.Prefer(ports)
 	if listen("0.0.0.0:80", every); x.Ports() != ports {
-		t.Errorf("the ports are %v, and not %v", x.Ports(), ports)
+		t.Errorf("the ports are %v, want %v", x.Ports(), ports)
 	}
 	finds(t, "192.0.2.1:80", every)
 }
 
-// TestKernelRedirectedUDP: a datagram is answered from the address that it was sent to.
+// The reply to a redirected datagram comes from the address to which the datagram was sent.
 func TestKernelRedirectedUDP(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it writes rules, in a namespace of its own")
@@ -108,6 +106,6 @@ func TestKernelRedirectedUDP(t *testing.T) {
 	s.Serve(&Target{NewService(dns), dns.Frontends[0]})
 	redirectTo(t, "udp", "192.0.2.3", s.Port())
 	if got := relaytest.AskUDP(t, relaytest.UDPClient(t, "192.0.2.3:53"), "x"); got != back {
-		t.Errorf("the client finds %s", got)
+		t.Errorf("the endpoint is %s", got)
 	}
 }

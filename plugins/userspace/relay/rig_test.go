@@ -5,14 +5,13 @@ package relay
 import (
 	"fmt"
 	"net/netip"
-	"strings"
 	"testing"
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/test/relaytest"
 )
 
-// The words in which tests speak.
+// Short names of helpers.
 var (
 	at         = relaytest.Addr
 	svc        = relaytest.Service
@@ -27,8 +26,7 @@ var (
 	eventually = relaytest.Eventually
 )
 
-// A rig is a Relay that serves Services at their frontends' own addresses, with a socket
-// wherever there are endpoints.
+// A rig is a Relay that serves Services at their frontends' own addresses. Services without endpoints have no sockets.
 type rig struct {
 	testing.TB
 	*Relay
@@ -37,13 +35,13 @@ type rig struct {
 	draining map[listen]Socket
 }
 
-// A listen is where a socket is.
+// A listen is where a socket listens.
 type listen struct {
 	protocol sdk.Protocol
 	addr     netip.AddrPort
 }
 
-// serve makes a rig.
+// serve returns a rig that serves Services.
 func serve(t testing.TB, services ...sdk.Service) *rig {
 	t.Helper()
 	relaytest.NeedsLoopback(t)
@@ -54,7 +52,7 @@ func serve(t testing.TB, services ...sdk.Service) *rig {
 	return g
 }
 
-// set serves services, and closes the sockets that they had before and no longer need.
+// set serves new values of Services, and drains the sockets that they no longer need.
 func (g *rig) set(services ...sdk.Service) {
 	g.Helper()
 	for _, svc := range services {
@@ -113,7 +111,7 @@ func (g *rig) drain(at listen) {
 	delete(g.sockets, at)
 }
 
-// close ends all.
+// close closes all sockets and connections.
 func (g *rig) close() {
 	for _, s := range g.sockets {
 		s.Close()
@@ -124,12 +122,12 @@ func (g *rig) close() {
 	g.Stop()
 }
 
-// carries waits until there are so many connections and flows.
+// carries waits until there are want connections and flows.
 func (g *rig) carries(want int) {
 	g.Helper()
 	eventually(g, func() error {
 		if n := g.Counters.Open(); n != want {
-			return fmt.Errorf("%d connections and flows are open, not %d", n, want)
+			return fmt.Errorf("%d connections and flows are open, want %d", n, want)
 		}
 		return nil
 	})
@@ -137,7 +135,7 @@ func (g *rig) carries(want int) {
 
 func sourceRange(text string) netip.Prefix { return netip.MustParsePrefix(text) }
 
-// hostOf is the address of one with a port.
-func hostOf(text string) netip.Addr { return netip.MustParseAddr(strings.Split(text, ":")[0]) }
+// hostOf returns the address without the port.
+func hostOf(text string) netip.Addr { return addrPortOf(text).Addr() }
 
 func addrPortOf(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }

@@ -19,7 +19,7 @@ var (
 	started = time.Date(2026, 1, 10, 8, 0, 0, 0, time.UTC)
 )
 
-// picks is how often each endpoint of svc is picked in n turns.
+// picks returns how often each endpoint is picked in n connections.
 func picks(s *Service, n int) map[netip.AddrPort]int {
 	value := s.Value()
 	count := make(map[netip.AddrPort]int)
@@ -42,7 +42,7 @@ func TestRoundRobinIsFair(t *testing.T) {
 	}
 }
 
-// TestRoundRobinPerList: callers of one policy do not skew the turns of the other.
+// Connections under one policy do not affect the round robin of the other one.
 func TestRoundRobinPerList(t *testing.T) {
 	web := svc("web", "", "10.1.0.1:80 10.1.0.2:80")
 	web.Local = slices.Clone(web.Cluster)
@@ -71,7 +71,7 @@ func TestTriedGoLast(t *testing.T) {
 			tried = append(tried, ep)
 		}
 		if ep := s.pick(value, value.Cluster, client, tried, started); !ep.IsValid() {
-			t.Error("when all were tried there is none")
+			t.Error("no endpoint is picked when all were tried")
 		}
 	}
 }
@@ -97,13 +97,13 @@ func TestAffinity(t *testing.T) {
 			}
 		}
 	})
-	t.Run("over when unused for long", func(t *testing.T) {
+	t.Run("expires without use", func(t *testing.T) {
 		s := NewService(sticky(two))
 		if first := pickAt(s, 0); pickAt(s, time.Minute) == first {
-			t.Error("after its time the next in turn is the same")
+			t.Error("after the affinity has expired, the same endpoint is picked")
 		}
 	})
-	t.Run("another when its own fails, and that one is kept", func(t *testing.T) {
+	t.Run("another endpoint when the first one fails, which is kept then", func(t *testing.T) {
 		s := NewService(sticky(two))
 		first := pickAt(s, 0)
 		second := pickAt(s, 0, first)
@@ -111,7 +111,7 @@ func TestAffinity(t *testing.T) {
 			t.Errorf("from %s to %s, then %s", first, second, pickAt(s, time.Second))
 		}
 	})
-	t.Run("forgotten when the endpoint goes, also if it comes back", func(t *testing.T) {
+	t.Run("removed with the endpoint, also if that is added again", func(t *testing.T) {
 		s := NewService(sticky(two))
 		first := pickAt(s, 0)
 		left := sticky(two)
@@ -119,10 +119,10 @@ func TestAffinity(t *testing.T) {
 		s.Set(left)
 		s.Set(sticky(two))
 		if n := len(s.ExportAffinity(started)); n != 0 {
-			t.Errorf("%d clients are still remembered", n)
+			t.Errorf("%d clients still keep an endpoint", n)
 		}
 	})
-	t.Run("carried over", func(t *testing.T) {
+	t.Run("exported and imported", func(t *testing.T) {
 		a, b := NewService(sticky(two)), NewService(sticky(two))
 		first := pickAt(a, 0)
 		b.ImportAffinity(a.ExportAffinity(started), started)
@@ -134,7 +134,7 @@ func TestAffinity(t *testing.T) {
 	})
 }
 
-// TestAffinityIsBounded: many clients, of which most have gone.
+// At most MaxAffinity clients keep an endpoint.
 func TestAffinityIsBounded(t *testing.T) {
 	s := NewService(sticky("10.1.0.1:80 10.1.0.2:80"))
 	value := s.Value()
@@ -144,16 +144,16 @@ func TestAffinityIsBounded(t *testing.T) {
 		s.pick(value, value.Cluster, addr, nil, started.Add(time.Duration(i)*time.Microsecond))
 	}
 	if n := len(s.affinity); n > MaxAffinity {
-		t.Errorf("%d clients are remembered", n)
+		t.Errorf("%d clients keep an endpoint", n)
 	}
 	s.ExpireAffinity(started.Add(time.Hour))
 	if n := len(s.affinity); n != 0 {
-		t.Errorf("after an hour %d are", n)
+		t.Errorf("after an hour %d clients keep an endpoint", n)
 	}
 }
 
-// TestPickBeside: connections and changes at once, for the race detector.
-func TestPickBeside(t *testing.T) {
+// For the race detector: connections and changes run concurrently.
+func TestConcurrentPick(t *testing.T) {
 	s := NewService(sticky("10.1.0.1:80 10.1.0.2:80"))
 	var all sync.WaitGroup
 	for range 4 {

@@ -23,12 +23,12 @@ import (
 	"github.com/pointsman/pointsman/test/relaytest"
 )
 
-// TestLateEndpoint: one that says neither yes nor no is left for the next.
-func TestLateEndpoint(t *testing.T) {
+// If an endpoint neither accepts nor refuses, the next one is tried.
+func TestSilentEndpoint(t *testing.T) {
 	front, back := at(1, 8000), at(3, 8000)
 	endpoint(t, back, nil)
 	s := serve(t, svc("web", "cluster-ip "+front, silent(t, at(2, 8000))+" "+back))
-	for range 2 { // one of two in turn would be the silent one's
+	for range 2 { // the round robin begins with the silent endpoint once
 		if got, err := ask(front); got != back {
 			t.Fatalf("%q, %v", got, err)
 		}
@@ -38,26 +38,25 @@ func TestLateEndpoint(t *testing.T) {
 	}
 }
 
-// TestOnlyEndpoint: one that takes its time, as on a busy machine, is not hung up on
-// where there is no other to call.
+// A single endpoint has more time to accept, for example on a busy machine.
 func TestOnlyEndpoint(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
 	fd := silentAt(t, back)
 	s := serve(t, svc("web", "cluster-ip "+front, back))
 	dial(t, front)
-	time.AfterFunc(2*dialTimeouts[0], func() { // it is called for the second time by then
+	time.AfterFunc(2*dialTimeouts[0], func() { // another endpoint would have been tried by then
 		if taken, _, err := unix.Accept(fd); err == nil {
 			unix.Close(taken)
 		}
 	})
 	eventually(t, func() error {
 		if open := s.Counters.Established.Load(); open != 1 {
-			return fmt.Errorf("%d connections are carried", open)
+			return fmt.Errorf("%d connections are established", open)
 		}
 		return nil
 	})
 	if n := s.Counters.DialErrors.Load(); n != 0 {
-		t.Errorf("%d calls were given up", n)
+		t.Errorf("%d attempts failed", n)
 	}
 }
 
@@ -76,15 +75,15 @@ func TestConnectionWithoutEndpoint(t *testing.T) {
 	s.carries(0)
 }
 
-// TestAnswerBeforeReset: an endpoint that answers without having heard all, and
-// breaks off, is heard and then seen to break off.
+// If an endpoint answers before it has read everything, and then resets the connection, the client gets the answer and then the
+// reset.
 func TestAnswerBeforeReset(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
 	answered := make(chan struct{})
 	endpoint(t, back, func(c *net.TCPConn) {
 		_, _ = c.Read(make([]byte, 1))
 		fmt.Fprint(c, "too much")
-		<-answered // the reset would drop what is still under way
+		<-answered // the reset would drop bytes in flight
 		_ = c.SetLinger(0)
 	})
 	serve(t, svc("web", "cluster-ip "+front, back))
@@ -95,13 +94,12 @@ func TestAnswerBeforeReset(t *testing.T) {
 	}
 	close(answered)
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("the caller sees %v", err)
+		t.Errorf("the client sees %v", err)
 	}
 }
 
-// TestResetAfterAll: a caller that has said all and then breaks off is seen to, by an
-// endpoint that says nothing.
-func TestResetAfterAll(t *testing.T) {
+// If a client resets a connection of which it has closed its side, the endpoint sees the reset, although it sends nothing.
+func TestResetAfterHalfClose(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
 	heard, seen := make(chan struct{}), make(chan bool, 1)
 	endpoint(t, back, func(c *net.TCPConn) {
@@ -121,8 +119,7 @@ func TestResetAfterAll(t *testing.T) {
 	s.carries(0)
 }
 
-// TestSlowReader: a reader that does not read stops the writer, with little in
-// between, and misses nothing.
+// A client that does not read stops the endpoint that writes. It gets all bytes when it reads.
 func TestSlowReader(t *testing.T) {
 	for _, chunk := range []int{1000, 100_000} {
 		t.Run(fmt.Sprintf("chunks of %d", chunk), func(t *testing.T) { slowReader(t, chunk) })
@@ -133,12 +130,12 @@ func slowReader(t *testing.T, chunk int) {
 	const size = 48 << 20 // more than all sockets on the way hold
 	front, back := at(1, 8000), at(2, 8000)
 	text := bytes.Repeat([]byte("0123456789abcdef"), size/16)
-	written := make(chan int, 10) // the relay dials again where a first connection took too long
+	written := make(chan int, 10) // the relay connects again if the first connection took too long
 	stopped := make(chan int, 1)
 	endpoint(t, back, func(c *net.TCPConn) {
 		n := 0
 		for next := range slices.Chunk(text, chunk) {
-			_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // nothing is read for so long: it has stopped
+			_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // the client is not reading if this expires
 			m, err := c.Write(next)
 			if n += m; err == nil {
 				continue
@@ -162,7 +159,7 @@ func slowReader(t *testing.T, chunk int) {
 	serve(t, svc("web", "cluster-ip "+front, back))
 	c := dial(t, front)
 	if n := <-stopped; n == size {
-		t.Error("all was written, and nothing read")
+		t.Error("the endpoint could write everything before the client read")
 	}
 	got, err := io.ReadAll(c)
 	n := <-written
@@ -174,14 +171,14 @@ func slowReader(t *testing.T, chunk int) {
 	}
 }
 
-// silent is an endpoint that neither accepts nor refuses: its backlog is full.
+// silent starts an endpoint that neither accepts nor refuses, because its backlog is full, and returns its address.
 func silent(t *testing.T, addr string) string {
 	t.Helper()
 	silentAt(t, addr)
 	return addr
 }
 
-// silentAt makes the socket of one.
+// silentAt starts a silent endpoint and returns its socket.
 func silentAt(t *testing.T, addr string) (fd int) {
 	t.Helper()
 	domain, at := sockaddr(addrPortOf(addr))
@@ -199,7 +196,7 @@ func silentAt(t *testing.T, addr string) (fd int) {
 	if err := unix.Listen(fd, 0); err != nil {
 		t.Fatal(err)
 	}
-	dial(t, addr) // the one connection that the backlog takes
+	dial(t, addr) // fills the backlog
 	eventually(t, func() error {
 		c, err := net.DialTimeout("tcp", addr, 50*time.Millisecond)
 		if err != nil {
@@ -211,8 +208,7 @@ func silentAt(t *testing.T, addr string) (fd int) {
 	return fd
 }
 
-// TestOutOfDescriptors: clients wait while there are none, and are served when there are
-// again.
+// While there are no free descriptors clients wait, and are served afterwards.
 func TestOutOfDescriptors(t *testing.T) {
 	relaytest.NeedsLoopback(t)
 	if _, err := exec.LookPath("prlimit"); err != nil {
@@ -233,7 +229,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		all = append(all, dial(t, front))
 	}
 	served := make(chan error, 1)
-	go func() { // ends when the last of all is served
+	go func() { // ends when the last client is served
 		_, err := fmt.Fprint(all[few-1], "x")
 		if err == nil {
 			_, err = io.ReadFull(all[few-1], make([]byte, 1))
@@ -244,12 +240,11 @@ func TestOutOfDescriptors(t *testing.T) {
 		c.Close()
 	}
 	if err := <-served; err != nil {
-		t.Error("the one that waited: ", err)
+		t.Error("the client that waited: ", err)
 	}
 }
 
-// TestWaitingIsServed: connections that wait in a listener when it is closed are carried, as those
-// before are: another process may listen at the same address by then, and no caller is to notice.
+// Close accepts the connections that wait in the listener, which the kernel would reset.
 func TestWaitingIsServed(t *testing.T) {
 	relaytest.NeedsLoopback(t)
 	front, back := at(1, 8000), at(2, 8000)
@@ -275,11 +270,11 @@ func TestWaitingIsServed(t *testing.T) {
 	}
 	for i, c := range callers {
 		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
-			t.Errorf("caller %d: %v", i, err)
+			t.Errorf("client %d: %v", i, err)
 		}
 	}
 	if c, err := net.Dial("tcp", front); err == nil {
 		c.Close()
-		t.Error("one that calls when it is closed was accepted")
+		t.Error("a client was accepted after Close")
 	}
 }

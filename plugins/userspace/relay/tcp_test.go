@@ -17,11 +17,10 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestHalfClose: a caller that has said all still hears the answer, and an endpoint
-// that has said all still hears the caller.
+// A client or endpoint that has closed its side still receives.
 func TestHalfClose(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
-	t.Run("the caller ends first", func(t *testing.T) {
+	t.Run("the client closes first", func(t *testing.T) {
 		endpoint(t, back, func(c *net.TCPConn) {
 			all, _ := io.ReadAll(c)
 			fmt.Fprintf(c, "heard %d", len(all))
@@ -34,7 +33,7 @@ func TestHalfClose(t *testing.T) {
 			t.Errorf("%q, %v", got, err)
 		}
 	})
-	t.Run("the endpoint ends first", func(t *testing.T) {
+	t.Run("the endpoint closes first", func(t *testing.T) {
 		heard := make(chan string, 1)
 		endpoint(t, at(3, 8000), func(c *net.TCPConn) {
 			fmt.Fprint(c, "that is all")
@@ -50,12 +49,12 @@ func TestHalfClose(t *testing.T) {
 		fmt.Fprint(c, "thank you")
 		c.Close()
 		if got := <-heard; got != "thank you" {
-			t.Errorf("the endpoint heard %q", got)
+			t.Errorf("the endpoint received %q", got)
 		}
 	})
 }
 
-// TestReset: a reset on one side is one on the other.
+// A reset by one peer is passed on to the other.
 func TestReset(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
 	t.Run("the endpoint", func(t *testing.T) {
@@ -67,10 +66,10 @@ func TestReset(t *testing.T) {
 		c := dial(t, front)
 		fmt.Fprint(c, "x")
 		if _, err := c.Read(make([]byte, 1)); !wasReset(err) {
-			t.Errorf("the caller sees %v", err)
+			t.Errorf("the client sees %v", err)
 		}
 	})
-	t.Run("the caller", func(t *testing.T) {
+	t.Run("the client", func(t *testing.T) {
 		seen := make(chan error, 1)
 		endpoint(t, at(3, 8000), func(c *net.TCPConn) {
 			_, _ = c.Read(make([]byte, 1))
@@ -90,7 +89,7 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// TestBulk: what is moved inside the kernel arrives whole, both ways at once.
+// All bytes arrive, in both directions at once.
 func TestBulk(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
 	endpoint(t, back, echo)
@@ -115,7 +114,7 @@ func TestBulk(t *testing.T) {
 
 func sameSum(a, b hash.Hash) bool { return bytes.Equal(a.Sum(nil), b.Sum(nil)) }
 
-// TestNextEndpoint: one that refuses is left for the next, and no caller notices.
+// If an endpoint refuses, the next one is tried.
 func TestNextEndpoint(t *testing.T) {
 	front, back := at(1, 8000), at(3, 8000)
 	endpoint(t, back, nil)
@@ -126,12 +125,12 @@ func TestNextEndpoint(t *testing.T) {
 		}
 	}
 	if s.Counters.DialErrors.Load() == 0 {
-		t.Error("the other endpoint was never tried")
+		t.Error("the endpoint that refuses was never tried")
 	}
 }
 
-// TestStuckEndpointFails: its clients go to another, and stay there.
-func TestStuckEndpointFails(t *testing.T) {
+// With affinity, clients of an endpoint that fails keep the next one.
+func TestAffinityAfterFailure(t *testing.T) {
 	front, back := at(1, 8000), at(3, 8000)
 	endpoint(t, back, nil)
 	web := svc("web", "cluster-ip "+front, at(2, 8000)+" "+back)
@@ -143,20 +142,20 @@ func TestStuckEndpointFails(t *testing.T) {
 		}
 	}
 	if n := s.Counters.DialErrors.Load(); n > 1 {
-		t.Errorf("the one that fails was tried %d times", n)
+		t.Errorf("the endpoint that fails was tried %d times", n)
 	}
 }
 
-// TestNoneAnswers: callers are turned away with a reset.
+// If no endpoint accepts, the client is reset.
 func TestNoneAnswers(t *testing.T) {
 	front := at(1, 8000)
 	serve(t, svc("web", "cluster-ip "+front, at(2, 8000)))
 	if _, err := ask(front); !wasReset(err) {
-		t.Errorf("the caller sees %v", err)
+		t.Errorf("the client sees %v", err)
 	}
 }
 
-// TestTurnedAway: a client whose route drops it is reset.
+// A client whose route does not forward is reset.
 func TestTurnedAway(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
 	endpoint(t, back, nil)
@@ -164,13 +163,13 @@ func TestTurnedAway(t *testing.T) {
 	web.Frontends[0].Sources = append(web.Frontends[0].Sources, sourceRange("198.18.0.0/15"))
 	s := serve(t, web)
 	if _, err := ask(front); !wasReset(err) || s.Counters.TurnedAway.Load() != 1 {
-		t.Errorf("from a range that is not allowed: %v", err)
+		t.Errorf("from a source that is not allowed: %v", err)
 	}
 	s.set(svc("web", "load-balancer "+front, back))
 	finds(t, front, back)
 }
 
-// TestSwitch: a socket goes to and fro between two Services, and no client is refused.
+// If a Socket alternates between two Services, no client is refused.
 func TestSwitch(t *testing.T) {
 	front := at(1, 8000)
 	a, b := at(2, 8000), at(3, 8000)
@@ -203,8 +202,8 @@ func TestSwitch(t *testing.T) {
 	clients.Wait()
 }
 
-// TestEstablished connections outlive their endpoint, their Service and their socket.
-// Stop ends them, and the relay can be used again.
+// Established connections outlive their endpoint, their Service and their Socket. Stop closes them, and the Relay can be used
+// again.
 func TestEstablished(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
 	endpoint(t, back, echo)
@@ -220,11 +219,11 @@ func TestEstablished(t *testing.T) {
 	}
 	lives("at first")
 	s.set(svc("web", "cluster-ip "+front, at(3, 8000)))
-	lives("when its endpoint has gone")
+	lives("without its endpoint")
 	s.remove(web)
-	lives("when its Service has gone")
+	lives("without its Service")
 	if _, err := ask(front); !wasRefused(err) {
-		t.Errorf("the socket is still there: %v", err)
+		t.Errorf("the socket is still open: %v", err)
 	}
 	s.carries(1)
 	s.Stop()
@@ -239,7 +238,7 @@ func TestEstablished(t *testing.T) {
 	s.carries(0)
 }
 
-// TestIPv6 on the one address that every machine has.
+// TestIPv6 uses the only IPv6 address that every machine has.
 func TestIPv6(t *testing.T) {
 	l, err := net.Listen("tcp6", "[::1]:0")
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/pointsman/pointsman/test/relaytest"
 )
 
-// TestDatagrams: a caller keeps its endpoint, callers take turns, and each hears
-// from the address it spoke to, also when the datagram is as large as can be.
+// A client keeps its endpoint, and the endpoints of clients alternate. Replies come from the address to which a client sent,
+// also for very long datagrams.
 func TestDatagrams(t *testing.T) {
 	front, a, b := at(1, 5300), at(2, 5300), at(3, 5300)
 	relaytest.UDPEndpoint(t, a)
@@ -27,16 +27,16 @@ func TestDatagrams(t *testing.T) {
 		c := relaytest.UDPClient(t, front)
 		name := relaytest.AskUDP(t, c, "first")
 		if again := relaytest.AskUDP(t, c, strings.Repeat("x", 60000)); again != name {
-			t.Errorf("one caller found %s and then %s", name, again)
+			t.Errorf("the endpoint of a client is %s and then %s", name, again)
 		}
 		seen[name]++
 	}
 	if seen[a] != 3 || seen[b] != 3 {
-		t.Errorf("six callers found %v", seen)
+		t.Errorf("the endpoints of six clients are %v", seen)
 	}
 }
 
-// TestDatagramsIPv6 on the one address that every machine has.
+// TestDatagramsIPv6 uses the only IPv6 address that every machine has.
 func TestDatagramsIPv6(t *testing.T) {
 	var free []string
 	for range 2 {
@@ -51,12 +51,12 @@ func TestDatagramsIPv6(t *testing.T) {
 	relaytest.UDPEndpoint(t, back)
 	serve(t, udp(svc("dns", "cluster-ip "+front, back)))
 	if name := relaytest.AskUDP(t, relaytest.UDPClient(t, front), "x"); name != back {
-		t.Errorf("found %s", name)
+		t.Errorf("the endpoint is %s", name)
 	}
 }
 
-// TestFlowFollows: a flow whose endpoint has gone goes elsewhere with the next
-// datagram, one whose endpoint still serves stays, and while none serves all do.
+// A flow moves to another endpoint if its endpoint no longer serves. It stays while its endpoint serves without being ready, or
+// while the Service has no endpoint.
 func TestFlowFollows(t *testing.T) {
 	front, a, b := at(1, 5300), at(2, 5300), at(3, 5300)
 	relaytest.UDPEndpoint(t, a)
@@ -66,22 +66,22 @@ func TestFlowFollows(t *testing.T) {
 	follows := func(want, when string) {
 		t.Helper()
 		if name := relaytest.AskUDP(t, c, "x"); name != want {
-			t.Errorf("%s the caller finds %s", when, name)
+			t.Errorf("%s the endpoint is %s", when, name)
 		}
 	}
 	follows(a, "at first")
 	serving := udp(svc("dns", "cluster-ip "+front, b))
 	serving.Serving = []netip.Addr{hostOf(a)}
 	s.set(serving)
-	follows(a, "while its endpoint serves on")
+	follows(a, "while its endpoint still serves")
 	s.set(udp(svc("dns", "cluster-ip "+front, "")))
 	s.set(udp(svc("dns", "cluster-ip "+front, a+" "+b)))
-	follows(a, "after a moment without any endpoint")
+	follows(a, "after a moment without an endpoint")
 	s.set(udp(svc("dns", "cluster-ip "+front, b)))
-	follows(b, "when its endpoint has gone")
+	follows(b, "without its endpoint")
 }
 
-// TestFlowRefused: an endpoint that has no socket any more is left for another.
+// If an endpoint has closed its socket, the flow moves to another one.
 func TestFlowRefused(t *testing.T) {
 	front, a, b := at(1, 5300), at(2, 5300), at(3, 5300)
 	ends := map[string]net.PacketConn{a: relaytest.UDPEndpoint(t, a), b: relaytest.UDPEndpoint(t, b)}
@@ -90,11 +90,11 @@ func TestFlowRefused(t *testing.T) {
 	first := relaytest.AskUDP(t, c, "x")
 	ends[first].Close()
 	if second := relaytest.AskUDP(t, c, "x"); second == first {
-		t.Errorf("the caller still finds %s", first)
+		t.Errorf("the endpoint is still %s", first)
 	}
 }
 
-// TestFlowEnds after the time that the options say, and not while it is used.
+// A flow ends after UDPIdle without a datagram, and not while it is used.
 func TestFlowEnds(t *testing.T) {
 	front, back := at(1, 5300), at(2, 5300)
 	relaytest.UDPEndpoint(t, back)
@@ -102,18 +102,17 @@ func TestFlowEnds(t *testing.T) {
 	c := relaytest.UDPClient(t, front)
 	relaytest.AskUDP(t, c, "x")
 	s.carries(1)
-	s.SetUDPIdle(50 * time.Millisecond) // for what is begun from now on, and after a next datagram
+	s.SetUDPIdle(50 * time.Millisecond) // takes effect for new flows
 	eventually(t, func() error {
 		relaytest.AskUDP(t, relaytest.UDPClient(t, front), "x")
 		if n := s.Counters.Open(); n > 2 {
-			return fmt.Errorf("%d flows are reported", n)
+			return fmt.Errorf("%d flows are open", n)
 		}
 		return nil
 	})
 }
 
-// TestDatagramsTurnedAway: nothing answers a caller that the route drops, and the
-// kernel itself says so where no endpoint serves.
+// A datagram whose route does not forward is dropped and counted.
 func TestDatagramsTurnedAway(t *testing.T) {
 	front, back := at(1, 5300), at(2, 5300)
 	relaytest.UDPEndpoint(t, back)
@@ -130,8 +129,8 @@ func TestDatagramsTurnedAway(t *testing.T) {
 	})
 }
 
-// TestDrainingFlows end by themselves, and their socket with the last. Until then it can
-// serve again. A datagram that waited in the socket when draining began is forwarded.
+// The flows of a draining Socket continue, and it closes with the last one. Before that it can be resumed. Datagrams that waited
+// in the Socket at Drain are forwarded.
 func TestDrainingFlows(t *testing.T) {
 	front, back := at(1, 5300), at(2, 5300)
 	relaytest.UDPEndpoint(t, back)
@@ -141,7 +140,7 @@ func TestDrainingFlows(t *testing.T) {
 	keeps := func(when string) {
 		t.Helper()
 		if got := relaytest.AskUDP(t, c, "x"); got != back {
-			t.Errorf("%s an established flow finds %s", when, got)
+			t.Errorf("%s the endpoint of a flow is %s", when, got)
 		}
 	}
 	drained := func() {
@@ -150,7 +149,7 @@ func TestDrainingFlows(t *testing.T) {
 			udp.mu.Lock()
 			defer udp.mu.Unlock()
 			if !udp.draining && !udp.closed {
-				return errors.New("the socket begins flows still")
+				return errors.New("the socket still begins flows")
 			}
 			return nil
 		})
@@ -159,17 +158,17 @@ func TestDrainingFlows(t *testing.T) {
 	queued := relaytest.UDPClient(t, front)
 	_, _ = queued.Write([]byte("x"))
 	if !socket.Drain() {
-		t.Error("drained, the socket did not stay for its flow")
+		t.Error("the socket was closed, although it has a flow")
 	}
 	s.carries(2)
 	drained()
-	keeps("drained")
+	keeps("after Drain")
 	other := relaytest.UDPClient(t, front)
 	_, _ = other.Write([]byte("x"))
 	keeps("beside a new client")
 	s.carries(2)
 	if !socket.Resume() {
-		t.Fatal("the socket was closed under its flow")
+		t.Fatal("the socket was closed, although it has a flow")
 	}
 	relaytest.AskUDP(t, other, "x")
 	s.carries(3)
