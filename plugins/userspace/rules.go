@@ -59,7 +59,14 @@ func filter(chain string) iptables.ID { return iptables.ID{Table: "filter", Chai
 // chains returns the fixed chains.
 func (n *nodeConfig) chains() []iptables.Chain {
 	way := append([]iptables.Rule{iptables.Words("-j", portals.Chain)}, n.toNodePorts(nodePorts)...)
-	inside := append([]iptables.Rule{iptables.Words("-m addrtype --src-type LOCAL -j", toNode.Chain)}, n.fromPods()...)
+	inside := []iptables.Rule{iptables.Words("-m addrtype --src-type LOCAL -j", toNode.Chain)}
+	for _, pods := range n.pods() {
+		inside = append(inside, pods.rule("-j "+toPods.Chain))
+	}
+	var own []iptables.Rule
+	if n.matchesSockets { // while the plugin restarts, drop; it then opens the same ports
+		own = append(own, hasSocket, "-p tcp -m conntrack --ctstate DNAT -j DROP")
+	}
 	return []iptables.Chain{
 		{ID: toPods, Rules: n.toSocket("-j DNAT --to-destination", sdk.OnPod)},
 		{ID: toNode, Rules: n.toSocket("-j REDIRECT --to-ports", sdk.OnNode)},
@@ -67,7 +74,7 @@ func (n *nodeConfig) chains() []iptables.Chain {
 		{ID: toInside, Rules: append(slices.Clone(inside), "-j ACCEPT")},
 		{ID: container, Rules: way},
 		{ID: host, Rules: way},
-		{ID: ownSocket, Rules: append(n.dropWithoutSocket(),
+		{ID: ownSocket, Rules: append(own,
 			"-m conntrack --ctstate DNAT -j ACCEPT",
 			"-p tcp -j REJECT --reject-with tcp-reset",
 			iptables.Refused(n.family),
@@ -82,25 +89,6 @@ func (n *nodeConfig) chains() []iptables.Chain {
 // hasSocket accepts redirected packets for which there is a socket.
 const hasSocket iptables.Rule = "-p tcp -m conntrack --ctstate DNAT -m socket --nowildcard -j ACCEPT"
 
-// dropWithoutSocket returns rules that drop redirected TCP packets while the plugin restarts. It then opens the same ports.
-func (n *nodeConfig) dropWithoutSocket() []iptables.Rule {
-	if !n.matchesSockets {
-		return nil
-	}
-	return []iptables.Rule{hasSocket, "-p tcp -m conntrack --ctstate DNAT -j DROP"}
-}
-
-// guards returns the entries for the shared TCP sockets.
-func (n *nodeConfig) guards() []rules.Entry {
-	var all []rules.Entry
-	for _, port := range n.ports {
-		if port != 0 {
-			all = append(all, guard(sdk.TCP, port))
-		}
-	}
-	return all
-}
-
 // linkLocal has the link-local addresses. A node may have one per pod, so a single rule is for all of them.
 var linkLocal = netip.MustParsePrefix("fe80::/10")
 
@@ -114,15 +102,6 @@ func (n *nodeConfig) toNodePorts(to iptables.ID) []iptables.Rule {
 		if sdk.FamilyOf(p.Addr()) == n.family {
 			rules = append(rules, iptables.Words("-d", p, "-j", to.Chain))
 		}
-	}
-	return rules
-}
-
-// fromPods returns rules that send packets of this node's pods to the socket for pods.
-func (n *nodeConfig) fromPods() []iptables.Rule {
-	var rules []iptables.Rule
-	for _, pods := range n.pods() {
-		rules = append(rules, pods.rule("-j "+toPods.Chain))
 	}
 	return rules
 }
@@ -266,8 +245,14 @@ func newFamilyRules(tool iptables.Tool) *familyRules {
 // setRole sets the fixed chains for the node and the jumps for a role. The guards of the shared sockets are the piece of a
 // Service without a name.
 func (r *familyRules) setRole(role sdk.Role) {
+	var guards []rules.Entry
+	for _, port := range r.node.ports {
+		if port != 0 {
+			guards = append(guards, guard(sdk.TCP, port))
+		}
+	}
+	r.SetDesired(map[sdk.Name]rules.Piece{{}: rules.NewPiece(nil, guards)})
 	r.SetFixed(r.node.chains())
-	r.SetDesired(map[sdk.Name]rules.Piece{{}: rules.NewPiece(nil, r.node.guards())})
 	r.SetJumps(r.node.jumps(role), r.node.jumps(sdk.Active))
 }
 
