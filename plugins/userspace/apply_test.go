@@ -22,7 +22,7 @@ func sourceRange(text string) netip.Prefix { return netip.MustParsePrefix(text) 
 func TestInUse(t *testing.T) {
 	a, b, taken := at(1, 8000), at(4, 8000), at(5, 8000)
 	back := at(2, 8000)
-	speaker(t, back, nil)
+	endpoint(t, back, nil)
 	other, err := net.Listen("tcp", taken)
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestNotLocal(t *testing.T) {
 	}
 }
 
-// A process without the right to listen on a low port is told what to do.
+// A process without the right to listen on a low port gets an error that says what to do.
 func TestNotAllowed(t *testing.T) {
 	err := explain(place{sdk.TCP, addrPortOf(at(1, 80))}, syscall.EACCES)
 	if refusal := new(sdk.Refusal); !errors.As(err, &refusal) || !strings.Contains(refusal.Try, "ip_unprivileged_port_start=80") {
@@ -83,8 +83,8 @@ func TestNotAllowed(t *testing.T) {
 // A Service that cannot move to another address keeps its former one, and the Service that should get that address fails, too.
 func TestFailedKeepsItsAddress(t *testing.T) {
 	front, back, rival := at(1, 8000), at(2, 8000), at(3, 8000)
-	speaker(t, back, nil)
-	speaker(t, rival, nil)
+	endpoint(t, back, nil)
+	endpoint(t, rival, nil)
 	s := onStage(t, svc("a", "cluster-ip "+front, back))
 	away := svc("a", "cluster-ip 203.0.113.9:8000", back)
 	b := svc("b", "cluster-ip "+front, rival)
@@ -114,8 +114,8 @@ func TestNodePorts(t *testing.T) {
 	needsLoopback(t)
 	one, two := addrPortOf(at(1, 30080)), addrPortOf(at(2, 30080))
 	back, exact := at(3, 8000), at(4, 8000)
-	speaker(t, back, nil)
-	speaker(t, exact, nil)
+	endpoint(t, back, nil)
+	endpoint(t, exact, nil)
 	first := address{prefix: netip.PrefixFrom(one.Addr(), 8)}
 	second := address{prefix: netip.PrefixFrom(two.Addr(), 8)}
 	foreign := address{prefix: netip.PrefixFrom(addrPortOf(back).Addr(), 8), foreign: true}
@@ -127,7 +127,7 @@ func TestNodePorts(t *testing.T) {
 	s.configure("1m")
 	has := func(all ...address) {
 		own.Store(&all)
-		s.hurry()
+		s.readNow()
 	}
 	node := &sdk.Node{Name: "n1", NodePorts: []netip.Prefix{sourceRange("127.0.0.0/8")}}
 	port := svc("port", "node-port 0.0.0.0:30080", back)
@@ -171,7 +171,7 @@ func TestNodePorts(t *testing.T) {
 // If a place is in use when the plugin becomes Active, it is served as soon as it is free.
 func TestOwed(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
-	speaker(t, back, nil)
+	endpoint(t, back, nil)
 	s := onStage(t)
 	s.role(sdk.Standby)
 	s.set(svc("web", "cluster-ip "+front, back), svc("more", "cluster-ip "+at(6, 8000), back))
@@ -186,16 +186,16 @@ func TestOwed(t *testing.T) {
 		t.Errorf("served: %v", got)
 	}
 	other.Close()
-	s.hurry()
+	s.readNow()
 	soon(t, front, back)
 }
 
 // A Service without an endpoint has no socket, so the kernel refuses clients.
 func TestNoEndpoint(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
-	speaker(t, back, nil)
+	endpoint(t, back, nil)
 	s := onStage(t, svc("web", "load-balancer "+front, back), udp(svc("dns", "load-balancer "+front, back)))
-	c := caller(t, front)
+	c := udpClient(t, front)
 	s.set(svc("web", "load-balancer "+front, ""), udp(svc("dns", "load-balancer "+front, "")))
 	if _, err := ask(front); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("over TCP: %v", err)
@@ -214,16 +214,16 @@ func TestNoEndpoint(t *testing.T) {
 // A Service that is deleted and created again while its former socket has flows is served with its new endpoints.
 func TestServiceComesBack(t *testing.T) {
 	front, first, second := at(1, 8000), at(2, 8000), at(3, 8000)
-	teller(t, first)
-	teller(t, second)
+	udpEndpoint(t, first)
+	udpEndpoint(t, second)
 	dns := udp(svc("dns", "cluster-ip "+front, first))
 	s := onStage(t, dns)
-	if found := tells(t, caller(t, front), "x"); found != first {
+	if found := askUDP(t, udpClient(t, front), "x"); found != first {
 		t.Fatalf("at first a flow has the endpoint %s", found)
 	}
 	s.must(sdk.Update{Delete: []sdk.Name{dns.Name}})
 	s.set(udp(svc("dns", "cluster-ip "+front, second)))
-	if found := tells(t, caller(t, front), "x"); found != second {
+	if found := askUDP(t, udpClient(t, front), "x"); found != second {
 		t.Errorf("after it was created again a new flow has the endpoint %s, want %s", found, second)
 	}
 }

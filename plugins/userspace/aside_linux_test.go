@@ -44,19 +44,19 @@ func TestKernelRefusedLine(t *testing.T) {
 		}
 		n.finds("udp", "172.30.0.11:53", podHere+":8080")
 		for _, at := range []string{"172.30.0.51:80", open + ":80"} {
-			if got, err := n.calls("tcp", at); err == nil {
+			if got, err := n.call("tcp", at); err == nil {
 				n.Errorf("%s answers at %s", got, at)
 			}
 		}
-		n.lasts()
+		n.checkRules()
 
 		undo()
 		n.set(moved)
 		n.finds("tcp", "172.30.0.51:80", podHere+":8080")
-		if got, err := n.calls("tcp", barred+":80"); err == nil {
+		if got, err := n.call("tcp", barred+":80"); err == nil {
 			n.Errorf("%s still answers at the old address", got)
 		}
-		n.lasts()
+		n.checkRules()
 	})
 }
 
@@ -65,8 +65,8 @@ func (n node) named(refused *iptables.LineError) bool {
 	return n.kernel.backend != iptables.Legacy || refused.Line != "COMMIT"
 }
 
-// lasts fails if the rules in the kernel differ from the desired ones.
-func (n node) lasts() {
+// checkRules fails if the rules in the kernel differ from the desired ones.
+func (n node) checkRules() {
 	n.Helper()
 	n.do(func() error {
 		for _, r := range n.way.redirected() {

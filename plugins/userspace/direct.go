@@ -57,7 +57,7 @@ func (d *direct) release() {
 		}
 	}
 	clear(d.rivals)
-	clear(d.owed)
+	clear(d.failed)
 	if err := d.vips.unlock(); err != nil {
 		d.log.Warn("cannot release the lock for adding addresses", "err", err)
 	}
@@ -92,7 +92,7 @@ func (d *direct) Want(svc sdk.Service) (*desired, error) { return d.want(svc, d.
 func (d *direct) Plan() frame.Plan { return directPlan{d.claims.Plan(), d} }
 
 type directPlan struct {
-	reconcile.Plan[*desired, spot, *claim]
+	reconcile.Plan[*desired, claimKey, *claim]
 	d *direct
 }
 
@@ -184,7 +184,7 @@ func (d *direct) closeLost() (why string) {
 			continue
 		}
 		delete(d.rivals, p)
-		delete(d.owed, p)
+		delete(d.failed, p)
 		if socket := d.open[p]; socket != nil {
 			delete(d.open, p)
 			socket.Close()
@@ -202,7 +202,7 @@ const mostNotes = 5
 // Tell names the frontends that are not served, because their sockets could not be opened.
 func (d *direct) Tell(r *sdk.Report) {
 	var all []string
-	for p, err := range d.owed {
+	for p, err := range d.failed {
 		all = append(all, fmt.Sprintf("%s is not served at %s: %v", d.rivals[p].owner().name, p.addr, err))
 	}
 	slices.Sort(all)

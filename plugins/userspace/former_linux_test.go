@@ -115,7 +115,7 @@ func (n node) servesAgain(addr string, port uint16, frontend string) {
 		n.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := hears(conn); err != nil {
+	if _, err := askName(conn); err != nil {
 		n.Error(err)
 	}
 }

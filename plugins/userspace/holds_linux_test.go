@@ -30,12 +30,12 @@ func TestKernelNodePortsFollow(t *testing.T) {
 		n.kernel.run("ip", "address", "add", "192.0.2.88/32", "dev", flows.IPVSDevice)
 		n.kernel.run("ip", "address", "add", "192.0.2.77/32", "dev", "lo")
 		n.finds("tcp", "192.0.2.77:30080", podHere+":8080")
-		if got, err := n.calls("tcp", "192.0.2.88:30080"); err == nil {
+		if got, err := n.call("tcp", "192.0.2.88:30080"); err == nil {
 			n.Errorf("%s answers at an address of %s", got, flows.IPVSDevice)
 		}
 		n.kernel.run("ip", "address", "del", "192.0.2.77/32", "dev", "lo")
 		eventually(n.T, func() error {
-			if got, err := n.calls("tcp", "192.0.2.77:30080"); err == nil {
+			if got, err := n.call("tcp", "192.0.2.77:30080"); err == nil {
 				return fmt.Errorf("the address was removed, and %s still answers", got)
 			}
 			return nil

@@ -14,8 +14,8 @@ import (
 // After Close no goroutine and no descriptor is left.
 func TestLeaks(t *testing.T) {
 	back := at(2, 8000)
-	speaker(t, back, echo)
-	teller(t, back)
+	endpoint(t, back, echo)
+	udpEndpoint(t, back)
 	goroutines, files := runtime.NumGoroutine(), descriptors(t)
 	for _, cleanUp := range []bool{false, true, false} {
 		fullLife(t, back, cleanUp)
@@ -35,14 +35,14 @@ func fullLife(t *testing.T, back string, cleanUp bool) {
 	s := onStage(t, svc("web", "cluster-ip "+front, back+" "+at(3, 8000)), udp(svc("dns", "cluster-ip "+front, back)))
 	defer s.Close()
 	for n := range 10 {
-		c, u := dial(t, front), caller(t, front)
+		c, u := dial(t, front), udpClient(t, front)
 		defer c.Close()
 		defer u.Close()
 		fmt.Fprint(c, "x")
 		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
-		tells(t, u, "x")
+		askUDP(t, u, "x")
 		if n%2 == 0 {
 			c.Close()
 			u.Close()

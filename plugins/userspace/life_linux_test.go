@@ -24,7 +24,7 @@ func TestKernelRestart(t *testing.T) {
 			n.Fatal(err)
 		}
 		defer flow.Close()
-		if got, err := hears(flow); err != nil || got != podHere+":8080" {
+		if got, err := askName(flow); err != nil || got != podHere+":8080" {
 			n.Fatalf("at first: %q, %v", got, err)
 		}
 		rules := func() string {
@@ -41,7 +41,7 @@ func TestKernelRestart(t *testing.T) {
 		}
 		n.finds("tcp", "172.30.0.41:80", podHere+":8080")
 		eventually(n.T, func() error {
-			got, err := hears(flow)
+			got, err := askName(flow)
 			if err == nil && got != podHere+":8080" {
 				err = fmt.Errorf("found %q", got)
 			}
@@ -82,7 +82,7 @@ func TestKernelClientsWait(t *testing.T) {
 			conn, err := n.host(outsider).Dial(n.Context(), "tcp", netip.MustParseAddr(outsider), netip.MustParseAddrPort("172.30.0.41:80"))
 			if err == nil {
 				defer conn.Close()
-				_, err = hears(conn)
+				_, err = askName(conn)
 			}
 			connected <- err
 		}()
@@ -124,7 +124,7 @@ func TestKernelFailedWrite(t *testing.T) {
 		n.do(func() error { tool.Prefix = prefix; return nil })
 		n.must(sdk.Update{Set: []sdk.Service{moved}})
 		n.finds("tcp", "172.30.0.42:80", podHere+":8080")
-		if got, err := n.calls("tcp", "172.30.0.41:80"); err == nil {
+		if got, err := n.call("tcp", "172.30.0.41:80"); err == nil {
 			n.Errorf("%s still answers at the old address", got)
 		}
 		n.do(func() error {

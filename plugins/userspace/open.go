@@ -135,8 +135,8 @@ const schema = `{
   "additionalProperties": false,
   "properties": {
     "udpIdleTimeout": {"type": "string", "default": "250ms", "description": "how long a UDP flow is kept without a datagram in either direction, from 1ms to 1h"},
-    "redirect": {"enum": ["auto", "always", "never"], "default": "auto", "x-pointsman-fixed": true, "description": "whether iptables rules lead callers of every address here, which needs root; auto: if it is possible; never: only addresses that the machine has are served"},
-    "backend": {"enum": ["auto", "nft", "legacy"], "default": "auto", "x-pointsman-fixed": true, "description": "which of the kernel's two rule machines such rules are written to; auto: the one in use on the node"},
+    "redirect": {"enum": ["auto", "always", "never"], "default": "auto", "x-pointsman-fixed": true, "description": "whether iptables rules redirect packets for Services at any address to the plugin, which needs root; auto: if possible; never: only addresses that the machine has are served"},
+    "backend": {"enum": ["auto", "nft", "legacy"], "default": "auto", "x-pointsman-fixed": true, "description": "iptables backend to write these rules to; auto: the one in use on the node"},
     "addresses": {"enum": ["auto", "never"], "default": "never", "x-pointsman-fixed": true, "description": "whether addresses of Services that no interface has are added to one, on Windows, as an administrator; never: such Services are not served there"},
     "interface": {"type": "string", "default": "", "description": "the name of the interface that such addresses are added to; empty: the loopback interface"}
   }

@@ -2,7 +2,7 @@
 
 // Package userspace serves Services with sockets: it accepts connections and datagrams, and package relay forwards them to
 // endpoints. There are two ways. As root, rules in the kernel redirect the packets of every frontend to a few sockets
-// (redirected.go, rules.go, catch.go). Otherwise the relay listens at the frontends' own addresses, which needs no
+// (redirected.go, rules.go, render.go). Otherwise the relay listens at the frontends' own addresses, which needs no
 // privileges and no other program (direct.go).
 //
 //	Update ──▶ want ──▶ claims ──▶ package reconcile ──▶ sockets, and rules that lead to them
@@ -54,7 +54,7 @@ func newPluginOn(system interfaces, own func() ([]address, error), dir string) *
 		affinity: make(map[sdk.Name][]sdk.AffinityEntry),
 	}}
 	p.swapImpact.Store("")
-	p.Dataplane = frame.New(frame.Mode[*desired]{Description: Description, Open: p.open, Sweep: p.sweep, Elsewhere: swept(false).Elsewhere}, dir)
+	p.Dataplane = frame.New(frame.Mode[*desired]{Description: Description, Open: p.open, Sweep: p.sweep, Elsewhere: sweepRules(false).Elsewhere}, dir)
 	return p
 }
 
@@ -131,7 +131,7 @@ func (p *plugin) Report() sdk.Report {
 	return r
 }
 
-// SetRole changes the role. Owed sockets are opened at once: the process that this one replaces may just have closed its
+// SetRole changes the role. Failed sockets are opened at once: the process that this one replaces may just have closed its
 // own. In Standby SetRole also finds out what a swap to this mode would interrupt.
 func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 	err := p.Do(ctx, func(map[sdk.Name]sdk.Service) error {

@@ -43,17 +43,17 @@ func TestKernelPodsOfOtherNodes(t *testing.T) {
 			facts.PodCIDRs = test.own
 			n.must(sdk.Update{Node: facts})
 			for _, network := range []string{"tcp", "udp"} {
-				n.hearsFrom(here, network, "198.51.100.1:80", test.fromHere)
-				n.hearsFrom(other, network, "198.51.100.1:80", test.fromIt)
-				n.hearsFrom(outsider, network, "198.51.100.1:80", local)
-				n.hearsFrom(other, network, "172.30.0.41:80", elsewhere)
+				n.findsFrom(here, network, "198.51.100.1:80", test.fromHere)
+				n.findsFrom(other, network, "198.51.100.1:80", test.fromIt)
+				n.findsFrom(outsider, network, "198.51.100.1:80", local)
+				n.findsFrom(other, network, "172.30.0.41:80", elsewhere)
 			}
 		}
 	})
 }
 
-// hearsFrom waits until an endpoint answers a host.
-func (n node) hearsFrom(from, network, to, endpoint string) {
+// findsFrom waits until an endpoint answers a host.
+func (n node) findsFrom(from, network, to, endpoint string) {
 	n.Helper()
 	eventually(n.T, func() error {
 		conn, err := n.host(from).Dial(n.Context(), network, netip.MustParseAddr(from), netip.MustParseAddrPort(to))
@@ -61,7 +61,7 @@ func (n node) hearsFrom(from, network, to, endpoint string) {
 			return err
 		}
 		defer conn.Close()
-		if got, err := hears(conn); err != nil || got != endpoint {
+		if got, err := askName(conn); err != nil || got != endpoint {
 			return fmt.Errorf("from %s %s %s: found %q, %v, want %s", from, network, to, got, err, endpoint)
 		}
 		return nil

@@ -93,21 +93,21 @@ func (n node) serve(services ...sdk.Service) {
 	n.role(sdk.Active)
 }
 
-// calls returns the name of the endpoint that answers an outsider.
-func (n node) calls(network, to string) (string, error) {
+// call returns the name of the endpoint that answers an outsider.
+func (n node) call(network, to string) (string, error) {
 	n.Helper()
 	conn, err := n.host(outsider).Dial(n.Context(), network, netip.MustParseAddr(outsider), netip.MustParseAddrPort(to))
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	return hears(conn)
+	return askName(conn)
 }
 
-// hears returns the name of the endpoint of a connection, if it answers within a few seconds.
-func hears(conn net.Conn) (string, error) { return hearsWithin(5*time.Second, conn) }
+// askName returns the name of the endpoint of a connection, if it answers within a few seconds.
+func askName(conn net.Conn) (string, error) { return askWithin(5*time.Second, conn) }
 
-func hearsWithin(wait time.Duration, conn net.Conn) (string, error) {
+func askWithin(wait time.Duration, conn net.Conn) (string, error) {
 	_ = conn.SetDeadline(time.Now().Add(wait))
 	if _, err := fmt.Fprintln(conn, "who"); err != nil {
 		return "", err
@@ -121,7 +121,7 @@ func hearsWithin(wait time.Duration, conn net.Conn) (string, error) {
 func (n node) finds(network, to, endpoint string) {
 	n.Helper()
 	eventually(n.T, func() error {
-		if got, err := n.calls(network, to); err != nil || got != endpoint {
+		if got, err := n.call(network, to); err != nil || got != endpoint {
 			return fmt.Errorf("%s %s: found %q, %v", network, to, got, err)
 		}
 		return nil
@@ -169,12 +169,12 @@ func TestKernelOnlyByRules(t *testing.T) {
 		for _, role := range []sdk.Role{sdk.Active, sdk.Standby, sdk.Draining} {
 			n.role(role)
 			for _, port := range n.way.redirected()[0].portals.Ports() {
-				if got, err := n.calls("tcp", fmt.Sprintf("%s:%d", nodeAddr, port)); !errors.Is(err, syscall.ECONNREFUSED) {
+				if got, err := n.call("tcp", fmt.Sprintf("%s:%d", nodeAddr, port)); !errors.Is(err, syscall.ECONNREFUSED) {
 					n.Errorf("%s: tcp port %d: %q, %v", role, port, got, err)
 				}
 			}
 			port := n.socket(place{sdk.UDP, netip.MustParseAddrPort("172.30.0.10:53")}).Port()
-			if got, err := n.calls("udp", fmt.Sprintf("%s:%d", nodeAddr, port)); !errors.Is(err, syscall.ECONNREFUSED) {
+			if got, err := n.call("udp", fmt.Sprintf("%s:%d", nodeAddr, port)); !errors.Is(err, syscall.ECONNREFUSED) {
 				n.Errorf("%s: udp port %d: %q, %v", role, port, got, err)
 			}
 		}
@@ -218,7 +218,7 @@ func TestKernelPodsByDevice(t *testing.T) {
 			if !found {
 				wait = time.Second
 			}
-			if got, err := hearsWithin(wait, conn); found != (err == nil && got == podHere+":8080") {
+			if got, err := askWithin(wait, conn); found != (err == nil && got == podHere+":8080") {
 				n.Errorf("device %s: %q, %v", device, got, err)
 			}
 		}

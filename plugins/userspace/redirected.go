@@ -29,8 +29,8 @@ type redirected struct {
 	bound  netip.Addr        // address of the UDP sockets
 	moved  map[sdk.Name]bool // UDP Services with a socket at a new port, so that conntrack entries may lead nowhere
 	former relay.Ports       // TCP ports of the process before this one, to which conntrack entries may lead
-	asked  bool              // former was read
-	probed bool              // it was found out whether the kernel has xt_socket
+
+	formerRead, socketMatchProbed bool
 }
 
 func newRedirected(p *process, tool iptables.Tool) *redirected {
@@ -70,16 +70,16 @@ func (r *redirected) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error)
 			return 0, err
 		}
 	}
-	if r.writes && !r.asked {
-		r.asked = true
+	if r.writes && !r.formerRead {
+		r.formerRead = true
 		r.former = portsIn(r.rules.Found)
 		r.portals.Prefer(r.former)
 	}
-	if !r.probed {
+	if !r.socketMatchProbed {
 		if err := r.rules.probeSocketMatch(ctx); err != nil {
 			r.log.Info("the kernel cannot match sockets; clients that connect while the plugin restarts will be refused", "family", r.family, "err", err)
 		}
-		r.probed = ctx.Err() == nil
+		r.socketMatchProbed = ctx.Err() == nil
 	}
 	if shown := r.rules.ShownRole(); shown == sdk.Active || r.role != sdk.Draining {
 		return shown, nil
@@ -127,9 +127,9 @@ func (r *redirected) Plan() frame.Plan {
 
 // A redirectedPlan plans the rules only when it is applied, because they depend on the ports of the sockets.
 type redirectedPlan struct {
-	reconcile.Plan[*desired, spot, *claim] // also has RemovedUDP
-	r                                      *redirected
-	rules                                  []string // steps of the rules, after Apply
+	reconcile.Plan[*desired, claimKey, *claim] // also has RemovedUDP
+	r                                          *redirected
+	rules                                      []string // steps of the rules, after Apply
 }
 
 // Steps returns the steps of the rules and of the sockets.
@@ -161,7 +161,7 @@ func (r *redirected) rebind() {
 		if p.protocol == sdk.UDP {
 			delete(r.open, p)
 			socket.Close()
-			r.owed[p], r.retry = nil, true
+			r.failed[p], r.retry = nil, true
 		}
 	}
 }
@@ -189,7 +189,7 @@ func (r *redirected) listenUDP(ctx context.Context, c *claim) (relay.Socket, err
 // redirectedUDP returns where rules in the kernel redirect the datagrams for a claim, or the zero AddrPort.
 func (r *redirected) redirectedUDP(c *claim) (at netip.AddrPort) {
 	piece := r.rules.Installed()[c.name]
-	e := catch{service: &sdk.Service{Name: c.name}, frontend: *c.frontend}.entry(natPortal, natPort, "")
+	e := renderer{service: &sdk.Service{Name: c.name}, frontend: *c.frontend}.entry(natPortal, natPort, "")
 	rule, _ := piece.Entry(e.In, e.Key)
 	own, _ := piece.Chain(nat(ownChain(c.place)))
 	_, to, _ := strings.Cut(string(rule)+"\n"+own, "--to-destination ")
@@ -223,14 +223,14 @@ func (r *redirected) piece(name sdk.Name) rules.Piece {
 		all.chains, all.entries = append(all.chains, at.chains...), append(all.entries, at.entries...)
 	}
 	if port := d.service.HealthPort; port != 0 {
-		all.entries = append(all.entries, health(port))
+		all.entries = append(all.entries, healthEntry(port))
 	}
 	return rules.NewPiece(all.chains, all.entries)
 }
 
 // rulesFor returns the rules of the frontend of a claim.
 func (r *redirected) rulesFor(c *claim) frontendRules {
-	at := catch{node: &r.rules.node, service: r.installed(c.name).service, frontend: *c.frontend}
+	at := renderer{node: &r.rules.node, service: r.installed(c.name).service, frontend: *c.frontend}
 	if socket := r.open[c.place]; socket != nil && c.place.protocol == sdk.UDP {
 		at.udp = socket.Port()
 	}
@@ -271,7 +271,7 @@ func (r *redirected) close() {
 	}
 	r.rules.SetDesired(none)
 	clear(r.moved)
-	r.asked, r.former = false, relay.Ports{}
+	r.formerRead, r.former = false, relay.Ports{}
 	r.sockets.close()
 	r.portals.Close()
 }

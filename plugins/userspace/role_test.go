@@ -14,7 +14,7 @@ import (
 // A process in Standby opens no socket. It accepts a Service at an address in use, because it may replace the process there.
 func TestStandbyOpensNoSocket(t *testing.T) {
 	front, back, taken := at(1, 8000), at(2, 8000), at(5, 8000)
-	speaker(t, back, nil)
+	endpoint(t, back, nil)
 	first := onStage(t, svc("web", "cluster-ip "+taken, at(3, 8000)))
 	s := onStage(t)
 	s.role(sdk.Standby)
@@ -31,7 +31,7 @@ func TestStandbyOpensNoSocket(t *testing.T) {
 // Cleanup describes what it closes.
 func TestCleanupNames(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
-	speaker(t, back, echo)
+	endpoint(t, back, echo)
 	s := onStage(t, svc("web", "cluster-ip "+front, back))
 	c := dial(t, front)
 	_, _ = c.Write([]byte("x"))
@@ -57,10 +57,10 @@ func TestCleanupNames(t *testing.T) {
 // In Draining a UDP flow continues. A process that has yielded ends its flows, because its successor shares the port.
 func TestFlowsInRoles(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
-	teller(t, back)
+	udpEndpoint(t, back)
 	s := onStage(t, udp(svc("dns", "cluster-ip "+front, back)))
-	u := caller(t, front)
-	tells(t, u, "x")
+	u := udpClient(t, front)
+	askUDP(t, u, "x")
 	for _, c := range []struct {
 		role  sdk.Role
 		flows int
@@ -69,7 +69,7 @@ func TestFlowsInRoles(t *testing.T) {
 		if n := s.Report().Flows; n != c.flows {
 			t.Errorf("%s: %d flows, want %d", c.role, n, c.flows)
 		}
-		if c.flows > 0 && tells(t, u, "x") != back {
+		if c.flows > 0 && askUDP(t, u, "x") != back {
 			t.Errorf("%s: the flow has another endpoint", c.role)
 		}
 	}

@@ -136,7 +136,7 @@ func (n *nodeConfig) toSocket(how string, from sdk.Origin) []iptables.Rule {
 }
 
 // jumps returns the jumps to our chains in a role. Each is inserted at the top. The jump that protects our sockets exists in
-// every role; the other ones only in Active.
+// every role, all others only in Active.
 func (n *nodeConfig) jumps(role sdk.Role) []iptables.Jump {
 	guard := iptables.Jump{At: filter("INPUT"), Rule: iptables.Words("-m conntrack ! --ctstate RELATED,ESTABLISHED -j", nonLocal.Chain)}
 	if role != sdk.Active {
@@ -248,7 +248,7 @@ func (r *familyRules) setRole(role sdk.Role) {
 	var guards []rules.Entry
 	for _, port := range r.node.ports {
 		if port != 0 {
-			guards = append(guards, guard(sdk.TCP, port))
+			guards = append(guards, guardEntry(sdk.TCP, port))
 		}
 	}
 	r.SetDesired(map[sdk.Name]rules.Piece{{}: rules.NewPiece(nil, guards)})

@@ -45,22 +45,22 @@ type sockets struct {
 	// needs none.
 	listen func(context.Context, *claim) (relay.Socket, error)
 
-	claims   *reconcile.Reconciler[*desired, spot, *claim]
+	claims   *reconcile.Reconciler[*desired, claimKey, *claim]
 	rivals   map[place]rivals // the installed claims
-	services map[sdk.Name]served
+	services map[sdk.Name]liveService
 	open     map[place]relay.Socket
 	leaving  map[place]relay.Socket // sockets that no claim needs, but perhaps UDP flows
 	closing  map[place]bool         // those of leaving that finish drains or closes
-	owed     map[place]error        // sockets that could not be opened, with the reason
+	failed   map[place]error        // sockets that could not be opened, with the reason
 	changed  map[sdk.Name]bool      // Services that changed since the last plan
-	retry    bool                   // the next plan opens owed sockets
+	retry    bool                   // the next plan opens failed sockets
 
 	readAt    time.Time // when the machine's addresses were read
 	expiredAt time.Time // when expired affinity was removed
 }
 
-// A spot is a key of the reconciler.
-type spot struct {
+// A claimKey is a key of the reconciler.
+type claimKey struct {
 	isVIP   bool
 	place   place // of a VIP only the address
 	every   bool  // the claim belongs to a node port
@@ -74,17 +74,17 @@ type rivals [2]*claim
 func (r rivals) owner() *claim { return cmp.Or(r[0], r[1]) }
 
 // rank returns the index of a claim in rivals.
-func (k spot) rank() int {
+func (k claimKey) rank() int {
 	if k.every {
 		return 1
 	}
 	return 0
 }
 
-// A served is a Service as connections see it.
-type served struct {
+// A liveService is a Service as connections see it.
+type liveService struct {
 	*relay.Service
-	as *desired
+	value *desired
 }
 
 func newSockets(p *process, f sdk.Family) sockets {
@@ -97,10 +97,10 @@ func (s *sockets) reset() {
 	s.claims = reconcile.New(socketMode{s}, socketKernel{s})
 	s.claims.Name = s.family.String()
 	s.rivals = make(map[place]rivals)
-	s.services = make(map[sdk.Name]served)
+	s.services = make(map[sdk.Name]liveService)
 	s.open = make(map[place]relay.Socket)
 	s.leaving = make(map[place]relay.Socket)
-	s.owed = make(map[place]error)
+	s.failed = make(map[place]error)
 	s.changed = make(map[sdk.Name]bool)
 	s.closing = make(map[place]bool)
 	s.retry = false
@@ -174,28 +174,28 @@ func (s *sockets) addVIPs(ctx context.Context, addrs []netip.Addr) error {
 type socketMode struct{ *sockets }
 
 // Entries calls add with the claims of a Service and the VIPs that they need.
-func (m socketMode) Entries(_ sdk.Name, d *desired, add func(spot, *claim)) {
+func (m socketMode) Entries(_ sdk.Name, d *desired, add func(claimKey, *claim)) {
 	if d == nil {
 		return
 	}
 	var vips []netip.Addr
 	for i := range d.claims {
 		c := &d.claims[i]
-		add(c.spot(), c)
+		add(c.key(), c)
 		if addr := c.place.addr.Addr(); !c.every() && m.needsVIP(addr) && !slices.Contains(vips, addr) {
 			vips = append(vips, addr)
-			add(vipSpot(addr), nil)
+			add(vipKey(addr), nil)
 		}
 	}
 }
 
-// vipSpot returns the key of a VIP.
-func vipSpot(addr netip.Addr) spot {
-	return spot{isVIP: true, place: place{addr: netip.AddrPortFrom(addr, 0)}}
+// vipKey returns the key of a VIP.
+func vipKey(addr netip.Addr) claimKey {
+	return claimKey{isVIP: true, place: place{addr: netip.AddrPortFrom(addr, 0)}}
 }
 
 // Fixed returns nil: every entry belongs to a Service.
-func (socketMode) Fixed(sdk.Role, map[string]bool) map[spot]*claim { return nil }
+func (socketMode) Fixed(sdk.Role, map[string]bool) map[claimKey]*claim { return nil }
 
 // Phases of a change.
 const (
@@ -205,7 +205,7 @@ const (
 )
 
 // Kind implements reconcile.Mode.
-func (socketMode) Kind(k spot) reconcile.Kind {
+func (socketMode) Kind(k claimKey) reconcile.Kind {
 	if k.isVIP {
 		return reconcile.Kind{Add: addVIPs, Remove: dropVIPs, Counted: true, Label: "addresses"}
 	}
@@ -213,22 +213,22 @@ func (socketMode) Kind(k spot) reconcile.Kind {
 }
 
 // Parse returns the installed pieces, which only this process changes.
-func (m socketMode) Parse(map[spot]*claim) (map[sdk.Name]*desired, sdk.Role) {
+func (m socketMode) Parse(map[claimKey]*claim) (map[sdk.Name]*desired, sdk.Role) {
 	return m.claims.Installed(), 0
 }
 
 // Frontend returns where the socket of a claim listens.
-func (socketMode) Frontend(k spot) (sdk.Protocol, netip.AddrPort, bool) {
+func (socketMode) Frontend(k claimKey) (sdk.Protocol, netip.AddrPort, bool) {
 	return k.place.protocol, k.place.addr, k.listens
 }
 
 // A socketKernel is sockets as a reconcile.Kernel.
 type socketKernel struct{ *sockets }
 
-type batch = reconcile.Batch[spot, *claim]
+type batch = reconcile.Batch[claimKey, *claim]
 
 // changes returns the changes of a phase.
-func changes(b batch, phase uint8) []reconcile.Change[spot, *claim] {
+func changes(b batch, phase uint8) []reconcile.Change[claimKey, *claim] {
 	if int(phase) < len(b.Phases) {
 		return b.Phases[phase]
 	}
@@ -236,23 +236,23 @@ func changes(b batch, phase uint8) []reconcile.Change[spot, *claim] {
 }
 
 // List returns the installed claims, and the VIPs that they need.
-func (k socketKernel) List(context.Context) (map[spot]*claim, error) {
-	all := make(map[spot]*claim, len(k.rivals))
+func (k socketKernel) List(context.Context) (map[claimKey]*claim, error) {
+	all := make(map[claimKey]*claim, len(k.rivals))
 	for _, r := range k.rivals {
 		for _, c := range r {
 			if c != nil {
-				all[c.spot()] = c
+				all[c.key()] = c
 			}
 		}
 	}
 	for addr := range k.vips.present {
 		if k.Serves(sdk.FamilyOf(addr)) {
-			all[vipSpot(addr)] = nil
+			all[vipKey(addr)] = nil
 		}
 	}
 	for addr := range k.vips.missing {
 		if k.Serves(sdk.FamilyOf(addr)) {
-			all[vipSpot(addr)] = nil
+			all[vipKey(addr)] = nil
 		}
 	}
 	return all, nil
@@ -263,14 +263,14 @@ func (socketKernel) Foreign(context.Context) (why string, unsure bool) { return 
 
 // Apply makes the sockets serve the claims of a batch. It first opens all sockets. If that fails for some claims, it
 // refuses them and changes nothing. Sockets that no claim needs any more stay open until finish.
-func (k socketKernel) Apply(ctx context.Context, b batch) (map[spot]error, error) {
+func (k socketKernel) Apply(ctx context.Context, b batch) (map[claimKey]error, error) {
 	next := k.follow(b)
 	var added []netip.Addr
 	for _, c := range changes(b, addVIPs) {
 		added = append(added, c.Key.place.addr.Addr())
 	}
 	err := k.addVIPs(ctx, added)
-	var refused map[spot]error
+	var refused map[claimKey]error
 	if err == nil {
 		refused, err = k.openAll(ctx, next)
 	}
@@ -293,7 +293,7 @@ func (k socketKernel) Apply(ctx context.Context, b batch) (map[spot]error, error
 			k.serve(c)
 			continue
 		}
-		delete(k.owed, p)
+		delete(k.failed, p)
 		if socket := k.open[p]; socket != nil && socket.Target() != nil {
 			delete(k.open, p)
 			k.leaving[p], k.closing[p] = socket, true
@@ -323,10 +323,10 @@ func (s *sockets) follow(b batch) map[place]rivals {
 	return next
 }
 
-// openAll opens missing sockets, or none and returns the claims for which that failed. If a claim belongs to a Service that no
-// update changed, or to a node port at an address that was just removed, its socket is owed instead.
-func (s *sockets) openAll(ctx context.Context, next map[place]rivals) (refused map[spot]error, err error) {
-	refused = make(map[spot]error)
+// openAll opens missing sockets, or none if it returns claims for which that failed. If a claim belongs to a Service that no
+// update changed, or to a node port at an address that was just removed, it is only recorded in failed.
+func (s *sockets) openAll(ctx context.Context, next map[place]rivals) (refused map[claimKey]error, err error) {
+	refused = make(map[claimKey]error)
 	var opened []place
 	for p, r := range next {
 		c := r.owner()
@@ -340,10 +340,10 @@ func (s *sockets) openAll(ctx context.Context, next map[place]rivals) (refused m
 		case err == nil:
 			opened = append(opened, p)
 		case !s.isEdited(c.name), c.every() && isNotLocal(err):
-			s.owed[p] = explain(p, err)
-			s.log.Warn("cannot listen; trying again", "at", p.String(), "service", c.name, "err", s.owed[p])
+			s.failed[p] = explain(p, err)
+			s.log.Warn("cannot listen; trying again", "at", p.String(), "service", c.name, "err", s.failed[p])
 		default:
-			refused[c.spot()] = explain(p, err)
+			refused[c.key()] = explain(p, err)
 		}
 	}
 	if err := ctx.Err(); err != nil || len(refused) > 0 {
@@ -362,7 +362,7 @@ func (s *sockets) openAll(ctx context.Context, next map[place]rivals) (refused m
 func (s *sockets) openAt(ctx context.Context, c *claim) error {
 	s.step()
 	p := c.place
-	delete(s.owed, p)
+	delete(s.failed, p)
 	if socket := s.leaving[p]; socket != nil {
 		closing := s.closing[p]
 		delete(s.leaving, p)
@@ -390,14 +390,14 @@ func (s *sockets) publish(d *desired) {
 	svc := *d.service
 	v := s.services[svc.Name]
 	switch {
-	case v.as == d:
+	case v.value == d:
 		return
 	case v.Service == nil:
 		v.Service = relay.NewService(svc)
 	default:
 		v.Set(svc)
 	}
-	v.as = d
+	v.value = d
 	s.services[svc.Name] = v
 	v.ImportAffinity(s.affinity[svc.Name], time.Now())
 	delete(s.affinity, svc.Name)
@@ -411,8 +411,8 @@ func (s *sockets) serve(c *claim) {
 	}
 }
 
-// openOwed adds missing VIPs and opens owed sockets, if retry is set.
-func (s *sockets) openOwed(ctx context.Context) error {
+// retryFailed adds missing VIPs and opens failed sockets, if retry is set.
+func (s *sockets) retryFailed(ctx context.Context) error {
 	if !s.retry {
 		return nil
 	}
@@ -421,13 +421,13 @@ func (s *sockets) openOwed(ctx context.Context) error {
 	if err := s.addVIPs(ctx, missing); err != nil {
 		return err
 	}
-	for p := range maps.Clone(s.owed) {
+	for p := range maps.Clone(s.failed) {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		c := s.rivals[p].owner()
 		if err := s.openAt(ctx, c); err != nil {
-			s.owed[p] = explain(p, err)
+			s.failed[p] = explain(p, err)
 			continue
 		}
 		s.serve(c)
@@ -437,10 +437,10 @@ func (s *sockets) openOwed(ctx context.Context) error {
 }
 
 // apply applies a plan, and makes the changed Services visible to connections. The caller calls finish afterwards.
-func (s *sockets) apply(ctx context.Context, p reconcile.Plan[*desired, spot, *claim]) ([]sdk.Failure, error) {
+func (s *sockets) apply(ctx context.Context, p reconcile.Plan[*desired, claimKey, *claim]) ([]sdk.Failure, error) {
 	failed, err := p.Apply(ctx)
 	if err == nil {
-		err = s.openOwed(ctx)
+		err = s.retryFailed(ctx)
 	}
 	if err != nil {
 		return nil, err
@@ -511,7 +511,7 @@ func (s *sockets) isDue() bool {
 	}
 	s.readAt = now
 	maps.DeleteFunc(s.leaving, func(p place, socket relay.Socket) bool { return !s.closing[p] && !socket.Drain() })
-	s.retry = len(s.owed)+len(s.vips.missing) > 0
+	s.retry = len(s.failed)+len(s.vips.missing) > 0
 	return true
 }
 

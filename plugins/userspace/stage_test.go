@@ -19,15 +19,15 @@ var (
 	at          = relaytest.Addr
 	svc         = relaytest.Service
 	udp         = relaytest.UDP
-	speaker     = relaytest.Endpoint
+	endpoint    = relaytest.Endpoint
 	echo        = relaytest.Echo
 	dial        = relaytest.Dial
 	ask         = relaytest.Ask
 	finds       = relaytest.Finds
 	eventually  = relaytest.Eventually
-	teller      = relaytest.UDPEndpoint
-	caller      = relaytest.UDPClient
-	tells       = relaytest.AskUDP
+	udpEndpoint = relaytest.UDPEndpoint
+	udpClient   = relaytest.UDPClient
+	askUDP      = relaytest.AskUDP
 	descriptors = relaytest.Descriptors
 
 	needsLoopback = relaytest.NeedsLoopback
@@ -111,8 +111,8 @@ func (s *stage) do(f func() error) {
 	}
 }
 
-// hurry makes the monitor read the machine's addresses and open owed sockets in its next round.
-func (s *stage) hurry() {
+// readNow makes the monitor read the machine's addresses and open failed sockets in its next round.
+func (s *stage) readNow() {
 	s.Helper()
 	s.do(func() error {
 		for _, f := range s.way.families {

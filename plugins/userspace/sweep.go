@@ -21,14 +21,14 @@ import (
 // failed connections to the closed ports, so it deletes their conntrack entries.
 func (p *plugin) sweep(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, error) {
 	p.log = env.Log
-	gone := p.served()
+	gone := p.describeSockets()
 	var ports map[sdk.Family][]uint16
 	var err error
 	if mayWrite() { // otherwise this process cannot have written rules
 		ports = p.redirectedPorts(ctx)
 		var rules, parameters []string
 		var unable error
-		rules, err = swept(l.KubeProxy).All(ctx, l, env)
+		rules, err = sweepRules(l.KubeProxy).All(ctx, l, env)
 		parameters, unable = env.GiveBack(l)
 		gone, err = slices.Concat(gone, rules, parameters), errors.Join(err, unable)
 	}
@@ -66,8 +66,8 @@ func (p *plugin) redirectedPorts(ctx context.Context) map[sdk.Family][]uint16 {
 	return all
 }
 
-// served describes the sockets and connections that Cleanup closes.
-func (p *plugin) served() []string {
+// describeSockets describes the sockets and connections that Cleanup closes.
+func (p *plugin) describeSockets() []string {
 	var names []string
 	for _, f := range p.way.families {
 		for at, socket := range f.core().open {
@@ -84,8 +84,8 @@ func (p *plugin) served() []string {
 	return names
 }
 
-// swept describes the rules to remove.
-func swept(kubeProxyToo bool) sweep.Rules {
+// sweepRules describes the rules to remove.
+func sweepRules(kubeProxyToo bool) sweep.Rules {
 	return sweep.Rules{
 		Mode: mode, Ours: isOurs, Rank: rank,
 		Tables: func(context.Context, iptables.Tool) ([]string, error) { return []string{"nat", "filter"}, nil },

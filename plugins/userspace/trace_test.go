@@ -63,7 +63,7 @@ func (s *scene) put(svc *sdk.Service) {
 	b := s.rules[svc.Name.Family]
 	var all frontendRules
 	for _, f := range svc.Frontends {
-		c := catch{node: &b.node, service: svc, frontend: f}
+		c := renderer{node: &b.node, service: svc, frontend: f}
 		if svc.Name.Protocol == sdk.UDP && len(svc.Cluster) > 0 {
 			c.udp = 2000 + uint16(len(s.udp))
 			s.udp[c.udp] = *svc
@@ -72,7 +72,7 @@ func (s *scene) put(svc *sdk.Service) {
 		all.chains, all.entries = append(all.chains, at.chains...), append(all.entries, at.entries...)
 	}
 	if svc.HealthPort != 0 {
-		all.entries = append(all.entries, health(svc.HealthPort))
+		all.entries = append(all.entries, healthEntry(svc.HealthPort))
 	}
 	b.SetDesired(map[sdk.Name]rules.Piece{svc.Name: rules.NewPiece(all.chains, all.entries)})
 }

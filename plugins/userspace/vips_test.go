@@ -274,7 +274,7 @@ func hostOf(addr string) netip.Addr { return addrPortOf(addr).Addr() }
 func TestAddresses(t *testing.T) {
 	m := newVIPTest(t)
 	front, more, idle, back := at(1, 8000), at(3, 8000), at(4, 8000), at(2, 8000)
-	speaker(t, back, nil)
+	endpoint(t, back, nil)
 	s := m.standby(svc("web", "cluster-ip "+front, back), svc("idle", "cluster-ip "+idle, ""))
 	m.has()
 	s.role(sdk.Active)
@@ -317,7 +317,7 @@ func TestAddressesTakeNoNodePorts(t *testing.T) {
 func TestAddressFails(t *testing.T) {
 	m := newVIPTest(t)
 	front, taken, good, back := at(1, 8000), at(3, 8000), at(4, 8000), at(2, 8000)
-	speaker(t, back, nil)
+	endpoint(t, back, nil)
 	s := m.active(svc("web", "cluster-ip "+front, back))
 	m.set(func() { m.taken = map[netip.Addr]bool{hostOf(taken): true} })
 	bad := svc("bad", "cluster-ip "+at(5, 8000)+", external-ip "+taken, back)
@@ -342,7 +342,7 @@ func TestAddressFails(t *testing.T) {
 func TestRemovedAddress(t *testing.T) {
 	m := newVIPTest(t)
 	front, back := at(1, 8000), at(2, 8000)
-	speaker(t, back, nil)
+	endpoint(t, back, nil)
 	s := m.active(svc("web", "cluster-ip "+front, back))
 	socket := s.socket(place{sdk.TCP, addrPortOf(front)})
 	if err := m.Remove(assigned{addr: hostOf(front)}); err != nil {
@@ -379,7 +379,7 @@ func TestRemovedAddress(t *testing.T) {
 func TestSwapLeavesAddresses(t *testing.T) {
 	m := newVIPTest(t)
 	front, back := at(1, 8000), at(2, 8000)
-	speaker(t, back, nil)
+	endpoint(t, back, nil)
 	web := svc("web", "cluster-ip "+front, back)
 	from := m.active(web, svc("gone", "cluster-ip "+at(3, 8000), back))
 	from.role(sdk.Draining)
@@ -400,7 +400,7 @@ func TestSwapLeavesAddresses(t *testing.T) {
 func TestActiveBesidePredecessor(t *testing.T) {
 	m := newVIPTest(t)
 	front, back := at(1, 8000), at(2, 8000)
-	speaker(t, back, nil)
+	endpoint(t, back, nil)
 	web := svc("web", "cluster-ip "+front, back)
 	from, to := m.active(web), m.active(web)
 	if to.socket(place{sdk.TCP, addrPortOf(front)}) != nil {

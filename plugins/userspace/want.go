@@ -32,9 +32,9 @@ type claim struct {
 // frontend with the address of the place.
 func (c *claim) every() bool { return c.frontend.Addr.Addr().IsUnspecified() }
 
-// spot returns the key of a claim in the reconciler.
-func (c *claim) spot() spot {
-	return spot{place: c.place, every: c.every(), listens: c.listens}
+// key returns the key of a claim in the reconciler.
+func (c *claim) key() claimKey {
+	return claimKey{place: c.place, every: c.every(), listens: c.listens}
 }
 
 // A desired is the piece of one Service: its value for connections, and its claims. It is nil if there is no Service.
@@ -48,7 +48,7 @@ func (d *desired) Equal(e *desired) bool {
 	if d == nil || e == nil || d == e {
 		return d == e
 	}
-	return d.service.Equal(*e.service) && slices.EqualFunc(d.claims, e.claims, func(a, b claim) bool { return a.spot() == b.spot() })
+	return d.service.Equal(*e.service) && slices.EqualFunc(d.claims, e.claims, func(a, b claim) bool { return a.key() == b.key() })
 }
 
 // want returns the piece of a Service on a node whose addresses nodePorts take node ports.

@@ -16,9 +16,9 @@ import (
 // ownStem begins the names of chains that belong to one frontend.
 const ownStem = "KUBE-PS-"
 
-// A catch determines the rules of one frontend: those that redirect its packets to the relay, and those that reject or drop
+// A renderer determines the rules of one frontend: those that redirect its packets to the relay, and those that reject or drop
 // them.
-type catch struct {
+type renderer struct {
 	node     *nodeConfig
 	service  *sdk.Service
 	frontend sdk.Frontend
@@ -32,8 +32,8 @@ type frontendRules struct {
 }
 
 // rules returns the rules of c: an entry in a tree of nat, one in a tree of filter, and an own chain behind an entry if one
-// rule is not enough. Nat redirects packets that get an endpoint; filter rejects or drops the other ones.
-func (c catch) rules() frontendRules {
+// rule is not enough. Nat redirects packets that get an endpoint; filter rejects or drops all others.
+func (c renderer) rules() frontendRules {
 	var d frontendRules
 	c.addRedirect(&d)
 	c.addDeny(&d)
@@ -41,14 +41,14 @@ func (c catch) rules() frontendRules {
 		d.entries = append(d.entries, rules.Entry{In: loopPortal, Key: tree.Key{Addr: c.frontend.Addr.Addr()}, Rule: "-j DROP"})
 	}
 	if c.udp != 0 {
-		d.entries = append(d.entries, guard(sdk.UDP, c.udp))
+		d.entries = append(d.entries, guardEntry(sdk.UDP, c.udp))
 	}
 	return d
 }
 
 // addRedirect adds the rules of nat. They accept other packets to an address, or the node port of another Service could
 // redirect these.
-func (c catch) addRedirect(d *frontendRules) {
+func (c renderer) addRedirect(d *frontendRules) {
 	redirected := c.redirected()
 	switch {
 	case len(redirected) == 1 && redirected[0] == match{}:
@@ -67,7 +67,7 @@ func (c catch) addRedirect(d *frontendRules) {
 }
 
 // addDeny adds the rules of filter for packets that nat has not redirected.
-func (c catch) addDeny(d *frontendRules) {
+func (c renderer) addDeny(d *frontendRules) {
 	switch {
 	case len(c.service.Cluster) == 0 && len(c.frontend.Sources) == 0:
 		d.entries = append(d.entries, c.entry(denyPortal, denyPort, iptables.Refused(c.node.family)))
@@ -85,7 +85,7 @@ func (c catch) addDeny(d *frontendRules) {
 }
 
 // redirected returns the packets to redirect: those from clients that are allowed and get an endpoint.
-func (c catch) redirected() (all []match) {
+func (c renderer) redirected() (all []match) {
 	for _, source := range c.sources() {
 		for _, from := range c.origins() {
 			if both, ok := source.and(from); ok {
@@ -98,7 +98,7 @@ func (c catch) redirected() (all []match) {
 
 // origins returns the packets from clients that get an endpoint, without regard to source ranges. For TCP the shared chains
 // match pods and the node.
-func (c catch) origins() []match {
+func (c renderer) origins() []match {
 	switch {
 	case c.service.Name.Protocol == sdk.UDP && c.udp == 0:
 		return nil // the socket could not be opened
@@ -113,7 +113,7 @@ func (c catch) origins() []match {
 }
 
 // action returns what redirects a packet: for TCP a shared chain, for UDP a target with the frontend's own socket.
-func (c catch) action() iptables.Rule {
+func (c renderer) action() iptables.Rule {
 	switch {
 	case c.service.Name.Protocol == sdk.UDP:
 		return iptables.Words("-j DNAT --to-destination", netip.AddrPortFrom(c.node.to, c.udp))
@@ -124,17 +124,17 @@ func (c catch) action() iptables.Rule {
 }
 
 // serves reports whether clients of an origin get an endpoint, if source ranges allow them.
-func (c catch) serves(from sdk.Origin) bool {
+func (c renderer) serves(from sdk.Origin) bool {
 	f := c.frontend
 	f.Sources = nil
 	return c.service.Route(f, sdk.Caller{From: from}, c.node.node).Verdict == sdk.Forward
 }
 
 // every reports whether c is a node port.
-func (c catch) every() bool { return c.frontend.Addr.Addr().IsUnspecified() }
+func (c renderer) every() bool { return c.frontend.Addr.Addr().IsUnspecified() }
 
 // entry returns an entry for c in a tree: in port if c is a node port, else in portal.
-func (c catch) entry(portal, port int, action iptables.Rule) rules.Entry {
+func (c renderer) entry(portal, port int, action iptables.Rule) rules.Entry {
 	name := c.service.Name
 	e := rules.Entry{
 		In: portal, Key: tree.Key{Addr: c.frontend.Addr.Addr(), Protocol: name.Protocol, Port: c.frontend.Addr.Port()},
@@ -147,7 +147,7 @@ func (c catch) entry(portal, port int, action iptables.Rule) rules.Entry {
 }
 
 // own returns c's own chain in a table, without rules.
-func (c catch) own(table string) iptables.Chain {
+func (c renderer) own(table string) iptables.Chain {
 	return iptables.Chain{ID: iptables.ID{Table: table, Chain: ownChain(place{c.service.Name.Protocol, c.frontend.Addr})}}
 }
 
@@ -155,7 +155,7 @@ func (c catch) own(table string) iptables.Chain {
 func ownChain(p place) string { return ownStem + iptables.Hash(p.String()) }
 
 // sources returns the packets from allowed sources: all packets if there are no source ranges.
-func (c catch) sources() []match {
+func (c renderer) sources() []match {
 	if len(c.frontend.Sources) == 0 {
 		return []match{{}}
 	}
@@ -168,13 +168,13 @@ func (c catch) sources() []match {
 	return all
 }
 
-// guard returns an entry that lets a socket of ours receive only redirected packets.
-func guard(p sdk.Protocol, port uint16) rules.Entry {
+// guardEntry returns an entry that lets a socket of ours receive only redirected packets.
+func guardEntry(p sdk.Protocol, port uint16) rules.Entry {
 	return rules.Entry{In: guardPort, Key: tree.Key{Protocol: p, Port: port}, Rule: iptables.Words("-g", ownSocket.Chain)}
 }
 
-// health returns an entry that accepts health checks on a port.
-func health(port uint16) rules.Entry {
+// healthEntry returns an entry that accepts health checks on a port.
+func healthEntry(port uint16) rules.Entry {
 	return rules.Entry{In: guardPort, Key: tree.Key{Protocol: sdk.TCP, Port: port}, Rule: "-j ACCEPT"}
 }
 
