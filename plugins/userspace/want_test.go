@@ -95,6 +95,11 @@ give tcp 10.0.0.1:80 to ns1/web/tcp4 as cluster-ip 10.0.0.1:80`},
 close tcp 10.0.0.1:80`},
 		{"an address moves: the socket stays open", []sdk.Service{web}, []sdk.Service{as("other", web)}, `
 give tcp 10.0.0.1:80 to ns1/other/tcp4 as cluster-ip 10.0.0.1:80`},
+		{"an address moves to a Service without an endpoint", []sdk.Service{web}, []sdk.Service{empty(as("other", web))}, `
+close tcp 10.0.0.1:80`},
+		{"and back", []sdk.Service{empty(as("other", web))}, []sdk.Service{web}, `
+open tcp 10.0.0.1:80 for ns1/web/tcp4
+give tcp 10.0.0.1:80 to ns1/web/tcp4 as cluster-ip 10.0.0.1:80`},
 		{"another policy on the same socket", []sdk.Service{web}, []sdk.Service{local(web)}, `
 give tcp 10.0.0.1:80 to ns1/web/tcp4 as cluster-ip 10.0.0.1:80 local`},
 		{"the last endpoint goes: the kernel refuses callers", []sdk.Service{web}, []sdk.Service{empty(web)}, `
