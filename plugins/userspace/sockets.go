@@ -31,9 +31,9 @@ type process struct {
 	affinity map[sdk.Name][]sdk.AffinityEntry
 }
 
-// A sockets has the sockets of one IP family and the Services that they serve. By socketMode and socketKernel it is
-// kept by package reconcile. Its entries are the claims of Services and the VIPs that they need. A socket
-// serves the claim that names its address, or else the claim of a node port.
+// A sockets has the sockets of one IP family and the Services that they serve. Package reconcile keeps them, by socketMode
+// and socketKernel: its entries are the claims of Services and the VIPs that they need. A socket serves the claim of a
+// frontend with its address, or else that of a node port.
 type sockets struct {
 	*process
 	family  sdk.Family

@@ -13,14 +13,13 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/test/relaytest"
 )
 
 // redirectTo adds a rule that redirects packets of the node from an address to a local port, and a route to the address.
-func redirectTo(t *testing.T, protocol, addr string, port uint16) {
+func redirectTo(t *testing.T, addr string, port uint16) {
 	t.Helper()
 	rule := func(command string) {
-		words := strings.Fields(fmt.Sprintf("-w -t nat %s OUTPUT -p %s -d %s -j REDIRECT --to-ports %d", command, protocol, addr, port))
+		words := strings.Fields(fmt.Sprintf("-w -t nat %s OUTPUT -p tcp -d %s -j REDIRECT --to-ports %d", command, addr, port))
 		if out, err := exec.Command("iptables", words...).CombinedOutput(); err != nil {
 			t.Fatalf("iptables %q: %v: %s", words, err, out)
 		}
@@ -61,7 +60,7 @@ func TestKernelRedirected(t *testing.T) {
 	named := listen("192.0.2.1:80", exact)
 	listen("0.0.0.0:80", every)
 	ports := x.Ports()
-	redirectTo(t, "tcp", "192.0.2.0/24", ports[sdk.OnNode])
+	redirectTo(t, "192.0.2.0/24", ports[sdk.OnNode])
 	finds(t, "192.0.2.1:80", exact)
 	finds(t, "192.0.2.2:80", every)
 	if _, err := ask("192.0.2.1:81"); !errors.Is(err, syscall.ECONNRESET) {
@@ -80,32 +79,4 @@ func TestKernelRedirected(t *testing.T) {
 		t.Errorf("the ports are %v, want %v", x.Ports(), ports)
 	}
 	finds(t, "192.0.2.1:80", every)
-}
-
-// The reply to a redirected datagram comes from the address to which the datagram was sent.
-func TestKernelRedirectedUDP(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root: it writes rules, in a namespace of its own")
-	}
-	if _, err := exec.LookPath("iptables"); err != nil {
-		t.Skip("needs iptables: ", err)
-	}
-	back := at(2, 5300)
-	relaytest.UDPEndpoint(t, back)
-	r := New()
-	defer r.Stop()
-	r.SetUDPIdle(relaytest.Timeout)
-	x := r.NewRedirected(netip.IPv4Unspecified())
-	defer x.Close()
-	s, err := x.ListenUDP(t.Context(), addrPortOf("192.0.2.3:53"), netip.MustParseAddrPort("127.0.0.1:0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	dns := udp(svc("dns", "cluster-ip 192.0.2.3:53", back))
-	s.Serve(&Target{NewService(dns), dns.Frontends[0]})
-	redirectTo(t, "udp", "192.0.2.3", s.Port())
-	if got := relaytest.AskUDP(t, relaytest.UDPClient(t, "192.0.2.3:53"), "x"); got != back {
-		t.Errorf("the endpoint is %s", got)
-	}
 }
