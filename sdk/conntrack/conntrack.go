@@ -44,7 +44,7 @@ type Served struct {
 // addresses of which the port is not known, with port zero.
 type servers map[netip.AddrPort]bool
 
-func (by servers) have(ep netip.AddrPort) bool {
+func (by servers) contain(ep netip.AddrPort) bool {
 	return by[ep] || by[netip.AddrPortFrom(ep.Addr(), 0)]
 }
 
@@ -60,16 +60,16 @@ func Serving(family sdk.Family, services []sdk.Service, takesNodePorts func(neti
 		by := serversOf(svc)
 		for _, f := range svc.Frontends {
 			if f.Addr.Addr().IsUnspecified() {
-				take(s.byPort, f.Addr.Port(), by)
+				addServers(s.byPort, f.Addr.Port(), by)
 			} else {
-				take(s.byAddr, f.Addr, by)
+				addServers(s.byAddr, f.Addr, by)
 			}
 		}
 	}
 	return s
 }
 
-func take[K comparable](all map[K]servers, frontend K, by servers) {
+func addServers[K comparable](all map[K]servers, frontend K, by servers) {
 	if all[frontend] == nil || len(by) > 0 {
 		all[frontend] = by
 	}
@@ -95,7 +95,7 @@ func (s Served) Stale(f Flow) bool {
 	if len(by) == 0 {
 		return ok && f.Reply != f.To // translated
 	}
-	return ok && !by.have(f.Reply)
+	return ok && !by.contain(f.Reply)
 }
 
 func serversOf(svc sdk.Service) servers {

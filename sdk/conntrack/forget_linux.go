@@ -38,6 +38,32 @@ func ForgetFailed(family sdk.Family, gone func(reply netip.AddrPort) bool) (int,
 	return n, nil
 }
 
+// ForgetEarly deletes the kernel's entries of TCP connections to frontends of services that began
+// before the frontend was served: nothing has answered them, and their destination was not
+// translated. The kernel would send each retry of the client where it sent the first packet
+// (kubernetes#101607). SCTP does not need this: its entries end before the client tries again.
+// Entries of connections that were answered stay. takesNodePorts reports whether an address of
+// this node accepts node ports now; step is called for each entry that ForgetEarly examines. It
+// returns the number of deleted entries, and needs CAP_NET_ADMIN.
+func ForgetEarly(family sdk.Family, services []sdk.Service, takesNodePorts func(netip.Addr) bool, step func()) (int, error) {
+	e := early{frontends: make(map[netip.AddrPort]bool), takesNodePorts: takesNodePorts, step: step}
+	for _, svc := range services {
+		if svc.Name.Protocol == sdk.TCP && svc.Name.Family == family {
+			for _, f := range svc.Frontends {
+				e.frontends[f.Addr] = true
+			}
+		}
+	}
+	if len(e.frontends) == 0 {
+		return 0, nil
+	}
+	n, err := forget(family, e)
+	if err != nil {
+		return n, fmt.Errorf("forget %s tcp connections that nothing answered: %w", family, err)
+	}
+	return n, nil
+}
+
 // forget deletes the entries of family that match.
 func forget(family sdk.Family, match netlink.CustomConntrackFilter) (int, error) {
 	inet := netlink.InetFamily(unix.AF_INET)
@@ -53,26 +79,24 @@ func forget(family sdk.Family, match netlink.CustomConntrackFilter) (int, error)
 	return int(n), err
 }
 
-// stale is the filter that package netlink calls for each flow.
+// ends returns the destination of a flow, and the source of the replies that the kernel expects.
+// They are equal if the destination was not translated.
+func ends(f *netlink.ConntrackFlow) (to, reply netip.AddrPort) {
+	dst, _ := netip.AddrFromSlice(f.Forward.DstIP) // an address that is not valid equals no frontend
+	src, _ := netip.AddrFromSlice(f.Reverse.SrcIP)
+	return netip.AddrPortFrom(dst.Unmap(), f.Forward.DstPort), netip.AddrPortFrom(src.Unmap(), f.Reverse.SrcPort)
+}
+
+// stale is the filter of Forget.
 type stale struct{ served Served }
 
 func (s stale) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 	if s.served.step != nil {
 		s.served.step()
 	}
-	if f.Forward.Protocol != unix.IPPROTO_UDP {
-		return false
-	}
-	to, ok := netip.AddrFromSlice(f.Forward.DstIP)
-	reply, ok2 := netip.AddrFromSlice(f.Reverse.SrcIP)
-	return ok && ok2 && s.served.Stale(Flow{
-		To:    netip.AddrPortFrom(to.Unmap(), f.Forward.DstPort),
-		Reply: netip.AddrPortFrom(reply.Unmap(), f.Reverse.SrcPort),
-	})
+	to, reply := ends(f)
+	return f.Forward.Protocol == unix.IPPROTO_UDP && s.served.Stale(Flow{To: to, Reply: reply})
 }
-
-// failed is the filter of ForgetFailed.
-type failed func(reply netip.AddrPort) bool
 
 // States in the kernel (enum tcp_conntrack) of connections in which a new SYN from the same
 // port is sent where the previous one was sent. In other states the kernel chooses again.
@@ -81,11 +105,37 @@ const (
 	tcpClose   = 8 // TCP_CONNTRACK_CLOSE: ended by a reset
 )
 
-func (gone failed) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
-	tcp, ok := f.ProtoInfo.(*netlink.ProtoInfoTCP)
-	if !ok || tcp.State != tcpSynSent && tcp.State != tcpClose {
-		return false
+// tcpState returns the state of a TCP connection, and zero for other protocols.
+func tcpState(f *netlink.ConntrackFlow) uint8 {
+	if tcp, ok := f.ProtoInfo.(*netlink.ProtoInfoTCP); ok {
+		return tcp.State
 	}
-	reply, ok := netip.AddrFromSlice(f.Reverse.SrcIP)
-	return ok && gone(netip.AddrPortFrom(reply.Unmap(), f.Reverse.SrcPort))
+	return 0
+}
+
+// failed is the filter of ForgetFailed.
+type failed func(reply netip.AddrPort) bool
+
+func (gone failed) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
+	_, reply := ends(f)
+	state := tcpState(f)
+	return (state == tcpSynSent || state == tcpClose) && gone(reply)
+}
+
+// early is the filter of ForgetEarly.
+type early struct {
+	frontends      map[netip.AddrPort]bool
+	takesNodePorts func(netip.Addr) bool
+	step           func()
+}
+
+func (e early) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
+	e.step()
+	to, reply := ends(f)
+	every := netip.IPv4Unspecified()
+	if to.Addr().Is6() {
+		every = netip.IPv6Unspecified()
+	}
+	return tcpState(f) == tcpSynSent && to == reply &&
+		(e.frontends[to] || e.frontends[netip.AddrPortFrom(every, to.Port())] && e.takesNodePorts(to.Addr()))
 }

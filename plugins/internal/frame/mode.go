@@ -205,7 +205,7 @@ type Tracked interface {
 	// not serve, and says how many those were.
 	Forget(family sdk.Family, services []sdk.Service, step func()) (int, error)
 
-	// ForgetEarly deletes the entries of TCP and SCTP connections to these Services of family that began
+	// ForgetEarly deletes the entries of TCP connections to these Services of family that began
 	// before the Services were there (conntrack.ForgetEarly), and returns their number.
 	ForgetEarly(family sdk.Family, services []sdk.Service, step func()) (int, error)
 }
