@@ -29,6 +29,7 @@
 package ledger
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,7 +40,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
+	"time"
 
 	"github.com/pointsman/pointsman/sdk/statefile"
 )
@@ -54,32 +55,14 @@ type Ledger struct {
 // Open returns the ledger, in dir, of the calling thread's network namespace. It creates
 // nothing. It returns an error if dir does not exist and could not be created.
 func Open(dir string) (*Ledger, error) {
-	if err := mayMake(dir); err != nil {
-		return nil, fmt.Errorf("open ledger: %w", err)
-	}
 	namespace, err := namespace()
 	if err != nil {
 		return nil, fmt.Errorf("open ledger: which network namespace is this: %w", err)
 	}
-	return &Ledger{dir: dir, namespace: namespace}, nil
-}
-
-// mayMake returns an error if dir does not exist and could not be created.
-func mayMake(dir string) error {
-	for at := dir; ; at = filepath.Dir(at) {
-		info, err := os.Stat(at)
-		switch {
-		case errors.Is(err, fs.ErrNotExist) && at != filepath.Dir(at):
-			continue
-		case err != nil:
-			return err
-		case !info.IsDir():
-			return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
-		case at == dir:
-			return nil
-		}
-		return mayWrite(at)
+	if err := mayMake(dir); err != nil {
+		return nil, fmt.Errorf("open ledger: %w", err)
 	}
+	return &Ledger{dir: dir, namespace: namespace}, nil
 }
 
 // settings is the content of the file: each kernel parameter that has a holder, by path.
@@ -227,16 +210,16 @@ func (e *entry) release(holder, path string) (bool, error) {
 }
 
 // edit reads the settings under their lock, calls change, and writes the result. It writes even
-// after an error, so that the file shows how far change came.
+// after an error, so that the file shows how far change came. The lock is held only while a few
+// files are written, by code that waits for nothing else.
 func (l *Ledger) edit(change func(settings) error) error {
-	if err := os.MkdirAll(l.dir, 0o700); err != nil {
-		return fmt.Errorf("lock ledger: %w", err)
-	}
-	lock, err := lockFile(l.file(".lock"))
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	lock, err := l.lockRecord(ctx, "SETTINGS")
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
+	defer lock.Unlock()
 	p, err := l.read()
 	if err != nil {
 		return err
@@ -260,20 +243,19 @@ func (l *Ledger) read() (settings, error) {
 	return p, nil
 }
 
-// write replaces the file atomically and durably. Empty settings remove the file.
-func (l *Ledger) write(p settings) error {
-	name := l.file(".json")
-	if len(p) == 0 {
-		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("write ledger: %w", err)
-		}
-		return nil
+func (l *Ledger) write(p settings) error { return write(l.file(".json"), p, len(p) == 0) }
+
+// write replaces a file with v as JSON, atomically and durably. It removes the file if v is
+// empty.
+func write(file string, v any, empty bool) error {
+	if empty {
+		return statefile.Remove(file)
 	}
-	data, err := json.MarshalIndent(p, "", "\t")
+	data, err := json.MarshalIndent(v, "", "\t")
+	if err == nil {
+		err = statefile.Write(file, append(data, '\n'))
+	}
 	if err != nil {
-		return fmt.Errorf("write ledger: %w", err)
-	}
-	if err := statefile.Write(name, append(data, '\n')); err != nil {
 		return fmt.Errorf("write ledger: %w", err)
 	}
 	return nil

@@ -3,126 +3,29 @@
 package ledger
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Lock is the writer's lock of one mode in one network namespace. It ends with Unlock, or
-// when the last process with its File open has ended.
-type Lock struct{ file *os.File }
-
-// TryLock takes the writer's lock of mode. If another process holds it, the error is a
-// *sdk.Busy.
-func (l *Ledger) TryLock(mode string) (*Lock, error) {
-	if err := os.MkdirAll(l.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("lock %s: %w", mode, err)
-	}
-	f, err := tryFile(l.file("-" + mode + ".lock"))
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		defer f.Close()
-		busy := &sdk.Busy{Mode: mode}
-		busy.PID = holderOf(f)
-		if busy.PID != 0 {
-			busy.Program, busy.Host = program(busy.PID), startedBy(busy.PID)
-		}
-		return nil, busy
-	}
-	if err == nil {
-		if err = note(f); err != nil {
-			_ = f.Close()
+// mayMake returns an error if dir does not exist and this process could not create it.
+func mayMake(dir string) error {
+	_, err := os.Stat(dir)
+	for at := dir; errors.Is(err, fs.ErrNotExist) && at != filepath.Dir(at); {
+		at = filepath.Dir(at)
+		if err = unix.Faccessat(unix.AT_FDCWD, at, unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
+			err = &fs.PathError{Op: "create files in", Path: at, Err: err}
 		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("lock %s: %w", mode, err)
-	}
-	return &Lock{f}, nil
-}
-
-// tryFile locks the file of that name. If it returns EWOULDBLOCK because another process holds
-// the lock, the file is open nevertheless.
-func tryFile(name string) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	}
-	if err != nil && !errors.Is(err, unix.EWOULDBLOCK) {
-		_ = f.Close()
-		return nil, err
-	}
-	return f, err
-}
-
-// Lock waits for the writer's lock of mode until ctx ends.
-func (l *Ledger) Lock(ctx context.Context, mode string) (*Lock, error) {
-	poll := time.NewTicker(20 * time.Millisecond)
-	defer poll.Stop()
-	for {
-		lock, err := l.TryLock(mode)
-		if !errors.As(err, new(*sdk.Busy)) {
-			return lock, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(err, ctx.Err())
-		case <-poll.C:
-		}
-	}
-}
-
-// File returns the file to pass to a tool (in exec.Cmd's ExtraFiles), so that the lock lasts
-// until the tool has ended, even if this process ends first.
-func (k *Lock) File() *os.File { return k.file }
-
-// Unlock releases the lock, effective when the tools that received File have ended.
-func (k *Lock) Unlock() error { return k.file.Close() }
-
-// note writes the holder of the lock into its file, so that others can name it.
-func note(f *os.File) error {
-	if err := f.Truncate(0); err != nil {
-		return err
-	}
-	_, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	return err
-}
-
-// lockFile waits for the lock of a ledger's settings. It is held only while a few files are
-// written, by code that waits for nothing else.
-func lockFile(name string) (*os.File, error) {
-	deadline := time.Now().Add(5 * time.Second)
-	for {
-		f, err := tryFile(name)
-		switch {
-		case err == nil:
-			return f, nil
-		case f != nil:
-			_ = f.Close()
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
-			return nil, fmt.Errorf("lock ledger %s: %w", name, err)
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
-// mayWrite returns an error if this process cannot create files in dir.
-func mayWrite(dir string) error {
-	if err := unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
-		return &os.PathError{Op: "access", Path: dir, Err: err}
-	}
-	return nil
 }
 
 // Private gives this process and its children a private ledger in Dir that ends with them: it
@@ -159,37 +62,39 @@ func namespace() (string, error) {
 	return "net-inode-" + strconv.FormatUint(st.Ino, 10), nil
 }
 
-// holderOf returns the PID of the process that holds the lock on f, from /proc/locks; zero if
-// it is not listed. It does not use the PID recorded in the file, because that of a process in
-// another PID namespace would name a wrong process here. The kernel lists only processes that
-// are visible from here.
-func holderOf(f *os.File) int {
+// busy returns the error that names the process which holds the lock on the file, from
+// /proc/locks. Its PID is zero if it is not listed: the kernel lists only processes that are
+// visible from here. A PID in the file could be that of another PID namespace.
+func busy(mode, name string) *sdk.Busy {
+	b := &sdk.Busy{Mode: mode}
 	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return 0
+	if err := unix.Stat(name, &st); err != nil {
+		return b
 	}
 	locks, err := os.ReadFile("/proc/locks")
 	if err != nil {
-		return 0
+		return b
 	}
-	return flockOn(string(locks), st.Ino, fmt.Sprintf("%02x:%02x", unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev))))
+	device := fmt.Sprintf("%02x:%02x", unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev)))
+	if b.PID = flockOn(string(locks), st.Ino, device); b.PID != 0 {
+		b.Program, b.Host = program(b.PID), startedBy(b.PID)
+	}
+	return b
 }
 
 // startedBy returns the parent of a process, which is the host that started it. It returns zero
 // if that is not known, or if the process is a separate unit or container, so that its parent
 // is an init process or in another PID namespace.
 func startedBy(pid int) int {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // empty if the process has ended
+	for line := range strings.Lines(string(status)) {
+		if parent, ok := strings.CutPrefix(line, "PPid:"); ok {
+			if number, _ := strconv.Atoi(strings.TrimSpace(parent)); number != 1 {
+				return number
+			}
+		}
 	}
-	after := strings.LastIndexByte(string(stat), ')') // the process name may contain spaces and parentheses
-	field := strings.Fields(string(stat[after+1:]))   // the state, and the parent
-	if len(field) < 2 || field[1] == "1" {
-		return 0
-	}
-	parent, _ := strconv.Atoi(field[1])
-	return parent
+	return 0
 }
 
 // flockOn returns the process with a flock on the file with that inode and device, from the

@@ -5,28 +5,15 @@
 package ledger
 
 import (
-	"context"
 	"errors"
-	"os"
+
+	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Lock is the writer's lock of one mode in one network namespace.
-type Lock struct{}
-
-// TryLock is not supported: only Linux has network namespaces.
-func (l *Ledger) TryLock(string) (*Lock, error) { return nil, errors.ErrUnsupported }
-
-// Lock is not supported: only Linux has network namespaces.
-func (l *Ledger) Lock(context.Context, string) (*Lock, error) { return nil, errors.ErrUnsupported }
-
-// File returns nil on this system.
-func (k *Lock) File() *os.File { return nil }
-
-// Unlock does nothing on this system.
-func (k *Lock) Unlock() error { return nil }
-
-func lockFile(string) (*os.File, error) { return nil, errors.ErrUnsupported }
-
-func mayWrite(string) error { return errors.ErrUnsupported }
-
+// namespace is not supported: only Linux has network namespaces. So Open returns an error, and
+// no other function of this file is called.
 func namespace() (string, error) { return "", errors.ErrUnsupported }
+
+func mayMake(string) error { return nil }
+
+func busy(mode, _ string) *sdk.Busy { return &sdk.Busy{Mode: mode} }

@@ -3,16 +3,11 @@
 package ledger
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 
-	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
@@ -24,19 +19,15 @@ type Share struct {
 	Holders []string          // dataplanes that need the object, sorted
 	Facts   map[string]string // arbitrary facts about the object
 
-	file  string
-	saved []byte // content of the file
-	lock  *Lock
+	file string
+	lock *Lock
 }
 
 // Share waits, until ctx ends, for the lock of the object called name, and reads its record.
 // The record is empty if no dataplane has ever held the object, or if the ledger was lost. name
 // must contain an upper-case letter, so that it cannot be the name of a mode.
 func (l *Ledger) Share(ctx context.Context, name string) (*Share, error) {
-	lock, err := l.Lock(ctx, name)
-	if errors.As(err, new(*sdk.Busy)) { // the host would mistake a Busy for that of the mode's lock
-		err = fmt.Errorf("wait for the lock of %s: %v: %w", name, err, ctx.Err())
-	}
+	lock, err := l.lockRecord(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +41,6 @@ func (l *Ledger) Look(name string) *Share {
 	s := &Share{file: l.file("-" + name + ".json")}
 	data, err := statefile.Read(s.file)
 	if err == nil {
-		s.saved = data
 		err = json.Unmarshal(data, s)
 	}
 	if err != nil { // there is no file, or it is not readable
@@ -81,22 +71,7 @@ func (s *Share) Remove(holder string) bool {
 }
 
 // Save writes the record durably. If it has neither holders nor facts, Save removes the file.
-func (s *Share) Save() error {
-	if len(s.Holders)+len(s.Facts) == 0 {
-		if err := os.Remove(s.file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("write ledger: %w", err)
-		}
-		return nil
-	}
-	data, err := json.MarshalIndent(s, "", "\t")
-	if data = append(data, '\n'); err == nil && !bytes.Equal(data, s.saved) {
-		err = statefile.Write(s.file, data)
-	}
-	if err != nil {
-		return fmt.Errorf("write ledger: %w", err)
-	}
-	return nil
-}
+func (s *Share) Save() error { return write(s.file, s, len(s.Holders)+len(s.Facts) == 0) }
 
 // File returns the file to pass to a tool that changes the object, so that the lock lasts until
 // the tool has ended.

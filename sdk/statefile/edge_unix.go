@@ -18,33 +18,27 @@ import (
 // sticky bit, such as /tmp, is accepted, because only the owner of dir can rename it there.
 func Guarded(dir string) error {
 	real, err := filepath.EvalSymlinks(dir)
+	if err == nil {
+		real, err = filepath.Abs(real)
+	}
 	if err != nil {
 		return err
 	}
-	if real, err = filepath.Abs(real); err != nil {
-		return err
-	}
-	info, err := os.Stat(real)
-	if err != nil {
-		return err
-	}
-	if s, ok := info.Sys().(*syscall.Stat_t); ok && s.Uid != 0 && s.Uid != uint32(os.Geteuid()) {
-		return fmt.Errorf("directory %s belongs to user %d, who could change what is in it; try: chown %d %s, or use another", real, s.Uid, os.Geteuid(), real)
-	}
-	if err := checkClosed(real, info); err != nil {
-		return err
-	}
-	for parent := filepath.Dir(real); ; parent = filepath.Dir(parent) {
-		info, err := os.Stat(parent)
+	for at := real; ; at = filepath.Dir(at) {
+		info, err := os.Stat(at)
 		if err != nil {
 			return err
 		}
-		if info.Mode()&fs.ModeSticky == 0 {
-			if err := checkClosed(parent, info); err != nil {
+		s := info.Sys().(*syscall.Stat_t)
+		if at == real && s.Uid != 0 && s.Uid != uint32(os.Geteuid()) {
+			return fmt.Errorf("directory %s belongs to user %d, who could change what is in it; try: chown %d %s, or use another", real, s.Uid, os.Geteuid(), real)
+		}
+		if at == real || info.Mode()&fs.ModeSticky == 0 {
+			if err := checkClosed(at, info.Mode(), s); err != nil {
 				return err
 			}
 		}
-		if parent == filepath.Dir(parent) {
+		if at == filepath.Dir(at) {
 			return nil
 		}
 	}
@@ -55,10 +49,9 @@ func MakeDir(dir string) error { return os.MkdirAll(dir, 0o700) }
 
 // checkClosed returns an error if others may write to dir: everyone, or a group that is neither
 // root's nor this user's own.
-func checkClosed(dir string, info fs.FileInfo) error {
-	s, ok := info.Sys().(*syscall.Stat_t)
-	switch mode := info.Mode(); {
-	case !ok || isVolume(dir, s):
+func checkClosed(dir string, mode fs.FileMode, s *syscall.Stat_t) error {
+	switch {
+	case isVolume(dir, s):
 		return nil
 	case mode&0o002 != 0:
 		return fmt.Errorf("directory %s may be written to by everyone (%s); try: chmod o-w %s, or use another", dir, mode, dir)

@@ -30,11 +30,11 @@ var ErrUnusable = errors.New("it is not used; remove it")
 // Read returns the content of the file at path. If there is no file, the error is
 // fs.ErrNotExist.
 func Read(path string) ([]byte, error) {
-	before, err := os.Lstat(path) // check before opening, because opening a device may have effects
+	info, err := os.Lstat(path) // check before opening, because opening a device may have effects
 	if err != nil {
 		return nil, err
 	}
-	if err := regular(path, before); err != nil {
+	if err := checkRegular(path, info); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|careful, 0)
@@ -42,60 +42,44 @@ func Read(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	opened, err := f.Stat()
-	if err != nil {
-		return nil, err
+	if info, err = f.Stat(); err == nil {
+		err = checkRegular(path, info)
 	}
-	if err := regular(path, opened); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, Limit+1))
 	if err == nil && len(data) > Limit {
-		err = tooLarge(path)
+		err = fmt.Errorf("%s is larger than %d KiB: %w", path, Limit>>10, ErrUnusable)
 	}
 	return data, err
 }
 
-func regular(path string, info fs.FileInfo) error {
-	switch {
-	case !info.Mode().IsRegular():
+func checkRegular(path string, info fs.FileInfo) error {
+	if !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is no regular file (%s): %w", path, info.Mode(), ErrUnusable)
-	case info.Size() > Limit:
-		return tooLarge(path)
 	}
 	return nil
 }
 
-func tooLarge(path string) error {
-	return fmt.Errorf("%s is larger than %d KiB: %w", path, Limit>>10, ErrUnusable)
-}
-
-// writing serializes Replace, because all calls for a path use the same temporary file.
+// writing serializes Write, because all calls for a path use the same temporary file.
 var writing sync.Mutex
 
 // Write writes data to the file at path, readable by this user only. If it returns nil, the
 // file survives a crash of the machine. After an error the file has the old or the new content.
+// Write overwrites a temporary file beside path that a killed process left.
 func Write(path string, data []byte) error {
-	return Replace(path, 0o600, func(w io.Writer) error {
-		_, err := w.Write(data)
-		return err
-	})
-}
-
-// Replace is like Write, for content that does not fit into memory, or for another mode. It
-// overwrites a temporary file beside path that a killed process left.
-func Replace(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	writing.Lock()
 	defer writing.Unlock()
 	next := path + ".new"
 	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	f, err := os.OpenFile(next, os.O_CREATE|os.O_EXCL|os.O_WRONLY|careful, mode)
+	f, err := os.OpenFile(next, os.O_CREATE|os.O_EXCL|os.O_WRONLY|careful, 0o600)
 	if err != nil {
 		return err
 	}
-	err = write(f)
+	_, err = f.Write(data)
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		err = os.Rename(next, path)
 	}
