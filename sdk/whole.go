@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 )
 
 // Whole turns a function that serves a whole State into a Dataplane, which is the simplest way
@@ -80,7 +81,7 @@ func WholeOf(description Description, p Parts) Dataplane {
 	if p.List == nil {
 		return w
 	}
-	return &listed{whole: w}
+	return listed{w}
 }
 
 func newWhole(description Description, p Parts) *whole {
@@ -99,6 +100,10 @@ type whole struct {
 	role        Role
 	clean       bool // nothing is served, and nothing can be left
 	dies        bool // it serves only while its process runs
+
+	mu     sync.Mutex // guards the fields below: Inspect runs concurrently with other calls
+	active bool
+	ready  []Served // what Active would serve
 }
 
 func (w *whole) Configure(ctx context.Context, setup Setup) (Description, error) {
@@ -110,6 +115,7 @@ func (w *whole) Configure(ctx context.Context, setup Setup) (Description, error)
 		return Description{}, &Refusal{Field: "options", Why: w.description.Name + " has no options", Try: "remove them from the config file"}
 	}
 	w.setup, w.state = setup, State{}
+	w.setReady(nil)
 	return w.description, nil
 }
 
@@ -125,6 +131,7 @@ func (w *whole) Sync(ctx context.Context, u Update) (Result, error) {
 		return Result{}, err
 	}
 	w.state.Confirm(failed...)
+	w.setReady(failed)
 	return Result{Failed: failed}, nil
 }
 
@@ -139,7 +146,9 @@ func (w *whole) SetRole(ctx context.Context, role Role) error {
 			return err
 		}
 	}
-	w.role = role
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.role, w.active = role, role == Active
 	return nil
 }
 
@@ -245,5 +254,51 @@ func (w *whole) Cleanup(ctx context.Context, l Leftovers) ([]string, error) {
 		return what, err
 	}
 	w.state, w.clean = State{}, true // the next session will begin with a Full
+	w.setReady(nil)
 	return what, nil
+}
+
+// setReady stores for Inspect what the role Active would serve, without the failed Services.
+func (w *whole) setReady(failed []Failure) {
+	without := make(map[Name]bool)
+	for _, f := range failed {
+		without[f.Name] = true
+	}
+	var ready []Served
+	for name, svc := range w.state.Services {
+		if without[name] {
+			continue
+		}
+		for _, f := range svc.Frontends {
+			s := Served{Name: name, Frontend: f}
+			for _, ep := range svc.Endpoints(f.Policy) {
+				s.Endpoints = append(s.Endpoints, ep.Addr)
+			}
+			ready = append(ready, s)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.active, w.ready = w.role == Active, ready
+}
+
+// A listed is a whole with Parts.List, so it is an Inspector.
+type listed struct{ *whole }
+
+func (l listed) Inspect(ctx context.Context, each func(Served) error) error {
+	l.mu.Lock()
+	active, list := l.active, l.ready
+	l.mu.Unlock()
+	if active {
+		var err error
+		if list, err = l.parts.List(ctx); err != nil {
+			return err
+		}
+	}
+	for _, s := range list {
+		if err := each(s); err != nil {
+			return err
+		}
+	}
+	return nil
 }
