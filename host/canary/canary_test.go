@@ -152,7 +152,7 @@ func TestBeginEnd(t *testing.T) {
 				}
 			}
 			var got []string
-			for _, s := range tracker.Services() {
+			for s := range tracker.All() {
 				got = append(got, s.Key.Name)
 			}
 			if slices.Sort(got); !slices.Equal(got, c.want) {
@@ -163,7 +163,7 @@ func TestBeginEnd(t *testing.T) {
 			}
 			canary.End()
 			canary.End()
-			if left := tracker.Services(); len(left) != 0 || canary.all() != nil {
+			if left := slices.Collect(tracker.All()); len(left) != 0 || canary.all() != nil {
 				t.Errorf("%v are left", left)
 			}
 		})

@@ -14,7 +14,7 @@ func TestAllHoldsNoChange(t *testing.T) {
 	t.Parallel()
 	tracker, _ := newTracker()
 	var want []string
-	for i := range 3 * chunkSize {
+	for i := range 300 {
 		name := fmt.Sprintf("web-%d", i)
 		tracker.SetService(newService(name, fmt.Sprintf("172.30.%d.%d", i/250, 1+i%250)))
 		want = append(want, "ns1/"+name)
@@ -26,7 +26,7 @@ func TestAllHoldsNoChange(t *testing.T) {
 			t.Fatalf("a change waits while the caller has %s", s.Key)
 		}
 		tracker.mu.Unlock()
-		if got = append(got, s.Key.String()); len(got) == chunkSize {
+		if got = append(got, s.Key.String()); len(got) == 100 {
 			tracker.DeleteService("ns1", "web-99") // the last by name
 		}
 	}

@@ -364,7 +364,7 @@ func TestManyChangesTakeNoRoom(t *testing.T) {
 		tracker.DeleteSlice("ns1", name)
 		tracker.DeleteService("ns1", name)
 	}
-	if n := len(c.owed) + len(c.flight) + len(tracker.services) + len(tracker.slices) + len(tracker.owners.queues) + len(tracker.owners.addresses); n > 5 {
+	if n := len(c.owed) + len(c.flight) + len(tracker.services) + len(tracker.slices) + len(tracker.owners); n > 5 {
 		t.Errorf("%d things are remembered of ten thousand that are gone", n)
 	}
 	if len(c.triggers) > maxTriggers {

@@ -15,7 +15,7 @@ import (
 // a cluster IP: cluster IPs come from few ranges, and pods are not in them.
 type endpointIndex struct {
 	blocks map[netip.Prefix]bool
-	slices map[netip.Addr]map[Key]bool
+	slices map[netip.Addr]map[*slice]bool
 }
 
 // blockOf returns the block of an address: its first half (/16 or /64). Cluster IPs come from
@@ -25,45 +25,68 @@ func blockOf(addr netip.Addr) netip.Prefix {
 	return block
 }
 
-func (s *endpointIndex) add(key Key, slice *reach.Slice) {
-	for _, ep := range slice.Endpoints {
-		if !s.blocks[blockOf(ep.Addr)] {
+func (x *endpointIndex) add(s *slice) {
+	s.indexed = false
+	for _, ep := range s.record.Endpoints {
+		if !x.blocks[blockOf(ep.Addr)] {
 			continue
 		}
-		if s.slices[ep.Addr] == nil {
-			s.slices[ep.Addr] = make(map[Key]bool)
+		if x.slices[ep.Addr] == nil {
+			x.slices[ep.Addr] = make(map[*slice]bool)
 		}
-		s.slices[ep.Addr][key] = true
+		x.slices[ep.Addr][s] = true
+		s.indexed = true
 	}
 }
 
-func (s *endpointIndex) remove(key Key, slice *reach.Slice) {
-	for _, ep := range slice.Endpoints {
-		if keys := s.slices[ep.Addr]; keys != nil {
-			if delete(keys, key); len(keys) == 0 {
-				delete(s.slices, ep.Addr)
+func (x *endpointIndex) remove(s *slice) {
+	for _, ep := range s.record.Endpoints {
+		delete(x.slices[ep.Addr], s)
+		if len(x.slices[ep.Addr]) == 0 {
+			delete(x.slices, ep.Addr)
+		}
+	}
+}
+
+// withEndpointsAt returns the Services with an endpoint that is a cluster IP of these ports. From
+// then on the index has the block of that cluster IP.
+func (t *Tracker) withEndpointsAt(ports []port) (touched []*service) {
+	for _, p := range ports {
+		for _, f := range p.Frontends {
+			if f.Kind != sdk.ClusterIP {
+				continue
+			}
+			if block := blockOf(f.Addr.Addr()); !t.endpointIndex.blocks[block] {
+				t.endpointIndex.blocks[block] = true
+				for _, s := range t.slices {
+					t.endpointIndex.add(s)
+				}
+			}
+			for s := range t.endpointIndex.slices[f.Addr.Addr()] {
+				if s.service != nil {
+					touched = append(touched, s.service)
+				}
 			}
 		}
 	}
+	return touched
 }
 
-// full returns the record of the EndpointSlice with all its endpoints, including those that are
-// cluster IPs.
-func (s *slice) full() *reach.Slice {
-	if s.whole != nil {
-		return s.whole
+// usable returns the records of the slices of svc, without the endpoints that are cluster IPs of
+// other Services. It updates the problems of the slices.
+func (t *Tracker) usable(svc *service) []*reach.Slice {
+	records := make([]*reach.Slice, len(svc.slices))
+	for i, s := range svc.slices {
+		records[i] = &s.record
+		if s.indexed {
+			records[i] = s.record.WithoutClusterIPs(t.clusterIPOf)
+		}
+		if !slices.Equal(s.problems, records[i].Problems) {
+			t.warnNew("EndpointSlice "+svc.key.Namespace+"/"+s.name, s.problems, records[i].Problems)
+			s.problems = records[i].Problems
+		}
 	}
-	return &s.record
-}
-
-// setRecord sets the record of s to full without the endpoints that are cluster IPs.
-func (t *Tracker) setRecord(key Key, s *slice, full reach.Slice) {
-	before := s.record.Problems
-	s.record, s.whole = full.WithoutClusterIPs(t.clusterIPOf), nil
-	if len(s.record.Endpoints) < len(full.Endpoints) {
-		s.whole = &full
-	}
-	t.warnNew("EndpointSlice "+key.String(), before, s.record.Problems)
+	return records
 }
 
 // clusterIPOf returns the name of the Service that has addr as its cluster IP, or "". It
@@ -73,46 +96,5 @@ func (t *Tracker) clusterIPOf(addr netip.Addr) string {
 	if addr.IsLoopback() || slices.Contains(t.thisNode.Addrs, addr) {
 		return ""
 	}
-	if s := t.owners.addresses[addr]; s != nil && len(s.cluster) > 0 {
-		return s.cluster[0].key.String()
-	}
-	return ""
-}
-
-// updateClusterIPs updates the slices after the ports of a Service changed. It returns the
-// Services with an endpoint that became, or no longer is, a cluster IP.
-func (t *Tracker) updateClusterIPs(before, after []port) (touched []*service) {
-	had, has := clusterIPs(before), clusterIPs(after)
-	for _, addr := range slices.Concat(had, has) {
-		if slices.Contains(had, addr) && slices.Contains(has, addr) {
-			continue
-		}
-		if block := blockOf(addr); !t.endpointIndex.blocks[block] {
-			t.endpointIndex.blocks[block] = true
-			for key, s := range t.slices {
-				t.endpointIndex.add(key, s.full())
-			}
-		}
-		for key := range t.endpointIndex.slices[addr] {
-			s := t.slices[key]
-			t.setRecord(key, s, *s.full())
-			t.updateStrays(s, s.record.Family)
-			if s.service != nil {
-				touched = append(touched, s.service)
-			}
-		}
-	}
-	return touched
-}
-
-// clusterIPs returns the distinct cluster IPs of the ports.
-func clusterIPs(ports []port) (all []netip.Addr) {
-	for _, p := range ports {
-		for _, f := range p.Frontends {
-			if f.Kind == sdk.ClusterIP && !slices.Contains(all, f.Addr.Addr()) {
-				all = append(all, f.Addr.Addr())
-			}
-		}
-	}
-	return all
+	return t.owners.clusterIP(addr)
 }

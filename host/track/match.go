@@ -56,7 +56,7 @@ func (t *Tracker) Match(to netip.AddrPort, protocol sdk.Protocol, isLocal func(n
 
 // matchClaim returns the frontend for a claim, with the Service that owns it.
 func (t *Tracker) matchClaim(c claim) (Match, bool) {
-	for _, h := range t.owners.queues[c] {
+	for _, h := range t.owners[c] {
 		p := h.svc.ports[h.port]
 		i := slices.IndexFunc(p.owned, func(f sdk.Frontend) bool { return f.Addr == c.addr })
 		if value := t.values[p.name]; i >= 0 && value != nil {
@@ -68,9 +68,8 @@ func (t *Tracker) matchClaim(c claim) (Match, bool) {
 
 // explainNoMatch returns the reason why no Service is reached at an address.
 func (t *Tracker) explainNoMatch(to netip.AddrPort, protocol sdk.Protocol) string {
-	if s := t.owners.addresses[to.Addr()]; s != nil {
-		of := slices.Concat(s.cluster, s.others())
-		return fmt.Sprintf("%s is an address of %s, which is not reached at port %d/%s", to.Addr(), of[0].key, to.Port(), protocol)
+	if queue := t.owners[wholeAddress(to.Addr())]; len(queue) > 0 {
+		return fmt.Sprintf("%s is an address of %s, which is not reached at port %d/%s", to.Addr(), queue[0].svc.key, to.Port(), protocol)
 	}
 	for _, r := range t.node.ServiceCIDRs {
 		if r.Contains(to.Addr()) {

@@ -53,7 +53,7 @@ func TestServiceCIDR(t *testing.T) {
 		t.Helper()
 		svc := tracker.values[web]
 		if svc == nil {
-			t.Fatalf("%s: it is not served: %v", when, tracker.Services())
+			t.Fatalf("%s: it is not served: %v", when, slices.Collect(tracker.All()))
 		}
 		got := slices.ContainsFunc(svc.Frontends, func(f sdk.Frontend) bool { return f.Addr.String() == "172.30.0.99:80" })
 		if got != want {

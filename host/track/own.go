@@ -5,7 +5,6 @@ package track
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -16,10 +15,12 @@ import (
 // owners decides which Service owns a frontend, because a packet can go to only one Service.
 // All Services that ask for the same address, port and protocol are in a queue, and the first
 // in the queue is the owner.
-type owners struct {
-	queues    map[claim][]holder
-	addresses addresses
-}
+//
+// A cluster IP belongs to its Service at every port, not just at those that the Service lists.
+// So no user can intercept traffic to it by using it as an external IP at another port
+// (CVE-2020-8554). Therefore cluster IPs and external IPs are also in a queue for the whole
+// address.
+type owners map[claim][]holder
 
 // A claim is an address, port and protocol. Only one Service can own it at a time.
 type claim struct {
@@ -27,15 +28,10 @@ type claim struct {
 	protocol sdk.Protocol
 }
 
-// String returns a form such as "172.30.0.41:80/tcp", as in scenario files.
-func (c claim) String() string {
-	if !c.addr.Addr().IsValid() {
-		return fmt.Sprintf("health check node port %d", c.addr.Port())
-	}
-	return fmt.Sprintf("%s/%s", c.addr, c.protocol)
-}
+// wholeAddress returns the claim of an address at every port. It has no port.
+func wholeAddress(addr netip.Addr) claim { return claim{addr: netip.AddrPortFrom(addr, 0)} }
 
-// healthPort returns the claim of a healthCheckNodePort, which has no address.
+// healthPort returns the claim of a healthCheckNodePort. It has no address.
 func healthPort(number uint16) claim {
 	return claim{addr: netip.AddrPortFrom(netip.Addr{}, number), protocol: sdk.TCP}
 }
@@ -57,87 +53,102 @@ func (h holder) compare(g holder) int {
 	return cmp.Or(
 		cmp.Compare(precedence[h.kind], precedence[g.kind]),
 		cmp.Compare(h.svc.spec.Created, g.svc.spec.Created),
-		cmp.Compare(h.svc.key.Namespace, g.svc.key.Namespace),
-		cmp.Compare(h.svc.key.Name, g.svc.key.Name),
+		h.svc.key.compare(g.svc.key),
 		cmp.Compare(h.port, g.port),
 	)
 }
 
-// claim adds svc to the queues of everything it asks for, and returns the other Services in
-// these queues.
-func (o *owners) claim(svc *service) (touched []*service) {
+// claim adds svc to the queues of everything it asks for, and returns the Services in those
+// queues whose frontends may have another owner now. The result may contain svc.
+func (o owners) claim(svc *service) (touched []*service) {
+	add := func(c claim, h holder) {
+		i, _ := slices.BinarySearchFunc(o[c], h, holder.compare)
+		o[c] = slices.Insert(o[c], i, h)
+		svc.held = append(svc.held, c)
+		if len(o[c]) > 1 {
+			touched = append(touched, o.touched(c, h.kind)...)
+		}
+	}
 	for i, p := range svc.ports {
+		first := i == 0 || p.Family != svc.ports[i-1].Family // all ports of a family have the same addresses
 		for _, f := range p.Frontends {
-			touched = append(touched, o.enqueue(claim{f.Addr, p.Port.Protocol}, holder{svc, i, f.Kind})...)
-			touched = append(touched, o.addresses.add(svc, f)...)
+			add(claim{f.Addr, p.Port.Protocol}, holder{svc, i, f.Kind})
+			if first && (f.Kind == sdk.ClusterIP || f.Kind == sdk.ExternalIP) {
+				add(wholeAddress(f.Addr.Addr()), holder{svc, i, f.Kind})
+			}
 		}
 	}
 	if len(svc.ports) > 0 && svc.spec.HealthPort != 0 {
-		touched = append(touched, o.enqueue(healthPort(svc.spec.HealthPort), holder{svc: svc})...)
+		add(healthPort(svc.spec.HealthPort), holder{svc: svc})
 	}
 	return touched
 }
 
-func (o *owners) enqueue(c claim, h holder) (others []*service) {
-	queue := o.queues[c]
-	others = services(queue)
-	i, _ := slices.BinarySearchFunc(queue, h, holder.compare)
-	o.queues[c] = slices.Insert(queue, i, h)
-	h.svc.held = append(h.svc.held, c)
-	return others
-}
-
-// release removes svc from all queues, and returns the Services that remain in them.
-func (o *owners) release(svc *service) (touched []*service) {
+// release removes svc from all queues, and returns the remaining Services whose frontends may
+// have another owner now.
+func (o owners) release(svc *service) (touched []*service) {
 	for _, c := range svc.held {
-		queue := slices.DeleteFunc(o.queues[c], func(h holder) bool { return h.svc == svc })
-		if len(queue) == 0 {
-			delete(o.queues, c)
-			continue
+		var kind sdk.Kind
+		o[c] = slices.DeleteFunc(o[c], func(h holder) bool {
+			if h.svc == svc {
+				kind = h.kind
+			}
+			return h.svc == svc
+		})
+		touched = append(touched, o.touched(c, kind)...)
+		if len(o[c]) == 0 {
+			delete(o, c)
 		}
-		o.queues[c] = queue
-		touched = append(touched, services(queue)...)
 	}
 	svc.held = svc.held[:0]
-	return append(touched, o.addresses.remove(svc)...)
+	return touched
 }
 
-func services(queue []holder) []*service {
-	var list []*service
-	for _, h := range queue {
-		list = append(list, h.svc)
+// touched returns the Services in the queue of c, after a holder of that kind came or went. A
+// whole address has another owner only if the holder has it as cluster IP: thousands of
+// Services may share an external IP, and a change of one must not cost more for that.
+func (o owners) touched(c claim, kind sdk.Kind) []*service {
+	if c.addr.Port() == 0 && kind != sdk.ClusterIP {
+		return nil
+	}
+	list := make([]*service, len(o[c]))
+	for i, h := range o[c] {
+		list[i] = h.svc
 	}
 	return list
 }
 
-// owner returns the Service that owns frontend f of port i of svc.
-func (o *owners) owner(svc *service, i int, f sdk.Frontend) (*service, int) {
-	if other := o.addresses.cluster(svc, f); other != nil {
-		return other, 0
-	}
-	first := o.queues[claim{f.Addr, svc.ports[i].Port.Protocol}][0]
-	return first.svc, first.port
-}
-
-// lost returns a problem for each frontend of port i that another Service or port owns.
-func (o *owners) lost(svc *service, i int) []reach.Problem {
-	var problems []reach.Problem
-	for _, f := range svc.ports[i].Frontends {
-		if owner, port := o.owner(svc, i, f); owner != svc || port != i {
-			problems = append(problems, taken(f.String(), owner))
+// owner returns the Service, and its port, that owns frontend f of port i of svc.
+func (o owners) owner(svc *service, i int, f sdk.Frontend) (*service, int) {
+	if f.Kind == sdk.ExternalIP {
+		for _, h := range o[wholeAddress(f.Addr.Addr())] {
+			if h.kind == sdk.ClusterIP && h.svc != svc {
+				return h.svc, h.port
+			}
+			if h.kind != sdk.ClusterIP {
+				break
+			}
 		}
 	}
-	return problems
+	first := o[claim{f.Addr, svc.ports[i].Port.Protocol}][0]
+	return first.svc, first.port
 }
 
 // healthPort returns the healthCheckNodePort of svc, or zero if it has none or another Service
 // owns it.
-func (o *owners) healthPort(svc *service) uint16 {
-	number := svc.spec.HealthPort
-	if number == 0 || o.queues[healthPort(number)][0].svc != svc {
+func (o owners) healthPort(svc *service) uint16 {
+	if len(svc.ports) == 0 || svc.spec.HealthPort == 0 || o[healthPort(svc.spec.HealthPort)][0].svc != svc {
 		return 0
 	}
-	return number
+	return svc.spec.HealthPort
+}
+
+// clusterIP returns the name of the Service that has addr as its cluster IP, or "".
+func (o owners) clusterIP(addr netip.Addr) string {
+	if queue := o[wholeAddress(addr)]; len(queue) > 0 && queue[0].kind == sdk.ClusterIP {
+		return queue[0].svc.key.String()
+	}
+	return ""
 }
 
 func taken(what string, owner *service) reach.Problem {
@@ -145,90 +156,4 @@ func taken(what string, owner *service) reach.Problem {
 		Reason:  FrontendTaken,
 		Message: fmt.Sprintf("%s belongs to Service %s; it is not served for this one", what, owner.key),
 	}
-}
-
-// addresses holds the cluster IPs and external IPs of Services. A cluster IP belongs to its
-// Service at every port, not just at those that the Service lists. So no user can intercept
-// traffic to it by using it as an external IP at another port (CVE-2020-8554).
-type addresses map[netip.Addr]*sharers
-
-// sharers are the Services that use one address. Many Services may share an external IP, so
-// external is a set: adding and removing cost the same for any number of Services.
-type sharers struct {
-	cluster  []*service
-	external map[*service]bool // nil until the first Service uses the address as external IP
-}
-
-// others returns the Services with this external IP, in order of name.
-func (s *sharers) others() []*service {
-	return slices.SortedFunc(maps.Keys(s.external), func(a, b *service) int {
-		return cmp.Or(cmp.Compare(a.key.Namespace, b.key.Namespace), cmp.Compare(a.key.Name, b.key.Name))
-	})
-}
-
-// add records that svc has f. If f is a cluster IP, it returns the Services that lose this
-// address as an external IP.
-func (a addresses) add(svc *service, f sdk.Frontend) []*service {
-	addr := f.Addr.Addr()
-	if f.Kind != sdk.ClusterIP && f.Kind != sdk.ExternalIP {
-		return nil
-	}
-	s := a[addr]
-	if s == nil {
-		s = new(sharers)
-		a[addr] = s
-	}
-	if f.Kind == sdk.ExternalIP {
-		if s.external == nil {
-			s.external = make(map[*service]bool)
-		}
-		if !s.external[svc] {
-			s.external[svc] = true
-			svc.addrs = append(svc.addrs, addr)
-		}
-		return nil
-	}
-	if slices.Contains(s.cluster, svc) {
-		return nil
-	}
-	s.cluster = append(s.cluster, svc)
-	svc.addrs = append(svc.addrs, addr)
-	return s.others()
-}
-
-// remove removes svc, and returns the Services that may now own an external IP that was a
-// cluster IP of svc.
-func (a addresses) remove(svc *service) (touched []*service) {
-	isSvc := func(other *service) bool { return other == svc }
-	for _, addr := range svc.addrs {
-		s := a[addr]
-		if s == nil {
-			continue // svc.addrs has it twice: as cluster IP and as external IP
-		}
-		delete(s.external, svc)
-		if slices.ContainsFunc(s.cluster, isSvc) {
-			s.cluster = slices.DeleteFunc(s.cluster, isSvc)
-			touched = append(touched, s.others()...)
-		}
-		if len(s.cluster)+len(s.external) == 0 {
-			delete(a, addr)
-		}
-	}
-	svc.addrs = svc.addrs[:0]
-	return touched
-}
-
-// cluster returns the Service, other than svc, whose cluster IP is the external IP f; nil if
-// there is none.
-func (a addresses) cluster(svc *service, f sdk.Frontend) *service {
-	if f.Kind != sdk.ExternalIP {
-		return nil
-	}
-	var first *service
-	for _, other := range a[f.Addr.Addr()].cluster {
-		if other != svc && (first == nil || holder{svc: other}.compare(holder{svc: first}) < 0) {
-			first = other
-		}
-	}
-	return first
 }

@@ -3,10 +3,9 @@
 package track
 
 import (
+	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pointsman/pointsman/host/reach"
@@ -20,7 +19,6 @@ type service struct {
 	slices []*slice       // in order of name
 	ports  []port         // derived from spec for this node
 	held   []claim        // everything the Service asks for, owned or not
-	addrs  []netip.Addr   // its cluster IPs and external IPs: see addresses
 
 	problems []reach.Problem // of its spec
 	warnings []reach.Problem // parts of its spec that are served but may be a mistake
@@ -48,7 +46,7 @@ func (t *Tracker) refreshService(svc *service) {
 	touched := t.owners.release(svc)
 	t.buildPorts(svc)
 	touched = append(touched, t.owners.claim(svc)...)
-	touched = append(touched, t.updateClusterIPs(before, svc.ports)...)
+	touched = append(touched, t.withEndpointsAt(slices.Concat(before, svc.ports))...)
 	for _, p := range before {
 		if !slices.ContainsFunc(svc.ports, func(q port) bool { return q.name == p.name }) {
 			t.setValue(p.name, nil)
@@ -97,20 +95,21 @@ func (t *Tracker) assignFrontends(svc *service) {
 	var problems []reach.Problem
 	for i := range svc.ports {
 		p := &svc.ports[i]
-		p.owned = p.Frontends
-		lost := t.owners.lost(svc, i)
-		if len(lost) == 0 {
-			continue
-		}
-		problems = append(problems, lost...)
 		p.owned = slices.DeleteFunc(slices.Clone(p.Frontends), func(f sdk.Frontend) bool {
 			owner, port := t.owners.owner(svc, i, f)
-			return owner != svc || port != i
+			lost := owner != svc || port != i
+			if lost {
+				problems = append(problems, taken(f.String(), owner))
+			}
+			return lost
 		})
+		if len(p.owned) == len(p.Frontends) {
+			p.owned = p.Frontends // one copy is enough
+		}
 	}
 	if len(svc.ports) > 0 && svc.spec.HealthPort != 0 && t.owners.healthPort(svc) == 0 {
-		c := healthPort(svc.spec.HealthPort)
-		problems = append(problems, taken(c.String(), t.owners.queues[c][0].svc))
+		owner := t.owners[healthPort(svc.spec.HealthPort)][0].svc
+		problems = append(problems, taken(fmt.Sprintf("health check node port %d", svc.spec.HealthPort), owner))
 	}
 	t.warnNew(svc.key.String(), svc.taken, problems)
 	svc.taken = problems
@@ -131,7 +130,7 @@ func distinct(all []*service, except *service) []*service {
 // recomputeService recomputes the values of svc in one family (0 for both) and reports whether
 // any value changed.
 func (t *Tracker) recomputeService(svc *service, family sdk.Family) bool {
-	records := svc.records()
+	records := t.usable(svc)
 	svc.ready = reach.LocalReady(records, t.thisNode)
 	t.updateHealthCheck(svc)
 	svc.troubled = t.since(svc.troubled, svc.hasProblems())
@@ -143,14 +142,6 @@ func (t *Tracker) recomputeService(svc *service, family sdk.Family) bool {
 		}
 	}
 	return changed
-}
-
-func (s *service) records() []*reach.Slice {
-	records := make([]*reach.Slice, len(s.slices))
-	for i, sl := range s.slices {
-		records[i] = &sl.record
-	}
-	return records
 }
 
 // value returns the desired value of p. A port that owns no frontend is not served.
@@ -198,13 +189,11 @@ type HealthCheck struct {
 // not loaded yet for Services without endpoints.
 func (t *Tracker) HealthChecks() []HealthCheck {
 	t.mu.Lock()
-	defer t.unlock()
+	defer t.mu.Unlock()
 	if !t.synced {
 		return nil
 	}
-	return slices.SortedFunc(maps.Values(t.checks), func(a, b HealthCheck) int {
-		return strings.Compare(a.Key.String(), b.Key.String())
-	})
+	return slices.SortedFunc(maps.Values(t.checks), func(a, b HealthCheck) int { return a.Key.compare(b.Key) })
 }
 
 // HealthChecked returns a channel that holds a token when the result of HealthChecks may have
@@ -213,22 +202,18 @@ func (t *Tracker) HealthChecked() <-chan struct{} { return t.checked }
 
 // updateHealthCheck updates the entry of svc in checks.
 func (t *Tracker) updateHealthCheck(svc *service) {
-	var now HealthCheck
-	if len(svc.ports) > 0 {
-		if port := t.owners.healthPort(svc); port != 0 {
-			now = HealthCheck{Key: svc.key, Port: port, Ready: svc.ready}
-			for _, p := range svc.ports {
-				now.Ports.Add(p.name.Family)
-			}
+	var check HealthCheck
+	if port := t.owners.healthPort(svc); port != 0 {
+		check = HealthCheck{Key: svc.key, Port: port, Ready: svc.ready}
+		for _, p := range svc.ports {
+			check.Ports.Add(p.name.Family)
 		}
 	}
-	switch {
-	case now == t.checks[svc.key]:
+	if check == t.checks[svc.key] {
 		return
-	case now.Port == 0:
+	}
+	if t.checks[svc.key] = check; check.Port == 0 {
 		delete(t.checks, svc.key)
-	default:
-		t.checks[svc.key] = now
 	}
 	post(t.checked)
 }
@@ -243,31 +228,25 @@ type Lack struct {
 // Lacks returns the number of Services in each Lack.
 func (t *Tracker) Lacks() map[Lack]int {
 	t.mu.Lock()
-	defer t.unlock()
+	defer t.mu.Unlock()
 	counts := make(map[Lack]int)
+	found := make(map[Lack]bool) // of one Service
 	for _, svc := range t.services {
-		for l := range t.lacks(svc) {
-			counts[l]++
-		}
-	}
-	return counts
-}
-
-func (t *Tracker) lacks(svc *service) map[Lack]bool {
-	var found map[Lack]bool
-	for i := range svc.ports {
-		value := t.values[svc.ports[i].name]
-		if value == nil || len(value.Local) > 0 || len(value.Cluster) == 0 {
-			continue
-		}
-		for _, f := range value.Frontends {
-			if f.Policy == sdk.Local {
-				if found == nil {
-					found = make(map[Lack]bool)
+		for _, p := range svc.ports {
+			value := t.values[p.name]
+			if value == nil || len(value.Local) > 0 || len(value.Cluster) == 0 {
+				continue
+			}
+			for _, f := range value.Frontends {
+				if f.Policy == sdk.Local {
+					found[Lack{Internal: !f.External(), Family: value.Name.Family}] = true
 				}
-				found[Lack{Internal: !f.External(), Family: value.Name.Family}] = true
 			}
 		}
+		for lack := range found {
+			counts[lack]++
+		}
+		clear(found)
 	}
-	return found
+	return counts
 }

@@ -3,6 +3,8 @@
 package track
 
 import (
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -49,6 +51,39 @@ func (c *Cursor) Status() CursorStatus {
 	slices.SortFunc(s.Failed, func(a, b sdk.Failure) int { return a.Name.Compare(b.Name) })
 	slices.SortFunc(s.Withheld, func(a, b Withheld) int { return a.Name.Compare(b.Name) })
 	return s
+}
+
+// A Standing is the state of one port of a Service in one dataplane. At most one of Lacks, Err
+// and Pending is set, and then the Service is not served as desired.
+type Standing struct {
+	Since   time.Time     // since when it is in this state; for a served Service, when it was confirmed; zero if not known
+	Lacks   []sdk.Feature // features that the dataplane lacks, so the Service is withheld
+	Err     error         // why the dataplane failed to serve or refused it
+	Pending bool          // not sent yet, or not confirmed
+}
+
+// Standing returns the state of name in the dataplane.
+func (c *Cursor) Standing(name sdk.Name) Standing {
+	c.t.mu.Lock()
+	defer c.t.unlock()
+	if w, is := c.withheld[name]; is {
+		return Standing{Since: w.since, Lacks: w.lacks}
+	}
+	if f, is := c.failed[name]; is {
+		return Standing{Since: f.since, Err: f.err}
+	}
+	last, confirmed := c.confirmed[name]
+	flying, isFlying := c.flight[name]
+	owed, isOwed := c.owed[name]
+	switch {
+	case isFlying:
+		return Standing{Since: flying.since, Pending: true}
+	case isOwed:
+		return Standing{Since: owed, Pending: true}
+	case !confirmed || c.full:
+		return Standing{Since: c.since(), Pending: true}
+	}
+	return Standing{Since: time.Unix(last.at, 0)}
 }
 
 // Wanted returns the number of Services that the dataplane should be serving: all except failed
@@ -199,6 +234,24 @@ func (t *Tracker) Warned() (list []Notice) {
 	return list
 }
 
+// All iterates over the known Services in order of name. It holds the tracker's mutex only
+// while it collects the names and while it reads one Service, so changes never wait for the
+// caller. In return the result is not a snapshot: each Service is read at a different time, and
+// Services added during the iteration are missing.
+func (t *Tracker) All() iter.Seq[ServiceStatus] {
+	return func(yield func(ServiceStatus) bool) {
+		t.mu.Lock()
+		keys := slices.Collect(maps.Keys(t.services))
+		t.mu.Unlock()
+		slices.SortFunc(keys, Key.compare)
+		for _, key := range keys {
+			if s, known := t.Service(key); known && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
 // Service returns the status of a Service, and false if it is not known.
 func (t *Tracker) Service(key Key) (ServiceStatus, bool) {
 	t.mu.Lock()
@@ -210,15 +263,28 @@ func (t *Tracker) Service(key Key) (ServiceStatus, bool) {
 	return t.status(svc), true
 }
 
-func (t *Tracker) status(svc *service) ServiceStatus {
-	s := ServiceStatus{Key: svc.key, LocalReady: svc.ready, Problems: svc.allProblems(), Troubled: svc.troubled, Notes: svc.notes}
-	if len(svc.ports) > 0 {
-		s.HealthPort = t.owners.healthPort(svc)
+// Explain returns the status of a Service and, for each of its Ports, the reason why each
+// endpoint is used or not used on this node.
+func (t *Tracker) Explain(key Key) (s ServiceStatus, endpoints [][]reach.Explanation, known bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	svc := t.services[key]
+	if svc == nil || svc.spec == nil {
+		return ServiceStatus{}, nil, false
 	}
+	records := t.usable(svc)
+	for _, p := range svc.ports {
+		endpoints = append(endpoints, reach.Explain(records, p.Port, p.Family, t.thisNode))
+	}
+	return t.status(svc), endpoints, true
+}
+
+func (t *Tracker) status(svc *service) ServiceStatus {
+	s := ServiceStatus{Key: svc.key, HealthPort: t.owners.healthPort(svc), LocalReady: svc.ready, Problems: svc.allProblems(), Troubled: svc.troubled, Notes: svc.notes}
 	for _, p := range svc.ports {
 		ps := PortStatus{Service: sdk.Service{Name: p.name}, Ready: p.ready, Total: p.total, Empty: p.empty}
 		if p.total == 0 {
-			ps.Misnamed = reach.Misnamed(svc.records(), p.Port, p.Family)
+			ps.Misnamed = reach.Misnamed(t.usable(svc), p.Port, p.Family)
 		}
 		if value := t.values[p.name]; value != nil {
 			ps.Service = *value
@@ -247,7 +313,7 @@ func (t *Tracker) Problems() map[string]int {
 // hasProblems reports whether allProblems returns any, without building the list.
 func (svc *service) hasProblems() bool {
 	return svc.spec != nil && (len(svc.problems) > 0 || len(svc.taken) > 0 ||
-		slices.ContainsFunc(svc.slices, func(sl *slice) bool { return len(sl.record.Problems) > 0 }))
+		slices.ContainsFunc(svc.slices, func(sl *slice) bool { return len(sl.problems) > 0 }))
 }
 
 // allProblems returns the problems of a Service and of its EndpointSlices.
@@ -257,7 +323,7 @@ func (svc *service) allProblems() []reach.Problem {
 	}
 	all := slices.Concat(svc.problems, svc.taken)
 	for _, sl := range svc.slices {
-		for _, p := range sl.record.Problems {
+		for _, p := range sl.problems {
 			all = append(all, reach.Problem{Reason: p.Reason, Message: "EndpointSlice " + sl.name + ": " + p.Message})
 		}
 	}
@@ -269,4 +335,23 @@ func (t *Tracker) Node() sdk.Node {
 	t.mu.Lock()
 	defer t.unlock()
 	return *t.node
+}
+
+// Whole returns the Full that a dataplane with these features would be sent first if it began a
+// session now. It creates no cursor and changes nothing. It returns false before Synced.
+func (t *Tracker) Whole(features []sdk.Feature) (sdk.Update, bool) {
+	t.mu.Lock()
+	defer t.unlock()
+	if !t.synced {
+		return sdk.Update{}, false
+	}
+	u := sdk.Update{To: 1, Full: true, Node: t.node, Set: make([]sdk.Service, 0, len(t.values))}
+	lacks := func(f sdk.Feature) bool { return !slices.Contains(features, f) }
+	for _, value := range t.values {
+		if !slices.ContainsFunc(value.Needs(), lacks) {
+			u.Set = append(u.Set, *value)
+		}
+	}
+	slices.SortFunc(u.Set, func(a, b sdk.Service) int { return a.Name.Compare(b.Name) })
+	return u, true
 }

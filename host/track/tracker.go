@@ -3,6 +3,7 @@
 package track
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -60,13 +61,19 @@ type Key struct{ Namespace, Name string }
 
 func (k Key) String() string { return k.Namespace + "/" + k.Name }
 
+func (k Key) compare(g Key) int {
+	return cmp.Or(cmp.Compare(k.Namespace, g.Namespace), cmp.Compare(k.Name, g.Name))
+}
+
 // A slice is a tracked EndpointSlice.
 type slice struct {
 	name    string
 	service *service // nil if the label with its Service's name is missing
 	record  reach.Slice
-	whole   *reach.Slice // record plus the endpoints that are cluster IPs; nil if there are none
-	strays  int          // see podRanges
+
+	problems []reach.Problem // of record, and its endpoints that are cluster IPs
+	indexed  bool            // endpointIndex has some of its endpoints
+	strays   int             // see podRanges
 }
 
 // New returns an empty tracker. It calls report, which may be nil, with each notice; report may
@@ -80,8 +87,8 @@ func New(report func(Notice)) *Tracker {
 		services:      make(map[Key]*service),
 		slices:        make(map[Key]*slice),
 		values:        make(map[sdk.Name]*sdk.Service),
-		owners:        owners{queues: make(map[claim][]holder), addresses: make(addresses)},
-		endpointIndex: endpointIndex{blocks: make(map[netip.Prefix]bool), slices: make(map[netip.Addr]map[Key]bool)},
+		owners:        make(owners),
+		endpointIndex: endpointIndex{blocks: make(map[netip.Prefix]bool), slices: make(map[netip.Addr]map[*slice]bool)},
 		checks:        make(map[Key]HealthCheck),
 		checked:       make(chan struct{}, 1),
 		now:           time.Now,
@@ -159,13 +166,6 @@ func (t *Tracker) refreshNode() {
 		return
 	}
 	t.thisNode = thisNode
-	for _, keys := range t.endpointIndex.slices {
-		for key := range keys {
-			s := t.slices[key]
-			t.setRecord(key, s, *s.full())
-			t.updateStrays(s, s.record.Family)
-		}
-	}
 	for _, svc := range t.services {
 		t.refreshService(svc)
 	}
@@ -225,7 +225,7 @@ func (t *Tracker) SetSlice(obj *discoveryv1.EndpointSlice) {
 	}
 	t.nextSlice.Read(obj, t.facts.AllowLoopback)
 	s := t.slices[key]
-	if s != nil && s.owner() == owner && s.full().Equal(&t.nextSlice) {
+	if s != nil && s.owner() == owner && s.record.Equal(&t.nextSlice) {
 		return
 	}
 	if s != nil && s.owner() != owner {
@@ -235,14 +235,13 @@ func (t *Tracker) SetSlice(obj *discoveryv1.EndpointSlice) {
 	if s == nil {
 		s = t.joinSlice(key, owner)
 	}
-	before := s.record
-	t.endpointIndex.remove(key, s.full())
-	full := t.nextSlice.Clone()
-	t.endpointIndex.add(key, &full)
-	t.setRecord(key, s, full)
-	t.updateStrays(s, before.Family)
+	before := s.record.Family
+	t.endpointIndex.remove(s)
+	s.record = t.nextSlice.Clone()
+	t.endpointIndex.add(s)
+	t.updateStrays(s, before)
 	t.changes.Slices++
-	if s.service != nil && t.recomputeService(s.service, before.Family|s.record.Family) {
+	if s.service != nil && t.recomputeService(s.service, before|s.record.Family) {
 		t.addTrigger(obj)
 	}
 }
@@ -284,7 +283,7 @@ func (t *Tracker) dropSlice(key Key) {
 	}
 	delete(t.slices, key)
 	t.changes.Slices++
-	t.endpointIndex.remove(key, s.full())
+	t.endpointIndex.remove(s)
 	family := s.record.Family
 	s.record = reach.Slice{}
 	t.updateStrays(s, family)

@@ -160,7 +160,7 @@ func TestStatus(t *testing.T) {
 	if len(s.Problems) != 1 || !strings.Contains(s.Problems[0].Message, "127.0.0.1 is loopback") || len(*notices) != 1 {
 		t.Errorf("problems %q, notices %+v", s.Problems, *notices)
 	}
-	if all := tracker.Services(); len(all) != 1 {
+	if all := slices.Collect(tracker.All()); len(all) != 1 {
 		t.Errorf("%d Services are served", len(all))
 	}
 	if c := tracker.Counts(); c != (Counts{Services: 1, Names: 1, Slices: 1, Endpoints: 3}) {
@@ -178,7 +178,7 @@ func TestTroubledTakesNothing(t *testing.T) {
 		tracker.SetService(newService(fmt.Sprint("web-", i), fmt.Sprint("172.30.0.", i+1)))
 		tracker.SetSlice(newSlice(fmt.Sprint("web-1-", i), fmt.Sprint("web-", i), "10.180.0.1 n1"))
 	}
-	if n := testing.AllocsPerRun(10, func() { tracker.Troubled() }); n != 0 || len(tracker.Services()) != 100 {
+	if n := testing.AllocsPerRun(10, func() { tracker.Troubled() }); n != 0 || len(slices.Collect(tracker.All())) != 100 {
 		t.Errorf("it takes %v allocations", n)
 	}
 }

@@ -87,7 +87,7 @@ func (d *harness) seesNow(when string, want ...string) {
 
 func served(t *track.Tracker) string {
 	var all []string
-	for _, s := range t.Services() {
+	for s := range t.All() {
 		var eps []string
 		for _, ep := range s.Ports[0].Service.Cluster {
 			eps = append(eps, ep.Addr.Addr().String())
