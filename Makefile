@@ -28,7 +28,7 @@ RACE     = $(shell $(GO) list -race std >/dev/null 2>&1 && echo '#include <pthre
 export GORACE ?= atexit_sleep_ms=0
 BENCHES := $(shell grep -rlE '^func Benchmark' --include='*_test.go' . 2>/dev/null | xargs -r -n1 dirname | sort -u)
 # Packages that touch neither processes nor the kernel, and test in no time.
-PURE    := ./sdk ./host/pace ./host/phrase ./host/plane ./host/reach ./host/report ./host/track ./plugins/internal/tree
+PURE    := ./sdk ./host/feed ./host/phrase ./host/plane ./host/reach ./host/report ./host/track ./plugins/internal/tree
 
 .DEFAULT_GOAL := help
 .PHONY: help build man check test test-kernel test-dataplanes test-swap test-ipvs test-packages test-systemd test-images test-chart e2e peers release images bench soak demo proto staticcheck actionlint verify

@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"github.com/pointsman/pointsman/host/feed"
@@ -124,7 +123,7 @@ func newWay(tb testing.TB, plugin string, services int) *way {
 // feed sends the updates of the tracker to the plugin until the test ends.
 func (w *way) feed(tb testing.TB, d sdk.Description, remote *wire.Remote) {
 	tb.Helper()
-	f, err := feed.New(clock.RealClock{}, w.tracker.Cursor(d), remote, feed.Settings{
+	f, err := feed.New(w.tracker.Cursor(d), remote, feed.Settings{
 		Retry: time.Second, Period: time.Minute, Gone: remote.Exited(),
 		Hooks: feed.Hooks{Acked: func(a feed.Acked) { w.acked <- a }, Failed: func(err error) { tb.Error(err) }},
 	})

@@ -14,7 +14,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
@@ -56,7 +55,7 @@ func filled(t *testing.T, name string, tracker *track.Tracker, features ...sdk.F
 // feedOf returns a feed of the cursor. It does not run.
 func feedOf(t *testing.T, c *track.Cursor) *feed.Feed {
 	t.Helper()
-	f, err := feed.New(clock.RealClock{}, c, nil, feed.Settings{MinGap: time.Second, Period: time.Minute, Retry: time.Second})
+	f, err := feed.New(c, nil, feed.Settings{MinGap: time.Second, Period: time.Minute, Retry: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

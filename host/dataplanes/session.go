@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/utils/clock"
-
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/feed"
 	"github.com/pointsman/pointsman/host/launch"
@@ -65,7 +63,7 @@ func (p *dataplane) newSession(process *launch.Process, role sdk.Role) (*session
 		settings := p.host.Now()
 		s.first = firstRole(process.Description, role)
 		s.cursor = p.host.Tracker.Cursor(process.Description)
-		f, err := feed.New(clock.RealClock{}, s.cursor, s.remote, feed.Settings{
+		f, err := feed.New(s.cursor, s.remote, feed.Settings{
 			MinGap: settings.MinSyncPeriod.Duration, Period: settings.SyncPeriod.Duration, Retry: firstRetry,
 			Deadline: p.syncDeadline(),
 			Gone:     s.remote.Exited(),

@@ -3,18 +3,23 @@
 /*
 Package feed sends one dataplane its updates, in a loop:
 
-	cursor.Changed ─▶ pace ─▶ Next ─▶ Sync ─▶ Ack ─▶ (wait)
+	cursor.Changed ─▶ wait ─▶ Next ─▶ Sync ─▶ Ack ─▶ (wait)
 	                   ▲       ▲        │
 	                   │       └────────┤ ErrResync: send a Full at once
 	                   └────────────────┘ other errors: retry later, with everything
 	                                      that is unconfirmed
+
+Deployments change hundreds of endpoints per second, and each update costs CPU time.
+So the first change after a quiet time is sent at once, and after that there is a
+minimum gap between two updates; all changes in between become one update. There are
+no bursts, and never two updates at the same time. File schedule.go decides when.
 
 The cursor remembers what the dataplane has not confirmed; the loop has no state of
 that kind. So an update whose answer was lost is not lost: the cursor returns it
 again, with the current values.
 
 A feed exists for one session with one plugin process. It ends with the process, and
-the next process gets a new feed. Start reading at step.
+the next process gets a new feed. Start reading at Run.
 */
 package feed
 
@@ -22,12 +27,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
-	"k8s.io/utils/clock"
-
-	"github.com/pointsman/pointsman/host/pace"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -79,64 +82,165 @@ type Acked struct {
 type Feed struct {
 	cursor    Cursor
 	dataplane Syncer
-	clock     clock.Clock
-	gone      <-chan struct{}
-	deadline  time.Duration
-	hooks     Hooks
-	runner    *pace.Runner
-
+	settings  Settings      // without the intervals
 	semaphore chan struct{} // full while an update is in progress or the feed is held
+	wake      chan struct{} // holds a token if schedule changed
 
-	mu      sync.Mutex // guards the fields below
-	owed    owed
-	periods periods
+	mu       sync.Mutex // guards schedule
+	schedule schedule
 }
 
-// New returns a feed; Run starts it. The clock is clock.RealClock{} outside tests.
-func New(c clock.Clock, cursor Cursor, dataplane Syncer, s Settings) (*Feed, error) {
-	f := &Feed{
-		cursor: cursor, dataplane: dataplane, clock: c,
-		gone: s.Gone, deadline: s.Deadline, hooks: s.Hooks,
-		semaphore: make(chan struct{}, 1),
-		periods:   periods{min: s.MinGap, retry: s.Retry, period: s.Period},
-	}
-	if err := f.periods.check(); err != nil {
+// New returns a feed; Run starts it.
+func New(cursor Cursor, dataplane Syncer, s Settings) (*Feed, error) {
+	p := periods{min: s.MinGap, retry: s.Retry, period: s.Period}
+	if err := p.check(); err != nil {
 		return nil, err
 	}
-	f.runner = pace.New(c, f.periods.gaps(f.owed, c.Now()), cursor.Changed(), f.step)
-	return f, nil
+	return &Feed{
+		cursor: cursor, dataplane: dataplane, settings: s,
+		semaphore: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		schedule: schedule{periods: p},
+	}, nil
 }
 
 // Run runs the feed for one session: it sends the whole state, and then changes. It returns
 // when ctx ends, or with ErrGone.
 func (f *Feed) Run(ctx context.Context) error {
-	f.cursor.Resync() // before the runner starts; later it would send everything twice
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() { // ends with ctx; Run waits for it
-		defer close(ended)
-		f.runner.Run(ctx)
+	f.cursor.Resync() // before the first step; later it would send everything twice
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() { // ends with Run
+		select {
+		case <-f.settings.Gone:
+			cancel(ErrGone)
+		case <-ctx.Done():
+		}
 	}()
-	defer func() { cancel(); <-ended }()
-	select {
-	case <-f.gone:
-		return ErrGone
-	case <-ctx.Done():
-		return ctx.Err()
+	for ctx.Err() == nil {
+		if f.wait(ctx) {
+			f.step(ctx)
+		}
 	}
+	return context.Cause(ctx)
+}
+
+// wait reports whether a step is due. Otherwise it returns when that may have changed. After the
+// first change further changes do not wake it, so hundreds of changes per second cost nothing.
+func (f *Feed) wait(ctx context.Context) bool {
+	f.mu.Lock()
+	start, due := f.schedule.next()
+	changed := f.cursor.Changed()
+	if f.schedule.requested {
+		changed = nil
+	}
+	f.mu.Unlock()
+	var alarm <-chan time.Time
+	if due {
+		if !start.After(time.Now()) {
+			return true
+		}
+		timer := time.NewTimer(time.Until(start))
+		defer timer.Stop()
+		alarm = timer.C
+	}
+	select {
+	case <-changed:
+		f.mu.Lock()
+		f.schedule.requested = true
+		f.mu.Unlock()
+	case <-f.wake:
+	case <-alarm:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// step sends the cursor's next update, if there is one.
+func (f *Feed) step(ctx context.Context) {
+	if err := f.Hold(ctx); err != nil {
+		return // the feed is ending
+	}
+	defer f.Release()
+	select {
+	case <-f.cursor.Changed(): // this step serves all changes up to now
+	default:
+	}
+	began := time.Now()
+	f.mu.Lock()
+	retry := f.schedule.takeRetry(began)
+	f.mu.Unlock()
+	if retry {
+		f.cursor.Retry()
+	}
+	sent, err := f.send(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	f.mu.Lock()
+	f.schedule.afterStep(sent, err, time.Since(began), time.Now())
+	f.mu.Unlock()
+	if err != nil && f.settings.Hooks.Failed != nil {
+		f.settings.Hooks.Failed(err)
+	}
+}
+
+// send sends the cursor's next update, and reports whether there was one. If the dataplane asks
+// for a resync, it sends a Full at once.
+func (f *Feed) send(ctx context.Context) (sent bool, err error) {
+	u, ok := f.cursor.Next()
+	if !ok {
+		return false, nil
+	}
+	err = f.sync(ctx, u)
+	if errors.Is(err, sdk.ErrResync) {
+		f.cursor.Resync()
+		if u, ok = f.cursor.Next(); ok {
+			err = f.sync(ctx, u)
+		}
+	}
+	return true, err
+}
+
+// large is the number of Services from which a Full is followed by a garbage collection.
+const large = 1000
+
+// sync sends one update and acknowledges it to the cursor.
+func (f *Feed) sync(ctx context.Context, u sdk.Update) error {
+	if f.settings.Deadline > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, f.settings.Deadline)
+		defer cancel()
+	}
+	start := time.Now()
+	result, err := f.dataplane.Sync(ctx, u)
+	if err != nil {
+		return fmt.Errorf("sync revision %d (%d set, %d deleted): %w", u.To, len(u.Set), len(u.Delete), err)
+	}
+	took := time.Since(start)
+	triggers := f.cursor.Ack(u.To, result.Failed)
+	f.mu.Lock()
+	f.schedule.addFailures(result.Failed, time.Now())
+	f.mu.Unlock()
+	if f.settings.Hooks.Acked != nil {
+		f.settings.Hooks.Acked(Acked{Update: u, Result: result, Took: took, Triggers: triggers})
+	}
+	if u.Full && len(u.Set) >= large {
+		debug.FreeOSMemory() // loading and sending the whole state leaves more garbage than a day of changes
+	}
+	return nil
 }
 
 // SetPeriods changes MinGap and Period. The change takes effect immediately.
 func (f *Feed) SetPeriods(minGap, period time.Duration) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	changed := f.periods
+	changed := f.schedule.periods
 	changed.min, changed.period = minGap, period
 	if err := changed.check(); err != nil {
 		return err
 	}
-	f.periods = changed
-	f.runner.SetGaps(changed.gaps(f.owed, f.clock.Now()))
+	f.schedule.periods = changed
+	f.reschedule()
 	return nil
 }
 
@@ -145,9 +249,15 @@ func (f *Feed) SetPeriods(minGap, period time.Duration) error {
 func (f *Feed) RetryBusy() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.owed.busy > 0 {
-		f.owed.retryNow = true
-		f.runner.SetGaps(f.periods.gaps(f.owed, f.clock.Now()))
+	f.schedule.retryNow = f.schedule.busy > 0
+	f.reschedule()
+}
+
+// reschedule makes wait return, so that it reads the schedule again.
+func (f *Feed) reschedule() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
 	}
 }
 

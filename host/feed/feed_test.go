@@ -11,8 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/utils/clock"
-
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/test/eventually"
@@ -170,6 +168,27 @@ func TestStories(t *testing.T) {
 1m0s released
 1m0s sync 2
 1m0s acked 2 after 0s`},
+		{"after a quiet time at once, and no burst follows", func(y *story) {
+			y.answers <- answer{}
+			y.until("acked 1 after 0s")
+			eventually.Pass(time.Minute)
+			for range 3 {
+				for range 100 {
+					y.change()
+				}
+				y.answers <- answer{}
+				eventually.Pass(time.Second)
+			}
+			y.until("acked 4 after 0s")
+		}, `
+0s full 1
+0s acked 1 after 0s
+1m0s sync 2
+1m0s acked 2 after 0s
+1m1s sync 3
+1m1s acked 3 after 0s
+1m2s sync 4
+1m2s acked 4 after 0s`},
 		{"nothing to tell takes no time", func(y *story) {
 			y.answers <- answer{}
 			y.until("acked 1 after 0s")
@@ -220,7 +239,7 @@ func TestOneFull(t *testing.T) {
 		tracker.Synced()
 		s := settings
 		s.Hooks.Acked = func(Acked) { fulls++ }
-		f, err := New(clock.RealClock{}, lateResync{tracker.Cursor(sdk.Description{Features: sdk.Features})}, ready{}, s)
+		f, err := New(lateResync{tracker.Cursor(sdk.Description{Features: sdk.Features})}, ready{}, s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -288,7 +307,7 @@ func TestPeriodsThatCannotBe(t *testing.T) {
 			t.Error("takes a negative gap")
 		}
 		for _, s := range []Settings{{MinGap: -1, Retry: 1, Period: 1}, {Period: 1}, {Retry: 1}} {
-			if _, err := New(clock.RealClock{}, y, y, s); err == nil {
+			if _, err := New(y, y, s); err == nil {
 				t.Errorf("begins with %+v", s)
 			}
 		}
@@ -307,7 +326,7 @@ func TestWithTracker(t *testing.T) {
 	}
 	tracker := track.New(nil)
 	cursor := tracker.Cursor(sdk.Description{Name: "test"})
-	f, err := New(clock.RealClock{}, cursor, dataplane, settings)
+	f, err := New(cursor, dataplane, settings)
 	if err != nil {
 		t.Fatal(err)
 	}

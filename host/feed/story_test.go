@@ -11,8 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/utils/clock"
-
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -57,7 +55,7 @@ func begin(t *testing.T, s Settings) *story {
 		Failed: func(err error) { y.say("failed: %v", err) },
 	}
 	var err error
-	if y.feed, err = New(clock.RealClock{}, y, y, s); err != nil {
+	if y.feed, err = New(y, y, s); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
