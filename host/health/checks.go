@@ -26,21 +26,21 @@ type checks struct {
 	settings Settings
 	healthy  func() bool // reports whether changes are applied in time
 
-	open map[track.Key]*check // used by run only
+	open map[binding]*http.Server // used by run only
 
 	mu     sync.Mutex // guards the fields below
 	wanted map[track.Key]track.HealthCheck
 	failed []string // ports that are not served, and why
 }
 
-// A check serves the port of one Service on all its addresses.
-type check struct {
-	port    uint16
-	servers map[netip.Addr]*http.Server
+// A binding is one address on which the port of a Service is served.
+type binding struct {
+	service track.Key
+	at      netip.AddrPort
 }
 
 func newChecks(s Settings, healthy func() bool) *checks {
-	return &checks{settings: s, healthy: healthy, open: make(map[track.Key]*check)}
+	return &checks{settings: s, healthy: healthy, open: make(map[binding]*http.Server)}
 }
 
 // run serves until ctx ends. Every bindAgain it also checks for new and removed addresses, and
@@ -71,12 +71,7 @@ func (c *checks) reconcile(wanted []track.HealthCheck, addrs []netip.Addr) {
 	c.mu.Lock()
 	c.wanted = byKey
 	c.mu.Unlock()
-	for key, k := range c.open {
-		if byKey[key].Port != k.port {
-			k.closeExcept(nil)
-			delete(c.open, key)
-		}
-	}
+	c.closeExcept(func(b binding) bool { return slices.Contains(bindings(byKey[b.service], addrs), b) })
 	var failed []string
 	for _, w := range wanted {
 		if err := c.serve(w, addrs); err != nil {
@@ -90,37 +85,39 @@ func (c *checks) reconcile(wanted []track.HealthCheck, addrs []netip.Addr) {
 	c.mu.Unlock()
 }
 
-// serve serves w on those addrs whose family the Service is in. If one of them cannot be bound,
-// it serves none: otherwise the answer would depend on the address that a load balancer uses.
-func (c *checks) serve(w track.HealthCheck, addrs []netip.Addr) error {
-	addrs = slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return w.Ports.Of(sdk.FamilyOf(a)) == 0 })
-	k := c.open[w.Key]
-	if k == nil {
-		k = &check{port: w.Port, servers: make(map[netip.Addr]*http.Server)}
+// bindings returns where w is served: at those addrs whose family the Service is in.
+func bindings(w track.HealthCheck, addrs []netip.Addr) (list []binding) {
+	for _, a := range addrs {
+		if w.Ports.Of(sdk.FamilyOf(a)) > 0 {
+			list = append(list, binding{w.Key, netip.AddrPortFrom(a, w.Port)})
+		}
 	}
-	k.closeExcept(addrs)
-	for _, addr := range addrs {
-		if k.servers[addr] != nil {
+	return list
+}
+
+// serve serves w. If one of its addresses cannot be bound, it serves none: otherwise the answer
+// would depend on the address that a load balancer uses.
+func (c *checks) serve(w track.HealthCheck, addrs []netip.Addr) error {
+	for _, b := range bindings(w, addrs) {
+		if c.open[b] != nil {
 			continue
 		}
-		server, err := c.listen(netip.AddrPortFrom(addr, w.Port), c.handler(w.Key, sdk.FamilyOf(addr)))
+		server, err := c.listen(b.at, c.handler(w.Key, sdk.FamilyOf(b.at.Addr())))
 		if err != nil {
-			k.closeExcept(nil)
-			delete(c.open, w.Key)
+			c.closeExcept(func(b binding) bool { return b.service != w.Key })
 			return err
 		}
-		k.servers[addr] = server
+		c.open[b] = server
 	}
-	c.open[w.Key] = k
 	return nil
 }
 
-// closeExcept closes the servers on addresses that are not in addrs.
-func (k *check) closeExcept(addrs []netip.Addr) {
-	for addr, server := range k.servers {
-		if !slices.Contains(addrs, addr) {
+// closeExcept closes the servers that are not to be kept.
+func (c *checks) closeExcept(keep func(binding) bool) {
+	for b, server := range c.open {
+		if !keep(b) {
 			server.Close()
-			delete(k.servers, addr)
+			delete(c.open, b)
 		}
 	}
 }

@@ -110,14 +110,14 @@ func (s *Server) Endpoints() http.Handler {
 		"/metrics/slis": promhttp.HandlerFor(s.metrics.slis, promhttp.HandlerOpts{}).ServeHTTP,
 		"/proxyMode":    func(w http.ResponseWriter, _ *http.Request) { writeText(w, s.settings.Mode()) },
 		"/configz":      s.configz,
-		"/flagz":        negotiated("Flagz", s.flagzObject, s.flagz),
+		"/flagz":        zpage("Flagz", s.flagzObject, s.flagz),
 		"/statusz":      nil,
 	}
 	if s.settings.Profiling {
 		maps.Copy(byPath, s.profiles())
 	}
 	paths := slices.Sorted(maps.Keys(byPath))
-	byPath["/statusz"] = negotiated("Statusz", func() (any, error) { return s.statuszObject(paths) },
+	byPath["/statusz"] = zpage("Statusz", func() (map[string]any, error) { return s.statuszObject(paths), nil },
 		func(w http.ResponseWriter, _ *http.Request) { s.statusz(w, paths) })
 	mux := http.NewServeMux()
 	for path, serve := range byPath {
@@ -128,11 +128,11 @@ func (s *Server) Endpoints() http.Handler {
 
 // Metrics returns the handler of /metrics.
 func (s *Server) Metrics() http.Handler {
-	return promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4})
+	return promhttp.HandlerFor(s.metrics.all, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4})
 }
 
 // Gather implements prometheus.Gatherer. It returns the metrics of /metrics.
-func (s *Server) Gather() ([]*dto.MetricFamily, error) { return s.metrics.registry.Gather() }
+func (s *Server) Gather() ([]*dto.MetricFamily, error) { return s.metrics.all.Gather() }
 
 // profiles returns the handlers of Go's profiles and of the log level. They are optional,
 // because they reveal or change more than a scrape should.

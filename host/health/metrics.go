@@ -20,7 +20,8 @@ import (
 // metrics are the metrics that are counted as events happen. The collector provides those that
 // are read at a scrape. A test writes the tables of docs/metrics.md from their texts.
 type metrics struct {
-	registry *prometheus.Registry // /metrics
+	registry *prometheus.Registry
+	all      prometheus.Gatherers // /metrics: registry, and the samples of the dataplane
 	slis     *prometheus.Registry // /metrics/slis
 
 	sync, fullSync, partialSync *prometheus.HistogramVec
@@ -56,7 +57,9 @@ func newMetrics(s *Server) *metrics {
 		m.lastApplied.WithLabelValues(familyName(family))
 		m.lastQueued.WithLabelValues(familyName(family))
 	}
-	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &collector{server: s, samples: &samples{report: s.settings.Report}})
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &collector{server: s})
+	refused := m.counter("pointsman_samples_refused_total", "Metrics of dataplanes not published because of their name or labels.").WithLabelValues()
+	m.all = prometheus.Gatherers{&samples{settings: s.settings, refused: refused}, m.registry}
 	m.gauge("pointsman_build_info", "The version that runs; always 1.", "version", "go_version").WithLabelValues(s.settings.Version, runtime.Version()).Set(1)
 	slis := promauto.With(m.slis)
 	m.good = slis.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_healthcheck", Help: "The last result of a probe; 1 is well. On /metrics/slis."}, []string{"name", "type"})
@@ -125,10 +128,7 @@ func programmingBuckets() []float64 {
 }
 
 // A collector reads the state of the host's parts at a scrape.
-type collector struct {
-	server  *Server
-	samples *samples
-}
+type collector struct{ server *Server }
 
 // Describe sends nothing, because the set of metrics depends on the dataplane.
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
@@ -147,12 +147,10 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 			for reason, n := range p.Dropped {
 				e.counter("pointsman_dropped_packets_total", "Packets to Services that the rules of dataplanes dropped or rejected, by reason: source_range, local_without_endpoint, no_endpoint or foreign_port.", float64(n), labels{"reason": reason})
 			}
-			c.samples.emit(e, p)
 		} else {
 			unserved(e, p, nil)
 		}
 	}
-	e.counter("pointsman_samples_refused_total", "Metrics of dataplanes not published because of their name or labels.", float64(c.samples.count()), nil)
 	for reason, n := range s.Events() {
 		e.counter("pointsman_events_total", "Events, by reason.", float64(n), labels{"reason": reason})
 	}

@@ -64,7 +64,7 @@ func forgetting() sdk.Histogram {
 func scrape(t *testing.T, b *harness) map[string]*dto.MetricFamily {
 	t.Helper()
 	all := make(map[string]*dto.MetricFamily)
-	families, err := b.metrics.registry.Gather()
+	families, err := b.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

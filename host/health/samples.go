@@ -4,6 +4,7 @@ package health
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -14,53 +15,58 @@ import (
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// samples publishes the metrics that the serving dataplane reports.
+// samples gathers the metrics that the serving dataplane reports.
 type samples struct {
-	report func(track.Notice)
+	settings Settings
+	refused  prometheus.Counter
 
-	mu      sync.Mutex // guards the fields below
-	last    string     // the last reported refusals
-	refused int        // total number of refusals
+	mu   sync.Mutex // guards last
+	last string     // the last reported refusals
 }
 
-// emit publishes p's samples, except those that are refused.
-func (s *samples) emit(e emitter, p Dataplane) {
-	j := newFilter(p.Name)
-	for _, h := range p.Report.Histograms {
-		if j.histogram(h) {
-			e.histogram(h, j.help(p.Name, h.Name, h.Help))
-		}
+// Gather implements prometheus.Gatherer.
+func (s *samples) Gather() ([]*dto.MetricFamily, error) {
+	dataplanes := s.settings.Dataplanes()
+	if len(dataplanes) == 0 {
+		return nil, nil
 	}
-	for _, m := range p.Report.Samples {
-		if j.sample(m) {
-			e.emit(m.Name, j.help(p.Name, m.Name, m.Help), kindOf(m.Name), m.Value, m.Labels)
-		}
+	families, refused := publish(dataplanes[0])
+	s.reportRefused(dataplanes[0].Name, refused)
+	return families, nil
+}
+
+// publish returns the metrics of p, and why some are not published: a filter refuses them, or a
+// registry finds that they contradict others.
+func publish(p Dataplane) (families []*dto.MetricFamily, refused []string) {
+	f, registry := newFilter(p), prometheus.NewRegistry()
+	registry.MustRegister(f)
+	families, err := registry.Gather()
+	contradictions, several := errors.AsType[prometheus.MultiError](err)
+	if err != nil && !several {
+		contradictions = prometheus.MultiError{err}
 	}
-	s.reportRefused(p.Name, j.refused)
+	for _, err := range contradictions {
+		f.refused = append(f.refused, err.Error())
+	}
+	return families, f.refused
 }
 
 // reportRefused counts refusals, and reports them if they differ from the previous ones.
 func (s *samples) reportRefused(plugin string, bad []string) {
+	s.refused.Add(float64(len(bad)))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refused += len(bad)
 	text := strings.Join(bad[:min(len(bad), 3)], "; ")
 	if text != "" && text != s.last {
-		s.report(track.Notice{Warning: true, Reason: SampleRefused, Object: plugin, Message: fmt.Sprintf("%d of its metrics are not published: %s", len(bad), text)})
+		s.settings.Report(track.Notice{Warning: true, Reason: SampleRefused, Object: plugin, Message: fmt.Sprintf("%d of its metrics are not published: %s", len(bad), text)})
 	}
 	s.last = text
-}
-
-// count returns the total number of refusals.
-func (s *samples) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.refused
 }
 
 // kindOf derives the type of a metric from its name. One of kube-proxy's gauges has a counter's
@@ -108,105 +114,94 @@ func allowed() map[string]known {
 	}
 }
 
-// help returns the help text of a metric: the plugin's, or else one derived from the name. All
-// series of a metric must have the same text.
-func (f *filter) help(plugin, name, said string) string {
-	if k, known := f.known[name]; known {
-		return k.help
-	}
-	if f.helps[name] == "" {
-		f.helps[name] = cmp.Or(said, "Of the "+plugin+" dataplane: "+strings.ReplaceAll(strings.TrimPrefix(name, f.own), "_", " ")+".")
-	}
-	return f.helps[name]
-}
+// hostsNames matches the names of the host's own metrics that would otherwise be those of a
+// dataplane named "plugin" or "health".
+var hostsNames = regexp.MustCompile(`^pointsman_(build|dropped|events|health|plugin|readyz|samples|service|source|sync|waiting)_`)
 
-// isHosts reports whether the host itself publishes a metric with that name. Otherwise a
-// dataplane named "plugin" or "health" could use names of the host.
-func isHosts(name string) bool {
-	return slices.Contains([]string{
-		"pointsman_build_info", "pointsman_dropped_packets_total", "pointsman_endpoints", "pointsman_endpointslices", "pointsman_events_total",
-		"pointsman_health_checks", "pointsman_healthy", "pointsman_live", "pointsman_plugin_active", "pointsman_plugin_flows",
-		"pointsman_plugin_log_lines_dropped_total", "pointsman_plugin_memory_bytes", "pointsman_plugin_pending", "pointsman_plugin_repaired_total",
-		"pointsman_plugin_restarts_total", "pointsman_plugin_revision", "pointsman_plugin_up", "pointsman_plugin_writer", "pointsman_ready",
-		"pointsman_readyz_total", "pointsman_samples_refused_total", "pointsman_service_ports", "pointsman_services",
-		"pointsman_source_reachable", "pointsman_sync_failures_total", "pointsman_unserved",
-		"pointsman_waiting_seconds",
-		"pointsman_warnings",
-	}, name)
-}
-
-// A filter decides which samples of a dataplane are published, and collects the reasons against
-// the others.
+// A filter is a prometheus.Collector of the samples of a dataplane that may be published, and
+// collects the reasons against the others.
 type filter struct {
+	plugin  string
+	report  sdk.Report
 	own     string            // prefix of the dataplane's own metrics
 	known   map[string]known  // other metrics that it may publish
-	names   map[string]metric // names in use, and by which metric
 	helps   map[string]string // help texts of its own metrics
-	seen    map[string]bool   // series
 	series  int
 	refused []string
 }
 
-func newFilter(plugin string) *filter {
+func newFilter(p Dataplane) *filter {
 	return &filter{
-		own:   "pointsman_" + strings.ReplaceAll(plugin, "-", "_") + "_",
+		plugin: p.Name, report: p.Report,
+		own:   "pointsman_" + strings.ReplaceAll(p.Name, "-", "_") + "_",
 		known: allowed(),
-		names: make(map[string]metric),
 		helps: make(map[string]string),
-		seen:  make(map[string]bool),
 	}
 }
 
-// A metric is what all series of a metric have in common.
-type metric struct {
-	name      string
-	labels    string // their names
-	histogram bool
-}
+// Describe sends nothing, because the set of metrics depends on the dataplane.
+func (f *filter) Describe(chan<- *prometheus.Desc) {}
 
-func metricOf(name string, labels map[string]string, histogram bool) metric {
-	return metric{name, strings.Join(slices.Sorted(maps.Keys(labels)), ","), histogram}
-}
-
-// names returns the names of its series.
-func (m metric) names() []string {
-	if !m.histogram {
-		return []string{m.name}
+// Collect implements prometheus.Collector.
+func (f *filter) Collect(out chan<- prometheus.Metric) {
+	e := emitter(out)
+	for _, h := range f.report.Histograms {
+		if f.accept(h.Name, h.Labels, len(h.Bounds)+3, f.checkHistogram(h)) {
+			e.histogram(h, f.help(h.Name, h.Help))
+		}
 	}
-	return []string{m.name, m.name + "_bucket", m.name + "_sum", m.name + "_count"}
+	for _, s := range f.report.Samples {
+		why := ""
+		if f.known[s.Name].bounds != nil {
+			why = "is one value, where kube-proxy's is a histogram"
+		}
+		if f.accept(s.Name, s.Labels, 1, why) {
+			e.emit(s.Name, f.help(s.Name, s.Help), kindOf(s.Name), s.Value, s.Labels)
+		}
+	}
 }
 
-// sample reports whether s is published.
-func (f *filter) sample(s sdk.Sample) bool {
-	m := metricOf(s.Name, s.Labels, false)
-	why := f.checkName(m, s.Labels)
-	if why == "" && f.known[s.Name].bounds != nil {
-		why = "is one value, where kube-proxy's is a histogram"
+// accept reports whether a metric with the given number of series is published. why is a reason
+// against it, or "".
+func (f *filter) accept(name string, labels map[string]string, series int, why string) bool {
+	if wrong := f.checkName(name, labels); wrong != "" {
+		why = wrong
 	}
-	return f.take(m, s.Labels, 1, why)
+	if why == "" && f.series+series > maxSeries {
+		why = fmt.Sprintf("comes after %d other series, of at most %d", f.series, maxSeries)
+	}
+	if why != "" {
+		f.refused = append(f.refused, fmt.Sprintf("%q %s", name[:min(len(name), maxLabelValue)], why))
+		return false
+	}
+	f.series += series
+	return true
 }
 
-// histogram reports whether h is published.
-func (f *filter) histogram(h sdk.Histogram) bool {
-	m := metricOf(h.Name, h.Labels, true)
-	why := f.checkName(m, h.Labels)
-	if why == "" {
-		why = f.checkHistogram(h)
+// help returns the help text of a metric: the plugin's, or else one derived from the name. All
+// series of a metric must have the same text.
+func (f *filter) help(name, said string) string {
+	if k, known := f.known[name]; known {
+		return k.help
 	}
-	return f.take(m, h.Labels, len(h.Bounds)+3, why)
+	if f.helps[name] == "" {
+		f.helps[name] = cmp.Or(said, "Of the "+f.plugin+" dataplane: "+strings.ReplaceAll(strings.TrimPrefix(name, f.own), "_", " ")+".")
+	}
+	return f.helps[name]
 }
 
 // checkName returns what is wrong with a metric's name and labels, or "".
-func (f *filter) checkName(m metric, labels map[string]string) string {
-	k, known := f.known[m.name]
-	switch want := strings.Join(k.labels, ","); {
-	case !known && !strings.HasPrefix(m.name, f.own):
+func (f *filter) checkName(name string, labels map[string]string) string {
+	k, known := f.known[name]
+	want, got := strings.Join(k.labels, ","), strings.Join(slices.Sorted(maps.Keys(labels)), ",")
+	switch {
+	case !known && !strings.HasPrefix(name, f.own):
 		return "is neither kube-proxy's nor begins with " + f.own
-	case slices.ContainsFunc(m.names(), isHosts):
+	case hostsNames.MatchString(name):
 		return "is the host's own"
-	case known && m.labels != want:
-		return fmt.Sprintf("has the labels %q, where kube-proxy's has %q", m.labels, want)
-	case !nameLike.MatchString(m.name) || !labelsLike(labels):
+	case known && got != want:
+		return fmt.Sprintf("has the labels %q, where kube-proxy's has %q", got, want)
+	case !nameLike.MatchString(name) || !labelsLike(labels):
 		return fmt.Sprintf("its name, or one of its labels, is no metric's; at most %d labels, values of at most %d bytes", maxLabels, maxLabelValue)
 	case known && labels["ip_family"] != "" && labels["ip_family"] != "IPv4" && labels["ip_family"] != "IPv6":
 		return fmt.Sprintf("has the ip_family %q, where kube-proxy's has IPv4 or IPv6", labels["ip_family"])
@@ -236,46 +231,6 @@ func ascending(bounds []float64) bool {
 		}
 	}
 	return true
-}
-
-// take accepts a metric with the given number of series, unless why is set or it conflicts with
-// earlier ones. It reports whether it was accepted.
-func (f *filter) take(m metric, values map[string]string, series int, why string) bool {
-	id := fmt.Sprintf("%s %q", m.name, values) // fmt prints maps in key order
-	if why == "" {
-		why = f.clash(m)
-	}
-	switch {
-	case why != "":
-	case f.seen[id]:
-		why = "comes twice"
-	case f.series+series > maxSeries:
-		why = fmt.Sprintf("comes after %d other series, of at most %d", f.series, maxSeries)
-	}
-	if why != "" {
-		f.refused = append(f.refused, fmt.Sprintf("%q %s", m.name[:min(len(m.name), maxLabelValue)], why))
-		return false
-	}
-	for _, name := range m.names() {
-		f.names[name] = m
-	}
-	f.seen[id] = true
-	f.series += series
-	return true
-}
-
-// clash describes the conflict with an earlier metric of the same name, or returns "".
-func (f *filter) clash(m metric) string {
-	for _, name := range m.names() {
-		switch other, taken := f.names[name]; {
-		case !taken || other == m:
-		case other.name == m.name && other.histogram == m.histogram:
-			return fmt.Sprintf("has the labels %q, and before %q", m.labels, other.labels)
-		default:
-			return fmt.Sprintf("has the name of series of %q", other.name)
-		}
-	}
-	return ""
 }
 
 var nameLike = regexp.MustCompile(`^[a-z][a-z0-9_]{0,99}$`)

@@ -42,25 +42,27 @@ func TestFilter(t *testing.T) {
 		{one("pointsman_my_relay_x", "l", "\xff"), "is no metric's"},
 		{one("pointsman_my_relay_x", "a", "", "b", "", "c", "", "d", ""), "is no metric's"},
 	} {
-		j := newFilter("my-relay")
-		if good := j.sample(test.sample); good != (test.want == "") || !strings.Contains(strings.Join(j.refused, ""), test.want) {
-			t.Errorf("%v: %t, %q; want %q", test.sample, good, j.refused, test.want)
+		if got := refusals(sdk.Report{Samples: []sdk.Sample{test.sample}}, "my-relay"); (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
+			t.Errorf("%v: refused for %q; want %q", test.sample, got, test.want)
 		}
 	}
-	j := newFilter("r")
-	for _, s := range []sdk.Sample{one("pointsman_r_x", "a", "1"), one("pointsman_r_x", "a", "1"), one("pointsman_r_x", "b", "1")} {
-		j.sample(s)
+	text := refusals(sdk.Report{Samples: []sdk.Sample{one("pointsman_r_x", "a", "1"), one("pointsman_r_x", "a", "1"), one("pointsman_r_x", "b", "1")}}, "r")
+	if strings.Count(text, "\n") != 0 || !strings.Contains(text, "was collected before with the same name and label values") {
+		t.Errorf("one series twice: %s", text)
 	}
-	if text := strings.Join(j.refused, "\n"); !strings.Contains(text, "comes twice") || !strings.Contains(text, `has the labels "b", and before "a"`) {
-		t.Errorf("of one name: %s", text)
-	}
-	j = newFilter("r")
+	var many sdk.Report
 	for i := range 1000 {
-		j.sample(one("pointsman_r_x", "service", fmt.Sprint(i)))
+		many.Samples = append(many.Samples, one("pointsman_r_x", "service", fmt.Sprint(i)))
 	}
-	if len(j.refused) != 1000-maxSeries {
-		t.Errorf("of a thousand series %d are published", 1000-len(j.refused))
+	if n := strings.Count(refusals(many, "r"), "\n") + 1; n != 1000-maxSeries {
+		t.Errorf("of a thousand series %d are published", 1000-n)
 	}
+}
+
+// refusals returns the reasons why metrics of a dataplane are not published, a line each.
+func refusals(r sdk.Report, name string) string {
+	_, refused := publish(Dataplane{Name: name, Report: r})
+	return strings.Join(refused, "\n")
 }
 
 // TestHostsNames keeps a dataplane from the host's own names, whatever it is called.
@@ -72,26 +74,13 @@ func TestHostsNames(t *testing.T) {
 			continue
 		}
 		served++
-		if !isHosts(name) {
-			t.Errorf("%s is the host's, and not known as such", name)
-		}
 		word, _, _ := strings.Cut(rest, "_")
-		j := newFilter(word)
-		if word != rest && (j.sample(sdk.Sample{Name: name}) || !strings.Contains(j.refused[0], "the host's own")) {
-			t.Errorf("a dataplane called %s may publish %s: %q", word, name, j.refused)
+		if got := refusals(sdk.Report{Samples: []sdk.Sample{{Name: name}}}, word); word != rest && !strings.Contains(got, "the host's own") {
+			t.Errorf("a dataplane called %s may publish %s: %q", word, name, got)
 		}
 	}
 	if served < 20 {
 		t.Errorf("the host has only %d metrics", served)
-	}
-	b := newHarness()
-	b.setDataplane(func(p *Dataplane) {
-		p.Name = "plugin"
-		p.Report.Samples = []sdk.Sample{{Name: "pointsman_plugin_up", Labels: map[string]string{"plugin": "plugin"}, Value: 7}, {Name: "pointsman_plugin_jam", Value: 2}}
-	})
-	all := scrape(t, b) // fails of a metric that is there twice
-	if up, jam := series(all["pointsman_plugin_up"]), series(all["pointsman_plugin_jam"]); up != "plugin=plugin 1" || jam != " 2" {
-		t.Errorf("up %q, jam %q", up, jam)
 	}
 }
 
@@ -147,19 +136,22 @@ func TestFilterHistogram(t *testing.T) {
 	} {
 		h := own(1, 2)
 		test.change(&h)
-		j := newFilter("r")
-		if good := j.histogram(h); good != (test.want == "") || !strings.Contains(strings.Join(j.refused, ""), test.want) {
-			t.Errorf("%s: %t, %q; want %q", name, good, j.refused, test.want)
+		if got := refusals(sdk.Report{Histograms: []sdk.Histogram{h}}, "r"); (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
+			t.Errorf("%s: refused for %q; want %q", name, got, test.want)
 		}
 	}
-	j := newFilter("r")
-	j.histogram(own(1, 2))
-	j.sample(sdk.Sample{Name: "pointsman_r_took_count"})
-	j.sample(sdk.Sample{Name: "pointsman_r_took"})
-	j.histogram(own(1, 2))
-	j.sample(sdk.Sample{Name: "kubeproxy_conntrack_reconciler_sync_duration_seconds", Labels: map[string]string{"ip_family": "IPv4"}})
-	if text := strings.Join(j.refused, "\n"); len(j.refused) != 4 || strings.Count(text, "series of") != 2 || !strings.Contains(text, "twice") || !strings.Contains(text, "is a histogram") {
-		t.Errorf("beside a histogram: %s", text)
+	for name, want := range map[string]string{
+		"pointsman_r_took_count": "collides",
+		"pointsman_r_took":       "should be",
+		"kubeproxy_conntrack_reconciler_sync_duration_seconds": "where kube-proxy's is a histogram",
+	} {
+		r := sdk.Report{Histograms: []sdk.Histogram{own(1, 2)}, Samples: []sdk.Sample{{Name: name}}}
+		if strings.HasPrefix(name, "kubeproxy") {
+			r.Samples[0].Labels = map[string]string{"ip_family": "IPv4"}
+		}
+		if got := refusals(r, "r"); !strings.Contains(got, want) {
+			t.Errorf("%s beside a histogram: refused for %q; want %q", name, got, want)
+		}
 	}
 }
 
