@@ -13,14 +13,14 @@ sink gets it: the log, Kubernetes events, counters, and the list of recent event
 
 A plugin that crashes a hundred times per second must not fill a disk. So repeated events
 are passed on at growing intervals, and events beyond a rate are only counted. The counts
-are always correct. Memory is limited whatever is reported.
+are always correct. Memory is limited whatever is reported, because reasons are constants.
 */
 package report
 
 import (
-	"container/list"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -76,22 +76,14 @@ type Reporter struct {
 	sinks []Sink
 
 	mu     sync.Mutex // guards the fields below
-	recent *list.List // of *folded, least recently reported first
-	byKey  map[key]*list.Element
+	recent []*folded  // least recently reported first
 	counts map[string]int
 	floods map[string]*flood // by reason
 }
 
 // New returns a Reporter that calls the sinks in order. now is the clock, such as time.Now.
 func New(now func() time.Time, sinks ...Sink) *Reporter {
-	return &Reporter{
-		now:    now,
-		sinks:  sinks,
-		recent: list.New(),
-		byKey:  make(map[key]*list.Element),
-		counts: make(map[string]int),
-		floods: make(map[string]*flood),
-	}
+	return &Reporter{now: now, sinks: sinks, counts: make(map[string]int), floods: make(map[string]*flood)}
 }
 
 // Report counts e, adds it to the recent events, and passes it to the sinks unless they got the
@@ -100,7 +92,7 @@ func (r *Reporter) Report(e Event) {
 	if e.Time.IsZero() {
 		e.Time = r.now()
 	}
-	e.Reason, e.Object, e.Message = cut(e.Reason), cut(e.Object), cut(e.Message)
+	e.Object, e.Message = cut(e.Object), cut(e.Message)
 	for _, out := range r.record(e) {
 		for _, sink := range r.sinks {
 			sink(out)
@@ -112,9 +104,9 @@ func (r *Reporter) Report(e Event) {
 func (r *Reporter) Recent() []Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	events := make([]Event, 0, r.recent.Len())
-	for el := r.recent.Front(); el != nil; el = el.Next() {
-		events = append(events, el.Value.(*folded).event)
+	events := make([]Event, len(r.recent))
+	for i, f := range r.recent {
+		events[i] = f.event
 	}
 	return events
 }
@@ -126,14 +118,10 @@ func (r *Reporter) Counts() map[string]int {
 	return maps.Clone(r.counts)
 }
 
-// record records e and returns the events for the sinks. After maxReasons different reasons,
-// further ones share one name.
+// record records e and returns the events for the sinks.
 func (r *Reporter) record(e Event) []Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, known := r.counts[e.Reason]; !known && len(r.counts) >= maxReasons {
-		e.Reason = otherReasons
-	}
 	r.counts[e.Reason]++
 	out, ok := r.fold(e)
 	if !ok {
@@ -148,9 +136,8 @@ func (r *Reporter) record(e Event) []Event {
 // Limits. Together they keep a Reporter below a megabyte, and a sink below two lines per second
 // for each reason.
 const (
-	maxRecent  = 256  // distinct events kept
-	maxReasons = 128  // distinct reasons counted
-	maxText    = 2048 // bytes of a reason, object or message
+	maxRecent = 256  // distinct events kept
+	maxText   = 2048 // bytes of an object or message
 
 	firstAgain = 10 * time.Second // pass on a repeated event after this time,
 	lastAgain  = 10 * time.Minute // then after twice the time, up to this
@@ -158,15 +145,6 @@ const (
 	floodWindow = time.Minute // in each window,
 	floodLimit  = 100         // pass on at most this many events of a reason
 )
-
-// otherReasons is the reason of events beyond maxReasons different reasons.
-const otherReasons = "Other" // further reasons, which have no name of their own in the metric
-
-// A key identifies equal events.
-type key struct {
-	warning                 bool
-	reason, object, message string
-}
 
 // A folded event represents all equal events.
 type folded struct {
@@ -176,17 +154,24 @@ type folded struct {
 	next  time.Time // do not pass it on before this time
 }
 
-// fold adds e to the equal events before it, and reports whether to pass it on now.
+// fold adds e to the equal events before it, and reports whether to pass it on now. It forgets
+// the least recently reported event if there are too many.
 func (r *Reporter) fold(e Event) (out Event, pass bool) {
-	k := key{e.Warning, e.Reason, e.Object, e.Message}
-	el, seen := r.byKey[k]
-	if !seen {
-		el = r.recent.PushBack(&folded{})
-		r.byKey[k] = el
-		r.forget()
+	f := new(folded)
+	i := slices.IndexFunc(r.recent, func(f *folded) bool {
+		before := f.event
+		before.Time, before.Count = e.Time, e.Count
+		return before == e
+	})
+	switch {
+	case i >= 0:
+		f = r.recent[i]
+		r.recent = slices.Delete(r.recent, i, i+1)
+	case len(r.recent) == maxRecent:
+		r.recent = slices.Delete(r.recent, 0, 1)
 	}
-	r.recent.MoveToBack(el)
-	return el.Value.(*folded).add(e)
+	r.recent = append(r.recent, f)
+	return f.add(e)
 }
 
 // add counts e. The first event, and the first after a long silence, is passed on at once;
@@ -206,16 +191,6 @@ func (f *folded) add(e Event) (out Event, pass bool) {
 	f.next = e.Time.Add(f.again)
 	e.Count, f.since = f.since, 0
 	return e, true
-}
-
-// forget removes the least recently reported event.
-func (r *Reporter) forget() {
-	if r.recent.Len() <= maxRecent {
-		return
-	}
-	oldest := r.recent.Front()
-	e := r.recent.Remove(oldest).(*folded).event
-	delete(r.byKey, key{e.Warning, e.Reason, e.Object, e.Message})
 }
 
 // A flood counts the events of one reason in a window: if ten thousand Services fail for one
