@@ -85,26 +85,16 @@ func affinity(addresses int) func(*trial) {
 // unknown is a value that no version knows.
 const unknown = 99
 
-// bad returns a Service with a mistake, for use beside those of a scenario.
-func bad(mistake func(*sdk.Service)) sdk.Service {
-	s := sdk.Service{
-		Name:      sdk.Name{Namespace: "ns9", Service: "bad", Protocol: sdk.TCP, Family: sdk.IPv4},
-		Frontends: []sdk.Frontend{{Kind: sdk.ClusterIP, Addr: netip.MustParseAddrPort("127.30.9.9:20099"), Policy: sdk.Cluster}},
-	}
-	mistake(&s)
-	return s
-}
-
-func unknownProtocol(s *sdk.Service) { s.Name.Protocol = unknown }
-func unknownFamily(s *sdk.Service)   { s.Name.Family = unknown }
-func unknownKind(s *sdk.Service)     { s.Frontends[0].Kind = unknown }
-func unknownPolicy(s *sdk.Service)   { s.Frontends[0].Policy = unknown }
-
 // isolates checks that a Service with a mistake fails, and that all other Services of its
 // update are served.
 func isolates(mistake func(*sdk.Service)) func(*trial) {
 	return func(t *trial) {
-		bad, s := bad(mistake), t.scenario("cluster-ip")
+		s := t.scenario("cluster-ip")
+		bad := sdk.Service{
+			Name:      sdk.Name{Namespace: "ns9", Service: "bad", Protocol: sdk.TCP, Family: sdk.IPv4},
+			Frontends: []sdk.Frontend{{Kind: sdk.ClusterIP, Addr: netip.MustParseAddrPort("127.30.9.9:20099"), Policy: sdk.Cluster}},
+		}
+		mistake(&bad)
 		u := s.Update(0)
 		u.Set = append([]sdk.Service{bad}, u.Set...)
 		t.failsFor(u, bad.Name)
@@ -133,7 +123,7 @@ func badKeepsWhatServed(t *trial) {
 	t.serve(s)
 	worse := s.Services[0]
 	worse.Frontends = slices.Clone(worse.Frontends)
-	unknownPolicy(&worse)
+	worse.Frontends[0].Policy = unknown
 	t.during("after its Service turned bad")
 	for range 2 { // a retry fails in the same way
 		t.failsFor(sdk.Update{Set: []sdk.Service{worse}}, worse.Name)

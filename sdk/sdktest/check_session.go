@@ -31,15 +31,11 @@ func describesItself(t *trial) {
 	case len(d.Options) > 0 && !json.Valid(d.Options):
 		wrong("Options to be a JSON schema", d.Options)
 	}
-	for _, l := range d.Limits {
-		if !slices.Contains(sdk.Limits, l) {
-			wrong("Limits to be of those that the contract knows: "+join(sdk.Limits), l)
-		}
+	if i := slices.IndexFunc(d.Limits, func(l sdk.Limit) bool { return !slices.Contains(sdk.Limits, l) }); i >= 0 {
+		wrong("Limits to be of those that the contract knows: "+join(sdk.Limits), d.Limits[i])
 	}
-	for _, f := range d.Features {
-		if !slices.Contains(sdk.Features, f) {
-			wrong("Features to be of those that the vocabulary knows: "+join(sdk.Features), f)
-		}
+	if i := slices.IndexFunc(d.Features, func(f sdk.Feature) bool { return !slices.Contains(sdk.Features, f) }); i >= 0 {
+		wrong("Features to be of those that the vocabulary knows: "+join(sdk.Features), d.Features[i])
 	}
 }
 

@@ -95,35 +95,40 @@ func (l line) expected(format string, args ...any) lineError {
 	return lineError{l.number, fmt.Sprintf("expected "+format, args...) + fmt.Sprintf("; found %q", l.text)}
 }
 
-func (l line) addr(word string) netip.Addr {
-	addr, err := netip.ParseAddr(word)
+// convert converts a word by parse, whose error means that something else was expected there.
+func convert[T any](l line, word, expected string, parse func(string) (T, error)) T {
+	v, err := parse(word)
 	if err != nil {
-		panic(l.expected("an IP address where %q stands", word))
+		panic(l.expected(expected+" where %q stands", word))
 	}
-	return addr
+	return v
+}
+
+func (l line) addr(word string) netip.Addr {
+	return convert(l, word, "an IP address", netip.ParseAddr)
 }
 
 func (l line) addrPort(word string) netip.AddrPort {
-	addr, err := netip.ParseAddrPort(word)
-	if err != nil || addr.Port() == 0 {
-		panic(l.expected("address:port where %q stands", word))
-	}
+	addr := convert(l, word, "address:port", netip.ParseAddrPort)
+	l.port(strconv.Itoa(int(addr.Port())))
 	return addr
 }
 
 func (l line) port(word string) uint16 {
-	n, err := strconv.ParseUint(word, 10, 16)
-	if err != nil || n == 0 {
-		panic(l.expected("a port number where %q stands", word))
-	}
-	return uint16(n)
+	return convert(l, word, "a port number", func(word string) (uint16, error) {
+		n, err := strconv.ParseUint(word, 10, 16)
+		if n == 0 {
+			err = strconv.ErrRange
+		}
+		return uint16(n), err
+	})
 }
 
 func (l line) prefixes(words []string) (list []netip.Prefix) {
 	for _, word := range words {
-		p, err := netip.ParsePrefix(word)
-		if err != nil || p != p.Masked() {
-			panic(l.expected("a range such as 10.0.0.0/8 where %q stands", word))
+		p := convert(l, word, "a range such as 10.0.0.0/8", netip.ParsePrefix)
+		if p != p.Masked() {
+			panic(l.expected("the range %s where %q stands", p.Masked(), word))
 		}
 		list = append(list, p)
 	}
@@ -131,12 +136,12 @@ func (l line) prefixes(words []string) (list []netip.Prefix) {
 }
 
 func (l line) protocol(word string) sdk.Protocol {
-	for _, p := range []sdk.Protocol{sdk.TCP, sdk.UDP, sdk.SCTP} {
-		if p.String() == word {
-			return p
-		}
+	protocols := []sdk.Protocol{sdk.TCP, sdk.UDP, sdk.SCTP}
+	i := slices.IndexFunc(protocols, func(p sdk.Protocol) bool { return p.String() == word })
+	if i < 0 {
+		panic(l.expected("tcp, udp or sctp where %q stands", word))
 	}
-	panic(l.expected("tcp, udp or sctp where %q stands", word))
+	return protocols[i]
 }
 
 // defaultNode returns the node of a scenario without a section node.
@@ -208,7 +213,7 @@ func parseServices(lines []line) (all []sdk.Service) {
 	for len(lines) > 0 {
 		head := lines[0]
 		lines = lines[1:]
-		b := block{name: parseName(head)}
+		b := block{sdk.Service{Name: parseName(head)}}
 		for ; len(lines) > 0 && lines[0].indented; lines = lines[1:] {
 			b.add(lines[0])
 		}
@@ -243,43 +248,33 @@ func parseName(l line) sdk.Name {
 	return sdk.Name{Namespace: namespace, Service: service, Port: port, Protocol: l.protocol(l.words[1])}
 }
 
-// A block is a Service in each family while its lines are parsed.
-type block struct {
-	name      sdk.Name
-	of        [2]*sdk.Service // for IPv4 and IPv6; nil if it has no address in that family
-	nodePorts []sdk.Frontend  // for all families in the block
-	affinity  time.Duration
-	health    uint16
-	hints     map[string]string
-}
+// A block is a Service while its lines are parsed, with the addresses of both families. A node
+// port for all addresses has no address yet.
+type block struct{ sdk.Service }
 
-// in returns the Service for an address's family.
-func (b *block) in(addr netip.Addr) *sdk.Service {
-	i := 0
-	if sdk.FamilyOf(addr) == sdk.IPv6 {
-		i = 1
-	}
-	if b.of[i] == nil {
-		b.of[i] = &sdk.Service{Name: b.name}
-		b.of[i].Name.Family = sdk.FamilyOf(addr)
-	}
-	return b.of[i]
-}
-
-// services returns the complete Services.
+// services returns the Services of the families that the block has addresses of.
 func (b *block) services() (all []sdk.Service) {
-	for i, every := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		s := b.of[i]
-		if s == nil {
-			continue
+	for family, every := range map[sdk.Family]netip.Addr{sdk.IPv4: netip.IPv4Unspecified(), sdk.IPv6: netip.IPv6Unspecified()} {
+		s := b.Service
+		s.Name.Family = family
+		s.Serving = slices.DeleteFunc(slices.Clone(b.Serving), func(a netip.Addr) bool { return sdk.FamilyOf(a) != family })
+		other := func(ep sdk.Endpoint) bool { return sdk.FamilyOf(ep.Addr.Addr()) != family }
+		s.Cluster, s.Local = slices.DeleteFunc(slices.Clone(b.Cluster), other), slices.DeleteFunc(slices.Clone(b.Local), other)
+		s.Frontends = nil
+		some := len(s.Serving)+len(s.Cluster)+len(s.Local) > 0
+		for _, f := range b.Frontends {
+			some = some || sdk.FamilyOf(f.Addr.Addr()) == family
+			if !f.Addr.Addr().IsValid() {
+				f.Addr = netip.AddrPortFrom(every, f.Addr.Port())
+			}
+			if sdk.FamilyOf(f.Addr.Addr()) == family {
+				s.Frontends = append(s.Frontends, f)
+			}
 		}
-		for _, f := range b.nodePorts {
-			f.Addr = netip.AddrPortFrom(every, f.Addr.Port())
-			s.Frontends = append(s.Frontends, f)
+		if some {
+			s.Normalize()
+			all = append(all, s)
 		}
-		s.Affinity, s.HealthPort, s.Hints = b.affinity, b.health, b.hints
-		s.Normalize()
-		all = append(all, *s)
 	}
 	return all
 }
@@ -292,54 +287,45 @@ func (b *block) add(l line) {
 	value := l.words[1]
 	switch l.words[0] {
 	case "cluster-ip":
-		b.frontend(l, sdk.ClusterIP)
+		b.frontend(l, sdk.ClusterIP, l.addrPort(value))
 	case "external-ip":
-		b.frontend(l, sdk.ExternalIP)
+		b.frontend(l, sdk.ExternalIP, l.addrPort(value))
 	case "load-balancer":
-		b.frontend(l, sdk.LoadBalancer)
+		b.frontend(l, sdk.LoadBalancer, l.addrPort(value))
 	case "node-port":
 		if strings.Contains(value, ":") { // at a specific address
-			b.frontend(l, sdk.NodePort)
-			return
+			b.frontend(l, sdk.NodePort, l.addrPort(value))
+		} else {
+			b.frontend(l, sdk.NodePort, netip.AddrPortFrom(netip.Addr{}, l.port(value)))
 		}
-		b.nodePorts = append(b.nodePorts, parseTerms(l, sdk.Frontend{Kind: sdk.NodePort, Addr: netip.AddrPortFrom(netip.Addr{}, l.port(value))}))
 	case "endpoint":
 		b.endpoint(l)
 	case "serving":
-		s := b.in(l.addr(value))
-		s.Serving = append(s.Serving, l.addr(value))
+		b.Serving = append(b.Serving, l.addr(value))
 	case "affinity":
-		d, err := time.ParseDuration(value)
-		if err != nil || d <= 0 {
+		if b.Affinity = convert(l, value, "a time such as 3h", time.ParseDuration); b.Affinity <= 0 {
 			panic(l.expected("a time such as 3h where %q stands", value))
 		}
-		b.affinity = d
 	case "health-port":
-		b.health = l.port(value)
+		b.HealthPort = l.port(value)
 	case "hint":
 		key, hint, ok := strings.Cut(value, "=")
 		if !ok {
 			panic(l.expected("hint key=value"))
 		}
-		if b.hints == nil {
-			b.hints = map[string]string{}
+		if b.Hints == nil {
+			b.Hints = map[string]string{}
 		}
-		b.hints[key] = hint
+		b.Hints[key] = hint
 	default:
 		panic(l.expected("cluster-ip, node-port, external-ip, load-balancer, endpoint, serving, affinity, health-port or hint"))
 	}
 }
 
-func (b *block) frontend(l line, kind sdk.Kind) {
-	f := parseTerms(l, sdk.Frontend{Kind: kind, Addr: l.addrPort(l.words[1])})
-	s := b.in(f.Addr.Addr())
-	s.Frontends = append(s.Frontends, f)
-}
-
-// parseTerms parses the words after a frontend's address: "local", and "from" with ranges.
-func parseTerms(l line, f sdk.Frontend) sdk.Frontend {
-	rest := l.words[2:]
-	f.Policy = sdk.Cluster
+// frontend adds a frontend with the policy and the source ranges in the words after its address:
+// "local", and "from" with ranges.
+func (b *block) frontend(l line, kind sdk.Kind, addr netip.AddrPort) {
+	f, rest := sdk.Frontend{Kind: kind, Addr: addr, Policy: sdk.Cluster}, l.words[2:]
 	if len(rest) > 0 && rest[0] == "local" {
 		f.Policy, rest = sdk.Local, rest[1:]
 	}
@@ -349,7 +335,7 @@ func parseTerms(l line, f sdk.Frontend) sdk.Frontend {
 	case len(rest) > 0:
 		panic(l.expected("nothing, local, or from and ranges behind the address"))
 	}
-	return f
+	b.Frontends = append(b.Frontends, f)
 }
 
 // endpoint parses "endpoint ADDR [here] [cluster-only|local-only]". By default, an endpoint
@@ -369,12 +355,11 @@ func (b *block) endpoint(l line) {
 	default:
 		panic(l.expected("here, cluster-only or local-only behind the address"))
 	}
-	s := b.in(ep.Addr.Addr())
 	if cluster {
-		s.Cluster = append(s.Cluster, ep)
+		b.Cluster = append(b.Cluster, ep)
 	}
 	if local {
-		s.Local = append(s.Local, ep)
+		b.Local = append(b.Local, ep)
 	}
 }
 

@@ -206,10 +206,10 @@ func checks() []check {
 		{"C11/inspect-and-report-beside", true, besideSync},
 		{"C11/no-children-left", false, noChildrenLeft},
 		{"C12/drift-is-repaired", false, driftIsRepaired},
-		{"C13/unknown-protocol", true, isolates(unknownProtocol)},
-		{"C13/unknown-family", true, isolates(unknownFamily)},
-		{"C13/unknown-kind", true, isolates(unknownKind)},
-		{"C13/unknown-policy", true, isolates(unknownPolicy)},
+		{"C13/unknown-protocol", true, isolates(func(s *sdk.Service) { s.Name.Protocol = unknown })},
+		{"C13/unknown-family", true, isolates(func(s *sdk.Service) { s.Name.Family = unknown })},
+		{"C13/unknown-kind", true, isolates(func(s *sdk.Service) { s.Frontends[0].Kind = unknown })},
+		{"C13/unknown-policy", true, isolates(func(s *sdk.Service) { s.Frontends[0].Policy = unknown })},
 	})
 }
 
@@ -292,95 +292,43 @@ func (r Report) Verdict() string {
 		r.Name, r.Version, verdict, len(r.Findings), r.Count(Pass), r.Count(Limit), r.Count(Fail), r.Count(NotRun))
 }
 
-// titles are the titles of the contract's lines, as they begin in package sdk.
-var titles = []string{
-	"session",
-	"verdict, in this order",
-	"whose list, whose address",
-	"idempotent",
-	"one bad Service never blocks the others",
-	"cost follows the change",
-	"fail-static",
-	"roles, from any to any",
-	"one writer",
-	"UDP flows",
-	"a frontend has one owner",
-	"calls never overlap, and end",
-	"drift is repaired",
-	"evolution",
-}
-
-// String returns the verdict, and below it each line of the contract with the checks that failed
-// or were not tried. Checks with the same reason are named together.
+// String returns the verdict, and below it the checks that did not simply pass. Checks with the
+// same reason are named together.
 //
-//	0  session                                  ok (3 checks)
-//	5  cost follows the change                  NOT KEPT (1 of 1 checks failed)
-//	     ten-thousand-services: one change among 10000 Services
-//	       expected  at most half of the 210ms that all of them take
-//	       seen      173ms
+//	fail     C05/ten-thousand-services: one change among 10000 Services
+//	           expected  at most half of the 210ms that all of them take
+//	           seen      173ms
+//	not-run  C01/scenario/affinity, C01/scenario/sctp, and 2 more: does not claim sctp
 func (r Report) String() string {
 	var b strings.Builder
 	b.WriteString(r.Verdict() + "\n")
-	for number, title := range titles {
-		if of := r.line(number); len(of) > 0 {
-			fmt.Fprintf(&b, "\n%2d  %-41s%s", number, title, summary(of))
-			for _, text := range slices.Concat(reasons(having(of, Fail), ""), reasons(having(of, NotRun), "not tried: ")) {
-				b.WriteString("\n      " + strings.ReplaceAll(text, "\n", "\n        "))
+	for _, status := range []Status{Fail, Limit, NotRun} {
+		var reasons []string
+		checks := make(map[string][]string) // by reason
+		for _, f := range having(r.Findings, status) {
+			why := f.why()
+			if checks[why] == nil {
+				reasons = append(reasons, why)
 			}
+			checks[why] = append(checks[why], f.Check)
+		}
+		for _, why := range reasons {
+			text := strings.Join(few(checks[why]), ", ") + why
+			fmt.Fprintf(&b, "\n%-8s %s", status, strings.ReplaceAll(text, "\n", "\n           "))
 		}
 	}
 	return b.String()
 }
 
-// line returns the findings for one line of the contract.
-func (r Report) line(number int) []Finding {
-	prefix := fmt.Sprintf("C%02d/", number)
-	return slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return !strings.HasPrefix(f.Check, prefix) })
-}
-
-// summary returns the result for a line: the worst of its findings.
-func summary(findings []Finding) string {
-	failed, left, limited := having(findings, Fail), having(findings, NotRun), having(findings, Limit)
-	n, tried := len(findings), len(findings)-len(left)
-	switch {
-	case len(failed) > 0:
-		return fmt.Sprintf("NOT KEPT (%d of %d checks failed)", len(failed), n)
-	case tried == 0 || slices.ContainsFunc(left, Finding.bad):
-		return fmt.Sprintf("could not be tried here (%d of %d checks)", tried, n)
-	case len(limited) > 0:
-		var limits []sdk.Limit
-		for _, f := range limited {
-			limits = append(limits, f.Limits...)
-		}
-		slices.Sort(limits)
-		return fmt.Sprintf("limit declared: %s (%d of %d checks)", join(slices.Compact(limits)), tried, n)
+// why returns the reason to write behind the name of a check. The expected and seen values are on
+// separate lines.
+func (f Finding) why() (text string) {
+	if f.Reason != "" {
+		text = ": " + f.Reason
 	}
-	return fmt.Sprintf("ok (%d of %d checks)", tried, n)
-}
-
-// reasons returns each distinct reason in findings once, with the names of the first few
-// checks.
-func reasons(findings []Finding, prefix string) (all []string) {
-	checks := make(map[string][]string)
-	for _, f := range findings {
-		why := f.why()
-		if checks[why] == nil {
-			all = append(all, why)
-		}
-		_, name, _ := strings.Cut(f.Check, "/")
-		checks[why] = append(checks[why], name)
+	if f.Want != "" || f.Seen != "" {
+		indent := strings.NewReplacer("\n", "\n          ")
+		text += "\nexpected  " + indent.Replace(f.Want) + "\nseen      " + indent.Replace(f.Seen)
 	}
-	for i, why := range all {
-		all[i] = strings.Replace(prefix+strings.Join(few(checks[why]), ", ")+": "+why, ": \n", "\n", 1) // the reason may consist of these lines only
-	}
-	return all
-}
-
-// why returns the reason, with the expected and seen values on separate lines.
-func (f Finding) why() string {
-	if f.Want == "" && f.Seen == "" {
-		return f.Reason
-	}
-	indent := strings.NewReplacer("\n", "\n          ")
-	return f.Reason + "\nexpected  " + indent.Replace(f.Want) + "\nseen      " + indent.Replace(f.Seen)
+	return text
 }

@@ -143,8 +143,12 @@ func (t *trial) sync(u sdk.Update) { t.need(t.takes(u)) }
 
 // takes returns an error unless u succeeds for all Services.
 func (t *trial) takes(u sdk.Update) error {
-	var r sdk.Result
-	err := t.retryWhileBusy(func() (err error) { r, err = t.offer(u); return err })
+	return t.retryWhileBusy(func() error { return t.try(u) })
+}
+
+// try is like takes, and does not wait for the writer's lock.
+func (t *trial) try(u sdk.Update) error {
+	r, err := t.offer(u)
 	if err == nil && len(r.Failed) > 0 {
 		err = fmt.Errorf("sync failed for %s: %w", r.Failed[0].Name, r.Failed[0].Err)
 	}
