@@ -143,7 +143,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	for i, p := range s.Dataplanes() {
 		dataplane(e, p, i == 0)
 		if i == 0 {
-			unserved(e, p, s.Tracker.Problems())
+			unserved(e, p, s.Tracker.Troubled())
 			for reason, n := range p.Dropped {
 				e.counter("pointsman_dropped_packets_total", "Packets to Services that the rules of dataplanes dropped or rejected, by reason: source_range, local_without_endpoint, no_endpoint or foreign_port.", float64(n), labels{"reason": reason})
 			}

@@ -36,13 +36,15 @@ func ReasonOf(problem string) string {
 	return Invalid
 }
 
-// unserved emits the number of ports that p does not serve, and of the tracker's problems, by
+// unserved emits the number of ports that p does not serve, and of problems of Services, by
 // reason.
-func unserved(e emitter, p Dataplane, problems map[string]int) {
+func unserved(e emitter, p Dataplane, troubled []track.ServiceStatus) {
 	count := make(map[string]int)
 	maps.Copy(count, p.Unserved)
-	for problem, n := range problems {
-		count[ReasonOf(problem)] += n
+	for _, s := range troubled {
+		for _, problem := range s.Problems {
+			count[ReasonOf(problem.Reason)]++
+		}
 	}
 	for _, reason := range reasons() {
 		e.gauge("pointsman_unserved", "Ports of Services that failed, were refused or withheld, and Services in conflict or invalid.", float64(count[reason]), labels{"plugin": p.Name, "why": reason})

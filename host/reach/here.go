@@ -21,6 +21,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	netutils "k8s.io/utils/net"
 )
 
 // ThisNode holds the facts about this node on which decisions depend.
@@ -92,7 +94,7 @@ const (
 func parseAddr(s string) (netip.Addr, bool) {
 	addr, err := netip.ParseAddr(s)
 	if err != nil {
-		addr, err = netip.ParseAddr(withoutLeadingZeros(s))
+		addr, err = netip.ParseAddr(netutils.ParseIPSloppy(s).String())
 	}
 	return addr, err == nil && printable(s) // an IPv6 zone may contain any character
 }
@@ -101,29 +103,18 @@ func parseAddr(s string) (netip.Addr, bool) {
 // terminal or a log.
 func printable(text string) bool { return !strings.ContainsFunc(text, unicode.IsControl) }
 
-// parsePrefix parses a range such as 10.0.0.0/8, and clears the bits after the prefix.
+// parsePrefix is like parseAddr, for a range such as 10.0.0.0/8. It clears the bits after the
+// prefix.
 func parsePrefix(s string) (netip.Prefix, bool) {
 	s = strings.TrimSpace(s)
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
-		addr, bits, _ := strings.Cut(s, "/")
-		p, err = netip.ParsePrefix(withoutLeadingZeros(addr) + "/" + bits)
+		_, sloppy, failed := netutils.ParseCIDRSloppy(s)
+		if failed == nil {
+			p, err = netip.ParsePrefix(sloppy.String())
+		}
 	}
 	return p.Masked(), err == nil
-}
-
-func withoutLeadingZeros(s string) string {
-	octets := strings.Split(s, ".")
-	if len(octets) != 4 {
-		return s
-	}
-	for i, o := range octets {
-		if o = strings.TrimLeft(o, "0"); o == "" {
-			o = "0"
-		}
-		octets[i] = o
-	}
-	return strings.Join(octets, ".")
 }
 
 // broadcast addresses all machines of a link, so it cannot be the address of a machine.

@@ -23,19 +23,8 @@ import (
 func (c *Cursor) Ack(rev uint64, failed []sdk.Failure) []time.Time {
 	c.t.mu.Lock()
 	defer c.t.unlock()
-	if !c.endUpdate(rev, failed) {
-		return nil
-	}
-	triggers := c.triggersSent
-	c.triggersSent = nil
-	return triggers
-}
-
-// endUpdate processes the answer to the update that led to rev. It returns false if that is not
-// the last update sent.
-func (c *Cursor) endUpdate(rev uint64, failed []sdk.Failure) bool {
 	if !c.open || rev != c.sent {
-		return false
+		return nil
 	}
 	c.acked, c.open = rev, false
 	if c.nodeSent != nil {
@@ -52,7 +41,31 @@ func (c *Cursor) endUpdate(rev uint64, failed []sdk.Failure) bool {
 			return !flying // the Full no longer contains this Service
 		})
 	}
-	for _, name := range c.endFlight(rev, failed) {
+	c.endFlight(rev, failed)
+	triggers := c.triggersSent
+	c.triggersSent = nil
+	return triggers
+}
+
+// endFlight moves the names that were sent in revision rev out of flight, into confirmed or
+// failed. Those that changed meanwhile are owed if the change still matters.
+func (c *Cursor) endFlight(rev uint64, failed []sdk.Failure) {
+	why := make(map[sdk.Name]error, len(failed))
+	for _, f := range failed {
+		why[f.Name] = f.Err
+	}
+	flight := c.flight
+	c.flight = make(map[sdk.Name]handout) // a new map, because iterating over a map costs as much as its largest size ever
+	for name, t := range flight {
+		if t.rev != rev {
+			c.flight[name] = t
+			continue
+		}
+		if err, ok := why[name]; ok {
+			c.recordFailure(name, t.value, err)
+		} else {
+			c.recordConfirmed(name, t.value)
+		}
 		if since, owed := c.owed[name]; owed {
 			delete(c.owed, name)
 			c.noteChange(name)
@@ -61,32 +74,6 @@ func (c *Cursor) endUpdate(rev uint64, failed []sdk.Failure) bool {
 			}
 		}
 	}
-	return true
-}
-
-// endFlight moves the names that were sent in revision rev out of flight, into confirmed or
-// failed, and returns them.
-func (c *Cursor) endFlight(rev uint64, failed []sdk.Failure) []sdk.Name {
-	why := make(map[sdk.Name]error, len(failed))
-	for _, f := range failed {
-		why[f.Name] = f.Err
-	}
-	var answered []sdk.Name
-	flight := c.flight
-	c.flight = make(map[sdk.Name]handout) // a new map, because iterating over a map costs as much as its largest size ever
-	for name, t := range flight {
-		if t.rev != rev {
-			c.flight[name] = t
-			continue
-		}
-		answered = append(answered, name)
-		if err, ok := why[name]; ok {
-			c.recordFailure(name, t.value, err)
-		} else {
-			c.recordConfirmed(name, t.value)
-		}
-	}
-	return answered
 }
 
 func (c *Cursor) recordConfirmed(name sdk.Name, value *sdk.Service) {
@@ -129,26 +116,18 @@ func refused(err error) bool {
 // updateWithheld decides whether the Service is withheld because the dataplane lacks a feature
 // that it needs, and adds a notice if that changed.
 func (c *Cursor) updateWithheld(name sdk.Name) {
-	value := c.t.values[name]
-	if value == nil {
+	var lacks []sdk.Feature
+	if value := c.t.values[name]; value != nil {
+		lacks = slices.DeleteFunc(value.Needs(), func(f sdk.Feature) bool { return c.features[f] })
+	}
+	if slices.Equal(lacks, c.withheld[name]) {
+		return
+	}
+	if c.withheld[name] = lacks; len(lacks) == 0 {
 		delete(c.withheld, name)
 		return
 	}
-	missing := slices.DeleteFunc(value.Needs(), func(f sdk.Feature) bool { return c.features[f] })
-	if len(missing) == 0 {
-		delete(c.withheld, name)
-		return
-	}
-	before := c.withheld[name]
-	if slices.Equal(missing, before.lacks) {
-		return
-	}
-	c.t.warn(ServiceWithheld, name.String(), fmt.Sprintf("the %s dataplane lacks %v, so it does not serve this", c.name, missing))
-	since := before.since
-	if since.IsZero() {
-		since = c.t.now()
-	}
-	c.withheld[name] = withheld{missing, since}
+	c.t.warn(ServiceWithheld, name.String(), fmt.Sprintf("the %s dataplane lacks %v, so it does not serve this", c.name, lacks))
 }
 
 // maxTriggers limits how many trigger times are kept while a dataplane is away.

@@ -25,11 +25,11 @@ type Cursor struct {
 	full        bool   // the next update must be a Full
 	fullSent    bool   // the update in flight is a Full
 
-	confirmed map[sdk.Name]confirmation // what the dataplane serves, as far as we know
-	owed      map[sdk.Name]time.Time    // names changed since their confirmation, with the time of the change
-	flight    map[sdk.Name]handout      // names sent or to be sent again, and not yet confirmed
-	failed    map[sdk.Name]failure      // Services that the dataplane could not serve
-	withheld  map[sdk.Name]withheld
+	confirmed map[sdk.Name]confirmation  // what the dataplane serves, as far as we know
+	owed      map[sdk.Name]time.Time     // names changed since their confirmation, with the time of the change
+	flight    map[sdk.Name]handout       // names sent or to be sent again, and not yet confirmed
+	failed    map[sdk.Name]failure       // Services that the dataplane could not serve
+	withheld  map[sdk.Name][]sdk.Feature // Services that are not sent, with the features that the dataplane lacks
 
 	node, nodeSent *sdk.Node // last confirmed; in flight, nil if it is not
 
@@ -59,12 +59,6 @@ type failure struct {
 	since time.Time // since when it has failed with this error
 }
 
-// A withheld describes why a Service is not sent to the dataplane: it lacks features.
-type withheld struct {
-	lacks []sdk.Feature
-	since time.Time
-}
-
 // Cursor returns a new cursor for a dataplane with description d. Its first update is a Full.
 // Services that need a feature that d does not list are withheld from the dataplane.
 func (t *Tracker) Cursor(d sdk.Description) *Cursor {
@@ -81,7 +75,7 @@ func (t *Tracker) Cursor(d sdk.Description) *Cursor {
 		owed:       make(map[sdk.Name]time.Time),
 		flight:     make(map[sdk.Name]handout),
 		failed:     make(map[sdk.Name]failure),
-		withheld:   make(map[sdk.Name]withheld),
+		withheld:   make(map[sdk.Name][]sdk.Feature),
 
 		fullSince: t.now(),
 	}

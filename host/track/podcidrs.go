@@ -4,6 +4,7 @@ package track
 
 import (
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"github.com/pointsman/pointsman/host/reach"
@@ -17,10 +18,6 @@ type podRanges struct {
 	all   []netip.Prefix // of the pods on all nodes
 	own   []netip.Prefix // the Node's podCIDRs that are a proper part of a range in all
 	addrs []netip.Addr   // of the node itself: pods with hostNetwork have them
-}
-
-func (p podRanges) equal(q podRanges) bool {
-	return p.node == q.node && slices.Equal(p.all, q.all) && slices.Equal(p.own, q.own) && slices.Equal(p.addrs, q.addrs)
 }
 
 // podRanges returns the ranges for this node, from its Node object r and the resulting n.
@@ -63,7 +60,7 @@ func (t *Tracker) podCIDRs() (all []netip.Prefix) {
 
 // setPods sets the ranges and recounts the strays of all slices.
 func (t *Tracker) setPods(p podRanges) {
-	if p.equal(t.pods) {
+	if reflect.DeepEqual(p, t.pods) {
 		return
 	}
 	t.pods = p

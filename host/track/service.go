@@ -133,7 +133,7 @@ func (t *Tracker) recomputeService(svc *service, family sdk.Family) bool {
 	records := t.usable(svc)
 	svc.ready = reach.LocalReady(records, t.thisNode)
 	t.updateHealthCheck(svc)
-	svc.troubled = t.since(svc.troubled, svc.hasProblems())
+	svc.troubled = t.since(svc.troubled, len(svc.allProblems()) > 0)
 	changed := false
 	for i := range svc.ports {
 		p := &svc.ports[i]

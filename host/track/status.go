@@ -45,8 +45,8 @@ func (c *Cursor) Status() CursorStatus {
 	for name, f := range c.failed {
 		s.Failed = append(s.Failed, sdk.Failure{Name: name, Err: f.err})
 	}
-	for name, w := range c.withheld {
-		s.Withheld = append(s.Withheld, Withheld{name, w.lacks})
+	for name, lacks := range c.withheld {
+		s.Withheld = append(s.Withheld, Withheld{name, lacks})
 	}
 	slices.SortFunc(s.Failed, func(a, b sdk.Failure) int { return a.Name.Compare(b.Name) })
 	slices.SortFunc(s.Withheld, func(a, b Withheld) int { return a.Name.Compare(b.Name) })
@@ -56,7 +56,7 @@ func (c *Cursor) Status() CursorStatus {
 // A Standing is the state of one port of a Service in one dataplane. At most one of Lacks, Err
 // and Pending is set, and then the Service is not served as desired.
 type Standing struct {
-	Since   time.Time     // since when it is in this state; for a served Service, when it was confirmed; zero if not known
+	Since   time.Time     // since when it is in this state; for a served Service, when it was confirmed; zero if it is withheld
 	Lacks   []sdk.Feature // features that the dataplane lacks, so the Service is withheld
 	Err     error         // why the dataplane failed to serve or refused it
 	Pending bool          // not sent yet, or not confirmed
@@ -66,8 +66,8 @@ type Standing struct {
 func (c *Cursor) Standing(name sdk.Name) Standing {
 	c.t.mu.Lock()
 	defer c.t.unlock()
-	if w, is := c.withheld[name]; is {
-		return Standing{Since: w.since, Lacks: w.lacks}
+	if lacks, is := c.withheld[name]; is {
+		return Standing{Lacks: lacks}
 	}
 	if f, is := c.failed[name]; is {
 		return Standing{Since: f.since, Err: f.err}
@@ -295,25 +295,6 @@ func (t *Tracker) status(svc *service) ServiceStatus {
 		s.Slices = append(s.Slices, sl.name)
 	}
 	return s
-}
-
-// Problems returns the number of problems of all Services, by reason.
-func (t *Tracker) Problems() map[string]int {
-	t.mu.Lock()
-	defer t.unlock()
-	count := make(map[string]int)
-	for _, svc := range t.services {
-		for _, p := range svc.allProblems() {
-			count[p.Reason]++
-		}
-	}
-	return count
-}
-
-// hasProblems reports whether allProblems returns any, without building the list.
-func (svc *service) hasProblems() bool {
-	return svc.spec != nil && (len(svc.problems) > 0 || len(svc.taken) > 0 ||
-		slices.ContainsFunc(svc.slices, func(sl *slice) bool { return len(sl.problems) > 0 }))
 }
 
 // allProblems returns the problems of a Service and of its EndpointSlices.

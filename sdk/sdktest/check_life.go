@@ -297,7 +297,7 @@ func (t *trial) calls(s Scenario) *caller {
 	t.need(err)
 	t.cleanup(func() { stage.Close() })
 	packets := slices.DeleteFunc(slices.Clone(s.Packets), func(p Packet) bool { return p.Want.Unserved || p.Want.Verdict != sdk.Forward })
-	_, memory := stage.(saidStage)
+	_, memory := stage.(said)
 	c := &caller{silent: memory || len(packets) == 0, failed: make(chan error, 1)}
 	if c.silent {
 		return c

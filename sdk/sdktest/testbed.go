@@ -240,31 +240,29 @@ type Sender interface {
 
 // Said returns the testbed for a dataplane in memory, which receives no real packets: the
 // testbed asks it. find returns the Sender for the dataplane under test.
-func Said(find func(sdk.Dataplane) Sender) Testbed { return said{find} }
+func Said(find func(sdk.Dataplane) Sender) Testbed { return said{find: find} }
 
-type said struct{ find func(sdk.Dataplane) Sender }
+// said is both the testbed and, with a sender, its stage.
+type said struct {
+	find   func(sdk.Dataplane) Sender
+	sender Sender
+}
 
 func (said) Place(s Scenario) (Scenario, []string) { return s, nil }
 
 func (g said) Open(_ context.Context, dp sdk.Dataplane, _ Scenario) (Stage, error) {
-	s := g.find(dp)
-	if s == nil {
-		return nil, errors.New("the dataplane cannot say where a packet goes")
-	}
-	return saidStage{s}, nil
+	return said{sender: g.find(dp)}, nil
 }
 
-type saidStage struct{ sender Sender }
-
-func (s saidStage) Send(_ context.Context, p Packet) (Answer, error) {
-	return s.sender.Send(p.From, p.To, p.Protocol), nil
+func (g said) Send(_ context.Context, p Packet) (Answer, error) {
+	return g.sender.Send(p.From, p.To, p.Protocol), nil
 }
 
-func (s saidStage) Dial(_ context.Context, p Packet) (Flow, error) {
-	return &saidFlow{sender: s.sender, packet: p}, nil
+func (g said) Dial(_ context.Context, p Packet) (Flow, error) {
+	return &saidFlow{sender: g.sender, packet: p}, nil
 }
 
-func (saidStage) Close() error { return nil }
+func (said) Close() error { return nil }
 
 // A saidFlow stays with its first endpoint until it is forgotten.
 type saidFlow struct {

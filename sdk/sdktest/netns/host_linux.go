@@ -36,9 +36,6 @@ type Host struct {
 
 // Do calls f on a thread in the host's namespace. Sockets that f opens stay in that namespace.
 func (h *Host) Do(f func() error) error {
-	if h.ns == h.home {
-		return f()
-	}
 	return away(h.home, func() error {
 		if err := vnetns.Set(h.ns); err != nil {
 			return fmt.Errorf("enter a host's namespace: %w", err)
@@ -185,11 +182,8 @@ func (h *Host) unshare() error {
 		if h.ns, err = vnetns.New(); err != nil {
 			return err
 		}
-		if err := writeSysctls(routing); err != nil {
-			return err
-		}
-		h.handle, err = netlink.NewHandleAt(h.ns)
-		return err
+		h.handle, err = netlink.NewHandle()
+		return errors.Join(err, writeSysctls(routing))
 	})
 }
 

@@ -44,11 +44,7 @@ func New() (*Testbed, error) {
 	if err := ownNamespace(); err != nil {
 		return nil, err
 	}
-	home, err := vnetns.Get()
-	if err != nil {
-		return nil, fmt.Errorf("open the node's namespace: %w", err)
-	}
-	return found(home, home)
+	return found(vnetns.Get)
 }
 
 // Apart is like New, but with a namespace of its own as the node: a process can have several of
@@ -57,39 +53,29 @@ func Apart() (*Testbed, error) {
 	if os.Getuid() != 0 {
 		return nil, errNotRoot
 	}
+	return found(vnetns.New)
+}
+
+// found returns a testbed whose node is in the namespace that open returns.
+func found(open func() (vnetns.NsHandle, error)) (*Testbed, error) {
 	home, err := vnetns.Get()
 	if err != nil {
 		return nil, fmt.Errorf("open the test's namespace: %w", err)
 	}
-	var ns vnetns.NsHandle
+	g := &Testbed{home: home, ports: new(ports), hosts: make(map[string]*Host), addrs: make(map[netip.Addr]bool), sctp: hasSCTP()}
 	err = away(home, func() (err error) {
-		ns, err = vnetns.New()
+		if g.ns, err = open(); err == nil {
+			g.node, err = netlink.NewHandle()
+		}
 		return err
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("make a namespace for the node: %w", err), home.Close())
-	}
-	return found(home, ns)
-}
-
-func found(home, ns vnetns.NsHandle) (*Testbed, error) {
-	g := &Testbed{home: home, ns: ns, ports: new(ports), hosts: make(map[string]*Host), addrs: make(map[netip.Addr]bool), sctp: hasSCTP()}
-	var err error
-	if g.node, err = netlink.NewHandleAt(ns); err != nil {
-		return nil, errors.Join(fmt.Errorf("talk to the node's kernel: %w", err), g.leave())
+		return nil, errors.Join(fmt.Errorf("open the node's namespace: %w", err), home.Close())
 	}
 	if err := g.build(); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
 	return g, nil
-}
-
-// leave closes the namespaces.
-func (g *Testbed) leave() error {
-	if g.ns == g.home {
-		return g.home.Close()
-	}
-	return errors.Join(g.ns.Close(), g.home.Close())
 }
 
 var errNotRoot = errors.New("needs root: it makes network namespaces")
@@ -152,7 +138,7 @@ func (g *Testbed) Close() error {
 		errs = append(errs, g.strip(addr))
 	}
 	g.node.Close()
-	return errors.Join(append(errs, g.leave())...)
+	return errors.Join(append(errs, g.ns.Close(), g.home.Close())...)
 }
 
 // Place adds the addresses of the node in s to the node, and leaves out packets that this
