@@ -104,7 +104,7 @@ func ExampleState() {
 	fewer := web
 	fewer.Cluster = []sdk.Endpoint{near}
 
-	sync(sdk.Update{From: 7, To: 8, Set: []sdk.Service{web}}) // not a Full, so it leads on from nothing
+	sync(sdk.Update{From: 7, To: 8, Set: []sdk.Service{web}}) // not a Full, and there is no state to continue from
 	sync(sdk.Update{To: 8, Full: true, Set: []sdk.Service{web, bad}})
 	sync(sdk.Update{From: 8, To: 9, Set: []sdk.Service{fewer}})
 	// Output:

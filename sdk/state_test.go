@@ -145,7 +145,7 @@ func (s *walk) gap() error {
 	before, services := s.state, maps.Clone(s.state.Services)
 	from := s.at + 1 + uint64(s.draw(3))
 	if s.fullNext && !s.state.begun {
-		from = 0 // nothing leads on from nothing
+		from = 0 // no update can continue from an empty state
 	}
 	_, err := s.state.Apply(Update{From: from, To: from + 1, Delete: names})
 	if !errors.Is(err, ErrResync) {

@@ -94,11 +94,11 @@ func Assess(f Facts) Assessment {
 		find(NotServing, "pointsman plugin info "+p.Name, "dataplane %s %s", p.Name, why)
 	}
 	if p.NoWriter != "" {
-		find(NoWriter, "pointsman plugin info "+p.Name, "dataplane %s may not write, so what it was told is not served: %s", p.Name, p.NoWriter)
+		find(NoWriter, "pointsman plugin info "+p.Name, "dataplane %s may not write, so its updates are not served: %s", p.Name, p.NoWriter)
 	}
 	switch {
 	case p.Report.Lost != "":
-		find(Meddled, "pointsman events", "at its last look dataplane %s found that another program had removed or changed what it wrote, and readyz answers 503: %s%s", p.Name, p.Report.Lost, often(p))
+		find(Meddled, "pointsman events", "dataplane %s found at its last check that another program had removed or changed its rules, and readyz answers 503: %s%s", p.Name, p.Report.Lost, often(p))
 	case p.Repairs >= manyRepairs:
 		find(Meddled, "pointsman events", "dataplane %s undoes what another program changed, the last time: %s%s", p.Name, p.Report.Repair, often(p))
 	}
@@ -140,9 +140,9 @@ func notServing(p Dataplane, synced bool) string {
 	case p.serves():
 		return ""
 	case !synced:
-		return "is up, and has been told nothing: the source has not said yet what there is"
+		return "is up, and has no update: the source has not listed the Services yet"
 	}
-	return "is up, and has not been told everything yet"
+	return "is up, and has not confirmed all Services yet"
 }
 
 // Serving is the state of a plugin that is in a session and answers heartbeats.
@@ -151,7 +151,7 @@ const Serving = "serving"
 func whatWaits(p Dataplane) string {
 	switch p.Pending {
 	case 0:
-		return "what is to be served has waited to be written"
+		return "an update has waited to be written"
 	case 1:
 		return "a port of a Service has waited to be served"
 	}

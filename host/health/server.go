@@ -172,9 +172,9 @@ func (s *Server) stuck(now time.Time) string {
 		what   string
 		turned time.Time
 	}{
-		{"the host has not looked at its dataplane", s.looked},
-		{"the host has not taken in a change", s.open},
-		{"the host has not looked at its plugin's process", s.known.Dataplane.Looked},
+		{"the host has not checked its dataplane", s.looked},
+		{"the host has not accepted a change", s.open},
+		{"the host has not checked its plugin's process", s.known.Dataplane.Looked},
 	} {
 		if d := now.Sub(l.turned); !l.turned.IsZero() && d > stuckAfter {
 			return fmt.Sprintf("%s for %s", l.what, phrase.Round(d))

@@ -94,7 +94,7 @@ func (f *addressFilter) addresses(s *Service, family sdk.Family) addresses {
 			!s.Unreadable && !f.skipOtherNode("load balancer IP", addr) {
 			w.vips = append(w.vips, vip{addr, f.thisNode.sources(s.Sources, addr), slices.Contains(f.thisNode.Addrs, addr)})
 			if len(s.Sources) > 0 && !slices.ContainsFunc(s.Sources, func(p netip.Prefix) bool { return sdk.FamilyOf(p.Addr()) == family }) {
-				f.problems = append(f.problems, Problem{IncorrectIPVersion, fmt.Sprintf("load balancer IP %s is %s, and no source range is; no caller is let in", addr, family)})
+				f.problems = append(f.problems, Problem{IncorrectIPVersion, fmt.Sprintf("load balancer IP %s is %s, and no source range is; all callers are dropped", addr, family)})
 			}
 		}
 	}
@@ -105,7 +105,7 @@ func (f *addressFilter) addresses(s *Service, family sdk.Family) addresses {
 // operator has not chosen to serve those.
 func (f *addressFilter) warnNodeAddr(addr netip.Addr) {
 	if f.thisNode.NodeAddresses == WarnOfNodeAddresses && len(f.thisNode.ExternalIPs) == 0 && slices.Contains(f.thisNode.Addrs, addr) {
-		f.warnings = append(f.warnings, Problem{ExternalIPOfNode, fmt.Sprintf("external IP %s is this node's own, and is not refused, as kube-proxy does not; "+
+		f.warnings = append(f.warnings, Problem{ExternalIPOfNode, fmt.Sprintf("external IP %s is an address of this node; it is served, as by kube-proxy; "+
 			"set externalIPs.nodeAddresses (POINTSMAN_EXTERNALIPS_NODEADDRESSES) to refuse, or to serve to permit it without a warning", addr)})
 	}
 }

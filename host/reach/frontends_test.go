@@ -71,10 +71,10 @@ func TestFrontends(t *testing.T) {
 		{"ranges of the other family alone let no caller in, rather than all",
 			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerSourceRanges: []string{"2001:db8:1::/48"}}, corev1.LoadBalancerIngress{IP: "203.0.113.1"}),
 			"http/tcp4: cluster-ip 172.30.0.1:80, load-balancer 203.0.113.1:80 from 203.0.113.1/32",
-			"load balancer IP 203.0.113.1 is ipv4, and no source range is; no caller is let in"},
+			"load balancer IP 203.0.113.1 is ipv4, and no source range is; all callers are dropped"},
 		{"a range that cannot be read lets no caller in, rather than all",
 			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerSourceRanges: []string{"10.0.0.0/8", "everyone"}}, corev1.LoadBalancerIngress{IP: "203.0.113.1"}),
-			"http/tcp4: cluster-ip 172.30.0.1:80", `source range "everyone" is no CIDR; the load balancer IPs are not served until it is mended`},
+			"http/tcp4: cluster-ip 172.30.0.1:80", `source range "everyone" is not a CIDR; the load balancer IPs are not served until it is corrected`},
 		{"addresses of a family it has no cluster IP in (A5)",
 			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalIPs: []string{"2001:db8::9"}}, corev1.LoadBalancerIngress{IP: "2001:db8::1"}),
 			"http/tcp4: cluster-ip 172.30.0.1:80",
@@ -97,7 +97,7 @@ func TestFrontends(t *testing.T) {
 		{"external IPs that would catch what others send (A15)",
 			service(corev1.ServiceSpec{ExternalIPs: []string{"192.0.2.10", "10.180.3.4", "172.30.0.9", "127.0.0.1", "169.254.169.254", "0.0.0.0", "here"}}),
 			"http/tcp4: cluster-ip 172.30.0.1:80",
-			`external IP "here" is no IP address; it is not served
+			`external IP "here" is not an IP address; it is not served
 external IP 192.0.2.10 is this node's own; name it in externalIPs.allow, or set externalIPs.nodeAddresses, to permit it; it is not served
 external IP 10.180.3.4 is in a range of pods or cluster IPs; it is not served
 external IP 172.30.0.9 is in a range of pods or cluster IPs; it is not served

@@ -123,7 +123,7 @@ func (s *Service) readAddresses(svc *corev1.Service) {
 func (s *Service) readAddress(to []netip.Addr, what, text string) []netip.Addr {
 	addr, ok := parseAddr(text)
 	if !ok {
-		s.problem(InvalidAddress, "%s %q is no IP address; it is not served", what, text)
+		s.problem(InvalidAddress, "%s %q is not an IP address; it is not served", what, text)
 		return to
 	}
 	return append(to, addr)
@@ -133,7 +133,7 @@ func (s *Service) readSource(text string) {
 	p, ok := parsePrefix(text)
 	if !ok {
 		s.Unreadable = true
-		s.problem(InvalidAddress, "source range %q is no CIDR; the load balancer IPs are not served until it is mended", text)
+		s.problem(InvalidAddress, "source range %q is not a CIDR; the load balancer IPs are not served until it is corrected", text)
 		return
 	}
 	s.Sources = append(s.Sources, p)

@@ -213,7 +213,7 @@ func (f *flood) admit(e Event) []Event {
 	case f.passed == floodLimit:
 		more := Event{
 			Time: e.Time, Warning: e.Warning, Reason: e.Reason, Count: 1,
-			Message: fmt.Sprintf("more than %d of these in a minute: the others are counted but not told; see pointsman status", floodLimit),
+			Message: fmt.Sprintf("more than %d of these in a minute: further ones are only counted; see pointsman status", floodLimit),
 		}
 		return []Event{e, more}
 	}

@@ -93,7 +93,7 @@ func TestFlood(t *testing.T) {
 	if n := len(log.lines); n != floodLimit+1 {
 		t.Errorf("got %d lines, want %d and one that says more follow", n, floodLimit)
 	}
-	if last := log.lines[len(log.lines)-1]; !strings.Contains(last, "counted but not told") {
+	if last := log.lines[len(log.lines)-1]; !strings.Contains(last, "only counted") {
 		t.Errorf("the last line is %q", last)
 	}
 	if n := r.Counts()["ServiceFailed"]; n != 10_000 {

@@ -110,7 +110,7 @@ func drainingKeeps(t *trial) {
 	left := without(f.scenario, f.was)
 	t.sync(delta(f.scenario, left))
 	if a, err := f.stage.Send(t.ctx, unserved(f.scenario).Packets[0]); err != nil || a.Verdict == sdk.Forward {
-		t.fail(found("a new connection to be none of ours", a, err))
+		t.fail(found("a new connection not to be served", a, err))
 	}
 	t.during("active again")
 	t.role(sdk.Active)

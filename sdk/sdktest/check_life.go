@@ -90,7 +90,7 @@ func cleanupLeavesNothing(t *trial) {
 	s := t.scenario("cluster-ip")
 	t.serve(s)
 	if len(t.cleans(sdk.Leftovers{})) == 0 {
-		t.fail(errors.New("cleanup named nothing of what it removed"))
+		t.fail(errors.New("cleanup removed something and named nothing"))
 	}
 	t.during("after Cleanup")
 	if names, err := t.dp.Cleanup(t.ctx, sdk.Leftovers{DryRun: true}); err != nil || len(names) > 0 {
@@ -244,7 +244,7 @@ func inspectsInStandby(t *trial) {
 	s := t.scenario("cluster-ip")
 	t.role(sdk.Standby)
 	t.sync(s.Update(0))
-	t.during("Inspect in Standby, which is to name what Active would serve")
+	t.during("Inspect in Standby, which must name what Active would serve")
 	if _, err := t.inspect(); errors.Is(err, wire.ErrUnsupported) {
 		t.fail(excused{"it has no Inspect, so a host swaps to it unverified, and says so in an event"})
 	}

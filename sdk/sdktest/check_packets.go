@@ -124,7 +124,7 @@ func badKeepsWhatServed(t *trial) {
 	worse := s.Services[0]
 	worse.Frontends = slices.Clone(worse.Frontends)
 	worse.Frontends[0].Policy = unknown
-	t.during("after its Service turned bad")
+	t.during("after its Service became invalid")
 	for range 2 { // a retry fails in the same way
 		t.failsFor(sdk.Update{Set: []sdk.Service{worse}}, worse.Name)
 		t.serves(s)
@@ -133,7 +133,7 @@ func badKeepsWhatServed(t *trial) {
 	mended.Services = slices.Clone(s.Services)
 	mended.Services[0].Cluster = mended.Services[0].Cluster[:1]
 	mended = mended.withOutcomes()
-	t.during("after it was mended")
+	t.during("after it was corrected")
 	t.sync(sdk.Update{Set: mended.Services})
 	t.serves(mended)
 }

@@ -86,7 +86,7 @@ func olderIsFenced(t *trial) {
 // resyncs checks that an update which does not continue from the state gets ErrResync.
 func (t *trial) resyncs(u sdk.Update) {
 	if _, err := t.offer(u); !errors.Is(err, sdk.ErrResync) {
-		t.fail(mismatch{"ErrResync for an update that leads on from nothing", orNil(err).Error()})
+		t.fail(mismatch{"ErrResync for an update that does not continue from the state", orNil(err).Error()})
 	}
 }
 

@@ -151,9 +151,9 @@ func (p placing) packet(q Packet, s Scenario) (Packet, string) {
 	case q.From.Addr.Is6():
 		moved.From.From = sdk.OnNode
 	case s.Node.Pods.Contains(moved.From.Addr, "") != (q.From.From == sdk.OnPod):
-		return q, "the caller cannot be told from a pod here"
+		return q, "the caller cannot be distinguished from a pod here"
 	case slices.Contains(s.Node.Addrs, moved.From.Addr) != (q.From.From == sdk.OnNode):
-		return q, "the caller cannot be told from the node here"
+		return q, "the caller cannot be distinguished from the node here"
 	}
 	rule := Where(slices.Values(s.Services), s.Node, moved.From, moved.To, q.Protocol)
 	if !rule.Equal(moved.Want) {

@@ -54,7 +54,7 @@ func TestReportReads(t *testing.T) {
 		f.conclude(err)
 		r.Findings = append(r.Findings, f)
 	}
-	const want = `relay 1.2 does not conform: of 8 checks 2 passed, 1 came out as a declared limit says, 2 failed, 3 could not be tried here
+	const want = `relay 1.2 does not conform: of 8 checks 2 passed, 1 passed with the result of a declared limit, 2 failed, 3 could not be run here
 
 fail     C03/full-twice
            expected  a
@@ -73,7 +73,7 @@ not-run  C05/ten-thousand-services: there is no testbed`
 	if r.Conforms() || (Report{}).Conforms() {
 		t.Error("it conforms")
 	}
-	const untried = "relay 1.2 is not shown to conform, for something that is needed could not be tried: "
+	const untried = "relay 1.2 is not shown to conform, because a needed check could not be run: "
 	r.Findings = slices.DeleteFunc(r.Findings, func(f Finding) bool { return f.Status == Fail })
 	if got := r.Verdict(); r.Conforms() || !strings.HasPrefix(got, untried) {
 		t.Errorf("where nothing failed: %s", got)

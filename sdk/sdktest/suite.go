@@ -283,12 +283,12 @@ func (r Report) Verdict() string {
 	case r.Count(Fail) > 0:
 		verdict = "does not conform"
 	case !r.Conforms():
-		verdict = "is not shown to conform, for something that is needed could not be tried"
+		verdict = "is not shown to conform, because a needed check could not be run"
 	}
 	if r.Subject != "" {
 		verdict = "(" + r.Subject + ") " + verdict
 	}
-	return fmt.Sprintf("%s %s %s: of %d checks %d passed, %d came out as a declared limit says, %d failed, %d could not be tried here",
+	return fmt.Sprintf("%s %s %s: of %d checks %d passed, %d passed with the result of a declared limit, %d failed, %d could not be run here",
 		r.Name, r.Version, verdict, len(r.Findings), r.Count(Pass), r.Count(Limit), r.Count(Fail), r.Count(NotRun))
 }
 

@@ -366,7 +366,7 @@ func (t *trial) judge(p Packet, a Answer) error {
 	masquerades := want.Masquerades(a.Endpoint)
 	switch {
 	case want.Unserved && a.Verdict == sdk.Forward:
-		return mismatch{"no answer, as it is none of ours", a.String()}
+		return mismatch{"no answer, because no Service has this destination", a.String()}
 	case want.Unserved:
 		return nil
 	case want.Verdict == sdk.Drop && a.Verdict == sdk.Reject && limited(t.description, sdk.LimitNoDrop):

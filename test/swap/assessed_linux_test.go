@@ -168,7 +168,7 @@ PATH=${PATH#*:} exec "${0##*/}" "$@"
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.expectNotReady("has not been told everything yet")
+	n.expectNotReady("has not confirmed all Services yet")
 	n.write("fast", "")
 	n.expectReady()
 	n.until("all is well", func() error { return n.statusIs(true, "") })

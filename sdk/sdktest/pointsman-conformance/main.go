@@ -113,7 +113,7 @@ func disproved(r sdktest.Report) error {
 	case failed > 0:
 		return fmt.Errorf("%s: %d of %d checks failed", r.Subject, failed, len(r.Findings))
 	case !r.Conforms() && !r.Partial:
-		return fmt.Errorf("%s is not shown to conform: something that is needed could not be tried", r.Subject)
+		return fmt.Errorf("%s is not shown to conform: a needed check could not be run", r.Subject)
 	}
 	return nil
 }
