@@ -93,10 +93,18 @@ func write(w http.ResponseWriter, code int, text []byte, err error) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
+	writeBody(w, code, "application/json", text)
+}
+
+func writeText(w http.ResponseWriter, text string) {
+	writeBody(w, http.StatusOK, "text/plain; charset=utf-8", []byte(text))
+}
+
+func writeBody(w http.ResponseWriter, code int, kind string, body []byte) {
+	w.Header().Set("Content-Type", kind)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = w.Write(text) // an error means that the client has gone
+	_, _ = w.Write(body) // an error means that the client has gone
 }
 
 // profileTime is the longest duration of a profile.
@@ -153,12 +161,6 @@ func (s *Server) profiles() map[string]http.HandlerFunc {
 	}
 }
 
-func writeText(w http.ResponseWriter, text string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	_, _ = io.WriteString(w, text) // an error means that the client has gone
-}
-
 // configz writes the current settings under the name of their API group, as Kubernetes
 // components do, and a kube-proxy configuration file as it was given.
 func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
@@ -201,15 +203,6 @@ func (s *Server) statusz(w http.ResponseWriter, paths []string) {
 	if fault := s.settings.Fault(); fault != "" {
 		line("Source", "%s", fault)
 	}
-	for _, p := range s.settings.Dataplanes() {
-		unserved := 0
-		for _, n := range p.Unserved {
-			unserved += n
-		}
-		line("Plugin", "%s: up %v, active %v, restarts %d, revision %d of %d, pending %d, not served %d", p.Name, p.Up, p.Active, p.Restarts, p.Acked, p.Sent, p.Pending, unserved)
-	}
-	counts := s.settings.Tracker.Counts()
-	line("Services", "%d, with %d endpoints", counts.Services, counts.Endpoints)
 	line("Paths", "%s", strings.Join(paths, " "))
 	writeText(w, b.String())
 }
