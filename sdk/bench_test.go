@@ -51,7 +51,7 @@ func turning(tb testing.TB, n int) func() {
 	}
 }
 
-func TestApplyCostsTheSameInMany(t *testing.T) {
+func TestCostOfApply(t *testing.T) {
 	few, lots := testing.AllocsPerRun(200, turning(t, 100)), testing.AllocsPerRun(200, turning(t, 10_000))
 	if few != lots {
 		t.Errorf("one Service changes: %v allocations in a State of 100, %v in one of 10,000", few, lots)

@@ -74,15 +74,15 @@ func (s Service) Route(f Frontend, from Caller, node Node) Route {
 	case len(s.Cluster) == 0:
 		return Route{Verdict: Reject}
 	}
-	endpoints, masquerade := s.draw(f, from.From, node)
+	endpoints, masquerade := s.endpointsFor(f, from.From, node)
 	if len(endpoints) == 0 {
 		return Route{Verdict: Drop}
 	}
 	return Route{Verdict: Forward, Endpoints: endpoints, Masquerade: masquerade}
 }
 
-// draw returns the list of endpoints, and whether all of them must be masqueraded.
-func (s Service) draw(f Frontend, from Origin, node Node) ([]Endpoint, bool) {
+// endpointsFor returns the list of endpoints, and whether all of them must be masqueraded.
+func (s Service) endpointsFor(f Frontend, from Origin, node Node) ([]Endpoint, bool) {
 	switch {
 	case !f.External():
 		offCluster := node.Pods.Known(s.Name.Family) && from != OnPod

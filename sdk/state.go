@@ -65,7 +65,7 @@ func (s *State) Apply(u Update) (Changes, error) {
 	if !u.Full && (!s.begun || u.From != s.revision) {
 		return Changes{}, fmt.Errorf("update leads from revision %d, the state is at %d: %w", u.From, s.revision, ErrResync)
 	}
-	s.begin(len(u.Set))
+	s.prepare(len(u.Set))
 	if u.Full {
 		s.full = true
 		s.dropAllBut(u)
@@ -75,10 +75,10 @@ func (s *State) Apply(u Update) (Changes, error) {
 		s.Node = *u.Node
 	}
 	for _, name := range u.Delete {
-		s.put(name, nil)
+		s.setService(name, nil)
 	}
 	for i := range u.Set {
-		s.put(u.Set[i].Name, &u.Set[i])
+		s.setService(u.Set[i].Name, &u.Set[i])
 	}
 	s.applied = u.To
 	return s.changes(), nil
@@ -103,7 +103,7 @@ func (s *State) Confirm(failed ...Failure) {
 	s.full, s.node = false, false
 }
 
-func (s *State) begin(services int) {
+func (s *State) prepare(services int) {
 	if s.Services == nil {
 		s.Services = make(map[Name]Service, services)
 		s.unsettled = make(map[Name]unsettled, services)
@@ -123,18 +123,18 @@ func (s *State) dropAllBut(u Update) {
 	}
 	for name := range s.Services {
 		if !named[name] {
-			s.put(name, nil)
+			s.setService(name, nil)
 		}
 	}
 	for name := range s.failed {
 		if !named[name] {
-			s.put(name, nil)
+			s.setService(name, nil)
 		}
 	}
 }
 
-// put sets or deletes a Service, and remembers the value last confirmed.
-func (s *State) put(name Name, svc *Service) {
+// setService sets or deletes a Service, and remembers the value last confirmed.
+func (s *State) setService(name Name, svc *Service) {
 	if _, ok := s.unsettled[name]; !ok {
 		s.unsettled[name] = unsettled{before: s.confirmed(name)}
 	}

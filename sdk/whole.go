@@ -126,7 +126,7 @@ func (w *whole) Sync(ctx context.Context, u Update) (Result, error) {
 	if _, err := w.state.Apply(u); err != nil {
 		return Result{}, err
 	}
-	failed, err := w.follow(ctx, w.role)
+	failed, err := w.callServe(ctx, w.role)
 	if err != nil {
 		return Result{}, err
 	}
@@ -142,7 +142,7 @@ func (w *whole) SetRole(ctx context.Context, role Role) error {
 		return &Refusal{Field: "role", Why: w.description.Name + " knows no " + role.String()}
 	}
 	if role != w.role && w.state.begun {
-		if _, err := w.follow(ctx, role); err != nil { // Services that failed in Sync will be sent again
+		if _, err := w.callServe(ctx, role); err != nil { // Services that failed in Sync will be sent again
 			return err
 		}
 	}
@@ -152,10 +152,10 @@ func (w *whole) SetRole(ctx context.Context, role Role) error {
 	return nil
 }
 
-// follow calls the function with what should be served in a role, and returns the Services that
+// callServe calls the function with what should be served in a role, and returns the Services that
 // failed.
-func (w *whole) follow(ctx context.Context, role Role) ([]Failure, error) {
-	state, failed := w.possible()
+func (w *whole) callServe(ctx context.Context, role Role) ([]Failure, error) {
+	state, failed := w.servable()
 	switch {
 	case role == Yielded && !w.dies:
 		return failed, nil
@@ -173,11 +173,11 @@ func (w *whole) follow(ctx context.Context, role Role) ([]Failure, error) {
 	return failed, err
 }
 
-// possible returns the state without the Services that this node cannot serve, and a failure
+// servable returns the state without the Services that this node cannot serve, and a failure
 // for each of those.
-func (w *whole) possible() (State, []Failure) {
+func (w *whole) servable() (State, []Failure) {
 	state := w.state
-	can := w.can()
+	can := w.canServe()
 	if can == nil {
 		return state, nil
 	}
@@ -200,9 +200,9 @@ func (w *whole) possible() (State, []Failure) {
 	return state, failed
 }
 
-// can returns a function that returns the reason why a Service cannot be served at present; nil
+// canServe returns a function that returns the reason why a Service cannot be served at present; nil
 // if all can be tried.
-func (w *whole) can() func(Node, Service) error {
+func (w *whole) canServe() func(Node, Service) error {
 	if !slices.Contains(w.description.Limits, LimitOwnAddressesOnly) {
 		return w.parts.Can
 	}
@@ -212,7 +212,7 @@ func (w *whole) can() func(Node, Service) error {
 			addr := f.Addr.Addr()
 			err, ok := known[addr]
 			if !ok {
-				err = own(addr)
+				err = checkOwnAddress(addr)
 				known[addr] = err
 			}
 			if err != nil {
@@ -226,9 +226,9 @@ func (w *whole) can() func(Node, Service) error {
 	}
 }
 
-// own returns the reason why nothing can listen on an address, because the node does not have
+// checkOwnAddress returns the reason why nothing can listen on an address, because the node does not have
 // it, or nil.
-func own(addr netip.Addr) error {
+func checkOwnAddress(addr netip.Addr) error {
 	if addr.IsUnspecified() {
 		return nil
 	}

@@ -23,7 +23,7 @@ func frontendOf(service, addr string, endpoints ...string) Service {
 }
 
 // TestWholeNamesWhatFailed: the others are acknowledged, and what failed is asked of it again.
-func TestWholeNamesWhatFailed(t *testing.T) {
+func TestWholeFailures(t *testing.T) {
 	broken := errors.New("broken")
 	serve := func(_ context.Context, s State) error {
 		var failed Failures
@@ -52,7 +52,7 @@ func TestWholeNamesWhatFailed(t *testing.T) {
 }
 
 // TestWholeOfGetsTheSetup: options are the author's to refuse, and Cleanup has the same directory.
-func TestWholeOfGetsTheSetup(t *testing.T) {
+func TestWholeOfSetup(t *testing.T) {
 	var seen []string
 	dp := WholeOf(Description{Name: "test"}, Parts{
 		Configure: func(_ context.Context, s Setup) error {

@@ -66,7 +66,7 @@ func expect(t *testing.T, w *witness, want string) {
 	}
 }
 
-func TestWholeIsGivenAll(t *testing.T) {
+func TestWholeServesAll(t *testing.T) {
 	w, dp := begun(t, Description{Name: "test"})
 	takes(t, dp, Update{To: 1, Full: true, Node: &Node{Name: "n1"}, Set: []Service{svc("a", 1), svc("b", 1)}})
 	expect(t, w, "n1[a=1 b=1]")
@@ -78,7 +78,7 @@ func TestWholeIsGivenAll(t *testing.T) {
 	expect(t, w, "n2[c=1]")
 }
 
-func TestWholeAsksForAFull(t *testing.T) {
+func TestWholeResync(t *testing.T) {
 	w, dp := begun(t, Description{Name: "test"})
 	for _, u := range []Update{{To: 1}, {From: 4, To: 5}} {
 		if _, err := dp.Sync(t.Context(), u); !errors.Is(err, ErrResync) {
@@ -98,7 +98,7 @@ func TestWholeAsksForAFull(t *testing.T) {
 
 // TestWholeContinuesAfterAnError: an error acknowledges nothing; the next update leads
 // from where the last good one led.
-func TestWholeContinuesAfterAnError(t *testing.T) {
+func TestWholeAfterError(t *testing.T) {
 	w, dp := begun(t, Description{Name: "test"})
 	takes(t, dp, Update{To: 1, Full: true, Set: []Service{svc("a", 1)}})
 	w.take()
@@ -157,7 +157,7 @@ func yielded(t *testing.T, w *witness, dp Dataplane) {
 
 // TestWholeYieldsWhatDies: what a process listens on is in its successor's way, and
 // the other's role does not close it.
-func TestWholeYieldsWhatDies(t *testing.T) {
+func TestWholeYields(t *testing.T) {
 	w, dp := begun(t, Description{Name: "process", Limits: []Limit{LimitDiesWithProcess}})
 	takes(t, dp, Update{To: 1, Full: true, Set: []Service{svc("a", 1)}})
 	for _, c := range []struct {
@@ -208,7 +208,7 @@ func TestWholeRoleAtStart(t *testing.T) {
 
 // TestWholeRoleErrs: the role changes when the function has followed, and asking
 // again asks it again.
-func TestWholeRoleErrs(t *testing.T) {
+func TestWholeRoleError(t *testing.T) {
 	w, dp := begun(t, Description{Name: "test"})
 	takes(t, dp, Update{To: 1, Full: true, Set: []Service{svc("a", 1)}})
 	if err := dp.SetRole(t.Context(), Yielded); err != nil {
@@ -290,7 +290,7 @@ func TestWholeCleanup(t *testing.T) {
 
 // TestWholeBeginsAgainAfterCleanup: what was removed does not come back by a
 // small change.
-func TestWholeBeginsAgainAfterCleanup(t *testing.T) {
+func TestWholeAfterCleanup(t *testing.T) {
 	_, dp := begun(t, Description{Name: "test"})
 	takes(t, dp, Update{To: 1, Full: true, Set: []Service{svc("a", 1)}})
 	if _, err := dp.Cleanup(t.Context(), Leftovers{}); err != nil {

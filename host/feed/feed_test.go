@@ -287,7 +287,7 @@ func TestPeriodsChange(t *testing.T) {
 }
 
 // A change that waits for a long gap to end goes when the gap is made short.
-func TestAShorterGapHastens(t *testing.T) {
+func TestShorterGap(t *testing.T) {
 	inBubble(t, Settings{MinGap: time.Hour, Retry: time.Second, Period: time.Hour}, func(t *testing.T, y *story) {
 		y.answers <- answer{}
 		y.until("acked 1 after 0s")
@@ -301,7 +301,7 @@ func TestAShorterGapHastens(t *testing.T) {
 	})
 }
 
-func TestPeriodsThatCannotBe(t *testing.T) {
+func TestInvalidPeriods(t *testing.T) {
 	inBubble(t, settings, func(t *testing.T, y *story) {
 		if err := y.feed.SetPeriods(-time.Second, time.Second); err == nil {
 			t.Error("takes a negative gap")

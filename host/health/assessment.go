@@ -98,9 +98,9 @@ func Assess(f Facts) Assessment {
 	}
 	switch {
 	case p.Report.Lost != "":
-		find(Meddled, "pointsman events", "dataplane %s found at its last check that another program had removed or changed its rules, and readyz answers 503: %s%s", p.Name, p.Report.Lost, often(p))
+		find(Meddled, "pointsman events", "dataplane %s found at its last check that another program had removed or changed its rules, and readyz answers 503: %s%s", p.Name, p.Report.Lost, repeatedText(p))
 	case p.Repairs >= manyRepairs:
-		find(Meddled, "pointsman events", "dataplane %s undoes what another program changed, the last time: %s%s", p.Name, p.Report.Repair, often(p))
+		find(Meddled, "pointsman events", "dataplane %s undoes what another program changed, the last time: %s%s", p.Name, p.Report.Repair, repeatedText(p))
 	}
 	for _, why := range p.Report.Degraded {
 		find(Degraded, "pointsman explain", "packets to Services may not pass this node: %s", why)
@@ -120,7 +120,7 @@ func Assess(f Facts) Assessment {
 // manyRepairs is the number of repairs in the last minutes that is no longer an accident.
 const manyRepairs = 3
 
-func often(p Dataplane) string {
+func repeatedText(p Dataplane) string {
 	if p.Repairs < manyRepairs {
 		return ""
 	}
@@ -162,15 +162,15 @@ func whatWaits(p Dataplane) string {
 // It does not read the clock: the caller passes the time.
 type progress struct {
 	waiting   time.Time     // since when a change waits; zero if none does
-	served    track.Changes // the changes up to which nothing was owed at the last look
+	served    track.Changes // the changes up to which nothing was owed at the last observation
 	ready     bool          // the whole state was served at least once
 	confirmed time.Time     // time of the last confirmation; zero if none
 	families  []sdk.Family  // families that were in a confirmed update
 }
 
-// look records the state of the dataplane that should serve. Before the source has synced
+// update records the state of the dataplane that should serve. Before the source has synced
 // nothing can be owed: the rules that an earlier host left in the kernel serve.
-func (p *progress) look(dataplane Dataplane, synced bool, changes track.Changes, now time.Time) {
+func (p *progress) update(dataplane Dataplane, synced bool, changes track.Changes, now time.Time) {
 	follows := dataplane.serves() && dataplane.NoWriter == ""
 	switch {
 	case !synced:

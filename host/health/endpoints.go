@@ -42,7 +42,7 @@ const (
 )
 
 // probe returns the current answer of a probe, and whether it is good. It never blocks: it uses
-// the state of the last look.
+// the state of the last observation.
 func (s *Server) probe(which string) (a answer, good bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *Server) probe(which string) (a answer, good bool) {
 		good = j.Live
 	}
 	if good && j.Healthy {
-		// kube-proxy used to set LastUpdated to the time of the last look at the rules, which
+		// kube-proxy used to set LastUpdated to the time of its last check of the rules, which
 		// was always recent. Clients still expect that for a healthy node.
 		a.LastUpdated = now
 	}

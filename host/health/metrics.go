@@ -210,8 +210,8 @@ func (c *collector) pending(e emitter) {
 // dataplane emits the metrics of one dataplane.
 func dataplane(e emitter, p Dataplane, meant bool) {
 	name := labels{"plugin": p.Name}
-	e.gauge("pointsman_plugin_up", "1 while the plugin's process is in a session.", truth(p.Up), name)
-	e.gauge("pointsman_plugin_active", "1 for the plugin that serves: of the mode, in a session, active, and may write.", truth(meant && p.Up && p.Active && p.NoWriter == ""), name)
+	e.gauge("pointsman_plugin_up", "1 while the plugin's process is in a session.", boolValue(p.Up), name)
+	e.gauge("pointsman_plugin_active", "1 for the plugin that serves: of the mode, in a session, active, and may write.", boolValue(meant && p.Up && p.Active && p.NoWriter == ""), name)
 	e.counter("pointsman_plugin_log_lines_dropped_total", "Lines of the plugin's log that the host's log left out, by rate limit.", float64(p.LogDropped), name)
 	e.counter("pointsman_plugin_restarts_total", "Restarts of the plugin.", float64(p.Restarts), name)
 	e.gauge("pointsman_plugin_memory_bytes", "Resident memory of the plugin.", float64(p.Memory), name)
@@ -220,22 +220,22 @@ func dataplane(e emitter, p Dataplane, meant bool) {
 	for state, revision := range map[string]uint64{"sent": p.Sent, "acked": p.Acked, "served": p.Acked} {
 		e.gauge("pointsman_plugin_revision", "The last update sent, and the last one acked; served is the same as acked.", float64(revision), labels{"plugin": p.Name, "state": state})
 	}
-	e.gauge("pointsman_plugin_writer", "1 once it has written in its session, and while no other process holds the writer's lock. 0 for the active plugin: its updates are not served.", truth(p.Up && p.Writer), name)
+	e.gauge("pointsman_plugin_writer", "1 once it has written in its session, and while no other process holds the writer's lock. 0 for the active plugin: its updates are not served.", boolValue(p.Up && p.Writer), name)
 	e.gauge("pointsman_plugin_pending", "Ports of Services with unconfirmed changes.", float64(p.Pending), name)
 }
 
 func (c *collector) host(e emitter, j Assessment) {
 	open, failed := c.server.checks.counts()
-	e.gauge("pointsman_live", "As /livez: 0 means that a restart of the host would help.", truth(j.Live), nil)
-	e.gauge("pointsman_ready", "As /readyz: 1 while the dataplane is up, has the whole state, may write and is not late.", truth(j.Ready), nil)
-	e.gauge("pointsman_healthy", "1 unless a change has waited for two syncPeriod. /healthz also fails if the Node is about to be removed or does not exist.", truth(j.Healthy), nil)
+	e.gauge("pointsman_live", "As /livez: 0 means that a restart of the host would help.", boolValue(j.Live), nil)
+	e.gauge("pointsman_ready", "As /readyz: 1 while the dataplane is up, has the whole state, may write and is not late.", boolValue(j.Ready), nil)
+	e.gauge("pointsman_healthy", "1 unless a change has waited for two syncPeriod. /healthz also fails if the Node is about to be removed or does not exist.", boolValue(j.Healthy), nil)
 	e.gauge("pointsman_waiting_seconds", "Age of the oldest unconfirmed change; 0: none.", j.Waited.Seconds(), nil)
-	e.gauge("pointsman_source_reachable", "1 while the source reports changes; 0 while the API server does not answer or refuses the host.", truth(c.server.settings.Fault() == ""), nil)
+	e.gauge("pointsman_source_reachable", "1 while the source reports changes; 0 while the API server does not answer or refuses the host.", boolValue(c.server.settings.Fault() == ""), nil)
 	e.gauge("pointsman_health_checks", "healthCheckNodePorts that are open, or failed to bind.", float64(open), labels{"state": "open"})
 	e.gauge("pointsman_health_checks", "healthCheckNodePorts that are open, or failed to bind.", float64(failed), labels{"state": "failed"})
 }
 
-func truth(b bool) float64 {
+func boolValue(b bool) float64 {
 	if b {
 		return 1
 	}

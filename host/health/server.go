@@ -101,12 +101,12 @@ type Server struct {
 	checks   *checks
 	started  time.Time
 
-	looks sync.Mutex // serializes look
+	observing sync.Mutex // serializes observe
 
 	mu       sync.Mutex // guards the fields below; never block while holding it
 	progress progress
-	known    Facts             // from the last look, without Now, Waiting and Stuck
-	looked   time.Time         // time of the last look
+	known    Facts             // from the last observation, without Now, Waiting and Stuck
+	observed time.Time         // time of the last observation
 	open     time.Time         // when the tracker last accepted changes
 	changes  track.Changes     // the changes that are applied
 	unbound  map[string]string // why the address of a setting cannot be bound
@@ -121,7 +121,7 @@ func New(s Settings) *Server {
 		s.Addrs = machineAddrs
 	}
 	server := &Server{settings: s, started: s.Now(), unbound: make(map[string]string)}
-	server.looked, server.open = server.started, server.started
+	server.observed, server.open = server.started, server.started
 	server.SetPeriods(s.MinGap, s.Period)
 	server.metrics = newMetrics(server)
 	server.checks = newChecks(s, func() bool { return server.assessed().Healthy })
@@ -145,11 +145,11 @@ func (s *Server) SetNode(leaving, nameless bool) {
 
 // Assess returns the current health of the node.
 func (s *Server) Assess() Assessment {
-	s.look()
+	s.observe()
 	return s.assessed()
 }
 
-// assessed returns the health of the node from the last look.
+// assessed returns the health of the node from the last observation.
 func (s *Server) assessed() Assessment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +172,7 @@ func (s *Server) stuck(now time.Time) string {
 		what   string
 		turned time.Time
 	}{
-		{"the host has not checked its dataplane", s.looked},
+		{"the host has not checked its dataplane", s.observed},
 		{"the host has not accepted a change", s.open},
 		{"the host has not checked its plugin's process", s.known.Dataplane.Looked},
 	} {
@@ -200,16 +200,16 @@ func (s *Server) Applied(a Applied) {
 	s.changes = changes
 	s.mu.Unlock()
 	s.metrics.applied(a, now)
-	s.look()
+	s.observe()
 }
 
 // Failed counts an update that failed as a whole.
 func (s *Server) Failed() { s.metrics.failures.Inc() }
 
-// look reads the state of the dataplane that should serve, and checks whether a change waits.
-func (s *Server) look() {
-	s.looks.Lock() // an older result must not overwrite a newer one
-	defer s.looks.Unlock()
+// observe reads the state of the dataplane that should serve, and checks whether a change waits.
+func (s *Server) observe() {
+	s.observing.Lock() // an older result must not overwrite a newer one
+	defer s.observing.Unlock()
 	var dataplane Dataplane
 	changes := s.settings.Tracker.Changes() // read this before what is owed, so that a change in between is at most counted as owed
 	synced, open := s.settings.Tracker.HasSynced(), s.settings.Tracker.Open()
@@ -219,11 +219,11 @@ func (s *Server) look() {
 	now := s.settings.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known.Dataplane, s.known.Synced, s.looked = dataplane, synced, now
+	s.known.Dataplane, s.known.Synced, s.observed = dataplane, synced, now
 	if open {
 		s.open = now
 	}
-	s.progress.look(dataplane, synced, changes, now)
+	s.progress.update(dataplane, synced, changes, now)
 }
 
 // Run serves until ctx ends, or until an address cannot be bound and HardFail is set.
@@ -250,7 +250,7 @@ func (s *Server) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-tick.C:
-			s.look()
+			s.observe()
 		case <-ctx.Done():
 			running.Wait()
 			return context.Cause(ctx)

@@ -26,7 +26,7 @@ type Lists struct {
 // family. The caller must pass the slices in a fixed order, such as by name, so that Choose
 // always takes the same one of two equal candidates.
 func Choose(joined []*Slice, port Port, family sdk.Family, thisNode ThisNode) Lists {
-	all := gather(joined, port, family, thisNode.Node)
+	all := collectCandidates(joined, port, family, thisNode.Node)
 	near := chooseHints(all, thisNode)
 	l := Lists{Total: len(all)}
 	cluster := func(c candidate) bool { return c.state&Ready != 0 && near.match(c) }
@@ -36,10 +36,10 @@ func Choose(joined []*Slice, port Port, family sdk.Family, thisNode ThisNode) Li
 			l.Ready++
 		}
 	}
-	l.Cluster = pick(all, cluster, isServingTerminating)
-	l.Local = pick(all, local, func(c candidate) bool { return isServingTerminating(c) && c.local })
+	l.Cluster = filterOr(all, cluster, isServingTerminating)
+	l.Local = filterOr(all, local, func(c candidate) bool { return isServingTerminating(c) && c.local })
 	if port.Protocol == sdk.UDP {
-		l.Serving = serving(all, l)
+		l.Serving = servingOnly(all, l)
 	}
 	return l
 }
@@ -94,10 +94,10 @@ type candidate struct {
 	onNode bool // it is on this node, or its node is not known
 }
 
-// gather returns every address and port once. Among duplicates, an endpoint that is not
+// collectCandidates returns every address and port once. Among duplicates, an endpoint that is not
 // terminating wins, because a new pod may reuse the address of a terminating one; then a local
 // endpoint, then a ready one, then a serving one.
-func gather(joined []*Slice, port Port, family sdk.Family, node string) []candidate {
+func collectCandidates(joined []*Slice, port Port, family sdk.Family, node string) []candidate {
 	var all []candidate
 	for _, s := range joined {
 		if s.Family != family {
@@ -153,16 +153,16 @@ func isServingTerminating(c candidate) bool {
 	return c.state&(Serving|Terminating) == Serving|Terminating
 }
 
-// pick returns the candidates that match first or, if there are none, those that match second.
-func pick(all []candidate, first, second func(candidate) bool) []sdk.Endpoint {
-	if list := filter(all, first); list != nil {
+// filterOr returns the candidates that match first or, if there are none, those that match second.
+func filterOr(all []candidate, first, second func(candidate) bool) []sdk.Endpoint {
+	if list := filterEndpoints(all, first); list != nil {
 		return list
 	}
-	return filter(all, second)
+	return filterEndpoints(all, second)
 }
 
-// filter counts before it allocates, because the list is kept for as long as it is served.
-func filter(all []candidate, keep func(candidate) bool) []sdk.Endpoint {
+// filterEndpoints counts before it allocates, because the list is kept for as long as it is served.
+func filterEndpoints(all []candidate, keep func(candidate) bool) []sdk.Endpoint {
 	n := 0
 	for _, c := range all {
 		if keep(c) {
@@ -181,10 +181,10 @@ func filter(all []candidate, keep func(candidate) bool) []sdk.Endpoint {
 	return list
 }
 
-// serving returns the addresses of candidates that serve but are in no list. They get no new
+// servingOnly returns the addresses of candidates that serve but are in no list. They get no new
 // flows, but the dataplane must keep their existing conntrack entries. An address may be among
 // them although another port of it is in a list.
-func serving(all []candidate, l Lists) []netip.Addr {
+func servingOnly(all []candidate, l Lists) []netip.Addr {
 	var addrs []netip.Addr
 	for _, c := range all {
 		if c.state&Serving != 0 && !contains(l.Cluster, c.addr) && !contains(l.Local, c.addr) {

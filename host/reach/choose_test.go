@@ -257,7 +257,7 @@ func TestLocalReadyNeedsAPort(t *testing.T) {
 	}
 }
 
-func TestSlicesThatAreRefused(t *testing.T) {
+func TestRefusedSlices(t *testing.T) {
 	number, zero := int32(80), int32(0)
 	tests := []struct {
 		name  string
@@ -303,7 +303,7 @@ func TestPlaceOfNoName(t *testing.T) {
 
 // Only a source that speaks for one machine may name that machine's loopback, and
 // nothing else that is refused.
-func TestLoopbackWhereAllowed(t *testing.T) {
+func TestLoopback(t *testing.T) {
 	var s Slice
 	s.Read(slice("http", 80, "127.0.0.1", "169.254.169.254"), true)
 	if len(s.Endpoints) != 1 || s.Endpoints[0].Addr != netip.MustParseAddr("127.0.0.1") {

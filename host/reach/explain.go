@@ -26,7 +26,7 @@ type Explanation struct {
 // Explain returns the reasons for the result of Choose with the same arguments, for each
 // endpoint in order of address.
 func Explain(joined []*Slice, port Port, family sdk.Family, thisNode ThisNode) []Explanation {
-	all := gather(joined, port, family, thisNode.Node)
+	all := collectCandidates(joined, port, family, thisNode.Node)
 	near := chooseHints(all, thisNode)
 	chosen := Choose(joined, port, family, thisNode)
 	explained := make([]Explanation, len(all))

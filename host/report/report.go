@@ -92,7 +92,7 @@ func (r *Reporter) Report(e Event) {
 	if e.Time.IsZero() {
 		e.Time = r.now()
 	}
-	e.Object, e.Message = cut(e.Object), cut(e.Message)
+	e.Object, e.Message = limitText(e.Object), limitText(e.Message)
 	for _, out := range r.record(e) {
 		for _, sink := range r.sinks {
 			sink(out)
@@ -220,8 +220,8 @@ func (f *flood) admit(e Event) []Event {
 	return nil
 }
 
-// cut limits the length of a text and makes it valid UTF-8.
-func cut(s string) string {
+// limitText limits the length of a text and makes it valid UTF-8.
+func limitText(s string) string {
 	if len(s) > maxText {
 		s = s[:maxText] + "…"
 	}

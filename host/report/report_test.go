@@ -30,7 +30,7 @@ func (l *sinkLog) sink(e Event) {
 	l.lines = append(l.lines, fmt.Sprintf("%gs %d× %s %s: %s", e.Time.Sub(start).Seconds(), e.Count, e.Reason, e.Object, e.Message))
 }
 
-func TestWhatSinksGet(t *testing.T) {
+func TestSinks(t *testing.T) {
 	crash := Event{Warning: true, Reason: "PluginCrashed", Object: "ipvs", Message: "exit status 2"}
 	other := Event{Warning: true, Reason: "PluginCrashed", Object: "ipvs", Message: "killed"}
 	type at struct {
@@ -111,7 +111,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-func TestRecentKeepsOneOfAKind(t *testing.T) {
+func TestRecent(t *testing.T) {
 	clock := watch{at: start}
 	r := New(clock.now)
 	for _, message := range []string{"a", "b", "a"} {
@@ -143,7 +143,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-func TestManyReportAtOnce(t *testing.T) {
+func TestConcurrentReports(t *testing.T) {
 	var log sinkLog
 	r := New(time.Now, log.sink, func(Event) {})
 	var wg sync.WaitGroup

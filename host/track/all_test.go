@@ -10,7 +10,7 @@ import (
 
 // TestAllHoldsNoChange: the tracker is free while a caller has a Service, and one that is gone when it would be
 // its turn is left out.
-func TestAllHoldsNoChange(t *testing.T) {
+func TestAllDoesNotBlockChanges(t *testing.T) {
 	t.Parallel()
 	tracker, _ := newTracker()
 	var want []string

@@ -40,7 +40,7 @@ func turningIn(tb testing.TB, n int) (tracker *Tracker, change func()) {
 
 // What a change costs does not hang on how many Services there are: it allocates
 // as often, and what is told of it is one Service.
-func TestOneEndpointCostsTheSameInMany(t *testing.T) {
+func TestCostOfOneEndpoint(t *testing.T) {
 	few, many := testing.AllocsPerRun(200, turning(t, 100)), testing.AllocsPerRun(200, turning(t, 10_000))
 	if few != many {
 		t.Errorf("one endpoint changes: %v allocations at 100 Services, %v at 10,000", few, many)

@@ -102,10 +102,10 @@ func (c *Cursor) Close() {
 // changes produce one token.
 func (c *Cursor) Changed() <-chan struct{} { return c.ready }
 
-func (c *Cursor) signal() { post(c.ready) }
+func (c *Cursor) signal() { sendToken(c.ready) }
 
-// post puts a token into c unless it already holds one.
-func post(c chan struct{}) {
+// sendToken puts a token into c unless it already holds one.
+func sendToken(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
@@ -153,11 +153,11 @@ func (c *Cursor) noteChange(name sdk.Name) {
 	switch {
 	case flying:
 		c.markOwed(name) // endUpdate compares again after the answer
-	case failed && !same(now, f.value):
+	case failed && !equalValues(now, f.value):
 		c.flight[name] = handout{since: c.t.now()}
 	case failed:
 		return // the value that failed is back: leave it to Retry
-	case same(now, c.confirmed[name].value):
+	case equalValues(now, c.confirmed[name].value):
 		delete(c.owed, name)
 		return
 	default:

@@ -20,7 +20,7 @@ func TestEndpointIsClusterIP(t *testing.T) {
 		}
 		tracker.SetSlice(newSlice("web-1", "web", "10.180.0.1 n1", "172.30.0.2"))
 		tracker.SetService(newService("db", "172.30.0.2"))
-		want(t, "a cluster IP is left out", handedOut(c), `
+		want(t, "a cluster IP is left out", nextUpdate(c), `
 			full
 			set ns1/db:http/tcp4 [cluster-ip 172.30.0.2:80] = []
 			set ns1/web:http/tcp4 [cluster-ip 172.30.0.1:80] = [10.180.0.1:8080 here]`)
@@ -31,7 +31,7 @@ func TestEndpointIsClusterIP(t *testing.T) {
 			t.Errorf("reported %q, want it once", got)
 		}
 		tracker.SetService(newService("db", "172.30.0.9"))
-		want(t, "a cluster IP no more", handedOut(c), `
+		want(t, "a cluster IP no more", nextUpdate(c), `
 			set ns1/db:http/tcp4 [cluster-ip 172.30.0.9:80] = []
 			set ns1/web:http/tcp4 [cluster-ip 172.30.0.1:80] = [10.180.0.1:8080 here 172.30.0.2:8080 here]`)
 		tracker.DeleteSlice("ns1", "web-1")

@@ -73,9 +73,9 @@ func (t *Tracker) Open() bool {
 	return open
 }
 
-// admit starts a change; unlock ends it. It waits while the tracker is frozen but does not keep
+// lockForChange starts a change; unlock ends it. It waits while the tracker is frozen but does not keep
 // the gate locked until unlock, because unlock calls report, which may make another change.
-func (t *Tracker) admit() {
+func (t *Tracker) lockForChange() {
 	t.gate.RLock()
 	defer t.gate.RUnlock()
 	t.mu.Lock()

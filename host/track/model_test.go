@@ -30,7 +30,7 @@ type model struct {
 	dataplanes []*dataplane
 }
 
-func TestWhateverHappensEveryDataplaneGetsThere(t *testing.T) {
+func TestModel(t *testing.T) {
 	for seed := range uint64(400) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			m := newModel(t, seed)

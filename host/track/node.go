@@ -136,7 +136,7 @@ func (t *Tracker) SetServiceCIDR(obj *networkingv1.ServiceCIDR) {
 			ranges = append(ranges, p.Masked())
 		}
 	}
-	t.admit()
+	t.lockForChange()
 	defer t.unlock()
 	t.ranges[obj.Name] = ranges
 	t.refreshNode()
@@ -144,7 +144,7 @@ func (t *Tracker) SetServiceCIDR(obj *networkingv1.ServiceCIDR) {
 
 // DeleteServiceCIDR removes a ServiceCIDR object.
 func (t *Tracker) DeleteServiceCIDR(name string) {
-	t.admit()
+	t.lockForChange()
 	defer t.unlock()
 	delete(t.ranges, name)
 	t.refreshNode()
@@ -166,7 +166,7 @@ func (t *Tracker) serviceCIDRs() []netip.Prefix {
 // ReviewNodes starts or stops using the addresses from SetNodes, and reports whether they are
 // needed. If not, the source can stop listing Nodes.
 func (t *Tracker) ReviewNodes() (wanted bool) {
-	t.admit()
+	t.lockForChange()
 	defer t.unlock()
 	wanted = t.hasExternal() && slices.ContainsFunc(t.cursors, func(c *Cursor) bool { return c.takesAddrs })
 	if wanted && t.thisNode.Others == nil {
@@ -179,7 +179,7 @@ func (t *Tracker) ReviewNodes() (wanted bool) {
 
 // SetNodes sets the addresses of other Nodes from a list of all Nodes.
 func (t *Tracker) SetNodes(list []corev1.Node) {
-	t.admit()
+	t.lockForChange()
 	defer t.unlock()
 	t.others = make(map[netip.Addr]string, len(list))
 	for i := range list {

@@ -115,8 +115,8 @@ func newTracker() (*Tracker, *[]Notice) {
 	return t, &notices
 }
 
-// handedOut is the next update as text, acknowledged; "nothing" when there is none.
-func handedOut(c *Cursor) string {
+// nextUpdate is the next update as text, acknowledged; "nothing" when there is none.
+func nextUpdate(c *Cursor) string {
 	u, ok := c.Next()
 	if !ok {
 		return "nothing"
@@ -164,7 +164,7 @@ func reasons(notices []Notice) []string {
 	return list
 }
 
-func at(s string) time.Time {
+func parseTime(s string) time.Time {
 	t, err := time.Parse(time.RFC3339, s)
 	if err != nil {
 		panic(err)

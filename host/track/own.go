@@ -151,7 +151,7 @@ func (o owners) clusterIP(addr netip.Addr) string {
 	return ""
 }
 
-func taken(what string, owner *service) reach.Problem {
+func takenProblem(what string, owner *service) reach.Problem {
 	return reach.Problem{
 		Reason:  FrontendTaken,
 		Message: fmt.Sprintf("%s belongs to Service %s; it is not served for this one", what, owner.key),

@@ -79,21 +79,21 @@ func TestNextOwnerInTheSameUpdate(t *testing.T) {
 	tracker.SetService(newService("a", "172.30.0.1", created(1), externalIPs("203.0.113.1")))
 	tracker.SetService(newService("b", "172.30.0.2", created(2), externalIPs("203.0.113.1")))
 	tracker.SetService(newService("c", "172.30.0.3", created(3), externalIPs("203.0.113.1")))
-	want(t, "the oldest has it", handedOut(c), `
+	want(t, "the oldest has it", nextUpdate(c), `
 		full
 		set ns1/a:http/tcp4 [cluster-ip 172.30.0.1:80 external-ip 203.0.113.1:80] = []
 		set ns1/b:http/tcp4 [cluster-ip 172.30.0.2:80] = []
 		set ns1/c:http/tcp4 [cluster-ip 172.30.0.3:80] = []`)
 	tracker.SetService(newService("a", "172.30.0.1", created(1)))
-	want(t, "it lets go", handedOut(c), `
+	want(t, "it lets go", nextUpdate(c), `
 		set ns1/a:http/tcp4 [cluster-ip 172.30.0.1:80] = []
 		set ns1/b:http/tcp4 [cluster-ip 172.30.0.2:80 external-ip 203.0.113.1:80] = []`)
 	tracker.SetService(newService("d", "203.0.113.1", created(9)))
-	want(t, "a cluster IP takes it", handedOut(c), `
+	want(t, "a cluster IP takes it", nextUpdate(c), `
 		set ns1/b:http/tcp4 [cluster-ip 172.30.0.2:80] = []
 		set ns1/d:http/tcp4 [cluster-ip 203.0.113.1:80] = []`)
 	tracker.DeleteService("ns1", "d")
-	want(t, "and is gone", handedOut(c), `
+	want(t, "and is gone", nextUpdate(c), `
 		set ns1/b:http/tcp4 [cluster-ip 172.30.0.2:80 external-ip 203.0.113.1:80] = []
 		delete ns1/d:http/tcp4`)
 	for _, n := range *notices {
@@ -104,14 +104,14 @@ func TestNextOwnerInTheSameUpdate(t *testing.T) {
 }
 
 // A Service of which nothing is left is not served, and comes back by itself.
-func TestLoserOfEverything(t *testing.T) {
+func TestServiceWithoutFrontends(t *testing.T) {
 	tracker, _ := newTracker()
 	c := tracker.Cursor(everything)
 	tracker.SetService(newService("a", "172.30.0.1"))
 	tracker.SetService(newService("b", "172.30.0.1"))
-	want(t, "one of two", handedOut(c), "full\nset ns1/a:http/tcp4 [cluster-ip 172.30.0.1:80] = []")
+	want(t, "one of two", nextUpdate(c), "full\nset ns1/a:http/tcp4 [cluster-ip 172.30.0.1:80] = []")
 	tracker.DeleteService("ns1", "a")
-	want(t, "the other", handedOut(c), `
+	want(t, "the other", nextUpdate(c), `
 		set ns1/b:http/tcp4 [cluster-ip 172.30.0.1:80] = []
 		delete ns1/a:http/tcp4`)
 }

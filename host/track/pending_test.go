@@ -18,7 +18,7 @@ func TestPendingWhileFull(t *testing.T) {
 		}
 	}
 	pending("at the beginning", 2)
-	handedOut(c)
+	nextUpdate(c)
 	pending("confirmed", 0)
 	c.Resync()
 	pending("everything is to be sent again", 2)

@@ -99,7 +99,7 @@ func (t *Tracker) assignFrontends(svc *service) {
 			owner, port := t.owners.owner(svc, i, f)
 			lost := owner != svc || port != i
 			if lost {
-				problems = append(problems, taken(f.String(), owner))
+				problems = append(problems, takenProblem(f.String(), owner))
 			}
 			return lost
 		})
@@ -109,7 +109,7 @@ func (t *Tracker) assignFrontends(svc *service) {
 	}
 	if len(svc.ports) > 0 && svc.spec.HealthPort != 0 && t.owners.healthPort(svc) == 0 {
 		owner := t.owners[healthPort(svc.spec.HealthPort)][0].svc
-		problems = append(problems, taken(fmt.Sprintf("health check node port %d", svc.spec.HealthPort), owner))
+		problems = append(problems, takenProblem(fmt.Sprintf("health check node port %d", svc.spec.HealthPort), owner))
 	}
 	t.warnNew(svc.key.String(), svc.taken, problems)
 	svc.taken = problems
@@ -215,7 +215,7 @@ func (t *Tracker) updateHealthCheck(svc *service) {
 	if t.checks[svc.key] = check; check.Port == 0 {
 		delete(t.checks, svc.key)
 	}
-	post(t.checked)
+	sendToken(t.checked)
 }
 
 // A Lack is a kind of traffic that is dropped on this node because the policy is Local and all

@@ -97,7 +97,7 @@ func New(report func(Notice)) *Tracker {
 
 // Configure sets the operator's facts about this node. It may be called again when they change.
 func (t *Tracker) Configure(f Facts) {
-	t.admit()
+	t.lockForChange()
 	defer t.unlock()
 	if f.NodeName != t.facts.NodeName {
 		t.seen = nodeRecord{} // it describes another node
@@ -110,12 +110,12 @@ func (t *Tracker) Configure(f Facts) {
 // cursors have no updates: a dataplane must not take Services that are not loaded yet for
 // deleted Services.
 func (t *Tracker) Synced() {
-	t.admit()
+	t.lockForChange()
 	defer t.unlock()
 	if !t.synced {
 		t.synced, t.syncedSince = true, t.now()
 	}
-	post(t.checked)
+	sendToken(t.checked)
 	for _, c := range t.cursors {
 		c.signal()
 	}
@@ -123,7 +123,7 @@ func (t *Tracker) Synced() {
 
 // SetNode adds or replaces a Node object. Other nodes' objects are ignored.
 func (t *Tracker) SetNode(n *corev1.Node) {
-	t.admit()
+	t.lockForChange()
 	defer t.unlock()
 	if n.Name == t.facts.NodeName {
 		before := t.seen.refused
@@ -136,7 +136,7 @@ func (t *Tracker) SetNode(n *corev1.Node) {
 // DeleteNode removes a Node object. The tracker keeps using its last content, because the
 // machine is still there.
 func (t *Tracker) DeleteNode(name string) {
-	t.admit()
+	t.lockForChange()
 	defer t.unlock()
 	if name == t.facts.NodeName {
 		t.warn(NodeDeleted, name, "this node's Node object is gone; its last addresses and labels stay in force")
@@ -173,7 +173,7 @@ func (t *Tracker) refreshNode() {
 
 // SetService adds or replaces a Service.
 func (t *Tracker) SetService(obj *corev1.Service) {
-	t.admit()
+	t.lockForChange()
 	defer t.unlock()
 	key := Key{obj.Namespace, obj.Name}
 	if !reach.Proxied(obj) {
@@ -193,7 +193,7 @@ func (t *Tracker) SetService(obj *corev1.Service) {
 
 // DeleteService removes a Service.
 func (t *Tracker) DeleteService(namespace, name string) {
-	t.admit()
+	t.lockForChange()
 	defer t.unlock()
 	t.dropService(Key{namespace, name})
 }
@@ -206,13 +206,13 @@ func (t *Tracker) dropService(key Key) {
 	svc.spec = nil
 	t.changes.Services++
 	t.refreshService(svc)
-	t.forget(svc)
+	t.deleteUnused(svc)
 }
 
 // SetSlice adds or replaces an EndpointSlice. It may arrive before its Service, and its label
 // may move it to another Service.
 func (t *Tracker) SetSlice(obj *discoveryv1.EndpointSlice) {
-	t.admit()
+	t.lockForChange()
 	defer t.unlock()
 	key := Key{obj.Namespace, obj.Name}
 	if !reach.Ours(obj) {
@@ -271,7 +271,7 @@ func (t *Tracker) joinSlice(key, owner Key) *slice {
 
 // DeleteSlice removes an EndpointSlice.
 func (t *Tracker) DeleteSlice(namespace, name string) {
-	t.admit()
+	t.lockForChange()
 	defer t.unlock()
 	t.dropSlice(Key{namespace, name})
 }
@@ -290,7 +290,7 @@ func (t *Tracker) dropSlice(key Key) {
 	if svc := s.service; svc != nil {
 		svc.slices = slices.DeleteFunc(svc.slices, func(o *slice) bool { return o == s })
 		t.recomputeService(svc, family)
-		t.forget(svc)
+		t.deleteUnused(svc)
 	}
 }
 
@@ -305,8 +305,8 @@ func (t *Tracker) serviceOf(key Key) *service {
 	return svc
 }
 
-// forget deletes a service that has neither a Service object nor slices.
-func (t *Tracker) forget(svc *service) {
+// deleteUnused deletes a service that has neither a Service object nor slices.
+func (t *Tracker) deleteUnused(svc *service) {
 	if svc.spec == nil && len(svc.slices) == 0 {
 		delete(t.services, svc.key)
 	}
@@ -315,7 +315,7 @@ func (t *Tracker) forget(svc *service) {
 // setValue sets the desired value of name; nil removes it. It reports whether that is a change.
 func (t *Tracker) setValue(name sdk.Name, value *sdk.Service) bool {
 	old := t.values[name]
-	if same(old, value) {
+	if equalValues(old, value) {
 		return false
 	}
 	if value == nil {
@@ -329,8 +329,8 @@ func (t *Tracker) setValue(name sdk.Name, value *sdk.Service) bool {
 	return true
 }
 
-// same reports whether two values are equal; nil means none.
-func same(a, b *sdk.Service) bool {
+// equalValues reports whether two values are equal; nil means none.
+func equalValues(a, b *sdk.Service) bool {
 	if a == nil || b == nil {
 		return a == b
 	}

@@ -21,55 +21,55 @@ func TestSliceBeforeItsService(t *testing.T) {
 	tracker, _ := newTracker()
 	c := tracker.Cursor(everything)
 	bothEndpoints(tracker)
-	want(t, "a slice alone", handedOut(c), "full")
+	want(t, "a slice alone", nextUpdate(c), "full")
 	tracker.SetService(newService("web", "172.30.0.1"))
-	want(t, "its Service", handedOut(c), setBoth)
+	want(t, "its Service", nextUpdate(c), setBoth)
 }
 
 func TestSliceMovesBetweenServices(t *testing.T) {
-	tracker, c, _ := followed(t)
+	tracker, c, _ := followedTracker(t)
 	tracker.SetService(newService("api", "172.30.0.2"))
-	handedOut(c)
+	nextUpdate(c)
 	tracker.SetSlice(newSlice("web-1", "api", "10.180.0.1 n1"))
-	want(t, "in one update", handedOut(c), `
+	want(t, "in one update", nextUpdate(c), `
 		set ns1/api:http/tcp4 [cluster-ip 172.30.0.2:80] = [10.180.0.1:8080 here]
 		set ns1/web:http/tcp4 [cluster-ip 172.30.0.1:80] = []`)
 	tracker.DeleteSlice("ns1", "web-1")
-	want(t, "gone", handedOut(c), "set ns1/api:http/tcp4 [cluster-ip 172.30.0.2:80] = []")
+	want(t, "gone", nextUpdate(c), "set ns1/api:http/tcp4 [cluster-ip 172.30.0.2:80] = []")
 }
 
 func TestSliceLosesItsLabel(t *testing.T) {
-	tracker, c, notices := followed(t)
+	tracker, c, notices := followedTracker(t)
 	s := newSlice("web-1", "web", "10.180.0.1 n1")
 	s.Labels = nil
 	tracker.SetSlice(s)
 	tracker.SetSlice(s)
-	want(t, "without its endpoints", handedOut(c), setNone)
+	want(t, "without its endpoints", nextUpdate(c), setNone)
 	if got := reasons(*notices); !slices.Equal(got, []string{"SliceNotJoined EndpointSlice ns1/web-1"}) {
 		t.Errorf("reported %q, want it once", got)
 	}
 	bothEndpoints(tracker)
-	want(t, "labelled again", handedOut(c), setBoth)
+	want(t, "labelled again", nextUpdate(c), setBoth)
 }
 
-func TestServiceBecomesAnothersAndBack(t *testing.T) {
-	tracker, c, _ := followed(t)
+func TestServiceOfAnotherProxy(t *testing.T) {
+	tracker, c, _ := followedTracker(t)
 	svc := newService("web", "172.30.0.1")
 	svc.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "other"}
 	tracker.SetService(svc)
-	want(t, "another proxy's", handedOut(c), "delete ns1/web:http/tcp4")
+	want(t, "another proxy's", nextUpdate(c), "delete ns1/web:http/tcp4")
 	tracker.SetService(newService("web", "172.30.0.1"))
-	want(t, "ours again, with the endpoints it had", handedOut(c), setBoth)
+	want(t, "ours again, with the endpoints it had", nextUpdate(c), setBoth)
 	s := newSlice("web-1", "web", "10.180.0.1 n1")
 	s.Labels[corev1.IsHeadlessService] = ""
 	tracker.SetSlice(s)
-	want(t, "a slice that is no longer for us", handedOut(c), setNone)
+	want(t, "a slice that is no longer for us", nextUpdate(c), setNone)
 }
 
 func TestRenameIsOneUpdate(t *testing.T) {
-	tracker, c, _ := followed(t)
+	tracker, c, _ := followedTracker(t)
 	tracker.SetService(newService("web", "172.30.0.1", func(svc *corev1.Service) { svc.Spec.Ports[0].Name = "www" }))
-	want(t, "a port renamed (Q4)", handedOut(c), `
+	want(t, "a port renamed (Q4)", nextUpdate(c), `
 		set ns1/web:www/tcp4 [cluster-ip 172.30.0.1:80] = []
 		delete ns1/web:http/tcp4`)
 }
@@ -79,7 +79,7 @@ func TestOneChangeTouchesOneService(t *testing.T) {
 	tracker, _ := newTracker()
 	fill(tracker, 100)
 	c := tracker.Cursor(everything)
-	handedOut(c)
+	nextUpdate(c)
 	before := make(map[string]any)
 	for name, value := range tracker.values {
 		before[name.String()] = value
@@ -90,7 +90,7 @@ func TestOneChangeTouchesOneService(t *testing.T) {
 			t.Errorf("%s was made anew", name)
 		}
 	}
-	if got := handedOut(c); strings.Count(got, "\n") != 0 {
+	if got := nextUpdate(c); strings.Count(got, "\n") != 0 {
 		t.Errorf("told\n%s", got)
 	}
 }
@@ -110,10 +110,10 @@ func fill(tracker *Tracker, n int) {
 
 // An event that changes nothing we serve allocates nothing, and no cursor hears of
 // it.
-func TestNoChangeCostsNothing(t *testing.T) {
-	tracker, c, _ := followed(t)
+func TestNoChangeAllocatesNothing(t *testing.T) {
+	tracker, c, _ := followedTracker(t)
 	tracker.SetNode(newNode("n1", "z1"))
-	handedOut(c)
+	nextUpdate(c)
 	svc := newService("web", "172.30.0.1")
 	slice := newSlice("web-1", "web", "10.180.0.1 n1", "10.180.1.1 n2")
 	for _, o := range []metav1.Object{svc, slice} {
@@ -135,7 +135,7 @@ func TestNoChangeCostsNothing(t *testing.T) {
 			t.Errorf("%s: an event that changes nothing allocates %v times", what, n)
 		}
 	}
-	want(t, "and the dataplane hears", handedOut(c), "nothing")
+	want(t, "and the dataplane hears", nextUpdate(c), "nothing")
 }
 
 func TestNoticesMayCallBack(t *testing.T) {
@@ -171,8 +171,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestTroubledTakesNothing is what status asks of a node on which all is well.
-func TestTroubledTakesNothing(t *testing.T) {
+// TestTroubledAllocatesNothing is what status asks of a node on which all is well.
+func TestTroubledAllocatesNothing(t *testing.T) {
 	tracker, _ := newTracker()
 	for i := range 100 {
 		tracker.SetService(newService(fmt.Sprint("web-", i), fmt.Sprint("172.30.0.", i+1)))

@@ -15,7 +15,7 @@ func TestWhole(t *testing.T) {
 	if _, known := New(nil).Whole(everything.Features); known {
 		t.Error("before the caches are full everything is known")
 	}
-	tracker, _, notices := followed(t)
+	tracker, _, notices := followedTracker(t)
 	tracker.SetService(newService("api", "172.30.0.2"))
 	before := len(*notices)
 	u, known := tracker.Whole(everything.Features)

@@ -92,7 +92,7 @@ func (l *Ledger) TakeFloor(holder, path string, least uint64) error {
 
 func (l *Ledger) take(holder, path, value string, floor bool) error {
 	return l.edit(func(p settings) error {
-		current, err := get(path)
+		current, err := readParameter(path)
 		if err != nil {
 			return fmt.Errorf("take %s: %w", path, err)
 		}
@@ -117,7 +117,7 @@ func (l *Ledger) take(holder, path, value string, floor bool) error {
 		if err := l.write(p); err != nil {
 			return err
 		}
-		if err := put(path, value); err != nil {
+		if err := writeParameter(path, value); err != nil {
 			e.Ours, e.Holders = was.Ours, was.Holders // nothing was taken
 			if len(e.Holders) == 0 {
 				delete(p, path)
@@ -182,7 +182,7 @@ func (e *entry) release(holder, path string) (bool, error) {
 		delete(e.Holders, holder)
 		return false, nil
 	}
-	current, err := get(path)
+	current, err := readParameter(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		delete(e.Holders, holder) // its kernel module was unloaded, and the value with it
 		return false, nil
@@ -197,7 +197,7 @@ func (e *entry) release(holder, path string) (bool, error) {
 		}
 	}
 	if current == e.Ours && current != next {
-		if err := put(path, next); err != nil {
+		if err := writeParameter(path, next); err != nil {
 			return false, fmt.Errorf("give back %s: %w", path, err)
 		}
 	}
@@ -263,9 +263,9 @@ func write(file string, v any, empty bool) error {
 
 func (l *Ledger) file(suffix string) string { return filepath.Join(l.dir, l.namespace+suffix) }
 
-// get returns a parameter's value, with its fields separated by single spaces however the
+// readParameter returns a parameter's value, with its fields separated by single spaces however the
 // kernel prints them.
-func get(path string) (string, error) {
+func readParameter(path string) (string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return "", err
@@ -280,7 +280,7 @@ func atLeast(value, least string) bool {
 	return err == nil && wrong == nil && has >= wants
 }
 
-func put(path, value string) error {
+func writeParameter(path, value string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
 		return err

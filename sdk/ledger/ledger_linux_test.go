@@ -5,7 +5,6 @@ package ledger
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,7 +52,7 @@ func (n node) set(value string) {
 
 func (n node) want(value string) {
 	n.Helper()
-	if got, err := get(n.path); err != nil || got != value {
+	if got, err := readParameter(n.path); err != nil || got != value {
 		n.Fatalf("the parameter is %q, error %v; want %q", got, err, value)
 	}
 }
@@ -80,83 +79,62 @@ func (n node) wantEmpty() {
 	}
 }
 
-func TestTheLastOneOutGivesBack(t *testing.T) {
-	n := newNode(t, "0")
-	n.take("iptables", "1")
-	n.take("iptables", "1")
-	n.take("ipvs", "1")
-	n.want("1")
-	n.release("iptables", 0)
-	n.want("1")
-	n.release("ipvs", 1)
-	n.want("0")
-	n.wantEmpty()
-	n.release("ipvs", 0)
-}
-
-func TestWhatSomebodyElseChangedStays(t *testing.T) {
-	n := newNode(t, "0")
-	n.take("iptables", "1")
-	n.set("2")
-	n.release("iptables", 0)
-	n.want("2")
-	n.wantEmpty()
-}
-
-func TestTheOtherHoldersWishComesBack(t *testing.T) {
-	n := newNode(t, "60")
-	n.take("iptables", "100")
-	n.take("ipvs", "200")
-	n.want("200")
-	n.release("ipvs", 0)
-	n.want("100")
-	n.release("iptables", 1)
-	n.want("60")
-}
-
-// A limit is raised and never lowered: not by who asks for less than there is, and not by the end of one holder while
-// another is there. The last holder restores the limit from before, if it is still what one of them set.
-func TestFloors(t *testing.T) {
-	for name, c := range map[string]struct {
-		before string
-		steps  []any // a holder's floor as "holder least", "release holder", or the value that another program sets
-		want   []string
-	}{
-		"there is more":             {"262144", []any{"a 131072", "release a"}, []string{"262144", "262144"}},
-		"raised and restored":       {"65536", []any{"a 131072", "a 131072", "release a"}, []string{"131072", "131072", "65536"}},
-		"a swap":                    {"65536", []any{"old 131072", "new 131072", "release old", "release new"}, []string{"131072", "131072", "131072", "65536"}},
-		"a swap to a lower floor":   {"65536", []any{"old 262144", "new 131072", "release old", "release new"}, []string{"262144", "262144", "262144", "65536"}},
-		"a swap, and there is more": {"262144", []any{"old 131072", "new 131072", "release old", "release new"}, []string{"262144", "262144", "262144", "262144"}},
-		"raised by another program": {"65536", []any{"a 131072", 262144, "a 131072", "b 131072", "release a", "release b"}, []string{"131072", "262144", "262144", "262144", "262144", "262144"}},
-		"raised while it is held":   {"65536", []any{"a 131072", 262144, "release a"}, []string{"131072", "262144", "262144"}},
-		"lowered by another":        {"262144", []any{"a 131072", 65536, "b 131072", "release a", "release b"}, []string{"262144", "65536", "131072", "131072", "65536"}},
+// TestParameters follows the value of a parameter. A step is "HOLDER=VALUE" or "HOLDER>=LEAST" for what a holder takes,
+// "-HOLDER" for its release, and a value alone for what another program sets. "!" marks a release that reports the
+// previous value as restored.
+func TestParameters(t *testing.T) {
+	for name, c := range map[string]struct{ before, steps, want string }{
+		"the last holder restores the value":       {"0", "a=1 a=1 b=1 -a -b -b", "1 1 1 1 0! 0"},
+		"another program's value stays":            {"0", "a=1 2 -a", "1 2 2"},
+		"the value of the remaining holder":        {"60", "a=100 b=200 -b -a", "100 200 100 60!"},
+		"the value was right already":              {"1", "a=1 -a", "1 1"},
+		"a limit that was high enough":             {"262144", "a>=131072 -a", "262144 262144"},
+		"a limit is raised and restored":           {"65536", "a>=131072 a>=131072 -a", "131072 131072 65536!"},
+		"a limit in a swap":                        {"65536", "old>=131072 new>=131072 -old -new", "131072 131072 131072 65536!"},
+		"a limit in a swap to a lower one":         {"65536", "old>=262144 new>=131072 -old -new", "262144 262144 262144 65536!"},
+		"a limit in a swap, and it is high enough": {"262144", "old>=131072 new>=131072 -old -new", "262144 262144 262144 262144"},
+		"a limit that another program raises":      {"65536", "a>=131072 262144 a>=131072 b>=131072 -a -b", "131072 262144 262144 262144 262144 262144"},
+		"a limit that is raised while it is held":  {"65536", "a>=131072 262144 -a", "131072 262144 262144"},
+		"a limit that another program lowers":      {"262144", "a>=131072 65536 b>=131072 -a -b", "262144 65536 131072 131072 65536!"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, c.before)
-			for i, step := range c.steps {
-				words := strings.Fields(fmt.Sprint(step))
+			var got []string
+			for _, step := range strings.Fields(c.steps) {
+				holder, value, takes := strings.Cut(step, "=")
+				var restored []string
 				var err error
 				switch {
-				case words[0] == "release":
-					_, err = n.open().Release(words[1])
-				case len(words) == 1:
-					n.set(words[0])
+				case strings.HasPrefix(step, "-"):
+					restored, err = n.open().Release(step[1:])
+				case !takes:
+					n.set(step)
+				case strings.HasSuffix(holder, ">"):
+					holder = strings.TrimSuffix(holder, ">")
+					least, _ := strconv.ParseUint(value, 10, 64)
+					err = n.open().TakeFloor(holder, n.path, least)
 				default:
-					least, _ := strconv.ParseUint(words[1], 10, 64)
-					err = n.open().TakeFloor(words[0], n.path, least)
+					err = n.open().Take(holder, n.path, value)
 				}
 				if err != nil {
-					t.Fatalf("%v: %v", step, err)
+					t.Fatalf("%s: %v", step, err)
 				}
-				n.want(c.want[i])
+				current, err := readParameter(n.path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, current+strings.Repeat("!", len(restored)))
+			}
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("%s: %v, want %s", c.steps, got, c.want)
 			}
 			n.wantEmpty()
 		})
 	}
 }
 
-// A holder that cannot have another value goes on holding the one it has.
-func TestWhatCannotBeTakenChangesNothing(t *testing.T) {
+// If a value cannot be written, its holder keeps the value that it holds.
+func TestTakeFails(t *testing.T) {
 	n := newNode(t, "0")
 	n.take("iptables", "1")
 	program, err := os.Executable()
@@ -178,18 +156,7 @@ func TestWhatCannotBeTakenChangesNothing(t *testing.T) {
 	n.wantEmpty()
 }
 
-func TestWhatWasRightAlreadyIsNotWritten(t *testing.T) {
-	n := newNode(t, "1")
-	if err := os.Chmod(n.path, 0o400); err != nil {
-		t.Fatal(err)
-	}
-	n.take("iptables", "1")
-	n.release("iptables", 0)
-	n.want("1")
-	n.wantEmpty()
-}
-
-func TestHeldNamesWhatReleaseWouldGiveBack(t *testing.T) {
+func TestHeld(t *testing.T) {
 	n := newNode(t, "0")
 	n.take("iptables", "1")
 	held, err := n.open().Held("iptables")
@@ -199,7 +166,7 @@ func TestHeldNamesWhatReleaseWouldGiveBack(t *testing.T) {
 	n.want("1")
 }
 
-func TestAParameterThatIsGone(t *testing.T) {
+func TestParameterIsMissing(t *testing.T) {
 	n := newNode(t, "0")
 	n.take("ipvs", "1")
 	if err := os.Remove(n.path); err != nil {
@@ -213,7 +180,7 @@ func TestAParameterThatIsGone(t *testing.T) {
 	n.wantEmpty()
 }
 
-func TestADamagedLedgerSaysSo(t *testing.T) {
+func TestDamagedLedger(t *testing.T) {
 	n := newNode(t, "0")
 	n.take("iptables", "1")
 	if err := os.WriteFile(n.open().file(".json"), []byte("{"), 0o600); err != nil {
@@ -250,7 +217,7 @@ func TestOneWriter(t *testing.T) {
 }
 
 // A tool that a writer started keeps the successor out until it is done.
-func TestAToolKeepsTheLock(t *testing.T) {
+func TestToolKeepsLock(t *testing.T) {
 	n := newNode(t, "0")
 	lock, err := n.open().TryLock("iptables")
 	if err != nil {
@@ -333,7 +300,7 @@ func another() (name string, inode uint64, err error) {
 }
 
 // The process that holds a lock is named by what the kernel says, with its program.
-func TestTheHolderIsNamed(t *testing.T) {
+func TestBusyNamesHolder(t *testing.T) {
 	n := newNode(t, "0")
 	lock, err := n.open().TryLock("iptables")
 	if err != nil {

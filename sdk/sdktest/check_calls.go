@@ -22,11 +22,11 @@ import (
 
 // endedContext checks that a call whose context has already ended returns and does no harm.
 func endedContext(t *trial) {
-	a, b := t.two()
+	a, b := t.twoScenarios()
 	t.serve(a)
 	ended, cancel := context.WithCancel(t.ctx)
 	cancel()
-	t.cutOff(ended, b)
+	t.syncUntil(ended, b)
 	t.retry(b)
 	t.serves(b)
 }
@@ -34,14 +34,14 @@ func endedContext(t *trial) {
 // contextEndsInSync checks that a long Sync stops when its context ends, and that the next
 // update, the same or another, repairs the state.
 func contextEndsInSync(t *trial) {
-	_, b := t.two()
-	big := t.many(many)
+	_, b := t.twoScenarios()
+	big := t.manyServices(many)
 	t.serve(b)
 	const soon = 20 * time.Millisecond
 	for _, after := range []time.Duration{time.Millisecond, soon, 100 * time.Millisecond} {
 		t.during("cut off after %s", after)
 		ctx, cancel := context.WithTimeout(t.ctx, after)
-		t.cutOff(ctx, big)
+		t.syncUntil(ctx, big)
 		cancel()
 		if after == soon {
 			t.retry(big)
@@ -52,10 +52,10 @@ func contextEndsInSync(t *trial) {
 	}
 }
 
-// cutOff sends s with a context that ends. Only a call that hangs is an error.
-func (t *trial) cutOff(ctx context.Context, s Scenario) {
+// syncUntil sends s with a context that ends. Only a call that hangs is an error.
+func (t *trial) syncUntil(ctx context.Context, s Scenario) {
 	u := s.Update(t.revision + 1)
-	err := returns(ctx, func(ctx context.Context) error {
+	err := callWithGrace(ctx, func(ctx context.Context) error {
 		_, err := t.dp.Sync(ctx, u)
 		return err
 	})
@@ -69,20 +69,20 @@ func (t *trial) cutOff(ctx context.Context, s Scenario) {
 
 // retry sends s after a call that was cut off, as a host does, until it succeeds.
 func (t *trial) retry(s Scenario) {
-	t.need(poll(t.ctx, 2*t.timeout(), func() error { return t.takes(s.Update(0)) }))
+	t.need(poll(t.ctx, 2*t.timeout(), func() error { return t.syncAll(s.Update(0)) }))
 }
 
 // besideSync checks that Inspect and Report return while updates are in progress.
 func besideSync(t *trial) {
-	a, b := t.two()
+	a, b := t.twoScenarios()
 	t.serve(a)
 	ctx, cancel := context.WithCancel(t.ctx)
 	asked := make(chan error, 1)
-	go func() { asked <- t.ask(ctx) }() // ends with ctx
+	go func() { asked <- t.askAgainAndAgain(ctx) }() // ends with ctx
 	var err error
 	for i := 0; i < 25 && err == nil; i++ {
-		if err = t.takes(delta(a, b)); err == nil {
-			err = t.takes(delta(b, a))
+		if err = t.syncAll(delta(a, b)); err == nil {
+			err = t.syncAll(delta(b, a))
 		}
 	}
 	cancel()
@@ -91,8 +91,8 @@ func besideSync(t *trial) {
 	t.serves(a)
 }
 
-// ask calls Inspect and Report until ctx ends.
-func (t *trial) ask(ctx context.Context) error {
+// askAgainAndAgain calls Inspect and Report until ctx ends.
+func (t *trial) askAgainAndAgain(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if r, ok := t.dp.(*wire.Remote); ok {
 			if _, err := r.Vitals(ctx); err != nil && ctx.Err() == nil {
@@ -116,14 +116,14 @@ func noChildrenLeft(t *trial) {
 	if !ok || r.Hello().PID == 0 || r.Target().Network == "local" {
 		t.fail(excused{"the dataplane is in this process"})
 	}
-	_, b := t.two()
+	_, b := t.twoScenarios()
 	t.serve(b)
 	ctx, cancel := context.WithTimeout(t.ctx, 20*time.Millisecond)
 	defer cancel()
-	t.cutOff(ctx, t.many(many))
+	t.syncUntil(ctx, t.manyServices(many))
 	t.need(poll(t.ctx, 10*time.Second, func() error {
 		if left := children(r.Hello().PID); len(left) > 0 {
-			return mismatch{"no child process", strings.Join(few(left), "; ") +
+			return mismatch{"no child process", strings.Join(firstFew(left), "; ") +
 				"; end what a call has started before it returns; run a daemon as a unit or container of its own"}
 		}
 		return nil
@@ -136,7 +136,7 @@ const many = 10000
 // tenThousandServices checks that after an update with ten thousand Services a single change is
 // cheap in comparison.
 func tenThousandServices(t *trial) {
-	s := t.many(many)
+	s := t.manyServices(many)
 	began := time.Now()
 	t.serve(s)
 	all := time.Since(began)
@@ -162,22 +162,22 @@ func tenThousandServices(t *trial) {
 	})
 }
 
-// many returns a state of n Services with two endpoints each, placed.
-func (t *trial) many(n int) Scenario {
+// manyServices returns a state of n Services with two endpoints each, placed.
+func (t *trial) manyServices(n int) Scenario {
 	s := Scenario{Name: "many", Node: defaultNode()}
 	for i := range n {
 		s.Services = append(s.Services, sdk.Service{
 			Name:      sdk.Name{Namespace: "many", Service: fmt.Sprintf("web-%05d", i), Port: "http", Protocol: sdk.TCP, Family: sdk.IPv4},
-			Frontends: []sdk.Frontend{{Kind: sdk.ClusterIP, Addr: at(172, 30, i, 8000), Policy: sdk.Cluster}},
-			Cluster:   []sdk.Endpoint{{Addr: at(10, 181, i, 8080)}, {Addr: at(10, 182, i, 8080)}},
+			Frontends: []sdk.Frontend{{Kind: sdk.ClusterIP, Addr: addrAt(172, 30, i, 8000), Policy: sdk.Cluster}},
+			Cluster:   []sdk.Endpoint{{Addr: addrAt(10, 181, i, 8080)}, {Addr: addrAt(10, 182, i, 8080)}},
 		})
 	}
 	s, _ = t.place(s)
 	return s
 }
 
-// at returns the i-th address of a range, with a port.
-func at(a, b byte, i int, port uint16) netip.AddrPort {
+// addrAt returns the i-th address of a range, with a port.
+func addrAt(a, b byte, i int, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{a, b, byte(i >> 8), byte(i)}), port)
 }
 

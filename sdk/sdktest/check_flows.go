@@ -20,7 +20,7 @@ func udpLeavesTheGone(t *trial) {
 	t.need(poll(t.ctx, 15*time.Second, func() error {
 		a, err := f.flow.Ask(t.ctx)
 		if err != nil || a.Verdict != sdk.Forward || a.Endpoint == f.was {
-			return found(fmt.Sprintf("the flow to find another endpoint when %s is gone", f.was), a, err)
+			return unexpected(fmt.Sprintf("the flow to find another endpoint when %s is gone", f.was), a, err)
 		}
 		return nil
 	}))
@@ -39,7 +39,7 @@ func udpStaysWithOthers(t *trial) {
 		next.Services[0].Cluster = []sdk.Endpoint{{Addr: f.was}, {Addr: comes}}
 		next.Services[0].Normalize()
 		t.sync(delta(at, next))
-		t.stays(f, "when another one is gone")
+		t.checkStays(f, "when another one is gone")
 		at = next
 	}
 }
@@ -51,7 +51,7 @@ func udpStaysWithServing(t *trial) {
 	s := without(f.scenario, f.was)
 	s.Services[0].Serving = []netip.Addr{f.was.Addr()}
 	t.sync(delta(f.scenario, s))
-	t.stays(f, "when its endpoint takes no new callers")
+	t.checkStays(f, "when its endpoint takes no new callers")
 }
 
 // udpLeavesUnserved checks that a flow is refused when no endpoint serves its frontend any
@@ -79,7 +79,7 @@ func udpLeavesUnserved(deleted, restart bool) func(*trial) {
 			ctx, cancel := context.WithTimeout(t.ctx, 2*time.Second)
 			defer cancel()
 			if a, err := f.flow.Ask(ctx); err == nil && a.Verdict == sdk.Forward {
-				return found("the flow to end, as nothing serves it", a, err)
+				return unexpected("the flow to end, as nothing serves it", a, err)
 			}
 			return nil
 		}))
@@ -91,11 +91,11 @@ func udpLeavesUnserved(deleted, restart bool) func(*trial) {
 func establishedStays(t *trial) {
 	f := t.dial("cluster-ip")
 	t.sync(delta(f.scenario, without(f.scenario, f.was)))
-	t.stays(f, "when its endpoint is gone")
+	t.checkStays(f, "when its endpoint is gone")
 	t.during("a new connection")
 	for range 8 {
 		if a, err := f.stage.Send(t.ctx, f.packet); err != nil || a.Verdict != sdk.Forward || a.Endpoint == f.was {
-			t.fail(found(fmt.Sprintf("an endpoint other than %s", f.was), a, err))
+			t.fail(unexpected(fmt.Sprintf("an endpoint other than %s", f.was), a, err))
 		}
 	}
 }
@@ -106,11 +106,11 @@ func drainingKeeps(t *trial) {
 	f := t.dial("cluster-ip")
 	t.during("while draining")
 	t.role(sdk.Draining)
-	t.stays(f, "while draining")
+	t.checkStays(f, "while draining")
 	left := without(f.scenario, f.was)
 	t.sync(delta(f.scenario, left))
 	if a, err := f.stage.Send(t.ctx, unserved(f.scenario).Packets[0]); err != nil || a.Verdict == sdk.Forward {
-		t.fail(found("a new connection not to be served", a, err))
+		t.fail(unexpected("a new connection not to be served", a, err))
 	}
 	t.during("active again")
 	t.role(sdk.Active)
@@ -124,7 +124,7 @@ func everyRoleKeeps(scenario string) func(*trial) {
 		f := t.dial(scenario)
 		for _, role := range []sdk.Role{sdk.Standby, sdk.Draining, sdk.Active, sdk.Draining, sdk.Standby, sdk.Active} {
 			t.role(role)
-			t.stays(f, "when the role is "+role.String())
+			t.checkStays(f, "when the role is "+role.String())
 			if role == sdk.Draining && t.reportsNoFlows() {
 				t.fail(mismatch{"Draining to report an established connection", "no flows in its Report"})
 			}
@@ -149,18 +149,18 @@ type flowing struct {
 	was      netip.AddrPort // endpoint of the first packet
 }
 
-// stays checks that the flow continues with its endpoint.
-func (t *trial) stays(f flowing, when string) {
+// checkStays checks that the flow continues with its endpoint.
+func (t *trial) checkStays(f flowing, when string) {
 	for range 3 {
 		if a, err := f.flow.Ask(t.ctx); err != nil || a.Endpoint != f.was {
-			t.fail(found(fmt.Sprintf("an established flow to stay with %s %s", f.was, when), a, err))
+			t.fail(unexpected(fmt.Sprintf("an established flow to stay with %s %s", f.was, when), a, err))
 		}
 	}
 }
 
-// found returns an error that describes an unexpected answer, or the error instead of an
+// unexpected returns an error that describes an unexpected answer, or the error instead of an
 // answer.
-func found(want string, a Answer, err error) error {
+func unexpected(want string, a Answer, err error) error {
 	if err != nil {
 		return mismatch{want, err.Error()}
 	}
@@ -181,7 +181,7 @@ func (t *trial) dial(name string) flowing {
 	t.cleanup(func() { flow.Close() })
 	a, err := flow.Ask(t.ctx)
 	if err != nil || a.Verdict != sdk.Forward {
-		t.fail(fmt.Errorf("a first packet: %w", found(p.Want.String(), a, err)))
+		t.fail(fmt.Errorf("a first packet: %w", unexpected(p.Want.String(), a, err)))
 	}
 	return flowing{s, stage, p, flow, a.Endpoint}
 }

@@ -22,19 +22,19 @@ import (
 func restartAdopts(t *trial) {
 	s := t.scenario("cluster-ip")
 	t.serve(s)
-	goOn := func(string) error { return nil }
+	answered := func(string) error { return nil }
 	if t.subject.Testbed != nil && !limited(t.description, sdk.LimitDiesWithProcess) {
-		goOn = t.calls(s).goOn
+		answered = t.startCalls(s).waitForMore
 	}
-	t.need(goOn("before a restart"))
+	t.need(answered("before a restart"))
 	t.stop()
-	t.need(goOn("without a process"))
+	t.need(answered("without a process"))
 	t.during("after a restart, before a first update")
 	t.need(t.start())
 	dies := limited(t.description, sdk.LimitDiesWithProcess)
 	before := func() error { return t.differs(s) }
 	if dies {
-		before = func() error { return settledOrNoTestbed(t.packets(unserved(s))) }
+		before = func() error { return ignoreLimitsOrNoTestbed(t.packets(unserved(s))) }
 	}
 	t.need(before())
 	t.during("after a restart, Active before a first update")
@@ -43,7 +43,7 @@ func restartAdopts(t *trial) {
 	t.during("after a restart")
 	t.serve(s)
 	t.serves(s)
-	t.need(goOn("after a restart"))
+	t.need(answered("after a restart"))
 	if dies {
 		t.fail(by(sdk.LimitDiesWithProcess))
 	}
@@ -59,7 +59,7 @@ func foreignStays(t *trial) {
 	before, err := t.subject.Foreign(t.ctx)
 	t.need(err)
 	t.serve(s)
-	t.cleans(sdk.Leftovers{})
+	t.mustCleanUp(sdk.Leftovers{})
 	after, err := t.subject.Foreign(t.ctx)
 	t.need(err)
 	if before != after {
@@ -67,8 +67,8 @@ func foreignStays(t *trial) {
 	}
 }
 
-// cleans calls Cleanup, which must succeed.
-func (t *trial) cleans(l sdk.Leftovers) (names []string) {
+// mustCleanUp calls Cleanup, which must succeed.
+func (t *trial) mustCleanUp(l sdk.Leftovers) (names []string) {
 	names, err := t.dp.Cleanup(t.ctx, l)
 	if err != nil {
 		t.fail(fmt.Errorf("clean up after %v: %w", names, err))
@@ -80,7 +80,7 @@ func dryRunOnlyNames(t *trial) {
 	s := t.scenario("cluster-ip")
 	t.serve(s)
 	t.during("after a dry run")
-	if len(t.cleans(sdk.Leftovers{DryRun: true})) == 0 {
+	if len(t.mustCleanUp(sdk.Leftovers{DryRun: true})) == 0 {
 		t.fail(errors.New("cleanup named nothing, though something is served"))
 	}
 	t.serves(s)
@@ -89,7 +89,7 @@ func dryRunOnlyNames(t *trial) {
 func cleanupLeavesNothing(t *trial) {
 	s := t.scenario("cluster-ip")
 	t.serve(s)
-	if len(t.cleans(sdk.Leftovers{})) == 0 {
+	if len(t.mustCleanUp(sdk.Leftovers{})) == 0 {
 		t.fail(errors.New("cleanup removed something and named nothing"))
 	}
 	t.during("after Cleanup")
@@ -97,14 +97,14 @@ func cleanupLeavesNothing(t *trial) {
 		t.fail(mismatch{"nothing left for a dry run to name", fmt.Sprintf("%q, %v", names, orNil(err))})
 	}
 	gone := unserved(s)
-	t.need(settledOrNoTestbed(t.packets(gone)))
+	t.need(ignoreLimitsOrNoTestbed(t.packets(gone)))
 	gone.Services = nil
 	t.serves(gone)
 }
 
 // cleanupOfNothing checks Cleanup in a life that has served nothing and was not configured.
 func cleanupOfNothing(t *trial) {
-	t.cleans(sdk.Leftovers{})
+	t.mustCleanUp(sdk.Leftovers{})
 	t.stop()
 	var err error
 	t.dp, err = t.subject.Start(t.ctx, t.stateDir)
@@ -165,7 +165,7 @@ func (t *trial) shows(r sdk.Role) {
 func onlyActiveCatches(t *trial) {
 	s := t.scenario("cluster-ip")
 	t.sync(s.Update(0))
-	t.need(settled(t.packets(unserved(s))))
+	t.need(ignoreLimits(t.packets(unserved(s))))
 	for _, role := range []sdk.Role{sdk.Standby, sdk.Active, sdk.Draining, sdk.Active, sdk.Standby} {
 		expect := unserved(s)
 		if role == sdk.Active {
@@ -173,22 +173,22 @@ func onlyActiveCatches(t *trial) {
 		}
 		t.during("%s", role)
 		t.role(role)
-		t.need(settled(t.packets(expect)))
+		t.need(ignoreLimits(t.packets(expect)))
 	}
 }
 
 // yieldedCatchesUp checks that updates which a yielded dataplane accepted, or refused with
 // *sdk.Busy, are served once it is Active again.
 func yieldedCatchesUp(t *trial) {
-	a, b := t.two()
+	a, b := t.twoScenarios()
 	t.serve(a)
 	t.during("while yielded")
 	t.role(sdk.Yielded)
-	err := t.try(delta(a, b))
+	err := t.syncOnce(delta(a, b))
 	t.during("active again")
 	t.role(sdk.Active)
 	if errors.As(err, new(*sdk.Busy)) {
-		err = t.takes(delta(a, b))
+		err = t.syncAll(delta(a, b))
 	}
 	t.need(err)
 	t.serves(b)
@@ -214,12 +214,12 @@ func driftIsRepaired(t *trial) {
 // holds the writer's lock, and that it serves once the first has left, driven as by a host.
 func secondTakesOver(leaves func(first *trial)) func(*trial) {
 	return func(t *trial) {
-		a, b := t.two()
+		a, b := t.twoScenarios()
 		t.serve(a)
 		t.during("start a second")
-		second := t.another()
+		second := t.secondLife()
 		second.during("the second")
-		err := second.try(b.Update(0))
+		err := second.syncOnce(b.Update(0))
 		unlocked := err == nil && limited(t.description, sdk.LimitDiesWithProcess) // two processes need no lock
 		if !unlocked && !errors.As(err, new(*sdk.Busy)) {
 			second.fail(mismatch{"a *sdk.Busy, since it does not hold the writer's lock", fmt.Sprint(err)})
@@ -260,28 +260,28 @@ func inspectsInStandby(t *trial) {
 func swapsUnderLoad(t *trial) {
 	s := t.calling("cluster-ip", 1)
 	t.serve(s)
-	second := t.another()
+	second := t.secondLife()
 	second.during("the second, beside one that serves")
-	err := second.try(s.Update(0))
+	err := second.syncOnce(s.Update(0))
 	if errors.As(err, new(*sdk.Busy)) {
 		t.fail(excused{"two processes of it cannot serve at once: one has the writer's lock"})
 	}
 	second.need(err)
-	c := t.calls(s)
-	t.need(c.goOn("before a swap"))
+	c := t.startCalls(s)
+	t.need(c.waitForMore("before a swap"))
 	second.role(sdk.Standby)
 	if _, err := second.inspect(); !errors.Is(err, wire.ErrUnsupported) {
 		second.serves(s)
 	}
 	second.during("made Active beside the first, which is Active (a relay listens with SO_REUSEPORT)")
 	second.role(sdk.Active)
-	t.need(c.goOn("swapped to the second, while both are Active"))
+	t.need(c.waitForMore("swapped to the second, while both are Active"))
 	t.role(sdk.Draining)
-	t.need(c.goOn("swapped to the second"))
+	t.need(c.waitForMore("swapped to the second"))
 	t.during("made Active again beside the second")
 	t.role(sdk.Active)
 	second.role(sdk.Draining)
-	t.need(c.goOn("swapped back to the first"))
+	t.need(c.waitForMore("swapped back to the first"))
 }
 
 // A caller opens connections one after the other, until the check ends or one fails.
@@ -291,8 +291,8 @@ type caller struct {
 	failed   chan error // why a connection was not answered
 }
 
-// calls starts to open connections to the frontends of s.
-func (t *trial) calls(s Scenario) *caller {
+// startCalls starts to open connections to the frontends of s.
+func (t *trial) startCalls(s Scenario) *caller {
 	stage, err := t.stage(s)
 	t.need(err)
 	t.cleanup(func() { stage.Close() })
@@ -328,14 +328,14 @@ func call(ctx context.Context, stage Stage, p Packet) (err error) {
 			return nil
 		}
 		text, _, _ := strings.Cut(p.Text, " = ")
-		err = fmt.Errorf("a new connection, %s: %w", text, found(p.Want.String(), a, failed))
+		err = fmt.Errorf("a new connection, %s: %w", text, unexpected(p.Want.String(), a, failed))
 	}
 	return err
 }
 
-// goOn waits until some more connections have succeeded during a part of the check, or one has
+// waitForMore waits until some more connections have succeeded during a part of the check, or one has
 // failed.
-func (c *caller) goOn(part string) error {
+func (c *caller) waitForMore(part string) error {
 	for until := c.answered.Load() + 20; !c.silent && c.answered.Load() < until; {
 		select {
 		case err := <-c.failed:

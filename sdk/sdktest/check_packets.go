@@ -107,7 +107,7 @@ func isolates(mistake func(*sdk.Service)) func(*trial) {
 
 // failsFor checks that an update succeeds except for one Service.
 func (t *trial) failsFor(u sdk.Update, name sdk.Name) {
-	r, err := t.offer(u)
+	r, err := t.sendUpdate(u)
 	if err != nil {
 		t.fail(mismatch{fmt.Sprintf("Failed to name %s, and the update to be taken", name), "the update failed: " + err.Error()})
 	}

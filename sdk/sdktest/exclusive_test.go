@@ -43,7 +43,7 @@ func TestExclusive(t *testing.T) {
 }
 
 // TestRunsAtTheSameTime: two runs of the suite do not take each other's addresses.
-func TestRunsAtTheSameTime(t *testing.T) {
+func TestConcurrentRuns(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
 	}
@@ -72,7 +72,7 @@ func somePackets(ctx context.Context) error {
 
 // TestAWildcardIsInNobodysWay: a program that listens on all addresses of the
 // machine, on a port that many take, has none of the testbed's.
-func TestAWildcardIsInNobodysWay(t *testing.T) {
+func TestWildcard(t *testing.T) {
 	l, err := net.Listen("tcp", ":8080")
 	if err == nil { // otherwise another process has it, which is as good
 		defer l.Close()

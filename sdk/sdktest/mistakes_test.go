@@ -125,7 +125,7 @@ func reject(b *broken) {
 }
 
 func misroute(b *broken) {
-	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer { a.Endpoint = at(10, 99, 1, 1); return a }
+	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer { a.Endpoint = addrAt(10, 99, 1, 1); return a }
 }
 
 func forgetClients(b *broken) {
@@ -183,7 +183,7 @@ func letIn(b *broken) {
 
 func catchAll(b *broken) {
 	b.send = func(from sdk.Caller, _ netip.AddrPort, a Answer) Answer {
-		return Answer{Verdict: sdk.Forward, Endpoint: at(10, 99, 1, 1), Client: from.Addr}
+		return Answer{Verdict: sdk.Forward, Endpoint: addrAt(10, 99, 1, 1), Client: from.Addr}
 	}
 }
 
@@ -255,7 +255,7 @@ func nameMore(b *broken) {
 // has named.
 func serveAtOnce(b *broken) {
 	b.send = func(from sdk.Caller, to netip.AddrPort, a Answer) Answer {
-		return Answer{Verdict: sdk.Forward, Endpoint: at(10, 180, 1, 8080), Client: from.Addr}
+		return Answer{Verdict: sdk.Forward, Endpoint: addrAt(10, 180, 1, 8080), Client: from.Addr}
 	}
 }
 

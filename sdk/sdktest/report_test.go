@@ -83,7 +83,7 @@ not-run  C05/ten-thousand-services: there is no testbed`
 func wrap(what string, err error) error { return fmt.Errorf("%s: %w", what, err) }
 
 // TestEqualFailuresAreOne: equal failures are told once, with the names of the first.
-func TestEqualFailuresAreOne(t *testing.T) {
+func TestEqualFailures(t *testing.T) {
 	r := Report{Name: "relay", Version: "1"}
 	for i := range 41 {
 		f := Finding{Check: fmt.Sprintf("C%02d/check-%d", i%5, i), Status: Pass}
@@ -98,7 +98,7 @@ func TestEqualFailuresAreOne(t *testing.T) {
 }
 
 // TestPartNeverConforms, whatever was found.
-func TestPartNeverConforms(t *testing.T) {
+func TestPartialReport(t *testing.T) {
 	r := Report{Name: "relay", Version: "1", Partial: true, Findings: []Finding{{Check: "C00/x", Status: Pass}}}
 	if r.Conforms() || !strings.Contains(r.Verdict(), "was held to a part of the contract") {
 		t.Errorf("%t: %s", r.Conforms(), r.Verdict())

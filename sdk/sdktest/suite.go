@@ -313,7 +313,7 @@ func (r Report) String() string {
 			checks[why] = append(checks[why], f.Check)
 		}
 		for _, why := range reasons {
-			text := strings.Join(few(checks[why]), ", ") + why
+			text := strings.Join(firstFew(checks[why]), ", ") + why
 			fmt.Fprintf(&b, "\n%-8s %s", status, strings.ReplaceAll(text, "\n", "\n           "))
 		}
 	}

@@ -49,9 +49,9 @@ func begin(ctx context.Context, s Subject) (*trial, error) {
 	return t, nil
 }
 
-// another starts a second life beside this one. It is ended first, and what it wrote is
+// secondLife starts a second life beside this one. It is ended first, and what it wrote is
 // removed: this life may have ended by then.
-func (t *trial) another() *trial {
+func (t *trial) secondLife() *trial {
 	second := &trial{subject: t.subject, ctx: t.ctx, stateDir: t.stateDir, failure: t.failure}
 	t.need(second.start())
 	t.cleanup(func() { second.clear(); second.stop() })
@@ -132,23 +132,23 @@ func (t *trial) clear() {
 func cleanUp(ctx context.Context, dp sdk.Dataplane, within time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	_ = returns(ctx, func(ctx context.Context) error {
+	_ = callWithGrace(ctx, func(ctx context.Context) error {
 		_, err := dp.Cleanup(ctx, sdk.Leftovers{})
 		return err
 	})
 }
 
 // sync sends u as the next update, which must succeed for all Services.
-func (t *trial) sync(u sdk.Update) { t.need(t.takes(u)) }
+func (t *trial) sync(u sdk.Update) { t.need(t.syncAll(u)) }
 
-// takes returns an error unless u succeeds for all Services.
-func (t *trial) takes(u sdk.Update) error {
-	return t.retryWhileBusy(func() error { return t.try(u) })
+// syncAll returns an error unless u succeeds for all Services.
+func (t *trial) syncAll(u sdk.Update) error {
+	return t.retryWhileBusy(func() error { return t.syncOnce(u) })
 }
 
-// try is like takes, and does not wait for the writer's lock.
-func (t *trial) try(u sdk.Update) error {
-	r, err := t.offer(u)
+// syncOnce is like syncAll, and does not wait for the writer's lock.
+func (t *trial) syncOnce(u sdk.Update) error {
+	r, err := t.sendUpdate(u)
 	if err == nil && len(r.Failed) > 0 {
 		err = fmt.Errorf("sync failed for %s: %w", r.Failed[0].Name, r.Failed[0].Err)
 	}
@@ -165,8 +165,8 @@ func (t *trial) retryWhileBusy(call func() error) error {
 	}
 }
 
-// offer sends u as the next update.
-func (t *trial) offer(u sdk.Update) (sdk.Result, error) {
+// sendUpdate sends u as the next update.
+func (t *trial) sendUpdate(u sdk.Update) (sdk.Result, error) {
 	u.From, u.To = t.revision, t.revision+1
 	if u.Full {
 		u.From = 0
@@ -174,7 +174,7 @@ func (t *trial) offer(u sdk.Update) (sdk.Result, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, t.timeout())
 	defer cancel()
 	var r sdk.Result
-	err := returns(ctx, func(ctx context.Context) (err error) {
+	err := callWithGrace(ctx, func(ctx context.Context) (err error) {
 		r, err = t.dp.Sync(ctx, u)
 		return err
 	})
@@ -189,9 +189,9 @@ func (t *trial) offer(u sdk.Update) (sdk.Result, error) {
 // second; a loaded machine gets more.
 const grace = 10 * time.Second
 
-// returns runs one call, and returns an error if it continues far beyond the end of its
+// callWithGrace runs one call, and returns an error if it continues far beyond the end of its
 // context.
-func returns(ctx context.Context, call func(context.Context) error) error {
+func callWithGrace(ctx context.Context, call func(context.Context) error) error {
 	done := make(chan error, 1)
 	go func() { done <- call(ctx) }() // ends with the call
 	select {
@@ -275,8 +275,8 @@ func (t *trial) calling(name string, least int) Scenario {
 	return s
 }
 
-// few returns the first few elements, and how many more there are.
-func few(list []string) []string {
+// firstFew returns the first few elements, and how many more there are.
+func firstFew(list []string) []string {
 	if len(list) <= 3 {
 		return list
 	}
@@ -344,7 +344,7 @@ func (t *trial) packet(stage Stage, p Packet, keeps bool, used map[sdk.Limit]boo
 		if err != nil {
 			return fmt.Errorf("send: %w", err)
 		}
-		err = t.judge(p, a)
+		err = t.compare(p, a)
 		if limits, ok := errors.AsType[byLimits](err); ok {
 			used[limits.limits[0]] = true
 		} else if err != nil {
@@ -360,8 +360,8 @@ func (t *trial) packet(stage Stage, p Packet, keeps bool, used map[sdk.Limit]boo
 	return nil
 }
 
-// judge compares an answer with the packet's outcome.
-func (t *trial) judge(p Packet, a Answer) error {
+// compare compares an answer with the packet's outcome.
+func (t *trial) compare(p Packet, a Answer) error {
 	want, client := p.Want, p.From.Addr
 	masquerades := want.Masquerades(a.Endpoint)
 	switch {
@@ -385,21 +385,21 @@ func (t *trial) judge(p Packet, a Answer) error {
 	return nil
 }
 
-// settled treats a result that a limit explains as passed, because the limit is not what this
+// ignoreLimits treats a result that a limit explains as passed, because the limit is not what this
 // check is about.
-func settled(err error) error {
+func ignoreLimits(err error) error {
 	if _, ok := errors.AsType[byLimits](err); ok {
 		return nil
 	}
 	return err
 }
 
-// settledOrNoTestbed is like settled, for packets that only complement Inspect.
-func settledOrNoTestbed(err error) error {
+// ignoreLimitsOrNoTestbed is like ignoreLimits, for packets that only complement Inspect.
+func ignoreLimitsOrNoTestbed(err error) error {
 	if errors.As(err, new(notRun)) {
 		return nil
 	}
-	return settled(err)
+	return ignoreLimits(err)
 }
 
 // inspect returns what the dataplane says it serves, one line per frontend.
@@ -453,19 +453,19 @@ func (t *trial) differs(s Scenario) error { return t.differsBy(s, t.packets) }
 func (t *trial) differsBy(s Scenario, packets func(Scenario) error) error {
 	got, err := t.inspect()
 	if errors.Is(err, wire.ErrUnsupported) {
-		return settled(packets(s))
+		return ignoreLimits(packets(s))
 	}
 	if err != nil {
 		return fmt.Errorf("inspect: %w", err)
 	}
 	if want := wanted(s.Services); !slices.Equal(got, want) {
-		return mismatch{want: besides(want, got), seen: besides(got, want)}
+		return mismatch{want: missingFrom(want, got), seen: missingFrom(got, want)}
 	}
 	return nil
 }
 
-// besides describes the first few of these lines that are not in others.
-func besides(these, others []string) string {
+// missingFrom describes the first few of these lines that are not in others.
+func missingFrom(these, others []string) string {
 	var lines []string
 	for _, l := range these {
 		if _, found := slices.BinarySearch(others, l); !found {
@@ -475,5 +475,5 @@ func besides(these, others []string) string {
 	if len(lines) == 0 {
 		return "nothing else"
 	}
-	return strings.Join(few(lines), "\n")
+	return strings.Join(firstFew(lines), "\n")
 }

@@ -36,7 +36,7 @@ type Host struct {
 
 // Do calls f on a thread in the host's namespace. Sockets that f opens stay in that namespace.
 func (h *Host) Do(f func() error) error {
-	return away(h.home, func() error {
+	return inOtherNamespace(h.home, func() error {
 		if err := vnetns.Set(h.ns); err != nil {
 			return fmt.Errorf("enter a host's namespace: %w", err)
 		}
@@ -44,8 +44,8 @@ func (h *Host) Do(f func() error) error {
 	})
 }
 
-// away calls f on a thread that may change its namespace, and then returns the thread to home.
-func away(home vnetns.NsHandle, f func() error) (err error) {
+// inOtherNamespace calls f on a thread that may change its namespace, and then returns the thread to home.
+func inOtherNamespace(home vnetns.NsHandle, f func() error) (err error) {
 	runtime.LockOSThread()
 	defer func() {
 		if back := vnetns.Set(home); back != nil {
@@ -170,7 +170,7 @@ func (g *Testbed) behind(node *netlink.Handle, device string) (*Host, error) {
 	if err := h.unshare(); err != nil {
 		return nil, fmt.Errorf("make a namespace behind %s: %w", device, err)
 	}
-	if err := h.wire(); err != nil {
+	if err := h.connect(); err != nil {
 		return nil, errors.Join(fmt.Errorf("join a namespace by %s: %w", device, err), h.close())
 	}
 	return h, nil
@@ -178,7 +178,7 @@ func (g *Testbed) behind(node *netlink.Handle, device string) (*Host, error) {
 
 // unshare creates the host's namespace, with nothing but sysctls in it.
 func (h *Host) unshare() error {
-	return away(h.home, func() (err error) {
+	return inOtherNamespace(h.home, func() (err error) {
 		if h.ns, err = vnetns.New(); err != nil {
 			return err
 		}
@@ -187,27 +187,27 @@ func (h *Host) unshare() error {
 	})
 }
 
-// wire creates the veth pair: device at the node, eth0 at the host.
-func (h *Host) wire() error {
+// connect creates the veth pair: device at the node, eth0 at the host.
+func (h *Host) connect() error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = h.device
 	pair := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(h.ns)}
 	if err := h.node.LinkAdd(pair); err != nil {
 		return fmt.Errorf("make veth pair %s: %w", h.device, err)
 	}
-	if err := errors.Join(up(h.handle, "lo"), up(h.handle, "eth0"), up(h.node, h.device)); err != nil {
+	if err := errors.Join(setUp(h.handle, "lo"), setUp(h.handle, "eth0"), setUp(h.node, h.device)); err != nil {
 		return err
 	}
-	there, err := ready(h.node, h.device)
+	there, err := waitForLink(h.node, h.device)
 	if err != nil {
 		return err
 	}
-	here, err := ready(h.handle, "eth0")
+	here, err := waitForLink(h.handle, "eth0")
 	if err != nil {
 		return err
 	}
 	for _, gateway := range []netip.Addr{gateway4, gateway6} {
-		if err := through(h.handle, here, gateway, there.Attrs().HardwareAddr); err != nil {
+		if err := addDefaultRoute(h.handle, here, gateway, there.Attrs().HardwareAddr); err != nil {
 			return err
 		}
 	}
@@ -226,21 +226,21 @@ func (g *Testbed) defaultRoutes(outside *Host) error {
 		return err
 	}
 	for _, gateway := range []netip.Addr{gateway4, gateway6} {
-		if err := through(g.node, link, gateway, peer.Attrs().HardwareAddr); err != nil {
+		if err := addDefaultRoute(g.node, link, gateway, peer.Attrs().HardwareAddr); err != nil {
 			return err
 		}
 	}
 	for _, addr := range routers {
-		if err := outside.join(addr); err != nil {
+		if err := outside.addAddr(addr); err != nil {
 			return err
 		}
 	}
-	return errors.Join(outside.knowNobody(netlink.FAMILY_V4, netip.IPv4Unspecified()), outside.knowNobody(netlink.FAMILY_V6, netip.IPv6Unspecified()))
+	return errors.Join(outside.prohibitAll(netlink.FAMILY_V4, netip.IPv4Unspecified()), outside.prohibitAll(netlink.FAMILY_V6, netip.IPv6Unspecified()))
 }
 
-// knowNobody makes h answer all packets with "administratively prohibited". No rule in a test
+// prohibitAll makes h answer all packets with "administratively prohibited". No rule in a test
 // sends that answer, and UDP sockets receive it, too.
-func (h *Host) knowNobody(family int, every netip.Addr) error {
+func (h *Host) prohibitAll(family int, every netip.Addr) error {
 	const table = 100
 	rule := netlink.NewRule()
 	rule.IifName, rule.Table, rule.Family, rule.Priority = "eth0", table, family, 1
@@ -255,9 +255,9 @@ func (h *Host) knowNobody(family int, every netip.Addr) error {
 	return nil
 }
 
-// through routes everything by gateway, which has the address mac.
-func through(h *netlink.Handle, link netlink.Link, gateway netip.Addr, mac net.HardwareAddr) error {
-	if err := neighbour(h, link, gateway, mac); err != nil {
+// addDefaultRoute routes everything by gateway, which has the address mac.
+func addDefaultRoute(h *netlink.Handle, link netlink.Link, gateway netip.Addr, mac net.HardwareAddr) error {
+	if err := addNeighbour(h, link, gateway, mac); err != nil {
 		return err
 	}
 	route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway.AsSlice(), Flags: int(netlink.FLAG_ONLINK)}
@@ -267,8 +267,8 @@ func through(h *netlink.Handle, link netlink.Link, gateway netip.Addr, mac net.H
 	return nil
 }
 
-// neighbour adds a permanent neighbour entry, so that no neighbour discovery is needed.
-func neighbour(h *netlink.Handle, link netlink.Link, addr netip.Addr, mac net.HardwareAddr) error {
+// addNeighbour adds a permanent neighbour entry, so that no neighbour discovery is needed.
+func addNeighbour(h *netlink.Handle, link netlink.Link, addr netip.Addr, mac net.HardwareAddr) error {
 	err := h.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(), HardwareAddr: mac})
 	if err != nil {
 		return fmt.Errorf("note where %s is: %w", addr, err)
@@ -276,20 +276,20 @@ func neighbour(h *netlink.Handle, link netlink.Link, addr netip.Addr, mac net.Ha
 	return nil
 }
 
-// join adds an address to the host, and a route to it to the node. If two hosts have the same
+// addAddr adds an address to the host, and a route to it to the node. If two hosts have the same
 // address, the last one that joined gets the packets.
-func (h *Host) join(addr netip.Addr) error {
+func (h *Host) addAddr(addr netip.Addr) error {
 	if !h.addrs[addr] {
 		if err := addAddr(h.handle, "eth0", addr); err != nil {
 			return err
 		}
 		h.addrs[addr] = true
 	}
-	return h.lead(addr)
+	return h.routeAddr(addr)
 }
 
-// lead routes addr from the node to the host, which may forward it.
-func (h *Host) lead(addr netip.Addr) error {
+// routeAddr routes addr from the node to the host, which may forward it.
+func (h *Host) routeAddr(addr netip.Addr) error {
 	link, err := h.node.LinkByName(h.device)
 	if err != nil {
 		return err
@@ -298,10 +298,10 @@ func (h *Host) lead(addr netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	if err := neighbour(h.node, link, addr, eth0.Attrs().HardwareAddr); err != nil {
+	if err := addNeighbour(h.node, link, addr, eth0.Attrs().HardwareAddr); err != nil {
 		return err
 	}
-	if err := h.node.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: whole(addr)}); err != nil {
+	if err := h.node.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: fullPrefix(addr)}); err != nil {
 		return fmt.Errorf("route to %s: %w", addr, err)
 	}
 	return nil
@@ -325,7 +325,7 @@ func (h *Host) close() error {
 	return errors.Join(errs...)
 }
 
-func up(h *netlink.Handle, name string) error {
+func setUp(h *netlink.Handle, name string) error {
 	link, err := h.LinkByName(name)
 	if err == nil {
 		err = h.LinkSetUp(link)
@@ -336,9 +336,9 @@ func up(h *netlink.Handle, name string) error {
 	return nil
 }
 
-// ready waits until the kernel has noticed that a device's other end is up. Before that,
+// waitForLink waits until the kernel has noticed that a device's other end is up. Before that,
 // packets are lost.
-func ready(h *netlink.Handle, name string) (netlink.Link, error) {
+func waitForLink(h *netlink.Handle, name string) (netlink.Link, error) {
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		link, err := h.LinkByName(name)
 		switch {
@@ -359,7 +359,7 @@ func addAddr(h *netlink.Handle, name string, addr netip.Addr) error {
 	}
 	link, err := h.LinkByName(name)
 	if err == nil {
-		err = h.AddrAdd(link, &netlink.Addr{IPNet: whole(addr), Flags: flags})
+		err = h.AddrAdd(link, &netlink.Addr{IPNet: fullPrefix(addr), Flags: flags})
 	}
 	if errors.Is(err, syscall.EEXIST) {
 		return nil
@@ -387,8 +387,8 @@ func waitLocal(h *netlink.Handle, addr netip.Addr) error {
 	}
 }
 
-// whole returns addr as a prefix of full length.
-func whole(addr netip.Addr) *net.IPNet {
+// fullPrefix returns addr as a prefix of full length.
+func fullPrefix(addr netip.Addr) *net.IPNet {
 	return &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}
 }
 

@@ -44,7 +44,7 @@ func New() (*Testbed, error) {
 	if err := ownNamespace(); err != nil {
 		return nil, err
 	}
-	return found(vnetns.Get)
+	return newTestbed(vnetns.Get)
 }
 
 // Apart is like New, but with a namespace of its own as the node: a process can have several of
@@ -53,17 +53,17 @@ func Apart() (*Testbed, error) {
 	if os.Getuid() != 0 {
 		return nil, errNotRoot
 	}
-	return found(vnetns.New)
+	return newTestbed(vnetns.New)
 }
 
-// found returns a testbed whose node is in the namespace that open returns.
-func found(open func() (vnetns.NsHandle, error)) (*Testbed, error) {
+// newTestbed returns a testbed whose node is in the namespace that open returns.
+func newTestbed(open func() (vnetns.NsHandle, error)) (*Testbed, error) {
 	home, err := vnetns.Get()
 	if err != nil {
 		return nil, fmt.Errorf("open the test's namespace: %w", err)
 	}
 	g := &Testbed{home: home, ports: new(ports), hosts: make(map[string]*Host), addrs: make(map[netip.Addr]bool), sctp: hasSCTP()}
-	err = away(home, func() (err error) {
+	err = inOtherNamespace(home, func() (err error) {
 		if g.ns, err = open(); err == nil {
 			g.node, err = netlink.NewHandle()
 		}
@@ -100,7 +100,7 @@ func (g *Testbed) build() error {
 	if err := g.Node().Do(func() error { return writeSysctls(routing) }); err != nil {
 		return err
 	}
-	if err := errors.Join(up(g.node, "lo"), g.forget()); err != nil {
+	if err := errors.Join(setUp(g.node, "lo"), g.flushConntrack()); err != nil {
 		return err
 	}
 	outside, err := g.add(uplink)
@@ -110,10 +110,10 @@ func (g *Testbed) build() error {
 	return g.defaultRoutes(outside)
 }
 
-// forget deletes the conntrack entries of an earlier testbed in this namespace, whose callers
+// flushConntrack deletes the conntrack entries of an earlier testbed in this namespace, whose callers
 // disappeared without closing their connections: the kernel would send new connections from the
 // same ports to the old endpoints.
-func (g *Testbed) forget() error {
+func (g *Testbed) flushConntrack() error {
 	err := g.node.ConntrackTableFlush(netlink.ConntrackTable)
 	if err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.EPROTONOSUPPORT) { // these mean that the kernel tracks nothing
 		return fmt.Errorf("forget the node's connections: %w", err)
@@ -135,7 +135,7 @@ func (g *Testbed) Close() error {
 		delete(g.hosts, name)
 	}
 	for addr := range g.addrs {
-		errs = append(errs, g.strip(addr))
+		errs = append(errs, g.removeAddr(addr))
 	}
 	g.node.Close()
 	return errors.Join(append(errs, g.ns.Close(), g.home.Close())...)
@@ -176,7 +176,7 @@ func (g *Testbed) Own(addr netip.Addr) error {
 	return nil
 }
 
-func (g *Testbed) strip(addr netip.Addr) error {
+func (g *Testbed) removeAddr(addr netip.Addr) error {
 	link, err := g.node.LinkByName(uplink)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
 		return nil // it was removed with the device
@@ -184,7 +184,7 @@ func (g *Testbed) strip(addr netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	return g.node.AddrDel(link, &netlink.Addr{IPNet: whole(addr)})
+	return g.node.AddrDel(link, &netlink.Addr{IPNet: fullPrefix(addr)})
 }
 
 // Open starts every endpoint of s, each on its own host.
@@ -225,7 +225,7 @@ func (g *Testbed) Pod(node *Host, addrs ...netip.Addr) (*Host, error) {
 	}
 	g.pods = append(g.pods, pod)
 	for _, addr := range addrs {
-		if err := errors.Join(pod.join(addr), node.lead(addr)); err != nil {
+		if err := errors.Join(pod.addAddr(addr), node.routeAddr(addr)); err != nil {
 			return nil, err
 		}
 	}
@@ -234,7 +234,7 @@ func (g *Testbed) Pod(node *Host, addrs ...netip.Addr) (*Host, error) {
 
 // Lead routes addr to h, even if h does not have it, as a router does with the addresses of a
 // load balancer.
-func (g *Testbed) Lead(addr netip.Addr, h *Host) error { return h.lead(addr) }
+func (g *Testbed) Lead(addr netip.Addr, h *Host) error { return h.routeAddr(addr) }
 
 func (g *Testbed) host(name string, addr netip.Addr) (*Host, error) {
 	h, ok := g.hosts[name]
@@ -244,7 +244,7 @@ func (g *Testbed) host(name string, addr netip.Addr) (*Host, error) {
 			return nil, err
 		}
 	}
-	return h, h.join(addr)
+	return h, h.addAddr(addr)
 }
 
 // A network provides the sockets of a testbed's hosts.
@@ -305,7 +305,7 @@ func (g *Testbed) caller(p sdktest.Packet) (h *Host, leave func(), err error) {
 		if err := addAddr(g.node, uplink, p.From.Addr); err != nil {
 			return nil, nil, err
 		}
-		return h, func() { _ = g.strip(p.From.Addr) }, nil
+		return h, func() { _ = g.removeAddr(p.From.Addr) }, nil
 	case p.Interface != "":
 		h, err := g.Behind(p.Interface, p.From.Addr)
 		return h, nothing, err
