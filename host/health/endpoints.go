@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/pprof"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -118,15 +117,14 @@ func (s *Server) Endpoints() http.Handler {
 		"/metrics/slis": promhttp.HandlerFor(s.metrics.slis, promhttp.HandlerOpts{}).ServeHTTP,
 		"/proxyMode":    func(w http.ResponseWriter, _ *http.Request) { writeText(w, s.settings.Mode()) },
 		"/configz":      s.configz,
-		"/flagz":        zpage("Flagz", s.flagzObject, s.flagz),
+		"/flagz":        zpage("Flagz", s.flagz),
 		"/statusz":      nil,
 	}
 	if s.settings.Profiling {
 		maps.Copy(byPath, s.profiles())
 	}
 	paths := slices.Sorted(maps.Keys(byPath))
-	byPath["/statusz"] = zpage("Statusz", func() (map[string]any, error) { return s.statuszObject(paths), nil },
-		func(w http.ResponseWriter, _ *http.Request) { s.statusz(w, paths) })
+	byPath["/statusz"] = zpage("Statusz", func() (map[string]any, error) { return s.statusz(paths), nil })
 	mux := http.NewServeMux()
 	for path, serve := range byPath {
 		mux.HandleFunc(path, serve)
@@ -170,41 +168,6 @@ func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
 		text = fmt.Appendf(text, `,"kubeproxy.config.k8s.io":%s`, file)
 	}
 	write(w, http.StatusOK, append(text, '}'), err)
-}
-
-// flagz writes the current settings for people.
-func (s *Server) flagz(w http.ResponseWriter, _ *http.Request) {
-	settings, err := s.settings.Config()
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	writeText(w, "pointsman flagz\n\n"+string(settings)+"\n")
-}
-
-// statusz writes the state of the host for people.
-func (s *Server) statusz(w http.ResponseWriter, paths []string) {
-	var b strings.Builder
-	line := func(key, format string, args ...any) {
-		fmt.Fprintf(&b, "%-12s %s\n", key+":", fmt.Sprintf(format, args...))
-	}
-	b.WriteString("pointsman statusz\nFor people: the lines may change. Programs ask /metrics, or pointsman status -o json.\n\n")
-	now := s.settings.Now()
-	j := s.Assess()
-	line("Version", "%s", s.settings.Version)
-	line("Go", "%s", runtime.Version())
-	line("Started", "%s (%s ago)", s.started.UTC().Format(time.RFC3339), now.Sub(s.started).Round(time.Second))
-	line("Mode", "%s", s.settings.Mode())
-	line("Ready", "%v", j.Ready)
-	line("Healthy", "%v", j.Healthy)
-	for _, f := range j.Findings {
-		line("Warning", "%s %s", f.Code, f.Text)
-	}
-	if fault := s.settings.Fault(); fault != "" {
-		line("Source", "%s", fault)
-	}
-	line("Paths", "%s", strings.Join(paths, " "))
-	writeText(w, b.String())
 }
 
 // setLevel changes the log level, given as a Kubernetes verbosity or by name.

@@ -4,29 +4,38 @@ package health
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
 	"mime"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
 
-// zpage serves a page for people or, to clients that accept JSON first, the object that
-// Kubernetes components return there.
-func zpage(kind string, object func() (map[string]any, error), text http.HandlerFunc) http.HandlerFunc {
+// zpage serves the object that Kubernetes components return at such a page: as JSON to clients
+// that prefer it, else as text, a line for each field.
+func zpage(kind string, object func() (map[string]any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if !acceptsJSON(r) {
-			text(w, r)
+		o, err := object()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		o, err := object()
-		if err == nil {
+		if acceptsJSON(r) {
 			o["kind"], o["apiVersion"], o["metadata"] = kind, "config.k8s.io/v1beta1", map[string]string{"name": "pointsman"}
+			body, err := json.Marshal(o)
+			write(w, http.StatusOK, body, err)
+			return
 		}
-		body, failed := json.Marshal(o)
-		write(w, http.StatusOK, body, errors.Join(err, failed))
+		fields := make(map[string]any)
+		flatten("", o, fields)
+		text := "pointsman " + strings.ToLower(kind) + "\n\n"
+		for _, field := range slices.Sorted(maps.Keys(fields)) {
+			text += fmt.Sprintf("%s: %s\n", field, fields[field])
+		}
+		writeText(w, text)
 	}
 }
 
@@ -43,8 +52,8 @@ func acceptsJSON(r *http.Request) bool {
 	return false
 }
 
-// statuszObject returns the uptime of the host and its other paths.
-func (s *Server) statuszObject(paths []string) map[string]any {
+// statusz returns the uptime of the host and its other paths.
+func (s *Server) statusz(paths []string) map[string]any {
 	return map[string]any{
 		"startTime":     s.started.UTC().Format(time.RFC3339),
 		"uptimeSeconds": int64(s.settings.Now().Sub(s.started).Seconds()),
@@ -54,8 +63,8 @@ func (s *Server) statuszObject(paths []string) map[string]any {
 	}
 }
 
-// flagzObject returns the current settings, each field's value as text.
-func (s *Server) flagzObject() (map[string]any, error) {
+// flagz returns the current settings, each field's value as text.
+func (s *Server) flagz() (map[string]any, error) {
 	settings, err := s.settings.Config()
 	if err != nil {
 		return nil, err
@@ -64,12 +73,13 @@ func (s *Server) flagzObject() (map[string]any, error) {
 	if err := json.Unmarshal(settings, &tree); err != nil {
 		return nil, err
 	}
-	flags := make(map[string]string)
+	flags := make(map[string]any)
 	flatten("", tree, flags)
 	return map[string]any{"flags": flags}, nil
 }
 
-func flatten(prefix string, tree map[string]any, into map[string]string) {
+// flatten adds the fields of a tree by path, each value as text.
+func flatten(prefix string, tree, into map[string]any) {
 	for name, value := range tree {
 		if child, ok := value.(map[string]any); ok {
 			flatten(prefix+name+".", child, into)
