@@ -45,7 +45,7 @@ var walls = []wall{
 		"the one file a user writes; nothing else reads files of settings"},
 	{"host/watch", []string{"host/track", "github.com/fsnotify/fsnotify", "k8s.io/client-go", "k8s.io/klog", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/utils", "sigs.k8s.io/json", "sigs.k8s.io/yaml"},
 		"where Services come from; it only tells the tracker"},
-	{"host/reach", []string{"sdk", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/utils/net"}, "pure: which endpoints this node may use"},
+	{"host/reach", []string{"sdk", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/utils"}, "pure: which endpoints this node may use"},
 	{"host/track", []string{"sdk", "host/reach", "k8s.io/api", "k8s.io/apimachinery"}, "pure: what each dataplane has not yet confirmed"},
 	{"host/feed", []string{"sdk", "host/track"}, "the loop of one dataplane; it knows neither where Services come from nor where they go"},
 	{"host/launch", []string{"sdk", "sdk/statefile", "sdk/wire", "internal/lines", "github.com/hashicorp/go-plugin", "github.com/hashicorp/go-hclog", "golang.org/x/sys", "golang.org/x/time"}, "finds, starts, watches and ends plugins' processes; how they are called is sdk/wire's"},

@@ -109,7 +109,14 @@ func collectCandidates(joined []*Slice, port Port, family sdk.Family, node strin
 			}
 			all = slices.Grow(all, len(s.Endpoints))
 			for _, ep := range s.Endpoints {
-				all = append(all, newCandidate(ep, p.Number, node))
+				place := ep.Place.Value()
+				all = append(all, candidate{
+					addr:   netip.AddrPortFrom(ep.Addr, p.Number),
+					place:  place,
+					state:  ep.State,
+					local:  place.Node != "" && place.Node == node,
+					onNode: place.Node == "" || place.Node == node,
+				})
 			}
 		}
 	}
@@ -117,17 +124,6 @@ func collectCandidates(joined []*Slice, port Port, family sdk.Family, node strin
 		return cmp.Or(a.addr.Compare(b.addr), cmp.Compare(b.rank(), a.rank()))
 	})
 	return slices.CompactFunc(all, func(a, b candidate) bool { return a.addr == b.addr })
-}
-
-func newCandidate(ep Endpoint, port uint16, node string) candidate {
-	place := ep.Place.Value()
-	return candidate{
-		addr:   netip.AddrPortFrom(ep.Addr, port),
-		place:  place,
-		state:  ep.State,
-		local:  place.Node != "" && place.Node == node,
-		onNode: place.Node == "" || place.Node == node,
-	}
 }
 
 func (c candidate) rank() int {

@@ -265,8 +265,8 @@ func TestRefusedSlices(t *testing.T) {
 		want  string
 	}{
 		{"names instead of addresses", discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeFQDN}, `address type "FQDN" is not served`},
-		{"port 0", discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &zero}}}, "has no number"},
-		{"no port", discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{}}}, "has no number"},
+		{"port 0", discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &zero}}}, "has no valid number"},
+		{"no port", discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{}}}, "has no valid number"},
 		{"a protocol from later", discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &number, Protocol: new(corev1.Protocol("QUIC"))}}}, `unknown protocol "QUIC"`},
 		{"loopback (CVE-2021-25737)", *slice("http", 80, "127.0.0.1", "127.0.0.2"), "endpoint 127.0.0.1 is loopback; it is not used, nor are 1 more"},
 		{"link-local (CVE-2021-25737)", *slice("http", 80, "169.254.169.254"), "is link-local"},

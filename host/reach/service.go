@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -30,7 +31,7 @@ type Service struct {
 	Problems    []Problem
 }
 
-// A Port is one port of a Service.
+// A Port is one port of a Service, or of all endpoints of an EndpointSlice.
 type Port struct {
 	Name     string
 	Protocol sdk.Protocol
@@ -74,13 +75,14 @@ func (s *Service) Read(svc *corev1.Service) {
 		s.readSource(text)
 	}
 	for i := range svc.Spec.Ports {
-		s.readPort(&svc.Spec.Ports[i])
+		p := &svc.Spec.Ports[i]
+		s.Ports = addPort(s.Ports, Port{Name: p.Name, Number: port(p.Port), NodePort: port(p.NodePort)}, p.Protocol, s.problem)
 	}
 }
 
 func (s *Service) readPolicies(svc *corev1.Service) {
 	spec := &svc.Spec
-	if spec.InternalTrafficPolicy != nil && *spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal {
+	if ptr.Deref(spec.InternalTrafficPolicy, "") == corev1.ServiceInternalTrafficPolicyLocal {
 		s.Internal = sdk.Local
 	}
 	if spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
@@ -113,7 +115,7 @@ func (s *Service) readAddresses(svc *corev1.Service) {
 	}
 	for i := range svc.Status.LoadBalancer.Ingress {
 		in := &svc.Status.LoadBalancer.Ingress[i]
-		if in.IP == "" || in.IPMode != nil && *in.IPMode != corev1.LoadBalancerIPModeVIP {
+		if in.IP == "" || ptr.Deref(in.IPMode, corev1.LoadBalancerIPModeVIP) != corev1.LoadBalancerIPModeVIP {
 			continue // a host name, or ipMode Proxy: traffic must pass the load balancer (KEP-1860)
 		}
 		s.VIPs = s.readAddress(s.VIPs, "load balancer IP", in.IP)
@@ -139,22 +141,20 @@ func (s *Service) readSource(text string) {
 	s.Sources = append(s.Sources, p)
 }
 
-func (s *Service) readPort(p *corev1.ServicePort) {
-	protocol, ok := protocolOf(p.Protocol)
-	if !ok {
-		s.problem(UnknownValue, "port %q has unknown protocol %q; it is not served", p.Name, p.Protocol)
-		return
+// addPort adds p to ports, or a problem with it.
+func addPort(ports []Port, p Port, protocol corev1.Protocol, problem func(reason, format string, args ...any)) []Port {
+	known := false
+	switch p.Protocol, known = protocolOf(protocol); {
+	case !known:
+		problem(UnknownValue, "port %q has unknown protocol %q; it is not used", p.Name, protocol)
+	case p.Number == 0:
+		problem(InvalidPort, "port %q has no valid number; it is not used", p.Name)
+	case slices.ContainsFunc(ports, func(q Port) bool { return q.Name == p.Name && q.Protocol == p.Protocol }):
+		problem(InvalidPort, "port %q (%s) has number %d, and another before; the first is used", p.Name, p.Protocol, p.Number)
+	default:
+		return append(ports, p)
 	}
-	number := port(p.Port)
-	if number == 0 {
-		s.problem(InvalidPort, "port %q has number %d; it is not served", p.Name, p.Port)
-		return
-	}
-	if slices.ContainsFunc(s.Ports, func(q Port) bool { return q.Name == p.Name && q.Protocol == protocol }) {
-		s.problem(InvalidPort, "port %q (%s) has number %d, and another before; it is served at the first only", p.Name, protocol, number)
-		return
-	}
-	s.Ports = append(s.Ports, Port{Name: p.Name, Protocol: protocol, Number: number, NodePort: port(p.NodePort)})
+	return ports
 }
 
 func (s *Service) problem(reason, format string, args ...any) {

@@ -11,6 +11,7 @@ import (
 	"unique"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -18,16 +19,9 @@ import (
 // A Slice holds the fields of an EndpointSlice that we use. Every endpoint has every port.
 type Slice struct {
 	Family    sdk.Family // zero for address types that are not served, such as FQDN
-	Ports     []SlicePort
+	Ports     []Port     // NodePort is not used
 	Endpoints []Endpoint
 	Problems  []Problem
-}
-
-// A SlicePort is one port that all endpoints of a slice have.
-type SlicePort struct {
-	Name     string
-	Protocol sdk.Protocol
-	Number   uint16
 }
 
 // An Endpoint is one address of a slice.
@@ -70,40 +64,14 @@ func (s *Slice) Read(slice *discoveryv1.EndpointSlice, loopback bool) {
 		return
 	}
 	for i := range slice.Ports {
-		s.readPort(&slice.Ports[i])
+		p := &slice.Ports[i]
+		s.Ports = addPort(s.Ports, Port{Name: ptr.Deref(p.Name, ""), Number: port(ptr.Deref(p.Port, 0))}, ptr.Deref(p.Protocol, ""), s.problem)
 	}
 	var refused refusals
 	for i := range slice.Endpoints {
 		s.readEndpoint(&slice.Endpoints[i], loopback, &refused)
 	}
 	s.Problems = append(s.Problems, refused.problems()...)
-}
-
-func (s *Slice) readPort(p *discoveryv1.EndpointPort) {
-	sp := SlicePort{Protocol: sdk.TCP}
-	if p.Name != nil {
-		sp.Name = *p.Name
-	}
-	if p.Protocol != nil {
-		protocol, ok := protocolOf(*p.Protocol)
-		if !ok {
-			s.problem(UnknownValue, "port %q has unknown protocol %q; it is not used", sp.Name, *p.Protocol)
-			return
-		}
-		sp.Protocol = protocol
-	}
-	if p.Port != nil {
-		sp.Number = port(*p.Port)
-	}
-	if sp.Number == 0 {
-		s.problem(InvalidPort, "port %q has no number; it is not used", sp.Name)
-		return
-	}
-	if slices.ContainsFunc(s.Ports, func(q SlicePort) bool { return q.Name == sp.Name && q.Protocol == sp.Protocol }) {
-		s.problem(InvalidPort, "port %q (%s) has number %d, and another before; the first is used", sp.Name, sp.Protocol, sp.Number)
-		return
-	}
-	s.Ports = append(s.Ports, sp)
 }
 
 // readEndpoint reads only the first address of an endpoint. The API defines further addresses
@@ -130,13 +98,7 @@ func (s *Slice) readEndpoint(ep *discoveryv1.Endpoint, loopback bool, refused *r
 }
 
 func placeOf(ep *discoveryv1.Endpoint) unique.Handle[Place] {
-	var p Place
-	if ep.NodeName != nil {
-		p.Node = *ep.NodeName
-	}
-	if ep.Zone != nil {
-		p.Zone = *ep.Zone
-	}
+	p := Place{Node: ptr.Deref(ep.NodeName, ""), Zone: ptr.Deref(ep.Zone, "")}
 	if ep.Hints != nil {
 		p.NodeHints = join(ep.Hints.ForNodes, func(n discoveryv1.ForNode) string { return n.Name })
 		p.ZoneHints = join(ep.Hints.ForZones, func(z discoveryv1.ForZone) string { return z.Name })
@@ -164,13 +126,13 @@ func join[T any](list []T, name func(T) string) string {
 // serving, not terminating.
 func stateOf(c *discoveryv1.EndpointConditions) State {
 	var s State
-	if c.Ready == nil || *c.Ready {
+	if ptr.Deref(c.Ready, true) {
 		s |= Ready
 	}
-	if c.Serving == nil || *c.Serving {
+	if ptr.Deref(c.Serving, true) {
 		s |= Serving
 	}
-	if c.Terminating != nil && *c.Terminating {
+	if ptr.Deref(c.Terminating, false) {
 		s |= Terminating
 	}
 	return s
