@@ -29,8 +29,8 @@ func TestStories(t *testing.T) {
 		play func(y *story)
 		want string
 	}{
-		{"everything first, then what changes, no oftener than the gap", func(y *story) {
-			eventually.Pass(2 * time.Second) // the first Sync takes so long
+		{"a Full first, then changes, with the minimum gap between them", func(y *story) {
+			eventually.Pass(2 * time.Second) // the duration of the first Sync
 			y.answers <- answer{}
 			y.until("acked 1 after 2s")
 			y.change()
@@ -42,7 +42,7 @@ func TestStories(t *testing.T) {
 2s acked 1 after 2s
 3s sync 2
 3s acked 2 after 0s`},
-		{"a dataplane that lost the thread gets everything at once", func(y *story) {
+		{"a dataplane that asks for a resync gets a Full at once", func(y *story) {
 			y.answers <- answer{}
 			y.until("acked 1 after 0s")
 			y.change()
@@ -56,7 +56,7 @@ func TestStories(t *testing.T) {
 1s sync 2
 1s full 3
 1s acked 3 after 0s`},
-		{"while another process has the lock it is tried each 100 ms for 3 s, then each second, and at once when it is hurried", func(y *story) {
+		{"a busy dataplane is retried each 100 ms for 3 s, then each second, and at once after RetryBusy", func(y *story) {
 			for range 31 {
 				y.answers <- answer{err: &sdk.Busy{Mode: "test"}}
 				eventually.Pass(100 * time.Millisecond)
@@ -67,7 +67,7 @@ func TestStories(t *testing.T) {
 			y.answers <- answer{}
 			y.until("acked 33 after 0s")
 		}, busyStory},
-		{"an error is tried again, ever later, and nothing hastens it", func(y *story) {
+		{"an error is retried with backoff, and changes do not make it earlier", func(y *story) {
 			for i, wait := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
 				y.answers <- answer{err: broken}
 				y.until("no room")
@@ -100,7 +100,7 @@ func TestStories(t *testing.T) {
 1m31s acked 8 after 0s
 1m32s sync 9
 1m32s failed: sync revision 9 (0 set, 0 deleted): no room`},
-		{"one that says resync to everything is broken, and waited for", func(y *story) {
+		{"ErrResync for a Full is retried with backoff", func(y *story) {
 			y.answers <- answer{err: sdk.ErrResync}
 			y.answers <- answer{err: sdk.ErrResync}
 			y.until("needed")
@@ -113,7 +113,7 @@ func TestStories(t *testing.T) {
 0s failed: sync revision 2 (0 set, 0 deleted): resync: a full update is needed
 1s full 3
 1s acked 3 after 0s`},
-		{"what failed is offered again each period, beside other changes", func(y *story) {
+		{"failed Services are sent again after a period", func(y *story) {
 			y.answers <- answer{result: failure}
 			y.until("acked 1 after 0s")
 			eventually.Pass(20 * time.Second)
@@ -132,7 +132,7 @@ func TestStories(t *testing.T) {
 30s retry
 30s sync 3
 30s acked 3 after 0s`},
-		{"what was refused is not offered again", func(y *story) {
+		{"refused Services are not sent again", func(y *story) {
 			y.answers <- answer{result: refused}
 			y.until("acked 1 after 0s")
 			y.change()
@@ -150,7 +150,7 @@ func TestStories(t *testing.T) {
 1s acked 2 after 0s
 1h0m1s sync 3
 1h0m1s acked 3 after 0s`},
-		{"a feed that is held tells nothing, then everything that came meanwhile", func(y *story) {
+		{"a held feed sends nothing until Release", func(y *story) {
 			y.answers <- answer{}
 			y.until("acked 1 after 0s")
 			if err := y.feed.Hold(y.t.Context()); err != nil {
@@ -189,7 +189,7 @@ func TestStories(t *testing.T) {
 1m1s acked 3 after 0s
 1m2s sync 4
 1m2s acked 4 after 0s`},
-		{"nothing to tell takes no time", func(y *story) {
+		{"a step without an update needs no gap", func(y *story) {
 			y.answers <- answer{}
 			y.until("acked 1 after 0s")
 			eventually.Pass(time.Minute)
@@ -207,7 +207,7 @@ func TestStories(t *testing.T) {
 			inBubble(t, settings, func(t *testing.T, y *story) {
 				tc.play(y)
 				if got, want := y.transcript(), strings.TrimPrefix(tc.want, "\n"); got != want {
-					t.Errorf("it went\n%s\nwant\n%s", got, want)
+					t.Errorf("got\n%s\nwant\n%s", got, want)
 				}
 			})
 		})
@@ -222,7 +222,7 @@ func TestGone(t *testing.T) {
 			t.Errorf("ended with %v", err)
 		}
 		if got := y.transcript(); got != "0s full 1" {
-			t.Errorf("it went\n%s", got)
+			t.Errorf("got\n%s", got)
 		}
 	})
 }
@@ -232,7 +232,7 @@ type lateResync struct{ Cursor }
 
 func (c lateResync) Resync() { synctest.Wait(); c.Cursor.Resync() }
 
-// TestOneFull: a session begins with one Full, also where what begins it is kept from a processor.
+// TestOneFull: a session begins with one Full, even if Resync is delayed.
 func TestOneFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tracker, fulls := track.New(nil), 0
@@ -271,8 +271,7 @@ func TestHoldEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// A shorter period counts for what is owed already: it is offered again before
-// the longer one would have ended.
+// A shorter period applies to Services that have failed already.
 func TestPeriodsChange(t *testing.T) {
 	inBubble(t, settings, func(t *testing.T, y *story) {
 		y.answers <- answer{result: sdk.Result{Failed: []sdk.Failure{{Err: errors.New("no room")}}}}
@@ -286,7 +285,7 @@ func TestPeriodsChange(t *testing.T) {
 	})
 }
 
-// A change that waits for a long gap to end goes when the gap is made short.
+// A change that waits for a long gap is sent when the gap becomes shorter.
 func TestShorterGap(t *testing.T) {
 	inBubble(t, Settings{MinGap: time.Hour, Retry: time.Second, Period: time.Hour}, func(t *testing.T, y *story) {
 		y.answers <- answer{}
@@ -304,17 +303,17 @@ func TestShorterGap(t *testing.T) {
 func TestInvalidPeriods(t *testing.T) {
 	inBubble(t, settings, func(t *testing.T, y *story) {
 		if err := y.feed.SetPeriods(-time.Second, time.Second); err == nil {
-			t.Error("takes a negative gap")
+			t.Error("accepts a negative gap")
 		}
 		for _, s := range []Settings{{MinGap: -1, Retry: 1, Period: 1}, {Period: 1}, {Retry: 1}} {
 			if _, err := New(y, y, s); err == nil {
-				t.Errorf("begins with %+v", s)
+				t.Errorf("accepts %+v", s)
 			}
 		}
 	})
 }
 
-// The real cursor, tracker and dataplane contract together.
+// The feed with a real tracker, cursor and dataplane.
 func TestWithTracker(t *testing.T) {
 	served := make(chan sdk.State, 10)
 	dataplane := sdk.Whole(sdk.Description{Name: "test"}, func(_ context.Context, s sdk.State) error {
@@ -341,7 +340,7 @@ func TestWithTracker(t *testing.T) {
 	}
 }
 
-// A ready dataplane follows every update at once.
+// A ready dataplane confirms every update at once.
 type ready struct{}
 
 func (ready) Sync(context.Context, sdk.Update) (sdk.Result, error) { return sdk.Result{}, nil }

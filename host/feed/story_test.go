@@ -14,9 +14,9 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A story is one feed between a cursor and a dataplane that do as the test says.
-// What happens is written down, a line each; "14s sync 2" happened 14 s after the
-// start, in a bubble of testing/synctest: its time passes as the test lets it.
+// A story is a feed between a fake cursor and a fake dataplane that the test controls. It
+// records what happens, a line each: "14s sync 2" happened 14 s after the start. It runs in a
+// bubble of testing/synctest, so the test controls the time.
 type story struct {
 	t     *testing.T
 	start time.Time
@@ -24,7 +24,7 @@ type story struct {
 	gone  chan struct{}
 	ended chan error
 
-	answers chan answer // what the dataplane does with the next Sync
+	answers chan answer // results of the next Syncs
 
 	mu      sync.Mutex // guards what follows
 	lines   []string
@@ -39,7 +39,7 @@ type answer struct {
 	err    error
 }
 
-// inBubble has a story play in one.
+// inBubble runs a story in a bubble.
 func inBubble(t *testing.T, s Settings, play func(t *testing.T, y *story)) {
 	synctest.Test(t, func(t *testing.T) { play(t, begin(t, s)) })
 }
@@ -96,7 +96,7 @@ func (y *story) Resync() { y.mu.Lock(); y.full = true; y.mu.Unlock(); y.signal()
 
 func (y *story) Changed() <-chan struct{} { return y.changed }
 
-// change makes the cursor owe something.
+// change gives the cursor an update.
 func (y *story) change() {
 	y.mu.Lock()
 	y.owe = true
@@ -127,13 +127,12 @@ func (y *story) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	}
 }
 
-// until wants the story to have come to a line that ends so, once nothing more happens by
-// itself.
+// until waits until nothing more happens, and checks the end of the last line.
 func (y *story) until(line string) {
 	y.t.Helper()
 	synctest.Wait()
 	if so := y.transcript(); !strings.HasSuffix(so, line) {
-		y.t.Fatalf("%q is not what happened last:\n%s", line, so)
+		y.t.Fatalf("%q is not the last event:\n%s", line, so)
 	}
 }
 

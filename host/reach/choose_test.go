@@ -92,37 +92,37 @@ func TestChoose(t *testing.T) {
 		endpoints      []string
 		cluster, local string
 	}{
-		{"nobody", nil, "", ""},
-		{"what is not said of a condition is the good case (A7)",
+		{"no endpoints", nil, "", ""},
+		{"a missing condition has the default of the API (A7)",
 			[]string{"10.0.0.1 n1", "10.0.0.2 n2"}, "10.0.0.1? 10.0.0.2", "10.0.0.1?"},
-		{"one that is not ready is not used, and no other one is a refusal (A18)",
+		{"an endpoint that is not ready is not used, even if it is the only one (A18)",
 			[]string{"10.0.0.1 n1 unready"}, "", ""},
-		{"an endpoint that gives no node may be here, but is not local (A6, A22)",
+		{"an endpoint without a node may be on this node, but is not local (A6, A22)",
 			[]string{"10.0.0.1"}, "10.0.0.1?", ""},
-		{"one that terminates is not used while another is ready (A8)",
+		{"a terminating endpoint is not used while another is ready (A8)",
 			[]string{"10.0.0.1 n1 terminating", "10.0.0.2 n2"}, "10.0.0.2", "10.0.0.1?"},
-		{"one that terminates is used when none is ready (A8)",
+		{"a terminating endpoint is used if none is ready (A8)",
 			[]string{"10.0.0.1 n1 terminating", "10.0.0.2 n2 terminating", "10.0.0.3 n2 gone"}, "10.0.0.1? 10.0.0.2", "10.0.0.1?"},
-		{"one that terminates in a Service that publishes all stays ready (A7)",
+		{"a terminating endpoint of a Service with publishNotReadyAddresses stays ready (A7)",
 			[]string{"10.0.0.1 n1 published"}, "10.0.0.1?", "10.0.0.1?"},
-		{"a local one that leaves gives way to a local one that is ready (A8)",
+		{"a terminating local endpoint is not used while another local one is ready (A8)",
 			[]string{"10.0.0.1 n1 terminating", "10.0.0.2 n1"}, "10.0.0.2?", "10.0.0.2?"},
 
 		{"zone hints choose our zone, and the Local list ignores them (A9)",
 			[]string{"10.0.0.1 n1 zone=z2", "10.0.0.2 n2 zone=z1", "10.0.0.3 n3 zone=z2,z1"}, "10.0.0.2 10.0.0.3", "10.0.0.1?"},
-		{"one missing hint switches hints off (A9)",
+		{"one missing hint disables hints (A9)",
 			[]string{"10.0.0.1 n1 zone=z2", "10.0.0.2 n2 zone=z1", "10.0.0.3 n3"}, "10.0.0.1? 10.0.0.2 10.0.0.3", "10.0.0.1?"},
-		{"a missing hint of one that is not ready does not (A9)",
+		{"a missing hint of an endpoint that is not ready does not (A9)",
 			[]string{"10.0.0.1 n1 zone=z2", "10.0.0.2 n2 zone=z1", "10.0.0.3 n3 unready"}, "10.0.0.2", "10.0.0.1?"},
-		{"none hinted for our zone: all (A9)",
+		{"no endpoint is hinted for our zone: all are used (A9)",
 			[]string{"10.0.0.1 n1 zone=z2", "10.0.0.2 n2 zone=z3"}, "10.0.0.1? 10.0.0.2", "10.0.0.1?"},
-		{"node hints go before zone hints (A9)",
+		{"node hints take precedence over zone hints (A9)",
 			[]string{"10.0.0.1 n1 zone=z1 node=n1", "10.0.0.2 n2 zone=z1 node=n2"}, "10.0.0.1?", "10.0.0.1?"},
-		{"node hints that never name us leave it to zone hints (A9)",
+		{"zone hints apply if no node hint names this node (A9)",
 			[]string{"10.0.0.1 n1 zone=z2 node=n3", "10.0.0.2 n2 zone=z1 node=n2"}, "10.0.0.2", "10.0.0.1?"},
-		{"a zone whose name begins like ours is not ours (A9)",
+		{"a zone whose name has our zone as a prefix is another zone (A9)",
 			[]string{"10.0.0.1 n2 zone=z10", "10.0.0.2 n2 zone=z1"}, "10.0.0.2", ""},
-		{"hints do not bind when none is ready (A8)",
+		{"hints do not apply if no endpoint is ready (A8)",
 			[]string{"10.0.0.1 n2 terminating zone=z1", "10.0.0.2 n2 terminating zone=z2"}, "10.0.0.1 10.0.0.2", ""},
 	}
 	for _, tt := range tests {
@@ -161,8 +161,8 @@ func TestNodelessHostHasNoLocalEndpoints(t *testing.T) {
 	}
 }
 
-// All slices of a Service are joined, each with its own port number, and only
-// the entries of that port's name and protocol count (A3, A6).
+// Choose merges all slices of a Service, each with its own port number, and uses only
+// ports of that name and protocol (A3, A6).
 func TestChooseJoinsSlices(t *testing.T) {
 	udp := slice("http", 9090, "10.0.0.9")
 	udp.Ports[0].Protocol = new(corev1.ProtocolUDP)
@@ -202,8 +202,8 @@ func TestDuplicates(t *testing.T) {
 	}
 }
 
-// Serving are the addresses whose UDP flows are not forgotten though nothing new
-// goes there: whatever policy, topology and readiness say (contract line 9).
+// Serving are the addresses that keep their UDP flows but get no new ones, regardless of
+// policy, topology and readiness (contract line 9).
 func TestServing(t *testing.T) {
 	udp := slice("dns", 8080,
 		"10.0.0.1 n1 zone=z2", // another zone's, but in the Local list
@@ -222,7 +222,7 @@ func TestServing(t *testing.T) {
 	}
 }
 
-// One whose other port takes new callers serves on at this one.
+// An address is in Serving for one port although another port of it is in a list.
 func TestServingAtAnotherPort(t *testing.T) {
 	before, after := slice("dns", 8080, "10.0.0.1 n2 terminating"), slice("dns", 8081, "10.0.0.1 n2")
 	for _, s := range []*discoveryv1.EndpointSlice{before, after} {
@@ -247,8 +247,8 @@ func TestLocalReadyCountsAddressesOnce(t *testing.T) {
 	}
 }
 
-// Who is written down without a port that can be called does not serve (A24): so are
-// the pods that have no port of the name that the Service wants.
+// An endpoint of a slice without ports does not serve (A24). The EndpointSlice controller
+// writes such slices for pods without a port of the name that the Service has.
 func TestLocalReadyNeedsAPort(t *testing.T) {
 	none, unnumbered := slice("http", 8080, "10.0.0.1 n1"), slice("http", 8080, "10.0.0.2 n1")
 	none.Ports, unnumbered.Ports[0].Port = nil, nil
@@ -292,7 +292,7 @@ func TestRefusedSlices(t *testing.T) {
 	}
 }
 
-// A name of a Node or zone that no API server takes is not shown either.
+// Names of Nodes and zones with control characters are not shown.
 func TestPlaceOfNoName(t *testing.T) {
 	odd := slice("http", 80, "10.0.0.1")
 	odd.Endpoints[0].NodeName, odd.Endpoints[0].Zone = new("n1\x1b[2J"), new("z1")
@@ -301,8 +301,8 @@ func TestPlaceOfNoName(t *testing.T) {
 	}
 }
 
-// Only a source that speaks for one machine may name that machine's loopback, and
-// nothing else that is refused.
+// Only a source that describes one machine may use loopback addresses. It may not use other
+// forbidden addresses.
 func TestLoopback(t *testing.T) {
 	var s Slice
 	s.Read(slice("http", 80, "127.0.0.1", "169.254.169.254"), true)
@@ -311,7 +311,7 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// Old objects write octets with leading zeros, and the API reads them as decimal.
+// Old objects have octets with leading zeros, which are decimal in the API.
 func TestLeadingZeros(t *testing.T) {
 	records := read(slice("http", 80, "010.000.0.08"))
 	if len(records[0].Endpoints) != 1 || records[0].Endpoints[0].Addr != netip.MustParseAddr("10.0.0.8") {
@@ -329,7 +329,7 @@ func TestFirstAddressOnly(t *testing.T) {
 	}
 }
 
-// However the slices lie, ten thousand endpoints come out in canonical order.
+// Choose returns ten thousand endpoints in canonical order, whatever the order of the slices.
 func TestChooseIsCanonical(t *testing.T) {
 	var objects []*discoveryv1.EndpointSlice
 	for i := range 100 {

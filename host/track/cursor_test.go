@@ -15,7 +15,8 @@ import (
 
 var web = sdk.Name{Namespace: "ns1", Service: "web", Port: "http", Protocol: sdk.TCP, Family: sdk.IPv4}
 
-// A tracker with one Service of two endpoints, and a cursor that has been told.
+// followedTracker returns a tracker with one Service of two endpoints, and a cursor that has
+// confirmed it.
 func followedTracker(t *testing.T) (*Tracker, *Cursor, *[]Notice) {
 	t.Helper()
 	tracker, notices := newTracker()
@@ -51,7 +52,7 @@ func TestNothingBeforeSynced(t *testing.T) {
 	want(t, "after", nextUpdate(c), "full\n"+setNone)
 }
 
-// Many changes before one Next are one change, and none if all is as it was.
+// Many changes before one Next become one change, and none if they cancel each other out.
 func TestLastStateWins(t *testing.T) {
 	tracker, c, _ := followedTracker(t)
 	oneEndpoint(tracker)
@@ -66,8 +67,8 @@ func TestLastStateWins(t *testing.T) {
 	}
 }
 
-// What was handed out and not confirmed is told again as it is now, even if it is
-// back at what was confirmed before: it is not known how far the dataplane got.
+// A value that was sent and not confirmed is sent again with its current value, even if that
+// is the value confirmed before: nobody knows how far the dataplane got.
 func TestUnconfirmedIsSentAgain(t *testing.T) {
 	tracker, c, _ := followedTracker(t)
 	oneEndpoint(tracker)
@@ -75,11 +76,11 @@ func TestUnconfirmedIsSentAgain(t *testing.T) {
 	want(t, "lost", text(lost), setFirst)
 	bothEndpoints(tracker)
 	again, _ := c.Next()
-	want(t, "told again, as it is now", text(again), setBoth)
+	want(t, "sent again, with the current value", text(again), setBoth)
 	if again.From != lost.From || again.To <= lost.To {
 		t.Errorf("the second update leads from %d to %d, the lost one from %d to %d", again.From, again.To, lost.From, lost.To)
 	}
-	c.Ack(lost.To, nil) // comes late, and is of no use
+	c.Ack(lost.To, nil) // a late answer is ignored
 	want(t, "and still", nextUpdate(c), setBoth)
 	want(t, "then", nextUpdate(c), "nothing")
 }
@@ -89,13 +90,13 @@ func TestUnconfirmedAndGone(t *testing.T) {
 	tracker.SetService(newService("api", "172.30.0.2"))
 	c.Next() // lost
 	tracker.DeleteService("ns1", "api")
-	want(t, "a Service that the dataplane may have", nextUpdate(c), "delete ns1/api:http/tcp4")
+	want(t, "a Service that the dataplane may serve", nextUpdate(c), "delete ns1/api:http/tcp4")
 	tracker.SetService(newService("api", "172.30.0.2"))
 	tracker.DeleteService("ns1", "api")
-	want(t, "one it cannot have", nextUpdate(c), "nothing")
+	want(t, "a Service that it cannot serve", nextUpdate(c), "nothing")
 }
 
-// A change that comes while an update is under way is not lost with its ack.
+// A change while an update is in flight is not lost when that is acknowledged.
 func TestChangedInFlight(t *testing.T) {
 	tracker, c, _ := followedTracker(t)
 	oneEndpoint(tracker)
@@ -109,7 +110,7 @@ func TestChangedInFlight(t *testing.T) {
 	bothEndpoints(tracker)
 	oneEndpoint(tracker)
 	c.Ack(u.To, nil)
-	want(t, "back at what was under way", nextUpdate(c), "nothing")
+	want(t, "back to the value in flight", nextUpdate(c), "nothing")
 }
 
 func TestResync(t *testing.T) {
@@ -128,7 +129,7 @@ func TestResync(t *testing.T) {
 	want(t, "a Full that is not confirmed", nextUpdate(c), "full\n"+setFirst)
 }
 
-// What a Full did not name is gone, and is told when it comes back the same.
+// A Service that a Full did not contain is sent when it comes back with the same value.
 func TestFullForgets(t *testing.T) {
 	tracker, c, _ := followedTracker(t)
 	tracker.DeleteService("ns1", "web")
@@ -138,8 +139,7 @@ func TestFullForgets(t *testing.T) {
 	want(t, "back as it was", nextUpdate(c), setBoth)
 }
 
-// A Service that failed is offered again with Retry, or when it changes; one that
-// was refused only when it changes.
+// A failed Service is sent again after Retry or a change; a refused one only after a change.
 func TestFailedStaysOwed(t *testing.T) {
 	tracker, c, notices := followedTracker(t)
 	fails := func(err error) {
@@ -157,12 +157,12 @@ func TestFailedStaysOwed(t *testing.T) {
 	c.Retry()
 	fails(&sdk.Refusal{Why: "no such module"})
 	c.Retry()
-	want(t, "a refused one with Retry", nextUpdate(c), "nothing")
+	want(t, "a refused Service after Retry", nextUpdate(c), "nothing")
 	if s := c.Status(); len(s.Failed) != 1 || s.Failed[0].Name != web || s.Pending != 0 {
 		t.Errorf("status %+v", s)
 	}
 	bothEndpoints(tracker)
-	want(t, "a refused one that changed", nextUpdate(c), setBoth)
+	want(t, "a refused Service after a change", nextUpdate(c), setBoth)
 
 	got := reasons(*notices)
 	if want := []string{"ServiceFailed ns1/web:http/tcp4", "ServiceRefused ns1/web:http/tcp4", "ServiceServed ns1/web:http/tcp4"}; !slices.Equal(got, want) {
@@ -176,7 +176,7 @@ func TestFailedAndThenAsBefore(t *testing.T) {
 	u, _ := c.Next()
 	c.Ack(u.To, []sdk.Failure{{Name: web, Err: errors.New("no memory")}})
 	bothEndpoints(tracker)
-	want(t, "back at what was confirmed before it failed", nextUpdate(c), setBoth)
+	want(t, "back to the value confirmed before it failed", nextUpdate(c), setBoth)
 }
 
 func TestFailedAndThenGone(t *testing.T) {
@@ -191,7 +191,7 @@ func TestFailedAndThenGone(t *testing.T) {
 	c.Retry()
 	want(t, "a Delete that failed", nextUpdate(c), "delete ns1/web:http/tcp4")
 	if got := reasons(*notices); slices.Contains(got, "ServiceServed ns1/web:http/tcp4") {
-		t.Errorf("what was deleted is reported as served: %q", got)
+		t.Errorf("a deleted Service is reported as served: %q", got)
 	}
 }
 
@@ -205,8 +205,8 @@ func TestWithheld(t *testing.T) {
 
 	sticky := func(svc *corev1.Service) { svc.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }
 	tracker.SetService(newService("web", "172.30.0.1", sticky))
-	want(t, "one that would only half understand it", nextUpdate(simple), "delete ns1/web:http/tcp4")
-	want(t, "one that understands it", nextUpdate(all), setNone)
+	want(t, "a dataplane without the feature", nextUpdate(simple), "delete ns1/web:http/tcp4")
+	want(t, "a dataplane with the feature", nextUpdate(all), setNone)
 	if s := simple.Status(); len(s.Withheld) != 1 || fmt.Sprint(s.Withheld[0].Lacks) != "[affinity]" {
 		t.Errorf("withheld %+v", s.Withheld)
 	}
@@ -219,11 +219,11 @@ func TestWithheld(t *testing.T) {
 	want(t, "simple again", nextUpdate(simple), setBoth)
 
 	late := tracker.Cursor(sdk.Description{Name: "late"})
-	want(t, "a cursor made later judges what is there", nextUpdate(late), "full")
+	want(t, "a later cursor withholds existing Services", nextUpdate(late), "full")
 }
 
-// A dataplane that takes addresses gets none of another Node (kubernetes#75290), and waits until it is known which those
-// are. Without it Services have all their addresses, which are a note and no problem.
+// A dataplane that takes addresses is not sent addresses of other Nodes (kubernetes#75290), and is sent nothing before
+// they are known. Otherwise Services have all their addresses. An address that is left out is a note, not a problem.
 func TestAddressesOfOtherNodes(t *testing.T) {
 	tracker, notices := newTracker()
 	takes := sdk.Description{Name: "takes", Features: sdk.Features, Limits: []sdk.Limit{sdk.LimitTakesAddresses}}
@@ -276,7 +276,7 @@ func TestAddressesOfOtherNodes(t *testing.T) {
 	}
 }
 
-// A swap feeds two dataplanes, each at its own pace.
+// During a swap two dataplanes are updated independently.
 func TestTwoCursors(t *testing.T) {
 	tracker, a, _ := followedTracker(t)
 	b := tracker.Cursor(everything)
@@ -307,7 +307,7 @@ func TestNodeIsAnUpdate(t *testing.T) {
 		t.Fatalf("update %v, node %+v", ok, u.Node)
 	}
 	if u, ok = c.Next(); !ok || u.Node == nil {
-		t.Fatal("a node that was not confirmed is not told again")
+		t.Fatal("a node that was not confirmed is not sent again")
 	}
 	c.Ack(u.To, nil)
 	tracker.SetNode(n)
@@ -316,7 +316,7 @@ func TestNodeIsAnUpdate(t *testing.T) {
 	want(t, "its object gone", nextUpdate(c), "nothing")
 }
 
-// Our zone's label decides about hints, so its change is a change of endpoints.
+// The zone label of this node decides which hints apply, so its change may change endpoints.
 func TestZoneChange(t *testing.T) {
 	tracker, c, _ := followedTracker(t)
 	slice := newSlice("web-1", "web", "10.180.0.1 n1", "10.180.1.1 n2")
@@ -327,7 +327,7 @@ func TestZoneChange(t *testing.T) {
 	want(t, "in zone z1", nextUpdate(c), setFirst)
 }
 
-// Trigger times are collected until what they announced is confirmed.
+// Trigger times are kept until their changes are confirmed.
 func TestTriggerTimes(t *testing.T) {
 	tracker, c, _ := followedTracker(t)
 	tracker.Configure(Facts{NodeName: "n1", Since: parseTime("2026-01-01T00:00:00Z")})
@@ -354,7 +354,7 @@ func TestTriggerTimes(t *testing.T) {
 	}
 }
 
-// Ten thousand changes in a second leave what ten leave.
+// Changes that are undone before the next update use no memory.
 func TestManyChangesLeaveNothing(t *testing.T) {
 	tracker, c, _ := followedTracker(t)
 	for i := range 10_000 {
@@ -365,10 +365,10 @@ func TestManyChangesLeaveNothing(t *testing.T) {
 		tracker.DeleteService("ns1", name)
 	}
 	if n := len(c.owed) + len(c.flight) + len(tracker.services) + len(tracker.slices) + len(tracker.owners); n > 5 {
-		t.Errorf("%d things are remembered of ten thousand that are gone", n)
+		t.Errorf("%d records are left of ten thousand deleted objects", n)
 	}
 	if len(c.triggers) > maxTriggers {
 		t.Errorf("%d triggers", len(c.triggers))
 	}
-	want(t, "and the dataplane hears", nextUpdate(c), "nothing")
+	want(t, "the update", nextUpdate(c), "nothing")
 }

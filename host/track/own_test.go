@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Of two Services that ask for one address and port, one owns it (contract line
-// 10), whichever was read first.
+// One of two Services with the same address and port owns it (contract line 10), whichever
+// came first.
 func TestOwner(t *testing.T) {
 	at := func(port int32) func(*corev1.Service) {
 		return func(svc *corev1.Service) { svc.Spec.Ports[0].Port = port }
@@ -24,16 +24,16 @@ func TestOwner(t *testing.T) {
 	}{
 		{"cluster IP before external IP", newService("b", "172.30.0.2", created(9)), newService("a", "172.30.0.1", created(1), externalIPs("172.30.0.2")), "external-ip 172.30.0.2:80"},
 		{"cluster IP at every port", newService("b", "172.30.0.2", created(9)), newService("a", "172.30.0.1", created(1), externalIPs("172.30.0.2"), at(8443)), "external-ip 172.30.0.2:8443"},
-		{"but not before a load balancer", newService("b", "172.30.0.2", created(9)), newService("a", "172.30.0.1", created(1), balancer("172.30.0.2"), at(8443)), ""},
-		{"nor before itself", newService("b", "172.30.0.2", externalIPs("172.30.0.2"), at(8443)), newService("a", "172.30.0.1"), ""},
+		{"but not before a load balancer IP", newService("b", "172.30.0.2", created(9)), newService("a", "172.30.0.1", created(1), balancer("172.30.0.2"), at(8443)), ""},
+		{"nor before the same Service", newService("b", "172.30.0.2", externalIPs("172.30.0.2"), at(8443)), newService("a", "172.30.0.1"), ""},
 		{"cluster IP before load balancer", newService("b", "172.30.0.2", created(9)), newService("a", "172.30.0.1", created(1), balancer("172.30.0.2")), "load-balancer 172.30.0.2:80"},
 		{"load balancer before external IP", newService("b", "172.30.0.2", created(9), balancer("203.0.113.1")), newService("a", "172.30.0.1", created(1), externalIPs("203.0.113.1")), "external-ip 203.0.113.1:80"},
-		{"then the older", newService("b", "172.30.0.2", created(1), externalIPs("203.0.113.1")), newService("a", "172.30.0.1", created(2), externalIPs("203.0.113.1")), "external-ip 203.0.113.1:80"},
+		{"then the older Service", newService("b", "172.30.0.2", created(1), externalIPs("203.0.113.1")), newService("a", "172.30.0.1", created(2), externalIPs("203.0.113.1")), "external-ip 203.0.113.1:80"},
 		{"then by name", newService("a", "172.30.0.2", externalIPs("203.0.113.1")), newService("b", "172.30.0.1", externalIPs("203.0.113.1")), "external-ip 203.0.113.1:80"},
-		{"node ports too", newService("a", "172.30.0.2", nodePort(30080)), newService("b", "172.30.0.1", nodePort(30080)), "node-port *:30080"},
-		{"health ports too", newService("a", "172.30.0.2", healthCheck(31000)), newService("b", "172.30.0.1", healthCheck(31000)), "health check node port 31000"},
-		{"cluster IPs too", newService("a", "172.30.0.1"), newService("b", "172.30.0.1"), "cluster-ip 172.30.0.1:80"},
-		{"another protocol is another frontend", newService("a", "172.30.0.1"), newService("b", "172.30.0.1", udp), ""},
+		{"node ports", newService("a", "172.30.0.2", nodePort(30080)), newService("b", "172.30.0.1", nodePort(30080)), "node-port *:30080"},
+		{"health check node ports", newService("a", "172.30.0.2", healthCheck(31000)), newService("b", "172.30.0.1", healthCheck(31000)), "health check node port 31000"},
+		{"cluster IPs", newService("a", "172.30.0.1"), newService("b", "172.30.0.1"), "cluster-ip 172.30.0.1:80"},
+		{"the same port with another protocol", newService("a", "172.30.0.1"), newService("b", "172.30.0.1", udp), ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -44,12 +44,12 @@ func TestOwner(t *testing.T) {
 				}
 				checkOwner(t, tracker, tt.winner.Name, tt.loser.Name, tt.contested)
 				if tt.contested != "" && !slices.Contains(reasons(*notices), "FrontendTaken ns1/"+tt.loser.Name) {
-					t.Errorf("the loser is not told: %+v", *notices)
+					t.Errorf("no notice about the loser: %+v", *notices)
 				}
 
 				tracker.DeleteService("ns1", tt.winner.Name)
 				if s, _ := tracker.Service(Key{"ns1", tt.loser.Name}); len(s.Problems) != 0 {
-					t.Errorf("when the owner has let go: %q", s.Problems)
+					t.Errorf("after the owner was deleted: %q", s.Problems)
 				}
 			}
 		})
@@ -72,28 +72,28 @@ func checkOwner(t *testing.T, tracker *Tracker, winner, loser, contested string)
 	}
 }
 
-// When the owner lets go, the next in line is set in the same update.
+// When the owner gives up a frontend, the same update sets the next owner.
 func TestNextOwnerInTheSameUpdate(t *testing.T) {
 	tracker, notices := newTracker()
 	c := tracker.Cursor(everything)
 	tracker.SetService(newService("a", "172.30.0.1", created(1), externalIPs("203.0.113.1")))
 	tracker.SetService(newService("b", "172.30.0.2", created(2), externalIPs("203.0.113.1")))
 	tracker.SetService(newService("c", "172.30.0.3", created(3), externalIPs("203.0.113.1")))
-	want(t, "the oldest has it", nextUpdate(c), `
+	want(t, "the oldest Service owns it", nextUpdate(c), `
 		full
 		set ns1/a:http/tcp4 [cluster-ip 172.30.0.1:80 external-ip 203.0.113.1:80] = []
 		set ns1/b:http/tcp4 [cluster-ip 172.30.0.2:80] = []
 		set ns1/c:http/tcp4 [cluster-ip 172.30.0.3:80] = []`)
 	tracker.SetService(newService("a", "172.30.0.1", created(1)))
-	want(t, "it lets go", nextUpdate(c), `
+	want(t, "the owner gives it up", nextUpdate(c), `
 		set ns1/a:http/tcp4 [cluster-ip 172.30.0.1:80] = []
 		set ns1/b:http/tcp4 [cluster-ip 172.30.0.2:80 external-ip 203.0.113.1:80] = []`)
 	tracker.SetService(newService("d", "203.0.113.1", created(9)))
-	want(t, "a cluster IP takes it", nextUpdate(c), `
+	want(t, "a Service with the address as cluster IP owns it", nextUpdate(c), `
 		set ns1/b:http/tcp4 [cluster-ip 172.30.0.2:80] = []
 		set ns1/d:http/tcp4 [cluster-ip 203.0.113.1:80] = []`)
 	tracker.DeleteService("ns1", "d")
-	want(t, "and is gone", nextUpdate(c), `
+	want(t, "and is deleted", nextUpdate(c), `
 		set ns1/b:http/tcp4 [cluster-ip 172.30.0.2:80 external-ip 203.0.113.1:80] = []
 		delete ns1/d:http/tcp4`)
 	for _, n := range *notices {
@@ -103,15 +103,15 @@ func TestNextOwnerInTheSameUpdate(t *testing.T) {
 	}
 }
 
-// A Service of which nothing is left is not served, and comes back by itself.
+// A Service without frontends of its own is not served, until it owns one again.
 func TestServiceWithoutFrontends(t *testing.T) {
 	tracker, _ := newTracker()
 	c := tracker.Cursor(everything)
 	tracker.SetService(newService("a", "172.30.0.1"))
 	tracker.SetService(newService("b", "172.30.0.1"))
-	want(t, "one of two", nextUpdate(c), "full\nset ns1/a:http/tcp4 [cluster-ip 172.30.0.1:80] = []")
+	want(t, "one of two Services", nextUpdate(c), "full\nset ns1/a:http/tcp4 [cluster-ip 172.30.0.1:80] = []")
 	tracker.DeleteService("ns1", "a")
-	want(t, "the other", nextUpdate(c), `
+	want(t, "after it was deleted", nextUpdate(c), `
 		set ns1/b:http/tcp4 [cluster-ip 172.30.0.1:80] = []
 		delete ns1/a:http/tcp4`)
 }

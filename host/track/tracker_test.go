@@ -46,7 +46,7 @@ func TestSliceLosesItsLabel(t *testing.T) {
 	tracker.SetSlice(s)
 	want(t, "without its endpoints", nextUpdate(c), setNone)
 	if got := reasons(*notices); !slices.Equal(got, []string{"SliceNotJoined EndpointSlice ns1/web-1"}) {
-		t.Errorf("reported %q, want it once", got)
+		t.Errorf("reported %q, want one notice", got)
 	}
 	bothEndpoints(tracker)
 	want(t, "labelled again", nextUpdate(c), setBoth)
@@ -57,13 +57,13 @@ func TestServiceOfAnotherProxy(t *testing.T) {
 	svc := newService("web", "172.30.0.1")
 	svc.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "other"}
 	tracker.SetService(svc)
-	want(t, "another proxy's", nextUpdate(c), "delete ns1/web:http/tcp4")
+	want(t, "it belongs to another proxy", nextUpdate(c), "delete ns1/web:http/tcp4")
 	tracker.SetService(newService("web", "172.30.0.1"))
-	want(t, "ours again, with the endpoints it had", nextUpdate(c), setBoth)
+	want(t, "it is ours again, with the same endpoints", nextUpdate(c), setBoth)
 	s := newSlice("web-1", "web", "10.180.0.1 n1")
 	s.Labels[corev1.IsHeadlessService] = ""
 	tracker.SetSlice(s)
-	want(t, "a slice that is no longer for us", nextUpdate(c), setNone)
+	want(t, "a slice that is not for us any more", nextUpdate(c), setNone)
 }
 
 func TestRenameIsOneUpdate(t *testing.T) {
@@ -74,7 +74,7 @@ func TestRenameIsOneUpdate(t *testing.T) {
 		delete ns1/web:http/tcp4`)
 }
 
-// A change of one Service costs the other Services nothing.
+// A change of one Service does not recompute other Services.
 func TestOneChangeTouchesOneService(t *testing.T) {
 	tracker, _ := newTracker()
 	fill(tracker, 100)
@@ -87,11 +87,11 @@ func TestOneChangeTouchesOneService(t *testing.T) {
 	tracker.SetSlice(newSlice("s7-1", "s7", "10.180.9.9 n2"))
 	for name, value := range tracker.values {
 		if before[name.String()] != value && name.Service != "s7" {
-			t.Errorf("%s was made anew", name)
+			t.Errorf("%s was recomputed", name)
 		}
 	}
 	if got := nextUpdate(c); strings.Count(got, "\n") != 0 {
-		t.Errorf("told\n%s", got)
+		t.Errorf("sent\n%s", got)
 	}
 }
 
@@ -108,8 +108,7 @@ func fill(tracker *Tracker, n int) {
 	}
 }
 
-// An event that changes nothing we serve allocates nothing, and no cursor hears of
-// it.
+// An event with no difference that matters allocates nothing and changes no cursor.
 func TestNoChangeAllocatesNothing(t *testing.T) {
 	tracker, c, _ := followedTracker(t)
 	tracker.SetNode(newNode("n1", "z1"))
@@ -135,7 +134,7 @@ func TestNoChangeAllocatesNothing(t *testing.T) {
 			t.Errorf("%s: an event that changes nothing allocates %v times", what, n)
 		}
 	}
-	want(t, "and the dataplane hears", nextUpdate(c), "nothing")
+	want(t, "the update", nextUpdate(c), "nothing")
 }
 
 func TestNoticesMayCallBack(t *testing.T) {
@@ -179,11 +178,11 @@ func TestTroubledAllocatesNothing(t *testing.T) {
 		tracker.SetSlice(newSlice(fmt.Sprint("web-1-", i), fmt.Sprint("web-", i), "10.180.0.1 n1"))
 	}
 	if n := testing.AllocsPerRun(10, func() { tracker.Troubled() }); n != 0 || len(slices.Collect(tracker.All())) != 100 {
-		t.Errorf("it takes %v allocations", n)
+		t.Errorf("%v allocations", n)
 	}
 }
 
-// A Node object may name an address that no machine has.
+// Addresses of a Node object that no machine can have are not used.
 func TestNodeAddresses(t *testing.T) {
 	var notices []string
 	tracker := New(func(n Notice) { notices = append(notices, n.Reason+" "+n.Object+": "+n.Message) })
