@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestAllHoldsNoChange: the tracker is free while a caller has a Service, and one that is gone when it would be
-// its turn is left out.
+// TestAllDoesNotBlockChanges: the tracker accepts changes while a caller handles a Service, and a Service that was
+// deleted meanwhile is left out.
 func TestAllDoesNotBlockChanges(t *testing.T) {
 	t.Parallel()
 	tracker, _ := newTracker()
@@ -23,7 +23,7 @@ func TestAllDoesNotBlockChanges(t *testing.T) {
 	var got []string
 	for s := range tracker.All() {
 		if !tracker.mu.TryLock() {
-			t.Fatalf("a change waits while the caller has %s", s.Key)
+			t.Fatalf("a change waits while the caller handles %s", s.Key)
 		}
 		tracker.mu.Unlock()
 		if got = append(got, s.Key.String()); len(got) == 100 {

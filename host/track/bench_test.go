@@ -12,8 +12,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// turning is the change of one endpoint in n Services, followed by a dataplane
-// until it confirms: each call is another change.
+// turning returns a function that changes one endpoint among n Services until a dataplane has
+// confirmed the change.
 func turning(tb testing.TB, n int) func() {
 	_, change := turningIn(tb, n)
 	return change
@@ -38,8 +38,8 @@ func turningIn(tb testing.TB, n int) (tracker *Tracker, change func()) {
 	}
 }
 
-// What a change costs does not hang on how many Services there are: it allocates
-// as often, and what is told of it is one Service.
+// The cost of a change does not depend on the number of Services: it allocates as often, and
+// the update has one Service.
 func TestCostOfOneEndpoint(t *testing.T) {
 	few, many := testing.AllocsPerRun(200, turning(t, 100)), testing.AllocsPerRun(200, turning(t, 10_000))
 	if few != many {
@@ -47,7 +47,7 @@ func TestCostOfOneEndpoint(t *testing.T) {
 	}
 }
 
-// BenchmarkOneEndpoint is the time of it, at 100 and at 10,000 Services in turn.
+// BenchmarkOneEndpoint measures a change at 100 and at 10,000 Services.
 func BenchmarkOneEndpoint(b *testing.B) {
 	const batch = 100
 	rounds := []func(){turning(b, 100), turning(b, 10_000)}
@@ -62,7 +62,7 @@ func BenchmarkOneEndpoint(b *testing.B) {
 		}
 	}
 	few, many := median(took[0]), median(took[1])
-	b.ReportMetric(0, "ns/op") // of both together: it says nothing
+	b.ReportMetric(0, "ns/op") // the time of both together has no meaning
 	b.ReportMetric(float64(few.Nanoseconds()), "ns/of100")
 	b.ReportMetric(float64(many.Nanoseconds()), "ns/of10k")
 	b.ReportMetric(float64(many)/float64(few), "x-of100(≤1.3)")
@@ -73,7 +73,7 @@ func median(d []time.Duration) time.Duration {
 	return d[len(d)/2]
 }
 
-// sliceOf is that of Service number i as fill makes it, with n endpoints.
+// sliceOf returns the slice of the i-th Service of fill, with n endpoints.
 func sliceOf(i, n int) *discoveryv1.EndpointSlice {
 	var endpoints []string
 	for j := range n {
@@ -83,7 +83,7 @@ func sliceOf(i, n int) *discoveryv1.EndpointSlice {
 	return newSlice(name+"-1", name, endpoints...)
 }
 
-// An event that changes nothing we serve: nothing is allocated.
+// An event with no difference that matters allocates nothing.
 func BenchmarkNoChange(b *testing.B) {
 	tracker, _ := newTracker()
 	fill(tracker, 10_000)
@@ -94,8 +94,8 @@ func BenchmarkNoChange(b *testing.B) {
 	}
 }
 
-// What a hundred thousand endpoints in ten thousand Services take up, with one
-// dataplane that has confirmed them.
+// BenchmarkMemory measures the memory of a hundred thousand endpoints in ten thousand Services,
+// with one dataplane that has confirmed them.
 func BenchmarkMemory(b *testing.B) {
 	const services = 10_000
 	for b.Loop() {

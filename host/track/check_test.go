@@ -11,7 +11,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// checks are the health checks as text, and whether a token said so.
+// checks returns the health checks as text, and "new" if there was a token.
 func checks(t *Tracker) string {
 	var lines []string
 	for _, c := range t.HealthChecks() {
@@ -25,26 +25,26 @@ func checks(t *Tracker) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestHealthChecks follows two Services that ask for one port.
+// TestHealthChecks follows two Services with the same health check node port.
 func TestHealthChecks(t *testing.T) {
 	tracker := New(nil)
 	tracker.Configure(Facts{NodeName: "n1"})
 	web := newService("web", "172.30.0.1", healthCheck(31000), balancer("203.0.113.1"), created(2))
 	tracker.SetService(web)
-	want(t, "before all was told", checks(tracker), "new")
+	want(t, "before Synced", checks(tracker), "new")
 	tracker.Synced()
 	want(t, "synced", checks(tracker), "ns1/web on 31000: 0\nnew")
 	tracker.SetSlice(newSlice("web-1", "web", "10.180.0.1 n1", "10.180.0.2 n1 unready", "10.180.1.1 n2"))
 	want(t, "an endpoint here", checks(tracker), "ns1/web on 31000: 1\nnew")
 	tracker.SetSlice(newSlice("web-1", "web", "10.180.0.1 n1", "10.180.1.2 n2"))
-	want(t, "a change elsewhere", checks(tracker), "ns1/web on 31000: 1")
+	want(t, "a change on another node", checks(tracker), "ns1/web on 31000: 1")
 
 	tracker.SetService(newService("old", "172.30.0.2", healthCheck(31000), balancer("203.0.113.2"), created(1)))
-	want(t, "an older Service asks for the port", checks(tracker), "ns1/old on 31000: 0\nnew")
+	want(t, "an older Service has the port", checks(tracker), "ns1/old on 31000: 0\nnew")
 	tracker.DeleteService("ns1", "old")
-	want(t, "and goes", checks(tracker), "ns1/web on 31000: 1\nnew")
+	want(t, "it is deleted", checks(tracker), "ns1/web on 31000: 1\nnew")
 	tracker.SetService(newService("web", "172.30.0.1", balancer("203.0.113.1"), created(2)))
-	want(t, "no more asked for", checks(tracker), "new")
+	want(t, "without the port", checks(tracker), "new")
 }
 
 // TestLacks counts each Service once for each kind of traffic.
@@ -60,7 +60,7 @@ func TestLacks(t *testing.T) {
 	}
 }
 
-// TestChanges counts what differs, and nothing else.
+// TestChanges: only objects with a difference that matters are counted.
 func TestChanges(t *testing.T) {
 	tracker, _ := newTracker()
 	for range 3 {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// An endpoint that is a cluster IP is not used while it is one, whichever object came first
+// An endpoint is not used while its address is a cluster IP, whichever object came first
 // (kubernetes#40870).
 func TestEndpointIsClusterIP(t *testing.T) {
 	const problem = "EndpointSlice web-1: endpoint 172.30.0.2 is the cluster IP of Service ns1/db; it is not used"
@@ -28,15 +28,15 @@ func TestEndpointIsClusterIP(t *testing.T) {
 			t.Errorf("the problems are %q", s.Problems)
 		}
 		if got := reasons(*notices); !slices.Equal(got, []string{"InvalidAddress EndpointSlice ns1/web-1"}) {
-			t.Errorf("reported %q, want it once", got)
+			t.Errorf("reported %q, want one notice", got)
 		}
 		tracker.SetService(newService("db", "172.30.0.9"))
-		want(t, "a cluster IP no more", nextUpdate(c), `
+		want(t, "not a cluster IP any more", nextUpdate(c), `
 			set ns1/db:http/tcp4 [cluster-ip 172.30.0.9:80] = []
 			set ns1/web:http/tcp4 [cluster-ip 172.30.0.1:80] = [10.180.0.1:8080 here 172.30.0.2:8080 here]`)
 		tracker.DeleteSlice("ns1", "web-1")
 		if len(tracker.endpointIndex.slices) > 0 {
-			t.Errorf("kept %v of a slice that is gone", tracker.endpointIndex.slices)
+			t.Errorf("the index has %v of a deleted slice", tracker.endpointIndex.slices)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// TestFreeze holds a change back, and nothing else.
+// TestFreeze blocks changes, and nothing else.
 func TestFreeze(t *testing.T) {
 	tr := New(nil)
 	tr.Synced()
@@ -31,19 +31,19 @@ func TestFreeze(t *testing.T) {
 	eventually.True(t, "the change waits at the gate", func() bool {
 		select {
 		case <-came:
-			t.Fatal("a change came in")
+			t.Fatal("a change was accepted")
 		default:
 		}
 		stacks := make([]byte, 1<<20)
 		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "sync.(*RWMutex).RLock(")
 	})
 	if _, ok := c.Next(); ok {
-		t.Error("there is something to tell, though nothing came in")
+		t.Error("Next returns an update, though no change was accepted")
 	}
 	thaw()
 	<-came
 	if _, ok := c.Next(); !ok {
-		t.Error("what was held back did not come in")
+		t.Error("the blocked change was lost")
 	}
 }
 

@@ -10,8 +10,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestMatch: a packet comes to the frontend of the Service that owns its address, and where there
-// is none it is said why.
+// TestMatch: Match returns the frontend of the Service that owns an address, or why there is none.
 func TestMatch(t *testing.T) {
 	tracker, _ := newTracker()
 	tracker.Configure(Facts{NodeName: "n1", OwnAddrs: []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("192.0.2.11")},

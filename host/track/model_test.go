@@ -15,11 +15,10 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A model is a small cluster that changes at random, and two dataplanes that
-// follow it while acknowledgements are lost, calls fail half-way, processes die
-// and Services are refused. However it went: once things calm down, each
-// dataplane serves exactly what a tracker would say that had been told nothing
-// but the end.
+// A model is a small cluster that changes at random, and two dataplanes that follow it
+// while acknowledgements are lost, calls fail half-way, processes die and Services are
+// refused. At the end each dataplane must serve exactly what a new tracker with the final
+// objects would send.
 type model struct {
 	t          *testing.T
 	rand       *rand.Rand
@@ -55,7 +54,7 @@ func newModel(t *testing.T, seed uint64) *model {
 	return m
 }
 
-// modelTracker is one that knows where the pods of all nodes are.
+// modelTracker returns a tracker that knows the ranges of pods of all nodes.
 func modelTracker() *Tracker {
 	tracker, _ := newTracker()
 	tracker.Configure(Facts{NodeName: "n1", Pods: clusterPods})
@@ -93,7 +92,7 @@ func (m *model) change() {
 	}
 }
 
-// setService makes Services that often want the same addresses.
+// setService sets Services that often have the same addresses.
 func (m *model) setService() {
 	name := m.pick("a", "b", "c", "d")
 	svc := newService(name, m.pick("172.30.0.1", "172.30.0.2", "172.30.0.3"),
@@ -128,7 +127,7 @@ func (m *model) setSlice() {
 	m.tracker.SetSlice(slice)
 }
 
-// calm lets both dataplanes follow without faults, and compares.
+// calm lets both dataplanes follow without faults, and compares the result.
 func (m *model) calm() {
 	truth := modelTracker()
 	if m.node != nil {
@@ -150,10 +149,10 @@ func (m *model) calm() {
 	}
 }
 
-// A dataplane is a dataplane that is not quite reliable.
+// A dataplane is an unreliable dataplane.
 type dataplane struct {
 	rand      *rand.Rand
-	meanwhile func() // what happens while an update is under way
+	meanwhile func() // called while an update is in flight
 	cursor    *Cursor
 	served    map[sdk.Name]sdk.Service
 	revision  uint64
@@ -162,7 +161,7 @@ type dataplane struct {
 
 var errBroken = errors.New("broken")
 
-// follow takes one update, with whatever may go wrong.
+// follow processes one update, with random faults.
 func (p *dataplane) follow() {
 	u, ok := p.cursor.Next()
 	if !ok {
@@ -176,14 +175,14 @@ func (p *dataplane) follow() {
 		p.meanwhile()
 	}
 	switch p.rand.IntN(10) {
-	case 0: // the call fails half-way, and it is not known how far it got
+	case 0: // the call fails half-way
 		p.apply(u, func() bool { return p.rand.IntN(2) == 0 }, true)
-	case 1: // all is done, and the answer is lost
+	case 1: // the call succeeds, and the answer is lost
 		p.apply(u, never, false)
 	case 2: // the process dies, and its successor remembers nothing of the session
 		p.begun = false
 		p.cursor.Resync()
-	case 3: // some are not served
+	case 3: // some Services fail
 		failed := p.apply(u, func() bool { return p.rand.IntN(2) == 0 }, false)
 		p.cursor.Ack(u.To, failed)
 		if p.rand.IntN(2) == 0 {
@@ -196,8 +195,8 @@ func (p *dataplane) follow() {
 
 func never() bool { return false }
 
-// apply serves what u says, save for what fails. If the call as a whole breaks
-// its revision is not taken.
+// apply serves the Services of u except those that fail. If the call breaks, the revision does
+// not change.
 func (p *dataplane) apply(u sdk.Update, fails func() bool, breaks bool) (failed []sdk.Failure) {
 	stays := make(map[sdk.Name]bool)
 	for _, s := range u.Set {
@@ -233,8 +232,8 @@ func (p *dataplane) why() error {
 	return errBroken
 }
 
-// settle follows until there is nothing more to follow. What was refused is not
-// offered again by itself, so a new session ends the story.
+// settle follows until there is no update. Refused Services are not sent again, so it begins a
+// new session if there are any.
 func (p *dataplane) settle(t *testing.T) {
 	p.cursor.Retry()
 	if slices.ContainsFunc(p.cursor.Status().Failed, func(f sdk.Failure) bool { return refused(f.Err) }) {
@@ -251,7 +250,7 @@ func (p *dataplane) settle(t *testing.T) {
 		}
 		p.cursor.Ack(u.To, p.apply(u, never, false))
 	}
-	t.Fatal("there is always more to tell")
+	t.Fatal("there is always another update")
 }
 
 func (p *dataplane) compare(t *testing.T, who string, full sdk.Update) {

@@ -15,7 +15,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestExternalIPOfNode has an external IP become the node's own: the Service keeps it, with one
+// TestExternalIPOfNode: an external IP that becomes an address of the node is served with one
 // warning, until the operator refuses it.
 func TestExternalIPOfNode(t *testing.T) {
 	tracker, notices := newTracker()
@@ -27,14 +27,14 @@ func TestExternalIPOfNode(t *testing.T) {
 			t.Errorf("%s: warned of %+v", when, w)
 		}
 		if s := tracker.Troubled(); len(s) != troubled {
-			t.Errorf("%s: not served as asked for: %+v", when, s)
+			t.Errorf("%s: troubled: %+v", when, s)
 		}
 	}
-	check("an address of elsewhere", 0, 0)
+	check("an address of another machine", 0, 0)
 	for range 2 {
 		tracker.Configure(facts)
 		tracker.SetService(newService("web", "172.30.0.1", externalIPs("198.51.100.7"), created(2)))
-		check("the node's own", 1, 0)
+		check("an address of the node", 1, 0)
 	}
 	facts.NodeAddresses = reach.RefuseNodeAddresses
 	tracker.Configure(facts)
@@ -44,8 +44,8 @@ func TestExternalIPOfNode(t *testing.T) {
 	}
 }
 
-// TestServiceCIDR keeps external IPs out of the ranges of ClusterIPs, for as long as
-// those are told of (CVE-2020-8554).
+// TestServiceCIDR: external IPs in the range of a ServiceCIDR object are refused while the object
+// exists (CVE-2020-8554).
 func TestServiceCIDR(t *testing.T) {
 	tracker, _ := newTracker()
 	tracker.SetService(newService("web", "172.30.0.1", externalIPs("172.30.0.99", "203.0.113.1")))
@@ -64,5 +64,5 @@ func TestServiceCIDR(t *testing.T) {
 	tracker.SetServiceCIDR(&networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"172.30.0.0/16"}}})
 	served("within a range", false)
 	tracker.DeleteServiceCIDR("kubernetes")
-	served("when the range is gone", true)
+	served("after the range was deleted", true)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// newService is ns1/name on one port, 80/TCP, with that cluster IP.
+// newService returns ns1/name with one port, 80/TCP, with that cluster IP.
 func newService(name, clusterIP string, edits ...func(*corev1.Service)) *corev1.Service {
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns1", Name: name},
@@ -67,7 +67,7 @@ func healthCheck(n int32) func(*corev1.Service) {
 	}
 }
 
-// newSlice is an IPv4 slice of ns1/service with port http 8080 and those
+// newSlice returns an IPv4 slice of ns1/service with port http 8080 and these
 // endpoints, each "ADDRESS [NODE [unready|leaving]]".
 func newSlice(name, service string, endpoints ...string) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{
@@ -106,7 +106,7 @@ func newNode(name, zone string, addrs ...string) *corev1.Node {
 
 var everything = sdk.Description{Name: "test", Features: sdk.Features}
 
-// newTracker is one for node n1 that is synced, and what it reports.
+// newTracker returns a synced tracker for node n1, and its notices.
 func newTracker() (*Tracker, *[]Notice) {
 	var notices []Notice
 	t := New(func(n Notice) { notices = append(notices, n) })
@@ -115,7 +115,7 @@ func newTracker() (*Tracker, *[]Notice) {
 	return t, &notices
 }
 
-// nextUpdate is the next update as text, acknowledged; "nothing" when there is none.
+// nextUpdate acknowledges the next update and returns it as text; "nothing" if there is none.
 func nextUpdate(c *Cursor) string {
 	u, ok := c.Next()
 	if !ok {
@@ -172,8 +172,8 @@ func parseTime(s string) time.Time {
 	return t
 }
 
-// The machine's own addresses stand in until a Node object names some; what was
-// given by hand goes before both.
+// Configured addresses take precedence over those of the Node object, and these over the
+// addresses of the machine.
 func TestNodeAddressesByPrecedence(t *testing.T) {
 	own, hand := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	tr := New(nil)
@@ -188,5 +188,5 @@ func TestNodeAddressesByPrecedence(t *testing.T) {
 	tr.SetNode(newNode("n1", "", "192.0.2.9"))
 	check("a Node object", "[192.0.2.9]")
 	tr.Configure(Facts{NodeName: "n1", OwnAddrs: []netip.Addr{own}, NodeAddrs: []netip.Addr{hand}})
-	check("by hand", "[192.0.2.2]")
+	check("configured", "[192.0.2.2]")
 }

@@ -4,8 +4,8 @@ package track
 
 import "testing"
 
-// TestPendingWhileFull: until everything was confirmed, everything is pending, but for what is
-// kept from the dataplane; and again once everything is to be sent again.
+// TestPendingWhileFull: all Services are pending from the start, and from a Resync, until a Full
+// is confirmed.
 func TestPendingWhileFull(t *testing.T) {
 	tracker, _ := newTracker()
 	tracker.SetService(newService("web", "172.30.0.1"))
@@ -17,9 +17,9 @@ func TestPendingWhileFull(t *testing.T) {
 			t.Errorf("%s: %d pending, want %d", when, s.Pending, want)
 		}
 	}
-	pending("at the beginning", 2)
+	pending("at the start", 2)
 	nextUpdate(c)
 	pending("confirmed", 0)
 	c.Resync()
-	pending("everything is to be sent again", 2)
+	pending("after Resync", 2)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// clusterPods are the ranges of the pods of all nodes.
+// clusterPods are the ranges of pods of all nodes.
 var clusterPods = sdk.Pods{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.180.0.0/16"), netip.MustParsePrefix("fd00:10:180::/48")}}
 
 func withPodCIDRs(n *corev1.Node, cidrs ...string) *corev1.Node {
@@ -20,7 +20,7 @@ func withPodCIDRs(n *corev1.Node, cidrs ...string) *corev1.Node {
 	return n
 }
 
-// TestPodCIDRs are sent as long as no endpoint contradicts them: a CNI may give pods addresses of its own.
+// TestPodCIDRs: podCIDRs are sent as long as no endpoint contradicts them. A CNI may give pods other addresses.
 func TestPodCIDRs(t *testing.T) {
 	tracker := New(nil)
 	tracker.Configure(Facts{NodeName: "n1", Pods: clusterPods})
@@ -56,8 +56,8 @@ func TestPodCIDRs(t *testing.T) {
 	sent("they are the ranges of pods already", "[]")
 }
 
-// TestPodCIDRsChangeSeldom: while one pod outside is there, others that come and go do not
-// make every Service be looked at again.
+// TestPodCIDRsChangeSeldom: while one pod is outside podCIDRs, further ones do not refresh all
+// Services.
 func TestPodCIDRsChangeSeldom(t *testing.T) {
 	tracker := New(nil)
 	tracker.Configure(Facts{NodeName: "n1", Pods: clusterPods})

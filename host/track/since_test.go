@@ -12,7 +12,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestSince follows since when the oldest of what is owed is.
+// TestSince follows since when the oldest change is owed.
 func TestSince(t *testing.T) {
 	tracker := New(nil)
 	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -26,32 +26,32 @@ func TestSince(t *testing.T) {
 	for i, step := range []struct {
 		what string
 		do   func()
-		want int // the second since when something is owed; 0: nothing is
+		want int // the second since when a change is owed; 0: none
 	}{
-		1:  {"nothing was heard yet", func() {}, 0},
-		2:  {"everything was heard", tracker.Synced, 2},
-		3:  {"it is handed out", next, 2},
-		4:  {"and confirmed", func() { ack() }, 0},
-		5:  {"a Service comes", func() { tracker.SetService(newService("a", "10.96.0.1")) }, 5},
-		6:  {"another one", func() { tracker.SetService(newService("b", "10.96.0.2")) }, 5},
-		7:  {"both are handed out", next, 5},
-		8:  {"and one of them changes", func() { tracker.SetService(newService("b", "10.96.0.3")) }, 5},
-		9:  {"the change is owed since it came", func() { ack() }, 8},
-		10: {"it is handed out", next, 8},
-		11: {"and fails: it is not owed until it is offered again", func() {
+		1:  {"before Synced", func() {}, 0},
+		2:  {"Synced", tracker.Synced, 2},
+		3:  {"a Full is sent", next, 2},
+		4:  {"it is confirmed", func() { ack() }, 0},
+		5:  {"a Service is added", func() { tracker.SetService(newService("a", "10.96.0.1")) }, 5},
+		6:  {"another Service is added", func() { tracker.SetService(newService("b", "10.96.0.2")) }, 5},
+		7:  {"both are sent", next, 5},
+		8:  {"one of them changes", func() { tracker.SetService(newService("b", "10.96.0.3")) }, 5},
+		9:  {"the change is owed since it was made", func() { ack() }, 8},
+		10: {"it is sent", next, 8},
+		11: {"it fails: it is not owed until Retry", func() {
 			ack(sdk.Failure{Name: out.Set[0].Name, Err: errors.New("busy")})
 		}, 0},
-		12: {"which is now", c.Retry, 12},
-		13: {"it is handed out", next, 12},
-		14: {"and goes in", func() { ack() }, 0},
+		12: {"Retry", c.Retry, 12},
+		13: {"it is sent", next, 12},
+		14: {"it is confirmed", func() { ack() }, 0},
 		15: {"the node changes", func() { tracker.Configure(Facts{NodeName: "n1", MasqueradeAll: true}) }, 15},
-		16: {"and changes back", func() { tracker.Configure(Facts{NodeName: "n1"}); next() }, 0},
-		17: {"it changes", func() { tracker.Configure(Facts{NodeName: "n1", MasqueradeAll: true}); next() }, 17},
-		18: {"and once more, on the way", func() { tracker.Configure(Facts{NodeName: "n1", MasqueradeBit: 3}) }, 17},
-		19: {"the first of which arrives", func() { ack() }, 18},
-		20: {"the dataplane has lost the thread", c.Resync, 18},
-		21: {"it is told everything", next, 18},
-		22: {"and confirms it", func() { ack() }, 0},
+		16: {"the node changes back", func() { tracker.Configure(Facts{NodeName: "n1"}); next() }, 0},
+		17: {"the node changes and is sent", func() { tracker.Configure(Facts{NodeName: "n1", MasqueradeAll: true}); next() }, 17},
+		18: {"the node changes again in flight", func() { tracker.Configure(Facts{NodeName: "n1", MasqueradeBit: 3}) }, 17},
+		19: {"the first change is confirmed", func() { ack() }, 18},
+		20: {"Resync", c.Resync, 18},
+		21: {"a Full is sent", next, 18},
+		22: {"it is confirmed", func() { ack() }, 0},
 	} {
 		if step.do == nil {
 			continue
@@ -68,7 +68,7 @@ func TestSince(t *testing.T) {
 	}
 }
 
-// TestStanding follows what is said of one Service, and since when.
+// TestStanding follows the state of one Service.
 func TestStanding(t *testing.T) {
 	tracker := New(nil)
 	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -89,15 +89,15 @@ func TestStanding(t *testing.T) {
 		state string
 		since int
 	}{
-		1: {"it comes", func() { tracker.SetService(newService("a", "10.96.0.1")) }, "pending", 1},
-		2: {"everything is handed out", next, "pending", 0},
-		3: {"and confirmed", func() { c.Ack(out.To, nil) }, "served", 3},
-		4: {"another one comes", func() { tracker.SetService(newService("b", "10.96.0.9")); next(); c.Ack(out.To, nil) }, "served", 3},
-		5: {"it changes", func() { tracker.SetService(newService("a", "10.96.0.2")) }, "pending", 5},
-		6: {"is handed out", next, "pending", 5},
-		7: {"and fails", func() { c.Ack(out.To, []sdk.Failure{busy}) }, "busy", 7},
-		8: {"and again", func() { c.Retry(); next(); c.Ack(out.To, []sdk.Failure{busy}) }, "busy", 7},
-		9: {"and goes in", func() { c.Retry(); next(); c.Ack(out.To, nil) }, "served", 9},
+		1: {"the Service is added", func() { tracker.SetService(newService("a", "10.96.0.1")) }, "pending", 1},
+		2: {"a Full is sent", next, "pending", 0},
+		3: {"it is confirmed", func() { c.Ack(out.To, nil) }, "served", 3},
+		4: {"another Service is added", func() { tracker.SetService(newService("b", "10.96.0.9")); next(); c.Ack(out.To, nil) }, "served", 3},
+		5: {"the Service changes", func() { tracker.SetService(newService("a", "10.96.0.2")) }, "pending", 5},
+		6: {"it is sent", next, "pending", 5},
+		7: {"it fails", func() { c.Ack(out.To, []sdk.Failure{busy}) }, "busy", 7},
+		8: {"it fails again", func() { c.Retry(); next(); c.Ack(out.To, []sdk.Failure{busy}) }, "busy", 7},
+		9: {"it is confirmed", func() { c.Retry(); next(); c.Ack(out.To, nil) }, "served", 9},
 	} {
 		if step.do == nil {
 			continue
@@ -123,7 +123,7 @@ func TestStanding(t *testing.T) {
 	}
 }
 
-// TestTroubledSince: since when a Service has problems, and no endpoint, outlasts its changes.
+// TestTroubledSince: changes do not affect since when a Service has problems or no endpoint.
 func TestTroubledSince(t *testing.T) {
 	tracker := New(nil)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -141,7 +141,7 @@ func TestTroubledSince(t *testing.T) {
 		at = at.Add(time.Second)
 	}
 	tracker.SetService(svc)
-	check("it comes", begin, begin)
+	check("it is added", begin, begin)
 	svc.Spec.ExternalIPs = append(svc.Spec.ExternalIPs, "nothing")
 	tracker.SetService(svc)
 	check("it changes", begin, begin)
@@ -149,7 +149,7 @@ func TestTroubledSince(t *testing.T) {
 	check("it has an endpoint", begin, time.Time{})
 	svc.Spec.ExternalIPs = nil
 	tracker.SetService(svc)
-	check("it is mended", time.Time{}, time.Time{})
+	check("it is corrected", time.Time{}, time.Time{})
 	tracker.DeleteSlice("ns1", "web-1")
-	check("the endpoint is gone", time.Time{}, at)
+	check("the endpoint is deleted", time.Time{}, at)
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestWhole: Whole returns what a session would be handed first, without what needs a missing
+// TestWhole: Whole returns the first Full of a session without Services that need a missing
 // feature, and reports nothing.
 func TestWhole(t *testing.T) {
 	t.Parallel()
 	if _, known := New(nil).Whole(everything.Features); known {
-		t.Error("before the caches are full everything is known")
+		t.Error("Whole returns a Full before Synced")
 	}
 	tracker, _, notices := followedTracker(t)
 	tracker.SetService(newService("api", "172.30.0.2"))
