@@ -16,7 +16,7 @@ import (
 // states are those that package dataplanes has names for.
 var states = []string{Serving, "stopped", "starting", "suspect", "waiting", "refused"}
 
-// every calls f with facts in every combination.
+// every calls f with every combination of facts.
 func every(f func(Facts)) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	both := []bool{false, true}
@@ -42,8 +42,8 @@ func every(f func(Facts)) {
 	}
 }
 
-// TestAssessmentIsOne: where status has nothing to say every probe is 200, and where a probe is
-// not 200 status says why.
+// TestAssessmentIsOne: a node without findings has good probes, and each failing probe has a
+// finding with the reason.
 func TestAssessmentIsOne(t *testing.T) {
 	every(func(f Facts) {
 		j := Assess(f)
@@ -54,7 +54,7 @@ func TestAssessmentIsOne(t *testing.T) {
 		well := j.Live && j.Healthy && j.Eligible && j.Ready
 		switch {
 		case len(j.Findings) == 0 && !well:
-			t.Errorf("nothing to look at, and it is not well: %+v of %+v", j, f)
+			t.Errorf("no findings, and a probe fails: %+v of %+v", j, f)
 		case !j.Live != codes[HostStuck], !j.Healthy && !codes[Waits], !j.Eligible != codes[NotEligible]:
 			t.Errorf("a probe fails without a reason: %+v of %+v", j, f)
 		case !j.Ready && !codes[NotServing] && !codes[NoWriter] && !codes[Waits]:
@@ -63,27 +63,27 @@ func TestAssessmentIsOne(t *testing.T) {
 	})
 }
 
-// TestAssessment holds each part of the assessment to what it is to hang on.
+// TestAssessment: each part of the assessment depends only on the facts that define it.
 func TestAssessment(t *testing.T) {
 	every(func(f Facts) {
 		j := Assess(f)
 		late := !f.Waiting.IsZero() && f.Now.Sub(f.Waiting) >= f.Allowed
 		if j.Live != (f.Stuck == "") {
-			t.Errorf("a restart of the host helps only where a loop of it is stuck: %+v of %+v", j, f)
+			t.Errorf("live must mean that no loop is stuck: %+v of %+v", j, f)
 		}
 		if j.Healthy != !late {
-			t.Errorf("healthy is what waits for less than two periods: %+v of %+v", j, f)
+			t.Errorf("healthy must mean that no change is late: %+v of %+v", j, f)
 		}
 		if p := f.Dataplane; j.Ready && (!p.Up || !p.Filled || !p.Active || p.NoWriter != "" || late) {
 			t.Errorf("ready without a dataplane that serves: %+v of %+v", j, f)
 		}
 		if shown := !f.Waiting.IsZero() && f.Now.Sub(f.Waiting) >= f.Shown; shown != slices.ContainsFunc(j.Findings, func(x Finding) bool { return x.Code == Waits }) {
-			t.Errorf("what waits is shown %t: %+v of %+v", !shown, j, f)
+			t.Errorf("a waiting change is shown: %t: %+v of %+v", !shown, j, f)
 		}
 	})
 }
 
-// TestFindings reads each of them.
+// TestFindings compares the text of each finding.
 func TestFindings(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	since := func(d time.Duration) time.Time { return now.Add(-d) }
@@ -123,7 +123,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestNeverProgrammed is the start of a node on which nothing ever goes in, for each cause.
+// TestNeverProgrammed starts a node on which no update ever succeeds, for each cause.
 func TestNeverProgrammed(t *testing.T) {
 	for what, dataplane := range map[string]Dataplane{
 		"no binary":                {State: "waiting", Why: "there is no such file"},
@@ -150,8 +150,8 @@ func TestNeverProgrammed(t *testing.T) {
 	}
 }
 
-// TestUnheard: before the source has synced nothing is owed, so an earlier host's
-// rules go on getting their share of what load balancers send.
+// TestUnheard: before the source has synced no change is owed, so load balancers continue to use
+// the rules of an earlier host.
 func TestUnheard(t *testing.T) {
 	b := newHarness(func(s *Settings) { s.Tracker = track.New(nil) })
 	b.setDataplane(func(p *Dataplane) { p.Filled = false })
@@ -161,7 +161,7 @@ func TestUnheard(t *testing.T) {
 	}
 }
 
-// TestActive: the metric is 1 for what serves, and not for what should.
+// TestActive: the metric is 1 for the dataplane that serves, not for the one that should serve.
 func TestActive(t *testing.T) {
 	for _, c := range []struct {
 		change func(*Dataplane)

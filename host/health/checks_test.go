@@ -21,7 +21,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// service is ns1/name, with that healthCheckNodePort unless it is zero.
+// service returns ns1/name, with a healthCheckNodePort unless it is zero.
 func service(name string, health int32) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns1", Name: name},
@@ -44,7 +44,7 @@ func slice(name string, addresses ...string) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// free is a port that nothing listens on.
+// free returns a port on which nothing listens.
 func free(t *testing.T) int32 {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -55,7 +55,7 @@ func free(t *testing.T) int32 {
 	return int32(l.Addr().(*net.TCPAddr).Port)
 }
 
-// fetch is what a server says: "CODE HEADER BODY".
+// fetch returns the response of a server: "CODE HEADER BODY".
 func fetch(url string) string {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	r, err := client.Get(url)
@@ -108,8 +108,7 @@ func TestChecks(t *testing.T) {
 	until(t, "a Service that is gone", get, "no answer")
 }
 
-// TestCheckOfALateNode sends no more to a node that does not follow, and to each family
-// no more than it has.
+// TestCheckOfALateNode: a node that is late fails the check, and each family has a count of its own.
 func TestCheckOfALateNode(t *testing.T) {
 	b := newHarness()
 	b.tracker.SetService(service("web", 31000))
@@ -131,7 +130,7 @@ func TestCheckOfALateNode(t *testing.T) {
 	}
 }
 
-// TestCheckOfOneFamily is asked in the family that its Service is in, and in no other.
+// TestCheckOfOneFamily: a check is served only in the families of its Service.
 func TestCheckOfOneFamily(t *testing.T) {
 	b := newHarness()
 	port := free(t)
@@ -146,7 +145,7 @@ func TestCheckOfOneFamily(t *testing.T) {
 	}
 }
 
-// TestCheckConflict has another process hold the port for a while.
+// TestCheckConflict: another process has the port for a while.
 func TestCheckConflict(t *testing.T) {
 	b := newHarness(func(s *Settings) {
 		s.Addrs = func() []Addr {
@@ -167,16 +166,16 @@ func TestCheckConflict(t *testing.T) {
 	addrs := listenAddrs(b.tracker.Node(), b.settings.Addrs())
 	b.checks.reconcile(b.tracker.HealthChecks(), addrs)
 	if got := fetch(first); got != "no answer" {
-		t.Errorf("with one of two addresses taken the other answers %s", got)
+		t.Errorf("one of two addresses is in use, and the other answers %s", got)
 	}
 	if open, failed := b.checks.counts(); open != 0 || failed != 1 || !slices.Equal(b.reasons(), []string{CheckNotServed}) {
-		t.Errorf("%d open, %d failed, told of %v", open, failed, b.reasons())
+		t.Errorf("%d open, %d failed, reported %v", open, failed, b.reasons())
 	}
 	if got, want := fmt.Sprint(b.Unbound()), fmt.Sprintf("[healthCheckNodePort %d of ns1/web: listen tcp4 127.0.0.2:%[1]d: bind: address already in use]", port); got != want {
 		t.Errorf("unbound: %s, want %s", got, want)
 	}
 	if n := b.notices[0]; n.Object != "ns1/web" || !strings.Contains(n.Message, "address already in use") {
-		t.Errorf("told %+v", n)
+		t.Errorf("reported %+v", n)
 	}
 
 	other.Close()
@@ -188,7 +187,7 @@ func TestCheckConflict(t *testing.T) {
 	}
 	b.checks.reconcile(b.tracker.HealthChecks(), addrs[:1])
 	if got := fetch(fmt.Sprintf("http://127.0.0.2:%d/", port)); got != "no answer" {
-		t.Errorf("an address that went away answers %s", got)
+		t.Errorf("a removed address answers %s", got)
 	}
 	if got := b.Unbound(); len(got) > 0 {
 		t.Errorf("unbound: %v", got)
@@ -199,7 +198,7 @@ func TestCheckConflict(t *testing.T) {
 	}
 }
 
-// TestMachineAddrs finds the machine's own address, whatever others it has.
+// TestMachineAddrs finds the addresses of the machine.
 func TestMachineAddrs(t *testing.T) {
 	devices, err := net.Interfaces()
 	if err != nil {
@@ -223,7 +222,7 @@ func TestMachineAddrs(t *testing.T) {
 	}
 	for _, a := range got {
 		if !want[a] {
-			t.Errorf("%v is none of %v", a, want)
+			t.Errorf("%v is not in %v", a, want)
 		}
 	}
 }

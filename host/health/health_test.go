@@ -23,7 +23,7 @@ import (
 
 const timeout = time.Minute
 
-// A harness is a server on a clock of its own, with the notices it reported.
+// A harness is a server with a fake clock, and the notices that it reported.
 type harness struct {
 	*Server
 	tracker *track.Tracker
@@ -60,7 +60,7 @@ func newHarness(edits ...func(*Settings)) *harness {
 	return b
 }
 
-// pass lets time pass, looking each second.
+// pass advances the clock, and observes the dataplane each second.
 func (b *harness) pass(d time.Duration) {
 	for range int(d / time.Second) {
 		b.mu.Lock()
@@ -92,7 +92,7 @@ func ask(h http.Handler, method, path, body string) *httptest.ResponseRecorder {
 	return w
 }
 
-// codes are what the three probes answer.
+// codes returns the status codes of the three probes.
 func (b *harness) codes() string {
 	b.observe()
 	var all []string
@@ -102,8 +102,7 @@ func (b *harness) codes() string {
 	return strings.Join(all, " ")
 }
 
-// TestProbes tells the story of a node. The codes are those of healthz, livez and
-// readyz.
+// TestProbes follows the probes of a node. The codes are those of healthz, livez and readyz.
 func TestProbes(t *testing.T) {
 	b := newHarness()
 	both := []sdk.Family{sdk.IPv4, sdk.IPv6}
@@ -115,46 +114,46 @@ func TestProbes(t *testing.T) {
 		do   func()
 		want string
 	}{
-		{"it starts", func() {}, "200 200 503"},
-		{"its first update goes in after a while", func() { b.pass(59 * time.Second) }, "200 200 503"},
-		{"it is late", func() { b.pass(time.Second) }, "503 200 503"},
-		{"however late that is", func() { b.pass(5 * time.Minute) }, "503 200 503"},
-		{"everything is applied", func() {
+		{"the host starts", func() {}, "200 200 503"},
+		{"the first update is slow", func() { b.pass(59 * time.Second) }, "200 200 503"},
+		{"the first update is late", func() { b.pass(time.Second) }, "503 200 503"},
+		{"it stays late", func() { b.pass(5 * time.Minute) }, "503 200 503"},
+		{"the first update is confirmed", func() {
 			b.setDataplane(func(p *Dataplane) { p.Filled = true })
 			b.Applied(Applied{Families: both, Full: true})
 		}, "200 200 200"},
 		{"nothing changes for an hour", func() { b.pass(time.Hour) }, "200 200 200"},
 		{"a change waits", func() { owed(b.now); b.pass(59 * time.Second) }, "200 200 200"},
-		{"for two periods", func() { b.pass(time.Second) }, "503 200 503"},
-		{"it is applied, and another has waited for less", func() { owed(b.now.Add(-30 * time.Second)); b.Applied(Applied{Families: both[:1]}) }, "200 200 200"},
-		{"for too long now", func() { b.pass(30 * time.Second) }, "503 200 503"},
-		{"and is applied", func() { served(); b.Applied(Applied{Families: both[:1]}) }, "200 200 200"},
-		{"the autoscaler wants the node", func() { b.SetNode(true, false) }, "503 200 200"},
-		{"and no more", func() { b.SetNode(false, false) }, "200 200 200"},
+		{"the change waits for two periods", func() { b.pass(time.Second) }, "503 200 503"},
+		{"it is confirmed, and another change has waited for less", func() { owed(b.now.Add(-30 * time.Second)); b.Applied(Applied{Families: both[:1]}) }, "200 200 200"},
+		{"the other change waits for too long", func() { b.pass(30 * time.Second) }, "503 200 503"},
+		{"it is confirmed", func() { served(); b.Applied(Applied{Families: both[:1]}) }, "200 200 200"},
+		{"the autoscaler will remove the node", func() { b.SetNode(true, false) }, "503 200 200"},
+		{"the autoscaler keeps the node", func() { b.SetNode(false, false) }, "200 200 200"},
 		{"the plugin is away, nothing changes", func() { b.setDataplane(func(p *Dataplane) { p.Up, p.Filled = false, false }); b.pass(time.Hour) }, "200 200 503"},
-		{"it is back, and told everything for long", func() { b.setDataplane(func(p *Dataplane) { p.Up = true; p.Since = b.now }); b.pass(5 * time.Minute) }, "200 200 503"},
-		{"which does not go in", func() { b.setDataplane(func(p *Dataplane) { p.Failure = "busy" }); b.pass(30 * time.Second) }, "200 200 503"},
-		{"it dies of that again and again", func() { b.setDataplane(func(p *Dataplane) { p.Up, p.Failure = false, "" }); b.pass(31 * time.Second) }, "503 200 503"},
-		{"it has confirmed everything", func() { b.setDataplane(func(p *Dataplane) { p.Up, p.Filled = true, true }); served() }, "200 200 200"},
+		{"it is back, and a Full takes long", func() { b.setDataplane(func(p *Dataplane) { p.Up = true; p.Since = b.now }); b.pass(5 * time.Minute) }, "200 200 503"},
+		{"the Full fails", func() { b.setDataplane(func(p *Dataplane) { p.Failure = "busy" }); b.pass(30 * time.Second) }, "200 200 503"},
+		{"the plugin ends each time", func() { b.setDataplane(func(p *Dataplane) { p.Up, p.Failure = false, "" }); b.pass(31 * time.Second) }, "503 200 503"},
+		{"the Full is confirmed", func() { b.setDataplane(func(p *Dataplane) { p.Up, p.Filled = true, true }); served() }, "200 200 200"},
 		{"the plugin is away, and something changes", func() {
 			b.setDataplane(func(p *Dataplane) { p.Up, p.Filled = false, false })
 			b.tracker.SetService(service("a", 0))
 			b.pass(30 * time.Second)
 		}, "200 200 503"},
-		{"for too long", func() { b.pass(40 * time.Second) }, "503 200 503"},
+		{"the change waits for too long", func() { b.pass(40 * time.Second) }, "503 200 503"},
 		{"the plugin is back", func() {
 			b.setDataplane(func(p *Dataplane) { p.Up, p.Filled = true, true })
 			b.Applied(Applied{Families: both, Full: true})
 		}, "200 200 200"},
 		{"another process is the writer", func() { b.setDataplane(func(p *Dataplane) { p.NoWriter = "pid 7 is" }); b.pass(time.Second) }, "200 200 503"},
-		{"for too long", func() { b.pass(time.Minute) }, "503 200 503"},
-		{"and no more", func() { b.setDataplane(func(p *Dataplane) { p.NoWriter = "" }) }, "200 200 200"},
-		{"a relay is away: what it served is gone", func() {
+		{"that takes too long", func() { b.pass(time.Minute) }, "503 200 503"},
+		{"the plugin is the writer again", func() { b.setDataplane(func(p *Dataplane) { p.NoWriter = "" }) }, "200 200 200"},
+		{"a relay is away, and serves nothing", func() {
 			b.setDataplane(func(p *Dataplane) { p.Up, p.Filled, p.Mortal = false, false, true })
 			b.pass(70 * time.Second)
 		}, "503 200 503"},
 		{"the period is longer now", func() { b.SetPeriods(0, time.Minute) }, "200 200 503"},
-		{"the loop that keeps the process is stuck", func() { b.setDataplane(func(p *Dataplane) { p.Looked = b.now }); b.pass(62 * time.Second) }, "503 503 503"},
+		{"the loop that runs the process is stuck", func() { b.setDataplane(func(p *Dataplane) { p.Looked = b.now }); b.pass(62 * time.Second) }, "503 503 503"},
 	} {
 		step.do()
 		if got := b.codes(); got != step.want {
@@ -163,7 +162,7 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestProbeBodies holds the bodies to kube-proxy's, byte for byte.
+// TestProbeBodies compares the bodies with kube-proxy's, byte for byte.
 func TestProbeBodies(t *testing.T) {
 	b := newHarness()
 	b.Applied(Applied{Families: []sdk.Family{sdk.IPv4}, Full: true})
@@ -190,7 +189,7 @@ func TestProbeBodies(t *testing.T) {
 	}
 }
 
-// TestEndpoints asks for each endpoint of the metrics server.
+// TestEndpoints requests each path of the metrics server.
 func TestEndpoints(t *testing.T) {
 	b := newHarness(func(s *Settings) { s.Profiling = true })
 	h := b.Server.Endpoints()
@@ -263,8 +262,7 @@ func until(t *testing.T, what string, get func() string, want string) {
 	})
 }
 
-// TestHardFail ends the servers with an address that cannot be bound, and only
-// where that was asked for.
+// TestHardFail: an address that cannot be bound ends the servers only if HardFail is set.
 func TestHardFail(t *testing.T) {
 	taken, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -278,7 +276,7 @@ func TestHardFail(t *testing.T) {
 		t.Errorf("Run returned %v", err)
 	}
 	if got := b.reasons(); !slices.Equal(got, []string{ProbesNotServed}) {
-		t.Errorf("told of %v", got)
+		t.Errorf("reported %v", got)
 	}
 
 	soft := newHarness(func(s *Settings) { s.Metrics = taken.Addr().String() })
@@ -294,8 +292,8 @@ func TestHardFail(t *testing.T) {
 	}
 }
 
-// TestIdleConnections: callers that hold all connections of one server keep no probe waiting, and those of their own
-// server wait only until one of them goes.
+// TestIdleConnections: clients that use all connections of one server do not delay probes, and delay other clients of
+// the same server only until they disconnect.
 func TestIdleConnections(t *testing.T) {
 	at := func() string { return fmt.Sprintf("127.0.0.1:%d", free(t)) }
 	b := newHarness(func(s *Settings) { s.Healthz, s.Metrics = at(), at() })

@@ -65,7 +65,7 @@ func refusals(r sdk.Report, name string) string {
 	return strings.Join(refused, "\n")
 }
 
-// TestHostsNames keeps a dataplane from the host's own names, whatever it is called.
+// TestHostsNames: a dataplane of any name cannot publish metrics of the host.
 func TestHostsNames(t *testing.T) {
 	served := 0
 	for name := range scrape(t, busy(t)) {
@@ -84,8 +84,8 @@ func TestHostsNames(t *testing.T) {
 	}
 }
 
-// TestHelp has a metric of a dataplane's own described as the dataplane does, in one text for
-// all its series; kube-proxy's stay as they are.
+// TestHelp: the first help text of a dataplane's own metric is used for all its series; those of
+// kube-proxy's metrics do not change.
 func TestHelp(t *testing.T) {
 	b := newHarness()
 	b.setDataplane(func(p *Dataplane) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestZpages asks for statusz and flagz as clients of Kubernetes' components do.
+// TestZpages requests statusz and flagz as clients of Kubernetes components do.
 func TestZpages(t *testing.T) {
 	b := newHarness(func(s *Settings) {
 		s.Config = func() ([]byte, error) {
@@ -48,7 +48,7 @@ func TestZpages(t *testing.T) {
 	}
 }
 
-// TestConfigzOfKubeProxy shows a kube-proxy's file under kube-proxy's key, beside what is in force.
+// TestConfigzOfKubeProxy: a kube-proxy configuration file is under kube-proxy's key, beside the current settings.
 func TestConfigzOfKubeProxy(t *testing.T) {
 	b := newHarness(func(s *Settings) { s.KubeProxy = func() []byte { return []byte(`{"mode":"ipvs"}`) } })
 	want := `{"pointsman.dev":{"mode":"iptables"},"kubeproxy.config.k8s.io":{"mode":"ipvs"}}`

@@ -18,7 +18,7 @@ type watch struct{ at time.Time }
 
 func (w *watch) now() time.Time { return w.at }
 
-// sinkLog notes what a sink gets, a line each: the second, how often, what.
+// sinkLog records the events of a sink, a line each: the second, the count, the event.
 type sinkLog struct {
 	mu    sync.Mutex
 	lines []string
@@ -48,21 +48,21 @@ func TestSinks(t *testing.T) {
 		events []at
 		want   string
 	}{
-		{"a first one at once", []at{{0, crash}}, `
+		{"the first event at once", []at{{0, crash}}, `
 0s 1× PluginCrashed ipvs: exit status 2`},
-		{"another is another", []at{{0, crash}, {0, other}}, `
+		{"events with different messages are different", []at{{0, crash}, {0, other}}, `
 0s 1× PluginCrashed ipvs: exit status 2
 0s 1× PluginCrashed ipvs: killed`},
-		{"what repeats is passed on ever more seldom, with how often", every(1, 100, crash), `
+		{"repeated events at growing intervals, with their count", every(1, 100, crash), `
 0s 1× PluginCrashed ipvs: exit status 2
 10s 10× PluginCrashed ipvs: exit status 2
 30s 20× PluginCrashed ipvs: exit status 2
 70s 40× PluginCrashed ipvs: exit status 2`},
-		{"after a long silence at once again", []at{{0, crash}, {1, crash}, {700, crash}, {709, crash}, {711, crash}}, `
+		{"after a long silence at once", []at{{0, crash}, {1, crash}, {700, crash}, {709, crash}, {711, crash}}, `
 0s 1× PluginCrashed ipvs: exit status 2
 700s 2× PluginCrashed ipvs: exit status 2
 711s 2× PluginCrashed ipvs: exit status 2`},
-		{"a clock that was set back mutes nothing", []at{{9000, crash}, {0, crash}}, `
+		{"a clock that is set back suppresses nothing", []at{{9000, crash}, {0, crash}}, `
 9000s 1× PluginCrashed ipvs: exit status 2
 0s 1× PluginCrashed ipvs: exit status 2`},
 	} {
@@ -81,8 +81,8 @@ func TestSinks(t *testing.T) {
 	}
 }
 
-// Ten thousand Services that fail for one cause are a hundred lines, and the last
-// of them says so; the counts know of all.
+// Ten thousand Services that fail for one reason are a hundred lines and a note; the count
+// includes all of them.
 func TestFlood(t *testing.T) {
 	clock := watch{at: start}
 	var log sinkLog
@@ -91,7 +91,7 @@ func TestFlood(t *testing.T) {
 		r.Report(Event{Reason: "ServiceFailed", Object: fmt.Sprintf("ns/svc-%d", i), Message: "no room"})
 	}
 	if n := len(log.lines); n != floodLimit+1 {
-		t.Errorf("got %d lines, want %d and one that says more follow", n, floodLimit)
+		t.Errorf("got %d lines, want %d and a note", n, floodLimit)
 	}
 	if last := log.lines[len(log.lines)-1]; !strings.Contains(last, "only counted") {
 		t.Errorf("the last line is %q", last)
@@ -127,7 +127,7 @@ func TestRecent(t *testing.T) {
 	}
 }
 
-// Whatever comes in, memory is bounded.
+// Memory is limited whatever is reported.
 func TestBounds(t *testing.T) {
 	r := New(time.Now)
 	for i := range 3 * maxRecent {

@@ -43,29 +43,29 @@ func TestStale(t *testing.T) {
 	}{
 		{"its endpoint serves", "10.0.0.1:53", "10.1.0.1:53", false},
 		{"its endpoint is gone", "10.0.0.1:53", "10.1.0.9:53", true},
-		{"its endpoint goes on at another port", "10.0.0.1:53", "10.1.0.1:54", true},
+		{"its endpoint serves another port", "10.0.0.1:53", "10.1.0.1:54", true},
 		{"it began when no endpoint served, and was never translated", "10.0.0.1:53", "10.0.0.1:53", true},
-		{"another port of the address is not ours", "10.0.0.1:54", "10.1.0.9:53", false},
+		{"no Service has that port of the address", "10.0.0.1:54", "10.1.0.9:53", false},
 		{"an endpoint of the Local policy serves", "10.0.0.2:53", "10.1.0.2:53", false},
 		{"a terminating endpoint still serves, whatever its port", "10.0.0.3:53", "10.1.0.3:54", false},
 		{"no endpoint serves", "10.0.0.6:53", "10.1.0.9:53", true},
 		{"no endpoint serves, and it was never translated", "10.0.0.6:53", "10.0.0.6:53", false},
-		{"the frontend is another Service's now", "10.0.0.7:53", "10.1.0.7:53", false},
-		{"the frontend is another Service's now, and it is of before", "10.0.0.7:53", "10.1.0.9:53", true},
-		{"a node port by its endpoint", "192.0.2.10:30053", "10.1.0.4:53", false},
-		{"a node port by a gone endpoint", "192.0.2.10:30053", "10.1.0.9:53", true},
+		{"the frontend has a new owner that serves", "10.0.0.7:53", "10.1.0.7:53", false},
+		{"the frontend has a new owner, and the flow is older", "10.0.0.7:53", "10.1.0.9:53", true},
+		{"a node port with a serving endpoint", "192.0.2.10:30053", "10.1.0.4:53", false},
+		{"a node port with a removed endpoint", "192.0.2.10:30053", "10.1.0.9:53", true},
 		{"the port of a node port on another machine", "198.51.100.1:30053", "198.51.100.1:53", false},
-		{"a TCP Service says nothing of UDP", "10.0.0.5:53", "10.1.0.9:53", false},
-		{"no address of ours", "198.51.100.1:53", "198.51.100.1:53", false},
+		{"a TCP Service has no UDP flows", "10.0.0.5:53", "10.1.0.9:53", false},
+		{"no Service has the address", "198.51.100.1:53", "198.51.100.1:53", false},
 	} {
 		if got := served.Stale(Flow{To: addrPort(c.to), Reply: addrPort(c.reply)}); got != c.stale {
 			t.Errorf("%s: %s by %s is stale: %t, want %t", c.why, c.to, c.reply, got, c.stale)
 		}
 	}
 	if (Served{}).Stale(Flow{To: addrPort("10.0.0.1:53")}) {
-		t.Error("a Served of no Service finds a flow stale")
+		t.Error("a flow is stale without Services")
 	}
 	if !Serving(sdk.IPv6, services, nil).Empty() {
-		t.Error("IPv4 Services are served in IPv6")
+		t.Error("an IPv4 Service has IPv6 flows")
 	}
 }

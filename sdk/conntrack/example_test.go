@@ -10,7 +10,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/conntrack"
 )
 
-// Of two flows to one frontend the one whose endpoint is gone is stale.
+// One of two flows to a frontend is stale, because its endpoint is gone.
 func ExampleServing() {
 	dns := sdk.Service{
 		Name:      sdk.Name{Namespace: "kube-system", Service: "dns", Protocol: sdk.UDP, Family: sdk.IPv4},

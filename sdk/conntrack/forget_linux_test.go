@@ -18,8 +18,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestKernelForget makes three flows in a namespace of its own: one led to an
-// endpoint that is gone, one to an endpoint that serves, one to no Service.
+// TestKernelForget creates three flows in its own namespace: to an endpoint that is gone, to an
+// endpoint that serves, and to no Service.
 func TestKernelForget(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it makes a network namespace")
@@ -39,7 +39,7 @@ func TestKernelForget(t *testing.T) {
 	steps := 0
 	n, err := Forget(sdk.IPv4, served.Telling(func() { steps++ }))
 	if steps < 3 {
-		t.Errorf("told of %d flows that were looked at, want 3", steps)
+		t.Errorf("step was called for %d flows, want 3", steps)
 	}
 	if err != nil || n != 1 {
 		t.Fatalf("forgot %d flows, error %v; want the one whose endpoint is gone", n, err)
@@ -57,7 +57,7 @@ func TestKernelForget(t *testing.T) {
 	}
 }
 
-// TestKernelForgetEarly: of connections to a frontend only one that nothing has answered is forgotten.
+// TestKernelForgetEarly: of connections to a frontend only the unanswered one is deleted.
 func TestKernelForgetEarly(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it makes a network namespace")
@@ -65,7 +65,7 @@ func TestKernelForgetEarly(t *testing.T) {
 	ownNamespace(t)
 	run(t, "ip", "link", "set", "lo", "up")
 	run(t, "ip", "address", "add", "10.0.0.1/32", "dev", "lo")
-	run(t, "iptables", "-A", "OUTPUT", "-m", "conntrack", "--ctstate", "NEW") // has the kernel track connections
+	run(t, "iptables", "-A", "OUTPUT", "-m", "conntrack", "--ctstate", "NEW") // makes the kernel track connections
 	answered, err := net.Listen("tcp4", "10.0.0.1:80")
 	if err != nil {
 		t.Fatal(err)
@@ -96,8 +96,8 @@ func TestKernelForgetEarly(t *testing.T) {
 	}
 }
 
-// TestKernelForgetFailed: of TCP connections only those are forgotten that were reset or never
-// answered, and whose replies come from where nothing is any more.
+// TestKernelForgetFailed: only TCP connections are deleted that were reset or never answered, and
+// whose replies come from a port without a socket.
 func TestKernelForgetFailed(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it makes a network namespace")
@@ -140,7 +140,7 @@ func TestKernelForgetFailed(t *testing.T) {
 	}
 }
 
-// meet makes a connection, which the listener's side ends.
+// meet opens a connection, which the listener's side closes.
 func meet(t *testing.T, to string, l net.Listener, reset bool) {
 	t.Helper()
 	client, err := net.Dial("tcp4", to)

@@ -9,8 +9,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Rounds are told in kube-proxy's words, and what is counted later is not in a
-// report that was made before.
+// Rounds have kube-proxy's names, and a later count does not change an earlier report.
 func TestRounds(t *testing.T) {
 	r := NewRounds(sdk.IPv6)
 	r.Count(3*time.Millisecond, 2)

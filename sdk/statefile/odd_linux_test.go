@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// odd makes each thing at path that is no regular file.
+// odd creates files at path that are not regular.
 var odd = map[string]func(path string) error{
 	"pipe":         func(path string) error { return syscall.Mkfifo(path, 0o600) },
 	"link":         func(path string) error { return os.Symlink("/dev/zero", path) },
@@ -21,8 +21,7 @@ var odd = map[string]func(path string) error{
 	"device":       func(path string) error { return syscall.Mknod(path, syscall.S_IFCHR|0o600, 1<<8|5) }, // /dev/zero
 }
 
-// TestOddFiles reads none of them, waits for nothing, and writes in their place, or says
-// that it cannot.
+// TestOddFiles: Read refuses such files without blocking, and Write replaces them or fails.
 func TestOddFiles(t *testing.T) {
 	for name, make := range odd {
 		for _, at := range []string{"mode.json", "mode.json.new"} {
@@ -34,7 +33,7 @@ func TestOddFiles(t *testing.T) {
 				} else if err != nil {
 					t.Fatal(err)
 				}
-				done := time.AfterFunc(time.Minute, func() { panic("it waits") })
+				done := time.AfterFunc(time.Minute, func() { panic("blocked") })
 				defer done.Stop()
 				if at == "mode.json" {
 					if _, err := Read(file); !errors.Is(err, ErrUnusable) {
@@ -43,7 +42,7 @@ func TestOddFiles(t *testing.T) {
 				}
 				if name == "directory" && at == "mode.json" {
 					if err := Write(file, []byte("x")); err == nil {
-						t.Error("a directory gave way")
+						t.Error("a directory was replaced")
 					}
 					return
 				}

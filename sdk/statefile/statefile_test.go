@@ -29,7 +29,7 @@ func TestWriteAndRead(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm()&0o077 != 0 {
-		t.Errorf("%v, %v; want it private", info.Mode(), err)
+		t.Errorf("%v, %v; want mode 0600", info.Mode(), err)
 	}
 	for range 2 {
 		if err := Remove(file); err != nil {
@@ -37,11 +37,11 @@ func TestWriteAndRead(t *testing.T) {
 		}
 	}
 	if left, _ := os.ReadDir(filepath.Dir(file)); len(left) > 0 {
-		t.Errorf("%v were left", left)
+		t.Errorf("left behind: %v", left)
 	}
 }
 
-// TestManyWriteAtOnce: the file is always one of those that were written.
+// TestManyWriteAtOnce: concurrent writers leave the content of one of them.
 func TestManyWriteAtOnce(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mode.json")
 	var writers sync.WaitGroup
