@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// many is a Full of n Services with ten endpoints each.
+// many returns a Full of n Services with ten endpoints each.
 func many(n int) Update {
 	u := Update{To: 1, Full: true}
 	for i := range n {
@@ -17,7 +17,7 @@ func many(n int) Update {
 	return u
 }
 
-// oneOf is Service number i, with so many endpoints.
+// oneOf returns the i-th Service, with that number of endpoints.
 func oneOf(i, endpoints int) Service {
 	at := func(a byte, port uint16) netip.AddrPort {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{a, byte(i >> 16), byte(i >> 8), byte(i)}), port)
@@ -32,7 +32,7 @@ func oneOf(i, endpoints int) Service {
 	return s
 }
 
-// turning is a State of n Services of which one changes with each call.
+// turning returns a function that changes one Service in a State of n.
 func turning(tb testing.TB, n int) func() {
 	var s State
 	if _, err := s.Apply(many(n)); err != nil {

@@ -29,8 +29,8 @@ var (
 	}
 )
 
-// A whole dataplane, which only writes down what it should serve. In a plugin,
-// main gives it to wire.Serve, and the host does what stands below.
+// A dataplane that only prints what it should serve. In a plugin, main passes it to
+// wire.Serve, and the host makes the calls below.
 func Example() {
 	description := sdk.Description{Name: "printer", Version: "0.1.0", Features: sdk.Features}
 	printer := sdk.Whole(description, func(_ context.Context, s sdk.State) error {
@@ -62,8 +62,8 @@ func Example() {
 	// 0 Services on n1
 }
 
-// A dataplane that works in proportion to the change: here a table in memory,
-// which cannot take a Service that is called "bad".
+// A dataplane whose work is proportional to the change: a table in memory, which cannot
+// serve a Service named "bad".
 type table struct {
 	state sdk.State
 	rows  map[sdk.Name][]sdk.Endpoint
@@ -113,8 +113,7 @@ func ExampleState() {
 	// at 9 map[ns1/web:http/tcp4:[10.180.0.1:8080 here]] <nil>
 }
 
-// Where packets go, asked and not served: a relay in a process need do no more
-// than this, and choose an endpoint.
+// Route returns where packets go. A relay only has to call it and choose an endpoint.
 func ExampleService_Route() {
 	node := sdk.Node{Pods: sdk.Pods{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.180.0.0/24")}}}
 	callers := map[string]sdk.Caller{

@@ -16,8 +16,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A balancer writes one file for the program that serves, from a function that gets everything. It
-// has an option, names the Services that it cannot write, and says what is served.
+// A balancer writes the configuration file of another program. It has an option, reports the
+// Services that it cannot write, and lists what is served.
 type balancer struct {
 	mu      sync.Mutex // list may be called beside serve
 	written []sdk.Served
@@ -28,7 +28,7 @@ func (b *balancer) configure(_ context.Context, setup sdk.Setup) error {
 	return err
 }
 
-// algorithm reads the only option that there is.
+// algorithm returns the only option.
 func algorithm(options []byte) (string, error) {
 	o := struct{ Algorithm string }{"roundrobin"}
 	if len(options) > 0 {
@@ -69,7 +69,7 @@ func (b *balancer) serve(_ context.Context, setup sdk.Setup, state sdk.State) er
 	}
 	fmt.Println(filepath.Join(setup.StateDir, "balancer.cfg"), how, "with", len(b.written), "frontends")
 	if len(failed) > 0 {
-		return failed // all the others are served
+		return failed // all other Services are served
 	}
 	return nil
 }
@@ -80,8 +80,8 @@ func (b *balancer) list(context.Context) ([]sdk.Served, error) {
 	return slices.Clone(b.written), nil
 }
 
-// A function that serves everything, with options, a directory, a word for each Service that it
-// cannot serve, and a list that a swap is verified by.
+// A function that serves the whole state, with options, a directory, a failure for each Service
+// that it cannot serve, and a list with which a host verifies a swap.
 func ExampleWholeOf() {
 	b := &balancer{}
 	d := sdk.WholeOf(sdk.Description{Name: "balancer", Version: "0.1.0", Features: sdk.Features},

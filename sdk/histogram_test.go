@@ -9,7 +9,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A value belongs to the first bound that is not below it.
+// A value counts in the bucket of the first bound that is not below it.
 func TestHistogram(t *testing.T) {
 	h := sdk.NewHistogram("m", nil, 1, 2, 4)
 	for _, v := range []float64{0, 1, 1.5, 2, 4, 4.5, 100} {

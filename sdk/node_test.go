@@ -45,9 +45,9 @@ func TestPods(t *testing.T) {
 		{"by range, another node's", cidrs, true, false, "10.180.1.1", "", false},
 		{"by ranges of both families", both, true, true, "fd00:10:180::7", "", true},
 		{"by bridge", bridge, true, true, "203.0.113.1", "cni0", true},
-		{"by bridge, the address is no matter", bridge, true, true, "10.180.0.1", "eth0", false},
-		{"by bridge, the name is whole", bridge, true, true, "10.180.0.1", "cni01", false},
-		{"by bridge, on which it came is not known", bridge, true, true, "10.180.0.1", "", false},
+		{"by bridge, whatever the address", bridge, true, true, "10.180.0.1", "eth0", false},
+		{"by bridge, with a longer name", bridge, true, true, "10.180.0.1", "cni01", false},
+		{"by bridge, the interface is not known", bridge, true, true, "10.180.0.1", "", false},
 		{"by interface", veth, true, true, "203.0.113.1", "cali9a", true},
 		{"by interface, another", veth, true, true, "10.180.0.1", "eth0", false},
 	} {
@@ -60,7 +60,7 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// TestNodeEqual changes each field by itself: none is forgotten.
+// TestNodeEqual changes each field alone: Equal compares all of them.
 func TestNodeEqual(t *testing.T) {
 	whole := func() Node {
 		return Node{

@@ -13,7 +13,7 @@ import (
 
 func ap(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 
-// sample has something in every field.
+// sample returns a Service with a value in every field.
 func sample() Service {
 	return Service{
 		Name: Name{Namespace: "ns1", Service: "web", Port: "http", Protocol: UDP, Family: IPv4},
@@ -31,8 +31,8 @@ func sample() Service {
 	}
 }
 
-// other expects that each change makes a value that is not equal, and that a
-// change for every field of the type is there.
+// other checks that each change makes a value unequal, and that there is a change for each field
+// of the type.
 func other[V any](t *testing.T, v V, equal func(V, V) bool, changes map[string]func(*V)) {
 	t.Helper()
 	for i := range reflect.TypeFor[V]().NumField() {
@@ -50,7 +50,7 @@ func other[V any](t *testing.T, v V, equal func(V, V) bool, changes map[string]f
 	}
 }
 
-// TestEqual changes each field by itself: none is forgotten.
+// TestEqual changes each field alone: Equal compares all of them.
 func TestEqual(t *testing.T) {
 	if !sample().Equal(sample()) || !(Service{}).Equal(Service{Hints: map[string]string{}, Cluster: []Endpoint{}}) {
 		t.Error("a Service does not equal itself")
@@ -73,8 +73,7 @@ func TestEqual(t *testing.T) {
 	})
 }
 
-// TestNormalize: however the lists of a Service are shuffled and repeated, it is
-// the same Service.
+// TestNormalize: a Service with shuffled and repeated elements becomes the same Service.
 func TestNormalize(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for range 200 {
@@ -82,7 +81,7 @@ func TestNormalize(t *testing.T) {
 		s.Frontends[2].Sources = mix(random, s.Frontends[2].Sources)
 		random.Shuffle(len(s.Frontends), func(i, j int) { s.Frontends[i], s.Frontends[j] = s.Frontends[j], s.Frontends[i] })
 		s.Cluster, s.Local, s.Serving = mix(random, s.Cluster), mix(random, s.Local), mix(random, s.Serving)
-		s.Cluster = append(s.Cluster, Endpoint{Addr: s.Cluster[0].Addr}) // said by another slice, which does not know the node
+		s.Cluster = append(s.Cluster, Endpoint{Addr: s.Cluster[0].Addr}) // from another slice, without a node
 		for _, ep := range s.Cluster {
 			if ep.OnNode {
 				s.Cluster = append(s.Cluster, Endpoint{Addr: ep.Addr})
@@ -104,7 +103,7 @@ func TestNormalize(t *testing.T) {
 	}
 }
 
-// mix repeats some of a list and shuffles it.
+// mix repeats some elements of a list and shuffles it.
 func mix[V any](random *rand.Rand, list []V) []V {
 	mixed := slices.Clone(list)
 	for range random.IntN(3) {
@@ -114,8 +113,7 @@ func mix[V any](random *rand.Rand, list []V) []V {
 	return mixed
 }
 
-// TestCompare: each order is total, and its steps are in the order of the
-// comments.
+// TestCompare: each order is total and compares the fields in the documented order.
 func TestCompare(t *testing.T) {
 	ascends(t, Name.Compare, []Name{
 		{},
@@ -163,8 +161,8 @@ func cmpInt(i, j int) int {
 	return 0
 }
 
-// TestReachable: Cluster and Local together, each address once, and on the node
-// if either says so.
+// TestReachable: the result is Cluster and Local, each address once, and OnNode if it is in one of
+// them.
 func TestReachable(t *testing.T) {
 	a, b, c := ap("10.0.0.1:80"), ap("10.0.0.2:80"), ap("10.0.0.3:80")
 	s := Service{
@@ -186,7 +184,7 @@ func TestReachable(t *testing.T) {
 func TestEndpointsAndUses(t *testing.T) {
 	s := sample()
 	if !slices.Equal(s.Endpoints(Cluster), s.Cluster) || !slices.Equal(s.Endpoints(Local), s.Local) {
-		t.Error("a policy draws from the other's list")
+		t.Error("a policy uses the list of the other policy")
 	}
 	if !s.Uses(Cluster) || !s.Uses(Local) {
 		t.Error("a policy in use is not")
@@ -230,7 +228,7 @@ func TestFamilyOf(t *testing.T) {
 	}
 }
 
-// TestCheck makes one thing wrong at a time.
+// TestCheck makes one mistake at a time.
 func TestCheck(t *testing.T) {
 	if err := sample().Check(); err != nil {
 		t.Error(err)

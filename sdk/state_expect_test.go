@@ -14,7 +14,7 @@ type expected struct {
 	services   map[Name]string
 }
 
-// expect takes u into the model, and says what State should make of it.
+// expect applies u to the model, and returns the changes that State should return.
 func (s *walk) expect(u Update) expected {
 	named := map[Name]bool{}
 	unsure := maps.Clone(s.unsure)
@@ -81,7 +81,7 @@ func (e expected) compare(c Changes) error {
 	return nil
 }
 
-// agrees compares what State holds.
+// agrees compares the content of State with the model.
 func (s *walk) agrees() error {
 	if !maps.EqualFunc(s.state.Services, s.applied, Service.Equal) {
 		return fmt.Errorf("the state has %v, and should have %v", s.state.Services, s.applied)
@@ -99,8 +99,7 @@ func sorted(c Changes) []Change {
 	return slices.SortedFunc(slices.Values(c.Services), func(a, b Change) int { return a.Name.Compare(b.Name) })
 }
 
-// served is what all this is for: a kernel that follows the changes serves what is
-// wanted.
+// served checks that a kernel which follows the changes serves the desired Services.
 func (s *walk) served() error {
 	if s.state.Revision() != s.at {
 		return fmt.Errorf("confirmed %d, at revision %d", s.at, s.state.Revision())

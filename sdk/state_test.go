@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestStateApply walks long random ways and holds each step to a model.
+// TestStateApply applies long random sequences of updates and compares each step with a model.
 func TestStateApply(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4)) // the same walks each time
 	for walk := range 200 {
@@ -24,7 +24,7 @@ func TestStateApply(t *testing.T) {
 	}
 }
 
-// FuzzStateApply looks for a way that the model and State part.
+// FuzzStateApply searches for a sequence for which the model and State differ.
 func FuzzStateApply(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16})
@@ -37,8 +37,8 @@ func FuzzStateApply(f *testing.F) {
 	})
 }
 
-// A walk has a host, a dataplane with a State, and a kernel, which go on as the
-// dice fall. All it knows of State is what its comments promise.
+// A walk has a host, a dataplane with a State, and a kernel, which act at random. Its model of
+// State follows from the comments of State.
 type walk struct {
 	dice  []byte
 	state State
@@ -50,8 +50,8 @@ type walk struct {
 	newest   uint64
 	fullNext bool
 
-	// What State should think.
-	applied     map[Name]Service // whatever was applied last
+	// The model of State.
+	applied     map[Name]Service // last applied
 	settled     map[Name]Service // as last confirmed
 	failed      map[Name]bool
 	unsure      map[Name]bool // applied and not confirmed
@@ -62,7 +62,7 @@ type walk struct {
 	kernel map[Name]Service // written only as Changes say
 }
 
-// tell goes on until the dice are used up.
+// tell runs until all dice are used.
 func tell(dice []byte) error {
 	s := &walk{
 		dice: dice, fullNext: true,
@@ -78,7 +78,7 @@ func tell(dice []byte) error {
 	return nil
 }
 
-// draw is a number below n.
+// draw returns a number below n.
 func (s *walk) draw(n int) int {
 	if len(s.dice) == 0 {
 		return 0
@@ -88,7 +88,7 @@ func (s *walk) draw(n int) int {
 	return d
 }
 
-// names are few, so that they meet often.
+// names are few, so that changes often concern the same one.
 var names = func() []Name {
 	var all []Name
 	for _, service := range []string{"a", "b", "c", "d", "e"} {
@@ -122,7 +122,7 @@ func (s *walk) step() error {
 	return s.served()
 }
 
-// change is what happens in the cluster before the next update.
+// change changes the cluster before the next update.
 func (s *walk) change() {
 	for range s.draw(3) {
 		name := names[s.draw(len(names))]
@@ -135,12 +135,12 @@ func (s *walk) change() {
 	}
 	for _, name := range names {
 		if s.failed[name] && s.draw(3) == 0 {
-			s.owed[name] = true // it is offered again
+			s.owed[name] = true // it is sent again
 		}
 	}
 }
 
-// gap is an update that leads from elsewhere: it must change nothing.
+// gap applies an update from another revision, which must change nothing.
 func (s *walk) gap() error {
 	before, services := s.state, maps.Clone(s.state.Services)
 	from := s.at + 1 + uint64(s.draw(3))
@@ -157,8 +157,7 @@ func (s *walk) gap() error {
 	return nil
 }
 
-// update is the next one a host would send. It names whatever is owed, and some
-// that are not.
+// update returns the next update of a host. It contains all owed Services and some others.
 func (s *walk) update() Update {
 	s.newest++
 	u := Update{From: s.at, To: s.newest}
@@ -181,7 +180,7 @@ func (s *walk) update() Update {
 	return u
 }
 
-// err writes some of the changes to the kernel, and then fails as a whole.
+// err writes some of the changes to the kernel, and then the whole update fails.
 func (s *walk) err(c Changes) {
 	for _, change := range sorted(c) {
 		if s.draw(2) == 0 {
@@ -190,7 +189,7 @@ func (s *walk) err(c Changes) {
 	}
 }
 
-// confirm writes the changes, but for some that fail, and acknowledges.
+// confirm writes the changes except some that fail, and confirms the update.
 func (s *walk) confirm(c Changes, to uint64) {
 	var failures []Failure
 	bad := map[Name]bool{}

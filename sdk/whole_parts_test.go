@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// frontendOf makes a Service that one address leads to.
+// frontendOf returns a Service with one frontend.
 func frontendOf(service, addr string, endpoints ...string) Service {
 	s := svc(service, 0)
 	s.Frontends = []Frontend{{Kind: ClusterIP, Addr: netip.MustParseAddrPort(addr), Policy: Cluster}}
@@ -22,7 +22,7 @@ func frontendOf(service, addr string, endpoints ...string) Service {
 	return s
 }
 
-// TestWholeNamesWhatFailed: the others are acknowledged, and what failed is asked of it again.
+// TestWholeFailures: all other Services are acknowledged, and the failed ones are passed again.
 func TestWholeFailures(t *testing.T) {
 	broken := errors.New("broken")
 	serve := func(_ context.Context, s State) error {
@@ -51,7 +51,7 @@ func TestWholeFailures(t *testing.T) {
 	}
 }
 
-// TestWholeOfGetsTheSetup: options are the author's to refuse, and Cleanup has the same directory.
+// TestWholeOfSetup: Configure can refuse options, and Cleanup has the Setup of the session.
 func TestWholeOfSetup(t *testing.T) {
 	var seen []string
 	dp := WholeOf(Description{Name: "test"}, Parts{
@@ -70,10 +70,10 @@ func TestWholeOfSetup(t *testing.T) {
 		},
 	})
 	if _, is := dp.(Inspector); is {
-		t.Error("it can list nothing, and is an Inspector")
+		t.Error("it has no List, and is an Inspector")
 	}
 	if _, err := dp.Configure(t.Context(), Setup{Options: []byte(`"wrong"`)}); err == nil {
-		t.Error("wrong options were taken")
+		t.Error("wrong options were accepted")
 	}
 	if _, err := dp.Cleanup(t.Context(), Leftovers{}); err != nil {
 		t.Error(err)
@@ -92,8 +92,8 @@ func TestWholeOfSetup(t *testing.T) {
 	}
 }
 
-// TestWholeOfInspects: in Standby it names what it would serve, without what failed; in Active the
-// author lists.
+// TestWholeOfInspects: in Standby it names what Active would serve, without failed Services; in
+// Active it calls List.
 func TestWholeOfInspects(t *testing.T) {
 	lists := []Served{{Name: svc("listed", 0).Name}}
 	dp := WholeOf(Description{Name: "test", Limits: []Limit{LimitDiesWithProcess}}, Parts{
@@ -146,8 +146,8 @@ func TestWholeOfInspects(t *testing.T) {
 	}
 }
 
-// TestWholeOfOwnAddresses: with the limit, what cannot be listened on is named in every role, and
-// stays as it is served; the function is not given it.
+// TestWholeOfOwnAddresses: with the limit, Services at addresses that the node lacks fail in every
+// role, stay as they are served, and are not passed to the function.
 func TestWholeOfOwnAddresses(t *testing.T) {
 	w := &witness{}
 	dp := Whole(Description{Name: "test", Limits: []Limit{LimitOwnAddressesOnly, LimitDiesWithProcess}}, w.serve)

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// A witness is a function for Whole that writes down what it is given.
+// A witness has a function for Whole that records its arguments.
 type witness struct {
 	calls []string
 	err   error
@@ -30,7 +30,7 @@ func (w *witness) serve(_ context.Context, s State) error {
 	return w.err
 }
 
-// take returns the calls since the last time, and forgets them.
+// take returns the calls since the last call of take.
 func (w *witness) take() string {
 	calls := strings.Join(w.calls, " ")
 	w.calls = nil
@@ -51,7 +51,7 @@ func begun(t *testing.T, d Description) (*witness, Dataplane) {
 	return w, dp
 }
 
-// takes sends an update and expects to be taken.
+// takes sends an update that must succeed.
 func takes(t *testing.T, dp Dataplane, u Update) {
 	t.Helper()
 	if r, err := dp.Sync(t.Context(), u); err != nil || len(r.Failed) > 0 {
@@ -62,7 +62,7 @@ func takes(t *testing.T, dp Dataplane, u Update) {
 func expect(t *testing.T, w *witness, want string) {
 	t.Helper()
 	if got := w.take(); got != want {
-		t.Errorf("it was given %q, and should be %q", got, want)
+		t.Errorf("the function received %q, want %q", got, want)
 	}
 }
 
@@ -96,8 +96,7 @@ func TestWholeResync(t *testing.T) {
 	expect(t, w, "")
 }
 
-// TestWholeContinuesAfterAnError: an error acknowledges nothing; the next update leads
-// from where the last good one led.
+// TestWholeAfterError: after an error the next update leads from the last acknowledged revision.
 func TestWholeAfterError(t *testing.T) {
 	w, dp := begun(t, Description{Name: "test"})
 	takes(t, dp, Update{To: 1, Full: true, Set: []Service{svc("a", 1)}})
@@ -115,7 +114,7 @@ func TestWholeAfterError(t *testing.T) {
 	expect(t, w, "[a=1 b=2]")
 }
 
-// TestWholeRoles: what the function is given on the way from each role to each.
+// TestWholeRoles: the arguments of the function for each change of role.
 func TestWholeRoles(t *testing.T) {
 	given := map[Role]string{Standby: "[]", Active: "[a=1]", Draining: "[]", Yielded: ""}
 	for from := range given {
@@ -134,7 +133,7 @@ func TestWholeRoles(t *testing.T) {
 				want = ""
 			}
 			if got := w.take(); got != want {
-				t.Errorf("from %s to %s it was given %q, and should be %q", from, to, got, want)
+				t.Errorf("from %s to %s the function received %q, want %q", from, to, got, want)
 			}
 			if to == Yielded {
 				yielded(t, w, dp)
@@ -146,17 +145,17 @@ func TestWholeRoles(t *testing.T) {
 	}
 }
 
-// yielded expects that an update is answered with a *Busy, and that the function is given nothing.
+// yielded checks that an update returns a *Busy and does not call the function.
 func yielded(t *testing.T, w *witness, dp Dataplane) {
 	t.Helper()
 	if _, err := dp.Sync(t.Context(), Update{From: 1, To: 2, Set: []Service{svc("b", 1)}}); !errors.As(err, new(*Busy)) {
-		t.Errorf("an update to one that has yielded: %v", err)
+		t.Errorf("an update while yielded: %v", err)
 	}
 	expect(t, w, "")
 }
 
-// TestWholeYieldsWhatDies: what a process listens on is in its successor's way, and
-// the other's role does not close it.
+// TestWholeYields: a dataplane that dies with its process closes its sockets when it yields, so that
+// its successor can listen.
 func TestWholeYields(t *testing.T) {
 	w, dp := begun(t, Description{Name: "process", Limits: []Limit{LimitDiesWithProcess}})
 	takes(t, dp, Update{To: 1, Full: true, Set: []Service{svc("a", 1)}})
@@ -201,13 +200,12 @@ func TestWholeRoleAtStart(t *testing.T) {
 	if err := dp.SetRole(t.Context(), Standby); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, w, "") // nothing is wanted yet, so nothing is taken away
+	expect(t, w, "") // the desired state is not known yet, so nothing is removed
 	takes(t, dp, full)
 	expect(t, w, "[]")
 }
 
-// TestWholeRoleErrs: the role changes when the function has followed, and asking
-// again asks it again.
+// TestWholeRoleError: the role changes after the function has succeeded, and a retry calls it again.
 func TestWholeRoleError(t *testing.T) {
 	w, dp := begun(t, Description{Name: "test"})
 	takes(t, dp, Update{To: 1, Full: true, Set: []Service{svc("a", 1)}})
@@ -263,7 +261,7 @@ func TestWholeCleanup(t *testing.T) {
 		{"of what dies with its process", []Limit{LimitDiesWithProcess}, false, false, nil, nil, "", nil},
 		{"of what is served", []Limit{LimitDiesWithProcess}, true, false, nil, []string{"everything that test serves"}, "[]", nil},
 		{"dry run", nil, true, true, nil, []string{"everything that test serves"}, "", []string{"everything that test serves"}},
-		{"in vain", nil, true, false, errors.New("busy"), []string{"everything that test serves"}, "[]", []string{"everything that test serves"}},
+		{"that fails", nil, true, false, errors.New("busy"), []string{"everything that test serves"}, "[]", []string{"everything that test serves"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := &witness{}
@@ -278,18 +276,17 @@ func TestWholeCleanup(t *testing.T) {
 			w.err = c.err
 			got, err := dp.Cleanup(t.Context(), Leftovers{DryRun: c.dry})
 			if !slices.Equal(got, c.want) || !errors.Is(err, c.err) {
-				t.Errorf("it named %q (%v), and should name %q", got, err, c.want)
+				t.Errorf("it named %q (%v), want %q", got, err, c.want)
 			}
 			expect(t, w, c.given)
 			if got, err := dp.Cleanup(t.Context(), Leftovers{DryRun: true}); err != nil || !slices.Equal(got, c.andThen) {
-				t.Errorf("afterwards a dry run names %q (%v), and should name %q", got, err, c.andThen)
+				t.Errorf("afterwards a dry run names %q (%v), want %q", got, err, c.andThen)
 			}
 		})
 	}
 }
 
-// TestWholeBeginsAgainAfterCleanup: what was removed does not come back by a
-// small change.
+// TestWholeAfterCleanup: after Cleanup a Full is needed.
 func TestWholeAfterCleanup(t *testing.T) {
 	_, dp := begun(t, Description{Name: "test"})
 	takes(t, dp, Update{To: 1, Full: true, Set: []Service{svc("a", 1)}})

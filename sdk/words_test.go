@@ -34,7 +34,7 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestWords: every value has its word, and one that is not known its number.
+// TestWords: every value has a word, and an unknown value its number.
 func TestWords(t *testing.T) {
 	name := sample().Name
 	plain := Name{Namespace: "ns1", Service: "web", Protocol: TCP, Family: IPv6}
@@ -71,7 +71,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestKnownRoles: zero, the value that nothing sets, is none of them.
+// TestKnownRoles: the zero value is not a known role.
 func TestKnownRoles(t *testing.T) {
 	for role := range Role(8) {
 		if want := role >= Standby && role <= Yielded; role.Known() != want {
@@ -80,7 +80,7 @@ func TestKnownRoles(t *testing.T) {
 	}
 }
 
-// TestClosedLists: what can be declared is listed, once.
+// TestClosedLists: all features and limits are listed once.
 func TestClosedLists(t *testing.T) {
 	if got := slices.Compact(slices.Sorted(slices.Values(Features))); len(got) != 8 || len(Features) != 8 {
 		t.Errorf("features %v", Features)

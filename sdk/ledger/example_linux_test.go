@@ -14,8 +14,8 @@ import (
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// Two dataplanes need one kernel parameter. It gets its old value back when the second of
-// them no longer needs it.
+// Two dataplanes need the same kernel parameter. Its previous value is restored when neither of
+// them needs it any more.
 func ExampleLedger_Take() {
 	dir, err := os.MkdirTemp("", "ledger")
 	if err != nil {
@@ -53,7 +53,7 @@ func ExampleLedger_Take() {
 	// given back: 0 <nil>
 }
 
-// A lock says which process writes the rules of a mode.
+// The holder of a lock is the only process that writes the rules of a mode.
 func ExampleLedger_TryLock() {
 	dir, err := os.MkdirTemp("", "ledger")
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// node is a ledger and a file that stands for a kernel parameter.
+// A node has a ledger and a file in place of a kernel parameter.
 type node struct {
 	*testing.T
 	dir, path string
@@ -33,7 +33,7 @@ func newNode(t *testing.T, value string) node {
 	return n
 }
 
-// open opens the ledger anew, as another process would.
+// open opens the ledger as another process would.
 func (n node) open() *Ledger {
 	n.Helper()
 	l, err := Open(filepath.Join(n.dir, "ledger"))
@@ -145,7 +145,7 @@ func TestTakeFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := n.open().Take("iptables", n.path, "2"); !errors.Is(err, unix.ETXTBSY) {
-		t.Fatalf("took what cannot be written: %v", err)
+		t.Fatalf("took a parameter that cannot be written: %v", err)
 	}
 	if err := os.Remove(n.path); err != nil {
 		t.Fatal(err)
@@ -175,7 +175,7 @@ func TestParameterIsMissing(t *testing.T) {
 	n.release("ipvs", 0)
 	n.wantEmpty()
 	if err := n.open().Take("ipvs", n.path, "1"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("taking what is not there: %v", err)
+		t.Errorf("took a parameter that does not exist: %v", err)
 	}
 	n.wantEmpty()
 }
@@ -216,7 +216,7 @@ func TestOneWriter(t *testing.T) {
 	defer second.Unlock()
 }
 
-// A tool that a writer started keeps the successor out until it is done.
+// A tool that a writer started keeps the lock until it ends.
 func TestToolKeepsLock(t *testing.T) {
 	n := newNode(t, "0")
 	lock, err := n.open().TryLock("iptables")
@@ -252,8 +252,8 @@ func TestToolKeepsLock(t *testing.T) {
 	_ = next.Unlock()
 }
 
-// TestKernelNamespaces has no namespace called as one before it was, although the kernel
-// gives it the inode of one that is gone.
+// TestKernelNamespaces: a new namespace never has the name of an earlier one, although the kernel
+// may give it the same inode.
 func TestKernelNamespaces(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it makes network namespaces")
@@ -268,7 +268,7 @@ func TestKernelNamespaces(t *testing.T) {
 			t.Skip("needs Linux 5.14: the kernel has no other name for a namespace")
 		}
 		if names[name] {
-			t.Fatalf("two were called %s", name)
+			t.Fatalf("two namespaces have the name %s", name)
 		}
 		if !inodes[inode] {
 			err = errors.New("the kernel gave no inode twice")
@@ -280,7 +280,7 @@ func TestKernelNamespaces(t *testing.T) {
 	}
 }
 
-// another makes a namespace, which is gone when it returns, and says what it was called.
+// another creates a namespace, which is gone when it returns, and returns its name and inode.
 func another() (name string, inode uint64, err error) {
 	done := make(chan struct{})
 	go func() { // its thread ends with it, and the namespace with that
@@ -299,14 +299,14 @@ func another() (name string, inode uint64, err error) {
 	return name, inode, err
 }
 
-// The process that holds a lock is named by what the kernel says, with its program.
+// A Busy names the process that holds the lock, as the kernel lists it, with its program.
 func TestBusyNamesHolder(t *testing.T) {
 	n := newNode(t, "0")
 	lock, err := n.open().TryLock("iptables")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(n.open().file("-iptables.lock"), []byte("1\n"), 0o600); err != nil { // what is noted there may be of another PID namespace
+	if err := os.WriteFile(n.open().file("-iptables.lock"), []byte("1\n"), 0o600); err != nil { // the content of the file does not matter
 		t.Fatal(err)
 	}
 	self, err := os.Executable()

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestShare: the holders of a thing are known to the next process, one has its lock at a time, and
-// a file that is lost or broken has no holders.
+// TestShare: the next process reads the holders of an object, one process at a time has its lock,
+// and a missing or damaged file has no holders.
 func TestShare(t *testing.T) {
 	l, err := Open(t.TempDir())
 	if err != nil {
@@ -29,7 +29,7 @@ func TestShare(t *testing.T) {
 	}
 	s := open()
 	if !s.Add("ipvs") || !s.Add("iptables") || s.Add("ipvs") {
-		t.Error("what is new was not reported")
+		t.Error("a new holder was not reported")
 	}
 	s.Facts["made by"] = "us"
 	if err := s.Save(); err != nil {
@@ -38,7 +38,7 @@ func TestShare(t *testing.T) {
 	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := l.Share(soon, "Thing"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("two have the lock: %v", err)
+		t.Errorf("two processes have the lock: %v", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestShare(t *testing.T) {
 		t.Errorf("read back: %q, %q", s.Holders, s.Facts)
 	}
 	if !s.Remove("ipvs") || s.Remove("ipvs") || !s.Remove("iptables") {
-		t.Error("what was held was not reported")
+		t.Error("a removed holder was not reported")
 	}
 	delete(s.Facts, "made by")
 	if err := errors.Join(s.Save(), s.Close()); err != nil {

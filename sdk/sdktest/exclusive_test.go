@@ -42,7 +42,7 @@ func TestExclusive(t *testing.T) {
 	}
 }
 
-// TestRunsAtTheSameTime: two runs of the suite do not take each other's addresses.
+// TestConcurrentRuns: two runs of the suite do not take each other's addresses.
 func TestConcurrentRuns(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
@@ -70,7 +70,7 @@ func somePackets(ctx context.Context) error {
 	return nil
 }
 
-// TestAWildcardIsInNobodysWay: a program that listens on all addresses of the
+// TestWildcard: a program that listens on all addresses of the
 // machine, on a port that many take, has none of the testbed's.
 func TestWildcard(t *testing.T) {
 	l, err := net.Listen("tcp", ":8080")

@@ -82,7 +82,7 @@ not-run  C05/ten-thousand-services: there is no testbed`
 
 func wrap(what string, err error) error { return fmt.Errorf("%s: %w", what, err) }
 
-// TestEqualFailuresAreOne: equal failures are told once, with the names of the first.
+// TestEqualFailures: equal failures are told once, with the names of the first.
 func TestEqualFailures(t *testing.T) {
 	r := Report{Name: "relay", Version: "1"}
 	for i := range 41 {
@@ -97,7 +97,7 @@ func TestEqualFailures(t *testing.T) {
 	}
 }
 
-// TestPartNeverConforms, whatever was found.
+// TestPartialReport, whatever was found.
 func TestPartialReport(t *testing.T) {
 	r := Report{Name: "relay", Version: "1", Partial: true, Findings: []Finding{{Check: "C00/x", Status: Pass}}}
 	if r.Conforms() || !strings.Contains(r.Verdict(), "was held to a part of the contract") {
