@@ -215,17 +215,15 @@ func machineAddrs() []Addr {
 // listenAddrs returns the addresses on which to serve node ports: the wildcard of a family if
 // all its addresses accept node ports, otherwise the single addresses that do.
 func listenAddrs(node sdk.Node, machine []Addr) []netip.Addr {
-	wild4 := slices.ContainsFunc(node.NodePorts, func(p netip.Prefix) bool { return p.Bits() == 0 && p.Addr().Is4() })
-	wild6 := slices.ContainsFunc(node.NodePorts, func(p netip.Prefix) bool { return p.Bits() == 0 && p.Addr().Is6() })
 	var list []netip.Addr
-	if wild4 {
-		list = append(list, netip.IPv4Unspecified())
-	}
-	if wild6 && slices.ContainsFunc(machine, func(a Addr) bool { return a.IP.Is6() }) {
-		list = append(list, netip.IPv6Unspecified())
+	for _, every := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		all := slices.ContainsFunc(node.NodePorts, func(p netip.Prefix) bool { return p.Bits() == 0 && p.Addr().Is4() == every.Is4() })
+		if all && (every.Is4() || slices.ContainsFunc(machine, func(a Addr) bool { return a.IP.Is6() })) {
+			list = append(list, every)
+		}
 	}
 	for _, a := range machine {
-		covered := wild4 && a.IP.Is4() || wild6 && a.IP.Is6()
+		covered := slices.ContainsFunc(list, func(every netip.Addr) bool { return every.IsUnspecified() && every.Is4() == a.IP.Is4() })
 		usable := !(a.IP.Is6() && a.IP.IsLinkLocalUnicast()) && !strings.HasPrefix(a.Device, heldByDataplanes)
 		if !covered && usable && node.TakesNodePorts(a.IP) && !slices.Contains(list, a.IP) {
 			list = append(list, a.IP)
