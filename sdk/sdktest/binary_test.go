@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestPrinter holds the example to the contract, as a binary. It serves nothing, so
-// it does not conform, but what can be tried without packets is kept.
+// TestPrinter checks the example as a binary. It serves nothing, so it does not conform, but it
+// passes the checks that need no packets.
 func TestPrinter(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "pointsman-dataplane-printer")

@@ -15,7 +15,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestRecorderConforms over the wire, as a plugin does.
+// TestRecorderConforms: a Recorder conforms over the wire, like a plugin.
 func TestRecorderConforms(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex // guards live
@@ -34,13 +34,13 @@ func TestRecorderConforms(t *testing.T) {
 	Conform(t, s)
 }
 
-// TestBareRecorderConforms without Serve's help.
+// TestBareRecorderConforms: a Recorder conforms without Serve.
 func TestBareRecorderConforms(t *testing.T) {
 	t.Parallel()
 	Conform(t, bare(func(r *Recorder) sdk.Dataplane { return r }))
 }
 
-// bare is a subject that is called directly, and may break what it is given.
+// bare returns a Subject that is called directly. breaks may replace the Recorder.
 func bare(breaks func(*Recorder) sdk.Dataplane) Subject {
 	var mu sync.Mutex // guards live
 	var live *Recorder
@@ -63,7 +63,7 @@ func bare(breaks func(*Recorder) sdk.Dataplane) Subject {
 	}
 }
 
-// A dataplane that is broken in one way, and otherwise a Recorder.
+// A broken dataplane is a Recorder with one mistake.
 type broken struct {
 	*Recorder
 	begin   func(context.Context, sdk.Setup) (sdk.Description, error)
@@ -113,8 +113,8 @@ func (b *broken) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 	return b.Recorder.Cleanup(ctx, l)
 }
 
-// TestSuiteBites holds dataplanes with a mistake each to the contract, and
-// expects the check that is about it to say so. Every line has one or more.
+// TestSuiteBites checks dataplanes with one mistake each: the check of that rule must fail. Every
+// line of the contract has one or more.
 func TestSuiteBites(t *testing.T) {
 	t.Parallel()
 	bitten := map[string]bool{}
@@ -142,7 +142,7 @@ func TestSuiteBites(t *testing.T) {
 	}
 }
 
-// find holds s to one check.
+// find runs one check.
 func find(t *testing.T, s Subject, check string) Finding {
 	t.Helper()
 	s.Only = func(name string) bool { return name == check }
@@ -156,7 +156,7 @@ func find(t *testing.T, s Subject, check string) Finding {
 	return report.Findings[0]
 }
 
-// A mistake is one way to break the contract, and the check that should see it.
+// A mistake breaks the contract in one way, and a check must detect it.
 type mistake struct {
 	name   string
 	breaks func(*broken)
@@ -224,8 +224,8 @@ func mistakes() []mistake {
 	}
 }
 
-// TestLimitsAreExpected: each limit has an outcome of its own. Not declared, that
-// outcome fails; declared, it is said; and what is worse fails all the same.
+// TestLimitsAreExpected: the outcome of a limit fails if the limit is not declared, and has the
+// status Limit if it is. A worse outcome fails in both cases.
 func TestLimitsAreExpected(t *testing.T) {
 	t.Parallel()
 	dies := sdk.LimitDiesWithProcess
@@ -264,7 +264,7 @@ func TestLimitsAreExpected(t *testing.T) {
 	}
 }
 
-// TestReportWithoutTestbed: what was needed and left out disqualifies.
+// TestReportWithoutTestbed: a dataplane does not conform if a needed check was not run.
 func TestReportWithoutTestbed(t *testing.T) {
 	s := bare(func(r *Recorder) sdk.Dataplane { return r })
 	s.Testbed = nil

@@ -15,8 +15,7 @@ var (
 	definition = regexp.MustCompile(`(?m)^\[([a-z0-9-]+)\]: (\S+)$`)
 )
 
-// TestDocsNameEveryScenario: the docs for users rest on scenarios that exist,
-// and leave none out.
+// TestDocsNameEveryScenario: the docs for users name all scenarios, and no others.
 func TestDocsNameEveryScenario(t *testing.T) {
 	docs := filepath.FromSlash("../../docs/what-a-service-means.md")
 	data, err := os.ReadFile(docs)

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestExclusive: of two runs on one machine, one at a time has the loopback testbed; the
-// other waits, as long as its context lets it.
+// TestExclusive: one of two runs on a machine has the loopback testbed, and the other waits until
+// its context ends.
 func TestExclusive(t *testing.T) {
 	s := Subject{Testbed: Loopback()}
 	done, err := s.exclusive(t.Context())
@@ -42,7 +42,7 @@ func TestExclusive(t *testing.T) {
 	}
 }
 
-// TestConcurrentRuns: two runs of the suite do not take each other's addresses.
+// TestConcurrentRuns: two runs of the suite do not use the same addresses at the same time.
 func TestConcurrentRuns(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
@@ -58,7 +58,7 @@ func TestConcurrentRuns(t *testing.T) {
 	}
 }
 
-// somePackets serves each of a few scenarios on the loopback testbed, as checks do.
+// somePackets runs a few scenarios on the loopback testbed.
 func somePackets(ctx context.Context) error {
 	s := InProcess(relayDescription, newRelay)
 	s.Testbed = Loopback()
@@ -70,8 +70,8 @@ func somePackets(ctx context.Context) error {
 	return nil
 }
 
-// TestWildcard: a program that listens on all addresses of the
-// machine, on a port that many take, has none of the testbed's.
+// TestWildcard: a program that listens on all addresses of the machine, on a common port, does not
+// disturb the testbed.
 func TestWildcard(t *testing.T) {
 	l, err := net.Listen("tcp", ":8080")
 	if err == nil { // otherwise another process has it, which is as good

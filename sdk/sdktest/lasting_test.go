@@ -11,8 +11,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A kernel is what outlives the process: with it, Recorders can be held to the
-// lines that are about that.
+// A kernel outlives the process of a Recorder, so that the lines of the contract about restarts
+// can be checked.
 type kernel struct {
 	mu      sync.Mutex // guards all below
 	served  map[sdk.Name]sdk.Service
@@ -25,8 +25,8 @@ type kernel struct {
 	writer *lasting   // that has the lock; nil: none has
 }
 
-// A lasting dataplane leaves what it serves in a kernel, has a lock, and repairs
-// what others do, whenever it is looked at. It breaks the contract as its fields say.
+// A lasting dataplane keeps its rules in a kernel, has a lock, and repairs drift whenever it is
+// called. Its fields select a mistake.
 type lasting struct {
 	*Recorder
 	kernel *kernel
@@ -39,7 +39,7 @@ type lasting struct {
 	hasty     bool // has the kernel follow its role before it was sent what to serve
 }
 
-// lasts is a Subject whose lives share a kernel.
+// lasts returns a Subject whose lives share a kernel.
 func lasts(breaks func(*lasting)) Subject {
 	k := &kernel{served: map[sdk.Name]sdk.Service{}, foreign: "chain FOREIGN"}
 	return Subject{
@@ -93,7 +93,7 @@ func (k *kernel) disturb() error {
 	return nil
 }
 
-// locks takes the lock, if it is free.
+// locks takes the lock if it is free.
 func (l *lasting) locks() bool {
 	l.kernel.lock.Lock()
 	defer l.kernel.lock.Unlock()
@@ -156,7 +156,7 @@ func (l *lasting) Cleanup(ctx context.Context, lo sdk.Leftovers) ([]string, erro
 	return names, err
 }
 
-// TestLastingConforms: with all that a kernel keeps, and no limit.
+// TestLastingConforms: a lasting dataplane conforms without limits.
 func TestLastingConforms(t *testing.T) {
 	t.Parallel()
 	Conform(t, lasts(func(*lasting) {}))
@@ -202,8 +202,8 @@ func TestSuiteBitesWhatLasts(t *testing.T) {
 	})
 }
 
-// TestUnreleasedLock: in one process, a life that has not let go of the writer's lock keeps the next
-// one from serving. The check says so.
+// TestUnreleasedLock: a life in this process that keeps the writer's lock prevents the next one from
+// serving, and the check reports that.
 func TestUnreleasedLock(t *testing.T) {
 	s := lasts(func(*lasting) {})
 	s.Stop = nil // the mistake

@@ -19,8 +19,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestLoopback sends real packets to a relay of the simplest kind: it shows that
-// the testbed works, and what a dataplane with limits looks like in a report.
+// TestLoopback sends real packets to a simple relay, which declares limits.
 func TestLoopback(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
@@ -40,8 +39,8 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// TestLoopbackWithoutClose: what dies with its process is gone with a life in this one
-// too, of a dataplane without Close.
+// TestLoopbackWithoutClose: the end of a life in this process removes what the dataplane serves,
+// even if it has no Close.
 func TestLoopbackWithoutClose(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
@@ -60,8 +59,7 @@ func TestLoopbackWithoutClose(t *testing.T) {
 	}
 }
 
-// TestLoopbackWithoutInspector: what cannot say what it serves is sent packets, by the
-// endpoints that answer already, and by none where none is called.
+// TestLoopbackWithoutInspector: a dataplane without Inspect is checked with packets.
 func TestLoopbackWithoutInspector(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
@@ -84,7 +82,7 @@ func TestLoopbackWithoutInspector(t *testing.T) {
 	}
 }
 
-// TestLoopbackBites: a relay that lets every caller in fails where it should.
+// TestLoopbackBites: a relay that accepts every caller fails the right checks.
 func TestLoopbackBites(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
@@ -110,7 +108,7 @@ func TestLoopbackBites(t *testing.T) {
 	}
 }
 
-// TestLoopbackSwapBites: a relay that cannot be swapped to or from under load fails, and is told why.
+// TestLoopbackSwapBites: a relay that loses connections in a swap fails, with the reason.
 func TestLoopbackSwapBites(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
@@ -194,12 +192,12 @@ func (r *relay) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error) 
 	return names, errors.Join(err, r.listen())
 }
 
-// Close ends it as a process ends.
+// Close ends the relay, as the end of a process does.
 func (r *relay) Close() error {
 	return r.SetRole(context.Background(), sdk.Standby)
 }
 
-// listen makes the listeners what they should be.
+// listen opens and closes listeners until they match the desired state.
 func (r *relay) listen() error {
 	want := make(map[netip.AddrPort]bool)
 	if r.Role() == sdk.Active {
@@ -241,7 +239,7 @@ func (r *relay) listen() error {
 	return nil
 }
 
-// places are where f is to be listened on.
+// places returns the addresses on which f must be served.
 func (r *relay) places(f sdk.Frontend) []netip.AddrPort {
 	if !f.Addr.Addr().IsUnspecified() {
 		return []netip.AddrPort{f.Addr}

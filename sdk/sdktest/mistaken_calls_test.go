@@ -34,7 +34,7 @@ func hangForOne(b *broken) {
 	}
 }
 
-// stall takes too long, whatever the context says. That is the mistake itself, which a check finds by real time.
+// stall ignores its context and takes too long. A check measures that in real time.
 func stall(d time.Duration) { time.Sleep(d) }
 
 func ignoreContext(b *broken) {
@@ -88,7 +88,7 @@ func errDraining(b *broken) {
 	errIf(b, func(sdk.Update) bool { return b.Role() == sdk.Draining })
 }
 
-// ignoreEnd works on for long when there is much to do.
+// ignoreEnd ignores the end of its context if an update is large.
 func ignoreEnd(b *broken) {
 	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		if len(u.Set) > 1000 {
@@ -115,7 +115,7 @@ func busyInspect(b *broken) {
 	}
 }
 
-// inspectActive names what is served in the sense of the word alone.
+// inspectActive names in every role what is served now.
 func inspectActive(b *broken) {
 	b.inspect = func(ctx context.Context, f func(sdk.Served) error) error {
 		if b.Role() != sdk.Active {

@@ -10,7 +10,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// dataplane is b, as a Sender only where it tells other answers than a Recorder.
+// dataplane returns b, which is a Sender only if its answers differ from a Recorder's.
 func (b *broken) dataplane() sdk.Dataplane {
 	if b.send != nil || b.forgets != nil {
 		return misleading{b}
@@ -251,8 +251,7 @@ func nameMore(b *broken) {
 	}
 }
 
-// serveAtOnce answers before anything was said: as Active, and of what no update
-// has named.
+// serveAtOnce serves before the first role and the first update.
 func serveAtOnce(b *broken) {
 	b.send = func(from sdk.Caller, to netip.AddrPort, a Answer) Answer {
 		return Answer{Verdict: sdk.Forward, Endpoint: addrAt(10, 180, 1, 8080), Client: from.Addr}

@@ -14,16 +14,16 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Recorder is a Dataplane in memory: it keeps the contract, serves no packet, and can say of any
-// packet where it would go. The zero value is ready, and a Recorder is safe for concurrent use.
+// A Recorder is a Dataplane in memory: it conforms to the contract, receives no packets, and can
+// say where a packet would go. The zero value is ready. It is safe for concurrent use.
 type Recorder struct {
-	// Describe is what Configure returns; the zero value stands for everything.
+	// Describe is the result of Configure. The zero value has all features.
 	Describe sdk.Description
 
-	// Fail, when set, is asked about each Service of an update.
+	// Fail returns why a Service of an update fails. Nil: none fails.
 	Fail func(sdk.Service) error
 
-	// Writer, when set, says whether the recorder has the writer's lock (contract line 8). Nil: there is no lock.
+	// Writer reports whether the Recorder has the writer's lock (contract line 8). Nil: there is no lock.
 	Writer func() bool
 
 	mu       sync.Mutex // guards all below
@@ -84,7 +84,7 @@ func (r *Recorder) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	return sdk.Result{Failed: r.serve(changes)}, nil
 }
 
-// serve makes served follow the state, and returns what it could not serve.
+// serve updates served from the changes, and returns the Services that failed.
 func (r *Recorder) serve(changes sdk.Changes) (failed []sdk.Failure) {
 	if r.served == nil {
 		r.served = make(map[sdk.Name]sdk.Service)
@@ -176,8 +176,8 @@ func (r *Recorder) Role() sdk.Role {
 	return r.role
 }
 
-// Send opens one new connection: it chooses among the endpoints, in turn or as the
-// client's affinity says, and returns the address that the endpoint would see.
+// Send opens a new connection: it chooses an endpoint in turn, or by the client's affinity, and
+// returns the address that the endpoint would see.
 func (r *Recorder) Send(from sdk.Caller, to netip.AddrPort, protocol sdk.Protocol) Answer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -206,8 +206,8 @@ func (r *Recorder) Send(from sdk.Caller, to netip.AddrPort, protocol sdk.Protoco
 	return Answer{Verdict: sdk.Forward, Endpoint: ep, Client: client}
 }
 
-// Forgets follows the contract's line 9: a UDP flow to what was one of our frontends, whose
-// endpoint no longer serves.
+// Forgets implements contract line 9: it is true for a UDP flow to a former or current frontend
+// whose endpoint does not serve any more.
 func (r *Recorder) Forgets(to netip.AddrPort, protocol sdk.Protocol, endpoint netip.AddrPort) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

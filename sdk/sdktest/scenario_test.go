@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestScenariosAreWhole: each parses, says what it shows, and has manifests.
+// TestScenariosAreWhole: each scenario parses and has a description and manifests.
 func TestScenariosAreWhole(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) < 45 {
@@ -41,8 +41,7 @@ func TestScenariosAreWhole(t *testing.T) {
 	}
 }
 
-// TestScenariosCover: no kind, policy, protocol, family, verdict or feature is
-// left unshown.
+// TestScenariosCover: the scenarios have every kind, policy, protocol, family, verdict and feature.
 func TestScenariosCover(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range Scenarios() {
@@ -74,9 +73,8 @@ func TestScenariosCover(t *testing.T) {
 	}
 }
 
-// TestRuleAndFiles holds every packet of every scenario to a second writing of
-// the rule: a table, where sdk has a function. Then it changes each outcome and
-// expects Parse to see it.
+// TestRuleAndFiles compares every packet of every scenario with a second implementation of the
+// rule, as a table. Then it changes each outcome, and Parse must return an error.
 func TestRuleAndFiles(t *testing.T) {
 	for _, s := range Scenarios() {
 		for _, p := range s.Packets {
@@ -106,7 +104,7 @@ func TestRuleAndFiles(t *testing.T) {
 	}
 }
 
-// byTable is the rule for what is reached, by policy and caller.
+// byTable is the rule as a table, by policy and caller.
 func byTable(s Scenario, p Packet) string {
 	svc, f, ok := Find(slices.Values(s.Services), s.Node, p.To, p.Protocol)
 	if !ok {
@@ -174,7 +172,7 @@ ns1/web:http tcp
 10.180.0.9 > 172.30.0.41:80 = 10.180.0.1:8080
 `
 
-// TestParseErrors: each names the file, the line, and what was expected.
+// TestParseErrors: each error names the file, the line, and what was expected.
 func TestParseErrors(t *testing.T) {
 	if _, err := Parse("whole.txtar", []byte(whole)); err != nil {
 		t.Fatal(err)
@@ -231,7 +229,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestLoopbackPlaces: addresses become different ones, and ranges stay ranges.
+// TestLoopbackPlaces: different addresses stay different, and ranges stay ranges.
 func TestLoopbackPlaces(t *testing.T) {
 	for _, s := range Scenarios() {
 		placed, leftOut := Loopback().Place(s)

@@ -20,8 +20,8 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// TestWholeOfConforms: what an author writes of a function, with the limit own-addresses-only and a
-// list of what it serves, keeps the contract, swaps too.
+// TestWholeOfConforms: a function with the limit own-addresses-only and a list conforms, including
+// swaps.
 func TestWholeOfConforms(t *testing.T) {
 	d := sdk.Description{
 		Name: "function", Version: "0.1.0",
@@ -44,7 +44,7 @@ type function struct {
 	refuses []sdk.Served // without endpoints: nothing listens there, so callers are refused
 }
 
-// A door is where one frontend is listened for, on a goroutine that ends with the listener.
+// A door listens on one frontend, on a goroutine that ends with the listener.
 type door struct {
 	listener *net.TCPListener
 	served   atomic.Pointer[sdk.Served]

@@ -93,7 +93,7 @@ func hijack(t *testing.T, mode, options string) {
 			t.Errorf("%s is served beside the node's own address", claimed)
 		}
 	}
-	n.waitForEvent("192.0.2.10 is this node's own, and is not refused")
+	n.waitForEvent("192.0.2.10 is an address of this node; it is served")
 	if out, err := n.verb("status"); err == nil || !strings.Contains(out, "W020") {
 		t.Errorf("status: %v, %s", err, out)
 	}
