@@ -121,13 +121,8 @@ func (o owners) touched(c claim, kind sdk.Kind) []*service {
 // owner returns the Service, and its port, that owns frontend f of port i of svc.
 func (o owners) owner(svc *service, i int, f sdk.Frontend) (*service, int) {
 	if f.Kind == sdk.ExternalIP {
-		for _, h := range o[wholeAddress(f.Addr.Addr())] {
-			if h.kind == sdk.ClusterIP && h.svc != svc {
-				return h.svc, h.port
-			}
-			if h.kind != sdk.ClusterIP {
-				break
-			}
+		if first := o[wholeAddress(f.Addr.Addr())][0]; first.kind == sdk.ClusterIP {
+			return first.svc, first.port
 		}
 	}
 	first := o[claim{f.Addr, svc.ports[i].Port.Protocol}][0]

@@ -16,6 +16,9 @@ func TestOwner(t *testing.T) {
 	at := func(port int32) func(*corev1.Service) {
 		return func(svc *corev1.Service) { svc.Spec.Ports[0].Port = port }
 	}
+	ipv6 := func(ip string) func(*corev1.Service) {
+		return func(svc *corev1.Service) { svc.Spec.ClusterIPs = append(svc.Spec.ClusterIPs, ip) }
+	}
 	udp := func(svc *corev1.Service) { svc.Spec.Ports[0].Protocol = corev1.ProtocolUDP }
 	tests := []struct {
 		name          string
@@ -24,6 +27,7 @@ func TestOwner(t *testing.T) {
 	}{
 		{"cluster IP before external IP", newService("b", "172.30.0.2", created(9)), newService("a", "172.30.0.1", created(1), externalIPs("172.30.0.2")), "external-ip 172.30.0.2:80"},
 		{"cluster IP at every port", newService("b", "172.30.0.2", created(9)), newService("a", "172.30.0.1", created(1), externalIPs("172.30.0.2"), at(8443)), "external-ip 172.30.0.2:8443"},
+		{"IPv6 cluster IP at every port", newService("b", "172.30.0.2", created(9), ipv6("fd00::2")), newService("a", "172.30.0.1", created(1), ipv6("fd00::1"), externalIPs("fd00::2"), at(8443)), "external-ip [fd00::2]:8443"},
 		{"but not before a load balancer IP", newService("b", "172.30.0.2", created(9)), newService("a", "172.30.0.1", created(1), balancer("172.30.0.2"), at(8443)), ""},
 		{"nor before the same Service", newService("b", "172.30.0.2", externalIPs("172.30.0.2"), at(8443)), newService("a", "172.30.0.1"), ""},
 		{"cluster IP before load balancer", newService("b", "172.30.0.2", created(9)), newService("a", "172.30.0.1", created(1), balancer("172.30.0.2")), "load-balancer 172.30.0.2:80"},
