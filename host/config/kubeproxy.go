@@ -12,15 +12,14 @@ import (
 	"strings"
 )
 
-// kube-proxy's own kind of file. A node that changes over to Pointsman can begin
-// with the one it has.
+// The (apiVersion, kind) of kube-proxy's own file, with which a node that changes over to Pointsman can begin.
 const (
 	kubeProxyVersion = "kubeproxy.config.k8s.io/v1alpha1"
 	kubeProxyKind    = "KubeProxyConfiguration"
 )
 
-// fromKubeProxy returns what the fields of a KubeProxyConfiguration say, as fields of a Host. Like kube-proxy it
-// ignores empty values. It warns of fields that have no counterpart here.
+// fromKubeProxy translates the fields of a KubeProxyConfiguration to fields of a Host. Like kube-proxy it ignores empty
+// values. It warns of fields that have no effect here.
 func (h *Host) fromKubeProxy(theirs map[string]json.RawMessage) (ours map[string]json.RawMessage) {
 	mode, detect := cmp.Or(plain(theirs["mode"]), "iptables"), cmp.Or(plain(theirs["detectLocalMode"]), DetectClusterCIDR)
 	ours = map[string]json.RawMessage{"externalIPs.nodeAddresses": json.RawMessage(`"` + WarnOfNodeAddresses + `"`)} // kube-proxy serves them
@@ -31,17 +30,14 @@ func (h *Host) fromKubeProxy(theirs map[string]json.RawMessage) (ours map[string
 	for _, field := range slices.Sorted(maps.Keys(theirs)) {
 		raw := theirs[field]
 		here, counts := fromKubeProxyField(field, mode, detect)
-		_, known := misfit(here, nil)
 		standard, _ := defaults[here].(json.RawMessage)
+		_, known := misfit(here, nil)
 		at, option, isOption := strings.Cut(here, ".options.")
 		switch {
 		case isUnset(field, raw), string(raw) == string(standard):
 			continue
-		case !counts:
-			h.From.Warnings = append(h.From.Warnings, h.Problem(field, fmt.Sprintf("does not count in mode %s with detectLocalMode %s", mode, detect), ""))
-			continue
-		case !known:
-			h.From.Warnings = append(h.From.Warnings, h.Problem(field, "has no counterpart here, and does not count", ""))
+		case !known || !counts:
+			h.From.Warnings = append(h.From.Warnings, h.Problem(field, fmt.Sprintf("has no effect here in mode %s with detectLocalMode %s", mode, detect), ""))
 			continue
 		case isOption: // all options of a plugin are one value
 			options := map[string]json.RawMessage{option: raw}
@@ -58,42 +54,40 @@ func (h *Host) fromKubeProxy(theirs map[string]json.RawMessage) (ours map[string
 	return ours
 }
 
-// pluginOptions are the fields of kube-proxy that are options of a plugin here.
-var pluginOptions = []string{"ipvs.scheduler", "ipvs.strictARP", "ipvs.excludeCIDRs", "ipvs.tcpTimeout", "ipvs.tcpFinTimeout", "ipvs.udpTimeout", "iptables.localhostNodePorts"}
+// renamed are the fields of kube-proxy that have other paths here. Some are options of a plugin.
+var renamed = map[string]string{
+	"clusterCIDR": "detectLocal.clusterCIDRs", "clientConnection.kubeconfig": kubeconfig,
+	"iptables.localhostNodePorts": "plugins.iptables.options.localhostNodePorts", "udpIdleTimeout": "plugins.userspace.options.udpIdleTimeout",
+	"ipvs.scheduler": "plugins.ipvs.options.scheduler", "ipvs.strictARP": "plugins.ipvs.options.strictARP", "ipvs.excludeCIDRs": "plugins.ipvs.options.excludeCIDRs",
+	"ipvs.tcpTimeout": "plugins.ipvs.options.tcpTimeout", "ipvs.tcpFinTimeout": "plugins.ipvs.options.tcpFinTimeout", "ipvs.udpTimeout": "plugins.ipvs.options.udpTimeout",
+}
 
-// fromKubeProxyField returns where a field of kube-proxy is here, and whether it counts for kube-proxy with this mode
-// and detectLocalMode. A mode's own section counts, but for masquerading, which ipvs takes from the section of
-// iptables. So does a mode that has no section, as kube-proxy's userspace mode did. The path that it returns for
-// a field that has no counterpart is none of a Host.
-func fromKubeProxyField(field, mode, detect string) (here string, counts bool) {
+// fromKubeProxyField returns the path here of a field of kube-proxy, and whether kube-proxy uses the field with this mode
+// and detectLocalMode. The path of a field that has no counterpart is none of a Host.
+//
+// kube-proxy uses a mode's own section, but in mode ipvs it masquerades by the section of iptables. A mode without a
+// section, such as the former userspace mode, uses that, too.
+func fromKubeProxyField(field, mode, detect string) (here string, used bool) {
 	section, name, _ := strings.Cut(field, ".")
 	of := "iptables"
 	if mode == "nftables" || mode == "ipvs" && !strings.HasPrefix(name, "masquerade") {
 		of = mode
 	}
 	switch {
-	case slices.Contains(pluginOptions, field):
-		return "plugins." + section + ".options." + name, true
-	case field == "udpIdleTimeout":
-		return "plugins.userspace.options.udpIdleTimeout", true
+	case renamed[field] != "":
+		return renamed[field], field != "clusterCIDR" || detect == DetectClusterCIDR
 	case name == "syncPeriod" || name == "minSyncPeriod":
 		return name, section == of
 	case name == "masqueradeAll" || name == "masqueradeBit":
 		return "linux." + name, section == of
 	case section == "conntrack":
 		return "linux." + field, true
-	case field == "clusterCIDR":
-		return "detectLocal.clusterCIDRs", detect == DetectClusterCIDR
-	case section == "detectLocal":
-		return field, strings.EqualFold(name, detect)
-	case field == "clientConnection.kubeconfig":
-		return kubeconfig, true
 	}
-	return field, true
+	return field, section != "detectLocal" || strings.EqualFold(name, detect)
 }
 
-// usual is what kube-proxy writes, by --write-config-to, where no user chose and no counterpart is here. Where there is
-// one, it has the same default.
+// usual has the values that kube-proxy writes, by --write-config-to, where no user chose and no counterpart is here. A
+// counterpart has the same default.
 var usual = map[string]string{
 	"apiVersion": kubeProxyVersion, "kind": kubeProxyKind,
 	"clientConnection.contentType": "application/vnd.kubernetes.protobuf", "logging.flushFrequency": "5s",

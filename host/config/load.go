@@ -48,46 +48,37 @@ func places(goos string, env func(string) string) (file, text string) {
 	).Replace(defaults)
 }
 
-// AddFlags defines the flags that set a field, for Load to find, except those that every verb has. There
-// are few: the file is the place for the others.
+// AddFlags defines the flags of run. There are few, because the file is the place for the other fields.
 func AddFlags(flags *pflag.FlagSet) {
-	addFlag(flags, "mode", "mode", "the dataplane that serves")
-	addFlag(flags, "files", "source.files.path", "take Services from this manifest file, or folder of them")
-	addFlag(flags, "kubeconfig", "source.kubernetes.kubeconfig", "take Services from the cluster of this kubeconfig")
-	addFlag(flags, "hostname-override", "hostnameOverride", "this node's name in Kubernetes")
-	addFlag(flags, "state-dir", "stateDir", "where the host and its plugins note what outlives them")
-	addFlag(flags, "log-level", "logging.level", "trace, debug, info, warn or error")
-	addFlag(flags, "log-format", "logging.format", "text or json")
+	AddFlag(flags, "mode", "mode", "the dataplane that serves")
+	AddFlag(flags, "files", filesPath, "take Services from this manifest file, or folder of them")
+	AddFlag(flags, "kubeconfig", kubeconfig, "take Services from the cluster of this kubeconfig")
+	AddFlag(flags, "hostname-override", "hostnameOverride", "this node's name in Kubernetes")
+	AddFlag(flags, "state-dir", "stateDir", "where the host and its plugins note what outlives them")
+	AddFlag(flags, "log-level", "logging.level", "trace, debug, info, warn or error")
+	AddFlag(flags, "log-format", "logging.format", "text or json")
 }
 
-// AddPlanFlags defines those that plan has: without them, kube-proxy's own settings count.
-func AddPlanFlags(flags *pflag.FlagSet) {
-	addFlag(flags, "mode", "mode", "the dataplane that is to serve (default kube-proxy's mode)")
-	addFlag(flags, "hostname-override", "hostnameOverride", "this node's name in Kubernetes (default as kube-proxy has it)")
-}
-
-// AddVerbFlags defines --admin-socket and --plugin-dir, which every verb has.
+// AddVerbFlags defines the flags of every verb.
 func AddVerbFlags(flags *pflag.FlagSet) {
-	addFlag(flags, "admin-socket", "adminSocket", "the unix socket of the running host, on Windows its named pipe")
+	AddFlag(flags, "admin-socket", "adminSocket", "the unix socket of the running host, on Windows its named pipe")
 	flags.StringSlice("plugin-dir", nil, "look for plugins here, the first that has one wins")
 	flags.Lookup("plugin-dir").Annotations = map[string][]string{setsField: {"pluginDirs"}}
+}
+
+// AddFlag defines a flag that sets the field at a path.
+func AddFlag(flags *pflag.FlagSet, name, path, usage string) {
+	flags.String(name, "", usage)
+	flags.Lookup(name).Annotations = map[string][]string{setsField: {path}}
 }
 
 // setsField is the annotation of a flag with the path of the field that it sets.
 const setsField = "pointsman.dev/field"
 
-func addFlag(flags *pflag.FlagSet, name, field, usage string) {
-	flags.String(name, "", usage)
-	flags.Lookup(name).Annotations = map[string][]string{setsField: {field}}
-}
-
-// Load returns the settings: the defaults, the file at path unless that is empty,
-// the environment, and those of flags that were given (see AddFlags; nil: none).
-// The error is Problems, all of them, or one about reaching the file.
+// Load returns the settings: the defaults, then the file at path, then the environment, then
+// the given ones of flags (see AddFlag). Path may be empty, and flags nil. The error is Problems,
+// with all of them, or says why the file cannot be read.
 func Load(path string, flags *pflag.FlagSet) (*Host, error) {
-	if path == "" {
-		return Parse("", nil, flags)
-	}
 	data, err := readFile(path)
 	if err != nil {
 		return nil, err
@@ -95,8 +86,11 @@ func Load(path string, flags *pflag.FlagSet) (*Host, error) {
 	return Parse(path, data, flags)
 }
 
-// readFile reads the config file. A pipe or a device could keep the host waiting.
+// readFile reads the config file, if there is one. It refuses pipes and devices, which could block.
 func readFile(path string) (data []byte, err error) {
+	if path == "" {
+		return nil, nil
+	}
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("%s is no regular file", path)
@@ -110,18 +104,16 @@ func readFile(path string) (data []byte, err error) {
 	return data, nil
 }
 
-// Parse is Load of a file at path whose content is data, such as one that only another process
-// has under its name.
+// Parse is Load for a file whose content is data.
 func Parse(path string, data []byte, flags *pflag.FlagSet) (*Host, error) {
 	h := &Host{Plugins: make(map[string]Plugin), From: From{Path: path, hash: hashOf(data), outside: make(map[string]string)}}
-	var file map[string]any
-	if path != "" {
-		if file = h.decode(data); file == nil {
-			return nil, h.From.problems
-		}
+	if path == "" {
+		data = []byte(Defaults)
 	}
-	h.merge(file, flags)
-	h.check()
+	if file := h.decode(data); file != nil {
+		h.merge(file, flags)
+		h.check()
+	}
 	if all := h.From.problems; len(all) > 0 {
 		slices.SortStableFunc(all, func(a, b Problem) int { return cmp.Compare(a.Field, b.Field) })
 		return nil, slices.Compact(all)
@@ -129,9 +121,9 @@ func Parse(path string, data []byte, flags *pflag.FlagSet) (*Host, error) {
 	return h, nil
 }
 
-// decode decodes the content of a file, strictly and without regard to other layers. It returns a json.RawMessage by
-// the path of each field that is there and good, or nil if the file as a whole is bad.
-func (h *Host) decode(data []byte) (values map[string]any) {
+// decode decodes the content of a file, strictly and without regard to other layers. It returns the valid fields by
+// path, or nil if the file as a whole is invalid.
+func (h *Host) decode(data []byte) map[string]any {
 	raw, err := yaml.YAMLToJSONStrict(data)
 	given := leaves(json.RawMessage(raw))
 	version, kind := plain(given["apiVersion"]), plain(given["kind"])
@@ -143,15 +135,21 @@ func (h *Host) decode(data []byte) (values map[string]any) {
 	case secondDocument.Match(data):
 		h.refuse("", "has a second document", "keep one")
 	case version == kubeProxyVersion && kind == kubeProxyKind:
-		h.From.KubeProxy, given = raw, h.fromKubeProxy(given)
-	case version != APIVersion || kind != Kind:
+		h.From.KubeProxy = raw
+		return h.accept(filepath.Dir(h.From.Path), h.fromKubeProxy(given))
+	case version == APIVersion && kind == Kind:
+		return h.accept(filepath.Dir(h.From.Path), given)
+	default:
 		h.refuse("", fmt.Sprintf("has apiVersion %q and kind %q", version, kind), fmt.Sprintf("apiVersion: %s and kind: %s, as pointsman config defaults prints", APIVersion, Kind))
 	}
-	if len(h.From.problems) > 0 {
-		return nil
-	}
-	values = make(map[string]any)
-	for path, raw := range given {
+	return nil
+}
+
+// accept returns the values of a layer that their fields can have, and refuses the others. Relative paths begin at dir,
+// so that a config and its manifests can be moved together.
+func (h *Host) accept(dir string, layer map[string]json.RawMessage) map[string]any {
+	values := make(map[string]any)
+	for path, raw := range layer {
 		plugin := strings.Split(path+".", ".")[1]
 		want, known := misfit(path, raw)
 		switch {
@@ -171,10 +169,10 @@ func (h *Host) decode(data []byte) (values map[string]any) {
 		case string(raw) == "null":
 		case strings.HasPrefix(path, "plugins.") && !nameSyntax.MatchString(plugin): // viper would make it lower-case
 			h.refuse("plugins."+plugin, fmt.Sprintf("%q is no plugin's name: want lower-case letters, digits and -", plugin), "")
-		case string(raw) != "{}" || isOptions.MatchString(path):
-			values[path] = absolute(filepath.Dir(h.From.Path), path, raw)
-		case strings.HasPrefix(path, "plugins."): // so is a plugin
-			values[path+".debug"] = json.RawMessage("false")
+		case pathField.MatchString(path):
+			values[path] = json.RawMessage(jsonText.ReplaceAllFunc(raw, func(quoted []byte) []byte { return absolute(dir, quoted) }))
+		case string(raw) != "{}" || strings.HasPrefix(path, "plugins."):
+			values[path] = raw
 		}
 	}
 	return values
@@ -256,27 +254,24 @@ var (
 	foreignEnv = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?)$|^POINTSMAN_(LOG_LEVEL|PLUGIN)$`)
 )
 
-// merge gives each field the value of the last layer that has one. decode checked the values of
-// the file; merge checks those of the environment and of flags. The last layer that names a source
-// decides, so that a flag can have a cluster's config run with files.
+// merge gives each field the value of the last layer that has one. The last layer that names a source decides, so that
+// a flag can have a cluster's config run with files.
 func (h *Host) merge(file map[string]any, flags *pflag.FlagSet) {
 	usual := new(Host).decode([]byte(Defaults))
 	v := viper.New()
 	v.AllowEmptyEnv(true) // set to nothing is set
+	names := map[string]string{envName(filesPath): filesPath}
 	for path, raw := range usual {
 		v.SetDefault(path, raw)
+		if path != "apiVersion" && path != "kind" {
+			names[envName(path)] = path
+		}
 	}
 	layer := make(map[string]int) // the last one after the defaults that has a field
 	for path := range file {
 		layer[path] = 1
 	}
 	_ = v.MergeConfigMap(file) // never errs
-	names := map[string]string{envName(filesPath): filesPath}
-	for path := range usual {
-		if path != "apiVersion" && path != "kind" {
-			names[envName(path)] = path
-		}
-	}
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
 		path := names[name]
@@ -292,20 +287,20 @@ func (h *Host) merge(file map[string]any, flags *pflag.FlagSet) {
 		}
 	}
 	if flags != nil {
-		flags.VisitAll(func(f *pflag.Flag) {
-			if path := f.Annotations[setsField]; path != nil && f.Changed {
+		flags.Visit(func(f *pflag.Flag) {
+			if path := f.Annotations[setsField]; path != nil {
 				layer[path[0]], h.From.outside[path[0]] = 3, "flag --"+f.Name
 				_ = v.BindPFlag(path[0], f) // errs only without a flag
 			}
 		})
 	}
+	outside := make(map[string]json.RawMessage)
 	for path := range h.From.outside {
-		raw, want := jsonOf(path, v.Get(path))
-		if want != "" {
-			h.refuse(path, fmt.Sprintf("want %s, not %q", want, v.Get(path)), "")
-			raw, _ = usual[path].(json.RawMessage)
-		}
-		v.Set(path, absolute("", path, raw))
+		outside[path] = jsonOf(path, v.Get(path))
+		v.Set(path, usual[path]) // if outside is refused
+	}
+	for path, raw := range h.accept("", outside) {
+		v.Set(path, raw)
 	}
 	settings, _ := json.Marshal(v.AllSettings())
 	_ = json.Unmarshal(settings, h) // viper has names in lower case; misfit let no other value pass
@@ -329,42 +324,36 @@ func envName(path string) string {
 	return "POINTSMAN_" + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
 }
 
-// jsonOf returns what a flag or variable says as the first JSON that the field at path takes, or what the field takes.
-func jsonOf(path string, value any) (raw json.RawMessage, want string) {
+// jsonOf returns the JSON for a value of a flag or variable: the first form that the field at path can have, else text.
+func jsonOf(path string, value any) json.RawMessage {
 	text := fmt.Sprint(value)
-	list := strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune("[], ", c) })
-	forms := []any{value, append([]string{}, list...)} // text, or the list of a flag
+	forms := []any{value, strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune("[], ", c) })} // the list of a flag is one
 	if is, err := strconv.ParseBool(text); err == nil {
 		forms = append(forms, is)
 	}
 	if json.Valid([]byte(text)) && text != "null" {
 		forms = append(forms, json.RawMessage(text))
 	}
-	for _, form := range forms {
-		raw, _ = json.Marshal(form)
-		if want, _ = misfit(path, raw); want == "" {
-			return raw, ""
+	for _, form := range append(forms, text) {
+		raw, _ := json.Marshal(form)
+		if want, _ := misfit(path, raw); want == "" {
+			return raw
 		}
 	}
-	return nil, want
+	raw, _ := json.Marshal(text)
+	return raw
 }
 
+// pathField matches the fields whose values are paths of files.
 var pathField = regexp.MustCompile(`(^|\.)(path|kubeconfig|adminSocket|stateDir|dataDir|pluginDirs)$`)
 
-// absolute returns the value of a field with relative paths below dir, or, where that is empty, below the
-// working directory. A file's paths begin at its own folder, so that a config and its manifests can be
-// moved together.
-func absolute(dir, field string, raw json.RawMessage) json.RawMessage {
-	if !pathField.MatchString(field) {
-		return raw
+// absolute returns a path, as JSON, below dir if it is relative. Without dir that is the working directory.
+func absolute(dir string, quoted []byte) []byte {
+	var p string
+	_ = json.Unmarshal(quoted, &p) // it is a string of valid JSON
+	if p != "" && !path.IsAbs(p) && !filepath.IsAbs(p) {
+		abs, _ := filepath.Abs(filepath.Join(dir, p)) // errs only without a working directory
+		quoted, _ = json.Marshal(abs)
 	}
-	return jsonText.ReplaceAllFunc(raw, func(quoted []byte) []byte {
-		var p string
-		_ = json.Unmarshal(quoted, &p) // it is a string of valid JSON
-		if p != "" && !path.IsAbs(p) && !filepath.IsAbs(p) {
-			abs, _ := filepath.Abs(filepath.Join(dir, p)) // errs only without a working directory
-			quoted, _ = json.Marshal(abs)
-		}
-		return quoted
-	})
+	return quoted
 }

@@ -32,7 +32,8 @@ func planVerb() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	c.Flags().BoolVar(&from, "from-kube-proxy", false, "from the kube-proxy that runs on this node")
-	config.AddPlanFlags(c.Flags())
+	config.AddFlag(c.Flags(), "mode", "mode", "the dataplane `NAME` that would serve (default kube-proxy's mode)")
+	config.AddFlag(c.Flags(), "hostname-override", "hostnameOverride", "this node's `NAME` in Kubernetes (default as kube-proxy has it)")
 	return printing(c, func(c *cobra.Command, _ []string) (admin.MovePlan, error) {
 		if !from {
 			return admin.MovePlan{}, usageError{errors.New("from what? try: pointsman plan --from-kube-proxy")}
