@@ -36,8 +36,7 @@ func TestDocs(t *testing.T) {
 		if isLive != slices.Contains(live, f.path) {
 			t.Errorf("defaults.yaml marks %s [live]: %t, but apply says %t", f.path, isLive, !isLive)
 		}
-		raw, _ := usual[f.path].(json.RawMessage)
-		value := strings.ReplaceAll(plain(raw), `"`, "")
+		value := strings.ReplaceAll(plain(usual[f.path]), `"`, "")
 		if value != "" {
 			value = "`" + value + "`"
 		}

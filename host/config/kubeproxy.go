@@ -30,11 +30,10 @@ func (h *Host) fromKubeProxy(theirs map[string]json.RawMessage) (ours map[string
 	for _, field := range slices.Sorted(maps.Keys(theirs)) {
 		raw := theirs[field]
 		here, counts := fromKubeProxyField(field, mode, detect)
-		standard, _ := defaults[here].(json.RawMessage)
 		_, known := misfit(here, nil)
 		at, option, isOption := strings.Cut(here, ".options.")
 		switch {
-		case isUnset(field, raw), string(raw) == string(standard):
+		case isUnset(field, raw), string(raw) == string(defaults[here]):
 			continue
 		case !known || !counts:
 			h.From.Warnings = append(h.From.Warnings, h.Problem(field, fmt.Sprintf("has no effect here in mode %s with detectLocalMode %s", mode, detect), ""))
@@ -56,7 +55,7 @@ func (h *Host) fromKubeProxy(theirs map[string]json.RawMessage) (ours map[string
 
 // renamed are the fields of kube-proxy that have other paths here. Some are options of a plugin.
 var renamed = map[string]string{
-	"clusterCIDR": "detectLocal.clusterCIDRs", "clientConnection.kubeconfig": kubeconfig,
+	"clusterCIDR": "detectLocal.clusterCIDRs", "clientConnection.kubeconfig": "source.kubernetes.kubeconfig",
 	"iptables.localhostNodePorts": "plugins.iptables.options.localhostNodePorts", "udpIdleTimeout": "plugins.userspace.options.udpIdleTimeout",
 	"ipvs.scheduler": "plugins.ipvs.options.scheduler", "ipvs.strictARP": "plugins.ipvs.options.strictARP", "ipvs.excludeCIDRs": "plugins.ipvs.options.excludeCIDRs",
 	"ipvs.tcpTimeout": "plugins.ipvs.options.tcpTimeout", "ipvs.tcpFinTimeout": "plugins.ipvs.options.tcpFinTimeout", "ipvs.udpTimeout": "plugins.ipvs.options.udpTimeout",

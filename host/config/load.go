@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path"
@@ -51,8 +52,8 @@ func places(goos string, env func(string) string) (file, text string) {
 // AddFlags defines the flags of run. There are few, because the file is the place for the other fields.
 func AddFlags(flags *pflag.FlagSet) {
 	AddFlag(flags, "mode", "mode", "the dataplane that serves")
-	AddFlag(flags, "files", filesPath, "take Services from this manifest file, or folder of them")
-	AddFlag(flags, "kubeconfig", kubeconfig, "take Services from the cluster of this kubeconfig")
+	AddFlag(flags, "files", "source.files.path", "take Services from this manifest file, or folder of them")
+	AddFlag(flags, "kubeconfig", "source.kubernetes.kubeconfig", "take Services from the cluster of this kubeconfig")
 	AddFlag(flags, "hostname-override", "hostnameOverride", "this node's name in Kubernetes")
 	AddFlag(flags, "state-dir", "stateDir", "where the host and its plugins note what outlives them")
 	AddFlag(flags, "log-level", "logging.level", "trace, debug, info, warn or error")
@@ -123,7 +124,7 @@ func Parse(path string, data []byte, flags *pflag.FlagSet) (*Host, error) {
 
 // decode decodes the content of a file, strictly and without regard to other layers. It returns the valid fields by
 // path, or nil if the file as a whole is invalid.
-func (h *Host) decode(data []byte) map[string]any {
+func (h *Host) decode(data []byte) map[string]json.RawMessage {
 	raw, err := yaml.YAMLToJSONStrict(data)
 	given := leaves(json.RawMessage(raw))
 	version, kind := plain(given["apiVersion"]), plain(given["kind"])
@@ -146,12 +147,17 @@ func (h *Host) decode(data []byte) map[string]any {
 }
 
 // accept returns the values of a layer that their fields can have, and refuses the others. Relative paths begin at dir,
-// so that a config and its manifests can be moved together.
-func (h *Host) accept(dir string, layer map[string]json.RawMessage) map[string]any {
-	values := make(map[string]any)
+// so that a config and its manifests can be moved together. The source is one value, so that the last layer that names
+// one decides: a flag can have a cluster's config run with files.
+func (h *Host) accept(dir string, layer map[string]json.RawMessage) map[string]json.RawMessage {
+	values := make(map[string]json.RawMessage)
 	for path, raw := range layer {
-		plugin := strings.Split(path+".", ".")[1]
 		want, known := misfit(path, raw)
+		top, below, _ := strings.Cut(path, ".")
+		name, _, _ := strings.Cut(below, ".") // of a source or plugin
+		if want == "" && pathField.MatchString(path) {
+			raw = jsonText.ReplaceAllFunc(raw, func(quoted []byte) []byte { return absolute(dir, quoted) })
+		}
 		switch {
 		case !known:
 			try := "pointsman config defaults, which prints every field"
@@ -162,16 +168,16 @@ func (h *Host) accept(dir string, layer map[string]json.RawMessage) map[string]a
 			h.refuse(path, "unknown field", try)
 		case want != "":
 			h.refuse(path, fmt.Sprintf("want %s, not %.200s", want, raw), "")
-		case path == "source.files": // a source is named also with nothing below
-			values[filesPath] = json.RawMessage(`""`)
-		case path == "source.kubernetes":
-			values[kubeconfig] = json.RawMessage(`""`)
-		case string(raw) == "null":
-		case strings.HasPrefix(path, "plugins.") && !nameSyntax.MatchString(plugin): // viper would make it lower-case
-			h.refuse("plugins."+plugin, fmt.Sprintf("%q is no plugin's name: want lower-case letters, digits and -", plugin), "")
-		case pathField.MatchString(path):
-			values[path] = json.RawMessage(jsonText.ReplaceAllFunc(raw, func(quoted []byte) []byte { return absolute(dir, quoted) }))
-		case string(raw) != "{}" || strings.HasPrefix(path, "plugins."):
+		case top == "source" && values[top] != nil:
+			h.refuse(top, "has both kubernetes and files", "keep one")
+		case top == "source" && name != "" && string(raw) == "null": // chosen, with nothing below
+			values[top] = nest(name, json.RawMessage("{}"))
+		case top == "source" && name != "":
+			values[top] = nest(below, raw)
+		case string(raw) == "null", string(raw) == "{}" && name == "":
+		case top == "plugins" && !nameSyntax.MatchString(name): // viper would make it lower-case
+			h.refuse("plugins."+name, fmt.Sprintf("%q is no plugin's name: want lower-case letters, digits and -", name), "")
+		default:
 			values[path] = raw
 		}
 	}
@@ -226,11 +232,7 @@ var forms = map[string]string{
 
 // misfit returns what values the field at path has, if raw is none of them. It reports whether there is such a field.
 func misfit(path string, raw json.RawMessage) (want string, known bool) {
-	object := raw
-	for _, name := range slices.Backward(strings.Split(path, ".")) {
-		object, _ = json.Marshal(map[string]json.RawMessage{name: object}) // of JSON
-	}
-	unknown, err := kjson.UnmarshalStrict(object, &Host{})
+	unknown, err := kjson.UnmarshalStrict(nest(path, raw), &Host{})
 	if err != nil {
 		want = forms["[]netip.Prefix"] // whose errors have no type
 	}
@@ -240,11 +242,13 @@ func misfit(path string, raw json.RawMessage) (want string, known bool) {
 	return want, len(unknown) == 0
 }
 
-// The paths of the two sources.
-const (
-	filesPath  = "source.files.path"
-	kubeconfig = "source.kubernetes.kubeconfig"
-)
+// nest returns a JSON object with a value at a path.
+func nest(path string, raw json.RawMessage) json.RawMessage {
+	for _, name := range slices.Backward(strings.Split(path, ".")) {
+		raw, _ = json.Marshal(map[string]json.RawMessage{name: raw}) // of JSON
+	}
+	return raw
+}
 
 var (
 	pluginEnv = regexp.MustCompile(`^POINTSMAN_PLUGINS_([A-Z0-9](?:[A-Z0-9_]{0,61}[A-Z0-9])?)_(PATH|SHA256|ADDRESS|DEBUG)$`)
@@ -254,33 +258,24 @@ var (
 	foreignEnv = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?)$|^POINTSMAN_(LOG_LEVEL|PLUGIN)$`)
 )
 
-// merge gives each field the value of the last layer that has one. The last layer that names a source decides, so that
-// a flag can have a cluster's config run with files.
-func (h *Host) merge(file map[string]any, flags *pflag.FlagSet) {
+// merge gives each field the value of the last layer that has one: the defaults, the file, the environment, or flags.
+func (h *Host) merge(file map[string]json.RawMessage, flags *pflag.FlagSet) {
 	usual := new(Host).decode([]byte(Defaults))
-	v := viper.New()
-	v.AllowEmptyEnv(true) // set to nothing is set
-	names := map[string]string{envName(filesPath): filesPath}
-	for path, raw := range usual {
-		v.SetDefault(path, raw)
-		if path != "apiVersion" && path != "kind" {
-			names[envName(path)] = path
+	names := make(map[string]string)
+	for _, path := range append(slices.Collect(maps.Keys(usual)), "source.files.path", "source.kubernetes.kubeconfig") {
+		if path != "apiVersion" && path != "kind" && path != "source" {
+			names["POINTSMAN_"+strings.ToUpper(strings.ReplaceAll(path, ".", "_"))] = path
 		}
 	}
-	layer := make(map[string]int) // the last one after the defaults that has a field
-	for path := range file {
-		layer[path] = 1
-	}
-	_ = v.MergeConfigMap(file) // never errs
+	env, given := make(map[string]json.RawMessage), make(map[string]json.RawMessage)
 	for _, entry := range os.Environ() {
-		name, _, _ := strings.Cut(entry, "=")
+		name, text, _ := strings.Cut(entry, "=")
 		path := names[name]
 		if m := pluginEnv.FindStringSubmatch(name); m != nil {
 			path = strings.ToLower("plugins." + strings.ReplaceAll(m[1], "_", "-") + "." + m[2])
 		}
 		if path != "" {
-			layer[path], h.From.outside[path] = 2, "env "+name
-			_ = v.BindEnv(path, name) // errs only without a key
+			env[path], h.From.outside[path] = jsonOf(path, text), "env "+name
 		} else if strings.HasPrefix(name, "POINTSMAN_") && !foreignEnv.MatchString(name) { // no error: any program may set one
 			h.From.Warnings = append(h.From.Warnings, Problem{Where: "env " + name, Why: "is no setting",
 				Try: "POINTSMAN_ and a field's path in capitals, with _ for each dot; a plugin's options are set in the file"})
@@ -288,19 +283,17 @@ func (h *Host) merge(file map[string]any, flags *pflag.FlagSet) {
 	}
 	if flags != nil {
 		flags.Visit(func(f *pflag.Flag) {
-			if path := f.Annotations[setsField]; path != nil {
-				layer[path[0]], h.From.outside[path[0]] = 3, "flag --"+f.Name
-				_ = v.BindPFlag(path[0], f) // errs only without a flag
+			for _, path := range f.Annotations[setsField] {
+				delete(env, path)
+				given[path], h.From.outside[path] = jsonOf(path, f.Value.String()), "flag --"+f.Name
 			}
 		})
 	}
-	outside := make(map[string]json.RawMessage)
-	for path := range h.From.outside {
-		outside[path] = jsonOf(path, v.Get(path))
-		v.Set(path, usual[path]) // if outside is refused
-	}
-	for path, raw := range h.accept("", outside) {
-		v.Set(path, raw)
+	v := viper.New()
+	for _, layer := range []map[string]json.RawMessage{usual, file, h.accept("", env), h.accept("", given)} {
+		for path, raw := range layer {
+			v.Set(path, raw)
+		}
 	}
 	settings, _ := json.Marshal(v.AllSettings())
 	_ = json.Unmarshal(settings, h) // viper has names in lower case; misfit let no other value pass
@@ -309,25 +302,11 @@ func (h *Host) merge(file map[string]any, flags *pflag.FlagSet) {
 			*at = netip.AddrPortFrom(addr, port).String()
 		}
 	}
-	switch {
-	case layer[filesPath] > layer[kubeconfig]:
-		h.Source.Kubernetes = nil
-	case layer[filesPath] > 0 && layer[filesPath] == layer[kubeconfig]:
-		h.refuse("source", "has both kubernetes and files", "keep one")
-	default:
-		h.Source.Files = nil
-	}
 }
 
-// envName returns the environment variable of a field: POINTSMAN_LOGGING_LEVEL.
-func envName(path string) string {
-	return "POINTSMAN_" + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
-}
-
-// jsonOf returns the JSON for a value of a flag or variable: the first form that the field at path can have, else text.
-func jsonOf(path string, value any) json.RawMessage {
-	text := fmt.Sprint(value)
-	forms := []any{value, strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune("[], ", c) })} // the list of a flag is one
+// jsonOf returns what a flag or variable says as the first JSON that the field at path can have, else as text.
+func jsonOf(path, text string) json.RawMessage {
+	forms := []any{text, strings.FieldsFunc(strings.ReplaceAll(text, ", ", ","), func(c rune) bool { return strings.ContainsRune("[],", c) })}
 	if is, err := strconv.ParseBool(text); err == nil {
 		forms = append(forms, is)
 	}
