@@ -3,6 +3,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -12,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/internal/pipe"
@@ -27,11 +30,8 @@ type Problem struct {
 
 // String reads: "host.yaml: linux.masqueradeBit: want 0 to 31, not 32; try: ...".
 func (p Problem) String() string {
-	text := p.Where + ": "
-	if p.Field != "" {
-		text += p.Field + ": "
-	}
-	if text += p.Why; p.Try != "" {
+	text := strings.TrimSuffix(p.Where+": "+p.Field, ": ") + ": " + p.Why
+	if p.Try != "" {
 		text += "; try: " + p.Try
 	}
 	return text
@@ -42,11 +42,10 @@ type Problems []Problem
 
 func (ps Problems) Error() string { return strings.Join(phrase.Texts(ps), "\n") }
 
-var (
-	nameSyntax   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	nodeName     = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
-	sha256Syntax = regexp.MustCompile(`^([0-9a-f]{64})?$`)
-)
+var sha256Syntax = regexp.MustCompile(`^([0-9a-f]{64})?$`)
+
+// isPluginName reports whether a dataplane can have the name.
+func isPluginName(name string) bool { return validation.IsDNS1123Label(name) == nil }
 
 // check refuses values that have the right types and cannot be used, and masks ranges. It adds warnings about settings that are valid and
 // seldom intended.
@@ -63,26 +62,22 @@ func (h *Host) check() {
 		want(least <= n && n <= most, field, "", "want %d to %d, not %d", least, most, n)
 	}
 
-	want(nameSyntax.MatchString(h.Mode), "mode", "pointsman plugin list, which prints those that are here", "%q is no dataplane's name: want lower-case letters, digits and -", h.Mode)
+	want(isPluginName(h.Mode), "mode", "pointsman plugin list, which prints those that are here", "%q is no dataplane's name: want lower-case letters, digits and -", h.Mode)
 	want(h.Source.Files == nil || h.Source.Files.Path != "", "source.files.path", "a manifest file, or a folder of them", "is missing")
 	want(h.ClientConnection.QPS > 0, "clientConnection.qps", "", "want more than 0, not %g", h.ClientConnection.QPS)
 	within("clientConnection.burst", h.ClientConnection.Burst, 1, math.MaxInt32)
-	want(h.HostnameOverride == "" || nodeName.MatchString(h.HostnameOverride), "hostnameOverride", "kubectl get nodes, which prints them", "%q is no node's name: want lower-case letters, digits, - and .", h.HostnameOverride)
+	want(h.HostnameOverride == "" || validation.IsDNS1123Subdomain(h.HostnameOverride) == nil, "hostnameOverride", "kubectl get nodes, which prints them", "%q is no node's name: want lower-case letters, digits, - and .", h.HostnameOverride)
 
 	want(h.SyncPeriod.Duration > 0, "syncPeriod", "", "want more than 0s, not %s", h.SyncPeriod)
 	want(h.ConfigSyncPeriod.Duration > 0, "configSyncPeriod", "", "want more than 0s, not %s", h.ConfigSyncPeriod)
-	want(h.MinSyncPeriod.Duration >= 0, "minSyncPeriod", "", "want 0s or more, not %s", h.MinSyncPeriod)
-	want(h.MinSyncPeriod.Duration <= max(h.SyncPeriod.Duration, 0), "minSyncPeriod", "", "want no more than syncPeriod, which is %s, not %s", h.SyncPeriod, h.MinSyncPeriod)
+	want(0 <= h.MinSyncPeriod.Duration && h.MinSyncPeriod.Duration <= max(h.SyncPeriod.Duration, 0), "minSyncPeriod", "", "want 0s to syncPeriod, which is %s, not %s", h.SyncPeriod, h.MinSyncPeriod)
 	want(h.Swap.DrainTimeout.Duration >= 0, "swap.drainTimeout", "", "want 0s or more, not %s", h.Swap.DrainTimeout)
 
-	if h.BindAddress != "" {
-		addr, err := netip.ParseAddr(h.BindAddress)
-		broadcast := netip.AddrFrom4([4]byte{255, 255, 255, 255})
-		want(err == nil && !addr.IsMulticast() && addr != broadcast, "bindAddress", "", "want an IP address that a machine can have, not %q", h.BindAddress)
-	}
+	own, err := netip.ParseAddr(cmp.Or(h.BindAddress, "0.0.0.0"))
+	want(err == nil && !own.IsMulticast() && own.String() != "255.255.255.255", "bindAddress", "", "want an IP address that a machine can have, not %q", h.BindAddress)
 	for _, text := range h.NodePortAddresses {
 		p, err := netip.ParsePrefix(text)
-		alone := text == primaryAddresses && len(h.NodePortAddresses) == 1
+		alone := text == "primary" && len(h.NodePortAddresses) == 1
 		want(err == nil && !p.Addr().Is4In6() || alone, "nodePortAddresses", "", "want ranges such as 10.0.0.0/8, or primary alone, not %q", text)
 	}
 
@@ -109,20 +104,20 @@ func (h *Host) check() {
 	}
 
 	bound := make(map[string]string)
-	for _, s := range []struct{ field, addr string }{
-		{"healthzBindAddress", h.HealthzBindAddress}, {"metricsBindAddress", h.MetricsBindAddress}, {"webBindAddress", h.WebBindAddress},
-	} {
-		if s.addr == "" {
-			continue
+	listens := func(field string, text *string, port uint16) { // port is the default
+		if addr, err := netip.ParseAddr(*text); err == nil {
+			*text = netip.AddrPortFrom(addr, port).String()
 		}
-		addr, err := netip.ParseAddrPort(s.addr)
-		want(err == nil && addr.Port() > 0, s.field, "", "want an IP address and a port, such as 127.0.0.1:10249, or [::1]:10249, not %q", s.addr)
-		want(bound[s.addr] == "", s.field, "another port", "%s is %s, too", s.addr, bound[s.addr])
-		bound[s.addr] = s.field
-		if s.field == "webBindAddress" && err == nil { // what is shown there is for this node's operators, and is not encrypted
-			want(addr.Addr().IsLoopback(), s.field, "forward the port to look from elsewhere: ssh -L 10246:127.0.0.1:10246 NODE", "want a loopback address, not %s", addr.Addr())
-		}
+		addr, err := netip.ParseAddrPort(*text)
+		want(*text == "" || err == nil && addr.Port() > 0, field, "", "want an IP address and a port, such as 127.0.0.1:10249, or [::1]:10249, not %q", *text)
+		want(*text == "" || bound[*text] == "", field, "another port", "%s is %s, too", *text, bound[*text])
+		bound[*text] = field
+		// The status page is not encrypted, and for operators of this node only.
+		want(field != "webBindAddress" || err != nil || addr.Addr().IsLoopback(), field, "forward the port to look from elsewhere: ssh -L 10246:127.0.0.1:10246 NODE", "want a loopback address, not %s", addr.Addr())
 	}
+	listens("healthzBindAddress", &h.HealthzBindAddress, 10256)
+	listens("metricsBindAddress", &h.MetricsBindAddress, 10249)
+	listens("webBindAddress", &h.WebBindAddress, 10246)
 	for field, path := range map[string]string{"adminSocket": h.AdminSocket, "stateDir": h.StateDir, "dataDir": h.DataDir} {
 		want(path != "", field, "an absolute path", "is empty")
 	}
@@ -142,21 +137,15 @@ func (h *Host) check() {
 	}
 	oneOf("logging.level", h.Logging.Level, "trace", "debug", "info", "warn", "error")
 	oneOf("logging.format", h.Logging.Format, "text", "json")
-	oneOf("externalIPs.nodeAddresses", h.ExternalIPs.NodeAddresses, RefuseNodeAddresses, WarnOfNodeAddresses, ServeNodeAddresses)
+	oneOf("externalIPs.nodeAddresses", h.ExternalIPs.NodeAddresses, "refuse", "warn", "serve")
 
 	for _, name := range slices.Sorted(maps.Keys(h.Plugins)) {
 		p, field := h.Plugins[name], "plugins."+name
 		want(len(p.Options) == 0 || p.Options[0] == '{', field+".options", "", "want the plugin's options and their values") // not what is there: it may be a secret
 		want(sha256Syntax.MatchString(p.SHA256), field+".sha256", "sha256sum, which prints them", "want 64 lower-case hexadecimal digits, not %q", p.SHA256)
-		if p.Address == "" {
-			continue
-		}
-		want(p.Path == "" && p.SHA256 == "", field+".address", "keep one of the two", "%s is where the plugin runs already, while path or sha256 say what to start", p.Address)
-		if runtime.GOOS == "windows" {
-			want(pipe.IsPath(p.Address), field+".address", "", `want a pipe such as \\.\pipe\acme, not %s`, p.Address)
-		} else {
-			want(strings.HasPrefix(p.Address, "unix:///"), field+".address", "", "want a socket such as unix:///run/acme.sock, not %q", p.Address)
-		}
+		want(p.Address == "" || p.Path == "" && p.SHA256 == "", field+".address", "keep one of the two", "%s is where the plugin runs already, while path or sha256 say what to start", p.Address)
+		isSocket := strings.HasPrefix(p.Address, "unix:///") && runtime.GOOS != "windows"
+		want(p.Address == "" || isSocket || pipe.IsPath(p.Address) && runtime.GOOS == "windows", field+".address", "", `want a socket such as unix:///run/acme.sock, or on Windows a pipe such as \\.\pipe\acme, not %q`, p.Address)
 	}
 	if h.Source.Kubernetes != nil && h.DetectLocalMode == DetectClusterCIDR && len(r) == 0 {
 		h.From.Warnings = append(h.From.Warnings, h.Problem("detectLocal.clusterCIDRs", "is empty, so that no caller is known to be a pod", "the pods' ranges, or detectLocalMode: "+DetectNodeCIDR))

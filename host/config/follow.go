@@ -5,7 +5,6 @@ package config
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -35,8 +34,6 @@ type Follower struct {
 // A State is what a host has of its file, after a look that led to something.
 type State struct {
 	Host    *Host     // in force
-	Hash    string    // of the content that was applied last
-	Loaded  time.Time // when that was
 	Applied []string  // fields that this look changed
 	Pending []string  // fields that the file has otherwise, and that need a restart
 	Err     error     // the file as it is now cannot be used; the settings stay as they are
@@ -45,8 +42,8 @@ type State struct {
 
 // Follow returns a Follower that starts with h, as Load returned it with the same flags.
 func Follow(h *Host, flags *pflag.FlagSet) *Follower {
-	f := &Follower{flags: flags, seen: h.From.hash, handled: h.From.hash}
-	f.state.Store(&State{Host: h, Hash: h.From.hash, Loaded: time.Now()})
+	f := &Follower{flags: flags, seen: h.From.Hash, handled: h.From.Hash}
+	f.state.Store(&State{Host: h})
 	return f
 }
 
@@ -81,10 +78,6 @@ func (f *Follower) State() State { return *f.state.Load() }
 func (f *Follower) Look(complete bool) (s State, ok bool) {
 	s = f.State()
 	path := s.Host.From.Path
-	if path == "" {
-		s.Err = errors.New("there is no config file to read again")
-		return s, complete
-	}
 	data, err := readFile(path)
 	found := hashOf(data)
 	if err != nil {
@@ -106,7 +99,7 @@ func (f *Follower) Look(complete bool) (s State, ok bool) {
 		s.Since = time.Now()
 	}
 	if s.Applied, s.Err = nil, err; err == nil {
-		s.Hash, s.Loaded, s.Since = found, time.Now(), time.Time{}
+		s.Since = time.Time{}
 		s.Host, s.Applied, s.Pending = apply(s.Host, wanted)
 	}
 	f.state.Store(&s)

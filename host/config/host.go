@@ -63,7 +63,7 @@ type Host struct {
 	NodePortAddresses []string `json:"nodePortAddresses"` // see NodePorts
 	ExternalIPs       struct { // which externalIPs of Services are served
 		Allow         []netip.Prefix `json:"allow"`
-		NodeAddresses string         `json:"nodeAddresses"`
+		NodeAddresses string         `json:"nodeAddresses"` // refuse, warn, serve
 	} `json:"externalIPs"`
 
 	HealthzBindAddress  string `json:"healthzBindAddress"` // empty: no such server
@@ -77,11 +77,22 @@ type Host struct {
 	OOMScoreAdj         int    `json:"oomScoreAdj"`
 
 	Linux struct {
-		MasqueradeAll bool      `json:"masqueradeAll"`
-		MasqueradeBit int       `json:"masqueradeBit"`
-		Conntrack     Conntrack `json:"conntrack"`
+		MasqueradeAll bool     `json:"masqueradeAll"`
+		MasqueradeBit int      `json:"masqueradeBit"`
+		Conntrack     struct { // A zero leaves the kernel's own value.
+			MaxPerCore            int      `json:"maxPerCore"`
+			Min                   int      `json:"min"`
+			TCPEstablishedTimeout Duration `json:"tcpEstablishedTimeout"`
+			TCPCloseWaitTimeout   Duration `json:"tcpCloseWaitTimeout"`
+			TCPBeLiberal          bool     `json:"tcpBeLiberal"`
+			UDPTimeout            Duration `json:"udpTimeout"`
+			UDPStreamTimeout      Duration `json:"udpStreamTimeout"`
+		} `json:"conntrack"`
 	} `json:"linux"`
-	Logging Logging `json:"logging"`
+	Logging struct { // of the host's own log
+		Level  string `json:"level"`  // trace, debug, info, warn, error
+		Format string `json:"format"` // text, json
+	} `json:"logging"`
 
 	PluginDirs []string `json:"pluginDirs"`
 	Swap       struct { // how a mode is left for another
@@ -92,12 +103,8 @@ type Host struct {
 	From From `json:"-"`
 }
 
-// Words among the values of fields.
-const (
-	Auto = "auto" // the mode that has the host choose one
-
-	primaryAddresses = "primary" // in NodePortAddresses: the node's own addresses
-)
+// Auto is the mode for which the host chooses a dataplane.
+const Auto = "auto"
 
 // A Source is where Services come from; exactly one field is set.
 type Source struct {
@@ -122,31 +129,6 @@ const (
 	DetectBridgeInterface     = "BridgeInterface"
 	DetectInterfaceNamePrefix = "InterfaceNamePrefix"
 )
-
-// The values of ExternalIPs.NodeAddresses.
-const (
-	RefuseNodeAddresses = "refuse"
-	WarnOfNodeAddresses = "warn"
-	ServeNodeAddresses  = "serve"
-)
-
-// Conntrack is the kernel's connection tracking. A zero leaves the kernel's own
-// value.
-type Conntrack struct {
-	MaxPerCore            int      `json:"maxPerCore"`
-	Min                   int      `json:"min"`
-	TCPEstablishedTimeout Duration `json:"tcpEstablishedTimeout"`
-	TCPCloseWaitTimeout   Duration `json:"tcpCloseWaitTimeout"`
-	TCPBeLiberal          bool     `json:"tcpBeLiberal"`
-	UDPTimeout            Duration `json:"udpTimeout"`
-	UDPStreamTimeout      Duration `json:"udpStreamTimeout"`
-}
-
-// Logging is the host's own log.
-type Logging struct {
-	Level  string `json:"level"`  // trace, debug, info, warn, error
-	Format string `json:"format"` // text, json
-}
 
 // A Plugin is what the host must know of one dataplane.
 type Plugin struct {
@@ -177,7 +159,7 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil
 func (h *Host) NodePorts() (ranges []netip.Prefix, primary bool) {
 	for _, text := range h.NodePortAddresses {
 		p, err := netip.ParsePrefix(text)
-		if err != nil { // check lets only primaryAddresses be none
+		if err != nil { // check accepts only "primary" apart from ranges
 			return nil, true
 		}
 		ranges = append(ranges, p.Masked())
@@ -191,7 +173,8 @@ type From struct {
 	Warnings  Problems          // of what is odd but no error
 	KubeProxy json.RawMessage   // the file, if it is kube-proxy's
 	problems  Problems          // of what is wrong
-	hash      string            // differs for each content of the file
+	Hash      string            // differs for each content of the file
+	Loaded    time.Time         // when it was read
 	outside   map[string]string // by field path, the flag or environment variable that set it
 }
 

@@ -7,24 +7,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 )
 
-// The (apiVersion, kind) of kube-proxy's own file, with which a node that changes over to Pointsman can begin.
-const (
-	kubeProxyVersion = "kubeproxy.config.k8s.io/v1alpha1"
-	kubeProxyKind    = "KubeProxyConfiguration"
-)
-
-// fromKubeProxy translates the fields of a KubeProxyConfiguration to fields of a Host. Like kube-proxy it ignores empty
+// fromKubeProxy translates the fields of a KubeProxyConfiguration to fields of a Host, so that a node that changes over
+// to Pointsman can begin with the file that it has. Like kube-proxy it ignores empty
 // values. It warns of fields that have no effect here.
 func (h *Host) fromKubeProxy(theirs map[string]json.RawMessage) (ours map[string]json.RawMessage) {
 	mode, detect := cmp.Or(plain(theirs["mode"]), "iptables"), cmp.Or(plain(theirs["detectLocalMode"]), DetectClusterCIDR)
-	ours = map[string]json.RawMessage{"externalIPs.nodeAddresses": json.RawMessage(`"` + WarnOfNodeAddresses + `"`)} // kube-proxy serves them
-	if mode == "nftables" {                                                                                          // kube-proxy's default in this mode alone
-		ours["nodePortAddresses"] = json.RawMessage(`["` + primaryAddresses + `"]`)
+	ours = map[string]json.RawMessage{"externalIPs.nodeAddresses": json.RawMessage(`"warn"`)} // kube-proxy serves them
+	if mode == "nftables" {                                                                   // kube-proxy's default in this mode alone
+		ours["nodePortAddresses"] = json.RawMessage(`["primary"]`)
 	}
 	defaults := new(Host).decode([]byte(Defaults))
 	for _, field := range slices.Sorted(maps.Keys(theirs)) {
@@ -33,7 +27,7 @@ func (h *Host) fromKubeProxy(theirs map[string]json.RawMessage) (ours map[string
 		_, known := misfit(here, nil)
 		at, option, isOption := strings.Cut(here, ".options.")
 		switch {
-		case isUnset(field, raw), string(raw) == string(defaults[here]):
+		case field == "apiVersion", field == "kind", isUnset(field, raw), string(raw) == string(defaults[here]):
 			continue
 		case !known || !counts:
 			h.From.Warnings = append(h.From.Warnings, h.Problem(field, fmt.Sprintf("has no effect here in mode %s with detectLocalMode %s", mode, detect), ""))
@@ -88,7 +82,6 @@ func fromKubeProxyField(field, mode, detect string) (here string, used bool) {
 // usual has the values that kube-proxy writes, by --write-config-to, where no user chose and no counterpart is here. A
 // counterpart has the same default.
 var usual = map[string]string{
-	"apiVersion": kubeProxyVersion, "kind": kubeProxyKind,
 	"clientConnection.contentType": "application/vnd.kubernetes.protobuf", "logging.flushFrequency": "5s",
 }
 
@@ -96,9 +89,6 @@ var usual = map[string]string{
 // something to kube-proxy, the field is a pointer and null stands for the default.
 func isUnset(field string, raw json.RawMessage) bool {
 	value := plain(raw)
-	if addr, err := netip.ParseAddr(value); field == "bindAddress" && err == nil && addr.IsUnspecified() {
-		return true // no address of its own
-	}
 	pointer := strings.HasPrefix(field, "conntrack.") || field == "oomScoreAdj" || strings.HasSuffix(field, ".masqueradeBit") || field == "iptables.localhostNodePorts"
-	return value == usual[field] || value == "" || value == "[]" || !pointer && slices.Contains([]string{"0", "0s", "false"}, value)
+	return value == usual[field] || field == "bindAddress" && (value == "0.0.0.0" || value == "::") || value == "" || value == "[]" || !pointer && slices.Contains([]string{"0", "0s", "false"}, value)
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"os"
 	"path"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
@@ -39,13 +39,12 @@ func places(goos string, env func(string) string) (file, text string) {
 		return "/etc/pointsman/host.yaml", defaults
 	}
 	own := cmp.Or(env("ProgramData"), `C:\ProgramData`) + `\Pointsman`
-	quoted := func(path string) string { return "'" + strings.ReplaceAll(path, "'", "''") + "'" } // as YAML has it
 	return own + `\host.yaml`, strings.NewReplacer(
 		"\nmode: iptables\n", "\nmode: userspace\n",
-		"\nadminSocket: /run/pointsman/pointsman.sock\n", "\nadminSocket: "+quoted(`\\.\pipe\pointsman`)+"\n",
-		"\nstateDir: /run/pointsman\n", "\nstateDir: "+quoted(own+`\state`)+"\n",
-		"\ndataDir: /var/lib/pointsman\n", "\ndataDir: "+quoted(own+`\data`)+"\n",
-		"\npluginDirs: [/usr/libexec/pointsman]\n", "\npluginDirs: ["+quoted(cmp.Or(env("ProgramFiles"), `C:\Program Files`)+`\Pointsman`)+"]\n",
+		"\nadminSocket: /run/pointsman/pointsman.sock\n", "\nadminSocket: "+strconv.Quote(`\\.\pipe\pointsman`)+"\n",
+		"\nstateDir: /run/pointsman\n", "\nstateDir: "+strconv.Quote(own+`\state`)+"\n",
+		"\ndataDir: /var/lib/pointsman\n", "\ndataDir: "+strconv.Quote(own+`\data`)+"\n",
+		"\npluginDirs: [/usr/libexec/pointsman]\n", "\npluginDirs: ["+strconv.Quote(cmp.Or(env("ProgramFiles"), `C:\Program Files`)+`\Pointsman`)+"]\n",
 	).Replace(defaults)
 }
 
@@ -87,17 +86,16 @@ func Load(path string, flags *pflag.FlagSet) (*Host, error) {
 	return Parse(path, data, flags)
 }
 
-// readFile reads the config file, if there is one. It refuses pipes and devices, which could block.
+// readFile reads the config file, or without one the defaults. It refuses pipes and devices, which could block.
 func readFile(path string) (data []byte, err error) {
 	if path == "" {
-		return nil, nil
+		return []byte(Defaults), nil
 	}
 	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no regular file", path)
-	}
-	if err == nil {
+	if err == nil && info.Mode().IsRegular() {
 		data, err = os.ReadFile(path)
+	} else if err == nil {
+		err = fmt.Errorf("%s is no regular file", path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read config: %w", err)
@@ -107,10 +105,7 @@ func readFile(path string) (data []byte, err error) {
 
 // Parse is Load for a file whose content is data.
 func Parse(path string, data []byte, flags *pflag.FlagSet) (*Host, error) {
-	h := &Host{Plugins: make(map[string]Plugin), From: From{Path: path, hash: hashOf(data), outside: make(map[string]string)}}
-	if path == "" {
-		data = []byte(Defaults)
-	}
+	h := &Host{Plugins: make(map[string]Plugin), From: From{Path: path, Hash: hashOf(data), Loaded: time.Now(), outside: make(map[string]string)}}
 	if file := h.decode(data); file != nil {
 		h.merge(file, flags)
 		h.check()
@@ -135,7 +130,7 @@ func (h *Host) decode(data []byte) map[string]json.RawMessage {
 		}
 	case secondDocument.Match(data):
 		h.refuse("", "has a second document", "keep one")
-	case version == kubeProxyVersion && kind == kubeProxyKind:
+	case version == "kubeproxy.config.k8s.io/v1alpha1" && kind == "KubeProxyConfiguration":
 		h.From.KubeProxy = raw
 		return h.accept(filepath.Dir(h.From.Path), h.fromKubeProxy(given))
 	case version == APIVersion && kind == Kind:
@@ -175,7 +170,7 @@ func (h *Host) accept(dir string, layer map[string]json.RawMessage) map[string]j
 		case top == "source" && name != "":
 			values[top] = nest(below, raw)
 		case string(raw) == "null", string(raw) == "{}" && name == "":
-		case top == "plugins" && !nameSyntax.MatchString(name): // viper would make it lower-case
+		case top == "plugins" && !isPluginName(name): // viper would make it lower-case
 			h.refuse("plugins."+name, fmt.Sprintf("%q is no plugin's name: want lower-case letters, digits and -", name), "")
 		default:
 			values[path] = raw
@@ -281,14 +276,12 @@ func (h *Host) merge(file map[string]json.RawMessage, flags *pflag.FlagSet) {
 				Try: "POINTSMAN_ and a field's path in capitals, with _ for each dot; a plugin's options are set in the file"})
 		}
 	}
-	if flags != nil {
-		flags.Visit(func(f *pflag.Flag) {
-			for _, path := range f.Annotations[setsField] {
-				delete(env, path)
-				given[path], h.From.outside[path] = jsonOf(path, f.Value.String()), "flag --"+f.Name
-			}
-		})
-	}
+	cmp.Or(flags, &pflag.FlagSet{}).Visit(func(f *pflag.Flag) {
+		for _, path := range f.Annotations[setsField] {
+			delete(env, path)
+			given[path], h.From.outside[path] = jsonOf(path, f.Value.String()), "flag --"+f.Name
+		}
+	})
 	v := viper.New()
 	for _, layer := range []map[string]json.RawMessage{usual, file, h.accept("", env), h.accept("", given)} {
 		for path, raw := range layer {
@@ -297,30 +290,25 @@ func (h *Host) merge(file map[string]json.RawMessage, flags *pflag.FlagSet) {
 	}
 	settings, _ := json.Marshal(v.AllSettings())
 	_ = json.Unmarshal(settings, h) // viper has names in lower case; misfit let no other value pass
-	for at, port := range map[*string]uint16{&h.HealthzBindAddress: 10256, &h.MetricsBindAddress: 10249} {
-		if addr, err := netip.ParseAddr(*at); err == nil { // as for kube-proxy
-			*at = netip.AddrPortFrom(addr, port).String()
-		}
-	}
 }
 
 // jsonOf returns what a flag or variable says as the first JSON that the field at path can have, else as text.
 func jsonOf(path, text string) json.RawMessage {
-	forms := []any{text, strings.FieldsFunc(strings.ReplaceAll(text, ", ", ","), func(c rune) bool { return strings.ContainsRune("[],", c) })}
+	quoted, _ := json.Marshal(text)
+	list, _ := json.Marshal(strings.FieldsFunc(strings.ReplaceAll(text, ", ", ","), func(c rune) bool { return strings.ContainsRune("[],", c) }))
+	forms := []json.RawMessage{quoted, list}
 	if is, err := strconv.ParseBool(text); err == nil {
-		forms = append(forms, is)
+		forms = append(forms, strconv.AppendBool(nil, is))
 	}
 	if json.Valid([]byte(text)) && text != "null" {
 		forms = append(forms, json.RawMessage(text))
 	}
-	for _, form := range append(forms, text) {
-		raw, _ := json.Marshal(form)
+	for _, raw := range forms {
 		if want, _ := misfit(path, raw); want == "" {
 			return raw
 		}
 	}
-	raw, _ := json.Marshal(text)
-	return raw
+	return quoted
 }
 
 // pathField matches the fields whose values are paths of files.

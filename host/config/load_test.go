@@ -351,13 +351,13 @@ func TestConfigs(t *testing.T) {
 func TestWindows(t *testing.T) {
 	file, text := places("windows", func(name string) string { return map[string]string{"ProgramData": `D:\Bob's data`}[name] })
 	for _, want := range []string{
-		"\nmode: userspace\n",
-		"\nadminSocket: '\\\\.\\pipe\\pointsman'\n",
-		"\nstateDir: 'D:\\Bob''s data\\Pointsman\\state'\n",
-		"\ndataDir: 'D:\\Bob''s data\\Pointsman\\data'\n",
-		"\npluginDirs: ['C:\\Program Files\\Pointsman']\n",
+		"mode: userspace",
+		`adminSocket: "\\\\.\\pipe\\pointsman"`,
+		`stateDir: "D:\\Bob's data\\Pointsman\\state"`,
+		`dataDir: "D:\\Bob's data\\Pointsman\\data"`,
+		`pluginDirs: ["C:\\Program Files\\Pointsman"]`,
 	} {
-		if !strings.Contains(text, want) {
+		if !strings.Contains(text, "\n"+want+"\n") {
 			t.Errorf("they lack %q", want)
 		}
 	}

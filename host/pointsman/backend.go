@@ -231,7 +231,7 @@ func because(why string) string {
 }
 
 func configUse(s config.State) admin.ConfigUse {
-	use := admin.ConfigUse{Path: s.Host.From.Path, Hash: s.Hash, Loaded: s.Loaded}
+	use := admin.ConfigUse{Path: s.Host.From.Path, Hash: s.Host.From.Hash, Loaded: s.Host.From.Loaded}
 	use.Pending = append([]string{}, s.Pending...) // not null in JSON
 	if s.Err != nil {
 		use.Stale = s.Err.Error()

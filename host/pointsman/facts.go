@@ -69,7 +69,7 @@ func factsOf(h *config.Host, m machine, started time.Time) track.Facts {
 		NodeName:      nodeName(h, m),
 		MasqueradeAll: h.Linux.MasqueradeAll,
 		MasqueradeBit: uint8(h.Linux.MasqueradeBit), // checked to be 0 to 31
-		Conntrack:     conntrackOf(h.Linux.Conntrack, m.cpus),
+		Conntrack:     conntrackOf(h, m.cpus),
 		ExternalIPs:   h.ExternalIPs.Allow,
 		NodeAddresses: nodeAddresses[h.ExternalIPs.NodeAddresses],
 		AllowLoopback: h.Source.Files != nil,
@@ -99,9 +99,9 @@ func factsOf(h *config.Host, m machine, started time.Time) track.Facts {
 }
 
 var nodeAddresses = map[string]reach.NodeAddresses{
-	config.RefuseNodeAddresses: reach.RefuseNodeAddresses,
-	config.WarnOfNodeAddresses: reach.WarnOfNodeAddresses,
-	config.ServeNodeAddresses:  reach.ServeNodeAddresses,
+	"refuse": reach.RefuseNodeAddresses,
+	"warn":   reach.WarnOfNodeAddresses,
+	"serve":  reach.ServeNodeAddresses,
 }
 
 // familiesNotIn returns the range of all addresses for each IP family that ranges lacks: a setting
@@ -117,7 +117,8 @@ func familiesNotIn(ranges []netip.Prefix) []netip.Prefix {
 const mostByCores = 1 << 20
 
 // conntrackOf returns the limits of conntrack for a number of CPUs, like kube-proxy.
-func conntrackOf(c config.Conntrack, cpus int) sdk.ConntrackLimits {
+func conntrackOf(h *config.Host, cpus int) sdk.ConntrackLimits {
+	c := h.Linux.Conntrack
 	limits := sdk.ConntrackLimits{
 		TCPEstablishedTimeout: c.TCPEstablishedTimeout.Duration,
 		TCPCloseWaitTimeout:   c.TCPCloseWaitTimeout.Duration,

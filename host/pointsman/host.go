@@ -67,7 +67,7 @@ func newHost(settings *config.Host, flags *pflag.FlagSet, logs io.Writer) (*host
 		follower: config.Follow(settings, flags),
 		machine:  m,
 		started:  time.Now(),
-		log:      newLog(settings.Logging, logs),
+		log:      newLog(settings, logs),
 	}
 	h.reports = report.New(time.Now, logged(h.log), h.writeToCluster)
 	h.tracker = track.New(reportNotices(h.reports))

@@ -121,10 +121,10 @@ func runParts(ctx context.Context, log hclog.Logger, parts map[string]func(conte
 	}
 }
 
-func newLog(l config.Logging, w io.Writer) hclog.Logger {
+func newLog(h *config.Host, w io.Writer) hclog.Logger {
 	return hclog.New(&hclog.LoggerOptions{
-		Level:      hclog.LevelFromString(l.Level),
-		JSONFormat: l.Format == "json",
+		Level:      hclog.LevelFromString(h.Logging.Level),
+		JSONFormat: h.Logging.Format == "json",
 		Output:     w,
 		TimeFormat: "2006-01-02T15:04:05.000Z07:00",
 	})
