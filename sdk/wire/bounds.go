@@ -32,14 +32,10 @@ const (
 // too long a text would cost the whole response.
 const maxMessage = 4 << 10
 
-// Printable makes a plugin's text safe to print: limited in length, and without characters that
-// move a terminal's cursor.
-func Printable(s string) string { return text(s) }
-
-// text makes s safe to send and to print: valid UTF-8, because protobuf rejects a whole message
-// for one invalid byte; without characters that move a terminal's cursor; and of limited
-// length.
-func text(s string) string {
+// Printable makes a plugin's text safe to send and to print: valid UTF-8, because protobuf rejects
+// a whole message for one invalid byte; without characters that move a terminal's cursor; and of
+// limited length.
+func Printable(s string) string {
 	long := len(s) > maxMessage
 	s = strings.Map(shown, strings.ToValidUTF8(s[:min(len(s), maxMessage)], "\uFFFD"))
 	if long || len(s) > maxMessage {
@@ -57,7 +53,7 @@ func shown(r rune) rune {
 }
 
 // oneLine returns text without newlines, which could fake lines of a log.
-func oneLine(s string) string { return strings.ReplaceAll(text(s), "\n", " ") }
+func oneLine(s string) string { return strings.ReplaceAll(Printable(s), "\n", " ") }
 
 // first returns at most the first n elements of all.
 func first[T any](all []T, n int) []T { return all[:min(n, len(all))] }

@@ -153,7 +153,7 @@ func TestWordsAreHarmless(t *testing.T) {
 		{"\u009b2J\x7f\x00\r", "\uFFFD2J\uFFFD\uFFFD\uFFFD", "\uFFFD2J\uFFFD\uFFFD\uFFFD"},
 		{"bad \xff byte", "bad \uFFFD byte", "bad \uFFFD byte"},
 	} {
-		if got := text(c.said); got != c.text {
+		if got := Printable(c.said); got != c.text {
 			t.Errorf("text(%q) = %q, want %q", c.said, got, c.text)
 		}
 		if got := oneLine(c.said); got != c.line {
@@ -161,7 +161,7 @@ func TestWordsAreHarmless(t *testing.T) {
 		}
 	}
 	for _, long := range []string{strings.Repeat("x", maxMessage+1), strings.Repeat("\xff", maxMessage), strings.Repeat("ö", maxMessage)} {
-		if got := text(long); len(got) > maxMessage || !utf8.ValidString(got) {
+		if got := Printable(long); len(got) > maxMessage || !utf8.ValidString(got) {
 			t.Errorf("of %d bytes %d are left, valid: %t", len(long), len(got), utf8.ValidString(got))
 		}
 	}

@@ -186,7 +186,7 @@ func (c cli) check(ctx context.Context, args []string) error {
 		if r, ok := c.dataplane.(sdk.Reporter); ok {
 			report := r.Report()
 			answer.Notes = append(answer.Notes, texts[string](report.Notes)...)
-			answer.SwapImpact = text(report.SwapImpact)
+			answer.SwapImpact = Printable(report.SwapImpact)
 		}
 	}
 	return errors.Join(c.printJSON(answer), err)

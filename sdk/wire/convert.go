@@ -316,7 +316,7 @@ func decodePacket(p *pb.TraceRequest) (sdk.Packet, error) {
 }
 
 func encodeWatched(d sdk.WatchedPacket) *pb.WatchReply {
-	return &pb.WatchReply{Packet: encodePacket(d.Packet), Verdict: pb.Verdict(d.Verdict) + pb.Verdict_VERDICT_DROP, At: text(d.At), Reason: text(d.Reason)}
+	return &pb.WatchReply{Packet: encodePacket(d.Packet), Verdict: pb.Verdict(d.Verdict) + pb.Verdict_VERDICT_DROP, At: Printable(d.At), Reason: Printable(d.Reason)}
 }
 
 func decodeWatched(r *pb.WatchReply) (d sdk.WatchedPacket, err error) {
@@ -329,10 +329,10 @@ func decodeWatched(r *pb.WatchReply) (d sdk.WatchedPacket, err error) {
 }
 
 func encodeTraced(t sdk.Traced) *pb.TraceReply {
-	return &pb.TraceReply{Notes: each(t.Notes, text), Connections: each(t.Connections, text), Ways: each(t.Ways, func(w sdk.Way) *pb.Way {
+	return &pb.TraceReply{Notes: each(t.Notes, Printable), Connections: each(t.Connections, Printable), Ways: each(t.Ways, func(w sdk.Way) *pb.Way {
 		return &pb.Way{
 			Verdict: pb.Verdict(w.Verdict) + pb.Verdict_VERDICT_DROP, To: encodeAddr(w.To.Addr()), ToPort: uint32(w.To.Port()),
-			Masquerade: w.Masquerade, Then: text(w.Then), Steps: each(w.Steps, text),
+			Masquerade: w.Masquerade, Then: Printable(w.Then), Steps: each(w.Steps, Printable),
 		}
 	})}
 }

@@ -42,7 +42,7 @@ var sentinels = map[pb.Problem_Kind]error{
 
 // encodeProblem converts an error to the form that the wire preserves.
 func encodeProblem(err error) *pb.Problem {
-	p := &pb.Problem{Message: text(err.Error())}
+	p := &pb.Problem{Message: Printable(err.Error())}
 	for kind, sentinel := range sentinels {
 		if errors.Is(err, sentinel) {
 			p.Kind = kind
@@ -50,20 +50,20 @@ func encodeProblem(err error) *pb.Problem {
 	}
 	if r, ok := errors.AsType[*sdk.Refusal](err); ok {
 		p.Kind = pb.Problem_KIND_REFUSAL
-		p.Refusal = &pb.Refusal{Field: text(r.Field), Why: text(r.Why), Try: text(r.Try)}
+		p.Refusal = &pb.Refusal{Field: Printable(r.Field), Why: Printable(r.Why), Try: Printable(r.Try)}
 	} else if b, ok := errors.AsType[*sdk.Busy](err); ok {
 		p.Kind = pb.Problem_KIND_BUSY
-		p.Busy = &pb.Busy{Mode: text(b.Mode), Pid: int64(b.PID), Program: text(b.Program), Host: int64(b.Host)}
+		p.Busy = &pb.Busy{Mode: Printable(b.Mode), Pid: int64(b.PID), Program: Printable(b.Program), Host: int64(b.Host)}
 	}
 	return p
 }
 
 func decodeProblem(p *pb.Problem) error {
-	e := &remoteError{text(p.GetMessage()), sentinels[p.GetKind()]}
+	e := &remoteError{Printable(p.GetMessage()), sentinels[p.GetKind()]}
 	switch p.GetKind() {
 	case pb.Problem_KIND_REFUSAL:
 		r := p.GetRefusal()
-		e.is = &sdk.Refusal{Field: text(r.GetField()), Why: text(r.GetWhy()), Try: text(r.GetTry())}
+		e.is = &sdk.Refusal{Field: Printable(r.GetField()), Why: Printable(r.GetWhy()), Try: Printable(r.GetTry())}
 	case pb.Problem_KIND_BUSY:
 		b := p.GetBusy()
 		e.is = &sdk.Busy{Mode: oneLine(b.GetMode()), PID: int(b.GetPid()), Program: oneLine(b.GetProgram()), Host: int(b.GetHost())}
@@ -101,11 +101,11 @@ func decodeStatus(err error) error {
 	}
 	switch st.Code() {
 	case codes.DeadlineExceeded:
-		return &remoteError{text(st.Message()), context.DeadlineExceeded}
+		return &remoteError{Printable(st.Message()), context.DeadlineExceeded}
 	case codes.Canceled:
-		return &remoteError{text(st.Message()), context.Canceled}
+		return &remoteError{Printable(st.Message()), context.Canceled}
 	case codes.Unimplemented: // a plugin in another language need not implement the call
-		return &remoteError{text(st.Message()), ErrUnsupported}
+		return &remoteError{Printable(st.Message()), ErrUnsupported}
 	}
-	return fmt.Errorf("%s: %s", strings.ToLower(st.Code().String()), text(st.Message()))
+	return fmt.Errorf("%s: %s", strings.ToLower(st.Code().String()), Printable(st.Message()))
 }

@@ -244,7 +244,7 @@ func FuzzErrorSurvives(f *testing.F) {
 			fmt.Errorf("%s: %w", words, &sdk.Refusal{Field: field, Why: why, Try: try}),
 		}[kind%5]
 		got := decodeStatus(encodeStatus(sent))
-		if got.Error() != text(sent.Error()) {
+		if got.Error() != Printable(sent.Error()) {
 			t.Errorf("sent %q, got %q", sent, got)
 		}
 		for _, target := range []error{sdk.ErrResync, ErrFenced} {
@@ -256,7 +256,7 @@ func FuzzErrorSurvives(f *testing.F) {
 		if errors.As(sent, &before) != errors.As(got, &after) {
 			t.Errorf("sent %#v, got %#v", sent, got)
 		}
-		if before != nil && *after != (sdk.Refusal{Field: text(before.Field), Why: text(before.Why), Try: text(before.Try)}) {
+		if before != nil && *after != (sdk.Refusal{Field: Printable(before.Field), Why: Printable(before.Why), Try: Printable(before.Try)}) {
 			t.Errorf("sent %#v, got %#v", before, after)
 		}
 	})

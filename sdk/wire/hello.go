@@ -56,7 +56,7 @@ func (h Hello) fits() error {
 
 func encodeDescription(d sdk.Description) *pb.Description {
 	return &pb.Description{
-		Name: text(d.Name), Version: text(d.Version), Options: d.Options,
+		Name: Printable(d.Name), Version: Printable(d.Version), Options: d.Options,
 		Features: texts[string](d.Features), Limits: texts[string](d.Limits),
 	}
 }

@@ -102,28 +102,19 @@ const logQueue = 1024
 type logWriter struct {
 	queue   chan []byte
 	dropped atomic.Uint64
-	quit    chan struct{} // closed by close
-	written chan struct{} // closed when everything was written after quit
+	written chan struct{} // closed when everything was written after close
 }
 
 // newLogWriter starts the goroutine that writes to w. It ends with close.
 func newLogWriter(w io.Writer) *logWriter {
-	l := &logWriter{queue: make(chan []byte, logQueue), quit: make(chan struct{}), written: make(chan struct{})}
+	l := &logWriter{queue: make(chan []byte, logQueue), written: make(chan struct{})}
 	go func() {
-		defer close(l.written)
-		for {
-			select {
-			case line := <-l.queue:
-				_, _ = w.Write(line) // there is no place to report the error
-				continue
-			default:
-			}
-			select {
-			case line := <-l.queue:
-				_, _ = w.Write(line)
-			case <-l.quit:
+		for line := range l.queue {
+			if line == nil { // from close
+				close(l.written)
 				return
 			}
+			_, _ = w.Write(line) // there is no place to report the error
 		}
 	}()
 	return l
@@ -141,7 +132,7 @@ func (l *logWriter) Write(line []byte) (int, error) {
 
 // close waits until the queued lines are written, for at most d.
 func (l *logWriter) close(d time.Duration) {
-	close(l.quit)
+	go func() { l.queue <- nil }() // ends with the process if nobody reads the log
 	select {
 	case <-l.written:
 	case <-time.After(d):

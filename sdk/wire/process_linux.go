@@ -28,21 +28,16 @@ func setName() {
 	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0) // nothing depends on the name
 }
 
-// A peer is the process at the other end of a unix socket, as the kernel reports it. Its PID is
-// zero if the process is not in this PID namespace.
-type peer struct {
-	pid int
-	uid uint32
-}
-
-func peerOf(conn net.Conn) (peer, error) {
+// peerOf returns the process at the other end of a unix socket, and its user, as the kernel
+// reports them. The PID is zero if the process is not in this PID namespace.
+func peerOf(conn net.Conn) (pid int, uid uint32, err error) {
 	c, ok := conn.(syscall.Conn)
 	if !ok {
-		return peer{}, fmt.Errorf("no credentials on a %s connection", conn.LocalAddr().Network())
+		return 0, 0, fmt.Errorf("no credentials on a %s connection", conn.LocalAddr().Network())
 	}
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return peer{}, err
+		return 0, 0, err
 	}
 	var cred *unix.Ucred
 	var credErr error
@@ -50,18 +45,18 @@ func peerOf(conn net.Conn) (peer, error) {
 		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	})
 	if err = errors.Join(err, credErr); err != nil {
-		return peer{}, fmt.Errorf("credentials of the other end: %w", err)
+		return 0, 0, fmt.Errorf("credentials of the other end: %w", err)
 	}
-	return peer{pid: int(cred.Pid), uid: cred.Uid}, nil
+	return int(cred.Pid), cred.Uid, nil
 }
 
 // checkTrusted returns an error unless the process at the other end runs as this user, root, or
 // one of users.
 func checkTrusted(conn net.Conn, users ...uint32) error {
-	p, err := peerOf(conn)
+	_, uid, err := peerOf(conn)
 	own := uint32(os.Geteuid())
-	if err == nil && p.uid != 0 && p.uid != own && !slices.Contains(users, p.uid) {
-		err = fmt.Errorf("the other end runs as user %d: only user %d or root may", p.uid, own)
+	if err == nil && uid != 0 && uid != own && !slices.Contains(users, uid) {
+		err = fmt.Errorf("the other end runs as user %d: only user %d or root may", uid, own)
 	}
 	return err
 }

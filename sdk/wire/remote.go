@@ -73,7 +73,7 @@ func meet(ctx context.Context, conn net.Conn, t Target, p Process) (*Remote, err
 	}
 	r := &Remote{conn: client, client: pb.NewDataplaneClient(client), hello: hello, target: t, process: p, link: followLink(client)}
 	if p == nil {
-		r.link.peer, _ = peerOf(conn) // zero if the system does not report it
+		r.link.pid, _, _ = peerOf(conn) // zero if the system does not report it
 		r.process = r.link
 	}
 	if pid := r.process.PID(); pid != 0 {
@@ -162,7 +162,7 @@ func (r *Remote) Cleanup(ctx context.Context, l sdk.Leftovers) (removed []string
 		if err != nil {
 			return err
 		}
-		decode := func(what string) (string, error) { return text(what), nil }
+		decode := func(what string) (string, error) { return Printable(what), nil }
 		return receive(stream, maxRemoved, (*pb.CleanupReply).GetRemoved, decode, collect(&removed))
 	})
 	return removed, err
@@ -310,14 +310,7 @@ func (r *Remote) callError(call string, err error) error {
 // receive calls f for each item in a stream's messages, until the stream ends properly.
 func receive[M, P, V any](stream grpc.ServerStreamingClient[M], most int, items func(*M) []P, decode func(P) (V, error), f func(V) error) error {
 	many, size := 0, 0
-	for {
-		m, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	return eachChunk(stream, func(m *M) error {
 		many, size = many+len(items(m)), size+proto.Size(any(m).(proto.Message))
 		if many > most || size > maxAnswer && most < math.MaxInt {
 			return fmt.Errorf("it answers with more than %d items or %d bytes", most, maxAnswer)
@@ -331,7 +324,8 @@ func receive[M, P, V any](stream grpc.ServerStreamingClient[M], most int, items 
 				return err
 			}
 		}
-	}
+		return nil
+	})
 }
 
 // collect returns a function that appends to a list.
@@ -353,7 +347,7 @@ type Process interface {
 // A link is a connection to a plugin. It also implements Process for a plugin whose process is
 // not known otherwise.
 type link struct {
-	peer   peer          // process at the other end; its PID is zero if not known
+	pid    int           // of the process at the other end; zero if not known
 	lost   chan struct{} // closed when the connection is lost
 	cancel context.CancelFunc
 }
@@ -375,7 +369,7 @@ func followLink(conn *grpc.ClientConn) *link {
 	return l
 }
 
-func (l *link) PID() int                { return l.peer.pid }
+func (l *link) PID() int                { return l.pid }
 func (l *link) Exited() <-chan struct{} { return l.lost }
 func (*link) Ending() string {
 	return "ended, as far as can be seen from here: the connection to it was lost"

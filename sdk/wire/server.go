@@ -45,7 +45,7 @@ func newServer(d sdk.Description, dp sdk.Dataplane) *server {
 	return &server{
 		description: d,
 		dataplane:   dp,
-		hello:       &pb.HelloReply{Name: text(d.Name), Version: text(d.Version), Majors: []uint32{Major}, Pid: int64(os.Getpid())},
+		hello:       &pb.HelloReply{Name: Printable(d.Name), Version: Printable(d.Version), Majors: []uint32{Major}, Pid: int64(os.Getpid())},
 		log:         slog.New(slog.DiscardHandler),
 		lost:        func() uint64 { return 0 },
 		calls:       newSemaphore(),
@@ -67,7 +67,10 @@ func (s *server) exclusive(ctx context.Context, name string, admit func() error,
 	if err := admit(); err != nil {
 		return err
 	}
-	return because(ctx, f(ctx))
+	if err = f(ctx); err != nil && errors.Is(context.Cause(ctx), ErrFenced) {
+		return ErrFenced // the reason, in place of the dataplane's error
+	}
+	return err
 }
 
 // admits returns a function that checks that a call belongs to the current session.
@@ -84,7 +87,7 @@ func (s *server) Configure(ctx context.Context, r *pb.ConfigureRequest) (reply *
 		if err != nil {
 			return err
 		}
-		s.session.confirm()
+		s.session.update(func() { s.session.configured = true })
 		reply = &pb.ConfigureReply{Description: encodeDescription(d)}
 		return nil
 	})
@@ -106,7 +109,7 @@ func (s *server) Sync(stream grpc.BidiStreamingServer[pb.UpdateChunk, pb.ResultC
 			return err
 		}
 		if result, err = s.dataplane.Sync(ctx, in.update); err == nil {
-			s.session.acknowledge(in.update.To)
+			s.session.update(func() { s.session.begun, s.session.revision = true, in.update.To })
 		}
 		return err
 	})
@@ -148,7 +151,7 @@ func (s *server) SetRole(ctx context.Context, r *pb.SetRoleRequest) (*pb.SetRole
 		if err := s.dataplane.SetRole(ctx, role); err != nil {
 			return err
 		}
-		s.session.setRole(role)
+		s.session.update(func() { s.session.role = role })
 		return nil
 	})
 }
@@ -165,7 +168,7 @@ func (s *server) Cleanup(r *pb.CleanupRequest, stream grpc.ServerStreamingServer
 			if err := c.room(len(what)); err != nil {
 				return err
 			}
-			c.chunk.Removed = append(c.chunk.Removed, text(what))
+			c.chunk.Removed = append(c.chunk.Removed, Printable(what))
 		}
 		return errors.Join(c.flush(), err)
 	})
@@ -198,10 +201,7 @@ func (s *server) Inspect(_ *pb.InspectRequest, stream grpc.ServerStreamingServer
 	err = inspector.Inspect(stream.Context(), func(served sdk.Served) error {
 		return add(c, encodeServed(served), func(m *pb.InspectReply) *[]*pb.Served { return &m.Served })
 	})
-	if err != nil {
-		return err
-	}
-	return c.flush()
+	return errors.Join(err, c.flush())
 }
 
 func (s *server) Trace(ctx context.Context, in *pb.TraceRequest) (*pb.TraceReply, error) {
@@ -240,10 +240,7 @@ func (s *server) ExportAffinity(_ *pb.ExportAffinityRequest, stream grpc.ServerS
 	err = carrier.ExportAffinity(stream.Context(), func(entry sdk.AffinityEntry) error {
 		return add(c, encodeAffinityEntry(entry), func(m *pb.ExportAffinityReply) *[]*pb.AffinityEntry { return &m.Entries })
 	})
-	if err != nil {
-		return err
-	}
-	return c.flush()
+	return errors.Join(err, c.flush())
 }
 
 func (s *server) ImportAffinity(stream grpc.ClientStreamingServer[pb.ImportAffinityChunk, pb.ImportAffinityReply]) error {
@@ -283,15 +280,6 @@ func (s *server) Preflight(ctx context.Context, r *pb.PreflightRequest) (*pb.Pre
 func (s *server) register(r grpc.ServiceRegistrar) {
 	pb.RegisterHelloServer(r, s)
 	pb.RegisterDataplaneServer(r, s)
-}
-
-// because returns the reason why a call was interrupted, if there is one, instead of the
-// dataplane's error.
-func because(ctx context.Context, err error) error {
-	if err != nil && errors.Is(context.Cause(ctx), ErrFenced) {
-		return ErrFenced
-	}
-	return err
 }
 
 // settleTime is how long Shutdown waits for the current call. The host waits one second for the

@@ -55,10 +55,11 @@ func (s *session) hostGone() time.Duration {
 	return max(time.Since(s.gone), 1)
 }
 
-func (s *session) confirm() {
+// update runs set, which may change fields.
+func (s *session) update(set func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.configured = true
+	set()
 }
 
 // admit checks that a call belongs to the current session.
@@ -99,18 +100,6 @@ func (s *session) follows(u sdk.Update) error {
 		return fmt.Errorf("update leads from revision %d, the last one acknowledged is %d: %w", u.From, s.revision, sdk.ErrResync)
 	}
 	return nil
-}
-
-func (s *session) acknowledge(revision uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.begun, s.revision = true, revision
-}
-
-func (s *session) setRole(role sdk.Role) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.role = role
 }
 
 func (s *session) now() (revision uint64, role sdk.Role) {

@@ -79,13 +79,12 @@ func TestAnOlderSessionIsFenced(t *testing.T) {
 	for _, role := range []sdk.Role{0, sdk.Standby, sdk.Active, sdk.Draining} {
 		var s session
 		s.begin("older", nil)
-		s.confirm()
-		s.setRole(role)
+		s.update(func() { s.configured, s.role = true, role })
 		if err := s.admit("older"); err != nil {
 			t.Errorf("%v: before: %v", role, err)
 		}
 		s.begin("newer", nil)
-		s.confirm()
+		s.update(func() { s.configured = true })
 		if err := s.admit("older"); !errors.Is(err, ErrFenced) {
 			t.Errorf("%v: afterwards: %v; want ErrFenced", role, err)
 		}

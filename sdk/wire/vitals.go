@@ -42,14 +42,14 @@ func (r *Remote) Vitals(ctx context.Context) (Vitals, error) {
 }
 
 func encodeVitals(v Vitals) *pb.ReportReply {
-	out := &pb.ReportReply{
+	return &pb.ReportReply{
 		Progress:     v.Progress,
-		Waiting:      text(v.Waiting),
+		Waiting:      Printable(v.Waiting),
 		Flows:        int64(v.Flows),
-		Leaving:      text(v.SwapImpact),
+		Leaving:      Printable(v.SwapImpact),
 		Repaired:     v.Repaired,
-		Repair:       text(v.Repair),
-		Lost:         text(v.Lost),
+		Repair:       Printable(v.Repair),
+		Lost:         Printable(v.Lost),
 		Shown:        pb.Role(v.Shown),
 		Revision:     v.Revision,
 		Role:         pb.Role(v.Role),
@@ -61,25 +61,22 @@ func encodeVitals(v Vitals) *pb.ReportReply {
 
 		Notes:    texts[string](first(v.Notes, maxNotes)),
 		Degraded: texts[string](first(v.Degraded, maxNotes)),
+		Samples: each(v.Samples, func(s sdk.Sample) *pb.Sample {
+			return &pb.Sample{Name: Printable(s.Name), Help: Printable(s.Help), Labels: encodeLabels(s.Labels), Value: s.Value}
+		}),
+		Dropped: each(v.Dropped, func(d sdk.Drops) *pb.Drops {
+			return &pb.Drops{Reason: Printable(d.Reason), Family: pb.Family(d.Family), Packets: d.Packets}
+		}),
+		Histograms: each(v.Histograms, func(h sdk.Histogram) *pb.Histogram {
+			return &pb.Histogram{Name: Printable(h.Name), Help: Printable(h.Help), Labels: encodeLabels(h.Labels), Bounds: h.Bounds, Counts: h.Counts, Sum: h.Sum}
+		}),
 	}
-	for _, s := range v.Samples {
-		out.Samples = append(out.Samples, &pb.Sample{Name: text(s.Name), Help: text(s.Help), Labels: encodeLabels(s.Labels), Value: s.Value})
-	}
-	for _, d := range v.Dropped {
-		out.Dropped = append(out.Dropped, &pb.Drops{Reason: text(d.Reason), Family: pb.Family(d.Family), Packets: d.Packets})
-	}
-	for _, h := range v.Histograms {
-		out.Histograms = append(out.Histograms, &pb.Histogram{
-			Name: text(h.Name), Help: text(h.Help), Labels: encodeLabels(h.Labels), Bounds: h.Bounds, Counts: h.Counts, Sum: h.Sum,
-		})
-	}
-	return out
 }
 
 func encodeLabels(labels map[string]string) map[string]string {
 	out := make(map[string]string, len(labels))
 	for name, value := range labels {
-		out[text(name)] = text(value)
+		out[Printable(name)] = Printable(value)
 	}
 	return out
 }
