@@ -173,7 +173,13 @@ func (c cli) check(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	d, err := c.configure(ctx, options)
+	ctx, cancel := context.WithTimeout(ctx, configureTimeout)
+	defer cancel()
+	d, err := c.dataplane.Configure(ctx, sdk.Setup{
+		Options:  []byte(options),
+		StateDir: os.DevNull, // nothing can be created below it, and Configure must not create anything
+		Log:      slog.New(slog.NewTextHandler(c.stderr, nil)),
+	})
 	answer := checked{Runs: err == nil, Version: c.description.Version, Lacks: []string{}, Notes: []string{}}
 	if err != nil {
 		answer.Why = err.Error()
@@ -219,16 +225,6 @@ func preflight(ctx context.Context, options []byte) ([]byte, error) {
 	answer, err := io.ReadAll(r)
 	_, ended := child.Wait()
 	return answer, errors.Join(ctx.Err(), err, ended)
-}
-
-func (c cli) configure(ctx context.Context, options string) (sdk.Description, error) {
-	ctx, cancel := context.WithTimeout(ctx, configureTimeout)
-	defer cancel()
-	return c.dataplane.Configure(ctx, sdk.Setup{
-		Options:  []byte(options),
-		StateDir: os.DevNull, // nothing can be created below it, and Configure must not create anything
-		Log:      slog.New(slog.NewTextHandler(c.stderr, nil)),
-	})
 }
 
 // narrowed returns what of a dataplane does not work on this node.

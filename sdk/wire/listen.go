@@ -79,7 +79,7 @@ func listenAndServe(s *server, on socket, w io.Writer) error {
 			fmt.Fprintln(w, err)
 		}
 	}()
-	g := grpc.NewServer(append(serverOptions(), grpc.StatsHandler(&connections{session: &s.session}))...)
+	g := grpc.NewServer(append(serverOptions(), grpc.StatsHandler(&connections{began: func() {}, session: &s.session}))...)
 	s.register(g)
 	reflection.Register(g) // for grpcurl and similar tools
 	go s.stopWhenEnded(g)  // ends with the server

@@ -81,7 +81,10 @@ func makeFolder(dir string, mode os.FileMode) error {
 	if has := info.Mode().Perm(); has != mode {
 		return fmt.Errorf("directory %s has mode %#o, and a socket for these users needs %#o; try: chmod %#[3]o %[1]s, or a directory of its own below it", dir, has, mode)
 	}
-	return checkOwner(dir, info)
+	if s, ok := info.Sys().(*syscall.Stat_t); ok && s.Uid != 0 && s.Uid != uint32(os.Geteuid()) { // its owner may change its content
+		return fmt.Errorf("directory %s belongs to user %d, who could put another socket there; use one of user %d or root", dir, s.Uid, os.Geteuid())
+	}
+	return nil
 }
 
 // vacate removes the socket that an ended process left.
@@ -119,14 +122,4 @@ func (g *userListener) Accept() (net.Conn, error) {
 		}
 		conn.Close()
 	}
-}
-
-// checkOwner returns an error if dir belongs neither to this user nor to root, because its
-// owner may change its content.
-func checkOwner(dir string, info os.FileInfo) error {
-	s, ok := info.Sys().(*syscall.Stat_t)
-	if ok && s.Uid != 0 && s.Uid != uint32(os.Geteuid()) {
-		return fmt.Errorf("directory %s belongs to user %d, who could put another socket there; use one of user %d or root", dir, s.Uid, os.Geteuid())
-	}
-	return nil
 }

@@ -55,7 +55,7 @@ func serveLaunched(s *server) bool {
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
 			began = true
 			opts = append(opts, serverOptions()...)
-			opts = append(opts, grpc.StatsHandler(&connections{first: func() { capture(s.log) }, session: &s.session}))
+			opts = append(opts, grpc.StatsHandler(&connections{began: sync.OnceFunc(func() { capture(s.log) }), session: &s.session}))
 			g := grpc.NewServer(opts...)
 			go s.stopWhenEnded(g)
 			return g
@@ -126,8 +126,7 @@ func (registration) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.Client
 // connections receives gRPC's events about connections. When the first connection arrives,
 // go-plugin has finished its changes to os.Stdout and os.Stderr.
 type connections struct {
-	first   func() // called once; nil if there is nothing to do
-	once    sync.Once
+	began   func() // called for each connection
 	session *session
 }
 
@@ -143,9 +142,7 @@ func connectionOf(ctx context.Context) *connection {
 }
 
 func (c *connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
-	if c.first != nil {
-		c.once.Do(c.first)
-	}
+	c.began()
 	return context.WithValue(ctx, connectionKey{}, new(connection))
 }
 
