@@ -20,15 +20,15 @@ import (
 	"github.com/pointsman/pointsman/internal/pipe"
 )
 
-// A Problem is one thing that is wrong with the settings.
+// A Problem is an error or a warning about the settings.
 type Problem struct {
 	Where string // the file, "env NAME" or "flag --NAME"
-	Field string // its path; empty: the file as a whole
+	Field string // path of the field; empty: the whole file
 	Why   string
-	Try   string // what to write instead, or to do; may be empty
+	Try   string // remedy; may be empty
 }
 
-// String reads: "host.yaml: linux.masqueradeBit: want 0 to 31, not 32; try: ...".
+// String returns text such as "host.yaml: linux.masqueradeBit: want 0 to 31, not 32; try: ...".
 func (p Problem) String() string {
 	text := strings.TrimSuffix(p.Where+": "+p.Field, ": ") + ": " + p.Why
 	if p.Try != "" {
@@ -37,18 +37,18 @@ func (p Problem) String() string {
 	return text
 }
 
-// Problems are all that is wrong. They are an error.
+// Problems are an error if there are any.
 type Problems []Problem
 
 func (ps Problems) Error() string { return strings.Join(phrase.Texts(ps), "\n") }
 
 var sha256Syntax = regexp.MustCompile(`^([0-9a-f]{64})?$`)
 
-// isPluginName reports whether a dataplane can have the name.
+// isPluginName reports whether name is valid for a dataplane.
 func isPluginName(name string) bool { return validation.IsDNS1123Label(name) == nil }
 
-// check refuses values that have the right types and cannot be used, and masks ranges. It adds warnings about settings that are valid and
-// seldom intended.
+// check refuses values that have the right type and are not valid. It masks ranges, and completes addresses of servers.
+// It warns of settings that are valid but probably not intended.
 func (h *Host) check() {
 	want := func(ok bool, field, try, why string, args ...any) {
 		if !ok {

@@ -15,40 +15,39 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A Follower keeps a running host's settings as its file says. It reads the file again and
-// again instead of waiting for a notification, which is lost when a file is replaced; a
-// ConfigMap is replaced by moving a symlink.
+// A Follower applies changes of the config file to a running host. It polls the file: notifications
+// are lost when a file is replaced, and a ConfigMap is replaced by moving a symlink.
 type Follower struct {
 	flags *pflag.FlagSet
 
-	// Check returns why a file cannot be applied that has no other fault; nil: it is not asked. It
-	// is set before Run.
+	// Check returns why settings that are valid cannot be applied. It may be nil. It must not change
+	// after Run has started.
 	Check func(wanted *Host) error
 
-	seen    string // what the last look found: a hash or an error; only Look uses this and the next
-	handled string // what Look acted upon last
+	seen    string // hash or error of the last look; only Look uses seen and handled
+	handled string // hash or error that Look reported last
 
 	state atomic.Pointer[State]
 }
 
-// A State is what a host has of its file, after a look that led to something.
+// A State is the result of a look at the file.
 type State struct {
-	Host    *Host     // in force
+	Host    *Host     // the settings in force
 	Applied []string  // fields that this look changed
-	Pending []string  // fields that the file has otherwise, and that need a restart
-	Err     error     // the file as it is now cannot be used; the settings stay as they are
-	Since   time.Time // of Err
+	Pending []string  // fields that were changed in the file and need a restart
+	Err     error     // why the file cannot be used; nil if it is in force
+	Since   time.Time // when Err began
 }
 
-// Follow returns a Follower that starts with h, as Load returned it with the same flags.
+// Follow returns a Follower that starts with h, which Load has returned for the same flags.
 func Follow(h *Host, flags *pflag.FlagSet) *Follower {
 	f := &Follower{flags: flags, seen: h.From.Hash, handled: h.From.Hash}
 	f.state.Store(&State{Host: h})
 	return f
 }
 
-// Run looks at the file each period, and at once when reload says that the file is complete, until ctx
-// ends. It calls changed, one call at a time, for each look that led to something or that reload asked for.
+// Run looks at the file each period until ctx ends. A value from reload means that the file is complete,
+// and to be read at once. Run calls changed for each look that reload asked for or that found a change.
 func (f *Follower) Run(ctx context.Context, period time.Duration, reload <-chan os.Signal, changed func(State)) {
 	tick := time.Tick(period)
 	for {
@@ -69,12 +68,11 @@ func (f *Follower) Run(ctx context.Context, period time.Duration, reload <-chan 
 // Host returns the settings in force.
 func (f *Follower) Host() *Host { return f.State().Host }
 
-// State returns what the host has of its file.
+// State returns the result of the last look that found something.
 func (f *Follower) State() State { return *f.state.Load() }
 
-// Look reads the file once, and reports whether that led to something. What it finds counts when a
-// second look finds the same, because the first may have met an editor in the middle of writing, or when
-// a user says that the file is complete.
+// Look reads the file once, and reports whether it was changed. A change counts when two looks find the same
+// content, because an editor may be in the middle of writing, or when the user says that the file is complete.
 func (f *Follower) Look(complete bool) (s State, ok bool) {
 	s = f.State()
 	path := s.Host.From.Path
@@ -106,12 +104,12 @@ func (f *Follower) Look(complete bool) (s State, ok bool) {
 	return s, true
 }
 
-// hashOf returns a short text that differs for each content of a file.
+// hashOf returns a short hash.
 func hashOf(data []byte) string {
 	return fmt.Sprintf("%.6x", sha256.Sum256(data))
 }
 
-// InUse returns the modes that the file's may stand for.
+// InUse returns the modes that a mode in the file may stand for.
 func InUse(mode string) []string {
 	if mode == Auto {
 		return []string{"iptables", "nftables"}
@@ -119,9 +117,9 @@ func InUse(mode string) []string {
 	return []string{mode}
 }
 
-// apply returns running with what can change while it runs as wanted has it, the fields that this changed, and those that
-// wanted has otherwise, which need a restart. A plugin that is not in use is launched with what the file says then; of one
-// that is in use the options can change, unless its address does.
+// apply returns running with those fields from wanted that can change in a running host, the paths of the changed fields,
+// and the paths of the fields that need a restart. Of a plugin in use only the options can change, and only together with
+// the address; the settings of the others are used at their next start.
 func apply(running, wanted *Host) (next *Host, applied, pending []string) {
 	h := *running
 	h.From = wanted.From

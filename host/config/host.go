@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package config reads the one file a user writes.
+Package config reads the settings of a host from its file, the environment and flags.
 
 	defaults.yaml ─┐
-	host.yaml ─────┤ decoded alone and strictly, laid over one another by ┌─▶ Host
-	POINTSMAN_* ───┼▶ viper (the last layer that has a value wins), ──────┤
-	flags ─────────┘  checked                                             └─▶ or Problems
+	host.yaml ─────┤  each value is decoded strictly;    ┌─▶ Host
+	POINTSMAN_* ───┼▶ viper merges the layers, of which ─┤
+	flags ─────────┘  the last one wins; check           └─▶ or Problems
 
-sigs.k8s.io/yaml converts the file to JSON, as kube-proxy does, and each value is
-decoded strictly at its path into an empty Host: decoding the whole file at once would
-report only the first value of a wrong type. So is what a variable or flag says.
+sigs.k8s.io/yaml converts the file to JSON, as kube-proxy does. accept decodes each value
+strictly at its path into an empty Host: decoding the whole file at once would report only
+the first value of a wrong type. Values of variables and flags are decoded in the same way.
 
-A running host reads its file again and again (Follow). A file that is missing or wrong
-changes nothing: the last good one stays in force, and status says so.
+A running host polls its file (Follower). A missing or invalid file never replaces valid
+settings, and status reports it.
+
+Start reading at Parse.
 */
 package config
 
@@ -27,15 +29,15 @@ import (
 	"time"
 )
 
-// The (apiVersion, kind) that this version reads.
+// APIVersion and Kind identify the config file.
 const (
 	APIVersion = "pointsman.dev/v1alpha1"
 	Kind       = "HostConfig"
 )
 
-// A Host is the settings of one host. defaults.yaml says what each field means and
-// when to change it; the defaults come from there, too. Errors, environment variables
-// and `config show` name a field by its path: linux.conntrack.min.
+// Host has the settings of a host. defaults.yaml documents the fields and has their
+// defaults. Errors, environment variables and `config show` name a field by its path:
+// linux.conntrack.min.
 type Host struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -43,7 +45,7 @@ type Host struct {
 	Mode   string `json:"mode"`
 	Source Source `json:"source"`
 
-	ClientConnection struct { // bounds the requests to the API server
+	ClientConnection struct { // limits of requests to the API server
 		QPS   float64 `json:"qps"`
 		Burst int     `json:"burst"`
 	} `json:"clientConnection"`
@@ -55,7 +57,7 @@ type Host struct {
 	ConfigSyncPeriod Duration `json:"configSyncPeriod"`
 
 	DetectLocalMode string   `json:"detectLocalMode"`
-	DetectLocal     struct { // what is a pod of this node, by DetectLocalMode
+	DetectLocal     struct { // identifies the pods of this node, according to DetectLocalMode
 		ClusterCIDRs        []netip.Prefix `json:"clusterCIDRs"` // at most one for each family
 		BridgeInterface     string         `json:"bridgeInterface"`
 		InterfaceNamePrefix string         `json:"interfaceNamePrefix"`
@@ -66,9 +68,9 @@ type Host struct {
 		NodeAddresses string         `json:"nodeAddresses"` // refuse, warn, serve
 	} `json:"externalIPs"`
 
-	HealthzBindAddress  string `json:"healthzBindAddress"` // empty: no such server
-	MetricsBindAddress  string `json:"metricsBindAddress"` // empty: no such server
-	WebBindAddress      string `json:"webBindAddress"`     // empty: no such server
+	HealthzBindAddress  string `json:"healthzBindAddress"` // empty: no server
+	MetricsBindAddress  string `json:"metricsBindAddress"` // empty: no server
+	WebBindAddress      string `json:"webBindAddress"`     // empty: no server
 	BindAddressHardFail bool   `json:"bindAddressHardFail"`
 	EnableProfiling     bool   `json:"enableProfiling"`
 	AdminSocket         string `json:"adminSocket"`
@@ -95,7 +97,7 @@ type Host struct {
 	} `json:"logging"`
 
 	PluginDirs []string `json:"pluginDirs"`
-	Swap       struct { // how a mode is left for another
+	Swap       struct { // of a mode for another
 		DrainTimeout Duration `json:"drainTimeout"`
 	} `json:"swap"`
 	Plugins map[string]Plugin `json:"plugins"`
@@ -119,7 +121,7 @@ type Kubernetes struct {
 
 // Files are manifests on this machine.
 type Files struct {
-	Path string `json:"path"` // a file, or a folder of them
+	Path string `json:"path"` // of a file or folder
 }
 
 // The values of DetectLocalMode.
@@ -130,19 +132,19 @@ const (
 	DetectInterfaceNamePrefix = "InterfaceNamePrefix"
 )
 
-// A Plugin is what the host must know of one dataplane.
+// A Plugin has the settings of one dataplane.
 type Plugin struct {
-	Path    string          `json:"path,omitempty"`    // the binary; empty: found in PluginDirs
-	SHA256  string          `json:"sha256,omitempty"`  // what the binary must be; empty: not checked
-	Address string          `json:"address,omitempty"` // unix:///… of one that runs already: attach, do not launch
-	Debug   bool            `json:"debug,omitempty"`   // a process that hangs is not ended, for a debugger may have stopped it
-	Options json.RawMessage `json:"options,omitempty"` // the plugin's own, with the case of their keys; nil: none
+	Path    string          `json:"path,omitempty"`    // of the binary; empty: the host looks in PluginDirs
+	SHA256  string          `json:"sha256,omitempty"`  // of the binary; empty: not checked
+	Address string          `json:"address,omitempty"` // unix:///… of a running plugin, to which the host attaches
+	Debug   bool            `json:"debug,omitempty"`   // never kill a hung process, because a debugger may have stopped it
+	Options json.RawMessage `json:"options,omitempty"` // an object that the plugin defines; nil: none
 }
 
-// A Duration is written as text with a unit.
+// A Duration is text with a unit in JSON.
 type Duration struct{ time.Duration }
 
-// UnmarshalText reads "1h30m".
+// UnmarshalText parses text such as "1h30m".
 func (d *Duration) UnmarshalText(text []byte) (err error) {
 	if d.Duration, err = time.ParseDuration(string(text)); err != nil {
 		return &json.UnmarshalTypeError{Value: string(text), Type: reflect.TypeFor[Duration]()}
@@ -150,12 +152,11 @@ func (d *Duration) UnmarshalText(text []byte) (err error) {
 	return nil
 }
 
-// MarshalText writes "1h30m0s".
+// MarshalText returns text such as "1h30m0s".
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// NodePorts says which of the node's addresses take node ports: the ranges that
-// NodePortAddresses lists, or, when primary, the node's addresses as its Node
-// object has them. Neither: every address.
+// NodePorts returns the addresses of the node that accept node ports: those in ranges, or
+// if primary the addresses in the Node object. All addresses do if there are no ranges.
 func (h *Host) NodePorts() (ranges []netip.Prefix, primary bool) {
 	for _, text := range h.NodePortAddresses {
 		p, err := netip.ParsePrefix(text)
@@ -167,18 +168,18 @@ func (h *Host) NodePorts() (ranges []netip.Prefix, primary bool) {
 	return ranges, false
 }
 
-// From is where the settings of a Host came from.
+// From says where the settings of a Host are from.
 type From struct {
-	Path      string            // of the file; empty: none was read
-	Warnings  Problems          // of what is odd but no error
+	Path      string            // of the file; empty if there is none
+	Hash      string            // of the content of the file
+	Loaded    time.Time         // when the file was read
+	Warnings  Problems          // settings that are valid but probably not intended
 	KubeProxy json.RawMessage   // the file, if it is kube-proxy's
-	problems  Problems          // of what is wrong
-	Hash      string            // differs for each content of the file
-	Loaded    time.Time         // when it was read
-	outside   map[string]string // by field path, the flag or environment variable that set it
+	problems  Problems          // the errors found so far
+	outside   map[string]string // flag or environment variable that set a field, by path
 }
 
-// Problem returns one with a field of h. It names the layer that the field's value came from.
+// Problem returns a problem with a field of h, and names the layer that has set the field.
 func (h *Host) Problem(field, why, try string) Problem {
 	return Problem{Where: cmp.Or(h.From.outside[field], h.From.Path, "default"), Field: field, Why: why, Try: try}
 }
@@ -188,24 +189,24 @@ func (h *Host) refuse(field, why, try string) {
 	h.From.problems = append(h.From.problems, h.Problem(field, why, try))
 }
 
-// Hidden is printed in place of a secret.
+// Hidden replaces a secret.
 const Hidden = "(secret)"
 
-// Public returns h without what may be secret: the values of plugins' options. Only a plugin knows
-// which of its options are secret, so the names alone are shown. No other field holds a secret. It
-// also returns the texts in what it left out, because messages may quote them.
+// Public returns h without secrets. Only a plugin knows which of its options are secret, so the
+// values of all options are hidden; no other field has a secret. It also returns the hidden texts,
+// because messages may quote them.
 func (h *Host) Public() (public Host, hidden []string) {
 	public = *h
 	public.Plugins = maps.Clone(h.Plugins)
 	for name, p := range public.Plugins {
 		var options map[string]json.RawMessage
 		if json.Unmarshal(p.Options, &options) != nil {
-			continue // there are none: check lets nothing else be options
+			continue // there are no options: check accepts nothing but an object
 		}
 		for option, value := range options {
 			for _, quoted := range jsonText.FindAll(value, -1) {
 				var text string
-				_ = json.Unmarshal(quoted, &text) // it is a string of a valid value
+				_ = json.Unmarshal(quoted, &text) // cannot fail: jsonText has matched a string
 				hidden = append(hidden, text)
 			}
 			options[option] = json.RawMessage(`"` + Hidden + `"`)

@@ -32,10 +32,10 @@ func (h *Host) fromKubeProxy(theirs map[string]json.RawMessage) (ours map[string
 		case !known || !counts:
 			h.From.Warnings = append(h.From.Warnings, h.Problem(field, fmt.Sprintf("has no effect here in mode %s with detectLocalMode %s", mode, detect), ""))
 			continue
-		case isOption: // all options of a plugin are one value
+		case isOption: // the options of a plugin are one value
 			options := map[string]json.RawMessage{option: raw}
 			here = at + ".options"
-			_ = json.Unmarshal(ours[here], &options) // adds those before; there may be none
+			_ = json.Unmarshal(ours[here], &options) // adds the options found before, if any
 			raw, _ = json.Marshal(options)
 		case field == "clusterCIDR":
 			raw, _ = json.Marshal(strings.Split(strings.ReplaceAll(plain(raw), " ", ""), ","))
@@ -47,7 +47,7 @@ func (h *Host) fromKubeProxy(theirs map[string]json.RawMessage) (ours map[string
 	return ours
 }
 
-// renamed are the fields of kube-proxy that have other paths here. Some are options of a plugin.
+// renamed has the Host fields for fields of kube-proxy with another path. Some are options of a plugin.
 var renamed = map[string]string{
 	"clusterCIDR": "detectLocal.clusterCIDRs", "clientConnection.kubeconfig": "source.kubernetes.kubeconfig",
 	"iptables.localhostNodePorts": "plugins.iptables.options.localhostNodePorts", "udpIdleTimeout": "plugins.userspace.options.udpIdleTimeout",
@@ -55,11 +55,11 @@ var renamed = map[string]string{
 	"ipvs.tcpTimeout": "plugins.ipvs.options.tcpTimeout", "ipvs.tcpFinTimeout": "plugins.ipvs.options.tcpFinTimeout", "ipvs.udpTimeout": "plugins.ipvs.options.udpTimeout",
 }
 
-// fromKubeProxyField returns the path here of a field of kube-proxy, and whether kube-proxy uses the field with this mode
-// and detectLocalMode. The path of a field that has no counterpart is none of a Host.
+// fromKubeProxyField returns the path of the Host field for a field of kube-proxy, and reports whether kube-proxy uses the
+// field with this mode and detectLocalMode. If there is no such Host field, the path is unknown to misfit.
 //
-// kube-proxy uses a mode's own section, but in mode ipvs it masquerades by the section of iptables. A mode without a
-// section, such as the former userspace mode, uses that, too.
+// kube-proxy uses the section of its mode, except that ipvs uses the masquerade fields in section iptables. A mode without
+// a section, such as the former userspace mode, uses section iptables.
 func fromKubeProxyField(field, mode, detect string) (here string, used bool) {
 	section, name, _ := strings.Cut(field, ".")
 	of := "iptables"
@@ -79,14 +79,14 @@ func fromKubeProxyField(field, mode, detect string) (here string, used bool) {
 	return field, section != "detectLocal" || strings.EqualFold(name, detect)
 }
 
-// usual has the values that kube-proxy writes, by --write-config-to, where no user chose and no counterpart is here. A
-// counterpart has the same default.
+// usual has the defaults that kube-proxy --write-config-to writes for fields without a Host field. The Host fields have
+// the same defaults as kube-proxy's.
 var usual = map[string]string{
 	"clientConnection.contentType": "application/vnd.kubernetes.protobuf", "logging.flushFrequency": "5s",
 }
 
-// isUnset reports whether the value is, or stands for, kube-proxy's default. Where a zero means
-// something to kube-proxy, the field is a pointer and null stands for the default.
+// isUnset reports whether the value is kube-proxy's default, or stands for it. A field whose zero has a meaning of its own
+// is a pointer in kube-proxy, and null stands for the default.
 func isUnset(field string, raw json.RawMessage) bool {
 	value := plain(raw)
 	pointer := strings.HasPrefix(field, "conntrack.") || field == "oomScoreAdj" || strings.HasSuffix(field, ".masqueradeBit") || field == "iptables.localhostNodePorts"

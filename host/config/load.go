@@ -28,12 +28,12 @@ import (
 //go:embed defaults.yaml
 var defaults string
 
-// UsualFile is where the file of settings is, unless another one is named. Defaults is the file that has every field
-// at its default on this system, with comments.
+// UsualFile is the path of the config file unless --config names another one. Defaults is a config file with comments
+// that has every field at its default for this operating system.
 var UsualFile, Defaults = places(runtime.GOOS, os.Getenv)
 
-// places returns the usual file and the defaults of an operating system. Windows has folders of its
-// own, a pipe for a socket, and one dataplane.
+// places returns UsualFile and Defaults for an operating system. Windows has other folders, a pipe instead of a socket,
+// and one dataplane.
 func places(goos string, env func(string) string) (file, text string) {
 	if goos != "windows" {
 		return "/etc/pointsman/host.yaml", defaults
@@ -48,21 +48,21 @@ func places(goos string, env func(string) string) (file, text string) {
 	).Replace(defaults)
 }
 
-// AddFlags defines the flags of run. There are few, because the file is the place for the other fields.
+// AddFlags defines the flags of run. There are few; other fields are set in the file.
 func AddFlags(flags *pflag.FlagSet) {
 	AddFlag(flags, "mode", "mode", "the dataplane that serves")
-	AddFlag(flags, "files", "source.files.path", "take Services from this manifest file, or folder of them")
-	AddFlag(flags, "kubeconfig", "source.kubernetes.kubeconfig", "take Services from the cluster of this kubeconfig")
+	AddFlag(flags, "files", "source.files.path", "read Services from this manifest file or folder")
+	AddFlag(flags, "kubeconfig", "source.kubernetes.kubeconfig", "read Services from the cluster of this kubeconfig")
 	AddFlag(flags, "hostname-override", "hostnameOverride", "this node's name in Kubernetes")
-	AddFlag(flags, "state-dir", "stateDir", "where the host and its plugins note what outlives them")
+	AddFlag(flags, "state-dir", "stateDir", "directory for the state of the host and its plugins")
 	AddFlag(flags, "log-level", "logging.level", "trace, debug, info, warn or error")
 	AddFlag(flags, "log-format", "logging.format", "text or json")
 }
 
 // AddVerbFlags defines the flags of every verb.
 func AddVerbFlags(flags *pflag.FlagSet) {
-	AddFlag(flags, "admin-socket", "adminSocket", "the unix socket of the running host, on Windows its named pipe")
-	flags.StringSlice("plugin-dir", nil, "look for plugins here, the first that has one wins")
+	AddFlag(flags, "admin-socket", "adminSocket", "unix socket of the running host, or its named pipe on Windows")
+	flags.StringSlice("plugin-dir", nil, "directories to search for plugins; the first match wins")
 	flags.Lookup("plugin-dir").Annotations = map[string][]string{setsField: {"pluginDirs"}}
 }
 
@@ -75,9 +75,9 @@ func AddFlag(flags *pflag.FlagSet, name, path, usage string) {
 // setsField is the annotation of a flag with the path of the field that it sets.
 const setsField = "pointsman.dev/field"
 
-// Load returns the settings: the defaults, then the file at path, then the environment, then
-// the given ones of flags (see AddFlag). Path may be empty, and flags nil. The error is Problems,
-// with all of them, or says why the file cannot be read.
+// Load returns the settings from the file at path, the environment, and those flags that the user
+// has set (see AddFlag). The path may be empty, and flags nil. The error is Problems, unless the file
+// cannot be read.
 func Load(path string, flags *pflag.FlagSet) (*Host, error) {
 	data, err := readFile(path)
 	if err != nil {
@@ -86,7 +86,8 @@ func Load(path string, flags *pflag.FlagSet) (*Host, error) {
 	return Parse(path, data, flags)
 }
 
-// readFile reads the config file, or without one the defaults. It refuses pipes and devices, which could block.
+// readFile returns the content of the config file; for an empty path that is Defaults. It refuses pipes and devices,
+// which could block.
 func readFile(path string) (data []byte, err error) {
 	if path == "" {
 		return []byte(Defaults), nil
@@ -103,7 +104,7 @@ func readFile(path string) (data []byte, err error) {
 	return data, nil
 }
 
-// Parse is Load for a file whose content is data.
+// Parse is like Load, for a file whose content is data.
 func Parse(path string, data []byte, flags *pflag.FlagSet) (*Host, error) {
 	h := &Host{Plugins: make(map[string]Plugin), From: From{Path: path, Hash: hashOf(data), Loaded: time.Now(), outside: make(map[string]string)}}
 	if file := h.decode(data); file != nil {
@@ -117,8 +118,7 @@ func Parse(path string, data []byte, flags *pflag.FlagSet) (*Host, error) {
 	return h, nil
 }
 
-// decode decodes the content of a file, strictly and without regard to other layers. It returns the valid fields by
-// path, or nil if the file as a whole is invalid.
+// decode returns the valid fields of a file by path, or nil if the whole file is invalid.
 func (h *Host) decode(data []byte) map[string]json.RawMessage {
 	raw, err := yaml.YAMLToJSONStrict(data)
 	given := leaves(json.RawMessage(raw))
@@ -141,15 +141,15 @@ func (h *Host) decode(data []byte) map[string]json.RawMessage {
 	return nil
 }
 
-// accept returns the values of a layer that their fields can have, and refuses the others. Relative paths begin at dir,
-// so that a config and its manifests can be moved together. The source is one value, so that the last layer that names
-// one decides: a flag can have a cluster's config run with files.
+// accept returns the valid values of a layer, and refuses the others. Relative file names begin at dir, so that a config
+// and its manifests can be moved together. The source is returned as one value, because the last layer that names a
+// source replaces the whole source: with a flag, a cluster's config can be run with files.
 func (h *Host) accept(dir string, layer map[string]json.RawMessage) map[string]json.RawMessage {
 	values := make(map[string]json.RawMessage)
 	for path, raw := range layer {
 		want, known := misfit(path, raw)
 		top, below, _ := strings.Cut(path, ".")
-		name, _, _ := strings.Cut(below, ".") // of a source or plugin
+		name, _, _ := strings.Cut(below, ".") // the kind of the source, or the plugin
 		if want == "" && pathField.MatchString(path) {
 			raw = jsonText.ReplaceAllFunc(raw, func(quoted []byte) []byte { return absolute(dir, quoted) })
 		}
@@ -165,12 +165,12 @@ func (h *Host) accept(dir string, layer map[string]json.RawMessage) map[string]j
 			h.refuse(path, fmt.Sprintf("want %s, not %.200s", want, raw), "")
 		case top == "source" && values[top] != nil:
 			h.refuse(top, "has both kubernetes and files", "keep one")
-		case top == "source" && name != "" && string(raw) == "null": // chosen, with nothing below
+		case top == "source" && name != "" && string(raw) == "null": // names the source without any field
 			values[top] = nest(name, json.RawMessage("{}"))
 		case top == "source" && name != "":
 			values[top] = nest(below, raw)
 		case string(raw) == "null", string(raw) == "{}" && name == "":
-		case top == "plugins" && !isPluginName(name): // viper would make it lower-case
+		case top == "plugins" && !isPluginName(name): // viper would convert it to lower case
 			h.refuse("plugins."+name, fmt.Sprintf("%q is no plugin's name: want lower-case letters, digits and -", name), "")
 		default:
 			values[path] = raw
@@ -179,10 +179,10 @@ func (h *Host) accept(dir string, layer map[string]json.RawMessage) map[string]j
 	return values
 }
 
-// secondDocument matches what sigs.k8s.io/yaml ignores: a separator after the first line that is no comment.
+// secondDocument matches a separator after content, from which on sigs.k8s.io/yaml ignores the file.
 var secondDocument = regexp.MustCompile(`(?ms)^[ \t]*[^#%\s-].*^---(\s|$)`)
 
-// plain returns what a JSON string says, nothing for null and {}, and any other value as it is written.
+// plain returns the content of a JSON string, nothing for null and {}, and other JSON unchanged.
 func plain(raw json.RawMessage) string {
 	if text := string(raw); text != "null" && text != "{}" {
 		return strings.Trim(text, `"`)
@@ -190,7 +190,7 @@ func plain(raw json.RawMessage) string {
 	return ""
 }
 
-// leaves returns each value in the JSON of an object, by its path. The options of a plugin are one value.
+// leaves returns the values in the JSON of an object by path. The options of a plugin are one value.
 func leaves(object any) map[string]json.RawMessage {
 	all := make(map[string]json.RawMessage)
 	var add func(path string, raw json.RawMessage)
@@ -207,14 +207,14 @@ func leaves(object any) map[string]json.RawMessage {
 			add(strings.TrimPrefix(path+"."+name, "."), raw)
 		}
 	}
-	text, _ := json.Marshal(object) // of what came from JSON
+	text, _ := json.Marshal(object) // cannot fail: it was decoded from JSON
 	add("", text)
 	return all
 }
 
 var isOptions = regexp.MustCompile(`^plugins\.[^.]*\.options$`)
 
-// forms says what values look like, by their types.
+// forms describes the values of a type.
 var forms = map[string]string{
 	"string":          "text",
 	"bool":            "true or false",
@@ -225,11 +225,11 @@ var forms = map[string]string{
 	"[]netip.Prefix":  "a list of address ranges, such as [10.0.0.0/8, fd00::/8]",
 }
 
-// misfit returns what values the field at path has, if raw is none of them. It reports whether there is such a field.
+// misfit reports whether the field at path is known. If raw is not valid for it, want describes the valid values.
 func misfit(path string, raw json.RawMessage) (want string, known bool) {
 	unknown, err := kjson.UnmarshalStrict(nest(path, raw), &Host{})
 	if err != nil {
-		want = forms["[]netip.Prefix"] // whose errors have no type
+		want = forms["[]netip.Prefix"] // netip's errors do not name the type
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		want = cmp.Or(forms[wrong.Type.String()], "fields and their values")
@@ -240,7 +240,7 @@ func misfit(path string, raw json.RawMessage) (want string, known bool) {
 // nest returns a JSON object with a value at a path.
 func nest(path string, raw json.RawMessage) json.RawMessage {
 	for _, name := range slices.Backward(strings.Split(path, ".")) {
-		raw, _ = json.Marshal(map[string]json.RawMessage{name: raw}) // of JSON
+		raw, _ = json.Marshal(map[string]json.RawMessage{name: raw}) // cannot fail: raw is JSON
 	}
 	return raw
 }
@@ -248,12 +248,12 @@ func nest(path string, raw json.RawMessage) json.RawMessage {
 var (
 	pluginEnv = regexp.MustCompile(`^POINTSMAN_PLUGINS_([A-Z0-9](?:[A-Z0-9_]{0,61}[A-Z0-9])?)_(PATH|SHA256|ADDRESS|DEBUG)$`)
 
-	// foreignEnv matches what others than a user set: Kubernetes in every pod beside a Service whose name
-	// begins with pointsman, and Pointsman itself for the processes that it starts.
+	// foreignEnv matches variables that no user has set: Kubernetes sets them in the pods of a namespace with a
+	// Service whose name begins with pointsman, and Pointsman sets them for its plugins.
 	foreignEnv = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?)$|^POINTSMAN_(LOG_LEVEL|PLUGIN)$`)
 )
 
-// merge gives each field the value of the last layer that has one: the defaults, the file, the environment, or flags.
+// merge sets each field to its value in the last layer that has one: the defaults, the file, the environment, flags.
 func (h *Host) merge(file map[string]json.RawMessage, flags *pflag.FlagSet) {
 	usual := new(Host).decode([]byte(Defaults))
 	names := make(map[string]string)
@@ -271,7 +271,7 @@ func (h *Host) merge(file map[string]json.RawMessage, flags *pflag.FlagSet) {
 		}
 		if path != "" {
 			env[path], h.From.outside[path] = jsonOf(path, text), "env "+name
-		} else if strings.HasPrefix(name, "POINTSMAN_") && !foreignEnv.MatchString(name) { // no error: any program may set one
+		} else if strings.HasPrefix(name, "POINTSMAN_") && !foreignEnv.MatchString(name) { // only a warning, because any program may set variables
 			h.From.Warnings = append(h.From.Warnings, Problem{Where: "env " + name, Why: "is no setting",
 				Try: "POINTSMAN_ and a field's path in capitals, with _ for each dot; a plugin's options are set in the file"})
 		}
@@ -289,10 +289,10 @@ func (h *Host) merge(file map[string]json.RawMessage, flags *pflag.FlagSet) {
 		}
 	}
 	settings, _ := json.Marshal(v.AllSettings())
-	_ = json.Unmarshal(settings, h) // viper has names in lower case; misfit let no other value pass
+	_ = json.Unmarshal(settings, h) // cannot fail: accept has decoded each value. Names from viper are in lower case
 }
 
-// jsonOf returns what a flag or variable says as the first JSON that the field at path can have, else as text.
+// jsonOf converts the text of a flag or variable to JSON: the first form that is valid for the field at path, or a string.
 func jsonOf(path, text string) json.RawMessage {
 	quoted, _ := json.Marshal(text)
 	list, _ := json.Marshal(strings.FieldsFunc(strings.ReplaceAll(text, ", ", ","), func(c rune) bool { return strings.ContainsRune("[],", c) }))
@@ -311,15 +311,15 @@ func jsonOf(path, text string) json.RawMessage {
 	return quoted
 }
 
-// pathField matches the fields whose values are paths of files.
+// pathField matches the fields that have names of files.
 var pathField = regexp.MustCompile(`(^|\.)(path|kubeconfig|adminSocket|stateDir|dataDir|pluginDirs)$`)
 
-// absolute returns a path, as JSON, below dir if it is relative. Without dir that is the working directory.
+// absolute resolves a relative file name, which is a JSON string, against dir or the working directory.
 func absolute(dir string, quoted []byte) []byte {
 	var p string
-	_ = json.Unmarshal(quoted, &p) // it is a string of valid JSON
+	_ = json.Unmarshal(quoted, &p) // cannot fail: jsonText has matched a string
 	if p != "" && !path.IsAbs(p) && !filepath.IsAbs(p) {
-		abs, _ := filepath.Abs(filepath.Join(dir, p)) // errs only without a working directory
+		abs, _ := filepath.Abs(filepath.Join(dir, p)) // fails only without a working directory
 		quoted, _ = json.Marshal(abs)
 	}
 	return quoted
