@@ -276,10 +276,10 @@ func (h *Host) merge(file map[string]json.RawMessage, flags *pflag.FlagSet) {
 				Try: "POINTSMAN_ and a field's path in capitals, with _ for each dot; a plugin's options are set in the file"})
 		}
 	}
-	cmp.Or(flags, &pflag.FlagSet{}).Visit(func(f *pflag.Flag) {
-		for _, path := range f.Annotations[setsField] {
-			delete(env, path)
-			given[path], h.From.outside[path] = jsonOf(path, f.Value.String()), "flag --"+f.Name
+	cmp.Or(flags, &pflag.FlagSet{}).VisitAll(func(f *pflag.Flag) { // Visit would skip the flags of a parent command
+		if path := f.Annotations[setsField]; path != nil && f.Changed {
+			delete(env, path[0])
+			given[path[0]], h.From.outside[path[0]] = jsonOf(path[0], f.Value.String()), "flag --"+f.Name
 		}
 	})
 	v := viper.New()

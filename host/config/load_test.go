@@ -36,7 +36,9 @@ func flagSet(t *testing.T, args ...string) *pflag.FlagSet {
 	if err := flags.Parse(args); err != nil {
 		t.Fatal(err)
 	}
-	return flags
+	inherited := pflag.NewFlagSet("show", pflag.ContinueOnError) // as cobra has the flags of a parent command
+	inherited.AddFlagSet(flags)
+	return inherited
 }
 
 func mustLoad(t *testing.T, path string, flags *pflag.FlagSet) *Host {
