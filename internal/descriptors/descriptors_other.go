@@ -4,5 +4,5 @@
 
 package descriptors
 
-// Limit returns how many descriptors this process may hold, as far as is known.
+// Limit returns a typical limit, because this system does not report one.
 func Limit() int { return 1 << 16 }

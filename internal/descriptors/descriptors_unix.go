@@ -2,20 +2,20 @@
 
 //go:build unix
 
-// Package descriptors says how many file descriptors this process may hold, and what part of them callers get.
+// Package descriptors limits connections by the number of file descriptors that this process may have open.
 package descriptors
 
 import "syscall"
 
-// unknown is what is assumed where the kernel does not say.
-const unknown = 1024
+// defaultLimit is the limit if the kernel does not report one.
+const defaultLimit = 1024
 
-// Limit returns how many descriptors this process may hold. At its start Go has raised the soft limit to the
-// hard one; what it executes gets the former back.
+// Limit returns how many descriptors this process may have open. Go raises the soft limit to the hard limit at the
+// start, and restores it for child processes.
 func Limit() int {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
-		return unknown
+		return defaultLimit
 	}
 	return int(min(uint64(l.Cur), 1<<20))
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lines reads what a process prints, whatever that is: in bounded memory, and
-// without losing a line.
+// Package lines reads the output of a process line by line, in bounded memory and without
+// losing a line.
 package lines
 
 import (
@@ -11,11 +11,11 @@ import (
 	"io"
 )
 
-// Max bounds a line that is kept; the rest of it is read and dropped.
+// Max is the number of bytes kept of a line. The rest is read and dropped.
 const Max = 4 << 10
 
-// Each reads r to its end, and calls f for each line, cut at Max. It
-// needs the same memory whatever comes.
+// Each reads r to its end, and calls f for each line, cut at Max. Its memory does not depend
+// on the input.
 func Each(r io.Reader, f func(string)) {
 	in := bufio.NewReaderSize(r, Max)
 	for {

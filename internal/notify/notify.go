@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package notify tells the service manager, such as systemd, that a process is ready and that
-// it is not stuck. Host and plugins alike are started by one.
+// Package notify reports to the service manager, such as systemd, that a process is ready and that
+// it is not stuck. Hosts and plugins use it.
 package notify
 
 import (
@@ -14,14 +14,13 @@ import (
 	"time"
 )
 
-// What a service manager is notified of, as sd_notify(3) has it.
+// The messages of sd_notify(3).
 const (
 	Ready    = "READY=1"
 	watchdog = "WATCHDOG=1"
 )
 
-// Notify tells the service manager that started this process, if one did and
-// wants to know.
+// Notify sends state to the service manager that started this process, if it expects messages.
 func Notify(state string) error {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {
@@ -33,14 +32,14 @@ func Notify(state string) error {
 		_, err = conn.Write([]byte(state))
 	}
 	if err != nil {
-		return fmt.Errorf("telling the service manager: %w", err)
+		return fmt.Errorf("notify the service manager: %w", err)
 	}
 	return nil
 }
 
-// Watch notifies the service manager that all is well, as often as it asked for, until
-// ctx ends. While well says otherwise it sends nothing, and so the service manager ends the
-// process after a while. It returns at once where no service manager asked.
+// Watch sends the watchdog message as often as the service manager expects it, until ctx ends.
+// It sends nothing while well returns false, so that the service manager ends the process after a
+// while. It returns at once if the service manager expects no such messages.
 func Watch(ctx context.Context, well func() bool) error {
 	period, asked, err := watchPeriod(os.Getenv("WATCHDOG_USEC"), os.Getenv("WATCHDOG_PID"), os.Getpid())
 	if err != nil || !asked {
@@ -69,7 +68,7 @@ func watchPeriod(usec, forPID string, pid int) (period time.Duration, asked bool
 	}
 	n, err := strconv.ParseInt(usec, 10, 64)
 	if err != nil || n <= 1 {
-		return 0, false, errors.New("WATCHDOG_USEC is " + strconv.Quote(usec) + ", which is no time in microseconds")
+		return 0, false, errors.New("WATCHDOG_USEC is " + strconv.Quote(usec) + ": want a number of microseconds")
 	}
 	return time.Duration(n) * time.Microsecond / 2, true, nil
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// manager is a service manager that hears of nothing but one process.
-func manager(t *testing.T) (hear func() string) {
+// manager listens as the service manager, and returns a function that returns its next message.
+func manager(t *testing.T) (next func() string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: path})
@@ -39,31 +39,31 @@ func TestNotify(t *testing.T) {
 	if err := Notify(Ready); err != nil {
 		t.Errorf("without a service manager: %v", err)
 	}
-	hear := manager(t)
+	next := manager(t)
 	if err := Notify(Ready); err != nil {
 		t.Fatal(err)
 	}
-	if got := hear(); got != "READY=1" {
-		t.Errorf("it heard %q", got)
+	if got := next(); got != "READY=1" {
+		t.Errorf("got %q", got)
 	}
 }
 
 func TestWatch(t *testing.T) {
-	hear := manager(t)
+	next := manager(t)
 	t.Setenv("WATCHDOG_USEC", "2000")
 	t.Setenv("WATCHDOG_PID", "")
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	looks := 0
-	go func() { ended <- Watch(ctx, func() bool { looks++; return looks != 2 }) }()
+	calls := 0
+	go func() { ended <- Watch(ctx, func() bool { calls++; return calls != 2 }) }()
 	for range 3 {
-		if got := hear(); got != "WATCHDOG=1" {
-			t.Errorf("it heard %q", got)
+		if got := next(); got != "WATCHDOG=1" {
+			t.Errorf("got %q", got)
 		}
 	}
 	cancel()
-	if err := <-ended; err != context.Canceled || looks < 4 {
-		t.Errorf("after %d looks: %v", looks, err)
+	if err := <-ended; err != context.Canceled || calls < 4 {
+		t.Errorf("well was called %d times: %v", calls, err)
 	}
 }
 

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pipe listens on and connects to named pipes of Windows, which are there what unix
-// sockets are elsewhere: the way from one process of a machine to another that the system keeps
-// other users out of. The admin socket is one.
+// Package pipe listens on and connects to named pipes of Windows. They replace unix sockets there,
+// such as the admin socket.
 //
-// A pipe is open to this process's user, to administrators and to the system, and to processes
-// of this machine alone. Windows lets any user make a pipe of any free name. So Listen refuses a
-// name that another process has, and Dial a pipe whose owner is none of those three.
+// A pipe accepts connections of this process's user, administrators and the system, from this
+// machine only. Any user may create a pipe with any free name, so Listen refuses a name that is in
+// use, and Dial refuses a pipe with another owner.
 package pipe
 
 import "strings"
 
-// Prefix is what the name of each pipe begins with.
+// Prefix is the beginning of every pipe's name.
 const Prefix = `\\.\pipe\`
 
-// IsPath reports whether path names a pipe: Prefix, and a name of its own.
+// IsPath reports whether path is the name of a pipe: Prefix and at least one character.
 func IsPath(path string) bool {
 	name, ok := strings.CutPrefix(strings.ToLower(path), Prefix)
 	return ok && name != ""

@@ -7,9 +7,9 @@ import "testing"
 func TestIsPath(t *testing.T) {
 	for path, want := range map[string]bool{
 		`\\.\pipe\pointsman`:            true,
-		`\\.\PIPE\pointsman\userspace`:  true, // Windows does not tell capitals from small letters
+		`\\.\PIPE\pointsman\userspace`:  true, // names are case-insensitive
 		`\\.\pipe\`:                     false,
-		`\\elsewhere\pipe\pointsman`:    false, // of another machine
+		`\\elsewhere\pipe\pointsman`:    false, // on another machine
 		`C:\pipe\pointsman`:             false,
 		`/run/pointsman/pointsman.sock`: false,
 	} {

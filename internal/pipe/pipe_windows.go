@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Listen makes a pipe of that name, which no process may have yet. It is open to this user,
-// administrators and the system.
+// Listen creates a pipe for this user, administrators and the system. It refuses a name that is in
+// use.
 func Listen(path string) (net.Listener, error) {
 	if !IsPath(path) {
-		return nil, fmt.Errorf(`%s is no pipe: want %sNAME`, path, Prefix)
+		return nil, fmt.Errorf(`%s is not the name of a pipe: want %sNAME`, path, Prefix)
 	}
 	user, err := windows.GetCurrentProcessToken().GetTokenUser()
 	if err != nil {
-		return nil, fmt.Errorf("ask for this process's user: %w", err)
+		return nil, fmt.Errorf("get the user of this process: %w", err)
 	}
-	if use(path) { // wine 8.0 lets two processes make the first instance of a pipe
+	if use(path) { // in wine 8.0 two processes can create the first instance of a pipe
 		return nil, fmt.Errorf("another process has the pipe %s already", path)
 	}
 	l, err := winio.ListenPipe(path, &winio.PipeConfig{SecurityDescriptor: fmt.Sprintf("O:%[1]sD:P(A;;GA;;;SY)(A;;GA;;;BA)(A;;GA;;;%[1]s)", user.User.Sid)})
@@ -31,14 +31,14 @@ func Listen(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("another process has the pipe %s already: %w", path, err)
 	}
 	if err == nil {
-		// go-winio makes the first instance only to have the name. Windows connects no client to it,
-		// but wine 8.0 does, and nothing would answer that client.
+		// go-winio creates the first instance only to reserve the name. Windows connects no client to it,
+		// but wine 8.0 does, and no process would answer that client.
 		use(path)
 	}
 	return l, err
 }
 
-// use connects to an instance of the pipe, and closes it. It reports whether there is such a pipe.
+// use connects to an instance of the pipe and closes the connection. It reports whether the pipe exists.
 func use(path string) bool {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {
@@ -51,15 +51,15 @@ func use(path string) bool {
 	return err == nil || errors.Is(err, windows.ERROR_PIPE_BUSY)
 }
 
-// Dial connects to the pipe, until ctx ends. Where nothing listens, the error is fs.ErrNotExist.
-// The process behind it cannot act as this one's user.
+// Dial connects to the pipe. The error is fs.ErrNotExist if nothing listens. The process at the other
+// end cannot impersonate this process's user.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	if !IsPath(path) {
-		return nil, fmt.Errorf(`%s is no pipe: want %sNAME`, path, Prefix)
+		return nil, fmt.Errorf(`%s is not the name of a pipe: want %sNAME`, path, Prefix)
 	}
 	conn, err := winio.DialPipeContext(ctx, path)
 	if err == nil {
-		if err = owned(conn); err != nil {
+		if err = checkOwner(conn); err != nil {
 			_ = conn.Close()
 		}
 	}
@@ -69,23 +69,22 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	return conn, nil
 }
 
-// owned returns an error if the pipe behind conn is another user's: any user may make a pipe of a
-// free name.
-func owned(conn net.Conn) error {
+// checkOwner returns an error if the pipe does not belong to this user, administrators or the system.
+func checkOwner(conn net.Conn) error {
 	has, err := windows.GetSecurityInfo(windows.Handle(conn.(interface{ Fd() uintptr }).Fd()), windows.SE_KERNEL_OBJECT, windows.OWNER_SECURITY_INFORMATION)
 	if err != nil {
-		return fmt.Errorf("ask for its owner: %w", err)
+		return fmt.Errorf("get the owner of the pipe: %w", err)
 	}
 	owner, _, err := has.Owner()
 	if err != nil {
-		return fmt.Errorf("ask for its owner: %w", err)
+		return fmt.Errorf("get the owner of the pipe: %w", err)
 	}
 	user, err := windows.GetCurrentProcessToken().GetTokenUser()
 	if err != nil {
-		return fmt.Errorf("ask for this process's user: %w", err)
+		return fmt.Errorf("get the user of this process: %w", err)
 	}
 	if owner.Equals(user.User.Sid) || owner.IsWellKnown(windows.WinLocalSystemSid) || owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) {
 		return nil
 	}
-	return fmt.Errorf("it is of the user %s, who is neither this one nor an administrator: %w", owner, fs.ErrPermission)
+	return fmt.Errorf("the pipe belongs to user %s: want this user, an administrator or the system: %w", owner, fs.ErrPermission)
 }
