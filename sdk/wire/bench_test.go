@@ -24,7 +24,7 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// A keeper is a dataplane that keeps the state and does nothing with it.
+// A keeper is a dataplane that only stores the state.
 type keeper struct{ state sdk.State }
 
 func (k *keeper) Configure(context.Context, sdk.Setup) (sdk.Description, error) {
@@ -44,7 +44,7 @@ func (k *keeper) SetRole(context.Context, sdk.Role) error { return nil }
 
 func (k *keeper) Cleanup(context.Context, sdk.Leftovers) ([]string, error) { return nil, nil }
 
-// joined is both ends on a real unix socket with real mutual TLS, as a launched plugin has them, in one process.
+// joined returns a Remote whose server is in this process, over a unix socket with mutual TLS, as with a launched plugin.
 func joined(b *testing.B, register func(*grpc.Server)) *Remote {
 	b.Helper()
 	config := selfSigned(b)
@@ -63,7 +63,7 @@ func joined(b *testing.B, register func(*grpc.Server)) *Remote {
 	return remoteOver(b, end, config, Hello{Majors: Majors()})
 }
 
-// kept is a Remote whose dataplane only keeps what it is told.
+// kept returns a Remote of a keeper.
 func kept(b *testing.B) *Remote {
 	b.Helper()
 	r := joined(b, func(g *grpc.Server) { newServer(subjectDescription(), &keeper{}).register(g) })
@@ -73,7 +73,7 @@ func kept(b *testing.B) *Remote {
 	return r
 }
 
-// selfSigned has one certificate for both ends.
+// selfSigned returns a configuration with one certificate for both sides.
 func selfSigned(b *testing.B) *tls.Config {
 	b.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -100,8 +100,7 @@ func selfSigned(b *testing.B) *tls.Config {
 	}
 }
 
-// BenchmarkFull10kx10 is a Full of 10,000 Services with ten endpoints each: all of
-// its way, in turn with each leg of it alone.
+// BenchmarkFull10kx10 measures a full update of 10,000 Services with ten endpoints each, and each of its parts.
 func BenchmarkFull10kx10(b *testing.B) {
 	u := bulk(10_000, 10)
 	chunks, bytes := marshalled(b, u)
@@ -126,16 +125,16 @@ func BenchmarkFull10kx10(b *testing.B) {
 	b.ReportMetric(float64(bytes)/100_000, "B/endpoint(≤16)")
 }
 
-// TestBytesPerEndpoint counts what a Full takes on the wire, each endpoint's share
-// of its Service included.
+// TestBytesPerEndpoint checks the size of a full update on the wire, divided by its endpoints.
 func TestBytesPerEndpoint(t *testing.T) {
 	for _, c := range []struct {
 		services, endpoints int
 		most                float64
 	}{
 		{10_000, 10, 16},
-		{10_000, 1, 80}, // all of a Service is for its one endpoint
+		{10_000, 1, 80}, // mostly of the Service
 		{10, 10_000, 8},
+		{1, 150_000, 8},
 	} {
 		_, bytes := marshalled(t, bulk(c.services, c.endpoints))
 		if each := float64(bytes) / float64(c.services*c.endpoints); each > c.most {
@@ -150,6 +149,9 @@ func marshalled(b testing.TB, u sdk.Update) (chunks [][]byte, size int) {
 	b.Helper()
 	_, err := sendUpdate("session", u, func(c *pb.UpdateChunk) error {
 		raw, err := proto.Marshal(c)
+		if len(raw) > chunkSize {
+			b.Errorf("a chunk has %d bytes", len(raw))
+		}
 		chunks, size = append(chunks, raw), size+len(raw)
 		return err
 	})
@@ -174,8 +176,8 @@ func unmarshalled(b testing.TB, chunks [][]byte) sdk.Update {
 	return in.update
 }
 
-// BenchmarkRoundTrip is an update of one Service out of 100 and out of 10,000, in
-// turn with a bare gRPC echo: the same kind of socket with nothing of ours on it.
+// BenchmarkRoundTrip measures updates of one Service out of 100 and out of 10,000, and a bare gRPC echo over the same kind
+// of socket.
 func BenchmarkRoundTrip(b *testing.B) {
 	echoes := pb.NewHelloClient(joined(b, func(g *grpc.Server) { pb.RegisterHelloServer(g, echo{}) }).conn)
 	all := trips{
@@ -194,11 +196,10 @@ func BenchmarkRoundTrip(b *testing.B) {
 	b.ReportMetric(all.ratio(2, 1), "x-of100(≤1.3)")
 }
 
-// Trips are taken in turn, so that a busy machine slows all of them; and their
-// figures are medians, so that it spoils them less.
+// Trips are measured in turn, because a busy machine then slows all of them, and reported as medians.
 type trips []*trip
 
-// A trip is something done again and again, and how long it took each time.
+// A trip is one kind of call, with the durations of its repetitions.
 type trip struct {
 	unit string
 	once func() error
@@ -216,13 +217,13 @@ func (all trips) take(b *testing.B) {
 }
 
 func (all trips) report(b *testing.B, unit time.Duration) {
-	b.ReportMetric(0, "ns/op") // of all together: it says nothing
+	b.ReportMetric(0, "ns/op") // the sum has no meaning
 	for _, t := range all {
 		b.ReportMetric(float64(t.median())/float64(unit), t.unit)
 	}
 }
 
-// ratio is how many times as long trip i takes as trip j.
+// ratio returns the duration of trip i divided by that of trip j.
 func (all trips) ratio(i, j int) float64 {
 	return float64(all[i].median()) / float64(all[j].median())
 }
@@ -232,7 +233,7 @@ func (t *trip) median() time.Duration {
 	return t.took[len(t.took)/2]
 }
 
-// updates sends one Service out of so many, each time another value of it.
+// updates returns a function that sends one Service out of many, with another value each time.
 func updates(b *testing.B, services int) func() error {
 	b.Helper()
 	r := kept(b)
@@ -250,7 +251,7 @@ func updates(b *testing.B, services int) func() error {
 	}
 }
 
-// An echo is the least that a gRPC server can do.
+// An echo is the smallest gRPC server.
 type echo struct{ pb.UnimplementedHelloServer }
 
 func (echo) Hello(context.Context, *pb.HelloRequest) (*pb.HelloReply, error) {

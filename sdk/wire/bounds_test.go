@@ -20,13 +20,13 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// A gusher answers every call with more than any host could want.
+// A gusher is a plugin whose answers are larger than the limits.
 type gusher struct {
 	pb.UnimplementedHelloServer
 	pb.UnimplementedDataplaneServer
-	chunk *pb.ResultChunk // of Sync, again and again
-	words []string        // of Cleanup, again and again
-	entry *pb.AffinityEntry
+	chunk *pb.ResultChunk   // Sync sends it without end
+	words []string          // Cleanup sends them without end
+	entry *pb.AffinityEntry // ExportAffinity sends it without end
 }
 
 func (g gusher) Hello(context.Context, *pb.HelloRequest) (*pb.HelloReply, error) {
@@ -43,7 +43,7 @@ func (g gusher) Report(context.Context, *pb.ReportRequest) (*pb.ReportReply, err
 	return reply, nil
 }
 
-// SetRole answers with an error that goes on and on, in a header.
+// SetRole returns an error that is larger than a header may be.
 func (g gusher) SetRole(context.Context, *pb.SetRoleRequest) (*pb.SetRoleReply, error) {
 	return nil, status.Error(codes.Internal, strings.Repeat("x", 2*maxHeader))
 }
@@ -79,7 +79,7 @@ func (g gusher) ExportAffinity(_ *pb.ExportAffinityRequest, stream grpc.ServerSt
 	}
 }
 
-// gushing is a plugin that does nothing but that.
+// gushing returns a Remote of g.
 func gushing(t *testing.T, g gusher) *Remote {
 	t.Helper()
 	return faking(t, func(s *grpc.Server) {
@@ -88,7 +88,7 @@ func gushing(t *testing.T, g gusher) *Remote {
 	})
 }
 
-// However much a plugin answers, a host takes in what the constants say.
+// TestAnswersAreBounded checks the limits of each answer.
 func TestAnswersAreBounded(t *testing.T) {
 	entry := encodeAffinityEntry(sdk.AffinityEntry{Name: bulkService(1, 1).Name, Client: netip.MustParseAddr("10.0.0.1"),
 		Endpoint: netip.MustParseAddrPort("10.0.0.2:80"), Left: time.Hour})
@@ -123,7 +123,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// What is too much, or not known, and does no harm is left out.
+// TestTooMuchIsLeftOut checks that excess samples and unknown reasons of a Report are dropped.
 func TestTooMuchIsLeftOut(t *testing.T) {
 	v, err := gushing(t, gusher{}).Vitals(soon(t))
 	if err != nil || len(v.Samples) != maxSamples || len(v.Histograms) != maxSamples {
@@ -134,17 +134,17 @@ func TestTooMuchIsLeftOut(t *testing.T) {
 	}
 }
 
-// A plugin takes no message that no host sends: it runs as root.
+// TestACallIsBounded checks that a plugin, which runs as root, refuses a message that is larger than any of a host.
 func TestACallIsBounded(t *testing.T) {
 	r := local(t, &subject{})
 	_, err := r.Configure(soon(t), sdk.Setup{Options: bytes.Repeat([]byte("x"), maxUpdate+1)})
 	if err == nil || !strings.Contains(err.Error(), "larger than max") {
-		t.Errorf("Configure: %v; want that the call was too large", err)
+		t.Errorf("Configure: %v; want that the message is too large", err)
 	}
 	configured(t, r, order{})
 }
 
-// What a plugin says is shown on terminals and in logs, where it can do no harm.
+// TestWordsAreHarmless checks that a plugin's texts are safe to print on a terminal and in a log.
 func TestWordsAreHarmless(t *testing.T) {
 	for _, c := range []struct{ said, text, line string }{
 		{"plain, tab\tand größe", "plain, tab\tand größe", "plain, tab\tand größe"},
@@ -162,7 +162,7 @@ func TestWordsAreHarmless(t *testing.T) {
 	}
 	for _, long := range []string{strings.Repeat("x", maxMessage+1), strings.Repeat("\xff", maxMessage), strings.Repeat("ö", maxMessage)} {
 		if got := Printable(long); len(got) > maxMessage || !utf8.ValidString(got) {
-			t.Errorf("of %d bytes %d are left, valid: %t", len(long), len(got), utf8.ValidString(got))
+			t.Errorf("%d bytes became %d, valid: %t", len(long), len(got), utf8.ValidString(got))
 		}
 	}
 	const evil = "\x1b[2J\n2026 [ERROR] forged"
@@ -174,17 +174,17 @@ func TestWordsAreHarmless(t *testing.T) {
 		d.Name, d.Version, string(d.Features[0]), string(d.Limits[0]), v.Waiting, v.SwapImpact, v.Call, v.Notes[0],
 	} {
 		if said != oneLine(evil) {
-			t.Errorf("it comes in as %q", said)
+			t.Errorf("decoded as %q", said)
 		}
 	}
 }
 
-// TestChunker fills each message as far as it may be, and sends nothing for nothing.
+// TestChunker checks that messages are filled up to their limit, and that an empty one is not sent.
 func TestChunker(t *testing.T) {
 	var sent []int
 	c := newReply(func(r *pb.CleanupReply) error { sent = append(sent, len(r.Removed)); return nil })
 	if err := c.flush(); err != nil || len(sent) != 0 {
-		t.Errorf("of nothing it sent %v: %v", sent, err)
+		t.Errorf("sent %v without an item: %v", sent, err)
 	}
 	for _, size := range []int{c.most - itemOverhead, 1, c.most * 2, c.most/2 - itemOverhead, c.most/2 - itemOverhead, 1} {
 		if err := c.room(size); err != nil {
@@ -201,23 +201,7 @@ func TestChunker(t *testing.T) {
 	}
 }
 
-// TestConversion names the field that is wrong, the first if there are several.
-func TestConversion(t *testing.T) {
-	for want, err := range map[string]error{
-		"masquerade bit: 32 is none of 32": second(decodeNode(&pb.Node{Name: "n1", MasqueradeBit: 32})),
-		"frontend: an address of 3 bytes":  second(decodeService(&pb.Service{Frontends: []*pb.Frontend{{Addr: make([]byte, 3)}}})),
-		"health port: a port of 65536":     second(decodeService(&pb.Service{HealthPort: 1 << 16})),
-		"endpoint: an address of 0 bytes":  second(decodeAffinityEntry(&pb.AffinityEntry{Client: make([]byte, 4)})),
-	} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %q", err, want)
-		}
-	}
-}
-
-func second[V any](_ V, err error) error { return err }
-
-// A plugin that is debugged has a day for each call, and any other what the call is given.
+// TestDebuggedHasTime checks the deadline of a call, which Debugged extends to a day.
 func TestDebuggedHasTime(t *testing.T) {
 	var r Remote
 	has := func(want time.Duration) {
@@ -231,7 +215,7 @@ func TestDebuggedHasTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		if left := time.Until(end); !ok || left > want || left < want-time.Minute {
-			t.Errorf("a call has %s, want %s", left, want)
+			t.Errorf("the deadline is in %s, want %s", left, want)
 		}
 	}
 	has(syncTimeout)

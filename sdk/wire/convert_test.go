@@ -15,20 +15,7 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// chunksOf is the sizes of what u is sent as.
-func chunksOf(t testing.TB, u sdk.Update) []int {
-	t.Helper()
-	var sizes []int
-	if _, err := sendUpdate("session", u, func(c *pb.UpdateChunk) error {
-		sizes = append(sizes, proto.Size(c))
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return sizes
-}
-
-// travel sends u through bytes, as the wire does.
+// travel encodes and decodes u.
 func travel(u sdk.Update) (sdk.Update, []sdk.Failure, error) {
 	in := &incoming{}
 	_, err := sendUpdate("session", u, func(c *pb.UpdateChunk) error {
@@ -45,6 +32,7 @@ func travel(u sdk.Update) (sdk.Update, []sdk.Failure, error) {
 	return in.update, in.failed, err
 }
 
+// TestUpdatesSurvive sends an update in which each field is set.
 func TestUpdatesSurvive(t *testing.T) {
 	v4, v6 := netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/64")
 	svc := bulkService(0, 3)
@@ -67,49 +55,43 @@ func TestUpdatesSurvive(t *testing.T) {
 	if err != nil || len(failed) > 0 {
 		t.Fatal(err, failed)
 	}
-	if g, w := fmt.Sprintf("%+v", flat(got)), fmt.Sprintf("%+v", flat(u)); g != w {
+	if !got.Node.Equal(node) {
+		t.Errorf("got the node %+v", got.Node)
+	}
+	got.Node, u.Node = nil, nil
+	if g, w := fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", u); g != w {
 		t.Errorf("sent\n%s\ngot\n%s", w, g)
 	}
-	if !got.Node.Equal(node) {
-		t.Errorf("the node came as %+v", got.Node)
-	}
 }
 
-func flat(u sdk.Update) sdk.Update {
-	u.Node = nil
-	return u
-}
-
+// TestDecodeRefuses checks that an error names the first field that is wrong.
 func TestDecodeRefuses(t *testing.T) {
-	tests := []struct {
-		name string
-		svc  *pb.Service
-		want string
-	}{
-		{"an odd address", &pb.Service{Frontends: []*pb.Frontend{{Addr: []byte{1, 2, 3}}}}, "an address of 3 bytes"},
-		{"a big port", &pb.Service{Frontends: []*pb.Frontend{{Addr: []byte{1, 2, 3, 4}, Port: 70000}}}, "a port of 70000"},
-		{"a big health port", &pb.Service{HealthPort: 70000}, "health port"},
-		{"a range of nothing", &pb.Service{Frontends: []*pb.Frontend{{Addr: []byte{1, 2, 3, 4}, Sources: [][]byte{{}}}}}, "is no range of addresses"},
-		{"a long range", &pb.Service{Frontends: []*pb.Frontend{{Addr: []byte{1, 2, 3, 4}, Sources: [][]byte{{1, 2, 3, 4, 33}}}}}, "is no range of addresses"},
-		{"uneven columns", &pb.Service{Cluster: &pb.Endpoints{Count: 3, Addrs: make([]byte, 10)}}, "3 addresses in 10 bytes"},
-		{"a huge count", &pb.Service{Local: &pb.Endpoints{Count: 1 << 31}}, "2147483648 addresses in 0 bytes"},
-		{"no ports", &pb.Service{Local: &pb.Endpoints{Count: 2, Addrs: make([]byte, 8)}}, "0 ports for 2 endpoints"},
-		{"a big endpoint port", &pb.Service{Local: &pb.Endpoints{Count: 1, Addrs: make([]byte, 4), Ports: []uint32{1 << 20}}}, "a port of 1048576"},
-		{"odd serving", &pb.Service{Serving: &pb.Addresses{Count: 1, Addrs: make([]byte, 5)}}, "1 addresses in 5 bytes"},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			if _, err := decodeService(test.svc); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got %v; want %q", err, test.want)
-			}
-		})
-	}
-}
-
-func TestBadNodesAreRefused(t *testing.T) {
-	for _, n := range []*pb.Node{{MasqueradeBit: 32}, {Addrs: [][]byte{{1}}}, {NodePorts: [][]byte{{1}}}, {ServiceCidrs: [][]byte{{1}}}, {Pods: &pb.Pods{Cidrs: [][]byte{{1}}}}} {
-		if err := (&incoming{}).add(&pb.UpdateChunk{Head: &pb.UpdateHead{Node: n}}); err == nil {
-			t.Errorf("%v went in", n)
+	frontend := func(f *pb.Frontend) error { return second(decodeService(&pb.Service{Frontends: []*pb.Frontend{f}})) }
+	local := func(e *pb.Endpoints) error { return second(decodeService(&pb.Service{Local: e})) }
+	node := func(n *pb.Node) error { return (&incoming{}).add(&pb.UpdateChunk{Head: &pb.UpdateHead{Node: n}}) }
+	short, ipv4 := [][]byte{{1}}, []byte{1, 2, 3, 4}
+	for want, err := range map[string]error{
+		"frontend: an address of 3 bytes":             frontend(&pb.Frontend{Addr: []byte{1, 2, 3}}),
+		"frontend: a port of 70000":                   frontend(&pb.Frontend{Addr: ipv4, Port: 70000}),
+		"sources:  is no range of addresses":          frontend(&pb.Frontend{Addr: ipv4, Sources: [][]byte{{}}}),
+		"sources: 01 02 03 04 21 is no range":         frontend(&pb.Frontend{Addr: ipv4, Sources: [][]byte{{1, 2, 3, 4, 33}}}),
+		"local: 3 addresses in 10 bytes":              local(&pb.Endpoints{Count: 3, Addrs: make([]byte, 10)}),
+		"local: 2147483648 addresses in 0 bytes":      local(&pb.Endpoints{Count: 1 << 31}),
+		"local: 0 ports for 2 endpoints":              local(&pb.Endpoints{Count: 2, Addrs: make([]byte, 8)}),
+		"local: a port of 1048576":                    local(&pb.Endpoints{Count: 1, Addrs: make([]byte, 4), Ports: []uint32{1 << 20}}),
+		"health port: a port of 65536":                second(decodeService(&pb.Service{HealthPort: 1 << 16})),
+		"serving: 1 addresses in 5 bytes":             second(decodeService(&pb.Service{Serving: &pb.Addresses{Count: 1, Addrs: make([]byte, 5)}})),
+		"endpoint: an address of 0 bytes":             second(decodeAffinityEntry(&pb.AffinityEntry{Client: ipv4})),
+		"masquerade bit: 32 is none of 32":            node(&pb.Node{MasqueradeBit: 32}),
+		"addresses: an address of 1 bytes":            node(&pb.Node{Addrs: short}),
+		"node ports: 01 is no range of addresses":     node(&pb.Node{NodePorts: short}),
+		"service ranges: 01 is no range of addresses": node(&pb.Node{ServiceCidrs: short}),
+		"pods: 01 is no range of addresses":           node(&pb.Node{Pods: &pb.Pods{Cidrs: short}}),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v; want %q", err, want)
 		}
 	}
 }
+
+func second[V any](_ V, err error) error { return err }

@@ -14,30 +14,22 @@ import (
 func TestSkewNamesWhatFits(t *testing.T) {
 	tests := []struct {
 		hello Hello
-		want  string // "": it fits
+		want  string
 	}{
-		{Hello{Name: "x", Version: "9", Majors: []uint32{1}}, ""},
-		{Hello{Name: "x", Version: "9", Majors: []uint32{1, 2}}, ""},
+		{Hello{Name: "x", Version: "9", Majors: []uint32{1}}, "<nil>"},
+		{Hello{Name: "x", Version: "9", Majors: []uint32{1, 2}}, "<nil>"},
 		{Hello{Name: "x", Version: "9", Majors: []uint32{2, 3}}, "plugin x 9 speaks [2 3] of the wire's majors, and this host [1]; try: a plugin built with an sdk of the host's version"},
 		{Hello{Name: "x", Version: "9"}, "plugin x 9 speaks [] of the wire's majors, and this host [1]; try: a plugin built with an sdk of the host's version"},
 	}
 	for _, test := range tests {
-		err := test.hello.fits()
-		if got := errorText(err); got != test.want {
+		if got := fmt.Sprint(test.hello.fits()); got != test.want {
 			t.Errorf("got  %s\nwant %s", got, test.want)
 		}
 	}
 }
 
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
-// handshaken starts a part as a host would, by hand, and returns once it has answered with its handshake. Closing the
-// lifeline ends it.
+// handshaken launches a part as a host does, and returns when it has written its handshake. Closing the lifeline ends
+// the process.
 func handshaken(t *testing.T, name string, env ...string) (lifeline io.Closer, stderr *os.File) {
 	t.Helper()
 	cmd := part(name)
@@ -68,7 +60,7 @@ func handshaken(t *testing.T, name string, env ...string) (lifeline io.Closer, s
 	})
 	line, _ := bufio.NewReader(stdout).ReadString('\n')
 	if !strings.HasPrefix(line, fmt.Sprintf("1|%d|", Major)) {
-		t.Fatalf("it answered %q; want its own major", line)
+		t.Fatalf("the handshake is %q; want major %d", line, Major)
 	}
 	return lifeline, stderr
 }

@@ -6,6 +6,7 @@ package wire
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -15,17 +16,19 @@ import (
 	"sync/atomic"
 	"testing"
 
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// listening starts a plugin by hand, with --listen.
+// listening starts a plugin with --listen.
 func listening(t *testing.T, address string) *exec.Cmd {
 	t.Helper()
 	return started(t, "serve", address, "--listen", address)
 }
 
-// started starts a part with these arguments, and waits for its socket.
+// started starts a part with these arguments, and waits until its socket accepts connections.
 func started(t *testing.T, name, address string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := part(name, args...)
@@ -39,7 +42,7 @@ func started(t *testing.T, name, address string, args ...string) *exec.Cmd {
 		<-reaped
 	})
 	path := strings.TrimPrefix(address, "unix://")
-	eventually.True(t, "the socket takes connections", func() bool { // it is there before it does
+	eventually.True(t, "the socket accepts connections", func() bool {
 		conn, err := net.Dial("unix", path)
 		if err == nil {
 			conn.Close()
@@ -49,14 +52,9 @@ func started(t *testing.T, name, address string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// A plugin that listens by itself is attached to by its address.
-func TestAttach(t *testing.T) {
-	dir := filepath.Join(shortDir(t), "own")
-	address := "unix://" + filepath.Join(dir, "plugin.sock")
-	cmd := listening(t, address)
-	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("the directory: %v, %v; want it private", info.Mode(), err)
-	}
+// attached returns a Remote of the plugin that listens at an address.
+func attached(t *testing.T, address string) *Remote {
+	t.Helper()
 	target, err := At(address)
 	if err != nil {
 		t.Fatal(err)
@@ -65,12 +63,31 @@ func TestAttach(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return r
+}
+
+// TestAttach checks a session with a plugin that listens, and that tools can list its calls.
+func TestAttach(t *testing.T) {
+	address := "unix://" + filepath.Join(shortDir(t), "own", "plugin.sock")
+	cmd := listening(t, address)
+	r := attached(t, address)
+	stream, err := reflectionpb.NewServerReflectionClient(r.conn).ServerReflectionInfo(soon(t))
+	if err == nil {
+		err = stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := stream.Recv()
+	if services := fmt.Sprint(reply); !strings.Contains(services, "pointsman.dataplane.v1.Dataplane") || !strings.Contains(services, "pointsman.hello.Hello") {
+		t.Errorf("the plugin has the services %s, %v", services, err)
+	}
 	configured(t, r, order{})
 	if _, err := r.Sync(soon(t), full(1)); err != nil {
 		t.Error(err)
 	}
 	if r.Hello().PID != cmd.Process.Pid {
-		t.Errorf("it is process %d; want %d", r.Hello().PID, cmd.Process.Pid)
+		t.Errorf("the PID is %d; want %d", r.Hello().PID, cmd.Process.Pid)
 	}
 	if err := r.Shutdown(soon(t)); err != nil {
 		t.Error(err)
@@ -78,14 +95,14 @@ func TestAttach(t *testing.T) {
 	select {
 	case <-r.Exited():
 	case <-soon(t).Done():
-		t.Error("its end was not seen")
+		t.Error("Exited is not closed")
 	}
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// A dataplane knows whether the host of its session is connected, whoever else is.
+// TestGone checks Setup.Gone, which depends only on the connection of the session's host.
 func TestGone(t *testing.T) {
 	address := "unix://" + filepath.Join(shortDir(t), "own", "s")
 	d := &setups{Dataplane: &subject{}}
@@ -97,7 +114,7 @@ func TestGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	attach := func() (r *Remote) {
-		eventually.True(t, "it listens", func() bool { r, err = Attach(soon(t), target); return err == nil })
+		eventually.True(t, "the plugin listens", func() bool { r, err = Attach(soon(t), target); return err == nil })
 		return r
 	}
 	gone := func() bool { return d.setup.Load().Gone() > 0 }
@@ -106,21 +123,21 @@ func TestGone(t *testing.T) {
 	probe.Close()
 	second := configured(t, attach(), order{})
 	first.Close()
-	s.session.disconnected(new(connection)) // the first host's, or the probe's
+	s.session.disconnected(new(connection)) // of another client
 	if gone() {
-		t.Error("the host of the session is connected")
+		t.Error("Gone while the host of the session is connected")
 	}
 	probe = attach()
 	defer probe.Close()
 	second.Close()
-	eventually.True(t, "it is seen that the host of the session is gone", gone)
+	eventually.True(t, "Gone after the host of the session disconnected", gone)
 	defer configured(t, attach(), order{}).Close()
 	if gone() {
-		t.Error("another host is connected")
+		t.Error("Gone while the next host is connected")
 	}
 }
 
-// setups remembers the last Setup.
+// setups stores the last Setup.
 type setups struct {
 	sdk.Dataplane
 	setup atomic.Pointer[sdk.Setup]
@@ -131,31 +148,24 @@ func (s *setups) Configure(ctx context.Context, setup sdk.Setup) (sdk.Descriptio
 	return s.Dataplane.Configure(ctx, setup)
 }
 
-// The end of a process that cannot be seen is that of the connection.
+// TestAttachSeesTheConnectionEnd checks that a process at an address counts as ended when the connection is lost.
 func TestAttachSeesTheConnectionEnd(t *testing.T) {
 	address := "unix://" + filepath.Join(shortDir(t), "own", "plugin.sock")
 	cmd := listening(t, address)
-	target, err := At(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := Attach(soon(t), target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := attached(t, address)
 	defer r.Close()
 	cmd.Process.Kill()
 	select {
 	case <-r.Exited():
 	case <-soon(t).Done():
-		t.Fatal("the end was not seen")
+		t.Fatal("Exited is not closed")
 	}
 	if _, err := r.Vitals(soon(t)); err == nil || !strings.Contains(err.Error(), "connection to it was lost") {
 		t.Errorf("Vitals: %v; want that the connection was lost", err)
 	}
 }
 
-// Attaching negotiates nothing by itself, so the first call must.
+// TestAttachToAnotherMajor checks that Hello compares the majors.
 func TestAttachToAnotherMajor(t *testing.T) {
 	address := "unix://" + filepath.Join(shortDir(t), "own", "s")
 	started(t, "listen-major-2", address, address)
@@ -206,7 +216,7 @@ func TestListenReplacesADeadSocket(t *testing.T) {
 	address := "unix://" + filepath.Join(shortDir(t), "own", "s")
 	cmd := listening(t, address)
 	cmd.Process.Kill()
-	eventually.True(t, "the place of the dead one is free", func() bool {
+	eventually.True(t, "the address is free", func() bool {
 		l, err := socket{address: address}.listen()
 		if err == nil {
 			l.Close()
@@ -215,7 +225,7 @@ func TestListenReplacesADeadSocket(t *testing.T) {
 	})
 }
 
-// Whatever listens at an address, Attach comes back with a reason.
+// TestAttachToWhatIsNoPlugin checks that Attach returns an error for a silent server and for one of another protocol.
 func TestAttachToWhatIsNoPlugin(t *testing.T) {
 	t.Parallel() // it mostly waits
 	path := filepath.Join(shortDir(t), "s")
@@ -237,23 +247,23 @@ func TestAttachToWhatIsNoPlugin(t *testing.T) {
 		}()
 		_, err := Attach(brief(t), Target{Network: "unix", Address: path})
 		if err == nil || !strings.Contains(err.Error(), "ask the plugin what it is") {
-			t.Errorf("says %q: %v; want that it does not answer", says, err)
+			t.Errorf("a server that says %q: %v; want an error of Hello", says, err)
 		}
 	}
 }
 
-// A launched plugin ends with its stdin, which its host holds open.
+// TestAPluginEndsWithItsLifeline closes the stdin of a launched plugin.
 func TestAPluginEndsWithItsLifeline(t *testing.T) {
 	lifeline, stderr := handshaken(t, "serve", "PLUGIN_PROTOCOL_VERSIONS=1")
 	lifeline.Close()
 	ended := make(chan struct{})
-	go func() { // ends with the process, which is the last to have stderr open
+	go func() { // ends with the process, which has the last open stderr
 		defer close(ended)
 		_, _ = io.Copy(io.Discard, stderr)
 	}()
 	select {
 	case <-ended:
 	case <-soon(t).Done():
-		t.Error("it still runs")
+		t.Error("the process still runs")
 	}
 }

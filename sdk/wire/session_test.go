@@ -10,10 +10,11 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/sdk"
+	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// local is a subject behind the wire in this process.
+// local returns a Remote of dp in this process.
 func local(t testing.TB, dp sdk.Dataplane) *Remote {
 	t.Helper()
 	r, err := Local(soon(t), subjectDescription(), dp)
@@ -50,10 +51,10 @@ func TestSessionsFirstUpdateIsFull(t *testing.T) {
 	}
 	configured(t, r, order{})
 	if _, err := r.Sync(soon(t), sdk.Update{From: 2, To: 3}); !errors.Is(err, sdk.ErrResync) {
-		t.Errorf("in a new session: %v; want ErrResync", err)
+		t.Errorf("new session: %v; want ErrResync", err)
 	}
 	if len(s.Updates) != 4 {
-		t.Errorf("the dataplane saw %d updates; want the 4 that led on", len(s.Updates))
+		t.Errorf("the dataplane got %d updates; want 4", len(s.Updates))
 	}
 }
 
@@ -64,29 +65,29 @@ func TestCallsNeedASession(t *testing.T) {
 	}
 	removed, err := r.Cleanup(soon(t), sdk.Leftovers{KubeProxy: true})
 	if err != nil || len(removed) != 2 {
-		t.Errorf("Cleanup, which needs none: %v, %v", removed, err)
+		t.Errorf("Cleanup, which needs no session: %v, %v", removed, err)
 	}
 	if _, err := r.Configure(soon(t), sdk.Setup{Options: order{Refuse: true}.Options()}); err == nil {
-		t.Error("Configure went well")
+		t.Error("Configure returned no error")
 	}
 	if _, err := r.Sync(soon(t), full(1)); err == nil || !strings.Contains(err.Error(), "Configure failed") {
 		t.Errorf("Sync after a failed Configure: %v", err)
 	}
 }
 
-// The session of a host that was thought dead ends when another begins, whatever role the process has.
+// TestAnOlderSessionIsFenced checks that a new session fences the older one in every role.
 func TestAnOlderSessionIsFenced(t *testing.T) {
 	for _, role := range []sdk.Role{0, sdk.Standby, sdk.Active, sdk.Draining} {
 		var s session
 		s.begin("older", nil)
 		s.update(func() { s.configured, s.role = true, role })
 		if err := s.admit("older"); err != nil {
-			t.Errorf("%v: before: %v", role, err)
+			t.Errorf("%v: own session: %v", role, err)
 		}
 		s.begin("newer", nil)
 		s.update(func() { s.configured = true })
 		if err := s.admit("older"); !errors.Is(err, ErrFenced) {
-			t.Errorf("%v: afterwards: %v; want ErrFenced", role, err)
+			t.Errorf("%v: older session: %v; want ErrFenced", role, err)
 		}
 	}
 }
@@ -101,7 +102,7 @@ func TestErrorsSurvive(t *testing.T) {
 	}
 	configured(t, r, order{Resync: true})
 	if _, err := r.Sync(soon(t), full(1)); !errors.Is(err, sdk.ErrResync) || !strings.HasPrefix(err.Error(), "lost my place") {
-		t.Errorf("Sync: %v; want ErrResync in its own words", err)
+		t.Errorf("Sync: %v; want ErrResync with the text of the dataplane", err)
 	}
 	if err := r.Inspect(soon(t), nil); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("Inspect: %v; want ErrUnsupported", err)
@@ -114,29 +115,44 @@ func TestErrorsSurvive(t *testing.T) {
 	}
 }
 
-// What a Result says arrives, however much it is.
+// TestResultsSurvive sends a result with 10,000 failures, one of them without an error.
 func TestResultsSurvive(t *testing.T) {
 	r := configured(t, local(t, &subject{}), order{})
 	u := bulk(10000, 1)
 	for i := range u.Set {
-		u.Set[i].Hints = map[string]string{"fail": fmt.Sprintf("no room for %d\xff", i)}
+		u.Set[i].Hints = map[string]string{"fail": fmt.Sprintf("no room for %d", i)}
 	}
-	u.Set[7].Hints = map[string]string{"fail": "because"}
+	u.Set[7].Hints["fail"] = ""
+	u.Set[8].Hints["fail"] = "no room \xff"
 	result, err := r.Sync(soon(t), u)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A hint that is not UTF-8 cannot be sent at all: that is 9,999 of them.
-	why := map[sdk.Name]error{}
+	why := make(map[sdk.Name]string)
 	for _, f := range result.Failed {
-		why[f.Name] = f.Err
+		why[f.Name] = f.Err.Error()
 	}
-	if len(why) != 10000 || why[u.Set[7].Name].Error() != "because" || !strings.Contains(why[u.Set[8].Name].Error(), "cannot be sent") {
-		t.Errorf("%d Services failed, such as %v", len(why), result.Failed[:2])
+	if len(why) != 10000 || why[u.Set[9999].Name] != "no room for 9999" || !strings.Contains(why[u.Set[7].Name], "does not say why") || !strings.Contains(why[u.Set[8].Name], "not UTF-8") {
+		t.Errorf("%d Services failed: %q, %q, %q", len(why), why[u.Set[9999].Name], why[u.Set[7].Name], why[u.Set[8].Name])
 	}
 }
 
-// Who holds the writer's lock arrives, whatever the error around it says.
+// TestASchemaIsJSON checks that options of a Description that are not JSON are dropped, because the host embeds them in its
+// JSON.
+func TestASchemaIsJSON(t *testing.T) {
+	r := local(t, &subject{})
+	d, err := r.Configure(soon(t), sdk.Setup{Options: order{Schema: `{"type": "object"}`}.Options()})
+	if err != nil || string(d.Options) != `{"type": "object"}` {
+		t.Errorf("Configure: %s, %v", d.Options, err)
+	}
+	for said, want := range map[string]string{"{": "", "": "", "\x00": "", "{} {}": "", " {} ": " {} "} {
+		if got := decodeDescription(&pb.Description{Options: []byte(said)}).Options; string(got) != want {
+			t.Errorf("the options %q become %q, want %q", said, got, want)
+		}
+	}
+}
+
+// TestBusyTravels checks that a wrapped *sdk.Busy keeps its fields.
 func TestBusyTravels(t *testing.T) {
 	want := sdk.Busy{Mode: "nftables", PID: 42, Program: "kube proxy", Host: 7}
 	for _, busy := range []sdk.Busy{want, {Mode: "nftables"}} {
@@ -147,12 +163,12 @@ func TestBusyTravels(t *testing.T) {
 		err := decodeStatus(encodeStatus(fmt.Errorf("set role: %w", &sent)))
 		var got *sdk.Busy
 		if !errors.As(err, &got) || *got != busy || !strings.HasPrefix(err.Error(), "set role: ") {
-			t.Errorf("%+v came as %+v, %v", busy, got, err)
+			t.Errorf("%+v became %+v, %v", busy, got, err)
 		}
 	}
 }
 
-// Calls never overlap, and one that runs is seen while it does.
+// TestCallsWaitForEachOther checks that calls do not overlap, and that Vitals shows the current call.
 func TestCallsWaitForEachOther(t *testing.T) {
 	s := &subject{}
 	r := configured(t, local(t, s), order{Wait: true})
@@ -173,7 +189,7 @@ func TestCallsWaitForEachOther(t *testing.T) {
 	go func() { role <- r.SetRole(soon(t), sdk.Draining) }()
 	cancel()
 	if err := <-syncing; !errors.Is(err, context.Canceled) {
-		t.Errorf("Sync: %v; want that it was cancelled", err)
+		t.Errorf("Sync: %v; want context.Canceled", err)
 	}
 	if err := <-role; err != nil {
 		t.Errorf("SetRole after Sync: %v", err)
@@ -183,21 +199,21 @@ func TestCallsWaitForEachOther(t *testing.T) {
 	}
 }
 
-// A call whose context has ended never begins, also where nothing else runs: what its caller sent
-// since may have come first, and an older state must not follow a newer one.
+// TestCallThatWasGivenUpNeverBegins checks that a call whose context has ended does not begin even if no other call runs:
+// a later call of the same caller may have run first, and an older state must not replace a newer one.
 func TestCallThatWasGivenUpNeverBegins(t *testing.T) {
 	s := newSemaphore()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range 100 { // select takes either of two that are ready
+	for range 100 { // select picks one of two ready cases at random
 		if _, release, err := s.acquire(ctx, "Sync"); err == nil {
 			release()
-			t.Fatal("a call began whose caller had given it up")
+			t.Fatal("a call with an ended context began")
 		}
 	}
 	_, release, err := s.acquire(t.Context(), "Sync")
 	if err != nil {
-		t.Fatal("the semaphore is held by a call that never began: ", err)
+		t.Fatal("a call that did not begin holds the semaphore: ", err)
 	}
 	release()
 }

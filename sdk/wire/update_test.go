@@ -20,7 +20,7 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// TestUpdateOfDoc: a host sends the full update of docs/wire.md as the page has it.
+// TestUpdateOfDoc checks that a host sends the full update that docs/wire.md shows.
 func TestUpdateOfDoc(t *testing.T) {
 	page, err := os.ReadFile("../../docs/wire.md")
 	if err != nil {
@@ -49,53 +49,34 @@ func TestUpdateOfDoc(t *testing.T) {
 	}
 }
 
-// A Service that the plugin does not understand is refused, and the others go in.
-func TestUnknownValuesAreRefused(t *testing.T) {
-	good := bulkService(0, 2)
-	bad := []sdk.Service{bulkService(1, 2), bulkService(2, 2), bulkService(3, 2), bulkService(4, 2)}
-	bad[0].Name.Protocol = 77
-	bad[1].Frontends[0].Kind = 9
-	bad[2].Frontends[0].Policy = 250
-	bad[3].Cluster[0].Addr = netip.AddrPortFrom(bad[3].Cluster[0].Addr.Addr(), 0)
-	s := &subject{}
-	r := configured(t, local(t, s), order{})
-	result, err := r.Sync(soon(t), full(1, append(bad, good)...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(result.Failed) != len(bad) {
-		t.Errorf("failed: %v; want the %d bad ones", result.Failed, len(bad))
-	}
-	got := s.Updates[0]
-	if len(got.Set) != 1 || !got.Set[0].Equal(good) {
-		t.Errorf("the dataplane was given %+v; want the good one alone", got)
-	}
-	for i, f := range result.Failed {
-		var refusal *sdk.Refusal
-		if f.Name != bad[i].Name || !errors.As(f.Err, &refusal) {
-			t.Errorf("%s failed with %v", f.Name, f.Err)
-		}
-	}
-}
-
-// A Service that cannot be put on the wire is refused by the sender, and the others go in.
-func TestUnsendableIsRefused(t *testing.T) {
-	bad := []sdk.Service{bulkService(1, 2), bulkService(2, 2), bulkService(3, 400_000)}
+// TestABadServiceIsRefused checks that a Service that cannot be sent, or that the plugin does not understand, is refused and
+// that the others arrive.
+func TestABadServiceIsRefused(t *testing.T) {
+	bad := []sdk.Service{bulkService(1, 2), bulkService(2, 2), bulkService(3, 300_000), bulkService(4, 2), bulkService(5, 2), bulkService(6, 2), bulkService(7, 2)}
 	bad[0].Cluster[1].Addr = netip.MustParseAddrPort("[fe80::1%eth0]:80")
 	bad[1].Frontends[0].Addr = netip.AddrPort{}
+	bad[3].Name.Protocol = 77
+	bad[4].Frontends[0].Kind = 9
+	bad[5].Frontends[0].Policy = 250
+	bad[6].Cluster[0].Addr = netip.AddrPortFrom(bad[6].Cluster[0].Addr.Addr(), 0)
+	large, small := bulkService(8, 150_000), bulkService(9, 1)
 	s := &subject{}
-	r := configured(t, local(t, s), order{})
-	result, err := r.Sync(soon(t), full(1, append(bad, bulkService(0, 2))...))
-	if err != nil || len(result.Failed) != 3 {
-		t.Fatalf("got %v, %v; want the three bad ones", result.Failed, err)
+	result, err := configured(t, local(t, s), order{}).Sync(soon(t), full(1, append(bad, large, small)...))
+	if err != nil || len(result.Failed) != len(bad) {
+		t.Fatalf("%d Services were refused, %v; want %d", len(result.Failed), err, len(bad))
 	}
-	if got := s.Updates[0]; len(got.Set) != 1 {
-		t.Errorf("the dataplane was given %d; want 1", len(got.Set))
+	for _, f := range result.Failed {
+		refusal, ok := errors.AsType[*sdk.Refusal](f.Err)
+		if !ok || refusal.Try == "" || !slices.ContainsFunc(bad, func(s sdk.Service) bool { return s.Name == f.Name }) {
+			t.Errorf("%s failed: %v; want a refusal of a bad Service with a remedy", f.Name, f.Err)
+		}
+	}
+	if got := s.Updates[0].Set; len(got) != 2 || !got[0].Equal(large) || !got[1].Equal(small) {
+		t.Errorf("%d Services arrived; want the two good ones", len(got))
 	}
 }
 
-// Ten thousand Services with ten endpoints each arrive as they were sent, in
-// messages of at most 1 MiB.
+// TestABigUpdateArrives sends 10,000 Services with ten endpoints each, in several messages.
 func TestABigUpdateArrives(t *testing.T) {
 	u := bulk(10000, 10)
 	u.Node = &sdk.Node{Name: "n1", MasqueradeBit: 14}
@@ -109,50 +90,16 @@ func TestABigUpdateArrives(t *testing.T) {
 	}
 	got := s.Updates[0]
 	if len(got.Set) != len(u.Set) || !slices.Equal(got.Delete, u.Delete) || !got.Node.Equal(*u.Node) {
-		t.Fatalf("%d Services and %d names to delete came", len(got.Set), len(got.Delete))
+		t.Fatalf("%d Services and %d names to delete arrived", len(got.Set), len(got.Delete))
 	}
 	for i := range got.Set {
 		if !got.Set[i].Equal(u.Set[i]) {
 			t.Fatalf("sent\n%+v, got\n%+v", u.Set[i], got.Set[i])
 		}
 	}
-	total, chunks := 0, 0
-	u.Delete = nil
-	for _, c := range chunksOf(t, u) {
-		if c > chunkSize {
-			t.Errorf("a chunk of %d bytes", c)
-		}
-		total, chunks = total+c, chunks+1
-	}
-	if perEndpoint := float64(total) / 100_000; perEndpoint > 16 || chunks < 2 {
-		t.Errorf("%d chunks, %.1f bytes per endpoint; want at most 16", chunks, perEndpoint)
-	}
 }
 
-// A Service with very many endpoints arrives as long as it fits a chunk. One that does not
-// is refused, with what to do, and the others arrive.
-func TestALargeServiceArrives(t *testing.T) {
-	fits, does := bulkService(1, 150_000), bulkService(2, 300_000)
-	small := bulkService(3, 1)
-	u := sdk.Update{To: 1, Full: true, Node: &sdk.Node{Name: "n1"}, Set: []sdk.Service{fits, does, small}}
-	s := &subject{}
-	r := configured(t, local(t, s), order{})
-	result, err := r.Sync(soon(t), u)
-	var refusal *sdk.Refusal
-	if err != nil || len(result.Failed) != 1 || result.Failed[0].Name != does.Name || !errors.As(result.Failed[0].Err, &refusal) || refusal.Field == "" || refusal.Try == "" {
-		t.Fatalf("%+v, %v; want %s refused alone", result.Failed, err, does.Name)
-	}
-	if got := s.Updates[0]; len(got.Set) != 2 || !got.Set[0].Equal(fits) || !got.Set[1].Equal(small) {
-		t.Errorf("%d Services came", len(got.Set))
-	}
-	for _, c := range chunksOf(t, u) {
-		if c > chunkSize {
-			t.Errorf("a chunk of %d bytes", c)
-		}
-	}
-}
-
-// An update that is cut off before its end changes nothing.
+// TestACutOffUpdateChangesNothing cancels a stream before its end.
 func TestACutOffUpdateChangesNothing(t *testing.T) {
 	s := &subject{}
 	r := configured(t, local(t, s), order{})
@@ -169,6 +116,6 @@ func TestACutOffUpdateChangesNothing(t *testing.T) {
 		t.Errorf("got %v; want that it was cut off", err)
 	}
 	if _, err := r.Sync(soon(t), full(7)); err != nil || len(s.Updates) != 1 || s.Updates[0].To != 7 {
-		t.Errorf("the dataplane was called with %+v, %v; want the update after it alone", s.Updates, err)
+		t.Errorf("the dataplane got %+v, %v; want only the next update", s.Updates, err)
 	}
 }
