@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// TestCLI: what a plugin that a person runs says, and the exit code that the shell sees.
+// TestCLI checks the output and the exit code of each verb.
 func TestCLI(t *testing.T) {
 	tests := []struct {
 		args           string
 		exit           int
-		stdout, stderr string // what must be in it; "": it is empty
+		stdout, stderr string // a part of the output; "" means that there is none
 	}{
 		{"", 64, "", "is a dataplane of Pointsman. A host starts it"},
 		{"--help", 0, "cleanup        removes every trace", ""},
@@ -49,7 +49,7 @@ func TestCLI(t *testing.T) {
 			cmd := part("serve", strings.Fields(test.args)...)
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
-			_ = cmd.Run() // the exit says it
+			_ = cmd.Run() // the exit code has the result
 			if exit := cmd.ProcessState.ExitCode(); exit != test.exit {
 				t.Errorf("exit %d; want %d", exit, test.exit)
 			}

@@ -16,9 +16,9 @@ import (
 
 var description = sdk.Description{Name: "example", Version: "1.2.0", Features: sdk.Features}
 
-// noted is a dataplane that serves no packet: it notes what it is to serve.
+// noted returns a dataplane that only stores the Services.
 func noted() sdk.Dataplane {
-	var mu sync.Mutex // of what follows
+	var mu sync.Mutex // guards services
 	var services map[sdk.Name]sdk.Service
 	return sdk.WholeOf(description, sdk.Parts{
 		Serve: func(_ context.Context, _ sdk.Setup, s sdk.State) error {
@@ -50,8 +50,8 @@ func ExampleServe() {
 	_ = main
 }
 
-// Local has everything of a connection but the process: here a host begins a session, sends
-// the whole state, and then an update that does not lead on from it.
+// Local connects to a dataplane in this process. The host begins a session, sends a full update, and then
+// an update that does not follow it.
 func ExampleLocal() {
 	ctx := context.Background()
 	remote, err := wire.Local(ctx, description, noted())
@@ -71,10 +71,10 @@ func ExampleLocal() {
 		Cluster:   []sdk.Endpoint{{Addr: netip.MustParseAddrPort("10.180.0.1:8080")}},
 	}
 	result, err := remote.Sync(ctx, sdk.Update{To: 1, Full: true, Set: []sdk.Service{web}})
-	fmt.Println("all of it:", len(result.Failed), "failed,", err)
+	fmt.Println("full update:", len(result.Failed), "failed,", err)
 
 	_, err = remote.Sync(ctx, sdk.Update{From: 7, To: 8, Delete: []sdk.Name{web.Name}})
-	fmt.Println("after a gap, a full update is asked for:", errors.Is(err, sdk.ErrResync))
+	fmt.Println("resync after a gap:", errors.Is(err, sdk.ErrResync))
 
 	err = remote.Inspect(ctx, func(s sdk.Served) error {
 		fmt.Println("served:", s.Name, s.Frontend, s.Endpoints)
@@ -86,13 +86,13 @@ func ExampleLocal() {
 	fmt.Println(err)
 	// Output:
 	// example 1.2.0
-	// all of it: 0 failed, <nil>
-	// after a gap, a full update is asked for: true
+	// full update: 0 failed, <nil>
+	// resync after a gap: true
 	// served: shop/web/tcp4 cluster-ip 172.30.0.1:80 [10.180.0.1:8080]
 	// <nil>
 }
 
-// What listens for itself is attached to by its address.
+// At returns the target of a plugin that listens at an address.
 func ExampleAt() {
 	target, err := wire.At("unix:///run/pointsman/ipvs/plugin.sock")
 	fmt.Println(target, err)

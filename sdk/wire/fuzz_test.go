@@ -16,7 +16,7 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// Whatever a Service is, it arrives as it was, or is refused by name.
+// FuzzServiceSurvives checks that a Service arrives unchanged or is refused by name.
 func FuzzServiceSurvives(f *testing.F) {
 	f.Add("ns", "web", "http", uint8(1), uint8(1), []byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, int64(5), uint16(80), "k", "v")
 	f.Add("ns", "dns", "", uint8(2), uint8(2), []byte("sixteen bytes ab and a little more than that to be sure"), int64(-1), uint16(0), "", "")
@@ -46,7 +46,7 @@ func FuzzServiceSurvives(f *testing.F) {
 	})
 }
 
-// fuzzService makes addresses of whatever bytes there are.
+// fuzzService converts raw to addresses.
 func fuzzService(family sdk.Family, raw []byte) sdk.Service {
 	svc := sdk.Service{Name: sdk.Name{Family: family}}
 	width := 4
@@ -77,7 +77,7 @@ func fuzzService(family sdk.Family, raw []byte) sdk.Service {
 	return svc
 }
 
-// No bytes from the other end make this one fall over.
+// FuzzChunksAreHarmless checks that no message of a host makes a plugin panic.
 func FuzzChunksAreHarmless(f *testing.F) {
 	good, err := proto.Marshal(&pb.UpdateChunk{Head: &pb.UpdateHead{Node: &pb.Node{Name: "n"}}})
 	if err != nil {
@@ -99,14 +99,14 @@ func FuzzChunksAreHarmless(f *testing.F) {
 		in.add(chunk)
 		for _, svc := range in.update.Set {
 			if err := svc.Check(); err != nil {
-				t.Errorf("an unsound Service came in: %v", err)
+				t.Errorf("an unsound Service was decoded: %v", err)
 			}
 		}
 	})
 }
 
-// What a plugin answers, whatever it is, leaves the host standing; and what was
-// understood can be said again, and is understood the same.
+// FuzzAnswersAreHarmless checks that no answer of a plugin makes a host panic, and that a decoded answer can be encoded
+// and decoded again.
 func FuzzAnswersAreHarmless(f *testing.F) {
 	served := encodeServed(sdk.Served{
 		Name:      bulkService(1, 1).Name,
@@ -159,7 +159,7 @@ func FuzzAnswersAreHarmless(f *testing.F) {
 	})
 }
 
-// decoded is what raw says; the zero message's where it says nothing.
+// decoded returns the value of raw, or of the zero message if raw is invalid.
 func decoded[M proto.Message, V any](raw []byte, m M, decode func(M) V) V {
 	if proto.Unmarshal(raw, m) != nil {
 		proto.Reset(m)
@@ -167,12 +167,12 @@ func decoded[M proto.Message, V any](raw []byte, m M, decode func(M) V) V {
 	return decode(m)
 }
 
-// sure is a conversion that cannot fail, as one that can.
+// sure returns f with an error that is always nil.
 func sure[A, B any](f func(A) B) func(A) (B, error) {
 	return func(a A) (B, error) { return f(a), nil }
 }
 
-// again decodes raw, and sends what came of it around once more.
+// again decodes raw, encodes the value, and decodes it again.
 func again[M proto.Message, V any](t *testing.T, raw []byte, m M, decode func(M) (V, error), encode func(V) (M, error)) {
 	t.Helper()
 	if proto.Unmarshal(raw, m) != nil {
@@ -199,7 +199,7 @@ func again[M proto.Message, V any](t *testing.T, raw []byte, m M, decode func(M)
 	}
 }
 
-// A Node arrives as it was, or is refused.
+// FuzzNodeSurvives checks that a Node arrives unchanged or is refused.
 func FuzzNodeSurvives(f *testing.F) {
 	f.Add("n1", []byte{10, 0, 0, 1, 8}, []byte("sixteen bytes ab\x40"), "br0", "veth", true, uint8(14), uint32(9), int64(5))
 	f.Add("\xff", []byte{}, []byte{1}, "", "", false, uint8(77), uint32(0), int64(-1))
@@ -231,7 +231,7 @@ func FuzzNodeSurvives(f *testing.F) {
 	})
 }
 
-// An error keeps its meaning and its words.
+// FuzzErrorSurvives checks that an error keeps its text and what it wraps.
 func FuzzErrorSurvives(f *testing.F) {
 	f.Add("lost my place", "field", "why", "try", uint8(0))
 	f.Add("\xff", "", "\xfe", "", uint8(1))
@@ -249,7 +249,7 @@ func FuzzErrorSurvives(f *testing.F) {
 		}
 		for _, target := range []error{sdk.ErrResync, ErrFenced} {
 			if errors.Is(sent, target) != errors.Is(got, target) {
-				t.Errorf("sent %q, got %q, which is not alike %v", sent, got, target)
+				t.Errorf("sent %q, got %q, which differs for %v", sent, got, target)
 			}
 		}
 		var before, after *sdk.Refusal

@@ -13,7 +13,7 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// What keeps a plugin running finds out that it hangs: by asking, or by waiting in vain.
+// TestAliveOrNot checks both ways to detect a hung plugin: the watchdog message, and the verb alive.
 func TestAliveOrNot(t *testing.T) {
 	dir := shortDir(t)
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: filepath.Join(dir, "n")})
@@ -32,14 +32,14 @@ func TestAliveOrNot(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n, err := manager.Read(said); err != nil || string(said[:n]) != "WATCHDOG=1" {
-			t.Fatalf("systemd hears %q, %v", said[:n], err)
+			t.Fatalf("systemd receives %q, %v", said[:n], err)
 		}
 	}
 	alive := func() (string, error) {
 		out, err := part("serve", "alive", address).CombinedOutput()
 		return string(out), err
 	}
-	eventually.True(t, "one that is well is called so", func() bool { // a busy machine may be late
+	eventually.True(t, "alive succeeds", func() bool { // a busy machine may take long
 		out, err := alive()
 		return err == nil && strings.Contains(out, "answers")
 	})
@@ -47,6 +47,6 @@ func TestAliveOrNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, err := alive(); err == nil || !strings.Contains(out, "deadline") {
-		t.Errorf("of one that is stopped: %s, %v", out, err)
+		t.Errorf("a stopped plugin: %s, %v", out, err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A line of stderr is a line of the log if it is one, and otherwise text that can do no harm.
+// TestParseLogLine checks JSON of slog and hclog, and other text.
 func TestParseLogLine(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for said, want := range map[string]string{
@@ -25,35 +25,35 @@ func TestParseLogLine(t *testing.T) {
 		"":                               `2026-01-02T03:04:05Z WARN  stream=stderr`,
 	} {
 		if got := ParseLogLine(said, now).String(); got != want {
-			t.Errorf("of %q\n got %s\nwant %s", said, got, want)
+			t.Errorf("%q\n got %s\nwant %s", said, got, want)
 		}
 	}
 }
 
-// What a plugin logs arrives as it was, whatever it is, and each value is of bounded length.
+// TestLogLineSurvives checks that a line with a group arrives, with values of limited length.
 func TestLogLineSurvives(t *testing.T) {
 	var b strings.Builder
 	log := slog.New(slog.NewJSONHandler(&b, logOptions()))
 	log.With("who", "me").WithGroup("g").Warn("a \"quoted\"\nline", "err", io.EOF, "long", strings.Repeat("x", 4<<10))
 	got := ParseLogLine(b.String(), time.Now())
 	if got.Level != slog.LevelWarn || got.Message != "a \"quoted\" line" || len(got.Attrs) != 2 || got.Attrs[0].String() != "who=me" {
-		t.Errorf("it is %s", got)
+		t.Errorf("got %s", got)
 	}
 	if group := got.Attrs[1].Value.String(); !strings.Contains(group, `"err":"EOF"`) || len(group) > 2*maxValue {
 		t.Errorf("the group is %s", group)
 	}
 }
 
-// A log that nothing reads does not block: it drops lines and counts them.
+// TestLogDoesNotBlock checks that a log drops and counts lines if nobody reads them.
 func TestLogDoesNotBlock(t *testing.T) {
-	r, w := io.Pipe() // of which nothing reads yet
+	r, w := io.Pipe() // nobody reads yet
 	l := newLogWriter(w)
 	for range logQueue + 100 {
 		if _, err := l.Write([]byte("line\n")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if lost := l.dropped.Load(); lost < 99 || lost > 100 { // one may be with the writer already
+	if lost := l.dropped.Load(); lost < 99 || lost > 100 { // the writer may have taken one
 		t.Errorf("%d lines were dropped, want 100", lost)
 	}
 	go func() { _, _ = io.Copy(io.Discard, r) }() // ends with r
@@ -70,7 +70,7 @@ func FuzzParseLogLine(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, said string) {
 		if got := ParseLogLine(said, time.Unix(0, 0)).String(); strings.ContainsAny(got, "\n\x1b") {
-			t.Errorf("of %q: %q", said, got)
+			t.Errorf("%q became %q", said, got)
 		}
 	})
 }

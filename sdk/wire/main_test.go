@@ -22,7 +22,6 @@ import (
 
 func TestMain(m *testing.M) { actor.Main(m, parts) }
 
-// The dataplane behind the wire, and what it is sent.
 type (
 	subject = actor.Dataplane
 	order   = actor.Order
@@ -42,7 +41,7 @@ var parts = map[string]func(){
 	"listen-major-2": playListenerOfMajor2,
 }
 
-// playListenerOfMajor2 listens for itself, and speaks the next major.
+// playListenerOfMajor2 listens as a plugin of the next major.
 func playListenerOfMajor2() {
 	s := newServer(subjectDescription(), &subject{})
 	s.hello.Majors = []uint32{2}
@@ -51,7 +50,7 @@ func playListenerOfMajor2() {
 	}
 }
 
-// part is this binary in another part.
+// part returns a command that runs this binary in another part.
 func part(name string, args ...string) *exec.Cmd {
 	self, env := actor.As(name)
 	cmd := exec.Command(self, args...)
@@ -59,7 +58,7 @@ func part(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// configured is r in a new session, under these orders.
+// configured begins a session of r with these orders.
 func configured(t testing.TB, r *Remote, o order) *Remote {
 	t.Helper()
 	if _, err := r.Configure(soon(t), sdk.Setup{Options: o.Options()}); err != nil {
@@ -75,7 +74,7 @@ func brief(t *testing.T) context.Context {
 	return ctx
 }
 
-// faking is what answers in place of a plugin.
+// faking returns a Remote of the services that register adds.
 func faking(t *testing.T, register func(*grpc.Server)) *Remote {
 	t.Helper()
 	listener := bufconn.Listen(window)
@@ -90,7 +89,7 @@ func faking(t *testing.T, register func(*grpc.Server)) *Remote {
 	return remoteOver(t, end, nil, Hello{Majors: Majors()})
 }
 
-// remoteOver is a Remote that does not greet.
+// remoteOver returns a Remote without calling Hello.
 func remoteOver(t testing.TB, end net.Conn, config *tls.Config, hello Hello) *Remote {
 	t.Helper()
 	conn, err := speak(end, config)

