@@ -161,7 +161,7 @@ func TestFollow(t *testing.T) {
 			if err := os.Mkdir(f.path, 0o755); err != nil {
 				f.t.Fatal(err)
 			}
-			f.want("refused: read config: host.yaml is no regular file", 10*time.Second, true)
+			f.want("refused: read config: host.yaml is not a regular file", 10*time.Second, true)
 		}},
 		{"an editor in the middle of writing is waited for", func(f *follow) {
 			f.write(better[:len(better)-4]) // syncPeriod: 20 → and nothing after it

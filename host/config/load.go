@@ -96,7 +96,7 @@ func readFile(path string) (data []byte, err error) {
 	if err == nil && info.Mode().IsRegular() {
 		data, err = os.ReadFile(path)
 	} else if err == nil {
-		err = fmt.Errorf("%s is no regular file", path)
+		err = fmt.Errorf("%s is not a regular file", path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read config: %w", err)

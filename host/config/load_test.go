@@ -313,7 +313,7 @@ func TestNoFile(t *testing.T) {
 	dir := t.TempDir()
 	for path, want := range map[string]string{
 		filepath.Join(dir, "missing.yaml"): "no such file",
-		dir:                                "is no regular file",
+		dir:                                "is not a regular file",
 	} {
 		if _, err := Load(path, nil); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("load %s: %v, want it named and %q", path, err, want)

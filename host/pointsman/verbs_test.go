@@ -78,7 +78,7 @@ func TestExits(t *testing.T) {
 		{"config validate " + bad, exitFailed, "", "bad.yaml: moed: unknown field; try: pointsman config defaults"},
 		{"config validate " + filepath.Join(dir, "none.yaml"), exitFailed, "", "none.yaml"},
 		{"config validate " + elsewhere, exitFailed, "", "elsewhere.yaml: plugins.userspace.address: want a socket"},
-		{"config validate " + cluster, exitFailed, "", "cluster.yaml: source.kubernetes.kubeconfig: reading kubeconfig " + filepath.Join(dir, "kubeconfig")},
+		{"config validate " + cluster, exitFailed, "", "cluster.yaml: source.kubernetes.kubeconfig: read kubeconfig " + filepath.Join(dir, "kubeconfig")},
 		{"config validate --file-only " + cluster, exitOK, "detectLocal.clusterCIDRs: is empty", ""},
 		{"run --config " + bad, exitFailed, "", "bad.yaml: moed"},
 		{"config defaults", exitOK, "minSyncPeriod: ", ""},

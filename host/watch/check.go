@@ -17,9 +17,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// check returns why an API server would refuse an object, as far as that matters to a dataplane, and what only an API
-// server could choose. Package reach sets the defaults, and leaves out and reports external addresses, source ranges,
-// endpoints and their ports that cannot be used.
+// check returns the reasons for which an API server would refuse an object, as far as dataplanes depend on them, and the
+// fields for which an API server would choose a value. Package reach sets defaults, and reports and omits external
+// addresses, source ranges, endpoints and ports that cannot be used.
 func check(o metav1.Object) (bad field.ErrorList) {
 	isName := validation.NameIsDNSSubdomain
 	switch v := o.(type) {
@@ -54,7 +54,7 @@ func checkService(svc *corev1.Service) (bad field.ErrorList) {
 
 func checkClusterIPs(spec *corev1.ServiceSpec, at *field.Path) (bad field.ErrorList) {
 	if spec.ClusterIP == "" {
-		return field.ErrorList{field.Required(at.Child("clusterIP"), "an API server would choose an address, in a file you do")}
+		return field.ErrorList{field.Required(at.Child("clusterIP"), "must be set in a file: only an API server chooses an address")}
 	} else if len(spec.ClusterIPs) == 0 {
 		return utilvalidation.IsValidIPForLegacyField(at.Child("clusterIP"), spec.ClusterIP, true, nil)
 	} else if spec.ClusterIPs[0] != spec.ClusterIP {
@@ -84,7 +84,7 @@ func checkPorts(spec *corev1.ServiceSpec, at *field.Path) (bad field.ErrorList) 
 		bad = append(bad, inRange(at.Child("nodePort"), p.NodePort, 0, 65535)...)
 		switch {
 		case p.NodePort == 0 && spec.Type == corev1.ServiceTypeNodePort:
-			bad = append(bad, field.Required(at.Child("nodePort"), "an API server would choose a port, in a file you do"))
+			bad = append(bad, field.Required(at.Child("nodePort"), "must be set in a file: only an API server chooses a port"))
 		case p.NodePort != 0 && cmp.Or(spec.Type, corev1.ServiceTypeClusterIP) == corev1.ServiceTypeClusterIP:
 			bad = append(bad, field.Forbidden(at.Child("nodePort"), "only for the types NodePort and LoadBalancer"))
 		}

@@ -30,7 +30,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// A Connection says how the API server is reached.
+// A Connection has the settings of a connection to the API server.
 type Connection struct {
 	Kubeconfig string  // a file; empty: the service account of the pod
 	QPS        float64 // requests each second,
@@ -47,12 +47,12 @@ type Request struct {
 	Date         time.Time     // of the server when it answered; zero: not given
 }
 
-// Connect returns a client of the API server. It does not wait for an answer of the server.
+// Connect returns a client of the API server. It sends no request.
 func Connect(c Connection) (*Client, error) {
-	what := "source.kubernetes: reading the pod's service account"
+	what := "source.kubernetes: read the pod's service account"
 	config, err := rest.InClusterConfig()
 	if c.Kubeconfig != "" {
-		what = "reading kubeconfig " + c.Kubeconfig
+		what = "read kubeconfig " + c.Kubeconfig
 		config, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
 	}
 	if errors.Is(err, rest.ErrNotInCluster) {
@@ -74,7 +74,7 @@ func Connect(c Connection) (*Client, error) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return observe(next, c.Observe) })
 	client, err := newClient(config)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to the API server: %w", err)
+		return nil, fmt.Errorf("connect to the API server: %w", err)
 	}
 	return client, nil
 }
@@ -83,7 +83,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// sendToken sends the token of a kubeconfig, as the file has it when a request is made, or else the last one.
+// sendToken sends the token that the kubeconfig has when a request is made, or if that cannot be read the last one.
 func sendToken(next http.RoundTripper, kubeconfig, token string) http.RoundTripper {
 	var last atomic.Pointer[string]
 	last.Store(&token)
@@ -95,17 +95,17 @@ func sendToken(next http.RoundTripper, kubeconfig, token string) http.RoundTripp
 	})
 }
 
-// observe calls tell for every request, and notes it on its link.
-func observe(next http.RoundTripper, tell func(Request)) http.RoundTripper {
+// observe calls report for every request, and notes the request on its link.
+func observe(next http.RoundTripper, report func(Request)) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		start := time.Now()
 		answer, err := next.RoundTrip(r)
-		told := Request{Method: r.Method, Host: r.URL.Host, Code: "<error>", Took: time.Since(start)}
+		request := Request{Method: r.Method, Host: r.URL.Host, Code: "<error>", Took: time.Since(start)}
 		if err == nil {
-			told.Code = strconv.Itoa(answer.StatusCode)
-			told.Date, _ = http.ParseTime(answer.Header.Get("Date"))
+			request.Code = strconv.Itoa(answer.StatusCode)
+			request.Date, _ = http.ParseTime(answer.Header.Get("Date"))
 		}
-		tell(told)
+		report(request)
 		if l, ok := r.Context().Value(linkKey{}).(*link); ok {
 			l.observe(r.Context(), answer, err)
 		}
@@ -113,8 +113,8 @@ func observe(next http.RoundTripper, tell func(Request)) http.RoundTripper {
 	})
 }
 
-// dialInTurn dials the addresses of a host in turn, so that the connection after one to a server that does not answer is
-// one to another server, if there is one.
+// dialInTurn dials the addresses of a host in turn, so that after a server has stopped answering the next connection is to
+// another server, if there is one.
 func dialInTurn(lookup func(context.Context, string) ([]string, error)) func(context.Context, string, string) (net.Conn, error) {
 	var dialed atomic.Uint32
 	return func(ctx context.Context, network, address string) (conn net.Conn, err error) {
@@ -156,7 +156,7 @@ func newClient(config *rest.Config) (*Client, error) {
 		return nil, err
 	}
 	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // that of a refusal
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // of Status, for errors
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(config.QPS, config.Burst)
 	clients := make(map[string]*rest.RESTClient)
@@ -193,14 +193,14 @@ func newClient(config *rest.Config) (*Client, error) {
 	}, nil
 }
 
-// RoleFile grants all that the host asks of an API server.
+// RoleFile grants the permissions that the host needs.
 const RoleFile = "configs/kubernetes/rbac.yaml"
 
-// A Permission is one request that the host makes of an API server.
+// A Permission allows one kind of request to the API server.
 type Permission struct {
 	Verb, Group, Resource string
-	Name                  string // of the one object that is requested; empty: all are
-	Spared                bool   // the host can do without
+	Name                  string // of the requested object; empty: all objects
+	Spared                bool   // the host can do without it
 }
 
 // String returns the permission as RBAC names it: "watch endpointslices.discovery.k8s.io".
@@ -208,8 +208,8 @@ func (p Permission) String() string {
 	return strings.TrimSuffix(p.Verb+" "+p.Resource+"."+p.Group, ".")
 }
 
-// Denied returns the permissions that the host of the node needs and does not have. The question needs no permission that
-// a role has to grant (system:basic-user). An error means that the server did not answer.
+// Denied returns the permissions that the host of the node needs and does not have. Its requests are allowed to every user
+// (system:basic-user). An error means that the server did not answer.
 func (c *Client) Denied(ctx context.Context, node string) (denied []Permission, err error) {
 	all := []Permission{{Verb: "create", Group: eventsv1.GroupName, Resource: "events", Spared: true}}
 	for _, p := range []Permission{

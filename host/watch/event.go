@@ -20,8 +20,8 @@ import (
 	"github.com/pointsman/pointsman/host/track"
 )
 
-// The events of thousands of nodes end in one etcd, so one node writes few: a burst, and then one in each interval. The
-// others are in the log only.
+// The events of thousands of nodes are stored in one etcd, so each node writes few: a burst, and then one in each interval.
+// The others are in the log only.
 const (
 	eventBurst    = 20
 	eventInterval = 15 * time.Second
@@ -34,7 +34,7 @@ const EventsForbidden = "EventsForbidden" // the host may not write events, whic
 // Events writes notices to the API server, where `kubectl describe` shows them with the object they are about.
 type Events struct {
 	client *Client
-	node   string // that an event without another object is about
+	node   string // the object of events without another one
 	report func(track.Notice)
 	queue  chan track.Notice
 }
@@ -66,7 +66,7 @@ func (e *Events) Run(ctx context.Context) error {
 			err := e.client.CreateEvent(timed, e.event(n, time.Now()))
 			cancel()
 			if apierrors.IsForbidden(err) && !forbidden {
-				e.report(track.Notice{Warning: true, Reason: EventsForbidden, Object: e.node, Message: "we may not write events, so they are in the log only: grant create on events in the group events.k8s.io, as " + RoleFile + " does"})
+				e.report(track.Notice{Warning: true, Reason: EventsForbidden, Object: e.node, Message: "writing events is forbidden, so they are in the log only: grant create on events in the group events.k8s.io, as " + RoleFile + " does"})
 			}
 			forbidden = apierrors.IsForbidden(err) || forbidden && err != nil
 		case <-ctx.Done():
@@ -75,7 +75,7 @@ func (e *Events) Run(ctx context.Context) error {
 	}
 }
 
-// event returns n as the API wants it.
+// event converts n to the API's form.
 func (e *Events) event(n track.Notice, now time.Time) *eventsv1.Event {
 	about, kind, text := e.about(n.Object), corev1.EventTypeNormal, n.Message
 	if n.Warning {

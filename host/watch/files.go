@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	settle    = 50 * time.Millisecond // how long changes that the kernel reports are collected
+	settle    = 50 * time.Millisecond // between a change that the kernel reports and the poll
 	maxFile   = 128 << 20             // bytes
 	maxFaults = 100                   // of one file
 )
@@ -42,7 +42,7 @@ type FileSource struct {
 	every   time.Duration // between two polls
 
 	files   map[string]*file // by name
-	tracked map[id]*object   // that the tracker has
+	tracked map[id]*object   // the objects that the tracker has
 	changed bool             // since the last merge
 	synced  bool
 	clashes []Fault // between files
@@ -52,7 +52,7 @@ type FileSource struct {
 
 // A file is the state of one manifest file.
 type file struct {
-	info    os.FileInfo // of the content that counts; nil: none does
+	info    os.FileInfo // of the accepted content; nil: none was accepted yet
 	objects []object
 	faults  []Fault
 
@@ -78,8 +78,8 @@ func (f *FileSource) Run(ctx context.Context) error {
 	}
 	poll, due := time.NewTimer(0), time.Now()
 	defer poll.Stop()
-	_, _ = f.list()                  // which finds the folder; the first poll tells of errors
-	renamed := make(map[string]bool) // names since the last poll, and whether each was renamed to and not written to since
+	_, _ = f.list()                  // sets dir; the first poll reports errors
+	renamed := make(map[string]bool) // by name that changed since the last poll: the file was renamed to it, and not written since
 	for {
 		select {
 		case <-ctx.Done():
@@ -120,8 +120,8 @@ func (f *FileSource) list() (names []string, err error) {
 	return names, err
 }
 
-// poll looks at all files, passes on what has changed, and reports the faults that are new. The tracker is synced once
-// every file was read, or cannot be read.
+// poll looks at all files, passes changes to the tracker, and reports new faults. The tracker is synced once every file
+// was read or cannot be read.
 func (f *FileSource) poll(now time.Time, renamed map[string]bool) {
 	var faults []Fault
 	stays := func(name, reason string, err error) {
@@ -168,7 +168,7 @@ func (f *FileSource) poll(now time.Time, renamed map[string]bool) {
 	}
 }
 
-// look reads a file if its content is new and counts.
+// look reads a file if it has a new content that counts.
 func (f *FileSource) look(name string, now time.Time, renamed bool) error {
 	w := f.files[name]
 	if w == nil {
@@ -192,14 +192,14 @@ func (f *FileSource) look(name string, now time.Time, renamed bool) error {
 		if err != nil {
 			return err
 		}
-		if after, _ := stat(name); same(info, after) { // else the next poll sees more
+		if after, _ := stat(name); same(info, after) { // otherwise the next poll reads it
 			f.accept(name, info, data)
 		}
 	}
 	return nil
 }
 
-// stat returns the state of a file that can be read, nil: there is none. A link to nothing is an error.
+// stat returns the state of a regular file, or nil if there is no file. A link to nothing is an error.
 func stat(name string) (os.FileInfo, error) {
 	info, err := os.Stat(name)
 	switch {
@@ -209,14 +209,14 @@ func stat(name string) (os.FileInfo, error) {
 		}
 	case err != nil:
 	case !info.Mode().IsRegular(): // a pipe or a device could block the source
-		err = errors.New("it is no regular file")
+		err = errors.New("not a regular file")
 	case info.Size() > maxFile:
-		err = fmt.Errorf("it is larger than %d MiB", maxFile>>20)
+		err = fmt.Errorf("larger than %d MiB", maxFile>>20)
 	}
 	return info, err
 }
 
-// same reports whether a and b are of the same content.
+// same reports whether a and b belong to the same content.
 func same(a, b os.FileInfo) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -224,8 +224,8 @@ func same(a, b os.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
-// accept makes data the content that counts. If it has a fault, the objects that it lacks stay: they may be what the
-// fault hides.
+// accept replaces the content of a file. If the new content has a fault, missing objects stay, because the fault may hide
+// them.
 func (f *FileSource) accept(name string, info os.FileInfo, data []byte) {
 	m, before := parse(name, data), f.files[name].objects
 	for _, o := range before {
@@ -241,8 +241,8 @@ func (f *FileSource) accept(name string, info os.FileInfo, data []byte) {
 	}
 }
 
-// merge passes the differences between what the tracker has and what the files define to the tracker. Of two files that
-// define an object the first by name is used; the object of the other one stays in memory.
+// merge passes the differences between the files and the tracker to the tracker. If two files define an object, the first
+// by name is used, and the object of the second stays in memory.
 func (f *FileSource) merge() {
 	wanted := make(map[id]*object)
 	f.clashes = nil
@@ -255,13 +255,13 @@ func (f *FileSource) merge() {
 				wanted[o.id] = o
 				continue
 			}
-			f.clashes = append(f.clashes, Fault{name, o.line, DefinedTwice, fmt.Sprintf("%s is defined by %s, too, and that one is used", o.id, first.file)})
+			f.clashes = append(f.clashes, Fault{name, o.line, DefinedTwice, fmt.Sprintf("%s is also defined by %s, which is used", o.id, first.file)})
 			if o.value == nil && !o.kept {
-				w.info, w.seen = nil, time.Time{} // have the next poll read the file again
+				w.info, w.seen = nil, time.Time{} // so that the next poll reads the file again
 			}
 		}
 	}
-	for _, kind := range []string{"Node", "EndpointSlice", "Service"} { // so that no Service is without its endpoints in between
+	for _, kind := range []string{"Node", "EndpointSlice", "Service"} { // a Service comes after its endpoints
 		for id, o := range wanted {
 			if id.kind == kind && o.value != nil {
 				f.sinks[kind].set(o.value)
@@ -277,5 +277,5 @@ func (f *FileSource) merge() {
 	f.tracked = wanted
 }
 
-// Faults returns what is wrong in the files now. It is safe for concurrent use.
+// Faults returns the present faults of the files. It is safe for concurrent use.
 func (f *FileSource) Faults() []Fault { return *f.faults.Load() }

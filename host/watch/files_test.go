@@ -281,7 +281,7 @@ func TestFaultyFile(t *testing.T) {
 	d.remove("web.yaml")
 	must(t, os.Mkdir(d.path("web.yaml"), 0o700))
 	d.sees("no file", "api=", "db=", "web=")
-	d.faults("web.yaml: it is no regular file")
+	d.faults("web.yaml: not a regular file")
 }
 
 // Of two files that define an object the first by name is used, and the other one when the first lets go.
@@ -291,7 +291,7 @@ func TestDefinedTwice(t *testing.T) {
 	d.sees("one", "web=10.0.0.2")
 	d.write("a.yaml", sliceText("web", "10.0.0.1"))
 	d.sees("two", "web=10.0.0.1")
-	d.hears("DefinedTwice: " + d.path("b.yaml") + ":8: EndpointSlice ns1/web-1 is defined by " + d.path("a.yaml"))
+	d.hears("DefinedTwice: " + d.path("b.yaml") + ":8: EndpointSlice ns1/web-1 is also defined by " + d.path("a.yaml"))
 	d.write("b.yaml", both("web", "172.30.0.1", "10.0.0.3"))
 	d.sees("the second changes", "web=10.0.0.1")
 	d.hears()

@@ -46,8 +46,8 @@ type KubeSource struct {
 	unlisted atomic.Int32 // kinds that were not listed yet
 }
 
-// Kubernetes returns the source that follows the API server of client. Nothing happens before Run, which is for one
-// call. The tracker is synced when every kind has been listed once.
+// Kubernetes returns the source that follows the API server of client. Nothing happens before Run, which is called once.
+// The tracker is synced when every kind has been listed.
 func Kubernetes(client *Client, t *track.Tracker, s KubeSettings) *KubeSource {
 	k := &KubeSource{client: client, tracker: t, report: s.Report}
 	ours := metav1.ListOptions{LabelSelector: ourLabels}
@@ -90,8 +90,8 @@ func sinks(t *track.Tracker) map[string]sink {
 // as returns set for objects that are known to be Ts.
 func as[T any](set func(T)) func(any) { return func(object any) { set(object.(T)) } }
 
-// ourLabels selects the objects that no other proxy serves and that have an address. The server applies it, so that a
-// label which comes or goes at runtime arrives as a deletion or an addition.
+// ourLabels selects the objects that no other proxy serves and that have an address. The server applies it, so a change of
+// a label arrives as an addition or a deletion.
 const ourLabels = "!service.kubernetes.io/service-proxy-name,!" + corev1.IsHeadlessService
 
 func (k *KubeSource) link(kind string, without runtime.Object) *link {
@@ -155,7 +155,7 @@ func (k *KubeSource) listNodes(ctx context.Context) {
 	}, time.Second)
 }
 
-// Fault returns why nothing comes from the API server now; empty: it answers.
+// Fault returns why the API server does not answer, or nothing if it answers.
 func (k *KubeSource) Fault() string {
 	for _, l := range k.links {
 		if fault := l.now(); fault != "" {
@@ -202,8 +202,8 @@ func (h *store) Delete(object any) error {
 	return nil
 }
 
-// Replace passes on a whole list, and then what it lacks: an endpoint that moved from one slice to another is never
-// missing.
+// Replace passes on a list, and then the deletion of objects that are not in it: in this order an endpoint that moved to
+// another slice is never missing.
 func (h *store) Replace(list []any, _ string) error {
 	before := h.have
 	h.have = make(sets.Set[cache.ObjectName], len(list))
@@ -222,7 +222,7 @@ func (h *store) Replace(list []any, _ string) error {
 
 func nameOf(object any) cache.ObjectName { return cache.MetaObjectToName(object.(metav1.Object)) }
 
-// Resync has nothing to do, because no copy is here that could differ from the tracker's.
+// Resync does nothing, because there is no copy that could differ from the tracker's.
 func (h *store) Resync() error { return nil }
 
 // Transformer makes a reflector trim the objects of a list while it arrives as a stream.

@@ -34,22 +34,22 @@ const (
 
 const (
 	sayAgain   = time.Minute      // between two notices of a link that stays down
-	longPutOff = 30 * time.Second // for which a server may put the host off until that is a fault
-	askAgain   = time.Hour        // for which the host does without a kind before it asks for it again
+	longPutOff = 30 * time.Second // for which a server may ask the host to wait before that is a fault
+	askAgain   = time.Hour        // after which the host requests a kind again that it can do without
 )
 
-// A link reports that the API server no longer answers for one kind of object, and that it answers again.
+// A link reports when the API server stops answering requests for one kind of object, and when it answers again.
 type link struct {
 	kind    string
 	without runtime.Object // the empty list, if the host can do without the kind
 	report  func(track.Notice)
 	once    sync.Once
-	heard   atomic.Int64 // Unix time of the last byte of the server; 0: never
+	heard   atomic.Int64 // Unix time of the last byte from the server; 0: never
 
 	mu    sync.Mutex // guards the following fields
 	fault string     // empty: the server answers
 	said  time.Time  // of the last notice of the fault
-	fails time.Time  // since when requests have failed; zero: they do not
+	fails time.Time  // of the first failed request since the last good one; zero: requests succeed
 }
 
 // linkKey is the key of a request's link in its context.
@@ -60,7 +60,7 @@ func (l *link) in(ctx context.Context) context.Context {
 	return context.WithValue(ctx, linkKey{}, l)
 }
 
-// observe notes how a request was answered. The caller of the request notes any other status, whose text it can read.
+// observe notes the answer to a request. Other error statuses are noted by the caller, who can read their text.
 func (l *link) observe(ctx context.Context, answer *http.Response, err error) {
 	if err == nil {
 		l.heard.Store(time.Now().Unix())
@@ -70,12 +70,12 @@ func (l *link) observe(ctx context.Context, answer *http.Response, err error) {
 	case err != nil || answer.StatusCode < http.StatusBadRequest:
 		_ = l.note(ctx, err)
 	case answer.StatusCode == http.StatusTooManyRequests: // client-go retries it before the caller sees it
-		_ = l.note(ctx, apierrors.NewTooManyRequests("the server asks us to wait", 1))
+		_ = l.note(ctx, apierrors.NewTooManyRequests("the server asks clients to wait", 1))
 	}
 }
 
-// A body notes on a link that something was heard, or that the connection was lost: if nothing was heard on it for 30 s,
-// HTTP/2 sends a ping, and waits 15 s for the answer.
+// A body notes on a link that data was received, or that the connection was lost: HTTP/2 sends a ping after 30 s without
+// data, and waits 15 s for the answer.
 type body struct {
 	io.ReadCloser
 	ctx  context.Context
@@ -92,15 +92,15 @@ func (b body) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// now returns why the server does not answer now; empty: it answers.
+// now returns why the server does not answer, or nothing if it answers.
 func (l *link) now() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.fault
 }
 
-// spares reports whether err means that the server does not have the kind, or does not let the host read it, and the
-// host can do without: that is reported once, and no fault.
+// spares reports whether the host can do without the kind, and err means that the server does not have the kind or that
+// reading it is forbidden. That is no fault; the latter is reported once.
 func (l *link) spares(ctx context.Context, err error) bool {
 	forbidden := apierrors.IsForbidden(err)
 	if l.without == nil || !forbidden && !apierrors.IsNotFound(err) {
@@ -113,7 +113,7 @@ func (l *link) spares(ctx context.Context, err error) bool {
 	return true
 }
 
-// note notes how a request ended, and returns err.
+// note records the result of a request, and returns err.
 func (l *link) note(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -124,13 +124,13 @@ func (l *link) note(ctx context.Context, err error) error {
 	return err
 }
 
-// update returns what is to be reported; without a reason it is nothing.
+// update records the result of a request, and returns the notice to report, if it has a Reason.
 func (l *link) update(err error, now time.Time) (n track.Notice) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil {
 		if l.fault != "" {
-			n = track.Notice{Reason: SourceBack, Object: l.kind, Message: fmt.Sprintf("%s are heard of again, after %s", l.kind, now.Sub(l.fails).Round(time.Second))}
+			n = track.Notice{Reason: SourceBack, Object: l.kind, Message: fmt.Sprintf("the API server answers for %s again, after %s", l.kind, now.Sub(l.fails).Round(time.Second))}
 		}
 		l.fault, l.said, l.fails = "", time.Time{}, time.Time{}
 		return n
@@ -156,12 +156,12 @@ func (l *link) down(err error) track.Notice {
 	n := track.Notice{Warning: true, Reason: SourceForbidden, Object: l.kind}
 	switch {
 	case apierrors.IsUnauthorized(err):
-		n.Message = fmt.Sprintf("the API server does not know us, so it tells nothing of %s (%v); what is served stays as it is: check the kubeconfig's credentials", l.kind, err)
+		n.Message = fmt.Sprintf("the API server rejects the credentials (%v), so changes of %s are not seen; what is served stays as it is: check the kubeconfig's credentials", err, l.kind)
 	case apierrors.IsForbidden(err):
-		n.Message = fmt.Sprintf("we may not read %s (%v); what is served stays as it is: grant list and watch, as %s does", l.kind, err, RoleFile)
+		n.Message = fmt.Sprintf("reading %s is forbidden (%v); what is served stays as it is: grant list and watch, as %s does", l.kind, err, RoleFile)
 	default:
 		n.Reason = SourceUnreachable
-		n.Message = fmt.Sprintf("following %s: %s; what is served stays as it is", l.kind, brief(err))
+		n.Message = fmt.Sprintf("list and watch %s: %s; what is served stays as it is", l.kind, brief(err))
 		if heard := l.heard.Load(); heard > 0 {
 			n.Message += fmt.Sprintf("; last heard %d s ago", time.Now().Unix()-heard)
 		}
@@ -177,7 +177,7 @@ func brief(err error) string {
 	return err.Error()
 }
 
-// lister lists and watches the objects that only selects, and notes on l how that goes.
+// lister lists and watches the objects that only selects, and notes the results on l.
 func lister(client cache.ListerWatcherWithContext, only metav1.ListOptions, l *link) *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (list runtime.Object, err error) {
@@ -193,7 +193,7 @@ func lister(client cache.ListerWatcherWithContext, only metav1.ListOptions, l *l
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.LabelSelector, o.FieldSelector = only.LabelSelector, only.FieldSelector
 			w, err := client.WatchWithContext(l.in(ctx), o)
-			if err == nil { // only now: all watches end before a server is restored
+			if err == nil { // after the watch has begun, because all watches end when a server is restored
 				if err = checkRevision(ctx, client, only, o.ResourceVersion); err != nil {
 					w.Stop()
 				}
@@ -209,8 +209,8 @@ func lister(client cache.ListerWatcherWithContext, only metav1.ListOptions, l *l
 }
 
 // checkRevision returns an error that makes a reflector list everything again if the server's revision is lower than
-// since. After etcd was restored from a backup, a watch that continues from there would be silent until as much was
-// written again (kubernetes#107457). Its own request says nothing of whether the others are answered, so no link notes it.
+// since. After etcd was restored from a backup, a watch from since would be silent until the revision has grown to since
+// again (kubernetes#107457). No link notes this request, because its success does not mean that others succeed.
 func checkRevision(ctx context.Context, client cache.ListerWithContext, only metav1.ListOptions, since string) error {
 	if since == "" || since == "0" {
 		return nil // any state is new

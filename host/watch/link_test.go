@@ -39,14 +39,14 @@ func TestLinkSays(t *testing.T) {
 		want  string // begins the notice; empty: nothing is said
 	}{
 		{0, nil, ""},
-		{1 * time.Second, refused, "SourceUnreachable: following Services: dial tcp 10.0.0.1:6443: connection refused; what is served"},
+		{1 * time.Second, refused, "SourceUnreachable: list and watch Services: dial tcp 10.0.0.1:6443: connection refused; what is served"},
 		{3 * time.Second, refused, ""},
 		{30 * time.Second, apierrors.NewUnauthorized("who are you"), ""},
-		{62 * time.Second, apierrors.NewUnauthorized("who are you"), "SourceForbidden: the API server does not know us"},
-		{63 * time.Second, nil, "SourceBack: Services are heard of again, after 1m2s"},
+		{62 * time.Second, apierrors.NewUnauthorized("who are you"), "SourceForbidden: the API server rejects the credentials (who are you), so changes of Services are not seen; what is served stays as it is"},
+		{63 * time.Second, nil, "SourceBack: the API server answers for Services again, after 1m2s"},
 		{64 * time.Second, nil, ""},
-		{65 * time.Second, apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "", nil), "SourceForbidden: we may not read Services"},
-		{66 * time.Second, nil, "SourceBack: Services are heard of again, after 1s"},
+		{65 * time.Second, apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "", nil), "SourceForbidden: reading Services is forbidden"},
+		{66 * time.Second, nil, "SourceBack: the API server answers for Services again, after 1s"},
 	} {
 		n := l.update(step.err, start.Add(step.after))
 		got := strings.TrimPrefix(n.Reason+": "+n.Message, ": ")
@@ -117,7 +117,7 @@ func TestConnect(t *testing.T) {
 	write(t, bad, "{")
 	for _, test := range []struct{ kubeconfig, want string }{
 		{good, ""},
-		{bad, "reading kubeconfig " + bad},
+		{bad, "read kubeconfig " + bad},
 		{filepath.Join(dir, "none"), "no such file"},
 		{"", "set source.kubernetes.kubeconfig"},
 	} {

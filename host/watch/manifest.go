@@ -29,7 +29,7 @@ const (
 	DefinedTwice     = "DefinedTwice"     // two files define one object; the first by name wins: delete one
 )
 
-// A Fault is what is wrong in a manifest.
+// A Fault is an error in a manifest.
 type Fault struct {
 	File    string
 	Line    int // the first of the document; zero: the whole file or folder
@@ -55,7 +55,7 @@ type object struct {
 	file  string
 	line  int
 	value metav1.Object // nil once the tracker has it, to free the memory
-	kept  bool          // an earlier content of the file defined it, and the present content has a fault
+	kept  bool          // from an earlier content of the file, because the present content has a fault
 }
 
 // A manifest is the content of one file.
@@ -86,7 +86,7 @@ const maxValues = 1 << 20
 
 func (m *manifest) readDocument(line int, text []byte) {
 	if bytes.Count(text, []byte(","))+bytes.Count(text, []byte(":"))+bytes.Count(text, []byte("\n")) > maxValues {
-		m.fault(line, "the document has more than %d commas, colons and lines; try: make several documents of it", maxValues)
+		m.fault(line, "the document has more than %d commas, colons and lines; try: split it into several documents", maxValues)
 		return
 	}
 	object, err := yaml.YAMLToJSONStrict(text)
@@ -102,14 +102,14 @@ func (m *manifest) readDocument(line int, text []byte) {
 
 func (m *manifest) fault(line int, format string, args ...any) {
 	if len(m.faults) == maxFaults {
-		format, args = "there are more faults from here on", nil
+		format, args = "more faults follow", nil
 	}
 	if len(m.faults) <= maxFaults {
 		m.faults = append(m.faults, Fault{m.file, line, ManifestInvalid, fmt.Sprintf(format, args...)})
 	}
 }
 
-// kinds are those that are read.
+// kinds are the kinds of objects that are read.
 var kinds = map[metav1.TypeMeta]func() metav1.Object{
 	{APIVersion: "v1", Kind: "Service"}:                        func() metav1.Object { return &corev1.Service{} },
 	{APIVersion: "v1", Kind: "Node"}:                           func() metav1.Object { return &corev1.Node{} },
@@ -127,7 +127,7 @@ func (m *manifest) readObject(line int, text []byte) {
 		Items []json.RawMessage `json:"items"`
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &head); err != nil {
-		m.fault(line, "an object with apiVersion, kind and metadata is expected: %s", explain(text, err))
+		m.fault(line, "want an object with apiVersion, kind and metadata: %s", explain(text, err))
 		return
 	}
 	if strings.HasSuffix(head.Kind, "List") {
@@ -147,7 +147,7 @@ func (m *manifest) readObject(line int, text []byte) {
 		m.fault(line, "apiVersion or kind is missing")
 	case slices.Contains([]string{"Service", "Node", "EndpointSlice", "Endpoints"}, head.Kind):
 		m.fault(line, "%s: %s is not read; try: Service and Node of v1, EndpointSlice of discovery.k8s.io/v1", i, head.APIVersion)
-	default: // a folder often has other objects beside ours
+	default: // a folder often has other objects, too
 		m.ignored.Insert(head.Kind)
 	}
 }
@@ -168,7 +168,7 @@ func (m *manifest) decode(line int, text []byte, i id, value metav1.Object) {
 		m.fault(line, "%s: %v", i, err)
 	}
 	if first := m.seen[i]; len(errs) == 0 && first > 0 {
-		m.fault(line, "%s is defined at line %d already; this one is not used", i, first)
+		m.fault(line, "%s is defined at line %d already; the second definition is not used", i, first)
 	} else if len(errs) == 0 {
 		m.seen[i] = line
 		m.objects = append(m.objects, object{id: i, file: m.file, line: line, value: value})

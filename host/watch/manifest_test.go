@@ -64,7 +64,7 @@ func TestFaults(t *testing.T) {
 	const ip, port = "clusterIP: 172.30.0.1", "ports: [{port: 80}]"
 	for _, tt := range []struct{ manifest, want string }{
 		{"a:\n\tb: c\n", "yaml: line 10: found character that cannot start any token"},
-		{"- a\n- b\n", "an object with apiVersion, kind and metadata is expected: object: array is no object"},
+		{"- a\n- b\n", "want an object with apiVersion, kind and metadata: object: array is no object"},
 		{"metadata: {name: web}\n", "apiVersion or kind is missing"},
 		{"apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\n", "EndpointSlice default/: discovery.k8s.io/v1beta1 is not read; try: Service and Node of v1, EndpointSlice of discovery.k8s.io/v1"},
 		{"apiVersion: v1\nkind: Endpoints\n", "Endpoints default/: v1 is not read; try: "},
@@ -80,7 +80,7 @@ func TestFaults(t *testing.T) {
 		{service(ip + ", ports: http"), `Service default/web: spec.ports: "http" is no list`},
 		{service(ip + ", ports: [{port: 99999999999}]"), "Service default/web: spec.ports.port: 99999999999 is no int32"},
 
-		{service(port), "Service default/web: spec.clusterIP: Required value: an API server would choose an address, in a file you do"},
+		{service(port), "Service default/web: spec.clusterIP: Required value: must be set in a file: only an API server chooses an address"},
 		{service("clusterIP: web, " + port), `Service default/web: spec.clusterIP: Invalid value: "web": must be a valid IP address`},
 		{service("clusterIPs: [172.30.0.1, 172.30.0.2], " + port), `spec.clusterIPs[1]: Invalid value: "172.30.0.2": must be of another IP family than the first one`},
 		{service("clusterIP: 172.30.0.3, clusterIPs: [172.30.0.1], " + port), `spec.clusterIPs[0]: Invalid value: "172.30.0.1": must be spec.clusterIP, 172.30.0.3`},
@@ -92,7 +92,7 @@ func TestFaults(t *testing.T) {
 		{service(ip + ", ports: [{port: 80, name: a}, {port: 81, name: a}]"), `spec.ports[1].name: Duplicate value: "a"`},
 		{service(ip + ", ports: [{port: 80, name: a}, {port: 80, name: b}]"), `spec.ports[1].port: Duplicate value: "80/TCP"`},
 		{service(ip + ", ports: [{port: 80, name: HTTP}]"), `spec.ports[0].name: Invalid value: "HTTP": a lowercase RFC 1123 label must`},
-		{service("type: NodePort, " + ip + ", " + port), "spec.ports[0].nodePort: Required value: an API server would choose a port, in a file you do"},
+		{service("type: NodePort, " + ip + ", " + port), "spec.ports[0].nodePort: Required value: must be set in a file: only an API server chooses a port"},
 		{service(ip + ", ports: [{port: 80, nodePort: 30080}]"), "spec.ports[0].nodePort: Forbidden: only for the types NodePort and LoadBalancer"},
 		{service("type: Clusterip, " + ip + ", " + port), `spec.type: Unsupported value: "Clusterip": supported values: "ClusterIP", "NodePort"`},
 		{service("externalTrafficPolicy: local, " + ip + ", " + port), `spec.externalTrafficPolicy: Unsupported value: "local": supported values: "Cluster", "Local"`},
@@ -146,14 +146,14 @@ func item(manifest string) string {
 
 func TestManyFaults(t *testing.T) {
 	m := parse("m.yaml", []byte(strings.Repeat("---\n}\n", 2*maxFaults)+"---\n"+webService))
-	if ids(m) != "401 Service ns1/web" || len(m.faults) != maxFaults+1 || m.faults[maxFaults].Error() != "m.yaml:201: there are more faults from here on" {
+	if ids(m) != "401 Service ns1/web" || len(m.faults) != maxFaults+1 || m.faults[maxFaults].Error() != "m.yaml:201: more faults follow" {
 		t.Errorf("%s\n%s", ids(m), faults(m))
 	}
 }
 
 func TestTwiceInOneFile(t *testing.T) {
 	m := parse("m.yaml", []byte(webService+"---\n"+webSlice+"---\n"+webService))
-	if ids(m) != "1 Service ns1/web\n8 EndpointSlice ns1/web-1" || faults(m) != "m.yaml:22: Service ns1/web is defined at line 1 already; this one is not used" {
+	if ids(m) != "1 Service ns1/web\n8 EndpointSlice ns1/web-1" || faults(m) != "m.yaml:22: Service ns1/web is defined at line 1 already; the second definition is not used" {
 		t.Errorf("%s\n%s", ids(m), faults(m))
 	}
 }
