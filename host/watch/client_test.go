@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// clientOf is a Client of client-go's own, which may be a fake.
+// clientOf returns a Client that uses a client of client-go, which may be a fake.
 func clientOf(c kubernetes.Interface) *Client {
 	return &Client{
 		Services: listed(c.CoreV1().Services("")), Slices: listed(c.DiscoveryV1().EndpointSlices("")),
@@ -36,7 +36,7 @@ func clientOf(c kubernetes.Interface) *Client {
 	}
 }
 
-// inLists is a client whose server has no stream of everything.
+// inLists is a client whose server cannot stream lists.
 type inLists struct{ cache.ListerWatcherWithContext }
 
 func (inLists) IsWatchListSemanticsUnSupported() bool { return true }
@@ -49,7 +49,7 @@ func listed[L runtime.Object](typed interface {
 	return inLists{&cache.ListWatch{ListWithContextFunc: list, WatchFuncWithContext: typed.Watch}}
 }
 
-// serve has a server answer all that a test asks.
+// serve returns the configuration of a server with this handler.
 func serve(t *testing.T, answer http.HandlerFunc) *rest.Config {
 	t.Helper()
 	server := httptest.NewServer(answer)
@@ -59,7 +59,7 @@ func serve(t *testing.T, answer http.HandlerFunc) *rest.Config {
 	return config
 }
 
-// TestClientReads has a server list, tell of a change, and refuse.
+// TestClientReads checks a list, a watch, and an error.
 func TestClientReads(t *testing.T) {
 	const service = `{"kind":"Service","apiVersion":"v1","metadata":{"namespace":"ns1","name":"web"},"spec":{"clusterIP":"10.96.0.10"}}`
 	config := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -88,18 +88,18 @@ func TestClientReads(t *testing.T) {
 	}
 	defer changes.Stop()
 	if got, ok := (<-changes.ResultChan()).Object.(*corev1.Service); !ok || got.Spec.ClusterIP != "10.96.0.10" {
-		t.Errorf("was told of %+v", got)
+		t.Errorf("the first change is %+v", got)
 	}
 	if got, ok := (<-changes.ResultChan()).Object.(*corev1.Service); !ok || got.ResourceVersion != "9" {
-		t.Errorf("then of %+v", got)
+		t.Errorf("the second change is %+v", got)
 	}
 	if err := c.CreateEvent(t.Context(), &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "ns1"}}); !apierrors.IsForbidden(err) {
-		t.Errorf("may write an event: %v", err)
+		t.Errorf("create an event: %v; want that it is forbidden", err)
 	}
 }
 
-// TestWriteKubeconfig: what is written leads to the server of the kubelet's kubeconfig with the token of the service
-// account, and has nothing of the kubelet's credentials.
+// TestWriteKubeconfig checks that the new kubeconfig has the server of the kubelet's, the token of the service account, and
+// no credentials of the kubelet.
 func TestWriteKubeconfig(t *testing.T) {
 	var tokens []string
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -126,10 +126,10 @@ func TestWriteKubeconfig(t *testing.T) {
 	}
 	text, err := os.ReadFile(to)
 	if err != nil || strings.Contains(string(text), "of-the-kubelet") {
-		t.Errorf("it wrote, %v:\n%s", err, text)
+		t.Errorf("%v, and the kubeconfig is\n%s", err, text)
 	}
 	if info, err := os.Stat(to); err != nil || info.Mode().Perm() != 0o644 {
-		t.Errorf("the host, another user, cannot read it: %v, %v", info.Mode(), err)
+		t.Errorf("mode %v, %v; want that other users can read the file", info.Mode(), err)
 	}
 	client, err := Connect(Connection{Kubeconfig: to, QPS: 10, Burst: 10, Observe: func(Request) {}})
 	if err != nil {
@@ -139,7 +139,7 @@ func TestWriteKubeconfig(t *testing.T) {
 		t.Errorf("listed %v, %v", list, err)
 	}
 	if len(tokens) != 1 || tokens[0] != "Bearer of-the-pod" {
-		t.Errorf("the server got %q", tokens)
+		t.Errorf("the server received %q", tokens)
 	}
 	for text, want := range map[string]string{
 		`{}`: "has no current context",
@@ -148,7 +148,7 @@ func TestWriteKubeconfig(t *testing.T) {
 	} {
 		write(from, text)
 		if err := WriteKubeconfig(from, to, account); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("of %s: %v, want %q", text, err, want)
+			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// TestEvent is what a notice becomes.
+// TestEvent converts notices.
 func TestEvent(t *testing.T) {
 	e := NewEvents(clientOf(fake.NewClientset()), "n1", func(track.Notice) {})
 	for _, test := range []struct{ object, want string }{
@@ -51,7 +51,7 @@ func TestEvent(t *testing.T) {
 	}
 }
 
-// TestEvents writes, and says once that it may not.
+// TestEvents checks that an event is written, and that a refusal is reported once.
 func TestEvents(t *testing.T) {
 	client := fake.NewClientset()
 	notices := make(chan track.Notice, eventBurst)
@@ -79,23 +79,22 @@ func TestEvents(t *testing.T) {
 		<-tried
 	}
 	if n := <-notices; n.Reason != EventsForbidden || !strings.Contains(n.Message, "rbac.yaml") {
-		t.Errorf("said %+v", n)
+		t.Errorf("reported %+v", n)
 	}
 	cancel()
 	<-ended
 	ended <- nil
 	if len(notices) > 0 {
-		t.Errorf("said it again: %+v", <-notices)
+		t.Errorf("reported again: %+v", <-notices)
 	}
 }
 
-// TestEventsFew has more happen than may be written: the API server gets a few, and
-// nothing that reports them waits.
+// TestEventsFew checks the limit of events, and that Write never waits.
 func TestEventsFew(t *testing.T) {
 	client := fake.NewClientset()
 	e := NewEvents(clientOf(client), "n1", func(track.Notice) {})
 	for range 3 * eventBurst {
-		e.Write(track.Notice{Reason: "Before"}) // nothing reads them yet
+		e.Write(track.Notice{Reason: "Before"}) // Run has not started
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -107,7 +106,7 @@ func TestEventsFew(t *testing.T) {
 		e.Write(track.Notice{Reason: "After"})
 		eventually.True(t, "the queue is empty", func() bool { return len(e.queue) == 0 })
 	}
-	most := eventBurst + int(time.Since(began)/eventInterval) + 1 // one may be on its way
+	most := eventBurst + int(time.Since(began)/eventInterval) + 1 // Run may be writing one
 	if got := len(waitForEvents(t, client, eventBurst)); got > most {
 		t.Errorf("%d events were written, want at most %d", got, most)
 	}

@@ -25,7 +25,7 @@ type harness struct {
 	source  *FileSource
 	tracker *track.Tracker
 	notices []string
-	clock   time.Time // long before the files' times, so that their age says nothing
+	clock   time.Time // long before the times of the files, so that none counts as old
 }
 
 func newHarness(t *testing.T) *harness {
@@ -34,7 +34,7 @@ func newHarness(t *testing.T) *harness {
 	return d
 }
 
-// open starts a source of that path.
+// open creates a source for path.
 func (d *harness) open(path string) {
 	d.source = Files(path, d.tracker, func(n track.Notice) { d.notices = append(d.notices, n.Reason+": "+n.Message) })
 }
@@ -63,21 +63,21 @@ func (d *harness) remove(name string) { d.t.Helper(); must(d.t, os.RemoveAll(d.p
 
 func (d *harness) path(name string) string { return filepath.Join(d.dir, name) }
 
-// sees checks what the tracker serves, "service=endpoints" for each, after two more polls.
-func (d *harness) sees(when string, want ...string) {
+// wantServed polls twice and compares the Services of the tracker, each as "service=endpoints".
+func (d *harness) wantServed(when string, want ...string) {
 	d.t.Helper()
 	d.poll()
-	d.seesNow(when, want...)
+	d.wantServedNow(when, want...)
 }
 
-// poll polls a second after the last time.
+// poll advances the clock by a second and polls.
 func (d *harness) poll() {
 	d.clock = d.clock.Add(time.Second)
 	d.source.poll(d.clock, nil)
 }
 
-// seesNow is sees after one more poll.
-func (d *harness) seesNow(when string, want ...string) {
+// wantServedNow is like wantServed with one poll.
+func (d *harness) wantServedNow(when string, want ...string) {
 	d.t.Helper()
 	d.poll()
 	if got := served(d.tracker); got != strings.Join(want, " ") {
@@ -97,14 +97,14 @@ func served(t *track.Tracker) string {
 	return strings.Join(all, " ")
 }
 
-// synced reports whether the tracker has something to hand out.
+// synced reports whether the tracker is synced.
 func (d *harness) synced() bool {
 	_, ok := d.tracker.Cursor(sdk.Description{Features: sdk.Features}).Next()
 	return ok
 }
 
-// faults checks what is wrong now: a part of each fault.
-func (d *harness) faults(want ...string) {
+// wantFaults compares the present faults with parts of their texts.
+func (d *harness) wantFaults(want ...string) {
 	d.t.Helper()
 	got := d.source.Faults()
 	if !slices.EqualFunc(got, want, func(f Fault, part string) bool { return strings.Contains(f.Error(), part) }) {
@@ -112,8 +112,8 @@ func (d *harness) faults(want ...string) {
 	}
 }
 
-// hears checks what was reported since the last time: a part of each notice.
-func (d *harness) hears(want ...string) {
+// wantNotices compares the notices since its last call with parts of their texts.
+func (d *harness) wantNotices(want ...string) {
 	d.t.Helper()
 	if !slices.EqualFunc(d.notices, want, strings.Contains) {
 		d.t.Errorf("reported %q, want %q", d.notices, want)
@@ -134,7 +134,7 @@ func sliceText(service string, addrs ...string) string {
 	return text
 }
 
-// both is a Service and its EndpointSlice.
+// both returns a Service and its EndpointSlice.
 func both(name, clusterIP string, addrs ...string) string {
 	return serviceText(name, clusterIP) + "---\n" + sliceText(name, addrs...)
 }
@@ -144,62 +144,62 @@ func TestFollowEdits(t *testing.T) {
 	d.write("web.yaml", both("web", "172.30.0.1", "10.0.0.1", "10.0.0.2"))
 	d.write("readme.txt", "not a manifest")
 	d.write(".hidden.yaml", "nor: this")
-	d.seesNow("a file that may be in the middle of being written")
+	d.wantServedNow("new file")
 	if d.synced() {
-		t.Error("synced by a file that was seen once")
+		t.Error("synced before the file counts")
 	}
-	d.seesNow("stood still", "web=10.0.0.1,10.0.0.2")
+	d.wantServedNow("unchanged for a second", "web=10.0.0.1,10.0.0.2")
 	if !d.synced() {
 		t.Error("not synced")
 	}
 	d.write("web.yaml", both("web", "172.30.0.1", "10.0.0.1"))
-	d.seesNow("written in place", "web=10.0.0.1,10.0.0.2")
-	d.seesNow("stood still", "web=10.0.0.1")
+	d.wantServedNow("written in place", "web=10.0.0.1,10.0.0.2")
+	d.wantServedNow("unchanged for a second", "web=10.0.0.1")
 	d.replace("web.yaml", both("web", "172.30.0.1", "10.0.0.3"))
-	d.sees("replaced", "web=10.0.0.3")
+	d.wantServed("replaced", "web=10.0.0.3")
 	d.write("api.yml", serviceText("api", "172.30.0.2"))
-	d.sees("a new file", "api=", "web=10.0.0.3")
+	d.wantServed("a new file", "api=", "web=10.0.0.3")
 	d.write("db.json", `{"apiVersion":"v1","kind":"Service","metadata":{"name":"db"},"spec":{"clusterIP":"172.30.0.3","ports":[{"port":5432}]}}`)
-	d.sees("JSON", "db=", "api=", "web=10.0.0.3") // default/db comes before ns1/api
-	d.hears()
+	d.wantServed("JSON", "db=", "api=", "web=10.0.0.3") // default/db comes before ns1/api
+	d.wantNotices()
 }
 
-// What is missing is removed when two polls missed it, as a file may be in the middle of being replaced.
+// TestMissing checks that an object is removed when two polls have not found it, because a file may be being replaced.
 func TestMissing(t *testing.T) {
 	d := newHarness(t)
 	all := serviceText("web", "172.30.0.1") + "---\n" + serviceText("api", "172.30.0.2")
 	d.write("all.yaml", all)
-	d.sees("at first", "api=", "web=")
+	d.wantServed("first content", "api=", "web=")
 	d.remove("all.yaml")
-	d.seesNow("deleted", "api=", "web=")
+	d.wantServedNow("deleted", "api=", "web=")
 	d.write("all.yaml", all)
-	d.sees("restored", "api=", "web=")
+	d.wantServed("restored", "api=", "web=")
 	d.write("all.yaml", serviceText("web", "172.30.0.1"))
-	d.seesNow("without one object", "api=", "web=")
-	d.seesNow("and still", "web=")
+	d.wantServedNow("without one object", "api=", "web=")
+	d.wantServedNow("still", "web=")
 	d.write("all.yaml", "")
-	d.seesNow("empty", "web=")
-	d.seesNow("and still")
+	d.wantServedNow("empty", "web=")
+	d.wantServedNow("still")
 	d.write("all.yaml", all)
-	d.sees("as before", "api=", "web=")
+	d.wantServed("as before", "api=", "web=")
 	d.remove("all.yaml")
-	d.sees("deleted for long")
-	d.hears()
+	d.wantServed("deleted for a second")
+	d.wantNotices()
 }
 
-// A file that is written all the time counts when it stands still.
+// TestChangesAllTheTime checks that a file counts only when it has been unchanged for a second.
 func TestChangesAllTheTime(t *testing.T) {
 	d := newHarness(t)
 	d.write("web.yaml", both("web", "172.30.0.1", "10.0.0.1"))
-	d.sees("at first", "web=10.0.0.1")
+	d.wantServed("first content", "web=10.0.0.1")
 	for i := range 9 {
 		d.write("web.yaml", both("web", "172.30.0.1", "10.0.0.2")+strings.Repeat("#", i))
-		d.seesNow("never the same twice", "web=10.0.0.1")
+		d.wantServedNow("changed again", "web=10.0.0.1")
 	}
-	d.seesNow("stood still", "web=10.0.0.2")
+	d.wantServedNow("unchanged for a second", "web=10.0.0.2")
 }
 
-// The volume of a ConfigMap is a folder of links through a hidden link, which is replaced.
+// TestConfigMap replaces the hidden link of a ConfigMap volume, through which all its links lead.
 func TestConfigMap(t *testing.T) {
 	d := newHarness(t)
 	swap := func(version, ip string) {
@@ -209,106 +209,107 @@ func TestConfigMap(t *testing.T) {
 	}
 	swap("..1", "10.0.0.1")
 	must(t, os.Symlink("..data/web.yaml", d.path("web.yaml")))
-	d.sees("at first", "web=10.0.0.1")
+	d.wantServed("first content", "web=10.0.0.1")
 	swap("..2", "10.0.0.2")
-	d.sees("swapped", "web=10.0.0.2")
+	d.wantServed("swapped", "web=10.0.0.2")
 	d.remove("..2")
-	d.sees("a link to nothing", "web=10.0.0.2")
-	d.hears("web.yaml: stat ")
+	d.wantServed("a link to nothing", "web=10.0.0.2")
+	d.wantNotices("web.yaml: stat ")
 }
 
 func TestOneFile(t *testing.T) {
 	d := newHarness(t)
 	d.write("services", serviceText("web", "172.30.0.1"))
 	d.open(d.path("services"))
-	d.sees("a file of any name", "web=")
+	d.wantServed("a file of any name", "web=")
 	d.remove("services")
-	d.sees("gone: its objects stay", "web=")
-	d.faults("no such file")
+	d.wantServed("deleted, and the objects stay", "web=")
+	d.wantFaults("no such file")
 	d.write("services", serviceText("api", "172.30.0.2"))
-	d.sees("back", "api=")
-	d.faults()
+	d.wantServed("back", "api=")
+	d.wantFaults()
 }
 
-// If the folder cannot be read, nothing changes; before it was read once, the tracker is not synced.
+// TestUnreadableFolder checks that a folder that cannot be read changes nothing, and that the tracker is synced only after
+// the folder was read.
 func TestUnreadableFolder(t *testing.T) {
 	d := newHarness(t)
 	d.remove("")
-	d.sees("no folder")
+	d.wantServed("no folder")
 	if d.synced() {
-		t.Error("synced though nothing is known")
+		t.Error("synced without the folder")
 	}
-	d.hears("SourceUnreadable: " + d.dir)
+	d.wantNotices("SourceUnreadable: " + d.dir)
 	d.write("a/web.yaml", serviceText("web", "172.30.0.1"))
 	d.write("b/api.yaml", serviceText("api", "172.30.0.2"))
 	must(t, os.Symlink("a", d.path("now")))
 	d.open(d.path("now"))
-	d.sees("the folder is a link", "web=")
+	d.wantServed("the folder is a link", "web=")
 	must(t, os.Symlink("b", d.path("next")), os.Rename(d.path("next"), d.path("now")))
-	d.sees("to another folder", "api=")
+	d.wantServed("to another folder", "api=")
 	d.remove("b")
-	d.sees("gone", "api=")
-	d.sees("gone for long", "api=")
-	d.faults("now: stat ")
+	d.wantServed("gone", "api=")
+	d.wantServed("gone for long", "api=")
+	d.wantFaults("now: stat ")
 	must(t, os.Mkdir(d.path("b"), 0o700))
-	d.seesNow("there it is, still empty", "api=")
+	d.wantServedNow("back, and empty", "api=")
 	d.write("b/db.yaml", serviceText("db", "172.30.0.3"))
-	d.sees("with another file", "db=")
-	d.faults()
+	d.wantServed("with another file", "db=")
+	d.wantFaults()
 }
 
-// A fault removes nothing, hides no other object, and is reported once.
+// TestFaultyFile checks that a fault removes no object, hides no other object, and is reported once.
 func TestFaultyFile(t *testing.T) {
 	d := newHarness(t)
 	web := both("web", "172.30.0.1", "10.0.0.1")
 	bad := strings.Replace(web, "port: 80", "port: eighty", 1)
 	d.write("web.yaml", web)
 	d.write("api.yaml", serviceText("api", "172.30.0.2"))
-	d.sees("at first", "api=", "web=10.0.0.1")
+	d.wantServed("first content", "api=", "web=10.0.0.1")
 	d.write("web.yaml", bad)
 	d.write("api.yaml", serviceText("api", "172.30.0.2")+"---\n"+serviceText("db", "172.30.0.3"))
-	d.sees("a fault", "api=", "db=", "web=10.0.0.1")
-	d.sees("and still", "api=", "db=", "web=10.0.0.1")
-	d.hears(`web.yaml:1: Service ns1/web: spec.ports.port: "eighty" is no int32`)
+	d.wantServed("a fault", "api=", "db=", "web=10.0.0.1")
+	d.wantServed("still", "api=", "db=", "web=10.0.0.1")
+	d.wantNotices(`web.yaml:1: Service ns1/web: spec.ports.port: "eighty" is no int32`)
 	d.write("web.yaml", bad+"- addresses: [10.0.0.2]\n")
-	d.sees("the other object is followed", "api=", "db=", "web=10.0.0.1,10.0.0.2")
-	d.faults("web.yaml:1: ")
+	d.wantServed("the object without a fault changes", "api=", "db=", "web=10.0.0.1,10.0.0.2")
+	d.wantFaults("web.yaml:1: ")
 	d.write("web.yaml", "}"+web)
-	d.sees("a document that is no YAML", "api=", "db=", "web=10.0.0.1")
+	d.wantServed("not YAML", "api=", "db=", "web=10.0.0.1")
 	d.write("web.yaml", serviceText("web", "172.30.0.1"))
-	d.sees("corrected: what it no longer defines is gone", "api=", "db=", "web=")
-	d.faults()
+	d.wantServed("corrected, and without the slice", "api=", "db=", "web=")
+	d.wantFaults()
 	d.remove("web.yaml")
 	must(t, os.Mkdir(d.path("web.yaml"), 0o700))
-	d.sees("no file", "api=", "db=", "web=")
-	d.faults("web.yaml: not a regular file")
+	d.wantServed("no file", "api=", "db=", "web=")
+	d.wantFaults("web.yaml: not a regular file")
 }
 
-// Of two files that define an object the first by name is used, and the other one when the first lets go.
+// TestDefinedTwice checks that of two files that define an object the first by name is used, and then the second.
 func TestDefinedTwice(t *testing.T) {
 	d := newHarness(t)
 	d.write("b.yaml", both("web", "172.30.0.1", "10.0.0.2"))
-	d.sees("one", "web=10.0.0.2")
+	d.wantServed("one", "web=10.0.0.2")
 	d.write("a.yaml", sliceText("web", "10.0.0.1"))
-	d.sees("two", "web=10.0.0.1")
-	d.hears("DefinedTwice: " + d.path("b.yaml") + ":8: EndpointSlice ns1/web-1 is also defined by " + d.path("a.yaml"))
+	d.wantServed("two", "web=10.0.0.1")
+	d.wantNotices("DefinedTwice: " + d.path("b.yaml") + ":8: EndpointSlice ns1/web-1 is also defined by " + d.path("a.yaml"))
 	d.write("b.yaml", both("web", "172.30.0.1", "10.0.0.3"))
-	d.sees("the second changes", "web=10.0.0.1")
-	d.hears()
+	d.wantServed("the second changes", "web=10.0.0.1")
+	d.wantNotices()
 	d.remove("a.yaml")
-	d.sees("the first is gone", "web=10.0.0.3")
-	d.faults()
+	d.wantServed("the first is gone", "web=10.0.0.3")
+	d.wantFaults()
 }
 
 func TestOtherKinds(t *testing.T) {
 	d := newHarness(t)
 	d.write("web.yaml", serviceText("web", "172.30.0.1")+"---\n{apiVersion: apps/v1, kind: Deployment}\n---\n{apiVersion: v1, kind: Pod}")
-	d.sees("with others", "web=")
-	d.hears("ManifestNote: " + d.path("web.yaml") + ": Deployment, Pod ignored; only Service, EndpointSlice and Node are read")
-	d.faults()
+	d.wantServed("with other kinds", "web=")
+	d.wantNotices("ManifestNote: " + d.path("web.yaml") + ": Deployment, Pod ignored; only Service, EndpointSlice and Node are read")
+	d.wantFaults()
 }
 
-// TestRun has no poll but the first: it sees what is there, and the kernel reports files that are renamed.
+// TestRun polls once, and then only when the kernel reports that a file was renamed.
 func TestRun(t *testing.T) {
 	d := newHarness(t)
 	d.source.every = time.Hour

@@ -55,7 +55,7 @@ func kubeNode() *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{corev1.LabelTopologyZone: "z1"}}}
 }
 
-// A kubeHarness runs a source, and keeps what it reports.
+// A kubeHarness runs a source and stores its reports.
 type kubeHarness struct {
 	t       *testing.T
 	source  *KubeSource
@@ -67,15 +67,15 @@ type kubeHarness struct {
 	nodes   []string
 }
 
-// hear runs a source against client until the test ends.
-func hear(t *testing.T, client *fake.Clientset) *kubeHarness { return hearFrom(t, clientOf(client)) }
+// newKube runs a source on a fake API server until the test ends.
+func newKube(t *testing.T, client *fake.Clientset) *kubeHarness { return newKubeOf(t, clientOf(client)) }
 
-func hearFrom(t *testing.T, client *Client) *kubeHarness {
-	return hearAs(t, client, sdk.Description{Name: "test", Features: []sdk.Feature{sdk.FeatureIPv4}})
+func newKubeOf(t *testing.T, client *Client) *kubeHarness {
+	return newKubeFor(t, client, sdk.Description{Name: "test", Features: []sdk.Feature{sdk.FeatureIPv4}})
 }
 
-// hearAs is hearFrom with a dataplane that describes itself as d.
-func hearAs(t *testing.T, client *Client, d sdk.Description) *kubeHarness {
+// newKubeFor is like newKubeOf, for a dataplane with the description d.
+func newKubeFor(t *testing.T, client *Client, d sdk.Description) *kubeHarness {
 	h := &kubeHarness{t: t, tracker: track.New(nil)}
 	h.tracker.Configure(track.Facts{NodeName: "n1"})
 	h.cursor = h.tracker.Cursor(d)
@@ -114,7 +114,7 @@ func (h *kubeHarness) reasons() []string {
 	return all
 }
 
-// next is the next update that the cursor has to tell, confirmed.
+// next returns the next update of the cursor, and acknowledges it.
 func (h *kubeHarness) next() sdk.Update {
 	h.t.Helper()
 	timeout := time.After(timeout)
@@ -126,7 +126,7 @@ func (h *kubeHarness) next() sdk.Update {
 		select {
 		case <-h.cursor.Changed():
 		case <-timeout:
-			h.t.Fatalf("nothing was heard; notices: %v", h.reasons())
+			h.t.Fatalf("no update; notices: %v", h.reasons())
 		}
 	}
 }
@@ -151,10 +151,10 @@ func endpoints(u sdk.Update) []string {
 	return all
 }
 
-// TestKubeFollows goes through the life of a Service.
+// TestKubeFollows checks the updates from the creation to the deletion of a Service.
 func TestKubeFollows(t *testing.T) {
 	client := fake.NewClientset(kubeNode(), kubeService(), kubeSlice("10.1.0.1"))
-	h := hear(t, client)
+	h := newKube(t, client)
 	if u := h.next(); !u.Full || u.Node == nil || u.Node.Name != "n1" || !slices.Equal(endpoints(u), []string{"10.1.0.1:8080"}) || !u.Set[0].Cluster[0].OnNode {
 		t.Fatalf("the first update is %+v", u)
 	}
@@ -190,9 +190,8 @@ func TestKubeFollows(t *testing.T) {
 	}
 }
 
-// TestKubeWaitsForAll has the slices forbidden at first: until they are heard
-// of, everything stays as it is, lest Services be taken for ones without
-// endpoints.
+// TestKubeWaitsForAll checks that there is no update until the slices, which are forbidden at first, are listed: Services
+// would be without endpoints.
 func TestKubeWaitsForAll(t *testing.T) {
 	client := fake.NewClientset(kubeNode(), kubeService(), kubeSlice("10.1.0.1"))
 	var mu sync.Mutex
@@ -202,7 +201,7 @@ func TestKubeWaitsForAll(t *testing.T) {
 		defer mu.Unlock()
 		return forbidden, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "endpointslices"}, "", errors.New("no role"))
 	})
-	h := hear(t, client)
+	h := newKube(t, client)
 	h.until("the other kinds, and a second refusal", func() bool {
 		lists := 0
 		for _, a := range client.Actions() {
@@ -213,10 +212,10 @@ func TestKubeWaitsForAll(t *testing.T) {
 		return lists >= 2 && h.tracker.Counts().Services == 1
 	})
 	if u, ok := h.cursor.Next(); ok {
-		t.Fatalf("before the slices were heard of there was something to tell: %+v", u)
+		t.Fatalf("an update before the slices were listed: %+v", u)
 	}
 	if got := h.reasons(); !slices.Equal(got, []string{SourceForbidden}) {
-		t.Errorf("told of %v, want one refusal", got)
+		t.Errorf("notices %v, want one SourceForbidden", got)
 	}
 	if h.source.Fault() == "" {
 		t.Error("no fault, with a kind forbidden")
@@ -228,30 +227,29 @@ func TestKubeWaitsForAll(t *testing.T) {
 	if u := h.next(); !u.Full || !slices.Equal(endpoints(u), []string{"10.1.0.1:8080"}) {
 		t.Fatalf("the first update is %+v", u)
 	}
-	h.until("word that all is well", func() bool { return slices.Contains(h.reasons(), SourceBack) && h.source.Fault() == "" })
+	h.until("SourceBack", func() bool { return slices.Contains(h.reasons(), SourceBack) && h.source.Fault() == "" })
 }
 
-// TestKubeNoNode warns of a node that the cluster does not know, and serves.
+// TestKubeNoNode checks that a host without a Node object serves, with a warning.
 func TestKubeNoNode(t *testing.T) {
-	h := hear(t, fake.NewClientset(kubeService()))
+	h := newKube(t, fake.NewClientset(kubeService()))
 	if u := h.next(); !u.Full || len(u.Set) != 1 {
 		t.Fatalf("the first update is %+v", u)
 	}
 	if got := h.reasons(); !slices.Equal(got, []string{NodeUnknown}) {
-		t.Errorf("told of %v, want NodeUnknown", got)
+		t.Errorf("notices %v, want NodeUnknown", got)
 	}
-	h.until("load balancers to leave the node out", func() bool {
+	h.until("SetNode(false, true)", func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		return slices.Equal(h.nodes, []string{"leaving false missing true"})
 	})
 }
 
-// TestKubeAsks is what the API server is asked for: only what is ours, and of the
-// Nodes only this one.
+// TestKubeAsks checks the selectors of the lists.
 func TestKubeAsks(t *testing.T) {
 	client := fake.NewClientset(kubeNode())
-	h := hear(t, client)
+	h := newKube(t, client)
 	h.next()
 	asked := make(map[string]string)
 	for _, a := range client.Actions() {
@@ -262,13 +260,13 @@ func TestKubeAsks(t *testing.T) {
 	ours := "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name|"
 	for what, want := range map[string]string{"list services": ours, "list endpointslices": ours, "list nodes": "|metadata.name=n1"} {
 		if asked[what] != want {
-			t.Errorf("%s asks for %q, want %q", what, asked[what], want)
+			t.Errorf("%s has the selectors %q, want %q", what, asked[what], want)
 		}
 	}
 }
 
-// TestKubeListsNodes lists all Nodes once, from the server's memory, if a dataplane takes addresses and a Service has
-// external ones, and watches none but this one. It goes on without where the role does not let it.
+// TestKubeListsNodes checks that all Nodes are listed once, from the server's memory, if a dataplane takes addresses and a
+// Service has external ones, that only this Node is watched, and that the list may be forbidden.
 func TestKubeListsNodes(t *testing.T) {
 	external := kubeService()
 	external.Spec.ExternalIPs = []string{"192.0.2.20", "203.0.113.1"}
@@ -284,7 +282,7 @@ func TestKubeListsNodes(t *testing.T) {
 		{"a mode that takes addresses", []sdk.Limit{sdk.LimitTakesAddresses}, external, false, 1, 2},
 		{"without external addresses", []sdk.Limit{sdk.LimitTakesAddresses}, kubeService(), false, 0, 1},
 		{"another mode", nil, external, false, 0, 3},
-		{"it may not", []sdk.Limit{sdk.LimitTakesAddresses}, external, true, 1, 3},
+		{"forbidden", []sdk.Limit{sdk.LimitTakesAddresses}, external, true, 1, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -296,7 +294,7 @@ func TestKubeListsNodes(t *testing.T) {
 			client.PrependReactor("list", "nodes", func(a clienttesting.Action) (bool, runtime.Object, error) {
 				return c.forbidden && all(a), nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no role"))
 			})
-			h := hearAs(t, clientOf(client), sdk.Description{Name: "test", Features: []sdk.Feature{sdk.FeatureIPv4}, Limits: c.limits})
+			h := newKubeFor(t, clientOf(client), sdk.Description{Name: "test", Features: []sdk.Feature{sdk.FeatureIPv4}, Limits: c.limits})
 			if u := h.next(); len(u.Set) != 1 || len(u.Set[0].Frontends) != c.frontends {
 				t.Errorf("the first update is %+v", u)
 			}
@@ -313,25 +311,24 @@ func TestKubeListsNodes(t *testing.T) {
 				t.Errorf("the Nodes are listed %d times", lists)
 			}
 			if got := slices.Contains(h.reasons(), SourceForbidden); got != c.forbidden || h.source.Fault() != "" {
-				t.Errorf("told of %v, and the fault %q", h.reasons(), h.source.Fault())
+				t.Errorf("notices %v, fault %q", h.reasons(), h.source.Fault())
 			}
 		})
 	}
 }
 
-// TestKubeMayNotWatch tells of a role that lets us list and not watch.
+// TestKubeMayNotWatch checks that a role that allows list and not watch is reported.
 func TestKubeMayNotWatch(t *testing.T) {
 	client := fake.NewClientset(kubeNode(), kubeService())
 	client.PrependWatchReactor("services", func(clienttesting.Action) (bool, watch.Interface, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "", errors.New("no role"))
 	})
-	h := hear(t, client)
+	h := newKube(t, client)
 	h.next()
-	h.until("word of it", func() bool { return slices.Contains(h.reasons(), SourceForbidden) && h.source.Fault() != "" })
+	h.until("SourceForbidden", func() bool { return slices.Contains(h.reasons(), SourceForbidden) && h.source.Fault() != "" })
 }
 
-// TestKubeWatchExpired has the watch of the slices end as too old to go on: they are
-// listed again, what went meanwhile goes, and nothing takes it for a fault.
+// TestKubeWatchExpired checks that the slices are listed again when their watch has expired, and that this is no fault.
 func TestKubeWatchExpired(t *testing.T) {
 	client := fake.NewClientset(kubeNode(), kubeService(), kubeSlice("10.1.0.1"))
 	broken := watch.NewFake()
@@ -340,7 +337,7 @@ func TestKubeWatchExpired(t *testing.T) {
 		once.Do(func() { handled, w = true, broken })
 		return handled, w, nil
 	})
-	h := hear(t, client)
+	h := newKube(t, client)
 	if u := h.next(); !slices.Equal(endpoints(u), []string{"10.1.0.1:8080"}) {
 		t.Fatalf("the first update is %+v", u)
 	}
@@ -353,6 +350,6 @@ func TestKubeWatchExpired(t *testing.T) {
 		t.Fatalf("after the watch expired: %+v", u)
 	}
 	if got := h.reasons(); len(got) > 0 || h.source.Fault() != "" {
-		t.Errorf("told of %v, and the fault %q", got, h.source.Fault())
+		t.Errorf("notices %v, fault %q", got, h.source.Fault())
 	}
 }

@@ -25,8 +25,7 @@ import (
 	"github.com/pointsman/pointsman/host/track"
 )
 
-// TestLinkSays tells the story of a bad hour: little is said, and all that
-// matters.
+// TestLinkSays checks the notices for a sequence of errors.
 func TestLinkSays(t *testing.T) {
 	start := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	refused := &url.Error{Op: "Get", URL: "https://10.0.0.1:6443/api/v1/services?limit=500", Err: &net.OpError{
@@ -36,7 +35,7 @@ func TestLinkSays(t *testing.T) {
 	for _, step := range []struct {
 		after time.Duration
 		err   error
-		want  string // begins the notice; empty: nothing is said
+		want  string // beginning of the notice; empty: none
 	}{
 		{0, nil, ""},
 		{1 * time.Second, refused, "SourceUnreachable: list and watch Services: dial tcp 10.0.0.1:6443: connection refused; what is served"},
@@ -51,7 +50,7 @@ func TestLinkSays(t *testing.T) {
 		n := l.update(step.err, start.Add(step.after))
 		got := strings.TrimPrefix(n.Reason+": "+n.Message, ": ")
 		if !strings.HasPrefix(got, step.want) || (step.want == "") != (got == "") {
-			t.Errorf("%s: %v: said %q, want %q", step.after, step.err, got, step.want)
+			t.Errorf("%s: %v: reported %q, want %q", step.after, step.err, got, step.want)
 		}
 		if (step.err == nil) != (l.now() == "") {
 			t.Errorf("%s: the fault is %q after %v", step.after, l.now(), step.err)
@@ -59,31 +58,31 @@ func TestLinkSays(t *testing.T) {
 	}
 }
 
-// TestLinkIgnores has what is ordinary, and what we ended ourselves.
+// TestLinkIgnores checks that routine errors, and those of a cancelled request, are not reported.
 func TestLinkIgnores(t *testing.T) {
-	l := &link{kind: "Services", report: func(n track.Notice) { t.Errorf("said %+v", n) }}
+	l := &link{kind: "Services", report: func(n track.Notice) { t.Errorf("reported %+v", n) }}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	l.note(ended, errors.New("context canceled"))
 	l.note(t.Context(), apierrors.NewResourceExpired("too old resource version"))
-	l.note(t.Context(), &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonGone, Code: http.StatusGone}}) // as servers of old say it
+	l.note(t.Context(), &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonGone, Code: http.StatusGone}}) // of older servers
 	l.note(t.Context(), apierrors.NewTooManyRequests("later", 1))
 	l.note(t.Context(), apierrors.NewTimeoutError("the watch was long enough", 0))
 	if l.now() != "" {
-		t.Errorf("took %q for a fault", l.now())
+		t.Errorf("fault: %q", l.now())
 	}
 }
 
-// TestPutOffForLong takes a server that only puts the host off for one that does not answer, until a
-// request succeeds.
+// TestPutOffForLong checks that a server that asks to wait for 30 s counts as one that does not answer, until a request
+// succeeds.
 func TestPutOffForLong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // in which no time passes
+	synctest.Test(t, func(t *testing.T) { // time stands still in it
 		for _, err := range []error{
 			apierrors.NewTooManyRequests("later", 1), apierrors.NewResourceExpired("too old resource version"),
 			apierrors.NewTimeoutError("Too large resource version: 9, current: 3", 1),
 		} {
-			var said []track.Notice
-			l := &link{kind: "Services", report: func(n track.Notice) { said = append(said, n) }}
+			var notices []track.Notice
+			l := &link{kind: "Services", report: func(n track.Notice) { notices = append(notices, n) }}
 			for range 29 {
 				l.note(t.Context(), err)
 				l.observe(t.Context(), &http.Response{StatusCode: http.StatusTooManyRequests}, nil)
@@ -94,8 +93,8 @@ func TestPutOffForLong(t *testing.T) {
 			}
 			l.fails = l.fails.Add(-time.Second)
 			l.note(t.Context(), err)
-			if l.now() == "" || len(said) != 1 || said[0].Reason != SourceUnreachable {
-				t.Errorf("%v: no fault after 30 s: %+v", err, said)
+			if l.now() == "" || len(notices) != 1 || notices[0].Reason != SourceUnreachable {
+				t.Errorf("%v: no fault after 30 s: %+v", err, notices)
 			}
 			l.observe(t.Context(), &http.Response{StatusCode: http.StatusOK}, nil)
 			l.note(t.Context(), err)
@@ -106,7 +105,7 @@ func TestPutOffForLong(t *testing.T) {
 	})
 }
 
-// TestConnect says what is wrong with how the server is to be reached.
+// TestConnect checks errors in the kubeconfig.
 func TestConnect(t *testing.T) {
 	for _, name := range []string{"KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"} {
 		t.Setenv(name, "")
@@ -128,11 +127,11 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// TestConnection asks a server something, and sees how it was asked.
+// TestConnection checks the headers of requests, and that they are observed.
 func TestConnection(t *testing.T) {
-	var asked http.Header
+	var header http.Header
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked = r.Header
+		header = r.Header
 		http.Error(w, "no", http.StatusTeapot)
 	}))
 	defer server.Close()
@@ -146,26 +145,26 @@ func TestConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := client.Services.ListWithContext(t.Context(), metav1.ListOptions{}); err == nil {
-		t.Error("the server was not asked")
+		t.Error("list: no error")
 	}
-	if got := asked.Get("Accept"); !strings.HasPrefix(got, "application/vnd.kubernetes.protobuf") {
-		t.Errorf("it was asked for %s", got)
+	if got := header.Get("Accept"); !strings.HasPrefix(got, "application/vnd.kubernetes.protobuf") {
+		t.Errorf("Accept is %s", got)
 	}
 	if err := client.CreateEvent(t.Context(), &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}); err == nil {
-		t.Error("the server was not told")
+		t.Error("create: no error")
 	}
-	if got := asked.Get("Content-Type"); got != "application/vnd.kubernetes.protobuf" {
-		t.Errorf("it was told in %s", got)
+	if got := header.Get("Content-Type"); got != "application/vnd.kubernetes.protobuf" {
+		t.Errorf("Content-Type is %s", got)
 	}
-	if got := asked.Get("User-Agent"); got != "pointsman/test" {
-		t.Errorf("by %s", got)
+	if got := header.Get("User-Agent"); got != "pointsman/test" {
+		t.Errorf("User-Agent is %s", got)
 	}
 	if len(seen) != 2 || seen[0].Method != "GET" || seen[0].Code != "418" || !strings.HasSuffix(server.URL, seen[0].Host) {
-		t.Errorf("seen %+v", seen)
+		t.Errorf("observed %+v", seen)
 	}
 }
 
-// TestTokenRenewed has the token in a kubeconfig renewed while the host runs.
+// TestTokenRenewed changes the token in the kubeconfig between requests.
 func TestTokenRenewed(t *testing.T) {
 	var got []string
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

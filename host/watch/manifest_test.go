@@ -53,7 +53,8 @@ func faults(m *manifest) string {
 	return strings.Join(lines, "\n")
 }
 
-// A fault names the file, the line of the document, the object, the field and its value, and hides no other object.
+// TestFaults checks that a fault names the file, the line of the document, the object, the field and the value, and that it
+// hides no other object.
 func TestFaults(t *testing.T) {
 	service := func(spec string) string {
 		return "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {" + spec + "}\n"
@@ -139,7 +140,7 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// item is a manifest as an item of a list.
+// item returns a manifest as an item of a list.
 func item(manifest string) string {
 	return "- " + strings.ReplaceAll(strings.TrimSpace(manifest), "\n", "\n  ") + "\n"
 }
@@ -158,7 +159,7 @@ func TestTwiceInOneFile(t *testing.T) {
 	}
 }
 
-// parseAll parses a manifest without faults.
+// parseAll parses a manifest that must have no faults.
 func parseAll(t *testing.T, name string, data []byte) []object {
 	t.Helper()
 	m := parse(name, data)
@@ -180,8 +181,8 @@ func describe(services []sdk.Service) string {
 	return b.String()
 }
 
-// tell is what a tracker on node n1 hands out that was given these objects.
-func tell(t *testing.T, objects []object) []sdk.Service {
+// servicesOf returns the Services of a tracker on node n1 with these objects.
+func servicesOf(t *testing.T, objects []object) []sdk.Service {
 	t.Helper()
 	tracker := track.New(func(n track.Notice) { t.Errorf("%+v", n) })
 	tracker.Configure(track.Facts{NodeName: "n1"})
@@ -193,8 +194,7 @@ func tell(t *testing.T, objects []object) []sdk.Service {
 	return u.Set
 }
 
-// A manifest that says only what it must comes to what an API server would make
-// of it.
+// TestDefaults checks that a minimal manifest gets the defaults of an API server.
 func TestDefaults(t *testing.T) {
 	minimal := `
 apiVersion: v1
@@ -212,7 +212,7 @@ addressType: IPv4
 ports: [{port: 8080}]
 endpoints: [{addresses: [10.180.0.1]}]
 `
-	set := tell(t, parseAll(t, "m.yaml", []byte(minimal)))
+	set := servicesOf(t, parseAll(t, "m.yaml", []byte(minimal)))
 	got := describe(set)
 	want := `default/web/tcp4
   cluster-ip 172.30.0.1:80
@@ -228,12 +228,11 @@ default/web/tcp6
   affinity 3h0m0s health 0 hints map[]
 `
 	if got != want || set[0].Affinity != 3*time.Hour {
-		t.Errorf("comes to\n%s\nwant\n%s", got, want)
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
-// Whatever bytes come, reading them ends, and what is sound comes out the same
-// when it is read again.
+// FuzzParse checks that parsing ends, returns only sound objects, and returns the same when repeated.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(webService + "---\n" + webSlice))
 	f.Add([]byte("apiVersion: v1\nkind: List\nitems:\n" + item(webService) + item(webSlice)))

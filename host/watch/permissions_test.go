@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// role has an API server answer by rules of RBAC, and keep two nodes apart.
+// role returns the configuration of an API server that answers reviews by these rules of RBAC, for one node.
 func role(t *testing.T, rules []rbacv1.PolicyRule, node string) *rest.Config {
 	t.Helper()
 	config := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -37,8 +37,7 @@ func role(t *testing.T, rules []rbacv1.PolicyRule, node string) *rest.Config {
 	return config
 }
 
-// TestDenied: the role that is in this repository grants all that the host asks, and what one
-// does not grant is named.
+// TestDenied checks that the role in this repository grants all permissions, and that missing ones are named.
 func TestDenied(t *testing.T) {
 	file, err := os.Open("../../" + RoleFile)
 	if err != nil {
@@ -62,7 +61,7 @@ func TestDenied(t *testing.T) {
 		want  string
 	}{
 		{"all", ours.Rules, "n1", ""},
-		{"of another node", ours.Rules, "n2", "list nodes, watch nodes"},
+		{"another node", ours.Rules, "n2", "list nodes, watch nodes"},
 		{"less", less, "n1", "watch endpointslices.discovery.k8s.io, list nodes, watch nodes"},
 		{"nothing", nil, "n1", "create events.events.k8s.io, list services, watch services, list endpointslices.discovery.k8s.io, watch endpointslices.discovery.k8s.io, " +
 			"list nodes, watch nodes, list servicecidrs.networking.k8s.io, watch servicecidrs.networking.k8s.io"},
@@ -82,8 +81,7 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestDeniedWithoutAnswer: a server that does not answer, and one that does not know us, grant
-// nothing and deny nothing.
+// TestDeniedWithoutAnswer checks the error of a server that does not answer, or rejects the credentials.
 func TestDeniedWithoutAnswer(t *testing.T) {
 	refuses := serve(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who?", http.StatusUnauthorized) })
 	gone := &rest.Config{Host: "http://127.0.0.1:1", QPS: 1000, Burst: 1000}

@@ -21,10 +21,10 @@ func kubeRange(name string, cidrs ...string) *networkingv1.ServiceCIDR {
 	return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}}
 }
 
-// TestKubeRanges follows the ranges of ClusterIPs as they come and go.
+// TestKubeRanges adds and deletes ranges of ClusterIPs.
 func TestKubeRanges(t *testing.T) {
 	client := fake.NewClientset(kubeNode(), kubeService(), kubeRange("kubernetes", "10.96.0.0/12", "fd00:96::/112"))
-	h := hear(t, client)
+	h := newKube(t, client)
 	if got := fmt.Sprint(h.next().Node.ServiceCIDRs); got != "[10.96.0.0/12 fd00:96::/112]" {
 		t.Errorf("the ranges are %s", got)
 	}
@@ -43,12 +43,12 @@ func TestKubeRanges(t *testing.T) {
 	}
 }
 
-// TestKubeRangesNotServed serves although the server has no such kind, or does not tell.
+// TestKubeRangesNotServed checks that a server without the kind, and one that forbids to read it, are no fault.
 func TestKubeRangesNotServed(t *testing.T) {
 	resource := schema.GroupResource{Group: "networking.k8s.io", Resource: "servicecidrs"}
 	for name, c := range map[string]struct {
 		err  error
-		says []string
+		want []string // reasons of notices
 	}{
 		"an older server": {apierrors.NewNotFound(resource, ""), nil},
 		"an older role":   {apierrors.NewForbidden(resource, "", errors.New("no role")), []string{SourceForbidden}},
@@ -61,15 +61,15 @@ func TestKubeRangesNotServed(t *testing.T) {
 				return true, nil, c.err
 			})
 			client.PrependWatchReactor("servicecidrs", clienttesting.DefaultWatchReactor(nil, c.err))
-			h := hear(t, client)
+			h := newKube(t, client)
 			if u := h.next(); len(u.Set) != 1 || len(u.Node.ServiceCIDRs) > 0 {
 				t.Errorf("the first update is %+v", u)
 			}
 			if fault := h.source.Fault(); fault != "" {
-				t.Errorf("it counts as a fault: %s", fault)
+				t.Errorf("fault: %s", fault)
 			}
-			if got := h.reasons(); !slices.Equal(got, c.says) || asked != 1 {
-				t.Errorf("asked %d times, it says %v, want %v", asked, got, c.says)
+			if got := h.reasons(); !slices.Equal(got, c.want) || asked != 1 {
+				t.Errorf("%d requests, notices %v, want %v", asked, got, c.want)
 			}
 		})
 	}

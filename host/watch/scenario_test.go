@@ -11,9 +11,8 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// TestScenarios holds the host to what every dataplane is held to: from the
-// Kubernetes objects of a scenario it derives exactly the scenario's Services and
-// node.
+// TestScenarios checks that the host derives the Services and the node of each scenario of sdktest from its Kubernetes
+// objects.
 func TestScenarios(t *testing.T) {
 	for _, s := range sdktest.Scenarios() {
 		t.Run(s.Name, func(t *testing.T) {
@@ -28,7 +27,7 @@ func TestScenarios(t *testing.T) {
 			tracker.Synced()
 			u, _ := tracker.Cursor(sdk.Description{Name: "all", Features: sdk.Features}).Next()
 			if got, want := describe(u.Set), describe(s.Services); got != want {
-				t.Errorf("%s\ncomes to\n%s\nwant\n%s", s.Manifests, got, want)
+				t.Errorf("%s\nbecomes\n%s\nwant\n%s", s.Manifests, got, want)
 			}
 			if !u.Node.Equal(s.Node) {
 				t.Errorf("the node is\n%+v\nwant\n%+v", *u.Node, s.Node)
@@ -37,8 +36,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// facts are what an operator would have said to get this node, and to have Services take its
-// addresses as external IPs.
+// facts returns the settings for this node. Services may have its addresses as external IPs.
 func facts(n sdk.Node) track.Facts {
 	return track.Facts{
 		NodeName: n.Name, NodeAddrs: n.Addrs, NodePorts: n.NodePorts, Pods: n.Pods,

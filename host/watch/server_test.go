@@ -23,8 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// An apiServer has the objects of a small cluster at one revision. A watch hears nothing more, and ends
-// when others is called.
+// An apiServer has the objects of a small cluster at one revision. A watch sends no changes, and ends with
+// restore.
 type apiServer struct {
 	mu       sync.Mutex
 	revision int
@@ -36,7 +36,7 @@ func newAPIServer() *apiServer {
 	return &apiServer{revision: 1000, slice: kubeSlice("10.1.0.1"), ended: make(chan struct{})}
 }
 
-// restore makes another state and revision what the server has always had, and ends all watches.
+// restore replaces the state and the revision, and ends all watches.
 func (s *apiServer) restore(revision int, slice *discoveryv1.EndpointSlice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,8 +86,8 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestRestoredFromBackup has a server whose revision goes back, as after etcd was restored: what it has
-// now is followed, whether it is asked for lists or streams.
+// TestRestoredFromBackup checks that the state of a server is read again when its revision is lower, as after etcd
+// was restored, with lists and with streams.
 func TestRestoredFromBackup(t *testing.T) {
 	for _, lists := range []bool{true, false} {
 		server := newAPIServer()
@@ -99,7 +99,7 @@ func TestRestoredFromBackup(t *testing.T) {
 			client.Slices = inLists{client.Slices}
 		}
 		t.Cleanup(func() { server.restore(1, kubeSlice()) }) // so that the server can end
-		h := hearFrom(t, client)
+		h := newKubeOf(t, client)
 		if u := h.next(); !slices.Equal(endpoints(u), []string{"10.1.0.1:8080"}) {
 			t.Fatalf("the first update is %+v", u)
 		}
@@ -108,12 +108,12 @@ func TestRestoredFromBackup(t *testing.T) {
 			t.Fatalf("after the revision went back: %+v", u)
 		}
 		if got := h.reasons(); len(got) > 0 {
-			t.Errorf("told of %v", got)
+			t.Errorf("notices %v", got)
 		}
 	}
 }
 
-// TestPutOffDespiteRevision has a server that only answers which revision it is at: that is no success.
+// TestPutOffDespiteRevision checks that an answer to checkRevision alone does not count as success.
 func TestPutOffDespiteRevision(t *testing.T) {
 	config := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -134,17 +134,17 @@ func TestPutOffDespiteRevision(t *testing.T) {
 	var since []time.Time
 	for range 2 {
 		if _, err := lists.ListWithContextFunc(t.Context(), metav1.ListOptions{ResourceVersion: "7"}); err == nil {
-			t.Error("there is a list")
+			t.Error("list: no error")
 		}
 		since = append(since, l.fails)
 	}
 	if since[0].IsZero() || since[0] != since[1] {
-		t.Errorf("put off since %v", since)
+		t.Errorf("fails since %v", since)
 	}
 }
 
-// TestServerStops has a server that does not answer any more, and whose connections stay open, as one that
-// is stopped. The host says so when it takes the connection for lost, and not after another try.
+// TestServerStops stops a server whose connections stay open. The host reports it when the HTTP/2 connection is
+// lost, without waiting for another request.
 func TestServerStops(t *testing.T) {
 	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "1")
 	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "1")
@@ -161,18 +161,18 @@ func TestServerStops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := hearFrom(t, client)
+	h := newKubeOf(t, client)
 	h.next()
 	stop()
-	h.until("word that the connection is lost", func() bool { return h.source.Fault() != "" })
+	h.until("a fault", func() bool { return h.source.Fault() != "" })
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if n := h.notices[0]; n.Reason != SourceUnreachable || !strings.Contains(n.Message, "client connection lost; what is served stays as it is; last heard ") {
-		t.Errorf("said %+v", n)
+		t.Errorf("reported %+v", n)
 	}
 }
 
-// stoppable passes on to an address what comes in at front, until stop. Then it still accepts.
+// stoppable forwards connections from front to an address until stop. After that it only accepts them.
 func stoppable(t *testing.T, to string) (front string, stop func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -208,7 +208,7 @@ func stoppable(t *testing.T, to string) (front string, stop func()) {
 	return l.Addr().String(), halt
 }
 
-// TestDialsInTurn has two servers by one name: a connection after one to the first is to the second.
+// TestDialsInTurn checks that connections to a name with two addresses alternate.
 func TestDialsInTurn(t *testing.T) {
 	first, err := net.Listen("tcp", "127.0.0.2:0")
 	if err != nil {
@@ -228,7 +228,7 @@ func TestDialsInTurn(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := conn.RemoteAddr().String(); got != want.Addr().String() {
-			t.Errorf("dialled %s, want %s", got, want.Addr())
+			t.Errorf("dialed %s, want %s", got, want.Addr())
 		}
 		_ = conn.Close()
 	}

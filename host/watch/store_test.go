@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestStoreReplace relists: what is new comes before what is gone.
+// TestStoreReplace checks that a list is passed on before the deletions.
 func TestStoreReplace(t *testing.T) {
 	var story []string
 	h := &store{
@@ -32,14 +32,14 @@ func TestStoreReplace(t *testing.T) {
 	if err := errors.Join(steps...); err != nil {
 		t.Fatal(err)
 	}
-	slices.Sort(story[7:]) // two that are gone at once, in any order
+	slices.Sort(story[7:]) // deletions have no order
 	want := []string{"set a", "set b", "gone ns1/a", "set c", "set c", "set d", "gone ns1/b", "gone ns1/c", "gone ns1/d"}
 	if !slices.Equal(story, want) {
-		t.Errorf("told %v\nwant %v", story, want)
+		t.Errorf("got %v\nwant %v", story, want)
 	}
 }
 
-// TestTrim keeps what the tracker reads.
+// TestTrim checks that the fields that the tracker reads remain.
 func TestTrim(t *testing.T) {
 	const at = corev1.EndpointsLastChangeTriggerTime
 	slice := kubeSlice("10.1.0.1")
@@ -49,6 +49,6 @@ func TestTrim(t *testing.T) {
 	slice.Annotations = map[string]string{at: "then", corev1.LastAppliedConfigAnnotation: "all of it"}
 	slice.Endpoints[0].TargetRef = &corev1.ObjectReference{Name: "pod"}
 	if got, err := trim(slice); err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("left with %+v, want %+v (%v)", got, want, err)
+		t.Errorf("got %+v, want %+v (%v)", got, want, err)
 	}
 }
