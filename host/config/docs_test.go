@@ -137,14 +137,14 @@ func everyField() *Host {
 		case reflect.Float64:
 			v.SetFloat(1)
 		case reflect.Slice:
-			v.Set(reflect.MakeSlice(v.Type(), 0, 0)) // others are null
+			v.Set(reflect.MakeSlice(v.Type(), 0, 0)) // a nil slice is null
 		}
 	}
 	fill(reflect.ValueOf(h).Elem())
 	return h
 }
 
-// TestDocsExamples checks the file and the complaints that the docs show.
+// TestDocsExamples checks the files and the errors that the docs show.
 func TestDocsExamples(t *testing.T) {
 	text, err := os.ReadFile(docs)
 	if err != nil {
@@ -152,20 +152,20 @@ func TestDocsExamples(t *testing.T) {
 	}
 	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		if _, err := Parse("docs.yaml", []byte(m[1]), nil); err != nil {
-			t.Errorf("an example in the docs is wrong: %v", err)
+			t.Errorf("an example in the docs is refused: %v", err)
 		}
 	}
 	_, err = Parse("host.yaml", []byte(head+"mod: ipvs\nclusterCIDR: 10.244.0.0/16\nsyncPeriod: 30\nlogging: {level: loud}\n"), nil)
 	if err == nil {
-		t.Fatal("the wrong file is taken")
+		t.Fatal("the file with errors is accepted")
 	}
 	if !strings.Contains(string(text), "\n"+err.Error()+"\n") {
-		t.Errorf("the docs do not show\n%v", err)
+		t.Errorf("the docs lack\n%v", err)
 	}
 }
 
-// TestChartSchema: the chart takes each field in config, other than those that it sets itself, and no other
-// one. The chart refuses a misspelled field before it reaches a node.
+// TestChartSchema checks that the schema of the chart has the fields of the config except those that the chart sets, so
+// that the chart refuses a misspelled field.
 func TestChartSchema(t *testing.T) {
 	const file = "../../charts/pointsman/values.schema.json"
 	object := func() map[string]any {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A follow is a host that runs on a file which a test does things to.
+// A follow is a Follower with its file.
 type follow struct {
 	t    *testing.T
 	path string
@@ -31,8 +31,8 @@ func (f *follow) write(text string) {
 	}
 }
 
-// says is what comes of looking until nothing more does, in words.
-func (f *follow) says() string {
+// looks returns the results of several looks as text.
+func (f *follow) looks() string {
 	f.t.Helper()
 	var all []string
 	for range 4 {
@@ -49,16 +49,16 @@ func (f *follow) says() string {
 	return strings.Join(all, "; ")
 }
 
-func (f *follow) want(said string, period time.Duration, stale bool) {
+func (f *follow) want(want string, period time.Duration, stale bool) {
 	f.t.Helper()
-	if got := f.says(); got != said {
-		f.t.Errorf("looking came to %q, want %q", got, said)
+	if got := f.looks(); got != want {
+		f.t.Errorf("got %q, want %q", got, want)
 	}
 	if got := f.Host().SyncPeriod.Duration; got != period {
 		f.t.Errorf("syncPeriod is %s, want %s", got, period)
 	}
-	if got := f.State(); (got.Err != nil) != stale {
-		f.t.Errorf("stale: %v", got.Err)
+	if err := f.State().Err; (err != nil) != stale {
+		f.t.Errorf("the error is %v", err)
 	}
 }
 
@@ -72,23 +72,20 @@ func TestFollow(t *testing.T) {
 		{"nothing happens", func(f *follow) {
 			f.want("", 10*time.Second, false)
 		}},
-		{"a field that is live", func(f *follow) {
+		{"a live field", func(f *follow) {
 			f.write(better)
 			f.want("applied [syncPeriod] pending []", 20*time.Second, false)
 			f.want("", 20*time.Second, false)
 		}},
-		{"a comment, and another spelling, change nothing", func(f *follow) {
+		{"a comment and another spelling", func(f *follow) {
 			f.write(head + "syncPeriod: 10000ms # a remark\nplugins: {}\n")
 			f.want("applied [] pending []", 10*time.Second, false)
 		}},
-		{"fields that need a restart wait for it", func(f *follow) {
+		{"fields that need a restart", func(f *follow) {
 			f.write(better + "mode: ipvs\nplugins: {ipvs: {options: {scheduler: lc}}}\nlogging: {level: debug, format: json}\n")
 			f.want("applied [logging.level mode plugins.ipvs.options syncPeriod] pending [logging.format]", 20*time.Second, false)
 			if h := f.Host(); h.Mode != "ipvs" || h.Logging.Format != "text" || h.Logging.Level != "debug" || len(h.Plugins) != 1 {
-				f.t.Errorf("in force is %s", mustJSON(f.t, h))
-			}
-			if got := fmt.Sprint(f.State().Pending); got != "[logging.format]" {
-				f.t.Errorf("status has pending %s", got)
+				f.t.Errorf("the settings are %s", mustJSON(f.t, h))
 			}
 			f.write(better) // ipvs is in use now
 			f.want("applied [logging.level mode plugins.ipvs.options] pending []", 20*time.Second, false)
@@ -97,12 +94,12 @@ func TestFollow(t *testing.T) {
 			f.write(better + "plugins: {iptables: {options: {localhostNodePorts: false}}}\n")
 			f.want("applied [plugins.iptables.options syncPeriod] pending []", 20*time.Second, false)
 			if got := string(f.Host().Plugins["iptables"].Options); got != `{"localhostNodePorts":false}` {
-				f.t.Errorf("in force is %s", got)
+				f.t.Errorf("the options are %s", got)
 			}
 			f.write(better + "plugins: {iptables: {address: \"unix:///run/a.sock\", options: {localhostNodePorts: true}}}\n")
 			f.want("applied [] pending [plugins.iptables.address plugins.iptables.options]", 20*time.Second, false)
 			if got := f.Host().Plugins["iptables"]; string(got.Options) != `{"localhostNodePorts":false}` || got.Address != "" {
-				f.t.Errorf("in force is %+v", got)
+				f.t.Errorf("the plugin is %+v", got)
 			}
 			f.write(better)
 			f.want("applied [plugins.iptables.options] pending []", 20*time.Second, false)
@@ -119,59 +116,53 @@ func TestFollow(t *testing.T) {
 			f.write(better)
 			f.want("applied [syncPeriod] pending []", 20*time.Second, false)
 		}},
-		{"of the modes that auto may stand for the options change", func(f *follow) {
+		{"options of the modes for auto", func(f *follow) {
 			f.write(better + "mode: auto\n")
 			f.want("applied [mode syncPeriod] pending []", 20*time.Second, false)
 			f.write(better + "mode: auto\nplugins: {ipvs: {options: {scheduler: lc}}, nftables: {options: {protect: never}}}\n")
 			f.want("applied [plugins.ipvs.options plugins.nftables.options] pending []", 20*time.Second, false)
 		}},
-		{"a wrong file, then the same one again, then a good one", func(f *follow) {
+		{"a file with an error, then with another one, then a valid file", func(f *follow) {
 			f.write(head + "syncPeriode: 20s\n")
 			f.want(`refused: host.yaml: syncPeriode: unknown field; try: pointsman config defaults, which prints every field`, 10*time.Second, true)
 			since := f.State().Since
 			f.write(head + "syncPeriode: 30s\n")
 			f.want(`refused: host.yaml: syncPeriode: unknown field; try: pointsman config defaults, which prints every field`, 10*time.Second, true)
 			if got := f.State().Since; got != since {
-				f.t.Errorf("stale since %s, and not since %s", got, since)
+				f.t.Errorf("the error began at %s, want %s", got, since)
 			}
 			f.want("", 10*time.Second, true)
 			f.write(better)
 			f.want("applied [syncPeriod] pending []", 20*time.Second, false)
 		}},
-		{"a file cut to nothing is not a file of defaults", func(f *follow) {
+		{"an empty file", func(f *follow) {
 			if err := os.Truncate(f.path, 0); err != nil {
 				f.t.Fatal(err)
 			}
 			f.want("refused: host.yaml: has apiVersion \"\" and kind \"\"; try: apiVersion: pointsman.dev/v1alpha1 and kind: HostConfig, as pointsman config defaults prints", 10*time.Second, true)
 		}},
-		{"gone, and back as it was", func(f *follow) {
+		{"deleted and restored", func(f *follow) {
 			f.remove()
 			f.want("refused: read config: stat host.yaml: no such file or directory", 10*time.Second, true)
 			f.write(good)
 			f.want("applied [] pending []", 10*time.Second, false)
 		}},
-		{"gone, and back as another", func(f *follow) {
-			f.remove()
-			f.want("refused: read config: stat host.yaml: no such file or directory", 10*time.Second, true)
-			f.write(better)
-			f.want("applied [syncPeriod] pending []", 20*time.Second, false)
-		}},
-		{"a folder in its place", func(f *follow) {
+		{"replaced by a folder", func(f *follow) {
 			f.remove()
 			if err := os.Mkdir(f.path, 0o755); err != nil {
 				f.t.Fatal(err)
 			}
 			f.want("refused: read config: host.yaml is not a regular file", 10*time.Second, true)
 		}},
-		{"an editor in the middle of writing is waited for", func(f *follow) {
+		{"an editor in the middle of writing", func(f *follow) {
 			f.write(better[:len(better)-4]) // syncPeriod: 20 → and nothing after it
 			if c, ok := f.Look(false); ok {
-				f.t.Errorf("half a file came to %+v", c)
+				f.t.Errorf("half of a file: %+v", c)
 			}
 			f.write(better)
 			f.want("applied [syncPeriod] pending []", 20*time.Second, false)
 		}},
-		{"replaced by renaming another over it", func(f *follow) {
+		{"replaced by rename", func(f *follow) {
 			other := f.path + ".new"
 			if err := os.WriteFile(other, []byte(better), 0o644); err != nil {
 				f.t.Fatal(err)
@@ -192,7 +183,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestReload: what a user says is whole counts at the first look, also where nothing changed.
+// TestReload checks that reload reports the first look, also if nothing has changed.
 func TestReload(t *testing.T) {
 	f := newFollow(t, write(t, "syncPeriod: 10s\n"))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -211,10 +202,10 @@ func TestReload(t *testing.T) {
 		select {
 		case c := <-changes:
 			if got := fmt.Sprint(c.Applied, " ", c.Err); got != tc.want {
-				t.Errorf("%q came to %s, want %s", tc.body, got, tc.want)
+				t.Errorf("%q: got %s, want %s", tc.body, got, tc.want)
 			}
 		case <-ctx.Done():
-			t.Fatalf("%q: reloading came to nothing", tc.body)
+			t.Fatalf("%q: reload reports nothing", tc.body)
 		}
 	}
 }
@@ -236,8 +227,7 @@ func (f *follow) remove() {
 	}
 }
 
-// A kubelet replaces a ConfigMap by pointing a symlink at another folder; for a
-// moment it may point nowhere.
+// TestFollowConfigMap replaces the symlink of a ConfigMap's volume, which may point nowhere for a moment.
 func TestFollowConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	version := func(name, body string) {
@@ -272,22 +262,7 @@ func TestFollowConfigMap(t *testing.T) {
 	f.want("applied [syncPeriod] pending []", 10*time.Second, false)
 }
 
-func TestFollowUnreadable(t *testing.T) {
-	if os.Getuid() == 0 {
-		t.Skip("needs not to be root: root may read every file")
-	}
-	f := newFollow(t, write(t, "syncPeriod: 10s\n"))
-	if err := os.Chmod(f.path, 0); err != nil {
-		t.Fatal(err)
-	}
-	f.want("refused: read config: open host.yaml: permission denied", 10*time.Second, true)
-	if err := os.Chmod(f.path, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	f.want("applied [] pending []", 10*time.Second, false)
-}
-
-// Run tells of what it finds, and ends with its context.
+// TestRun checks that Run reports a change and ends with its context.
 func TestRun(t *testing.T) {
 	f := newFollow(t, write(t, "syncPeriod: 10s\n"))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -299,11 +274,11 @@ func TestRun(t *testing.T) {
 		}
 	})
 	if ctx.Err() != context.Canceled {
-		t.Error("the change was not found")
+		t.Error("the change was not reported")
 	}
 }
 
-// What came by flag stays, whatever the file says later.
+// TestFollowKeepsFlags checks that a flag overrides changes of the file.
 func TestFollowKeepsFlags(t *testing.T) {
 	flags := flagSet(t, "--log-level=trace")
 	path := write(t, "logging: {level: info}\n")
@@ -313,6 +288,6 @@ func TestFollowKeepsFlags(t *testing.T) {
 	}
 	f.Look(false)
 	if c, ok := f.Look(false); !ok || fmt.Sprint(c.Applied) != "[syncPeriod]" || c.Host.Logging.Level != "trace" {
-		t.Errorf("came to %v, %v", c.Applied, ok)
+		t.Errorf("applied %v, %v", c.Applied, ok)
 	}
 }

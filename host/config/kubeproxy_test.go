@@ -15,8 +15,8 @@ import (
 	kubeproxy "k8s.io/kube-proxy/config/v1alpha1"
 )
 
-// TestKubeProxy loads kube-proxy's own files and compares the fields that differ from the
-// defaults, and every warning, with the text beside it.
+// TestKubeProxy loads files of kube-proxy, and compares the fields that differ from the defaults, and the warnings, with
+// the text beside each file.
 func TestKubeProxy(t *testing.T) {
 	files, err := filepath.Glob("testdata/kubeproxy/*.yaml")
 	if err != nil || len(files) < 2 {
@@ -38,8 +38,7 @@ func TestKubeProxy(t *testing.T) {
 	}
 }
 
-// TestKubeProxyFields goes through kube-proxy's own definition: each field has a
-// place here, or is one of those that are known to have none.
+// TestKubeProxyFields checks that each field of kube-proxy's type has a counterpart, or is known to have none.
 func TestKubeProxyFields(t *testing.T) {
 	without := []string{"clientConnection.acceptContentTypes", "clientConnection.contentType", "logging.flushFrequency", "featureGates", "winkernel", "windowsRunAsService", "portRange", "showHiddenMetricsForVersion", "logging.verbosity", "logging.vmodule", "logging.options"}
 	var visit func(path string, t reflect.Type)
@@ -49,7 +48,7 @@ func TestKubeProxyFields(t *testing.T) {
 		}
 		if typ.Kind() != reflect.Struct || typ == reflect.TypeFor[metav1.Duration]() {
 			if here, _ := fromKubeProxyField(path, "iptables", DetectClusterCIDR); !isField(here) {
-				t.Errorf("kube-proxy's %s is %s, which is no field", path, here)
+				t.Errorf("kube-proxy's %s becomes the unknown field %s", path, here)
 			}
 			return
 		}
@@ -63,12 +62,12 @@ func TestKubeProxyFields(t *testing.T) {
 	visit("", reflect.TypeFor[kubeproxy.KubeProxyConfiguration]())
 	for _, path := range without {
 		if here, _ := fromKubeProxyField(path, "iptables", DetectClusterCIDR); isField(here) {
-			t.Errorf("kube-proxy's %s is %s, and it has no counterpart", path, here)
+			t.Errorf("kube-proxy's %s becomes %s; want no counterpart", path, here)
 		}
 	}
 }
 
-// TestKubeProxyFile is at hand as JSON, and no other file is.
+// TestKubeProxyFile checks From.KubeProxy.
 func TestKubeProxyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kube-proxy.yaml")
 	if err := os.WriteFile(path, []byte("apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\nipvs: {scheduler: rr}\n"), 0o600); err != nil {
@@ -79,7 +78,7 @@ func TestKubeProxyFile(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 	if got := mustLoad(t, "", nil).From.KubeProxy; got != nil {
-		t.Errorf("no file is %s", got)
+		t.Errorf("without a file: %s", got)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 
 const head = "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\n"
 
-// write puts a host's file into a folder of its own; body is what follows the kind.
+// write writes a config file into a new folder. body follows the kind.
 func write(t *testing.T, body string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "host.yaml")
@@ -67,9 +67,9 @@ func mustJSON(t *testing.T, v any) string {
 	return string(data)
 }
 
-var update = flag.Bool("update", false, "write what is said now into testdata; read the diff before you keep it")
+var update = flag.Bool("update", false, "write the results to testdata; read the diff before you commit it")
 
-// golden compares got with the content of file, or with -update writes it there.
+// golden compares got with the content of file. With -update it writes got to file.
 func golden(t *testing.T, file, got string) {
 	t.Helper()
 	if *update {
@@ -87,8 +87,7 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
-// TestWrong loads each file of testdata/wrong and compares all that is said about
-// it with the text beside it: what a user reads is part of the product.
+// TestWrong loads each file in testdata/wrong, and compares the errors with the text beside it.
 func TestWrong(t *testing.T) {
 	files, err := filepath.Glob("testdata/wrong/*.yaml")
 	if err != nil || len(files) < 20 {
@@ -105,7 +104,7 @@ func TestWrong(t *testing.T) {
 	}
 }
 
-// TestPrecedence: a flag goes before the environment, that before the file, that before the default.
+// TestPrecedence checks that flags take precedence over the environment, the file and the defaults, in this order.
 func TestPrecedence(t *testing.T) {
 	file := `
 mode: file
@@ -153,16 +152,16 @@ plugins: {my-plane: {path: /file/plane, options: {a: 1}}}
 			setenv(t, tc.env)
 			h := mustLoad(t, write(t, file), flagSet(t, strings.Fields(tc.flag)...))
 			if got := string(leaves(h)[tc.field]); got != tc.want {
-				t.Errorf("is %s, want %s", got, tc.want)
+				t.Errorf("the value is %s, want %s", got, tc.want)
 			}
 			if got := filepath.Base(h.Problem(tc.field, "", "").Where); got != filepath.Base(tc.where) {
-				t.Errorf("is from %s, want %s", got, tc.where)
+				t.Errorf("the value is from %s, want %s", got, tc.where)
 			}
 		})
 	}
 }
 
-// TestWrongOutside: flags and the environment are checked as strictly as a file, and named.
+// TestWrongOutside checks errors in flags and variables.
 func TestWrongOutside(t *testing.T) {
 	t.Setenv("POINTSMAN_SYNCPERIOD", "30")
 	t.Setenv("POINTSMAN_OOMSCOREADJ", "low")
@@ -181,14 +180,14 @@ env POINTSMAN_SYNCPERIOD: syncPeriod: want a time with its unit, such as 30s or 
 	}
 }
 
-// TestWrongInFileAlone: a value of the file is refused also where a flag overrides it.
+// TestWrongInFileAlone checks that a value in the file is refused even if a flag overrides it.
 func TestWrongInFileAlone(t *testing.T) {
 	if _, err := Load(write(t, "logging: {level: 5}\n"), flagSet(t, "--log-level=info")); err == nil || !strings.Contains(err.Error(), "logging.level: want text, not 5") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// TestWarnings: what is odd, and what looks like a setting and is none.
+// TestWarnings checks the warnings about variables and about missing ranges of pods.
 func TestWarnings(t *testing.T) {
 	for _, name := range []string{"POINTSMAN_SYNC_PERIOD", "POINTSMAN_PLUGINS_IPTABLES_OPTIONS", "POINTSMAN_PLUGINS__X_PATH", "POINTSMAN_SERVICE_HOST", "POINTSMAN_METRICS_PORT_80_TCP_ADDR", "POINTSMAN_LOG_LEVEL"} {
 		t.Setenv(name, "x")
@@ -205,12 +204,12 @@ func TestWarnings(t *testing.T) {
 		}
 		slices.Sort(got)
 		if strings.Join(got, "|") != want {
-			t.Errorf("%q: warns %q, want %s", body, got, want)
+			t.Errorf("%q: warnings %q, want %s", body, got, want)
 		}
 	}
 }
 
-// TestOptions: options reach the plugin as they were written, in JSON.
+// TestOptions checks that options are converted to JSON without changes.
 func TestOptions(t *testing.T) {
 	h := mustLoad(t, write(t, `
 plugins:
@@ -224,7 +223,7 @@ plugins:
       nothing: null
       text: "5"
   none: {options: {}}
-  unsaid: {options: }
+  unset: {options: }
   named: {}
 `), nil)
 	want := `{"10.0.0.0/8":{"x.y":1},"big":18446744073709551615,"excludeCIDRs":["10.0.0.0/8"],"nothing":null,"since":"2026-01-01","strictARP":true,"text":"5"}`
@@ -234,37 +233,37 @@ plugins:
 	if got := string(h.Plugins["none"].Options); got != "{}" {
 		t.Errorf("empty options are %q", got)
 	}
-	if got := h.Plugins["unsaid"].Options; got != nil {
-		t.Errorf("no options are %q", got)
+	if got := h.Plugins["unset"].Options; got != nil {
+		t.Errorf("unset options are %q", got)
 	}
-	if _, shown := h.Plugins["named"]; !shown {
-		t.Error("a plugin without settings is not there")
+	if _, ok := h.Plugins["named"]; !ok {
+		t.Error("a plugin without settings is missing")
 	}
 }
 
-// TestPublic: of options only the names are shown.
+// TestPublic checks that the values of options are hidden.
 func TestPublic(t *testing.T) {
 	h := mustLoad(t, write(t, "plugins: {x: {path: /x, options: {apiToken: hush, depth: 7, deep: [{key: \"hu\\\"sh\"}]}}, other: {path: /y}}\n"), nil)
 	public, hidden := h.Public()
 	want := `{"other":{"path":"/y"},"x":{"path":"/x","options":{"apiToken":"(secret)","deep":"(secret)","depth":"(secret)"}}}`
 	if got := mustJSON(t, public.Plugins); got != want {
-		t.Errorf("shows %s, want %s", got, want)
+		t.Errorf("public plugins %s, want %s", got, want)
 	}
 	slices.Sort(hidden)
 	if want := []string{`hu"sh`, "hush", "key"}; !slices.Equal(hidden, want) {
-		t.Errorf("hides %q, want %q", hidden, want)
+		t.Errorf("hidden %q, want %q", hidden, want)
 	}
 }
 
-// TestSource: the last layer that names a source decides.
+// TestSource checks that the last layer that names a source decides.
 func TestSource(t *testing.T) {
 	for _, tc := range []struct{ name, body, env, flag, want string }{
-		{"none: a cluster, as a pod", "", "", "", `{"kubernetes":{"kubeconfig":""}}`},
+		{"none", "", "", "", `{"kubernetes":{"kubeconfig":""}}`},
 		{"a cluster", "source: {kubernetes: }", "", "", `{"kubernetes":{"kubeconfig":""}}`},
 		{"a kubeconfig", "source: {kubernetes: {kubeconfig: /k}}", "", "", `{"kubernetes":{"kubeconfig":"/k"}}`},
 		{"files", "source: {files: {path: /srv}}", "", "", `{"files":{"path":"/srv"}}`},
-		{"the environment goes before the file", "source: {kubernetes: {kubeconfig: /k}}", "POINTSMAN_SOURCE_FILES_PATH=/env", "", `{"files":{"path":"/env"}}`},
-		{"a flag goes before both", "source: {files: {path: /srv}}", "POINTSMAN_SOURCE_FILES_PATH=/env", "--kubeconfig=/flag", `{"kubernetes":{"kubeconfig":"/flag"}}`},
+		{"the environment overrides the file", "source: {kubernetes: {kubeconfig: /k}}", "POINTSMAN_SOURCE_FILES_PATH=/env", "", `{"files":{"path":"/env"}}`},
+		{"a flag overrides both", "source: {files: {path: /srv}}", "POINTSMAN_SOURCE_FILES_PATH=/env", "--kubeconfig=/flag", `{"kubernetes":{"kubeconfig":"/flag"}}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			setenv(t, tc.env)
@@ -275,8 +274,8 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestRelativePaths: a relative path begins where it is written: at the file's folder, or, in a flag,
-// where the host is started.
+// TestRelativePaths checks that a relative path is resolved against the folder of the file, or in a flag against the
+// working directory.
 func TestRelativePaths(t *testing.T) {
 	path := write(t, "source: {files: {path: demo}}\npluginDirs: [../bin, /abs]\nadminSocket: p.sock\nplugins: {acme: {path: ./acme}}\n")
 	h := mustLoad(t, path, flagSet(t, "--state-dir=state"))
@@ -292,7 +291,7 @@ func TestRelativePaths(t *testing.T) {
 	}
 }
 
-// TestValues: what of a value is written in another way than it is used.
+// TestValues checks values that are converted.
 func TestValues(t *testing.T) {
 	h := mustLoad(t, write(t, "nodePortAddresses: [10.1.2.3/8, fd00::/8]\ndetectLocal: {clusterCIDRs: [10.1.0.1/16]}\nhealthzBindAddress: 192.0.2.1\nmetricsBindAddress: 2001:db8::1\n"), nil)
 	ranges, primary := h.NodePorts()
@@ -308,7 +307,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestNoFile: an error about a file that cannot be read names it, and nothing blocks.
+// TestNoFile checks the errors for a file that cannot be read.
 func TestNoFile(t *testing.T) {
 	dir := t.TempDir()
 	for path, want := range map[string]string{
@@ -316,13 +315,13 @@ func TestNoFile(t *testing.T) {
 		dir:                                "is not a regular file",
 	} {
 		if _, err := Load(path, nil); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
-			t.Errorf("load %s: %v, want it named and %q", path, err, want)
+			t.Errorf("load %s: %v, want the path and %q", path, err, want)
 		}
 	}
 }
 
-// TestConfigs loads every host's file that comes with Pointsman. The copy of the defaults there is what is
-// printed, and brings about what no file does.
+// TestConfigs loads the files in configs. defaults.yaml must equal the printed defaults, have every field, and be the same
+// as no file.
 func TestConfigs(t *testing.T) {
 	files, err := filepath.Glob("../../configs/*.yaml")
 	if err != nil || len(files) < 3 {
@@ -349,7 +348,7 @@ func TestConfigs(t *testing.T) {
 	}
 }
 
-// TestWindows: the defaults have no path of another system there.
+// TestWindows checks that the defaults for Windows have the paths of that system only.
 func TestWindows(t *testing.T) {
 	file, text := places("windows", func(name string) string { return map[string]string{"ProgramData": `D:\Bob's data`}[name] })
 	for _, want := range []string{
@@ -360,12 +359,12 @@ func TestWindows(t *testing.T) {
 		`pluginDirs: ["C:\\Program Files\\Pointsman"]`,
 	} {
 		if !strings.Contains(text, "\n"+want+"\n") {
-			t.Errorf("they lack %q", want)
+			t.Errorf("the defaults lack %q", want)
 		}
 	}
 	for _, place := range []string{" /run/", " /var/", "[/usr/"} {
 		if strings.Contains(text, place) {
-			t.Errorf("they have a place in %s", place)
+			t.Errorf("the defaults have a path in %s", place)
 		}
 	}
 	if file != `D:\Bob's data\Pointsman\host.yaml` {
@@ -373,12 +372,12 @@ func TestWindows(t *testing.T) {
 	}
 	h := new(Host)
 	if h.decode([]byte(text)) == nil || h.From.problems != nil {
-		t.Errorf("they cannot be read: %v", h.From.problems)
+		t.Errorf("the defaults are refused: %v", h.From.problems)
 	}
 }
 
-// FuzzParse: no file makes reading panic or hang; what is wrong is always said; and
-// a file that is taken, shown, and read again means the same.
+// FuzzParse checks that no file makes Parse panic or hang, that errors have a text, and that valid settings which are
+// shown and parsed again are the same.
 func FuzzParse(f *testing.F) {
 	for _, pattern := range []string{"testdata/*/*.yaml", "*.yaml", "../../configs/*.yaml"} {
 		files, err := filepath.Glob(pattern)
@@ -397,17 +396,17 @@ func FuzzParse(f *testing.F) {
 		h, err := Parse("/fuzz.yaml", data, nil)
 		if err != nil {
 			if text := err.Error(); text == "" || !utf8.ValidString(text) {
-				t.Errorf("says %q", text)
+				t.Errorf("the error is %q", text)
 			}
 			return
 		}
 		shown := mustJSON(t, h)
 		again, err := Parse("/again.yaml", []byte(shown), nil)
 		if err != nil {
-			t.Fatalf("what is shown is not taken:\n%v\n%s", err, shown)
+			t.Fatalf("the shown settings are refused:\n%v\n%s", err, shown)
 		}
 		if got := mustJSON(t, again); got != shown {
-			t.Errorf("what is shown:\n%s\nbecomes\n%s", shown, got)
+			t.Errorf("the shown settings\n%s\nbecome\n%s", shown, got)
 		}
 	})
 }

@@ -68,7 +68,9 @@ type kubeHarness struct {
 }
 
 // newKube runs a source on a fake API server until the test ends.
-func newKube(t *testing.T, client *fake.Clientset) *kubeHarness { return newKubeOf(t, clientOf(client)) }
+func newKube(t *testing.T, client *fake.Clientset) *kubeHarness {
+	return newKubeOf(t, clientOf(client))
+}
 
 func newKubeOf(t *testing.T, client *Client) *kubeHarness {
 	return newKubeFor(t, client, sdk.Description{Name: "test", Features: []sdk.Feature{sdk.FeatureIPv4}})
