@@ -102,36 +102,25 @@ describe and check answer in JSON, and cleanup with -o json. It exits 0 when all
 `, c.binary(), c.description.Name, addressForm)
 }
 
-// flags parses the verb's flags, and accepts no other words.
-func (c cli) flags(verb string, args []string, define func(*flag.FlagSet)) error {
+// flags parses -o and the flags that define adds, accepts no other words, and reports whether JSON is requested.
+func (c cli) flags(verb string, args []string, define func(*flag.FlagSet)) (asJSON bool, err error) {
 	set := flag.NewFlagSet(verb, flag.ContinueOnError)
 	set.SetOutput(io.Discard)
+	output := set.String("o", "text", "")
 	define(set)
-	err := set.Parse(args)
-	if err == nil && set.NArg() > 0 {
+	if err = set.Parse(args); err == nil && set.NArg() > 0 {
 		err = fmt.Errorf("unexpected %q", set.Arg(0))
+	} else if err == nil && *output != "text" && *output != "json" {
+		err = fmt.Errorf("-o %q is neither text nor json", *output)
 	}
 	if err != nil {
-		return usageError(fmt.Sprintf("%s %s: %v; try: %s --help", c.binary(), verb, err, c.binary()))
+		err = usageError(fmt.Sprintf("%s %s: %v; try: %s --help", c.binary(), verb, err, c.binary()))
 	}
-	return nil
-}
-
-// outputFlags parses the verb's flags and -o, and reports whether JSON is requested.
-func (c cli) outputFlags(verb string, args []string, define func(*flag.FlagSet)) (asJSON bool, err error) {
-	var output string
-	err = c.flags(verb, args, func(f *flag.FlagSet) {
-		f.StringVar(&output, "o", "text", "text or json")
-		define(f)
-	})
-	if err == nil && output != "text" && output != "json" {
-		err = usageError(fmt.Sprintf("%s %s: -o %q is neither text nor json", c.binary(), verb, output))
-	}
-	return output == "json", err
+	return *output == "json", err
 }
 
 func (c cli) describe(args []string) error {
-	if _, err := c.outputFlags("describe", args, func(*flag.FlagSet) {}); err != nil {
+	if _, err := c.flags("describe", args, func(*flag.FlagSet) {}); err != nil {
 		return err
 	}
 	d := c.description
@@ -169,7 +158,7 @@ type checked struct {
 // check runs Configure, which only reads the node.
 func (c cli) check(ctx context.Context, args []string) error {
 	var options string
-	_, err := c.outputFlags("check", args, func(f *flag.FlagSet) { f.StringVar(&options, "options", "{}", "JSON") })
+	_, err := c.flags("check", args, func(f *flag.FlagSet) { f.StringVar(&options, "options", "{}", "JSON") })
 	if err != nil {
 		return err
 	}
@@ -252,7 +241,7 @@ type cleaned struct {
 
 func (c cli) cleanup(ctx context.Context, args []string) error {
 	var l sdk.Leftovers
-	asJSON, err := c.outputFlags("cleanup", args, func(f *flag.FlagSet) {
+	asJSON, err := c.flags("cleanup", args, func(f *flag.FlagSet) {
 		f.BoolVar(&l.KubeProxy, "kube-proxy", false, "")
 		f.BoolVar(&l.DryRun, "dry-run", false, "")
 	})

@@ -37,8 +37,7 @@ func (c cli) listen(args []string) error {
 		return usageError(fmt.Sprintf("%s --listen: %v", c.binary(), err))
 	}
 	on := socket{address: address}
-	err := c.flags("--listen", args, func(f *flag.FlagSet) { f.Func("allow-uid", "", on.allow) })
-	if err != nil {
+	if _, err := c.flags("--listen", args, func(f *flag.FlagSet) { f.Func("allow-uid", "", on.allow) }); err != nil {
 		return err
 	}
 	return listenAndServe(newServer(c.description, c.dataplane), on, c.stderr)
