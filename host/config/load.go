@@ -278,7 +278,6 @@ func (h *Host) merge(file map[string]json.RawMessage, flags *pflag.FlagSet) {
 	}
 	cmp.Or(flags, &pflag.FlagSet{}).VisitAll(func(f *pflag.Flag) { // Visit would skip the flags of a parent command
 		if path := f.Annotations[setsField]; path != nil && f.Changed {
-			delete(env, path[0])
 			given[path[0]], h.From.outside[path[0]] = jsonOf(path[0], f.Value.String()), "flag --"+f.Name
 		}
 	})
