@@ -156,7 +156,7 @@ func TestServerStops(t *testing.T) {
 	t.Cleanup(behind.CloseClientConnections)
 	front, stop := stoppable(t, behind.Listener.Addr().String())
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	write(t, file, `{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "https://`+front+`", insecure-skip-tls-verify: true}}], contexts: [{name: c, context: {cluster: c}}]}`)
+	write(t, file, kubeconfig("https://"+front, "t"))
 	client, err := Connect(Connection{Kubeconfig: file, QPS: 50, Burst: 100, Observe: func(Request) {}})
 	if err != nil {
 		t.Fatal(err)
