@@ -139,7 +139,7 @@ func (r *Remote) Sync(ctx context.Context, u sdk.Update) (result sdk.Result, err
 		if err != nil && !errors.Is(err, io.EOF) { // EOF: the plugin's answer says why
 			return err
 		}
-		return receive(stream, maxFailures, (*pb.ResultChunk).GetFailed, decodeFailure, collect(&result.Failed))
+		return receive(maxFailures, (*pb.ResultChunk).GetFailed, decodeFailure, collect(&result.Failed))(stream, nil)
 	})
 	if err != nil {
 		return sdk.Result{}, err
@@ -158,12 +158,9 @@ func (r *Remote) SetRole(ctx context.Context, role sdk.Role) error {
 // Cleanup implements sdk.Dataplane. After an error it still returns what was removed.
 func (r *Remote) Cleanup(ctx context.Context, l sdk.Leftovers) (removed []string, err error) {
 	err = r.call(ctx, "Cleanup", cleanupTimeout, func(ctx context.Context) error {
-		stream, err := r.client.Cleanup(ctx, &pb.CleanupRequest{Session: r.sessionID(), KubeProxy: l.KubeProxy, DryRun: l.DryRun})
-		if err != nil {
-			return err
-		}
 		decode := func(what string) (string, error) { return Printable(what), nil }
-		return receive(stream, maxRemoved, (*pb.CleanupReply).GetRemoved, decode, collect(&removed))
+		request := &pb.CleanupRequest{Session: r.sessionID(), KubeProxy: l.KubeProxy, DryRun: l.DryRun}
+		return receive(maxRemoved, (*pb.CleanupReply).GetRemoved, decode, collect(&removed))(r.client.Cleanup(ctx, request))
 	})
 	return removed, err
 }
@@ -171,11 +168,7 @@ func (r *Remote) Cleanup(ctx context.Context, l sdk.Leftovers) (removed []string
 // Inspect implements sdk.Inspector, or returns ErrUnsupported.
 func (r *Remote) Inspect(ctx context.Context, f func(sdk.Served) error) error {
 	return r.call(ctx, "Inspect", readTimeout, func(ctx context.Context) error {
-		stream, err := r.client.Inspect(ctx, &pb.InspectRequest{})
-		if err != nil {
-			return err
-		}
-		return receive(stream, math.MaxInt, (*pb.InspectReply).GetServed, decodeServed, f)
+		return receive(math.MaxInt, (*pb.InspectReply).GetServed, decodeServed, f)(r.client.Inspect(ctx, &pb.InspectRequest{}))
 	})
 }
 
@@ -198,12 +191,8 @@ func (r *Remote) Watch(ctx context.Context, p sdk.Packet, f func(sdk.WatchedPack
 		request.Packet = encodePacket(p)
 	}
 	err := r.call(ctx, "Watch", watchTimeout, func(ctx context.Context) error {
-		stream, err := r.client.Watch(ctx, request)
-		if err != nil {
-			return err
-		}
 		one := func(m *pb.WatchReply) []*pb.WatchReply { return []*pb.WatchReply{m} }
-		return receive(stream, math.MaxInt, one, decodeWatched, f)
+		return receive(math.MaxInt, one, decodeWatched, f)(r.client.Watch(ctx, request))
 	})
 	if ctx.Err() != nil {
 		return nil
@@ -214,11 +203,7 @@ func (r *Remote) Watch(ctx context.Context, p sdk.Packet, f func(sdk.WatchedPack
 // ExportAffinity implements sdk.AffinityCarrier, or returns ErrUnsupported.
 func (r *Remote) ExportAffinity(ctx context.Context, f func(sdk.AffinityEntry) error) error {
 	return r.call(ctx, "ExportAffinity", readTimeout, func(ctx context.Context) error {
-		stream, err := r.client.ExportAffinity(ctx, &pb.ExportAffinityRequest{})
-		if err != nil {
-			return err
-		}
-		return receive(stream, maxAffinityEntries, (*pb.ExportAffinityReply).GetEntries, decodeAffinityEntry, f)
+		return receive(maxAffinityEntries, (*pb.ExportAffinityReply).GetEntries, decodeAffinityEntry, f)(r.client.ExportAffinity(ctx, &pb.ExportAffinityRequest{}))
 	})
 }
 
@@ -307,25 +292,31 @@ func (r *Remote) callError(call string, err error) error {
 	return fmt.Errorf("%s: %s: %w", call, r.hello, err)
 }
 
-// receive calls f for each item in a stream's messages, until the stream ends properly.
-func receive[M, P, V any](stream grpc.ServerStreamingClient[M], most int, items func(*M) []P, decode func(P) (V, error), f func(V) error) error {
-	many, size := 0, 0
-	return eachChunk(stream, func(m *M) error {
-		many, size = many+len(items(m)), size+proto.Size(any(m).(proto.Message))
-		if many > most || size > maxAnswer && most < math.MaxInt {
-			return fmt.Errorf("it answers with more than %d items or %d bytes", most, maxAnswer)
+// receive returns a function that takes the results of a call. It calls f for each item in the messages of the stream,
+// until the stream ends properly.
+func receive[M, P, V any](most int, items func(*M) []P, decode func(P) (V, error), f func(V) error) func(grpc.ServerStreamingClient[M], error) error {
+	return func(stream grpc.ServerStreamingClient[M], err error) error {
+		if err != nil {
+			return err
 		}
-		for _, item := range items(m) {
-			v, err := decode(item)
-			if err != nil {
-				return err
+		many, size := 0, 0
+		return eachChunk(stream, func(m *M) error {
+			many, size = many+len(items(m)), size+proto.Size(any(m).(proto.Message))
+			if many > most || size > maxAnswer && most < math.MaxInt {
+				return fmt.Errorf("it answers with more than %d items or %d bytes", most, maxAnswer)
 			}
-			if err := f(v); err != nil {
-				return err
+			for _, item := range items(m) {
+				v, err := decode(item)
+				if err != nil {
+					return err
+				}
+				if err := f(v); err != nil {
+					return err
+				}
 			}
-		}
-		return nil
-	})
+			return nil
+		})
+	}
 }
 
 // collect returns a function that appends to a list.
