@@ -62,11 +62,11 @@ func (h *Host) check() {
 		want(least <= n && n <= most, field, "", "want %d to %d, not %d", least, most, n)
 	}
 
-	want(isPluginName(h.Mode), "mode", "pointsman plugin list, which prints those that are here", "%q is no dataplane's name: want lower-case letters, digits and -", h.Mode)
-	want(h.Source.Files == nil || h.Source.Files.Path != "", "source.files.path", "a manifest file, or a folder of them", "is missing")
+	want(isPluginName(h.Mode), "mode", "pointsman plugin list, which prints the names", "%q is not the name of a dataplane: want lower-case letters, digits and -", h.Mode)
+	want(h.Source.Files == nil || h.Source.Files.Path != "", "source.files.path", "a file or folder of manifests", "is missing")
 	want(h.ClientConnection.QPS > 0, "clientConnection.qps", "", "want more than 0, not %g", h.ClientConnection.QPS)
 	within("clientConnection.burst", h.ClientConnection.Burst, 1, math.MaxInt32)
-	want(h.HostnameOverride == "" || validation.IsDNS1123Subdomain(h.HostnameOverride) == nil, "hostnameOverride", "kubectl get nodes, which prints them", "%q is no node's name: want lower-case letters, digits, - and .", h.HostnameOverride)
+	want(h.HostnameOverride == "" || validation.IsDNS1123Subdomain(h.HostnameOverride) == nil, "hostnameOverride", "kubectl get nodes, which prints the names", "%q is not the name of a node: want lower-case letters, digits, - and .", h.HostnameOverride)
 
 	want(h.SyncPeriod.Duration > 0, "syncPeriod", "", "want more than 0s, not %s", h.SyncPeriod)
 	want(h.ConfigSyncPeriod.Duration > 0, "configSyncPeriod", "", "want more than 0s, not %s", h.ConfigSyncPeriod)
@@ -91,7 +91,7 @@ func (h *Host) check() {
 		want(chosen || by.name == "", by.field, "detectLocalMode: "+by.mode+", or leave this out", "has no effect with detectLocalMode %s", h.DetectLocalMode)
 		want(!chosen || by.name != "", by.field, "", "is missing, and detectLocalMode is %s", by.mode)
 		ok := len(by.name) <= 15 && !strings.ContainsAny(by.name, "/: \t\n") && by.name != "." && by.name != ".."
-		want(ok, by.field, "", "%q is no interface's name: want up to 15 characters without / : or space", by.name)
+		want(ok, by.field, "", "%q is not the name of an interface: want up to 15 characters without / : or space", by.name)
 	}
 	r := d.ClusterCIDRs
 	want(len(r) == 0 || h.DetectLocalMode == DetectClusterCIDR, "detectLocal.clusterCIDRs", "detectLocalMode: ClusterCIDR, or leave this out", "has no effect with detectLocalMode %s", h.DetectLocalMode)
@@ -110,7 +110,7 @@ func (h *Host) check() {
 		}
 		addr, err := netip.ParseAddrPort(*text)
 		want(*text == "" || err == nil && addr.Port() > 0, field, "", "want an IP address and a port, such as 127.0.0.1:10249, or [::1]:10249, not %q", *text)
-		want(*text == "" || bound[*text] == "", field, "another port", "%s is %s, too", *text, bound[*text])
+		want(*text == "" || bound[*text] == "", field, "another port", "%s is also %s", *text, bound[*text])
 		bound[*text] = field
 		// The status page is not encrypted, and for operators of this node only.
 		want(field != "webBindAddress" || err != nil || addr.Addr().IsLoopback(), field, "forward the port to look from elsewhere: ssh -L 10246:127.0.0.1:10246 NODE", "want a loopback address, not %s", addr.Addr())
@@ -121,7 +121,7 @@ func (h *Host) check() {
 	for field, path := range map[string]string{"adminSocket": h.AdminSocket, "stateDir": h.StateDir, "dataDir": h.DataDir} {
 		want(path != "", field, "an absolute path", "is empty")
 	}
-	want(!slices.Contains(h.PluginDirs, ""), "pluginDirs", "", "names an empty path in %q", h.PluginDirs)
+	want(!slices.Contains(h.PluginDirs, ""), "pluginDirs", "", "has an empty path: %q", h.PluginDirs)
 	within("oomScoreAdj", h.OOMScoreAdj, -1000, 1000)
 
 	ct := h.Linux.Conntrack
@@ -141,13 +141,13 @@ func (h *Host) check() {
 
 	for _, name := range slices.Sorted(maps.Keys(h.Plugins)) {
 		p, field := h.Plugins[name], "plugins."+name
-		want(len(p.Options) == 0 || p.Options[0] == '{', field+".options", "", "want the plugin's options and their values") // not what is there: it may be a secret
+		want(len(p.Options) == 0 || p.Options[0] == '{', field+".options", "", "want the plugin's options and their values") // without the value, which may be a secret
 		want(sha256Syntax.MatchString(p.SHA256), field+".sha256", "sha256sum, which prints them", "want 64 lower-case hexadecimal digits, not %q", p.SHA256)
-		want(p.Address == "" || p.Path == "" && p.SHA256 == "", field+".address", "keep one of the two", "%s is where the plugin runs already, while path or sha256 say what to start", p.Address)
+		want(p.Address == "" || p.Path == "" && p.SHA256 == "", field+".address", "keep one of the two", "an address is for a running plugin, and path and sha256 are for a plugin that the host starts")
 		isSocket := strings.HasPrefix(p.Address, "unix:///") && runtime.GOOS != "windows"
 		want(p.Address == "" || isSocket || pipe.IsPath(p.Address) && runtime.GOOS == "windows", field+".address", "", `want a socket such as unix:///run/acme.sock, or on Windows a pipe such as \\.\pipe\acme, not %q`, p.Address)
 	}
 	if h.Source.Kubernetes != nil && h.DetectLocalMode == DetectClusterCIDR && len(r) == 0 {
-		h.From.Warnings = append(h.From.Warnings, h.Problem("detectLocal.clusterCIDRs", "is empty, so that no caller is known to be a pod", "the pods' ranges, or detectLocalMode: "+DetectNodeCIDR))
+		h.From.Warnings = append(h.From.Warnings, h.Problem("detectLocal.clusterCIDRs", "is empty, so that no caller is recognized as a pod", "the ranges of the pods, or detectLocalMode: "+DetectNodeCIDR))
 	}
 }

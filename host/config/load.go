@@ -171,7 +171,7 @@ func (h *Host) accept(dir string, layer map[string]json.RawMessage) map[string]j
 			values[top] = nest(below, raw)
 		case string(raw) == "null", string(raw) == "{}" && name == "":
 		case top == "plugins" && !isPluginName(name): // viper would convert it to lower case
-			h.refuse("plugins."+name, fmt.Sprintf("%q is no plugin's name: want lower-case letters, digits and -", name), "")
+			h.refuse("plugins."+name, fmt.Sprintf("%q is not the name of a plugin: want lower-case letters, digits and -", name), "")
 		default:
 			values[path] = raw
 		}
