@@ -140,6 +140,7 @@ plugins: {my-plane: {path: /file/plane, options: {a: 1}}}
 		{"POINTSMAN_NODEPORTADDRESSES=0.0.0.0/0, ::/0", "", "nodePortAddresses", `["0.0.0.0/0","::/0"]`, "env POINTSMAN_NODEPORTADDRESSES"},
 		{"POINTSMAN_NODEPORTADDRESSES=[10.1.0.0/16, fd00::/8]", "", "nodePortAddresses", `["10.1.0.0/16","fd00::/8"]`, "env POINTSMAN_NODEPORTADDRESSES"},
 		{"POINTSMAN_NODEPORTADDRESSES=", "", "nodePortAddresses", `[]`, "env POINTSMAN_NODEPORTADDRESSES"},
+		{"POINTSMAN_PLUGINDIRS=/a b,/c", "", "pluginDirs", `["/a b","/c"]`, "env POINTSMAN_PLUGINDIRS"},
 		{"", "--plugin-dir=/a,/b", "pluginDirs", `["/a","/b"]`, "flag --plugin-dir"},
 		{"", "--plugin-dir=", "pluginDirs", `[]`, "flag --plugin-dir"},
 		{"", "--admin-socket=/run/x.sock", "adminSocket", `"/run/x.sock"`, "flag --admin-socket"},
@@ -182,8 +183,13 @@ env POINTSMAN_SYNCPERIOD: syncPeriod: want a time with its unit, such as 30s or 
 
 // TestWrongInFileAlone checks that a value in the file is refused even if a flag overrides it.
 func TestWrongInFileAlone(t *testing.T) {
-	if _, err := Load(write(t, "logging: {level: 5}\n"), flagSet(t, "--log-level=info")); err == nil || !strings.Contains(err.Error(), "logging.level: want text, not 5") {
-		t.Errorf("got %v", err)
+	for body, want := range map[string]string{
+		"logging: {level: 5}\n":                           "logging.level: want text, not 5",
+		"source: {kubernetes: {}, files: {path: /srv}}\n": "source: has both kubernetes and files",
+	} {
+		if _, err := Load(write(t, body), flagSet(t, "--log-level=info", "--kubeconfig=/k")); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", body, err, want)
+		}
 	}
 }
 
@@ -293,10 +299,10 @@ func TestRelativePaths(t *testing.T) {
 
 // TestValues checks values that are converted.
 func TestValues(t *testing.T) {
-	h := mustLoad(t, write(t, "nodePortAddresses: [10.1.2.3/8, fd00::/8]\ndetectLocal: {clusterCIDRs: [10.1.0.1/16]}\nhealthzBindAddress: 192.0.2.1\nmetricsBindAddress: 2001:db8::1\n"), nil)
+	h := mustLoad(t, write(t, "nodePortAddresses: [10.1.2.3/8, fd00::/8]\ndetectLocal: {clusterCIDRs: [10.1.0.1/16]}\nhealthzBindAddress: 192.0.2.1\nmetricsBindAddress: 2001:db8::1\nwebBindAddress: ::1\n"), nil)
 	ranges, primary := h.NodePorts()
-	got := fmt.Sprintln(ranges, primary, h.DetectLocal.ClusterCIDRs, h.HealthzBindAddress, h.MetricsBindAddress)
-	if want := "[10.0.0.0/8 fd00::/8] false [10.1.0.0/16] 192.0.2.1:10256 [2001:db8::1]:10249\n"; got != want {
+	got := fmt.Sprintln(ranges, primary, h.DetectLocal.ClusterCIDRs, h.HealthzBindAddress, h.MetricsBindAddress, h.WebBindAddress)
+	if want := "[10.0.0.0/8 fd00::/8] false [10.1.0.0/16] 192.0.2.1:10256 [2001:db8::1]:10249 [::1]:10246\n"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if ranges, primary := mustLoad(t, write(t, "nodePortAddresses: [primary]"), nil).NodePorts(); ranges != nil || !primary {
