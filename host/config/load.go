@@ -50,13 +50,13 @@ func places(goos string, env func(string) string) (file, text string) {
 
 // AddFlags defines the flags of run. There are few; other fields are set in the file.
 func AddFlags(flags *pflag.FlagSet) {
-	AddFlag(flags, "mode", "mode", "the dataplane that serves")
-	AddFlag(flags, "files", "source.files.path", "read Services from this manifest file or folder")
-	AddFlag(flags, "kubeconfig", "source.kubernetes.kubeconfig", "read Services from the cluster of this kubeconfig")
-	AddFlag(flags, "hostname-override", "hostnameOverride", "this node's name in Kubernetes")
-	AddFlag(flags, "state-dir", "stateDir", "directory for the state of the host and its plugins")
-	AddFlag(flags, "log-level", "logging.level", "trace, debug, info, warn or error")
-	AddFlag(flags, "log-format", "logging.format", "text or json")
+	AddFlag(flags, "mode", "mode", "the `NAME` of the dataplane")
+	AddFlag(flags, "files", "source.files.path", "read Services from this manifest file or folder, `PATH`")
+	AddFlag(flags, "kubeconfig", "source.kubernetes.kubeconfig", "read Services from the cluster of the kubeconfig `FILE`")
+	AddFlag(flags, "hostname-override", "hostnameOverride", "this node's `NAME` in Kubernetes")
+	AddFlag(flags, "state-dir", "stateDir", "`FOLDER` for the state of the host and its plugins")
+	AddFlag(flags, "log-level", "logging.level", "`LEVEL`: trace, debug, info, warn or error")
+	AddFlag(flags, "log-format", "logging.format", "`FORMAT`: text or json")
 }
 
 // AddVerbFlags defines the flags of every verb.
