@@ -117,12 +117,6 @@ func (f *family) Probe(ctx context.Context) frame.Finding {
 	return found
 }
 
-// Audit compares one chain or one jump with the kernel.
-func (f *family) Audit(ctx context.Context) frame.Finding {
-	f.rules.Audit(ctx)
-	return reconcile.Found(f.rules.Doubted())
-}
-
 // checkAddrs reports whether the node's default routes, or the addresses that an ipvs dataplane has bound, have
 // changed since the rules were written. Changed ipvs addresses count when two consecutive reads agree. An ipvs
 // dataplane that takes over from this mode binds all its addresses at once, and this mode is told to drain soon

@@ -78,6 +78,13 @@ func (f *family) Probe(ctx context.Context) (found frame.Finding) {
 	}
 	f.probedAt = time.Now()
 	var err error
+	if found.Lost == 0 && time.Since(f.auditedAt) >= auditEvery {
+		f.auditedAt = time.Now()
+		var same bool
+		if same, err = f.auditSample(ctx); err == nil && !same {
+			found.Lost, found.Why, found.Unsure = frame.All, "an audit found a difference from what was written", false
+		}
+	}
 	switch why, unsure := f.objects.Foreign(ctx); {
 	case unsure:
 		err = errors.New(why)
@@ -104,6 +111,7 @@ func (f *family) Probe(ctx context.Context) (found frame.Finding) {
 // not run on each address event.
 const (
 	probeEvery = 900 * time.Millisecond // Foreign
+	auditEvery = 10 * time.Second       // auditSample
 	reapEvery  = time.Minute            // reapDrained
 	idleEvery  = 5 * time.Second        // upkeep: in Standby virtual servers without connections, in Active a kernel parameter
 )
@@ -127,25 +135,10 @@ func (f *family) upkeep() (due bool, err error) {
 
 // rulesFinding returns a finding if the rules may differ from what was written.
 func (f *family) rulesFinding() (found frame.Finding) {
-	if found.Why = f.rules.Doubt(); found.Why != "" {
+	if found.Why, found.Unsure = f.rules.Doubted(); found.Why != "" {
 		found.Lost = inRules
 	}
-	found.Unsure = found.Why == "" && f.rules.Waits()
 	return found
-}
-
-// Audit compares the members of some Services, and one chain or jump, with the kernel.
-func (f *family) Audit(ctx context.Context) frame.Finding {
-	f.rules.Audit(ctx)
-	same, err := f.auditSample(ctx)
-	if err != nil {
-		f.session.env.Log.Warn("audit failed", "family", f.node.family, "err", err)
-		return f.rulesFinding()
-	}
-	if !same {
-		return frame.Finding{Lost: frame.All, Why: "an audit found a difference from what was written"}
-	}
-	return f.rulesFinding()
 }
 
 const (

@@ -45,7 +45,7 @@ func TestPutsBackWhatWasTaken(t *testing.T) {
 				l.fake.mu.Lock()
 				c.take(l.fake)
 				l.fake.mu.Unlock()
-				l.auditRules()
+				l.compareRules()
 			})
 			eventually.True(t, "it is put back", func() bool { return l.plugin.Report().Repaired == 1 })
 			if got := l.fake.counted(); len(got) == 0 || c.want != nil && !slices.Equal(got, c.want) {
@@ -71,12 +71,12 @@ func TestDoubtEnds(t *testing.T) {
 	l.quiet(func() {
 		was := l.fake.tables[sdk.IPv4][nat(postrouting)]
 		l.fake.tables[sdk.IPv4][nat(postrouting)] = nil
-		l.auditRules()
+		l.compareRules()
 		doubt = rules.Doubt()
 		l.fake.tables[sdk.IPv4][nat(postrouting)] = was
 	})
 	if doubt == "" {
-		t.Fatal("an audit found nothing")
+		t.Fatal("the comparison found nothing")
 	}
 	eventually.True(t, "nothing is doubted", func() bool {
 		l.quiet(func() { doubt = rules.Doubt() })
@@ -87,12 +87,10 @@ func TestDoubtEnds(t *testing.T) {
 	}
 }
 
-// auditRules is a whole round of what is otherwise one chain or jump from time to time.
-func (l *life) auditRules() {
+// compareRules has both families compare their rules, as they do when another program has written.
+func (l *life) compareRules() {
 	for _, f := range l.plugin.session.families {
-		for range len(ourChains) + len(permanentJumps()) + len(activeJumps()) {
-			f.rules.Audit(l.Context())
-		}
+		f.rules.Compare(l.Context())
 	}
 }
 

@@ -50,6 +50,7 @@ type family struct {
 	eventsMissed bool      // events were lost, so an address may have been removed
 	recountDue   bool      // Adopt has read the kernel for a repair: call recount after the next Apply
 	probedAt     time.Time // when Foreign last ran
+	auditedAt    time.Time // when auditSample last ran
 	reapedAt     time.Time // when reapDrained last ran
 	upkeepAt     time.Time // when upkeep last ran
 
@@ -62,7 +63,7 @@ func newFamily(tool iptables.Tool, s *session) *family {
 		session: s, rules: rules.New(ruleConfig(), tool), kernel: s.kernel,
 		node: nodeConfig{family: tool.Family}, rulesChanged: true,
 		nodePorts: make(map[port]sdk.Name), named: make(map[serviceKey]sdk.Name),
-		reapedAt: time.Now(), // wait one interval: a new process adopts first
+		reapedAt: time.Now(), auditedAt: time.Now(), // wait one interval: a new process adopts first
 	}
 	f.rules.Reading = func(t iptables.Tables) error {
 		f.tables = t

@@ -11,8 +11,8 @@ import (
 )
 
 // Foreign returns how the table differs from what this process wrote, or "" if it finds no difference. It does
-// not compare single elements (Reconciler.Audit does). Reading the rule set's generation takes two
-// microseconds. Foreign lists the table only if another program has committed to any table. With unsure the
+// compare single elements: List does, if another program may have replaced some. Reading the rule set's
+// generation takes two microseconds. Foreign lists the table only if another program has committed to any table. With unsure the
 // difference is only suspected.
 func (k *nfTable) Foreign(ctx context.Context) (why string, unsure bool) {
 	why, unsure, err := k.compare(ctx)

@@ -3,7 +3,6 @@
 package nftables
 
 import (
-	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/test/field"
 )
@@ -82,31 +80,6 @@ func (k kernel) text() string {
 	words := strings.Fields(strings.ReplaceAll(strings.Join(all, " "), ",", " "))
 	slices.Sort(words)
 	return strings.Join(words, " ")
-}
-
-// An audit finds what no count tells: an element that another program has replaced.
-func TestKernelAuditFindsAnElement(t *testing.T) {
-	g := world(t)
-	onKernel(t, func(k kernel) {
-		if k.protect == "auto" {
-			return
-		}
-		s := k.parsed(g, refusing)
-		p, _ := k.active(g, s)
-		var found frame.Finding
-		err := p.Do(k.Context(), func(map[sdk.Name]sdk.Service) error {
-			f := p.families[0]
-			if why := f.Audit(k.Context()).Why; why != "" {
-				return errors.New("it finds without a reason: " + why)
-			}
-			k.nft("delete element ip pointsman endpoints { 172.30.0.41 . tcp . 80 . 0x0 }; add element ip pointsman endpoints { 172.30.0.41 . tcp . 80 . 0x0 : 10.180.9.9 . 8080 }")
-			found = f.Audit(k.Context())
-			return nil
-		})
-		if err != nil || found.Lost != frame.All {
-			k.Errorf("%+v, %v", found, err)
-		}
-	})
 }
 
 // On a kernel that does not tell how many elements a set has, they are counted when another

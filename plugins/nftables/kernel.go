@@ -247,16 +247,6 @@ func (k *nfTable) List(ctx context.Context) (map[entryKey]entryValue, error) {
 	return entries, nil
 }
 
-// Has asks the kernel whether it has one element.
-func (k *nfTable) Has(ctx context.Context, key entryKey, v entryValue) (bool, error) {
-	conn, done, err := k.reader()
-	if err != nil {
-		return false, err
-	}
-	defer done()
-	return k.listing(conn).Has(ctx, key.name, key.element(v))
-}
-
 // total returns the number of elements of all sets, without those that packets add.
 func (k *nfTable) total() (n int) {
 	for _, count := range k.counts {

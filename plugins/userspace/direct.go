@@ -193,9 +193,6 @@ func (d *direct) closeLost() (why string) {
 	return "the address " + lost[0].String() + " was removed"
 }
 
-// Audit does nothing: no other process can change a socket.
-func (d *direct) Audit(context.Context) frame.Finding { return frame.Finding{} }
-
 // mostNotes limits the notes of one family.
 const mostNotes = 5
 

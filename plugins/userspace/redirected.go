@@ -257,12 +257,6 @@ func (r *redirected) Probe(ctx context.Context) frame.Finding {
 	return found
 }
 
-// Audit compares one chain or one jump with the kernel.
-func (r *redirected) Audit(ctx context.Context) frame.Finding {
-	r.rules.Audit(ctx)
-	return reconcile.Found(r.rules.Doubted())
-}
-
 // close closes all sockets. The rules stay, but are not desired any more.
 func (r *redirected) close() {
 	none := make(map[sdk.Name]rules.Piece)

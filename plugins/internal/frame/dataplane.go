@@ -68,7 +68,6 @@ type family[P any] struct {
 	lost       string           // what the last look found removed or changed
 	rounds     rounds           // of forgetting UDP flows
 	removedUDP []netip.AddrPort // UDP frontends that were removed since flows were last forgotten
-	audited    time.Time
 	retry      time.Duration // how long is waited before a family that is not known is read again,
 	retryAt    time.Time     // and until when
 }
@@ -146,9 +145,7 @@ func (d *Dataplane[P]) use(open Session[P]) {
 	}
 	d.open, d.families, d.planned = open, nil, 0
 	for _, f := range open.Families {
-		d.families = append(d.families, &family[P]{
-			Family: f, rounds: newRounds(), audited: time.Now(),
-		})
+		d.families = append(d.families, &family[P]{Family: f, rounds: newRounds()})
 	}
 	d.hold()
 }

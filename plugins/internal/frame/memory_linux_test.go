@@ -91,7 +91,6 @@ func (m *memory) Role(r sdk.Role) error             { m.role = r; return nil }
 func (m *memory) Pieces() map[sdk.Name]*sdk.Service { return m.desired }
 func (m *memory) Masquerade() *masquerade.Hold      { return nil }
 func (m *memory) Tell(*sdk.Report)                  {}
-func (m *memory) Audit(context.Context) Finding     { return Finding{} }
 func (m *memory) Want(s sdk.Service) (*sdk.Service, error) {
 	if err := s.Check(); err != nil {
 		return nil, &sdk.Refusal{Field: "service", Why: err.Error()}

@@ -125,10 +125,6 @@ type Family[P any] interface {
 	// written, and does small work that is due by itself.
 	Probe(context.Context) Finding
 
-	// Audit compares one small piece of what was written with the kernel, another each
-	// time.
-	Audit(context.Context) Finding
-
 	// Masquerade is the dataplane's hold on the chains that all dataplanes share; nil: its rules lead to none of them.
 	// Adopt doubts it when it reads rules.
 	Masquerade() *masquerade.Hold
@@ -172,7 +168,7 @@ type Parts uint32
 // All is everything.
 const All = ^Parts(0)
 
-// A Finding is what a probe or an audit found. The zero value: nothing.
+// A Finding is what a probe found. The zero value: nothing.
 type Finding struct {
 	// Lost are the parts that may not be as they were written, and Why says how that was
 	// noticed. They are read, and what differs is written again.

@@ -15,7 +15,6 @@ import (
 
 const (
 	probeEvery = 500 * time.Millisecond // whatever costs next to nothing
-	auditEvery = 10 * time.Second       // one small piece in each family
 	retryMost  = 5 * time.Second        // between two tries to write what failed: the first comes at once
 
 	hostTimeout = time.Minute // without its host a process is the writer no longer than that
@@ -125,7 +124,7 @@ func (d *Dataplane[P]) tellLost() {
 	d.status.tell(func(r *sdk.Report) { r.Lost = strings.Join(lost, "; ") })
 }
 
-// examine probes f, and audits it when that is due.
+// examine probes f.
 func (d *Dataplane[P]) examine(ctx context.Context, f *family[P]) Finding {
 	if !f.adopted {
 		if time.Now().Before(f.retryAt) {
@@ -136,14 +135,7 @@ func (d *Dataplane[P]) examine(ctx context.Context, f *family[P]) Finding {
 		return Finding{Lost: All, Why: "what was written last may not be there", Unsure: true}
 	}
 	f.retry, f.retryAt = 0, time.Time{}
-	found := f.Probe(ctx)
-	if found.Lost == 0 && time.Since(f.audited) >= auditEvery {
-		f.audited = time.Now()
-		audit := f.Audit(ctx)
-		found.Lost, found.Why, found.Unsure = audit.Lost, audit.Why, audit.Unsure
-		found.Moved, found.Due, found.Stale = found.Moved || audit.Moved, found.Due || audit.Due, found.Stale || audit.Stale
-	}
-	return found
+	return f.Probe(ctx)
 }
 
 // repair writes what a finding says is to be written.

@@ -201,21 +201,6 @@ func (l Listing) Len(ctx context.Context, set string) (n int, err error) {
 	return n, err
 }
 
-// Has reports whether a set has an element with its data. The kernel looks up only this element.
-func (l Listing) Has(ctx context.Context, set string, e Element) (bool, error) {
-	var list attrs
-	list.element(Element{Key: e.Key, KeyEnd: e.KeyEnd})
-	var found Element
-	parts := []string{text(1, l.table), text(2, set), nest(3, string(list))}
-	err := l.conn.ask(ctx, getElem, ack, l.family, parts, func(b []byte) {
-		found = readElement(attr(b, 3, 1))
-	})
-	if errors.Is(err, syscall.ENOENT) {
-		return false, nil
-	}
-	return found == e, err
-}
-
 // readElement parses what Batch.Add writes.
 func readElement(b []byte) (e Element) {
 	eachAttr(b, func(kind uint16, v []byte) {

@@ -75,11 +75,6 @@ func (f *Family[P, K, V]) Probe(ctx context.Context) frame.Finding {
 	return Found(f.kernel.Foreign(ctx))
 }
 
-// Audit looks for the entries of a few Services.
-func (f *Family[P, K, V]) Audit(ctx context.Context) frame.Finding {
-	return Found(f.Reconciler.Audit(ctx), false)
-}
-
 // Found returns what Kernel.Foreign found as a frame.Finding, in which everything is lost.
 func Found(why string, unsure bool) frame.Finding {
 	if why == "" {

@@ -79,11 +79,6 @@ type Kernel[K, V comparable] interface {
 	Foreign(context.Context) (why string, unsure bool)
 }
 
-// A Prober is a Kernel that can tell at little cost whether it has an entry with a value. Audit needs it.
-type Prober[K, V comparable] interface {
-	Has(context.Context, K, V) (bool, error)
-}
-
 // A Batch is what one call of Kernel.Apply writes. It may be empty.
 type Batch[K, V comparable] struct {
 	Rebuild bool // remove all that is there, in the same transaction

@@ -115,11 +115,6 @@ func (f *fakeKernel) List(context.Context) (map[key]string, error) { return maps
 
 func (f *fakeKernel) Foreign(context.Context) (string, bool) { return "", false }
 
-func (f *fakeKernel) Has(_ context.Context, k key, v string) (bool, error) {
-	have, is := f.entries[k]
-	return is && have == v, nil
-}
-
 func (f *fakeKernel) Apply(_ context.Context, b Batch[key, string]) (refused map[key]error, err error) {
 	written := false
 	if len(b.Phases) > 0 || b.Rebuild {

@@ -4,7 +4,6 @@ package reconcile
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -114,31 +113,4 @@ func (r *Reconciler[P, K, V]) EachInstalled(add func(K, V)) {
 	for name, p := range r.installed {
 		r.mode.Entries(name, p, add)
 	}
-}
-
-// audited is the number of Services that Audit checks in one call.
-const audited = 10
-
-// Audit checks the entries of a few installed Services, others in each call, and returns a description of the
-// first entry that the kernel does not have; empty: none was found. It needs a Prober.
-func (r *Reconciler[P, K, V]) Audit(ctx context.Context) (missing string) {
-	kernel, ok := r.kernel.(Prober[K, V])
-	if !ok {
-		return ""
-	}
-	left := audited
-	for name, p := range r.installed { // Go starts at another place each time
-		if left--; left < 0 || missing != "" {
-			break
-		}
-		r.mode.Entries(name, p, func(k K, v V) {
-			if missing != "" {
-				return
-			}
-			if has, err := kernel.Has(ctx, k, v); err == nil && !has {
-				missing = fmt.Sprintf("%s lacks an entry of %s", r.mode.Kind(k).Label, name)
-			}
-		})
-	}
-	return missing
 }

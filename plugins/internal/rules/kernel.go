@@ -161,7 +161,7 @@ func (k kernel) Apply(ctx context.Context, b batch) (refused map[Key]error, err 
 	r, there := k.Rules, k.count["nat"]
 	plan := r.compose(b)
 	if len(plan) > 0 {
-		r.beginWriting()
+		r.asRead = nil
 	}
 	r.Stats.write(plan)
 	if err := plan.Write(ctx, r.Tool, r.Rank, there); err != nil {
@@ -191,7 +191,7 @@ func (k kernel) Apply(ctx context.Context, b batch) (refused map[Key]error, err 
 
 // WriteBeside writes a plan about rules of other programs. After an error the state of the kernel is unknown.
 func (r *Rules) WriteBeside(ctx context.Context, plan iptables.Plan) error {
-	r.beginWriting()
+	r.asRead = nil
 	if err := plan.Write(ctx, r.Tool, r.Rank, r.count["nat"]); err != nil {
 		r.known = false
 		return err

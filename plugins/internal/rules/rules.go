@@ -3,7 +3,6 @@
 package rules
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -71,7 +70,6 @@ type Rules struct {
 	Reading func(iptables.Tables) error
 
 	Stats Stats
-	Drift
 
 	fixed []iptables.Chain
 	ends  []ends // rules beside the trees in their roots; nil: SetRoot was not called yet
@@ -79,6 +77,7 @@ type Rules struct {
 	own   []iptables.Jump
 
 	state
+	drift
 }
 
 // A state is what the kernel has, in addition to what the reconciler knows.
@@ -117,8 +116,6 @@ func New(c Config, tool iptables.Tool) *Rules {
 	r := &Rules{Config: c, Tool: tool, Stats: Stats{Last: make(map[string]int)}}
 	r.Reconciler = reconcile.New[Piece, Key, string](mode{r}, kernel{r})
 	r.Name = tool.Family.String()
-	r.Drift = newDrift(&r.Tool, r.tables(), r.EachChain, func() []iptables.Jump { return r.jumps }, func() { r.Masquerade.Doubt() })
-	r.Drift.reads = func(id iptables.ID) bool { return r.IsOurs(id) || r.IsBeside != nil && r.IsBeside(id) }
 	r.forget()
 	return r
 }
@@ -158,16 +155,6 @@ func (r *Rules) Hold(lock *ledger.Lock) {
 // IsCurrent reports whether no process has written since the last reading, as far as the kernel can tell
 // without a reading.
 func (r *Rules) IsCurrent() bool { return r.known && r.Doubt() == "" && r.isUnchanged() }
-
-// Look checks whether other processes removed some of our rules, and records a doubt if so.
-func (r *Rules) Look(ctx context.Context) {
-	if r.known {
-		r.Drift.Look(ctx)
-	}
-}
-
-// Audit compares one chain or one jump with the kernel, and the next one at the next call.
-func (r *Rules) Audit(ctx context.Context) { r.Drift.Audit(ctx) }
 
 // Found returns the rules of a fixed chain, as the last reading found them.
 func (r *Rules) Found(id iptables.ID) (text string, ok bool) {
