@@ -87,8 +87,8 @@ func (p *piece) keepsConnections(dest netip.AddrPort) bool {
 	return p.drains || serves
 }
 
-// Put replaces the desired pieces of Services, and adapts them to the present role.
-func (f *family) Put(all map[sdk.Name]*piece) {
+// SetDesired replaces the desired pieces of Services, and adapts them to the present role.
+func (f *family) SetDesired(all map[sdk.Name]*piece) {
 	placed := make(map[sdk.Name]*piece, len(all))
 	maps.Copy(placed, all)
 	for _, at := range f.claimAddrs(all) {
@@ -102,11 +102,11 @@ func (f *family) Put(all map[sdk.Name]*piece) {
 		placed[name] = f.place(p, f.Installed()[name], free)
 	}
 	f.session.plugin.parked.set(f.role, placed)
-	f.SetDesired(placed)
+	f.Reconciler.SetDesired(placed)
 }
 
 // placeAll adapts all pieces again, because the role changed or connections ended.
-func (f *family) placeAll() { f.Put(f.Desired()) }
+func (f *family) placeAll() { f.SetDesired(f.Desired()) }
 
 // A port is a node port.
 type port struct {

@@ -38,7 +38,7 @@ func TestKernelNamesABadService(t *testing.T) {
 		}
 		err := p.Do(k.Context(), func(map[sdk.Name]sdk.Service) error {
 			f := p.families[0]
-			f.Put(pieces)
+			f.SetDesired(pieces)
 			failed, err := f.Plan().Apply(k.Context())
 			if err != nil || len(failed) != len(bad) {
 				k.Errorf("failed: %v, %v", failed, err)
@@ -76,7 +76,7 @@ func TestKernelCountsRefusedWrites(t *testing.T) {
 				if i == 0 { // it is written elsewhere, too
 					w.frontends = []frontend{{kind: sdk.ClusterIP, addr: netip.MustParseAddrPort("10.96.200.2:82"), policy: sdk.Cluster}}
 				}
-				f.Put(map[sdk.Name]piece{all[i].Name: w})
+				f.SetDesired(map[sdk.Name]piece{all[i].Name: w})
 				if _, err := f.Plan().Apply(k.Context()); err == nil {
 					k.Error("the kernel removed an element that it does not have")
 				}
@@ -89,7 +89,7 @@ func TestKernelCountsRefusedWrites(t *testing.T) {
 					}
 				}
 				f.Installed()[all[i].Name] = is
-				f.Put(map[sdk.Name]piece{all[i].Name: is})
+				f.SetDesired(map[sdk.Name]piece{all[i].Name: is})
 				if _, err := f.Plan().Apply(k.Context()); err != nil {
 					k.Fatal(err)
 				}

@@ -46,7 +46,7 @@ func modelOf(t *testing.T, of sdk.Family, s sdktest.Scenario) *oracle.TableRules
 		}
 		all[svc.Name] = w
 	}
-	f.Put(all)
+	f.SetDesired(all)
 	f.Plan() // from nothing
 	return oracle.NFTables(written(f, all))
 }

@@ -104,7 +104,7 @@ func (r *redirected) Node(n sdk.Node) error {
 	}
 	of.node, of.nodePorts, of.to = r.machine.node, r.machine.takes, r.machine.target(r.family, of.to)
 	r.relay.SetMark(of.mark())
-	for name := range r.Pieces() { // all rules depend on the node
+	for name := range r.Desired() { // all rules depend on the node
 		r.changed[name] = true
 	}
 	return nil

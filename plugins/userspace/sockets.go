@@ -121,14 +121,14 @@ func (s *sockets) core() *sockets { return s }
 // Serves reports whether f is the IP family of the sockets.
 func (s *sockets) Serves(f sdk.Family) bool { return f == s.family }
 
-// Pieces returns the desired pieces.
-func (s *sockets) Pieces() map[sdk.Name]*desired { return s.claims.Desired() }
+// Desired returns the desired pieces by Service.
+func (s *sockets) Desired() map[sdk.Name]*desired { return s.claims.Desired() }
 
-// Keep returns nil: nothing that serves a Service outlives the process.
-func (s *sockets) Keep(sdk.Name) *desired { return nil }
+// Installed returns nil: nothing that serves a Service outlives the process.
+func (s *sockets) Installed() map[sdk.Name]*desired { return nil }
 
-// Put replaces the desired pieces of Services.
-func (s *sockets) Put(pieces map[sdk.Name]*desired) {
+// SetDesired replaces the desired pieces of Services.
+func (s *sockets) SetDesired(pieces map[sdk.Name]*desired) {
 	for name := range pieces {
 		s.changed[name] = true
 	}
@@ -141,7 +141,7 @@ func (s *sockets) installed(name sdk.Name) *desired { return s.claims.Installed(
 // want returns the piece of a Service. If it equals the current one, want returns that.
 func (s *sockets) want(svc sdk.Service, nodePorts []netip.Addr) (*desired, error) {
 	d, err := want(svc, nodePorts)
-	if had := s.Pieces()[svc.Name]; err == nil && d.Equal(had) {
+	if had := s.Desired()[svc.Name]; err == nil && d.Equal(had) {
 		return had, nil
 	}
 	return d, err
@@ -282,7 +282,7 @@ func (k socketKernel) Apply(ctx context.Context, b batch) (map[claimKey]error, e
 	}
 	for _, c := range changes(b, changeSockets) {
 		if c.New != nil {
-			k.publish(k.Pieces()[c.New.name])
+			k.publish(k.Desired()[c.New.name])
 		}
 	}
 	for p, r := range next {
@@ -381,7 +381,7 @@ func (s *sockets) openAt(ctx context.Context, c *claim) error {
 
 // isEdited reports whether the desired value of a Service differs from what connections see.
 func (s *sockets) isEdited(name sdk.Name) bool {
-	was, d := s.installed(name), s.Pieces()[name]
+	was, d := s.installed(name), s.Desired()[name]
 	return was == nil || d == nil || !was.service.Equal(*d.service)
 }
 

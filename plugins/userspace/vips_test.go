@@ -450,7 +450,7 @@ func TestUpdateWithManyAddresses(t *testing.T) {
 				}
 				all[svc.Name] = piece
 			}
-			d.Put(all)
+			d.SetDesired(all)
 			if failed, err := d.Plan().Apply(t.Context()); err != nil || len(failed) > 0 {
 				t.Fatal(failed, err)
 			}

@@ -136,7 +136,7 @@ func planText(t *testing.T, from, to []sdk.Service) string {
 	for _, services := range [][]sdk.Service{from, to} {
 		done = nil
 		pieces := make(map[sdk.Name]*desired)
-		for name := range s.Pieces() {
+		for name := range s.Desired() {
 			pieces[name] = nil
 		}
 		for _, svc := range services {
@@ -146,7 +146,7 @@ func planText(t *testing.T, from, to []sdk.Service) string {
 			}
 			pieces[svc.Name] = d
 		}
-		s.Put(pieces)
+		s.SetDesired(pieces)
 		if failed, err := s.apply(t.Context(), s.claims.Plan()); err != nil || len(failed) > 0 {
 			t.Fatal(failed, err)
 		}

@@ -12,68 +12,67 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/conntrack"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// A Dataplane is a Mode behind the contract's calls. What only some dataplanes can do, such
-// as Inspect, a mode adds by embedding it.
+// A Dataplane implements sdk.Dataplane for a Mode. A mode embeds it, and adds the optional
+// interfaces of the contract, such as Inspect.
 type Dataplane[P any] struct {
 	mode Mode[P]
 	dir  string
 
-	// semaphore guards everything that follows, and what the mode writes.
+	// semaphore guards all fields below, and the state of the mode.
 	semaphore *semaphore
 
 	log      *slog.Logger
-	setup    sdk.Setup
+	hostGone func() time.Duration // sdk.Setup.Gone
 	ledger   *ledger.Ledger
-	lock     *ledger.Lock // the writer's; nil: it was not needed yet, or this process has yielded, or the mode has none
+	lock     *ledger.Lock // the writer's; nil: not needed yet, or this process has yielded, or the mode has none
 	phase    phase        // of the session
-	open     Session[P]
+	session  Session[P]
 	families []*family[P]
 	state    sdk.State
-	role     sdk.Role // zero: the kernel says it, and was not asked yet
-	planned  sdk.Role // the role that the families plan for
-	shown    sdk.Role // the role that the kernel shows; zero: not known
-	served   bool     // the role was more than Standby once: connections may be this process's
-	drain    *drain   // nil: the role is not Draining
-	early    early
 
-	foreign foreign
+	role    sdk.Role // zero: the role that the kernel shows, which was not read yet
+	planned sdk.Role // the role for which the families plan
+	shown   sdk.Role // the role that the kernel shows; zero: unknown
+	served  bool     // the role was more than Standby once, so connections may belong to this process
 
-	seen         map[sysctl.Setting]bool // kernel parameters that were as asked for, in this process
-	otherBackend bool                    // it was looked in this session whether the other backend of iptables has rules of the mode
-	failed       map[sdk.Name]bool       // Services that failed and that no later update has served
-
-	endMonitor func()               // nil: there was no session yet
-	warned     map[string]time.Time // when what fails at each look was logged last
-	status     status
+	drain       *drain // nil: the role is not Draining
+	early       early
+	removedUDP  []netip.AddrPort                 // UDP frontends removed since their flows were last deleted
+	rounds      map[sdk.Family]*conntrack.Rounds // durations of these deletions
+	failed      map[sdk.Name]bool                // Services that failed and that no later update has served
+	matched     map[sysctl.Setting]bool          // kernel parameters that had the wanted value once
+	swept       bool                             // the rules in the other backend of iptables were removed in this session
+	writers     foreignWriters
+	stopMonitor func()               // nil: there was no session yet
+	warned      map[string]time.Time // when each repeated warning was logged last
+	status      status
 }
 
-// A phase is how far a session has come.
+// A phase is the progress of a session.
 type phase uint8
 
 const (
 	noSession  phase = iota // before Configure, and after Close
-	configured              // no update was applied yet: it is not known what is desired
+	configured              // no update was applied yet, so the desired state is unknown
 	updated                 // an update was applied
 )
 
-// A family is what the frame knows of a Family.
+// A family is a Family with the state that the frame keeps for it.
 type family[P any] struct {
 	Family[P]
 
-	adopted bool // what the kernel has is known: it was adopted, and written since without an error
-
-	lost       string           // what the last look found removed or changed
-	rounds     rounds           // of forgetting UDP flows
-	removedUDP []netip.AddrPort // UDP frontends that were removed since flows were last forgotten
-	retry      time.Duration // how long is waited before a family that is not known is read again,
-	retryAt    time.Time     // and until when
+	known   bool          // the state of the kernel is known: it was adopted, and no write has failed since
+	lost    string        // what the last probe found removed or changed
+	retry   time.Duration // interval between reads while the state is unknown
+	retryAt time.Time     // earliest time of the next one
 }
 
-// served is the IP family that f serves, or both, for people.
-func (f *family[P]) served() string {
+// label returns the IP families that f serves, for people.
+func (f *family[P]) label() string {
 	var all []string
 	for _, of := range families {
 		if f.Serves(of) {
@@ -83,83 +82,86 @@ func (f *family[P]) served() string {
 	return strings.Join(all, " and ")
 }
 
-// New is the dataplane of a mode, which keeps its ledger in dir (ledger.Dir on a node).
+// New returns a Dataplane with its ledger in dir, which is ledger.Dir on a node.
 func New[P any](mode Mode[P], dir string) *Dataplane[P] {
 	d := &Dataplane[P]{
 		mode: mode, dir: dir,
 		semaphore: newSemaphore(), log: slog.New(slog.DiscardHandler),
-		seen: make(map[sysctl.Setting]bool),
+		matched: make(map[sysctl.Setting]bool), rounds: make(map[sdk.Family]*conntrack.Rounds),
+	}
+	for _, of := range families {
+		d.rounds[of] = conntrack.NewRounds(of)
 	}
 	d.status.unset = make(map[string]string)
-	d.status.carries = slices.Contains(mode.Description.Limits, sdk.LimitDiesWithProcess)
+	d.status.relays = slices.Contains(mode.Description.Limits, sdk.LimitDiesWithProcess)
 	return d
 }
 
-// name is the mode's, under which it holds locks and settings.
+// name returns the name of the mode, under which it holds locks and settings.
 func (d *Dataplane[P]) name() string { return d.mode.Description.Name }
 
-// Configure begins a session. What is served goes on being served.
+// Configure begins a session. It does not change what is served.
 func (d *Dataplane[P]) Configure(ctx context.Context, setup sdk.Setup) (sdk.Description, error) {
 	if err := d.semaphore.call(ctx); err != nil {
 		return sdk.Description{}, err
 	}
-	defer d.semaphore.done()
-	shared, bookless := ledger.Open(d.dir)
+	defer d.semaphore.release()
+	shared, noLedger := ledger.Open(d.dir)
 	if setup.Log != nil {
 		d.log = setup.Log
 	}
 	env := d.env()
 	env.Ledger = shared
-	d.status.tell(func(r *sdk.Report) { d.status.noted, r.Notes = nil, nil })
-	open, err := d.mode.Open(ctx, setup, env)
-	if err == nil && !open.Unlocked {
-		err = bookless
+	d.status.change(func(r *sdk.Report) { d.status.noted, r.Notes = nil, nil })
+	session, err := d.mode.Open(ctx, setup, env)
+	if err == nil && !session.Unlocked {
+		err = noLedger
 	}
 	if err != nil {
 		return sdk.Description{}, err
 	}
-	if open.Unlocked {
+	if session.Unlocked {
 		if err := d.unlock(); err != nil {
 			return sdk.Description{}, err
 		}
 	}
-	d.setup, d.ledger = setup, shared
-	d.use(open)
-	d.state, d.phase, d.otherBackend = sdk.State{}, configured, false
+	d.hostGone, d.ledger = setup.Gone, shared
+	d.setSession(session)
+	d.state, d.phase, d.swept = sdk.State{}, configured, false
 	d.failed = make(map[sdk.Name]bool)
-	d.role = 0 // also one that has yielded takes part again
-	d.tellShown(0)
-	if d.endMonitor == nil {
-		d.endMonitor = d.startMonitor()
+	d.role = 0 // a process that has yielded takes part again
+	d.setShown(0)
+	if d.stopMonitor == nil {
+		d.stopMonitor = d.startMonitor()
 	}
 	return d.description(), nil
 }
 
-// use makes the families of a session those that are written to. One that goes on from the
-// session before keeps what it has.
-func (d *Dataplane[P]) use(open Session[P]) {
+// setSession replaces the families by those of a session. Families of both sessions keep their
+// state.
+func (d *Dataplane[P]) setSession(session Session[P]) {
 	for _, f := range d.families {
-		if !slices.Contains(open.Families, f.Family) {
+		if !slices.Contains(session.Families, f.Family) {
 			f.Hold(nil)
 		}
 	}
-	d.open, d.families, d.planned = open, nil, 0
-	for _, f := range open.Families {
-		d.families = append(d.families, &family[P]{Family: f, rounds: newRounds()})
+	d.session, d.families, d.planned = session, nil, 0
+	for _, f := range session.Families {
+		d.families = append(d.families, &family[P]{Family: f})
 	}
-	d.hold()
+	d.passLock()
 }
 
-// env is what the mode is given.
+// env returns the Env of the mode.
 func (d *Dataplane[P]) env() Env {
 	return Env{
 		Log: d.log, Dir: d.dir, Ledger: d.ledger,
 		Step:     d.status.step,
 		Services: func() int { return len(d.state.Services) },
-		Take:     d.take,
-		Waiting:  func(what string) { d.status.tell(func(r *sdk.Report) { r.Waiting = what }) },
+		Take:     d.takeSettings,
+		Waiting:  func(what string) { d.status.change(func(r *sdk.Report) { r.Waiting = what }) },
 		Note: func(what string) {
-			d.status.tell(func(r *sdk.Report) {
+			d.status.change(func(r *sdk.Report) {
 				d.status.noted, r.Notes = append(d.status.noted, what), append(slices.Clip(r.Notes), what)
 			})
 		},
@@ -167,19 +169,19 @@ func (d *Dataplane[P]) env() Env {
 	}
 }
 
-// description is the mode's, narrowed to what this node has.
+// description returns the mode's Description, restricted to what this node supports.
 func (d *Dataplane[P]) description() sdk.Description {
 	here := d.mode.Description
 	here.Features = slices.DeleteFunc(slices.Clone(here.Features), func(f sdk.Feature) bool {
 		return f == sdk.FeatureIPv4 && d.serving(sdk.IPv4) == nil || f == sdk.FeatureIPv6 && d.serving(sdk.IPv6) == nil
 	})
-	if d.open.Limits != nil {
-		here.Limits = d.open.Limits
+	if d.session.Limits != nil {
+		here.Limits = d.session.Limits
 	}
 	return here
 }
 
-// serving is what serves an IP family; nil: nothing does.
+// serving returns the family that serves an IP family, or nil.
 func (d *Dataplane[P]) serving(of sdk.Family) *family[P] {
 	for _, f := range d.families {
 		if f.Serves(of) {
@@ -189,18 +191,18 @@ func (d *Dataplane[P]) serving(of sdk.Family) *family[P] {
 	return nil
 }
 
-// Close ends what runs between calls, and lets go of the lock. The kernel stays as it is.
+// Close stops the monitor and releases the writer's lock. The kernel stays as it is.
 func (d *Dataplane[P]) Close() error {
 	if err := d.semaphore.call(context.Background()); err != nil {
 		return err
 	}
-	end := d.endMonitor
-	d.endMonitor, d.phase = nil, noSession
-	err := d.release()
-	d.semaphore.done()
-	if end != nil {
-		end()
+	stop := d.stopMonitor
+	d.stopMonitor, d.phase = nil, noSession
+	err := d.releaseLock()
+	d.semaphore.release()
+	if stop != nil {
+		stop()
 	}
-	d.foreign.close()
+	d.writers.close()
 	return err
 }

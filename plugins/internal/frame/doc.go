@@ -1,53 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package frame is what every dataplane does in the same way, whatever it writes. A
-dataplane brings a [Mode]: how a session is opened, and one [Family] or more, each of
-which knows what it has written, what is desired, and how to get from one to the other.
-The frame brings everything else that the contract of package sdk asks for:
+Package frame implements the parts of a dataplane that do not depend on how its mode writes
+to the kernel. A mode provides a [Mode], which opens sessions, and one or more values of
+[Family], each of which knows the desired and the installed state of one or both IP families
+and the difference between them. Most modes get a Family from package reconcile. The frame
+provides everything else that the contract of package sdk asks for:
 
-	line  0  sessions: an update of another session, or a gap, asks for a Full
-	line  3  what a cut-off or failed call left is unknown, and is read before it is written
+	line  0  sessions: an update of another session, or a gap, is answered with ErrResync
+	line  3  after a failed or interrupted call the kernel is read before it is written
 	line  4  a Service that is refused keeps what served it
-	line  5  only Services that changed are rendered
-	line  6  nothing is written before the first update; what another process wrote is adopted
-	line  7  roles, from any to any; connections that are counted while draining
-	line  8  one writer: without the lock a call changes nothing, and answers Busy
-	line  9  UDP flows that lead nowhere are forgotten
-	line 11  one thing at a time: a call of the host interrupts what is done between calls
-	line 12  drift: probes, audits, repairs, and yielding without a host
+	line  5  only changed Services are rendered
+	line  6  nothing is written before the first update; the rules of former processes are adopted
+	line  7  roles, from any to any; connections are counted while draining
+	line  8  one writer: a call without the lock changes nothing and returns Busy
+	line  9  UDP flows without a serving endpoint are deleted
+	line 11  calls are serialized; a call of the host interrupts background work
+	line 12  drift: probes and repairs; the writer's lock is released without a host
+
+The frame never writes to the kernel itself and never looks into a P. To write a mode, start
+with [Mode] and [Family], and with the example in package reconcile (mode_linux_test.go).
 
 # One update
 
-	Sync ─▶ the writer's lock       Busy while another process has it
-	     ─▶ sdk.State.Apply         which Services are touched
-	     ─▶ Family.Adopt            only if what the kernel has is not known, and for a Full
-	     ─▶ Family.Node, Role       only if they changed
-	     ─▶ Family.Want             each touched Service → a P. Pure
-	     ─▶ Family.Put              what is desired, by name. Memory only
-	     ─▶ Family.Plan             the difference. Pure
-	     ─▶ Plan.Apply              writes it, and is true about where it stopped
-	     ─▶ sdk.State.Confirm       all but what failed
+	Sync ─▶ becomeWriter            take the writer's lock; Busy while another process has it
+	     ─▶ sdk.State.Apply         find the touched Services
+	     ─▶ Family.Adopt            list: read the kernel, if its state is unknown and for a Full
+	     ─▶ Family.Node, Role       if they changed
+	     ─▶ Family.Want             render each touched Service into a P. Pure
+	     ─▶ Family.SetDesired       store the Ps by name. Memory only
+	     ─▶ Family.Plan             compare desired and installed. Pure
+	     ─▶ Plan.Apply              write the difference
+	     ─▶ sdk.State.Confirm       everything but the Services that failed
 
-P is whatever one Service comes to in a family: chains and entries, virtual servers,
-sockets. Its zero value is that of a Service which is gone. The frame never looks into a P.
+A P is the form that one Service has in a family: chains and entries, virtual servers, or
+sockets. The zero P stands for a Service that does not exist.
 
 # Invariants
 
-  - A Family's methods are called by one goroutine at a time, but for Adopt, which several
-    families may be in at once.
-  - Plan is asked for only when Node, Role and Put have said what is desired: never before
-    the first update of a session. So a role before it takes nothing away.
-  - Apply is called only with the writer's lock (or where the mode has none), and only on
-    what was adopted since the last error: what is known, or read anew.
-  - A Service that was refused has, when the call returns, the P that served it before.
-  - Nothing is written by a process that has yielded or was closed.
+  - The methods of a Family are called by one goroutine at a time. Only Adopt may run for
+    several families at once.
+  - Plan is called only after Node, Role and SetDesired, so never before the first update of a
+    session. A role that is set earlier therefore removes nothing.
+  - Apply is called only with the writer's lock (or if the mode has none), and only if the state
+    of the kernel is known: no error has occurred since the last Adopt.
+  - When a call returns, a refused Service has the P that served it before.
+  - A process that has yielded or was closed writes nothing.
 
 # Goroutines
 
-A Dataplane has one of its own. The monitor probes, audits and repairs; it begins with the
-first Configure and ends with Close. It works only while it holds the semaphore that each call
-holds too, and stops when a call waits for it. A Family may have goroutines of its own, which listen to the
-kernel: they begin with Hold of a lock, and end with Hold of none.
+A Dataplane has one goroutine, the monitor, which probes and repairs. It starts with the first
+Configure and ends with Close. It works only while it holds the semaphore that each call of
+the host holds too, and stops when a call waits for it. A Family may have goroutines of its
+own, for example to listen to the kernel. They must run only while the Family has the writer's
+lock (Family.Hold).
 */
 package frame

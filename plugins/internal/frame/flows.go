@@ -3,34 +3,51 @@
 package frame
 
 import (
+	"iter"
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/conntrack"
 )
 
+var families = []sdk.Family{sdk.IPv4, sdk.IPv6}
+
+// tracked returns the IP families whose connections the kernel tracks, with the Family of each.
+func (d *Dataplane[P]) tracked() iter.Seq2[sdk.Family, Tracked] {
+	return func(yield func(sdk.Family, Tracked) bool) {
+		for _, of := range families {
+			f := d.serving(of)
+			if f == nil {
+				continue
+			}
+			if t, ok := f.Family.(Tracked); ok && !yield(of, t) {
+				return
+			}
+		}
+	}
+}
+
 const (
-	// countEvery is how often established connections are counted: it may list them all.
+	// countEvery is the interval at which established connections are counted. A count may
+	// list all of them.
 	countEvery = 5 * time.Second
 
-	// countAgain is how soon after the first time: connections that were just beginning then
-	// are established now, or gone.
+	// countAgain is the time between the first count and the second. Connections that began
+	// just before the first one are established by then, or gone.
 	countAgain = time.Second
 )
 
-// A drain counts the connections that are left while the role is Draining.
+// A drain counts the remaining connections while the role is Draining.
 type drain struct {
 	begun bool // they were counted once
 	due   time.Time
 }
 
-// drainOrNot begins or ends to count connections, after a change of the role. The first
-// count is the monitor's: to list a large table takes long, and updates wait for the call.
-// Until then there is one.
-func (d *Dataplane[P]) drainOrNot() {
+// updateDrain begins or ends a drain after a change of the role. The monitor makes the first
+// count, because listing a large table takes long and would delay the call. Until then one
+// connection is reported.
+func (d *Dataplane[P]) updateDrain() {
 	switch {
 	case d.role != sdk.Draining:
 		d.drain = nil
@@ -43,18 +60,18 @@ func (d *Dataplane[P]) drainOrNot() {
 	}
 }
 
-// count counts what is left of the connections that were there when draining began.
-func (d *Dataplane[P]) count() {
-	if d.role != sdk.Draining || d.drain == nil || !d.served || !d.writes() || time.Now().Before(d.drain.due) {
+// countFlows counts the remaining connections of those that existed when draining began.
+func (d *Dataplane[P]) countFlows() {
+	if d.role != sdk.Draining || d.drain == nil || !d.served || time.Now().Before(d.drain.due) {
 		return
 	}
 	n := 0
 	for _, f := range d.families {
-		tracked, ok := f.Family.(Tracked)
+		t, ok := f.Family.(Tracked)
 		if !ok {
 			continue
 		}
-		flows, err := tracked.Flows(d.state.Services, !d.drain.begun)
+		flows, err := t.Flows(d.state.Services, !d.drain.begun)
 		if err != nil {
 			d.drain.due = time.Now().Add(countEvery)
 			d.log.Warn("cannot count established connections", "err", err)
@@ -70,39 +87,38 @@ func (d *Dataplane[P]) count() {
 	d.tellFlows(n)
 }
 
-func (d *Dataplane[P]) tellFlows(n int) { d.status.tell(func(r *sdk.Report) { r.Flows = n }) }
+func (d *Dataplane[P]) tellFlows(n int) { d.status.change(func(r *sdk.Report) { r.Flows = n }) }
 
-var families = []sdk.Family{sdk.IPv4, sdk.IPv6}
-
-// rounds count what it came to, to look for UDP flows that lead nowhere, by IP family.
-type rounds map[sdk.Family]*conntrack.Rounds
-
-func newRounds() rounds {
-	all := make(rounds)
-	for _, of := range families {
-		all[of] = conntrack.NewRounds(of)
+// noteRemoved records the UDP frontends that a plan removes, also those of a former process, for
+// the next forgetUDP. In another role than Active the flows belong to another dataplane.
+func (d *Dataplane[P]) noteRemoved(p Plan) {
+	if d.role != sdk.Active {
+		d.removedUDP = nil
+	} else {
+		d.removedUDP = append(d.removedUDP, p.RemovedUDP()...)
 	}
-	return all
 }
 
-// forget ends UDP flows that the changes left leading nowhere, and those to frontends that plans removed.
-func (d *Dataplane[P]) forget(c sdk.Changes, failed []sdk.Failure) error {
-	for _, of := range families {
-		f := d.serving(of)
-		if f == nil {
-			continue
+// forgetUDP deletes UDP flows whose endpoint does not serve: flows to touched Services, and to
+// frontends that plans have removed.
+func (d *Dataplane[P]) forgetUDP(touched map[sdk.Name]bool) error {
+	for of, t := range d.tracked() {
+		services := d.touchedUDP(of, touched)
+		removed := sdk.Service{Name: sdk.Name{Protocol: sdk.UDP, Family: of}} // without endpoints; conntrack.Serving prefers a Service that has the frontend now
+		for _, at := range d.removedUDP {
+			if sdk.FamilyOf(at.Addr()) == of {
+				removed.Frontends = append(removed.Frontends, sdk.Frontend{Addr: at})
+			}
 		}
-		services := udp(of, d.state, c, failed)
-		if len(f.removedUDP) > 0 {
-			services = append(services, removedService(of, f.removedUDP))
+		if len(removed.Frontends) > 0 {
+			services = append(services, removed)
 		}
-		tracked, ok := f.Family.(Tracked)
-		if !ok || len(services) == 0 {
+		if len(services) == 0 {
 			continue
 		}
 		began := time.Now()
-		n, err := tracked.Forget(of, services, d.status.step)
-		f.rounds[of].Count(time.Since(began), n)
+		n, err := t.Forget(of, services, d.status.step)
+		d.rounds[of].Count(time.Since(began), n)
 		if err != nil {
 			return err
 		}
@@ -110,46 +126,33 @@ func (d *Dataplane[P]) forget(c sdk.Changes, failed []sdk.Failure) error {
 			d.log.Info("forgot udp flows", "family", of, "flows", n)
 		}
 	}
-	for _, f := range d.families {
-		f.removedUDP = nil
-	}
+	d.removedUDP = nil
 	return nil
 }
 
-// noteRemoved remembers the UDP frontends that a plan is about to remove, also those of a process before
-// this one, until a pass has ended the flows to them. In another role than Active the flows are another
-// dataplane's.
-func (d *Dataplane[P]) noteRemoved(f *family[P], p Plan) {
-	if d.role != sdk.Active {
-		f.removedUDP = nil
-	} else {
-		f.removedUDP = append(f.removedUDP, p.RemovedUDP()...)
-	}
-}
-
-// removedService returns a Service that has these frontends, as far as they are of family, and that nothing
-// serves. conntrack.Serving prefers the Service that has one of them now.
-func removedService(of sdk.Family, removed []netip.AddrPort) sdk.Service {
-	svc := sdk.Service{Name: sdk.Name{Protocol: sdk.UDP, Family: of}}
-	for _, at := range removed {
-		if sdk.FamilyOf(at.Addr()) == of {
-			svc.Frontends = append(svc.Frontends, sdk.Frontend{Addr: at})
+// touchedUDP returns the touched UDP Services of a family. It leaves out Services that failed: they
+// are served as before, so their flows stay.
+func (d *Dataplane[P]) touchedUDP(of sdk.Family, touched map[sdk.Name]bool) (services []sdk.Service) {
+	for name := range touched {
+		svc, exists := d.state.Services[name]
+		if exists && name.Protocol == sdk.UDP && name.Family == of && !d.failed[name] {
+			services = append(services, svc)
 		}
 	}
-	return svc
+	return services
 }
 
-// earlyEvery is the shortest time between two listings of connections for forgetEarly.
+// earlyEvery is the minimum interval between two lists of connections for forgetEarly.
 const earlyEvery = 5 * time.Second
 
-// An early holds the Services whose frontends are new, for forgetEarly.
+// An early has the Services with new frontends, for forgetEarly.
 type early struct {
-	all  bool          // look at every Service
-	some []sdk.Service // with the frontends that came
+	all  bool          // every Service may have some
+	some []sdk.Service // with only the new frontends
 	due  time.Time
 }
 
-// noteAdded remembers the frontends of TCP and SCTP that came with an update.
+// noteAdded records the new TCP and SCTP frontends of an update.
 func (d *Dataplane[P]) noteAdded(c sdk.Changes) {
 	d.early.all = d.early.all || c.Full
 	if d.early.all {
@@ -172,8 +175,9 @@ func (d *Dataplane[P]) noteAdded(c sdk.Changes) {
 	}
 }
 
-// forgetEarly deletes the connections that began before their Service was there. The monitor calls it after the
-// acknowledgement, as listing connections takes long on a busy node. It uses at most a twentieth of the time.
+// forgetEarly deletes connections that began before their Service existed. The monitor calls it
+// after the acknowledgement, because listing connections takes long on a busy node. It uses at
+// most a twentieth of the time.
 func (d *Dataplane[P]) forgetEarly() {
 	if d.role != sdk.Active || !d.early.all && len(d.early.some) == 0 || time.Now().Before(d.early.due) {
 		return
@@ -183,16 +187,8 @@ func (d *Dataplane[P]) forgetEarly() {
 		services = slices.Collect(maps.Values(d.state.Services))
 	}
 	began := time.Now()
-	for _, of := range families {
-		f := d.serving(of)
-		if f == nil {
-			continue
-		}
-		tracked, ok := f.Family.(Tracked)
-		if !ok {
-			continue
-		}
-		n, err := tracked.ForgetEarly(of, services, d.status.step)
+	for of, t := range d.tracked() {
+		n, err := t.ForgetEarly(of, services, d.status.step)
 		if err != nil {
 			d.early.due = time.Now().Add(earlyEvery)
 			d.log.Warn("cannot delete connections that began before their service", "family", of, "err", err)
@@ -203,27 +199,4 @@ func (d *Dataplane[P]) forgetEarly() {
 		}
 	}
 	d.early = early{due: time.Now().Add(max(earlyEvery, 20*time.Since(began)))}
-}
-
-// udp returns the UDP Services of a family that changed, as they are now: their flows may lead
-// nowhere. One that failed is served as before, and so are its flows.
-func udp(of sdk.Family, state sdk.State, c sdk.Changes, failed []sdk.Failure) []sdk.Service {
-	services := make(map[sdk.Name]sdk.Service)
-	take := func(name sdk.Name) {
-		if svc, there := state.Services[name]; there && name.Protocol == sdk.UDP && name.Family == of {
-			services[name] = svc
-		}
-	}
-	for _, change := range c.Services {
-		take(change.Name)
-	}
-	if c.Full || c.Node {
-		for name := range state.Services {
-			take(name)
-		}
-	}
-	for _, f := range failed {
-		delete(services, f.Name)
-	}
-	return slices.Collect(maps.Values(services))
 }

@@ -21,84 +21,88 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// A life is a process of the mode in memory, as a host sees it.
-type life struct {
-	*process
+// A process is a process of the mode in memory, as a host sees it.
+type process struct {
+	*Dataplane[*sdk.Service]
 	t   *testing.T
 	rev uint64
 }
 
-// inBubble runs a test in a bubble of testing/synctest, in which the monitor's clock passes as the test lets it.
+// inBubble runs a test in a bubble of testing/synctest, in which the test controls the monitor's clock.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, test)
 }
 
-// begin starts a process, and a session.
-func begin(t *testing.T, k *kernel, dir string) *life {
+// start starts a process, and a session.
+func start(t *testing.T, k *kernel, dir string) *process {
 	t.Helper()
-	return beginMode(t, k, inMemory(k), dir)
+	return startMode(t, inMemory(k), dir)
 }
 
-func beginMode(t *testing.T, k *kernel, m Mode[*sdk.Service], dir string) *life {
+func startMode(t *testing.T, m Mode[*sdk.Service], dir string) *process {
 	t.Helper()
-	l := &life{process: &process{New(m, dir), k}, t: t}
-	t.Cleanup(func() { _ = l.Close() })
-	l.configure()
-	return l
+	p := &process{Dataplane: New(m, dir), t: t}
+	t.Cleanup(func() { _ = p.Close() })
+	p.configure(sdk.Setup{})
+	return p
 }
 
-func (l *life) configure() {
-	l.t.Helper()
-	if _, err := l.Configure(l.t.Context(), sdk.Setup{}); err != nil {
-		l.t.Fatal(err)
+func (p *process) configure(setup sdk.Setup) {
+	p.t.Helper()
+	if _, err := p.Configure(p.t.Context(), setup); err != nil {
+		p.t.Fatal(err)
 	}
-	l.rev = 0
+	p.rev = 0
+}
+
+// paused calls f while neither a call nor the monitor runs.
+func (p *process) paused(f func()) {
+	p.t.Helper()
+	if err := p.Beside(context.Background(), func() error { f(); return nil }); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // holdsLock reports whether the process holds the writer's lock.
-func (l *life) holdsLock() bool {
-	if l.semaphore.take(l.t.Context()) != nil {
-		return false
-	}
-	defer l.semaphore.done()
-	return l.lock != nil
+func (p *process) holdsLock() (holds bool) {
+	p.paused(func() { holds = p.lock != nil })
+	return holds
 }
 
-func (l *life) become(r sdk.Role) {
-	l.t.Helper()
-	if err := l.SetRole(l.t.Context(), r); err != nil {
-		l.t.Fatal(err)
+func (p *process) become(r sdk.Role) {
+	p.t.Helper()
+	if err := p.SetRole(p.t.Context(), r); err != nil {
+		p.t.Fatal(err)
 	}
 }
 
-// full is the whole state.
-func (l *life) full(services ...sdk.Service) sdk.Result {
-	l.t.Helper()
-	node := sdk.Node{Name: "n1"}
-	return l.offer(sdk.Update{Full: true, Node: &node, Set: services})
+// full syncs the whole state.
+func (p *process) full(services ...sdk.Service) sdk.Result {
+	p.t.Helper()
+	return p.sync(sdk.Update{Full: true, Node: &sdk.Node{Name: "n1"}, Set: services})
 }
 
-func (l *life) set(services ...sdk.Service) sdk.Result {
-	l.t.Helper()
-	return l.offer(sdk.Update{Set: services})
+func (p *process) set(services ...sdk.Service) sdk.Result {
+	p.t.Helper()
+	return p.sync(sdk.Update{Set: services})
 }
 
-func (l *life) offer(u sdk.Update) sdk.Result {
-	l.t.Helper()
-	if u.To = l.rev + 1; !u.Full {
-		u.From = l.rev
+func (p *process) sync(u sdk.Update) sdk.Result {
+	p.t.Helper()
+	if u.To = p.rev + 1; !u.Full {
+		u.From = p.rev
 	}
-	r, err := l.Sync(l.t.Context(), u)
+	r, err := p.Sync(p.t.Context(), u)
 	if err != nil {
-		l.t.Fatal(err)
+		p.t.Fatal(err)
 	}
-	l.rev = u.To
+	p.rev = u.To
 	return r
 }
 
-// service is the nth Service, with so many endpoints.
+// service returns the n-th Service, with a number of endpoints.
 func service(n, endpoints int) sdk.Service {
 	s := sdk.Service{
 		Name:      sdk.Name{Namespace: "ns", Service: fmt.Sprintf("web-%03d", n), Protocol: sdk.TCP, Family: sdk.IPv4},
@@ -113,12 +117,12 @@ func service(n, endpoints int) sdk.Service {
 // expect fails unless the kernel has exactly these Services.
 func (k *kernel) expect(t *testing.T, services ...sdk.Service) {
 	t.Helper()
-	if err := k.differs(services); err != nil {
+	if err := k.differs(services...); err != nil {
 		t.Error(err)
 	}
 }
 
-func (k *kernel) differs(services []sdk.Service) error {
+func (k *kernel) differs(services ...sdk.Service) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(services) != len(k.served) {
@@ -132,14 +136,12 @@ func (k *kernel) differs(services []sdk.Service) error {
 	return nil
 }
 
-func (k *kernel) written() (n int) { k.do(func() { n = k.writes }); return n }
-func (k *kernel) flush()           { k.do(func() { clear(k.served) }) }
-
-// TestFailedKeepsWhatServes, whichever way the kernel refuses it, and everything else goes in.
-func TestFailedKeepsWhatServes(t *testing.T) {
+// TestRefusedKeepsWhatServes: a Service that the kernel refuses in any way keeps what served it, and
+// all others are written.
+func TestRefusedKeepsWhatServes(t *testing.T) {
 	t.Parallel()
 	bad := map[sdk.Name]bool{service(3, 0).Name: true, service(17, 0).Name: true}
-	no := func(n sdk.Name) error {
+	refuse := func(n sdk.Name) error {
 		if bad[n] {
 			return errors.New("not this one")
 		}
@@ -149,8 +151,8 @@ func TestFailedKeepsWhatServes(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			k := newKernel()
-			l := begin(t, k, t.TempDir())
-			before, after, expect := []sdk.Service{}, []sdk.Service{}, []sdk.Service{}
+			p := start(t, k, t.TempDir())
+			var before, after, expect []sdk.Service
 			for i := range 40 {
 				if i != 17 {
 					before = append(before, service(i, 1))
@@ -163,12 +165,12 @@ func TestFailedKeepsWhatServes(t *testing.T) {
 					expect = append(expect, service(i, 1))
 				}
 			}
-			l.full(before...)
+			p.full(before...)
 			switch way {
 			case "refuse":
-				k.do(func() { k.refuse = no })
+				k.do(func() { k.refuse = refuse })
 			case "reject":
-				k.do(func() { k.reject = no })
+				k.do(func() { k.reject = refuse })
 			case "want":
 				for i := range after {
 					if bad[after[i].Name] {
@@ -176,8 +178,8 @@ func TestFailedKeepsWhatServes(t *testing.T) {
 					}
 				}
 			}
-			for range 2 { // offered again, they fail again
-				r := l.set(after...)
+			for range 2 { // the second time they fail again
+				r := p.set(after...)
 				var failed []sdk.Name
 				for _, f := range r.Failed {
 					failed = append(failed, f.Name)
@@ -191,17 +193,17 @@ func TestFailedKeepsWhatServes(t *testing.T) {
 	}
 }
 
-// TestCutOff: whatever a call that failed or was cut off has left, the next one that is
-// taken makes it right. The walk is random, and the same each time.
-func TestCutOff(t *testing.T) {
+// TestInterruptedCalls: after a call that failed or was cancelled at any point, the next call writes
+// the desired state.
+func TestInterruptedCalls(t *testing.T) {
 	t.Parallel()
 	k := newKernel()
-	l := begin(t, k, t.TempDir())
-	l.full()
+	p := start(t, k, t.TempDir())
+	p.full()
 	random := rand.New(rand.NewPCG(1, 2))
 	desired := make(map[sdk.Name]sdk.Service)
 	for range 200 {
-		u := sdk.Update{From: l.rev, To: l.rev + 1}
+		u := sdk.Update{From: p.rev, To: p.rev + 1}
 		for _, i := range random.Perm(20)[:1+random.IntN(8)] {
 			if s := service(i, 1+random.IntN(3)); random.IntN(4) == 0 {
 				u.Delete = append(u.Delete, s.Name)
@@ -212,67 +214,63 @@ func TestCutOff(t *testing.T) {
 			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		left, cut := random.IntN(12), random.IntN(2) == 0
+		left, cancels := random.IntN(12), random.IntN(2) == 0
 		fail := func() error {
 			if left--; left >= 0 {
 				return nil
 			}
-			if cut {
+			if cancels {
 				cancel()
 				return nil
 			}
 			return errors.New("the kernel has no memory")
 		}
 		k.do(func() { k.fail = fail })
-		if _, err := l.Sync(ctx, u); err == nil {
-			l.rev = u.To
+		if _, err := p.Sync(ctx, u); err == nil {
+			p.rev = u.To
 		}
 		cancel()
 		k.do(func() { k.fail = nil })
-		l.full(slices.Collect(maps.Values(desired))...)
+		p.full(slices.Collect(maps.Values(desired))...)
 		k.expect(t, slices.Collect(maps.Values(desired))...)
 	}
 }
 
-// TestUnservedFamily: what no family serves fails, and says what would help.
-func TestUnservedFamily(t *testing.T) {
+// TestUnservableFamily: a Service of an IP family that no Family serves is refused.
+func TestUnservableFamily(t *testing.T) {
 	t.Parallel()
 	k := newKernel()
-	mode := inMemory(k)
-	mode.Open = func(context.Context, sdk.Setup, Env) (Session[*sdk.Service], error) {
-		return Session[*sdk.Service]{Families: []Family[*sdk.Service]{newMemory(sdk.IPv4, k)}}, nil
-	}
-	l := beginMode(t, k, mode, t.TempDir())
+	p := startMode(t, opening(k, only(newMemory(sdk.IPv4, k))), t.TempDir())
 	six := service(2, 0)
 	six.Name.Family = sdk.IPv6
 	six.Frontends[0].Addr = netip.MustParseAddrPort("[fd00::1]:80")
-	r := l.full(service(1, 1), six)
+	r := p.full(service(1, 1), six)
 	if len(r.Failed) != 1 || r.Failed[0].Name != six.Name || !errors.As(r.Failed[0].Err, new(*sdk.Refusal)) {
 		t.Errorf("failed: %v", r.Failed)
 	}
 	k.expect(t, service(1, 1))
 }
 
-// TestSettings: what must be there first is set before anything is written, the others once
-// it is Active, and what is no longer asked for is given back.
+// TestSettings: kernel parameters with First are set before anything is written, the others once the
+// role is Active. Those that are no longer needed are given back.
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	k, dir := newKernel(), t.TempDir()
 	first, later := filepath.Join(dir, "first"), filepath.Join(dir, "later")
+	write := func(path, value string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(value), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	values := func() string {
 		a, _ := os.ReadFile(first)
 		b, _ := os.ReadFile(later)
 		return strings.TrimSpace(string(a)) + " " + strings.TrimSpace(string(b))
 	}
-	for _, path := range []string{first, later} {
-		if err := os.WriteFile(path, []byte("0"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	mode := inMemory(k)
-	open := mode.Open
-	mode.Open = func(ctx context.Context, setup sdk.Setup, env Env) (Session[*sdk.Service], error) {
-		s, err := open(ctx, setup, env)
+	write(first, "0")
+	write(later, "0")
+	mode := opening(k, func(s *Session[*sdk.Service]) {
 		s.Settings = func(n sdk.Node) sysctl.Settings {
 			all := sysctl.Settings{{Path: first, Value: "1", Must: true, First: true}}
 			if n.Conntrack.Max > 0 {
@@ -280,48 +278,41 @@ func TestSettings(t *testing.T) {
 			}
 			return all
 		}
-		return s, err
-	}
+	})
 	mode.Sweep = func(_ context.Context, l sdk.Leftovers, env Env) ([]string, error) { return env.GiveBack(l) }
-	l := beginMode(t, k, mode, dir)
+	p := startMode(t, mode, dir)
 	expect := func(when, want string) {
 		t.Helper()
 		if got := values(); got != want {
-			t.Errorf("%s they are %s, not %s", when, got, want)
+			t.Errorf("%s: the values are %s, want %s", when, got, want)
 		}
 	}
-	l.become(sdk.Active)
+	p.become(sdk.Active)
 	expect("before an update", "0 0")
-	l.become(sdk.Standby)
+	p.become(sdk.Standby)
 	node := sdk.Node{Name: "n1", Conntrack: sdk.ConntrackLimits{Max: 1}}
-	l.offer(sdk.Update{Full: true, Node: &node})
+	p.sync(sdk.Update{Full: true, Node: &node})
 	expect("in Standby", "1 0")
-	l.become(sdk.Active)
-	expect("once Active", "1 1")
-	eventually.True(t, "it is known that they were set", func() bool {
-		l.semaphore.held <- struct{}{}
-		defer func() { <-l.semaphore.held }()
-		return len(l.seen) == 2
+	p.become(sdk.Active)
+	expect("in Active", "1 1")
+	eventually.True(t, "both have matched", func() (both bool) {
+		p.paused(func() { both = len(p.matched) == 2 })
+		return both
 	})
-	for _, path := range []string{first, later} {
-		if err := os.WriteFile(path, []byte("0"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	eventually.True(t, "what another program changed is set again, and the other noted", func() bool {
-		return values() == "1 0" && strings.Contains(strings.Join(l.Report().Notes, ""), "another program has set "+later+" to 0")
+	write(first, "0")
+	write(later, "0")
+	eventually.True(t, "the first is set again, and the other is noted", func() bool {
+		return values() == "1 0" && strings.Contains(strings.Join(p.Report().Notes, ""), "another program has set "+later+" to 0")
 	})
-	if r := l.Report(); r.Repaired != 1 || !strings.Contains(r.Repair, first) {
-		t.Errorf("reported are %d repairs, the last %q", r.Repaired, r.Repair)
+	if r := p.Report(); r.Repaired != 1 || !strings.Contains(r.Repair, first) {
+		t.Errorf("%d repairs are reported, the last is %q", r.Repaired, r.Repair)
 	}
-	if err := os.WriteFile(later, []byte("1"), 0o600); err != nil {
+	write(later, "1")
+	eventually.True(t, "nothing is noted", func() bool { return len(p.Report().Notes) == 0 })
+	p.sync(sdk.Update{Node: &sdk.Node{Name: "n1"}})
+	expect("when one is no longer needed", "1 0")
+	if _, err := p.Cleanup(t.Context(), sdk.Leftovers{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "nothing is noted", func() bool { return len(l.Report().Notes) == 0 })
-	l.offer(sdk.Update{Node: &sdk.Node{Name: "n1"}})
-	expect("when one is no longer asked for", "1 0")
-	if _, err := l.Cleanup(t.Context(), sdk.Leftovers{}); err != nil {
-		t.Fatal(err)
-	}
-	expect("cleaned up", "0 0")
+	expect("after Cleanup", "0 0")
 }

@@ -14,28 +14,27 @@ import (
 )
 
 const (
-	probeEvery = 500 * time.Millisecond // whatever costs next to nothing
-	retryMost  = 5 * time.Second        // between two tries to write what failed: the first comes at once
+	probeEvery = 500 * time.Millisecond
+	maxRetry   = 5 * time.Second // between two attempts to write what failed; the first comes at once
 
-	hostTimeout = time.Minute // without its host a process is the writer no longer than that
+	hostTimeout = time.Minute // how long a process keeps the writer's lock without its host
 )
 
-// startMonitor begins to look after the kernel between calls: the monitor notices when
-// another process removes what this process wrote, and restores it; and counts connections
-// while draining. Its goroutine ends with end, which is called without the semaphore: the
-// monitor may hold it.
-func (d *Dataplane[P]) startMonitor() (end func()) {
+// startMonitor starts the monitor. It detects and repairs changes by other programs, and counts
+// connections while draining. The caller must not hold the semaphore when it calls stop, because
+// the monitor may wait for it.
+func (d *Dataplane[P]) startMonitor() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { d.watch(ctx) })
+	running.Go(func() { d.monitor(ctx) })
 	return func() {
 		cancel()
 		running.Wait()
 	}
 }
 
-// watch looks at each tick, and when the present session wakes it, until ctx ends.
-func (d *Dataplane[P]) watch(ctx context.Context) {
+// monitor calls check at its interval, and when the session asks for it, until ctx ends.
+func (d *Dataplane[P]) monitor(ctx context.Context) {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	var wake <-chan struct{}
@@ -46,41 +45,44 @@ func (d *Dataplane[P]) watch(ctx context.Context) {
 		case <-tick.C:
 		case <-wake:
 		}
-		work, done, err := d.semaphore.idle(ctx)
+		work, done, err := d.semaphore.background(ctx)
 		if err != nil {
 			return
 		}
-		wake = d.open.Wake
-		d.look(work)
+		wake = d.session.Wake
+		d.check(work)
 		done()
 	}
 }
 
-// look looks at each family once, and repairs what others broke. What fails is tried again
-// on a later round.
-func (d *Dataplane[P]) look(ctx context.Context) {
-	gone := d.gone()
+// check does the background work once: it probes and repairs each family. The next check retries
+// what fails.
+func (d *Dataplane[P]) check(ctx context.Context) {
+	gone := time.Duration(0) // how long the host has been gone; zero: it is connected, or there is no lock to release
+	if d.hostGone != nil && !d.session.Unlocked {
+		gone = d.hostGone()
+	}
 	switch {
 	case ctx.Err() != nil || d.phase == noSession:
 		return
-	case gone >= hostTimeout && d.writes():
+	case gone >= hostTimeout && d.isWriter():
 		d.yieldWithoutHost("the host has been gone for a minute")
 		return
 	case d.role == 0 && d.shown == 0:
 		d.readShown(ctx)
 		return
-	case !d.writes() || d.role == 0:
+	case !d.isWriter() || d.role == 0:
 		return
 	}
-	d.count()
-	d.foreign.look()
-	work := false // another program is at work
+	d.countFlows()
+	d.writers.update()
 	if d.phase != updated {
-		return // it is not known what is desired
+		return // the desired state is unknown
 	}
 	d.forgetEarly()
+	busy := false // other programs are writing
 	for _, f := range d.families {
-		found := d.examine(ctx, f)
+		found := d.probe(ctx, f)
 		if ctx.Err() != nil {
 			return
 		}
@@ -88,88 +90,81 @@ func (d *Dataplane[P]) look(ctx context.Context) {
 		case !found.Unsure:
 			f.lost = found.Why
 		case found.Lost == 0:
-			work = true
+			busy = true
 		}
 		d.tellLost()
-		if gone > 0 && found.Lost != 0 && !found.Unsure { // it may be kube-proxy, on the way back to it
+		if gone > 0 && found.Lost != 0 && !found.Unsure { // perhaps kube-proxy, which an operator has started again
 			d.yieldWithoutHost("the host is gone, and another program has changed what this process wrote: " + found.Why)
 			return
 		}
 		steps, err := f.Masquerade().Mend(ctx)
-		d.repaired(ctx, f, "it belongs to all dataplanes", steps, err)
+		d.tellRepair(ctx, f, "it belongs to all dataplanes", steps, err)
 		d.repair(ctx, f, found)
 	}
-	d.lookAtSettings()
-	if !work {
-		d.foreign.names = nil // what they wrote did no harm
+	d.checkSettings()
+	if !busy {
+		d.writers.names = nil // their writes did no harm
 	}
 }
 
-// gone returns how long the host has been gone; zero: it is connected, or there is nothing to yield.
-func (d *Dataplane[P]) gone() time.Duration {
-	if d.setup.Gone == nil || d.open.Unlocked {
-		return 0
-	}
-	return d.setup.Gone()
-}
-
-// tellLost reports what the last look found removed or changed.
+// tellLost reports what the last probes found removed or changed.
 func (d *Dataplane[P]) tellLost() {
 	var lost []string
 	for _, f := range d.families {
 		if f.lost != "" {
-			lost = append(lost, f.served()+": "+f.lost)
+			lost = append(lost, f.label()+": "+f.lost)
 		}
 	}
-	d.status.tell(func(r *sdk.Report) { r.Lost = strings.Join(lost, "; ") })
+	d.status.change(func(r *sdk.Report) { r.Lost = strings.Join(lost, "; ") })
 }
 
-// examine probes f.
-func (d *Dataplane[P]) examine(ctx context.Context, f *family[P]) Finding {
-	if !f.adopted {
-		if time.Now().Before(f.retryAt) {
-			return Finding{Unsure: true}
-		}
-		f.retry = min(max(2*f.retry, probeEvery), retryMost)
-		f.retryAt = time.Now().Add(f.retry)
-		return Finding{Lost: All, Why: "what was written last may not be there", Unsure: true}
+// probe probes f. If the state of the kernel is unknown, everything counts as lost, at growing
+// intervals.
+func (d *Dataplane[P]) probe(ctx context.Context, f *family[P]) Finding {
+	if f.known {
+		f.retry, f.retryAt = 0, time.Time{}
+		return f.Probe(ctx)
 	}
-	f.retry, f.retryAt = 0, time.Time{}
-	return f.Probe(ctx)
+	if time.Now().Before(f.retryAt) {
+		return Finding{Unsure: true}
+	}
+	f.retry = min(max(2*f.retry, probeEvery), maxRetry)
+	f.retryAt = time.Now().Add(f.retry)
+	return Finding{Lost: All, Why: "what was written last may not be there", Unsure: true}
 }
 
-// repair writes what a finding says is to be written.
+// repair writes what a finding requires.
 func (d *Dataplane[P]) repair(ctx context.Context, f *family[P], found Finding) {
 	switch {
 	case found.Lost != 0:
 		d.status.step()
-		adopted := f.adopted
+		known := f.known
 		steps, err := d.restore(ctx, f, found)
-		if !adopted && err == nil {
-			d.log.Info("wrote what could not be written before", "family", f.served(), "steps", len(steps))
+		if !known && err == nil { // a failed write is completed; no other program was involved
+			d.log.Info("wrote what could not be written before", "family", f.label(), "steps", len(steps))
 			d.publish()
-			return // no other program had a part in it
+			return
 		}
-		d.repaired(ctx, f, found.Why, steps, err)
+		d.tellRepair(ctx, f, found.Why, steps, err)
 	case found.Moved, found.Due:
-		if err := d.catchUp(ctx, f, found); err != nil && ctx.Err() == nil {
-			d.warn("cannot write what is due", f, "", err) // the family is read, and tried again
+		if err := d.writeDue(ctx, f, found); err != nil && ctx.Err() == nil {
+			d.warn("cannot write what is due", f, "", err) // the next check retries
 		}
 		d.publish()
 	}
 }
 
-// restore reads what may be lost, and writes what differs.
+// restore reads the parts that may be lost, and writes what differs.
 func (d *Dataplane[P]) restore(ctx context.Context, f *family[P], found Finding) ([]string, error) {
-	if !f.adopted {
+	if !f.known {
 		found.Lost = All
 	}
 	if _, err := d.adopt(ctx, f, found.Lost); err != nil {
-		f.adopted = false
+		f.known = false
 		return nil, err
 	}
 	if found.Moved {
-		if err := d.renew(f); err != nil {
+		if err := d.renderAll(f); err != nil {
 			return nil, err
 		}
 	}
@@ -178,96 +173,103 @@ func (d *Dataplane[P]) restore(ctx context.Context, f *family[P], found Finding)
 		return nil, err
 	}
 	if err == nil && len(failed) > 0 {
-		f.adopted, err = false, failed[0].Err
+		f.known, err = false, failed[0].Err
 	}
 	return plan.Steps(), err
 }
 
-// catchUp writes what is due, though nothing was lost.
-func (d *Dataplane[P]) catchUp(ctx context.Context, f *family[P], found Finding) error {
+// writeDue writes what is due although nothing was lost.
+func (d *Dataplane[P]) writeDue(ctx context.Context, f *family[P], found Finding) error {
 	if found.Moved {
-		if err := d.renew(f); err != nil {
+		if err := d.renderAll(f); err != nil {
 			return err
 		}
 	}
 	failed, err := d.write(ctx, f, nil)
+	for _, b := range failed {
+		d.failed[b.Name] = true
+	}
 	if err != nil || !found.Stale || d.role != sdk.Active {
 		return err
 	}
-	return d.forget(sdk.Changes{Full: true}, failed)
+	return d.forgetUDP(d.touched(sdk.Changes{Full: true}))
 }
 
-// renew has f look at the node again, and renders all its Services.
-func (d *Dataplane[P]) renew(f *family[P]) error {
+// renderAll reads the node again, and renders all Services of f.
+func (d *Dataplane[P]) renderAll(f *family[P]) error {
 	if err := f.Node(d.state.Node); err != nil {
 		return err
 	}
-	pieces, _ := d.render(f, d.touched(sdk.Changes{Node: true})) // what fails was named by the Sync that brought it
-	f.Put(pieces)
+	pieces, _ := d.render(f, d.touched(sdk.Changes{Node: true})) // Sync has returned the Services that cannot be rendered
+	f.SetDesired(pieces)
 	return nil
 }
 
-// A foreign finds out which other programs write. It listens for a while after a repair.
-type foreign struct {
-	writers *iptables.Writers
-	until   time.Time
-	names   []string // of those that have written since all was as it was written
+// foreignWriters finds the programs that write to nf_tables. It listens for a while after a repair.
+type foreignWriters struct {
+	listener *iptables.Writers // nil: not listening
+	until    time.Time
+	names    []string // of programs that have written since a check found no difference
 }
 
-// listenFor is how long is listened after a repair.
+// listenFor is the time to listen after a repair.
 const listenFor = 10 * time.Minute
 
-func (f *foreign) look() {
-	if f.writers == nil {
+// update reads the names of the programs that have written.
+func (w *foreignWriters) update() {
+	if w.listener == nil {
 		return
 	}
-	if f.names = f.writers.Others(f.names); time.Now().After(f.until) {
-		f.close()
+	if w.names = w.listener.Others(w.names); time.Now().After(w.until) {
+		w.close()
 	}
 }
 
-// by names, for people, the programs that have written, and begins to listen.
-func (f *foreign) by() string {
-	f.look()
-	f.until = time.Now().Add(listenFor)
-	if f.writers == nil {
-		f.writers, _ = iptables.ListenToWriters() // without it repairs name no program
+// suffix returns the end of a sentence that names the programs that have written, or "" if they
+// are unknown. It also begins to listen.
+func (w *foreignWriters) suffix() string {
+	w.update()
+	w.until = time.Now().Add(listenFor)
+	if w.listener == nil {
+		w.listener, _ = iptables.ListenToWriters() // without it a repair names no program
 	}
-	if len(f.names) == 0 {
+	if len(w.names) == 0 {
 		return ""
 	}
-	return "; nf_tables was written to by " + strings.Join(f.names, " and ")
+	return "; nf_tables was written to by " + strings.Join(w.names, " and ")
 }
 
-func (f *foreign) close() {
-	if f.writers != nil {
-		_ = f.writers.Close()
+func (w *foreignWriters) close() {
+	if w.listener != nil {
+		_ = w.listener.Close()
 	}
-	*f = foreign{}
+	*w = foreignWriters{}
 }
 
-// repaired tells what a repair came to.
-func (d *Dataplane[P]) repaired(ctx context.Context, f *family[P], why string, steps []string, err error) {
+// tellRepair logs and reports the result of a repair. It says nothing if a call interrupted the
+// repair, because the call reads the kernel itself.
+func (d *Dataplane[P]) tellRepair(ctx context.Context, f *family[P], why string, steps []string, err error) {
 	switch {
-	case ctx.Err() != nil: // a call goes first, and begins with a reading
+	case ctx.Err() != nil:
 	case err != nil:
 		d.warn("cannot restore what another program removed", f, why, err)
 	case len(steps) > 0:
 		clear(d.warned)
-		by := d.foreign.by()
-		d.log.Warn("restored what another program removed", "family", f.served(), "why", why, "steps", len(steps), "first", steps[0], "by", by)
-		f.lost = why // until a look finds all as it was written
-		d.status.tell(func(r *sdk.Report) {
-			r.Repaired, r.Repair = r.Repaired+1, fmt.Sprintf("%s: %s; put back in %d steps, the first: %s%s", f.served(), why, len(steps), steps[0], by)
+		by := d.writers.suffix()
+		d.log.Warn("restored what another program removed", "family", f.label(), "why", why, "steps", len(steps), "first", steps[0], "by", by)
+		f.lost = why // until a probe finds no difference
+		d.status.change(func(r *sdk.Report) {
+			r.Repaired, r.Repair = r.Repaired+1, fmt.Sprintf("%s: %s; put back in %d steps, the first: %s%s", f.label(), why, len(steps), steps[0], by)
 		})
 		d.tellLost()
 		d.publish()
 	}
 }
 
-// warn logs why something failed that is tried at each look, once a minute while it fails alike.
+// warn logs the failure of something that each check attempts, once a minute while the error is
+// the same.
 func (d *Dataplane[P]) warn(what string, f *family[P], why string, err error) {
-	text := strings.Join([]string{what, f.served(), why, err.Error()}, "; ")
+	text := strings.Join([]string{what, f.label(), why, err.Error()}, "; ")
 	if at, before := d.warned[text]; before && time.Since(at) < time.Minute {
 		return
 	}
@@ -275,5 +277,5 @@ func (d *Dataplane[P]) warn(what string, f *family[P], why string, err error) {
 		d.warned = make(map[string]time.Time)
 	}
 	d.warned[text] = time.Now()
-	d.log.Warn(what, "family", f.served(), "why", why, "err", err)
+	d.log.Warn(what, "family", f.label(), "why", why, "err", err)
 }

@@ -11,10 +11,9 @@ import (
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// This file says whether this process writes, and in which role: by calls of the host, and by the
-// writer's lock.
+// This file decides in which role this process writes, and whether it writes at all.
 
-// SetRole changes what the kernel catches.
+// SetRole sets the role, and writes what it needs.
 func (d *Dataplane[P]) SetRole(ctx context.Context, role sdk.Role) error {
 	if !role.Known() {
 		return &sdk.Refusal{Field: "role", Why: "unknown role " + role.String()}
@@ -22,42 +21,43 @@ func (d *Dataplane[P]) SetRole(ctx context.Context, role sdk.Role) error {
 	if err := d.semaphore.call(ctx); err != nil {
 		return err
 	}
-	defer d.semaphore.done()
+	defer d.semaphore.release()
 	if role == sdk.Yielded {
 		d.role = sdk.Yielded
-		return d.release()
+		return d.releaseLock()
 	}
 	if d.phase == noSession {
 		return errors.New("a role before a session: call Configure first")
 	}
-	if d.role == sdk.Yielded { // it takes part again, in the role that the kernel shows
+	if d.role == sdk.Yielded { // this process takes part again, in the role that the kernel shows
 		d.role = 0
-		if d.open.Unlocked {
-			d.hold()
+		if d.session.Unlocked {
+			d.passLock()
 		}
 	}
-	if err := d.begin(ctx, false); err != nil {
+	if err := d.prepare(ctx, false); err != nil {
 		return err
 	}
 	defer d.publish()
 	was := d.role
-	if err := d.become(ctx, role); err != nil {
+	if err := d.writeRole(ctx, role); err != nil {
 		return errors.Join(err, d.planFor(was))
 	}
 	if d.phase == updated {
-		d.tellShown(role)
+		d.setShown(role)
 	}
 	d.served = d.served || was != sdk.Standby
-	d.drainOrNot()
+	d.updateDrain()
 	if role == sdk.Active && was != sdk.Active {
-		return d.afterwards(ctx, sdk.Changes{Full: true}, nil)
+		all := sdk.Changes{Full: true}
+		return d.finish(ctx, all, d.touched(all))
 	}
 	return nil
 }
 
-// become makes the kernel what the role asks for. Before the first update it is not known
-// what is desired: what serves goes on, and the role takes effect with that update.
-func (d *Dataplane[P]) become(ctx context.Context, role sdk.Role) error {
+// writeRole writes what a role needs. Before the first update the desired state is unknown, so
+// everything stays as it is, and the role takes effect with that update.
+func (d *Dataplane[P]) writeRole(ctx context.Context, role sdk.Role) error {
 	if err := d.planFor(role); err != nil || d.phase != updated {
 		return err
 	}
@@ -69,7 +69,7 @@ func (d *Dataplane[P]) become(ctx context.Context, role sdk.Role) error {
 	return nil
 }
 
-// planFor has the families plan for role. One that has yielded plans to catch nothing.
+// planFor sets the role for which the families plan. Yielded is planned as Standby.
 func (d *Dataplane[P]) planFor(role sdk.Role) error {
 	d.role = role
 	if role == sdk.Yielded {
@@ -87,18 +87,18 @@ func (d *Dataplane[P]) planFor(role sdk.Role) error {
 	return nil
 }
 
-// writes reports whether this process may write.
-func (d *Dataplane[P]) writes() bool {
-	return d.lock != nil || d.open.Unlocked && d.role != sdk.Yielded
+// isWriter reports whether this process may write.
+func (d *Dataplane[P]) isWriter() bool {
+	return d.lock != nil || d.session.Unlocked && d.role != sdk.Yielded
 }
 
-// becomeWriter takes the writer's lock, if this process does not have it. The error is a *sdk.Busy while
-// another process does, and in a process that has yielded.
+// becomeWriter takes the writer's lock, if this process does not have it. It returns a *sdk.Busy
+// while another process has the lock, and if this process has yielded.
 func (d *Dataplane[P]) becomeWriter() error {
 	switch {
 	case d.role == sdk.Yielded:
 		return &sdk.Busy{Mode: d.name()}
-	case d.lock != nil || d.open.Unlocked:
+	case d.lock != nil || d.session.Unlocked:
 		return nil
 	}
 	lock, err := d.ledger.TryLock(d.name())
@@ -106,35 +106,36 @@ func (d *Dataplane[P]) becomeWriter() error {
 		return err
 	}
 	d.lock = lock
-	d.hold()
+	d.passLock()
 	return nil
 }
 
-// hold hands the lock, or none, to the families. What they knew is of before.
-func (d *Dataplane[P]) hold() {
+// passLock passes the lock to the families, or nil if this process is not the writer. The state
+// of the kernel becomes unknown, because another process may have written before.
+func (d *Dataplane[P]) passLock() {
 	lock := d.lock
-	if d.open.Unlocked && d.writes() {
+	if d.session.Unlocked && d.isWriter() {
 		lock = new(ledger.Lock)
 	}
 	for _, f := range d.families {
-		f.adopted, f.lost = false, ""
+		f.known, f.lost = false, ""
 		f.Hold(lock)
 	}
 	d.tellLost()
 }
 
-// release gives up the right to write, and with it the task to repair.
-func (d *Dataplane[P]) release() error {
+// releaseLock ends the right to write, and to repair.
+func (d *Dataplane[P]) releaseLock() error {
 	for _, f := range d.families {
-		f.adopted, f.lost = false, ""
+		f.known, f.lost = false, ""
 		f.Hold(nil)
 	}
 	d.tellLost()
-	d.tellShown(0)
+	d.setShown(0)
 	return d.unlock()
 }
 
-// unlock lets go of the lock, if this process has it.
+// unlock releases the lock, if this process has it.
 func (d *Dataplane[P]) unlock() error {
 	lock := d.lock
 	d.lock = nil
@@ -144,56 +145,51 @@ func (d *Dataplane[P]) unlock() error {
 	return lock.Unlock()
 }
 
-// yieldWithoutHost releases the writer's lock in a process whose host is gone. What the kernel has stays. The next
-// session of a host ends that.
+// yieldWithoutHost releases the writer's lock of a process whose host is gone. The kernel stays as
+// it is. The process takes part again in the next session.
 func (d *Dataplane[P]) yieldWithoutHost(why string) {
 	d.log.Warn("released the writer's lock", "why", why)
 	d.role = sdk.Yielded
-	if err := d.release(); err != nil {
+	if err := d.releaseLock(); err != nil {
 		d.log.Warn("cannot release the writer's lock", "err", err)
 	}
 }
 
-// Cleanup removes every trace of the mode from the node, and names what goes. It needs the writer's lock: another
-// process that has it would put everything back.
+// Cleanup removes everything of the mode from the node, and describes it. It needs the writer's
+// lock: another process that has it would write everything again.
 func (d *Dataplane[P]) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error) {
 	if err := d.semaphore.call(ctx); err != nil {
 		return nil, err
 	}
-	defer d.semaphore.done()
+	defer d.semaphore.release()
 	if !l.DryRun && d.lock == nil {
 		lock, err := lockFor(d.dir, d.name())
 		if err != nil {
 			return nil, err
 		}
 		if lock != nil {
-			defer func() { _ = lock.Unlock() }() // closing a lock's file fails only if it is closed
+			defer func() { _ = lock.Unlock() }() // fails only if the lock's file is closed already
 		}
 	}
 	gone, err := d.mode.Sweep(ctx, l, d.env())
-	if !l.DryRun {
-		d.unlearn()
-		if err == nil {
-			d.tellShown(sdk.Absent) // to read it would make anew what rules need beside rules
-		}
+	if l.DryRun {
+		return gone, err
+	}
+	for _, f := range d.families {
+		f.known, f.lost = false, ""
+		f.Masquerade().Forget()
+	}
+	d.tellLost()
+	d.state, d.phase = sdk.State{}, min(d.phase, configured) // the next update must be a Full
+	d.role = 0
+	if d.setShown(0); err == nil {
+		d.setShown(sdk.Absent) // reading it would create again what rules need besides rules
 	}
 	return gone, err
 }
 
-// unlearn forgets what is in the kernel, and what is desired: the next update is a Full.
-func (d *Dataplane[P]) unlearn() {
-	for _, f := range d.families {
-		f.adopted, f.lost = false, ""
-		f.Masquerade().Forget()
-	}
-	d.tellLost()
-	d.state, d.phase = sdk.State{}, min(d.phase, configured)
-	d.role = 0
-	d.tellShown(0)
-}
-
-// lockFor returns the writer's lock of a mode, by the ledger in dir. In a process to which that is out of reach it
-// locks nothing: such a process removes nothing that a writer wrote.
+// lockFor returns the writer's lock of a mode from the ledger in dir. It returns nil if this
+// process cannot reach the ledger: such a process cannot remove what a writer wrote.
 func lockFor(dir, mode string) (*ledger.Lock, error) {
 	shared, err := ledger.Open(dir)
 	if err == nil {

@@ -4,34 +4,36 @@ package frame
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
 
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A semaphore is held by a call of the host, or by what is done between calls. A call that
-// waits for it ends the context of what is done between calls.
+// A semaphore is held by a call of the host or by background work. A call that waits for it
+// cancels the context of the background work.
 type semaphore struct {
-	held chan struct{}
-
-	mu      sync.Mutex // guards what follows
-	calls   int        // that wait
-	between context.CancelFunc
+	held    chan struct{} // of capacity 1
+	waiting atomic.Int32  // the number of calls that wait
+	cancel  atomic.Pointer[context.CancelFunc]
 }
 
 func newSemaphore() *semaphore { return &semaphore{held: make(chan struct{}, 1)} }
 
-// call takes it for a call of the host.
+// call acquires s for a call of the host.
 func (s *semaphore) call(ctx context.Context) error {
+	s.waiting.Add(1)
+	defer s.waiting.Add(-1)
+	if cancel := s.cancel.Load(); cancel != nil {
+		(*cancel)()
+	}
+	return s.acquire(ctx)
+}
+
+// acquire acquires s without an effect on background work.
+func (s *semaphore) acquire(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s.waits(1)
-	defer s.waits(-1)
-	return s.take(ctx)
-}
-
-func (s *semaphore) take(ctx context.Context) error {
 	select {
 	case s.held <- struct{}{}:
 		return nil
@@ -40,57 +42,42 @@ func (s *semaphore) take(ctx context.Context) error {
 	}
 }
 
-// done gives it back after a call.
-func (s *semaphore) done() { <-s.held }
+func (s *semaphore) release() { <-s.held }
 
-// idle takes it for what is done between calls. Work ends when a call waits.
-func (s *semaphore) idle(ctx context.Context) (work context.Context, done func(), err error) {
-	if err := s.take(ctx); err != nil {
+// background acquires s for background work, whose context ends when a call waits. The caller
+// calls done at the end.
+func (s *semaphore) background(ctx context.Context) (work context.Context, done func(), err error) {
+	if err := s.acquire(ctx); err != nil {
 		return nil, nil, err
 	}
 	work, cancel := context.WithCancel(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.calls > 0 {
+	s.cancel.Store(&cancel)
+	if s.waiting.Load() > 0 { // a call that came later finds cancel
 		cancel()
 	}
-	s.between = cancel
-	return work, func() { s.idled(cancel) }, nil
+	return work, func() {
+		s.cancel.Store(nil)
+		cancel()
+		s.release()
+	}, nil
 }
 
-func (s *semaphore) idled(cancel context.CancelFunc) {
-	cancel()
-	s.mu.Lock()
-	s.between = nil
-	s.mu.Unlock()
-	<-s.held
-}
-
-// waits notes that a call begins or ends to wait.
-func (s *semaphore) waits(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.calls += n
-	if n > 0 && s.between != nil {
-		s.between()
-	}
-}
-
-// Do calls f when no call of the host is at work, with the Services that are desired.
+// Do calls f with the desired Services while no call of the host runs. It interrupts background
+// work, as a call of the host does.
 func (d *Dataplane[P]) Do(ctx context.Context, f func(map[sdk.Name]sdk.Service) error) error {
 	if err := d.semaphore.call(ctx); err != nil {
 		return err
 	}
-	defer d.semaphore.done()
+	defer d.semaphore.release()
 	return f(d.state.Services)
 }
 
-// Beside calls f when nothing else is at work. Unlike a call it waits also for what is done
-// between calls, so that a host that inspects again and again keeps no repair from its end.
+// Beside calls f while neither a call of the host nor background work runs. It waits for
+// background work, so that a host that inspects again and again does not prevent repairs.
 func (d *Dataplane[P]) Beside(ctx context.Context, f func() error) error {
-	if err := d.semaphore.take(ctx); err != nil {
+	if err := d.semaphore.acquire(ctx); err != nil {
 		return err
 	}
-	defer d.semaphore.done()
+	defer d.semaphore.release()
 	return f()
 }

@@ -58,15 +58,6 @@ func (f *Family[P, K, V]) Role(role sdk.Role) error {
 	return nil
 }
 
-// Pieces returns the desired pieces.
-func (f *Family[P, K, V]) Pieces() map[sdk.Name]P { return f.Desired() }
-
-// Keep returns the installed piece of a Service.
-func (f *Family[P, K, V]) Keep(name sdk.Name) P { return f.Installed()[name] }
-
-// Put replaces the desired pieces of Services.
-func (f *Family[P, K, V]) Put(all map[sdk.Name]P) { f.SetDesired(all) }
-
 // Plan returns what leads from the installed to the desired entries.
 func (f *Family[P, K, V]) Plan() frame.Plan { return f.Reconciler.Plan() }
 

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// used is how much of the processor this process has used so far.
-func used() time.Duration {
+// cpuTime returns the CPU time that this process has used.
+func cpuTime() time.Duration {
 	var all syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &all); err != nil {
 		return 0

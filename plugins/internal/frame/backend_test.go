@@ -8,20 +8,20 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// What the other backend has may be all that serves a Service which failed.
+// The rules in the other backend may be all that serves a Service that failed.
 func TestServesAll(t *testing.T) {
 	name := sdk.Name{Namespace: "shop", Service: "web"}
 	for _, c := range []struct {
-		what  string
-		known bool
-		lacks map[sdk.Name]bool
-		want  bool
+		what   string
+		known  bool
+		failed map[sdk.Name]bool
+		want   bool
 	}{
-		{"all is served", true, nil, true},
+		{"all Services are served", true, nil, true},
 		{"a Service failed", true, map[sdk.Name]bool{name: true}, false},
-		{"what was written last may not be there", false, nil, false},
+		{"the state of the kernel is unknown", false, nil, false},
 	} {
-		d := &Dataplane[int]{failed: c.lacks, families: []*family[int]{{adopted: c.known}}}
+		d := &Dataplane[int]{failed: c.failed, families: []*family[int]{{known: c.known}}}
 		if got := d.servesAll(); got != c.want {
 			t.Errorf("%s: %t", c.what, got)
 		}
