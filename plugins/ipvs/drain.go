@@ -53,7 +53,7 @@ func (f *family) reapDrained() (due bool, err error) {
 			}
 		}
 	}
-	f.SetDesired(less)
+	f.Reconciler.SetDesired(less) // already adapted to the role
 	return len(less) > 0, nil
 }
 
