@@ -11,36 +11,37 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Apply writes the plan in batches: the fixed entries with the first of them, and linked Services together. It returns
-// the Services that the kernel refused; all others are written. After an error it is unknown what the kernel has. A
-// *frame.Refused says that the error belongs to one of some Services.
+// Apply writes the plan in batches. The first batch has the fixed entries, and all Services that
+// exchange entries. Apply returns the Services that the kernel refused; all others are written.
+// After an error the state of the kernel is unknown. A *frame.Refused names the Services to one of
+// which the error belongs.
 func (p Plan[P, K, V]) Apply(ctx context.Context) (failed []sdk.Failure, err error) {
 	r, rest := p.r, p.services
 	for first := true; first || len(rest) > 0; first = false {
-		w := writer[P, K, V]{r: r, group: rest[:r.take(rest)]}
+		w := writer[P, K, V]{r: r, group: rest[:r.batchLen(rest)]}
 		if first {
 			w.group = rest[:max(len(w.group), p.linked)]
 			w.first, w.fixed, w.rebuild = true, p.fixed, p.rebuild
 		}
-		if p.rebuild { // what serves now goes with the first batch
+		if p.rebuild { // the first batch removes everything that serves now
 			w.group = rest
 		}
 		rest = rest[len(w.group):]
-		bad, err := w.write(ctx)
+		refused, err := w.write(ctx)
 		if err != nil {
 			return nil, err
 		}
-		failed = append(failed, bad...)
+		failed = append(failed, refused...)
 	}
-	r.listed, r.touched = nil, make(map[sdk.Name]bool) // a new map, because to walk one costs as much as at its largest
+	r.listed, r.touched = nil, make(map[sdk.Name]bool) // a new map, because iterating over one takes time in proportion to its largest size
 	if r.Applied != nil {
 		r.Applied()
 	}
 	return failed, nil
 }
 
-// take returns how many of the services make one batch; at least one, if there is any.
-func (r *Reconciler[P, K, V]) take(all []*service[P, K, V]) int {
+// batchLen returns how many of the services make one batch: at least one, if there is any.
+func (r *Reconciler[P, K, V]) batchLen(all []*service[P, K, V]) int {
 	left := r.Batch
 	for i, s := range all {
 		if left -= len(s.changes) + len(s.gains) + len(s.drops); left < 0 && i > 0 && r.Batch > 0 {
@@ -53,24 +54,22 @@ func (r *Reconciler[P, K, V]) take(all []*service[P, K, V]) int {
 // A writer writes one batch.
 type writer[P Piece[P], K, V comparable] struct {
 	r       *Reconciler[P, K, V]
-	first   bool // of its plan
+	first   bool // the first batch of the plan
 	rebuild bool
 	fixed   []Change[K, V]
 	group   []*service[P, K, V]
-	counts  map[K]int  // by how much the group changes the number of Services that need a counted entry
-	absent  map[K]bool // of a group that is reverted: the entries that need no change
+	counts  map[K]int // by how much the group changes the number of Services that need a counted entry
 }
 
 // write writes the batch without the Services that the kernel refuses, and returns these.
 func (w *writer[P, K, V]) write(ctx context.Context) (failed []sdk.Failure, err error) {
 	for {
-		w.count()
 		batch := Batch[K, V]{Rebuild: w.rebuild, Phases: w.phases()}
-		if len(batch.Phases) == 0 && !w.first {
+		switch {
+		case len(batch.Phases) == 0 && !w.first:
 			w.commit()
 			return failed, nil
-		}
-		if w.r.Partial && w.absent == nil {
+		case w.r.Partial:
 			return w.writePartial(ctx, batch)
 		}
 		refused, err := w.r.kernel.Apply(ctx, batch)
@@ -78,124 +77,107 @@ func (w *writer[P, K, V]) write(ctx context.Context) (failed []sdk.Failure, err 
 			w.commit()
 			return failed, nil
 		}
-		owned, of := w.owners(refused)
-		if err != nil || owned < len(refused) || w.absent != nil {
-			return nil, w.refusal(refused, of, err)
+		bad, owned := w.owners(refused)
+		if err != nil || owned < len(refused) {
+			return nil, refusal(refused, bad, err)
 		}
-		failed = append(failed, w.leaveOut(of)...)
+		failed = append(failed, w.leaveOut(bad)...)
 	}
 }
 
-// writePartial writes a batch to a kernel without transactions: first what is added and replaced. What was written so for
-// a refused Service is reverted, and then everything is removed that the others do not need any more.
-func (w *writer[P, K, V]) writePartial(ctx context.Context, b Batch[K, V]) (failed []sdk.Failure, err error) {
-	removals := Batch[K, V]{Phases: make([][]Change[K, V], len(b.Phases))}
-	removed := make(map[K]bool)
+// writePartial writes a batch to a kernel without transactions. It first writes what is added and
+// replaced. Then it reverts that for the refused Services, and writes the removals of the others.
+func (w *writer[P, K, V]) writePartial(ctx context.Context, b Batch[K, V]) ([]sdk.Failure, error) {
+	added := make(map[K]bool) // counted entries
+	var removals [][]Change[K, V]
 	for i, phase := range b.Phases {
-		for _, c := range phase {
+		var some []Change[K, V]
+		b.Phases[i] = slices.DeleteFunc(phase, func(c Change[K, V]) bool {
 			if c.Op == Remove {
-				removals.Phases[i], removed[c.Key] = append(removals.Phases[i], c), true
+				some = append(some, c)
+			} else if w.r.mode.Kind(c.Key).Counted {
+				added[c.Key] = true
 			}
-		}
-		b.Phases[i] = slices.DeleteFunc(phase, func(c Change[K, V]) bool { return c.Op == Remove })
+			return c.Op == Remove
+		})
+		removals = append(removals, some)
 	}
 	refused, err := w.r.kernel.Apply(ctx, b)
-	owned, of := w.owners(refused)
+	bad, owned := w.owners(refused)
 	if err != nil || owned < len(refused) {
-		return nil, w.refusal(refused, of, err)
+		return nil, refusal(refused, bad, err)
 	}
 	all := w.group
-	failed = w.leaveOut(of)
-	out := make(map[sdk.Name]bool, len(failed))
-	for _, f := range failed {
-		out[f.Name] = true
-	}
-	back := Plan[P, K, V]{r: w.r}
-	for _, s := range all {
-		if out[s.name] {
-			t := &service[P, K, V]{name: s.name, to: w.r.installed[s.name]}
-			w.r.diff(t, s.to)
-			back.services = append(back.services, t)
-		}
-	}
-	w.group = all
-	w.commit()
+	failed := w.leaveOut(bad)
 	if len(failed) > 0 {
-		if err := back.revert(ctx, refused, removed); err != nil {
-			return nil, err
+		removals = nil
+		for _, phase := range w.phases() {
+			for _, c := range phase {
+				if c.Op == Remove {
+					w.r.addTo(&removals, c, 0)
+				} else {
+					delete(added, c.Key) // the others need it
+				}
+			}
 		}
-		for i, phase := range removals.Phases {
-			removals.Phases[i] = slices.DeleteFunc(phase, func(c Change[K, V]) bool { return !removed[c.Key] })
+		for k := range added {
+			if refused[k] == nil {
+				w.r.addTo(&removals, Change[K, V]{Op: Remove, Key: k}, 0)
+			}
+		}
+		for _, s := range all {
+			if slices.Contains(w.group, s) {
+				continue
+			}
+			for _, c := range s.changes {
+				switch {
+				case refused[c.Key] != nil:
+				case c.Op == Add:
+					w.r.addTo(&removals, Change[K, V]{Op: Remove, Key: c.Key, Old: c.New}, 0)
+				case c.Op == Replace:
+					w.r.addTo(&removals, Change[K, V]{Op: Replace, Key: c.Key, Old: c.New, New: c.Old}, 0)
+				}
+			}
 		}
 	}
-	if len(removed) > 0 {
-		if refused, err = w.r.kernel.Apply(ctx, removals); err != nil || len(refused) > 0 {
-			return nil, w.refusal(refused, nil, err)
+	if slices.ContainsFunc(removals, func(phase []Change[K, V]) bool { return len(phase) > 0 }) {
+		if refused, err = w.r.kernel.Apply(ctx, Batch[K, V]{Phases: removals}); err != nil || len(refused) > 0 {
+			return nil, refusal[P, K, V](refused, nil, err)
 		}
 	}
+	w.commit()
 	return failed, nil
 }
 
-// revert writes a plan that leads back to what served refused Services, but for the entries that were refused and those that are to
-// be removed and still are there. It takes the latter out of removed.
-func (p *Plan[P, K, V]) revert(ctx context.Context, refused map[K]error, removed map[K]bool) error {
-	p.link()
-	undo := writer[P, K, V]{r: p.r, group: p.services, absent: make(map[K]bool)}
-	for k := range refused {
-		undo.absent[k] = true
-	}
-	for _, t := range p.services {
-		needs := t.gains
-		for _, c := range t.changes {
-			if c.Op != Remove {
-				needs = append(needs, c.Key)
-			}
-		}
-		for _, k := range needs {
-			if removed[k] {
-				undo.absent[k] = true
-				delete(removed, k)
-			}
-		}
-	}
-	_, err := undo.write(ctx)
-	return err
-}
-
-// refusal returns the error of a batch that was not or only partly written.
-func (w *writer[P, K, V]) refusal(refused map[K]error, of []refusedService[P, K, V], err error) error {
+// refusal returns the error of a batch of which nothing or only a part was written. bad are the
+// Services that have refused entries.
+func refusal[P Piece[P], K, V comparable](refused map[K]error, bad []*service[P, K, V], err error) error {
 	if err == nil {
 		for _, why := range refused {
 			err = why
 		}
 	}
-	if len(of) == 0 {
+	if len(bad) == 0 {
 		return err
 	}
 	r := &frame.Refused{Err: err}
-	for _, s := range of {
+	for _, s := range bad {
 		r.Suspects = append(r.Suspects, s.name)
 	}
 	return r
 }
 
-// A refusedService is a Service of which the kernel refused an entry.
-type refusedService[P Piece[P], K, V comparable] struct {
-	*service[P, K, V]
-	why error
-}
-
-// owners returns the Services of the group that have refused entries, and how many of these entries belong to one.
-func (w *writer[P, K, V]) owners(refused map[K]error) (owned int, of []refusedService[P, K, V]) {
+// owners returns the Services of the group that have refused entries, and the number of these
+// entries.
+func (w *writer[P, K, V]) owners(refused map[K]error) (bad []*service[P, K, V], owned int) {
 	if len(refused) == 0 {
-		return 0, nil
+		return nil, 0
 	}
 	seen := make(map[K]bool)
 	for _, s := range w.group {
-		var why error
 		note := func(k K) {
-			if err, is := refused[k]; is {
-				seen[k], why = true, err
+			if why, is := refused[k]; is {
+				seen[k], s.why = true, why
 			}
 		}
 		for _, c := range s.changes {
@@ -207,15 +189,15 @@ func (w *writer[P, K, V]) owners(refused map[K]error) (owned int, of []refusedSe
 		for _, k := range s.drops {
 			note(k)
 		}
-		if why != nil {
-			of = append(of, refusedService[P, K, V]{s, why})
+		if s.why != nil {
+			bad = append(bad, s)
 		}
 	}
-	return len(seen), of
+	return bad, len(seen)
 }
 
 // leaveOut removes refused Services from the group, and those that exchange entries with them.
-func (w *writer[P, K, V]) leaveOut(refused []refusedService[P, K, V]) (failed []sdk.Failure) {
+func (w *writer[P, K, V]) leaveOut(bad []*service[P, K, V]) (failed []sdk.Failure) {
 	out := make(map[*service[P, K, V]]bool)
 	var leave func(*service[P, K, V], error)
 	leave = func(s *service[P, K, V], why error) {
@@ -228,16 +210,19 @@ func (w *writer[P, K, V]) leaveOut(refused []refusedService[P, K, V]) (failed []
 			leave(peer, fmt.Errorf("it exchanges frontends with %s: %w", s.name, why))
 		}
 	}
-	for _, s := range refused {
-		leave(s.service, s.why)
+	for _, s := range bad {
+		leave(s, s.why)
 	}
 	w.group = slices.DeleteFunc(slices.Clone(w.group), func(s *service[P, K, V]) bool { return out[s] })
 	return failed
 }
 
-func (w *writer[P, K, V]) count() {
+// phases returns the changes of the batch, or none if nothing changes. It also sets w.counts.
+func (w *writer[P, K, V]) phases() (all [][]Change[K, V]) {
+	n := len(w.fixed)
 	w.counts = make(map[K]int, len(w.group))
 	for _, s := range w.group {
+		n += len(s.changes) + len(s.gains)
 		for _, k := range s.gains {
 			w.counts[k]++
 		}
@@ -245,51 +230,42 @@ func (w *writer[P, K, V]) count() {
 			w.counts[k]--
 		}
 	}
-}
-
-// phases returns the changes of the batch; none, if nothing changes.
-func (w *writer[P, K, V]) phases() (all [][]Change[K, V]) {
-	n := len(w.fixed)
-	for _, s := range w.group {
-		n += len(s.changes) + len(s.gains)
-	}
-	put := func(c Change[K, V]) {
-		if w.absent[c.Key] {
-			return
-		}
-		kind := w.r.mode.Kind(c.Key)
-		phase := kind.Add
-		if c.Op == Remove {
-			phase = kind.Remove
-		}
-		for len(all) <= int(phase) {
-			all = append(all, nil)
-		}
-		if all[phase] == nil {
-			all[phase] = make([]Change[K, V], 0, n)
-		}
-		all[phase] = append(all[phase], c)
-	}
 	for _, c := range w.fixed {
-		put(c)
+		w.r.addTo(&all, c, n)
 	}
 	for _, s := range w.group {
 		for _, c := range s.changes {
-			put(c)
+			w.r.addTo(&all, c, n)
 		}
 	}
 	for k, more := range w.counts {
 		switch uses, installed := w.r.uses[k]; {
 		case !installed && more > 0:
-			put(Change[K, V]{Op: Add, Key: k})
+			w.r.addTo(&all, Change[K, V]{Op: Add, Key: k}, n)
 		case installed && more < 0 && uses+more == 0:
-			put(Change[K, V]{Op: Remove, Key: k})
+			w.r.addTo(&all, Change[K, V]{Op: Remove, Key: k}, n)
 		}
 	}
 	return all
 }
 
-// commit notes that the batch is written.
+// addTo adds a change to its phase. A new phase gets room for n changes.
+func (r *Reconciler[P, K, V]) addTo(phases *[][]Change[K, V], c Change[K, V], n int) {
+	kind := r.mode.Kind(c.Key)
+	phase := int(kind.Add)
+	if c.Op == Remove {
+		phase = int(kind.Remove)
+	}
+	for len(*phases) <= phase {
+		*phases = append(*phases, nil)
+	}
+	if (*phases)[phase] == nil {
+		(*phases)[phase] = make([]Change[K, V], 0, n)
+	}
+	(*phases)[phase] = append((*phases)[phase], c)
+}
+
+// commit records that the batch is written.
 func (w *writer[P, K, V]) commit() {
 	r := w.r
 	for k, more := range w.counts {
@@ -298,7 +274,7 @@ func (w *writer[P, K, V]) commit() {
 		}
 	}
 	for _, s := range w.group {
-		r.install(s)
+		r.install(s.name, s.to)
 	}
 	if !w.first {
 		return
@@ -316,12 +292,12 @@ func (w *writer[P, K, V]) commit() {
 	}
 }
 
-// install notes that a Service has its new piece.
-func (r *Reconciler[P, K, V]) install(s *service[P, K, V]) {
+// install records the installed piece of a Service.
+func (r *Reconciler[P, K, V]) install(name sdk.Name, p P) {
 	var none P
-	if s.to.Equal(none) {
-		delete(r.installed, s.name)
+	if p.Equal(none) {
+		delete(r.installed, name)
 	} else {
-		r.installed[s.name] = s.to
+		r.installed[name] = p
 	}
 }

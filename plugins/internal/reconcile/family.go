@@ -14,14 +14,15 @@ import (
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// A Family is a frame.Family whose entries a Reconciler keeps in the kernel. A mode embeds one and adds Want, which
-// renders a Service, and the four methods of Mode. All other methods of a frame.Family are here. A mode overrides those
-// for which its kernel has more to do, for example to read the addresses of the node.
+// A Family implements frame.Family for one IP family by a Reconciler, except for Want. A mode
+// embeds it, adds Want and the methods of Mode, and overrides the methods for which its kernel has
+// more to do, for example Node to read the addresses of the node.
 type Family[P Piece[P], K, V comparable] struct {
 	*Reconciler[P, K, V]
 	Of sdk.Family
 
-	// NodePorts returns which addresses take node ports now. The flows of these end when a Service is removed.
+	// NodePorts returns a function that reports whether an address takes node ports now. It
+	// decides which flows end when a Service is removed.
 	NodePorts func() (func(netip.Addr) bool, error)
 
 	draining flows.Draining
@@ -32,10 +33,10 @@ func NewFamily[P Piece[P], K, V comparable](of sdk.Family, mode Mode[P, K, V], k
 	return Family[P, K, V]{Reconciler: New(mode, kernel), Of: of}
 }
 
-// Serves reports whether Services of an IP family are this Family's.
+// Serves reports whether of is the IP family of f.
 func (f *Family[P, K, V]) Serves(of sdk.Family) bool { return of == f.Of }
 
-// Hold does nothing: nothing that writes needs to have the lock.
+// Hold does nothing: no other program writes for the kernel.
 func (f *Family[P, K, V]) Hold(*ledger.Lock) {}
 
 // Adopt lists the kernel.
@@ -44,9 +45,9 @@ func (f *Family[P, K, V]) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, e
 }
 
 // Ours reports whether the kernel has entries.
-func (f *Family[P, K, V]) Ours() bool { return !f.isEmpty() }
+func (f *Family[P, K, V]) Ours() bool { return len(f.listed)+len(f.fixed)+len(f.installed) > 0 }
 
-// Node has the fixed entries compared by the next plan.
+// Node makes the next plan compare the fixed entries.
 func (f *Family[P, K, V]) Node(sdk.Node) error {
 	f.Refix()
 	return nil
@@ -58,7 +59,7 @@ func (f *Family[P, K, V]) Role(role sdk.Role) error {
 	return nil
 }
 
-// Plan returns what leads from the installed to the desired entries.
+// Plan returns the difference between the installed and the desired entries.
 func (f *Family[P, K, V]) Plan() frame.Plan { return f.Reconciler.Plan() }
 
 // Probe asks the kernel whether other programs have changed entries.
@@ -66,7 +67,7 @@ func (f *Family[P, K, V]) Probe(ctx context.Context) frame.Finding {
 	return Found(f.kernel.Foreign(ctx))
 }
 
-// Found returns what Kernel.Foreign found as a frame.Finding, in which everything is lost.
+// Found converts the result of Kernel.Foreign to a frame.Finding in which everything is lost.
 func Found(why string, unsure bool) frame.Finding {
 	if why == "" {
 		return frame.Finding{Unsure: unsure}
@@ -74,19 +75,19 @@ func Found(why string, unsure bool) frame.Finding {
 	return frame.Finding{Lost: frame.All, Why: why, Unsure: unsure}
 }
 
-// Masquerade returns nil: the entries lead to nothing that all dataplanes share.
+// Masquerade returns nil: no entry leads to the chains that all dataplanes share.
 func (f *Family[P, K, V]) Masquerade() *masquerade.Hold { return nil }
 
 // Tell adds nothing.
 func (f *Family[P, K, V]) Tell(*sdk.Report) {}
 
-// Flows counts the connections that were established when draining began and are left, by the connection tracking of the
-// kernel.
+// Flows counts the remaining connections of those that were established when draining began, by
+// the kernel's connection tracking.
 func (f *Family[P, K, V]) Flows(services map[sdk.Name]sdk.Service, fresh bool) (int, error) {
 	return f.draining.Count(f.Of, services, fresh)
 }
 
-// Forget ends UDP flows to these Services that lead nowhere.
+// Forget deletes the UDP flows to these Services whose endpoint does not serve.
 func (f *Family[P, K, V]) Forget(of sdk.Family, services []sdk.Service, step func()) (int, error) {
 	takes, err := f.NodePorts()
 	if err != nil {
@@ -95,7 +96,7 @@ func (f *Family[P, K, V]) Forget(of sdk.Family, services []sdk.Service, step fun
 	return conntrack.Forget(of, conntrack.Serving(of, services, takes).Telling(step))
 }
 
-// ForgetEarly deletes connections to these Services that began before they were there.
+// ForgetEarly deletes connections to these Services that began before the Services existed.
 func (f *Family[P, K, V]) ForgetEarly(of sdk.Family, services []sdk.Service, step func()) (int, error) {
 	takes, err := f.NodePorts()
 	if err != nil {

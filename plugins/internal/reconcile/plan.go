@@ -13,14 +13,15 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Plan is what changes the installed entries into the desired ones.
+// A Plan changes the installed entries into the desired ones.
 type Plan[P Piece[P], K, V comparable] struct {
 	r        *Reconciler[P, K, V]
 	rebuild  bool
 	fixed    []Change[K, V]
 	services []*service[P, K, V]
-	scratch  []Change[K, V]
-	linked   int // so many of the services, the first ones, exchange entries and are written in one batch
+	linked   int // the first services, which exchange entries and are written in one batch
+
+	scratch []Change[K, V] // reused by compare
 }
 
 // A service is the part of a plan that changes one Service.
@@ -28,29 +29,41 @@ type service[P Piece[P], K, V comparable] struct {
 	name    sdk.Name
 	to      P
 	changes []Change[K, V]
-	gains   []K                 // counted entries that the Service begins to need,
-	drops   []K                 // and that it does not need any more
-	peers   []*service[P, K, V] // which take over entries of it, or lose entries to it
-	counted bool                // Reconciler.uses has the counted entries of its installed piece
+	gains   []K                 // counted entries that the Service needs from now on
+	drops   []K                 // counted entries that it no longer needs
+	peers   []*service[P, K, V] // Services with which it exchanges entries
+	why     error               // the kernel's reason to refuse an entry
 }
 
-func (s *service[P, K, V]) isEmpty() bool { return len(s.changes)+len(s.gains)+len(s.drops) == 0 }
-
-// join makes s and t succeed or fail together.
-func (s *service[P, K, V]) join(t *service[P, K, V]) {
-	if !slices.Contains(s.peers, t) {
-		s.peers, t.peers = append(s.peers, t), append(t.peers, s)
-	}
+// entries are the entries that the kernel has for a Service.
+type entries[K, V comparable] struct {
+	values  map[K]V
+	counted map[K]bool
 }
 
-// Plan returns the difference between the installed and the desired entries: of all Services after a List, and else
-// of those that were touched. Each plan must be applied before the next is made.
+// Plan returns the difference between the installed and the desired entries: of all Services
+// after List, and otherwise of those that were touched. The caller must apply each plan before it
+// makes the next one.
 func (r *Reconciler[P, K, V]) Plan() Plan[P, K, V] {
 	p := Plan[P, K, V]{r: r}
-	if r.listed != nil {
-		p.compareAll()
-	} else {
+	if r.listed == nil {
 		p.compareTouched()
+		if r.refix {
+			p.compareFixed(r.fixed)
+		}
+	} else {
+		p.compareListed()
+		if p.mustRebuild() {
+			r.listed, r.installed = make(map[K]V), make(map[sdk.Name]P)
+			clear(r.uses)
+			clear(r.need)
+			p = Plan[P, K, V]{r: r, rebuild: true}
+			p.compareListed()
+		}
+		r.fixed = make(map[K]V) // not r.listed, which has room for all entries
+		maps.Copy(r.fixed, r.listed)
+		r.listed = r.fixed
+		p.compareFixed(r.fixed)
 	}
 	slices.SortFunc(p.services, func(a, b *service[P, K, V]) int { return cmp.Compare(len(a.changes), len(b.changes)) })
 	var linked, others []*service[P, K, V]
@@ -65,76 +78,150 @@ func (r *Reconciler[P, K, V]) Plan() Plan[P, K, V] {
 	return p
 }
 
-// requires notes that an entry of a container is or becomes installed.
+// requires records that an entry of a container is installed or will be.
 func (r *Reconciler[P, K, V]) requires(container string) {
 	if container != "" && !r.need[container] {
 		r.need[container], r.refix = true, true
 	}
 }
 
-// compareTouched compares the pieces of the Services that were touched.
+// compareTouched compares the desired and the installed pieces of the touched Services.
 func (p *Plan[P, K, V]) compareTouched() {
 	r := p.r
 	for name := range r.touched {
-		had, want := r.installed[name], r.desired[name]
-		s := &service[P, K, V]{name: name, to: want}
-		if !want.Equal(had) {
-			r.diff(s, had)
-		}
-		if s.isEmpty() {
-			r.install(s) // one copy for both
+		want, had := r.desired[name], r.installed[name]
+		if want.Equal(had) {
+			r.install(name, want) // one copy for both
 			continue
 		}
-		p.services = append(p.services, s)
+		e := entries[K, V]{make(map[K]V), make(map[K]bool)}
+		r.mode.Entries(name, had, func(k K, v V) {
+			if r.mode.Kind(k).Counted {
+				e.counted[k] = true
+			} else {
+				e.values[k] = v
+			}
+		})
+		p.compare(name, e, false)
 	}
 	p.link()
-	if r.refix {
-		p.compareFixed(r.fixed)
-	}
 }
 
-// diff adds to s what changes the entries of its installed piece into those of its desired one.
-func (r *Reconciler[P, K, V]) diff(s *service[P, K, V], had P) {
-	old := make(map[K]V)
-	uses := make(map[K]bool)
-	r.mode.Entries(s.name, had, func(k K, v V) {
+// compareListed compares the listed entries with those of all desired pieces. It leaves in
+// r.listed the entries that belong to no Service.
+func (p *Plan[P, K, V]) compareListed() {
+	r := p.r
+	for k := range r.listed {
 		if r.mode.Kind(k).Counted {
-			uses[k] = true
-		} else {
-			old[k] = v
+			r.uses[k] = 0
+			delete(r.listed, k)
+		}
+	}
+	if len(r.installed) == 0 { // room for all at once
+		r.installed = make(map[sdk.Name]P, len(r.desired))
+	}
+	claimed := make(map[sdk.Name]entries[K, V]) // by the Services whose piece changes
+	for name, had := range r.installed {
+		if want, wanted := r.desired[name]; !wanted || !want.Equal(had) {
+			claimed[name] = r.claim(name, had)
+		}
+	}
+	for name := range r.desired {
+		had, changes := claimed[name]
+		_, installed := r.installed[name]
+		p.compare(name, had, installed && !changes)
+	}
+	for name, had := range claimed {
+		if _, wanted := r.desired[name]; !wanted {
+			p.compare(name, had, false)
+		}
+	}
+	p.link()
+	p.removeUnused()
+}
+
+// claim removes the entries of an installed piece from r.listed, and returns those that were
+// listed.
+func (r *Reconciler[P, K, V]) claim(name sdk.Name, had P) entries[K, V] {
+	e := entries[K, V]{make(map[K]V), make(map[K]bool)}
+	r.mode.Entries(name, had, func(k K, _ V) {
+		kind := r.mode.Kind(k)
+		if kind.Counted {
+			if _, listed := r.uses[k]; listed && !e.counted[k] { // a piece of damaged entries may have a key twice
+				r.uses[k]++
+				e.counted[k] = true
+			}
+		} else if was, listed := r.listed[k]; listed {
+			r.requires(kind.Container)
+			e.values[k] = was
+			delete(r.listed, k)
 		}
 	})
-	r.mode.Entries(s.name, s.to, func(k K, v V) {
+	return e
+}
+
+// compare adds a Service to the plan if the entries that the kernel has for it differ from those of
+// its desired piece. After List the kernel may also have entries of that piece which no Service
+// claims. unchanged says that the desired piece is the installed one, which has claimed nothing.
+func (p *Plan[P, K, V]) compare(name sdk.Name, had entries[K, V], unchanged bool) {
+	r := p.r
+	s := &service[P, K, V]{name: name, to: r.desired[name], changes: p.scratch[:0]}
+	r.mode.Entries(name, s.to, func(k K, v V) {
 		kind := r.mode.Kind(k)
 		r.requires(kind.Container)
-		switch was, there := old[k]; {
-		case kind.Counted && uses[k]:
-			delete(uses, k)
-		case kind.Counted:
-			s.gains = append(s.gains, k)
+		if kind.Counted {
+			_, listed := r.uses[k]
+			switch {
+			case had.counted[k]:
+				delete(had.counted, k)
+			case unchanged && listed:
+				r.uses[k]++
+			default:
+				s.gains = append(s.gains, k)
+			}
+			return
+		}
+		was, there := had.values[k]
+		delete(had.values, k)
+		if !there {
+			was, there = r.listed[k]
+			delete(r.listed, k)
+		}
+		switch {
 		case !there:
 			s.changes = append(s.changes, Change[K, V]{Op: Add, Key: k, New: v})
 		case was != v:
 			s.changes = append(s.changes, Change[K, V]{Op: Replace, Key: k, Old: was, New: v})
-			delete(old, k)
-		default:
-			delete(old, k)
 		}
 	})
-	if len(old)+len(uses) == 0 {
+	if len(had.values)+len(had.counted) > 0 {
+		r.mode.Entries(name, r.installed[name], func(k K, _ V) { // for an order that is always the same
+			if was, left := had.values[k]; left {
+				s.changes = append(s.changes, Change[K, V]{Op: Remove, Key: k, Old: was})
+			} else if had.counted[k] {
+				s.drops = append(s.drops, k)
+			}
+			delete(had.values, k)
+			delete(had.counted, k)
+		})
+	}
+	isNew := func(k K) bool {
+		_, used := r.uses[k]
+		return !used
+	}
+	if len(s.changes)+len(s.drops) == 0 && !slices.ContainsFunc(s.gains, isNew) { // nothing to write
+		for _, k := range s.gains {
+			r.uses[k]++
+		}
+		r.install(name, s.to)
 		return
 	}
-	r.mode.Entries(s.name, had, func(k K, v V) { // in the order of Entries, which is the same each time
-		if _, left := old[k]; left {
-			s.changes = append(s.changes, Change[K, V]{Op: Remove, Key: k, Old: v})
-		} else if uses[k] {
-			s.drops = append(s.drops, k)
-		}
-	})
+	p.scratch, s.changes = s.changes, slices.Clone(s.changes)
+	p.services = append(p.services, s)
 }
 
-// link merges the removal of an entry from one Service and its addition to another into one change, and joins both
-// Services.
+// link merges the removal of an entry from one Service and its addition to another into one
+// change, and makes the two Services peers.
 func (p *Plan[P, K, V]) link() {
 	type place struct {
 		of *service[P, K, V]
@@ -151,7 +238,7 @@ func (p *Plan[P, K, V]) link() {
 	if len(removed) == 0 {
 		return
 	}
-	gone := make(map[*service[P, K, V]]map[int]bool)
+	merged := make(map[*service[P, K, V]]map[K]bool)
 	for _, s := range p.services {
 		for i, c := range s.changes {
 			from, moves := removed[c.Key]
@@ -159,44 +246,21 @@ func (p *Plan[P, K, V]) link() {
 				continue
 			}
 			s.changes[i] = Change[K, V]{Op: Replace, Key: c.Key, Old: from.of.changes[from.at].Old, New: c.New}
-			if gone[from.of] == nil {
-				gone[from.of] = make(map[int]bool)
+			if merged[from.of] == nil {
+				merged[from.of] = make(map[K]bool)
 			}
-			gone[from.of][from.at] = true
-			s.join(from.of)
+			merged[from.of][c.Key] = true
+			if !slices.Contains(s.peers, from.of) {
+				s.peers, from.of.peers = append(s.peers, from.of), append(from.of.peers, s)
+			}
 		}
 	}
-	for s, at := range gone {
-		var left []Change[K, V]
-		for i, c := range s.changes {
-			if !at[i] {
-				left = append(left, c)
-			}
-		}
-		s.changes = left
+	for s, keys := range merged {
+		s.changes = slices.DeleteFunc(s.changes, func(c Change[K, V]) bool { return keys[c.Key] })
 	}
 }
 
-// compareAll compares the listed entries with the entries of all desired pieces.
-func (p *Plan[P, K, V]) compareAll() {
-	r := p.r
-	p.compareListed()
-	if p.mustRebuild() {
-		r.listed, r.installed = make(map[K]V), make(map[sdk.Name]P)
-		clear(r.uses)
-		clear(r.need)
-		*p = Plan[P, K, V]{r: r, rebuild: true}
-		p.compareListed()
-	}
-	rest := make(map[K]V)
-	for k, v := range r.listed {
-		rest[k] = v
-	}
-	r.listed = rest // a new map, because the old one has room for all entries
-	p.compareFixed(rest)
-}
-
-// mustRebuild reports whether a listed entry has another value than it should, and cannot be changed in place.
+// mustRebuild reports whether a listed entry has a wrong value and cannot be changed in place.
 func (p *Plan[P, K, V]) mustRebuild() bool {
 	for k, v := range p.r.mode.Fixed(p.r.role, p.r.need) {
 		if was, listed := p.r.listed[k]; listed && was != v && p.r.mode.Kind(k).Rebuild {
@@ -204,68 +268,6 @@ func (p *Plan[P, K, V]) mustRebuild() bool {
 		}
 	}
 	return false
-}
-
-// compareListed adds the changes of Services to the plan. In r.listed it leaves the entries that no Service has.
-func (p *Plan[P, K, V]) compareListed() {
-	r := p.r
-	for k := range r.listed {
-		if r.mode.Kind(k).Counted {
-			r.uses[k] = 0
-			delete(r.listed, k)
-		}
-	}
-	if len(r.installed) == 0 { // room for all at once
-		r.installed = make(map[sdk.Name]P, len(r.desired))
-	}
-	taken := make(map[K]*service[P, K, V])         // the listed entries that a Service replaces
-	served := make(map[sdk.Name]*service[P, K, V]) // the Services that change of those which are installed
-	for name, want := range r.desired {
-		had, is := r.installed[name]
-		s := p.compareEntries(name, want, is && want.Equal(had))
-		if s == nil {
-			continue
-		}
-		p.services = append(p.services, s)
-		if is {
-			served[name] = s
-		}
-		for _, c := range s.changes {
-			if c.Op == Replace {
-				taken[c.Key] = s
-			}
-		}
-	}
-	for name, had := range r.installed {
-		s := served[name]
-		if _, wanted := r.desired[name]; !wanted {
-			s = &service[P, K, V]{name: name}
-			p.services = append(p.services, s)
-		}
-		if s != nil {
-			p.compareInstalled(s, had, taken)
-		}
-	}
-	p.services = slices.DeleteFunc(p.services, func(s *service[P, K, V]) bool {
-		if !r.isListed(s) {
-			return false
-		}
-		for _, k := range s.gains {
-			r.uses[k]++
-		}
-		r.install(s)
-		return true
-	})
-	p.removeUnused()
-}
-
-// isListed reports whether all entries of the desired piece of s were listed, whatever Mode.Parse made of them, and no
-// others are to be removed.
-func (r *Reconciler[P, K, V]) isListed(s *service[P, K, V]) bool {
-	return len(s.changes)+len(s.drops) == 0 && !slices.ContainsFunc(s.gains, func(k K) bool {
-		_, listed := r.uses[k]
-		return !listed
-	})
 }
 
 // removeUnused removes the listed counted entries that no Service needs.
@@ -289,67 +291,8 @@ func (p *Plan[P, K, V]) removeUnused() {
 	}
 }
 
-// compareEntries compares the entries of a desired piece with the listed ones. It returns nil if the piece is installed
-// and nothing differs.
-func (p *Plan[P, K, V]) compareEntries(name sdk.Name, want P, installed bool) *service[P, K, V] {
-	r := p.r
-	s := service[P, K, V]{name: name, to: want, counted: installed, changes: p.scratch[:0]}
-	r.mode.Entries(name, want, func(k K, v V) {
-		kind := r.mode.Kind(k)
-		r.requires(kind.Container)
-		if kind.Counted {
-			if _, listed := r.uses[k]; listed && installed {
-				r.uses[k]++
-			} else {
-				s.gains = append(s.gains, k)
-			}
-			return
-		}
-		was, listed := r.listed[k]
-		delete(r.listed, k)
-		switch {
-		case !listed:
-			s.changes = append(s.changes, Change[K, V]{Op: Add, Key: k, New: v})
-		case was != v:
-			s.changes = append(s.changes, Change[K, V]{Op: Replace, Key: k, Old: was, New: v})
-		}
-	})
-	if installed && s.isEmpty() {
-		r.installed[name] = want // one copy for both
-		return nil
-	}
-	p.scratch, s.changes = s.changes, slices.Clone(s.changes)
-	return &s
-}
-
-// compareInstalled adds to s what it loses of its installed piece. It links s with the Services that take over entries of it.
-func (p *Plan[P, K, V]) compareInstalled(s *service[P, K, V], had P, taken map[K]*service[P, K, V]) {
-	r := p.r
-	r.mode.Entries(s.name, had, func(k K, _ V) {
-		kind := r.mode.Kind(k)
-		if kind.Counted {
-			if _, listed := r.uses[k]; !listed || s.counted {
-				return
-			}
-			r.uses[k]++
-			if i := slices.Index(s.gains, k); i >= 0 {
-				s.gains = slices.Delete(s.gains, i, i+1)
-			} else {
-				s.drops = append(s.drops, k)
-			}
-			return
-		}
-		if was, left := r.listed[k]; left {
-			r.requires(kind.Container)
-			s.changes = append(s.changes, Change[K, V]{Op: Remove, Key: k, Old: was})
-			delete(r.listed, k)
-		} else if by := taken[k]; by != nil && by != s {
-			s.join(by)
-		}
-	})
-}
-
-// compareFixed adds to the plan what changes the installed entries of no Service into those of Mode.Fixed.
+// compareFixed adds to the plan the difference between the installed entries that belong to no
+// Service and those of Mode.Fixed.
 func (p *Plan[P, K, V]) compareFixed(installed map[K]V) {
 	r := p.r
 	left := maps.Clone(installed)
@@ -366,12 +309,9 @@ func (p *Plan[P, K, V]) compareFixed(installed map[K]V) {
 	for k, v := range left {
 		p.fixed = append(p.fixed, Change[K, V]{Op: Remove, Key: k, Old: v})
 	}
-	slices.SortStableFunc(p.fixed, func(a, b Change[K, V]) int { // so that the same plan is written in the same order
+	slices.SortStableFunc(p.fixed, func(a, b Change[K, V]) int { // for an order that is always the same
 		return cmp.Compare(r.mode.Kind(a.Key).Label, r.mode.Kind(b.Key).Label)
 	})
-	if r.listed != nil {
-		r.fixed = installed
-	}
 }
 
 // RemovedUDP returns the UDP frontends that the kernel has and will not have after the plan.
@@ -397,7 +337,7 @@ func (p Plan[P, K, V]) RemovedUDP() (removed []netip.AddrPort) {
 	return removed
 }
 
-// Steps describes the plan, a line for each fixed entry and each Service.
+// Steps describes the plan, with one line for each fixed entry and each Service.
 func (p Plan[P, K, V]) Steps() (steps []string) {
 	say := func(format string, args ...any) {
 		steps = append(steps, p.r.Name+": "+fmt.Sprintf(format, args...))
@@ -405,7 +345,6 @@ func (p Plan[P, K, V]) Steps() (steps []string) {
 	if p.rebuild {
 		say("remove everything and write it again")
 	}
-	words := map[Op]string{Add: "add", Replace: "rewrite", Remove: "remove"}
 	for _, op := range []Op{Add, Replace, Remove} {
 		var labels []string
 		for _, c := range p.fixed {
@@ -415,7 +354,7 @@ func (p Plan[P, K, V]) Steps() (steps []string) {
 		}
 		slices.Sort(labels)
 		for _, label := range slices.Compact(labels) {
-			say("%s %s", words[op], label)
+			say("%s %s", op, label)
 		}
 	}
 	for _, s := range slices.SortedFunc(slices.Values(p.services), func(a, b *service[P, K, V]) int { return a.name.Compare(b.name) }) {
@@ -424,7 +363,7 @@ func (p Plan[P, K, V]) Steps() (steps []string) {
 	return steps
 }
 
-// describe says how many entries of which kinds a Service gets and loses.
+// describe returns the number of entries that a Service gains and loses, with their kinds.
 func (p Plan[P, K, V]) describe(s *service[P, K, V]) string {
 	count, labels := make(map[Op]int), make(map[Op][]string)
 	note := func(op Op, k K) {
@@ -445,8 +384,7 @@ func (p Plan[P, K, V]) describe(s *service[P, K, V]) string {
 	var all []string
 	for _, op := range []Op{Remove, Replace, Add} {
 		if count[op] > 0 {
-			word := map[Op]string{Add: "add", Replace: "rewrite", Remove: "remove"}[op]
-			all = append(all, fmt.Sprintf("%s %d entries (%s)", word, count[op], strings.Join(labels[op], ", ")))
+			all = append(all, fmt.Sprintf("%s %d entries (%s)", op, count[op], strings.Join(labels[op], ", ")))
 		}
 	}
 	return strings.Join(all, ", ")

@@ -8,17 +8,17 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Reconciler has the desired and the installed pieces of one kernel table or rule set.
+// A Reconciler stores the desired and the installed pieces of one kernel table or rule set.
 type Reconciler[P Piece[P], K, V comparable] struct {
-	Name  string // begins each step of a plan, for people
-	Batch int    // about how many changes one call of Kernel.Apply gets; zero: all
+	Name  string // the prefix of each step of a plan
+	Batch int    // the approximate number of changes in one call of Kernel.Apply; zero: all
 
-	// Partial says that the kernel has no transactions: Kernel.Apply writes a batch without its refused entries. It gets
-	// what is added in one batch and what is removed in another. What it added for a Service that has a refused entry
-	// is reverted in between.
+	// Partial says that the kernel has no transactions: Kernel.Apply writes a batch without the
+	// refused entries. It gets additions in one batch, and in a second one the removals, and the
+	// reversal of what was added for refused Services.
 	Partial bool
 
-	// Applied, if not nil, is called after a plan was applied without an error.
+	// Applied, if not nil, is called after each plan that was applied without an error.
 	Applied func()
 
 	mode   Mode[P, K, V]
@@ -29,11 +29,11 @@ type Reconciler[P Piece[P], K, V comparable] struct {
 	touched   map[sdk.Name]bool // the Services whose desired piece may differ from the installed one
 
 	role   sdk.Role
-	listed map[K]V         // all entries of the kernel, from List until a plan was applied; else nil
+	listed map[K]V         // all entries of the kernel, from List until a plan is applied; otherwise nil
 	fixed  map[K]V         // the installed entries that belong to no Service
 	refix  bool            // Mode.Fixed may return other entries than fixed
-	uses   map[K]int       // of each counted entry that is installed: how many Services need it
-	need   map[string]bool // the containers of all entries since List
+	uses   map[K]int       // for each installed counted entry, how many Services need it
+	need   map[string]bool // the containers in which Services have had entries since List
 }
 
 // New returns a Reconciler. List must be called before Plan.
@@ -48,8 +48,8 @@ func New[P Piece[P], K, V comparable](mode Mode[P, K, V], kernel Kernel[K, V]) *
 // Desired returns the desired pieces by Service. The caller must not modify the map.
 func (r *Reconciler[P, K, V]) Desired() map[sdk.Name]P { return r.desired }
 
-// Installed returns the pieces by which the kernel serves, as far as they were listed or applied. The caller must not
-// modify the map.
+// Installed returns the pieces by which the kernel serves, as they were listed or applied. The
+// caller must not modify the map.
 func (r *Reconciler[P, K, V]) Installed() map[sdk.Name]P { return r.installed }
 
 // SetDesired replaces the desired pieces of the given Services. A zero value removes the Service.
@@ -79,12 +79,8 @@ func (r *Reconciler[P, K, V]) SetRole(role sdk.Role) {
 // Planned returns the role for which fixed entries are planned.
 func (r *Reconciler[P, K, V]) Planned() sdk.Role { return r.role }
 
-// isEmpty reports whether the kernel has no entry, as far as it was listed or applied.
-func (r *Reconciler[P, K, V]) isEmpty() bool {
-	return len(r.listed)+len(r.fixed)+len(r.installed) == 0
-}
-
-// Refix makes the next plan compare the fixed entries, because what Mode.Fixed returns may have changed.
+// Refix makes the next plan compare the fixed entries, because the result of Mode.Fixed may have
+// changed.
 func (r *Reconciler[P, K, V]) Refix() { r.refix = true }
 
 // List reads the kernel, and returns the role that its entries imply. The next plan compares everything.
@@ -104,8 +100,8 @@ func (r *Reconciler[P, K, V]) List(ctx context.Context) (sdk.Role, error) {
 	return role, nil
 }
 
-// EachInstalled calls add with each entry that the kernel has, as far as it was listed or applied. A counted entry comes
-// once for each Service that needs it.
+// EachInstalled calls add with each installed entry. It calls add with a counted entry once for
+// each Service that needs it.
 func (r *Reconciler[P, K, V]) EachInstalled(add func(K, V)) {
 	for k, v := range r.fixed {
 		add(k, v)
