@@ -51,10 +51,15 @@ func packet(p sdktest.Packet, node sdk.Node) oracle.Packet {
 	}
 }
 
+// trace returns the paths of a packet through a node that has only these rules.
+func trace(rules *oracle.Rules, p oracle.Packet) ([]oracle.Path, error) {
+	return oracle.Node{Bases: rules.Bases()}.Walk(p)
+}
+
 // outcome is what becomes of p, as the tables have it.
 func outcome(t *testing.T, tables iptables.Tables, p sdktest.Packet, node sdk.Node) sdktest.Outcome {
 	t.Helper()
-	paths, err := oracle.IPTables(tables).Trace(packet(p, node))
+	paths, err := trace(oracle.IPTables(tables), packet(p, node))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,8 +111,8 @@ func TestScenariosTraced(t *testing.T) {
 				got := outcome(t, tables[sdk.FamilyOf(p.To.Addr())], p, s.Node)
 				if !got.Equal(p.Want) {
 					t.Errorf("line %d, %s: found %s", p.Line, p.Text, got)
-					paths, _ := oracle.IPTables(tables[sdk.FamilyOf(p.To.Addr())]).Trace(packet(p, s.Node))
-					t.Logf("%s", paths[0])
+					paths, _ := trace(oracle.IPTables(tables[sdk.FamilyOf(p.To.Addr())]), packet(p, s.Node))
+					t.Logf("%+v", paths[0])
 				}
 			}
 		})

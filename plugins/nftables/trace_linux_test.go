@@ -244,7 +244,7 @@ func (k kernel) model(p sdktest.Packet) []oracle.Path {
 	for a := range addrs {
 		own = append(own, a)
 	}
-	paths, err := oracle.NFTables(table).Trace(packet(p, own))
+	paths, err := trace(nodeOf(table), packet(p, own))
 	if err != nil {
 		k.Fatal(err)
 	}

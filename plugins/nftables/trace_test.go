@@ -19,8 +19,8 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// modelOf is the table of a family of a node that serves s, as it would be written.
-func modelOf(t *testing.T, of sdk.Family, s sdktest.Scenario) *oracle.TableRules {
+// modelOf returns a node with the table of a family that would be written to serve s.
+func modelOf(t *testing.T, of sdk.Family, s sdktest.Scenario) oracle.Node {
 	t.Helper()
 	f := newFamily(of, options{}, new(atomic.Uint32), new(masquerade.Keeper), new(plugin), frame.Env{Log: slog.New(slog.DiscardHandler)})
 	f.node = nodeConfig{ip: f.ip, node: s.Node}
@@ -48,7 +48,30 @@ func modelOf(t *testing.T, of sdk.Family, s sdktest.Scenario) *oracle.TableRules
 	}
 	f.SetDesired(all)
 	f.Plan() // from nothing
-	return oracle.NFTables(written(f, all))
+	return nodeOf(written(f, all))
+}
+
+// nodeOf returns a node that has only this table.
+func nodeOf(table oracle.Table) (n oracle.Node) {
+	rules := oracle.NFTables(table)
+	for name, c := range table.Chains {
+		if c.Hook != nil {
+			n.Bases = append(n.Bases, oracle.Base{
+				Hook: c.Hook.At, Priority: c.Hook.Priority, NAT: c.Hook.Type == "nat",
+				At: func(p oracle.Packet) ([]oracle.Path, error) { return rules.At(p, name) },
+			})
+		}
+	}
+	oracle.Sort(n.Bases)
+	return n
+}
+
+// trace returns the paths of a packet, sorted by destination.
+func trace(n oracle.Node, p oracle.Packet) ([]oracle.Path, error) {
+	paths, err := n.Walk(p)
+	paths = oracle.Merge(paths)
+	slices.SortFunc(paths, func(a, b oracle.Path) int { return a.To.Compare(b.To) })
+	return paths, err
 }
 
 // written returns the table that serves these pieces.
@@ -118,7 +141,7 @@ func outcome(t *testing.T, paths []oracle.Path, want sdktest.Outcome) (o sdktest
 			}
 		}
 		if even := 1 / float64(len(paths)); math.Abs(path.Chance-even) > even/100 {
-			t.Errorf("the chance of %s is %f, not %f", path, path.Chance, even)
+			t.Errorf("the chance of %+v is %f, not %f", path, path.Chance, even)
 		}
 	}
 	if len(o.Hairpin) == len(paths) && (len(paths) > 1 || want.Masquerade) {
@@ -148,9 +171,9 @@ func answered(s sdktest.Scenario, p sdktest.Packet) sdktest.Outcome {
 func TestScenariosTraced(t *testing.T) {
 	for _, s := range sdktest.Scenarios() {
 		t.Run(s.Name, func(t *testing.T) {
-			models := map[sdk.Family]*oracle.TableRules{sdk.IPv4: modelOf(t, sdk.IPv4, s), sdk.IPv6: modelOf(t, sdk.IPv6, s)}
+			models := map[sdk.Family]oracle.Node{sdk.IPv4: modelOf(t, sdk.IPv4, s), sdk.IPv6: modelOf(t, sdk.IPv6, s)}
 			for _, p := range s.Packets {
-				paths, err := models[sdk.FamilyOf(p.To.Addr())].Trace(packet(p, s.Node.Addrs))
+				paths, err := trace(models[sdk.FamilyOf(p.To.Addr())], packet(p, s.Node.Addrs))
 				if err != nil {
 					t.Fatal(err)
 				}

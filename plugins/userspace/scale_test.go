@@ -158,14 +158,19 @@ func walked(t *testing.T, tracer *oracle.Rules, node sdk.Node, p sdk.Protocol, t
 	case to.Addr().Is6():
 		from = v6(7)
 	}
-	paths, err := tracer.Trace(oracle.Packet{
+	paths, err := oracle.Node{Bases: tracer.Bases()}.Walk(oracle.Packet{
 		Protocol: p.String(), From: netip.AddrPortFrom(from, 40000), To: to, In: in,
 		Local: func(a netip.Addr) bool { return slices.Contains(node.Addrs, a) || a.IsLoopback() },
 	})
 	if err != nil || len(paths) != 1 {
 		t.Fatalf("%s: %d ways, %v", to, len(paths), err)
 	}
-	return map[string]int{"nat": paths[0].Walked("nat", nil), "filter": paths[0].Walked("filter", nil)}
+	count, most := make(map[[2]string]int), make(map[string]int)
+	for _, s := range paths[0].Steps {
+		count[[2]string{s.Table, s.Hook}]++
+		most[s.Table] = max(most[s.Table], count[[2]string{s.Table, s.Hook}])
+	}
+	return most
 }
 
 // What is written for a change does not grow with the number of Services.

@@ -107,7 +107,7 @@ func (s *scene) send(t *testing.T, p sdktest.Packet, role sdk.Role) sdktest.Outc
 	if p.From.From == sdk.OnNode {
 		packet.In = ""
 	}
-	paths, err := oracle.IPTables(s.tables(sdk.FamilyOf(p.To.Addr()), role)).Trace(packet)
+	paths, err := oracle.Node{Bases: oracle.IPTables(s.tables(sdk.FamilyOf(p.To.Addr()), role)).Bases()}.Walk(packet)
 	if err != nil || len(paths) != 1 {
 		t.Fatalf("%s: %d ways, %v", p.Text, len(paths), err)
 	}

@@ -27,6 +27,12 @@ func web(from string, in string) oracle.Packet {
 		Local: func(a netip.Addr) bool { return a == node }}
 }
 
+// trace returns the paths of a packet through a node that has only these rules.
+func trace(t *testing.T, rules string, p oracle.Packet) ([]oracle.Path, error) {
+	t.Helper()
+	return oracle.Node{Bases: oracle.IPTables(tables(t, rules)).Bases()}.Walk(p)
+}
+
 func TestTrace(t *testing.T) {
 	const rules = `*nat
 :S - [0:0]
@@ -53,7 +59,7 @@ COMMIT
 		{"dropped", "203.0.113.1", "eth0", "DROP 10.0.0.1:8080 0.25, DROP 10.0.0.2:8080 0.75"},
 		{"rejected", "10.180.0.1", "eth9", "REJECT 10.0.0.1:8080 0.25, REJECT 10.0.0.2:8080 0.75"},
 	} {
-		paths, err := oracle.IPTables(tables(t, rules)).Trace(web(c.from, c.in))
+		paths, err := trace(t, rules, web(c.from, c.in))
 		if err != nil {
 			t.Errorf("%s: %v", c.why, err)
 		}
@@ -75,7 +81,7 @@ COMMIT
 func TestTraceJumpAndGoto(t *testing.T) {
 	for how, verdict := range map[string]oracle.Verdict{"-j": oracle.Drop, "-g": oracle.Accept} {
 		rules := "*filter\n:A - [0:0]\n:B - [0:0]\n-A FORWARD -j A\n-A A " + how + " B\n-A A -j DROP\n-A B -s 1.2.3.4/32 -j REJECT --reject-with icmp-port-unreachable\nCOMMIT\n"
-		paths, err := oracle.IPTables(tables(t, rules)).Trace(web("198.51.100.1", "eth0"))
+		paths, err := trace(t, rules, web("198.51.100.1", "eth0"))
 		if err != nil || len(paths) != 1 || paths[0].Verdict != verdict {
 			t.Errorf("%s: %v, %v; want %s", how, paths, err, verdict)
 		}
@@ -85,12 +91,12 @@ func TestTraceJumpAndGoto(t *testing.T) {
 // What the tracer does not know it does not pass over.
 func TestTraceFailsLoudly(t *testing.T) {
 	for _, rule := range []string{"-m bpf --bytecode 1 -j DROP", "-j NFQUEUE", "-j NOWHERE", "-p tcp --what 1 -j DROP"} {
-		if _, err := oracle.IPTables(tables(t, "*filter\n-A FORWARD "+rule+"\nCOMMIT\n")).Trace(web("198.51.100.1", "eth0")); err == nil {
+		if _, err := trace(t, "*filter\n-A FORWARD "+rule+"\nCOMMIT\n", web("198.51.100.1", "eth0")); err == nil {
 			t.Errorf("%q was passed over", rule)
 		}
 	}
 	const logs = "*filter\n-A FORWARD -m limit --limit 3/min -j LOG\n-A FORWARD -j DROP\nCOMMIT\n"
-	if paths, err := oracle.IPTables(tables(t, logs)).Trace(web("198.51.100.1", "eth0")); err != nil || paths[0].Verdict != oracle.Drop {
+	if paths, err := trace(t, logs, web("198.51.100.1", "eth0")); err != nil || paths[0].Verdict != oracle.Drop {
 		t.Errorf("a rule that only logs is not passed over: %v, %v", paths, err)
 	}
 }

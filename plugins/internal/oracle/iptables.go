@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
@@ -94,18 +95,15 @@ func (r *Rules) Bases() (bases []Base) {
 	return bases
 }
 
-// Trace follows p on all paths through a node that has only these tables.
-func (r *Rules) Trace(p Packet) ([]Path, error) { return Node{Bases: r.Bases()}.Walk(p) }
-
 // At follows p on all paths through a built-in chain. A packet that no rule decides is accepted.
 func (r *Rules) At(p Packet, at Hook) ([]Path, error) {
 	return allPaths(p, func(in way) (Path, []choice, error) {
-		w := &ruleWalk{way: in, rules: r, hook: at.Chain, table: at.Table}
-		decided, err := w.chain(at.Chain, 0)
-		if err == nil && !decided && r.Drops != nil && r.Drops(at) {
-			w.path.Verdict = Drop
-			w.path.Steps = append(w.path.Steps, w.step(at.Chain, 0, "policy DROP"))
+		w := &ruleWalk{way: in, rules: r, at: at}
+		var policy *Step
+		if r.Drops != nil && r.Drops(at) {
+			policy = &Step{Hook: at.Chain, Table: at.Table, Chain: at.Chain, Rule: "policy DROP", Matched: true}
 		}
+		err := w.base(w, at.Chain, policy)
 		w.path.To = w.to
 		return w.path, w.choices, err
 	})
@@ -115,55 +113,28 @@ func (r *Rules) At(p Packet, at Hook) ([]Path, error) {
 type ruleWalk struct {
 	way
 	rules  *Rules
-	hook   string
-	table  string
+	at     Hook
 	failed error // why a rule is not understood, if only the evaluation shows it
 }
 
-// deepest is the maximum depth of jumps: NFT_JUMP_STACK_SIZE.
-const deepest = 16
-
-func (w *ruleWalk) step(chain string, number int, rule string) Step {
-	return Step{Hook: w.hook, Table: w.table, Chain: chain, Number: number, Rule: rule, Matched: true}
+func (w *ruleWalk) length(chain string) (n int, exists bool) {
+	rules, exists := w.rules.tables[Hook{w.at.Table, chain}]
+	return len(rules), exists || chain == w.at.Chain
 }
 
-// chain evaluates one chain and reports whether the packet's fate in this table is decided.
-func (w *ruleWalk) chain(name string, depth int) (decided bool, err error) {
-	if depth >= deepest {
-		return false, fmt.Errorf("chain %s: more than %d chains deep, which nft does not take", name, deepest)
+func (w *ruleWalk) evaluate(chain string, i int) (step Step, v nftnl.Verdict, ok bool, err error) {
+	rule := w.rules.tables[Hook{w.at.Table, chain}][i]
+	step = Step{Hook: w.at.Chain, Table: w.at.Table, Chain: chain, Number: i + 1, Rule: rule}
+	c, err := w.rules.clause(rule)
+	if err != nil {
+		return step, v, false, err
 	}
-	rules, ok := w.rules.tables[Hook{w.table, name}]
-	if !ok && depth > 0 {
-		return false, fmt.Errorf("there is no chain %s in table %s", name, w.table)
+	step.Matched = !slices.ContainsFunc(c.tests, func(t test) bool { return !t(w) })
+	w.path.Steps = append(w.path.Steps, step)
+	if step.Matched && w.failed == nil {
+		v, ok = w.act(c.do)
 	}
-	for i, r := range rules {
-		step := w.step(name, i+1, r)
-		c, err := w.rules.clause(r)
-		if err != nil {
-			return false, &Unknown{step, err}
-		}
-		step.Matched = w.matches(c)
-		w.path.Steps = append(w.path.Steps, step)
-		if step.Matched && w.failed == nil {
-			decided = w.act(c.do)
-		}
-		switch {
-		case w.failed != nil:
-			return false, &Unknown{step, w.failed}
-		case !step.Matched:
-		case c.do.verb == "RETURN":
-			return false, nil
-		case c.do.verb == "goto":
-			return w.chain(c.do.to, depth+1)
-		case c.do.verb == "jump":
-			if decided, err := w.chain(c.do.to, depth+1); decided || err != nil {
-				return decided, err
-			}
-		case decided:
-			return true, nil
-		}
-	}
-	return false, nil
+	return step, v, ok, w.failed
 }
 
 func (r *Rules) clause(rule string) (clause, error) {
@@ -179,22 +150,22 @@ func (r *Rules) clause(rule string) (clause, error) {
 	return c, nil
 }
 
-func (w *ruleWalk) matches(c clause) bool {
-	for _, t := range c.tests {
-		if !t(w) {
-			return false
-		}
-	}
-	return true
-}
-
-// act executes a rule's action and reports whether that decides the packet's fate.
-func (w *ruleWalk) act(a action) bool {
+// act executes a rule's action and returns its verdict, if it has one.
+func (w *ruleWalk) act(a action) (v nftnl.Verdict, ok bool) {
 	switch a.verb {
+	case "":
+		return v, false
 	case "DROP":
-		w.path.Verdict = Drop
+		return nftnl.Drop, true
+	case "RETURN":
+		return nftnl.Return, true
+	case "-j":
+		return nftnl.Jump(a.to), true
+	case "-g":
+		return nftnl.Goto(a.to), true
 	case "REJECT":
 		w.path.Verdict = Reject
+		return nftnl.Drop, true
 	case "MASQUERADE":
 		w.path.Masquerade = true
 	case "DNAT":
@@ -205,7 +176,7 @@ func (w *ruleWalk) act(a action) bool {
 		w.path.Translated = true
 	case "MARK":
 		w.mark(a.bits)
-		return false
+		return v, false
 	case "SET":
 		if w.member(a.to, a.parts) {
 			var bits [2]uint32
@@ -213,11 +184,9 @@ func (w *ruleWalk) act(a action) bool {
 				w.mark(bits)
 			}
 		}
-		return false
-	case "", "RETURN", "jump", "goto":
-		return false
+		return v, false
 	}
-	return true
+	return nftnl.Accept, true
 }
 
 // mark sets the bits of a mark that are in the mask.

@@ -16,7 +16,7 @@ type test func(*ruleWalk) bool
 
 // An action is a target of a rule with its arguments.
 type action struct {
-	verb  string // a built-in target, "jump", "goto", or "" for none
+	verb  string // a built-in target, "-j" or "-g" to a chain, or "" for none
 	to    string // the chain, the destination of DNAT, or the set
 	parts string // the parts of a packet to look up in the set
 	bits  [2]uint32
@@ -267,7 +267,7 @@ func (p *parser) target(how string) error {
 	case "SET":
 		return p.markBySet()
 	default:
-		p.do = action{verb: map[string]string{"-j": "jump", "-g": "goto"}[how], to: name}
+		p.do = action{verb: how, to: name}
 	}
 	return nil
 }

@@ -89,24 +89,6 @@ func NFTables(table Table) *TableRules {
 	return t
 }
 
-// Trace follows p on all paths through a node that has only this table. Each Path has its probability.
-func (t *TableRules) Trace(p Packet) ([]Path, error) {
-	n := Node{}
-	for name, c := range t.table.Chains {
-		if c.Hook != nil {
-			n.Bases = append(n.Bases, Base{
-				Hook: c.Hook.At, Priority: c.Hook.Priority, NAT: c.Hook.Type == "nat",
-				At: func(p Packet) ([]Path, error) { return t.At(p, name) },
-			})
-		}
-	}
-	Sort(n.Bases)
-	paths, err := n.Walk(p)
-	paths = Merge(paths)
-	slices.SortFunc(paths, func(a, b Path) int { return a.To.Compare(b.To) })
-	return paths, err
-}
-
 // At follows p on all paths through one base chain.
 func (t *TableRules) At(p Packet, chain string) ([]Path, error) {
 	proto, known := protocols[p.Protocol]
@@ -116,11 +98,11 @@ func (t *TableRules) At(p Packet, chain string) ([]Path, error) {
 	paths, err := allPaths(p, func(in way) (Path, []choice, error) {
 		w := &exprWalk{way: in, table: t, proto: proto}
 		w.meta = map[uint64][]byte{metaMark: word(p.Mark), metaPriority: word(0)}
-		decided, err := w.chain(chain, 0)
-		if err == nil && !decided && t.table.Chains[chain].Drops {
-			w.path.Verdict = Drop
-			w.path.Steps = append(w.path.Steps, Step{Chain: chain, Rule: "policy drop", Matched: true})
+		var policy *Step
+		if t.table.Chains[chain].Drops {
+			policy = &Step{Chain: chain, Rule: "policy drop", Matched: true}
 		}
+		err := w.base(w, chain, policy)
 		w.path.To, w.path.Mark = w.to, binary.NativeEndian.Uint32(w.meta[metaMark])
 		return w.path, w.choices, err
 	})
@@ -137,59 +119,31 @@ type exprWalk struct {
 	verdict *nftnl.Verdict // of the rule
 }
 
-// chain evaluates one chain, and reports whether the base chain is decided.
-func (w *exprWalk) chain(name string, depth int) (decided bool, err error) {
-	rules, there := w.table.chains[name]
-	if !there || depth >= deepest {
-		return false, fmt.Errorf("chain %s is not there, or more than %d deep", name, deepest)
-	}
-	for i, r := range rules {
-		step := Step{Chain: name, Number: i + 1, Matched: true}
-		v, err := w.rule(r)
-		if errors.Is(err, errBreaks) {
-			continue
-		}
-		if err != nil {
-			return false, &Unknown{step, err}
-		}
-		if v != nil {
-			w.path.Steps = append(w.path.Steps, step)
-		}
-		switch {
-		case v == nil:
-		case *v == nftnl.Return:
-			return false, nil
-		case *v == nftnl.Goto(v.Chain()):
-			return w.chain(v.Chain(), depth+1)
-		case *v == nftnl.Jump(v.Chain()):
-			if decided, err := w.chain(v.Chain(), depth+1); decided || err != nil {
-				return decided, err
-			}
-		case *v == nftnl.Accept:
-			return true, nil
-		case *v == nftnl.Drop:
-			if w.path.Verdict != Reject { // the rule answered for the packet
-				w.path.Verdict = Drop
-			}
-			return true, nil
-		default:
-			return false, &Unknown{step, fmt.Errorf("the verdict %v", *v)}
-		}
-	}
-	return false, nil
+func (w *exprWalk) length(chain string) (n int, exists bool) {
+	rules, exists := w.table.chains[chain]
+	return len(rules), exists
 }
 
-// rule evaluates the expressions of a rule until one does not match or there is a verdict. Registers are empty
-// at the start.
-func (w *exprWalk) rule(r rule) (*nftnl.Verdict, error) {
+// evaluate evaluates the expressions of a rule until one does not match or there is a verdict. Registers are
+// empty at the start.
+func (w *exprWalk) evaluate(chain string, i int) (step Step, v nftnl.Verdict, ok bool, err error) {
+	step = Step{Chain: chain, Number: i + 1, Matched: true}
 	w.regs, w.verdict = registers{}, nil
-	for _, step := range r {
-		on, err := step(w)
-		if err != nil || !on || w.verdict != nil {
-			return w.verdict, err
+	for _, f := range w.table.chains[chain][i] {
+		on, err := f(w)
+		switch {
+		case errors.Is(err, errBreaks):
+			return step, v, false, nil
+		case err != nil:
+			return step, v, false, err
+		case w.verdict != nil:
+			w.path.Steps = append(w.path.Steps, step)
+			return step, *w.verdict, true, nil
+		case !on:
+			return step, v, false, nil
 		}
 	}
-	return nil, nil
+	return step, v, false, nil
 }
 
 // end ends a rule with a verdict.

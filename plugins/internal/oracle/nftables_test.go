@@ -4,8 +4,8 @@ package oracle
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
-	"strings"
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
@@ -17,10 +17,20 @@ func do(v nftnl.Verdict) []nftnl.Expr { return []nftnl.Expr{nftnl.Do(v)} }
 func from(t *testing.T, table Table, in, source, dest string) ([]Path, error) {
 	t.Helper()
 	node := netip.MustParseAddr("192.0.2.10")
-	return NFTables(table).Trace(Packet{
+	rules := NFTables(table)
+	var n Node
+	for name, c := range table.Chains {
+		if c.Hook != nil {
+			at := func(p Packet) ([]Path, error) { return rules.At(p, name) }
+			n.Bases = append(n.Bases, Base{Hook: c.Hook.At, Priority: c.Hook.Priority, NAT: c.Hook.Type == "nat", At: at})
+		}
+	}
+	Sort(n.Bases)
+	paths, err := n.Walk(Packet{
 		Protocol: "tcp", From: netip.MustParseAddrPort(source), To: netip.MustParseAddrPort(dest), In: in,
 		Local: func(a netip.Addr) bool { return a == node },
 	})
+	return Merge(paths), err
 }
 
 // endOf is the only end of a packet's way.
@@ -30,8 +40,11 @@ func endOf(t *testing.T, table Table, in, source, dest string) string {
 	if err != nil || len(paths) != 1 || paths[0].Chance != 1 {
 		t.Fatalf("%v, %v", paths, err)
 	}
-	text := paths[0].String()
-	return text[strings.LastIndex(text, "\n")+1:] // without the rules that led there
+	text := fmt.Sprintf("= %s %s", paths[0].Verdict, paths[0].To)
+	if paths[0].Masquerade {
+		text += " masquerade"
+	}
+	return text
 }
 
 const client, service = "198.18.0.7:40000", "172.30.0.1:80"
@@ -77,10 +90,10 @@ func TestShares(t *testing.T) {
 			if p.Verdict == Accept {
 				refused -= c.each
 				if p.Chance != c.each || !p.Translated || p.To.Port() != 8080 {
-					t.Errorf("of %d: %s by %f", len(c.slots), p, p.Chance)
+					t.Errorf("of %d: %+v by %f", len(c.slots), p, p.Chance)
 				}
 			} else if p.Verdict != Reject || p.Chance != refused && refused > 0 {
-				t.Errorf("of %d: %s by %f", len(c.slots), p, p.Chance)
+				t.Errorf("of %d: %+v by %f", len(c.slots), p, p.Chance)
 			}
 		}
 		if want := len(c.slots) + 1; len(c.slots) < 4 && len(paths) != want {

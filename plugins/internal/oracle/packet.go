@@ -11,7 +11,8 @@ package oracle
 import (
 	"fmt"
 	"net/netip"
-	"strings"
+
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 )
 
 // A Packet is the first packet of a new connection when it reaches a node.
@@ -102,41 +103,6 @@ func (s Step) String() string {
 	return text
 }
 
-// Walked counts the rules of a table that were evaluated for the packet, at the hook with the most. It stops at
-// the first step for which stop returns true, if stop is not nil.
-func (p Path) Walked(table string, stop func(Step) bool) int {
-	most := 0
-	count := make(map[string]int)
-	done := make(map[string]bool)
-	for _, s := range p.Steps {
-		if s.Table != table || done[s.Hook] {
-			continue
-		}
-		if stop != nil && stop(s) {
-			done[s.Hook] = true
-			continue
-		}
-		count[s.Hook]++
-		most = max(most, count[s.Hook])
-	}
-	return most
-}
-
-// String returns the matching rules of the path, one per line.
-func (p Path) String() string {
-	var b strings.Builder
-	for _, s := range p.Steps {
-		if s.Matched {
-			fmt.Fprintf(&b, "%s %s: -A %s %s\n", s.Hook, s.Table, s.Chain, s.Rule)
-		}
-	}
-	fmt.Fprintf(&b, "= %s %s", p.Verdict, p.To)
-	if p.Masquerade {
-		b.WriteString(" masquerade")
-	}
-	return b.String()
-}
-
 // An Unknown is a rule whose effect on a packet the oracle cannot determine.
 type Unknown struct {
 	Step
@@ -146,6 +112,15 @@ type Unknown struct {
 func (u *Unknown) Error() string { return fmt.Sprintf("%s: %v", u.Step, u.Why) }
 
 func (u *Unknown) Unwrap() error { return u.Why }
+
+// An evaluator evaluates the rules of one table for one packet on one path.
+type evaluator interface {
+	// length returns the number of rules of a chain.
+	length(chain string) (n int, exists bool)
+
+	// evaluate evaluates a rule. If the rule has no verdict, ok is false and the next rule follows.
+	evaluate(chain string, i int) (step Step, v nftnl.Verdict, ok bool, err error)
+}
 
 // A way is one packet on one path through a base chain.
 type way struct {
@@ -194,6 +169,54 @@ func allPaths(p Packet, take func(way) (Path, []choice, error)) (paths []Path, e
 			return paths, nil
 		}
 	}
+}
+
+// base evaluates a base chain. policy is the step of the chain's policy, if that is to drop.
+func (w *way) base(rules evaluator, chain string, policy *Step) error {
+	decided, err := w.chain(rules, chain, 0)
+	if err == nil && !decided && policy != nil {
+		w.path.Verdict = Drop
+		w.path.Steps = append(w.path.Steps, *policy)
+	}
+	return err
+}
+
+// deepest is the maximum depth of jumps: NFT_JUMP_STACK_SIZE.
+const deepest = 16
+
+// chain evaluates one chain, and reports whether it decides.
+func (w *way) chain(rules evaluator, name string, depth int) (decided bool, err error) {
+	n, exists := rules.length(name)
+	if !exists || depth >= deepest {
+		return false, fmt.Errorf("chain %s does not exist, or is more than %d deep", name, deepest)
+	}
+	for i := range n {
+		step, v, ok, err := rules.evaluate(name, i)
+		if err != nil {
+			return false, &Unknown{step, err}
+		}
+		switch {
+		case !ok:
+		case v == nftnl.Return:
+			return false, nil
+		case v == nftnl.Goto(v.Chain()):
+			return w.chain(rules, v.Chain(), depth+1)
+		case v == nftnl.Jump(v.Chain()):
+			if decided, err := w.chain(rules, v.Chain(), depth+1); decided || err != nil {
+				return decided, err
+			}
+		case v == nftnl.Accept:
+			return true, nil
+		case v == nftnl.Drop:
+			if w.path.Verdict != Reject { // the rule has answered the packet
+				w.path.Verdict = Drop
+			}
+			return true, nil
+		default:
+			return false, &Unknown{step, fmt.Errorf("the verdict %v", v)}
+		}
+	}
+	return false, nil
 }
 
 // Merge combines paths with the same end into one with the steps of the first.
