@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"strconv"
 	"strings"
 
 	"github.com/vishvananda/netlink/nl"
@@ -106,13 +105,7 @@ func marked(ctx context.Context, set, parts string, p oracle.Packet) (bits [2]ui
 		if !has { // the packet keeps its mark
 			return bits, nil
 		}
-		value, mask, masked := strings.Cut(strings.TrimSpace(mark), "/")
-		if !masked {
-			mask = "0xffffffff"
-		}
-		v, err := strconv.ParseUint(value, 0, 32)
-		m, err2 := strconv.ParseUint(mask, 0, 32)
-		return [2]uint32{uint32(v), uint32(m)}, errors.Join(err, err2)
+		return oracle.ParseMark(strings.TrimSpace(mark))
 	}
 	return bits, fmt.Errorf("ipset shows no %sin the set %s", entry, set)
 }

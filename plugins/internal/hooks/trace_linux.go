@@ -25,15 +25,12 @@ import (
 // Trace evaluates the rules in the calling thread's network namespace for a packet. It is safe for concurrent
 // use, also with writers, but may see only a part of a concurrent change. relay names the process that decides
 // at sockets of the node, or is empty if Services need none. It returns an error if the kernel cannot be read.
-func Trace(ctx context.Context, p sdk.Packet, relay string) (sdk.Traced, error) {
-	t, err := walk(ctx, p, relay)
-	if err != nil {
-		return sdk.Traced{}, fmt.Errorf("trace a packet: %w", err)
-	}
-	return t, nil
-}
-
-func walk(ctx context.Context, p sdk.Packet, relay string) (t sdk.Traced, err error) {
+func Trace(ctx context.Context, p sdk.Packet, relay string) (t sdk.Traced, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("trace a packet: %w", err)
+		}
+	}()
 	family := sdk.FamilyOf(p.To.Addr())
 	m := &machine{ctx: ctx, family: family, routes: make(map[asked]oracle.Route)}
 	if m.local, err = localNow(family); err != nil {

@@ -3,6 +3,7 @@
 package oracle
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -110,8 +111,8 @@ func (p *parser) option(name string) error {
 			return slices.ContainsFunc(w.states(), func(s string) bool { return slices.Contains(states, s) })
 		})
 	case "--mark":
-		bits, err := masked(p.next())
-		return either(err, p.addTest(func(w *ruleWalk) bool { return w.path.Mark&bits[1] == bits[0] }))
+		bits, err := ParseMark(p.next())
+		return cmp.Or(err, p.addTest(func(w *ruleWalk) bool { return w.path.Mark&bits[1] == bits[0] }))
 	case "--src-type", "--dst-type":
 		return p.addressType(name)
 	case "--match-set":
@@ -121,7 +122,7 @@ func (p *parser) option(name string) error {
 		return known("mode", p.next(), "random")
 	case "--probability":
 		share, err := strconv.ParseFloat(p.next(), 64)
-		return either(err, p.addTest(func(w *ruleWalk) bool { return w.random(share) }))
+		return cmp.Or(err, p.addTest(func(w *ruleWalk) bool { return w.random(share) }))
 	case "-j", "-g":
 		return p.target(name)
 	}
@@ -165,8 +166,8 @@ func (p *parser) port(name string) error {
 		}
 		from, err := strconv.ParseUint(low, 10, 16)
 		to, err2 := strconv.ParseUint(high, 10, 16)
-		if either(err, err2) != nil {
-			return either(err, err2)
+		if cmp.Or(err, err2) != nil {
+			return cmp.Or(err, err2)
 		}
 		ranges = append(ranges, [2]uint64{from, to})
 	}
@@ -261,7 +262,7 @@ func (p *parser) target(how string) error {
 		if p.next() != "--set-xmark" {
 			return errors.New("MARK is known only with --set-xmark")
 		}
-		bits, err := masked(p.next())
+		bits, err := ParseMark(p.next())
 		p.do.bits = bits
 		return err
 	case "SET":
@@ -291,15 +292,15 @@ func (p *parser) skip(name string) {
 	}
 }
 
-// masked parses "0x4000/0x4000".
-func masked(s string) (bits [2]uint32, err error) {
+// ParseMark parses a mark and its mask: "0x4000/0x4000".
+func ParseMark(s string) (bits [2]uint32, err error) {
 	value, mask, ok := strings.Cut(s, "/")
 	if !ok {
 		mask = "0xffffffff"
 	}
 	v, err := strconv.ParseUint(value, 0, 32)
 	m, err2 := strconv.ParseUint(mask, 0, 32)
-	return [2]uint32{uint32(v), uint32(m)}, either(err, err2)
+	return [2]uint32{uint32(v), uint32(m)}, cmp.Or(err, err2)
 }
 
 func known(what, name string, names ...string) error {
@@ -307,11 +308,4 @@ func known(what, name string, names ...string) error {
 		return fmt.Errorf("the %s %q is not known", what, name)
 	}
 	return nil
-}
-
-func either(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
 }
