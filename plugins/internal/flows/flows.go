@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flows counts the connections that rules of NAT have translated, for dataplanes that
-// drain. The kernel goes on translating them, whatever becomes of the rules.
+// Package flows counts the connections that NAT rules have translated, for dataplanes that drain, and
+// reads the addresses and default routes of the node. The kernel translates an established connection
+// until it ends, even if the rules are gone. The package changes nothing. Start with Draining.
 package flows
 
 import (
@@ -13,42 +14,42 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A flow is one translated connection: its client, and where that sent to.
+// A flow is a translated connection: its client and the original destination.
 type flow struct {
 	protocol uint8
 	from, to netip.AddrPort
 }
 
-// A Draining is what is left of the connections that were established when a dataplane began
-// to drain in one family.
+// A Draining tracks the connections of one family that were established when a dataplane began to
+// drain.
 type Draining struct{ left map[flow]bool }
 
-// Count counts them; fresh says that draining begins. Those of a successor are not among
-// them, nor are those of a relay on this node, which rules lead to a socket where no endpoint
-// is. services are all that there are.
+// Count returns the number of these connections that remain. fresh is set for the first count. It
+// leaves out the connections of a successor, and those to a relay on this node. services are all
+// Services of the node.
 func (d *Draining) Count(family sdk.Family, services map[sdk.Name]sdk.Service, fresh bool) (int, error) {
 	relayed, err := relayed(services)
 	if err != nil {
 		return 0, err
 	}
 	now := make(map[flow]bool)
-	tell := func(one flow, reply netip.AddrPort) {
+	err = eachTranslated(family, func(f flow, reply netip.AddrPort) {
 		if !relayed(reply) {
-			now[one] = true
+			now[f] = true
 		}
-	}
-	if err := translated(family, tell); err != nil {
+	})
+	if err != nil {
 		return 0, err
 	}
 	if fresh || d.left == nil {
 		d.left = now
 	}
-	maps.DeleteFunc(d.left, func(one flow, _ bool) bool { return !now[one] })
+	maps.DeleteFunc(d.left, func(f flow, _ bool) bool { return !now[f] })
 	return len(d.left), nil
 }
 
-// relayed says of an address to which a connection is translated whether it is one of this
-// node at which no Service has an endpoint.
+// relayed returns a function that reports whether a translated destination is an address of this node
+// where no Service has an endpoint, and so a relay's socket.
 func relayed(services map[sdk.Name]sdk.Service) (func(netip.AddrPort) bool, error) {
 	own, err := Addrs(net.InterfaceAddrs)
 	if err != nil {
@@ -65,11 +66,11 @@ func relayed(services map[sdk.Name]sdk.Service) (func(netip.AddrPort) bool, erro
 	return func(reply netip.AddrPort) bool { return own[reply.Addr()] > 0 && !endpoints[reply] }, nil
 }
 
-// IPVSDevice carries the addresses that an ipvs dataplane binds. The kernel takes them for the node's
-// own, and yet they take no node ports: they are Services'.
+// IPVSDevice is the device to which an ipvs dataplane binds the addresses of Services. The kernel
+// treats them as the node's own, but they take no node ports.
 const IPVSDevice = "kube-ipvs0"
 
-// Addrs are the addresses of the node that list lists, and how often it does.
+// Addrs returns the addresses of the node that list returns, with the number of times it does.
 func Addrs(list func() ([]net.Addr, error)) (map[netip.Addr]int, error) {
 	listed, err := list()
 	if err != nil {

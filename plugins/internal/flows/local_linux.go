@@ -16,8 +16,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// listRoutes lists routes. A listing during which they changed (NLM_F_DUMP_INTR), as with each pod that comes, is begun
-// again a few times.
+// listRoutes lists routes. It tries again a few times if routes change during the dump
+// (NLM_F_DUMP_INTR), as they do with each new pod.
 func listRoutes(family int, only *netlink.Route, by uint64) (routes []netlink.Route, err error) {
 	for range 5 {
 		if routes, err = netlink.RouteListFiltered(family, only, by); !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -27,7 +27,7 @@ func listRoutes(family int, only *netlink.Route, by uint64) (routes []netlink.Ro
 	return routes, err
 }
 
-// Uplinks returns those of a family, in the order of their names.
+// Uplinks returns the uplinks of a family, sorted by name.
 func Uplinks(of sdk.Family) (all []Uplink, err error) {
 	family := map[sdk.Family]int{sdk.IPv4: netlink.FAMILY_V4, sdk.IPv6: netlink.FAMILY_V6}[of]
 	routes, err := listRoutes(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
@@ -54,7 +54,7 @@ func Uplinks(of sdk.Family) (all []Uplink, err error) {
 		}
 	}
 	for index := range up {
-		if link, err := net.InterfaceByIndex(index); err == nil && link.Flags&net.FlagLoopback == 0 { // else it is gone
+		if link, err := net.InterfaceByIndex(index); err == nil && link.Flags&net.FlagLoopback == 0 { // with an error the interface is gone
 			slices.SortFunc(onLink[index], netip.Prefix.Compare)
 			all = append(all, Uplink{link.Name, onLink[index]})
 		}
@@ -63,9 +63,9 @@ func Uplinks(of sdk.Family) (all []Uplink, err error) {
 	return all, nil
 }
 
-// Local returns the prefixes of both families that the kernel takes for this node's own, in order: those of
-// its local table (ip route show table local), which has each address of an interface and what an operator
-// added. What only IPVSDevice has is not among them.
+// Local returns the prefixes of both families that the kernel treats as this node's own, sorted: those of
+// its local table (ip route show table local), which has the addresses of all interfaces and the routes that
+// an operator has added. It leaves out the addresses that only IPVSDevice has.
 func Local() ([]netip.Prefix, error) {
 	bound := -1
 	link, err := netlink.LinkByName(IPVSDevice)

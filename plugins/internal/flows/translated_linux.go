@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	destinationNAT = 1 << 5 // IPS_DST_NAT, of a connection's status: a rule sends it elsewhere
+	destinationNAT = 1 << 5 // IPS_DST_NAT in a connection's status: a rule has translated the destination
 	established    = 3      // TCP_CONNTRACK_ESTABLISHED
 )
 
-// translated calls tell for each connection of family that a rule sends elsewhere than the
-// caller asked, with the address that replies, and that is established: of TCP those with both ends
-// open, of the others all that are remembered. Those of IPVS have no rule.
-func translated(family sdk.Family, tell func(f flow, reply netip.AddrPort)) error {
+// eachTranslated calls f with each established connection of a family whose destination a rule has
+// translated, and with the source of its replies. TCP connections count if both ends are open,
+// others as long as conntrack has them. IPVS uses no rule, so its connections are left out.
+func eachTranslated(family sdk.Family, f func(f flow, reply netip.AddrPort)) error {
 	inet := uint8(unix.AF_INET)
 	if family == sdk.IPv6 {
 		inet = unix.AF_INET6
@@ -33,14 +33,14 @@ func translated(family sdk.Family, tell func(f flow, reply netip.AddrPort)) erro
 		return fmt.Errorf("list %s connections: %w", family, err)
 	}
 	for _, m := range messages {
-		if f, reply, ok := readFlow(m); ok {
-			tell(f, reply)
+		if found, reply, ok := readFlow(m); ok {
+			f(found, reply)
 		}
 	}
 	return nil
 }
 
-// readFlow reads one connection; ok is false for those that are not to be told of.
+// readFlow parses a connection. ok is false if its destination is not translated or it is not established.
 func readFlow(message []byte) (f flow, reply netip.AddrPort, ok bool) {
 	var status uint32
 	state := byte(established)
@@ -65,7 +65,7 @@ func readFlow(message []byte) (f flow, reply netip.AddrPort, ok bool) {
 	return f, reply, status&destinationNAT != 0 && state == established && to.IsValid()
 }
 
-// readTuple reads both ends of one direction, and the protocol.
+// readTuple parses the source, destination and protocol of one direction.
 func readTuple(value []byte) (from, to netip.AddrPort, protocol uint8) {
 	all := attributes(value)
 	ip, proto := attributes(all[nl.CTA_TUPLE_IP]), attributes(all[nl.CTA_TUPLE_PROTO])
@@ -89,7 +89,7 @@ func readTuple(value []byte) (from, to netip.AddrPort, protocol uint8) {
 		netip.AddrPortFrom(addr(nl.CTA_IP_V4_DST, nl.CTA_IP_V6_DST), port(nl.CTA_PROTO_DST_PORT)), protocol
 }
 
-// attributes are those in value, by their kind.
+// attributes returns the attributes in value by type.
 func attributes(value []byte) map[uint16][]byte {
 	list, err := nl.ParseRouteAttr(value)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-func translated(sdk.Family, func(flow, netip.AddrPort)) error { return errors.ErrUnsupported }
+func eachTranslated(sdk.Family, func(flow, netip.AddrPort)) error { return errors.ErrUnsupported }
 
 // Local returns the addresses of this node's interfaces.
 func Local() (all []netip.Prefix, err error) {
@@ -23,5 +23,5 @@ func Local() (all []netip.Prefix, err error) {
 	return all, err
 }
 
-// Uplinks are not known: no rules are written here.
+// Uplinks returns nothing: no rules are written on this system.
 func Uplinks(sdk.Family) ([]Uplink, error) { return nil, nil }

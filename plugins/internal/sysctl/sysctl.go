@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sysctl sets the kernel's parameters that a mode asks for, by the ledger: other
-// modes may ask for the same ones, and the last that gives one back restores its value.
+// Package sysctl sets the kernel parameters that a mode needs, and records them in the ledger, because
+// several modes may need the same parameter: the last one that gives it back restores the original value.
+// It never sets a parameter without that record. Start with Settings.
 package sysctl
 
 import (
@@ -19,66 +20,65 @@ import (
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// A Setting is one of the kernel's parameters, and what it is to be. Without some of
-// them packets go astray. The others belong to the whole machine, and may be out of
-// reach: then serving goes on without.
+// A Setting is the wanted value of a kernel parameter.
 type Setting struct {
 	Path, Value string
-	Floor       bool // Value is the least that it is to be
-	Must        bool
-	First       bool // it is to be so before anything is written, in any role
-	Watch       bool // it is the node's affair, and only looked at
+	Floor       bool // Value is a minimum
+	Must        bool // without it packets are lost; otherwise the mode serves without it if it cannot be set from here
+	First       bool // it must be set before anything is written, in any role
+	Watch       bool // it is only checked, because the operator sets it
 }
 
 // Now returns the value of the parameter, and whether it satisfies the setting.
 func (s Setting) Now() (value string, as bool) {
 	data, err := os.ReadFile(s.Path)
 	if err != nil {
-		return "", true // nothing is known against it
+		return "", true // unknown
 	}
 	value = strings.Join(strings.Fields(string(data)), " ")
 	has, err := strconv.ParseUint(value, 10, 64)
 	return value, value == s.Value || s.Floor && err == nil && has >= s.number()
 }
 
-// number is the Value of a floor.
+// number returns the Value of a floor.
 func (s Setting) number() uint64 {
 	n, _ := strconv.ParseUint(s.Value, 10, 64)
 	return n
 }
 
-// Settings are what a mode asks of the kernel.
+// Settings are the kernel parameters that a mode needs.
 type Settings []Setting
 
-// Folder is where the kernel has most of its parameters.
+// Folder is the folder of most kernel parameters.
 const Folder = "/proc/sys/"
 
-// RouteLocalnet is whether the kernel routes 127.0.0.0/8, as it must where node ports answer there. While
-// it does, a rule has to drop what others send there: Localnet is set after that rule was written.
+// RouteLocalnet is the parameter that makes the kernel route 127.0.0.0/8, which node ports at 127.0.0.1 need.
+// While it is set, a rule must drop packets that other machines send there, so Localnet is set after that rule
+// is written.
 const RouteLocalnet = Folder + "net/ipv4/conf/all/route_localnet"
 
-// Forwarding are whether the kernel forwards packets, IPv4 and IPv6. Without it Services with endpoints elsewhere answer only
-// callers on the node.
+// Forwarding are the parameters that make the kernel forward packets. Without them only callers on the node
+// reach endpoints on other machines.
 var Forwarding = Settings{
 	{Path: Folder + "net/ipv4/ip_forward", Value: "1", Watch: true},
 	{Path: Folder + "net/ipv6/conf/all/forwarding", Value: "1", Watch: true},
 }
 
-// Localnet has the kernel route 127.0.0.0/8.
+// Localnet sets RouteLocalnet.
 var Localnet = Setting{Path: RouteLocalnet, Value: "1", Must: true}
 
-// Liberal reports whether the kernel takes TCP packets outside the window for valid. Then none need be
-// dropped.
+// Liberal reports whether conntrack treats TCP packets outside the window as valid. If so, no rule must drop
+// invalid packets.
 func Liberal() bool {
 	value, err := os.ReadFile(Folder + "net/netfilter/nf_conntrack_tcp_be_liberal")
 	return err == nil && strings.TrimSpace(string(value)) != "0"
 }
 
-// hashSize is in how many lists conntrack keeps its connections.
+// hashSize is the size of conntrack's hash table.
 const hashSize = "/sys/module/nf_conntrack/parameters/hashsize"
 
-// Conntrack is what an operator asks of connection tracking, whose parameters are
-// below folder. Zero asks for nothing.
+// Conntrack returns the settings for an operator's limits of connection tracking. The parameters are below
+// folder. A zero limit has no setting.
 func Conntrack(folder string, c sdk.ConntrackLimits) Settings {
 	var all Settings
 	add := func(name string, n uint64) {
@@ -104,13 +104,14 @@ func Conntrack(folder string, c sdk.ConntrackLimits) Settings {
 	return all
 }
 
-// First are those that are to be set before anything is written.
+// First returns the settings that must be set before anything is written.
 func (all Settings) First() Settings {
 	return slices.DeleteFunc(slices.Clone(all), func(s Setting) bool { return !s.First })
 }
 
-// Take sets them. One that need not be set, and cannot be from here, is told.
-func (all Settings) Take(shared *ledger.Ledger, mode string, tell func(Setting, error)) error {
+// Take sets the parameters. It calls unset with each that cannot be set from here, unless that is an error
+// because of Must.
+func (all Settings) Take(shared *ledger.Ledger, mode string, unset func(Setting, error)) error {
 	for _, s := range all {
 		if s.Watch {
 			continue
@@ -125,15 +126,16 @@ func (all Settings) Take(shared *ledger.Ledger, mode string, tell func(Setting, 
 			return err
 		}
 		if err != nil {
-			tell(s, err)
+			unset(s, err)
 		}
 	}
 	return nil
 }
 
-// Release gives back the parameters that mode took and no longer asks for. One that is out of reach
-// stays in the ledger, for the next process that may write it: in a container without privileges
-// /proc/sys is read-only, and what a privileged one took is no reason not to serve.
+// Release gives back the parameters that mode has set and no longer needs. A parameter that cannot be written
+// from here is logged and stays in the ledger, for the next process that can write it: in a container without
+// privileges /proc/sys is read-only, and a parameter that a privileged process has set is no reason not to
+// serve.
 func (all Settings) Release(shared *ledger.Ledger, mode string, log *slog.Logger) error {
 	var asked []string
 	for _, s := range all {
@@ -144,7 +146,7 @@ func (all Settings) Release(shared *ledger.Ledger, mode string, log *slog.Logger
 		log.Info("gave back kernel parameters", "what", given)
 	}
 	var failed []error
-	for _, err := range each(err) {
+	for _, err := range split(err) {
 		if !OutOfReach(err) {
 			failed = append(failed, err)
 			continue
@@ -154,12 +156,12 @@ func (all Settings) Release(shared *ledger.Ledger, mode string, log *slog.Logger
 	return errors.Join(failed...)
 }
 
-// each are the errors that errors.Join joined.
-func each(err error) []error {
+// split returns the errors that errors.Join joined.
+func split(err error) []error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []error
 		for _, e := range joined.Unwrap() {
-			all = append(all, each(e)...)
+			all = append(all, split(e)...)
 		}
 		return all
 	}
@@ -169,8 +171,8 @@ func each(err error) []error {
 	return []error{err}
 }
 
-// GiveBack gives back all that mode took, and names it; a dry run only names it. dir has the
-// ledger.
+// GiveBack gives back all parameters that mode has set, and describes them. A dry run only describes them. dir
+// is the folder of the ledger.
 func GiveBack(dir, mode string, l sdk.Leftovers) ([]string, error) {
 	shared, err := ledger.Open(dir)
 	if err != nil {
@@ -182,8 +184,8 @@ func GiveBack(dir, mode string, l sdk.Leftovers) ([]string, error) {
 	return shared.Release(mode)
 }
 
-// OutOfReach reports whether err says that a file of the kernel or of the node cannot be
-// written from here, as those of the whole machine cannot in a container.
+// OutOfReach reports whether err says that a file of the kernel or of the node cannot be written from here, for
+// example because this process runs in a container.
 func OutOfReach(err error) bool {
 	return slices.ContainsFunc([]error{fs.ErrPermission, fs.ErrNotExist, errors.ErrUnsupported, syscall.EROFS},
 		func(why error) bool { return errors.Is(err, why) })

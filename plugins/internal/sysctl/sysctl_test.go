@@ -18,7 +18,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// open is the ledger in dir.
+// open returns the ledger in dir.
 func open(t *testing.T, dir string) *ledger.Ledger {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -31,7 +31,7 @@ func open(t *testing.T, dir string) *ledger.Ledger {
 	return shared
 }
 
-func TestGivesBackWhatWasTaken(t *testing.T) {
+func TestGiveBack(t *testing.T) {
 	dir, path := t.TempDir(), parameter(t)
 	if err := open(t, dir).Take("some", path, "1"); err != nil {
 		t.Fatal(err)
@@ -45,14 +45,14 @@ func TestGivesBackWhatWasTaken(t *testing.T) {
 			t.Errorf("%+v: %q, %v", c.l, named, err)
 		}
 		if now, err := os.ReadFile(path); err != nil || strings.TrimSpace(string(now)) != c.after {
-			t.Errorf("%+v: it is %q, %v", c.l, now, err)
+			t.Errorf("%+v: the value is %q, %v", c.l, now, err)
 		}
 	}
 }
 
 func TestConntrack(t *testing.T) {
 	if none := sysctl.Conntrack("sys/", sdk.ConntrackLimits{}); len(none) > 0 {
-		t.Errorf("nothing is asked for, and set is %v", none)
+		t.Errorf("without limits there are settings: %v", none)
 	}
 	asked := sysctl.Conntrack("sys/", sdk.ConntrackLimits{Max: 12, TCPEstablishedTimeout: 24 * time.Hour, UDPTimeout: time.Minute, TCPBeLiberal: true})
 	want := sysctl.Settings{
@@ -61,11 +61,11 @@ func TestConntrack(t *testing.T) {
 		{Path: "sys/net/netfilter/nf_conntrack_udp_timeout", Value: "60"}, {Path: "sys/net/netfilter/nf_conntrack_tcp_be_liberal", Value: "1"},
 	}
 	if !slices.Equal(asked, want) {
-		t.Errorf("asked for is %v", asked)
+		t.Errorf("the settings are %v", asked)
 	}
 }
 
-// parameter is one, in a file, of value 0.
+// parameter returns the path of a file that stands for a parameter with the value 0.
 func parameter(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "parameter")
@@ -95,15 +95,15 @@ func TestTakeAndRelease(t *testing.T) {
 	}
 	gone := first + "-gone"
 	if err := (sysctl.Settings{{Path: gone, Value: "1"}}).Take(shared, "some", tell); err != nil || !slices.Equal(told, []string{gone}) {
-		t.Errorf("what may be out of reach: %q, %v", told, err)
+		t.Errorf("unset are %q, want the missing one: %v", told, err)
 	}
 	if err := (sysctl.Settings{{Path: gone, Value: "1", Must: true}}).Take(shared, "some", tell); err == nil {
-		t.Error("what must be set cannot be, and nothing says so")
+		t.Error("a missing parameter with Must is no error")
 	}
 }
 
-// TestReleaseOutOfReach: what one process took, and another may not write, costs a line of the log. The
-// ledger keeps it, and a process that may write it gives it back.
+// TestReleaseOutOfReach: a parameter that this process cannot write is logged and stays in the ledger. A
+// process that can write it gives it back.
 func TestReleaseOutOfReach(t *testing.T) {
 	const readOnly = "/proc/sys/kernel/ngroups_max" // not even root may write it
 	value, err := os.ReadFile(readOnly)
@@ -122,10 +122,10 @@ func TestReleaseOutOfReach(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := (sysctl.Settings{}).Release(shared, "some", log); err != nil {
-		t.Errorf("it is not served: %v", err)
+		t.Errorf("Release failed: %v", err)
 	}
 	if !strings.Contains(said.String(), "level=WARN") || !strings.Contains(said.String(), path) {
-		t.Errorf("it does not say what it could not give back: %s", &said)
+		t.Errorf("the log does not name the parameter: %s", &said)
 	}
 	if err := os.Rename(path+"-writable", path); err != nil {
 		t.Fatal(err)
@@ -134,6 +134,6 @@ func TestReleaseOutOfReach(t *testing.T) {
 		t.Error(err)
 	}
 	if now, err := os.ReadFile(path); err != nil || strings.TrimSpace(string(now)) != "0" {
-		t.Errorf("given back it is %q, %v", now, err)
+		t.Errorf("the restored value is %q, %v", now, err)
 	}
 }
