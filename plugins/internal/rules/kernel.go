@@ -146,11 +146,15 @@ func (r *Rules) findDamage(listed map[Key]string) {
 // collect composes the chains of trees whose text may have changed since the last call.
 func (r *Rules) collect() {
 	for i, t := range r.Trees {
-		for _, c := range t.Changes() {
-			if c.Level == 0 && !c.Gone && r.ends != nil {
+		changed, removed := t.Changes()
+		for _, c := range changed {
+			if c.Level == 0 && r.ends != nil {
 				c.Rules = slices.Concat(r.ends[i].head, c.Rules, r.ends[i].tail)
 			}
-			r.changed[c.ID] = composed{c.Level, iptables.Join(c.Rules), c.Gone}
+			r.changed[c.ID] = composed{level: c.Level, text: iptables.Join(c.Rules)}
+		}
+		for _, id := range removed {
+			r.changed[id] = composed{gone: true}
 		}
 	}
 }

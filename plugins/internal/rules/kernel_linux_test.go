@@ -22,16 +22,16 @@ import (
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
-// A place is rules in the tables of a kernel, in a namespace of their own.
+// A place is Rules in a network namespace of their own.
 type place struct {
 	*testing.T
 	*Rules
 }
 
-// onKernel runs a test with each backend.
+// onKernel runs a test with each backend of iptables.
 func onKernel(t *testing.T, test func(place)) {
 	if os.Getuid() != 0 {
-		t.Skip("needs root: it writes to a kernel's tables, in a namespace of its own")
+		t.Skip("needs root: it writes to the kernel's tables in a network namespace")
 	}
 	for _, backend := range []iptables.Backend{iptables.NFT, iptables.Legacy} {
 		t.Run(string(backend), func(t *testing.T) {
@@ -65,7 +65,7 @@ func (s place) run(args ...string) {
 	}
 }
 
-// write makes the kernel have what is desired, from what is known or read now.
+// write plans and applies. It first lists the kernel if its state is unknown.
 func (s place) write() (steps []string, err error) {
 	if !s.known {
 		if _, err := s.List(s.Context()); err != nil {
@@ -80,7 +80,7 @@ func (s place) write() (steps []string, err error) {
 	return p.Steps(), err
 }
 
-// must writes changes of which nothing is refused.
+// must writes changes, and fails if the kernel refuses some.
 func (s place) must(changes map[sdk.Name]Piece) {
 	s.Helper()
 	s.SetDesired(changes)
@@ -89,26 +89,26 @@ func (s place) must(changes map[sdk.Name]Piece) {
 	}
 }
 
-// lasts fails unless the kernel has what is desired.
+// lasts fails unless the kernel has the desired rules.
 func (s place) lasts() {
 	s.Helper()
 	if _, err := s.List(s.Context()); err != nil {
 		s.Fatal(err)
 	}
 	if steps, err := s.write(); err != nil || len(steps) > 0 {
-		s.Errorf("still to be written: %q, %v", steps, err)
+		s.Errorf("the kernel lacks: %q, %v", steps, err)
 	}
 }
 
-// strange is the rules of a Service that no kernel takes.
+// strange returns rules of a Service that the kernel refuses.
 func strange(service int) Piece {
 	p := serve(service, 2)
 	p.Chains[0].Text = "-p tcp -m tcp --dport 99999 -j DROP\n"
 	return p
 }
 
-// Of a line that the kernel refuses it is told whose it may be, where the program says which
-// it is. Then nothing of its table was taken, and without that Service everything is.
+// If the program names the refused line, the error names the Service. The table is unchanged then, and everything is
+// written without that Service.
 func TestKernelRefusesALine(t *testing.T) {
 	onKernel(t, func(s place) {
 		s.must(map[sdk.Name]Piece{nameOf(1): serve(1, 1), nameOf(2): serve(2, 1), nameOf(3): serve(3, 0)})
@@ -123,14 +123,14 @@ func TestKernelRefusesALine(t *testing.T) {
 			s.Errorf("%v may have %q", refused.Suspects, line.Line)
 		}
 		if s.Stats.Failures != 1 || s.Stats.Partial != 1 {
-			s.Errorf("it is counted as %+v", s.Stats)
+			s.Errorf("the statistics are %+v", s.Stats)
 		}
 		s.must(map[sdk.Name]Piece{nameOf(1): serve(1, 1)})
 		s.lasts()
 	})
 }
 
-// Other rules are noticed, each by the cheapest look that can, and put back.
+// Look notices each kind of change by another program, and the next write repairs it.
 func TestKernelDoubt(t *testing.T) {
 	onKernel(t, func(s place) {
 		lock, err := s.Masquerade.Ledger.TryLock("test")
@@ -150,33 +150,33 @@ func TestKernelDoubt(t *testing.T) {
 			}
 		}
 		if look(); s.Doubt() != "" {
-			s.Fatalf("nothing happened, and yet: %s", s.Doubt())
+			s.Fatalf("without a change the doubt is: %s", s.Doubt())
 		}
-		s.next = time.Time{} // it may look closer at once
+		s.next = time.Time{} // allow a close look at once
 		s.run("-A", "FORWARD", "-p", "99", "-j", "DROP")
 		if look(); s.Doubt() != "" || s.next.IsZero() {
-			s.Fatalf("others have added a rule of their own; it looked closer: %t, and doubts: %q", !s.next.IsZero(), s.Doubt())
+			s.Fatalf("after a foreign rule was added: looked closer %t, doubt %q", !s.next.IsZero(), s.Doubt())
 		}
 		for i, args := range []string{"-t nat -F KUBE-SERVICES", "-t nat -F KUBE-SVC-1", "-t nat -D PREROUTING 1", "-t mangle -F KUBE-IPVS-NEAR", "-t mangle -D INPUT 1"} {
 			if s.run(strings.Fields(args)...); s.Doubt() != "" {
 				s.Fatal(s.Doubt())
 			}
-			s.must(nil) // nothing of it is known yet, so nothing is written, and the kernel is asked nothing
+			s.must(nil) // the change was not noticed yet, so nothing is read or written
 			eventually.True(s.T, "iptables "+args+" is noticed", func() bool { s.Look(s.Context()); return s.Doubt() != "" })
 			if s.must(map[sdk.Name]Piece{nameOf(3): serve(3, i)}); s.Doubt() == "" {
-				s.Fatalf("after iptables %s other rules were written, and what was lost is forgotten", args)
+				s.Fatalf("after iptables %s a write of other rules ended the doubt", args)
 			}
-			s.Hold(lock) // what is known may have changed before
+			s.Hold(lock) // the state is unknown from now on
 			if steps, err := s.write(); err != nil || len(steps) == 0 {
 				s.Fatalf("after iptables %s: %q, %v", args, steps, err)
 			}
 			s.lasts()
-			s.must(nil) // what was read is as it should be
+			s.must(nil) // ends the doubt
 		}
 	})
 }
 
-// A comparison finds what no count tells: a rule in place of another.
+// Compare finds a rule that replaces another one, which changes no count.
 func TestKernelCompare(t *testing.T) {
 	onKernel(t, func(s place) {
 		s.must(map[sdk.Name]Piece{nameOf(1): serve(1, 1)})
@@ -185,44 +185,44 @@ func TestKernelCompare(t *testing.T) {
 		}
 		s.run("-t", "nat", "-R", "KUBE-SVC-1", "1", "-j", "RETURN")
 		if s.Compare(s.Context()); !strings.Contains(s.Doubt(), "KUBE-SVC-1") {
-			s.Errorf("the comparison found %q", s.Doubt())
+			s.Errorf("the doubt is %q", s.Doubt())
 		}
 	})
 }
 
-// What was just read, and not changed since, is not read again.
+// IsCurrent reports whether a process has written since the last reading.
 func TestKernelIsCurrent(t *testing.T) {
 	onKernel(t, func(s place) {
 		s.must(map[sdk.Name]Piece{nameOf(1): serve(1, 1)})
 		if s.IsCurrent() {
-			s.Error("it was written to since the last reading")
+			s.Error("current after a write of this process")
 		}
 		if _, err := s.List(s.Context()); err != nil || !s.IsCurrent() {
 			s.Fatal(err, s.IsCurrent())
 		}
 		s.must(nil)
 		if !s.IsCurrent() {
-			s.Error("nothing was written, and it counts as changed")
+			s.Error("not current although nothing was written")
 		}
 		s.run("-t", "nat", "-N", "OTHER")
 		if s.IsCurrent() {
-			s.Error("a chain more is not seen")
+			s.Error("current although another program has added a chain")
 		}
 		if _, err := s.List(s.Context()); err != nil {
 			s.Fatal(err)
 		}
 		if s.Hold(nil); s.IsCurrent() {
-			s.Error("it is not known which process may have written since")
+			s.Error("current without the lock")
 		}
 	})
 }
 
-// What all modes share is taken from the same reading, unless a process wrote since.
+// The shared chains are taken from the last reading, unless a process has written since.
 func TestKernelSharedChainsRead(t *testing.T) {
 	onKernel(t, func(s place) {
 		s.must(map[sdk.Name]Piece{nameOf(1): serve(1, 1)})
 		for _, harm := range [][]string{nil, {"-F", masquerade.Mark}, {"-D", "POSTROUTING", "1"}} {
-			s.Masquerade.Forget() // as the next process
+			s.Masquerade.Forget() // as in the next process
 			if _, err := s.List(s.Context()); err != nil {
 				s.Fatal(err)
 			}
@@ -232,13 +232,13 @@ func TestKernelSharedChainsRead(t *testing.T) {
 			steps, err := s.Masquerade.Ensure(s.Context(), 14)
 			found, saved := s.Tool.Save(s.Context(), "nat")
 			if lacks := masquerade.Lacks(found, 14); err != nil || saved != nil || len(lacks) > 0 || len(steps) > 0 != (harm != nil) {
-				s.Errorf("after %v: it did %q, and still lacks %q: %v, %v", harm, steps, lacks, err, saved)
+				s.Errorf("after %v: did %q, the kernel lacks %q: %v, %v", harm, steps, lacks, err, saved)
 			}
 		}
 	})
 }
 
-// Where a plan stops is known: what was written before the failure is read, not guessed.
+// After a plan that failed, the next write reads what it has written.
 func TestKernelAPlanThatStops(t *testing.T) {
 	onKernel(t, func(s place) {
 		s.must(map[sdk.Name]Piece{nameOf(1): serve(1, 1)})
@@ -246,13 +246,13 @@ func TestKernelAPlanThatStops(t *testing.T) {
 		s.Tool.Prefix = "/nowhere/iptables"
 		s.SetDesired(map[sdk.Name]Piece{nameOf(2): serve(2, 1)})
 		if _, err := s.write(); err == nil || s.known {
-			s.Fatal("nothing was written, and it is said to be", err)
+			s.Fatal("the program is missing, and no error or a known state follows:", err)
 		}
 		s.Tool.Prefix = prefix
 		s.must(nil)
 		s.lasts()
 		if !s.Installed()[nameOf(2)].Equal(serve(2, 1)) {
-			s.Error("what was put is not written by the next call")
+			s.Error("the next write does not write the desired piece")
 		}
 	})
 }

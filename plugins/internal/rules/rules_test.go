@@ -23,7 +23,7 @@ func nat(chain string) iptables.ID    { return iptables.ID{Table: "nat", Chain: 
 func filter(chain string) iptables.ID { return iptables.ID{Table: "filter", Chain: chain} }
 func mangle(chain string) iptables.ID { return iptables.ID{Table: "mangle", Chain: chain} }
 
-// The trees of the tests' rules.
+// Indexes of the trees in testConfig.
 const (
 	served = iota
 	rejected
@@ -72,7 +72,7 @@ func rank(c iptables.Chain) int {
 	return 0
 }
 
-// Jumps by which the tests' rules catch packets, and the same with one more.
+// way has jumps that lead packets to the chains of testConfig, and wider has one more.
 var (
 	way = []iptables.Jump{
 		{At: filter("INPUT"), Rule: `-m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-SERVICES`},
@@ -82,16 +82,16 @@ var (
 	wider = append(slices.Clone(way), iptables.Jump{At: nat("OUTPUT"), Rule: `-m comment --comment "kubernetes service portals" -j KUBE-SERVICES`})
 )
 
-// nameOf is the Service with a number.
+// nameOf returns the name of the n-th Service.
 func nameOf(n int) sdk.Name { return sdk.Name{Service: fmt.Sprint(n)} }
 
-// keyOf is where packets to a Service are sent.
+// keyOf returns the frontend of a Service.
 func keyOf(service int) tree.Key {
 	n := uint32(service*service) / 7
 	return tree.Key{Addr: netip.AddrFrom4([4]byte{10, 96, byte(n >> 8), byte(n)}), Protocol: sdk.TCP, Port: uint16(1 + service)}
 }
 
-// serve is the rules of a Service that has endpoints; one that has none is rejected. Several share a port.
+// serve returns the rules of a Service. Packets to a Service without endpoints are rejected. Five Services share a port.
 func serve(service, endpoints int) Piece {
 	port := Entry{ports, tree.Key{Protocol: sdk.TCP, Port: uint16(1 + service%5)}, "-j ACCEPT"}
 	comment := fmt.Sprintf("-m comment --comment %d ", service)
@@ -107,7 +107,7 @@ func serve(service, endpoints int) Piece {
 	}
 	chains = append(chains, own)
 	entries := []Entry{port, {served, keyOf(service), iptables.Rule(comment + "-j " + own.ID.Chain)}}
-	if service%3 == 0 { // and only some sources
+	if service%3 == 0 { // it restricts sources
 		guard := iptables.Chain{ID: filter(fmt.Sprint("KUBE-FW-", service)), Rules: []iptables.Rule{"-s 10.0.0.0/8 -j RETURN", "-j DROP"}}
 		chains = append(chains, guard)
 		entries = append(entries, Entry{rejected, keyOf(service), iptables.Rule(comment + "-j " + guard.ID.Chain)})
@@ -115,12 +115,12 @@ func serve(service, endpoints int) Piece {
 	return NewPiece(chains, entries)
 }
 
-// A stage is rules and the fake tables that they are written to.
+// A stage is Rules with the fake tables to which they are written.
 type stage struct {
 	*testing.T
 	*Rules
 	fake  *iptables.Fake
-	moved bool // what stands beside a tree changed
+	moved bool // the rules beside a tree have changed
 }
 
 func newStage(t *testing.T) stage {
@@ -129,7 +129,7 @@ func newStage(t *testing.T) stage {
 	return s
 }
 
-// restart has another process go on with the tables.
+// restart replaces the Rules by those of a new process, which reads the tables.
 func (s *stage) restart() sdk.Role {
 	s.Helper()
 	s.Rules = New(testConfig(), iptables.Tool{Family: sdk.IPv4, Backend: "fake", Kernel: s.fake})
@@ -145,8 +145,8 @@ func (s *stage) list() sdk.Role {
 	return role
 }
 
-// write has the tables follow what is desired. A plan has steps if and only if something is written, unless what stands
-// beside a tree changed.
+// write plans and applies. A plan has steps if and only if something is written, unless the rules beside a tree have
+// changed.
 func (s *stage) write() *iptables.Script {
 	s.Helper()
 	s.fake.Last = nil
@@ -156,13 +156,13 @@ func (s *stage) write() *iptables.Script {
 		s.Fatal(failed, err)
 	}
 	if (len(steps) > 0) != (s.fake.Last != nil) && !s.moved {
-		s.Fatalf("the steps are %q, and written is\n%v", steps, s.fake.Last)
+		s.Fatalf("steps %q wrote\n%v", steps, s.fake.Last)
 	}
 	s.moved = false
 	return s.fake.Last
 }
 
-// catches reports whether packets to a Service meet a rule of that Service, in nat or filter.
+// catches reports whether packets to a Service reach a rule of that Service in nat or filter.
 func (s *stage) catches(service int) bool {
 	for _, in := range []int{served, rejected} {
 		words := string(s.Trees[in].Words(keyOf(service))) + " "
@@ -173,7 +173,7 @@ func (s *stage) catches(service int) bool {
 	return false
 }
 
-// finds reports whether a rule that begins with words can be reached from chain id.
+// finds reports whether packets that are in chain id reach a rule that begins with words.
 func (s *stage) finds(id iptables.ID, words string) bool {
 	return slices.ContainsFunc(s.fake.Tables[id], func(r iptables.Rule) bool {
 		to := iptables.ID{Table: id.Table, Chain: target(string(r))}
@@ -181,9 +181,9 @@ func (s *stage) finds(id iptables.ID, words string) bool {
 	})
 }
 
-// A walk goes from any desired state to any other. After each step the tables are what a fresh process would write, and
-// on the way there no rule leads nowhere, and packets to a Service that is there before and after meet a rule of its at
-// every moment, however small the pieces are.
+// TestWalk applies random changes. After each step the tables are what a new process would write. During a step, no rule
+// leads to a missing chain, and packets to a Service that exists before and after the step always reach one of its rules,
+// however small the runs of the program are.
 func TestWalk(t *testing.T) {
 	for seed := range uint64(6) {
 		random := rand.New(rand.NewPCG(seed, 7))
@@ -196,10 +196,10 @@ func TestWalk(t *testing.T) {
 			maps.DeleteFunc(all, func(_ sdk.Name, p Piece) bool { return p.IsEmpty() })
 			jumps := [][]iptables.Jump{way, wider, nil}[random.IntN(3)]
 			switch random.IntN(8) {
-			case 0: // another process
+			case 0: // another program
 				damage(s.fake.Tables, random)
 				s.list()
-				clear(before) // what was damaged may miss packets
+				clear(before) // damaged rules may miss packets
 			case 1:
 				s.restart()
 				s.SetDesired(all)
@@ -223,7 +223,7 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// randomChanges is what some Services need next. Their number grows for a while, and shrinks.
+// randomChanges returns new pieces of some Services. The number of Services grows for some steps, and then shrinks.
 func randomChanges(random *rand.Rand, step int) map[sdk.Name]Piece {
 	changes := make(map[sdk.Name]Piece)
 	for range 1 + random.IntN(30) {
@@ -236,7 +236,7 @@ func randomChanges(random *rand.Rand, step int) map[sdk.Name]Piece {
 	return changes
 }
 
-// damage is what another process may do: flush or delete chains, or put strange rules in them.
+// damage flushes chains, deletes their rules, or adds foreign rules to them, as another program may do.
 func damage(tables iptables.Tables, random *rand.Rand) {
 	for _, id := range slices.SortedFunc(maps.Keys(tables), iptables.ID.Compare) {
 		ours := strings.HasPrefix(id.Chain, "KUBE-")
@@ -253,7 +253,7 @@ func damage(tables iptables.Tables, random *rand.Rand) {
 	}
 }
 
-// isLike fails where the tables are others than a fresh process would write.
+// isLike fails if the tables differ from those that a new process would write.
 func (s *stage) isLike(all map[sdk.Name]Piece, jumps []iptables.Jump) {
 	s.Helper()
 	fresh := newStage(s.T)
@@ -262,12 +262,12 @@ func (s *stage) isLike(all map[sdk.Name]Piece, jumps []iptables.Jump) {
 	fresh.write()
 	for id, rules := range s.fake.Tables {
 		if !slices.Equal(rules, fresh.fake.Tables[id]) {
-			s.Fatalf("%s is\n%q, and should be\n%q", id, rules, fresh.fake.Tables[id])
+			s.Fatalf("chain %s has\n%q, want\n%q", id, rules, fresh.fake.Tables[id])
 		}
 	}
 	for id := range fresh.fake.Tables {
 		if _, there := s.fake.Tables[id]; !there {
-			s.Fatalf("%s is not there", id)
+			s.Fatalf("chain %s is missing", id)
 		}
 	}
 	for _, table := range []string{"nat", "filter"} {
@@ -278,18 +278,18 @@ func (s *stage) isLike(all map[sdk.Name]Piece, jumps []iptables.Jump) {
 			}
 		}
 		if s.RuleCount(table) != n {
-			s.Fatalf("%d rules are counted in %s, where %d are", s.RuleCount(table), table, n)
+			s.Fatalf("RuleCount of %s is %d, want %d", table, s.RuleCount(table), n)
 		}
 	}
 	chains := make(map[iptables.ID]string)
 	s.EachChain(func(id iptables.ID, text string) { chains[id] = text })
 	for id, text := range chains {
 		if iptables.Join(s.fake.Tables[id]) != text {
-			s.Fatalf("%s is said to be\n%s, and is\n%s", id, text, s.fake.Tables[id])
+			s.Fatalf("EachChain has chain %s as\n%s, the kernel as\n%s", id, text, s.fake.Tables[id])
 		}
 	}
 	if left := s.write(); left != nil {
-		s.Fatalf("and yet there is written\n%s", left)
+		s.Fatalf("a second plan writes\n%s", left)
 	}
 	next := stage{T: s.T, fake: s.fake}
 	next.restart()
@@ -300,8 +300,8 @@ func (s *stage) isLike(all map[sdk.Name]Piece, jumps []iptables.Jump) {
 	}
 }
 
-// What is written reads: filter additions, nat, filter removals. What filter rejected goes only when
-// nat serves it, and what nat served goes only when filter rejects it.
+// The order is: additions to filter, nat, removals from filter. So a rejection ends only when nat serves the packets, and
+// nat stops serving only when filter rejects them.
 func TestAddsBeforeItRemoves(t *testing.T) {
 	s := newStage(t)
 	s.SetJumps(way, wider)
@@ -333,12 +333,12 @@ COMMIT
 COMMIT
 `
 	if got := s.write().String(); got != want {
-		t.Errorf("written is\n%s\nand should be\n%s", got, want)
+		t.Errorf("wrote\n%s\nwant\n%s", got, want)
 	}
 }
 
-// A chain to which a foreign rule leads is emptied, and not removed; and then there is
-// nothing left to do, also for the next process.
+// A chain to which a foreign rule leads is emptied and not removed. After that the plan is empty, also in the next
+// process.
 func TestForeignRulesHoldAChain(t *testing.T) {
 	s := newStage(t)
 	foreign := iptables.Rule("-s 192.0.2.1/32 -j KUBE-SVC-1")
@@ -352,33 +352,32 @@ func TestForeignRulesHoldAChain(t *testing.T) {
 	branch, hangs := s.fake.Tables[nat("KUBE-VIP-X")]
 	_, stays := s.fake.Tables[nat("KUBE-SVC-2")]
 	if len(kept) > 0 || !there || len(branch) > 0 || !hangs || stays || !slices.Equal(s.fake.Tables[nat("PREROUTING")], before) {
-		t.Errorf("left is %q", s.fake.Tables)
+		t.Errorf("the tables have %q", s.fake.Tables)
 	}
 	if s.restart(); s.write() != nil {
-		t.Errorf("there is still something to do:\n%s", s.fake.Last)
+		t.Errorf("the next process writes\n%s", s.fake.Last)
 	}
 	s.SetFixed([]iptables.Chain{{ID: nat("KUBE-SVC-1")}})
 	s.list()
 	if s.write() != nil {
-		t.Errorf("an empty chain that should be there is written:\n%s", s.fake.Last)
+		t.Errorf("an empty fixed chain that exists is written:\n%s", s.fake.Last)
 	}
 	s.SetFixed(nil)
 	s.list()
 	s.SetDesired(map[sdk.Name]Piece{nameOf(1): serve(1, 1)})
 	s.write()
 	if len(s.fake.Tables[nat("KUBE-SVC-1")]) != 1 {
-		t.Errorf("a chain that is needed again is %q", s.fake.Tables[nat("KUBE-SVC-1")])
+		t.Errorf("a held chain that is needed again has %q", s.fake.Tables[nat("KUBE-SVC-1")])
 	}
 	s.SetDesired(map[sdk.Name]Piece{nameOf(1): {}})
 	s.write()
 	if rules, there := s.fake.Tables[nat("KUBE-SVC-1")]; len(rules) > 0 || !there {
-		t.Errorf("and when it is not, %q", rules)
+		t.Errorf("a held chain that is no longer needed has %q", rules)
 	}
 }
 
-// Jumps of kube-proxy that this mode does not make go before the chains that they lead
-// to change; its own of filter go last. One that is missing is added above those that stand, whose order is kept; one
-// that stands twice is taken out once.
+// Jumps of kube-proxy are deleted before the chains to which they lead change. The mode's own jumps in filter are deleted
+// last. A missing jump is added above the existing ones, which keep their order. A duplicate is deleted.
 func TestJumps(t *testing.T) {
 	proxys := iptables.Jump{At: filter("FORWARD"), Rule: `-m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-SERVICES`}
 	a, b := way[0].Rule, way[1].Rule
@@ -397,7 +396,7 @@ func TestJumps(t *testing.T) {
 		{[]iptables.Rule{b, a, b}, []iptables.Rule{b, a}, way},
 		{[]iptables.Rule{a, foreign, a, b}, []iptables.Rule{foreign}, way[2:]},
 	} {
-		s.fake.Tables[filter("KUBE-SERVICES")] = nil // else the table is not read
+		s.fake.Tables[filter("KUBE-SERVICES")] = nil // the table is read only if it has a chain of ours
 		s.fake.Tables[in] = c.have
 		s.fake.Tables[proxys.At] = []iptables.Rule{proxys.Rule}
 		s.restart()
@@ -405,24 +404,24 @@ func TestJumps(t *testing.T) {
 		first := true
 		s.fake.Committed = func() {
 			if first && len(s.fake.Tables[proxys.At]) > 0 {
-				t.Error("the jump of kube-proxy is not the first that goes")
+				t.Error("the jump of kube-proxy is not deleted first")
 			}
 			first = false
 		}
 		s.write()
 		if s.fake.Committed = nil; !slices.Equal(s.fake.Tables[in], c.want) {
-			t.Errorf("from %q comes %q, and should come %q", c.have, s.fake.Tables[in], c.want)
+			t.Errorf("%q became %q, want %q", c.have, s.fake.Tables[in], c.want)
 		}
 		if s.restart(); len(c.jumps) > 0 {
 			s.SetJumps(c.jumps, wider)
 			if left := s.write(); left != nil {
-				t.Errorf("from %q the next process writes\n%s", c.have, left)
+				t.Errorf("%q: the next process writes\n%s", c.have, left)
 			}
 		}
 	}
 }
 
-// kube-proxy has a canary in each table, and that of mangle is never read.
+// kube-proxy has a canary in each table. The one in mangle, which may never be read, is removed with the one in nat.
 func TestCompanions(t *testing.T) {
 	s := newStage(t)
 	s.fake.Tables[nat("KUBE-PROXY-CANARY")], s.fake.Tables[mangle("KUBE-PROXY-CANARY")] = nil, nil
@@ -430,11 +429,11 @@ func TestCompanions(t *testing.T) {
 	s.list()
 	s.write()
 	if _, there := s.fake.Tables[mangle("KUBE-PROXY-CANARY")]; there {
-		t.Errorf("the canary's companion stays:\n%s", s.fake.Last)
+		t.Errorf("the canary in mangle stays:\n%s", s.fake.Last)
 	}
 }
 
-// Whatever there is, an update of k Services writes what they need.
+// An update of k Services writes O(k) lines.
 func TestCostFollowsTheChange(t *testing.T) {
 	for _, n := range []int{100, 10_000} {
 		s := newStage(t)
@@ -450,12 +449,12 @@ func TestCostFollowsTheChange(t *testing.T) {
 		}
 		s.SetDesired(changes)
 		if lines := strings.Count(s.write().String(), "\n"); lines > 250 {
-			t.Errorf("of %d Services 10 change, and %d lines are written", n, lines)
+			t.Errorf("a change of 10 of %d Services writes %d lines", n, lines)
 		}
 	}
 }
 
-// The next process knows the piece of each Service, but for what Services share.
+// The next process parses the piece of each Service, without the entries that Services share.
 func TestParse(t *testing.T) {
 	s := newStage(t)
 	s.SetJumps(way, wider)
@@ -469,12 +468,12 @@ func TestParse(t *testing.T) {
 	for name, p := range all {
 		p.Entries = slices.DeleteFunc(slices.Clone(p.Entries), func(e Entry) bool { return e.In == ports })
 		if !s.Installed()[name].Equal(p) {
-			t.Errorf("%s is\n%+v, and should be\n%+v", name.Service, s.Installed()[name], p)
+			t.Errorf("piece of %s:\n%+v, want\n%+v", name.Service, s.Installed()[name], p)
 		}
 	}
 }
 
-// A refused line is that of a Service, known by its chain or its entry. The others may be written without it.
+// A refused line is attributed to a Service by its chain or its entry. The other Services can be written without it.
 func TestRefused(t *testing.T) {
 	for what, refuse := range map[string]func(iptables.ID, iptables.Rule) bool{
 		"a rule of its chain": func(id iptables.ID, _ iptables.Rule) bool { return id.Chain == "KUBE-SVC-1" },
@@ -495,7 +494,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// What belongs to no Service, and what stands beside a tree in its root, is replaced like the rest.
+// Fixed chains, and the rules beside a tree in its root, are replaced like others.
 func TestFixed(t *testing.T) {
 	s := newStage(t)
 	s.SetFixed([]iptables.Chain{{ID: filter("KUBE-FORWARD"), Rules: []iptables.Rule{"-j ACCEPT"}}, {ID: nat("KUBE-MARK")}})
@@ -509,7 +508,7 @@ func TestFixed(t *testing.T) {
 	ends := s.ends
 	s.restart()
 	if text, found := s.Found(filter("KUBE-FORWARD")); !found || text != "-j ACCEPT\n" {
-		t.Errorf("found is %q", text)
+		t.Errorf("Found returned %q", text)
 	}
 	s.SetFixed([]iptables.Chain{{ID: filter("KUBE-FORWARD"), Rules: []iptables.Rule{"-j ACCEPT"}}, {ID: nat("KUBE-MARK")}})
 	s.SetRoot(rejected, ends[rejected].head, ends[rejected].tail)

@@ -55,14 +55,6 @@ type Entry struct {
 	Behind int           // length of the longest path of chains that starts at Rule's target
 }
 
-// A Chain is a chain of a tree with its rules.
-type Chain struct {
-	ID    iptables.ID
-	Level int // distance from the root
-	Rules []iptables.Rule
-	Gone  bool // the chain was removed
-}
-
 // A node is one chain of a tree: a leaf that lists entries, or a fork.
 type node struct {
 	id      iptables.ID
@@ -106,54 +98,43 @@ func (t *Tree) child(w *node, key Key) *node {
 }
 
 // Put adds e or replaces the entry with the same key.
-func (t *Tree) Put(e Entry) { t.putIn(t.top, e) }
+func (t *Tree) Put(e Entry) { t.update(t.top, e.Key, &e) }
 
-func (t *Tree) putIn(w *node, e Entry) {
-	if w.isLeaf() || t.commonDigits(w.sample(), e.Key) < w.common || w.level >= t.maxLevel(e) {
-		t.rebuild(w, insert(t.collect(w), e)) // the fork moves to an earlier digit, or becomes a leaf
+// Drop removes the entry with a key.
+func (t *Tree) Drop(k Key) { t.update(t.top, k, nil) }
+
+// update puts the entry with key k in the branch w, or removes it if e is nil.
+func (t *Tree) update(w *node, k Key, e *Entry) {
+	inside := !w.isLeaf() && t.commonDigits(w.sample(), k) >= w.common
+	switch {
+	case e != nil && (!inside || w.level >= t.maxLevel(*e)):
+		t.rebuild(w, insert(t.collect(w), *e)) // the fork moves to an earlier digit, or becomes a leaf
+		return
+	case w.isLeaf():
+		if i, found := slices.BinarySearchFunc(w.entries, k, Entry.compare); found {
+			t.rebuild(w, slices.Delete(w.entries, i, i+1))
+		}
+		return
+	case !inside:
 		return
 	}
-	d := e.Key.digit(w.common, t.addr)
-	if w.forks[d] != nil {
-		t.changeBranch(w, w.forks[d], func(f *node) { t.putIn(f, e) })
+	d := k.digit(w.common, t.addr)
+	branch := w.forks[d]
+	if branch == nil {
+		if e != nil {
+			w.forks[d] = t.build(t.child(w, k), []Entry{*e})
+			t.touch(w)
+			w.count++
+		}
 		return
 	}
-	w.forks[d] = t.build(t.child(w, e.Key), []Entry{e})
-	t.touch(w)
-	w.count++
-}
-
-// changeBranch changes a branch of w and updates w.
-func (t *Tree) changeBranch(w, branch *node, change func(*node)) {
 	count, reach, weight := branch.count, t.reach(branch), branch.weight()
-	change(branch)
+	t.update(branch, k, e)
 	w.count += branch.count - count
 	if t.reach(branch) != reach || branch.weight() != weight {
 		t.touch(w)
 	}
-}
-
-// Drop removes the entry with a key.
-func (t *Tree) Drop(k Key) { t.dropIn(t.top, k) }
-
-func (t *Tree) dropIn(w *node, k Key) {
-	if w.isLeaf() {
-		i, found := slices.BinarySearchFunc(w.entries, k, Entry.compare)
-		if found {
-			t.rebuild(w, slices.Delete(w.entries, i, i+1))
-		}
-		return
-	}
-	if t.commonDigits(w.sample(), k) < w.common {
-		return
-	}
-	f := w.forks[k.digit(w.common, t.addr)]
-	if f == nil {
-		return
-	}
-	before := f.count
-	t.changeBranch(w, f, func(f *node) { t.dropIn(f, k) })
-	if f.count == 0 || w.count <= maxEntries && f.count < before {
+	if branch.count == 0 || w.count <= maxEntries && branch.count < count {
 		t.rebuild(w, t.collect(w))
 	}
 }
@@ -344,16 +325,16 @@ func (t *Tree) Has(id iptables.ID) bool {
 // Touch marks the root as changed. The caller has rules of its own in the root.
 func (t *Tree) Touch() { t.touch(t.top) }
 
-// Changes returns the chains whose rules may have changed since the last call.
-func (t *Tree) Changes() []Chain {
-	all := make([]Chain, 0, len(t.touched))
+// Changes returns the chains whose rules may have changed since the last call, and those that were removed.
+// iptables.Chain.Level is the distance from the root.
+func (t *Tree) Changes() (changed []iptables.Chain, removed []iptables.ID) {
 	for id, w := range t.touched {
-		c := Chain{ID: id, Gone: w == nil}
-		if w != nil {
-			c.Level, c.Rules = w.level, t.rules(w)
+		if w == nil {
+			removed = append(removed, id)
+		} else {
+			changed = append(changed, iptables.Chain{ID: id, Rules: t.rules(w), Level: w.level})
 		}
-		all = append(all, c)
 	}
 	t.touched = make(map[iptables.ID]*node) // a new map: iterating over one takes time in proportion to its largest size
-	return all
+	return changed, removed
 }

@@ -19,20 +19,19 @@ import (
 
 var root = iptables.ID{Table: "nat", Chain: "ROOT"}
 
-// A forest is what a tree's chains say by now.
+// A forest has the chains of trees.
 type forest iptables.Tables
 
-// follow takes in what has changed, and returns how many chains that was.
+// follow applies the changes of a tree, and returns the number of changed chains.
 func (f forest) follow(t *Tree) int {
-	changes := t.Changes()
-	for _, c := range changes {
-		if c.Gone {
-			delete(f, c.ID)
-			continue
-		}
+	changed, removed := t.Changes()
+	for _, c := range changed {
 		f[c.ID] = c.Rules
 	}
-	return len(changes)
+	for _, id := range removed {
+		delete(f, id)
+	}
+	return len(changed) + len(removed)
 }
 
 func v4(n uint32) netip.Addr {
@@ -46,7 +45,7 @@ func at(addr netip.Addr, port uint16) Entry {
 	return Entry{Key: k, Rule: iptables.Rule(fmt.Sprintf("-j TO-%s-%d", strings.ReplaceAll(addr.String(), ":", ""), port))}
 }
 
-// However a tree came to where it is, it is the one that a new process would make.
+// The shape of a tree is the one that a new process would compose, whatever changes led to it.
 func TestShapeDependsOnEntriesAlone(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for name, grow := range map[string]func() *Tree{
@@ -78,16 +77,16 @@ func TestShapeDependsOnEntriesAlone(t *testing.T) {
 				}
 				want.follow(fresh)
 				if !maps.EqualFunc(chains, want, slices.Equal[[]iptables.Rule]) {
-					t.Fatalf("step %d: %d entries hang in %d chains, and in a fresh tree in %d", step, len(have), len(chains), len(want))
+					t.Fatalf("step %d: %d entries are in %d chains, and in a new tree in %d", step, len(have), len(chains), len(want))
 				}
 			}
 		})
 	}
 }
 
-// An entry is found by few looks, and one more or less touches few chains, however
-// many there are.
-func TestFewLooksAndFewChanges(t *testing.T) {
+// A packet is compared with few rules, and a change of an entry changes few chains, however many entries
+// there are.
+func TestFewComparisonsAndChanges(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for name, addr := range map[string]func(i int) netip.Addr{
 		"dense":  func(i int) netip.Addr { return v4(10<<24 + uint32(i)) },
@@ -119,14 +118,14 @@ func TestFewLooksAndFewChanges(t *testing.T) {
 				tr.Put(e)
 				touched = max(touched, chains.follow(tr))
 			}
-			if t.Logf("%d looks, %d chains", most, touched); most > 36 || touched > 8 {
-				t.Errorf("an entry is found by %d looks and touches %d chains", most, touched)
+			if t.Logf("%d rules, %d chains", most, touched); most > 36 || touched > 8 {
+				t.Errorf("a packet is compared with %d rules, and an entry changes %d chains", most, touched)
 			}
 		})
 	}
 }
 
-// Each rule that lists an entry is read back, and no other.
+// Read parses the rules that list entries, and no others.
 func TestRead(t *testing.T) {
 	for name, tr := range map[string]*Tree{
 		"ipv4": ByAddress(root, "T-", sdk.IPv4, 1), "ipv6": ByAddress(root, "T-", sdk.IPv6, 1), "ports": ByPort(root, "T-", 1),
@@ -143,7 +142,8 @@ func TestRead(t *testing.T) {
 			tr.Put(e)
 			want[e.Key] = e.Rule
 		}
-		for _, c := range tr.Changes() {
+		changed, _ := tr.Changes()
+		for _, c := range changed {
 			for _, r := range c.Rules {
 				if k, rest, ok := tr.Read(r); ok {
 					got[k] = rest
@@ -151,7 +151,7 @@ func TestRead(t *testing.T) {
 			}
 		}
 		if !maps.Equal(got, want) {
-			t.Errorf("%s: of %d entries %d are read back, or with other rules", name, len(want), len(got))
+			t.Errorf("%s: of %d entries %d are read, or with other rules", name, len(want), len(got))
 		}
 		const proxys iptables.Rule = `-p tcp -m comment --comment "ns/a cluster IP" -m tcp --dport 80 -j KUBE-SVC-A`
 		line := map[string]iptables.Rule{"ipv4": "-d 10.0.0.1/32 " + proxys, "ipv6": "-d fd00::1/128 " + proxys, "ports": proxys}[name]
@@ -170,7 +170,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// An entry that is put beside others has neither them copied nor names made again.
+// Put does not copy other entries or compose names again.
 func TestPutAllocatesNothing(t *testing.T) {
 	all := ByAddress(root, "T-", sdk.IPv4, 1)
 	for i := range uint32(1000) {
