@@ -17,11 +17,29 @@ import (
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
-// A fault is a rule or route of another program, as each of the tools writes it. SRC, SERVICE, FIRST and
-// SECOND stand for the caller's address, the Service's and its endpoints'.
+// testbed returns a testbed in network namespaces.
+func testbed(t *testing.T) *netns.Testbed {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it makes network namespaces, and writes to their tables")
+	}
+	g, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// A fault is a rule or route of another program, in the syntax of each tool. SRC, SERVICE, FIRST and SECOND are
+// replaced by the addresses of the caller, the Service and its endpoints.
 type fault struct{ iptables, nft string }
 
-// common are what other programs put in a packet's way. Callers from elsewhere come in by eth7.
+// common are faults that affect packets to the Service. Packets from outside arrive on eth7.
 var common = []fault{
 	{"-t filter -I FORWARD -s SRC -j DROP", "forward ip saddr SRC drop"},
 	{"-t filter -I FORWARD -d FIRST -j DROP", "forward ip daddr FIRST drop"},
@@ -40,8 +58,7 @@ var common = []fault{
 	{"route add blackhole SECOND", ""},
 }
 
-// words puts addresses where their names stand, and with a port behind it, [FIRST]:8080, as an IP family
-// writes that.
+// words returns a Replacer of names by addresses. In "[FIRST]:8080" it leaves out the brackets for IPv4.
 func words(addrs map[string]string) *strings.Replacer {
 	var pairs []string
 	for name, addr := range addrs {
@@ -58,7 +75,7 @@ type world struct {
 	*testing.T
 	*netns.Testbed
 	family  sdk.Family
-	program string // that writes rules
+	program string // the program that writes rules
 	words   *strings.Replacer
 	undo    []string
 }
@@ -96,7 +113,7 @@ const native = `table ip mine {
 }
 `
 
-// begin has the Service there, and no fault.
+// begin writes the rules of the Service, without a fault.
 func (w *world) begin() {
 	if w.program == "nft" {
 		w.nft(native)
@@ -109,7 +126,7 @@ func (w *world) begin() {
 	w.run(w.program + " -t nat -A POSTROUTING -s SRC -j MASQUERADE")
 }
 
-// end has nothing there.
+// end removes all rules and routes.
 func (w *world) end() {
 	for _, command := range w.undo {
 		w.run(command)
@@ -147,21 +164,9 @@ func (w *world) suffer(f fault) {
 	}
 }
 
-// Whatever another program has put in a packet's way, and wherever: what is said of it is what becomes
-// of it.
+// Trace returns what happens to packets, with any one or two of the faults.
 func TestKernelTellsTheTruth(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root: it makes network namespaces, and writes to their tables")
-	}
-	g, err := netns.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := g.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	g := testbed(t)
 	for family, addrs := range map[sdk.Family]map[string]string{
 		sdk.IPv4: {"NODE": "192.0.2.10", "SRC": "198.18.0.7", "SERVICE": "172.30.0.1", "FIRST": "10.180.0.1", "SECOND": "10.180.1.1"},
 		sdk.IPv6: {"NODE": "2001:db8::10", "SRC": "2001:db8:7::7", "SERVICE": "fd00:172:30::1", "FIRST": "fd00:180::1", "SECOND": "fd00:181::1"},
@@ -179,7 +184,7 @@ func TestKernelTellsTheTruth(t *testing.T) {
 	}
 }
 
-// stage makes the endpoints answer.
+// stage starts the endpoints.
 func (w *world) stage(addrs map[string]string) sdktest.Stage {
 	w.Helper()
 	if err := w.Own(netip.MustParseAddr(addrs["NODE"])); err != nil {
@@ -199,7 +204,7 @@ func (w *world) stage(addrs map[string]string) sdktest.Stage {
 	return stage
 }
 
-// suffers tries faults, one after the other and two at a time.
+// suffers tests each fault, and pairs of faults.
 func (w *world) suffers(addrs map[string]string) {
 	stage := w.stage(addrs)
 	defer stage.Close()
@@ -227,11 +232,11 @@ func (w *world) suffers(addrs map[string]string) {
 	}
 }
 
-// compare sends a packet twice, and compares what becomes of it with what is said.
+// compare sends a packet twice, and compares the result with that of Trace.
 func (w *world) compare(stage sdktest.Stage, p sdktest.Packet, some any) {
 	w.Helper()
 	if p.Interface != "" {
-		if _, err := w.Behind(p.Interface, p.From.Addr); err != nil { // the device is there from now on
+		if _, err := w.Behind(p.Interface, p.From.Addr); err != nil { // creates the interface
 			w.Fatal(err)
 		}
 	}
@@ -239,8 +244,8 @@ func (w *world) compare(stage sdktest.Stage, p sdktest.Packet, some any) {
 	if err != nil || len(said.Notes) > 0 {
 		w.Fatalf("%v: %s > %s: %+v, %v", some, p.From.Addr, p.To, said, err)
 	}
-	turnedAway := false          // the node's own processes get an error then that depends on the rule
-	p.Want.Verdict = sdk.Forward // an answer is waited for, unless there may be none
+	turnedAway := false          // for processes of the node, the error then depends on the rule
+	p.Want.Verdict = sdk.Forward // Send waits for an answer, unless there may be none
 	v6 := p.To.Addr().Is6()
 	for _, way := range said.Ways {
 		turnedAway = turnedAway || way.Verdict != sdk.Forward
@@ -251,19 +256,19 @@ func (w *world) compare(stage sdktest.Stage, p sdktest.Packet, some any) {
 			p.Want.Verdict = sdk.Drop
 		}
 		if way.To == p.To && way.Verdict == sdk.Forward {
-			return // it goes on as it was sent, and nothing listens there
+			return // the packet is not translated, and nothing listens there
 		}
 	}
 	for range 2 {
 		a, err := stage.Send(w.Context(), p)
-		lost := v6 && err == nil && a.Verdict == sdk.Drop // what rejects a translated packet sends an answer, which IPv6 loses
+		lost := v6 && err == nil && a.Verdict == sdk.Drop // IPv6 loses the answer of a rule that rejects a translated packet
 		if err == nil && !lost && !includes(said, a, p) || (err != nil || lost) && !turnedAway {
-			w.Errorf("%v: %s > %s: %s, %v, and it is said %+v", some, p.From.Addr, p.To, a, err, said)
+			w.Errorf("%v: %s > %s: %s, %v; Trace returned %+v", some, p.From.Addr, p.To, a, err, said)
 		}
 	}
 }
 
-// includes reports whether an answer is one of the ways.
+// includes reports whether an answer agrees with one of the ways.
 func includes(said sdk.Traced, a sdktest.Answer, p sdktest.Packet) bool {
 	for _, w := range said.Ways {
 		if w.Verdict == a.Verdict && (a.Verdict != sdk.Forward || w.To == a.Endpoint && (p.From.From == sdk.OnNode || w.Masquerade == (a.Client != p.From.Addr))) {
@@ -273,21 +278,10 @@ func includes(said sdk.Traced, a sdktest.Answer, p sdktest.Packet) bool {
 	return false
 }
 
-// TestKernelOrder: of chains of the same hook and priority the kernel calls the one first that was registered later,
-// and all chains of nat at the priority of nf_nat. What others forbid counts, whichever tool wrote it.
+// TestKernelOrder: of chains with the same hook and priority, the kernel calls the one first that was registered last. It
+// calls all nat chains at the priority of nf_nat. A packet must pass the rules of all tools.
 func TestKernelOrder(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root: it makes network namespaces, and writes to their tables")
-	}
-	g, err := netns.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := g.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	g := testbed(t)
 	addrs := map[string]string{"NODE": "192.0.2.10", "SRC": "198.18.0.7", "SERVICE": "172.30.0.1", "FIRST": "10.180.0.1", "SECOND": "10.180.1.1"}
 	w := &world{T: t, Testbed: g, family: sdk.IPv4, words: words(addrs)}
 	stage := w.stage(addrs)
@@ -299,7 +293,7 @@ func TestKernelOrder(t *testing.T) {
 	for _, tt := range []struct {
 		what  string
 		does  []string // commands of iptables, and scripts of nft
-		comes string   // where the packet comes; empty: nowhere
+		comes string   // the endpoint that gets the packet; empty: none
 	}{
 		{"iptables before nftables", []string{first, nat("-100", "SECOND")}, "SECOND"},
 		{"nftables before iptables", []string{nat("-100", "SECOND"), first}, "FIRST"},

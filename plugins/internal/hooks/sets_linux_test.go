@@ -13,7 +13,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/oracle"
 )
 
-// TestKernelMember asks the kernel's own sets, of which another program's rule may ask.
+// TestKernelMember looks up packets in sets of the kernel.
 func TestKernelMember(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it makes ipsets")
@@ -21,8 +21,8 @@ func TestKernelMember(t *testing.T) {
 	if _, err := exec.LookPath("ipset"); err != nil {
 		t.Skip("needs ipset: apt-get install ipset")
 	}
-	missing := map[string]bool{}   // kinds that this kernel has not
-	for _, s := range [][2]string{ // how each is made, and its entries
+	missing := map[string]bool{}   // set types that this kernel does not have
+	for _, s := range [][2]string{ // arguments of create, and entries
 		{"test-ip hash:ip", "198.51.100.7"},
 		{"test-net hash:net", "198.51.100.0/24,198.51.100.9 nomatch"},
 		{"test-net6 hash:net family inet6", "2001:db8::/64"},
@@ -34,14 +34,14 @@ func TestKernelMember(t *testing.T) {
 	} {
 		name, _, _ := strings.Cut(s[0], " ")
 		if out, err := exec.Command("ipset", append([]string{"create"}, strings.Fields(s[0])...)...).CombinedOutput(); err != nil {
-			t.Logf("left out, as this kernel has none: create %s: %v: %s", s[0], err, out)
+			t.Logf("skipped, because this kernel lacks the set type: create %s: %v: %s", s[0], err, out)
 			missing[name] = true
 			continue
 		}
 		t.Cleanup(func() { _ = exec.Command("ipset", "destroy", name).Run() })
 		for e := range strings.SplitSeq(s[1], ",") {
 			words := strings.Fields(e)
-			if len(words) == 2 && words[1] != "nomatch" { // the parts of one
+			if len(words) == 2 && words[1] != "nomatch" { // an entry of two parts
 				words = []string{strings.Join(words, ",")}
 			}
 			if out, err := exec.Command("ipset", append([]string{"add", name}, words...)...).CombinedOutput(); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/oracle"
 )
 
-// TestVirtualServer finds the virtual service that a packet comes to in what the kernel lists.
+// TestVirtualServer finds the virtual server of a packet in the kernel's list.
 func TestVirtualServer(t *testing.T) {
 	const shown = `IP Virtual Server version 1.2.1 (size=4096)
 Prot LocalAddress:Port Scheduler Flags

@@ -18,9 +18,9 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Watch implements sdk.Watcher in the calling thread's network namespace: it has nf_tables trace packets. reasons maps chains
-// of a table to the reasons for which they drop. The rules that begin to trace are in a table that the kernel removes with the
-// socket that created it. The rules of legacy iptables are not traced.
+// Watch implements sdk.Watcher in the calling thread's network namespace, by the packet traces of nf_tables. reasons maps
+// chains of a table to the reasons for which they drop. The rules that start traces are in a table that the kernel removes
+// when the socket that created it is closed. The kernel does not trace rules of legacy iptables.
 func Watch(ctx context.Context, p sdk.Packet, table string, reasons map[string]string, tell func(sdk.WatchedPacket) error) error {
 	tracer, err := nftnl.Dial()
 	if err != nil {
@@ -40,7 +40,7 @@ func Watch(ctx context.Context, p sdk.Packet, table string, reasons map[string]s
 	err = tracer.Traces(ctx, func(t nftnl.Trace) error {
 		passes := t.Table == own && strings.HasPrefix(t.Chain, passed)
 		w, begun := seen[t.ID]
-		if !begun || t.Table == own && !passes && t.Network != nil { // or the ID of another packet before
+		if !begun || t.Table == own && !passes && t.Network != nil { // or the ID was that of another packet before
 			if len(seen) >= mostTraced {
 				clear(seen)
 			}
@@ -74,14 +74,16 @@ func Watch(ctx context.Context, p sdk.Packet, table string, reasons map[string]s
 	return err
 }
 
-// mostTraced is the number of packets whose steps are kept, and eachSecond how many packets begin to be traced in a second.
-const mostTraced, eachSecond = 4096, 200
+const (
+	mostTraced = 4096 // the maximum number of packets whose trace is not complete
+	eachSecond = 200  // the maximum number of packets in a second for which a trace starts
+)
 
-// passed is what the names of chains begin with that come after all other chains.
+// passed is the prefix of the names of chains that the kernel calls after all others.
 const passed = "passed-"
 
-// traces returns the rules that have the kernel trace packets like p, from before all other chains until after them. Of all
-// packets they trace those that begin a connection or belong to none, from where conntrack knows that.
+// traces returns the rules that trace packets like p, from before all other chains until after them. If p is empty, they
+// trace all packets that begin a connection or belong to none, from the point where conntrack knows that.
 func traces(p sdk.Packet, table string) *nftnl.Batch {
 	const invalid, begins, untracked = 1 << 0, 1 << 3, 1 << 6 // bits of the state
 	b := nftnl.NewBatch(nftnl.Inet, table, 0)
@@ -118,7 +120,7 @@ func like(p sdk.Packet) (rule []nftnl.Expr) {
 		proto, saddr, daddr, size = unix.NFPROTO_IPV6, 8, 24, 16
 	}
 	is(nftnl.Meta(nftnl.MetaNFProto, 0), []byte{proto})
-	if p.Origin != sdk.OnNode { // which may have any of the node's addresses
+	if p.Origin != sdk.OnNode { // packets of the node may have any of its addresses
 		is(nftnl.Payload(nftnl.Network, saddr, size, 0), p.From.Addr().AsSlice())
 	}
 	is(nftnl.Payload(nftnl.Network, daddr, size, 0), p.To.Addr().AsSlice())
@@ -127,13 +129,13 @@ func like(p sdk.Packet) (rule []nftnl.Expr) {
 	return rule
 }
 
-// numbers are the protocols', as IP has them.
+// numbers are the IP protocol numbers.
 var numbers = map[sdk.Protocol]byte{sdk.TCP: unix.IPPROTO_TCP, sdk.UDP: unix.IPPROTO_UDP, sdk.SCTP: unix.IPPROTO_SCTP}
 
 // opens reports whether a TCP header begins a connection: it has SYN and not ACK.
 func opens(transport []byte) bool { return len(transport) > 13 && transport[13]&0x12 == 0x02 }
 
-// headers reads a packet's protocol, sender and destination. The ports are zero if the protocol is no protocol of Services.
+// headers parses a packet's protocol, sender and destination. The ports are zero for protocols that Services do not have.
 func headers(network, transport []byte) (protocol sdk.Protocol, from, to netip.AddrPort) {
 	var src, dst netip.Addr
 	var number byte
@@ -164,7 +166,7 @@ func decider(ctx context.Context, conn *nftnl.Conn, t nftnl.Trace) (sdk.Verdict,
 	}
 	rules, err := conn.List(t.Family, t.Table).Rules(ctx, t.Chain)
 	i := slices.IndexFunc(rules[t.Chain], func(r nftnl.Observed) bool { return r.Handle == t.Handle })
-	if err != nil || i < 0 { // it is gone already
+	if err != nil || i < 0 { // the rule was removed since
 		return sdk.Drop, at + fmt.Sprintf("handle %d", t.Handle)
 	}
 	verdict := sdk.Drop
@@ -174,7 +176,7 @@ func decider(ctx context.Context, conn *nftnl.Conn, t nftnl.Trace) (sdk.Verdict,
 	return verdict, at + fmt.Sprintf("rule %d (handle %d)", i+1, t.Handle)
 }
 
-// rejects reports whether an expression answers for the packet, by itself or as a target of iptables.
+// rejects reports whether an expression rejects packets, by itself or as a target of iptables.
 func rejects(e nftnl.Expr) bool {
 	return e.Name() == "reject" || e.Name() == "target" && e.Text(1) == "REJECT"
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 )
 
-// TestRedirect: where a redirected packet goes is known of what a process of the node sends.
+// TestRedirect: the destination of REDIRECT is known only for packets of the node's own processes.
 func TestRedirect(t *testing.T) {
 	const rule iptables.Rule = "-p tcp -m tcp --dport 80 -j REDIRECT --to-ports 1002"
 	tracer := IPTables(iptables.Tables{{Table: "nat", Chain: "PREROUTING"}: {rule}, {Table: "nat", Chain: "OUTPUT"}: {rule}})
@@ -23,6 +23,6 @@ func TestRedirect(t *testing.T) {
 	p.In = "eth0"
 	var unknown *Unknown
 	if paths, err := tracer.At(p, Hook{"nat", "PREROUTING"}); !errors.As(err, &unknown) || unknown.Step.Rule != string(rule) {
-		t.Errorf("what comes in: %+v, %v", paths, err)
+		t.Errorf("a packet from outside: %+v, %v", paths, err)
 	}
 }

@@ -35,10 +35,10 @@ const written = `table ip t {
 	}
 }`
 
-// What another program wrote, and the kernel says of it, is understood as well.
+// ReadTable and NFTables understand rules that nft has written.
 func TestKernelReads(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("needs root: it writes to a kernel's tables, in a namespace of its own")
+		t.Skip("needs root: it writes to the kernel's tables in a network namespace")
 	}
 	nft := exec.Command("nft", "-f", "-")
 	nft.Stdin = strings.NewReader(written)
@@ -64,6 +64,6 @@ func TestKernelReads(t *testing.T) {
 		}
 	}
 	if _, err := from(t, table, "eth0", client, "10.0.0.1:81"); err == nil || !strings.HasSuffix(err.Error(), "chain in, rule 12: the expression limit") {
-		t.Errorf("what is limited: %v", err)
+		t.Errorf("a rule with a limit: %v", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 func do(v nftnl.Verdict) []nftnl.Expr { return []nftnl.Expr{nftnl.Do(v)} }
 
-// from are the ways of a TCP packet through a table, by an interface or from the node.
+// from returns the paths of a TCP packet through a table. in is empty if a process of the node sends it.
 func from(t *testing.T, table Table, in, source, dest string) ([]Path, error) {
 	t.Helper()
 	node := netip.MustParseAddr("192.0.2.10")
@@ -33,7 +33,7 @@ func from(t *testing.T, table Table, in, source, dest string) ([]Path, error) {
 	return Merge(paths), err
 }
 
-// endOf is the only end of a packet's way.
+// endOf returns the end of a packet's only path.
 func endOf(t *testing.T, table Table, in, source, dest string) string {
 	t.Helper()
 	paths, err := from(t, table, in, source, dest)
@@ -49,12 +49,12 @@ func endOf(t *testing.T, table Table, in, source, dest string) string {
 
 const client, service = "198.18.0.7:40000", "172.30.0.1:80"
 
-// key is what four chooses an endpoint by.
+// key returns a key of the map endpoints of four.
 func key(port uint16, slot uint32) string {
 	return string([]byte{172, 30, 0, 1, byte(port >> 8), byte(port), 0, 0}) + string(word(slot))
 }
 
-// four draws one of four slots, and tries again if it has none; after the second try it refuses.
+// four returns a table that draws one of four slots. If the slot is empty it draws once more, and then rejects.
 func four(slots ...uint32) Table {
 	t := Table{Elements: map[string][]nftnl.Element{"endpoints": nil}}
 	for i, slot := range slots {
@@ -75,7 +75,7 @@ func four(slots ...uint32) Table {
 	return t
 }
 
-// What is left to chance comes out with its share, whichever try finds it.
+// Each endpoint has its share, whichever draw selects it.
 func TestShares(t *testing.T) {
 	for _, c := range []struct {
 		slots []uint32
@@ -102,8 +102,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// A packet meets the base chains on its way in the order of their priorities, and none of nat
-// after one that translated it.
+// A packet passes base chains in the order of their priorities, and no nat chain after one that has translated
+// it.
 func TestHooks(t *testing.T) {
 	base := func(kind string, at uint32, priority int32, exprs ...nftnl.Expr) Chain {
 		return Chain{Hook: &nftnl.Hook{Type: kind, At: at, Priority: priority}, Rules: [][]nftnl.Expr{exprs}}
@@ -123,7 +123,7 @@ func TestHooks(t *testing.T) {
 	for _, c := range [][4]string{
 		{"eth0", client, service, "= ACCEPT 10.0.0.1:80 masquerade"},
 		{"", "192.0.2.10:40000", service, "= ACCEPT 172.30.0.1:80 masquerade"},
-		{"", "192.0.2.10:40000", "192.0.2.10:22", "= ACCEPT 192.0.2.10:22 masquerade"}, // it comes in by lo
+		{"", "192.0.2.10:40000", "192.0.2.10:22", "= ACCEPT 192.0.2.10:22 masquerade"}, // it arrives on lo
 		{"", "192.0.2.10:40000", "172.30.0.1:23", "= DROP 172.30.0.1:23"},
 	} {
 		if end := endOf(t, table, c[0], c[1], c[2]); end != c[3] {
@@ -137,8 +137,8 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// What this package does not understand it says, with its place; but only of packets that come
-// there.
+// An expression that is not supported is an error with the position of its rule, for packets that reach the
+// rule.
 func TestUnknownRules(t *testing.T) {
 	table := four(0)
 	for _, c := range []struct {
@@ -156,7 +156,7 @@ func TestUnknownRules(t *testing.T) {
 		_, err := from(t, table, "eth0", client, service)
 		var unknown *Unknown
 		if !errors.As(err, &unknown) || unknown.Error() != "chain no, rule 1: "+c.why {
-			t.Errorf("%v, and not %s", err, c.why)
+			t.Errorf("%v, want %s", err, c.why)
 		}
 		if _, err := from(t, table, "", client, service); err != nil {
 			t.Errorf("another packet: %v", err)
@@ -168,6 +168,6 @@ func TestUnknownRules(t *testing.T) {
 	}
 	table.Chains["no"] = Chain{Rules: [][]nftnl.Expr{do(nftnl.Jump("no"))}}
 	if _, err := from(t, table, "eth0", client, service); err == nil {
-		t.Error("a chain that leads to itself has an end")
+		t.Error("a chain that jumps to itself is no error")
 	}
 }

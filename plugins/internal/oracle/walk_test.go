@@ -10,7 +10,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 )
 
-// TestWalk takes packets through base chains that are told by a word each: where they come, and how they are called.
+// TestWalk checks which base chains packets pass, and in which order.
 func TestWalk(t *testing.T) {
 	node := netip.MustParseAddr("192.0.2.10")
 	base := func(word string, hook uint32, priority int32, nat bool, age uint64, path Path) Base {
@@ -32,7 +32,7 @@ func TestWalk(t *testing.T) {
 	for _, tt := range []struct {
 		what, in string
 		bases    []Base
-		want     string // base chains in order, and how it ends
+		want     string // base chains in order, and the end of the path
 	}{
 		{"later first", "eth0", []Base{base("old", pre, 0, false, 1, Path{}), base("new", pre, 0, false, 2, Path{}), base("legacy", pre, 0, false, 0, Path{})},
 			"new(eth0) old(eth0) legacy(eth0) = ACCEPT 10.96.0.1:80"},

@@ -16,13 +16,13 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// A kernel is in memory. It counts its commits, so that each process can tell those of others from its own.
+// A kernel is in memory. It counts commits, so that each process can detect those of others.
 type kernel struct {
 	mu       sync.Mutex // guards what follows
 	entries  map[sdk.Name]string
 	commits  int
-	packets  int                       // that were sent
-	affinity map[client]netip.AddrPort // of packets
+	packets  int                       // the number of sent packets
+	affinity map[client]netip.AddrPort // the last endpoint of each client
 }
 
 func newKernel() *kernel {
@@ -32,7 +32,7 @@ func newKernel() *kernel {
 // A handle is the kernel as one process sees it.
 type handle struct {
 	*kernel
-	seen int // the commits until the last List, and those of this process since
+	seen int // the number of commits at the last List, and of those by this process since
 }
 
 func (h *handle) List(context.Context) (map[sdk.Name]string, error) {
@@ -65,7 +65,7 @@ func (h *handle) Foreign(context.Context) (why string, unsure bool) {
 	return "", false
 }
 
-// read returns what the entries of the kernel say.
+// read decodes the entries of the kernel.
 func (k *kernel) read() (f fixed, services map[sdk.Name]sdk.Service, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -82,7 +82,7 @@ func (k *kernel) read() (f fixed, services map[sdk.Name]sdk.Service, err error) 
 	return f, services, err
 }
 
-// Inspect tells what the kernel has.
+// Inspect implements sdk.Inspector.
 func (d *dataplane) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
 	_, services, err := d.kernel.read()
 	for _, s := range services {
@@ -99,7 +99,7 @@ func (d *dataplane) Inspect(ctx context.Context, tell func(sdk.Served) error) er
 	return err
 }
 
-// A client is one that a Service with affinity remembers.
+// A client is a client of a Service with affinity.
 type client struct {
 	name sdk.Name
 	addr netip.Addr

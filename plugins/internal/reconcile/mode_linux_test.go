@@ -13,16 +13,16 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// This file is a whole mode: what a built-in mode must bring, and no more. Its kernel (kernel_linux_test.go) maps the name
-// of each Service to what the Service asks for, and has one fixed entry, without a name, for the node and the role. A real
-// mode has an entry for each frontend and each endpoint instead.
+// This file is a complete example of a mode. Its kernel (kernel_linux_test.go) maps the name of each Service to the Service
+// in JSON, and has one fixed entry, without a name, for the node and the role. A real mode has an entry for each frontend
+// and each endpoint instead.
 
 // A piece is a Service in JSON.
 type piece string
 
 func (p piece) Equal(q piece) bool { return p == q }
 
-// A mode serves both IP families by one kernel.
+// A mode serves both IP families with one kernel.
 type mode struct {
 	reconcile.Family[piece, sdk.Name, string]
 	node sdk.Node
@@ -35,7 +35,7 @@ func (m *mode) Node(n sdk.Node) error {
 	return m.Family.Node(n)
 }
 
-// Its kernel remembers no flows and tracks no connections.
+// The kernel tracks no connections.
 func (m *mode) Forget(sdk.Family, []sdk.Service, func()) (int, error)      { return 0, nil }
 func (m *mode) ForgetEarly(sdk.Family, []sdk.Service, func()) (int, error) { return 0, nil }
 func (m *mode) Flows(map[sdk.Name]sdk.Service, bool) (int, error)          { return 0, nil }
@@ -54,14 +54,14 @@ func (m *mode) Entries(name sdk.Name, p piece, add func(sdk.Name, string)) {
 	}
 }
 
-// A fixed entry is what the kernel follows without a Service.
+// A fixed is the value of the fixed entry.
 type fixed struct {
 	Role sdk.Role
 	Node sdk.Node
 }
 
 func (m *mode) Fixed(role sdk.Role, _ map[string]bool) map[sdk.Name]string {
-	text, _ := json.Marshal(fixed{role, m.node}) // of these types it never fails
+	text, _ := json.Marshal(fixed{role, m.node}) // never fails for these types
 	return map[sdk.Name]string{{}: string(text)}
 }
 
@@ -77,7 +77,7 @@ func (m *mode) Parse(listed map[sdk.Name]string) (map[sdk.Name]piece, sdk.Role) 
 	pieces := make(map[sdk.Name]piece)
 	for name, text := range listed {
 		if name == (sdk.Name{}) {
-			_ = json.Unmarshal([]byte(text), &f) // of damage the role is unknown
+			_ = json.Unmarshal([]byte(text), &f) // if the entry is damaged, the role is unknown
 		} else {
 			pieces[name] = piece(text)
 		}
@@ -85,7 +85,7 @@ func (m *mode) Parse(listed map[sdk.Name]string) (map[sdk.Name]piece, sdk.Role) 
 	return pieces, max(f.Role, sdk.Standby)
 }
 
-// A dataplane is the mode behind the contract.
+// A dataplane implements sdk.Dataplane with the mode.
 type dataplane struct {
 	*frame.Dataplane[piece]
 	kernel *kernel
@@ -115,7 +115,7 @@ func newDataplane(k *kernel, dir string) *dataplane {
 	}, dir), k}
 }
 
-// TestExampleConforms holds the mode to the contract, with packets that go where its entries say.
+// TestExampleConforms runs the conformance suite, with packets that follow the entries of the kernel.
 func TestExampleConforms(t *testing.T) {
 	t.Parallel()
 	k, dir := newKernel(), t.TempDir()

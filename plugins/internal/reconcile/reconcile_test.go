@@ -16,10 +16,10 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// The mode of these tests is an index of frontends, each with numbered endpoints in a container that grows, and counted
-// addresses. It is nf_tables in small.
+// The mode of these tests is a small model of nf_tables: an index of frontends, endpoints by slot in containers, and counted
+// endpoints.
 
-// A piece is the frontends of a Service and its endpoints by slot.
+// A piece has the frontends of a Service and its endpoints by slot.
 type piece struct {
 	frontends string // a letter each
 	endpoints string
@@ -105,10 +105,10 @@ type fakeKernel struct {
 	*testing.T
 	entries map[key]string
 	refuse  func(key, string) bool
-	partial bool           // writes everything but what it refuses
-	fail    int            // the Apply that stops after its first phase, counted down
-	applied int            // batches that changed something
-	keep    map[key]string // what must not be removed
+	partial bool           // writes everything except what it refuses
+	fail    int            // counts down to the Apply that stops after its first phase
+	applied int            // number of batches that changed something
+	keep    map[key]string // entries that must not be removed
 }
 
 func (f *fakeKernel) List(context.Context) (map[key]string, error) { return maps.Clone(f.entries), nil }
@@ -165,7 +165,7 @@ func (f *fakeKernel) Apply(_ context.Context, b Batch[key, string]) (refused map
 		}
 	}
 	for k := range f.entries {
-		if k.kind == "slot" && !f.partial { // of a partial one the next batch may remove what another program has left
+		if k.kind == "slot" && !f.partial { // if the kernel is partial, the next batch may remove slots that another program has left
 			if _, there := f.entries[key{"container", 's', k.slot}]; !there {
 				f.Fatalf("%v has no container", k)
 			}
@@ -188,8 +188,8 @@ func wanted(pieces map[sdk.Name]piece, have map[key]string) map[key]string {
 	return all
 }
 
-// TestRandomLives compares the kernel with the desired pieces after each plan of random lives: frontends move between
-// Services, entries are refused, calls are cut off, others change entries, and processes end.
+// TestRandomLives compares the kernel with the desired pieces after each plan, while frontends move between Services,
+// entries are refused, calls are interrupted, other programs remove entries, and processes restart.
 func TestRandomLives(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 41))
@@ -204,7 +204,10 @@ func TestRandomLives(t *testing.T) {
 			kernel.refuse, kernel.fail = nil, 0
 			switch random.IntN(6) {
 			case 0:
-				kernel.refuse = func(k key, v string) bool { return k.kind == "slot" && v == "x" }
+				counted := random.IntN(2) == 0
+				kernel.refuse = func(k key, v string) bool {
+					return k.kind == "slot" && v == "x" || counted && k == key{"counted", 'x', 0}
+				}
 			case 1:
 				kernel.fail = 1 + random.IntN(2)
 			case 2: // another program
@@ -241,7 +244,7 @@ func TestRandomLives(t *testing.T) {
 					t.Fatalf("seed %d: %s failed: %v", seed, f.Name, f.Err)
 				}
 				if r.Installed()[f.Name] != before[f.Name] {
-					t.Fatalf("seed %d: the refused %s is %+v, and was %+v", seed, f.Name, r.Installed()[f.Name], before[f.Name])
+					t.Fatalf("seed %d: the installed piece of the refused %s is %+v, and was %+v", seed, f.Name, r.Installed()[f.Name], before[f.Name])
 				}
 				back := map[sdk.Name]piece{f.Name: before[f.Name]}
 				r.SetDesired(back)
@@ -249,10 +252,10 @@ func TestRandomLives(t *testing.T) {
 				maps.DeleteFunc(desired, func(_ sdk.Name, p piece) bool { return p == piece{} })
 			}
 			if !maps.Equal(r.Installed(), desired) {
-				t.Fatalf("seed %d: installed is %v, and desired %v", seed, r.Installed(), desired)
+				t.Fatalf("seed %d: installed %v, desired %v", seed, r.Installed(), desired)
 			}
 			if want := wanted(desired, kernel.entries); !maps.Equal(kernel.entries, want) {
-				t.Fatalf("seed %d: the kernel has\n%v\nand should have\n%v", seed, kernel.entries, want)
+				t.Fatalf("seed %d: the kernel has\n%v\nwant\n%v", seed, kernel.entries, want)
 			}
 		}
 		writesNothing(t, seed, kernel, desired)
@@ -266,7 +269,7 @@ func list(t *testing.T, r *Reconciler[piece, key, string]) {
 	}
 }
 
-// randomChanges gives a few Services other endpoints, and letters of frontends that no other Service has.
+// randomChanges returns new pieces of a few Services. Each frontend belongs to one Service at most.
 func randomChanges(random *rand.Rand, now map[sdk.Name]piece) map[sdk.Name]piece {
 	owner := make(map[byte]string)
 	for name, p := range now {
@@ -307,10 +310,10 @@ func randomChanges(random *rand.Rand, now map[sdk.Name]piece) map[sdk.Name]piece
 	return changes
 }
 
-// writesNothing has the next process find everything as it should be.
+// writesNothing fails if the plan of the next process is not empty.
 func writesNothing(t *testing.T, seed uint64, kernel *fakeKernel, desired map[sdk.Name]piece) {
 	t.Helper()
-	for k := range kernel.entries { // containers that were needed once stay until the next List
+	for k := range kernel.entries { // unused containers stay until the next List
 		if k.kind == "container" && k.name == 's' && !slices.ContainsFunc(slices.Collect(maps.Keys(kernel.entries)), func(e key) bool { return e.kind == "slot" && e.slot == k.slot }) {
 			delete(kernel.entries, k)
 		}
@@ -322,17 +325,17 @@ func writesNothing(t *testing.T, seed uint64, kernel *fakeKernel, desired map[sd
 		kernel.applied = 0
 		p := r.Plan()
 		if _, err := p.Apply(t.Context()); err != nil || kernel.applied != 0 || len(p.Steps()) > 0 {
-			t.Fatalf("seed %d: with nothing changed the next process did %q (%v)", seed, p.Steps(), err)
+			t.Fatalf("seed %d: the plan of the next process is %q (%v)", seed, p.Steps(), err)
 		}
 		has := make(map[key]string)
 		r.EachInstalled(func(k key, v string) { has[k] = v })
 		if !maps.Equal(has, kernel.entries) {
-			t.Fatalf("seed %d: installed is\n%v\nand the kernel has\n%v", seed, has, kernel.entries)
+			t.Fatalf("seed %d: installed\n%v\nthe kernel has\n%v", seed, has, kernel.entries)
 		}
 	}
 }
 
-// A forgetful mode cannot tell which Services have counted entries.
+// A forgetful mode cannot parse the counted entries of pieces.
 type forgetful struct{ toy }
 
 func (f forgetful) Parse(all map[key]string) (map[sdk.Name]piece, sdk.Role) {
@@ -344,7 +347,7 @@ func (f forgetful) Parse(all map[key]string) (map[sdk.Name]piece, sdk.Role) {
 	return pieces, role
 }
 
-// TestRefusedPartly says which Services an error may belong to when a part of a batch was written already.
+// TestRefusedPartly: if an entry is refused after a part of the batch was written, the error names the suspects.
 func TestRefusedPartly(t *testing.T) {
 	kernel := &fakeKernel{T: t, entries: make(map[key]string)}
 	kernel.refuse = func(k key, _ string) bool { return k == key{"frontend", 'B', 0} }
@@ -354,11 +357,11 @@ func TestRefusedPartly(t *testing.T) {
 	r.SetDesired(map[sdk.Name]piece{a: {"A", "a"}, b: {"B", "b"}})
 	_, err := r.Plan().Apply(t.Context())
 	if refused, is := errors.AsType[*frame.Refused](err); !is || !slices.Equal(refused.Suspects, []sdk.Name{b}) {
-		t.Errorf("the containers were written, a frontend was refused, and the error is %v", err)
+		t.Errorf("the error is %v, want a Refused with b as the suspect", err)
 	}
 }
 
-// TestSteps describes a plan for people.
+// TestSteps checks the description of a plan.
 func TestSteps(t *testing.T) {
 	kernel := &fakeKernel{T: t, entries: make(map[key]string)}
 	r := New(toy{}, kernel)
@@ -371,12 +374,12 @@ toy: add container f
 toy: add container s
 toy: ns/a:http/tcp4: add 5 entries (frontends, slots, endpoints)`
 	if got != want {
-		t.Errorf("the steps are\n%s\nand should be\n%s", got, want)
+		t.Errorf("the steps are\n%s\nwant\n%s", got, want)
 	}
 }
 
-// TestExchange moves a frontend between two Services: it is one change of the entry, in one batch with all that both
-// Services change. If one of the two is refused, so is the other.
+// TestExchange: a frontend that moves between two Services is one change, in one batch with all changes of both. If one of
+// the Services is refused, so is the other.
 func TestExchange(t *testing.T) {
 	a, b := sdk.Name{Service: "a"}, sdk.Name{Service: "b"}
 	before := map[sdk.Name]piece{a: {"AF", "a"}, b: {"B", "b"}, {Service: "c"}: {"C", "c"}}
@@ -429,9 +432,9 @@ func TestExchange(t *testing.T) {
 	}
 }
 
-// TestPartialKeepsWhatServed: a kernel without transactions refuses an entry of a Service that gives up another frontend at the
-// same time. It keeps that one all the while, and loses what it got.
-func TestPartialKeepsWhatServed(t *testing.T) {
+// TestPartialKeepsWhatServes: a kernel without transactions refuses an entry of a Service that gives up another frontend in
+// the same plan. The Service keeps that frontend all the time, and loses its new entries.
+func TestPartialKeepsWhatServes(t *testing.T) {
 	kernel := &fakeKernel{T: t, entries: make(map[key]string), partial: true}
 	r := New(toy{}, kernel)
 	r.Partial = true
@@ -444,7 +447,7 @@ func TestPartialKeepsWhatServed(t *testing.T) {
 	before := maps.Clone(kernel.entries)
 	kernel.refuse = func(k key, v string) bool { return k.kind == "slot" && v == "x" }
 	kernel.keep = before
-	delete(before, key{"frontend", 'B', 0}) // that may go
+	delete(before, key{"frontend", 'B', 0}) // b gives up these
 	delete(before, key{"slot", 'B', 0})
 	delete(before, key{"counted", 'c', 0})
 	r.SetDesired(map[sdk.Name]piece{a: {"C", "xd"}, b: {"D", "a"}})
@@ -453,16 +456,16 @@ func TestPartialKeepsWhatServed(t *testing.T) {
 		t.Fatalf("%v failed, %v", failed, err)
 	}
 	if want := wanted(map[sdk.Name]piece{a: {"A", "ab"}, b: {"D", "a"}}, kernel.entries); !maps.Equal(kernel.entries, want) {
-		t.Errorf("the kernel has\n%v\nand should have\n%v", kernel.entries, want)
+		t.Errorf("the kernel has\n%v\nwant\n%v", kernel.entries, want)
 	}
 }
 
-// blind is a mode that cannot tell from entries which Services they serve.
+// A blind mode cannot parse pieces.
 type blind struct{ toy }
 
 func (blind) Parse(map[key]string) (map[sdk.Name]piece, sdk.Role) { return nil, sdk.Active }
 
-// TestParseMayFindNothing: the plan is empty where the kernel has what is desired, whatever Parse returns, and counted entries
+// TestParseMayFindNothing: if the kernel has the desired entries, the plan is empty whatever Parse returns. Counted entries
 // are removed with the last Service that needs them.
 func TestParseMayFindNothing(t *testing.T) {
 	kernel := &fakeKernel{T: t, entries: make(map[key]string)}
