@@ -145,30 +145,11 @@ func (all Settings) Release(shared *ledger.Ledger, mode string, log *slog.Logger
 	if len(given) > 0 {
 		log.Info("gave back kernel parameters", "what", given)
 	}
-	var failed []error
-	for _, err := range split(err) {
-		if !OutOfReach(err) {
-			failed = append(failed, err)
-			continue
-		}
-		log.Warn("cannot give back a kernel parameter, which stays as it is", "err", err)
-	}
-	return errors.Join(failed...)
-}
-
-// split returns the errors that errors.Join joined.
-func split(err error) []error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []error
-		for _, e := range joined.Unwrap() {
-			all = append(all, split(e)...)
-		}
-		return all
-	}
-	if err == nil {
+	if err != nil && OutOfReach(err) {
+		log.Warn("cannot give back kernel parameters, which stay as they are", "err", err)
 		return nil
 	}
-	return []error{err}
+	return err
 }
 
 // GiveBack gives back all parameters that mode has set, and describes them. A dry run only describes them. dir
