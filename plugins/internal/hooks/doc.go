@@ -9,7 +9,9 @@ and priorities. It reads the rules for each trace and keeps no state.
 	            plugins/internal/oracle                ├▶ Trace ─▶ sdk.Traced
 	routes, conntrack, IPVS, programs ─────────────────┘
 
-The kernel is asked for the route. Whatever else decides, such as IPVS, a relay or a BPF program, is named at the point
-where the packet reaches it, and not followed.
+Trace asks the kernel for routes. Whatever else decides, such as IPVS, a relay or a BPF program, is named at the point
+where the packet reaches it, and not followed. Watch has the kernel trace packets instead.
+
+The package never changes what happens to a packet. Start with Trace.
 */
 package hooks

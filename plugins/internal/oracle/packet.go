@@ -6,6 +6,10 @@
 //
 // A packet that reaches a rule which the oracle does not understand results in an Unknown. Invariant: if the
 // oracle gives a verdict, it is the kernel's.
+//
+// The oracle never changes anything, and never guesses. Start with Node.Walk, which follows a packet through base
+// chains. Rules evaluates those of iptables, and TableRules those of nf_tables; both compile their rules
+// (match.go, exprs.go) and leave jumps and verdicts to way.chain.
 package oracle
 
 import (

@@ -30,4 +30,6 @@
 // A chain is ours if Config.IsOurs says so. A jump is ours if it is listed (iptables.Jump.Listed). Everything
 // else is foreign and stays. A chain of ours to which a foreign rule leads is emptied and not removed. Nothing
 // is written to a built-in chain if the program cannot say whether our jumps are in it.
+//
+// Start with Rules, then mode.go (pieces and entries) and kernel.go (List and Apply).
 package rules

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package tree arranges the rules of frontends in a tree of iptables chains, so that a packet is compared with
-// few of them. It reports which chains a change affects.
+// few of them. It reports which chains a change affects, and never writes them: package rules does. Start with
+// Tree.
 package tree
 
 import (
