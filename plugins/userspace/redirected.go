@@ -252,7 +252,6 @@ func (r *redirected) Probe(ctx context.Context) frame.Finding {
 		return !slices.Equal(now.takes, r.machine.takes) || now.target(r.family, to) != to
 	})
 	found.Due = r.retry
-	found.Stale = found.Moved || found.Due
 	r.forgetFormer(ctx)
 	return found
 }

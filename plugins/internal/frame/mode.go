@@ -180,10 +180,6 @@ type Finding struct {
 
 	// Due says that there is something to write although nothing was lost.
 	Due bool
-
-	// Stale says that UDP flows may have no serving endpoint once that is written. The flows of
-	// all Services are checked.
-	Stale bool
 }
 
 // A Tracked is a Family whose connections the kernel tracks.

@@ -178,7 +178,8 @@ func (d *Dataplane[P]) restore(ctx context.Context, f *family[P], found Finding)
 	return plan.Steps(), err
 }
 
-// writeDue writes what is due although nothing was lost.
+// writeDue writes what is due although nothing was lost. UDP flows may have no serving endpoint
+// afterwards.
 func (d *Dataplane[P]) writeDue(ctx context.Context, f *family[P], found Finding) error {
 	if found.Moved {
 		if err := d.renderAll(f); err != nil {
@@ -189,7 +190,7 @@ func (d *Dataplane[P]) writeDue(ctx context.Context, f *family[P], found Finding
 	for _, b := range failed {
 		d.failed[b.Name] = true
 	}
-	if err != nil || !found.Stale || d.role != sdk.Active {
+	if err != nil || d.role != sdk.Active {
 		return err
 	}
 	return d.forgetUDP(d.touched(sdk.Changes{Full: true}))

@@ -170,8 +170,9 @@ func TestMovedAndDue(t *testing.T) {
 	eventually.True(t, "nothing is lost", func() bool { return p.Report().Lost == "" })
 }
 
-// TestStale: Stale deletes the UDP flows of all Services while the role is Active.
-func TestStale(t *testing.T) {
+// TestDueForgetsFlows: after a write that was due, the UDP flows of all Services are checked while the role is
+// Active.
+func TestDueForgetsFlows(t *testing.T) {
 	t.Parallel()
 	k := newKernel()
 	f := newProbed(k)
@@ -180,7 +181,7 @@ func TestStale(t *testing.T) {
 	udp.Name.Protocol = sdk.UDP
 	p.full(udp, service(2, 1))
 	forgotten := func() (n int) {
-		f.found <- Finding{Due: true, Stale: true}
+		f.found <- Finding{Due: true}
 		f.found <- Finding{} // the finding before is handled by now
 		p.paused(func() {
 			for _, services := range f.forgot {
@@ -191,11 +192,11 @@ func TestStale(t *testing.T) {
 		return n
 	}
 	if n := forgotten(); n != 0 {
-		t.Errorf("in Standby flows of %d Services were deleted", n)
+		t.Errorf("in Standby flows of %d Services were checked", n)
 	}
 	p.become(sdk.Active)
 	p.paused(func() { f.forgot = nil })
 	if n := forgotten(); n != 1 {
-		t.Errorf("flows of %d Services were deleted, want those of the UDP Service", n)
+		t.Errorf("flows of %d Services were checked, want those of the UDP Service", n)
 	}
 }
