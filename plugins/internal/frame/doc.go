@@ -36,6 +36,20 @@ with [Mode] and [Family], and with the example in package reconcile (mode_linux_
 A P is the form that one Service has in a family: chains and entries, virtual servers, or
 sockets. The zero P stands for a Service that does not exist.
 
+# Sessions, roles and the lock
+
+Configure begins a session and changes nothing (dataplane.go). The monitor then reads the role
+that the kernel shows, for the host (readShown). A process that gets no role keeps that one. The
+first update or role takes the writer's lock, which the ledger has, and passes it to the families
+(role.go). Yielded and Close release it. So does the monitor, if the host is gone and another
+program writes, or after a minute.
+
+While the role is Draining, the monitor counts the remaining connections (flows.go). In Active,
+Sync deletes UDP flows to endpoints that serve no more, and the monitor deletes connections that
+began before their Service existed. It also probes each Family, repairs what other programs have
+changed (monitor.go), and checks kernel parameters (settings.go). Report returns progress, drift,
+notes and metrics at any time, without the semaphore (report.go).
+
 # Invariants
 
   - The methods of a Family are called by one goroutine at a time. Only Adopt may run for
