@@ -126,10 +126,10 @@ func (d *Dataplane[P]) Configure(ctx context.Context, setup sdk.Setup) (sdk.Desc
 		}
 	}
 	d.hostGone, d.ledger = setup.Gone, shared
+	d.role = 0 // a process that has yielded takes part again
 	d.setSession(session)
 	d.state, d.phase, d.swept = sdk.State{}, configured, false
 	d.failed = make(map[sdk.Name]bool)
-	d.role = 0 // a process that has yielded takes part again
 	d.setShown(0)
 	if d.stopMonitor == nil {
 		d.stopMonitor = d.startMonitor()
@@ -149,7 +149,7 @@ func (d *Dataplane[P]) setSession(session Session[P]) {
 	for _, f := range session.Families {
 		d.families = append(d.families, &family[P]{Family: f})
 	}
-	d.passLock()
+	d.passLock(d.heldLock())
 }
 
 // env returns the Env of the mode.

@@ -32,7 +32,7 @@ func (d *Dataplane[P]) SetRole(ctx context.Context, role sdk.Role) error {
 	if d.role == sdk.Yielded { // this process takes part again, in the role that the kernel shows
 		d.role = 0
 		if d.session.Unlocked {
-			d.passLock()
+			d.passLock(d.heldLock())
 		}
 	}
 	if err := d.prepare(ctx, false); err != nil {
@@ -106,17 +106,21 @@ func (d *Dataplane[P]) becomeWriter() error {
 		return err
 	}
 	d.lock = lock
-	d.passLock()
+	d.passLock(lock)
 	return nil
 }
 
-// passLock passes the lock to the families, or nil if this process is not the writer. The state
-// of the kernel becomes unknown, because another process may have written before.
-func (d *Dataplane[P]) passLock() {
-	lock := d.lock
+// heldLock returns the lock to pass to the families; nil if this process is not the writer.
+func (d *Dataplane[P]) heldLock() *ledger.Lock {
 	if d.session.Unlocked && d.isWriter() {
-		lock = new(ledger.Lock)
+		return new(ledger.Lock)
 	}
+	return d.lock
+}
+
+// passLock passes the lock to the families, or nil if this process is no longer the writer. The
+// state of the kernel becomes unknown, because another process may have written before.
+func (d *Dataplane[P]) passLock(lock *ledger.Lock) {
 	for _, f := range d.families {
 		f.known, f.lost = false, ""
 		f.Hold(lock)
@@ -126,11 +130,7 @@ func (d *Dataplane[P]) passLock() {
 
 // releaseLock ends the right to write, and to repair.
 func (d *Dataplane[P]) releaseLock() error {
-	for _, f := range d.families {
-		f.known, f.lost = false, ""
-		f.Hold(nil)
-	}
-	d.tellLost()
+	d.passLock(nil)
 	d.setShown(0)
 	return d.unlock()
 }

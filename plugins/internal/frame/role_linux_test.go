@@ -279,6 +279,10 @@ func TestUnlocked(t *testing.T) {
 	second.become(sdk.Active)
 	second.set(service(3, 1))
 	k.expect(t, service(2, 1), service(3, 1))
+	second.become(sdk.Yielded)
+	second.configure(sdk.Setup{}) // the next session ends Yielded
+	second.full(service(1, 1))
+	k.expect(t, service(1, 1))
 }
 
 // TestNoLedger: without a ledger only an Unlocked mode begins a session. Both clean up.

@@ -53,14 +53,3 @@ func TestBisect(t *testing.T) {
 		}
 	}
 }
-
-// TestBisectStops: an error that is not a *Refused belongs to no Service.
-func TestBisectStops(t *testing.T) {
-	t.Parallel()
-	busy := errors.New("busy")
-	var failed []sdk.Failure
-	err := bisect(numbered(1, 2), &failed, func([]sdk.Name) ([]sdk.Name, []sdk.Failure, error) { return nil, nil, busy })
-	if !errors.Is(err, busy) || len(failed) > 0 {
-		t.Errorf("%v, %v", failed, err)
-	}
-}
