@@ -22,6 +22,7 @@ type Plan[P Piece[P], K, V comparable] struct {
 	linked   int // the first services, which exchange entries and are written in one batch
 
 	scratch []Change[K, V] // reused by compare
+	had     entries[K, V]  // the entries that the kernel has for the Service that is compared
 }
 
 // A service is the part of a plan that changes one Service.
@@ -94,16 +95,17 @@ func (p *Plan[P, K, V]) compareTouched() {
 			r.install(name, want) // one copy for both
 			continue
 		}
-		e := entries[K, V]{make(map[K]V), make(map[K]bool)}
+		p.had = entries[K, V]{make(map[K]V), make(map[K]bool)}
 		r.mode.Entries(name, had, func(k K, v V) {
 			if r.mode.Kind(k).Counted {
-				e.counted[k] = true
+				p.had.counted[k] = true
 			} else {
-				e.values[k] = v
+				p.had.values[k] = v
 			}
 		})
-		p.compare(name, e, false)
+		p.compare(name, false)
 	}
+	p.installUnchanged()
 	p.link()
 }
 
@@ -117,54 +119,75 @@ func (p *Plan[P, K, V]) compareListed() {
 			delete(r.listed, k)
 		}
 	}
-	if len(r.installed) == 0 { // room for all at once
-		r.installed = make(map[sdk.Name]P, len(r.desired))
-	}
-	claimed := make(map[sdk.Name]entries[K, V]) // by the Services whose piece changes
+	var changing []sdk.Name
 	for name, had := range r.installed {
-		if want, wanted := r.desired[name]; !wanted || !want.Equal(had) {
-			claimed[name] = r.claim(name, had)
+		if want, wanted := r.desired[name]; wanted && want.Equal(had) {
+			p.compare(name, true)
+		} else {
+			changing = append(changing, name)
 		}
 	}
 	for name := range r.desired {
-		had, changes := claimed[name]
-		_, installed := r.installed[name]
-		p.compare(name, had, installed && !changes)
-	}
-	for name, had := range claimed {
-		if _, wanted := r.desired[name]; !wanted {
-			p.compare(name, had, false)
+		if _, installed := r.installed[name]; !installed {
+			changing = append(changing, name)
 		}
 	}
+	for _, name := range changing {
+		p.claim(name)
+		p.compare(name, false)
+	}
+	for _, s := range p.services { // the entries that are left belong to nobody, so a Service that needs one takes it
+		left := s.changes[:0]
+		for _, c := range s.changes {
+			if was, listed := r.listed[c.Key]; listed && c.Op == Add {
+				delete(r.listed, c.Key)
+				if was == c.New {
+					continue
+				}
+				c = Change[K, V]{Op: Replace, Key: c.Key, Old: was, New: c.New}
+			}
+			left = append(left, c)
+		}
+		s.changes = left
+	}
+	if len(r.installed) == 0 { // room for all at once
+		r.installed = make(map[sdk.Name]P, len(r.desired))
+	}
+	p.installUnchanged()
 	p.link()
 	p.removeUnused()
 }
 
-// claim removes the entries of an installed piece from r.listed, and returns those that were
-// listed.
-func (r *Reconciler[P, K, V]) claim(name sdk.Name, had P) entries[K, V] {
-	e := entries[K, V]{make(map[K]V), make(map[K]bool)}
+// claim removes the entries of an installed piece from r.listed, and stores those that were listed
+// in p.had.
+func (p *Plan[P, K, V]) claim(name sdk.Name) {
+	r := p.r
+	p.had = entries[K, V]{}
+	had, installed := r.installed[name]
+	if !installed {
+		return
+	}
+	p.had = entries[K, V]{make(map[K]V), make(map[K]bool)}
 	r.mode.Entries(name, had, func(k K, _ V) {
 		kind := r.mode.Kind(k)
 		if kind.Counted {
-			if _, listed := r.uses[k]; listed && !e.counted[k] { // a piece of damaged entries may have a key twice
+			if _, listed := r.uses[k]; listed && !p.had.counted[k] { // a piece of damaged entries may have a key twice
 				r.uses[k]++
-				e.counted[k] = true
+				p.had.counted[k] = true
 			}
 		} else if was, listed := r.listed[k]; listed {
 			r.requires(kind.Container)
-			e.values[k] = was
+			p.had.values[k] = was
 			delete(r.listed, k)
 		}
 	})
-	return e
 }
 
-// compare adds a Service to the plan if the entries that the kernel has for it differ from those of
-// its desired piece. After List the kernel may also have entries of that piece which no Service
-// claims. unchanged says that the desired piece is the installed one, which has claimed nothing.
-func (p *Plan[P, K, V]) compare(name sdk.Name, had entries[K, V], unchanged bool) {
-	r := p.r
+// compare adds a Service to the plan if the entries that the kernel has for it, which are in p.had,
+// differ from those of its desired piece. unchanged says that the desired piece is the installed
+// one. Then its entries are still in r.listed.
+func (p *Plan[P, K, V]) compare(name sdk.Name, unchanged bool) {
+	r, had := p.r, p.had
 	s := &service[P, K, V]{name: name, to: r.desired[name], changes: p.scratch[:0]}
 	r.mode.Entries(name, s.to, func(k K, v V) {
 		kind := r.mode.Kind(k)
@@ -172,21 +195,21 @@ func (p *Plan[P, K, V]) compare(name sdk.Name, had entries[K, V], unchanged bool
 		if kind.Counted {
 			_, listed := r.uses[k]
 			switch {
-			case had.counted[k]:
-				delete(had.counted, k)
 			case unchanged && listed:
 				r.uses[k]++
+			case !unchanged && had.counted[k]:
+				delete(had.counted, k)
 			default:
 				s.gains = append(s.gains, k)
 			}
 			return
 		}
-		was, there := had.values[k]
-		delete(had.values, k)
-		if !there {
-			was, there = r.listed[k]
-			delete(r.listed, k)
+		from := had.values
+		if unchanged {
+			from = r.listed
 		}
+		was, there := from[k]
+		delete(from, k)
 		switch {
 		case !there:
 			s.changes = append(s.changes, Change[K, V]{Op: Add, Key: k, New: v})
@@ -194,7 +217,7 @@ func (p *Plan[P, K, V]) compare(name sdk.Name, had entries[K, V], unchanged bool
 			s.changes = append(s.changes, Change[K, V]{Op: Replace, Key: k, Old: was, New: v})
 		}
 	})
-	if len(had.values)+len(had.counted) > 0 {
+	if !unchanged && len(had.values)+len(had.counted) > 0 {
 		r.mode.Entries(name, r.installed[name], func(k K, _ V) { // for an order that is always the same
 			if was, left := had.values[k]; left {
 				s.changes = append(s.changes, Change[K, V]{Op: Remove, Key: k, Old: was})
@@ -205,19 +228,32 @@ func (p *Plan[P, K, V]) compare(name sdk.Name, had entries[K, V], unchanged bool
 			delete(had.counted, k)
 		})
 	}
+	p.scratch = s.changes
+	if unchanged && len(s.changes)+len(s.gains) == 0 {
+		r.install(name, s.to) // one copy for both
+		return
+	}
+	s.changes = slices.Clone(s.changes)
+	p.services = append(p.services, s)
+}
+
+// installUnchanged removes from the plan the Services for which there is nothing to write.
+func (p *Plan[P, K, V]) installUnchanged() {
+	r := p.r
 	isNew := func(k K) bool {
 		_, used := r.uses[k]
 		return !used
 	}
-	if len(s.changes)+len(s.drops) == 0 && !slices.ContainsFunc(s.gains, isNew) { // nothing to write
+	p.services = slices.DeleteFunc(p.services, func(s *service[P, K, V]) bool {
+		if len(s.changes)+len(s.drops) > 0 || slices.ContainsFunc(s.gains, isNew) {
+			return false
+		}
 		for _, k := range s.gains {
 			r.uses[k]++
 		}
-		r.install(name, s.to)
-		return
-	}
-	p.scratch, s.changes = s.changes, slices.Clone(s.changes)
-	p.services = append(p.services, s)
+		r.install(s.name, s.to)
+		return true
+	})
 }
 
 // link merges the removal of an entry from one Service and its addition to another into one
