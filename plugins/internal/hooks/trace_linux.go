@@ -277,8 +277,7 @@ var tcpStates = []string{"none", "syn sent", "syn received", "established", "fin
 
 func (t *tracked) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 	from, to := endpoint(f.Forward.SrcIP, f.Forward.SrcPort), endpoint(f.Forward.DstIP, f.Forward.DstPort)
-	numbers := map[uint8]sdk.Protocol{unix.IPPROTO_TCP: sdk.TCP, unix.IPPROTO_UDP: sdk.UDP, unix.IPPROTO_SCTP: sdk.SCTP}
-	if numbers[f.Forward.Protocol] != t.packet.Protocol || from.Addr() != t.packet.From.Addr() || to != t.packet.To || len(t.all) == mostConnections {
+	if f.Forward.Protocol != numbers[t.packet.Protocol] || from.Addr() != t.packet.From.Addr() || to != t.packet.To || len(t.all) == mostConnections {
 		return false
 	}
 	text := fmt.Sprintf("%s to %s, answered by %s", from, to, endpoint(f.Reverse.SrcIP, f.Reverse.SrcPort))
