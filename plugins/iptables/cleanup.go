@@ -34,7 +34,7 @@ func sweepAll(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, er
 	}
 	gone, err := sweepRules(l.KubeProxy).All(ctx, l, env)
 	errs = append(errs, err)
-	closed, err := closeAccounts(l.DryRun)
+	closed, err := closeAccounts(ctx, l.DryRun)
 	gone = append(gone, closed...)
 	errs = append(errs, err)
 	gone = append(gone, given...)

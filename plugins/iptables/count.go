@@ -5,8 +5,11 @@ package iptables
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -35,7 +38,7 @@ func (f *family) probeAccounts(ctx context.Context) {
 		return
 	}
 	if s.Tool.Hold == nil {
-		_, s.canCount = iptables.Account(invalidDropped)
+		s.canCount = len(accountSamples()) > 0
 		return
 	}
 	probe := new(iptables.Script)
@@ -52,13 +55,31 @@ func (f *family) probeAccounts(ctx context.Context) {
 	}
 }
 
-func openAccounts() error { return iptables.OpenAccounts(invalidDropped, localhostAccepted) }
+// openAccounts creates the accounts that do not exist.
+func openAccounts() error {
+	conn, err := nftnl.Dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for _, name := range slices.Sorted(maps.Keys(accounts)) {
+		if err := conn.CreateAccount(context.Background(), name); err != nil {
+			return fmt.Errorf("create nfacct account %s: %w", name, err)
+		}
+	}
+	return nil
+}
 
 // accountSamples returns the samples of the accounts that exist.
 func accountSamples() []sdk.Sample {
+	conn, err := nftnl.Dial()
+	if err != nil {
+		return nil
+	}
+	defer conn.Close()
 	var samples []sdk.Sample
 	for account, metric := range accounts {
-		if packets, ok := iptables.Account(account); ok {
+		if packets, ok := conn.Account(context.Background(), account); ok {
 			samples = append(samples, sdk.Sample{Name: metric, Value: float64(packets)})
 		}
 	}
@@ -66,17 +87,21 @@ func accountSamples() []sdk.Sample {
 }
 
 // closeAccounts removes the accounts that no rule uses any more. With dryRun it only names them.
-func closeAccounts(dryRun bool) ([]string, error) {
-	var gone []string
-	for _, name := range []string{invalidDropped, localhostAccepted} {
-		if _, there := iptables.Account(name); !there {
+func closeAccounts(ctx context.Context, dryRun bool) (gone []string, err error) {
+	conn, err := nftnl.Dial()
+	if err != nil {
+		return nil, nil // the kernel has no accounts
+	}
+	defer conn.Close()
+	for _, name := range slices.Sorted(maps.Keys(accounts)) {
+		if _, there := conn.Account(ctx, name); !there {
 			continue
 		}
 		if !dryRun {
-			if err := iptables.CloseAccount(name); err != nil {
-				return gone, err
+			if err := conn.DeleteAccount(ctx, name); err != nil {
+				return gone, fmt.Errorf("remove nfacct account %s: %w", name, err)
 			}
-			if _, there := iptables.Account(name); there {
+			if _, there := conn.Account(ctx, name); there {
 				continue // a foreign rule uses the account
 			}
 		}

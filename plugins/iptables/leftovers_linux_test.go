@@ -50,7 +50,7 @@ func (k kernel) leave(table, more string) {
 		}
 		k.restore("*" + name + "\n" + text + "COMMIT\n")
 	}
-	if err := iptables.OpenAccounts(invalidDropped, localhostAccepted); err != nil {
+	if err := openAccounts(); err != nil {
 		k.Log(err) // this kernel has none
 	}
 	if err := os.WriteFile(sysctl.RouteLocalnet, []byte("1"), 0o644); err != nil {

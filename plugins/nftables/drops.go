@@ -53,7 +53,7 @@ func (k *nfTable) drops(ctx context.Context) (all, forward []string, err error) 
 			}
 		}
 	}
-	chains, err := iptables.LegacyDrops(k.Family, masquerade.Forward)
+	chains, err := iptables.LegacyDrops(ctx, k.Family, masquerade.Forward)
 	if err != nil {
 		k.log.Debug("cannot read the tables of iptables-legacy", "family", k.Family, "err", err)
 	}

@@ -192,17 +192,18 @@ func most(n map[Backend]int) Backend {
 	return NFT
 }
 
-// Look counts the rules in each backend by asking the kernel. It runs programs only to see whether they exist.
-// It changes nothing, and takes at most a second where kube-proxy left rules for 10,000 Services.
+// Look counts the rules in each backend. It changes nothing, and takes at most a second where kube-proxy left
+// rules for 10,000 Services.
 func Look(ctx context.Context, family sdk.Family) (Use, error) {
 	u := Use{Rules: make(map[Backend]int), Kube: make(map[Backend]int), Has: make(map[Backend]bool)}
-	for backend, count := range map[Backend]func(context.Context, sdk.Family) (ruleCount, error){Legacy: countLegacy, NFT: countNFT} {
-		if _, err := Open(ctx, family, backend); err != nil {
+	for _, backend := range []Backend{NFT, Legacy} {
+		tool, err := Open(ctx, family, backend)
+		if err != nil {
 			continue
 		}
 		u.Has[backend] = true
-		if c, err := count(ctx, family); err == nil { // on an error the kernel lacks the backend
-			u.Rules[backend], u.Kube[backend] = c.rules, c.kube
+		if rules, kube, err := tool.count(ctx); err == nil { // on an error the kernel lacks the backend
+			u.Rules[backend], u.Kube[backend] = rules, kube
 		}
 	}
 	if _, plain, err := (Tool{Family: family, Prefix: program(family)}).version(ctx); err == nil {

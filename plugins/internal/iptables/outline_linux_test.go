@@ -94,7 +94,7 @@ func TestKernelOutlineLegacy(t *testing.T) {
 	}
 }
 
-// Only tables in which one of the chains stands are read.
+// SaveIf returns only tables that have one of the chains, and for nft prints no others.
 func TestKernelSaveIf(t *testing.T) {
 	needsRoot(t)
 	for _, backend := range []Backend{NFT, Legacy} {
@@ -118,8 +118,8 @@ func TestKernelSaveIf(t *testing.T) {
 				runs(t, program, "-w", "-t", table, "-A", "OUTPUT", "-d", "192.0.2.1", "-j", "THEIRS")
 			}
 			none, err := tool.SaveIf(t.Context(), ours, "nat", "filter")
-			if err != nil || len(none) > 0 || read > 0 {
-				t.Fatalf("without a chain of ours it printed %d times, and read %q, %v", read, none, err)
+			if err != nil || len(none) > 0 || read > 0 && backend == NFT {
+				t.Fatalf("without a chain of ours SaveIf printed tables %d times, and returned %q, %v", read, none, err)
 			}
 			runs(t, program, "-w", "-t", "nat", "-N", "OURS")
 			runs(t, program, "-w", "-t", "nat", "-A", "OUTPUT", "-j", "OURS")

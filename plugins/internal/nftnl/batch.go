@@ -29,11 +29,11 @@ const (
 	newRule, getRule, delRule    = subsystem<<8 | 6, subsystem<<8 | 7, subsystem<<8 | 8
 	newSet, getSet, delSet       = subsystem<<8 | 9, subsystem<<8 | 10, subsystem<<8 | 11
 	newElem, getElem, delElem    = subsystem<<8 | 12, subsystem<<8 | 13, subsystem<<8 | 14
-	getGen                       = subsystem<<8 | 16
+	newGen, getGen               = subsystem<<8 | 15, subsystem<<8 | 16
 	trace                        = subsystem<<8 | 17
 	batchBegin, batchEnd         = 16, 17
 
-	request, ack, dump, create, appendTo = 1, 4, 0x300, 0x400, 0x800
+	request, ack, dump, exclusive, create, appendTo = 1, 4, 0x300, 0x200, 0x400, 0x800
 
 	headers = 16 + 4 // struct nlmsghdr, struct nfgenmsg
 )

@@ -9,17 +9,23 @@ import (
 	"errors"
 )
 
-// A Conn is what only Linux has.
+// A Conn exists only on Linux: elsewhere Dial fails.
 type Conn struct{}
 
-// Dial fails.
+// Dial returns an error.
 func Dial() (*Conn, error) { return nil, errors.ErrUnsupported }
 
-// Close has nothing to close.
+// Close does nothing.
 func (*Conn) Close() error { return nil }
 
-// Send fails.
+// Send returns an error.
 func (*Conn) Send(context.Context, *Batch) error { return errors.ErrUnsupported }
+
+// SubscribeCommits returns an error.
+func (*Conn) SubscribeCommits() error { return errors.ErrUnsupported }
+
+// Commits does nothing.
+func (*Conn) Commits(func(uint32, string)) {}
 
 func (*Conn) ask(context.Context, uint16, uint16, Family, []string, func([]byte)) error {
 	return errors.ErrUnsupported

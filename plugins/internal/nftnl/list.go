@@ -40,6 +40,7 @@ type Observed struct {
 	Flags   uint32 // of a set, or of the table
 	Owner   uint32 // of the table: the port number of the owner's netlink socket; zero: no owner
 	Count   int    // of a set: the number of elements; -1 if the kernel does not report it (before 6.18)
+	Use     uint32 // of a chain: the number of its rules plus the number of rules and elements that lead to it
 	Timeout time.Duration
 
 	key   uint32 // of a set: the types of its keys and data
@@ -108,7 +109,7 @@ func (l Listing) Chains(ctx context.Context) (all map[string]Observed, err error
 }
 
 func readChain(b []byte) Observed {
-	o := Observed{Table: getText(attr(b, 1)), Name: getText(attr(b, 3)), Handle: getUint(attr(b, 2))}
+	o := Observed{Table: getText(attr(b, 1)), Name: getText(attr(b, 3)), Handle: getUint(attr(b, 2)), Use: uint32(getUint(attr(b, 6)))}
 	if hook := attr(b, 4); hook != nil {
 		at, priority := getUint(attr(hook, 1)), int32(getUint(attr(hook, 2)))
 		o.Hook = &Hook{Type: getText(attr(b, 7)), At: uint32(at), Priority: priority}
@@ -118,17 +119,19 @@ func readChain(b []byte) Observed {
 	return o
 }
 
-// BaseChains returns the base chains of all tables of a family.
-func (c *Conn) BaseChains(ctx context.Context, family Family) (all []Observed, err error) {
+// Chains returns the chains of all tables of a family.
+func (c *Conn) Chains(ctx context.Context, family Family) (all []Observed, err error) {
 	err = undisturbed(ctx, func() error {
 		all = nil
-		return c.ask(ctx, getChain, dump, family, nil, func(b []byte) {
-			if o := readChain(b); o.Hook != nil {
-				all = append(all, o)
-			}
-		})
+		return c.ask(ctx, getChain, dump, family, nil, func(b []byte) { all = append(all, readChain(b)) })
 	})
 	return all, err
+}
+
+// BaseChains returns the base chains of all tables of a family.
+func (c *Conn) BaseChains(ctx context.Context, family Family) ([]Observed, error) {
+	all, err := c.Chains(ctx, family)
+	return slices.DeleteFunc(all, func(o Observed) bool { return o.Hook == nil }), err
 }
 
 // Sets returns the sets of the table by name.

@@ -39,7 +39,7 @@ func (r Rules) All(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]strin
 	if !l.KubeProxy {
 		return gone, err
 	}
-	tables, failed := iptables.SweepKubeProxy(l.DryRun)
+	tables, failed := iptables.SweepKubeProxy(ctx, l.DryRun)
 	return append(gone, tables...), errors.Join(err, failed)
 }
 

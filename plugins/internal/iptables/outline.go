@@ -4,11 +4,14 @@ package iptables
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"syscall"
 
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -51,22 +54,33 @@ func (t Tool) Outline(ctx context.Context, table string, mine func(ID) bool) (Ta
 }
 
 // SaveIf is Save for those of tables that have a chain reported by mine. The other tables cannot have rules
-// that lead to such a chain. Finding that out is much faster than printing tens of thousands of other chains.
+// that lead to such a chain. For nft it asks the kernel first, because printing tens of thousands of other
+// chains takes long. It does not create legacy tables.
 func (t Tool) SaveIf(ctx context.Context, mine func(ID) bool, tables ...string) (Tables, error) {
-	var some []string
-	for _, table := range tables {
-		chains, err := t.chains(ctx, table)
+	has := make(map[string]bool)
+	switch asks := t.Kernel == nil; {
+	case asks && t.Backend == NFT:
+		uses, err := t.Uses(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(chains, func(chain string) bool { return mine(ID{table, chain}) }) {
-			some = append(some, table)
+		for id := range uses {
+			has[id.Table] = has[id.Table] || mine(id)
 		}
+		tables = slices.DeleteFunc(slices.Clone(tables), func(table string) bool { return !has[table] })
+	case asks:
+		exist := legacyTables(t.Family)
+		tables = slices.DeleteFunc(slices.Clone(tables), func(table string) bool { return !slices.Contains(exist, table) })
 	}
-	if len(some) == 0 {
+	if len(tables) == 0 {
 		return make(Tables), nil
 	}
-	return t.Save(ctx, some...)
+	found, err := t.Save(ctx, tables...)
+	for id := range found {
+		has[id.Table] = has[id.Table] || mine(id)
+	}
+	maps.DeleteFunc(found, func(id ID, _ []Rule) bool { return !has[id.Table] })
+	return found, err
 }
 
 // manyChains is the number of chains above which eachChain reads only the built-in ones: each chain costs a run
@@ -94,32 +108,25 @@ func (t Tool) eachChain(ctx context.Context, table string, into Tables) error {
 	return err
 }
 
-// chains returns the names of a table's chains; for legacy without the built-in ones. It does not create the
-// table.
+// chains returns the names of a table's chains. It does not create the table.
 func (t Tool) chains(ctx context.Context, table string) (names []string, err error) {
-	switch {
-	case t.Kernel != nil:
-		found, err := t.Kernel.Save(ctx, table)
-		for id := range found {
+	add := func(id ID) {
+		if id.Table == table {
 			names = append(names, id.Chain)
 		}
-		return names, err
-	case t.Backend == NFT:
+	}
+	if t.Kernel == nil && t.Backend == NFT {
 		uses, err := t.Uses(ctx)
 		for id := range uses {
-			if id.Table == table {
-				names = append(names, id.Chain)
-			}
+			add(id)
 		}
 		return names, err
-	case !slices.Contains(legacyTables(t.Family), table):
-		return nil, nil
 	}
-	counts, err := countTable(t.Family, table)
-	if err != nil {
-		return nil, err
+	found, err := t.SaveIf(ctx, func(ID) bool { return true }, table)
+	for id := range found {
+		add(id)
 	}
-	return slices.Collect(maps.Keys(counts.Rules)), nil
+	return names, err
 }
 
 // fewOthers is the number of foreign chains up to which Outline reads all of them.
@@ -127,13 +134,6 @@ const fewOthers = 50
 
 // builtIn are the built-in chains, in the order of the kernel's hooks.
 var builtIn = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
-
-// A ruleCount is the size of the tables of one backend. It is read from the kernel, because a program takes
-// long to print the tables where another proxy left some 100,000 chains.
-type ruleCount struct {
-	rules int // approximate number of rules
-	kube  int // number of KUBE- chains plus the approximate number of rules in them
-}
 
 // KubeTables returns those of the tables filter, mangle and nat that have chains with the prefix KUBE-. It
 // reads no rules.
@@ -150,51 +150,43 @@ func (t Tool) KubeTables(ctx context.Context) (tables []string, err error) {
 	return tables, nil
 }
 
-// countNFT counts the rules in nf_tables. The kernel reports the use count of each chain, so no rule is read.
-func countNFT(ctx context.Context, family sdk.Family) (ruleCount, error) {
-	uses, err := Tool{Family: family}.Uses(ctx)
-	var c ruleCount
-	for id, use := range uses {
-		if !slices.Contains([]string{"filter", "nat", "mangle"}, id.Table) {
-			continue
+// count returns the approximate number of rules, and the number of KUBE- chains with the rules in them. For nft
+// it reads no rule: the kernel reports the use count of each chain.
+func (t Tool) count(ctx context.Context) (rules, kube int, err error) {
+	sizes := make(map[ID]int)
+	if t.Backend == NFT {
+		uses, err := t.Uses(ctx)
+		if err != nil {
+			return 0, 0, err
 		}
-		c.rules += int(use)
-		if isKube(id.Chain) {
-			c.kube += 1 + int(use)
+		for id, use := range uses {
+			if slices.Contains([]string{"filter", "nat", "mangle"}, id.Table) {
+				sizes[id] = int(use)
+			}
+		}
+	} else {
+		tables, err := t.SaveIf(ctx, func(ID) bool { return true }, legacyTables(t.Family)...)
+		if err != nil {
+			return 0, 0, err
+		}
+		for id, all := range tables {
+			sizes[id] = len(all)
 		}
 	}
-	return c, err
+	for id, n := range sizes {
+		rules += n
+		if isKube(id.Chain) {
+			kube += 1 + n
+		}
+	}
+	return rules, kube, nil
 }
 
 func isKube(chain string) bool {
 	return strings.HasPrefix(chain, "KUBE-") && chain != "KUBE-NFT-FORWARD" // this chain is in both backends
 }
 
-// countLegacy counts the rules of the legacy tables that exist. It does not ask for others, because that would
-// create them.
-func countLegacy(ctx context.Context, family sdk.Family) (ruleCount, error) {
-	var all ruleCount
-	for _, table := range legacyTables(family) {
-		if err := ctx.Err(); err != nil {
-			return all, err
-		}
-		counts, err := countTable(family, table)
-		if err != nil {
-			return all, err
-		}
-		all.rules += counts.others
-		for chain, rules := range counts.Rules {
-			all.rules += rules
-			if isKube(chain) {
-				all.kube += 1 + rules
-			}
-		}
-	}
-	return all, nil
-}
-
-// Reach reports why this process cannot get at the tables of t, if it cannot. It
-// reads none of them.
+// Reach returns an error if this process cannot access the tables. It reads none of them.
 func (t Tool) Reach() error {
 	if t.Backend == NFT {
 		_, err := generation()
@@ -206,4 +198,46 @@ func (t Tool) Reach() error {
 		}
 	}
 	return nil
+}
+
+// LegacyDrops returns the built-in chains of legacy's filter table that have the policy DROP and do not lead to
+// chain but. It does not create the table, and takes no lock.
+func LegacyDrops(ctx context.Context, family sdk.Family, but string) (chains []string, err error) {
+	if !slices.Contains(legacyTables(family), "filter") {
+		return nil, nil
+	}
+	t, err := Open(ctx, family, Legacy)
+	if err != nil {
+		return nil, err
+	}
+	r := reader{tables: make(Tables), drops: make(map[ID]bool)}
+	tables, err := t.read(ctx, &r, "-t", "filter")
+	for id := range r.drops {
+		if !slices.ContainsFunc(tables[id], func(r Rule) bool { return r.Target() == but }) {
+			chains = append(chains, id.Chain)
+		}
+	}
+	slices.Sort(chains)
+	return chains, err
+}
+
+// matches are the iptables matches in the rules of our modes.
+var matches = []string{"addrtype", "comment", "conntrack", "mark", "recent", "statistic"}
+
+// missingMatches returns the kernel options of those matches that this kernel does not have and cannot load.
+func (t Tool) missingMatches(names ...string) (options []string) {
+	for _, name := range names {
+		ask := t.asksLegacy
+		if t.Backend == NFT {
+			ask = func(name string) error {
+				return withNFTSoon(func(ctx context.Context, conn *nftnl.Conn) error {
+					return conn.HasMatch(ctx, nftFamilies[t.Family], name)
+				})
+			}
+		}
+		if errors.Is(ask(name), syscall.ENOENT) { // other errors have other causes
+			options = append(options, "CONFIG_NETFILTER_XT_MATCH_"+strings.ToUpper(name))
+		}
+	}
+	return options
 }
