@@ -9,21 +9,21 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/rules"
+	"github.com/pointsman/pointsman/plugins/internal/rulestest"
 	"github.com/pointsman/pointsman/sdk"
 )
 
 // A fakeRules is the rules of one family, and the fake tables that they are written to.
 type fakeRules struct {
 	*familyRules
-	fake *iptables.Fake
+	fake *rulestest.Fake
 }
 
 // onFake returns rules that nothing was written of, for a node.
 func onFake(t testing.TB, of sdk.Family, node sdk.Node) fakeRules {
 	t.Helper()
-	f := fakeRules{fake: iptables.NewFake(nat(markMasq))}
+	f := fakeRules{fake: rulestest.NewFake(nat(markMasq))}
 	f.familyRules = newFamilyRules(iptables.Tool{Family: of, Backend: "fake", Kernel: f.fake})
 	f.setNode(nodeOf(of, node))
 	f.list(t)
@@ -71,7 +71,7 @@ func (f fakeRules) tables() iptables.Tables {
 	for _, j := range f.node.jumps(sdk.Active) {
 		all[j.At] = slices.Insert(all[j.At], 0, j.Rule)
 	}
-	masquerade.AddTo(all, f.node.node.MasqueradeBit)
+	rulestest.AddShared(all, f.node.node.MasqueradeBit)
 	return all
 }
 

@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/rulestest"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -83,7 +83,7 @@ func (k kernel) foreignRules() string {
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		tables := k.tables(family)
 		for _, id := range slices.SortedFunc(maps.Keys(tables), iptables.ID.Compare) {
-			if isOurs(id) || masquerade.Is(id) {
+			if isOurs(id) || rulestest.IsShared(id) {
 				continue
 			}
 			fmt.Fprintf(&b, "%s %s\n", family, id)
@@ -194,7 +194,7 @@ func TestKernelForeignRulesLeadToOurs(t *testing.T) {
 				k.Errorf("cleaned up, %s has %q", id, rules)
 			}
 		}
-		if lacks := masquerade.Lacks(left, 14); len(lacks) > 0 { // a kubelet's, and foreign rules lead there
+		if lacks := rulestest.LacksShared(left, 14); len(lacks) > 0 { // a kubelet's, and foreign rules lead there
 			k.Errorf("cleaned up, what others rely on lacks %q", lacks)
 		}
 	})

@@ -14,7 +14,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/rulestest"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
@@ -130,7 +130,7 @@ func (k kernel) wrong(s sdktest.Scenario, role sdk.Role) []string {
 	var wrong []string
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		got, b := k.tables(family), tablesOf(k, family, s.Node, s.Services)
-		if lacks := masquerade.Lacks(got, s.Node.MasqueradeBit); len(lacks) > 0 {
+		if lacks := rulestest.LacksShared(got, s.Node.MasqueradeBit); len(lacks) > 0 {
 			wrong = append(wrong, fmt.Sprintf("%s: what all dataplanes share lacks %q", family, lacks))
 		}
 		b.node.canCount = counting()

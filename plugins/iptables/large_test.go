@@ -11,6 +11,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/rulestest"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -38,7 +39,7 @@ func TestTooManyEndpointsAreRefused(t *testing.T) {
 
 // familyOf is a family that writes to fake tables.
 func familyOf(of sdk.Family) (*family, fakeRules) {
-	fake := iptables.NewFake(nat(markMasq))
+	fake := rulestest.NewFake(nat(markMasq))
 	f := newFamily(iptables.Tool{Family: of, Backend: "fake", Kernel: fake}, options{LocalhostNodePorts: true}, frame.Env{Log: slog.New(slog.DiscardHandler), Services: func() int { return 0 }})
 	f.rules.setNode(nodeOf(of, sdk.Node{MasqueradeBit: 14}))
 	return f, fakeRules{f.rules, fake}

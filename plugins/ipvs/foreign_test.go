@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/rulestest"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -78,7 +78,7 @@ func TestForeignRulesLeadToOurs(t *testing.T) {
 		stay("cleaning up")
 	}
 	for id, rules := range l.fake.tables[sdk.IPv4] {
-		if strings.HasPrefix(id.Chain, "KUBE-") && !masquerade.Is(id) && (len(rules) > 0 || !slices.ContainsFunc(foreignRules, func(j iptables.Jump) bool { return j.Rule.Target() == id.Chain })) {
+		if strings.HasPrefix(id.Chain, "KUBE-") && !rulestest.IsShared(id) && (len(rules) > 0 || !slices.ContainsFunc(foreignRules, func(j iptables.Jump) bool { return j.Rule.Target() == id.Chain })) {
 			t.Errorf("left is %s with %q", id, rules)
 		}
 	}

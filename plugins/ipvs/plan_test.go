@@ -13,6 +13,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/reconcile"
+	"github.com/pointsman/pointsman/plugins/internal/rulestest"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
@@ -104,7 +105,7 @@ func TestRules(t *testing.T) {
 		f := newFamily(iptables.Tool{Family: of}, new(session))
 		f.role = sdk.Active
 		f.node = nodeConfig{family: of, node: s.Node, scheduler: "rr"}
-		fake, text := iptables.NewFake(nat(markMasq)), ""
+		fake, text := rulestest.NewFake(nat(markMasq)), ""
 		f.rules.Tool = iptables.Tool{Family: of, Backend: "fake", Kernel: fake}
 		standing, leading := f.planRules()
 		for _, r := range []rulesWrite{standing, leading} {

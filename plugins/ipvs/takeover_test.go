@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/rulestest"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
@@ -137,7 +137,7 @@ func TestTakesOverFromKubeProxyThatHadJustBegun(t *testing.T) {
 	}
 	l.role(sdk.Active)
 	for id, rules := range l.fake.tables[sdk.IPv4] {
-		if strings.HasPrefix(id.Chain, "KUBE-") && !isOurs(id) && !masquerade.Is(id) || strings.Contains(iptables.Join(rules), "KUBE-SERVICES") {
+		if strings.HasPrefix(id.Chain, "KUBE-") && !isOurs(id) && !rulestest.IsShared(id) || strings.Contains(iptables.Join(rules), "KUBE-SERVICES") {
 			t.Errorf("there is %s with\n%s", id, iptables.Join(rules))
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/oracle"
 	"github.com/pointsman/pointsman/plugins/internal/rules"
+	"github.com/pointsman/pointsman/plugins/internal/rulestest"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
@@ -24,15 +25,15 @@ type scene struct {
 	node     sdk.Node
 	services []sdk.Service
 	rules    map[sdk.Family]*familyRules
-	fakes    map[sdk.Family]*iptables.Fake
+	fakes    map[sdk.Family]*rulestest.Fake
 	udp      map[uint16]sdk.Service
 }
 
 func newScene(t testing.TB, node sdk.Node, services []sdk.Service) *scene {
 	t.Helper()
-	s := &scene{t, node, services, make(map[sdk.Family]*familyRules), make(map[sdk.Family]*iptables.Fake), make(map[uint16]sdk.Service)}
+	s := &scene{t, node, services, make(map[sdk.Family]*familyRules), make(map[sdk.Family]*rulestest.Fake), make(map[uint16]sdk.Service)}
 	for _, family := range families {
-		s.fakes[family] = iptables.NewFake()
+		s.fakes[family] = rulestest.NewFake()
 		b := newFamilyRules(iptables.Tool{Family: family, Backend: "fake", Kernel: s.fakes[family]})
 		b.node.node, b.node.ports = node, [3]uint16{1000, 1001, 1002}
 		for _, addr := range node.Addrs {

@@ -50,10 +50,7 @@ var (
 
 // forwardChains returns the chain that accepts packets with the mark and those of established connections.
 func forwardChains(bit uint8) []iptables.Chain {
-	return []iptables.Chain{{ID: iptables.ID{Table: "filter", Chain: Forward}, Rules: []iptables.Rule{
-		iptables.Words("-m mark --mark", iptables.OneBit(bit), "-j ACCEPT"),
-		"-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
-	}}}
+	return []iptables.Chain{{ID: iptables.ID{Table: "filter", Chain: Forward}, Rules: iptables.Forwarded(sdk.Node{MasqueradeBit: bit})}}
 }
 
 // ids returns the names of the object's chains.
@@ -74,9 +71,6 @@ var (
 		Rule: `-m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING`,
 	}
 )
-
-// Is reports whether chain id belongs to the object.
-func Is(id iptables.ID) bool { return id == mark || id == postrouting }
 
 // Chains returns the object's chains for a mark bit.
 func Chains(bit uint8) []iptables.Chain {
@@ -107,17 +101,6 @@ func Others(n sdk.Node, family sdk.Family) []iptables.Rule {
 	}
 	return append(rules, "-j "+Mark)
 }
-
-// AddTo adds the object to tables, as if the kernel had it.
-func AddTo(t iptables.Tables, bit uint8) {
-	for _, c := range Chains(bit) {
-		t[c.ID] = c.Rules
-	}
-	t[jump.At] = slices.Insert(slices.Clone(t[jump.At]), 0, jump.Rule)
-}
-
-// Lacks describes the changes that tables need to have the object. It returns nil if they have it.
-func Lacks(t iptables.Tables, bit uint8) []string { return marking.missing(t, bit).Steps() }
 
 // missing returns the block that creates or repairs the object in tables.
 func (o *object) missing(t iptables.Tables, bit uint8) iptables.Block {

@@ -81,12 +81,15 @@ func (k kernel) nat() iptables.Tables {
 	return t
 }
 
+// lacks describes what tables lack of the object.
+func lacks(t iptables.Tables, bit uint8) []string { return marking.missing(t, bit).Steps() }
+
 // stands checks that the object is there, once, with a bit.
 func (k kernel) stands(when string, bit uint8) {
 	k.Helper()
 	t := k.nat()
-	if lacks := Lacks(t, bit); len(lacks) > 0 {
-		k.Errorf("%s: it lacks %q", when, lacks)
+	if missing := lacks(t, bit); len(missing) > 0 {
+		k.Errorf("%s: it lacks %q", when, missing)
 	}
 	if n := len(marking.ownJumps(t)); n != 1 {
 		k.Errorf("%s: %d jumps lead to it", when, n)
@@ -98,7 +101,7 @@ func (k kernel) gone(when string) {
 	k.Helper()
 	t := k.nat()
 	for id := range t {
-		if Is(id) {
+		if marking.has(id) {
 			k.Errorf("%s: %s is still there", when, id)
 		}
 	}
@@ -133,7 +136,7 @@ func TestKernelRace(t *testing.T) {
 						k.Error(err)
 					}
 					k.stands("in a race", 14)
-					if _, err := Leave(k.Context(), k.dir, holder, []iptables.Tool{k.tool}, sdk.Leftovers{}, Is); err != nil {
+					if _, err := Leave(k.Context(), k.dir, holder, []iptables.Tool{k.tool}, sdk.Leftovers{}, marking.has); err != nil {
 						k.Error(err)
 					}
 				}
@@ -156,7 +159,7 @@ func TestKernelDrift(t *testing.T) {
 			"-R KUBE-POSTROUTING 1 -p tcp -j RETURN", "-A " + Mark + " -j ACCEPT",
 		} {
 			k.run(harm)
-			if len(Lacks(k.nat(), 14)) == 0 {
+			if len(lacks(k.nat(), 14)) == 0 {
 				k.Errorf("after %s it seems to stand", harm)
 			}
 			one.Doubt()
@@ -172,7 +175,7 @@ func TestKernelDrift(t *testing.T) {
 		k.ensure(two, 15)
 		k.stands("told of another bit", 15)
 		one.Doubt()
-		if steps, err := one.Mend(k.Context()); err != nil || len(steps) > 0 || len(Lacks(k.nat(), 15)) > 0 {
+		if steps, err := one.Mend(k.Context()); err != nil || len(steps) > 0 || len(lacks(k.nat(), 15)) > 0 {
 			k.Errorf("the dataplane that was sent the bit before did %q, %v", steps, err)
 		}
 		k.ensure(one, 15)
@@ -202,7 +205,7 @@ func TestKernelSeen(t *testing.T) {
 		k.run("-F " + Mark)
 		h := k.hold("iptables")
 		h.Saw(iptables.Tables{}, func() bool { return true })
-		if k.ensure(h, 14); len(Lacks(k.nat(), 14)) > 0 {
+		if k.ensure(h, 14); len(lacks(k.nat(), 14)) > 0 {
 			k.Error("nat was not read, and taken for what was there")
 		}
 		empty := k.hold("userspace")

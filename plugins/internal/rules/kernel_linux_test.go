@@ -14,6 +14,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/rulestest"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
@@ -231,7 +232,7 @@ func TestKernelSharedChainsRead(t *testing.T) {
 			}
 			steps, err := s.Masquerade.Ensure(s.Context(), 14)
 			found, saved := s.Tool.Save(s.Context(), "nat")
-			if lacks := masquerade.Lacks(found, 14); err != nil || saved != nil || len(lacks) > 0 || len(steps) > 0 != (harm != nil) {
+			if lacks := rulestest.LacksShared(found, 14); err != nil || saved != nil || len(lacks) > 0 || len(steps) > 0 != (harm != nil) {
 				s.Errorf("after %v: did %q, the kernel lacks %q: %v, %v", harm, steps, lacks, err, saved)
 			}
 		}

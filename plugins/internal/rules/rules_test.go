@@ -14,7 +14,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/rulestest"
 	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -39,7 +39,7 @@ func testConfig() Config {
 			ports:    {Tree: tree.ByPort(filter("KUBE-NODEPORTS"), "KUBE-HC-", 1), Shared: true},
 		},
 		IsOurs: func(id iptables.ID) bool {
-			return strings.HasPrefix(id.Chain, "KUBE-") && !masquerade.Is(id)
+			return strings.HasPrefix(id.Chain, "KUBE-") && !rulestest.IsShared(id)
 		},
 		IsFixed: func(id iptables.ID) bool {
 			return slices.Contains([]string{"KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-FORWARD", "KUBE-MARK"}, id.Chain)
@@ -119,12 +119,12 @@ func serve(service, endpoints int) Piece {
 type stage struct {
 	*testing.T
 	*Rules
-	fake  *iptables.Fake
+	fake  *rulestest.Fake
 	moved bool // the rules beside a tree have changed
 }
 
 func newStage(t *testing.T) stage {
-	s := stage{T: t, fake: iptables.NewFake()}
+	s := stage{T: t, fake: rulestest.NewFake()}
 	s.restart()
 	return s
 }
