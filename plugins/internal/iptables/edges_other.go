@@ -22,5 +22,7 @@ func (t Tool) check(ID, []string) (bool, error) { return false, errors.ErrUnsupp
 
 func (t Tool) asksLegacy(string) error { return errors.ErrUnsupported }
 
+func dropPolicies(sdk.Family) ([]string, error) { return nil, errors.ErrUnsupported }
+
 // TableSize returns an error.
 func TableSize(sdk.Family, string) (Size, error) { return Size{}, errors.ErrUnsupported }

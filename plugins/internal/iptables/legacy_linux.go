@@ -3,6 +3,7 @@
 package iptables
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"unsafe"
@@ -28,12 +29,46 @@ const soGetInfo = 64
 // TableSize returns the size of a legacy table, in the network namespace of the calling thread. It takes the
 // same time for tables of any size, and creates a table that does not exist.
 func TableSize(family sdk.Family, table string) (Size, error) {
-	var info getInfo
+	info, err := tableInfo(family, table)
+	return Size{info.rules, info.bytes}, err
+}
+
+func tableInfo(family sdk.Family, table string) (info getInfo, err error) {
 	copy(info.name[:len(info.name)-1], table)
 	if err := askLegacy(family, soGetInfo, unsafe.Pointer(&info), uint32(unsafe.Sizeof(info))); err != nil {
-		return Size{}, fmt.Errorf("size of the %s table %s: %w", family, table, err)
+		return info, fmt.Errorf("size of the %s table %s: %w", family, table, err)
 	}
-	return Size{info.rules, info.bytes}, nil
+	return info, nil
+}
+
+// dropPolicies returns the built-in chains of legacy's filter table that have the policy DROP. It needs no
+// program.
+func dropPolicies(family sdk.Family) (chains []string, err error) {
+	const soGetEntries = 65               // IPT_SO_GET_ENTRIES and IP6T_SO_GET_ENTRIES
+	const size, head, target = 32, 40, 32 // offsets in struct ipt_get_entries: the size of the entries, and these; the size of a target's header
+	const drop = -1                       // -NF_DROP - 1
+	info, err := tableInfo(family, "filter")
+	if err != nil {
+		return nil, err
+	}
+	buffer := make([]byte, head+int(info.bytes))
+	copy(buffer[:size-1], "filter")
+	binary.NativeEndian.PutUint32(buffer[size:], info.bytes)
+	if err := askLegacy(family, soGetEntries, unsafe.Pointer(&buffer[0]), uint32(len(buffer))); err != nil { // EAGAIN: the table has changed
+		return nil, fmt.Errorf("read the %s table filter: %w", family, err)
+	}
+	at := map[sdk.Family]int{sdk.IPv4: 88, sdk.IPv6: 140}[family] // where an entry has the offset of its target
+	for i, chain := range builtIn {
+		if info.hooks&(1<<i) == 0 {
+			continue
+		}
+		policy := buffer[head+int(info.underflow[i]):]
+		verdict := policy[int(binary.NativeEndian.Uint16(policy[at:]))+target:]
+		if int32(binary.NativeEndian.Uint32(verdict)) == drop {
+			chains = append(chains, chain)
+		}
+	}
+	return chains, nil
 }
 
 // askLegacy sends one query to legacy iptables. The kernel writes its answer to the size bytes at answer.

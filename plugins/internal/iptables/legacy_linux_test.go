@@ -82,7 +82,7 @@ func TestKernelLegacyDrops(t *testing.T) {
 		runs(t, tool.Prefix, "-P", "FORWARD", "DROP")
 		drops("FORWARD")
 		runs(t, tool.Prefix, "-P", "INPUT", "DROP")
-		drops("FORWARD", "INPUT")
+		drops("INPUT", "FORWARD")
 		runs(t, tool.Prefix, "-I", "FORWARD", "-j", "OTHER")
 		drops("INPUT")
 		runs(t, tool.Prefix, "-P", "INPUT", "ACCEPT")

@@ -201,24 +201,23 @@ func (t Tool) Reach() error {
 }
 
 // LegacyDrops returns the built-in chains of legacy's filter table that have the policy DROP and do not lead to
-// chain but. It does not create the table, and takes no lock.
+// chain but. It does not create the table. It runs a program only if a policy is DROP.
 func LegacyDrops(ctx context.Context, family sdk.Family, but string) (chains []string, err error) {
 	if !slices.Contains(legacyTables(family), "filter") {
 		return nil, nil
 	}
-	t, err := Open(ctx, family, Legacy)
-	if err != nil {
+	chains, err = dropPolicies(family)
+	if err != nil || len(chains) == 0 {
 		return nil, err
 	}
-	r := reader{tables: make(Tables), drops: make(map[ID]bool)}
-	tables, err := t.read(ctx, &r, "-t", "filter")
-	for id := range r.drops {
-		if !slices.ContainsFunc(tables[id], func(r Rule) bool { return r.Target() == but }) {
-			chains = append(chains, id.Chain)
-		}
+	t, err := Open(ctx, family, Legacy)
+	if err != nil {
+		return chains, ctx.Err() // without the program nothing of ours is there
 	}
-	slices.Sort(chains)
-	return chains, err
+	tables, err := t.Save(ctx, "filter")
+	return slices.DeleteFunc(chains, func(chain string) bool {
+		return slices.ContainsFunc(tables[ID{"filter", chain}], func(r Rule) bool { return r.Target() == but })
+	}), err
 }
 
 // matches are the iptables matches in the rules of our modes.
