@@ -5,8 +5,8 @@ package iptables
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
-	"net/netip"
 	"strings"
 	"testing"
 
@@ -42,8 +42,7 @@ func TestKernelCounts(t *testing.T) {
 		port := portOf(k, s)
 		for range 2 {
 			k.eventually("a node port answers on 127.0.0.1", func() bool {
-				c := caller{"127.0.0.1", netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port).String()}
-				return dialled(k.Context(), c.to) == nil
+				return dialled(k.Context(), fmt.Sprint("127.0.0.1:", port)) == nil
 			})
 		}
 		if after := sampled(p, accounts[localhostAccepted]); after < before+2 {

@@ -16,11 +16,19 @@ import (
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
-// TestKernelNftablesTakeOver: our proxy takes over a node that kube-proxy serves in its nftables mode, and kube-proxy
-// takes it back. Meanwhile no call fails, no connection ends, and nothing is left of the earlier proxy.
-func TestKernelNftablesTakeOver(t *testing.T) {
-	t.Parallel()
-	c := newContest(t, theirNftables)
+// TestKernelTakesOverFromKubeProxy: a dataplane takes over a node that kube-proxy serves in the mode of the same name,
+// and kube-proxy takes back mode nftables. Meanwhile no call fails and no connection ends. A cleanup leaves nothing.
+func TestKernelTakesOverFromKubeProxy(t *testing.T) {
+	for _, c := range []struct{ theirs, ours kind }{{theirNftables, ourNftables}, {theirNft, ourNft}, {theirLegacy, ourLegacy}} {
+		t.Run(c.ours.label, func(t *testing.T) {
+			t.Parallel()
+			takeOver(t, c.theirs, c.ours)
+		})
+	}
+}
+
+func takeOver(t *testing.T, theirs, ours kind) {
+	c := newContest(t, theirs)
 	p := c.proxies[0]
 	things := []thing{newThing(20, "web", spread(), samePort(30400), loadBalancer("198.51.100.30", "2001:db8:e::30"))}
 	p.start(t, detected)
@@ -31,26 +39,45 @@ func TestKernelNftablesTakeOver(t *testing.T) {
 	load := p.load(things[0])
 	t.Cleanup(func() { load.End() })
 
-	p.replaceWith(t, ourNftables)
+	p.replaceWith(t, ours)
 	c.settle() // by the proxy after kube-proxy
-	for _, family := range []string{"ip", "ip6"} {
-		p.run(t, "nft", "delete", "table", family, "kube-proxy")
-	}
-	c.settle()
-	kept.compare(c)
-
-	p.replaceWith(t, theirNftables)
-	c.settle()
-	p.run(t, filepath.Join(cluster.Binaries, "pointsman"), "cleanup", "--plugin-dir="+cluster.Binaries, "--admin-socket="+filepath.Join(p.dir, "own", "admin.sock"))
-	c.settle()
-	if tables := p.run(t, "nft", "list", "tables"); strings.Contains(tables, "pointsman") {
-		t.Errorf("after cleanup there is\n%s", tables)
+	if ours.mode == "nftables" {
+		for _, family := range []string{"ip", "ip6"} {
+			p.run(t, "nft", "delete", "table", family, "kube-proxy")
+		}
+		c.settle()
+		kept.compare(c)
+		p.replaceWith(t, theirs)
+		c.settle()
+		p.cleanup(t)
+		c.settle()
+		if tables := p.run(t, "nft", "list", "tables"); strings.Contains(tables, "pointsman") {
+			t.Errorf("after cleanup there is\n%s", tables)
+		}
 	}
 	kept.compare(c)
 	load.Done(t, "another proxy took over and gave back")
 	if len(kept) == 0 {
 		t.Error("no connection was held")
 	}
+
+	p.stop()
+	p.cleanup(t, "--kube-proxy")
+	for _, program := range []string{"iptables", "ip6tables"} {
+		if rules := strings.ReplaceAll(p.run(t, program+"-"+ours.backend+"-save"), "KUBE-IPTABLES-HINT", ""); strings.Contains(rules, "KUBE-") {
+			t.Errorf("after the cleanup of kube-proxy's rules there are\n%s", rules)
+		}
+	}
+	if tables := p.run(t, "nft", "list", "tables"); strings.Contains(tables, "kube-proxy") {
+		t.Errorf("after the cleanup of kube-proxy's rules there are\n%s", tables)
+	}
+}
+
+// cleanup removes what dataplanes left, with further flags of the verb.
+func (p *proxy) cleanup(t *testing.T, flags ...string) {
+	t.Helper()
+	socket := filepath.Join(p.dir, "own", "admin.sock")
+	p.run(t, filepath.Join(cluster.Binaries, "pointsman"), append([]string{"cleanup", "--plugin-dir=" + cluster.Binaries, "--admin-socket=" + socket}, flags...)...)
 }
 
 // TestKernelWayBack: kube-proxy takes a node over while the plugin of a host that SIGTERM has ended still runs. The
