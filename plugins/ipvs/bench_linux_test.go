@@ -3,17 +3,12 @@
 package ipvs
 
 import (
-	"net"
-	"net/netip"
-
 	"context"
 	"os"
 	"slices"
 	"strconv"
 	"testing"
 	"time"
-
-	"github.com/moby/ipvs"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -101,74 +96,4 @@ func altered(b *testing.B, n int) []time.Duration {
 
 func median(all []time.Duration) time.Duration {
 	return slices.Sorted(slices.Values(all))[len(all)/2]
-}
-
-// The first load, beside the bare cost of its messages to IPVS, one behind the other;
-// and a restart with nothing changed.
-func BenchmarkKernelFull(b *testing.B) {
-	world(b)
-	n := scale()
-	var ours, bare, again time.Duration
-	for b.Loop() {
-		p, took := loaded(b, n, sdk.Standby)
-		ours += took
-		services := make(map[serviceKey]state)
-		for _, f := range p.session.families {
-			for s := range f.servers() {
-				services[s.at] = s.state
-			}
-		}
-		p.Close()
-		next := newPlugin(p.dir, thisMachine())
-		if _, err := next.Configure(b.Context(), sdk.Setup{}); err != nil {
-			b.Fatal(err)
-		}
-		began := time.Now()
-		if _, err := next.Sync(b.Context(), many(n).Update(1)); err != nil {
-			b.Fatal(err)
-		}
-		again += time.Since(began)
-		if _, err := next.Cleanup(b.Context(), sdk.Leftovers{}); err != nil {
-			b.Fatal(err)
-		}
-		next.Close()
-		bare += send(b, services)
-	}
-	b.ReportMetric(float64(ours)/float64(bare), "x-bare(≤1.3)")
-	b.ReportMetric(again.Seconds()/float64(b.N), "s-restart")
-	b.ReportMetric(ours.Seconds()/float64(b.N), "s-load")
-}
-
-// send makes virtual services as a program would that does nothing else, and says how
-// long that took. It takes them away again.
-func send(b *testing.B, services map[serviceKey]state) time.Duration {
-	b.Helper()
-	k, err := openBalancer()
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer k.Close()
-	began := time.Now()
-	for at, v := range services {
-		svc := mobyService(at, v.scheduling)
-		if err := k.handle.NewService(svc); err != nil {
-			b.Fatal(err)
-		}
-		for dest, weight := range v.weights() {
-			if err := k.handle.NewDestination(svc, mobyDest(dest, weight)); err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
-	took := time.Since(began)
-	for at := range services {
-		if err := k.handle.DelService(mobyService(at, scheduling{})); err != nil {
-			b.Fatal(err)
-		}
-	}
-	return took
-}
-
-func mobyDest(dest netip.AddrPort, weight int) *ipvs.Destination {
-	return &ipvs.Destination{Address: net.IP(dest.Addr().AsSlice()), Port: dest.Port(), Weight: weight, ConnectionFlags: ipvs.ConnectionFlagMasq}
 }

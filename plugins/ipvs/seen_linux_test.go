@@ -154,43 +154,6 @@ func ping(version, to string) error {
 	}
 }
 
-// Flows that are none of ours, and those that are and go on, outlive a restart.
-func TestKernelIPVSFlowsOutliveARestart(t *testing.T) {
-	s := newStand(t, "")
-	served := s.serve(`
--- services --
-ns1/dns:dns udp
-  cluster-ip 172.30.0.43:53
-  endpoint   10.180.1.3:5353
-  endpoint   10.180.1.4:5353
-ns1/web:http tcp
-  cluster-ip 172.30.0.41:80
-  endpoint   10.180.1.1:8080
-  endpoint   10.180.1.2:8080
--- packets --
-10.180.0.9 > 172.30.0.43:53 udp = 10.180.1.3:5353 10.180.1.4:5353
-10.180.0.9 > 172.30.0.41:80     = 10.180.1.1:8080 10.180.1.2:8080
-`)
-	direct := served.Packets[0]
-	direct.To = addrPort("10.180.1.3:5353")
-	flows := make(map[sdktest.Flow]netip.AddrPort)
-	for _, p := range append(served.Packets, direct) {
-		flow, err := s.stage.Dial(t.Context(), p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer flow.Close()
-		flows[flow] = s.found(flow)
-	}
-	s.restart()
-	s.sync(served.Update(1))
-	for flow, was := range flows {
-		if now := s.found(flow); now != was {
-			t.Errorf("a flow to %s goes to %s after a restart", was, now)
-		}
-	}
-}
-
 // found is the endpoint that answers a flow.
 func (s *stand) found(f sdktest.Flow) netip.AddrPort {
 	s.Helper()
@@ -199,27 +162,6 @@ func (s *stand) found(f sdktest.Flow) netip.AddrPort {
 		s.Fatalf("a flow: %s, %v", a, err)
 	}
 	return a.Endpoint
-}
-
-// A node whose FORWARD chain drops what no rule lets through serves node ports.
-func TestKernelIPVSForwardsThroughDrop(t *testing.T) {
-	s := newStand(t, "")
-	for _, program := range []string{"iptables-legacy", "ip6tables-legacy"} {
-		run(t, program, "-P", "FORWARD", "DROP")
-		defer run(t, program, "-P", "FORWARD", "ACCEPT")
-	}
-	s.packets(s.serve(`
--- services --
-ns1/web:http tcp
-  node-port  30080
-  cluster-ip 172.30.0.41:80
-  endpoint   10.180.1.1:8080
-  endpoint   [fd00:10:180:1::1]:8080
--- packets --
-192.0.2.7   > node:30080     = 10.180.1.1:8080 masq
-2001:db8::7 > node:30080     = [fd00:10:180:1::1]:8080 masq
-10.180.0.9  > 172.30.0.41:80 = 10.180.1.1:8080
-`))
 }
 
 // What no endpoint near may answer is dropped, without a word: also what the node itself
