@@ -7,19 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
-	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/plugins/internal/reconcile"
 )
 
-// ownerTimeout is how long remove waits for the process that owns a table to notice the cleanup and to give the
-// table up.
-const ownerTimeout = 5 * time.Second
-
-// remove deletes the table called name in this family and reports whether it exists. With dryRun it only looks.
-// It uses the socket that owns the table if this process has it.
-func (k *nfTable) remove(ctx context.Context, name string, dryRun bool) (bool, error) {
+// remove deletes the table and reports whether it exists. With dryRun it only looks. It uses the socket that owns
+// the table if this process has it. A process that releases the writer's lock has closed its socket before.
+func (k *nfTable) remove(ctx context.Context, dryRun bool) (bool, error) {
 	conn, done, err := k.reader()
 	if isUnsupported(err) {
 		return false, nil
@@ -28,23 +23,16 @@ func (k *nfTable) remove(ctx context.Context, name string, dryRun bool) (bool, e
 		return false, err
 	}
 	defer done()
-	list := conn.List(k.NFT(), name)
-	found, err := list.Table(ctx)
+	found, err := k.listing(conn).Table(ctx)
 	if err != nil || found == nil || dryRun {
 		return found != nil, err
 	}
-	for until := time.Now().Add(ownerTimeout); ; {
-		b := nftnl.NewBatch(k.NFT(), name, 0)
-		b.DeleteTable()
-		err := conn.Send(ctx, b)
-		switch {
-		case !errors.Is(err, syscall.EPERM):
-			return true, err
-		case time.Now().After(until) || ctx.Err() != nil:
-			return true, withOwner(ctx, list, err)
-		}
-		time.Sleep(100 * time.Millisecond)
+	b := nftnl.NewBatch(k.NFT(), table, 0)
+	b.DeleteTable()
+	if err = conn.Send(ctx, b); errors.Is(err, syscall.EPERM) {
+		err = withOwner(ctx, k.listing(conn), err)
 	}
+	return true, err
 }
 
 // isUnsupported reports whether err says that the kernel has no nf_tables sockets, and so no tables.
