@@ -12,18 +12,18 @@ import (
 
 // A Trace is one step of a traced packet: what a rule, or the policy of a base chain, did with it.
 type Trace struct {
-	ID           uint32 // of the packet, until another one has it
+	ID           uint32 // identifies the packet; the kernel uses it again for later packets
 	Family       Family // of the table
 	Table, Chain string
-	Handle       uint64 // of the rule; zero: it is the policy
-	Drops        bool   // rejecting is dropping, too
+	Handle       uint64 // of the rule; zero for a policy
+	Drops        bool   // the packet is dropped or rejected
 
-	// The packet's headers, as it comes to the base chain; nil after the first step there.
+	// Network and Transport are the packet's headers when it enters a base chain, and nil in later steps there.
 	Network, Transport []byte
 }
 
-// Traces calls f with each step of the packets for which rules have set MetaTrace, until ctx ends or f returns an error. Steps
-// are lost if there are more than f can take.
+// Traces calls f with each step of the packets for which rules have set MetaTrace, until ctx ends or f returns an
+// error. The kernel drops steps if f is too slow.
 func (c *Conn) Traces(ctx context.Context, f func(Trace) error) error {
 	var joined error
 	err := c.raw.Control(func(fd uintptr) {
@@ -34,20 +34,20 @@ func (c *Conn) Traces(ctx context.Context, f func(Trace) error) error {
 	}
 	return c.within(ctx, func() error {
 		for {
-			var told error
+			var stopped error
 			_, err := c.receive(true, func(kind, _ uint16, _ uint32, body []byte) {
-				if t, is := readTrace(body); kind == trace && is && told == nil {
-					told = f(t)
+				if t, ok := readTrace(body); kind == trace && ok && stopped == nil {
+					stopped = f(t)
 				}
 			})
-			if told != nil || err != nil && !errors.Is(err, unix.ENOBUFS) {
-				return errors.Join(told, err)
+			if stopped != nil || err != nil && !errors.Is(err, unix.ENOBUFS) {
+				return errors.Join(stopped, err)
 			}
 		}
 	})
 }
 
-// readTrace reads a message of the kind trace. Returns from chains are no steps.
+// readTrace parses a message of kind trace. It is not ok for a return from a chain.
 func readTrace(body []byte) (t Trace, ok bool) {
 	const policy, rule = 1, 3 // enum nft_trace_types
 	if len(body) < 4 {
