@@ -3,15 +3,12 @@
 package iptables
 
 import (
-	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
@@ -169,38 +166,6 @@ func TestKernelSamples(t *testing.T) {
 		}
 		if len(want) > 0 {
 			k.Errorf("there is no sample of %v among %v", want, p.Report().Samples)
-		}
-	})
-}
-
-// Where others have many chains only a few are read before ours are taken out. A foreign
-// rule in one of the rest is found all the same, and the chain that it leads to is emptied.
-func TestKernelCleansUpAmongMany(t *testing.T) {
-	onKernel(t, func(k kernel) {
-		p := k.start()
-		k.sync(p, scenario(k.T, "cluster-ip").Update(1))
-		k.role(p, sdk.Active)
-		script := new(iptables.Script)
-		script.Begin("nat")
-		for i := range 60 {
-			script.Declare(fmt.Sprintf("THEIRS-%d", i))
-		}
-		script.Insert("THEIRS-59", "-j "+services)
-		script.Commit()
-		if err := p.tools()[0].Restore(k.Context(), script); err != nil {
-			k.Fatal(err)
-		}
-		if _, err := p.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
-			k.Fatal(err)
-		}
-		var left []string
-		for line := range strings.Lines(k.run("iptables-"+string(k.backend), "-t", "nat", "-S")) {
-			if strings.Contains(line, "KUBE-") {
-				left = append(left, strings.TrimSpace(line))
-			}
-		}
-		if want := []string{"-N KUBE-SERVICES", "-A THEIRS-59 -j KUBE-SERVICES"}; !slices.Equal(left, want) {
-			k.Errorf("cleaned up, there is %q", left)
 		}
 	})
 }

@@ -3,7 +3,6 @@
 package iptables
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -167,16 +166,6 @@ func (t Tables) Leftovers(table string, ours func(ID) bool) (b Block, kept []str
 		}
 	}
 	return b, kept
-}
-
-// OutlineFree is Outline, or Save if foreign rules lead to chains reported by ours: then the rules of these
-// chains are needed.
-func (t Tool) OutlineFree(ctx context.Context, table string, ours func(ID) bool) (Tables, error) {
-	found, err := t.Outline(ctx, table, ours)
-	if err != nil || len(found.Held(ours)) == 0 {
-		return found, err
-	}
-	return t.Save(ctx, table)
 }
 
 // Kept returns the message that chain id stays because a foreign rule of another chain leads to it.

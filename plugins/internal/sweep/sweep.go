@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
@@ -75,36 +74,19 @@ func (r Rules) Elsewhere(ctx context.Context, tools []iptables.Tool, env frame.E
 	return append(gone, some...), errors.Join(append(errs, err)...)
 }
 
-// each is All for one family and backend. Usually it reads little more than what it removes.
+// each is All for one family and backend.
 func (r Rules) each(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, error) {
-	if l == (sdk.Leftovers{}) {
-		gone, err := r.sweepTables(ctx, tool, l, func(ctx context.Context, table string) (iptables.Tables, error) {
-			return tool.OutlineFree(ctx, table, r.Ours)
-		})
-		if err == nil || ctx.Err() != nil {
-			return gone, err
-		} // otherwise jumps are in chains that an outline leaves out: read everything
-	}
-	return r.sweepTables(ctx, tool, l, func(ctx context.Context, table string) (iptables.Tables, error) { return tool.Save(ctx, table) })
-}
-
-// sweepTables is each with a function that reads one table.
-func (r Rules) sweepTables(ctx context.Context, tool iptables.Tool, l sdk.Leftovers, read func(context.Context, string) (iptables.Tables, error)) ([]string, error) {
 	tables, err := r.Tables(ctx, tool)
+	if err != nil || len(tables) == 0 {
+		return nil, err
+	}
+	found, err := tool.SaveIf(ctx, func(iptables.ID) bool { return true }, tables...)
 	if err != nil {
 		return nil, err
 	}
-	found := make(iptables.Tables)
-	for _, table := range tables {
-		there, err := read(ctx, table)
-		if err != nil {
-			return nil, err
-		}
-		maps.Copy(found, there)
-		for id := range there {
-			if why := there.Unsure(id); why != "" {
-				return nil, errors.New(why)
-			}
+	for id := range found {
+		if why := found.Unsure(id); why != "" {
+			return nil, errors.New(why)
 		}
 	}
 	var gone []string

@@ -15,44 +15,6 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Outline returns what is needed to remove chains from a table: the chains reported by mine without their
-// rules, and foreign chains with their rules, which may have jumps. iptables-nft-save takes seconds for tens of
-// thousands of chains, so for nft Outline reads chains one by one. For legacy it reads the whole table, which
-// is fast. If there are many foreign chains, it reads only the built-in ones: if a jump is in another chain,
-// the kernel refuses to remove its target, and the caller uses Save.
-func (t Tool) Outline(ctx context.Context, table string, mine func(ID) bool) (Tables, error) {
-	if t.Backend == Legacy {
-		return t.SaveIf(ctx, mine, table)
-	}
-	chains, err := t.chains(ctx, table)
-	if err != nil {
-		return nil, err
-	}
-	found := make(Tables)
-	var others []ID
-	for _, chain := range chains {
-		if id := (ID{table, chain}); mine(id) {
-			found[id] = nil
-		} else {
-			others = append(others, id)
-		}
-	}
-	if len(found) == 0 {
-		return found, nil // without chains of ours there are no jumps to them
-	}
-	if len(others) > fewOthers {
-		others = slices.DeleteFunc(others, func(id ID) bool { return !slices.Contains(builtIn, id.Chain) })
-	}
-	for _, id := range others {
-		rules, _, err := t.Find(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		found[id] = rules
-	}
-	return found, nil
-}
-
 // SaveIf is Save for those of tables that have a chain reported by mine. The other tables cannot have rules
 // that lead to such a chain. For nft it asks the kernel first, because printing tens of thousands of other
 // chains takes long. It does not create legacy tables.
@@ -128,9 +90,6 @@ func (t Tool) chains(ctx context.Context, table string) (names []string, err err
 	}
 	return names, err
 }
-
-// fewOthers is the number of foreign chains up to which Outline reads all of them.
-const fewOthers = 50
 
 // builtIn are the built-in chains, in the order of the kernel's hooks.
 var builtIn = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
