@@ -27,9 +27,9 @@ func commented(t *testing.T, of sdk.Family, node sdk.Node, services []sdk.Servic
 	return b
 }
 
-// A packet of any scenario goes where it does without comments, and the rules are the same
-// but for them: either text may stand where the other is wanted.
-func TestCommentsChangeNoVerdict(t *testing.T) {
+// The rules of each scenario, with and without comments, send every packet where the scenario says, as far as the
+// oracle tells. They are the same but for comments: keepComments may keep either text.
+func TestScenariosTraced(t *testing.T) {
 	for _, s := range sdktest.Scenarios() {
 		t.Run(s.Name, func(t *testing.T) {
 			for _, of := range []sdk.Family{sdk.IPv4, sdk.IPv6} {

@@ -3,7 +3,6 @@
 package iptables
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -14,42 +13,6 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
-
-// From any scenario to any other, by one update, the kernel's tables end where a
-// fresh start would: also when the process dies on the way, and when another program
-// empties the tables.
-func TestKernelWalksFromAnyScenarioToAnyOther(t *testing.T) {
-	onKernel(t, func(k kernel) {
-		random := rand.New(rand.NewPCG(5, 6))
-		scenarios := sdktest.Scenarios()
-		p := k.start()
-		now := scenarios[0]
-		k.sync(p, now.Update(1))
-		k.role(p, sdk.Active)
-		revision := uint64(1)
-		for i := range 60 {
-			next := scenarios[random.IntN(len(scenarios))]
-			u := step(now, next, revision)
-			switch {
-			case i%20 == 19: // it died, and another takes over
-				p.die()
-				p = k.start()
-				u = next.Update(u.To)
-			case i%20 == 9: // another program emptied the tables, and the host asks for all
-				k.flush()
-				u = next.Update(u.To)
-			}
-			k.sync(p, u)
-			if i%20 == 9 {
-				k.role(p, sdk.Active)
-			}
-			k.Run(fmt.Sprintf("%d %s to %s", i, now.Name, next.Name), func(t *testing.T) {
-				kernel{t, k.backend, k.dir}.want(next, sdk.Active)
-			})
-			now, revision = next, u.To
-		}
-	})
-}
 
 // step is the update that leads from one scenario to another.
 func step(from, to sdktest.Scenario, revision uint64) sdk.Update {
@@ -72,8 +35,8 @@ after) REAL "$@"; kill -9 $$;;
 esac
 exec REAL "$@"`
 
-// The same walk, with the program killed at random points, and the process with it.
-// The next one finds what is there and ends where it should.
+// From any scenario to any other by one update, with iptables-restore killed at random points, and sometimes the
+// process with it, the tables end where a fresh start ends.
 func TestKernelWalksThoughKilled(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		random := rand.New(rand.NewPCG(9, 10))

@@ -6,8 +6,6 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -16,7 +14,6 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
-	"github.com/pointsman/pointsman/test/built"
 )
 
 func TestMain(m *testing.M) { netns.Main(m) }
@@ -149,28 +146,6 @@ func TestKernelConforms(t *testing.T) {
 		k.nft("add table ip theirs; add chain ip theirs c { type nat hook prerouting priority -100; }; add rule ip theirs c ip daddr 203.0.113.99 drop; add table inet pointsman; add set inet pointsman s { type ipv4_addr; }")
 		sdktest.Conform(k.T, s)
 		k.lists()
-	})
-}
-
-// The real binary, as a host would start it: lives that end, roles, and two of it at once.
-func TestKernelBinaryConforms(t *testing.T) {
-	g := world(t)
-	onKernel(t, func(k kernel) {
-		dir := k.TempDir()
-		if err := built.Into(dir, "", "./plugins/nftables/pointsman-dataplane-nftables"); err != nil {
-			k.Skipf("needs go to build the plugin: %v", err)
-		}
-		s := sdktest.Binary(filepath.Join(dir, "pointsman-dataplane-nftables"))
-		s.Options, s.Testbed, s.Only = k.options(), g, regexp.MustCompile("^C0[0678]/|^C11/").MatchString
-		report, err := sdktest.Check(k.Context(), s, nil)
-		if err != nil {
-			k.Fatal(err)
-		}
-		for _, f := range report.Findings {
-			if f.Status == sdktest.Fail {
-				k.Error(f)
-			}
-		}
 	})
 }
 

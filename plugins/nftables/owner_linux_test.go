@@ -59,37 +59,6 @@ func TestKernelNamesTheOwner(t *testing.T) {
 	})
 }
 
-// So it is if the other one is of this mode, and this one is to take the table.
-func TestKernelNamesTheOwnerOfItsKind(t *testing.T) {
-	onKernel(t, func(k kernel) {
-		if k.protect == "never" {
-			return
-		}
-		first := k.start()
-		k.sync(first, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}})
-		held := make([]*nftnl.Conn, 0, len(first.families))
-		err := first.Do(k.Context(), func(map[sdk.Name]sdk.Service) error {
-			for _, f := range first.families { // its sockets outlive its lock, as those of a process that hangs
-				held, f.kernel.conn = append(held, f.kernel.conn), nil
-			}
-			return nil
-		})
-		if err != nil {
-			k.Fatal(err)
-		}
-		first.die()
-		next := k.start()
-		_, err = next.Sync(k.Context(), sdk.Update{Full: true, To: 1, Node: &sdk.Node{}})
-		if err == nil || !strings.Contains(err.Error(), "is owned by ") {
-			k.Errorf("beside the owner: %v", err)
-		}
-		for _, conn := range held {
-			_ = conn.Close()
-		}
-		k.sync(next, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}})
-	})
-}
-
 // A table has one owner from session to session of a process, and so is never without.
 func TestKernelOwnsBetweenSessions(t *testing.T) {
 	onKernel(t, func(k kernel) {

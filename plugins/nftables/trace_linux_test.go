@@ -18,6 +18,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/plugins/internal/oracle"
+	"github.com/pointsman/pointsman/plugins/internal/rulestest"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
@@ -193,7 +194,7 @@ func (k kernel) traced(stage sdktest.Stage, s sdktest.Scenario, p sdktest.Packet
 	k.Helper()
 	p.Want = sdktest.Where(slices.Values(s.Services), s.Node, p.From, p.To, p.Protocol)
 	want, paths := answered(s, p), k.model(p)
-	model := outcome(k.T, paths, want)
+	model := rulestest.Outcome(k.T, paths, want)
 	svc, _, _ := sdktest.Find(slices.Values(s.Services), s.Node, p.To, p.Protocol)
 	if slices.ContainsFunc(paths, func(w oracle.Path) bool {
 		return w.To.Addr() == p.From.Addr && !w.Masquerade && slices.Contains(svc.Cluster, sdk.Endpoint{Addr: w.To})
@@ -244,7 +245,7 @@ func (k kernel) model(p sdktest.Packet) []oracle.Path {
 	for a := range addrs {
 		own = append(own, a)
 	}
-	paths, err := trace(nodeOf(table), packet(p, own))
+	paths, err := trace(nodeOf(table), rulestest.Packet(p, own))
 	if err != nil {
 		k.Fatal(err)
 	}

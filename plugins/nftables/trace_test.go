@@ -3,9 +3,7 @@
 package nftables
 
 import (
-	"cmp"
 	"log/slog"
-	"math"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -15,6 +13,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/plugins/internal/oracle"
+	"github.com/pointsman/pointsman/plugins/internal/rulestest"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
@@ -107,49 +106,6 @@ func written(f *family, all map[sdk.Name]piece) oracle.Table {
 	return table
 }
 
-// packet is p as a node with addresses sees it.
-func packet(p sdktest.Packet, addrs []netip.Addr) oracle.Packet {
-	in := cmp.Or(p.Interface, "eth0")
-	if p.From.From == sdk.OnNode {
-		in = ""
-	}
-	return oracle.Packet{
-		Protocol: p.Protocol.String(), From: netip.AddrPortFrom(p.From.Addr, 40000), To: p.To, In: in,
-		Local: func(a netip.Addr) bool {
-			return slices.Contains(addrs, a) || a.IsLoopback() || p.From.From == sdk.OnNode && a == p.From.Addr
-		},
-	}
-}
-
-// outcome is what becomes of a packet by some ways, of which those to endpoints have to be
-// chosen alike: want says whether masquerade of a single endpoint is for its own sake.
-func outcome(t *testing.T, paths []oracle.Path, want sdktest.Outcome) (o sdktest.Outcome) {
-	t.Helper()
-	for _, path := range paths {
-		switch {
-		case path.Verdict == oracle.Reject:
-			o.Verdict = sdk.Reject
-		case path.Verdict == oracle.Drop:
-			o.Verdict = sdk.Drop
-		case !path.Translated:
-			o.Unserved = true
-		default:
-			o.Verdict = sdk.Forward
-			o.Endpoints = append(o.Endpoints, path.To)
-			if path.Masquerade {
-				o.Hairpin = append(o.Hairpin, path.To)
-			}
-		}
-		if even := 1 / float64(len(paths)); math.Abs(path.Chance-even) > even/100 {
-			t.Errorf("the chance of %+v is %f, not %f", path, path.Chance, even)
-		}
-	}
-	if len(o.Hairpin) == len(paths) && (len(paths) > 1 || want.Masquerade) {
-		o.Masquerade, o.Hairpin = true, nil
-	}
-	return o
-}
-
 // answered is what becomes of a packet: of those that no frontend takes, the node refuses what is
 // sent to a ClusterIP, and drops what is sent to where it may be one.
 func answered(s sdktest.Scenario, p sdktest.Packet) sdktest.Outcome {
@@ -173,12 +129,12 @@ func TestScenariosTraced(t *testing.T) {
 		t.Run(s.Name, func(t *testing.T) {
 			models := map[sdk.Family]oracle.Node{sdk.IPv4: modelOf(t, sdk.IPv4, s), sdk.IPv6: modelOf(t, sdk.IPv6, s)}
 			for _, p := range s.Packets {
-				paths, err := trace(models[sdk.FamilyOf(p.To.Addr())], packet(p, s.Node.Addrs))
+				paths, err := trace(models[sdk.FamilyOf(p.To.Addr())], rulestest.Packet(p, s.Node.Addrs))
 				if err != nil {
 					t.Fatal(err)
 				}
 				want := answered(s, p)
-				if found := outcome(t, paths, want); !found.Equal(want) {
+				if found := rulestest.Outcome(t, paths, want); !found.Equal(want) {
 					t.Errorf("line %d, %s: found %s, not %s", p.Line, p.Text, found, want)
 				}
 			}
