@@ -58,3 +58,13 @@ func groupByRange(family sdk.Family, clusterIPs []netip.Prefix, here, everywhere
 func (n nodeConfig) isBound(addr netip.Addr) bool {
 	return slices.ContainsFunc(n.bound, func(r netip.Prefix) bool { return r.Contains(addr) })
 }
+
+// takesNodePorts returns a function that reports whether an address takes node ports. It uses the node's
+// present addresses.
+func (f *family) takesNodePorts() (func(netip.Addr) bool, error) {
+	local, err := flows.Local()
+	return func(a netip.Addr) bool {
+		node := &f.rules.node
+		return node.node.TakesNodePorts(a) && !node.isBound(a) && slices.ContainsFunc(local, func(p netip.Prefix) bool { return p.Contains(a) })
+	}, err
+}

@@ -48,17 +48,23 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	if err != nil {
 		return frame.Session[rules.Piece]{}, err
 	}
-	families, err := openFamilies(ctx, options, env)
+	tools, err := iptables.OpenAll(ctx, options.Backend, env.Note)
 	if err != nil {
 		return frame.Session[rules.Piece]{}, err
 	}
+	commits := new(iptables.Commits)
+	var families []*family
+	var session frame.Session[rules.Piece]
+	for _, tool := range tools {
+		tool.Waiting, tool.Heard, tool.Commits = env.Waiting, env.Step, commits
+		f := newFamily(tool, options, env)
+		f.rules.Masquerade = &masquerade.Hold{Ledger: env.Ledger, Holder: mode, Tool: f.rules.Tool}
+		families, session.Families = append(families, f), append(session.Families, f)
+	}
+	session.Settings = settingsFor(families)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.families = families
-	session := frame.Session[rules.Piece]{Settings: settingsFor(families)}
-	for _, f := range families {
-		session.Families = append(session.Families, f)
-	}
 	return session, nil
 }
 
@@ -79,23 +85,6 @@ func (p *plugin) Report() sdk.Report {
 	r.Samples = append(slices.Clip(r.Samples), accountSamples()...)
 	r.Dropped = p.tally.Read(p.countDropped)
 	return r
-}
-
-// openFamilies returns the families for which this node has programs.
-func openFamilies(ctx context.Context, o options, env frame.Env) ([]*family, error) {
-	tools, err := iptables.OpenAll(ctx, o.Backend, env.Note)
-	if err != nil {
-		return nil, err
-	}
-	commits := new(iptables.Commits)
-	var families []*family
-	for _, tool := range tools {
-		tool.Waiting, tool.Heard, tool.Commits = env.Waiting, env.Step, commits
-		f := newFamily(tool, o, env)
-		f.rules.Masquerade = &masquerade.Hold{Ledger: env.Ledger, Holder: mode, Tool: f.rules.Tool}
-		families = append(families, f)
-	}
-	return families, nil
 }
 
 // options are the plugin's options in the host's config file.

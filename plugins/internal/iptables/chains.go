@@ -165,7 +165,11 @@ func LegacyDrops(ctx context.Context, family sdk.Family, but string) (chains []s
 	if !slices.Contains(legacyTables(family), "filter") {
 		return nil, nil
 	}
-	chains, err = dropPolicies(family)
+	err = eachEntry(family, "filter", func(e entry) {
+		if e.policy != "" && e.drops {
+			chains = append(chains, e.policy)
+		}
+	})
 	if err != nil || len(chains) == 0 {
 		return nil, err
 	}

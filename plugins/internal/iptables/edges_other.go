@@ -22,7 +22,13 @@ func (t Tool) check(ID, []string) (bool, error) { return false, errors.ErrUnsupp
 
 func (t Tool) asksLegacy(string) error { return errors.ErrUnsupported }
 
-func dropPolicies(sdk.Family) ([]string, error) { return nil, errors.ErrUnsupported }
+type entry struct {
+	chain, policy string
+	drops         bool
+	packets       uint64
+}
+
+func eachEntry(sdk.Family, string, func(entry)) error { return errors.ErrUnsupported }
 
 // TableSize returns an error.
 func TableSize(sdk.Family, string) (Size, error) { return Size{}, errors.ErrUnsupported }

@@ -3,6 +3,7 @@
 package iptables
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -41,34 +42,70 @@ func tableInfo(family sdk.Family, table string) (info getInfo, err error) {
 	return info, nil
 }
 
-// dropPolicies returns the built-in chains of legacy's filter table that have the policy DROP. It needs no
-// program.
-func dropPolicies(family sdk.Family) (chains []string, err error) {
-	const soGetEntries = 65               // IPT_SO_GET_ENTRIES and IP6T_SO_GET_ENTRIES
-	const size, head, target = 32, 40, 32 // offsets in struct ipt_get_entries: the size of the entries, and these; the size of a target's header
-	const drop = -1                       // -NF_DROP - 1
-	info, err := tableInfo(family, "filter")
+// An entry is an entry of a legacy table: a rule, a policy, or the head of a user-defined chain.
+type entry struct {
+	chain   string // the user-defined chain of a rule; empty: a built-in one
+	policy  string // for a policy: the built-in chain
+	drops   bool   // the verdict is DROP
+	packets uint64 // number of packets that it has matched
+}
+
+// eachEntry reads a legacy table from the kernel, which must exist, and calls tell for each entry. That is much
+// faster than a program, and takes no lock.
+func eachEntry(family sdk.Family, table string, tell func(entry)) error {
+	info, err := tableInfo(family, table)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	const size, head = 32, 40 // offsets in struct ipt_get_entries: the size of the entries after the table's name, and the entries
 	buffer := make([]byte, head+int(info.bytes))
-	copy(buffer[:size-1], "filter")
+	copy(buffer[:size-1], table)
 	binary.NativeEndian.PutUint32(buffer[size:], info.bytes)
 	if err := askLegacy(family, soGetEntries, unsafe.Pointer(&buffer[0]), uint32(len(buffer))); err != nil { // EAGAIN: the table has changed
-		return nil, fmt.Errorf("read the %s table filter: %w", family, err)
+		return fmt.Errorf("read the %s table %s: %w", family, table, err)
 	}
-	at := map[sdk.Family]int{sdk.IPv4: 88, sdk.IPv6: 140}[family] // where an entry has the offset of its target
-	for i, chain := range builtIn {
-		if info.hooks&(1<<i) == 0 {
-			continue
-		}
-		policy := buffer[head+int(info.underflow[i]):]
-		verdict := policy[int(binary.NativeEndian.Uint16(policy[at:]))+target:]
-		if int32(binary.NativeEndian.Uint32(verdict)) == drop {
-			chains = append(chains, chain)
-		}
+	offsets := 88 // in an entry: the offsets of its target and of the next entry, after struct ipt_ip and nfcache
+	if family == sdk.IPv6 {
+		offsets = 140
 	}
-	return chains, nil
+	const target, name = 32, 2 // size of a target's header, and the name in it
+	counters := (offsets + 15) &^ 7
+	var e entry
+	for at := 0; len(buffer)-head-at > counters+8; {
+		data := buffer[head+at:]
+		to, next := int(binary.NativeEndian.Uint16(data[offsets:])), int(binary.NativeEndian.Uint16(data[offsets+2:]))
+		if next > len(data) || to+target+4 > next {
+			return fmt.Errorf("read the %s table %s: an entry is not understood", family, table)
+		}
+		rest := data[to+target : next]
+		kind := cString(data[to+name : to+target]) // empty: a verdict or a jump
+		e.policy, e.packets = "", binary.NativeEndian.Uint64(data[counters:])
+		e.drops = kind == "" && int32(binary.NativeEndian.Uint32(rest)) == -1 // -NF_DROP - 1
+		for i, chain := range builtIn {
+			switch exists := info.hooks&(1<<i) != 0; {
+			case exists && int(info.underflow[i]) == at:
+				e.policy = chain
+			case exists && int(info.entries[i]) == at:
+				e.chain = ""
+			}
+		}
+		if kind == "ERROR" { // the head of a user-defined chain, or the end of the table
+			e.chain = cString(rest)
+		} else {
+			tell(e)
+		}
+		at += next
+	}
+	return nil
+}
+
+// soGetEntries is IPT_SO_GET_ENTRIES and IP6T_SO_GET_ENTRIES.
+const soGetEntries = 65
+
+// cString returns the text before the first zero byte.
+func cString(data []byte) string {
+	text, _, _ := bytes.Cut(data, []byte{0})
+	return string(text)
 }
 
 // askLegacy sends one query to legacy iptables. The kernel writes its answer to the size bytes at answer.

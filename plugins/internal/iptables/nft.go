@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -30,9 +29,9 @@ func withNFT(ctx context.Context, ask func(context.Context, *nftnl.Conn) error) 
 	return ask(ctx, conn)
 }
 
-// withNFTSoon is withNFT for queries that the kernel answers at once.
+// withNFTSoon is withNFT for queries that the kernel answers at once. The limit is for busy machines.
 func withNFTSoon(ask func(context.Context, *nftnl.Conn) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	return withNFT(ctx, ask)
 }
@@ -108,28 +107,15 @@ func (t Tool) Counted(ctx context.Context, reasons map[string]string) (all map[s
 			return err
 		})
 		return all, err
-	case t.Backend == Legacy && slices.Contains(legacyTables(t.Family), "filter"): // printing a table would create it
-		stdout, stderr, err := t.run(ctx, t.program("save"), nil, "-c", "-t", "filter")
-		if err != nil {
-			return nil, withStderr(err, stderr)
-		}
-		return countPackets(string(stdout), reasons), nil
+	case t.Backend == Legacy && slices.Contains(legacyTables(t.Family), "filter"): // asking for a table would create it
+		all = make(map[string]uint64)
+		err = eachEntry(t.Family, "filter", func(e entry) {
+			if reason := reasons[e.chain]; reason != "" {
+				all[reason] += e.packets
+			}
+		})
 	}
-	return nil, nil
-}
-
-// countPackets adds up the packet counters of rules in the output of iptables-save:
-// "[7:420] -A KUBE-NO-ENDPOINT -j REJECT".
-func countPackets(printed string, reasons map[string]string) map[string]uint64 {
-	all := make(map[string]uint64)
-	for line := range strings.Lines(printed) {
-		var packets, bytes uint64
-		var chain string
-		if n, _ := fmt.Sscanf(line, "[%d:%d] -A %s", &packets, &bytes, &chain); n == 3 && reasons[chain] != "" {
-			all[reasons[chain]] += packets
-		}
-	}
-	return all
+	return all, err
 }
 
 // generation returns the generation of the nf_tables rule set.
