@@ -15,31 +15,27 @@ import (
 // addressesEvery is the interval at which checkAddrs reads the node's addresses.
 const addressesEvery = 2 * time.Second
 
-// addresses returns the prefixes of the node that now take node ports, sorted, and the address that answers
-// pings of ClusterIPs: the first of the Node's addresses in Kubernetes that the node has.
-func (n nodeConfig) addresses() (own []netip.Prefix, self netip.Addr, err error) {
+// addresses returns the prefixes of the node that now take node ports, sorted.
+func (n nodeConfig) addresses() (own []netip.Prefix, err error) {
 	local, err := flows.Local()
 	if err != nil {
-		return nil, self, err
+		return nil, err
 	}
 	for _, p := range local {
 		if sdk.FamilyOf(p.Addr()) != n.Family {
 			continue
-		}
-		if slices.Contains(n.node.Addrs, p.Addr()) && p.IsSingleIP() && !self.IsValid() {
-			self = p.Addr()
 		}
 		if !frame.OnLink(p.Addr()) && (!p.Addr().IsLoopback() || n.localhost && p.IsSingleIP()) {
 			own = append(own, frame.NodePortPrefixes(n.node, p)...)
 		}
 	}
 	slices.SortFunc(own, netip.Prefix.Compare)
-	return slices.Compact(own), self, nil
+	return slices.Compact(own), nil
 }
 
 // readAddrs reads the node's addresses and default routes from the kernel and reports whether they changed.
 func (n *nodeConfig) readAddrs() (changed bool, err error) {
-	own, self, err := n.addresses()
+	own, err := n.addresses()
 	if err != nil {
 		return false, err
 	}
@@ -47,8 +43,8 @@ func (n *nodeConfig) readAddrs() (changed bool, err error) {
 	if err != nil { // no Service depends on them: the next call reads them again
 		uplinks = n.uplinks
 	}
-	changed = !slices.Equal(own, n.own) || self != n.self || !slices.EqualFunc(uplinks, n.uplinks, flows.Uplink.Equal)
-	n.own, n.self, n.uplinks = own, self, uplinks
+	changed = !slices.Equal(own, n.own) || !slices.EqualFunc(uplinks, n.uplinks, flows.Uplink.Equal)
+	n.own, n.uplinks = own, uplinks
 	return changed, nil
 }
 

@@ -27,7 +27,7 @@ func (n nodeConfig) packetChains() []chain {
 	return append(n.affinityChains(n.ip),
 		n.rememberChain(),
 		n.preChain(),
-		chain{Name: "out", Rules: append(n.echoRules(), rule{verdict(nftnl.Jump("near"))}, rule{verdict(nftnl.Goto("far"))})},
+		chain{Name: "out", Rules: []rule{{verdict(nftnl.Jump("near"))}, {verdict(nftnl.Goto("far"))}}},
 		n.farChain(),
 		n.nearChain(),
 		n.postChain(),
@@ -57,27 +57,12 @@ func (p index) withPorts() index {
 
 // preChain returns the chain for packets that arrive from pods and other hosts.
 func (n nodeConfig) preChain() chain {
-	c := chain{Name: "pre", Rules: n.echoRules()}
+	c := chain{Name: "pre"}
 	for _, pods := range n.matchPods() {
 		c.Rules = append(c.Rules, append(pods, verdict(nftnl.Jump("near"))))
 	}
 	c.Rules = append(c.Rules, rule{verdict(nftnl.Goto("far"))})
 	return c
-}
-
-// echoRules returns the rule that translates pings of ClusterIPs to an address of the node. It does not use a
-// redirect, because the interface on which the ping arrives may have no address.
-func (n nodeConfig) echoRules() []rule {
-	if !n.self.IsValid() {
-		return nil
-	}
-	const byType = 1 // bytes of the header: ICMP's type
-	return []rule{{
-		loadProto(0), nftnl.Cmp(nftnl.Equal, 0, byFamily(n.Family, "\x01", "\x3a")),
-		nftnl.Payload(nftnl.Transport, 0, byType, 0), nftnl.Cmp(nftnl.Equal, 0, byFamily(n.Family, "\x08", "\x80")),
-		n.Daddr(0), nftnl.In("vips", 0),
-		nftnl.Load(0, string(n.self.AsSlice())), nftnl.DNATAddr(n.NFT(), 0),
-	}}
 }
 
 // farChain returns the chain that finds the frontend for clients outside the node.

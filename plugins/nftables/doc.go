@@ -24,8 +24,7 @@ the connection's first packet, before translation:
 	filter-admit      -1  new connection, translated: jump admit       filter-forget 99  new connection, translated: jump forget
 	nat-kept         101  keeps connection tracking active
 
-	pre, out  echo request to @vips: dnat to an address of the node
-	          from pods of this node, or the node: jump near
+	pre, out  from pods of this node, or the node: jump near
 	          goto far
 	far       KEY @frontends                            goto gate
 	          daddr @own  PORT @port-frontends          goto port-gate

@@ -177,7 +177,6 @@ type nodeConfig struct {
 	ip
 	node      sdk.Node
 	own       []netip.Prefix // prefixes of the node that take node ports, sorted
-	self      netip.Addr     // the node's address that answers pings of ClusterIPs; invalid: none does
 	uplinks   []flows.Uplink // interfaces of the node's default routes
 	localhost bool           // node ports are served on 127.0.0.1 too
 	liberal   bool           // conntrack accepts packets outside the TCP window (tcp_be_liberal)

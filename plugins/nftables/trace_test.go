@@ -29,7 +29,6 @@ func modelOf(t *testing.T, of sdk.Family, s sdktest.Scenario) oracle.Node {
 		if sdk.FamilyOf(a) != of {
 			continue
 		}
-		f.node.self = a
 		if s.Node.TakesNodePorts(a) {
 			f.node.own = append(f.node.own, netip.PrefixFrom(a, a.BitLen()))
 		}
