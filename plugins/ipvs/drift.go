@@ -29,7 +29,7 @@ func (o *objects) Foreign(context.Context) (why string, unsure bool) {
 	for k, known := range o.counts {
 		if k.kind == ofSet {
 			n, err := o.kernel.Count(k.entry.set, o.node.family)
-			if err != nil || n >= 0 && n != known {
+			if err != nil || n != known {
 				return drifted, false
 			}
 		}
@@ -52,7 +52,7 @@ func (o *objects) recount() {
 		if k.kind != ofSet {
 			continue
 		}
-		if n, err := o.kernel.Count(k.entry.set, o.node.family); err == nil && n >= 0 {
+		if n, err := o.kernel.Count(k.entry.set, o.node.family); err == nil {
 			o.counts[k] = n
 		}
 	}

@@ -91,8 +91,8 @@ func (i *ipset) Has(e entry) (bool, error) {
 	return kernelset.Has(e.set.name(e.family), kernelEntry(e, note{}))
 }
 
-// Count returns the number of members of a set, or -1 if the kernel does not report it (before 4.9). It lists
-// the set without its members, because the number is in the header.
+// Count returns the number of members of a set. It lists the set without its members, because the number is in
+// the header.
 func (i *ipset) Count(s set, f sdk.Family) (int, error) {
 	const withoutEntries = 1 << 2 // IPSET_FLAG_LIST_HEADER
 	r := kernelset.Request(nl.IPSET_CMD_LIST, s.name(f))
@@ -101,7 +101,7 @@ func (i *ipset) Count(s set, f sdk.Family) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("count the entries of %s: %w", s.name(f), err)
 	}
-	count := -1
+	count := 0
 	for _, message := range messages { // to the end: nl.ParseAttributes blocks until all attributes are read
 		for a := range nl.ParseAttributes(message[nl.SizeofNfgenmsg:]) {
 			if a.Type != nl.IPSET_ATTR_DATA|nl.NLA_F_NESTED {

@@ -5,11 +5,10 @@ package ipvs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -194,12 +193,9 @@ func (m machine) settings(n sdk.Node, o options) sysctl.Settings {
 }
 
 // hasPortReuseBug reports whether this kernel release delays a client that reuses a port by a second, or sends
-// it to a draining destination. 5.9 fixed that; before 4.1 the parameter does not exist.
-// https://github.com/kubernetes/kubernetes/issues/81775
+// it to a draining destination. 5.9 fixed that. https://github.com/kubernetes/kubernetes/issues/81775
 func hasPortReuseBug(release string) bool {
-	major, rest, _ := strings.Cut(release, ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	x, _ := strconv.Atoi(major)
-	y, _ := strconv.Atoi(strings.TrimRight(minor, "-+abcdefghijklmnopqrstuvwxyz"))
-	return (x > 4 || x == 4 && y >= 1) && (x < 5 || x == 5 && y < 9)
+	var version [2]int
+	n, _ := fmt.Sscanf(release, "%d.%d", &version[0], &version[1])
+	return n == 2 && slices.Compare(version[:], []int{5, 9}) < 0
 }

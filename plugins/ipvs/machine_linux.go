@@ -3,16 +3,12 @@
 package ipvs
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
-	"regexp"
-	"slices"
-	"strconv"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -84,21 +80,15 @@ func openPresent(ctx context.Context) (kernel, error) {
 	return k, ctx.Err()
 }
 
-// oldestIPSet is the first version of ipset that supports marks (skbinfo).
-var oldestIPSet = [2]int{6, 22}
-
 // probe checks whether this node can run the mode. If not, it returns a *sdk.Refusal that says what to do.
 func probe(ctx context.Context, o options) error {
 	if err := hasIPVS(ctx); err != nil {
 		return err
 	}
-	if err := hasIPSet(ctx); err != nil {
-		return err
+	if _, err := exec.LookPath("ipset"); err != nil {
+		return &sdk.Refusal{Why: "there is no ipset in PATH", Try: "apt-get install ipset"}
 	}
-	if err := hasModules(ctx); err != nil {
-		return err
-	}
-	return hasScheduler(ctx, o.Scheduler)
+	return hasModules(ctx, o.Scheduler)
 }
 
 // hasIPVS returns a refusal if the kernel has no IPVS. It must run before moby's library, which looks for IPVS
@@ -122,44 +112,20 @@ func isIPVSLoaded() bool {
 	return err == nil
 }
 
-var versionWord = regexp.MustCompile(`v(\d+)\.(\d+)`)
-
-// hasIPSet returns a refusal if ipset is missing or too old.
-func hasIPSet(ctx context.Context) error {
-	out, err := exec.CommandContext(ctx, "ipset", "--version").Output()
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	want := fmt.Sprintf("%d.%d", oldestIPSet[0], oldestIPSet[1])
-	found := versionWord.FindSubmatch(out)
-	if err != nil && found == nil {
-		return &sdk.Refusal{Why: "there is no ipset in PATH", Try: "apt-get install ipset (" + want + " or later)"}
-	}
-	major, minor := 0, 0
-	if found != nil {
-		major, _ = strconv.Atoi(string(found[1]))
-		minor, _ = strconv.Atoi(string(found[2]))
-	}
-	if slices.Compare([]int{major, minor}, oldestIPSet[:]) < 0 {
-		return &sdk.Refusal{Why: fmt.Sprintf("ipset is %q, and version %s or later is needed", bytes.TrimSpace(out), want), Try: "apt-get install ipset (" + want + " or later)"}
-	}
-	return nil
-}
-
-// hasModules returns a refusal if the kernel cannot load the modules that the device and the rules need.
-func hasModules(ctx context.Context) error {
-	for _, module := range []string{"dummy", "xt_set"} {
-		if isModuleMissing(ctx, module) {
-			return &sdk.Refusal{Why: "there is no module " + module + " for this kernel", Try: "install it, and then: modprobe " + module}
+// hasModules returns a refusal if the kernel cannot load a module that the device, the rules or the scheduler
+// needs.
+func hasModules(ctx context.Context, scheduler string) error {
+	scheduler = "ip_vs_" + scheduler
+	for _, module := range []string{"dummy", "xt_set", scheduler} {
+		if !isModuleMissing(ctx, module) {
+			continue
 		}
-	}
-	return ctx.Err()
-}
-
-// hasScheduler returns a refusal if the kernel cannot load a scheduler.
-func hasScheduler(ctx context.Context, name string) error {
-	if module := "ip_vs_" + name; isModuleMissing(ctx, module) {
-		return &sdk.Refusal{Field: "options.scheduler", Why: "there is no module " + module + " for this kernel", Try: "install it, and then: modprobe " + module + "; or choose another scheduler"}
+		missing := &sdk.Refusal{Why: "there is no module " + module + " for this kernel", Try: "install it, and then: modprobe " + module}
+		if module == scheduler {
+			missing.Field = "options.scheduler"
+			missing.Try += "; or choose another scheduler"
+		}
+		return missing
 	}
 	return ctx.Err()
 }

@@ -26,27 +26,19 @@ func programs(t *testing.T, does map[string]string) {
 
 // What a node lacks is a refusal, with what to type.
 func TestWhatIsMissing(t *testing.T) {
-	ipset := func(t *testing.T) error { return hasIPSet(t.Context()) }
-	modules := func(t *testing.T) error { return hasModules(t.Context()) }
-	scheduler := func(t *testing.T) error { return hasScheduler(t.Context(), "none") }
-	const ipvsOnly = `[ "$3" = ip_vs ]`
+	modules := func(t *testing.T) error { return hasModules(t.Context(), "none") }
 	for _, c := range []struct {
 		what     string
 		programs map[string]string
 		probe    func(*testing.T) error
 		try      string
 	}{
-		{"no ipset", nil, ipset, "apt-get install ipset (6.22 or later)"},
-		{"an old ipset", map[string]string{"ipset": "echo ipset v6.11, protocol version: 6"}, ipset, "apt-get install ipset (6.22 or later)"},
-		{"a new ipset", map[string]string{"ipset": "echo ipset v7.17, protocol version: 7"}, ipset, ""},
-		{"an ipset that is newer than the kernel", map[string]string{"ipset": "echo ipset v7.17, protocol version: 7; exit 1"}, ipset, ""},
-		{"no such scheduler", map[string]string{"modprobe": ipvsOnly}, scheduler, "install it, and then: modprobe ip_vs_none; or choose another scheduler"},
-		{"a scheduler that can be loaded", map[string]string{"modprobe": "exit 0"}, scheduler, ""},
-		{"nothing to ask for schedulers", nil, scheduler, ""},
-		{"a modprobe that knows of no module", map[string]string{"modprobe": "exit 1"}, scheduler, ""},
+		{"no such scheduler", map[string]string{"modprobe": `[ "$3" != ip_vs_none ]`}, modules, "install it, and then: modprobe ip_vs_none; or choose another scheduler"},
+		{"modules that can be loaded", map[string]string{"modprobe": "exit 0"}, modules, ""},
+		{"nothing to ask for modules", nil, modules, ""},
+		{"a modprobe that knows of no module", map[string]string{"modprobe": "exit 1"}, modules, ""},
 		{"no module for our device", map[string]string{"modprobe": `[ "$3" != dummy ]`}, modules, "install it, and then: modprobe dummy"},
 		{"no module for our rules", map[string]string{"modprobe": `[ "$3" != xt_set ]`}, modules, "install it, and then: modprobe xt_set"},
-		{"modules that can be loaded", map[string]string{"modprobe": "exit 0"}, modules, ""},
 		{"no IPVS", map[string]string{"modprobe": "exit 1"}, func(t *testing.T) error {
 			if isIPVSLoaded() {
 				t.Skip("needs a kernel without IPVS")

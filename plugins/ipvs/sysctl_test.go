@@ -58,7 +58,7 @@ func (l *life) parameters(want map[string]string) {
 
 // Only kernels that are wrong by themselves get another mode of using a port again.
 func TestReusesBadly(t *testing.T) {
-	for release, want := range map[string]bool{"3.10.0-1160": false, "4.1.0": true, "4.19.0-25-amd64": true, "5.4.0": true, "5.9.0": false, "6.1.176": false, "5.10": false} {
+	for release, want := range map[string]bool{"": false, "4.19.0-25-amd64": true, "5.4.0": true, "5.9.0": false, "6.1.176": false, "5.10": false} {
 		if got := hasPortReuseBug(release); got != want {
 			t.Errorf("%s: %t", release, got)
 		}
