@@ -34,11 +34,10 @@ func compareKeys(a, b key) int {
 	return cmp.Or(cmp.Compare(a.kind, b.kind), compareEntries(a.entry, b.entry), compareServices(a.server, b.server))
 }
 
-// A value is the note of a set member, the state of a virtual server, or the shape of a set.
+// A value is the note of a set member or the state of a virtual server.
 type value struct {
 	note
 	state
-	shape
 }
 
 type change = reconcile.Change[key, value]
@@ -114,7 +113,7 @@ func (f *family) Entries(_ sdk.Name, p *piece, add func(key, value)) {
 func (f *family) Fixed(sdk.Role, map[string]bool) map[key]value {
 	all := make(map[key]value)
 	for s := range setCount {
-		all[key{kind: ofSet, entry: entry{set: s}}] = value{shape: shapeOurs}
+		all[key{kind: ofSet, entry: entry{set: s}}] = value{}
 	}
 	return all
 }
@@ -153,14 +152,12 @@ func (k kernel) read(ctx context.Context) (v reading, err error) {
 func (v reading) ours(of sdk.Family, excluded []netip.Prefix) map[key]value {
 	sets, addrs := v.sets[of], v.addrs.of(of)
 	all := make(map[key]value, len(sets.entries))
-	for s, as := range sets.shapes {
-		all[key{kind: ofSet, entry: entry{set: s}}] = value{shape: as}
+	for s := range sets.exist {
+		all[key{kind: ofSet, entry: entry{set: s}}] = value{}
 	}
 	registered := make(map[serviceKey]bool)
 	for e, n := range sets.entries {
-		if sets.shapes[e.set] == shapeOurs {
-			all[key{entry: e}] = value{note: n}
-		}
+		all[key{entry: e}] = value{note: n}
 		if e.set == nearMarks {
 			registered[serviceKey{family: of, mark: n.mark}] = true
 		}

@@ -346,8 +346,6 @@ func (f *fake) line(words []string, line string) error {
 		s.entries[words[2]] = rest
 	case "del":
 		delete(s.entries, words[2])
-	case "swap":
-		f.sets[name], f.sets[words[2]] = f.sets[words[2]], s
 	case "destroy":
 		if f.spoken(name) {
 			return syscall.EBUSY

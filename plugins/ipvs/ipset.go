@@ -126,9 +126,9 @@ func compareEntries(a, b entry) int {
 // members.
 const mostEntries = 1 << 20
 
-// create returns the line that creates s under name.
-func (s set) create(f sdk.Family, name string) string {
-	line := "create " + name + " " + string(sets[s].form)
+// create returns the line that creates s.
+func (s set) create(f sdk.Family) string {
+	line := "create " + s.name(f) + " " + string(sets[s].form)
 	if sets[s].form == formPort {
 		return line + " range 0-65535 comment"
 	}
@@ -143,21 +143,11 @@ func (s set) create(f sdk.Family, name string) string {
 	return line
 }
 
-// isUsable reports whether a set that was created with these fields has the parameters that we need.
-func (s set) isUsable(f sdk.Family, fields []string) bool {
-	for _, word := range strings.Fields(s.create(f, "-"))[2:] {
-		if word != "1024" && !slices.Contains(fields, word) {
-			return false
-		}
-	}
-	return true
-}
-
 // readSets parses the output of "ipset save". It ignores sets with other names than ours and kube-proxy's.
 func readSets(data []byte) (map[sdk.Family]setsOf, error) {
 	all := make(map[sdk.Family]*setsOf)
 	for _, f := range families {
-		all[f] = &setsOf{shapes: make(map[set]shape), entries: make(map[entry]note), kubeProxyEntries: make(map[entry]bool)}
+		all[f] = &setsOf{exist: make(map[set]bool), entries: make(map[entry]note), kubeProxyEntries: make(map[entry]bool)}
 	}
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	lines.Buffer(make([]byte, 64<<10), 1<<20)
@@ -175,10 +165,8 @@ func readSets(data []byte) (map[sdk.Family]setsOf, error) {
 		case !known:
 		case create && n.isKubeProxy:
 			of.kubeProxySets = append(of.kubeProxySets, fields[1])
-		case create && n.set.isUsable(n.family, fields):
-			of.shapes[n.set] = shapeOurs
 		case create:
-			of.shapes[n.set] = shapeForeign
+			of.exist[n.set] = true
 		case fields[0] == "add":
 			e, err := parseEntry(n.set, n.family, fields[2])
 			switch {
@@ -214,24 +202,11 @@ func readNote(line string) note {
 	return n
 }
 
-// spareName returns the name under which a set is filled before it is swapped with one of another program.
-func (s set) spareName(f sdk.Family) string {
-	return fmt.Sprintf("PM-SPARE-%d-%d", f, s)
-}
-
-// restoreLines returns the lines that create sets and add or remove members. A set that replaces one of another
-// program is filled first and then swapped.
+// restoreLines returns the lines that create sets and add or remove members.
 func restoreLines(f sdk.Family, made, entries []change) string {
-	var b, swaps strings.Builder
-	replaced := make(map[set]bool)
+	var b strings.Builder
 	for _, c := range made {
-		s := c.Key.entry.set
-		name := s.name(f)
-		if replaced[s] = c.Op == reconcile.Replace; replaced[s] {
-			name = s.spareName(f)
-			fmt.Fprintf(&swaps, "swap %s %s\ndestroy %[1]s\n", name, s.name(f))
-		}
-		b.WriteString(s.create(f, name) + "\n")
+		b.WriteString(c.Key.entry.set.create(f) + "\n")
 	}
 	for _, c := range entries {
 		e := c.Key.entry
@@ -239,12 +214,9 @@ func restoreLines(f sdk.Family, made, entries []change) string {
 		if c.Op == reconcile.Remove {
 			line = fmt.Sprintf("del -exist %s %s", e.set.name(f), e)
 		}
-		if replaced[e.set] {
-			line = strings.Replace(line, e.set.name(f), e.set.spareName(f), 1)
-		}
 		b.WriteString(line + "\n")
 	}
-	return b.String() + swaps.String()
+	return b.String()
 }
 
 // destroyLines returns the lines that remove sets.

@@ -61,18 +61,9 @@ type setKeeper interface {
 	Hold(*os.File)                                   // the file that programs inherit
 }
 
-// A shape says whether a set exists with our parameters.
-type shape uint8
-
-const (
-	shapeMissing shape = iota
-	shapeForeign       // created by another program, without comments or marks
-	shapeOurs
-)
-
 // setsOf are the sets of one family, ours and kube-proxy's.
 type setsOf struct {
-	shapes           map[set]shape
+	exist            map[set]bool // of ours
 	entries          map[entry]note
 	kubeProxySets    []string       // names of kube-proxy's sets
 	kubeProxyEntries map[entry]bool // members of kube-proxy's sets that have a counterpart of ours

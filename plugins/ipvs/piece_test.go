@@ -218,36 +218,6 @@ func TestSameSources(t *testing.T) {
 	})
 }
 
-// A set of ours that another program has made without room for comments is replaced at one moment by one that has all entries.
-func TestReplacesAStrangeSet(t *testing.T) {
-	l := newLife(t)
-	s := many(3)
-	if err := l.full(s); err != nil {
-		t.Fatal(err)
-	}
-	l.role(sdk.Active)
-	want := l.fake.picture()
-	set := l.fake.sets["PM-CLUSTER-IP"]
-	for _, restarted := range []bool{false, true} {
-		l.quiet(func() {
-			l.fake.mu.Lock()
-			l.fake.sets["PM-CLUSTER-IP"] = &fakeSet{create: strings.Replace(set.create, " comment", "", 1), entries: map[string]string{"172.30.0.0,tcp:80": "", "172.30.9.9,tcp:80": ""}}
-			l.fake.mu.Unlock()
-		})
-		if restarted {
-			l.restart()
-		}
-		l.fake.counted()
-		if err := l.full(s); err != nil {
-			t.Fatal(err)
-		}
-		wrote := l.fake.counted()
-		if got := l.fake.picture(); got != want || len(wrote) != 1 || !strings.Contains(wrote[0], `comment "ns/s2"; swap PM-SPARE-1-7 PM-CLUSTER-IP; destroy PM-SPARE-1-7`) {
-			t.Errorf("there is\n%s\nand lacks\n%s\nafter %q", lacking(got, want), lacking(want, got), wrote)
-		}
-	}
-}
-
 // A Service may name an address of the node with the number of its own node port. That is one virtual server, also to the process that
 // adopts it.
 func TestAServiceNamesItsOwnNodePort(t *testing.T) {
