@@ -187,7 +187,7 @@ func TestKernelAffinityPurgesAfterACrash(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			b := nftnl.NewBatch(f.NFT(), table, 0)
+			b := nftnl.NewBatch(f.NFT(), table)
 			for _, c := range changesOf(f.ip, svc.Name, f.Installed()[svc.Name], desired.withSlotsOf(f.Installed()[svc.Name], f.nextNumber)) {
 				if c.Op == reconcile.Remove && f.Kind(c.Key).Remove == removeMembers {
 					b.Remove(c.Key.name, c.Key.element(c.Old))

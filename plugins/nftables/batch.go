@@ -40,7 +40,7 @@ func (k *nfTable) flags(t *transaction) uint32 {
 // build encodes the transaction. The order is: table, sets and chains, elements, and last the removal of chains
 // and sets, because no rule refers to them any more.
 func (t *transaction) build(k *nfTable) {
-	b := nftnl.NewBatch(k.NFT(), table, 0)
+	b := nftnl.NewBatch(k.NFT(), table)
 	t.batch, t.keys = b, nil
 	b.Grow(len(t.changes))
 	if t.rebuild {

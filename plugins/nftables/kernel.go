@@ -111,7 +111,7 @@ func (k *nfTable) add(ctx context.Context, set string, elements []nftnl.Element)
 		return errors.New("another process is the writer")
 	}
 	for some := range slices.Chunk(elements, mostChanges) {
-		b := nftnl.NewBatch(k.NFT(), table, 0)
+		b := nftnl.NewBatch(k.NFT(), table)
 		for _, e := range some {
 			b.Add(set, e)
 		}

@@ -27,7 +27,7 @@ func (k *nfTable) remove(ctx context.Context, dryRun bool) (bool, error) {
 	if err != nil || found == nil || dryRun {
 		return found != nil, err
 	}
-	b := nftnl.NewBatch(k.NFT(), table, 0)
+	b := nftnl.NewBatch(k.NFT(), table)
 	b.DeleteTable()
 	if err = conn.Send(ctx, b); errors.Is(err, syscall.EPERM) {
 		err = withOwner(ctx, k.listing(conn), err)
@@ -48,7 +48,7 @@ func probeTable(ctx context.Context, of ip, l layout) error {
 		return err
 	}
 	defer conn.Close()
-	t := &transaction{batch: nftnl.NewBatch(of.NFT(), table+"-probe", 0)}
+	t := &transaction{batch: nftnl.NewBatch(of.NFT(), table+"-probe")}
 	b := t.batch
 	b.NewTable(0)
 	for k, v := range l.entries() {

@@ -86,7 +86,7 @@ const passed = "passed-"
 // trace all packets that begin a connection or belong to none, from the point where conntrack knows that.
 func traces(p sdk.Packet, table string) *nftnl.Batch {
 	const invalid, begins, untracked = 1 << 0, 1 << 3, 1 << 6 // bits of the state
-	b := nftnl.NewBatch(nftnl.Inet, table, 0)
+	b := nftnl.NewBatch(nftnl.Inet, table)
 	b.NewTable(nftnl.Owner)
 	for chain, at := range map[string]uint32{"in": nftnl.PreRouting, "out": nftnl.Output} {
 		hook := &nftnl.Hook{Type: "filter", At: at, Priority: -199} // behind NF_IP_PRI_CONNTRACK

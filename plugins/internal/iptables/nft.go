@@ -135,7 +135,7 @@ func generation() (n uint32, err error) {
 // nothing.
 func lacksNFT(family sdk.Family) bool {
 	err := withNFTSoon(func(ctx context.Context, conn *nftnl.Conn) error {
-		b := nftnl.NewBatch(nftFamilies[family], "pointsman-probe", 0)
+		b := nftnl.NewBatch(nftFamilies[family], "pointsman-probe")
 		b.NewTable(0)
 		b.DeleteChain("none")
 		return conn.Send(ctx, b)
@@ -160,7 +160,7 @@ func SweepKubeProxy(ctx context.Context, dryRun bool) (gone []string, err error)
 			case table == nil:
 				continue
 			}
-			b := nftnl.NewBatch(family, name, 0)
+			b := nftnl.NewBatch(family, name)
 			b.DeleteTable()
 			if !dryRun {
 				if err := conn.Send(ctx, b); err != nil && !errors.Is(err, syscall.ENOENT) {

@@ -71,15 +71,10 @@ type Batch struct {
 	}
 }
 
-// NewBatch returns an empty transaction on a table. If generation is not zero, the kernel refuses the batch
-// when the rule set has another one (NFNL_BATCH_GENID).
-func NewBatch(family Family, table string, generation uint32) *Batch {
+// NewBatch returns an empty transaction on a table.
+func NewBatch(family Family, table string) *Batch {
 	b := &Batch{family: family, table: table}
-	if generation != 0 {
-		b.add(batchBegin, 0, num(1, generation))
-	} else {
-		b.add(batchBegin, 0)
-	}
+	b.add(batchBegin, 0)
 	b.ops = nil
 	return b
 }
@@ -188,9 +183,6 @@ func (b *Batch) NewSet(s Set) {
 
 // DeleteSet deletes a set that no rule uses.
 func (b *Batch) DeleteSet(name string) { b.add(delSet, 0, text(1, b.table), text(2, name)) }
-
-// FlushSet deletes the elements of a set.
-func (b *Batch) FlushSet(name string) { b.add(delElem, 0, text(1, b.table), text(2, name)) }
 
 // Add adds an element to a set. It is no fault if the set has the element with the same data.
 func (b *Batch) Add(set string, e Element) { b.element(newElem, create, set, e) }

@@ -14,7 +14,7 @@ func TestKernelChangedWhileListed(t *testing.T) {
 	c, other := dial(t), dial(t)
 	writeSamples(t, c)
 	const many = 2000 // more than the kernel lists at once
-	b := NewBatch(IPv4, "ours", 0)
+	b := NewBatch(IPv4, "ours")
 	b.NewChain("long", nil)
 	for range many {
 		b.NewRule("long", Do(Drop))
@@ -23,7 +23,7 @@ func TestKernelChangedWhileListed(t *testing.T) {
 	rules := 0
 	err := c.ask(t.Context(), getRule, dump, IPv4, []string{text(1, "ours"), text(2, "long")}, func([]byte) {
 		if rules++; rules == 1 {
-			b := NewBatch(IPv4, "ours", 0)
+			b := NewBatch(IPv4, "ours")
 			b.FlushChain("long")
 			send(t, other, b)
 		}

@@ -163,11 +163,6 @@ func DNAT(family Family, addr, port Reg) Expr {
 	return expr("nat", num(1, 1), num(2, uint32(family)), addr.as(3), port.as(5))
 }
 
-// DNATAddr translates the destination address of the connection and keeps the port ("nat", NFT_NAT_DNAT).
-func DNATAddr(family Family, addr Reg) Expr {
-	return expr("nat", num(1, 1), num(2, uint32(family)), addr.as(3))
-}
-
 // Masquerade translates the source of the connection to the address of the output interface and a random free
 // port ("masq", NF_NAT_RANGE_PROTO_RANDOM_FULLY).
 func Masquerade() Expr { return expr("masq", num(1, 1<<4)) }

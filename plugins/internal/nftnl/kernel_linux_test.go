@@ -170,7 +170,7 @@ func TestKernelNamesEachFault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := NewBatch(IPv4, "ours", 0)
+	b := NewBatch(IPv4, "ours")
 	b.Add("endpoints", Element{Key: at10 + mark(1), Data: "\x0a\x09\x00\x01\x1f\x90\x00\x00"})
 	b.Add("endpoints", Element{Key: at10 + mark(7), Data: "\x0a\x09\x00\x02\x1f\x90\x00\x00"}) // 1: there with other data
 	b.Add("endpoints", Element{Key: at10 + mark(2), Data: "\x0a\x09\x00\x01\x1f\x90\x00\x00"})
@@ -201,17 +201,6 @@ func TestKernelNamesEachFault(t *testing.T) {
 	if after, err := c.Generation(t.Context()); err != nil || after != before {
 		t.Errorf("a refused batch led from generation %d to %d, %v", before, after, err)
 	}
-	stale := NewBatch(IPv4, "ours", before-1)
-	stale.FlushSet("frontends")
-	if err := c.Send(t.Context(), stale); !errors.Is(err, unix.ERESTART) {
-		t.Errorf("a batch for another generation: %v", err)
-	}
-	fresh := NewBatch(IPv4, "ours", before)
-	fresh.FlushSet("frontends")
-	send(t, c, fresh)
-	if after, err := c.Generation(t.Context()); err != nil || after != before+1 {
-		t.Errorf("a batch led from generation %d to %d, %v", before, after, err)
-	}
 }
 
 // TestKernelLongLists: as many elements as fit no message go in, and out again.
@@ -224,7 +213,7 @@ func TestKernelLongLists(t *testing.T) {
 			f(Element{Key: at10 + mark(i+100), Data: "\x0a\x09\x00\x01\x1f\x90\x00\x00"})
 		}
 	}
-	b := NewBatch(IPv4, "ours", 0)
+	b := NewBatch(IPv4, "ours")
 	all(func(e Element) { b.Add("endpoints", e) })
 	if b.Len() != many || len(b.messages) < 10 {
 		t.Errorf("%d operations in %d messages", b.Len(), len(b.messages))
@@ -234,7 +223,7 @@ func TestKernelLongLists(t *testing.T) {
 	if err != nil || len(found) != many+1 {
 		t.Fatalf("%d elements, %v", len(found), err)
 	}
-	b = NewBatch(IPv4, "ours", 0)
+	b = NewBatch(IPv4, "ours")
 	all(func(e Element) { b.Remove("endpoints", e) })
 	send(t, c, b)
 }
@@ -243,7 +232,7 @@ func TestKernelLongLists(t *testing.T) {
 // ends, and another Conn takes it.
 func TestKernelOwner(t *testing.T) {
 	first, second := dial(t), dial(t)
-	b := NewBatch(IPv4, "owned", 0)
+	b := NewBatch(IPv4, "owned")
 	b.NewTable(Owner | Persist)
 	if err := first.Send(t.Context(), b); errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
 		t.Skip("this kernel knows no Persist: ", err)
@@ -251,7 +240,7 @@ func TestKernelOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	add := func() *Batch {
-		b := NewBatch(IPv4, "owned", 0)
+		b := NewBatch(IPv4, "owned")
 		b.NewTable(Owner | Persist)
 		b.NewChain("some", nil)
 		return b
@@ -267,7 +256,7 @@ func TestKernelOwner(t *testing.T) {
 		t.Errorf("without its Conn it is %+v, %v", table, err)
 	}
 	send(t, second, add())
-	b = NewBatch(IPv4, "owned", 0)
+	b = NewBatch(IPv4, "owned")
 	b.DeleteTable()
 	send(t, second, b)
 }
@@ -279,7 +268,7 @@ func TestKernelListsWhatNftCannotWrite(t *testing.T) {
 	writeSamples(t, c)
 	choose := key(Random(4, 3), Find("endpoints", 0, 0), DNAT(IPv4, 0, 1))
 	original := []Expr{CTOriginal(CTDstIP, 0), Meta(MetaL4Proto, 1), CTOriginal(CTProtoDst, 2), In("frontends", 0), Do(Goto("other"))}
-	b := NewBatch(IPv4, "ours", 0)
+	b := NewBatch(IPv4, "ours")
 	b.FlushChain("samples")
 	b.NewRule("samples", choose...)
 	b.NewRule("samples", original...)

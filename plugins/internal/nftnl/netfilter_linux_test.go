@@ -66,7 +66,7 @@ func TestKernelCommits(t *testing.T) {
 	if err := c.SubscribeCommits(); err != nil {
 		t.Fatal(err)
 	}
-	b := NewBatch(IPv4, "commits", 0)
+	b := NewBatch(IPv4, "commits")
 	b.NewTable(0)
 	b.NewChain("chain", nil)
 	send(t, writer, b)

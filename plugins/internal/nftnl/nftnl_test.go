@@ -13,13 +13,12 @@ func TestBytes(t *testing.T) {
 	if native.Uint16([]byte{1, 0}) != 1 {
 		t.Skip("these bytes are of a machine with the other order")
 	}
-	b := NewBatch(IPv6, "t", 7)
+	b := NewBatch(IPv6, "t")
 	b.Add("s", Element{Key: "\x01\x02\x03\x04", Comment: "c"})
 	b.Add("s", Element{Key: "\x05\x06\x07\x08", Data: "\x09"})
 	got := hex.EncodeToString(b.bytes(100))
 	want := strings.NewReplacer(" ", "", "\n", "", "\t", "").Replace(`
-		1c000000 1000 0100 64000000 00000000 0a 00 000a
-		  0800 0100 00000007
+		14000000 1000 0100 64000000 00000000 0a 00 000a
 		5c000000 0c0a 0504 65000000 00000000 0a 00 0000
 		  0600 0100 74000000
 		  0600 0200 73000000
@@ -37,7 +36,7 @@ func TestBytes(t *testing.T) {
 	if first, last := b.operations(1, 0); first != 0 || last != 1 {
 		t.Errorf("a fault of a message is of operations %d to %d", first, last)
 	}
-	second := strings.Index(got, "05060708")/2 - 28
+	second := strings.Index(got, "05060708")/2 - 20
 	if first, last := b.operations(1, second-9); first != 1 || last != 1 {
 		t.Errorf("a fault in the second element is of operations %d to %d", first, last)
 	}

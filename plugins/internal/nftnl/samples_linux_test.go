@@ -38,7 +38,6 @@ var samples = []struct {
 	{"meta l4proto udp update @sticky { ip saddr timeout 1m : ip daddr . th dport }", []Expr{
 		Meta(MetaL4Proto, 0), Cmp(Equal, 0, "\x11"), Payload(Network, 12, 4, 0), Payload(Network, 16, 4, 4), Payload(Transport, 2, 2, 5), Remember("sticky", 0, 4, time.Minute)}},
 	{"fib daddr type local return", []Expr{Fib(0), Cmp(Equal, 0, mark(Local)), Do(Return)}},
-	{"meta l4proto icmp dnat to 10.0.0.1", []Expr{Meta(MetaL4Proto, 0), Cmp(Equal, 0, "\x01"), Load(0, "\x0a\x00\x00\x01"), DNATAddr(IPv4, 0)}},
 }
 
 // sampleSets are what the samples use.
@@ -68,7 +67,7 @@ const at10 = "\x0a\x00\x00\x01\x06\x00\x00\x00\x00\x50\x00\x00" // 10.0.0.1 . tc
 
 // writeSamples makes the table "ours" of the samples.
 func writeSamples(t testing.TB, c *Conn) {
-	b := NewBatch(IPv4, "ours", 0)
+	b := NewBatch(IPv4, "ours")
 	b.NewTable(0)
 	for _, s := range sampleSets {
 		b.NewSet(s)
@@ -89,7 +88,7 @@ func writeSamples(t testing.TB, c *Conn) {
 	b.Add("sticky", Element{Key: "\x0a\x02\x00\x01", Data: "\x0a\x09\x00\x01\x1f\x90\x00\x00", Left: 30 * time.Minute})
 	send(t, c, b)
 	t.Cleanup(func() {
-		b := NewBatch(IPv4, "ours", 0)
+		b := NewBatch(IPv4, "ours")
 		b.DeleteTable()
 		_ = c.Send(context.Background(), b)
 	})

@@ -112,7 +112,7 @@ func TestHooks(t *testing.T) {
 	fromNode := []nftnl.Expr{nftnl.Meta(nftnl.MetaIif, 0), none}
 	translated := []nftnl.Expr{nftnl.CT(nftnl.CTStatus, 0), nftnl.Mask(0, string(word(32))), none}
 	table := Table{Chains: map[string]Chain{
-		"there":  base("nat", nftnl.PreRouting, -100, nftnl.Load(0, "\x0a\x00\x00\x01"), nftnl.DNATAddr(nftnl.IPv4, 0)),
+		"there":  base("nat", nftnl.PreRouting, -100, nftnl.Load(0, "\x0a\x00\x00\x01\x00\x50\x00\x00"), nftnl.DNAT(nftnl.IPv4, 0, 1)),
 		"late":   base("nat", nftnl.PreRouting, -90, nftnl.Do(nftnl.Drop)),
 		"hide":   base("nat", nftnl.PostRouting, 100, nftnl.Masquerade()),
 		"never":  base("nat", nftnl.PostRouting, 101, nftnl.Do(nftnl.Drop)),
