@@ -55,59 +55,57 @@ func (f *family) probeAccounts(ctx context.Context) {
 	}
 }
 
-// openAccounts creates the accounts that do not exist.
-func openAccounts() error {
+// eachAccount calls f with the name of each account and a connection to the kernel.
+func eachAccount(f func(conn *nftnl.Conn, name string) error) error {
 	conn, err := nftnl.Dial()
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	for _, name := range slices.Sorted(maps.Keys(accounts)) {
-		if err := conn.CreateAccount(context.Background(), name); err != nil {
-			return fmt.Errorf("create nfacct account %s: %w", name, err)
+		if err := f(conn, name); err != nil {
+			return fmt.Errorf("nfacct account %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
+// openAccounts creates the accounts that do not exist.
+func openAccounts() error {
+	return eachAccount(func(conn *nftnl.Conn, name string) error { return conn.CreateAccount(context.Background(), name) })
+}
+
 // accountSamples returns the samples of the accounts that exist.
-func accountSamples() []sdk.Sample {
-	conn, err := nftnl.Dial()
-	if err != nil {
-		return nil
-	}
-	defer conn.Close()
-	var samples []sdk.Sample
-	for account, metric := range accounts {
-		if packets, ok := conn.Account(context.Background(), account); ok {
-			samples = append(samples, sdk.Sample{Name: metric, Value: float64(packets)})
+func accountSamples() (samples []sdk.Sample) {
+	_ = eachAccount(func(conn *nftnl.Conn, name string) error { // without a connection there are no accounts
+		if packets, ok := conn.Account(context.Background(), name); ok {
+			samples = append(samples, sdk.Sample{Name: accounts[name], Value: float64(packets)})
 		}
-	}
+		return nil
+	})
 	return samples
 }
 
 // closeAccounts removes the accounts that no rule uses any more. With dryRun it only names them.
 func closeAccounts(ctx context.Context, dryRun bool) (gone []string, err error) {
-	conn, err := nftnl.Dial()
-	if err != nil {
-		return nil, nil // the kernel has no accounts
+	if len(accountSamples()) == 0 {
+		return nil, nil
 	}
-	defer conn.Close()
-	for _, name := range slices.Sorted(maps.Keys(accounts)) {
-		if _, there := conn.Account(ctx, name); !there {
-			continue
-		}
-		if !dryRun {
+	err = eachAccount(func(conn *nftnl.Conn, name string) error {
+		_, exists := conn.Account(ctx, name)
+		if exists && !dryRun {
 			if err := conn.DeleteAccount(ctx, name); err != nil {
-				return gone, fmt.Errorf("remove nfacct account %s: %w", name, err)
+				return err
 			}
-			if _, there := conn.Account(ctx, name); there {
-				continue // a foreign rule uses the account
-			}
+			_, used := conn.Account(ctx, name) // by a foreign rule
+			exists = !used
 		}
-		gone = append(gone, fmt.Sprintf("nfacct: remove %s", name))
-	}
-	return gone, nil
+		if exists {
+			gone = append(gone, fmt.Sprintf("nfacct: remove %s", name))
+		}
+		return nil
+	})
+	return gone, err
 }
 
 // reasons maps each filter chain that drops or rejects packets to the reason.

@@ -109,15 +109,6 @@ func (b Block) Steps() []string {
 	return steps
 }
 
-// Emptied returns the chains called ids, without rules.
-func Emptied(ids []ID) []Chain {
-	chains := make([]Chain, 0, len(ids))
-	for _, id := range ids {
-		chains = append(chains, Chain{ID: id})
-	}
-	return chains
-}
-
 // Compare orders by table, then by name.
 func (id ID) Compare(other ID) int {
 	return cmp.Or(cmp.Compare(id.Table, other.Table), cmp.Compare(id.Chain, other.Chain))

@@ -96,7 +96,11 @@ func (p Plan) Cut(limit Limit, rank func(Chain) int) []Plan {
 			all = append(all, Plan{last})
 		}
 		for part := range slices.Chunk(b.Remove, limit.Chains) {
-			all = append(all, Plan{{Table: b.Table, Whole: Emptied(part)}})
+			emptied := Block{Table: b.Table}
+			for _, id := range part {
+				emptied.Whole = append(emptied.Whole, Chain{ID: id})
+			}
+			all = append(all, Plan{emptied})
 		}
 		for part := range slices.Chunk(b.Remove, limit.Chains) {
 			all = append(all, Plan{{Table: b.Table, Remove: part}})
