@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestDeclared has few chains made in the order they are given, and many in none, each
-// once; for legacy many are in the order of their names.
+// Few chains are declared in the given order, and many in random order, each once. For legacy many are declared in
+// the order of their names.
 func TestDeclared(t *testing.T) {
 	for _, count := range []int{3, many, 500} {
 		var b Block

@@ -28,7 +28,7 @@ func runs(t *testing.T, name string, args ...string) {
 	}
 }
 
-// TestKernelForeign counts the commits of others, of both families, and not those of the process itself.
+// Foreign counts the commits of other processes in both families, and not those of this process.
 func TestKernelForeign(t *testing.T) {
 	needsRoot(t)
 	tool, err := Open(t.Context(), sdk.IPv4, NFT)
@@ -62,36 +62,36 @@ func TestKernelForeign(t *testing.T) {
 		t.Fatal(err)
 	}
 	if now := foreign(); now != before {
-		t.Errorf("after two commits of ours others have made %d", now-before)
+		t.Errorf("after two commits of this process Foreign counts %d", now-before)
 	}
 	var same Script
 	same.Begin("nat")
-	same.Declare("KUBE-OURS") // it is there, and empty
+	same.Declare("KUBE-OURS") // it exists and is empty
 	same.Commit()
 	if err := tool.Restore(t.Context(), &same); err != nil {
 		t.Fatal(err)
 	}
 	if now := foreign(); now != before {
-		t.Errorf("after a script that changes nothing others have made %d commits", int32(now-before))
+		t.Errorf("after a script that changes nothing Foreign counts %d", int32(now-before))
 	}
 	runs(t, "ip6tables-nft", "-N", "THEIRS")
 	runs(t, "ip6tables-nft", "-X", "THEIRS")
 	if now := foreign(); now != before+2 {
-		t.Errorf("after two commits of others, they have made %d", now-before)
+		t.Errorf("after two commits of another process Foreign counts %d", now-before)
 	}
 	var bad Script
 	bad.Begin("filter")
 	bad.Remove("KUBE-NONE")
 	bad.Commit()
 	if err := tool.Restore(t.Context(), &bad); err == nil {
-		t.Error("a chain that is not there was removed")
+		t.Error("a chain that does not exist was removed")
 	}
 	if now := foreign(); now != before+2 {
-		t.Errorf("after a script that failed others have made %d", now-before)
+		t.Errorf("after a script that failed Foreign counts %d", now-before)
 	}
 }
 
-// TestKernelUses counts rules and what leads to a chain.
+// Uses counts the rules of a chain and the rules that lead to it.
 func TestKernelUses(t *testing.T) {
 	needsRoot(t)
 	tool, err := Open(t.Context(), sdk.IPv4, NFT)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestListed: a jump is ours, or kube-proxy's, by its table, its built-in chain, its target
-// and all its matches; anything else is foreign, even where it leads to a chain of ours.
+// A jump is listed by its table, its built-in chain, its target and all its matches. Every other rule is foreign,
+// also if it leads to a chain of ours.
 func TestListed(t *testing.T) {
 	nat := func(chain string) ID { return ID{"nat", chain} }
 	filter := func(chain string) ID { return ID{"filter", chain} }
@@ -44,12 +44,12 @@ func TestListed(t *testing.T) {
 		{nat("PREROUTING"), `-m comment --comment "kubernetes service portals" -j KUBE-SERVICES extra`},
 	} {
 		if j.Listed() {
-			t.Errorf("%s: %s is taken for ours", j.At, j.Rule)
+			t.Errorf("%s: %s is listed", j.At, j.Rule)
 		}
 	}
 }
 
-// TestHeld: what foreign rules lead to, and from where.
+// Held returns the chains of ours to which foreign rules lead, and from which chain.
 func TestHeld(t *testing.T) {
 	id := func(chain string) ID { return ID{"filter", chain} }
 	tables := Tables{

@@ -10,7 +10,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// FuzzLabel: what a comment says is read as it was written, and anything may stand there.
+// LabelledFrontend is the inverse of LabelFrontend, and accepts any text.
 func FuzzLabel(f *testing.F) {
 	f.Add("ns1", "web", "http", true)
 	f.Fuzz(func(t *testing.T, namespace, service, port string, local bool) {

@@ -10,7 +10,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestKernelLacks: the kernel is asked which matches it has, of both families and backends.
+// missingMatches names a match that the kernel does not have, in both families and backends.
 func TestKernelLacks(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it asks for matches, which the kernel loads")

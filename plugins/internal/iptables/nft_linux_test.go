@@ -9,7 +9,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A generationOf is the same until a process changes a table.
+// Generation returns the same value until a process changes a table.
 func TestKernelGeneration(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it writes to a kernel's tables, in a namespace of its own")

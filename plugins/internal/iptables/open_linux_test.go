@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// programs are the only ones that this test finds: each says its version so.
+// programs sets PATH to a folder with these programs, each of which prints a line as its version.
 func programs(t *testing.T, versions map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -61,7 +61,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// A program that hangs is waited for no longer than the context allows.
+// Open ends with its context if a program hangs.
 func TestOpenIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "iptables-nft"), []byte("#!/bin/sh\nwhile :; do :; done\n"), 0o755); err != nil {
@@ -71,12 +71,11 @@ func TestOpenIsBounded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if _, err := Open(ctx, sdk.IPv4, NFT); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a program that hangs: %v", err)
+		t.Errorf("Open of a program that hangs: %v", err)
 	}
 }
 
-// The backend that is in use on the node wins: the one with Kubernetes' rules, then
-// the one with more.
+// Choose returns the backend that the node uses: the one with Kubernetes' rules, then the one with more rules.
 func TestChoose(t *testing.T) {
 	type count = map[Backend]int
 	for _, c := range []struct {
@@ -100,7 +99,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// Looking finds what each backend has, and makes no table that was not there.
+// Look counts the rules of each backend, and creates no table.
 func TestKernelLook(t *testing.T) {
 	needsRoot(t)
 	for _, backend := range []Backend{NFT, Legacy} {
@@ -119,7 +118,7 @@ func TestKernelLook(t *testing.T) {
 	before := strings.Join(legacyTables(sdk.IPv4), " ")
 	look()
 	if after := strings.Join(legacyTables(sdk.IPv4), " "); after != before {
-		t.Errorf("legacy had the tables %q, and after a look %q", before, after)
+		t.Errorf("legacy had the tables %q, and has %q after Look", before, after)
 	}
 	for _, c := range []struct {
 		program string

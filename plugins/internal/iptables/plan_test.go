@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// Many chains that go are emptied first, even where everything fits one piece; and no
-// part is empty.
+// Cut empties many removed chains before it removes the first, also if all fit one piece.
 func TestManyAreEmptiedFirst(t *testing.T) {
 	b := Block{Table: "nat"}
 	for i := range manyRemoved + 1 {
@@ -18,16 +17,15 @@ func TestManyAreEmptiedFirst(t *testing.T) {
 	}
 	cut := Plan{b}.Cut(Limit{math.MaxInt, math.MaxInt}, byName)
 	if len(cut) != 2 || len(cut[0][0].Whole) != len(b.Remove) || len(cut[0][0].Remove) > 0 || len(cut[1][0].Remove) != len(b.Remove) {
-		t.Errorf("%d chains that go are in %d pieces", len(b.Remove), len(cut))
+		t.Errorf("%d removed chains are in %d pieces", len(b.Remove), len(cut))
 	}
 	b.Remove = b.Remove[:manyRemoved]
 	if few := (Plan{b}).Cut(Limit{math.MaxInt, math.MaxInt}, byName); len(few) != 1 {
-		t.Errorf("%d chains that go are in %d pieces", len(b.Remove), len(few))
+		t.Errorf("%d removed chains are in %d pieces", len(b.Remove), len(few))
 	}
 }
 
-// However many rules a load has, no piece of it has more lines than a piece may have,
-// unless one chain alone has, and the chains stay in order.
+// No part that Limit.Cut returns exceeds the limit, except a single chain, and the chains keep their order.
 func TestPiecesHoldSoManyLines(t *testing.T) {
 	var chains []Chain
 	for i := range 300 {

@@ -27,8 +27,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// Whatever a text is, it is one word of one line, and comes back as it went in but
-// for what no line can have.
+// A Text is always one word of one line. Fields returns it unchanged, except characters that no line can have.
 func TestTextIsOneWord(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                         "",
@@ -69,7 +68,7 @@ func TestTargetAndComment(t *testing.T) {
 	}
 }
 
-// Chances are written as the kernel keeps them, so that they read back the same.
+// Share prints a probability as iptables-save does.
 func TestShare(t *testing.T) {
 	for _, c := range []struct {
 		part, whole int

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestFollowProgress hears of a program that is at work, and nothing of one that sleeps.
+// Heard is called while a program uses CPU time, and not while it sleeps.
 func TestFollowProgress(t *testing.T) {
 	for script, want := range map[string]bool{"while :; do :; done": true, "sleep 60": false} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -23,10 +23,10 @@ func TestFollowProgress(t *testing.T) {
 		if !want {
 			time.AfterFunc(4*time.Second, cancel)
 		}
-		_, _ = tool.once(ctx, io.Discard, "sh", nil, "-c", script) // it is killed
+		_, _ = tool.once(ctx, io.Discard, "sh", nil, "-c", script) // ctx kills it
 		cancel()
 		if got := heard.Load() >= 3; got != want {
-			t.Errorf("%q was heard of %d times", script, heard.Load())
+			t.Errorf("%q: Heard was called %d times", script, heard.Load())
 		}
 	}
 }

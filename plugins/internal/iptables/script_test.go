@@ -36,8 +36,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// Of what a program prints only the tables that are wanted are kept, and nothing else need
-// make sense.
+// A reader with only keeps the named tables, and does not parse the others.
 func TestReadOnly(t *testing.T) {
 	r := reader{tables: make(Tables), only: []string{"nat", "mangle"}}
 	if _, err := io.WriteString(&r, dump+"*raw\nnonsense\nCOMMIT\n"); err != nil {
@@ -49,7 +48,7 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// A line that a program complains about is mapped back to its chain.
+// At returns the chain and text of a line, and failingLine the line that a program names.
 func TestScriptKnowsItsLines(t *testing.T) {
 	s := new(Script)
 	s.Begin("nat")
@@ -87,7 +86,7 @@ func TestScriptKnowsItsLines(t *testing.T) {
 	}
 }
 
-// What does not fit a line, or is no name, is never handed to a program.
+// Restore runs no program for a rule with a line break or for an invalid chain name.
 func TestScriptRefuses(t *testing.T) {
 	for _, write := range []func(*Script){
 		func(s *Script) { s.Append("KUBE-A", []Rule{"-j DROP\n-F"}) },
@@ -100,7 +99,7 @@ func TestScriptRefuses(t *testing.T) {
 		write(s)
 		s.Commit()
 		if err := (Tool{Prefix: "/nowhere/iptables"}).Restore(t.Context(), s); err == nil || strings.Contains(err.Error(), "nowhere") {
-			t.Errorf("%q was handed over: %v", s, err)
+			t.Errorf("a program was run for %q: %v", s, err)
 		}
 	}
 }

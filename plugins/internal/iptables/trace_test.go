@@ -77,7 +77,7 @@ COMMIT
 	}
 }
 
-// A miss comes back from a jump, and does not come back from a goto.
+// A packet that no rule of a chain matches returns from a jump, and not from a goto.
 func TestTraceJumpAndGoto(t *testing.T) {
 	for how, verdict := range map[string]oracle.Verdict{"-j": oracle.Drop, "-g": oracle.Accept} {
 		rules := "*filter\n:A - [0:0]\n:B - [0:0]\n-A FORWARD -j A\n-A A " + how + " B\n-A A -j DROP\n-A B -s 1.2.3.4/32 -j REJECT --reject-with icmp-port-unreachable\nCOMMIT\n"
@@ -88,7 +88,7 @@ func TestTraceJumpAndGoto(t *testing.T) {
 	}
 }
 
-// What the tracer does not know it does not pass over.
+// The oracle returns an error for a rule that it does not understand.
 func TestTraceFailsLoudly(t *testing.T) {
 	for _, rule := range []string{"-m bpf --bytecode 1 -j DROP", "-j NFQUEUE", "-j NOWHERE", "-p tcp --what 1 -j DROP"} {
 		if _, err := trace(t, "*filter\n-A FORWARD "+rule+"\nCOMMIT\n", web("198.51.100.1", "eth0")); err == nil {
