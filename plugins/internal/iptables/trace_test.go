@@ -92,7 +92,7 @@ func TestTraceJumpAndGoto(t *testing.T) {
 func TestTraceFailsLoudly(t *testing.T) {
 	for _, rule := range []string{"-m bpf --bytecode 1 -j DROP", "-j NFQUEUE", "-j NOWHERE", "-p tcp --what 1 -j DROP"} {
 		if _, err := trace(t, "*filter\n-A FORWARD "+rule+"\nCOMMIT\n", web("198.51.100.1", "eth0")); err == nil {
-			t.Errorf("%q was passed over", rule)
+			t.Errorf("%q: no error", rule)
 		}
 	}
 	const logs = "*filter\n-A FORWARD -m limit --limit 3/min -j LOG\n-A FORWARD -j DROP\nCOMMIT\n"
