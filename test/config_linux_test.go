@@ -40,7 +40,7 @@ func TestConfigFollowed(t *testing.T) {
 	pid := s.plugin()
 	s.write("host.yaml", s.text("sycnPeriod: 1s\n"))
 	s.until("status says what is wrong with the file", func() error { return s.warning("W005", "sycnPeriod") })
-	s.logged("config refused", "sycnPeriod", "the settings stay as they were")
+	s.logged("config refused", "sycnPeriod", "the host keeps its settings")
 	if got := s.verb("status", "--admin-socket", s.path("admin.sock")); got.code != 2 || !strings.Contains(got.out, "W005") {
 		t.Errorf("status says %+v", got)
 	}
