@@ -13,11 +13,10 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// In a kernel that is a process itself there are fewer Services, unless
-// POINTSMAN_BENCH_SERVICES says how many:
-// IPVS_GUESTS=1 IPVS_TESTS='^$' IPVS_FLAGS='-test.bench .' make test-ipvs
+// The number of Services is small for a user-mode kernel. POINTSMAN_BENCH_SERVICES overrides it: IPVS_GUESTS=1
+// IPVS_TESTS='^$' IPVS_FLAGS='-test.bench .' make test-ipvs
 
-// scale is how many Services there are where there are many.
+// scale returns the number of Services of the larger measurement.
 func scale() int {
 	if n, err := strconv.Atoi(os.Getenv("POINTSMAN_BENCH_SERVICES")); err == nil {
 		return n
@@ -28,9 +27,9 @@ func scale() int {
 	return 10000
 }
 
-// loaded is a dataplane on this kernel that serves n Services with two endpoints each,
-// and how long that took.
-func loaded(b *testing.B, n int, role sdk.Role) (*plugin, time.Duration) {
+// startLoaded returns a dataplane on this kernel that serves n Services with two endpoints each, and the time that its first
+// update took.
+func startLoaded(b *testing.B, n int, role sdk.Role) (*plugin, time.Duration) {
 	b.Helper()
 	p := newPlugin(b.TempDir(), thisMachine())
 	b.Cleanup(func() {
@@ -52,15 +51,15 @@ func loaded(b *testing.B, n int, role sdk.Role) (*plugin, time.Duration) {
 	return p, time.Since(began)
 }
 
-// One endpoint that comes and goes, among few Services and among ten times as many. It
-// is the median that counts: of hundreds of changes some meet the watch on its round, or
-// what else the machine does.
+// BenchmarkKernelOneEndpoint adds and removes one endpoint, first with few Services and then with ten times as many. It
+// compares the medians, because some of the hundreds of changes coincide with a round of the monitor or with other work
+// of the machine.
 func BenchmarkKernelOneEndpoint(b *testing.B) {
 	world(b)
 	var small, large []time.Duration
 	for b.Loop() {
-		small = append(small, altered(b, scale()/10)...)
-		large = append(large, altered(b, scale())...)
+		small = append(small, timeChanges(b, scale()/10)...)
+		large = append(large, timeChanges(b, scale())...)
 	}
 	b.ReportMetric(float64(median(large))/float64(median(small)), "x-ten-times(≤1.3)")
 	b.ReportMetric(float64(median(large).Microseconds()), "µs/change")
@@ -69,10 +68,10 @@ func BenchmarkKernelOneEndpoint(b *testing.B) {
 
 const changes = 500
 
-// altered is how long it takes each time to change one endpoint of n Services.
-func altered(b *testing.B, n int) []time.Duration {
+// timeChanges returns the duration of each of many changes of one endpoint among n Services.
+func timeChanges(b *testing.B, n int) []time.Duration {
 	b.Helper()
-	p, _ := loaded(b, n, sdk.Active)
+	p, _ := startLoaded(b, n, sdk.Active)
 	svc := many(n).Services[n/2]
 	took := make([]time.Duration, changes)
 	for i := range took {

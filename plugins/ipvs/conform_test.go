@@ -10,8 +10,8 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// The suite against a kernel in memory: every scenario, and every line of the contract
-// that needs no machine.
+// TestConforms runs the conformance suite against a kernel in memory: every scenario, and every check of the contract
+// that does not need a real node.
 func TestConforms(t *testing.T) {
 	f := newFake(t)
 	dir := t.TempDir()

@@ -13,10 +13,10 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// Which client keeps which endpoint can be exported to the next dataplane; connections, Services that
-// do not stick and other people's virtual services are not.
-func TestTellsWhoKeepsToWhichEndpoint(t *testing.T) {
-	l := newLife(t)
+// ExportAffinity reports the clients that are kept at an endpoint. It leaves out connections, Services without affinity
+// and virtual servers of other programs.
+func TestExportAffinity(t *testing.T) {
+	l := newInstance(t)
 	if err := os.WriteFile(l.fake.folder+"connections", []byte(`Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData
 TCP 0AB40009 0000 AC1E0029 0050 0AB40101 1F90 NONE           10780
 TCP 0AB40009 9C40 AC1E0029 0050 0AB40101 1F90 ESTABLISHED      899

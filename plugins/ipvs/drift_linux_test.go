@@ -11,11 +11,11 @@ import (
 	"github.com/pointsman/pointsman/test/field"
 )
 
-// What another program deletes, flushes or clears is repaired.
+// The dataplane repairs objects that another program deletes, flushes or clears.
 func TestKernelIPVSRepairs(t *testing.T) {
-	s := newStand(t, "")
+	s := newFixture(t, "")
 	served := s.serve(loadBalancer)
-	before := s.picture()
+	before := s.snapshot()
 	var harms []field.Harm
 	for _, command := range []string{
 		"ip link delete " + device,
@@ -32,7 +32,7 @@ func TestKernelIPVSRepairs(t *testing.T) {
 		harms = append(harms, field.Harm{What: command, Command: command})
 	}
 	field.Repairs(t, s.plugin, func() error {
-		if after := s.picture(); after != before {
+		if after := s.snapshot(); after != before {
 			return fmt.Errorf("there is\n%s\nand before there was\n%s", after, before)
 		}
 		return nil
@@ -40,8 +40,8 @@ func TestKernelIPVSRepairs(t *testing.T) {
 	s.packets(served)
 }
 
-// picture is all that the kernel has, in the words of its tools. Only of rules does the order matter.
-func (s *stand) picture() string {
+// snapshot returns all objects in the kernel as the text of its tools. Only the order of rules is significant.
+func (s *fixture) snapshot() string {
 	s.Helper()
 	var all []string
 	for _, look := range [][]string{{"ipvsadm", "-Sn"}, {"ipset", "save"}, {"ip", "-o", "address", "show", "dev", device}} {
@@ -49,7 +49,7 @@ func (s *stand) picture() string {
 		for i, line := range shown {
 			_, after, found := strings.Cut(line, ": "+device)
 			if found {
-				shown[i] = after // its number may be another
+				shown[i] = after // the interface index may differ
 			}
 		}
 		slices.Sort(shown)

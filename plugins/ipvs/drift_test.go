@@ -12,13 +12,13 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// What another process removes is put back, and nothing else is written.
-func TestPutsBackWhatWasTaken(t *testing.T) {
+// The dataplane restores what another process removes, and writes nothing else.
+func TestRestoresWhatOthersRemove(t *testing.T) {
 	vip := netip.MustParseAddr("172.30.0.1")
 	for _, c := range []struct {
 		what string
 		take func(*fake)
-		want []string // requests
+		want []string // the requests that restore it
 	}{
 		{"an address", func(f *fake) {
 			delete(f.ours, vip)
@@ -33,14 +33,14 @@ func TestPutsBackWhatWasTaken(t *testing.T) {
 		{"all virtual servers", func(f *fake) { clear(f.services) }, nil},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			l := newLife(t)
+			l := newInstance(t)
 			if err := l.full(many(3)); err != nil {
 				t.Fatal(err)
 			}
 			l.role(sdk.Active)
 			before := ""
-			l.quiet(func() {
-				before = l.fake.picture()
+			l.exclusively(func() {
+				before = l.fake.snapshot()
 				l.fake.counted()
 				l.fake.mu.Lock()
 				c.take(l.fake)
@@ -51,24 +51,24 @@ func TestPutsBackWhatWasTaken(t *testing.T) {
 			if got := l.fake.counted(); len(got) == 0 || c.want != nil && !slices.Equal(got, c.want) {
 				t.Errorf("it was put back by %q", got)
 			}
-			if after := l.fake.picture(); after != before {
+			if after := l.fake.snapshot(); after != before {
 				t.Errorf("there is\n%s\nand was\n%s", after, before)
 			}
 		})
 	}
 }
 
-// Rules that seemed to be others than were written, and are not, are read once, and that is no
-// repair.
-func TestDoubtEnds(t *testing.T) {
-	l := newLife(t)
+// A suspected difference in the rules leads to one read of the tables. If the rules are unchanged, the suspicion ends
+// and no repair is counted.
+func TestSuspicionEndsWithoutRepair(t *testing.T) {
+	l := newInstance(t)
 	if err := l.full(many(1)); err != nil {
 		t.Fatal(err)
 	}
 	l.role(sdk.Active)
 	rules := l.plugin.session.families[0].rules
 	doubt := ""
-	l.quiet(func() {
+	l.exclusively(func() {
 		was := l.fake.tables[sdk.IPv4][nat(postrouting)]
 		l.fake.tables[sdk.IPv4][nat(postrouting)] = nil
 		l.compareRules()
@@ -79,7 +79,7 @@ func TestDoubtEnds(t *testing.T) {
 		t.Fatal("the comparison found nothing")
 	}
 	eventually.True(t, "nothing is doubted", func() bool {
-		l.quiet(func() { doubt = rules.Doubt() })
+		l.exclusively(func() { doubt = rules.Doubt() })
 		return doubt == ""
 	})
 	if n := l.plugin.Report().Repaired; n != 0 {
@@ -87,17 +87,17 @@ func TestDoubtEnds(t *testing.T) {
 	}
 }
 
-// compareRules has both families compare their rules, as they do when another program has written.
-func (l *life) compareRules() {
+// compareRules makes both families compare their rules with the kernel, as they do after another program has written.
+func (l *instance) compareRules() {
 	for _, f := range l.plugin.session.families {
 		f.rules.Compare(l.Context())
 	}
 }
 
-// Entries that a set has besides those that were written are counted once, after a repair:
-// what is added later is noticed, also when an update was written since.
-func TestNoticesEachStrangeEntry(t *testing.T) {
-	l := newLife(t)
+// Entries that another program adds to a set are removed. The member count is updated after each repair, so an entry
+// that is added later is detected, also if an update was written in between.
+func TestRemovesForeignEntries(t *testing.T) {
+	l := newInstance(t)
 	s := many(3)
 	if err := l.full(s); err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestNoticesEachStrangeEntry(t *testing.T) {
 	entries := func() map[string]string { return l.fake.sets["PM-CLUSTER-IP"].entries }
 	for i := range 3 {
 		strange := netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 30, 9, byte(i)}), 80)
-		l.quiet(func() {
+		l.exclusively(func() {
 			l.fake.mu.Lock()
 			defer l.fake.mu.Unlock()
 			entries()[strange.Addr().String()+",tcp:80"] = ""
@@ -121,10 +121,9 @@ func TestNoticesEachStrangeEntry(t *testing.T) {
 	}
 }
 
-// An address of the node of which no event told is found with the next reading, and node
-// ports are served there.
+// A new address of the node for which no event arrived is found by the next listing, and node ports are served there.
 func TestFindsAddressesWithoutAnEvent(t *testing.T) {
-	l := newLife(t)
+	l := newInstance(t)
 	s := many(1)
 	if err := l.full(s); err != nil {
 		t.Fatal(err)
@@ -134,7 +133,7 @@ func TestFindsAddressesWithoutAnEvent(t *testing.T) {
 	if !s.Node.TakesNodePorts(added) {
 		t.Fatalf("%s takes no node ports", added)
 	}
-	l.quiet(func() {
+	l.exclusively(func() {
 		l.fake.mu.Lock()
 		defer l.fake.mu.Unlock()
 		l.fake.others[added] = true
@@ -148,7 +147,7 @@ func TestFindsAddressesWithoutAnEvent(t *testing.T) {
 	})
 }
 
-// A round of audits, one each ten seconds, looks at everything once.
+// A round of audits (one every ten seconds) covers all virtual servers exactly once.
 func TestAuditsLookAtEverything(t *testing.T) {
 	all := map[int]bool{1: true, 2: true, 3: true, 4: true, 5: true, 6: true, 7: true}
 	var round, seen []int
@@ -160,10 +159,10 @@ func TestAuditsLookAtEverything(t *testing.T) {
 	}
 }
 
-// What another program changes in destinations is found by an audit within 30 s.
+// An audit finds destinations that another program has changed. A round takes 30 s.
 func TestAuditsFindChangedDestinations(t *testing.T) {
-	l := newLife(t)
-	s := marked(20)
+	l := newInstance(t)
+	s := needMarks(20)
 	if err := l.full(s); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +192,7 @@ func TestAuditsFindChangedDestinations(t *testing.T) {
 			}
 		},
 	} {
-		l.quiet(func() {
+		l.exclusively(func() {
 			if !same() {
 				t.Error("an audit found something else than was written, and nothing is")
 			}

@@ -20,12 +20,12 @@ import (
 	"github.com/pointsman/pointsman/sdk/conntrack"
 )
 
-// A fake is a kernel in memory: what it has is what it was asked for, and each request
-// that changed something is counted. It keeps sets as the text that ipset prints.
+// A fake is a kernel in memory. It executes requests, and records each one that changes something. It stores set
+// entries as the text that ipset prints.
 type fake struct {
-	folder string // of parameters
+	folder string // holds the kernel parameters as files
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	services map[serviceKey]*fakeService
 	sets     map[string]*fakeSet
 	device   bool
@@ -33,25 +33,25 @@ type fake struct {
 	others   map[netip.Addr]bool
 	tables   map[sdk.Family]iptables.Tables
 	stale    map[sdk.Family]conntrack.Served
-	stales   int    // flows that each round finds
-	flows    []flow // that connection tracking knows
+	stales   int // number of stale flows that each round deletes
+	flows    []flow // connections that conntrack knows
 	changes  addrChanges
 	requests []string
 	reads    int
-	refuse   func(request string) error // asked before each request
+	refuse   func(request string) error // called before each request; an error refuses it
 }
 
 type fakeService struct {
 	scheduling
 	flags uint32
-	dests map[netip.AddrPort]int // the weight of each
+	dests map[netip.AddrPort]int // weight by destination
 	next  int
 	stuck map[netip.Addr]netip.AddrPort
-	conns map[netip.AddrPort]int // that are open, by real
+	conns map[netip.AddrPort]int // number of open connections by destination
 }
 
 type fakeSet struct {
-	create  string // what follows the name in the line that made it
+	create  string // the line that created the set, from the set's type on
 	entries map[string]string
 }
 
@@ -80,7 +80,7 @@ func newFake(t *testing.T) *fake {
 	return f
 }
 
-// edges lead to the fake.
+// edges returns a machine whose interfaces are all implemented by the fake.
 func (f *fake) edges() machine {
 	k := kernel{f, f, fakeLinks{f}}
 	return machine{
@@ -100,7 +100,7 @@ func (f *fake) edges() machine {
 	}
 }
 
-// request notes one, unless it is refused.
+// request records a request, unless refuse rejects it.
 func (f *fake) request(format string, args ...any) error {
 	text := fmt.Sprintf(format, args...)
 	if f.refuse != nil {
@@ -112,7 +112,7 @@ func (f *fake) request(format string, args ...any) error {
 	return nil
 }
 
-// counted are the requests since the last call.
+// counted returns the requests since the last call, and forgets them.
 func (f *fake) counted() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -121,7 +121,7 @@ func (f *fake) counted() []string {
 	return all
 }
 
-// asked is how many questions there were.
+// asked returns the number of reads.
 func (f *fake) asked() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -130,7 +130,7 @@ func (f *fake) asked() int {
 
 func (f *fake) Close() error { return nil }
 
-// serving are the destinations that new connections go to, in order.
+// serving returns the destinations that receive new connections, sorted.
 func (s *fakeService) serving() (all []netip.AddrPort) {
 	for _, dest := range slices.SortedFunc(maps.Keys(s.dests), netip.AddrPort.Compare) {
 		if s.dests[dest] > 0 {
@@ -159,7 +159,7 @@ func (s *fakeService) loads() map[netip.AddrPort]load {
 	return loads
 }
 
-// Send is what the kernel does when it is asked for one thing after another.
+// Send executes the steps one after another, as the kernel does.
 func (f *fake) Send(steps []step) ([]error, error) {
 	answers := make([]error, len(steps))
 	for i, s := range steps {
@@ -240,7 +240,8 @@ func (f *fake) Loads(at serviceKey) (map[netip.AddrPort]load, bool, error) {
 	return s.loads(), true, nil
 }
 
-// Table has what Loads has, but for marks without destinations, as the kernel's own does.
+// Table returns the loads of all virtual servers, except those of marks without destinations: the real kernel leaves
+// these out, too.
 func (f *fake) Table() (table, error) {
 	f.mu.Lock()
 	services := slices.Collect(maps.Keys(f.services))
@@ -327,7 +328,7 @@ func (f *fake) restore(lines ...string) error {
 	return nil
 }
 
-// line does what one line of ipset's restore says.
+// line executes one line of the input of ipset restore.
 func (f *fake) line(words []string, line string) error {
 	name := words[1]
 	s := f.sets[name]
@@ -347,7 +348,7 @@ func (f *fake) line(words []string, line string) error {
 	case "del":
 		delete(s.entries, words[2])
 	case "destroy":
-		if f.spoken(name) {
+		if f.isReferenced(name) {
 			return syscall.EBUSY
 		}
 		delete(f.sets, name)
@@ -355,8 +356,8 @@ func (f *fake) line(words []string, line string) error {
 	return nil
 }
 
-// spoken reports whether a rule speaks of a set.
-func (f *fake) spoken(name string) bool {
+// isReferenced reports whether a rule refers to a set.
+func (f *fake) isReferenced(name string) bool {
 	for _, tables := range f.tables {
 		for _, rules := range tables {
 			if slices.ContainsFunc(rules, func(r iptables.Rule) bool { return strings.Contains(string(r), " "+name+" ") }) {

@@ -15,7 +15,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/conntrack"
 )
 
-// fakeLinks are the fake's addresses.
+// fakeLinks implements linker with the fake's addresses.
 type fakeLinks struct{ *fake }
 
 func (f fakeLinks) Addrs() (addresses, error) {
@@ -64,13 +64,13 @@ func (f fakeLinks) Changes() addrChanges {
 	return h
 }
 
-// fakeRules are the fake's rules of one family.
+// fakeRules implements iptables.Tool for the fake's rules of one family.
 type fakeRules struct {
 	*fake
 	family sdk.Family
 }
 
-// tool reads and writes the fake's rules of a family.
+// tool returns the Tool that reads and writes the fake's rules of a family.
 func (f *fake) tool(of sdk.Family) iptables.Tool {
 	return iptables.Tool{Family: of, Backend: "fake", Prefix: "iptables of " + of.String(), Kernel: fakeRules{f, of}}
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestJumpsAreListed: what is not listed is never removed again.
+// TestJumpsAreListed checks that adoption and cleanup know every jump of ours. A jump that they do not know would never
+// be removed.
 func TestJumpsAreListed(t *testing.T) {
 	for _, j := range append(permanentJumps(), activeJumps()...) {
 		if !j.Listed() {
@@ -21,7 +22,7 @@ func TestJumpsAreListed(t *testing.T) {
 	}
 }
 
-// foreignRules lead to chains of ours, and of a kube-proxy in its ipvs mode.
+// foreignRules are jumps of another program to our chains and to chains of kube-proxy in ipvs mode.
 var foreignRules = []iptables.Jump{
 	{At: nat("MY-OWN"), Rule: "-d 10.96.0.0/12 -j KUBE-IPVS-SERVICES"},
 	{At: nat("PREROUTING"), Rule: "-p tcp -j KUBE-IPVS-SERVICES"},
@@ -37,10 +38,10 @@ func (f *fake) addForeign() {
 	}
 }
 
-// Rules of others that lead to chains of ours stay, whatever becomes of us and of the
-// kube-proxy whose place we take; a chain that they keep is empty at the end.
+// Foreign rules that jump to our chains are never changed: not by this dataplane, and not when it replaces kube-proxy.
+// Cleanup empties and keeps the chains that they jump to.
 func TestForeignRulesLeadToOurs(t *testing.T) {
-	l := newLife(t)
+	l := newInstance(t)
 	served := l.fake.runKubeProxy(t)
 	l.fake.addForeign()
 	stay := func(after string) {

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
-// world is the node of this test, and hosts around it.
+// world returns the node of this test and the hosts around it.
 func world(t testing.TB) *netns.Testbed {
 	t.Helper()
 	needsIPVS(t)
@@ -50,7 +50,7 @@ func needsIPVS(t testing.TB) {
 	}
 }
 
-// run runs a tool, as an operator would.
+// run runs a program and returns its output.
 func run(t testing.TB, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(name, args...).CombinedOutput()
@@ -60,8 +60,8 @@ func run(t testing.TB, name string, args ...string) string {
 	return string(out)
 }
 
-// large are the checks with ten thousand Services, which take minutes in a kernel that
-// is a process itself. TestConforms has them.
+// large lists the checks with ten thousand Services. They take minutes in a user-mode kernel, and TestConforms runs
+// them, too.
 var large = []string{"C05/ten-thousand-services", "C11/context-ends-in-sync"}
 
 func emulated() bool {
@@ -69,15 +69,15 @@ func emulated() bool {
 	return err == nil && strings.Contains(string(text), "User Mode Linux")
 }
 
-// skipTaken skips a test that another process runs.
-func skipTaken(t *testing.T) {
+// skipIfTaken skips a test that another process of this run executes.
+func skipIfTaken(t *testing.T) {
 	t.Helper()
 	if !share.Take(t.Name()) {
 		t.Skip("another guest has it")
 	}
 }
 
-// The suite, with real packets: every scenario, and every line of the contract.
+// TestKernelIPVSConforms runs the conformance suite with real packets: every scenario and every check of the contract.
 func TestKernelIPVSConforms(t *testing.T) {
 	g := world(t)
 	dir := t.TempDir()
@@ -86,21 +86,21 @@ func TestKernelIPVSConforms(t *testing.T) {
 	s.Timeout = 3 * time.Minute
 	s.Disturb = func(context.Context) error { return exec.Command("ipvsadm", "-C").Run() }
 	s.Foreign = foreign(t)
-	s.Only = func(check string) bool { // of those that no other process has taken
+	s.Only = func(check string) bool { // of those that no other process executes
 		return !(emulated() && slices.Contains(large, check)) && share.Take("TestKernelIPVSConforms/"+check)
 	}
 	sdktest.Conform(t, s)
 }
 
-// TestKernelIPVSField: cases from public reports.
+// TestKernelIPVSField runs cases from public bug reports.
 func TestKernelIPVSField(t *testing.T) {
-	skipTaken(t)
+	skipIfTaken(t)
 	g := world(t)
 	p := newPlugin(t.TempDir(), thisMachine())
 	if _, err := p.Configure(t.Context(), sdk.Setup{}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // else it would repair what the next test removes
+	t.Cleanup(func() { // otherwise it would restore what the next test removes
 		_, err := p.Cleanup(context.Background(), sdk.Leftovers{})
 		if err := errors.Join(err, p.Close()); err != nil {
 			t.Error(err)
@@ -110,8 +110,8 @@ func TestKernelIPVSField(t *testing.T) {
 	field.Beside(t, g, p, "iptables-legacy", false, false)
 }
 
-// foreign makes things of other people's, and returns what shows them with all else
-// that is not ours.
+// foreign creates objects of other programs. It returns a function that lists them together with everything else that
+// is not ours.
 func foreign(t *testing.T) func(context.Context) (string, error) {
 	run(t, "sh", "-ec", `ipvsadm -A -t 203.0.113.9:443 -s wlc; ipvsadm -a -t 203.0.113.9:443 -r 10.9.9.9:443 -m -w 7
 		ipset create OTHER hash:ip; ipset add OTHER 203.0.113.9
@@ -134,9 +134,9 @@ func foreign(t *testing.T) func(context.Context) (string, error) {
 	}
 }
 
-// All at once the kernel says the same of destinations as it does of each virtual service.
+// Table, which reads all destinations at once, returns the same as a read of each virtual server.
 func TestKernelIPVSTable(t *testing.T) {
-	s := newStand(t, "")
+	s := newFixture(t, "")
 	s.packets(s.serve(loadBalancer + "192.0.2.7 > node:30080 = 10.180.1.1:8080 masq\n"))
 	all, err := s.plugin.kernel.Table()
 	if err != nil {
@@ -148,7 +148,7 @@ func TestKernelIPVSTable(t *testing.T) {
 	}
 	used := 0
 	for at := range services {
-		s.until(fmt.Sprintf("of %s all say the same", at), func() bool { // connections end meanwhile
+		s.until(fmt.Sprintf("of %s all say the same", at), func() bool { // connections may end between the two reads
 			list, err := s.plugin.kernel.balancer.(moby).handle.GetDestinations(mobyService(at, scheduling{}))
 			each := make(map[netip.AddrPort]load)
 			for _, d := range list {
@@ -168,9 +168,9 @@ func TestKernelIPVSTable(t *testing.T) {
 	}
 }
 
-// A virtual service exists with or without destinations, by its address and by its mark.
+// A virtual server, whether by address or by mark, is found with and without destinations.
 func TestKernelIPVSGone(t *testing.T) {
-	skipTaken(t)
+	skipIfTaken(t)
 	world(t)
 	k, err := openBalancer()
 	if err != nil {
@@ -196,10 +196,10 @@ func TestKernelIPVSGone(t *testing.T) {
 	}
 }
 
-// Every scheduler that this kernel has serves, chosen by each Service for itself; and
-// one whose endpoint is being drained refuses no client.
+// Each scheduler of this kernel serves when a Service selects it, and no client is refused while an endpoint of the
+// Service is being drained.
 func TestKernelIPVSSchedulers(t *testing.T) {
-	s := newStand(t, "")
+	s := newFixture(t, "")
 	var services, packets strings.Builder
 	for i, scheduler := range schedulers {
 		fmt.Fprintf(&services, "ns1/%s:http tcp\n  cluster-ip 172.30.1.%d:80\n  endpoint 10.180.1.1:8080\n  endpoint 10.180.1.2:8080\n  hint ipvs.scheduler=%s\n", scheduler, i, scheduler)

@@ -17,7 +17,7 @@ import (
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
-// Two endpoints in each family, and a client that calls.
+// endpointsToLeave has two endpoints in each family, and one client that calls both.
 const endpointsToLeave = `
 -- services --
 ns1/web PROTO
@@ -32,7 +32,8 @@ ns1/web PROTO
 fd00:10:180::9 > [fd00:172:30::41]:80 PROTO = [fd00:10:180:1::1]:8080 [fd00:10:180:1::2]:8080
 `
 
-// without is a scenario whose Services, and packets, have lost an endpoint.
+// without returns the scenario after the endpoint gone was removed from its Services and from the expected results of
+// its packets.
 func without(s sdktest.Scenario, gone netip.AddrPort) sdktest.Scenario {
 	s.Services, s.Packets = slices.Clone(s.Services), slices.Clone(s.Packets)
 	for i, svc := range s.Services {
@@ -44,24 +45,24 @@ func without(s sdktest.Scenario, gone netip.AddrPort) sdktest.Scenario {
 	return s
 }
 
-// drained is how ipvsadm shows an endpoint that gets nothing new.
+// drained returns the line of ipvsadm for an endpoint that gets no new connections.
 func drained(dest netip.AddrPort) string { return fmt.Sprintf("-r %s -m -w 0", dest) }
 
-func (s *stand) shows(text string) bool {
+func (s *fixture) shows(text string) bool {
 	s.Helper()
 	return strings.Contains(strings.Join(s.services(), "\n"), text)
 }
 
-// A client that is connected to an endpoint that leaves stays so, also over a restart and when it
-// comes back, while no other is sent there; when its connection has ended the endpoint is removed.
+// A client keeps its connection to a removed endpoint, also when the process restarts and when the endpoint is added
+// again. No new client is sent to the endpoint. When its last connection has ended, the endpoint is removed.
 func TestKernelIPVSDrainsLiveConnections(t *testing.T) {
-	s := newStand(t, "")
+	s := newFixture(t, "")
 	served := s.serve(strings.ReplaceAll(endpointsToLeave, "PROTO", "tcp"))
 	fewer := served
 	callers := make(map[*net.TCPConn]netip.AddrPort)
 	for _, p := range served.Packets {
 		caller := s.connect(p)
-		callers[caller] = s.hears(caller)
+		callers[caller] = s.endpointOf(caller)
 		fewer = without(fewer, callers[caller])
 	}
 	s.sync(sdk.Update{Set: fewer.Services})
@@ -71,7 +72,7 @@ func TestKernelIPVSDrainsLiveConnections(t *testing.T) {
 			if _, err := caller.Write([]byte("who\n")); err != nil {
 				t.Errorf("%s: a client that was connected cannot send: %v", when, err)
 			}
-			if now := s.hears(caller); now != leaves {
+			if now := s.endpointOf(caller); now != leaves {
 				t.Errorf("%s: a client that was connected to %s hears %s", when, leaves, now)
 			}
 			if !s.shows(drained(leaves)) {
@@ -96,7 +97,7 @@ func TestKernelIPVSDrainsLiveConnections(t *testing.T) {
 	s.sync(sdk.Update{Set: fewer.Services})
 	check("when they leave again")
 	for caller := range callers {
-		if err := errors.Join(caller.SetLinger(0), caller.Close()); err != nil { // else the kernel remembers it for minutes
+		if err := errors.Join(caller.SetLinger(0), caller.Close()); err != nil { // otherwise the kernel keeps the connection for minutes
 			t.Fatal(err)
 		}
 	}
@@ -106,8 +107,8 @@ func TestKernelIPVSDrainsLiveConnections(t *testing.T) {
 	})
 }
 
-// reap does what is due each minute.
-func (s *stand) reap() {
+// reap does the work that the monitor does every minute.
+func (s *fixture) reap() {
 	s.Helper()
 	err := s.plugin.Do(s.Context(), func(map[sdk.Name]sdk.Service) error {
 		return s.plugin.reap(s.Context())
@@ -117,8 +118,8 @@ func (s *stand) reap() {
 	}
 }
 
-// connect is a connection that a client elsewhere opens.
-func (s *stand) connect(p sdktest.Packet) *net.TCPConn {
+// connect opens a connection from the packet's client to its destination.
+func (s *fixture) connect(p sdktest.Packet) *net.TCPConn {
 	s.Helper()
 	host, err := s.node.Host(p.From.Addr)
 	if err != nil {
@@ -132,8 +133,8 @@ func (s *stand) connect(p sdktest.Packet) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// hears is the endpoint that answers on a connection.
-func (s *stand) hears(conn net.Conn) netip.AddrPort {
+// endpointOf returns the endpoint that answers on a connection.
+func (s *fixture) endpointOf(conn net.Conn) netip.AddrPort {
 	s.Helper()
 	conn.SetReadDeadline(time.Now().Add(traffic.Timeout))
 	buf := make([]byte, 256)
@@ -145,16 +146,16 @@ func (s *stand) hears(conn net.Conn) netip.AddrPort {
 	return addrPort(word)
 }
 
-// A flow of datagrams stays with an endpoint that still serves, ends where none is left,
-// and moves otherwise. An association ends, as SCTP has no other way: its endpoint goes
-// at once. New callers are never sent to an endpoint that leaves, and a restart changes nothing.
+// A UDP flow to a removed endpoint stays there while the endpoint still serves. Otherwise the flow moves to another
+// endpoint, or ends if there is none. An SCTP association ends, because its removed endpoint is deleted at once. New
+// clients are never sent to a removed endpoint, and a restart changes nothing.
 func TestKernelIPVSEndpointsLeave(t *testing.T) {
 	type fate uint8
 	const stays, moves, ends fate = 1, 2, 3
-	s := newStand(t, "")
+	s := newFixture(t, "")
 	for _, c := range []struct {
 		what, protocol string
-		serving, last  bool // it still serves; it was the last
+		serving, last  bool // the removed endpoint still serves; it was the last endpoint
 		fate           fate
 	}{
 		{"datagrams, to one that still serves", "udp", true, false, stays},

@@ -26,9 +26,9 @@ ns1/web:http tcp
 10.180.0.9 > 172.30.0.41:80 = 10.180.1.1:8080 10.180.1.2:8080
 `
 
-// Options are what the kernel has, in its own words.
+// The kernel has the timeouts and parameters that the options set.
 func TestKernelIPVSOptions(t *testing.T) {
-	s := newStand(t, `{"strictARP":true,"tcpTimeout":"20m","tcpFinTimeout":"90s","udpTimeout":"4m","scheduler":"lc","excludeCIDRs":["172.30.9.0/24"]}`)
+	s := newFixture(t, `{"strictARP":true,"tcpTimeout":"20m","tcpFinTimeout":"90s","udpTimeout":"4m","scheduler":"lc","excludeCIDRs":["172.30.9.0/24"]}`)
 	run(t, "ipvsadm", "-A", "-t", "172.30.9.9:80", "-s", "wrr")
 	run(t, "ipset", "create", "PM-CLUSTER-IP", "hash:ip,port", "comment", "maxelem", fmt.Sprint(mostEntries), "-exist")
 	run(t, "ipset", "add", "PM-CLUSTER-IP", "172.30.9.9,tcp:80", "-exist")
@@ -50,9 +50,9 @@ func TestKernelIPVSOptions(t *testing.T) {
 	}
 }
 
-// Among many steps, one that the kernel refuses does not hold up the others, and is named.
+// A step that the kernel refuses is reported, and the steps after it are executed.
 func TestKernelIPVSSendsMany(t *testing.T) {
-	s := newStand(t, "")
+	s := newFixture(t, "")
 	at := func(i int) serviceKey {
 		return serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 30, 7, byte(i)}), 80)}
 	}

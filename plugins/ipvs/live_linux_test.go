@@ -12,17 +12,16 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// What changes while clients are connected.
+// These tests change Services while clients are connected.
 
-// Another scheduler, and clients that stick or no longer do: a client that is connected stays so,
-// and one that calls is served.
+// A change of the scheduler or of the affinity breaks no connection, and new clients are served.
 func TestKernelIPVSChangesLive(t *testing.T) {
-	s := newStand(t, "")
+	s := newFixture(t, "")
 	served := s.serve(strings.ReplaceAll(endpointsToLeave, "PROTO", "tcp"))
 	callers := make(map[*net.TCPConn]netip.AddrPort)
 	for _, p := range served.Packets {
 		caller := s.connect(p)
-		callers[caller] = s.hears(caller)
+		callers[caller] = s.endpointOf(caller)
 	}
 	for _, c := range []struct {
 		scheduler, shown string
@@ -47,7 +46,7 @@ func TestKernelIPVSChangesLive(t *testing.T) {
 			if _, err := caller.Write([]byte("who\n")); err != nil {
 				t.Fatal(err)
 			}
-			if now := s.hears(caller); now != was {
+			if now := s.endpointOf(caller); now != was {
 				t.Errorf("%s: a client that was connected to %s hears %s", c.shown, was, now)
 			}
 		}
@@ -62,9 +61,10 @@ func TestKernelIPVSChangesLive(t *testing.T) {
 	}
 }
 
-// A client whose endpoint leaves is sent to another, and sticks to that one.
+// A client with affinity whose endpoint is removed is sent to another endpoint, and stays there when the first one is
+// added again.
 func TestKernelIPVSAffinityBeginsAnew(t *testing.T) {
-	s := newStand(t, "")
+	s := newFixture(t, "")
 	for _, protocol := range []string{"tcp", "udp", "sctp"} {
 		served := s.serve(strings.Replace(strings.ReplaceAll(endpointsToLeave, "PROTO", protocol), "  cluster-ip", "  affinity   10m\n  cluster-ip", 1))
 		fewer := served
@@ -92,10 +92,9 @@ func TestKernelIPVSAffinityBeginsAnew(t *testing.T) {
 	}
 }
 
-// Node ports are at every address that the node has now, and only there, in all
-// protocols.
+// In all protocols, node ports are served at exactly the addresses that the node has at the time.
 func TestKernelIPVSFollowsAddresses(t *testing.T) {
-	s := newStand(t, "")
+	s := newFixture(t, "")
 	both := func(protocol string) string {
 		return strings.ReplaceAll("ns1/web PROTO\n  node-port 30080\n  endpoint 10.180.1.1:8080\n  endpoint [fd00:10:180:1::1]:8080\n", "PROTO", protocol)
 	}
@@ -127,10 +126,10 @@ func TestKernelIPVSFollowsAddresses(t *testing.T) {
 	s.packets(served)
 }
 
-// A client that sent datagrams to a Service without endpoints, and goes on from the same port, is
-// served once there is one, and masqueraded if it must be.
+// A client that sends UDP datagrams to a Service without endpoints, and continues from the same port, is served as soon
+// as there is an endpoint. Its datagrams are masqueraded if they have to be.
 func TestKernelIPVSDatagramsThatWereEarly(t *testing.T) {
-	s := newStand(t, "")
+	s := newFixture(t, "")
 	served := s.serve(`
 -- services --
 ns1/dns udp
@@ -160,7 +159,7 @@ fd00:10:180::9 > [fd00:172:30::41]:80 udp = [fd00:10:180:1::1]:8080
 		s.sync(u)
 		for _, p := range served.Packets {
 			early := p
-			early.Want.Unserved = true // not waited for
+			early.Want.Unserved = true // do not wait for an answer
 			flow, err := s.stage.Dial(t.Context(), early)
 			if err != nil {
 				t.Fatal(err)

@@ -14,9 +14,9 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// marked is a scenario of n Services, each of which needs a mark: callers on this node use
-// other endpoints than those from elsewhere.
-func marked(n int) sdktest.Scenario {
+// needMarks returns a scenario of n Services. Each needs a mark, because its clients on this node use other endpoints than
+// the clients outside.
+func needMarks(n int) sdktest.Scenario {
 	s := many(n)
 	for i := range s.Services {
 		svc := &s.Services[i]
@@ -26,10 +26,10 @@ func marked(n int) sdktest.Scenario {
 	return s
 }
 
-// marks are the marks that the kernel has virtual services of, and how many endpoints each has.
-func (l *life) marks() map[uint32]int {
+// marks returns the marks that have a virtual server, with the number of its endpoints.
+func (l *instance) marks() map[uint32]int {
 	all := make(map[uint32]int)
-	l.quiet(func() {
+	l.exclusively(func() {
 		for at, v := range l.fake.services {
 			if at.mark != 0 {
 				all[at.mark] = len(v.dests)
@@ -39,17 +39,17 @@ func (l *life) marks() map[uint32]int {
 	return all
 }
 
-// A Service keeps its mark when another process becomes the writer, and renders all Services again.
+// A Service keeps its mark when another process becomes the writer and renders all Services again.
 func TestServicesKeepTheirMarks(t *testing.T) {
-	l := newLife(t)
-	s := marked(5)
+	l := newInstance(t)
+	s := needMarks(5)
 	if err := l.full(s); err != nil {
 		t.Fatal(err)
 	}
 	l.role(sdk.Active)
 	before := l.marks()
 
-	second := &life{T: t, fake: l.fake, dir: l.dir}
+	second := &instance{T: t, fake: l.fake, dir: l.dir}
 	second.begin()
 	t.Cleanup(second.end)
 	if _, err := second.plugin.Sync(t.Context(), s.Update(1)); !errors.As(err, new(*sdk.Busy)) {
@@ -68,15 +68,15 @@ func TestServicesKeepTheirMarks(t *testing.T) {
 	}
 }
 
-// Each Service has a mark for itself; one that is gone leaves its mark to others.
-func TestAMarkIsOfOneService(t *testing.T) {
-	l := newLife(t)
-	s := marked(3)
+// No two Services have the same mark. When a Service is removed, the virtual server of its mark is removed, too.
+func TestEachServiceHasItsOwnMark(t *testing.T) {
+	l := newInstance(t)
+	s := needMarks(3)
 	if err := l.full(sdktest.Scenario{Node: s.Node}); err != nil {
 		t.Fatal(err)
 	}
 	l.role(sdk.Active)
-	l.sync(sdk.Update{Set: []sdk.Service{widened(s.Services[0], 11, 101)}})
+	l.sync(sdk.Update{Set: []sdk.Service{withEndpoints(s.Services[0], 11, 101)}})
 	l.sync(sdk.Update{Set: s.Services[1:]})
 	sizes := slices.Sorted(maps.Values(l.marks()))
 	if want := []int{2, 2, 101}; !slices.Equal(sizes, want) {
@@ -89,8 +89,8 @@ func TestAMarkIsOfOneService(t *testing.T) {
 	}
 }
 
-// A mark has the tag of the node, and never the bit that means "masquerade this". A Service whose mark does not fit the node any
-// more gets another one.
+// A mark has the tag of the node and never contains the masquerade bit. When the node's masquerade bit changes, a
+// Service whose mark no longer fits gets a new one.
 func TestMarksFitTheNode(t *testing.T) {
 	for bit := range uint8(32) {
 		n := nodeConfig{family: sdk.IPv4}
@@ -107,14 +107,14 @@ func TestMarksFitTheNode(t *testing.T) {
 			t.Errorf("with bit %d the mark after the last is %#x", bit, mark)
 		}
 	}
-	l := newLife(t)
-	s := marked(1)
+	l := newInstance(t)
+	s := needMarks(1)
 	if err := l.full(s); err != nil {
 		t.Fatal(err)
 	}
 	l.role(sdk.Active)
 	before := l.marks()
-	s.Node.MasqueradeBit = 25 // a bit of tagOne
+	s.Node.MasqueradeBit = 25 // this bit is in tagOne
 	l.sync(sdk.Update{Node: &s.Node})
 	for mark := range l.marks() {
 		if _, had := before[mark]; had || mark&(1<<25) != 0 || len(before) != 1 {

@@ -18,12 +18,11 @@ import (
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
-// What the node is set to do, done to real packets.
+// These tests send real packets for different configurations of the node.
 
-// Whichever bit it is that says "masquerade this", and in whichever of the two tags that
-// leaves for other marks, the right callers are hidden and no others.
+// For each masquerade bit, and so for both tags of marks, exactly the packets that need it are masqueraded.
 func TestKernelIPVSMarkBits(t *testing.T) {
-	s := newStand(t, "")
+	s := newFixture(t, "")
 	for _, bit := range []int{0, 20, 25, 31} {
 		t.Logf("bit %d", bit)
 		served := s.serve(fmt.Sprintf(`
@@ -58,10 +57,10 @@ node           > [2001:db8:eeee::7]:80   = [fd00:10:180::1]:8080 masq
 	}
 }
 
-// A connection that is masqueraded gets a port at random: one that the node's other clients of the
-// same endpoint cannot want too, however many packets go at once.
+// A masqueraded connection gets a random source port, so that concurrent connections of the node's clients to the same
+// endpoint do not compete for one port.
 func TestKernelIPVSRandomPorts(t *testing.T) {
-	s := newStand(t, "")
+	s := newFixture(t, "")
 	served := s.serve(loadBalancer + "192.0.2.7 > node:30080 = 10.180.1.1:8080 masq\n2001:db8::7 > node:30080 = [fd00:10:180:1::1]:8080 masq\n")
 	for _, p := range served.Packets[2:] {
 		kept := 0
@@ -78,17 +77,17 @@ func TestKernelIPVSRandomPorts(t *testing.T) {
 				kept++
 			}
 		}
-		if kept > 1 { // one may be luck
+		if kept > 1 { // a single one may be a coincidence
 			t.Errorf("%s: of 4 callers %d kept their port", p.Text, kept)
 		}
 	}
 }
 
-// A load balancer that asks whether a Service is here is let in, also where little else
-// is, and also by the address of the Service, which is how some of them ask. When the
-// Service has no such port any more, it is not.
+// A load balancer's health check is accepted even if INPUT drops almost everything, also if the check is sent to the
+// Service's own address, as some load balancers do. A port that is no longer a health-check port of the Service is not
+// accepted.
 func TestKernelIPVSHealthPort(t *testing.T) {
-	s := newStand(t, "")
+	s := newFixture(t, "")
 	served := s.serve(strings.Replace(loadBalancer, "  node-port ", "  health-port 32100\n  node-port ", 1))
 	for _, port := range []int{32100, 32101} {
 		l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
@@ -126,8 +125,9 @@ func TestKernelIPVSHealthPort(t *testing.T) {
 	}
 }
 
-// reaches is what becomes of a call to a listener of the node.
-func (s *stand) reaches(from, to string, silence bool) string {
+// reaches dials a listener on the node and returns what happens to the connection: "let in", "refused" or "dropped".
+// With silence it waits only a short time for an answer.
+func (s *fixture) reaches(from, to string, silence bool) string {
 	s.Helper()
 	addr := netip.MustParseAddr(from)
 	h, err := s.node.Host(addr)
@@ -153,9 +153,9 @@ func (s *stand) reaches(from, to string, silence bool) string {
 	return err.Error()
 }
 
-// Services of IPv6 are served also where new devices have none.
+// IPv6 Services are served even if IPv6 is disabled for new devices.
 func TestKernelIPVSNewDevicesHaveNoIPv6(t *testing.T) {
-	s := newStand(t, "")
+	s := newFixture(t, "")
 	served := s.scenario(loadBalancer)
 	const off = "/proc/sys/net/ipv6/conf/default/disable_ipv6"
 	if err := os.WriteFile(off, []byte("1"), 0); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// serves holds the endpoints of a virtual server against those that it should have with weight.
-func (l *life) serves(at serviceKey, want ...netip.AddrPort) {
+// checkServing checks that the destinations of a virtual server which receive new connections are those in want.
+func (l *instance) checkServing(at serviceKey, want ...netip.AddrPort) {
 	l.Helper()
 	l.fake.mu.Lock()
 	defer l.fake.mu.Unlock()
@@ -22,10 +22,10 @@ func (l *life) serves(at serviceKey, want ...netip.AddrPort) {
 	}
 }
 
-// A Service that names an address of the node and the port of another Service's node port takes precedence there, in whichever order
-// the two come and go.
-func TestANamedAddressTakesPrecedence(t *testing.T) {
-	l := newLife(t)
+// A Service that names an address of the node takes precedence there over the node port of another Service with the
+// same port number, whichever of the two is added or removed first.
+func TestNamedAddressTakesPrecedence(t *testing.T) {
+	l := newInstance(t)
 	s := many(2)
 	node := netip.AddrPortFrom(s.Node.Addrs[0], 20000)
 	if err := l.full(s); err != nil {
@@ -33,16 +33,16 @@ func TestANamedAddressTakesPrecedence(t *testing.T) {
 	}
 	l.role(sdk.Active)
 	at := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: node}
-	l.serves(at, endpoint(0, 1), endpoint(0, 2))
+	l.checkServing(at, endpoint(0, 1), endpoint(0, 2))
 	l.fake.open(at, endpoint(0, 1), 1)
 	names := s.Services[1]
 	names.Frontends = append(slices.Clone(names.Frontends), sdk.Frontend{Kind: sdk.ExternalIP, Policy: sdk.Cluster, Addr: node})
 	for range 2 {
 		l.sync(sdk.Update{Set: []sdk.Service{names}})
-		l.serves(at, endpoint(1, 1), endpoint(1, 2))
-		l.weighs(at, endpoint(0, 1), 0) // it has a connection
+		l.checkServing(at, endpoint(1, 1), endpoint(1, 2))
+		l.checkWeight(at, endpoint(0, 1), 0) // a destination with a connection
 		l.sync(sdk.Update{Set: s.Services[:1]})
-		l.serves(at, endpoint(1, 1), endpoint(1, 2))
+		l.checkServing(at, endpoint(1, 1), endpoint(1, 2))
 		l.restart()
 		l.fake.counted()
 		s.Services[1] = names
@@ -54,17 +54,17 @@ func TestANamedAddressTakesPrecedence(t *testing.T) {
 			t.Errorf("a restart wrote %q", wrote)
 		}
 		l.sync(sdk.Update{Delete: []sdk.Name{names.Name}})
-		l.serves(at, endpoint(0, 1), endpoint(0, 2))
+		l.checkServing(at, endpoint(0, 1), endpoint(0, 2))
 	}
 	l.sync(sdk.Update{Set: []sdk.Service{names}, Delete: []sdk.Name{s.Services[0].Name}})
-	l.serves(at, endpoint(1, 1), endpoint(1, 2))
+	l.checkServing(at, endpoint(1, 1), endpoint(1, 2))
 	l.sync(sdk.Update{Set: s.Services[:1], Delete: []sdk.Name{names.Name}})
-	l.serves(at, endpoint(0, 1), endpoint(0, 2))
+	l.checkServing(at, endpoint(0, 1), endpoint(0, 2))
 }
 
-// A Service that would take precedence at an address, and is refused, leaves the node port there as it was.
+// A Service that would take precedence at an address but is refused leaves the node port there unchanged.
 func TestARefusedServiceTakesNoPrecedence(t *testing.T) {
-	l := newLife(t)
+	l := newInstance(t)
 	s := many(3)
 	node := netip.AddrPortFrom(s.Node.Addrs[0], 20000)
 	at := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: node}
@@ -82,11 +82,11 @@ func TestARefusedServiceTakesNoPrecedence(t *testing.T) {
 	names := s.Services[1]
 	names.Hints = map[string]string{schedulerHint: "mh"}
 	names.Frontends = append(slices.Clone(names.Frontends), sdk.Frontend{Kind: sdk.ExternalIP, Policy: sdk.Cluster, Addr: node})
-	before := l.fake.picture()
-	if failed := l.tell(sdk.Update{Set: []sdk.Service{names}}); failed[names.Name] == nil {
+	before := l.fake.snapshot()
+	if failed := l.trySync(sdk.Update{Set: []sdk.Service{names}}); failed[names.Name] == nil {
 		t.Errorf("failed: %v", failed)
 	}
-	if after := l.fake.picture(); after != before {
+	if after := l.fake.snapshot(); after != before {
 		t.Errorf("there is\n%s\nand lacks\n%s", lacking(after, before), lacking(before, after))
 	}
 	if n := l.fake.services[at].conns[endpoint(0, 1)]; n != 1 {
@@ -95,13 +95,13 @@ func TestARefusedServiceTakesNoPrecedence(t *testing.T) {
 	less := s.Services[0]
 	less.Cluster = less.Cluster[1:]
 	l.sync(sdk.Update{Set: []sdk.Service{less}})
-	l.serves(at, endpoint(0, 2))
+	l.checkServing(at, endpoint(0, 2))
 }
 
-// A frontend that moves to another Service, as when a port of a Service is renamed, keeps its virtual server with the
-// destinations that have connections.
+// When a frontend moves to another Service, for example because a port of a Service is renamed, its virtual server
+// keeps the destinations that have connections.
 func TestConnectionsSurviveARenamedPort(t *testing.T) {
-	l := newLife(t)
+	l := newInstance(t)
 	s := many(1)
 	if err := l.full(s); err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestConnectionsSurviveARenamedPort(t *testing.T) {
 		svc.Cluster = svc.Cluster[len(svc.Cluster)-1:]
 		l.fake.counted()
 		l.sync(sdk.Update{Set: []sdk.Service{svc}, Delete: []sdk.Name{before}})
-		l.weighs(at, leaves, 0)
+		l.checkWeight(at, leaves, 0)
 		for _, r := range l.fake.counted() {
 			for _, never := range []string{"server ", "remove ", "unbind "} {
 				if strings.HasPrefix(r, never) {
@@ -127,16 +127,16 @@ func TestConnectionsSurviveARenamedPort(t *testing.T) {
 		}
 	}
 	l.reap()
-	l.weighs(at, leaves, 0)
+	l.checkWeight(at, leaves, 0)
 	l.fake.open(at, leaves, -1)
 	l.reap()
-	l.weighs(at, leaves, -1)
+	l.checkWeight(at, leaves, -1)
 }
 
-// A Service of which the kernel refuses one endpoint keeps what served it, with its connections, also in a process that starts
-// anew; all other Services are served.
+// If the kernel refuses one endpoint of a Service, the Service keeps its previous state and its connections, also in a
+// restarted process. All other Services are served.
 func TestARefusedEndpoint(t *testing.T) {
-	l := newLife(t)
+	l := newInstance(t)
 	s := many(40)
 	if err := l.full(s); err != nil {
 		t.Fatal(err)
@@ -170,23 +170,23 @@ func TestARefusedEndpoint(t *testing.T) {
 		if restarted {
 			u = offer.Update(0)
 		}
-		if failed := l.tell(u); len(failed) != 1 || failed[s.Services[0].Name] == nil {
+		if failed := l.trySync(u); len(failed) != 1 || failed[s.Services[0].Name] == nil {
 			t.Errorf("failed: %v", failed)
 		}
-		l.serves(at(0), endpoint(0, 1), endpoint(0, 2))
-		l.serves(at(1), endpoint(1, 2), endpoint(1, 3))
+		l.checkServing(at(0), endpoint(0, 1), endpoint(0, 2))
+		l.checkServing(at(1), endpoint(1, 2), endpoint(1, 3))
 		l.fake.mu.Lock()
 		if n := l.fake.services[at(0)].conns[endpoint(0, 1)]; n != 1 {
 			t.Errorf("it has %d connections", n)
 		}
-		if picture := len(l.fake.ours); picture != 40 || l.fake.ours[netip.MustParseAddr("172.30.200.1")] {
-			t.Errorf("%d addresses are bound", picture)
+		if bound := len(l.fake.ours); bound != 40 || l.fake.ours[netip.MustParseAddr("172.30.200.1")] {
+			t.Errorf("%d addresses are bound", bound)
 		}
 		l.fake.mu.Unlock()
 	}
 }
 
-// Destinations read as they were written, in both families.
+// Encoded destinations decode to the same addresses, in both families.
 func TestDests(t *testing.T) {
 	for _, all := range [][]netip.AddrPort{nil, {endpoint(1, 1)}, {endpoint(0, 1), endpoint(1, 1)}, {netip.MustParseAddrPort("[fd00::1]:80"), netip.MustParseAddrPort("[fd00::2]:65535")}} {
 		d := newDests(all)
@@ -201,9 +201,9 @@ func TestDests(t *testing.T) {
 	}
 }
 
-// Ranges of sources that are the same, or are so once they are cut into what a set can hold, are one entry.
+// Equal source ranges, and ranges that become equal when they are converted to what a set can hold, give one set entry.
 func TestSameSources(t *testing.T) {
-	l := newLife(t)
+	l := newInstance(t)
 	s := many(1)
 	for _, p := range []string{"10.1.2.3/8", "10.9.9.9/8", "0.0.0.0/0", "0.0.0.0/1", "0.0.0.0/0"} {
 		s.Services[0].Frontends[1].Sources = append(s.Services[0].Frontends[1].Sources, netip.MustParsePrefix(p))
@@ -211,17 +211,17 @@ func TestSameSources(t *testing.T) {
 	if err := l.full(s); err != nil {
 		t.Fatal(err)
 	}
-	l.quiet(func() {
+	l.exclusively(func() {
 		if why, _ := l.plugin.session.families[0].objects.Foreign(t.Context()); why != "" {
 			t.Errorf("as soon as it is written it seems to differ: %s", why)
 		}
 	})
 }
 
-// A Service may name an address of the node with the number of its own node port. That is one virtual server, also to the process that
-// adopts it.
+// A Service may name an address of the node with the number of its own node port. Both are then one virtual server,
+// also for a process that adopts it.
 func TestAServiceNamesItsOwnNodePort(t *testing.T) {
-	l := newLife(t)
+	l := newInstance(t)
 	s := many(2)
 	node := netip.AddrPortFrom(s.Node.Addrs[0], 20000)
 	s.Services[0].Frontends = append(s.Services[0].Frontends, sdk.Frontend{Kind: sdk.ExternalIP, Policy: sdk.Cluster, Addr: node})
@@ -230,8 +230,8 @@ func TestAServiceNamesItsOwnNodePort(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.role(sdk.Active)
-		l.serves(serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: node}, endpoint(0, 1), endpoint(0, 2))
-		l.quiet(func() {
+		l.checkServing(serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: node}, endpoint(0, 1), endpoint(0, 2))
+		l.exclusively(func() {
 			f := l.plugin.session.families[0]
 			if _, err := f.Adopt(t.Context(), inObjects); err != nil {
 				t.Fatal(err)

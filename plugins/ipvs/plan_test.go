@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// golden compares text with a file, which -update writes.
+// golden compares text with a golden file. The flag -update rewrites the file.
 func golden(t *testing.T, file, text string) {
 	t.Helper()
 	if *update {
@@ -37,15 +37,15 @@ func golden(t *testing.T, file, text string) {
 	}
 }
 
-// The requests to the kernel that lead from nothing to a scenario, and from there to nothing. What is made once, whatever
-// Services there are, is left out.
+// TestPlans compares the requests that create each scenario and remove it again with golden files. Objects that do not
+// depend on Services are left out.
 func TestPlans(t *testing.T) {
 	for _, s := range sdktest.Scenarios() {
 		if !slices.Contains([]string{"cluster-ip", "node-port-local", "source-ranges", "udp"}, s.Name) {
 			continue
 		}
 		t.Run(s.Name, func(t *testing.T) {
-			l := newLife(t)
+			l := newInstance(t)
 			l.fake.own(s.Node.Addrs...)
 			if err := l.full(sdktest.Scenario{Node: s.Node}); err != nil {
 				t.Fatal(err)
@@ -68,8 +68,8 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// A destination that no longer serves loses its weight only after the one that takes its place has got one: a virtual
-// server without any destination of weight refuses new connections.
+// A destination that no longer serves gets weight 0 only after its replacement has weight 1. A virtual server whose
+// destinations all have weight 0 would refuse new connections.
 func TestDestinationsServeBeforeOthersStop(t *testing.T) {
 	key := key{server: serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("10.96.0.1:80")}}
 	a, b, gone := endpoint(0, 1), endpoint(0, 2), endpoint(0, 3)
@@ -83,10 +83,9 @@ func TestDestinationsServeBeforeOthersStop(t *testing.T) {
 	}
 }
 
-// The fixed chains are not rendered for a plan where nothing was touched: that would be more
-// than 150 allocations, with each change.
+// A plan without changes does not render the fixed chains. That would cost more than 150 allocations for each change.
 func TestAPlanOfNothingRendersNothing(t *testing.T) {
-	l := newLife(t)
+	l := newInstance(t)
 	if err := l.full(many(10)); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +97,7 @@ func TestAPlanOfNothingRendersNothing(t *testing.T) {
 	}
 }
 
-// The rules, which depend on the node alone.
+// TestRules compares the rules, which depend only on the node, with golden files.
 func TestRules(t *testing.T) {
 	s := sdktest.Scenarios()[0]
 	for _, of := range families {

@@ -12,7 +12,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// programs are the only ones in PATH: names, and what each does.
+// programs sets PATH to a folder that has only these programs: shell scripts by name.
 func programs(t *testing.T, does map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -24,7 +24,7 @@ func programs(t *testing.T, does map[string]string) {
 	t.Setenv("PATH", dir)
 }
 
-// What a node lacks is a refusal, with what to type.
+// If the node lacks something, Configure refuses and says which command fixes it.
 func TestWhatIsMissing(t *testing.T) {
 	modules := func(t *testing.T) error { return hasModules(t.Context(), "none") }
 	for _, c := range []struct {
@@ -65,7 +65,7 @@ func TestWhatIsMissing(t *testing.T) {
 	}
 }
 
-// Options are read strictly, and a mistake says which.
+// Configure rejects invalid options and names the mistake.
 func TestOptions(t *testing.T) {
 	for text, wrong := range map[string]string{
 		``: "", `{}`: "",

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Every way to a Service, in PROTO and both families: which client is served, by which
-// endpoint, and which is not.
+// everyWay has a packet for each way to reach a Service in PROTO and both families, with the expected endpoint or drop.
 const everyWay = `
 -- services --
 ns1/web PROTO
@@ -57,13 +56,13 @@ fd00:10:180::9   > [fd00:172:30::41]:80 PROTO   = [fd00:10:180::1]:8080
 fd00:10:180::9   > [fd00:172:30::43]:80 PROTO   = drop
 `
 
-// A caller of a Service without an endpoint is refused. SCTP does not notice that.
+// A client of a Service without endpoints gets a rejection. It is tested apart because SCTP does not notice one.
 const refused = `10.180.0.9       > 172.30.0.44:80 PROTO         = reject
 fd00:10:180::9   > [fd00:172:30::44]:80 PROTO   = reject
 `
 
 func TestKernelIPVSEveryProtocol(t *testing.T) {
-	s := newStand(t, "")
+	s := newFixture(t, "")
 	for protocol, text := range map[string]string{"tcp": everyWay + refused, "udp": everyWay + refused, "sctp": everyWay} {
 		served := s.serve(strings.ReplaceAll(text, "PROTO", protocol))
 		for _, p := range served.Packets {

@@ -8,9 +8,9 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Report tells how much there is, by the names of metrics.
-func TestReportsWhatThereIs(t *testing.T) {
-	l := newLife(t)
+// Report returns the number of objects under the names of the metrics.
+func TestReportsObjectCounts(t *testing.T) {
+	l := newInstance(t)
 	if err := l.full(many(3)); err != nil {
 		t.Fatal(err)
 	}
@@ -25,10 +25,10 @@ func TestReportsWhatThereIs(t *testing.T) {
 	}
 }
 
-// How long it took to look for stale UDP flows is reported by family, and only a change of
-// a UDP Service asks for it.
+// Report returns the duration of searches for stale UDP flows by family. Only a change of a UDP Service starts a
+// search.
 func TestReportsRounds(t *testing.T) {
-	l := newLife(t)
+	l := newInstance(t)
 	l.fake.stales = 3
 	s := many(2)
 	s.Services[0].Name.Protocol = sdk.UDP
@@ -47,8 +47,8 @@ func TestReportsRounds(t *testing.T) {
 	}
 }
 
-// rounds are those of IPv4, and the flows that they forgot.
-func rounds(l *life) (n uint64, forgot float64) {
+// rounds returns the number of searches for IPv4 and the number of flows that they deleted.
+func rounds(l *instance) (n uint64, forgot float64) {
 	report := l.plugin.Report()
 	for _, h := range report.Histograms {
 		if h.Name == "kubeproxy_conntrack_reconciler_sync_duration_seconds" && h.Labels["ip_family"] == "IPv4" {

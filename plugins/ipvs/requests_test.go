@@ -14,11 +14,11 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// One endpoint more is one request to the kernel for each virtual service, one more if
-// it may call itself, and no question; however many Services there are.
+// Adding an endpoint takes one request for each virtual server, one more if the endpoint may be a client of its own
+// Service, and no read of the kernel, regardless of the number of Services.
 func TestOneEndpointIsOneRequestPerServer(t *testing.T) {
 	for _, n := range []int{10, 1000} {
-		l := newLife(t)
+		l := newInstance(t)
 		s := many(n)
 		if err := l.full(s); err != nil {
 			t.Fatal(err)
@@ -27,8 +27,8 @@ func TestOneEndpointIsOneRequestPerServer(t *testing.T) {
 		l.fake.counted()
 		svc := s.Services[n/2]
 		svc.Cluster = append(slices.Clone(svc.Cluster), sdk.Endpoint{Addr: endpoint(n/2, 3), OnNode: true})
-		const servers = 2 // at the ClusterIP, and at the node's address
-		// What looks after the kernel between the calls asks it too, now and then.
+		const servers = 2 // at the ClusterIP and at the node's address
+		// The monitor also reads the kernel from time to time, so several tries may be needed.
 		unasked := false
 		for try := 0; try < 20 && !unasked; try++ {
 			asked := l.fake.asked()
@@ -50,12 +50,12 @@ func TestOneEndpointIsOneRequestPerServer(t *testing.T) {
 	}
 }
 
-// A process that starts anew, and hears what is served already, writes nothing: in any role, with endpoints that wait for their last
-// connection, virtual servers of marks and health ports.
-func TestARestartWritesNothing(t *testing.T) {
+// A restarted process that receives the same state writes nothing: in any role, with drained endpoints, virtual servers
+// by mark and health-check ports.
+func TestRestartWritesNothing(t *testing.T) {
 	for _, role := range []sdk.Role{sdk.Active, sdk.Draining, sdk.Standby} {
-		l := newLife(t)
-		s := marked(60)
+		l := newInstance(t)
+		s := needMarks(60)
 		for i := range s.Services {
 			s.Services[i].HealthPort = uint16(30000 + i)
 			s.Services[i].Frontends = append(s.Services[i].Frontends, many(60).Services[i].Frontends[1])
@@ -75,7 +75,7 @@ func TestARestartWritesNothing(t *testing.T) {
 		}
 		l.sync(sdk.Update{Set: s.Services[:30]})
 		l.role(role)
-		l.reap() // those that have none
+		l.reap() // remove drained endpoints without connections
 		l.restart()
 		l.fake.counted()
 		if err := l.full(s); err != nil {
@@ -88,7 +88,7 @@ func TestARestartWritesNothing(t *testing.T) {
 		}
 		for range 2 {
 			var steps []string
-			l.quiet(func() {
+			l.exclusively(func() {
 				for _, f := range l.plugin.session.families {
 					if _, err := f.Adopt(l.Context(), inObjects|inRules); err != nil {
 						t.Fatal(err)
@@ -107,10 +107,10 @@ func TestARestartWritesNothing(t *testing.T) {
 	}
 }
 
-// From the moment an address is bound the node may call by it, and be called at it. So
-// masquerade and guard are there before.
+// As soon as an address is bound, the node can use it as a source and be called at it. So the masquerade and guard
+// rules must exist before.
 func TestGuardAndMasqueradeComeBeforeTheFirstAddress(t *testing.T) {
-	l := newLife(t)
+	l := newInstance(t)
 	if err := l.full(many(1)); err != nil {
 		t.Fatal(err)
 	}
@@ -129,10 +129,10 @@ func TestGuardAndMasqueradeComeBeforeTheFirstAddress(t *testing.T) {
 
 const bindSet = "PM-IPVS-IPS 172.30.0.0"
 
-// An endpoint that leaves keeps its connections, also when the process that drains it
-// is another by then; and goes when it has had the last.
+// A removed endpoint keeps its connections, also when the process restarts while it is drained. It is deleted after its
+// last connection has ended.
 func TestDrainingOutlivesARestart(t *testing.T) {
-	l := newLife(t)
+	l := newInstance(t)
 	s := many(1)
 	if err := l.full(s); err != nil {
 		t.Fatal(err)
@@ -143,23 +143,23 @@ func TestDrainingOutlivesARestart(t *testing.T) {
 	l.fake.open(at, leaves, 1)
 	s.Services[0].Cluster = s.Services[0].Cluster[1:]
 	l.sync(sdk.Update{Set: s.Services})
-	l.weighs(at, leaves, 0)
+	l.checkWeight(at, leaves, 0)
 	l.reap()
-	l.weighs(at, leaves, 0)
+	l.checkWeight(at, leaves, 0)
 
 	l.restart()
 	if err := l.full(s); err != nil {
 		t.Fatal(err)
 	}
 	l.reap()
-	l.weighs(at, leaves, 0)
+	l.checkWeight(at, leaves, 0)
 	l.fake.open(at, leaves, -1)
 	l.reap()
-	l.weighs(at, leaves, -1)
+	l.checkWeight(at, leaves, -1)
 }
 
-// weighs holds a destination against its weight; -1: it is not there.
-func (l *life) weighs(at serviceKey, dest netip.AddrPort, want int) {
+// checkWeight checks the weight of a destination. -1 means that the destination does not exist.
+func (l *instance) checkWeight(at serviceKey, dest netip.AddrPort, want int) {
 	l.Helper()
 	loads, _, err := l.fake.Loads(at)
 	if err != nil {
@@ -174,9 +174,9 @@ func (l *life) weighs(at serviceKey, dest netip.AddrPort, want int) {
 	}
 }
 
-// An endpoint that comes back while it is drained has its weight again.
-func TestWhoComesBackIsNotDrained(t *testing.T) {
-	l := newLife(t)
+// An endpoint that is added again while it is drained gets its weight back.
+func TestEndpointAddedAgainIsNotDrained(t *testing.T) {
+	l := newInstance(t)
 	s := many(1)
 	if err := l.full(s); err != nil {
 		t.Fatal(err)
@@ -189,13 +189,13 @@ func TestWhoComesBackIsNotDrained(t *testing.T) {
 	less.Cluster = svc.Cluster[1:]
 	l.sync(sdk.Update{Set: []sdk.Service{less}})
 	l.sync(sdk.Update{Set: []sdk.Service{svc}})
-	l.weighs(at, svc.Cluster[0].Addr, 1)
+	l.checkWeight(at, svc.Cluster[0].Addr, 1)
 }
 
-// A scheduler that the kernel cannot load is a refusal with what would help, of that
-// Service alone; once it is loaded the next try goes in.
-func TestASchedulerThatIsLoadedLater(t *testing.T) {
-	l := newLife(t)
+// If the kernel cannot load a scheduler, only the Service that asks for it is refused, with a hint. After the scheduler
+// has been loaded, the next try succeeds.
+func TestSchedulerLoadedLater(t *testing.T) {
+	l := newInstance(t)
 	s := many(3)
 	if err := l.full(s); err != nil {
 		t.Fatal(err)
@@ -226,9 +226,9 @@ func TestASchedulerThatIsLoadedLater(t *testing.T) {
 	}
 }
 
-// A hint that names no scheduler is a refusal of that Service.
-func TestASchedulerThatIsNone(t *testing.T) {
-	l := newLife(t)
+// A hint with an unknown scheduler makes the dataplane refuse the Service.
+func TestUnknownScheduler(t *testing.T) {
+	l := newInstance(t)
 	s := many(2)
 	s.Services[0].Hints = map[string]string{schedulerHint: "fair"}
 	result, err := l.plugin.Sync(t.Context(), s.Update(1))
@@ -238,9 +238,8 @@ func TestASchedulerThatIsNone(t *testing.T) {
 	}
 }
 
-// Without the right to change the kernel there is a refusal, and not an error that is
-// tried again.
-func TestNotAllowed(t *testing.T) {
+// Without the permission to change the kernel, Configure returns a Refusal and not an error that the host would retry.
+func TestWithoutPermission(t *testing.T) {
 	f := newFake(t)
 	m := f.edges()
 	m.open = func() (kernel, error) { return kernel{denying{f}, f, fakeLinks{f}}, nil }
@@ -250,14 +249,14 @@ func TestNotAllowed(t *testing.T) {
 	}
 }
 
-// A kernel that denies.
+// A denying kernel answers the first read with fs.ErrPermission.
 type denying struct{ *fake }
 
 func (denying) Timeouts() (timeouts, error) { return timeouts{}, fs.ErrPermission }
 
-// What another program made in IPVS stays as it is, also in the ranges that are excluded.
+// Virtual servers of other programs stay unchanged, also in the ranges that are excluded.
 func TestForeignServersStay(t *testing.T) {
-	l := newLife(t)
+	l := newInstance(t)
 	foreign := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("203.0.113.9:443")}
 	dest := netip.MustParseAddrPort("10.9.9.9:443")
 	if err := errors.Join(l.fake.SetService(foreign, scheduling{scheduler: "wlc"}), l.fake.AddDest(foreign, dest, 7)); err != nil {
@@ -277,7 +276,7 @@ func TestForeignServersStay(t *testing.T) {
 		}
 	}} {
 		then()
-		l.weighs(foreign, dest, 7)
+		l.checkWeight(foreign, dest, 7)
 		if s := l.fake.services[foreign]; s == nil || s.scheduling.scheduler != "wlc" {
 			t.Errorf("a foreign virtual server is %+v", s)
 		}
@@ -287,10 +286,9 @@ func TestForeignServersStay(t *testing.T) {
 	}
 }
 
-// In Standby nothing is at an address that the node has, and an inspection says what
-// would be there.
-func TestStandbyTellsWhatItLeavesOut(t *testing.T) {
-	l := newLife(t)
+// In Standby there is no virtual server at addresses of the node, and Inspect reports what would be served there.
+func TestInspectInStandby(t *testing.T) {
+	l := newInstance(t)
 	s := many(2)
 	if err := l.full(s); err != nil {
 		t.Fatal(err)
@@ -314,11 +312,10 @@ func TestStandbyTellsWhatItLeavesOut(t *testing.T) {
 	}
 }
 
-// Node ports are served at the node's own addresses, those of 169.254.0.0/16 among them,
-// as by kube-proxy; not at loopback's, nor where an address means another machine on each
-// link.
+// Like kube-proxy, the dataplane serves node ports at the node's own addresses, including those in 169.254.0.0/16. It
+// does not serve them at loopback and IPv6 link-local addresses.
 func TestAddressesOfNodePorts(t *testing.T) {
-	l := newLife(t)
+	l := newInstance(t)
 	s := many(1)
 	six := s.Services[0]
 	six.Name.Family = sdk.IPv6

@@ -15,22 +15,22 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// An open is a connection that is established.
+// An open is an established connection.
 type open struct {
 	at   serviceKey
 	dest netip.AddrPort
 }
 
-// TestEstablishedStayInEveryRole walks over the roles, with updates and new processes in
-// between, while connections begin and end. Each one has what it needs in the kernel for as
-// long as it lasts; while it drains the plugin says how many there are; and it always tells
-// what it would serve were it Active.
+// TestEstablishedStayInEveryRole changes roles, applies updates and restarts the process in random order, while
+// connections begin and end. For each connection the kernel must have the objects that it needs as long as it lasts.
+// While Draining, the plugin must report the number of connections. In every role, Inspect must report what the plugin
+// would serve in role Active.
 func TestEstablishedStayInEveryRole(t *testing.T) {
 	for seed := range uint64(40) {
-		w := roleWalk{life: newLife(t), Rand: rand.New(rand.NewPCG(seed, 14)), base: many(2), role: sdk.Active}
+		w := roleWalk{instance: newInstance(t), Rand: rand.New(rand.NewPCG(seed, 14)), base: many(2), role: sdk.Active}
 		w.scenario = w.base
 		w.full()
-		w.life.role(sdk.Active)
+		w.instance.role(sdk.Active)
 		for step := range 40 {
 			w.step()
 			if wrong := w.wrong(); wrong != "" {
@@ -41,18 +41,18 @@ func TestEstablishedStayInEveryRole(t *testing.T) {
 	}
 }
 
-// A roleWalk is one life, and the connections of its callers.
+// A roleWalk is a dataplane with the connections of its clients.
 type roleWalk struct {
-	*life
+	*instance
 	*rand.Rand
-	base, scenario sdktest.Scenario // all endpoints, and those that are there now
+	base, scenario sdktest.Scenario // with all endpoints; with the present endpoints
 	role           sdk.Role
 	open           []open
 }
 
 func (w *roleWalk) full() {
 	w.Helper()
-	if err := w.life.full(w.scenario); err != nil {
+	if err := w.instance.full(w.scenario); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -62,8 +62,8 @@ func (w *roleWalk) step() {
 	switch w.IntN(8) {
 	case 0, 1, 2:
 		w.role = []sdk.Role{sdk.Standby, sdk.Active, sdk.Draining}[w.IntN(3)]
-		w.life.role(w.role)
-	case 3: // an endpoint goes, or all are there again; and once a Service comes
+		w.instance.role(w.role)
+	case 3: // remove an endpoint or add all again; at most once, add a Service
 		if w.IntN(4) == 0 {
 			w.base = many(3)
 		}
@@ -76,7 +76,7 @@ func (w *roleWalk) step() {
 	case 4:
 		w.restart()
 		w.full()
-		w.life.role(w.role)
+		w.instance.role(w.role)
 	case 5:
 		w.look()
 	case 6:
@@ -90,26 +90,26 @@ func (w *roleWalk) step() {
 	}
 }
 
-// look is what the watch does from time to time.
+// look does the periodic work of the monitor.
 func (w *roleWalk) look() {
 	w.Helper()
 	w.reap()
 	if w.role != sdk.Standby {
 		return
 	}
-	w.quiet(func() {
+	w.exclusively(func() {
 		for _, f := range w.plugin.session.families {
 			if _, err := f.upkeep(); err != nil {
 				w.Fatal(err)
 			}
 		}
 	})
-	w.life.role(w.role) // what is due is written with it
+	w.instance.role(w.role) // this also writes pending changes
 }
 
-// flows are the connections that it counts while it drains.
+// flows returns the number of connections that the plugin would report in Draining.
 func (w *roleWalk) flows() (n int) {
-	w.quiet(func() {
+	w.exclusively(func() {
 		for _, f := range w.plugin.session.families {
 			left, err := f.Flows(nil, true)
 			if err != nil {
@@ -121,7 +121,7 @@ func (w *roleWalk) flows() (n int) {
 	return n
 }
 
-// call begins a connection, where the kernel takes one.
+// call opens a connection to a random destination that accepts one.
 func (w *roleWalk) call() {
 	w.fake.mu.Lock()
 	var can []open
@@ -140,7 +140,7 @@ func (w *roleWalk) call() {
 	}
 }
 
-// wrong is what is not as it should be; empty: all is.
+// wrong returns the first violation that it finds, or "".
 func (w *roleWalk) wrong() string {
 	if wrong := w.lacks(); wrong != "" {
 		return wrong
@@ -151,7 +151,7 @@ func (w *roleWalk) wrong() string {
 	return w.unreported()
 }
 
-// lacks is what connections need, or the role, and the kernel does not have.
+// lacks returns the first object that a connection or the role needs and the kernel does not have, or "".
 func (w *roleWalk) lacks() string {
 	w.fake.mu.Lock()
 	defer w.fake.mu.Unlock()
@@ -182,7 +182,7 @@ func (w *roleWalk) lacks() string {
 	return ""
 }
 
-// untold is where Inspect tells another list of endpoints than is wanted.
+// unreported returns a frontend for which Inspect reports other endpoints than desired, or "".
 func (w *roleWalk) unreported() (wrong string) {
 	answer := 0
 	err := w.plugin.Inspect(w.Context(), func(s sdk.Served) error {
@@ -202,32 +202,32 @@ func (w *roleWalk) unreported() (wrong string) {
 	return wrong
 }
 
-// leavesNothing ends all connections: what was kept for them goes, and what is left is what
-// a fresh start in Standby makes.
+// leavesNothing ends all connections and checks that everything that was kept for them is removed: the result must
+// equal a fresh start in Standby.
 func (w *roleWalk) leavesNothing(seed uint64) {
 	w.Helper()
 	w.role = sdk.Standby
-	w.life.role(w.role)
+	w.instance.role(w.role)
 	for _, o := range w.open {
 		w.fake.open(o.at, o.dest, -1)
 	}
 	w.look()
-	fresh := newLife(w.T)
+	fresh := newInstance(w.T)
 	maps.Copy(fresh.fake.others, w.fake.others)
 	if err := fresh.full(w.scenario); err != nil {
 		w.Fatal(err)
 	}
 	fresh.role(sdk.Standby)
-	want, got := fresh.fake.picture(), w.fake.picture()
+	want, got := fresh.fake.snapshot(), w.fake.snapshot()
 	if extra, lacks := lacking(got, want), lacking(want, got); extra+lacks != "" {
 		w.Errorf("seed %d: when all connections have ended, it has\n%s\n\nand lacks\n%s", seed, extra, lacks)
 	}
 }
 
-// TestOneWriteOfRulesMakesItActive: while the dataplanes change places callers share the
-// processors with the programs that write rules, so of those there are few.
+// TestOneWriteOfRulesMakesItActive checks that a change of role writes the rules once in each family. During a swap the
+// programs that write rules compete with clients for the CPUs.
 func TestOneWriteOfRulesMakesItActive(t *testing.T) {
-	l := newLife(t)
+	l := newInstance(t)
 	if err := l.full(many(3)); err != nil {
 		t.Fatal(err)
 	}

@@ -18,8 +18,7 @@ import (
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
-// What other balancers that use IPVS have been seen to do wrong. Each is done right
-// here, with real packets.
+// These tests send real packets for cases that other IPVS load balancers have been seen to handle wrongly.
 
 const loadBalancer = `
 -- services --
@@ -36,10 +35,9 @@ node                > 198.51.100.1:80        = 10.180.1.1:8080 masq
 node                > [2001:db8:51::1]:80    = [fd00:10:180:1::1]:8080 masq
 `
 
-// A process of the node that calls an address of a Service does so by an address of
-// the node: one that others can answer.
+// A process on the node that calls a Service uses a source address of the node, to which other hosts can reply.
 func TestKernelIPVSNodeCallsByItsOwnAddress(t *testing.T) {
-	s := newStand(t, "")
+	s := newFixture(t, "")
 	s.serve(loadBalancer)
 	for _, to := range []struct{ network, service, node string }{
 		{"tcp4", "198.51.100.1:80", "192.0.2.10"}, {"tcp4", "172.30.0.41:80", "192.0.2.10"},
@@ -51,16 +49,16 @@ func TestKernelIPVSNodeCallsByItsOwnAddress(t *testing.T) {
 	}
 }
 
-// An endpoint on loopback is called from loopback, where it is at an address of that:
-// a guard of 127.0.0.0/8, as the iptables mode has until it has gone, drops others.
+// A packet to an endpoint on loopback keeps its loopback source address. Otherwise the guard of 127.0.0.0/8, which the
+// iptables mode keeps until it is cleaned up, would drop the packet.
 func TestKernelIPVSLoopbackStaysThere(t *testing.T) {
-	s := newStand(t, "")
+	s := newFixture(t, "")
 	l, err := net.Listen("tcp", "127.77.1.1:8080")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	go func() { // ends with the listener
+	go func() { // ends when the listener is closed
 		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
 			fmt.Fprintln(conn, conn.RemoteAddr())
 			conn.Close()
@@ -77,9 +75,8 @@ func TestKernelIPVSLoopbackStaysThere(t *testing.T) {
 	}
 }
 
-// ask calls from the node, by whichever address the kernel chooses, and returns what
-// the endpoint says.
-func (s *stand) ask(network, to string) string {
+// ask dials from the node, with a source address that the kernel chooses, and returns the endpoint's answer.
+func (s *fixture) ask(network, to string) string {
 	s.Helper()
 	conn, err := net.DialTimeout(network, to, traffic.Timeout)
 	if err != nil {
@@ -95,10 +92,10 @@ func (s *stand) ask(network, to string) string {
 	return string(buf[:n])
 }
 
-// A process of the node that listens on every address cannot be reached by an address
-// of a Service at another port; that the address is alive may be asked.
+// A process on the node that listens on all addresses is not reachable at another port of a Service's address. Pings to
+// the address are answered.
 func TestKernelIPVSGuardsTheHost(t *testing.T) {
-	s := newStand(t, "")
+	s := newFixture(t, "")
 	s.serve(loadBalancer)
 	l, err := net.Listen("tcp", ":9999")
 	if err != nil {
@@ -130,7 +127,7 @@ func TestKernelIPVSGuardsTheHost(t *testing.T) {
 
 // ping sends an echo request and waits for the reply.
 func ping(version, to string) error {
-	network, request, reply := "ip4:icmp", []byte{8, 0, 0xe6, 0xf5, 0x11, 0x09, 0, 1}, byte(0) // the checksum is right
+	network, request, reply := "ip4:icmp", []byte{8, 0, 0xe6, 0xf5, 0x11, 0x09, 0, 1}, byte(0) // do not verify the checksum
 	if version == "6" {
 		network, request, reply = "ip6:ipv6-icmp", []byte{128, 0, 0, 0, 0x11, 0x09, 0, 1}, 129 // the kernel makes it
 	}
@@ -154,8 +151,8 @@ func ping(version, to string) error {
 	}
 }
 
-// found is the endpoint that answers a flow.
-func (s *stand) found(f sdktest.Flow) netip.AddrPort {
+// found returns the endpoint that answers a flow.
+func (s *fixture) found(f sdktest.Flow) netip.AddrPort {
 	s.Helper()
 	a, err := f.Ask(s.Context())
 	if err != nil || a.Verdict != sdk.Forward {
@@ -164,10 +161,10 @@ func (s *stand) found(f sdktest.Flow) netip.AddrPort {
 	return a.Endpoint
 }
 
-// What no endpoint near may answer is dropped, without a word: also what the node itself
-// sends, which IPVS takes before filter sees it.
+// A packet for which the policy leaves no endpoint is dropped without an answer, also if the node itself sends it. IPVS
+// takes such packets before they reach filter.
 func TestKernelIPVSDropsForTheNodeToo(t *testing.T) {
-	s := newStand(t, "")
+	s := newFixture(t, "")
 	s.packets(s.serve(`
 -- services --
 ns1/web:http tcp
@@ -183,9 +180,9 @@ node       > 198.51.100.1:80 = drop
 `))
 }
 
-// What is left of IPv6 goes with the rest.
+// Cleanup removes the IPv6 objects, too.
 func TestKernelIPVSCleanupLeavesNoIPv6(t *testing.T) {
-	s := newStand(t, "")
+	s := newFixture(t, "")
 	s.serve(loadBalancer)
 	gone, err := s.plugin.Cleanup(t.Context(), sdk.Leftovers{})
 	if err != nil || len(gone) == 0 {

@@ -15,8 +15,8 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// A testbed sends packets through a fake: through its rules at each hook, and through
-// its virtual services where the kernel looks at those.
+// A fakeTestbed sends packets through a fake: through its rules at each hook, and through its virtual servers where the
+// kernel evaluates them.
 type fakeTestbed struct {
 	fake *fake
 	node sdk.Node
@@ -53,7 +53,7 @@ func (s fakeStage) Dial(_ context.Context, p sdktest.Packet) (sdktest.Flow, erro
 	return &fakeFlow{stage: s, packet: p}, nil
 }
 
-// A fakeFlow stays with the endpoint that it found first, for as long as the kernel has both.
+// A fakeFlow stays with its first endpoint for as long as the kernel has the virtual server and the destination.
 type fakeFlow struct {
 	stage  fakeStage
 	packet sdktest.Packet
@@ -87,7 +87,7 @@ func (f *fake) open(at serviceKey, dest netip.AddrPort, n int) {
 	}
 }
 
-// lost reports whether a flow's real is gone, or connection tracking forgot it.
+// lost reports whether a flow's destination was removed or conntrack has deleted the flow.
 func (f *fake) lost(l *fakeFlow) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -102,7 +102,7 @@ func (f *fake) lost(l *fakeFlow) bool {
 	return p.Protocol == sdk.UDP && f.stale[sdk.FamilyOf(p.To.Addr())].Stale(conntrack.Flow{To: p.To, Reply: l.found.Endpoint})
 }
 
-// send is a packet's way through the node, and which virtual service took it.
+// send returns what happens to a packet on the node, and the virtual server that it matched.
 func (g *fakeTestbed) send(p sdktest.Packet) (sdktest.Answer, serviceKey, error) {
 	f := g.fake
 	f.mu.Lock()
@@ -157,7 +157,7 @@ func (g *fakeTestbed) send(p sdktest.Packet) (sdktest.Answer, serviceKey, error)
 	return a, at, err
 }
 
-// through takes a packet through some chains, as long as it is accepted.
+// through evaluates the chains of several hooks for a packet until one does not accept it.
 func through(t *oracle.Rules, p oracle.Packet, way ...oracle.Hook) (path oracle.Path, err error) {
 	path.Mark = p.Mark
 	for _, h := range way {
@@ -173,8 +173,8 @@ func through(t *oracle.Rules, p oracle.Packet, way ...oracle.Hook) (path oracle.
 	return path, nil
 }
 
-// choose is which virtual service takes a packet, that of its mark first, and where it
-// sends it.
+// choose returns the virtual server that a packet matches (one by mark takes precedence) and the destination that it
+// selects.
 func (f *fake) choose(byAddr, byMark serviceKey, client netip.Addr) (serviceKey, netip.AddrPort) {
 	at := byMark
 	s := f.services[byMark]
@@ -194,7 +194,7 @@ func (f *fake) choose(byAddr, byMark serviceKey, client netip.Addr) (serviceKey,
 	return at, dest
 }
 
-// member looks up in a set what of a packet its parts name.
+// member looks up the fields of a packet that parts names ("dst,dst") in a set.
 func (f *fake) member(set, parts string, p oracle.Packet) (uint32, bool) {
 	s := f.sets[set]
 	if s == nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Parameters are set before anything is served, and are as they were after Cleanup.
+// Kernel parameters are set before any Service is served, and Cleanup restores them.
 func TestParametersAreSetAndGivenBack(t *testing.T) {
-	l := newLife(t)
+	l := newInstance(t)
 	if _, err := l.plugin.Configure(t.Context(), sdk.Setup{Options: []byte(`{"strictARP":true,"tcpTimeout":"30m"}`)}); err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +23,7 @@ func TestParametersAreSetAndGivenBack(t *testing.T) {
 	set := map[string]string{
 		"net/ipv4/vs/conntrack": "1", "net/ipv4/vs/expire_nodest_conn": "1", "net/ipv4/vs/expire_quiescent_template": "1",
 		"net/ipv4/ip_forward": "1", "net/ipv4/conf/all/arp_ignore": "1", "net/ipv4/conf/all/arp_announce": "2",
-		"net/ipv4/vs/conn_reuse_mode": "0", // as it was: this kernel is right by itself
+		"net/ipv4/vs/conn_reuse_mode": "0", // unchanged: this kernel's default is right
 	}
 	l.parameters(set)
 	if _, err := l.plugin.Configure(t.Context(), sdk.Setup{}); err != nil {
@@ -32,7 +32,7 @@ func TestParametersAreSetAndGivenBack(t *testing.T) {
 	if err := l.full(many(1)); err != nil {
 		t.Fatal(err)
 	}
-	set["net/ipv4/conf/all/arp_ignore"], set["net/ipv4/conf/all/arp_announce"] = "0", "0" // no longer asked for
+	set["net/ipv4/conf/all/arp_ignore"], set["net/ipv4/conf/all/arp_announce"] = "0", "0" // the option is no longer set
 	l.parameters(set)
 	if first := l.fake.counted()[0]; !strings.HasPrefix(first, "timeouts {30m") {
 		t.Errorf("the first request is %q", first)
@@ -46,7 +46,7 @@ func TestParametersAreSetAndGivenBack(t *testing.T) {
 	l.parameters(set)
 }
 
-func (l *life) parameters(want map[string]string) {
+func (l *instance) parameters(want map[string]string) {
 	l.Helper()
 	for name, value := range want {
 		have, err := os.ReadFile(l.fake.folder + name)
@@ -56,8 +56,8 @@ func (l *life) parameters(want map[string]string) {
 	}
 }
 
-// Only kernels that are wrong by themselves get another mode of using a port again.
-func TestReusesBadly(t *testing.T) {
+// conn_reuse_mode is changed only on kernels whose default is wrong.
+func TestHasPortReuseBug(t *testing.T) {
 	for release, want := range map[string]bool{"": false, "4.19.0-25-amd64": true, "5.4.0": true, "5.9.0": false, "6.1.176": false, "5.10": false} {
 		if got := hasPortReuseBug(release); got != want {
 			t.Errorf("%s: %t", release, got)
@@ -65,10 +65,9 @@ func TestReusesBadly(t *testing.T) {
 	}
 }
 
-// In ranges that are excluded a virtual service is foreign, even if our sets
-// know it.
+// A virtual server in an excluded range is foreign, even if our sets name it.
 func TestExcludedServersStay(t *testing.T) {
-	l := newLife(t)
+	l := newInstance(t)
 	if err := l.full(many(2)); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// What a kube-proxy in its ipvs mode serves in testdata/kube-proxy.
+// kubeProxyServes is the scenario that kube-proxy in ipvs mode serves with the objects in testdata/kube-proxy.
 const kubeProxyServes = `What kube-proxy served before us.
 -- services --
 ns1/dns:dns udp
@@ -33,7 +33,7 @@ ns1/web:http tcp
 10.180.0.9 > 172.30.0.43:53 udp = 10.180.0.1:8080
 `
 
-// runKubeProxy gives the fake what a kube-proxy leaves.
+// runKubeProxy creates the objects of kube-proxy in the fake.
 func (f *fake) runKubeProxy(t *testing.T) sdktest.Scenario {
 	t.Helper()
 	read := func(name string) string {
@@ -72,10 +72,10 @@ func (f *fake) runKubeProxy(t *testing.T) sdktest.Scenario {
 	return s
 }
 
-// A dataplane that comes after a kube-proxy goes on where that was: no virtual service, endpoint or
-// address goes, not even for a moment, and in the end nothing leads to its rules.
+// A dataplane that takes over from kube-proxy removes no virtual server, destination or address in use, not even for a
+// moment. At the end no jump leads to kube-proxy's chains.
 func TestTakesOverFromKubeProxy(t *testing.T) {
-	l := newLife(t)
+	l := newInstance(t)
 	served := l.fake.runKubeProxy(t)
 	l.fake.counted()
 	if err := l.full(served); err != nil {
@@ -92,12 +92,12 @@ func TestTakesOverFromKubeProxy(t *testing.T) {
 		}
 	}
 	l.role(sdk.Active)
-	fresh := newLife(t)
+	fresh := newInstance(t)
 	if err := fresh.full(served); err != nil {
 		t.Fatal(err)
 	}
 	fresh.role(sdk.Active)
-	if more, less := lacking(l.picture(), fresh.picture()), lacking(fresh.picture(), l.picture()); more+less != "" {
+	if more, less := lacking(l.snapshot(), fresh.snapshot()), lacking(fresh.snapshot(), l.snapshot()); more+less != "" {
 		t.Errorf("after it there is more than there should be:\n%s\nand less:\n%s", more, less)
 	}
 	g := &fakeTestbed{fake: l.fake}
@@ -111,10 +111,11 @@ func TestTakesOverFromKubeProxy(t *testing.T) {
 	}
 }
 
-// picture leaves out what only kube-proxy makes, and chains that no dataplane has.
-func (l *life) picture() string {
+// snapshot returns the snapshot without the objects that only kube-proxy creates, and without chains that no dataplane
+// has.
+func (l *instance) snapshot() string {
 	var lines []string
-	for line := range strings.Lines(l.fake.picture()) {
+	for line := range strings.Lines(l.fake.snapshot()) {
 		if !strings.Contains(line, "SOURCE-IP") {
 			lines = append(lines, line)
 		}
@@ -122,10 +123,9 @@ func (l *life) picture() string {
 	return strings.Join(lines, "")
 }
 
-// A kube-proxy that ended in its first sync has made chains and jumps, and no rules:
-// they go too.
-func TestTakesOverFromKubeProxyThatHadJustBegun(t *testing.T) {
-	l := newLife(t)
+// The chains and jumps of a kube-proxy that ended in its first sync, before it wrote rules, are removed, too.
+func TestTakesOverFromKubeProxyInItsFirstSync(t *testing.T) {
+	l := newInstance(t)
 	served := l.fake.runKubeProxy(t)
 	for id := range l.fake.tables[sdk.IPv4] {
 		if strings.HasPrefix(id.Chain, "KUBE-") {
@@ -143,10 +143,10 @@ func TestTakesOverFromKubeProxyThatHadJustBegun(t *testing.T) {
 	}
 }
 
-// What a kube-proxy leaves is named first, and goes when asked for, with what its own
-// cleanup forgets; what is another program's stays.
+// Cleanup removes what kube-proxy left only if asked, including what kube-proxy's own cleanup forgets. A dry run names
+// the same objects. Objects of other programs stay.
 func TestCleansUpAfterKubeProxy(t *testing.T) {
-	l := newLife(t)
+	l := newInstance(t)
 	(&fakeTestbed{fake: l.fake}).Place(l.fake.runKubeProxy(t))
 	foreign := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("203.0.113.9:443")}
 	if err := l.fake.SetService(foreign, scheduling{scheduler: "wlc"}); err != nil {
@@ -155,19 +155,19 @@ func TestCleansUpAfterKubeProxy(t *testing.T) {
 	if err := l.fake.restore("create OTHER hash:ip family inet hashsize 1024 maxelem 65536", "add OTHER 203.0.113.9"); err != nil {
 		t.Fatal(err)
 	}
-	before := l.fake.picture()
-	if gone, err := l.plugin.Cleanup(t.Context(), sdk.Leftovers{}); err != nil || len(gone) > 0 || l.fake.picture() != before {
+	before := l.fake.snapshot()
+	if gone, err := l.plugin.Cleanup(t.Context(), sdk.Leftovers{}); err != nil || len(gone) > 0 || l.fake.snapshot() != before {
 		t.Errorf("not asked for, it removed %q, %v", gone, err)
 	}
 	named, err := l.plugin.Cleanup(t.Context(), sdk.Leftovers{KubeProxy: true, DryRun: true})
-	if err != nil || len(named) == 0 || l.fake.picture() != before {
+	if err != nil || len(named) == 0 || l.fake.snapshot() != before {
 		t.Errorf("a dry run named %q, %v", named, err)
 	}
 	gone, err := l.plugin.Cleanup(t.Context(), sdk.Leftovers{KubeProxy: true})
 	if err != nil || strings.Join(gone, "\n") != strings.Join(named, "\n") {
 		t.Errorf("it removed\n%s\n%v\nand the dry run named\n%s", strings.Join(gone, "\n"), err, strings.Join(named, "\n"))
 	}
-	left := l.fake.picture()
+	left := l.fake.snapshot()
 	if want := "in OTHER: 203.0.113.9 \"\"\nserver TCP 203.0.113.9:443 wlc 0x0\nset OTHER hash:ip family inet hashsize 1024 maxelem 65536"; !strings.EqualFold(left, want) {
 		t.Errorf("left is\n%s\nand should be\n%s", left, want)
 	}
@@ -176,12 +176,12 @@ func TestCleansUpAfterKubeProxy(t *testing.T) {
 	}
 }
 
-// A kube-proxy that comes back finds no set of ours under a name of its own, since it would do nothing
-// at all then. What it has taken over is its own: a cleanup leaves that, and takes what is ours alone.
-func TestLeavesToKubeProxyWhatIsItsOwnAgain(t *testing.T) {
-	before := newLife(t)
+// While this dataplane serves, no set has a name of kube-proxy's, because kube-proxy would not work then. When
+// kube-proxy has come back and taken over objects, Cleanup keeps these and removes only what is ours alone.
+func TestCleanupBesideKubeProxyThatCameBack(t *testing.T) {
+	before := newInstance(t)
 	before.fake.runKubeProxy(t)
-	l := newLife(t)
+	l := newInstance(t)
 	served := l.fake.runKubeProxy(t)
 	if err := l.full(served); err != nil {
 		t.Fatal(err)
@@ -202,14 +202,14 @@ func TestLeavesToKubeProxyWhatIsItsOwnAgain(t *testing.T) {
 		}
 	}
 	l.restart()
-	filled := make(map[string]map[string]string) // at first kube-proxy's sets are empty
+	filled := make(map[string]map[string]string) // kube-proxy's sets are empty at first
 	for name, s := range l.fake.sets {
 		if strings.HasPrefix(name, "KUBE-") {
 			filled[name], s.entries = s.entries, make(map[string]string)
 		}
 	}
-	early := l.fake.picture()
-	if gone, err := l.plugin.Cleanup(t.Context(), sdk.Leftovers{}); err == nil || !strings.Contains(err.Error(), "try again once it serves") || l.fake.picture() != early {
+	early := l.fake.snapshot()
+	if gone, err := l.plugin.Cleanup(t.Context(), sdk.Leftovers{}); err == nil || !strings.Contains(err.Error(), "try again once it serves") || l.fake.snapshot() != early {
 		t.Errorf("before kube-proxy has filled its sets it removes %q, %v", gone, err)
 	}
 	for name, entries := range filled {
@@ -221,7 +221,7 @@ func TestLeavesToKubeProxyWhatIsItsOwnAgain(t *testing.T) {
 			t.Errorf("beside kube-proxy it removes\n%s\n%v", text, err)
 		}
 	}
-	if more, less := lacking(l.fake.picture(), before.fake.picture()), lacking(before.fake.picture(), l.fake.picture()); more+less != "" {
+	if more, less := lacking(l.fake.snapshot(), before.fake.snapshot()), lacking(before.fake.snapshot(), l.fake.snapshot()); more+less != "" {
 		t.Errorf("there is more than kube-proxy made:\n%s\nand less:\n%s", more, less)
 	}
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestKernelIPVSTrace: a walk ends where IPVS takes the packet, by its destination or by its mark, and before that
-// at what others forbid.
+// TestKernelIPVSTrace checks that a trace ends where IPVS takes the packet, by destination or by mark, or before that
+// at a rule of another program that drops it.
 func TestKernelIPVSTrace(t *testing.T) {
-	s := newStand(t, "")
+	s := newFixture(t, "")
 	s.serve(`
 -- services --
 ns1/web:http tcp

@@ -11,10 +11,9 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Connections that connection tracking does not know are told of, until they have
-// ended, by whatever process looks; those that it knows, that are closing, or that are
-// another program's, are not.
-func TestTellsOfUntrackedConnections(t *testing.T) {
+// Report counts the established connections that conntrack does not know until they have ended, also in a restarted
+// process. It does not count tracked connections, closing connections or those of other programs.
+func TestReportsUntrackedConnections(t *testing.T) {
 	const (
 		header   = "Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData\n"
 		known    = "TCP 0AB40009 9C40 AC1E0000 0050 0AB40101 1F90 ESTABLISHED      899\n"
@@ -23,7 +22,7 @@ func TestTellsOfUntrackedConnections(t *testing.T) {
 		foreign  = "TCP 0AB40009 9C43 CB007109 0050 0AB40101 1F90 ESTABLISHED      899\n"
 		datagram = "UDP 0AB40009 9C44 AC1E0000 0050 0AB40101 1F90 UDP              299\n"
 	)
-	l := newLife(t)
+	l := newInstance(t)
 	list := func(lines ...string) {
 		t.Helper()
 		if err := os.WriteFile(l.fake.folder+"connections", []byte(header+strings.Join(lines, "")), 0o644); err != nil {
@@ -41,10 +40,10 @@ func TestTellsOfUntrackedConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	list(known, closing, foreign, datagram)
-	l.reborn()
+	l.restartAndServe()
 	tells("of what is known", "")
 	list(known, unknown, closing, foreign, datagram)
-	l.reborn()
+	l.restartAndServe()
 	tells("in a new process", "1 established connections began while net.ipv4.vs.conntrack was 0")
 	list(known)
 	l.keepTracking()
@@ -58,18 +57,18 @@ func TestTellsOfUntrackedConnections(t *testing.T) {
 	l.parameters(map[string]string{"net/ipv4/vs/conntrack": "1"})
 }
 
-// keepTracking is what the watch does now and then.
-func (l *life) keepTracking() {
+// keepTracking does a part of the periodic work of the monitor.
+func (l *instance) keepTracking() {
 	l.Helper()
-	l.quiet(func() {
+	l.exclusively(func() {
 		if err := l.plugin.session.keepTracking(l.plugin.session.families[0]); err != nil {
 			l.Fatal(err)
 		}
 	})
 }
 
-// reborn ends the process, and has the next one serve the same.
-func (l *life) reborn() {
+// restartAndServe restarts the process and serves the same Services.
+func (l *instance) restartAndServe() {
 	l.Helper()
 	l.restart()
 	if err := l.full(many(1)); err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// A life is one dataplane on a fake, as a process has it.
-type life struct {
+// An instance is one dataplane process on a fake.
+type instance struct {
 	*testing.T
 	fake     *fake
 	dir      string
@@ -27,14 +27,14 @@ type life struct {
 	revision uint64
 }
 
-func newLife(t *testing.T) *life {
-	l := &life{T: t, fake: newFake(t), dir: t.TempDir()}
+func newInstance(t *testing.T) *instance {
+	l := &instance{T: t, fake: newFake(t), dir: t.TempDir()}
 	l.begin()
 	t.Cleanup(l.end)
 	return l
 }
 
-func (l *life) begin() {
+func (l *instance) begin() {
 	l.Helper()
 	l.plugin, l.revision = newPlugin(l.dir, l.fake.edges()), 0
 	if _, err := l.plugin.Configure(l.Context(), sdk.Setup{}); err != nil {
@@ -42,27 +42,27 @@ func (l *life) begin() {
 	}
 }
 
-// end is what a kill does: the lock is free, and nothing else happens.
-func (l *life) end() {
+// end closes the dataplane as a kill does: the lock is released, and nothing else happens.
+func (l *instance) end() {
 	l.Helper()
 	if err := l.plugin.Close(); err != nil {
 		l.Fatal(err)
 	}
 }
 
-func (l *life) restart() {
+func (l *instance) restart() {
 	l.Helper()
 	l.end()
 	l.begin()
 }
 
-// full serves a scenario and nothing else.
-func (l *life) full(s sdktest.Scenario) error {
+// full serves exactly the Services of a scenario.
+func (l *instance) full(s sdktest.Scenario) error {
 	(&fakeTestbed{fake: l.fake}).Place(s)
 	return l.offer(s.Update(0))
 }
 
-func (l *life) offer(u sdk.Update) error {
+func (l *instance) offer(u sdk.Update) error {
 	u.From, u.To = l.revision, l.revision+1
 	if u.Full {
 		u.From = 0
@@ -77,24 +77,24 @@ func (l *life) offer(u sdk.Update) error {
 	return err
 }
 
-func (l *life) sync(u sdk.Update) {
+func (l *instance) sync(u sdk.Update) {
 	l.Helper()
 	if err := l.offer(u); err != nil {
 		l.Fatal(err)
 	}
 }
 
-func (l *life) role(r sdk.Role) {
+func (l *instance) role(r sdk.Role) {
 	l.Helper()
 	if err := l.plugin.SetRole(l.Context(), r); err != nil {
 		l.Fatal(err)
 	}
 }
 
-// reap is what the watch does each minute.
-func (l *life) reap() {
+// reap does the work that the monitor does every minute.
+func (l *instance) reap() {
 	l.Helper()
-	l.quiet(func() {
+	l.exclusively(func() {
 		if err := l.plugin.reap(l.Context()); err != nil {
 			l.Fatal(err)
 		}
@@ -113,8 +113,8 @@ func (p *plugin) reap(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// picture is all that a kernel has, a thing a line. Marks are told by whose they are.
-func (f *fake) picture() string {
+// snapshot returns all objects of the kernel as sorted lines. It replaces marks by the name of their Service.
+func (f *fake) snapshot() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var lines []string
@@ -154,7 +154,7 @@ func (f *fake) picture() string {
 	return strings.Join(lines, "\n")
 }
 
-// lacking are the lines of a that b has not.
+// lacking returns the lines of a that are not in b.
 func lacking(a, b string) string {
 	has := make(map[string]bool)
 	for line := range strings.Lines(b) {
@@ -169,13 +169,12 @@ func lacking(a, b string) string {
 	return strings.Join(out, "\n")
 }
 
-// From any scenario and role to any other, killed half-way or not: in the end the
-// kernel has what a fresh start would have given it.
+// After any sequence of scenarios, roles, kills and restarts, the kernel has the same objects as after a fresh start.
 func TestAWalkEndsWhereAFreshStartDoes(t *testing.T) {
 	random := rand.New(rand.NewPCG(6, 1))
 	scenarios := sdktest.Scenarios()
 	roles := []sdk.Role{sdk.Standby, sdk.Active, sdk.Active, sdk.Active}
-	walker := newLife(t)
+	walker := newInstance(t)
 	for step := range 150 {
 		s, role := scenarios[random.IntN(len(scenarios))], roles[random.IntN(len(roles))]
 		if random.IntN(3) == 0 {
@@ -192,20 +191,20 @@ func TestAWalkEndsWhereAFreshStartDoes(t *testing.T) {
 		if step%5 > 0 {
 			continue
 		}
-		fresh := newLife(t)
+		fresh := newInstance(t)
 		maps.Copy(fresh.fake.others, walker.fake.others)
 		if err := cmp.Or(fresh.full(s)); err != nil {
 			t.Fatal(err)
 		}
 		fresh.role(role)
-		if got, want := walker.fake.picture(), fresh.fake.picture(); got != want {
+		if got, want := walker.fake.snapshot(), fresh.fake.snapshot(); got != want {
 			t.Fatalf("step %d, %s, %s: the walker has\n%s\n\nand lacks\n%s", step, s.Name, role, lacking(got, want), lacking(want, got))
 		}
 	}
 }
 
-// killed serves s until some request fails, and ends there.
-func (l *life) killed(s sdktest.Scenario, random *rand.Rand) {
+// killed applies s until a random request fails, and restarts the process.
+func (l *instance) killed(s sdktest.Scenario, random *rand.Rand) {
 	l.Helper()
 	left := random.IntN(30)
 	l.fake.mu.Lock()
@@ -224,7 +223,7 @@ func (l *life) killed(s sdktest.Scenario, random *rand.Rand) {
 	l.restart()
 }
 
-// many is a scenario of n Services, each with two frontends and two endpoints.
+// many returns a scenario of n Services, each with two frontends and two endpoints.
 func many(n int) sdktest.Scenario {
 	s := sdktest.Scenarios()[slices.IndexFunc(sdktest.Scenarios(), func(s sdktest.Scenario) bool { return s.Name == "cluster-ip" })]
 	s.Services = nil
@@ -245,8 +244,8 @@ func endpoint(service, i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 180 + byte(i), byte(service >> 8), byte(service)}), 8080)
 }
 
-// quiet does something while nothing asks the kernel.
-func (l *life) quiet(f func()) {
+// exclusively calls f while the plugin does not access the kernel.
+func (l *instance) exclusively(f func()) {
 	l.Helper()
 	if err := l.plugin.Do(l.Context(), func(map[sdk.Name]sdk.Service) error { f(); return nil }); err != nil {
 		l.Fatal(err)

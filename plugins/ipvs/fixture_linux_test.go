@@ -16,8 +16,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// A stand is a node with hosts around it, and the dataplane on it.
-type stand struct {
+// A fixture is a node with hosts around it, and a dataplane that runs on it.
+type fixture struct {
 	*testing.T
 	node     *netns.Testbed
 	dir      string
@@ -27,18 +27,18 @@ type stand struct {
 	stage    sdktest.Stage
 }
 
-// newStand has a dataplane that is Active, with nothing to serve.
-func newStand(t *testing.T, options string) *stand {
+// newFixture returns a fixture whose dataplane is configured and has no Services.
+func newFixture(t *testing.T, options string) *fixture {
 	t.Helper()
-	skipTaken(t)
-	s := &stand{T: t, node: world(t), dir: t.TempDir(), options: options}
+	skipIfTaken(t)
+	s := &fixture{T: t, node: world(t), dir: t.TempDir(), options: options}
 	s.start()
 	t.Cleanup(s.clean)
 	return s
 }
 
-// start begins a life of the dataplane, as a process does.
-func (s *stand) start() {
+// start creates and configures a dataplane, as a new process does.
+func (s *fixture) start() {
 	s.Helper()
 	s.plugin, s.revision = newPlugin(s.dir, thisMachine()), 0
 	if _, err := s.plugin.Configure(s.Context(), sdk.Setup{Options: []byte(s.options)}); err != nil {
@@ -46,8 +46,8 @@ func (s *stand) start() {
 	}
 }
 
-// restart ends one life without a word, as kill -9 does, and begins another.
-func (s *stand) restart() {
+// restart closes the dataplane without cleanup, as kill -9 does, and starts another.
+func (s *fixture) restart() {
 	s.Helper()
 	if err := s.plugin.Close(); err != nil {
 		s.Fatal(err)
@@ -55,7 +55,7 @@ func (s *stand) restart() {
 	s.start()
 }
 
-func (s *stand) clean() {
+func (s *fixture) clean() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if s.stage != nil {
@@ -69,8 +69,8 @@ func (s *stand) clean() {
 	}
 }
 
-// scenario reads one as files have them, and lets its endpoints answer.
-func (s *stand) scenario(text string) sdktest.Scenario {
+// scenario parses a scenario, places it on the node's network, and starts its endpoints.
+func (s *fixture) scenario(text string) sdktest.Scenario {
 	s.Helper()
 	read, err := sdktest.Parse("test.txtar", []byte("In a test.\n"+text))
 	if err != nil {
@@ -89,8 +89,8 @@ func (s *stand) scenario(text string) sdktest.Scenario {
 	return placed
 }
 
-// serve makes the dataplane serve a scenario and nothing else.
-func (s *stand) serve(text string) sdktest.Scenario {
+// serve makes the dataplane serve exactly the Services of a scenario, and become Active.
+func (s *fixture) serve(text string) sdktest.Scenario {
 	s.Helper()
 	placed := s.scenario(text)
 	s.sync(placed.Update(s.revision + 1))
@@ -98,7 +98,7 @@ func (s *stand) serve(text string) sdktest.Scenario {
 	return placed
 }
 
-func (s *stand) sync(u sdk.Update) {
+func (s *fixture) sync(u sdk.Update) {
 	s.Helper()
 	u.From, u.To = s.revision, s.revision+1
 	if u.Full {
@@ -111,15 +111,15 @@ func (s *stand) sync(u sdk.Update) {
 	s.revision = u.To
 }
 
-func (s *stand) role(r sdk.Role) {
+func (s *fixture) role(r sdk.Role) {
 	s.Helper()
 	if err := s.plugin.SetRole(s.Context(), r); err != nil {
 		s.Fatal(err)
 	}
 }
 
-// packets sends those of a scenario, several times each.
-func (s *stand) packets(of sdktest.Scenario) {
+// packets sends each packet of a scenario several times.
+func (s *fixture) packets(of sdktest.Scenario) {
 	s.Helper()
 	for _, p := range of.Packets {
 		for range 1 + 2*len(p.Want.Endpoints) {
@@ -128,7 +128,7 @@ func (s *stand) packets(of sdktest.Scenario) {
 	}
 }
 
-func (s *stand) packet(p sdktest.Packet) sdktest.Answer {
+func (s *fixture) packet(p sdktest.Packet) sdktest.Answer {
 	s.Helper()
 	a, err := s.stage.Send(s.Context(), p)
 	if err != nil {
@@ -139,21 +139,21 @@ func (s *stand) packet(p sdktest.Packet) sdktest.Answer {
 	case want.Unserved && a.Verdict != sdk.Forward:
 	case want.Unserved, a.Verdict != want.Verdict, a.Verdict == sdk.Forward && !slices.Contains(want.Endpoints, a.Endpoint):
 		s.Errorf("line %d, %s: seen %s", p.Line, p.Text, a)
-	case a.Verdict != sdk.Forward, p.From.From == sdk.OnNode: // it may be masqueraded as itself
+	case a.Verdict != sdk.Forward, p.From.From == sdk.OnNode: // masquerading would not change the source address
 	case (a.Client != p.From.Addr) != want.Masquerades(a.Endpoint):
 		s.Errorf("line %d, %s: the endpoint saw %s", p.Line, p.Text, a.Client)
 	}
 	return a
 }
 
-// until waits until what is asked for is so.
-func (s *stand) until(what string, is func() bool) {
+// until waits until the condition holds.
+func (s *fixture) until(what string, is func() bool) {
 	s.Helper()
 	eventually.True(s, what, is)
 }
 
-// services are the virtual services as ipvsadm shows them.
-func (s *stand) services() []string { return lines(run(s.T, "ipvsadm", "-Sn")) }
+// services returns the virtual servers as ipvsadm prints them.
+func (s *fixture) services() []string { return lines(run(s.T, "ipvsadm", "-Sn")) }
 
 func lines(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
