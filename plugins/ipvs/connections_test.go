@@ -58,9 +58,9 @@ ns1/other:http tcp
 		{Name: web(sdk.IPv6), Client: netip.MustParseAddr("fd00:10:180::9"), Endpoint: netip.MustParseAddrPort("[fd00:10:180:1::1]:8080"), Left: time.Minute},
 	}
 	if !slices.Equal(answer, want) {
-		t.Errorf("it tells %v", answer)
+		t.Errorf("exported %v", answer)
 	}
 	if err := l.plugin.ImportAffinity(t.Context(), answer); err == nil {
-		t.Error("the kernel cannot be made to keep a client, and nothing says so")
+		t.Error("ImportAffinity returned no error, although IPVS cannot import clients")
 	}
 }

@@ -33,7 +33,7 @@ func TestKernelIPVSRepairs(t *testing.T) {
 	}
 	field.Repairs(t, s.plugin, func() error {
 		if after := s.snapshot(); after != before {
-			return fmt.Errorf("there is\n%s\nand before there was\n%s", after, before)
+			return fmt.Errorf("the kernel has\n%s\nand had before\n%s", after, before)
 		}
 		return nil
 	}, harms...)

@@ -47,12 +47,12 @@ func TestRestoresWhatOthersRemove(t *testing.T) {
 				l.fake.mu.Unlock()
 				l.compareRules()
 			})
-			eventually.True(t, "it is put back", func() bool { return l.plugin.Report().Repaired == 1 })
+			eventually.True(t, "one repair is reported", func() bool { return l.plugin.Report().Repaired == 1 })
 			if got := l.fake.counted(); len(got) == 0 || c.want != nil && !slices.Equal(got, c.want) {
-				t.Errorf("it was put back by %q", got)
+				t.Errorf("the repair sent the requests %q", got)
 			}
 			if after := l.fake.snapshot(); after != before {
-				t.Errorf("there is\n%s\nand was\n%s", after, before)
+				t.Errorf("after the repair the kernel has\n%s\nand had before\n%s", after, before)
 			}
 		})
 	}
@@ -76,9 +76,9 @@ func TestSuspicionEndsWithoutRepair(t *testing.T) {
 		l.fake.tables[sdk.IPv4][nat(postrouting)] = was
 	})
 	if doubt == "" {
-		t.Fatal("the comparison found nothing")
+		t.Fatal("Compare found no difference")
 	}
-	eventually.True(t, "nothing is doubted", func() bool {
+	eventually.True(t, "no difference is suspected any more", func() bool {
 		l.exclusively(func() { doubt = rules.Doubt() })
 		return doubt == ""
 	})
@@ -113,7 +113,7 @@ func TestRemovesForeignEntries(t *testing.T) {
 		})
 		s.Services[0].Cluster = append(s.Services[0].Cluster, sdk.Endpoint{Addr: endpoint(0, 3+i)})
 		l.sync(sdk.Update{Set: s.Services[:1]})
-		eventually.True(t, "a strange entry is removed", func() bool {
+		eventually.True(t, "the foreign entry is removed", func() bool {
 			l.fake.mu.Lock()
 			defer l.fake.mu.Unlock()
 			return len(entries()) == 3
@@ -194,13 +194,13 @@ func TestAuditsFindChangedDestinations(t *testing.T) {
 	} {
 		l.exclusively(func() {
 			if !same() {
-				t.Error("an audit found something else than was written, and nothing is")
+				t.Error("an audit found a difference although nothing was changed")
 			}
 			for at, s := range l.fake.services {
 				if at.mark != 0 {
 					before := maps.Clone(s.dests)
 					if change(s); same() {
-						t.Errorf("%s is %v, was %v, and no audit found it", at, s.dests, before)
+						t.Errorf("no audit found that the destinations of %s are %v and not %v", at, s.dests, before)
 					}
 					s.dests = before
 					break

@@ -138,7 +138,7 @@ func (s *fixture) packet(p sdktest.Packet) sdktest.Answer {
 	switch {
 	case want.Unserved && a.Verdict != sdk.Forward:
 	case want.Unserved, a.Verdict != want.Verdict, a.Verdict == sdk.Forward && !slices.Contains(want.Endpoints, a.Endpoint):
-		s.Errorf("line %d, %s: seen %s", p.Line, p.Text, a)
+		s.Errorf("line %d, %s: got %s", p.Line, p.Text, a)
 	case a.Verdict != sdk.Forward, p.From.From == sdk.OnNode: // masquerading would not change the source address
 	case (a.Client != p.From.Addr) != want.Masquerades(a.Endpoint):
 		s.Errorf("line %d, %s: the endpoint saw %s", p.Line, p.Text, a.Client)

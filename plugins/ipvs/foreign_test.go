@@ -17,7 +17,7 @@ import (
 func TestJumpsAreListed(t *testing.T) {
 	for _, j := range append(permanentJumps(), activeJumps()...) {
 		if !j.Listed() {
-			t.Errorf("%s: %s is not listed", j.At, j.Rule)
+			t.Errorf("%s: the jump %s is not known to adoption and cleanup", j.At, j.Rule)
 		}
 	}
 }
@@ -48,7 +48,7 @@ func TestForeignRulesLeadToOurs(t *testing.T) {
 		t.Helper()
 		for _, j := range foreignRules {
 			if n := count(l.fake.tables[sdk.IPv4][j.At], j.Rule); n != 1 {
-				t.Errorf("after %s, %s has %d times %s", after, j.At, n, j.Rule)
+				t.Errorf("after %s, %s has %d copies of the rule %s, want 1", after, j.At, n, j.Rule)
 			}
 		}
 	}
@@ -61,7 +61,7 @@ func TestForeignRulesLeadToOurs(t *testing.T) {
 		stay(role.String())
 	}
 	if rules, there := l.fake.tables[sdk.IPv4][filter("KUBE-FORWARD")]; !there || len(rules) > 0 {
-		t.Errorf("kube-proxy's KUBE-FORWARD, which foreign rules keep: %v, %q", there, rules)
+		t.Errorf("KUBE-FORWARD, to which a foreign rule jumps, should be empty: exists %v, rules %q", there, rules)
 	}
 	l.restart()
 	if err := l.full(served); err != nil {
@@ -74,13 +74,13 @@ func TestForeignRulesLeadToOurs(t *testing.T) {
 	for _, leftovers := range []sdk.Leftovers{{KubeProxy: true, DryRun: true}, {KubeProxy: true}} {
 		gone, err := l.plugin.Cleanup(t.Context(), leftovers)
 		if err != nil || !strings.Contains(strings.Join(gone, "\n"), "keep nat KUBE-IPVS-SERVICES, empty: a rule of MY-OWN leads to it") {
-			t.Errorf("cleaning up says\n%s\n%v", strings.Join(gone, "\n"), err)
+			t.Errorf("Cleanup reports\n%s\n%v", strings.Join(gone, "\n"), err)
 		}
 		stay("cleaning up")
 	}
 	for id, rules := range l.fake.tables[sdk.IPv4] {
 		if strings.HasPrefix(id.Chain, "KUBE-") && !rulestest.IsShared(id) && (len(rules) > 0 || !slices.ContainsFunc(foreignRules, func(j iptables.Jump) bool { return j.Rule.Target() == id.Chain })) {
-			t.Errorf("left is %s with %q", id, rules)
+			t.Errorf("Cleanup left %s with the rules %q", id, rules)
 		}
 	}
 }

@@ -73,7 +73,7 @@ func emulated() bool {
 func skipIfTaken(t *testing.T) {
 	t.Helper()
 	if !share.Take(t.Name()) {
-		t.Skip("another guest has it")
+		t.Skip("another guest of this run executes this test")
 	}
 }
 
@@ -144,11 +144,11 @@ func TestKernelIPVSTable(t *testing.T) {
 	}
 	services, err := s.plugin.kernel.Services()
 	if err != nil || len(services) < 6 || len(all) != len(services) {
-		t.Fatalf("there are %d virtual servers, %v, and at once %d", len(services), err, len(all))
+		t.Fatalf("Services returns %d virtual servers, %v, and Table %d", len(services), err, len(all))
 	}
 	used := 0
 	for at := range services {
-		s.until(fmt.Sprintf("of %s all say the same", at), func() bool { // connections may end between the two reads
+		s.until(fmt.Sprintf("Table, Loads and the kernel agree about %s", at), func() bool { // connections may end between the two reads
 			list, err := s.plugin.kernel.balancer.(moby).handle.GetDestinations(mobyService(at, scheduling{}))
 			each := make(map[netip.AddrPort]load)
 			for _, d := range list {
@@ -164,7 +164,7 @@ func TestKernelIPVSTable(t *testing.T) {
 		}
 	}
 	if used == 0 {
-		t.Error("calls were made, and no real has had a connection")
+		t.Error("no destination had a connection although calls were made")
 	}
 }
 
@@ -180,7 +180,7 @@ func TestKernelIPVSGone(t *testing.T) {
 	is := func(at serviceKey, want bool) {
 		t.Helper()
 		if there, err := k.Exists(at); err != nil || there != want {
-			t.Errorf("of %s it says %v, %v", at, there, err)
+			t.Errorf("%s: exists %v, %v", at, there, err)
 		}
 	}
 	for at, named := range map[serviceKey][]string{

@@ -59,7 +59,7 @@ func TestTooManyEndpointsAreRefused(t *testing.T) {
 			t.Errorf("full: %t: failed: %v", u.Full, failed)
 		}
 		if after := l.fake.snapshot(); after != before {
-			t.Errorf("full: %t: the kernel has another\n%s\nthan\n%s", u.Full, after, before)
+			t.Errorf("full: %t: the kernel has\n%s\nand had before\n%s", u.Full, after, before)
 		}
 	}
 }

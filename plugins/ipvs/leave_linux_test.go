@@ -73,7 +73,7 @@ func TestKernelIPVSDrainsLiveConnections(t *testing.T) {
 				t.Errorf("%s: a client that was connected cannot send: %v", when, err)
 			}
 			if now := s.endpointOf(caller); now != leaves {
-				t.Errorf("%s: a client that was connected to %s hears %s", when, leaves, now)
+				t.Errorf("%s: a client that was connected to %s is answered by %s", when, leaves, now)
 			}
 			if !s.shows(drained(leaves)) {
 				t.Errorf("%s: %q is not in\n%s", when, drained(leaves), strings.Join(s.services(), "\n"))
@@ -92,7 +92,7 @@ func TestKernelIPVSDrainsLiveConnections(t *testing.T) {
 	check("after a restart")
 	s.sync(sdk.Update{Set: served.Services})
 	if s.shows("-w 0") {
-		t.Errorf("they are wanted again, and there is\n%s", strings.Join(s.services(), "\n"))
+		t.Errorf("after the endpoints were added again, the kernel has\n%s", strings.Join(s.services(), "\n"))
 	}
 	s.sync(sdk.Update{Set: fewer.Services})
 	check("when they leave again")
@@ -101,7 +101,7 @@ func TestKernelIPVSDrainsLiveConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.until("the endpoints, which have had their last connection, are gone", func() bool {
+	s.until("the drained endpoints are removed", func() bool {
 		s.reap()
 		return !s.shows("-w 0")
 	})
@@ -158,10 +158,10 @@ func TestKernelIPVSEndpointsLeave(t *testing.T) {
 		serving, last  bool // the removed endpoint still serves; it was the last endpoint
 		fate           fate
 	}{
-		{"datagrams, to one that still serves", "udp", true, false, stays},
-		{"datagrams, to one that does not", "udp", false, false, moves},
-		{"datagrams, to the last", "udp", false, true, ends},
-		{"an association", "sctp", false, false, ends},
+		{"UDP, the removed endpoint still serves", "udp", true, false, stays},
+		{"UDP, the removed endpoint no longer serves", "udp", false, false, moves},
+		{"UDP, the last endpoint is removed", "udp", false, true, ends},
+		{"an SCTP association", "sctp", false, false, ends},
 	} {
 		served := s.serve(strings.ReplaceAll(endpointsToLeave, "PROTO", c.protocol))
 		fewer := served
@@ -190,12 +190,12 @@ func TestKernelIPVSEndpointsLeave(t *testing.T) {
 				a, err := flow.Ask(t.Context())
 				switch here := a.Verdict == sdk.Forward; {
 				case c.fate == ends && here, c.fate != ends && (err != nil || !here):
-					t.Errorf("%s, %s: a client that was with %s hears %s, %v", c.what, when, was, a, err)
+					t.Errorf("%s, %s: a client of %s gets %s, %v", c.what, when, was, a, err)
 				case here && (a.Endpoint == was) != (c.fate == stays):
-					t.Errorf("%s, %s: a client that was with %s is with %s", c.what, when, was, a.Endpoint)
+					t.Errorf("%s, %s: a client of %s is answered by %s", c.what, when, was, a.Endpoint)
 				}
 				if c.fate != stays && s.shows("-r "+was.String()) || c.fate == stays && !s.shows(drained(was)) {
-					t.Errorf("%s, %s: %s has left, and there is\n%s", c.what, when, was, strings.Join(s.services(), "\n"))
+					t.Errorf("%s, %s: %s was removed, and the kernel has\n%s", c.what, when, was, strings.Join(s.services(), "\n"))
 				}
 			}
 			for _, others := range fewer.Packets {

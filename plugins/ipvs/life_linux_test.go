@@ -73,11 +73,11 @@ func TestKernelIPVSSendsMany(t *testing.T) {
 		}
 		n := len(steps)
 		if !errors.Is(answers[n-3], unix.EEXIST) || !errors.Is(answers[n-2], unix.ESRCH) || answers[n-1] != nil {
-			t.Errorf("it says %v", answers[n-3:])
+			t.Errorf("the last results are %v", answers[n-3:])
 		}
 	}
 	shown := s.services()
 	if len(shown) != 80 || !slices.Contains(shown, "-a -t 172.30.7.7:80 -r 10.180.1.1:8080 -m -w 3") {
-		t.Errorf("there are %d lines:\n%s", len(shown), strings.Join(shown, "\n"))
+		t.Errorf("ipvsadm prints %d lines:\n%s", len(shown), strings.Join(shown, "\n"))
 	}
 }

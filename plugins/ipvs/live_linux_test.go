@@ -47,7 +47,7 @@ func TestKernelIPVSChangesLive(t *testing.T) {
 				t.Fatal(err)
 			}
 			if now := s.endpointOf(caller); now != was {
-				t.Errorf("%s: a client that was connected to %s hears %s", c.shown, was, now)
+				t.Errorf("%s: a client that was connected to %s is answered by %s", c.shown, was, now)
 			}
 		}
 		for _, p := range served.Packets {
@@ -85,7 +85,7 @@ func TestKernelIPVSAffinityBeginsAnew(t *testing.T) {
 		for range 3 {
 			for i, p := range served.Packets {
 				if a := s.packet(p); a.Endpoint != fewer.Packets[i].Want.Endpoints[0] {
-					t.Errorf("%s: its first endpoint is back, and a client leaves its second for %s", protocol, a.Endpoint)
+					t.Errorf("%s: after its first endpoint was added again, a client moved from its second endpoint to %s", protocol, a.Endpoint)
 				}
 			}
 		}
@@ -166,10 +166,10 @@ fd00:10:180::9 > [fd00:172:30::41]:80 udp = [fd00:10:180:1::1]:8080
 			}
 			defer flow.Close()
 			if a, err := flow.Ask(t.Context()); a.Verdict == sdk.Forward {
-				t.Errorf("%s: %s hears %s, %v", before, p.Text, a, err)
+				t.Errorf("%s: %s got %s, %v", before, p.Text, a, err)
 			}
 			s.sync(sdk.Update{Set: served.Services})
-			s.until(before+", and then it has one: "+p.Text, func() bool {
+			s.until(before+", then with an endpoint: "+p.Text, func() bool {
 				a, err := flow.Ask(t.Context())
 				return err == nil && a.Verdict == sdk.Forward && (a.Client != p.From.Addr) == p.Want.Masquerades(a.Endpoint)
 			})

@@ -53,7 +53,7 @@ func TestServicesKeepTheirMarks(t *testing.T) {
 	second.begin()
 	t.Cleanup(second.end)
 	if _, err := second.plugin.Sync(t.Context(), s.Update(1)); !errors.As(err, new(*sdk.Busy)) {
-		t.Fatalf("beside the writer: %v", err)
+		t.Fatalf("Sync while another process is the writer: %v", err)
 	}
 	l.fake.counted()
 	l.end()
@@ -61,10 +61,10 @@ func TestServicesKeepTheirMarks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after := second.marks(); len(before) != 5 || !maps.Equal(after, before) {
-		t.Errorf("there were servers of the marks %v, and are of %v", before, after)
+		t.Errorf("the marks with a virtual server were %v and are %v", before, after)
 	}
 	if wrote := l.fake.counted(); slices.ContainsFunc(wrote, func(r string) bool { return strings.Contains(r, "mark") }) {
-		t.Errorf("with nothing to change it wrote %q", wrote)
+		t.Errorf("an unchanged state caused the requests %q", wrote)
 	}
 }
 
@@ -80,12 +80,12 @@ func TestEachServiceHasItsOwnMark(t *testing.T) {
 	l.sync(sdk.Update{Set: s.Services[1:]})
 	sizes := slices.Sorted(maps.Values(l.marks()))
 	if want := []int{2, 2, 101}; !slices.Equal(sizes, want) {
-		t.Errorf("the servers of marks have %v endpoints, want %v", sizes, want)
+		t.Errorf("the virtual servers by mark have %v endpoints, want %v", sizes, want)
 	}
 
 	l.sync(sdk.Update{Delete: []sdk.Name{s.Services[1].Name}})
 	if now := l.marks(); len(now) != 2 {
-		t.Errorf("after a Service has gone there are servers of the marks %v", now)
+		t.Errorf("after a Service was deleted, these marks have a virtual server: %v", now)
 	}
 }
 
@@ -99,12 +99,12 @@ func TestMarksFitTheNode(t *testing.T) {
 		for range 1000 {
 			mark := n.nextMark(&last)
 			if tag := mark & tagMask; tag != tagOne && tag != tagOther || mark&n.masquerade() != 0 || !n.canKeep(mark) {
-				t.Fatalf("with bit %d a mark is %#x", bit, mark)
+				t.Fatalf("with masquerade bit %d, a Service has mark %#x", bit, mark)
 			}
 		}
 		last = tagMask - 1
 		if mark := n.nextMark(&last); !n.canKeep(mark) || mark&^tagMask == 0 {
-			t.Errorf("with bit %d the mark after the last is %#x", bit, mark)
+			t.Errorf("with masquerade bit %d, the counter wraps to mark %#x", bit, mark)
 		}
 	}
 	l := newInstance(t)
@@ -118,7 +118,7 @@ func TestMarksFitTheNode(t *testing.T) {
 	l.sync(sdk.Update{Node: &s.Node})
 	for mark := range l.marks() {
 		if _, had := before[mark]; had || mark&(1<<25) != 0 || len(before) != 1 {
-			t.Errorf("there were servers of the marks %v, and is one of %#x", before, mark)
+			t.Errorf("the marks with a virtual server were %v, and one is now %#x", before, mark)
 		}
 	}
 }

@@ -78,7 +78,7 @@ func TestKernelIPVSRandomPorts(t *testing.T) {
 			}
 		}
 		if kept > 1 { // a single one may be a coincidence
-			t.Errorf("%s: of 4 callers %d kept their port", p.Text, kept)
+			t.Errorf("%s: %d of 4 clients kept their port", p.Text, kept)
 		}
 	}
 }
@@ -113,7 +113,7 @@ func TestKernelIPVSHealthPort(t *testing.T) {
 		} {
 			want := map[bool]string{true: c.when, false: c.otherwise}[asked]
 			if got := s.reaches(c.from, c.to, want == dropped); got != want {
-				t.Errorf("a health check asked for: %v; %s calls %s and is %s; it should be %s", asked, c.from, c.to, got, want)
+				t.Errorf("with health-check port: %v: a connection from %s to %s was %s, want %s", asked, c.from, c.to, got, want)
 			}
 		}
 		var without []sdk.Service

@@ -18,7 +18,7 @@ func (l *instance) checkServing(at serviceKey, want ...netip.AddrPort) {
 	l.fake.mu.Lock()
 	defer l.fake.mu.Unlock()
 	if s := l.fake.services[at]; s == nil || !slices.Equal(s.serving(), want) {
-		l.Errorf("%s is %+v, and should lead to %v", at, s, want)
+		l.Errorf("%s is %+v, want the destinations %v", at, s, want)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestARefusedServiceTakesNoPrecedence(t *testing.T) {
 		t.Errorf("failed: %v", failed)
 	}
 	if after := l.fake.snapshot(); after != before {
-		t.Errorf("there is\n%s\nand lacks\n%s", lacking(after, before), lacking(before, after))
+		t.Errorf("the kernel has the extra objects\n%s\nand lacks\n%s", lacking(after, before), lacking(before, after))
 	}
 	if n := l.fake.services[at].conns[endpoint(0, 1)]; n != 1 {
 		t.Errorf("%s has %d connections", at, n)
@@ -121,7 +121,7 @@ func TestConnectionsSurviveARenamedPort(t *testing.T) {
 		for _, r := range l.fake.counted() {
 			for _, never := range []string{"server ", "remove ", "unbind "} {
 				if strings.HasPrefix(r, never) {
-					t.Errorf("for the name %s it asked for %q", port, r)
+					t.Errorf("renaming the port to %s caused the request %q", port, r)
 				}
 			}
 		}
@@ -177,7 +177,7 @@ func TestARefusedEndpoint(t *testing.T) {
 		l.checkServing(at(1), endpoint(1, 2), endpoint(1, 3))
 		l.fake.mu.Lock()
 		if n := l.fake.services[at(0)].conns[endpoint(0, 1)]; n != 1 {
-			t.Errorf("it has %d connections", n)
+			t.Errorf("the virtual server has %d connections", n)
 		}
 		if bound := len(l.fake.ours); bound != 40 || l.fake.ours[netip.MustParseAddr("172.30.200.1")] {
 			t.Errorf("%d addresses are bound", bound)
@@ -191,11 +191,11 @@ func TestDests(t *testing.T) {
 	for _, all := range [][]netip.AddrPort{nil, {endpoint(1, 1)}, {endpoint(0, 1), endpoint(1, 1)}, {netip.MustParseAddrPort("[fd00::1]:80"), netip.MustParseAddrPort("[fd00::2]:65535")}} {
 		d := newDests(all)
 		if got := d.list(); !slices.Equal(got, all) {
-			t.Errorf("%v is read as %v", all, got)
+			t.Errorf("%v was decoded as %v", all, got)
 		}
 		if len(all) > 0 {
 			if got := d.without(newDests(all[:1])); !slices.Equal(got, all[1:]) || len(newDests(nil).without(d)) > 0 {
-				t.Errorf("without its first, %v is %v", all, got)
+				t.Errorf("without its first destination, %v gives %v", all, got)
 			}
 		}
 	}
@@ -213,7 +213,7 @@ func TestSameSources(t *testing.T) {
 	}
 	l.exclusively(func() {
 		if why, _ := l.plugin.session.families[0].objects.Foreign(t.Context()); why != "" {
-			t.Errorf("as soon as it is written it seems to differ: %s", why)
+			t.Errorf("Foreign reports a difference right after the write: %s", why)
 		}
 	})
 }
@@ -238,7 +238,7 @@ func TestAServiceNamesItsOwnNodePort(t *testing.T) {
 			}
 			for _, v := range f.Installed()[s.Services[0].Name].servers {
 				if v.covered || !v.exists || v.any != (v.at.addr != node && v.at.addr.Port() == 20000) {
-					t.Errorf("it adopts %+v", v)
+					t.Errorf("the second process adopted %+v", v)
 				}
 			}
 		})

@@ -33,7 +33,7 @@ func golden(t *testing.T, file, text string) {
 		t.Fatal(err)
 	}
 	if string(want) != text {
-		t.Errorf("%s is otherwise now; -update writes it anew:\n%s", file, text)
+		t.Errorf("%s differs from the result; run with -update to rewrite it:\n%s", file, text)
 	}
 }
 
@@ -92,7 +92,7 @@ func TestAPlanOfNothingRendersNothing(t *testing.T) {
 	l.role(sdk.Active)
 	for _, f := range l.plugin.session.families {
 		if n := testing.AllocsPerRun(10, func() { f.Plan() }); n > 20 {
-			t.Errorf("of %s it is %v allocations", f.node.family, n)
+			t.Errorf("%s: a plan without changes takes %v allocations", f.node.family, n)
 		}
 	}
 }

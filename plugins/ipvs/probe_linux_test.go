@@ -57,9 +57,9 @@ func TestWhatIsMissing(t *testing.T) {
 			refusal := new(sdk.Refusal)
 			switch {
 			case c.try == "" && err != nil:
-				t.Errorf("it is refused: %v", err)
+				t.Errorf("Configure refuses: %v", err)
 			case c.try != "" && (!errors.As(err, &refusal) || refusal.Try != c.try):
-				t.Errorf("says %v; it should say %q", err, c.try)
+				t.Errorf("got %v, want an error with %q", err, c.try)
 			}
 		})
 	}
@@ -82,7 +82,7 @@ func TestOptions(t *testing.T) {
 		case wrong == "" && err != nil:
 			t.Errorf("%s: %v", text, err)
 		case wrong != "" && (!errors.As(err, &refusal) || !strings.Contains(refusal.Why, wrong)):
-			t.Errorf("%s: %v; it should say %q", text, err, wrong)
+			t.Errorf("%s: got %v, want an error with %q", text, err, wrong)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func TestReportsObjectCounts(t *testing.T) {
 		got[s.Name+" "+s.Labels["ip_family"]] = s.Value
 	}
 	if got["pointsman_ipvs_virtual_servers IPv4"] != 4 || got["pointsman_ipvs_addresses IPv4"] != 2 || got["pointsman_ipvs_addresses IPv6"] != 0 {
-		t.Errorf("it reports %v", got)
+		t.Errorf("Report returned %v", got)
 	}
 }
 
@@ -42,7 +42,7 @@ func TestReportsRounds(t *testing.T) {
 		before, forgot := rounds(l)
 		l.sync(sdk.Update{Set: []sdk.Service{svc}})
 		if after, now := rounds(l); after != before+want || now != forgot+3*float64(want) {
-			t.Errorf("after a change of %v there are %d rounds that forgot %g, and %d that forgot %g before", svc.Name, after, now, before, forgot)
+			t.Errorf("after a change of %v: %d searches deleted %g flows; before: %d searches, %g flows", svc.Name, after, now, before, forgot)
 		}
 	}
 }

@@ -34,18 +34,18 @@ func TestOneEndpointIsOneRequestPerServer(t *testing.T) {
 			asked := l.fake.asked()
 			l.sync(sdk.Update{Set: []sdk.Service{svc}})
 			if got := l.fake.counted(); len(got) != servers+1 {
-				t.Fatalf("with %d Services one endpoint came by\n%s", n, strings.Join(got, "\n"))
+				t.Fatalf("with %d Services, adding one endpoint sent the requests\n%s", n, strings.Join(got, "\n"))
 			}
 			without := svc
 			without.Cluster = svc.Cluster[:len(svc.Cluster)-1]
 			l.sync(sdk.Update{Set: []sdk.Service{without}})
 			if got := l.fake.counted(); len(got) != servers+1 {
-				t.Fatalf("with %d Services one endpoint went by\n%s", n, strings.Join(got, "\n"))
+				t.Fatalf("with %d Services, removing one endpoint sent the requests\n%s", n, strings.Join(got, "\n"))
 			}
 			unasked = l.fake.asked() == asked
 		}
 		if !unasked {
-			t.Errorf("with %d Services the kernel was asked at each change of one endpoint", n)
+			t.Errorf("with %d Services, each change of one endpoint read the kernel", n)
 		}
 	}
 }
@@ -84,7 +84,7 @@ func TestRestartWritesNothing(t *testing.T) {
 		l.role(role)
 		l.reap()
 		if got := l.fake.counted(); len(got) > 0 {
-			t.Errorf("%s: it wrote\n%s", role, strings.Join(got, "\n"))
+			t.Errorf("%s: the restarted process sent the requests\n%s", role, strings.Join(got, "\n"))
 		}
 		for range 2 {
 			var steps []string
@@ -101,7 +101,7 @@ func TestRestartWritesNothing(t *testing.T) {
 				}
 			})
 			if len(steps) > 0 {
-				t.Errorf("%s: to read the kernel again leads to the steps %q", role, steps)
+				t.Errorf("%s: adopting again plans the steps %q", role, steps)
 			}
 		}
 	}
@@ -122,7 +122,7 @@ func TestGuardAndMasqueradeComeBeforeTheFirstAddress(t *testing.T) {
 	}
 	for _, first := range []string{"-I INPUT ", "-I POSTROUTING ", "-A " + guard, "-A " + postrouting, "add -exist " + bindSet} {
 		if i := slices.IndexFunc(requests, func(r string) bool { return strings.Contains(r, first) }); i < 0 || i > bound {
-			t.Errorf("%q is request %d, and the first address %d", first, i, bound)
+			t.Errorf("%q is request %d, and the first address is bound by request %d", first, i, bound)
 		}
 	}
 }
@@ -212,17 +212,17 @@ func TestSchedulerLoadedLater(t *testing.T) {
 	result, err := l.plugin.Sync(t.Context(), sdk.Update{From: l.revision, To: l.revision + 1, Set: []sdk.Service{wants}})
 	refusal := new(sdk.Refusal)
 	if err != nil || len(result.Failed) != 1 || !errors.As(result.Failed[0].Err, &refusal) || refusal.Try != "modprobe ip_vs_mh" {
-		t.Fatalf("it should fail with what to type: %+v, %v", result, err)
+		t.Fatalf("want a failure with a command to run: %+v, %v", result, err)
 	}
 	l.revision++
 	at := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: wants.Frontends[0].Addr}
 	if l.fake.services[at].scheduling.scheduler != "rr" || len(l.fake.services[at].serving()) != 2 {
-		t.Errorf("meanwhile %s is %+v; what served it should", at, l.fake.services[at])
+		t.Errorf("meanwhile %s is %+v, want its previous state", at, l.fake.services[at])
 	}
 	l.fake.refuse = nil
 	l.sync(sdk.Update{Set: []sdk.Service{wants}})
 	if l.fake.services[at].scheduling.scheduler != "mh" {
-		t.Errorf("the scheduler was loaded, and %s has %s", at, l.fake.services[at].scheduling.scheduler)
+		t.Errorf("after the scheduler was loaded, %s has scheduler %s", at, l.fake.services[at].scheduling.scheduler)
 	}
 }
 
@@ -245,7 +245,7 @@ func TestWithoutPermission(t *testing.T) {
 	m.open = func() (kernel, error) { return kernel{denying{f}, f, fakeLinks{f}}, nil }
 	_, err := newPlugin(t.TempDir(), m).Configure(t.Context(), sdk.Setup{})
 	if refusal := new(sdk.Refusal); !errors.As(err, &refusal) || !strings.Contains(refusal.Try, "NET_ADMIN") {
-		t.Errorf("Configure says %v", err)
+		t.Errorf("Configure returned %v", err)
 	}
 }
 
@@ -278,11 +278,11 @@ func TestForeignServersStay(t *testing.T) {
 		then()
 		l.checkWeight(foreign, dest, 7)
 		if s := l.fake.services[foreign]; s == nil || s.scheduling.scheduler != "wlc" {
-			t.Errorf("a foreign virtual server is %+v", s)
+			t.Errorf("the foreign virtual server became %+v", s)
 		}
 	}
 	if len(l.fake.services) != 1 {
-		t.Errorf("after Cleanup there are %v", l.fake.services)
+		t.Errorf("after Cleanup the virtual servers are %v", l.fake.services)
 	}
 }
 
@@ -303,12 +303,12 @@ func TestInspectInStandby(t *testing.T) {
 	err := l.plugin.Inspect(t.Context(), func(s sdk.Served) error {
 		answer++
 		if len(s.Endpoints) != 2 {
-			t.Errorf("%s at %s leads to %v", s.Name, s.Frontend, s.Endpoints)
+			t.Errorf("%s at %s is reported with the endpoints %v", s.Name, s.Frontend, s.Endpoints)
 		}
 		return nil
 	})
 	if err != nil || answer != 4 {
-		t.Errorf("told of %d frontends, %v", answer, err)
+		t.Errorf("Inspect reported %d frontends, want 4; %v", answer, err)
 	}
 }
 
@@ -339,6 +339,6 @@ func TestAddressesOfNodePorts(t *testing.T) {
 	}
 	slices.Sort(at)
 	if want := []string{"169.254.7.7", "192.0.2.10", "2001:db8::10"}; !slices.Equal(at, want) {
-		t.Errorf("node ports are served at %q, not at %q", at, want)
+		t.Errorf("node ports are served at %q, want %q", at, want)
 	}
 }

@@ -146,7 +146,7 @@ func (w *roleWalk) wrong() string {
 		return wrong
 	}
 	if flows := w.flows(); w.role == sdk.Draining && flows != len(w.open) {
-		return fmt.Sprintf("it says that %d connections are left of %d", flows, len(w.open))
+		return fmt.Sprintf("Flows returned %d connections, want %d", flows, len(w.open))
 	}
 	return w.unreported()
 }
@@ -162,7 +162,7 @@ func (w *roleWalk) lacks() string {
 		addr := o.at.addr.Addr()
 		switch {
 		case !there:
-			return fmt.Sprintf("%s has a connection to %s, and is gone", o.at, o.dest)
+			return fmt.Sprintf("%s was removed although it has a connection to %s", o.at, o.dest)
 		case !w.fake.ours[addr] && !w.fake.others[addr]:
 			return fmt.Sprintf("the node lacks %s, to which there is a connection", addr)
 		case s.conns[o.dest] < left[o]:
@@ -189,12 +189,12 @@ func (w *roleWalk) unreported() (wrong string) {
 		answer++
 		i := slices.IndexFunc(w.scenario.Services, func(svc sdk.Service) bool { return svc.Name == s.Name })
 		if want := addrs(w.scenario.Services[i].Cluster); !slices.Equal(s.Endpoints, want) {
-			wrong = fmt.Sprintf("%s at %s leads to %v, not %v", s.Name, s.Frontend, s.Endpoints, want)
+			wrong = fmt.Sprintf("Inspect reports %s at %s with endpoints %v, want %v", s.Name, s.Frontend, s.Endpoints, want)
 		}
 		return nil
 	})
 	if want := 2 * len(w.scenario.Services); err == nil && answer != want {
-		return fmt.Sprintf("Inspect tells of %d frontends of %d", answer, want)
+		return fmt.Sprintf("Inspect reports %d frontends, want %d", answer, want)
 	}
 	if err != nil {
 		return err.Error()
@@ -220,7 +220,7 @@ func (w *roleWalk) leavesNothing(seed uint64) {
 	fresh.role(sdk.Standby)
 	want, got := fresh.fake.snapshot(), w.fake.snapshot()
 	if extra, lacks := lacking(got, want), lacking(want, got); extra+lacks != "" {
-		w.Errorf("seed %d: when all connections have ended, it has\n%s\n\nand lacks\n%s", seed, extra, lacks)
+		w.Errorf("seed %d: after all connections have ended, the kernel has the extra objects\n%s\n\nand lacks\n%s", seed, extra, lacks)
 	}
 }
 
@@ -244,7 +244,7 @@ func TestOneWriteOfRulesMakesItActive(t *testing.T) {
 			}
 		}
 		if families := 2; writes != families {
-			t.Errorf("from %s to %s rules are written %d times for %d families", c.before, c.role, writes, families)
+			t.Errorf("the change from %s to %s wrote rules %d times for %d families", c.before, c.role, writes, families)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestKernelIPVSNodeCallsByItsOwnAddress(t *testing.T) {
 		{"tcp6", "[2001:db8:51::1]:80", "2001:db8::10"}, {"tcp6", "[fd00:172:30::41]:80", "2001:db8::10"},
 	} {
 		if seen := s.ask(to.network, to.service); !strings.Contains(seen, to.node) {
-			t.Errorf("calling %s, the endpoint says %q; it should have seen %s", to.service, seen, to.node)
+			t.Errorf("the endpoint of %s reports %q, want a client with source %s", to.service, seen, to.node)
 		}
 	}
 }
@@ -71,7 +71,7 @@ func TestKernelIPVSLoopbackStaysThere(t *testing.T) {
 		Cluster:   []sdk.Endpoint{{Addr: addrPort("127.77.1.1:8080"), OnNode: true}},
 	}}})
 	if seen := s.ask("tcp4", "127.77.0.10:80"); !strings.HasPrefix(seen, "127.") {
-		t.Errorf("the endpoint was called by %s", seen)
+		t.Errorf("the endpoint saw the client %s, want a loopback address", seen)
 	}
 }
 
@@ -111,16 +111,16 @@ func TestKernelIPVSGuardsTheHost(t *testing.T) {
 		}
 		_, err = h.Dial(t.Context(), c.network, netip.MustParseAddr(c.from), netip.AddrPortFrom(netip.MustParseAddr(c.vip), 9999))
 		if !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Errorf("%s calls %s port 9999: %v; it should be refused", c.from, c.vip, err)
+			t.Errorf("dial from %s to %s port 9999: %v, want connection refused", c.from, c.vip, err)
 		}
 		if err := h.Do(func() error { return ping(c.network[3:], c.vip) }); err != nil {
 			t.Errorf("%s pings %s: %v", c.from, c.vip, err)
 		}
 		if conn, err := net.DialTimeout(c.network, net.JoinHostPort(c.vip, "9999"), 20*time.Second); !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Errorf("the node itself calls %s port 9999: %v, %v; it should be refused", c.vip, conn, err)
+			t.Errorf("dial from the node to %s port 9999: %v, %v, want connection refused", c.vip, conn, err)
 		}
 		if err := ping(c.network[3:], c.vip); err != nil {
-			t.Errorf("the node itself pings %s: %v", c.vip, err)
+			t.Errorf("the node pings %s: %v", c.vip, err)
 		}
 	}
 }
@@ -190,12 +190,12 @@ func TestKernelIPVSCleanupLeavesNoIPv6(t *testing.T) {
 	}
 	for _, look := range [][]string{{"ipset", "list", "-n"}, {"ip6tables-legacy-save"}, {"iptables-legacy-save"}, {"ipvsadm", "-Sn"}, {"ip", "link"}} {
 		if left := run(t, look[0], look[1:]...); strings.Contains(strings.ToUpper(left), "KUBE-") || look[0] == "ipvsadm" && left != "" {
-			t.Errorf("%q still shows\n%s", look, left)
+			t.Errorf("after Cleanup, %q prints\n%s", look, left)
 		}
 	}
 	for path, want := range map[string]string{"net/ipv4/vs/conntrack": "0", "net/ipv4/vs/expire_nodest_conn": "0"} {
 		if have, err := os.ReadFile("/proc/sys/" + path); err != nil || strings.TrimSpace(string(have)) != want {
-			t.Errorf("%s is %s, %v; before us it was %s", path, have, err, want)
+			t.Errorf("%s is %s, %v, and was %s before the dataplane ran", path, have, err, want)
 		}
 	}
 }

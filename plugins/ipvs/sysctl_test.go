@@ -51,7 +51,7 @@ func (l *instance) parameters(want map[string]string) {
 	for name, value := range want {
 		have, err := os.ReadFile(l.fake.folder + name)
 		if err != nil || strings.TrimSpace(string(have)) != value {
-			l.Errorf("%s is %q, %v; it should be %s", name, have, err, value)
+			l.Errorf("%s is %q, %v, want %s", name, have, err, value)
 		}
 	}
 }
@@ -82,6 +82,6 @@ func TestExcludedServersStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(l.fake.services) != 1 || l.fake.services[kept] == nil {
-		t.Errorf("there are %v", l.fake.services)
+		t.Errorf("the virtual servers are %v", l.fake.services)
 	}
 }

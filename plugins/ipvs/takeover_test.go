@@ -82,12 +82,12 @@ func TestTakesOverFromKubeProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if l.plugin.session.families[0].role != sdk.Active {
-		t.Errorf("kube-proxy's rules serve, and the role is %s", l.plugin.session.families[0].role)
+		t.Errorf("while kube-proxy's rules serve, the adopted role is %s", l.plugin.session.families[0].role)
 	}
 	for _, r := range l.fake.counted() {
 		for _, never := range []string{"remove server", "remove real", "real ", "unbind", "remove " + device, "; destroy KUBE-CLUSTER-IP"} {
 			if strings.HasPrefix(r, never) {
-				t.Errorf("while taking over it asked for %q", r)
+				t.Errorf("the takeover sent the request %q", r)
 			}
 		}
 	}
@@ -98,7 +98,7 @@ func TestTakesOverFromKubeProxy(t *testing.T) {
 	}
 	fresh.role(sdk.Active)
 	if more, less := lacking(l.snapshot(), fresh.snapshot()), lacking(fresh.snapshot(), l.snapshot()); more+less != "" {
-		t.Errorf("after it there is more than there should be:\n%s\nand less:\n%s", more, less)
+		t.Errorf("after the takeover the kernel has the extra objects\n%s\nand lacks\n%s", more, less)
 	}
 	g := &fakeTestbed{fake: l.fake}
 	g.Place(served)
@@ -138,7 +138,7 @@ func TestTakesOverFromKubeProxyInItsFirstSync(t *testing.T) {
 	l.role(sdk.Active)
 	for id, rules := range l.fake.tables[sdk.IPv4] {
 		if strings.HasPrefix(id.Chain, "KUBE-") && !isOurs(id) && !rulestest.IsShared(id) || strings.Contains(iptables.Join(rules), "KUBE-SERVICES") {
-			t.Errorf("there is %s with\n%s", id, iptables.Join(rules))
+			t.Errorf("the takeover left %s with\n%s", id, iptables.Join(rules))
 		}
 	}
 }
@@ -157,7 +157,7 @@ func TestCleansUpAfterKubeProxy(t *testing.T) {
 	}
 	before := l.fake.snapshot()
 	if gone, err := l.plugin.Cleanup(t.Context(), sdk.Leftovers{}); err != nil || len(gone) > 0 || l.fake.snapshot() != before {
-		t.Errorf("not asked for, it removed %q, %v", gone, err)
+		t.Errorf("Cleanup without KubeProxy removed %q, %v", gone, err)
 	}
 	named, err := l.plugin.Cleanup(t.Context(), sdk.Leftovers{KubeProxy: true, DryRun: true})
 	if err != nil || len(named) == 0 || l.fake.snapshot() != before {
@@ -169,7 +169,7 @@ func TestCleansUpAfterKubeProxy(t *testing.T) {
 	}
 	left := l.fake.snapshot()
 	if want := "in OTHER: 203.0.113.9 \"\"\nserver TCP 203.0.113.9:443 wlc 0x0\nset OTHER hash:ip family inet hashsize 1024 maxelem 65536"; !strings.EqualFold(left, want) {
-		t.Errorf("left is\n%s\nand should be\n%s", left, want)
+		t.Errorf("Cleanup left\n%s\nwant\n%s", left, want)
 	}
 	if l.fake.device {
 		t.Errorf("%s is still there", device)
@@ -189,7 +189,7 @@ func TestCleanupBesideKubeProxyThatCameBack(t *testing.T) {
 	l.role(sdk.Active)
 	for name := range l.fake.sets {
 		if strings.HasPrefix(name, "KUBE-") {
-			t.Errorf("while this dataplane serves there is a set %s", name)
+			t.Errorf("while this dataplane serves, the set %s exists", name)
 		}
 	}
 	ours := l.fake.tables[sdk.IPv4]
@@ -210,7 +210,7 @@ func TestCleanupBesideKubeProxyThatCameBack(t *testing.T) {
 	}
 	early := l.fake.snapshot()
 	if gone, err := l.plugin.Cleanup(t.Context(), sdk.Leftovers{}); err == nil || !strings.Contains(err.Error(), "try again once it serves") || l.fake.snapshot() != early {
-		t.Errorf("before kube-proxy has filled its sets it removes %q, %v", gone, err)
+		t.Errorf("before kube-proxy has filled its sets, Cleanup removed %q, %v", gone, err)
 	}
 	for name, entries := range filled {
 		l.fake.sets[name].entries = entries
@@ -218,10 +218,10 @@ func TestCleanupBesideKubeProxyThatCameBack(t *testing.T) {
 	for _, dry := range []bool{true, false} {
 		gone, err := l.plugin.Cleanup(t.Context(), sdk.Leftovers{DryRun: dry})
 		if text := strings.Join(gone, "\n"); err != nil || !strings.Contains(text, "sets PM-") || strings.Contains(text, "server ") || strings.Contains(text, device) {
-			t.Errorf("beside kube-proxy it removes\n%s\n%v", text, err)
+			t.Errorf("while kube-proxy runs, Cleanup removed\n%s\n%v", text, err)
 		}
 	}
 	if more, less := lacking(l.fake.snapshot(), before.fake.snapshot()), lacking(before.fake.snapshot(), l.fake.snapshot()); more+less != "" {
-		t.Errorf("there is more than kube-proxy made:\n%s\nand less:\n%s", more, less)
+		t.Errorf("besides kube-proxy's objects the kernel has\n%s\nand of these it lacks\n%s", more, less)
 	}
 }

@@ -59,7 +59,7 @@ ns1/web:http tcp
 	}
 	run(t, "iptables-legacy", "-I", "INPUT", "-s", outside, "-j", "DROP")
 	if got := ways(outside, "172.30.0.41:80"); got != "drop " {
-		t.Errorf("where it is dropped: %s", got)
+		t.Errorf("a packet that a foreign rule drops: %s", got)
 	}
 	run(t, "iptables-legacy", "-D", "INPUT", "-s", outside, "-j", "DROP")
 }

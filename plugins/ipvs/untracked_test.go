@@ -32,7 +32,7 @@ func TestReportsUntrackedConnections(t *testing.T) {
 	tells := func(when, want string) {
 		t.Helper()
 		if answer := l.plugin.Report().SwapImpact; want == "" && answer != "" || !strings.HasPrefix(answer, want) {
-			t.Errorf("%s it tells %q", when, answer)
+			t.Errorf("%s, SwapImpact is %q", when, answer)
 		}
 	}
 	l.fake.flows = []flow{{sdk.TCP, netip.MustParseAddrPort("10.180.0.9:40000"), netip.MustParseAddrPort("172.30.0.0:80")}}
@@ -41,7 +41,7 @@ func TestReportsUntrackedConnections(t *testing.T) {
 	}
 	list(known, closing, foreign, datagram)
 	l.restartAndServe()
-	tells("of what is known", "")
+	tells("with tracked connections only", "")
 	list(known, unknown, closing, foreign, datagram)
 	l.restartAndServe()
 	tells("in a new process", "1 established connections began while net.ipv4.vs.conntrack was 0")

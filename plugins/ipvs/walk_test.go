@@ -198,7 +198,7 @@ func TestAWalkEndsWhereAFreshStartDoes(t *testing.T) {
 		}
 		fresh.role(role)
 		if got, want := walker.fake.snapshot(), fresh.fake.snapshot(); got != want {
-			t.Fatalf("step %d, %s, %s: the walker has\n%s\n\nand lacks\n%s", step, s.Name, role, lacking(got, want), lacking(want, got))
+			t.Fatalf("step %d, %s, %s: the kernel has the extra objects\n%s\n\nand lacks\n%s", step, s.Name, role, lacking(got, want), lacking(want, got))
 		}
 	}
 }

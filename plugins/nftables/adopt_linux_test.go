@@ -9,8 +9,8 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// What every scenario needs is read back as it was written: a new process takes it over and
-// writes nothing, in the role that it finds. And nft lists it.
+// For every scenario, a new process reads the table back as it was written, takes it over without writing, and keeps
+// the role that it finds. nft can list the table.
 func TestKernelTakesEveryScenario(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		for _, s := range sdktest.Scenarios() {
@@ -29,7 +29,7 @@ func TestKernelTakesEveryScenario(t *testing.T) {
 					k.Errorf("%s: a new process took the role for %s", s.Name, f.Planned())
 				}
 			}
-			k.lists()
+			k.checkListing()
 			if _, err := next.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
 				k.Fatal(err)
 			}
@@ -38,8 +38,8 @@ func TestKernelTakesEveryScenario(t *testing.T) {
 	})
 }
 
-// TestKernelReadsTheRole checks that a process which only reads the role finds the one that a whole reading finds, and
-// keeps no element in memory for it.
+// TestKernelReadsTheRole checks that a process which reads only the role finds the same role as one which reads the
+// whole table, and that it keeps no elements in memory.
 func TestKernelReadsTheRole(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		check := func(want sdk.Role, there bool) {

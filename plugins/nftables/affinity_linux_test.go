@@ -55,27 +55,26 @@ fd00:10:180::9 > [2001:db8::10]:30080   = [fd00:10:180::1]:8080 [fd00:10:180:1::
 fd00:10:180::9 > [fd00:172:30::41]:80   = [fd00:10:180::1]:8080 [fd00:10:180:1::1]:8080 [fd00:10:180:1::2]:8080
 `
 
-// A client keeps its endpoint over frontends of both policies, wherever both lists have it. One
-// that keeps an endpoint elsewhere gets one of this node where only those may serve it, and
-// keeps both.
+// A client keeps its endpoint at frontends of both policies if both lists have the endpoint. If it keeps an endpoint on
+// another node, it gets a local endpoint at a Local frontend, and keeps both.
 func TestKernelAffinityOfBothPolicies(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
-		s := k.parsed(g, bothPolicies)
+		s := k.place(g, bothPolicies)
 		p, stage := k.active(g, s)
 		var at []netip.AddrPort
 		for _, p := range s.Packets {
-			at = append(at, k.keeps(stage, p))
+			at = append(at, k.keptEndpoint(stage, p))
 			may := slices.ContainsFunc(p.Want.Endpoints, func(ep netip.AddrPort) bool { return ep == at[len(at)-1] })
 			if !may {
 				k.Errorf("%s reached %s", p.Text, at[len(at)-1])
 			}
 		}
 		p.die()
-		six := k.parsed(g, inIPv6)
+		six := k.place(g, inIPv6)
 		_, stage = k.active(g, six)
 		for _, p := range six.Packets {
-			if now := k.keeps(stage, p); now != k.keeps(stage, six.Packets[0]) {
+			if now := k.keptEndpoint(stage, p); now != k.keptEndpoint(stage, six.Packets[0]) {
 				k.Errorf("%s reached %s", p.Text, now)
 			}
 		}
@@ -84,16 +83,16 @@ func TestKernelAffinityOfBothPolicies(t *testing.T) {
 				k.Errorf("%q reached %s, and %q %s", s.Packets[same[0]].Text, at[same[0]], s.Packets[same[1]].Text, at[same[1]])
 			}
 		}
-		k.lists()
+		k.checkListing()
 	})
 }
 
-// The number that stands for a Service leaves with no packet, whichever way the packet goes: a
-// priority may choose a queue.
+// The Service's number is never in the priority of a packet that leaves or is delivered, because the priority may
+// select a queue.
 func TestKernelAffinityLeavesNoPriority(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
-		_, stage := k.active(g, k.parsed(g, fromEverywhere))
+		_, stage := k.active(g, k.place(g, fromEverywhere))
 		k.nft(`add table inet theirs
 			add chain inet theirs sent { type filter hook postrouting priority 300; }
 			add chain inet theirs received { type filter hook input priority 300; }
@@ -101,8 +100,8 @@ func TestKernelAffinityLeavesNoPriority(t *testing.T) {
 			add rule inet theirs received ct state new tcp dport 26733 meta priority != none counter comment "numbered"
 			add rule inet theirs sent ct state new tcp dport 8080 counter comment "sent"`)
 		defer k.nft("delete", "table", "inet", "theirs")
-		for _, p := range k.parsed(g, fromEverywhere).Packets {
-			k.keeps(stage, p)
+		for _, p := range k.place(g, fromEverywhere).Packets {
+			k.keptEndpoint(stage, p)
 		}
 		text := k.nft("list", "table", "inet", "theirs")
 		if strings.Count(text, `counter packets 0 bytes 0 comment "numbered"`) != 2 || strings.Contains(text, `packets 0 bytes 0 comment "sent"`) {
@@ -134,14 +133,14 @@ node       > 172.30.0.41:80   = 10.180.0.1:8080 10.180.1.1:8080 masq
 node       > 172.30.0.42:80   = 192.0.2.10:26733 masq
 `
 
-// A Service keeps its number, and its clients their endpoints, over a change of its timeout and
-// over a new process. Without affinity nothing of its clients is left.
+// When the affinity timeout changes or the process restarts, a Service keeps its number and its clients keep their
+// endpoints. When affinity is turned off, all clients are removed.
 func TestKernelAffinityKeepsItsNumber(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
-		s := k.parsed(g, sticking)
+		s := k.place(g, sticking)
 		p, stage := k.active(g, s)
-		at := k.keeps(stage, s.Packets[0])
+		at := k.keptEndpoint(stage, s.Packets[0])
 		name, was := s.Services[0].Name, number(0)
 		for i, timeout := range []time.Duration{3 * time.Hour, time.Minute, 2 * time.Hour, 2 * time.Hour} {
 			p.die()
@@ -149,7 +148,7 @@ func TestKernelAffinityKeepsItsNumber(t *testing.T) {
 			k.sync(p, s.Update(1))
 			s.Services[0].Affinity = timeout
 			k.sync(p, sdk.Update{From: 1, To: 2, Set: s.Services})
-			if now := k.keeps(stage, s.Packets[0]); now != at {
+			if now := k.keptEndpoint(stage, s.Packets[0]); now != at {
 				k.Errorf("%s: a client went from %s to %s", timeout, at, now)
 			}
 			n := p.families[0].Installed()[name].number
@@ -171,13 +170,13 @@ func TestKernelAffinityKeepsItsNumber(t *testing.T) {
 	})
 }
 
-// A process that ended while it purged clients is followed by one that purges them.
+// If a process was killed while it removed the clients of an endpoint, the next process removes them.
 func TestKernelAffinityPurgesAfterACrash(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
-		s := k.parsed(g, sticking)
+		s := k.place(g, sticking)
 		p, stage := k.active(g, s)
-		at := k.keeps(stage, s.Packets[0])
+		at := k.keptEndpoint(stage, s.Packets[0])
 		svc := s.Services[0]
 		less := svc
 		less.Cluster = slices.DeleteFunc(slices.Clone(svc.Cluster), func(ep sdk.Endpoint) bool { return ep.Addr == at })
@@ -206,16 +205,15 @@ func TestKernelAffinityPurgesAfterACrash(t *testing.T) {
 				k.Errorf("%s is kept at an endpoint that is gone", e.Client)
 			}
 		}
-		k.keeps(stage, s.Packets[0])
+		k.keptEndpoint(stage, s.Packets[0])
 	})
 }
 
-// Entries that do not go together, of which an importing process takes one, leave the others
-// alone.
+// When entries of one client conflict, the import keeps one of them and ignores the others without an error.
 func TestKernelAffinityImports(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
-		s := k.parsed(g, bothPolicies)
+		s := k.place(g, bothPolicies)
 		p, stage := k.active(g, s)
 		client, svc := s.Packets[0].From.Addr, s.Services[0]
 		entry := func(ep sdk.Endpoint, name sdk.Name) sdk.AffinityEntry {
@@ -229,13 +227,13 @@ func TestKernelAffinityImports(t *testing.T) {
 				k.Fatal(err)
 			}
 		}
-		if now := k.keeps(stage, s.Packets[0]); now != svc.Cluster[1].Addr {
+		if now := k.keptEndpoint(stage, s.Packets[0]); now != svc.Cluster[1].Addr {
 			k.Errorf("the client is at %s, and not at %s", now, svc.Cluster[1].Addr)
 		}
 	})
 }
 
-// exported are the clients that a process tells of.
+// exported returns the clients that a process exports.
 func (k kernel) exported(p *plugin) (all []sdk.AffinityEntry) {
 	k.Helper()
 	if err := p.ExportAffinity(k.Context(), func(e sdk.AffinityEntry) error { all = append(all, e); return nil }); err != nil {

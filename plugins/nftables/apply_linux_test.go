@@ -15,7 +15,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// A Service whose elements the kernel does not take is named, and the others go in.
+// A Service whose elements the kernel refuses is reported, and all other Services are written.
 func TestKernelNamesABadService(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		p := k.start()
@@ -59,7 +59,7 @@ func TestKernelNamesABadService(t *testing.T) {
 	})
 }
 
-// What the kernel does not take is counted, and of that what would only have removed something.
+// Refused writes are counted. Refused writes that only remove elements are counted apart, too.
 func TestKernelCountsRefusedWrites(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		p := k.start()
@@ -73,7 +73,7 @@ func TestKernelCountsRefusedWrites(t *testing.T) {
 				was := is
 				was.frontends = append(slices.Clone(was.frontends), absent)
 				f.Installed()[all[i].Name] = was
-				if i == 0 { // it is written elsewhere, too
+				if i == 0 { // this piece also has an element to add
 					w.frontends = []frontend{{kind: sdk.ClusterIP, addr: netip.MustParseAddrPort("10.96.200.2:82"), policy: sdk.Cluster}}
 				}
 				f.SetDesired(map[sdk.Name]piece{all[i].Name: w})
@@ -102,8 +102,8 @@ func TestKernelCountsRefusedWrites(t *testing.T) {
 	})
 }
 
-// A table of another layout is made anew, and serves the same: where a set has other keys, where a map has other data,
-// and where packets have left clients in a map of another layout.
+// A table with another layout is replaced, and serves the same Services and role: if a set has other keys, if a map has
+// other data, and if packets have added clients to a map of another layout.
 func TestKernelReplacesAnotherLayout(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
@@ -113,9 +113,9 @@ func TestKernelReplacesAnotherLayout(t *testing.T) {
 			"add map ip pointsman sticky { type ipv4_addr : ipv4_addr . inet_service; flags dynamic,timeout; timeout 1h; }; add element ip pointsman sticky { 192.0.2.1 : 10.180.0.1 . 8080 }; add chain ip pointsman nat-prerouting { type nat hook prerouting priority -100; }",
 		} {
 			k.nft("add table ip pointsman; " + other)
-			s := k.parsed(g, sticking)
+			s := k.place(g, sticking)
 			p := k.start()
-			k.sync(p, s.Update(1)) // in the role that it found
+			k.sync(p, s.Update(1)) // in the role that the table shows
 			stage, err := g.Open(k.Context(), p, s)
 			if err != nil {
 				k.Fatal(err)
@@ -134,15 +134,15 @@ func TestKernelReplacesAnotherLayout(t *testing.T) {
 	})
 }
 
-// What Services with affinity need comes with the first one, goes with the process after the
-// last one, and is read back as it was written.
+// The sets and chains for affinity are created with the first Service that needs them. After the last one is gone, the
+// next process removes them. They are read back as they were written.
 func TestKernelAffinityOnAndOff(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
-		s := k.parsed(g, sticking)
+		s := k.place(g, sticking)
 		s.Services[0].Affinity = 0
 		p, _ := k.active(g, s)
-		conn, err := nftnl.Dial() // not the plugin's, which asks the kernel meanwhile
+		conn, err := nftnl.Dial() // the plugin uses its own socket at the same time
 		if err != nil {
 			k.Fatal(err)
 		}
@@ -183,10 +183,10 @@ func TestKernelAffinityOnAndOff(t *testing.T) {
 			if f.kernel.total() != elements {
 				k.Errorf("%s: %d elements were counted, and the kernel has %d", svc.Affinity, f.kernel.total(), elements)
 			}
-			k.lists()
+			k.checkListing()
 		}
 		p.die()
-		p = k.start() // what no Service needs goes when the table is read
+		p = k.start() // a process that reads the table removes what no Service needs
 		k.sync(p, sdk.Update{Full: true, To: 1, Node: &s.Node, Set: []sdk.Service{affine(s, 0)}})
 		if now := k.text(); now != none {
 			k.Errorf("without affinity the table is\n%s\nand was\n%s", now, none)

@@ -15,12 +15,12 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// No connection fails while endpoints come and go, and at powers of two; nor while another
-// program flushes the rule set, where the table has an owner.
+// No connection fails while endpoints are added and removed, also across powers of two, nor while another program
+// flushes the rule set, if the table has an owner.
 func TestKernelNoConnectionFails(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
-		s := k.parsed(g, sticking)
+		s := k.place(g, sticking)
 		s.Services[0].Affinity = 0
 		for i := range byte(7) {
 			ep := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 180, 1, 10 + i}), 8080)
@@ -30,7 +30,7 @@ func TestKernelNoConnectionFails(t *testing.T) {
 		p, stage := k.active(g, s)
 		base := s.Services[0]
 		packet := s.Packets[0]
-		calls, end := k.load(stage, packet)
+		calls, end := k.startLoad(stage, packet)
 		began := time.Now()
 		revision := uint64(1)
 		for n := 0; time.Since(began) < 5*time.Second && calls.Load() < 6000; n++ {
@@ -47,9 +47,9 @@ func TestKernelNoConnectionFails(t *testing.T) {
 	})
 }
 
-// load opens connections, as many as a caller has ports for, until end is called: that says
-// how many there were, and that none failed.
-func (k kernel) load(stage sdktest.Stage, packet sdktest.Packet) (calls *atomic.Int64, end func(during string)) {
+// startLoad opens connections, at most as many as one client has ports, until end is called. end checks that there were
+// enough and that none failed.
+func (k kernel) startLoad(stage sdktest.Stage, packet sdktest.Packet) (calls *atomic.Int64, end func(during string)) {
 	ctx, cancel := context.WithCancel(k.Context())
 	var failed atomic.Int64
 	var all sync.WaitGroup

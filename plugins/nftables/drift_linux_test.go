@@ -14,11 +14,11 @@ import (
 	"github.com/pointsman/pointsman/test/field"
 )
 
-// Whatever another program does to the table is undone, where it can do anything.
+// Every change that another program makes to the table is repaired, if other programs can change it at all.
 func TestKernelRepairs(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
-		s := k.parsed(g, sticking)
+		s := k.place(g, sticking)
 		s.Services[0].Affinity = 0
 		p, _ := k.active(g, s)
 		right := k.text()
@@ -65,8 +65,8 @@ func TestKernelRepairs(t *testing.T) {
 	})
 }
 
-// text are the words of our tables as nft lists them, in order: what is made anew is listed at
-// another place.
+// text returns the words of our tables as nft lists them. They are sorted, because nft lists a set or chain that was
+// created again at another place.
 func (k kernel) text() string {
 	k.Helper()
 	var all []string
@@ -82,8 +82,8 @@ func (k kernel) text() string {
 	return strings.Join(words, " ")
 }
 
-// On a kernel that does not tell how many elements a set has, they are counted when another
-// program has written something, and soon again only if that is owed.
+// On a kernel that does not report the number of elements of a set, the elements are counted after another program has
+// written. The next count is made only after the minimum interval.
 func TestKernelCountsElements(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		if k.protect == "auto" {

@@ -15,19 +15,19 @@ import (
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
-// A flat is a table that holds few Services and many in turn. The first Service is the one that
-// changes, and that a pod calls.
-type flat struct {
+// A scaleBench is a dataplane that is loaded with few and many Services in turn. The benchmark changes the first
+// Service and dials it from a pod.
+type scaleBench struct {
 	*testing.B
 	plugin   sdk.Dataplane
 	pod      *netns.Host
 	revision uint64
 }
 
-// BenchmarkFlat is what one change and one connection cost among 44,000 Services, beside those
-// among few. The sizes take turns, so that whatever else the machine does meets all of them.
+// BenchmarkFlat compares the time of one change and of one connection among 44,000 Services with that among few. The
+// sizes alternate, so that other work of the machine affects all of them.
 func BenchmarkFlat(b *testing.B) {
-	f := newFlat(b)
+	f := newScaleBench(b)
 	figures := make(map[string][]float64)
 	add := func(name string, figure float64) { figures[name] = append(figures[name], figure) }
 	for b.Loop() {
@@ -53,7 +53,7 @@ func BenchmarkFlat(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-func newFlat(b *testing.B) *flat {
+func newScaleBench(b *testing.B) *scaleBench {
 	b.Helper()
 	if os.Getuid() != 0 {
 		b.Skip("needs root: it makes network namespaces")
@@ -63,7 +63,7 @@ func newFlat(b *testing.B) *flat {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { g.Close() })
-	at := called()
+	at := answering()
 	far, err := g.Host(at.Addr())
 	if err != nil {
 		b.Fatal(err)
@@ -73,7 +73,7 @@ func newFlat(b *testing.B) *flat {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { closer.Close() })
-	f := &flat{B: b, plugin: New(b.TempDir())}
+	f := &scaleBench{B: b, plugin: New(b.TempDir())}
 	if f.pod, err = g.Host(netip.MustParseAddr("10.180.0.9")); err != nil {
 		b.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func newFlat(b *testing.B) *flat {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
-		_, _ = f.plugin.Cleanup(b.Context(), sdk.Leftovers{}) // its namespace goes with it
+		_, _ = f.plugin.Cleanup(b.Context(), sdk.Leftovers{}) // an error does not matter: the namespace is deleted
 	})
 	f.load(nil)
 	if err := f.plugin.SetRole(b.Context(), sdk.Active); err != nil {
@@ -90,45 +90,45 @@ func newFlat(b *testing.B) *flat {
 	return f
 }
 
-// called is the endpoint that answers.
-func called() netip.AddrPort { return netip.MustParseAddrPort("10.180.1.1:8080") }
+// answering returns the address of the endpoint that answers.
+func answering() netip.AddrPort { return netip.MustParseAddrPort("10.180.1.1:8080") }
 
-// load has the table hold these Services.
-func (f *flat) load(all []sdk.Service) {
+// load replaces all Services of the table.
+func (f *scaleBench) load(all []sdk.Service) {
 	f.Helper()
 	for i := range min(1, len(all)) {
-		all[i] = leadingTo(called())
+		all[i] = firstService(answering())
 	}
 	f.revision++
 	f.sync(sdk.Update{Full: true, To: f.revision, Set: all, Node: &sdk.Node{}})
 }
 
-// leadingTo is the first Service, with one endpoint.
-func leadingTo(endpoint netip.AddrPort) sdk.Service {
+// firstService returns the first Service, with one endpoint.
+func firstService(endpoint netip.AddrPort) sdk.Service {
 	s := several(1, 1)[0]
 	s.Cluster = []sdk.Endpoint{{Addr: endpoint}}
 	s.Normalize()
 	return s
 }
 
-func (f *flat) sync(u sdk.Update) {
+func (f *scaleBench) sync(u sdk.Update) {
 	f.Helper()
 	if result, err := f.plugin.Sync(f.Context(), u); err != nil || len(result.Failed) > 0 {
 		f.Fatalf("sync: %v %+v", err, result)
 	}
 }
 
-// change is the median of how long the change of one endpoint takes, from the update until the
-// kernel has it. The last of them leads to the endpoint that answers.
-func (f *flat) change() time.Duration {
+// change returns the median time of a change of one endpoint, from the update until the kernel has it. After the last
+// change, the Service has the endpoint that answers.
+func (f *scaleBench) change() time.Duration {
 	f.Helper()
 	took := make([]time.Duration, 501)
 	for i := range took {
-		endpoint := called()
+		endpoint := answering()
 		if i%2 == 1 {
 			endpoint = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 250, 0, 1}), 8080)
 		}
-		one := []sdk.Service{leadingTo(endpoint)}
+		one := []sdk.Service{firstService(endpoint)}
 		began := time.Now()
 		f.sync(sdk.Update{From: f.revision, To: f.revision + 1, Set: one})
 		took[i] = time.Since(began)
@@ -138,10 +138,10 @@ func (f *flat) change() time.Duration {
 	return took[len(took)/2]
 }
 
-// connect is the median of how long a pod's connection to the Service takes to be open.
-func (f *flat) connect() time.Duration {
+// connect returns the median time of a pod's connection to the Service.
+func (f *scaleBench) connect() time.Duration {
 	f.Helper()
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // packets are measured, not Go
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // without garbage collection, which is not to be measured
 	took := make([]time.Duration, 3000)
 	err := f.pod.Do(func() (err error) {
 		for i := range took {

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
-// world is the node of this test, and hosts around it.
+// world returns the node of this test and the hosts around it.
 func world(t *testing.T) *netns.Testbed {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -36,14 +36,15 @@ func world(t *testing.T) *netns.Testbed {
 	return g
 }
 
-// A kernel is the tables of the namespace that the tests run in.
+// A kernel gives access to the tables of the network namespace that the tests run in.
 type kernel struct {
 	*testing.T
 	dir     string
 	protect string
 }
 
-// onKernel runs f with tables that other programs can change, and with those that they cannot.
+// onKernel runs f twice: with tables that other programs can change (protect "never") and with tables that only this
+// process can change ("auto").
 func onKernel(t *testing.T, f func(kernel)) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it writes to a kernel's tables, in a namespace of its own")
@@ -60,13 +61,13 @@ func onKernel(t *testing.T, f func(kernel)) {
 	}
 }
 
-// flush removes all tables, and whatever else nft removes: but for those that a process owns.
+// flush removes all tables, except those that a process owns.
 func (k kernel) flush() {
 	k.Helper()
 	k.nft("flush", "ruleset")
 }
 
-// nft runs nft, and returns what it prints.
+// nft runs nft and returns its output.
 func (k kernel) nft(args ...string) string {
 	k.Helper()
 	out, err := exec.Command("nft", args...).CombinedOutput()
@@ -76,9 +77,9 @@ func (k kernel) nft(args ...string) string {
 	return string(out)
 }
 
-// lists looks whether nft can list what is there, in each form; and another release of it, if
-// POINTSMAN_NFT says where one is.
-func (k kernel) lists() {
+// checkListing checks that nft can list the rule set in each output format. If POINTSMAN_NFT has the path of another release
+// of nft, it checks that one, too.
+func (k kernel) checkListing() {
 	k.Helper()
 	for _, program := range []string{"nft", os.Getenv("POINTSMAN_NFT")} {
 		for _, form := range []string{"-a", "-j", "-t"} {
@@ -94,7 +95,7 @@ func (k kernel) lists() {
 
 func (k kernel) options() []byte { return []byte(`{"protect":"` + k.protect + `"}`) }
 
-// start begins the life of a dataplane, as a process does, and ends it with the test.
+// start configures a dataplane, as a new process does, and closes it at the end of the test.
 func (k kernel) start() *plugin {
 	k.Helper()
 	p := New(k.dir).(*plugin)
@@ -111,7 +112,7 @@ func (k kernel) configure(p *plugin) {
 	}
 }
 
-// die ends a life without a word, as kill -9 does.
+// die closes the dataplane without cleanup, as kill -9 does.
 func (p *plugin) die() { _ = p.Close() }
 
 func (k kernel) sync(p *plugin, u sdk.Update) {
@@ -129,7 +130,7 @@ func (k kernel) role(p *plugin, r sdk.Role) {
 	}
 }
 
-// The suite, with real packets: every scenario, and every line of the contract.
+// TestKernelConforms runs the conformance suite with real packets: every scenario and every check of the contract.
 func TestKernelConforms(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
@@ -145,11 +146,11 @@ func TestKernelConforms(t *testing.T) {
 		s.Foreign = func(context.Context) (string, error) { return k.foreign(), nil }
 		k.nft("add table ip theirs; add chain ip theirs c { type nat hook prerouting priority -100; }; add rule ip theirs c ip daddr 203.0.113.99 drop; add table inet pointsman; add set inet pointsman s { type ipv4_addr; }")
 		sdktest.Conform(k.T, s)
-		k.lists()
+		k.checkListing()
 	})
 }
 
-// foreign is what nft lists of tables that are not ours.
+// foreign returns what nft lists of tables that are not ours.
 func (k kernel) foreign() string {
 	var all []string
 	for _, line := range strings.Split(strings.TrimSpace(k.nft("list", "tables")), "\n") {

@@ -12,8 +12,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// The chain that other programs lead packets to is there while this dataplane serves, and is
-// removed with it. Without iptables' programs Services are served all the same.
+// KUBE-MARK-MASQ, to which other programs jump, exists while this dataplane serves, and is removed with it. Without the
+// programs of iptables, Services are served all the same.
 func TestKernelKeepsTheMarkingChain(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
@@ -23,7 +23,7 @@ func TestKernelKeepsTheMarkingChain(t *testing.T) {
 		marks := func() bool {
 			return exec.Command("iptables", "-w", "-t", "nat", "-S", "KUBE-MARK-MASQ").Run() == nil
 		}
-		s := k.parsed(g, sticking)
+		s := k.place(g, sticking)
 		p, stage := k.active(g, s)
 		eventually.True(k, "the chain is there", marks)
 		if _, err := p.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {

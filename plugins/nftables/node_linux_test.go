@@ -12,12 +12,12 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Node ports answer on 127.0.0.1 if that is asked for. The guard stands for as long as the
-// kernel routes it, in every role.
+// Node ports answer on 127.0.0.1 only if the option asks for it. In every role, the guard exists while the kernel
+// routes 127.0.0.0/8.
 func TestKernelLocalhostNodePorts(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
-		s := k.parsed(g, sticking)
+		s := k.place(g, sticking)
 		s.Services[0].Affinity = 0
 		stage, err := g.Open(k.Context(), nil, s)
 		if err != nil {
@@ -63,13 +63,12 @@ func TestKernelLocalhostNodePorts(t *testing.T) {
 	})
 }
 
-// What a node says changes a few small chains, and nothing else: whether pods are known, and by
-// what, whom to masquerade, which packets conntrack may not place, and which addresses
-// ClusterIPs have.
+// A change of the node's configuration changes a few small chains and nothing else. It covers how pods are recognized,
+// whom to masquerade, which packets are invalid for conntrack, and the ranges of ClusterIPs.
 func TestKernelNodeChanges(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
-		s := k.parsed(g, sticking)
+		s := k.place(g, sticking)
 		p, _ := k.active(g, s)
 		node := s.Node
 		for i, c := range []struct {

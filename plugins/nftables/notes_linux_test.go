@@ -16,8 +16,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// Chains of other programs that drop what is forwarded or sent to the node are found, with their
-// place; those that accept packets to Services before are not, and neither are other hooks.
+// Chains of other programs that drop forwarded packets or packets to the node are found, with their position. Chains
+// that accept packets to Services before that, and chains at other hooks, are not reported.
 func TestKernelFindsDrops(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		if k.protect != "never" {
@@ -47,7 +47,7 @@ func TestKernelFindsDrops(t *testing.T) {
 	})
 }
 
-// The same of iptables' chains, where its programs write to nf_tables.
+// TestKernelFindsDropsOfIPTables checks the same for chains of iptables-nft.
 func TestKernelFindsDropsOfIPTables(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		if k.protect != "never" {
@@ -78,8 +78,9 @@ func TestKernelFindsDropsOfIPTables(t *testing.T) {
 	})
 }
 
-// Where FORWARD of iptables drops, as Docker has it, every packet of the scenarios passes that should, and is masqueraded
-// only where it should be. Without iptables' programs the drop is reported: what a swap would cost, and what it costs.
+// If iptables' FORWARD chain drops packets, as Docker configures it, all packets of the scenarios that should pass do
+// pass, and only those that need it are masqueraded. Without the programs of iptables, the drop is reported: before a
+// swap as its impact, and afterwards as degraded.
 func TestKernelForwardDrops(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
@@ -115,7 +116,7 @@ func TestKernelForwardDrops(t *testing.T) {
 				sdktest.Conform(k.T, s)
 
 				p := k.start()
-				k.sync(p, k.parsed(g, sticking).Update(1))
+				k.sync(p, k.place(g, sticking).Update(1))
 				k.role(p, sdk.Standby)
 				if r := p.Report(); r.SwapImpact != "" {
 					k.Errorf("a swap would be refused: %s", r.SwapImpact)
@@ -139,7 +140,7 @@ func TestKernelForwardDrops(t *testing.T) {
 				if r := p.Report(); !drops(r.SwapImpact) || r.Degraded != nil {
 					k.Errorf("without programs, beforehand: %+v", r)
 				}
-				k.sync(p, k.parsed(g, sticking).Update(1))
+				k.sync(p, k.place(g, sticking).Update(1))
 				k.role(p, sdk.Active)
 				if r := p.Report(); len(r.Degraded) != 2 || !drops(r.Degraded[0]) || r.SwapImpact != "" {
 					k.Errorf("without programs, while it serves: %+v", r)
@@ -163,7 +164,8 @@ func (k kernel) drops() []string {
 	return all
 }
 
-// A report has such a chain as long as it is there: beforehand, and while the dataplane serves.
+// The report has a note about such a chain for as long as the chain exists: before this dataplane serves, and while it
+// serves.
 func TestKernelNotesDrops(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
@@ -173,7 +175,7 @@ func TestKernelNotesDrops(t *testing.T) {
 		if !noted() {
 			k.Errorf("it is not noted beforehand: %q", p.Report().Notes)
 		}
-		k.sync(p, k.parsed(g, sticking).Update(1))
+		k.sync(p, k.place(g, sticking).Update(1))
 		k.role(p, sdk.Active)
 		k.nft("delete", "table", "inet", "fw")
 		eventually.True(k, "the note is gone", func() bool { return !noted() })

@@ -15,8 +15,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// A process that finds the table owned by another one that lives names it, and what ends it. So
-// does a cleanup, unless the owner gives the table up.
+// If another running process owns the table, the error names that process and the command that ends it. Cleanup returns
+// the same error until the owner has ended.
 func TestKernelNamesTheOwner(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		if k.protect == "never" {
@@ -59,13 +59,14 @@ func TestKernelNamesTheOwner(t *testing.T) {
 	})
 }
 
-// A table has one owner from session to session of a process, and so is never without.
+// While a process runs, the owner of its table does not change between sessions, so the table is never without an
+// owner.
 func TestKernelOwnsBetweenSessions(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		if k.protect == "never" {
 			return
 		}
-		reader, err := nftnl.Dial() // has the number of this process, so that no other socket gets one twice
+		reader, err := nftnl.Dial() // uses the process ID as its port ID, so that no other socket gets the same port ID again
 		if err != nil {
 			k.Fatal(err)
 		}

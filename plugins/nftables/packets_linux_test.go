@@ -20,8 +20,8 @@ import (
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
-// parsed is a scenario, placed on the testbed.
-func (k kernel) parsed(g *netns.Testbed, text string) sdktest.Scenario {
+// place parses a scenario and places it on the testbed.
+func (k kernel) place(g *netns.Testbed, text string) sdktest.Scenario {
 	k.Helper()
 	s, err := sdktest.Parse("test", []byte(text))
 	if err != nil {
@@ -34,7 +34,7 @@ func (k kernel) parsed(g *netns.Testbed, text string) sdktest.Scenario {
 	return s
 }
 
-// active serves s, with endpoints that answer.
+// active starts a dataplane that serves s in role Active, and starts the endpoints.
 func (k kernel) active(g *netns.Testbed, s sdktest.Scenario) (*plugin, sdktest.Stage) {
 	k.Helper()
 	p := k.start()
@@ -48,12 +48,12 @@ func (k kernel) active(g *netns.Testbed, s sdktest.Scenario) (*plugin, sdktest.S
 	return p, stage
 }
 
-// dial says what becomes of a connection from one of the hosts.
+// dial opens a connection from one of the hosts and returns the error.
 func (k kernel) dial(h *netns.Host, network string, from netip.Addr, to string) error {
 	return k.dialFor(traffic.Timeout, h, network, from, to)
 }
 
-// dialFor is dial for a connection that is dropped: a busy machine only makes it wait in vain.
+// dialFor is dial with a shorter timeout, for connections that should be dropped.
 func (k kernel) dialFor(wait time.Duration, h *netns.Host, network string, from netip.Addr, to string) error {
 	ctx, cancel := context.WithTimeout(k.Context(), wait)
 	defer cancel()
@@ -93,7 +93,7 @@ ns1/web:http tcp
 func TestKernelRefusesOtherPorts(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
-		s := k.parsed(g, refusing)
+		s := k.place(g, refusing)
 		k.active(g, s)
 		pod, client := netip.MustParseAddr("10.180.0.9"), netip.MustParseAddr("198.18.0.7")
 		for what, from := range map[string]netip.Addr{"pod": pod, "client": client, "node": netip.MustParseAddr("192.0.2.10")} {
@@ -139,8 +139,8 @@ ns1/web:http tcp
 198.18.0.7 > 192.0.2.10:30080 = 10.180.0.1:8080 10.180.1.1:8080 10.180.1.2:8080 masq
 `
 
-// keeps is the endpoint that a packet's caller keeps, by some connections.
-func (k kernel) keeps(stage sdktest.Stage, p sdktest.Packet) (at netip.AddrPort) {
+// keptEndpoint returns the endpoint of a client, and checks that several connections reach the same one.
+func (k kernel) keptEndpoint(stage sdktest.Stage, p sdktest.Packet) (at netip.AddrPort) {
 	k.Helper()
 	for range 6 {
 		a, err := stage.Send(k.Context(), p)
@@ -152,31 +152,31 @@ func (k kernel) keeps(stage sdktest.Stage, p sdktest.Packet) (at netip.AddrPort)
 	return at
 }
 
-// When an endpoint leaves, its clients go to another at once, and keep that; the clients of
-// others keep theirs. What one process exports another can import.
+// When an endpoint is removed, its clients move to another endpoint at once and keep that one. The clients of other
+// endpoints keep theirs. A process can import what another one exported.
 func TestKernelAffinityOutlivesChanges(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
-		s := k.parsed(g, sticking)
+		s := k.place(g, sticking)
 		p, stage := k.active(g, s)
 		var at []netip.AddrPort
 		for _, packet := range s.Packets {
-			at = append(at, k.keeps(stage, packet))
+			at = append(at, k.keptEndpoint(stage, packet))
 		}
 		svc := s.Services[0]
-		for i := range uint64(4) { // the first client's endpoint leaves, and comes back
+		for i := range uint64(4) { // remove and add the first client's endpoint
 			less := svc
 			less.Cluster = slices.DeleteFunc(slices.Clone(svc.Cluster), func(ep sdk.Endpoint) bool { return ep.Addr == at[0] })
 			k.sync(p, sdk.Update{From: 2*i + 1, To: 2*i + 2, Set: []sdk.Service{less}})
 			for j, packet := range s.Packets {
 				was := at[j]
-				if at[j] = k.keeps(stage, packet); was != at[j] && !slices.ContainsFunc(svc.Cluster, func(ep sdk.Endpoint) bool { return ep.Addr == was }) {
+				if at[j] = k.keptEndpoint(stage, packet); was != at[j] && !slices.ContainsFunc(svc.Cluster, func(ep sdk.Endpoint) bool { return ep.Addr == was }) {
 					k.Errorf("%s went from %s, which is there, to %s", packet.Text, was, at[j])
 				}
 			}
 			k.sync(p, sdk.Update{From: 2*i + 2, To: 2*i + 3, Set: []sdk.Service{svc}})
 			for j, packet := range s.Packets {
-				if now := k.keeps(stage, packet); now != at[j] {
+				if now := k.keptEndpoint(stage, packet); now != at[j] {
 					k.Errorf("%s: another endpoint came, and it went from %s to %s", packet.Text, at[j], now)
 				}
 			}
@@ -196,19 +196,19 @@ func TestKernelAffinityOutlivesChanges(t *testing.T) {
 		}
 		k.role(next, sdk.Active)
 		for j, packet := range s.Packets {
-			if now := k.keeps(stage, packet); now != at[j] {
+			if now := k.keptEndpoint(stage, packet); now != at[j] {
 				k.Errorf("%s: after an import it went from %s to %s", packet.Text, at[j], now)
 			}
 		}
-		k.lists()
+		k.checkListing()
 	})
 }
 
-// A new address of the node takes node ports, and one that is gone does not.
+// A new address of the node takes node ports.
 func TestKernelNodePortsFollowAddresses(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
-		s := k.parsed(g, sticking)
+		s := k.place(g, sticking)
 		k.active(g, s)
 		client := netip.MustParseAddr("198.18.0.7")
 		h, err := g.Host(client)
@@ -223,11 +223,11 @@ func TestKernelNodePortsFollowAddresses(t *testing.T) {
 	})
 }
 
-// Sources are held to on node ports, as on any frontend, and for callers of each kind.
+// Source ranges apply to node ports as to any other frontend, for clients of each kind.
 func TestKernelSourcesOfNodePorts(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
-		s := k.parsed(g, sticking)
+		s := k.place(g, sticking)
 		for i, f := range s.Services[0].Frontends {
 			if f.Kind == sdk.NodePort {
 				s.Services[0].Frontends[i].Sources = []netip.Prefix{netip.MustParsePrefix("198.18.0.0/24"), netip.MustParsePrefix("198.18.0.0/16")}
@@ -276,12 +276,12 @@ node       > 172.30.0.41:80   = 192.0.2.10:26733 masq
 198.18.0.7 > 192.0.2.10:30109 = 10.180.0.1:8081
 `
 
-// A ClusterIP may be an address of the node, as a host's canary has one: what listens there is
-// reached as before, also by other Services, and node ports are masqueraded by their own policy.
+// A ClusterIP may be an address of the node, as that of a host's canary is. Listeners at this address remain reachable,
+// directly and through other Services, and node ports are masqueraded by their own policy.
 func TestKernelServiceAtOwnAddress(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
-		s := k.parsed(g, atOwnAddress)
+		s := k.place(g, atOwnAddress)
 		_, stage := k.active(g, s)
 		for _, p := range s.Packets {
 			a, err := stage.Send(k.Context(), p)
@@ -298,7 +298,7 @@ func TestKernelServiceAtOwnAddress(t *testing.T) {
 	})
 }
 
-// TestKernelField: cases from public reports.
+// TestKernelField runs cases from public bug reports.
 func TestKernelField(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
@@ -308,7 +308,7 @@ func TestKernelField(t *testing.T) {
 	})
 }
 
-// What is dropped counts by its reason.
+// Dropped packets are counted by reason.
 func TestKernelCountsDrops(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
@@ -321,15 +321,15 @@ func TestKernelCountsDrops(t *testing.T) {
 			return last
 		}
 		damage := func() { k.nft("flush chain ip pointsman no-endpoint; flush chain ip6 pointsman no-endpoint") }
-		if k.protect == "auto" { // no other program can: a chain is lost with the table
+		if k.protect == "auto" { // no other program can flush a chain of an owned table
 			damage = nil
 		}
 		field.Drops(k.T, g, start, damage, true)
-		k.lists()
+		k.checkListing()
 	})
 }
 
-// What becomes of packets is told while it happens.
+// Watch reports what happens to packets while they pass.
 func TestKernelWatches(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) { field.Watch(k.T, g, k.start(), true) })

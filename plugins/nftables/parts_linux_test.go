@@ -24,12 +24,12 @@ ns1/web:http tcp
 198.18.0.7 > 192.0.2.10:30080 = 10.180.0.1:8080
 `
 
-// On a node without Services there is little to read. What Services need comes with the first
-// one, in one batch with its elements; and once none needs it, the next process removes it.
+// On a node without Services the table is small. The sets and chains that a Service needs are created with the first
+// such Service, in one batch with its elements. When no Service needs them any more, the next process removes them.
 func TestKernelPartsComeAndGo(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
-		s := k.parsed(g, everyPart)
+		s := k.place(g, everyPart)
 		empty := sdk.Update{Full: true, To: 1, Node: &s.Node}
 		next := func(p *plugin) *plugin {
 			if p != nil {
@@ -60,10 +60,10 @@ func TestKernelPartsComeAndGo(t *testing.T) {
 			k.Fatal(err)
 		}
 		defer stage.Close()
-		k.keeps(stage, s.Packets[0])
-		k.lists()
+		k.keptEndpoint(stage, s.Packets[0])
+		k.checkListing()
 		k.sync(p, sdk.Update{From: 2, To: 3, Delete: []sdk.Name{s.Services[0].Name}})
-		p = next(next(p)) // the first one removes the Service's
+		p = next(next(p)) // the first new process removes the Service's sets and chains
 		if now := k.text(); now != few {
 			k.Errorf("when the Service is gone, the tables are\n%s\nand were\n%s", now, few)
 		}

@@ -10,9 +10,9 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 )
 
-// TestLacks: what a kernel has not is said in words where it is all of nf_tables, and no fault but
-// that of the last operation is overlooked.
-func TestLacks(t *testing.T) {
+// TestMissingFeature checks that the error says in words when the kernel has no nf_tables at all, and that no fault
+// except that of the last operation is ignored.
+func TestMissingFeature(t *testing.T) {
 	last := nftnl.Fault{First: 9, Last: 9, Errno: syscall.ENOENT}
 	for _, c := range []struct {
 		faults nftnl.Faults

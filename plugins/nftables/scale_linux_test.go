@@ -11,9 +11,9 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestKernelManyAffinityServices: a thousand Services with affinity go in, are listed and are
-// adopted. The thousandth makes no set and no chain, and as many elements in as many batches as
-// the second. It prints what one costs among few and among many.
+// TestKernelManyAffinityServices checks that a thousand Services with affinity can be written, listed and adopted. The
+// thousandth creates no set and no chain, and as many elements in as many batches as the second. The test logs the cost
+// of one change among few and among many.
 func TestKernelManyAffinityServices(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		all := several(1001, 3)
@@ -40,7 +40,7 @@ func TestKernelManyAffinityServices(t *testing.T) {
 			return some[len(some)/2]
 		}
 		k.Logf("a Service with affinity: %s among 50, %s among 1000", median(each[:50]), median(each[950:]))
-		k.lists()
+		k.checkListing()
 		p.die()
 		next := k.start()
 		for i := range all {

@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// TestArrange: whatever list follows whatever other, all of it is there once, and what was there
-// before and within its length has not moved.
-func TestArrange(t *testing.T) {
+// TestAssignSlots checks, for random pairs of lists, that the result has each element of the new list once, and that
+// elements of the old list keep their slots if these are within the new length.
+func TestAssignSlots(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	some := func() []int {
 		all := random.Perm(12)[:random.IntN(13)]
 		for i := range all {
-			all[i]++ // zero is none
+			all[i]++ // zero means an empty slot
 		}
 		return all
 	}
@@ -34,7 +34,7 @@ func TestArrange(t *testing.T) {
 	}
 }
 
-// TestSpans: spans hold the addresses of the ranges and no others, in order, with a gap between any two.
+// TestSpans checks that spans contain the addresses of the ranges and no others, are sorted, and do not touch.
 func TestSpans(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {

@@ -23,7 +23,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// A network is the ranges of a family that random scenarios take addresses from.
+// A network has the ranges of one family from which random scenarios take addresses.
 type network struct{ here, elsewhere, clients, neighbours, clusterIPs, external, own netip.Prefix }
 
 var networks = map[sdk.Family]network{
@@ -36,7 +36,7 @@ func networkOf(s ...string) network {
 	return network{p(0), p(1), p(2), p(3), p(4), p(5), p(6)}
 }
 
-// in is an address of a range.
+// in returns address n of a range.
 func in(p netip.Prefix, n int) netip.Addr {
 	b := p.Addr().AsSlice()
 	b[len(b)-1] += byte(n)
@@ -44,7 +44,7 @@ func in(p netip.Prefix, n int) netip.Addr {
 	return addr
 }
 
-// dice make scenarios of a family.
+// dice create random scenarios of one family.
 type dice struct {
 	*rand.Rand
 	network
@@ -67,7 +67,7 @@ func (d dice) node() sdk.Node {
 	return n
 }
 
-// service is one whose ports no other number has.
+// service returns random Service i. No two of them have the same port.
 func (d dice) service(i int) sdk.Service {
 	protocol := []sdk.Protocol{sdk.TCP, sdk.TCP, sdk.UDP}[d.IntN(3)]
 	svc := sdk.Service{Name: sdk.Name{Namespace: "ns", Service: fmt.Sprint("s", i), Protocol: protocol, Family: d.family}}
@@ -118,7 +118,7 @@ func (d dice) frontend(kind sdk.Kind, at netip.Addr, port uint16) sdk.Frontend {
 	return f
 }
 
-// packet is from any caller to where a Service is, or near it.
+// packet returns a random packet from any kind of client to a Service or near one.
 func (d dice) packet(s sdktest.Scenario) (p sdktest.Packet) {
 	callers := []sdk.Caller{
 		{Addr: in(d.here, 1+d.IntN(3))}, {Addr: in(d.here, 9)}, {Addr: in(d.elsewhere, 1+d.IntN(3))},
@@ -145,7 +145,7 @@ func (d dice) packet(s sdktest.Scenario) (p sdktest.Packet) {
 	return p
 }
 
-// seed is that of a run, which it prints.
+// seed returns and logs the seed of this run.
 func (k kernel) seed() uint64 {
 	n, err := strconv.ParseUint(os.Getenv("POINTSMAN_SEED"), 10, 64)
 	if err != nil {
@@ -155,8 +155,8 @@ func (k kernel) seed() uint64 {
 	return n
 }
 
-// Random Services of each kind and random callers, by real packets: the model of the table, as it
-// was listed just before, says what each of them sees. It says as well what the contract says.
+// TestKernelTraced sends real packets of random clients to random Services. The result must agree with a trace through
+// the table as nft lists it, and with the contract.
 func TestKernelTraced(t *testing.T) {
 	g := world(t)
 	k := kernel{t, t.TempDir(), "never"}
@@ -178,19 +178,19 @@ func TestKernelTraced(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 20 {
-				k.traced(stage, s, d.packet(s))
+				k.sendTraced(stage, s, d.packet(s))
 			}
 			if err := stage.Close(); err != nil {
 				t.Error(err)
 			}
 		}
 		p.die()
-		k.lists()
+		k.checkListing()
 	}
 }
 
-// traced sends a packet, and compares what becomes of it with what the model says.
-func (k kernel) traced(stage sdktest.Stage, s sdktest.Scenario, p sdktest.Packet) {
+// sendTraced sends a packet and compares the result with the trace.
+func (k kernel) sendTraced(stage sdktest.Stage, s sdktest.Scenario, p sdktest.Packet) {
 	k.Helper()
 	p.Want = sdktest.Where(slices.Values(s.Services), s.Node, p.From, p.To, p.Protocol)
 	want, paths := answered(s, p), k.model(p)
@@ -199,18 +199,18 @@ func (k kernel) traced(stage sdktest.Stage, s sdktest.Scenario, p sdktest.Packet
 	if slices.ContainsFunc(paths, func(w oracle.Path) bool {
 		return w.To.Addr() == p.From.Addr && !w.Masquerade && slices.Contains(svc.Cluster, sdk.Endpoint{Addr: w.To})
 	}) {
-		return // an endpoint elsewhere that may be sent to itself is not masqueraded, and hears nothing
+		return // a packet from an endpoint on another node to itself is not masqueraded and gets no reply
 	}
 	atNode := slices.ContainsFunc(want.Endpoints, func(ep netip.AddrPort) bool { return slices.Contains(s.Node.Addrs, ep.Addr()) })
-	if svc.Affinity == 0 && !atNode && !model.Equal(want) { // to the node's own endpoints it masquerades nothing
+	if svc.Affinity == 0 && !atNode && !model.Equal(want) { // the contract masquerades nothing to the node's own endpoints
 		k.Errorf("%s: the model says %s, and the contract %s", p.Text, model, want)
 	}
 	if p.Want = model; model.Unserved {
-		p.Want = sdktest.Outcome{Verdict: sdk.Forward} // some answer comes, and is waited for
+		p.Want = sdktest.Outcome{Verdict: sdk.Forward} // wait for whatever answer comes
 	}
 	a, err := stage.Send(k.Context(), p)
 	if errors.Is(err, syscall.EPERM) && model.Verdict != sdk.Forward && !model.Unserved {
-		a, err = sdktest.Answer{Verdict: model.Verdict}, nil // how the node hears of what it may not send
+		a, err = sdktest.Answer{Verdict: model.Verdict}, nil // the node gets this error for a packet that it may not send
 	}
 	i := slices.IndexFunc(paths, func(w oracle.Path) bool { return w.Translated && w.To == a.Endpoint })
 	switch {
@@ -225,7 +225,7 @@ func (k kernel) traced(stage sdktest.Stage, s sdktest.Scenario, p sdktest.Packet
 	}
 }
 
-// model is what can become of a packet, by the table as it is listed now.
+// model returns the possible paths of a packet through the table as it is now.
 func (k kernel) model(p sdktest.Packet) []oracle.Path {
 	k.Helper()
 	conn, err := nftnl.Dial()

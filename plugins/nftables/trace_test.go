@@ -18,7 +18,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// modelOf returns a node with the table of a family that would be written to serve s.
+// modelOf returns a node with the table of a family that the dataplane would write to serve s.
 func modelOf(t *testing.T, of sdk.Family, s sdktest.Scenario) oracle.Node {
 	t.Helper()
 	f := newFamily(of, options{}, new(atomic.Uint32), new(masquerade.Keeper), new(plugin), frame.Env{Log: slog.New(slog.DiscardHandler)})
@@ -45,7 +45,7 @@ func modelOf(t *testing.T, of sdk.Family, s sdktest.Scenario) oracle.Node {
 		all[svc.Name] = w
 	}
 	f.SetDesired(all)
-	f.Plan() // from nothing
+	f.Plan() // from an empty table
 	return nodeOf(written(f, all))
 }
 
@@ -72,7 +72,7 @@ func trace(n oracle.Node, p oracle.Packet) ([]oracle.Path, error) {
 	return paths, err
 }
 
-// written returns the table that serves these pieces.
+// written returns the table that serves the pieces.
 func written(f *family, all map[sdk.Name]piece) oracle.Table {
 	table := oracle.Table{Chains: make(map[string]oracle.Chain), Elements: make(map[string][]nftnl.Element)}
 	for name := range f.kernel.layout.sets {
@@ -105,8 +105,8 @@ func written(f *family, all map[sdk.Name]piece) oracle.Table {
 	return table
 }
 
-// answered is what becomes of a packet: of those that no frontend takes, the node refuses what is
-// sent to a ClusterIP, and drops what is sent to where it may be one.
+// answered returns the expected result for a packet. If no frontend has its destination, the node rejects a packet to a
+// ClusterIP and drops a packet to a range of ClusterIPs.
 func answered(s sdktest.Scenario, p sdktest.Packet) sdktest.Outcome {
 	addr := p.To.Addr()
 	isClusterIP := func(f sdk.Frontend) bool { return f.Kind == sdk.ClusterIP && f.Addr.Addr() == addr }
@@ -121,8 +121,8 @@ func answered(s sdktest.Scenario, p sdktest.Packet) sdktest.Outcome {
 	return p.Want
 }
 
-// Every packet of every scenario goes where it should, by what would be written. No kernel is
-// needed.
+// Every packet of every scenario takes the expected path through the table that would be written. The test needs no
+// kernel.
 func TestScenariosTraced(t *testing.T) {
 	for _, s := range sdktest.Scenarios() {
 		t.Run(s.Name, func(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// text is an element as a line: its set, its key, and what it has there.
+// text returns an element as a line: its set, key, data and comment.
 func text(set string, e nftnl.Element, f ip) string {
 	line := fmt.Sprintf("%s %x", set, e.Key)
 	if e.KeyEnd != "" {
@@ -39,7 +39,7 @@ func text(set string, e nftnl.Element, f ip) string {
 	return line
 }
 
-// A Service with more endpoints than one call writes in good time is refused, with what to do.
+// A Service with too many endpoints is refused with a hint, because one call could not write them in reasonable time.
 func TestTooManyEndpointsAreRefused(t *testing.T) {
 	svc := sdk.Service{
 		Name:      sdk.Name{Namespace: "ns1", Service: "web", Protocol: sdk.TCP, Family: sdk.IPv4},
@@ -58,8 +58,8 @@ func TestTooManyEndpointsAreRefused(t *testing.T) {
 	}
 }
 
-// A ClusterIP and a load balancer's address under the Local policy, with one endpoint here and
-// two elsewhere.
+// TestElements shows the elements of a ClusterIP and a Local load balancer address, with one endpoint on this node and
+// two on others.
 func TestElements(t *testing.T) {
 	s, err := sdktest.Parse("test", []byte(`A Service.
 -- services --
@@ -109,8 +109,8 @@ hairpin 0ab401020ab40102
 	}
 }
 
-// TestElementsAllocations: an element costs little more than the string that is its key, since a
-// first load has hundreds of thousands, and room is made once for all of a Service's.
+// TestElementsAllocations checks that an element takes little more memory than its key, because a first load has
+// hundreds of thousands, and that the list of a Service's elements is allocated once.
 func TestElementsAllocations(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for i := range 100 {
@@ -127,7 +127,7 @@ func TestElementsAllocations(t *testing.T) {
 	}
 }
 
-// randomService is one with a few frontends and endpoints of all kinds.
+// randomService returns a Service with a few random frontends and endpoints.
 func randomService(random *rand.Rand, i int) sdk.Service {
 	s := sdk.Service{Name: sdk.Name{Namespace: "ns", Service: fmt.Sprintf("s%d", i), Protocol: sdk.TCP, Family: sdk.IPv4}}
 	addr := func(third, fourth int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(third), byte(fourth)}) }
@@ -154,9 +154,9 @@ func randomService(random *rand.Rand, i int) sdk.Service {
 	return s
 }
 
-// TestReadsBack: the Services that a table serves can be told from its elements alone, with the slots and numbers that
-// they have after many changes, and few elements change each time.
-func TestReadsBack(t *testing.T) {
+// TestParse checks that Parse returns the Services of a table from its elements alone, with the slots and numbers
+// that they have after many changes, and that applying the same Service again changes nothing.
+func TestParse(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	f, have := ipOf(sdk.IPv4), make(map[sdk.Name]piece)
 	var numbers family
@@ -206,7 +206,7 @@ func names(all map[sdk.Name]piece) map[string]bool {
 	return set
 }
 
-// One endpoint more or less changes a slot or two, and at a power of two the class.
+// Adding or removing one endpoint changes one or two slots, and at a power of two also the class.
 func TestFewElementsChange(t *testing.T) {
 	service := several(1, 1000)[0]
 	before, _ := want(service)
@@ -224,7 +224,7 @@ func TestFewElementsChange(t *testing.T) {
 	}
 }
 
-// several are Services with a ClusterIP and so many endpoints.
+// several returns Services that each have a ClusterIP and the given number of endpoints.
 func several(services, endpoints int) []sdk.Service {
 	addr := func(base, i int) netip.Addr {
 		var b [4]byte
@@ -246,9 +246,9 @@ func several(services, endpoints int) []sdk.Service {
 	return all
 }
 
-// TestSmall has a Service take two allocations, and the kernel's record of it none: a map of
-// its lists was most of the memory of a node with many.
-func TestSmall(t *testing.T) {
+// TestPieceAllocations checks that the piece of a Service takes two allocations. When its lists were a map, this map was most of
+// the memory on a node with many Services.
+func TestPieceAllocations(t *testing.T) {
 	svc := sdk.Service{
 		Name:      sdk.Name{Namespace: "ns1", Service: "web", Protocol: sdk.TCP, Family: sdk.IPv4},
 		Frontends: []sdk.Frontend{{Kind: sdk.ClusterIP, Addr: netip.MustParseAddrPort("10.96.0.1:80"), Policy: sdk.Cluster}},
@@ -262,12 +262,13 @@ func TestSmall(t *testing.T) {
 		}
 		w = desired.withSlotsOf(piece{}, nil)
 	})
-	if allocations > 3 || len(w.lists[sdk.Cluster]) != 2 { // the third is its label, which is measured
+	if allocations > 3 || len(w.lists[sdk.Cluster]) != 2 { // the third is the Service's label, whose length is checked
 		t.Errorf("it takes %v allocations: %+v", allocations, w)
 	}
 }
 
-// changesOf returns what changes the elements of one wanted into those of another, but for the counted ones.
+// changesOf returns the changes that turn the elements of one piece into those of another, without the counted
+// elements.
 func changesOf(f ip, name sdk.Name, from, to piece) (all []change) {
 	old := make(map[entryKey]entryValue)
 	f.Entries(name, from, func(k entryKey, v entryValue) {
