@@ -16,8 +16,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Ranges of ClusterIPs stand for all addresses in them; what another device has too is
-// the node's own.
+// groupByRange replaces addresses in a ClusterIP range by the range. It leaves out addresses that another device has,
+// too: these belong to the node itself.
 func TestRanges(t *testing.T) {
 	addrs := func(words string) map[netip.Addr]int {
 		all := make(map[netip.Addr]int)
@@ -37,8 +37,8 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// An address that an ipvs dataplane binds takes no node ports, from a moment after it
-// is bound until it is gone; the node's own addresses do all the while.
+// An address that an ipvs dataplane binds takes no node ports while it is bound, from the second read of the addresses
+// on. The node's own addresses take node ports all the time.
 func TestKernelBoundAddressesTakeNoNodePorts(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
@@ -58,9 +58,9 @@ func TestKernelBoundAddressesTakeNoNodePorts(t *testing.T) {
 		const vip = "203.0.113.77"
 		port := portOf(k, s)
 		at := func(addr string) error {
-			return dialled(k.Context(), netip.AddrPortFrom(netip.MustParseAddr(addr), port).String())
+			return dialFromNode(k.Context(), netip.AddrPortFrom(netip.MustParseAddr(addr), port).String())
 		}
-		k.run("ip", "link", "add", flows.IPVSDevice, "type", "bridge") // ipvs has a dummy, which not every kernel has
+		k.run("ip", "link", "add", flows.IPVSDevice, "type", "bridge") // the ipvs mode uses a dummy device, which not every kernel supports
 		k.Cleanup(func() { k.run("ip", "link", "del", flows.IPVSDevice) })
 		k.eventually("the node's own address answers", func() bool { return at("192.0.2.10") == nil })
 		k.run("ip", "address", "add", vip+"/32", "dev", flows.IPVSDevice)
@@ -81,7 +81,8 @@ func TestKernelBoundAddressesTakeNoNodePorts(t *testing.T) {
 	})
 }
 
-// What was bound at one look alone moves no rules: ipvs may just be taking over.
+// An address that only one read of the addresses has found causes no write, because an ipvs dataplane may be taking
+// over.
 func TestKernelBoundAtTwoLooks(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		k.run("ip", "link", "add", flows.IPVSDevice, "type", "bridge")
@@ -92,7 +93,7 @@ func TestKernelBoundAtTwoLooks(t *testing.T) {
 			return f.checkAddrs()
 		}
 		for _, step := range []struct {
-			do   string // add or del
+			do   string // "add" or "del"
 			addr string
 			want bool
 		}{

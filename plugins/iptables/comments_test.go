@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// commented are the rules for services, each with a comment or as few as can be.
+// commented returns the rules for services, either with all comments or with as few as possible.
 func commented(t *testing.T, of sdk.Family, node sdk.Node, services []sdk.Service, comments bool) fakeRules {
 	t.Helper()
 	b, pieces := onFake(t, of, node), make(map[sdk.Name]rules.Piece)
@@ -27,8 +27,8 @@ func commented(t *testing.T, of sdk.Family, node sdk.Node, services []sdk.Servic
 	return b
 }
 
-// The rules of each scenario, with and without comments, send every packet where the scenario says, as far as the
-// oracle tells. They are the same but for comments: keepComments may keep either text.
+// For each scenario, the rules with and without comments send every packet where the scenario says, according to the
+// oracle. Both differ in optional comments only, so keepComments may keep either.
 func TestScenariosTraced(t *testing.T) {
 	for _, s := range sdktest.Scenarios() {
 		t.Run(s.Name, func(t *testing.T) {
@@ -57,8 +57,8 @@ func TestScenariosTraced(t *testing.T) {
 	}
 }
 
-// Every rule of a Service's chains says whose it is, and one that leads to an endpoint says
-// to which, in the words of kube-proxy. Without comments only the first rule of a list does.
+// With comments, every rule of a Service's chains names the Service, and a rule that leads to an endpoint also names
+// the endpoint, in kube-proxy's format. Without comments, only the first rule of a list names the Service.
 func TestCommentsSayWhose(t *testing.T) {
 	s := scenario(t, "affinity")
 	svc := s.Services[0]
@@ -94,7 +94,7 @@ func TestCommentsSayWhose(t *testing.T) {
 	}
 }
 
-// The longest names that Kubernetes allows, with the longest address, fit into a comment.
+// A comment has room for the longest names that Kubernetes allows with the longest address.
 func TestTheLongestCommentIsWhole(t *testing.T) {
 	svc := service(1, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v6(1), 80)})
 	svc.Name.Namespace, svc.Name.Service, svc.Name.Port = strings.Repeat("n", 63), strings.Repeat("s", 63), strings.Repeat("p", 15)
@@ -109,10 +109,10 @@ func TestTheLongestCommentIsWhole(t *testing.T) {
 	}
 }
 
-// Rules have comments up to a number of Services, and of endpoints in one Service.
+// Rules have comments up to a number of Services on the node and of endpoints in the Service.
 func TestCommentsOfFewServices(t *testing.T) {
 	f, _ := familyOf(sdk.IPv4)
-	small, big := callable(1), large(endpoints(fewEndpoints+1))
+	small, big := stickyService(1), large(endpoints(fewEndpoints+1))
 	for _, step := range []struct {
 		services int
 		comments bool
@@ -124,42 +124,42 @@ func TestCommentsOfFewServices(t *testing.T) {
 	}
 }
 
-// callable is a Service whose callers keep to its one endpoint.
-func callable(i int) sdk.Service {
+// stickyService returns Service i with one endpoint and affinity.
+func stickyService(i int) sdk.Service {
 	svc := service(i, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+uint32(i)), 80)})
 	svc.Affinity = 1e9
 	return svc
 }
 
-// putAll has f serve n Services, all rendered anew, and returns the chains that are written.
+// putAll renders n Services again, applies them, and returns the chains that are written.
 func putAll(t *testing.T, f *family, b fakeRules, n int) []iptables.ID {
 	t.Helper()
 	pieces := make(map[sdk.Name]rules.Piece)
 	f.many = func() int { return n }
 	for i := range n {
-		d, err := f.Want(callable(i))
+		d, err := f.Want(stickyService(i))
 		if err != nil {
 			t.Fatal(err)
 		}
-		pieces[callable(i).Name] = d
+		pieces[stickyService(i).Name] = d
 	}
 	return written(t, b.write(t, pieces))
 }
 
-// When the number of Services crosses the limit, only the Service that changed is written, even
-// if all Services are rendered again. A process that adopts rules in either form keeps them.
+// When the number of Services crosses the limit, only the changed Service is written, even if all Services are rendered
+// again. A process that adopts rules with or without comments keeps them.
 func TestNothingIsWrittenForAComment(t *testing.T) {
 	f, b := familyOf(sdk.IPv4)
 	b.list(t)
 	putAll(t, f, b, fewServices)
 	beyond := putAll(t, f, b, fewServices+1)
-	own := want(callable(fewServices), sdk.Node{MasqueradeBit: 14}, false)
+	own := want(stickyService(fewServices), sdk.Node{MasqueradeBit: 14}, false)
 	for _, c := range own.Chains {
 		if !slices.Contains(beyond, c.ID) || iptables.Join(b.fake.Tables[c.ID]) != c.Text {
 			t.Errorf("%s is not written without comments", c.ID)
 		}
 	}
-	if len(beyond) > len(own.Chains)+5 { // and the way there in the tree
+	if len(beyond) > len(own.Chains)+5 { // and some chains of the tree
 		t.Errorf("one Service came, and written is %s", beyond)
 	}
 	if written := putAll(t, f, b, fewServices); len(written) > len(own.Chains)+5 {
@@ -175,13 +175,13 @@ func TestNothingIsWrittenForAComment(t *testing.T) {
 	}
 }
 
-// A list whose name another process took away is written, whatever the form: its Service is
-// read back by that.
+// If another program removed the comment of a list's first rule, the list is written again, because adoption reads the
+// Service's name there.
 func TestANameIsNoOptionalComment(t *testing.T) {
 	f, b := familyOf(sdk.IPv4)
 	b.list(t)
 	putAll(t, f, b, 3)
-	id := nat(clusterChain(callable(1).Name))
+	id := nat(clusterChain(stickyService(1).Name))
 	b.fake.Tables[id] = iptables.Split(optionalComment.ReplaceAllString(iptables.Join(b.fake.Tables[id]), ""))
 	b.list(t)
 	if written := putAll(t, f, b, 3); len(written) != 1 {
@@ -189,7 +189,7 @@ func TestANameIsNoOptionalComment(t *testing.T) {
 	}
 }
 
-// scenario is the one of the suite that is called so.
+// scenario returns the scenario with this name from the conformance suite.
 func scenario(t *testing.T, name string) sdktest.Scenario {
 	t.Helper()
 	for _, s := range sdktest.Scenarios() {

@@ -17,9 +17,7 @@ import (
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
-// Connections to a node port on 127.0.0.1, and packets that conntrack cannot place, are
-// counted under the names that kube-proxy has for them; a cleanup takes the counters
-// away.
+// Connections to a node port on 127.0.0.1 are counted under kube-proxy's names. Cleanup removes the accounts.
 func TestKernelCounts(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
@@ -38,21 +36,21 @@ func TestKernelCounts(t *testing.T) {
 		if !counting() {
 			k.Skip("needs a kernel and programs with nfacct")
 		}
-		before := sampled(p, accounts[localhostAccepted])
+		before := sampleValue(p, accounts[localhostAccepted])
 		port := portOf(k, s)
 		for range 2 {
 			k.eventually("a node port answers on 127.0.0.1", func() bool {
-				return dialled(k.Context(), fmt.Sprint("127.0.0.1:", port)) == nil
+				return dialFromNode(k.Context(), fmt.Sprint("127.0.0.1:", port)) == nil
 			})
 		}
-		if after := sampled(p, accounts[localhostAccepted]); after < before+2 {
+		if after := sampleValue(p, accounts[localhostAccepted]); after < before+2 {
 			k.Errorf("two connections to 127.0.0.1, and %v were counted", after-before)
 		}
-		// The rules are written anew, and the counts stay.
+		// The counts survive a rewrite of the rules.
 		k.run("iptables-"+string(k.backend), "-t", "filter", "-F", services)
 		k.sync(p, s.Update(2))
 		k.want(s, sdk.Active)
-		if after := sampled(p, accounts[localhostAccepted]); after < before+2 {
+		if after := sampleValue(p, accounts[localhostAccepted]); after < before+2 {
 			k.Errorf("after the rules were written anew the count is %v", after)
 		}
 		if gone, err := p.Cleanup(k.Context(), sdk.Leftovers{}); err != nil || counting() {
@@ -61,7 +59,7 @@ func TestKernelCounts(t *testing.T) {
 	})
 }
 
-// portOf is the node port of the first Service of s that has one.
+// portOf returns the node port of the first Service of s that has one.
 func portOf(k kernel, s sdktest.Scenario) uint16 {
 	for _, svc := range s.Services {
 		for _, f := range svc.Frontends {
@@ -74,8 +72,8 @@ func portOf(k kernel, s sdktest.Scenario) uint16 {
 	return 0
 }
 
-// dialled opens a connection from the node itself.
-func dialled(ctx context.Context, to string) error {
+// dialFromNode opens a connection from the node itself and closes it.
+func dialFromNode(ctx context.Context, to string) error {
 	ctx, cancel := context.WithTimeout(ctx, traffic.Timeout)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp4", to)
@@ -85,8 +83,8 @@ func dialled(ctx context.Context, to string) error {
 	return conn.Close()
 }
 
-// sampled is the value of one of the samples that p reports; -1: it is not among them.
-func sampled(p *plugin, name string) float64 {
+// sampleValue returns the value of a sample that p reports, or -1 if there is none.
+func sampleValue(p *plugin, name string) float64 {
 	for _, s := range p.Report().Samples {
 		if s.Name == name {
 			return s.Value
@@ -95,7 +93,7 @@ func sampled(p *plugin, name string) float64 {
 	return -1
 }
 
-// What is dropped counts by its reason.
+// Dropped packets are counted by reason.
 func TestKernelCountsDrops(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
@@ -121,7 +119,7 @@ func TestKernelCountsDrops(t *testing.T) {
 	})
 }
 
-// What becomes of packets is told while it happens, if the kernel can trace them through the rules.
+// Watch reports what happens to packets while they pass, if the kernel can trace them through the rules.
 func TestKernelWatches(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {

@@ -12,7 +12,7 @@ import (
 	"github.com/pointsman/pointsman/test/field"
 )
 
-// What another program does to the tables is noticed without an update, and put right.
+// Changes that another program makes to our rules are detected without an update, and repaired.
 func TestKernelPutsBackWhatOthersTake(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		s := scenario(k.T, "cluster-ip")
@@ -21,7 +21,7 @@ func TestKernelPutsBackWhatOthersTake(t *testing.T) {
 		k.role(p, sdk.Active)
 		program := "iptables-" + string(k.backend)
 		differs := func() error {
-			if wrong := k.wrong(s, sdk.Active); len(wrong) > 0 {
+			if wrong := k.differences(s, sdk.Active); len(wrong) > 0 {
 				return errors.New(strings.Join(wrong, "\n"))
 			}
 			return nil
@@ -35,8 +35,8 @@ func TestKernelPutsBackWhatOthersTake(t *testing.T) {
 	})
 }
 
-// Once rules were removed it is listened for who does, and the next repair names the program, where the kernel
-// tells.
+// After a first change of our rules, the plugin listens for the program that writes them, and the next repair names the
+// program if the kernel reports it.
 func TestKernelNamesWhoRemovesRules(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		p := k.start()
@@ -55,7 +55,7 @@ func TestKernelNamesWhoRemovesRules(t *testing.T) {
 	})
 }
 
-// What others do with their own rules is theirs: nothing is written for it.
+// A change of foreign rules causes no write.
 func TestKernelLeavesOthersAlone(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		s := scenario(k.T, "cluster-ip")

@@ -14,13 +14,13 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A fakeRules is the rules of one family, and the fake tables that they are written to.
+// A fakeRules has the rules of one family, and the fake tables to which they are written.
 type fakeRules struct {
 	*familyRules
 	fake *rulestest.Fake
 }
 
-// onFake returns rules that nothing was written of, for a node.
+// onFake returns rules for a node, with fake tables to which nothing was written.
 func onFake(t testing.TB, of sdk.Family, node sdk.Node) fakeRules {
 	t.Helper()
 	f := fakeRules{fake: rulestest.NewFake(nat(markMasq))}
@@ -39,7 +39,7 @@ func (f fakeRules) list(t testing.TB) sdk.Role {
 	return role
 }
 
-// write has the fake tables follow pieces, and returns what was written; nil: nothing.
+// write makes the fake tables serve pieces. It returns the last script that was written, or nil.
 func (f fakeRules) write(t testing.TB, pieces map[sdk.Name]rules.Piece) *iptables.Script {
 	t.Helper()
 	f.SetDesired(pieces)
@@ -50,7 +50,7 @@ func (f fakeRules) write(t testing.TB, pieces map[sdk.Name]rules.Piece) *iptable
 	return f.fake.Last
 }
 
-// tablesOf writes services on a node.
+// tablesOf returns fake tables to which services on a node were written.
 func tablesOf(t testing.TB, of sdk.Family, node sdk.Node, services []sdk.Service) fakeRules {
 	t.Helper()
 	f := onFake(t, of, node)
@@ -58,14 +58,14 @@ func tablesOf(t testing.TB, of sdk.Family, node sdk.Node, services []sdk.Service
 	return f
 }
 
-// ours returns the chains of ours.
+// ours returns our chains in the fake tables.
 func (f fakeRules) ours() iptables.Tables {
 	all := maps.Clone(f.fake.Tables)
 	maps.DeleteFunc(all, func(id iptables.ID, _ []iptables.Rule) bool { return !isOurs(id) })
 	return all
 }
 
-// tables returns what the kernel has in the role of Active.
+// tables returns all chains that the kernel would have in role Active.
 func (f fakeRules) tables() iptables.Tables {
 	all := f.ours()
 	for _, j := range f.node.jumps(sdk.Active) {
@@ -75,7 +75,7 @@ func (f fakeRules) tables() iptables.Tables {
 	return all
 }
 
-// blocksOf returns the chains that each block of a script declares, with the rules that are appended.
+// blocksOf returns, for each block of a script, the chains that it declares with the rules that it appends.
 func blocksOf(t testing.TB, s *iptables.Script) (all []iptables.Tables) {
 	t.Helper()
 	if s == nil {
@@ -99,7 +99,7 @@ func blocksOf(t testing.TB, s *iptables.Script) (all []iptables.Tables) {
 	return all
 }
 
-// written returns the chains that a script writes, but for those that it removes.
+// written returns the chains that a script writes, without those that it deletes.
 func written(t testing.TB, s *iptables.Script) (all []iptables.ID) {
 	t.Helper()
 	for _, block := range blocksOf(t, s) {

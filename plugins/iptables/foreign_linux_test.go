@@ -19,9 +19,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// foreign makes what others may have on a node: a chain whose name begins as ours
-// do, rules of users above and below ours, rules that lead to chains of ours, and a table
-// of nft's own.
+// foreign creates objects of other programs: a chain whose name begins like ours, rules before and after our jumps,
+// rules that jump to chains of ours, and a table of nft.
 func (k kernel) foreign() {
 	k.Helper()
 	for _, program := range []string{"iptables-" + string(k.backend), "ip6tables-" + string(k.backend)} {
@@ -39,12 +38,12 @@ func (k kernel) foreign() {
 	if out, err := exec.Command("nft", table).CombinedOutput(); err == nil {
 		k.Cleanup(func() { k.run("nft", "delete", "table", "inet", "theirs") })
 	} else if k.backend == iptables.NFT && !errors.Is(err, exec.ErrNotFound) {
-		k.Fatalf("nft %s: %v: %s", table, err, out) // a kernel with legacy alone has no such tables
+		k.Fatalf("nft %s: %v: %s", table, err, out) // a kernel with iptables-legacy alone has no such tables
 	}
 }
 
-// foreignMarks makes rules that lead to what all dataplanes share, and that as a kubelet has
-// it.
+// foreignMarks creates foreign rules that jump to the chains that all dataplanes share, and these chains as a kubelet
+// creates them.
 func (k kernel) foreignMarks() {
 	k.Helper()
 	for _, program := range []string{"iptables-" + string(k.backend), "ip6tables-" + string(k.backend)} {
@@ -59,7 +58,7 @@ func (k kernel) foreignMarks() {
 	}
 }
 
-// notOurs is everything on the node that is not ours, as text.
+// notOurs returns everything on the node that is not ours, as text.
 func (k kernel) notOurs() string {
 	k.Helper()
 	b := bytes.NewBufferString(k.foreignRules())
@@ -75,8 +74,7 @@ func (k kernel) notOurs() string {
 	return b.String()
 }
 
-// foreignRules are the chains that are not ours, with their rules but for the jumps of ours
-// and of kube-proxy.
+// foreignRules returns the chains that are not ours, with their rules except our jumps and kube-proxy's.
 func (k kernel) foreignRules() string {
 	k.Helper()
 	var b strings.Builder
@@ -99,16 +97,16 @@ func (k kernel) foreignRules() string {
 	return b.String()
 }
 
-// isOurJump reports whether a rule is a jump that a dataplane of ours, or kube-proxy, makes: at
-// a built-in chain, for all packets or all new ones, and told by its comment.
+// isOurJump reports whether a rule is a jump of one of our dataplanes or of kube-proxy: in a built-in chain, for all
+// packets or all new connections, and with their comment.
 func isOurJump(at iptables.ID, r iptables.Rule) bool {
 	ours := isOurs(iptables.ID{Chain: r.Target()}) || r.Target() == "KUBE-POSTROUTING" || r.Target() == "KUBE-FIREWALL"
 	plain := strings.HasPrefix(string(r), "-m comment") || strings.HasPrefix(string(r), "-m conntrack") || strings.HasPrefix(string(r), "-j ")
 	return slices.Contains(builtIn, at.Chain) && ours && plain
 }
 
-// everything is all that this backend and nft show, and whether the kernel routes
-// 127.0.0.0/8, as text. Counters, and tables that are empty, are left out.
+// everything returns what this backend and nft list, and the parameter route_localnet, as text. It leaves out counters
+// and empty tables.
 func (k kernel) everything() string {
 	k.Helper()
 	var b strings.Builder
@@ -132,10 +130,9 @@ func (k kernel) everything() string {
 	return b.String()
 }
 
-// Rules of others that lead to chains of ours stay, word for word, whatever becomes of us:
-// first sync, repair, restart, changes of role, and cleanup, which says which chains they
-// keep. Whatever leads there from a built-in chain is theirs too, unless it is our jump or
-// kube-proxy's.
+// Foreign rules that jump to our chains stay unchanged after the first sync, a repair, a restart, changes of role and a
+// cleanup. Cleanup reports the chains that it keeps for them. A jump to our chains from a built-in chain is foreign,
+// too, unless it is our jump or kube-proxy's.
 func TestKernelForeignRulesLeadToOurs(t *testing.T) {
 	world(t)
 	onKernel(t, func(k kernel) {
@@ -157,7 +154,7 @@ func TestKernelForeignRulesLeadToOurs(t *testing.T) {
 			k.role(p, role)
 			stays(role.String())
 		}
-		// A chain of a Service that goes, to which a rule was added meanwhile.
+		// Remove a Service after a foreign rule was added that jumps to its chain.
 		own := clusterChain(s.Services[0].Name)
 		k.run(program, "-t", "nat", "-A", "MY-OWN", "-p", "93", "-j", own)
 		before = k.foreignRules()
@@ -168,7 +165,7 @@ func TestKernelForeignRulesLeadToOurs(t *testing.T) {
 		}
 		k.sync(p, sdk.Update{From: 2, To: 3, Set: s.Services})
 		k.run(program, "-t", "nat", "-F", services)
-		k.eventually("it is repaired", func() bool { return p.Report().Repaired > 0 && len(k.wrong(s, sdk.Active)) == 0 })
+		k.eventually("it is repaired", func() bool { return p.Report().Repaired > 0 && len(k.differences(s, sdk.Active)) == 0 })
 		stays("a repair")
 		p.die()
 		p = k.start()
@@ -183,7 +180,7 @@ func TestKernelForeignRulesLeadToOurs(t *testing.T) {
 			said := strings.Join(gone, "\n")
 			says := strings.Contains(said, "keep nat "+own+", empty: a rule of MY-OWN leads to it") &&
 				strings.Contains(said, "keep filter KUBE-FORWARD, empty: a rule of DOCKER-USER leads to it")
-			if removed := l != (sdk.Leftovers{KubeProxy: true}); says != removed { // the last one finds them empty
+			if removed := l != (sdk.Leftovers{KubeProxy: true}); says != removed { // the last cleanup finds these chains empty
 				k.Errorf("cleaning up %+v says\n%s", l, said)
 			}
 			stays(fmt.Sprintf("cleaning up %+v", l))
@@ -194,11 +191,11 @@ func TestKernelForeignRulesLeadToOurs(t *testing.T) {
 				k.Errorf("cleaned up, %s has %q", id, rules)
 			}
 		}
-		if lacks := rulestest.LacksShared(left, 14); len(lacks) > 0 { // a kubelet's, and foreign rules lead there
+		if lacks := rulestest.LacksShared(left, 14); len(lacks) > 0 { // they are the kubelet's, and foreign rules jump to them
 			k.Errorf("cleaned up, what others rely on lacks %q", lacks)
 		}
 	})
 }
 
-// builtIn are the chains of others in which we have jumps.
+// builtIn lists the built-in chains in which we have jumps.
 var builtIn = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}

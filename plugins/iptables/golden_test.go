@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden text anew; read the difference before you keep it")
 
-// What every scenario comes to, as iptables-restore is handed it by a plugin that
-// takes over empty tables. It is for reading: whether it is right, other tests say.
+// TestGolden compares, for each scenario, the input of iptables-restore with a golden file, for a plugin that takes
+// over empty tables. The files are for reading; other tests check that they are correct.
 func TestGolden(t *testing.T) {
 	for _, s := range sdktest.Scenarios() {
 		t.Run(s.Name, func(t *testing.T) {

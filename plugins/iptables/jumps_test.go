@@ -12,8 +12,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestJumpsKeepTheirOrder: the jumps at the built-in chains stand as on a fresh node after
-// any change of role. The guard goes before what accepts packets.
+// TestJumpsKeepTheirOrder checks that, after any change of role, the jumps in the built-in chains have the same order
+// as on a fresh node. The jump to the guard comes before rules that accept packets.
 func TestJumpsKeepTheirOrder(t *testing.T) {
 	node := sdk.Node{Addrs: []netip.Addr{v4(192<<24 | 2<<8 | 10)}, NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, MasqueradeBit: 14}
 	walk := func(roles ...sdk.Role) iptables.Tables {

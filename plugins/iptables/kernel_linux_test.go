@@ -22,19 +22,19 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// netfilter is the folder of conntrack's parameters.
+// netfilter is the folder with conntrack's parameters.
 const netfilter = sysctl.Folder + "net/netfilter/"
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
-// A kernel is the tables of the namespace that the tests run in, on one backend.
+// A kernel gives access to the tables of the network namespace that the tests run in, by one backend.
 type kernel struct {
 	*testing.T
 	backend iptables.Backend
 	dir     string
 }
 
-// onKernel runs f on each backend that this machine has, with empty tables.
+// onKernel runs f for each backend that this machine has, with empty tables.
 func onKernel(t *testing.T, f func(kernel)) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it writes to a kernel's tables, in a namespace of its own")
@@ -46,8 +46,7 @@ func onKernel(t *testing.T, f func(kernel)) {
 			}
 			k := kernel{t, backend, t.TempDir()}
 			k.flush()
-			// A flow of the test before that led nowhere would be followed by a
-			// connection of this one that has the same port.
+			// Delete flows of the previous test: a new connection with the same ports would follow them.
 			if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
 				t.Fatal(err)
 			}
@@ -60,8 +59,7 @@ func onKernel(t *testing.T, f func(kernel)) {
 	}
 }
 
-// flush empties every table, each at once: a repair of what is missing does not come
-// between.
+// flush empties each table in one step, so that no repair happens in between.
 func (k kernel) flush() {
 	k.Helper()
 	for _, program := range []string{"iptables", "ip6tables"} {
@@ -69,7 +67,7 @@ func (k kernel) flush() {
 	}
 }
 
-// run runs a program. One of iptables waits while another holds the lock.
+// run runs a program and returns its output. The programs of iptables wait for the lock.
 func (k kernel) run(name string, args ...string) string {
 	k.Helper()
 	if name == "iptables-"+string(k.backend) || name == "ip6tables-"+string(k.backend) {
@@ -82,11 +80,10 @@ func (k kernel) run(name string, args ...string) string {
 	return string(out)
 }
 
-// options choose the backend.
+// options returns plugin options that select the backend.
 func (k kernel) options() []byte { return []byte(`{"backend":"` + string(k.backend) + `"}`) }
 
-// start begins the life of a dataplane, as a process does, and ends it with the
-// test.
+// start configures a dataplane, as a new process does, and closes it at the end of the test.
 func (k kernel) start() *plugin {
 	k.Helper()
 	p := New(k.dir).(*plugin)
@@ -97,7 +94,7 @@ func (k kernel) start() *plugin {
 	return p
 }
 
-// die ends a life without a word, as kill -9 does.
+// die closes the dataplane without cleanup, as kill -9 does.
 func (p *plugin) die() { _ = p.Close() }
 
 func (k kernel) sync(p *plugin, u sdk.Update) {
@@ -115,17 +112,17 @@ func (k kernel) role(p *plugin, r sdk.Role) {
 	}
 }
 
-// want compares the kernel's tables with what they should be.
+// want checks that the kernel has the rules for s in a role.
 func (k kernel) want(s sdktest.Scenario, role sdk.Role) {
 	k.Helper()
-	for _, wrong := range k.wrong(s, role) {
+	for _, wrong := range k.differences(s, role) {
 		k.Error(wrong)
 	}
 }
 
-// wrong is where the kernel's tables are not as they should be: those of ours, word
-// for word, and jumps at the top of the others.
-func (k kernel) wrong(s sdktest.Scenario, role sdk.Role) []string {
+// differences returns how the kernel's tables differ from the expected ones: our chains must be equal, and our jumps
+// must be in the built-in chains.
+func (k kernel) differences(s sdktest.Scenario, role sdk.Role) []string {
 	k.Helper()
 	var wrong []string
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
@@ -161,11 +158,10 @@ func (k kernel) wrong(s sdktest.Scenario, role sdk.Role) []string {
 	return wrong
 }
 
-// counting reports whether rules can count on this machine, once a writer has found
-// out.
+// counting reports whether rules can count packets on this machine. It is valid after a writer has probed this.
 func counting() bool { return len(accountSamples()) > 0 }
 
-// tables are what the kernel has.
+// tables returns the kernel's tables of a family.
 func (k kernel) tables(family sdk.Family) iptables.Tables {
 	k.Helper()
 	tool, err := iptables.Open(k.Context(), family, k.backend)
@@ -179,17 +175,17 @@ func (k kernel) tables(family sdk.Family) iptables.Tables {
 	return got
 }
 
-// eventually waits until ok, for much longer than it should take.
+// eventually waits until ok returns true, much longer than it should take.
 func (k kernel) eventually(what string, ok func() bool) {
 	k.Helper()
 	eventually.True(k, what, ok)
 }
 
-// on is k for a test within its test.
+// on returns k for a subtest.
 func (k kernel) on(t *testing.T) kernel { return kernel{t, k.backend, k.dir} }
 
-// What every scenario needs goes into the kernel, and is read back word for word.
-// So a new process takes over what an old one wrote without writing anything.
+// The kernel accepts the rules of every scenario and returns them unchanged. So a new process takes over the rules of
+// an old one without writing.
 func TestKernelTakesEveryScenario(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		for _, s := range sdktest.Scenarios() {
@@ -203,7 +199,7 @@ func TestKernelTakesEveryScenario(t *testing.T) {
 
 				next := k.start()
 				k.sync(next, s.Update(1))
-				k.want(s, sdk.Active) // in the role that it found
+				k.want(s, sdk.Active) // in the role that the rules show
 				for _, f := range next.families {
 					if written := f.rules.Stats.Last; written["nat"]+written["filter"] > 0 {
 						t.Errorf("a new process wrote, in %s: %v", f.rules.Family(), written)

@@ -20,8 +20,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// likeKubeProxy is what kube-proxy writes into nat for n Services with some endpoints
-// each, as iptables-restore takes it, in pieces of so many Services.
+// likeKubeProxy returns inputs of iptables-restore with the nat rules of kube-proxy for n Services with some endpoints
+// each. Each input has part Services.
 func likeKubeProxy(n, endpoints, part int) []string {
 	var pieces []string
 	for from := 0; from < n; from += part {
@@ -45,15 +45,15 @@ func likeKubeProxy(n, endpoints, part int) []string {
 	return pieces
 }
 
-// A kube-proxy of a large cluster left its rules. Configure reads them only from the legacy backend, to count
-// them. The first update reads and replaces them all, and reports progress meanwhile.
+// The rules of a kube-proxy in a large cluster are left on the node. Configure reads them only from the legacy backend,
+// to count them. The first update reads and replaces all of them, and reports progress meanwhile.
 func TestKernelBesideALargeKubeProxy(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		n := k.largeKubeProxy()
 		started := k.spyOnPrograms()
 
 		p := New(k.dir).(*plugin)
-		k.Cleanup(p.die) // or it would go on beside the next backend, and its programs be noted there
+		k.Cleanup(p.die) // otherwise it would continue to run during the test of the next backend, which records its programs
 		began := time.Now()
 		if _, err := p.Configure(k.Context(), sdk.Setup{}); err != nil {
 			k.Fatal(err)
@@ -81,7 +81,7 @@ func TestKernelBesideALargeKubeProxy(t *testing.T) {
 	})
 }
 
-// largeKubeProxy writes the rules of a kube-proxy for many Services, and says how many.
+// largeKubeProxy writes the rules of a kube-proxy for many Services, and returns the number of Services.
 func (k kernel) largeKubeProxy() int {
 	k.Helper()
 	const n, endpoints = 300, 3
@@ -92,8 +92,7 @@ func (k kernel) largeKubeProxy() int {
 	return n
 }
 
-// To clean up after it, too, no program reads the tables that would not say that it
-// gets on, or that would outlive the call.
+// Cleanup also reads large tables only by programs that report progress and end with the call.
 func TestKernelCleansUpAfterALargeKubeProxy(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		n := k.largeKubeProxy()
@@ -125,7 +124,7 @@ func TestKernelCleansUpAfterALargeKubeProxy(t *testing.T) {
 	})
 }
 
-// restore hands text to the backend.
+// restore passes text to the backend's iptables-restore.
 func (k kernel) restore(text string) {
 	k.Helper()
 	cmd := exec.Command("iptables-"+string(k.backend)+"-restore", "-w", "--noflush")
@@ -135,8 +134,7 @@ func (k kernel) restore(text string) {
 	}
 }
 
-// spyOnPrograms notes, from now on, which programs of iptables are started, and with
-// which arguments.
+// spyOnPrograms records, from now on, which iptables programs are started and with which arguments.
 func (k kernel) spyOnPrograms() (started func() []string) {
 	k.Helper()
 	dir := k.TempDir()
@@ -163,8 +161,8 @@ func (k kernel) spyOnPrograms() (started func() []string) {
 	}
 }
 
-// BenchmarkManyEndpoints is what a Service with as many endpoints as it may have costs of the processors: to write it,
-// and to change one endpoint.
+// BenchmarkManyEndpoints measures the CPU time that a Service with the maximum number of endpoints costs: for the first
+// write and for a change of one endpoint.
 func BenchmarkManyEndpoints(b *testing.B) {
 	if os.Getuid() != 0 {
 		b.Skip("needs root: it writes rules in a network namespace")
@@ -181,11 +179,11 @@ func BenchmarkManyEndpoints(b *testing.B) {
 			seconds := func(u sdk.Update, n int) float64 {
 				svc.Cluster = endpoints(n)
 				u.Set = []sdk.Service{svc}
-				before := used()
+				before := cpuTime()
 				if result, err := p.Sync(b.Context(), u); err != nil || len(result.Failed) > 0 {
 					b.Fatal(err, result)
 				}
-				return (used() - before).Seconds()
+				return (cpuTime() - before).Seconds()
 			}
 			for b.Loop() {
 				b.ReportMetric(seconds(sdk.Update{Full: true, To: 1, Node: &sdk.Node{MasqueradeBit: 14}}, Ceiling), "s/write")
@@ -199,11 +197,11 @@ func BenchmarkManyEndpoints(b *testing.B) {
 	}
 }
 
-// used is the processors' time that this process and its children took.
-func used() (sum time.Duration) {
+// cpuTime returns the CPU time of this process and its children.
+func cpuTime() (sum time.Duration) {
 	for _, of := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
 		var u syscall.Rusage
-		_ = syscall.Getrusage(of, &u) // it cannot fail for these
+		_ = syscall.Getrusage(of, &u) // it cannot fail with these arguments
 		sum += time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
 	return sum

@@ -15,7 +15,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// large is a Service with endpoints that may call themselves.
+// large returns a Service with these endpoints, each of which may be a client of the Service.
 func large(all []sdk.Endpoint) sdk.Service {
 	svc := service(60_000, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+60_000), 80)})
 	svc.Cluster = slices.Clone(all)
@@ -25,7 +25,7 @@ func large(all []sdk.Endpoint) sdk.Service {
 	return svc
 }
 
-// A Service with more endpoints than one call writes in good time is refused, with what to do.
+// A Service with too many endpoints is refused with a hint, because one call could not write them in reasonable time.
 func TestTooManyEndpointsAreRefused(t *testing.T) {
 	f, _ := familyOf(sdk.IPv4)
 	if d, err := f.Want(large(endpoints(Ceiling))); err != nil || len(d.Chains) < Ceiling {
@@ -37,7 +37,7 @@ func TestTooManyEndpointsAreRefused(t *testing.T) {
 	}
 }
 
-// familyOf is a family that writes to fake tables.
+// familyOf returns a family that writes to fake tables.
 func familyOf(of sdk.Family) (*family, fakeRules) {
 	fake := rulestest.NewFake(nat(markMasq))
 	f := newFamily(iptables.Tool{Family: of, Backend: "fake", Kernel: fake}, options{LocalhostNodePorts: true}, frame.Env{Log: slog.New(slog.DiscardHandler), Services: func() int { return 0 }})

@@ -15,8 +15,8 @@ import (
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// older is what kube-proxies of other releases left: chains that no present one makes,
-// chains that nothing leads to any more, and what it shares with the kubelet.
+// older has, by table, what old releases of kube-proxy left: chains that no present release creates, chains to which no
+// rule jumps any more, and chains that it shares with the kubelet.
 var older = map[string]string{
 	"nat": `:KUBE-SERVICES - [0:0]
 :KUBE-NODEPORTS - [0:0]
@@ -41,7 +41,7 @@ var older = map[string]string{
 	"mangle": ":KUBE-PROXY-CANARY - [0:0]\n",
 }
 
-// leave puts into the tables what an older kube-proxy left, with more in one of them.
+// leave writes what an old kube-proxy left, with additional lines for one table.
 func (k kernel) leave(table, more string) {
 	k.Helper()
 	for name, text := range older {
@@ -51,14 +51,14 @@ func (k kernel) leave(table, more string) {
 		k.restore("*" + name + "\n" + text + "COMMIT\n")
 	}
 	if err := openAccounts(); err != nil {
-		k.Log(err) // this kernel has none
+		k.Log(err) // the kernel has no nfacct accounts
 	}
 	if err := os.WriteFile(sysctl.RouteLocalnet, []byte("1"), 0o644); err != nil {
 		k.Fatal(err)
 	}
 }
 
-// The rules of a kube-proxy show no role of this dataplane, though it takes them over; its own do.
+// Rules of kube-proxy show no role of this dataplane, even though it takes them over. Its own rules do.
 func TestKernelShowsItsOwnRole(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		k.leave("", "")
@@ -68,15 +68,14 @@ func TestKernelShowsItsOwnRole(t *testing.T) {
 		}
 		p := k.start()
 		shows(p, sdk.Absent)
-		k.sync(p, scenario(k.T, "cluster-ip").Update(1)) // in the role that kube-proxy's jumps mean
+		k.sync(p, scenario(k.T, "cluster-ip").Update(1)) // in the role that kube-proxy's jumps imply
 		shows(p, sdk.Active)
 		p.die()
 		shows(k.start(), sdk.Active)
 	})
 }
 
-// What older kube-proxies left goes too, and the way in from outside to 127.0.0.0/8
-// that one opened is shut.
+// Cleanup also removes what old releases of kube-proxy left, and resets route_localnet if kube-proxy had set it.
 func TestKernelCleansUpAfterOlderKubeProxies(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		k.foreign()
@@ -95,9 +94,9 @@ func TestKernelCleansUpAfterOlderKubeProxies(t *testing.T) {
 	})
 }
 
-// What it shares with others stays while they use it: the chain in which a kubelet has
-// rules of its own, with the guard in it, and the one that a foreign rule leads to.
-// A cleanup without what kube-proxy left keeps both.
+// Chains that kube-proxy shares with other programs stay while these use them: a chain with rules of the kubelet
+// (together with the guard in it), and a chain to which a foreign rule jumps. A cleanup that is not asked to remove
+// what kube-proxy left keeps both.
 func TestKernelCleanupLeavesWhatIsShared(t *testing.T) {
 	const theirs = "-A KUBE-FIREWALL -m mark --mark 0x8000/0x8000 -j DROP\n"
 	for _, c := range []struct {
@@ -138,9 +137,9 @@ func TestKernelCleanupLeavesWhatIsShared(t *testing.T) {
 	}
 }
 
-// TestKernelBackendIsLeft: a session that writes to the other backend, because the option changed while no
-// host ran, removes the rules of the former one once its own serve, in the same process as in a new one.
-// What is foreign there stays, and so does what all dataplanes share while another one holds it.
+// TestKernelBackendIsLeft checks a session that writes to the other backend because the option was changed while no
+// host ran. Once its rules serve, it removes the rules of the former backend, both in the same process and in a new
+// one. Foreign rules there stay, and so do the chains that all dataplanes share if another one holds them.
 func TestKernelBackendIsLeft(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		former := kernel{k.T, iptables.Legacy, k.dir}
@@ -159,7 +158,7 @@ func TestKernelBackendIsLeft(t *testing.T) {
 		for _, c := range []struct {
 			why    string
 			begins func(*plugin) *plugin
-			beside string // another dataplane
+			beside string // name of another dataplane that holds the shared chains
 		}{
 			{"the same process", func(p *plugin) *plugin {
 				if _, err := p.Configure(k.Context(), sdk.Setup{Options: k.options()}); err != nil {
@@ -175,7 +174,7 @@ func TestKernelBackendIsLeft(t *testing.T) {
 			former.role(p, sdk.Active)
 			former.want(s, sdk.Active)
 			if c.beside != "" {
-				k.holds(c.beside)
+				k.addHolder(c.beside)
 			}
 			p = c.begins(p)
 			k.sync(p, s.Update(1))
@@ -196,8 +195,8 @@ func TestKernelBackendIsLeft(t *testing.T) {
 	})
 }
 
-// holds has another dataplane hold what all of them share.
-func (k kernel) holds(name string) {
+// addHolder makes another dataplane a holder of the chains that all dataplanes share.
+func (k kernel) addHolder(name string) {
 	k.Helper()
 	l, err := ledger.Open(k.dir)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// forwarded is the first packet of s that an endpoint answers.
+// forwarded returns the first packet of s that an endpoint answers.
 func forwarded(t *testing.T, s sdktest.Scenario) sdktest.Packet {
 	t.Helper()
 	for _, p := range s.Packets {
@@ -26,9 +26,8 @@ func forwarded(t *testing.T, s sdktest.Scenario) sdktest.Packet {
 	return sdktest.Packet{}
 }
 
-// An established connection goes on, with the same endpoint, when the tables are
-// flushed and put back, when the process is another one, and while it drains; and
-// draining says how many are left.
+// An established connection continues with the same endpoint when the tables are flushed and repaired, when the process
+// restarts, and while the dataplane drains. While Draining, the plugin reports the number of connections.
 func TestKernelConnectionsLast(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
@@ -57,7 +56,7 @@ func TestKernelConnectionsLast(t *testing.T) {
 		}
 		k.flush()
 		same("while the tables are empty")
-		k.eventually("the tables are right again", func() bool { return len(k.wrong(s, sdk.Active)) == 0 })
+		k.eventually("the tables are right again", func() bool { return len(k.differences(s, sdk.Active)) == 0 })
 		same("after the tables were put back")
 		p.die()
 		same("without a process")
@@ -85,7 +84,7 @@ func values(k kernel, paths ...string) string {
 	return strings.Join(all, " ")
 }
 
-// The guard of 127.0.0.0/8 stands before the kernel routes it, and for as long.
+// The guard is in place before the kernel routes 127.0.0.0/8, and for as long as it does.
 func TestKernelGuardStandsFirst(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		s := scenario(k.T, "node-port")
@@ -94,7 +93,7 @@ func TestKernelGuardStandsFirst(t *testing.T) {
 			return strings.Contains(k.run("iptables-"+string(k.backend), "-S", "INPUT"), localnetGuard)
 		}
 		first := filepath.Join(k.TempDir(), "first")
-		done := k.instead("cat " + sysctl.RouteLocalnet + " >>" + first + "; exec REAL \"$@\"")
+		done := k.replaceRestore("cat " + sysctl.RouteLocalnet + " >>" + first + "; exec REAL \"$@\"")
 		k.sync(p, s.Update(1))
 		k.role(p, sdk.Active)
 		done()
@@ -122,7 +121,7 @@ func TestKernelGuardStandsFirst(t *testing.T) {
 			k.Fatal("it is asked for again, and the kernel does not route 127.0.0.0/8")
 		}
 		file := filepath.Join(k.TempDir(), "routed")
-		undo := k.instead("cat " + sysctl.RouteLocalnet + " >>" + file + "; exec REAL \"$@\"")
+		undo := k.replaceRestore("cat " + sysctl.RouteLocalnet + " >>" + file + "; exec REAL \"$@\"")
 		defer undo()
 		if _, err := p.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
 			k.Fatal(err)
@@ -133,7 +132,7 @@ func TestKernelGuardStandsFirst(t *testing.T) {
 	})
 }
 
-// What operators of kube-proxy look at is there under its names.
+// The metrics that operators of kube-proxy use exist under kube-proxy's names.
 func TestKernelSamples(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		s := several(20)
@@ -143,7 +142,7 @@ func TestKernelSamples(t *testing.T) {
 		one := s.Services[3]
 		one.Cluster = append(one.Cluster, sdk.Endpoint{Addr: netip.MustParseAddrPort("10.180.1.1:8080")})
 		k.sync(p, sdk.Update{From: 1, To: 2, Set: []sdk.Service{one}})
-		undo := k.instead("kill -9 $$")
+		undo := k.replaceRestore("kill -9 $$")
 		if _, err := p.Sync(k.Context(), sdk.Update{From: 2, To: 3, Delete: []sdk.Name{one.Name}}); err == nil {
 			k.Error("a killed restore was acknowledged")
 		}

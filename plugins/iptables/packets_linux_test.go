@@ -13,7 +13,7 @@ import (
 	"github.com/pointsman/pointsman/test/field"
 )
 
-// world is the node of this test, and hosts around it.
+// world returns the node of this test and the hosts around it.
 func world(t *testing.T) *netns.Testbed {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -31,7 +31,7 @@ func world(t *testing.T) *netns.Testbed {
 	return g
 }
 
-// The suite, with real packets: every scenario, and every line of the contract.
+// TestKernelConforms runs the conformance suite with real packets: every scenario and every check of the contract.
 func TestKernelConforms(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
@@ -51,7 +51,7 @@ func TestKernelConforms(t *testing.T) {
 	})
 }
 
-// TestKernelField: cases from public reports.
+// TestKernelField runs cases from public bug reports.
 func TestKernelField(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {

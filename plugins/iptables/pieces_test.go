@@ -12,9 +12,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// However small the pieces of a big load are, no rule in the kernel ever leads to a
-// chain that is not written yet, or that is gone: what the first rules catch, the last
-// ones serve. The fake refuses a piece after which one does.
+// After each block of a large load, however small the blocks are, no rule in the kernel jumps to a chain that does not
+// exist yet or any more. The fake refuses a block that breaks this.
 func TestPiecesEachStandAlone(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	node := sdk.Node{Addrs: []netip.Addr{v4(192<<24 | 2<<8 | 10)}, NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, MasqueradeBit: 14}

@@ -12,13 +12,13 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// iptables accepts the rules of Services with unusual values: the seeds of FuzzRender, and random ones.
+// iptables accepts the rules of Services with unusual values: those of the seeds of FuzzRender, and random ones.
 func TestKernelTestsWhatIsStrange(t *testing.T) {
 	onKernel(t, func(k kernel) {
-		all := slices.Clone(strangers)
+		all := slices.Clone(fuzzSeeds)
 		random := rand.New(rand.NewPCG(7, 8))
 		for range 30 {
-			all = append(all, randomStranger(random))
+			all = append(all, randomInput(random))
 		}
 		tools := make(map[sdk.Family]iptables.Tool)
 		for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
@@ -26,7 +26,7 @@ func TestKernelTestsWhatIsStrange(t *testing.T) {
 			if err != nil {
 				k.Fatal(err)
 			}
-			shared := new(iptables.Script) // legacy's program looks in the kernel for what rules lead to
+			shared := new(iptables.Script) // the legacy program looks in the kernel for the target of a jump
 			iptables.Block{Table: "nat", Whole: masquerade.Chains(14)}.Write(shared, tool.Backend)
 			if err := tool.Restore(k.Context(), shared); err != nil {
 				k.Fatal(err)
@@ -44,7 +44,7 @@ func TestKernelTestsWhatIsStrange(t *testing.T) {
 	})
 }
 
-func randomStranger(random *rand.Rand) strange {
+func randomInput(random *rand.Rand) fuzzInput {
 	text := func() string {
 		letters := []rune("ab-_.:/\\\"'` \n\t$!#*юя\x00+0")
 		var s []rune
@@ -53,5 +53,5 @@ func randomStranger(random *rand.Rand) strange {
 		}
 		return string(s)
 	}
-	return strange{text(), text(), text(), text(), uint16(random.Uint32()), random.Int64N(1 << 34), uint8(random.IntN(33)), uint8(random.Uint32())}
+	return fuzzInput{text(), text(), text(), text(), uint16(random.Uint32()), random.Int64N(1 << 34), uint8(random.IntN(33)), uint8(random.Uint32())}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A strange is a Service, and a node, of unusual values.
-type strange struct {
+// A fuzzInput has unusual values for a Service and a node.
+type fuzzInput struct {
 	namespace, service, port, iface string
 	number                          uint16
 	affinity                        int64
@@ -23,8 +23,8 @@ type strange struct {
 	shape                           uint8
 }
 
-// strangers are where fuzzing starts.
-var strangers = []strange{
+// fuzzSeeds are the seeds of FuzzRender.
+var fuzzSeeds = []fuzzInput{
 	{"ns", "web", "http", "cali", 80, 0, 0, 0},
 	{`quote"`, `back\slash`, `'single'`, "if0", 1, 10800, 8, 1},
 	{"line\nCOMMIT", "*filter\n-F", "\r\n:INPUT DROP", "a b", 65535, 1 << 40, 32, 2},
@@ -33,15 +33,15 @@ var strangers = []strange{
 	{"", "$(reboot)", "`x`; #", "veth+", 9, 86400, 31, 15},
 }
 
-// services are what one stranger comes to: a way in of each kind, with and without
-// endpoints, sources, affinity and the Local policy, as its shape says.
-func (s strange) services() (sdk.Node, []sdk.Service) {
+// services returns the node and the Services with the values of s: frontends of each kind; shape selects endpoints,
+// source ranges and the Local policy.
+func (s fuzzInput) services() (sdk.Node, []sdk.Service) {
 	node := sdk.Node{Addrs: []netip.Addr{v4(192<<24 | 2<<8 | 10)}, NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}, MasqueradeBit: s.bits}
 	pods := sdk.Pods{InterfacePrefix: s.iface}
 	if s.shape&16 != 0 {
 		pods = sdk.Pods{Bridge: s.iface}
 	}
-	if checkPods(pods) == nil { // Sync refuses the others
+	if checkPods(pods) == nil { // Sync refuses all others
 		node.Pods = pods
 	}
 	var all []sdk.Service
@@ -70,8 +70,8 @@ func (s strange) services() (sdk.Node, []sdk.Service) {
 	return node, all
 }
 
-// scripts are what restore is handed for s, one for each family.
-func (s strange) scripts(t testing.TB) map[sdk.Family]fakeRules {
+// scripts returns, for each family, the rules after s was written to empty fake tables.
+func (s fuzzInput) scripts(t testing.TB) map[sdk.Family]fakeRules {
 	t.Helper()
 	node, services := s.services()
 	all := make(map[sdk.Family]fakeRules)
@@ -81,14 +81,14 @@ func (s strange) scripts(t testing.TB) map[sdk.Family]fakeRules {
 	return all
 }
 
-// Whatever a Service is called, and whatever numbers it has, its rules are lines
-// that say what was meant, and nothing that came from outside is more than a word.
+// Whatever names and numbers a Service has, each of its rules reads back as one line with the intended meaning, and no
+// external value becomes more than one word.
 func FuzzRender(f *testing.F) {
-	for _, s := range strangers {
+	for _, s := range fuzzSeeds {
 		f.Add(s.namespace, s.service, s.port, s.iface, s.number, s.affinity, s.bits, s.shape)
 	}
 	f.Fuzz(func(t *testing.T, namespace, service, port, iface string, number uint16, affinity int64, bits, shape uint8) {
-		s := strange{namespace, service, port, iface, number, affinity, bits, shape}
+		s := fuzzInput{namespace, service, port, iface, number, affinity, bits, shape}
 		for family, b := range s.scripts(t) {
 			text := b.fake.Last.String()
 			back, err := iptables.Read(strings.NewReader(text))
@@ -104,15 +104,15 @@ func FuzzRender(f *testing.F) {
 					t.Errorf("%s: %s reads back as\n%q, and was\n%q", family, id, back[id], rules)
 				}
 				for _, r := range back[id] {
-					wholesome(t, should, r)
+					checkRule(t, should, r)
 				}
 			}
 		}
 	})
 }
 
-// wholesome is a rule with one target, one that we could have meant.
-func wholesome(t *testing.T, should iptables.Tables, r iptables.Rule) {
+// checkRule checks that a rule has exactly one target, which is a known one.
+func checkRule(t *testing.T, should iptables.Tables, r iptables.Rule) {
 	t.Helper()
 	fields, err := r.Fields()
 	if err != nil {

@@ -19,9 +19,9 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// instead puts a shell script in the place of iptables-restore until undo is
-// called; in it, REAL is the program's path.
-func (k kernel) instead(script string) (undo func()) {
+// replaceRestore replaces iptables-restore by a shell script until undo is called. In the script, REAL is the path of the
+// program.
+func (k kernel) replaceRestore(script string) (undo func()) {
 	k.Helper()
 	dir, before := k.TempDir(), os.Getenv("PATH")
 	for _, program := range []string{"iptables-", "ip6tables-"} {
@@ -39,8 +39,8 @@ func (k kernel) instead(script string) (undo func()) {
 	return func() { k.Setenv("PATH", before) }
 }
 
-// refusing is a restore that does not take a line with a certain text.
-const refusing = `input=$(cat)
+// refusingRestore is a script for replaceRestore that refuses an input line with TEXT.
+const refusingRestore = `input=$(cat)
 line=$(printf '%s\n' "$input" | grep -n -m1 -F -e 'TEXT' | cut -d: -f1)
 if [ -n "$line" ]; then echo "iptables-restore: line $line failed" >&2; exit 1; fi
 printf '%s\n' "$input" | exec REAL "$@"`
@@ -51,8 +51,8 @@ func several(n int) sdktest.Scenario {
 	return s
 }
 
-// A Service whose rules the kernel does not take is named, with the line, and keeps
-// what served it. All others go in.
+// A Service whose rules the kernel refuses is reported with the refused line, and keeps its previous rules. All other
+// Services are written.
 func TestKernelFailsARefusedService(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		for _, c := range []struct {
@@ -66,7 +66,7 @@ func TestKernelFailsARefusedService(t *testing.T) {
 				k.flush()
 				s := several(20)
 				p := k.start()
-				undo := k.instead(strings.ReplaceAll(refusing, "TEXT", c.text))
+				undo := k.replaceRestore(strings.ReplaceAll(refusingRestore, "TEXT", c.text))
 				result, err := p.Sync(t.Context(), s.Update(1))
 				if err != nil || len(result.Failed) != 1 || result.Failed[0].Name != s.Services[5].Name {
 					t.Fatalf("failed: %v, %v; want %s alone", result.Failed, err, s.Services[5].Name)
@@ -79,7 +79,7 @@ func TestKernelFailsARefusedService(t *testing.T) {
 				rest.Services = append(append([]sdk.Service{}, s.Services[:5]...), s.Services[6:]...)
 				k.want(rest, sdk.Standby)
 
-				undo() // and now it is offered again
+				undo() // now sync it again
 				k.sync(p, sdk.Update{From: 1, To: 2, Set: s.Services[5:6]})
 				k.want(s, sdk.Standby)
 			})
@@ -87,8 +87,8 @@ func TestKernelFailsARefusedService(t *testing.T) {
 	})
 }
 
-// When the lock of the tables is held the plugin says that it waits. A call that is
-// given up ends, and leaves no program behind; the next one goes through.
+// While another program holds the lock of the tables, the plugin reports that it waits. A call that is canceled ends
+// and leaves no program running. The next call succeeds.
 func TestKernelWaitsForTheLock(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		if k.backend == iptables.NFT {
@@ -103,7 +103,7 @@ func TestKernelWaitsForTheLock(t *testing.T) {
 		defer cancel()
 		done := make(chan error, 1)
 		next := several(4)
-		go func() { // ends with the call
+		go func() { // ends when the call returns
 			_, err := p.Sync(ctx, step(s, next, 1))
 			done <- err
 		}()
@@ -124,7 +124,7 @@ func TestKernelWaitsForTheLock(t *testing.T) {
 	})
 }
 
-// holdLock takes the lock that the programs of iptables share.
+// holdLock takes the lock that the programs of iptables use.
 func holdLock(t *testing.T) (unlock func()) {
 	t.Helper()
 	file, err := os.OpenFile(os.Getenv("XTABLES_LOCKFILE"), os.O_CREATE|os.O_RDWR, 0o600)

@@ -13,9 +13,9 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// What is needed to follow changes is not kept: when all endpoints of all Services have
-// changed, and changed again, the rule set has as much as before; also when many Services came
-// and went, and one with very many endpoints.
+// Data about past changes is not kept: after all endpoints of all Services have changed several times, after many
+// Services were added and removed, and after a Service with very many endpoints was removed, the rule set takes about
+// as much memory as before.
 func TestChangesLeaveNothingBehind(t *testing.T) {
 	node := sdk.Node{MasqueradeBit: 14}
 	b := onFake(t, sdk.IPv4, node)
@@ -42,7 +42,7 @@ func TestChangesLeaveNothingBehind(t *testing.T) {
 		return pieces
 	}
 	follow(services(0, 20))
-	before := live()
+	before := heapInUse()
 	for round := range 8 {
 		follow(services(0, byte(21+round)))
 		follow(services(n, 20))
@@ -51,7 +51,7 @@ func TestChangesLeaveNothingBehind(t *testing.T) {
 	huge := large(endpoints(5000))
 	follow(map[sdk.Name]rules.Piece{huge.Name: want(huge, node, false)})
 	follow(map[sdk.Name]rules.Piece{huge.Name: {}})
-	after := live()
+	after := heapInUse()
 	runtime.KeepAlive(b)
 	t.Logf("%.1f MB before, %.1f MB after", before, after)
 	if after > 1.3*before {
@@ -62,17 +62,17 @@ func TestChangesLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// A forgetful kernel takes everything and has nothing.
+// A forgetful kernel accepts every write and stores nothing.
 type forgetful struct{}
 
 func (forgetful) Save(context.Context, ...string) (iptables.Tables, error) { return nil, nil }
 
 func (forgetful) Restore(context.Context, *iptables.Script) error { return nil }
 
-// live is what of the heap is in use, in MB.
-func live() float64 {
+// heapInUse returns the used heap memory in MB.
+func heapInUse() float64 {
 	runtime.GC()
-	runtime.GC() // what a finalizer kept
+	runtime.GC() // the second run frees what finalizers kept
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return float64(m.HeapAlloc) / 1e6

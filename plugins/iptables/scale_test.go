@@ -21,14 +21,14 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// most is how many of our rules a new connection may be held against in one table,
-// on its way to the Service's own chain.
+// most is the maximum number of our rules in one table that may be evaluated for a new connection before it reaches its
+// Service's own chain.
 const most = 40
 
-// handful is how many one is held against that has nothing to do with Services.
+// handful is this maximum for a connection that no Service has.
 const handful = 9
 
-// cluster makes n Services, the addresses of which come from addr.
+// cluster returns n Services with different addresses from addr.
 func cluster(n int, addr func(i int) netip.Addr) []sdk.Service {
 	services := make([]sdk.Service, 0, n)
 	seen := make(map[netip.Addr]bool, n)
@@ -66,11 +66,11 @@ func v6(n uint64) netip.Addr {
 
 const base = 10<<24 | 96<<16 // 10.96.0.0
 
-// A packet to any of 30,000 Services, or to none, is held against few rules, however
-// their addresses lie, and however many ports one address or the node has. A packet that
-// has nothing to do with Services leaves after a handful.
+// Few rules are evaluated for a packet to any of 30,000 Services, or to none, however their addresses are distributed
+// and however many ports one address or the node has. A packet that belongs to no Service leaves after a handful of
+// rules.
 func TestFewRulesAt30000Services(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // so much comes and goes here that else it is half of the work
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // otherwise garbage collection takes half of the time
 	const n = 30000
 	random := rand.New(rand.NewPCG(1, 2))
 	node := sdk.Node{Addrs: []netip.Addr{v4(192<<24 | 2<<8 | 10), v6(99)}, NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
@@ -95,7 +95,7 @@ func TestFewRulesAt30000Services(t *testing.T) {
 	}
 }
 
-// manyPorts gives 2,700 of services a node port, and the address of one 100 more ports.
+// manyPorts gives 2,700 of the services a node port, and adds 100 Services at other ports of one address.
 func manyPorts(services []sdk.Service) []sdk.Service {
 	for i := range 2700 {
 		services[i].Frontends = append(services[i].Frontends, sdk.Frontend{Kind: sdk.NodePort, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(30000+i))})
@@ -107,16 +107,15 @@ func manyPorts(services []sdk.Service) []sdk.Service {
 	return services
 }
 
-// fewRules counts the rules that packets to services, of which the first n are much
-// alike, and to none, are held against. Only what is called has chains of its own behind
-// its entries.
+// fewRules counts the rules that are evaluated for packets to services and to addresses without a Service. The first n
+// services are much alike, so only a sample of them is called, and only called Services get all chains.
 func fewRules(t *testing.T, node sdk.Node, services []sdk.Service, n int, random *rand.Rand) {
 	family := services[0].Name.Family
 	b := onFake(t, family, node)
 	pieces := make(map[sdk.Name]rules.Piece, len(services))
 	var called []sdk.Service
 	for i, svc := range services {
-		if i%31 == 0 || i >= n { // all that are special, and enough of the others
+		if i%31 == 0 || i >= n { // all special ones, and a sample of the others
 			called = append(called, svc)
 			pieces[svc.Name] = want(svc, node, false)
 			continue
@@ -138,7 +137,7 @@ func fewRules(t *testing.T, node sdk.Node, services []sdk.Service, n int, random
 	worst, sum, packets := 0, 0, 0
 	probe := func(to netip.AddrPort) {
 		for _, in := range []string{"eth0", ""} {
-			n := walked(t, tracer, to, in, node)
+			n := countRules(t, tracer, to, in, node)
 			worst, sum, packets = max(worst, n), sum+n, packets+1
 		}
 	}
@@ -155,7 +154,7 @@ func fewRules(t *testing.T, node sdk.Node, services []sdk.Service, n int, random
 	if family == sdk.IPv6 {
 		internet = netip.MustParseAddrPort("[2001:db8::7]:443")
 	}
-	if n := walked(t, tracer, internet, "eth0", node); n > handful {
+	if n := countRules(t, tracer, internet, "eth0", node); n > handful {
 		t.Errorf("a packet to the internet is held against %d rules", n)
 	}
 	for range 1000 { // and to addresses of no Service, near and far
@@ -171,8 +170,8 @@ func fewRules(t *testing.T, node sdk.Node, services []sdk.Service, n int, random
 	}
 }
 
-// walked is how many rules a packet is held against in the table where most are.
-func walked(t *testing.T, tracer *oracle.Rules, to netip.AddrPort, in string, node sdk.Node) int {
+// countRules returns the number of rules that are evaluated for a packet, in the table with the most.
+func countRules(t *testing.T, tracer *oracle.Rules, to netip.AddrPort, in string, node sdk.Node) int {
 	t.Helper()
 	from := netip.AddrPortFrom(v4(192<<24|2<<8|7), 40000)
 	if to.Addr().Is6() {
@@ -201,7 +200,7 @@ func evaluated(p oracle.Path, table string, stop func(oracle.Step) bool) (most i
 	return most
 }
 
-// atService reports whether a packet has come to a Service's own chain.
+// atService reports whether a step is in a Service's own chain.
 func atService(s oracle.Step) bool {
 	for _, stem := range []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-"} {
 		if strings.HasPrefix(s.Chain, stem) {
@@ -211,8 +210,7 @@ func atService(s oracle.Step) bool {
 	return false
 }
 
-// However many endpoints there are, a packet is held against about twice the root
-// of their number, and each has the same chance.
+// For n endpoints, a packet is compared with about 2·√n rules, and each endpoint has the same probability.
 func TestManyEndpoints(t *testing.T) {
 	svc := service(1, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+1), 80)})
 	svc.Cluster = nil
@@ -238,9 +236,8 @@ func TestManyEndpoints(t *testing.T) {
 	}
 }
 
-// Of a Service with very many endpoints one comes or goes: some of its rules are written
-// anew, about as many as the root of their number, and all others stay as they are. So it
-// is with affinity, and wherever their number crosses a power of two.
+// When one of n endpoints of a large Service is added or removed, about √n of its rules are rewritten and all others
+// stay. This is also true with affinity, and when n crosses a power of two.
 func TestOneOfManyEndpointsCostsLittle(t *testing.T) {
 	for _, affinity := range []time.Duration{0, time.Hour} {
 		for _, n := range []int{200, 256, 1024, 4096, 20_000} {
@@ -271,7 +268,7 @@ func TestOneOfManyEndpointsCostsLittle(t *testing.T) {
 	}
 }
 
-// endpoints are n of them, in a row.
+// endpoints returns n endpoints with consecutive addresses.
 func endpoints(n int) []sdk.Endpoint {
 	all := make([]sdk.Endpoint, n)
 	for i := range all {
@@ -280,8 +277,7 @@ func endpoints(n int) []sdk.Endpoint {
 	return all
 }
 
-// A Service with very many endpoints is read back whole, in a time that grows with their
-// number.
+// A Service with very many endpoints is read back completely, in a time that grows linearly with their number.
 func TestManyEndpointsAreReadBack(t *testing.T) {
 	for _, affinity := range []time.Duration{0, time.Hour} {
 		svc := service(1, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+1), 80)})

@@ -24,14 +24,14 @@ import (
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
-// outside is a client of each family; node is where it calls.
+// outside has, for each family, the address of a client and the address of the node that it dials.
 var outside = map[sdk.Family][2]netip.Addr{
 	sdk.IPv4: {netip.MustParseAddr("198.18.0.7"), netip.MustParseAddr("192.0.2.10")},
 	sdk.IPv6: {netip.MustParseAddr("2001:db8::7"), netip.MustParseAddr("2001:db8::10")},
 }
 
-// On a node whose firewall lets nothing in and nothing through, node ports and
-// health-check ports work all the same, and nothing else does.
+// On a node whose firewall drops everything in INPUT and FORWARD, node ports and health-check ports work, and nothing
+// else does.
 func TestKernelStrictFirewall(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
@@ -50,7 +50,7 @@ func TestKernelStrictFirewall(t *testing.T) {
 		k.sync(p, s.Update(1))
 		for _, role := range []sdk.Role{sdk.Standby, sdk.Active} {
 			k.role(p, role)
-			var calls sync.WaitGroup // what is dropped waits for nothing, so all at once
+			var calls sync.WaitGroup // all at once, because dropped connections only wait for their timeout
 			for _, svc := range s.Services {
 				from, node := outside[svc.Name.Family][0], outside[svc.Name.Family][1]
 				for _, c := range []struct {
@@ -81,7 +81,7 @@ func TestKernelStrictFirewall(t *testing.T) {
 
 const healthPort = 40123
 
-// strictScenario has a node port in each family, and a health-check port.
+// strictScenario returns a scenario with a node port in each family and a health-check port.
 func strictScenario(k kernel, g *netns.Testbed) sdktest.Scenario {
 	k.Helper()
 	s := scenario(k.T, "node-port-local-ipv6")
@@ -106,7 +106,7 @@ func strictScenario(k kernel, g *netns.Testbed) sdktest.Scenario {
 	return s
 }
 
-// listen has the node answer at an address until the test ends.
+// listen makes the node listen at an address until the test ends.
 func (k kernel) listen(at netip.AddrPort) {
 	k.Helper()
 	l, err := net.Listen("tcp", at.String())
@@ -116,7 +116,7 @@ func (k kernel) listen(at netip.AddrPort) {
 	k.Cleanup(func() { l.Close() })
 }
 
-// strict has the node drop what no rule accepts, but for what IPv6 cannot be without.
+// strict sets the policies to DROP, except for what IPv6 needs to work.
 func (k kernel) strict() (undo func()) {
 	k.Helper()
 	policy := func(target string) {
@@ -146,8 +146,7 @@ func dialFrom(ctx context.Context, g *netns.Testbed, from netip.Addr, to netip.A
 	return conn.Close()
 }
 
-// What comes from outside to 127.0.0.0/8, which the kernel routes for node ports, does
-// not get at what listens there.
+// Packets from outside to 127.0.0.0/8, which the kernel routes for node ports, do not reach listeners there.
 func TestKernelGuardDropsMartians(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
@@ -169,13 +168,13 @@ func TestKernelGuardDropsMartians(t *testing.T) {
 			}
 			return k.packets("KUBE-LOCALNET-GUARD") > 0
 		})
-		if err := dialled(k.Context(), secret.String()); err != nil {
+		if err := dialFromNode(k.Context(), secret.String()); err != nil {
 			k.Error("the node itself cannot call 127.0.0.1: ", err)
 		}
 	})
 }
 
-// martian has a host send what is meant for 127.0.0.1 to the node.
+// martian makes a host send packets for 127.0.0.1 to the node.
 func (k kernel) martian(host *netns.Host) {
 	k.Helper()
 	err := host.Do(func() error {
@@ -199,7 +198,7 @@ func (k kernel) martian(host *netns.Host) {
 	})
 }
 
-// packets are how many the rules of a filter chain have matched.
+// packets returns how many packets the rules of a filter chain have matched.
 func (k kernel) packets(chain string) int {
 	k.Helper()
 	sum := 0
@@ -212,8 +211,8 @@ func (k kernel) packets(chain string) int {
 	return sum
 }
 
-// A packet on its way that conntrack cannot place is dropped, and counted: its answer
-// would be reset. A kernel that takes all of them for valid forwards it.
+// A forwarded packet in conntrack state INVALID is dropped and counted, because its reply would be reset. A kernel with
+// tcp_be_liberal treats no packet as invalid, so there is no rule.
 func TestKernelDropsWhatNoConnectionHas(t *testing.T) {
 	g := world(t)
 	const loose, beLiberal = netfilter + "nf_conntrack_tcp_loose", netfilter + "nf_conntrack_tcp_be_liberal"
@@ -230,10 +229,10 @@ func TestKernelDropsWhatNoConnectionHas(t *testing.T) {
 		if !counting() {
 			k.Skip("needs a kernel and programs with nfacct")
 		}
-		had := sampled(p, accounts[invalidDropped])
+		had := sampleValue(p, accounts[invalidDropped])
 		k.eventually("it is dropped and counted", func() bool {
 			k.strayAck(g, outside[sdk.IPv4][0], s.Services[0].Cluster[0].Addr)
-			return sampled(p, accounts[invalidDropped]) > had
+			return sampleValue(p, accounts[invalidDropped]) > had
 		})
 		liberal := s.Node
 		liberal.Conntrack.TCPBeLiberal = true
@@ -247,7 +246,7 @@ func TestKernelDropsWhatNoConnectionHas(t *testing.T) {
 	})
 }
 
-// strayAck sends a segment of a connection that there never was.
+// strayAck sends a TCP segment of a connection that never existed.
 func (k kernel) strayAck(g *netns.Testbed, from netip.Addr, to netip.AddrPort) {
 	k.Helper()
 	host, err := g.Host(from)
@@ -267,7 +266,7 @@ func (k kernel) strayAck(g *netns.Testbed, from netip.Addr, to netip.AddrPort) {
 	}
 }
 
-// ackSegment is a TCP segment with nothing but an acknowledgement.
+// ackSegment returns a TCP segment that has only the ACK flag.
 func ackSegment(from netip.Addr, to netip.AddrPort) []byte {
 	b := make([]byte, 20)
 	binary.BigEndian.PutUint16(b[0:], 40126)

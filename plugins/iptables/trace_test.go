@@ -18,7 +18,7 @@ func nodeOf(family sdk.Family, node sdk.Node) nodeConfig {
 	return nodeConfig{family: family, node: node, localhost: frame.Localhost(family, node)}
 }
 
-// piecesOf returns the rules of services, on a node that has no other Services.
+// piecesOf returns the rules of services on a node that has no other Services.
 func piecesOf(of sdk.Family, node sdk.Node, services []sdk.Service) map[sdk.Name]rules.Piece {
 	f := &family{many: func() int { return len(services) }}
 	pieces := make(map[sdk.Name]rules.Piece)
@@ -35,7 +35,7 @@ func trace(rules *oracle.Rules, p oracle.Packet) ([]oracle.Path, error) {
 	return oracle.Node{Bases: rules.Bases()}.Walk(p)
 }
 
-// outcome returns what becomes of p by tables.
+// outcome returns the result of p according to tables.
 func outcome(t *testing.T, tables iptables.Tables, p sdktest.Packet, node sdk.Node) sdktest.Outcome {
 	t.Helper()
 	paths, err := trace(oracle.IPTables(tables), rulestest.Packet(p, node.Addrs))

@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// native are rules that only nft prints, as other programs have them in iptables' tables (k3s#8750, k3s#11415).
+// native has rules that only nft can print, as other programs add them to the tables of iptables (k3s#8750, k3s#11415).
 const native = `
 table ip nat {
 	chain PREROUTING { type nat hook prerouting priority dstnat; iifname { "wan0", "wan1" } tcp dport 8443 dnat to 192.0.2.7:443; }
@@ -25,8 +25,8 @@ table ip filter {
 	chain FORWARD { type filter hook forward priority filter; iifname { "wan0", "wan1" } ct state new drop; }
 }`
 
-// natively is the ruleset without what is ours, and how many rules of it lead to each chain of ours.
-func (k kernel) natively() (foreign string, jumps map[string]int) {
+// nftRules returns the foreign part of the rule set, and the number of foreign rules that jump to each of our chains.
+func (k kernel) nftRules() (foreign string, jumps map[string]int) {
 	k.Helper()
 	jumps = make(map[string]int)
 	var rest strings.Builder
@@ -48,8 +48,8 @@ func (k kernel) natively() (foreign string, jumps map[string]int) {
 	return rest.String(), jumps
 }
 
-// Where iptables cannot print a chain its jumps are asked for one by one: there is one of each, however often a
-// process starts, and a Cleanup finds them all.
+// If iptables cannot print a chain, the plugin checks for each jump separately. So there is one jump of each kind,
+// however often a process starts, and Cleanup finds all of them.
 func TestKernelBesideRulesThatOnlyNFTPrints(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		if k.backend != iptables.NFT {
@@ -57,7 +57,7 @@ func TestKernelBesideRulesThatOnlyNFTPrints(t *testing.T) {
 		}
 		k.run("nft", native)
 		k.Cleanup(func() { k.run("nft", "flush", "ruleset") })
-		before, _ := k.natively()
+		before, _ := k.nftRules()
 		s := scenario(k.T, "cluster-ip")
 		var p *plugin
 		for start := range 4 {
@@ -65,7 +65,7 @@ func TestKernelBesideRulesThatOnlyNFTPrints(t *testing.T) {
 			k.sync(p, s.Update(1))
 			k.role(p, sdk.Active)
 			k.want(s, sdk.Active)
-			foreign, jumps := k.natively()
+			foreign, jumps := k.nftRules()
 			if foreign != before {
 				k.Errorf("after %d starts the rules of others are\n%s", start+1, foreign)
 			}
@@ -82,12 +82,12 @@ func TestKernelBesideRulesThatOnlyNFTPrints(t *testing.T) {
 			}
 		}
 		k.run("iptables-nft", "-t", "nat", "-D", "PREROUTING", "-m", "comment", "--comment", "kubernetes service portals", "-j", "KUBE-SERVICES")
-		k.eventually("a jump that was deleted is there again", func() bool { return len(k.wrong(s, sdk.Active)) == 0 })
+		k.eventually("a jump that was deleted is there again", func() bool { return len(k.differences(s, sdk.Active)) == 0 })
 		_, err := p.Cleanup(k.Context(), sdk.Leftovers{})
 		if err != nil {
 			k.Fatal(err)
 		}
-		if foreign, jumps := k.natively(); foreign != before || len(jumps) > 0 {
+		if foreign, jumps := k.nftRules(); foreign != before || len(jumps) > 0 {
 			k.Errorf("after the cleanup there are %v and\n%s", jumps, foreign)
 		}
 		if left := k.run("nft", "list", "ruleset"); strings.Contains(left, "KUBE-") {
@@ -96,7 +96,8 @@ func TestKernelBesideRulesThatOnlyNFTPrints(t *testing.T) {
 	})
 }
 
-// replace has a script run in place of one of the backend's programs, which it calls REAL.
+// replace replaces one of the backend's programs by a script until the test ends. In the script, REAL is the path of
+// the program.
 func (k kernel) replace(program, script string) {
 	k.Helper()
 	real, err := exec.LookPath(program)
@@ -110,7 +111,7 @@ func (k kernel) replace(program, script string) {
 	k.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-// Where iptables does not say whether a jump is there, nothing is written to that chain, and the chain is named.
+// If iptables does not answer whether a jump exists, nothing is written to that chain, and a note names the chain.
 func TestKernelWritesNoJumpThatMayBeThere(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		if k.backend != iptables.NFT {
@@ -118,11 +119,11 @@ func TestKernelWritesNoJumpThatMayBeThere(t *testing.T) {
 		}
 		k.run("nft", native)
 		k.Cleanup(func() { k.run("nft", "flush", "ruleset") })
-		k.life()
-		_, was := k.natively()
+		k.runOnce()
+		_, was := k.nftRules()
 		k.replace("iptables-nft", `case "$*" in *' -C PREROUTING '*) exit 4;; esac; exec REAL "$@"`)
-		notes := k.life()
-		if _, now := k.natively(); !maps.Equal(now, was) {
+		notes := k.runOnce()
+		if _, now := k.nftRules(); !maps.Equal(now, was) {
 			k.Errorf("there were %v, and now %v", was, now)
 		}
 		if !strings.Contains(notes, "nothing is written there") || !strings.Contains(notes, "PREROUTING") {
@@ -131,22 +132,22 @@ func TestKernelWritesNoJumpThatMayBeThere(t *testing.T) {
 	})
 }
 
-// A jump that another version of the program prints in other words is not added again (kubernetes#112477).
+// A jump that another version of the program prints differently is not added again (kubernetes#112477).
 func TestKernelKnowsAJumpInOtherWords(t *testing.T) {
 	onKernel(t, func(k kernel) {
-		k.life()
+		k.runOnce()
 		program := "iptables-" + string(k.backend)
 		was := k.run(program, "-t", "nat", "-S", "PREROUTING")
 		k.replace(program+"-save", `REAL "$@" | sed 's/-m comment --comment "kubernetes service portals" -j/-m comment --text kubernetes -j/'`)
-		k.life()
+		k.runOnce()
 		if now := k.run(program, "-t", "nat", "-S", "PREROUTING"); now != was {
 			k.Errorf("there were\n%sand now\n%s", was, now)
 		}
 	})
 }
 
-// life is that of a process which serves, and the notes of its report.
-func (k kernel) life() (notes string) {
+// runOnce starts a process, makes it serve, kills it, and returns the notes of its report.
+func (k kernel) runOnce() (notes string) {
 	k.Helper()
 	p := k.start()
 	k.sync(p, scenario(k.T, "cluster-ip").Update(1))

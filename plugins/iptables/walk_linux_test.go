@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// step is the update that leads from one scenario to another.
+// step returns the update from one scenario to another.
 func step(from, to sdktest.Scenario, revision uint64) sdk.Update {
 	u := sdk.Update{From: revision, To: revision + 1, Node: &to.Node, Set: to.Services}
 	for _, svc := range from.Services {
@@ -25,9 +25,9 @@ func step(from, to sdktest.Scenario, revision uint64) sdk.Update {
 	return u
 }
 
-// fated is a restore that ends as the file FATE says: before it reads, after its
-// first block, or when all is done.
-const fated = `fate=$(cat FATE 2>/dev/null); rm -f FATE
+// killedRestore is a script for replaceRestore that is killed at the point which the file FATE names: before it reads, after
+// its first block, or at the end.
+const killedRestore = `fate=$(cat FATE 2>/dev/null); rm -f FATE
 case "$fate" in
 before) kill -9 $$;;
 half) awk '{print} /^COMMIT/ {exit}' | REAL "$@"; kill -9 $$;;
@@ -35,14 +35,14 @@ after) REAL "$@"; kill -9 $$;;
 esac
 exec REAL "$@"`
 
-// From any scenario to any other by one update, with iptables-restore killed at random points, and sometimes the
-// process with it, the tables end where a fresh start ends.
+// After updates between random scenarios, with iptables-restore killed at random points and sometimes the process, too,
+// the tables equal those of a fresh start.
 func TestKernelWalksThoughKilled(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		random := rand.New(rand.NewPCG(9, 10))
 		scenarios := sdktest.Scenarios()
 		fate := filepath.Join(k.TempDir(), "fate")
-		defer k.instead(strings.ReplaceAll(fated, "FATE", fate))()
+		defer k.replaceRestore(strings.ReplaceAll(killedRestore, "FATE", fate))()
 		p := k.start()
 		now, revision, killed := scenarios[0], uint64(1), 0
 		k.sync(p, now.Update(1))
@@ -55,7 +55,7 @@ func TestKernelWalksThoughKilled(t *testing.T) {
 			}
 			if _, err := p.Sync(k.Context(), u); err != nil {
 				killed++
-				if random.IntN(2) == 0 { // the process as well
+				if random.IntN(2) == 0 { // restart the process, too
 					p.die()
 					p = k.start()
 					u = next.Update(u.To)

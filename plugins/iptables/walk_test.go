@@ -13,7 +13,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// However a rule set came to where it is, it has what a new one would.
+// After any sequence of changes, a rule set equals a newly written one.
 func TestAWalkEndsWhereAFreshStartDoes(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	node := sdk.Node{Addrs: []netip.Addr{v4(192<<24 | 2<<8 | 10)}, NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, MasqueradeBit: 14}
@@ -25,7 +25,7 @@ func TestAWalkEndsWhereAFreshStartDoes(t *testing.T) {
 			svc := randomService(random)
 			pieces[svc.Name] = want(svc, node, true)
 			have[svc.Name] = svc
-			if random.IntN(5) < 2+step%2 { // it grows for a while, and shrinks
+			if random.IntN(5) < 2+step%2 { // the number of Services grows and shrinks
 				pieces[svc.Name] = rules.Piece{}
 				delete(have, svc.Name)
 			}
@@ -37,9 +37,8 @@ func TestAWalkEndsWhereAFreshStartDoes(t *testing.T) {
 	}
 }
 
-// randomService is one of a few hundred that share addresses closely enough for
-// the trees to fork at each level, and often lacks endpoints. Each frontend has
-// one owner.
+// randomService returns one of a few hundred Services whose addresses are close enough for the trees to branch at each
+// level. It often has no endpoints. Each frontend has one owner.
 func randomService(random *rand.Rand) sdk.Service {
 	i := random.IntN(600)
 	svc := service(i, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+uint32(i*i)/7), uint16(80+i))})
@@ -75,8 +74,8 @@ func wantSame(t *testing.T, step int, got, fresh fakeRules) {
 	}
 }
 
-// Between two states, filter rejects no client that nat will serve, and forgets
-// none that nat no longer serves.
+// Between two states, filter never rejects a client that nat will serve, and always stops a client that nat no longer
+// serves.
 func TestBetweenNoClientIsForgotten(t *testing.T) {
 	node := sdk.Node{MasqueradeBit: 14}
 	up := service(1, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+1), 80)})
@@ -91,7 +90,7 @@ func TestBetweenNoClientIsForgotten(t *testing.T) {
 	if _, served := p[1][nat(services)]; len(p) != 3 || !served {
 		t.Fatalf("written is\n%s", b.fake.Last)
 	}
-	if n := len(p[0][root]); n != 3 { // what is DNATed, and both verdicts
+	if n := len(p[0][root]); n != 3 { // the rule for translated packets, and the entries of both Services
 		t.Errorf("at first filter says\n%s", p[0][root])
 	}
 	if n := len(p[2][root]); n != 2 {
