@@ -30,10 +30,10 @@ func TestRanges(t *testing.T) {
 	got := groupByRange(sdk.IPv4, []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}, addrs(here), addrs(here+" 192.0.2.10 127.0.0.1"))
 	want := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("169.254.7.7/32"), netip.MustParsePrefix("203.0.113.7/32")}
 	if !slices.Equal(got, want) {
-		t.Errorf("%v, not %v", got, want)
+		t.Errorf("got %v, want %v", got, want)
 	}
 	if got := groupByRange(sdk.IPv6, nil, addrs(here), addrs(here)); len(got) != 1 || got[0].String() != "fd00::1/128" {
-		t.Errorf("of IPv6: %v", got)
+		t.Errorf("IPv6: got %v", got)
 	}
 }
 
@@ -64,7 +64,7 @@ func TestKernelBoundAddressesTakeNoNodePorts(t *testing.T) {
 		k.Cleanup(func() { k.run("ip", "link", "del", flows.IPVSDevice) })
 		k.eventually("the node's own address answers", func() bool { return at("192.0.2.10") == nil })
 		k.run("ip", "address", "add", vip+"/32", "dev", flows.IPVSDevice)
-		k.eventually("what was bound does not answer", func() bool { return at(vip) != nil })
+		k.eventually("the bound address does not answer", func() bool { return at(vip) != nil })
 		if err := at("192.0.2.10"); err != nil {
 			k.Error("the node's own address does not answer any more: ", err)
 		}
@@ -77,7 +77,7 @@ func TestKernelBoundAddressesTakeNoNodePorts(t *testing.T) {
 		k.eventually("the rule is gone", func() bool { return !k.tables(sdk.IPv4).Has(nat(services), "-d "+vip+"/32 -j RETURN") })
 		k.run("ip", "address", "add", vip+"/32", "dev", "lo")
 		defer k.run("ip", "address", "del", vip+"/32", "dev", "lo")
-		k.eventually("on another device it answers", func() bool { return at(vip) == nil })
+		k.eventually("the address answers on another device", func() bool { return at(vip) == nil })
 	})
 }
 
@@ -108,7 +108,7 @@ func TestKernelBoundAtTwoLooks(t *testing.T) {
 				k.run("ip", "address", step.do, step.addr+"/32", "dev", flows.IPVSDevice)
 			}
 			if got := look(); got != step.want {
-				k.Errorf("after %s %s: moved is %t", step.do, step.addr, got)
+				k.Errorf("after %s %s, checkAddrs returns %t", step.do, step.addr, got)
 			}
 		}
 	})

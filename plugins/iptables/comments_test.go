@@ -41,7 +41,7 @@ func TestScenariosTraced(t *testing.T) {
 				for id := range all {
 					a, b := iptables.Join(few[id]), iptables.Join(all[id])
 					if !sameRules(id, a, b) || !sameRules(id, b, a) {
-						t.Errorf("%s: without comments it is\n%sand with\n%s", id, a, b)
+						t.Errorf("%s: the rules differ in more than comments: without\n%swith\n%s", id, a, b)
 					}
 				}
 				for _, p := range s.Packets {
@@ -71,18 +71,18 @@ func TestCommentsSayWhose(t *testing.T) {
 	}
 	for text, times := range map[string]int{name: 6, name + " -> " + first: 2, name + " -> " + second: 2} {
 		if found[text] != times {
-			t.Errorf("%d rules say %q, and %d should; found are %v", found[text], text, times, found)
+			t.Errorf("%d rules have the comment %q, want %d; all comments: %v", found[text], text, times, found)
 		}
 		delete(found, text)
 	}
 	if len(found) > 0 {
-		t.Errorf("rules say also %v", found)
+		t.Errorf("rules have the unexpected comments %v", found)
 	}
 	for comments, text := range map[bool]string{true: name + " cluster IP", false: ""} {
 		entries := want(svc, s.Node, comments).Entries
 		i := slices.IndexFunc(entries, func(e rules.Entry) bool { return e.In == servedAddrs })
 		if got := entries[i].Rule.Comment(); got != text {
-			t.Errorf("with comments %v the ClusterIP's entry says %q, not %q", comments, got, text)
+			t.Errorf("with comments %v, the ClusterIP's entry has the comment %q, want %q", comments, got, text)
 		}
 	}
 	for _, c := range want(svc, s.Node, false).Chains {
@@ -103,7 +103,7 @@ func TestTheLongestCommentIsWhole(t *testing.T) {
 	for _, c := range want(svc, sdk.Node{}, true).Chains {
 		for _, r := range iptables.Split(c.Text) {
 			if r.Target() == "DNAT" && r.Comment() != text {
-				t.Errorf("of %q is left %q", text, r.Comment())
+				t.Errorf("the comment %q was truncated to %q", text, r.Comment())
 			}
 		}
 	}
@@ -119,7 +119,7 @@ func TestCommentsOfFewServices(t *testing.T) {
 	}{{1000, true}, {1001, false}, {30_000, false}, {0, true}} {
 		f.many = func() int { return step.services }
 		if f.hasComments(small) != step.comments || f.hasComments(big) {
-			t.Errorf("among %d Services comments are %v, and of a large one %v", step.services, f.hasComments(small), f.hasComments(big))
+			t.Errorf("with %d Services, hasComments returns %v, and %v for a large Service", step.services, f.hasComments(small), f.hasComments(big))
 		}
 	}
 }
@@ -160,17 +160,17 @@ func TestNothingIsWrittenForAComment(t *testing.T) {
 		}
 	}
 	if len(beyond) > len(own.Chains)+5 { // and some chains of the tree
-		t.Errorf("one Service came, and written is %s", beyond)
+		t.Errorf("adding one Service above the limit wrote the chains %s", beyond)
 	}
 	if written := putAll(t, f, b, fewServices); len(written) > len(own.Chains)+5 {
-		t.Errorf("below the limit %s is written", written)
+		t.Errorf("below the limit, these chains were written: %s", written)
 	}
 	for _, services := range []int{fewServices, fewServices + 1} {
 		next, n := familyOf(sdk.IPv4)
 		n.fake.Tables = b.fake.Tables
 		n.list(t)
 		if written := putAll(t, next, n, services); len(written) > 5 {
-			t.Errorf("a new process with %d Services writes %s", services, written)
+			t.Errorf("a new process with %d Services wrote the chains %s", services, written)
 		}
 	}
 }
@@ -185,7 +185,7 @@ func TestANameIsNoOptionalComment(t *testing.T) {
 	b.fake.Tables[id] = iptables.Split(optionalComment.ReplaceAllString(iptables.Join(b.fake.Tables[id]), ""))
 	b.list(t)
 	if written := putAll(t, f, b, 3); len(written) != 1 {
-		t.Errorf("written is %s", written)
+		t.Errorf("these chains were written, want one: %s", written)
 	}
 }
 

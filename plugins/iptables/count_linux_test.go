@@ -44,17 +44,17 @@ func TestKernelCounts(t *testing.T) {
 			})
 		}
 		if after := sampleValue(p, accounts[localhostAccepted]); after < before+2 {
-			k.Errorf("two connections to 127.0.0.1, and %v were counted", after-before)
+			k.Errorf("%v of two connections to 127.0.0.1 were counted", after-before)
 		}
 		// The counts survive a rewrite of the rules.
 		k.run("iptables-"+string(k.backend), "-t", "filter", "-F", services)
 		k.sync(p, s.Update(2))
 		k.want(s, sdk.Active)
 		if after := sampleValue(p, accounts[localhostAccepted]); after < before+2 {
-			k.Errorf("after the rules were written anew the count is %v", after)
+			k.Errorf("after the rules were rewritten, the count is %v", after)
 		}
 		if gone, err := p.Cleanup(k.Context(), sdk.Leftovers{}); err != nil || counting() {
-			k.Errorf("after a cleanup of %q the accounts are there: %v", gone, err)
+			k.Errorf("after Cleanup removed %q, the accounts still exist: %v", gone, err)
 		}
 	})
 }
@@ -113,7 +113,7 @@ func TestKernelCountsDrops(t *testing.T) {
 		field.Drops(k.T, g, start, damage, false)
 		for _, program := range []string{"iptables-", "ip6tables-"} {
 			if left := k.run(program+string(k.backend), "-t", "filter", "-S"); strings.Contains(left, "KUBE-NO-") || strings.Contains(left, foreignPort) {
-				k.Errorf("after a cleanup there is %s", left)
+				k.Errorf("Cleanup left %s", left)
 			}
 		}
 	})
@@ -130,7 +130,7 @@ func TestKernelWatches(t *testing.T) {
 		}
 		refusal := (*sdk.Refusal)(nil)
 		if err := p.Watch(k.Context(), sdk.Packet{}, nil); !errors.As(err, &refusal) || !strings.Contains(refusal.Try, "pointsman_dropped_packets_total") {
-			k.Errorf("of iptables-legacy: %v", err)
+			k.Errorf("Watch with iptables-legacy: %v", err)
 		}
 	})
 }

@@ -45,12 +45,12 @@ func TestKernelNamesWhoRemovesRules(t *testing.T) {
 		program := "iptables-" + string(k.backend)
 		for n := range uint64(2) {
 			k.run(program, "-t", "nat", "-I", "KUBE-SERVICES", "-j", "RETURN")
-			k.eventually("it is repaired", func() bool { return p.Report().Repaired == n+1 })
-			k.eventually("a look finds nothing lost", func() bool { return p.Report().Lost == "" })
+			k.eventually("the repair is counted", func() bool { return p.Report().Repaired == n+1 })
+			k.eventually("nothing is reported as lost", func() bool { return p.Report().Lost == "" })
 		}
 		said := p.Report().Repair
 		if named := strings.Contains(said, "written to by iptables-nft (pid "); !strings.Contains(said, "KUBE-SERVICES") || named != (k.backend == iptables.NFT) {
-			k.Errorf("it is said: %q", said)
+			k.Errorf("the repair is reported as %q", said)
 		}
 	})
 }
@@ -73,7 +73,7 @@ func TestKernelLeavesOthersAlone(t *testing.T) {
 		}
 		ours := p.families[0].rules
 		written := ours.RuleCount("nat")
-		k.eventually("a look has found out what the others did", func() (found bool) {
+		k.eventually("the foreign changes are checked", func() (found bool) {
 			if err := p.Do(k.Context(), func(map[sdk.Name]sdk.Service) error {
 				ours.Look(k.Context())
 				_, waits := ours.Doubted()
@@ -85,7 +85,7 @@ func TestKernelLeavesOthersAlone(t *testing.T) {
 			return found
 		})
 		if n := p.Report().Repaired; n != 0 || ours.Doubt() != "" || ours.RuleCount("nat") != written {
-			k.Errorf("%d repairs of what was not ours, and this doubt: %q", n, ours.Doubt())
+			k.Errorf("foreign changes caused %d repairs, and this suspicion: %q", n, ours.Doubt())
 		}
 	})
 }

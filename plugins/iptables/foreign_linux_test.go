@@ -142,7 +142,7 @@ func TestKernelForeignRulesLeadToOurs(t *testing.T) {
 		stays := func(after string) {
 			k.Helper()
 			if now := k.foreignRules(); now != before {
-				k.Fatalf("after %s there is\n%s\nand before there was\n%s", after, now, before)
+				k.Fatalf("after %s, the foreign rules are\n%s\nand were\n%s", after, now, before)
 			}
 		}
 		s := scenario(k.T, "cluster-ip")
@@ -159,9 +159,9 @@ func TestKernelForeignRulesLeadToOurs(t *testing.T) {
 		k.run(program, "-t", "nat", "-A", "MY-OWN", "-p", "93", "-j", own)
 		before = k.foreignRules()
 		k.sync(p, sdk.Update{From: 1, To: 2, Delete: []sdk.Name{s.Services[0].Name}})
-		stays("a Service went")
+		stays("a Service was deleted")
 		if rules := k.tables(sdk.IPv4)[nat(own)]; len(rules) > 0 {
-			k.Errorf("%s, which a foreign rule keeps, has %q", own, rules)
+			k.Errorf("%s, to which a foreign rule jumps, should be empty and has %q", own, rules)
 		}
 		k.sync(p, sdk.Update{From: 2, To: 3, Set: s.Services})
 		k.run(program, "-t", "nat", "-F", services)
@@ -181,18 +181,18 @@ func TestKernelForeignRulesLeadToOurs(t *testing.T) {
 			says := strings.Contains(said, "keep nat "+own+", empty: a rule of MY-OWN leads to it") &&
 				strings.Contains(said, "keep filter KUBE-FORWARD, empty: a rule of DOCKER-USER leads to it")
 			if removed := l != (sdk.Leftovers{KubeProxy: true}); says != removed { // the last cleanup finds these chains empty
-				k.Errorf("cleaning up %+v says\n%s", l, said)
+				k.Errorf("Cleanup with %+v reports\n%s", l, said)
 			}
 			stays(fmt.Sprintf("cleaning up %+v", l))
 		}
 		left := k.tables(sdk.IPv4)
 		for id, rules := range left {
 			if isOurs(id) && len(rules) > 0 {
-				k.Errorf("cleaned up, %s has %q", id, rules)
+				k.Errorf("Cleanup left %s with %q", id, rules)
 			}
 		}
 		if lacks := rulestest.LacksShared(left, 14); len(lacks) > 0 { // they are the kubelet's, and foreign rules jump to them
-			k.Errorf("cleaned up, what others rely on lacks %q", lacks)
+			k.Errorf("after Cleanup, the shared chains lack %q", lacks)
 		}
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-var update = flag.Bool("update", false, "write the golden text anew; read the difference before you keep it")
+var update = flag.Bool("update", false, "rewrite the golden files; read the difference before you keep it")
 
 // TestGolden compares, for each scenario, the input of iptables-restore with a golden file, for a plugin that takes
 // over empty tables. The files are for reading; other tests check that they are correct.
@@ -41,7 +41,7 @@ func TestGolden(t *testing.T) {
 				t.Fatalf("%v; go test -run Golden -update writes it", err)
 			}
 			if text.String() != string(golden) {
-				t.Errorf("%s is another; now it is\n%s", file, text.String())
+				t.Errorf("%s differs from the result, which is\n%s", file, text.String())
 			}
 		})
 	}

@@ -60,7 +60,7 @@ func TestKernelBesideALargeKubeProxy(t *testing.T) {
 		}
 		took := time.Since(began)
 		if got := p.tools()[0].Backend; got != k.backend {
-			k.Errorf("the rules are in %s, and the backend is %s", k.backend, got)
+			k.Errorf("the rules are in %s, and Configure chose %s", k.backend, got)
 		}
 		for _, line := range started() {
 			if !strings.HasSuffix(line, "--version") && !strings.Contains(line, "-legacy-save ") {
@@ -72,7 +72,7 @@ func TestKernelBesideALargeKubeProxy(t *testing.T) {
 		s := scenario(k.T, "node-port")
 		k.role(p, sdk.Active)
 		if after := p.Report().Progress; after < before+7 {
-			k.Errorf("while it read, it said %d times that it got on", after-before)
+			k.Errorf("while it read, it reported progress %d times", after-before)
 		}
 		reading := time.Since(began)
 		k.sync(p, s.Update(1))
@@ -107,7 +107,7 @@ func TestKernelCleansUpAfterALargeKubeProxy(t *testing.T) {
 				k.Fatalf("dry run: %t: %d steps, %v", dryRun, len(named), err)
 			}
 			if after := p.Report().Progress; after < before+7 {
-				k.Errorf("meanwhile it said %d times that it got on", after-before)
+				k.Errorf("Cleanup reported progress %d times", after-before)
 			}
 			k.Logf("%d Services: dry run %t took %v", n, dryRun, time.Since(began))
 		}
@@ -115,11 +115,11 @@ func TestKernelCleansUpAfterALargeKubeProxy(t *testing.T) {
 			program, _, _ := strings.Cut(line, " ")
 			few := strings.HasSuffix(line, "--version") || strings.HasSuffix(line, "-S KUBE-FIREWALL")
 			if !few && !strings.HasSuffix(program, "-save") && !strings.HasSuffix(program, "-restore") {
-				k.Errorf("to clean up it ran %s", line)
+				k.Errorf("Cleanup ran %s", line)
 			}
 		}
 		if chains := k.tables(sdk.IPv4); slices.ContainsFunc(slices.Collect(maps.Keys(chains)), func(id iptables.ID) bool { return isOurs(id) }) {
-			k.Errorf("left are\n%v", chains)
+			k.Errorf("Cleanup left\n%v", chains)
 		}
 	})
 }

@@ -29,11 +29,11 @@ func large(all []sdk.Endpoint) sdk.Service {
 func TestTooManyEndpointsAreRefused(t *testing.T) {
 	f, _ := familyOf(sdk.IPv4)
 	if d, err := f.Want(large(endpoints(Ceiling))); err != nil || len(d.Chains) < Ceiling {
-		t.Errorf("with %d endpoints it has %d chains, %v", Ceiling, len(d.Chains), err)
+		t.Errorf("a Service with %d endpoints has %d chains, %v", Ceiling, len(d.Chains), err)
 	}
 	_, err := f.Want(large(endpoints(Ceiling + 1)))
 	if refusal, ok := errors.AsType[*sdk.Refusal](err); !ok || refusal.Field == "" || refusal.Why == "" || refusal.Try == "" {
-		t.Errorf("with one more: %v", err)
+		t.Errorf("with one endpoint too many: %v", err)
 	}
 }
 

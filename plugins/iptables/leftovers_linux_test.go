@@ -64,7 +64,7 @@ func TestKernelShowsItsOwnRole(t *testing.T) {
 		k.leave("", "")
 		shows := func(p *plugin, role sdk.Role) {
 			k.Helper()
-			k.eventually("it shows "+role.String(), func() bool { return p.Report().Shown == role })
+			k.eventually("the shown role is "+role.String(), func() bool { return p.Report().Shown == role })
 		}
 		p := k.start()
 		shows(p, sdk.Absent)
@@ -86,10 +86,10 @@ func TestKernelCleansUpAfterOlderKubeProxies(t *testing.T) {
 			k.Fatal(err)
 		}
 		if now := k.everything(); now != clean {
-			k.Errorf("left is\n%s\nand before kube-proxy there was\n%s\nremoved was\n%s", now, clean, strings.Join(gone, "\n"))
+			k.Errorf("Cleanup left\n%s\nand before kube-proxy there was\n%s\nCleanup removed\n%s", now, clean, strings.Join(gone, "\n"))
 		}
 		if counting() {
-			k.Error("there are accounts left")
+			k.Error("Cleanup left nfacct accounts")
 		}
 	})
 }
@@ -128,9 +128,9 @@ func TestKernelCleanupLeavesWhatIsShared(t *testing.T) {
 					k.Fatal(err)
 				}
 				if _, guarded := after[filter("KUBE-FIREWALL")]; !guarded && string(routed) != "0\n" {
-					k.Error("the guard is gone, and the kernel still routes 127.0.0.0/8")
+					k.Error("the guard was removed, but the kernel still routes 127.0.0.0/8")
 				} else if guarded && string(routed) != "1\n" {
-					k.Error("the guard stands, and the kernel no longer routes 127.0.0.0/8")
+					k.Error("the guard exists, but the kernel no longer routes 127.0.0.0/8")
 				}
 			})
 		})
@@ -179,17 +179,17 @@ func TestKernelBackendIsLeft(t *testing.T) {
 			p = c.begins(p)
 			k.sync(p, s.Update(1))
 			if now := rules(); now == clean {
-				k.Errorf("%s: in Standby it removed what served by %s", c.why, former.backend)
+				k.Errorf("%s: Standby removed the rules in %s that serve", c.why, former.backend)
 			}
 			k.role(p, sdk.Active)
 			k.want(s, sdk.Active)
 			p.die()
 			now := rules()
 			if c.beside == "" && now != clean {
-				k.Errorf("%s: by %s there is\n%s\nand before this dataplane there was\n%s", c.why, former.backend, now, clean)
+				k.Errorf("%s: %s has\n%s\nand had before this dataplane\n%s", c.why, former.backend, now, clean)
 			}
 			if shared := strings.Contains(now, "KUBE-MARK-MASQ"); shared != (c.beside != "") || strings.Contains(now, "KUBE-NODEPORTS") {
-				k.Errorf("%s: by %s there is\n%s", c.why, former.backend, now)
+				k.Errorf("%s: %s has\n%s", c.why, former.backend, now)
 			}
 		}
 	})

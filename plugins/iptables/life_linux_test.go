@@ -22,7 +22,7 @@ func forwarded(t *testing.T, s sdktest.Scenario) sdktest.Packet {
 			return p
 		}
 	}
-	t.Fatal("the scenario forwards nothing")
+	t.Fatal("no packet of the scenario is forwarded")
 	return sdktest.Packet{}
 }
 
@@ -51,12 +51,12 @@ func TestKernelConnectionsLast(t *testing.T) {
 		same := func(when string) {
 			k.Helper()
 			if now, err := flow.Ask(k.Context()); err != nil || now != first {
-				k.Errorf("%s: %v answers, %v; before it was %v", when, now, err, first)
+				k.Errorf("%s: %v answers, %v; before, %v answered", when, now, err, first)
 			}
 		}
 		k.flush()
 		same("while the tables are empty")
-		k.eventually("the tables are right again", func() bool { return len(k.differences(s, sdk.Active)) == 0 })
+		k.eventually("the tables are repaired", func() bool { return len(k.differences(s, sdk.Active)) == 0 })
 		same("after the tables were put back")
 		p.die()
 		same("without a process")
@@ -65,9 +65,9 @@ func TestKernelConnectionsLast(t *testing.T) {
 		same("with another process")
 		k.role(p, sdk.Draining)
 		same("while it drains")
-		k.eventually("it says that one is left", func() bool { return p.Report().Flows == 1 })
+		k.eventually("one connection is reported", func() bool { return p.Report().Flows == 1 })
 		flow.Close()
-		k.eventually("it says that none is left", func() bool { return p.Report().Flows == 0 })
+		k.eventually("no connection is reported", func() bool { return p.Report().Flows == 0 })
 	})
 }
 
@@ -98,7 +98,7 @@ func TestKernelGuardStandsFirst(t *testing.T) {
 		k.role(p, sdk.Active)
 		done()
 		if text, err := os.ReadFile(first); err != nil || !strings.Contains(string(text), "0") || strings.Contains(string(text), "1") || values(k, sysctl.RouteLocalnet) != "1" {
-			k.Errorf("the kernel routes 127.0.0.0/8 before the rules stand, or does not after: %q, %v", text, err)
+			k.Errorf("route_localnet must be 0 during the first write and 1 after it: %q, %v", text, err)
 		}
 		for _, role := range []sdk.Role{sdk.Active, sdk.Draining, sdk.Standby, sdk.Active} {
 			if role == sdk.Active {
@@ -106,19 +106,19 @@ func TestKernelGuardStandsFirst(t *testing.T) {
 			}
 			k.role(p, role)
 			if values(k, sysctl.RouteLocalnet) == "1" && !guarded() {
-				k.Errorf("in %s the kernel routes 127.0.0.0/8, and nothing guards it", role)
+				k.Errorf("in role %s the kernel routes 127.0.0.0/8 without the guard", role)
 			}
 		}
 		none := s.Node
 		none.NodePorts = nil
 		k.sync(p, sdk.Update{From: 1, To: 2, Node: &none})
 		if values(k, sysctl.RouteLocalnet) != "0" || guarded() {
-			k.Errorf("nothing asks for it, and route_localnet is %s", values(k, sysctl.RouteLocalnet))
+			k.Errorf("the node has no node ports, and route_localnet is %s", values(k, sysctl.RouteLocalnet))
 		}
 		next := sdk.Update{From: 2, To: 3, Node: &s.Node}
 		k.sync(p, next)
 		if values(k, sysctl.RouteLocalnet) != "1" {
-			k.Fatal("it is asked for again, and the kernel does not route 127.0.0.0/8")
+			k.Fatal("the node has node ports again, but the kernel does not route 127.0.0.0/8")
 		}
 		file := filepath.Join(k.TempDir(), "routed")
 		undo := k.replaceRestore("cat " + sysctl.RouteLocalnet + " >>" + file + "; exec REAL \"$@\"")
@@ -127,7 +127,7 @@ func TestKernelGuardStandsFirst(t *testing.T) {
 			k.Fatal(err)
 		}
 		if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "1") {
-			k.Errorf("cleanup takes the guard away, and the kernel routes 127.0.0.0/8: %q, %v", text, err)
+			k.Errorf("Cleanup removes the guard while the kernel routes 127.0.0.0/8: %q, %v", text, err)
 		}
 	})
 }
@@ -144,7 +144,7 @@ func TestKernelSamples(t *testing.T) {
 		k.sync(p, sdk.Update{From: 1, To: 2, Set: []sdk.Service{one}})
 		undo := k.replaceRestore("kill -9 $$")
 		if _, err := p.Sync(k.Context(), sdk.Update{From: 2, To: 3, Delete: []sdk.Name{one.Name}}); err == nil {
-			k.Error("a killed restore was acknowledged")
+			k.Error("Sync succeeded although iptables-restore was killed")
 		}
 		undo()
 		rules := 0
@@ -159,12 +159,12 @@ func TestKernelSamples(t *testing.T) {
 			if value, known := want[name+" "+sample.Labels["table"]]; ok && known && sample.Labels["ip_family"] == "IPv4" {
 				delete(want, name+" "+sample.Labels["table"])
 				if sample.Value != value {
-					k.Errorf("%s of %v is %g, not %g", sample.Name, sample.Labels, sample.Value, value)
+					k.Errorf("%s %v is %g, want %g", sample.Name, sample.Labels, sample.Value, value)
 				}
 			}
 		}
 		if len(want) > 0 {
-			k.Errorf("there is no sample of %v among %v", want, p.Report().Samples)
+			k.Errorf("missing samples %v in %v", want, p.Report().Samples)
 		}
 	})
 }

@@ -35,7 +35,7 @@ func TestPiecesEachStandAlone(t *testing.T) {
 		b.fake.Blocks = 0
 		b.write(t, pieces)
 		if b.fake.Blocks < 20 {
-			t.Fatalf("all is in %d pieces", b.fake.Blocks)
+			t.Fatalf("only %d blocks were written", b.fake.Blocks)
 		}
 	}
 }

@@ -93,11 +93,11 @@ func FuzzRender(f *testing.F) {
 			text := b.fake.Last.String()
 			back, err := iptables.Read(strings.NewReader(text))
 			if err != nil {
-				t.Fatalf("%s: it does not read back: %v\n%s", family, err, text)
+				t.Fatalf("%s: the script cannot be parsed: %v\n%s", family, err, text)
 			}
 			should := b.ours()
 			if len(back) != len(should) {
-				t.Errorf("%s: there are %d chains, not %d:\n%s", family, len(back), len(should), text)
+				t.Errorf("%s: the script has %d chains, want %d:\n%s", family, len(back), len(should), text)
 			}
 			for id, rules := range should {
 				if !slices.Equal(back[id], rules) {
@@ -135,6 +135,6 @@ func checkRule(t *testing.T, should iptables.Tables, r iptables.Rule) {
 	_, nat := should[iptables.ID{Table: "nat", Chain: r.Target()}]
 	_, filter := should[iptables.ID{Table: "filter", Chain: r.Target()}]
 	if !nat && !filter && !slices.Contains(known, r.Target()) && r.Target() != "-j" {
-		t.Errorf("the target of %q is no chain's", r)
+		t.Errorf("the target of %q is neither known nor a chain", r)
 	}
 }

@@ -69,11 +69,11 @@ func TestKernelFailsARefusedService(t *testing.T) {
 				undo := k.replaceRestore(strings.ReplaceAll(refusingRestore, "TEXT", c.text))
 				result, err := p.Sync(t.Context(), s.Update(1))
 				if err != nil || len(result.Failed) != 1 || result.Failed[0].Name != s.Services[5].Name {
-					t.Fatalf("failed: %v, %v; want %s alone", result.Failed, err, s.Services[5].Name)
+					t.Fatalf("failed: %v, %v; want only %s", result.Failed, err, s.Services[5].Name)
 				}
 				var refused *iptables.LineError
 				if !errors.As(result.Failed[0].Err, &refused) || !strings.Contains(refused.Line, c.text) {
-					t.Errorf("it failed with %v; want the line", result.Failed[0].Err)
+					t.Errorf("the error is %v, want one with the refused line", result.Failed[0].Err)
 				}
 				rest := s
 				rest.Services = append(append([]sdk.Service{}, s.Services[:5]...), s.Services[6:]...)
@@ -107,16 +107,16 @@ func TestKernelWaitsForTheLock(t *testing.T) {
 			_, err := p.Sync(ctx, step(s, next, 1))
 			done <- err
 		}()
-		k.eventually("it says that it waits", func() bool { return strings.Contains(p.Report().Waiting, "lock") })
+		k.eventually("the wait for the lock is reported", func() bool { return strings.Contains(p.Report().Waiting, "lock") })
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			k.Errorf("with the lock held by another: %v", err)
+			k.Errorf("Sync while another program holds the lock: %v", err)
 		}
 		if out, err := exec.Command("pgrep", "-P", fmt.Sprint(os.Getpid()), "-f", "restore").Output(); err == nil {
-			k.Errorf("programs are left: %s", out)
+			k.Errorf("programs still run: %s", out)
 		}
 		if waiting := p.Report().Waiting; waiting != "" {
-			k.Errorf("it still says that it waits for %s", waiting)
+			k.Errorf("the report still says that it waits for %s", waiting)
 		}
 		unlock()
 		k.sync(p, step(s, next, 1))

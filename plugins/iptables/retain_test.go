@@ -55,10 +55,10 @@ func TestChangesLeaveNothingBehind(t *testing.T) {
 	runtime.KeepAlive(b)
 	t.Logf("%.1f MB before, %.1f MB after", before, after)
 	if after > 1.3*before {
-		t.Errorf("before the changes the rule set has %.1f MB, and after them %.1f MB", before, after)
+		t.Errorf("the rule set takes %.1f MB before the changes and %.1f MB after them", before, after)
 	}
 	if left := b.write(t, nil); left != nil || len(b.Desired()) != n {
-		t.Errorf("%d Services are there, and left to be written is %.1000s", len(b.Desired()), left)
+		t.Errorf("%d Services are desired, and still to write is %.1000s", len(b.Desired()), left)
 	}
 }
 

@@ -155,7 +155,7 @@ func fewRules(t *testing.T, node sdk.Node, services []sdk.Service, n int, random
 		internet = netip.MustParseAddrPort("[2001:db8::7]:443")
 	}
 	if n := countRules(t, tracer, internet, "eth0", node); n > handful {
-		t.Errorf("a packet to the internet is held against %d rules", n)
+		t.Errorf("%d rules are evaluated for a packet to the internet", n)
 	}
 	for range 1000 { // and to addresses of no Service, near and far
 		far := netip.AddrPortFrom(v4(base+random.Uint32N(1<<20)), 81)
@@ -166,7 +166,7 @@ func fewRules(t *testing.T, node sdk.Node, services []sdk.Service, n int, random
 	}
 	t.Logf("at most %d rules, on average %.1f", worst, float64(sum)/float64(packets))
 	if worst > most {
-		t.Errorf("%d rules are too many: %d are allowed", worst, most)
+		t.Errorf("%d rules are evaluated for a packet, want at most %d", worst, most)
 	}
 }
 
@@ -224,11 +224,11 @@ func TestManyEndpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(paths) != 250 {
-		t.Fatalf("%d endpoints are reached, not 250", len(paths))
+		t.Fatalf("%d endpoints are reached, want 250", len(paths))
 	}
 	for _, p := range paths {
 		if p.Chance < 0.99/250 || p.Chance > 1.01/250 {
-			t.Errorf("%s has a chance of 1 in %.1f", p.To, 1/p.Chance)
+			t.Errorf("%s is chosen with probability 1/%.1f", p.To, 1/p.Chance)
 		}
 		if n := evaluated(p, "nat", func(oracle.Step) bool { return false }); n > most {
 			t.Errorf("%d rules on the way to %s", n, p.To)
@@ -248,10 +248,10 @@ func TestOneOfManyEndpointsCostsLittle(t *testing.T) {
 				what      string
 				endpoints []sdk.Endpoint
 			}{
-				{"one goes", slices.Delete(endpoints(n), n/3, n/3+1)},
-				{"it comes back", endpoints(n)},
-				{"one comes", endpoints(n + 1)},
-				{"two more come", endpoints(n + 3)},
+				{"remove one", slices.Delete(endpoints(n), n/3, n/3+1)},
+				{"add it again", endpoints(n)},
+				{"add another one", endpoints(n + 1)},
+				{"add two more", endpoints(n + 3)},
 			} {
 				svc.Cluster = to.endpoints
 				written := 0
@@ -261,7 +261,7 @@ func TestOneOfManyEndpointsCostsLittle(t *testing.T) {
 					}
 				}
 				if most := 10 * int(math.Sqrt(float64(n))); written > most || written == 0 {
-					t.Errorf("of %d endpoints, affinity %s, %s: %d rules are written, and may be %d", n, affinity, to.what, written, most)
+					t.Errorf("%d endpoints, affinity %s, %s: %d rules are written, want at most %d", n, affinity, to.what, written, most)
 				}
 			}
 		}
@@ -284,7 +284,7 @@ func TestManyEndpointsAreReadBack(t *testing.T) {
 		svc.Affinity, svc.Cluster = affinity, endpoints(20_000)
 		found := served(sdk.IPv4, tablesOf(t, sdk.IPv4, sdk.Node{MasqueradeBit: 14}, []sdk.Service{svc}).tables())
 		if len(found) != 1 || len(found[0].Endpoints) != len(svc.Cluster) {
-			t.Fatalf("affinity %s: found is %.100v", affinity, found)
+			t.Fatalf("affinity %s: read back %.100v", affinity, found)
 		}
 	}
 }

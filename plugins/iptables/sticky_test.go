@@ -16,7 +16,7 @@ func TestRemembered(t *testing.T) {
 			got = addr.String()
 		}
 		if got != want {
-			t.Errorf("%q is about %q, want %q", line, got, want)
+			t.Errorf("client of %q is %q, want %q", line, got, want)
 		}
 	}
 }

@@ -164,7 +164,7 @@ func TestKernelGuardDropsMartians(t *testing.T) {
 		k.martian(host)
 		k.eventually("the guard sees the client's packets", func() bool {
 			if err := dialFrom(k.Context(), g, client, secret, time.Second); err == nil {
-				k.Error("a client outside called 127.0.0.1")
+				k.Error("a client outside reached 127.0.0.1")
 			}
 			return k.packets("KUBE-LOCALNET-GUARD") > 0
 		})
@@ -230,7 +230,7 @@ func TestKernelDropsWhatNoConnectionHas(t *testing.T) {
 			k.Skip("needs a kernel and programs with nfacct")
 		}
 		had := sampleValue(p, accounts[invalidDropped])
-		k.eventually("it is dropped and counted", func() bool {
+		k.eventually("the packet is dropped and counted", func() bool {
 			k.strayAck(g, outside[sdk.IPv4][0], s.Services[0].Cluster[0].Addr)
 			return sampleValue(p, accounts[invalidDropped]) > had
 		})
@@ -238,10 +238,10 @@ func TestKernelDropsWhatNoConnectionHas(t *testing.T) {
 		liberal.Conntrack.TCPBeLiberal = true
 		k.sync(p, sdk.Update{From: 1, To: 2, Node: &liberal})
 		if rules := k.tables(sdk.IPv4)[filter(forward)]; strings.Contains(fmt.Sprint(rules), "INVALID") {
-			k.Errorf("in a liberal kernel something is invalid: %q", rules)
+			k.Errorf("with tcp_be_liberal there is still a rule for INVALID: %q", rules)
 		}
 		if _, err := p.Cleanup(k.Context(), sdk.Leftovers{}); err != nil || values(k, beLiberal) != "0" {
-			k.Errorf("cleaned up, the kernel is as liberal as %s: %v", values(k, beLiberal), err)
+			k.Errorf("after Cleanup, tcp_be_liberal is %s: %v", values(k, beLiberal), err)
 		}
 	})
 }

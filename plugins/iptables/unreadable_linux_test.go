@@ -67,31 +67,31 @@ func TestKernelBesideRulesThatOnlyNFTPrints(t *testing.T) {
 			k.want(s, sdk.Active)
 			foreign, jumps := k.nftRules()
 			if foreign != before {
-				k.Errorf("after %d starts the rules of others are\n%s", start+1, foreign)
+				k.Errorf("after %d starts the foreign rules are\n%s", start+1, foreign)
 			}
 			for at, n := range jumps {
 				if n != 1 {
-					k.Errorf("after %d starts %d jumps: %s", start+1, n, at)
+					k.Errorf("after %d starts there are %d jumps: %s", start+1, n, at)
 				}
 			}
 			if notes := strings.Join(p.Report().Notes, "\n"); start > 0 && !strings.Contains(notes, "nat PREROUTING") {
-				k.Errorf("the chain is not named: %q", notes)
+				k.Errorf("no note names the chain: %q", notes)
 			}
 			if start < 3 {
 				p.die()
 			}
 		}
 		k.run("iptables-nft", "-t", "nat", "-D", "PREROUTING", "-m", "comment", "--comment", "kubernetes service portals", "-j", "KUBE-SERVICES")
-		k.eventually("a jump that was deleted is there again", func() bool { return len(k.differences(s, sdk.Active)) == 0 })
+		k.eventually("a deleted jump is restored", func() bool { return len(k.differences(s, sdk.Active)) == 0 })
 		_, err := p.Cleanup(k.Context(), sdk.Leftovers{})
 		if err != nil {
 			k.Fatal(err)
 		}
 		if foreign, jumps := k.nftRules(); foreign != before || len(jumps) > 0 {
-			k.Errorf("after the cleanup there are %v and\n%s", jumps, foreign)
+			k.Errorf("Cleanup left the jumps %v and the foreign rules\n%s", jumps, foreign)
 		}
 		if left := k.run("nft", "list", "ruleset"); strings.Contains(left, "KUBE-") {
-			k.Errorf("the cleanup left\n%s", left)
+			k.Errorf("Cleanup left\n%s", left)
 		}
 	})
 }
@@ -124,7 +124,7 @@ func TestKernelWritesNoJumpThatMayBeThere(t *testing.T) {
 		k.replace("iptables-nft", `case "$*" in *' -C PREROUTING '*) exit 4;; esac; exec REAL "$@"`)
 		notes := k.runOnce()
 		if _, now := k.nftRules(); !maps.Equal(now, was) {
-			k.Errorf("there were %v, and now %v", was, now)
+			k.Errorf("the jumps were %v and are %v", was, now)
 		}
 		if !strings.Contains(notes, "nothing is written there") || !strings.Contains(notes, "PREROUTING") {
 			k.Errorf("the notes are %q", notes)
@@ -141,7 +141,7 @@ func TestKernelKnowsAJumpInOtherWords(t *testing.T) {
 		k.replace(program+"-save", `REAL "$@" | sed 's/-m comment --comment "kubernetes service portals" -j/-m comment --text kubernetes -j/'`)
 		k.runOnce()
 		if now := k.run(program, "-t", "nat", "-S", "PREROUTING"); now != was {
-			k.Errorf("there were\n%sand now\n%s", was, now)
+			k.Errorf("the rules were\n%sand are\n%s", was, now)
 		}
 	})
 }

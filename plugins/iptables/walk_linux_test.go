@@ -66,7 +66,7 @@ func TestKernelWalksThoughKilled(t *testing.T) {
 			now, revision = next, u.To
 		}
 		if killed < 5 {
-			k.Errorf("only %d of 30 were killed", killed)
+			k.Errorf("only %d of 30 updates were interrupted", killed)
 		}
 	})
 }

@@ -64,7 +64,7 @@ func wantSame(t *testing.T, step int, got, fresh fakeRules) {
 	has, should := got.ours(), fresh.ours()
 	for id, rules := range should {
 		if !slices.Equal(has[id], rules) {
-			t.Fatalf("step %d: chain %s says\n%q, and a fresh one\n%q", step, id, has[id], rules)
+			t.Fatalf("step %d: chain %s has\n%q, and in a new rule set\n%q", step, id, has[id], rules)
 		}
 	}
 	for id := range has {
@@ -88,12 +88,12 @@ func TestBetweenNoClientIsForgotten(t *testing.T) {
 	p := blocksOf(t, b.write(t, map[sdk.Name]rules.Piece{up.Name: want(up, node, true), gone.Name: want(gone, node, true)}))
 	root := filter(services)
 	if _, served := p[1][nat(services)]; len(p) != 3 || !served {
-		t.Fatalf("written is\n%s", b.fake.Last)
+		t.Fatalf("the script is\n%s", b.fake.Last)
 	}
 	if n := len(p[0][root]); n != 3 { // the rule for translated packets, and the entries of both Services
-		t.Errorf("at first filter says\n%s", p[0][root])
+		t.Errorf("the first block writes in filter\n%s", p[0][root])
 	}
 	if n := len(p[2][root]); n != 2 {
-		t.Errorf("in the end filter says\n%s", p[2][root])
+		t.Errorf("the last block writes in filter\n%s", p[2][root])
 	}
 }

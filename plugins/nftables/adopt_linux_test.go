@@ -26,7 +26,7 @@ func TestKernelTakesEveryScenario(t *testing.T) {
 					k.Errorf("%s: a new process wrote %d batches", s.Name, n)
 				}
 				if f.Planned() != sdk.Active {
-					k.Errorf("%s: a new process took the role for %s", s.Name, f.Planned())
+					k.Errorf("%s: a new process plans for role %s", s.Name, f.Planned())
 				}
 			}
 			k.checkListing()
@@ -48,13 +48,13 @@ func TestKernelReadsTheRole(t *testing.T) {
 			for _, f := range p.families {
 				role, err := f.Adopt(k.Context(), 0)
 				if role != want || f.Ours() != there || err != nil {
-					k.Errorf("it reads %s, %t, %v; want %s, %t", role, f.Ours(), err, want, there)
+					k.Errorf("Adopt without parts: %s, %t, %v; want %s, %t", role, f.Ours(), err, want, there)
 				}
 				if n := len(f.Installed()); n > 0 {
-					k.Errorf("it has %d Services in memory", n)
+					k.Errorf("%d Services are in memory", n)
 				}
 				if role, err := f.List(k.Context()); role != want || err != nil {
-					k.Errorf("a whole reading finds %s, %v; want %s", role, err, want)
+					k.Errorf("List returned role %s, %v; want %s", role, err, want)
 				}
 			}
 		}

@@ -153,7 +153,7 @@ func TestKernelAffinityKeepsItsNumber(t *testing.T) {
 			}
 			n := p.families[0].Installed()[name].number
 			if n == 0 || i > 0 && n != was {
-				k.Errorf("%s: the number was %d, and is %d", timeout, was, n)
+				k.Errorf("%s: the Service's number changed from %d to %d", timeout, was, n)
 			}
 			was = n
 			for _, e := range k.exported(p) {
@@ -165,7 +165,7 @@ func TestKernelAffinityKeepsItsNumber(t *testing.T) {
 		s.Services[0].Affinity = 0
 		k.sync(p, sdk.Update{From: 2, To: 3, Set: s.Services})
 		if text := k.nft("list", "map", "ip", table, "sticky"); strings.Contains(text, "elements") {
-			k.Errorf("without affinity there are clients:\n%s", text)
+			k.Errorf("the map has clients although affinity is off:\n%s", text)
 		}
 	})
 }
@@ -202,7 +202,7 @@ func TestKernelAffinityPurgesAfterACrash(t *testing.T) {
 		k.sync(next, sdk.Update{Full: true, To: 1, Node: &s.Node, Set: []sdk.Service{less}})
 		for _, e := range k.exported(next) {
 			if e.Endpoint == at {
-				k.Errorf("%s is kept at an endpoint that is gone", e.Client)
+				k.Errorf("%s is kept at a removed endpoint", e.Client)
 			}
 		}
 		k.keptEndpoint(stage, s.Packets[0])
@@ -228,7 +228,7 @@ func TestKernelAffinityImports(t *testing.T) {
 			}
 		}
 		if now := k.keptEndpoint(stage, s.Packets[0]); now != svc.Cluster[1].Addr {
-			k.Errorf("the client is at %s, and not at %s", now, svc.Cluster[1].Addr)
+			k.Errorf("the client is at %s, want %s", now, svc.Cluster[1].Addr)
 		}
 	})
 }

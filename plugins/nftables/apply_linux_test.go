@@ -78,14 +78,14 @@ func TestKernelCountsRefusedWrites(t *testing.T) {
 				}
 				f.SetDesired(map[sdk.Name]piece{all[i].Name: w})
 				if _, err := f.Plan().Apply(k.Context()); err == nil {
-					k.Error("the kernel removed an element that it does not have")
+					k.Error("removing a missing element succeeded")
 				}
 				var told sdk.Report
 				f.Tell(&told)
 				for _, sample := range told.Samples {
 					want := map[string]int{failures + "sync_failures_total": i + 1, failures + "cleanup_failures_total": i}
 					if n, counts := want[sample.Name]; counts && int(sample.Value) != n {
-						k.Errorf("%s is %g, not %d", sample.Name, sample.Value, n)
+						k.Errorf("%s is %g, want %d", sample.Name, sample.Value, n)
 					}
 				}
 				f.Installed()[all[i].Name] = is
@@ -178,10 +178,10 @@ func TestKernelAffinityOnAndOff(t *testing.T) {
 				}
 			}
 			if !maps.Equal(seen.entries, expected) {
-				k.Errorf("%s: read back\n%v\nand expected\n%v", svc.Affinity, seen.entries, expected)
+				k.Errorf("%s: the table has\n%v\nwant\n%v", svc.Affinity, seen.entries, expected)
 			}
 			if f.kernel.total() != elements {
-				k.Errorf("%s: %d elements were counted, and the kernel has %d", svc.Affinity, f.kernel.total(), elements)
+				k.Errorf("%s: total returned %d elements, and the kernel has %d", svc.Affinity, f.kernel.total(), elements)
 			}
 			k.checkListing()
 		}
@@ -189,7 +189,7 @@ func TestKernelAffinityOnAndOff(t *testing.T) {
 		p = k.start() // a process that reads the table removes what no Service needs
 		k.sync(p, sdk.Update{Full: true, To: 1, Node: &s.Node, Set: []sdk.Service{affine(s, 0)}})
 		if now := k.text(); now != none {
-			k.Errorf("without affinity the table is\n%s\nand was\n%s", now, none)
+			k.Errorf("after affinity was turned off, the table is\n%s\nand was\n%s", now, none)
 		}
 	})
 }

@@ -44,11 +44,11 @@ func TestKernelRepairs(t *testing.T) {
 					k.Errorf("nft %s: the table is not protected", harm)
 				}
 				if now := k.text(); now != right {
-					k.Errorf("nft %s: the table is other than it was", harm)
+					k.Errorf("nft %s: the table has changed", harm)
 				}
 			}
 			if repaired := p.Report().Repaired; repaired > 0 {
-				k.Errorf("it reports %d repairs", repaired)
+				k.Errorf("Report has %d repairs", repaired)
 			}
 			return
 		}
@@ -58,7 +58,7 @@ func TestKernelRepairs(t *testing.T) {
 		}
 		field.Repairs(k.T, p, func() error {
 			if now := k.text(); now != right {
-				return fmt.Errorf("there is\n%s\nand before there was\n%s", now, right)
+				return fmt.Errorf("the table is\n%s\nand was\n%s", now, right)
 			}
 			return nil
 		}, all...)

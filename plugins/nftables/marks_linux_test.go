@@ -25,12 +25,12 @@ func TestKernelKeepsTheMarkingChain(t *testing.T) {
 		}
 		s := k.place(g, sticking)
 		p, stage := k.active(g, s)
-		eventually.True(k, "the chain is there", marks)
+		eventually.True(k, "the chain exists", marks)
 		if _, err := p.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
 			k.Fatal(err)
 		}
 		if marks() {
-			k.Error("the chain is left behind")
+			k.Error("Cleanup left the chain")
 		}
 		p.die()
 		path := os.Getenv("PATH")
@@ -38,16 +38,16 @@ func TestKernelKeepsTheMarkingChain(t *testing.T) {
 		next := k.start()
 		noted := func() bool { return strings.Contains(strings.Join(next.Report().Notes, "\n"), "KUBE-MARK-MASQ") }
 		if !noted() {
-			k.Error("it is not noted beforehand that the programs are missing")
+			k.Error("no note says before the first update that the programs are missing")
 		}
 		k.sync(next, s.Update(1))
 		k.role(next, sdk.Active)
-		eventually.True(k, "it is noted that the chain is not kept", noted)
+		eventually.True(k, "a note says that the chain is not maintained", noted)
 		if a, err := stage.Send(k.Context(), s.Packets[0]); err != nil || a.Verdict != sdk.Forward {
 			k.Errorf("without programs: %s, %v", a, err)
 		}
 		k.Setenv("PATH", path)
-		eventually.True(k, "the chain is there again", marks)
+		eventually.True(k, "the chain exists again", marks)
 		eventually.True(k, "the note is gone", func() bool { return !noted() })
 		k.nft("flush", "chain", "ip", "nat", "KUBE-MARK-MASQ")
 		eventually.True(k, "the chain has its rule again", func() bool {

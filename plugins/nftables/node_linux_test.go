@@ -39,7 +39,7 @@ func TestKernelLocalhostNodePorts(t *testing.T) {
 			k.sync(p, s.Update(1))
 			k.role(p, sdk.Active)
 			if err := call(); (err == nil) != asked {
-				k.Errorf("asked %t: a call of 127.0.0.1: %v", asked, err)
+				k.Errorf("localhostNodePorts %t: dial 127.0.0.1: %v", asked, err)
 			}
 			for _, role := range []sdk.Role{sdk.Standby, sdk.Draining, sdk.Active} {
 				k.role(p, role)
@@ -49,7 +49,7 @@ func TestKernelLocalhostNodePorts(t *testing.T) {
 				}
 				guarded := strings.Contains(k.nft("list", "table", "ip", table), "chain guard")
 				if strings.TrimSpace(string(routed)) == "1" && !guarded || guarded != asked {
-					k.Errorf("asked %t, %s: route_localnet is %s, guarded %t", asked, role, routed, guarded)
+					k.Errorf("localhostNodePorts %t, %s: route_localnet is %s, guarded %t", asked, role, routed, guarded)
 				}
 			}
 			if _, err := p.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
@@ -87,7 +87,7 @@ func TestKernelNodeChanges(t *testing.T) {
 			before := p.families[0].kernel.commits.Load()
 			k.sync(p, sdk.Update{From: uint64(i + 1), To: uint64(i + 2), Node: &next})
 			if text := k.nft("list", "table", "ip", table); !strings.Contains(text, c.line) {
-				k.Errorf("there is no %q in\n%s", c.line, text)
+				k.Errorf("missing %q in\n%s", c.line, text)
 			}
 			if n := p.families[0].kernel.commits.Load() - before; n > 2 {
 				k.Errorf("%q took %d batches", c.line, n)

@@ -73,7 +73,7 @@ func TestKernelFindsDropsOfIPTables(t *testing.T) {
 		iptables("-I", "INPUT", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")
 		iptables("-A", "FORWARD", "-m", "conntrack", "--ctstate", "ESTABLISHED,DNAT", "-j", "ACCEPT")
 		if got := k.drops(); len(got) != 1 || !strings.Contains(got[0], "chain INPUT of table ip filter drops what is sent to the node, by rule 2") {
-			k.Errorf("with rules before: %q", got)
+			k.Errorf("with accepting rules before: %q", got)
 		}
 	})
 }
@@ -122,14 +122,14 @@ func TestKernelForwardDrops(t *testing.T) {
 					k.Errorf("a swap would be refused: %s", r.SwapImpact)
 				}
 				if out := iptables("-S", "FORWARD"); strings.Count(out, "-j KUBE-NFT-FORWARD") != 2 {
-					k.Errorf("both families have one jump: %s", out)
+					k.Errorf("want one jump in each family: %s", out)
 				}
 				if _, err := p.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
 					k.Fatal(err)
 				}
 				p.die()
 				if out := iptables("-S"); strings.Contains(out, "KUBE-") {
-					k.Errorf("left behind: %s", out)
+					k.Errorf("Cleanup left %s", out)
 				}
 
 				path := os.Getenv("PATH")
@@ -138,7 +138,7 @@ func TestKernelForwardDrops(t *testing.T) {
 				p = k.start()
 				drops := func(text string) bool { return strings.HasPrefix(text, "chain FORWARD of") }
 				if r := p.Report(); !drops(r.SwapImpact) || r.Degraded != nil {
-					k.Errorf("without programs, beforehand: %+v", r)
+					k.Errorf("without programs, before the first update: %+v", r)
 				}
 				k.sync(p, k.place(g, sticking).Update(1))
 				k.role(p, sdk.Active)
@@ -146,7 +146,7 @@ func TestKernelForwardDrops(t *testing.T) {
 					k.Errorf("without programs, while it serves: %+v", r)
 				}
 				k.Setenv("PATH", path)
-				eventually.True(k, "the programs are there, and nothing drops", func() bool { return len(p.Report().Degraded) == 0 })
+				eventually.True(k, "the programs exist, and no drop is reported", func() bool { return len(p.Report().Degraded) == 0 })
 			})
 		}
 	})
@@ -173,7 +173,7 @@ func TestKernelNotesDrops(t *testing.T) {
 		p := k.start()
 		noted := func() bool { return strings.Contains(strings.Join(p.Report().Notes, "\n"), "chain f of table inet fw") }
 		if !noted() {
-			k.Errorf("it is not noted beforehand: %q", p.Report().Notes)
+			k.Errorf("no note before the first update: %q", p.Report().Notes)
 		}
 		k.sync(p, k.place(g, sticking).Update(1))
 		k.role(p, sdk.Active)
@@ -182,7 +182,7 @@ func TestKernelNotesDrops(t *testing.T) {
 		k.nft("add table inet fw; add chain inet fw f { type filter hook forward priority 5; policy drop; }")
 		eventually.True(k, "the chain is noted", noted)
 		if got := len(p.Report().Notes); got != 1 {
-			k.Errorf("both families say it: %q", p.Report().Notes)
+			k.Errorf("want one note for both families: %q", p.Report().Notes)
 		}
 	})
 }

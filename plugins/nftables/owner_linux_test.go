@@ -54,7 +54,7 @@ func TestKernelNamesTheOwner(t *testing.T) {
 		}
 		_ = owner.Wait()
 		if _, err := New(k.dir).Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
-			k.Errorf("cleanup after that: %v", err)
+			k.Errorf("cleanup after the owner has ended: %v", err)
 		}
 	})
 }
@@ -87,7 +87,7 @@ func TestKernelOwnsBetweenSessions(t *testing.T) {
 		for range 3 {
 			k.configure(p)
 			if now := owners(); !slices.Equal(now, first) {
-				k.Errorf("owned by the sockets %v, and in the next session by %v", first, now)
+				k.Errorf("the owners were %v, and are %v in the next session", first, now)
 			}
 			k.sync(p, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}})
 		}
@@ -95,7 +95,7 @@ func TestKernelOwnsBetweenSessions(t *testing.T) {
 		p = k.start()
 		k.sync(p, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}})
 		if now := owners(); slices.Equal(now, first) {
-			k.Errorf("still owned by the sockets %v of a process that is gone", now)
+			k.Errorf("the owners are still %v, the sockets of a process that has ended", now)
 		}
 	})
 }

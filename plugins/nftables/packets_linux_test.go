@@ -108,7 +108,7 @@ func TestKernelRefusesOtherPorts(t *testing.T) {
 				k.Errorf("%s: another port, by UDP: %v", what, err)
 			}
 			if err := k.dialFor(time.Second, h, "tcp", from, "172.30.0.99:80"); !errors.Is(err, context.DeadlineExceeded) && !timedOut(err) && !errors.Is(err, syscall.EPERM) {
-				k.Errorf("%s: an address that is no Service's: %v", what, err)
+				k.Errorf("%s: an address that no Service has: %v", what, err)
 			}
 			if err := k.dial(h, "tcp", from, "198.51.100.1:81"); !errors.Is(err, syscall.EHOSTUNREACH) && !errors.Is(err, syscall.ENETUNREACH) {
 				k.Errorf("%s: another port of an ExternalIP: %v", what, err)
@@ -171,13 +171,13 @@ func TestKernelAffinityOutlivesChanges(t *testing.T) {
 			for j, packet := range s.Packets {
 				was := at[j]
 				if at[j] = k.keptEndpoint(stage, packet); was != at[j] && !slices.ContainsFunc(svc.Cluster, func(ep sdk.Endpoint) bool { return ep.Addr == was }) {
-					k.Errorf("%s went from %s, which is there, to %s", packet.Text, was, at[j])
+					k.Errorf("%s moved from %s, which still exists, to %s", packet.Text, was, at[j])
 				}
 			}
 			k.sync(p, sdk.Update{From: 2*i + 2, To: 2*i + 3, Set: []sdk.Service{svc}})
 			for j, packet := range s.Packets {
 				if now := k.keptEndpoint(stage, packet); now != at[j] {
-					k.Errorf("%s: another endpoint came, and it went from %s to %s", packet.Text, at[j], now)
+					k.Errorf("%s: after another endpoint was added, the client moved from %s to %s", packet.Text, at[j], now)
 				}
 			}
 		}
@@ -197,7 +197,7 @@ func TestKernelAffinityOutlivesChanges(t *testing.T) {
 		k.role(next, sdk.Active)
 		for j, packet := range s.Packets {
 			if now := k.keptEndpoint(stage, packet); now != at[j] {
-				k.Errorf("%s: after an import it went from %s to %s", packet.Text, at[j], now)
+				k.Errorf("%s: after an import, the client moved from %s to %s", packet.Text, at[j], now)
 			}
 		}
 		k.checkListing()
@@ -293,7 +293,7 @@ func TestKernelServiceAtOwnAddress(t *testing.T) {
 			}
 		}
 		if err := k.dial(g.Node(), "tcp", netip.MustParseAddr("192.0.2.10"), "192.0.2.10:26733"); err != nil {
-			k.Errorf("what listens at the node's own address: %v", err)
+			k.Errorf("dial the listener at the node's own address: %v", err)
 		}
 	})
 }

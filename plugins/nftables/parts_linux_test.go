@@ -47,13 +47,13 @@ func TestKernelPartsComeAndGo(t *testing.T) {
 		}
 		for _, set := range []string{"near-frontends", "port-frontends", "near-port-frontends", "sticky", "of-16"} {
 			if strings.Contains(few, set) {
-				k.Errorf("without a Service there is set %s", set)
+				k.Errorf("without a Service, set %s exists", set)
 			}
 		}
 		before := p.families[0].kernel.commits.Load()
 		k.sync(p, sdk.Update{From: 1, To: 2, Set: s.Services})
 		if n := p.families[0].kernel.commits.Load() - before; n != 1 {
-			k.Errorf("a Service that needs everything takes %d batches", n)
+			k.Errorf("a Service that needs all parts took %d batches", n)
 		}
 		stage, err := g.Open(k.Context(), p, s)
 		if err != nil {
@@ -65,7 +65,7 @@ func TestKernelPartsComeAndGo(t *testing.T) {
 		k.sync(p, sdk.Update{From: 2, To: 3, Delete: []sdk.Name{s.Services[0].Name}})
 		p = next(next(p)) // the first new process removes the Service's sets and chains
 		if now := k.text(); now != few {
-			k.Errorf("when the Service is gone, the tables are\n%s\nand were\n%s", now, few)
+			k.Errorf("after the Service was deleted, the tables are\n%s\nand were\n%s", now, few)
 		}
 		p.die()
 	})

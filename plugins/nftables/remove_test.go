@@ -24,7 +24,7 @@ func TestMissingFeature(t *testing.T) {
 		{nftnl.Faults{last, {First: 4, Last: 4, Errno: syscall.ENOENT}}, "the kernel lacks a part of nf_tables: nftables: operation 9: no such file or directory (and 1 more)"},
 	} {
 		if got := fmt.Sprint(missingFeature(c.faults, 9)); got != c.want {
-			t.Errorf("of %v it says %q, want %q", c.faults, got, c.want)
+			t.Errorf("%v: got %q, want %q", c.faults, got, c.want)
 		}
 	}
 }

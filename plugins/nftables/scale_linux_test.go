@@ -33,7 +33,7 @@ func TestKernelManyAffinityServices(t *testing.T) {
 				f.kernel.total()-elements, f.kernel.commits.Load()-batches, len(f.kernel.layout.sets), len(f.kernel.layout.chains)))
 		}
 		if costs[1] != costs[999] {
-			k.Errorf("the second Service makes %s, and the thousandth %s", costs[1], costs[999])
+			k.Errorf("the second Service adds %s, and the thousandth %s", costs[1], costs[999])
 		}
 		median := func(some []time.Duration) time.Duration {
 			some = slices.Sorted(slices.Values(some))

@@ -24,11 +24,11 @@ func TestAssignSlots(t *testing.T) {
 		old, list := some(), some()
 		got := assignSlots(old, list)
 		if !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(list))) {
-			t.Fatalf("%v after %v is arranged as %v", list, old, got)
+			t.Fatalf("assignSlots(%v, %v) = %v", old, list, got)
 		}
 		for i, one := range old[:min(len(old), len(list))] {
 			if slices.Contains(list, one) && got[i] != one {
-				t.Fatalf("%v after %v is arranged as %v: %d moved", list, old, got, one)
+				t.Fatalf("assignSlots(%v, %v) = %v: %d moved", old, list, got, one)
 			}
 		}
 	}
@@ -45,7 +45,7 @@ func TestSpans(t *testing.T) {
 		spans := spans(ranges)
 		for i := range spans[:max(len(spans)-1, 0)] {
 			if !spans[i].To.Next().Less(spans[i+1].From) {
-				t.Fatalf("of %v: %v", ranges, spans)
+				t.Fatalf("spans(%v) = %v", ranges, spans)
 			}
 		}
 		for last := range 256 {
@@ -53,11 +53,11 @@ func TestSpans(t *testing.T) {
 			in := slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(addr) })
 			has := slices.ContainsFunc(spans, func(s span) bool { return !addr.Less(s.From) && !s.To.Less(addr) })
 			if in != has {
-				t.Fatalf("of %v: %v; %s is in the one and not in the other", ranges, spans, addr)
+				t.Fatalf("spans(%v) = %v: %s is in only one of them", ranges, spans, addr)
 			}
 		}
 	}
 	if got := spans([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("0.0.0.0/0")}); got != nil {
-		t.Errorf("everywhere is %v", got)
+		t.Errorf("spans of all addresses = %v, want nil", got)
 	}
 }

@@ -203,7 +203,7 @@ func (k kernel) sendTraced(stage sdktest.Stage, s sdktest.Scenario, p sdktest.Pa
 	}
 	atNode := slices.ContainsFunc(want.Endpoints, func(ep netip.AddrPort) bool { return slices.Contains(s.Node.Addrs, ep.Addr()) })
 	if svc.Affinity == 0 && !atNode && !model.Equal(want) { // the contract masquerades nothing to the node's own endpoints
-		k.Errorf("%s: the model says %s, and the contract %s", p.Text, model, want)
+		k.Errorf("%s: the trace ends with %s, the contract says %s", p.Text, model, want)
 	}
 	if p.Want = model; model.Unserved {
 		p.Want = sdktest.Outcome{Verdict: sdk.Forward} // wait for whatever answer comes
@@ -216,12 +216,12 @@ func (k kernel) sendTraced(stage sdktest.Stage, s sdktest.Scenario, p sdktest.Pa
 	switch {
 	case model.Unserved:
 		if a.Verdict == sdk.Drop && err == nil || a.Verdict == sdk.Forward && (a.Endpoint != p.To || a.Client != p.From.Addr) {
-			k.Errorf("%s: %s, %v, and by the model nothing takes it", p.Text, a, err)
+			k.Errorf("%s: %s, %v, but no rule matches in the trace", p.Text, a, err)
 		}
 	case err != nil, a.Verdict != model.Verdict, a.Verdict == sdk.Forward && i < 0:
-		k.Errorf("%s: %s, %v, and the model says %s", p.Text, a, err, model)
+		k.Errorf("%s: %s, %v, but the trace ends with %s", p.Text, a, err, model)
 	case a.Verdict == sdk.Forward && paths[i].Masquerade != (a.Client != p.From.Addr) && p.From.From != sdk.OnNode:
-		k.Errorf("%s: the endpoint saw %s, and the model says %s", p.Text, a.Client, model)
+		k.Errorf("%s: the endpoint saw %s, but the trace ends with %s", p.Text, a.Client, model)
 	}
 }
 

@@ -134,7 +134,7 @@ func TestScenariosTraced(t *testing.T) {
 				}
 				want := answered(s, p)
 				if found := rulestest.Outcome(t, paths, want); !found.Equal(want) {
-					t.Errorf("line %d, %s: found %s, not %s", p.Line, p.Text, found, want)
+					t.Errorf("line %d, %s: got %s, want %s", p.Line, p.Text, found, want)
 				}
 			}
 		})

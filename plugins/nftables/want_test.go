@@ -168,7 +168,7 @@ func TestParse(t *testing.T) {
 		}
 		to := desired.withSlotsOf(have[svc.Name], numbers.nextNumber)
 		if again := desired.withSlotsOf(to, numbers.nextNumber); !again.Equal(to) {
-			t.Fatalf("step %d: arranged again, %+v is %+v", step, to, again)
+			t.Fatalf("step %d: withSlotsOf is not idempotent: %+v gives %+v", step, to, again)
 		}
 		have[svc.Name] = to
 		if random.IntN(5) == 0 {
@@ -181,18 +181,18 @@ func TestParse(t *testing.T) {
 		for name, w := range have {
 			f.Entries(name, w, func(k entryKey, v entryValue) {
 				if _, twice := entries[k]; twice && !f.Kind(k).Counted {
-					t.Fatalf("step %d: two entries are %+v", step, k)
+					t.Fatalf("step %d: two entries have key %+v", step, k)
 				}
 				entries[k] = v
 			})
 		}
 		seen, _ := f.Parse(entries)
 		if got, want := slices.Sorted(maps.Keys(names(seen))), slices.Sorted(maps.Keys(names(have))); !reflect.DeepEqual(got, want) {
-			t.Fatalf("step %d: Services are %v, and should be %v", step, got, want)
+			t.Fatalf("step %d: Services are %v, want %v", step, got, want)
 		}
 		for name, w := range seen {
 			if c := changesOf(f, name, w, have[name]); len(c) > 0 {
-				t.Fatalf("step %d: %s is read as\n%+v\nand is\n%+v: %+v", step, name, w, have[name], c)
+				t.Fatalf("step %d: %s is parsed as\n%+v\nwant\n%+v: %+v", step, name, w, have[name], c)
 			}
 		}
 	}
@@ -263,7 +263,7 @@ func TestPieceAllocations(t *testing.T) {
 		w = desired.withSlotsOf(piece{}, nil)
 	})
 	if allocations > 3 || len(w.lists[sdk.Cluster]) != 2 { // the third is the Service's label, whose length is checked
-		t.Errorf("it takes %v allocations: %+v", allocations, w)
+		t.Errorf("a piece takes %v allocations: %+v", allocations, w)
 	}
 }
 
