@@ -33,7 +33,7 @@ type fake struct {
 	others   map[netip.Addr]bool
 	tables   map[sdk.Family]iptables.Tables
 	stale    map[sdk.Family]conntrack.Served
-	stales   int // number of stale flows that each round deletes
+	stales   int    // number of stale flows that each round deletes
 	flows    []flow // connections that conntrack knows
 	changes  addrChanges
 	requests []string

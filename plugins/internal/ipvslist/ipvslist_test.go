@@ -11,8 +11,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// All that a kernel 6.1 has shown: both families, a virtual service of a mark, one
-// without destinations, and flags.
+// shown is a list of a kernel 6.1 with both families, a virtual server by mark, one without destinations, and flags.
 const shown = `IP Virtual Server version 1.2.1 (size=4096)
 Prot LocalAddress:Port Scheduler Flags
   -> RemoteAddress:Port Forward Weight ActiveConn InActConn

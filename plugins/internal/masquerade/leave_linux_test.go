@@ -12,7 +12,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// leave has holder leave, after a dry run that says the same.
+// leave ends the hold of holder, and checks that a dry run before describes the same and changes nothing.
 func (k kernel) leave(holder string, l sdk.Leftovers) string {
 	k.Helper()
 	before := iptables.Join(k.nat()[mark])
@@ -28,33 +28,32 @@ func (k kernel) leave(holder string, l sdk.Leftovers) string {
 		k.Fatal(err)
 	}
 	if strings.Join(named, "\n") != strings.Join(gone, "\n") {
-		k.Errorf("it says %q, and the dry run %q", gone, named)
+		k.Errorf("Leave returned %q, and the dry run %q", gone, named)
 	}
 	return strings.Join(gone, "\n")
 }
 
-// TestKernelLastOneOut: the second dataplane writes nothing, and the last to leave removes
-// the object, not one that leaves before.
-func TestKernelLastOneOut(t *testing.T) {
+// TestKernelLastHolder: the second holder writes nothing, and only the last one to leave removes the object.
+func TestKernelLastHolder(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		one, two := k.hold("iptables"), k.hold("userspace")
 		if steps := k.ensure(one, 14); len(steps) == 0 {
-			k.Error("the first one wrote nothing")
+			k.Error("the first holder wrote nothing")
 		}
-		k.stands("with one", 14)
+		k.checkPresent("with one holder", 14)
 		if steps := k.ensure(two, 14); len(steps) > 0 {
-			k.Errorf("the second one wrote %q", steps)
+			k.Errorf("the second holder wrote %q", steps)
 		}
 		if said := k.leave("iptables", sdk.Leftovers{}); said != "" {
-			k.Errorf("the first one to leave says %q", said)
+			k.Errorf("the first holder to leave returned %q", said)
 		}
-		k.stands("with the second one", 14)
+		k.checkPresent("with the second holder", 14)
 		if said := k.leave("userspace", sdk.Leftovers{}); !strings.Contains(said, "remove nat "+Mark) {
-			k.Errorf("the last one to leave says %q", said)
+			k.Errorf("the last holder to leave returned %q", said)
 		}
-		k.gone("with none")
+		k.checkRemoved("without a holder")
 		if said := k.leave("userspace", sdk.Leftovers{}); said != "" {
-			k.Errorf("after all it says %q", said)
+			k.Errorf("leaving again returned %q", said)
 		}
 		if files, _ := filepath.Glob(filepath.Join(k.dir, "*.json")); len(files) > 0 {
 			k.Errorf("the ledger still has %q", files)
@@ -62,16 +61,16 @@ func TestKernelLastOneOut(t *testing.T) {
 	})
 }
 
-// TestKernelWhatStays: an object stays that was there before us, that a kubelet makes, or that
-// foreign rules lead to, and of which the ledger was lost; and it is said why.
-func TestKernelWhatStays(t *testing.T) {
+// TestKernelKeptObject: an object stays if it existed before us, if a kubelet created it, if foreign rules jump to it,
+// or if the ledger was lost. Leave says why.
+func TestKernelKeptObject(t *testing.T) {
 	const whole = ":KUBE-MARK-MASQ -\n:KUBE-POSTROUTING -\n-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000\n" +
 		`-A POSTROUTING -m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING` + "\n"
 	const kubelet = whole + ":KUBE-KUBELET-CANARY -\n:KUBE-MARK-DROP -\n-A KUBE-MARK-DROP -j MARK --set-xmark 0x8000/0x8000\n"
 	for name, c := range map[string]struct {
 		before string
-		meant  func(kernel) // while it is held
-		stays  string       // why; empty: it goes
+		meant  func(kernel) // called while the object is held
+		stays  string       // the reason; empty: the object is removed
 	}{
 		"there was one":       {before: ":KUBE-MARK-MASQ -\n-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000\n", stays: "they were there before us"},
 		"a kubelet made it":   {before: kubelet, stays: "they were there before us"},
@@ -96,27 +95,27 @@ func TestKernelWhatStays(t *testing.T) {
 				}
 				said := k.leave("iptables", sdk.Leftovers{})
 				if c.stays == "" {
-					k.gone("left")
+					k.checkRemoved("left")
 					return
 				}
 				if !strings.HasSuffix(said, "keep nat KUBE-MARK-MASQ and KUBE-POSTROUTING: "+c.stays) {
 					k.Errorf("it says %q", said)
 				}
-				k.stands("left", 14)
-				for range 2 { // also for a call that asks for what kube-proxy left
+				k.checkPresent("left", 14)
+				for range 2 { // also if kube-proxy's leftovers are to be removed
 					said := k.leave("iptables", sdk.Leftovers{KubeProxy: true})
-					foreign := strings.HasPrefix(c.stays, "a rule of ") // which is said each time
+					foreign := strings.HasPrefix(c.stays, "a rule of ") // this reason is given each time
 					if foreign != strings.HasSuffix(said, "keep nat KUBE-MARK-MASQ and KUBE-POSTROUTING: "+c.stays) || !foreign && said != "" {
-						k.Errorf("asked again it says %q", said)
+						k.Errorf("the next cleanup returned %q", said)
 					}
-					k.stands("asked again", 14)
+					k.checkPresent("asked again", 14)
 				}
 			})
 		})
 	}
 }
 
-// lose is what happens to a ledger when its directory is removed.
+// lose deletes the files of the ledger.
 func (k kernel) lose() {
 	for _, f := range k.files() {
 		_ = os.Remove(f)
@@ -134,23 +133,23 @@ func (k kernel) files() []string {
 	return files
 }
 
-// TestKernelKeptByForeignRulesOnly: what only foreign rules kept goes with the next cleanup
-// once they are gone.
+// TestKernelKeptByForeignRulesOnly: an object that stayed only because of foreign rules is removed by the next cleanup
+// after these rules are gone.
 func TestKernelKeptByForeignRulesOnly(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		k.ensure(k.hold("ipvs"), 14)
 		k.run("-A PREROUTING -d 203.0.113.7 -j " + Mark)
 		k.leave("ipvs", sdk.Leftovers{})
-		k.stands("a foreign rule leads there", 14)
+		k.checkPresent("while a foreign rule jumps there", 14)
 		k.run("-D PREROUTING -d 203.0.113.7 -j " + Mark)
 		k.leave("iptables", sdk.Leftovers{})
-		k.gone("the foreign rule went")
+		k.checkRemoved("the foreign rule was deleted")
 	})
 }
 
-// TestKernelKubeProxyLeft: what kube-proxy left goes when asked for, and not before; what
-// speaks of a set that goes too is taken out of an object that stays.
-func TestKernelKubeProxyLeft(t *testing.T) {
+// TestKernelKubeProxyLeftovers: an object of kube-proxy is removed only if asked for. Rules that match a removed set
+// are deleted from an object that stays.
+func TestKernelKubeProxyLeftovers(t *testing.T) {
 	left := `:KUBE-MARK-MASQ -
 :KUBE-POSTROUTING -
 -A POSTROUTING -m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING
@@ -162,24 +161,24 @@ func TestKernelKubeProxyLeft(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		k.restore(left)
 		if said := k.leave("iptables", sdk.Leftovers{}); said != "" {
-			k.Errorf("not asked for, it says %q", said)
+			k.Errorf("without KubeProxy, Leave returned %q", said)
 		}
-		k.stands("not asked for", 14)
+		k.checkPresent("not asked for", 14)
 		if said := k.leave("iptables", sdk.Leftovers{KubeProxy: true}); !strings.Contains(said, "remove nat KUBE-POSTROUTING") {
-			k.Errorf("asked for, it says %q", said)
+			k.Errorf("with KubeProxy, Leave returned %q", said)
 		}
-		k.gone("asked for")
-		k.restore(":KUBE-MARK-MASQ -\n") // half of it: not kube-proxy's
+		k.checkRemoved("asked for")
+		k.restore(":KUBE-MARK-MASQ -\n") // an incomplete object is not kube-proxy's
 		k.leave("iptables", sdk.Leftovers{KubeProxy: true})
 		if _, there := k.nat()[mark]; !there {
-			k.Error("what kube-proxy did not leave is gone")
+			k.Error("an object that is not kube-proxy's was removed")
 		}
 	})
 	t.Run("sets", func(t *testing.T) {
 		v := leaver{leftovers: sdk.Leftovers{KubeProxy: true}}
 		b := v.withoutKubeProxySets(iptables.Tables{postrouting: {"-m set --match-set KUBE-LOOP-BACK dst,dst,src -j MASQUERADE", "-j RETURN"}})
 		if len(b.Whole) != 1 || iptables.Join(b.Whole[0].Rules) != "-j RETURN\n" {
-			t.Errorf("kept is %v", b)
+			t.Errorf("the block is %v", b)
 		}
 	})
 }

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
-// A kernel is nat of IPv4, on one backend of the test's own namespace.
+// A kernel gives access to the IPv4 nat table of the test's network namespace by one backend.
 type kernel struct {
 	*testing.T
 	tool   iptables.Tool
@@ -27,7 +27,7 @@ type kernel struct {
 	shared *ledger.Ledger
 }
 
-// onKernel runs f on each backend that this machine has, with an empty table and ledger.
+// onKernel runs f for each backend that this machine has, with an empty table and ledger.
 func onKernel(t *testing.T, f func(kernel)) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it writes to a kernel's tables, in a namespace of its own")
@@ -55,7 +55,7 @@ func (k *kernel) open() {
 	}
 }
 
-// restore makes nat what text says, and nothing else.
+// restore replaces the content of nat.
 func (k kernel) restore(text string) {
 	k.Helper()
 	c := exec.Command("iptables-"+string(k.tool.Backend)+"-restore", "-w")
@@ -81,23 +81,23 @@ func (k kernel) nat() iptables.Tables {
 	return t
 }
 
-// lacks describes what tables lack of the object.
+// lacks returns the steps that would complete the object in tables.
 func lacks(t iptables.Tables, bit uint8) []string { return marking.missing(t, bit).Steps() }
 
-// stands checks that the object is there, once, with a bit.
-func (k kernel) stands(when string, bit uint8) {
+// checkPresent checks that the object exists, with exactly one jump to it and the given mark bit.
+func (k kernel) checkPresent(when string, bit uint8) {
 	k.Helper()
 	t := k.nat()
 	if missing := lacks(t, bit); len(missing) > 0 {
-		k.Errorf("%s: it lacks %q", when, missing)
+		k.Errorf("%s: the object lacks %q", when, missing)
 	}
 	if n := len(marking.ownJumps(t)); n != 1 {
-		k.Errorf("%s: %d jumps lead to it", when, n)
+		k.Errorf("%s: %d jumps to the object, want 1", when, n)
 	}
 }
 
-// gone checks that nothing of the object is left.
-func (k kernel) gone(when string) {
+// checkRemoved checks that nothing of the object is left.
+func (k kernel) checkRemoved(when string) {
 	k.Helper()
 	t := k.nat()
 	for id := range t {
@@ -106,7 +106,7 @@ func (k kernel) gone(when string) {
 		}
 	}
 	if n := len(marking.ownJumps(t)); n > 0 {
-		k.Errorf("%s: %d jumps still lead to it", when, n)
+		k.Errorf("%s: %d jumps to the object are left", when, n)
 	}
 }
 
@@ -123,8 +123,8 @@ func (k kernel) ensure(h *Hold, bit uint8) []string {
 	return steps
 }
 
-// TestKernelRace: however many come at once, the object is made once, and it never lacks
-// anything while one of them is there.
+// TestKernelRace: if several dataplanes hold and leave the object concurrently, it stays complete as long as there is a
+// holder.
 func TestKernelRace(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		k.ensure(k.hold("stays"), 14)
@@ -135,7 +135,7 @@ func TestKernelRace(t *testing.T) {
 					if _, err := k.hold(holder).Ensure(k.Context(), 14); err != nil {
 						k.Error(err)
 					}
-					k.stands("in a race", 14)
+					k.checkPresent("in a race", 14)
 					if _, err := Leave(k.Context(), k.dir, holder, []iptables.Tool{k.tool}, sdk.Leftovers{}, marking.has); err != nil {
 						k.Error(err)
 					}
@@ -143,12 +143,12 @@ func TestKernelRace(t *testing.T) {
 			})
 		}
 		all.Wait()
-		k.stands("after a race", 14)
+		k.checkPresent("after a race", 14)
 	})
 }
 
-// TestKernelDrift: what another program removes is restored, once; and where two were sent
-// different bits, the bit sent last holds, for both.
+// TestKernelDrift: what another program removes is restored by the first holder that checks. If two holders got
+// different bits, the bit sent last applies to both.
 func TestKernelDrift(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		one, two := k.hold("iptables"), k.hold("userspace")
@@ -160,66 +160,66 @@ func TestKernelDrift(t *testing.T) {
 		} {
 			k.run(harm)
 			if len(lacks(k.nat(), 14)) == 0 {
-				k.Errorf("after %s it seems to stand", harm)
+				k.Errorf("after %s the object counts as complete", harm)
 			}
 			one.Doubt()
 			two.Doubt()
 			if steps, err := one.Mend(k.Context()); err != nil || len(steps) == 0 {
-				k.Errorf("after %s the first one did %q, %v", harm, steps, err)
+				k.Errorf("after %s the first holder did %q, %v", harm, steps, err)
 			}
-			k.stands("after "+harm, 14)
+			k.checkPresent("after "+harm, 14)
 			if steps, err := two.Mend(k.Context()); err != nil || len(steps) > 0 {
-				k.Errorf("after %s the second one did %q, %v", harm, steps, err)
+				k.Errorf("after %s the second holder did %q, %v", harm, steps, err)
 			}
 		}
 		k.ensure(two, 15)
-		k.stands("told of another bit", 15)
+		k.checkPresent("after another bit", 15)
 		one.Doubt()
 		if steps, err := one.Mend(k.Context()); err != nil || len(steps) > 0 || len(lacks(k.nat(), 15)) > 0 {
-			k.Errorf("the dataplane that was sent the bit before did %q, %v", steps, err)
+			k.Errorf("the holder that got the earlier bit did %q, %v", steps, err)
 		}
 		k.ensure(one, 15)
-		k.stands("both told", 15)
+		k.checkPresent("after both got the bit", 15)
 	})
 }
 
-// TestKernelSeen: what a dataplane has read of the object need not be read again while no process
-// wrote since, and does not count once one did.
-func TestKernelSeen(t *testing.T) {
+// TestKernelSaw: Ensure uses the tables that a dataplane has read as long as no process has written since, and reads
+// again otherwise.
+func TestKernelSaw(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		k.ensure(k.hold("iptables"), 14)
 		whole := k.nat()
 		for _, fresh := range []bool{true, false} {
 			k.run("-F " + Mark)
-			h := k.hold("iptables") // that of the next process
+			h := k.hold("iptables") // the hold of the next process
 			h.Saw(whole, func() bool { return fresh })
 			if steps := k.ensure(h, 14); len(steps) > 0 == fresh {
-				k.Errorf("fresh is %t, and it did %q", fresh, steps)
+				k.Errorf("with fresh %t, Ensure did %q", fresh, steps)
 			}
 			k.run("-F " + Mark)
 			h.Doubt()
 			if steps := k.ensure(h, 14); len(steps) == 0 {
-				k.Error("what was seen once counted twice")
+				k.Error("one reading was used twice")
 			}
 		}
 		k.run("-F " + Mark)
 		h := k.hold("iptables")
 		h.Saw(iptables.Tables{}, func() bool { return true })
 		if k.ensure(h, 14); len(lacks(k.nat(), 14)) > 0 {
-			k.Error("nat was not read, and taken for what was there")
+			k.Error("a reading without nat was used")
 		}
 		empty := k.hold("userspace")
 		k.restore("")
 		empty.Saw(k.nat(), func() bool { return true })
 		if steps := k.ensure(empty, 14); len(steps) == 0 {
-			k.Error("an empty table was taken for a whole one")
+			k.Error("an empty table counted as complete")
 		}
-		k.stands("made anew", 14)
+		k.checkPresent("created again", 14)
 	})
 }
 
-// TestKernelLocked: while another process has the object's lock, no other writes it, and one that
-// waits names that process.
+// TestKernelLocked: while another process has the object's lock, no other process writes the object, and one that waits
+// stops when its context ends.
 func TestKernelLocked(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		share, err := k.shared.Share(k.Context(), Mark)
@@ -229,24 +229,25 @@ func TestKernelLocked(t *testing.T) {
 		ctx, cancel := context.WithCancel(k.Context())
 		cancel()
 		if _, err := k.hold("iptables").Ensure(ctx, 14); !errors.Is(err, context.Canceled) {
-			k.Errorf("it says %v", err)
+			k.Errorf("Ensure returned %v", err)
 		}
-		k.gone("locked")
+		k.checkRemoved("locked")
 		if err := share.Close(); err != nil {
 			k.Fatal(err)
 		}
 		k.ensure(k.hold("iptables"), 14)
-		k.stands("free again", 14)
+		k.checkPresent("after the lock was released", 14)
 	})
 }
 
-// Beside a rule that iptables cannot print there is one jump, whichever process looks, and none in the end.
+// If nat has a rule that iptables cannot print, there is still exactly one jump, whichever process ensures it, and none
+// after the last holder has left.
 func TestKernelEnsuresBesideARuleThatOnlyNFTPrints(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		if k.tool.Backend != iptables.NFT {
-			return // legacy has no such rules
+			return // legacy iptables cannot have such rules
 		}
-		k.run("-N THEIRS") // makes the table
+		k.run("-N THEIRS") // creates the table
 		native := func(command string) string {
 			out, err := exec.Command("nft", strings.Fields(command)...).CombinedOutput()
 			if err != nil {
@@ -268,7 +269,7 @@ func TestKernelEnsuresBesideARuleThatOnlyNFTPrints(t *testing.T) {
 		}
 		left := native(`list table ip nat`)
 		if strings.Contains(left, "KUBE-") || !strings.Contains(left, `oifname { "wan0", "wan1" } masquerade`) {
-			k.Errorf("it left %s", left)
+			k.Errorf("Leave left %s", left)
 		}
 	})
 }

@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// TestKernelChangedWhileListed: rules that another process cut short while they were listed,
-// which the kernel says with the end of the list alone, are not taken for all there are.
+// TestKernelChangedWhileListed: if another process removes rules during a listing, the kernel reports this only at the
+// end of the dump. The listing then fails and does not return a part as the whole.
 func TestKernelChangedWhileListed(t *testing.T) {
 	c, other := dial(t), dial(t)
 	writeSamples(t, c)
-	const many = 2000 // more than the kernel lists at once
+	const many = 2000 // more than fit one message of the kernel
 	b := NewBatch(IPv4, "ours")
 	b.NewChain("long", nil)
 	for range many {
@@ -33,8 +33,7 @@ func TestKernelChangedWhileListed(t *testing.T) {
 	}
 }
 
-// TestUndisturbed: what changes many times while it is listed is listed in the end, unless there is no
-// time left.
+// TestUndisturbed: a listing is repeated until the rule set does not change meanwhile, or until the context ends.
 func TestUndisturbed(t *testing.T) {
 	tries := 0
 	if err := undisturbed(t.Context(), func() error {
@@ -48,6 +47,6 @@ func TestUndisturbed(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := undisturbed(ctx, func() error { return errChanged }); !errors.Is(err, errChanged) {
-		t.Errorf("without time: %v", err)
+		t.Errorf("with a canceled context: %v", err)
 	}
 }

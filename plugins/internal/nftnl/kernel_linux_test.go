@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
-// dial opens a Conn to the namespace of the test.
+// dial opens a Conn in the test's network namespace.
 func dial(t testing.TB) *Conn {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -32,7 +32,7 @@ func dial(t testing.TB) *Conn {
 	return c
 }
 
-// nft runs nft, and returns what it prints.
+// nft runs nft and returns its output.
 func nft(t testing.TB, input string, args ...string) string {
 	t.Helper()
 	path, err := exec.LookPath("nft")
@@ -55,7 +55,7 @@ func send(t testing.TB, c *Conn, b *Batch) {
 	}
 }
 
-// mark is a number as a mark has it.
+// mark encodes a number as a packet mark.
 func mark(n uint32) string { return string(native.AppendUint32(nil, n)) }
 
 var (
@@ -65,20 +65,21 @@ var (
 
 var left = regexp.MustCompile(`expires [0-9a-z]+`)
 
-// handle is that of a rule, and of the one before it, in what nft prints.
+// handle matches the handle of a rule and of its predecessor in the output of nft.
 var handle = regexp.MustCompile(`(?m)^(ip TABLE \S+)( \d+)+$`)
 
-// swap is a step that nft 1.0.6 adds where a protocol stands before "!=": one byte has no order.
+// swap is a step that nft 1.0.6 adds before "!=" with a protocol. It does nothing, because a single byte has no byte
+// order.
 const swap = "  [ byteorder reg 9 = hton(reg 9, 2, 1) ]\n"
 
-// timeless hides how long an element has left, and which handles rules have.
-func timeless(s string) string {
+// normalize removes what may differ between listings: the remaining time of elements, and the handles of rules.
+func normalize(s string) string {
 	s = strings.ReplaceAll(s, swap, "")
 	return handle.ReplaceAllString(left.ReplaceAllString(s, "expires SOON"), "$1")
 }
 
-// TestKernelListsAsNftWrites: what this package writes the kernel has, byte for byte, as if nft
-// had written it from text; and nft lists both alike.
+// TestKernelListsAsNftWrites: the rules that this package writes equal, byte for byte, those that nft writes from text,
+// and nft lists both alike.
 func TestKernelListsAsNftWrites(t *testing.T) {
 	c := dial(t)
 	writeSamples(t, c)
@@ -101,10 +102,10 @@ func TestKernelListsAsNftWrites(t *testing.T) {
 	for _, flags := range [][]string{{"--debug=netlink"}, {"-t"}, {"-j"}, nil} {
 		list := func(table string) string {
 			out := nft(t, "", append(flags, "list", "table", "ip", table)...)
-			return timeless(strings.ReplaceAll(out, table, "TABLE"))
+			return normalize(strings.ReplaceAll(out, table, "TABLE"))
 		}
 		if flags != nil && flags[0] == "-j" {
-			list("ours") // numbers of objects differ; that it lists is what counts
+			list("ours") // handles differ, so only check that nft can list it
 			continue
 		}
 		if ours, theirs := list("ours"), list("theirs"); ours != theirs {
@@ -113,7 +114,7 @@ func TestKernelListsAsNftWrites(t *testing.T) {
 	}
 }
 
-// TestKernelReadsBack: what was written is read as it was written.
+// TestKernelReadsBack: objects are read back as they were written.
 func TestKernelReadsBack(t *testing.T) {
 	c := dial(t)
 	writeSamples(t, c)
@@ -157,12 +158,12 @@ func TestKernelReadsBack(t *testing.T) {
 		t.Errorf("the table is %+v, %v", table, err)
 	}
 	if none, err := c.List(IPv4, "none").Table(t.Context()); none != nil || err != nil {
-		t.Errorf("a table that is not there is %+v, %v", none, err)
+		t.Errorf("Table returned %+v, %v for a missing table", none, err)
 	}
 }
 
-// TestKernelNamesEachFault: one refused batch says which of its operations are bad, one in each
-// message, and changes nothing.
+// TestKernelNamesEachFault: for a refused batch, the faults identify the bad operations, one in each message. The batch
+// changes nothing.
 func TestKernelNamesEachFault(t *testing.T) {
 	c := dial(t)
 	writeSamples(t, c)
@@ -172,12 +173,12 @@ func TestKernelNamesEachFault(t *testing.T) {
 	}
 	b := NewBatch(IPv4, "ours")
 	b.Add("endpoints", Element{Key: at10 + mark(1), Data: "\x0a\x09\x00\x01\x1f\x90\x00\x00"})
-	b.Add("endpoints", Element{Key: at10 + mark(7), Data: "\x0a\x09\x00\x02\x1f\x90\x00\x00"}) // 1: there with other data
+	b.Add("endpoints", Element{Key: at10 + mark(7), Data: "\x0a\x09\x00\x02\x1f\x90\x00\x00"}) // 1: exists with other data
 	b.Add("endpoints", Element{Key: at10 + mark(2), Data: "\x0a\x09\x00\x01\x1f\x90\x00\x00"})
 	b.Remove("frontends", Element{Key: at10})
-	b.Remove("frontends", Element{Key: "\x0b" + at10[1:]}) // 4: not there
-	b.Add("frontends", Element{Key: "short"})              // 5: no key
-	b.FlushChain("none")                                   // 6: no chain
+	b.Remove("frontends", Element{Key: "\x0b" + at10[1:]}) // 4: does not exist
+	b.Add("frontends", Element{Key: "short"})              // 5: not a valid key
+	b.FlushChain("none")                                   // 6: the chain does not exist
 	err = c.Send(t.Context(), b)
 	var faults Faults
 	if !errors.As(err, &faults) {
@@ -192,18 +193,18 @@ func TestKernelNamesEachFault(t *testing.T) {
 	want := map[int]error{1: unix.EEXIST, 4: unix.ENOENT, 5: unix.EINVAL, 6: unix.ENOENT}
 	for op, errno := range want {
 		if got[op] != errno {
-			t.Errorf("operation %d: %v, should be %v; all: %+v", op, got[op], errno, faults)
+			t.Errorf("operation %d: %v, want %v; all: %+v", op, got[op], errno, faults)
 		}
 	}
 	if len(got) != len(want) || !errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EPERM) {
 		t.Errorf("faults are %+v", faults)
 	}
 	if after, err := c.Generation(t.Context()); err != nil || after != before {
-		t.Errorf("a refused batch led from generation %d to %d, %v", before, after, err)
+		t.Errorf("a refused batch changed the generation from %d to %d, %v", before, after, err)
 	}
 }
 
-// TestKernelLongLists: as many elements as fit no message go in, and out again.
+// TestKernelLongLists: more elements than fit one message can be added, listed and removed.
 func TestKernelLongLists(t *testing.T) {
 	c := dial(t)
 	writeSamples(t, c)
@@ -228,14 +229,14 @@ func TestKernelLongLists(t *testing.T) {
 	send(t, c, b)
 }
 
-// TestKernelOwner: what a Conn owns no other can write; with Persist it stays when the Conn
-// ends, and another Conn takes it.
+// TestKernelOwner: only the owning Conn can write to a table. With Persist, the table stays when that Conn is closed,
+// and another Conn can take it.
 func TestKernelOwner(t *testing.T) {
 	first, second := dial(t), dial(t)
 	b := NewBatch(IPv4, "owned")
 	b.NewTable(Owner | Persist)
 	if err := first.Send(t.Context(), b); errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
-		t.Skip("this kernel knows no Persist: ", err)
+		t.Skip("needs a kernel with Persist: ", err)
 	} else if err != nil {
 		t.Fatal(err)
 	}
@@ -246,14 +247,14 @@ func TestKernelOwner(t *testing.T) {
 		return b
 	}
 	if err := second.Send(t.Context(), add()); !errors.Is(err, unix.EPERM) {
-		t.Errorf("another Conn writes it: %v", err)
+		t.Errorf("write by another Conn: %v, want EPERM", err)
 	}
 	if table, err := second.List(IPv4, "owned").Table(t.Context()); err != nil || table.Owner == 0 {
-		t.Errorf("it is %+v, %v", table, err)
+		t.Errorf("the table is %+v, %v", table, err)
 	}
 	_ = first.Close()
 	if table, err := second.List(IPv4, "owned").Table(t.Context()); err != nil || table == nil || table.Owner != 0 {
-		t.Errorf("without its Conn it is %+v, %v", table, err)
+		t.Errorf("after its Conn was closed, the table is %+v, %v", table, err)
 	}
 	send(t, second, add())
 	b = NewBatch(IPv4, "owned")
@@ -261,8 +262,8 @@ func TestKernelOwner(t *testing.T) {
 	send(t, second, b)
 }
 
-// TestKernelListsWhatNftCannotWrite: these rules have no text that nft takes, and it lists them
-// all the same, with every release that this package is held to.
+// TestKernelListsWhatNftCannotWrite: nft can list these rules, although it cannot parse the text that it prints for
+// them.
 func TestKernelListsWhatNftCannotWrite(t *testing.T) {
 	c := dial(t)
 	writeSamples(t, c)
@@ -294,6 +295,6 @@ func TestKernelListsWhatNftCannotWrite(t *testing.T) {
 	nft(t, "", "-j", "list", "ruleset")
 	rules, err := c.List(IPv4, "ours").Rules(t.Context(), "")
 	if err != nil || !rules["samples"][0].Is(choose) || !rules["samples"][1].Is(original) {
-		t.Errorf("they are not read back: %v", err)
+		t.Errorf("the rules differ when read back: %v", err)
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// A batch of two elements, as it goes out, on a machine with the usual order of bytes.
+// TestBytes checks the encoding of a batch of two elements on a little-endian machine.
 func TestBytes(t *testing.T) {
 	if native.Uint16([]byte{1, 0}) != 1 {
-		t.Skip("these bytes are of a machine with the other order")
+		t.Skip("needs a little-endian machine")
 	}
 	b := NewBatch(IPv6, "t")
 	b.Add("s", Element{Key: "\x01\x02\x03\x04", Comment: "c"})
@@ -31,21 +31,21 @@ func TestBytes(t *testing.T) {
 		      0c00 0280 0500 0100 09000000
 		14000000 1100 0100 66000000 00000000 0a 00 000a`)
 	if got != want {
-		t.Errorf("a batch is\n%s\nand should be\n%s", got, want)
+		t.Errorf("the batch is\n%s\nwant\n%s", got, want)
 	}
 	if first, last := b.operations(1, 0); first != 0 || last != 1 {
-		t.Errorf("a fault of a message is of operations %d to %d", first, last)
+		t.Errorf("a fault of a message has operations %d to %d", first, last)
 	}
 	second := strings.Index(got, "05060708")/2 - 20
 	if first, last := b.operations(1, second-9); first != 1 || last != 1 {
-		t.Errorf("a fault in the second element is of operations %d to %d", first, last)
+		t.Errorf("a fault in the second element has operations %d to %d", first, last)
 	}
 	if first, last := b.operations(0, 0); first != 0 || last != 1 {
-		t.Errorf("a fault of the batch is of operations %d to %d", first, last)
+		t.Errorf("a fault of the batch has operations %d to %d", first, last)
 	}
 }
 
-// FuzzRead: whatever the kernel may send, reading it ends, and takes nothing from beyond it.
+// FuzzRead: for any input, the parsers end and read nothing beyond the input.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte("\x0c\x00\x01\x80\x08\x00\x01\x00\x0a\x00\x00\x01"))
 	f.Add([]byte("\xfe\xff\xff\xff\x14\x00\x00\x00\x0c\x0a\x05\x04\x65\x00\x00\x00\x00\x00\x00\x00\x08\x00\x02\x00\x30\x00\x00\x00"))

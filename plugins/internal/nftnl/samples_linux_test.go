@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// key loads the destination: "ip daddr . meta l4proto . th dport".
+// key returns a rule that begins by loading the destination: "ip daddr . meta l4proto . th dport".
 func key(rest ...Expr) []Expr {
 	return append([]Expr{Payload(Network, 16, 4, 0), Meta(MetaL4Proto, 1), Payload(Transport, 2, 2, 2)}, rest...)
 }
 
-// samples are rules as this package makes them, and as nft has them as text.
+// samples are rules as expressions of this package, and as text for nft.
 var samples = []struct {
 	text  string
 	exprs []Expr
@@ -40,7 +40,7 @@ var samples = []struct {
 	{"fib daddr type local return", []Expr{Fib(0), Cmp(Equal, 0, mark(Local)), Do(Return)}},
 }
 
-// sampleSets are what the samples use.
+// sampleSets are the sets that the samples use.
 var sampleSets = []Set{
 	{Name: "frontends", Key: keyFields},
 	{Name: "allowed", Key: append(keyFields, Addr4), Flags: Interval},
@@ -65,7 +65,7 @@ const sampleText = `
 
 const at10 = "\x0a\x00\x00\x01\x06\x00\x00\x00\x00\x50\x00\x00" // 10.0.0.1 . tcp . 80
 
-// writeSamples makes the table "ours" of the samples.
+// writeSamples creates the table "ours" with the samples.
 func writeSamples(t testing.TB, c *Conn) {
 	b := NewBatch(IPv4, "ours")
 	b.NewTable(0)

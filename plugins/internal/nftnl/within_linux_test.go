@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestEndOfOneCall: a call whose context ends just as the call does is no reason for the next one,
-// with another context, to end.
+// TestEndOfOneCall: if a context ends at the same time as the call that uses it, the next call, with another context,
+// is not interrupted.
 func TestEndOfOneCall(t *testing.T) {
 	c, err := Dial()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 // A kernel is in memory. It counts commits, so that each process can detect those of others.
 type kernel struct {
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	entries  map[sdk.Name]string
 	commits  int
 	packets  int                       // the number of sent packets
