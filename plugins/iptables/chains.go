@@ -19,6 +19,8 @@
 // package has a tree: each level decides two bits of the key, so a packet that belongs to no Service leaves
 // after a few rules.
 //
+// The package never changes the rules of programs other than kube-proxy, whose place it takes.
+//
 // Start reading at want in want.go, which maps a Service to rules. Package rules compares these with the kernel
 // and writes the difference.
 package iptables

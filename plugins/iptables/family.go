@@ -73,7 +73,7 @@ func (f *family) Node(n sdk.Node) error {
 	}
 	uplinks, err := flows.Uplinks(of)
 	if err != nil { // no Service depends on them: checkAddrs reads them again
-		f.log.Warn("cannot see the default routes", "err", err)
+		f.log.Warn("cannot read the default routes", "err", err)
 		uplinks = f.rules.node.uplinks
 	}
 	f.rules.setNode(nodeConfig{
@@ -128,11 +128,11 @@ func (f *family) checkAddrs() bool {
 	f.addrsReadAt = time.Now()
 	now, err := ipvsPrefixes(f.rules.Family(), f.rules.node.node.ServiceCIDRs)
 	if err != nil {
-		f.log.Warn("cannot see which addresses take node ports", "err", err)
+		f.log.Warn("cannot read which addresses take node ports", "err", err)
 		return false
 	}
 	if up, err := flows.Uplinks(f.rules.Family()); err == nil && !slices.EqualFunc(up, f.rules.node.uplinks, flows.Uplink.Equal) {
-		f.log.Info("the node has other default routes", "family", f.rules.Family())
+		f.log.Info("the node's default routes have changed", "family", f.rules.Family())
 		return true
 	}
 	before := f.lastBound
@@ -140,7 +140,7 @@ func (f *family) checkAddrs() bool {
 	if slices.Equal(now, f.rules.node.bound) || !slices.Equal(now, before) {
 		return false
 	}
-	f.log.Info("other addresses are bound by ipvs", "family", f.rules.Family(), "ranges", len(now))
+	f.log.Info("the addresses bound by ipvs have changed", "family", f.rules.Family(), "ranges", len(now))
 	return true
 }
 

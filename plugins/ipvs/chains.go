@@ -18,6 +18,9 @@
 // node use all endpoints, because their address is not lost on the way. Their packets get a mark from a set,
 // and a second virtual server is selected by that mark.
 //
+// The package never changes the virtual servers, sets or rules of programs other than kube-proxy, whose place it
+// takes.
+//
 // Start reading at want in want.go, which maps a Service to a piece. place in piece.go adapts the piece to the
 // role, package reconcile compares it with the kernel, and apply.go writes the difference.
 package ipvs

@@ -61,7 +61,7 @@ func (m machine) eachConnection(tell func(line string) error) error {
 
 // ImportAffinity always fails: IPVS has no way to add a client and learns clients only from packets.
 func (p *plugin) ImportAffinity(_ context.Context, entries []sdk.AffinityEntry) error {
-	return &sdk.Refusal{Field: "affinity", Why: fmt.Sprintf("ipvs learns from packets alone which client keeps which endpoint: %d clients may be sent to another once", len(entries))}
+	return &sdk.Refusal{Field: "affinity", Why: fmt.Sprintf("ipvs learns only from packets which client keeps which endpoint: %d clients may be sent to another endpoint once", len(entries))}
 }
 
 // affinityServers returns the virtual servers with affinity, and their Services.

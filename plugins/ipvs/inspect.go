@@ -136,7 +136,7 @@ type parked struct {
 	pieces map[sdk.Name]*piece
 }
 
-// set stores the pieces that Put placed, unless the role is Active.
+// set stores pieces that SetDesired has adapted to the role, unless the role is Active.
 func (p *parked) set(role sdk.Role, placed map[sdk.Name]*piece) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

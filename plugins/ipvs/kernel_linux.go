@@ -73,7 +73,7 @@ func (m moby) Services() (map[serviceKey]state, error) {
 func (m moby) Table() (table, error) {
 	file, err := os.Open("/proc/thread-self/net/ip_vs")
 	if err != nil {
-		return nil, fmt.Errorf("list reals: %w", err)
+		return nil, fmt.Errorf("list destinations: %w", err)
 	}
 	defer file.Close()
 	list, err := ipvslist.Read(file)

@@ -11,7 +11,7 @@ import (
 )
 
 // A piece has what one Service needs in the kernel. want renders it for any role, and place adds what depends
-// on the present role. A piece is immutable after Put.
+// on the present role. A piece is immutable after SetDesired.
 type piece struct {
 	mark    uint32   // selects the virtual server for clients on this node; zero: there is none
 	members []member // set members that do not depend on who owns a virtual server

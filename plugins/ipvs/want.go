@@ -54,7 +54,7 @@ func (n nodeConfig) want(svc sdk.Service, mark uint32) (*piece, error) {
 		return nil, &sdk.Refusal{Field: schedulerHint, Why: fmt.Sprintf("the kernel has no scheduler %q", r.scheduling.scheduler), Try: "one of " + strings.Join(schedulers, ", ")}
 	}
 	if strings.ContainsFunc(iptables.Label(svc.Name), isBadRune) {
-		return nil, &sdk.Refusal{Field: "name", Why: fmt.Sprintf("%q cannot be noted in a set", svc.Name)}
+		return nil, &sdk.Refusal{Field: "name", Why: fmt.Sprintf("%q cannot be stored in the comment of a set", svc.Name)}
 	}
 	switch svc.Name.Protocol {
 	case sdk.TCP:

@@ -56,11 +56,11 @@ func (f *family) checkAddrs() bool {
 	f.addrsReadAt = time.Now()
 	changed, err := f.node.readAddrs()
 	if err != nil {
-		f.log.Warn("cannot see the node's addresses and default routes", "err", err)
+		f.log.Warn("cannot read the node's addresses and default routes", "err", err)
 		return false
 	}
 	if changed {
-		f.log.Info("the node has other addresses or default routes", "family", f.node.Family, "addresses", len(f.node.own))
+		f.log.Info("the node's addresses or default routes have changed", "family", f.node.Family, "addresses", len(f.node.own))
 		f.Refix()
 	}
 	return changed

@@ -13,7 +13,10 @@ one netlink batch, whatever the number of Services.
 
 entries.go has the keys and values of all entries of a table: sets, chains and elements. layout.go and chains.go have
 the sets and the rules, parts.go says which of them a Service needs, and affinity.go how clients keep their endpoints.
-drift.go notices what other programs changed. docs/nftables.md lists the sets and maps.
+drift.go detects what other programs changed. docs/nftables.md lists the sets and maps.
+
+The package never writes to another table of nf_tables, except to remove those of kube-proxy in a cleanup. Package masquerade
+maintains the chains of iptables that other programs need. Start reading at want in want.go.
 
 The path of a packet. KEY is destination address, protocol and port; PORT is protocol and port; ORIG and ORIGPORT are the same of
 the connection's first packet, before translation:

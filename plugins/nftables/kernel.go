@@ -259,7 +259,7 @@ func (k *nfTable) total() (n int) {
 // ownership.
 func (k *nfTable) Apply(ctx context.Context, b reconcile.Batch[entryKey, entryValue]) (refused map[entryKey]error, err error) {
 	if k.conn == nil {
-		return nil, errors.New("this process has no socket to write by")
+		return nil, errors.New("this process is not the writer, or could not open the writer's socket")
 	}
 	if k.have.there && !k.have.taken && k.have.flags&nftnl.Persist != 0 {
 		// The kernel creates no base chain in a transaction that changes the owner, so this is one of its own.

@@ -35,10 +35,10 @@ func (d *Dataplane[P]) sweepOtherBackend(ctx context.Context) {
 	}
 	gone, err := d.mode.Elsewhere(ctx, tools, env)
 	if len(gone) > 0 {
-		d.log.Info("removed the rules in the backend of iptables that the options name no more", "backend", tools[0].Backend, "steps", len(gone))
+		d.log.Info("removed the rules in the former backend of iptables", "backend", tools[0].Backend, "steps", len(gone))
 	}
 	if err != nil {
-		env.Note(fmt.Sprintf("what this dataplane wrote by %s iptables stays: %v", tools[0].Backend, err))
+		env.Note(fmt.Sprintf("the rules that this dataplane wrote in the %s backend of iptables cannot be removed: %v", tools[0].Backend, err))
 	}
 }
 

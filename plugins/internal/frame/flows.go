@@ -123,7 +123,7 @@ func (d *Dataplane[P]) forgetUDP(touched map[sdk.Name]bool) error {
 			return err
 		}
 		if n > 0 {
-			d.log.Info("forgot udp flows", "family", of, "flows", n)
+			d.log.Info("deleted udp flows without a serving endpoint", "family", of, "flows", n)
 		}
 	}
 	d.removedUDP = nil

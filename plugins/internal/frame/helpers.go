@@ -53,7 +53,7 @@ func ParseOptions(mode string, data []byte, o any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(o); err != nil {
-		return &sdk.Refusal{Field: "options", Why: err.Error(), Try: "pointsman plugin info " + mode + ", for what it takes"}
+		return &sdk.Refusal{Field: "options", Why: err.Error(), Try: "pointsman plugin info " + mode + ", for its options"}
 	}
 	return nil
 }

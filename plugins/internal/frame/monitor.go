@@ -130,7 +130,7 @@ func (d *Dataplane[P]) probe(ctx context.Context, f *family[P]) Finding {
 	}
 	f.retry = min(max(2*f.retry, probeEvery), maxRetry)
 	f.retryAt = time.Now().Add(f.retry)
-	return Finding{Lost: All, Why: "what was written last may not be there", Unsure: true}
+	return Finding{Lost: All, Why: "the result of the last write is unknown", Unsure: true}
 }
 
 // repair writes what a finding requires.
@@ -141,7 +141,7 @@ func (d *Dataplane[P]) repair(ctx context.Context, f *family[P], found Finding) 
 		known := f.known
 		steps, err := d.restore(ctx, f, found)
 		if !known && err == nil { // a failed write is completed; no other program was involved
-			d.log.Info("wrote what could not be written before", "family", f.label(), "steps", len(steps))
+			d.log.Info("completed a failed write", "family", f.label(), "steps", len(steps))
 			d.publish()
 			return
 		}

@@ -27,7 +27,7 @@ func (d *Dataplane[P]) SetRole(ctx context.Context, role sdk.Role) error {
 		return d.releaseLock()
 	}
 	if d.phase == noSession {
-		return errors.New("a role before a session: call Configure first")
+		return errors.New("set a role: there is no session; call Configure first")
 	}
 	if d.role == sdk.Yielded { // this process takes part again, in the role that the kernel shows
 		d.role = 0

@@ -19,7 +19,7 @@ func (d *Dataplane[P]) Sync(ctx context.Context, u sdk.Update) (sdk.Result, erro
 	}
 	defer d.semaphore.release()
 	if d.phase == noSession {
-		return sdk.Result{}, fmt.Errorf("an update before a session: %w", sdk.ErrResync)
+		return sdk.Result{}, fmt.Errorf("apply an update before Configure: %w", sdk.ErrResync)
 	}
 	if err := d.becomeWriter(); err != nil {
 		return sdk.Result{}, err
@@ -230,7 +230,7 @@ func (d *Dataplane[P]) unservable(touched map[sdk.Name]bool) (failed []sdk.Failu
 	for name := range touched {
 		if _, exists := d.state.Services[name]; exists && d.serving(name.Family) == nil {
 			failed = append(failed, sdk.Failure{Name: name, Err: &sdk.Refusal{
-				Field: "name.family", Why: fmt.Sprintf("this node has nothing to serve %s with", name.Family), Try: "pointsman plugin info " + d.name() + ", for what it has",
+				Field: "name.family", Why: fmt.Sprintf("this dataplane cannot serve %s on this node", name.Family), Try: "pointsman plugin info " + d.name() + ", for the families that it can serve",
 			}})
 		}
 	}

@@ -29,7 +29,7 @@ var dimensions = map[string][]string{
 func member(set, parts string, p oracle.Packet) (bool, error) {
 	kind, family, err := headerOf(set)
 	if err != nil {
-		return false, fmt.Errorf("ask for the set %s: %w", set, err)
+		return false, fmt.Errorf("look for the set %s: %w", set, err)
 	}
 	entry, may, err := entryOf(set, kind, family, parts, p)
 	if !may || err != nil {
@@ -37,7 +37,7 @@ func member(set, parts string, p oracle.Packet) (bool, error) {
 	}
 	in, err := ipset.Has(set, entry)
 	if err != nil {
-		return false, fmt.Errorf("ask whether the set %s has %s: %w", set, p, err)
+		return false, fmt.Errorf("look up %[2]s in the set %[1]s: %[3]w", set, p, err)
 	}
 	return in, nil
 }
@@ -49,7 +49,7 @@ func entryOf(set, kind string, family sdk.Family, parts string, p oracle.Packet)
 	words := strings.Split(parts, ",")
 	switch {
 	case !known:
-		return e, false, fmt.Errorf("the set %s is of %s, which is not looked up", set, kind)
+		return e, false, fmt.Errorf("the set %s has the type %s, which is not supported", set, kind)
 	case len(words) < len(own) || family != 0 && family != sdk.FamilyOf(p.To.Addr()):
 		return e, false, nil
 	case kind == "bitmap:port" && p.Protocol == "sctp":
@@ -62,11 +62,11 @@ func entryOf(set, kind string, family sdk.Family, parts string, p oracle.Packet)
 			at = p.From
 		case "dst":
 		default:
-			return e, false, fmt.Errorf("%s is not looked up in the set %s", parts, set)
+			return e, false, fmt.Errorf("looking up %s in the set %s is not supported", parts, set)
 		}
 		switch {
 		case dimension == "port" && at.Port() == 0:
-			return e, false, errors.New("it asks for the caller's port, which is not known")
+			return e, false, errors.New("it depends on the client's port, which is unknown")
 		case dimension == "port":
 			e.Port, e.HasPort = at.Port(), true
 			if kind != "bitmap:port" { // it has no protocol
@@ -89,7 +89,7 @@ func marked(ctx context.Context, set, parts string, p oracle.Packet) (bits [2]ui
 	if parts == "src,src" {
 		at = p.From
 	} else if parts != "dst,dst" {
-		return bits, fmt.Errorf("marks are not looked up by %s", parts)
+		return bits, fmt.Errorf("looking up a mark by %s is not supported", parts)
 	}
 	out, err := exec.CommandContext(ctx, "ipset", "save", set).Output()
 	if err != nil {

@@ -76,10 +76,10 @@ func TestKernelMember(t *testing.T) {
 		{"test-netport", "dst,dst", "198.51.100.200", "10.0.0.1", "no"},
 		{"test-netnet", "src,dst", "198.51.100.200", "10.0.0.1", "yes"},
 		{"test-netnet", "dst,src", "198.51.100.200", "10.0.0.1", "no"},
-		{"test-mark", "src,dst", "198.51.100.7", "10.0.0.1", "the set test-mark is of hash:ip,mark, which is not looked up"},
+		{"test-mark", "src,dst", "198.51.100.7", "10.0.0.1", "the set test-mark has the type hash:ip,mark, which is not supported"},
 		{"test-port", "src,dst", "198.51.100.7", "10.0.0.1", "yes"},
 		{"test-port", "dst,dst", "198.51.100.7", "10.0.0.1", "no"},
-		{"test-port", "src,src", "198.51.100.7", "10.0.0.1", "it asks for the caller's port, which is not known"},
+		{"test-port", "src,src", "198.51.100.7", "10.0.0.1", "it depends on the client's port, which is unknown"},
 		{"test-gone", "src", "198.51.100.7", "10.0.0.1", "ask for the set test-gone: "},
 	} {
 		if missing[tt.set] {

@@ -130,14 +130,14 @@ func index(device string) uint32 {
 // entry returns the interface on which packets of a client arrive: the one by which replies leave.
 func (m *machine) entry(from netip.Addr) (string, error) {
 	if m.isLocal(from) {
-		return "", fmt.Errorf("%s is an address of the node itself: packets from it come in nowhere", from)
+		return "", fmt.Errorf("%s is an address of the node itself: no interface receives packets from it", from)
 	}
 	routes, err := netlink.RouteGet(from.AsSlice())
 	if err == nil && len(routes) == 0 {
-		err = errors.New("there is no route")
+		err = errors.New("no route")
 	}
 	if err != nil {
-		return "", fmt.Errorf("it is not known by which interface packets from %s come in: %w", from, err)
+		return "", fmt.Errorf("find the interface that receives packets from %s: %w", from, err)
 	}
 	return device(routes[0])
 }
@@ -162,7 +162,7 @@ func (m *machine) route(p oracle.Packet) (oracle.Route, error) {
 	}
 	found, err := netlink.RouteGetWithOptions(a.to.AsSlice(), &netlink.RouteGetOptions{Iif: p.In, SrcAddr: p.From.Addr().AsSlice(), Mark: p.Mark})
 	if err == nil && len(found) == 0 {
-		err = errors.New("there is no answer")
+		err = errors.New("no answer")
 	}
 	forwards := p.In == "" || forwardsFrom(m.family, p.In)
 	switch unreachable := errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH); {

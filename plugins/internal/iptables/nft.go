@@ -89,7 +89,7 @@ func (t Tool) Uses(ctx context.Context) (uses map[ID]uint32, err error) {
 				return nil
 			}
 		}
-		return errors.New("they change all the time")
+		return errors.New("they changed during each of ten listings")
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list the chains of nf_tables: %w", err)

@@ -144,7 +144,7 @@ const unsure = "# not known: "
 func (t Tables) Unsure(id ID) string {
 	for _, r := range t[id] {
 		if why, found := strings.CutPrefix(string(r), unsure); found {
-			return fmt.Sprintf("it is not known whether our jumps stand in %s, and nothing is written there: %s", id, why)
+			return fmt.Sprintf("it is unknown whether our jumps exist in %s, so nothing is written there: %s", id, why)
 		}
 	}
 	return ""

@@ -2,7 +2,7 @@
 
 // Package ipvslist parses the tables of IPVS in /proc/net, for the mode ipvs and for traces of packets through
 // the node. Netlink lists the destinations of only one virtual server per request, which takes seconds if there
-// are many.
+// are many. The package never changes IPVS. Start with Read.
 package ipvslist
 
 import (

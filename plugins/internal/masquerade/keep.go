@@ -68,7 +68,7 @@ func (m *Keeper) note(err error) {
 		m.Note(Mark)
 		return
 	}
-	m.Note(Mark, fmt.Sprintf("%s for other programs and %s are not kept, and Services are served without: %v", Mark, Forward, err))
+	m.Note(Mark, fmt.Sprintf("%s for other programs and %s are not maintained, and Services are served without them: %v", Mark, Forward, err))
 }
 
 // Doubt says that another program has changed something.
@@ -126,7 +126,7 @@ func (m *Keeper) keep(ctx context.Context, bit uint8) {
 			looked = time.Now()
 			m.note(failed)
 			if failed != nil && (before == nil || before.Error() != failed.Error()) {
-				m.Log.Warn("cannot keep KUBE-MARK-MASQ for other programs; Services are served without", "err", failed)
+				m.Log.Warn("cannot maintain KUBE-MARK-MASQ for other programs; Services are served without it", "err", failed)
 			}
 		}
 		select {

@@ -33,7 +33,7 @@ func (r *registers) value(from nftnl.Reg, n int) ([]byte, error) {
 		return nil, fmt.Errorf("%d bytes of register %d", n, from)
 	}
 	if _, below := r.random(from, n); below > 0 {
-		return nil, fmt.Errorf("a random number below %d, used otherwise than to look for it", below)
+		return nil, fmt.Errorf("a random number below %d that is not part of a lookup key", below)
 	}
 	return r.words[4*from:][:n], nil
 }

@@ -202,7 +202,7 @@ func (w *ruleWalk) now() Packet {
 // member reports whether a set has the packet.
 func (w *ruleWalk) member(set, parts string) (in bool) {
 	if w.rules.Member == nil {
-		w.failed = fmt.Errorf("the set %s is not seen", set)
+		w.failed = fmt.Errorf("the set %s cannot be read", set)
 		return false
 	}
 	in, err := w.rules.Member(set, parts, w.now())
@@ -216,7 +216,7 @@ func (w *ruleWalk) member(set, parts string) (in bool) {
 // address of the input interface (iptables-extensions(8)), which is unknown here.
 func (w *ruleWalk) redirected(port string) netip.AddrPort {
 	if w.packet.In != "" {
-		w.failed = errors.New("it is not known which address of the interface REDIRECT takes")
+		w.failed = errors.New("the address of the interface that REDIRECT chooses is unknown")
 	}
 	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	if w.to.Addr().Is6() {

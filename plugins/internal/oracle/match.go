@@ -175,7 +175,7 @@ func (p *parser) port(name string) error {
 		port := uint64(w.to.Port())
 		if strings.HasPrefix(name, "--s") {
 			if port = uint64(w.packet.From.Port()); port == 0 {
-				w.failed = errors.New("it asks for the caller's port, which is not known")
+				w.failed = errors.New("it depends on the client's port, which is unknown")
 			}
 		}
 		return slices.ContainsFunc(ranges, func(r [2]uint64) bool { return r[0] <= port && port <= r[1] })
@@ -210,7 +210,7 @@ func (p *parser) recently(name string) error {
 	case "--name":
 		p.recent.name = p.next()
 	default:
-		return fmt.Errorf("%q is not known", name)
+		return fmt.Errorf("%q is not supported", name)
 	}
 	return nil
 }
@@ -246,21 +246,21 @@ func (p *parser) target(how string) error {
 		}
 	case "DNAT":
 		if p.next() != "--to-destination" {
-			return errors.New("DNAT is known only with --to-destination")
+			return errors.New("DNAT is supported only with --to-destination")
 		}
 		p.do.to = p.next()
 		_, err := netip.ParseAddrPort(p.do.to)
 		return err
 	case "REDIRECT":
 		if p.next() != "--to-ports" {
-			return errors.New("REDIRECT is known only with --to-ports")
+			return errors.New("REDIRECT is supported only with --to-ports")
 		}
 		p.do.to = p.next()
 		_, err := strconv.ParseUint(p.do.to, 10, 16)
 		return err
 	case "MARK":
 		if p.next() != "--set-xmark" {
-			return errors.New("MARK is known only with --set-xmark")
+			return errors.New("MARK is supported only with --set-xmark")
 		}
 		bits, err := ParseMark(p.next())
 		p.do.bits = bits
@@ -276,11 +276,11 @@ func (p *parser) target(how string) error {
 // markBySet parses the target SET, which marks a packet with the mark of its member in a set.
 func (p *parser) markBySet() error {
 	if p.next() != "--map-set" {
-		return errors.New("SET is known only with --map-set")
+		return errors.New("SET is supported only with --map-set")
 	}
 	p.do.to, p.do.parts = p.next(), p.next()
 	if p.next() != "--map-mark" {
-		return errors.New("--map-set is known only with --map-mark")
+		return errors.New("--map-set is supported only with --map-mark")
 	}
 	return nil
 }
@@ -305,7 +305,7 @@ func ParseMark(s string) (bits [2]uint32, err error) {
 
 func known(what, name string, names ...string) error {
 	if !slices.Contains(names, name) {
-		return fmt.Errorf("the %s %q is not known", what, name)
+		return fmt.Errorf("the %s %q is not supported", what, name)
 	}
 	return nil
 }

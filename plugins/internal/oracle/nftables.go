@@ -93,7 +93,7 @@ func NFTables(table Table) *TableRules {
 func (t *TableRules) At(p Packet, chain string) ([]Path, error) {
 	proto, known := protocols[p.Protocol]
 	if !known {
-		return nil, fmt.Errorf("trace %s: the protocol is not known", p)
+		return nil, fmt.Errorf("trace %s: the protocol is not supported", p)
 	}
 	paths, err := allPaths(p, func(in way) (Path, []choice, error) {
 		w := &exprWalk{way: in, table: t, proto: proto}

@@ -149,7 +149,7 @@ func TestUnknownRules(t *testing.T) {
 		{"there is no set none", []nftnl.Expr{nftnl.In("none", 0)}},
 		{"2 bytes of header 1 from 2", []nftnl.Expr{nftnl.Payload(nftnl.Network, 2, 2, 0)}},
 		{"ct 99 of direction 0", []nftnl.Expr{nftnl.CT(99, 0)}},
-		{"a random number below 4, used otherwise than to look for it", []nftnl.Expr{nftnl.Random(4, 0), nftnl.Cmp(nftnl.Equal, 0, key(0, 0)[:4])}},
+		{"a random number below 4 that is not part of a lookup key", []nftnl.Expr{nftnl.Random(4, 0), nftnl.Cmp(nftnl.Equal, 0, key(0, 0)[:4])}},
 		{"a random number below 4 in a key of set endpoints", []nftnl.Expr{nftnl.Random(4, 0), nftnl.NotIn("endpoints", 0)}},
 	} {
 		table.Chains["no"] = Chain{Rules: [][]nftnl.Expr{append(c.rule, nftnl.Do(nftnl.Drop))}}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rulestest has what the tests of all dataplanes with iptables rules share. Only tests import it.
+// Package rulestest has what the tests of all dataplanes with iptables rules share: a kernel in memory
+// (Fake) and the results of the oracle in terms of scenarios (Outcome). Only tests import it.
 package rulestest
 
 import (

@@ -2,7 +2,7 @@
 
 // Package sweep removes the iptables rules of a dataplane from a node, whichever process wrote them: in both IP
 // families and both backends. It also releases the chains that all dataplanes share and, if asked for, removes
-// what kube-proxy left.
+// what kube-proxy left. It never removes a chain to which a foreign rule leads. Start with Rules.All.
 package sweep
 
 import (

@@ -143,10 +143,10 @@ func (all Settings) Release(shared *ledger.Ledger, mode string, log *slog.Logger
 	}
 	given, err := shared.Release(mode, asked...)
 	if len(given) > 0 {
-		log.Info("gave back kernel parameters", "what", given)
+		log.Info("restored kernel parameters", "what", given)
 	}
 	if err != nil && OutOfReach(err) {
-		log.Warn("cannot give back kernel parameters, which stay as they are", "err", err)
+		log.Warn("cannot restore kernel parameters", "err", err)
 		return nil
 	}
 	return err
