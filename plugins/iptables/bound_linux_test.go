@@ -83,7 +83,7 @@ func TestKernelBoundAddressesTakeNoNodePorts(t *testing.T) {
 
 // An address that only one read of the addresses has found causes no write, because an ipvs dataplane may be taking
 // over.
-func TestKernelBoundAtTwoLooks(t *testing.T) {
+func TestKernelBoundAddressNeedsTwoReads(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		k.run("ip", "link", "add", flows.IPVSDevice, "type", "bridge")
 		k.Cleanup(func() { k.run("ip", "link", "del", flows.IPVSDevice) })

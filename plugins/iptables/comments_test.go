@@ -59,7 +59,7 @@ func TestScenariosTraced(t *testing.T) {
 
 // With comments, every rule of a Service's chains names the Service, and a rule that leads to an endpoint also names
 // the endpoint, in kube-proxy's format. Without comments, only the first rule of a list names the Service.
-func TestCommentsSayWhose(t *testing.T) {
+func TestCommentsNameTheService(t *testing.T) {
 	s := scenario(t, "affinity")
 	svc := s.Services[0]
 	name, first, second := iptables.Label(svc.Name), svc.Cluster[0].Addr.String(), svc.Cluster[1].Addr.String()
@@ -95,7 +95,7 @@ func TestCommentsSayWhose(t *testing.T) {
 }
 
 // A comment has room for the longest names that Kubernetes allows with the longest address.
-func TestTheLongestCommentIsWhole(t *testing.T) {
+func TestLongestComment(t *testing.T) {
 	svc := service(1, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v6(1), 80)})
 	svc.Name.Namespace, svc.Name.Service, svc.Name.Port = strings.Repeat("n", 63), strings.Repeat("s", 63), strings.Repeat("p", 15)
 	svc.Cluster = []sdk.Endpoint{{Addr: netip.MustParseAddrPort("[2001:1111:2222:3333:4444:5555:6666:7777]:65535")}}
@@ -177,7 +177,7 @@ func TestNothingIsWrittenForAComment(t *testing.T) {
 
 // If another program removed the comment of a list's first rule, the list is written again, because adoption reads the
 // Service's name there.
-func TestANameIsNoOptionalComment(t *testing.T) {
+func TestNameOfListIsNotOptional(t *testing.T) {
 	f, b := familyOf(sdk.IPv4)
 	b.list(t)
 	putAll(t, f, b, 3)

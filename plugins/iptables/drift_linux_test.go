@@ -13,7 +13,7 @@ import (
 )
 
 // Changes that another program makes to our rules are detected without an update, and repaired.
-func TestKernelPutsBackWhatOthersTake(t *testing.T) {
+func TestKernelRestoresWhatOthersRemove(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		s := scenario(k.T, "cluster-ip")
 		p := k.start()
@@ -56,7 +56,7 @@ func TestKernelNamesWhoRemovesRules(t *testing.T) {
 }
 
 // A change of foreign rules causes no write.
-func TestKernelLeavesOthersAlone(t *testing.T) {
+func TestKernelIgnoresForeignRules(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		s := scenario(k.T, "cluster-ip")
 		p := k.start()

@@ -186,7 +186,7 @@ func (k kernel) on(t *testing.T) kernel { return kernel{t, k.backend, k.dir} }
 
 // The kernel accepts the rules of every scenario and returns them unchanged. So a new process takes over the rules of
 // an old one without writing.
-func TestKernelTakesEveryScenario(t *testing.T) {
+func TestKernelAcceptsEveryScenario(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		for _, s := range sdktest.Scenarios() {
 			k.Run(s.Name, func(t *testing.T) {

@@ -137,10 +137,10 @@ func TestKernelCleanupLeavesWhatIsShared(t *testing.T) {
 	}
 }
 
-// TestKernelBackendIsLeft checks a session that writes to the other backend because the option was changed while no
+// TestKernelBackendChange checks a session that writes to the other backend because the option was changed while no
 // host ran. Once its rules serve, it removes the rules of the former backend, both in the same process and in a new
 // one. Foreign rules there stay, and so do the chains that all dataplanes share if another one holds them.
-func TestKernelBackendIsLeft(t *testing.T) {
+func TestKernelBackendChange(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		former := kernel{k.T, iptables.Legacy, k.dir}
 		if k.backend == former.backend {

@@ -85,7 +85,7 @@ func values(k kernel, paths ...string) string {
 }
 
 // The guard is in place before the kernel routes 127.0.0.0/8, and for as long as it does.
-func TestKernelGuardStandsFirst(t *testing.T) {
+func TestKernelGuardIsWrittenFirst(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		s := scenario(k.T, "node-port")
 		p := k.start()

@@ -14,7 +14,7 @@ import (
 
 // After each block of a large load, however small the blocks are, no rule in the kernel jumps to a chain that does not
 // exist yet or any more. The fake refuses a block that breaks this.
-func TestPiecesEachStandAlone(t *testing.T) {
+func TestNoRuleJumpsToAMissingChain(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	node := sdk.Node{Addrs: []netip.Addr{v4(192<<24 | 2<<8 | 10)}, NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, MasqueradeBit: 14}
 	b := onFake(t, sdk.IPv4, node)

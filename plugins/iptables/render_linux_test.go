@@ -13,7 +13,7 @@ import (
 )
 
 // iptables accepts the rules of Services with unusual values: those of the seeds of FuzzRender, and random ones.
-func TestKernelTestsWhatIsStrange(t *testing.T) {
+func TestKernelAcceptsUnusualValues(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		all := slices.Clone(fuzzSeeds)
 		random := rand.New(rand.NewPCG(7, 8))

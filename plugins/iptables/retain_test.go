@@ -16,7 +16,7 @@ import (
 // Data about past changes is not kept: after all endpoints of all Services have changed several times, after many
 // Services were added and removed, and after a Service with very many endpoints was removed, the rule set takes about
 // as much memory as before.
-func TestChangesLeaveNothingBehind(t *testing.T) {
+func TestChangesLeakNoMemory(t *testing.T) {
 	node := sdk.Node{MasqueradeBit: 14}
 	b := onFake(t, sdk.IPv4, node)
 	b.Tool.Kernel = forgetful{}

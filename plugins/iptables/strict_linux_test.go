@@ -213,7 +213,7 @@ func (k kernel) packets(chain string) int {
 
 // A forwarded packet in conntrack state INVALID is dropped and counted, because its reply would be reset. A kernel with
 // tcp_be_liberal treats no packet as invalid, so there is no rule.
-func TestKernelDropsWhatNoConnectionHas(t *testing.T) {
+func TestKernelDropsInvalid(t *testing.T) {
 	g := world(t)
 	const loose, beLiberal = netfilter + "nf_conntrack_tcp_loose", netfilter + "nf_conntrack_tcp_be_liberal"
 	onKernel(t, func(k kernel) {

@@ -112,7 +112,7 @@ func (k kernel) replace(program, script string) {
 }
 
 // If iptables does not answer whether a jump exists, nothing is written to that chain, and a note names the chain.
-func TestKernelWritesNoJumpThatMayBeThere(t *testing.T) {
+func TestKernelWritesNoUncertainJump(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		if k.backend != iptables.NFT {
 			return // only nf_tables has such rules
@@ -133,7 +133,7 @@ func TestKernelWritesNoJumpThatMayBeThere(t *testing.T) {
 }
 
 // A jump that another version of the program prints differently is not added again (kubernetes#112477).
-func TestKernelKnowsAJumpInOtherWords(t *testing.T) {
+func TestKernelRecognizesJumpPrintedDifferently(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		k.runOnce()
 		program := "iptables-" + string(k.backend)

@@ -37,7 +37,7 @@ exec REAL "$@"`
 
 // After updates between random scenarios, with iptables-restore killed at random points and sometimes the process, too,
 // the tables equal those of a fresh start.
-func TestKernelWalksThoughKilled(t *testing.T) {
+func TestKernelUpdatesDespiteKills(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		random := rand.New(rand.NewPCG(9, 10))
 		scenarios := sdktest.Scenarios()

@@ -14,7 +14,7 @@ import (
 )
 
 // After any sequence of changes, a rule set equals a newly written one.
-func TestAWalkEndsWhereAFreshStartDoes(t *testing.T) {
+func TestRandomChangesEndLikeAFreshStart(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	node := sdk.Node{Addrs: []netip.Addr{v4(192<<24 | 2<<8 | 10)}, NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, MasqueradeBit: 14}
 	b := onFake(t, sdk.IPv4, node)
@@ -76,7 +76,7 @@ func wantSame(t *testing.T, step int, got, fresh fakeRules) {
 
 // Between two states, filter never rejects a client that nat will serve, and always stops a client that nat no longer
 // serves.
-func TestBetweenNoClientIsForgotten(t *testing.T) {
+func TestFilterChangesAroundNAT(t *testing.T) {
 	node := sdk.Node{MasqueradeBit: 14}
 	up := service(1, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+1), 80)})
 	down := up

@@ -148,7 +148,7 @@ func TestFindsAddressesWithoutAnEvent(t *testing.T) {
 }
 
 // A round of audits (one every ten seconds) covers all virtual servers exactly once.
-func TestAuditsLookAtEverything(t *testing.T) {
+func TestAuditsCoverEverything(t *testing.T) {
 	all := map[int]bool{1: true, 2: true, 3: true, 4: true, 5: true, 6: true, 7: true}
 	var round, seen []int
 	for range auditShare {

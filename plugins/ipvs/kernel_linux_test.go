@@ -169,7 +169,7 @@ func TestKernelIPVSTable(t *testing.T) {
 }
 
 // A virtual server, whether by address or by mark, is found with and without destinations.
-func TestKernelIPVSGone(t *testing.T) {
+func TestKernelIPVSExists(t *testing.T) {
 	skipIfTaken(t)
 	world(t)
 	k, err := openBalancer()

@@ -63,7 +63,7 @@ func TestKernelIPVSChangesLive(t *testing.T) {
 
 // A client with affinity whose endpoint is removed is sent to another endpoint, and stays there when the first one is
 // added again.
-func TestKernelIPVSAffinityBeginsAnew(t *testing.T) {
+func TestKernelIPVSAffinityMovesToAnotherEndpoint(t *testing.T) {
 	s := newFixture(t, "")
 	for _, protocol := range []string{"tcp", "udp", "sctp"} {
 		served := s.serve(strings.Replace(strings.ReplaceAll(endpointsToLeave, "PROTO", protocol), "  cluster-ip", "  affinity   10m\n  cluster-ip", 1))
@@ -128,7 +128,7 @@ func TestKernelIPVSFollowsAddresses(t *testing.T) {
 
 // A client that sends UDP datagrams to a Service without endpoints, and continues from the same port, is served as soon
 // as there is an endpoint. Its datagrams are masqueraded if they have to be.
-func TestKernelIPVSDatagramsThatWereEarly(t *testing.T) {
+func TestKernelIPVSEarlyDatagrams(t *testing.T) {
 	s := newFixture(t, "")
 	served := s.serve(`
 -- services --

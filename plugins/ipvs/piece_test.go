@@ -63,7 +63,7 @@ func TestNamedAddressTakesPrecedence(t *testing.T) {
 }
 
 // A Service that would take precedence at an address but is refused leaves the node port there unchanged.
-func TestARefusedServiceTakesNoPrecedence(t *testing.T) {
+func TestRefusedServiceTakesNoPrecedence(t *testing.T) {
 	l := newInstance(t)
 	s := many(3)
 	node := netip.AddrPortFrom(s.Node.Addrs[0], 20000)
@@ -135,7 +135,7 @@ func TestConnectionsSurviveARenamedPort(t *testing.T) {
 
 // If the kernel refuses one endpoint of a Service, the Service keeps its previous state and its connections, also in a
 // restarted process. All other Services are served.
-func TestARefusedEndpoint(t *testing.T) {
+func TestRefusedEndpoint(t *testing.T) {
 	l := newInstance(t)
 	s := many(40)
 	if err := l.full(s); err != nil {
@@ -220,7 +220,7 @@ func TestSameSources(t *testing.T) {
 
 // A Service may name an address of the node with the number of its own node port. Both are then one virtual server,
 // also for a process that adopts it.
-func TestAServiceNamesItsOwnNodePort(t *testing.T) {
+func TestServiceNamesItsOwnNodePort(t *testing.T) {
 	l := newInstance(t)
 	s := many(2)
 	node := netip.AddrPortFrom(s.Node.Addrs[0], 20000)

@@ -84,7 +84,7 @@ func TestDestinationsServeBeforeOthersStop(t *testing.T) {
 }
 
 // A plan without changes does not render the fixed chains. That would cost more than 150 allocations for each change.
-func TestAPlanOfNothingRendersNothing(t *testing.T) {
+func TestEmptyPlanRendersNothing(t *testing.T) {
 	l := newInstance(t)
 	if err := l.full(many(10)); err != nil {
 		t.Fatal(err)

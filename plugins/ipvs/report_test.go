@@ -27,7 +27,7 @@ func TestReportsObjectCounts(t *testing.T) {
 
 // Report returns the duration of searches for stale UDP flows by family. Only a change of a UDP Service starts a
 // search.
-func TestReportsRounds(t *testing.T) {
+func TestReportsSearchesForStaleFlows(t *testing.T) {
 	l := newInstance(t)
 	l.fake.stales = 3
 	s := many(2)

@@ -109,7 +109,7 @@ func TestRestartWritesNothing(t *testing.T) {
 
 // As soon as an address is bound, the node can use it as a source and be called at it. So the masquerade and guard
 // rules must exist before.
-func TestGuardAndMasqueradeComeBeforeTheFirstAddress(t *testing.T) {
+func TestRulesExistBeforeTheFirstAddress(t *testing.T) {
 	l := newInstance(t)
 	if err := l.full(many(1)); err != nil {
 		t.Fatal(err)

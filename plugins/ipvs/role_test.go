@@ -21,11 +21,11 @@ type open struct {
 	dest netip.AddrPort
 }
 
-// TestEstablishedStayInEveryRole changes roles, applies updates and restarts the process in random order, while
+// TestConnectionsSurviveEveryRole changes roles, applies updates and restarts the process in random order, while
 // connections begin and end. For each connection the kernel must have the objects that it needs as long as it lasts.
 // While Draining, the plugin must report the number of connections. In every role, Inspect must report what the plugin
 // would serve in role Active.
-func TestEstablishedStayInEveryRole(t *testing.T) {
+func TestConnectionsSurviveEveryRole(t *testing.T) {
 	for seed := range uint64(40) {
 		w := roleWalk{instance: newInstance(t), Rand: rand.New(rand.NewPCG(seed, 14)), base: many(2), role: sdk.Active}
 		w.scenario = w.base
@@ -224,9 +224,9 @@ func (w *roleWalk) leavesNothing(seed uint64) {
 	}
 }
 
-// TestOneWriteOfRulesMakesItActive checks that a change of role writes the rules once in each family. During a swap the
+// TestRoleChangeWritesRulesOnce checks that a change of role writes the rules once in each family. During a swap the
 // programs that write rules compete with clients for the CPUs.
-func TestOneWriteOfRulesMakesItActive(t *testing.T) {
+func TestRoleChangeWritesRulesOnce(t *testing.T) {
 	l := newInstance(t)
 	if err := l.full(many(3)); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 )
 
 // Kernel parameters are set before any Service is served, and Cleanup restores them.
-func TestParametersAreSetAndGivenBack(t *testing.T) {
+func TestParametersAreSetAndRestored(t *testing.T) {
 	l := newInstance(t)
 	if _, err := l.plugin.Configure(t.Context(), sdk.Setup{Options: []byte(`{"strictARP":true,"tcpTimeout":"30m"}`)}); err != nil {
 		t.Fatal(err)

@@ -170,7 +170,7 @@ func lacking(a, b string) string {
 }
 
 // After any sequence of scenarios, roles, kills and restarts, the kernel has the same objects as after a fresh start.
-func TestAWalkEndsWhereAFreshStartDoes(t *testing.T) {
+func TestRandomChangesEndLikeAFreshStart(t *testing.T) {
 	random := rand.New(rand.NewPCG(6, 1))
 	scenarios := sdktest.Scenarios()
 	roles := []sdk.Role{sdk.Standby, sdk.Active, sdk.Active, sdk.Active}

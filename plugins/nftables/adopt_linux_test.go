@@ -11,7 +11,7 @@ import (
 
 // For every scenario, a new process reads the table back as it was written, takes it over without writing, and keeps
 // the role that it finds. nft can list the table.
-func TestKernelTakesEveryScenario(t *testing.T) {
+func TestKernelAcceptsEveryScenario(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		for _, s := range sdktest.Scenarios() {
 			p := k.start()

@@ -16,7 +16,7 @@ import (
 )
 
 // A Service whose elements the kernel refuses is reported, and all other Services are written.
-func TestKernelNamesABadService(t *testing.T) {
+func TestKernelNamesARefusedService(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		p := k.start()
 		all := several(2500, 2)

@@ -169,7 +169,7 @@ func TestNodePorts(t *testing.T) {
 }
 
 // If a place is in use when the plugin becomes Active, it is served as soon as it is free.
-func TestOwed(t *testing.T) {
+func TestPlaceInUseIsServedLater(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
 	endpoint(t, back, nil)
 	s := onStage(t)

@@ -106,7 +106,7 @@ func (k kernel) saved() string {
 
 // If the backend changed while no process ran, a new process removes the rules of the former backend, which redirect packets
 // to ports where nothing listens.
-func TestKernelBackendIsLeft(t *testing.T) {
+func TestKernelBackendChange(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		former := kernel{k.T, iptables.Legacy, k.dir}
 		if k.backend == former.backend {

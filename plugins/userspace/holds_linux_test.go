@@ -45,7 +45,7 @@ func TestKernelNodePortsFollow(t *testing.T) {
 }
 
 // Rules that another program removes are restored and counted.
-func TestKernelTakenAway(t *testing.T) {
+func TestKernelRestoresRemovedRules(t *testing.T) {
 	onNode(t, func(n node) {
 		services := manyServices(30, sparse)
 		for i := range services {
@@ -96,7 +96,7 @@ func (n node) branch() string {
 }
 
 // Inspect does not report the frontends of which the kernel lacks a rule.
-func TestKernelInspectSees(t *testing.T) {
+func TestKernelInspect(t *testing.T) {
 	onNode(t, func(n node) {
 		services := manyServices(30, sparse)
 		for i := range services {

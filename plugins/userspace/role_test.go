@@ -29,7 +29,7 @@ func TestStandbyOpensNoSocket(t *testing.T) {
 }
 
 // Cleanup describes what it closes.
-func TestCleanupNames(t *testing.T) {
+func TestCleanupDescribes(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
 	endpoint(t, back, echo)
 	s := onStage(t, svc("web", "cluster-ip "+front, back))

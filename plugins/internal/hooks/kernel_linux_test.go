@@ -165,7 +165,7 @@ func (w *world) suffer(f fault) {
 }
 
 // Trace returns what happens to packets, with any one or two of the faults.
-func TestKernelTellsTheTruth(t *testing.T) {
+func TestKernelAgreesWithTrace(t *testing.T) {
 	g := testbed(t)
 	for family, addrs := range map[sdk.Family]map[string]string{
 		sdk.IPv4: {"NODE": "192.0.2.10", "SRC": "198.18.0.7", "SERVICE": "172.30.0.1", "FIRST": "10.180.0.1", "SECOND": "10.180.1.1"},

@@ -11,7 +11,7 @@ import (
 )
 
 // missingMatches names a match that the kernel does not have, in both families and backends.
-func TestKernelLacks(t *testing.T) {
+func TestKernelMissingMatches(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it asks for matches, which the kernel loads")
 	}

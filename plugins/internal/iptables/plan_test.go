@@ -26,7 +26,7 @@ func TestManyAreEmptiedFirst(t *testing.T) {
 }
 
 // No part that Limit.Cut returns exceeds the limit, except a single chain, and the chains keep their order.
-func TestPiecesHoldSoManyLines(t *testing.T) {
+func TestLimitCut(t *testing.T) {
 	var chains []Chain
 	for i := range 300 {
 		chains = append(chains, Chain{ID: inNat(fmt.Sprint("KUBE-SEP-", i)), Rules: make([]Rule, i%7*20)})

@@ -89,7 +89,7 @@ func TestTraceJumpAndGoto(t *testing.T) {
 }
 
 // The oracle returns an error for a rule that it does not understand.
-func TestTraceFailsLoudly(t *testing.T) {
+func TestTraceUnknownRule(t *testing.T) {
 	for _, rule := range []string{"-m bpf --bytecode 1 -j DROP", "-j NFQUEUE", "-j NOWHERE", "-p tcp --what 1 -j DROP"} {
 		if _, err := trace(t, "*filter\n-A FORWARD "+rule+"\nCOMMIT\n", web("198.51.100.1", "eth0")); err == nil {
 			t.Errorf("%q: no error", rule)

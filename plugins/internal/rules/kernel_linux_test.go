@@ -110,7 +110,7 @@ func strange(service int) Piece {
 
 // If the program names the refused line, the error names the Service. The table is unchanged then, and everything is
 // written without that Service.
-func TestKernelRefusesALine(t *testing.T) {
+func TestKernelRefusedLine(t *testing.T) {
 	onKernel(t, func(s place) {
 		s.must(map[sdk.Name]Piece{nameOf(1): serve(1, 1), nameOf(2): serve(2, 1), nameOf(3): serve(3, 0)})
 		s.SetDesired(map[sdk.Name]Piece{nameOf(1): strange(1), nameOf(2): serve(2, 3), nameOf(5): serve(5, 2)})
@@ -240,7 +240,7 @@ func TestKernelSharedChainsRead(t *testing.T) {
 }
 
 // After a plan that failed, the next write reads what it has written.
-func TestKernelAPlanThatStops(t *testing.T) {
+func TestKernelFailedPlan(t *testing.T) {
 	onKernel(t, func(s place) {
 		s.must(map[sdk.Name]Piece{nameOf(1): serve(1, 1)})
 		prefix := s.Tool.Prefix

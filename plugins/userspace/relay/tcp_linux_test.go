@@ -245,7 +245,7 @@ func TestOutOfDescriptors(t *testing.T) {
 }
 
 // Close accepts the connections that wait in the listener, which the kernel would reset.
-func TestWaitingIsServed(t *testing.T) {
+func TestCloseServesWaitingClients(t *testing.T) {
 	relaytest.NeedsLoopback(t)
 	front, back := at(1, 8000), at(2, 8000)
 	endpoint(t, back, echo)

@@ -156,7 +156,7 @@ func TestNoneAnswers(t *testing.T) {
 }
 
 // A client whose route does not forward is reset.
-func TestTurnedAway(t *testing.T) {
+func TestClientWithoutRoute(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)
 	endpoint(t, back, nil)
 	web := svc("web", "load-balancer "+front, back)

@@ -57,7 +57,7 @@ func TestDatagramsIPv6(t *testing.T) {
 
 // A flow moves to another endpoint if its endpoint no longer serves. It stays while its endpoint serves without being ready, or
 // while the Service has no endpoint.
-func TestFlowFollows(t *testing.T) {
+func TestFlowFollowsEndpoints(t *testing.T) {
 	front, a, b := at(1, 5300), at(2, 5300), at(3, 5300)
 	relaytest.UDPEndpoint(t, a)
 	relaytest.UDPEndpoint(t, b)
@@ -113,7 +113,7 @@ func TestFlowEnds(t *testing.T) {
 }
 
 // A datagram whose route does not forward is dropped and counted.
-func TestDatagramsTurnedAway(t *testing.T) {
+func TestDatagramsWithoutRoute(t *testing.T) {
 	front, back := at(1, 5300), at(2, 5300)
 	relaytest.UDPEndpoint(t, back)
 	dns := udp(svc("dns", "load-balancer "+front, back))
