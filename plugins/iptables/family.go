@@ -119,8 +119,8 @@ func (f *family) Probe(ctx context.Context) frame.Finding {
 
 // checkAddrs reports whether the node's default routes, or the addresses that an ipvs dataplane has bound, have
 // changed since the rules were written. Changed ipvs addresses count when two consecutive reads agree. An ipvs
-// dataplane that takes over from this mode binds all its addresses at once, and this mode is told to drain soon
-// after: a write at that time would delay the swap.
+// dataplane that takes over from this mode binds all its addresses at once, and soon after the host sets this
+// mode to Draining: a write at that time would delay the swap.
 func (f *family) checkAddrs() bool {
 	if time.Since(f.addrsReadAt) < addressesEvery {
 		return false

@@ -236,8 +236,8 @@ func (o *objects) send(steps []step, refused map[key]error) error {
 }
 
 // blame returns why the kernel refused a virtual server. An error that concerns the node, or shows that this
-// process has wrong knowledge of the kernel, is returned as of: it belongs to no single virtual server.
-func blame(s step, err error) (why, of error) {
+// process has wrong knowledge of the kernel, is returned as fatal: it belongs to no single virtual server.
+func blame(s step, err error) (refusal, fatal error) {
 	switch {
 	case s.verb == removeService, errors.Is(err, syscall.EPERM), errors.Is(err, syscall.ESRCH):
 		return nil, fmt.Errorf("%s: %w", s, err)
@@ -287,8 +287,8 @@ func (s step) String() string {
 	return fmt.Sprintf("%s real %s on %s weight %d", map[verb]string{addDest: "add", weighDest: "weigh"}[s.verb], s.dest, s.service, s.weight)
 }
 
-// serverSteps returns the steps of a change. After raise every destination that should serve does; lower stops
-// new connections to the others.
+// serverSteps returns the steps of a change. raise makes every destination serve that should; lower then stops new
+// connections to the others.
 func serverSteps(c change) (raise, lower []step) {
 	at, was, v := c.Key.server, c.Old.state, c.New.state
 	switch {

@@ -77,7 +77,7 @@ func (f *family) Kind(k key) reconcile.Kind {
 	case bound, loopBack, healthPorts:
 		kind.Counted = true
 	default:
-		if f.objects.bound[k.entry.addr] && slices.Contains(frontendSets, k.entry.set) { // otherwise the member goes last: only it shows that the virtual server is ours
+		if f.objects.bound[k.entry.addr] && slices.Contains(frontendSets, k.entry.set) { // otherwise the member is removed last: only it shows that the virtual server is ours
 			kind.Remove = removeRegistered
 		}
 	}

@@ -97,7 +97,7 @@ const (
 // Adopt reads the given parts from the kernel.
 func (f *family) Adopt(ctx context.Context, which frame.Parts) (role sdk.Role, err error) {
 	if which == 0 {
-		which = frame.All // the role stands in both
+		which = frame.All // the role follows from both
 	}
 	f.adopted = time.Now()
 	f.session.countAdopting(1)
@@ -217,7 +217,7 @@ func (f *family) Render(svc sdk.Service, had *piece) (*piece, error) {
 func (f *family) Plan() frame.Plan {
 	p := pending{family: f, objects: f.Reconciler.Plan()}
 	if f.rulesChanged {
-		p.standing, p.leading = f.planRules()
+		p.before, p.after = f.planRules()
 	}
 	return p
 }
@@ -228,25 +228,24 @@ type rulesWrite struct {
 	steps []string // descriptions of the changes; empty: nothing to write
 }
 
-// planRules plans two writes of rules. standing has the rules of every role and is written before the objects;
-// it also removes jumps that the role must not have. leading adds the jumps that lead new connections to this
+// planRules plans two writes of rules. before has the rules of every role and is written before the objects;
+// it also removes jumps that the role must not have. after adds the jumps that lead new connections to this
 // dataplane and is written after the objects, if the role is Active.
-func (f *family) planRules() (standing, leading rulesWrite) {
-	standing.jumps, leading.jumps = permanentJumps(), allJumps()
+func (f *family) planRules() (before, after rulesWrite) {
+	before.jumps, after.jumps = permanentJumps(), allJumps()
 	if f.role == sdk.Active {
-		standing.jumps = append(standing.jumps, slices.DeleteFunc(activeJumps(), func(j iptables.Jump) bool { return !f.rules.HasJump(j) })...)
+		before.jumps = append(before.jumps, slices.DeleteFunc(activeJumps(), func(j iptables.Jump) bool { return !f.rules.HasJump(j) })...)
 	}
 	f.rules.SetFixed(f.node.chains())
-	f.rules.SetJumps(standing.jumps, allJumps())
-	standing.steps = f.rules.Plan().Steps()
-	if f.role == sdk.Active && len(standing.jumps) < len(leading.jumps) {
-		leading.steps = []string{"lead new connections to " + servicesChain}
+	f.rules.SetJumps(before.jumps, allJumps())
+	before.steps = f.rules.Plan().Steps()
+	if f.role == sdk.Active && len(before.jumps) < len(after.jumps) {
+		after.steps = []string{"lead new connections to " + servicesChain}
 	}
-	return standing, leading
+	return before, after
 }
 
-// writeRules writes rules. It also applies an empty plan, which clears doubts about rules that are as they
-// should be.
+// writeRules writes rules. It also applies an empty plan, which ends the suspicion that correct rules differ.
 func (f *family) writeRules(ctx context.Context, r rulesWrite) error {
 	if len(r.steps) > 0 {
 		f.rules.SetJumps(r.jumps, allJumps())
@@ -259,9 +258,9 @@ func (f *family) writeRules(ctx context.Context, r rulesWrite) error {
 // connections here are added last and removed first. If kube-proxy in ipvs mode served before, its addresses
 // and virtual servers are adopted before its rules are removed.
 type pending struct {
-	family            *family
-	standing, leading rulesWrite
-	objects           reconcile.Plan[*piece, key, value]
+	family        *family
+	before, after rulesWrite
+	objects       reconcile.Plan[*piece, key, value]
 }
 
 // kubeProxyLeftovers returns what removes kube-proxy's rules, and its sets, once this dataplane is Active in
@@ -276,7 +275,7 @@ func (p pending) kubeProxyLeftovers() (rules iptables.Plan, sets []string) {
 // Steps describes the plan.
 func (p pending) Steps() []string {
 	rules, sets := p.kubeProxyLeftovers()
-	steps := slices.Concat(p.standing.steps, p.objects.Steps(), p.leading.steps, rules.Steps())
+	steps := slices.Concat(p.before.steps, p.objects.Steps(), p.after.steps, rules.Steps())
 	if len(sets) > 0 {
 		steps = append(steps, "remove sets "+strings.Join(sets, " "))
 	}
@@ -289,13 +288,13 @@ func (p pending) RemovedUDP() []netip.AddrPort { return p.objects.RemovedUDP() }
 // Apply writes the plan.
 func (p pending) Apply(ctx context.Context) ([]sdk.Failure, error) {
 	f := p.family
-	f.objects.writeRules = func(ctx context.Context) error { return f.writeRules(ctx, p.standing) }
+	f.objects.writeRules = func(ctx context.Context) error { return f.writeRules(ctx, p.before) }
 	failed, err := p.objects.Apply(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if len(p.leading.steps) > 0 {
-		if err := f.writeRules(ctx, p.leading); err != nil {
+	if len(p.after.steps) > 0 {
+		if err := f.writeRules(ctx, p.after); err != nil {
 			return nil, err
 		}
 	}

@@ -28,12 +28,12 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 		return err
 	}
 	for _, of := range families {
-		awake, err := hasServiceJumps(ctx, p.machine.toolsInUse(ctx, of))
+		active, err := hasServiceJumps(ctx, p.machine.toolsInUse(ctx, of))
 		if err != nil {
 			return err
 		}
 		role := sdk.Standby // then all weights are 0, and endpoints reports the destinations that would serve
-		if awake {
+		if active {
 			role = sdk.Active
 		}
 		pieces, _ := parse(all.ours(of, nil), all.addrs.of(of).others, role)
@@ -44,7 +44,7 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 				if !ok {
 					continue
 				}
-				served.Endpoints = endpoints(m, had, wanted, awake)
+				served.Endpoints = endpoints(m, had, wanted, active)
 				if err := tell(served); err != nil {
 					return err
 				}
@@ -104,9 +104,9 @@ func kindOf(s set, n note) (sdk.Kind, bool) {
 
 // endpoints returns the destinations of new connections to a frontend, or those it would have if this dataplane
 // were Active. had is the piece in the kernel, and wanted the parked one.
-func endpoints(m member, had, wanted *piece, awake bool) []netip.AddrPort {
+func endpoints(m member, had, wanted *piece, active bool) []netip.AddrPort {
 	s, there := had.frontend(m)
-	if awake {
+	if active {
 		return s.state.serving.list()
 	}
 	w, parked := wanted.frontend(m)

@@ -106,8 +106,8 @@ func TestRules(t *testing.T) {
 		f.node = nodeConfig{family: of, node: s.Node, scheduler: "rr"}
 		fake, text := rulestest.NewFake(nat(markMasq)), ""
 		f.rules.Tool = iptables.Tool{Family: of, Backend: "fake", Kernel: fake}
-		standing, leading := f.planRules()
-		for _, r := range []rulesWrite{standing, leading} {
+		before, after := f.planRules()
+		for _, r := range []rulesWrite{before, after} {
 			if err := f.writeRules(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}

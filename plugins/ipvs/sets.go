@@ -97,7 +97,7 @@ func (s set) suffix(f sdk.Family) string {
 	return sets[s].name
 }
 
-// A kernelSet says what a set in the kernel is.
+// A kernelSet identifies a set in the kernel by its kind and family.
 type kernelSet struct {
 	set         set
 	family      sdk.Family

@@ -90,7 +90,7 @@ func (f *family) Adopt(ctx context.Context, which frame.Parts) (sdk.Role, error)
 // Ours reports whether the table exists.
 func (f *family) Ours() bool { return f.kernel.have.there }
 
-// Node takes what the host says of the node, and what the kernel says of its addresses.
+// Node sets the node's configuration, and reads its addresses and default routes from the kernel.
 func (f *family) Node(n sdk.Node) error {
 	f.node = nodeConfig{
 		ip: f.ip, node: n, parts: f.node.parts,

@@ -27,8 +27,8 @@ func (d *Dataplane[P]) takeSettings(all sysctl.Settings) error {
 }
 
 // checkSettings detects kernel parameters that another program has changed. It sets those again
-// without which packets are lost, and adds a note for each of the others: whoever tunes a machine
-// may know better.
+// without which packets are lost, and adds a note for each of the others, because an operator may
+// have changed it for a reason.
 func (d *Dataplane[P]) checkSettings() {
 	if d.session.Settings == nil || d.role != sdk.Active {
 		return

@@ -54,7 +54,7 @@ func TestHeld(t *testing.T) {
 	id := func(chain string) ID { return ID{"filter", chain} }
 	tables := Tables{
 		id("KUBE-FORWARD"): {"-j ACCEPT"},
-		id("KUBE-OTHER"):   {"-j KUBE-FORWARD"}, // ours too: it goes with what it leads to
+		id("KUBE-OTHER"):   {"-j KUBE-FORWARD"}, // also ours: it is removed together with the chain that it jumps to
 		id("KUBE-FREE"):    nil,
 		id("FORWARD"):      {`-m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD`, "-j DOCKER-USER"},
 		id("DOCKER-USER"):  {"-i eth0 -j KUBE-FORWARD"},

@@ -144,8 +144,8 @@ func lacksNFT(family sdk.Family) bool {
 }
 
 // SweepKubeProxy removes the tables of kube-proxy's nftables mode. With dryRun it only names them. None of our
-// dataplanes has such tables, so the cleanup of any dataplane may remove them: the one that serves is not asked
-// to clean up.
+// dataplanes has such tables, so the cleanup of any dataplane may remove them: the host does not ask
+// the dataplane that serves for a cleanup.
 func SweepKubeProxy(ctx context.Context, dryRun bool) (gone []string, err error) {
 	const name = "kube-proxy"
 	err = withNFT(ctx, func(ctx context.Context, conn *nftnl.Conn) error {

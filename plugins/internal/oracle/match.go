@@ -91,7 +91,7 @@ func (p *parser) option(name string) error {
 		return p.addTest(func(w *ruleWalk) bool { return w.packet.Protocol == proto })
 	case "-m":
 		match := p.next()
-		if match == "socket" { // only our relay's rules have it so, and the relay that asks has the socket
+		if match == "socket" { // as in the rules of our relay, which has the socket when it traces a packet
 			return known("option of the match socket", p.next(), "--nowildcard")
 		}
 		return known("match", match, "comment", "conntrack", "mark", "addrtype", "statistic", "recent", "set", "tcp", "udp", "sctp", "multiport", "state", "nfacct")

@@ -32,12 +32,12 @@ type drift struct {
 	doubt  string               // why the rules may differ from what was written; empty: no doubt
 	asRead *iptables.Generation // generation of the tables at the last reading; nil: this process has written since
 
-	checked iptables.Generation // the result of Tool.Foreign when none of our rules was missing
-	seen    iptables.Generation // the result of Tool.Foreign at the last look
-	looks   int                 // number of looks since it differed from checked; not zero: others are changing the tables
-	next    time.Time           // earliest time of the next close look
-	owed    bool                // rules must be compared, because others have committed to nf_tables
-	save    time.Time           // earliest time of the next comparison
+	checked     iptables.Generation // the result of Tool.Foreign when none of our rules was missing
+	seen        iptables.Generation // the result of Tool.Foreign at the last look
+	looks       int                 // number of looks since it differed from checked; not zero: others are changing the tables
+	lookAt      time.Time           // earliest time of the next close look
+	mustCompare bool                // rules must be compared, because others have committed to nf_tables
+	compareAt   time.Time           // earliest time of the next comparison
 
 	// uses has the use counts of chains whose count is unexpected (foreign rules lead there) but whose rules
 	// are ours.
@@ -66,9 +66,9 @@ func (r *Rules) beginReading() (done func(), err error) {
 			return nil, err
 		}
 	}
-	r.looks, r.owed, r.uses = 0, false, nil
+	r.looks, r.mustCompare, r.uses = 0, false, nil
 	if r.Tool.Backend == iptables.Legacy {
-		r.save = time.Now().Add(compareEvery)
+		r.compareAt = time.Now().Add(compareEvery)
 	}
 	return func() {
 		if unstamped == nil {
@@ -105,7 +105,7 @@ func (r *Rules) Look(ctx context.Context) {
 		return // not the writer, or everything is read again anyway
 	}
 	began := time.Now()
-	if (r.owed || r.Tool.Backend == iptables.Legacy) && !began.Before(r.save) {
+	if (r.mustCompare || r.Tool.Backend == iptables.Legacy) && !began.Before(r.compareAt) {
 		r.Compare(ctx)
 		return
 	}
@@ -115,7 +115,7 @@ func (r *Rules) Look(ctx context.Context) {
 	}
 	paused := now == r.seen
 	r.seen = now
-	if r.looks++; !paused && r.looks < maxLooks || began.Before(r.next) {
+	if r.looks++; !paused && r.looks < maxLooks || began.Before(r.lookAt) {
 		return
 	}
 	r.Masquerade.Doubt()
@@ -128,8 +128,8 @@ func (r *Rules) Look(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	r.doubt, r.checked, r.looks, r.owed = why, now, 0, r.Tool.Backend == iptables.NFT
-	r.next = time.Now().Add(min(50*time.Since(began), 3*time.Second)) // use at most 2% of a CPU
+	r.doubt, r.checked, r.looks, r.mustCompare = why, now, 0, r.Tool.Backend == iptables.NFT
+	r.lookAt = time.Now().Add(min(50*time.Since(began), 3*time.Second)) // use at most 2% of a CPU
 }
 
 // Compare reads the tables, and records a doubt if a rule differs from what was written.
@@ -139,8 +139,8 @@ func (r *Rules) Compare(ctx context.Context) {
 		least = compareEvery
 		r.Masquerade.Doubt()
 	}
-	r.doubt, r.owed = r.findReplaced(ctx), ctx.Err() != nil
-	r.save = time.Now().Add(max(least, 100*time.Since(began))) // use at most 1% of a CPU
+	r.doubt, r.mustCompare = r.findReplaced(ctx), ctx.Err() != nil
+	r.compareAt = time.Now().Add(max(least, 100*time.Since(began))) // use at most 1% of a CPU
 }
 
 // findReplaced reads the tables and describes the first chain of ours that differs from what was written or lacks a

@@ -92,7 +92,7 @@ func (r *Rules) adopt(found iptables.Tables) map[Key]string {
 			delete(listed, chainKey(id))
 		}
 	}
-	for at, text := range r.standing {
+	for at, text := range r.present {
 		if r.unread[at] == "" {
 			listed[jumpsKey(at)] = text
 		}
@@ -111,7 +111,7 @@ func (r *Rules) adoptOther(found iptables.Tables, at iptables.ID) {
 		switch {
 		case !r.IsOurs(to):
 		case iptables.Jump{At: at, Rule: rule}.Listed():
-			r.standing[at] += string(rule) + "\n"
+			r.present[at] += string(rule) + "\n"
 		default:
 			r.held[to] = true
 		}
@@ -180,7 +180,7 @@ func (k kernel) Apply(ctx context.Context, b batch) (refused map[Key]error, err 
 		}
 		return nil, err
 	}
-	for table, more := range r.grows {
+	for table, more := range r.added {
 		r.count[table] += more
 	}
 	if r.read {
@@ -241,7 +241,7 @@ func (r *Rules) treeEntry(in int, k tree.Key, rule iptables.Rule) tree.Entry {
 
 // compose returns the blocks of a batch, and updates the state as if they were written.
 func (r *Rules) compose(b batch) iptables.Plan {
-	clear(r.grows)
+	clear(r.added)
 	var plan iptables.Plan
 	for _, table := range tableOf {
 		plan = append(plan, iptables.Block{Table: table})
@@ -286,7 +286,7 @@ func (r *Rules) change(c change, into, last *iptables.Block) {
 
 // write adds to a block what changes a chain from had to c.
 func (r *Rules) write(id iptables.ID, c composed, had string, into *iptables.Block) {
-	r.grows[id.Table] += lines(c.text) - lines(had)
+	r.added[id.Table] += lines(c.text) - lines(had)
 	switch {
 	case c.gone && !r.held[id]:
 		into.Remove = append(into.Remove, id)
@@ -321,7 +321,7 @@ func (r *Rules) changeJumps(c change, into, last *iptables.Block) {
 	at := c.Key.chain
 	want := iptables.Split(c.New)
 	var stay []iptables.Rule
-	for _, rule := range iptables.Split(r.standing[at]) {
+	for _, rule := range iptables.Split(r.present[at]) {
 		j := iptables.Jump{At: at, Rule: rule}
 		switch {
 		case slices.Contains(want, rule):
@@ -342,7 +342,7 @@ func (r *Rules) changeJumps(c change, into, last *iptables.Block) {
 	for _, rule := range slices.Backward(want[:len(want)-end]) {
 		into.Insert = append(into.Insert, iptables.Jump{At: at, Rule: rule})
 	}
-	if r.standing[at] = c.New; c.Op == reconcile.Remove {
-		delete(r.standing, at)
+	if r.present[at] = c.New; c.Op == reconcile.Remove {
+		delete(r.present, at)
 	}
 }

@@ -153,10 +153,10 @@ func TestKernelDoubt(t *testing.T) {
 		if look(); s.Doubt() != "" {
 			s.Fatalf("without a change the doubt is: %s", s.Doubt())
 		}
-		s.next = time.Time{} // allow a close look at once
+		s.lookAt = time.Time{} // allow a close look at once
 		s.run("-A", "FORWARD", "-p", "99", "-j", "DROP")
-		if look(); s.Doubt() != "" || s.next.IsZero() {
-			s.Fatalf("after a foreign rule was added: looked closer %t, doubt %q", !s.next.IsZero(), s.Doubt())
+		if look(); s.Doubt() != "" || s.lookAt.IsZero() {
+			s.Fatalf("after a foreign rule was added: looked closer %t, doubt %q", !s.lookAt.IsZero(), s.Doubt())
 		}
 		for i, args := range []string{"-t nat -F KUBE-SERVICES", "-t nat -F KUBE-SVC-1", "-t nat -D PREROUTING 1", "-t mangle -F KUBE-IPVS-NEAR", "-t mangle -D INPUT 1"} {
 			if s.run(strings.Fields(args)...); s.Doubt() != "" {

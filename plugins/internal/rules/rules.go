@@ -82,16 +82,16 @@ type Rules struct {
 
 // A state is what the kernel has, in addition to what the reconciler knows.
 type state struct {
-	text     map[iptables.ID]string   // the rules of each chain of a tree
-	changed  map[iptables.ID]composed // chains of trees whose text may have changed
-	standing map[iptables.ID]string   // our jumps at each built-in chain, from top to bottom
-	unread   map[iptables.ID]string   // foreign chains that the program cannot print, with the reason if it is unknown which of our jumps they have
-	held     map[iptables.ID]bool     // chains of ours to which foreign rules lead
-	count    map[string]int           // rules in our chains, by table
-	grows    map[string]int           // by how many rules the present plan changes count
-	found    map[iptables.ID]string   // the rules of fixed chains at the last reading
-	known    bool                     // the state is complete: it was read, and all writes since then succeeded
-	read     bool                     // the kernel was read, and no Apply has succeeded since
+	text    map[iptables.ID]string   // the rules of each chain of a tree
+	changed map[iptables.ID]composed // chains of trees whose text may have changed
+	present map[iptables.ID]string   // our jumps at each built-in chain, from top to bottom
+	unread  map[iptables.ID]string   // foreign chains that the program cannot print, with the reason if it is unknown which of our jumps they have
+	held    map[iptables.ID]bool     // chains of ours to which foreign rules lead
+	count   map[string]int           // rules in our chains, by table
+	added   map[string]int           // number of rules by which the present plan changes count
+	found   map[iptables.ID]string   // the rules of fixed chains at the last reading
+	known   bool                     // the state is complete: it was read, and all writes since then succeeded
+	read    bool                     // the kernel was read, and no Apply has succeeded since
 }
 
 // ends are the rules before and after those of a tree in its root.
@@ -123,8 +123,8 @@ func New(c Config, tool iptables.Tool) *Rules {
 // forget resets the state to that of an empty kernel.
 func (r *Rules) forget() {
 	r.state = state{
-		text: make(map[iptables.ID]string), changed: make(map[iptables.ID]composed), standing: make(map[iptables.ID]string),
-		unread: make(map[iptables.ID]string), held: make(map[iptables.ID]bool), found: make(map[iptables.ID]string), count: make(map[string]int), grows: make(map[string]int),
+		text: make(map[iptables.ID]string), changed: make(map[iptables.ID]composed), present: make(map[iptables.ID]string),
+		unread: make(map[iptables.ID]string), held: make(map[iptables.ID]bool), found: make(map[iptables.ID]string), count: make(map[string]int), added: make(map[string]int),
 	}
 	for _, t := range r.Trees {
 		t.Reset()
@@ -165,7 +165,7 @@ func (r *Rules) Found(id iptables.ID) (text string, ok bool) {
 // ShownRole returns the role that our jumps in the kernel imply.
 func (r *Rules) ShownRole() sdk.Role {
 	var all []iptables.Jump
-	for at, text := range r.standing {
+	for at, text := range r.present {
 		for _, rule := range iptables.Split(text) {
 			all = append(all, iptables.Jump{At: at, Rule: rule})
 		}
@@ -175,7 +175,7 @@ func (r *Rules) ShownRole() sdk.Role {
 
 // HasJump reports whether the kernel has a jump.
 func (r *Rules) HasJump(j iptables.Jump) bool {
-	return slices.Contains(iptables.Split(r.standing[j.At]), j.Rule)
+	return slices.Contains(iptables.Split(r.present[j.At]), j.Rule)
 }
 
 // RuleCount returns how many rules the kernel has in our chains of a table.
@@ -239,8 +239,8 @@ func (r *Rules) wantedJumps() map[iptables.ID]string {
 		all[j.At] = string(j.Rule) + "\n" + all[j.At]
 	}
 	for at, text := range all {
-		if _, unread := r.unread[at]; unread && haveSameLines(text, r.standing[at]) { // the program does not tell the order of our jumps there
-			all[at] = r.standing[at]
+		if _, unread := r.unread[at]; unread && haveSameLines(text, r.present[at]) { // the program does not tell the order of our jumps there
+			all[at] = r.present[at]
 		}
 	}
 	return all
