@@ -101,11 +101,11 @@ func (n nodeConfig) nodePortRules(chain string) []iptables.Rule {
 
 // jumps returns the jumps from built-in chains to ours that role needs. Without them our chains see no packets.
 func (n nodeConfig) jumps(role sdk.Role) []iptables.Jump {
-	onItsWay := iptables.Jump{At: filter("FORWARD"), Rule: `-m comment --comment "kubernetes forwarding rules" -j ` + forward}
+	forwardJump := iptables.Jump{At: filter("FORWARD"), Rule: `-m comment --comment "kubernetes forwarding rules" -j ` + forward}
 	switch role {
 	case sdk.Active:
 	case sdk.Draining:
-		return n.withGuard([]iptables.Jump{onItsWay})
+		return n.withGuard([]iptables.Jump{forwardJump})
 	default:
 		return nil
 	}
@@ -113,7 +113,7 @@ func (n nodeConfig) jumps(role sdk.Role) []iptables.Jump {
 		{At: filter("INPUT"), Rule: newFlows},
 		{At: filter("INPUT"), Rule: `-m comment --comment "kubernetes health check service ports" -j ` + nodePorts},
 		{At: filter("FORWARD"), Rule: newFlows},
-		onItsWay,
+		forwardJump,
 		{At: filter("OUTPUT"), Rule: newFlows},
 		{At: nat("PREROUTING"), Rule: `-m comment --comment "kubernetes service portals" -j ` + services},
 		{At: nat("OUTPUT"), Rule: `-m comment --comment "kubernetes service portals" -j ` + services},

@@ -98,7 +98,7 @@ func (d *Dataplane[P]) check(ctx context.Context) {
 			return
 		}
 		steps, err := f.Masquerade().Mend(ctx)
-		d.tellRepair(ctx, f, "it belongs to all dataplanes", steps, err)
+		d.tellRepair(ctx, f, "the chains that all dataplanes share were changed", steps, err)
 		d.repair(ctx, f, found)
 	}
 	d.checkSettings()
@@ -148,7 +148,7 @@ func (d *Dataplane[P]) repair(ctx context.Context, f *family[P], found Finding) 
 		d.tellRepair(ctx, f, found.Why, steps, err)
 	case found.Moved, found.Due:
 		if err := d.writeDue(ctx, f, found); err != nil && ctx.Err() == nil {
-			d.warn("cannot write what is due", f, "", err) // the next check retries
+			d.warn("cannot write a due change", f, "", err) // the next check retries
 		}
 		d.publish()
 	}
@@ -260,7 +260,7 @@ func (d *Dataplane[P]) tellRepair(ctx context.Context, f *family[P], why string,
 		d.log.Warn("restored what another program removed", "family", f.label(), "why", why, "steps", len(steps), "first", steps[0], "by", by)
 		f.lost = why // until a probe finds no difference
 		d.status.change(func(r *sdk.Report) {
-			r.Repaired, r.Repair = r.Repaired+1, fmt.Sprintf("%s: %s; put back in %d steps, the first: %s%s", f.label(), why, len(steps), steps[0], by)
+			r.Repaired, r.Repair = r.Repaired+1, fmt.Sprintf("%s: %s; restored in %d steps, the first: %s%s", f.label(), why, len(steps), steps[0], by)
 		})
 		d.tellLost()
 		d.publish()

@@ -158,7 +158,7 @@ func TestMovedAndDue(t *testing.T) {
 	find(Finding{Lost: All, Why: "a test says so"})
 	eventually.True(t, "Lost: both Services are written", func() bool { return k.differs(service(1, 1), service(2, 1)) == nil })
 	eventually.True(t, "the repair is counted", func() bool { return p.Report().Repaired == 1 })
-	if text := p.Report().Repair; !strings.Contains(text, "a test says so; put back in ") {
+	if text := p.Report().Repair; !strings.Contains(text, "a test says so; restored in ") {
 		t.Errorf("the repair is %q", text)
 	}
 	f.found <- Finding{Unsure: true}

@@ -80,7 +80,7 @@ func TestKernelMember(t *testing.T) {
 		{"test-port", "src,dst", "198.51.100.7", "10.0.0.1", "yes"},
 		{"test-port", "dst,dst", "198.51.100.7", "10.0.0.1", "no"},
 		{"test-port", "src,src", "198.51.100.7", "10.0.0.1", "it depends on the client's port, which is unknown"},
-		{"test-gone", "src", "198.51.100.7", "10.0.0.1", "ask for the set test-gone: "},
+		{"test-gone", "src", "198.51.100.7", "10.0.0.1", "look for the set test-gone: "},
 	} {
 		if missing[tt.set] {
 			continue
