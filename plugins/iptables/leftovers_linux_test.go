@@ -105,8 +105,8 @@ func TestKernelCleanupLeavesWhatIsShared(t *testing.T) {
 		stays            []string
 	}{
 		{"a rule of the kubelet's", "filter", theirs, true, []string{"filter KUBE-FIREWALL"}},
-		{"a rule that leads there", "nat", ":THEIRS - [0:0]\n-A THEIRS -j KUBE-MARK-DROP\n", true, []string{"nat KUBE-MARK-DROP"}},
-		{"not asked for", "", "", false, []string{"filter KUBE-FIREWALL", "nat KUBE-MARK-DROP", "filter " + canary, "nat " + canary}},
+		{"a foreign rule jumps there", "nat", ":THEIRS - [0:0]\n-A THEIRS -j KUBE-MARK-DROP\n", true, []string{"nat KUBE-MARK-DROP"}},
+		{"without KubeProxy", "", "", false, []string{"filter KUBE-FIREWALL", "nat KUBE-MARK-DROP", "filter " + canary, "nat " + canary}},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			onKernel(t, func(k kernel) {

@@ -34,9 +34,9 @@ func TestWhatIsMissing(t *testing.T) {
 		try      string
 	}{
 		{"no such scheduler", map[string]string{"modprobe": `[ "$3" != ip_vs_none ]`}, modules, "install it, and then: modprobe ip_vs_none; or choose another scheduler"},
-		{"modules that can be loaded", map[string]string{"modprobe": "exit 0"}, modules, ""},
-		{"nothing to ask for modules", nil, modules, ""},
-		{"a modprobe that knows of no module", map[string]string{"modprobe": "exit 1"}, modules, ""},
+		{"all modules can be loaded", map[string]string{"modprobe": "exit 0"}, modules, ""},
+		{"modprobe is missing", nil, modules, ""},
+		{"modprobe knows no module", map[string]string{"modprobe": "exit 1"}, modules, ""},
 		{"no module for our device", map[string]string{"modprobe": `[ "$3" != dummy ]`}, modules, "install it, and then: modprobe dummy"},
 		{"no module for our rules", map[string]string{"modprobe": `[ "$3" != xt_set ]`}, modules, "install it, and then: modprobe xt_set"},
 		{"no IPVS", map[string]string{"modprobe": "exit 1"}, func(t *testing.T) error {

@@ -82,7 +82,7 @@ func TestShown(t *testing.T) {
 	second, before := start(t, k, dir), k.written()
 	read(second, "beside the writer", sdk.Active)
 	if second.holdsLock() || k.written() != before {
-		t.Error("it took the lock or wrote, only to read the role")
+		t.Error("reading the role took the lock or wrote")
 	}
 	first.become(sdk.Yielded)
 	expect(first, "after Yielded", 0)

@@ -21,7 +21,7 @@ func TestListed(t *testing.T) {
 		{filter("INPUT"), "-j KUBE-FIREWALL"},
 	} {
 		if !j.Listed() {
-			t.Errorf("%s: %s is foreign", j.At, j.Rule)
+			t.Errorf("%s: %s is not listed", j.At, j.Rule)
 		}
 	}
 	for _, j := range []Jump{
@@ -63,6 +63,6 @@ func TestHeld(t *testing.T) {
 	ours := func(id ID) bool { return len(id.Chain) > 5 && id.Chain[:5] == "KUBE-" }
 	want := map[ID]ID{id("KUBE-FORWARD"): id("DOCKER-USER")}
 	if got := tables.Held(ours); !maps.Equal(got, want) {
-		t.Errorf("held are %v, not %v", got, want)
+		t.Errorf("held chains are %v, want %v", got, want)
 	}
 }

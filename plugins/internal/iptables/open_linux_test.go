@@ -55,7 +55,7 @@ func TestOpen(t *testing.T) {
 			}
 			var refusal *sdk.Refusal
 			if !errors.As(err, &refusal) || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("refused with %v; want a Refusal that says %q", err, c.want)
+				t.Errorf("refused with %v, want a Refusal with %q", err, c.want)
 			}
 		})
 	}

@@ -22,7 +22,7 @@ func TestWords(t *testing.T) {
 		{[]any{"-m comment --comment", Text("ns/web:http")}, `-m comment --comment "ns/web:http"`},
 	} {
 		if got := Words(c.words...); got != c.want {
-			t.Errorf("%v are %q, not %q", c.words, got, c.want)
+			t.Errorf("Words(%v) = %q, want %q", c.words, got, c.want)
 		}
 	}
 }
@@ -63,7 +63,7 @@ func TestTargetAndComment(t *testing.T) {
 		{`--comment "open`, "", ""},
 	} {
 		if c.rule.Target() != c.target || c.rule.Comment() != c.comment {
-			t.Errorf("%q leads to %q and says %q", c.rule, c.rule.Target(), c.rule.Comment())
+			t.Errorf("%q has the target %q and the comment %q", c.rule, c.rule.Target(), c.rule.Comment())
 		}
 	}
 }
@@ -77,7 +77,7 @@ func TestShare(t *testing.T) {
 		{1, 2, "0.50000000000"}, {1, 3, "0.33333333349"}, {2, 3, "0.66666666651"}, {1, 10, "0.10000000009"},
 	} {
 		if got := Share(c.part, c.whole); got != c.want {
-			t.Errorf("%d of %d is %s, not %s", c.part, c.whole, got, c.want)
+			t.Errorf("Share(%d, %d) = %s, want %s", c.part, c.whole, got, c.want)
 		}
 	}
 }

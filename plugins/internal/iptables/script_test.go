@@ -68,7 +68,7 @@ func TestScriptKnowsItsLines(t *testing.T) {
 	}
 	for i, w := range want {
 		if id, text := s.At(i + 1); id != w.id || text != w.text {
-			t.Errorf("line %d is about %s and says %q; want %s, %q", i+1, id, text, w.id, w.text)
+			t.Errorf("line %d belongs to %s and has the text %q; want %s, %q", i+1, id, text, w.id, w.text)
 		}
 	}
 	if id, text := s.At(len(want) + 1); id != (ID{}) || text != "" {
@@ -104,14 +104,14 @@ func TestScriptRefuses(t *testing.T) {
 	}
 }
 
-func TestReasonOfARefusal(t *testing.T) {
+func TestFirstLine(t *testing.T) {
 	for said, want := range map[string]string{
 		"iptables-nft-restore v1.8.9 (nf_tables): \nline 11: CHAIN_DEL failed (Device or resource busy): chain X\n":       "line 11: CHAIN_DEL failed (Device or resource busy): chain X",
 		"Another app is currently holding the xtables lock; waiting for it to exit...\niptables-restore: line 3 failed\n": "iptables-restore: line 3 failed",
 		"": "no reason given",
 	} {
 		if got := firstLine(said); got != want {
-			t.Errorf("%q says %q", said, got)
+			t.Errorf("firstLine(%q) = %q", said, got)
 		}
 	}
 }

@@ -99,7 +99,7 @@ func TestKernelKeptObject(t *testing.T) {
 					return
 				}
 				if !strings.HasSuffix(said, "keep nat KUBE-MARK-MASQ and KUBE-POSTROUTING: "+c.stays) {
-					k.Errorf("it says %q", said)
+					k.Errorf("Leave returned %q", said)
 				}
 				k.checkPresent("left", 14)
 				for range 2 { // also if kube-proxy's leftovers are to be removed

@@ -109,7 +109,7 @@ func TestKernelListsAsNftWrites(t *testing.T) {
 			continue
 		}
 		if ours, theirs := list("ours"), list("theirs"); ours != theirs {
-			t.Errorf("nft %v lists ours as\n%s\nand its own as\n%s", flags, ours, theirs)
+			t.Errorf("nft %v lists our table as\n%s\nand its own table as\n%s", flags, ours, theirs)
 		}
 	}
 }
@@ -126,7 +126,7 @@ func TestKernelReadsBack(t *testing.T) {
 	for i, r := range rules["samples"] {
 		for j, s := range samples {
 			if r.Is(s.exprs) != (i == j) || (Canonical(r.Exprs()) == Canonical(s.exprs)) != (i == j) {
-				t.Errorf("rule %q is taken for %q: %t", samples[i].text, s.text, i != j)
+				t.Errorf("rule %q equals %q: %t", samples[i].text, s.text, i != j)
 			}
 		}
 	}

@@ -49,7 +49,7 @@ func Outcome(t testing.TB, paths []oracle.Path, want sdktest.Outcome) (o sdktest
 			}
 		}
 		if even := 1 / float64(len(paths)); math.Abs(path.Chance-even) > 1e-6 {
-			t.Errorf("the chance of %+v is %f, not %f", path, path.Chance, even)
+			t.Errorf("the probability of %+v is %f, want %f", path, path.Chance, even)
 		}
 	}
 	if len(o.Hairpin) == len(paths) && (len(paths) > 1 || want.Masquerade) {
