@@ -25,7 +25,7 @@ func programs(t *testing.T, does map[string]string) {
 }
 
 // If the node lacks something, Configure refuses and says which command fixes it.
-func TestWhatIsMissing(t *testing.T) {
+func TestMissingRequirements(t *testing.T) {
 	modules := func(t *testing.T) error { return hasModules(t.Context(), "none") }
 	for _, c := range []struct {
 		what     string

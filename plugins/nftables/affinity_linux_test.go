@@ -209,7 +209,8 @@ func TestKernelAffinityPurgesAfterACrash(t *testing.T) {
 	})
 }
 
-// When entries of one client conflict, the import keeps one of them and ignores the others without an error.
+// If imported entries conflict, or name an unknown Service, the import keeps one of the conflicting entries and ignores
+// the others without an error.
 func TestKernelAffinityImports(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {

@@ -246,8 +246,8 @@ func several(services, endpoints int) []sdk.Service {
 	return all
 }
 
-// TestPieceAllocations checks that the piece of a Service takes two allocations. When its lists were a map, this map was most of
-// the memory on a node with many Services.
+// TestPieceAllocations checks that the piece of a Service takes two allocations. When its lists were a map, this map
+// was most of the memory on a node with many Services.
 func TestPieceAllocations(t *testing.T) {
 	svc := sdk.Service{
 		Name:      sdk.Name{Namespace: "ns1", Service: "web", Protocol: sdk.TCP, Family: sdk.IPv4},

@@ -66,7 +66,7 @@ func TooMany(svc sdk.Service, most int, try string) error {
 	}
 	return &sdk.Refusal{
 		Field: "endpoints",
-		Why:   fmt.Sprintf("%d are more than the %d that this dataplane serves for one port of a Service", n, most),
+		Why:   fmt.Sprintf("%d endpoints are more than the limit of %d for one port of a Service", n, most),
 		Try:   try,
 	}
 }

@@ -38,7 +38,7 @@ func basesNow(ctx context.Context, family sdk.Family) (bases []oracle.Base, note
 				Of: fmt.Sprintf("nftables, table %s %s", families[of], c.Table), Hook: c.Hook.At, Priority: c.Hook.Priority, NAT: c.Hook.Type == "nat",
 			}
 			if of == nftnl.NetDev || of == nftnl.Bridge || c.Hook.At > nftnl.PostRouting {
-				notes = append(notes, fmt.Sprintf("%s, chain %s may see packets before IP does, and the walk does not follow it", b.Of, c.Name))
+				notes = append(notes, fmt.Sprintf("%s, chain %s may see packets before the hooks of IP, and the walk does not follow it", b.Of, c.Name))
 				continue
 			}
 			list := conn.List(of, c.Table)
@@ -78,7 +78,7 @@ func basesNow(ctx context.Context, family sdk.Family) (bases []oracle.Base, note
 		}
 		old := r.Bases()
 		if slices.ContainsFunc(old, isNAT) && slices.ContainsFunc(bases, isNAT) {
-			notes = append(notes, "nat is in legacy iptables and in nf_tables: the kernel does not say which it asks first, and the walk asks nf_tables")
+			notes = append(notes, "legacy iptables and nf_tables both have nat rules: the kernel does not report their order, and the walk evaluates nf_tables first")
 		}
 		bases = append(bases, old...)
 	}

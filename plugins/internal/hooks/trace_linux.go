@@ -169,7 +169,7 @@ func (m *machine) route(p oracle.Packet) (oracle.Route, error) {
 	case err == nil && found[0].Type == unix.RTN_LOCAL:
 		r = oracle.Route{Local: true, Out: "lo", Verdict: oracle.Accept, Text: fmt.Sprintf("routing: %s is this node's own", a.to)}
 	case (err == nil || unreachable) && !forwards:
-		r = oracle.Route{Verdict: oracle.Drop, Text: fmt.Sprintf("routing: the node does not forward what comes in by %s (sysctl forwarding)", p.In)}
+		r = oracle.Route{Verdict: oracle.Drop, Text: fmt.Sprintf("routing: the node does not forward packets that arrive on %s (sysctl forwarding)", p.In)}
 	case err == nil:
 		r.Verdict = oracle.Accept
 		if r.Out, err = device(found[0]); err != nil {

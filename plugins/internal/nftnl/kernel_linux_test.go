@@ -262,8 +262,8 @@ func TestKernelOwner(t *testing.T) {
 	send(t, second, b)
 }
 
-// TestKernelListsWhatNftCannotWrite: nft can list these rules, although it cannot parse the text that it prints for
-// them.
+// TestKernelListsWhatNftCannotWrite: every supported release of nft can list these rules, although it cannot parse the
+// text that it prints for them.
 func TestKernelListsWhatNftCannotWrite(t *testing.T) {
 	c := dial(t)
 	writeSamples(t, c)

@@ -201,7 +201,7 @@ func (r *Rules) Notes() (notes []string) {
 			continue
 		}
 		if why == "" {
-			why = fmt.Sprintf("iptables cannot print %s (%s), where another program keeps rules of nf_tables; our jumps there are asked for one by one", id, r.Family())
+			why = fmt.Sprintf("iptables cannot print %s (%s), to which another program added nf_tables rules; each of our jumps there is checked separately", id, r.Family())
 		}
 		notes = append(notes, why)
 	}
