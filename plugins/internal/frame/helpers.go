@@ -3,7 +3,6 @@
 package frame
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -12,6 +11,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,16 +44,23 @@ func Localhost(f sdk.Family, n sdk.Node) bool {
 	return f == sdk.IPv4 && n.TakesNodePorts(netip.AddrFrom4([4]byte{127, 0, 0, 1}))
 }
 
-// ParseOptions decodes the options of a mode from the host's config file into o, which has the
-// defaults. It refuses unknown fields.
+// ParseOptions decodes the options of a mode from the host's config file into o, a pointer to a
+// struct with the defaults. It refuses options that the struct does not have.
 func ParseOptions(mode string, data []byte, o any) error {
-	if len(bytes.TrimSpace(data)) == 0 {
-		return nil
+	var given, known map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(cmp.Or(string(data), "{}")), &given); err != nil {
+		return &sdk.Refusal{Field: "options", Why: err.Error(), Try: "pointsman plugin info " + mode + ", which lists the options"}
 	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(o); err != nil {
-		return &sdk.Refusal{Field: "options", Why: err.Error(), Try: "pointsman plugin info " + mode + ", for its options"}
+	defaults, _ := json.Marshal(o) // cannot fail: it has only text, numbers and bools
+	_ = json.Unmarshal(defaults, &known)
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if known[name] == nil {
+			return &sdk.Refusal{Field: "options." + name, Why: "unknown option", Try: "one of " + strings.Join(slices.Sorted(maps.Keys(known)), ", ")}
+		}
+		one, _ := json.Marshal(map[string]json.RawMessage{name: given[name]}) // cannot fail: it was decoded from JSON
+		if err := json.Unmarshal(one, o); err != nil {
+			return &sdk.Refusal{Field: "options." + name, Why: err.Error(), Try: "pointsman plugin info " + mode + ", which lists the options"}
+		}
 	}
 	return nil
 }

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package frame
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// TestParseOptions decodes options over their defaults. It refuses unknown options, and names the known ones.
+func TestParseOptions(t *testing.T) {
+	type options struct {
+		Backend string `json:"backend"`
+		Local   bool   `json:"local"`
+	}
+	defaults := options{"auto", true}
+	for _, tc := range []struct {
+		data       string
+		want       options
+		field, try string // of the Refusal
+	}{
+		{"", defaults, "", ""},
+		{"null", defaults, "", ""},
+		{`{"backend": null}`, defaults, "", ""},
+		{`{"backend": "nft"}`, options{"nft", true}, "", ""},
+		{`{"local": false, "backnd": 1}`, defaults, "options.backnd", "one of backend, local"},
+		{`{"Backend": "nft"}`, defaults, "options.Backend", "one of backend, local"},
+		{`{"backend": 1}`, defaults, "options.backend", "pointsman plugin info m, which lists the options"},
+		{`[]`, defaults, "options", "pointsman plugin info m, which lists the options"},
+	} {
+		got := defaults
+		err := ParseOptions("m", []byte(tc.data), &got)
+		refusal, refused := errors.AsType[*sdk.Refusal](err)
+		switch {
+		case tc.field == "" && (err != nil || got != tc.want):
+			t.Errorf("%s: got %+v, %v", tc.data, got, err)
+		case tc.field != "" && (!refused || refusal.Field != tc.field || refusal.Why == "" || refusal.Try != tc.try):
+			t.Errorf("%s: got %+v", tc.data, err)
+		}
+	}
+}
