@@ -36,6 +36,9 @@ type Swap struct {
 // Moved reports whether the requested mode serves and has been proved by the canary.
 func (s Swap) Moved() bool { return s.Undo == "" && (s.Stage == "draining" || s.Stage == "clearing") }
 
+// Superseded is the Error of a swap that was undone because another mode was requested.
+const Superseded = "another mode was requested"
+
 // A SwapAsk requests a change of mode.
 type SwapAsk struct {
 	To     string // the mode

@@ -61,7 +61,7 @@ type result struct {
 // Reasons for undoing a swap that is no longer wanted.
 const (
 	byReset = "pointsman mode reset"
-	byOther = "another mode was requested"
+	byOther = admin.Superseded
 )
 
 // currentChange returns the change in progress while w is wanted, and its stage; nil if there

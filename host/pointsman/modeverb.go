@@ -102,8 +102,8 @@ func modeSwapVerb() *cobra.Command {
 	return c
 }
 
-// errSuperseded ends the wait for a swap. Its text is the error of the swap in the host's answer.
-var errSuperseded = errors.New("another mode was asked for")
+// errSuperseded ends the wait for a swap.
+var errSuperseded = errors.New(admin.Superseded)
 
 // awaitSwap waits until the swap to a mode has succeeded or failed, and returns the failure.
 func awaitSwap(ctx context.Context, client *admin.Client, to string, dryRun bool, began time.Time, wait time.Duration, w io.Writer) error {
@@ -120,7 +120,7 @@ func awaitSwap(ctx context.Context, client *admin.Client, to string, dryRun bool
 		switch {
 		case !dryRun && m.Wanted != to:
 			return fmt.Errorf("%w meanwhile: %s", errSuperseded, m.Wanted)
-		case ended && last.Error == errSuperseded.Error(): // and then this mode again
+		case ended && last.Error == admin.Superseded: // and then this mode again
 			return errSuperseded
 		case ours && s.Moved():
 			leaves := s.From

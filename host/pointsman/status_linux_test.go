@@ -14,8 +14,8 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 )
 
-// answering serves a status on an admin socket until the test ends, and returns the path of the socket.
-func answering(t *testing.T, status func() admin.Status) string {
+// answering serves b on an admin socket until the test ends, and returns the path of the socket.
+func answering(t *testing.T, b admin.Backend) string {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "admin.sock")
 	l, err := admin.Listen(socket)
@@ -24,7 +24,7 @@ func answering(t *testing.T, status func() admin.Status) string {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- admin.Serve(ctx, l, admin.Backend{Status: status}) }()
+	go func() { served <- admin.Serve(ctx, l, b) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-served; err != nil {
@@ -63,10 +63,10 @@ func TestUntilWell(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			socket, asked := "/none/at/all", 0
 			if c.answers != nil {
-				socket = answering(t, func() admin.Status {
+				socket = answering(t, admin.Backend{Status: func() admin.Status {
 					asked++
 					return c.answers[min(asked, len(c.answers))-1]
-				})
+				}})
 			}
 			var said []string
 			s, err := waitUntilWell(t.Context(), admin.NewClient(socket), c.limit, 150*time.Millisecond, func(state string) { said = append(said, state) })
