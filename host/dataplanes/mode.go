@@ -181,8 +181,8 @@ func (set *Set) Reset() (string, error) {
 		f, s := set.state.Facts, set.swap
 		switch isUndone := s != nil && !s.moved() && (s.Same || s.To != f.Served); {
 		case isUndone && s.Same:
-			b := set.builds[s.To]
-			if former := set.instance(func(i plane.Instance) bool { return i.Mode == s.To && i.Build != b.label }); former != nil {
+			b, wanted := set.builds[s.To], set.want().Build
+			if former := set.instance(func(i plane.Instance) bool { return i.Mode == s.To && i.Build != wanted }); former != nil {
 				b.label = former.Build
 			} else if to := set.instance(func(i plane.Instance) bool { return i.Mode == s.To }); to != nil {
 				b.label = cmp.Or(to.Former, b.label)

@@ -127,6 +127,24 @@ func TestReset(t *testing.T) {
 	}
 }
 
+// TestResetOfADryRun ends a dry run of the serving mode. The serving process stays the wanted one.
+func TestResetOfADryRun(t *testing.T) {
+	set := newFormerHost(t).next()
+	build := set.buildOf("iptables")
+	set.state = plane.State{Facts: set.state.Facts.Serves("iptables"), Have: []plane.Instance{
+		{ID: 1, Mode: "iptables", Build: build, Up: true, Synced: true, Role: sdk.Active, Served: true},
+	}}
+	set.serving().id = 1
+	if _, err := set.startDryRun("iptables", false); err != nil {
+		t.Fatal(err)
+	}
+	set.state.Have = append(set.state.Have, plane.Instance{ID: 2, Mode: "iptables", Build: set.dryRun.Build, Up: true})
+	set.updateSwap(set.want(), time.Now())
+	if said, err := set.Reset(); err != nil || said != "the swap to iptables is undone" || set.want().Build != build {
+		t.Errorf("%q, %v; build %s is wanted, and %s serves", said, err, set.want().Build, build)
+	}
+}
+
 // TestPlugins lists the plugins in use and the installed ones.
 func TestPlugins(t *testing.T) {
 	set := newFormerHost(t).next()
