@@ -36,6 +36,14 @@ type Swap struct {
 // Moved reports whether the requested mode serves and has been proved by the canary.
 func (s Swap) Moved() bool { return s.Undo == "" && (s.Stage == "draining" || s.Stage == "clearing") }
 
+// Leaves returns the mode that is being removed.
+func (s Swap) Leaves() string {
+	if s.Undo != "" {
+		return s.To
+	}
+	return s.From
+}
+
 // Superseded is the Error of a swap that was undone because another mode was requested.
 const Superseded = "another mode was requested"
 

@@ -44,7 +44,9 @@ func (set *Set) UnderWay() *admin.Swap {
 		return nil
 	}
 	s := &admin.Swap{From: now.From, To: now.To, Why: now.why, Stage: now.stage, Since: now.since, Began: now.began, Undo: now.undo}
-	leaves := set.instance(func(i plane.Instance) bool { return i.Up && (i.Role == sdk.Draining || i.Role == sdk.Yielded) })
+	leaves := set.instance(func(i plane.Instance) bool {
+		return i.Up && i.Mode == s.Leaves() && (i.Role == sdk.Draining || i.Role == sdk.Yielded)
+	})
 	if now.stage == "draining" && leaves != nil {
 		s.Until = leaves.Drained.Add(set.Now().Swap.DrainTimeout.Duration)
 		if d := set.planes[leaves.ID]; d != nil {

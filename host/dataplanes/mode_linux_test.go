@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -124,6 +125,23 @@ func TestReset(t *testing.T) {
 	set.state.Facts = set.state.Facts.Serves("iptables").Asks("userspace", "iptables", false)
 	if said, err := set.Reset(); err != nil || said != "the mode is iptables, as in the config file" || set.state.Facts.Asked != "" {
 		t.Errorf("the file's mode serves: %q, %v, %+v", said, err, set.state.Facts)
+	}
+}
+
+// TestShowsTheSwapOfTheWantedMode: while several modes drain, the swap to the wanted mode is shown until its former mode
+// is removed, and then what an earlier swap left.
+func TestShowsTheSwapOfTheWantedMode(t *testing.T) {
+	set := underWay(t, "draining")
+	earlier := plane.Instance{ID: 3, Mode: "ipvs", Up: true, Synced: true, Role: sdk.Draining, Drained: time.Now().Add(-time.Hour), Flows: 1}
+	set.state.Have = append([]plane.Instance{earlier}, set.state.Have...)
+	set.updateSwap(set.want(), time.Now())
+	if s := set.UnderWay(); s.From != "iptables" || s.To != "userspace" || time.Since(s.Until) > time.Minute || set.last.To != "" {
+		t.Errorf("both drain: %+v, %+v", s, set.last)
+	}
+	set.state.Have = slices.DeleteFunc(set.state.Have, func(i plane.Instance) bool { return i.Mode == "iptables" })
+	set.updateSwap(set.want(), time.Now())
+	if s := set.UnderWay(); s.From != "ipvs" || s.Why != "an earlier swap left rules of ipvs" || set.last.From != "iptables" || set.last.err != "" {
+		t.Errorf("iptables is removed: %+v, %+v", s, set.last)
 	}
 }
 

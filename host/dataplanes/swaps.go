@@ -177,11 +177,16 @@ func (r *reconciler) replacement(w plane.Want) *progress {
 	return s
 }
 
-// removal returns the change by which a mode is drained and cleaned up, or nil. The caller
-// holds the mutex.
+// removal returns the change by which a mode is drained and cleaned up, or nil. If there are
+// several, that is the swap in progress and not what an earlier swap left. The caller holds the
+// mutex.
 func (r *reconciler) removal() *progress {
 	served := r.state.Facts.Served
-	from := r.instance(func(i plane.Instance) bool { return i.Mode != served && !i.New })
+	leaves := func(i plane.Instance) bool { return i.Mode != served && !i.New }
+	from := r.instance(func(i plane.Instance) bool { return leaves(i) && r.swap != nil && i.Mode == r.swap.From })
+	if from == nil {
+		from = r.instance(leaves)
+	}
 	if from == nil {
 		return nil
 	}

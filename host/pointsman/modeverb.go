@@ -46,7 +46,7 @@ func writeMode(w io.Writer, m admin.Mode) {
 		writeField(w, "swap", "%s → %s: %s for %s (%s)", s.From, s.To, s.Stage, phrase.Since(s.Since, now), s.Why)
 		writeField(w, "undone", "%s", s.Undo)
 		if !s.Until.IsZero() {
-			writeField(w, "draining", "%s of %s; cut in %s at the latest", phrase.Count(s.Flows, "connection"), s.From, phrase.Round(max(0, s.Until.Sub(now))))
+			writeField(w, "draining", "%s of %s; cut in %s at the latest", phrase.Count(s.Flows, "connection"), s.Leaves(), phrase.Round(max(0, s.Until.Sub(now))))
 		}
 	}
 	if l := m.Last; l != nil {
@@ -130,7 +130,7 @@ func awaitSwap(ctx context.Context, client *admin.Client, to string, dryRun bool
 			fmt.Fprintf(w, "%s serves; %s drains\n", s.To, leaves)
 			return nil
 		case ours && s.Undo != "" && s.Stage == "draining" && s.Flows > 0:
-			return fmt.Errorf("the swap to %s was undone, and %s serves on: %s; %s still drains", s.From, s.To, s.Undo, s.From)
+			return fmt.Errorf("the swap to %s was undone, and %s serves on: %s; %s still drains", s.To, s.From, s.Undo, s.To)
 		case ended && last.DryRun && last.Error == "":
 			fmt.Fprintf(w, "%s can serve all that %s serves now\n", last.To, last.From)
 			return nil
