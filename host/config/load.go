@@ -169,7 +169,7 @@ func (h *Host) accept(dir string, layer map[string]json.RawMessage) map[string]j
 			values[top] = nest(name, json.RawMessage("{}"))
 		case top == "source" && name != "":
 			values[top] = nest(below, raw)
-		case string(raw) == "null", string(raw) == "{}" && name == "":
+		case string(raw) == "null", string(raw) == "{}" && (name == "" || top != "plugins"):
 		case top == "plugins" && !isPluginName(name): // viper would convert it to lower case
 			h.refuse("plugins."+name, fmt.Sprintf("%q is not the name of a plugin: want lower-case letters, digits and -", name), "")
 		default:

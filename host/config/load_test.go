@@ -416,3 +416,12 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestEmptyObjects leaves the defaults in force below an object that is null or empty.
+func TestEmptyObjects(t *testing.T) {
+	for _, body := range []string{"linux: null\n", "linux: {}\n", "linux: {conntrack: null}\n", "linux: {conntrack: {}}\n", "plugins: {}\n"} {
+		if got, want := mustLoad(t, write(t, body), nil), mustLoad(t, "", nil); mustJSON(t, got) != mustJSON(t, want) {
+			t.Errorf("%s: got %s", body, mustJSON(t, got))
+		}
+	}
+}
