@@ -31,11 +31,13 @@ func Discover(h *config.Host) []launch.Found {
 	for name, p := range h.Plugins {
 		named[name] = p.Path
 	}
-	dirs := h.PluginDirs
-	if self, err := os.Executable(); err == nil {
-		dirs = append(dirs[:len(dirs):len(dirs)], filepath.Dir(self))
-	}
-	return launch.Discover(dirs, named)
+	return launch.Discover(searched(h), named)
+}
+
+// searched returns the directories in which Discover looks for plugins.
+func searched(h *config.Host) []string {
+	self, _ := os.Executable() // the host was started from it
+	return append(slices.Clone(h.PluginDirs), filepath.Dir(self))
 }
 
 // installed looks up the plugins of this machine by the host's settings.
@@ -209,7 +211,7 @@ func (in installed) plugin(mode string) launch.Plugin {
 	}
 	p := launch.Plugin{
 		Name:      mode,
-		Path:      filepath.Join(in.Begun.PluginDirs[0], launch.Prefix+mode),
+		Path:      filepath.Join(searched(in.Begun)[0], launch.Prefix+mode),
 		SHA256:    s.Plugins[mode].SHA256,
 		Address:   s.Plugins[mode].Address,
 		Debug:     s.Plugins[mode].Debug,

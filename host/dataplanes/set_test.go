@@ -56,4 +56,8 @@ func TestInstalled(t *testing.T) {
 	if f := in.found("far"); f.Err == nil || !errors.Is(f.Err, fs.ErrNotExist) {
 		t.Errorf("found %+v", f)
 	}
+	h.PluginDirs = nil // the host's own directory remains
+	if p := in.plugin("far"); p.Address != "unix:///run/far.sock" || !filepath.IsAbs(p.Path) {
+		t.Errorf("without pluginDirs: %+v", p)
+	}
 }
