@@ -59,6 +59,9 @@ func ParseOptions(mode string, data []byte, o any) error {
 		}
 		one, _ := json.Marshal(map[string]json.RawMessage{name: given[name]}) // cannot fail: it was decoded from JSON
 		if err := json.Unmarshal(one, o); err != nil {
+			if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+				err = fmt.Errorf("want a %s, not a %s", wrong.Type, wrong.Value)
+			}
 			return &sdk.Refusal{Field: "options." + name, Why: err.Error(), Try: "pointsman plugin info " + mode + ", which lists the options"}
 		}
 	}

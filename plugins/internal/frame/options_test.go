@@ -17,18 +17,18 @@ func TestParseOptions(t *testing.T) {
 	}
 	defaults := options{"auto", true}
 	for _, tc := range []struct {
-		data       string
-		want       options
-		field, try string // of the Refusal
+		data            string
+		want            options
+		field, why, try string // of the Refusal
 	}{
-		{"", defaults, "", ""},
-		{"null", defaults, "", ""},
-		{`{"backend": null}`, defaults, "", ""},
-		{`{"backend": "nft"}`, options{"nft", true}, "", ""},
-		{`{"local": false, "backnd": 1}`, defaults, "options.backnd", "one of backend, local"},
-		{`{"Backend": "nft"}`, defaults, "options.Backend", "one of backend, local"},
-		{`{"backend": 1}`, defaults, "options.backend", "pointsman plugin info m, which lists the options"},
-		{`[]`, defaults, "options", "pointsman plugin info m, which lists the options"},
+		{"", defaults, "", "", ""},
+		{"null", defaults, "", "", ""},
+		{`{"backend": null}`, defaults, "", "", ""},
+		{`{"backend": "nft"}`, options{"nft", true}, "", "", ""},
+		{`{"local": false, "backnd": 1}`, defaults, "options.backnd", "unknown option", "one of backend, local"},
+		{`{"Backend": "nft"}`, defaults, "options.Backend", "unknown option", "one of backend, local"},
+		{`{"backend": 1}`, defaults, "options.backend", "want a string, not a number", "pointsman plugin info m, which lists the options"},
+		{`[]`, defaults, "options", "json: cannot unmarshal array into Go value of type map[string]json.RawMessage", "pointsman plugin info m, which lists the options"},
 	} {
 		got := defaults
 		err := ParseOptions("m", []byte(tc.data), &got)
@@ -36,7 +36,7 @@ func TestParseOptions(t *testing.T) {
 		switch {
 		case tc.field == "" && (err != nil || got != tc.want):
 			t.Errorf("%s: got %+v, %v", tc.data, got, err)
-		case tc.field != "" && (!refused || refusal.Field != tc.field || refusal.Why == "" || refusal.Try != tc.try):
+		case tc.field != "" && (!refused || *refusal != sdk.Refusal{Field: tc.field, Why: tc.why, Try: tc.try}):
 			t.Errorf("%s: got %+v", tc.data, err)
 		}
 	}
