@@ -184,3 +184,13 @@ func TestActive(t *testing.T) {
 		}
 	}
 }
+
+// TestDropped: packets dropped by all dataplanes count, so that a swap and its rollback do not look like more drops.
+func TestDropped(t *testing.T) {
+	b := newHarness()
+	b.setDataplane(func(p *Dataplane) { p.Dropped = map[string]uint64{sdk.DropNoEndpoint: 5} })
+	b.dataplanes = append(b.dataplanes, Dataplane{Name: "other", Dropped: map[string]uint64{sdk.DropNoEndpoint: 1000, sdk.DropSourceRange: 2}})
+	if got := series(scrape(t, b)["pointsman_dropped_packets_total"]); got != "reason=no_endpoint 1005; reason=source_range 2" {
+		t.Error(got)
+	}
+}

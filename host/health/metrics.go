@@ -140,16 +140,20 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	j := c.server.Assess()
 	c.tracked(e, s.Tracker)
 	c.pending(e)
+	dropped := make(map[string]uint64) // by all dataplanes, so that it does not change when traffic moves to another one and back
 	for i, p := range s.Dataplanes() {
 		dataplane(e, p, i == 0)
 		if i == 0 {
 			unserved(e, p, s.Tracker.Troubled())
-			for reason, n := range p.Dropped {
-				e.counter("pointsman_dropped_packets_total", "Packets to Services that the rules of dataplanes dropped or rejected, by reason: source_range, local_without_endpoint, no_endpoint or foreign_port.", float64(n), labels{"reason": reason})
-			}
 		} else {
 			unserved(e, p, nil)
 		}
+		for reason, n := range p.Dropped {
+			dropped[reason] += n
+		}
+	}
+	for reason, n := range dropped {
+		e.counter("pointsman_dropped_packets_total", "Packets to Services that the rules of dataplanes dropped or rejected, by reason: source_range, local_without_endpoint, no_endpoint or foreign_port.", float64(n), labels{"reason": reason})
 	}
 	for reason, n := range s.Events() {
 		e.counter("pointsman_events_total", "Events, by reason.", float64(n), labels{"reason": reason})
