@@ -116,7 +116,7 @@ func events(w *world) {
 			notes := make(map[string]int) // the hosts of all lands write the same
 			for _, e := range list.Items {
 				if e.ReportingController == "pointsman" && e.ReportingInstance == w.nodes[0].name && e.Reason == reason && e.Regarding.Kind+" "+e.Regarding.Name == about {
-					note, _, _ := strings.Cut(e.Note, ", mode ")
+					note, _, _ := strings.Cut(e.Note, " in mode ")
 					notes[note]++
 					most = max(most, notes[note])
 				}
