@@ -168,6 +168,42 @@ func TestNodePorts(t *testing.T) {
 	}
 }
 
+// A refused Service leaves nothing behind of its node port at an address that was just removed: it is served like any other
+// when the reason is gone.
+func TestRefusedNodePort(t *testing.T) {
+	taken, back := addrPortOf(at(1, 30080)), at(2, 8000)
+	endpoint(t, back, nil)
+	other, err := net.Listen("tcp", taken.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	s := onStage(t)
+	s.do(func() error {
+		s.addresses = func() ([]address, error) {
+			return []address{{prefix: netip.PrefixFrom(taken.Addr(), 8)}, {prefix: sourceRange("203.0.113.9/32")}}, nil
+		}
+		return nil
+	})
+	port := svc("port", "node-port 0.0.0.0:30080", back)
+	node := &sdk.Node{Name: "n1", NodePorts: []netip.Prefix{sourceRange("0.0.0.0/0")}}
+	if failed := s.offer(sdk.Update{Node: node, Set: []sdk.Service{port}}).Failed; len(failed) != 1 || !strings.Contains(failed[0].Err.Error(), taken.String()) {
+		t.Fatalf("failed: %v", failed)
+	}
+	s.set(svc("web", "cluster-ip "+at(3, 8000), back))
+	s.readNow()
+	s.role(sdk.Active)
+	if notes := s.Report().Notes; len(notes) > 0 {
+		t.Errorf("the report has notes about a Service that was refused: %q", notes)
+	}
+	other.Close()
+	s.set(port)
+	finds(t, taken.String(), back)
+	if notes := s.Report().Notes; len(notes) != 1 || !strings.Contains(notes[0], "203.0.113.9") {
+		t.Errorf("the report has the notes %q", notes)
+	}
+}
+
 // If a place is in use when the plugin becomes Active, it is served as soon as it is free.
 func TestPlaceInUseIsServedLater(t *testing.T) {
 	front, back := at(1, 8000), at(2, 8000)

@@ -327,7 +327,8 @@ func (s *sockets) follow(b batch) map[place]rivals {
 // update changed, or to a node port at an address that was just removed, it is only recorded in failed.
 func (s *sockets) openAll(ctx context.Context, next map[place]rivals) (refused map[claimKey]error, err error) {
 	refused = make(map[claimKey]error)
-	var opened []place
+	failed := maps.Clone(s.failed)
+	opened := make(map[place]bool) // whether it was closing
 	for p, r := range next {
 		c := r.owner()
 		if c == nil || !c.listens || s.open[p] != nil {
@@ -336,9 +337,10 @@ func (s *sockets) openAll(ctx context.Context, next map[place]rivals) (refused m
 		if ctx.Err() != nil {
 			break
 		}
+		closing := s.closing[p]
 		switch err := s.openAt(ctx, c); {
 		case err == nil:
-			opened = append(opened, p)
+			opened[p] = closing
 		case !s.isEdited(c.name), c.every() && isNotLocal(err):
 			s.failed[p] = explain(p, err)
 			s.log.Warn("cannot listen; trying again", "at", p.String(), "service", c.name, "err", s.failed[p])
@@ -347,15 +349,28 @@ func (s *sockets) openAll(ctx context.Context, next map[place]rivals) (refused m
 		}
 	}
 	if err := ctx.Err(); err != nil || len(refused) > 0 {
-		for _, p := range opened {
-			if socket := s.open[p]; socket != nil && socket.Target() == nil {
-				delete(s.open, p)
-				socket.Close()
-			}
+		s.failed = failed
+		for p, closing := range opened {
+			s.undoOpen(p, closing)
 		}
 		return refused, err
 	}
 	return nil, nil
+}
+
+// undoOpen undoes openAt. closing says that the socket was closing before.
+func (s *sockets) undoOpen(p place, closing bool) {
+	socket := s.open[p]
+	delete(s.open, p)
+	switch {
+	case socket == nil:
+	case socket.Target() == nil:
+		socket.Close()
+	case closing:
+		s.leaving[p], s.closing[p] = socket, true
+	case socket.Drain():
+		s.leaving[p] = socket
+	}
 }
 
 // openAt opens the socket of a claim. It uses a leaving socket at this place if there is one.
