@@ -25,6 +25,10 @@ const (
 
 	// compareEvery is the interval at which legacy's rules are compared with what was written.
 	compareEvery = 30 * time.Second
+
+	// mostUnread is the number of our unread chains up to which a comparison reads each. There are more only if the
+	// program cannot print a table with very many chains: then all are unread, and each costs a run of the program.
+	mostUnread = 50
 )
 
 // A drift is what Rules know about changes by other processes.
@@ -158,12 +162,29 @@ func (r *Rules) findReplaced(ctx context.Context) (why string) {
 			return fmt.Sprintf("a jump was deleted from %s", j.At)
 		}
 	}
+	unread := make(map[iptables.ID]string)
 	r.EachChain(func(id iptables.ID, text string) {
-		if rules, there := found[id]; why == "" && (!there || !slices.Contains(rules, iptables.Unread) && iptables.Join(rules) != text) {
+		switch rules, there := found[id]; {
+		case slices.Contains(rules, iptables.Unread):
+			unread[id] = text
+		case why == "" && (!there || iptables.Join(rules) != text):
 			why = fmt.Sprintf("%s is not as it was written", id)
 		}
 	})
-	return why
+	if why != "" || len(unread) > mostUnread {
+		return why
+	}
+	for id, text := range unread {
+		switch is, err := r.isAsWritten(ctx, id, text); {
+		case ctx.Err() != nil:
+			return ""
+		case err != nil:
+			return err.Error()
+		case !is:
+			return fmt.Sprintf("%s is not as it was written", id)
+		}
+	}
+	return ""
 }
 
 // findLost describes the first missing rule of ours, or returns "". It reads the use counts of all chains, and the

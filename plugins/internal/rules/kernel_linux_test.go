@@ -191,6 +191,44 @@ func TestKernelCompare(t *testing.T) {
 	})
 }
 
+// Compare finds a rule in place of another one also if the program cannot print it.
+func TestKernelCompareUnreadable(t *testing.T) {
+	onKernel(t, func(s place) {
+		if s.Tool.Backend != iptables.NFT {
+			return // its programs print everything
+		}
+		if _, err := exec.LookPath("nft"); err != nil {
+			s.Skip("needs nft (apt-get install nftables)")
+		}
+		s.must(map[sdk.Name]Piece{nameOf(1): serve(1, 1)})
+		nft := func(command string) string {
+			out, err := exec.CommandContext(s.Context(), "nft", "-a", command).CombinedOutput()
+			if err != nil {
+				s.Fatalf("nft %s: %v: %s", command, err, out)
+			}
+			return string(out)
+		}
+		nft("add chain ip nat OTHER; add rule ip nat OTHER meta mark set numgen inc mod 2")
+		if s.Compare(s.Context()); s.Doubt() != "" {
+			s.Fatal(s.Doubt())
+		}
+		_, rest, _ := strings.Cut(nft("list chain ip nat KUBE-SVC-1"), " # handle ") // of the chain
+		_, rest, _ = strings.Cut(rest, " # handle ")                                 // of its first rule
+		handle, _, _ := strings.Cut(rest, "\n")
+		nft("replace rule ip nat KUBE-SVC-1 handle " + handle + " meta mark set numgen inc mod 2")
+		if s.Compare(s.Context()); !strings.Contains(s.Doubt(), "KUBE-SVC-1") {
+			s.Errorf("the doubt is %q", s.Doubt())
+		}
+		s.Hold(nil) // the state is unknown from now on
+		if steps, err := s.write(); err != nil || len(steps) == 0 {
+			s.Fatalf("%q, %v", steps, err)
+		}
+		if s.Compare(s.Context()); s.Doubt() != "" {
+			s.Errorf("after the repair the doubt is %q", s.Doubt())
+		}
+	})
+}
+
 // IsCurrent reports whether a process has written since the last reading.
 func TestKernelIsCurrent(t *testing.T) {
 	onKernel(t, func(s place) {
