@@ -10,10 +10,10 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 )
 
-// Foreign returns how the table differs from what this process wrote, or "" if it finds no difference. It does not
-// compare single elements: List does, if another program may have replaced some. Reading the rule set's generation
-// takes two microseconds. Foreign lists the table only if another program has committed to any table. With unsure the
-// difference is only suspected.
+// Foreign returns how the table differs from what this process wrote, or "" if it finds no difference. Reading
+// the rule set's generation takes two microseconds. Foreign lists the table only if another program has committed
+// to any table. It does not compare single elements: if another program may have replaced some, it says so with
+// unsure, and List compares them.
 func (k *nfTable) Foreign(ctx context.Context) (why string, unsure bool) {
 	why, unsure, err := k.compare(ctx)
 	if err != nil && ctx.Err() == nil {
