@@ -37,8 +37,8 @@ func Dial() (*Conn, error) {
 		unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
 		unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1),
 		unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1),
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, largestBatch),
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, answers),
+		setBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, largestBatch),
+		setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, answers),
 	)
 	if err != nil {
 		_ = unix.Close(fd)
@@ -49,6 +49,16 @@ func Dial() (*Conn, error) {
 		return nil, errors.Join(err, c.file.Close())
 	}
 	return c, nil
+}
+
+// setBuffer sets the size of a buffer by the option force, or, in a user namespace, where the kernel forbids that,
+// by the option plain, which the sysctl net.core.wmem_max or rmem_max limits. Queries and small batches need no more.
+func setBuffer(fd, force, plain, size int) error {
+	err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, size)
+	if errors.Is(err, unix.EPERM) {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, plain, size)
+	}
+	return err
 }
 
 // Close closes the socket. The kernel then deletes the tables that it owns, or leaves them without owner if
