@@ -215,7 +215,7 @@ func (e *entry) release(holder, path string) (bool, error) {
 func (l *Ledger) edit(change func(settings) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	lock, err := l.lockRecord(ctx, "SETTINGS")
+	lock, err := l.lockRecord(ctx, settingsLock)
 	if err != nil {
 		return err
 	}

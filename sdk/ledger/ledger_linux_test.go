@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/statefile"
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
@@ -321,6 +322,26 @@ func TestBusyNamesHolder(t *testing.T) {
 	}
 	if err := lock.Unlock(); err != nil {
 		t.Error(err)
+	}
+}
+
+// The files of locks keep their names, by which plugins of different versions exclude each other.
+func TestLockFiles(t *testing.T) {
+	l := newNode(t, "0").open()
+	err := l.edit(func(settings) error {
+		_, err := statefile.TryLock(l.file(".lock"))
+		return err
+	})
+	if !errors.Is(err, statefile.ErrLocked) {
+		t.Errorf("while the settings are edited, their lock: %v", err)
+	}
+	lock, err := l.TryLock("iptables")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Unlock()
+	if _, err := statefile.TryLock(l.file("-iptables.lock")); !errors.Is(err, statefile.ErrLocked) {
+		t.Errorf("while a mode has its lock: %v", err)
 	}
 }
 

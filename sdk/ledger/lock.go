@@ -23,7 +23,7 @@ func (l *Ledger) TryLock(mode string) (*Lock, error) {
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", mode, err)
 	}
-	name := l.file("-" + mode + ".lock")
+	name := l.lockFile(mode)
 	f, err := statefile.TryLock(name)
 	if errors.Is(err, statefile.ErrLocked) {
 		return nil, busy(mode, name)
@@ -32,6 +32,18 @@ func (l *Ledger) TryLock(mode string) (*Lock, error) {
 		return nil, err
 	}
 	return &Lock{f}, nil
+}
+
+// settingsLock is the name of the lock of the settings. Its file is beside theirs, and has no name of its own.
+const settingsLock = "SETTINGS"
+
+// lockFile returns the file of a lock. Plugins of different versions on one node exclude each other by it, so its name must
+// not change.
+func (l *Ledger) lockFile(name string) string {
+	if name == settingsLock {
+		return l.file(".lock")
+	}
+	return l.file("-" + name + ".lock")
 }
 
 // Lock waits for the writer's lock of mode until ctx ends.
