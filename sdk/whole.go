@@ -260,6 +260,9 @@ func (w *whole) Cleanup(ctx context.Context, l Leftovers) ([]string, error) {
 
 // setReady stores for Inspect what the role Active would serve, without the failed Services.
 func (w *whole) setReady(failed []Failure) {
+	if w.parts.List == nil {
+		return // there is no Inspect
+	}
 	without := make(map[Name]bool)
 	for _, f := range failed {
 		without[f.Name] = true

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -74,8 +75,13 @@ func TestWholeServesAll(t *testing.T) {
 	expect(t, w, "n1[a=2 b=1]")
 	takes(t, dp, Update{From: 2, To: 3, Node: &Node{Name: "n2"}, Delete: []Name{svc("b", 0).Name}})
 	expect(t, w, "n2[a=2]")
-	takes(t, dp, Update{To: 4, Full: true, Set: []Service{svc("c", 1)}})
+	c := svc("c", 1)
+	c.Frontends = []Frontend{{Kind: ClusterIP, Addr: netip.MustParseAddrPort("10.96.0.1:80"), Policy: Cluster}}
+	takes(t, dp, Update{To: 4, Full: true, Set: []Service{c}})
 	expect(t, w, "n2[c=1]")
+	if ready := dp.(*whole).ready; len(ready) > 0 {
+		t.Errorf("%v is stored for Inspect, which the dataplane does not have", ready)
+	}
 }
 
 func TestWholeResync(t *testing.T) {
