@@ -18,30 +18,31 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// Beside runs a configured dataplane on the node of a testbed beside what other programs set up on nodes, as
-// docs/operating.md describes. tool is the iptables of the dataplane's backend. accepts tells that calls to a Service
-// need no rule of their own in INPUT; leaves that the dataplane leaves ClusterIPs to a process that listens there.
-func Beside(t *testing.T, g *netns.Testbed, d sdk.Dataplane, tool string, accepts, leaves bool) {
+// Beside tests a configured dataplane on the node of a testbed while the node also has the rules and addresses that
+// docs/operating.md describes: those of NodeLocal DNS, Docker, ufw, firewalld and Istio. tool is the iptables program of
+// the dataplane's backend. If inputAccepts is set, the node port answers without a rule of its own in INPUT. If
+// leavesClusterIPs is set, the dataplane does not translate a ClusterIP at which a process of the node listens.
+func Beside(t *testing.T, g *netns.Testbed, d sdk.Dataplane, tool string, inputAccepts, leavesClusterIPs bool) {
 	t.Helper()
-	n := neighbour{node{t, g, d}, tool + " -w "}
-	n.nodeLocalDNS(leaves)
+	n := sharedNode{node{t, g, d}, tool + " -w "}
+	n.nodeLocalDNS(leavesClusterIPs)
 	n.forwardDrops()
-	n.inputDrops(accepts)
-	n.firewalld(accepts)
+	n.inputDrops(inputAccepts)
+	n.firewalld(inputAccepts)
 	n.ambientProbes()
 }
 
-// A neighbour is a node on which another program has rules.
-type neighbour struct {
+// A sharedNode is a node on which another program has rules.
+type sharedNode struct {
 	node
 	tool string
 }
 
-// outside is a client from which callers of node ports are masqueraded.
+// outside is a client outside the cluster: its calls to node ports are masqueraded.
 var outside = netip.MustParseAddr("198.18.0.7")
 
-// ask calls from a host, and returns the endpoint that answers and the client's address that it saw.
-func (n neighbour) ask(h *netns.Host, from netip.Addr, to netip.AddrPort) (endpoint, client netip.AddrPort, err error) {
+// ask connects from a host. It returns the endpoint that answers, and the client address that the endpoint reports.
+func (n sharedNode) ask(h *netns.Host, from netip.Addr, to netip.AddrPort) (endpoint, client netip.AddrPort, err error) {
 	ctx, cancel := context.WithTimeout(n.Context(), 2*time.Second)
 	defer cancel()
 	conn, err := h.Dial(ctx, "tcp", from, to)
@@ -53,15 +54,15 @@ func (n neighbour) ask(h *netns.Host, from netip.Addr, to netip.AddrPort) (endpo
 	line, err := bufio.NewReader(conn).ReadString('\n')
 	words := strings.Fields(line)
 	if err != nil || len(words) != 2 {
-		return endpoint, client, fmt.Errorf("it answers %q: %w", line, err)
+		return endpoint, client, fmt.Errorf("%s answers %q: %w", to, line, err)
 	}
 	endpoint, err = netip.ParseAddrPort(words[0])
 	client, bad := netip.ParseAddrPort(words[1])
 	return endpoint, client, errors.Join(err, bad)
 }
 
-// answers waits until a client outside reaches a Service, or with served false until it does not.
-func (n neighbour) answers(what string, to netip.AddrPort, served bool) {
+// answers waits until the client outside reaches a Service or, if served is false, until it does not.
+func (n sharedNode) answers(what string, to netip.AddrPort, served bool) {
 	n.Helper()
 	host, err := n.Host(outside)
 	if err != nil {
@@ -79,9 +80,9 @@ func (n neighbour) answers(what string, to netip.AddrPort, served bool) {
 }
 
 // nodeLocalDNS lets a process listen at a ClusterIP as NodeLocal DNS does: the address is on an interface of its own,
-// and packets are not tracked. Callers reach that process, whether the Service or the process came first, and the
-// Service once the process has ended.
-func (n neighbour) nodeLocalDNS(leaves bool) {
+// and connections to it are not tracked. Callers reach this process, whether it or the Service was created first. After
+// the process has ended, they reach the endpoints of the Service.
+func (n sharedNode) nodeLocalDNS(leavesClusterIPs bool) {
 	n.Helper()
 	s, leave := n.place("cluster-ip")
 	defer leave()
@@ -117,7 +118,7 @@ func (n neighbour) nodeLocalDNS(leaves bool) {
 	for _, first := range []string{"the Service", "the cache"} {
 		if first == "the Service" {
 			n.update(s.Update(1))
-			expect("before there is a cache", false)
+			expect("before the cache is created,", false)
 		}
 		n.must("ip link add nodelocaldns type veth peer name nodelocalend", "ip address add "+at.Addr().String()+"/32 dev nodelocaldns")
 		for _, rule := range rules {
@@ -130,10 +131,10 @@ func (n neighbour) nodeLocalDNS(leaves bool) {
 		if first == "the cache" {
 			n.update(s.Update(1))
 		}
-		if leaves {
-			expect("beside the cache, and "+first+" was first,", true)
+		if leavesClusterIPs {
+			expect("while the cache listens, and "+first+" was created first,", true)
 		} else {
-			eventually.Succeeds(n, "the dataplane takes the ClusterIP of the cache", func() error {
+			eventually.Succeeds(n, "the dataplane translates the ClusterIP at which the cache listens", func() error {
 				if endpoint, _, err := calls["a pod"](); err == nil && endpoint == at {
 					return errors.New("the cache answers")
 				}
@@ -145,15 +146,16 @@ func (n neighbour) nodeLocalDNS(leaves bool) {
 		}
 		cache.Close()
 		n.must("ip link del nodelocaldns")
-		expect("after the cache", false)
+		expect("after the cache has ended,", false)
 		none := s
 		none.Services = nil
 		n.update(none.Update(1))
 	}
 }
 
-// forwardDrops lets FORWARD drop by its policy, as Docker and ufw do, and accept established connections.
-func (n neighbour) forwardDrops() {
+// forwardDrops checks that the node port answers while FORWARD accepts only established connections, as Docker and ufw
+// configure it.
+func (n sharedNode) forwardDrops() {
 	n.Helper()
 	s, leave := n.place("node-port")
 	defer leave()
@@ -163,8 +165,9 @@ func (n neighbour) forwardDrops() {
 	n.answers("the node port answers while FORWARD drops", netip.AddrPortFrom(s.Node.Addrs[0], frontend(s, sdk.NodePort).Port()), true)
 }
 
-// inputDrops lets INPUT drop by its policy, as ufw does, and accept established connections.
-func (n neighbour) inputDrops(accepts bool) {
+// inputDrops checks the node port while INPUT accepts only established connections, as ufw configures it. Without
+// inputAccepts, the node port answers only after INPUT has a rule for it.
+func (n sharedNode) inputDrops(inputAccepts bool) {
 	n.Helper()
 	s, leave := n.place("node-port")
 	defer leave()
@@ -172,20 +175,20 @@ func (n neighbour) inputDrops(accepts bool) {
 	at := netip.AddrPortFrom(s.Node.Addrs[0], frontend(s, sdk.NodePort).Port())
 	n.must(n.tool+"-A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT", n.tool+"-P INPUT DROP")
 	defer n.must(n.tool+"-P INPUT ACCEPT", n.tool+"-D INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT")
-	n.answers("the node port while INPUT drops", at, accepts)
-	if rule := fmt.Sprintf("INPUT -p tcp --dport %d -j ACCEPT", at.Port()); !accepts {
+	n.answers(fmt.Sprintf("the node port answers while INPUT drops: %v", inputAccepts), at, inputAccepts)
+	if rule := fmt.Sprintf("INPUT -p tcp --dport %d -j ACCEPT", at.Port()); !inputAccepts {
 		n.must(n.tool + "-I " + rule)
 		defer n.must(n.tool + "-D " + rule)
 		n.answers("the node port answers with a rule of its own in INPUT", at, true)
 	}
 }
 
-// firewalld adds chains that end with a rejection, as firewalld's do, after rules that accept established or translated
-// packets.
-func (n neighbour) firewalld(accepts bool) {
+// firewalld checks the node port beside firewalld's chains, which accept established and translated (dnat) packets and
+// reject all others.
+func (n sharedNode) firewalld(inputAccepts bool) {
 	n.Helper()
 	if out, err := n.run("nft add table inet firewalld"); errors.Is(err, exec.ErrNotFound) || strings.Contains(out, "not supported") {
-		n.Logf("firewalld is left out: it needs nft, and inet tables, which user-mode Linux lacks: %v: %s", err, out)
+		n.Logf("not tested beside firewalld: this needs nft and inet tables, which user-mode Linux lacks: %v: %s", err, out)
 		return
 	} else if err != nil {
 		n.Fatal(err, out)
@@ -199,12 +202,13 @@ func (n neighbour) firewalld(accepts bool) {
 			"nft add rule inet firewalld "+chain+" ct state established,related accept", "nft add rule inet firewalld "+chain+" ct status dnat accept",
 			"nft add rule inet firewalld "+chain+" iifname lo accept", "nft add rule inet firewalld "+chain+" reject with icmpx admin-prohibited")
 	}
-	n.answers("the node port beside firewalld", netip.AddrPortFrom(s.Node.Addrs[0], frontend(s, sdk.NodePort).Port()), accepts)
+	n.answers(fmt.Sprintf("the node port answers beside firewalld: %v", inputAccepts), netip.AddrPortFrom(s.Node.Addrs[0], frontend(s, sdk.NodePort).Port()), inputAccepts)
 }
 
-// ambientProbes changes the source address of the node's own calls to a pod, as Istio's ambient mode does for the
-// kubelet's probes. This remains true for calls to the pod itself, and callers of its Service reach the pod.
-func (n neighbour) ambientProbes() {
+// ambientProbes translates the source address of the node's own calls to a pod, as Istio's ambient mode does for the
+// kubelet's probes. It checks that the dataplane does not undo this translation, and that callers of the Service reach
+// the pod.
+func (n sharedNode) ambientProbes() {
 	n.Helper()
 	s, leave := n.place("node-port")
 	defer leave()
@@ -221,12 +225,12 @@ func (n neighbour) ambientProbes() {
 	if err != nil {
 		n.Fatal(err)
 	}
-	eventually.Succeeds(n, "the pod sees probes come from the address of probes", func() error {
+	eventually.Succeeds(n, "the pod receives probes from "+probes.String(), func() error {
 		_, client, err := n.ask(n.Node(), s.Node.Addrs[0], pod)
 		if err == nil && client.Addr() != probes {
-			err = fmt.Errorf("it sees %s", client)
+			err = fmt.Errorf("the pod received the call from %s", client)
 		}
 		return err
 	})
-	n.answers("the node port answers beside probes", netip.AddrPortFrom(s.Node.Addrs[0], frontend(s, sdk.NodePort).Port()), true)
+	n.answers("the node port answers while probes are translated", netip.AddrPortFrom(s.Node.Addrs[0], frontend(s, sdk.NodePort).Port()), true)
 }

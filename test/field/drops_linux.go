@@ -16,7 +16,7 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-const dropping = `A reason to drop for each Service, and for those that may not call one more.
+const dropping = `Each Service drops some packets: gated has source ranges, away no local endpoint, none no endpoint at all.
 -- node --
 addresses     192.0.2.10 2001:db8::10
 service-cidrs 172.30.0.0/16 fd00:172:30::/112
@@ -45,11 +45,11 @@ ns1/none:dns udp
 10.180.0.9 > 172.30.0.41:53 udp = 10.180.0.1:8080
 `
 
-// A drop is a packet of a case, and the reason for which it is dropped.
+// A drop is a packet, and the reason for which a dataplane drops it. An empty reason means that it is forwarded.
 type drop struct {
 	reason   string
 	from, to string
-	foreign  bool // only if the dataplane refuses unused ports and addresses of ClusterIPs
+	foreign  bool // sent only if the dataplane refuses unused ports and addresses of ClusterIPs
 }
 
 var drops = []drop{
@@ -61,7 +61,7 @@ var drops = []drop{
 	{sdk.DropLocalWithoutEndpoint, "198.18.0.7", "198.51.100.2:53", false},
 	{sdk.DropNoEndpoint, "10.180.0.9", "172.30.0.43:53", false},
 	{sdk.DropNoEndpoint, "198.18.0.7", "198.51.100.3:53", false},
-	{sdk.DropForeignPort, "198.18.0.7", "198.51.100.1:54", false}, // it comes from the address to which it would be sent
+	{sdk.DropForeignPort, "198.18.0.7", "198.51.100.1:54", false}, // the default route would send it back to its source
 	{sdk.DropForeignPort, "10.180.0.9", "172.30.0.41:54", true},
 	{sdk.DropForeignPort, "10.180.0.9", "172.30.0.99:53", true},
 
@@ -76,15 +76,16 @@ var drops = []drop{
 	{sdk.DropForeignPort, "fd00:10:180::9", "[fd00:172:30::99]:53", true},
 }
 
-// A Dataplane is a dataplane with a report.
+// A Dataplane is a dataplane that reports what it dropped.
 type Dataplane interface {
 	sdk.Dataplane
 	sdk.Reporter
 }
 
-// Drops sends packets that are each dropped for one reason, by a dataplane that start starts. Its report counts exactly
-// those, and continues to count in the next process, and after damage, if that is not nil, to the rules that count
-// no_endpoint. foreign tells that the dataplane refuses unused addresses and ports of ClusterIPs.
+// Drops sends packets and checks that the dataplane's report counts each of them under the right reason. It repeats that
+// after a restart of the dataplane, which must not reset the counters. If damage is not nil, it repeats that once more
+// after damage, which must damage the rules that count no_endpoint. start starts the dataplane. If foreign is set, the
+// dataplane refuses unused addresses and ports of ClusterIPs.
 func Drops(t *testing.T, g *netns.Testbed, start func() Dataplane, damage func(), foreign bool) {
 	t.Helper()
 	s, err := sdktest.Parse("drops", []byte(dropping))
@@ -98,12 +99,12 @@ func Drops(t *testing.T, g *netns.Testbed, start func() Dataplane, damage func()
 	d := start()
 	n := node{t, g, d}
 	n.update(s.Update(1))
-	n.datagram("198.18.0.7", "192.0.2.10:9") // the host exists from now on
-	_, undo := n.leadBack(netip.MustParseAddr("198.18.0.7"))
+	n.datagram("198.18.0.7", "192.0.2.10:9") // creates the host and its neighbour entry
+	_, undo := n.setDefaultRoute(netip.MustParseAddr("198.18.0.7"))
 	defer undo()
 	n.update(s.Update(2))
 	want := map[string]uint64{sdk.DropSourceRange: 0, sdk.DropLocalWithoutEndpoint: 0, sdk.DropNoEndpoint: 0, sdk.DropForeignPort: 0}
-	all := func() {
+	sendAll := func() {
 		for i, p := range drops {
 			if p.foreign && !foreign {
 				continue
@@ -115,37 +116,37 @@ func Drops(t *testing.T, g *netns.Testbed, start func() Dataplane, damage func()
 			delete(want, "")
 			eventually.Succeeds(t, fmt.Sprintf("%s > %s is counted", p.from, p.to), func() error {
 				if got := counted(d); !maps.Equal(got, want) {
-					return fmt.Errorf("%v, not %v", got, want)
+					return fmt.Errorf("the report counts %v; want %v", got, want)
 				}
 				return nil
 			})
 		}
 	}
-	all()
+	sendAll()
 
 	d = start()
 	n.dataplane = d
 	n.update(s.Update(1))
 	if got := counted(d); !maps.Equal(got, want) {
-		t.Errorf("after a restart %v, not %v", got, want)
+		t.Errorf("after a restart, the report counts %v; want %v", got, want)
 	}
-	all()
+	sendAll()
 
 	if damage != nil {
 		damage()
 		want[sdk.DropNoEndpoint] = 0 // a rule that is written again counts from zero
 		eventually.Succeeds(t, "the damage is repaired", func() error {
 			if got, r := counted(d), d.Report(); r.Repaired == 0 || !maps.Equal(got, want) {
-				return fmt.Errorf("repaired %q, counted %v, not %v", r.Repair, got, want)
+				return fmt.Errorf("%d repairs, the last %q; the report counts %v; want %v", r.Repaired, r.Repair, got, want)
 			}
 			return nil
 		})
-		all()
+		sendAll()
 	}
 	if _, err := d.Cleanup(t.Context(), sdk.Leftovers{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "nothing counts after a cleanup", func() bool { return len(d.Report().Dropped) == 0 })
+	eventually.True(t, "the report has no counters after a cleanup", func() bool { return len(d.Report().Dropped) == 0 })
 }
 
 // counted returns the counters of a dataplane's report, for both IP families.
@@ -175,8 +176,9 @@ func (d node) datagram(from, to string) {
 	}
 }
 
-// leadBack lets the node's default route lead back to a neighbour, by a device, until undo is called.
-func (d node) leadBack(neighbour netip.Addr) (device string, undo func()) {
+// setDefaultRoute sets the node's IPv4 default route to a neighbour, and returns the neighbour's device. undo restores
+// the route.
+func (d node) setDefaultRoute(neighbour netip.Addr) (device string, undo func()) {
 	d.Helper()
 	out, err := d.run("ip -4 neighbour show " + neighbour.String()) // ADDRESS dev DEVICE lladdr MAC
 	words := strings.Fields(out)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package field tests dataplanes with packets, by cases from public reports about service proxies. A mode's kernel
-// tests call it. It must not know how a mode writes its rules. Start reading at field_linux.go.
+// Package field tests dataplanes by packets in situations that users of service proxies have reported: bugs of other
+// proxies, rules of other programs, damaged rules and dropped packets. The kernel tests of each mode call it. It must
+// not know how a mode writes its rules. Start reading at Check.
 package field
 
 import (
@@ -23,8 +24,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// Check runs a configured dataplane on the node of a testbed in each case. prefixes tells that node ports answer at
-// whole prefixes of the kernel's local table.
+// Check tests a configured dataplane on the node of a testbed by the cases of this file. If prefixes is set, node ports
+// answer at all addresses of a prefix in the kernel's local table.
 func Check(t *testing.T, g *netns.Testbed, d sdk.Dataplane, prefixes bool) {
 	t.Helper()
 	n := node{t, g, d}
@@ -40,7 +41,7 @@ type node struct {
 	dataplane sdk.Dataplane
 }
 
-// update lets the dataplane serve an update.
+// update applies an update and makes the dataplane Active.
 func (d node) update(u sdk.Update) {
 	d.Helper()
 	if r, err := d.dataplane.Sync(d.Context(), u); err != nil || len(r.Failed) > 0 {
@@ -51,7 +52,7 @@ func (d node) update(u sdk.Update) {
 	}
 }
 
-// place returns a scenario on the testbed, with endpoints that answer until leave is called.
+// place sets up a scenario on the testbed, with endpoints that answer until leave is called.
 func (d node) place(name string) (s sdktest.Scenario, leave func()) {
 	d.Helper()
 	scenarios := sdktest.Scenarios()
@@ -78,7 +79,7 @@ func (d node) place(name string) (s sdktest.Scenario, leave func()) {
 	}
 }
 
-// frontend returns the address of the frontend of a kind.
+// frontend returns the address of the first Service's first frontend of a kind.
 func frontend(s sdktest.Scenario, kind sdk.Kind) netip.AddrPort {
 	all := s.Services[0].Frontends
 	return all[slices.IndexFunc(all, func(f sdk.Frontend) bool { return f.Kind == kind })].Addr
@@ -105,8 +106,8 @@ func (d node) must(commands ...string) {
 	}
 }
 
-// earlyClient connects to an external address that nothing has, before the dataplane serves it: the kernel remembers
-// that it sent the first packet elsewhere, and the connection must be served nevertheless (kubernetes#101607).
+// earlyClient connects to an external IP before the dataplane serves it. conntrack then has an entry without
+// translation for this connection, but its next packets must reach the Service (kubernetes#101607).
 func (d node) earlyClient() {
 	d.Helper()
 	s, leave := d.place("external-ip")
@@ -121,20 +122,20 @@ func (d node) earlyClient() {
 	s.Services = nil
 	d.update(s.Update(1))
 	answered := make(chan error, 1)
-	go func() { answered <- d.call(d.Node(), s.Node.Addrs[0], external, time.Minute) }()
-	eventually.True(d, "the kernel remembers the first packet", func() bool {
+	go func() { answered <- d.connect(d.Node(), s.Node.Addrs[0], external, time.Minute) }()
+	eventually.True(d, "conntrack has an entry of the first packet", func() bool {
 		out, err := d.run("conntrack -L -d " + addr)
 		return err == nil && strings.Contains(out, "[UNREPLIED]")
 	})
 	s.Services = services
 	d.update(s.Update(2))
 	if err := <-answered; err != nil {
-		d.Errorf("the client that was there before the Service: %v", err)
+		d.Errorf("a client that connected before the Service was created: %v", err)
 	}
 }
 
-// localTable calls a node port at addresses that only the kernel's local table has: one that is added later, and with
-// prefixes one of a prefix (kubernetes#97836).
+// localTable calls a node port at addresses that no interface has, but the kernel's local table: one that is added after
+// the Service and, if prefixes is set, one within a prefix (kubernetes#97836).
 func (d node) localTable(prefixes bool) {
 	d.Helper()
 	s, leave := d.place("node-port")
@@ -154,13 +155,13 @@ func (d node) localTable(prefixes bool) {
 	}
 	for _, addr := range addrs {
 		at := netip.AddrPortFrom(netip.MustParseAddr(addr), frontend(s, sdk.NodePort).Port())
-		eventually.Succeeds(d, "the node port answers at "+addr, func() error { return d.call(host, client, at, time.Second) })
+		eventually.Succeeds(d, "the node port answers at "+addr, func() error { return d.connect(host, client, at, time.Second) })
 	}
 }
 
-// routedBack calls another port of an external address, from behind a router to which the node's default route leads:
-// the packet reaches the node once (cilium#14176, felix#2690), and the port that is served answers. What may be a
-// neighbour's is sent to the neighbour.
+// routedBack calls an unused port of an external IP through a router, which is also the node's default gateway. The node
+// must not send the packet back to the router, which would loop (cilium#14176, felix#2690), and the used port answers. If
+// the external IP belongs to a network of the node, a neighbour may have it: then the node forwards the packet.
 func (d node) routedBack() {
 	d.Helper()
 	s, leave := d.place("external-ip")
@@ -178,13 +179,13 @@ func (d node) routedBack() {
 	if err != nil {
 		d.Fatal(err)
 	}
-	device, undo := d.leadBack(client)
+	device, undo := d.setDefaultRoute(client)
 	defer undo()
 	rule := fmt.Sprintf(" -d %s -p tcp --dport 81", served.Addr())
 	table := "iptables -w -t mangle "
 	if _, err := d.run(table + "-I PREROUTING" + rule); err == nil {
 		d.must(table + "-D PREROUTING" + rule)
-	} else { // the kernel of user-mode Linux takes no such rule by nf_tables
+	} else { // the nf_tables of user-mode Linux has no such rules
 		table = "iptables-legacy -w -t mangle "
 	}
 	for _, chain := range []string{"PREROUTING", "POSTROUTING"} {
@@ -192,9 +193,9 @@ func (d node) routedBack() {
 		defer d.must(table + "-D " + chain + rule)
 	}
 	d.update(s.Update(1))
-	packets := func(chain string) int { // when the call has come, or leaves, by chain
+	packets := func(chain string) int { // counts the packets of one call that pass chain
 		d.must(table + "-Z " + chain)
-		_ = d.call(host, client, netip.AddrPortFrom(served.Addr(), 81), 300*time.Millisecond) // before it is sent again
+		_ = d.connect(host, client, netip.AddrPortFrom(served.Addr(), 81), 300*time.Millisecond) // the SYN is sent once
 		out, err := d.run(table + "-nvxL " + chain)
 		before, _, _ := strings.Cut(out, "dpt:81")
 		n, bad := strconv.Atoi(strings.Fields(before[strings.LastIndex(before, "\n")+1:] + " ?")[0])
@@ -203,23 +204,23 @@ func (d node) routedBack() {
 		}
 		return n
 	}
-	eventually.Succeeds(d, "a packet to another port comes to the node once", func() error {
+	eventually.Succeeds(d, "the node receives a packet to an unused port once, and the used port answers", func() error {
 		if n := packets("PREROUTING"); n != 1 {
-			return fmt.Errorf("it comes %d times", n)
+			return fmt.Errorf("the node received the packet %d times", n)
 		}
-		return d.call(host, client, served, time.Second)
+		return d.connect(host, client, served, time.Second)
 	})
 	if way, err := d.run("ip route get " + served.Addr().String()); err != nil || strings.HasPrefix(way, "local") {
-		return // it is an address of the node
+		return // the node has the external IP
 	}
 	neighbours := netip.PrefixFrom(served.Addr(), 28).Masked().String()
 	d.must("ip route add "+neighbours+" dev "+device, "ip neighbour replace "+served.Addr().String()+" lladdr 02:00:00:00:00:01 dev "+device+" nud permanent")
 	defer d.must("ip route del " + neighbours)
-	eventually.True(d, "a packet to a neighbour is sent on", func() bool { return packets("POSTROUTING") > 0 })
+	eventually.True(d, "the node forwards a packet to a neighbour", func() bool { return packets("POSTROUTING") > 0 })
 }
 
-// call connects.
-func (d node) call(h *netns.Host, from netip.Addr, to netip.AddrPort, within time.Duration) error {
+// connect opens a TCP connection from a host, and closes it.
+func (d node) connect(h *netns.Host, from netip.Addr, to netip.AddrPort, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(d.Context(), within)
 	defer cancel()
 	conn, err := h.Dial(ctx, "tcp", from, to)
