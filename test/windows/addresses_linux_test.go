@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// vip is a Service whose address no interface has.
+// vip is a Service whose ClusterIP no interface has.
 const vip = `apiVersion: v1
 kind: Service
 metadata: {name: vip, namespace: shop}
@@ -24,19 +24,20 @@ endpoints:
 - addresses: [127.91.1.1]
 `
 
-// addressLacking: wine 8.0 has no call that adds an address. The Service is reported with that reason, and the others
-// are served. A cleanup by hand removes nothing, since nothing was added.
-func (n *node) addressLacking() {
+// unassignableAddress creates a Service whose ClusterIP the plugin cannot add, because wine 8.0 lacks the call. The host
+// must report the Service with this reason, and continue to serve the others. pointsman-dataplane-userspace cleanup
+// must not remove the address, because the plugin did not add it.
+func (n *node) unassignableAddress() {
 	n.Helper()
 	n.write("manifests/vip.yaml", vip)
 	n.status(2, "the address 10.96.77.10 cannot be added")
 	if out, _ := n.verb("status"); !strings.Contains(out, "UnicastIpAddressEntry") || !strings.Contains(out, "addresses to never") {
-		n.Errorf("status does not say why, and what to do:\n%s", out)
+		n.Errorf("status does not name the failed call and the option that disables it:\n%s", out)
 	}
 	n.calls.answered(n.T, endpoints[:2]...)
 	out, exit := n.run("pointsman-dataplane-userspace", "cleanup")
 	if exit != 0 || strings.Contains(out, "10.96.77.10") {
-		n.Errorf("a cleanup by hand: exit %d\n%s", exit, out)
+		n.Errorf("cleanup of the plugin: exit %d\n%s", exit, out)
 	}
 	n.calls.answered(n.T, endpoints[:2]...)
 	if err := os.Remove(n.path("manifests/vip.yaml")); err != nil {

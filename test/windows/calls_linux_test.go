@@ -14,19 +14,19 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// The Service has two ports.
+// The ports of the Service.
 const (
-	frontend = "127.91.0.10:7780"
-	echoes   = "127.91.0.10:7790" // an echo
+	frontend     = "127.91.0.10:7780" // answers with the address of the endpoint
+	echoFrontend = "127.91.0.10:7790" // sends back what it receives
 )
 
-// callTimeout limits one request. When a process is killed, wine's server sometimes keeps a connection of it open: the
-// client would wait for ever.
+// callTimeout limits one request. wine's server sometimes keeps a connection of a killed process open, and the client
+// would wait forever.
 const callTimeout = time.Minute
 
 var endpoints = []string{"127.91.1.1", "127.91.1.2", "127.91.1.3"}
 
-// manifest returns the Service with these endpoints.
+// manifest returns the manifests of the Service and of an EndpointSlice with the given endpoints.
 func manifest(endpoints ...string) string {
 	text := `apiVersion: v1
 kind: Service
@@ -48,8 +48,8 @@ endpoints:
 	return text
 }
 
-// serve lets each endpoint answer with its own address, and echo, until the test ends.
-func serve(t *testing.T) {
+// serveEndpoints listens at both ports of each endpoint until the test ends.
+func serveEndpoints(t *testing.T) {
 	t.Helper()
 	for _, e := range endpoints {
 		listen(t, e+":7781", func(conn net.Conn) { _, _ = io.WriteString(conn, e) })
@@ -57,7 +57,7 @@ func serve(t *testing.T) {
 	}
 }
 
-// listen calls answer for each connection to addr, and then closes it.
+// listen calls answer for each connection to addr, and then closes the connection.
 func listen(t *testing.T, addr string, answer func(net.Conn)) {
 	t.Helper()
 	l, err := net.Listen("tcp4", addr)
@@ -79,8 +79,8 @@ func listen(t *testing.T, addr string, answer func(net.Conn)) {
 	}()
 }
 
-// echoed sends text, and waits until it comes back.
-func echoed(conn net.Conn, text string) error {
+// echo sends text, and waits until the endpoint has sent it back.
+func echo(conn net.Conn, text string) error {
 	if err := conn.SetDeadline(time.Now().Add(callTimeout)); err != nil {
 		return err
 	}
@@ -89,31 +89,31 @@ func echoed(conn net.Conn, text string) error {
 	}
 	back := make([]byte, len(text))
 	if _, err := io.ReadFull(conn, back); err != nil || string(back) != text {
-		return fmt.Errorf("%q came back for %q: %w", back, text, err)
+		return fmt.Errorf("the endpoint sent %q back, not %q: %w", back, text, err)
 	}
 	return nil
 }
 
-// calls are requests to the Service, one after another.
+// calls sends requests to the Service, one after another, and counts the answers.
 type calls struct {
 	stop chan struct{}
 	done chan struct{} // closed after the last request
 
 	mu     sync.Mutex     // guards what follows
-	since  time.Time      // requests from before do not count
-	by     map[string]int // answers by endpoint
+	since  time.Time      // requests that started earlier are not counted
+	by     map[string]int // number of answers by endpoint
 	failed []error
 }
 
-// call starts requests, until the test ends.
-func call(t *testing.T) *calls {
+// startCalls sends requests until the test ends.
+func startCalls(t *testing.T) *calls {
 	c := &calls{stop: make(chan struct{}), done: make(chan struct{}), by: make(map[string]int)}
 	go func() {
 		defer close(c.done)
 		for {
-			begun := time.Now()
-			by, err := once()
-			c.count(begun, by, err)
+			started := time.Now()
+			by, err := request()
+			c.count(started, by, err)
 			select {
 			case <-c.stop:
 				return
@@ -128,8 +128,8 @@ func call(t *testing.T) *calls {
 	return c
 }
 
-// once makes one request, and returns the endpoint that answers.
-func once() (string, error) {
+// request sends one request, and returns the endpoint that answers.
+func request() (string, error) {
 	conn, err := net.DialTimeout("tcp4", frontend, callTimeout)
 	if err != nil {
 		return "", err
@@ -140,31 +140,31 @@ func once() (string, error) {
 	}
 	answer, err := io.ReadAll(conn)
 	if err == nil && !slices.Contains(endpoints, string(answer)) {
-		err = fmt.Errorf("%q answers", answer)
+		err = fmt.Errorf("the answer %q is no endpoint", answer)
 	}
 	return string(answer), err
 }
 
-func (c *calls) count(begun time.Time, by string, err error) {
+func (c *calls) count(started time.Time, by string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case begun.Before(c.since):
+	case started.Before(c.since):
 	case err != nil:
-		c.failed = append(c.failed, fmt.Errorf("after %v: %w", time.Since(begun).Round(time.Millisecond), err))
+		c.failed = append(c.failed, fmt.Errorf("after %v: %w", time.Since(started).Round(time.Millisecond), err))
 	default:
 		c.by[by]++
 	}
 }
 
-// forget lets only requests count that start from now on.
-func (c *calls) forget() {
+// reset discards the results so far, and those of a request that has already started.
+func (c *calls) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.since, c.by, c.failed = time.Now(), make(map[string]int), nil
 }
 
-// take returns the results since it was last called.
+// take returns the results since the last take or reset.
 func (c *calls) take() (by map[string]int, failed []error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,12 +173,12 @@ func (c *calls) take() (by map[string]int, failed []error) {
 	return by, failed
 }
 
-// answered waits until each of these endpoints has answered again, and no others have. No request may have failed since
-// the last call of answered or forget.
+// answered waits until each of the given endpoints has answered five times without an answer of another endpoint
+// between. It fails if a request has failed since the last call of answered or reset.
 func (c *calls) answered(t *testing.T, by ...string) {
 	t.Helper()
 	got := make(map[string]int)
-	eventually.SucceedsWithin(t, limit, "these endpoints answer, and no others", func() error {
+	eventually.SucceedsWithin(t, limit, fmt.Sprintf("only %v answer", by), func() error {
 		now, failed := c.take()
 		if len(failed) > 0 {
 			return eventually.Final(fmt.Errorf("%d requests failed: %w", len(failed), failed[0]))
@@ -192,7 +192,7 @@ func (c *calls) answered(t *testing.T, by ...string) {
 		}
 		for _, e := range by {
 			if got[e] < 5 {
-				return fmt.Errorf("of each at least 5 are needed: %v", got)
+				return fmt.Errorf("want at least 5 answers of each endpoint: %v", got)
 			}
 		}
 		return nil

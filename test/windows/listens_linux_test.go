@@ -10,7 +10,7 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// listens: a plugin that is not started by a host is reached by its pipe, which no other process can create then.
+// listens starts a plugin without a host. The plugin answers at its pipe, and no other process can create the same pipe.
 func (n *node) listens() {
 	n.Helper()
 	const at = `\\.\pipe\pointsman-listens`
@@ -29,20 +29,20 @@ func (n *node) listens() {
 		return nil
 	})
 	for what, c := range map[string]struct {
-		words []string
-		says  string
+		args []string
+		want string
 	}{
-		"another process":    {[]string{"--listen", at}, "another process has the pipe"},
-		"no pipe":            {[]string{"--listen", "unix:///run/plugin.sock"}, `want a pipe, \\.\pipe\NAME`},
-		"other users":        {[]string{"--listen", at + "-2", "--allow-uid", "S-1-1-0"}, "a pipe of Windows is open to this user"},
-		"a pipe of no other": {[]string{"alive", at + "-3"}, "connect to"},
+		"a pipe that exists":        {[]string{"--listen", at}, "another process has the pipe"},
+		"a unix socket":             {[]string{"--listen", "unix:///run/plugin.sock"}, `want a pipe, \\.\pipe\NAME`},
+		"--allow-uid":               {[]string{"--listen", at + "-2", "--allow-uid", "S-1-1-0"}, "a pipe of Windows is open to this user"},
+		"a pipe without a listener": {[]string{"alive", at + "-3"}, "connect to"},
 	} {
-		if out, exit := n.run(plugin, c.words...); exit == 0 || !strings.Contains(out, c.says) {
-			n.Errorf("%s: exit %d, want %q\n%s", what, exit, c.says, out)
+		if out, exit := n.run(plugin, c.args...); exit == 0 || !strings.Contains(out, c.want) {
+			n.Errorf("%s: exit %d, want %q\n%s", what, exit, c.want, out)
 		}
 	}
 	n.write("listens.yaml", strings.Replace(settings, "userspace: {", `userspace: {address: "unix:///run/plugin.sock", `, 1))
-	if out, exit := n.run("pointsman", "config", "validate", "--file-only", there(n.path("listens.yaml"))); exit == 0 || !strings.Contains(out, `want a pipe such as \\.\pipe\acme`) {
+	if out, exit := n.run("pointsman", "config", "validate", "--file-only", windowsPath(n.path("listens.yaml"))); exit == 0 || !strings.Contains(out, `want a pipe such as \\.\pipe\acme`) {
 		n.Errorf("a unix socket in the config: exit %d\n%s", exit, out)
 	}
 }

@@ -33,35 +33,36 @@ oomScoreAdj: 0
 plugins: {userspace: {options: {addresses: auto}}}
 `
 
-// TestWindows is one life of a node, since a Windows of its own takes half a minute to create.
+// TestWindows runs all scenarios one after another on the same node, because each wine prefix takes half a minute to
+// create.
 func TestWindows(t *testing.T) {
 	w := newWine(t)
-	serve(t)
+	serveEndpoints(t)
 	w.write("host.yaml", settings)
 	w.write("manifests/web.yaml", manifest(endpoints...))
 	n := &node{wine: w}
-	n.describes()
+	n.withoutHost()
 	n.start()
-	eventually.SucceedsWithin(t, limit, "the Service is served", func() error { _, err := once(); return err })
-	n.calls = call(t)
+	eventually.SucceedsWithin(t, limit, "the Service is served", func() error { _, err := request(); return err })
+	n.calls = startCalls(t)
 	for _, scenario := range []struct {
 		what string
 		run  func()
 	}{
-		{"is served by all endpoints", func() { n.calls.answered(t, endpoints...) }},
-		{"an endpoint is removed", n.edited},
-		{"a manifest is no manifest", n.badManifest},
-		{"an address cannot be added", n.addressLacking},
-		{"folders that are made are closed to other users", n.closed},
+		{"all endpoints serve", func() { n.calls.answered(t, endpoints...) }},
+		{"an endpoint is removed", n.endpointRemoved},
+		{"a manifest is invalid", n.badManifest},
+		{"an address cannot be added", n.unassignableAddress},
+		{"created folders are closed to other users", n.privateFolders},
 		{"a second host is refused", n.secondHost},
-		{"another binary serves instead", n.swapped},
-		{"and again", n.swapped},
+		{"a swap replaces the plugin by a changed binary", n.swapped},
+		{"a second swap does so", n.swapped},
 		{"the host is killed, and its plugin ends", n.hostKilled},
-		{"the plugin is killed, and comes back", n.pluginKilled},
-		{"a pipe that no host has", n.nothingThere},
-		{"the dataplane conforms, as far as wine goes", n.conforms},
-		{"a plugin listens by itself", n.listens},
-		{"the relay's own tests of TCP", n.relays},
+		{"the plugin is killed, and the host restarts it", n.pluginKilled},
+		{"no host listens at the admin socket", n.noHost},
+		{"the dataplane passes the conformance suite", n.conforms},
+		{"a plugin listens without a host", n.listens},
+		{"the relay passes its own tests of TCP", n.relayTests},
 	} {
 		t.Log(scenario.what)
 		scenario.run()
@@ -71,17 +72,17 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// A node is a host under wine, and the requests to it.
+// A node is a wine with a host, and the requests to its Service.
 type node struct {
 	*wine
 	calls *calls
 	host  *exec.Cmd
 }
 
-// start starts the host. It ends with its wine at the latest.
+// start starts the host. At the latest, the host ends with the test, which ends wine.
 func (n *node) start() {
 	n.Helper()
-	cmd, err := n.begin(context.Background(), "host.log", n.loader, n.path("bin/pointsman.exe"), "run", "--config", there(n.path("host.yaml")))
+	cmd, err := n.begin(context.Background(), "host.log", n.loader, n.path("bin/pointsman.exe"), "run", "--config", windowsPath(n.path("host.yaml")))
 	if err != nil {
 		n.Fatal(err)
 	}
@@ -89,25 +90,25 @@ func (n *node) start() {
 	n.Cleanup(func() { n.end(); _ = cmd.Wait() })
 }
 
-// verb runs a verb of pointsman that asks the host.
-func (n *node) verb(words ...string) (out string, exit int) {
+// verb runs a verb of pointsman with the host's config file.
+func (n *node) verb(args ...string) (out string, exit int) {
 	n.Helper()
-	return n.run("pointsman", append(words, "--config", there(n.path("host.yaml")))...)
+	return n.run("pointsman", append(args, "--config", windowsPath(n.path("host.yaml")))...)
 }
 
-// status waits until status has an exit code and prints says.
-func (n *node) status(exit int, says string) {
+// status waits until `pointsman status` exits with a code and prints want.
+func (n *node) status(exit int, want string) {
 	n.Helper()
-	eventually.SucceedsWithin(n, limit, fmt.Sprintf("status exits %d and says %q", exit, says), func() error {
+	eventually.SucceedsWithin(n, limit, fmt.Sprintf("status exits with %d and prints %q", exit, want), func() error {
 		out, got := n.verb("status")
-		if got != exit || !strings.Contains(out, says) {
+		if got != exit || !strings.Contains(out, want) {
 			return fmt.Errorf("exit %d:\n%s", got, out)
 		}
 		return nil
 	})
 }
 
-// plugin returns the process of the active dataplane, and how often it was restarted.
+// plugin returns the PID of the active dataplane, and how often the host has restarted it.
 func (n *node) plugin() (pid, restarts int, err error) {
 	n.Helper()
 	out, _ := n.verb("status")
@@ -120,8 +121,8 @@ func (n *node) plugin() (pid, restarts int, err error) {
 	return pid, restarts, errors.Join(err, err2)
 }
 
-// describes tests what needs no host.
-func (n *node) describes() {
+// withoutHost tests verbs that need no running host.
+func (n *node) withoutHost() {
 	n.Helper()
 	out, exit := n.run("pointsman-dataplane-userspace", "describe", "-o", "json")
 	var d struct{ Name string }
@@ -135,12 +136,12 @@ func (n *node) describes() {
 	if err != nil {
 		n.Fatal(err)
 	}
-	if out, exit := n.run("pointsman", "config", "show", "--config", there(example), "--files", there(n.path("manifests"))); exit != 0 || !strings.Contains(out, `pipe\pointsman`) {
+	if out, exit := n.run("pointsman", "config", "show", "--config", windowsPath(example), "--files", windowsPath(n.path("manifests"))); exit != 0 || !strings.Contains(out, `pipe\pointsman`) {
 		n.Errorf("with configs/windows.yaml: exit %d\n%s", exit, out)
 	}
 }
 
-func (n *node) edited() {
+func (n *node) endpointRemoved() {
 	n.write("manifests/web.yaml", manifest(endpoints[:2]...))
 	n.calls.answered(n.T, endpoints[:2]...)
 }
@@ -161,41 +162,41 @@ func (n *node) secondHost() {
 	}
 }
 
-// swapped: the old process closes its sockets for the new one, and keeps open connections. Only between the two may a
-// request be refused.
+// swapped replaces the plugin's binary and swaps to it. The old process closes its listeners for the new one, and keeps
+// its connections. Requests may fail only until the new process listens.
 func (n *node) swapped() {
 	before, _, err := n.plugin()
 	if err != nil {
 		n.Fatal(err)
 	}
-	long, err := net.DialTimeout("tcp4", echoes, callTimeout)
+	long, err := net.DialTimeout("tcp4", echoFrontend, callTimeout)
 	if err == nil {
 		defer long.Close()
-		err = echoed(long, "before")
+		err = echo(long, "before")
 	}
 	if err != nil {
 		n.Fatal(err)
 	}
-	// A file that is executed can be renamed on Windows, and not written to.
+	// Windows allows to rename a program that runs, but not to write to its file.
 	name := n.path("bin/pointsman-dataplane-userspace.exe")
 	binary, err := os.ReadFile(name)
 	if err := errors.Join(err, os.Rename(name, name+".old"), os.WriteFile(name, append(binary, 0), 0o755)); err != nil {
 		n.Fatal(err)
 	}
-	// A swap may only take seconds, and is undone on a machine that is too busy.
-	eventually.SucceedsWithin(n, limit, "a swap is made", func() error {
+	// The host rolls a swap back that takes longer than some seconds, as it may on a busy machine.
+	eventually.SucceedsWithin(n, limit, "a swap succeeds", func() error {
 		if out, exit := n.verb("mode", "swap", "userspace", "--wait=2m"); exit != 0 {
 			return fmt.Errorf("exit %d\n%s", exit, out)
 		}
 		return nil
 	})
 	if now, _, err := n.plugin(); err != nil || now == before {
-		n.Errorf("it is process %d as before: %v", now, err)
+		n.Errorf("after the swap, process %d serves; want another one than %d: %v", now, before, err)
 	}
-	if err := echoed(long, "while the old process drains"); err != nil {
+	if err := echo(long, "while the old process drains"); err != nil {
 		n.Error(err)
 	}
-	n.calls.forget()
+	n.calls.reset()
 	n.calls.answered(n.T, endpoints[:2]...)
 	_ = long.Close()
 	eventually.SucceedsWithin(n, limit, "the swap is over", func() error {
@@ -208,7 +209,7 @@ func (n *node) swapped() {
 	n.calls.answered(n.T, endpoints[:2]...)
 }
 
-// hostKilled: the plugin ends with its host, and the next host serves by another one.
+// hostKilled kills the host. The plugin must end, too, and the next host starts another one.
 func (n *node) hostKilled() {
 	before, _, err := n.plugin()
 	if err != nil {
@@ -220,8 +221,8 @@ func (n *node) hostKilled() {
 		n.Errorf("without a host: exit %d\n%s", exit, out)
 	}
 	eventually.SucceedsWithin(n, limit, "the plugin ends", func() error {
-		if _, err := once(); err == nil {
-			return errors.New("requests are answered")
+		if _, err := request(); err == nil {
+			return errors.New("the Service still answers")
 		}
 		return nil
 	})
@@ -229,17 +230,17 @@ func (n *node) hostKilled() {
 	eventually.SucceedsWithin(n, limit, "the next host serves", func() error {
 		now, _, err := n.plugin()
 		if err == nil && now == before {
-			err = fmt.Errorf("process %d serves, which was there before", now)
+			err = fmt.Errorf("process %d of the killed host serves", now)
 		}
 		return err
 	})
 	n.write("manifests/web.yaml", manifest(endpoints...))
-	eventually.SucceedsWithin(n, limit, "the Service is served again", func() error { _, err := once(); return err })
-	n.calls.forget()
+	eventually.SucceedsWithin(n, limit, "the Service is served again", func() error { _, err := request(); return err })
+	n.calls.reset()
 	n.calls.answered(n.T, endpoints...)
 }
 
-// pluginKilled: requests fail until it is back, and not after.
+// pluginKilled kills the plugin. Requests may fail until the host has restarted it, but not afterwards.
 func (n *node) pluginKilled() {
 	before, _, err := n.plugin()
 	if err != nil {
@@ -249,51 +250,51 @@ func (n *node) pluginKilled() {
 	eventually.SucceedsWithin(n, limit, "another plugin serves", func() error {
 		now, _, err := n.plugin()
 		if err == nil && now == before {
-			err = errors.New("it is the same process")
+			err = fmt.Errorf("status still names the killed process %d", now)
 		}
 		return err
 	})
-	eventually.SucceedsWithin(n, limit, "the Service is served again", func() error { _, err := once(); return err })
-	n.calls.forget()
+	eventually.SucceedsWithin(n, limit, "the Service is served again", func() error { _, err := request(); return err })
+	n.calls.reset()
 	n.calls.answered(n.T, endpoints...)
 }
 
-// nothingThere: the pipe of no host.
-func (n *node) nothingThere() {
+// noHost asks for the status at a pipe where no host listens.
+func (n *node) noHost() {
 	if out, exit := n.run("pointsman", "status", "--admin-socket", `\\.\pipe\pointsman-elsewhere`); exit != 3 {
-		n.Errorf("no host has that pipe: exit %d\n%s", exit, out)
+		n.Errorf("status without a host: exit %d, want 3\n%s", exit, out)
 	}
 }
 
-// lacking is wine 8.0's error for an option that Go sets on each UDP socket.
-const lacking = "wsaioctl: winapi error #10045"
+// udpError is wine 8.0's error for an option that Go sets on each UDP socket.
+const udpError = "wsaioctl: winapi error #10045"
 
-// conforms tests the dataplane against the parts of the contract about sessions and packets.
+// conforms runs the checks of the conformance suite about sessions and packets, and ignores failures by udpError.
 func (n *node) conforms() {
 	n.Helper()
-	out, _ := n.run("pointsman-conformance", "-v", "--run", "^C0[01]/", "--options", `{"redirect": "never"}`, there(n.path("bin/pointsman-dataplane-userspace.exe")))
-	if strings.Contains(out, "testbed-is-free") { // on Windows the suite does not wait for that
-		n.Logf("not run, for another run of the suite has the addresses:\n%s", out)
+	out, _ := n.run("pointsman-conformance", "-v", "--run", "^C0[01]/", "--options", `{"redirect": "never"}`, windowsPath(n.path("bin/pointsman-dataplane-userspace.exe")))
+	if strings.Contains(out, "testbed-is-free") { // on Windows the suite does not wait for another run
+		n.Logf("the suite did not run, because another run of it uses its addresses:\n%s", out)
 		return
 	}
-	kept := 0
+	passed := 0
 	for line := range strings.Lines(out) {
 		switch {
 		case strings.HasPrefix(line, "pass "):
-			kept++
-		case strings.HasPrefix(line, "fail ") && !strings.Contains(line, lacking):
+			passed++
+		case strings.HasPrefix(line, "fail ") && !strings.Contains(line, udpError):
 			n.Error(line)
 		}
 	}
-	if kept < 20 {
-		n.Errorf("%d checks passed; it printed:\n%s", kept, out)
+	if passed < 20 {
+		n.Errorf("%d checks passed, want at least 20; the suite printed:\n%s", passed, out)
 	}
-	n.Logf("%d checks passed", kept)
+	n.Logf("%d checks passed", passed)
 }
 
-// relays runs the relay's own tests without those of UDP, which wine 8.0 lacks, those that take long, and those that
-// expect a reset, which wine sometimes reads as an end.
-func (n *node) relays() {
+// relayTests runs tests of package relay under wine, except those of UDP (see udpError), those that take long, and those
+// that expect a reset, which wine sometimes reports as end of file.
+func (n *node) relayTests() {
 	n.Helper()
 	name := n.path("bin/relay.test.exe")
 	n.build("test", "-c", "-o", name, "../../plugins/userspace/relay")
@@ -303,17 +304,17 @@ func (n *node) relays() {
 	}
 }
 
-// closed runs the tests of the folders that hosts and plugins create.
-func (n *node) closed() {
+// privateFolders runs the test of statefile.MakeDir, by which hosts and plugins create folders.
+func (n *node) privateFolders() {
 	n.Helper()
 	name := n.path("bin/statefile.test.exe")
 	n.build("test", "-c", "-o", name, "../../sdk/statefile")
-	if out, exit := n.outside(n.loader, name, "-test.v", "-test.run=^TestMakeDir$"); exit != 0 || !strings.Contains(out, "--- PASS: TestMakeDir") {
+	if out, exit := n.runNative(n.loader, name, "-test.v", "-test.run=^TestMakeDir$"); exit != 0 || !strings.Contains(out, "--- PASS: TestMakeDir") {
 		n.Errorf("exit %d\n%s", exit, out)
 	}
 }
 
-// kill ends a process as the task manager does.
+// kill ends all processes of a program, as the task manager does.
 func (n *node) kill(program string) {
 	n.Helper()
 	if out, exit := n.run("taskkill", "/F", "/IM", program); exit != 0 {

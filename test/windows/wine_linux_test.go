@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// limit limits every wait: under wine, on a busy machine, a verb takes seconds.
+// limit limits every wait. It is generous, because a verb takes seconds under wine on a busy machine.
 const limit = 8 * time.Minute
 
-// A wine is a Windows of a test's own, in a temporary folder.
+// A wine is a temporary folder with a wine prefix, in which programs for Windows run.
 type wine struct {
 	*testing.T
-	loader, server string
-	dir            string   // has the files below
-	env            []string // of each of its processes
+	loader, server string   // wine64 and wineserver
+	dir            string   // the folder
+	env            []string // the environment of each process
 }
 
-// newWine returns a wine in which Go's programs run, with pointsman and its dataplane in bin.
+// newWine creates a wine prefix in which programs in Go can run, and builds pointsman and its dataplane into bin.
 func newWine(t *testing.T) *wine {
 	if os.Getenv("POINTSMAN_WINE") == "" {
-		t.Skip("it takes a minute or two, and needs wine: make test-windows runs it")
+		t.Skip("needs wine, and takes a minute or two: make test-windows runs it")
 	}
 	w := &wine{T: t, dir: t.TempDir()}
 	w.loader, w.server = tool(t, "wine64", "/usr/lib/wine/wine64"), tool(t, "wineserver", "/usr/lib/wine/wineserver64")
@@ -35,7 +35,7 @@ func newWine(t *testing.T) *wine {
 	for _, name := range []string{"PATH", "HOME", "LANG"} {
 		w.env = append(w.env, name+"="+os.Getenv(name))
 	}
-	// Wine itself prints nothing, and offers to install nothing.
+	// Disable wine's own output, and its offers to install Mono and Gecko.
 	w.env = append(w.env, "WINEPREFIX="+w.path("prefix"), "WINEDEBUG=-all", "WINEDLLOVERRIDES=mscoree,mshtml=")
 	w.build("build", "-o", w.path("bin")+"/", "../../host/pointsman", "../../sdk/sdktest/pointsman-conformance", "../../plugins/userspace/pointsman-dataplane-userspace")
 	if err := os.Mkdir(w.path("prefix"), 0o700); err != nil {
@@ -43,18 +43,18 @@ func newWine(t *testing.T) *wine {
 	}
 	t.Cleanup(w.end)
 	for _, args := range [][]string{{w.server, "-p"}, {w.loader, "wineboot", "-i"}} {
-		if out, exit := w.outside(args...); exit != 0 {
+		if out, exit := w.runNative(args...); exit != 0 {
 			t.Fatalf("%v: exit %d\n%s", args, exit, out)
 		}
 	}
 	shim := w.path("prefix/drive_c/windows/system32/bcryptprimitives.dll")
-	if out, exit := w.outside(compiler, "-shared", "-nostartfiles", "-e", "DllMain", "-o", shim, "testdata/bcryptprimitives.c", "-ladvapi32"); exit != 0 {
+	if out, exit := w.runNative(compiler, "-shared", "-nostartfiles", "-e", "DllMain", "-o", shim, "testdata/bcryptprimitives.c", "-ladvapi32"); exit != 0 {
 		t.Fatalf("compile the shim: exit %d\n%s", exit, out)
 	}
 	return w
 }
 
-// tool returns a program of this machine, or skips the test.
+// tool returns the path of a program of this machine, or skips the test.
 func tool(t *testing.T, name, elsewhere string) string {
 	path, err := exec.LookPath(name)
 	if err != nil && elsewhere != "" {
@@ -66,7 +66,7 @@ func tool(t *testing.T, name, elsewhere string) string {
 	return path
 }
 
-// build runs a verb of go for Windows.
+// build runs a go command with Windows as target.
 func (w *wine) build(verb string, args ...string) {
 	w.Helper()
 	cmd := exec.Command("go", append([]string{verb, "-trimpath"}, args...)...)
@@ -78,10 +78,10 @@ func (w *wine) build(verb string, args ...string) {
 
 func (w *wine) path(name string) string { return filepath.Join(w.dir, name) }
 
-// there returns a path of this machine as Windows writes it.
-func there(path string) string { return `Z:` + strings.ReplaceAll(path, "/", `\`) }
+// windowsPath returns the path by which programs under wine open a file of this machine.
+func windowsPath(path string) string { return `Z:` + strings.ReplaceAll(path, "/", `\`) }
 
-// write replaces a file at once, as an editor does.
+// write replaces a file atomically, by a rename.
 func (w *wine) write(name, text string) {
 	w.Helper()
 	path := w.path(name)
@@ -98,8 +98,8 @@ func (w *wine) read(name string) string {
 	return string(text)
 }
 
-// begin starts a program of this machine with wine's environment. Its output goes to a file: wine's server would keep a
-// pipe open.
+// begin starts a program of this machine in wine's environment. Its output goes to a file, since wine's server, which
+// inherits it, would keep a pipe open.
 func (w *wine) begin(ctx context.Context, log string, args ...string) (*exec.Cmd, error) {
 	out, err := os.Create(w.path(log))
 	if err != nil {
@@ -111,8 +111,8 @@ func (w *wine) begin(ctx context.Context, log string, args ...string) (*exec.Cmd
 	return cmd, cmd.Start()
 }
 
-// outside runs such a program until it ends.
-func (w *wine) outside(args ...string) (out string, exit int) {
+// runNative runs a program of this machine in wine's environment until it ends.
+func (w *wine) runNative(args ...string) (out string, exit int) {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -128,22 +128,22 @@ func (w *wine) outside(args ...string) (out string, exit int) {
 	return w.read("out"), cmd.ProcessState.ExitCode()
 }
 
-// run runs a program in bin, or one of wine's own, under wine.
+// run runs a program under wine until it ends: one in bin, or one of wine's own.
 func (w *wine) run(program string, args ...string) (out string, exit int) {
 	w.Helper()
 	if strings.HasPrefix(program, "pointsman") {
 		program = w.path("bin/" + program + ".exe")
 	}
-	return w.outside(append([]string{w.loader, program}, args...)...)
+	return w.runNative(append([]string{w.loader, program}, args...)...)
 }
 
-// end ends every process under this wine.
+// end ends all processes of this wine.
 func (w *wine) end() {
-	for _, word := range []string{"-k", "-w"} { // ends all, and waits until they have ended
+	for _, flag := range []string{"-k", "-w"} { // kill all processes, then wait for their end
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
-		cmd, err := w.begin(ctx, "end", w.server, word)
+		cmd, err := w.begin(ctx, "end", w.server, flag)
 		if err == nil {
-			_ = cmd.Wait() // exits with 1 if there is none
+			_ = cmd.Wait() // exits with 1 if no process runs
 		}
 		cancel()
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The one function of bcryptprimitives.dll that Go's runtime calls. Windows has it, and wine 8.0
-// has not: the test puts this into its own prefix.
+// This library has the one function of bcryptprimitives.dll that Go's runtime calls. wine 8.0 lacks this library, so the
+// test installs it in its own prefix.
 #include <windows.h>
 
 BOOLEAN NTAPI SystemFunction036(PVOID, ULONG); // RtlGenRandom, of advapi32
