@@ -18,44 +18,45 @@ import (
 )
 
 const (
-	settling = 10 * time.Second // time to come to rest; kube-proxy's memory is the same after three minutes
-	giveUp   = 20 * time.Minute // for a kube-proxy that has not loaded everything
+	idleTime    = 10 * time.Second // before memory is measured; kube-proxy's is the same after three minutes
+	loadTimeout = 20 * time.Minute // until kube-proxy has loaded all Services
 
-	// For kube-proxy, the time of iptables-nft-restore grows with the square of the number of chains: with 10,000
-	// Services at once it had not finished after 25 minutes. More than atOnce Services are created in parts.
-	atOnce, part = 5000, 500
+	// The time that iptables-nft-restore takes for kube-proxy's input grows with the square of the number of chains:
+	// with 10,000 new Services it had not finished after 25 minutes. So Services above firstPart are created in parts.
+	firstPart, part = 5000, 500
 )
 
-// A mode is served by both proxies; backend is that of iptables, or empty.
+// A mode is a mode that both proxies have. backend is the backend of iptables, or empty.
 type mode struct{ name, backend string }
 
-// The mode for which Services are created in parts comes first, since the others find all of them.
+// iptables-nft is the first mode, because only for it Services are created in parts. The next modes use the Services
+// that exist.
 var modes = []mode{{"iptables", "nft"}, {"iptables", "legacy"}, {"nftables", ""}}
 
-// A figure is measured for both proxies; goal is the desired ratio of kube-proxy's figure to Pointsman's, with 10,000
-// Services and more.
+// A figure is a quantity that is measured for both proxies. goal is the desired ratio of kube-proxy's value to
+// Pointsman's with at least 10,000 Services, or 0.
 type figure struct {
 	name string // with the unit
 	goal float64
 }
 
 var (
-	load      = figure{"load-s", 20}    // all rules, as the proxy measures it
-	begun     = figure{"start-s", 0}    // from its start until everything is served
-	change    = figure{"change-s", 200} // one endpoint, until the proxy has written it
-	seen      = figure{"called-s", 0}   // one endpoint, until a call reaches it
-	processor = figure{"CPU-share", 20} // share of one processor, while 100 endpoints change each second
-	memory    = figure{"memory-MB", 2}  // at rest
-	connect   = figure{"connect-s", 0}  // how much longer a new connection takes than one to the endpoint
-	handed    = figure{"handed-B", 100} // input of iptables-restore for one change
+	load     = figure{"load-s", 20}    // time to write all rules, by the proxy's own metric
+	startup  = figure{"start-s", 0}    // from the start of the process until all Services are served
+	change   = figure{"change-s", 200} // from a change of one endpoint until the proxy has written it
+	seen     = figure{"called-s", 0}   // from a change of one endpoint until a call reaches the new endpoint
+	cpuShare = figure{"CPU-share", 20} // share of one processor, while 100 endpoints change each second
+	memory   = figure{"memory-MB", 2}  // at rest
+	connect  = figure{"connect-s", 0}  // how much longer a connection to a Service takes to open than one to its endpoint
+	handed   = figure{"handed-B", 100} // input of iptables-restore for one change
 )
 
-// figures are the measurements of a proxy; nil: it did not finish.
+// figures are the values measured for a proxy. They are nil if the proxy did not load all Services.
 type figures map[figure]float64
 
-// BenchmarkBesideKubeProxy lets kube-proxy and Pointsman serve the same Services from the same API server, one after
-// the other on the same empty tables, for the table of docs/performance.md. POINTSMAN_BENCH_SIZES sets other sizes,
-// such as "100x2 10000x10".
+// BenchmarkBesideKubeProxy measures kube-proxy and then Pointsman, each of which starts with empty tables and the same
+// Services in the same API server. docs/performance.md has the results. POINTSMAN_BENCH_SIZES sets other sizes, such as
+// "100x2 10000x10".
 func BenchmarkBesideKubeProxy(b *testing.B) {
 	needs(b)
 	sizes := os.Getenv("POINTSMAN_BENCH_SIZES")
@@ -92,7 +93,7 @@ func report(b *testing.B, s size, ours, theirs figures) {
 			continue
 		}
 		b.ReportMetric(other, "kube-proxy-"+f.name)
-		if f == connect || value <= 0 { // a change may be written before the server answers
+		if f == connect || value <= 0 { // a proxy may write a change before the API server answers: then its time is negative
 			continue
 		}
 		unit := "x-" + f.name
@@ -103,17 +104,17 @@ func report(b *testing.B, s size, ours, theirs figures) {
 	}
 }
 
-// BenchmarkSwapToNftables measures how long a swap with 10,000 Services takes from the command until the canary has
-// passed, from iptables to nftables.
+// BenchmarkSwapToNftables measures a swap from iptables to nftables with 10,000 Services, from the command until the
+// canary has passed.
 func BenchmarkSwapToNftables(b *testing.B) {
 	needs(b)
 	w := newWorld(b, size{10_000, 2})
 	w.load(w.services)
 	for b.Loop() {
-		hosts, client := hostCommand(b, apiServer(w.cluster), "iptables", "")
-		end := start(b, hosts())
+		newHost, client := hostCommand(b, apiServer(w.cluster), "iptables", "")
+		end := start(b, newHost())
 		untilServed(b, client, w.services, 0)
-		began := time.Now()
+		started := time.Now()
 		if _, err := client.SwapMode(b.Context(), admin.SwapAsk{To: "nftables"}); err != nil {
 			b.Fatal(err)
 		}
@@ -124,7 +125,7 @@ func BenchmarkSwapToNftables(b *testing.B) {
 			}
 			return err == nil && (mode.Last != nil || mode.Swap != nil && mode.Swap.Moved())
 		})
-		b.ReportMetric(time.Since(began).Seconds(), "s-swap(≤3)")
+		b.ReportMetric(time.Since(started).Seconds(), "s-swap(≤3)")
 		end()
 		run(b, "nft", "flush", "ruleset")
 	}
@@ -147,12 +148,12 @@ func needs(b *testing.B) {
 func (w *world) pointsman(b *testing.B, m mode) figures {
 	b.Helper()
 	w.load(w.services)
-	more := ""
+	config := ""
 	if m.backend != "" {
-		more = "plugins: {iptables: {options: {backend: " + m.backend + "}}}\n"
+		config = "plugins: {iptables: {options: {backend: " + m.backend + "}}}\n"
 	}
-	hosts, client := hostCommand(b, apiServer(w.cluster), m.name, more)
-	return w.measure(b, m, hosts(), func(int) ([]int, error) {
+	newHost, client := hostCommand(b, apiServer(w.cluster), m.name, config)
+	return w.measure(b, m, newHost(), func(int) ([]int, error) {
 		s := untilServed(b, client, w.services, 0)
 		return []int{s.Host.PID, s.Dataplane.PID}, nil
 	})
@@ -164,14 +165,14 @@ const kubeProxy = "../../bin/peers/kube-proxy"
 func (w *world) kubeProxy(b *testing.B, m mode) figures {
 	b.Helper()
 	if m.backend == "nft" {
-		w.load(min(w.services, atOnce))
+		w.load(min(w.services, firstPart))
 	} else {
 		w.load(w.services)
 	}
 	cmd := exec.Command(kubeProxy, "--proxy-mode="+m.name, "--hostname-override=n0", "--kubeconfig="+w.cluster.Kubeconfig(cluster.Token(cluster.Admin), ""),
 		"--conntrack-max-per-core=0", "--cluster-cidr=10.128.0.0/9")
 	return w.measure(b, m, cmd, func(pid int) ([]int, error) {
-		for end := time.Now().Add(giveUp); ; w.load(min(w.services, w.loaded+part)) {
+		for end := time.Now().Add(loadTimeout); ; w.load(min(w.services, w.loaded+part)) {
 			err := eventually.Try(time.Until(end), func() error { return w.serves(w.loaded - 1) })
 			if err != nil || w.loaded == w.services {
 				return []int{pid}, err
@@ -180,49 +181,50 @@ func (w *world) kubeProxy(b *testing.B, m mode) figures {
 	})
 }
 
-// serves returns no error if the i-th Service is served, and everything from the start.
+// serves returns no error if kube-proxy has finished its first sync and a call reaches the i-th Service.
 func (w *world) serves(i int) error {
 	if metrics().of("sync_full_proxy_rules_duration_seconds_count") == 0 {
-		return errors.New("the first update is not done")
+		return errors.New("the first sync has not finished")
 	}
 	return w.call(i)
 }
 
-// measure runs a proxy and measures it; served waits until it serves everything, and returns its processes.
+// measure runs a proxy and measures it. served must wait until the proxy serves all Services, and return the PIDs of
+// its processes.
 func (w *world) measure(b *testing.B, m mode, cmd *exec.Cmd, served func(pid int) ([]int, error)) figures {
 	b.Helper()
 	programs := m.programs(b)
 	cmd.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"))
-	began := time.Now()
+	started := time.Now()
 	end := start(b, cmd)
 	defer m.flush(b)
 	defer end()
 	processes, err := served(cmd.Process.Pid)
 	if err != nil {
-		b.Logf("%s is given up after %s: %v", cmd.Path, giveUp, err)
+		b.Logf("%s does not serve all Services after %s: %v", cmd.Path, loadTimeout, err)
 		return nil
 	}
 	now := metrics()
-	f := figures{begun: time.Since(began).Seconds(), load: now.of("sync_full_proxy_rules_duration_seconds_sum") + now.of("sync_partial_proxy_rules_duration_seconds_sum")}
-	time.Sleep(settling)
+	f := figures{startup: time.Since(started).Seconds(), load: now.of("sync_full_proxy_rules_duration_seconds_sum") + now.of("sync_partial_proxy_rules_duration_seconds_sum")}
+	time.Sleep(idleTime)
 	for _, pid := range processes {
 		f[memory] += megabytes(b, pid)
 	}
 	f[connect] = w.connections(b)
 	f[change], _ = w.changes(b, false)
 	_, f[seen] = w.changes(b, true)
-	before, began := used(b, processes), time.Now()
+	before, started := cpuSeconds(b, processes), time.Now()
 	w.churn(b)
-	took := time.Since(began)
-	w.change(b, refuses, false) // earlier changes have reached the kernel, too
-	f[processor] = (used(b, processes) - before) / took.Seconds()
-	if bytes := spied(b, programs, func() { w.change(b, listens, false) }); m.backend != "" {
+	took := time.Since(started)
+	w.change(b, refuses, false) // returns after the proxy has written this and all earlier changes
+	f[cpuShare] = (cpuSeconds(b, processes) - before) / took.Seconds()
+	if bytes := restoreInput(b, programs, func() { w.change(b, listens, false) }); m.backend != "" {
 		f[handed] = bytes
 	}
 	return f
 }
 
-// programs returns a folder where iptables is the one of the mode's backend.
+// programs creates a folder in which iptables and its variants are those of the mode's backend.
 func (m mode) programs(b *testing.B) string {
 	b.Helper()
 	dir := b.TempDir()
@@ -240,8 +242,9 @@ func (m mode) programs(b *testing.B) string {
 	return dir
 }
 
-// spied returns the size of iptables-restore's input while f runs.
-func spied(b *testing.B, dir string, f func()) (sum float64) {
+// restoreInput runs f, and returns how many bytes iptables-restore and ip6tables-restore read meanwhile. It replaces
+// the programs in dir by scripts that count.
+func restoreInput(b *testing.B, dir string, f func()) (sum float64) {
 	b.Helper()
 	programs, err := filepath.Glob(filepath.Join(dir, "*-restore"))
 	for _, program := range programs {
@@ -260,7 +263,7 @@ func spied(b *testing.B, dir string, f func()) (sum float64) {
 	return sum
 }
 
-// flush removes what a proxy leaves, so that the next one does not read it.
+// flush deletes the rules that a proxy left, so that the next proxy starts with empty tables.
 func (m mode) flush(b *testing.B) {
 	b.Helper()
 	run(b, "nft", "flush", "ruleset")

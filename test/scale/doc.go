@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scale measures Pointsman and kube-proxy side by side: real processes on one real kube-apiserver, in a network
-// namespace of their own. It only has benchmarks, which may take hours, and asserts no figure. Start reading at
-// beside_linux_test.go.
+// Package scale measures Pointsman and kube-proxy on the same Services: real processes, one after the other, with a real
+// kube-apiserver, in their own network namespace. It has only benchmarks, which may take hours. They must not assert
+// upper limits of figures. Start reading at BenchmarkBesideKubeProxy.
 package scale

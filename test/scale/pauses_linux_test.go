@@ -22,9 +22,9 @@ import (
 	"github.com/pointsman/pointsman/test/cluster"
 )
 
-// BenchmarkPauses measures how long changes of Services wait after the plugin or the host was killed: until the next
-// process has confirmed everything and serves. The rules serve all the time. The source of mode ipvs is a folder: under
-// user-mode Linux, where it is measured, an API server takes minutes to start.
+// BenchmarkPauses measures how long changes of Services wait after the plugin or the host is killed: until the next
+// plugin process is Active and has confirmed all Services. The rules in the kernel serve all the time. The host of mode
+// ipvs reads manifests from a folder, because an API server takes minutes to start under user-mode Linux.
 func BenchmarkPauses(b *testing.B) {
 	if os.Getuid() != 0 {
 		b.Skip("needs root: the plugins write to the kernel")
@@ -35,7 +35,7 @@ func BenchmarkPauses(b *testing.B) {
 	}
 	run(b, "ip", "link", "set", "lo", "up")
 	for _, count := range []int{1_000, 10_000, 44_000} {
-		loaded := sync.OnceValue(func() *cluster.Cluster { // only if a mode is measured with this many
+		loaded := sync.OnceValue(func() *cluster.Cluster { // not started if -bench selects only ipvs
 			c := cluster.Start(b, cluster.Options{})
 			c.Load(objects(count, 1)...)
 			return c
@@ -54,7 +54,7 @@ func BenchmarkPauses(b *testing.B) {
 	}
 }
 
-// folder returns the source of a host that reads these objects from manifests.
+// folder writes the objects as manifests, and returns the config of a source that reads them.
 func folder(b *testing.B, all []metav1.Object) string {
 	b.Helper()
 	dir, text := b.TempDir(), new(bytes.Buffer)
@@ -75,20 +75,20 @@ func folder(b *testing.B, all []metav1.Object) string {
 }
 
 func pauses(b *testing.B, source, mode string, count int) {
-	hosts, client := hostCommand(b, source, mode, "")
-	host := hosts()
+	newHost, client := hostCommand(b, source, mode, "")
+	host := newHost()
 	end := start(b, host)
 	defer func() {
 		end()
 		run(b, host.Path, "cleanup", "--config", host.Args[3], "--plugin-dir", host.Args[5])
 	}()
 	s := untilServed(b, client, count, 0)
-	killed := func(pid int, again func()) float64 {
+	pause := func(pid int, restart func()) float64 { // kills pid, and returns the milliseconds until all is confirmed
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			b.Fatal(err)
 		}
 		at := time.Now()
-		again()
+		restart()
 		s = untilServed(b, client, count, s.Dataplane.PID)
 		return float64(time.Since(at).Milliseconds())
 	}
@@ -96,10 +96,10 @@ func pauses(b *testing.B, source, mode string, count int) {
 	n := 0
 	for b.Loop() {
 		n++
-		plugin += killed(s.Dataplane.PID, func() {})
-		whole += killed(s.Host.PID, func() {
-			_ = host.Wait() // it was killed
-			host = hosts()
+		plugin += pause(s.Dataplane.PID, func() {})
+		whole += pause(s.Host.PID, func() {
+			_ = host.Wait() // returns the signal as an error
+			host = newHost()
 			end = start(b, host)
 		})
 	}
@@ -108,13 +108,14 @@ func pauses(b *testing.B, source, mode string, count int) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// untilServed waits until another process of the plugin serves that many Services.
-func untilServed(b *testing.B, client *admin.Client, count, other int) (s admin.Status) {
+// untilServed waits until a plugin process other than old is Active and has confirmed at least count Services. It
+// returns the status.
+func untilServed(b *testing.B, client *admin.Client, count, old int) (s admin.Status) {
 	b.Helper()
-	until(b, "everything is confirmed", func() bool {
+	until(b, fmt.Sprintf("a plugin process other than %d has confirmed %d Services", old, count), func() bool {
 		now, err := client.Status(b.Context())
 		s = now
-		return err == nil && s.Services.Services >= count && s.Sync.Served > 0 && s.Sync.Pending == 0 && s.Dataplane.Role == "active" && s.Dataplane.PID != other
+		return err == nil && s.Services.Services >= count && s.Sync.Served > 0 && s.Sync.Pending == 0 && s.Dataplane.Role == "active" && s.Dataplane.PID != old
 	})
 	return s
 }

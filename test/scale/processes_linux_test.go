@@ -38,7 +38,7 @@ func run(b *testing.B, name string, args ...string) {
 	}
 }
 
-// start starts cmd; end ends it and the programs that it runs.
+// start starts cmd. end ends cmd and the programs that it runs.
 func start(b *testing.B, cmd *exec.Cmd) (end func()) {
 	b.Helper()
 	log, err := os.Create(filepath.Join(b.TempDir(), "log"))
@@ -53,7 +53,7 @@ func start(b *testing.B, cmd *exec.Cmd) (end func()) {
 	return func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // a running restore would continue
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // iptables-restore would continue
 		if b.Failed() {
 			text, _ := os.ReadFile(log.Name())
 			b.Logf("%.8000s", text)
@@ -62,9 +62,9 @@ func start(b *testing.B, cmd *exec.Cmd) (end func()) {
 	}
 }
 
-// hostCommand returns a function that makes commands to run a host, and a client of that host. more is added to its
-// file.
-func hostCommand(b *testing.B, source, mode, more string) (func() *exec.Cmd, *admin.Client) {
+// hostCommand builds the programs and writes a config file, to which it appends config. It returns a function that
+// returns a new command for a host, and a client of that host.
+func hostCommand(b *testing.B, source, mode, config string) (newHost func() *exec.Cmd, client *admin.Client) {
 	b.Helper()
 	dir := b.TempDir()
 	programs := []string{"./host/pointsman"}
@@ -74,7 +74,7 @@ func hostCommand(b *testing.B, source, mode, more string) (func() *exec.Cmd, *ad
 	if err := built.Into(dir, "", programs...); err != nil {
 		b.Fatal(err)
 	}
-	config := filepath.Join(dir, "host.yaml")
+	file := filepath.Join(dir, "host.yaml")
 	text := fmt.Sprintf(`apiVersion: pointsman.dev/v1alpha1
 kind: HostConfig
 mode: %s
@@ -86,26 +86,26 @@ healthzBindAddress: ""
 metricsBindAddress: 127.0.0.1:10249
 oomScoreAdj: 0
 `, mode, source, dir)
-	if err := os.WriteFile(config, []byte(text+more), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(text+config), 0o600); err != nil {
 		b.Fatal(err)
 	}
 	return func() *exec.Cmd {
-		return exec.Command(filepath.Join(dir, "pointsman"), "run", "--config", config, "--plugin-dir", dir)
+		return exec.Command(filepath.Join(dir, "pointsman"), "run", "--config", file, "--plugin-dir", dir)
 	}, admin.NewClient(filepath.Join(dir, "admin.sock"))
 }
 
-// apiServer returns the source of a host that watches an API server.
+// apiServer returns the config of a source that watches the API server.
 func apiServer(c *cluster.Cluster) string {
 	return fmt.Sprintf("{kubernetes: {kubeconfig: %s}}", c.Kubeconfig(cluster.Token(cluster.Admin), ""))
 }
 
-// samples are a proxy's metrics, by name and labels.
+// samples are the values of a proxy's metrics, by name and labels.
 type samples map[string]float64
 
-// of returns a metric of kube-proxy's for IPv4.
+// of returns the IPv4 value of a metric that kube-proxy and Pointsman both have.
 func (s samples) of(name string) float64 { return s["kubeproxy_"+name+`{ip_family="IPv4"}`] }
 
-// metrics returns the metrics of the proxy that runs; none before it answers.
+// metrics returns the metrics of the running proxy, or an empty map if it does not answer.
 func metrics() samples {
 	all := make(samples)
 	answer, err := http.Get("http://127.0.0.1:10249/metrics")
@@ -126,7 +126,7 @@ func number(text string) float64 {
 	return n
 }
 
-// megabytes returns a process's memory, with its share of what it shares.
+// megabytes returns a process's proportional set size: its own memory, and its share of memory that it shares.
 func megabytes(b *testing.B, pid int) float64 {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
@@ -138,8 +138,8 @@ func megabytes(b *testing.B, pid int) float64 {
 	return number(strings.TrimSpace(kb)) * 1024 / 1e6
 }
 
-// used returns the processor time of processes, and of the programs that they ran.
-func used(b *testing.B, processes []int) (seconds float64) {
+// cpuSeconds returns the processor time that processes and their ended children have used.
+func cpuSeconds(b *testing.B, processes []int) (seconds float64) {
 	b.Helper()
 	for _, pid := range processes {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -28,21 +28,22 @@ import (
 )
 
 const (
-	rounds   = 9                // changes of one Service
-	lasting  = 30 * time.Second // changes of other Services
-	pause    = 10 * time.Millisecond
-	writers  = 8 // of these changes: an API server takes its time
-	openings = 10_000
+	rounds     = 9                // changes of one Service, for a median
+	churnTime  = 30 * time.Second // how long churn changes other Services
+	churnPause = 10 * time.Millisecond
+	writers    = 8 // goroutines that write these changes, since one request may take longer than churnPause
+	openings   = 10_000
 )
 
-// A pod that calls, and two endpoints: one accepts calls, the other refuses them.
+// caller is the address of a pod that calls Services. The endpoint listens accepts its calls, the endpoint refuses
+// refuses them.
 var (
 	caller  = netip.MustParseAddr("10.180.0.9")
 	listens = netip.MustParseAddrPort("10.200.0.1:8080")
 	refuses = netip.MustParseAddrPort("10.200.0.2:8080")
 )
 
-// A size is a number of Services and of endpoints of each.
+// A size is a number of Services, and the number of endpoints of each.
 type size struct{ services, endpoints int }
 
 func (s size) String() string { return fmt.Sprintf("%dx%d", s.services, s.endpoints) }
@@ -53,8 +54,8 @@ type world struct {
 	cluster *cluster.Cluster
 	kube    kubernetes.Interface
 	pod     *netns.Host
-	loaded  int // of Services in the API server
-	churned int // endpoints that were not used before
+	loaded  int // number of Services in the API server
+	churned int // number of endpoints that churn has created
 }
 
 func newWorld(b *testing.B, s size) *world {
@@ -63,11 +64,11 @@ func newWorld(b *testing.B, s size) *world {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = testbed.Close() }) // the namespace goes with it
+	b.Cleanup(func() { _ = testbed.Close() }) // also deletes the namespaces
 	w := &world{size: s, cluster: cluster.Start(b, cluster.Options{})}
 	w.cluster.Load(node())
 	w.kube = w.cluster.Client()
-	for i := range min(100, s.services) { // the API server changes nothing in a namespace that does not exist
+	for i := range min(100, s.services) { // the API server refuses changes in a namespace that does not exist
 		space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: service(i).Namespace}}
 		if _, err := w.kube.CoreV1().Namespaces().Create(b.Context(), space, metav1.CreateOptions{}); err != nil {
 			b.Fatal(err)
@@ -75,7 +76,7 @@ func newWorld(b *testing.B, s size) *world {
 	}
 	host, err := testbed.Behind("endpoint", listens.Addr())
 	if err == nil {
-		_, err = netns.Answer(context.Background(), host, sdk.TCP, listens) // until the namespace goes
+		_, err = netns.Answer(context.Background(), host, sdk.TCP, listens) // listens until the namespace is deleted
 	}
 	if err == nil {
 		_, err = testbed.Behind("endpoint", refuses.Addr())
@@ -94,7 +95,7 @@ func (w *world) load(n int) {
 	var more []metav1.Object
 	for ; w.loaded < n; w.loaded++ {
 		s := slice(w.loaded, w.endpoints)
-		if w.called(w.loaded) {
+		if w.isCalled(w.loaded) {
 			s.Endpoints = s.Endpoints[:1]
 			s.Endpoints[0].Addresses[0] = listens.Addr().String()
 		}
@@ -103,21 +104,22 @@ func (w *world) load(n int) {
 	w.cluster.Load(more...)
 }
 
-// called reports whether the i-th Service leads to the endpoint that accepts calls.
-func (w *world) called(i int) bool { return (i+1)%part == 0 || i == w.services-1 }
+// isCalled reports whether the i-th Service has the endpoint that accepts calls.
+func (w *world) isCalled(i int) bool { return (i+1)%part == 0 || i == w.services-1 }
 
-// changing returns the Service whose endpoint changes: one in the middle that is called.
-func (w *world) changing() int { return min(max(1, w.services/2/part)*part, w.services) - 1 }
+// changedService returns the number of the Service whose endpoint change changes: one in the middle for which isCalled
+// is true.
+func (w *world) changedService() int { return min(max(1, w.services/2/part)*part, w.services) - 1 }
 
-// other returns the number of a Service that is not called: the i-th one, or its predecessor.
+// other returns the number of a Service for which isCalled is false: i or its predecessor, modulo the number of Services.
 func (w *world) other(i int) int {
-	if i %= w.services; w.called(i) {
+	if i %= w.services; w.isCalled(i) {
 		i--
 	}
 	return i
 }
 
-// call returns no error if a pod's call to the i-th Service is accepted.
+// call connects from the pod to the i-th Service.
 func (w *world) call(i int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -128,14 +130,14 @@ func (w *world) call(i int) error {
 	return err
 }
 
-// connections returns how many seconds longer, at the median, a pod's new connection to a Service takes than one
-// straight to the endpoint right before or after it: the machine's other load affects both alike.
+// connections opens connections to a Service and to its endpoint by turns, so that other load of the machine affects
+// both alike. It returns the median of the differences: how many seconds longer a connection to the Service takes.
 func (w *world) connections(b *testing.B) float64 {
 	b.Helper()
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // measures packets, not Go
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // the garbage collector would add noise
 	var to []netip.AddrPort
 	for i := range w.services {
-		if w.called(i) {
+		if w.isCalled(i) {
 			to = append(to, frontend(i))
 		}
 	}
@@ -144,8 +146,8 @@ func (w *world) connections(b *testing.B) float64 {
 		for i := range longer {
 			pair := [2]netip.AddrPort{listens, to[i/2%len(to)]}
 			first, err := traffic.Opened(pair[i%2])
-			second, again := traffic.Opened(pair[1-i%2])
-			if err := errors.Join(err, again); err != nil {
+			second, err2 := traffic.Opened(pair[1-i%2])
+			if err := errors.Join(err, err2); err != nil {
 				return err
 			}
 			if longer[i] = second - first; i%2 == 1 {
@@ -161,12 +163,13 @@ func (w *world) connections(b *testing.B) float64 {
 	return longer[openings/2].Seconds()
 }
 
-// changes returns the medians of what change returns. The last change leads to the endpoint that listens.
+// changes calls change several times, and returns the medians of its results. After the last change, the Service has the
+// endpoint that listens.
 func (w *world) changes(b *testing.B, calls bool) (done, seen float64) {
 	b.Helper()
 	var all [2][]float64
 	for i := range 2 * (rounds/2 + 1) {
-		time.Sleep(time.Second) // kube-proxy waits that long between two updates
+		time.Sleep(time.Second) // kube-proxy's minimum pause between two syncs
 		done, seen := w.change(b, []netip.AddrPort{refuses, listens}[i%2], calls)
 		all[0], all[1] = append(all[0], done.Seconds()), append(all[1], seen.Seconds())
 	}
@@ -176,14 +179,14 @@ func (w *world) changes(b *testing.B, calls bool) (done, seen float64) {
 	return all[0][rounds/2], all[1][rounds/2]
 }
 
-// change gives a Service another endpoint. After the answer of the API server it measures when the proxy has written
-// the change, by the proxy's own figure since the time in the EndpointSlice, and when a call reaches the endpoint. A
-// later call checks that figure. Without calls, which take processor time from the proxy, the first call comes after
-// the change is written.
+// change replaces the endpoint of a Service. Both results are durations since the answer of the API server: done until
+// the proxy has written the change, by the proxy's own metric, which counts from the trigger time in the EndpointSlice;
+// and seen until a call has shown the change. change fails if a call after done still misses the new endpoint. Calls take
+// processor time from the proxy. Without calls, change waits until the proxy has measured the change before it calls.
 func (w *world) change(b *testing.B, to netip.AddrPort, calls bool) (done, seen time.Duration) {
 	b.Helper()
 	const count, sum = "network_programming_duration_seconds_count", "network_programming_duration_seconds_sum"
-	s := slice(w.changing(), 1)
+	s := slice(w.changedService(), 1)
 	s.Endpoints[0].Addresses[0] = to.Addr().String()
 	before, written := metrics(), time.Now()
 	s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: written.Format(time.RFC3339Nano)}
@@ -197,34 +200,34 @@ func (w *world) change(b *testing.B, to netip.AddrPort, calls bool) (done, seen 
 		return now.of(count) > before.of(count)
 	}
 	if !calls {
-		time.Sleep(10 * pause)
+		time.Sleep(10 * churnPause)
 		until(b, "the proxy has measured the change", measured)
 	}
 	var missed time.Time // start of the last call that did not reach the endpoint
 	until(b, "the change is served", func() bool {
-		began := time.Now()
-		if (w.call(w.changing()) == nil) == (to == listens) {
+		started := time.Now()
+		if (w.call(w.changedService()) == nil) == (to == listens) {
 			return true
 		}
-		missed = began
+		missed = started
 		return false
 	})
 	seen = time.Since(answered)
 	until(b, "the proxy has measured the change", measured)
 	at := written.Add(time.Duration((now.of(sum) - before.of(sum)) * float64(time.Second)))
 	if n := now.of(count) - before.of(count); n != 1 {
-		b.Errorf("the proxy measured %v changes, not one", n)
+		b.Errorf("the proxy measured %v changes, want 1", n)
 	}
 	if missed.After(at) {
-		b.Errorf("a call missed the endpoint %s after the proxy said that it is written", missed.Sub(at))
+		b.Errorf("a call missed the new endpoint %s after the time at which the proxy had written it by its own metric", missed.Sub(at))
 	}
 	return at.Sub(answered), seen
 }
 
-// churn gives other Services another endpoint each, a hundred times a second.
+// churn replaces an endpoint of another Service a hundred times per second.
 func (w *world) churn(b *testing.B) {
 	b.Helper()
-	ticker := time.NewTicker(pause)
+	ticker := time.NewTicker(churnPause)
 	defer ticker.Stop()
 	due := make(chan *discoveryv1.EndpointSlice)
 	var all sync.WaitGroup
@@ -237,18 +240,18 @@ func (w *world) churn(b *testing.B) {
 			}
 		})
 	}
-	for i := w.churned; i < w.churned+int(lasting/pause); i++ {
+	for i := w.churned; i < w.churned+int(churnTime/churnPause); i++ {
 		s := slice(w.other(i), w.endpoints)
 		s.Endpoints[0].Addresses[0] = netip.AddrFrom4([4]byte{10, 201, byte(i >> 8), byte(i)}).String()
 		<-ticker.C
 		due <- s
 	}
-	w.churned += int(lasting / pause)
+	w.churned += int(churnTime / churnPause)
 	close(due)
 	all.Wait()
 }
 
-// write writes the endpoints of an EndpointSlice, and its annotations.
+// write patches the endpoints and the annotations of an EndpointSlice.
 func (w *world) write(b *testing.B, s *discoveryv1.EndpointSlice) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": s.Annotations}, "endpoints": s.Endpoints})
 	if err == nil {
