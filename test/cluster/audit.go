@@ -9,8 +9,8 @@ import (
 	"os"
 )
 
-// audit returns the flags that let the server log each request that it answers.
-func (c *Cluster) audit() []string {
+// auditFlags writes an audit policy, and returns the flags of a server that logs each request after its response.
+func (c *Cluster) auditFlags() []string {
 	c.t.Helper()
 	c.write("audit.yaml", []byte(`apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -21,8 +21,8 @@ rules:
 	return []string{"--audit-policy-file=" + c.file("audit.yaml"), "--audit-log-path=" + c.file("audit.log"), "--audit-log-mode=blocking"}
 }
 
-// Asked returns the requests of a user so far, each once: "list services", "create events.k8s.io/events". It needs
-// Options.Audit.
+// Asked returns the set of a user's requests so far, such as "list services" and "create events.k8s.io/events". It
+// requires Options.Audit.
 func (c *Cluster) Asked(user string) map[string]bool {
 	c.t.Helper()
 	file, err := os.Open(c.file("audit.log"))

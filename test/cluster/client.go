@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Client returns a client of the cluster for Admin, without a limit of requests.
+// Client returns a client of the API server as Admin, without a rate limit.
 func (c *Cluster) Client() kubernetes.Interface {
 	c.t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig(Token(Admin), ""))
@@ -32,8 +32,7 @@ func (c *Cluster) Client() kubernetes.Interface {
 	return client
 }
 
-// AddNode creates the Node with number i, as its kubelet and the controllers would: in a zone of its own, with
-// addresses and ranges of pods.
+// AddNode creates the i-th Node as its kubelet and the controllers would: in its own zone, with addresses and pod CIDRs.
 func AddNode(t testing.TB, kube kubernetes.Interface, name string, i int, addrs ...netip.Addr) {
 	t.Helper()
 	zone := "zone-" + string(rune('a'+i))
@@ -64,7 +63,7 @@ func (c *Cluster) Forward(l net.Listener) (end func()) {
 			if err != nil {
 				return
 			}
-			all.Go(func() { // ends with either connection
+			all.Go(func() { // ends when one of the two connections ends
 				defer from.Close()
 				to, err := net.DialTimeout("tcp", c.Addr(), timeout)
 				if err != nil {
@@ -73,9 +72,9 @@ func (c *Cluster) Forward(l net.Listener) (end func()) {
 				defer to.Close()
 				defer context.AfterFunc(ctx, func() { _, _ = from.Close(), to.Close() })()
 				ended := make(chan struct{}, 2)
-				for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
-					go func() { // ends when one of the two is closed
-						_, _ = io.Copy(way[0], way[1])
+				for _, pair := range [][2]net.Conn{{from, to}, {to, from}} {
+					go func() { // ends when one of the two connections is closed
+						_, _ = io.Copy(pair[0], pair[1])
 						ended <- struct{}{}
 					}()
 				}

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package cluster starts a real kube-apiserver, with RBAC on, over a real etcd, for
-one test, and takes both away when the test ends. Only the controllers run that a
-test starts: it writes EndpointSlices and Nodes itself.
+Package cluster starts a real etcd and a real kube-apiserver with RBAC for one test,
+and ends both with the test. No controllers run unless a test starts them: tests
+create EndpointSlices and Nodes themselves. The package must not use a cluster of the
+machine. Start reading at Start.
 
-The kube-apiserver is the one that `make peers` builds into bin/peers; another one
-is used if POINTSMAN_APISERVER names it. Without one, and without etcd, the test
-is skipped.
+`make peers` builds kube-apiserver into bin/peers; POINTSMAN_APISERVER names another
+one. A test skips if kube-apiserver or etcd is missing.
 */
 package cluster
 
@@ -34,25 +34,26 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// Admin is a user who may do everything.
+// Admin is a user with all rights.
 const Admin = "admin"
 
-const timeout = 4 * time.Minute // it takes seconds, but longer on a busy machine
+// timeout limits the start of the server, and each request. The start takes seconds on an idle machine.
+const timeout = 4 * time.Minute
 
-// Options are what differs between tests.
+// Options configure a cluster.
 type Options struct {
-	Addr  string   // address of the server; empty: 127.0.0.1
-	Wrap  []string // prefix of both commands, such as ip netns exec NAME
-	Users []string // known besides Admin, without any rights; their token is Token(NAME)
-	Audit bool     // note every request: see Asked
-	Pods  bool     // a kubelet runs pods, each with the token of its service account
+	Addr  string   // address where the server listens; empty: 127.0.0.1
+	Wrap  []string // prefix of the commands, such as ip netns exec NAME
+	Users []string // more users than Admin, without rights; their tokens are Token(NAME)
+	Audit bool     // log each request, for Asked
+	Pods  bool     // the API server accepts Pods, with tokens of service accounts
 }
 
 // A Cluster is a running kube-apiserver with its etcd.
 type Cluster struct {
 	URL string // https://…
-	CA  string // file with the server's authority
-	Dir string
+	CA  string // file with the certificate of the server's authority
+	Dir string // folder of the server's and etcd's files
 
 	t       testing.TB
 	options Options
@@ -66,12 +67,12 @@ func Start(t testing.TB, o Options) *Cluster {
 	if o.Addr == "" {
 		o.Addr = "127.0.0.1"
 	}
-	binary := find(t)
+	binary := findServer(t)
 	c := &Cluster{Dir: t.TempDir(), t: t, options: o}
 	c.CA = filepath.Join(c.Dir, "apiserver.crt")
 	c.startEtcd()
 	c.writeSecrets()
-	port := free(t)
+	port := freePort(t)
 	c.URL = "https://" + net.JoinHostPort(o.Addr, port)
 	arguments := []string{
 		"--etcd-servers=" + c.etcd,
@@ -81,18 +82,18 @@ func Start(t testing.TB, o Options) *Cluster {
 		"--service-cluster-ip-range=10.96.0.0/12,fd00:10:96::/108", "--endpoint-reconciler-type=none",
 		"--allow-privileged=true", "--kubelet-preferred-address-types=ExternalIP,InternalIP", // no server resolves names of nodes
 	}
-	if !o.Pods { // Pods would be refused without a controller that publishes the authority
+	if !o.Pods { // the plugin refuses Pods until a controller has created service accounts
 		arguments = append(arguments, "--disable-admission-plugins=ServiceAccount")
 	}
 	if o.Audit {
-		arguments = append(arguments, c.audit()...)
+		arguments = append(arguments, c.auditFlags()...)
 	}
 	c.server = newProcess(t, "kube-apiserver", o.Wrap, append([]string{binary}, arguments...)...)
 	c.StartServer()
 	return c
 }
 
-// advertised returns an address that the server may advertise: never loopback.
+// advertised returns an address for --advertise-address, which must not be loopback or unspecified.
 func advertised(addr string) string {
 	if ip := net.ParseIP(addr); ip != nil && !ip.IsLoopback() && !ip.IsUnspecified() {
 		return addr
@@ -100,14 +101,15 @@ func advertised(addr string) string {
 	return "192.0.2.1"
 }
 
-func find(t testing.TB) string {
+// findServer returns the path of kube-apiserver, or skips the test if it or etcd is missing.
+func findServer(t testing.TB) string {
 	t.Helper()
 	if _, err := exec.LookPath("etcd"); err != nil {
 		t.Skip("needs etcd: apt-get install etcd-server")
 	}
 	binary := os.Getenv("POINTSMAN_APISERVER")
 	if binary == "" {
-		binary = filepath.Join(root(t), "bin", "peers", "kube-apiserver")
+		binary = filepath.Join(moduleDir(t), "bin", "peers", "kube-apiserver")
 	}
 	if _, err := os.Stat(binary); err != nil {
 		t.Skip("needs a kube-apiserver: make peers builds one, in some minutes")
@@ -115,8 +117,8 @@ func find(t testing.TB) string {
 	return binary
 }
 
-// root returns the folder of the test's module.
-func root(t testing.TB) string {
+// moduleDir returns the folder of the test's module.
+func moduleDir(t testing.TB) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "env", "GOMOD").Output()
 	if err != nil {
@@ -129,8 +131,8 @@ func (c *Cluster) file(name string) string { return filepath.Join(c.Dir, name) }
 
 func (c *Cluster) startEtcd() {
 	c.t.Helper()
-	c.etcd = "http://127.0.0.1:" + free(c.t)
-	peers := "http://127.0.0.1:" + free(c.t)
+	c.etcd = "http://127.0.0.1:" + freePort(c.t)
+	peers := "http://127.0.0.1:" + freePort(c.t)
 	etcd := newProcess(c.t, "etcd", c.options.Wrap, "etcd",
 		"--data-dir="+c.file("etcd"), "--log-level=error", "--logger=zap",
 		"--listen-client-urls="+c.etcd, "--advertise-client-urls="+c.etcd,
@@ -139,7 +141,7 @@ func (c *Cluster) startEtcd() {
 	c.t.Cleanup(etcd.stop)
 }
 
-// writeSecrets writes the users' tokens and the keys.
+// writeSecrets writes the users' tokens, and the key that signs tokens of service accounts.
 func (c *Cluster) writeSecrets() {
 	c.t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -161,10 +163,10 @@ func (c *Cluster) write(name string, data []byte) {
 	}
 }
 
-// Token returns the token of a user. It protects nothing: the cluster is a test's.
+// Token returns the token of a user. It is no secret, because the cluster belongs to a test.
 func Token(user string) string { return "token-" + user }
 
-// Kubeconfig returns a file with which kubectl, or a pointsman, uses a token. An empty url is the server's own.
+// Kubeconfig writes a kubeconfig with a token, and returns its path. If url is empty, it is c.URL.
 func (c *Cluster) Kubeconfig(token, url string) string {
 	c.t.Helper()
 	if url == "" {
@@ -189,33 +191,33 @@ users: [{name: test, user: {token: %q}}]
 	return f.Name()
 }
 
-// StopServer kills the API server; etcd stays.
+// StopServer kills the API server. etcd continues to run.
 func (c *Cluster) StopServer() { c.server.stop() }
 
-// StartServer starts the API server, and waits until it is ready. On a busy machine it may exit before that; then it is
-// started again, as a kubelet does.
+// StartServer starts the API server, and waits until it is ready. On a busy machine, the API server may exit before that:
+// StartServer then starts it again, up to four times.
 func (c *Cluster) StartServer() {
 	c.t.Helper()
 	c.server.start()
 	c.t.Cleanup(c.server.stop)
-	lives := 1
+	starts := 1
 	err := eventually.Try(timeout, func() error {
 		switch {
 		case c.ready():
 			return nil
-		case c.server.ended() && lives < 5:
-			c.t.Logf("kube-apiserver ended before it was ready; its last words:\n%s", c.server.words())
+		case c.server.ended() && starts < 5:
+			c.t.Logf("kube-apiserver ended before it was ready; the end of its log:\n%s", c.server.lastOutput())
 			c.server.stop()
 			c.server.start()
-			lives++
+			starts++
 		case c.server.ended():
-			return eventually.Final(errors.New("it ended"))
+			return eventually.Final(fmt.Errorf("ended before it was ready, %d times", starts))
 		}
-		return errors.New("it is not ready")
+		return errors.New("not ready")
 	})
 	if err != nil {
 		c.server.stop()
-		c.t.Fatalf("kube-apiserver: %v; its last words:\n%s", err, c.server.words())
+		c.t.Fatalf("kube-apiserver: %v; the end of its log:\n%s", err, c.server.lastOutput())
 	}
 }
 
@@ -243,21 +245,21 @@ func (c *Cluster) ready() bool {
 // Compact removes all earlier revisions from etcd, so that a watch cannot continue from one of them.
 func (c *Cluster) Compact() {
 	c.t.Helper()
-	header := c.ask("/v3/kv/range", `{"key":"AA=="}`)
-	_, rest, _ := strings.Cut(header, `"revision":"`)
+	answer := c.postEtcd("/v3/kv/range", `{"key":"AA=="}`)
+	_, rest, _ := strings.Cut(answer, `"revision":"`)
 	revision, _, ok := strings.Cut(rest, `"`)
 	if !ok {
-		c.t.Fatalf("etcd told no revision: %s", header)
+		c.t.Fatalf("etcd's answer has no revision: %s", answer)
 	}
-	c.ask("/v3/kv/compaction", `{"revision":"`+revision+`","physical":true}`)
+	c.postEtcd("/v3/kv/compaction", `{"revision":"`+revision+`","physical":true}`)
 }
 
-func (c *Cluster) ask(path, body string) string {
+func (c *Cluster) postEtcd(path, body string) string {
 	c.t.Helper()
 	client := &http.Client{Timeout: timeout, Transport: &http.Transport{DisableKeepAlives: true}}
 	answer, err := client.Post(c.etcd+path, "application/json", bytes.NewReader([]byte(body)))
 	if err != nil {
-		c.t.Fatalf("asking etcd: %v", err)
+		c.t.Fatalf("post to etcd: %v", err)
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
@@ -270,8 +272,8 @@ func (c *Cluster) ask(path, body string) string {
 // Addr returns the API server's address as host:port.
 func (c *Cluster) Addr() string { return strings.TrimPrefix(c.URL, "https://") }
 
-// free returns an unused port.
-func free(t testing.TB) string {
+// freePort returns an unused TCP port.
+func freePort(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

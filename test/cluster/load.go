@@ -20,8 +20,8 @@ import (
 // etcdBatch is the number of puts in a transaction; etcd allows 128.
 const etcdBatch = 100
 
-// Load writes Services, EndpointSlices and Nodes into etcd without the API server's checks: ten thousand take seconds,
-// not minutes.
+// Load writes Services, EndpointSlices and Nodes to etcd. Since the API server does not check them, ten thousand take
+// seconds, not minutes.
 func (c *Cluster) Load(objects ...metav1.Object) {
 	c.t.Helper()
 	encoder := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
@@ -44,30 +44,30 @@ func (c *Cluster) Load(objects ...metav1.Object) {
 func (c *Cluster) put(puts []string) {
 	c.t.Helper()
 	if len(puts) > 0 {
-		c.ask("/v3/kv/txn", `{"success":[`+strings.Join(puts, ",")+`]}`)
+		c.postEtcd("/v3/kv/txn", `{"success":[`+strings.Join(puts, ",")+`]}`)
 	}
 }
 
-// complete fills in what the API server would, and returns the key where it would store o.
+// complete sets the fields that the API server would set, and returns the key at which it would store o.
 func (c *Cluster) complete(o metav1.Object) string {
 	c.t.Helper()
 	o.SetUID(types.UID(uuid.NewUUID()))
 	o.SetCreationTimestamp(metav1.Now())
-	at := ""
+	prefix := ""
 	switch o := o.(type) {
 	case *corev1.Service:
-		at = "services/specs/" + o.Namespace + "/"
+		prefix = "services/specs/" + o.Namespace + "/"
 		o.APIVersion, o.Kind = "v1", "Service"
 	case *discoveryv1.EndpointSlice:
-		at = "endpointslices/" + o.Namespace + "/"
+		prefix = "endpointslices/" + o.Namespace + "/"
 		o.APIVersion, o.Kind = "discovery.k8s.io/v1", "EndpointSlice"
 	case *corev1.Node:
-		at = "minions/"
+		prefix = "minions/"
 		o.APIVersion, o.Kind = "v1", "Node"
 	default:
-		c.t.Fatalf("loading a %T is not foreseen", o)
+		c.t.Fatalf("Load does not support a %T", o)
 	}
-	return "/registry/" + at + o.GetName()
+	return "/registry/" + prefix + o.GetName()
 }
 
 func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }

@@ -11,17 +11,18 @@ import (
 	"testing"
 )
 
-// leash starts a command that ends when its standard input does, so that nothing is left of a test that was killed.
+// leash is a shell script that runs a command and kills it when descriptor 3 reaches its end, so that the command also
+// ends if the test is killed.
 const leash = `"$@" </dev/null 3<&- & child=$!; (read -r _; kill -9 $child) <&3 2>/dev/null & wait $child`
 
-// A process can be started and stopped, several times.
+// A process is a command that can be started and stopped several times.
 type process struct {
 	t       testing.TB
 	command []string
 	log     string
 
-	rope io.Closer // held while it runs
-	done chan struct{}
+	stdin io.Closer     // leash kills the command when it is closed
+	done  chan struct{} // closed when the command has ended
 }
 
 func newProcess(t testing.TB, name string, wrap []string, command ...string) *process {
@@ -38,7 +39,7 @@ func (p *process) start() {
 	defer out.Close()
 	cmd := exec.Command(p.command[0], p.command[1:]...)
 	cmd.Stdout, cmd.Stderr = out, out
-	if p.rope, err = cmd.StdinPipe(); err != nil {
+	if p.stdin, err = cmd.StdinPipe(); err != nil {
 		p.t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
@@ -47,14 +48,14 @@ func (p *process) start() {
 	done := make(chan struct{})
 	p.done = done
 	go func() { // ends with the process
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Wait() // returns the signal as an error
 		close(done)
 	}()
 }
 
-// stop kills the process, and waits until it has ended. It may be called again.
+// stop kills the process, and waits until it has ended. It does nothing if the process has ended.
 func (p *process) stop() {
-	p.rope.Close()
+	p.stdin.Close()
 	<-p.done
 }
 
@@ -67,8 +68,8 @@ func (p *process) ended() bool {
 	}
 }
 
-// words returns the last output.
-func (p *process) words() string {
+// lastOutput returns the last 4 KiB of the output.
+func (p *process) lastOutput() string {
 	data, err := os.ReadFile(p.log)
 	if err != nil {
 		return err.Error()

@@ -13,16 +13,16 @@ import (
 	"github.com/pointsman/pointsman/test/built"
 )
 
-// asked is set by make e2e: without it suites, which take minutes, are skipped.
-const asked = "POINTSMAN_E2E"
+// suitesEnv is the variable that make e2e sets. Without it, suites are skipped, since they take minutes.
+const suitesEnv = "POINTSMAN_E2E"
 
 // Binaries is the folder of the binaries under test while a suite runs.
 var Binaries = os.Getenv("POINTSMAN_BIN")
 
-// Main runs the tests of a suite in a network namespace that has a loopback device, where an API server can listen,
-// and builds the binaries that they test.
+// Main builds the binaries under test, and runs the tests of a suite in a new network namespace. Its loopback device is
+// up, so that an API server can listen.
 func Main(m *testing.M) {
-	if os.Getenv(asked) == "" || os.Getuid() != 0 {
+	if os.Getenv(suitesEnv) == "" || os.Getuid() != 0 {
 		os.Exit(m.Run())
 	}
 	netns.Main(suite{m})
@@ -49,14 +49,14 @@ func (s suite) Run() int {
 	return s.M.Run()
 }
 
-// Need skips a test of a suite that was not asked for, or for which this machine lacks something.
+// Need skips a test if make e2e does not run it, or if this machine lacks something that the suites need.
 func Need(t testing.TB) {
 	t.Helper()
 	switch {
 	case os.Getuid() != 0:
 		t.Skip("needs root: it makes network namespaces")
-	case os.Getenv(asked) == "":
+	case os.Getenv(suitesEnv) == "":
 		t.Skip("takes minutes, and a kube-apiserver: make e2e runs it")
 	}
-	find(t)
+	findServer(t)
 }
