@@ -23,11 +23,11 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// ownMountsEnv, in the environment, says that this process has a mount namespace of its own.
+// ownMountsEnv is set in the environment of a process that has its own mount namespace.
 const ownMountsEnv = "TEST_MOUNT_NAMESPACE"
 
-// TestMain removes the built programs. As root it runs the tests in a mount namespace with a ledger of its own. This
-// binary is also the malicious plugin.
+// TestMain runs the tests, and then removes the binaries that they have built. As root, it runs the tests in a new mount
+// namespace with a private ledger. This test binary is also the malicious plugin.
 func TestMain(m *testing.M) {
 	if name, ok := os.LookupEnv(maliciousEnv); ok {
 		fmt.Fprintln(os.Stderr, playMalicious(name, os.Args[1]))
@@ -60,15 +60,15 @@ func TestMain(m *testing.M) {
 // userspace is the file name of the plugin under test.
 const userspace = "pointsman-dataplane-userspace"
 
-// programs is the folder of the binaries, once a test has asked for them.
+// programs is the folder of the built binaries. It is set by binaries.
 var programs struct {
 	once sync.Once
 	dir  string
 	err  error
 }
 
-// binaries builds pointsman and the userspace plugin once, and returns their folder. The plugin is in a folder below
-// it, which a host finds only by pluginDirs.
+// binaries builds pointsman and the userspace plugin once, and returns their folder. The plugin is in its subfolder
+// plugins, which a host finds only by pluginDirs.
 func binaries(t *testing.T) string {
 	t.Helper()
 	programs.once.Do(func() {
@@ -85,15 +85,15 @@ func binaries(t *testing.T) string {
 	return programs.dir
 }
 
-// loopback is a part of 127.0.0.0/8 that this process has reserved, and how many networks of it tests have taken.
+// loopback is a /16 of 127.0.0.0/8 that this process has reserved for its tests.
 var loopback struct {
 	once   sync.Once
-	prefix string
-	guard  net.Listener // whoever listens here owns the part
-	taken  atomic.Int32
+	prefix string       // such as "127.221."
+	guard  net.Listener // the process that listens here has reserved the /16
+	taken  atomic.Int32 // number of /24 networks that tests use
 }
 
-// ownNet returns the prefix of 254 addresses that no other test uses, such as "127.221.7.".
+// ownNet returns the prefix of a /24 network that no other test uses, such as "127.221.7.".
 func ownNet(t *testing.T) string {
 	t.Helper()
 	loopback.once.Do(func() {
@@ -105,17 +105,17 @@ func ownNet(t *testing.T) string {
 		}
 	})
 	if loopback.guard == nil {
-		t.Fatal("no part of 127.0.0.0/8 is free")
+		t.Fatal("no free network from 127.221.0.0/16 to 127.249.0.0/16: other tests listen at port 7079 of each")
 	}
 	return fmt.Sprintf("%s%d.", loopback.prefix, loopback.taken.Add(1))
 }
 
-// A system is a folder with a config and manifests, and the host that runs on it.
+// A system is a folder with a config and manifests, and the host that uses them.
 type system struct {
 	t       *testing.T
 	dir     string
-	net     string   // the prefix of its addresses
-	plugins string   // the folder of its plugins
+	net     string   // prefix of its addresses, by ownNet
+	plugins string   // folder of its plugins
 	env     []string // added to the host's environment
 	*admin.Client
 
@@ -123,7 +123,7 @@ type system struct {
 	exited chan struct{}
 }
 
-// newSystem creates the folder. No host runs before start.
+// newSystem creates the folder. Call start to start the host.
 func newSystem(t *testing.T) *system {
 	t.Helper()
 	bin := binaries(t)
@@ -145,7 +145,7 @@ func newSystem(t *testing.T) *system {
 
 func (s *system) path(name string) string { return filepath.Join(s.dir, name) }
 
-// config writes the host's file; more is appended to it.
+// config writes the host's config file and appends more.
 func (s *system) config(more string) { s.write("host.yaml", s.text(more)) }
 
 func (s *system) text(more string) string {
@@ -165,7 +165,7 @@ pluginDirs: [%s]
 %s`, s.plugins, more)
 }
 
-// manifest writes a file of manifests, in which NET is replaced by the prefix of the system's addresses.
+// manifest writes a manifest file. It replaces "NET." by the prefix of the system's addresses.
 func (s *system) manifest(name, text string) {
 	s.write(filepath.Join("services", name), strings.ReplaceAll(text, "NET.", s.net))
 }
@@ -212,10 +212,10 @@ func (s *system) start(args ...string) {
 	})
 }
 
-// serving waits until the dataplane has confirmed everything.
+// serving waits until the dataplane has confirmed all Services.
 func (s *system) serving() {
 	s.t.Helper()
-	s.until("everything is served", func() error {
+	s.until("all Services are served", func() error {
 		st, err := s.Status(s.t.Context())
 		switch {
 		case err != nil:
@@ -227,7 +227,7 @@ func (s *system) serving() {
 	})
 }
 
-// signal sends a signal that ends the host, and waits for its end.
+// signal sends the host a signal, and waits until the host has ended.
 func (s *system) signal(sig syscall.Signal) {
 	s.t.Helper()
 	if err := s.cmd.Process.Signal(sig); err != nil {
@@ -240,7 +240,7 @@ func (s *system) signal(sig syscall.Signal) {
 	}
 }
 
-// stop ends the host and its plugin, and shows the log if the test failed.
+// stop ends the host and its plugin, and logs the host's log if the test has failed.
 func (s *system) stop() {
 	if s.cmd != nil {
 		_ = s.cmd.Process.Signal(syscall.SIGINT)
@@ -262,27 +262,27 @@ func (s *system) log() string {
 	return string(text)
 }
 
-// plugin returns the process of the active dataplane.
+// plugin waits until a dataplane is active, and returns its PID.
 func (s *system) plugin() int {
 	s.t.Helper()
 	pid := 0
-	s.until("a process serves", func() error {
+	s.until("a dataplane is active", func() error {
 		st, err := s.Status(s.t.Context())
 		if pid = st.Dataplane.PID; err == nil && pid == 0 {
-			err = fmt.Errorf("none: %+v", st.Dataplane)
+			err = fmt.Errorf("the status is %+v", st.Dataplane)
 		}
 		return err
 	})
 	return pid
 }
 
-// output is the output of a verb, and its exit code.
+// output is the stdout and stderr of a verb, and its exit code.
 type output struct {
 	out, err string
 	code     int
 }
 
-// run runs pointsman with the given words in the system's folder.
+// run runs pointsman in the system's folder.
 func (s *system) run(words ...string) output {
 	s.t.Helper()
 	cmd := exec.CommandContext(s.t.Context(), filepath.Join(binaries(s.t), "pointsman"), words...)
@@ -296,22 +296,22 @@ func (s *system) run(words ...string) output {
 	return output{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// verb runs pointsman with the given words and the system's config.
+// verb runs pointsman with the system's config.
 func (s *system) verb(words ...string) output {
 	s.t.Helper()
 	return s.run(append(words, "--config", s.path("host.yaml"))...)
 }
 
-// long is how long a test waits for what takes seconds on an idle machine.
+// long is the time limit of waits for events that take seconds on an idle machine.
 const long = 2 * time.Minute
 
-// until waits until check returns no error.
+// until is within with the limit long.
 func (s *system) until(what string, check func() error) {
 	s.t.Helper()
 	s.within(long, what, check)
 }
 
-// within is until with another limit.
+// within waits until check returns no error, at most timeout. It fails at once if the host has ended.
 func (s *system) within(timeout time.Duration, what string, check func() error) {
 	s.t.Helper()
 	eventually.SucceedsWithin(s.t, timeout, what, func() error {
