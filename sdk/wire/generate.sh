@@ -1,10 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Generates dataplanepb from the protos beside this script; with --check it only
-# says whether that would change anything. Needs protoc (Debian:
-# protobuf-compiler); the two Go generators are built here, at the versions below,
-# and thrown away.
+# Generates dataplanepb from the .proto files in this folder. With --check it only
+# fails if dataplanepb is not up to date. It needs protoc (Debian:
+# protobuf-compiler). It builds the two Go generators in a temporary folder.
 set -eu
 cd "$(dirname "$0")"
 command -v protoc >/dev/null || { echo "generate.sh needs protoc; try: apt-get install protobuf-compiler" >&2; exit 1; }
@@ -19,5 +18,5 @@ protoc --plugin="$tools/protoc-gen-go" --plugin="$tools/protoc-gen-go-grpc" \
 	--go-grpc_out="$out" --go-grpc_opt=paths=source_relative \
 	hello.proto dataplane.proto
 [ "$out" = dataplanepb ] && exit
-# Which protoc it was stands in a comment, and does not matter.
+# A comment contains the version of protoc, which does not matter.
 diff -r -I '^//.*protoc' dataplanepb "$out" || { echo "the wire's Go code is stale; try: make proto" >&2; exit 1; }
