@@ -37,15 +37,15 @@ const maxMessage = 4 << 10
 // limited length.
 func Printable(s string) string {
 	long := len(s) > maxMessage
-	s = strings.Map(shown, strings.ToValidUTF8(s[:min(len(s), maxMessage)], "\uFFFD"))
+	s = strings.Map(replaceControl, strings.ToValidUTF8(s[:min(len(s), maxMessage)], "\uFFFD"))
 	if long || len(s) > maxMessage {
 		s = strings.ToValidUTF8(s[:min(len(s), maxMessage-len("…"))], "") + "…"
 	}
 	return s
 }
 
-// shown returns r if it can be printed as it is.
-func shown(r rune) rune {
+// replaceControl returns r, or U+FFFD if r is a control character other than a newline or tab.
+func replaceControl(r rune) rune {
 	if unicode.IsControl(r) && r != '\n' && r != '\t' {
 		return utf8.RuneError
 	}
@@ -58,7 +58,7 @@ func oneLine(s string) string { return strings.ReplaceAll(Printable(s), "\n", " 
 // first returns at most the first n elements of all.
 func first[T any](all []T, n int) []T { return all[:min(n, len(all))] }
 
-// texts returns the words of a list, safe to print.
+// texts returns at most maxWords elements of a list, each made safe to print on one line.
 func texts[S, T ~string](all []T) []S {
 	var out []S
 	for _, s := range first(all, maxWords) {

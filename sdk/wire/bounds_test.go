@@ -101,7 +101,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		call func(*Remote) error
 		want string // a part of the error
 	}{
-		{"bytes of Hello", gusher{}, func(r *Remote) error { _, err := greet(soon(t), r.conn); return err }, "larger than max"},
+		{"bytes of Hello", gusher{}, func(r *Remote) error { _, err := callHello(soon(t), r.conn); return err }, "larger than max"},
 		{"bytes of Report", gusher{words: []string{megabyte}}, func(r *Remote) error { _, err := r.Vitals(soon(t)); return err }, "larger than max"},
 		{"bytes of an error", gusher{}, func(r *Remote) error { return r.SetRole(soon(t), sdk.Active) }, "stream terminated"},
 		{"bytes of a Cleanup", gusher{words: []string{megabyte}}, clean, "items or 67108864 bytes"},

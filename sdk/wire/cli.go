@@ -81,24 +81,24 @@ func (c cli) do(ctx context.Context, args []string) error {
 }
 
 func (c cli) help() string {
-	return fmt.Sprintf(`%[1]s is a dataplane of Pointsman. A host starts it, if it is where the host looks for plugins
-(pluginDirs in its config) and "mode: %[2]s" chooses it. By hand it does this:
+	return fmt.Sprintf(`%[1]s is a dataplane plugin of Pointsman. A host starts it if its file is in one of the
+host's pluginDirs and the host's mode is %[2]s. On the command line:
 
-  %[1]s --version      its version, what it is built from, and the wire it speaks
-  %[1]s describe       what it serves, its limits and options
-  %[1]s check          whether this node can run it; changes nothing (--options JSON)
-  %[1]s cleanup        removes every trace of it from this node
-      --dry-run        only names what would be removed
-      --kube-proxy     also what kube-proxy left in the mode it replaces
+  %[1]s --version      print its version, its commit, and the major of the protocol
+  %[1]s describe       print its features, limits and options
+  %[1]s check          check whether this node can run it; changes nothing (--options JSON)
+  %[1]s cleanup        remove everything that it wrote to this node
+      --dry-run        only print what would be removed
+      --kube-proxy     also remove what kube-proxy left in the mode that it replaces
   %[1]s --listen %[3]s
-                       serves hosts that attach there, instead of one that starts it:
-                       those of this user and of root
-      --allow-uid N    also those of user N (its number or name; may come several
-                       times), which must be in this process's group
+                       listen there for a host of this user or of root, instead of
+                       being started by a host
+      --allow-uid N    also accept hosts of user N (a number or name; may be repeated),
+                       who must be in this process's group
   %[1]s alive %[3]s
-                       asks the one that listens there whether it still answers
+                       check that the plugin that listens there answers
 
-describe and check answer in JSON, and cleanup with -o json. It exits 0 when all went well, 1 when not, 64 on a wrong word.
+describe and check print JSON, as cleanup does with -o json. Exit codes: 0 for success, 1 for a failure, 64 for a wrong command line.
 `, c.binary(), c.description.Name, addressForm)
 }
 
@@ -216,7 +216,7 @@ func preflight(ctx context.Context, options []byte) ([]byte, error) {
 	return answer, errors.Join(ctx.Err(), err, ended)
 }
 
-// narrowed returns what of a dataplane does not work on this node.
+// narrowed describes the features that a dataplane lacks on this node, and its additional limits.
 func narrowed(all, here sdk.Description) []string {
 	var lines []string
 	for _, f := range all.Features {

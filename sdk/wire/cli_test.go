@@ -15,8 +15,8 @@ func TestCLI(t *testing.T) {
 		exit           int
 		stdout, stderr string // a part of the output; "" means that there is none
 	}{
-		{"", 64, "", "is a dataplane of Pointsman. A host starts it"},
-		{"--help", 0, "cleanup        removes every trace", ""},
+		{"", 64, "", "is a dataplane plugin of Pointsman. A host starts it"},
+		{"--help", 0, "cleanup        remove everything", ""},
 		{"--version", 0, "pointsman-dataplane-subject 0.0.1 (built from " + Build() + ", wire major 1)\n", ""},
 		{"describe", 0, `"name": "subject"`, ""},
 		{"describe -o json", 0, `"features": [`, ""},

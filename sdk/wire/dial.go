@@ -71,11 +71,11 @@ func Dial(ctx context.Context, t Target, process Process) (*Remote, error) {
 			return nil, err
 		}
 	}
-	return meet(ctx, conn, t, process)
+	return newRemote(ctx, conn, t, process)
 }
 
-// speak starts gRPC on a connection.
-func speak(conn net.Conn, config *tls.Config) (*grpc.ClientConn, error) {
+// newClientConn returns a gRPC connection that uses conn.
+func newClientConn(conn net.Conn, config *tls.Config) (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if config != nil {
 		creds = credentials.NewTLS(config)
@@ -125,8 +125,8 @@ func serverOptions() []grpc.ServerOption {
 	}
 }
 
-// greet calls Hello.
-func greet(ctx context.Context, conn *grpc.ClientConn) (Hello, error) {
+// callHello calls Hello, and checks that both sides have a common major.
+func callHello(ctx context.Context, conn *grpc.ClientConn) (Hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	reply, err := pb.NewHelloClient(conn).Hello(ctx, &pb.HelloRequest{Majors: Majors()}, grpc.MaxCallRecvMsgSize(maxHello))
@@ -134,7 +134,7 @@ func greet(ctx context.Context, conn *grpc.ClientConn) (Hello, error) {
 		return Hello{}, fmt.Errorf("ask the plugin what it is: %w", decodeStatus(err))
 	}
 	hello := decodeHello(reply)
-	return hello, hello.fits()
+	return hello, hello.checkMajors()
 }
 
 // Attach connects to a plugin that was started with --listen ([At]). The plugin must run as

@@ -23,11 +23,11 @@ which no plugin needs, starts and ends processes.
 
 # Guarantees
 
-Every call of a Remote returns by its deadline, whatever the plugin does: it may be stopped, hang, end, or send garbage.
-A call has a deadline even if its context has none. There is no reconnect.
+Every call of a Remote returns by its deadline, even if the plugin is stopped, hangs, ends or sends garbage. A call has a
+deadline even if its context has none. A Remote never reconnects.
 
-A plugin that a host launched ends with that host: its stdin is its lifeline. A plugin never blocks because nobody reads
-its log: lines that do not fit into the queue are dropped and counted.
+A plugin that a host launched ends when that host ends, because the host holds the other end of the plugin's stdin. A
+plugin never blocks if its log is not read: lines that do not fit into the queue are dropped and counted.
 
 A plugin has one host at a time: each Configure begins a session, and calls of older sessions get [ErrFenced], even calls
 in progress.

@@ -146,7 +146,7 @@ func FuzzAnswersAreHarmless(f *testing.F) {
 		case 2:
 			again(t, raw, &pb.ReportReply{}, sure(decodeVitals), sure(encodeVitals))
 		case 3:
-			_ = decoded(raw, &pb.HelloReply{}, decodeHello).fits()
+			_ = decoded(raw, &pb.HelloReply{}, decodeHello).checkMajors()
 		case 4:
 			again(t, raw, &pb.Description{}, sure(decodeDescription), sure(encodeDescription))
 		case 5:

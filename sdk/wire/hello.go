@@ -21,8 +21,8 @@ const Major uint32 = 1
 // one if there is one. A plugin speaks Major only.
 func Majors() []uint32 { return []uint32{Major} }
 
-// Protos has the protocol's files, dataplane.proto and hello.proto, of which an author generates code
-// for another language than Go.
+// Protos contains dataplane.proto and hello.proto, from which authors of plugins in other languages
+// generate code.
 //
 //go:embed dataplane.proto hello.proto
 var Protos embed.FS
@@ -46,8 +46,8 @@ func decodeHello(h *pb.HelloReply) Hello {
 	}
 }
 
-// fits checks that the two sides have a common major.
-func (h Hello) fits() error {
+// checkMajors returns an error if the two sides have no common major.
+func (h Hello) checkMajors() error {
 	if slices.ContainsFunc(Majors(), func(m uint32) bool { return slices.Contains(h.Majors, m) }) {
 		return nil
 	}

@@ -22,7 +22,7 @@ func TestSkewNamesWhatFits(t *testing.T) {
 		{Hello{Name: "x", Version: "9"}, "plugin x 9 speaks [] of the wire's majors, and this host [1]; try: a plugin built with an sdk of the host's version"},
 	}
 	for _, test := range tests {
-		if got := fmt.Sprint(test.hello.fits()); got != test.want {
+		if got := fmt.Sprint(test.hello.checkMajors()); got != test.want {
 			t.Errorf("got  %s\nwant %s", got, test.want)
 		}
 	}

@@ -92,7 +92,7 @@ func faking(t *testing.T, register func(*grpc.Server)) *Remote {
 // remoteOver returns a Remote without calling Hello.
 func remoteOver(t testing.TB, end net.Conn, config *tls.Config, hello Hello) *Remote {
 	t.Helper()
-	conn, err := speak(end, config)
+	conn, err := newClientConn(end, config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,14 +59,14 @@ var (
 	_ sdk.AffinityCarrier = (*Remote)(nil)
 )
 
-// meet calls Hello on conn and returns its Remote. After an error it closes conn.
-func meet(ctx context.Context, conn net.Conn, t Target, p Process) (*Remote, error) {
-	client, err := speak(conn, t.TLS)
+// newRemote calls Hello on conn and returns its Remote. After an error it closes conn.
+func newRemote(ctx context.Context, conn net.Conn, t Target, p Process) (*Remote, error) {
+	client, err := newClientConn(conn, t.TLS)
 	if err != nil {
 		conn.Close()
 		return nil, err
 	}
-	hello, err := greet(ctx, client)
+	hello, err := callHello(ctx, client)
 	if err != nil {
 		client.Close()
 		return nil, err

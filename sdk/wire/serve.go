@@ -169,7 +169,7 @@ func Local(ctx context.Context, d sdk.Description, dp sdk.Dataplane) (*Remote, e
 		s.end()
 		return nil, err
 	}
-	remote, err := meet(ctx, conn, Target{Network: "local"}, nil)
+	remote, err := newRemote(ctx, conn, Target{Network: "local"}, nil)
 	if err != nil {
 		s.end()
 	}

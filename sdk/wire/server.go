@@ -40,7 +40,7 @@ type server struct {
 	ended   sync.Once
 }
 
-// newServer returns a server whose log is discarded until logTo.
+// newServer returns a server that discards its log. The caller may replace log and lost.
 func newServer(d sdk.Description, dp sdk.Dataplane) *server {
 	return &server{
 		description: d,
