@@ -40,7 +40,7 @@ func TestPrinter(t *testing.T) {
 		"C00/first-is-full":              Pass,
 		"C00/new-session-starts-over":    Pass,
 		"C00/older-session-is-fenced":    Pass,
-		"C01/packets-are-sent":           NotRun, // it has no packets to be sent
+		"C01/packets-are-sent":           NotRun, // no testbed can send packets to it
 		"C04/address-not-ours":           Pass,
 		"C06/cleanup-of-nothing":         Pass,
 		"C11/no-children-left":           Pass,
@@ -53,7 +53,7 @@ func TestPrinter(t *testing.T) {
 		if s, ok := want[f.Check]; ok && f.Status != s {
 			t.Errorf("%s, want %s", f, s)
 		}
-		if f.Status == Fail && f.Check != "C05/ten-thousand-services" { // it prints them all
+		if f.Status == Fail && f.Check != "C05/ten-thousand-services" { // the printer prints all Services after each change
 			t.Errorf("%s", f)
 		}
 	}

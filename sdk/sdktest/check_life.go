@@ -52,10 +52,10 @@ func restartAdopts(t *trial) {
 // foreignStays checks that foreign objects are the same before and after a life.
 func foreignStays(t *trial) {
 	if t.subject.Foreign == nil {
-		t.fail(excused{"nothing can tell what else is on this node"})
+		t.fail(excused{"the test has no list of foreign objects (Subject.Foreign)"})
 	}
 	s := t.scenario("cluster-ip")
-	t.during("look at what is foreign")
+	t.during("list foreign objects")
 	before, err := t.subject.Foreign(t.ctx)
 	t.need(err)
 	t.serve(s)
@@ -81,7 +81,7 @@ func dryRunOnlyNames(t *trial) {
 	t.serve(s)
 	t.during("after a dry run")
 	if len(t.mustCleanUp(sdk.Leftovers{DryRun: true})) == 0 {
-		t.fail(errors.New("cleanup named nothing, though something is served"))
+		t.fail(errors.New("a dry run of Cleanup named nothing, although Services are served"))
 	}
 	t.serves(s)
 }
@@ -90,7 +90,7 @@ func cleanupLeavesNothing(t *trial) {
 	s := t.scenario("cluster-ip")
 	t.serve(s)
 	if len(t.mustCleanUp(sdk.Leftovers{})) == 0 {
-		t.fail(errors.New("cleanup removed something and named nothing"))
+		t.fail(errors.New("Cleanup named nothing, although Services were served"))
 	}
 	t.during("after Cleanup")
 	if names, err := t.dp.Cleanup(t.ctx, sdk.Leftovers{DryRun: true}); err != nil || len(names) > 0 {
@@ -115,7 +115,7 @@ func cleanupOfNothing(t *trial) {
 	}
 }
 
-// unserved returns s with the outcome that none of its packets is for us.
+// unserved returns s with the expectation that no Service serves its packets.
 func unserved(s Scenario) Scenario {
 	s.Packets = slices.Clone(s.Packets)
 	for i := range s.Packets {
@@ -160,8 +160,8 @@ func (t *trial) shows(r sdk.Role) {
 	}
 }
 
-// onlyActiveCatches checks that only the role Active receives packets, also before the first
-// role: a clean node shows none.
+// onlyActiveCatches checks that only the role Active receives packets, and that none are received
+// before the first role is set.
 func onlyActiveCatches(t *trial) {
 	s := t.scenario("cluster-ip")
 	t.sync(s.Update(0))
@@ -177,8 +177,8 @@ func onlyActiveCatches(t *trial) {
 	}
 }
 
-// yieldedCatchesUp checks that updates which a yielded dataplane accepted, or refused with
-// *sdk.Busy, are served once it is Active again.
+// yieldedCatchesUp checks that an update that a yielded dataplane accepted, or refused with
+// *sdk.Busy, is served once it is Active again.
 func yieldedCatchesUp(t *trial) {
 	a, b := t.twoScenarios()
 	t.serve(a)
@@ -194,15 +194,15 @@ func yieldedCatchesUp(t *trial) {
 	t.serves(b)
 }
 
-// driftIsRepaired checks that drift is repaired within five seconds, plus some time for a busy
-// machine.
+// driftIsRepaired checks that drift is repaired, within fifteen seconds instead of the contract's
+// five, because the machine may be busy.
 func driftIsRepaired(t *trial) {
 	switch {
 	case t.subject.Disturb != nil:
 	case limited(t.description, sdk.LimitDiesWithProcess):
 		t.fail(by(sdk.LimitDiesWithProcess)) // other programs cannot change what is not in the kernel
 	default:
-		t.fail(notRun{"there is nothing to disturb it with"})
+		t.fail(notRun{"the test has no way to cause drift (Subject.Disturb)"})
 	}
 	s := t.scenario("cluster-ip")
 	t.serve(s)
@@ -210,9 +210,9 @@ func driftIsRepaired(t *trial) {
 	t.need(poll(t.ctx, 15*time.Second, func() error { return t.differs(s) }))
 }
 
-// secondTakesOver checks that a second life beside the first changes nothing while the first
-// holds the writer's lock, and that it serves once the first has left, driven as by a host.
-func secondTakesOver(leaves func(first *trial)) func(*trial) {
+// secondTakesOver checks that a second life changes nothing while the first life holds the writer's
+// lock, and that it serves once release has made the first life release the lock.
+func secondTakesOver(release func(first *trial)) func(*trial) {
 	return func(t *trial) {
 		a, b := t.twoScenarios()
 		t.serve(a)
@@ -226,8 +226,8 @@ func secondTakesOver(leaves func(first *trial)) func(*trial) {
 		}
 		t.during("beside a second")
 		t.serves(a)
-		leaves(t)
-		second.during("the second, after the first left")
+		release(t)
+		second.during("the second, after the first released the lock")
 		second.sync(b.Update(0))
 		second.role(sdk.Active)
 		second.serves(b)
@@ -246,7 +246,7 @@ func inspectsInStandby(t *trial) {
 	t.sync(s.Update(0))
 	t.during("Inspect in Standby, which must name what Active would serve")
 	if _, err := t.inspect(); errors.Is(err, wire.ErrUnsupported) {
-		t.fail(excused{"it has no Inspect, so a host swaps to it unverified, and says so in an event"})
+		t.fail(excused{"it has no Inspect, so a host cannot verify a swap to it, and reports that in an event"})
 	}
 	t.serves(s)
 	t.role(sdk.Active)
@@ -264,7 +264,7 @@ func swapsUnderLoad(t *trial) {
 	second.during("the second, beside one that serves")
 	err := second.syncOnce(s.Update(0))
 	if errors.As(err, new(*sdk.Busy)) {
-		t.fail(excused{"two processes of it cannot serve at once: one has the writer's lock"})
+		t.fail(excused{"two processes of it cannot be Active at the same time, because one holds the writer's lock"})
 	}
 	second.need(err)
 	c := t.startCalls(s)

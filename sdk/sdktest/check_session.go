@@ -32,10 +32,10 @@ func describesItself(t *trial) {
 		wrong("Options to be a JSON schema", d.Options)
 	}
 	if i := slices.IndexFunc(d.Limits, func(l sdk.Limit) bool { return !slices.Contains(sdk.Limits, l) }); i >= 0 {
-		wrong("Limits to be of those that the contract knows: "+join(sdk.Limits), d.Limits[i])
+		wrong("Limits to be among those of the contract: "+join(sdk.Limits), d.Limits[i])
 	}
 	if i := slices.IndexFunc(d.Features, func(f sdk.Feature) bool { return !slices.Contains(sdk.Features, f) }); i >= 0 {
-		wrong("Features to be of those that the vocabulary knows: "+join(sdk.Features), d.Features[i])
+		wrong("Features to be among those of the vocabulary: "+join(sdk.Features), d.Features[i])
 	}
 }
 
@@ -165,7 +165,7 @@ func randomWalk(t *trial) {
 		}
 	}
 	if len(states) < 2 {
-		t.fail(excused{"too few scenarios that it claims the features of"})
+		t.fail(excused{"it claims the features of too few scenarios"})
 	}
 	at := Scenario{Node: states[0].Node}
 	t.serve(at)

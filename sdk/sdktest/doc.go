@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package sdktest defines the meaning of Services as tests that every dataplane must
-pass, and has the tools to test a dataplane of your own.
+Package sdktest defines the meaning of Services by tests that every dataplane must
+pass, and has the tools to test your own dataplane. It must not depend on how a
+dataplane works: it uses only the interfaces of package sdk, and packets. Start
+reading at [Conform] and [Scenario].
 
 # Scenarios
 

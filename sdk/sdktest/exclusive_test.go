@@ -23,7 +23,7 @@ func TestExclusive(t *testing.T) {
 	brief, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := s.exclusive(brief); err == nil || !strings.Contains(err.Error(), "no other run") {
-		t.Errorf("the second has its exclusive beside the first, or says nothing of it: %v", err)
+		t.Errorf("the second run got the testbed beside the first, or its error does not say why it waited: %v", err)
 	}
 	second := make(chan error, 1)
 	go func() { // ends when the first is done
@@ -38,7 +38,7 @@ func TestExclusive(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := (Subject{Testbed: said{}}).exclusive(t.Context()); err != nil {
-		t.Errorf("a testbed of one's own: %v", err)
+		t.Errorf("another testbed than Loopback: %v", err)
 	}
 }
 

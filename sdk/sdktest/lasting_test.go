@@ -14,29 +14,29 @@ import (
 // A kernel outlives the process of a Recorder, so that the lines of the contract about restarts
 // can be checked.
 type kernel struct {
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards the fields up to foreign
 	served  map[sdk.Name]sdk.Service
 	node    sdk.Node
 	role    sdk.Role
 	latest  *lasting
 	foreign string
 
-	lock   sync.Mutex // guards writer; nothing is locked while it is held
-	writer *lasting   // that has the lock; nil: none has
+	lock   sync.Mutex // guards writer; no other mutex is locked while it is held
+	writer *lasting   // holds the writer's lock; nil if no process does
 }
 
-// A lasting dataplane keeps its rules in a kernel, has a lock, and repairs drift whenever it is
-// called. Its fields select a mistake.
+// A lasting dataplane keeps its rules in a kernel, needs the writer's lock, and repairs drift in
+// each Inspect. Each bool field selects a mistake.
 type lasting struct {
 	*Recorder
 	kernel *kernel
 
-	flushes   bool // at start
-	unlocked  bool // writes whichever process has the lock
-	neglects  bool // what others do
-	sweeps    bool // away what is foreign, too
-	forgetful bool // of what it finds at start
-	hasty     bool // has the kernel follow its role before it was sent what to serve
+	flushes   bool // removes all rules at start
+	unlocked  bool // writes without the writer's lock
+	neglects  bool // does not repair drift
+	sweeps    bool // changes foreign objects in Cleanup
+	forgetful bool // does not adopt the rules at start
+	hasty     bool // removes all rules if its role is set before its first update
 }
 
 // lasts returns a Subject whose lives share a kernel.
@@ -162,8 +162,9 @@ func TestLastingConforms(t *testing.T) {
 	Conform(t, lasts(func(*lasting) {}))
 }
 
-// TestSuiteBitesWhatLasts is TestSuiteBites for the lines that need a kernel.
-func TestSuiteBitesWhatLasts(t *testing.T) {
+// TestSuiteDetectsMistakesInKernel is like TestSuiteDetectsMistakes, for the lines of the contract
+// about rules that outlive a process.
+func TestSuiteDetectsMistakesInKernel(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -171,33 +172,33 @@ func TestSuiteBitesWhatLasts(t *testing.T) {
 		check  string
 	}{
 		{"flushes at start", func(l *lasting) { l.flushes = true }, "C06/restart"},
-		{"does not adopt what it finds", func(l *lasting) { l.forgetful = true }, "C06/restart"},
-		{"writes when its role comes first", func(l *lasting) { l.hasty = true }, "C06/restart"},
-		{"sweeps away what is foreign", func(l *lasting) { l.sweeps = true }, "C06/foreign-stays"},
+		{"does not adopt rules at start", func(l *lasting) { l.forgetful = true }, "C06/restart"},
+		{"removes rules when its role is set before its first update", func(l *lasting) { l.hasty = true }, "C06/restart"},
+		{"changes foreign objects", func(l *lasting) { l.sweeps = true }, "C06/foreign-stays"},
 		{"writes without the lock", func(l *lasting) { l.unlocked = true }, "C08/second-takes-over-from-yielded"},
-		{"leaves what others did", func(l *lasting) { l.neglects = true }, "C12/drift-is-repaired"},
+		{"does not repair drift", func(l *lasting) { l.neglects = true }, "C12/drift-is-repaired"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			f := find(t, lasts(c.breaks), c.check)
 			if f.Status != Fail {
-				t.Errorf("%s did not see it: %s", c.check, f)
+				t.Errorf("%s did not detect the mistake: %s", c.check, f)
 			}
 			t.Log(f)
 		})
 	}
-	t.Run("declares that it dies with its process, and lasts", func(t *testing.T) {
+	t.Run("declares dies-with-process, but its rules last", func(t *testing.T) {
 		t.Parallel()
 		s := lasts(func(l *lasting) { l.Describe.Limits = []sdk.Limit{sdk.LimitDiesWithProcess} })
 		if f := find(t, s, "C06/restart"); f.Status != Fail {
-			t.Errorf("no check saw it: %s", f)
+			t.Errorf("C06/restart did not detect the mistake: %s", f)
 		}
 	})
-	t.Run("does not last, and declares nothing", func(t *testing.T) {
+	t.Run("dies with its process, and does not declare that", func(t *testing.T) {
 		t.Parallel()
 		s := bare(func(r *Recorder) sdk.Dataplane { r.Describe.Limits = []sdk.Limit{}; return r })
 		if f := find(t, s, "C06/restart"); f.Status != Fail {
-			t.Errorf("no check saw it: %s", f)
+			t.Errorf("C06/restart did not detect the mistake: %s", f)
 		}
 	})
 }
@@ -208,10 +209,10 @@ func TestUnreleasedLock(t *testing.T) {
 	s := lasts(func(*lasting) {})
 	s.Stop = nil // the mistake
 	if f := find(t, s, "C03/full-twice"); f.Status != Pass {
-		t.Fatalf("the first: %s", f)
+		t.Fatalf("the first run: %s", f)
 	}
 	f := find(t, s, "C03/full-twice")
 	if f.Status != Fail || !strings.Contains(f.Reason, "holds the writer's lock") {
-		t.Errorf("the second: %s", f)
+		t.Errorf("the second run: %s; want a failure by the writer's lock", f)
 	}
 }

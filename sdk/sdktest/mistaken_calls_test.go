@@ -15,7 +15,7 @@ func unsound(u sdk.Update) bool {
 	return slices.ContainsFunc(u.Set, func(s sdk.Service) bool { return s.Check() != nil })
 }
 
-func errForOne(b *broken) {
+func errForOne(b *brokenRecorder) {
 	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		if unsound(u) {
 			return sdk.Result{}, &sdk.Refusal{Why: "one is bad"}
@@ -24,7 +24,7 @@ func errForOne(b *broken) {
 	}
 }
 
-func hangForOne(b *broken) {
+func hangForOne(b *brokenRecorder) {
 	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		if unsound(u) {
 			<-ctx.Done()
@@ -37,7 +37,7 @@ func hangForOne(b *broken) {
 // stall ignores its context and takes too long. A check measures that in real time.
 func stall(d time.Duration) { time.Sleep(d) }
 
-func ignoreContext(b *broken) {
+func ignoreContext(b *brokenRecorder) {
 	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		if ctx.Err() != nil {
 			stall(grace + time.Second)
@@ -46,9 +46,9 @@ func ignoreContext(b *broken) {
 	}
 }
 
-func renderAll(b *broken) {
+func renderAll(b *brokenRecorder) {
 	born := time.Now()
-	var everything time.Duration // more than a Full takes, with its way here, which a busy machine makes long
+	var everything time.Duration // longer than a Full takes the suite, also on a busy machine
 	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		r, err := b.Recorder.Sync(ctx, u)
 		if u.Full {
@@ -61,7 +61,7 @@ func renderAll(b *broken) {
 }
 
 // errIf breaks Sync for some updates.
-func errIf(b *broken, bad func(sdk.Update) bool) {
+func errIf(b *brokenRecorder, bad func(sdk.Update) bool) {
 	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		if bad(u) {
 			return sdk.Result{}, errors.New("the mistake")
@@ -70,26 +70,26 @@ func errIf(b *broken, bad func(sdk.Update) bool) {
 	}
 }
 
-func errTwice(b *broken) {
+func errTwice(b *brokenRecorder) {
 	errIf(b, func(u sdk.Update) bool { return u.Full && len(b.Services()) > 0 })
 }
 
-func errDeltaTwice(b *broken) {
+func errDeltaTwice(b *brokenRecorder) {
 	errIf(b, func(u sdk.Update) bool { return !u.Full && len(b.Services()) > 0 })
 }
 
-func errNobody(b *broken) {
+func errNobody(b *brokenRecorder) {
 	errIf(b, func(u sdk.Update) bool {
 		return slices.ContainsFunc(u.Delete, func(name sdk.Name) bool { return name.Service == "never" })
 	})
 }
 
-func errDraining(b *broken) {
+func errDraining(b *brokenRecorder) {
 	errIf(b, func(sdk.Update) bool { return b.Role() == sdk.Draining })
 }
 
 // ignoreEnd ignores the end of its context if an update is large.
-func ignoreEnd(b *broken) {
+func ignoreEnd(b *brokenRecorder) {
 	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		if len(u.Set) > 1000 {
 			stall(grace + 2*time.Second)
@@ -98,11 +98,11 @@ func ignoreEnd(b *broken) {
 	}
 }
 
-func busyInspect(b *broken) {
+func busyInspect(b *brokenRecorder) {
 	asked := make(chan struct{}, 1)
 	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		if !u.Full {
-			<-asked // not before it was asked
+			<-asked // Sync lasts until Inspect is called
 		}
 		return b.Recorder.Sync(ctx, u)
 	}
@@ -115,8 +115,8 @@ func busyInspect(b *broken) {
 	}
 }
 
-// inspectActive names in every role what is served now.
-func inspectActive(b *broken) {
+// inspectActive makes Inspect name only what is served now, so nothing in other roles than Active.
+func inspectActive(b *brokenRecorder) {
 	b.inspect = func(ctx context.Context, f func(sdk.Served) error) error {
 		if b.Role() != sdk.Active {
 			return nil

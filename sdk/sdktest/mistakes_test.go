@@ -11,14 +11,14 @@ import (
 )
 
 // dataplane returns b, which is a Sender only if its answers differ from a Recorder's.
-func (b *broken) dataplane() sdk.Dataplane {
+func (b *brokenRecorder) dataplane() sdk.Dataplane {
 	if b.send != nil || b.forgets != nil {
 		return misleading{b}
 	}
 	return b
 }
 
-type misleading struct{ *broken }
+type misleading struct{ *brokenRecorder }
 
 func (m misleading) Send(from sdk.Caller, to netip.AddrPort, protocol sdk.Protocol) Answer {
 	a := m.Recorder.Send(from, to, protocol)
@@ -35,7 +35,7 @@ func (m misleading) Forgets(to netip.AddrPort, protocol sdk.Protocol, ep netip.A
 	return m.forgets(to, protocol, ep)
 }
 
-func leaveStale(b *broken) {
+func leaveStale(b *brokenRecorder) {
 	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		for _, s := range b.Services() {
 			if u.Full && !slices.ContainsFunc(u.Set, func(o sdk.Service) bool { return o.Name == s.Name }) {
@@ -46,7 +46,7 @@ func leaveStale(b *broken) {
 	}
 }
 
-func takeGap(b *broken) {
+func takeGap(b *brokenRecorder) {
 	begun := false
 	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		if !begun && !u.Full {
@@ -60,14 +60,14 @@ func takeGap(b *broken) {
 	}
 }
 
-func forgetDelete(b *broken) {
+func forgetDelete(b *brokenRecorder) {
 	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		u.Delete = nil
 		return b.Recorder.Sync(ctx, u)
 	}
 }
 
-func dropBad(b *broken) {
+func dropBad(b *brokenRecorder) {
 	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		r, err := b.Recorder.Sync(ctx, u)
 		b.mu.Lock()
@@ -79,19 +79,19 @@ func dropBad(b *broken) {
 	}
 }
 
-func cleanNothing(b *broken) {
+func cleanNothing(b *brokenRecorder) {
 	b.clean = func(ctx context.Context, l sdk.Leftovers) ([]string, error) {
 		return b.Recorder.Cleanup(ctx, sdk.Leftovers{DryRun: true})
 	}
 }
 
-func cleanDry(b *broken) {
+func cleanDry(b *brokenRecorder) {
 	b.clean = func(ctx context.Context, l sdk.Leftovers) ([]string, error) {
 		return b.Recorder.Cleanup(ctx, sdk.Leftovers{})
 	}
 }
 
-func oneRole(b *broken) {
+func oneRole(b *brokenRecorder) {
 	b.role = func(r sdk.Role) error {
 		if r == sdk.Standby {
 			return &sdk.Refusal{Field: "role", Why: "no"}
@@ -100,22 +100,22 @@ func oneRole(b *broken) {
 	}
 }
 
-func showActive(b *broken) { b.shown = sdk.Active }
+func showActive(b *brokenRecorder) { b.shown = sdk.Active }
 
-func ignoreRole(b *broken) {
+func ignoreRole(b *brokenRecorder) {
 	b.role = func(sdk.Role) error { return b.Recorder.SetRole(context.Background(), sdk.Active) }
 }
 
-func hideClient(b *broken) {
+func hideClient(b *brokenRecorder) {
 	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer { a.Client = defaultNode().Addrs[0]; return a }
 }
 
-func hideNobody(b *broken) {
+func hideNobody(b *brokenRecorder) {
 	caller := netip.MustParseAddr("192.0.2.7") // the first caller in that scenario
 	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer { a.Client = caller; return a }
 }
 
-func reject(b *broken) {
+func reject(b *brokenRecorder) {
 	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer {
 		if a.Verdict == sdk.Drop {
 			a.Verdict = sdk.Reject
@@ -124,11 +124,11 @@ func reject(b *broken) {
 	}
 }
 
-func misroute(b *broken) {
+func misroute(b *brokenRecorder) {
 	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer { a.Endpoint = addrAt(10, 99, 1, 1); return a }
 }
 
-func forgetClients(b *broken) {
+func forgetClients(b *brokenRecorder) {
 	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -137,7 +137,7 @@ func forgetClients(b *broken) {
 	}
 }
 
-func flushAgain(b *broken) {
+func flushAgain(b *brokenRecorder) {
 	b.begin = func(ctx context.Context, s sdk.Setup) (sdk.Description, error) {
 		b.mu.Lock()
 		clear(b.served)
@@ -146,7 +146,7 @@ func flushAgain(b *broken) {
 	}
 }
 
-func goOn(b *broken) {
+func keepState(b *brokenRecorder) {
 	b.begin = func(ctx context.Context, s sdk.Setup) (sdk.Description, error) {
 		state := b.state
 		d, err := b.Recorder.Configure(ctx, s)
@@ -155,7 +155,7 @@ func goOn(b *broken) {
 	}
 }
 
-func drop(b *broken) {
+func drop(b *brokenRecorder) {
 	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer {
 		if a.Verdict == sdk.Reject {
 			a.Verdict = sdk.Drop
@@ -164,11 +164,11 @@ func drop(b *broken) {
 	}
 }
 
-func rejectAll(b *broken) {
+func rejectAll(b *brokenRecorder) {
 	b.send = func(sdk.Caller, netip.AddrPort, Answer) Answer { return Answer{Verdict: sdk.Reject} }
 }
 
-func letIn(b *broken) {
+func ignoreSources(b *brokenRecorder) {
 	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		for i, s := range u.Set {
 			s.Frontends = slices.Clone(s.Frontends)
@@ -181,14 +181,14 @@ func letIn(b *broken) {
 	}
 }
 
-func catchAll(b *broken) {
+func serveAll(b *brokenRecorder) {
 	b.send = func(from sdk.Caller, _ netip.AddrPort, a Answer) Answer {
 		return Answer{Verdict: sdk.Forward, Endpoint: addrAt(10, 99, 1, 1), Client: from.Addr}
 	}
 }
 
-func hideNobodyBut(addr string) func(*broken) {
-	return func(b *broken) {
+func hideNobodyBut(addr string) func(*brokenRecorder) {
+	return func(b *brokenRecorder) {
 		b.send = func(from sdk.Caller, _ netip.AddrPort, a Answer) Answer {
 			if from.Addr == netip.MustParseAddr(addr) {
 				a.Client = from.Addr
@@ -198,7 +198,7 @@ func hideNobodyBut(addr string) func(*broken) {
 	}
 }
 
-func oneOnly(b *broken) {
+func oneOnly(b *brokenRecorder) {
 	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer {
 		if s := b.Services(); len(s) > 0 && a.Verdict == sdk.Forward {
 			a.Endpoint = s[0].Cluster[0].Addr
@@ -207,7 +207,7 @@ func oneOnly(b *broken) {
 	}
 }
 
-func forgetAtOthers(b *broken) {
+func forgetAtOthers(b *brokenRecorder) {
 	kept := map[netip.AddrPort]netip.AddrPort{}
 	b.send = func(from sdk.Caller, to netip.AddrPort, a Answer) Answer {
 		s := b.Services()[0]
@@ -219,7 +219,7 @@ func forgetAtOthers(b *broken) {
 	}
 }
 
-func deafYielded(b *broken) {
+func deafYielded(b *brokenRecorder) {
 	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		if b.Role() == sdk.Yielded {
 			return sdk.Result{}, nil
@@ -228,7 +228,7 @@ func deafYielded(b *broken) {
 	}
 }
 
-func ownOnly(b *broken) {
+func ownOnly(b *brokenRecorder) {
 	b.Fail = func(s sdk.Service) error {
 		if s.Name.Service == "elsewhere" {
 			return &sdk.Refusal{Field: "frontends", Why: "no interface has the address"}
@@ -237,14 +237,14 @@ func ownOnly(b *broken) {
 	}
 }
 
-func nameNothing(b *broken) {
+func nameNothing(b *brokenRecorder) {
 	b.clean = func(ctx context.Context, l sdk.Leftovers) ([]string, error) {
 		_, err := b.Recorder.Cleanup(ctx, l)
 		return nil, err
 	}
 }
 
-func nameMore(b *broken) {
+func nameMore(b *brokenRecorder) {
 	b.clean = func(ctx context.Context, l sdk.Leftovers) ([]string, error) {
 		_, err := b.Recorder.Cleanup(ctx, l)
 		return []string{"chain EVERYTHING"}, err
@@ -252,27 +252,27 @@ func nameMore(b *broken) {
 }
 
 // serveAtOnce serves before the first role and the first update.
-func serveAtOnce(b *broken) {
+func serveAtOnce(b *brokenRecorder) {
 	b.send = func(from sdk.Caller, to netip.AddrPort, a Answer) Answer {
 		return Answer{Verdict: sdk.Forward, Endpoint: addrAt(10, 180, 1, 8080), Client: from.Addr}
 	}
 }
 
-func cutAll(b *broken) {
+func cutAll(b *brokenRecorder) {
 	b.forgets = func(netip.AddrPort, sdk.Protocol, netip.AddrPort) bool { return true }
 }
 
-func forgetNone(b *broken) {
+func forgetNone(b *brokenRecorder) {
 	b.forgets = func(netip.AddrPort, sdk.Protocol, netip.AddrPort) bool { return false }
 }
 
-func forgetServing(b *broken) {
+func forgetServing(b *brokenRecorder) {
 	b.forgets = func(_ netip.AddrPort, _ sdk.Protocol, ep netip.AddrPort) bool {
 		return !slices.ContainsFunc(b.Services()[0].Reachable(), func(e sdk.Endpoint) bool { return e.Addr == ep })
 	}
 }
 
-func removeLast(b *broken) {
+func removeLast(b *brokenRecorder) {
 	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		before := b.Services()
 		r, err := b.Recorder.Sync(ctx, u)
@@ -292,7 +292,7 @@ func removeLast(b *broken) {
 	}
 }
 
-func takeUnknown(b *broken) {
+func takeUnknown(b *brokenRecorder) {
 	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		r, err := b.Recorder.Sync(ctx, u)
 		r.Failed = nil

@@ -279,7 +279,7 @@ func (r Report) Verdict() string {
 	verdict := "conforms"
 	switch {
 	case r.Partial:
-		verdict = "was held to a part of the contract, which does not show that it conforms"
+		verdict = "was tested against a part of the contract, which does not show that it conforms"
 	case r.Count(Fail) > 0:
 		verdict = "does not conform"
 	case !r.Conforms():

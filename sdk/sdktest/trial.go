@@ -355,7 +355,7 @@ func (t *trial) packet(stage Stage, p Packet, keeps bool, used map[sdk.Limit]boo
 		}
 	}
 	if len(seen) < n {
-		return mismatch{p.Want.String(), fmt.Sprintf("only ever %v", seen)}
+		return mismatch{p.Want.String(), fmt.Sprintf("only answers of %v", seen)}
 	}
 	return nil
 }

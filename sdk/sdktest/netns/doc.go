@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netns sends real packets to a dataplane that serves a real kernel, and
-// reports their outcomes. Everything happens in network namespaces that the test
-// creates, so no test can affect the machine's own. It needs root and Linux; on other
-// systems the package is empty.
+// Package netns sends packets to a dataplane that writes to the kernel, and returns
+// their outcomes. It uses only network namespaces that the test creates, and must not
+// affect the machine's own. It needs root and Linux; on other systems the package is
+// empty. Start reading at Main and New.
 //
-// The test process is the node: Main, called by TestMain, gives it a namespace of its
-// own. New builds the hosts around it, with a namespace for each address in a
-// scenario:
+// The test process is the node: Main, called by TestMain, runs it in a new namespace.
+// New creates the hosts around it, with a namespace for each address in a scenario:
 //
 //	            ┌ 10.180.0.9   pods of the node ┐
 //	 outside ─ node                             ├ each behind a veth pair, with a
@@ -17,6 +16,6 @@
 //
 // Every packet passes through the node, so the test detects replies that an endpoint
 // sends elsewhere. The node's default route leads to outside, whose router has no
-// routes and reports that with an ICMP error. So a packet that no rule took can be
-// distinguished from one that was dropped or rejected.
+// routes and reports that by an ICMP error. So a packet that no rule handled can be
+// distinguished from a packet that was dropped or rejected.
 package netns

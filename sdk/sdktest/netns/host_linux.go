@@ -49,7 +49,7 @@ func inOtherNamespace(home vnetns.NsHandle, f func() error) (err error) {
 	runtime.LockOSThread()
 	defer func() {
 		if back := vnetns.Set(home); back != nil {
-			err = errors.Join(err, fmt.Errorf("come back from a host's namespace: %w", back))
+			err = errors.Join(err, fmt.Errorf("return from a host's namespace: %w", back))
 			return // keep the thread locked, so that it ends with its goroutine
 		}
 		runtime.UnlockOSThread()
@@ -171,7 +171,7 @@ func (g *Testbed) behind(node *netlink.Handle, device string) (*Host, error) {
 		return nil, fmt.Errorf("make a namespace behind %s: %w", device, err)
 	}
 	if err := h.connect(); err != nil {
-		return nil, errors.Join(fmt.Errorf("join a namespace by %s: %w", device, err), h.close())
+		return nil, errors.Join(fmt.Errorf("connect a namespace by %s: %w", device, err), h.close())
 	}
 	return h, nil
 }
@@ -245,12 +245,12 @@ func (h *Host) prohibitAll(family int, every netip.Addr) error {
 	rule := netlink.NewRule()
 	rule.IifName, rule.Table, rule.Family, rule.Priority = "eth0", table, family, 1
 	if err := h.handle.RuleAdd(rule); err != nil {
-		return fmt.Errorf("rule for what comes in: %w", err)
+		return fmt.Errorf("add the policy rule for incoming packets: %w", err)
 	}
 	all := &net.IPNet{IP: every.AsSlice(), Mask: net.CIDRMask(0, every.BitLen())}
 	route := &netlink.Route{Type: unix.RTN_PROHIBIT, Table: table, Family: family, Dst: all}
 	if err := h.handle.RouteAdd(route); err != nil {
-		return fmt.Errorf("route to nothing: %w", err)
+		return fmt.Errorf("add the prohibit route: %w", err)
 	}
 	return nil
 }
@@ -271,7 +271,7 @@ func addDefaultRoute(h *netlink.Handle, link netlink.Link, gateway netip.Addr, m
 func addNeighbour(h *netlink.Handle, link netlink.Link, addr netip.Addr, mac net.HardwareAddr) error {
 	err := h.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(), HardwareAddr: mac})
 	if err != nil {
-		return fmt.Errorf("note where %s is: %w", addr, err)
+		return fmt.Errorf("add the neighbour entry of %s: %w", addr, err)
 	}
 	return nil
 }
@@ -368,7 +368,7 @@ func addAddr(h *netlink.Handle, name string, addr netip.Addr) error {
 		err = waitLocal(h, addr)
 	}
 	if err != nil {
-		return fmt.Errorf("give %s to %s: %w", addr, name, err)
+		return fmt.Errorf("add %s to %s: %w", addr, name, err)
 	}
 	return nil
 }
@@ -382,7 +382,7 @@ func waitLocal(h *netlink.Handle, addr netip.Addr) error {
 		case err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL:
 			return nil
 		case time.Now().After(end):
-			return fmt.Errorf("what is sent there goes %v (%v)", routes, err)
+			return fmt.Errorf("the kernel does not deliver packets locally: routes %v, error %v", routes, err)
 		}
 	}
 }

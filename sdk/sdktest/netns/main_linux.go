@@ -15,16 +15,16 @@ import (
 // inside is set in the environment of tests that run in their own namespace.
 const inside = "POINTSMAN_TEST_NAMESPACE"
 
-// Main is for TestMain: it runs the tests of a package in a network namespace of their own if
-// it has the privileges, and otherwise in the current one. The iptables lock file is private to
-// the namespace, and what the tested dataplanes leave in a ledger is gone after the tests.
+// Main runs the tests of a package in a new network namespace if it has the privileges, and
+// otherwise in the current one. Call it in TestMain. The iptables lock file is private to the
+// namespace, and so is the ledger, which is removed after the tests.
 func Main(m interface{ Run() int }) {
 	if os.Getuid() == 0 && os.Getenv(inside) == "" {
 		os.Exit(rerun())
 	}
 	if os.Getenv(inside) != "" {
 		if err := ledger.Private(); err != nil {
-			fmt.Fprintln(os.Stderr, "tests in a namespace of their own:", err)
+			fmt.Fprintln(os.Stderr, "run tests in a new network namespace:", err)
 			os.Exit(1)
 		}
 	}
@@ -35,7 +35,7 @@ func Main(m interface{ Run() int }) {
 func rerun() int {
 	dir, err := os.MkdirTemp("", "pointsman-netns-")
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "tests in a namespace of their own:", err)
+		fmt.Fprintln(os.Stderr, "run tests in a new network namespace:", err)
 		return 1
 	}
 	defer os.RemoveAll(dir)
@@ -51,6 +51,6 @@ func rerun() int {
 	case errors.As(err, &exit):
 		return max(1, exit.ExitCode())
 	}
-	fmt.Fprintln(os.Stderr, "tests in a namespace of their own:", err)
+	fmt.Fprintln(os.Stderr, "run tests in a new network namespace:", err)
 	return 1
 }

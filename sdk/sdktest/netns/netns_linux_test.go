@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { Main(m) }
 
-// testbed is one for a test, or none without the right to make it.
+// testbed returns a testbed that is closed at the end of the test. It skips the test without root.
 func testbed(t *testing.T) *Testbed {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -37,7 +37,8 @@ func testbed(t *testing.T) *Testbed {
 	return g
 }
 
-// Hosts reach each other through the node, in both families, and see the caller.
+// TestKernelHostsReachEachOther checks that hosts reach each other through the node, in both families, and see the
+// caller's address.
 func TestKernelHostsReachEachOther(t *testing.T) {
 	g := testbed(t)
 	for _, c := range []struct {
@@ -72,13 +73,13 @@ func TestKernelHostsReachEachOther(t *testing.T) {
 			defer stage.Close()
 			a, err := stage.Send(t.Context(), p)
 			if err != nil || a.Endpoint != p.To || a.Client != p.From.Addr {
-				t.Errorf("found %s, %v", a, err)
+				t.Errorf("answer %s, %v; want one of %s that saw %s", a, err, p.To, p.From.Addr)
 			}
 		})
 	}
 }
 
-// A pod reaches the world through its node, and is reached, and sees the caller.
+// TestKernelPods checks that a pod behind one node reaches a pod behind another, which sees the caller's address.
 func TestKernelPods(t *testing.T) {
 	g := testbed(t)
 	var pods []*Host
@@ -106,12 +107,12 @@ func TestKernelPods(t *testing.T) {
 	defer conn.Close()
 	line, err := bufio.NewReader(conn).ReadString('\n')
 	if err != nil || !strings.HasPrefix(line, at.String()+" 10.180.0.2:") {
-		t.Errorf("it said %q, %v", line, err)
+		t.Errorf("the pod answers %q, %v", line, err)
 	}
 }
 
-// What nothing takes is told from what is dropped and what is rejected, whether it
-// comes from elsewhere or from the node.
+// TestKernelVerdicts checks that packets that no rule handles are distinguished from dropped and rejected packets, for
+// callers elsewhere and on the node.
 func TestKernelVerdicts(t *testing.T) {
 	g := testbed(t)
 	for _, addr := range []string{"192.0.2.10", "2001:db8::10"} {
@@ -151,17 +152,17 @@ func TestKernelVerdicts(t *testing.T) {
 				a, err := stage.Send(t.Context(), p)
 				switch {
 				case want == sdk.Forward && !unreachable(err):
-					t.Errorf("%s > %s %s: found %s, %v, though nothing takes it", from.Addr, to, protocol, a, err)
+					t.Errorf("%s > %s %s: %s, %v; want an error, because no rule handles the packet", from.Addr, to, protocol, a, err)
 				case want != sdk.Forward && (err != nil || a.Verdict != want):
-					t.Errorf("%s > %s %s: found %s, %v, and not %s", from.Addr, to, protocol, a, err, want)
+					t.Errorf("%s > %s %s: %s, %v; want %s", from.Addr, to, protocol, a, err, want)
 				}
 			}
 		}
 	}
 }
 
-// What dataplanes leave in the ledger while they are tested is in no file of the machine's.
-func TestKernelLedgerIsItsOwn(t *testing.T) {
+// TestKernelPrivateLedger checks that the ledger of tested dataplanes has no file on the machine's file system.
+func TestKernelPrivateLedger(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it makes network namespaces")
 	}

@@ -13,33 +13,33 @@ import (
 	"time"
 )
 
-// Each caller has another port, until all were used.
+// TestPorts checks that each caller gets a different port until all have been used.
 func TestPorts(t *testing.T) {
 	p := new(ports)
 	seen := make(map[uint16]bool)
 	for range lastPort - firstPort + 1 {
 		port := p.next()
 		if port < firstPort || port > lastPort || seen[port] {
-			t.Fatalf("port %d", port)
+			t.Fatalf("port %d is used twice, or not in %d to %d", port, firstPort, lastPort)
 		}
 		seen[port] = true
 	}
 	if again := p.next(); again != firstPort {
-		t.Errorf("after all of them: %d", again)
+		t.Errorf("after all ports were used: %d; want %d", again, firstPort)
 	}
 }
 
-// A testbed begins with none of the connections of the one before: the kernel sends who
-// calls from the port of one that was reset not long ago to whom that one was sent.
-func TestKernelForgets(t *testing.T) {
+// TestKernelFlushesConntrack checks that a new testbed has no conntrack entries of an earlier one. Otherwise the kernel
+// would send a connection from the port of a connection that was reset before to the endpoint of that connection.
+func TestKernelFlushesConntrack(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
-		meet(t, name)
+		connectAndReset(t, name)
 	}
 }
 
-// meet has a caller led to a listener that says name, on a testbed of its own, and ends
-// with a reset.
-func meet(t *testing.T, name string) {
+// connectAndReset creates a testbed and translates a caller's connection to a listener that sends name. The listener then
+// resets the connection.
+func connectAndReset(t *testing.T, name string) {
 	client, node, vip := netip.MustParseAddr("198.18.0.7"), netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("172.30.0.9")
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it makes network namespaces")
@@ -84,9 +84,9 @@ func meet(t *testing.T, name string) {
 	_ = caller.SetDeadline(time.Now().Add(time.Minute))
 	heard := make([]byte, 3)
 	if _, err := io.ReadFull(caller, heard); err != nil || string(heard) != name {
-		t.Errorf("%s heard %q, %v", name, heard, err)
+		t.Errorf("the caller received %q, %v; want %q", heard, err, name)
 	}
 	_ = called.(*net.TCPConn).SetLinger(0)
 	_ = called.Close()
-	_, _ = caller.Read(heard) // until the reset is there
+	_, _ = caller.Read(heard) // waits for the reset
 }

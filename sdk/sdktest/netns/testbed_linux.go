@@ -86,7 +86,7 @@ func ownNamespace() error {
 	}
 	mine, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
-		return fmt.Errorf("find out the network namespace: %w", err)
+		return fmt.Errorf("read the network namespace of this process: %w", err)
 	}
 	machines, err := os.Readlink("/proc/1/ns/net")
 	if err == nil && mine == machines {
@@ -116,7 +116,7 @@ func (g *Testbed) build() error {
 func (g *Testbed) flushConntrack() error {
 	err := g.node.ConntrackTableFlush(netlink.ConntrackTable)
 	if err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.EPROTONOSUPPORT) { // these mean that the kernel tracks nothing
-		return fmt.Errorf("forget the node's connections: %w", err)
+		return fmt.Errorf("flush the node's conntrack table: %w", err)
 	}
 	return nil
 }
@@ -314,8 +314,8 @@ func (g *Testbed) caller(p sdktest.Packet) (h *Host, leave func(), err error) {
 	return h, nothing, err
 }
 
-// Verdict takes a timeout for a drop, and a refusal for a rejection. Any other error means that
-// no rule took the packet, which is only expected if the packet is not for us.
+// Verdict interprets a timeout as a drop, and a refusal as a rejection. Any other error means that
+// no rule handled the packet, which is only expected if no Service serves the packet.
 func (network) Verdict(err error, p sdktest.Packet) (sdktest.Answer, error) {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
@@ -325,7 +325,7 @@ func (network) Verdict(err error, p sdktest.Packet) (sdktest.Answer, error) {
 	case p.Want.Unserved && unreachable(err):
 		return sdktest.Answer{Verdict: sdk.Reject}, nil
 	}
-	return sdktest.Answer{}, fmt.Errorf("nothing took the packet: %w", err)
+	return sdktest.Answer{}, fmt.Errorf("no rule handled the packet: %w", err)
 }
 
 // unreachable reports whether err is the answer of outside, or that of a node without a route.

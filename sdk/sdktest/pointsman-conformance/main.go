@@ -23,9 +23,9 @@ import (
 
 const usage = `Usage: pointsman-conformance [flags] BINARY
 
-Holds a dataplane plugin to the contract, line by line: it starts the plugin, sends it updates good and
-bad, and real packets where it can. It needs no host and touches none.
-It exits 0 if the plugin conforms, 1 if not, and 64 for a wrong command line.
+Tests a dataplane plugin against the contract, line by line: it starts the plugin, sends it valid and invalid
+updates, and sends packets to the Services if possible. It needs no host, and affects no running one.
+Exit codes: 0 if the plugin conforms, 1 if not, 64 for a wrong command line.
 
 Flags:
 `
@@ -45,10 +45,10 @@ func main() {
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := pflag.NewFlagSet("pointsman-conformance", pflag.ContinueOnError)
-	only := flags.String("run", "", "only the checks whose name matches this regular expression; such a report never conforms")
-	options := flags.String("options", "", "the plugin's own options, as JSON")
+	only := flags.String("run", "", "run only checks whose name matches this regular expression; such a report never conforms")
+	options := flags.String("options", "", "the plugin's options, as JSON")
 	output := flags.StringP("output", "o", "table", "table or json")
-	verbose := flags.BoolP("verbose", "v", false, "also print what passed")
+	verbose := flags.BoolP("verbose", "v", false, "also print checks that passed")
 	version := flags.Bool("version", false, "print the version")
 	flags.Usage = func() { fmt.Fprint(stdout, usage+flags.FlagUsages()) }
 
