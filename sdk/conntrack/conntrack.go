@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conntrack deletes the kernel's entries of flows that lead nowhere, for any dataplane.
+// Package conntrack deletes the kernel's entries of flows whose endpoint no longer serves, for any
+// dataplane. It must not delete other entries. Start reading at Served.Stale and Forget.
 //
 // A UDP client sends all its datagrams from one port, and the kernel sends each of them where
 // it sent the first, for as long as they continue. If that endpoint is gone, or if there was

@@ -8,10 +8,10 @@
 // file per network namespace, shared by all dataplanes in it. It contains the value from before
 // the first dataplane, and the current holders:
 //
-//	Take(iptables, route_localnet, 1)   notes 0, writes 1
-//	Take(ipvs,     route_localnet, 1)   notes a second holder
+//	Take(iptables, route_localnet, 1)   records 0, writes 1
+//	Take(ipvs,     route_localnet, 1)   records a second holder
 //	Release(iptables)                   ipvs still holds it: stays 1
-//	Release(ipvs)                       the last holder: 0 again, if it is still 1
+//	Release(ipvs)                       the last holder: writes 0, if it is still 1
 //
 // TakeFloor is Take for a limit, which is raised and never lowered. A value that another
 // program has changed since is not restored. The record is on disk before the value is written,
@@ -25,7 +25,8 @@
 // The files of a deleted network namespace stay until a reboot clears the directory. They are
 // small, and since Linux 5.14 no other namespace gets the same name.
 //
-// Open, Held and Look only read: a verb such as check leaves no files behind.
+// Open, Held and Look only read: a verb such as check leaves no files behind. Start reading at
+// Ledger.Take and Ledger.TryLock.
 package ledger
 
 import (
@@ -57,7 +58,7 @@ type Ledger struct {
 func Open(dir string) (*Ledger, error) {
 	namespace, err := namespace()
 	if err != nil {
-		return nil, fmt.Errorf("open ledger: which network namespace is this: %w", err)
+		return nil, fmt.Errorf("open ledger: identify the network namespace: %w", err)
 	}
 	if err := mayMake(dir); err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
@@ -188,7 +189,7 @@ func (e *entry) release(holder, path string) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("give back %s: %w", path, err)
+		return false, fmt.Errorf("restore %s: %w", path, err)
 	}
 	next := e.Before
 	for _, other := range slices.Sorted(maps.Keys(e.Holders)) {
@@ -198,7 +199,7 @@ func (e *entry) release(holder, path string) (bool, error) {
 	}
 	if current == e.Ours && current != next {
 		if err := writeParameter(path, next); err != nil {
-			return false, fmt.Errorf("give back %s: %w", path, err)
+			return false, fmt.Errorf("restore %s: %w", path, err)
 		}
 	}
 	delete(e.Holders, holder)
@@ -238,7 +239,7 @@ func (l *Ledger) read() (settings, error) {
 		return nil, fmt.Errorf("read ledger: %w", err)
 	}
 	if err := json.Unmarshal(data, &p); err != nil {
-		return nil, fmt.Errorf("read ledger %s: %w; remove the file if the values it notes no longer matter", l.file(".json"), err)
+		return nil, fmt.Errorf("read ledger %s: %w; remove the file if the values in it no longer matter", l.file(".json"), err)
 	}
 	return p, nil
 }

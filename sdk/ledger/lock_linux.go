@@ -36,10 +36,10 @@ func mayMake(dir string) error {
 func Private() error {
 	run := filepath.Dir(filepath.Dir(Dir))
 	if err := unix.Mount("pointsman-run", run, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755"); err != nil {
-		return fmt.Errorf("a ledger of its own: mount a tmpfs on %s: %w", run, err)
+		return fmt.Errorf("create a private ledger: mount a tmpfs on %s: %w", run, err)
 	}
 	if err := os.MkdirAll(Dir, 0o700); err != nil {
-		return fmt.Errorf("a ledger of its own: %w", err)
+		return fmt.Errorf("create a private ledger: %w", err)
 	}
 	return nil
 }

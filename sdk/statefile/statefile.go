@@ -5,7 +5,7 @@
 //
 // The file at such a path may be anything: a pipe, a device, a symbolic link, an endless file.
 // Read opens only regular files, never blocks, and reads at most Limit bytes. Write replaces a
-// file atomically: after a crash it has the old or the new content.
+// file atomically: after a crash it has the old or the new content. Start reading at Read and Write.
 package statefile
 
 import (

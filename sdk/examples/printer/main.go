@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Pointsman-dataplane-printer prints what the node should serve. It is the smallest possible
-// plugin, to start your own from.
+// plugin: start your own plugin from it.
 package main
 
 import (

@@ -10,8 +10,8 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// TestConforms holds the dataplane to the contract, line by line, each check as a subtest. Packets are
-// sent on 127.0.0.0/8, so it needs no root.
+// TestConforms tests the dataplane against the contract. Each check is a subtest. Packets are sent
+// on 127.0.0.0/8, so it needs no root.
 func TestConforms(t *testing.T) {
 	sdktest.Conform(t, sdktest.InProcess(description, newDataplane))
 }
