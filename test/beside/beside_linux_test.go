@@ -19,10 +19,11 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// timeout limits what must happen. It is long, since a loaded machine is no failure.
+// timeout limits each wait. It is long, because a test must not fail on a busy machine.
 const timeout = 2 * time.Minute
 
-// A contest is a cluster and the proxies that serve it. The others are compared with the first.
+// A contest is a cluster and the proxies that serve it. The answers of all other proxies are compared with those of the
+// first, which is kube-proxy.
 type contest struct {
 	*objects
 	proxies []*proxy
@@ -50,7 +51,7 @@ func (c *contest) each(f func(*proxy)) {
 	all.Wait()
 }
 
-// settle waits until every proxy serves everything that was written.
+// settle waits until every proxy serves all Services that were written. It writes one more Service, which comes last.
 func (c *contest) settle() {
 	c.Helper()
 	m := c.mark()
@@ -64,7 +65,7 @@ func (c *contest) settle() {
 				return nil
 			})
 			if err != nil {
-				c.Errorf("%s does not serve %s: %v; its last words:\n%s", p, to, err, p.lastOutput())
+				c.Errorf("%s does not serve %s: %v; the end of its log:\n%s", p, to, err, p.lastOutput())
 				return
 			}
 		}
@@ -75,17 +76,18 @@ func (c *contest) settle() {
 	c.seen = m
 }
 
-// compare asks about every port from every caller, and the questions besides, and reports differences without a reason.
-func (c *contest) compare(things []thing, besides ...question) {
+// compare calls every port from every caller, asks the extra questions, and reports differences that the table of
+// differences does not explain.
+func (c *contest) compare(things []thing, extra ...question) {
 	c.Helper()
 	c.settle()
-	c.compareAnswers(append(questions(things), besides...))
+	c.compareAnswers(append(questions(things), extra...))
 }
 
 func (c *contest) compareAnswers(list []question) {
 	c.Helper()
 	answers := c.ask(list, 6, 400*time.Millisecond)
-	for range 2 { // chance, a slow machine, or an update that was only half applied
+	for range 2 { // ask again: a difference may be due to chance, a slow machine, or an update in progress
 		var again []int
 		for i := range list {
 			if c.differs(list[i], answers, i) != "" {
@@ -121,7 +123,8 @@ func (c *contest) ask(list []question, thorough int, wait time.Duration) [][]ans
 	return answers
 }
 
-// differs describes what is different about answer i without a reason.
+// differs describes the unexplained differences between the proxies' answers to question i. It returns "" if there are
+// none.
 func (c *contest) differs(q question, answers [][]answer, i int) string {
 	var text []string
 	for p := 1; p < len(c.proxies); p++ {
@@ -160,7 +163,7 @@ func (c *contest) report(list []question, answers [][]answer) {
 			reasons[c.proxies[p].label+": "+d.why]++
 		}
 	}
-	c.Logf("%d calls, %d alike", len(list), same)
+	c.Logf("%d calls, %d equal answers", len(list), same)
 	var lines []string
 	for why, n := range reasons {
 		lines = append(lines, fmt.Sprintf("%d differ: %s", n, why))
@@ -175,27 +178,27 @@ const pods = "clusterCIDR: 10.244.0.0/16,fd00:10:244::/48\n"
 
 var detected = settings{label: "cluster CIDR", text: pods}
 
-// TestKernelBeside compares Services of every kind, and then two that change step by step.
-func TestKernelBeside(t *testing.T) { newContest(t, kinds()...).hold(t, detected) }
+// TestKernelBeside compares Services of every kind, and then Services that change step by step.
+func TestKernelBeside(t *testing.T) { newContest(t, kinds()...).run(t, detected) }
 
 // TestKernelNftablesBeside does the same for mode nftables, compared with kube-proxy's mode of that name.
 func TestKernelNftablesBeside(t *testing.T) {
 	t.Parallel()
-	newContest(t, theirNftables, ourNftables).hold(t, settings{label: "node ports everywhere", text: pods, ports: []string{"0.0.0.0/0", "::/0"}})
+	newContest(t, theirNftables, ourNftables).run(t, settings{label: "node ports everywhere", text: pods, ports: []string{"0.0.0.0/0", "::/0"}})
 }
 
-func (c *contest) hold(t *testing.T, s settings) {
+func (c *contest) run(t *testing.T, s settings) {
 	for _, p := range c.proxies {
 		p.start(t, s)
 	}
-	t.Run("one of each", func(t *testing.T) {
+	t.Run("all kinds of Services", func(t *testing.T) {
 		c := c.on(t)
 		things := zoo()
 		c.write(things)
 		c.compare(things, callsBeyondServices(things)...)
 		c.compareHealth(things)
 	})
-	t.Run("at the edges", func(t *testing.T) {
+	t.Run("edge cases", func(t *testing.T) {
 		c := c.on(t)
 		things := edges()
 		c.write(things)
@@ -207,9 +210,9 @@ func (c *contest) hold(t *testing.T, s settings) {
 		all := calls(things, from...)
 		c.compareAnswers(append(all, longDatagrams(calls(things[:4], from...))...))
 	})
-	t.Run("staying with one endpoint", func(t *testing.T) { c.on(t).followAffinity() })
+	t.Run("affinity", func(t *testing.T) { c.on(t).followAffinity() })
 	c.sequence(t)
-	t.Run("every difference is shown", c.allShown)
+	t.Run("all differences occurred", c.allShown)
 }
 
 // TestKernelBesideAtRandom compares random Services, which change at random, with random settings of the proxies.
@@ -219,7 +222,7 @@ func TestKernelBesideAtRandom(t *testing.T) {
 
 func atRandom(t *testing.T, newContest func(testing.TB) *contest) {
 	if !long() {
-		t.Skip("takes a minute each round: POINTSMAN_SOAK=N has N of them")
+		t.Skip("takes a minute for each round: POINTSMAN_SOAK=N runs N rounds")
 	}
 	c := newContest(t)
 	seed := seed()
@@ -243,7 +246,7 @@ func atRandom(t *testing.T, newContest func(testing.TB) *contest) {
 	}
 }
 
-// manySettings are settings of proxies. Each round has the next ones.
+// manySettings are the settings of the proxies. Each random round uses the next element.
 var manySettings = []settings{
 	detected,
 	{label: "pods unknown"},
@@ -251,7 +254,7 @@ var manySettings = []settings{
 	{label: "pods by interface", text: "detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: near}\n"},
 	{label: "pods by bridge", text: "detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: near0}\n"},
 	{label: "pods by node", text: "detectLocalMode: NodeCIDR\n"},
-	{label: "one family's pods", text: "clusterCIDR: 10.244.0.0/16\n"},
+	{label: "pods of one family", text: "clusterCIDR: 10.244.0.0/16\n"},
 	{label: "some node ports", text: pods, ports: []string{"192.0.2.0/24", "2001:db8:2::/48"}},
 	{label: "primary node ports", text: pods, ports: []string{"primary"}},
 	{label: "no node ports", text: pods, ports: []string{"10.99.0.0/24", "fd99::/64"}},
@@ -292,7 +295,7 @@ func rounds() int {
 // long reports whether a run may take long.
 func long() bool { return os.Getenv("POINTSMAN_SOAK") != "" }
 
-// on returns c for a test within the test.
+// on returns a copy of c for a subtest.
 func (c *contest) on(t testing.TB) *contest {
 	b := *c.objects
 	b.TB = t

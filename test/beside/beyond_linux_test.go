@@ -14,11 +14,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// noService stands for what is no Service's frontend.
+// noService is the name in questions about addresses and ports that are no frontend.
 const noService = "no Service"
 
-// callsBeyondServices returns calls to what is no frontend of any Service. Each passes as without a proxy: to pods, to
-// the node, to unused ports and addresses, and pings.
+// callsBeyondServices returns calls and pings of addresses and ports that are no frontend: of pods, of the node, and
+// unused ones. No proxy may affect them.
 func callsBeyondServices(things []thing) []question {
 	none := thing{service: &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: noService}}}
 	var all []question

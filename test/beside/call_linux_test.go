@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// The results of a call, besides "ENDPOINT saw CALLER".
+// The results of a call that no endpoint answers. Otherwise, the result is "ENDPOINT saw CALLER".
 const (
 	refused = "refused" // by a reply
 	dropped = "dropped" // nothing answered
 	passed  = "passed"  // no rule matched: the router outside has no route
 
-	unroutable = "unroutable" // the node sends nothing there from that address
+	unroutable = "unroutable" // the node has no route to the destination from the source address
 )
 
 // A caller is the source of a call.
@@ -35,16 +35,15 @@ var callers = []caller{
 	{"node, any address", "node", [2]netip.Addr{}},
 }
 
-// callersAtEdges are more callers on the node: from an address that its Node object does not name, from one of a load
-// balancer, and from loopback.
-var callersAtEdges = []caller{{"node, second address", "node", secondAddrs}, {"node, bound address", "node", balancerAddrs[0]}, itself}
+// callersAtEdges are processes of the node that call from an address that the Node object does not have, from an
+// address of a load balancer, and from loopback.
+var callersAtEdges = []caller{{"node, second address", "node", secondAddrs}, {"node, bound address", "node", balancerAddrs[0]}, loopbackCaller}
 
-// itself calls from loopback.
-var itself = caller{"node, loopback", "node", [2]netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")}}
+var loopbackCaller = caller{"node, loopback", "node", [2]netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")}}
 
 func called(name string) caller { return caller{name, name, at(name).addrs} }
 
-// call calls once, and returns the result. It waits for an answer as long as wait.
+// call calls once, waits up to wait for an answer, and returns the result.
 func (w *world) call(ctx context.Context, from caller, to target, wait time.Duration) string {
 	addr := from.addrs[to.family()]
 	if strings.HasPrefix(to.network, "icmp") {
@@ -64,15 +63,15 @@ func (w *world) call(ctx context.Context, from caller, to target, wait time.Dura
 	return line
 }
 
-// ask asks the endpoint for its name and for the address that it sees, by a datagram of at least size bytes, which has
-// an answer as long.
+// ask asks an endpoint for its address and for the client address that it sees. Over UDP, the question and the answer have
+// at least size bytes.
 func ask(conn net.Conn, size int, wait time.Duration) (string, error) {
 	if err := conn.SetDeadline(time.Now().Add(wait)); err != nil {
 		return "", err
 	}
-	if conn.LocalAddr().Network() == "udp" { // an endpoint sends it as soon as a connection is open
+	if conn.LocalAddr().Network() == "udp" { // over TCP, an endpoint sends its answer unasked
 		_, err := conn.Write(append([]byte("who\n"), make([]byte, max(0, size-len("who\n")))...))
-		if err != nil && !errors.Is(err, syscall.EPERM) { // the node's own rules dropped it: was there more?
+		if err != nil && !errors.Is(err, syscall.EPERM) { // EPERM: a rule of the node stopped the datagram; Read may return more
 			return "", err
 		}
 	}
@@ -82,12 +81,12 @@ func ask(conn net.Conn, size int, wait time.Duration) (string, error) {
 		return "", err
 	}
 	if n < size {
-		return "", fmt.Errorf("of %d bytes %d came back", size, n)
+		return "", fmt.Errorf("the answer has %d of %d bytes", n, size)
 	}
 	me, seen, _ := strings.Cut(strings.TrimSpace(string(buf[:n])), " ")
 	peer, err := netip.ParseAddrPort(seen)
 	if err != nil {
-		return "", fmt.Errorf("the endpoint says %q", buf[:n])
+		return "", fmt.Errorf("the endpoint answers %q", buf[:n])
 	}
 	return me + " saw " + placeOf(peer.Addr().Unmap()), nil
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// classify classifies an unexplained difference: it calls in the same way a Service that was served before. A proxy that
-// is late there is late everywhere.
+// classify guesses the cause of an unexplained difference. It calls another Service, which was served before, from the
+// same caller. If that call is slow, too, the machine is too busy; otherwise the proxy has a fault.
 func (c *contest) classify(p *proxy, q question) string {
 	for _, to := range c.seen.targets() {
 		if to.network != q.to.network {
@@ -18,9 +18,9 @@ func (c *contest) classify(p *proxy, q question) string {
 		got := p.call(c.Context(), q.from, to, c.again)
 		took := time.Since(began).Round(time.Millisecond)
 		if took > c.again/4 || !served(answer{got}) {
-			return fmt.Sprintf("the machine is too busy to tell: another Service said %q after %s", got, took)
+			return fmt.Sprintf("the machine may be too busy: another Service answered %q after %s", got, took)
 		}
 		return fmt.Sprintf("a fault of %s: another Service answered after %s", p, took)
 	}
-	return "of " + p.String()
+	return "not classified: " + p.String()
 }

@@ -68,7 +68,7 @@ func (t thing) targets() []target {
 		for i := range secondAddrs {
 			add("node-port", at("node").addrs[i].String(), p.NodePort, p)
 			add("second-node-port", secondAddrs[i].String(), p.NodePort, p)
-			add("loopback-node-port", itself.addrs[i].String(), p.NodePort, p)
+			add("loopback-node-port", loopbackCaller.addrs[i].String(), p.NodePort, p)
 		}
 	}
 	return list
@@ -103,7 +103,7 @@ func calls(things []thing, callers ...caller) []question {
 	for _, t := range things {
 		for _, to := range t.targets() {
 			if to.way == "loopback-node-port" {
-				all = append(all, question{from: itself, to: to})
+				all = append(all, question{from: loopbackCaller, to: to})
 				continue
 			}
 			for _, from := range callers {

@@ -28,7 +28,7 @@ type difference struct {
 // callWords has the words of the table for calls.
 var callWords = map[string]func(*proxy, question) bool{
 	"from the node":              func(_ *proxy, q question) bool { return q.from.place == "node" },
-	"from loopback":              func(_ *proxy, q question) bool { return q.from.name == itself.name },
+	"from loopback":              func(_ *proxy, q question) bool { return q.from.name == loopbackCaller.name },
 	"from a pod elsewhere":       func(_ *proxy, q question) bool { return strings.HasPrefix(q.from.place, "far") },
 	"from an endpoint elsewhere": func(_ *proxy, q question) bool { return q.endpoint() && at(q.from.place).node == there },
 	"to a cluster IP":            func(_ *proxy, q question) bool { return q.to.way == "cluster-ip" },

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package beside gives the same cluster to the real kube-proxy and to each of our
-// dataplanes, and compares what happens to packets.
+// Package beside lets the real kube-proxy and each of our dataplanes serve the same
+// cluster, and compares what happens to packets.
 //
 //	                     ┌▶ kube-proxy ▶ node, pods, neighbours ◀┐
 //	kube-apiserver ──────┼▶ iptables   ▶ node, pods, neighbours ◀┼── the same calls
 //	(Services at random) └▶ userspace  ▶ node, pods, neighbours ◀┘   everywhere
 //
-// Every proxy has a world of its own in network namespaces, with the same addresses. All
-// callers call all frontends of all Services. The endpoint that they reach, whether it
-// may be another one the next time, the address that the endpoint sees, or how the call
-// fails, must be the same in each world. A difference is an error of ours, or is listed
-// in the table of this package with its reason.
+// Every proxy has its own network namespaces (a world) with the same addresses. All
+// callers call all frontends of all Services. In all worlds, the calls must reach the
+// same endpoints, which must see the same client addresses, or the calls must fail in
+// the same way. Any other difference is a fault of ours, unless the table
+// testdata/differences.txt lists it with its reason.
 //
-// The package also calls and pings what is no frontend, sends datagrams of several
-// packets, asks health ports, and keeps connections and flows while Services change.
+// The package also calls and pings addresses and ports that are no frontend, sends
+// datagrams of several packets, calls health check ports, and keeps connections and
+// flows while Services change.
 //
-// POINTSMAN_E2E=1 runs one contest of each kind, step by step. POINTSMAN_SOAK=N adds N
-// random rounds; POINTSMAN_SEED repeats those of a seed that a run has printed.
+// POINTSMAN_E2E=1 runs all tests but the random ones. POINTSMAN_SOAK=N adds N random
+// rounds; POINTSMAN_SEED repeats the rounds of a seed that an earlier run has printed.
 // POINTSMAN_BESIDE names the proxies besides kube-proxy, such as
 // "iptables-nft,userspace". One of our hosts runs apart from its plugin, as an ordinary
 // user without capabilities; with POINTSMAN_APART all of them do.

@@ -23,10 +23,10 @@ func (c *contest) compareHealth(things []thing) {
 			continue
 		}
 		for family := range secondAddrs {
-			for _, addr := range []netip.Addr{at("node").addrs[family], secondAddrs[family], itself.addrs[family]} {
+			for _, addr := range []netip.Addr{at("node").addrs[family], secondAddrs[family], loopbackCaller.addrs[family]} {
 				from := called("client")
 				if addr.IsLoopback() {
-					from = itself
+					from = loopbackCaller
 				}
 				c.compareHealthAt(from, netip.AddrPortFrom(addr, port), t)
 			}

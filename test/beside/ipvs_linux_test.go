@@ -19,7 +19,7 @@ func TestKernelIPVSBeside(t *testing.T) {
 	for _, p := range c.proxies {
 		p.start(t, detected)
 	}
-	t.Run("one of each", func(t *testing.T) {
+	t.Run("all kinds of Services", func(t *testing.T) {
 		c := c.on(t)
 		things := zoo()
 		if !long() {

@@ -11,44 +11,44 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// lifeOfService returns the life of a Service that becomes each kind of Service, one after the other, and is never
-// deleted.
+// lifeOfService returns steps that change a Service into each kind of Service, without deleting it.
 func lifeOfService() []step {
 	life := func(edits ...edit) []thing { return []thing{newThing(20, "life", spread(), edits...)} }
 	ports := nodePorts(30300)
 	load := loadBalancer("198.51.100.30", "2001:db8:e::30")
 	allowed := sources("198.18.0.0/16", "2001:db8:c::/48")
 	all := []step{
-		{"a Service", life()},
-		{"with node ports", life(ports)},
-		{"with a load balancer", life(ports, load)},
-		{"for some", life(ports, load, allowed)},
-		{"without node ports", life(load, allowed)},
-		{"that is elsewhere", life(ports, loadBalancer("198.51.100.31", "2001:db8:e::31"))},
-		{"that lost its address", life(ports, loadBalancer())},
-		{"no load balancer", life(ports)},
-		{"that stays with its callers", life(ports, sticky(600))},
-		{"and no more", life(ports)},
-		{"its ports have other names", life(ports, renamed)},
-		{"its ports swap names", life(ports, swapped)},
+		{"ClusterIP", life()},
+		{"NodePort", life(ports)},
+		{"LoadBalancer", life(ports, load)},
+		{"LoadBalancer with source ranges", life(ports, load, allowed)},
+		{"LoadBalancer without node ports", life(load, allowed)},
+		{"LoadBalancer with other addresses", life(ports, loadBalancer("198.51.100.31", "2001:db8:e::31"))},
+		{"LoadBalancer without addresses", life(ports, loadBalancer())},
+		{"NodePort, no longer LoadBalancer", life(ports)},
+		{"affinity", life(ports, sticky(600))},
+		{"no affinity", life(ports)},
+		{"ports are renamed", life(ports, renamed)},
+		{"ports swap names", life(ports, swapped)},
 		{"only TCP", life(oneProtocol)},
-		{"in one family", life(ports, family(0))},
-		{"in both again", life(ports)},
-		{"only a name", life(onlyName)},
-		{"an address again", life(ports)},
-		{"only a name again", life(onlyName)},
+		{"one family", life(ports, family(0))},
+		{"both families", life(ports)},
+		{"ExternalName", life(externalName)},
+		{"NodePort, no longer ExternalName", life(ports)},
+		{"ExternalName again", life(externalName)},
 		{"headless", life(headless)},
-		{"of another proxy", life(ports, label("service.kubernetes.io/service-proxy-name", "another"))},
-		{"ours again", life(ports)},
+		{"label of another proxy", life(ports, label("service.kubernetes.io/service-proxy-name", "another"))},
+		{"label is removed", life(ports)},
 	}
 	if long() {
 		return all
 	}
-	return slices.DeleteFunc(all, func(s step) bool { return !slices.Contains(mostChanged, s.label) })
+	return slices.DeleteFunc(all, func(s step) bool { return !slices.Contains(shortLife, s.label) })
 }
 
-// mostChanged names the steps of lifeOfService that change most.
-var mostChanged = []string{"a Service", "for some", "no load balancer", "its ports swap names", "in one family", "in both again", "only a name", "an address again", "headless"}
+// shortLife names the steps of lifeOfService that run without POINTSMAN_SOAK: those that change most.
+var shortLife = []string{"ClusterIP", "LoadBalancer with source ranges", "NodePort, no longer LoadBalancer", "ports swap names", "one family", "both families",
+	"ExternalName", "NodePort, no longer ExternalName", "headless"}
 
 func renamed(t *thing) {
 	for i := range t.service.Spec.Ports {
@@ -63,14 +63,14 @@ func swapped(t *thing) {
 
 func oneProtocol(t *thing) { t.service.Spec.Ports = t.service.Spec.Ports[:1] }
 
-// onlyName makes it an ExternalName.
-func onlyName(t *thing) {
+// externalName changes the Service to type ExternalName.
+func externalName(t *thing) {
 	spec := &t.service.Spec
 	spec.Type, spec.ExternalName = corev1.ServiceTypeExternalName, "example.org"
 	spec.ClusterIP, spec.ClusterIPs, spec.IPFamilies, spec.IPFamilyPolicy = "", nil, nil, nil
 }
 
-// headless makes it a list of endpoints without an address.
+// headless removes the ClusterIPs.
 func headless(t *thing) {
 	spec := &t.service.Spec
 	spec.ClusterIP, spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
@@ -79,7 +79,7 @@ func headless(t *thing) {
 // openConnections are connections that stay open while Services change.
 type openConnections []flow
 
-// longestConnection is how long an endpoint keeps a connection, less the duration of a round.
+// longestConnection is shorter than the time for which an endpoint keeps a connection, by the duration of a round.
 const longestConnection = 4 * time.Minute
 
 // add opens connections to things that all worlds serve.
@@ -112,7 +112,7 @@ func (c *contest) open(f *flow) {
 	}
 }
 
-// compare asks once more on all connections: one that continues in one world continues in all.
+// compare asks again on all connections. A connection that continues with kube-proxy must continue in all worlds.
 func (all *openConnections) compare(c *contest) {
 	c.Helper()
 	var kept openConnections
@@ -127,14 +127,14 @@ func (all *openConnections) compare(c *contest) {
 		answers := f.ask(2 * time.Second)
 		for p, a := range answers {
 			if served(answers[0]) && !served(a) {
-				c.Errorf("%s, a connection that had begun:\n\t%s: %s\n\t%s: %s", f.question, c.proxies[0], answers[0], c.proxies[p], a)
+				c.Errorf("%s, an existing connection:\n\t%s: %s\n\t%s: %s", f.question, c.proxies[0], answers[0], c.proxies[p], a)
 			}
 		}
 		if servedAll(answers) {
 			kept = append(kept, f)
 		}
 	}
-	c.Logf("%d connections go on, of %d", len(kept), len(*all))
+	c.Logf("%d of %d connections continue", len(kept), len(*all))
 	*all = kept
 }
 

@@ -12,17 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// A dice makes random Services.
+// A dice creates random Services.
 type dice struct{ *rand.Rand }
 
 func newDice(seed uint64) dice { return dice{rand.New(rand.NewPCG(seed, 1))} }
 
-// oneIn reports true in one of n cases.
+// oneIn returns true with probability 1/n.
 func (d dice) oneIn(n int) bool { return d.IntN(n) == 0 }
 
 func pick[T any](d dice, list ...T) T { return list[d.IntN(len(list))] }
 
-// things returns n Services, each with addresses and ports of its own.
+// things returns n Services without common addresses and ports.
 func (d dice) things(n int) []thing {
 	list := make([]thing, n)
 	for i := range list {
@@ -31,7 +31,7 @@ func (d dice) things(n int) []thing {
 	return list
 }
 
-// thing returns a Service with the addresses and ports of number n.
+// thing returns a random Service whose addresses and ports are derived from n.
 func (d dice) thing(n int, name string) thing {
 	t := newThing(n, name, d.ends())
 	d.ports(&t)
@@ -72,7 +72,7 @@ func (d dice) thing(n int, name string) thing {
 	return t
 }
 
-// ports gives t one to three ports; some have one number in both protocols.
+// ports sets one to three ports. Some Services have the same number in both protocols.
 func (d dice) ports(t *thing) {
 	spec := &t.service.Spec
 	switch d.IntN(4) {

@@ -17,8 +17,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// sequence changes Services one step at a time. After each step all worlds serve the same, and treat UDP flows from
-// before in the same way.
+// sequence changes Services step by step. After each step it compares the answers of all worlds, also on UDP flows and
+// connections that began in earlier steps.
 func (c *contest) sequence(t *testing.T) {
 	flows, held := c.flows(), new(openConnections)
 	for _, s := range append(steps(), lifeOfService()...) {
@@ -34,13 +34,13 @@ func (c *contest) sequence(t *testing.T) {
 	}
 }
 
-// A step holds the Services after it.
+// A step is a change; things are the Services after the step.
 type step struct {
 	label  string
 	things []thing
 }
 
-// steps returns the lives of two Services.
+// steps returns the changes of two Services.
 func steps() []step {
 	web := func(ends []end, edits ...edit) thing {
 		return newThing(0, "web", ends, append([]edit{nodePorts(30010)}, edits...)...)
@@ -54,32 +54,32 @@ func steps() []step {
 	one := func(e end) []end { return []end{e} }
 	return []step{
 		{"no endpoint serves", []thing{web(nil)}},
-		{"one comes", []thing{web(one(on("near0", 8080)))}},
-		{"another takes its place", []thing{web(one(on("far0", 8080)))}},
-		{"at another port", []thing{web(one(on("far0", 8081)))}},
-		{"it ends, and serves on", []thing{web([]end{on("far0", 8081).is(false, true, true), on("near1", 8080)})}},
-		{"it is gone", []thing{web(one(on("near1", 8080)))}},
-		{"only for this node", []thing{web(one(on("near1", 8080)), externalLocal, internalLocal)}},
-		{"and only elsewhere", []thing{web(one(on("far0", 8080)), externalLocal, internalLocal)}},
+		{"one endpoint", []thing{web(one(on("near0", 8080)))}},
+		{"another endpoint", []thing{web(one(on("far0", 8080)))}},
+		{"another target port", []thing{web(one(on("far0", 8081)))}},
+		{"the endpoint is terminating and serves", []thing{web([]end{on("far0", 8081).is(false, true, true), on("near1", 8080)})}},
+		{"the endpoint is removed", []thing{web(one(on("near1", 8080)))}},
+		{"policies Local, endpoint here", []thing{web(one(on("near1", 8080)), externalLocal, internalLocal)}},
+		{"policies Local, endpoint elsewhere", []thing{web(one(on("far0", 8080)), externalLocal, internalLocal)}},
 		{"the port changes", []thing{web(one(on("near1", 8080)), moved)}},
 		{"the port changes back", []thing{web(one(on("near1", 8080)))}},
-		{"with an external address", []thing{web(one(on("near1", 8080)), externalIPs("198.51.100.1", "2001:db8:e::1"))}},
-		{"that moves", []thing{web(one(on("near1", 8080)), externalIPs("198.51.100.2", "2001:db8:e::2"))}},
-		{"its endpoints go", []thing{web(nil, externalIPs("198.51.100.2", "2001:db8:e::2"))}},
+		{"external IPs", []thing{web(one(on("near1", 8080)), externalIPs("198.51.100.1", "2001:db8:e::1"))}},
+		{"other external IPs", []thing{web(one(on("near1", 8080)), externalIPs("198.51.100.2", "2001:db8:e::2"))}},
+		{"no endpoints", []thing{web(nil, externalIPs("198.51.100.2", "2001:db8:e::2"))}},
 		{"no node port", []thing{newThing(0, "web", one(on("near1", 8080)))}},
-		{"its address is another's", []thing{other(one(on("far1", 8080)))}},
-		{"it is of another proxy", []thing{other(one(on("far1", 8080)), label("service.kubernetes.io/service-proxy-name", "another"))}},
-		{"it is ours again", []thing{other(one(on("near0", 8080)))}},
-		{"it goes and comes with the same address", []thing{web(one(on("near0", 8080)))}},
-		{"everything goes", nil},
+		{"another Service gets the ClusterIP", []thing{other(one(on("far1", 8080)))}},
+		{"label of another proxy", []thing{other(one(on("far1", 8080)), label("service.kubernetes.io/service-proxy-name", "another"))}},
+		{"label is removed", []thing{other(one(on("near0", 8080)))}},
+		{"replaced by a Service with the same ClusterIP", []thing{web(one(on("near0", 8080)))}},
+		{"all Services are deleted", nil},
 	}
 }
 
-// A flow is one socket that is used again while Services change.
+// A flow has one socket in each world, which is used again after each change of Services.
 type flow struct {
 	question
-	conns []net.Conn // a socket in each world
-	until time.Time  // how long the endpoints keep them
+	conns []net.Conn // by world
+	until time.Time  // when endpoints may close the connections
 }
 
 // flows are UDP sockets to the addresses of steps.
@@ -109,15 +109,15 @@ func (c *contest) flows() flows {
 	return all
 }
 
-// compare asks once more on all sockets, while these things exist.
+// compare asks again on all sockets, and compares the answers of all worlds.
 func (all flows) compare(c *contest, things []thing) {
 	c.Helper()
-	if len(all) == 0 || !c.standing(all[0].to.addr) {
+	if len(all) == 0 || !c.hasNodePortService(all[0].to.addr) {
 		return
 	}
 	for _, f := range all {
-		if f.to.way == "external-ip" && !c.claimed(f.to.addr.Addr()) {
-			continue // it lasts as long as the kernel, or a relay, remembers it
+		if f.to.way == "external-ip" && !c.hasExternalIP(f.to.addr.Addr()) {
+			continue // the flow lasts as long as the kernel's conntrack entry or the relay's flow
 		}
 		q := question{from: f.from, to: f.to, flow: true}
 		q.to.thing = things[0]
@@ -134,7 +134,7 @@ func (all flows) compare(c *contest, things []thing) {
 		for p := 1; p < len(last); p++ {
 			k := c.proxies[p].kind
 			if k.mode == "userspace" && served(last[p]) {
-				continue // an idle caller is forgotten sooner, and may then reach another endpoint
+				continue // a relay ends an idle flow sooner, and may then choose another endpoint
 			}
 			if alike(k, q, last[0], last[p]) {
 				continue
@@ -142,14 +142,14 @@ func (all flows) compare(c *contest, things []thing) {
 			if d := explained(c.proxies[p], q, last[0], last[p]); d != nil {
 				c.shown[d.line] = true
 			} else {
-				c.Errorf("%s, a flow that had begun:\n\t%s: %s\n\t%s: %s", q, c.proxies[0], last[0], c.proxies[p], last[p])
+				c.Errorf("%s, an existing flow:\n\t%s: %s\n\t%s: %s", q, c.proxies[0], last[0], c.proxies[p], last[p])
 			}
 		}
 	}
 }
 
-// standing reports whether a Service has addr now.
-func (c *contest) standing(addr netip.AddrPort) bool {
+// hasNodePortService reports whether a served NodePort Service has the ClusterIP and port of addr.
+func (c *contest) hasNodePortService(addr netip.AddrPort) bool {
 	for _, s := range c.services {
 		if s.Spec.ClusterIP == addr.Addr().String() && len(s.Spec.Ports) > 0 && s.Spec.Ports[0].Port == int32(addr.Port()) && s.Labels == nil {
 			return s.Spec.Type == corev1.ServiceTypeNodePort
@@ -158,8 +158,8 @@ func (c *contest) standing(addr netip.AddrPort) bool {
 	return false
 }
 
-// claimed reports whether a Service that is served has addr as an external address now.
-func (c *contest) claimed(addr netip.Addr) bool {
+// hasExternalIP reports whether a served Service has the external IP addr.
+func (c *contest) hasExternalIP(addr netip.Addr) bool {
 	for _, s := range c.services {
 		if s.Labels == nil && slices.Contains(s.Spec.ExternalIPs, addr.String()) {
 			return true
@@ -168,7 +168,7 @@ func (c *contest) claimed(addr netip.Addr) bool {
 	return false
 }
 
-// until tries a few times.
+// until waits up to five seconds until ok returns true.
 func (c *contest) until(ok func() bool) {
 	_ = eventually.Try(5*time.Second, func() error {
 		if !ok() {
@@ -178,7 +178,7 @@ func (c *contest) until(ok func() bool) {
 	})
 }
 
-// ask asks on f's sockets, in all worlds at once.
+// ask asks on f's sockets, in all worlds in parallel.
 func (f flow) ask(wait time.Duration) []answer {
 	answers := make([]answer, len(f.conns))
 	var all sync.WaitGroup

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// followAffinity follows callers that must stay with one endpoint: over all frontends of a port, while others come and
-// go, until the time is over.
+// followAffinity checks affinity: each caller keeps its endpoint over all frontends of a port and while other endpoints
+// are removed, and may get another endpoint after the timeout.
 func (c *contest) followAffinity() {
 	c.Helper()
 	stay := func(ends []end, seconds int32) []thing {
@@ -23,7 +23,7 @@ func (c *contest) followAffinity() {
 	c.serve(fewer)
 	for who, ep := range c.endpointsByClient(fewer) {
 		if was := before[who]; ep != was && !strings.HasPrefix(was, at("near0").addrs[0].String()) && !strings.HasPrefix(was, "["+at("near0").addrs[1].String()) {
-			c.Errorf("%s was with %s, which still serves, and is now with %s", who, was, ep)
+			c.Errorf("%s moved from endpoint %s, which still serves, to %s", who, was, ep)
 		}
 	}
 
@@ -38,8 +38,7 @@ func (c *contest) serve(things []thing) {
 	c.settle()
 }
 
-// endpointsByClient returns which client is with which endpoint, in every world. Each caller calls all frontends of a
-// port.
+// endpointsByClient calls all frontends from each caller in every world, and returns the endpoint of each client.
 func (c *contest) endpointsByClient(things []thing) map[string]string {
 	c.Helper()
 	with := make(map[string]string)
@@ -59,7 +58,7 @@ func (c *contest) endpointsByClient(things []thing) map[string]string {
 	return with
 }
 
-// stay records which endpoint answered a client.
+// stay records the endpoint that answered a client, and fails if another endpoint answered before.
 func (c *contest) stay(with map[string]string, who, answer string) {
 	c.Helper()
 	ep, _, ok := strings.Cut(answer, " saw ")
@@ -69,11 +68,11 @@ func (c *contest) stay(with map[string]string, who, answer string) {
 	case with[who] == "":
 		with[who] = ep
 	case with[who] != ep:
-		c.Errorf("%s was with %s, and then with %s", who, with[who], ep)
+		c.Errorf("%s reached endpoint %s, and then %s", who, with[who], ep)
 	}
 }
 
-// expectMove waits until a caller that paused for longer than the affinity reaches another endpoint.
+// expectMove waits until a caller that pauses for longer than the affinity timeout reaches another endpoint.
 func (c *contest) expectMove(p *proxy, to target) {
 	first := ""
 	for end := time.Now().Add(timeout); time.Now().Before(end); time.Sleep(2100 * time.Millisecond) { // the pause that is tested: an affinity of 2 s must run out
@@ -85,5 +84,5 @@ func (c *contest) expectMove(p *proxy, to target) {
 			return
 		}
 	}
-	c.Errorf("%s: the client stays with %q, though it paused for longer than it is remembered", p, first)
+	c.Errorf("%s: the client always gets %q, although it pauses for longer than the affinity timeout", p, first)
 }
