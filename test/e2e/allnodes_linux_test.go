@@ -227,7 +227,7 @@ func (f *fleet) expect(t *testing.T, kubeconfig string, code int, lines [][]stri
 // downNode is what the plugin prints about the node that is down.
 var downNode = []string{"worker-3", "within 2s", "the node is not ready: Kubelet stopped posting node status."}
 
-// all asks all nodes. The tests of cmd/kubectl-pointsman check the output of each question.
+// all runs each command for all nodes. The tests of host/kubectl-pointsman check the output of each.
 func (f *fleet) all(t *testing.T) {
 	const noAnswer = 3
 	f.expect(t, f.admin, noAnswer, [][]string{{"NODE", "STATE", "MODE"}, {"worker-1", "well", "userspace", "active"}, {"worker-2", "well"}, downNode}, "status")
@@ -241,7 +241,7 @@ func (f *fleet) all(t *testing.T) {
 		}
 	}
 	if err := json.Unmarshal([]byte(stdout), &list); err != nil || code != noAnswer || len(list.Items) != 3 || list.Items[1].Answer.Node.Name != "worker-2" || list.Items[2].Error == "" {
-		t.Errorf("in JSON it is %v, exit %d: %s%s", err, code, stdout, stderr)
+		t.Errorf("with -o json: %v, exit %d: %s%s", err, code, stdout, stderr)
 	}
 	if !strings.Contains(stderr, "2 of 3 nodes answered, 1 did not") {
 		t.Errorf("on stderr is %q", stderr)
@@ -252,13 +252,13 @@ func (f *fleet) all(t *testing.T) {
 func (f *fleet) rights(t *testing.T) {
 	bob := f.api.Kubeconfig(cluster.Token("bob"), "")
 	if code, stdout, stderr := f.ask(t, bob, "status"); code != 1 || !strings.Contains(stderr, `User "bob" cannot list resource "pods"`) {
-		t.Errorf("whoever may nothing hears, with exit %d: %s%s", code, stdout, stderr)
+		t.Errorf("a user without rights gets exit %d: %s%s", code, stdout, stderr)
 	}
 	f.kubectl("create", "clusterrole", "ask", "--verb=list", "--resource=pods,nodes")
 	f.kubectl("create", "clusterrolebinding", "ask", "--clusterrole=ask", "--user=bob")
 	f.kubectl("create", "role", "ask", "-n", "kube-system", "--verb=get,create", "--resource=pods/exec")
 	f.kubectl("create", "rolebinding", "ask", "-n", "kube-system", "--role=ask", "--user=bob")
-	eventually.SucceedsWithin(t, timeout, "bob may ask", func() error {
+	eventually.SucceedsWithin(t, timeout, "a user with the documented rights gets an answer", func() error {
 		code, stdout, stderr := f.ask(t, bob, "status", "--node=worker-1", "--timeout=1m")
 		if code != 0 {
 			return fmt.Errorf("exit %d: %s%s", code, stdout, stderr)

@@ -43,13 +43,13 @@ func (w *world) startPlugins(m *machine) {
 			return m.startProcess(cmd)
 		})
 		if err != nil {
-			w.Fatalf("%s: %v; its last words:\n%s", m.land.label, err, m.words())
+			w.Fatalf("%s: %v; the end of the log:\n%s", m.land.label, err, m.lastOutput())
 		}
 		m.kept = append(m.kept, k)
 	}
 }
 
-// stopPlugins ends these plugins.
+// stopPlugins ends the plugins that startPlugins has started.
 func (w *world) stopPlugins(m *machine) {
 	w.Helper()
 	for _, k := range m.kept {

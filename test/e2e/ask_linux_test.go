@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// silence limits the wait for an answer; a lost one is asked for again. It is longer than the second after which TCP
-// sends a SYN again, because an ICMP answer to the first packet is ignored while the socket is busy sending.
+// silence limits the wait for an answer. It is longer than the second after which TCP sends a SYN again, because the
+// kernel ignores an ICMP answer to the first packet while the socket is busy sending.
 const silence = 1500 * time.Millisecond
 
-// The results of a call, besides "ENDPOINT saw CALLER".
+// The results of a call that no endpoint answers. Otherwise, the result is "ENDPOINT saw CALLER".
 const (
 	refused = "refused"
 	dropped = "dropped"
@@ -41,12 +41,12 @@ func (l *land) call(ctx context.Context, p *place, network string, to netip.Addr
 	return line
 }
 
-// ask asks the endpoint for its name and for the address that it sees.
+// ask asks the endpoint for its address and for the client address that it sees.
 func ask(conn net.Conn, wait time.Duration) (string, error) {
 	if err := conn.SetDeadline(time.Now().Add(wait)); err != nil {
 		return "", err
 	}
-	if conn.LocalAddr().Network() == "udp" { // an endpoint sends it as soon as a connection is open
+	if conn.LocalAddr().Network() == "udp" { // over TCP, an endpoint sends its answer unasked
 		if _, err := conn.Write([]byte("who\n")); err != nil {
 			return "", err
 		}
@@ -59,7 +59,7 @@ func ask(conn net.Conn, wait time.Duration) (string, error) {
 	me, caller, _ := strings.Cut(strings.TrimSpace(string(buf[:n])), " ")
 	seen, err := netip.ParseAddrPort(caller)
 	if err != nil {
-		return "", fmt.Errorf("the endpoint says %q", buf[:n])
+		return "", fmt.Errorf("the endpoint answers %q", buf[:n])
 	}
 	return me + " saw " + seen.Addr().Unmap().String(), nil
 }
@@ -74,7 +74,7 @@ func failed(err error) string {
 	return err.Error()
 }
 
-// answerOf returns the answer of an endpoint that sees the call as coming from caller.
+// answerOf returns the result of a call to an endpoint that sees the address of caller.
 func answerOf(endpoint *place, port uint16, caller netip.Addr) string {
 	return fmt.Sprintf("%s saw %s", netip.AddrPortFrom(endpoint.addrIn(caller), port), caller)
 }
@@ -92,13 +92,13 @@ func (w *world) expect(from *place, network string, to netip.AddrPort, want stri
 	w.Helper()
 	w.inEachLand(fmt.Sprintf("%s calls %s %s", from.addrs[0], to, network), func(l *land) error {
 		if got := l.call(w.Context(), from, network, to); !l.same(got, want) {
-			return fmt.Errorf("%q, and not %q", got, want)
+			return fmt.Errorf("got %q; want %q", got, want)
 		}
 		return nil
 	})
 }
 
-// same reports whether a result is the wanted one. The caller's address does not count if a relay calls in its place.
+// same reports whether a result equals the wanted one. It ignores the client address if the dataplane is a relay.
 func (l *land) same(got, want string) bool {
 	if l.hides {
 		got, _, _ = strings.Cut(got, " saw ")
@@ -116,7 +116,7 @@ func (w *world) expectSpread(from *place, network string, to netip.AddrPort, wan
 			got := l.call(w.Context(), from, network, to)
 			i := slices.IndexFunc(want, func(s string) bool { return l.same(got, s) })
 			if i < 0 {
-				return fmt.Errorf("%q, and not one of %q", got, want)
+				return fmt.Errorf("got %q; want one of %q", got, want)
 			}
 			heard[want[i]] = true
 		}
@@ -127,8 +127,8 @@ func (w *world) expectSpread(from *place, network string, to netip.AddrPort, wan
 	})
 }
 
-// expectNone calls until nothing takes the call: either the node behind the router rejects it, or nftables does, which
-// drops packets for unused addresses of the Service CIDRs, and refuses ports that a Service does not have.
+// expectNone calls until no Service serves the call: either the router outside rejects it, or nftables does, which drops
+// packets to unused addresses of the Service CIDRs and rejects packets to unused ports of a Service.
 func (w *world) expectNone(from *place, network string, to netip.AddrPort) {
 	w.Helper()
 	w.inEachLand(fmt.Sprintf("%s has no use for %s", from.addrs[0], to), func(l *land) error {
@@ -150,7 +150,7 @@ func (w *world) expectAnswer(from *place, url, want string) {
 	w.Helper()
 	w.inEachLand("asking "+url, func(l *land) error {
 		if got := strings.TrimSpace(l.get(from, url)); got != want {
-			return fmt.Errorf("%s\nand not\n%s", got, want)
+			return fmt.Errorf("got\n%s\nwant\n%s", got, want)
 		}
 		return nil
 	})

@@ -32,8 +32,8 @@ func portRenamed(w *world) {
 	w.result(l)
 }
 
-// waitForSlices waits until every host has seen all slices written so far: it writes one more, of a Service that does
-// not exist, which comes by the same watch.
+// waitForSlices waits until every host has received all EndpointSlices written so far. It writes one more, of a Service
+// that does not exist, which arrives by the same watch after the others.
 func (w *world) waitForSlices(mark string) {
 	w.Helper()
 	before := w.slices()
@@ -42,7 +42,7 @@ func (w *world) waitForSlices(mark string) {
 	w.inEachLand("the hosts see slices", func(l *land) error {
 		for i, count := range w.slices()[l.index] {
 			if had := before[l.index][i]; count < had+2 {
-				return fmt.Errorf("%s has %d slices, and had %d", w.nodes[i].name, count, had)
+				return fmt.Errorf("the host of %s has received %d slices; before it had %d", w.nodes[i].name, count, had)
 			}
 		}
 		return nil
@@ -66,7 +66,7 @@ func (w *world) slices() (seen [][]int) {
 	return seen
 }
 
-// addPortName adds a port of another name to the slices of a Service.
+// addPortName adds a port with another name to the slices of a Service.
 func (w *world) addPortName(service, name string, number int32) {
 	w.Helper()
 	w.eachSlice(service, func(s *discoveryv1.EndpointSlice) {
@@ -122,7 +122,7 @@ func events(w *world) {
 				}
 			}
 			if most < len(w.lands) {
-				return fmt.Errorf("of %d events %d are, and there are %d lands: %v", len(list.Items), most, len(w.lands), notes)
+				return fmt.Errorf("of %d events, at most %d have the same text, and there are %d lands: %v", len(list.Items), most, len(w.lands), notes)
 			}
 			return nil
 		})
@@ -155,7 +155,7 @@ func nodeIsRemoved(w *world) {
 	w.until("the Node is gone", func() error {
 		_, err := w.kube.CoreV1().Nodes().Get(w.Context(), a.name, metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is there: %v", err)
+			return fmt.Errorf("the Node still exists: %v", err)
 		}
 		return nil
 	})
@@ -174,7 +174,7 @@ func (w *world) expectCodes(n *node, want string) {
 		healthz, _, _ := strings.Cut(l.get(w.client, probe(n, "healthz")), " ")
 		livez, _, _ := strings.Cut(l.get(w.client, probe(n, "livez")), " ")
 		if got := healthz + " " + livez; got != want {
-			return fmt.Errorf("%s, and not %s", got, want)
+			return fmt.Errorf("got %s; want %s", got, want)
 		}
 		return nil
 	})
@@ -187,7 +187,7 @@ func (n *node) disconnect() {
 	}
 }
 
-// reconnect undoes cut.
+// reconnect undoes disconnect.
 func (w *world) reconnect(n *node) {
 	w.Helper()
 	for _, m := range n.machines {

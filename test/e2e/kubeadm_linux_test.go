@@ -160,10 +160,10 @@ func (v *move) play(routes ...route) {
 	}
 	v.result(load)
 	if left := v.run(v.nodes[0].machines[0], "nft", "list", "tables"); strings.Contains(left, "pointsman") {
-		v.Errorf("in the end there are\n%s", left)
+		v.Errorf("after the moves, nf_tables has the tables\n%s", left)
 	}
 	if text := v.hostLog(); strings.Contains(text, "continues to serve") || strings.Count(text, `why="the host ends`) < len(routes) {
-		v.Errorf("its container ends, and it says\n%s", text)
+		v.Errorf("the host's log says that its plugin outlives the container:\n%s", text)
 	}
 }
 
@@ -177,7 +177,7 @@ func (v *move) hostLog() string {
 	return string(text)
 }
 
-// moveAndBack moves the node by a route and back. Meanwhile another pod answers for the Service.
+// moveAndBack moves the node by a route and back, and checks after each move that a new endpoint of the Service answers.
 func (v *move) moveAndBack(r route, there []string, answers func(pod int)) {
 	v.Helper()
 	if r.other == "" {
@@ -210,7 +210,7 @@ func (v *move) moveToOtherMode(there, other []string) {
 	v.must(there[3:]...)
 	v.must(other[2:]...)
 	if text := v.hostLog(); !strings.Contains(text[strings.LastIndex(text, "host starting"):], " mode=iptables ") {
-		v.Errorf("it says %s", text)
+		v.Errorf("the host did not start in mode iptables; its log is\n%s", text)
 	}
 	v.setMode(before) // this kernel may lack IPVS for the kube-proxy that comes back
 }
@@ -245,10 +245,10 @@ func (v *move) expectRefused(steps []string) {
 	}
 	k := v.kubelets[0]
 	if text, err := os.ReadFile(filepath.Join(k.root, "check-"+k.m.node.name+".log")); !strings.Contains(string(text), "no plugin kernelspace") {
-		v.Errorf("the check says %s, %v", text, err)
+		v.Errorf("the log of the failed check is %s, %v", text, err)
 	}
 	if after := v.pods(); !maps.Equal(before, after) {
-		v.Errorf("a check that failed left %v of %v", after, before)
+		v.Errorf("after a failed check, the pods are %v; want %v", after, before)
 	}
 	v.setMode(mode)
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/pointsman/pointsman/test/cluster"
 )
 
-// A kubelet plays scheduler and kubelet on one machine for the pods that controllers make: it binds pods of DaemonSets,
-// runs each pod's containers, and reports their state.
+// A kubelet replaces the scheduler and the kubelet of one machine: it binds the pods of DaemonSets, runs the containers of
+// each pod, and reports their state.
 type kubelet struct {
 	*world
 	m    *machine
@@ -31,8 +31,8 @@ type kubelet struct {
 	pods map[string]map[string]*container // by UID, and by the container's name
 }
 
-// A container is a process in the machine's network namespace, and in process and mount
-// namespaces of its own.
+// A container is a process in the machine's network namespace, with its own PID and mount
+// namespaces.
 type container struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
@@ -66,7 +66,7 @@ func (w *world) kubelet(m *machine) *kubelet {
 	return k
 }
 
-// sync does what is due for each pod.
+// sync binds, runs, probes or ends each pod, as its state requires.
 func (k *kubelet) sync(ctx context.Context) error {
 	all, err := k.kube.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -25,7 +25,7 @@ type node struct {
 	machines []*machine
 }
 
-// A machine is a node in one land, with a host of its own.
+// A machine is a node in one land, with its own host.
 type machine struct {
 	*admin.Client
 	node    *node
@@ -191,7 +191,7 @@ func (w *world) waitUntilServed(n *node) {
 		s, err := m.Status(w.Context())
 		switch {
 		case err != nil:
-			return fmt.Errorf("%w; its last words:\n%s", err, m.words())
+			return fmt.Errorf("%w; the end of the log:\n%s", err, m.lastOutput())
 		case !s.Healthy && !onlyRestarted(s.Warnings):
 			return fmt.Errorf("warnings: %+v", s.Warnings)
 		case s.Sync.Pending > 0 || s.Sync.Last.IsZero():
@@ -213,7 +213,8 @@ func onlyRestarted(list []admin.Warning) bool {
 	return true
 }
 
-func (m *machine) words() string {
+// lastOutput returns the last 4 KiB of the host's log.
+func (m *machine) lastOutput() string {
 	data, err := os.ReadFile(m.path("host.log"))
 	if err != nil {
 		return err.Error()
@@ -232,7 +233,7 @@ func (w *world) signal(m *machine, sig syscall.Signal) {
 	case <-m.ended:
 		m.ended = nil
 	case <-time.After(timeout):
-		w.Fatalf("%s: %s's host does not end; its last words:\n%s", m.land.label, m.node.name, m.words())
+		w.Fatalf("%s: %s's host does not end; the end of its log:\n%s", m.land.label, m.node.name, m.lastOutput())
 	}
 }
 

@@ -47,7 +47,7 @@ func peer(w *world) {
 	p.removeNodes()
 }
 
-// expectSame waits until both answer the same, and not nothing.
+// expectSame waits until both answers are equal and not empty.
 func (p pair) expectSame(what string, say func(*node) (string, error)) {
 	p.Helper()
 	p.until(what, func() error {
@@ -162,7 +162,7 @@ func (p pair) compareMetrics() {
 	}
 	for name := range p.scrape(p.peers) {
 		if !strings.Contains(string(doc), "`"+name+"`") {
-			p.Errorf("docs/metrics.md does not tell of kube-proxy's %s", name)
+			p.Errorf("docs/metrics.md does not mention kube-proxy's metric %s", name)
 		}
 	}
 }
@@ -200,7 +200,7 @@ func (p pair) removeNodes() {
 				text += fmt.Sprintln(answer.StatusCode, regexp.MustCompile(`"nodeEligible":\w+`).FindString(string(body)))
 			}
 			if text != want {
-				return "", fmt.Errorf("%q, and not %q", text, want)
+				return "", fmt.Errorf("got %q; want %q", text, want)
 			}
 			return text, nil
 		})

@@ -2,7 +2,7 @@
 
 package e2e
 
-// A scenario is one story of a cluster, played with real packets.
+// A scenario is a sequence of changes in a cluster. Calls check what happens to packets after each change.
 type scenario struct {
 	name string
 	play func(*world)

@@ -9,8 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// verbs compares the hosts' requests to the API server with the rights in rbac.yaml, which must grant no more than
-// that.
+// verbs checks that rbac.yaml grants exactly the rights for the requests that the hosts send to the API server.
 func verbs(w *world) {
 	role, err := w.kube.RbacV1().ClusterRoles().Get(w.Context(), "pointsman", metav1.GetOptions{})
 	if err != nil {

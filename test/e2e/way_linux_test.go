@@ -80,14 +80,14 @@ func (w *world) newAPIConnection(m *machine) *apiConnection {
 	return v
 }
 
-// warns reports whether the machine's host warns of code.
+// warns returns an error unless the machine's host has a warning with this code.
 func (m *machine) warns(ctx context.Context, code string) error {
 	s, err := m.Status(ctx)
 	if err != nil {
 		return err
 	}
 	if !slices.ContainsFunc(s.Warnings, func(w admin.Warning) bool { return w.Code == code }) {
-		return fmt.Errorf("it warns of %+v", s.Warnings)
+		return fmt.Errorf("the warnings are %+v; want %s", s.Warnings, code)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// timeout limits what must happen. It is long, since a loaded machine is no failure.
+// timeout limits each wait. It is long, because a test must not fail on a busy machine.
 var timeout = 2 * time.Minute
 
 // The ports that every pod answers on, TCP and UDP.
@@ -86,7 +86,7 @@ func newTestbed(t testing.TB) *netns.Testbed {
 	return testbed
 }
 
-// on returns w for a test within the test.
+// on returns a copy of w for a subtest.
 func (w *world) on(t testing.TB) *world {
 	v := *w
 	v.TB = t
@@ -157,7 +157,7 @@ func (w *world) routeTo(to netip.Addr, p *place) {
 	}
 }
 
-// until waits for ok.
+// until waits until ok returns no error.
 func (w *world) until(what string, ok func() error) {
 	w.Helper()
 	if err := eventually.Try(timeout, ok); err != nil {
