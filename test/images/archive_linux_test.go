@@ -65,14 +65,14 @@ func open(t testing.TB, path string) archive {
 			a.index = data
 		case dir == "blobs/sha256/" && name != "":
 			if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != name {
-				t.Fatalf("%s: %s is not what its name says", path, header.Name)
+				t.Fatalf("%s: the digest of %s differs from its name", path, header.Name)
 			}
 			a.blobs["sha256:"+name] = data
 		}
 	}
 }
 
-// A descriptor tells where in an archive something is.
+// A descriptor is a reference to a blob of an archive.
 type descriptor struct {
 	MediaType, Digest string
 	Annotations       map[string]string
@@ -94,7 +94,7 @@ func (a archive) images(t testing.TB) (name string, all map[string]built) {
 	var top, index struct{ Manifests []descriptor }
 	a.decode(t, a.index, &top)
 	if len(top.Manifests) != 1 {
-		t.Fatalf("there are %d images in it, and a node would not know which: %s", len(top.Manifests), a.index)
+		t.Fatalf("the archive has %d images, want 1: %s", len(top.Manifests), a.index)
 	}
 	a.decode(t, a.blobs[top.Manifests[0].Digest], &index)
 	all = make(map[string]built)
@@ -107,7 +107,7 @@ func (a archive) images(t testing.TB) (name string, all map[string]built) {
 		var b built
 		a.decode(t, a.blobs[manifest.Config.Digest], &b)
 		if b.Architecture != d.Platform.Architecture || b.OS != "linux" {
-			t.Errorf("it says that it is for %+v, and is for %s/%s", d.Platform, b.OS, b.Architecture)
+			t.Errorf("the index names the platform %+v, the image's config %s/%s", d.Platform, b.OS, b.Architecture)
 		}
 		for _, l := range manifest.Layers {
 			b.layers = append(b.layers, a.blobs[l.Digest])
@@ -118,7 +118,7 @@ func (a archive) images(t testing.TB) (name string, all map[string]built) {
 		if name == "" {
 			name = top.Manifests[0].Annotations[key]
 		} else if name != top.Manifests[0].Annotations[key] {
-			t.Errorf("it has two names: %v", top.Manifests[0].Annotations)
+			t.Errorf("the image has two names: %v", top.Manifests[0].Annotations)
 		}
 	}
 	return name, all

@@ -40,7 +40,7 @@ func TestArchives(t *testing.T) {
 				}
 			}
 			if created := image.Config.Labels["org.opencontainers.image.created"]; created != image.Created {
-				t.Errorf("%s for %s was made at %s, and says %s", name, arch, image.Created, created)
+				t.Errorf("%s for %s was created at %s, and its label has %s", name, arch, image.Created, created)
 			}
 			files := image.files(t)
 			for at, data := range files {

@@ -76,7 +76,7 @@ func newFleet(t *testing.T, more ...netip.Addr) *fleet {
 	t.Cleanup(func() {
 		if t.Failed() {
 			said, _ := exec.Command(kubectl, "--kubeconfig", f.kubeconfig, "-n", "kube-system", "logs", "-l", "app.kubernetes.io/name=pointsman", "--all-containers", "--prefix", "--tail=20").CombinedOutput()
-			t.Logf("the last words of all pods:\n%s", said)
+			t.Logf("the end of the logs of all pods:\n%s", said)
 		}
 	})
 	f.kube = f.api.Client()
@@ -162,7 +162,7 @@ func (f *fleet) ready(mode, former string) corev1.Pod {
 			return err
 		}
 		if len(all) != 1 {
-			return fmt.Errorf("there are %d pods", len(all))
+			return fmt.Errorf("the DaemonSet has %d pods", len(all))
 		}
 		pod = all[0]
 		if pod.Name == former || !isReady(pod) {
@@ -212,7 +212,7 @@ func (f *fleet) metric(line string) error {
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	if err != nil || !strings.Contains(string(text), line+"\n") {
-		return fmt.Errorf("its metrics do not say %s: %w", line, err)
+		return fmt.Errorf("the metrics lack %s: %w", line, err)
 	}
 	return nil
 }
@@ -288,16 +288,16 @@ func (f *fleet) removeAll() {
 func (f *fleet) uninstall() {
 	f.Helper()
 	f.run(helm, "uninstall", "pointsman", "--wait", "--timeout=4m")
-	eventually.SucceedsWithin(f, within, "its pods are gone", func() error {
+	eventually.SucceedsWithin(f, within, "all pods are deleted", func() error {
 		all, err := f.bind()
 		if err == nil && len(all) > 0 {
-			err = fmt.Errorf("there is %s", all[0].Name)
+			err = fmt.Errorf("the pod %s exists", all[0].Name)
 		}
 		return err
 	})
 }
 
-// livesEnv, if it is set, is a pattern of the lives to run.
+// livesEnv is the variable with a regular expression that selects the lives to run.
 const livesEnv = "KUBELET_LIVES"
 
 // TestKernelKubelet runs the images as pods of a real kubelet, by the chart in its forms. Connections through userspace
@@ -383,7 +383,7 @@ func (f *fleet) ask(mode, pod string) {
 		out, err := exec.CommandContext(f.Context(), f.path("kubectl-pointsman"), "status", "--kubeconfig", f.kubeconfig, "--timeout=1m", "-o=json").Output()
 		for _, want := range []string{`"node": "n1"`, `"pod": "kube-system/` + pod + `"`, `"mode": "` + mode + `"`} {
 			if !strings.Contains(string(out), want) {
-				return fmt.Errorf("it does not say %s: %v: %s", want, err, out)
+				return fmt.Errorf("the output lacks %s: %v: %s", want, err, out)
 			}
 		}
 		return nil

@@ -65,7 +65,7 @@ func (n *node) expectCleanup(proxy string, c *cluster.Cluster, s sdktest.Scenari
 		n.Errorf("a dry run changed\n%s\nto\n%s", dirty, now)
 	}
 	if gone := n.cleanup("--kube-proxy"); gone != named {
-		n.Errorf("it removed\n%s\nand the dry run named\n%s", gone, named)
+		n.Errorf("cleanup removed\n%s\nand the dry run named\n%s", gone, named)
 	}
 	n.shell(`ipvsadm -D -t 203.0.113.9:443; ipset destroy OTHER; iptables-legacy -t nat -D POSTROUTING -s 203.0.113.9 -j ACCEPT`)
 	if after := n.state(); after != before {
@@ -155,7 +155,7 @@ func (n *node) expectKept(kept map[sdktest.Flow]sdktest.Answer) {
 	n.Helper()
 	for flow, who := range kept {
 		if a, err := flow.Ask(n.Context()); err != nil || a.Endpoint != who.Endpoint {
-			n.Errorf("who was connected to %s hears %s, %v", who.Endpoint, a, err)
+			n.Errorf("a connection to %s is now answered by %s, %v", who.Endpoint, a, err)
 		}
 	}
 }
@@ -167,7 +167,7 @@ func (n *node) kubeProxy(binary string, c *cluster.Cluster) (stop func()) {
 	n.until("kube-proxy has written its rules", func() error {
 		for program, last := range map[string]string{"iptables-legacy-save": "KUBE-CLUSTER-IP", "ip6tables-legacy-save": "KUBE-6-CLUSTER-IP"} {
 			if rules := n.shell(program); !strings.Contains(rules, "--match-set "+last+" dst,dst -j ACCEPT") {
-				return fmt.Errorf("%s says\n%s", program, rules)
+				return fmt.Errorf("%s prints\n%s", program, rules)
 			}
 		}
 		return nil

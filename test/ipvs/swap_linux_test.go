@@ -64,7 +64,7 @@ func (n *node) thereAndBack(other string) {
 func (n *node) expectNothingLeft(command string) {
 	n.Helper()
 	if left := output("sh", "-c", command); left != "" {
-		n.Errorf("%s: of the mode that was left there is %s", command, left)
+		n.Errorf("%s still lists objects of the former mode: %s", command, left)
 	}
 }
 
@@ -73,7 +73,7 @@ func output(name string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// swap changes the mode under load, and returns when the old one has gone.
+// swap changes the mode under load, and returns when the old mode has been removed.
 func (n *node) swap(s sdktest.Scenario, stage sdktest.Stage, from, to string) {
 	n.Helper()
 	kept := n.connect(s, stage)
@@ -90,7 +90,7 @@ func (n *node) swap(s sdktest.Scenario, stage sdktest.Stage, from, to string) {
 	n.expectPackets(s, stage)
 }
 
-// busy has the reasons by which a swap tells that the machine was too busy.
+// busy lists the reasons for which a swap fails if the machine is too busy.
 var busy = []string{
 	"did not get on for", "took longer than", "timeout while waiting", "no handshake within", "deadline exceeded",
 	"after its deadline", "gets on no more", // so the host killed it
@@ -131,7 +131,7 @@ func (n *node) change(to string) {
 	n.Fatalf("%s never served", to)
 }
 
-// ask asks for a swap once, waits until it is made or undone, and returns why it was undone.
+// ask asks for a swap, waits until it has succeeded or was undone, and returns why it was undone.
 func (n *node) ask(to string) (undone string) {
 	n.Helper()
 	before, err := n.Mode(n.Context())

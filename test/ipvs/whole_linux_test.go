@@ -271,7 +271,7 @@ func (n *node) plugins() map[string]int {
 }
 
 // TestKernelIPVSWholeProduct tests from manifests to packets: changes in the folder change where packets go, and
-// callers notice neither a killed plugin nor a stopped host.
+// no call fails when the plugin is killed or the host is stopped.
 func TestKernelIPVSWholeProduct(t *testing.T) {
 	n := newNode(t)
 	dual, stage := n.showScenario("dual-stack")
@@ -301,7 +301,7 @@ func TestKernelIPVSWholeProduct(t *testing.T) {
 
 	out, err := exec.Command(filepath.Join(n.bin, "pointsman-dataplane-ipvs"), "cleanup").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "kube-ipvs0") {
-		t.Errorf("cleanup says %s, %v", out, err)
+		t.Errorf("cleanup prints %s, %v", out, err)
 	}
 	if left, err := exec.Command("ipvsadm", "-Sn").CombinedOutput(); err != nil || len(left) > 0 {
 		t.Errorf("after cleanup: %s, %v", left, err)

@@ -87,7 +87,7 @@ func (n *node) install(packages []string) string {
 func TestKernelPackages(t *testing.T) {
 	n := newNode(t)
 	if said := n.install(packaged(t, "deb")); !strings.Contains(said, "systemctl enable --now pointsman") {
-		t.Errorf("dpkg does not say what is to be done:\n%s", said)
+		t.Errorf("dpkg does not print the next command:\n%s", said)
 	}
 	n.installed()
 	n.configure("iptables")
@@ -109,7 +109,7 @@ func (n *node) installed() {
 		n.Errorf("the settings are\n%s", n.file("/etc/pointsman/host.yaml"))
 	}
 	if got := n.runInside("stat", "-c", "%U:%G %a", "/etc/pointsman", "/etc/pointsman/host.yaml"); got != "root:pointsman 750\nroot:pointsman 640\n" {
-		n.Errorf("who may read the settings:\n%s", got)
+		n.Errorf("the owner and mode of the settings are\n%s", got)
 	}
 	for _, name := range dataplanes {
 		n.runInside("/usr/libexec/pointsman/pointsman-dataplane-"+name, "describe")
@@ -137,10 +137,10 @@ func (n *node) remove(mode string) {
 	n.Helper()
 	said := n.runInside("dpkg", "-r", "pointsman-dataplane-"+mode)
 	if !strings.Contains(said, "nothing updates it") || !strings.Contains(said, "apt purge pointsman-dataplane-"+mode) {
-		n.Errorf("dpkg does not say what removing comes to:\n%s", said)
+		n.Errorf("dpkg does not print that the rules stay and how to remove them:\n%s", said)
 	}
 	if got := n.runInside("stat", "-c", "%U %a", "/var/lib/pointsman-cleanup", "/var/lib/pointsman-cleanup/pointsman-dataplane-"+mode); got != "root 700\nroot 755\n" {
-		n.Errorf("who may write what cleans up: %s", got)
+		n.Errorf("the owner and mode of the copy that cleans up are %s", got)
 	}
 	if rules(mode) == "" {
 		n.Errorf("%s: removing the package took the rules away", mode)
@@ -188,6 +188,6 @@ func (n *node) purgeAll() {
 		})
 	}
 	if len(left) != 1 || left[0] != "/etc/pointsman" {
-		n.Errorf("after all was purged there are %q", left)
+		n.Errorf("after all packages were purged, these files are left: %q", left)
 	}
 }

@@ -47,7 +47,7 @@ func TestRelease(t *testing.T) {
 			t.Fatal(err)
 		}
 		if sum := sha256.Sum256(text); hex.EncodeToString(sum[:]) != want {
-			t.Errorf("%s is not what checksums.txt says", name)
+			t.Errorf("the checksum of %s differs from checksums.txt", name)
 		}
 		_, kind, _ := strings.Cut(name, "_linux_")
 		kinds[kind]++
@@ -57,7 +57,7 @@ func TestRelease(t *testing.T) {
 		maps.Copy(want, map[string]int{arch + ".deb": 5, arch + ".rpm": 5, arch + ".tar.gz": 2, arch + ".tar.gz.sbom.json": 2})
 	}
 	if !maps.Equal(kinds, want) {
-		t.Errorf("it has %v, want %v", kinds, want)
+		t.Errorf("the release has %v; want %v", kinds, want)
 	}
 	notes, err := os.ReadFile(filepath.Join(dir, "NOTES.md"))
 	if subject := git("log", "-1", "--no-merges", "--format=%s"); err != nil || !strings.Contains(string(notes), "\n## "+subject) {
@@ -160,7 +160,7 @@ func TestSBOMs(t *testing.T) {
 		}
 	}
 	if len(found) != len(machines)+8 { // and those of kubectl's plugin
-		t.Errorf("there are %q", found)
+		t.Errorf("found %q; want %d files", found, len(machines)+8)
 	}
 }
 

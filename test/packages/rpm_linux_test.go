@@ -23,7 +23,7 @@ func TestKernelRPMs(t *testing.T) {
 		return n.run(append([]string{"rpm", "--root", n.root, "--dbpath", "/rpmdb", "--force-debian", "--nodeps"}, words...)...)
 	}
 	if said := rpm(append([]string{"-i"}, packages...)...); !strings.Contains(said, "systemctl enable --now pointsman") {
-		t.Errorf("rpm does not say what is to be done:\n%s", said)
+		t.Errorf("rpm does not print the next command:\n%s", said)
 	}
 	n.installed()
 	n.configure("iptables")
@@ -44,6 +44,6 @@ func TestKernelRPMs(t *testing.T) {
 	left, _ := filepath.Glob(n.path("/usr/*/pointsman*"))
 	links, _ := filepath.Glob(n.path("/etc/systemd/system/pointsman*")) // both patterns are valid
 	if left = append(left, links...); len(left) > 0 {
-		t.Errorf("after all was erased there are %q", left)
+		t.Errorf("after all packages were erased, these files are left: %q", left)
 	}
 }

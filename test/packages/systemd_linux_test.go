@@ -65,7 +65,7 @@ func (m *machine) waitForNewProcess(what, unit string) {
 	eventually.Succeeds(m, what+": another process of "+unit, func() error {
 		pid, err := strconv.Atoi(m.property(unit, "MainPID"))
 		if state := m.property(unit, "ActiveState"); err != nil || pid == 0 || pid == m.unit[unit] || state != "active" {
-			return fmt.Errorf("it is %s, with process %d, and was %d", state, pid, m.unit[unit])
+			return fmt.Errorf("unit %s is %s, with process %d; before it was process %d", unit, state, pid, m.unit[unit])
 		}
 		m.unit[unit] = pid
 		return nil
@@ -117,7 +117,7 @@ func TestKernelSystemd(t *testing.T) {
 	before := older(m.node, packages)
 	m.boot()
 	if said := m.install(before); !strings.Contains(said, "systemctl enable --now pointsman") {
-		t.Errorf("dpkg does not say what is to be done:\n%s", said)
+		t.Errorf("dpkg does not print the next command:\n%s", said)
 	}
 	for _, unit := range units {
 		if state := m.property(unit, "ActiveState"); state != "inactive" {
@@ -164,13 +164,13 @@ func (m *machine) checksBefore() {
 	m.Helper()
 	m.set("iptabels", "30s")
 	if said, err := m.try("systemctl", "start", hostUnit); err == nil {
-		m.Errorf("the host was started with a mode that there is not: %s", said)
+		m.Errorf("the host started with an unknown mode: %s", said)
 	}
 	if pid := m.property(hostUnit, "MainPID"); pid != "0" {
 		m.Errorf("process %s is the host's", pid)
 	}
 	if said := m.journal(hostUnit); !strings.Contains(said, "host.yaml: mode: there is no pointsman-dataplane-iptabels") {
-		m.Errorf("the journal does not say why there is no host:\n%s", said)
+		m.Errorf("the journal does not say why the host did not start:\n%s", said)
 	}
 	m.set("iptables", "30s")
 	m.waitForNewProcesses("with a file that can work", units...)
@@ -191,12 +191,12 @@ func (m *machine) reloads() {
 	eventually.Succeeds(m, "the host has the settings", func() error {
 		c, err := m.Config(m.Context())
 		if err == nil && !strings.Contains(string(c.Settings), `"31s"`) {
-			err = fmt.Errorf("it has %s", c.Settings)
+			err = fmt.Errorf("the settings are %s", c.Settings)
 		}
 		return err
 	})
 	if said := m.journal(hostUnit); !strings.Contains(said, "changed: syncPeriod") {
-		m.Errorf("the journal does not have the reload:\n%s", said)
+		m.Errorf("the journal has no line about the reload:\n%s", said)
 	}
 	if pid := m.property(hostUnit, "MainPID"); pid != strconv.Itoa(m.unit[hostUnit]) {
 		m.Errorf("the reload made another process, %s", pid)
@@ -214,7 +214,7 @@ func (m *machine) removed() {
 			m.Errorf("%s was removed and is %s", unit, state)
 		}
 		if said, err := m.try("systemctl", "is-enabled", unit); err == nil {
-			m.Errorf("%s was removed and is %s", unit, said)
+			m.Errorf("after its package was removed, the unit %s is %s", unit, said)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func TestKernelAuto(t *testing.T) {
 	n.writeMode("iptables")
 	n.waitForMode("iptables")
 	if s, err := n.Status(t.Context()); err != nil || s.Auto != "" {
-		t.Errorf("the file says iptables, and status %q, %v", s.Auto, err)
+		t.Errorf("with mode iptables in the file, the status has auto %q, %v", s.Auto, err)
 	}
 	n.swapTo("userspace")
 	n.waitForMode("userspace")
@@ -65,7 +65,7 @@ func TestKernelAuto(t *testing.T) {
 	}
 }
 
-// expectAuto checks which mode auto stands for, and why.
+// expectAuto checks which mode auto chooses, and the reason in the status.
 func (n *node) expectAuto(mode, why string) {
 	n.Helper()
 	s, err := n.Status(n.Context())

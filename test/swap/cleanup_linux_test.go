@@ -47,6 +47,6 @@ func TestKernelCleanupAfterTheHost(t *testing.T) {
 	}
 	tables, err := exec.Command("nft", "list", "tables").CombinedOutput()
 	if err != nil || strings.Contains(string(tables), "pointsman") {
-		t.Errorf("after cleanup there are %s, %v", tables, err)
+		t.Errorf("after cleanup, nf_tables has the tables %s, %v", tables, err)
 	}
 }

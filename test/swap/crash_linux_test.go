@@ -46,7 +46,7 @@ func pluginKilled(t *testing.T, mode string) {
 	t.Logf("updates were served again after %s (goal: 500ms)", longest)
 }
 
-// TestKernelHung stops a plugin's process. The host notices and replaces it.
+// TestKernelHung stops a plugin's process (SIGSTOP). The host detects that and replaces the process.
 func TestKernelHung(t *testing.T) {
 	for _, mode := range []string{"iptables", "nftables"} {
 		t.Run(mode, func(t *testing.T) { hung(t, mode) })

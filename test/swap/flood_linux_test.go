@@ -41,9 +41,9 @@ func TestKernelFlood(t *testing.T) {
 			case err != nil:
 				return err
 			case strings.Contains(d.Why, "too many open files"):
-				t.Fatalf("it is %s: %s", d.State, d.Why)
+				t.Fatalf("the plugin is %s: %s", d.State, d.Why)
 			case d.State != "serving" || d.PID == pid || d.Role != "active":
-				return fmt.Errorf("it is %s, pid %d: %s", d.State, d.PID, d.Why)
+				return fmt.Errorf("the plugin is %s, pid %d: %s", d.State, d.PID, d.Why)
 			}
 			return nil
 		})

@@ -38,7 +38,7 @@ func (n *node) goroutines() int {
 	count, _, _ := strings.Cut(rest, "\n")
 	number, err := strconv.Atoi(count)
 	if err != nil {
-		n.Fatalf("the metrics do not tell of goroutines: %v", err)
+		n.Fatalf("the metrics have no number of goroutines: %v", err)
 	}
 	return number
 }

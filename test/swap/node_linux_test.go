@@ -252,7 +252,7 @@ func (n *node) expectNothingLeft(mode string) {
 	n.Helper()
 	out, err := exec.Command(n.path("plugins/pointsman-dataplane-"+mode), "cleanup", "--dry-run").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "nothing to remove") {
-		n.Errorf("%s is not gone: %v: %s", mode, err, out)
+		n.Errorf("a dry run of cleanup of %s still names objects: %v: %s", mode, err, out)
 	}
 	for _, tool := range []string{"iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save", "nft list tables"} {
 		words := strings.Fields(tool)

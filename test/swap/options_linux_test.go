@@ -44,11 +44,11 @@ func TestKernelOptions(t *testing.T) {
 // expectGuard waits until the chain that guards 127.0.0.0/8 exists or does not.
 func (n *node) expectGuard(want bool) {
 	n.Helper()
-	n.until(fmt.Sprintf("that 127.0.0.0/8 is guarded is %v", want), func() error {
+	n.until(fmt.Sprintf("KUBE-LOCALNET-GUARD exists: %v", want), func() error {
 		out, err := exec.Command("iptables-save", "-t", "filter").CombinedOutput()
 		serves := strings.Contains(string(out), ":KUBE-NODEPORTS ")
 		if err == nil && (!serves || strings.Contains(string(out), ":KUBE-LOCALNET-GUARD ") != want) {
-			err = fmt.Errorf("there are %s", out)
+			err = fmt.Errorf("table filter is %s", out)
 		}
 		return err
 	})

@@ -48,7 +48,7 @@ func TestParting(t *testing.T) {
 		t.Errorf("after dry runs the mode is %s, and %q is asked for", m.Mode, m.Asked)
 	}
 	if out, err := n.verb("status"); strings.Contains(out, "W009") {
-		t.Errorf("after dry runs status says %v: %s", err, out)
+		t.Errorf("after dry runs, the status is %v: %s", err, out)
 	}
 	out, err = n.verb("mode", "swap", "other", "--wait")
 	if code := exitCode(err); code != 1 || !strings.Contains(out, "of parting "+ends) || !strings.Contains(out, "pointsman mode swap other --force") {

@@ -165,11 +165,11 @@ func (n *node) expectMarkChain(backend string, left mapping) {
 	left.add()
 	n.end(syscall.SIGINT)
 	if out, err := n.verb("cleanup"); err != nil || !strings.Contains(out, "keep nat "+masqueradeMark) || !has() {
-		n.Errorf("cleaning up beside a mapped port says %s, %v; the chain is there: %v", out, err, has())
+		n.Errorf("cleanup beside a mapped port prints %s, %v; KUBE-MARK-MASQ exists: %v", out, err, has())
 	}
 	left.answers()
 	left.delete()
 	if out, err := n.verb("cleanup"); err != nil || has() {
-		n.Errorf("cleaning up says %s, %v; the chain is there: %v", out, err, has())
+		n.Errorf("cleanup prints %s, %v; KUBE-MARK-MASQ exists: %v", out, err, has())
 	}
 }

@@ -40,7 +40,7 @@ func TestKernelConfigMap(t *testing.T) {
 	n.until("the host has read that", func() error {
 		m, err := n.Mode(t.Context())
 		if err == nil && m.File != "iptables" {
-			err = fmt.Errorf("the file says %s", m.File)
+			err = fmt.Errorf("the mode of the file is %s", m.File)
 		}
 		return err
 	})
@@ -57,7 +57,7 @@ func (n *node) expectRefused(mode, why string, words ...string) {
 	out, err := n.verb(append([]string{"mode", "swap", mode, "--wait"}, words...)...)
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(out, why) {
-		n.Errorf("swap to %s: %v, and it does not say %q: %s", mode, err, why, out)
+		n.Errorf("swap to %s: %v; want %q in the output: %s", mode, err, why, out)
 	}
 	n.waitForRest()
 	n.expectNothingLeft(mode)
@@ -85,8 +85,8 @@ func TestKernelFullDisk(t *testing.T) {
 	l.done("a disk that is full for a while")
 }
 
-// TestKernelAskedTwice asks for swaps during another one, and undoes that one: the last request counts, and the verb
-// that waits for an earlier one says so.
+// TestKernelAskedTwice asks for the former mode and for the next mode again during a swap, and then resets the wanted
+// mode: the last request wins, and a verb that waits for an earlier request exits with 3.
 func TestKernelAskedTwice(t *testing.T) {
 	n := newApart(t, "iptables")
 	n.startAt("staging/fill")
@@ -97,21 +97,21 @@ func TestKernelAskedTwice(t *testing.T) {
 		_, err := n.verb("mode", "swap", "userspace", "--wait")
 		waited <- err
 	}()
-	n.until("it waits for the swap that is under way", func() error {
+	n.until("userspace is the wanted mode", func() error {
 		if m, err := n.Mode(t.Context()); err != nil || m.Wanted != "userspace" {
 			return fmt.Errorf("%+v, %w", m, err)
 		}
 		return nil
 	})
 	if out, err := n.verb("mode", "swap", "iptables"); err != nil || !strings.Contains(out, "is the wanted mode again") {
-		t.Errorf("asked for another: %v: %s", err, out)
+		t.Errorf("swap to iptables: %v: %s", err, out)
 	}
 	var exit *exec.ExitError
 	if err := <-waited; !errors.As(err, &exit) || exit.ExitCode() != 3 {
-		t.Errorf("what waited for the mode that was asked for first: %v", err)
+		t.Errorf("the verb that waited for userspace: %v; want exit code 3", err)
 	}
 	if out, err := n.verb("mode", "swap", "userspace"); err != nil {
-		t.Errorf("asked for the first again: %v: %s", err, out)
+		t.Errorf("swap to userspace again: %v: %s", err, out)
 	}
 	if out, err := n.verb("mode", "reset"); err != nil || !strings.Contains(out, "is undone") {
 		t.Errorf("reset: %v: %s", err, out)
@@ -123,10 +123,10 @@ func TestKernelAskedTwice(t *testing.T) {
 		t.Errorf("show: %v: %s", err, out)
 	}
 	if m, err := n.Mode(t.Context()); err != nil || m.Asked != "" {
-		t.Errorf("the next host goes to %q, %v", m.Asked, err)
+		t.Errorf("the next host wants mode %q, %v", m.Asked, err)
 	}
 	if out, err := n.verb("status", "--until-well", "1m"); err != nil {
-		t.Errorf("a swap was undone as was asked for, and status says: %v: %s", err, out)
+		t.Errorf("after a swap that was undone by request, the status is: %v: %s", err, out)
 	}
 }
 

@@ -20,7 +20,7 @@ spec: {clusterIP: 172.30.0.20, ports: [{name: tcp, port: 8080, protocol: TCP}]}
 `
 
 // TestKernelWatch watches packets with a host: one that is served, one to a Service without endpoints, and one that
-// another program drops. It ends with the plugin. The tests of package field check what a mode tells of each packet.
+// another program drops. It ends with the plugin. The tests of package field check what a mode reports about each packet.
 func TestKernelWatch(t *testing.T) {
 	n := newNode(t, "nftables")
 	n.protect = "protect: never"
@@ -43,7 +43,7 @@ func TestKernelWatch(t *testing.T) {
 	w.waitForEnd(0, "pointsman: ")
 	n.until("the table of the watch is gone", func() error {
 		if tables := n.nft("list tables"); strings.Contains(tables, "pointsman-watch-") {
-			return fmt.Errorf("there is %s", tables)
+			return fmt.Errorf("the tables are %s", tables)
 		}
 		return nil
 	})
@@ -87,7 +87,7 @@ func (w *watch) expectLine(to netip.AddrPort, parts ...string) {
 				return nil
 			}
 		}
-		return fmt.Errorf("it says %s", w.read("watch"))
+		return fmt.Errorf("watch prints %s", w.read("watch"))
 	})
 }
 

@@ -54,7 +54,8 @@ func (n *node) newSecondHost(mode string) *node {
 	return second
 }
 
-// expectNotWriter waits until every interface tells that the dataplane of n is not the writer, and which process is.
+// expectNotWriter waits until every interface of the host reports that the dataplane of n is not the writer, and names
+// the process that is.
 func (n *node) expectNotWriter(mode string, writer int) {
 	n.Helper()
 	holder := fmt.Sprintf("pid %d (pointsman-dataplane-%s)", writer, mode)
@@ -75,7 +76,7 @@ func (n *node) expectNotWriter(mode string, writer int) {
 	n.waitForEvent(holder + " holds the writer's lock")
 }
 
-// expectWriter waits until every interface tells that the dataplane of n is the writer.
+// expectWriter waits until every interface of the host reports that the dataplane of n is the writer.
 func (n *node) expectWriter(mode string) {
 	n.Helper()
 	n.until("all is well", func() error {
