@@ -111,7 +111,7 @@ current-context: x
 	s.write("host.yaml", strings.Replace(s.text(""), "source: {files: {path: services}}", source, 1))
 	s.env = []string{"MY_API_TOKEN=" + plant("environment"), "ANY_NAME=" + plant("any environment")}
 	s.start()
-	s.until("it answers", func() error { _, err := s.Status(t.Context()); return err })
+	s.until("the host answers", func() error { _, err := s.Status(t.Context()); return err })
 	look := func(name string) {
 		t.Helper()
 		if got := s.verb("bundle", s.path(name)); got.code != 0 && got.code != 2 {

@@ -39,7 +39,7 @@ func TestConfigFollowed(t *testing.T) {
 	s := servingSystem(t)
 	pid := s.plugin()
 	s.write("host.yaml", s.text("sycnPeriod: 1s\n"))
-	s.until("status says what is wrong with the file", func() error { return s.warning("W005", "sycnPeriod") })
+	s.until("the status warns of the unknown field", func() error { return s.warning("W005", "sycnPeriod") })
 	s.logged("config refused", "sycnPeriod", "the host keeps its settings")
 	if got := s.verb("status", "--admin-socket", s.path("admin.sock")); got.code != 2 || !strings.Contains(got.out, "W005") {
 		t.Errorf("status says %+v", got)
@@ -56,7 +56,7 @@ func TestConfigFollowed(t *testing.T) {
 	s.logged("[DEBUG]", "update confirmed")
 
 	s.config("hostnameOverride: other\n")
-	s.until("status says what waits for a restart", func() error { return s.warning("W006", "hostnameOverride") })
+	s.until("the status warns of the field that needs a restart", func() error { return s.warning("W006", "hostnameOverride") })
 	s.config("")
 	s.until("nothing waits for a restart", func() error { return s.noWarning("W006") })
 
@@ -83,7 +83,7 @@ func TestOptionsFollowed(t *testing.T) {
 		"redirect: auto":                        "host.yaml: plugins.userspace.options.redirect: cannot change while userspace serves",
 	} {
 		with(options)
-		s.until("status says what is wrong", func() error { return s.warning("W005", says) })
+		s.until("the status warns of the wrong options", func() error { return s.warning("W005", says) })
 		if now := s.plugin(); now != pid {
 			t.Errorf("%s: process %d serves, not %d", options, now, pid)
 		}

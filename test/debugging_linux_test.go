@@ -37,7 +37,7 @@ func TestStoppedAndSpared(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
-			s.until("status says that it does not answer", func() error { return s.warning("W001", "is suspect") })
+			s.until("the status warns that the plugin is suspect", func() error { return s.warning("W001", "is suspect") })
 			s.until("there is an event", func() error { return s.event("PluginDown", "") })
 			ordinary := servingSystem(t)
 			ordinary.replacesStopped() // stopped later, and already replaced
@@ -47,7 +47,7 @@ func TestStoppedAndSpared(t *testing.T) {
 			if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 				t.Fatal(err)
 			}
-			s.until("it serves again", func() error {
+			s.until("the plugin serves again", func() error {
 				st, err := s.Status(t.Context())
 				if err == nil && (st.Dataplane.State != "serving" || st.Dataplane.PID != pid || st.Dataplane.Restarts != 0) {
 					err = fmt.Errorf("%s, process %d, %d restarts", st.Dataplane.State, st.Dataplane.PID, st.Dataplane.Restarts)

@@ -144,7 +144,7 @@ func (d *demoRun) waitForOutput(t *testing.T, part string) {
 	t.Helper()
 	eventually.Succeeds(t, "the demo gets on", func() error {
 		if out := d.out.String(); !strings.Contains(out, part) {
-			return fmt.Errorf("it does not say %q", part)
+			return fmt.Errorf("the output of the demo lacks %q", part)
 		}
 		return nil
 	})
@@ -197,7 +197,7 @@ func TestDemo(t *testing.T) {
 		}
 		for _, part := range parts {
 			if !strings.Contains(out, part) {
-				t.Errorf("the demo does not say %q", part)
+				t.Errorf("the output of the demo lacks %q", part)
 			}
 		}
 	})
@@ -257,7 +257,7 @@ func TestDemoInterrupted(t *testing.T) {
 				}
 				err := d.cmd.Wait()
 				if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(d.out.String(), tc.says) {
-					t.Errorf("the demo ends with %v and does not say %q", err, tc.says)
+					t.Errorf("the demo ends with %v; want %q in its output", err, tc.says)
 				}
 				d.expectClean(t)
 			})

@@ -37,7 +37,7 @@ endpoints: [{addresses: [NET.104], nodeName: far, targetRef: {kind: Pod, namespa
 ---
 `
 
-// TestExplain asks what becomes of packets to the Services of the manifests.
+// TestExplain runs explain for packets to the Services of the manifests.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	s := servingSystem(t)

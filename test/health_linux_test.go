@@ -81,7 +81,7 @@ func TestProbesAndMetrics(t *testing.T) {
 	backend(t, at(s.net+"102"))
 	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.102"))
 	s.expectAnswer(10249, "metrics", "\npointsman_plugin_restarts_total{plugin=\"userspace\"} 1\n", "\npointsman_warnings{code=\"W002\"} 1\n")
-	s.until("status and an event tell of it", func() error { return errors.Join(s.warning("W002", "signal"), s.event("PluginDown", "signal")) })
+	s.until("a warning and an event report the killed plugin", func() error { return errors.Join(s.warning("W002", "signal"), s.event("PluginDown", "signal")) })
 	s.served("tcp", s.net+"10:18080", at(s.net+"102"))
 	if now := s.plugin(); now == pid || alive(pid) {
 		t.Errorf("process %d serves, and %d was killed (alive: %t)", now, pid, alive(pid))
@@ -101,13 +101,13 @@ func TestTakenAddress(t *testing.T) {
 	defer taken.Close()
 	s.start()
 	s.serving()
-	s.until("status says so", func() error { return s.warning("W012", "healthzBindAddress: listen tcp") })
+	s.until("the status warns of the address", func() error { return s.warning("W012", "healthzBindAddress: listen tcp") })
 	if got := s.verb("status"); got.code != 2 || !strings.Contains(got.out, "W012") {
 		t.Errorf("status ended with %d:\n%s", got.code, got.out)
 	}
-	s.until("the log says so", func() error {
+	s.until("the log has the error", func() error {
 		if log := s.log(); !strings.Contains(log, "healthzBindAddress") || !strings.Contains(log, "in use") {
-			return fmt.Errorf("it says %s", log)
+			return fmt.Errorf("the log is %s", log)
 		}
 		return nil
 	})
@@ -133,6 +133,6 @@ func TestServiceManager(t *testing.T) {
 	buf := make([]byte, 64)
 	n, err := conn.Read(buf)
 	if err != nil || string(buf[:n]) != "READY=1" {
-		t.Errorf("it heard %q, %v", buf[:n], err)
+		t.Errorf("systemd receives %q, %v", buf[:n], err)
 	}
 }

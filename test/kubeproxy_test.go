@@ -19,7 +19,7 @@ func TestKubeProxyFields(t *testing.T) {
 	}
 	for _, field := range fields {
 		if !strings.Contains(doc, "`"+field+"`") {
-			t.Errorf("docs/kube-proxy.md does not say what becomes of %s", field)
+			t.Errorf("the table of docs/kube-proxy.md lacks %s", field)
 		}
 	}
 }

@@ -16,8 +16,8 @@ import (
 // escapes would take over a terminal and forge a log line.
 const escapes = "\x1b]0;owned\x07\x1b[2J\r\n2026-01-01T00:00:00Z [ERROR] forged\x00"
 
-// misbehaviours lists what a malicious plugin can do, and what the status warns of; says is empty if the host copes
-// with it.
+// misbehaviours lists what a malicious plugin can do, with the warning of the status; says is empty if the status has no
+// warning.
 func misbehaviours() []struct {
 	name    string
 	answers answers

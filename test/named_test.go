@@ -27,7 +27,7 @@ func TestNamedTests(t *testing.T) {
 	for _, doc := range docs(t) {
 		for _, m := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(read(t, doc), -1) {
 			if name := filepath.Base(doc); name != "CONTRIBUTING.md" && name != "architecture.md" && name != "performance.md" {
-				t.Errorf("%s names %s, and is not for who changes Pointsman", doc, m)
+				t.Errorf("%s names %s, but only pages for contributors may name tests", doc, m)
 			}
 			if !there[m] {
 				t.Errorf("%s names %s, and there is no such test", doc, m)

@@ -28,7 +28,7 @@ func TestPluginDoesNotStart(t *testing.T) {
 	backend(t, at(s.net+"101"))
 	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
 	s.start()
-	s.until("status says what is the matter", func() error { return s.warning("W001", why) })
+	s.until("the status warns that the dataplane does not serve", func() error { return s.warning("W001", why) })
 	if got := s.verb("status"); got.code != 2 || !strings.Contains(got.out, why) {
 		t.Errorf("status says %+v", got)
 	}
@@ -62,7 +62,7 @@ func TestPluginNotThere(t *testing.T) {
 			copyFile(t, plugin(t), filepath.Join(s.plugins, "pointsman-dataplane-acme"), 0o755)
 			got := s.verb("run", "--plugin-dir", s.plugins)
 			if got.code != 64 || !strings.Contains(got.err, "mode userspace") || !strings.Contains(got.err, "no plugin is installed") || !strings.Contains(got.err, "acme") {
-				t.Errorf("it says %+v", got)
+				t.Errorf("run without the plugin: %+v", got)
 			}
 			if _, err := os.Stat(s.path("admin.sock")); err == nil {
 				t.Error("the admin socket remains")

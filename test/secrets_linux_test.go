@@ -42,13 +42,13 @@ current-context: x
 		text := read(t, fmt.Sprintf("/proc/%d/%s", pid, what))
 		for _, secret := range append(secrets, "TOKEN", "KUBE") {
 			if strings.Contains(text, secret) {
-				t.Errorf("its %s has %s", what, secret)
+				t.Errorf("the plugin's %s contains %s", what, secret)
 			}
 		}
 	}
 	for _, path := range openFiles(t, pid) {
 		if strings.HasPrefix(path, "/") && path != os.DevNull && !strings.HasPrefix(path, "/sys/fs/cgroup/") { // Go reads its share of the processors there
-			t.Errorf("it has %s open", path)
+			t.Errorf("the plugin has the file %s open", path)
 		}
 	}
 	if found, err := hasInMemory(s.cmd.Process.Pid, secrets); errors.Is(err, fs.ErrPermission) {

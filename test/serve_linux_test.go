@@ -39,7 +39,7 @@ func TestTraffic(t *testing.T) {
 	s.manifest("new.yaml", tcpService("new", "NET.12", 18080, "NET.103"))
 	s.served("tcp", s.net+"12:18080", ends[2])
 	s.remove("services/new.yaml")
-	s.until("a Service whose file is gone is served no more", func() error {
+	s.until("a Service whose file was removed is not served", func() error {
 		from, err := ask("tcp", s.net+"12:18080")
 		if err == nil {
 			return fmt.Errorf("answered by %s", from)

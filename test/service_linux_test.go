@@ -169,7 +169,7 @@ func (v *following) prints(what string) {
 				return
 			}
 			if seen = append(seen, line); !on {
-				v.t.Fatalf("it ended without %q:\n%s", what, strings.Join(seen, "\n"))
+				v.t.Fatalf("the verb ended without printing %q:\n%s", what, strings.Join(seen, "\n"))
 			}
 		case <-late:
 			v.t.Fatalf("never printed %q:\n%s", what, strings.Join(seen, "\n"))
@@ -186,6 +186,6 @@ func (v *following) stop() {
 	for range v.lines { // until all is read: Wait closes the pipe
 	}
 	if err := v.cmd.Wait(); err != nil {
-		v.t.Errorf("it ended by SIGINT: %v", err)
+		v.t.Errorf("after SIGINT, the verb ended with %v", err)
 	}
 }

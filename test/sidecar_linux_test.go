@@ -22,7 +22,7 @@ func TestPluginAtAnAddress(t *testing.T) {
 	backend(t, at(s.net+"101"))
 	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
 	s.start()
-	s.until("status says that nothing listens", func() error { return s.warning("W001", socket) })
+	s.until("the status warns that nothing listens at the socket", func() error { return s.warning("W001", socket) })
 
 	first := listening(t, socket)
 	s.served("tcp", s.net+"10:18080")
@@ -31,7 +31,7 @@ func TestPluginAtAnAddress(t *testing.T) {
 	}
 	_ = first.Process.Kill()
 	_ = first.Wait()
-	s.until("status says that it is gone", func() error { return s.warning("W001", "") })
+	s.until("the status warns that the plugin has ended", func() error { return s.warning("W001", "") })
 
 	second := listening(t, socket)
 	s.served("tcp", s.net+"10:18080")

@@ -109,7 +109,7 @@ func TestOddStateFiles(t *testing.T) {
 			s.start()
 			s.manifest("web.yaml", tcpService("web", "NET.11", 18080, "NET.101"))
 			s.served("tcp", s.net+"11:18080")
-			s.until("it is said of mode.json", func() error { return s.event("StateNotUsed", "mode.json") })
+			s.until("an event reports that mode.json is not used", func() error { return s.event("StateNotUsed", "mode.json") })
 		})
 	}
 }

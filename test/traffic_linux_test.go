@@ -74,7 +74,7 @@ func answer(conn net.PacketConn, name string) {
 // timeout is how long a request may take.
 const timeout = traffic.Timeout
 
-// ask calls once, and returns who answers.
+// ask calls once, and returns the backend that answers.
 func ask(network, addr string) (string, error) {
 	conn, from, err := connect(network, addr)
 	if err == nil {
@@ -83,7 +83,7 @@ func ask(network, addr string) (string, error) {
 	return from, err
 }
 
-// connect calls once, and returns the connection and who answers.
+// connect calls once, and returns the connection and the backend that answers.
 func connect(network, addr string) (net.Conn, string, error) {
 	conn, err := net.DialTimeout(network, addr, timeout)
 	if err != nil {
@@ -108,7 +108,7 @@ func connect(network, addr string) (net.Conn, string, error) {
 	return conn, strings.TrimSpace(from), nil
 }
 
-// callTimes calls n times, and returns who answered, sorted.
+// callTimes calls n times, and returns the backends that answered, sorted.
 func callTimes(t *testing.T, network, addr string, n int) []string {
 	t.Helper()
 	var all []string
@@ -123,7 +123,7 @@ func callTimes(t *testing.T, network, addr string, n int) []string {
 	return slices.Compact(all)
 }
 
-// served waits until a call to addr is answered by one of from, or by anybody if from is empty.
+// served waits until a backend of from answers a call to addr, or any backend if from is empty.
 func (s *system) served(network, addr string, from ...string) {
 	s.t.Helper()
 	s.until(network+" "+addr+" is served", func() error {
@@ -135,7 +135,7 @@ func (s *system) served(network, addr string, from ...string) {
 	})
 }
 
-// clients are four callers that call addr all the time, each every 5 ms.
+// clients are four callers, each of which calls addr every 5 ms.
 type clients struct {
 	*traffic.Load
 
@@ -165,7 +165,7 @@ func newClients(t *testing.T, addr string) *clients {
 	return r
 }
 
-// more waits until as many more requests have been answered.
+// more waits until the given number of further requests has been answered.
 func (r *clients) more(s *system, requests int) {
 	s.t.Helper()
 	want := r.Sofar().New + requests
@@ -177,9 +177,9 @@ func (r *clients) more(s *system, requests int) {
 	})
 }
 
-// lastCall returns when the last request was sent that who answered.
-func (r *clients) lastCall(who string) time.Time {
+// lastCall returns the time of the last request that a backend answered.
+func (r *clients) lastCall(backend string) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.last[who]
+	return r.last[backend]
 }

@@ -77,10 +77,10 @@ func TestVerbs(t *testing.T) {
 			t.Errorf("pointsman %s exits %d, want %d with %q, and says\n%s%s", tc.words, got.code, tc.code, tc.says, got.out, got.err)
 		}
 		if tc.code == 0 && got.err != "" && !strings.Contains(tc.words, "--until-well") { // which prints its progress to stderr
-			t.Errorf("pointsman %s says on stderr %s", tc.words, got.err)
+			t.Errorf("pointsman %s prints on stderr %s", tc.words, got.err)
 		}
 		if tc.code == 64 && got.out != "" {
-			t.Errorf("pointsman %s says on stdout %s", tc.words, got.out)
+			t.Errorf("pointsman %s prints on stdout %s", tc.words, got.out)
 		}
 	}
 }
@@ -161,7 +161,7 @@ func TestNoHost(t *testing.T) {
 	}
 	got := s.verb("plugin", "info", "userspace")
 	if !strings.Contains(got.out, "udp") || !strings.Contains(got.out, "dies-with-process") {
-		t.Errorf("plugin info says nothing of features and limits:\n%s", got.out)
+		t.Errorf("plugin info does not print features and limits:\n%s", got.out)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 
 const module = "github.com/pointsman/pointsman/"
 
-// A wall says what a room may import besides the standard library, and why. A room is a folder and the folders below
-// it, unless one of these has a wall of its own.
+// A wall lists what a room may import in addition to the standard library, and why. A room is a folder with its
+// subfolders, except those that have their own wall.
 type wall struct {
 	room string
 	may  []string // our own packages by folder ("sdk/..." with those below); others by import path prefix
@@ -87,7 +87,7 @@ func TestWalls(t *testing.T) {
 		}
 		w, ok := wallOf(room)
 		if !ok {
-			t.Errorf("%s stands in no room: add it to the walls, with a reason", room)
+			t.Errorf("%s is in no room: add it to the walls, with a reason", room)
 			continue
 		}
 		for _, imported := range pkg.Imports {

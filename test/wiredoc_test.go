@@ -63,7 +63,7 @@ func TestWireDoc(t *testing.T) {
 			t.Errorf("%s: %v", e.name, err)
 		}
 		if len(fromBytes.ProtoReflect().GetUnknown()) > 0 || !proto.Equal(fromBytes, fromJSON) {
-			t.Errorf("%s: the bytes say %v, and the JSON %v", e.name, fromBytes, fromJSON)
+			t.Errorf("%s: the bytes decode to %v, and the JSON to %v", e.name, fromBytes, fromJSON)
 		}
 		if again, err := (proto.MarshalOptions{Deterministic: true}).Marshal(fromJSON); err != nil || !bytes.Equal(again, e.bytes) {
 			t.Errorf("%s: the JSON is written as %x, not %x: %v", e.name, again, e.bytes, err)

@@ -176,7 +176,7 @@ func (k *Keeper) PID() int {
 	return k.pid
 }
 
-// Stop ends the plugin. The error tells why it could not be started again.
+// Stop ends the plugin. It returns the reason if the plugin could not be started again.
 func (k *Keeper) Stop() error {
 	close(k.stop)
 	k.stopped.Wait()

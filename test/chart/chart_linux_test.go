@@ -114,7 +114,7 @@ const added = "extraVolumes[0].name=a,extraVolumes[0].hostPath.path=/a,extraVolu
 // acme is a plugin.
 const acme = "plugins[0].name=acme,plugins[0].image=r/acme,"
 
-// TestChartRefuses: values without meaning are refused, and the text tells which and why.
+// TestChartRefuses checks that the chart rejects invalid values, and that the error names the value and the reason.
 func TestChartRefuses(t *testing.T) {
 	for set, says := range map[string]string{
 		"mode=IPTables":                                          "/mode",

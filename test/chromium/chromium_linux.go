@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chromium loads pages in a browser without a screen, and tells tests what a person would see, and what a
-// screen reader would say. It speaks the browser's own protocol (Chrome DevTools) over a pipe, so it needs neither an
+// Package chromium loads pages in a headless browser, and returns what a person would see and what a screen reader would
+// read. It uses the browser's own protocol (Chrome DevTools) over a pipe, so it needs neither an
 // open port nor a library. Start reading at Open.
 package chromium
 

@@ -133,10 +133,10 @@ func Ask(addr string) (string, error) {
 	return strings.TrimSpace(line), err
 }
 
-// Reset reports whether err tells that the other side reset a connection.
+// Reset reports whether err means that the other side has reset the connection.
 func Reset(err error) bool { return isOneOf(err, syscall.ECONNRESET, syscall.Errno(10054)) }
 
-// Refused reports whether err tells that nothing listens at an address.
+// Refused reports whether err means that nothing listens at the address.
 func Refused(err error) bool { return isOneOf(err, syscall.ECONNREFUSED, syscall.Errno(10061)) }
 
 // isOneOf compares with the errors of other systems and of Windows.

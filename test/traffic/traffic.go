@@ -120,12 +120,12 @@ func Say(conn net.Conn) error {
 	heard := make([]byte, 6)
 	_, err := io.ReadFull(conn, heard)
 	if err == nil && string(heard) != "points" {
-		err = fmt.Errorf("heard %q", heard)
+		err = fmt.Errorf("the answer is %q", heard)
 	}
 	return err
 }
 
-// A Plan tells how much is called for each caller.
+// A Plan is the load for each caller.
 type Plan struct {
 	New   int                  // loops of new connections, one after the other
 	Every time.Duration        // the least time between two of them
