@@ -79,7 +79,7 @@ func TestBrokenManifest(t *testing.T) {
 
 	s.manifest("web.yaml", strings.Replace(tcpService("web", "NET.11", 18080, "NET.102"), "clusterIP", "clusterip", 1))
 	s.logged("web.yaml:1", "Service ns/web", "unknown field", "spec.clusterip")
-	s.until("status tells of it", func() error { return s.warning("W007", "web.yaml:1: Service ns/web") })
+	s.until("the status warns of the invalid field", func() error { return s.warning("W007", "web.yaml:1: Service ns/web") })
 	if got := s.verb("status"); got.code != 2 || !strings.Contains(got.out, "web.yaml:1") {
 		t.Errorf("status says %+v", got)
 	}
@@ -87,7 +87,7 @@ func TestBrokenManifest(t *testing.T) {
 	s.served("tcp", s.net+"11:18080")
 
 	s.manifest("web.yaml", "kind: [this is no\n\tYAML")
-	s.until("status tells of that", func() error { return s.warning("W007", "yaml: line 2") })
+	s.until("the status warns of the invalid YAML", func() error { return s.warning("W007", "yaml: line 2") })
 	s.served("tcp", s.net+"11:18080")
 
 	s.manifest("web.yaml", tcpService("web", "NET.11", 18080, "NET.102"))
@@ -117,7 +117,7 @@ func TestFlood(t *testing.T) {
 	}
 	s.manifest("web.yaml", tcpService("web", "NET.11", 18080, "NET.102"))
 	s.served("tcp", s.net+"11:18080", at(s.net+"102"))
-	s.until("the first address is left", func() error {
+	s.until("the first address is not served any more", func() error {
 		if _, err := ask("tcp", s.net+"10:18080"); err == nil {
 			return errors.New("it is answered")
 		}
@@ -168,7 +168,7 @@ func TestSourceGone(t *testing.T) {
 	if err := os.Rename(s.path("services"), s.path("elsewhere")); err != nil {
 		t.Fatal(err)
 	}
-	s.until("status tells of it", func() error { return s.warning("W007", s.path("services")) })
+	s.until("the status warns of the missing folder", func() error { return s.warning("W007", s.path("services")) })
 	s.served("tcp", s.net+"10:18080")
 	if err := os.Rename(s.path("elsewhere"), s.path("services")); err != nil {
 		t.Fatal(err)

@@ -11,13 +11,13 @@ pods. Everything happens in network namespaces that the tests make:
 	               API server└─ node-b ─┬ 10.244.2.2  fd00:10:244:2::2   pod
 	                                    └ 10.244.2.3  fd00:10:244:2::3   pod
 
-There is one such land for each dataplane and form (see modes), all with the same
-addresses and on the same API server. Whatever a test writes there, every land must
-serve; so the minutes that a scenario takes are spent once for all of them. In some
-lands the hosts run apart from their plugins, as ordinary users without capabilities;
-with POINTSMAN_APART in all of them. No scenario depends on that.
+There is one such network (a land) for each dataplane and form (see modes), all with
+the same addresses and the same API server. Each land must serve everything that a test
+writes to the API server, so each scenario runs once for all dataplanes. In some lands
+the hosts run apart from their plugins, as ordinary users without capabilities, with
+POINTSMAN_APART in all lands. No scenario depends on that.
 
-Each node reaches the API server by a connection of its own, which a test can cut. No
+Each node has its own connection to the API server, which a test can cut. No
 controller runs: the tests write EndpointSlices and the status of Services through
 the API, as the controllers of a cluster would. Only the move from kube-proxy has the
 controllers of DaemonSets and Jobs; the test's kubelet runs their pods.
