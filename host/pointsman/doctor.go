@@ -109,7 +109,7 @@ func server(ctx context.Context, settings *config.Host) []doctor.Finding {
 	all := doctor.New(check, doctor.OK, "", "it answers")
 	for _, p := range denied {
 		result, then := doctor.Fail, "no change of Services reaches this node"
-		if p.Spared {
+		if p.Optional {
 			result, then = doctor.Warn, "the host works without it"
 		}
 		all = append(all, doctor.New(check, result, "kubectl apply -f "+watch.RoleFile, "it does not allow this host to %s: %s", p, then)...)

@@ -17,9 +17,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// check returns the reasons for which an API server would refuse an object, as far as dataplanes depend on them, and the
-// fields for which an API server would choose a value. Package reach sets defaults, and reports and omits external
-// addresses, source ranges, endpoints and ports that cannot be used.
+// check returns the reasons for which an API server would refuse an object, if dataplanes depend on them, and the
+// fields for which an API server would choose a value. It does not check external addresses, source ranges, endpoints
+// and ports: package reach reports and omits those that cannot be used, and sets defaults.
 func check(o metav1.Object) (bad field.ErrorList) {
 	isName := validation.NameIsDNSSubdomain
 	switch v := o.(type) {

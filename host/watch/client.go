@@ -32,19 +32,19 @@ import (
 
 // A Connection has the settings of a connection to the API server.
 type Connection struct {
-	Kubeconfig string  // a file; empty: the service account of the pod
-	QPS        float64 // requests each second,
-	Burst      int     // and at once
+	Kubeconfig string  // path of a kubeconfig; empty means the service account of the pod
+	QPS        float64 // requests per second
+	Burst      int     // how many requests may exceed QPS for a moment
 	UserAgent  string
 	Observe    func(Request) // called for every request
 }
 
-// A Request is one to the API server.
+// A Request is a finished request to the API server.
 type Request struct {
 	Method, Host string
-	Code         string        // of the answer, or "<error>"
-	Took         time.Duration // until the answer began
-	Date         time.Time     // of the server when it answered; zero: not given
+	Code         string        // HTTP status of the response, or "<error>"
+	Took         time.Duration // until the response began
+	Date         time.Time     // time of the server when it responded; zero if it did not say
 }
 
 // Connect returns a client of the API server. It sends no request.
@@ -68,7 +68,7 @@ func Connect(c Connection) (*Client, error) {
 	config.WarningHandler = rest.NoWarnings{}
 	config.Dial = dialInTurn(net.DefaultResolver.LookupHost)
 	if token := config.BearerToken; token != "" && config.BearerTokenFile == "" {
-		config.BearerToken = "" // client-go would keep the first one
+		config.BearerToken = "" // client-go would use the first token forever
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return sendToken(next, c.Kubeconfig, token) })
 	}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return observe(next, c.Observe) })
@@ -83,7 +83,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// sendToken sends the token that the kubeconfig has when a request is made, or if that cannot be read the last one.
+// sendToken adds the kubeconfig's current token to each request. If the kubeconfig cannot be read, it adds the last
+// known token.
 func sendToken(next http.RoundTripper, kubeconfig, token string) http.RoundTripper {
 	var last atomic.Pointer[string]
 	last.Store(&token)
@@ -95,7 +96,7 @@ func sendToken(next http.RoundTripper, kubeconfig, token string) http.RoundTripp
 	})
 }
 
-// observe calls report for every request, and notes the request on its link.
+// observe calls report for every request, and records the result on the request's link.
 func observe(next http.RoundTripper, report func(Request)) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		start := time.Now()
@@ -113,12 +114,12 @@ func observe(next http.RoundTripper, report func(Request)) http.RoundTripper {
 	})
 }
 
-// dialInTurn dials the addresses of a host in turn, so that after a server has stopped answering the next connection is to
-// another server, if there is one.
+// dialInTurn returns a dial function that rotates through the addresses of a host. So after a server has stopped
+// answering, the next connection goes to another server, if there is one.
 func dialInTurn(lookup func(context.Context, string) ([]string, error)) func(context.Context, string, string) (net.Conn, error) {
 	var dialed atomic.Uint32
 	return func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-		host, port, _ := net.SplitHostPort(address) // net/http gives both
+		host, port, _ := net.SplitHostPort(address) // net/http always passes both
 		addrs, err := lookup(ctx, host)
 		if err != nil {
 			return nil, fmt.Errorf("dial %s: %w", address, err)
@@ -136,11 +137,11 @@ func dialInTurn(lookup func(context.Context, string) ([]string, error)) func(con
 	}
 }
 
-// answerTimeout is how long the API server may take to answer a question or to take an event.
+// answerTimeout limits the time for the API server to respond to an access review or to accept an event.
 const answerTimeout = 10 * time.Second
 
-// A Client makes all requests of the host to an API server. The clients of client-go's package kubernetes would link
-// every kind of Kubernetes: 20 MB more in memory.
+// A Client makes all requests of the host to an API server. It does not use client-go's package kubernetes, because
+// linking the types of all API groups costs 20 MB of memory.
 type Client struct {
 	Services, Slices, Nodes, Ranges cache.ListerWatcherWithContext
 
@@ -149,14 +150,14 @@ type Client struct {
 	reviews *rest.RESTClient
 }
 
-// newClient returns a client whose requests share connections, and the rate of config.
+// newClient returns a client whose requests share connections and the rate limit of config.
 func newClient(config *rest.Config) (*Client, error) {
 	shared, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, err
 	}
 	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // of Status, for errors
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // for the kind Status, which errors have
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(config.QPS, config.Burst)
 	clients := make(map[string]*rest.RESTClient)
@@ -193,14 +194,14 @@ func newClient(config *rest.Config) (*Client, error) {
 	}, nil
 }
 
-// RoleFile grants the permissions that the host needs.
+// RoleFile is the manifest that grants the permissions that the host needs.
 const RoleFile = "configs/kubernetes/rbac.yaml"
 
 // A Permission allows one kind of request to the API server.
 type Permission struct {
 	Verb, Group, Resource string
-	Name                  string // of the requested object; empty: all objects
-	Spared                bool   // the host can do without it
+	Name                  string // name of the requested object; empty means all objects
+	Optional              bool   // the host works without it
 }
 
 // String returns the permission as RBAC names it: "watch endpointslices.discovery.k8s.io".
@@ -208,13 +209,13 @@ func (p Permission) String() string {
 	return strings.TrimSuffix(p.Verb+" "+p.Resource+"."+p.Group, ".")
 }
 
-// Denied returns the permissions that the host of the node needs and does not have. Its requests are allowed to every user
+// Denied returns the permissions that the host of the node needs and does not have. Every user may make these requests
 // (system:basic-user). An error means that the server did not answer.
 func (c *Client) Denied(ctx context.Context, node string) (denied []Permission, err error) {
-	all := []Permission{{Verb: "create", Group: eventsv1.GroupName, Resource: "events", Spared: true}}
+	all := []Permission{{Verb: "create", Group: eventsv1.GroupName, Resource: "events", Optional: true}}
 	for _, p := range []Permission{
 		{Resource: "services"}, {Group: discoveryv1.GroupName, Resource: "endpointslices"},
-		{Resource: "nodes", Name: node}, {Group: networkingv1.GroupName, Resource: "servicecidrs", Spared: true},
+		{Resource: "nodes", Name: node}, {Group: networkingv1.GroupName, Resource: "servicecidrs", Optional: true},
 	} {
 		for _, p.Verb = range []string{"list", "watch"} {
 			all = append(all, p)

@@ -16,6 +16,8 @@ The Kubernetes source follows Services, EndpointSlices, ServiceCIDRs and this no
 keeps no cache behind them (see store). Events writes to the API server what the operator should know.
 
 The files source serves one machine without a cluster. It reads the manifests that one would give to kubectl, and refuses
-most of what an API server would refuse; what else cannot be used package reach leaves out and reports.
+most objects that an API server would refuse. Package reach omits and reports other values that cannot be used.
+
+Only this package talks to an API server. Start reading at Kubernetes (kube.go) or FileSource.poll (files.go).
 */
 package watch

@@ -20,26 +20,26 @@ import (
 	"github.com/pointsman/pointsman/host/track"
 )
 
-// The events of thousands of nodes are stored in one etcd, so each node writes few: a burst, and then one in each interval.
-// The others are in the log only.
+// Limits of events. The events of thousands of nodes are stored in one etcd, so each node writes a burst and then one
+// event per interval. Other events are only logged.
 const (
 	eventBurst    = 20
 	eventInterval = 15 * time.Second
-	maxNote       = 1024 // bytes, the limit of the API
+	maxNote       = 1024 // bytes; the limit of the API
 )
 
 // EventsForbidden is the reason of the notice that the host may not write events.
 const EventsForbidden = "EventsForbidden" // the host may not write events, which are in the log only: grant `create` on `events`, as configs/kubernetes/rbac.yaml does
 
-// Events writes notices to the API server, where `kubectl describe` shows them with the object they are about.
+// Events writes notices to the API server. `kubectl describe` shows each with the object that it is about.
 type Events struct {
 	client *Client
-	node   string // the object of events without another one
+	node   string // the node's name; its Node is the object of events without another object
 	report func(track.Notice)
 	queue  chan track.Notice
 }
 
-// NewEvents writes to the API server of client, for the node of that name. Nothing is written before Run.
+// NewEvents returns an Events for a node. It writes nothing before Run.
 func NewEvents(client *Client, node string, report func(track.Notice)) *Events {
 	return &Events{client: client, node: node, report: report, queue: make(chan track.Notice, eventBurst)}
 }
@@ -89,7 +89,7 @@ func (e *Events) event(n track.Notice, now time.Time) *eventsv1.Event {
 	}
 	return &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault), // of an object that has none, by convention
+			Namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault), // by convention, for objects without a namespace
 			Name:      fmt.Sprintf("%s.%x", about.Name, now.UnixNano()),
 		},
 		EventTime:           metav1.NewMicroTime(now),
@@ -106,8 +106,8 @@ func (e *Events) event(n track.Notice, now time.Time) *eventsv1.Event {
 // objectName matches the text of a Notice that names an object with a namespace.
 var objectName = regexp.MustCompile(`^(EndpointSlice )?([^/ :.]+)/([^/:]+)`)
 
-// about returns the object that text names: "ns/name", a port of a Service as it prints itself ("ns/name:http/tcp4"), or
-// "EndpointSlice ns/name". Any other text is about this node.
+// about returns the object that text names: "ns/name", a port of a Service as it prints itself ("ns/name:http/tcp4"),
+// or "EndpointSlice ns/name". For any other text it returns this node.
 func (e *Events) about(text string) corev1.ObjectReference {
 	m := objectName.FindStringSubmatch(text)
 	switch {

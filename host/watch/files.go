@@ -23,45 +23,46 @@ import (
 )
 
 const (
-	settle    = 50 * time.Millisecond // between a change that the kernel reports and the poll
+	settle    = 50 * time.Millisecond // delay of the poll after a change that the kernel reports
 	maxFile   = 128 << 20             // bytes
-	maxFaults = 100                   // of one file
+	maxFaults = 100                   // per file
 )
 
-// A FileSource keeps a tracker in line with a file or a folder of manifests.
+// A FileSource keeps a tracker up to date with a file or a folder of manifests.
 //
-// It polls each second, and earlier if the kernel reports a change. A change counts once the file has been the same for a
-// second, because its writer may be in the middle of it; a file that was renamed to its name counts at once. What is missing
-// counts once it has been missing for a second. What cannot be read, or has a fault, removes nothing.
+// It polls each second, and earlier if the kernel reports a change. It reads a changed file once the file has not
+// changed for a second, because a program may still be writing it; it reads a file that was renamed into place at once.
+// A file counts as deleted once it has been missing for a second. A file that cannot be read, or has a fault, removes
+// no objects.
 type FileSource struct {
 	path    string
-	dir     string // of the files
+	dir     string // the folder of the files
 	tracker *track.Tracker
-	sinks   map[string]sink // of the tracker
+	sinks   map[string]sink // pass objects to the tracker
 	report  func(track.Notice)
-	every   time.Duration // between two polls
+	every   time.Duration // time between two polls
 
 	files   map[string]*file // by name
 	tracked map[id]*object   // the objects that the tracker has
-	changed bool             // since the last merge
+	changed bool             // a file was accepted or deleted after the last merge
 	synced  bool
-	clashes []Fault // between files
+	clashes []Fault // objects that several files define
 
-	faults atomic.Pointer[[]Fault] // after the last poll
+	faults atomic.Pointer[[]Fault] // as of the last poll
 }
 
 // A file is the state of one manifest file.
 type file struct {
-	info    os.FileInfo // of the accepted content; nil: none was accepted yet
+	info    os.FileInfo // state of the file when it was accepted; nil if it was not accepted yet
 	objects []object
 	faults  []Fault
 
-	next os.FileInfo // as last seen; nil: the file is missing
+	next os.FileInfo // state of the file at the last poll; nil if it is missing
 	seen time.Time   // when next was first seen
 }
 
-// Files returns the source that reads path: a file, or a folder, of which it reads the .yaml, .yml and .json files, but
-// not those whose names begin with a dot. Nothing happens before Run.
+// Files returns a source that reads path: a file, or a folder, of which it reads the .yaml, .yml and .json files whose
+// names do not begin with a dot. The source has no effects before Run.
 func Files(path string, t *track.Tracker, report func(track.Notice)) *FileSource {
 	f := &FileSource{path: filepath.Clean(path), tracker: t, sinks: sinks(t), report: report, every: time.Second, files: make(map[string]*file)}
 	f.faults.Store(new([]Fault))
@@ -71,7 +72,7 @@ func Files(path string, t *track.Tracker, report func(track.Notice)) *FileSource
 // Run follows the files until ctx ends. The tracker is synced once each file was read, or cannot be read.
 func (f *FileSource) Run(ctx context.Context) error {
 	watcher, err := fsnotify.NewBufferedWatcher(1024)
-	if err != nil { // the kernel limits them for each user
+	if err != nil { // the kernel limits the number of watchers per user
 		watcher = &fsnotify.Watcher{}
 	} else {
 		defer watcher.Close()
@@ -79,7 +80,7 @@ func (f *FileSource) Run(ctx context.Context) error {
 	poll, due := time.NewTimer(0), time.Now()
 	defer poll.Stop()
 	_, _ = f.list()                  // sets dir; the first poll reports errors
-	renamed := make(map[string]bool) // by name that changed since the last poll: the file was renamed to it, and not written since
+	renamed := make(map[string]bool) // by name of the files that changed since the last poll: the file was renamed to this name and not written after that
 	for {
 		select {
 		case <-ctx.Done():
@@ -90,8 +91,8 @@ func (f *FileSource) Run(ctx context.Context) error {
 			renamed[name] = e.Has(fsnotify.Create) || renamed[name] && !e.Has(fsnotify.Write)
 			poll.Reset(min(settle, time.Until(due)))
 		case <-poll.C:
-			if err == nil { // before the poll, so that no change comes between
-				_ = watcher.Add(f.dir) // also if the path leads to another folder now; without it the polls are enough
+			if err == nil { // watch before the poll, so that no change between them is missed
+				_ = watcher.Add(f.dir) // again each time, because path may be a link to another folder now; after an error polls are enough
 			}
 			f.poll(time.Now(), renamed)
 			clear(renamed)
@@ -168,7 +169,7 @@ func (f *FileSource) poll(now time.Time, renamed map[string]bool) {
 	}
 }
 
-// look reads a file if it has a new content that counts.
+// look reads a file if its content is new and it has not changed for long enough.
 func (f *FileSource) look(name string, now time.Time, renamed bool) error {
 	w := f.files[name]
 	if w == nil {
@@ -192,14 +193,14 @@ func (f *FileSource) look(name string, now time.Time, renamed bool) error {
 		if err != nil {
 			return err
 		}
-		if after, _ := stat(name); same(info, after) { // otherwise the next poll reads it
+		if after, _ := stat(name); same(info, after) { // otherwise the file changed meanwhile, and the next poll reads it
 			f.accept(name, info, data)
 		}
 	}
 	return nil
 }
 
-// stat returns the state of a regular file, or nil if there is no file. A link to nothing is an error.
+// stat returns the state of a regular file, or nil if there is no file. A dangling symlink is an error.
 func stat(name string) (os.FileInfo, error) {
 	info, err := os.Stat(name)
 	switch {
@@ -216,7 +217,7 @@ func stat(name string) (os.FileInfo, error) {
 	return info, err
 }
 
-// same reports whether a and b belong to the same content.
+// same reports whether a and b describe the same file with the same content.
 func same(a, b os.FileInfo) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -224,8 +225,8 @@ func same(a, b os.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
-// accept replaces the content of a file. If the new content has a fault, missing objects stay, because the fault may hide
-// them.
+// accept replaces the content of a file. If the new content has a fault, objects that are missing from it stay, because
+// the fault may hide them.
 func (f *FileSource) accept(name string, info os.FileInfo, data []byte) {
 	m, before := parse(name, data), f.files[name].objects
 	for _, o := range before {
@@ -241,8 +242,8 @@ func (f *FileSource) accept(name string, info os.FileInfo, data []byte) {
 	}
 }
 
-// merge passes the differences between the files and the tracker to the tracker. If two files define an object, the first
-// by name is used, and the object of the second stays in memory.
+// merge updates the tracker to the objects in the files. If two files define an object, merge uses the definition in
+// the first file by name, and the other definition stays in memory.
 func (f *FileSource) merge() {
 	wanted := make(map[id]*object)
 	f.clashes = nil
@@ -257,11 +258,11 @@ func (f *FileSource) merge() {
 			}
 			f.clashes = append(f.clashes, Fault{name, o.line, DefinedTwice, fmt.Sprintf("%s is also defined by %s, which is used", o.id, first.file)})
 			if o.value == nil && !o.kept {
-				w.info, w.seen = nil, time.Time{} // so that the next poll reads the file again
+				w.info, w.seen = nil, time.Time{} // read the file again at the next poll, because this value was passed to the tracker and freed
 			}
 		}
 	}
-	for _, kind := range []string{"Node", "EndpointSlice", "Service"} { // a Service comes after its endpoints
+	for _, kind := range []string{"Node", "EndpointSlice", "Service"} { // pass a Service after its endpoints
 		for id, o := range wanted {
 			if id.kind == kind && o.value != nil {
 				f.sinks[kind].set(o.value)
@@ -277,5 +278,5 @@ func (f *FileSource) merge() {
 	f.tracked = wanted
 }
 
-// Faults returns the present faults of the files. It is safe for concurrent use.
+// Faults returns the current faults of the files. It is safe for concurrent use.
 func (f *FileSource) Faults() []Fault { return *f.faults.Load() }

@@ -29,13 +29,13 @@ const NodeUnknown = "NodeUnknown" // there is no Node object of this name: set `
 
 // KubeSettings are the settings of a Kubernetes source.
 type KubeSettings struct {
-	NodeName string                      // whose Node object is followed
-	SetNode  func(leaving, missing bool) // called for each change of it, for load balancers
+	NodeName string                      // name of the Node object to follow
+	SetNode  func(leaving, missing bool) // called for each change of the Node object, for load balancers: see health.Server.SetNode
 	Report   func(track.Notice)
 }
 
-// A KubeSource keeps a tracker in line with an API server. While the server does not answer, or refuses, the tracker
-// stays as it is, and so does the node.
+// A KubeSource keeps a tracker up to date with an API server. If the server does not answer or denies access, the
+// tracker keeps its state, so the node continues to serve.
 type KubeSource struct {
 	client   *Client
 	tracker  *track.Tracker
@@ -43,11 +43,11 @@ type KubeSource struct {
 	links    []*link
 	kinds    []*cache.Reflector
 	others   *link        // for listNodes
-	unlisted atomic.Int32 // kinds that were not listed yet
+	unlisted atomic.Int32 // number of kinds that were not listed yet
 }
 
-// Kubernetes returns the source that follows the API server of client. Nothing happens before Run, which is called once.
-// The tracker is synced when every kind has been listed.
+// Kubernetes returns a source that follows the API server of client. It has no effects before Run, which must be called
+// only once. The tracker is synced when every kind has been listed.
 func Kubernetes(client *Client, t *track.Tracker, s KubeSettings) *KubeSource {
 	k := &KubeSource{client: client, tracker: t, report: s.Report}
 	ours := metav1.ListOptions{LabelSelector: ourLabels}
@@ -59,7 +59,7 @@ func Kubernetes(client *Client, t *track.Tracker, s KubeSettings) *KubeSource {
 			set:  as(func(node *corev1.Node) { t.SetNode(node); s.SetNode(isLeaving(node), false) }),
 			gone: func(_, name string) { t.DeleteNode(name); s.SetNode(false, true) },
 		},
-		none: func() {
+		empty: func() {
 			s.SetNode(false, true)
 			s.Report(track.Notice{Warning: true, Reason: NodeUnknown, Object: s.NodeName, Message: fmt.Sprintf(
 				"there is no Node %q, so no endpoint counts as local: if the node has another name in Kubernetes, set hostnameOverride to it", s.NodeName)})
@@ -87,31 +87,32 @@ func sinks(t *track.Tracker) map[string]sink {
 	}
 }
 
-// as returns set for objects that are known to be Ts.
+// as returns a function that calls set with an object, which must be a T.
 func as[T any](set func(T)) func(any) { return func(object any) { set(object.(T)) } }
 
-// ourLabels selects the objects that no other proxy serves and that have an address. The server applies it, so a change of
-// a label arrives as an addition or a deletion.
+// ourLabels selects objects that belong to this service proxy and are not headless. The server applies the selector, so
+// a change of a label arrives as an addition or a deletion.
 const ourLabels = "!service.kubernetes.io/service-proxy-name,!" + corev1.IsHeadlessService
 
-func (k *KubeSource) link(kind string, without runtime.Object) *link {
-	l := &link{kind: kind, without: without, report: k.report}
+func (k *KubeSource) link(kind string, emptyList runtime.Object) *link {
+	l := &link{kind: kind, emptyList: emptyList, report: k.report}
 	k.links = append(k.links, l)
 	return l
 }
 
-// follow passes the objects of api that only selects to h.
-func (k *KubeSource) follow(kind string, without runtime.Object, api cache.ListerWatcherWithContext, only metav1.ListOptions, h *store) {
+// follow adds a reflector that passes the objects in selection from api to h. emptyList is for an optional kind: see
+// link.
+func (k *KubeSource) follow(kind string, emptyList runtime.Object, api cache.ListerWatcherWithContext, selection metav1.ListOptions, h *store) {
 	k.unlisted.Add(1)
-	h.first = sync.OnceFunc(func() {
+	h.listed = sync.OnceFunc(func() {
 		if k.unlisted.Add(-1) == 0 {
 			k.tracker.Synced()
 		}
 	})
-	var quiet klog.Logger // the link reports
-	// The jitter spreads the requests of all nodes.
+	var quiet klog.Logger // discards the log of client-go, because the link reports faults
+	// The jitter spreads the requests of all nodes over time.
 	again := &wait.Backoff{Duration: 500 * time.Millisecond, Cap: 15 * time.Second, Factor: 2, Jitter: 1, Steps: 30}
-	way := cache.ToListWatcherWithWatchListSemantics(lister(api, only, k.link(kind, without)), api)
+	way := cache.ToListWatcherWithWatchListSemantics(lister(api, selection, k.link(kind, emptyList)), api)
 	k.kinds = append(k.kinds, cache.NewReflectorWithOptions(way, nil, h, cache.ReflectorOptions{Name: kind, Logger: &quiet, Backoff: again}))
 }
 
@@ -127,14 +128,14 @@ func (k *KubeSource) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// nodesEvery is the least time between two lists of all Nodes. If each node watched them, each change of a Node would be
-// sent to all nodes.
+// nodesEvery is the minimum time between two lists of all Nodes. The host does not watch them: each change of a Node
+// would be sent to all nodes.
 const nodesEvery = 10 * time.Minute
 
 // listNodes lists all Nodes while the tracker wants their addresses, until ctx ends.
 func (k *KubeSource) listNodes(ctx context.Context) {
 	var next time.Time // of the next list
-	wait.UntilWithContext(k.others.in(ctx), func(ctx context.Context) {
+	wait.UntilWithContext(k.others.withLink(ctx), func(ctx context.Context) {
 		if !k.tracker.ReviewNodes() {
 			k.others.note(ctx, nil) // no list is needed, so an earlier failure no longer matters
 			return
@@ -142,9 +143,9 @@ func (k *KubeSource) listNodes(ctx context.Context) {
 			return
 		}
 		pause := nodesEvery
-		list, err := k.client.Nodes.ListWithContext(ctx, metav1.ListOptions{ResourceVersion: "0"}) // as the server has them in memory
+		list, err := k.client.Nodes.ListWithContext(ctx, metav1.ListOptions{ResourceVersion: "0"}) // from the server's cache
 		switch {
-		case k.others.spares(ctx, err):
+		case k.others.skipOptional(ctx, err):
 			k.tracker.SetNodes(nil)
 		case k.others.note(ctx, err) != nil:
 			pause = 10 * time.Second
@@ -155,10 +156,10 @@ func (k *KubeSource) listNodes(ctx context.Context) {
 	}, time.Second)
 }
 
-// Fault returns why the API server does not answer, or nothing if it answers.
+// Fault returns why the API server does not answer, or "" if it answers.
 func (k *KubeSource) Fault() string {
 	for _, l := range k.links {
-		if fault := l.now(); fault != "" {
+		if fault := l.currentFault(); fault != "" {
 			return fault
 		}
 	}
@@ -174,27 +175,27 @@ func isLeaving(node *corev1.Node) bool {
 		slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == autoscalerTaint })
 }
 
-// A store passes the objects of one kind from a reflector to the tracker. It replaces the cache of an informer and keeps
-// only names: the tracker has what matters of an object, and a second copy of every endpoint would be most of the host's
-// memory. One reflector calls its methods, one at a time.
+// A store passes the objects of one kind from a reflector to the tracker. It replaces the cache of an informer and
+// keeps only names: the tracker keeps the fields that matter, and a second copy of every endpoint would use most of the
+// host's memory. One reflector calls its methods, one at a time.
 type store struct {
 	sink
-	none  func()                     // called for an empty list; may be nil
-	first func()                     // called for each list
-	have  sets.Set[cache.ObjectName] // nil before the first list
+	empty  func()                     // called if a list is empty; may be nil
+	listed func()                     // called after each list
+	have   sets.Set[cache.ObjectName] // names of the objects that the tracker has; nil before the first list
 }
 
-// Add passes on an object that is new or has changed.
+// Add passes an object that is new or has changed to the tracker.
 func (h *store) Add(object any) error {
 	h.have.Insert(nameOf(object))
 	h.set(object)
 	return nil
 }
 
-// Update is Add.
+// Update is like Add.
 func (h *store) Update(object any) error { return h.Add(object) }
 
-// Delete passes on that an object is gone.
+// Delete passes the deletion of an object to the tracker.
 func (h *store) Delete(object any) error {
 	name := nameOf(object)
 	h.have.Delete(name)
@@ -202,8 +203,8 @@ func (h *store) Delete(object any) error {
 	return nil
 }
 
-// Replace passes on a list, and then the deletion of objects that are not in it: in this order an endpoint that moved to
-// another slice is never missing.
+// Replace passes a list to the tracker, and then the deletion of objects that are not in the list. In this order an
+// endpoint that moved to another slice is never missing.
 func (h *store) Replace(list []any, _ string) error {
 	before := h.have
 	h.have = make(sets.Set[cache.ObjectName], len(list))
@@ -213,10 +214,10 @@ func (h *store) Replace(list []any, _ string) error {
 	for name := range before.Difference(h.have) {
 		h.gone(name.Namespace, name.Name)
 	}
-	if len(list) == 0 && h.none != nil {
-		h.none()
+	if len(list) == 0 && h.empty != nil {
+		h.empty()
 	}
-	h.first()
+	h.listed()
 	return nil
 }
 

@@ -11,12 +11,13 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// ServiceAccount is where a pod has its token and the certificate of the API server's authority.
+// ServiceAccount is the folder in which a pod has its token and the certificate of the API server's authority.
 const ServiceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// WriteKubeconfig writes a kubeconfig to the file to. It has the API server's address of the kubeconfig from, and the
-// credentials of the service account in the folder account, which need not exist yet. The kubeconfig from is the kubelet's,
-// because the kubelet reaches the API server before Services are served; its credentials are not used.
+// WriteKubeconfig writes a kubeconfig to the file to. It contains the API server's address from the kubeconfig from,
+// and refers to the credentials of the service account in the folder account, which need not exist yet. The kubeconfig
+// from is usually the kubelet's, because the kubelet reaches the API server before Services are served; its credentials
+// are not used.
 func WriteKubeconfig(from, to, account string) error {
 	theirs, err := clientcmd.LoadFromFile(from)
 	if err != nil {
@@ -38,7 +39,7 @@ func WriteKubeconfig(from, to, account string) error {
 	ours.AuthInfos[name] = &clientcmdapi.AuthInfo{TokenFile: filepath.Join(account, "token")}
 	text, err := clientcmd.Write(*ours)
 	if err == nil {
-		err = os.WriteFile(to, text, 0o644) // the host reads it as another user; it has no secret
+		err = os.WriteFile(to, text, 0o644) // world-readable, because the host runs as another user and the file has no secret
 	}
 	if err != nil {
 		return fmt.Errorf("write kubeconfig %s: %w", to, err)

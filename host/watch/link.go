@@ -33,37 +33,38 @@ const (
 )
 
 const (
-	sayAgain   = time.Minute      // between two notices of a link that stays down
-	longPutOff = 30 * time.Second // for which a server may ask the host to wait before that is a fault
-	askAgain   = time.Hour        // after which the host requests a kind again that it can do without
+	noticeInterval   = time.Minute      // between two notices of a link with the same fault
+	throttleGrace    = 30 * time.Second // how long the server may ask the host to wait before that is a fault
+	optionalInterval = time.Hour        // between requests for an optional kind that the server does not have or forbids to read
 )
 
 // A link reports when the API server stops answering requests for one kind of object, and when it answers again.
 type link struct {
-	kind    string
-	without runtime.Object // the empty list, if the host can do without the kind
-	report  func(track.Notice)
-	once    sync.Once
-	heard   atomic.Int64 // Unix time of the last byte from the server; 0: never
+	kind      string
+	emptyList runtime.Object // if the kind is optional: the list to use if the server does not have the kind or denies access; otherwise nil
+	report    func(track.Notice)
+	once      sync.Once
+	lastHeard atomic.Int64 // Unix time of the last byte from the server; zero if none has arrived
 
-	mu    sync.Mutex // guards the following fields
-	fault string     // empty: the server answers
-	said  time.Time  // of the last notice of the fault
-	fails time.Time  // of the first failed request since the last good one; zero: requests succeed
+	mu           sync.Mutex // guards the fields below
+	fault        string     // empty if the server answers
+	lastNotice   time.Time  // time of the last notice about fault
+	failingSince time.Time  // time of the first failed request after the last successful one; zero if requests succeed
 }
 
 // linkKey is the key of a request's link in its context.
 type linkKey struct{}
 
-// in returns a context whose requests are noted by the link.
-func (l *link) in(ctx context.Context) context.Context {
+// withLink returns a context for requests whose results the link records.
+func (l *link) withLink(ctx context.Context) context.Context {
 	return context.WithValue(ctx, linkKey{}, l)
 }
 
-// observe notes the answer to a request. Other error statuses are noted by the caller, who can read their text.
+// observe records the response to a request. The caller of the request records other error statuses, because only the
+// caller reads their text.
 func (l *link) observe(ctx context.Context, answer *http.Response, err error) {
 	if err == nil {
-		l.heard.Store(time.Now().Unix())
+		l.lastHeard.Store(time.Now().Unix())
 		answer.Body = body{answer.Body, ctx, l}
 	}
 	switch {
@@ -74,8 +75,8 @@ func (l *link) observe(ctx context.Context, answer *http.Response, err error) {
 	}
 }
 
-// A body notes on a link that data was received, or that the connection was lost: HTTP/2 sends a ping after 30 s without
-// data, and waits 15 s for the answer.
+// A body is a response body that records on a link when data arrives and when the connection is lost: HTTP/2 sends a
+// ping after 30 s without data, and waits 15 s for the answer.
 type body struct {
 	io.ReadCloser
 	ctx  context.Context
@@ -84,7 +85,7 @@ type body struct {
 
 func (b body) Read(p []byte) (n int, err error) {
 	if n, err = b.ReadCloser.Read(p); n > 0 {
-		b.link.heard.Store(time.Now().Unix())
+		b.link.lastHeard.Store(time.Now().Unix())
 	}
 	if utilnet.IsHTTP2ConnectionLost(err) {
 		_ = b.link.note(b.ctx, err)
@@ -92,22 +93,22 @@ func (b body) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// now returns why the server does not answer, or nothing if it answers.
-func (l *link) now() string {
+// currentFault returns why the server does not answer, or "" if it answers.
+func (l *link) currentFault() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.fault
 }
 
-// spares reports whether the host can do without the kind, and err means that the server does not have the kind or that
-// reading it is forbidden. That is no fault; the latter is reported once.
-func (l *link) spares(ctx context.Context, err error) bool {
+// skipOptional reports whether err can be ignored: the kind is optional, and the server does not have it or forbids to
+// read it. The first time that reading is forbidden, skipOptional reports that.
+func (l *link) skipOptional(ctx context.Context, err error) bool {
 	forbidden := apierrors.IsForbidden(err)
-	if l.without == nil || !forbidden && !apierrors.IsNotFound(err) {
+	if l.emptyList == nil || !forbidden && !apierrors.IsNotFound(err) {
 		return false
 	}
 	if forbidden {
-		l.once.Do(func() { l.report(l.down(err)) })
+		l.once.Do(func() { l.report(l.faultNotice(err)) })
 	}
 	_ = l.note(ctx, nil)
 	return true
@@ -130,29 +131,30 @@ func (l *link) update(err error, now time.Time) (n track.Notice) {
 	defer l.mu.Unlock()
 	if err == nil {
 		if l.fault != "" {
-			n = track.Notice{Reason: SourceBack, Object: l.kind, Message: fmt.Sprintf("the API server answers for %s again, after %s", l.kind, now.Sub(l.fails).Round(time.Second))}
+			n = track.Notice{Reason: SourceBack, Object: l.kind, Message: fmt.Sprintf("the API server answers for %s again, after %s", l.kind, now.Sub(l.failingSince).Round(time.Second))}
 		}
-		l.fault, l.said, l.fails = "", time.Time{}, time.Time{}
+		l.fault, l.lastNotice, l.failingSince = "", time.Time{}, time.Time{}
 		return n
 	}
-	if l.fails.IsZero() {
-		l.fails = now
+	if l.failingSince.IsZero() {
+		l.failingSince = now
 	}
-	// A watch that is too old, or a server that asks the host to wait, is routine for a while.
+	// A server often expires old watches or asks clients to wait, so these errors are a fault only if they last.
 	routine := apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err)
-	if routine && now.Sub(l.fails) < longPutOff {
+	if routine && now.Sub(l.failingSince) < throttleGrace {
 		return n
 	}
-	n = l.down(err)
+	n = l.faultNotice(err)
 	l.fault = n.Message
-	if now.Sub(l.said) < sayAgain {
+	if now.Sub(l.lastNotice) < noticeInterval {
 		return track.Notice{}
 	}
-	l.said = now
+	l.lastNotice = now
 	return n
 }
 
-func (l *link) down(err error) track.Notice {
+// faultNotice returns the notice about a fault.
+func (l *link) faultNotice(err error) track.Notice {
 	n := track.Notice{Warning: true, Reason: SourceForbidden, Object: l.kind}
 	switch {
 	case apierrors.IsUnauthorized(err):
@@ -162,7 +164,7 @@ func (l *link) down(err error) track.Notice {
 	default:
 		n.Reason = SourceUnreachable
 		n.Message = fmt.Sprintf("list and watch %s: %s; what is served stays as it is", l.kind, brief(err))
-		if heard := l.heard.Load(); heard > 0 {
+		if heard := l.lastHeard.Load(); heard > 0 {
 			n.Message += fmt.Sprintf("; last heard %d s ago", time.Now().Unix()-heard)
 		}
 	}
@@ -177,30 +179,30 @@ func brief(err error) string {
 	return err.Error()
 }
 
-// lister lists and watches the objects that only selects, and notes the results on l.
-func lister(client cache.ListerWatcherWithContext, only metav1.ListOptions, l *link) *cache.ListWatch {
+// lister returns a client that lists and watches the objects in selection, and records the results on l.
+func lister(client cache.ListerWatcherWithContext, selection metav1.ListOptions, l *link) *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (list runtime.Object, err error) {
-			o.LabelSelector, o.FieldSelector = only.LabelSelector, only.FieldSelector
-			if err = checkRevision(ctx, client, only, o.ResourceVersion); err == nil {
-				list, err = client.ListWithContext(l.in(ctx), o)
+			o.LabelSelector, o.FieldSelector = selection.LabelSelector, selection.FieldSelector
+			if err = checkRevision(ctx, client, selection, o.ResourceVersion); err == nil {
+				list, err = client.ListWithContext(l.withLink(ctx), o)
 			}
-			if l.spares(ctx, err) {
-				return l.without, nil
+			if l.skipOptional(ctx, err) {
+				return l.emptyList, nil
 			}
 			return list, l.note(ctx, err)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector, o.FieldSelector = only.LabelSelector, only.FieldSelector
-			w, err := client.WatchWithContext(l.in(ctx), o)
-			if err == nil { // after the watch has begun, because all watches end when a server is restored
-				if err = checkRevision(ctx, client, only, o.ResourceVersion); err != nil {
+			o.LabelSelector, o.FieldSelector = selection.LabelSelector, selection.FieldSelector
+			w, err := client.WatchWithContext(l.withLink(ctx), o)
+			if err == nil { // check after the watch has begun: a restore of the server ends all watches
+				if err = checkRevision(ctx, client, selection, o.ResourceVersion); err != nil {
 					w.Stop()
 				}
 			}
-			if o.SendInitialEvents == nil && l.spares(ctx, err) { // else the reflector asks for a list next
+			if o.SendInitialEvents == nil && l.skipOptional(ctx, err) { // otherwise the reflector requests a list next
 				none := watch.NewFake()
-				time.AfterFunc(askAgain, none.Stop)
+				time.AfterFunc(optionalInterval, none.Stop)
 				return none, nil
 			}
 			return w, l.note(ctx, err)
@@ -209,14 +211,15 @@ func lister(client cache.ListerWatcherWithContext, only metav1.ListOptions, l *l
 }
 
 // checkRevision returns an error that makes a reflector list everything again if the server's revision is lower than
-// since. After etcd was restored from a backup, a watch from since would be silent until the revision has grown to since
-// again (kubernetes#107457). No link notes this request, because its success does not mean that others succeed.
-func checkRevision(ctx context.Context, client cache.ListerWithContext, only metav1.ListOptions, since string) error {
+// since. After etcd was restored from a backup, a watch from since would be silent until the revision has grown to
+// since again (kubernetes#107457). The result of this request is not recorded on a link, because other requests may
+// fail although it succeeds.
+func checkRevision(ctx context.Context, client cache.ListerWithContext, selection metav1.ListOptions, since string) error {
 	if since == "" || since == "0" {
 		return nil // any state is new
 	}
-	only.Limit = 1
-	list, err := client.ListWithContext(ctx, only)
+	selection.Limit = 1
+	list, err := client.ListWithContext(ctx, selection)
 	if err != nil {
 		return err
 	}

@@ -51,8 +51,8 @@ func TestLinkSays(t *testing.T) {
 		if !strings.HasPrefix(got, step.want) || (step.want == "") != (got == "") {
 			t.Errorf("%s: %v: reported %q, want %q", step.after, step.err, got, step.want)
 		}
-		if (step.err == nil) != (l.now() == "") {
-			t.Errorf("%s: the fault is %q after %v", step.after, l.now(), step.err)
+		if (step.err == nil) != (l.currentFault() == "") {
+			t.Errorf("%s: the fault is %q after %v", step.after, l.currentFault(), step.err)
 		}
 	}
 }
@@ -67,8 +67,8 @@ func TestLinkIgnores(t *testing.T) {
 	l.note(t.Context(), &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonGone, Code: http.StatusGone}}) // of older servers
 	l.note(t.Context(), apierrors.NewTooManyRequests("later", 1))
 	l.note(t.Context(), apierrors.NewTimeoutError("the watch was long enough", 0))
-	if l.now() != "" {
-		t.Errorf("fault: %q", l.now())
+	if l.currentFault() != "" {
+		t.Errorf("fault: %q", l.currentFault())
 	}
 }
 
@@ -85,20 +85,20 @@ func TestPutOffForLong(t *testing.T) {
 			for range 29 {
 				l.note(t.Context(), err)
 				l.observe(t.Context(), &http.Response{StatusCode: http.StatusTooManyRequests}, nil)
-				l.fails = l.fails.Add(-time.Second) // as if that much time had passed
+				l.failingSince = l.failingSince.Add(-time.Second) // as if that much time had passed
 			}
-			if l.now() != "" {
+			if l.currentFault() != "" {
 				t.Errorf("%v: a fault after 29 s", err)
 			}
-			l.fails = l.fails.Add(-time.Second)
+			l.failingSince = l.failingSince.Add(-time.Second)
 			l.note(t.Context(), err)
-			if l.now() == "" || len(notices) != 1 || notices[0].Reason != SourceUnreachable {
+			if l.currentFault() == "" || len(notices) != 1 || notices[0].Reason != SourceUnreachable {
 				t.Errorf("%v: no fault after 30 s: %+v", err, notices)
 			}
 			l.observe(t.Context(), &http.Response{StatusCode: http.StatusOK}, nil)
 			l.note(t.Context(), err)
-			if l.now() != "" {
-				t.Errorf("%v: a fault after a request that succeeded: %q", err, l.now())
+			if l.currentFault() != "" {
+				t.Errorf("%v: a fault after a request that succeeded: %q", err, l.currentFault())
 			}
 		}
 	})

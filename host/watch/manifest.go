@@ -32,7 +32,7 @@ const (
 // A Fault is an error in a manifest.
 type Fault struct {
 	File    string
-	Line    int // the first of the document; zero: the whole file or folder
+	Line    int // first line of the document; zero for the whole file or folder
 	Reason  string
 	Message string
 }
@@ -44,18 +44,18 @@ func (f Fault) Error() string {
 	return fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Message)
 }
 
-// An id names one object.
+// An id identifies an object.
 type id struct{ kind, namespace, name string }
 
 func (i id) String() string { return i.kind + " " + strings.TrimPrefix(i.namespace+"/"+i.name, "/") }
 
-// An object is one that a file defines.
+// An object is an API object that a file defines.
 type object struct {
 	id    id
 	file  string
 	line  int
-	value metav1.Object // nil once the tracker has it, to free the memory
-	kept  bool          // from an earlier content of the file, because the present content has a fault
+	value metav1.Object // nil after it was passed to the tracker, to free the memory
+	kept  bool          // it is from earlier content of the file, because the current content has a fault
 }
 
 // A manifest is the content of one file.
@@ -63,11 +63,12 @@ type manifest struct {
 	file    string
 	objects []object
 	faults  []Fault
-	seen    map[id]int       // the line of each object
-	ignored sets.Set[string] // kinds of other objects
+	seen    map[id]int       // line of each object
+	ignored sets.Set[string] // other kinds of objects, which are ignored
 }
 
-// parse reads a manifest: YAML or JSON, several documents, lists. A bad object does not hide the others.
+// parse reads a manifest in YAML or JSON, with any number of documents and lists. A faulty object does not hide the
+// others.
 func parse(file string, data []byte) *manifest {
 	m := &manifest{file: file, seen: make(map[id]int), ignored: sets.New[string]()}
 	line, start := 1, 0 // of a document
@@ -80,7 +81,7 @@ func parse(file string, data []byte) *manifest {
 
 var separator = regexp.MustCompile(`(?m)^---([ \t\r].*)?$`)
 
-// maxValues limits the memory that one document takes: each of its values but one follows a comma, a colon or the end
+// maxValues limits the memory that one document uses: each of its values except one follows a comma, a colon or the end
 // of a line.
 const maxValues = 1 << 20
 
@@ -92,7 +93,7 @@ func (m *manifest) readDocument(line int, text []byte) {
 	object, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
 		if len(m.faults) < maxFaults {
-			_, err = yaml.YAMLToJSONStrict(append(bytes.Repeat([]byte("\n"), line-1), text...)) // for the lines in the error
+			_, err = yaml.YAMLToJSONStrict(append(bytes.Repeat([]byte("\n"), line-1), text...)) // decode again with leading empty lines, so that the error has the right line number
 		}
 		m.fault(line, "%s", strings.Join(strings.Fields(err.Error()), " "))
 	} else if string(object) != "null" {
@@ -109,14 +110,14 @@ func (m *manifest) fault(line int, format string, args ...any) {
 	}
 }
 
-// kinds are the kinds of objects that are read.
+// kinds are the kinds of objects that the source reads.
 var kinds = map[metav1.TypeMeta]func() metav1.Object{
 	{APIVersion: "v1", Kind: "Service"}:                        func() metav1.Object { return &corev1.Service{} },
 	{APIVersion: "v1", Kind: "Node"}:                           func() metav1.Object { return &corev1.Node{} },
 	{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}: func() metav1.Object { return &discoveryv1.EndpointSlice{} },
 }
 
-// readObject reads one object, or those in a list.
+// readObject reads one object, or the objects in a list.
 func (m *manifest) readObject(line int, text []byte) {
 	var head struct {
 		metav1.TypeMeta
@@ -147,7 +148,7 @@ func (m *manifest) readObject(line int, text []byte) {
 		m.fault(line, "apiVersion or kind is missing")
 	case slices.Contains([]string{"Service", "Node", "EndpointSlice", "Endpoints"}, head.Kind):
 		m.fault(line, "%s: %s is not read; try: Service and Node of v1, EndpointSlice of discovery.k8s.io/v1", i, head.APIVersion)
-	default: // a folder often has other objects, too
+	default: // ignored, because a folder often has other objects too
 		m.ignored.Insert(head.Kind)
 	}
 }
@@ -175,7 +176,7 @@ func (m *manifest) decode(line int, text []byte, i id, value metav1.Object) {
 	}
 }
 
-// explain returns an error of decoding text with the path and the value of the field.
+// explain returns the text of err, an error from decoding text, with the path and the value of the field.
 func explain(text []byte, err error) string {
 	mistyped, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {

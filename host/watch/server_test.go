@@ -136,7 +136,7 @@ func TestPutOffDespiteRevision(t *testing.T) {
 		if _, err := lists.ListWithContextFunc(t.Context(), metav1.ListOptions{ResourceVersion: "7"}); err == nil {
 			t.Error("list: no error")
 		}
-		since = append(since, l.fails)
+		since = append(since, l.failingSince)
 	}
 	if since[0].IsZero() || since[0] != since[1] {
 		t.Errorf("fails since %v", since)

@@ -20,7 +20,7 @@ func TestStoreReplace(t *testing.T) {
 			set:  func(o any) { story = append(story, "set "+o.(*corev1.Service).Name) },
 			gone: func(namespace, name string) { story = append(story, "gone "+namespace+"/"+name) },
 		},
-		first: func() {},
+		listed: func() {},
 	}
 	named := func(name string) any {
 		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns1", Name: name}}
